@@ -1,0 +1,2 @@
+// Package cpuset holds sets of CPU ids.
+package cpuset

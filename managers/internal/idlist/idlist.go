@@ -1,0 +1,127 @@
+// Package idlist reads and writes the kernel's list format for sets of small
+// ids, the form of /sys/devices/system/cpu/online, cpuset.cpus and
+// cpuset.mems: ids and inclusive ranges, separated by commas, as in
+// "0-3,8,10-11" (kernel: Documentation/admin-guide/cgroup-v2.rst, "cpuset").
+//
+// It knows nothing about CPUs or NUMA nodes and holds no set; cpuset and numa
+// give it their noun, their limit and their own storage, so that the format is
+// decided in one place.
+//
+// What is read: decimal digits only, ranges with one dash and first <= last,
+// any order, duplicates and overlaps; the empty text is the empty set. What is
+// refused: blanks and newlines, signs, empty elements, reversed ranges, the
+// kernel's strides ("0-15:1/4") and words ("all"), ids at or above the limit.
+// What is written: ascending, every run of two or more adjacent ids as a range.
+package idlist
+
+import (
+	"fmt"
+	"iter"
+	"strconv"
+	"strings"
+)
+
+// MaxBytes is the longest text that Parse reads. 8,192 ids written out one by
+// one take 39,849 bytes.
+const MaxBytes = 64 << 10
+
+// Parse calls add for every element of text, as an inclusive range with
+// 0 <= first <= last < limit; a single id arrives as first == last. noun ("cpu",
+// "node") names the ids in errors. On error add may already have been called.
+func Parse(text, noun string, limit int, add func(first, last int)) error {
+	if text == "" {
+		return nil
+	}
+	if len(text) > MaxBytes {
+		return fmt.Errorf("%s list of %d bytes is longer than %d", noun, len(text), MaxBytes)
+	}
+	for rest, more := text, true; more; {
+		var element string
+		element, rest, more = strings.Cut(rest, ",")
+		low, high, isRange := strings.Cut(element, "-")
+		first, err := parseID(low, noun, limit)
+		if err != nil {
+			return inList(err, element, noun, text)
+		}
+		last := first
+		if isRange {
+			if last, err = parseID(high, noun, limit); err != nil {
+				return inList(err, element, noun, text)
+			}
+			if last < first {
+				return inList(fmt.Errorf("range ends at %d, before it starts at %d", last, first), element, noun, text)
+			}
+		}
+		add(first, last)
+	}
+	return nil
+}
+
+// parseID reads one id. It never computes with a number above limit*10+9, so
+// no length of digits can overflow it.
+func parseID(digits, noun string, limit int) (int, error) {
+	if digits == "" {
+		return 0, fmt.Errorf("expected a %s number, found nothing", noun)
+	}
+	id := 0
+	for i := range len(digits) {
+		c := digits[i]
+		if c < '0' || c > '9' {
+			return 0, fmt.Errorf("expected a %s number, found %s", noun, quote(digits))
+		}
+		if id < limit {
+			id = id*10 + int(c-'0')
+		}
+	}
+	if id >= limit {
+		return 0, fmt.Errorf("%s %s is outside 0..%d", noun, clip(digits), limit-1)
+	}
+	return id, nil
+}
+
+// inList says where in which list the error is.
+func inList(err error, element, noun, text string) error {
+	return fmt.Errorf("element %s of %s list %s: %w", quote(element), noun, quote(text), err)
+}
+
+// quote makes a piece of foreign text safe and short enough for an error.
+func quote(text string) string { return strconv.Quote(clip(text)) }
+
+func clip(text string) string {
+	const longest = 64
+	if len(text) <= longest {
+		return text
+	}
+	return text[:longest] + "..."
+}
+
+// Append adds the text form of ids to dst. The ids must come in ascending
+// order without duplicates.
+func Append(dst []byte, ids iter.Seq[int]) []byte {
+	start, end := -1, -1
+	separator := false
+	flush := func() {
+		if start < 0 {
+			return
+		}
+		if separator {
+			dst = append(dst, ',')
+		}
+		separator = true
+		dst = strconv.AppendInt(dst, int64(start), 10)
+		if end > start {
+			dst = append(dst, '-')
+			dst = strconv.AppendInt(dst, int64(end), 10)
+		}
+	}
+	for id := range ids {
+		if start >= 0 && id == end+1 {
+			end = id
+			continue
+		}
+		flush()
+		start, end = id, id
+	}
+	flush()
+	return dst
+}

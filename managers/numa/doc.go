@@ -1,0 +1,2 @@
+// Package numa holds sets of NUMA nodes and the distances between nodes.
+package numa
