@@ -95,7 +95,7 @@ func (b *Builder) Len() int {
 }
 
 // Set returns the ids of b as they are now; later changes of b do not touch it.
-func (b *Builder) Set() Set { return Set{head: b.head, tail: makeTail(b.tail)} }
+func (b *Builder) Set() Set { return Set{head: b.head, tail: packTail(b.tail)} }
 
 // grow returns word i, after making b long enough to have it.
 func (b *Builder) grow(i int) *uint64 {

@@ -22,6 +22,7 @@ const (
 	headBits   = headWords * wordBits
 	totalWords = MaxCPUs / wordBits
 	tailWords  = totalWords - headWords
+	tailBytes  = tailWords * wordBytes
 )
 
 // Set is an immutable set of CPU ids. The zero value is the empty set; sets
@@ -261,44 +262,51 @@ func tailWord(tail string, i int) uint64 {
 }
 
 func unionTails(a, b string) string {
-	var words [tailWords]uint64
-	n := max(len(a), len(b)) / wordBytes
-	for i := range n {
-		words[i] = tailWord(a, i) | tailWord(b, i)
+	var packed [tailBytes]byte
+	n := max(len(a), len(b))
+	for i := range n / wordBytes {
+		putWord(packed[:], i, tailWord(a, i)|tailWord(b, i))
 	}
-	return makeTail(words[:n])
+	return string(packed[:n])
 }
 
 func intersectTails(a, b string) string {
-	var words [tailWords]uint64
-	n := min(len(a), len(b)) / wordBytes
-	for i := range n {
-		words[i] = tailWord(a, i) & tailWord(b, i)
+	var packed [tailBytes]byte
+	n := 0
+	for i := range min(len(a), len(b)) / wordBytes {
+		if w := tailWord(a, i) & tailWord(b, i); w != 0 {
+			putWord(packed[:], i, w)
+			n = (i + 1) * wordBytes
+		}
 	}
-	return makeTail(words[:n])
+	return string(packed[:n])
 }
 
 func minusTails(a, b string) string {
-	var words [tailWords]uint64
-	n := len(a) / wordBytes
-	for i := range n {
-		words[i] = tailWord(a, i) &^ tailWord(b, i)
+	var packed [tailBytes]byte
+	n := 0
+	for i := range len(a) / wordBytes {
+		if w := tailWord(a, i) &^ tailWord(b, i); w != 0 {
+			putWord(packed[:], i, w)
+			n = (i + 1) * wordBytes
+		}
 	}
-	return makeTail(words[:n])
+	return string(packed[:n])
 }
 
-// makeTail packs words and drops the zero words at their end.
-func makeTail(words []uint64) string {
-	n := len(words)
-	for n > 0 && words[n-1] == 0 {
-		n--
+// packTail packs words without the zero words at their end.
+func packTail(words []uint64) string {
+	var packed [tailBytes]byte
+	n := 0
+	for i, w := range words {
+		if w != 0 {
+			putWord(packed[:], i, w)
+			n = (i + 1) * wordBytes
+		}
 	}
-	if n == 0 {
-		return ""
-	}
-	var packed [tailWords * wordBytes]byte
-	for i, w := range words[:n] {
-		binary.LittleEndian.PutUint64(packed[i*wordBytes:], w)
-	}
-	return string(packed[:n*wordBytes])
+	return string(packed[:n])
+}
+
+func putWord(packed []byte, i int, w uint64) {
+	binary.LittleEndian.PutUint64(packed[i*wordBytes:], w)
 }

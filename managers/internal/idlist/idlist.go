@@ -38,31 +38,33 @@ func Parse(text, noun string, limit int, add func(first, last int)) error {
 	for rest, more := text, true; more; {
 		var element string
 		element, rest, more = strings.Cut(rest, ",")
-		low, high, isRange := strings.Cut(element, "-")
-		first, err := parseID(low, noun, limit)
+		first, last, err := parseRange(element, noun, limit)
 		if err != nil {
-			return inList(err, element, noun, text)
-		}
-		last := first
-		if isRange {
-			if last, err = parseID(high, noun, limit); err != nil {
-				return inList(err, element, noun, text)
-			}
-			if last < first {
-				return inList(fmt.Errorf("range ends at %d, before it starts at %d", last, first), element, noun, text)
-			}
+			return fmt.Errorf("%s list %s: %w", noun, quote(text), err)
 		}
 		add(first, last)
 	}
 	return nil
 }
 
-// parseID reads one id. It never computes with a number above limit*10+9, so
-// no length of digits can overflow it.
-func parseID(digits, noun string, limit int) (int, error) {
-	if digits == "" {
-		return 0, fmt.Errorf("expected a %s number, found nothing", noun)
+// parseRange reads one element: an id or two with a dash between.
+func parseRange(element, noun string, limit int) (first, last int, err error) {
+	low, high, isRange := strings.Cut(element, "-")
+	if first, err = parseID(low, noun, limit); err != nil || !isRange {
+		return first, first, err
 	}
+	if last, err = parseID(high, noun, limit); err != nil {
+		return 0, 0, err
+	}
+	if last < first {
+		return 0, 0, fmt.Errorf("range %s ends before it starts", clip(element))
+	}
+	return first, last, nil
+}
+
+// parseID reads one id. It stops to compute once the id is at the limit, so no
+// number of digits overflows it.
+func parseID(digits, noun string, limit int) (int, error) {
 	id := 0
 	for i := range len(digits) {
 		c := digits[i]
@@ -73,15 +75,13 @@ func parseID(digits, noun string, limit int) (int, error) {
 			id = id*10 + int(c-'0')
 		}
 	}
+	if digits == "" {
+		return 0, fmt.Errorf("expected a %s number, found nothing", noun)
+	}
 	if id >= limit {
 		return 0, fmt.Errorf("%s %s is outside 0..%d", noun, clip(digits), limit-1)
 	}
 	return id, nil
-}
-
-// inList says where in which list the error is.
-func inList(err error, element, noun, text string) error {
-	return fmt.Errorf("element %s of %s list %s: %w", quote(element), noun, quote(text), err)
 }
 
 // quote makes a piece of foreign text safe and short enough for an error.
