@@ -219,11 +219,17 @@ func (s Set) IDs() []int {
 
 // String returns the kernel's list format, ascending, with every run of two or
 // more adjacent ids as a range: "0-1,4". The empty set is the empty text.
-func (s Set) String() string { return string(idlist.Append(nil, s.All())) }
+func (s Set) String() string {
+	var w idlist.Writer
+	for id := range s.All() {
+		w.Add(id)
+	}
+	return w.String()
+}
 
 // MarshalText returns String, so that a set is a JSON string and may be the
 // key of a JSON object.
-func (s Set) MarshalText() ([]byte, error) { return idlist.Append([]byte{}, s.All()), nil }
+func (s Set) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
 // UnmarshalText reads what Parse reads. On error s is unchanged.
 func (s *Set) UnmarshalText(text []byte) error {

@@ -1,2 +1,28 @@
-// Package numa holds sets of NUMA nodes and the distances between nodes.
+// Package numa holds sets of NUMA nodes, their orders and enumerations, and the
+// distances between nodes.
+//
+// # Words
+//
+//   - node: a NUMA node as the kernel numbers it. It may have CPUs, memory, or
+//     both.
+//   - id: its number N in /sys/devices/system/node/nodeN, 0 to MaxNodes-1. Ids
+//     need not be contiguous: 0 and 8 is an ordinary machine.
+//   - position: the place of a node among the online nodes in ascending order.
+//     The kernel writes distances by position; nothing else here counts so.
+//   - less, narrower: the two orders in which the reference, the kubelet's
+//     topology manager, prefers one mask to another.
+//   - enumeration order: the order in which the reference lists masks. It is not
+//     the narrower order.
+//
+// # Invariants
+//
+//   - A Mask is one 64-bit word, so that ==, <, map keys and copies cost what a
+//     number costs. The limit of 64 ids is the reference's as well; a machine
+//     beyond it is refused at discovery. No operation here grows with anything
+//     but the number of nodes in the mask, except Subsets, which says so.
+//   - Parse(m.String()) == m for every Mask m.
+//   - Distances never change and are asked by id, never by position.
+//
+// Which masks are good for a container is not decided here: hints are merged in
+// topology.
 package numa

@@ -160,7 +160,13 @@ func (m Mask) CompareEnumeration(o Mask) int {
 
 // String returns the kernel's list format, ascending, with every run of two or
 // more adjacent ids as a range: "0-1,4". The empty set is the empty text.
-func (m Mask) String() string { return string(idlist.Append(nil, m.All())) }
+func (m Mask) String() string {
+	var w idlist.Writer
+	for id := range m.All() {
+		w.Add(id)
+	}
+	return w.String()
+}
 
 // KeyString returns the reference's text form of a mask, which it also uses as
 // a key in the state of its memory manager: binary digits, highest node first,
@@ -176,7 +182,7 @@ func (m Mask) KeyString() string {
 
 // MarshalText returns String, so that a mask is a JSON string and may be the
 // key of a JSON object.
-func (m Mask) MarshalText() ([]byte, error) { return idlist.Append([]byte{}, m.All()), nil }
+func (m Mask) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
 
 // UnmarshalText reads what Parse reads. On error m is unchanged.
 func (m *Mask) UnmarshalText(text []byte) error {

@@ -16,7 +16,6 @@ package idlist
 
 import (
 	"fmt"
-	"iter"
 	"strconv"
 	"strings"
 )
@@ -95,33 +94,40 @@ func clip(text string) string {
 	return text[:longest] + "..."
 }
 
-// Append adds the text form of ids to dst. The ids must come in ascending
-// order without duplicates.
-func Append(dst []byte, ids iter.Seq[int]) []byte {
-	start, end := -1, -1
-	separator := false
-	flush := func() {
-		if start < 0 {
-			return
-		}
-		if separator {
-			dst = append(dst, ',')
-		}
-		separator = true
-		dst = strconv.AppendInt(dst, int64(start), 10)
-		if end > start {
-			dst = append(dst, '-')
-			dst = strconv.AppendInt(dst, int64(end), 10)
-		}
+// Writer makes the text form of ids that are added in ascending order. The zero
+// value is the text of the empty set.
+type Writer struct {
+	text []byte
+	// first to last is the run that is not written yet, if open.
+	first, last int
+	open        bool
+}
+
+// Add adds id, which must be larger than all ids added before.
+func (w *Writer) Add(id int) {
+	if w.open && id == w.last+1 {
+		w.last = id
+		return
 	}
-	for id := range ids {
-		if start >= 0 && id == end+1 {
-			end = id
-			continue
-		}
-		flush()
-		start, end = id, id
+	w.text = w.appendRun(w.text)
+	w.first, w.last, w.open = id, id, true
+}
+
+// String returns the text form of what was added so far.
+func (w *Writer) String() string { return string(w.appendRun(w.text)) }
+
+// appendRun returns text with the open run at its end.
+func (w *Writer) appendRun(text []byte) []byte {
+	if !w.open {
+		return text
 	}
-	flush()
-	return dst
+	if len(text) > 0 {
+		text = append(text, ',')
+	}
+	text = strconv.AppendInt(text, int64(w.first), 10)
+	if w.last > w.first {
+		text = append(text, '-')
+		text = strconv.AppendInt(text, int64(w.last), 10)
+	}
+	return text
 }
