@@ -1,0 +1,94 @@
+package hint
+
+import (
+	"context"
+
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/workload"
+)
+
+// Hint is one possible placement. With Any it has no opinion on the nodes.
+type Hint = ledger.Affinity
+
+// Scope says for what a provider is asked.
+type Scope string
+
+const (
+	// ContainerScope asks for one container.
+	ContainerScope Scope = "container"
+	// PodScope asks once for the pod as a whole.
+	PodScope Scope = "pod"
+)
+
+// Request is what providers are asked about. Pod is shared and must not be
+// changed. Container indexes Pod.Containers; it is -1 when the whole pod is
+// meant.
+type Request struct {
+	Pod       *workload.Pod
+	Container int
+}
+
+// Scope tells whether the request is for one container or for the whole pod.
+func (r Request) Scope() Scope {
+	if r.Container < 0 {
+		return PodScope
+	}
+	return ContainerScope
+}
+
+// Owner returns the ledger's name for whom the request is made.
+func (r Request) Owner() ledger.Owner {
+	o := ledger.Owner{Pod: r.Pod.UID}
+	if r.Container >= 0 {
+		o.Container = r.Pod.Containers[r.Container].Name
+	}
+	return o
+}
+
+// Provider hands out one kind of resource. The life of an admission, seen from
+// here: Hints (any number of times), Plan once the answers of all were merged,
+// Prepare when every provider has planned; if the admission fails after that,
+// nothing more is said unless the provider is an Aborter. Hints and Plan work on
+// the view they are given, never on anything remembered between calls.
+type Provider interface {
+	// Name is stable and unique; claims, traces and metrics carry it.
+	Name() string
+	// Hints answers per resource, ordered by resource name. No answers at all
+	// means that the request does not concern this provider.
+	Hints(ctx context.Context, view *ledger.View, req Request) ([]ResourceAnswer, error)
+	// Plan returns the claims that serve the request under the affinity; claims
+	// that the owner already holds unchanged are not repeated. A refusal is a
+	// *fault.Error of class Refused. The claims must satisfy ledger.Check on
+	// the view.
+	Plan(ctx context.Context, view *ledger.View, req Request, affinity Hint) ([]ledger.Claim, error)
+	// Prepare completes planned claims with what the outside answers. It is
+	// idempotent for one admission id, and returns the claims in the order given.
+	Prepare(ctx context.Context, admissionID string, req Request, claims []ledger.Claim) ([]ledger.Claim, error)
+}
+
+// Aborter is told when an admission failed after Prepare.
+type Aborter interface {
+	Abort(ctx context.Context, admissionID string)
+}
+
+// Releaser is told what a committed removal gave back.
+type Releaser interface {
+	Released(ctx context.Context, claims []ledger.Claim)
+}
+
+// Validator is the second phase: it sees the pristine request and every claim
+// with its owner, and may refuse.
+type Validator interface {
+	Validate(ctx context.Context, view *ledger.View, req Request) error
+}
+
+// Describer tells a provider's policy and options, for its own service.
+type Describer interface {
+	Describe() Description
+}
+
+// Description of a provider for people and programs.
+type Description struct {
+	Policy  string
+	Options map[string]string
+}

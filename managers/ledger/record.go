@@ -1,0 +1,72 @@
+package ledger
+
+import (
+	"time"
+
+	"github.com/berthd/berth/managers/workload"
+)
+
+// Pod is the record of one admitted pod. Records are immutable once committed;
+// a draft replaces them whole.
+type Pod struct {
+	// Pod as it was admitted, defaults applied.
+	Pod workload.Pod `json:"pod"`
+	// Digest of the pod as the caller sent it, to tell a repeated admission from
+	// a changed one.
+	Digest      string            `json:"digest"`
+	QoS         workload.QoSClass `json:"qos"`
+	AdmissionID string            `json:"admission_id"`
+	AdmittedAt  time.Time         `json:"admitted_at"`
+	// CgroupParent is the pod's cgroup as runtimes want it named.
+	CgroupParent string `json:"cgroup_parent,omitempty"`
+	// Claims in the order of compareClaims. They are stored under keys of their
+	// own, not inside the record.
+	Claims []Claim `json:"-"`
+	// Trace of the admission; stored under a key of its own.
+	Trace *Trace `json:"-"`
+}
+
+// UID returns the pod's uid.
+func (p *Pod) UID() string { return p.Pod.UID }
+
+// Claim returns the claim that a container (or with an empty name the pod as a
+// whole) holds on a resource.
+func (p *Pod) Claim(container, resource string) (Claim, bool) {
+	for _, c := range p.Claims {
+		if c.Owner.Container == container && c.Resource == resource {
+			return c, true
+		}
+	}
+	return Claim{}, false
+}
+
+// Binding ties a runtime's container id to a container of an admitted pod.
+type Binding struct {
+	ID    string `json:"-"`
+	Owner Owner  `json:"owner"`
+	// CgroupPath is the container's cgroup below the mount point, empty until
+	// it is known.
+	CgroupPath string `json:"cgroup_path,omitempty"`
+	// Own is true if berth made the cgroup itself and so must remove it.
+	Own bool `json:"own,omitempty"`
+	// Sequence orders the bindings of one container, the newest highest: a
+	// restarted container has several until its old ids are dropped.
+	Sequence uint64 `json:"sequence"`
+}
+
+// SeenResource remembers a device resource across restarts, so that its capacity
+// is zero rather than unknown until its plugin returns.
+type SeenResource struct {
+	Name string `json:"-"`
+	// LastSeen is when its plugin last had a connection.
+	LastSeen time.Time `json:"last_seen"`
+}
+
+// Lease is an outside provider's reservation with an expiry.
+type Lease struct {
+	ID          string    `json:"-"`
+	Provider    string    `json:"provider"`
+	AdmissionID string    `json:"admission_id"`
+	Expires     time.Time `json:"expires"`
+	Opaque      []byte    `json:"opaque,omitempty"`
+}

@@ -1,0 +1,179 @@
+package ledger
+
+import (
+	"cmp"
+	"iter"
+	"maps"
+	"slices"
+
+	"github.com/berthd/berth/managers/cpuset"
+	"github.com/berthd/berth/managers/machine"
+)
+
+// Rules are the facts of machine and configuration that claims are held against.
+// They are not part of the stored state: a start may bring others.
+type Rules struct {
+	Machine *machine.Topology
+	// ReservedCPUs are never given exclusively.
+	ReservedCPUs cpuset.Set
+	// StrictReservation keeps the reserved CPUs out of the shared pool too.
+	StrictReservation bool
+	// ConfigDigest tells whether the configuration changed since the last start.
+	ConfigDigest string
+}
+
+// View is a read-only snapshot of the ledger at a generation, or of a draft on
+// top of one. Views never change and may be shared freely between goroutines.
+type View struct {
+	rules      Rules
+	generation uint64
+	pods       map[string]*Pod
+	bindings   map[string]Binding
+	resources  map[string]SeenResource
+	leases     map[string]Lease
+	exclusive  cpuset.Set
+}
+
+// newView derives the cached sums of a view from its facts.
+func newView(v View) *View {
+	for _, p := range v.pods {
+		v.exclusive = v.exclusive.Union(nodeCPUs(p))
+	}
+	return &v
+}
+
+// nodeCPUs returns the CPUs a pod holds out of the node's shared pool.
+func nodeCPUs(p *Pod) cpuset.Set {
+	var set cpuset.Set
+	for i := range p.Claims {
+		if c := p.Claims[i].CPUs; c != nil && (c.Use == CPUExclusive || c.Use == CPUPod) {
+			set = set.Union(c.Set)
+		}
+	}
+	return set
+}
+
+// Generation counts commits; a draft's view carries that of its base.
+func (v *View) Generation() uint64 { return v.generation }
+
+// Rules returns what claims are held against.
+func (v *View) Rules() Rules { return v.rules }
+
+// Machine returns the machine that the ledger is about.
+func (v *View) Machine() *machine.Topology { return v.rules.Machine }
+
+// Pod returns the record of an admitted pod. It must not be changed.
+func (v *View) Pod(uid string) (*Pod, bool) {
+	p, ok := v.pods[uid]
+	return p, ok
+}
+
+// NumPods returns the number of admitted pods.
+func (v *View) NumPods() int { return len(v.pods) }
+
+// Pods yields the records in order of their uids.
+func (v *View) Pods() iter.Seq[*Pod] {
+	return func(yield func(*Pod) bool) {
+		for _, uid := range slices.Sorted(maps.Keys(v.pods)) {
+			if !yield(v.pods[uid]) {
+				return
+			}
+		}
+	}
+}
+
+// Claim returns what an owner holds of a resource.
+func (v *View) Claim(owner Owner, resource string) (Claim, bool) {
+	p, ok := v.pods[owner.Pod]
+	if !ok {
+		return Claim{}, false
+	}
+	return p.Claim(owner.Container, resource)
+}
+
+// Claims yields every claim, by pod uid and then in the order records keep them.
+func (v *View) Claims() iter.Seq[Claim] {
+	return func(yield func(Claim) bool) {
+		for p := range v.Pods() {
+			for _, c := range p.Claims {
+				if !yield(c) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// ExclusiveCPUs returns the CPUs that are out of the shared pool: all exclusive
+// claims and all pod-level sets.
+func (v *View) ExclusiveCPUs() cpuset.Set { return v.exclusive }
+
+// SharedCPUs returns the shared pool: all CPUs of the machine without the
+// exclusive ones and, under strict reservation, without the reserved ones.
+func (v *View) SharedCPUs() cpuset.Set {
+	set := v.rules.Machine.CPUs().Minus(v.exclusive)
+	if v.rules.StrictReservation {
+		set = set.Minus(v.rules.ReservedCPUs)
+	}
+	return set
+}
+
+// AllocatableCPUs returns the CPUs that may ever be given exclusively: all of
+// the machine without the reserved ones, whatever is in use.
+func (v *View) AllocatableCPUs() cpuset.Set {
+	return v.rules.Machine.CPUs().Minus(v.rules.ReservedCPUs)
+}
+
+// ContainerCPUs returns the CPUs on which a container of an admitted pod runs:
+// its own set, or the shared pool. Exclusive reports which; ok is false for an
+// unknown pod.
+func (v *View) ContainerCPUs(owner Owner) (set cpuset.Set, exclusive, ok bool) {
+	p, ok := v.pods[owner.Pod]
+	if !ok {
+		return cpuset.Set{}, false, false
+	}
+	for i := range p.Claims {
+		if c := &p.Claims[i]; c.Owner == owner && c.CPUs != nil {
+			return c.CPUs.Set, c.CPUs.Use != CPUPodShared, true
+		}
+	}
+	return v.SharedCPUs(), false, true
+}
+
+// Binding returns what a runtime's container id stands for.
+func (v *View) Binding(id string) (Binding, bool) {
+	b, ok := v.bindings[id]
+	return b, ok
+}
+
+// Bindings yields all bindings, by owner, older before newer.
+func (v *View) Bindings() iter.Seq[Binding] {
+	all := slices.SortedFunc(maps.Values(v.bindings), func(a, b Binding) int {
+		return cmp.Or(cmp.Compare(a.Owner.Pod, b.Owner.Pod),
+			cmp.Compare(a.Owner.Container, b.Owner.Container),
+			cmp.Compare(a.Sequence, b.Sequence), cmp.Compare(a.ID, b.ID))
+	})
+	return slices.Values(all)
+}
+
+// SeenResources yields the device resources ever seen, by name.
+func (v *View) SeenResources() iter.Seq[SeenResource] {
+	return func(yield func(SeenResource) bool) {
+		for _, name := range slices.Sorted(maps.Keys(v.resources)) {
+			if !yield(v.resources[name]) {
+				return
+			}
+		}
+	}
+}
+
+// Leases yields the outstanding leases, by id.
+func (v *View) Leases() iter.Seq[Lease] {
+	return func(yield func(Lease) bool) {
+		for _, id := range slices.Sorted(maps.Keys(v.leases)) {
+			if !yield(v.leases[id]) {
+				return
+			}
+		}
+	}
+}
