@@ -1,0 +1,36 @@
+package fault
+
+import "fmt"
+
+// Violation is one field of an input and what is wrong with it.
+type Violation struct {
+	// Field is the path of the field as the caller spelt it, for example pod.spec.containers[1].resources.requests["cpu"].
+	Field string
+	// Description says what was expected, and what was found where that helps.
+	Description string
+}
+
+// String gives "field: description".
+func (v Violation) String() string { return v.Field + ": " + v.Description }
+
+// Violations collects what is wrong with one input, in the order of discovery. The zero value is ready for use.
+type Violations []Violation
+
+// Addf notes one more violation.
+func (vs *Violations) Addf(field, format string, args ...any) {
+	*vs = append(*vs, Violation{Field: field, Description: fmt.Sprintf(format, args...)})
+}
+
+// Err gives nil where nothing was noted, else an *Error of class Invalid for the named object with all violations as its
+// Fields. The message names the first one and counts the others.
+func (vs Violations) Err(object string) error {
+	if len(vs) == 0 {
+		return nil
+	}
+	e := Invalidf("%s is invalid: %s", object, vs[0])
+	if more := len(vs) - 1; more > 0 {
+		e.Message += fmt.Sprintf(" (and %d more)", more)
+	}
+	e.Fields = vs
+	return e
+}

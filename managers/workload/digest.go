@@ -1,0 +1,23 @@
+package workload
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+
+	"github.com/berthd/berth/managers/fault"
+)
+
+// Digest gives a hexadecimal SHA-256 over the pod's identity and specification. Two pods with the same digest are the same
+// request. Labels and annotations are left out: they may change while a pod lives and no decision rests on them. An absent
+// map and an empty one are the same. Compare pods that both went through Defaulted, or neither.
+func (p *Pod) Digest() (string, error) {
+	spec := *p
+	spec.Labels, spec.Annotations = nil, nil
+	text, err := json.Marshal(spec) // sorts map keys
+	if err != nil {
+		return "", fault.Internalf("digest of pod %s: %w", p, err)
+	}
+	hash := sha256.Sum256(text)
+	return hex.EncodeToString(hash[:]), nil
+}

@@ -1,0 +1,141 @@
+// Package workload describes what an agent wants to run: a pod, its containers, what they ask for, and the rules that
+// follow from the pod alone (class, totals, order, reuse). It knows nothing of the machine.
+//
+// Words:
+//
+//   - pod: a group of containers admitted as a whole. Its uid names it everywhere in berth.
+//   - role: init (runs to its end before the next container starts), sidecar (an init container with restart policy
+//     Always, which runs on), app.
+//   - walk: the admission order of the containers: init containers and sidecars as the specification lists them, then the
+//     app containers. Pod.Containers is stored in this order.
+//   - quantities: integer amounts by resource name; milli-CPU for cpu, bytes or pieces for everything else.
+//   - pod-level resources: amounts that the pod asks for as a whole (KEP-2837).
+//   - overhead: what the runtime itself needs for the pod's sandbox.
+//   - class: BestEffort, Burstable or Guaranteed.
+//   - feed: leave one's exclusive units to later containers of the same pod, which only finished containers can do.
+//
+// Invariants: a request that is absent is not a request for zero; no function changes a pod that it was given; the same pod
+// has the same Digest whatever the order of its maps; sums saturate at the ends of int64 and never wrap.
+package workload
+
+// PodID is a pod's uid. Validate allows only what is safe as a path element, a cgroup name and a key: letters, digits, '-'
+// and '.', beginning and ending with a letter or digit, at most 128 of them.
+type PodID = string
+
+// ContainerID names a container for as long as its pod lives, unlike the runtime's id, which changes with each restart.
+// An empty Name stands for the pod itself, where an owner may be either.
+type ContainerID struct {
+	Pod  PodID  `json:"pod"`
+	Name string `json:"name,omitempty"`
+}
+
+// String gives "uid/name", or the uid alone for the pod itself.
+func (id ContainerID) String() string {
+	if id.Name == "" {
+		return id.Pod
+	}
+	return id.Pod + "/" + id.Name
+}
+
+// Features selects behaviour that the reference puts behind feature gates. In Kubernetes 1.36 PodLevelResources is on and
+// PodLevelResourceManagers is off.
+type Features struct {
+	// PodLevelResources honours Pod.Resources (KEP-2837).
+	PodLevelResources bool `json:"podLevelResources"`
+	// PodLevelResourceManagers lets the CPU and memory managers work for pods with pod-level resources (KEP-5526).
+	PodLevelResourceManagers bool `json:"podLevelResourceManagers"`
+}
+
+// Pod is the part of a Kubernetes pod on which decisions rest. It is stored in the ledger as JSON.
+type Pod struct {
+	UID         PodID             `json:"uid"`
+	Namespace   string            `json:"namespace,omitempty"`
+	Name        string            `json:"name,omitempty"`
+	Labels      map[string]string `json:"labels,omitempty"`
+	Annotations map[string]string `json:"annotations,omitempty"`
+
+	// Containers stands in admission order: init containers and sidecars as specified, then app containers. Ephemeral
+	// containers have no resources and are left out.
+	Containers []Container `json:"containers"`
+
+	// Overhead is added to the requests, and to those limits that are set.
+	Overhead Quantities `json:"overhead,omitempty"`
+	// Resources are the pod-level amounts. Nil and present but empty differ: see QoSClass.
+	Resources *Resources `json:"resources,omitempty"`
+
+	// QoS is the class that the agent hands in (status.qosClass); it wins over the computed one. Empty means compute.
+	QoS QoSClass `json:"qosClass,omitempty"`
+
+	// Priority decides, with PriorityClassName, who is critical; nil means the agent said nothing.
+	Priority          *int32 `json:"priority,omitempty"`
+	PriorityClassName string `json:"priorityClassName,omitempty"`
+	// RestartPolicy is Always, OnFailure or Never; empty means Always.
+	RestartPolicy string `json:"restartPolicy,omitempty"`
+	HostNetwork   bool   `json:"hostNetwork,omitempty"`
+}
+
+// Resources are requests and limits that belong together.
+type Resources struct {
+	Requests Quantities `json:"requests,omitempty"`
+	Limits   Quantities `json:"limits,omitempty"`
+}
+
+// Container is one container of a pod.
+type Container struct {
+	// Name is unique within the pod.
+	Name     string     `json:"name"`
+	Role     Role       `json:"role,omitzero"`
+	Requests Quantities `json:"requests,omitempty"`
+	Limits   Quantities `json:"limits,omitempty"`
+	// ResizePolicy says per resource (cpu, memory) whether a change in place restarts the container: NotRequired or
+	// RestartContainer. An absent resource means NotRequired.
+	ResizePolicy map[Resource]string `json:"resizePolicy,omitempty"`
+}
+
+// String gives "namespace/name (uid)", or the uid alone while the pod has no name.
+func (p *Pod) String() string {
+	if p.Name == "" {
+		return p.UID
+	}
+	return p.Namespace + "/" + p.Name + " (" + p.UID + ")"
+}
+
+// Container finds a container by name, nil if the pod has none of that name.
+func (p *Pod) Container(name string) *Container {
+	for i := range p.Containers {
+		if p.Containers[i].Name == name {
+			return &p.Containers[i]
+		}
+	}
+	return nil
+}
+
+// ID names one container of p.
+func (p *Pod) ID(c *Container) ContainerID { return ContainerID{Pod: p.UID, Name: c.Name} }
+
+// HasPodLevel says whether the pod asks for anything as a whole: a request or limit for cpu, memory or huge pages. It
+// looks at the specification only; whether that counts is for the Features to say.
+func (p *Pod) HasPodLevel() bool {
+	if p.Resources == nil {
+		return false
+	}
+	for _, q := range []Quantities{p.Resources.Requests, p.Resources.Limits} {
+		for r := range q {
+			if r.PodLevel() {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// Guaranteed says whether the container would be Guaranteed on its own: request equals limit and both are above zero,
+// for cpu and for memory. With pod-level resources this decides who may own CPUs and memory exclusively (KEP-5526).
+func (c *Container) Guaranteed() bool {
+	for _, r := range []Resource{CPU, Memory} {
+		if c.Requests[r] <= 0 || c.Requests[r] != c.Limits[r] {
+			return false
+		}
+	}
+	return true
+}

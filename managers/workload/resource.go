@@ -1,0 +1,114 @@
+package workload
+
+import (
+	"iter"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/berthd/berth/managers/fault"
+)
+
+// Resource is the name of a resource as pods spell it.
+type Resource string
+
+// The resources that berth knows by name. Huge pages and device resources are families: see HugePagesPrefix, IsExtended.
+const (
+	// CPU is counted in thousandths of a CPU.
+	CPU Resource = "cpu"
+	// Memory is counted in bytes.
+	Memory Resource = "memory"
+	// EphemeralStorage is counted in bytes.
+	EphemeralStorage Resource = "ephemeral-storage"
+
+	// HugePagesPrefix begins the names of huge page resources; the page size follows, as in hugepages-2Mi. Counted in bytes.
+	HugePagesPrefix = "hugepages-"
+)
+
+// IsHugePages says whether r belongs to the huge page family. The page size may still be malformed: see HugePageSize.
+func (r Resource) IsHugePages() bool { return strings.HasPrefix(string(r), HugePagesPrefix) }
+
+// PodLevel says whether r may stand in Pod.Resources: cpu, memory and huge pages (KEP-2837).
+func (r Resource) PodLevel() bool { return r == CPU || r == Memory || r.IsHugePages() }
+
+// overcommits says whether a container may request less of r than its limit, so that r is given out more than once. That holds for the
+// resources that Kubernetes itself defines, huge pages excepted.
+func (r Resource) overcommits() bool { return r.native() && !r.IsHugePages() }
+
+// native names have no domain, or one that contains kubernetes.io/.
+func (r Resource) native() bool {
+	return !strings.Contains(string(r), "/") || strings.Contains(string(r), "kubernetes.io/")
+}
+
+// IsExtended says whether r is a name that a device plugin may serve: domain/name, where the domain is not Kubernetes' own,
+// does not begin with "requests.", and leaves room for that prefix within a DNS subdomain's 253 characters (a quota writes
+// the name so).
+func (r Resource) IsExtended() bool {
+	const quota = "requests."
+	return !r.native() && !strings.HasPrefix(string(r), quota) && qualifiedName(quota+string(r))
+}
+
+// binary and decimal suffixes of a page size.
+var sizeSuffixes = map[string]int64{
+	"": 1, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18,
+	"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40, "Pi": 1 << 50, "Ei": 1 << 60,
+}
+
+// HugePageSize gives the page size in bytes of a huge page resource. Different names may mean the same size (1Gi, 1024Mi).
+// A name that is no huge page resource, or whose size is not a positive whole number of bytes, is an error of class Invalid.
+func HugePageSize(r Resource) (int64, error) {
+	size, found := strings.CutPrefix(string(r), HugePagesPrefix)
+	if !found {
+		return 0, fault.Invalidf("%q is no huge page resource: expected %s and a page size", string(r), HugePagesPrefix)
+	}
+	digits := strings.IndexFunc(size, func(c rune) bool { return c < '0' || c > '9' })
+	if digits < 0 {
+		digits = len(size)
+	}
+	unit, known := sizeSuffixes[size[digits:]]
+	var n int64
+	for _, d := range []byte(size[:digits]) {
+		if n > (math.MaxInt64-9)/10 {
+			known = false
+			break
+		}
+		n = n*10 + int64(d-'0')
+	}
+	if !known || n == 0 || n > math.MaxInt64/unit {
+		return 0, fault.Invalidf("%q has no valid page size: expected a positive whole number of bytes such as 2Mi or 1Gi", string(r))
+	}
+	return n * unit, nil
+}
+
+// Quantities are amounts by resource: cpu in milli-CPU, everything else in its own unit (bytes, pieces), all rounded up to
+// whole numbers. An absent key is not a zero: a container may request 0 CPU, and may also not mention CPU.
+//
+// Milli-CPU lose nothing that Kubernetes keeps: the API server rounds every quantity up to thousandths when it stores a pod.
+// They are also enough to tell whole CPUs, which the reference does by comparing 1000*ceil(x) with ceil(1000x): the two are
+// equal exactly if milli = ceil(1000x) is a multiple of 1000. One way is plain. For the other, ceil(1000x) = 1000k means
+// k - 1/1000 < x <= k, hence ceil(x) = k.
+type Quantities map[Resource]int64
+
+// Sorted yields the amounts in the order of the names.
+func (q Quantities) Sorted() iter.Seq2[Resource, int64] {
+	return func(yield func(Resource, int64) bool) {
+		for _, r := range slices.Sorted(maps.Keys(q)) {
+			if !yield(r, q[r]) {
+				return
+			}
+		}
+	}
+}
+
+// sum adds and stops at the ends of int64, so that absurd input cannot turn a huge request into a small one.
+func sum(a, b int64) int64 {
+	switch s := a + b; {
+	case a > 0 && b > 0 && s < 0:
+		return math.MaxInt64
+	case a < 0 && b < 0 && s >= 0:
+		return math.MinInt64
+	default:
+		return s
+	}
+}

@@ -1,0 +1,105 @@
+package workload
+
+import (
+	"fmt"
+	"iter"
+)
+
+// Role says when a container runs relative to the others of its pod.
+type Role int
+
+const (
+	// App containers run together, after all init containers have finished and all sidecars have started.
+	App Role = iota
+	// Init containers run one at a time, each to its end, before the app containers.
+	Init
+	// Sidecar is an init container with restart policy Always: it starts in its turn and runs as long as the pod (KEP-753).
+	Sidecar
+)
+
+var roleNames = [...]string{App: "app", Init: "init", Sidecar: "sidecar"}
+
+// String gives app, init or sidecar.
+func (r Role) String() string {
+	if r < 0 || int(r) >= len(roleNames) {
+		return fmt.Sprintf("role(%d)", int(r))
+	}
+	return roleNames[r]
+}
+
+// MarshalText gives the same as String; a number that is no role is an error.
+func (r Role) MarshalText() ([]byte, error) {
+	if r < 0 || int(r) >= len(roleNames) {
+		return nil, fmt.Errorf("%d is no container role", int(r))
+	}
+	return []byte(roleNames[r]), nil
+}
+
+// UnmarshalText reads what MarshalText wrote.
+func (r *Role) UnmarshalText(text []byte) error {
+	for i, name := range roleNames {
+		if name == string(text) {
+			*r = Role(i)
+			return nil
+		}
+	}
+	return fmt.Errorf("%q is no container role: expected app, init or sidecar", text)
+}
+
+// Feeds says whether containers of this role leave their exclusive units (CPUs, memory, devices) to later containers of
+// the pod. Only an ordinary init container does: it has finished when the next one starts. A sidecar runs on, so what it
+// holds is never handed on, although it may itself take what an earlier init container left.
+func (r Role) Feeds() bool { return r == Init }
+
+// Walk yields the containers in admission order with their index in Containers. The pointers lead into the pod; nobody may
+// write through them.
+func (p *Pod) Walk() iter.Seq2[int, *Container] {
+	return func(yield func(int, *Container) bool) {
+		for i := range p.Containers {
+			if !yield(i, &p.Containers[i]) {
+				return
+			}
+		}
+	}
+}
+
+// Reusable gives the units that the container called name may take over from earlier containers of its pod: those that
+// init containers before it held, without those that a sidecar (or app container) before it has taken since. held gives
+// the units of one earlier container, union and minus are the operations of S; the zero S must be the empty set. For
+// CPU sets:
+//
+//	Reusable(p, "main", held, cpuset.Set.Union, cpuset.Set.Minus)
+//
+// The rule is the same for CPUs, memory and devices, and this is its only home.
+func Reusable[S any](p *Pod, name string, held func(*Container) S, union, minus func(S, S) S) S {
+	var free S
+	for _, c := range p.Walk() {
+		if c.Name == name {
+			break
+		}
+		if c.Role.Feeds() {
+			free = union(free, held(c))
+		} else {
+			free = minus(free, held(c))
+		}
+	}
+	return free
+}
+
+// PodTotal gives the amount that the pod needs at its busiest moment, where n gives the amount of one container. While
+// init containers run, that is the largest of them together with the sidecars started before it; afterwards it is all app
+// containers together with all sidecars (KEP-753). The formula serves CPUs, memory and devices alike.
+func PodTotal(p *Pod, n func(*Container) int64) int64 {
+	var apps, sidecars, peak int64
+	for _, c := range p.Walk() {
+		switch amount := n(c); c.Role {
+		case Sidecar:
+			sidecars = sum(sidecars, amount)
+		case Init:
+			peak = max(peak, sum(sidecars, amount))
+		default:
+			apps = sum(apps, amount)
+		}
+	}
+	return max(peak, sum(apps, sidecars))
+}

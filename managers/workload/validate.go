@@ -1,0 +1,208 @@
+package workload
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/berthd/berth/managers/fault"
+)
+
+// DefaultMaxContainers is how many containers a pod may have where Bounds says nothing.
+const DefaultMaxContainers = 1000
+
+// Bounds are the limits that the operator sets on what a pod may look like.
+type Bounds struct {
+	// Containers is how many containers a pod may have, of all roles together; 0 means DefaultMaxContainers.
+	Containers int
+}
+
+// Validate checks what can be said of a pod without knowing the node: the rules of the API server for the fields that Pod
+// has, and those that keep a uid safe as a path. The result is nil or a *fault.Error of class Invalid with all findings of
+// Check. It is meant for a pod that went through Defaulted; before that, pod-level limits are compared with less.
+func Validate(p *Pod, b Bounds) error { return Check(p, b).Err("pod " + p.String()) }
+
+// Check gives the violations that Validate reports, so that a caller who found others while reading the pod can report them
+// together. Amounts are whole numbers here: whoever reads quantities must itself refuse a fraction of an extended resource
+// and an amount that int64 cannot hold, at the same paths (QuantityPath).
+func Check(p *Pod, b Bounds) fault.Violations {
+	v := &validation{pod: p}
+	if b.Containers == 0 {
+		b.Containers = DefaultMaxContainers
+	}
+	if n := len(p.Containers); n > b.Containers {
+		// Nothing else is looked at: the bound is there to keep work and answer small.
+		v.Addf(specPath+".containers", "%d containers are more than the %d that are allowed", n, b.Containers)
+		return v.Violations
+	}
+	v.identity()
+	v.containers()
+	v.list(p.Overhead, func(r Resource) string { return specPath + `.overhead["` + string(r) + `"]` }, Resource.inContainer)
+	if p.Resources != nil {
+		v.podLevel(*p.Resources)
+	}
+	return v.Violations
+}
+
+// validation is one run of Check.
+type validation struct {
+	fault.Violations
+	pod *Pod
+}
+
+func (v *validation) identity() {
+	p := v.pod
+	switch {
+	case p.UID == "":
+		v.Addf("pod.metadata.uid", "is required")
+	case !safeUID(p.UID):
+		v.Addf("pod.metadata.uid", "%.140q: expected at most %d letters, digits, '-' and '.', a letter or digit first and last",
+			p.UID, maxUID)
+	}
+	if p.Name != "" && !dnsSubdomain(p.Name) {
+		v.Addf("pod.metadata.name", "%.260q: expected a DNS-1123 subdomain (labels of lower case letters, digits and '-', joined by '.', at most %d characters)",
+			p.Name, maxSubdomain)
+	}
+	if p.Namespace != "" && !dnsLabel(p.Namespace) {
+		v.label("pod.metadata.namespace", p.Namespace)
+	}
+	switch p.QoS {
+	case "", BestEffort, Burstable, Guaranteed:
+	default:
+		v.Addf("pod.status.qosClass", "%.80q: expected %s, %s or %s", p.QoS, BestEffort, Burstable, Guaranteed)
+	}
+	switch p.RestartPolicy {
+	case "", "Always", "OnFailure", "Never":
+	default:
+		v.Addf(specPath+".restartPolicy", "%.80q: expected Always, OnFailure or Never", p.RestartPolicy)
+	}
+}
+
+func (v *validation) label(path, got string) {
+	v.Addf(path, "%.80q: expected a DNS-1123 label (lower case letters, digits and '-', a letter or digit first and last, at most %d characters)",
+		got, maxLabel)
+}
+
+func (v *validation) containers() {
+	first := make(map[string]string, len(v.pod.Containers)) // path of the first container of a name
+	apps := 0
+	for i, c := range v.pod.Walk() {
+		path := v.pod.ContainerPath(i)
+		switch {
+		case c.Name == "":
+			v.Addf(path+".name", "is required")
+		case !dnsLabel(c.Name):
+			v.label(path+".name", c.Name)
+		case first[c.Name] != "":
+			v.Addf(path+".name", "%q is the name of %s already", c.Name, first[c.Name])
+		default:
+			first[c.Name] = path
+		}
+		switch {
+		case c.Role == App:
+			apps++
+		case c.Role != Init && c.Role != Sidecar:
+			v.Addf(path, "%s is unknown: expected app, init or sidecar", c.Role)
+		case apps > 0:
+			v.Addf(path, "stands after an app container: init containers and sidecars come first in the walk")
+		}
+		v.pair(c.Requests, c.Limits, path, Resource.inContainer)
+		v.resizePolicy(c, path)
+	}
+	if apps == 0 {
+		v.Addf(specPath+".containers", "is required: a pod has at least one app container")
+	}
+}
+
+func (v *validation) resizePolicy(c *Container, path string) {
+	for _, r := range slices.Sorted(maps.Keys(c.ResizePolicy)) {
+		at := path + `.resizePolicy["` + string(r) + `"]`
+		if r != CPU && r != Memory {
+			v.Addf(at, "only cpu and memory can be resized in place")
+		}
+		switch policy := c.ResizePolicy[r]; {
+		case policy != "NotRequired" && policy != "RestartContainer":
+			v.Addf(at, "%.80q: expected NotRequired or RestartContainer", policy)
+		case policy == "RestartContainer" && v.pod.RestartPolicy == "Never":
+			v.Addf(at, "RestartContainer contradicts the pod's restart policy Never")
+		}
+	}
+}
+
+// inContainer says whether a container may ask for r: one of Kubernetes' own resources or an extended one.
+func (r Resource) inContainer() bool {
+	switch {
+	case r.IsHugePages():
+		_, err := HugePageSize(r)
+		return err == nil
+	case !strings.Contains(string(r), "/"):
+		return r == CPU || r == Memory || r == EphemeralStorage
+	case r.native():
+		return qualifiedName(string(r))
+	default:
+		return r.IsExtended()
+	}
+}
+
+// inPod says whether Pod.Resources may name r.
+func (r Resource) inPod() bool { return r.PodLevel() && r.inContainer() }
+
+// pair checks requests and limits by themselves and against each other.
+func (v *validation) pair(requests, limits Quantities, parent string, known func(Resource) bool) {
+	limitPath, requestPath := QuantityPath(parent, Limits), QuantityPath(parent, Requests)
+	v.list(limits, limitPath, known)
+	v.list(requests, requestPath, known)
+	for r, request := range requests.Sorted() {
+		limit, limited := limits[r]
+		switch {
+		case !limited && !r.overcommits():
+			v.Addf(limitPath(r), "is required: %.80q cannot be requested without a limit", r)
+		case limited && request != limit && !r.overcommits():
+			v.Addf(requestPath(r), "%d must be equal to the limit, %d", request, limit)
+		case limited && request > limit:
+			v.Addf(requestPath(r), "%d must not be above the limit, %d", request, limit)
+		}
+	}
+}
+
+// list checks names and amounts of one list.
+func (v *validation) list(amounts Quantities, path func(Resource) string, known func(Resource) bool) {
+	for r, amount := range amounts.Sorted() {
+		if !known(r) {
+			v.Addf(path(r), "%.80q is not a resource name that may stand here", r)
+			continue
+		}
+		if amount < 0 {
+			v.Addf(path(r), "%d must not be negative", amount)
+		}
+		if r.IsHugePages() {
+			if size, err := HugePageSize(r); err == nil && amount%size != 0 {
+				v.Addf(path(r), "%d bytes are not a whole number of pages of %d bytes", amount, size)
+			}
+		}
+	}
+}
+
+// podLevel checks the pod-level amounts by themselves and against the containers (KEP-2837).
+func (v *validation) podLevel(res Resources) {
+	v.pair(res.Requests, res.Limits, specPath, Resource.inPod)
+	limitPath, requestPath := QuantityPath(specPath, Limits), QuantityPath(specPath, Requests)
+	requested := totals(v.pod, func(c *Container) Quantities { return c.Requests })
+	limited := totals(v.pod, func(c *Container) Quantities { return c.Limits })
+	for r, amount := range res.Requests.Sorted() {
+		if requested[r] > amount {
+			v.Addf(requestPath(r), "%d is below the containers' total of %d", amount, requested[r])
+		}
+	}
+	for r, amount := range res.Limits.Sorted() {
+		if r.IsHugePages() && limited[r] > amount {
+			v.Addf(limitPath(r), "%d is below the containers' total of %d", amount, limited[r])
+			continue
+		}
+		for i, c := range v.pod.Walk() {
+			if c.Role == App && c.Limits[r] > amount {
+				v.Addf(QuantityPath(v.pod.ContainerPath(i), Limits)(r), "%d is above the pod-level limit, %d", c.Limits[r], amount)
+			}
+		}
+	}
+}
