@@ -1,0 +1,2 @@
+// Package inspectv1 is the generated Go form of proto/berth/inspect/v1.
+package inspectv1
