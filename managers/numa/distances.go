@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/bits"
+	"slices"
 )
 
 // unknown stands in the table for a pair without a distance.
@@ -60,12 +61,16 @@ func NewDistances(rows map[int]map[int]int) (Distances, error) {
 // the list of online nodes in ascending order. With nodes 0 and 8 online the
 // second number of a list is the distance to node 8.
 //
-// A node may have no list. A list of another length than online, a list of a
-// node that is not online, and what NewDistances refuses are errors.
+// A node may have no list. Online nodes out of order or twice, a list of another
+// length than online, a list of a node that is not online, and what NewDistances
+// refuses are errors.
 func FromLists(online []int, lists map[int][]int) (Distances, error) {
 	nodes, err := FromIDs(online)
 	if err != nil {
 		return Distances{}, err
+	}
+	if !slices.Equal(online, nodes.IDs()) {
+		return Distances{}, fmt.Errorf("online nodes %v are not in ascending order", online)
 	}
 	rows := make(map[int]map[int]int, len(lists))
 	for i, list := range lists {
