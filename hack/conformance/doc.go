@@ -1,0 +1,31 @@
+// Command conformance holds berth's managers against recorded decisions of the
+// kubelet's resource managers.
+//
+//	go run ./hack/conformance [-dir DIR] [-suite NAME] [-v] [-no-skip]
+//
+// DIR has a file SUITE.jsonl or SUITE.jsonl.gz for every suite, one case a line,
+// and the same under unstable/ for cases in which the reference itself was not
+// of one mind; a machine that a case names is in topologies.json. Every suite
+// gets a line, every failing case its id, what was expected and what came. The
+// last line reads "N passed, N failed, N skipped". The exit status is 1 if a
+// case failed (with -no-skip also if one was skipped), 2 if the recordings
+// could not be read at all.
+//
+// # Words
+//
+//   - suite: how the cases of one file are decided and judged; see suites.go for
+//     the list.
+//   - input, recording: the two halves of a case. A suite's decide function gets
+//     the input and calls the managers' shipped entry points; it never sees the
+//     case's id or the recording.
+//   - skip: a case whose manager or option is not built yet, with the reason.
+//   - listed difference: a case in which the reference is wrong (it carries a
+//     quirk, or the reference panicked or hung) and berth answers otherwise, as
+//     an entry of docs/deviations.md says. It counts as passed, and apart.
+//
+// # Rules
+//
+// Every case is decided twice, and two unlike answers are a failure. So is a
+// panic, and a case that is not decided before the deadline. An unstable case
+// passes if the answer is one of the recorded variants.
+package main

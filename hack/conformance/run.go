@@ -1,0 +1,194 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"time"
+)
+
+// notBuilt is the reason why a file without a suite is skipped.
+const notBuilt = "suite not built yet"
+
+// Result is what became of the cases of one file.
+type Result struct {
+	// Name of the suite; with "unstable/" before it for a file in that folder.
+	Name string
+	// Passed includes the listed differences.
+	Passed, Failed, Skipped int
+	// Skips counts by reason, Listed by entry of docs/deviations.md.
+	Skips, Listed map[string]int
+	Took          time.Duration
+}
+
+// file is one file of recordings.
+type file struct {
+	path, name string
+	unstable   bool
+}
+
+// runner goes through a folder of recordings.
+type runner struct {
+	dir string
+	env *Env
+	// deadline cuts a case that takes longer.
+	deadline time.Duration
+	// report is told of every case, in the order of the file.
+	report func(name, id string, o outcome)
+}
+
+// files returns the files of the folder, sorted; only those of one suite if
+// only is not empty. No file at all is an error.
+func (r *runner) files(only string) ([]file, error) {
+	var out []file
+	for _, sub := range []string{"", "unstable"} {
+		entries, err := os.ReadDir(filepath.Join(r.dir, sub))
+		if err != nil && (sub == "" || !errors.Is(err, os.ErrNotExist)) {
+			return nil, err
+		}
+		for _, e := range entries {
+			name, ok := strings.CutSuffix(strings.TrimSuffix(e.Name(), ".gz"), ".jsonl")
+			if !ok || e.IsDir() || only != "" && name != only {
+				continue
+			}
+			out = append(out, file{filepath.Join(r.dir, sub, e.Name()), name, sub != ""})
+		}
+	}
+	if len(out) == 0 {
+		if only != "" {
+			return nil, fmt.Errorf("%s: no file %s.jsonl or %s.jsonl.gz", r.dir, only, only)
+		}
+		return nil, fmt.Errorf("%s: no files *.jsonl or *.jsonl.gz", r.dir)
+	}
+	return out, nil
+}
+
+// run decides every case of a file.
+func (r *runner) run(f file) (Result, error) {
+	res := Result{Name: f.name, Skips: map[string]int{}, Listed: map[string]int{}}
+	if f.unstable {
+		res.Name = "unstable/" + f.name
+	}
+	begin := time.Now()
+	at := slices.IndexFunc(suites, func(s Suite) bool { return s.Name == f.name })
+	err := eachLine(f.path, func(line []byte) error {
+		o := outcome{verdict: skipped, note: notBuilt}
+		id := ""
+		if at >= 0 {
+			variants, err := split(line, f.unstable)
+			if err != nil {
+				return err
+			}
+			var h header
+			if err := json.Unmarshal(variants[0], &h); err != nil {
+				return err
+			}
+			id = h.ID
+			o = r.guarded(suites[at], variants)
+		}
+		res.count(o)
+		if r.report != nil {
+			r.report(res.Name, id, o)
+		}
+		return nil
+	})
+	res.Took = time.Since(begin)
+	if err != nil {
+		return res, fmt.Errorf("%s: %w", f.path, err)
+	}
+	return res, nil
+}
+
+func (r *Result) count(o outcome) {
+	switch o.verdict {
+	case failed:
+		r.Failed++
+	case skipped:
+		r.Skipped++
+		r.Skips[o.note]++
+	case listed:
+		r.Passed++
+		r.Listed[o.note]++
+	case passed:
+		r.Passed++
+	}
+}
+
+// guarded runs a case so that neither a panic nor an endless loop ends the run.
+// A case that was cut keeps its goroutine until the process ends.
+func (r *runner) guarded(s Suite, variants []json.RawMessage) outcome {
+	done := make(chan outcome, 1)
+	go func() {
+		defer func() {
+			if p := recover(); p != nil {
+				done <- outcome{verdict: failed, note: fmt.Sprintf("panic: %v\n%s", p, debug.Stack())}
+			}
+		}()
+		done <- s.run(r.env, variants)
+	}()
+	timer := time.NewTimer(r.deadline)
+	defer timer.Stop()
+	select {
+	case o := <-done:
+		return o
+	case <-timer.C:
+		return outcome{verdict: failed, note: fmt.Sprintf("not decided within %s", r.deadline)}
+	}
+}
+
+// split returns the variants of a line: the line itself if it is stable.
+func split(line []byte, unstable bool) ([]json.RawMessage, error) {
+	if !unstable {
+		return []json.RawMessage{line}, nil
+	}
+	var u struct {
+		Variants []json.RawMessage `json:"variants"`
+	}
+	if err := json.Unmarshal(line, &u); err != nil {
+		return nil, err
+	}
+	if len(u.Variants) == 0 {
+		return nil, errors.New("a case without variants")
+	}
+	return u.Variants, nil
+}
+
+// eachLine calls do with every line of a file that is not blank. The bytes are
+// do's to keep.
+func eachLine(path string, do func([]byte) error) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	var in io.Reader = f
+	if strings.HasSuffix(path, ".gz") {
+		if in, err = gzip.NewReader(f); err != nil {
+			return err
+		}
+	}
+	lines := bufio.NewReaderSize(in, 1<<20)
+	for n := 1; ; n++ {
+		line, err := lines.ReadBytes('\n')
+		if len(bytes.TrimSpace(line)) > 0 {
+			if err := do(line); err != nil {
+				return fmt.Errorf("line %d: %w", n, err)
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("line %d: %w", n, err)
+		}
+	}
+}

@@ -1,0 +1,189 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+
+	"github.com/berthd/berth/hack/conformance/vector"
+)
+
+// Suite decides and judges the cases of one file.
+type Suite struct {
+	// Name is the file's name without its extension.
+	Name string
+	// run decides a case, given as its variants (exactly one for a stable case).
+	run func(env *Env, variants []json.RawMessage) outcome
+}
+
+// Env is what all cases of a run share.
+type Env struct {
+	// Machines are the machines of topologies.json.
+	Machines vector.Machines
+	// Deviations are the ids of docs/deviations.md.
+	Deviations map[string]bool
+}
+
+// Plan describes a suite whose cases have inputs In, recordings Want, and whose
+// decisions are of type Got. In and Want are decoded from the same JSON object,
+// so each declares only its own half of the keys.
+type Plan[In, Want, Got any] struct {
+	// Decide calls the managers. An error of its own (not one that a manager
+	// gave as its answer, which belongs into Got) fails the case, unless it is
+	// a Skip.
+	Decide func(env *Env, in In) (Got, error)
+	// Compare returns what differs between the recording and the decision,
+	// empty if nothing does.
+	Compare func(in In, want Want, got Got) string
+	// Differs is asked about a defect case whose decision is not the recorded
+	// one. It checks that the decision keeps every invariant, and returns the id
+	// of the entry in docs/deviations.md that tells of this difference, or what
+	// is wrong. A suite without it has no listed differences.
+	Differs func(env *Env, in In, want Want, got Got) (deviation string, wrong error)
+}
+
+// Define makes a suite of a plan.
+func Define[In, Want, Got any](name string, p Plan[In, Want, Got]) Suite {
+	return Suite{Name: name, run: p.run}
+}
+
+// skip is the error of a case that cannot be decided yet.
+type skip struct{ reason string }
+
+func (s skip) Error() string { return s.reason }
+
+// Skip returns the error by which Decide says that a case needs something that
+// is not built yet. Reasons are counted, so they name the thing and not the
+// case: "option full-pcpus-only".
+func Skip(format string, args ...any) error { return skip{fmt.Sprintf(format, args...)} }
+
+// verdict is the result of one case.
+type verdict int
+
+const (
+	passed verdict = iota
+	failed
+	skipped
+	listed
+)
+
+// outcome is a verdict with what there is to say about it.
+type outcome struct {
+	verdict verdict
+	// note is the reason of a skip, the deviation of a listed difference, or
+	// what differs.
+	note string
+	want string
+	got  string
+}
+
+// header are the keys of a case that the runner itself reads.
+type header struct {
+	ID     string   `json:"id"`
+	Quirks []string `json:"quirks"`
+}
+
+func (p Plan[In, Want, Got]) run(env *Env, variants []json.RawMessage) outcome {
+	var in In
+	if err := json.Unmarshal(variants[0], &in); err != nil {
+		return outcome{verdict: failed, note: "decode input: " + err.Error()}
+	}
+	got, err := p.Decide(env, in)
+	if why := (skip{}); errors.As(err, &why) {
+		return outcome{verdict: skipped, note: why.reason}
+	}
+	if err != nil {
+		return outcome{verdict: failed, note: "decide: " + err.Error()}
+	}
+	again, err := p.Decide(env, in)
+	if err != nil || !reflect.DeepEqual(got, again) {
+		return outcome{verdict: failed, note: "decided twice, two answers", want: render(got), got: render(again)}
+	}
+	var first outcome
+	for i, raw := range variants {
+		o := p.judge(env, in, raw, got)
+		if o.verdict == passed || o.verdict == listed {
+			return o
+		}
+		if i == 0 {
+			first = o
+		}
+	}
+	if n := len(variants); n > 1 {
+		first.note = fmt.Sprintf("none of %d variants; the first: %s", n, first.note)
+	}
+	return first
+}
+
+// judge holds a decision against one recording.
+func (p Plan[In, Want, Got]) judge(env *Env, in In, raw json.RawMessage, got Got) outcome {
+	var want Want
+	if err := json.Unmarshal(raw, &want); err != nil {
+		return outcome{verdict: failed, note: "decode recording: " + err.Error()}
+	}
+	diff := p.Compare(in, want, got)
+	if diff == "" {
+		return outcome{verdict: passed}
+	}
+	bad := outcome{verdict: failed, note: diff, want: render(want), got: render(got)}
+	if p.Differs == nil || !defect(raw) {
+		return bad
+	}
+	deviation, err := p.Differs(env, in, want, got)
+	switch {
+	case err != nil:
+		bad.note += "; not a listed difference: " + err.Error()
+		return bad
+	case !env.Deviations[deviation]:
+		bad.note += fmt.Sprintf("; docs/deviations.md has no entry %q", deviation)
+		return bad
+	}
+	return outcome{verdict: listed, note: deviation}
+}
+
+// defect reports whether a case shows a defect of the reference: it carries a
+// quirk, or somewhere in it the reference panicked or hung.
+func defect(raw json.RawMessage) bool {
+	var h header
+	if json.Unmarshal(raw, &h) == nil && len(h.Quirks) > 0 {
+		return true
+	}
+	var v any
+	return json.Unmarshal(raw, &v) == nil && broke(v)
+}
+
+// broke looks for an error of class panic or hang, or a panic's text.
+func broke(v any) bool {
+	switch v := v.(type) {
+	case map[string]any:
+		for key, e := range v {
+			text, isText := e.(string)
+			if isText && (key == "panic" && text != "" || key == "class" && (text == "panic" || text == "hang")) {
+				return true
+			}
+			if !isText && broke(e) {
+				return true
+			}
+		}
+	case []any:
+		for _, e := range v {
+			if broke(e) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// render prints a value for people: as JSON where that works.
+func render(v any) string {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		return fmt.Sprintf("%+v", v)
+	}
+	return string(bytes.TrimSpace(b.Bytes()))
+}

@@ -1,0 +1,5 @@
+package main
+
+// suites is the list of what can be run. A file of recordings that has no suite
+// here is skipped, and said to be.
+var suites = []Suite{}

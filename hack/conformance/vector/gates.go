@@ -1,0 +1,57 @@
+package vector
+
+import "slices"
+
+// Gates are the feature gates of a case, as far as they differ from the base of
+// the recordings.
+type Gates map[string]bool
+
+// The gates that recordings switch.
+const (
+	PodLevelResources            = "PodLevelResources"
+	PodLevelResourceManagers     = "PodLevelResourceManagers"
+	CustomCPUCFSQuotaPeriod      = "CustomCPUCFSQuotaPeriod"
+	CPUManagerPolicyBetaOptions  = "CPUManagerPolicyBetaOptions"
+	CPUManagerPolicyAlphaOptions = "CPUManagerPolicyAlphaOptions"
+)
+
+// baseGates are the values that a case leaves out.
+var baseGates = map[string]bool{
+	PodLevelResources:            true,
+	PodLevelResourceManagers:     false,
+	CustomCPUCFSQuotaPeriod:      true,
+	CPUManagerPolicyBetaOptions:  true,
+	CPUManagerPolicyAlphaOptions: true,
+}
+
+// On tells whether a gate is on for the case. Without PodLevelResources the gate
+// that builds on it is off too.
+func (g Gates) On(name string) bool {
+	if name == PodLevelResourceManagers && !g.On(PodLevelResources) {
+		return false
+	}
+	if on, given := g[name]; given {
+		return on
+	}
+	return baseGates[name]
+}
+
+// Changed returns the gates that differ from the base, sorted.
+func (g Gates) Changed() []string {
+	var names []string
+	for name, on := range g {
+		if on != baseGates[name] {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// Error is a recorded error: Class is the recording's own short name, Type the
+// admission reason that the error itself carries, Message the reference's text.
+type Error struct {
+	Class   string `json:"class"`
+	Type    string `json:"type,omitempty"`
+	Message string `json:"message"`
+}
