@@ -1,0 +1,97 @@
+package cgroup
+
+import (
+	"maps"
+
+	"github.com/berthd/berth/managers/cpuset"
+	"github.com/berthd/berth/managers/numa"
+)
+
+// Unlimited stands for no limit in quotas, memory, pids and huge pages, whatever
+// word or number the kernel's file uses for it.
+const Unlimited int64 = -1
+
+// Cpuset is where the processes of a cgroup may run and take memory from. An
+// empty part is absent.
+type Cpuset struct {
+	CPUs cpuset.Set
+	Mems numa.Mask
+}
+
+// Values of a cgroup. Every one may be absent (nil, or empty for Cpuset): then
+// whatever is in force stays, on creation the kernel's default.
+type Values struct {
+	// CPUShares is the weight against siblings in the unit of v1's cpu.shares,
+	// 2 to 262144. On v2 it becomes cpu.weight by SharesToWeight, unless
+	// CPUWeight says otherwise.
+	CPUShares *uint64
+	// CPUWeight is v2's cpu.weight, 1 to 10000. It has no meaning on v1.
+	CPUWeight *uint64
+	// CPUQuotaUS is the CPU time per period in microseconds, at least 1000, or
+	// Unlimited.
+	CPUQuotaUS *int64
+	// CPUPeriodUS is the length of a period in microseconds.
+	CPUPeriodUS *uint64
+	// MemoryBytes limits memory; it may be Unlimited.
+	MemoryBytes *int64
+	// MemorySwapBytes limits memory and swap together on v1; it may be Unlimited.
+	// On v2 swap is limited by Unified's memory.swap.max instead.
+	MemorySwapBytes *int64
+	// PIDs limits the number of processes; it may be Unlimited, and 0 is
+	// written as 1 because systemd knows no 0.
+	PIDs *int64
+	// HugePages holds a limit in bytes, or Unlimited, for each page size in bytes.
+	// A size that is not in the map is left as it is.
+	HugePages map[int64]int64
+	// Unified holds further files of v2 with their text, such as memory.min.
+	// On v1 they are left out.
+	Unified map[string]string
+
+	Cpuset
+}
+
+// Clone returns a copy that shares no map with v. What the pointers lead to is
+// shared: nobody writes through them.
+func (v Values) Clone() Values {
+	v.HugePages = maps.Clone(v.HugePages)
+	v.Unified = maps.Clone(v.Unified)
+	return v
+}
+
+// Merge returns v with the values that are present in over put on top.
+func (v Values) Merge(over Values) Values {
+	out := v.Clone()
+	put(&out.CPUShares, over.CPUShares)
+	put(&out.CPUWeight, over.CPUWeight)
+	put(&out.CPUQuotaUS, over.CPUQuotaUS)
+	put(&out.CPUPeriodUS, over.CPUPeriodUS)
+	put(&out.MemoryBytes, over.MemoryBytes)
+	put(&out.MemorySwapBytes, over.MemorySwapBytes)
+	put(&out.PIDs, over.PIDs)
+	if out.HugePages == nil {
+		out.HugePages = maps.Clone(over.HugePages)
+	} else {
+		maps.Copy(out.HugePages, over.HugePages)
+	}
+	if out.Unified == nil {
+		out.Unified = maps.Clone(over.Unified)
+	} else {
+		maps.Copy(out.Unified, over.Unified)
+	}
+	if !over.CPUs.IsEmpty() {
+		out.CPUs = over.CPUs
+	}
+	if !over.Mems.IsEmpty() {
+		out.Mems = over.Mems
+	}
+	return out
+}
+
+func put[T any](to **T, from *T) {
+	if from != nil {
+		*to = from
+	}
+}
+
+// ptr is a place for a value that is present.
+func ptr[T any](v T) *T { return &v }
