@@ -28,4 +28,13 @@
 // Every case is decided twice, and two unlike answers are a failure. So is a
 // panic, and a case that is not decided before the deadline. An unstable case
 // passes if the answer is one of the recorded variants.
+//
+// # Adding a suite
+//
+// A file suite_NAME.go declares one struct for the keys of the input and one for
+// those of the recording, a Plan with Decide and Compare (and Differs, where the
+// reference has defects that berth does not share), and goes into the list in
+// suites.go. What is not built yet returns Skip. An entry of docs/deviations.md
+// is a row of a table whose first cell is the entry's id in backquotes. The
+// suite's counts are pinned in counts_test.go.
 package main

@@ -1,0 +1,120 @@
+package vector
+
+import (
+	"fmt"
+	"math"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/berthd/berth/managers/workload"
+)
+
+// Pod is a recorded pod. Its amounts are Kubernetes quantities in text.
+type Pod struct {
+	UID            string      `json:"uid"`
+	InitContainers []Container `json:"init_containers"`
+	Containers     []Container `json:"containers"`
+	Overhead       Amounts     `json:"overhead"`
+	Resources      *Resources  `json:"resources"`
+	// StatusQoSClass is the class in the pod's status, empty if it has none.
+	StatusQoSClass string `json:"status_qos_class"`
+}
+
+// Container is one container of a recorded pod.
+type Container struct {
+	Name string `json:"name"`
+	// RestartPolicy is Always for a sidecar, else empty.
+	RestartPolicy string  `json:"restart_policy"`
+	Requests      Amounts `json:"requests"`
+	Limits        Amounts `json:"limits"`
+}
+
+// Resources are the amounts of a pod as a whole.
+type Resources struct {
+	Requests Amounts `json:"requests"`
+	Limits   Amounts `json:"limits"`
+}
+
+// Amounts are quantities in text by resource name; nil where the key is absent.
+type Amounts map[string]string
+
+// Pod returns the recorded pod in the managers' form: the amounts as they were
+// given, nothing defaulted.
+func (p Pod) Pod() (*workload.Pod, error) {
+	out := &workload.Pod{UID: p.UID, QoS: workload.QoSClass(p.StatusQoSClass)}
+	var err error
+	for i, c := range p.InitContainers {
+		role := workload.Init
+		if c.RestartPolicy == "Always" {
+			role = workload.Sidecar
+		}
+		if err = c.appendTo(out, role); err != nil {
+			return nil, fmt.Errorf("init_containers[%d].%w", i, err)
+		}
+	}
+	for i, c := range p.Containers {
+		if err = c.appendTo(out, workload.App); err != nil {
+			return nil, fmt.Errorf("containers[%d].%w", i, err)
+		}
+	}
+	if out.Overhead, err = p.Overhead.Quantities(); err != nil {
+		return nil, fmt.Errorf("overhead: %w", err)
+	}
+	if p.Resources != nil {
+		out.Resources = &workload.Resources{}
+		if out.Resources.Requests, err = p.Resources.Requests.Quantities(); err != nil {
+			return nil, fmt.Errorf("resources.requests: %w", err)
+		}
+		if out.Resources.Limits, err = p.Resources.Limits.Quantities(); err != nil {
+			return nil, fmt.Errorf("resources.limits: %w", err)
+		}
+	}
+	return out, nil
+}
+
+func (c Container) appendTo(p *workload.Pod, role workload.Role) error {
+	requests, err := c.Requests.Quantities()
+	if err != nil {
+		return fmt.Errorf("requests: %w", err)
+	}
+	limits, err := c.Limits.Quantities()
+	if err != nil {
+		return fmt.Errorf("limits: %w", err)
+	}
+	p.Containers = append(p.Containers, workload.Container{Name: c.Name, Role: role, Requests: requests, Limits: limits})
+	return nil
+}
+
+// Index returns the place of a container in the managers' form of the pod.
+func Index(p *workload.Pod, name string) (int, error) {
+	for i := range p.Containers {
+		if p.Containers[i].Name == name {
+			return i, nil
+		}
+	}
+	return 0, fmt.Errorf("pod %s has no container %q", p.UID, name)
+}
+
+// Quantities returns the amounts as the managers count them: thousandths of a
+// CPU, whole units of all else, rounded up. An absent object stays nil.
+func (a Amounts) Quantities() (workload.Quantities, error) {
+	if a == nil {
+		return nil, nil
+	}
+	out := make(workload.Quantities, len(a))
+	for name, text := range a {
+		q, err := resource.ParseQuantity(text)
+		if err != nil {
+			return nil, fmt.Errorf("%s %q: %w", name, text, err)
+		}
+		switch name := workload.Resource(name); {
+		case name != workload.CPU:
+			out[name] = q.Value()
+		case q.CmpInt64(math.MaxInt64/1000) > 0:
+			out[name] = math.MaxInt64
+		default:
+			out[name] = q.MilliValue()
+		}
+	}
+	return out, nil
+}
