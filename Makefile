@@ -1,13 +1,45 @@
-# The commands of the project. `make help` prints them.
+# The commands of the project. Nothing needs to be installed beside Go, make,
+# git and a C compiler: the tools are pinned in hack/tools.
 
-GO    ?= go
-TOOL  := $(GO) tool -modfile=hack/tools/go.mod
+GO       ?= go
+FUZZTIME ?= 10s
+BENCH    ?= .
 
 .DEFAULT_GOAL := help
-.PHONY: help generate
+.PHONY: help build generate check test test-all demo bench fuzz cover clean
 
 help: ## Print this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+build: ## Build berthd and berthctl into bin/
+	$(GO) build -o bin/ ./server/berthd ./clients/berthctl
 
 generate: ## Generate api/ from proto/
 	hack/gen.sh
+
+check: ## Check format, vet, lint, proto, generated code, go.mod, house rules (no other tests)
+	hack/lint.sh
+	hack/verify.sh
+
+test: ## Run every test that needs no virtual machine
+	$(GO) test ./...
+
+test-all: ## Run the tests under the race detector, then every fuzz target for FUZZTIME (10s)
+	$(GO) test -race ./...
+	hack/fuzz.sh $(FUZZTIME)
+
+demo: build ## Show the main job on this machine, end to end
+	hack/demo.sh
+
+bench: ## Measure what has to be fast; BENCH=regexp picks
+	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem ./hack/bench/...
+
+fuzz: ## Run every fuzz target for FUZZTIME (10s)
+	hack/fuzz.sh $(FUZZTIME)
+
+cover: ## Run the tests with coverage and print it for each function
+	$(GO) test -coverprofile=cover.out ./managers/... ./server/... ./clients/... ./api/convert/...
+	$(GO) tool cover -func=cover.out
+
+clean: ## Remove what the commands above have built
+	rm -rf bin cover.out

@@ -1,0 +1,127 @@
+package house
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+// made is a made-up depguard section; the tests below hold made-up files
+// against it, so that the evaluation itself is seen to object.
+const made = `
+linters:
+  settings:
+    depguard:
+      rules:
+        pure:
+          list-mode: strict
+          files: ["${base-path}/managers/**", "!$test"]
+          allow: [$gostd, github.com/berthd/berth/managers]
+        files:
+          list-mode: lax
+          files: ["${base-path}/managers/**", "!$test"]
+          deny:
+            - {pkg: os, desc: no files}
+        locks:
+          list-mode: lax
+          files: ["${base-path}/managers/**", "!${base-path}/managers/{ledger,device}/**"]
+          deny:
+            - {pkg: sync, desc: no locks}
+        handlers:
+          list-mode: lax
+          files: ["${base-path}/server/rpc/*/**"]
+          deny:
+            - {pkg: github.com/berthd/berth/server/rpc/, desc: no sideways}
+        kernel:
+          list-mode: lax
+          files: ["!${base-path}/server/rpc/*.go"]
+          deny:
+            - {pkg: golang.org/x/sys/unix, desc: no kernel}
+            - {pkg: example.com/exact$, desc: not the root}
+`
+
+func TestRulesObject(t *testing.T) {
+	t.Parallel()
+	rules, err := importRules([]byte(made))
+	if err != nil {
+		t.Fatal(err)
+	}
+	tests := []struct{ file, imports, refusedBy string }{
+		{"managers/cpu/a.go", "fmt", ""},
+		{"managers/cpu/a.go", "os", "files"},
+		{"managers/cpu/a.go", "os/exec", "files"},
+		{"managers/cpu/a_test.go", "os", ""},
+		{"managers/cpu/a_windows.go", "os", "files"},
+		{"managers/cpu/a.go", "github.com/berthd/berth/managers/cpuset", ""},
+		{"managers/cpu/a.go", "github.com/berthd/berth/server/app", "pure"},
+		{"managers/cpu/a.go", "example.com/osx", "pure"},
+		{"managers/cpu/a.go", "sync", "locks"},
+		{"managers/cpu/a.go", "sync/atomic", "locks"},
+		{"managers/cpu/a_test.go", "sync", "locks"},
+		{"managers/cpu/deep/a.go", "sync", "locks"},
+		{"managers/device/a.go", "sync", ""},
+		{"server/rpc/cpu/a.go", "github.com/berthd/berth/server/rpc", ""},
+		{"server/rpc/cpu/a.go", "github.com/berthd/berth/server/rpc/node", "handlers"},
+		{"server/rpc/a.go", "github.com/berthd/berth/server/rpc/node", ""},
+		{"server/rpc/a.go", "golang.org/x/sys/unix", ""},
+		{"server/rpc/cpu/a.go", "golang.org/x/sys/unix", "kernel"},
+		{"server/app/a.go", "golang.org/x/sys/unixlike", ""},
+		{"server/app/a.go", "example.com/exact", "kernel"},
+		{"server/app/a.go", "example.com/exact/below", ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.file+" imports "+tt.imports, func(t *testing.T) {
+			t.Parallel()
+			s := snippet(t, tt.file, "package p\nimport _ \""+tt.imports+"\"\n")
+			got := breaches(rules, s)
+			switch {
+			case tt.refusedBy == "" && len(got) != 0:
+				t.Errorf("refused: %v", got)
+			case tt.refusedBy != "" && (len(got) != 1 || !strings.Contains(got[0], `"`+tt.refusedBy+`"`)):
+				t.Errorf("got %v, want one finding of the rule %q", got, tt.refusedBy)
+			}
+		})
+	}
+}
+
+func TestStaleRulesAreFound(t *testing.T) {
+	t.Parallel()
+	rules, err := importRules([]byte(made))
+	if err != nil {
+		t.Fatal(err)
+	}
+	paths := []string{"managers/ledger/a.go", "server/rpc/cpu/a.go", "server/rpc/a.go"}
+	gone := []string{"golang.org/x/sys/unix", "github.com/berthd/berth/server/rpc/"}
+	got := stale(rules, paths, func(entry string) bool { return !slices.Contains(gone, entry) })
+	want := []string{
+		`rule "handlers": github.com/berthd/berth/server/rpc/ is neither in the tree nor in a module of go.mod`,
+		`rule "kernel": golang.org/x/sys/unix is neither in the tree nor in a module of go.mod`,
+		`rule "locks": no file fits managers/device/**`,
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if exists := known(t, rules); exists("example.com/exact$") || !exists("os") || !exists("golang.org/x/sys") {
+		t.Error("known() must know what is in the standard library and in go.mod's modules, and nothing else")
+	}
+}
+
+func TestUnreadableRulesAreRefused(t *testing.T) {
+	t.Parallel()
+	tests := []struct{ name, old, new, want string }{
+		{"no rule", "depguard:", "other:", "no depguard rule"},
+		{"other mode", "list-mode: strict", "list-mode: original", "neither strict with"},
+		{"both lists", "deny:", "allow: [fmt]\n          deny:", "neither strict with"},
+		{"no reason", "desc: no files", `desc: ""`, "without a reason"},
+		{"pattern of another form", "${base-path}/managers/**", "**/managers/**", "does not start with"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			_, err := importRules([]byte(strings.Replace(made, tt.old, tt.new, 1)))
+			if err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("got %v, want an error about %q", err, tt.want)
+			}
+		})
+	}
+}
