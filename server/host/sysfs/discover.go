@@ -1,0 +1,196 @@
+package sysfs
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"regexp"
+	"slices"
+
+	"github.com/berthd/berth/managers/cpuset"
+	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/machine"
+)
+
+const (
+	cpuDir       = "devices/system/cpu"
+	nodeDir      = "devices/system/node"
+	hugePagesDir = "kernel/mm/hugepages"
+)
+
+var (
+	cpuName       = regexp.MustCompile(`^cpu([0-9]+)$`)
+	nodeName      = regexp.MustCompile(`^node([0-9]+)$`)
+	hugePagesName = regexp.MustCompile(`^hugepages-([0-9]+)kB$`)
+)
+
+// discovery is one run of Discover.
+type discovery struct {
+	sys, proc tree
+	// online are the CPUs that count; allOnline says that the kernel does not
+	// tell, because it cannot take CPUs off line.
+	online    cpuset.Set
+	allOnline bool
+	out       machine.Snapshot
+}
+
+// Discover describes the machine whose /sys and /proc are given. The result has
+// not been checked: machine.New does that, and refuses a node id of 64 or more.
+// Errors name the file; those about its content are of class Corrupt.
+func Discover(sys, proc fs.FS) (machine.Snapshot, error) {
+	d := &discovery{
+		sys:  tree{fsys: sys, mount: "/sys"},
+		proc: tree{fsys: proc, mount: "/proc"},
+		out:  machine.Snapshot{Version: machine.FormatVersion},
+	}
+	if err := d.run(); err != nil {
+		return machine.Snapshot{}, fmt.Errorf("discover machine: %w", err)
+	}
+	return d.out, nil
+}
+
+func (d *discovery) run() error {
+	all, err := d.sys.numbered(cpuDir, cpuName)
+	if err != nil {
+		return err
+	}
+	if err := d.readOnline(all); err != nil {
+		return err
+	}
+	if err := d.readMemory(); err != nil {
+		return err
+	}
+	nodes, err := d.sys.numbered(nodeDir, nodeName)
+	if err != nil {
+		return err
+	}
+	if len(nodes) > 0 {
+		err = d.readNodes(nodes)
+	} else {
+		err = d.readPackages(all)
+	}
+	if err != nil {
+		return err
+	}
+	if len(d.out.CPUs) == 0 {
+		return fault.Corruptf("no online CPU in /sys/%s has a core_id and a physical_package_id", cpuDir)
+	}
+	d.noteLostCPUs()
+	if err := d.readKinds(); err != nil {
+		return err
+	}
+	return d.readSocketCount(all)
+}
+
+func (d *discovery) notef(format string, args ...any) {
+	d.out.Notes = append(d.out.Notes, fmt.Sprintf(format, args...))
+}
+
+// readOnline finds out which CPUs count, and which are present without counting.
+func (d *discovery) readOnline(all []entry) error {
+	var err error
+	if d.online, d.allOnline, err = d.sys.cpus(cpuDir + "/online"); err != nil {
+		return err
+	}
+	if d.allOnline {
+		return nil
+	}
+	present, absent, err := d.sys.cpus(cpuDir + "/present")
+	if err != nil {
+		return err
+	}
+	if absent {
+		var b cpuset.Builder
+		for _, cpu := range all {
+			if cpu.id < cpuset.MaxCPUs {
+				b.Add(cpu.id)
+			}
+		}
+		present = b.Set()
+	}
+	d.out.Offline = present.Minus(d.online)
+	return nil
+}
+
+func (d *discovery) isOnline(cpu int) bool { return d.allOnline || d.online.Contains(cpu) }
+
+// readMemory reads the memory of the whole machine; without the file the sum
+// over the nodes is taken.
+func (d *discovery) readMemory() error {
+	text, err := d.proc.text("meminfo")
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if d.out.MemoryBytes, err = memTotal(text); err != nil {
+		return fault.Corruptf("read /proc/meminfo: %w", err)
+	}
+	return nil
+}
+
+// noteLostCPUs tells which online CPUs are in no node: the reference does not
+// see them either.
+func (d *discovery) noteLostCPUs() {
+	var b cpuset.Builder
+	for _, cpu := range d.out.CPUs {
+		if cpu.ID < cpuset.MaxCPUs {
+			b.Add(cpu.ID)
+		}
+	}
+	if lost := d.online.Minus(b.Set()); !lost.IsEmpty() {
+		d.notef("CPUs %s are online and left out: they are in no node, or the kernel does not tell their core", lost)
+	}
+}
+
+// readSocketCount sets the counts where the reference's number of sockets is not
+// that of the CPUs' sockets. It counts the "physical id" lines of /proc/cpuinfo,
+// and where there are none the different physical_package_id files of the online
+// CPUs, of which one that cannot be read counts as 0.
+//
+// The reference's number of CPUs includes CPUs that are off line on a kernel
+// without NUMA; here they never count.
+func (d *discovery) readSocketCount(all []entry) error {
+	cpuinfo, err := d.proc.text("cpuinfo")
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	sockets := countSockets(cpuinfo)
+	if sockets == 0 {
+		seen := make(map[int]bool)
+		for _, cpu := range all {
+			if d.isOnline(cpu.id) {
+				id, err := d.sys.number(packageFile(cpu.id))
+				if err != nil {
+					id = 0
+				}
+				seen[id] = true
+			}
+		}
+		sockets = len(seen)
+	}
+	counts := machine.Counts{
+		CPUs:      len(d.out.CPUs),
+		Cores:     d.distinct(func(c machine.CPU) int { return c.Core }),
+		Sockets:   d.distinct(func(c machine.CPU) int { return c.Socket }),
+		NUMANodes: d.distinct(func(c machine.CPU) int { return c.Node }),
+		Uncores:   d.distinct(func(c machine.CPU) int { return c.Uncore }),
+	}
+	if counts.Sockets != sockets {
+		d.notef("the kernel counts %d sockets, its CPUs name %d: the first number enters averages", sockets, counts.Sockets)
+		counts.Sockets = sockets
+		d.out.Counts = &counts
+	}
+	return nil
+}
+
+// distinct returns how many different values key has over all CPUs.
+func (d *discovery) distinct(key func(machine.CPU) int) int {
+	values := make([]int, 0, len(d.out.CPUs))
+	for _, cpu := range d.out.CPUs {
+		values = append(values, key(cpu))
+	}
+	slices.Sort(values)
+	return len(slices.Compact(values))
+}
