@@ -1,7 +1,6 @@
 package cpuset
 
 import (
-	"encoding/binary"
 	"fmt"
 	"iter"
 	"math/bits"
@@ -16,13 +15,9 @@ import (
 const MaxCPUs = 8192
 
 const (
-	wordBits   = 64
-	wordBytes  = wordBits / 8
-	headWords  = 4
-	headBits   = headWords * wordBits
-	totalWords = MaxCPUs / wordBits
-	tailWords  = totalWords - headWords
-	tailBytes  = tailWords * wordBytes
+	wordBits  = 64
+	headWords = 4
+	headBits  = headWords * wordBits
 )
 
 // Set is an immutable set of CPU ids. The zero value is the empty set; sets
@@ -257,62 +252,4 @@ func mustBeID(id int) {
 	if id < 0 || id >= MaxCPUs {
 		panic(fmt.Sprintf("cpuset: cpu %d is outside 0..%d", id, MaxCPUs-1))
 	}
-}
-
-// tailWord returns word i of a tail, zero beyond its end.
-func tailWord(tail string, i int) uint64 {
-	if i *= wordBytes; i < len(tail) {
-		return binary.LittleEndian.Uint64([]byte(tail[i : i+wordBytes]))
-	}
-	return 0
-}
-
-func unionTails(a, b string) string {
-	var packed [tailBytes]byte
-	n := max(len(a), len(b))
-	for i := range n / wordBytes {
-		putWord(packed[:], i, tailWord(a, i)|tailWord(b, i))
-	}
-	return string(packed[:n])
-}
-
-func intersectTails(a, b string) string {
-	var packed [tailBytes]byte
-	n := 0
-	for i := range min(len(a), len(b)) / wordBytes {
-		if w := tailWord(a, i) & tailWord(b, i); w != 0 {
-			putWord(packed[:], i, w)
-			n = (i + 1) * wordBytes
-		}
-	}
-	return string(packed[:n])
-}
-
-func minusTails(a, b string) string {
-	var packed [tailBytes]byte
-	n := 0
-	for i := range len(a) / wordBytes {
-		if w := tailWord(a, i) &^ tailWord(b, i); w != 0 {
-			putWord(packed[:], i, w)
-			n = (i + 1) * wordBytes
-		}
-	}
-	return string(packed[:n])
-}
-
-// packTail packs words without the zero words at their end.
-func packTail(words []uint64) string {
-	var packed [tailBytes]byte
-	n := 0
-	for i, w := range words {
-		if w != 0 {
-			putWord(packed[:], i, w)
-			n = (i + 1) * wordBytes
-		}
-	}
-	return string(packed[:n])
-}
-
-func putWord(packed []byte, i int, w uint64) {
-	binary.LittleEndian.PutUint64(packed[i*wordBytes:], w)
 }

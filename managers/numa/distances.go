@@ -3,13 +3,17 @@ package numa
 import (
 	"encoding/json"
 	"fmt"
-	"math"
 	"math/bits"
 	"slices"
 )
 
-// unknown stands in the table for a pair without a distance.
-const unknown = -1
+const (
+	// unknown stands in the table for a pair without a distance.
+	unknown = -1
+	// maxDistance is far above what firmware can say in its one byte, and so
+	// small that no sum can overflow.
+	maxDistance = 1 << 20
+)
 
 // Distances is the immutable table of distances between nodes, as firmware
 // gives them (ACPI SLIT: 10 is local, larger is farther). It need not be
@@ -24,7 +28,7 @@ type Distances struct {
 
 // NewDistances returns the distances rows[i][j] from node i to node j, both
 // ids. Pairs may be missing. An id outside 0..63 and a distance outside
-// 0..2^31-1 are errors that name them.
+// 0..2^20 are errors that name them.
 func NewDistances(rows map[int]map[int]int) (Distances, error) {
 	var nodes Mask
 	for i, row := range rows {
@@ -36,11 +40,14 @@ func NewDistances(rows map[int]map[int]int) (Distances, error) {
 			if err := checkID(j); err != nil {
 				return Distances{}, fmt.Errorf("distances of node %d: %w", i, err)
 			}
-			if d < 0 || d > math.MaxInt32 {
-				return Distances{}, fmt.Errorf("distance %d from node %d to node %d is outside 0..%d", d, i, j, math.MaxInt32)
+			if d < 0 || d > maxDistance {
+				return Distances{}, fmt.Errorf("distance %d from node %d to node %d is outside 0..%d", d, i, j, maxDistance)
 			}
 			nodes |= 1 << j
 		}
+	}
+	if nodes.IsEmpty() {
+		return Distances{}, nil
 	}
 	stride := bits.Len64(uint64(nodes))
 	table := make([]int32, stride*stride)
@@ -119,10 +126,13 @@ func (d Distances) Has(m Mask) bool {
 // reference's average distances (option prefer-closest-numa-nodes, KEP-3545).
 func (d Distances) Sum(m Mask) int64 {
 	var sum int64
+	m = m.Intersect(d.nodes)
 	for i := range m.All() {
+		row := d.table[i*d.stride : (i+1)*d.stride]
 		for j := range m.All() {
-			distance, _ := d.Between(i, j)
-			sum += int64(distance)
+			if row[j] != unknown {
+				sum += int64(row[j])
+			}
 		}
 	}
 	return sum

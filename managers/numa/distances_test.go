@@ -3,6 +3,7 @@ package numa
 import (
 	"bytes"
 	"encoding/json"
+	"reflect"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -101,8 +102,8 @@ func TestDistancesRefuse(t *testing.T) {
 		{[]int{0, 1}, map[int][]int{0: {10}}, "node 0 has 1 distances, expected one for each of the 2 online nodes"},
 		{[]int{0}, map[int][]int{0: {10, 20}}, "node 0 has 2 distances, expected one for each of the 1 online nodes"},
 		{[]int{0}, map[int][]int{2: {10}}, "node 2 has distances but is not online (online: 0)"},
-		{[]int{0, 1}, map[int][]int{1: {-1, 10}}, "distance -1 from node 1 to node 0 is outside 0..2147483647"},
-		{[]int{0}, map[int][]int{0: {1 << 31}}, "distance 2147483648 from node 0 to node 0 is outside 0..2147483647"},
+		{[]int{0, 1}, map[int][]int{1: {-1, 10}}, "distance -1 from node 1 to node 0 is outside 0..1048576"},
+		{[]int{0}, map[int][]int{0: {1<<20 + 1}}, "distance 1048577 from node 0 to node 0 is outside 0..1048576"},
 		{[]int{8, 0}, map[int][]int{}, "online nodes [8 0] are not in ascending order"},
 		{[]int{0, 0}, map[int][]int{}, "online nodes [0 0] are not in ascending order"},
 	} {
@@ -139,7 +140,12 @@ func TestDistancesJSON(t *testing.T) {
 			t.Errorf("Unmarshal(%s) gave %v and changed the table: %v", bad, err, kept)
 		}
 	}
-	if text, err := json.Marshal(Distances{}); err != nil || string(text) != "{}" {
+	// omitzero works only if a table without distances is the zero value again.
+	none := d
+	if err := json.Unmarshal([]byte("{}"), &none); err != nil || !reflect.ValueOf(none).IsZero() {
+		t.Errorf("{} gives %v, %v; expected the zero value", none, err)
+	}
+	if text, err := json.Marshal(none); err != nil || string(text) != "{}" {
 		t.Errorf("the zero value is %s, %v; expected {}", text, err)
 	}
 }
@@ -148,7 +154,7 @@ func TestDistancesMatchModel(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		id := rapid.IntRange(0, MaxNodes-1)
-		row := rapid.MapOfN(id, rapid.IntRange(0, 1<<31-1), 0, 8)
+		row := rapid.MapOfN(id, rapid.IntRange(0, 1<<20), 0, 8)
 		rows := rapid.MapOfN(id, row, 0, 8).Draw(t, "rows")
 		d, err := NewDistances(rows)
 		if err != nil {

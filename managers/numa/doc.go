@@ -16,10 +16,9 @@
 //
 // # Invariants
 //
-//   - A Mask is one 64-bit word, so that ==, <, map keys and copies cost what a
+//   - A Mask is one 64-bit word, so that ==, map keys and copies cost what a
 //     number costs. The limit of 64 ids is the reference's as well; a machine
-//     beyond it is refused at discovery. No operation here grows with anything
-//     but the number of nodes in the mask, except Subsets, which says so.
+//     beyond it is refused at discovery.
 //   - Parse(m.String()) == m for every Mask m.
 //   - Distances never change and are asked by id, never by position.
 //

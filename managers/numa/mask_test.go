@@ -3,6 +3,7 @@ package numa
 import (
 	"encoding/json"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -54,7 +55,7 @@ func TestParseRefuses(t *testing.T) {
 func TestIDsOutsideTheLimit(t *testing.T) {
 	t.Parallel()
 	for id, message := range map[int]string{
-		-1: "node -1 is outside 0..63", 64: "node 64 is outside 0..63", 1 << 40: "node 1099511627776 is outside 0..63",
+		-1: "node -1 is outside 0..63", 64: "node 64 is outside 0..63", math.MaxInt32: "node 2147483647 is outside 0..63",
 	} {
 		if m, err := FromIDs([]int{3, id}); err == nil || err.Error() != message || m != 0 {
 			t.Errorf("FromIDs with %d gave %q, %v; expected the error %s", id, m, err, message)

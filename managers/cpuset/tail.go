@@ -1,0 +1,71 @@
+package cpuset
+
+import "encoding/binary"
+
+// A tail is a string of little-endian words for the ids of headBits and more.
+// Its last word is not zero. A string because Go compares and hashes strings by
+// content, and nobody can change one.
+
+const (
+	wordBytes = wordBits / 8
+	tailWords = MaxCPUs/wordBits - headWords
+	tailBytes = tailWords * wordBytes
+)
+
+// tailWord returns word i of a tail, zero beyond its end.
+func tailWord(tail string, i int) uint64 {
+	if i *= wordBytes; i < len(tail) {
+		return binary.LittleEndian.Uint64([]byte(tail[i : i+wordBytes]))
+	}
+	return 0
+}
+
+func unionTails(a, b string) string {
+	var packed [tailBytes]byte
+	n := max(len(a), len(b))
+	for i := range n / wordBytes {
+		putWord(packed[:], i, tailWord(a, i)|tailWord(b, i))
+	}
+	return string(packed[:n])
+}
+
+func intersectTails(a, b string) string {
+	var packed [tailBytes]byte
+	n := 0
+	for i := range min(len(a), len(b)) / wordBytes {
+		if w := tailWord(a, i) & tailWord(b, i); w != 0 {
+			putWord(packed[:], i, w)
+			n = (i + 1) * wordBytes
+		}
+	}
+	return string(packed[:n])
+}
+
+func minusTails(a, b string) string {
+	var packed [tailBytes]byte
+	n := 0
+	for i := range len(a) / wordBytes {
+		if w := tailWord(a, i) &^ tailWord(b, i); w != 0 {
+			putWord(packed[:], i, w)
+			n = (i + 1) * wordBytes
+		}
+	}
+	return string(packed[:n])
+}
+
+// packTail packs words without the zero words at their end.
+func packTail(words []uint64) string {
+	var packed [tailBytes]byte
+	n := 0
+	for i, w := range words {
+		if w != 0 {
+			putWord(packed[:], i, w)
+			n = (i + 1) * wordBytes
+		}
+	}
+	return string(packed[:n])
+}
+
+func putWord(packed []byte, i int, w uint64) {
+	binary.LittleEndian.PutUint64(packed[i*wordBytes:], w)
+}
