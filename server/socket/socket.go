@@ -1,0 +1,133 @@
+package socket
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"github.com/berthd/berth/managers/fault"
+)
+
+// maxPath is how long a socket's path may be: sun_path of unix(7) has 108 bytes,
+// one of which ends the string.
+const maxPath = 107
+
+// staging is put before the base name while the socket is not yet in place. A
+// leading dot keeps watchers of the directory from taking it for a plugin.
+const staging = ".new-"
+
+// CheckPath refuses paths that cannot be bound, with the arithmetic.
+func CheckPath(path string) error {
+	if !filepath.IsAbs(path) {
+		return fault.Invalidf("socket path %q: expected an absolute path", path)
+	}
+	if n := len(path) + len(staging); n > maxPath {
+		return fault.Invalidf(
+			"socket path %q: %d bytes and %d for the name it is made under are %d, but the kernel takes at most %d (unix(7), sun_path); choose a shorter directory",
+			path, len(path), len(staging), n, maxPath)
+	}
+	return nil
+}
+
+// Options of a socket.
+type Options struct {
+	// DirMode and Mode are the permissions of a directory that must be made, and
+	// of the socket. Zero means 0750 and 0660.
+	DirMode, Mode os.FileMode
+}
+
+// Listen listens on a unix socket at path. A stale socket there is replaced; any
+// other kind of file is refused. The caller makes sure that no other process of
+// the same role is alive, by a lock of its own.
+func Listen(path string, o Options) (net.Listener, error) {
+	if err := CheckPath(path); err != nil {
+		return nil, err
+	}
+	if o.DirMode == 0 {
+		o.DirMode = 0o750
+	}
+	if o.Mode == 0 {
+		o.Mode = 0o660
+	}
+	if err := os.MkdirAll(filepath.Dir(path), o.DirMode); err != nil {
+		return nil, fault.Unavailablef("make the directory of socket %s: %w", path, err)
+	}
+	if err := replaceable(path); err != nil {
+		return nil, err
+	}
+	tmp := filepath.Join(filepath.Dir(path), staging+filepath.Base(path))
+	if err := os.Remove(tmp); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fault.Unavailablef("remove what is left of socket %s: %w", path, err)
+	}
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: tmp, Net: "unix"})
+	if err != nil {
+		return nil, fault.Unavailablef("listen on socket %s: %w", path, err)
+	}
+	l.SetUnlinkOnClose(false)
+	put := func() (os.FileInfo, error) {
+		if err := os.Chmod(tmp, o.Mode); err != nil {
+			return nil, err
+		}
+		info, err := os.Lstat(tmp)
+		if err != nil {
+			return nil, err
+		}
+		return info, os.Rename(tmp, path)
+	}
+	info, err := put()
+	if err != nil {
+		return nil, fault.Unavailablef("put socket %s in place: %w", path,
+			errors.Join(err, l.Close(), os.Remove(tmp)))
+	}
+	return &listener{UnixListener: l, path: path, info: info}, nil
+}
+
+// replaceable refuses to put a socket over something that is none.
+func replaceable(path string) error {
+	info, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fault.Unavailablef("look at socket %s: %w", path, err)
+	}
+	if info.Mode().Type() != fs.ModeSocket {
+		return fault.Invalidf("socket path %s: there is a file that is no socket (%s)", path, info.Mode())
+	}
+	return nil
+}
+
+// listener removes its file when it is closed.
+type listener struct {
+	*net.UnixListener
+	path string
+	info os.FileInfo
+	once sync.Once
+}
+
+// Addr gives the final path.
+func (l *listener) Addr() net.Addr { return &net.UnixAddr{Name: l.path, Net: "unix"} }
+
+// Close stops listening and removes the socket unless another process has put
+// its own in its place. It may be called more than once.
+func (l *listener) Close() error {
+	err := net.ErrClosed
+	l.once.Do(func() {
+		now, serr := os.Lstat(l.path)
+		if serr == nil && os.SameFile(now, l.info) {
+			serr = os.Remove(l.path)
+		}
+		if errors.Is(serr, fs.ErrNotExist) {
+			serr = nil
+		}
+		err = errors.Join(l.UnixListener.Close(), serr)
+	})
+	if err != nil && !errors.Is(err, net.ErrClosed) {
+		return fmt.Errorf("close socket %s: %w", l.path, err)
+	}
+	return err
+}
