@@ -2,7 +2,6 @@ package workload
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 )
 
@@ -14,60 +13,68 @@ import (
 //   - if any pod-level limit is given, a cpu or memory request that is missing becomes the total of the containers' requests,
 //     and, where no container has one, the pod-level limit; a huge page request becomes the limit.
 //
-// What a pod from an API server needs is there already, so it comes back unchanged and without notes.
+// A pod from an API server has all of this already: it comes back unchanged and without notes.
 func Defaulted(p Pod, f Features) (Pod, []string) {
 	d := defaulting{pod: p}
-	d.pod.Containers = slices.Clone(p.Containers)
-	for i := range d.pod.Containers {
-		c := &d.pod.Containers[i]
-		c.Requests = d.fill(c.Requests, c.Limits, QuantityPath(p.ContainerPath(i), Requests), "the limit", nil)
-	}
-	if f.PodLevelResources && p.Resources != nil {
+	d.containers()
+	if f.PodLevelResources && p.Resources != nil && len(p.Resources.Requests)+len(p.Resources.Limits) > 0 {
 		d.podLevel()
 	}
 	return d.pod, d.notes
 }
 
-// defaulting is one run of Defaulted.
+// defaulting is one run of Defaulted; pod shares with the original what has not been changed.
 type defaulting struct {
 	pod   Pod
 	notes []string
 }
 
+func (d *defaulting) containers() {
+	paths := d.pod.ContainerPaths()
+	d.pod.Containers = slices.Clone(d.pod.Containers)
+	for i := range d.pod.Containers {
+		c := &d.pod.Containers[i]
+		requests := d.fill(c.requests(), c.limits(), QuantityPath(paths[i], Requests), "the limit", nil)
+		c.Requests, c.Excess = requests.amounts, excess(requests, c.limits(), list{})
+	}
+}
+
 func (d *defaulting) podLevel() {
-	given := *d.pod.Resources
-	if len(given.Requests) == 0 && len(given.Limits) == 0 {
-		return
+	requests, limits, overhead := d.pod.podLevel()
+	requestPath, limitPath := QuantityPath(specPath, Requests), QuantityPath(specPath, Limits)
+	limits = d.fill(limits, totals(&d.pod, (*Container).limits), limitPath, "the containers' limits", func(r Resource) bool {
+		_, requested := requests.amounts[r]
+		return r.IsHugePages() && !requested
+	})
+	if len(limits.amounts) > 0 {
+		requests = d.fill(requests, totals(&d.pod, (*Container).requests), requestPath, "the containers' requests",
+			func(r Resource) bool { return r == CPU || r == Memory })
+		requests = d.fill(requests, limits, requestPath, "the pod-level limit", Resource.PodLevel)
 	}
-	limitsPath, requestsPath := QuantityPath(specPath, Limits), QuantityPath(specPath, Requests)
-	given.Limits = d.fill(given.Limits, totals(&d.pod, func(c *Container) Quantities { return c.Limits }), limitsPath,
-		"the containers' limits", func(r Resource) bool {
-			_, requested := given.Requests[r]
-			return r.IsHugePages() && !requested
-		})
-	if len(given.Limits) > 0 {
-		given.Requests = d.fill(given.Requests, totals(&d.pod, func(c *Container) Quantities { return c.Requests }), requestsPath,
-			"the containers' requests", func(r Resource) bool { return r == CPU || r == Memory })
-		given.Requests = d.fill(given.Requests, given.Limits, requestsPath, "the pod-level limit", Resource.PodLevel)
-	}
-	d.pod.Resources = &given
+	d.pod.Resources = &Resources{Requests: requests.amounts, Limits: limits.amounts}
+	d.pod.Excess = excess(requests, limits, overhead)
 }
 
 // fill gives to with the amounts of from that it lacks and that want accepts (nil accepts all); to itself stays as it is.
-func (d *defaulting) fill(to, from Quantities, path func(Resource) string, source string, want func(Resource) bool) Quantities {
-	filled := to
-	for r, amount := range from.Sorted() {
-		if _, present := to[r]; present || want != nil && !want(r) {
+func (d *defaulting) fill(to, from list, path func(Resource) string, source string, want func(Resource) bool) list {
+	filled, touched := to, false
+	for r, amount := range from.amounts.Sorted() {
+		if _, present := to.amounts[r]; present || want != nil && !want(r) {
 			continue
 		}
-		if len(filled) == len(to) {
-			filled = maps.Clone(to)
-			if filled == nil {
-				filled = Quantities{}
-			}
+		if !touched {
+			filled, touched = to.copied(), true
 		}
-		filled[r] = amount
+		filled.set(r, from.at(r))
 		d.notes = append(d.notes, fmt.Sprintf("%s was not set and takes %s: %d", path(r), source, amount))
 	}
 	return filled
+}
+
+// excess gives what belongs beside three lists, nil where nothing was rounded.
+func excess(requests, limits, overhead list) *Excess {
+	if len(requests.excess)+len(limits.excess)+len(overhead.excess) == 0 {
+		return nil
+	}
+	return &Excess{Requests: requests.excess, Limits: limits.excess, Overhead: overhead.excess}
 }

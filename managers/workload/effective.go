@@ -4,30 +4,32 @@ package workload
 // them names), replaced per resource by a pod-level request where there is one and the feature is on, plus the overhead. To
 // leave the overhead out, as for the pod's sandbox or for device hints, pass a copy of the pod without it.
 func EffectiveRequests(p *Pod, f Features) Quantities {
-	total := totals(p, func(c *Container) Quantities { return c.Requests })
-	if f.PodLevelResources && p.Resources != nil {
-		replace(total, p.Resources.Requests)
+	total := totals(p, (*Container).requests)
+	podLevel, _, overhead := p.podLevel()
+	if f.PodLevelResources {
+		total.replace(podLevel)
 	}
-	for r, amount := range p.Overhead {
-		total[r] = sum(total[r], amount)
+	for r := range overhead.amounts {
+		total.set(r, total.at(r).plus(overhead.at(r)))
 	}
-	return total
+	return total.amounts
 }
 
 // EffectiveLimits gives the limits of the pod as a whole, by the same rule as EffectiveRequests, except that the overhead is
 // added only to limits that are present and not zero. A limit in the result does not mean that everything in the pod is
 // limited: see DeclaredLimits.
 func EffectiveLimits(p *Pod, f Features) Quantities {
-	total := totals(p, func(c *Container) Quantities { return c.Limits })
-	if f.PodLevelResources && p.Resources != nil {
-		replace(total, p.Resources.Limits)
+	total := totals(p, (*Container).limits)
+	_, podLevel, overhead := p.podLevel()
+	if f.PodLevelResources {
+		total.replace(podLevel)
 	}
-	for r, amount := range p.Overhead {
-		if total[r] != 0 {
-			total[r] = sum(total[r], amount)
+	for r := range overhead.amounts {
+		if total.amounts[r] != 0 {
+			total.set(r, total.at(r).plus(overhead.at(r)))
 		}
 	}
-	return total
+	return total.amounts
 }
 
 // Declared says for which resources every part of a pod is limited, so that the pod's cgroup may carry a limit.
@@ -62,24 +64,27 @@ func declared(p *Pod, f Features, r Resource) bool {
 	return true
 }
 
-// totals applies PodTotal to every resource that of names in any container.
-func totals(p *Pod, of func(*Container) Quantities) Quantities {
-	total := Quantities{}
+// totals gives PodTotal for every resource that of names in any container, in one pass and without rounding.
+func totals(p *Pod, of func(*Container) list) list {
+	running := map[Resource]total{}
 	for _, c := range p.Walk() {
-		for r := range of(c) {
-			if _, done := total[r]; !done {
-				total[r] = PodTotal(p, func(c *Container) int64 { return of(c)[r] })
-			}
+		l := of(c)
+		for r := range l.amounts {
+			running[r] = running[r].with(c.Role, l.at(r))
 		}
 	}
-	return total
+	sums := list{amounts: make(Quantities, len(running))}
+	for r, t := range running {
+		sums.set(r, t.amount())
+	}
+	return sums
 }
 
-// replace puts the pod-level amounts over the totals, for the resources that may be given at pod level.
-func replace(total, podLevel Quantities) {
-	for r, amount := range podLevel {
+// replace puts pod-level amounts over the totals, for the resources that may be given at pod level.
+func (l *list) replace(podLevel list) {
+	for r := range podLevel.amounts {
 		if r.PodLevel() {
-			total[r] = amount
+			l.set(r, podLevel.at(r))
 		}
 	}
 }

@@ -63,6 +63,9 @@ type Pod struct {
 	// Resources are the pod-level amounts. Nil and present but empty differ: see QoSClass.
 	Resources *Resources `json:"resources,omitempty"`
 
+	// Excess is what rounding put on Resources and Overhead.
+	Excess *Excess `json:"excess,omitempty"`
+
 	// QoS is the class that the agent hands in (status.qosClass); it wins over the computed one. Empty means compute.
 	QoS QoSClass `json:"qosClass,omitempty"`
 
@@ -87,6 +90,8 @@ type Container struct {
 	Role     Role       `json:"role,omitzero"`
 	Requests Quantities `json:"requests,omitempty"`
 	Limits   Quantities `json:"limits,omitempty"`
+	// Excess is what rounding put on Requests and Limits.
+	Excess *Excess `json:"excess,omitempty"`
 	// ResizePolicy says per resource (cpu, memory) whether a change in place restarts the container: NotRequired or
 	// RestartContainer. An absent resource means NotRequired.
 	ResizePolicy map[Resource]string `json:"resizePolicy,omitempty"`
@@ -133,7 +138,7 @@ func (p *Pod) HasPodLevel() bool {
 // for cpu and for memory. With pod-level resources this decides who may own CPUs and memory exclusively (KEP-5526).
 func (c *Container) Guaranteed() bool {
 	for _, r := range []Resource{CPU, Memory} {
-		if c.Requests[r] <= 0 || c.Requests[r] != c.Limits[r] {
+		if c.Requests[r] <= 0 || c.requests().at(r) != c.limits().at(r) {
 			return false
 		}
 	}

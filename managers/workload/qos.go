@@ -20,40 +20,42 @@ func (p *Pod) QoSClass(f Features) QoSClass {
 	if p.QoS != "" {
 		return p.QoS
 	}
-	requests, limits := Quantities{}, Quantities{}
+	var requests, limits amounts
 	complete := true // everything that must be limited in cpu and memory is
-	count := func(req, lim Quantities) {
-		for _, r := range []Resource{CPU, Memory} {
-			addPositive(requests, r, req[r])
-			addPositive(limits, r, lim[r])
-			complete = complete && lim[r] > 0
-		}
+	count := func(req, lim list) {
+		requests.add(req)
+		limits.add(lim)
+		complete = complete && lim.amounts[CPU] > 0 && lim.amounts[Memory] > 0
 	}
 	if f.PodLevelResources && p.Resources != nil {
-		count(p.Resources.Requests, p.Resources.Limits)
-		complete = complete || len(p.Resources.Limits) == 0
+		req, lim, _ := p.podLevel()
+		count(req, lim)
+		complete = complete || len(lim.amounts) == 0
 	} else {
 		for _, c := range p.Walk() {
-			count(c.Requests, c.Limits)
+			count(c.requests(), c.limits())
 		}
 	}
 	switch {
-	case len(requests) == 0 && len(limits) == 0:
+	case requests == (amounts{}) && limits == (amounts{}):
 		return BestEffort
-	case complete && sameAmounts(requests, limits):
+	case complete && requests == limits:
 		return Guaranteed
 	default:
 		return Burstable
 	}
 }
 
-func addPositive(to Quantities, r Resource, amount int64) {
-	if amount > 0 {
-		to[r] = sum(to[r], amount)
-	}
+// amounts are sums of what counts for the class. Zero stands for absent: only positive amounts are added.
+type amounts struct {
+	cpu, memory exact
 }
 
-// sameAmounts needs no presence test: addPositive stores no zeros.
-func sameAmounts(a, b Quantities) bool {
-	return len(a) == len(b) && a[CPU] == b[CPU] && a[Memory] == b[Memory]
+func (a *amounts) add(l list) {
+	if l.amounts[CPU] > 0 {
+		a.cpu = a.cpu.plus(l.at(CPU))
+	}
+	if l.amounts[Memory] > 0 {
+		a.memory = a.memory.plus(l.at(Memory))
+	}
 }

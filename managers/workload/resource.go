@@ -82,10 +82,10 @@ func HugePageSize(r Resource) (int64, error) {
 }
 
 // Quantities are amounts by resource: cpu in milli-CPU, everything else in its own unit (bytes, pieces), all rounded up to
-// whole numbers. An absent key is not a zero: a container may request 0 CPU, and may also not mention CPU.
+// whole numbers (Excess keeps what the rounding put on, where it did). An absent key is not a zero: a container may request 0
+// CPU, and may also not mention CPU.
 //
-// Milli-CPU lose nothing that Kubernetes keeps: the API server rounds every quantity up to thousandths when it stores a pod.
-// They are also enough to tell whole CPUs, which the reference does by comparing 1000*ceil(x) with ceil(1000x): the two are
+// Milli-CPU are enough to tell whole CPUs, which the reference does by comparing 1000*ceil(x) with ceil(1000x): the two are
 // equal exactly if milli = ceil(1000x) is a multiple of 1000. One way is plain. For the other, ceil(1000x) = 1000k means
 // k - 1/1000 < x <= k, hence ceil(x) = k.
 type Quantities map[Resource]int64
@@ -98,17 +98,5 @@ func (q Quantities) Sorted() iter.Seq2[Resource, int64] {
 				return
 			}
 		}
-	}
-}
-
-// sum adds and stops at the ends of int64, so that absurd input cannot turn a huge request into a small one.
-func sum(a, b int64) int64 {
-	switch s := a + b; {
-	case a > 0 && b > 0 && s < 0:
-		return math.MaxInt64
-	case a < 0 && b < 0 && s >= 0:
-		return math.MinInt64
-	default:
-		return s
 	}
 }

@@ -90,16 +90,30 @@ func Reusable[S any](p *Pod, name string, held func(*Container) S, union, minus 
 // init containers run, that is the largest of them together with the sidecars started before it; afterwards it is all app
 // containers together with all sidecars (KEP-753). The formula serves CPUs, memory and devices alike.
 func PodTotal(p *Pod, n func(*Container) int64) int64 {
-	var apps, sidecars, peak int64
+	var t total
 	for _, c := range p.Walk() {
-		switch amount := n(c); c.Role {
-		case Sidecar:
-			sidecars = sum(sidecars, amount)
-		case Init:
-			peak = max(peak, sum(sidecars, amount))
-		default:
-			apps = sum(apps, amount)
-		}
+		t = t.with(c.Role, exact{whole: n(c)})
 	}
-	return max(peak, sum(apps, sidecars))
+	return t.amount().whole
 }
+
+// total is the state of PodTotal's sum for one resource: fed container by container in the order of the walk. Containers
+// that want nothing may be left out.
+type total struct {
+	apps, sidecars exact
+	peak           exact // the most that was in use while an init container ran
+}
+
+func (t total) with(role Role, amount exact) total {
+	switch role {
+	case Sidecar:
+		t.sidecars = t.sidecars.plus(amount)
+	case Init:
+		t.peak = t.peak.larger(t.sidecars.plus(amount))
+	default:
+		t.apps = t.apps.plus(amount)
+	}
+	return t
+}
+
+func (t total) amount() exact { return t.peak.larger(t.apps.plus(t.sidecars)) }

@@ -1,8 +1,10 @@
 package workload
 
 import (
+	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/berthd/berth/managers/fault"
@@ -20,34 +22,35 @@ type Bounds struct {
 // Validate checks what can be said of a pod without knowing the node: the rules of the API server for the fields that Pod
 // has, and those that keep a uid safe as a path. The result is nil or a *fault.Error of class Invalid with all findings of
 // Check. It is meant for a pod that went through Defaulted; before that, pod-level limits are compared with less.
-func Validate(p *Pod, b Bounds) error { return Check(p, b).Err("pod " + p.String()) }
+func Validate(p *Pod, b Bounds) error { return Check(p, b).Err(fmt.Sprintf("pod %.200q", p)) }
 
 // Check gives the violations that Validate reports, so that a caller who found others while reading the pod can report them
-// together. Amounts are whole numbers here: whoever reads quantities must itself refuse a fraction of an extended resource
-// and an amount that int64 cannot hold, at the same paths (QuantityPath).
+// together. Whoever reads quantities must itself refuse what RoundUp cannot hold, at the same paths (QuantityPath).
 func Check(p *Pod, b Bounds) fault.Violations {
-	v := &validation{pod: p}
 	if b.Containers == 0 {
 		b.Containers = DefaultMaxContainers
 	}
 	if n := len(p.Containers); n > b.Containers {
 		// Nothing else is looked at: the bound is there to keep work and answer small.
-		v.Addf(specPath+".containers", "%d containers are more than the %d that are allowed", n, b.Containers)
-		return v.Violations
+		var vs fault.Violations
+		vs.Addf(specPath+".containers", "%d containers are more than the %d that are allowed", n, b.Containers)
+		return vs
 	}
+	v := &validation{pod: p, paths: p.ContainerPaths()}
 	v.identity()
 	v.containers()
-	v.list(p.Overhead, func(r Resource) string { return specPath + `.overhead["` + string(r) + `"]` }, Resource.inContainer)
-	if p.Resources != nil {
-		v.podLevel(*p.Resources)
-	}
+	requests, limits, overhead := p.podLevel()
+	v.list(overhead, OverheadPath, Resource.inContainer)
+	v.pair(requests, limits, specPath, Resource.inPod)
+	v.consistency(requests, limits)
 	return v.Violations
 }
 
 // validation is one run of Check.
 type validation struct {
 	fault.Violations
-	pod *Pod
+	pod   *Pod
+	paths []string // of the containers
 }
 
 func (v *validation) identity() {
@@ -87,7 +90,7 @@ func (v *validation) containers() {
 	first := make(map[string]string, len(v.pod.Containers)) // path of the first container of a name
 	apps := 0
 	for i, c := range v.pod.Walk() {
-		path := v.pod.ContainerPath(i)
+		path := v.paths[i]
 		switch {
 		case c.Name == "":
 			v.Addf(path+".name", "is required")
@@ -106,7 +109,7 @@ func (v *validation) containers() {
 		case apps > 0:
 			v.Addf(path, "stands after an app container: init containers and sidecars come first in the walk")
 		}
-		v.pair(c.Requests, c.Limits, path, Resource.inContainer)
+		v.pair(c.requests(), c.limits(), path, Resource.inContainer)
 		v.resizePolicy(c, path)
 	}
 	if apps == 0 {
@@ -116,7 +119,7 @@ func (v *validation) containers() {
 
 func (v *validation) resizePolicy(c *Container, path string) {
 	for _, r := range slices.Sorted(maps.Keys(c.ResizePolicy)) {
-		at := path + `.resizePolicy["` + string(r) + `"]`
+		at := path + ".resizePolicy[" + strconv.Quote(string(r)) + "]"
 		if r != CPU && r != Memory {
 			v.Addf(at, "only cpu and memory can be resized in place")
 		}
@@ -148,26 +151,26 @@ func (r Resource) inContainer() bool {
 func (r Resource) inPod() bool { return r.PodLevel() && r.inContainer() }
 
 // pair checks requests and limits by themselves and against each other.
-func (v *validation) pair(requests, limits Quantities, parent string, known func(Resource) bool) {
+func (v *validation) pair(requests, limits list, parent string, known func(Resource) bool) {
 	limitPath, requestPath := QuantityPath(parent, Limits), QuantityPath(parent, Requests)
 	v.list(limits, limitPath, known)
 	v.list(requests, requestPath, known)
-	for r, request := range requests.Sorted() {
-		limit, limited := limits[r]
-		switch {
+	for r, request := range requests.amounts.Sorted() {
+		limit, limited := limits.amounts[r]
+		switch above := requests.at(r).above(limits.at(r)); {
 		case !limited && !r.overcommits():
 			v.Addf(limitPath(r), "is required: %.80q cannot be requested without a limit", r)
-		case limited && request != limit && !r.overcommits():
+		case limited && requests.at(r) != limits.at(r) && !r.overcommits():
 			v.Addf(requestPath(r), "%d must be equal to the limit, %d", request, limit)
-		case limited && request > limit:
+		case limited && above:
 			v.Addf(requestPath(r), "%d must not be above the limit, %d", request, limit)
 		}
 	}
 }
 
 // list checks names and amounts of one list.
-func (v *validation) list(amounts Quantities, path func(Resource) string, known func(Resource) bool) {
-	for r, amount := range amounts.Sorted() {
+func (v *validation) list(l list, path func(Resource) string, known func(Resource) bool) {
+	for r, amount := range l.amounts.Sorted() {
 		if !known(r) {
 			v.Addf(path(r), "%.80q is not a resource name that may stand here", r)
 			continue
@@ -180,28 +183,28 @@ func (v *validation) list(amounts Quantities, path func(Resource) string, known 
 				v.Addf(path(r), "%d bytes are not a whole number of pages of %d bytes", amount, size)
 			}
 		}
+		if r.IsExtended() && l.excess[r] != 0 {
+			v.Addf(path(r), "must be a whole number")
+		}
 	}
 }
 
-// podLevel checks the pod-level amounts by themselves and against the containers (KEP-2837).
-func (v *validation) podLevel(res Resources) {
-	v.pair(res.Requests, res.Limits, specPath, Resource.inPod)
-	limitPath, requestPath := QuantityPath(specPath, Limits), QuantityPath(specPath, Requests)
-	requested := totals(v.pod, func(c *Container) Quantities { return c.Requests })
-	limited := totals(v.pod, func(c *Container) Quantities { return c.Limits })
-	for r, amount := range res.Requests.Sorted() {
-		if requested[r] > amount {
-			v.Addf(requestPath(r), "%d is below the containers' total of %d", amount, requested[r])
+// consistency checks the pod-level amounts against the containers (KEP-2837).
+func (v *validation) consistency(requests, limits list) {
+	requested, limited := totals(v.pod, (*Container).requests), totals(v.pod, (*Container).limits)
+	for r, amount := range requests.amounts.Sorted() {
+		if requested.at(r).above(requests.at(r)) {
+			v.Addf(QuantityPath(specPath, Requests)(r), "%d is below the containers' total of %d", amount, requested.amounts[r])
 		}
 	}
-	for r, amount := range res.Limits.Sorted() {
-		if r.IsHugePages() && limited[r] > amount {
-			v.Addf(limitPath(r), "%d is below the containers' total of %d", amount, limited[r])
+	for r, amount := range limits.amounts.Sorted() {
+		if r.IsHugePages() && limited.at(r).above(limits.at(r)) {
+			v.Addf(QuantityPath(specPath, Limits)(r), "%d is below the containers' total of %d", amount, limited.amounts[r])
 			continue
 		}
 		for i, c := range v.pod.Walk() {
-			if c.Role == App && c.Limits[r] > amount {
-				v.Addf(QuantityPath(v.pod.ContainerPath(i), Limits)(r), "%d is above the pod-level limit, %d", c.Limits[r], amount)
+			if c.Role == App && c.limits().at(r).above(limits.at(r)) {
+				v.Addf(QuantityPath(v.paths[i], Limits)(r), "%d is above the pod-level limit, %d", c.Limits[r], amount)
 			}
 		}
 	}
