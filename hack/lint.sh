@@ -10,7 +10,7 @@ step() { echo "== $*"; }
 buf() { go tool -modfile=hack/tools/go.mod buf "$@"; }
 
 step "gofmt"
-unformatted=$(git ls-files -co --exclude-standard -z '*.go' | xargs -0 -r ls -d 2>/dev/null | xargs -r gofmt -l)
+unformatted=$(gofmt -l .)
 if [ -n "$unformatted" ]; then
 	printf 'not formatted, run gofmt -w:\n%s\n' "$unformatted"
 	exit 1
