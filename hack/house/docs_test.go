@@ -1,0 +1,92 @@
+package house
+
+import (
+	"go/ast"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+var (
+	deviationRow  = regexp.MustCompile(`^\| ([A-Z][0-9]+) \|`)
+	deviationTest = regexp.MustCompile("`([a-z0-9/]+)\\.((?:Test|Fuzz)[A-Za-z0-9_]+)`")
+)
+
+// deviations finds what is wrong with the rows of docs/deviations.md: an id
+// used twice, a cell that is missing or empty, a test that is not there.
+func deviations(text string, hasTest func(folder, name string) bool) []string {
+	var findings []string
+	seen := map[string]bool{}
+	for _, line := range strings.Split(text, "\n") {
+		row := deviationRow.FindStringSubmatch(line)
+		if row == nil {
+			continue
+		}
+		id := row[1]
+		if seen[id] {
+			findings = append(findings, id+": used twice")
+		}
+		seen[id] = true
+		cells := strings.Split(strings.Trim(line, "|"), " | ")
+		if len(cells) != 6 {
+			findings = append(findings, id+": a row has six cells")
+			continue
+		}
+		tests := deviationTest.FindAllStringSubmatch(cells[5], -1)
+		if len(tests) == 0 && strings.TrimSpace(cells[5]) != "open" {
+			findings = append(findings, id+": the last cell names a test as `folder.TestName`, or says open")
+		}
+		for _, test := range tests {
+			if !hasTest(test[1], test[2]) {
+				findings = append(findings, id+": no test "+test[0])
+			}
+		}
+	}
+	if len(seen) == 0 {
+		findings = append(findings, "no row")
+	}
+	return findings
+}
+
+func TestDeviationsNameTheirTests(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile(filepath.Join(root, "docs", "deviations.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	declared := map[string]bool{}
+	for _, s := range files(t, func(s *source) bool { return s.test }) {
+		for _, decl := range s.ast.Decls {
+			if d, ok := decl.(*ast.FuncDecl); ok {
+				declared[s.folder()+"."+d.Name.Name] = true
+			}
+		}
+	}
+	report(t, deviations(string(text), func(folder, name string) bool { return declared[folder+"."+name] }))
+}
+
+func TestChecksOfDeviationsObject(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name, text string
+		want       int
+	}{
+		{"good", "| A1 | k | b | w | u | `managers/cpu.TestA`, `managers/cpu.TestB` |\n| A2 | k | b | w | u | open |", 0},
+		{"twice", "| A1 | k | b | w | u | open |\n| A1 | k | b | w | u | open |", 1},
+		{"cells", "| A1 | k | b | open |", 1},
+		{"no test", "| A1 | k | b | w | u | soon |", 1},
+		{"gone test", "| A1 | k | b | w | u | `managers/cpu.TestGone` |", 1},
+		{"no rows", "| Id | k |", 1},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			got := deviations(tt.text, func(_, name string) bool { return name != "TestGone" })
+			if len(got) != tt.want {
+				t.Errorf("got %d findings, want %d: %v", len(got), tt.want, got)
+			}
+		})
+	}
+}
