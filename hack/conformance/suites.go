@@ -2,4 +2,7 @@ package main
 
 // suites is the list of what can be run. A file of recordings that has no suite
 // here is skipped, and said to be.
-var suites = []Suite{}
+var suites = []Suite{
+	cgroupConversions,
+	cgroupPods,
+}

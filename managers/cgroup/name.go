@@ -34,7 +34,7 @@ func (n Name) Parent() Name {
 	if len(n) == 0 {
 		return n
 	}
-	return n[:len(n)-1 : len(n)-1]
+	return n[: len(n)-1 : len(n)-1]
 }
 
 // Base returns the last component, "" for the root.
