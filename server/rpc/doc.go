@@ -1,0 +1,17 @@
+// Package rpc is the frame around berth's gRPC services: everything that a
+// handler would otherwise have to repeat.
+//
+// Words:
+//
+//   - peer: the process at the other end, as the kernel names it (SO_PEERCRED).
+//   - role: what a peer may do; a method asks for one.
+//   - ceiling: the longest that a unary call may take.
+//
+// A call passes, from the outside in: request id, one log line and one latency
+// metric, recovery from panics, the peer's role, the ceiling, the table from
+// error classes to status codes, the handler.
+//
+// Invariants: every method of the main socket has a role; an error leaves as a
+// status with berth's details or is one already; a handler never sees a caller
+// without the role that its method needs.
+package rpc

@@ -1,0 +1,234 @@
+package rpc_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+
+	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
+	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/server/rpc"
+	"github.com/berthd/berth/server/socket"
+)
+
+// inspector answers Check with whatever a test wants.
+type inspector struct {
+	inspectv1.UnimplementedInspectServiceServer
+	check func(context.Context) error
+}
+
+func (i inspector) Check(ctx context.Context, _ *inspectv1.CheckRequest) (*inspectv1.CheckResponse, error) {
+	return &inspectv1.CheckResponse{}, i.check(ctx)
+}
+
+// logBuffer keeps what is logged.
+type logBuffer struct {
+	mu sync.Mutex
+	b  strings.Builder
+}
+
+func (l *logBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *logBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// serve starts a server over a real socket and returns a client with the log.
+func serve(t *testing.T, cfg rpc.Config, check func(context.Context) error) (inspectv1.InspectServiceClient, *logBuffer) {
+	t.Helper()
+	log := new(logBuffer)
+	cfg.Log = slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	s := rpc.NewServer(cfg)
+	inspectv1.RegisterInspectServiceServer(s, inspector{check: check})
+	path := filepath.Join(t.TempDir(), "s.sock")
+	l, err := socket.Listen(path, socket.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- s.Serve(l) }()
+	t.Cleanup(func() {
+		s.Stop()
+		if err := <-done; err != nil && !errors.Is(err, net.ErrClosed) {
+			t.Error(err)
+		}
+	})
+	conn, err := grpc.NewClient("unix://"+path, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return inspectv1.NewInspectServiceClient(conn), log
+}
+
+func TestErrorsBecomeStatuses(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		err    error
+		code   codes.Code
+		reason string
+		fields int
+		retry  bool
+	}{
+		"invalid": {
+			&fault.Error{Class: fault.Invalid, Message: "bad", Fields: []fault.Violation{{Field: "pod.metadata.uid", Description: "required"}}},
+			codes.InvalidArgument, "invalid", 1, false,
+		},
+		"refused":      {fmt.Errorf("plan: %w", fault.Refuse(fault.SMTAlignmentError, "no")), codes.FailedPrecondition, "SMTAlignmentError", 0, false},
+		"unavailable":  {fault.Unavailablef("disk full"), codes.Unavailable, "unavailable", 0, true},
+		"unclassified": {errors.New("oops"), codes.Internal, "internal", 0, false},
+		"a status":     {status.Error(codes.Unknown, "pod x in namespace y not found"), codes.Unknown, "", 0, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			client, log := serve(t, rpc.Config{}, func(context.Context) error { return c.err })
+			_, err := client.Check(t.Context(), &inspectv1.CheckRequest{})
+			st := status.Convert(err)
+			if st.Code() != c.code {
+				t.Fatalf("code %s, want %s (%v)", st.Code(), c.code, err)
+			}
+			var reason string
+			var fields int
+			var retry bool
+			for _, d := range st.Details() {
+				switch d := d.(type) {
+				case *errdetails.ErrorInfo:
+					reason = d.Reason
+					if d.Domain != "berth" || d.Metadata["request_id"] == "" {
+						t.Errorf("error info %v lacks domain or request id", d)
+					}
+				case *errdetails.BadRequest:
+					fields = len(d.FieldViolations)
+				case *errdetails.RetryInfo:
+					retry = true
+				}
+			}
+			if reason != c.reason || fields != c.fields || retry != c.retry {
+				t.Errorf("reason %q, %d fields, retry %v; want %q, %d, %v", reason, fields, retry, c.reason, c.fields, c.retry)
+			}
+			if n := strings.Count(log.String(), "finished call"); n != 1 {
+				t.Errorf("%d log lines for one call, want 1:\n%s", n, log)
+			}
+		})
+	}
+}
+
+func TestPanicIsInternalAndLogged(t *testing.T) {
+	t.Parallel()
+	client, log := serve(t, rpc.Config{}, func(context.Context) error { panic("aargh") })
+	_, err := client.Check(t.Context(), &inspectv1.CheckRequest{})
+	if status.Code(err) != codes.Internal || !strings.Contains(log.String(), "aargh") {
+		t.Fatalf("%v, log:\n%s", err, log)
+	}
+	if _, err := client.Check(t.Context(), &inspectv1.CheckRequest{}); status.Code(err) != codes.Internal {
+		t.Fatalf("the server did not survive: %v", err)
+	}
+}
+
+func TestPeerIsWhomTheKernelSays(t *testing.T) {
+	t.Parallel()
+	var got rpc.Peer
+	client, _ := serve(t, rpc.Config{}, func(ctx context.Context) error {
+		got, _ = rpc.PeerOf(ctx)
+		return nil
+	})
+	if _, err := client.Check(t.Context(), &inspectv1.CheckRequest{}); err != nil {
+		t.Fatal(err)
+	}
+	if got != self() {
+		t.Errorf("peer %s, want %s", got, self())
+	}
+}
+
+func TestCeilingEndsACall(t *testing.T) {
+	t.Parallel()
+	client, _ := serve(t, rpc.Config{Ceiling: time.Millisecond}, func(ctx context.Context) error {
+		<-ctx.Done()
+		return fault.Deadlinef("wait: %w", ctx.Err())
+	})
+	if _, err := client.Check(t.Context(), &inspectv1.CheckRequest{}); status.Code(err) != codes.DeadlineExceeded {
+		t.Fatalf("got %v, want DEADLINE_EXCEEDED", err)
+	}
+}
+
+func TestObserverSeesOutcome(t *testing.T) {
+	t.Parallel()
+	type call struct{ method, code string }
+	calls := make(chan call, 1)
+	client, _ := serve(t, rpc.Config{
+		Observe: func(m, c string, _ time.Duration) { calls <- call{m, c} },
+	}, func(context.Context) error { return fault.NotFoundf("nothing") })
+	_, _ = client.Check(t.Context(), &inspectv1.CheckRequest{})
+	if got, want := <-calls, (call{"/berth.inspect.v1.InspectService/Check", "NotFound"}); got != want {
+		t.Errorf("observed %v, want %v", got, want)
+	}
+}
+
+func TestAccess(t *testing.T) {
+	t.Parallel()
+	uid, gid := uint32(1000), uint32(2000)
+	a := rpc.Access{Self: 77, Grants: []rpc.Grant{
+		{UID: &uid, Roles: []rpc.Role{rpc.RoleRead}},
+		{GID: &gid, Roles: []rpc.Role{rpc.RoleAgent}},
+	}}
+	for _, c := range []struct {
+		peer rpc.Peer
+		role rpc.Role
+		want bool
+	}{
+		{rpc.Peer{UID: 0}, rpc.RoleAdmin, true},
+		{rpc.Peer{UID: 77}, rpc.RoleAdmin, true},
+		{rpc.Peer{UID: 1000}, rpc.RoleRead, true},
+		{rpc.Peer{UID: 1000}, rpc.RoleAgent, false},
+		{rpc.Peer{UID: 1000, GID: 2000}, rpc.RoleAgent, true},
+		{rpc.Peer{UID: 5, GID: 2000}, rpc.RoleRead, false},
+		{rpc.Peer{UID: 5, GID: 5}, rpc.RoleRead, false},
+	} {
+		if got := a.Allows(c.peer, c.role); got != c.want {
+			t.Errorf("%s as %s: %v, want %v", c.peer, c.role, got, c.want)
+		}
+	}
+	for _, bad := range [][]rpc.Grant{
+		{{Roles: []rpc.Role{rpc.RoleRead}}},
+		{{UID: &uid, GID: &gid, Roles: []rpc.Role{rpc.RoleRead}}},
+		{{UID: &uid}},
+		{{UID: &uid, Roles: []rpc.Role{"king"}}},
+	} {
+		if err := rpc.Validate("access.grants", bad); fault.ClassOf(err) != fault.Invalid {
+			t.Errorf("%v: %v, want class invalid", bad, err)
+		}
+	}
+}
+
+// A method that nobody gave a role to may be called by nobody.
+func TestMethodWithoutRoleIsRefused(t *testing.T) {
+	t.Parallel()
+	if r, ok := rpc.RoleOf("/berth.inspect.v1.InspectService/Check"); !ok || r != rpc.RoleAdmin {
+		t.Errorf("Check needs %q, %v; want admin", r, ok)
+	}
+	if r, ok := rpc.RoleOf("/berth.inspect.v1.InspectService/GetTrace"); !ok || r != rpc.RoleRead {
+		t.Errorf("GetTrace needs %q, %v; want read", r, ok)
+	}
+	if _, ok := rpc.RoleOf("/who.knows.Service/What"); ok {
+		t.Error("an unknown service has a role")
+	}
+}

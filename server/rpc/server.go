@@ -1,0 +1,189 @@
+package rpc
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"time"
+
+	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/logging"
+	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/recovery"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/berthd/berth/managers/fault"
+)
+
+// Config of a server.
+type Config struct {
+	// Access of the callers; nil lets everybody in, which only sockets do whose
+	// directory's permissions protect them (pod-resources).
+	Access *Access
+	// MaxReceiveBytes bounds a request message; 0 means 4 MiB.
+	MaxReceiveBytes int
+	// Ceiling is the longest that a unary call may take; 0 means no limit.
+	Ceiling time.Duration
+	Log     *slog.Logger
+	// Observe is told the outcome of every call; it may be nil.
+	Observe func(fullMethod, code string, took time.Duration)
+	// Limiter may reject calls before anything else looks at them; nil lets all
+	// pass.
+	Limiter Limiter
+}
+
+// Limiter decides whether there is room for one more call.
+type Limiter interface{ Allow() bool }
+
+// DefaultMaxReceiveBytes is how large a request may be unless configured.
+const DefaultMaxReceiveBytes = 4 << 20
+
+// NewServer makes a server with the frame described at the top of the package.
+func NewServer(cfg Config) *grpc.Server {
+	if cfg.MaxReceiveBytes == 0 {
+		cfg.MaxReceiveBytes = DefaultMaxReceiveBytes
+	}
+	opts := []logging.Option{
+		logging.WithLogOnEvents(logging.FinishCall),
+		logging.WithFieldsFromContext(logFields),
+	}
+	logger := slogger(cfg.Log)
+	recovering := recovery.WithRecoveryHandlerContext(func(ctx context.Context, p any) error {
+		cfg.Log.ErrorContext(ctx, "panic in a handler", "panic", p, "request_id", RequestID(ctx), "stack", string(debug.Stack()))
+		return Status(ctx, fault.Internalf("panic in berthd, see its log: %v", p))
+	})
+	return grpc.NewServer(
+		grpc.Creds(PeerCredentials()),
+		grpc.MaxRecvMsgSize(cfg.MaxReceiveBytes),
+		grpc.ChainUnaryInterceptor(
+			requestIDUnary,
+			cfg.observeUnary,
+			logging.UnaryServerInterceptor(logger, opts...),
+			recovery.UnaryServerInterceptor(recovering),
+			cfg.gateUnary,
+			statusUnary,
+		),
+		grpc.ChainStreamInterceptor(
+			requestIDStream,
+			cfg.observeStream,
+			logging.StreamServerInterceptor(logger, opts...),
+			recovery.StreamServerInterceptor(recovering),
+			cfg.gateStream,
+			statusStream,
+		),
+	)
+}
+
+// gateUnary applies rate limit, role and ceiling.
+func (cfg Config) gateUnary(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+	if cfg.Limiter != nil && !cfg.Limiter.Allow() {
+		return nil, Status(ctx, fault.Exhaustedf("rejected by rate limit"))
+	}
+	if cfg.Access != nil {
+		if err := cfg.Access.authorize(ctx, info.FullMethod, req); err != nil {
+			return nil, Status(ctx, err)
+		}
+	}
+	if cfg.Ceiling > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, cfg.Ceiling)
+		defer cancel()
+	}
+	return next(ctx, req)
+}
+
+func (cfg Config) gateStream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+	if cfg.Access != nil {
+		if err := cfg.Access.authorize(ss.Context(), info.FullMethod, nil); err != nil {
+			return Status(ss.Context(), err)
+		}
+	}
+	return next(srv, ss)
+}
+
+func (cfg Config) observeUnary(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+	start := time.Now()
+	resp, err := next(ctx, req)
+	cfg.observe(info.FullMethod, err, start)
+	return resp, err
+}
+
+func (cfg Config) observeStream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+	start := time.Now()
+	err := next(srv, ss)
+	cfg.observe(info.FullMethod, err, start)
+	return err
+}
+
+func (cfg Config) observe(method string, err error, start time.Time) {
+	if cfg.Observe != nil {
+		cfg.Observe(method, logging.DefaultErrorToCode(err).String(), time.Since(start))
+	}
+}
+
+// slogger adapts slog to the middleware; ordinary calls are debug lines.
+func slogger(l *slog.Logger) logging.Logger {
+	return logging.LoggerFunc(func(ctx context.Context, level logging.Level, msg string, fields ...any) {
+		if level == logging.LevelInfo {
+			level = logging.LevelDebug
+		}
+		l.Log(ctx, slog.Level(level), msg, fields...)
+	})
+}
+
+// logFields adds who called and the request's id to a log line.
+func logFields(ctx context.Context) logging.Fields {
+	fields := logging.Fields{"request_id", RequestID(ctx)}
+	if who, ok := PeerOf(ctx); ok {
+		fields = append(fields, "peer", who.String())
+	}
+	return fields
+}
+
+// RequestIDHeader is the metadata key of a request's id: taken from the caller
+// if given, sent back with every answer.
+const RequestIDHeader = "x-request-id"
+
+type requestIDKey struct{}
+
+// RequestID returns the id of the request that a context belongs to.
+func RequestID(ctx context.Context) string {
+	id, _ := ctx.Value(requestIDKey{}).(string)
+	return id
+}
+
+// NewID makes a random id of 26 characters.
+func NewID() string { return rand.Text() }
+
+// withRequestID takes the caller's id if it is a sane one, or makes one up.
+func withRequestID(ctx context.Context) context.Context {
+	id := ""
+	if given := metadata.ValueFromIncomingContext(ctx, RequestIDHeader); len(given) == 1 && len(given[0]) <= 128 {
+		id = given[0]
+	}
+	if id == "" {
+		id = NewID()
+	}
+	return context.WithValue(ctx, requestIDKey{}, id)
+}
+
+func requestIDUnary(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+	ctx = withRequestID(ctx)
+	if err := grpc.SetHeader(ctx, metadata.Pairs(RequestIDHeader, RequestID(ctx))); err != nil {
+		return nil, fmt.Errorf("send the request id: %w", err)
+	}
+	return next(ctx, req)
+}
+
+// streamWithContext is a stream whose context carries more.
+type streamWithContext struct {
+	grpc.ServerStream
+	ctx context.Context
+}
+
+func (s streamWithContext) Context() context.Context { return s.ctx }
+
+func requestIDStream(srv any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+	return next(srv, streamWithContext{ss, withRequestID(ss.Context())})
+}

@@ -1,0 +1,93 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/protoadapt"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/berthd/berth/managers/fault"
+)
+
+// domain is what berth's error details carry as their domain.
+const domain = "berth"
+
+// retryAfter is told with errors that may go away by themselves.
+const retryAfter = time.Second
+
+// classCodes is the one table from error classes to status codes.
+var classCodes = map[fault.Class]codes.Code{
+	fault.Internal:         codes.Internal,
+	fault.Invalid:          codes.InvalidArgument,
+	fault.NotFound:         codes.NotFound,
+	fault.Refused:          codes.FailedPrecondition,
+	fault.Conflict:         codes.Aborted,
+	fault.Precondition:     codes.FailedPrecondition,
+	fault.Unsupported:      codes.Unimplemented,
+	fault.Unavailable:      codes.Unavailable,
+	fault.Exhausted:        codes.ResourceExhausted,
+	fault.PermissionDenied: codes.PermissionDenied,
+	fault.Deadline:         codes.DeadlineExceeded,
+	fault.Canceled:         codes.Canceled,
+	fault.Corrupt:          codes.DataLoss,
+}
+
+// Status turns an error into a status with berth's details: ErrorInfo always,
+// BadRequest for field violations, RetryInfo where asking again makes sense. A
+// status stays as it is.
+func Status(ctx context.Context, err error) error {
+	if err == nil {
+		return nil
+	}
+	if _, ok := err.(interface{ GRPCStatus() *status.Status }); ok {
+		return err
+	}
+	class := fault.ClassOf(err)
+	info := &errdetails.ErrorInfo{Domain: domain, Reason: class.String(), Metadata: map[string]string{}}
+	details := []protoadapt.MessageV1{info}
+	fe := new(fault.Error)
+	if errors.As(err, &fe) {
+		if fe.Reason != "" {
+			info.Reason = string(fe.Reason)
+		}
+		for key, value := range map[string]string{"provider": fe.Provider, "resource": fe.Resource} {
+			if value != "" {
+				info.Metadata[key] = value
+			}
+		}
+		if len(fe.Fields) > 0 {
+			bad := &errdetails.BadRequest{}
+			for _, v := range fe.Fields {
+				bad.FieldViolations = append(bad.FieldViolations,
+					&errdetails.BadRequest_FieldViolation{Field: v.Field, Description: v.Description})
+			}
+			details = append(details, bad)
+		}
+	}
+	if id := RequestID(ctx); id != "" {
+		info.Metadata["request_id"] = id
+	}
+	if class == fault.Unavailable || class == fault.Conflict {
+		details = append(details, &errdetails.RetryInfo{RetryDelay: durationpb.New(retryAfter)})
+	}
+	s := status.New(classCodes[class], err.Error())
+	if with, derr := s.WithDetails(details...); derr == nil {
+		s = with
+	}
+	return s.Err()
+}
+
+func statusUnary(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+	resp, err := next(ctx, req)
+	return resp, Status(ctx, err)
+}
+
+func statusStream(srv any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+	return Status(ss.Context(), next(srv, ss))
+}
