@@ -41,7 +41,9 @@ func (d *Draft) Empty() bool {
 	return len(d.pods)+len(d.bindings)+len(d.resources)+len(d.leases)+len(d.traces) == 0
 }
 
-// PutPod adds or replaces a pod's record with all of its claims.
+// PutPod adds or replaces a pod's record with all of its claims and, if it has
+// one, its trace. The record belongs to the ledger from here on; its claims are
+// put in order.
 func (d *Draft) PutPod(p *Pod) {
 	slices.SortFunc(p.Claims, compareClaims)
 	set(&d.pods, p.UID(), p)
@@ -68,9 +70,13 @@ func (d *Draft) AddClaims(uid string, claims ...Claim) {
 	d.PutPod(&p)
 }
 
-// RemovePod drops a pod with its claims and the bindings of its containers.
+// RemovePod drops a pod with its claims and the bindings of its containers. Its
+// trace stays for as long as it is among the newest.
 func (d *Draft) RemovePod(uid string) {
 	view := d.View()
+	if _, ok := view.pods[uid]; !ok {
+		return
+	}
 	for id, b := range view.bindings {
 		if b.Owner.Pod == uid {
 			set(&d.bindings, id, nil)
@@ -88,8 +94,9 @@ func (d *Draft) Bind(b Binding) {
 
 // Unbind forgets a container id.
 func (d *Draft) Unbind(id string) {
-	set(&d.bindings, id, nil)
-	d.view = nil
+	if drop(d.base.bindings, &d.bindings, id) {
+		d.view = nil
+	}
 }
 
 // PutResource remembers a device resource.
@@ -100,8 +107,9 @@ func (d *Draft) PutResource(r SeenResource) {
 
 // ForgetResource drops a device resource.
 func (d *Draft) ForgetResource(name string) {
-	set(&d.resources, name, nil)
-	d.view = nil
+	if drop(d.base.resources, &d.resources, name) {
+		d.view = nil
+	}
 }
 
 // PutLease remembers an outside provider's reservation.
@@ -112,12 +120,17 @@ func (d *Draft) PutLease(l Lease) {
 
 // DropLease forgets a reservation.
 func (d *Draft) DropLease(id string) {
-	set(&d.leases, id, nil)
-	d.view = nil
+	if drop(d.base.leases, &d.leases, id) {
+		d.view = nil
+	}
 }
 
-// PutTrace keeps the explanation of an admission, also of a refused one.
-func (d *Draft) PutTrace(t *Trace) { d.traces = append(d.traces, t) }
+// PutTrace keeps an explanation without a pod's record, as for a refused
+// admission. It may not change any more.
+func (d *Draft) PutTrace(t *Trace) {
+	d.traces = append(d.traces, t)
+	d.view = nil
+}
 
 // set writes to a map that is made on first use.
 func set[V any](m *map[string]*V, key string, v *V) {
@@ -127,17 +140,82 @@ func set[V any](m *map[string]*V, key string, v *V) {
 	(*m)[key] = v
 }
 
+// drop marks a key as deleted if the base or the changes have it, and reports
+// whether they do.
+func drop[V any](base map[string]V, changes *map[string]*V, key string) bool {
+	changed, planned := (*changes)[key]
+	_, known := base[key]
+	switch {
+	case planned && changed == nil, !planned && !known:
+		return false
+	case !known:
+		delete(*changes, key)
+	default:
+		set(changes, key, nil)
+	}
+	return true
+}
+
 // apply builds the view that results from the draft at a generation.
 func (d *Draft) apply(generation uint64) *View {
 	b := d.base
-	return newView(View{
+	v := View{
 		rules:      b.rules,
 		generation: generation,
 		pods:       overlayPointers(b.pods, d.pods),
 		bindings:   overlay(b.bindings, d.bindings),
 		resources:  overlay(b.resources, d.resources),
 		leases:     overlay(b.leases, d.leases),
-	})
+		traces:     b.traces,
+		nextTrace:  b.nextTrace,
+		keepTraces: b.keepTraces,
+	}
+	if added := d.newTraces(); len(added) > 0 {
+		v.traces = slices.Clone(v.traces)
+		for _, t := range added {
+			v.traces = append(v.traces, keptTrace{v.nextTrace, t})
+			v.nextTrace++
+		}
+	}
+	if len(d.pods) > 0 || len(v.traces) != len(b.traces) {
+		v.traces = v.liveTraces()
+	}
+	return newView(v)
+}
+
+// newTraces returns what the draft explains, the traces of its pods first.
+func (d *Draft) newTraces() []*Trace {
+	var added []*Trace
+	for _, uid := range slices.Sorted(maps.Keys(d.pods)) {
+		p := d.pods[uid]
+		if p == nil || p.Trace == nil {
+			continue
+		}
+		if old, ok := d.base.pods[uid]; !ok || old.Trace != p.Trace {
+			added = append(added, p.Trace)
+		}
+	}
+	for _, t := range d.traces {
+		if !slices.Contains(added, t) {
+			added = append(added, t)
+		}
+	}
+	return added
+}
+
+// liveTraces returns the newest traces and those of the pods that are here.
+func (v *View) liveTraces() []keptTrace {
+	old := len(v.traces) - v.keepTraces
+	if old <= 0 {
+		return v.traces
+	}
+	var live []keptTrace
+	for i, kept := range v.traces {
+		if p := v.pods[kept.trace.Pod]; i >= old || p != nil && p.Trace == kept.trace {
+			live = append(live, kept)
+		}
+	}
+	return live
 }
 
 // overlay returns base with the changes applied; base itself if there are none.

@@ -30,7 +30,10 @@ type Entry struct {
 type Journal interface {
 	// Load returns every entry, in any order.
 	Load(ctx context.Context) ([]Entry, error)
-	// Commit writes the batch as generation gen, all or nothing.
+	// Commit writes the batch as generation gen, all or nothing. Of several
+	// entries for one key the last one counts; deleting a key that is not there
+	// does nothing. A gen that is not above the last one is class Internal.
 	Commit(ctx context.Context, gen uint64, batch []Entry) error
+	// Close frees what the journal holds. Calls after it are errors.
 	Close() error
 }

@@ -31,26 +31,36 @@ type View struct {
 	bindings   map[string]Binding
 	resources  map[string]SeenResource
 	leases     map[string]Lease
+	traces     []keptTrace // by ascending number
+	nextTrace  uint64      // above every number ever used
+	keepTraces int         // how many of the newest are kept in any case
 	exclusive  cpuset.Set
+}
+
+// keptTrace is a trace with the number that orders traces and names them in the
+// journal.
+type keptTrace struct {
+	number uint64
+	trace  *Trace
 }
 
 // newView derives the cached sums of a view from its facts.
 func newView(v View) *View {
+	var exclusive cpuset.Builder
 	for _, p := range v.pods {
-		v.exclusive = v.exclusive.Union(nodeCPUs(p))
+		for i := range p.Claims {
+			if c := p.Claims[i].CPUs; c.ofNode() {
+				exclusive.AddSet(c.Set)
+			}
+		}
 	}
+	v.exclusive = exclusive.Set()
 	return &v
 }
 
-// nodeCPUs returns the CPUs a pod holds out of the node's shared pool.
-func nodeCPUs(p *Pod) cpuset.Set {
-	var set cpuset.Set
-	for i := range p.Claims {
-		if c := p.Claims[i].CPUs; c != nil && (c.Use == CPUExclusive || c.Use == CPUPod) {
-			set = set.Union(c.Set)
-		}
-	}
-	return set
+// ofNode reports whether the CPUs are out of the node's shared pool.
+func (c *CPUs) ofNode() bool {
+	return c != nil && (c.Use == CPUExclusive || c.Use == CPUPod)
 }
 
 // Generation counts commits; a draft's view carries that of its base.
@@ -176,4 +186,25 @@ func (v *View) Leases() iter.Seq[Lease] {
 			}
 		}
 	}
+}
+
+// Trace returns the newest trace of an admission.
+func (v *View) Trace(admissionID string) (*Trace, bool) {
+	return v.newestTrace(func(t *Trace) bool { return t.AdmissionID == admissionID })
+}
+
+// TraceOfPod returns the newest trace of an admission of a pod, which may be one
+// that was refused although the pod is here. The trace of the admission that
+// brought the pod here is in its record.
+func (v *View) TraceOfPod(uid string) (*Trace, bool) {
+	return v.newestTrace(func(t *Trace) bool { return t.Pod == uid })
+}
+
+func (v *View) newestTrace(match func(*Trace) bool) (*Trace, bool) {
+	for _, kept := range slices.Backward(v.traces) {
+		if match(kept.trace) {
+			return kept.trace, true
+		}
+	}
+	return nil, false
 }

@@ -1,0 +1,286 @@
+package ledger
+
+import (
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/berthd/berth/managers/cpuset"
+	"github.com/berthd/berth/managers/workload"
+)
+
+// Check holds a view against the ledger's invariants (structural findings) and
+// against its rules (policy findings). The findings come in order of the pods'
+// uids; the same view gives the same findings. It runs on every commit, so it
+// looks for order and words only once it knows that something is wrong.
+func Check(v *View) []Finding {
+	if !check(v, maps.Values(v.pods), maps.Values(v.bindings)).found {
+		return nil
+	}
+	return check(v, v.Pods(), v.Bindings()).findings
+}
+
+// checker is one pass over a view.
+type checker struct {
+	view        *View
+	allocatable cpuset.Set
+	own         cpuset.Set         // what the pod at hand holds of the node
+	taken       int                // sum of the sizes of what pods hold of the node
+	devices     map[deviceKey]*Pod // who has a device
+	memory      memorySums
+	found       bool
+	findings    []Finding
+}
+
+type deviceKey struct{ resource, id string }
+
+func check(v *View, pods iter.Seq[*Pod], bindings iter.Seq[Binding]) *checker {
+	c := &checker{view: v, allocatable: v.AllocatableCPUs()}
+	for p := range pods {
+		c.record(p)
+		c.own = cpuset.Set{}
+		for i := range p.Claims {
+			c.claim(p, i)
+		}
+		c.taken += c.own.Len()
+		c.podMemory(p)
+	}
+	if c.taken != v.exclusive.Len() {
+		c.found = true // pods overlap
+		c.overlaps()
+	}
+	c.memorySums()
+	for b := range bindings {
+		c.binding(b)
+	}
+	return c
+}
+
+// add notes a finding about a claim, or about an owner if the claim is empty.
+func (c *checker) add(kind Kind, rule Rule, owner, other Owner, resource, format string, args ...any) {
+	c.found = true
+	c.findings = append(c.findings, Finding{
+		Kind: kind, Rule: rule, Owner: owner, Other: other, Resource: resource,
+		Text: fmt.Sprintf(format, args...),
+	})
+}
+
+func (c *checker) record(p *Pod) {
+	uid := p.UID()
+	if c.view.pods[uid] != p {
+		c.add(Structural, RuleRecord, Owner{Pod: uid}, Owner{}, "", "the record of pod %q is not known under its uid", uid)
+	}
+	if uid == "" || strings.Contains(uid, "/") {
+		c.add(Structural, RuleRecord, Owner{Pod: uid}, Owner{}, "", "pod uid %q is empty or has a slash", uid)
+	}
+}
+
+// known reports whether an owner is the pod or one of its containers.
+func known(p *Pod, o Owner) bool {
+	return o.Pod == p.UID() && (o.Container == "" || p.Pod.Container(o.Container) != nil)
+}
+
+// claim checks one claim by itself and against the later ones of its pod.
+func (c *checker) claim(p *Pod, i int) {
+	claim := &p.Claims[i]
+	if !known(p, claim.Owner) {
+		c.add(Structural, RuleOwner, claim.Owner, Owner{Pod: p.UID()}, claim.Resource,
+			"claim of %s on %s in the record of pod %s has no owner there", claim.Owner, claim.Resource, p.UID())
+		return
+	}
+	if i > 0 && compareClaims(p.Claims[i-1], *claim) >= 0 {
+		c.add(Structural, RuleDuplicate, claim.Owner, Owner{}, claim.Resource,
+			"provider %s has two claims of %s on %s, or the claims are out of order", claim.Provider, claim.Owner, claim.Resource)
+	}
+	payloads := 0
+	if claim.CPUs != nil {
+		payloads++
+		c.cpus(p, i)
+	}
+	if len(claim.Memory) > 0 {
+		payloads++
+	}
+	if claim.Devices != nil {
+		payloads++
+		c.deviceClaim(p, i)
+	}
+	if len(claim.Opaque) > 0 {
+		payloads++
+	}
+	if payloads != 1 {
+		c.add(Structural, RulePayload, claim.Owner, Owner{}, claim.Resource,
+			"claim of %s on %s has %d payloads, not one", claim.Owner, claim.Resource, payloads)
+	}
+}
+
+// cpus checks a CPU claim and the pairs it forms with later ones of its pod.
+func (c *checker) cpus(p *Pod, i int) {
+	claim := &p.Claims[i]
+	use, set := claim.CPUs.Use, claim.CPUs.Set
+	pod := claim.Owner.Container == ""
+	switch use {
+	case CPUExclusive, CPUPodExclusive, CPUPodShared:
+		pod = !pod
+	case CPUPod:
+	default:
+		pod = false
+	}
+	if !pod || set.IsEmpty() {
+		c.add(Structural, RulePayload, claim.Owner, Owner{}, claim.Resource,
+			"%s cannot hold CPUs %q for use %q", claim.Owner, set, use)
+		return
+	}
+	if claim.CPUs.ofNode() {
+		c.own = c.own.Union(set)
+		if !set.IsSubsetOf(c.allocatable) {
+			c.outside(claim)
+		}
+	} else if bubble := podCPUs(p); !set.IsSubsetOf(bubble) {
+		c.add(Structural, RuleContained, claim.Owner, Owner{Pod: p.UID()}, claim.Resource,
+			"CPUs %s of %s are not part of its pod's CPUs %q", set, claim.Owner, bubble)
+	}
+	for j := i + 1; j < len(p.Claims); j++ {
+		o := &p.Claims[j]
+		if o.CPUs != nil && set.Overlaps(o.CPUs.Set) && !mayShareCPUs(p, claim, o) {
+			c.add(Structural, RuleCPUOverlap, claim.Owner, o.Owner, claim.Resource,
+				"CPUs %s belong to %s (%s) and to %s (%s)", set.Intersect(o.CPUs.Set),
+				claim.Owner, claim.Provider, o.Owner, o.Provider)
+		}
+	}
+}
+
+// outside tells why CPUs are not allocatable today.
+func (c *checker) outside(claim *Claim) {
+	set := claim.CPUs.Set
+	if gone := set.Minus(c.view.rules.Machine.CPUs()); !gone.IsEmpty() {
+		c.add(Policy, RuleVanished, claim.Owner, Owner{}, claim.Resource,
+			"CPUs %s of %s are not online", gone, claim.Owner)
+	}
+	if reserved := set.Intersect(c.view.rules.ReservedCPUs); !reserved.IsEmpty() {
+		c.add(Policy, RuleReserved, claim.Owner, Owner{}, claim.Resource,
+			"CPUs %s of %s are reserved", reserved, claim.Owner)
+	}
+}
+
+// podCPUs returns the CPUs that a pod holds as a whole.
+func podCPUs(p *Pod) cpuset.Set {
+	var set cpuset.Set
+	for i := range p.Claims {
+		if c := &p.Claims[i]; c.CPUs != nil && c.CPUs.Use == CPUPod {
+			set = set.Union(c.CPUs.Set)
+		}
+	}
+	return set
+}
+
+// nodeCPUs returns the CPUs that a pod holds out of the node's shared pool.
+func nodeCPUs(p *Pod) cpuset.Set {
+	var set cpuset.Set
+	for i := range p.Claims {
+		if c := p.Claims[i].CPUs; c.ofNode() {
+			set = set.Union(c.Set)
+		}
+	}
+	return set
+}
+
+// mayShareCPUs reports whether two claims of a pod may have CPUs in common: a
+// part with its pod's set, two sharers of that set, or an init container with
+// whoever comes after it.
+func mayShareCPUs(p *Pod, a, b *Claim) bool {
+	switch {
+	case a.Owner.Container == "" || b.Owner.Container == "":
+		return !a.CPUs.ofNode() || !b.CPUs.ofNode()
+	case a.CPUs.Use == CPUPodShared && b.CPUs.Use == CPUPodShared:
+		return true
+	}
+	return handsOn(p, a.Owner, b.Owner)
+}
+
+// handsOn reports whether the one of two containers that comes first in the walk
+// leaves what it holds to later ones.
+func handsOn(p *Pod, a, b Owner) bool {
+	if a == b {
+		return false
+	}
+	for _, c := range p.Pod.Walk() {
+		if c.Name == a.Container || c.Name == b.Container {
+			return c.Role.Feeds()
+		}
+	}
+	return false
+}
+
+// overlaps names the pods whose CPUs overlap, each with the ones before it.
+func (c *checker) overlaps() {
+	var before []*Pod
+	for p := range c.view.Pods() {
+		set := nodeCPUs(p)
+		for _, o := range before {
+			if both := set.Intersect(nodeCPUs(o)); !both.IsEmpty() {
+				c.add(Structural, RuleCPUOverlap, Owner{Pod: o.UID()}, Owner{Pod: p.UID()}, string(workload.CPU),
+					"CPUs %s belong to pod %s and to pod %s", both, o.UID(), p.UID())
+			}
+		}
+		if !set.IsEmpty() {
+			before = append(before, p)
+		}
+	}
+}
+
+// deviceClaim checks a device claim, against other pods and later claims of its own.
+func (c *checker) deviceClaim(p *Pod, i int) {
+	claim := &p.Claims[i]
+	list := claim.Devices.Devices
+	if len(list) == 0 || !slices.IsSortedFunc(list, ascending) {
+		c.add(Structural, RulePayload, claim.Owner, Owner{}, claim.Resource,
+			"claim of %s on %s names no devices, or not in strict order of their ids", claim.Owner, claim.Resource)
+		return
+	}
+	if c.devices == nil {
+		c.devices = make(map[deviceKey]*Pod)
+	}
+	for _, dev := range list {
+		key := deviceKey{claim.Resource, dev.ID}
+		if o, taken := c.devices[key]; taken && o != p {
+			c.add(Structural, RuleDeviceOverlap, Owner{Pod: o.UID()}, claim.Owner, claim.Resource,
+				"device %s of %s belongs to pod %s and to %s", dev.ID, claim.Resource, o.UID(), claim.Owner)
+			continue
+		}
+		c.devices[key] = p
+	}
+	for j := i + 1; j < len(p.Claims); j++ {
+		o := &p.Claims[j]
+		if o.Devices == nil || o.Resource != claim.Resource || handsOn(p, claim.Owner, o.Owner) {
+			continue
+		}
+		for _, dev := range list {
+			if o.Devices.has(dev.ID) {
+				c.add(Structural, RuleDeviceOverlap, claim.Owner, o.Owner, claim.Resource,
+					"device %s of %s belongs to %s and to %s", dev.ID, claim.Resource, claim.Owner, o.Owner)
+			}
+		}
+	}
+}
+
+// ascending makes slices.IsSortedFunc refuse equal ids too.
+func ascending(a, b Device) int {
+	if a.ID == b.ID {
+		return -1
+	}
+	return strings.Compare(a.ID, b.ID)
+}
+
+// has reports whether a device is among d.
+func (d *Devices) has(id string) bool {
+	return slices.ContainsFunc(d.Devices, func(dev Device) bool { return dev.ID == id })
+}
+
+func (c *checker) binding(b Binding) {
+	p, ok := c.view.pods[b.Owner.Pod]
+	if !ok || b.Owner.Container == "" || !known(p, b.Owner) {
+		c.add(Structural, RuleOwner, b.Owner, Owner{}, "", "container id %s is bound to %s, which is not known", b.ID, b.Owner)
+	}
+}

@@ -1,0 +1,187 @@
+package ledger
+
+import (
+	"cmp"
+	"maps"
+	"math"
+	"math/bits"
+	"slices"
+
+	"github.com/berthd/berth/managers/machine"
+	"github.com/berthd/berth/managers/numa"
+	"github.com/berthd/berth/managers/workload"
+)
+
+// memorySums collects, per resource and group of nodes, the least that all pods
+// hold together.
+type memorySums struct {
+	pods map[memoryKey]uint64
+	own  []ownMemory // of the pod at hand; kept for its capacity
+}
+
+type memoryKey struct {
+	resource string
+	nodes    numa.Mask
+}
+
+// ownMemory is what one pod holds on one group of nodes. An init container's
+// memory is handed on, so the pod holds at least the larger of what its other
+// containers hold together and of what any one init container holds, whether or
+// not the planner has shrunk the blocks that were handed on.
+type ownMemory struct {
+	memoryKey
+	running uint64
+	init    uint64
+}
+
+// podMemory checks the memory claims of a pod and adds them to the sums. Where
+// the pod holds memory as a whole, its containers' blocks are parts of that and
+// do not count.
+func (c *checker) podMemory(p *Pod) {
+	own := c.memory.own[:0]
+	for i := range p.Claims {
+		claim := &p.Claims[i]
+		if len(claim.Memory) == 0 {
+			continue
+		}
+		if claim.Owner.Container != "" {
+			if whole, ok := p.Claim("", claim.Resource); ok && len(whole.Memory) > 0 {
+				c.partOfPod(claim, whole.Memory)
+				continue
+			}
+		}
+		container := p.Pod.Container(claim.Owner.Container)
+		for _, b := range claim.Memory {
+			key := memoryKey{claim.Resource, b.Nodes}
+			at := slices.IndexFunc(own, func(o ownMemory) bool { return o.memoryKey == key })
+			if at < 0 {
+				at = len(own)
+				own = append(own, ownMemory{memoryKey: key})
+			}
+			if container != nil && container.Role.Feeds() {
+				own[at].init = max(own[at].init, b.Bytes)
+			} else {
+				own[at].running = saturate(own[at].running, b.Bytes)
+			}
+			if b.Nodes.IsEmpty() {
+				c.add(Structural, RulePayload, claim.Owner, Owner{}, claim.Resource,
+					"memory of %s on %s is on no NUMA node", claim.Owner, claim.Resource)
+			}
+			if gone := b.Nodes.Minus(c.view.rules.Machine.NodeMask()); !gone.IsEmpty() {
+				c.add(Policy, RuleVanished, claim.Owner, Owner{}, claim.Resource,
+					"NUMA nodes %s of %s are not there", gone, claim.Owner)
+			}
+		}
+	}
+	if len(own) > 0 && c.memory.pods == nil {
+		c.memory.pods = make(map[memoryKey]uint64)
+	}
+	for _, o := range own {
+		c.memory.pods[o.memoryKey] = saturate(c.memory.pods[o.memoryKey], max(o.running, o.init))
+	}
+	c.memory.own = own
+}
+
+// partOfPod checks that a container's blocks are within its pod's. Containers
+// without memory of their own record the same shared rest, so the parts may
+// exceed the whole in sum, but none does by itself.
+func (c *checker) partOfPod(claim *Claim, whole []Block) {
+	var nodes numa.Mask
+	var total, part uint64
+	for _, b := range whole {
+		nodes, total = nodes.Union(b.Nodes), saturate(total, b.Bytes)
+	}
+	for _, b := range claim.Memory {
+		part = saturate(part, b.Bytes)
+		if !b.Nodes.IsSubsetOf(nodes) {
+			c.add(Structural, RuleContained, claim.Owner, Owner{Pod: claim.Owner.Pod}, claim.Resource,
+				"memory of %s is on NUMA nodes %s, its pod's is on %s", claim.Owner, b.Nodes, nodes)
+		}
+	}
+	if part > total {
+		c.add(Structural, RuleContained, claim.Owner, Owner{Pod: claim.Owner.Pod}, claim.Resource,
+			"%s holds %d bytes of %s, its pod only %d", claim.Owner, part, claim.Resource, total)
+	}
+}
+
+// memorySums compares, for every group of nodes that some block is on and for
+// all nodes together, the memory of the group with what is confined to it: a
+// block may lie anywhere on its nodes, so blocks that reach beyond the group say
+// nothing. The test is necessary for any set of blocks, and sufficient where
+// groups are equal or disjoint, as the planner makes them.
+func (c *checker) memorySums() {
+	keys := slices.SortedFunc(maps.Keys(c.memory.pods), func(a, b memoryKey) int {
+		return cmp.Or(cmp.Compare(a.resource, b.resource), cmp.Compare(a.nodes, b.nodes))
+	})
+	if len(keys) == 0 {
+		return
+	}
+	machine := c.view.rules.Machine
+	for first := 0; first < len(keys); {
+		resource := keys[first].resource
+		end := first
+		groups := []numa.Mask{machine.NodeMask()}
+		for ; end < len(keys) && keys[end].resource == resource; end++ {
+			groups = append(groups, keys[end].nodes)
+		}
+		if memory, ok := nodeMemory(machine, workload.Resource(resource)); ok {
+			slices.Sort(groups)
+			for _, group := range slices.Compact(groups) {
+				c.memorySum(group, memory, keys[first:end])
+			}
+		}
+		first = end
+	}
+}
+
+// memorySum makes the comparison for one group of nodes; keys are of one
+// resource.
+func (c *checker) memorySum(group numa.Mask, memory [numa.MaxNodes]uint64, keys []memoryKey) {
+	var have, held uint64
+	for id := range group.All() {
+		have = saturate(have, memory[id])
+	}
+	for _, key := range keys {
+		if key.nodes.IsSubsetOf(group) {
+			held = saturate(held, c.memory.pods[key])
+		}
+	}
+	if held > have {
+		c.add(Policy, RuleMemory, Owner{}, Owner{}, keys[0].resource,
+			"%d bytes of %s are held on NUMA nodes %s, which have %d", held, keys[0].resource, group, have)
+	}
+}
+
+// nodeMemory returns the bytes of a memory resource by node id; false if the
+// resource is not memory or the machine does not say.
+func nodeMemory(m *machine.Topology, resource workload.Resource) (bytes [numa.MaxNodes]uint64, ok bool) {
+	size, err := workload.HugePageSize(resource)
+	for _, node := range m.Nodes() {
+		if resource == workload.Memory {
+			bytes[node.ID] = node.MemoryBytes
+			ok = ok || node.MemoryBytes > 0
+			continue
+		}
+		ok = err == nil
+		for _, pages := range node.HugePages {
+			if err == nil && pages.SizeKiB == uint64(size)/1024 {
+				hi, lo := bits.Mul64(pages.Count, uint64(size))
+				if hi != 0 {
+					lo = math.MaxUint64
+				}
+				bytes[node.ID] = lo
+			}
+		}
+	}
+	return bytes, ok
+}
+
+// saturate adds and stops at the largest value, so that damaged amounts cannot
+// wrap around into plausible ones.
+func saturate(a, b uint64) uint64 {
+	sum, carry := bits.Add64(a, b, 0)
+	if carry != 0 {
+		return math.MaxUint64
+	}
+	return sum
+}

@@ -1,0 +1,149 @@
+package ledger
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+
+	"github.com/berthd/berth/managers/fault"
+)
+
+// DefaultTraces is the number of newest traces that a ledger keeps if Options
+// does not say otherwise.
+const DefaultTraces = 256
+
+// updateAttempts bounds Update. Commits are short, so more attempts than this
+// mean that the caller's change itself commits.
+const updateAttempts = 100
+
+// ErrStale is what Commit returns for a draft whose base is no longer the
+// current view: plan again on the new one. Its class is Conflict.
+var ErrStale error = &fault.Error{
+	Class:   fault.Conflict,
+	Message: "the ledger has moved since the draft was started",
+}
+
+// Options are what a ledger is opened with.
+type Options struct {
+	// Journal keeps the ledger's commits; the caller closes it after the last use
+	// of the ledger.
+	Journal Journal
+	// Rules of today; Rules.Machine must be set.
+	Rules Rules
+	// OnCommit, if set, is told every change of the current view, one at a time
+	// and in the order of the generations, after the change is durable and
+	// visible and before the committing call returns. It is called under the lock
+	// that commits hold: it must be quick and must not commit.
+	OnCommit func(old, new *View)
+	// Traces is the number of newest traces kept beside those of the pods that
+	// are here; 0 means DefaultTraces.
+	Traces int
+}
+
+// Ledger is the current view and the way to the next one. It is safe for
+// concurrent use; readers never wait for writers.
+type Ledger struct {
+	journal  Journal
+	onCommit func(old, new *View)
+	current  atomic.Pointer[View]
+
+	mu sync.Mutex // held over a whole commit, the journal's write included
+	// pending are entries found wanting at the start (schema, migrated values,
+	// machine, configuration). They travel with the first commit, so that a
+	// start itself writes nothing.
+	pending []Entry
+}
+
+// View returns the current view.
+func (l *Ledger) View() *View { return l.current.Load() }
+
+// Commit makes a draft the next generation: durable first, then visible. It
+// returns the view that is current afterwards. A draft that changes nothing
+// commits nothing. On error nothing is changed:
+//
+//   - ErrStale (class Conflict): the draft's base is not the current view.
+//   - class Internal: the result would break an invariant of the ledger; the
+//     error names the finding. This is a planner's mistake.
+//   - class Unavailable: the journal could not write. Whether a crash in the
+//     middle of the write left the new or the old generation shows at the next
+//     start; both are whole.
+func (l *Ledger) Commit(ctx context.Context, d *Draft) (*View, error) {
+	if d.Empty() {
+		return l.View(), nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	old := l.View()
+	if d.base != old {
+		return nil, ErrStale
+	}
+	next := d.apply(old.generation + 1)
+	if f, ok := firstStructural(Check(next)); ok {
+		return nil, fault.Internalf("commit generation %d: %s", next.generation, f)
+	}
+	batch, err := encodeDraft(old, next, d)
+	if err != nil {
+		return nil, fault.Internalf("commit generation %d: %w", next.generation, err)
+	}
+	if err := l.write(ctx, old, next, batch); err != nil {
+		return nil, err
+	}
+	return next, nil
+}
+
+// Update commits what change does to a fresh draft, and does so again on a newer
+// view as long as another commit came in between. It returns the error of change
+// as it is, those of Commit, and one of class Conflict if it was overtaken a
+// hundred times.
+func (l *Ledger) Update(ctx context.Context, change func(*Draft) error) (*View, error) {
+	for range updateAttempts {
+		d := NewDraft(l.View())
+		if err := change(d); err != nil {
+			return nil, err
+		}
+		v, err := l.Commit(ctx, d)
+		if !errors.Is(err, ErrStale) {
+			return v, err
+		}
+	}
+	return nil, fault.Conflictf("update ledger: overtaken %d times: %w", updateAttempts, ErrStale)
+}
+
+// SetRules makes other rules the ones that claims are held against, as a
+// generation of its own; drafts on older views become stale. What Check says of
+// the returned view beyond what it said before is grandfathered. Errors are
+// those of a journal that cannot write, and Invalid for rules without a machine.
+func (l *Ledger) SetRules(ctx context.Context, rules Rules) (*View, error) {
+	if rules.Machine == nil {
+		return nil, fault.Invalidf("set rules: no machine given")
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	old := l.View()
+	v := *old
+	v.rules, v.generation = rules, old.generation+1
+	next := newView(v)
+	batch, err := encodeMeta(next)
+	if err != nil {
+		return nil, fault.Internalf("set rules: %w", err)
+	}
+	if err := l.write(ctx, old, next, batch); err != nil {
+		return nil, err
+	}
+	return next, nil
+}
+
+// write makes next durable and then current. The lock is held.
+func (l *Ledger) write(ctx context.Context, old, next *View, batch []Entry) error {
+	// What is pending comes first: an entry of the batch is newer.
+	if err := l.journal.Commit(ctx, next.generation, append(l.pending[:len(l.pending):len(l.pending)], batch...)); err != nil {
+		return fault.Unavailablef("commit generation %d: %w", next.generation, err)
+	}
+	l.pending = nil
+	l.current.Store(next)
+	if l.onCommit != nil {
+		l.onCommit(old, next)
+	}
+	return nil
+}

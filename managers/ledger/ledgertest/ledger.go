@@ -1,0 +1,110 @@
+package ledgertest
+
+import (
+	"bytes"
+	"context"
+
+	"github.com/berthd/berth/managers/ledger"
+)
+
+// T is what this package needs of *testing.T, *testing.B and *rapid.T.
+type T interface {
+	Helper()
+	Cleanup(func())
+	Errorf(format string, args ...any)
+	Fatalf(format string, args ...any)
+}
+
+// New opens a ledger on a journal of its own. When the test ends it is checked
+// as Check does.
+func New(t T, rules ledger.Rules) *ledger.Ledger {
+	t.Helper()
+	l, _ := Open(t, ledger.Options{Journal: NewJournal(), Rules: rules})
+	return l
+}
+
+// Open opens a ledger that must open. When the test ends it is checked as Check
+// does, except for policy findings that the start reported, and, if its journal
+// is a *Journal that still works, compared with what the journal holds.
+func Open(t T, o ledger.Options) (*ledger.Ledger, ledger.Report) {
+	t.Helper()
+	l, report, err := ledger.Open(context.Background(), o)
+	if err != nil {
+		t.Fatalf("open ledger: %v", err)
+	}
+	old := append(report.Grandfathered, report.Broken...)
+	t.Cleanup(func() {
+		t.Helper()
+		check(t, l.View(), old)
+		if j, ok := o.Journal.(*Journal); ok {
+			compare(t, l, j, o.Traces)
+		}
+	})
+	return l, report
+}
+
+// Check fails the test for every finding about the ledger's view.
+func Check(t T, l *ledger.Ledger) {
+	t.Helper()
+	check(t, l.View(), nil)
+}
+
+func check(t T, v *ledger.View, old []ledger.Finding) {
+	t.Helper()
+	known := make(map[ledger.Finding]bool, len(old))
+	for _, f := range old {
+		known[f] = true
+	}
+	for _, f := range ledger.Check(v) {
+		if !known[f] {
+			t.Errorf("generation %d: %s", v.Generation(), f)
+		}
+	}
+}
+
+// compare opens the journal's content once more and fails the test if that is
+// not the ledger's view.
+func compare(t T, l *ledger.Ledger, j *Journal, traces int) {
+	t.Helper()
+	j.mu.Lock()
+	skip := j.closed || j.broken != nil
+	other := &Journal{content: j.content}
+	j.mu.Unlock()
+	if skip || l.View().Generation() == 0 {
+		return
+	}
+	again, _, err := ledger.Open(context.Background(), ledger.Options{Journal: other, Rules: l.View().Rules(), Traces: traces})
+	if err != nil {
+		t.Errorf("open the ledger's journal again: %v", err)
+		return
+	}
+	SameView(t, again.View(), l.View())
+}
+
+// SameView fails the test if two views hold different facts.
+func SameView(t T, got, want *ledger.View) {
+	t.Helper()
+	g, w := dump(t, got), dump(t, want)
+	for key, value := range w {
+		if !bytes.Equal(g[key], value) {
+			t.Errorf("%s/%s is\n\t%s, want\n\t%s", key[0], key[1], g[key], value)
+		}
+		delete(g, key)
+	}
+	for key, value := range g {
+		t.Errorf("%s/%s should not be there: %s", key[0], key[1], value)
+	}
+}
+
+func dump(t T, v *ledger.View) map[[2]string][]byte {
+	t.Helper()
+	entries, err := ledger.Dump(v)
+	if err != nil {
+		t.Fatalf("%v", err)
+	}
+	m := make(map[[2]string][]byte, len(entries))
+	for _, e := range entries {
+		m[[2]string{e.Bucket, e.Key}] = e.Value
+	}
+	return m
+}

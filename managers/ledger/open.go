@@ -1,0 +1,93 @@
+package ledger
+
+import (
+	"context"
+
+	"github.com/berthd/berth/managers/fault"
+)
+
+// Report says what a start found.
+type Report struct {
+	// Generation of the state that was found; 0 for an empty journal.
+	Generation uint64 `json:"generation"`
+	// MigratedFrom is the schema version of the state if it was an older one,
+	// and nil otherwise.
+	MigratedFrom *int `json:"migrated_from,omitempty"`
+	// MachineChanged and ConfigChanged tell that the last commit was made on
+	// another machine or under another configuration.
+	MachineChanged bool `json:"machine_changed,omitempty"`
+	ConfigChanged  bool `json:"config_changed,omitempty"`
+	// Damage is why the state cannot be used.
+	Damage []Finding `json:"damage,omitempty"`
+	// Grandfathered are claims that today's rules would not allow. They stay.
+	Grandfathered []Finding `json:"grandfathered,omitempty"`
+	// Broken are claims on CPUs or NUMA nodes that the machine has lost.
+	Broken []Finding `json:"broken,omitempty"`
+}
+
+// Open loads the journal's state and checks it. It writes nothing.
+//
+// An error of class Corrupt means that the state is damaged; the report lists
+// the findings, and the caller sets the journal's file aside and opens a new
+// one. Class Unsupported means that the state was written by a newer version of
+// berth, class Invalid that Options lack something. Errors of Journal.Load come
+// with their own class. Changed rules are no error: the report tells.
+func Open(ctx context.Context, o Options) (*Ledger, Report, error) {
+	if o.Journal == nil || o.Rules.Machine == nil {
+		return nil, Report{}, fault.Invalidf("open ledger: journal and machine must be given")
+	}
+	if o.Traces <= 0 {
+		o.Traces = DefaultTraces
+	}
+	entries, err := o.Journal.Load(ctx)
+	if err != nil {
+		return nil, Report{}, &fault.Error{Class: fault.ClassOf(err), Message: "open ledger: " + err.Error(), Err: err}
+	}
+	st, err := load(entries, schemaVersion, migrations)
+	report := Report{MigratedFrom: st.migratedFrom, Damage: st.damage}
+	if err != nil {
+		return nil, report, err
+	}
+	v := st.view
+	v.rules, v.keepTraces = o.Rules, o.Traces
+	view := newView(v)
+	report.Generation = view.generation
+	report.sort(Check(view))
+	if len(report.Damage) > 0 {
+		return nil, report, corrupt(report.Damage)
+	}
+	l := &Ledger{journal: o.Journal, onCommit: o.OnCommit, pending: st.pending}
+	if st.machine != o.Rules.Machine.Fingerprint() || st.config != o.Rules.ConfigDigest {
+		report.MachineChanged = !st.fresh && st.machine != o.Rules.Machine.Fingerprint()
+		report.ConfigChanged = !st.fresh && st.config != o.Rules.ConfigDigest
+		facts, err := encodeFacts(view)
+		if err != nil {
+			return nil, report, fault.Internalf("open ledger: %w", err)
+		}
+		l.pending = append(l.pending, facts...)
+	}
+	l.current.Store(view)
+	return l, report, nil
+}
+
+// sort puts the findings of Check where they belong.
+func (r *Report) sort(findings []Finding) {
+	for _, f := range findings {
+		switch {
+		case f.Kind == Structural:
+			r.Damage = append(r.Damage, f)
+		case f.Rule == RuleVanished:
+			r.Broken = append(r.Broken, f)
+		default:
+			r.Grandfathered = append(r.Grandfathered, f)
+		}
+	}
+}
+
+// corrupt makes the error for damage; damage is not empty.
+func corrupt(damage []Finding) error {
+	if more := len(damage) - 1; more > 0 {
+		return fault.Corruptf("open ledger: %s (and %d more)", damage[0], more)
+	}
+	return fault.Corruptf("open ledger: %s", damage[0])
+}

@@ -1,0 +1,300 @@
+package ledger
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"hash/crc32"
+	"maps"
+	"slices"
+	"strconv"
+
+	"github.com/berthd/berth/managers/fault"
+)
+
+// The schema. Version 1:
+//
+//	bucket      key                                   value
+//	meta        schema                                number of the schema
+//	meta        generation                            number of commits
+//	meta        machine                               machine.Topology.Fingerprint at the last commit
+//	meta        config                                Rules.ConfigDigest at the last commit
+//	pods        <uid>                                 Pod, with "claims": how many, "trace": number of its trace, if any
+//	claims      <uid>/<container or ·pod>/<resource>  Claim; "/<provider>" follows for every claim but the first in
+//	                                                  order of providers, where several hold claims on one resource
+//	traces      <number, 20 digits>                   Trace; numbers ascend and are not used again while kept
+//	containers  <runtime's container id>              Binding
+//	resources   <resource>                            SeenResource
+//	leases      <id>                                  Lease
+//
+// Every value is a JSON object {"crc":"xxxxxxxx","value":...}: the checksum is
+// CRC-32C, in hexadecimal, over the bucket, a zero byte, the key, a zero byte and
+// the bytes of the value as they stand there. It finds flipped bytes and values
+// under a wrong key. A lost value is found by the count in the pod's record, by
+// claims and bindings without a pod and by the trace number.
+//
+// To change the schema: raise schemaVersion, append a migration that turns the
+// entries of the former version into those of the new one, and add a golden file
+// of the former version to the tests.
+const schemaVersion = 1
+
+// Keys of the meta bucket.
+const (
+	metaSchema     = "schema"
+	metaGeneration = "generation"
+	metaMachine    = "machine"
+	metaConfig     = "config"
+)
+
+// podKey stands for the container in the key of a claim of the pod as a whole.
+// It cannot be a container's name.
+const podKey = "·pod"
+
+// storedPod is the value of a pod's record.
+type storedPod struct {
+	*Pod
+	NumClaims   int     `json:"claims"`
+	TraceNumber *uint64 `json:"trace,omitempty"`
+}
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+const (
+	sealStart  = `{"crc":"`
+	sealMiddle = `","value":`
+	sealEnd    = `}`
+	crcLen     = 8
+)
+
+// checksum covers bucket, key and value.
+func checksum(bucket, key string, value []byte) string {
+	sum := crc32.Update(0, castagnoli, []byte(bucket+"\x00"+key+"\x00"))
+	return fmt.Sprintf("%0*x", crcLen, crc32.Update(sum, castagnoli, value))
+}
+
+// seal makes the entry for a value.
+func seal(bucket, key string, value any) (Entry, error) {
+	text, err := json.Marshal(value)
+	if err != nil {
+		return Entry{}, fmt.Errorf("encode %s/%s: %w", bucket, key, err)
+	}
+	return sealText(bucket, key, text), nil
+}
+
+// sealText makes the entry for a value that is JSON already.
+func sealText(bucket, key string, text []byte) Entry {
+	sealed := make([]byte, 0, len(sealStart)+crcLen+len(sealMiddle)+len(text)+len(sealEnd))
+	sealed = append(sealed, sealStart...)
+	sealed = append(sealed, checksum(bucket, key, text)...)
+	sealed = append(sealed, sealMiddle...)
+	sealed = append(sealed, text...)
+	sealed = append(sealed, sealEnd...)
+	return Entry{Bucket: bucket, Key: key, Value: sealed}
+}
+
+// unseal returns the JSON text of a value whose checksum holds.
+func unseal(e Entry) ([]byte, error) {
+	rest, ok := bytes.CutPrefix(e.Value, []byte(sealStart))
+	if !ok || len(rest) < crcLen {
+		return nil, fmt.Errorf("no checksum")
+	}
+	sum, rest := string(rest[:crcLen]), rest[crcLen:]
+	rest, start := bytes.CutPrefix(rest, []byte(sealMiddle))
+	text, end := bytes.CutSuffix(rest, []byte(sealEnd))
+	if !start || !end {
+		return nil, fmt.Errorf("no value beside the checksum")
+	}
+	if want := checksum(e.Bucket, e.Key, text); sum != want {
+		return nil, fmt.Errorf("checksum is %s, stored is %s", want, sum)
+	}
+	return text, nil
+}
+
+// open decodes a value whose checksum holds into v.
+func open(e Entry, v any) error {
+	text, err := unseal(e)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(text, v)
+}
+
+// claimKeys returns the keys of a pod's claims, which are in order.
+func claimKeys(claims []Claim) []string {
+	keys := make([]string, len(claims))
+	for i, c := range claims {
+		container := cmp.Or(c.Owner.Container, podKey)
+		keys[i] = c.Owner.Pod + "/" + container + "/" + c.Resource
+		if i > 0 && claims[i-1].Owner == c.Owner && claims[i-1].Resource == c.Resource {
+			keys[i] += "/" + c.Provider
+		}
+	}
+	return keys
+}
+
+func traceKey(number uint64) string { return fmt.Sprintf("%020d", number) }
+
+// batch collects entries; the first error stays.
+type batch struct {
+	entries []Entry
+	err     error
+}
+
+func (b *batch) put(bucket, key string, value any) {
+	e, err := seal(bucket, key, value)
+	if err != nil {
+		b.err = cmp.Or(b.err, err)
+		return
+	}
+	b.entries = append(b.entries, e)
+}
+
+func (b *batch) drop(bucket, key string) {
+	b.entries = append(b.entries, Entry{Bucket: bucket, Key: key})
+}
+
+// encodeDraft returns the entries that turn old into next, where d made next of
+// old. The same changes give the same bytes.
+func encodeDraft(old, next *View, d *Draft) ([]Entry, error) {
+	var b batch
+	b.put(BucketMeta, metaGeneration, next.generation)
+	for _, uid := range slices.Sorted(maps.Keys(d.pods)) {
+		b.pod(uid, old.pods[uid], next.pods[uid], next)
+	}
+	encodeChanges(&b, BucketContainers, d.bindings)
+	encodeChanges(&b, BucketResources, d.resources)
+	encodeChanges(&b, BucketLeases, d.leases)
+	b.traces(old, next)
+	return b.entries, b.err
+}
+
+func encodeChanges[V any](b *batch, bucket string, changes map[string]*V) {
+	for _, key := range slices.Sorted(maps.Keys(changes)) {
+		if v := changes[key]; v != nil {
+			b.put(bucket, key, v)
+		} else {
+			b.drop(bucket, key)
+		}
+	}
+}
+
+// pod writes a pod's record and those of its claims that changed.
+func (b *batch) pod(uid string, old, next *Pod, v *View) {
+	stale := make(map[string][]byte)
+	if old != nil {
+		for i, key := range claimKeys(old.Claims) {
+			e, err := seal(BucketClaims, key, old.Claims[i])
+			b.err = cmp.Or(b.err, err)
+			stale[key] = e.Value
+		}
+	}
+	if next != nil {
+		stored := storedPod{Pod: next, NumClaims: len(next.Claims)}
+		if number, ok := v.traceNumber(next.Trace); ok {
+			stored.TraceNumber = &number
+		}
+		b.put(BucketPods, uid, stored)
+		for i, key := range claimKeys(next.Claims) {
+			e, err := seal(BucketClaims, key, next.Claims[i])
+			b.err = cmp.Or(b.err, err)
+			if !bytes.Equal(stale[key], e.Value) {
+				b.entries = append(b.entries, e)
+			}
+			delete(stale, key)
+		}
+	} else if old != nil {
+		b.drop(BucketPods, uid)
+	}
+	for _, key := range slices.Sorted(maps.Keys(stale)) {
+		b.drop(BucketClaims, key)
+	}
+}
+
+// traces writes the new traces and drops the ones that are not kept any more.
+func (b *batch) traces(old, next *View) {
+	i := 0
+	for _, kept := range old.traces {
+		if i < len(next.traces) && next.traces[i].number == kept.number {
+			i++
+		} else {
+			b.drop(BucketTraces, traceKey(kept.number))
+		}
+	}
+	for _, kept := range next.traces[i:] {
+		b.put(BucketTraces, traceKey(kept.number), kept.trace)
+	}
+}
+
+// traceNumber returns the number of a kept trace.
+func (v *View) traceNumber(t *Trace) (uint64, bool) {
+	for _, kept := range slices.Backward(v.traces) {
+		if kept.trace == t {
+			return kept.number, true
+		}
+	}
+	return 0, false
+}
+
+// Dump returns every entry of a view as a journal would hold it, in order of
+// buckets and keys. Equal views give equal bytes.
+func Dump(v *View) ([]Entry, error) {
+	var b batch
+	for p := range v.Pods() {
+		b.pod(p.UID(), nil, p, v)
+	}
+	encodeAll(&b, BucketContainers, v.bindings)
+	encodeAll(&b, BucketResources, v.resources)
+	encodeAll(&b, BucketLeases, v.leases)
+	b.traces(&View{}, v)
+	meta, err := encodeMeta(v)
+	if err = cmp.Or(b.err, err); err != nil {
+		return nil, fault.Internalf("dump ledger: %w", err)
+	}
+	entries := append(b.entries, meta...)
+	slices.SortFunc(entries, compareEntries)
+	return entries, nil
+}
+
+func encodeAll[V any](b *batch, bucket string, values map[string]V) {
+	for key, v := range values {
+		b.put(bucket, key, v)
+	}
+}
+
+// encodeMeta returns the entries of a generation that changes only rules.
+func encodeMeta(v *View) ([]Entry, error) {
+	var b batch
+	b.put(BucketMeta, metaGeneration, v.generation)
+	facts, err := encodeFacts(v)
+	return append(b.entries, facts...), cmp.Or(b.err, err)
+}
+
+// encodeFacts returns the entries that say under which schema, machine and
+// configuration the rest was written.
+func encodeFacts(v *View) ([]Entry, error) {
+	var b batch
+	b.put(BucketMeta, metaSchema, schemaVersion)
+	b.put(BucketMeta, metaMachine, v.rules.Machine.Fingerprint())
+	b.put(BucketMeta, metaConfig, v.rules.ConfigDigest)
+	return b.entries, b.err
+}
+
+// versionOf returns the schema version of stored entries.
+func versionOf(entries []Entry) (int, error) {
+	for _, e := range entries {
+		if e.Bucket != BucketMeta || e.Key != metaSchema {
+			continue
+		}
+		text, err := unseal(e)
+		if err != nil {
+			return 0, err
+		}
+		version, err := strconv.Atoi(string(text))
+		if err != nil || version < 0 {
+			return 0, fmt.Errorf("%q is no version", text)
+		}
+		return version, nil
+	}
+	return 0, fault.Corruptf("there is none, beside %d other entries", len(entries))
+}
