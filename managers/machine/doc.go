@@ -35,8 +35,9 @@
 // # Format
 //
 // Marshal writes and Load reads one JSON object. Sizes are bytes, or KiB where
-// the name says so; sets are lists as the kernel writes them. A machine of one
-// core with two threads, 4 GiB and a memory-only node of 1 GiB:
+// the name says so; sets are lists as the kernel writes them. A file written by
+// hand may leave out what the fields of Snapshot, CPU and Node say is optional. A
+// machine of one core with two threads, 4 GiB and a memory-only node of 1 GiB:
 //
 //	{
 //	  "version": 1,
@@ -50,7 +51,10 @@
 //	    {"id": 0, "memory_bytes": 4294967296, "huge_pages": [{"size_kib": 2048, "count": 128}]},
 //	    {"id": 1, "memory_bytes": 1073741824}
 //	  ],
-//	  "distances": {"0": {"0": 10, "1": 20}, "1": {"0": 20, "1": 10}},
+//	  "distances": {
+//	    "0": {"0": 10, "1": 20},
+//	    "1": {"0": 20, "1": 10}
+//	  },
 //	  "memory_bytes": 5368709120
 //	}
 package machine

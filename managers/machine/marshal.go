@@ -31,14 +31,69 @@ func Load(data []byte) (*Topology, error) {
 	return New(s)
 }
 
-// Marshal returns the snapshot of t as indented JSON with a newline at the end,
-// the format that the package comment describes.
+// Marshal returns the snapshot of t in the format that the package comment
+// describes: JSON with one line for a CPU, a node and a row of distances.
 func (t *Topology) Marshal() ([]byte, error) {
-	data, err := json.MarshalIndent(t.snap, "", "  ")
+	data, err := json.Marshal(t.snap)
 	if err != nil {
 		return nil, fault.Internalf("write machine: %w", err)
 	}
-	return append(data, '\n'), nil
+	return breakLines(data), nil
+}
+
+// breakLines starts a new line for every element of the two outer levels of a
+// JSON text without white space, so that machines can be read and compared.
+func breakLines(compact []byte) []byte {
+	const levels = 2
+	out := make([]byte, 0, 2*len(compact))
+	depth := 0
+	newLine := func() {
+		out = append(out, '\n')
+		for range depth {
+			out = append(out, "  "...)
+		}
+	}
+	inText := false
+	for i, c := range compact {
+		if inText {
+			out = append(out, c)
+			inText = c != '"' || isEscaped(compact[:i])
+			continue
+		}
+		switch c {
+		case '"':
+			out = append(out, c)
+			inText = true
+		case '{', '[':
+			out = append(out, c)
+			if depth++; depth <= levels {
+				newLine()
+			}
+		case '}', ']':
+			if depth--; depth < levels {
+				newLine()
+			}
+			out = append(out, c)
+		case ',':
+			out = append(out, c)
+			if depth <= levels {
+				newLine()
+			} else {
+				out = append(out, ' ')
+			}
+		case ':':
+			out = append(out, ':', ' ')
+		default:
+			out = append(out, c)
+		}
+	}
+	return append(out, '\n')
+}
+
+// isEscaped tells whether the character after text is escaped: an odd number of
+// backslashes stands before it.
+func isEscaped(text []byte) bool {
+	return (len(text)-len(bytes.TrimRight(text, `\`)))%2 == 1
 }
 
 // fingerprint hashes the places of CPUs and the ids of nodes. The text that is

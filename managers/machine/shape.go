@@ -102,13 +102,30 @@ func (sh *shape) parseLevels(text string) error {
 			sh.socketsInNodes = true
 		}
 		seen += string(letter)
-		*map[byte]*int{'s': &sh.sockets, 'n': &sh.nodes, 'l': &sh.caches, 'c': &sh.cores, 't': &sh.threads, 'm': &sh.memoryOnly}[letter] = count
+		sh.set(letter, count)
 		rest = rest[digits+1:]
 	}
 	if sh.cores == 0 {
 		return fmt.Errorf("the number of cores is missing, as in 2s4n32c2t")
 	}
 	return nil
+}
+
+func (sh *shape) set(letter byte, count int) {
+	switch letter {
+	case 's':
+		sh.sockets = count
+	case 'n':
+		sh.nodes = count
+	case 'l':
+		sh.caches = count
+	case 'c':
+		sh.cores = count
+	case 't':
+		sh.threads = count
+	case 'm':
+		sh.memoryOnly = count
+	}
 }
 
 func (sh *shape) parseOption(option string) error {

@@ -1,6 +1,8 @@
 package machine
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
 	"slices"
 
@@ -60,6 +62,47 @@ type CPU struct {
 	Uncore int `json:"uncore"`
 	// Kind tells performance from efficient cores on a hybrid machine.
 	Kind Kind `json:"kind,omitzero"`
+}
+
+// UnmarshalJSON reads one CPU. The numbers id, core, socket and node are needed;
+// die and cluster are -1 where they are left out, and uncore is the socket.
+func (c *CPU) UnmarshalJSON(data []byte) error {
+	var read struct {
+		ID, Core, Socket, Die, Cluster, Node, Uncore *int
+		Kind                                         Kind
+	}
+	decoder := json.NewDecoder(bytes.NewReader(data))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&read); err != nil {
+		return fmt.Errorf("CPU %s: %w", data, err)
+	}
+	cpu := CPU{Die: -1, Cluster: -1, Kind: read.Kind}
+	for _, number := range []struct {
+		name   string
+		from   *int
+		to     *int
+		needed bool
+	}{
+		{"id", read.ID, &cpu.ID, true},
+		{"core", read.Core, &cpu.Core, true},
+		{"socket", read.Socket, &cpu.Socket, true},
+		{"node", read.Node, &cpu.Node, true},
+		{"die", read.Die, &cpu.Die, false},
+		{"cluster", read.Cluster, &cpu.Cluster, false},
+	} {
+		switch {
+		case number.from != nil:
+			*number.to = *number.from
+		case number.needed:
+			return fmt.Errorf("CPU %s: %s is missing", data, number.name)
+		}
+	}
+	cpu.Uncore = cpu.Socket
+	if read.Uncore != nil {
+		cpu.Uncore = *read.Uncore
+	}
+	*c = cpu
+	return nil
 }
 
 // Node is one NUMA node.

@@ -15,12 +15,15 @@ import (
 // normalize returns a checked copy of s with everything in ascending order and
 // the nodes filled in.
 func normalize(s Snapshot) (Snapshot, error) {
+	if len(s.Nodes) == 0 {
+		s.Nodes = nodesOf(s.CPUs)
+	}
 	var vs fault.Violations
 	if s.Version != 0 && s.Version != FormatVersion {
 		vs.Addf("version", "version %d is not known, expected %d", s.Version, FormatVersion)
 	}
-	checkCPUs(s, &vs)
-	checkNodes(s, &vs)
+	nodes := checkNodes(s, &vs)
+	checkCPUs(s, nodes, &vs)
 	checkCounts(s.Counts, &vs)
 	if err := vs.Err("machine"); err != nil {
 		return Snapshot{}, err
@@ -29,15 +32,6 @@ func normalize(s Snapshot) (Snapshot, error) {
 	s = s.clone()
 	s.Version = FormatVersion
 	slices.SortFunc(s.CPUs, func(a, b CPU) int { return cmp.Compare(a.ID, b.ID) })
-	if len(s.Nodes) == 0 {
-		var mask numa.Mask
-		for _, cpu := range s.CPUs {
-			mask = mask.With(cpu.Node)
-		}
-		for id := range mask.All() {
-			s.Nodes = append(s.Nodes, Node{ID: id})
-		}
-	}
 	slices.SortFunc(s.Nodes, func(a, b Node) int { return cmp.Compare(a.ID, b.ID) })
 	for _, node := range s.Nodes {
 		slices.SortFunc(node.HugePages, func(a, b HugePages) int { return cmp.Compare(a.SizeKiB, b.SizeKiB) })
@@ -45,7 +39,24 @@ func normalize(s Snapshot) (Snapshot, error) {
 	return s, nil
 }
 
-func checkCPUs(s Snapshot, vs *fault.Violations) {
+// nodesOf returns the nodes that CPUs name, as far as they can be nodes.
+func nodesOf(cpus []CPU) []Node {
+	var mask numa.Mask
+	for _, cpu := range cpus {
+		if cpu.Node >= 0 && cpu.Node < numa.MaxNodes {
+			mask = mask.With(cpu.Node)
+		}
+	}
+	var nodes []Node
+	for id := range mask.All() {
+		nodes = append(nodes, Node{ID: id})
+	}
+	return nodes
+}
+
+// checkCPUs checks the CPUs one by one and against each other; nodes are the
+// nodes that they may be on.
+func checkCPUs(s Snapshot, nodes numa.Mask, vs *fault.Violations) {
 	if len(s.CPUs) == 0 {
 		vs.Addf("cpus", "a machine has at least one online CPU")
 		return
@@ -65,7 +76,7 @@ func checkCPUs(s Snapshot, vs *fault.Violations) {
 		if s.Offline.Contains(cpu.ID) {
 			vs.Addf("offline", "CPU %d is offline and listed as cpus[%d]", cpu.ID, i)
 		}
-		if len(s.Nodes) > 0 && !slices.ContainsFunc(s.Nodes, func(n Node) bool { return n.ID == cpu.Node }) {
+		if !nodes.Contains(cpu.Node) {
 			vs.Addf(field+".node", "node %d of CPU %d is not listed in nodes", cpu.Node, cpu.ID)
 		}
 		if s.Counts != nil {
@@ -115,7 +126,9 @@ func nodeOutside(id int) string {
 	return fmt.Sprintf("NUMA node id %d is outside 0..%d, the ids that berth can place on", id, numa.MaxNodes-1)
 }
 
-func checkNodes(s Snapshot, vs *fault.Violations) {
+// checkNodes checks the nodes and distances, and returns the nodes that are
+// listed.
+func checkNodes(s Snapshot, vs *fault.Violations) numa.Mask {
 	var seen numa.Mask
 	var total uint64
 	for i, node := range s.Nodes {
@@ -135,9 +148,10 @@ func checkNodes(s Snapshot, vs *fault.Violations) {
 		total += node.MemoryBytes
 		checkHugePages(field, node, vs)
 	}
-	if extra := s.Distances.Nodes().Minus(seen); len(s.Nodes) > 0 && !extra.IsEmpty() {
+	if extra := s.Distances.Nodes().Minus(seen); !extra.IsEmpty() {
 		vs.Addf("distances", "nodes %s have distances and are not listed in nodes", extra)
 	}
+	return seen
 }
 
 func checkHugePages(field string, node Node, vs *fault.Violations) {

@@ -115,13 +115,11 @@ func NodeIDs(ids ...int) Option {
 	}
 }
 
-// CPUIDs gives every CPU another id. Cores are named again.
+// CPUIDs gives every online CPU another id. Cores are named again.
 func CPUIDs(rename func(old int) int) Option {
 	return func(s *machine.Snapshot) {
 		for i := range s.CPUs {
 			s.CPUs[i].ID = rename(s.CPUs[i].ID)
-			// Threads still find each other by the old core id, which no longer
-			// is the id of a CPU.
 		}
 		renameCores(s)
 	}
