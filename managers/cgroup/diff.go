@@ -1,0 +1,299 @@
+package cgroup
+
+import (
+	"context"
+	"fmt"
+	"math/bits"
+	"slices"
+)
+
+// OpKind says what an op does.
+type OpKind string
+
+const (
+	// Create makes a cgroup that is absent, or repairs one that is invalid.
+	Create OpKind = "create"
+	// Set writes values of a cgroup that is there.
+	Set OpKind = "set"
+)
+
+// Write is what an op does to one control file.
+type Write struct {
+	File string
+	// Old is the text before, empty if unknown.
+	Old string
+	New string
+}
+
+// Op is one step on the way to the wanted tree.
+type Op struct {
+	Kind OpKind
+	Name Name
+	// Values are exactly those that the op writes.
+	Values Values
+	// Writes says the same file by file, for people.
+	Writes []Write
+}
+
+// Apply puts the ops into force in their order and stops at the first error.
+func Apply(ctx context.Context, t Tree, ops []Op) error {
+	for _, op := range ops {
+		if err := t.Ensure(ctx, Node{Name: op.Name, Values: op.Values}); err != nil {
+			return fmt.Errorf("%s cgroup %s: %w", op.Kind, op.Name, err)
+		}
+	}
+	return nil
+}
+
+// Diff gives the ops that turn the tree as it was seen into the wanted one. Only
+// values that are present and differ are written; cgroups that nobody asked for
+// are left alone, and none is removed: that is Tree.Remove's, on the word of who
+// knows that the pod has gone.
+//
+// The kernel holds parents and children against each other, so the order is:
+//
+//  1. inner cgroups from the top down are created, or widened to hold both what
+//     their children have now and what they will have;
+//  2. leaves give up the CPUs and memory nodes that they lose, so that none is
+//     in use by its old holder when its new one starts;
+//  3. leaves are created and get their exact values;
+//  4. inner cgroups from the bottom up get their exact values.
+//
+// A wanted tree in which a child exceeds its parent cannot be made on v1, and
+// neither can a parent be narrowed below a child that nobody asked for; the
+// kernel's refusal then ends Apply.
+func Diff(desired []Node, seen *Snapshot) []Op {
+	d := newDiffing(desired, seen)
+	for _, n := range d.nodes {
+		if n.inner {
+			d.widen(n)
+		}
+	}
+	for _, n := range d.nodes {
+		if !n.inner && n.exists {
+			d.set(n, d.shrink(n))
+		}
+	}
+	for _, n := range d.nodes {
+		if !n.inner {
+			d.settle(n)
+		}
+	}
+	for _, n := range slices.Backward(d.nodes) {
+		if n.inner {
+			d.settle(n)
+		}
+	}
+	return d.ops
+}
+
+// diffing is one run of Diff.
+type diffing struct {
+	facts Facts
+	nodes []*diffNode // parents first
+	ops   []Op
+}
+
+// diffNode is a wanted cgroup. have follows the ops.
+type diffNode struct {
+	name       Name
+	have, want Values
+	exists     bool
+	inner      bool
+}
+
+func newDiffing(desired []Node, seen *Snapshot) *diffing {
+	observed := make(map[string]*Observed, len(seen.Nodes))
+	parents := make(map[string]bool, len(seen.Nodes))
+	for i := range seen.Nodes {
+		o := &seen.Nodes[i]
+		observed[o.Name.String()] = o
+		if o.State != Absent {
+			parents[o.Name.Parent().String()] = true
+		}
+	}
+	for _, n := range desired {
+		parents[n.Name.Parent().String()] = true
+	}
+	d := &diffing{facts: seen.Facts, nodes: make([]*diffNode, 0, len(desired))}
+	for _, n := range desired {
+		key := n.Name.String()
+		node := &diffNode{name: n.Name, want: n.Values.For(seen.Facts), inner: parents[key]}
+		if o := observed[key]; o != nil && o.State == Valid {
+			node.exists, node.have = true, o.Values.For(seen.Facts)
+			node.completePairs()
+		}
+		d.nodes = append(d.nodes, node)
+	}
+	slices.SortStableFunc(d.nodes, func(a, b *diffNode) int { return a.name.Compare(b.name) })
+	return d
+}
+
+// completePairs adds to the wanted values those that the kernel keeps together
+// with them: quota and period share a file on v2, and a v1 memory limit is held
+// against that of memory and swap.
+func (n *diffNode) completePairs() {
+	pair(&n.want.CPUQuotaUS, n.want.CPUPeriodUS, n.have.CPUQuotaUS)
+	pair(&n.want.CPUPeriodUS, n.want.CPUQuotaUS, n.have.CPUPeriodUS)
+}
+
+// pair keeps what is in force if only the partner is wanted.
+func pair[A, B any](want **A, partner *B, have *A) {
+	if *want == nil && partner != nil {
+		*want = have
+	}
+}
+
+// widen creates an inner node, or raises those of its values that bound its
+// children's.
+func (d *diffing) widen(n *diffNode) {
+	if !n.exists {
+		d.create(n)
+		return
+	}
+	wide := Values{}
+	if !n.want.CPUs.IsEmpty() && !d.inherits(n.have.CPUs.IsEmpty()) {
+		wide.CPUs = n.want.CPUs.Union(n.have.CPUs)
+	}
+	if !n.want.Mems.IsEmpty() && !d.inherits(n.have.Mems.IsEmpty()) {
+		wide.Mems = n.want.Mems.Union(n.have.Mems)
+	}
+	if moreQuota(n.want, n.have) {
+		wide.CPUQuotaUS, wide.CPUPeriodUS = n.want.CPUQuotaUS, n.want.CPUPeriodUS
+	}
+	if moreMemory(n.want.MemoryBytes, n.have.MemoryBytes) {
+		wide.MemoryBytes, wide.MemorySwapBytes = n.want.MemoryBytes, n.want.MemorySwapBytes
+	}
+	d.set(n, wide)
+}
+
+// inherits reports whether an empty set means all that the parent has, as on
+// v2. On v1 it means nothing at all.
+func (d *diffing) inherits(empty bool) bool { return empty && d.facts.Version == V2 }
+
+// shrink gives what a leaf keeps of the CPUs and memory nodes it has.
+func (d *diffing) shrink(n *diffNode) Values {
+	kept := Values{Cpuset: Cpuset{
+		CPUs: n.have.CPUs.Intersect(n.want.CPUs),
+		Mems: n.have.Mems.Intersect(n.want.Mems),
+	}}
+	if d.inherits(n.have.CPUs.IsEmpty()) {
+		kept.CPUs = n.want.CPUs
+	}
+	if d.inherits(n.have.Mems.IsEmpty()) {
+		kept.Mems = n.want.Mems
+	}
+	return kept
+}
+
+// settle gives a node its exact values.
+func (d *diffing) settle(n *diffNode) {
+	if !n.exists {
+		d.create(n)
+		return
+	}
+	d.set(n, n.want)
+}
+
+func (d *diffing) create(n *diffNode) {
+	d.ops = append(d.ops, Op{Kind: Create, Name: n.name, Values: n.want, Writes: d.writes(Values{}, n.want)})
+	n.exists, n.have = true, n.want
+}
+
+// set writes those of the values that differ from what the node has.
+func (d *diffing) set(n *diffNode, values Values) {
+	change := values.changes(n.have)
+	writes := d.writes(n.have, change)
+	if len(writes) == 0 {
+		return
+	}
+	d.ops = append(d.ops, Op{Kind: Set, Name: n.name, Values: change, Writes: writes})
+	n.have = n.have.Merge(change)
+}
+
+func (d *diffing) writes(have, change Values) []Write {
+	old := make(map[string]string)
+	for _, f := range have.Files(d.facts) {
+		old[f.Name] = f.Text
+	}
+	var out []Write
+	for _, f := range change.Files(d.facts) {
+		out = append(out, Write{File: f.Name, Old: old[f.Name], New: f.Text})
+	}
+	return out
+}
+
+// changes returns those of the values that have does not hold already; values
+// that the kernel keeps together stay together. Both are in the form of For.
+func (v Values) changes(have Values) Values {
+	out := Values{}
+	keep(&out.CPUShares, v.CPUShares, have.CPUShares)
+	keep(&out.CPUWeight, v.CPUWeight, have.CPUWeight)
+	keep(&out.PIDs, v.PIDs, have.PIDs)
+	if differ(v.CPUQuotaUS, have.CPUQuotaUS) || differ(v.CPUPeriodUS, have.CPUPeriodUS) {
+		out.CPUQuotaUS, out.CPUPeriodUS = v.CPUQuotaUS, v.CPUPeriodUS
+	}
+	if differ(v.MemoryBytes, have.MemoryBytes) || differ(v.MemorySwapBytes, have.MemorySwapBytes) {
+		out.MemoryBytes, out.MemorySwapBytes = v.MemoryBytes, v.MemorySwapBytes
+	}
+	out.HugePages = changedEntries(v.HugePages, have.HugePages)
+	out.Unified = changedEntries(v.Unified, have.Unified)
+	if v.CPUs != have.CPUs {
+		out.CPUs = v.CPUs
+	}
+	if v.Mems != have.Mems {
+		out.Mems = v.Mems
+	}
+	return out
+}
+
+// differ reports whether a value is wanted that is not in force.
+func differ[T comparable](want, have *T) bool {
+	return want != nil && (have == nil || *have != *want)
+}
+
+func keep[T comparable](to **T, want, have *T) {
+	if differ(want, have) {
+		*to = want
+	}
+}
+
+func changedEntries[K, V comparable](want, have map[K]V) map[K]V {
+	var out map[K]V
+	for k, v := range want {
+		if old, ok := have[k]; ok && old == v {
+			continue
+		}
+		if out == nil {
+			out = make(map[K]V)
+		}
+		out[k] = v
+	}
+	return out
+}
+
+// moreQuota reports whether a wants more CPU time than b has. No quota is the
+// most.
+func moreQuota(a, b Values) bool {
+	if a.CPUQuotaUS == nil || b.CPUQuotaUS == nil || *b.CPUQuotaUS < 0 {
+		return false
+	}
+	if *a.CPUQuotaUS < 0 {
+		return true
+	}
+	aHi, aLo := bits.Mul64(uint64(*a.CPUQuotaUS), period(b))
+	bHi, bLo := bits.Mul64(uint64(*b.CPUQuotaUS), period(a))
+	return aHi > bHi || aHi == bHi && aLo > bLo
+}
+
+func period(v Values) uint64 {
+	if v.CPUPeriodUS == nil {
+		return DefaultPeriodUS
+	}
+	return *v.CPUPeriodUS
+}
+
+// moreMemory reports whether a wants more than b has.
+func moreMemory(a, b *int64) bool {
+	return a != nil && b != nil && *b >= 0 && (*a < 0 || *a > *b)
+}

@@ -1,0 +1,189 @@
+package cgroup
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// File is one control file with its text.
+type File struct {
+	Name string
+	Text string
+}
+
+// For returns the values in the form in which a tree holds and gives them back:
+// on v2 a weight in place of shares, on v1 nothing that only v2 has, no swap
+// limits where the tree has none; memory in whole pages, huge pages in whole huge pages and only of sizes that the tree
+// knows; no zeros that mean "leave as it is". For is idempotent.
+func (v Values) For(f Facts) Values {
+	out := v.Clone()
+	if f.Version == V2 {
+		out.toV2()
+	} else {
+		out.CPUWeight, out.Unified = nil, nil
+	}
+	if !f.SwapLimits {
+		out.MemorySwapBytes = nil
+		delete(out.Unified, fileSwapMax)
+	}
+	dropZero(&out.CPUShares)
+	dropZero(&out.CPUWeight)
+	dropZero(&out.CPUQuotaUS)
+	dropZero(&out.CPUPeriodUS)
+	wholePages(&out.MemoryBytes, f.PageBytes)
+	wholePages(&out.MemorySwapBytes, f.PageBytes)
+	if out.PIDs != nil {
+		switch {
+		case *out.PIDs < 0:
+			out.PIDs = ptr(Unlimited)
+		case *out.PIDs == 0:
+			out.PIDs = ptr(int64(1))
+		}
+	}
+	maps.DeleteFunc(out.HugePages, func(size, _ int64) bool { return !slices.Contains(f.HugePageSizes, size) })
+	for size, limit := range out.HugePages {
+		if limit > 0 {
+			out.HugePages[size] = limit - limit%size
+		}
+	}
+	for file, text := range out.Unified {
+		out.Unified[file] = normalText(file, text, f.PageBytes)
+	}
+	return out
+}
+
+// toV2 replaces what only v1 has.
+func (v *Values) toV2() {
+	if v.CPUWeight == nil && v.CPUShares != nil {
+		v.CPUWeight = ptr(SharesToWeight(*v.CPUShares))
+	}
+	v.CPUShares, v.MemorySwapBytes = nil, nil
+}
+
+func dropZero[T uint64 | int64](p **T) {
+	if *p != nil && **p == 0 {
+		*p = nil
+	}
+}
+
+// wholePages rounds a limit as the kernel does: down, but never to nothing,
+// which would mean "leave as it is".
+func wholePages(p **int64, page int64) {
+	switch {
+	case *p == nil:
+	case **p == 0:
+		*p = nil
+	case **p < 0:
+		*p = ptr(Unlimited)
+	case page > 0 && **p >= page:
+		*p = ptr(**p - **p%page)
+	}
+}
+
+// normalText rounds the amounts that v2's memory files hold.
+func normalText(file, text string, page int64) string {
+	text = strings.TrimSpace(text)
+	if bytes, err := strconv.ParseInt(text, 10, 64); err == nil && page > 0 && amountFiles[file] {
+		return strconv.FormatInt(bytes-bytes%page, 10)
+	}
+	return text
+}
+
+// amountFiles are those of v2's memory files that hold bytes.
+var amountFiles = map[string]bool{
+	fileMemoryMin: true, fileMemoryLow: true, fileMemoryHigh: true, fileSwapMax: true,
+}
+
+// Files gives the control files by which a tree holds the values, in the order
+// in which they are written. Huge page limits also go into the ".rsvd" file
+// beside the one named, where the kernel has it.
+func (v Values) Files(f Facts) []File {
+	v = v.For(f)
+	if f.Version == V2 {
+		return v.filesV2()
+	}
+	return v.filesV1()
+}
+
+func (v Values) filesV1() []File {
+	var out []File
+	add := func(name, text string) { out = append(out, File{name, text}) }
+	v.cpusetFiles(add)
+	addNumber(add, "memory.limit_in_bytes", v.MemoryBytes, "-1")
+	addNumber(add, "memory.memsw.limit_in_bytes", v.MemorySwapBytes, "-1")
+	if v.CPUShares != nil {
+		add("cpu.shares", strconv.FormatUint(*v.CPUShares, 10))
+	}
+	if v.CPUPeriodUS != nil {
+		add("cpu.cfs_period_us", strconv.FormatUint(*v.CPUPeriodUS, 10))
+	}
+	addNumber(add, "cpu.cfs_quota_us", v.CPUQuotaUS, "-1")
+	addNumber(add, "pids.max", v.PIDs, "max")
+	v.hugePageFiles(add, ".limit_in_bytes", "-1")
+	return out
+}
+
+func (v Values) filesV2() []File {
+	var out []File
+	add := func(name, text string) { out = append(out, File{name, text}) }
+	addNumber(add, "pids.max", v.PIDs, "max")
+	addNumber(add, "memory.max", v.MemoryBytes, "max")
+	if v.CPUWeight != nil {
+		add("cpu.weight", strconv.FormatUint(*v.CPUWeight, 10))
+	}
+	if v.CPUQuotaUS != nil || v.CPUPeriodUS != nil {
+		quota, period := "max", uint64(DefaultPeriodUS)
+		if v.CPUQuotaUS != nil && *v.CPUQuotaUS > 0 {
+			quota = strconv.FormatInt(*v.CPUQuotaUS, 10)
+		}
+		if v.CPUPeriodUS != nil {
+			period = *v.CPUPeriodUS
+		}
+		add("cpu.max", quota+" "+strconv.FormatUint(period, 10))
+	}
+	v.cpusetFiles(add)
+	v.hugePageFiles(add, ".max", "max")
+	for _, name := range slices.Sorted(maps.Keys(v.Unified)) {
+		add(name, v.Unified[name])
+	}
+	return out
+}
+
+func (v Values) cpusetFiles(add func(name, text string)) {
+	if !v.CPUs.IsEmpty() {
+		add("cpuset.cpus", v.CPUs.String())
+	}
+	if !v.Mems.IsEmpty() {
+		add("cpuset.mems", v.Mems.String())
+	}
+}
+
+func (v Values) hugePageFiles(add func(name, text string), suffix, unlimited string) {
+	for _, size := range slices.Sorted(maps.Keys(v.HugePages)) {
+		addNumber(add, "hugetlb."+HugePageLabel(size)+suffix, ptr(v.HugePages[size]), unlimited)
+	}
+}
+
+func addNumber(add func(name, text string), name string, n *int64, unlimited string) {
+	switch {
+	case n == nil:
+	case *n < 0:
+		add(name, unlimited)
+	default:
+		add(name, strconv.FormatInt(*n, 10))
+	}
+}
+
+// HugePageLabel gives the kernel's label of a page size as hugetlb files carry
+// it: 2MB for 2097152. A size that is no whole number of its unit is given in the
+// unit where it is.
+func HugePageLabel(size int64) string {
+	units := []string{"B", "KB", "MB", "GB", "TB", "PB"}
+	i := 0
+	for ; size >= 1024 && size%1024 == 0 && i < len(units)-1; i++ {
+		size /= 1024
+	}
+	return strconv.FormatInt(size, 10) + units[i]
+}

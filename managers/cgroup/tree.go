@@ -1,0 +1,86 @@
+package cgroup
+
+import (
+	"fmt"
+
+	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/numa"
+)
+
+// Desired gives the tree that follows from a view: the given tiers, every pod's
+// cgroup, and those containers' cgroups that berth made itself, with the CPUs
+// and memory nodes on which they run. What a runtime made is the runtime's to
+// write. Parents come before their children.
+func Desired(view *ledger.View, l Layout, c Config, tiers []Node) ([]Node, error) {
+	nodes := make([]Node, 0, len(tiers)+view.NumPods())
+	nodes = append(nodes, tiers...)
+	for p := range view.Pods() {
+		n, err := PodNode(p, l, c)
+		if err != nil {
+			return nil, err
+		}
+		nodes = append(nodes, n)
+	}
+	for b := range view.Bindings() {
+		if !b.Own || b.CgroupPath == "" {
+			continue
+		}
+		n, err := ContainerNode(view, b, c)
+		if err != nil {
+			return nil, err
+		}
+		nodes = append(nodes, n)
+	}
+	return nodes, nil
+}
+
+// PodNode gives the cgroup of an admitted pod.
+func PodNode(p *ledger.Pod, l Layout, c Config) (Node, error) {
+	name, err := l.Pod(p.QoS, p.UID())
+	if err != nil {
+		return Node{}, fmt.Errorf("cgroup of pod %s: %w", p.UID(), err)
+	}
+	return Node{Name: name, Values: PodValues(&p.Pod, c, ExclusiveCPUs(p, c.Features))}, nil
+}
+
+// ContainerNode gives the cgroup of a bound container. The binding must have a
+// path and belong to a container of an admitted pod; class Internal otherwise.
+func ContainerNode(view *ledger.View, b ledger.Binding, c Config) (Node, error) {
+	name := ParseCgroupfs(b.CgroupPath)
+	if err := name.Check(); err != nil {
+		return Node{}, fmt.Errorf("cgroup of container %s: %w", b.Owner, err)
+	}
+	pod, ok := view.Pod(b.Owner.Pod)
+	if !ok {
+		return Node{}, unknownOwner(b)
+	}
+	ctr := pod.Pod.Container(b.Owner.Container)
+	if ctr == nil {
+		return Node{}, unknownOwner(b)
+	}
+	values := ContainerResources(&pod.Pod, ctr, c, ContainerExclusiveCPUs(pod, ctr.Name)).Values
+	values.Cpuset = ContainerCpuset(view, b.Owner)
+	return Node{Name: name, Values: values}, nil
+}
+
+// ContainerCpuset gives where a container runs and takes memory from. Memory
+// nodes are empty, meaning all, for a container that owns no memory.
+func ContainerCpuset(view *ledger.View, owner ledger.Owner) Cpuset {
+	cpus, _, _ := view.ContainerCPUs(owner)
+	var mems numa.Mask
+	if pod, ok := view.Pod(owner.Pod); ok {
+		for i := range pod.Claims {
+			if claim := &pod.Claims[i]; claim.Owner == owner {
+				for _, block := range claim.Memory {
+					mems = mems.Union(block.Nodes)
+				}
+			}
+		}
+	}
+	return Cpuset{CPUs: cpus, Mems: mems}
+}
+
+func unknownOwner(b ledger.Binding) error {
+	return fault.Internalf("container id %s is bound to %s, which is not in the ledger", b.ID, b.Owner)
+}

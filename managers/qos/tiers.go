@@ -1,0 +1,121 @@
+package qos
+
+import (
+	"math"
+	"strconv"
+
+	"github.com/berthd/berth/managers/cgroup"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/workload"
+)
+
+// unboundedHugePages is the limit of tiers: far above any machine, so that only
+// pods are limited.
+const unboundedHugePages = int64(1) << 62
+
+// Config is what tiers depend on beside the pods.
+type Config struct {
+	// Cgroup is what pods' values depend on too.
+	Cgroup cgroup.Config
+	// ReservedMemory is the percentage of higher classes' memory requests that is
+	// kept from lower ones (qosReserved, gate QOSReserved); none unless above 0.
+	ReservedMemory Percent
+}
+
+// Requests are sums over the pods of one class.
+type Requests struct {
+	MilliCPU    int64
+	MemoryBytes int64
+}
+
+// Sums adds up the effective requests of the view's pods by class. Memory counts
+// pod-level resources even where the feature is off, as the kubelet has it.
+func Sums(view *ledger.View, f workload.Features) map[workload.QoSClass]Requests {
+	sums := make(map[workload.QoSClass]Requests)
+	withPodLevel := f
+	withPodLevel.PodLevelResources = true
+	for p := range view.Pods() {
+		s := sums[p.QoS]
+		s.MilliCPU = add(s.MilliCPU, workload.EffectiveRequests(&p.Pod, f)[workload.CPU])
+		s.MemoryBytes = add(s.MemoryBytes, workload.EffectiveRequests(&p.Pod, withPodLevel)[workload.Memory])
+		sums[p.QoS] = s
+	}
+	return sums
+}
+
+// add stops at the end of int64.
+func add(a, b int64) int64 {
+	if b > 0 && a > math.MaxInt64-b {
+		return math.MaxInt64
+	}
+	return a + b
+}
+
+// Nodes gives the node of all pods and the two tiers with their values:
+//
+//   - CPU: BestEffort weighs least, Burstable as much as its pods request
+//     together; the node of all pods is node allocatable's to weigh.
+//   - Huge pages: no tier limits them.
+//   - Memory QoS (KEP-2570): the node of all pods guarantees what Guaranteed and
+//     Burstable pods request, the Burstable tier asks for protection of its own;
+//     with the policy None both are zeroed.
+//   - Reserved memory: lower tiers may not use what higher ones request.
+func Nodes(view *ledger.View, l cgroup.Layout, c Config) []cgroup.Node {
+	sums := Sums(view, c.Cgroup.Features)
+	guaranteed, burstable := sums[workload.Guaranteed], sums[workload.Burstable]
+
+	pods := cgroup.Values{HugePages: hugePages(c)}
+	high := cgroup.Values{HugePages: hugePages(c), CPUShares: shares(cgroup.SharesFromMilliCPU(burstable.MilliCPU))}
+	low := cgroup.Values{HugePages: hugePages(c), CPUShares: shares(cgroup.MinShares)}
+
+	if c.Cgroup.MemoryQoS && c.Cgroup.Facts.Version == cgroup.V2 {
+		var minimum, protected int64
+		if c.Cgroup.ReservationPolicy == cgroup.ReserveTiered {
+			minimum, protected = add(guaranteed.MemoryBytes, burstable.MemoryBytes), burstable.MemoryBytes
+		}
+		pods.Unified = map[string]string{"memory.min": strconv.FormatInt(minimum, 10)}
+		high.Unified = map[string]string{"memory.low": strconv.FormatInt(protected, 10)}
+	}
+	if allocatable := c.Cgroup.AllocatableMemoryBytes; c.ReservedMemory > 0 && allocatable > 0 {
+		forBurstable := allocatable - c.ReservedMemory.of(guaranteed.MemoryBytes)
+		forBestEffort := forBurstable - c.ReservedMemory.of(burstable.MemoryBytes)
+		high.MemoryBytes, low.MemoryBytes = limit(forBurstable), limit(forBestEffort)
+	}
+	return []cgroup.Node{
+		{Name: l.Pods(), Values: pods},
+		{Name: l.Tier(workload.Burstable), Values: high},
+		{Name: l.Tier(workload.BestEffort), Values: low},
+	}
+}
+
+func hugePages(c Config) map[int64]int64 {
+	limits := make(map[int64]int64, len(c.Cgroup.Facts.HugePageSizes))
+	for _, size := range c.Cgroup.Facts.HugePageSizes {
+		limits[size] = unboundedHugePages
+	}
+	return limits
+}
+
+func shares(n uint64) *uint64 { return &n }
+
+// limit gives a memory limit; none is written for 0 or less, where nothing is
+// left for a tier. (The kubelet hands a negative number to the kernel.)
+func limit(bytes int64) *int64 {
+	if bytes <= 0 {
+		return nil
+	}
+	return &bytes
+}
+
+// AboveUsage raises memory limits that the tiers' present use exceeds to that
+// use: the way on after the kernel refused a limit.
+func AboveUsage(nodes []cgroup.Node, seen *cgroup.Snapshot) []cgroup.Node {
+	out := make([]cgroup.Node, len(nodes))
+	for i, n := range nodes {
+		out[i] = n
+		if used := seen.Find(n.Name).MemoryUsageBytes; n.Values.MemoryBytes != nil && used > *n.Values.MemoryBytes {
+			out[i].Values.MemoryBytes = &used
+		}
+	}
+	return out
+}
