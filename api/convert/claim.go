@@ -1,0 +1,153 @@
+package convert
+
+import (
+	"slices"
+
+	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/managers/cpuset"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/numa"
+)
+
+// CPUSet returns the message form of a set of CPUs.
+func CPUSet(s cpuset.Set) *typesv1.CPUSet { return &typesv1.CPUSet{Cpus: s.String()} }
+
+// Mask returns the message form of a set of NUMA nodes.
+func Mask(m numa.Mask) *typesv1.NUMAMask {
+	out := &typesv1.NUMAMask{}
+	for id := range m.All() {
+		out.Nodes = append(out.Nodes, uint32(id))
+	}
+	return out
+}
+
+// Hint returns the message form of an affinity; nil for none.
+func Hint(a *ledger.Affinity) *typesv1.Hint {
+	if a == nil {
+		return nil
+	}
+	out := &typesv1.Hint{Preferred: a.Preferred}
+	if !a.Any {
+		out.Nodes = Mask(a.Nodes)
+	}
+	return out
+}
+
+// Hints returns the message form of a list of affinities.
+func Hints(list []ledger.Affinity) []*typesv1.Hint {
+	out := make([]*typesv1.Hint, len(list))
+	for i := range list {
+		out[i] = Hint(&list[i])
+	}
+	return out
+}
+
+// Claims returns the message form of claims. Plugins' answers stay behind: they
+// are for runtimes, by Allocate.
+func Claims(claims []ledger.Claim) []*typesv1.Claim {
+	out := make([]*typesv1.Claim, len(claims))
+	for i := range claims {
+		out[i] = Claim(&claims[i])
+	}
+	return out
+}
+
+// Claim returns the message form of a claim; nil for none.
+func Claim(c *ledger.Claim) *typesv1.Claim {
+	if c == nil {
+		return nil
+	}
+	out := &typesv1.Claim{
+		PodUid: c.Owner.Pod, Container: c.Owner.Container,
+		Provider: c.Provider, Resource: c.Resource,
+		Affinity: Hint(c.Affinity), Opaque: c.Opaque,
+	}
+	if c.CPUs != nil {
+		out.Cpu = &typesv1.CPUClaim{Set: CPUSet(c.CPUs.Set), Use: string(c.CPUs.Use)}
+	}
+	for _, b := range c.Memory {
+		out.Memory = append(out.Memory, &typesv1.MemoryBlock{Nodes: Mask(b.Nodes), Bytes: b.Bytes})
+	}
+	if c.Devices != nil {
+		out.Device = &typesv1.DeviceClaim{}
+		for _, d := range c.Devices.Devices {
+			dev := &typesv1.Device{Id: d.ID}
+			if d.Topology {
+				dev.Nodes = Mask(d.Nodes)
+			}
+			out.Device.Devices = append(out.Device.Devices, dev)
+		}
+	}
+	return out
+}
+
+// Container returns what one container of an admitted pod got, as the view has
+// it.
+func Container(view *ledger.View, pod *ledger.Pod, name string) *typesv1.ContainerAllocation {
+	owner := ledger.Owner{Pod: pod.UID(), Container: name}
+	out := &typesv1.ContainerAllocation{Name: name}
+	if c := pod.Pod.Container(name); c != nil {
+		out.Role = c.Role.String()
+	}
+	cpus, exclusive, _ := view.ContainerCPUs(owner)
+	out.Cpus, out.ExclusiveCpus = CPUSet(cpus), exclusive
+	for i := range pod.Claims {
+		c := &pod.Claims[i]
+		if c.Owner != owner {
+			continue
+		}
+		out.Claims = append(out.Claims, Claim(c))
+		if out.Affinity == nil {
+			out.Affinity = Hint(c.Affinity)
+		}
+	}
+	for b := range view.Bindings() {
+		if b.Owner == owner {
+			out.ContainerIds = append(out.ContainerIds, b.ID)
+		}
+	}
+	return out
+}
+
+// Containers returns what the containers of an admitted pod got, in admission
+// order.
+func Containers(view *ledger.View, pod *ledger.Pod) []*typesv1.ContainerAllocation {
+	var out []*typesv1.ContainerAllocation
+	for _, c := range pod.Pod.Walk() {
+		out = append(out, Container(view, pod, c.Name))
+	}
+	return out
+}
+
+// Pods returns the allocations of the pods that match, by namespace, name and
+// uid.
+func Pods(view *ledger.View, match func(*ledger.Pod) bool) []*typesv1.PodAllocation {
+	var out []*typesv1.PodAllocation
+	for p := range view.Pods() {
+		if match(p) {
+			out = append(out, Allocation(view, p))
+		}
+	}
+	slices.SortFunc(out, func(a, b *typesv1.PodAllocation) int {
+		return slices.Compare(
+			[]string{a.GetNamespace(), a.GetName(), a.GetUid()},
+			[]string{b.GetNamespace(), b.GetName(), b.GetUid()})
+	})
+	return out
+}
+
+// Allocation returns an admitted pod with everything it holds.
+func Allocation(view *ledger.View, pod *ledger.Pod) *typesv1.PodAllocation {
+	out := &typesv1.PodAllocation{
+		Uid: pod.UID(), Namespace: pod.Pod.Namespace, Name: pod.Pod.Name,
+		QosClass: QoS(pod.QoS), CgroupParent: pod.CgroupParent,
+		Containers:  Containers(view, pod),
+		AdmissionId: pod.AdmissionID, AdmittedAtUnix: pod.AdmittedAt.Unix(),
+	}
+	for i := range pod.Claims {
+		if pod.Claims[i].Owner.Container == "" {
+			out.Claims = append(out.Claims, Claim(&pod.Claims[i]))
+		}
+	}
+	return out
+}
