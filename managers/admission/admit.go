@@ -1,0 +1,259 @@
+package admission
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/hint"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/workload"
+)
+
+// Admit decides about a pod and, unless it is a dry run, makes the decision
+// real. The same pod again gets the same answer; an invalid pod is an error of
+// class Invalid, the same uid with another specification one of class
+// Precondition, a journal that cannot write one of class Unavailable. A
+// rejection is a verdict.
+func (e *Engine) Admit(ctx context.Context, req Request) (Verdict, error) {
+	pod, notes := workload.Defaulted(req.Pod, e.Features)
+	if err := workload.Validate(&pod, e.Bounds); err != nil {
+		return Verdict{}, err
+	}
+	digest, err := pod.Digest()
+	if err != nil {
+		return Verdict{}, fmt.Errorf("admit pod %s: %w", &pod, err)
+	}
+	if req.AdmissionID == "" {
+		req.AdmissionID = e.NewID()
+	}
+	c := &candidate{
+		record: &ledger.Pod{
+			Pod: pod, Digest: digest, QoS: pod.QoSClass(e.Features),
+			AdmissionID: req.AdmissionID, AdmittedAt: e.Now(),
+		},
+		notes:  notes,
+		dryRun: req.DryRun,
+	}
+	if req.DryRun {
+		// A dry run waits for nobody: it works on the view of this moment.
+		return e.dryRun(ctx, c)
+	}
+	unlock, err := e.pods.lock(ctx, pod.UID)
+	if err != nil {
+		return Verdict{}, err
+	}
+	defer unlock()
+	leave, err := e.enterLane(ctx)
+	if err != nil {
+		return Verdict{}, err
+	}
+	defer leave()
+	return e.admit(ctx, c)
+}
+
+// candidate is a pod on its way through an admission.
+type candidate struct {
+	record *ledger.Pod
+	notes  []string
+	dryRun bool
+	trace  *ledger.Trace
+}
+
+func (c *candidate) uid() string { return c.record.UID() }
+
+// begin starts the trace of a new attempt on a view.
+func (c *candidate) begin(view *ledger.View) {
+	p := &c.record.Pod
+	c.trace = &ledger.Trace{
+		AdmissionID: c.record.AdmissionID,
+		Pod:         p.UID, Namespace: p.Namespace, Name: p.Name,
+		Generation: view.Generation(), DryRun: c.dryRun,
+	}
+	for _, n := range c.notes {
+		c.trace.Add(ledger.Step{Kind: ledger.StepNoted, Text: n})
+	}
+}
+
+// known answers for a pod that is already admitted.
+func (e *Engine) known(view *ledger.View, c *candidate) (Verdict, bool, error) {
+	have, ok := view.Pod(c.uid())
+	if !ok {
+		return Verdict{}, false, nil
+	}
+	if have.Digest != c.record.Digest {
+		return Verdict{}, true, fault.Preconditionf(
+			"pod %s is admitted with another specification: only its resources may change, by Resize; otherwise Remove it first", c.uid())
+	}
+	return Verdict{Outcome: Admitted, QoS: have.QoS, Pod: have, View: view, Trace: have.Trace}, true, nil
+}
+
+func (e *Engine) dryRun(ctx context.Context, c *candidate) (Verdict, error) {
+	view := e.Ledger.View()
+	if v, ok, err := e.known(view, c); ok || err != nil {
+		return v, err
+	}
+	draft, err := e.plan(ctx, view, c)
+	if err != nil {
+		return e.refuse(draft, c, err)
+	}
+	c.record, _ = draft.View().Pod(c.uid())
+	c.trace.Admitted = true
+	return Verdict{Outcome: Admitted, QoS: c.record.QoS, Pod: c.record, View: draft.View(), Trace: c.trace}, nil
+}
+
+func (e *Engine) admit(ctx context.Context, c *candidate) (Verdict, error) {
+	for attempt := 1; ; attempt++ {
+		view := e.Ledger.View()
+		if v, ok, err := e.known(view, c); ok || err != nil {
+			return v, err
+		}
+		v, err := e.attempt(ctx, view, c)
+		if err == nil || !errors.Is(err, ledger.ErrStale) {
+			return v, err
+		}
+		if attempt == e.Attempts {
+			return Verdict{}, fault.Unavailablef("admit pod %s: the ledger moved during each of %d attempts", c.uid(), attempt)
+		}
+		c.notes = append(c.notes, fmt.Sprintf("planned again: the ledger moved on from generation %d", view.Generation()))
+	}
+}
+
+// attempt plans on a view, prepares and commits. An error wrapping
+// ledger.ErrStale means that the ledger moved and nothing has changed.
+func (e *Engine) attempt(ctx context.Context, view *ledger.View, c *candidate) (_ Verdict, err error) {
+	draft, err := e.plan(ctx, view, c)
+	if err != nil {
+		return e.refused(ctx, draft, c, err)
+	}
+	if e.Quarantined() && ownsSomething(draft.View(), c.uid()) {
+		c.trace.Message = "the ledger was rebuilt after damage; nothing exclusive is given out until the agent has sent Sync"
+		c.trace.Add(ledger.Step{Kind: ledger.StepRefused, Text: c.trace.Message})
+		return Verdict{
+			Outcome: Deferred, Message: c.trace.Message, QoS: c.record.QoS,
+			Trace: c.trace, View: view, RetryAfter: e.RetryAfter,
+		}, nil
+	}
+
+	var undo cleanup
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, undo.run())
+		}
+	}()
+	undo.add(func() error { e.Bus.Abort(context.WithoutCancel(ctx), c.record.AdmissionID); return nil })
+	if err := e.prepare(ctx, draft, c); err != nil {
+		if uerr := undo.run(); uerr != nil {
+			return Verdict{}, errors.Join(err, uerr)
+		}
+		return e.refused(ctx, draft, c, err)
+	}
+	undo.add(func() error { return e.Places.ForgetPod(context.WithoutCancel(ctx), draft.View(), c.uid()) })
+	parent, err := e.Places.EnsurePod(ctx, draft.View(), c.uid())
+	if err != nil {
+		err = fmt.Errorf("make the cgroup of pod %s: %w", c.uid(), err)
+		if uerr := undo.run(); uerr != nil {
+			return Verdict{}, errors.Join(err, uerr)
+		}
+		return e.refused(ctx, draft, c, err)
+	}
+	c.trace.Add(ledger.Step{Kind: ledger.StepPlaced, Text: "cgroup " + parent})
+	return e.commit(ctx, draft, c, parent)
+}
+
+// commit writes the record with its trace; the draft holds its claims.
+func (e *Engine) commit(ctx context.Context, draft *ledger.Draft, c *candidate, parent string) (Verdict, error) {
+	have, _ := draft.View().Pod(c.uid())
+	record := *have
+	record.CgroupParent = parent
+	record.Trace = c.trace
+	c.trace.Admitted = true
+	c.trace.Add(ledger.Step{Kind: ledger.StepCommitted})
+	draft.PutPod(&record)
+	view, err := e.Ledger.Commit(ctx, draft)
+	if err != nil {
+		return Verdict{}, fmt.Errorf("admit pod %s: %w", c.uid(), err)
+	}
+	return Verdict{Outcome: Admitted, QoS: record.QoS, Pod: &record, View: view, Trace: c.trace}, nil
+}
+
+// refused turns a refusal into a verdict and keeps its trace in the ledger. A
+// trace that cannot be written is not worth failing the answer for.
+func (e *Engine) refused(ctx context.Context, draft *ledger.Draft, c *candidate, err error) (Verdict, error) {
+	v, err := e.refuse(draft, c, err)
+	if err != nil {
+		return v, err
+	}
+	if _, werr := e.Ledger.Update(ctx, func(d *ledger.Draft) error { d.PutTrace(c.trace); return nil }); werr != nil {
+		v.Trace.Add(ledger.Step{Kind: ledger.StepNoted, Text: "this trace could not be kept: " + werr.Error()})
+	}
+	return v, nil
+}
+
+// refuse turns a refusal into a verdict. Errors that say nothing about the pod
+// (the caller went away, berth itself is broken) stay errors.
+func (e *Engine) refuse(draft *ledger.Draft, c *candidate, err error) (Verdict, error) {
+	switch fault.ClassOf(err) {
+	case fault.Invalid, fault.Canceled:
+		return Verdict{}, err
+	}
+	reason, message := Explain(err)
+	c.trace.Reason, c.trace.Message = string(reason), message
+	step := ledger.Step{Kind: ledger.StepRefused, Text: message}
+	if fe := new(fault.Error); errors.As(err, &fe) {
+		step.Provider, step.Resource = fe.Provider, fe.Resource
+	}
+	c.trace.Add(step)
+	return Verdict{
+		Outcome: Rejected, Reason: reason, Message: message,
+		QoS: c.record.QoS, Trace: c.trace, View: draft.Base(),
+	}, nil
+}
+
+// Explain gives the kubelet's reason and message for an error met while
+// allocating: an error that carries a reason keeps it, any other is unexpected.
+func Explain(err error) (fault.Reason, string) {
+	if reason, ok := fault.ReasonOf(err); ok && reason != fault.UnexpectedAdmissionError {
+		fe := new(fault.Error)
+		if errors.As(err, &fe) {
+			return reason, fe.Message
+		}
+		return reason, err.Error()
+	}
+	return fault.UnexpectedAdmissionError,
+		fmt.Sprintf("Allocate failed due to %v, which is unexpected", err)
+}
+
+// prepare lets the outside agree to the plan, container by container, and notes
+// what nobody provides.
+func (e *Engine) prepare(ctx context.Context, draft *ledger.Draft, c *candidate) error {
+	pod := &c.record.Pod
+	for i := -1; i < len(pod.Containers); i++ {
+		req := hint.Request{Pod: pod, Container: i}
+		if err := e.Bus.Prepare(ctx, c.record.AdmissionID, draft, req, c.trace); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ownsSomething reports whether a pod holds any claim.
+func ownsSomething(view *ledger.View, uid string) bool {
+	p, ok := view.Pod(uid)
+	return ok && len(p.Claims) > 0
+}
+
+// cleanup undoes steps in reverse order.
+type cleanup []func() error
+
+func (c *cleanup) add(f func() error) { *c = append(*c, f) }
+
+func (c *cleanup) run() error {
+	var errs []error
+	for i := len(*c) - 1; i >= 0; i-- {
+		errs = append(errs, (*c)[i]())
+	}
+	*c = nil
+	return errors.Join(errs...)
+}

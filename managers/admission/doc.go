@@ -1,0 +1,23 @@
+// Package admission turns a pod into claims: all of it or nothing of it.
+//
+// Words:
+//
+//   - verdict: the outcome of an admission; a rejection is one, not an error.
+//   - lane: where admissions wait for each other; one is planned at a time.
+//   - plan: the claims that the providers would make, on a draft.
+//   - prepare: making the outside (plugins, cgroups) ready for a plan, before
+//     it is committed.
+//   - place: a pod's or container's cgroup; Places makes and removes them.
+//   - quarantine: after a damaged ledger was set aside, the time until the
+//     agent has said which pods live; nothing exclusive is given out meanwhile.
+//
+// The life of an admission: look whether the pod is known; draft; for every step
+// of the scope ask, merge, plan; validate; (a dry run ends here) prepare; place;
+// commit; answer. If the ledger moved meanwhile the plan is made again. If
+// anything fails the draft is forgotten and what was prepared is undone.
+//
+// Invariants: the ledger changes by at most one commit per admission; a pod's
+// place exists before its commit; a pod's processes are gone before its claims
+// are free; operations on one pod never overlap. The package has no clock, no
+// goroutine and does no I/O: all of that comes in through ports.
+package admission

@@ -1,0 +1,167 @@
+package admission
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/workload"
+)
+
+// Config of the engine.
+type Config struct {
+	Features workload.Features
+	Bounds   workload.Bounds
+	// Attempts bounds how often a plan is made again because the ledger moved;
+	// 0 means 8.
+	Attempts int
+	// Quarantine starts the engine with exclusive admissions deferred until the
+	// first Sync: the ledger was rebuilt and cannot be trusted to know them all.
+	Quarantine bool
+	// RetryAfter is told with a deferred verdict; 0 means 5 s.
+	RetryAfter time.Duration
+}
+
+// Parts are the engine's ports.
+type Parts struct {
+	Ledger  *ledger.Ledger
+	Bus     Bus
+	Policy  Policy
+	Places  Places
+	Starter Starter
+	Environment
+}
+
+// Engine admits and removes pods. Its methods are safe for concurrent use.
+type Engine struct {
+	Config
+	Parts
+
+	// lane is held while one admission is planned, prepared and committed, on
+	// purpose also over remote calls, which all have deadlines.
+	lane chan struct{}
+	pods podLocks
+
+	mu         sync.Mutex
+	quarantine bool // guarded by mu
+}
+
+// New makes an engine. It starts nothing.
+func New(cfg Config, parts Parts) *Engine {
+	if cfg.Attempts == 0 {
+		cfg.Attempts = 8
+	}
+	if cfg.RetryAfter == 0 {
+		cfg.RetryAfter = 5 * time.Second
+	}
+	return &Engine{
+		Config: cfg, Parts: parts,
+		lane:       make(chan struct{}, 1),
+		quarantine: cfg.Quarantine,
+	}
+}
+
+// Outcome of an admission.
+type Outcome int
+
+const (
+	// Rejected: the pod cannot have its place.
+	Rejected Outcome = iota
+	// Admitted: the pod has its place.
+	Admitted
+	// Deferred: not now; ask again.
+	Deferred
+)
+
+// Verdict is the answer to an admission.
+type Verdict struct {
+	Outcome Outcome
+	// Reason and Message are empty for an admitted pod.
+	Reason  fault.Reason
+	Message string
+	QoS     workload.QoSClass
+	// Pod with its claims; nil unless admitted. In a dry run it is what would be.
+	Pod *ledger.Pod
+	// View that the verdict holds in; a dry run's is that of its draft.
+	View       *ledger.View
+	Trace      *ledger.Trace
+	RetryAfter time.Duration
+}
+
+// Request asks for a pod's place.
+type Request struct {
+	// Pod as the caller sent it, before defaulting.
+	Pod workload.Pod
+	// AdmissionID may be empty.
+	AdmissionID string
+	DryRun      bool
+}
+
+// enterLane waits for the lane; leave must be called if err is nil.
+func (e *Engine) enterLane(ctx context.Context) (leave func(), err error) {
+	select {
+	case e.lane <- struct{}{}:
+		return func() { <-e.lane }, nil
+	case <-ctx.Done():
+		return nil, fault.Deadlinef("wait for the admission before this one: %w", context.Cause(ctx))
+	}
+}
+
+// Quarantined reports whether exclusive admissions are deferred.
+func (e *Engine) Quarantined() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.quarantine
+}
+
+// liftQuarantine ends it and reports whether it was on.
+func (e *Engine) liftQuarantine() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	was := e.quarantine
+	e.quarantine = false
+	return was
+}
+
+// podLocks serialises operations on one pod.
+type podLocks struct {
+	mu    sync.Mutex
+	locks map[string]*podLock // guarded by mu
+}
+
+type podLock struct {
+	held    chan struct{}
+	waiting int // guarded by podLocks.mu
+}
+
+// lock waits until no other operation on the pod runs.
+func (p *podLocks) lock(ctx context.Context, uid string) (unlock func(), err error) {
+	p.mu.Lock()
+	l := p.locks[uid]
+	if l == nil {
+		l = &podLock{held: make(chan struct{}, 1)}
+		if p.locks == nil {
+			p.locks = make(map[string]*podLock)
+		}
+		p.locks[uid] = l
+	}
+	l.waiting++
+	p.mu.Unlock()
+
+	done := func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if l.waiting--; l.waiting == 0 {
+			delete(p.locks, uid)
+		}
+	}
+	select {
+	case l.held <- struct{}{}:
+		return func() { <-l.held; done() }, nil
+	case <-ctx.Done():
+		done()
+		return nil, fault.Deadlinef("wait for another operation on pod %s: %w", uid, context.Cause(ctx))
+	}
+}

@@ -1,0 +1,97 @@
+package admission
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/hint"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/workload"
+)
+
+// plan makes a draft that holds the pod with all of its claims. The draft is
+// returned also with an error.
+func (e *Engine) plan(ctx context.Context, view *ledger.View, c *candidate) (*ledger.Draft, error) {
+	c.begin(view)
+	draft := ledger.NewDraft(view)
+	draft.PutPod(c.record)
+	if err := e.planScope(ctx, draft, c); err != nil {
+		return draft, err
+	}
+	noteUnprovided(draft.View(), c)
+	whole := hint.Request{Pod: &c.record.Pod, Container: -1}
+	if err := e.Bus.Validate(ctx, draft.View(), whole, c.trace); err != nil {
+		return draft, err
+	}
+	return draft, nil
+}
+
+// planScope walks the policy's rounds: ask, merge, plan.
+func (e *Engine) planScope(ctx context.Context, draft *ledger.Draft, c *candidate) error {
+	pod := &c.record.Pod
+	for _, round := range e.Policy.Rounds(pod, e.Features) {
+		affinity := hint.Hint{Any: true}
+		if round.Merge {
+			replies, err := e.Bus.Hints(ctx, draft.View(), round.Ask, c.trace)
+			if err != nil {
+				return err
+			}
+			result := e.Policy.Merge(replies)
+			step := result.Step()
+			step.Container = round.Ask.Owner().Container
+			c.trace.Add(step)
+			if !result.Admit {
+				return e.Policy.Refusal(pod, e.Features)
+			}
+			affinity = result.Affinity
+		}
+		for _, req := range round.Plan {
+			if err := e.Bus.Plan(ctx, draft, req, affinity, c.trace); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// noteUnprovided states which extended resources of the pod nobody provides. As
+// in the kubelet that is no reason to reject: another part of the cluster may.
+func noteUnprovided(view *ledger.View, c *candidate) {
+	for _, container := range c.record.Pod.Walk() {
+		for name, n := range container.Limits.Sorted() {
+			if !name.IsExtended() || n == 0 {
+				continue
+			}
+			owner := ledger.Owner{Pod: c.uid(), Container: container.Name}
+			if _, ok := view.Claim(owner, string(name)); !ok {
+				c.trace.Add(ledger.Step{
+					Kind: ledger.StepNoted, Container: container.Name, Resource: string(name),
+					Text: fmt.Sprintf("no device plugin provides %s; it is left to whoever does", name),
+				})
+			}
+		}
+	}
+}
+
+// Hints asks the providers about a pod or one of its containers without
+// planning anything, for the managers' own services.
+func (e *Engine) Hints(ctx context.Context, pod workload.Pod, container string) ([]hint.Reply, error) {
+	pod, _ = workload.Defaulted(pod, e.Features)
+	if err := workload.Validate(&pod, e.Bounds); err != nil {
+		return nil, err
+	}
+	index := -1
+	if container != "" {
+		for i := range pod.Containers {
+			if pod.Containers[i].Name == container {
+				index = i
+			}
+		}
+		if index < 0 {
+			return nil, fault.NotFoundf("pod %s has no container %q", pod.UID, container)
+		}
+	}
+	var trace ledger.Trace
+	return e.Bus.Hints(ctx, e.Ledger.View(), hint.Request{Pod: &pod, Container: index}, &trace)
+}

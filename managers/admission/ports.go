@@ -1,0 +1,77 @@
+package admission
+
+import (
+	"context"
+	"time"
+
+	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/hint"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/topology"
+	"github.com/berthd/berth/managers/workload"
+)
+
+// Bus is what the engine needs of the hint providers, all of them in their
+// configured order; *hint.Bus is the one there is.
+type Bus interface {
+	// Hints asks every provider and writes the answers into the trace. An error
+	// is a required provider's failure.
+	Hints(ctx context.Context, view *ledger.View, req hint.Request, trace *ledger.Trace) ([]hint.Reply, error)
+	// Plan lets every provider plan on the draft, each seeing what those before
+	// it have planned.
+	Plan(ctx context.Context, draft *ledger.Draft, req hint.Request, affinity hint.Hint, trace *ledger.Trace) error
+	// Validate lets every validator look at the whole plan.
+	Validate(ctx context.Context, view *ledger.View, req hint.Request, trace *ledger.Trace) error
+	// Prepare completes the request's claims in the draft with what the outside
+	// answers.
+	Prepare(ctx context.Context, admissionID string, draft *ledger.Draft, req hint.Request, trace *ledger.Trace) error
+	// Abort tells who wants to know that an admission failed after Prepare.
+	Abort(ctx context.Context, admissionID string)
+	// Released tells who wants to know what a removal gave back.
+	Released(ctx context.Context, claims []ledger.Claim)
+}
+
+// Policy merges answers; *topology.Manager is the one there is.
+type Policy interface {
+	// Rounds are the steps of a pod's admission.
+	Rounds(p *workload.Pod, f workload.Features) []topology.Round
+	Merge(replies []hint.Reply) topology.Result
+	// Refusal is the error for a pod whose merge does not admit it.
+	Refusal(p *workload.Pod, f workload.Features) *fault.Error
+}
+
+// Places makes and removes the cgroups of pods and containers.
+type Places interface {
+	// EnsurePod makes the pod's cgroup with the values that follow from the
+	// view, which holds the pod already, and its QoS tier's first. It returns
+	// the name for runtimes. It is idempotent.
+	EnsurePod(ctx context.Context, view *ledger.View, uid string) (cgroupParent string, err error)
+	// ForgetPod undoes EnsurePod for a pod that was not committed.
+	ForgetPod(ctx context.Context, view *ledger.View, uid string) error
+	// RemovePod kills every process of the pod and removes its cgroup. After it
+	// returned nil no process of the pod runs.
+	RemovePod(ctx context.Context, view *ledger.View, uid string) error
+	// EnsureContainer makes the binding's container run where the view says:
+	// the cgroup exists, pid (if not 0) is inside, every other container has
+	// left its exclusive CPUs. It returns the cgroup's path below the mount
+	// point, or an empty path where a runtime makes the cgroup.
+	EnsureContainer(ctx context.Context, view *ledger.View, b ledger.Binding, pid int) (path string, err error)
+	// RemoveContainer removes the cgroup of a container that has ended.
+	RemoveContainer(ctx context.Context, b ledger.Binding) error
+	// Sweep removes the cgroups of pods that the view does not know and that are
+	// not in keep.
+	Sweep(ctx context.Context, view *ledger.View, keep map[string]bool) error
+}
+
+// Starter is told before a container starts; plugins may want to prepare its
+// devices (deviceplugin v1beta1, PreStartContainer).
+type Starter interface {
+	PreStart(ctx context.Context, view *ledger.View, owner ledger.Owner) error
+}
+
+// Environment is what the engine takes from outside besides its ports.
+type Environment struct {
+	Now func() time.Time
+	// NewID makes a name for an admission.
+	NewID func() string
+}

@@ -1,0 +1,174 @@
+package admission
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/ledger"
+)
+
+// Remove ends a pod: its processes are killed and its cgroup removed, then its
+// claims are freed in one commit; in this order, so that nothing that still runs
+// shares CPUs with the next holder. It returns what was released, and false if
+// the pod was not known. It is idempotent; after an error it may be repeated.
+func (e *Engine) Remove(ctx context.Context, uid string) ([]ledger.Claim, bool, error) {
+	unlock, err := e.pods.lock(ctx, uid)
+	if err != nil {
+		return nil, false, err
+	}
+	defer unlock()
+	view := e.Ledger.View()
+	pod, ok := view.Pod(uid)
+	if !ok {
+		return nil, false, nil
+	}
+	if err := e.Places.RemovePod(ctx, view, uid); err != nil {
+		return nil, false, fmt.Errorf("remove pod %s: %w", uid, err)
+	}
+	if _, err := e.Ledger.Update(ctx, func(d *ledger.Draft) error { d.RemovePod(uid); return nil }); err != nil {
+		return nil, false, fmt.Errorf("remove pod %s: %w", uid, err)
+	}
+	e.Bus.Released(ctx, pod.Claims)
+	return pod.Claims, true, nil
+}
+
+// Sync removes every pod that is not among the living, and the cgroups of pods
+// that nobody knows. It returns the uids of the removed pods, also with an
+// error, which concerns those that are left.
+func (e *Engine) Sync(ctx context.Context, living []string) (removed []string, err error) {
+	alive := make(map[string]bool, len(living))
+	for _, uid := range living {
+		alive[uid] = true
+	}
+	var gone []string
+	for p := range e.Ledger.View().Pods() {
+		if !alive[p.UID()] {
+			gone = append(gone, p.UID())
+		}
+	}
+	for _, uid := range gone {
+		if _, _, err := e.Remove(ctx, uid); err != nil {
+			return removed, err
+		}
+		removed = append(removed, uid)
+	}
+	if err := e.sweep(ctx, alive); err != nil {
+		return removed, err
+	}
+	e.liftQuarantine()
+	return removed, nil
+}
+
+// sweep removes cgroups without a pod. It holds the lane, so that no pod is
+// between its cgroup and its commit meanwhile.
+func (e *Engine) sweep(ctx context.Context, alive map[string]bool) error {
+	leave, err := e.enterLane(ctx)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	if err := e.Places.Sweep(ctx, e.Ledger.View(), alive); err != nil {
+		return fmt.Errorf("remove cgroups without a pod: %w", err)
+	}
+	return nil
+}
+
+// Started answers PreStart.
+type Started struct {
+	Binding ledger.Binding
+	View    *ledger.View
+}
+
+// PreStart binds a runtime's container id to a container and puts its place in
+// force; see Places.EnsureContainer for pid. It is idempotent.
+func (e *Engine) PreStart(ctx context.Context, owner ledger.Owner, id string, pid int) (Started, error) {
+	unlock, err := e.pods.lock(ctx, owner.Pod)
+	if err != nil {
+		return Started{}, err
+	}
+	defer unlock()
+	view := e.Ledger.View()
+	if err := knows(view, owner); err != nil {
+		return Started{}, err
+	}
+	if have, ok := view.Binding(id); ok && have.Owner != owner {
+		return Started{}, fault.Conflictf("container id %s belongs to %s already", id, have.Owner)
+	}
+	if err := e.Starter.PreStart(ctx, view, owner); err != nil {
+		return Started{}, fmt.Errorf("start container %s: %w", owner, err)
+	}
+	b, known := view.Binding(id)
+	if !known {
+		b = ledger.Binding{ID: id, Owner: owner, Sequence: nextSequence(view, owner)}
+	}
+	path, err := e.Places.EnsureContainer(ctx, view, b, pid)
+	if err != nil {
+		return Started{}, fmt.Errorf("start container %s: %w", owner, err)
+	}
+	b.CgroupPath, b.Own = path, path != ""
+	view, err = e.Ledger.Update(ctx, func(d *ledger.Draft) error {
+		if err := knows(d.View(), owner); err != nil {
+			return err
+		}
+		if have, ok := d.View().Binding(id); !ok || have != b {
+			d.Bind(b)
+		}
+		return nil
+	})
+	if err != nil {
+		return Started{}, fmt.Errorf("bind container id %s to %s: %w", id, owner, err)
+	}
+	return Started{Binding: b, View: view}, nil
+}
+
+// PostStop forgets the id of a container that has ended and removes its cgroup
+// if berth made it. It returns false if the id was not known.
+func (e *Engine) PostStop(ctx context.Context, id string) (bool, error) {
+	b, ok := e.Ledger.View().Binding(id)
+	if !ok {
+		return false, nil
+	}
+	unlock, err := e.pods.lock(ctx, b.Owner.Pod)
+	if err != nil {
+		return false, err
+	}
+	defer unlock()
+	if b, ok = e.Ledger.View().Binding(id); !ok {
+		return false, nil
+	}
+	if b.Own {
+		if err := e.Places.RemoveContainer(ctx, b); err != nil {
+			return true, fmt.Errorf("stop container %s: %w", b.Owner, err)
+		}
+	}
+	_, err = e.Ledger.Update(ctx, func(d *ledger.Draft) error { d.Unbind(id); return nil })
+	if err != nil {
+		return true, fmt.Errorf("forget container id %s: %w", id, err)
+	}
+	return true, nil
+}
+
+// knows returns an error of class NotFound unless the owner is a container of an
+// admitted pod.
+func knows(view *ledger.View, owner ledger.Owner) error {
+	p, ok := view.Pod(owner.Pod)
+	if !ok {
+		return fault.NotFoundf("pod %s is not admitted", owner.Pod)
+	}
+	if p.Pod.Container(owner.Container) == nil {
+		return fault.NotFoundf("pod %s has no container %q", owner.Pod, owner.Container)
+	}
+	return nil
+}
+
+// nextSequence numbers the bindings of one container.
+func nextSequence(view *ledger.View, owner ledger.Owner) uint64 {
+	var last uint64
+	for b := range view.Bindings() {
+		if b.Owner == owner {
+			last = max(last, b.Sequence)
+		}
+	}
+	return last + 1
+}
