@@ -5,6 +5,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/berthd/berth/managers/fault"
@@ -49,7 +50,7 @@ func (r Resource) IsExtended() bool {
 	return !r.native() && !strings.HasPrefix(string(r), quota) && qualifiedName(quota+string(r))
 }
 
-// binary and decimal suffixes of a page size.
+// sizeSuffixes are the decimal and binary suffixes of a page size.
 var sizeSuffixes = map[string]int64{
 	"": 1, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18,
 	"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40, "Pi": 1 << 50, "Ei": 1 << 60,
@@ -60,23 +61,16 @@ var sizeSuffixes = map[string]int64{
 func HugePageSize(r Resource) (int64, error) {
 	size, found := strings.CutPrefix(string(r), HugePagesPrefix)
 	if !found {
-		return 0, fault.Invalidf("%q is no huge page resource: expected %s and a page size", string(r), HugePagesPrefix)
+		return 0, fault.Invalidf("%.80q is no huge page resource: expected %s and a page size", string(r), HugePagesPrefix)
 	}
 	digits := strings.IndexFunc(size, func(c rune) bool { return c < '0' || c > '9' })
 	if digits < 0 {
 		digits = len(size)
 	}
 	unit, known := sizeSuffixes[size[digits:]]
-	var n int64
-	for _, d := range []byte(size[:digits]) {
-		if n > (math.MaxInt64-9)/10 {
-			known = false
-			break
-		}
-		n = n*10 + int64(d-'0')
-	}
-	if !known || n == 0 || n > math.MaxInt64/unit {
-		return 0, fault.Invalidf("%q has no valid page size: expected a positive whole number of bytes such as 2Mi or 1Gi", string(r))
+	n, err := strconv.ParseInt(size[:digits], 10, 64)
+	if err != nil || !known || n == 0 || n > math.MaxInt64/unit {
+		return 0, fault.Invalidf("%.80q has no valid page size: expected a positive whole number of bytes such as 2Mi or 1Gi", string(r))
 	}
 	return n * unit, nil
 }
