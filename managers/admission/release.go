@@ -137,7 +137,7 @@ func (e *Engine) PostStop(ctx context.Context, id string) (bool, error) {
 	if b, ok = e.Ledger.View().Binding(id); !ok {
 		return false, nil
 	}
-	if b.Own {
+	if b.Own && !shared(e.Ledger.View(), b) {
 		if err := e.Places.RemoveContainer(ctx, b); err != nil {
 			return true, fmt.Errorf("stop container %s: %w", b.Owner, err)
 		}
@@ -147,6 +147,17 @@ func (e *Engine) PostStop(ctx context.Context, id string) (bool, error) {
 		return true, fmt.Errorf("forget container id %s: %w", id, err)
 	}
 	return true, nil
+}
+
+// shared reports whether another id of the same container uses the binding's
+// cgroup: the container was restarted before its old id was forgotten.
+func shared(view *ledger.View, b ledger.Binding) bool {
+	for o := range view.Bindings() {
+		if o.ID != b.ID && o.CgroupPath == b.CgroupPath {
+			return true
+		}
+	}
+	return false
 }
 
 // knows returns an error of class NotFound unless the owner is a container of an
