@@ -27,8 +27,11 @@ const (
 	HugePagesPrefix = "hugepages-"
 )
 
-// IsHugePages says whether r belongs to the huge page family. The page size may still be malformed: see HugePageSize.
-func (r Resource) IsHugePages() bool { return strings.HasPrefix(string(r), HugePagesPrefix) }
+// IsHugePages says whether r belongs to the huge page family. The page size may still be malformed: see HugePageSize. A name
+// with a domain never belongs to it, however it begins, so that a resource is in one family only.
+func (r Resource) IsHugePages() bool {
+	return strings.HasPrefix(string(r), HugePagesPrefix) && !strings.Contains(string(r), "/")
+}
 
 // PodLevel says whether r may stand in Pod.Resources: cpu, memory and huge pages (KEP-2837).
 func (r Resource) PodLevel() bool { return r == CPU || r == Memory || r.IsHugePages() }

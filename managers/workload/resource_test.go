@@ -57,6 +57,7 @@ func TestIsExtended(t *testing.T) {
 		"kubernetes.io/x":                 false,
 		"foo.kubernetes.io/x":             false,
 		"requests.foo/x":                  false,
+		"hugepages-2mi/x":                 true,
 		"a/b/c":                           false,
 		"UPPER.io/x":                      false,
 		"a.io/":                           false,
