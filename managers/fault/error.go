@@ -34,9 +34,10 @@ func (e *Error) Unwrap() error { return e.Err }
 func newf(class Class, format string, args ...any) *Error {
 	err := fmt.Errorf(format, args...)
 	e := &Error{Class: class, Message: err.Error()}
-	switch err.(type) {
-	case interface{ Unwrap() error }, interface{ Unwrap() []error }:
-		e.Err = err
+	for _, arg := range args {
+		if _, ok := arg.(error); ok {
+			e.Err = err
+		}
 	}
 	return e
 }
