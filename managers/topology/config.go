@@ -1,0 +1,150 @@
+package topology
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+
+	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/hint"
+	"github.com/berthd/berth/managers/numa"
+)
+
+// Policy says which merge results admit a request.
+type Policy string
+
+const (
+	// None asks nobody and admits everything.
+	None Policy = "none"
+	// BestEffort merges, and admits everything.
+	BestEffort Policy = "best-effort"
+	// Restricted admits only what is preferred.
+	Restricted Policy = "restricted"
+	// SingleNUMANode admits only what is preferred and fits on one node.
+	SingleNUMANode Policy = "single-numa-node"
+)
+
+// NoScope is the scope of a manager whose policy is None.
+const NoScope hint.Scope = "none"
+
+// The policy options, with the values that the reference takes (KEP-3545,
+// KEP-4622).
+const (
+	// OptionPreferClosest compares sets of equal size by distance; a boolean.
+	OptionPreferClosest = "prefer-closest-numa-nodes"
+	// OptionMaxNodes is how many nodes a machine may have; an integer of at
+	// least ReferenceMaxNodes.
+	OptionMaxNodes = "max-allowable-numa-nodes"
+)
+
+// ReferenceMaxNodes is how many NUMA nodes the reference works with unless
+// OptionMaxNodes allows more.
+const ReferenceMaxNodes = 8
+
+// Config is what an operator chooses. The zero value is not valid: the
+// reference's defaults are None and hint.ContainerScope.
+type Config struct {
+	Policy Policy
+	Scope  hint.Scope
+	// Options in the reference's names and spelling.
+	Options map[string]string
+	// MaxNodes is how many nodes a machine may have where OptionMaxNodes is
+	// absent; 0 means numa.MaxNodes, which is what a merge can do. A kubelet's
+	// own configuration is read with ReferenceMaxNodes, so that it is refused
+	// where the kubelet would refuse it.
+	MaxNodes int
+}
+
+// Validate checks the two names, in the kubelet's words. An error is of class
+// Invalid.
+func (c Config) Validate() error {
+	switch c.Policy {
+	case None, BestEffort, Restricted, SingleNUMANode:
+	default:
+		return fault.Invalidf("invalid configuration: topologyManagerPolicy (--topology-manager-policy) %q must be one of: %q",
+			c.Policy, []Policy{None, BestEffort, Restricted, SingleNUMANode})
+	}
+	if c.Scope != hint.ContainerScope && c.Scope != hint.PodScope {
+		return fault.Invalidf("invalid configuration: topologyManagerScope (--topology-manager-scope) %q must be one of: %q, or %q",
+			c.Scope, hint.ContainerScope, hint.PodScope)
+	}
+	return nil
+}
+
+// Manager merges under one configuration on one machine. It never changes and
+// may be shared between goroutines.
+type Manager struct {
+	policy  Policy
+	scope   hint.Scope
+	closest bool
+	nodes   numa.Mask
+	// distances are used only if closest is set.
+	distances numa.Distances
+}
+
+// New checks a configuration against a machine, in the reference's order: with
+// policy None nothing else is looked at; then the options, the distances if they
+// are needed, the number of nodes, policy and scope. Errors are of class Invalid
+// and in the reference's words. With several bad options the one whose name
+// comes first is reported; the reference picks one at random.
+func New(c Config, nodes numa.Mask, distances numa.Distances) (*Manager, error) {
+	if c.Policy == None {
+		return &Manager{policy: None, scope: NoScope, nodes: nodes}, nil
+	}
+	closest, limit, err := c.options()
+	if err != nil {
+		return nil, err
+	}
+	if closest && !distances.Has(nodes) {
+		return nil, fault.Invalidf("cannot discover NUMA topology: error getting NUMA distances from cadvisor")
+	}
+	if nodes.Len() > limit {
+		return nil, fault.Invalidf("unsupported on machines with more than %d NUMA Nodes", limit)
+	}
+	if c.Policy != BestEffort && c.Policy != Restricted && c.Policy != SingleNUMANode {
+		return nil, fault.Invalidf("unknown policy: %q", c.Policy)
+	}
+	if c.Scope != hint.ContainerScope && c.Scope != hint.PodScope {
+		return nil, fault.Invalidf("unknown scope: %q", c.Scope)
+	}
+	// The option has no effect under single-numa-node: sets of one node are
+	// compared by their ids.
+	closest = closest && c.Policy != SingleNUMANode
+	return &Manager{policy: c.Policy, scope: c.Scope, closest: closest, nodes: nodes, distances: distances}, nil
+}
+
+// options reads the policy options.
+func (c Config) options() (closest bool, limit int, err error) {
+	if limit = c.MaxNodes; limit == 0 {
+		limit = numa.MaxNodes
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.Options)) {
+		value := c.Options[name]
+		switch name {
+		case OptionPreferClosest:
+			if closest, err = strconv.ParseBool(value); err != nil {
+				return false, 0, fault.Invalidf("bad value for option %q: %w", name, err)
+			}
+		case OptionMaxNodes:
+			if limit, err = strconv.Atoi(value); err != nil {
+				return false, 0, fault.Invalidf("unable to convert policy option to integer %q: %w", name, err)
+			}
+			if limit < ReferenceMaxNodes {
+				return false, 0, fault.Invalidf("the minimum value of %q should not be less than %d", name, ReferenceMaxNodes)
+			}
+		default:
+			return false, 0, fault.Invalidf("unknown Topology Manager Policy option: %q", name)
+		}
+	}
+	return closest, limit, nil
+}
+
+// Policy returns the policy in force.
+func (m *Manager) Policy() Policy { return m.policy }
+
+// Scope returns the scope in force, NoScope under policy None.
+func (m *Manager) Scope() hint.Scope { return m.scope }
+
+// String names policy and scope, as in "restricted, pod scope".
+func (m *Manager) String() string { return fmt.Sprintf("%s, %s scope", m.policy, m.scope) }

@@ -1,0 +1,101 @@
+package topology
+
+import (
+	"github.com/berthd/berth/managers/hint"
+	"github.com/berthd/berth/managers/numa"
+)
+
+// list is one provider's answer for one resource, with what a single look at
+// its hints tells. An answer without a preference makes no list: it abstains,
+// and its only mask is "everything", so it changes neither P nor A nor B.
+type list struct {
+	source Source
+	hints  []hint.Hint
+	// abstains: it has a preferred hint without nodes.
+	abstains bool
+	// anything: it has a hint without nodes, preferred or not.
+	anything bool
+	// names: it has a hint that names nodes.
+	names bool
+	// preferred counts the preferred hints that name nodes.
+	preferred int
+	// mentioned are the nodes of all its hints; every node if anything.
+	mentioned numa.Mask
+	// least is the smallest number of nodes that one of its hints names; 0 if
+	// none does, or if one names the empty set.
+	least int
+	// singles are the nodes that a preferred hint names alone; set only under
+	// single-numa-node.
+	singles numa.Mask
+}
+
+// impossible is the reference's form of an answer that nothing can serve.
+var impossible = []hint.Hint{{Any: true}}
+
+// everything is the mask of a hint that names no nodes.
+const everything = ^numa.Mask(0)
+
+// mask returns the nodes that a hint leaves.
+func mask(h hint.Hint) numa.Mask {
+	if h.Any {
+		return everything
+	}
+	return h.Nodes
+}
+
+// read appends the lists of the replies to lists, and counts their hints.
+func read(lists []list, replies []hint.Reply) (_ []list, hints int) {
+	for i := range replies {
+		reply := &replies[i]
+		for j := range reply.Answers {
+			a := &reply.Answers[j]
+			l := list{source: Source{reply.Provider, a.Resource}}
+			switch a.Kind {
+			case hint.NoPreference:
+				continue
+			case hint.Options:
+				l.hints = a.Hints
+			}
+			if len(l.hints) == 0 {
+				l.hints = impossible
+			}
+			l.scan()
+			hints += len(l.hints)
+			lists = append(lists, l)
+		}
+	}
+	return lists, hints
+}
+
+// scan fills in what the hints tell.
+func (l *list) scan() {
+	for i := range l.hints {
+		h := &l.hints[i]
+		if h.Any {
+			l.anything = true
+			l.abstains = l.abstains || h.Preferred
+			continue
+		}
+		l.mentioned |= h.Nodes
+		if h.Preferred {
+			l.preferred++
+		}
+		if size := h.Nodes.Len(); !l.names || size < l.least {
+			l.least = size
+		}
+		l.names = true
+	}
+	if l.anything {
+		l.mentioned = everything
+	}
+}
+
+// keepSingles reduces the list to what single-numa-node counts.
+func (l *list) keepSingles() {
+	for i := range l.hints {
+		if h := &l.hints[i]; h.Preferred && !h.Any && h.Nodes.Len() == 1 {
+			l.singles |= h.Nodes
+		}
+	}
+	l.least = min(l.singles.Len(), 1)
+}
