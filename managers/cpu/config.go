@@ -1,0 +1,129 @@
+package cpu
+
+import (
+	"maps"
+	"strconv"
+
+	"github.com/berthd/berth/managers/cpuset"
+	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/machine"
+)
+
+// The policies, as the kubelet's cpuManagerPolicy spells them.
+const (
+	// PolicyNone gives nobody CPUs of their own and has no opinion on nodes.
+	PolicyNone = "none"
+	// PolicyStatic gives CPUs to containers of Guaranteed pods that ask for a
+	// whole number of them.
+	PolicyStatic = "static"
+)
+
+// singleNUMANode is the topology policy that rules align-by-socket out.
+const singleNUMANode = "single-numa-node"
+
+// Config is what the manager is built from.
+type Config struct {
+	// Policy is PolicyNone, PolicyStatic, or empty for none.
+	Policy string
+	// Options of the static policy by name, with their values as written
+	// ("true", "false"). The policy none takes no options.
+	Options map[string]string
+	// ReservedCPUs is the explicit list (reservedSystemCPUs); empty where only a
+	// number is given.
+	ReservedCPUs cpuset.Set
+	// ReservedMilliCPU is what system and node agents are given together
+	// (systemReserved and kubeReserved), rounded up to whole CPUs. 0 means the
+	// size of the explicit list; the static policy insists on more than zero.
+	ReservedMilliCPU int64
+	// AllowUnreserved lets the static policy run without any reserved CPU, where
+	// the system is kept off the pods' CPUs by other means.
+	AllowUnreserved bool
+	// TopologyPolicy is the topology manager's policy, which some options do not
+	// go with.
+	TopologyPolicy string
+	Features       Features
+}
+
+// Features selects what the kubelet puts behind feature gates. In Kubernetes
+// 1.36 BetaOptions and PodLevelResources are on, the others off.
+type Features struct {
+	// AlphaOptions and BetaOptions allow the options of these levels.
+	AlphaOptions, BetaOptions bool
+	// PodLevelResources honours resources of the pod as a whole (KEP-2837).
+	PodLevelResources bool
+	// PodLevelResourceManagers gives such pods CPUs (KEP-5526). It needs
+	// PodLevelResources and has no effect without.
+	PodLevelResourceManagers bool
+}
+
+// New checks the configuration against the machine and builds the manager. All
+// errors are of class Invalid and name the fields of the kubelet's
+// configuration: an unknown policy; an unknown option, a value that is no
+// boolean, an option of a level that is not enabled, options that exclude each
+// other or do not suit the machine; no reservation, an explicit list with CPUs
+// that the machine lacks or of another size than the reservation, a reservation
+// larger than the machine.
+func New(cfg Config, topo *machine.Topology) (*Manager, error) {
+	var bad fault.Violations
+	m := &Manager{table: newTable(topo), features: cfg.Features, given: maps.Clone(cfg.Options)}
+	switch cfg.Policy {
+	case PolicyNone, "":
+		m.policy = PolicyNone
+		if len(cfg.Options) > 0 {
+			bad.Addf("cpuManagerPolicyOptions", "the policy %s takes no options, got %v", PolicyNone, cfg.Options)
+			return nil, bad.Err(invalidObject)
+		}
+		m.allocatable = cpuset.Set{}
+		return m, nil
+	case PolicyStatic:
+		m.policy = PolicyStatic
+	default:
+		bad.Addf("cpuManagerPolicy", "expected %s or %s, got %q", PolicyNone, PolicyStatic, cfg.Policy)
+		return nil, bad.Err(invalidObject)
+	}
+	m.options = parseOptions(cfg.Options, cfg.Features, &bad)
+	m.options.check(cfg.TopologyPolicy, topo, &bad)
+	if err := bad.Err(invalidObject); err != nil {
+		return nil, err
+	}
+	m.reserve(cfg, &bad)
+	if err := bad.Err(invalidObject); err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+const invalidObject = "the configuration of the CPU manager"
+
+// reserve finds the reserved CPUs: the explicit list, or those that the
+// configured algorithm takes first.
+func (m *Manager) reserve(cfg Config, bad *fault.Violations) {
+	all := m.topo.CPUs()
+	count := wholeCPUs(cfg.ReservedMilliCPU)
+	if cfg.ReservedMilliCPU == 0 {
+		count = cfg.ReservedCPUs.Len()
+	}
+	m.reserved = cfg.ReservedCPUs
+	switch {
+	case count < 0 || count == 0 && !cfg.AllowUnreserved:
+		bad.Addf("kubeReserved", "the static policy needs systemReserved.cpu and kubeReserved.cpu together, or reservedSystemCPUs, to be greater than zero")
+	case !m.reserved.IsSubsetOf(all):
+		bad.Addf("reservedSystemCPUs", "the machine has no CPUs %q; its CPUs are %s", m.reserved.Minus(all), all)
+	case !m.reserved.IsEmpty() && m.reserved.Len() != count:
+		bad.Addf("reservedSystemCPUs", "expected %d CPUs as reserved for the system, got the %d of %s", count, m.reserved.Len(), m.reserved)
+	case count > all.Len():
+		bad.Addf("kubeReserved", "cannot reserve %d CPUs: the machine has %d", count, all.Len())
+	case m.reserved.IsEmpty():
+		set, err := m.choose(all, count)
+		if err != nil {
+			bad.Addf("kubeReserved", "reserve %s CPUs: %v", strconv.Itoa(count), err)
+			return
+		}
+		m.reserved = set
+	}
+	m.allocatable = all.Minus(m.reserved)
+	m.physical = all.Minus(m.part[core].Cover(m.reserved.Intersect(all)))
+}
+
+// wholeCPUs rounds thousandths of CPUs up.
+func wholeCPUs(milli int64) int { return int((milli + 999) / 1000) }

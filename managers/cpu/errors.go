@@ -1,0 +1,63 @@
+package cpu
+
+import (
+	"fmt"
+
+	"github.com/berthd/berth/managers/fault"
+)
+
+// ShortageError says that a request needs more CPUs than can be had. Available
+// counts the CPUs of the pool in which the choice failed.
+type ShortageError struct {
+	Requested, Available int
+}
+
+// Error words it as the kubelet does; users search for that text.
+func (e *ShortageError) Error() string {
+	return fmt.Sprintf("not enough cpus available to satisfy request: requested=%d, available=%d", e.Requested, e.Available)
+}
+
+// SMTAlignmentError says that the option full-pcpus-only (KEP-2625) cannot give
+// whole cores: because the request is not a multiple of a core's threads, or,
+// with NotEnough, because too few whole cores are free.
+type SMTAlignmentError struct {
+	Requested, PerCore int
+	// NotEnough tells the two apart; AvailablePhysical goes with it.
+	NotEnough         bool
+	AvailablePhysical int
+}
+
+// Error words it as the kubelet does; users search for that text.
+func (e *SMTAlignmentError) Error() string {
+	if e.NotEnough {
+		return fmt.Sprintf("SMT Alignment Error: not enough free physical CPUs: available physical CPUs = %d, requested CPUs = %d, CPUs per core = %d",
+			e.AvailablePhysical, e.Requested, e.PerCore)
+	}
+	return fmt.Sprintf("SMT Alignment Error: requested %d cpus not multiple cpus per core = %d", e.Requested, e.PerCore)
+}
+
+// EmptyPoolError says that a plan would leave no CPU to containers that share
+// CPUs: those of the pod's own set with PodLevel, else those of the node.
+type EmptyPoolError struct {
+	PodLevel bool
+}
+
+// Error says whose pool it is.
+func (e *EmptyPoolError) Error() string {
+	if e.PodLevel {
+		return "pod rejected, its exclusive containers use up the pod's cpus and leave none to the containers that share them"
+	}
+	return "not enough cpus available to satisfy request: the node's shared pool would be empty while containers run in it"
+}
+
+func shortage(requested, available int) error {
+	return refuse("", &ShortageError{Requested: requested, Available: available})
+}
+
+// refuse makes a refusal of this provider. Without a reason it counts as an
+// unexpected admission error, as in the kubelet.
+func refuse(reason fault.Reason, err error) error {
+	e := fault.Refuse(reason, "%w", err)
+	e.Provider, e.Resource = Name, Resource
+	return e
+}

@@ -1,0 +1,166 @@
+package cpu
+
+import (
+	"context"
+	"fmt"
+	"math/bits"
+	"slices"
+
+	"github.com/berthd/berth/managers/cpuset"
+	"github.com/berthd/berth/managers/hint"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/numa"
+)
+
+// listedNodes is the number of nodes with CPUs up to which the node sets are
+// listed: at most 255. On larger machines a rule stands for them.
+const listedNodes = 8
+
+// Hints tells between which node sets the CPUs of a container or pod can come
+// from. It has no answer, which means no preference, under the policy none and
+// for requests that get no CPUs of their own. An owner that holds CPUs already
+// is answered from these; if it now asks for another number, the answer is
+// Impossible. It never returns an error.
+func (m *Manager) Hints(_ context.Context, view *ledger.View, req hint.Request) ([]hint.ResourceAnswer, error) {
+	if m.policy == PolicyNone {
+		return nil, nil
+	}
+	h := m.holding(view, req.Pod)
+	if h.left {
+		return nil, nil
+	}
+	answer := m.podHints
+	if req.Scope() == hint.ContainerScope {
+		answer = func(h *holding) (hint.Answer, bool) { return m.containerHints(h, req.Container) }
+	}
+	if a, ok := answer(h); ok {
+		return []hint.ResourceAnswer{{Resource: Resource, Answer: a}}, nil
+	}
+	return nil, nil
+}
+
+func (m *Manager) containerHints(h *holding, i int) (hint.Answer, bool) {
+	n := h.of(&h.pod.Containers[i])
+	if n == 0 {
+		return hint.Answer{}, false
+	}
+	if held := h.claims[i]; held != nil {
+		if size := held.Set.Len(); size != n {
+			return impossible("container %q holds %d cpus and now asks for %d", h.pod.Containers[i].Name, size, n), true
+		}
+		return m.generate(held.Set, cpuset.Set{}, n), true
+	}
+	return m.generate(h.available, h.reusable(i), n), true
+}
+
+func (m *Manager) podHints(h *holding) (hint.Answer, bool) {
+	total := h.total()
+	if total == 0 {
+		return hint.Answer{}, false
+	}
+	if h.whole && h.starved(total) {
+		return impossible("%v", &EmptyPoolError{PodLevel: true}), true
+	}
+	for i, held := range h.claims {
+		if held == nil {
+			continue
+		}
+		if size, n := held.Set.Len(), h.of(&h.pod.Containers[i]); size != n {
+			return impossible("container %q holds %d cpus and now asks for %d", h.pod.Containers[i].Name, size, n), true
+		}
+	}
+	held := h.union()
+	if held.Len() == total {
+		return m.generate(held, cpuset.Set{}, total), true
+	}
+	return m.generate(h.available, held, total), true
+}
+
+func impossible(format string, args ...any) hint.Answer {
+	return hint.Answer{Kind: hint.Impossible, Reason: fmt.Sprintf(format, args...)}
+}
+
+// generate describes the node sets that can give n CPUs: they contain every node
+// of a reusable CPU, and together with all reusable CPUs they have enough
+// available ones. Those of the size that the request needs on the idle machine
+// are preferred.
+func (m *Manager) generate(available, reusable cpuset.Set, n int) hint.Answer {
+	rule := &hint.Rule{
+		Universe:      m.topo.CPUNodeMask(),
+		Must:          m.topo.NodesOf(reusable),
+		Need:          uint64(max(n-reusable.Len(), 0)),
+		PreferredSize: m.narrowest(n),
+	}
+	nodes := m.part[node]
+	free := 0
+	for i := range nodes.Len() {
+		has := nodes.CPUs(i).IntersectLen(available)
+		rule.Weights[nodes.ID(i)] = uint64(has)
+		free += has
+	}
+	if have := free + reusable.Len(); have < n {
+		return impossible("%d cpus are needed and %d are available", n, have)
+	}
+	if nodes.Len() <= listedNodes {
+		return hint.Answer{Kind: hint.Options, Hints: m.list(rule)}
+	}
+	return hint.Answer{Kind: hint.ByRule, Rule: rule}
+}
+
+// list writes the node sets of a rule out.
+func (m *Manager) list(rule *hint.Rule) []hint.Hint {
+	hints := make([]hint.Hint, 0, 1<<rule.Universe.Len()-1)
+	for nodes := range numa.Subsets(rule.Universe) {
+		if !rule.Must.IsSubsetOf(nodes) {
+			continue
+		}
+		var have uint64
+		for rest := uint64(nodes); rest != 0; rest &= rest - 1 {
+			have += rule.Weights[bits.TrailingZeros64(rest)]
+		}
+		if have < rule.Need {
+			continue
+		}
+		preferred := nodes.Len() == rule.PreferredSize || m.options.bySocket && m.socketAligned(nodes, rule.PreferredSize)
+		hints = append(hints, hint.Hint{Nodes: nodes, Preferred: preferred})
+	}
+	return hints
+}
+
+// narrowest is the smallest number of nodes that have n CPUs in total, busy and
+// reserved ones included; all nodes if even these have fewer.
+func (m *Manager) narrowest(n int) int {
+	sizes := make([]int, m.part[node].Len())
+	for i := range sizes {
+		sizes[i] = m.part[node].Size(i)
+	}
+	slices.SortFunc(sizes, func(a, b int) int { return b - a })
+	for k, size := range sizes {
+		if n -= size; n <= 0 {
+			return k + 1
+		}
+	}
+	return len(sizes)
+}
+
+// socketAligned tells whether a node set touches as many sockets as the
+// narrowest one needs (KEP-3327).
+func (m *Manager) socketAligned(nodes numa.Mask, narrowest int) bool {
+	if m.topo.NumSockets() == 0 {
+		return false
+	}
+	perSocket := m.topo.NumNUMANodes() / m.topo.NumSockets()
+	if perSocket == 0 {
+		return false
+	}
+	return m.socketsOf(nodes) == (narrowest+perSocket-1)/perSocket
+}
+
+// socketsOf counts the sockets that have CPUs in a node set.
+func (m *Manager) socketsOf(nodes numa.Mask) int {
+	count := 0
+	for range m.part[socket].Touched(m.topo.CPUsInNodes(nodes)) {
+		count++
+	}
+	return count
+}

@@ -1,0 +1,70 @@
+package cpu
+
+import (
+	"github.com/berthd/berth/managers/cpuset"
+	"github.com/berthd/berth/managers/hint"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/workload"
+)
+
+// holding is what a pod wants and holds, and what is available to it. A plan for
+// several containers goes on in it, one after the other.
+type holding struct {
+	demand
+	view      *ledger.View
+	available cpuset.Set
+	// claims by index of the container; nil where it has none.
+	claims []*ledger.CPUs
+	// bubble is what the pod holds as a whole; nil if nothing.
+	bubble *ledger.CPUs
+}
+
+func (m *Manager) holding(view *ledger.View, pod *workload.Pod) *holding {
+	h := &holding{
+		demand:    m.demand(pod),
+		view:      view,
+		available: m.allocatable.Minus(view.ExclusiveCPUs()),
+		claims:    make([]*ledger.CPUs, len(pod.Containers)),
+	}
+	record, ok := view.Pod(pod.UID)
+	if !ok {
+		return h
+	}
+	for i := range record.Claims {
+		c := &record.Claims[i]
+		if c.Provider != Name || c.CPUs == nil {
+			continue
+		}
+		if c.Owner.Container == "" {
+			h.bubble = c.CPUs
+			continue
+		}
+		for at := range pod.Containers {
+			if pod.Containers[at].Name == c.Owner.Container {
+				h.claims[at] = c.CPUs
+			}
+		}
+	}
+	return h
+}
+
+// reusable is what container i may take over from finished init containers.
+func (h *holding) reusable(i int) cpuset.Set {
+	at := -1
+	held := func(*workload.Container) cpuset.Set {
+		at++ // the walk goes through the containers in order
+		if h.claims[at] == nil {
+			return cpuset.Set{}
+		}
+		return h.claims[at].Set
+	}
+	return workload.Reusable(h.pod, h.pod.Containers[i].Name, held, cpuset.Set.Union, cpuset.Set.Minus)
+}
+
+// claim notes that container i now holds a set, and returns that as a fact.
+func (h *holding) claim(i int, set cpuset.Set, use ledger.CPUUse, affinity hint.Hint) ledger.Claim {
+	h.claims[i] = &ledger.CPUs{Set: set, Use: use}
+	h.available = h.available.Minus(set)
+	owner := ledger.Owner{Pod: h.pod.UID, Container: h.pod.Containers[i].Name}
+	return ledger.Claim{Owner: owner, Provider: Name, Resource: Resource, Affinity: &affinity, CPUs: h.claims[i]}
+}

@@ -1,0 +1,73 @@
+package cpu
+
+import (
+	"context"
+	"maps"
+
+	"github.com/berthd/berth/managers/cpuset"
+	"github.com/berthd/berth/managers/hint"
+	"github.com/berthd/berth/managers/ledger"
+)
+
+const (
+	// Name of the provider in claims, traces and metrics.
+	Name = "cpu"
+	// Resource that it answers for.
+	Resource = "cpu"
+)
+
+// Manager decides about CPUs under one configuration. It never changes and is
+// safe for concurrent use.
+type Manager struct {
+	*table
+	policy   string
+	given    map[string]string
+	options  options
+	features Features
+
+	reserved    cpuset.Set
+	allocatable cpuset.Set // all but the reserved
+	physical    cpuset.Set // all but the cores that have a reserved CPU
+}
+
+var (
+	_ hint.Provider  = (*Manager)(nil)
+	_ hint.Describer = (*Manager)(nil)
+)
+
+// Name returns "cpu".
+func (*Manager) Name() string { return Name }
+
+// Describe returns policy and options as configured.
+func (m *Manager) Describe() hint.Description {
+	return hint.Description{Policy: m.policy, Options: maps.Clone(m.given)}
+}
+
+// Reserved returns the CPUs that are never given exclusively; empty under the
+// policy none.
+func (m *Manager) Reserved() cpuset.Set { return m.reserved }
+
+// StrictReservation tells whether the reserved CPUs are kept out of the shared
+// pool too.
+func (m *Manager) StrictReservation() bool { return m.options.strict }
+
+// Allocatable returns the CPUs that may be given exclusively, whatever is in
+// use; empty under the policy none.
+func (m *Manager) Allocatable() cpuset.Set { return m.allocatable }
+
+// Prepare returns the claims as they are: CPUs need nobody's agreement.
+func (*Manager) Prepare(_ context.Context, _ string, _ hint.Request, claims []ledger.Claim) ([]ledger.Claim, error) {
+	return claims, nil
+}
+
+// choose takes n of the free CPUs by the configured algorithm.
+func (m *Manager) choose(free cpuset.Set, n int) (cpuset.Set, error) {
+	if !m.options.acrossNUMA {
+		return m.packed(free, n, manner{spread: m.options.acrossCores, uncores: m.options.uncores})
+	}
+	group := 1
+	if m.options.fullCores {
+		group = m.perCore
+	}
+	return m.distributed(free, n, group)
+}

@@ -1,0 +1,114 @@
+package cpu
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+
+	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/machine"
+)
+
+// The options of the static policy, as the kubelet's cpuManagerPolicyOptions
+// spells them.
+const (
+	// FullPCPUsOnly refuses containers that would not get whole cores (KEP-2625).
+	FullPCPUsOnly = "full-pcpus-only"
+	// DistributeAcrossNUMA spreads a container evenly over the NUMA nodes that it
+	// needs (KEP-2902).
+	DistributeAcrossNUMA = "distribute-cpus-across-numa"
+	// AlignBySocket looks for CPUs on the sockets of the chosen nodes, and prefers
+	// hints by socket (KEP-3327).
+	AlignBySocket = "align-by-socket"
+	// DistributeAcrossCores takes CPUs by number instead of core by core (KEP-4176).
+	DistributeAcrossCores = "distribute-cpus-across-cores"
+	// StrictReservation keeps the reserved CPUs out of the shared pool (KEP-4540).
+	StrictReservation = "strict-cpu-reservation"
+	// PreferUncores keeps a container's CPUs under one last level cache where
+	// that is possible (KEP-4800).
+	PreferUncores = "prefer-align-cpus-by-uncorecache"
+)
+
+// options are the parsed options.
+type options struct {
+	fullCores, acrossNUMA, bySocket, acrossCores, strict, uncores bool
+}
+
+// level is what has to be enabled before an option may be used.
+type level int
+
+const (
+	stable level = iota
+	beta
+	alpha
+)
+
+func (o *options) field(name string) (value *bool, l level) {
+	switch name {
+	case FullPCPUsOnly:
+		return &o.fullCores, stable
+	case StrictReservation:
+		return &o.strict, stable
+	case PreferUncores:
+		return &o.uncores, stable
+	case DistributeAcrossNUMA:
+		return &o.acrossNUMA, beta
+	case AlignBySocket:
+		return &o.bySocket, alpha
+	case DistributeAcrossCores:
+		return &o.acrossCores, alpha
+	}
+	return nil, stable
+}
+
+// parseOptions reads the options of the static policy. Values are what Go's
+// strconv.ParseBool takes; the empty text is none of them.
+func parseOptions(given map[string]string, f Features, bad *fault.Violations) options {
+	var o options
+	for _, name := range slices.Sorted(maps.Keys(given)) {
+		path := "cpuManagerPolicyOptions[" + strconv.Quote(name) + "]"
+		value, needs := o.field(name)
+		switch {
+		case value == nil:
+			bad.Addf(path, "the static policy has no such option")
+			continue
+		case needs == alpha && !f.AlphaOptions:
+			bad.Addf(path, "is an alpha option; enable CPUManagerPolicyAlphaOptions to use it")
+			continue
+		case needs == beta && !f.BetaOptions:
+			bad.Addf(path, "is a beta option; enable CPUManagerPolicyBetaOptions to use it")
+			continue
+		}
+		set, err := strconv.ParseBool(given[name])
+		if err != nil {
+			bad.Addf(path, "expected true or false, got %q", given[name])
+			continue
+		}
+		*value = set
+	}
+	return o
+}
+
+// check refuses combinations of options that contradict each other, and options
+// that the machine or the topology policy cannot serve.
+func (o options) check(topologyPolicy string, topo *machine.Topology, bad *fault.Violations) {
+	exclude := func(a, b string, both bool) {
+		if both {
+			bad.Addf("cpuManagerPolicyOptions", "%s and %s cannot be used together", a, b)
+		}
+	}
+	exclude(FullPCPUsOnly, DistributeAcrossCores, o.fullCores && o.acrossCores)
+	exclude(DistributeAcrossNUMA, DistributeAcrossCores, o.acrossNUMA && o.acrossCores)
+	exclude(PreferUncores, DistributeAcrossCores, o.uncores && o.acrossCores)
+	exclude(PreferUncores, DistributeAcrossNUMA, o.uncores && o.acrossNUMA)
+	if !o.bySocket {
+		return
+	}
+	if topologyPolicy == singleNUMANode {
+		bad.Addf("cpuManagerPolicyOptions", "%s cannot be used with the topology policy %s", AlignBySocket, singleNUMANode)
+	}
+	if topo.NumSockets() > topo.NumNUMANodes() {
+		bad.Addf("cpuManagerPolicyOptions", "%s needs at least one NUMA node per socket, and the machine has %d nodes for %d sockets",
+			AlignBySocket, topo.NumNUMANodes(), topo.NumSockets())
+	}
+}

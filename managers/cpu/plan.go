@@ -1,0 +1,136 @@
+package cpu
+
+import (
+	"context"
+
+	"github.com/berthd/berth/managers/cpuset"
+	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/hint"
+	"github.com/berthd/berth/managers/ledger"
+)
+
+// Plan chooses the CPUs of a container, or with pod scope those of the pod's
+// containers one after the other, or of the pod as a whole if it has pod-level
+// resources. Containers that share CPUs get no claim, except within a pod's own
+// set; an owner that holds CPUs already keeps them as they are, whatever it asks.
+//
+// Refusals: *SMTAlignmentError with reason SMTAlignmentError, *EmptyPoolError
+// with EmptyPodSharedPoolError or without a reason, *ShortageError without one.
+func (m *Manager) Plan(_ context.Context, view *ledger.View, req hint.Request, affinity hint.Hint) ([]ledger.Claim, error) {
+	if m.policy == PolicyNone {
+		return nil, nil
+	}
+	h := m.holding(view, req.Pod)
+	switch {
+	case h.left:
+		return nil, nil
+	case req.Scope() == hint.ContainerScope:
+		return m.planContainer(h, req.Container, affinity, nil)
+	case h.whole:
+		return m.planPod(h, affinity)
+	}
+	var claims []ledger.Claim
+	var err error
+	for i := range req.Pod.Containers {
+		if claims, err = m.planContainer(h, i, affinity, claims); err != nil {
+			return nil, err
+		}
+	}
+	return claims, nil
+}
+
+// planContainer appends the claim of one container, if it gets one.
+func (m *Manager) planContainer(h *holding, i int, affinity hint.Hint, claims []ledger.Claim) ([]ledger.Claim, error) {
+	n := h.of(&h.pod.Containers[i])
+	if n == 0 {
+		return claims, nil
+	}
+	// As in the kubelet, this comes before the look at what is held, and counts
+	// neither that nor what could be reused (kubernetes#129078).
+	if err := m.alignable(h, n); err != nil {
+		return nil, err
+	}
+	if h.claims[i] != nil {
+		return claims, nil
+	}
+	set, err := m.near(h.available.Union(h.reusable(i)), n, affinity)
+	if err != nil {
+		return nil, err
+	}
+	if m.empties(h, set) {
+		return nil, refuse("", &EmptyPoolError{})
+	}
+	return append(claims, h.claim(i, set, ledger.CPUExclusive, affinity)), nil
+}
+
+// alignable refuses n CPUs that cannot be whole cores, if that is configured. It
+// counts threads, so it does not ensure whole cores where single threads are
+// free.
+func (m *Manager) alignable(h *holding, n int) error {
+	if !m.options.fullCores {
+		return nil
+	}
+	if n%m.perCore != 0 {
+		return refuse(fault.SMTAlignmentError, &SMTAlignmentError{Requested: n, PerCore: m.perCore})
+	}
+	if free := h.available.IntersectLen(m.physical); n > free {
+		return refuse(fault.SMTAlignmentError,
+			&SMTAlignmentError{Requested: n, PerCore: m.perCore, NotEnough: true, AvailablePhysical: free})
+	}
+	return nil
+}
+
+// near takes n CPUs of a pool, as many of them as possible on the nodes of the
+// affinity (on their sockets, under align-by-socket), the rest anywhere.
+func (m *Manager) near(pool cpuset.Set, n int, affinity hint.Hint) (cpuset.Set, error) {
+	var got cpuset.Set
+	if !affinity.Any {
+		home := m.topo.CPUsInNodes(affinity.Nodes)
+		if m.options.bySocket {
+			home = m.part[socket].Cover(home)
+		}
+		aligned := pool.Intersect(home)
+		var err error
+		if got, err = m.choose(aligned, min(n, aligned.Len())); err != nil {
+			return cpuset.Set{}, err
+		}
+	}
+	rest, err := m.choose(pool.Minus(got), n-got.Len())
+	if err != nil {
+		return cpuset.Set{}, err
+	}
+	set := got.Union(rest)
+	if set.Len() != n {
+		return cpuset.Set{}, fault.Internalf("choose %d cpus of %s: got %s", n, pool, set)
+	}
+	return set, nil
+}
+
+// empties tells whether taking a set would leave containers in an empty shared
+// pool: those of other pods that hold no CPUs, and those of this pod that will
+// hold none (kubernetes#141196).
+func (m *Manager) empties(h *holding, set cpuset.Set) bool {
+	pool := h.available.Minus(set)
+	if !m.options.strict {
+		pool = pool.Union(m.reserved)
+	}
+	if !pool.IsEmpty() {
+		return false
+	}
+	for _, c := range h.pod.Walk() {
+		if !h.whole && h.of(c) == 0 {
+			return true
+		}
+	}
+	for pod := range h.view.Pods() {
+		if pod.UID() == h.pod.UID {
+			continue
+		}
+		for i := range pod.Pod.Containers {
+			if _, holds := pod.Claim(pod.Pod.Containers[i].Name, Resource); !holds {
+				return true
+			}
+		}
+	}
+	return false
+}
