@@ -25,9 +25,6 @@ type core struct {
 // unique only inside a package; book and drawer exist on s390x only.
 type coreKey struct{ id, socket, book, drawer int }
 
-// unknown stands for an id that the kernel does not tell.
-const unknown = -1
-
 func cpuFile(cpu int, name string) string { return fmt.Sprintf("%s/cpu%d/%s", cpuDir, cpu, name) }
 
 func packageFile(cpu int) string { return cpuFile(cpu, "topology/physical_package_id") }
@@ -49,8 +46,8 @@ func (d *discovery) addCPUs(node int, dirs []entry) error {
 				ID:      thread,
 				Core:    slices.Min(c.threads),
 				Socket:  c.key.socket,
-				Die:     d.sys.numberOr(cpuFile(thread, "topology/die_id"), unknown),
-				Cluster: d.sys.numberOr(cpuFile(thread, "topology/cluster_id"), unknown),
+				Die:     d.sys.optional(cpuFile(thread, "topology/die_id")),
+				Cluster: d.sys.optional(cpuFile(thread, "topology/cluster_id")),
 				Node:    node,
 				Uncore:  uncore,
 			})
@@ -103,8 +100,8 @@ func (d *discovery) readCoreKey(cpu int) (coreKey, error) {
 	return coreKey{
 		id:     id,
 		socket: socket,
-		book:   d.sys.numberOr(cpuFile(cpu, "topology/book_id"), unknown),
-		drawer: d.sys.numberOr(cpuFile(cpu, "topology/drawer_id"), unknown),
+		book:   d.sys.optional(cpuFile(cpu, "topology/book_id")),
+		drawer: d.sys.optional(cpuFile(cpu, "topology/drawer_id")),
 	}, nil
 }
 

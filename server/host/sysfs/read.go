@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"math/bits"
 	"regexp"
 	"slices"
@@ -51,10 +52,13 @@ func (t tree) number(name string) (int, error) {
 	return int(n), nil
 }
 
-// numberOr is number for a file that may be absent or senseless: some kernels
-// write -1 or the largest number of a type where they do not know.
-func (t tree) numberOr(name string, unknown int) int {
-	if n, err := t.number(name); err == nil && n >= 0 {
+// unknown stands for an id that the kernel does not tell.
+const unknown = -1
+
+// optional is number for an id that may be absent: some kernels have no file,
+// others write -1 or 65535.
+func (t tree) optional(name string) int {
+	if n, err := t.number(name); err == nil && n >= 0 && n < math.MaxUint16 {
 		return n
 	}
 	return unknown
