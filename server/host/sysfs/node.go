@@ -79,8 +79,8 @@ func (d *discovery) readHugePages(dir string) ([]machine.HugePages, error) {
 // readDistances reads each node's list, which has one number for every online
 // node by position: the directories are the online nodes (kernel:
 // drivers/base/node.c). A list that is absent or of another length is left out.
-// The reference takes the position for the id, which is wrong or a crash where
-// ids have gaps (kubernetes#113781).
+// The reference looks the list up by id, which gives another pair's distance or
+// a crash where ids have gaps (kubernetes#113781 is about the same list).
 func (d *discovery) readDistances(dirs []entry) error {
 	ids := make([]int, 0, len(dirs))
 	for _, dir := range dirs {
