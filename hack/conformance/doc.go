@@ -35,6 +35,6 @@
 // those of the recording, a Plan with Decide and Compare (and Differs, where the
 // reference has defects that berth does not share), and goes into the list in
 // suites.go. What is not built yet returns Skip. An entry of docs/deviations.md
-// is a row of a table whose first cell is the entry's id in backquotes. The
+// is a row of a table whose first cell is the entry's id, as in "| A1 |". The
 // suite's counts are pinned in counts_test.go.
 package main

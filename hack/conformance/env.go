@@ -2,10 +2,9 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
+	"regexp"
 
 	"github.com/berthd/berth/hack/conformance/vector"
 )
@@ -43,27 +42,14 @@ func loadEnv(root, dir string) (*Env, error) {
 	return &Env{Machines: machines, Deviations: deviations(string(text))}, nil
 }
 
-// deviations returns the ids of the entries in the tables of a Markdown text: a
-// row's first cell, if it is one word in backquotes and the row has something to
-// say besides.
+// deviationRow is a row of a table whose first cell is an entry's id.
+var deviationRow = regexp.MustCompile(`(?m)^\| ([A-Z][0-9]+) \|`)
+
+// deviations returns the ids of the entries in the tables of a Markdown text.
 func deviations(markdown string) map[string]bool {
 	ids := map[string]bool{}
-	for line := range strings.Lines(markdown) {
-		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), "|")
-		id := strings.TrimSpace(cells[0])
-		if len(cells) < 2 || len(id) < 3 || id[0] != '`' || id[len(id)-1] != '`' || strings.TrimSpace(cells[1]) == "" {
-			continue
-		}
-		ids[id[1:len(id)-1]] = true
+	for _, row := range deviationRow.FindAllStringSubmatch(markdown, -1) {
+		ids[row[1]] = true
 	}
 	return ids
-}
-
-// suiteNames lists the suites that can be run, for a message.
-func suiteNames() string {
-	names := make([]string, len(suites))
-	for i, s := range suites {
-		names[i] = s.Name
-	}
-	return fmt.Sprintf("%q", names)
 }

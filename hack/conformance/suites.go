@@ -5,4 +5,5 @@ package main
 var suites = []Suite{
 	cgroupConversions,
 	cgroupPods,
+	topologyMerge,
 }
