@@ -61,6 +61,8 @@ type decoder struct {
 	pods   map[string]*storedPod
 	claims map[string][]Claim // by the pod's uid
 	keys   map[string]bool    // of claims
+
+	entries, found int // outside meta: as counted at the last commit, and now
 }
 
 func (d *decoder) decode(entries []Entry) {
@@ -79,6 +81,8 @@ func (d *decoder) decode(entries []Entry) {
 		}
 		if e.Bucket == BucketMeta {
 			seen[e.Key] = true
+		} else {
+			d.found++
 		}
 		if err := d.entry(e); err != nil {
 			d.stored(e.Bucket, e.Key, err)
@@ -88,6 +92,9 @@ func (d *decoder) decode(entries []Entry) {
 		if !seen[key] {
 			d.stored(BucketMeta, key, fmt.Errorf("is missing"))
 		}
+	}
+	if d.found != d.entries {
+		d.stored(BucketMeta, metaGeneration, fmt.Errorf("the last commit left %d entries, %d are there", d.entries, d.found))
 	}
 	d.records()
 }
@@ -148,7 +155,10 @@ func (d *decoder) meta(e Entry) error {
 	case metaSchema:
 		return nil // has been read by versionOf
 	case metaGeneration:
-		return open(e, &d.view.generation)
+		var stored storedGeneration
+		err := open(e, &stored)
+		d.view.generation, d.entries = stored.Number, stored.Entries
+		return err
 	case metaMachine:
 		return open(e, &d.machine)
 	case metaConfig:
@@ -179,9 +189,6 @@ func (d *decoder) records() {
 		p.Claims = d.claims[uid]
 		delete(d.claims, uid)
 		slices.SortFunc(p.Claims, compareClaims)
-		if len(p.Claims) != stored.NumClaims {
-			d.stored(BucketPods, uid, fmt.Errorf("has %d claims, %d of them are there", stored.NumClaims, len(p.Claims)))
-		}
 		for _, key := range claimKeys(p.Claims) {
 			if !d.keys[key] {
 				d.stored(BucketClaims, key, fmt.Errorf("its claim is under another key"))

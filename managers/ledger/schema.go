@@ -17,10 +17,10 @@ import (
 //
 //	bucket      key                                   value
 //	meta        schema                                number of the schema
-//	meta        generation                            number of commits
+//	meta        generation                            number of commits, count of all entries outside meta
 //	meta        machine                               machine.Topology.Fingerprint at the last commit
 //	meta        config                                Rules.ConfigDigest at the last commit
-//	pods        <uid>                                 Pod, with "claims": how many, "trace": number of its trace, if any
+//	pods        <uid>                                 Pod, with "trace": the number of its trace, if it has one
 //	claims      <uid>/<container or ·pod>/<resource>  Claim; "/<provider>" follows for every claim but the first in
 //	                                                  order of providers, where several hold claims on one resource
 //	traces      <number, 20 digits>                   Trace; numbers ascend and are not used again while kept
@@ -31,8 +31,7 @@ import (
 // Every value is a JSON object {"crc":"xxxxxxxx","value":...}: the checksum is
 // CRC-32C, in hexadecimal, over the bucket, a zero byte, the key, a zero byte and
 // the bytes of the value as they stand there. It finds flipped bytes and values
-// under a wrong key. A lost value is found by the count in the pod's record, by
-// claims and bindings without a pod and by the trace number.
+// under a wrong key; lost entries are found by their count.
 //
 // To change the schema: raise schemaVersion, append a migration that turns the
 // entries of the former version into those of the new one, and add a golden file
@@ -51,10 +50,15 @@ const (
 // It cannot be a container's name.
 const podKey = "·pod"
 
+// storedGeneration is the value of meta/generation.
+type storedGeneration struct {
+	Number  uint64 `json:"number"`
+	Entries int    `json:"entries"`
+}
+
 // storedPod is the value of a pod's record.
 type storedPod struct {
 	*Pod
-	NumClaims   int     `json:"claims"`
 	TraceNumber *uint64 `json:"trace,omitempty"`
 }
 
@@ -154,11 +158,24 @@ func (b *batch) drop(bucket, key string) {
 	b.entries = append(b.entries, Entry{Bucket: bucket, Key: key})
 }
 
+func (b *batch) generation(v *View) {
+	b.put(BucketMeta, metaGeneration, storedGeneration{Number: v.generation, Entries: v.entries()})
+}
+
+// entries counts what is stored outside meta.
+func (v *View) entries() int {
+	n := len(v.pods) + len(v.traces) + len(v.bindings) + len(v.resources) + len(v.leases)
+	for _, p := range v.pods {
+		n += len(p.Claims)
+	}
+	return n
+}
+
 // encodeDraft returns the entries that turn old into next, where d made next of
 // old. The same changes give the same bytes.
 func encodeDraft(old, next *View, d *Draft) ([]Entry, error) {
 	var b batch
-	b.put(BucketMeta, metaGeneration, next.generation)
+	b.generation(next)
 	for _, uid := range slices.Sorted(maps.Keys(d.pods)) {
 		b.pod(uid, old.pods[uid], next.pods[uid], next)
 	}
@@ -190,7 +207,7 @@ func (b *batch) pod(uid string, old, next *Pod, v *View) {
 		}
 	}
 	if next != nil {
-		stored := storedPod{Pod: next, NumClaims: len(next.Claims)}
+		stored := storedPod{Pod: next}
 		if number, ok := v.traceNumber(next.Trace); ok {
 			stored.TraceNumber = &number
 		}
@@ -265,7 +282,7 @@ func encodeAll[V any](b *batch, bucket string, values map[string]V) {
 // encodeMeta returns the entries of a generation that changes only rules.
 func encodeMeta(v *View) ([]Entry, error) {
 	var b batch
-	b.put(BucketMeta, metaGeneration, v.generation)
+	b.generation(v)
 	facts, err := encodeFacts(v)
 	return append(b.entries, facts...), cmp.Or(b.err, err)
 }

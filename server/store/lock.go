@@ -1,0 +1,87 @@
+package store
+
+import (
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/berthd/berth/managers/fault"
+)
+
+// lockName is the name of the lock file in the state directory.
+const lockName = "berthd.lock"
+
+// lock is a state directory held by this process.
+type lock struct{ file *os.File }
+
+// acquire takes the lock of a directory or says at once who has it. The kernel
+// drops an flock with its last open file, so a crashed owner holds nothing,
+// whatever pid the file still names.
+func acquire(dir string) (*lock, error) {
+	path := filepath.Join(dir, lockName)
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, fileMode)
+	if err != nil {
+		return nil, unavailable("open lock", path, err)
+	}
+	l := &lock{f}
+	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	if errors.Is(err, syscall.EWOULDBLOCK) {
+		err = fault.Conflictf("state directory %s is in use by another berthd, %s", dir, l.owner())
+		_ = f.Close()
+		return nil, err
+	}
+	if err == nil {
+		err = l.write(strconv.Itoa(os.Getpid()) + "\n")
+	}
+	if err != nil {
+		_ = f.Close()
+		return nil, unavailable("lock", path, err)
+	}
+	return l, nil
+}
+
+// acquireReader takes bbolt's own lock on a file for reading, so that nobody
+// writes while its pages are inspected; a daemon that has the file open is
+// refused at once.
+func acquireReader(path string) (*os.File, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, unavailable("open ledger file", path, err)
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_SH|syscall.LOCK_NB); err != nil {
+		_ = f.Close()
+		if errors.Is(err, syscall.EWOULDBLOCK) {
+			return nil, fault.Unavailablef("open ledger file %s: a daemon has it open", path)
+		}
+		return nil, unavailable("lock", path, err)
+	}
+	return f, nil
+}
+
+func (l *lock) write(text string) error {
+	if err := l.file.Truncate(0); err != nil {
+		return err
+	}
+	_, err := l.file.WriteAt([]byte(text), 0)
+	return err
+}
+
+// owner reads whose lock it is.
+func (l *lock) owner() string {
+	text, err := io.ReadAll(io.NewSectionReader(l.file, 0, 32))
+	pid := strings.TrimSpace(string(text))
+	if _, bad := strconv.Atoi(pid); err != nil || bad != nil {
+		return "which has not said its pid yet"
+	}
+	return "pid " + pid
+}
+
+// release empties the file and gives the lock up. The file stays: removing it
+// would let two processes lock two files of one name.
+func (l *lock) release() error {
+	return errors.Join(l.file.Truncate(0), l.file.Close())
+}

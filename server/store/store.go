@@ -1,0 +1,277 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"go.etcd.io/bbolt"
+
+	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/server/failpoint"
+)
+
+// The points of this package, in the order in which a daemon comes to them.
+const (
+	BeforeOpen     = "store/before-open"
+	AfterOpen      = "store/after-open"
+	BeforeBegin    = "store/before-begin"
+	AfterPut       = "store/after-put"
+	BeforeCommit   = "store/before-commit"
+	AfterCommit    = "store/after-commit"
+	BeforeSetAside = "store/before-set-aside"
+	AfterReport    = "store/after-report"
+	AfterRename    = "store/after-rename"
+)
+
+// Failpoints returns all points of this package.
+func Failpoints() []string {
+	return []string{
+		BeforeOpen, AfterOpen, BeforeBegin, AfterPut, BeforeCommit, AfterCommit,
+		BeforeSetAside, AfterReport, AfterRename,
+	}
+}
+
+const (
+	dirMode  = 0o700
+	fileMode = 0o600
+	// lockTimeout is how long bbolt waits for its own lock on the file. The state
+	// directory's lock comes first, so only a reader can hold this one.
+	lockTimeout = 500 * time.Millisecond
+)
+
+// Options say how to open a file.
+type Options struct {
+	// ReadOnly opens an existing file for Load alone. It creates nothing, and
+	// does not need the directory's lock; a file that a daemon has open is
+	// refused with class Unavailable.
+	ReadOnly bool
+	// Failpoint is for tests; nil otherwise.
+	Failpoint failpoint.Hook
+}
+
+// Store is a ledger.Journal on one file. Its methods are for one goroutine at a
+// time, except that Close may not overlap anything.
+type Store struct {
+	path string
+	opts Options
+	lock *lock
+	db   *bbolt.DB
+	// damage is why the file cannot be used: class Corrupt. Then db is nil.
+	damage error
+	// broken is set when a commit has an unknown outcome.
+	broken error
+	last   uint64 // generation of the last commit through this store
+}
+
+// Open opens the file at path, with its directory and an empty file where there
+// is none. A damaged file is no error here: Load tells, and SetAside starts
+// anew. Errors: class Conflict if another process has the directory, with its
+// pid; class Unavailable with operation and path if the file system refuses;
+// class NotFound if there is nothing to read only.
+func Open(path string, o Options) (*Store, error) {
+	s := &Store{path: path, opts: o}
+	if !o.ReadOnly {
+		dir := filepath.Dir(path)
+		if err := os.MkdirAll(dir, dirMode); err != nil {
+			return nil, unavailable("create state directory", dir, err)
+		}
+		lock, err := acquire(dir)
+		if err != nil {
+			return nil, err
+		}
+		s.lock = lock
+	}
+	if err := s.open(); err != nil {
+		_ = s.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// open checks and opens the file, or notes its damage.
+func (s *Store) open() error {
+	s.opts.Failpoint.Hit(BeforeOpen)
+	_, err := os.Stat(s.path)
+	fresh := errors.Is(err, fs.ErrNotExist)
+	switch {
+	case fresh && s.opts.ReadOnly:
+		return fault.NotFoundf("open ledger file: %w", err)
+	case err != nil && !fresh:
+		return unavailable("open ledger file", s.path, err)
+	case s.opts.ReadOnly:
+		reader, err := acquireReader(s.path)
+		if err != nil {
+			return err
+		}
+		defer reader.Close()
+	}
+	if !fresh {
+		if err := inspect(s.path); err != nil {
+			if fault.ClassOf(err) == fault.Corrupt {
+				s.damage = err
+				return nil
+			}
+			return err
+		}
+	}
+	db, err := bbolt.Open(s.path, fileMode, &bbolt.Options{
+		Timeout: lockTimeout, ReadOnly: s.opts.ReadOnly, FreelistType: bbolt.FreelistMapType, NoStatistics: true,
+	})
+	switch {
+	case errors.Is(err, bbolt.ErrTimeout):
+		return fault.Unavailablef("open ledger file %s: another process has it open", s.path)
+	case err != nil:
+		return unavailable("open ledger file", s.path, err)
+	}
+	s.db = db
+	if fresh {
+		if err := syncDir(filepath.Dir(s.path)); err != nil {
+			return err
+		}
+	}
+	s.opts.Failpoint.Hit(AfterOpen)
+	return nil
+}
+
+// Load returns every entry. Class Corrupt means that the file is damaged.
+func (s *Store) Load(ctx context.Context) ([]ledger.Entry, error) {
+	if err := s.usable(ctx, "load"); err != nil {
+		return nil, err
+	}
+	var entries []ledger.Entry
+	err := s.db.View(func(tx *bbolt.Tx) error {
+		return tx.ForEach(func(bucket []byte, b *bbolt.Bucket) error {
+			return b.ForEach(func(key, value []byte) error {
+				if value == nil {
+					return fault.Corruptf("load %s: bucket %q has a bucket %q inside", s.path, bucket, key)
+				}
+				entries = append(entries, ledger.Entry{Bucket: string(bucket), Key: string(key), Value: append([]byte{}, value...)})
+				return nil
+			})
+		})
+	})
+	if err != nil {
+		return nil, err
+	}
+	return entries, nil
+}
+
+// Commit implements ledger.Journal: one transaction, synced.
+func (s *Store) Commit(ctx context.Context, gen uint64, batch []ledger.Entry) error {
+	if err := s.usable(ctx, "commit"); err != nil {
+		return err
+	}
+	if gen <= s.last {
+		return fault.Internalf("commit generation %d to %s after generation %d", gen, s.path, s.last)
+	}
+	if s.broken != nil {
+		return s.broken
+	}
+	s.opts.Failpoint.Hit(BeforeBegin)
+	tx, err := s.db.Begin(true)
+	if err != nil {
+		return unavailable("begin commit", s.path, err)
+	}
+	id := tx.ID()
+	if err := put(tx, batch); err != nil {
+		_ = tx.Rollback()
+		return unavailable("commit", s.path, err)
+	}
+	s.opts.Failpoint.Hit(AfterPut)
+	s.opts.Failpoint.Hit(BeforeCommit)
+	if err := tx.Commit(); err != nil {
+		return s.failed(id, err)
+	}
+	s.opts.Failpoint.Hit(AfterCommit)
+	s.last = gen
+	return nil
+}
+
+func put(tx *bbolt.Tx, batch []ledger.Entry) error {
+	for _, e := range batch {
+		b, err := tx.CreateBucketIfNotExists([]byte(e.Bucket))
+		if err == nil && e.Value == nil {
+			err = b.Delete([]byte(e.Key))
+		} else if err == nil {
+			err = b.Put([]byte(e.Key), e.Value)
+		}
+		if err != nil {
+			return fmt.Errorf("%s/%s: %w", e.Bucket, e.Key, err)
+		}
+	}
+	return nil
+}
+
+// failed tells what became of a transaction whose commit failed. Its pages count
+// only once a meta page names them: if readers do not see one, the transaction
+// is gone, and the next may succeed. If they do, it was written and could not be
+// synced, and only the next start will tell what the disk has.
+func (s *Store) failed(id int, cause error) error {
+	err := s.db.View(func(tx *bbolt.Tx) error {
+		if tx.ID() >= id {
+			return fmt.Errorf("it is written but not synced")
+		}
+		return nil
+	})
+	if err == nil {
+		return unavailable("commit", s.path, cause)
+	}
+	s.broken = fault.Unavailablef("commit to %s has an unknown outcome (%w): %w", s.path, err, cause)
+	return s.broken
+}
+
+// Close closes the file and gives up the lock.
+func (s *Store) Close() error {
+	var err error
+	if s.db != nil {
+		err = s.db.Close()
+	}
+	s.db, s.damage = nil, nil
+	if s.lock != nil {
+		err = errors.Join(err, s.lock.release())
+		s.lock = nil
+	}
+	if err != nil {
+		return unavailable("close", s.path, err)
+	}
+	return nil
+}
+
+// usable tells why a call cannot be served.
+func (s *Store) usable(ctx context.Context, operation string) error {
+	switch {
+	case s.damage != nil:
+		return s.damage
+	case s.db == nil:
+		return fault.Unavailablef("%s %s: it is closed", operation, s.path)
+	}
+	return ctx.Err()
+}
+
+// unavailable says which operation on which path the system refused.
+func unavailable(operation, path string, err error) error {
+	var named *fs.PathError
+	if errors.As(err, &named) && named.Path == path {
+		err = named.Err // the path is not said twice
+	}
+	return fault.Unavailablef("%s %s: %w", operation, path, err)
+}
+
+// syncDir makes names in a directory durable.
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return unavailable("sync directory", dir, err)
+	}
+	err = errors.Join(d.Sync(), d.Close())
+	if err != nil {
+		return unavailable("sync directory", dir, err)
+	}
+	return nil
+}
