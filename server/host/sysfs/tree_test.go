@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"bufio"
 	"compress/gzip"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -122,7 +123,7 @@ func readArchive(t testing.TB, name string) files {
 	f := files{}
 	for archive := tar.NewReader(unzipped); ; {
 		header, err := archive.Next()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return f
 		}
 		if err != nil {
