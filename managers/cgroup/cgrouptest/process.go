@@ -1,0 +1,101 @@
+package cgrouptest
+
+import (
+	"maps"
+	"slices"
+)
+
+// Nature is how a process meets its end.
+type Nature int
+
+const (
+	// Mortal processes die when killed.
+	Mortal Nature = iota
+	// Forking processes fork once more before they die, unless frozen: whoever
+	// kills them one after the other never comes to an end.
+	Forking
+	// Stuck processes do not die, like one that waits for a dead disk.
+	Stuck
+)
+
+// process runs in exactly one group.
+type process struct {
+	pid    int
+	nature Nature
+	group  *group
+	frozen bool
+}
+
+// Spawn starts a process in the root and returns its number.
+func (t *Tree) Spawn(n Nature) int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.spawn(n, t.root).pid
+}
+
+func (t *Tree) spawn(n Nature, g *group) *process {
+	t.lastPID++
+	p := &process{pid: t.lastPID, nature: n, group: g}
+	t.procs[p.pid] = p
+	g.procs[p.pid] = p
+	return p
+}
+
+// Turn changes the nature of a process that is still there.
+func (t *Tree) Turn(pid int, n Nature) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if p := t.procs[pid]; p != nil {
+		p.nature = n
+	}
+}
+
+// Kill sends SIGKILL to a process, as anybody may.
+func (t *Tree) Kill(pid int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if p := t.procs[pid]; p != nil {
+		t.kill(p)
+	}
+}
+
+func (t *Tree) kill(p *process) {
+	if p.nature == Stuck {
+		return
+	}
+	if p.nature == Forking && !p.frozen {
+		t.spawn(Forking, p.group)
+	}
+	delete(t.procs, p.pid)
+	delete(p.group.procs, p.pid)
+}
+
+// killAll ends every process of a group and of those below: frozen first, so
+// that none forks meanwhile.
+func (t *Tree) killAll(g *group) {
+	for _, p := range g.procs {
+		p.frozen = true
+	}
+	for _, pid := range slices.Collect(maps.Keys(g.procs)) {
+		t.kill(g.procs[pid])
+	}
+	for _, p := range g.procs {
+		p.frozen = false
+	}
+	for _, c := range g.children {
+		t.killAll(c)
+	}
+}
+
+// pids lists the processes of a group and of those below, ascending.
+func (g *group) pids() []int {
+	if g == nil {
+		return nil
+	}
+	out := slices.Collect(maps.Keys(g.procs))
+	for _, c := range g.children {
+		out = append(out, c.pids()...)
+	}
+	slices.Sort(out)
+	return out
+}

@@ -1,0 +1,314 @@
+package cgrouptest
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/berthd/berth/managers/cgroup"
+	"github.com/berthd/berth/managers/cpuset"
+	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/numa"
+)
+
+// Fixture is a tree for the suite.
+type Fixture struct {
+	Tree  cgroup.Tree
+	Facts cgroup.Facts
+	// Root is where the suite may do as it likes. It need not exist.
+	Root cgroup.Name
+	// CPUs and Mems are what the machine has for Root.
+	CPUs cpuset.Set
+	Mems numa.Mask
+	// Start starts a process outside of Root. It ends when it is killed, at the
+	// latest with the test.
+	Start func(t *testing.T) Process
+}
+
+// Process is a process of a fixture.
+type Process struct {
+	PID int
+	// Fork makes it fork without end.
+	Fork func()
+}
+
+// Run holds an implementation of cgroup.Tree against the contract. Each call of
+// make gives a fixture whose Root nobody else uses. What a tree lacks (a
+// controller, a second CPU) skips the tests that need it, by name.
+func Run(t *testing.T, make func(t *testing.T) Fixture) {
+	for _, c := range []struct {
+		name string
+		test func(t *testing.T, f *suite)
+	}{
+		{"EnsureCreates", testEnsureCreates},
+		{"EnsureKeepsWhatIsAbsent", testEnsureKeeps},
+		{"EnsureUndoesACreationThatFailed", testEnsureUndoes},
+		{"EnsureKeepsWhatWasThere", testEnsureFailsOnExisting},
+		{"ObserveLevels", testObserveLevels},
+		{"ObserveAbsent", testObserveAbsent},
+		{"BadNames", testBadNames},
+		{"MoveAndProcs", testMoveAndProcs},
+		{"MoveRefusals", testMoveRefusals},
+		{"RemoveKills", testRemoveKills},
+		{"RemoveForkBomb", testRemoveForkBomb},
+		{"RemoveAbsent", testRemoveAbsent},
+		{"Cpusets", testCpusets},
+		{"CpusetBeyondParent", testCpusetBeyondParent},
+		{"MemoryUsage", testMemoryUsage},
+		{"DiffAndApply", testDiffAndApply},
+		{"SiblingsAtOnce", testSiblingsAtOnce},
+		{"EndedContext", testEndedContext},
+	} {
+		t.Run(c.name, func(t *testing.T) { c.test(t, &suite{Fixture: make(t)}) })
+	}
+}
+
+// suite is one test's fixture with shorthand.
+type suite struct{ Fixture }
+
+func (s *suite) name(components ...string) cgroup.Name {
+	return append(slices.Clone(s.Root), components...)
+}
+
+func (s *suite) ensure(t *testing.T, name cgroup.Name, v cgroup.Values) {
+	t.Helper()
+	if err := s.Tree.Ensure(t.Context(), cgroup.Node{Name: name, Values: v}); err != nil {
+		t.Fatalf("Ensure: %v", err)
+	}
+}
+
+func (s *suite) observe(t *testing.T, name cgroup.Name) cgroup.Observed {
+	t.Helper()
+	got, err := s.Tree.Observe(t.Context(), name, 0)
+	if err != nil {
+		t.Fatalf("Observe: %v", err)
+	}
+	return got.Find(name)
+}
+
+// holds checks that a cgroup is valid and has at least the given values.
+func (s *suite) holds(t *testing.T, name cgroup.Name, want cgroup.Values) {
+	t.Helper()
+	got := s.observe(t, name)
+	if got.State != cgroup.Valid {
+		t.Fatalf("cgroup %s is %s (%s), want valid", name, got.State, got.Reason)
+	}
+	files := map[string]string{}
+	for _, f := range got.Values.Files(s.Facts) {
+		files[f.Name] = f.Text
+	}
+	for _, f := range want.Files(s.Facts) {
+		if files[f.Name] != f.Text {
+			t.Errorf("cgroup %s: %s is %q, want %q", name, f.Name, files[f.Name], f.Text)
+		}
+	}
+}
+
+// need skips the test unless the tree has the controllers.
+func (s *suite) need(t *testing.T, controllers ...string) {
+	t.Helper()
+	for _, c := range controllers {
+		if !slices.Contains(s.Facts.Controllers, c) {
+			t.Skipf("the tree has no %s controller, only %v", c, s.Facts.Controllers)
+		}
+	}
+}
+
+// sample gives values for every controller that the tree has; n makes them
+// differ.
+func (s *suite) sample(n int64) cgroup.Values {
+	var v cgroup.Values
+	has := func(c string) bool { return slices.Contains(s.Facts.Controllers, c) }
+	if has("cpu") {
+		v.CPUShares = ptr(uint64(1024 * n))
+		v.CPUQuotaUS, v.CPUPeriodUS = ptr(5000*n), ptr(uint64(10_000))
+	}
+	if has("memory") {
+		v.MemoryBytes = ptr(64 << 20 * n)
+		if s.Facts.Version == cgroup.V2 {
+			v.Unified = map[string]string{"memory.low": "4096"}
+		}
+	}
+	if has("pids") {
+		v.PIDs = ptr(100 * n)
+	}
+	for i, size := range s.Facts.HugePageSizes {
+		if v.HugePages == nil {
+			v.HugePages = map[int64]int64{}
+		}
+		v.HugePages[size] = int64(i) * size * n
+	}
+	return v
+}
+
+func testEnsureCreates(t *testing.T, s *suite) {
+	leaf := s.name("a", "b", "c")
+	if got := s.observe(t, leaf); got.State != cgroup.Absent {
+		t.Fatalf("before: %s, want absent", got.State)
+	}
+	s.ensure(t, leaf, s.sample(1))
+	s.holds(t, leaf, s.sample(1))
+	for _, parent := range []cgroup.Name{s.name("a"), s.name("a", "b")} {
+		if got := s.observe(t, parent); got.State != cgroup.Valid {
+			t.Errorf("parent %s is %s (%s), want valid", parent, got.State, got.Reason)
+		}
+	}
+	s.ensure(t, leaf, s.sample(1))
+	s.ensure(t, leaf, s.sample(2))
+	s.holds(t, leaf, s.sample(2))
+}
+
+func testEnsureKeeps(t *testing.T, s *suite) {
+	name := s.name("a")
+	s.ensure(t, name, s.sample(2))
+	before := s.observe(t, name).Values
+	s.ensure(t, name, cgroup.Values{})
+	s.holds(t, name, before)
+	for size := range before.HugePages {
+		before.HugePages[size] = 3 * size
+		s.ensure(t, name, cgroup.Values{HugePages: map[int64]int64{size: 3 * size}})
+		s.holds(t, name, before)
+	}
+	if slices.Contains(s.Facts.Controllers, "pids") {
+		before.PIDs = ptr(cgroup.Unlimited)
+		s.ensure(t, name, cgroup.Values{PIDs: before.PIDs})
+		s.holds(t, name, before)
+	}
+}
+
+func testEnsureUndoes(t *testing.T, s *suite) {
+	s.need(t, "cpuset")
+	name := s.name("a", "b")
+	s.fails(t, name)
+	if got := s.observe(t, name); got.State != cgroup.Absent {
+		t.Errorf("after a failed creation the cgroup is %s, want absent", got.State)
+	}
+}
+
+func testEnsureFailsOnExisting(t *testing.T, s *suite) {
+	s.need(t, "cpuset")
+	name := s.name("a", "b")
+	s.ensure(t, name, s.sample(1))
+	s.fails(t, name)
+	s.holds(t, name, s.sample(1))
+}
+
+// fails writes a CPU that the machine does not have.
+func (s *suite) fails(t *testing.T, name cgroup.Name) {
+	t.Helper()
+	last, _ := s.CPUs.Max()
+	missing := cpuset.Of(last + 1)
+	err := s.Tree.Ensure(t.Context(), cgroup.Node{Name: name, Values: cgroup.Values{Cpuset: cgroup.Cpuset{CPUs: missing}}})
+	if err == nil {
+		t.Fatalf("Ensure with CPU %s, which is not there: no error", missing)
+	}
+	for _, part := range []string{"cpuset.cpus", `"` + missing.String() + `"`} {
+		if !strings.Contains(err.Error(), part) {
+			t.Errorf("error %q does not name %s", err, part)
+		}
+	}
+}
+
+func testObserveLevels(t *testing.T, s *suite) {
+	for _, n := range []cgroup.Name{s.name("b", "y", "deep"), s.name("a"), s.name("b", "x")} {
+		s.ensure(t, n, cgroup.Values{})
+	}
+	for depth, want := range map[int][]cgroup.Name{
+		0:  {s.name()},
+		1:  {s.name(), s.name("a"), s.name("b")},
+		2:  {s.name(), s.name("a"), s.name("b"), s.name("b", "x"), s.name("b", "y")},
+		-1: {s.name(), s.name("a"), s.name("b"), s.name("b", "x"), s.name("b", "y"), s.name("b", "y", "deep")},
+	} {
+		got, err := s.Tree.Observe(t.Context(), s.Root, depth)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var names []cgroup.Name
+		for _, n := range got.Nodes {
+			names = append(names, n.Name)
+		}
+		if !slices.EqualFunc(names, want, cgroup.Name.Equal) {
+			t.Errorf("depth %d: %v, want %v", depth, names, want)
+		}
+	}
+}
+
+func testObserveAbsent(t *testing.T, s *suite) {
+	got, err := s.Tree.Observe(t.Context(), s.name("none"), -1)
+	if err != nil || len(got.Nodes) != 1 || got.Nodes[0].State != cgroup.Absent {
+		t.Errorf("absent cgroup: %+v, %v", got, err)
+	}
+	if procs, err := s.Tree.Procs(t.Context(), s.name("none")); len(procs) > 0 || err != nil {
+		t.Errorf("processes of an absent cgroup: %v, %v", procs, err)
+	}
+}
+
+func testBadNames(t *testing.T, s *suite) {
+	for _, bad := range []string{"", ".", "..", "a/b", "a\nb", "a\x00b", strings.Repeat("x", 256)} {
+		name := s.name(bad, "a")
+		_, observed := s.Tree.Observe(t.Context(), name, 0)
+		_, procs := s.Tree.Procs(t.Context(), name)
+		for call, err := range map[string]error{
+			"Observe": observed,
+			"Procs":   procs,
+			"Ensure":  s.Tree.Ensure(t.Context(), cgroup.Node{Name: name}),
+			"Move":    s.Tree.Move(t.Context(), name, 1),
+			"Remove":  s.Tree.Remove(t.Context(), name),
+		} {
+			if err == nil || fault.ClassOf(err) != fault.Invalid {
+				t.Errorf("%s of component %q: %v, want class invalid", call, bad, err)
+			}
+		}
+	}
+	if err := s.Tree.Remove(t.Context(), nil); fault.ClassOf(err) != fault.Invalid {
+		t.Errorf("Remove of the root: %v, want class invalid", err)
+	}
+}
+
+func testSiblingsAtOnce(t *testing.T, s *suite) {
+	var wg sync.WaitGroup
+	errs := make([]error, 8)
+	for i := range errs {
+		wg.Go(func() {
+			name := s.name("pods", string(rune('a'+i)))
+			errs[i] = s.Tree.Ensure(t.Context(), cgroup.Node{Name: name, Values: s.sample(1)})
+			if errs[i] == nil && i%2 == 1 {
+				errs[i] = s.Tree.Remove(t.Context(), name)
+			}
+		})
+	}
+	wg.Wait()
+	for i, err := range errs {
+		if err != nil {
+			t.Errorf("sibling %d: %v", i, err)
+		}
+	}
+	got, err := s.Tree.Observe(t.Context(), s.name("pods"), 1)
+	if err != nil || len(got.Nodes) != 1+len(errs)/2 {
+		t.Errorf("left are %d cgroups, %v; want %d", len(got.Nodes), err, 1+len(errs)/2)
+	}
+}
+
+func testEndedContext(t *testing.T, s *suite) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	name := s.name("a")
+	_, observed := s.Tree.Observe(ctx, name, 0)
+	_, procs := s.Tree.Procs(ctx, name)
+	for call, err := range map[string]error{
+		"Observe": observed,
+		"Procs":   procs,
+		"Ensure":  s.Tree.Ensure(ctx, cgroup.Node{Name: name}),
+		"Move":    s.Tree.Move(ctx, name, 1),
+		"Remove":  s.Tree.Remove(ctx, name),
+	} {
+		if fault.ClassOf(err) != fault.Canceled {
+			t.Errorf("%s with an ended context: %v, want class canceled", call, err)
+		}
+	}
+	if got := s.observe(t, name); got.State != cgroup.Absent {
+		t.Errorf("Ensure with an ended context made the cgroup")
+	}
+}

@@ -1,0 +1,231 @@
+package cgrouptest
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/berthd/berth/managers/cgroup"
+	"github.com/berthd/berth/managers/cpuset"
+	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/numa"
+)
+
+// Tree is a cgroup.Tree in memory. It is safe for concurrent use.
+type Tree struct {
+	facts   cgroup.Facts
+	machine cgroup.Cpuset
+
+	mu      sync.Mutex // guards all below
+	root    *group
+	procs   map[int]*process
+	lastPID int
+}
+
+var _ cgroup.Tree = (*Tree)(nil)
+
+// NewTree returns a tree with nothing but its root, on a machine with the given
+// CPUs and memory nodes.
+func NewTree(f cgroup.Facts, cpus cpuset.Set, mems numa.Mask) *Tree {
+	t := &Tree{
+		facts:   f,
+		machine: cgroup.Cpuset{CPUs: cpus, Mems: mems},
+		root:    newGroup(nil, "", f),
+		procs:   map[int]*process{},
+		lastPID: 1000,
+	}
+	t.root.values.Cpuset = t.machine
+	return t
+}
+
+// V1 gives the facts of a machine with cgroup v1, V2 those of one with v2; both
+// have huge pages of 2 MiB and 1 GiB.
+func V1() cgroup.Facts { return facts(cgroup.V1) }
+
+// V2 is described at V1.
+func V2() cgroup.Facts { return facts(cgroup.V2) }
+
+func facts(v cgroup.Version) cgroup.Facts {
+	return cgroup.Facts{
+		Version:       v,
+		Driver:        cgroup.Cgroupfs,
+		PageBytes:     4096,
+		HugePageSizes: []int64{2 << 20, 1 << 30},
+		Controllers:   []string{"cpu", "cpuset", "hugetlb", "memory", "pids"},
+		SwapLimits:    true,
+	}
+}
+
+// Facts returns what the tree was made with.
+func (t *Tree) Facts() cgroup.Facts { return t.facts }
+
+// find returns a group, nil if there is none of that name.
+func (t *Tree) find(name cgroup.Name) *group {
+	g := t.root
+	for _, c := range name {
+		if g = g.children[c]; g == nil {
+			return nil
+		}
+	}
+	return g
+}
+
+// Observe implements cgroup.Tree.
+func (t *Tree) Observe(ctx context.Context, name cgroup.Name, depth int) (*cgroup.Snapshot, error) {
+	if err := begin(ctx, "observe", name); err != nil {
+		return nil, err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s := &cgroup.Snapshot{Facts: t.facts}
+	if g := t.find(name); g != nil {
+		t.observe(g, depth, s)
+	} else {
+		s.Nodes = []cgroup.Observed{{Name: name}}
+	}
+	return s, nil
+}
+
+func (t *Tree) observe(g *group, depth int, s *cgroup.Snapshot) {
+	o := cgroup.Observed{
+		Name:             g.name,
+		State:            cgroup.Valid,
+		Reason:           g.lacks,
+		Values:           g.values.Clone(),
+		Effective:        g.effective(t.facts),
+		MemoryUsageBytes: g.memory,
+		Populated:        len(g.procs) > 0,
+	}
+	if g.lacks != "" {
+		o.State = cgroup.Invalid
+	}
+	s.Nodes = append(s.Nodes, o)
+	if depth == 0 {
+		return
+	}
+	for _, c := range slices.Sorted(maps.Keys(g.children)) {
+		t.observe(g.children[c], depth-1, s)
+	}
+}
+
+// Ensure implements cgroup.Tree.
+func (t *Tree) Ensure(ctx context.Context, node cgroup.Node) error {
+	if err := begin(ctx, "ensure", node.Name); err != nil {
+		return err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	g := t.root
+	created := false
+	for _, c := range node.Name {
+		child := g.children[c]
+		if child == nil {
+			if t.facts.Version == cgroup.V2 && g.parent != nil && len(g.procs) > 0 {
+				return fault.Preconditionf("create cgroup %s: %s holds processes and so cannot hand controllers down: %w",
+					node.Name, g.name, errBusy)
+			}
+			child = newGroup(g, c, t.facts)
+			g.children[c] = child
+			created = true
+		}
+		g = child
+		g.lacks = ""
+		if t.facts.Version == cgroup.V1 {
+			g.inherit()
+		}
+	}
+	err := g.write(node.Values, t.facts, t.machine)
+	if err != nil && created {
+		delete(g.parent.children, node.Name.Base())
+	}
+	return err
+}
+
+// Move implements cgroup.Tree.
+func (t *Tree) Move(ctx context.Context, name cgroup.Name, pids ...int) error {
+	if err := begin(ctx, "move", name); err != nil {
+		return err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	g := t.find(name)
+	if g == nil {
+		return fault.NotFoundf("move processes into cgroup %s: %w", name, errNoEntry)
+	}
+	if t.facts.Version == cgroup.V2 && g.parent != nil && len(g.children) > 0 {
+		return fault.Preconditionf("move processes into cgroup %s: it hands controllers to its children: %w", name, errBusy)
+	}
+	if len(pids) > 0 && (g.effective(t.facts).CPUs.IsEmpty() || g.effective(t.facts).Mems.IsEmpty()) {
+		return fault.Preconditionf("move processes into cgroup %s: it has no CPUs or memory nodes: %w", name, errNoSpace)
+	}
+	for _, pid := range pids {
+		p := t.procs[pid]
+		if p == nil {
+			return fault.NotFoundf("move process %d into cgroup %s: no such process", pid, name)
+		}
+		delete(p.group.procs, pid)
+		p.group = g
+		g.procs[pid] = p
+	}
+	return nil
+}
+
+// Procs implements cgroup.Tree.
+func (t *Tree) Procs(ctx context.Context, name cgroup.Name) ([]int, error) {
+	if err := begin(ctx, "list processes of", name); err != nil {
+		return nil, err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.find(name).pids(), nil
+}
+
+// Remove implements cgroup.Tree. A process that refuses to die stands for one
+// that outlives the deadline.
+func (t *Tree) Remove(ctx context.Context, name cgroup.Name) error {
+	if err := begin(ctx, "remove", name); err != nil {
+		return err
+	}
+	if name.IsRoot() {
+		return fault.Invalidf("remove cgroup %s: the root cannot be removed", name)
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	g := t.find(name)
+	if g == nil {
+		return nil
+	}
+	t.killAll(g)
+	if left := g.pids(); len(left) > 0 {
+		return fault.Deadlinef("remove cgroup %s: processes %v are still there", name, left)
+	}
+	delete(g.parent.children, name.Base())
+	return nil
+}
+
+// Break makes a cgroup invalid, as when a controller is taken from it.
+func (t *Tree) Break(name cgroup.Name, reason string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.find(name).lacks = reason
+}
+
+// UseMemory sets what a cgroup uses.
+func (t *Tree) UseMemory(name cgroup.Name, bytes int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.find(name).memory = bytes
+}
+
+// begin holds the arguments that all calls share against the port's contract.
+func begin(ctx context.Context, doing string, name cgroup.Name) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("%s cgroup %s: %w", doing, name, err)
+	}
+	if err := name.Check(); err != nil {
+		return fmt.Errorf("%s: %w", doing, err)
+	}
+	return nil
+}
