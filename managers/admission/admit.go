@@ -21,6 +21,9 @@ func (e *Engine) Admit(ctx context.Context, req Request) (Verdict, error) {
 	if err := workload.Validate(&pod, e.Bounds); err != nil {
 		return Verdict{}, err
 	}
+	// The class as computed, so that a pod which comes back with its status
+	// filled in is still the same pod.
+	pod.QoS = pod.QoSClass(e.Features)
 	digest, err := pod.Digest()
 	if err != nil {
 		return Verdict{}, fmt.Errorf("admit pod %s: %w", &pod, err)
@@ -30,7 +33,7 @@ func (e *Engine) Admit(ctx context.Context, req Request) (Verdict, error) {
 	}
 	c := &candidate{
 		record: &ledger.Pod{
-			Pod: pod, Digest: digest, QoS: pod.QoSClass(e.Features),
+			Pod: pod, Digest: digest, QoS: pod.QoS,
 			AdmissionID: req.AdmissionID, AdmittedAt: e.Now(),
 		},
 		notes:  notes,
@@ -198,7 +201,7 @@ func (e *Engine) refuse(draft *ledger.Draft, c *candidate, err error) (Verdict, 
 	case fault.Invalid, fault.Canceled:
 		return Verdict{}, err
 	}
-	reason, message := Explain(err)
+	reason, message := fault.Verdict(err)
 	c.trace.Reason, c.trace.Message = string(reason), message
 	step := ledger.Step{Kind: ledger.StepRefused, Text: message}
 	if fe := new(fault.Error); errors.As(err, &fe) {
@@ -209,20 +212,6 @@ func (e *Engine) refuse(draft *ledger.Draft, c *candidate, err error) (Verdict, 
 		Outcome: Rejected, Reason: reason, Message: message,
 		QoS: c.record.QoS, Trace: c.trace, View: draft.Base(),
 	}, nil
-}
-
-// Explain gives the kubelet's reason and message for an error met while
-// allocating: an error that carries a reason keeps it, any other is unexpected.
-func Explain(err error) (fault.Reason, string) {
-	if reason, ok := fault.ReasonOf(err); ok && reason != fault.UnexpectedAdmissionError {
-		fe := new(fault.Error)
-		if errors.As(err, &fe) {
-			return reason, fe.Message
-		}
-		return reason, err.Error()
-	}
-	return fault.UnexpectedAdmissionError,
-		fmt.Sprintf("Allocate failed due to %v, which is unexpected", err)
 }
 
 // prepare lets the outside agree to the plan, container by container, and notes

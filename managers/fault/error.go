@@ -111,7 +111,7 @@ func ReasonOf(err error) (Reason, bool) {
 // carries a reason gives that reason and its own message, without what wraps it; any other is framed as unexpected, in the
 // kubelet's words.
 func Verdict(err error) (Reason, string) {
-	if e := refusal(err); e != nil {
+	if e := refusal(err); e != nil && e.Reason != UnexpectedAdmissionError {
 		return e.Reason, e.Message
 	}
 	return UnexpectedAdmissionError, fmt.Sprintf("Allocate failed due to %v, which is unexpected", err)

@@ -38,6 +38,10 @@ var classCodes = map[fault.Class]codes.Code{
 	fault.Corrupt:          codes.DataLoss,
 }
 
+// maxViolations bounds the field violations of one answer: a pod of 4 MiB can
+// have more of them than anybody reads.
+const maxViolations = 64
+
 // Status turns an error into a status with berth's details: ErrorInfo always,
 // BadRequest for field violations, RetryInfo where asking again makes sense. A
 // status stays as it is.
@@ -63,7 +67,7 @@ func Status(ctx context.Context, err error) error {
 		}
 		if len(fe.Fields) > 0 {
 			bad := &errdetails.BadRequest{}
-			for _, v := range fe.Fields {
+			for _, v := range fe.Fields[:min(len(fe.Fields), maxViolations)] {
 				bad.FieldViolations = append(bad.FieldViolations,
 					&errdetails.BadRequest_FieldViolation{Field: v.Field, Description: v.Description})
 			}

@@ -200,8 +200,8 @@ type PodMetadata struct {
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// DNS label. Empty means "default".
 	Namespace string `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"`
-	// Identity of this incarnation of the pod, at most 253 characters of letters,
-	// digits, "-", "_" and ".". Required.
+	// Identity of this incarnation of the pod: at most 128 letters, digits, "-" and
+	// ".", a letter or digit first and last. Required.
 	Uid           string            `protobuf:"bytes,3,opt,name=uid,proto3" json:"uid,omitempty"`
 	Labels        map[string]string `protobuf:"bytes,4,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	Annotations   map[string]string `protobuf:"bytes,5,rep,name=annotations,proto3" json:"annotations,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`

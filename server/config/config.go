@@ -1,0 +1,243 @@
+package config
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/berthd/berth/managers/cpuset"
+	"github.com/berthd/berth/managers/topology"
+	"github.com/berthd/berth/server/rpc"
+)
+
+// APIVersion and Kind of berth's own configuration file.
+const (
+	APIVersion = "berth/v1alpha1"
+	Kind       = "BerthConfiguration"
+)
+
+// Config is everything an operator can set. Its JSON form is the file format.
+// Names and values of the managers' settings are the kubelet's.
+type Config struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+
+	// RootDir is where every path lies that is not set by itself. Empty means the
+	// paths that a kubelet's clients expect: /run/berth, /var/lib/berth and
+	// /var/lib/kubelet.
+	RootDir string `json:"rootDir,omitempty"`
+	// Listen is berth's own socket.
+	Listen string `json:"listen,omitempty"`
+	// StateDir holds the ledger.
+	StateDir string `json:"stateDir,omitempty"`
+	// DevicePluginDir holds kubelet.sock, where plugins register, and theirs.
+	DevicePluginDir string `json:"devicePluginDir,omitempty"`
+	// PodResourcesDir holds kubelet.sock, where podresources clients read.
+	PodResourcesDir string `json:"podResourcesDir,omitempty"`
+	// HTTP is the address for /metrics, /healthz and /readyz; empty: none.
+	HTTP string `json:"http,omitempty"`
+
+	// Machine is a snapshot file or a shape such as 2s4n32c2t to use in place of
+	// the machine that berthd runs on.
+	Machine string `json:"machine,omitempty"`
+
+	Log       Log       `json:"log"`
+	Cgroups   Cgroups   `json:"cgroups"`
+	CPU       CPU       `json:"cpu"`
+	Topology  Topology  `json:"topology"`
+	Reserved  Reserved  `json:"reserved"`
+	Providers Providers `json:"providers"`
+	Limits    Limits    `json:"limits"`
+	Features  Features  `json:"features"`
+	// Access grants roles; root always has all of them.
+	Access []rpc.Grant `json:"access,omitempty"`
+	// StrictState refuses to start on a damaged ledger instead of setting it
+	// aside.
+	StrictState bool `json:"strictState,omitempty"`
+}
+
+// Log says how berthd logs.
+type Log struct {
+	// Level is debug, info, warn or error.
+	Level string `json:"level"`
+	// Format is text or json.
+	Format string `json:"format"`
+}
+
+// Cgroups says where pods' cgroups lie and what goes into them.
+type Cgroups struct {
+	// Tree is kernel, or memory for a tree that only exists in berthd.
+	Tree string `json:"tree"`
+	// Mount is where the kernel's tree is mounted.
+	Mount string `json:"mount"`
+	// Root is the cgroup below which everything of berth lies.
+	Root string `json:"root"`
+	// ReconcilePeriod is how often the kernel's values are compared.
+	ReconcilePeriod metav1.Duration `json:"reconcilePeriod"`
+	CPUCFSQuota     bool            `json:"cpuCFSQuota"`
+	CPUCFSPeriod    metav1.Duration `json:"cpuCFSQuotaPeriod"`
+	// PodPIDsLimit is none unless above 0.
+	PodPIDsLimit int64 `json:"podPidsLimit"`
+	// QOSReserved holds back memory for higher classes, as {"memory": "50%"}.
+	QOSReserved             map[string]string `json:"qosReserved,omitempty"`
+	MemoryQoS               bool              `json:"memoryQoS"`
+	MemoryReservationPolicy string            `json:"memoryReservationPolicy,omitempty"`
+	MemoryThrottlingFactor  float64           `json:"memoryThrottlingFactor"`
+	SwapBehavior            string            `json:"swapBehavior,omitempty"`
+	SingleProcessOOMKill    bool              `json:"singleProcessOOMKill"`
+}
+
+// CPU is the CPU manager's policy.
+type CPU struct {
+	Policy  string            `json:"policy"`
+	Options map[string]string `json:"options,omitempty"`
+}
+
+// Topology is the topology manager's policy.
+type Topology struct {
+	Policy  topology.Policy   `json:"policy"`
+	Scope   string            `json:"scope"`
+	Options map[string]string `json:"options,omitempty"`
+}
+
+// Reserved is what pods do not get; amounts are Kubernetes quantities.
+type Reserved struct {
+	System map[string]string `json:"system,omitempty"`
+	Kube   map[string]string `json:"kube,omitempty"`
+	// CPUs is an explicit list of reserved CPUs; it stands in place of the cpu
+	// amounts.
+	CPUs cpuset.Set `json:"cpus,omitzero"`
+}
+
+// Providers is the order in which hint providers are asked and plan, and how
+// long they may take.
+type Providers struct {
+	Order []string `json:"order"`
+	// AllocateTimeout bounds a device plugin's Allocate; the kubelet has no bound.
+	AllocateTimeout metav1.Duration `json:"allocateTimeout"`
+	// PreStartTimeout bounds a device plugin's PreStartContainer.
+	PreStartTimeout metav1.Duration `json:"preStartTimeout"`
+	// CallTimeout bounds every other call to a plugin, dialling included.
+	CallTimeout metav1.Duration `json:"callTimeout"`
+}
+
+// Limits bound what callers can ask for.
+type Limits struct {
+	// MessageBytes is how large a request may be.
+	MessageBytes int `json:"messageBytes"`
+	// Containers is how many containers a pod may have.
+	Containers int `json:"containers"`
+	// Call is the longest that a unary call may take.
+	Call metav1.Duration `json:"call"`
+	// PodResourcesPerSecond and PodResourcesBurst are the kubelet's rate limit
+	// for podresources.
+	PodResourcesPerSecond float64 `json:"podResourcesPerSecond"`
+	PodResourcesBurst     int     `json:"podResourcesBurst"`
+}
+
+// Features are what the kubelet has behind feature gates of the same names.
+type Features struct {
+	PodLevelResources        bool `json:"podLevelResources"`
+	PodLevelResourceManagers bool `json:"podLevelResourceManagers"`
+	// CPUAlphaOptions and CPUBetaOptions allow CPU policy options of that level.
+	CPUAlphaOptions bool `json:"cpuManagerPolicyAlphaOptions"`
+	CPUBetaOptions  bool `json:"cpuManagerPolicyBetaOptions"`
+}
+
+// Default returns the configuration that no source has touched: the kubelet's
+// defaults where it has the setting.
+func Default() Config {
+	d := func(d time.Duration) metav1.Duration { return metav1.Duration{Duration: d} }
+	return Config{
+		APIVersion: APIVersion, Kind: Kind,
+		Log: Log{Level: "info", Format: "text"},
+		Cgroups: Cgroups{
+			Tree: TreeKernel, Mount: "/sys/fs/cgroup", Root: "/",
+			ReconcilePeriod: d(10 * time.Second),
+			CPUCFSQuota:     true, CPUCFSPeriod: d(100 * time.Millisecond),
+			PodPIDsLimit: -1, MemoryThrottlingFactor: 0.9,
+		},
+		CPU:      CPU{Policy: "none"},
+		Topology: Topology{Policy: topology.None, Scope: "container"},
+		Providers: Providers{
+			Order:           []string{"device", "cpu"},
+			AllocateTimeout: d(30 * time.Second),
+			PreStartTimeout: d(30 * time.Second),
+			CallTimeout:     d(10 * time.Second),
+		},
+		Limits: Limits{
+			MessageBytes: rpc.DefaultMaxReceiveBytes, Containers: 1000, Call: d(2 * time.Minute),
+			PodResourcesPerSecond: 100, PodResourcesBurst: 10,
+		},
+		Features: Features{PodLevelResources: true, CPUBetaOptions: true},
+	}
+}
+
+// The kinds of cgroup tree.
+const (
+	TreeKernel = "kernel"
+	TreeMemory = "memory"
+)
+
+// fillPaths gives every path that was not set its place.
+func (c *Config) fillPaths() error {
+	run, state, kubelet := "/run/berth", "/var/lib/berth", "/var/lib/kubelet"
+	if c.RootDir != "" {
+		root, err := filepath.Abs(c.RootDir)
+		if err != nil {
+			return fmt.Errorf("find the directory %s: %w", c.RootDir, err)
+		}
+		c.RootDir = root
+		run, state, kubelet = root, filepath.Join(root, "state"), root
+	}
+	for _, p := range []struct {
+		field    *string
+		fallback string
+	}{
+		{&c.Listen, filepath.Join(run, "berth.sock")},
+		{&c.StateDir, state},
+		{&c.DevicePluginDir, filepath.Join(kubelet, "device-plugins")},
+		{&c.PodResourcesDir, filepath.Join(kubelet, "pod-resources")},
+	} {
+		if *p.field == "" {
+			*p.field = p.fallback
+		}
+		abs, err := filepath.Abs(*p.field)
+		if err != nil {
+			return fmt.Errorf("find the path %s: %w", *p.field, err)
+		}
+		*p.field = abs
+	}
+	return nil
+}
+
+// Dump returns the configuration as a file.
+func (c Config) Dump() ([]byte, error) {
+	b, err := yaml.Marshal(c)
+	if err != nil {
+		return nil, fmt.Errorf("print the configuration: %w", err)
+	}
+	return b, nil
+}
+
+// Digest tells configurations apart by everything that decisions rest on.
+func (c Config) Digest() (string, error) {
+	b, err := json.Marshal(struct {
+		CPU       CPU
+		Topology  Topology
+		Reserved  Reserved
+		Providers []string
+		Features  Features
+	}{c.CPU, c.Topology, c.Reserved, c.Providers.Order, c.Features})
+	if err != nil {
+		return "", fmt.Errorf("digest the configuration: %w", err)
+	}
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:]), nil
+}

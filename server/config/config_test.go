@@ -1,0 +1,187 @@
+package config_test
+
+import (
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/spf13/pflag"
+
+	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/server/config"
+)
+
+// load builds a configuration from the texts of files and from flags.
+func load(t *testing.T, kubelet, berth string, args ...string) (config.Config, []string, error) {
+	t.Helper()
+	fs := pflag.NewFlagSet("berthd", pflag.ContinueOnError)
+	s := config.AddFlags(fs)
+	if err := fs.Parse(args); err != nil {
+		t.Fatal(err)
+	}
+	write := func(name, text string) string {
+		if text == "" {
+			return ""
+		}
+		path := filepath.Join(t.TempDir(), name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	s.KubeletFile, s.BerthFile = write("kubelet.yaml", kubelet), write("berth.yaml", berth)
+	return config.Load(*s)
+}
+
+const (
+	kubeletHead = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
+	berthHead   = "apiVersion: berth/v1alpha1\nkind: BerthConfiguration\n"
+)
+
+func TestDefaultsAreTheKubeletsPaths(t *testing.T) {
+	t.Parallel()
+	c, notes, err := load(t, "", "")
+	if err != nil || len(notes) != 0 {
+		t.Fatal(notes, err)
+	}
+	for got, want := range map[string]string{
+		c.Listen:                  "/run/berth/berth.sock",
+		c.StateDir:                "/var/lib/berth",
+		c.DevicePluginSocket():    "/var/lib/kubelet/device-plugins/kubelet.sock",
+		c.PodResourcesSocket():    "/var/lib/kubelet/pod-resources/kubelet.sock",
+		c.CPU.Policy:              "none",
+		string(c.Topology.Policy): "none",
+	} {
+		if got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	}
+}
+
+func TestRootDirHoldsEveryPath(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	c, _, err := load(t, "", "", "--root-dir", root, "--listen", "/tmp/other.sock")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range []string{c.StateDir, c.DevicePluginSocket(), c.PodResourcesSocket()} {
+		if !strings.HasPrefix(p, root+"/") {
+			t.Errorf("%s is outside %s", p, root)
+		}
+	}
+	if c.Listen != "/tmp/other.sock" {
+		t.Errorf("the socket set by itself is at %s", c.Listen)
+	}
+}
+
+func TestLaterSourcesWin(t *testing.T) {
+	t.Parallel()
+	kubelet := kubeletHead + `
+cpuManagerPolicy: static
+topologyManagerPolicy: restricted
+topologyManagerScope: pod
+cpuManagerPolicyOptions: {full-pcpus-only: "true"}
+systemReserved: {cpu: 500m}
+kubeReserved: {cpu: 600m}
+podPidsLimit: 77
+cpuCFSQuota: false
+featureGates: {CPUManagerPolicyAlphaOptions: true, SomethingElse: true}
+bogusField: 1
+`
+	berth := berthHead + "topology: {policy: best-effort}\nproviders: {order: [cpu, device]}\n"
+	c, notes, err := load(t, kubelet, berth, "--topology-manager-scope", "container")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.CPU.Policy != "static" || c.Topology.Policy != "best-effort" || c.Topology.Scope != "container" {
+		t.Errorf("cpu %s, topology %s, scope %s", c.CPU.Policy, c.Topology.Policy, c.Topology.Scope)
+	}
+	if c.Cgroups.PodPIDsLimit != 77 || c.Cgroups.CPUCFSQuota || !c.Features.CPUAlphaOptions {
+		t.Errorf("kubelet's settings were lost: %+v %+v", c.Cgroups, c.Features)
+	}
+	if got := c.Providers; !reflect.DeepEqual(got.Order, []string{"cpu", "device"}) || got.CallTimeout.Duration == 0 {
+		t.Errorf("providers %+v", got)
+	}
+	cpu, err := c.CPUConfig()
+	if err != nil || cpu.ReservedMilliCPU != 1100 || cpu.Options["full-pcpus-only"] != "true" {
+		t.Errorf("cpu %+v, %v", cpu, err)
+	}
+	if len(notes) != 1 || !strings.Contains(notes[0], "bogusField") {
+		t.Errorf("notes %q, want one about the unknown field", notes)
+	}
+}
+
+func TestExplicitCPUsStandInPlaceOfAmounts(t *testing.T) {
+	t.Parallel()
+	c, _, err := load(t, kubeletHead+"reservedSystemCPUs: 0-1\nsystemReserved: {cpu: 5}\n", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cpu, err := c.CPUConfig()
+	if err != nil || cpu.ReservedCPUs.String() != "0-1" || cpu.ReservedMilliCPU != 0 {
+		t.Errorf("%+v, %v", cpu, err)
+	}
+}
+
+func TestBadInputNamesTheField(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		kubelet, berth string
+		args           []string
+		want           string
+	}{
+		"other kind":         {berth: "apiVersion: v1\nkind: Pod\n", want: "expected apiVersion berth/v1alpha1"},
+		"kubelet other kind": {kubelet: berthHead, want: "expected apiVersion kubelet.config.k8s.io/v1beta1"},
+		"unknown field":      {berth: berthHead + "cpus: 1\n", want: `unknown field "cpus"`},
+		"no yaml":            {berth: "a: [", want: "berth.yaml"},
+		"policy":             {args: []string{"--cpu-manager-policy", "dynamic"}, want: "cpu.policy: expected one of none, static"},
+		"topology":           {args: []string{"--topology-manager-policy", "x"}, want: `must be one of: ["none" "best-effort"`},
+		"reserved":           {args: []string{"--system-reserved", "cpu=-1"}, want: "reserved.system.cpu"},
+		"reserved list":      {args: []string{"--reserved-cpus", "3-1"}, want: "--reserved-cpus"},
+		"both reservations":  {kubelet: kubeletHead + "reservedSystemCPUs: 0\nkubeReservedCgroup: /k\n", want: "cannot be used with"},
+		"order":              {berth: berthHead + "providers: {order: [cpu]}\n", want: "providers.order"},
+		"duration":           {berth: berthHead + "limits: {call: 0s}\n", want: "limits.call"},
+		"grant":              {berth: berthHead + "access: [{uid: 5, roles: [king]}]\n", want: "access[0].roles[0]"},
+		"long path":          {args: []string{"--root-dir", "/" + strings.Repeat("r", 100)}, want: "the kernel takes at most 107"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, _, err := load(t, row.kubelet, row.berth, row.args...)
+			if fault.ClassOf(err) != fault.Invalid || !strings.Contains(err.Error(), row.want) {
+				t.Errorf("%v; want class invalid with %q", err, row.want)
+			}
+		})
+	}
+}
+
+func TestDumpLoadsAsTheSame(t *testing.T) {
+	t.Parallel()
+	first, _, err := load(t, "", berthHead+`
+rootDir: /r
+reserved: {cpus: 0-3, kube: {cpu: "1"}}
+access: [{uid: 1000, roles: [read, agent]}]
+cpu: {policy: static, options: {strict-cpu-reservation: "true"}}
+`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := first.Dump()
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, _, err := load(t, "", string(text))
+	if err != nil {
+		t.Fatalf("%v\n%s", err, text)
+	}
+	if !reflect.DeepEqual(first, second) {
+		t.Errorf("dumped and loaded:\n%+v\n%+v", first, second)
+	}
+	a, _ := first.Digest()
+	second.CPU.Policy = "none"
+	if b, _ := second.Digest(); a == b || a == "" {
+		t.Error("the digest does not see another policy")
+	}
+}

@@ -1,0 +1,141 @@
+package config
+
+import (
+	"fmt"
+	"os"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kubelet "k8s.io/kubelet/config/v1beta1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/berthd/berth/managers/cpuset"
+	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/topology"
+)
+
+// kubeletAPIVersion and kubeletKind of the file that a kubelet reads.
+const (
+	kubeletAPIVersion = "kubelet.config.k8s.io/v1beta1"
+	kubeletKind       = "KubeletConfiguration"
+)
+
+// readFile reads a configuration file; what names it in errors.
+func readFile(what, path string) ([]byte, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fault.Invalidf("read the %s: %w", what, err)
+	}
+	return data, nil
+}
+
+// expectType refuses a document of another type.
+func expectType(path string, data []byte, apiVersion, kind string) error {
+	var have metav1.TypeMeta
+	if err := yaml.Unmarshal(data, &have); err != nil {
+		return fault.Invalidf("%s: %w", path, err)
+	}
+	if have.APIVersion != apiVersion || have.Kind != kind {
+		return fault.Invalidf("%s: expected apiVersion %s and kind %s, got %q and %q",
+			path, apiVersion, kind, have.APIVersion, have.Kind)
+	}
+	return nil
+}
+
+// applyBerth reads berth's own file over a configuration. A field that berth
+// does not know is an error.
+func applyBerth(c *Config, path string, data []byte) error {
+	if err := expectType(path, data, APIVersion, Kind); err != nil {
+		return err
+	}
+	if err := yaml.UnmarshalStrict(data, c); err != nil {
+		return fault.Invalidf("%s: %w", path, err)
+	}
+	return nil
+}
+
+// applyKubelet takes the fields of berth's job from a KubeletConfiguration. The
+// file is the kubelet's: fields that even it does not know are only noted.
+func applyKubelet(c *Config, path string, data []byte) (notes []string, err error) {
+	if err := expectType(path, data, kubeletAPIVersion, kubeletKind); err != nil {
+		return nil, err
+	}
+	var k kubelet.KubeletConfiguration
+	if err := yaml.UnmarshalStrict(data, &k); err != nil {
+		notes = append(notes, fmt.Sprintf("%s: %v", path, err))
+		k = kubelet.KubeletConfiguration{}
+		if err := yaml.Unmarshal(data, &k); err != nil {
+			return nil, fault.Invalidf("%s: %w", path, err)
+		}
+	}
+	take(&c.CPU.Policy, k.CPUManagerPolicy)
+	takeMap(&c.CPU.Options, k.CPUManagerPolicyOptions)
+	take(&c.Topology.Policy, topology.Policy(k.TopologyManagerPolicy))
+	take(&c.Topology.Scope, k.TopologyManagerScope)
+	takeMap(&c.Topology.Options, k.TopologyManagerPolicyOptions)
+	takeMap(&c.Reserved.System, k.SystemReserved)
+	takeMap(&c.Reserved.Kube, k.KubeReserved)
+	if k.ReservedSystemCPUs != "" {
+		if c.Reserved.CPUs, err = cpuset.Parse(k.ReservedSystemCPUs); err != nil {
+			return nil, fault.Invalidf("%s: reservedSystemCPUs: %w", path, err)
+		}
+		if k.SystemReservedCgroup != "" || k.KubeReservedCgroup != "" {
+			return nil, fault.Invalidf("%s: reservedSystemCPUs cannot be used with systemReservedCgroup or kubeReservedCgroup", path)
+		}
+	}
+	take(&c.Cgroups.Root, k.CgroupRoot)
+	take(&c.Cgroups.ReconcilePeriod, k.CPUManagerReconcilePeriod)
+	takePointer(&c.Cgroups.CPUCFSQuota, k.CPUCFSQuota)
+	takePointer(&c.Cgroups.CPUCFSPeriod, k.CPUCFSQuotaPeriod)
+	takePointer(&c.Cgroups.PodPIDsLimit, k.PodPidsLimit)
+	takePointer(&c.Cgroups.MemoryThrottlingFactor, k.MemoryThrottlingFactor)
+	takePointer(&c.Cgroups.SingleProcessOOMKill, k.SingleProcessOOMKill)
+	take(&c.Cgroups.MemoryReservationPolicy, string(k.MemoryReservationPolicy))
+	take(&c.Cgroups.SwapBehavior, k.MemorySwap.SwapBehavior)
+	takeMap(&c.Cgroups.QOSReserved, k.QOSReserved)
+	for gate, field := range map[string]*bool{
+		"PodLevelResources":            &c.Features.PodLevelResources,
+		"PodLevelResourceManagers":     &c.Features.PodLevelResourceManagers,
+		"CPUManagerPolicyAlphaOptions": &c.Features.CPUAlphaOptions,
+		"CPUManagerPolicyBetaOptions":  &c.Features.CPUBetaOptions,
+		"MemoryQoS":                    &c.Cgroups.MemoryQoS,
+	} {
+		if on, ok := k.FeatureGates[gate]; ok {
+			*field = on
+		}
+	}
+	return append(notes, notBuilt(path, &k)...), nil
+}
+
+// notBuilt notes the settings of a kubelet's file that belong to berth's job but
+// that this version does not act on.
+func notBuilt(path string, k *kubelet.KubeletConfiguration) (notes []string) {
+	for name, set := range map[string]bool{
+		"memoryManagerPolicy": k.MemoryManagerPolicy != "" && k.MemoryManagerPolicy != kubelet.NoneMemoryManagerPolicy,
+		"cgroupDriver":        k.CgroupDriver != "" && k.CgroupDriver != "cgroupfs",
+	} {
+		if set {
+			notes = append(notes, fmt.Sprintf("%s: %s is not supported yet and ignored", path, name))
+		}
+	}
+	return notes
+}
+
+// take sets a field to a value that a source gives.
+func take[T comparable](field *T, value T) {
+	var zero T
+	if value != zero {
+		*field = value
+	}
+}
+
+func takePointer[T any](field, value *T) {
+	if value != nil {
+		*field = *value
+	}
+}
+
+func takeMap(field *map[string]string, value map[string]string) {
+	if value != nil {
+		*field = value
+	}
+}
