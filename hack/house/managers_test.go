@@ -4,6 +4,7 @@ import (
 	"go/ast"
 	"go/token"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -65,11 +66,13 @@ func goroutines(s *source) []string {
 }
 
 // undocumented finds the exported names of a file that have no comment:
-// functions, methods of exported types, types, methods of interfaces (the
-// interface's comment will do for its only one), constants and variables (one
-// comment above a group will do).
+// functions, methods of exported types, types, methods of interfaces,
+// constants and variables (one comment above a group will do). The interface's
+// comment will do for its only method, and for all of them where a package of
+// test helpers says what it needs of *testing.T.
 func undocumented(s *source) []string {
 	var findings []string
+	helper := strings.HasSuffix(s.folder(), "test")
 	note := func(pos token.Pos, name string) {
 		findings = append(findings, s.finding(pos, "exported %s has no comment", name))
 	}
@@ -86,7 +89,7 @@ func undocumented(s *source) []string {
 					if v.Name.IsExported() && v.Doc == nil && (d.Doc == nil || d.Lparen.IsValid()) {
 						note(v.Pos(), v.Name.Name)
 					}
-					if iface, ok := v.Type.(*ast.InterfaceType); ok && v.Name.IsExported() && iface.Methods.NumFields() > 1 {
+					if iface, ok := v.Type.(*ast.InterfaceType); ok && v.Name.IsExported() && iface.Methods.NumFields() > 1 && !helper {
 						for _, m := range iface.Methods.List {
 							if len(m.Names) > 0 && m.Names[0].IsExported() && m.Doc == nil && m.Comment == nil {
 								note(m.Pos(), v.Name.Name+"."+m.Names[0].Name)

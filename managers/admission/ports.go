@@ -35,6 +35,7 @@ type Bus interface {
 type Policy interface {
 	// Rounds are the steps of a pod's admission.
 	Rounds(p *workload.Pod, f workload.Features) []topology.Round
+	// Merge makes one affinity of what the providers replied.
 	Merge(replies []hint.Reply) topology.Result
 	// Refusal is the error for a pod whose merge does not admit it.
 	Refusal(p *workload.Pod, f workload.Features) *fault.Error

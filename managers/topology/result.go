@@ -60,6 +60,7 @@ type Source struct {
 	Resource string
 }
 
+// String names the source as "provider for resource".
 func (s Source) String() string { return s.Provider + " for " + s.Resource }
 
 // Chosen is the hint of one list in a choice.
