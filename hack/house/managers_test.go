@@ -67,7 +67,8 @@ func goroutines(s *source) []string {
 
 // undocumented finds the exported names of a file that have no comment:
 // functions, methods of exported types, types, methods of interfaces,
-// constants and variables (one comment above a group will do). The interface's
+// constants and variables (one comment above a group will do). What an error's
+// methods Error and Unwrap are for is known. The interface's
 // comment will do for its only method, and for all of them where a package of
 // test helpers says what it needs of *testing.T.
 func undocumented(s *source) []string {
@@ -79,7 +80,8 @@ func undocumented(s *source) []string {
 	for _, decl := range s.ast.Decls {
 		switch d := decl.(type) {
 		case *ast.FuncDecl:
-			if d.Name.IsExported() && d.Doc == nil && ast.IsExported(receiver(d)) {
+			wellKnown := d.Recv != nil && (d.Name.Name == "Error" || d.Name.Name == "Unwrap")
+			if d.Name.IsExported() && !wellKnown && d.Doc == nil && ast.IsExported(receiver(d)) {
 				note(d.Pos(), d.Name.Name)
 			}
 		case *ast.GenDecl:
@@ -172,6 +174,7 @@ func TestChecksOfManagersObject(t *testing.T) {
 		{"call", goroutines, "package p\nfunc f() { f() }\n", 0},
 		{"function", undocumented, "package p\nfunc F() {}\n", 1},
 		{"method", undocumented, "package p\n// T is.\ntype T[X any] int\nfunc (*T[X]) M() {}\n", 1},
+		{"methods of an error", undocumented, "package p\n// E is.\ntype E int\nfunc (E) Error() string { return \"\" }\n", 0},
 		{"method of a hidden type", undocumented, "package p\ntype t int\nfunc (t) String() string { return \"\" }\n", 0},
 		{"types of a group", undocumented, "package p\n// Group.\ntype (\n\tT int\n\t// U is.\n\tU int\n)\n", 1},
 		{"method of an interface", undocumented, "package p\n// I is.\ntype I interface{ M(); N() }\n", 2},
