@@ -5,5 +5,8 @@ package main
 var suites = []Suite{
 	cgroupConversions,
 	cgroupPods,
+	cpuAllocate,
+	cpuHints,
+	cpuSequences,
 	topologyMerge,
 }

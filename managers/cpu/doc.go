@@ -28,7 +28,8 @@
 //   - A container gets exactly as many CPUs as it asks for, none of them
 //     reserved, none held by anybody else but finished init containers of its
 //     own pod.
-//   - The shared pool is not emptied while a container runs in it.
+//   - No plan passes Validate that empties the shared pool while a container
+//     runs in it.
 //
 // Putting a cpuset in force is not done here: that is the reconciler's work,
 // from the same ledger.

@@ -36,18 +36,23 @@ func (e *SMTAlignmentError) Error() string {
 	return fmt.Sprintf("SMT Alignment Error: requested %d cpus not multiple cpus per core = %d", e.Requested, e.PerCore)
 }
 
-// EmptyPoolError says that a plan would leave no CPU to containers that share
-// CPUs: those of the pod's own set with PodLevel, else those of the node.
-type EmptyPoolError struct {
-	PodLevel bool
+// EmptyPodPoolError says that the containers of a pod with pod-level resources
+// that have CPUs of their own use up the pod's, and leave none to a container
+// that shares them (KEP-5526).
+type EmptyPodPoolError struct{}
+
+func (*EmptyPodPoolError) Error() string {
+	return "pod rejected, sum of exclusive container cpu requests equals pod budget, leaving no cpus for shared containers"
 }
 
-// Error says whose pool it is.
+// EmptyPoolError says that a plan leaves no CPU in the node's shared pool, while
+// a container (of the same pod or another) runs there.
+type EmptyPoolError struct {
+	Pod, Container string
+}
+
 func (e *EmptyPoolError) Error() string {
-	if e.PodLevel {
-		return "pod rejected, its exclusive containers use up the pod's cpus and leave none to the containers that share them"
-	}
-	return "not enough cpus available to satisfy request: the node's shared pool would be empty while containers run in it"
+	return fmt.Sprintf("the shared pool would be empty, and container %q of pod %s runs there", e.Container, e.Pod)
 }
 
 func shortage(requested, available int) error {

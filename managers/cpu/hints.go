@@ -59,7 +59,7 @@ func (m *Manager) podHints(h *holding) (hint.Answer, bool) {
 		return hint.Answer{}, false
 	}
 	if h.whole && h.starved(total) {
-		return impossible("%v", &EmptyPoolError{PodLevel: true}), true
+		return impossible("%v", &EmptyPodPoolError{}), true
 	}
 	for i, held := range h.claims {
 		if held == nil {

@@ -32,6 +32,7 @@ type Manager struct {
 
 var (
 	_ hint.Provider  = (*Manager)(nil)
+	_ hint.Validator = (*Manager)(nil)
 	_ hint.Describer = (*Manager)(nil)
 )
 

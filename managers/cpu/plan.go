@@ -14,8 +14,8 @@ import (
 // resources. Containers that share CPUs get no claim, except within a pod's own
 // set; an owner that holds CPUs already keeps them as they are, whatever it asks.
 //
-// Refusals: *SMTAlignmentError with reason SMTAlignmentError, *EmptyPoolError
-// with EmptyPodSharedPoolError or without a reason, *ShortageError without one.
+// Refusals: *SMTAlignmentError and *EmptyPoolError with the reasons of the same
+// names, *ShortageError without a reason.
 func (m *Manager) Plan(_ context.Context, view *ledger.View, req hint.Request, affinity hint.Hint) ([]ledger.Claim, error) {
 	if m.policy == PolicyNone {
 		return nil, nil
@@ -56,9 +56,6 @@ func (m *Manager) planContainer(h *holding, i int, affinity hint.Hint, claims []
 	set, err := m.near(h.available.Union(h.reusable(i)), n, affinity)
 	if err != nil {
 		return nil, err
-	}
-	if m.empties(h, set) {
-		return nil, refuse("", &EmptyPoolError{})
 	}
 	return append(claims, h.claim(i, set, ledger.CPUExclusive, affinity)), nil
 }
@@ -106,31 +103,20 @@ func (m *Manager) near(pool cpuset.Set, n int, affinity hint.Hint) (cpuset.Set, 
 	return set, nil
 }
 
-// empties tells whether taking a set would leave containers in an empty shared
-// pool: those of other pods that hold no CPUs, and those of this pod that will
-// hold none (kubernetes#141196).
-func (m *Manager) empties(h *holding, set cpuset.Set) bool {
-	pool := h.available.Minus(set)
-	if !m.options.strict {
-		pool = pool.Union(m.reserved)
+// Validate refuses a plan that leaves containers in an empty shared pool, which
+// can happen if no CPU is reserved, or under strict-cpu-reservation. In the
+// kubelet such containers go on running on CPUs that others were promised
+// (kubernetes#141196).
+func (m *Manager) Validate(_ context.Context, view *ledger.View, _ hint.Request) error {
+	if m.policy == PolicyNone || !view.SharedCPUs().IsEmpty() {
+		return nil
 	}
-	if !pool.IsEmpty() {
-		return false
-	}
-	for _, c := range h.pod.Walk() {
-		if !h.whole && h.of(c) == 0 {
-			return true
-		}
-	}
-	for pod := range h.view.Pods() {
-		if pod.UID() == h.pod.UID {
-			continue
-		}
+	for pod := range view.Pods() {
 		for i := range pod.Pod.Containers {
 			if _, holds := pod.Claim(pod.Pod.Containers[i].Name, Resource); !holds {
-				return true
+				return refuse("", &EmptyPoolError{Pod: pod.UID(), Container: pod.Pod.Containers[i].Name})
 			}
 		}
 	}
-	return false
+	return nil
 }

@@ -5,7 +5,6 @@ import (
 	"github.com/berthd/berth/managers/fault"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
-	"github.com/berthd/berth/managers/workload"
 )
 
 // planPod takes a set for a pod as a whole and divides it among the containers
@@ -13,57 +12,51 @@ import (
 // in the shared pool.
 func (m *Manager) planPod(h *holding, affinity hint.Hint) ([]ledger.Claim, error) {
 	total := h.total()
-	if total == 0 || h.bubble != nil {
+	if total == 0 {
 		return nil, nil
 	}
 	if h.starved(total) {
-		return nil, refuse(fault.EmptyPodSharedPoolError, &EmptyPoolError{PodLevel: true})
+		return nil, refuse(fault.EmptyPodSharedPoolError, &EmptyPodPoolError{})
 	}
-	if err := m.alignable(h, total); err != nil {
-		return nil, err
-	}
-	set, err := m.near(h.available, total, affinity)
-	if err != nil {
-		return nil, err
-	}
-	if m.empties(h, set) {
-		return nil, refuse("", &EmptyPoolError{})
-	}
-	h.bubble = &ledger.CPUs{Set: set, Use: ledger.CPUPod}
-	whole := ledger.Claim{
-		Owner: ledger.Owner{Pod: h.pod.UID}, Provider: Name, Resource: Resource, Affinity: &affinity, CPUs: h.bubble,
-	}
-	parts, err := m.divide(h, affinity)
-	if err != nil {
-		return nil, err
-	}
-	return append([]ledger.Claim{whole}, parts...), nil
-}
-
-// divide gives every container its part of the pod's set. Init containers hold
-// theirs while they run, and those that follow may have them again; what a
-// sidecar or app container has is gone. What is left in the end is shared, by
-// sidecars too. An init container that shares does so with nobody but sidecars:
-// it has all that no sidecar holds.
-func (m *Manager) divide(h *holding, affinity hint.Hint) ([]ledger.Claim, error) {
-	rest := h.bubble.Set
 	var claims []ledger.Claim
-	for i, c := range h.pod.Walk() {
-		n := h.of(c)
-		if n == 0 {
-			if c.Role == workload.Init {
-				claims = append(claims, h.claim(i, rest, ledger.CPUPodShared, affinity))
-			}
-			continue
+	if h.bubble == nil {
+		if err := m.alignable(h, total); err != nil {
+			return nil, err
 		}
-		part, err := m.choose(rest, n)
+		set, err := m.near(h.available, total, affinity)
 		if err != nil {
 			return nil, err
 		}
-		if !c.Role.Feeds() {
-			rest = rest.Minus(part)
+		h.bubble = &ledger.CPUs{Set: set, Use: ledger.CPUPod}
+		claims = append(claims, ledger.Claim{
+			Owner: ledger.Owner{Pod: h.pod.UID}, Provider: Name, Resource: Resource, Affinity: &affinity, CPUs: h.bubble,
+		})
+	}
+	return m.divide(h, affinity, claims)
+}
+
+// divide appends every container's part of the pod's set, where it has none yet.
+// Init containers hold theirs while they run, and those that follow may have
+// them again; what a sidecar or app container has is gone. What is left in the
+// end is shared, by sidecars too. An init container that shares does so with
+// nobody but sidecars: it has all that no sidecar holds.
+func (m *Manager) divide(h *holding, affinity hint.Hint, claims []ledger.Claim) ([]ledger.Claim, error) {
+	rest := h.bubble.Set
+	for i, c := range h.pod.Walk() {
+		n := h.of(c)
+		if h.claims[i] == nil && n > 0 {
+			part, err := m.choose(rest, n)
+			if err != nil {
+				return nil, err
+			}
+			claims = append(claims, h.claim(i, part, ledger.CPUPodExclusive, affinity))
 		}
-		claims = append(claims, h.claim(i, part, ledger.CPUPodExclusive, affinity))
+		switch {
+		case n > 0 && !c.Role.Feeds():
+			rest = rest.Minus(h.claims[i].Set)
+		case n == 0 && c.Role.Feeds() && h.claims[i] == nil:
+			claims = append(claims, h.claim(i, rest, ledger.CPUPodShared, affinity))
+		}
 	}
 	for i := range h.claims {
 		if h.claims[i] == nil {

@@ -1,0 +1,382 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/berthd/berth/hack/conformance/vector"
+	"github.com/berthd/berth/managers/cpu"
+	"github.com/berthd/berth/managers/cpuset"
+	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/hint"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/workload"
+)
+
+// cpuResult is what an operation did. The set is the owner's afterwards.
+type cpuResult struct {
+	OK        bool          `json:"ok"`
+	Allocated bool          `json:"allocated"`
+	CPUSet    string        `json:"cpuset"`
+	Error     *vector.Error `json:"error"`
+}
+
+// plan plans for a container, or without a name for the pod as a whole, and
+// returns the result with the state that it leads to.
+func (b *cpuBench) plan(s cpuState, pod *workload.Pod, container string, affinity vector.Affinity) (cpuResult, cpuState, error) {
+	view, err := b.view(s, pod, container)
+	if err != nil {
+		return cpuResult{}, s, err
+	}
+	req := hint.Request{Pod: pod, Container: -1}
+	if container != "" {
+		if req.Container, err = vector.Index(pod, container); err != nil {
+			return cpuResult{}, s, err
+		}
+	}
+	wish, err := affinity.Hint()
+	if err != nil {
+		return cpuResult{}, s, err
+	}
+	claims, refusal := b.Plan(context.Background(), view, req, wish)
+	if refusal != nil {
+		claims = nil
+	}
+	draft := ledger.NewDraft(view)
+	draft.AddClaims(pod.UID, claims...)
+	res := cpuResult{OK: refusal == nil, Error: cpuError(refusal)}
+	if claim, ok := draft.View().Claim(req.Owner(), cpu.Resource); ok {
+		res.Allocated, res.CPUSet = true, claim.CPUs.Set.String()
+	}
+	return res, s.with(draft.View(), claims), nil
+}
+
+// remove returns the state after a container was removed.
+func (b *cpuBench) remove(s cpuState, pod *workload.Pod, container string) (cpuState, error) {
+	s, err := s.without(pod.UID, container)
+	if err != nil {
+		return s, err
+	}
+	view, err := b.view(s, pod, "")
+	if err != nil {
+		return s, err
+	}
+	return s.with(view, nil), nil
+}
+
+// cpuError gives an error of the manager in the recordings' classes.
+func cpuError(err error) *vector.Error {
+	if err == nil {
+		return nil
+	}
+	reason, _ := fault.ReasonOf(err)
+	e := &vector.Error{Class: "other", Type: string(reason), Message: err.Error()}
+	var smt *cpu.SMTAlignmentError
+	var short *cpu.ShortageError
+	var empty *cpu.EmptyPodPoolError
+	switch {
+	case errors.As(err, &smt) && smt.NotEnough:
+		e.Class = "smt_not_enough_physical"
+	case errors.As(err, &smt):
+		e.Class = "smt_not_multiple"
+	case errors.As(err, &short):
+		e.Class = "not_enough_cpus"
+	case errors.As(err, &empty):
+		e.Class = "empty_pod_shared_pool"
+	}
+	return e
+}
+
+func (r cpuResult) differs(want cpuResult) string {
+	switch {
+	case r.OK != want.OK:
+		return "verdict"
+	case r.Allocated != want.Allocated || r.CPUSet != want.CPUSet:
+		return "CPUs"
+	case !r.OK && (r.Error.Class != want.Error.Class || r.Error.Type != want.Error.Type):
+		return "error"
+	}
+	return ""
+}
+
+// cpuAllocate: one operation of the static policy.
+var cpuAllocate = Define("cpu_allocate", Plan[cpuAllocateIn, cpuAllocateWant, cpuAllocateGot]{
+	Decide:  decideCPUAllocate,
+	Compare: compareCPUAllocate,
+	Differs: cpuAllocateDiffers,
+})
+
+type cpuAllocateIn struct {
+	cpuSetup
+	Op        string          `json:"op"`
+	Pod       vector.Pod      `json:"pod"`
+	Container string          `json:"container"`
+	Affinity  vector.Affinity `json:"affinity"`
+	Before    cpuState        `json:"before"`
+}
+
+type cpuAllocateWant struct {
+	Result cpuResult `json:"result"`
+	After  cpuState  `json:"after"`
+	Quirks []string  `json:"quirks"`
+}
+
+type cpuAllocateGot struct {
+	Result cpuResult `json:"result"`
+	After  cpuState  `json:"after"`
+}
+
+func decideCPUAllocate(env *Env, in cpuAllocateIn) (got cpuAllocateGot, err error) {
+	b, err := in.bench(env)
+	if err != nil {
+		return got, err
+	}
+	pod, err := in.Pod.Pod()
+	if err != nil {
+		return got, err
+	}
+	switch in.Op {
+	case "allocate", "allocate_pod":
+		got.Result, got.After, err = b.plan(in.Before, pod, in.Container, in.Affinity)
+	case "remove":
+		got.Result = cpuResult{OK: true}
+		got.After, err = b.remove(in.Before, pod, in.Container)
+	default:
+		err = fmt.Errorf("unknown operation %q", in.Op)
+	}
+	return got, err
+}
+
+func compareCPUAllocate(_ cpuAllocateIn, want cpuAllocateWant, got cpuAllocateGot) string {
+	if diff := got.Result.differs(want.Result); diff != "" {
+		return diff
+	}
+	return got.After.differs(want.After)
+}
+
+// cpuAllocateDiffers checks what must hold whatever the reference answered: the
+// owner has as many CPUs as it asked for, all of them free before, as many as
+// possible where the affinity wants them, and nothing else has changed.
+func cpuAllocateDiffers(env *Env, in cpuAllocateIn, want cpuAllocateWant, got cpuAllocateGot) (string, error) {
+	if slices.Contains(want.Quirks, "pod_allocated_twice") {
+		if had := in.Before.PodAssignments[in.Pod.UID]; got.Result.CPUSet != had || got.After.Default != in.Before.Default {
+			return "", fmt.Errorf("the pod held %q and now holds %q", had, got.Result.CPUSet)
+		}
+		return "C4", nil
+	}
+	if !got.Result.OK {
+		return "", errors.New("refused")
+	}
+	topo, err := env.Machines.Get(in.Topology)
+	if err != nil {
+		return "", err
+	}
+	lists := []string{in.Before.Default, in.Before.Reusable[in.Pod.UID], in.Reserved, got.Result.CPUSet, got.After.Default}
+	sets := make([]cpuset.Set, len(lists))
+	for i, list := range lists {
+		if sets[i], err = cpuset.Parse(list); err != nil {
+			return "", err
+		}
+	}
+	pool, reserved, taken, after := sets[0].Union(sets[1]).Minus(sets[2]), sets[2], sets[3], sets[4]
+	wish, err := in.Affinity.Hint()
+	if err != nil {
+		return "", err
+	}
+	home := topo.CPUsInNodes(wish.Nodes)
+	if in.Options[cpu.AlignBySocket] == "true" {
+		home = topo.BySocket().Cover(home)
+	}
+	asked := in.asked()
+	switch {
+	case taken.Len() != asked:
+		return "", fmt.Errorf("%d CPUs instead of %d", taken.Len(), asked)
+	case !taken.IsSubsetOf(pool):
+		return "", fmt.Errorf("CPUs %s were not free", taken.Minus(pool))
+	case !wish.Any && taken.IntersectLen(home) != min(asked, pool.IntersectLen(home)):
+		return "", errors.New("the affinity is not followed")
+	case sets[0].Minus(taken) != after:
+		return "", errors.New("the shared pool has lost or won other CPUs")
+	case taken.Overlaps(reserved):
+		return "", errors.New("reserved CPUs are taken")
+	}
+	if want.Result.Error != nil {
+		return "C6", nil
+	}
+	return "C5", nil
+}
+
+// asked is the number of CPUs that the operation is about.
+func (in cpuAllocateIn) asked() int {
+	pod, err := in.Pod.Pod()
+	if err != nil {
+		return -1
+	}
+	if in.Op == "allocate_pod" {
+		return int(pod.Resources.Requests[workload.CPU] / 1000)
+	}
+	return int(pod.Container(in.Container).Requests[workload.CPU] / 1000)
+}
+
+// cpuHints: hints for every container of a pod, and for the pod.
+var cpuHints = Define("cpu_hints", Plan[cpuHintsIn, cpuHintsGot, cpuHintsGot]{
+	Decide:  decideCPUHints,
+	Compare: compareCPUHints,
+})
+
+type cpuHintsIn struct {
+	cpuSetup
+	Pod   vector.Pod `json:"pod"`
+	State cpuState   `json:"state"`
+}
+
+type cpuHintsGot struct {
+	ContainerHints map[string]vector.Hints `json:"container_hints"`
+	PodHints       vector.Hints            `json:"pod_hints"`
+}
+
+func decideCPUHints(env *Env, in cpuHintsIn) (cpuHintsGot, error) {
+	got := cpuHintsGot{ContainerHints: map[string]vector.Hints{}}
+	b, err := in.bench(env)
+	if err != nil {
+		return got, err
+	}
+	pod, err := in.Pod.Pod()
+	if err != nil {
+		return got, err
+	}
+	for i, c := range pod.Walk() {
+		if got.ContainerHints[c.Name], err = b.hints(in.State, pod, i, c.Name); err != nil {
+			return got, err
+		}
+	}
+	got.PodHints, err = b.hints(in.State, pod, -1, "")
+	return got, err
+}
+
+func (b *cpuBench) hints(s cpuState, pod *workload.Pod, container int, name string) (vector.Hints, error) {
+	view, err := b.view(s, pod, name)
+	if err != nil {
+		return nil, err
+	}
+	answers, err := b.Hints(context.Background(), view, hint.Request{Pod: pod, Container: container})
+	if err != nil {
+		return nil, err
+	}
+	return vector.Lists(answers)
+}
+
+func compareCPUHints(_ cpuHintsIn, want, got cpuHintsGot) string {
+	for _, name := range slices.Sorted(maps.Keys(want.ContainerHints)) {
+		if !reflect.DeepEqual(want.ContainerHints[name].Canonical(), got.ContainerHints[name]) {
+			return "hints for container " + name
+		}
+	}
+	if !reflect.DeepEqual(want.PodHints.Canonical(), got.PodHints) {
+		return "hints for the pod"
+	}
+	return ""
+}
+
+// cpuSequences: a machine's life.
+var cpuSequences = Define("cpu_sequences", Plan[cpuSequencesIn, cpuSequencesWant, []cpuStepGot]{
+	Decide:  decideCPUSequences,
+	Compare: compareCPUSequences,
+})
+
+type cpuSequencesIn struct {
+	cpuSetup
+	Pods    map[string]vector.Pod `json:"pods"`
+	Initial cpuState              `json:"initial"`
+	Steps   []struct {
+		Op        string          `json:"op"`
+		Pod       string          `json:"pod"`
+		Container string          `json:"container"`
+		Affinity  vector.Affinity `json:"affinity"`
+	} `json:"steps"`
+}
+
+type cpuSequencesWant struct {
+	Steps []struct {
+		Result *cpuResult `json:"result"`
+		State  cpuState   `json:"state"`
+	} `json:"steps"`
+}
+
+type cpuStepGot struct {
+	Result *cpuResult `json:"result"`
+	State  cpuState   `json:"state"`
+}
+
+func decideCPUSequences(env *Env, in cpuSequencesIn) ([]cpuStepGot, error) {
+	b, err := in.bench(env)
+	if err != nil {
+		return nil, err
+	}
+	var got []cpuStepGot
+	state := in.Initial
+	for i, step := range in.Steps {
+		pod, err := in.Pods[step.Pod].Pod()
+		if err != nil {
+			return nil, fmt.Errorf("step %d: %w", i, err)
+		}
+		var res *cpuResult
+		switch reusable := state.Reusable; step.Op {
+		case "allocate":
+			res = &cpuResult{}
+			*res, state, err = b.plan(state, pod, step.Container, step.Affinity)
+			state.Reusable = reusable
+			if err == nil && res.OK && res.Allocated {
+				state.Reusable, err = handedOn(reusable, pod, step.Container, res.CPUSet)
+			}
+		case "remove":
+			state, err = b.remove(state, pod, step.Container)
+			state.Reusable = reusable
+		default:
+			err = fmt.Errorf("unknown operation %q", step.Op)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("step %d: %w", i, err)
+		}
+		got = append(got, cpuStepGot{Result: res, State: state})
+	}
+	return got, nil
+}
+
+// handedOn is what the reference remembers as reusable after a container got
+// CPUs: that of its pod only.
+func handedOn(reusable cpuLists, pod *workload.Pod, container, list string) (cpuLists, error) {
+	free, err := cpuset.Parse(reusable[pod.UID])
+	if err != nil {
+		return nil, err
+	}
+	set, err := cpuset.Parse(list)
+	if pod.Container(container).Role.Feeds() {
+		free = free.Union(set)
+	} else {
+		free = free.Minus(set)
+	}
+	return cpuLists{pod.UID: free.String()}, err
+}
+
+func compareCPUSequences(_ cpuSequencesIn, want cpuSequencesWant, got []cpuStepGot) string {
+	var diffs []string
+	for i, w := range want.Steps {
+		diff := ""
+		if w.Result != nil && got[i].Result != nil {
+			diff = got[i].Result.differs(*w.Result)
+		}
+		if diff == "" {
+			diff = got[i].State.differs(w.State)
+		}
+		if diff != "" {
+			diffs = append(diffs, fmt.Sprintf("step %d: %s", i, diff))
+		}
+	}
+	return strings.Join(diffs, ", ")
+}
