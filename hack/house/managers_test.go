@@ -68,20 +68,17 @@ func goroutines(s *source) []string {
 // undocumented finds the exported names of a file that have no comment:
 // functions, methods of exported types, types, methods of interfaces,
 // constants and variables (one comment above a group will do). What an error's
-// methods Error and Unwrap are for is known. The interface's
-// comment will do for its only method, and for all of them where a package of
-// test helpers says what it needs of *testing.T.
+// methods Error and Unwrap are for is known.
 func undocumented(s *source) []string {
 	var findings []string
-	helper := strings.HasSuffix(s.folder(), "test")
 	note := func(pos token.Pos, name string) {
 		findings = append(findings, s.finding(pos, "exported %s has no comment", name))
 	}
 	for _, decl := range s.ast.Decls {
 		switch d := decl.(type) {
 		case *ast.FuncDecl:
-			wellKnown := d.Recv != nil && (d.Name.Name == "Error" || d.Name.Name == "Unwrap")
-			if d.Name.IsExported() && !wellKnown && d.Doc == nil && ast.IsExported(receiver(d)) {
+			known := d.Recv != nil && (d.Name.Name == "Error" || d.Name.Name == "Unwrap")
+			if d.Doc == nil && !known && d.Name.IsExported() && ast.IsExported(receiver(d)) {
 				note(d.Pos(), d.Name.Name)
 			}
 		case *ast.GenDecl:
@@ -91,12 +88,8 @@ func undocumented(s *source) []string {
 					if v.Name.IsExported() && v.Doc == nil && (d.Doc == nil || d.Lparen.IsValid()) {
 						note(v.Pos(), v.Name.Name)
 					}
-					if iface, ok := v.Type.(*ast.InterfaceType); ok && v.Name.IsExported() && iface.Methods.NumFields() > 1 && !helper {
-						for _, m := range iface.Methods.List {
-							if len(m.Names) > 0 && m.Names[0].IsExported() && m.Doc == nil && m.Comment == nil {
-								note(m.Pos(), v.Name.Name+"."+m.Names[0].Name)
-							}
-						}
+					for _, m := range bareMethods(s, v) {
+						note(m.Pos(), v.Name.Name+"."+m.Name)
 					}
 				case *ast.ValueSpec:
 					for _, name := range v.Names {
@@ -109,6 +102,23 @@ func undocumented(s *source) []string {
 		}
 	}
 	return findings
+}
+
+// bareMethods gives the methods without a comment of an exported interface.
+// The interface's own comment will do for its only method, and for all of them
+// where a package of test helpers says what it needs of *testing.T.
+func bareMethods(s *source, v *ast.TypeSpec) []*ast.Ident {
+	iface, ok := v.Type.(*ast.InterfaceType)
+	if !ok || !v.Name.IsExported() || iface.Methods.NumFields() < 2 || strings.HasSuffix(s.folder(), "test") {
+		return nil
+	}
+	var bare []*ast.Ident
+	for _, m := range iface.Methods.List {
+		if len(m.Names) == 1 && m.Names[0].IsExported() && m.Doc == nil && m.Comment == nil {
+			bare = append(bare, m.Names[0])
+		}
+	}
+	return bare
 }
 
 // receiver names the type a method belongs to, or a plain function's own name,
