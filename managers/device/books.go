@@ -1,0 +1,135 @@
+package device
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/berthd/berth/managers/hint"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/workload"
+)
+
+// books are what a decision looks at: the ledger's claims beside the plugins'
+// lists. They are made for one call and forgotten.
+type books struct {
+	view *ledger.View
+	snap *Snapshot
+	// used holds, by resource, the devices that claims own. Resources without
+	// claims are absent.
+	used map[string]map[string]bool
+}
+
+func newBooks(view *ledger.View, snap *Snapshot) *books {
+	b := &books{view: view, snap: snap, used: map[string]map[string]bool{}}
+	for c := range view.Claims() {
+		if c.Devices == nil {
+			continue
+		}
+		used := b.used[c.Resource]
+		if used == nil {
+			used = map[string]bool{}
+			b.used[c.Resource] = used
+		}
+		for i := range c.Devices.Devices {
+			used[c.Devices.Devices[i].ID] = true
+		}
+	}
+	return b
+}
+
+// resource returns a known resource that has not expired, and whether the name
+// concerns this manager at all: because the resource is known, or because there
+// are claims on it.
+func (b *books) resource(name string) (r *Resource, counted, concerned bool) {
+	r, ok := b.snap.Resource(name)
+	counted = ok && r.known && r.State != Expired
+	return r, counted, counted || b.used[name] != nil
+}
+
+// owned returns the devices that a container owns.
+func (b *books) owned(pod *workload.Pod, container, resource string) []ledger.Device {
+	c, ok := b.view.Claim(ledger.Owner{Pod: pod.UID, Container: container}, resource)
+	if !ok || c.Devices == nil {
+		return nil
+	}
+	return c.Devices.Devices
+}
+
+// podOwned returns the devices that any container of a pod owns, each once.
+func (b *books) podOwned(pod *workload.Pod, resource string) []ledger.Device {
+	var all []ledger.Device
+	for _, c := range pod.Walk() {
+		all = union(all, b.owned(pod, c.Name, resource))
+	}
+	return all
+}
+
+// reusable returns the devices that a container may take over.
+func (b *books) reusable(pod *workload.Pod, container, resource string) []ledger.Device {
+	held := func(c *workload.Container) []ledger.Device { return b.owned(pod, c.Name, resource) }
+	return workload.Reusable(pod, container, held, union, minus)
+}
+
+// available returns the healthy devices that nobody owns, by id.
+func (b *books) available(r *Resource) []Device {
+	used := b.used[r.Name]
+	var free []Device
+	for _, d := range r.Devices {
+		if r.Healthy(d) && !used[d.ID] {
+			free = append(free, d)
+		}
+	}
+	return free
+}
+
+// present returns what is known of owned devices: as their plugin lists them
+// now, or if it does not any more, as the claim remembers them.
+func present(r *Resource, owned []ledger.Device) []Device {
+	out := make([]Device, len(owned))
+	for i, o := range owned {
+		d, ok := r.Device(o.ID)
+		if !ok {
+			d = Device{ID: o.ID, Nodes: o.Nodes, Topology: o.Topology}
+		}
+		out[i] = d
+	}
+	return out
+}
+
+// demand returns how many devices a request wants of each resource.
+func demand(req hint.Request) workload.Quantities {
+	if req.Container >= 0 {
+		return req.Pod.Containers[req.Container].Limits
+	}
+	wants := workload.Quantities{}
+	for _, c := range req.Pod.Walk() {
+		for name := range c.Limits {
+			if _, done := wants[name]; !done {
+				wants[name] = podDemand(req.Pod, name)
+			}
+		}
+	}
+	return wants
+}
+
+// podDemand is how many devices a pod wants at its busiest moment.
+func podDemand(pod *workload.Pod, name workload.Resource) int64 {
+	return workload.PodTotal(pod, func(c *workload.Container) int64 { return c.Limits[name] })
+}
+
+func compareDevices(a, b ledger.Device) int { return cmp.Compare(a.ID, b.ID) }
+
+// union returns the devices of a or b; both, and the result, are in order.
+func union(a, b []ledger.Device) []ledger.Device {
+	all := slices.Concat(a, b)
+	slices.SortStableFunc(all, compareDevices)
+	return slices.CompactFunc(all, func(x, y ledger.Device) bool { return x.ID == y.ID })
+}
+
+// minus returns the devices of a that are not in b.
+func minus(a, b []ledger.Device) []ledger.Device {
+	return slices.DeleteFunc(slices.Clone(a), func(d ledger.Device) bool {
+		_, found := slices.BinarySearchFunc(b, d, compareDevices)
+		return found
+	})
+}

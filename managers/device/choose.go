@@ -1,0 +1,147 @@
+package device
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	"github.com/berthd/berth/managers/hint"
+	"github.com/berthd/berth/managers/ledger"
+)
+
+// choose picks n devices: first those that earlier containers left, then of the
+// free ones the aligned, then what the plugin prefers, then the unaligned and
+// those without nodes. Within a step the lowest ids are taken, where the kubelet
+// follows the random order of a map.
+func (m *Manager) choose(ctx context.Context, b *books, req hint.Request, r *Resource, n int, affinity hint.Hint) ([]ledger.Device, error) {
+	p := picked{need: n, ids: map[string]bool{}}
+	reusable := b.reusable(req.Pod, req.Pod.Containers[req.Container].Name, r.Name)
+	p.take(r.byUse(present(r, reusable), affinity))
+	if p.need == 0 {
+		return p.sorted(), nil
+	}
+	free := b.available(r)
+	if len(free) < p.need {
+		return nil, refusef(r.Name, "requested number of devices unavailable for %s. Requested: %d, Available: %d", r.Name, p.need, len(free))
+	}
+	s := r.split(free, affinity)
+	if p.need < len(s.aligned) {
+		preferred, err := m.preferred(ctx, r, s.aligned, p.sorted(), n)
+		if err != nil {
+			return nil, err
+		}
+		p.take(only(s.aligned, preferred))
+		p.take(s.aligned)
+		return p.sorted(), nil
+	}
+	p.take(s.aligned)
+	if p.need == 0 {
+		return p.sorted(), nil
+	}
+	preferred, err := m.preferred(ctx, r, free, p.sorted(), n)
+	if err != nil {
+		return nil, err
+	}
+	p.take(only(free, preferred))
+	p.take(s.unaligned)
+	p.take(s.elsewhere)
+	return p.sorted(), nil
+}
+
+// preferred asks the plugin, if it wants to be asked, about free devices and
+// those taken already; nil if it does not.
+func (m *Manager) preferred(ctx context.Context, r *Resource, free []Device, taken []ledger.Device, size int) (map[string]bool, error) {
+	if !r.Options.Preferred {
+		return nil, nil
+	}
+	must := (&ledger.Devices{Devices: taken}).IDs()
+	available := slices.Clone(must)
+	for _, d := range free {
+		available = append(available, d.ID)
+	}
+	slices.Sort(available)
+	answer, err := m.plugins.Preferred(ctx, r.Name, slices.Compact(available), must, size)
+	if err != nil {
+		return nil, refusef(r.Name, "device plugin GetPreferredAllocation rpc failed with err: %w", err)
+	}
+	ids := make(map[string]bool, len(answer))
+	for _, id := range answer {
+		ids[id] = true
+	}
+	return ids, nil
+}
+
+// only returns the devices whose ids are among those given.
+func only(devices []Device, ids map[string]bool) []Device {
+	return slices.DeleteFunc(slices.Clone(devices), func(d Device) bool { return !ids[d.ID] })
+}
+
+// alignment is the free devices of a resource split by an affinity: those that
+// touch its nodes, those that touch only others, those that touch none.
+type alignment struct {
+	aligned, unaligned, elsewhere []Device
+}
+
+// split splits devices; without nodes in the affinity, or in any device of the
+// resource, all of them are elsewhere.
+func (r *Resource) split(devices []Device, affinity hint.Hint) alignment {
+	if affinity.Any || !hasNodes(r) {
+		return alignment{elsewhere: devices}
+	}
+	var s alignment
+	for _, d := range devices {
+		switch {
+		case d.Nodes.Overlaps(affinity.Nodes):
+			s.aligned = append(s.aligned, d)
+		case d.near():
+			s.unaligned = append(s.unaligned, d)
+		default:
+			s.elsewhere = append(s.elsewhere, d)
+		}
+	}
+	return s
+}
+
+// byUse orders devices that may be taken over: healthy before others, aligned
+// before others, then by id. The kubelet takes any of them.
+func (r *Resource) byUse(devices []Device, affinity hint.Hint) []Device {
+	rank := func(d Device) int {
+		rank := 0
+		if !r.Healthy(d) {
+			rank += 2
+		}
+		if !affinity.Any && !d.Nodes.Overlaps(affinity.Nodes) {
+			rank++
+		}
+		return rank
+	}
+	slices.SortFunc(devices, func(a, b Device) int { return cmp.Or(rank(a)-rank(b), cmp.Compare(a.ID, b.ID)) })
+	return devices
+}
+
+// picked are the devices chosen so far, and how many are missing.
+type picked struct {
+	need    int
+	devices []ledger.Device
+	ids     map[string]bool
+}
+
+// take takes devices in order until nothing is missing.
+func (p *picked) take(from []Device) {
+	for _, d := range from {
+		if p.need <= 0 {
+			return
+		}
+		if p.ids[d.ID] {
+			continue
+		}
+		p.ids[d.ID] = true
+		p.devices = append(p.devices, ledger.Device{ID: d.ID, Nodes: d.Nodes, Topology: d.Topology})
+		p.need--
+	}
+}
+
+// sorted returns the devices chosen so far by id.
+func (p *picked) sorted() []ledger.Device {
+	return slices.SortedFunc(slices.Values(p.devices), compareDevices)
+}

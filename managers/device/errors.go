@@ -1,0 +1,42 @@
+package device
+
+import (
+	"fmt"
+
+	"github.com/berthd/berth/managers/fault"
+)
+
+// Condition says what a refused request waits for.
+type Condition string
+
+const (
+	// PluginAway: the resource's plugin is known and not connected.
+	PluginAway Condition = "PluginAway"
+	// NoHealthyDevice: the plugin is there and has no healthy device.
+	NoHealthyDevice Condition = "NoHealthyDevice"
+)
+
+// WaitError is behind the refusals that time may heal: the resource is known,
+// and none of its devices can be had for the moment.
+type WaitError struct {
+	Resource  string
+	Condition Condition
+}
+
+// Error words it as the kubelet does; users and tests search for that text.
+func (e *WaitError) Error() string {
+	return "no healthy devices present; cannot allocate unhealthy devices " + e.Resource
+}
+
+// refuse makes a refusal of this provider. It has no reason of its own: the
+// kubelet calls every refusal over devices an unexpected admission error, except
+// those that its check of the node's capacity finds.
+func refuse(resource string, err error) error {
+	e := fault.Refuse("", "%w", err)
+	e.Provider, e.Resource = Name, resource
+	return e
+}
+
+func refusef(resource, format string, args ...any) error {
+	return refuse(resource, fmt.Errorf(format, args...))
+}

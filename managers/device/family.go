@@ -1,0 +1,203 @@
+package device
+
+import (
+	"slices"
+
+	"github.com/berthd/berth/managers/hint"
+	"github.com/berthd/berth/managers/numa"
+)
+
+const (
+	// listedNodes is up to how many nodes the node sets are listed one by one,
+	// even where a rule could describe them.
+	listedNodes = 12
+	// listedSets bounds the list where a rule cannot describe it: all sets of up
+	// to 16 nodes. Beyond, the narrowest are listed, and the widest.
+	listedSets = 1 << 16
+)
+
+// family is the question which node sets can serve a request: those that touch
+// enough free devices and, if earlier containers left some, all of those.
+type family struct {
+	machine numa.Mask
+	need    int
+	// all are the devices of the resource whatever their state: the preferred
+	// width is what an idle machine would need.
+	all []Device
+	// free may be taken; reusable must be within the nodes, if they have a
+	// topology, and count as free.
+	free, reusable []Device
+}
+
+// answer looks only at nodes that have devices. The kubelet did so from 1.36 on
+// (kubernetes#138244): machines with many nodes and few devices took it minutes.
+func (f *family) answer(resource string) hint.Answer {
+	universe := f.universe()
+	rule, single := f.rule(universe)
+	if single && universe.Len() > listedNodes {
+		if !rule.Allows(universe) {
+			return f.uncovered(resource)
+		}
+		return hint.Answer{Kind: hint.ByRule, Rule: rule}
+	}
+	hints := f.list(universe)
+	if len(hints) == 0 {
+		return f.uncovered(resource)
+	}
+	return hint.Answer{Kind: hint.Options, Hints: hints}
+}
+
+func (f *family) uncovered(resource string) hint.Answer {
+	return impossible("%d devices of %s are wanted, and no set of nodes has as many that are free", f.need, resource)
+}
+
+// universe returns the nodes of the machine that any device is near to; all
+// nodes if there are none, or if a wrong plugin names only others.
+func (f *family) universe() numa.Mask {
+	var u numa.Mask
+	for i := range f.all {
+		u |= f.all[i].Nodes
+	}
+	if u &= f.machine; u.IsEmpty() {
+		return f.machine
+	}
+	return u
+}
+
+// rule describes the family where every device is near to at most one node of
+// the universe; false where one is near to several, so that counting by node
+// would count it twice.
+func (f *family) rule(universe numa.Mask) (*hint.Rule, bool) {
+	r := &hint.Rule{Universe: universe, Need: uint64(max(f.need, 0))}
+	var all [numa.MaxNodes]int
+	for i := range f.all {
+		nodes := f.all[i].Nodes & universe
+		if nodes.Len() > 1 {
+			return nil, false
+		}
+		if node, ok := nodes.Lowest(); ok {
+			all[node]++
+		}
+	}
+	for i := range f.free {
+		if node, ok := (f.free[i].Nodes & universe).Lowest(); ok {
+			r.Weights[node]++
+		}
+	}
+	for i := range f.reusable {
+		d := &f.reusable[i]
+		nodes := d.Nodes & universe
+		if nodes.Len() > 1 {
+			return nil, false
+		}
+		if !d.Topology {
+			continue
+		}
+		node, ok := nodes.Lowest()
+		if !ok {
+			// Nothing contains it, so nothing will do.
+			return &hint.Rule{}, true
+		}
+		r.Must = r.Must.With(node)
+		r.Weights[node]++
+	}
+	r.PreferredSize = f.narrowest(universe, all[:])
+	return r, true
+}
+
+// narrowest is the smallest number of nodes that have enough devices together,
+// or all if none have.
+func (f *family) narrowest(universe numa.Mask, perNode []int) int {
+	counts := slices.Sorted(func(yield func(int) bool) {
+		for node := range universe.All() {
+			if !yield(-perNode[node]) {
+				return
+			}
+		}
+	})
+	sum := 0
+	for i, c := range counts {
+		if sum -= c; sum >= f.need {
+			return i + 1
+		}
+	}
+	return len(counts)
+}
+
+// list goes through the node sets by size.
+func (f *family) list(universe numa.Mask) []hint.Hint {
+	all, free := tally(f.all, universe), tally(f.free, universe)
+	must := make([]numa.Mask, 0, len(f.reusable))
+	for i := range f.reusable {
+		if d := &f.reusable[i]; d.Topology {
+			must = append(must, d.Nodes)
+		}
+	}
+	best := universe.Len()
+	var hints []hint.Hint
+	consider := func(m numa.Mask) {
+		if m.Len() < best && all.touching(m) >= f.need {
+			best = m.Len()
+		}
+		for _, nodes := range must {
+			if !nodes.Overlaps(m) {
+				return
+			}
+		}
+		if len(must)+free.touching(m) >= f.need {
+			hints = append(hints, hint.Hint{Nodes: m})
+		}
+	}
+	seen := 0
+	for m := range numa.Subsets(universe) {
+		if seen++; seen == listedSets {
+			consider(universe)
+			break
+		}
+		consider(m)
+	}
+	for i := range hints {
+		hints[i].Preferred = hints[i].Nodes.Len() == best
+	}
+	return hints
+}
+
+// counts is how many devices are near to exactly some nodes.
+type counts []struct {
+	nodes numa.Mask
+	n     int
+}
+
+// tally counts devices by the nodes of the universe that they are near to.
+func tally(devices []Device, universe numa.Mask) counts {
+	var c counts
+	at := map[numa.Mask]int{}
+	for i := range devices {
+		nodes := devices[i].Nodes & universe
+		if nodes.IsEmpty() {
+			continue
+		}
+		k, ok := at[nodes]
+		if !ok {
+			k = len(c)
+			at[nodes] = k
+			c = append(c, struct {
+				nodes numa.Mask
+				n     int
+			}{nodes: nodes})
+		}
+		c[k].n++
+	}
+	return c
+}
+
+// touching counts the devices that are near to a node of m.
+func (c counts) touching(m numa.Mask) int {
+	sum := 0
+	for _, e := range c {
+		if e.nodes.Overlaps(m) {
+			sum += e.n
+		}
+	}
+	return sum
+}

@@ -1,0 +1,81 @@
+package device
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/berthd/berth/managers/hint"
+	"github.com/berthd/berth/managers/ledger"
+)
+
+// Hints answers for every resource of the request that a plugin serves. It has
+// no preference where no device has nodes, and finds impossible what the free
+// devices cannot cover or what contradicts devices that the owner holds already.
+// Devices without nodes count for no placement, as in the kubelet.
+func (m *Manager) Hints(_ context.Context, view *ledger.View, req hint.Request) ([]hint.ResourceAnswer, error) {
+	b := newBooks(view, m.inventory.Snapshot())
+	var answers []hint.ResourceAnswer
+	for name, n := range demand(req).Sorted() {
+		r, counted, concerned := b.resource(string(name))
+		if !concerned {
+			continue
+		}
+		answer := hint.Answer{Kind: hint.NoPreference}
+		if counted && hasNodes(r) {
+			answer = b.answer(req, r, int(n))
+		}
+		answers = append(answers, hint.ResourceAnswer{Resource: string(name), Answer: answer})
+	}
+	return answers, nil
+}
+
+func hasNodes(r *Resource) bool {
+	for i := range r.Devices {
+		if r.Devices[i].near() {
+			return true
+		}
+	}
+	return false
+}
+
+// answer decides between impossible and a family of node sets.
+func (b *books) answer(req hint.Request, r *Resource, n int) hint.Answer {
+	f := family{machine: b.view.Machine().NodeMask(), need: n, all: r.Devices}
+	var owned, reusable []ledger.Device
+	if req.Container < 0 {
+		owned = b.podOwned(req.Pod, r.Name)
+	} else {
+		name := req.Pod.Containers[req.Container].Name
+		owned = b.owned(req.Pod, name, r.Name)
+		reusable = b.reusable(req.Pod, name, r.Name)
+	}
+	switch {
+	case len(owned) > 0 && len(owned) != n:
+		return impossible("%s holds %d devices of %s already, and now wants %d", req.Owner(), len(owned), r.Name, n)
+	case len(owned) > 0:
+		f.free = present(r, owned)
+		f.all = withVanished(r, f.free)
+	default:
+		f.free, f.reusable = b.available(r), present(r, reusable)
+		if have := len(f.free) + len(f.reusable); have < n {
+			return impossible("%d devices of %s are wanted and %d are free", n, r.Name, have)
+		}
+	}
+	return f.answer(r.Name)
+}
+
+// withVanished returns the devices of a resource and those owned ones that its
+// plugin does not list any more.
+func withVanished(r *Resource, owned []Device) []Device {
+	all := r.Devices[:len(r.Devices):len(r.Devices)]
+	for _, d := range owned {
+		if _, listed := r.Device(d.ID); !listed {
+			all = append(all, d)
+		}
+	}
+	return all
+}
+
+func impossible(format string, args ...any) hint.Answer {
+	return hint.Answer{Kind: hint.Impossible, Reason: fmt.Sprintf(format, args...)}
+}

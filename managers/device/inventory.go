@@ -1,0 +1,130 @@
+package device
+
+import (
+	"cmp"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/berthd/berth/managers/ledger"
+)
+
+// Session names one registration of a plugin for a resource. The zero value
+// names none.
+type Session struct {
+	Resource string
+	number   uint64
+}
+
+// Inventory is the state of all plugins' resources: events in, snapshots out. Its
+// methods are safe for concurrent use and never wait for anything but each other.
+type Inventory struct {
+	mu       sync.Mutex
+	snapshot *Snapshot // guarded by mu; replaced, never changed
+	sessions uint64    // guarded by mu; how many there were
+}
+
+// NewInventory starts with the resources that had plugins before a restart.
+// They are Expected since now.
+func NewInventory(seen []ledger.SeenResource, now time.Time) *Inventory {
+	s := &Snapshot{}
+	for _, r := range seen {
+		s = s.with(Resource{Name: r.Name, State: Expected, Since: now, known: true})
+	}
+	return &Inventory{snapshot: s}
+}
+
+// Snapshot returns the present state, which never changes.
+func (inv *Inventory) Snapshot() *Snapshot {
+	inv.mu.Lock()
+	defer inv.mu.Unlock()
+	return inv.snapshot
+}
+
+// Registered notes that a plugin has registered and told its options. It
+// supersedes the resource's session, if there is one. Devices stay as they are
+// until the first list.
+func (inv *Inventory) Registered(resource string, o Options, at time.Time) Session {
+	inv.mu.Lock()
+	defer inv.mu.Unlock()
+	inv.sessions++
+	r, ok := inv.snapshot.Resource(resource)
+	if !ok {
+		r = &Resource{Name: resource}
+	}
+	next := *r
+	next.State, next.Since, next.Options, next.session = Connected, at, o, inv.sessions
+	inv.snapshot = inv.snapshot.with(next)
+	return Session{resource, inv.sessions}
+}
+
+// Listed replaces the devices of a session's resource by a list in any order; of
+// devices with the same id the last one counts. It returns false, and changes
+// nothing, if the session is superseded or gone.
+func (inv *Inventory) Listed(s Session, devices []Device) bool {
+	return inv.change(s, func(r *Resource) {
+		r.Devices, r.known, r.live = sorted(devices), true, true
+	})
+}
+
+// Gone notes that a session's stream has ended. Its devices stay listed, none of
+// them healthy, for the grace period. It returns false, and changes nothing, if
+// the session is superseded or gone already.
+func (inv *Inventory) Gone(s Session, at time.Time) bool {
+	return inv.change(s, func(r *Resource) {
+		r.State, r.Since, r.known, r.live = Stopped, at, true, false
+	})
+}
+
+// change applies an event of a session to a copy of its resource.
+func (inv *Inventory) change(s Session, event func(*Resource)) bool {
+	inv.mu.Lock()
+	defer inv.mu.Unlock()
+	r, ok := inv.snapshot.Resource(s.Resource)
+	if !ok || r.State != Connected || r.session != s.number {
+		return false
+	}
+	next := *r
+	event(&next)
+	inv.snapshot = inv.snapshot.with(next)
+	return true
+}
+
+// Expire takes the capacity of resources whose plugin has been away for longer
+// than Grace, and returns their names.
+func (inv *Inventory) Expire(at time.Time) []string {
+	inv.mu.Lock()
+	defer inv.mu.Unlock()
+	var names []string
+	for _, r := range inv.snapshot.resources {
+		if r.waiting() && at.Sub(r.Since) > Grace {
+			next := *r
+			next.State, next.Since, next.Devices = Expired, at, nil
+			inv.snapshot = inv.snapshot.with(next)
+			names = append(names, r.Name)
+		}
+	}
+	return names
+}
+
+// waiting tells whether the grace period runs.
+func (r *Resource) waiting() bool { return r.State == Stopped || r.State == Expected }
+
+func compareID(d Device, id string) int { return cmp.Compare(d.ID, id) }
+
+// sorted returns the devices by id, each once.
+func sorted(devices []Device) []Device {
+	out := slices.Clone(devices)
+	slices.SortStableFunc(out, func(a, b Device) int { return cmp.Compare(a.ID, b.ID) })
+	last := 0
+	for i := range out {
+		if i > 0 && out[i].ID != out[last].ID {
+			last++
+		}
+		out[last] = out[i]
+	}
+	if len(out) > 0 {
+		out = out[:last+1]
+	}
+	return out
+}

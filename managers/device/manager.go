@@ -1,0 +1,55 @@
+package device
+
+import (
+	"sync"
+
+	"github.com/berthd/berth/managers/hint"
+	"github.com/berthd/berth/managers/ledger"
+)
+
+// Name of the provider.
+const Name = "device"
+
+// Manager is the hint provider for devices. It is safe for concurrent use.
+type Manager struct {
+	inventory *Inventory
+	plugins   Plugins
+
+	mu       sync.Mutex
+	inFlight inFlight // guarded by mu, which is not held over a plugin's call
+}
+
+var (
+	_ hint.Provider  = (*Manager)(nil)
+	_ hint.Aborter   = (*Manager)(nil)
+	_ hint.Describer = (*Manager)(nil)
+)
+
+// inFlight are the plugins' answers to the admission that is being prepared, so
+// that preparing it again asks nobody twice. Admissions are prepared one at a
+// time: another one's id means that this one is over.
+type inFlight struct {
+	admission string
+	responses map[call][]byte
+}
+
+// call names one Allocate of an admission.
+type call struct {
+	owner    ledger.Owner
+	resource string
+	ids      string
+}
+
+// New makes a manager of the devices in an inventory.
+func New(inventory *Inventory, plugins Plugins) *Manager {
+	return &Manager{inventory: inventory, plugins: plugins}
+}
+
+// Name is "device".
+func (m *Manager) Name() string { return Name }
+
+// Inventory returns what the plugins have reported.
+func (m *Manager) Inventory() *Snapshot { return m.inventory.Snapshot() }
+
+// Describe tells that there is only one policy and that it has no options.
+func (m *Manager) Describe() hint.Description { return hint.Description{Policy: "plugins"} }

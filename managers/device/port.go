@@ -1,0 +1,19 @@
+package device
+
+import "context"
+
+// Plugins carries the manager's questions to the plugins. Both must end within a
+// deadline of the implementation's own, and say which resource they were about
+// in their errors. Errors are what the plugin answered, class Unavailable if the
+// plugin is away, class Deadline if it did not answer in time.
+type Plugins interface {
+	// Preferred asks which size devices out of available the plugin would take,
+	// among them all of mustInclude (GetPreferredAllocation). It is only called
+	// if the plugin's options announce it, and changes nothing. The answer is
+	// advice: unknown ids in it are ignored and missing ones made up for.
+	Preferred(ctx context.Context, resource string, available, mustInclude []string, size int) ([]string, error)
+	// Allocate makes devices ready for a container (Allocate with exactly one
+	// container request) and returns the plugin's ContainerAllocateResponse in
+	// wire form. ids are all devices of the container, in order.
+	Allocate(ctx context.Context, resource string, ids []string) ([]byte, error)
+}

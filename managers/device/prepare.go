@@ -1,0 +1,69 @@
+package device
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/berthd/berth/managers/hint"
+	"github.com/berthd/berth/managers/ledger"
+)
+
+// Prepare asks the plugin of each claim to allocate its devices, those taken
+// over from earlier containers included, and keeps its answer in the claim. A
+// plugin that refuses, is away or is silent is a refusal with the plugin's words.
+func (m *Manager) Prepare(ctx context.Context, admissionID string, _ hint.Request, claims []ledger.Claim) ([]ledger.Claim, error) {
+	done := slices.Clone(claims)
+	for i := range done {
+		c := &done[i]
+		if c.Devices == nil || c.Devices.Response != nil {
+			continue
+		}
+		response, err := m.allocate(ctx, admissionID, c)
+		if err != nil {
+			return nil, refuse(c.Resource, err)
+		}
+		c.Devices = &ledger.Devices{Devices: c.Devices.Devices, Response: response}
+	}
+	return done, nil
+}
+
+func (m *Manager) allocate(ctx context.Context, admissionID string, c *ledger.Claim) ([]byte, error) {
+	ids := c.Devices.IDs()
+	key := call{c.Owner, c.Resource, strings.Join(ids, "\x00")}
+	if response, ok := m.remembered(admissionID, key); ok {
+		return response, nil
+	}
+	response, err := m.plugins.Allocate(ctx, c.Resource, ids)
+	if err != nil {
+		return nil, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.inFlight.admission == admissionID {
+		m.inFlight.responses[key] = response
+	}
+	return response, nil
+}
+
+// remembered finds an answer of the admission in flight, and makes this the
+// admission in flight if it is another.
+func (m *Manager) remembered(admissionID string, key call) ([]byte, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.inFlight.admission != admissionID || m.inFlight.responses == nil {
+		m.inFlight = inFlight{admissionID, map[call][]byte{}}
+	}
+	response, ok := m.inFlight.responses[key]
+	return response, ok
+}
+
+// Abort forgets the answers to an admission. The v1beta1 API has no way to tell
+// the plugins; to them a device that is allocated again is no news.
+func (m *Manager) Abort(_ context.Context, admissionID string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.inFlight.admission == admissionID {
+		m.inFlight = inFlight{}
+	}
+}

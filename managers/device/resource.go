@@ -1,0 +1,96 @@
+package device
+
+import (
+	"slices"
+	"time"
+
+	"github.com/berthd/berth/managers/numa"
+)
+
+// Grace is how long a resource keeps its capacity after its plugin has gone, and
+// how long a plugin that was there before a restart has to come back.
+const Grace = 5 * time.Minute
+
+// Device is one device as its plugin listed it.
+type Device struct {
+	ID      string
+	Healthy bool
+	// Nodes are the NUMA nodes it is near to. They need not exist on the machine.
+	Nodes numa.Mask
+	// Topology tells that the plugin sent a topology, possibly without nodes.
+	Topology bool
+}
+
+// near tells whether the device is near to nodes at all.
+func (d Device) near() bool { return !d.Nodes.IsEmpty() }
+
+// Options are what a plugin says of itself (DevicePluginOptions).
+type Options struct {
+	// Preferred: the plugin wants to be asked which devices to take.
+	Preferred bool
+	// PreStart: the plugin wants to be told before each start of a container.
+	PreStart bool
+}
+
+// State is the state of a resource's plugin.
+type State string
+
+const (
+	// Expected: there was a plugin before a restart, and it is not back yet.
+	Expected State = "expected"
+	// Connected: a plugin is registered.
+	Connected State = "connected"
+	// Stopped: the plugin has gone, less than the grace period ago.
+	Stopped State = "stopped"
+	// Expired: the plugin has been away for longer than the grace period.
+	Expired State = "expired"
+)
+
+// Resource is what is known of one resource. It is part of a snapshot and must
+// not be changed.
+type Resource struct {
+	Name  string
+	State State
+	// Since is when State was entered.
+	Since time.Time
+	// Options of the newest plugin; empty while it is Expected.
+	Options Options
+	// Devices of the last list, by id; none once it is Expired.
+	Devices []Device
+
+	session uint64 // the newest registration
+	known   bool
+	// live: the list is of a plugin that has not gone since.
+	live bool
+}
+
+// Known tells whether the resource counts. A plugin that has registered but not
+// sent its first list does not make a resource known.
+func (r *Resource) Known() bool { return r.known }
+
+// Capacity is the number of devices, whatever their health.
+func (r *Resource) Capacity() int { return len(r.Devices) }
+
+// Allocatable is the number of healthy devices, those in use included.
+func (r *Resource) Allocatable() int {
+	n := 0
+	for i := range r.Devices {
+		if r.Healthy(r.Devices[i]) {
+			n++
+		}
+	}
+	return n
+}
+
+// Healthy tells whether a device of this resource may be handed out: its plugin
+// says so, and is there.
+func (r *Resource) Healthy(d Device) bool { return r.live && d.Healthy }
+
+// Device finds a device by its id.
+func (r *Resource) Device(id string) (Device, bool) {
+	i, ok := slices.BinarySearchFunc(r.Devices, id, compareID)
+	if !ok {
+		return Device{}, false
+	}
+	return r.Devices[i], true
+}

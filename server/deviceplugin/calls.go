@@ -1,0 +1,136 @@
+package deviceplugin
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	"github.com/berthd/berth/managers/device"
+	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/ledger"
+)
+
+// Preferred asks a plugin which devices it would take (GetPreferredAllocation).
+// An answer for more than one container, or for none, is read as far as it goes.
+func (s *Server) Preferred(ctx context.Context, resource string, available, mustInclude []string, size int) ([]string, error) {
+	p, err := s.session(resource)
+	if err != nil {
+		return nil, err
+	}
+	var answer *pluginapi.PreferredAllocationResponse
+	err = p.call(ctx, "GetPreferredAllocation", s.Deadlines.Preferred, func(ctx context.Context) (err error) {
+		answer, err = p.client.GetPreferredAllocation(ctx, &pluginapi.PreferredAllocationRequest{
+			ContainerRequests: []*pluginapi.ContainerPreferredAllocationRequest{{
+				AvailableDeviceIDs: available, MustIncludeDeviceIDs: mustInclude, AllocationSize: int32(size),
+			}},
+		})
+		return err
+	})
+	if err != nil || len(answer.ContainerResponses) == 0 {
+		return nil, err
+	}
+	return answer.ContainerResponses[0].GetDeviceIDs(), nil
+}
+
+// Allocate has a plugin make devices ready for one container and returns its
+// answer for this container in wire form. An answer for no container is an
+// error; those after the first are ignored.
+func (s *Server) Allocate(ctx context.Context, resource string, ids []string) ([]byte, error) {
+	p, err := s.session(resource)
+	if err != nil {
+		return nil, err
+	}
+	var answer *pluginapi.AllocateResponse
+	err = p.call(ctx, "Allocate", s.Deadlines.Allocate, func(ctx context.Context) (err error) {
+		answer, err = p.client.Allocate(ctx, &pluginapi.AllocateRequest{
+			ContainerRequests: []*pluginapi.ContainerAllocateRequest{{DevicesIds: ids}},
+		})
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	if len(answer.ContainerResponses) == 0 {
+		return nil, fault.Unavailablef("no containers return in allocation response of the device plugin for %s", resource)
+	}
+	wire, err := proto.MarshalOptions{Deterministic: true}.Marshal(answer.ContainerResponses[0])
+	if err != nil {
+		return nil, fault.Internalf("keep the answer of the device plugin for %s: %w", resource, err)
+	}
+	return wire, nil
+}
+
+// PreStart tells the plugins of a container's devices that it is about to start,
+// those that asked for it (PreStartContainer). It is called before every start,
+// restarts included. A plugin that is needed and away is an error of class
+// Unavailable: the container cannot start yet.
+func (s *Server) PreStart(ctx context.Context, view *ledger.View, owner ledger.Owner) error {
+	pod, ok := view.Pod(owner.Pod)
+	if !ok {
+		return fault.NotFoundf("pod %s is not known", owner.Pod)
+	}
+	snap := s.Inventory.Snapshot()
+	for _, c := range pod.Claims {
+		if c.Owner != owner || c.Devices == nil {
+			continue
+		}
+		if err := s.preStart(ctx, snap, &c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Server) preStart(ctx context.Context, snap *device.Snapshot, c *ledger.Claim) error {
+	r, ok := snap.Resource(c.Resource)
+	if !ok || r.State == device.Expired {
+		return fault.Unavailablef("endpoint not found in cache for a registered resource: %s", c.Resource)
+	}
+	if !r.Options.PreStart {
+		return nil
+	}
+	p, err := s.session(c.Resource)
+	if err == nil {
+		err = p.call(ctx, "PreStartContainer", s.Deadlines.PreStart, func(ctx context.Context) error {
+			_, err := p.client.PreStartContainer(ctx, &pluginapi.PreStartContainerRequest{DevicesIds: c.Devices.IDs()})
+			return err
+		})
+	}
+	if err != nil {
+		return fmt.Errorf("device plugin PreStartContainer rpc failed with err: %w", err)
+	}
+	return nil
+}
+
+// session finds the session of a resource.
+func (s *Server) session(resource string) (*session, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p, ok := s.sessions[resource]
+	if !ok {
+		return nil, fault.Unavailablef("the device plugin for %s is not connected", resource)
+	}
+	return p, nil
+}
+
+// call makes one call to the plugin within a limit. What the caller's own
+// context ended is the caller's error; all else is the plugin's.
+func (p *session) call(ctx context.Context, method string, limit time.Duration, do func(context.Context) error) error {
+	limited, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	err := do(limited)
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return fmt.Errorf("%s of the device plugin for %s: %w", method, p.resource, context.Cause(ctx))
+	case status.Code(err) == codes.DeadlineExceeded:
+		return fault.Deadlinef("the device plugin for %s did not answer %s within %s", p.resource, method, limit)
+	}
+	return fault.Unavailablef("the device plugin for %s failed at %s: %w", p.resource, method, err)
+}

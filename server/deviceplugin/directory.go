@@ -1,0 +1,80 @@
+package deviceplugin
+
+import (
+	"errors"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+
+	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/server/socket"
+)
+
+// deprecation is a file that Kubernetes' own plugin stub takes for a sign that
+// kubelet.sock is no longer served: where it exists the stub does not register.
+const deprecation = "DEPRECATION"
+
+// Permissions of the directory and of kubelet.sock, as under the kubelet with
+// the usual umask. Writing, which connecting needs, is for the owner.
+const (
+	dirMode    fs.FileMode = 0o755
+	socketMode fs.FileMode = 0o755
+)
+
+// open makes the directory ready and listens on kubelet.sock. Cleaning comes
+// first, then the new socket: a plugin that sees either can register at once.
+func (s *Server) open() (net.Listener, error) {
+	if err := socket.CheckPath(s.Path()); err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(s.Dir, dirMode); err != nil {
+		return nil, fault.Unavailablef("make the device plugin directory %s: %w", s.Dir, err)
+	}
+	if served(s.Path()) {
+		return nil, fault.Conflictf("somebody serves %s already: a kubelet, or another berthd with the same directory", s.Path())
+	}
+	if err := s.clean(); err != nil {
+		return nil, err
+	}
+	return socket.Listen(s.Path(), socket.Options{DirMode: dirMode, Mode: socketMode})
+}
+
+// served tells whether a process answers on a socket.
+func served(path string) bool {
+	c, err := net.Dial("unix", path)
+	if err != nil {
+		return false
+	}
+	_ = c.Close()
+	return true
+}
+
+// clean removes every socket, and every link to one, directly in the directory;
+// all else stays. Plugins that watch their own socket learn by this that they
+// have to register again.
+func (s *Server) clean() error {
+	entries, err := os.ReadDir(s.Dir)
+	if err != nil {
+		return fault.Unavailablef("read the device plugin directory: %w", err)
+	}
+	var errs []error
+	for _, e := range entries {
+		path := filepath.Join(s.Dir, e.Name())
+		if e.Name() == deprecation {
+			s.Log.Error("a file in the device plugin directory keeps plugins from registering; remove it", "file", path)
+			continue
+		}
+		info, err := os.Stat(path)
+		switch {
+		case err != nil:
+			s.Log.Warn("cannot look at a file in the device plugin directory; it stays", "file", path, "error", err)
+		case info.Mode().Type() == fs.ModeSocket:
+			errs = append(errs, os.Remove(path))
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fault.Unavailablef("clean the device plugin directory: %w", err)
+	}
+	return nil
+}

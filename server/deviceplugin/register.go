@@ -1,0 +1,121 @@
+package deviceplugin
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"path/filepath"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/credentials/insecure"
+	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	"github.com/berthd/berth/managers/device"
+	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/workload"
+)
+
+// Register answers a plugin's call on kubelet.sock. It calls the plugin back for
+// its options first, so the plugin must serve already; the options in the
+// request are ignored, as the kubelet does. Errors reach the plugin as text with
+// code Unknown, as from the kubelet.
+func (s *Server) Register(ctx context.Context, req *pluginapi.RegisterRequest) (*pluginapi.Empty, error) {
+	if err := s.register(ctx, req); err != nil {
+		s.Log.Warn("device plugin refused", "resource", req.ResourceName, "endpoint", req.Endpoint, "error", err)
+		return nil, err
+	}
+	return &pluginapi.Empty{}, nil
+}
+
+func (s *Server) register(ctx context.Context, req *pluginapi.RegisterRequest) error {
+	if err := s.check(req); err != nil {
+		return err
+	}
+	path := filepath.Join(s.Dir, req.Endpoint)
+	conn, err := s.dial(ctx, path)
+	if err != nil {
+		return err
+	}
+	client := pluginapi.NewDevicePluginClient(conn)
+	limited, cancel := context.WithTimeout(ctx, s.Deadlines.Options)
+	defer cancel()
+	options, err := client.GetDevicePluginOptions(limited, &pluginapi.Empty{})
+	if err != nil {
+		_ = conn.Close()
+		return fault.Unavailablef("failed to get device plugin options: %w", err)
+	}
+	return s.install(ctx, &session{
+		server: s, resource: req.ResourceName, path: path, conn: conn, client: client,
+		options: device.Options{
+			Preferred: options.GetPreferredAllocationAvailable,
+			PreStart:  options.PreStartRequired,
+		},
+		ended: make(chan struct{}),
+	})
+}
+
+// check looks at what a plugin claims to be.
+func (s *Server) check(req *pluginapi.RegisterRequest) error {
+	if req.Version != pluginapi.Version {
+		return fault.Unsupportedf("requested API version %q is not supported by berth. Supported version is %q",
+			req.Version, pluginapi.Version)
+	}
+	if !workload.Resource(req.ResourceName).IsExtended() {
+		return fault.Invalidf("the ResourceName %q is invalid", req.ResourceName)
+	}
+	if !filepath.IsLocal(req.Endpoint) || filepath.Clean(req.Endpoint) == "." {
+		return fault.Invalidf("the Endpoint %q is invalid: expected the name of a socket in %s", req.Endpoint, s.Dir)
+	}
+	return nil
+}
+
+// dial connects to a plugin's socket and waits until it answers.
+func (s *Server) dial(ctx context.Context, path string) (*grpc.ClientConn, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.Deadlines.Dial)
+	defer cancel()
+	conn, err := grpc.NewClient("passthrough:///"+path,
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithAuthority("localhost"),
+		grpc.WithContextDialer(func(ctx context.Context, path string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", path)
+		}),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(s.MaxListBytes)),
+		grpc.WithIdleTimeout(0),
+		grpc.WithConnectParams(retry),
+	)
+	if err != nil {
+		return nil, fmt.Errorf("failed to dial device plugin: %w", err)
+	}
+	conn.Connect()
+	for state := conn.GetState(); state != connectivity.Ready; state = conn.GetState() {
+		if !conn.WaitForStateChange(ctx, state) {
+			_ = conn.Close()
+			return nil, fault.Unavailablef("failed to dial device plugin: nobody serves %s (%s): %w", path, state, context.Cause(ctx))
+		}
+	}
+	return conn, nil
+}
+
+// install makes a session the one of its resource and starts it. The session
+// before is told to end; the new one's stream waits for that.
+func (s *Server) install(ctx context.Context, next *session) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.running == nil || ctx.Err() != nil {
+		_ = next.conn.Close()
+		return fault.Unavailablef("register %s: the plugin hung up, or the server ends", next.resource)
+	}
+	before := s.sessions[next.resource]
+	next.id = s.Inventory.Registered(next.resource, next.options, s.Now())
+	s.sessions[next.resource] = next
+	running, cancel := context.WithCancel(s.running)
+	next.cancel = cancel
+	if before != nil {
+		before.cancel()
+	}
+	s.Log.Info("device plugin registered", "resource", next.resource, "endpoint", next.path,
+		"preferred", next.options.Preferred, "prestart", next.options.PreStart, "again", before != nil)
+	s.streams.Go(func() { next.run(running, before) })
+	return nil
+}

@@ -1,0 +1,178 @@
+package deviceplugin
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	"github.com/berthd/berth/managers/device"
+	"github.com/berthd/berth/managers/fault"
+)
+
+// DefaultDir is where plugins expect kubelet.sock; several have it hard-coded.
+const DefaultDir = "/var/lib/kubelet/device-plugins"
+
+// SocketName is the name of the registration socket in the directory.
+const SocketName = "kubelet.sock"
+
+// Config of the server.
+type Config struct {
+	// Dir is the directory of kubelet.sock and the plugins' sockets, absolute.
+	// It is made if it is not there.
+	Dir string
+	// Deadlines of calls to plugins.
+	Deadlines Deadlines
+	// MaxListBytes is the largest list that a plugin may send; 0 means 64 MiB.
+	// (The kubelet ends a plugin's stream at 4 MiB.)
+	MaxListBytes int
+}
+
+// Deadlines of calls to plugins; 0 means the default. The kubelet has none for
+// Options, Preferred and Allocate, and a plugin that hangs stops all admissions
+// of its node (kubernetes#117435).
+type Deadlines struct {
+	// Dial is for connecting to a plugin that registers: 10 s.
+	Dial time.Duration
+	// Options is for GetDevicePluginOptions: 10 s.
+	Options time.Duration
+	// Preferred is for GetPreferredAllocation: 10 s.
+	Preferred time.Duration
+	// Allocate is for Allocate: 30 s.
+	Allocate time.Duration
+	// PreStart is for PreStartContainer: 30 s, as in the kubelet.
+	PreStart time.Duration
+}
+
+// DefaultDeadlines are the deadlines where the configuration gives none.
+func DefaultDeadlines() Deadlines {
+	return Deadlines{
+		Dial: 10 * time.Second, Options: 10 * time.Second, Preferred: 10 * time.Second,
+		Allocate: 30 * time.Second, PreStart: 30 * time.Second,
+	}
+}
+
+// Memory keeps the names of resources across restarts.
+type Memory interface {
+	// Remember notes that a resource's plugin had a connection at a time.
+	Remember(ctx context.Context, resource string, at time.Time) error
+}
+
+// Parts are what the server works with.
+type Parts struct {
+	Inventory *device.Inventory
+	Memory    Memory
+	Log       *slog.Logger
+	Now       func() time.Time
+}
+
+// Server registers plugins and speaks with them. Its methods are safe for
+// concurrent use.
+type Server struct {
+	pluginapi.UnimplementedRegistrationServer
+
+	Config
+	Parts
+	ready chan struct{}
+	// gone is poked when a plugin has gone, so that its grace period is watched.
+	gone chan struct{}
+
+	mu       sync.Mutex
+	sessions map[string]*session // guarded by mu; the newest of each resource
+	running  context.Context     // guarded by mu; nil while the server does not run
+	streams  sync.WaitGroup      // the sessions' goroutines; added to under mu
+}
+
+var _ device.Plugins = (*Server)(nil)
+
+// New makes a server. It touches nothing.
+func New(cfg Config, parts Parts) *Server {
+	d := DefaultDeadlines()
+	for _, p := range []struct{ have, def *time.Duration }{
+		{&cfg.Deadlines.Dial, &d.Dial}, {&cfg.Deadlines.Options, &d.Options},
+		{&cfg.Deadlines.Preferred, &d.Preferred}, {&cfg.Deadlines.Allocate, &d.Allocate},
+		{&cfg.Deadlines.PreStart, &d.PreStart},
+	} {
+		if *p.have == 0 {
+			*p.have = *p.def
+		}
+	}
+	if cfg.MaxListBytes == 0 {
+		cfg.MaxListBytes = 64 << 20
+	}
+	return &Server{
+		Config: cfg, Parts: parts,
+		ready:    make(chan struct{}),
+		gone:     make(chan struct{}, 1),
+		sessions: map[string]*session{},
+	}
+}
+
+// Path returns the path of the registration socket.
+func (s *Server) Path() string { return filepath.Join(s.Dir, SocketName) }
+
+// Ready is closed when plugins can register.
+func (s *Server) Ready() <-chan struct{} { return s.ready }
+
+
+// Run cleans the directory, opens the registration socket and serves it until ctx
+// ends; then it ends all sessions. It is called once.
+func (s *Server) Run(ctx context.Context) error {
+	listener, err := s.open()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	s.mu.Lock()
+	s.running = ctx
+	s.mu.Unlock()
+
+	server := grpc.NewServer(grpc.WaitForHandlers(true))
+	pluginapi.RegisterRegistrationServer(server, s)
+	failed := make(chan error, 1)
+	go func() {
+		failed <- server.Serve(listener)
+		cancel()
+	}()
+	close(s.ready)
+	for s.expire(ctx) {
+	}
+
+	cancel()
+	server.Stop()
+	s.mu.Lock()
+	s.running = nil
+	s.mu.Unlock()
+	s.streams.Wait()
+	if err := <-failed; err != nil && !errors.Is(err, grpc.ErrServerStopped) {
+		return fault.Unavailablef("serve %s: %w", s.Path(), err)
+	}
+	return nil
+}
+
+// expire takes the capacity of plugins that have been away for too long, and
+// waits until there may be another one; false when ctx has ended.
+func (s *Server) expire(ctx context.Context) bool {
+	for _, name := range s.Inventory.Expire(s.Now()) {
+		s.Log.Warn("device plugin did not come back, its resource has no capacity any more", "resource", name)
+	}
+	var due <-chan time.Time
+	if at, ok := s.Inventory.Snapshot().Expiry(); ok {
+		timer := time.NewTimer(at.Sub(s.Now()) + time.Millisecond)
+		defer timer.Stop()
+		due = timer.C
+	}
+	select {
+	case <-ctx.Done():
+		return false
+	case <-s.gone:
+	case <-due:
+	}
+	return true
+}

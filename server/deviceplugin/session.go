@@ -1,0 +1,119 @@
+package deviceplugin
+
+import (
+	"context"
+	"errors"
+	"io"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	"github.com/berthd/berth/managers/device"
+	"github.com/berthd/berth/managers/numa"
+)
+
+// retry is how a plugin that registers is dialled: it may call a moment before
+// it listens.
+var retry = grpc.ConnectParams{
+	Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
+	MinConnectTimeout: time.Second,
+}
+
+// session follows one registration: a connection and the stream of lists on it.
+type session struct {
+	server   *Server
+	id       device.Session
+	resource string
+	path     string
+	options  device.Options
+	conn     *grpc.ClientConn
+	client   pluginapi.DevicePluginClient
+	cancel   context.CancelFunc
+	// ended is closed when the stream has ended and the connection is closed.
+	ended chan struct{}
+
+	strange bool // a node that no machine can have was reported
+}
+
+// run follows the plugin's lists until its stream ends, which is the end of the
+// session: the stream is not opened again. Several plugins serve all streams
+// from one queue, so an older stream is waited for (a second reader would take
+// events from the first).
+func (p *session) run(ctx context.Context, before *session) {
+	defer close(p.ended)
+	defer p.cancel()
+	if before != nil {
+		<-before.ended
+	}
+	err := p.follow(ctx)
+	_ = p.conn.Close()
+	s := p.server
+	s.mu.Lock()
+	if s.sessions[p.resource] == p {
+		delete(s.sessions, p.resource)
+	}
+	s.mu.Unlock()
+	if ctx.Err() != nil {
+		// Superseded, or berthd ends: the plugin has not gone.
+		return
+	}
+	s.Log.Warn("device plugin has gone", "resource", p.resource, "endpoint", p.path, "error", err)
+	if s.Inventory.Gone(p.id, s.Now()) {
+		p.remember(ctx)
+	}
+	select {
+	case s.gone <- struct{}{}:
+	default:
+	}
+}
+
+// follow reads lists until the stream ends and says why it did.
+func (p *session) follow(ctx context.Context) error {
+	stream, err := p.client.ListAndWatch(ctx, &pluginapi.Empty{})
+	if err != nil {
+		return err
+	}
+	for first := true; ; first = false {
+		list, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return errors.New("the plugin ended its list")
+		}
+		if err != nil {
+			return err
+		}
+		if !p.server.Inventory.Listed(p.id, p.devices(list)) {
+			return errors.New("superseded")
+		}
+		if first {
+			p.remember(ctx)
+		}
+	}
+}
+
+// remember notes for the next start that the resource has a plugin.
+func (p *session) remember(ctx context.Context) {
+	if err := p.server.Memory.Remember(ctx, p.resource, p.server.Now()); err != nil {
+		p.server.Log.Error("a device resource will not be known after a restart", "resource", p.resource, "error", err)
+	}
+}
+
+// devices converts a list. A health text other than Healthy is unhealthy.
+func (p *session) devices(list *pluginapi.ListAndWatchResponse) []device.Device {
+	out := make([]device.Device, 0, len(list.Devices))
+	for _, d := range list.Devices {
+		next := device.Device{ID: d.GetID(), Healthy: d.GetHealth() == pluginapi.Healthy, Topology: d.GetTopology() != nil}
+		for _, n := range d.GetTopology().GetNodes() {
+			if id := n.GetID(); id >= 0 && id < numa.MaxNodes {
+				next.Nodes = next.Nodes.With(int(id))
+			} else if !p.strange {
+				p.strange = true
+				p.server.Log.Warn("device plugin reports a NUMA node that no machine has; it is ignored",
+					"resource", p.resource, "device", d.GetID(), "node", id, "nodes", numa.MaxNodes)
+			}
+		}
+		out = append(out, next)
+	}
+	return out
+}
