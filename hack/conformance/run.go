@@ -36,6 +36,14 @@ type file struct {
 	unstable   bool
 }
 
+// label is the name of the file's results.
+func (f file) label() string {
+	if f.unstable {
+		return "unstable/" + f.name
+	}
+	return f.name
+}
+
 // runner goes through a folder of recordings.
 type runner struct {
 	dir string
@@ -74,10 +82,7 @@ func (r *runner) files(only string) ([]file, error) {
 
 // run decides every case of a file.
 func (r *runner) run(f file) (Result, error) {
-	res := Result{Name: f.name, Skips: map[string]int{}, Listed: map[string]int{}}
-	if f.unstable {
-		res.Name = "unstable/" + f.name
-	}
+	res := Result{Name: f.label(), Skips: map[string]int{}, Listed: map[string]int{}}
 	begin := time.Now()
 	at := slices.IndexFunc(suites, func(s Suite) bool { return s.Name == f.name })
 	err := eachLine(f.path, func(line []byte) error {

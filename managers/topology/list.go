@@ -13,13 +13,12 @@ type list struct {
 	hints  []hint.Hint
 	// abstains: it has a preferred hint without nodes.
 	abstains bool
-	// anything: it has a hint without nodes, preferred or not.
-	anything bool
 	// names: it has a hint that names nodes.
 	names bool
 	// preferred counts the preferred hints that name nodes.
 	preferred int
-	// mentioned are the nodes of all its hints; every node if anything.
+	// mentioned are the nodes of all its hints; every node if one of them names
+	// none.
 	mentioned numa.Mask
 	// least is the smallest number of nodes that one of its hints names; 0 if
 	// none does, or if one names the empty set.
@@ -67,26 +66,30 @@ func read(lists []list, replies []hint.Reply) (_ []list, hints int) {
 	return lists, hints
 }
 
-// scan fills in what the hints tell.
+// scan fills in what the hints tell. It reads every hint of every list, so it
+// is most of what a merge with a preferred result costs.
 func (l *list) scan() {
+	var mentioned numa.Mask
+	preferred, unnamed, least := 0, 0, numa.MaxNodes
 	for i := range l.hints {
 		h := &l.hints[i]
 		if h.Any {
-			l.anything = true
+			unnamed++
 			l.abstains = l.abstains || h.Preferred
 			continue
 		}
-		l.mentioned |= h.Nodes
 		if h.Preferred {
-			l.preferred++
+			preferred++
 		}
-		if size := h.Nodes.Len(); !l.names || size < l.least {
-			l.least = size
-		}
-		l.names = true
+		mentioned |= h.Nodes
+		least = min(least, h.Nodes.Len())
 	}
-	if l.anything {
+	l.preferred, l.mentioned = preferred, mentioned
+	if unnamed > 0 {
 		l.mentioned = everything
+	}
+	if unnamed < len(l.hints) {
+		l.names, l.least = true, least
 	}
 }
 

@@ -1,0 +1,71 @@
+package main
+
+import (
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+)
+
+// count is what a file of the published recordings comes to.
+type count struct{ passed, skipped, listed int }
+
+// counts pins the files of ../shared/conformance that have a suite: a change
+// that loses a case, or skips one that ran, has to say so here.
+var counts = map[string]count{
+	"cgroup_conversions":      {passed: 1260},
+	"cgroup_pods":             {passed: 2038},
+	"topology_merge":          {passed: 2463, listed: 17},
+	"unstable/topology_merge": {passed: 1, listed: 1},
+}
+
+func TestCounts(t *testing.T) {
+	t.Parallel()
+	root, err := moduleRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(root, "..", "shared", "conformance")
+	if _, err := os.Stat(dir); os.IsNotExist(err) {
+		t.Skipf("no recordings: %v", err)
+	}
+	env, err := loadEnv(root, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := (&runner{dir: dir}).files("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range slices.Sorted(maps.Keys(counts)) {
+		if !slices.ContainsFunc(files, func(f file) bool { return f.label() == name }) {
+			t.Errorf("%s is pinned and not among the recordings", name)
+		}
+	}
+	for _, f := range files {
+		name := f.label()
+		if !slices.ContainsFunc(suites, func(s Suite) bool { return s.Name == f.name }) {
+			continue
+		}
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := &runner{dir: dir, env: env, deadline: caseDeadline, report: func(_, id string, o outcome) {
+				if o.verdict == failed {
+					t.Errorf("%s: %s\nexpected %s\ngot      %s", id, o.note, o.want, o.got)
+				}
+			}}
+			res, err := r.run(f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := count{passed: res.Passed, skipped: res.Skipped}
+			for _, n := range res.Listed {
+				got.listed += n
+			}
+			if got != counts[name] {
+				t.Errorf("got %+v, pinned is %+v; skipped %v", got, counts[name], res.Skips)
+			}
+		})
+	}
+}

@@ -1,0 +1,270 @@
+package hint
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/ledger"
+)
+
+// Mode says what a provider's failure does. A refusal is no failure but an
+// answer, and counts in either mode.
+type Mode string
+
+const (
+	// Required: a failure refuses the admission and names the provider.
+	Required Mode = "required"
+	// Advisory: a failure counts as no preference and no claims, and the trace
+	// says so.
+	Advisory Mode = "advisory"
+)
+
+// Entry is a provider with its place on the bus.
+type Entry struct {
+	Provider Provider
+	Mode     Mode
+	// Deadline bounds each call; 0 leaves it to the caller's context. A provider
+	// has to watch its context: the bus starts nothing that could overtake it.
+	Deadline time.Duration
+	// Index orders the providers that the bus's order does not name.
+	Index int
+}
+
+// WithTimeout derives a context that ends after a time; context.WithTimeout is
+// the one there is. It is passed in because managers have no clock.
+type WithTimeout func(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc)
+
+// Bus speaks with all providers, one after the other in a fixed order. It never
+// changes: another set of providers is another bus.
+type Bus struct {
+	entries     []Entry
+	withTimeout WithTimeout
+}
+
+// call runs one call to a provider under its deadline. The error is nil, or one
+// that carries the provider's name and keeps class, reason and text of the
+// provider's own; a call that ran out of its deadline is of class Deadline. If
+// the caller's own context ended, that is the error.
+func (b *Bus) call(ctx context.Context, e *Entry, what string, req Request, do func(context.Context) error) error {
+	limited := ctx
+	if e.Deadline > 0 {
+		var cancel context.CancelFunc
+		limited, cancel = b.withTimeout(ctx, e.Deadline)
+		defer cancel()
+	}
+	err := do(limited)
+	if err == nil {
+		return nil
+	}
+	name := e.Provider.Name()
+	if ctx.Err() != nil {
+		return fmt.Errorf("%s of provider %s for %s: %w", what, name, req.Owner(), ctx.Err())
+	}
+	var own *fault.Error
+	if errors.As(err, &own) && own.Provider != "" && error(own) == err {
+		return err
+	}
+	named := &fault.Error{Class: fault.ClassOf(err), Message: err.Error(), Provider: name, Err: err}
+	if own != nil {
+		named.Resource, named.Fields = own.Resource, own.Fields
+	}
+	if limited.Err() != nil && own == nil {
+		named.Class = fault.Deadline
+		named.Message = fmt.Sprintf("provider %s did not answer within %s (%s for %s)", name, e.Deadline, what, req.Owner())
+	}
+	return named
+}
+
+// tolerated decides about an error of call: true if the admission goes on
+// without the provider, which the trace then says.
+func tolerated(ctx context.Context, e *Entry, req Request, err error, trace *ledger.Trace) bool {
+	if e.Mode == Required || ctx.Err() != nil {
+		return false
+	}
+	if fault.ClassOf(err) == fault.Refused {
+		return false
+	}
+	trace.Add(ledger.Step{
+		Kind:      ledger.StepNoted,
+		Container: req.Owner().Container,
+		Provider:  e.Provider.Name(),
+		Text:      "this provider is advisory and failed, so it has no say: " + err.Error(),
+	})
+	return true
+}
+
+// Hints asks every provider, in order, and adds each answer to the trace. There
+// is one reply for each provider, in order, without answers where an advisory
+// one failed. An error is a required provider's failure and names it; an answer
+// that breaks the rules of CheckReply is one.
+func (b *Bus) Hints(ctx context.Context, view *ledger.View, req Request, trace *ledger.Trace) ([]Reply, error) {
+	replies := make([]Reply, len(b.entries))
+	machine := view.Machine().NodeMask()
+	for i := range b.entries {
+		e := &b.entries[i]
+		reply := Reply{Provider: e.Provider.Name()}
+		err := b.call(ctx, e, "hints", req, func(ctx context.Context) (err error) {
+			if reply.Answers, err = e.Provider.Hints(ctx, view, req); err != nil {
+				return err
+			}
+			return CheckReply(reply, machine)
+		})
+		if err != nil {
+			if !tolerated(ctx, e, req, err, trace) {
+				return nil, err
+			}
+			reply.Answers = nil
+		}
+		for j := range reply.Answers {
+			trace.Add(asked(req, reply.Provider, &reply.Answers[j]))
+		}
+		replies[i] = reply
+	}
+	return replies, nil
+}
+
+// Plan lets every provider plan for a request under an affinity, in order, and
+// adds the claims to the draft, so that each sees what those before it planned.
+// The draft must hold the pod. An error is a refusal or a required provider's
+// failure; claims that break the rules of CheckPlan, or the ledger's own, are
+// one. The draft then holds part of a plan and must be dropped.
+func (b *Bus) Plan(ctx context.Context, draft *ledger.Draft, req Request, affinity Hint, trace *ledger.Trace) error {
+	for i := range b.entries {
+		e := &b.entries[i]
+		var claims []ledger.Claim
+		err := b.call(ctx, e, "plan", req, func(ctx context.Context) (err error) {
+			view := draft.View()
+			if claims, err = e.Provider.Plan(ctx, view, req, affinity); err != nil || len(claims) == 0 {
+				return err
+			}
+			return tryPlan(e.Provider.Name(), view, req, claims)
+		})
+		if err != nil {
+			if !tolerated(ctx, e, req, err, trace) {
+				return err
+			}
+			continue
+		}
+		draft.AddClaims(req.Pod.UID, claims...)
+		for j := range claims {
+			trace.Add(planned(&claims[j]))
+		}
+	}
+	return nil
+}
+
+// tryPlan checks claims by themselves and on the view.
+func tryPlan(provider string, view *ledger.View, req Request, claims []ledger.Claim) error {
+	if err := CheckPlan(provider, req, claims); err != nil {
+		return err
+	}
+	trial := ledger.NewDraft(view)
+	trial.AddClaims(req.Pod.UID, claims...)
+	for _, f := range ledger.Check(trial.View()) {
+		if f.Owner.Pod == req.Pod.UID || f.Other.Pod == req.Pod.UID {
+			return broken(provider, f.Resource, "provider %s planned what the ledger does not allow: %s", provider, f)
+		}
+	}
+	return nil
+}
+
+// Validate lets every validator look at the whole plan, in order. An error is a
+// refusal or a required provider's failure.
+func (b *Bus) Validate(ctx context.Context, view *ledger.View, req Request, trace *ledger.Trace) error {
+	for i := range b.entries {
+		e := &b.entries[i]
+		v, ok := e.Provider.(Validator)
+		if !ok {
+			continue
+		}
+		err := b.call(ctx, e, "validation", req, func(ctx context.Context) error { return v.Validate(ctx, view, req) })
+		if err != nil {
+			if !tolerated(ctx, e, req, err, trace) {
+				return err
+			}
+			continue
+		}
+		trace.Add(ledger.Step{Kind: ledger.StepValidated, Container: req.Owner().Container, Provider: e.Provider.Name()})
+	}
+	return nil
+}
+
+// Prepare lets every provider complete those claims of the draft that it planned
+// for the request's owner, in order. An error is a refusal or a required
+// provider's failure, and what was prepared must be aborted. The claims of an
+// advisory provider that failed are dropped.
+func (b *Bus) Prepare(ctx context.Context, admissionID string, draft *ledger.Draft, req Request, trace *ledger.Trace) error {
+	for i := range b.entries {
+		e := &b.entries[i]
+		name := e.Provider.Name()
+		claims := ofRequest(draft, name, req)
+		if len(claims) == 0 {
+			continue
+		}
+		var prepared []ledger.Claim
+		err := b.call(ctx, e, "preparation", req, func(ctx context.Context) (err error) {
+			if prepared, err = e.Provider.Prepare(ctx, admissionID, req, claims); err != nil {
+				return err
+			}
+			return CheckPrepared(name, claims, prepared)
+		})
+		if err != nil {
+			if !tolerated(ctx, e, req, err, trace) {
+				return err
+			}
+			drop(draft, name, req)
+			continue
+		}
+		draft.AddClaims(req.Pod.UID, prepared...)
+		for j := range prepared {
+			c := &prepared[j]
+			trace.Add(ledger.Step{Kind: ledger.StepPrepared, Container: c.Owner.Container, Provider: name, Resource: c.Resource})
+		}
+	}
+	return nil
+}
+
+// Abort tells every Aborter, in order, that an admission failed after Prepare.
+func (b *Bus) Abort(ctx context.Context, admissionID string) {
+	for i := range b.entries {
+		e := &b.entries[i]
+		if a, ok := e.Provider.(Aborter); ok {
+			b.tell(ctx, e, func(ctx context.Context) { a.Abort(ctx, admissionID) })
+		}
+	}
+}
+
+// Released tells every Releaser, in order, which of its claims a committed
+// removal gave back.
+func (b *Bus) Released(ctx context.Context, claims []ledger.Claim) {
+	for i := range b.entries {
+		e := &b.entries[i]
+		r, ok := e.Provider.(Releaser)
+		if !ok {
+			continue
+		}
+		name := e.Provider.Name()
+		var own []ledger.Claim
+		for _, c := range claims {
+			if c.Provider == name {
+				own = append(own, c)
+			}
+		}
+		if len(own) > 0 {
+			b.tell(ctx, e, func(ctx context.Context) { r.Released(ctx, own) })
+		}
+	}
+}
+
+// tell runs a call without an answer under the provider's deadline.
+func (b *Bus) tell(ctx context.Context, e *Entry, do func(context.Context)) {
+	if e.Deadline > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = b.withTimeout(ctx, e.Deadline)
+		defer cancel()
+	}
+	do(ctx)
+}

@@ -1,0 +1,115 @@
+package hint
+
+import (
+	"fmt"
+
+	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/numa"
+)
+
+// CheckReply holds a reply against what a provider promises: resources in
+// ascending order and each once; every answer of a known kind and with what its
+// kind needs; options sorted, each once, and every node of theirs one of the
+// machine. An error is of class Corrupt and names the provider and the resource.
+func CheckReply(r Reply, machine numa.Mask) error {
+	for i := range r.Answers {
+		a := &r.Answers[i]
+		text := ""
+		switch {
+		case a.Resource == "":
+			text = "an answer names no resource"
+		case i > 0 && a.Resource == r.Answers[i-1].Resource:
+			text = "there are two answers"
+		case i > 0 && a.Resource < r.Answers[i-1].Resource:
+			text = fmt.Sprintf("it comes after %s, but answers are ordered by resource", r.Answers[i-1].Resource)
+		default:
+			text = a.check(machine)
+		}
+		if text != "" {
+			return broken(r.Provider, a.Resource, "the hints of provider %s for %q are not usable: %s", r.Provider, a.Resource, text)
+		}
+	}
+	return nil
+}
+
+// check says what is wrong with an answer, empty if nothing is.
+func (a *Answer) check(machine numa.Mask) string {
+	switch a.Kind {
+	case NoPreference, Impossible:
+		return ""
+	case ByRule:
+		switch {
+		case a.Rule == nil:
+			return "there is no rule"
+		case a.Rule.Universe.IsEmpty() || !a.Rule.Universe.IsSubsetOf(machine):
+			return fmt.Sprintf("the rule is about nodes %q, the machine has %s", a.Rule.Universe, machine)
+		case !a.Rule.Must.IsSubsetOf(a.Rule.Universe):
+			return fmt.Sprintf("the rule insists on nodes %s, outside its own %s", a.Rule.Must, a.Rule.Universe)
+		}
+		return ""
+	case Options:
+	default:
+		return fmt.Sprintf("kind %q is not known", a.Kind)
+	}
+	if len(a.Hints) == 0 {
+		return "there are no options; impossible would be the word"
+	}
+	for i := range a.Hints {
+		h := &a.Hints[i]
+		switch {
+		case h.Any && h.Nodes != 0:
+			return fmt.Sprintf("option %d names nodes and says that any will do", i)
+		case !h.Any && h.Nodes == 0:
+			return fmt.Sprintf("option %d names no nodes", i)
+		case !h.Nodes.IsSubsetOf(machine):
+			return fmt.Sprintf("option %d names nodes %s, the machine has %s", i, h.Nodes, machine)
+		case i > 0 && compareHints(a.Hints[i-1], *h) >= 0:
+			return fmt.Sprintf("option %d is out of order or there twice", i)
+		}
+	}
+	return ""
+}
+
+// CheckPlan holds what a provider planned for a request against what it
+// promises: the claims are its own, for the container that was asked about (or,
+// where that was the whole pod, for the pod or one of its containers). An error
+// is of class Corrupt and names the provider.
+func CheckPlan(provider string, req Request, claims []ledger.Claim) error {
+	for i := range claims {
+		c := &claims[i]
+		whole := req.Container < 0 && c.Owner.Pod == req.Pod.UID &&
+			(c.Owner.Container == "" || req.Pod.Container(c.Owner.Container) != nil)
+		switch {
+		case c.Provider != provider:
+			return broken(provider, c.Resource, "provider %s planned a claim in the name of %q", provider, c.Provider)
+		case c.Resource == "":
+			return broken(provider, "", "provider %s planned a claim that names no resource", provider)
+		case !whole && c.Owner != req.Owner():
+			return broken(provider, c.Resource, "provider %s planned a claim for %s when asked about %s", provider, c.Owner, req.Owner())
+		}
+	}
+	return nil
+}
+
+// CheckPrepared holds prepared claims against the planned ones: the same number,
+// in the same order, each the same claim apart from what the outside added.
+func CheckPrepared(provider string, planned, prepared []ledger.Claim) error {
+	if len(planned) != len(prepared) {
+		return broken(provider, "", "provider %s was given %d claims to prepare and returned %d", provider, len(planned), len(prepared))
+	}
+	for i := range planned {
+		if !sameClaim(&planned[i], &prepared[i]) {
+			return broken(provider, planned[i].Resource,
+				"provider %s changed the claim of %s on %s while preparing it", provider, planned[i].Owner, planned[i].Resource)
+		}
+	}
+	return nil
+}
+
+// broken is the error for a provider that does not keep a promise.
+func broken(provider, resource, format string, args ...any) error {
+	err := fault.Corruptf(format, args...)
+	err.Provider, err.Resource = provider, resource
+	return err
+}

@@ -1,0 +1,70 @@
+package hint
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/berthd/berth/managers/fault"
+)
+
+// DefaultOrder is the order of the built-in providers, which is that of the
+// reference on Linux. It decides nothing about a merge, but planning and
+// preparing follow it.
+var DefaultOrder = []string{"device", "cpu", "memory"}
+
+// NewBus puts providers into order: first those that order names, as it names
+// them; then all others by index and name. A nil order is DefaultOrder, of which
+// any may be missing. Errors are of class Invalid: a name that order has twice
+// or that no provider bears, two providers of one name, an unknown mode, a
+// deadline without a clock.
+func NewBus(order []string, entries []Entry, withTimeout WithTimeout) (*Bus, error) {
+	explicit := order != nil
+	if !explicit {
+		order = DefaultOrder
+	}
+	rank := make(map[string]int, len(order))
+	for i, name := range order {
+		if _, twice := rank[name]; twice {
+			return nil, fault.Invalidf("the order of hint providers names %q twice", name)
+		}
+		rank[name] = i
+	}
+	seen := make(map[string]bool, len(entries))
+	for _, e := range entries {
+		name := e.Provider.Name()
+		switch {
+		case name == "":
+			return nil, fault.Invalidf("a hint provider has no name")
+		case seen[name]:
+			return nil, fault.Invalidf("two hint providers are called %q", name)
+		case e.Mode != Required && e.Mode != Advisory:
+			return nil, fault.Invalidf("hint provider %s: mode %q is neither %s nor %s", name, e.Mode, Required, Advisory)
+		case e.Deadline < 0 || e.Deadline > 0 && withTimeout == nil:
+			return nil, fault.Invalidf("hint provider %s: deadline %s cannot be kept", name, e.Deadline)
+		}
+		seen[name] = true
+	}
+	for _, name := range order {
+		if explicit && !seen[name] {
+			return nil, fault.Invalidf("the order of hint providers names %q, which there is not", name)
+		}
+	}
+	place := func(e Entry) int {
+		if i, named := rank[e.Provider.Name()]; named {
+			return i
+		}
+		return len(order)
+	}
+	sorted := slices.Clone(entries)
+	slices.SortFunc(sorted, func(a, b Entry) int {
+		i, j := place(a), place(b)
+		if i == j {
+			return cmp.Or(cmp.Compare(a.Index, b.Index), cmp.Compare(a.Provider.Name(), b.Provider.Name()))
+		}
+		return i - j
+	})
+	return &Bus{entries: sorted, withTimeout: withTimeout}, nil
+}
+
+// Entries returns the providers in order, the caller's to keep.
+func (b *Bus) Entries() []Entry { return slices.Clone(b.entries) }
