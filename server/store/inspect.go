@@ -54,14 +54,11 @@ type meta struct {
 }
 
 // inspect reads the file at path and checks its pages. Class Corrupt says which
-// page is damaged and how; an empty file is as good as a new one.
+// page is damaged and how.
 func inspect(path string) error {
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return unavailable("read", path, err)
-	}
-	if len(data) == 0 {
-		return nil
 	}
 	in := inspection{path: path, data: data}
 	m, err := in.metas()

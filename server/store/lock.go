@@ -80,8 +80,10 @@ func (l *lock) owner() string {
 	return "pid " + pid
 }
 
-// release empties the file and gives the lock up. The file stays: removing it
-// would let two processes lock two files of one name.
+// release empties the file and gives the lock up. It says so to the kernel,
+// because closing alone would leave the lock to a child that has been forked and
+// not yet executed. The file stays: removing it would let two processes lock two
+// files of one name.
 func (l *lock) release() error {
-	return errors.Join(l.file.Truncate(0), l.file.Close())
+	return errors.Join(l.file.Truncate(0), syscall.Flock(int(l.file.Fd()), syscall.LOCK_UN), l.file.Close())
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"go.etcd.io/bbolt"
+	bbolterrors "go.etcd.io/bbolt/errors"
 
 	"github.com/berthd/berth/managers/fault"
 	"github.com/berthd/berth/managers/ledger"
@@ -98,45 +99,71 @@ func Open(path string, o Options) (*Store, error) {
 func (s *Store) open() error {
 	s.opts.Failpoint.Hit(BeforeOpen)
 	_, err := os.Stat(s.path)
-	fresh := errors.Is(err, fs.ErrNotExist)
+	missing := errors.Is(err, fs.ErrNotExist)
 	switch {
-	case fresh && s.opts.ReadOnly:
+	case missing && s.opts.ReadOnly:
 		return fault.NotFoundf("open ledger file: %w", err)
-	case err != nil && !fresh:
+	case missing:
+		if err := create(s.path); err != nil {
+			return err
+		}
+	case err != nil:
 		return unavailable("open ledger file", s.path, err)
-	case s.opts.ReadOnly:
+	}
+	if s.opts.ReadOnly {
 		reader, err := acquireReader(s.path)
 		if err != nil {
 			return err
 		}
 		defer reader.Close()
 	}
-	if !fresh {
-		if err := inspect(s.path); err != nil {
-			if fault.ClassOf(err) == fault.Corrupt {
-				s.damage = err
-				return nil
-			}
-			return err
+	if err := inspect(s.path); err != nil {
+		if fault.ClassOf(err) == fault.Corrupt {
+			s.damage = err
+			return nil
 		}
+		return err
 	}
-	db, err := bbolt.Open(s.path, fileMode, &bbolt.Options{
-		Timeout: lockTimeout, ReadOnly: s.opts.ReadOnly, FreelistType: bbolt.FreelistMapType, NoStatistics: true,
-	})
-	switch {
-	case errors.Is(err, bbolt.ErrTimeout):
-		return fault.Unavailablef("open ledger file %s: another process has it open", s.path)
-	case err != nil:
-		return unavailable("open ledger file", s.path, err)
-	}
-	s.db = db
-	if fresh {
-		if err := syncDir(filepath.Dir(s.path)); err != nil {
-			return err
-		}
+	if s.db, err = openFile(s.path, s.opts.ReadOnly); err != nil {
+		return err
 	}
 	s.opts.Failpoint.Hit(AfterOpen)
 	return nil
+}
+
+// create makes an empty file that appears under its name only when it is whole,
+// so that a crash or a full disk leaves no file that looks damaged.
+func create(path string) error {
+	fresh := path + ".new"
+	if err := os.Remove(fresh); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return unavailable("remove unfinished", fresh, err)
+	}
+	db, err := openFile(fresh, false)
+	if err != nil {
+		_ = os.Remove(fresh)
+		return err
+	}
+	if err := db.Close(); err != nil {
+		return unavailable("close", fresh, err)
+	}
+	if err := os.Rename(fresh, path); err != nil {
+		return unavailable("create ledger file", path, err)
+	}
+	return syncDir(filepath.Dir(path))
+}
+
+// openFile opens a file whose pages are known to be good, or that is not there.
+func openFile(path string, readOnly bool) (*bbolt.DB, error) {
+	db, err := bbolt.Open(path, fileMode, &bbolt.Options{
+		Timeout: lockTimeout, ReadOnly: readOnly, FreelistType: bbolt.FreelistMapType, NoStatistics: true,
+	})
+	switch {
+	case errors.Is(err, bbolterrors.ErrTimeout):
+		return nil, fault.Unavailablef("open ledger file %s: another process has it open", path)
+	case err != nil:
+		return nil, unavailable("open ledger file", path, err)
+	}
+	return db, nil
 }
 
 // Load returns every entry. Class Corrupt means that the file is damaged.
@@ -147,6 +174,9 @@ func (s *Store) Load(ctx context.Context) ([]ledger.Entry, error) {
 	var entries []ledger.Entry
 	err := s.db.View(func(tx *bbolt.Tx) error {
 		return tx.ForEach(func(bucket []byte, b *bbolt.Bucket) error {
+			if b == nil {
+				return fault.Corruptf("load %s: %q is not a bucket", s.path, bucket)
+			}
 			return b.ForEach(func(key, value []byte) error {
 				if value == nil {
 					return fault.Corruptf("load %s: bucket %q has a bucket %q inside", s.path, bucket, key)
