@@ -1,0 +1,267 @@
+package cgroupfs
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/berthd/berth/managers/cgroup"
+	"github.com/berthd/berth/managers/fault"
+)
+
+// Driver is the kernel's tree as a cgroup.Tree. It is safe for concurrent use and
+// remembers nothing but where the hierarchies are.
+type Driver struct {
+	mount       string
+	root        *os.Root
+	hierarchies []hierarchy // exactly one on v2
+	facts       cgroup.Facts
+	needed      []string // on v2, the controllers a valid cgroup has
+	killTimeout time.Duration
+}
+
+var _ cgroup.Tree = (*Driver)(nil)
+
+// hierarchy is one mounted tree of directories.
+type hierarchy struct {
+	// dir is its mount point below Driver.mount, "." on v2.
+	dir string
+	// controllers are the v1 controllers mounted there; "" stands for the
+	// unified hierarchy beside v1's, "name=systemd" for systemd's own.
+	controllers []string
+}
+
+func (h hierarchy) has(controller string) bool { return slices.Contains(h.controllers, controller) }
+
+// path gives the directory of a cgroup below Driver.mount.
+func (h hierarchy) path(name cgroup.Name) string {
+	return filepath.Join(append([]string{h.dir}, name...)...)
+}
+
+// Open finds out which version the tree is of and which controllers it has. A
+// tree that lacks a required controller, and a mount that is no cgroup tree, are
+// errors of class Unsupported that name what was looked for. Close the driver
+// after its last use.
+func Open(o Options) (*Driver, error) {
+	if o.Mount == "" {
+		o.Mount = defaultMount
+	}
+	if o.KillTimeout == 0 {
+		o.KillTimeout = defaultKillTimeout
+	}
+	mount, err := filepath.EvalSymlinks(o.Mount)
+	if err != nil {
+		return nil, fault.Unsupportedf("open the cgroup tree: %w", err)
+	}
+	root, err := os.OpenRoot(mount)
+	if err != nil {
+		return nil, fault.Unsupportedf("open the cgroup tree: %w", err)
+	}
+	d := &Driver{mount: mount, root: root, killTimeout: o.KillTimeout}
+	if err := d.detect(o.Required); err != nil {
+		return nil, errorsJoinClose(fmt.Errorf("open the cgroup tree at %s: %w", mount, err), root)
+	}
+	return d, nil
+}
+
+// errorsJoinClose closes what is not needed after an error; the error of a
+// directory's close adds nothing to it.
+func errorsJoinClose(err error, root *os.Root) error {
+	_ = root.Close()
+	return err
+}
+
+// Facts describes the tree.
+func (d *Driver) Facts() cgroup.Facts { return d.facts }
+
+// Close lets go of the mount. The cgroups stay.
+func (d *Driver) Close() error { return d.root.Close() }
+
+// detect fills in everything that follows from the mount.
+func (d *Driver) detect(required []string) error {
+	d.facts = cgroup.Facts{Driver: cgroup.Cgroupfs, PageBytes: int64(os.Getpagesize())}
+	var stat unix.Statfs_t
+	if err := unix.Statfs(d.mount, &stat); err != nil {
+		return fault.Unsupportedf("statfs: %w", err)
+	}
+	var err error
+	if int64(stat.Type) == unix.CGROUP2_SUPER_MAGIC {
+		err = d.detectV2()
+	} else {
+		err = d.detectV1()
+	}
+	if err != nil {
+		return err
+	}
+	if required == nil {
+		required = []string{"cpu", "cpuset", "memory"}
+		if d.facts.Version == cgroup.V1 {
+			required = append(required, "cpuacct")
+		}
+	}
+	missing := slices.DeleteFunc(slices.Clone(required), func(c string) bool { return slices.Contains(d.facts.Controllers, c) })
+	if len(missing) > 0 {
+		return fault.Unsupportedf("the controllers %q are missing, only %q are there", missing, d.facts.Controllers)
+	}
+	if slices.Contains(d.facts.Controllers, "hugetlb") {
+		d.facts.HugePageSizes, err = hugePageSizes("/sys/kernel/mm/hugepages")
+	}
+	return err
+}
+
+// v2Controllers are those that berth's values are made of; a valid cgroup has
+// those of them that the whole tree has.
+var v2Controllers = []string{"cpu", "cpuset", "hugetlb", "memory", "pids"}
+
+func (d *Driver) detectV2() error {
+	d.facts.Version = cgroup.V2
+	d.hierarchies = []hierarchy{{dir: "."}}
+	text, err := d.root.ReadFile("cgroup.controllers")
+	if err != nil {
+		return fault.Unsupportedf("%w", err)
+	}
+	d.facts.Controllers = strings.Fields(string(text))
+	slices.Sort(d.facts.Controllers)
+	for _, c := range v2Controllers {
+		if slices.Contains(d.facts.Controllers, c) {
+			d.needed = append(d.needed, c)
+		}
+	}
+	d.facts.SwapLimits = d.swapLimitsV2()
+	return nil
+}
+
+// swapLimitsV2 looks for the swap file in a cgroup below the root, which itself
+// has none: in berth's own, else in any.
+func (d *Driver) swapLimitsV2() bool {
+	const file = "memory.swap.max"
+	if text, err := os.ReadFile("/proc/self/cgroup"); err == nil {
+		for line := range strings.Lines(string(text)) {
+			if own, ok := strings.CutPrefix(strings.TrimSpace(line), "0::/"); ok {
+				if _, err := d.root.Stat(filepath.Join(own, file)); err == nil {
+					return true
+				}
+			}
+		}
+	}
+	children, err := d.subdirectories(".")
+	return err == nil && slices.ContainsFunc(children, func(c string) bool {
+		_, err := d.root.Stat(filepath.Join(c, file))
+		return err == nil
+	})
+}
+
+func (d *Driver) detectV1() error {
+	d.facts.Version = cgroup.V1
+	text, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return fault.Unsupportedf("%w", err)
+	}
+	d.hierarchies = v1Hierarchies(d.mount, text)
+	for _, h := range d.hierarchies {
+		for _, c := range h.controllers {
+			if c != "" && !strings.HasPrefix(c, "name=") {
+				d.facts.Controllers = append(d.facts.Controllers, c)
+			}
+		}
+	}
+	if len(d.facts.Controllers) == 0 {
+		return fault.Unsupportedf("neither is it a cgroup2 mount nor are cgroup controllers mounted below it")
+	}
+	slices.Sort(d.facts.Controllers)
+	if memory, ok := d.hierarchy("memory"); ok {
+		_, err := d.root.Stat(filepath.Join(memory.dir, "memory.memsw.limit_in_bytes"))
+		d.facts.SwapLimits = err == nil
+	}
+	return nil
+}
+
+// v1Controllers are those in whose hierarchies cgroups are made: all that the
+// kubelet's library knows. The devices controller is left to the runtime, which
+// sets device rules for containers.
+var v1Controllers = []string{
+	"cpuset", "memory", "cpu", "cpuacct", "pids", "blkio", "hugetlb", "net_cls", "net_prio", "perf_event", "freezer",
+	"rdma", "misc", "name=systemd",
+}
+
+// v1Hierarchies finds the hierarchies mounted below a directory in the text of
+// /proc/self/mountinfo. Where a controller is mounted twice, the shorter path
+// counts (kubernetes#95488).
+func v1Hierarchies(mount string, mountinfo []byte) []hierarchy {
+	var found []hierarchy
+	for line := range bytes.Lines(mountinfo) {
+		// 36 35 98:0 /root /point options [optional fields] - type source super-options
+		before, after, ok := strings.Cut(string(line), " - ")
+		left, right := strings.Fields(before), strings.Fields(after)
+		if !ok || len(left) < 5 || len(right) < 3 {
+			continue
+		}
+		dir, err := filepath.Rel(mount, left[4])
+		if err != nil || dir == "." || strings.HasPrefix(dir, "..") {
+			continue
+		}
+		switch right[0] {
+		case "cgroup2":
+			found = append(found, hierarchy{dir, []string{""}})
+		case "cgroup":
+			options := strings.Split(right[2], ",")
+			options = slices.DeleteFunc(options, func(o string) bool { return !slices.Contains(v1Controllers, o) })
+			if len(options) > 0 {
+				found = append(found, hierarchy{dir, options})
+			}
+		}
+	}
+	slices.SortStableFunc(found, func(a, b hierarchy) int { return len(a.dir) - len(b.dir) })
+	seen := make(map[string]bool)
+	found = slices.DeleteFunc(found, func(h hierarchy) bool {
+		double := seen[h.controllers[0]]
+		for _, c := range h.controllers {
+			seen[c] = true
+		}
+		return double
+	})
+	slices.SortFunc(found, func(a, b hierarchy) int { return strings.Compare(a.dir, b.dir) })
+	return found
+}
+
+// hierarchy finds the hierarchy of a controller.
+func (d *Driver) hierarchy(controller string) (hierarchy, bool) {
+	if d.facts.Version == cgroup.V2 {
+		return d.hierarchies[0], true
+	}
+	i := slices.IndexFunc(d.hierarchies, func(h hierarchy) bool { return h.has(controller) })
+	if i < 0 {
+		return hierarchy{}, false
+	}
+	return d.hierarchies[i], true
+}
+
+// hugePageSizes reads the kernel's page sizes from directory names such as
+// hugepages-2048kB. No directory means no huge pages.
+func hugePageSizes(dir string) ([]int64, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil && !os.IsNotExist(err) {
+		return nil, fault.Unavailablef("huge page sizes: %w", err)
+	}
+	var sizes []int64
+	for _, e := range entries {
+		text, found := strings.CutPrefix(e.Name(), "hugepages-")
+		if !found {
+			continue
+		}
+		kib, err := strconv.ParseInt(strings.TrimSuffix(text, "kB"), 10, 64)
+		if err != nil || kib <= 0 {
+			return nil, fault.Unavailablef("huge page sizes: %s/%s has no size in kB", dir, e.Name())
+		}
+		sizes = append(sizes, kib<<10)
+	}
+	slices.Sort(sizes)
+	return sizes, nil
+}

@@ -1,0 +1,24 @@
+//go:build !linux
+
+package cgroupfs
+
+import (
+	"runtime"
+
+	"github.com/berthd/berth/managers/cgroup"
+	"github.com/berthd/berth/managers/fault"
+)
+
+// Driver cannot be had on this system.
+type Driver struct{ cgroup.Tree }
+
+// Open refuses with an error of class Unsupported: there are no cgroups here.
+func Open(Options) (*Driver, error) {
+	return nil, fault.Unsupportedf("open the cgroup tree: %s has no cgroups", runtime.GOOS)
+}
+
+// Facts describes no tree.
+func (*Driver) Facts() cgroup.Facts { return cgroup.Facts{} }
+
+// Close does nothing.
+func (*Driver) Close() error { return nil }

@@ -1,0 +1,174 @@
+package cgroupfs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/berthd/berth/managers/cgroup"
+	"github.com/berthd/berth/managers/fault"
+)
+
+// Observe implements cgroup.Tree.
+func (d *Driver) Observe(ctx context.Context, name cgroup.Name, depth int) (*cgroup.Snapshot, error) {
+	if err := name.Check(); err != nil {
+		return nil, err
+	}
+	s := &cgroup.Snapshot{Facts: d.facts}
+	if err := d.observe(ctx, name, depth, s); err != nil {
+		return nil, fmt.Errorf("observe cgroup %s: %w", name, err)
+	}
+	if len(s.Nodes) == 0 {
+		s.Nodes = []cgroup.Observed{{Name: name}}
+	}
+	return s, nil
+}
+
+func (d *Driver) observe(ctx context.Context, name cgroup.Name, depth int, s *cgroup.Snapshot) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	state, reason, err := d.state(name)
+	if err != nil {
+		return err
+	}
+	if state == cgroup.Absent {
+		return nil
+	}
+	o := cgroup.Observed{Name: name, State: state, Reason: reason}
+	if err := d.readValues(&o); err != nil {
+		return err
+	}
+	s.Nodes = append(s.Nodes, o)
+	if depth == 0 {
+		return nil
+	}
+	children, err := d.children(name)
+	if err != nil {
+		return err
+	}
+	for _, c := range children {
+		child := append(slices.Clone(name), c)
+		if child.Check() != nil {
+			continue // nothing that berth could have made or could reach
+		}
+		if err := d.observe(ctx, child, depth-1, s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// validV1 are the controllers in whose hierarchies the kubelet wants to see a
+// valid cgroup, as far as they are mounted.
+var validV1 = []string{"cpu", "cpuacct", "cpuset", "memory", "name=systemd", "pids", "hugetlb"}
+
+// state says whether a cgroup is there, and what it lacks.
+func (d *Driver) state(name cgroup.Name) (cgroup.State, string, error) {
+	var missing []string
+	present := false
+	for _, h := range d.hierarchies {
+		there, err := d.exists(h.path(name))
+		if err != nil {
+			return 0, "", err
+		}
+		present = present || there
+		if !there && slices.ContainsFunc(validV1, h.has) {
+			missing = append(missing, h.path(name))
+		}
+	}
+	switch {
+	case !present:
+		return cgroup.Absent, "", nil
+	case len(missing) > 0:
+		return cgroup.Invalid, fmt.Sprintf("has some missing paths: %s", strings.Join(missing, ", ")), nil
+	case d.facts.Version == cgroup.V1:
+		return cgroup.Valid, "", nil
+	}
+	lacks, err := d.lacks(name)
+	switch {
+	case gone(err):
+		return cgroup.Absent, "", nil
+	case err != nil:
+		return 0, "", err
+	case len(lacks) > 0:
+		return cgroup.Invalid, fmt.Sprintf("has some missing controllers: %s", strings.Join(lacks, ", ")), nil
+	}
+	return cgroup.Valid, "", nil
+}
+
+// lacks lists the needed controllers that a v2 cgroup does not have.
+func (d *Driver) lacks(name cgroup.Name) ([]string, error) {
+	text, err := d.root.ReadFile(filepath.Join(d.hierarchies[0].path(name), "cgroup.controllers"))
+	if err != nil {
+		return nil, unavailable(err)
+	}
+	has := strings.Fields(string(text))
+	return slices.DeleteFunc(slices.Clone(d.needed), func(c string) bool { return slices.Contains(has, c) }), nil
+}
+
+// exists tells a directory from nothing; any other error is one.
+func (d *Driver) exists(path string) (bool, error) {
+	_, err := d.root.Stat(path)
+	if gone(err) {
+		return false, nil
+	}
+	return err == nil, unavailable(err)
+}
+
+// children lists the cgroups right below one, sorted: on v1 those of any
+// hierarchy, so that what a partial removal left is found.
+func (d *Driver) children(name cgroup.Name) ([]string, error) {
+	var all []string
+	for _, h := range d.hierarchies {
+		names, err := d.subdirectories(h.path(name))
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, names...)
+	}
+	slices.Sort(all)
+	return slices.Compact(all), nil
+}
+
+// subdirectories lists the directories in one; none if it is not there.
+func (d *Driver) subdirectories(path string) ([]string, error) {
+	dir, err := d.root.Open(path)
+	if gone(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, unavailable(err)
+	}
+	defer dir.Close()
+	entries, err := dir.ReadDir(-1)
+	if err != nil && !gone(err) {
+		return nil, unavailable(err)
+	}
+	var names []string
+	for _, e := range entries {
+		if e.IsDir() {
+			names = append(names, e.Name())
+		}
+	}
+	return names, nil
+}
+
+// gone reports whether an error says that the cgroup is not there (any more).
+func gone(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV)
+}
+
+// unavailable gives a kernel's error its class.
+func unavailable(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fault.Unavailablef("%w", err)
+}

@@ -1,0 +1,83 @@
+package cgroupfs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+
+	"github.com/opencontainers/cgroups"
+	"golang.org/x/sys/unix"
+
+	"github.com/berthd/berth/managers/cgroup"
+	"github.com/berthd/berth/managers/fault"
+)
+
+// Procs implements cgroup.Tree.
+func (d *Driver) Procs(ctx context.Context, name cgroup.Name) ([]int, error) {
+	if err := name.Check(); err != nil {
+		return nil, err
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("list processes of cgroup %s: %w", name, err)
+	}
+	pids, err := d.procs(name)
+	if err != nil {
+		return nil, fmt.Errorf("list processes of cgroup %s: %w", name, err)
+	}
+	return pids, nil
+}
+
+// procs lists the processes of a cgroup and below it, in any hierarchy.
+func (d *Driver) procs(name cgroup.Name) ([]int, error) {
+	var all []int
+	for _, h := range d.hierarchies {
+		pids, err := cgroups.GetAllPids(filepath.Join(d.mount, h.path(name)))
+		if err != nil && !gone(err) {
+			return nil, unavailable(err)
+		}
+		all = append(all, pids...)
+	}
+	slices.Sort(all)
+	return slices.Compact(all), nil
+}
+
+// Move implements cgroup.Tree. On v1 a process is moved in one hierarchy after
+// the other; an error leaves it where it stood in the remaining ones.
+func (d *Driver) Move(ctx context.Context, name cgroup.Name, pids ...int) error {
+	if err := name.Check(); err != nil {
+		return err
+	}
+	state, _, err := d.state(name)
+	if err == nil {
+		err = ctx.Err()
+	}
+	if err != nil {
+		return fmt.Errorf("move processes into cgroup %s: %w", name, err)
+	}
+	if state == cgroup.Absent {
+		return fault.NotFoundf("move processes into cgroup %s: there is no such cgroup", name)
+	}
+	for _, pid := range pids {
+		for _, h := range d.hierarchies {
+			dir := filepath.Join(d.mount, h.path(name))
+			if err := cgroups.WriteCgroupProc(dir, pid); err != nil {
+				return moveError(name, pid, dir, err)
+			}
+		}
+	}
+	return nil
+}
+
+func moveError(name cgroup.Name, pid int, dir string, err error) error {
+	const format = "move process %d into cgroup %s: %s: %w"
+	file := filepath.Join(dir, cgroups.CgroupProcesses)
+	switch {
+	case errors.Is(err, unix.ESRCH):
+		return fault.NotFoundf(format, pid, name, file, err)
+	case errors.Is(err, unix.EBUSY), errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EOPNOTSUPP):
+		return fault.Preconditionf(format, pid, name, file, err)
+	}
+	return fault.Unavailablef(format, pid, name, file, err)
+}

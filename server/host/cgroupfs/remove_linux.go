@@ -1,0 +1,188 @@
+package cgroupfs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/berthd/berth/managers/cgroup"
+	"github.com/berthd/berth/managers/fault"
+)
+
+// Waits between rounds of killing: short at first, since most processes are gone
+// at once.
+const (
+	firstWait = time.Millisecond
+	longWait  = 50 * time.Millisecond
+)
+
+// Remove implements cgroup.Tree. Rounds of killing and removing follow each
+// other until nothing is left:
+//
+//   - v2: cgroup.kill, which catches forks (kernel 5.14); on older kernels as v1,
+//     with the v2 freezer.
+//   - v1: no new processes (pids.max 0), freeze, kill all, thaw.
+//
+// A cgroup whose removal ran out of time stays unable to fork; nothing in it is
+// meant to live.
+func (d *Driver) Remove(ctx context.Context, name cgroup.Name) error {
+	if err := name.Check(); err != nil {
+		return err
+	}
+	if name.IsRoot() {
+		return fault.Invalidf("remove cgroup %s: the root cannot be removed", name)
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, d.killTimeout, errKillTimeout)
+	defer cancel()
+	wait := firstWait
+	for {
+		if err := ctx.Err(); err != nil {
+			return fmt.Errorf("remove cgroup %s: %w", name, err)
+		}
+		left, err := d.removeOnce(name)
+		if err != nil {
+			return fmt.Errorf("remove cgroup %s: %w", name, err)
+		}
+		if left == nil {
+			return nil
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return d.unremoved(ctx, name, left)
+		}
+		wait = min(2*wait, longWait)
+	}
+}
+
+var errKillTimeout = errors.New("time is up")
+
+// unremoved is the error of a removal that was cut.
+func (d *Driver) unremoved(ctx context.Context, name cgroup.Name, left error) error {
+	pids, _ := d.procs(name)
+	if errors.Is(context.Cause(ctx), context.Canceled) {
+		return fmt.Errorf("remove cgroup %s: %w (processes left: %v)", name, context.Canceled, pids)
+	}
+	return fault.Deadlinef("remove cgroup %s: processes %v are still there: %w", name, pids, left)
+}
+
+// removeOnce kills what there is and removes the directories. left says what
+// stands in the way of an end; err is an error that another round cannot cure.
+func (d *Driver) removeOnce(name cgroup.Name) (left, err error) {
+	pids, err := d.procs(name)
+	if err != nil {
+		return nil, err
+	}
+	if slices.Contains(pids, os.Getpid()) {
+		return nil, fault.Preconditionf("it holds this very process, %d", os.Getpid())
+	}
+	if len(pids) > 0 {
+		if err := d.kill(name); err != nil {
+			return nil, err
+		}
+	}
+	return d.removeDirectories(name), nil
+}
+
+// kill ends every process of the cgroup and below.
+func (d *Driver) kill(name cgroup.Name) error {
+	if d.facts.Version == cgroup.V2 && d.writeText(d.hierarchies[0].path(name), "cgroup.kill", "1") == nil {
+		return nil
+	}
+	return d.killFrozen(name)
+}
+
+// killFrozen freezes, kills and thaws. Freezing and stopping forks are there to
+// be sure, not to be relied on: a process that slipped through is met in the
+// next round.
+func (d *Driver) killFrozen(name cgroup.Name) error {
+	if h, ok := d.hierarchy("pids"); ok {
+		_ = d.writeText(h.path(name), "pids.max", "0")
+	}
+	thaw := d.freeze(name)
+	pids, err := d.procs(name)
+	for _, pid := range pids {
+		if pid <= 0 { // lives in an outer pid namespace
+			continue
+		}
+		if killed := unix.Kill(pid, unix.SIGKILL); killed != nil && !errors.Is(killed, unix.ESRCH) && err == nil {
+			err = fault.Unavailablef("kill process %d: %w", pid, killed)
+		}
+	}
+	thaw()
+	return err
+}
+
+// freezeReads bounds how often the freezer is asked whether it is done: it is
+// quick unless processes keep coming.
+const freezeReads = 100
+
+// freeze stops all processes of the cgroup, as far as the kernel manages to, and
+// returns what lets them go on: to their deaths, if they were killed meanwhile.
+func (d *Driver) freeze(name cgroup.Name) (thaw func()) {
+	file, frozen, thawed, state, done := "freezer.state", "FROZEN", "THAWED", "freezer.state", "FROZEN"
+	if d.facts.Version == cgroup.V2 {
+		file, frozen, thawed, state, done = "cgroup.freeze", "1", "0", "cgroup.events", "frozen 1"
+	}
+	h, ok := d.hierarchy("freezer")
+	if !ok {
+		return func() {}
+	}
+	path := h.path(name)
+	thaw = func() { _ = d.writeText(path, file, thawed) }
+	for range freezeReads {
+		if d.writeText(path, file, frozen) != nil {
+			return thaw
+		}
+		text, err := d.root.ReadFile(filepath.Join(path, state))
+		if err != nil || strings.Contains(string(text), done) {
+			return thaw
+		}
+	}
+	return thaw
+}
+
+// removeDirectories removes the cgroup's directories with those below, in every
+// hierarchy, from the bottom up. It returns the first that could not be.
+func (d *Driver) removeDirectories(name cgroup.Name) error {
+	var first error
+	for _, h := range d.hierarchies {
+		if err := d.removeTree(h.path(name)); err != nil && first == nil {
+			first = err
+		}
+	}
+	return first
+}
+
+func (d *Driver) removeTree(path string) error {
+	err := d.root.Remove(path)
+	if err == nil || gone(err) {
+		return nil
+	}
+	children, err := d.subdirectories(path)
+	if err != nil {
+		return err
+	}
+	for _, c := range children {
+		if err := d.removeTree(filepath.Join(path, c)); err != nil {
+			return err
+		}
+	}
+	return ignoreGone(unavailable(d.root.Remove(path)))
+}
+
+func ignoreGone(err error) error {
+	if gone(err) {
+		return nil
+	}
+	return err
+}
