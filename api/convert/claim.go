@@ -1,6 +1,7 @@
 package convert
 
 import (
+	"cmp"
 	"slices"
 
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
@@ -84,68 +85,83 @@ func Claim(c *ledger.Claim) *typesv1.Claim {
 // Container returns what one container of an admitted pod got, as the view has
 // it.
 func Container(view *ledger.View, pod *ledger.Pod, name string) *typesv1.ContainerAllocation {
+	return container(view, pod, name, containerIDs(view))
+}
+
+// Containers returns what the containers of an admitted pod got, in admission
+// order.
+func Containers(view *ledger.View, pod *ledger.Pod) []*typesv1.ContainerAllocation {
+	return containers(view, pod, containerIDs(view))
+}
+
+// Allocation returns an admitted pod with everything it holds.
+func Allocation(view *ledger.View, pod *ledger.Pod) *typesv1.PodAllocation {
+	return allocation(view, pod, containerIDs(view))
+}
+
+// Pods returns the allocations of the pods that match, by namespace, name and
+// uid.
+func Pods(view *ledger.View, match func(*ledger.Pod) bool) []*typesv1.PodAllocation {
+	ids := containerIDs(view)
+	var out []*typesv1.PodAllocation
+	for p := range view.Pods() {
+		if match(p) {
+			out = append(out, allocation(view, p, ids))
+		}
+	}
+	slices.SortFunc(out, func(a, b *typesv1.PodAllocation) int {
+		return cmp.Or(
+			cmp.Compare(a.GetNamespace(), b.GetNamespace()),
+			cmp.Compare(a.GetName(), b.GetName()),
+			cmp.Compare(a.GetUid(), b.GetUid()))
+	})
+	return out
+}
+
+// containerIDs returns the runtime's ids of each container, oldest first.
+func containerIDs(view *ledger.View) map[ledger.Owner][]string {
+	ids := make(map[ledger.Owner][]string)
+	for b := range view.Bindings() {
+		ids[b.Owner] = append(ids[b.Owner], b.ID)
+	}
+	return ids
+}
+
+func allocation(view *ledger.View, pod *ledger.Pod, ids map[ledger.Owner][]string) *typesv1.PodAllocation {
+	out := &typesv1.PodAllocation{
+		Uid: pod.UID(), Namespace: pod.Pod.Namespace, Name: pod.Pod.Name,
+		QosClass: QoS(pod.QoS), CgroupParent: pod.CgroupParent,
+		Containers:  containers(view, pod, ids),
+		AdmissionId: pod.AdmissionID, AdmittedAtUnix: pod.AdmittedAt.Unix(),
+	}
+	for i := range pod.Claims {
+		if pod.Claims[i].Owner.Container == "" {
+			out.Claims = append(out.Claims, Claim(&pod.Claims[i]))
+		}
+	}
+	return out
+}
+
+func containers(view *ledger.View, pod *ledger.Pod, ids map[ledger.Owner][]string) []*typesv1.ContainerAllocation {
+	var out []*typesv1.ContainerAllocation
+	for _, c := range pod.Pod.Walk() {
+		out = append(out, container(view, pod, c.Name, ids))
+	}
+	return out
+}
+
+func container(view *ledger.View, pod *ledger.Pod, name string, ids map[ledger.Owner][]string) *typesv1.ContainerAllocation {
 	owner := ledger.Owner{Pod: pod.UID(), Container: name}
-	out := &typesv1.ContainerAllocation{Name: name}
+	out := &typesv1.ContainerAllocation{
+		Name: name, Affinity: Hint(pod.Affinity(name)), ContainerIds: ids[owner],
+	}
 	if c := pod.Pod.Container(name); c != nil {
 		out.Role = c.Role.String()
 	}
 	cpus, exclusive, _ := view.ContainerCPUs(owner)
 	out.Cpus, out.ExclusiveCpus = CPUSet(cpus), exclusive
 	for i := range pod.Claims {
-		c := &pod.Claims[i]
-		if c.Owner != owner {
-			continue
-		}
-		out.Claims = append(out.Claims, Claim(c))
-		if out.Affinity == nil {
-			out.Affinity = Hint(c.Affinity)
-		}
-	}
-	for b := range view.Bindings() {
-		if b.Owner == owner {
-			out.ContainerIds = append(out.ContainerIds, b.ID)
-		}
-	}
-	return out
-}
-
-// Containers returns what the containers of an admitted pod got, in admission
-// order.
-func Containers(view *ledger.View, pod *ledger.Pod) []*typesv1.ContainerAllocation {
-	var out []*typesv1.ContainerAllocation
-	for _, c := range pod.Pod.Walk() {
-		out = append(out, Container(view, pod, c.Name))
-	}
-	return out
-}
-
-// Pods returns the allocations of the pods that match, by namespace, name and
-// uid.
-func Pods(view *ledger.View, match func(*ledger.Pod) bool) []*typesv1.PodAllocation {
-	var out []*typesv1.PodAllocation
-	for p := range view.Pods() {
-		if match(p) {
-			out = append(out, Allocation(view, p))
-		}
-	}
-	slices.SortFunc(out, func(a, b *typesv1.PodAllocation) int {
-		return slices.Compare(
-			[]string{a.GetNamespace(), a.GetName(), a.GetUid()},
-			[]string{b.GetNamespace(), b.GetName(), b.GetUid()})
-	})
-	return out
-}
-
-// Allocation returns an admitted pod with everything it holds.
-func Allocation(view *ledger.View, pod *ledger.Pod) *typesv1.PodAllocation {
-	out := &typesv1.PodAllocation{
-		Uid: pod.UID(), Namespace: pod.Pod.Namespace, Name: pod.Pod.Name,
-		QosClass: QoS(pod.QoS), CgroupParent: pod.CgroupParent,
-		Containers:  Containers(view, pod),
-		AdmissionId: pod.AdmissionID, AdmittedAtUnix: pod.AdmittedAt.Unix(),
-	}
-	for i := range pod.Claims {
-		if pod.Claims[i].Owner.Container == "" {
+		if pod.Claims[i].Owner == owner {
 			out.Claims = append(out.Claims, Claim(&pod.Claims[i]))
 		}
 	}

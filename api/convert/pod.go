@@ -1,9 +1,10 @@
 package convert
 
 import (
+	"cmp"
+	"fmt"
+	"maps"
 	"slices"
-
-	"k8s.io/apimachinery/pkg/api/resource"
 
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/managers/fault"
@@ -13,24 +14,53 @@ import (
 // restartAlways makes an init container a sidecar (KEP-753).
 const restartAlways = "Always"
 
+// Reader reads pods under one configuration.
+type Reader struct {
+	Features workload.Features
+	Bounds   workload.Bounds
+}
+
 // Pod reads a pod. Every amount that cannot be read and everything that
 // workload.Check finds comes back in one error of class Invalid with the fields'
 // paths. A missing namespace is "default", as the API server has it.
-func Pod(m *typesv1.Pod, features workload.Features, bounds workload.Bounds) (workload.Pod, error) {
+func (r Reader) Pod(m *typesv1.Pod) (workload.Pod, error) {
 	var vs fault.Violations
 	if m == nil {
 		vs.Addf("pod", "is required")
 		return workload.Pod{}, vs.Err("request")
 	}
+	r.count(m.GetSpec(), &vs)
+	if err := vs.Err("pod"); err != nil {
+		return workload.Pod{}, err
+	}
 	p := readPod(m, &vs)
-	// The checks are meant for a pod with defaults; what is missing by default
-	// is no violation.
-	defaulted, _ := workload.Defaulted(p, features)
-	vs = append(vs, workload.Check(&defaulted, bounds)...)
-	if m.GetMetadata().GetName() == "" {
+	if p.Name == "" {
 		vs.Addf("pod.metadata.name", "is required")
 	}
-	return p, vs.Err("pod " + p.String())
+	// The checks are meant for a pod with defaults; what is missing by default
+	// is no violation. What could not be read is not there to be checked.
+	defaulted, _ := workload.Defaulted(p, r.Features)
+	unread := make(map[string]bool, len(vs))
+	for _, v := range vs {
+		unread[v.Field] = true
+	}
+	for _, v := range workload.Check(&defaulted, r.Bounds) {
+		if !unread[v.Field] {
+			vs = append(vs, v)
+		}
+	}
+	if err := vs.Err("pod " + p.String()); err != nil {
+		return workload.Pod{}, err
+	}
+	return p, nil
+}
+
+// count refuses a pod with too many containers before anything is made of them.
+func (r Reader) count(spec *typesv1.PodSpec, vs *fault.Violations) {
+	most := cmp.Or(r.Bounds.Containers, workload.DefaultMaxContainers)
+	if n := len(spec.GetInitContainers()) + len(spec.GetContainers()); n > most {
+		vs.Addf("pod.spec.containers", "%d containers are more than the %d that are allowed", n, most)
+	}
 }
 
 // readPod copies the fields; amounts that cannot be read are noted.
@@ -51,20 +81,21 @@ func readPod(m *typesv1.Pod, vs *fault.Violations) workload.Pod {
 		priority := spec.GetPriority()
 		p.Priority = &priority
 	}
-	for _, c := range spec.GetInitContainers() {
+	for i, c := range spec.GetInitContainers() {
+		path := fmt.Sprintf("pod.spec.initContainers[%d]", i)
 		role := workload.Init
 		switch c.GetRestartPolicy() {
 		case restartAlways:
 			role = workload.Sidecar
 		case "":
 		default:
-			path := pathOfNext(&p, role)
 			vs.Addf(path+".restartPolicy", "%.80q: expected %q or nothing", c.GetRestartPolicy(), restartAlways)
 		}
-		addContainer(&p, c, role, vs)
+		p.Containers = append(p.Containers, readContainer(c, role, path, vs))
 	}
-	for _, c := range spec.GetContainers() {
-		addContainer(&p, c, workload.App, vs)
+	for i, c := range spec.GetContainers() {
+		path := fmt.Sprintf("pod.spec.containers[%d]", i)
+		p.Containers = append(p.Containers, readContainer(c, workload.App, path, vs))
 	}
 	var excess workload.Excess
 	p.Overhead, excess.Overhead = quantities(spec.GetOverhead(), workload.OverheadPath, vs)
@@ -77,26 +108,23 @@ func readPod(m *typesv1.Pod, vs *fault.Violations) workload.Pod {
 	return p
 }
 
-// pathOfNext gives the path that a container would have if it came next.
-func pathOfNext(p *workload.Pod, role workload.Role) string {
-	with := workload.Pod{Containers: append(slices.Clip(p.Containers), workload.Container{Role: role})}
-	return with.ContainerPaths()[len(p.Containers)]
-}
-
-func addContainer(p *workload.Pod, m *typesv1.Container, role workload.Role, vs *fault.Violations) {
-	path := pathOfNext(p, role)
+func readContainer(m *typesv1.Container, role workload.Role, path string, vs *fault.Violations) workload.Container {
 	c := workload.Container{Name: m.GetName(), Role: role}
 	var excess workload.Excess
 	c.Requests, excess.Requests = quantities(m.GetResources().GetRequests(), workload.QuantityPath(path, workload.Requests), vs)
 	c.Limits, excess.Limits = quantities(m.GetResources().GetLimits(), workload.QuantityPath(path, workload.Limits), vs)
 	c.Excess = orNil(excess)
-	for _, rp := range m.GetResizePolicy() {
+	for i, rp := range m.GetResizePolicy() {
+		name := rp.GetResourceName()
+		if tooLong(name, fmt.Sprintf("%s.resizePolicy[%d].resourceName", path, i), vs) {
+			continue
+		}
 		if c.ResizePolicy == nil {
 			c.ResizePolicy = make(map[workload.Resource]string)
 		}
-		c.ResizePolicy[workload.Resource(rp.GetResourceName())] = rp.GetRestartPolicy()
+		c.ResizePolicy[workload.Resource(name)] = rp.GetRestartPolicy()
 	}
-	p.Containers = append(p.Containers, c)
+	return c
 }
 
 // orNil keeps an excess only if anything was rounded.
@@ -107,9 +135,6 @@ func orNil(e workload.Excess) *workload.Excess {
 	return &e
 }
 
-// maxQuantity bounds the text of an amount: longer ones are no honest input.
-const maxQuantity = 64
-
 // quantities reads amounts in Kubernetes' grammar. What cannot be read is noted
 // under its path and left out.
 func quantities(texts map[string]string, path func(workload.Resource) string, vs *fault.Violations) (amounts, excess workload.Quantities) {
@@ -117,26 +142,14 @@ func quantities(texts map[string]string, path func(workload.Resource) string, vs
 		return nil, nil
 	}
 	amounts = make(workload.Quantities, len(texts))
-	names := make([]string, 0, len(texts))
-	for name := range texts {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	for _, n := range names {
-		text, name := texts[n], workload.Resource(n)
-		if len(text) > maxQuantity {
-			vs.Addf(path(name), "%d characters: expected a quantity of at most %d", len(text), maxQuantity)
+	for _, n := range slices.Sorted(maps.Keys(texts)) {
+		if tooLong(n, path(workload.Resource(short(n))), vs) {
 			continue
 		}
-		q, err := resource.ParseQuantity(text)
+		name := workload.Resource(n)
+		amount, over, err := quantity(name, texts[n])
 		if err != nil {
-			vs.Addf(path(name), "%q: expected a Kubernetes quantity such as 2, 500m or 1Gi", text)
-			continue
-		}
-		d := q.AsDec()
-		amount, over, ok := workload.RoundUp(name, d.UnscaledBig(), int(d.Scale()))
-		if !ok {
-			vs.Addf(path(name), "%q: does not fit into 64 bits", text)
+			vs.Addf(path(name), "%v", err)
 			continue
 		}
 		amounts[name] = amount

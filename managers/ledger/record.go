@@ -40,6 +40,17 @@ func (p *Pod) Claim(container, resource string) (Claim, bool) {
 	return Claim{}, false
 }
 
+// Affinity returns the merged hint that the plan for a container followed; nil
+// where no merge ran or the container holds nothing.
+func (p *Pod) Affinity(container string) *Affinity {
+	for i := range p.Claims {
+		if c := &p.Claims[i]; c.Owner.Container == container && c.Affinity != nil {
+			return c.Affinity
+		}
+	}
+	return nil
+}
+
 // Binding ties a runtime's container id to a container of an admitted pod.
 type Binding struct {
 	ID    string `json:"-"`

@@ -200,6 +200,11 @@ func (v *View) TraceOfPod(uid string) (*Trace, bool) {
 	return v.newestTrace(func(t *Trace) bool { return t.Pod == uid })
 }
 
+// TraceOfName returns the newest trace of an admission of a pod by its name.
+func (v *View) TraceOfName(namespace, name string) (*Trace, bool) {
+	return v.newestTrace(func(t *Trace) bool { return t.Namespace == namespace && t.Name == name })
+}
+
 func (v *View) newestTrace(match func(*Trace) bool) (*Trace, bool) {
 	for _, kept := range slices.Backward(v.traces) {
 		if match(kept.trace) {

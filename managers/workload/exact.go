@@ -20,6 +20,9 @@ type Excess struct {
 // into an amount and the excess that rounding up put on it. ok is false if the amount does not fit or if scale is beyond any
 // that a quantity can have; then the quantity is invalid.
 func RoundUp(r Resource, unscaled *big.Int, scale int) (amount, excess int64, ok bool) {
+	if unscaled.Sign() == 0 {
+		return 0, 0, true
+	}
 	const finest = 9 // digits kept below the unit
 	shift := finest - scale
 	if r == CPU {

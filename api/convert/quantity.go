@@ -1,0 +1,72 @@
+package convert
+
+import (
+	"fmt"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/workload"
+)
+
+const (
+	// maxQuantity bounds the text of an amount: longer ones are no honest input.
+	maxQuantity = 64
+	// maxExponent bounds the digits of a decimal exponent. The parser works with
+	// numbers of as many digits as the exponent says, for hours where that is
+	// -2147483647, and it takes 1e4294967296 for 1.
+	maxExponent = 2
+	// maxResource is the longest name of a resource: a DNS subdomain, a slash and
+	// a name.
+	maxResource = 253 + 1 + 63
+)
+
+// quantity reads one amount and what rounding up put on it. Errors are
+// descriptions for a violation.
+func quantity(name workload.Resource, text string) (amount, excess int64, err error) {
+	if len(text) > maxQuantity {
+		return 0, 0, fmt.Errorf("%d characters: expected a quantity of at most %d", len(text), maxQuantity)
+	}
+	if n := exponentDigits(text); n > maxExponent {
+		return 0, 0, fmt.Errorf("%q: expected an exponent of at most %d digits", text, maxExponent)
+	}
+	q, err := resource.ParseQuantity(text)
+	if err != nil {
+		return 0, 0, fmt.Errorf("%q: expected a Kubernetes quantity such as 2, 500m or 1Gi", text)
+	}
+	d := q.AsDec()
+	amount, excess, ok := workload.RoundUp(name, d.UnscaledBig(), int(d.Scale()))
+	if !ok {
+		return 0, 0, fmt.Errorf("%q: does not fit into 64 bits", text)
+	}
+	return amount, excess, nil
+}
+
+// exponentDigits counts the digits behind an e or E.
+func exponentDigits(text string) int {
+	at := strings.IndexAny(text, "eE")
+	if at < 0 {
+		return 0
+	}
+	digits := strings.TrimLeft(text[at+1:], "+-")
+	return len(digits) - len(strings.TrimLeft(digits, "0123456789"))
+}
+
+// tooLong notes a resource name that cannot be one, so that no error has to
+// carry it.
+func tooLong(name, path string, vs *fault.Violations) bool {
+	if len(name) <= maxResource {
+		return false
+	}
+	vs.Addf(path, "%d characters: expected a resource name of at most %d", len(name), maxResource)
+	return true
+}
+
+// short cuts a name that is too long to be shown.
+func short(name string) string {
+	if len(name) <= maxResource {
+		return name
+	}
+	return strings.ToValidUTF8(name[:40], "") + "..."
+}
