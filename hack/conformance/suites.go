@@ -8,5 +8,7 @@ var suites = []Suite{
 	cpuAllocate,
 	cpuHints,
 	cpuSequences,
+	deviceAllocate,
+	deviceHints,
 	topologyMerge,
 }

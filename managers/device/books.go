@@ -64,6 +64,9 @@ func (b *books) podOwned(pod *workload.Pod, resource string) []ledger.Device {
 	return all
 }
 
+// nextContainer stands for a container after all that a pod has.
+const nextContainer = "\x00"
+
 // reusable returns the devices that a container may take over.
 func (b *books) reusable(pod *workload.Pod, container, resource string) []ledger.Device {
 	held := func(c *workload.Container) []ledger.Device { return b.owned(pod, c.Name, resource) }

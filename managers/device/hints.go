@@ -47,7 +47,10 @@ func (b *books) answer(req hint.Request, r *Resource, n int) hint.Answer {
 	} else {
 		name := req.Pod.Containers[req.Container].Name
 		owned = b.owned(req.Pod, name, r.Name)
-		reusable = b.reusable(req.Pod, name, r.Name)
+		// Like the kubelet, whatever the pod's containers left so far. Unlike in
+		// a plan this includes later ones, which only have devices if the pod was
+		// planned before.
+		reusable = b.reusable(req.Pod, nextContainer, r.Name)
 	}
 	switch {
 	case len(owned) > 0 && len(owned) != n:

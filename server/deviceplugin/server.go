@@ -119,7 +119,6 @@ func (s *Server) Path() string { return filepath.Join(s.Dir, SocketName) }
 // Ready is closed when plugins can register.
 func (s *Server) Ready() <-chan struct{} { return s.ready }
 
-
 // Run cleans the directory, opens the registration socket and serves it until ctx
 // ends; then it ends all sessions. It is called once.
 func (s *Server) Run(ctx context.Context) error {

@@ -1,0 +1,469 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/berthd/berth/hack/conformance/vector"
+	"github.com/berthd/berth/managers/device"
+	"github.com/berthd/berth/managers/hint"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/ledgertest"
+	"github.com/berthd/berth/managers/machine"
+	"github.com/berthd/berth/managers/numa"
+	"github.com/berthd/berth/managers/workload"
+)
+
+// deviceState is what plugins have listed and who owns what.
+type deviceState struct {
+	Devices map[string][]struct {
+		ID      string `json:"id"`
+		Healthy bool   `json:"healthy"`
+		NUMA    []int  `json:"numa"`
+	} `json:"devices"`
+	// Allocated by resource; more than PodDevices only in hand-made states.
+	Allocated  map[string][]string  `json:"allocated"`
+	PodDevices map[string]podOwning `json:"pod_devices"`
+}
+
+// podOwning are the devices of a pod by container and resource.
+type podOwning map[string]map[string][]string
+
+// devicePlugin is how a plugin behaves.
+type devicePlugin struct {
+	Preferred bool     `json:"preferred_allocation_available"`
+	Answer    []string `json:"preferred_answer"`
+	PrefError string   `json:"preferred_error"`
+	AllocErr  string   `json:"allocate_error"`
+}
+
+// preferredCall is a question to a plugin.
+type preferredCall struct {
+	Available   []string `json:"available"`
+	MustInclude []string `json:"must_include"`
+	Size        int      `json:"size"`
+}
+
+// scripted answers as the recorded plugins did and notes what it was asked.
+type scripted struct {
+	plugins map[string]devicePlugin
+	calls   map[string]preferredCall
+}
+
+func (s *scripted) Preferred(_ context.Context, resource string, available, must []string, size int) ([]string, error) {
+	s.calls[resource] = preferredCall{available, append([]string{}, must...), size}
+	p := s.plugins[resource]
+	if p.PrefError != "" {
+		return nil, errors.New(p.PrefError)
+	}
+	return p.Answer, nil
+}
+
+func (s *scripted) Allocate(_ context.Context, resource string, ids []string) ([]byte, error) {
+	if text := s.plugins[resource].AllocErr; text != "" {
+		return nil, errors.New(text)
+	}
+	return []byte(strings.Join(ids, ",")), nil
+}
+
+// deviceBench is the device manager in a recorded state.
+type deviceBench struct {
+	*device.Manager
+	view    *ledger.View
+	plugins *scripted
+}
+
+func (s deviceState) bench(nodes []int, pod *workload.Pod, plugins map[string]devicePlugin) (*deviceBench, error) {
+	m, err := deviceMachine(nodes)
+	if err != nil {
+		return nil, err
+	}
+	inv := device.NewInventory(nil, time.Time{})
+	known := map[string]map[string]ledger.Device{}
+	for _, name := range slices.Sorted(maps.Keys(s.Devices)) {
+		known[name] = map[string]ledger.Device{}
+		var list []device.Device
+		for _, d := range s.Devices[name] {
+			mask, err := numa.FromIDs(d.NUMA)
+			if err != nil {
+				return nil, err
+			}
+			list = append(list, device.Device{ID: d.ID, Healthy: d.Healthy, Nodes: mask, Topology: d.NUMA != nil})
+			known[name][d.ID] = ledger.Device{ID: d.ID, Nodes: mask, Topology: d.NUMA != nil}
+		}
+		session := inv.Registered(name, device.Options{Preferred: plugins[name].Preferred}, time.Time{})
+		if !inv.Listed(session, list) {
+			return nil, fmt.Errorf("list of %s was not taken", name)
+		}
+	}
+	l, _, err := ledger.Open(context.Background(), ledger.Options{
+		Journal: ledgertest.NewJournal(), Rules: ledger.Rules{Machine: m},
+	})
+	if err != nil {
+		return nil, err
+	}
+	draft := ledger.NewDraft(l.View())
+	for _, record := range s.records(pod, known) {
+		draft.PutPod(record)
+	}
+	fake := &scripted{plugins, map[string]preferredCall{}}
+	return &deviceBench{device.New(inv, fake), draft.View(), fake}, nil
+}
+
+// deviceMachine is a machine that has nodes and little else.
+func deviceMachine(nodes []int) (*machine.Topology, error) {
+	if len(nodes) == 0 {
+		nodes = []int{0}
+	}
+	snapshot := machine.Snapshot{CPUs: []machine.CPU{{Node: nodes[0]}}}
+	for _, id := range nodes {
+		snapshot.Nodes = append(snapshot.Nodes, machine.Node{ID: id})
+	}
+	return machine.New(snapshot)
+}
+
+// records are the pods of the ledger: the pod in question, those that own
+// devices, and one that owns what is allocated and nobody has.
+func (s deviceState) records(pod *workload.Pod, known map[string]map[string]ledger.Device) map[string]*ledger.Pod {
+	owning := maps.Clone(s.PodDevices)
+	if owning == nil {
+		owning = map[string]podOwning{}
+	}
+	leaked := map[string][]string{}
+	for resource, ids := range s.Allocated {
+		for _, id := range ids {
+			if !s.owns(resource, id) {
+				leaked[resource] = append(leaked[resource], id)
+			}
+		}
+	}
+	if len(leaked) > 0 {
+		owning[nobody] = podOwning{"c": leaked}
+	}
+	records := map[string]*ledger.Pod{pod.UID: {Pod: *pod}}
+	for uid, containers := range owning {
+		if records[uid] == nil {
+			records[uid] = &ledger.Pod{Pod: workload.Pod{UID: uid}}
+		}
+		for container, resources := range containers {
+			for resource, ids := range resources {
+				claim := ledger.Claim{
+					Owner: ledger.Owner{Pod: uid, Container: container}, Provider: device.Name, Resource: resource,
+					Devices: &ledger.Devices{},
+				}
+				for _, id := range slices.Sorted(slices.Values(ids)) {
+					d, listed := known[resource][id]
+					if !listed {
+						d.ID = id
+					}
+					claim.Devices.Devices = append(claim.Devices.Devices, d)
+				}
+				records[uid].Claims = append(records[uid].Claims, claim)
+			}
+		}
+	}
+	return records
+}
+
+func (s deviceState) owns(resource, id string) bool {
+	for _, containers := range s.PodDevices {
+		for _, resources := range containers {
+			if slices.Contains(resources[resource], id) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// owned are the devices of all pods in a view that a recording knows.
+func owned(view *ledger.View) map[string]podOwning {
+	out := map[string]podOwning{}
+	for c := range view.Claims() {
+		if c.Owner.Pod == nobody {
+			continue
+		}
+		if out[c.Owner.Pod] == nil {
+			out[c.Owner.Pod] = podOwning{}
+		}
+		if out[c.Owner.Pod][c.Owner.Container] == nil {
+			out[c.Owner.Pod][c.Owner.Container] = map[string][]string{}
+		}
+		out[c.Owner.Pod][c.Owner.Container][c.Resource] = c.Devices.IDs()
+	}
+	return out
+}
+
+// deviceHints: where the devices of a container, and of a pod, could be.
+var deviceHints = Define("device_hints", Plan[deviceHintsIn, deviceHintsWant, deviceHintsGot]{
+	Decide:  decideDeviceHints,
+	Compare: compareDeviceHints,
+	Differs: deviceHintsDiffer,
+})
+
+type deviceHintsIn struct {
+	NUMANodes []int       `json:"numa_nodes"`
+	Pod       vector.Pod  `json:"pod"`
+	State     deviceState `json:"state"`
+}
+
+type deviceHintsWant struct {
+	ContainerHints map[string]vector.Hints `json:"container_hints"`
+	PodHints       vector.Hints            `json:"pod_hints"`
+	Panic          string                  `json:"panic"`
+}
+
+type deviceHintsGot struct {
+	ContainerHints map[string]vector.Hints `json:"container_hints"`
+	PodHints       vector.Hints            `json:"pod_hints"`
+}
+
+func decideDeviceHints(_ *Env, in deviceHintsIn) (got deviceHintsGot, err error) {
+	pod, err := in.Pod.Pod()
+	if err != nil {
+		return got, err
+	}
+	b, err := in.State.bench(in.NUMANodes, pod, nil)
+	if err != nil {
+		return got, err
+	}
+	ask := func(container int) (vector.Hints, error) {
+		answers, err := b.Hints(context.Background(), b.view, hint.Request{Pod: pod, Container: container})
+		if err != nil {
+			return nil, err
+		}
+		return vector.Lists(answers)
+	}
+	got.ContainerHints = map[string]vector.Hints{}
+	for i, c := range pod.Walk() {
+		if got.ContainerHints[c.Name], err = ask(i); err != nil {
+			return got, err
+		}
+	}
+	got.PodHints, err = ask(-1)
+	return got, err
+}
+
+func compareDeviceHints(_ deviceHintsIn, want deviceHintsWant, got deviceHintsGot) string {
+	if want.Panic != "" {
+		return "the reference panicked"
+	}
+	for name, w := range want.ContainerHints {
+		if !reflect.DeepEqual(w.Canonical(), got.ContainerHints[name]) {
+			return "container " + name
+		}
+	}
+	if !reflect.DeepEqual(want.PodHints.Canonical(), got.PodHints) {
+		return "pod"
+	}
+	return ""
+}
+
+// deviceHintsDiffer judges hints where the reference crashed over an allocation
+// whose device is gone. The recordings do not tell where the device was, so no
+// answer of its holder can be checked beyond being one.
+func deviceHintsDiffer(_ *Env, in deviceHintsIn, want deviceHintsWant, got deviceHintsGot) (string, error) {
+	if want.Panic == "" {
+		return "", errors.New("the reference did not crash")
+	}
+	for _, c := range slices.Concat(in.Pod.InitContainers, in.Pod.Containers) {
+		for resource, hints := range got.ContainerHints[c.Name] {
+			if hints != nil && len(hints) == 0 && !in.State.refused(in.Pod.UID, c, resource) {
+				return "", fmt.Errorf("container %s cannot have %s, although enough devices are free", c.Name, resource)
+			}
+			for _, h := range hints {
+				if len(h.NUMA) == 0 || slices.ContainsFunc(h.NUMA, func(id int) bool { return !slices.Contains(in.NUMANodes, id) }) {
+					return "", fmt.Errorf("container %s: nodes %v are not of the machine", c.Name, h.NUMA)
+				}
+			}
+		}
+	}
+	return "D4", nil
+}
+
+// refused tells whether a container has to be refused: it owns a device that is
+// gone, or another number than it wants, or there are not enough with nodes.
+func (s deviceState) refused(uid string, c vector.Container, resource string) bool {
+	near := map[string]bool{}
+	for _, d := range s.Devices[resource] {
+		if len(d.NUMA) > 0 {
+			near[d.ID] = true
+		}
+	}
+	wants, err := c.Limits.Quantities()
+	if err != nil {
+		return false
+	}
+	n := int(wants[workload.Resource(resource)])
+	if have := s.PodDevices[uid][c.Name][resource]; len(have) > 0 {
+		return len(have) != n || slices.ContainsFunc(have, func(id string) bool { return !near[id] })
+	}
+	free := 0
+	for _, d := range s.Devices[resource] {
+		if d.Healthy && near[d.ID] && !slices.Contains(s.Allocated[resource], d.ID) {
+			free++
+		}
+	}
+	return free < n
+}
+
+// deviceAllocate: the choice of a container's devices.
+var deviceAllocate = Define("device_allocate", Plan[deviceAllocateIn, deviceAllocateWant, deviceAllocateGot]{
+	Decide:  decideDeviceAllocate,
+	Compare: compareDeviceAllocate,
+})
+
+type deviceAllocateIn struct {
+	deviceHintsIn
+	Container string                  `json:"container"`
+	Plugins   map[string]devicePlugin `json:"plugins"`
+	Affinity  vector.Affinity         `json:"affinity"`
+	Before    deviceState             `json:"before"`
+}
+
+type deviceAllocateWant struct {
+	Result struct {
+		OK      bool                `json:"ok"`
+		Error   *vector.Error       `json:"error"`
+		Devices map[string][]string `json:"devices"`
+		Choices map[string][]struct {
+			Step string   `json:"step"`
+			Pool []string `json:"pool"`
+			Take int      `json:"take"`
+		} `json:"choices"`
+		PreferredCall map[string]preferredCall `json:"preferred_call"`
+	} `json:"result"`
+	After *struct {
+		PodDevices map[string]podOwning `json:"pod_devices"`
+	} `json:"after"`
+}
+
+type deviceAllocateGot struct {
+	Error         *vector.Error            `json:"error"`
+	Devices       map[string][]string      `json:"devices"`
+	PreferredCall map[string]preferredCall `json:"preferred_call"`
+	PodDevices    map[string]podOwning     `json:"pod_devices"`
+}
+
+func decideDeviceAllocate(_ *Env, in deviceAllocateIn) (got deviceAllocateGot, err error) {
+	pod, err := in.Pod.Pod()
+	if err != nil {
+		return got, err
+	}
+	b, err := in.Before.bench(in.NUMANodes, pod, in.Plugins)
+	if err != nil {
+		return got, err
+	}
+	req := hint.Request{Pod: pod}
+	if req.Container, err = vector.Index(pod, in.Container); err != nil {
+		return got, err
+	}
+	affinity, err := in.Affinity.Hint()
+	if err != nil {
+		return got, err
+	}
+	ctx := context.Background()
+	claims, refusal := b.Plan(ctx, b.view, req, affinity)
+	if refusal == nil {
+		claims, refusal = b.Prepare(ctx, "admission", req, claims)
+	}
+	draft := ledger.NewDraft(b.view)
+	if refusal == nil {
+		draft.AddClaims(pod.UID, claims...)
+	}
+	got.Error = deviceError(refusal)
+	got.PodDevices = owned(draft.View())
+	got.Devices = got.PodDevices[pod.UID][in.Container]
+	got.PreferredCall = b.plugins.calls
+	return got, nil
+}
+
+// deviceTexts tell the recordings' classes by what the errors say: clients of
+// the kubelet do the same.
+var deviceTexts = []struct{ class, text string }{
+	{"changed_request", "changed request for resource"},
+	{"unregistered", "cannot allocate unregistered device"},
+	{"no_healthy", "no healthy devices present; cannot allocate unhealthy devices"},
+	{"allocated_unhealthy", "previously allocated devices are no longer healthy; cannot allocate unhealthy devices"},
+	{"not_enough_devices", "requested number of devices unavailable for"},
+	{"preferred_rpc_failed", "GetPreferredAllocation rpc failed"},
+	{"empty_response", "no containers return in allocation response"},
+}
+
+func deviceError(err error) *vector.Error {
+	if err == nil {
+		return nil
+	}
+	for _, t := range deviceTexts {
+		if strings.Contains(err.Error(), t.text) {
+			return &vector.Error{Class: t.class, Message: err.Error()}
+		}
+	}
+	return &vector.Error{Class: "other", Message: err.Error()}
+}
+
+func compareDeviceAllocate(_ deviceAllocateIn, want deviceAllocateWant, got deviceAllocateGot) string {
+	w := want.Result
+	switch {
+	case w.OK != (got.Error == nil):
+		return "verdict"
+	case !w.OK && w.Error.Class != got.Error.Class:
+		return "error"
+	case !w.OK:
+		return ""
+	}
+	for resource, steps := range w.Choices {
+		left := slices.Clone(got.Devices[resource])
+		for _, s := range steps {
+			before := len(left)
+			left = slices.DeleteFunc(left, func(id string) bool { return slices.Contains(s.Pool, id) })
+			if before-len(left) != s.Take {
+				return fmt.Sprintf("choice of %s: %d of step %s", resource, before-len(left), s.Step)
+			}
+		}
+		if len(left) > 0 {
+			return fmt.Sprintf("choice of %s: %q are in no step", resource, left)
+		}
+	}
+	if w.Devices != nil && len(w.Devices) != len(got.Devices) {
+		return "resources"
+	}
+	for resource, call := range w.PreferredCall {
+		if !reflect.DeepEqual(call, got.PreferredCall[resource]) {
+			return "preferred call of " + resource
+		}
+	}
+	if want.After != nil && !reflect.DeepEqual(sortedOwning(want.After.PodDevices), got.PodDevices) {
+		return "state"
+	}
+	return ""
+}
+
+// sortedOwning returns owned devices in the form of owned: without containers
+// that own nothing, ids in order.
+func sortedOwning(pods map[string]podOwning) map[string]podOwning {
+	out := map[string]podOwning{}
+	for uid, containers := range pods {
+		for container, resources := range containers {
+			for resource, ids := range resources {
+				if len(ids) == 0 {
+					continue
+				}
+				if out[uid] == nil {
+					out[uid] = podOwning{}
+				}
+				if out[uid][container] == nil {
+					out[uid][container] = map[string][]string{}
+				}
+				out[uid][container][resource] = slices.Sorted(slices.Values(ids))
+			}
+		}
+	}
+	return out
+}
