@@ -1,0 +1,124 @@
+package hinttest
+
+import (
+	"context"
+	"slices"
+
+	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/hint"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/numa"
+	"github.com/berthd/berth/managers/workload"
+)
+
+// SeatResource is what Seats hands out.
+const SeatResource workload.Resource = "example.com/seat"
+
+// Seats is a small provider that keeps the contract, for tests of whoever works
+// with providers: it hands out seats, each near to one NUMA node.
+type Seats struct {
+	// At has the node of each seat by id.
+	At map[string]int
+	// Called is Name; empty means "seats".
+	Called string
+}
+
+// Name returns Called, or "seats".
+func (s *Seats) Name() string {
+	if s.Called == "" {
+		return "seats"
+	}
+	return s.Called
+}
+
+// wanted is how many seats the request is for.
+func wanted(req hint.Request) int {
+	if req.Container < 0 {
+		return int(workload.PodTotal(req.Pod, func(c *workload.Container) int64 { return c.Requests[SeatResource] }))
+	}
+	return int(req.Pod.Containers[req.Container].Requests[SeatResource])
+}
+
+// free returns the seats that nobody holds, on the given nodes, by id.
+func (s *Seats) free(view *ledger.View, nodes numa.Mask) []string {
+	taken := map[string]bool{}
+	for c := range view.Claims() {
+		if c.Provider == s.Name() {
+			for _, id := range c.Devices.IDs() {
+				taken[id] = true
+			}
+		}
+	}
+	var ids []string
+	for id, node := range s.At {
+		if !taken[id] && nodes.Contains(node) {
+			ids = append(ids, id)
+		}
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// Hints answers with all node sets that have enough free seats; preferred are
+// those of the size that would do with all seats free.
+func (s *Seats) Hints(_ context.Context, view *ledger.View, req hint.Request) ([]hint.ResourceAnswer, error) {
+	n := wanted(req)
+	if n == 0 {
+		return nil, nil
+	}
+	answer := hint.Answer{Kind: hint.Impossible, Reason: "too few free seats"}
+	perNode := map[int]int{}
+	for _, node := range s.At {
+		perNode[node]++
+	}
+	least := numa.MaxNodes
+	for m := range numa.Subsets(view.Machine().NodeMask()) {
+		all := 0
+		for id := range m.All() {
+			all += perNode[id]
+		}
+		if all >= n {
+			least = min(least, m.Len())
+		}
+		if len(s.free(view, m)) >= n {
+			answer.Kind, answer.Reason = hint.Options, ""
+			answer.Hints = append(answer.Hints, hint.Hint{Nodes: m, Preferred: m.Len() == least})
+		}
+	}
+	return []hint.ResourceAnswer{{Resource: string(SeatResource), Answer: answer}}, nil
+}
+
+// Plan takes the free seats with the lowest ids within the affinity.
+func (s *Seats) Plan(_ context.Context, view *ledger.View, req hint.Request, affinity hint.Hint) ([]ledger.Claim, error) {
+	n := wanted(req)
+	if n == 0 || req.Container < 0 {
+		return nil, nil
+	}
+	nodes := affinity.Nodes
+	if affinity.Any {
+		nodes = view.Machine().NodeMask()
+	}
+	ids := s.free(view, nodes)
+	if len(ids) < n {
+		return nil, fault.Refuse(fault.UnexpectedAdmissionError, "%d seats are wanted on nodes %s, %d are free", n, nodes, len(ids))
+	}
+	claim := ledger.Claim{
+		Owner: req.Owner(), Provider: s.Name(), Resource: string(SeatResource), Affinity: &affinity,
+		Devices: &ledger.Devices{},
+	}
+	for _, id := range ids[:n] {
+		claim.Devices.Devices = append(claim.Devices.Devices, ledger.Device{ID: id, Nodes: numa.Of(s.At[id]), Topology: true})
+	}
+	return []ledger.Claim{claim}, nil
+}
+
+// Prepare writes the admission into the claims.
+func (s *Seats) Prepare(_ context.Context, admissionID string, _ hint.Request, claims []ledger.Claim) ([]ledger.Claim, error) {
+	out := slices.Clone(claims)
+	for i := range out {
+		d := *out[i].Devices
+		d.Response = []byte(admissionID)
+		out[i].Devices = &d
+	}
+	return out, nil
+}
