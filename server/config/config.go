@@ -90,7 +90,9 @@ type Cgroups struct {
 	MemoryReservationPolicy string            `json:"memoryReservationPolicy,omitempty"`
 	MemoryThrottlingFactor  float64           `json:"memoryThrottlingFactor"`
 	SwapBehavior            string            `json:"swapBehavior,omitempty"`
-	SingleProcessOOMKill    bool              `json:"singleProcessOOMKill"`
+	// SingleProcessOOMKill lets the kernel kill single processes; false, on v2,
+	// makes it kill a container whole. Absent: whole on v2, single on v1.
+	SingleProcessOOMKill *bool `json:"singleProcessOOMKill,omitempty"`
 }
 
 // CPU is the CPU manager's policy.

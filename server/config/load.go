@@ -206,7 +206,9 @@ func (c Config) QoSConfig(facts cgroup.Facts, memoryBytes int64) (qos.Config, er
 	cg.ReservationPolicy = cgroup.ReservationPolicy(c.Cgroups.MemoryReservationPolicy)
 	cg.ThrottlingFactor = c.Cgroups.MemoryThrottlingFactor
 	cg.SwapBehavior = cgroup.SwapBehavior(c.Cgroups.SwapBehavior)
-	cg.SingleProcessOOMKill = c.Cgroups.SingleProcessOOMKill
+	if c.Cgroups.SingleProcessOOMKill != nil {
+		cg.SingleProcessOOMKill = *c.Cgroups.SingleProcessOOMKill
+	}
 	cg.MemoryBytes = memoryBytes
 	if err := cg.Validate(); err != nil {
 		return qos.Config{}, err

@@ -88,7 +88,9 @@ func applyKubelet(c *Config, path string, data []byte) (notes []string, err erro
 	takePointer(&c.Cgroups.CPUCFSPeriod, k.CPUCFSQuotaPeriod)
 	takePointer(&c.Cgroups.PodPIDsLimit, k.PodPidsLimit)
 	takePointer(&c.Cgroups.MemoryThrottlingFactor, k.MemoryThrottlingFactor)
-	takePointer(&c.Cgroups.SingleProcessOOMKill, k.SingleProcessOOMKill)
+	if k.SingleProcessOOMKill != nil {
+		c.Cgroups.SingleProcessOOMKill = k.SingleProcessOOMKill
+	}
 	take(&c.Cgroups.MemoryReservationPolicy, string(k.MemoryReservationPolicy))
 	take(&c.Cgroups.SwapBehavior, k.MemorySwap.SwapBehavior)
 	takeMap(&c.Cgroups.QOSReserved, k.QOSReserved)

@@ -1,0 +1,215 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/health"
+
+	"github.com/berthd/berth/managers/admission"
+	"github.com/berthd/berth/managers/cgroup"
+	"github.com/berthd/berth/managers/cpu"
+	"github.com/berthd/berth/managers/device"
+	"github.com/berthd/berth/managers/hint"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/machine"
+	"github.com/berthd/berth/managers/topology"
+	"github.com/berthd/berth/managers/workload"
+	"github.com/berthd/berth/server/config"
+	"github.com/berthd/berth/server/deviceplugin"
+	"github.com/berthd/berth/server/failpoint"
+	"github.com/berthd/berth/server/reconcile"
+	"github.com/berthd/berth/server/rpc"
+	"github.com/berthd/berth/server/store"
+)
+
+// LedgerFile is the name of the ledger in the state directory.
+const LedgerFile = "ledger.db"
+
+// Environment is what main hands in beside the configuration.
+type Environment struct {
+	Log *slog.Logger
+	Now func() time.Time
+	// Failpoint is for tests; nil otherwise.
+	Failpoint failpoint.Hook
+}
+
+// App is berthd with all of its parts, built but not running.
+type App struct {
+	Config config.Config
+	Environment
+
+	Machine  *machine.Topology
+	CPU      *cpu.Manager
+	Topology *topology.Manager
+	Device   *device.Manager
+	Ledger   *ledger.Ledger
+	Bus      *hint.Bus
+	Engine   *admission.Engine
+
+	store     *store.Store
+	start     StartReport
+	inventory *device.Inventory
+	plugins   *deviceplugin.Server
+	tree      cgroup.Tree
+	reconcile *reconcile.Loop
+	metrics   *metrics
+	health    *health.Server
+	main      *grpc.Server
+	readers   *grpc.Server
+}
+
+// StartReport is what the start found and did, for those who ask later.
+type StartReport struct {
+	Ledger ledger.Report
+	// Damage is set if a damaged ledger was set aside at this start.
+	Damage *store.Damage
+}
+
+// Build constructs berthd. It takes the lock of the state directory and opens
+// the ledger; everything else waits for Run. The parts are closed again if one
+// of them fails.
+func Build(ctx context.Context, cfg config.Config, env Environment) (_ *App, err error) {
+	a := &App{Config: cfg, Environment: env, metrics: newMetrics()}
+	defer func() {
+		if err != nil && a.store != nil {
+			err = errors.Join(err, a.store.Close())
+		}
+	}()
+	for _, step := range []func(context.Context) error{
+		a.buildMachine,
+		a.buildLedger,
+		a.buildCgroups,
+		a.buildDevices,
+		a.buildEngine,
+		a.buildServers,
+	} {
+		if err := step(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return a, nil
+}
+
+// Validate checks a configuration against the machine without touching anything.
+func Validate(cfg config.Config) error {
+	a := &App{Config: cfg}
+	return a.buildMachine(context.Background())
+}
+
+// buildMachine finds the machine and makes the managers that decide on it.
+func (a *App) buildMachine(context.Context) (err error) {
+	if a.Machine, err = findMachine(a.Config.Machine); err != nil {
+		return err
+	}
+	cpuConfig, err := a.Config.CPUConfig()
+	if err != nil {
+		return err
+	}
+	if a.CPU, err = cpu.New(cpuConfig, a.Machine); err != nil {
+		return err
+	}
+	a.Topology, err = topology.New(a.Config.TopologyConfig(), a.Machine.NodeMask(), a.Machine.Distances())
+	return err
+}
+
+// buildLedger opens the ledger; a damaged one is set aside and the agent's Sync
+// awaited, unless the configuration wants a refusal.
+func (a *App) buildLedger(ctx context.Context) error {
+	digest, err := a.Config.Digest()
+	if err != nil {
+		return err
+	}
+	path := filepath.Join(a.Config.StateDir, LedgerFile)
+	if a.store, err = store.Open(path, store.Options{Failpoint: a.Failpoint}); err != nil {
+		return err
+	}
+	options := ledger.Options{
+		Journal: a.store,
+		Rules: ledger.Rules{
+			Machine: a.Machine, ReservedCPUs: a.CPU.Reserved(),
+			StrictReservation: a.CPU.StrictReservation(), ConfigDigest: digest,
+		},
+		OnCommit: func(_, _ *ledger.View) { a.reconcile.Wake() },
+	}
+	if a.Config.StrictState {
+		a.Ledger, a.start.Ledger, err = ledger.Open(ctx, options)
+	} else {
+		a.Ledger, a.start.Ledger, a.start.Damage, err = a.store.OpenLedger(ctx, options, a.Now())
+	}
+	if err != nil {
+		return fmt.Errorf("open the ledger %s: %w", path, err)
+	}
+	return nil
+}
+
+// buildCgroups finds the cgroup tree and makes the reconciler.
+func (a *App) buildCgroups(context.Context) error {
+	tree, facts, err := openTree(a.Config, a.Machine)
+	if err != nil {
+		return err
+	}
+	a.tree = tree
+	qosConfig, err := a.Config.QoSConfig(facts, int64(a.Machine.MemoryBytes()))
+	if err != nil {
+		return err
+	}
+	layout, err := cgroup.NewLayout(a.Config.Cgroups.Root, facts.Driver)
+	if err != nil {
+		return err
+	}
+	a.reconcile = reconcile.New(reconcile.Config{
+		Tree: tree, Layout: layout, QoS: qosConfig,
+		View:    a.Ledger.View,
+		Every:   a.Config.Cgroups.ReconcilePeriod.Duration,
+		Log:     a.Log.With("part", "reconcile"),
+		Observe: a.metrics.observePass,
+	})
+	return nil
+}
+
+// buildDevices makes the inventory, which remembers the resources that had
+// plugins before, and the server that plugins register with.
+func (a *App) buildDevices(context.Context) error {
+	a.inventory = device.NewInventory(slices.Collect(a.Ledger.View().SeenResources()), a.Now())
+	p := a.Config.Providers
+	a.plugins = deviceplugin.New(deviceplugin.Config{
+		Dir: a.Config.DevicePluginDir,
+		Deadlines: deviceplugin.Deadlines{
+			Dial: p.CallTimeout.Duration, Options: p.CallTimeout.Duration, Preferred: p.CallTimeout.Duration,
+			Allocate: p.AllocateTimeout.Duration, PreStart: p.PreStartTimeout.Duration,
+		},
+	}, deviceplugin.Parts{
+		Inventory: a.inventory, Memory: memory{a.Ledger},
+		Log: a.Log.With("part", "deviceplugin"), Now: a.Now,
+	})
+	a.Device = device.New(a.inventory, a.plugins)
+	return nil
+}
+
+// buildEngine joins the providers on the bus and puts the engine on top.
+func (a *App) buildEngine(context.Context) (err error) {
+	a.Bus, err = hint.NewBus(a.Config.Providers.Order, []hint.Entry{
+		{Provider: a.Device, Mode: hint.Required},
+		{Provider: a.CPU, Mode: hint.Required},
+	}, context.WithTimeout)
+	if err != nil {
+		return err
+	}
+	a.Engine = admission.New(admission.Config{
+		Features:   a.Config.WorkloadFeatures(),
+		Bounds:     workload.Bounds{Containers: a.Config.Limits.Containers},
+		Quarantine: a.start.Damage != nil,
+	}, admission.Parts{
+		Ledger: a.Ledger, Bus: a.Bus, Policy: a.Topology,
+		Places: a.reconcile, Starter: a.plugins,
+		Environment: admission.Environment{Now: a.Now, NewID: rpc.NewID},
+	})
+	return nil
+}

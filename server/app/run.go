@@ -1,0 +1,194 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+
+	"github.com/berthd/berth/server/socket"
+	"github.com/berthd/berth/server/task"
+)
+
+// grace is how long an orderly stop may take.
+const grace = 10 * time.Second
+
+// expiry is how often the inventory looks for plugins that have been gone for
+// too long.
+const expiry = 10 * time.Second
+
+// Run starts berthd and returns when ctx has ended and everything has stopped,
+// or when a part has failed. It closes the ledger. ready is called once, when
+// the sockets answer; it may be nil.
+//
+// The order of a start: the cgroup tree is brought to what the ledger says,
+// cgroups of pods that it does not know go; then plugins may register; then
+// readers and agents may call.
+func (a *App) Run(ctx context.Context, ready func()) (err error) {
+	defer func() { err = errors.Join(err, a.store.Close()) }()
+	if err := a.settle(ctx); err != nil {
+		return err
+	}
+	main, err := socket.Listen(a.Config.Listen, socket.Options{DirMode: 0o755, Mode: 0o666})
+	if err != nil {
+		return err
+	}
+	readers, err := socket.Listen(a.Config.PodResourcesSocket(), socket.Options{DirMode: 0o750, Mode: 0o755})
+	if err != nil {
+		return errors.Join(err, main.Close())
+	}
+
+	g := task.New()
+	g.Go("reconcile", a.reconcile.Run)
+	g.Go("deviceplugin", a.plugins.Run)
+	g.Go("inventory", a.expire)
+	g.Go("podresources", serve(a.readers, readers))
+	g.Go("api", serve(a.main, main))
+	g.OnStop("podresources", stop(a.readers))
+	g.OnStop("api", stop(a.main))
+	if a.Config.HTTP != "" {
+		l, err := net.Listen("tcp", a.Config.HTTP)
+		if err != nil {
+			return errors.Join(fmt.Errorf("listen on %s: %w", a.Config.HTTP, err), main.Close(), readers.Close())
+		}
+		s := &http.Server{Handler: a.httpHandler(), ReadHeaderTimeout: 10 * time.Second}
+		g.Go("http", func(context.Context) error {
+			if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+				return err
+			}
+			return nil
+		})
+		g.OnStop("http", s.Shutdown)
+	}
+	g.Go("ready", func(ctx context.Context) error {
+		select {
+		case <-a.plugins.Ready():
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		a.health.Resume()
+		a.Log.InfoContext(ctx, "ready", "socket", a.Config.Listen,
+			"machine", a.Machine.Fingerprint(), "generation", a.Ledger.View().Generation(), "pods", a.Ledger.View().NumPods())
+		if ready != nil {
+			ready()
+		}
+		<-ctx.Done()
+		return ctx.Err()
+	})
+	// The first thing to stop is telling clients that all is well.
+	g.OnStop("health", func(context.Context) error { a.health.Shutdown(); return nil })
+	return g.Run(ctx, grace)
+}
+
+// settle brings the cgroup tree to what the ledger says, before anybody can ask.
+func (a *App) settle(ctx context.Context) error {
+	a.reportStart(ctx)
+	if a.Engine.Quarantined() {
+		a.Log.WarnContext(ctx, "cgroups of unknown pods are kept until the agent has sent Sync")
+	} else if err := a.reconcile.Sweep(ctx, a.Ledger.View(), nil); err != nil {
+		// What cannot be removed now is tried again at the next Sync.
+		a.Log.ErrorContext(ctx, "remove cgroups without a pod", "error", err)
+	}
+	if err := a.reconcile.Pass(ctx); err != nil {
+		return fmt.Errorf("bring the cgroup tree to what the ledger says: %w", err)
+	}
+	return nil
+}
+
+// reportStart logs what the start found.
+func (a *App) reportStart(ctx context.Context) {
+	for _, line := range a.StartLines() {
+		a.Log.WarnContext(ctx, line)
+	}
+}
+
+// StartLines tells, in sentences, what the start found and did; none if there
+// was nothing to report.
+func (a *App) StartLines() (lines []string) {
+	r := a.start.Ledger
+	if d := a.start.Damage; d != nil {
+		lines = append(lines, fmt.Sprintf("the ledger was damaged and is set aside as %s: %s", d.SetAside, d.Error))
+	}
+	if r.MigratedFrom != nil {
+		lines = append(lines, fmt.Sprintf("the ledger was migrated from schema version %d", *r.MigratedFrom))
+	}
+	if r.MachineChanged {
+		lines = append(lines, "the machine has changed since the last commit")
+	}
+	if r.ConfigChanged {
+		lines = append(lines, "the configuration has changed since the last commit")
+	}
+	for _, f := range r.Grandfathered {
+		lines = append(lines, "kept although today's rules would not allow it: "+f.Text)
+	}
+	for _, f := range r.Broken {
+		lines = append(lines, "broken: "+f.Text)
+	}
+	return lines
+}
+
+// expire drops resources whose plugins have been gone for too long.
+func (a *App) expire(ctx context.Context) error {
+	tick := time.NewTicker(expiry)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+			for _, resource := range a.inventory.Expire(a.Now()) {
+				a.Log.InfoContext(ctx, "the plugin has not come back; capacity is 0", "resource", resource)
+			}
+		}
+	}
+}
+
+// serve runs a gRPC server until it is stopped.
+func serve(s *grpc.Server, l net.Listener) func(context.Context) error {
+	return func(context.Context) error { return s.Serve(l) }
+}
+
+// stop lets calls finish and cuts off those that take too long.
+func stop(s *grpc.Server) func(context.Context) error {
+	return func(ctx context.Context) error {
+		done := make(chan struct{})
+		go func() { s.GracefulStop(); close(done) }()
+		select {
+		case <-done:
+		case <-ctx.Done():
+			s.Stop()
+			<-done
+		}
+		return nil
+	}
+}
+
+// httpHandler serves metrics and health for those who do not speak gRPC.
+func (a *App) httpHandler() http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(a.metrics.registry, promhttp.HandlerOpts{}))
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprintln(w, "ok") })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
+		resp, err := a.health.Check(r.Context(), &healthpb.HealthCheckRequest{})
+		if err != nil || resp.GetStatus() != healthpb.HealthCheckResponse_SERVING {
+			http.Error(w, "not ready", http.StatusServiceUnavailable)
+			return
+		}
+		_, _ = fmt.Fprintln(w, "ok")
+	})
+	return mux
+}
+
+// newHealth makes the health service, not serving yet.
+func newHealth() *health.Server {
+	h := health.NewServer()
+	h.Shutdown()
+	return h
+}

@@ -1,0 +1,22 @@
+package app
+
+import (
+	"github.com/berthd/berth/managers/cgroup"
+	"github.com/berthd/berth/managers/cgroup/cgrouptest"
+	"github.com/berthd/berth/managers/machine"
+	"github.com/berthd/berth/server/config"
+	"github.com/berthd/berth/server/host/cgroupfs"
+)
+
+// openTree opens the cgroup tree that the configuration asks for.
+func openTree(c config.Config, m *machine.Topology) (cgroup.Tree, cgroup.Facts, error) {
+	if c.Cgroups.Tree == config.TreeMemory {
+		facts := cgrouptest.V1()
+		return cgrouptest.NewTree(facts, m.CPUs(), m.NodeMask()), facts, nil
+	}
+	d, err := cgroupfs.Open(cgroupfs.Options{Mount: c.Cgroups.Mount})
+	if err != nil {
+		return nil, cgroup.Facts{}, err
+	}
+	return d, d.Facts(), nil
+}
