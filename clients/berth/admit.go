@@ -1,0 +1,42 @@
+package berth
+
+import (
+	"context"
+	"crypto/rand"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
+)
+
+// Admit asks for a pod's place. A request without an admission id gets one, which is in the answer; the request itself
+// is left as it is. While berthd, or somebody it needs, is unavailable, Admit asks again with the same admission id, as
+// often as Options.Attempts allows and until the context ends: an attempt whose answer was lost is not made twice.
+//
+// A rejected or deferred pod is an answer; whether to come back after a deferral is for the caller to decide.
+func (c *Client) Admit(ctx context.Context, req *admissionv1.AdmitRequest) (*admissionv1.AdmitResponse, error) {
+	if req.GetAdmissionId() == "" {
+		named := &admissionv1.AdmitRequest{}
+		proto.Merge(named, req)
+		named.AdmissionId = rand.Text()
+		req = named
+	}
+	for attempt := 1; ; attempt++ {
+		answer, err := c.Admission().Admit(ctx, req)
+		if err == nil || !IsUnavailable(err) || attempt >= c.attempts {
+			return answer, err
+		}
+		if sleep(ctx, retryAfter(err, attempt)) != nil {
+			return nil, err
+		}
+	}
+}
+
+// retryAfter is how long to wait after a failed attempt: what berthd said, else a pause that doubles.
+func retryAfter(err error, attempt int) time.Duration {
+	if told := asError(err).RetryAfter; told > 0 {
+		return told
+	}
+	return pause << min(attempt-1, 5)
+}

@@ -1,0 +1,152 @@
+package berth
+
+import (
+	"context"
+	"net"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/credentials/insecure"
+
+	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
+	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
+	cpuv1 "github.com/berthd/berth/api/berth/cpu/v1"
+	devicev1 "github.com/berthd/berth/api/berth/device/v1"
+	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
+	lifecyclev1 "github.com/berthd/berth/api/berth/lifecycle/v1"
+	nodev1 "github.com/berthd/berth/api/berth/node/v1"
+	topologyv1 "github.com/berthd/berth/api/berth/topology/v1"
+)
+
+// Options of a client. The zero value is good.
+type Options struct {
+	// UserAgent is what berthd sees of the program.
+	UserAgent string
+	// MaxReceiveBytes bounds an answer; 0 means 64 MiB, since a dump of the ledger holds an explanation for every pod.
+	MaxReceiveBytes int
+	// Attempts is how often Admit asks at most; 0 means 5.
+	Attempts int
+	// Wait lets Dial return only when berthd is ready.
+	Wait bool
+}
+
+const (
+	defaultMaxReceiveBytes = 64 << 20
+	defaultAttempts        = 5
+)
+
+// A berthd that starts is there within milliseconds: dial often at first.
+var reconnect = grpc.ConnectParams{
+	Backoff:           backoff.Config{BaseDelay: 20 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
+	MinConnectTimeout: time.Second,
+}
+
+// Client talks to one berthd. It may be used from several goroutines at once.
+type Client struct {
+	conn     *grpc.ClientConn
+	path     string
+	attempts int
+}
+
+// Dial makes a client for an endpoint: a path or unix:///path; empty means what BERTH_ENDPOINT says, and without that
+// DefaultEndpoint. It does not connect, so berthd need not run yet; the context matters with Options.Wait only.
+func Dial(ctx context.Context, endpoint string, o Options) (*Client, error) {
+	path, err := endpointPath(endpoint)
+	if err != nil {
+		return nil, err
+	}
+	if o.MaxReceiveBytes == 0 {
+		o.MaxReceiveBytes = defaultMaxReceiveBytes
+	}
+	if o.Attempts == 0 {
+		o.Attempts = defaultAttempts
+	}
+	c := &Client{path: path, attempts: o.Attempts}
+	// The dialer knows the path, so that no character of it can be taken for part of a URL.
+	c.conn, err = grpc.NewClient("passthrough:///localhost",
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", path)
+		}),
+		grpc.WithConnectParams(reconnect),
+		grpc.WithUserAgent(o.UserAgent),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(o.MaxReceiveBytes)),
+		grpc.WithChainUnaryInterceptor(unaryErrors),
+		grpc.WithChainStreamInterceptor(streamErrors),
+	)
+	if err != nil {
+		return nil, err
+	}
+	if o.Wait {
+		if err := c.WaitReady(ctx); err != nil {
+			_ = c.Close()
+			return nil, err
+		}
+	}
+	return c, nil
+}
+
+// Close ends the connection; calls that are under way fail.
+func (c *Client) Close() error { return c.conn.Close() }
+
+// Endpoint returns where the client expects berthd, as unix:///path.
+func (c *Client) Endpoint() string { return "unix://" + c.path }
+
+// Conn returns the connection, for services that have no accessor here: health, reflection, the kubelet's podresources.
+func (c *Client) Conn() grpc.ClientConnInterface { return c.conn }
+
+// Admission decides about pods.
+func (c *Client) Admission() admissionv1.AdmissionServiceClient {
+	return admissionv1.NewAdmissionServiceClient(c.conn)
+}
+
+// Allocation tells what admitted pods hold and what a runtime needs to start them.
+func (c *Client) Allocation() allocationv1.AllocationServiceClient {
+	return allocationv1.NewAllocationServiceClient(c.conn)
+}
+
+// Lifecycle follows containers from creation to their end.
+func (c *Client) Lifecycle() lifecyclev1.LifecycleServiceClient {
+	return lifecyclev1.NewLifecycleServiceClient(c.conn)
+}
+
+// CPU shows the CPU manager.
+func (c *Client) CPU() cpuv1.CPUServiceClient { return cpuv1.NewCPUServiceClient(c.conn) }
+
+// Device shows the device manager.
+func (c *Client) Device() devicev1.DeviceServiceClient {
+	return devicev1.NewDeviceServiceClient(c.conn)
+}
+
+// Topology shows the topology manager.
+func (c *Client) Topology() topologyv1.TopologyServiceClient {
+	return topologyv1.NewTopologyServiceClient(c.conn)
+}
+
+// Node shows the machine.
+func (c *Client) Node() nodev1.NodeServiceClient { return nodev1.NewNodeServiceClient(c.conn) }
+
+// Inspect shows the ledger.
+func (c *Client) Inspect() inspectv1.InspectServiceClient {
+	return inspectv1.NewInspectServiceClient(c.conn)
+}
+
+// unaryErrors turns the errors of calls into *Error.
+func unaryErrors(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	return fromStatus(invoke(ctx, method, req, reply, cc, opts...))
+}
+
+// streamErrors turns the errors of streams into *Error.
+func streamErrors(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	s, err := open(ctx, desc, cc, method, opts...)
+	if err != nil {
+		return nil, fromStatus(err)
+	}
+	return stream{s}, nil
+}
+
+type stream struct{ grpc.ClientStream }
+
+func (s stream) SendMsg(m any) error { return fromStatus(s.ClientStream.SendMsg(m)) }
+func (s stream) RecvMsg(m any) error { return fromStatus(s.ClientStream.RecvMsg(m)) }

@@ -1,0 +1,124 @@
+package berth
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// Error is a call that failed, with what berthd tells about it. errors.As finds it in whatever wraps it.
+type Error struct {
+	// Code is the status code of the call.
+	Code codes.Code
+	// Reason is the kind of failure in a word ("not found"), or the name under which the kubelet knows it
+	// ("TopologyAffinityError"). Empty where it was not berthd that answered.
+	Reason string
+	// Message is a sentence for people.
+	Message string
+	// Fields lists what is wrong with the request, place by place.
+	Fields []Violation
+	// Provider and Resource name who is at fault and over what; empty where nobody in particular is.
+	Provider, Resource string
+	// RetryAfter is how long to wait before asking again makes sense; zero where it does not.
+	RetryAfter time.Duration
+	// RequestID is what berthd's log calls the request; empty where it was not berthd that answered.
+	RequestID string
+
+	status *status.Status
+}
+
+// Violation is one field of a request and what is wrong with it.
+type Violation struct {
+	// Field is the path of the field: pod.spec.containers[1].resources.requests["cpu"].
+	Field string
+	// Description says what was expected, and what was found where that helps.
+	Description string
+}
+
+// Error returns the message.
+func (e *Error) Error() string {
+	if e.Message == "" {
+		return e.Code.String()
+	}
+	return e.Message
+}
+
+// GRPCStatus returns the status that the error was read from, for package status.
+func (e *Error) GRPCStatus() *status.Status { return e.status }
+
+// Is makes a call that ran out of time, or was given up, match the errors of package context.
+func (e *Error) Is(target error) bool {
+	return e.Code == codes.DeadlineExceeded && target == context.DeadlineExceeded ||
+		e.Code == codes.Canceled && target == context.Canceled
+}
+
+// IsNotFound reports that what the request names is not known to berthd.
+func IsNotFound(err error) bool { return hasCode(err, codes.NotFound) }
+
+// IsInvalid reports that the request can never be right; the error's fields say why.
+func IsInvalid(err error) bool { return hasCode(err, codes.InvalidArgument) }
+
+// IsPrecondition reports that something else has to be done first.
+func IsPrecondition(err error) bool { return hasCode(err, codes.FailedPrecondition) }
+
+// IsPermissionDenied reports that the caller lacks a role.
+func IsPermissionDenied(err error) bool { return hasCode(err, codes.PermissionDenied) }
+
+// IsUnavailable reports that berthd, or somebody it needs, does not work at the moment.
+func IsUnavailable(err error) bool { return hasCode(err, codes.Unavailable) }
+
+func hasCode(err error, code codes.Code) bool {
+	var e *Error
+	return errors.As(err, &e) && e.Code == code
+}
+
+// asError finds the *Error in an error; one without any is an empty Error.
+func asError(err error) *Error {
+	e := new(Error)
+	errors.As(err, &e)
+	return e
+}
+
+// fromStatus makes the error of a call an *Error.
+func fromStatus(err error) error {
+	if err == nil || errors.As(err, new(*Error)) {
+		return err
+	}
+	s, ok := status.FromError(err)
+	if !ok {
+		// No status: io.EOF at the end of a stream.
+		return err
+	}
+	e := &Error{Code: s.Code(), Message: plain(s.Message()), status: s}
+	for _, detail := range s.Details() {
+		switch d := detail.(type) {
+		case *errdetails.ErrorInfo:
+			e.Reason = d.GetReason()
+			e.Provider, e.Resource = d.GetMetadata()["provider"], d.GetMetadata()["resource"]
+			e.RequestID = d.GetMetadata()["request_id"]
+		case *errdetails.BadRequest:
+			for _, v := range d.GetFieldViolations() {
+				e.Fields = append(e.Fields, Violation{Field: v.GetField(), Description: v.GetDescription()})
+			}
+		case *errdetails.RetryInfo:
+			e.RetryAfter = d.GetRetryDelay().AsDuration()
+		}
+	}
+	return e
+}
+
+// dialing precedes the dialer's own error in the text of a connection that did not come about.
+const dialing = "Error while dialing: "
+
+// plain takes the transport's frame from the message of a connection that did not come about.
+func plain(message string) string {
+	if _, cause, ok := strings.Cut(message, dialing); ok {
+		return strings.TrimSuffix(cause, `"`)
+	}
+	return message
+}
