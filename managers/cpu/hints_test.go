@@ -1,0 +1,122 @@
+package cpu
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/berthd/berth/managers/hint"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/ledgertest"
+	"github.com/berthd/berth/managers/machine/machinetest"
+	"github.com/berthd/berth/managers/workload"
+)
+
+// render prints hints as "0P 1P 0-1": nodes, and P where preferred.
+func render(a hint.Answer) string {
+	if a.Kind == hint.Impossible {
+		return "impossible"
+	}
+	var out []string
+	for _, h := range a.Hints {
+		text := strings.ReplaceAll(h.Nodes.String(), ",", "+")
+		if h.Preferred {
+			text += "P"
+		}
+		out = append(out, text)
+	}
+	return strings.Join(out, " ")
+}
+
+func TestGenerate(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		machine, options    string
+		available, reusable string
+		n                   int
+		want                string
+	}{
+		{"B", "", "1-7,9-15", "", 2, "0P 1P 0-1"},
+		{"B", "", "1-7,9-15", "", 7, "1P 0-1"},
+		{"B", "", "1-7,9-15", "", 9, "0-1P"},
+		{"B", "", "1-7,9-15", "", 15, "impossible"},
+		{"B", "", "1,4", "", 2, "0-1"},
+		{"B", "", "1-7,9-15", "1,9", 2, "0P 0-1"},
+		{"B", "", "1-3,9-11", "4,12", 2, "1P 0-1"},
+		{"B", "", "2-3", "1,4", 2, "0-1"},
+		{"C", "", "0-15", "", 4, "0P 1P 2P 3P 0-1 0+2 0+3 1-2 1+3 2-3 0-2 0-1+3 0+2-3 1-3 0-3"},
+		{"C", "", "0-15", "", 5, "0-1P 0+2P 0+3P 1-2P 1+3P 2-3P 0-2 0-1+3 0+2-3 1-3 0-3"},
+		{"C", AlignBySocket, "0-15", "", 4, "0P 1P 2P 3P 0-1P 0+2 0+3 1-2 1+3 2-3P 0-2 0-1+3 0+2-3 1-3 0-3"},
+		{"C", AlignBySocket, "0-15", "", 5, "0-1P 0+2P 0+3P 1-2P 1+3P 2-3P 0-2 0-1+3 0+2-3 1-3 0-3"},
+		{"C", AlignBySocket, "0-15", "", 9, "0-2P 0-1+3P 0+2-3P 1-3P 0-3P"},
+	} {
+		n := newNode(t, machines[row.machine], "", row.options)
+		available := set(row.available)
+		if got := render(n.generate(available, set(row.reusable), row.n)); got != row.want {
+			t.Errorf("%s %q, %d of %s and %q: got %s, want %s", row.machine, row.options, row.n, row.available, row.reusable, got, row.want)
+		}
+	}
+}
+
+func TestHints(t *testing.T) {
+	t.Parallel()
+	noClass := pod("p", "a=2")
+	noClass.QoS = workload.Burstable
+	starved := whole(pod("p", "a=2", "s=0"), "2")
+	starved.Containers[1].Requests, starved.Containers[1].Limits = nil, nil
+	for _, row := range []struct {
+		name      string
+		pod       *workload.Pod
+		held      []ledger.Claim
+		container int
+		want      string // "none" for no answer
+	}{
+		{"container", pod("p", "a=2", "b=9"), nil, 0, "0P 1P 0-1"},
+		{"other container", pod("p", "a=2", "b=9"), nil, 1, "0-1P"},
+		{"fraction", pod("p", "a=2500m"), nil, 0, "none"},
+		{"burstable", noClass, nil, 0, "none"},
+		{"holds its CPUs", pod("p", "a=2"), []ledger.Claim{ledgertest.Exclusive("a", "4,12")}, 0, "1P 0-1"},
+		{"holds another number", pod("p", "a=2"), []ledger.Claim{ledgertest.Exclusive("a", "4")}, 0, "impossible"},
+		{"reuses", pod("p", "init:i=2", "a=2"), []ledger.Claim{ledgertest.Exclusive("i", "4,12")}, 1, "1P 0-1"},
+		{"pod", pod("p", "a=2", "b=6"), nil, -1, "1P 0-1"},
+		{"pod without whole numbers", pod("p", "a=500m"), nil, -1, "none"},
+		{"pod holds all", pod("p", "a=2", "b=2"), []ledger.Claim{ledgertest.Exclusive("a", "1,9"), ledgertest.Exclusive("b", "2,10")}, -1, "0P 0-1"},
+		{"pod holds some", pod("p", "a=2", "b=2"), []ledger.Claim{ledgertest.Exclusive("a", "4,12")}, -1, "1P 0-1"},
+		{"pod holds another number", pod("p", "a=2", "b=2"), []ledger.Claim{ledgertest.Exclusive("a", "4")}, -1, "impossible"},
+		{"pod as a whole", whole(pod("p", "a=2"), "10"), nil, -1, "0-1P"},
+		{"pod that leaves nothing to share", starved, nil, -1, "impossible"},
+	} {
+		n := newNode(t, machines["B"], "0,8", "")
+		draft := ledger.NewDraft(n.View())
+		draft.PutPod(ledgertest.With(&ledger.Pod{Pod: *row.pod}, row.held...))
+		answers, err := n.Hints(context.Background(), draft.View(), hint.Request{Pod: row.pod, Container: row.container})
+		got := "none"
+		if len(answers) == 1 && answers[0].Resource == Resource {
+			got = render(answers[0].Answer)
+		}
+		if err != nil || len(answers) > 1 || got != row.want {
+			t.Errorf("%s: got %s, %v; want %s", row.name, got, err, row.want)
+		}
+	}
+}
+
+// TestHintsAsRule: more nodes than can be listed are described by a rule, which
+// on a machine small enough says the same as a list.
+func TestHintsAsRule(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, machinetest.Build("2s5n2c2t"), "0-3", "")
+	answer := n.generate(n.Allocatable(), set("8-9"), 6)
+	if answer.Kind != hint.ByRule {
+		t.Fatalf("got %v", answer)
+	}
+	expanded, err := answer.Rule.Expand(1 << 10)
+	if err != nil || !slices.Equal(expanded, n.list(answer.Rule)) {
+		t.Errorf("the rule says %v (%v), the list %v", expanded, err, n.list(answer.Rule))
+	}
+	wide := newNode(t, machinetest.Build("64n2c2t"), "0", "")
+	if a := wide.generate(wide.Allocatable(), set(""), 5); a.Kind != hint.ByRule || a.Rule.PreferredSize != 2 {
+		t.Errorf("64 nodes: got %v", fmt.Sprint(a))
+	}
+}

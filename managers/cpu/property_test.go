@@ -1,0 +1,277 @@
+package cpu
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/berthd/berth/managers/cpuset"
+	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/hint"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/machine"
+	"github.com/berthd/berth/managers/numa"
+	"github.com/berthd/berth/managers/workload"
+)
+
+// anyMachine makes machines with up to three sockets and six nodes, whose cores,
+// caches, nodes and sockets differ in size and need not nest, with holes in all
+// numbers.
+func anyMachine(t *rapid.T) *machine.Topology {
+	even := rapid.Bool().Draw(t, "even")
+	size := func(name string, most int) int {
+		if even {
+			return rapid.IntRange(1, most).Draw(t, name)
+		}
+		return most
+	}
+	threads, cores, caches := size("threads", 4), size("cores", 4), size("caches", 2)
+	pick := func(name string, fixed int) int {
+		if even {
+			return fixed
+		}
+		return rapid.IntRange(1, fixed).Draw(t, name)
+	}
+	nodes := rapid.IntRange(1, 6).Draw(t, "nodes")
+	sockets := rapid.IntRange(1, 3).Draw(t, "sockets")
+	across := rapid.Bool().Draw(t, "across")
+	var places []machine.CPU
+	socketOf := map[int]int{} // a core is in one socket
+	coreID := 0
+	for n := range nodes {
+		for c := range pick("caches", caches) {
+			for range pick("cores", cores) {
+				coreID++
+				socketOf[coreID] = n * sockets / nodes
+				if across {
+					socketOf[coreID] = coreID % sockets
+				}
+				for range pick("threads", threads) {
+					places = append(places, machine.CPU{Core: coreID, Node: n * 3, Socket: socketOf[coreID], Uncore: n*7 + c, Die: -1, Cluster: -1})
+				}
+			}
+		}
+	}
+	ids := rapid.Permutation(numbers(len(places), rapid.IntRange(1, 3).Draw(t, "stride"))).Draw(t, "ids")
+	if rapid.Bool().Draw(t, "in order") {
+		slices.Sort(ids)
+	}
+	lowest := map[int]int{}
+	for i := range places {
+		places[i].ID = ids[i]
+		if low, known := lowest[places[i].Core]; !known || ids[i] < low {
+			lowest[places[i].Core] = ids[i]
+		}
+	}
+	for i := range places {
+		places[i].Core = lowest[places[i].Core]
+	}
+	topo, err := machine.New(machine.Snapshot{CPUs: places})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return topo
+}
+
+func numbers(n, stride int) []int {
+	out := make([]int, n)
+	for i := range out {
+		out[i] = i * stride
+	}
+	return out
+}
+
+func anySubset(t *rapid.T, name string, of cpuset.Set) cpuset.Set {
+	ids := of.IDs()
+	if rapid.IntRange(0, 3).Draw(t, name+" all") == 0 {
+		return of
+	}
+	return cpuset.Of(rapid.SliceOfDistinct(rapid.SampledFrom(ids), rapid.ID[int]).Draw(t, name)...)
+}
+
+// TestAssignmentAgreesWithOracle also shows that a choice has the size asked for
+// and takes free CPUs only.
+func TestAssignmentAgreesWithOracle(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		topo := anyMachine(t)
+		table := newTable(topo)
+		free := anySubset(t, "free", topo.CPUs())
+		n := rapid.IntRange(0, free.Len()+1).Draw(t, "n")
+		check := func(what string, got cpuset.Set, err error, want cpuset.Set, ok bool) {
+			if ok != (err == nil) || got != want || ok && (got.Len() != n || !got.IsSubsetOf(free)) {
+				t.Fatalf("%s, %d of %s: got %s, %v; want %s", what, n, free, got, err, want)
+			}
+		}
+		for _, m := range []manner{{}, {spread: true}, {uncores: true}} {
+			got, err := table.packed(free, n, m)
+			want, ok := oraclePacked(topo, free, n, m)
+			check(fmt.Sprintf("%+v", m), got, err, want, ok)
+		}
+		for _, group := range []int{1, 2, 3} {
+			got, err := table.distributed(free, n, group)
+			want, ok := oracleDistributed(topo, free, n, group)
+			check(fmt.Sprintf("distributed by %d", group), got, err, want, ok)
+		}
+	})
+}
+
+var legalOptions = []string{
+	"", FullPCPUsOnly, DistributeAcrossNUMA, DistributeAcrossCores, PreferUncores, StrictReservation,
+	FullPCPUsOnly + " " + DistributeAcrossNUMA, FullPCPUsOnly + " " + PreferUncores + " " + StrictReservation,
+	AlignBySocket, AlignBySocket + " " + DistributeAcrossNUMA + " " + StrictReservation,
+}
+
+// TestHistory: after any sequence of admissions and removals the ledger is
+// sound (the helpers check it), every container has what it asked for, nothing
+// reserved is given away, the affinity is followed as far as the free CPUs go,
+// and everything comes back.
+func TestHistory(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		topo := anyMachine(t)
+		options := rapid.SampledFrom(legalOptions).Draw(t, "options")
+		if topo.NumSockets() > topo.NumNUMANodes() && optionMap(options)[AlignBySocket] != "" {
+			options = ""
+		}
+		reserved := anySubset(t, "reserved", topo.CPUs()).Lowest(topo.CPUs().Len() / 2)
+		n := newNode(t, topo, reserved.String(), options)
+		live := map[string]*workload.Pod{}
+		for step := range rapid.IntRange(1, 12).Draw(t, "steps") {
+			uid := fmt.Sprintf("p%d", step)
+			if len(live) > 0 && rapid.IntRange(0, 2).Draw(t, "remove") == 0 {
+				for _, known := range sortedKeys(live)[:1] {
+					n.remove(known)
+					delete(live, known)
+				}
+				continue
+			}
+			p := anyPod(t, uid, topo.CPUs().Len())
+			affinity := anyAffinity(t, topo)
+			before := n.View()
+			admit := n.admit
+			if rapid.Bool().Draw(t, "at once") {
+				admit = n.admitWhole
+			}
+			if err := admit(p, affinity); err != nil {
+				if fault.ClassOf(err) != fault.Refused || n.View() != before {
+					t.Fatalf("%s: %v", uid, err)
+				}
+				continue
+			}
+			live[uid] = p
+			n.checkPod(t, p, before, affinity)
+		}
+		for _, uid := range sortedKeys(live) {
+			n.remove(uid)
+		}
+		want := topo.CPUs()
+		if n.StrictReservation() {
+			want = want.Minus(n.Reserved())
+		}
+		if got := n.View().SharedCPUs(); got != want {
+			t.Fatalf("after all is removed the shared pool is %s, want %s", got, want)
+		}
+	})
+}
+
+func (n *testNode) checkPod(t *rapid.T, p *workload.Pod, before *ledger.View, affinity hint.Hint) {
+	record, _ := n.View().Pod(p.UID)
+	if _, isWhole := record.Claim("", Resource); isWhole != (p.Resources != nil) && isWhole {
+		t.Fatalf("%s: holds CPUs as a whole", p.UID)
+	}
+	d := n.demand(p)
+	first := true
+	for _, c := range p.Walk() {
+		claim, ok := record.Claim(c.Name, Resource)
+		asked := d.of(c)
+		switch {
+		case !ok && asked > 0:
+			t.Fatalf("%s/%s: has nothing, asked for %d", p.UID, c.Name, asked)
+		case !ok || claim.CPUs.Use == ledger.CPUPodShared:
+			continue
+		case claim.CPUs.Set.Len() != asked:
+			t.Fatalf("%s/%s: has %s, asked for %d", p.UID, c.Name, claim.CPUs.Set, asked)
+		case claim.CPUs.Set.Overlaps(n.Reserved()):
+			t.Fatalf("%s/%s: has reserved CPUs of %s", p.UID, c.Name, claim.CPUs.Set)
+		}
+		if first && !affinity.Any && claim.CPUs.Use == ledger.CPUExclusive {
+			home := n.topo.CPUsInNodes(affinity.Nodes)
+			if n.options.bySocket {
+				home = n.topo.BySocket().Cover(home)
+			}
+			free := n.Allocatable().Minus(before.ExclusiveCPUs())
+			if got, most := claim.CPUs.Set.IntersectLen(home), min(asked, free.IntersectLen(home)); got != most {
+				t.Fatalf("%s/%s: %d CPUs on nodes %s, could be %d", p.UID, c.Name, got, affinity.Nodes, most)
+			}
+		}
+		first = false
+	}
+}
+
+func anyPod(t *rapid.T, uid string, most int) *workload.Pod {
+	roles := []string{"init:", "sidecar:", "", ""}
+	var containers []string
+	for i := range rapid.IntRange(1, 4).Draw(t, "containers") {
+		role := rapid.SampledFrom(roles).Draw(t, "role")
+		containers = append(containers, fmt.Sprintf("%sc%d=%d", role, i, rapid.IntRange(0, most/2+1).Draw(t, "cpus")))
+	}
+	p := pod(uid, containers...)
+	slices.SortStableFunc(p.Containers, func(a, b workload.Container) int {
+		return appRank(a.Role) - appRank(b.Role)
+	})
+	if rapid.IntRange(0, 3).Draw(t, "whole") == 0 {
+		whole(p, fmt.Sprint(rapid.IntRange(1, most).Draw(t, "total")))
+	}
+	return p
+}
+
+func appRank(r workload.Role) int {
+	if r == workload.App {
+		return 1
+	}
+	return 0
+}
+
+func anyAffinity(t *rapid.T, topo *machine.Topology) hint.Hint {
+	if rapid.IntRange(0, 3).Draw(t, "any") == 0 {
+		return anywhere
+	}
+	nodes := rapid.SliceOfDistinct(rapid.SampledFrom(topo.CPUNodeMask().IDs()), rapid.ID[int]).Draw(t, "affinity")
+	return hint.Hint{Nodes: numa.Of(nodes...)}
+}
+
+func sortedKeys(m map[string]*workload.Pod) []string {
+	var keys []string
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// TestListAgreesWithRule: the listed hints are the family of their rule.
+func TestListAgreesWithRule(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		topo := anyMachine(t)
+		n := newNode(t, topo, "", "")
+		available := anySubset(t, "available", topo.CPUs())
+		reusable := anySubset(t, "reusable", topo.CPUs()).Minus(available).Lowest(2)
+		want := rapid.IntRange(1, topo.CPUs().Len()).Draw(t, "n")
+		answer := n.generate(available, reusable, want)
+		var got []hint.Hint
+		for m := range numa.Subsets(topo.CPUNodeMask()) {
+			free := topo.CPUsInNodes(m)
+			if !topo.NodesOf(reusable).IsSubsetOf(m) || free.IntersectLen(available)+reusable.Len() < want {
+				continue
+			}
+			got = append(got, hint.Hint{Nodes: m, Preferred: m.Len() == n.narrowest(want)})
+		}
+		if len(got) == 0 != (answer.Kind == hint.Impossible) || len(got) > 0 && !slices.Equal(got, answer.Hints) {
+			t.Fatalf("got %v, want %v", answer, got)
+		}
+	})
+}
