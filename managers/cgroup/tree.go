@@ -6,6 +6,7 @@ import (
 	"github.com/berthd/berth/managers/fault"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/numa"
+	"github.com/berthd/berth/managers/workload"
 )
 
 // Desired gives the tree that follows from a view: the given tiers, every pod's
@@ -59,9 +60,15 @@ func ContainerNode(view *ledger.View, b ledger.Binding, c Config) (Node, error) 
 	if ctr == nil {
 		return Node{}, unknownOwner(b)
 	}
-	values := ContainerResources(&pod.Pod, ctr, c, ContainerExclusiveCPUs(pod, ctr.Name)).Values
-	values.Cpuset = ContainerCpuset(view, b.Owner)
-	return Node{Name: name, Values: values}, nil
+	return Node{Name: name, Values: AdmittedResources(view, pod, ctr, c).Values}, nil
+}
+
+// AdmittedResources gives what a container of an admitted pod gets, with the
+// CPUs and memory nodes that the view has for it.
+func AdmittedResources(view *ledger.View, pod *ledger.Pod, ctr *workload.Container, c Config) Resources {
+	r := ContainerResources(&pod.Pod, ctr, c, ContainerExclusiveCPUs(pod, ctr.Name))
+	r.Values.Cpuset = ContainerCpuset(view, ledger.Owner{Pod: pod.UID(), Container: ctr.Name})
+	return r
 }
 
 // ContainerCpuset gives where a container runs and takes memory from. Memory

@@ -228,11 +228,11 @@ func (l *Loop) RemovePod(ctx context.Context, view *ledger.View, uid string) err
 
 // EnsureContainer implements admission.Places.
 func (l *Loop) EnsureContainer(ctx context.Context, view *ledger.View, b ledger.Binding, pid int) (string, error) {
-	_, pod, err := l.pod(view, b.Owner.Pod)
+	p, _, err := l.pod(view, b.Owner.Pod)
 	if err != nil {
 		return "", err
 	}
-	name, err := l.Layout.Container(pod, b.Owner.Container)
+	name, err := l.container(p, b.Owner.Container)
 	if err != nil {
 		return "", err
 	}
@@ -259,6 +259,25 @@ func (l *Loop) EnsureContainer(ctx context.Context, view *ledger.View, b ledger.
 		}
 	}
 	return b.CgroupPath, nil
+}
+
+// ContainerPath returns the path below the mount point of the cgroup that
+// EnsureContainer makes for a container.
+func (l *Loop) ContainerPath(p *ledger.Pod, container string) (string, error) {
+	name, err := l.container(p, container)
+	if err != nil {
+		return "", err
+	}
+	return l.Layout.Literal(name)
+}
+
+// container names the cgroup of a container.
+func (l *Loop) container(p *ledger.Pod, container string) (cgroup.Name, error) {
+	pod, err := l.Layout.Pod(p.QoS, p.UID())
+	if err != nil {
+		return nil, err
+	}
+	return l.Layout.Container(pod, container)
 }
 
 // RemoveContainer implements admission.Places.

@@ -1,0 +1,112 @@
+// Package admission serves berth.admission.v1: it hands pods to the admission
+// engine and its verdicts back. It decides nothing.
+package admission
+
+import (
+	"context"
+	"fmt"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
+	"github.com/berthd/berth/api/convert"
+	"github.com/berthd/berth/managers/admission"
+	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/ledger"
+)
+
+// Engine admits and removes pods; *admission.Engine is the one there is.
+type Engine interface {
+	// Admit decides about a pod.
+	Admit(ctx context.Context, req admission.Request) (admission.Verdict, error)
+	// Remove ends a pod and returns what it held, and whether it was known.
+	Remove(ctx context.Context, uid string) ([]ledger.Claim, bool, error)
+	// Sync removes the pods that are not among the living.
+	Sync(ctx context.Context, living []string) ([]string, error)
+}
+
+// maxAdmissionID bounds the caller's name for an admission.
+const maxAdmissionID = 128
+
+type service struct {
+	admissionv1.UnimplementedAdmissionServiceServer
+	engine Engine
+	read   convert.Reader
+}
+
+// New makes the service.
+func New(engine Engine, read convert.Reader) admissionv1.AdmissionServiceServer {
+	return &service{engine: engine, read: read}
+}
+
+// Admit implements AdmissionService.
+func (s *service) Admit(ctx context.Context, req *admissionv1.AdmitRequest) (*admissionv1.AdmitResponse, error) {
+	if n := len(req.GetAdmissionId()); n > maxAdmissionID {
+		var vs fault.Violations
+		vs.Addf("admission_id", "%d characters: expected at most %d", n, maxAdmissionID)
+		return nil, vs.Err("request")
+	}
+	pod, err := s.read.Pod(req.GetPod())
+	if err != nil {
+		return nil, err
+	}
+	v, err := s.engine.Admit(ctx, admission.Request{
+		Pod: pod, AdmissionID: req.GetAdmissionId(), DryRun: req.GetDryRun(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	return response(v), nil
+}
+
+var verdicts = map[admission.Outcome]admissionv1.Verdict{
+	admission.Admitted: admissionv1.Verdict_VERDICT_ADMITTED,
+	admission.Rejected: admissionv1.Verdict_VERDICT_REJECTED,
+	admission.Deferred: admissionv1.Verdict_VERDICT_DEFERRED,
+}
+
+func response(v admission.Verdict) *admissionv1.AdmitResponse {
+	out := &admissionv1.AdmitResponse{
+		Verdict: verdicts[v.Outcome],
+		Reason:  string(v.Reason), Message: v.Message,
+		QosClass: convert.QoS(v.QoS), Trace: convert.Trace(v.Trace),
+	}
+	out.AdmissionId = out.GetTrace().GetAdmissionId()
+	if v.Pod != nil {
+		out.AdmissionId = v.Pod.AdmissionID
+		out.CgroupParent = v.Pod.CgroupParent
+		out.Allocations = convert.Containers(v.View, v.Pod)
+	}
+	if v.Outcome == admission.Deferred {
+		out.RetryAfter = durationpb.New(v.RetryAfter)
+	}
+	return out
+}
+
+// Remove implements AdmissionService.
+func (s *service) Remove(ctx context.Context, req *admissionv1.RemoveRequest) (*admissionv1.RemoveResponse, error) {
+	if err := convert.Names("pod_uid", req.GetPodUid()).Err("request"); err != nil {
+		return nil, err
+	}
+	claims, known, err := s.engine.Remove(ctx, req.GetPodUid())
+	if err != nil {
+		return nil, err
+	}
+	return &admissionv1.RemoveResponse{Removed: known, Released: convert.Claims(claims)}, nil
+}
+
+// Sync implements AdmissionService.
+func (s *service) Sync(ctx context.Context, req *admissionv1.SyncRequest) (*admissionv1.SyncResponse, error) {
+	var names []string
+	for i, uid := range req.GetActivePodUids() {
+		names = append(names, fmt.Sprintf("active_pod_uids[%d]", i), uid)
+	}
+	if err := convert.Names(names...).Err("request"); err != nil {
+		return nil, err
+	}
+	removed, err := s.engine.Sync(ctx, req.GetActivePodUids())
+	if err != nil {
+		return nil, err
+	}
+	return &admissionv1.SyncResponse{RemovedPodUids: removed}, nil
+}
