@@ -62,6 +62,10 @@ type candidate struct {
 	notes  []string
 	dryRun bool
 	trace  *ledger.Trace
+	// replanned lists the generations that the ledger moved on from.
+	replanned []uint64
+	// undo is what must be undone unless the pod is admitted.
+	undo cleanup
 }
 
 func (c *candidate) uid() string { return c.record.UID() }
@@ -76,6 +80,12 @@ func (c *candidate) begin(view *ledger.View) {
 	}
 	for _, n := range c.notes {
 		c.trace.Add(ledger.Step{Kind: ledger.StepNoted, Text: n})
+	}
+	for _, generation := range c.replanned {
+		c.trace.Add(ledger.Step{
+			Kind: ledger.StepReplanned,
+			Text: fmt.Sprintf("planned again: the ledger moved on from generation %d", generation),
+		})
 	}
 }
 
@@ -106,7 +116,14 @@ func (e *Engine) dryRun(ctx context.Context, c *candidate) (Verdict, error) {
 	return Verdict{Outcome: Admitted, QoS: c.record.QoS, Pod: c.record, View: draft.View(), Trace: c.trace}, nil
 }
 
-func (e *Engine) admit(ctx context.Context, c *candidate) (Verdict, error) {
+// admit makes attempts until one is not overtaken. What an attempt has prepared
+// stays for the next one; whoever is not admitted in the end has it undone.
+func (e *Engine) admit(ctx context.Context, c *candidate) (v Verdict, err error) {
+	defer func() {
+		if err != nil || v.Outcome != Admitted {
+			err = errors.Join(err, c.undo.run())
+		}
+	}()
 	for attempt := 1; ; attempt++ {
 		view := e.Ledger.View()
 		if v, ok, err := e.known(view, c); ok || err != nil {
@@ -119,50 +136,50 @@ func (e *Engine) admit(ctx context.Context, c *candidate) (Verdict, error) {
 		if attempt == e.Attempts {
 			return Verdict{}, fault.Unavailablef("admit pod %s: the ledger moved during each of %d attempts", c.uid(), attempt)
 		}
-		c.notes = append(c.notes, fmt.Sprintf("planned again: the ledger moved on from generation %d", view.Generation()))
+		c.replanned = append(c.replanned, view.Generation())
 	}
 }
 
 // attempt plans on a view, prepares and commits. An error wrapping
-// ledger.ErrStale means that the ledger moved and nothing has changed.
-func (e *Engine) attempt(ctx context.Context, view *ledger.View, c *candidate) (_ Verdict, err error) {
+// ledger.ErrStale means that the ledger moved and has not been changed.
+func (e *Engine) attempt(ctx context.Context, view *ledger.View, c *candidate) (Verdict, error) {
 	draft, err := e.plan(ctx, view, c)
 	if err != nil {
 		return e.refused(ctx, draft, c, err)
 	}
 	if e.Quarantined() && ownsSomething(draft.View(), c.uid()) {
-		c.trace.Message = "the ledger was rebuilt after damage; nothing exclusive is given out until the agent has sent Sync"
-		c.trace.Add(ledger.Step{Kind: ledger.StepRefused, Text: c.trace.Message})
-		return Verdict{
-			Outcome: Deferred, Message: c.trace.Message, QoS: c.record.QoS,
-			Trace: c.trace, View: view, RetryAfter: e.RetryAfter,
-		}, nil
+		return e.deferred(view, c), nil
 	}
-
-	var undo cleanup
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, undo.run())
-		}
-	}()
-	undo.add(func() error { e.Bus.Abort(context.WithoutCancel(ctx), c.record.AdmissionID); return nil })
+	// What undoes must work also when the caller has gone.
+	undoing := context.WithoutCancel(ctx)
+	if len(c.undo) == 0 {
+		c.undo.add(func() error { e.Bus.Abort(undoing, c.record.AdmissionID); return nil })
+	}
 	if err := e.prepare(ctx, draft, c); err != nil {
-		if uerr := undo.run(); uerr != nil {
-			return Verdict{}, errors.Join(err, uerr)
-		}
 		return e.refused(ctx, draft, c, err)
 	}
-	undo.add(func() error { return e.Places.ForgetPod(context.WithoutCancel(ctx), draft.View(), c.uid()) })
-	parent, err := e.Places.EnsurePod(ctx, draft.View(), c.uid())
+	parent, created, err := e.Places.EnsurePod(ctx, draft.View(), c.uid())
+	if created {
+		// A cgroup that was there before may hold processes: a pod that lived
+		// through the loss of its ledger is not killed for a full disk.
+		c.undo.add(func() error { return e.Places.ForgetPod(undoing, draft.View(), c.uid()) })
+	}
 	if err != nil {
-		err = fmt.Errorf("make the cgroup of pod %s: %w", c.uid(), err)
-		if uerr := undo.run(); uerr != nil {
-			return Verdict{}, errors.Join(err, uerr)
-		}
-		return e.refused(ctx, draft, c, err)
+		return e.refused(ctx, draft, c, fmt.Errorf("make the cgroup of pod %s: %w", c.uid(), err))
 	}
 	c.trace.Add(ledger.Step{Kind: ledger.StepPlaced, Text: "cgroup " + parent})
 	return e.commit(ctx, draft, c, parent)
+}
+
+// deferred answers a pod that wants something of its own while the ledger cannot
+// be trusted to know every holder.
+func (e *Engine) deferred(view *ledger.View, c *candidate) Verdict {
+	c.trace.Message = "the ledger does not know which pods live here; nothing exclusive is given out until the agent has sent Sync"
+	c.trace.Add(ledger.Step{Kind: ledger.StepRefused, Text: c.trace.Message})
+	return Verdict{
+		Outcome: Deferred, Message: c.trace.Message, QoS: c.record.QoS,
+		Trace: c.trace, View: view, RetryAfter: e.RetryAfter,
+	}
 }
 
 // commit writes the record with its trace; the draft holds its claims.

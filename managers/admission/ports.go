@@ -45,9 +45,11 @@ type Policy interface {
 type Places interface {
 	// EnsurePod makes the pod's cgroup with the values that follow from the
 	// view, which holds the pod already, and its QoS tier's first. It returns
-	// the name for runtimes. It is idempotent.
-	EnsurePod(ctx context.Context, view *ledger.View, uid string) (cgroupParent string, err error)
-	// ForgetPod undoes EnsurePod for a pod that was not committed.
+	// the name for runtimes, and whether the cgroup was not there before; after
+	// an error it is as it was. It is idempotent.
+	EnsurePod(ctx context.Context, view *ledger.View, uid string) (cgroupParent string, created bool, err error)
+	// ForgetPod undoes an EnsurePod that created, for a pod that was not
+	// committed.
 	ForgetPod(ctx context.Context, view *ledger.View, uid string) error
 	// RemovePod kills every process of the pod and removes its cgroup. After it
 	// returned nil no process of the pod runs.

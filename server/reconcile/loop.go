@@ -172,31 +172,38 @@ func (l *Loop) settle(ctx context.Context, view *ledger.View) error {
 }
 
 // EnsurePod implements admission.Places.
-func (l *Loop) EnsurePod(ctx context.Context, view *ledger.View, uid string) (string, error) {
+func (l *Loop) EnsurePod(ctx context.Context, view *ledger.View, uid string) (parent string, created bool, err error) {
 	p, name, err := l.pod(view, uid)
 	if err != nil {
-		return "", err
+		return "", false, err
 	}
 	node, err := cgroup.PodNode(p, l.Layout, l.QoS.Cgroup)
 	if err != nil {
-		return "", err
+		return "", false, err
+	}
+	if parent, err = l.Layout.Literal(name); err != nil {
+		return "", false, err
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.leaving, uid)
+	seen, err := l.Tree.Observe(ctx, name, 0)
+	if err != nil {
+		return "", false, err
+	}
 	// The tiers come first: a pod must not weigh against a tier that does not
 	// count it yet.
 	for _, tier := range qos.Nodes(view, l.Layout, l.QoS) {
 		if node.Name.Within(tier.Name) {
 			if err := l.Tree.Ensure(ctx, tier); err != nil {
-				return "", err
+				return "", false, err
 			}
 		}
 	}
 	if err := l.Tree.Ensure(ctx, node); err != nil {
-		return "", err
+		return "", false, err
 	}
-	return l.Layout.Literal(name)
+	return parent, seen.Find(name).State == cgroup.Absent, nil
 }
 
 // ForgetPod implements admission.Places.

@@ -1,0 +1,334 @@
+package admission_test
+
+import (
+	"context"
+	"errors"
+	"reflect"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/berthd/berth/managers/admission"
+	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/ledgertest"
+	"github.com/berthd/berth/managers/topology"
+	"github.com/berthd/berth/managers/workload"
+)
+
+func TestAdmitTakesEverythingAtOnce(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, topology.SingleNUMANode)
+	v := h.admit(t, guaranteed("a", 2, 1))
+	if v.Outcome != admission.Admitted || v.Pod.CgroupParent != "/kubepods/poda" || v.QoS != workload.Guaranteed {
+		t.Fatalf("%+v", v)
+	}
+	if got := h.cpus("a"); got != "1-2" {
+		t.Errorf("CPUs %s, want 1-2", got)
+	}
+	c, ok := v.Pod.Claim("main", gpu)
+	if !ok || c.Devices.Devices[0].ID != "g0" || string(c.Devices.Response) != "response" {
+		t.Errorf("claim on a device: %+v", c)
+	}
+	for _, kind := range []ledger.StepKind{
+		ledger.StepAsked, ledger.StepMerged, ledger.StepPlanned, ledger.StepPrepared, ledger.StepPlaced, ledger.StepCommitted,
+	} {
+		if !has(kind, v.Trace) {
+			t.Errorf("the trace lacks a step %s: %v", kind, kinds(v.Trace))
+		}
+	}
+	if h.journal.Commits() != 1 {
+		t.Errorf("%d commits for one admission", h.journal.Commits())
+	}
+}
+
+func TestSamePodSameAnswer(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, topology.BestEffort)
+	first := h.admit(t, guaranteed("a", 2, 1))
+	commits, calls := h.journal.Commits(), len(h.plugins.calls)
+	pod := guaranteed("a", 2, 1)
+	pod.QoS = workload.Guaranteed // as it comes back with its status filled in
+	pod.Labels = map[string]string{"new": "label"}
+	second := h.admit(t, pod)
+	if !reflect.DeepEqual(first.Pod, second.Pod) || !reflect.DeepEqual(first.Trace, second.Trace) {
+		t.Errorf("another answer:\n%+v\n%+v", first, second)
+	}
+	if h.journal.Commits() != commits || len(h.plugins.calls) != calls {
+		t.Error("asking again changed something")
+	}
+	_, err := h.Admit(t.Context(), admission.Request{Pod: guaranteed("a", 3, 1)})
+	if class(t, err) != fault.Precondition || !strings.Contains(err.Error(), "Resize") {
+		t.Errorf("another spec: %v", err)
+	}
+}
+
+func TestDryRunChangesNothing(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, topology.Restricted)
+	before := h.ledger.View()
+	v, err := h.Admit(t.Context(), admission.Request{Pod: guaranteed("a", 2, 1), DryRun: true})
+	if err != nil || v.Outcome != admission.Admitted || len(v.Pod.Claims) != 2 {
+		t.Fatalf("%+v, %v", v, err)
+	}
+	if h.ledger.View() != before || len(h.places.pods) != 0 || len(h.plugins.calls) != 0 {
+		t.Error("a dry run left something behind")
+	}
+	wet := h.admit(t, guaranteed("a", 2, 1))
+	if got, _, _ := v.View.ContainerCPUs(ledger.Owner{Pod: "a", Container: "main"}); got.String() != h.cpus("a") {
+		t.Errorf("dry run said %s, admission gave %s (%v)", got, h.cpus("a"), wet.Outcome)
+	}
+}
+
+func TestDryRunWaitsForNobody(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, topology.BestEffort)
+	inside, release := make(chan struct{}), make(chan struct{})
+	h.plugins.during = func() { close(inside); <-release }
+	var wg sync.WaitGroup
+	wg.Go(func() { h.admit(t, guaranteed("slow", 1, 1)) })
+	<-inside
+	v, err := h.Admit(t.Context(), admission.Request{Pod: guaranteed("b", 1, 0), DryRun: true})
+	close(release)
+	wg.Wait()
+	if err != nil || v.Outcome != admission.Admitted {
+		t.Fatalf("%+v, %v", v, err)
+	}
+}
+
+func TestRejectionLeavesNothing(t *testing.T) {
+	t.Parallel()
+	boom := errors.New("write cpu.shares 2048: no space left on device")
+	for name, c := range map[string]struct {
+		policy  topology.Policy
+		pod     workload.Pod
+		arrange func(*house)
+		reason  fault.Reason
+		message string
+	}{
+		"no alignment": {
+			topology.SingleNUMANode, guaranteed("x", 9, 0), nil, fault.TopologyAffinityError,
+			"Resources cannot be allocated with Topology locality",
+		},
+		"not enough CPUs": {
+			topology.None, guaranteed("x", 15, 0), nil, fault.UnexpectedAdmissionError,
+			"Allocate failed due to ",
+		},
+		"not enough devices": {
+			topology.None, guaranteed("x", 1, 5), nil, fault.UnexpectedAdmissionError,
+			"requested number of devices unavailable for example.com/gpu. Requested: 5, Available: 4",
+		},
+		"plugin refuses": {
+			topology.None, guaranteed("x", 1, 1), func(h *house) { h.plugins.fail = errors.New("gpu fell off the bus") },
+			fault.UnexpectedAdmissionError, "gpu fell off the bus",
+		},
+		"cgroup fails": {
+			topology.None, guaranteed("x", 1, 1), func(h *house) { h.places.fail["ensure"] = boom },
+			fault.UnexpectedAdmissionError, boom.Error(),
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := newHouse(t, c.policy)
+			if c.arrange != nil {
+				c.arrange(h)
+			}
+			v := h.admit(t, c.pod)
+			if v.Outcome != admission.Rejected || v.Reason != c.reason || !strings.Contains(v.Message, c.message) {
+				t.Fatalf("%v %s %q; want %s with %q", v.Outcome, v.Reason, v.Message, c.reason, c.message)
+			}
+			view := h.ledger.View()
+			if view.NumPods() != 0 || !view.ExclusiveCPUs().IsEmpty() || len(h.places.pods) != 0 {
+				t.Errorf("left behind: %d pods, CPUs %s, cgroups %v", view.NumPods(), view.ExclusiveCPUs(), h.places.pods)
+			}
+			if kept, ok := view.Trace(v.Trace.AdmissionID); !ok || kept.Reason != string(c.reason) {
+				t.Errorf("the trace was not kept: %+v", kept)
+			}
+			// The same room serves the next pod.
+			if v := h.admit(t, guaranteed("next", 1, 1)); v.Outcome != admission.Admitted {
+				t.Errorf("the next pod: %s %s", v.Reason, v.Message)
+			}
+		})
+	}
+}
+
+func TestFullDiskIsUnavailable(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, topology.BestEffort)
+	h.journal.FailNext(1, fault.Unavailablef("write the ledger: no space left on device"))
+	_, err := h.Admit(t.Context(), admission.Request{Pod: guaranteed("a", 1, 1)})
+	if class(t, err) != fault.Unavailable {
+		t.Fatalf("%v", err)
+	}
+	if h.ledger.View().NumPods() != 0 || len(h.places.pods) != 0 {
+		t.Error("half-done")
+	}
+	if v := h.admit(t, guaranteed("a", 1, 1)); v.Outcome != admission.Admitted {
+		t.Errorf("after the disk had room again: %s %s", v.Reason, v.Message)
+	}
+}
+
+func TestLedgerMovesDuringAdmission(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, topology.BestEffort)
+	h.admit(t, guaranteed("old", 2, 0))
+	moved := false
+	h.plugins.during = func() {
+		if !moved {
+			moved = true
+			if _, _, err := h.Remove(context.Background(), "old"); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	v := h.admit(t, guaranteed("new", 2, 1))
+	if v.Outcome != admission.Admitted {
+		t.Fatalf("%s %s", v.Reason, v.Message)
+	}
+	if got := h.cpus("new"); got != "1-2" {
+		t.Errorf("CPUs %s: the plan was not made again on what was free then (1-2)", got)
+	}
+	if !has(ledger.StepReplanned, v.Trace) {
+		t.Error("the trace does not tell that the plan was made again")
+	}
+	if len(h.plugins.calls) != 1 {
+		t.Errorf("the plugin was asked %d times for one admission: %v", len(h.plugins.calls), h.plugins.calls)
+	}
+}
+
+func TestRemoveKillsBeforeItFrees(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, topology.BestEffort)
+	h.admit(t, guaranteed("a", 2, 1))
+	h.places.fail["remove"] = fault.Deadlinef("process 77 does not die")
+	if _, _, err := h.Remove(t.Context(), "a"); class(t, err) != fault.Deadline {
+		t.Fatalf("%v", err)
+	}
+	if h.cpus("a") != "1-2" {
+		t.Fatal("freed although a process lives")
+	}
+	released, ok, err := h.Remove(t.Context(), "a")
+	if err != nil || !ok || len(released) != 2 {
+		t.Fatalf("%v %v %v", released, ok, err)
+	}
+	if len(h.places.early) != 0 || len(h.places.pods) != 0 || h.ledger.View().NumPods() != 0 {
+		t.Errorf("killed too late: %v, left: %v", h.places.early, h.places.pods)
+	}
+	if _, ok, err := h.Remove(t.Context(), "a"); ok || err != nil {
+		t.Errorf("removing again: %v %v", ok, err)
+	}
+}
+
+func TestSyncRemovesTheDead(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, topology.BestEffort)
+	for _, uid := range []string{"a", "b", "c"} {
+		h.admit(t, guaranteed(uid, 1, 0))
+	}
+	h.places.pods["orphan"], h.places.pods["foreign"] = true, true
+	removed, err := h.Sync(t.Context(), []string{"b", "foreign"})
+	if err != nil || strings.Join(removed, ",") != "a,c" {
+		t.Fatalf("%v %v", removed, err)
+	}
+	if want := map[string]bool{"b": true, "foreign": true}; !reflect.DeepEqual(h.places.pods, want) {
+		t.Errorf("cgroups %v, want %v", h.places.pods, want)
+	}
+}
+
+func TestPreStartBindsAndPostStopForgets(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, topology.BestEffort)
+	h.admit(t, guaranteed("a", 2, 0))
+	owner := ledger.Owner{Pod: "a", Container: "main"}
+	for range 2 { // idempotent
+		got, err := h.PreStart(t.Context(), owner, "id1", 0)
+		if err != nil || got.Binding.CgroupPath != "/kubepods/poda/main" || !got.Binding.Own {
+			t.Fatalf("%+v %v", got, err)
+		}
+	}
+	if _, err := h.PreStart(t.Context(), ledger.Owner{Pod: "a", Container: "other"}, "id2", 0); class(t, err) != fault.NotFound {
+		t.Errorf("unknown container: %v", err)
+	}
+	if _, err := h.PreStart(t.Context(), ledger.Owner{Pod: "z", Container: "main"}, "id2", 0); class(t, err) != fault.NotFound {
+		t.Errorf("unknown pod: %v", err)
+	}
+	h.admit(t, guaranteed("b", 1, 0))
+	if _, err := h.PreStart(t.Context(), ledger.Owner{Pod: "b", Container: "main"}, "id1", 0); class(t, err) != fault.Conflict {
+		t.Errorf("another pod's id: %v", err)
+	}
+	// A restarted container shares its cgroup with its old id for a moment.
+	if _, err := h.PreStart(t.Context(), owner, "id1b", 0); err != nil {
+		t.Fatal(err)
+	}
+	if found, err := h.PostStop(t.Context(), "id1"); !found || err != nil {
+		t.Fatal(found, err)
+	}
+	if len(h.places.containers) != 1 {
+		t.Error("the running container lost its cgroup with its old id")
+	}
+	if found, err := h.PostStop(t.Context(), "id1b"); !found || err != nil {
+		t.Fatal(found, err)
+	}
+	if found, err := h.PostStop(t.Context(), "id1b"); found || err != nil {
+		t.Errorf("forgetting again: %v %v", found, err)
+	}
+	if len(h.places.containers) != 0 {
+		t.Error("the cgroup stayed")
+	}
+}
+
+func TestInvalidPodChangesNothing(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, topology.BestEffort)
+	_, err := h.Admit(t.Context(), admission.Request{Pod: workload.Pod{Name: "x"}})
+	fe := new(fault.Error)
+	if !errors.As(err, &fe) || fe.Class != fault.Invalid || len(fe.Fields) == 0 {
+		t.Fatalf("%v", err)
+	}
+	if h.journal.Commits() != 0 {
+		t.Error("something was written")
+	}
+}
+
+func TestUnknownResourceIsNoted(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, topology.BestEffort)
+	p := guaranteed("a", 1, 0)
+	p.Containers[0].Requests["vendor.example/fpga"] = 1
+	v := h.admit(t, p)
+	if v.Outcome != admission.Admitted {
+		t.Fatalf("%s %s", v.Reason, v.Message)
+	}
+	for _, s := range v.Trace.Steps {
+		if s.Kind == ledger.StepNoted && s.Resource == "vendor.example/fpga" {
+			return
+		}
+	}
+	t.Errorf("no note on the resource: %+v", v.Trace.Steps)
+}
+
+func TestConcurrentAdmissionsDoNotDouble(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, topology.BestEffort)
+	var wg sync.WaitGroup
+	for i := range 20 {
+		uid := string(rune('a' + i%7)) // some twice: the same pod from two callers
+		wg.Go(func() {
+			if _, err := h.Admit(t.Context(), admission.Request{Pod: guaranteed(uid, 2, 0)}); err != nil {
+				t.Error(err)
+			}
+			if i%3 == 0 {
+				if _, _, err := h.Remove(t.Context(), uid); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	ledgertest.Check(t, h.ledger)
+	for p := range h.ledger.View().Pods() {
+		if !h.places.pods[p.UID()] {
+			t.Errorf("pod %s has no cgroup", p.UID())
+		}
+	}
+}

@@ -1,0 +1,241 @@
+package admission_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/berthd/berth/managers/admission"
+	"github.com/berthd/berth/managers/cpu"
+	"github.com/berthd/berth/managers/device"
+	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/hint"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/ledgertest"
+	"github.com/berthd/berth/managers/machine/machinetest"
+	"github.com/berthd/berth/managers/topology"
+	"github.com/berthd/berth/managers/workload"
+)
+
+// places is a cgroup tree that remembers which pods are in it, and fails on
+// demand.
+type places struct {
+	ledger func() *ledger.View
+
+	mu         sync.Mutex
+	pods       map[string]bool
+	containers map[string]string // path to owner
+	fail       map[string]error  // by operation, once
+	// early lists pods whose processes were killed only after the ledger had
+	// forgotten them: the wrong order.
+	early []string
+}
+
+func (p *places) failing(op string) error {
+	err := p.fail[op]
+	delete(p.fail, op)
+	return err
+}
+
+func (p *places) EnsurePod(_ context.Context, view *ledger.View, uid string) (string, bool, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if _, ok := view.Pod(uid); !ok {
+		return "", false, fmt.Errorf("pod %s is not in the view", uid)
+	}
+	if err := p.failing("ensure"); err != nil {
+		return "", false, err
+	}
+	created := !p.pods[uid]
+	p.pods[uid] = true
+	return "/kubepods/pod" + uid, created, nil
+}
+
+func (p *places) ForgetPod(_ context.Context, _ *ledger.View, uid string) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.pods, uid)
+	return p.failing("forget")
+}
+
+func (p *places) RemovePod(_ context.Context, _ *ledger.View, uid string) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err := p.failing("remove"); err != nil {
+		return err
+	}
+	if _, ok := p.ledger().Pod(uid); !ok {
+		p.early = append(p.early, uid)
+	}
+	delete(p.pods, uid)
+	return nil
+}
+
+func (p *places) EnsureContainer(_ context.Context, _ *ledger.View, b ledger.Binding, _ int) (string, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err := p.failing("container"); err != nil {
+		return "", err
+	}
+	path := "/kubepods/pod" + b.Owner.Pod + "/" + b.Owner.Container
+	p.containers[path] = b.Owner.String()
+	return path, nil
+}
+
+func (p *places) RemoveContainer(_ context.Context, b ledger.Binding) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.containers, b.CgroupPath)
+	return nil
+}
+
+func (p *places) Sweep(_ context.Context, view *ledger.View, keep map[string]bool) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for uid := range p.pods {
+		if _, ok := view.Pod(uid); !ok && !keep[uid] {
+			delete(p.pods, uid)
+		}
+	}
+	return nil
+}
+
+// plugins answer for every resource, and fail on demand.
+type plugins struct {
+	mu    sync.Mutex
+	fail  error // once
+	calls []string
+	// during is called inside Allocate, to move the ledger meanwhile.
+	during func()
+}
+
+func (p *plugins) Preferred(context.Context, string, []string, []string, int) ([]string, error) {
+	return nil, errors.New("not announced")
+}
+
+func (p *plugins) Allocate(_ context.Context, resource string, ids []string) ([]byte, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.calls = append(p.calls, resource+" "+fmt.Sprint(ids))
+	if p.during != nil {
+		p.during()
+	}
+	err := p.fail
+	p.fail = nil
+	return []byte("response"), err
+}
+
+func (p *plugins) PreStart(context.Context, *ledger.View, ledger.Owner) error { return nil }
+
+// house is an engine with everything below it.
+type house struct {
+	*admission.Engine
+	ledger  *ledger.Ledger
+	journal *ledgertest.Journal
+	places  *places
+	plugins *plugins
+}
+
+const gpu = "example.com/gpu"
+
+// build makes a house on 2 nodes with 8 CPUs each, CPUs 0 and 8 reserved, and
+// two GPUs on each node.
+func build(t ledgertest.T, policy topology.Policy, journal *ledgertest.Journal) *house {
+	m := machinetest.Build("2s1n8c1t")
+	cpus, err := cpu.New(cpu.Config{
+		Policy: cpu.PolicyStatic, ReservedCPUs: m.CPUs().Intersect(m.CPUsInNode(0).Lowest(1).Union(m.CPUsInNode(1).Lowest(1))),
+		Features: cpu.Features{BetaOptions: true, PodLevelResources: true},
+	}, m)
+	must(t, err)
+	l, _ := ledgertest.Open(t, ledger.Options{
+		Journal: journal, Rules: ledger.Rules{Machine: m, ReservedCPUs: cpus.Reserved()},
+	})
+	inventory := device.NewInventory(nil, time.Unix(0, 0))
+	session := inventory.Registered(gpu, device.Options{}, time.Unix(0, 0))
+	inventory.Listed(session, []device.Device{
+		{ID: "g0", Healthy: true, Nodes: 1, Topology: true}, {ID: "g1", Healthy: true, Nodes: 1, Topology: true},
+		{ID: "g2", Healthy: true, Nodes: 2, Topology: true}, {ID: "g3", Healthy: true, Nodes: 2, Topology: true},
+	})
+	h := &house{ledger: l, journal: journal, plugins: &plugins{}, places: &places{
+		ledger: l.View, pods: map[string]bool{}, containers: map[string]string{}, fail: map[string]error{},
+	}}
+	bus, err := hint.NewBus(nil, []hint.Entry{
+		{Provider: device.New(inventory, h.plugins), Mode: hint.Required},
+		{Provider: cpus, Mode: hint.Required},
+	}, nil)
+	must(t, err)
+	merger, err := topology.New(topology.Config{Policy: policy, Scope: hint.ContainerScope}, m.NodeMask(), m.Distances())
+	must(t, err)
+	var ids atomic.Int64
+	h.Engine = admission.New(admission.Config{Features: workload.Features{PodLevelResources: true}}, admission.Parts{
+		Ledger: l, Bus: bus, Policy: merger, Places: h.places, Starter: h.plugins,
+		Environment: admission.Environment{
+			Now:   func() time.Time { return time.Unix(1000, 0) },
+			NewID: func() string { return "adm-" + strconv.FormatInt(ids.Add(1), 10) },
+		},
+	})
+	return h
+}
+
+func must(t ledgertest.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatalf("%v", err)
+	}
+}
+
+// newHouse is build for an ordinary test.
+func newHouse(t *testing.T, policy topology.Policy) *house {
+	t.Helper()
+	return build(t, policy, ledgertest.NewJournal())
+}
+
+// guaranteed makes a pod with one container of n CPUs and g GPUs.
+func guaranteed(uid string, n, g int64) workload.Pod {
+	q := workload.Quantities{workload.CPU: n * 1000, workload.Memory: 1 << 20}
+	if g > 0 {
+		q[gpu] = g
+	}
+	return workload.Pod{
+		UID: uid, Name: uid, Namespace: "default",
+		Containers: []workload.Container{{Name: "main", Requests: q, Limits: q}},
+	}
+}
+
+func (h *house) admit(t ledgertest.T, p workload.Pod) admission.Verdict {
+	t.Helper()
+	v, err := h.Admit(context.Background(), admission.Request{Pod: p})
+	must(t, err)
+	return v
+}
+
+// cpus lists the exclusive CPUs of a pod's only container.
+func (h *house) cpus(uid string) string {
+	set, _, _ := h.ledger.View().ContainerCPUs(ledger.Owner{Pod: uid, Container: "main"})
+	return set.String()
+}
+
+// kinds lists the kinds of a trace's steps.
+func kinds(t *ledger.Trace) (out []ledger.StepKind) {
+	for _, s := range t.Steps {
+		out = append(out, s.Kind)
+	}
+	return out
+}
+
+// class is fault.ClassOf for a failure that must be one.
+func class(t *testing.T, err error) fault.Class {
+	t.Helper()
+	if err == nil {
+		t.Fatal("no error")
+	}
+	return fault.ClassOf(err)
+}
+
+func has(kind ledger.StepKind, t *ledger.Trace) bool { return slices.Contains(kinds(t), kind) }
