@@ -61,6 +61,9 @@ func (m *Manager) preferred(ctx context.Context, r *Resource, free []Device, tak
 	}
 	slices.Sort(available)
 	answer, err := m.plugins.Preferred(ctx, r.Name, slices.Compact(available), must, size)
+	if err != nil && ctx.Err() != nil {
+		return nil, err
+	}
 	if err != nil {
 		return nil, refusef(r.Name, "device plugin GetPreferredAllocation rpc failed with err: %w", err)
 	}

@@ -27,7 +27,7 @@ type Inventory struct {
 // NewInventory starts with the resources that had plugins before a restart.
 // They are Expected since now.
 func NewInventory(seen []ledger.SeenResource, now time.Time) *Inventory {
-	s := &Snapshot{}
+	s := newSnapshot(0, nil)
 	for _, r := range seen {
 		s = s.with(Resource{Name: r.Name, State: Expected, Since: now, known: true})
 	}
@@ -54,7 +54,7 @@ func (inv *Inventory) Registered(resource string, o Options, at time.Time) Sessi
 	}
 	next := *r
 	next.State, next.Since, next.Options, next.session = Connected, at, o, inv.sessions
-	inv.snapshot = inv.snapshot.with(next)
+	inv.put(next)
 	return Session{resource, inv.sessions}
 }
 
@@ -86,8 +86,15 @@ func (inv *Inventory) change(s Session, event func(*Resource)) bool {
 	}
 	next := *r
 	event(&next)
-	inv.snapshot = inv.snapshot.with(next)
+	inv.put(next)
 	return true
+}
+
+// put makes a snapshot with r the present one. The lock is held.
+func (inv *Inventory) put(r Resource) {
+	old := inv.snapshot
+	inv.snapshot = old.with(r)
+	close(old.superseded)
 }
 
 // Expire takes the capacity of resources whose plugin has been away for longer
@@ -100,7 +107,7 @@ func (inv *Inventory) Expire(at time.Time) []string {
 		if r.waiting() && at.Sub(r.Since) > Grace {
 			next := *r
 			next.State, next.Since, next.Devices = Expired, at, nil
-			inv.snapshot = inv.snapshot.with(next)
+			inv.put(next)
 			names = append(names, r.Name)
 		}
 	}

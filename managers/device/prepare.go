@@ -11,7 +11,8 @@ import (
 
 // Prepare asks the plugin of each claim to allocate its devices, those taken
 // over from earlier containers included, and keeps its answer in the claim. A
-// plugin that refuses, is away or is silent is a refusal with the plugin's words.
+// plugin that refuses, is away or is silent is a refusal with the plugin's words;
+// a caller that gave up gets its own context's error.
 func (m *Manager) Prepare(ctx context.Context, admissionID string, _ hint.Request, claims []ledger.Claim) ([]ledger.Claim, error) {
 	done := slices.Clone(claims)
 	for i := range done {
@@ -20,6 +21,9 @@ func (m *Manager) Prepare(ctx context.Context, admissionID string, _ hint.Reques
 			continue
 		}
 		response, err := m.allocate(ctx, admissionID, c)
+		if ctx.Err() != nil {
+			return nil, err
+		}
 		if err != nil {
 			return nil, refuse(c.Resource, err)
 		}

@@ -9,9 +9,18 @@ import (
 
 // Snapshot is the inventory at one moment. It never changes and may be shared.
 type Snapshot struct {
-	revision  uint64
-	resources []*Resource // by name
+	revision   uint64
+	resources  []*Resource // by name
+	superseded chan struct{}
 }
+
+func newSnapshot(revision uint64, resources []*Resource) *Snapshot {
+	return &Snapshot{revision, resources, make(chan struct{})}
+}
+
+// Superseded is closed when there is a newer snapshot. Who takes a snapshot, looks
+// at it, and then waits for this misses no change.
+func (s *Snapshot) Superseded() <-chan struct{} { return s.superseded }
 
 // Revision counts the events before the snapshot that changed something.
 func (s *Snapshot) Revision() uint64 { return s.revision }
@@ -54,13 +63,12 @@ func (s *Snapshot) find(name string) (int, bool) {
 
 // with returns a snapshot that has r in the place of the resource of its name.
 func (s *Snapshot) with(r Resource) *Snapshot {
-	next := &Snapshot{revision: s.revision + 1}
+	resources := slices.Clone(s.resources)
 	i, ok := s.find(r.Name)
 	if ok {
-		next.resources = slices.Clone(s.resources)
-		next.resources[i] = &r
+		resources[i] = &r
 	} else {
-		next.resources = slices.Insert(slices.Clone(s.resources), i, &r)
+		resources = slices.Insert(resources, i, &r)
 	}
-	return next
+	return newSnapshot(s.revision+1, resources)
 }

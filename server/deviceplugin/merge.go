@@ -43,7 +43,7 @@ type Node struct {
 // Equal CDI names are one. A claim whose answer cannot be read is an error of
 // class Corrupt.
 func Merge(claims []ledger.Claim) (Answer, []string, error) {
-	m := merge{said: map[string]string{}}
+	m := merge{said: map[string]statement{}}
 	ordered := slices.SortedStableFunc(slices.Values(claims), func(a, b ledger.Claim) int { return cmp.Compare(a.Resource, b.Resource) })
 	for _, c := range ordered {
 		if c.Devices == nil {
@@ -64,9 +64,11 @@ type merge struct {
 	answer   Answer
 	notes    []string
 	resource string
-	said     map[string]string // what was said, and by whom, by subject
-	by       map[string]string
+	said     map[string]statement // by subject
 }
+
+// statement is what the plugin of a resource said.
+type statement struct{ value, resource string }
 
 func (m *merge) add(r *pluginapi.ContainerAllocateResponse) {
 	for _, name := range slices.Sorted(maps.Keys(r.Envs)) {
@@ -101,13 +103,12 @@ func (m *merge) add(r *pluginapi.ContainerAllocateResponse) {
 func (m *merge) first(subject, value string) bool {
 	before, known := m.said[subject]
 	if !known {
-		m.said[subject] = value
-		put(&m.by, subject, m.resource)
+		m.said[subject] = statement{value, m.resource}
 		return true
 	}
-	if before != value {
+	if before.value != value {
 		m.notes = append(m.notes, fmt.Sprintf("%s: %q of %s is used, not %q of %s",
-			subject, before, m.by[subject], value, m.resource))
+			subject, before.value, before.resource, value, m.resource))
 	}
 	return false
 }

@@ -79,8 +79,6 @@ type Server struct {
 	Config
 	Parts
 	ready chan struct{}
-	// gone is poked when a plugin has gone, so that its grace period is watched.
-	gone chan struct{}
 
 	mu       sync.Mutex
 	sessions map[string]*session // guarded by mu; the newest of each resource
@@ -108,7 +106,6 @@ func New(cfg Config, parts Parts) *Server {
 	return &Server{
 		Config: cfg, Parts: parts,
 		ready:    make(chan struct{}),
-		gone:     make(chan struct{}, 1),
 		sessions: map[string]*session{},
 	}
 }
@@ -161,8 +158,9 @@ func (s *Server) expire(ctx context.Context) bool {
 	for _, name := range s.Inventory.Expire(s.Now()) {
 		s.Log.Warn("device plugin did not come back, its resource has no capacity any more", "resource", name)
 	}
+	snap := s.Inventory.Snapshot()
 	var due <-chan time.Time
-	if at, ok := s.Inventory.Snapshot().Expiry(); ok {
+	if at, ok := snap.Expiry(); ok {
 		timer := time.NewTimer(at.Sub(s.Now()) + time.Millisecond)
 		defer timer.Stop()
 		due = timer.C
@@ -170,7 +168,7 @@ func (s *Server) expire(ctx context.Context) bool {
 	select {
 	case <-ctx.Done():
 		return false
-	case <-s.gone:
+	case <-snap.Superseded():
 	case <-due:
 	}
 	return true

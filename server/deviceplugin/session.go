@@ -63,10 +63,6 @@ func (p *session) run(ctx context.Context, before *session) {
 	if s.Inventory.Gone(p.id, s.Now()) {
 		p.remember(ctx)
 	}
-	select {
-	case s.gone <- struct{}{}:
-	default:
-	}
 }
 
 // follow reads lists until the stream ends and says why it did.
