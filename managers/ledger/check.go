@@ -16,7 +16,7 @@ import (
 // uids; the same view gives the same findings. It runs on every commit, so it
 // looks for order and words only once it knows that something is wrong.
 func Check(v *View) []Finding {
-	if !check(v, maps.Values(v.pods), maps.Values(v.bindings)).found {
+	if !check(v, v.pods.all(), maps.Values(v.bindings)).found {
 		return nil
 	}
 	return check(v, v.Pods(), v.Bindings()).findings
@@ -26,21 +26,24 @@ func Check(v *View) []Finding {
 type checker struct {
 	view        *View
 	allocatable cpuset.Set
-	own         cpuset.Set         // what the pod at hand holds of the node
-	taken       int                // sum of the sizes of what pods hold of the node
-	devices     map[deviceKey]*Pod // who has a device
+	devices     map[string]map[string]*Pod // holders by resource and id
 	memory      memorySums
-	found       bool
-	findings    []Finding
-}
+	taken       int // sum over the pods of how many CPUs they hold of the node
 
-type deviceKey struct{ resource, id string }
+	// Of the pod at hand.
+	own       cpuset.Set          // what it holds of the node
+	owner     Owner               // the last one that was looked up
+	container *workload.Container // of owner; nil for the pod as a whole
+
+	found    bool
+	findings []Finding
+}
 
 func check(v *View, pods iter.Seq[*Pod], bindings iter.Seq[Binding]) *checker {
 	c := &checker{view: v, allocatable: v.AllocatableCPUs()}
 	for p := range pods {
 		c.record(p)
-		c.own = cpuset.Set{}
+		c.own, c.owner = cpuset.Set{}, Owner{}
 		for i := range p.Claims {
 			c.claim(p, i)
 		}
@@ -69,23 +72,30 @@ func (c *checker) add(kind Kind, rule Rule, owner, other Owner, resource, format
 
 func (c *checker) record(p *Pod) {
 	uid := p.UID()
-	if c.view.pods[uid] != p {
-		c.add(Structural, RuleRecord, Owner{Pod: uid}, Owner{}, "", "the record of pod %q is not known under its uid", uid)
-	}
 	if uid == "" || strings.Contains(uid, "/") {
 		c.add(Structural, RuleRecord, Owner{Pod: uid}, Owner{}, "", "pod uid %q is empty or has a slash", uid)
 	}
 }
 
-// known reports whether an owner is the pod or one of its containers.
-func known(p *Pod, o Owner) bool {
-	return o.Pod == p.UID() && (o.Container == "" || p.Pod.Container(o.Container) != nil)
+// find looks up the container of an owner, nil for the pod as a whole, and
+// reports whether the owner is known. Claims are in order of their owners, so
+// the last answer is often the next one.
+func (c *checker) find(p *Pod, o Owner) (*workload.Container, bool) {
+	if o == c.owner {
+		return c.container, true
+	}
+	container := p.Pod.Container(o.Container)
+	if o.Pod != p.UID() || o.Container != "" && container == nil {
+		return nil, false
+	}
+	c.owner, c.container = o, container
+	return container, true
 }
 
 // claim checks one claim by itself and against the later ones of its pod.
 func (c *checker) claim(p *Pod, i int) {
 	claim := &p.Claims[i]
-	if !known(p, claim.Owner) {
+	if _, ok := c.find(p, claim.Owner); !ok {
 		c.add(Structural, RuleOwner, claim.Owner, Owner{Pod: p.UID()}, claim.Resource,
 			"claim of %s on %s in the record of pod %s has no owner there", claim.Owner, claim.Resource, p.UID())
 		return
@@ -133,7 +143,9 @@ func (c *checker) cpus(p *Pod, i int) {
 		return
 	}
 	if claim.CPUs.ofNode() {
-		c.own = c.own.Union(set)
+		if !set.IsSubsetOf(c.own) {
+			c.own = c.own.Union(set)
+		}
 		if !set.IsSubsetOf(c.allocatable) {
 			c.outside(claim)
 		}
@@ -187,16 +199,26 @@ func nodeCPUs(p *Pod) cpuset.Set {
 }
 
 // mayShareCPUs reports whether two claims of a pod may have CPUs in common: a
-// part with its pod's set, two sharers of that set, or an init container with
-// whoever comes after it.
+// part with its pod's set, two sharers of that set, an init container with
+// whoever comes after it, or with a sidecar that shares what is left of the
+// pod's set in the end, although that one runs beside it (as the kubelet divides
+// the set, KEP-5526).
 func mayShareCPUs(p *Pod, a, b *Claim) bool {
 	switch {
 	case a.Owner.Container == "" || b.Owner.Container == "":
 		return !a.CPUs.ofNode() || !b.CPUs.ofNode()
-	case a.CPUs.Use == CPUPodShared && b.CPUs.Use == CPUPodShared:
-		return true
+	case a.CPUs.Use == CPUPodShared:
+		return b.CPUs.Use == CPUPodShared || feeds(p, b.Owner) || handsOn(p, a.Owner, b.Owner)
+	case b.CPUs.Use == CPUPodShared:
+		return feeds(p, a.Owner) || handsOn(p, a.Owner, b.Owner)
 	}
 	return handsOn(p, a.Owner, b.Owner)
+}
+
+// feeds reports whether a container leaves what it holds to others.
+func feeds(p *Pod, o Owner) bool {
+	c := p.Pod.Container(o.Container)
+	return c != nil && c.Role.Feeds()
 }
 
 // handsOn reports whether the one of two containers that comes first in the walk
@@ -239,17 +261,21 @@ func (c *checker) deviceClaim(p *Pod, i int) {
 			"claim of %s on %s names no devices, or not in strict order of their ids", claim.Owner, claim.Resource)
 		return
 	}
-	if c.devices == nil {
-		c.devices = make(map[deviceKey]*Pod)
+	holders := c.devices[claim.Resource]
+	if holders == nil {
+		holders = make(map[string]*Pod, 2*c.view.pods.len())
+		if c.devices == nil {
+			c.devices = make(map[string]map[string]*Pod)
+		}
+		c.devices[claim.Resource] = holders
 	}
 	for _, dev := range list {
-		key := deviceKey{claim.Resource, dev.ID}
-		if o, taken := c.devices[key]; taken && o != p {
+		if o, taken := holders[dev.ID]; taken && o != p {
 			c.add(Structural, RuleDeviceOverlap, Owner{Pod: o.UID()}, claim.Owner, claim.Resource,
 				"device %s of %s belongs to pod %s and to %s", dev.ID, claim.Resource, o.UID(), claim.Owner)
 			continue
 		}
-		c.devices[key] = p
+		holders[dev.ID] = p
 	}
 	for j := i + 1; j < len(p.Claims); j++ {
 		o := &p.Claims[j]
@@ -279,8 +305,8 @@ func (d *Devices) has(id string) bool {
 }
 
 func (c *checker) binding(b Binding) {
-	p, ok := c.view.pods[b.Owner.Pod]
-	if !ok || b.Owner.Container == "" || !known(p, b.Owner) {
+	p, ok := c.view.pods.get(b.Owner.Pod)
+	if !ok || p.Pod.Container(b.Owner.Container) == nil {
 		c.add(Structural, RuleOwner, b.Owner, Owner{}, "", "container id %s is bound to %s, which is not known", b.ID, b.Owner)
 	}
 }

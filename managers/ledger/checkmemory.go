@@ -44,13 +44,17 @@ func (c *checker) podMemory(p *Pod) {
 		if len(claim.Memory) == 0 {
 			continue
 		}
-		if claim.Owner.Container != "" {
+		container, ok := c.find(p, claim.Owner)
+		if !ok {
+			continue // has been noted
+		}
+		// Claims of the pod as a whole come first.
+		if p.Claims[0].Owner.Container == "" && container != nil {
 			if whole, ok := p.Claim("", claim.Resource); ok && len(whole.Memory) > 0 {
 				c.partOfPod(claim, whole.Memory)
 				continue
 			}
 		}
-		container := p.Pod.Container(claim.Owner.Container)
 		for _, b := range claim.Memory {
 			key := memoryKey{claim.Resource, b.Nodes}
 			at := slices.IndexFunc(own, func(o ownMemory) bool { return o.memoryKey == key })

@@ -68,7 +68,7 @@ type decoder struct {
 func (d *decoder) decode(entries []Entry) {
 	entries = slices.SortedFunc(slices.Values(entries), compareEntries)
 	d.view = View{
-		pods:      map[string]*Pod{},
+		pods:      records{base: map[string]*Pod{}},
 		bindings:  map[string]Binding{},
 		resources: map[string]SeenResource{},
 		leases:    map[string]Lease{},
@@ -203,7 +203,7 @@ func (d *decoder) records() {
 				p.Trace = d.view.traces[at].trace
 			}
 		}
-		d.view.pods[uid] = p
+		d.view.pods.base[uid] = p
 	}
 	for _, uid := range slices.Sorted(maps.Keys(d.claims)) {
 		d.damage = append(d.damage, Finding{

@@ -3,6 +3,8 @@ package ledger
 import (
 	"maps"
 	"slices"
+
+	"github.com/berthd/berth/managers/cpuset"
 )
 
 // Draft is a view plus planned changes. It is not safe for concurrent use, and
@@ -74,7 +76,7 @@ func (d *Draft) AddClaims(uid string, claims ...Claim) {
 // trace stays for as long as it is among the newest.
 func (d *Draft) RemovePod(uid string) {
 	view := d.View()
-	if _, ok := view.pods[uid]; !ok {
+	if _, ok := view.pods.get(uid); !ok {
 		return
 	}
 	for id, b := range view.bindings {
@@ -162,13 +164,14 @@ func (d *Draft) apply(generation uint64) *View {
 	v := View{
 		rules:      b.rules,
 		generation: generation,
-		pods:       overlayPointers(b.pods, d.pods),
+		pods:       b.pods.with(d.pods),
 		bindings:   overlay(b.bindings, d.bindings),
 		resources:  overlay(b.resources, d.resources),
 		leases:     overlay(b.leases, d.leases),
 		traces:     b.traces,
 		nextTrace:  b.nextTrace,
 		keepTraces: b.keepTraces,
+		exclusive:  d.exclusive(),
 	}
 	if added := d.newTraces(); len(added) > 0 {
 		v.traces = slices.Clone(v.traces)
@@ -180,7 +183,27 @@ func (d *Draft) apply(generation uint64) *View {
 	if len(d.pods) > 0 || len(v.traces) != len(b.traces) {
 		v.traces = v.liveTraces()
 	}
-	return newView(v)
+	return &v
+}
+
+// exclusive returns the CPUs that are out of the shared pool: what the base had,
+// without those of the pods that the draft replaces, and with those of the pods
+// it puts. That is right because the base has been checked: no other pod holds
+// CPUs of a pod that is replaced.
+func (d *Draft) exclusive() cpuset.Set {
+	if len(d.pods) == 0 {
+		return d.base.exclusive
+	}
+	var gone, added cpuset.Set
+	for uid, p := range d.pods {
+		if old, ok := d.base.pods.get(uid); ok {
+			gone = gone.Union(nodeCPUs(old))
+		}
+		if p != nil {
+			added = added.Union(nodeCPUs(p))
+		}
+	}
+	return d.base.exclusive.Minus(gone).Union(added)
 }
 
 // newTraces returns what the draft explains, the traces of its pods first.
@@ -191,7 +214,7 @@ func (d *Draft) newTraces() []*Trace {
 		if p == nil || p.Trace == nil {
 			continue
 		}
-		if old, ok := d.base.pods[uid]; !ok || old.Trace != p.Trace {
+		if old, ok := d.base.pods.get(uid); !ok || old.Trace != p.Trace {
 			added = append(added, p.Trace)
 		}
 	}
@@ -211,7 +234,8 @@ func (v *View) liveTraces() []keptTrace {
 	}
 	var live []keptTrace
 	for i, kept := range v.traces {
-		if p := v.pods[kept.trace.Pod]; i >= old || p != nil && p.Trace == kept.trace {
+		p, ok := v.pods.get(kept.trace.Pod)
+		if i >= old || ok && p.Trace == kept.trace {
 			live = append(live, kept)
 		}
 	}
@@ -232,25 +256,6 @@ func overlay[V any](base map[string]V, changes map[string]*V) map[string]V {
 			delete(out, k)
 		} else {
 			out[k] = *v
-		}
-	}
-	return out
-}
-
-// overlayPointers is overlay for a map that already holds pointers.
-func overlayPointers[V any](base, changes map[string]*V) map[string]*V {
-	if len(changes) == 0 {
-		return base
-	}
-	out := maps.Clone(base)
-	if out == nil {
-		out = make(map[string]*V, len(changes))
-	}
-	for k, v := range changes {
-		if v == nil {
-			delete(out, k)
-		} else {
-			out[k] = v
 		}
 	}
 	return out

@@ -18,7 +18,7 @@ type Rule string
 
 // Structural rules.
 const (
-	// RuleRecord: a pod's record is known under its own uid, which can be a key.
+	// RuleRecord: a pod has a uid that can be part of a key.
 	RuleRecord Rule = "record"
 	// RuleOwner: the pod and container of a claim or binding exist.
 	RuleOwner Rule = "owner"

@@ -79,6 +79,7 @@ func (l *Ledger) Commit(ctx context.Context, d *Draft) (*View, error) {
 		return nil, ErrStale
 	}
 	next := d.apply(old.generation + 1)
+	next.pods = next.pods.flat()
 	if f, ok := firstStructural(Check(next)); ok {
 		return nil, fault.Internalf("commit generation %d: %s", next.generation, f)
 	}
@@ -123,7 +124,7 @@ func (l *Ledger) SetRules(ctx context.Context, rules Rules) (*View, error) {
 	old := l.View()
 	v := *old
 	v.rules, v.generation = rules, old.generation+1
-	next := newView(v)
+	next := &v
 	batch, err := encodeMeta(next)
 	if err != nil {
 		return nil, fault.Internalf("set rules: %w", err)

@@ -2,6 +2,10 @@ package ledger_test
 
 import (
 	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
 	"testing"
 
 	"github.com/berthd/berth/managers/fault"
@@ -41,5 +45,196 @@ func TestCommit(t *testing.T) {
 	}
 	if len(told) != 2 || told[0] != 0 || told[1] != 1 {
 		t.Errorf("OnCommit was told %v", told)
+	}
+}
+
+// A journal that fails leaves the ledger as it was; one that loses a write takes
+// no more commits until it is opened again, and then has the old or the new
+// state whole.
+func TestJournalFails(t *testing.T) {
+	t.Parallel()
+	j := ledgertest.NewJournal()
+	l, _ := ledgertest.Open(t, ledger.Options{Journal: j, Rules: rules()})
+	disk := errors.New("disk full")
+	put := func(uid string) error {
+		_, err := l.Update(t.Context(), func(d *ledger.Draft) error { d.PutPod(ledgertest.Pod(uid, "c")); return nil })
+		return err
+	}
+	j.FailNext(1, disk)
+	before := l.View()
+	if err := put("a"); fault.ClassOf(err) != fault.Unavailable || !errors.Is(err, disk) {
+		t.Errorf("failed commit: %v", err)
+	}
+	if l.View() != before {
+		t.Error("the failed commit shows")
+	}
+	if err := put("b"); err != nil {
+		t.Errorf("commit after a failed one: %v", err)
+	}
+	j.LoseNext(1, disk)
+	for _, uid := range []string{"c", "d"} {
+		if err := put(uid); fault.ClassOf(err) != fault.Unavailable || !errors.Is(err, disk) {
+			t.Errorf("commit of %s: %v", uid, err)
+		}
+	}
+	if l.View().NumPods() != 1 {
+		t.Errorf("%d pods", l.View().NumPods())
+	}
+	again, _ := ledgertest.Open(t, ledger.Options{Journal: j.Reopen(), Rules: rules()})
+	if again.View().Generation() != 2 || again.View().NumPods() != 2 {
+		t.Errorf("after the restart: generation %d, %d pods", again.View().Generation(), again.View().NumPods())
+	}
+}
+
+// A draft that would break an invariant is refused by name.
+func TestCommitRefusesStructural(t *testing.T) {
+	t.Parallel()
+	l := ledgertest.New(t, rules())
+	put := func(uid, cpus string) error {
+		_, err := l.Update(t.Context(), func(d *ledger.Draft) error {
+			d.PutPod(ledgertest.With(ledgertest.Pod(uid, "c"), ledgertest.Exclusive("c", cpus)))
+			return nil
+		})
+		return err
+	}
+	if err := put("a", "1-2"); err != nil {
+		t.Fatal(err)
+	}
+	err := put("b", "2-3")
+	if fault.ClassOf(err) != fault.Internal || !strings.Contains(fmt.Sprint(err), "CPUs 2 belong to pod a and to pod b") {
+		t.Errorf("overlapping commit: %v", err)
+	}
+	if l.View().Generation() != 1 {
+		t.Errorf("generation %d", l.View().Generation())
+	}
+}
+
+func TestUpdate(t *testing.T) {
+	t.Parallel()
+	l := ledgertest.New(t, rules())
+	own := errors.New("own")
+	if _, err := l.Update(t.Context(), func(*ledger.Draft) error { return own }); err != own {
+		t.Errorf("error of the change: %v", err)
+	}
+	var group sync.WaitGroup
+	for i := range 8 {
+		group.Go(func() {
+			for j := range 10 {
+				if _, err := l.Update(t.Context(), func(d *ledger.Draft) error {
+					d.PutPod(ledgertest.Pod(fmt.Sprintf("%d-%d", i, j), "c"))
+					return nil
+				}); err != nil {
+					t.Errorf("update: %v", err)
+				}
+			}
+		})
+	}
+	group.Wait()
+	if v := l.View(); v.Generation() != 80 || v.NumPods() != 80 {
+		t.Errorf("generation %d, %d pods", v.Generation(), v.NumPods())
+	}
+	_, err := l.Update(t.Context(), func(d *ledger.Draft) error {
+		d.RemovePod("0-0")
+		_, err := l.Update(t.Context(), func(d *ledger.Draft) error {
+			d.PutLease(ledger.Lease{ID: fmt.Sprint(l.View().Generation())})
+			return nil
+		})
+		return err
+	})
+	if fault.ClassOf(err) != fault.Conflict || !errors.Is(err, ledger.ErrStale) {
+		t.Errorf("an update that overtakes itself: %v", err)
+	}
+}
+
+// Traces: the newest N stay, and those of the pods that are here; so after a
+// restart.
+func TestTraces(t *testing.T) {
+	t.Parallel()
+	j := ledgertest.NewJournal()
+	o := ledger.Options{Journal: j, Rules: rules(), Traces: 3}
+	l, _ := ledgertest.Open(t, o)
+	update := func(change func(d *ledger.Draft)) {
+		t.Helper()
+		if _, err := l.Update(t.Context(), func(d *ledger.Draft) error { change(d); return nil }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p := ledgertest.Pod("a", "c")
+	p.Trace = &ledger.Trace{AdmissionID: "first", Pod: "a", Admitted: true}
+	update(func(d *ledger.Draft) { d.PutPod(p); d.PutTrace(p.Trace) })
+	refuse := func(n int) {
+		update(func(d *ledger.Draft) {
+			d.PutTrace(&ledger.Trace{AdmissionID: fmt.Sprint("refused-", n), Pod: "b", Reason: fmt.Sprint(n)})
+		})
+	}
+	for n := range 5 {
+		refuse(n)
+	}
+	update(func(d *ledger.Draft) {
+		d.AddClaims("a", ledgertest.With(ledgertest.Pod("a"), ledgertest.Exclusive("c", "1")).Claims...)
+	})
+	want := func(l *ledger.Ledger, ids ...string) {
+		t.Helper()
+		for _, id := range []string{"first", "refused-0", "refused-1", "refused-2", "refused-3", "refused-4", "refused-5"} {
+			if got, ok := l.View().Trace(id); ok != slices.Contains(ids, id) || ok && got.AdmissionID != id {
+				t.Errorf("trace %s is there: %t", id, ok)
+			}
+		}
+	}
+	want(l, "first", "refused-2", "refused-3", "refused-4")
+	if got, ok := l.View().TraceOfPod("b"); !ok || got.Reason != "4" {
+		t.Errorf("newest trace of b: %+v", got)
+	}
+	o.Journal = j.Reopen()
+	l, _ = ledgertest.Open(t, o)
+	want(l, "first", "refused-2", "refused-3", "refused-4")
+	if got, ok := l.View().Pod("a"); !ok || got.Trace == nil || got.Trace.AdmissionID != "first" {
+		t.Errorf("pod a: %+v", got)
+	}
+	refuse(5)
+	update(func(d *ledger.Draft) { d.RemovePod("a") })
+	want(l, "refused-3", "refused-4", "refused-5")
+}
+
+// What the draft is told to forget and nobody knows is no change.
+func TestDraftOfNothing(t *testing.T) {
+	t.Parallel()
+	l := ledgertest.New(t, rules())
+	d := ledger.NewDraft(l.View())
+	d.RemovePod("a")
+	d.Unbind("a")
+	d.ForgetResource("a")
+	d.DropLease("a")
+	d.AddClaims("a", ledgertest.Exclusive("c", "1"))
+	if !d.Empty() || d.View() != l.View() {
+		t.Error("forgetting what is not there changes something")
+	}
+	d.Bind(ledger.Binding{ID: "x"})
+	d.Unbind("x")
+	if !d.Empty() {
+		t.Error("a binding that came and went changes something")
+	}
+}
+
+// A draft on a draft's view sees both, and the first one's view stays.
+func TestDraftOnDraft(t *testing.T) {
+	t.Parallel()
+	l := ledgertest.New(t, rules())
+	first := ledger.NewDraft(l.View())
+	first.PutPod(ledgertest.With(ledgertest.Pod("a", "c"), ledgertest.Exclusive("c", "1")))
+	first.PutPod(ledgertest.With(ledgertest.Pod("b", "c"), ledgertest.Exclusive("c", "2")))
+	view := first.View()
+	second := ledger.NewDraft(view)
+	second.RemovePod("a")
+	second.PutPod(ledgertest.With(ledgertest.Pod("c", "c"), ledgertest.Exclusive("c", "3")))
+	if got := second.View().ExclusiveCPUs().String(); got != "2-3" || second.View().NumPods() != 2 {
+		t.Errorf("exclusive %s, %d pods", got, second.View().NumPods())
+	}
+	first.RemovePod("b")
+	if got := view.ExclusiveCPUs().String(); got != "1-2" || view.NumPods() != 2 {
+		t.Errorf("the first view became: exclusive %s, %d pods", got, view.NumPods())
+	}
+	if _, err := l.Commit(t.Context(), second); !errors.Is(err, ledger.ErrStale) {
+		t.Errorf("commit of a draft on a draft: %v", err)
 	}
 }

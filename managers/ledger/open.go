@@ -50,7 +50,7 @@ func Open(ctx context.Context, o Options) (*Ledger, Report, error) {
 	}
 	v := st.view
 	v.rules, v.keepTraces = o.Rules, o.Traces
-	view := newView(v)
+	view := v.withExclusive()
 	report.Generation = view.generation
 	report.sort(Check(view))
 	if len(report.Damage) > 0 {

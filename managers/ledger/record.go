@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"slices"
 	"time"
 
 	"github.com/berthd/berth/managers/workload"
@@ -38,6 +39,12 @@ func (p *Pod) Claim(container, resource string) (Claim, bool) {
 		}
 	}
 	return Claim{}, false
+}
+
+// Holds reports whether the pod or one of its containers holds a claim on a
+// resource.
+func (p *Pod) Holds(resource string) bool {
+	return slices.ContainsFunc(p.Claims, func(c Claim) bool { return c.Resource == resource })
 }
 
 // Affinity returns the merged hint that the plan for a container followed; nil

@@ -164,8 +164,8 @@ func (b *batch) generation(v *View) {
 
 // entries counts what is stored outside meta.
 func (v *View) entries() int {
-	n := len(v.pods) + len(v.traces) + len(v.bindings) + len(v.resources) + len(v.leases)
-	for _, p := range v.pods {
+	n := v.pods.len() + len(v.traces) + len(v.bindings) + len(v.resources) + len(v.leases)
+	for p := range v.pods.all() {
 		n += len(p.Claims)
 	}
 	return n
@@ -177,7 +177,9 @@ func encodeDraft(old, next *View, d *Draft) ([]Entry, error) {
 	var b batch
 	b.generation(next)
 	for _, uid := range slices.Sorted(maps.Keys(d.pods)) {
-		b.pod(uid, old.pods[uid], next.pods[uid], next)
+		was, _ := old.pods.get(uid)
+		is, _ := next.pods.get(uid)
+		b.pod(uid, was, is, next)
 	}
 	encodeChanges(&b, BucketContainers, d.bindings)
 	encodeChanges(&b, BucketResources, d.resources)

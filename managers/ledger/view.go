@@ -27,7 +27,7 @@ type Rules struct {
 type View struct {
 	rules      Rules
 	generation uint64
-	pods       map[string]*Pod
+	pods       records
 	bindings   map[string]Binding
 	resources  map[string]SeenResource
 	leases     map[string]Lease
@@ -44,15 +44,12 @@ type keptTrace struct {
 	trace  *Trace
 }
 
-// newView derives the cached sums of a view from its facts.
-func newView(v View) *View {
+// withExclusive computes the CPUs that are out of the shared pool anew, for a
+// view that is not derived from another one.
+func (v View) withExclusive() *View {
 	var exclusive cpuset.Builder
-	for _, p := range v.pods {
-		for i := range p.Claims {
-			if c := p.Claims[i].CPUs; c.ofNode() {
-				exclusive.AddSet(c.Set)
-			}
-		}
+	for p := range v.pods.all() {
+		exclusive.AddSet(nodeCPUs(p))
 	}
 	v.exclusive = exclusive.Set()
 	return &v
@@ -74,18 +71,18 @@ func (v *View) Machine() *machine.Topology { return v.rules.Machine }
 
 // Pod returns the record of an admitted pod. It must not be changed.
 func (v *View) Pod(uid string) (*Pod, bool) {
-	p, ok := v.pods[uid]
-	return p, ok
+	return v.pods.get(uid)
 }
 
 // NumPods returns the number of admitted pods.
-func (v *View) NumPods() int { return len(v.pods) }
+func (v *View) NumPods() int { return v.pods.len() }
 
 // Pods yields the records in order of their uids.
 func (v *View) Pods() iter.Seq[*Pod] {
 	return func(yield func(*Pod) bool) {
-		for _, uid := range slices.Sorted(maps.Keys(v.pods)) {
-			if !yield(v.pods[uid]) {
+		sorted := slices.SortedFunc(v.pods.all(), func(a, b *Pod) int { return cmp.Compare(a.UID(), b.UID()) })
+		for _, p := range sorted {
+			if !yield(p) {
 				return
 			}
 		}
@@ -94,7 +91,7 @@ func (v *View) Pods() iter.Seq[*Pod] {
 
 // Claim returns what an owner holds of a resource.
 func (v *View) Claim(owner Owner, resource string) (Claim, bool) {
-	p, ok := v.pods[owner.Pod]
+	p, ok := v.pods.get(owner.Pod)
 	if !ok {
 		return Claim{}, false
 	}
@@ -138,7 +135,7 @@ func (v *View) AllocatableCPUs() cpuset.Set {
 // its own set, or the shared pool. Exclusive reports which; ok is false for an
 // unknown pod.
 func (v *View) ContainerCPUs(owner Owner) (set cpuset.Set, exclusive, ok bool) {
-	p, ok := v.pods[owner.Pod]
+	p, ok := v.pods.get(owner.Pod)
 	if !ok {
 		return cpuset.Set{}, false, false
 	}

@@ -158,7 +158,7 @@ func TestFlippedBytes(t *testing.T) {
 	defer s.Close()
 	want, _ := ledgertest.Open(t, options(s))
 	refused, same := 0, 0
-	for offset := 0; offset < len(whole); offset += 11 {
+	for offset := 0; offset < len(whole); offset += 23 {
 		if from := max(offset-64, 0); allZero(whole[from:min(offset+64, len(whole))]) {
 			continue // in the middle of nothing
 		}

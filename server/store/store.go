@@ -197,11 +197,11 @@ func (s *Store) Commit(ctx context.Context, gen uint64, batch []ledger.Entry) er
 	if err := s.usable(ctx, "commit"); err != nil {
 		return err
 	}
-	if gen <= s.last {
-		return fault.Internalf("commit generation %d to %s after generation %d", gen, s.path, s.last)
-	}
 	if s.broken != nil {
 		return s.broken
+	}
+	if gen <= s.last {
+		return fault.Internalf("commit generation %d to %s after generation %d", gen, s.path, s.last)
 	}
 	s.opts.Failpoint.Hit(BeforeBegin)
 	tx, err := s.db.Begin(true)

@@ -110,13 +110,13 @@ func (j *Journal) Commit(ctx context.Context, gen uint64, batch []ledger.Entry) 
 	if err := j.usable(ctx); err != nil {
 		return err
 	}
+	if j.broken != nil {
+		return fault.Unavailablef("an earlier commit has an unknown outcome: %w", j.broken)
+	}
 	if gen <= j.last {
 		return fault.Internalf("commit generation %d after %d", gen, j.last)
 	}
 	j.commits++
-	if j.broken != nil {
-		return fault.Unavailablef("an earlier commit has an unknown outcome: %w", j.broken)
-	}
 	f, fails := j.failures[j.commits]
 	if fails && !f.wrote {
 		return f.err

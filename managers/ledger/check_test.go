@@ -1,0 +1,176 @@
+package ledger_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/berthd/berth/managers/cpuset"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/ledgertest"
+	"github.com/berthd/berth/managers/machine/machinetest"
+)
+
+// 2 nodes of 4 cores with 2 threads, 16 CPUs; 8 GiB and 100 pages of 2 MiB a
+// node; CPUs 0 and 8 reserved.
+func checkRules() ledger.Rules {
+	return ledger.Rules{
+		Machine: machinetest.Build("2s1n4c2t",
+			machinetest.Memory(0, 8<<30), machinetest.Memory(1, 8<<30),
+			machinetest.HugePages(0, 2048, 100), machinetest.HugePages(1, 2048, 100)),
+		ReservedCPUs: cpuset.Of(0, 8),
+	}
+}
+
+func TestCheck(t *testing.T) {
+	t.Parallel()
+	pod, with, exclusive, cpus := ledgertest.Pod, ledgertest.With, ledgertest.Exclusive, ledgertest.CPUs
+	memory, devices := ledgertest.Memory, ledgertest.Devices
+	const gpu, mem, huge, whole = "vendor.com/gpu", "memory", "hugepages-2Mi", ""
+	bubble := func(list string) ledger.Claim { return cpus(whole, list, ledger.CPUPod) }
+	part := func(c, list string) ledger.Claim { return cpus(c, list, ledger.CPUPodExclusive) }
+	rest := func(c, list string) ledger.Claim { return cpus(c, list, ledger.CPUPodShared) }
+	two := func(a, b ledger.Claim) ledger.Claim { a.CPUs = b.CPUs; return a }
+	by := func(provider string, c ledger.Claim) ledger.Claim { c.Provider = provider; return c }
+	stray := func(p *ledger.Pod, o ledger.Owner, c ledger.Claim) *ledger.Pod {
+		c.Owner = o
+		p.Claims = append(p.Claims, c)
+		return p
+	}
+	for name, c := range map[string]struct {
+		pods     []*ledger.Pod
+		bindings []ledger.Binding
+		want     []string // "rule owner other", in order
+	}{
+		"empty":            {},
+		"no claims":        {pods: []*ledger.Pod{pod("a", "c"), pod("b")}},
+		"disjoint":         {pods: []*ledger.Pod{with(pod("a", "c", "d"), exclusive("c", "1"), exclusive("d", "2")), with(pod("b", "c"), exclusive("c", "3-7"))}},
+		"two pods overlap": {pods: []*ledger.Pod{with(pod("a", "c"), exclusive("c", "1-3")), with(pod("b", "c"), exclusive("c", "3-4"))}, want: []string{"cpu-overlap a b"}},
+		"three pods overlap": {pods: []*ledger.Pod{
+			with(pod("a", "c"), exclusive("c", "1-3")), with(pod("b", "c"), exclusive("c", "3-4")), with(pod("c", "c"), bubble("3"))},
+			want: []string{"cpu-overlap a b", "cpu-overlap a c", "cpu-overlap b c"}},
+		"overlap beside reuse": {pods: []*ledger.Pod{
+			with(pod("a", "init:i", "init:j", "c"), exclusive("i", "1-3"), exclusive("j", "1-2"), exclusive("c", "1")), with(pod("b", "c"), exclusive("c", "2"))},
+			want: []string{"cpu-overlap a b"}},
+		"init hands on":             {pods: []*ledger.Pod{with(pod("a", "init:i", "sidecar:s", "c"), exclusive("i", "1-4"), exclusive("s", "1"), exclusive("c", "2-4"))}},
+		"sidecar hands nothing on":  {pods: []*ledger.Pod{with(pod("a", "sidecar:s", "c"), exclusive("s", "1"), exclusive("c", "1-2"))}, want: []string{"cpu-overlap a/c a/s"}},
+		"sidecar before init":       {pods: []*ledger.Pod{with(pod("a", "sidecar:s", "init:i", "c"), exclusive("s", "1"), exclusive("i", "1-2"), exclusive("c", "2"))}, want: []string{"cpu-overlap a/i a/s"}},
+		"apps overlap":              {pods: []*ledger.Pod{with(pod("a", "c", "d"), exclusive("c", "1"), exclusive("d", "1"))}, want: []string{"cpu-overlap a/c a/d"}},
+		"one owner, two providers":  {pods: []*ledger.Pod{with(pod("a", "c"), exclusive("c", "1"), by("other", exclusive("c", "1")))}, want: []string{"cpu-overlap a/c a/c"}},
+		"same claim twice":          {pods: []*ledger.Pod{with(pod("a", "c"), exclusive("c", "1"), exclusive("c", "2"))}, want: []string{"duplicate a/c"}},
+		"pod's set":                 {pods: []*ledger.Pod{with(pod("a", "init:i", "sidecar:s", "c", "d", "e"), bubble("1-6"), rest("i", "1-6"), part("s", "1"), part("c", "2-3"), rest("d", "4-6"), rest("e", "4-6"))}},
+		"part outside pod's set":    {pods: []*ledger.Pod{with(pod("a", "c"), bubble("1-2"), part("c", "2-3"))}, want: []string{"contained a/c a"}},
+		"part without pod's set":    {pods: []*ledger.Pod{with(pod("a", "c"), part("c", "2"))}, want: []string{"contained a/c a"}},
+		"parts overlap":             {pods: []*ledger.Pod{with(pod("a", "c", "d"), bubble("1-2"), part("c", "1"), part("d", "1-2"))}, want: []string{"cpu-overlap a/c a/d"}},
+		"part overlaps the rest":    {pods: []*ledger.Pod{with(pod("a", "c", "d"), bubble("1-2"), part("c", "1"), rest("d", "1-2"))}, want: []string{"cpu-overlap a/c a/d"}},
+		"own set inside pod's set":  {pods: []*ledger.Pod{with(pod("a", "c"), bubble("1-2"), exclusive("c", "2"))}, want: []string{"cpu-overlap a a/c"}},
+		"own set beside pod's set":  {pods: []*ledger.Pod{with(pod("a", "c"), bubble("1-2"), exclusive("c", "3"))}},
+		"pod with a container's":    {pods: []*ledger.Pod{with(pod("a", "c"), exclusive(whole, "1"))}, want: []string{"payload a"}},
+		"container with a pod's":    {pods: []*ledger.Pod{with(pod("a", "c"), cpus("c", "1", ledger.CPUPod))}, want: []string{"payload a/c"}},
+		"unknown use":               {pods: []*ledger.Pod{with(pod("a", "c"), cpus("c", "1", "borrowed"))}, want: []string{"payload a/c"}},
+		"no CPUs":                   {pods: []*ledger.Pod{with(pod("a", "c"), exclusive("c", ""))}, want: []string{"payload a/c"}},
+		"no payload":                {pods: []*ledger.Pod{with(pod("a", "c"), ledger.Claim{Owner: ledger.Owner{Container: "c"}, Resource: "x"})}, want: []string{"payload a/c"}},
+		"two payloads":              {pods: []*ledger.Pod{with(pod("a", "c"), two(devices("c", gpu, "1"), exclusive("c", "1")))}, want: []string{"payload a/c"}},
+		"opaque":                    {pods: []*ledger.Pod{with(pod("a", "c"), ledger.Claim{Owner: ledger.Owner{Container: "c"}, Resource: "x", Opaque: []byte("y")})}},
+		"claim of another pod":      {pods: []*ledger.Pod{stray(pod("a", "c"), ledger.Owner{Pod: "b", Container: "c"}, exclusive("c", "1"))}, want: []string{"owner b/c a"}},
+		"claim of no container":     {pods: []*ledger.Pod{with(pod("a", "c"), exclusive("d", "1"))}, want: []string{"owner a/d a"}},
+		"uid with slash":            {pods: []*ledger.Pod{pod("a/b", "c")}, want: []string{"record a/b"}},
+		"no uid":                    {pods: []*ledger.Pod{pod("", "c")}, want: []string{"record "}},
+		"reserved":                  {pods: []*ledger.Pod{with(pod("a", "c"), exclusive("c", "7-8"))}, want: []string{"reserved a/c"}},
+		"vanished":                  {pods: []*ledger.Pod{with(pod("a", "c"), exclusive("c", "15-16"))}, want: []string{"vanished a/c"}},
+		"vanished and reserved":     {pods: []*ledger.Pod{with(pod("a", "c"), bubble("0,20"))}, want: []string{"vanished a", "reserved a"}},
+		"devices":                   {pods: []*ledger.Pod{with(pod("a", "init:i", "c"), devices("i", gpu, "1", "2"), devices("c", gpu, "2", "3")), with(pod("b", "c"), devices("c", gpu, "4"), devices("c", "vendor.com/nic", "1"))}},
+		"device in two pods":        {pods: []*ledger.Pod{with(pod("a", "c"), devices("c", gpu, "1", "2")), with(pod("b", "c"), devices("c", gpu, "2", "3"))}, want: []string{"device-overlap a b/c"}},
+		"device in two containers":  {pods: []*ledger.Pod{with(pod("a", "init:i", "sidecar:s", "c"), devices("i", gpu, "1"), devices("s", gpu, "1"), devices("c", gpu, "1"))}, want: []string{"device-overlap a/c a/s"}},
+		"device twice":              {pods: []*ledger.Pod{with(pod("a", "c"), devices("c", gpu, "1", "1"))}, want: []string{"payload a/c"}},
+		"no devices":                {pods: []*ledger.Pod{with(pod("a", "c"), devices("c", gpu))}, want: []string{"payload a/c"}},
+		"memory fits":               {pods: []*ledger.Pod{with(pod("a", "c"), memory("c", mem, "0", 8<<30)), with(pod("b", "c"), memory("c", mem, "1", 8<<30))}},
+		"memory on a group":         {pods: []*ledger.Pod{with(pod("a", "c"), memory("c", mem, "0-1", 16<<30))}},
+		"memory of a node":          {pods: []*ledger.Pod{with(pod("a", "c"), memory("c", mem, "0", 5<<30)), with(pod("b", "c"), memory("c", mem, "0", 4<<30))}, want: []string{"memory "}},
+		"memory of a group":         {pods: []*ledger.Pod{with(pod("a", "c"), memory("c", mem, "0-1", 9<<30)), with(pod("b", "c"), memory("c", mem, "0", 4<<30)), with(pod("d", "c"), memory("c", mem, "1", 4<<30))}, want: []string{"memory "}},
+		"group leaves room":         {pods: []*ledger.Pod{with(pod("a", "c"), memory("c", mem, "0-1", 8<<30)), with(pod("b", "c"), memory("c", mem, "0", 8<<30))}},
+		"memory of disjoint nodes":  {pods: []*ledger.Pod{with(pod("a", "c"), memory("c", mem, "0", 8<<30)), with(pod("b", "c"), memory("c", mem, "1", 9<<30))}, want: []string{"memory ", "memory "}},
+		"huge pages fit":            {pods: []*ledger.Pod{with(pod("a", "c"), memory("c", huge, "0", 200<<20))}},
+		"huge pages do not":         {pods: []*ledger.Pod{with(pod("a", "c"), memory("c", huge, "0", 202<<20))}, want: []string{"memory "}},
+		"no such huge pages":        {pods: []*ledger.Pod{with(pod("a", "c"), memory("c", "hugepages-1Gi", "0", 1<<30))}, want: []string{"memory ", "memory "}},
+		"memory that is not ours":   {pods: []*ledger.Pod{with(pod("a", "c"), memory("c", "vendor.com/hbm", "0", 1<<60))}},
+		"memory on no node":         {pods: []*ledger.Pod{with(pod("a", "c"), memory("c", mem, "", 1))}, want: []string{"payload a/c", "memory "}},
+		"memory on a vanished node": {pods: []*ledger.Pod{with(pod("a", "c"), memory("c", mem, "1-2", 1))}, want: []string{"vanished a/c"}},
+		"amounts do not wrap":       {pods: []*ledger.Pod{with(pod("a", "c", "d"), memory("c", mem, "0", 1<<63), memory("d", mem, "0", 1<<63))}, want: []string{"memory ", "memory "}},
+		"init memory handed on":     {pods: []*ledger.Pod{with(pod("a", "init:i", "init:j", "c", "d"), memory("i", mem, "0", 8<<30), memory("j", mem, "0", 7<<30), memory("c", mem, "0", 4<<30), memory("d", mem, "0", 4<<30))}},
+		"init memory too large":     {pods: []*ledger.Pod{with(pod("a", "init:i", "c"), memory("i", mem, "0", 9<<30), memory("c", mem, "0", 1<<30))}, want: []string{"memory "}},
+		"sidecar memory stays":      {pods: []*ledger.Pod{with(pod("a", "sidecar:s", "c"), memory("s", mem, "0", 5<<30), memory("c", mem, "0", 4<<30))}, want: []string{"memory "}},
+		"pod's memory": {pods: []*ledger.Pod{with(pod("a", "c", "d", "e"),
+			memory(whole, mem, "0", 8<<30), memory("c", mem, "0", 1<<30), memory("d", mem, "0", 7<<30), memory("e", mem, "0", 7<<30))}},
+		"part of pod's memory too large": {pods: []*ledger.Pod{with(pod("a", "c"), memory(whole, mem, "0", 1<<30), memory("c", mem, "0", 2<<30))}, want: []string{"contained a/c a"}},
+		"part on another node":           {pods: []*ledger.Pod{with(pod("a", "c"), memory(whole, mem, "0", 1<<30), memory("c", mem, "1", 1<<30))}, want: []string{"contained a/c a"}},
+		"bound":                          {pods: []*ledger.Pod{pod("a", "c")}, bindings: []ledger.Binding{{ID: "1", Owner: ledger.Owner{Pod: "a", Container: "c"}}}},
+		"bound to no pod":                {bindings: []ledger.Binding{{ID: "1", Owner: ledger.Owner{Pod: "a", Container: "c"}}}, want: []string{"owner a/c"}},
+		"bound to no container":          {pods: []*ledger.Pod{pod("a", "c")}, bindings: []ledger.Binding{{ID: "1", Owner: ledger.Owner{Pod: "a", Container: "d"}}, {ID: "2", Owner: ledger.Owner{Pod: "a"}}}, want: []string{"owner a", "owner a/d"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := ledger.NewDraft(ledgertest.New(t, checkRules()).View())
+			for _, p := range c.pods {
+				d.PutPod(p)
+			}
+			for _, b := range c.bindings {
+				d.Bind(b)
+			}
+			var got []string
+			findings := ledger.Check(d.View())
+			for _, f := range findings {
+				got = append(got, strings.TrimSuffix(fmt.Sprintf("%s %s %s", f.Rule, f.Owner, f.Other), " "))
+				policy := f.Rule == ledger.RuleReserved || f.Rule == ledger.RuleVanished || f.Rule == ledger.RuleMemory
+				if f.Text == "" || (f.Kind == ledger.Policy) != policy {
+					t.Errorf("finding %+v", f)
+				}
+			}
+			if !slices.Equal(got, c.want) {
+				t.Errorf("findings %q, want %q\n%v", got, c.want, findings)
+			}
+			if again := ledger.Check(d.View()); !slices.Equal(findings, again) {
+				t.Errorf("findings are not the same again: %v, %v", findings, again)
+			}
+		})
+	}
+}
+
+// large is a ledger of 500 pods with three containers each, on a machine of 512
+// CPUs and 8 nodes; each pod has one CPU, memory and two devices.
+func large(t ledgertest.T) *ledger.View {
+	d := ledger.NewDraft(ledgertest.New(t, ledger.Rules{Machine: machinetest.Build("2s4n32c2t"), ReservedCPUs: cpuset.Of(0)}).View())
+	for i := range 500 {
+		uid := fmt.Sprintf("%08x-6b1f-4e1c-9e0c-0123456789ab", i*7919)
+		d.PutPod(ledgertest.With(ledgertest.Pod(uid, "init:i", "sidecar:s", "c"),
+			ledgertest.Exclusive("i", fmt.Sprint(i+1)), ledgertest.Exclusive("c", fmt.Sprint(i+1)),
+			ledgertest.Memory("c", "memory", fmt.Sprint(i%8), 1<<20), ledgertest.Memory("s", "memory", fmt.Sprint(i%8), 1<<20),
+			ledgertest.Devices("c", "vendor.com/gpu", fmt.Sprint("gpu-", i), fmt.Sprint("gpu-", i, "b"))))
+	}
+	return d.View()
+}
+
+func BenchmarkCheck(b *testing.B) {
+	v := large(b)
+	if findings := ledger.Check(v); findings != nil {
+		b.Fatal(findings)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		ledger.Check(v)
+	}
+}
+
+// BenchmarkDraftView is what every step of an admission pays for a view of its
+// draft.
+func BenchmarkDraftView(b *testing.B) {
+	base := large(b)
+	p := ledgertest.With(ledgertest.Pod("new", "c"), ledgertest.Exclusive("c", "511"))
+	b.ReportAllocs()
+	for b.Loop() {
+		d := ledger.NewDraft(base)
+		d.PutPod(p)
+		d.View()
+	}
+}

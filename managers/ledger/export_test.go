@@ -1,0 +1,15 @@
+package ledger
+
+import (
+	"github.com/berthd/berth/managers/machine/machinetest"
+)
+
+// SchemaVersion is for tests outside the package.
+const SchemaVersion = schemaVersion
+
+// dumpable completes a decoded view.
+func dumpable(v View) *View {
+	v.rules = Rules{Machine: machinetest.Build("1s1n1c1t")}
+	v.keepTraces = DefaultTraces
+	return v.withExclusive()
+}

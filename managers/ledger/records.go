@@ -1,0 +1,74 @@
+package ledger
+
+import (
+	"iter"
+	"maps"
+)
+
+// records are the pods of a view by uid: those of a committed view, which all
+// views drawn from it share, and on top of them the changes of a draft. A view
+// of a draft is taken for every container that is planned, so it must not cost a
+// copy of all pods.
+type records struct {
+	base    map[string]*Pod
+	changes map[string]*Pod // nil: removed
+}
+
+func (r records) get(uid string) (*Pod, bool) {
+	if p, ok := r.changes[uid]; ok {
+		return p, p != nil
+	}
+	p, ok := r.base[uid]
+	return p, ok
+}
+
+func (r records) len() int {
+	n := len(r.base)
+	for uid, p := range r.changes {
+		if _, ok := r.base[uid]; ok {
+			n--
+		}
+		if p != nil {
+			n++
+		}
+	}
+	return n
+}
+
+// all yields the records in no particular order.
+func (r records) all() iter.Seq[*Pod] {
+	return func(yield func(*Pod) bool) {
+		for _, p := range r.changes {
+			if p != nil && !yield(p) {
+				return
+			}
+		}
+		for uid, p := range r.base {
+			if _, ok := r.changes[uid]; !ok && !yield(p) {
+				return
+			}
+		}
+	}
+}
+
+// with returns the records under more changes; the map stays the caller's.
+func (r records) with(changes map[string]*Pod) records {
+	all := maps.Clone(r.changes)
+	if all == nil {
+		all = make(map[string]*Pod, len(changes))
+	}
+	maps.Copy(all, changes)
+	return records{base: r.base, changes: all}
+}
+
+// flat returns the same records without changes.
+func (r records) flat() records {
+	if len(r.changes) == 0 {
+		return records{base: r.base}
+	}
+	base := make(map[string]*Pod, len(r.base)+len(r.changes))
+	for p := range r.all() {
+		base[p.UID()] = p
+	}
+	return records{base: base}
+}
