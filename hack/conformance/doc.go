@@ -20,8 +20,9 @@
 //     case's id or the recording.
 //   - skip: a case whose manager or option is not built yet, with the reason.
 //   - listed difference: a case in which the reference is wrong (it carries a
-//     quirk, or the reference panicked or hung) and berth answers otherwise, as
-//     an entry of docs/deviations.md says. It counts as passed, and apart.
+//     quirk, or the reference panicked or hung, or the recording by itself breaks
+//     a rule that every answer has to keep) and berth answers otherwise, as an
+//     entry of docs/deviations.md says. It counts as passed, and apart.
 //
 // # Rules
 //
@@ -33,8 +34,8 @@
 //
 // A file suite_NAME.go declares one struct for the keys of the input and one for
 // those of the recording, a Plan with Decide and Compare (and Differs, where the
-// reference has defects that berth does not share), and goes into the list in
-// suites.go. What is not built yet returns Skip. An entry of docs/deviations.md
+// reference has defects that berth does not share; Unsound, where the recordings
+// do not mark all of them), and goes into the list in suites.go. What is not built yet returns Skip. An entry of docs/deviations.md
 // is a row of a table whose first cell is the entry's id, as in "| A1 |". The
 // suite's counts are pinned in counts_test.go.
 package main

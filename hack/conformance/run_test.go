@@ -44,6 +44,12 @@ func toys() Suite {
 			return ""
 		},
 		Differs: func(_ *Env, _ toyIn, _ toyWant, got string) (string, error) { return got, nil },
+		Unsound: func(_ *Env, _ toyIn, want toyWant) string {
+			if want.Answer == "1 = 2" {
+				return "it is not"
+			}
+			return ""
+		},
 	})
 }
 
@@ -61,6 +67,7 @@ func TestVerdicts(t *testing.T) {
 		{"listed without a defect", `{"do":"D7","answer":"b"}`, false, failed, "answer"},
 		{"listed", `{"do":"D7","answer":"b","quirks":["odd"]}`, false, listed, "D7"},
 		{"listed, reference panicked", `{"do":"D7","answer":"b","result":[{"error":{"class":"panic"}}]}`, false, listed, "D7"},
+		{"listed, unsound by itself", `{"do":"D7","answer":"1 = 2"}`, false, listed, "D7"},
 		{"not in the list", `{"do":"D8","answer":"b","quirks":["odd"]}`, false, failed, `answer; docs/deviations.md has no entry "D8"`},
 		{"skip", `{"do":"skip","answer":"b"}`, false, skipped, "option x not built yet"},
 		{"panic", `{"do":"panic"}`, false, failed, "panic: boom"},

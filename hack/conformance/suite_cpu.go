@@ -7,7 +7,6 @@ import (
 	"maps"
 	"reflect"
 	"slices"
-	"strings"
 
 	"github.com/berthd/berth/hack/conformance/vector"
 	"github.com/berthd/berth/managers/cpu"
@@ -109,6 +108,7 @@ var cpuAllocate = Define("cpu_allocate", Plan[cpuAllocateIn, cpuAllocateWant, cp
 	Decide:  decideCPUAllocate,
 	Compare: compareCPUAllocate,
 	Differs: cpuAllocateDiffers,
+	Unsound: cpuAllocateUnsound,
 })
 
 type cpuAllocateIn struct {
@@ -157,70 +157,6 @@ func compareCPUAllocate(_ cpuAllocateIn, want cpuAllocateWant, got cpuAllocateGo
 		return diff
 	}
 	return got.After.differs(want.After)
-}
-
-// cpuAllocateDiffers checks what must hold whatever the reference answered: the
-// owner has as many CPUs as it asked for, all of them free before, as many as
-// possible where the affinity wants them, and nothing else has changed.
-func cpuAllocateDiffers(env *Env, in cpuAllocateIn, want cpuAllocateWant, got cpuAllocateGot) (string, error) {
-	if slices.Contains(want.Quirks, "pod_allocated_twice") {
-		if had := in.Before.PodAssignments[in.Pod.UID]; got.Result.CPUSet != had || got.After.Default != in.Before.Default {
-			return "", fmt.Errorf("the pod held %q and now holds %q", had, got.Result.CPUSet)
-		}
-		return "C4", nil
-	}
-	if !got.Result.OK {
-		return "", errors.New("refused")
-	}
-	topo, err := env.Machines.Get(in.Topology)
-	if err != nil {
-		return "", err
-	}
-	lists := []string{in.Before.Default, in.Before.Reusable[in.Pod.UID], in.Reserved, got.Result.CPUSet, got.After.Default}
-	sets := make([]cpuset.Set, len(lists))
-	for i, list := range lists {
-		if sets[i], err = cpuset.Parse(list); err != nil {
-			return "", err
-		}
-	}
-	pool, reserved, taken, after := sets[0].Union(sets[1]).Minus(sets[2]), sets[2], sets[3], sets[4]
-	wish, err := in.Affinity.Hint()
-	if err != nil {
-		return "", err
-	}
-	home := topo.CPUsInNodes(wish.Nodes)
-	if in.Options[cpu.AlignBySocket] == "true" {
-		home = topo.BySocket().Cover(home)
-	}
-	asked := in.asked()
-	switch {
-	case taken.Len() != asked:
-		return "", fmt.Errorf("%d CPUs instead of %d", taken.Len(), asked)
-	case !taken.IsSubsetOf(pool):
-		return "", fmt.Errorf("CPUs %s were not free", taken.Minus(pool))
-	case !wish.Any && taken.IntersectLen(home) != min(asked, pool.IntersectLen(home)):
-		return "", errors.New("the affinity is not followed")
-	case sets[0].Minus(taken) != after:
-		return "", errors.New("the shared pool has lost or won other CPUs")
-	case taken.Overlaps(reserved):
-		return "", errors.New("reserved CPUs are taken")
-	}
-	if want.Result.Error != nil {
-		return "C6", nil
-	}
-	return "C5", nil
-}
-
-// asked is the number of CPUs that the operation is about.
-func (in cpuAllocateIn) asked() int {
-	pod, err := in.Pod.Pod()
-	if err != nil {
-		return -1
-	}
-	if in.Op == "allocate_pod" {
-		return int(pod.Resources.Requests[workload.CPU] / 1000)
-	}
-	return int(pod.Container(in.Container).Requests[workload.CPU] / 1000)
 }
 
 // cpuHints: hints for every container of a pod, and for the pod.
@@ -287,6 +223,8 @@ func compareCPUHints(_ cpuHintsIn, want, got cpuHintsGot) string {
 var cpuSequences = Define("cpu_sequences", Plan[cpuSequencesIn, cpuSequencesWant, []cpuStepGot]{
 	Decide:  decideCPUSequences,
 	Compare: compareCPUSequences,
+	Differs: cpuSequencesDiffer,
+	Unsound: cpuSequencesUnsound,
 })
 
 type cpuSequencesIn struct {
@@ -364,8 +302,9 @@ func handedOn(reusable cpuLists, pod *workload.Pod, container, list string) (cpu
 	return cpuLists{pod.UID: free.String()}, err
 }
 
+// compareCPUSequences names the first step that differs; those after it rest on
+// another state.
 func compareCPUSequences(_ cpuSequencesIn, want cpuSequencesWant, got []cpuStepGot) string {
-	var diffs []string
 	for i, w := range want.Steps {
 		diff := ""
 		if w.Result != nil && got[i].Result != nil {
@@ -375,8 +314,8 @@ func compareCPUSequences(_ cpuSequencesIn, want cpuSequencesWant, got []cpuStepG
 			diff = got[i].State.differs(w.State)
 		}
 		if diff != "" {
-			diffs = append(diffs, fmt.Sprintf("step %d: %s", i, diff))
+			return fmt.Sprintf("step %d: %s", i, diff)
 		}
 	}
-	return strings.Join(diffs, ", ")
+	return ""
 }
