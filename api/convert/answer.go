@@ -9,6 +9,17 @@ import (
 	"github.com/berthd/berth/managers/numa"
 )
 
+// AnswersOf returns the message form of what one provider answered; nothing
+// where the request does not concern it.
+func AnswersOf(provider string, replies []hint.Reply) ([]*typesv1.Answer, error) {
+	for _, r := range replies {
+		if r.Provider == provider {
+			return Answers(r.Answers)
+		}
+	}
+	return nil, nil
+}
+
 // Answers returns the message form of a provider's answers. A rule is listed.
 func Answers(answers []hint.ResourceAnswer) ([]*typesv1.Answer, error) {
 	out := make([]*typesv1.Answer, len(answers))
@@ -72,8 +83,12 @@ func readHints(path string, hints []*typesv1.Hint, vs *fault.Violations) []hint.
 			}
 			h.Nodes = h.Nodes.With(int(id))
 		}
+		if !h.Any && len(m.GetNodes().GetNodes()) == 0 {
+			vs.Addf(fmt.Sprintf("%s[%d].nodes", path, i), "expected a node; a hint without an opinion has no nodes field")
+		}
 		out[i] = h
 	}
+	hint.SortHints(out)
 	if len(out) == 0 {
 		vs.Addf(path, "expected at least one hint; an answer without any is IMPOSSIBLE")
 	}

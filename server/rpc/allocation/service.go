@@ -1,0 +1,131 @@
+// Package allocation serves berth.allocation.v1: what admitted pods hold, and
+// what a runtime needs to start their containers.
+//
+// Invariant: an answer is computed from one view, and from the answers of device
+// plugins that the view's claims carry; nothing is asked again.
+package allocation
+
+import (
+	"context"
+
+	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
+	"github.com/berthd/berth/api/convert"
+	"github.com/berthd/berth/managers/admission"
+	"github.com/berthd/berth/managers/cgroup"
+	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/workload"
+)
+
+// Engine admits pods; *admission.Engine is the one there is.
+type Engine interface {
+	Admit(ctx context.Context, req admission.Request) (admission.Verdict, error)
+}
+
+// Ledger gives the current view.
+type Ledger interface{ View() *ledger.View }
+
+// Paths tells where the cgroup of a container is, below the mount point; empty
+// where a runtime makes it. *reconcile.Loop implements it.
+type Paths interface {
+	ContainerPath(p *ledger.Pod, container string) (string, error)
+}
+
+// Config of the service.
+type Config struct {
+	Read convert.Reader
+	// Cgroup is what the values of containers depend on.
+	Cgroup cgroup.Config
+}
+
+type service struct {
+	allocationv1.UnimplementedAllocationServiceServer
+	Config
+	engine Engine
+	ledger Ledger
+	paths  Paths
+}
+
+// New makes the service.
+func New(cfg Config, engine Engine, ledger Ledger, paths Paths) allocationv1.AllocationServiceServer {
+	return &service{Config: cfg, engine: engine, ledger: ledger, paths: paths}
+}
+
+// Allocate implements AllocationService.
+func (s *service) Allocate(ctx context.Context, req *allocationv1.AllocateRequest) (*allocationv1.AllocateResponse, error) {
+	vs := convert.Names("container_name", req.GetContainerName())
+	switch {
+	case req.GetPod() != nil && req.GetPodUid() != "":
+		vs.Addf("pod_uid", "expected either pod_uid or pod, not both")
+	case req.GetPod() == nil:
+		vs = append(vs, convert.Names("pod_uid", req.GetPodUid())...)
+	}
+	if err := vs.Err("request"); err != nil {
+		return nil, err
+	}
+	view, uid := s.ledger.View(), req.GetPodUid()
+	if req.GetPod() != nil {
+		pod, err := s.Read.Pod(req.GetPod())
+		if err != nil {
+			return nil, err
+		}
+		if view, err = s.admit(ctx, pod, req.GetContainerName()); err != nil {
+			return nil, err
+		}
+		uid = pod.UID
+	}
+	pod, container, err := view.Find(ledger.Owner{Pod: uid, Container: req.GetContainerName()})
+	if err != nil {
+		return nil, err
+	}
+	return s.compose(view, pod, container)
+}
+
+// admit makes sure that a pod is admitted before one of its containers is asked
+// about. What is a verdict elsewhere is an error here.
+func (s *service) admit(ctx context.Context, pod workload.Pod, container string) (*ledger.View, error) {
+	if pod.Container(container) == nil {
+		return nil, fault.NotFoundf("pod %s has no container %q", pod.UID, container)
+	}
+	v, err := s.engine.Admit(ctx, admission.Request{Pod: pod})
+	switch {
+	case err != nil:
+		return nil, err
+	case v.Outcome == admission.Deferred:
+		return nil, fault.Unavailablef("pod %s is deferred: %s", pod.UID, v.Message)
+	case v.Outcome == admission.Rejected:
+		return nil, fault.Refuse(v.Reason, "pod %s is rejected: %s", pod.UID, v.Message)
+	}
+	return v.View, nil
+}
+
+// Get implements AllocationService.
+func (s *service) Get(_ context.Context, req *allocationv1.GetRequest) (*allocationv1.GetResponse, error) {
+	if err := convert.Names("pod_uid", req.GetPodUid()).Err("request"); err != nil {
+		return nil, err
+	}
+	view := s.ledger.View()
+	pod, _, err := view.Find(ledger.Owner{Pod: req.GetPodUid()})
+	if err != nil {
+		return nil, err
+	}
+	return &allocationv1.GetResponse{Pod: convert.Allocation(view, pod), Revision: view.Generation()}, nil
+}
+
+// List implements AllocationService.
+func (s *service) List(_ context.Context, req *allocationv1.ListRequest) (*allocationv1.ListResponse, error) {
+	view := s.ledger.View()
+	pods := convert.Pods(view, func(p *ledger.Pod) bool { return matches(p, req) })
+	return &allocationv1.ListResponse{Pods: pods, Revision: view.Generation()}, nil
+}
+
+// matches reports whether a pod passes a filter.
+func matches(p *ledger.Pod, req *allocationv1.ListRequest) bool {
+	if ns := req.GetNamespace(); ns != "" && ns != p.Pod.Namespace {
+		return false
+	}
+	if name := req.GetName(); name != "" && name != p.Pod.Name {
+		return false
+	}
+	return req.GetResource() == "" || p.Holds(req.GetResource())
+}

@@ -1,0 +1,113 @@
+// Package device serves berth.device.v1: the resources of device plugins, their
+// devices, and who holds them. It changes nothing.
+package device
+
+import (
+	"context"
+
+	devicev1 "github.com/berthd/berth/api/berth/device/v1"
+	"github.com/berthd/berth/api/convert"
+	"github.com/berthd/berth/managers/device"
+	"github.com/berthd/berth/managers/hint"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/workload"
+)
+
+// Inventory gives what the plugins have reported; *device.Manager implements it.
+type Inventory interface{ Inventory() *device.Snapshot }
+
+// Plugins tells where the plugin of a resource listens, empty while none does;
+// *deviceplugin.Server implements it.
+type Plugins interface{ Endpoint(resource string) string }
+
+// Ledger gives the current view.
+type Ledger interface{ View() *ledger.View }
+
+// Hinter asks the hint providers about a pod, or one of its containers, without
+// planning anything; *admission.Engine implements it.
+type Hinter interface {
+	Hints(ctx context.Context, pod workload.Pod, container string) ([]hint.Reply, error)
+}
+
+// Parts are what the service reads.
+type Parts struct {
+	Inventory Inventory
+	Plugins   Plugins
+	Ledger    Ledger
+	Hinter    Hinter
+}
+
+type service struct {
+	devicev1.UnimplementedDeviceServiceServer
+	Parts
+	read convert.Reader
+}
+
+// New makes the service.
+func New(parts Parts, read convert.Reader) devicev1.DeviceServiceServer {
+	return &service{Parts: parts, read: read}
+}
+
+// GetState implements DeviceService.
+func (s *service) GetState(context.Context, *devicev1.GetStateRequest) (*devicev1.GetStateResponse, error) {
+	view := s.Ledger.View()
+	out := &devicev1.GetStateResponse{Revision: view.Generation()}
+	s.each(view, func(r *devicev1.Resource, known *device.Resource, h holdings) {
+		r.Devices = states(known, h)
+		out.Resources = append(out.Resources, r)
+	})
+	return out, nil
+}
+
+// ListResources implements DeviceService.
+func (s *service) ListResources(context.Context, *devicev1.ListResourcesRequest) (*devicev1.ListResourcesResponse, error) {
+	out := &devicev1.ListResourcesResponse{}
+	s.each(s.Ledger.View(), func(r *devicev1.Resource, _ *device.Resource, _ holdings) {
+		out.Resources = append(out.Resources, r)
+	})
+	return out, nil
+}
+
+// GetAllocatable implements DeviceService.
+func (s *service) GetAllocatable(context.Context, *devicev1.GetAllocatableRequest) (*devicev1.GetAllocatableResponse, error) {
+	out := &devicev1.GetAllocatableResponse{}
+	s.each(s.Ledger.View(), func(r *devicev1.Resource, known *device.Resource, h holdings) {
+		for _, d := range states(known, h) {
+			if d.GetDevice().GetHealth() == healthy {
+				r.Devices = append(r.Devices, d)
+			}
+		}
+		out.Resources = append(out.Resources, r)
+	})
+	return out, nil
+}
+
+// each visits the known resources by name, in message form without devices.
+func (s *service) each(view *ledger.View, visit func(*devicev1.Resource, *device.Resource, holdings)) {
+	held := held(view)
+	for r := range s.Inventory.Inventory().Resources() {
+		h := held[r.Name]
+		visit(&devicev1.Resource{
+			Name: r.Name, Plugin: string(r.State), Endpoint: s.Plugins.Endpoint(r.Name),
+			Capacity: int64(r.Capacity()), Allocatable: int64(r.Allocatable()), InUse: int64(len(h)),
+			PreStartRequired: r.Options.PreStart, PreferredAllocationAvailable: r.Options.Preferred,
+		}, r, h)
+	}
+}
+
+// GetTopologyHints implements DeviceService.
+func (s *service) GetTopologyHints(ctx context.Context, req *devicev1.GetTopologyHintsRequest) (*devicev1.GetTopologyHintsResponse, error) {
+	pod, err := s.read.Pod(req.GetPod())
+	if err != nil {
+		return nil, err
+	}
+	replies, err := s.Hinter.Hints(ctx, pod, req.GetContainer())
+	if err != nil {
+		return nil, err
+	}
+	answers, err := convert.AnswersOf(device.Name, replies)
+	if err != nil {
+		return nil, err
+	}
+	return &devicev1.GetTopologyHintsResponse{Answers: answers}, nil
+}

@@ -1,0 +1,77 @@
+package device
+
+import (
+	"cmp"
+	"slices"
+
+	devicev1 "github.com/berthd/berth/api/berth/device/v1"
+	"github.com/berthd/berth/api/convert"
+	"github.com/berthd/berth/managers/device"
+	"github.com/berthd/berth/managers/ledger"
+)
+
+// The states of health, as plugins spell them.
+const (
+	healthy   = "Healthy"
+	unhealthy = "Unhealthy"
+)
+
+// holding is a device that is in use.
+type holding struct {
+	device  ledger.Device
+	holders []string
+}
+
+// holdings are the devices of one resource that are in use, by id.
+type holdings map[string]*holding
+
+// held returns all holdings by resource; holders come in the order of the
+// claims.
+func held(view *ledger.View) map[string]holdings {
+	out := make(map[string]holdings)
+	for c := range view.Claims() {
+		if c.Devices == nil {
+			continue
+		}
+		if out[c.Resource] == nil {
+			out[c.Resource] = make(holdings)
+		}
+		for _, d := range c.Devices.Devices {
+			h := out[c.Resource][d.ID]
+			if h == nil {
+				h = &holding{device: d}
+				out[c.Resource][d.ID] = h
+			}
+			h.holders = append(h.holders, c.Owner.String())
+		}
+	}
+	return out
+}
+
+// states returns the devices of a resource by id. One that is held although its
+// plugin does not list it any more has no health.
+func states(r *device.Resource, held holdings) []*devicev1.DeviceState {
+	var out []*devicev1.DeviceState
+	for _, d := range r.Devices {
+		health := unhealthy
+		if r.Healthy(d) {
+			health = healthy
+		}
+		state := &devicev1.DeviceState{Device: convert.Device(ledger.Device{ID: d.ID, Nodes: d.Nodes, Topology: d.Topology}, health)}
+		if h := held[d.ID]; h != nil {
+			state.Holders = h.holders
+		}
+		out = append(out, state)
+	}
+	for id, h := range held {
+		if _, listed := r.Device(id); !listed {
+			out = append(out, &devicev1.DeviceState{Device: convert.Device(h.device, ""), Holders: h.holders})
+		}
+	}
+	slices.SortFunc(out, func(a, b *devicev1.DeviceState) int {
+		return cmp.Compare(idOf(a), idOf(b))
+	})
+	return out
+}
+
+func idOf(d *devicev1.DeviceState) string { return d.GetDevice().GetId() }

@@ -1,0 +1,89 @@
+// Package inspect serves berth.inspect.v1: the ledger as it is stored, what its
+// check finds, and the explanations of admissions. It changes nothing.
+package inspect
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
+	"github.com/berthd/berth/api/convert"
+	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/ledger"
+)
+
+// Ledger gives the current view.
+type Ledger interface{ View() *ledger.View }
+
+type service struct {
+	inspectv1.UnimplementedInspectServiceServer
+	ledger Ledger
+	start  []string
+}
+
+// New makes the service. start is what the daemon's start found and did, in
+// lines for people.
+func New(ledger Ledger, start []string) inspectv1.InspectServiceServer {
+	return &service{ledger: ledger, start: start}
+}
+
+// Dump implements InspectService.
+func (s *service) Dump(context.Context, *inspectv1.DumpRequest) (*inspectv1.DumpResponse, error) {
+	view := s.ledger.View()
+	entries, err := ledger.Dump(view)
+	if err != nil {
+		return nil, err
+	}
+	out := &inspectv1.DumpResponse{Generation: view.Generation()}
+	for _, e := range entries {
+		out.Entries = append(out.Entries, &inspectv1.Entry{Bucket: e.Bucket, Key: e.Key, Value: string(e.Value)})
+	}
+	return out, nil
+}
+
+// Check implements InspectService.
+func (s *service) Check(context.Context, *inspectv1.CheckRequest) (*inspectv1.CheckResponse, error) {
+	view := s.ledger.View()
+	out := &inspectv1.CheckResponse{Generation: view.Generation(), StartReport: s.start}
+	for _, f := range ledger.Check(view) {
+		out.Findings = append(out.Findings, &inspectv1.Finding{Kind: string(f.Kind), Owner: f.Owner.String(), Text: f.Text})
+	}
+	return out, nil
+}
+
+// GetTrace implements InspectService. Of several explanations the newest counts.
+func (s *service) GetTrace(_ context.Context, req *inspectv1.GetTraceRequest) (*inspectv1.GetTraceResponse, error) {
+	view := s.ledger.View()
+	type name struct {
+		field, value string
+		find         func(string) (*ledger.Trace, bool)
+	}
+	given := slices.DeleteFunc([]name{
+		{"admission_id", req.GetAdmissionId(), view.Trace},
+		{"pod_uid", req.GetPodUid(), view.TraceOfPod},
+		{"pod_name", req.GetPodName(), func(n string) (*ledger.Trace, bool) { return view.TraceOfName(split(n)) }},
+	}, func(n name) bool { return n.value == "" })
+	if len(given) != 1 {
+		var vs fault.Violations
+		vs.Addf("admission_id", "expected exactly one of admission_id, pod_uid and pod_name")
+		return nil, vs.Err("request")
+	}
+	n := given[0]
+	if err := convert.Names(n.field, n.value).Err("request"); err != nil {
+		return nil, err
+	}
+	t, ok := n.find(n.value)
+	if !ok {
+		return nil, fault.NotFoundf("no admission is remembered with %s %s", n.field, n.value)
+	}
+	return &inspectv1.GetTraceResponse{Trace: convert.Trace(t)}, nil
+}
+
+// split reads "namespace/name"; the namespace may be missing.
+func split(podName string) (namespace, name string) {
+	if namespace, name, ok := strings.Cut(podName, "/"); ok {
+		return namespace, name
+	}
+	return "default", podName
+}

@@ -1,0 +1,80 @@
+// Package topology serves berth.topology.v1: the topology manager's
+// configuration, its merge for anybody to try, and the affinities that admitted
+// containers followed. It changes nothing.
+package topology
+
+import (
+	"context"
+	"fmt"
+
+	topologyv1 "github.com/berthd/berth/api/berth/topology/v1"
+	"github.com/berthd/berth/api/convert"
+	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/hint"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/topology"
+)
+
+// Ledger gives the current view.
+type Ledger interface{ View() *ledger.View }
+
+type service struct {
+	topologyv1.UnimplementedTopologyServiceServer
+	config topology.Config
+	ledger Ledger
+}
+
+// New makes the service for a configuration that topology.New takes.
+func New(config topology.Config, ledger Ledger) topologyv1.TopologyServiceServer {
+	return &service{config: config, ledger: ledger}
+}
+
+// GetPolicy implements TopologyService.
+func (s *service) GetPolicy(context.Context, *topologyv1.GetPolicyRequest) (*topologyv1.GetPolicyResponse, error) {
+	return &topologyv1.GetPolicyResponse{
+		Policy: string(s.config.Policy), Scope: string(s.config.Scope), Options: s.config.Options,
+		Nodes: convert.Mask(s.ledger.View().Machine().NodeMask()),
+	}, nil
+}
+
+// Merge implements TopologyService.
+func (s *service) Merge(_ context.Context, req *topologyv1.MergeRequest) (*topologyv1.MergeResponse, error) {
+	replies := make([]hint.Reply, len(req.GetProviders()))
+	for i, p := range req.GetProviders() {
+		answers, err := convert.ReadAnswers(fmt.Sprintf("providers[%d].answers", i), p.GetAnswers())
+		if err != nil {
+			return nil, err
+		}
+		replies[i] = hint.Reply{Provider: p.GetProvider(), Answers: answers}
+	}
+	config := s.config
+	if req.GetPolicy() != "" {
+		config.Policy, config.Options = topology.Policy(req.GetPolicy()), req.GetOptions()
+	} else if len(req.GetOptions()) > 0 {
+		var vs fault.Violations
+		vs.Addf("options", "expected none without a policy: they go with the configured one")
+		return nil, vs.Err("request")
+	}
+	m := s.ledger.View().Machine()
+	manager, err := topology.New(config, m.NodeMask(), m.Distances())
+	if err != nil {
+		return nil, err
+	}
+	result := manager.Merge(replies)
+	return &topologyv1.MergeResponse{
+		Hint: convert.Hint(&result.Affinity), Admit: result.Admit, Explanation: result.Text(),
+	}, nil
+}
+
+// GetAffinity implements TopologyService.
+func (s *service) GetAffinity(_ context.Context, req *topologyv1.GetAffinityRequest) (*topologyv1.GetAffinityResponse, error) {
+	vs := convert.Names("pod_uid", req.GetPodUid(), "container", req.GetContainer())
+	if err := vs.Err("request"); err != nil {
+		return nil, err
+	}
+	pod, c, err := s.ledger.View().Find(ledger.Owner{Pod: req.GetPodUid(), Container: req.GetContainer()})
+	if err != nil {
+		return nil, err
+	}
+	return &topologyv1.GetAffinityResponse{Hint: convert.Hint(pod.Affinity(c.Name))}, nil
+}
