@@ -1,0 +1,64 @@
+package podspec
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// checkAmounts looks at every amount that decides a pod's place, because the decoder of pods says only that some amount
+// somewhere is wrong. What is not shaped like a pod is left for the decoder to refuse.
+func checkAmounts(doc object) error {
+	spec, _ := doc["spec"].(object)
+	if err := checkList("pod.spec.overhead", spec["overhead"]); err != nil {
+		return err
+	}
+	if err := checkRequirements("pod.spec", spec); err != nil {
+		return err
+	}
+	for _, kind := range []string{"initContainers", "containers"} {
+		list, _ := spec[kind].([]any)
+		for i, item := range list {
+			c, _ := item.(object)
+			if err := checkRequirements(fmt.Sprintf("pod.spec.%s[%d]", kind, i), c); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func checkRequirements(path string, holder object) error {
+	r, _ := holder["resources"].(object)
+	for _, kind := range []string{"requests", "limits"} {
+		if err := checkList(path+".resources."+kind, r[kind]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func checkList(path string, list any) error {
+	amounts, _ := list.(object)
+	for _, name := range slices.Sorted(maps.Keys(amounts)) {
+		spelt := fmt.Sprint(amounts[name])
+		switch amounts[name].(type) {
+		case string, int64:
+		case float64:
+			raw, err := json.Marshal(amounts[name])
+			if err != nil {
+				return fmt.Errorf("%s[%q]: %w", path, name, err)
+			}
+			spelt = string(raw)
+		default:
+			return fmt.Errorf("%s[%q]: expected a Kubernetes quantity such as 2, 500m or 1Gi", path, name)
+		}
+		if _, err := resource.ParseQuantity(spelt); err != nil {
+			return fmt.Errorf("%s[%q]: %q: expected a Kubernetes quantity such as 2, 500m or 1Gi", path, name, spelt)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,151 @@
+package podspec
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"reflect"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+)
+
+// Decode reads every pod of a YAML or JSON text, in its order. Objects of other kinds, and a text without any pod, are
+// errors that say so.
+func Decode(r io.Reader, o Options) ([]*typesv1.Pod, error) {
+	var pods []*typesv1.Pod
+	err := documents(r, func(doc object) error { return o.flatten(doc, &pods) })
+	if err != nil {
+		return nil, err
+	}
+	if len(pods) == 0 {
+		return nil, errors.New("there is no pod in it")
+	}
+	return pods, nil
+}
+
+// Load reads the pods of a file; "-" is stdin.
+func Load(path string, stdin io.Reader, o Options) ([]*typesv1.Pod, error) {
+	name := path
+	if path == "-" {
+		name = "standard input"
+	} else {
+		f, err := os.Open(path)
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close()
+		stdin = f
+	}
+	pods, err := Decode(stdin, o)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return pods, nil
+}
+
+// flatten appends the pods of an object: its own, or those of a list.
+func (o Options) flatten(doc object, pods *[]*typesv1.Pod) error {
+	kind, version := text(doc, "kind"), text(doc, "apiVersion")
+	switch {
+	case kind == "":
+		return errors.New("kind is missing: expected Pod or List")
+	case version == "v1" && kind == "Pod":
+		pod, err := o.convert(doc)
+		if err != nil {
+			return err
+		}
+		*pods = append(*pods, pod)
+		return nil
+	case version == "v1" && (kind == "List" || kind == "PodList"):
+		return o.flattenItems(kind, doc, pods)
+	}
+	return fmt.Errorf("kind %s of apiVersion %q: expected Pod or List of apiVersion \"v1\"", kind, version)
+}
+
+func (o Options) flattenItems(kind string, doc object, pods *[]*typesv1.Pod) error {
+	items, ok := doc["items"].([]any)
+	if !ok && doc["items"] != nil {
+		return errors.New("items: expected a list")
+	}
+	for i, item := range items {
+		entry, ok := item.(object)
+		if !ok {
+			return fmt.Errorf("items[%d]: %w", i, errNoObject)
+		}
+		// The items of a typed list leave out what the list says for all of them.
+		if kind == "PodList" && text(entry, "kind") == "" {
+			entry["kind"], entry["apiVersion"] = "Pod", "v1"
+		}
+		if err := o.flatten(entry, pods); err != nil {
+			return fmt.Errorf("items[%d]: %w", i, err)
+		}
+	}
+	return nil
+}
+
+func text(doc object, key string) string {
+	s, _ := doc[key].(string)
+	return s
+}
+
+// convert reads a pod object.
+func (o Options) convert(doc object) (*typesv1.Pod, error) {
+	meta, _ := doc["metadata"].(object)
+	name := title(text(meta, "namespace"), text(meta, "name"))
+	if err := checkAmounts(doc); err != nil {
+		return nil, fmt.Errorf("pod %s: %w", name, err)
+	}
+	var pod corev1.Pod
+	err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(doc, &pod, true)
+	if strict, ok := runtime.AsStrictDecodingError(err); ok {
+		for _, e := range strict.Errors() {
+			if o.Ignored != nil {
+				o.Ignored(name, e.Error())
+			}
+		}
+		err = nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("pod %s: %w", name, misfit(doc, err))
+	}
+	return FromPod(&pod, o)
+}
+
+// misfit says which field of an object has the wrong type. The converter does not know, the JSON decoder does.
+func misfit(doc object, otherwise error) error {
+	raw, err := json.Marshal(doc)
+	if err != nil {
+		return otherwise
+	}
+	var wrong *json.UnmarshalTypeError
+	if errors.As(json.Unmarshal(raw, new(corev1.Pod)), &wrong) && wrong.Field != "" {
+		return fmt.Errorf("pod.%s: expected %s, found %s", wrong.Field, wanted(wrong.Type), wrong.Value)
+	}
+	return otherwise
+}
+
+// wanted names a Go type in JSON's words.
+func wanted(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.Slice, reflect.Array:
+		return "a list"
+	case reflect.Map, reflect.Struct:
+		return "an object"
+	case reflect.String:
+		return "a text"
+	case reflect.Bool:
+		return "true or false"
+	case reflect.Pointer:
+		return wanted(t.Elem())
+	}
+	if strings.Contains(t.Kind().String(), "int") {
+		return "a whole number"
+	}
+	return t.String()
+}

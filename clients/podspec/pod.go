@@ -1,0 +1,121 @@
+package podspec
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+
+	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+)
+
+// ErrNoUID is returned for a pod whose metadata.uid is missing where none may be made up.
+var ErrNoUID = errors.New("metadata.uid is missing: an API server gives one to each pod, so take the pod from there, or ask for one made from namespace and name")
+
+// Options of a conversion. The zero value is good for pods that come from an API server.
+type Options struct {
+	// GenerateUID gives a pod without uid one that is made from its namespace and name: the same each time, so that the
+	// same file is the same pod.
+	GenerateUID bool
+	// Ignored is told, pod by pod, of the fields that Decode and Load did not understand (unknown field "spec.nodename");
+	// nil means that nobody wants to know.
+	Ignored func(pod, what string)
+}
+
+// FromPod converts a Kubernetes pod.
+func FromPod(p *corev1.Pod, o Options) (*typesv1.Pod, error) {
+	out := &typesv1.Pod{
+		Metadata: &typesv1.PodMetadata{
+			Name: p.Name, Namespace: cmp.Or(p.Namespace, corev1.NamespaceDefault), Uid: string(p.UID),
+			Labels: p.Labels, Annotations: p.Annotations,
+		},
+		Spec: spec(&p.Spec),
+	}
+	if p.Status.QOSClass != "" {
+		out.Status = &typesv1.PodStatus{QosClass: string(p.Status.QOSClass)}
+	}
+	if p.UID != "" {
+		return out, nil
+	}
+	if !o.GenerateUID {
+		return nil, fmt.Errorf("pod %s: %w", title(p.Namespace, p.Name), ErrNoUID)
+	}
+	if p.Name == "" {
+		return nil, fmt.Errorf("pod %s: metadata.name is missing: without it no uid can be made", title(p.Namespace, p.Name))
+	}
+	out.Metadata.Uid = madeUID(out.Metadata.Namespace, out.Metadata.Name)
+	return out, nil
+}
+
+// title names a pod in errors.
+func title(namespace, name string) string {
+	return cmp.Or(namespace, corev1.NamespaceDefault) + "/" + cmp.Or(name, "(no name)")
+}
+
+// madeUID makes a UUID of version 8 (RFC 9562, section 5.8) from a pod's name.
+func madeUID(namespace, name string) string {
+	u := sha256.Sum256([]byte("berth pod " + namespace + "/" + name))
+	u[6] = u[6]&0x0f | 0x80
+	u[8] = u[8]&0x3f | 0x80
+	return fmt.Sprintf("%x-%x-%x-%x-%x", u[0:4], u[4:6], u[6:8], u[8:10], u[10:16])
+}
+
+func spec(s *corev1.PodSpec) *typesv1.PodSpec {
+	out := &typesv1.PodSpec{
+		InitContainers:                containers(s.InitContainers),
+		Containers:                    containers(s.Containers),
+		Overhead:                      amounts(s.Overhead),
+		Resources:                     requirements(s.Resources),
+		RestartPolicy:                 string(s.RestartPolicy),
+		Priority:                      s.Priority,
+		PriorityClassName:             s.PriorityClassName,
+		HostNetwork:                   s.HostNetwork,
+		HostPid:                       s.HostPID,
+		HostIpc:                       s.HostIPC,
+		TerminationGracePeriodSeconds: s.TerminationGracePeriodSeconds,
+		NodeName:                      s.NodeName,
+	}
+	if s.RuntimeClassName != nil {
+		out.RuntimeClassName = *s.RuntimeClassName
+	}
+	return out
+}
+
+func containers(list []corev1.Container) []*typesv1.Container {
+	var out []*typesv1.Container
+	for i := range list {
+		c := &list[i]
+		m := &typesv1.Container{Name: c.Name, Image: c.Image, Resources: requirements(&c.Resources)}
+		if c.RestartPolicy != nil {
+			m.RestartPolicy = string(*c.RestartPolicy)
+		}
+		for _, rp := range c.ResizePolicy {
+			m.ResizePolicy = append(m.ResizePolicy, &typesv1.ResizePolicy{
+				ResourceName: string(rp.ResourceName), RestartPolicy: string(rp.RestartPolicy),
+			})
+		}
+		out = append(out, m)
+	}
+	return out
+}
+
+// requirements converts requests and limits; nil if there are none. Claims on dynamic resources decide no place here.
+func requirements(r *corev1.ResourceRequirements) *typesv1.ResourceRequirements {
+	if r == nil || len(r.Requests) == 0 && len(r.Limits) == 0 {
+		return nil
+	}
+	return &typesv1.ResourceRequirements{Requests: amounts(r.Requests), Limits: amounts(r.Limits)}
+}
+
+func amounts(list corev1.ResourceList) map[string]string {
+	if len(list) == 0 {
+		return nil
+	}
+	out := make(map[string]string, len(list))
+	for name, q := range list {
+		out[string(name)] = q.String()
+	}
+	return out
+}
