@@ -1,0 +1,129 @@
+package podresources
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	v1 "k8s.io/kubelet/pkg/apis/podresources/v1"
+
+	"github.com/berthd/berth/managers/cpuset"
+	"github.com/berthd/berth/managers/device"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/workload"
+)
+
+// Ledger gives the current view.
+type Ledger interface{ View() *ledger.View }
+
+// CPUs tells which CPUs may ever be given exclusively; *cpu.Manager implements
+// it.
+type CPUs interface{ Allocatable() cpuset.Set }
+
+// Inventory gives what the device plugins have reported; *device.Manager
+// implements it.
+type Inventory interface{ Inventory() *device.Snapshot }
+
+// Parts are what the services read, and where they count.
+type Parts struct {
+	Ledger    Ledger
+	CPUs      CPUs
+	Inventory Inventory
+	Counter   Counter
+}
+
+type service struct {
+	v1.UnimplementedPodResourcesListerServer
+	Parts
+	features workload.Features
+}
+
+// New makes the service for v1. With PodLevelResourceManagers the answers carry
+// what pods hold as a whole (KEP-5526, Kubernetes 1.37).
+func New(parts Parts, features workload.Features) v1.PodResourcesListerServer {
+	return &service{Parts: parts, features: features}
+}
+
+// List implements PodResourcesLister.
+func (s *service) List(context.Context, *v1.ListPodResourcesRequest) (*v1.ListPodResourcesResponse, error) {
+	s.count(ListRequests)
+	pods := active(s.Ledger.View())
+	out := &v1.ListPodResourcesResponse{PodResources: make([]*v1.PodResources, len(pods))}
+	for i, p := range pods {
+		out.PodResources[i] = s.pod(p)
+	}
+	return out, nil
+}
+
+// Get implements PodResourcesLister. The status of a pod that is not there is
+// the kubelet's: clients match on it.
+func (s *service) Get(_ context.Context, req *v1.GetPodResourcesRequest) (*v1.GetPodResourcesResponse, error) {
+	s.count(GetRequests)
+	p := newest(s.Ledger.View(), req.GetPodNamespace(), req.GetPodName())
+	if p == nil {
+		s.Counter.Count(GetErrors, V1)
+		return nil, status.Errorf(codes.Unknown, "pod %s in namespace %s not found", req.GetPodName(), req.GetPodNamespace())
+	}
+	return &v1.GetPodResourcesResponse{PodResources: s.pod(p)}, nil
+}
+
+// GetAllocatableResources implements PodResourcesLister: what could be handed
+// out, whether or not it is in use.
+func (s *service) GetAllocatableResources(context.Context, *v1.AllocatableResourcesRequest) (*v1.AllocatableResourcesResponse, error) {
+	s.count(AllocatableRequests)
+	out := &v1.AllocatableResourcesResponse{CpuIds: ids(s.CPUs.Allocatable())}
+	for r := range s.Inventory.Inventory().Resources() {
+		var list []ledger.Device
+		for _, d := range r.Devices {
+			if r.Healthy(d) {
+				list = append(list, ledger.Device{ID: d.ID, Nodes: d.Nodes, Topology: d.Topology})
+			}
+		}
+		out.Devices = append(out.Devices, devices(r.Name, list)...)
+	}
+	return out, nil
+}
+
+// count counts a call of v1.
+func (s *service) count(m Metric) {
+	s.Counter.Count(Requests, V1)
+	s.Counter.Count(m, V1)
+}
+
+// pod returns what a pod and its containers hold.
+func (s *service) pod(p *ledger.Pod) *v1.PodResources {
+	out := &v1.PodResources{Name: p.Pod.Name, Namespace: p.Pod.Namespace}
+	for _, c := range p.Pod.Walk() {
+		if c.Role != workload.Init {
+			out.Containers = append(out.Containers, container(p, c.Name))
+		}
+	}
+	if s.features.PodLevelResourceManagers {
+		for _, c := range heldBy(p, "") {
+			out.CpuIds = append(out.CpuIds, cpus(c)...)
+			out.Memory = append(out.Memory, memory(c)...)
+		}
+	}
+	return out
+}
+
+// active returns the pods by namespace and name.
+func active(view *ledger.View) []*ledger.Pod {
+	return slices.SortedStableFunc(view.Pods(), func(a, b *ledger.Pod) int {
+		return cmp.Or(cmp.Compare(a.Pod.Namespace, b.Pod.Namespace), cmp.Compare(a.Pod.Name, b.Pod.Name))
+	})
+}
+
+// newest finds a pod by its name, nil if there is none. A pod that was made
+// again may be here beside the one that it follows; the later one counts.
+func newest(view *ledger.View, namespace, name string) *ledger.Pod {
+	var found *ledger.Pod
+	for p := range view.Pods() {
+		if p.Pod.Namespace == namespace && p.Pod.Name == name && (found == nil || p.AdmittedAt.After(found.AdmittedAt)) {
+			found = p
+		}
+	}
+	return found
+}

@@ -1,0 +1,51 @@
+package podresources
+
+import (
+	"context"
+
+	"k8s.io/kubelet/pkg/apis/podresources/v1alpha1"
+
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/workload"
+)
+
+type alpha struct {
+	v1alpha1.UnimplementedPodResourcesListerServer
+	ledger  Ledger
+	counter Counter
+}
+
+// NewV1Alpha1 makes the service for v1alpha1, which old readers still use: app
+// containers and their devices without topology.
+func NewV1Alpha1(ledger Ledger, counter Counter) v1alpha1.PodResourcesListerServer {
+	return &alpha{ledger: ledger, counter: counter}
+}
+
+// List implements PodResourcesLister.
+func (s *alpha) List(context.Context, *v1alpha1.ListPodResourcesRequest) (*v1alpha1.ListPodResourcesResponse, error) {
+	s.counter.Count(Requests, V1Alpha1)
+	out := &v1alpha1.ListPodResourcesResponse{}
+	for _, p := range active(s.ledger.View()) {
+		pod := &v1alpha1.PodResources{Name: p.Pod.Name, Namespace: p.Pod.Namespace}
+		for _, c := range p.Pod.Walk() {
+			if c.Role == workload.App {
+				pod.Containers = append(pod.Containers, alphaContainer(p, c.Name))
+			}
+		}
+		out.PodResources = append(out.PodResources, pod)
+	}
+	return out, nil
+}
+
+func alphaContainer(p *ledger.Pod, name string) *v1alpha1.ContainerResources {
+	out := &v1alpha1.ContainerResources{Name: name}
+	for _, c := range heldBy(p, name) {
+		if c.Devices == nil {
+			continue
+		}
+		for _, e := range entries(c.Devices.Devices) {
+			out.Devices = append(out.Devices, &v1alpha1.ContainerDevices{ResourceName: c.Resource, DeviceIds: []string{e.id}})
+		}
+	}
+	return out
+}
