@@ -73,7 +73,6 @@ func New(cfg Config, topo *machine.Topology) (*Manager, error) {
 			bad.Addf("cpuManagerPolicyOptions", "the policy %s takes no options, got %v", PolicyNone, cfg.Options)
 			return nil, bad.Err(invalidObject)
 		}
-		m.allocatable = cpuset.Set{}
 		return m, nil
 	case PolicyStatic:
 		m.policy = PolicyStatic
@@ -90,6 +89,7 @@ func New(cfg Config, topo *machine.Topology) (*Manager, error) {
 	if err := bad.Err(invalidObject); err != nil {
 		return nil, err
 	}
+	m.sets = m.nodeSets()
 	return m, nil
 }
 

@@ -13,7 +13,8 @@ import (
 )
 
 // listedNodes is the number of nodes with CPUs up to which the node sets are
-// listed: at most 255. On larger machines a rule stands for them.
+// listed: at most 255. On larger machines a rule stands for them, and
+// align-by-socket does not widen what is preferred, which a rule cannot say.
 const listedNodes = 8
 
 // Hints tells between which node sets the CPUs of a container or pod can come
@@ -85,13 +86,13 @@ func impossible(format string, args ...any) hint.Answer {
 // available ones. Those of the size that the request needs on the idle machine
 // are preferred.
 func (m *Manager) generate(available, reusable cpuset.Set, n int) hint.Answer {
+	nodes := m.part[node]
 	rule := &hint.Rule{
 		Universe:      m.topo.CPUNodeMask(),
 		Must:          m.topo.NodesOf(reusable),
 		Need:          uint64(max(n-reusable.Len(), 0)),
 		PreferredSize: m.narrowest(n),
 	}
-	nodes := m.part[node]
 	free := 0
 	for i := range nodes.Len() {
 		has := nodes.CPUs(i).IntersectLen(available)
@@ -107,24 +108,69 @@ func (m *Manager) generate(available, reusable cpuset.Set, n int) hint.Answer {
 	return hint.Answer{Kind: hint.ByRule, Rule: rule}
 }
 
+// nodeSet is one set of nodes with CPUs.
+type nodeSet struct {
+	nodes numa.Mask
+	// at has a bit for each node by its place among the nodes with CPUs.
+	at            uint8
+	size, sockets int
+}
+
+// nodeSets lists all sets of nodes with CPUs in enumeration order, with the
+// number of sockets that each touches; none if there are too many to be listed.
+func (t *table) nodeSets() []nodeSet {
+	if t.part[node].Len() > listedNodes {
+		return nil
+	}
+	sets := make([]nodeSet, 0, 1<<t.part[node].Len()-1)
+	for nodes := range numa.Subsets(t.topo.CPUNodeMask()) {
+		s := nodeSet{nodes: nodes, size: nodes.Len()}
+		for i := range t.part[node].Len() {
+			if nodes.Contains(t.part[node].ID(i)) {
+				s.at |= 1 << i
+			}
+		}
+		for range t.part[socket].Touched(t.topo.CPUsInNodes(nodes)) {
+			s.sockets++
+		}
+		sets = append(sets, s)
+	}
+	return sets
+}
+
 // list writes the node sets of a rule out.
 func (m *Manager) list(rule *hint.Rule) []hint.Hint {
-	hints := make([]hint.Hint, 0, 1<<rule.Universe.Len()-1)
-	for nodes := range numa.Subsets(rule.Universe) {
-		if !rule.Must.IsSubsetOf(nodes) {
-			continue
+	var have [1 << listedNodes]uint64 // by nodeSet.at
+	for at := 1; at < 1<<m.part[node].Len(); at++ {
+		i := bits.TrailingZeros(uint(at))
+		have[at] = have[at&(at-1)] + rule.Weights[m.part[node].ID(i)]
+	}
+	sockets := 0
+	if m.options.bySocket {
+		sockets = m.socketsNeeded(rule.PreferredSize)
+	}
+	hints := make([]hint.Hint, 0, len(m.sets))
+	for i := range m.sets {
+		s := &m.sets[i]
+		if have[s.at] >= rule.Need && rule.Must.IsSubsetOf(s.nodes) {
+			hints = append(hints, hint.Hint{Nodes: s.nodes, Preferred: s.size == rule.PreferredSize || s.sockets == sockets})
 		}
-		var have uint64
-		for rest := uint64(nodes); rest != 0; rest &= rest - 1 {
-			have += rule.Weights[bits.TrailingZeros64(rest)]
-		}
-		if have < rule.Need {
-			continue
-		}
-		preferred := nodes.Len() == rule.PreferredSize || m.options.bySocket && m.socketAligned(nodes, rule.PreferredSize)
-		hints = append(hints, hint.Hint{Nodes: nodes, Preferred: preferred})
 	}
 	return hints
+}
+
+// socketsNeeded is the number of sockets that so many nodes span, which makes
+// node sets preferred under align-by-socket (KEP-3327); 0 if the machine does
+// not tell.
+func (m *Manager) socketsNeeded(nodes int) int {
+	if m.topo.NumSockets() == 0 {
+		return 0
+	}
+	perSocket := m.topo.NumNUMANodes() / m.topo.NumSockets()
+	if perSocket == 0 {
+		return 0
+	}
+	return (nodes + perSocket - 1) / perSocket
 }
 
 // narrowest is the smallest number of nodes that have n CPUs in total, busy and
@@ -141,26 +187,4 @@ func (m *Manager) narrowest(n int) int {
 		}
 	}
 	return len(sizes)
-}
-
-// socketAligned tells whether a node set touches as many sockets as the
-// narrowest one needs (KEP-3327).
-func (m *Manager) socketAligned(nodes numa.Mask, narrowest int) bool {
-	if m.topo.NumSockets() == 0 {
-		return false
-	}
-	perSocket := m.topo.NumNUMANodes() / m.topo.NumSockets()
-	if perSocket == 0 {
-		return false
-	}
-	return m.socketsOf(nodes) == (narrowest+perSocket-1)/perSocket
-}
-
-// socketsOf counts the sockets that have CPUs in a node set.
-func (m *Manager) socketsOf(nodes numa.Mask) int {
-	count := 0
-	for range m.part[socket].Touched(m.topo.CPUsInNodes(nodes)) {
-		count++
-	}
-	return count
 }
