@@ -1,0 +1,208 @@
+package deviceplugin_test
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/berthd/berth/hack/plugin/script"
+	"github.com/berthd/berth/managers/device"
+	"github.com/berthd/berth/server/deviceplugin"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const gpu = "example.com/gpu"
+
+// patience bounds every wait, so that a test that fails does not hang.
+const patience = 20 * time.Second
+
+// bench is a server on a directory of its own.
+type bench struct {
+	*deviceplugin.Server
+	t    *testing.T
+	ctx  context.Context
+	inv  *device.Inventory
+	log  *syncBuffer
+	mem  *memory
+	stop func() error
+}
+
+// directory makes one with a short path: the kernel takes 107 bytes.
+func directory(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "dp")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
+}
+
+// start runs a server until the test ends or stop is called.
+func start(t *testing.T, cfg deviceplugin.Config) *bench {
+	t.Helper()
+	return startWith(t, cfg, device.NewInventory(nil, time.Now()), time.Now)
+}
+
+func startWith(t *testing.T, cfg deviceplugin.Config, inv *device.Inventory, now func() time.Time) *bench {
+	t.Helper()
+	if cfg.Dir == "" {
+		cfg.Dir = directory(t)
+	}
+	b := &bench{t: t, inv: inv, log: &syncBuffer{}, mem: &memory{}}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	b.ctx = ctx
+	b.Server = deviceplugin.New(cfg, deviceplugin.Parts{
+		Inventory: inv, Memory: b.mem, Log: slog.New(slog.NewTextHandler(b.log, nil)), Now: now,
+	})
+	running, end := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- b.Run(running) }()
+	b.stop = sync.OnceValue(func() error { end(); return <-done })
+	t.Cleanup(func() {
+		if err := b.stop(); err != nil {
+			t.Errorf("server: %v", err)
+		}
+		cancel()
+	})
+	select {
+	case <-b.Ready():
+	case err := <-done:
+		done <- err
+	case <-ctx.Done():
+		t.Fatal("the server is not ready")
+	}
+	return b
+}
+
+// until waits for a state of a resource.
+func (b *bench) until(resource string, what string, ok func(*device.Resource) bool) *device.Resource {
+	b.t.Helper()
+	for {
+		snap := b.inv.Snapshot()
+		r, found := snap.Resource(resource)
+		if found && ok(r) {
+			return r
+		}
+		select {
+		case <-snap.Superseded():
+		case <-b.ctx.Done():
+			b.t.Fatalf("%s never was %s; it is %+v\n%s", resource, what, r, b.log)
+		}
+	}
+}
+
+// untilCounts waits for a capacity and a number of healthy devices.
+func (b *bench) untilCounts(resource string, capacity, allocatable int) *device.Resource {
+	b.t.Helper()
+	return b.until(resource, "at that size", func(r *device.Resource) bool {
+		return r.Known() && r.Capacity() == capacity && r.Allocatable() == allocatable
+	})
+}
+
+// plugin serves a plugin in the bench's directory; it registers by itself only
+// if the test says so.
+func (b *bench) plugin(cfg script.Config) *script.Plugin {
+	b.t.Helper()
+	cfg.Dir = b.Dir
+	if cfg.Resource == "" {
+		cfg.Resource = gpu
+	}
+	p := script.New(cfg)
+	if err := p.Serve(); err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(func() { p.Stop(); p.Wait() })
+	return p
+}
+
+// registered serves and registers a plugin and waits for its list.
+func (b *bench) registered(cfg script.Config) *script.Plugin {
+	b.t.Helper()
+	p := b.plugin(cfg)
+	b.register(p)
+	return p
+}
+
+func (b *bench) register(p *script.Plugin) {
+	b.t.Helper()
+	if err := p.Register(b.ctx); err != nil {
+		b.t.Fatalf("register: %v\n%s", err, b.log)
+	}
+	healthy := 0
+	for _, d := range p.Devices {
+		if !d.Unhealthy {
+			healthy++
+		}
+	}
+	b.untilCounts(p.Resource, len(p.Devices), healthy)
+}
+
+func devices(t *testing.T, list string) []script.Device {
+	t.Helper()
+	d, err := script.ParseDevices(list)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// memory is what is remembered for the next start.
+type memory struct {
+	mu   sync.Mutex
+	seen map[string]int
+}
+
+func (m *memory) Remember(_ context.Context, resource string, _ time.Time) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.seen == nil {
+		m.seen = map[string]int{}
+	}
+	m.seen[resource]++
+	return nil
+}
+
+func (m *memory) times(resource string) int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.seen[resource]
+}
+
+// syncBuffer is a log that can be read while it is written.
+type syncBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (s *syncBuffer) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(p)
+}
+
+func (s *syncBuffer) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.String()
+}
+
+func write(t *testing.T, path string) {
+	t.Helper()
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func exists(dir, name string) bool {
+	_, err := os.Lstat(filepath.Join(dir, name))
+	return err == nil
+}
