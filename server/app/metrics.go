@@ -7,14 +7,17 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/berthd/berth/server/reconcile"
+	"github.com/berthd/berth/server/rpc/podresources"
 )
 
-// metrics are berth's own; the kubelet's names come with their managers.
+// metrics are berth's own under berth_, and the kubelet's under its names.
 type metrics struct {
 	registry *prometheus.Registry
 	calls    *prometheus.HistogramVec
 	passes   *prometheus.HistogramVec
 	writes   prometheus.Counter
+	// readers are the kubelet's counters of podresources calls, by name.
+	readers map[podresources.Metric]*prometheus.CounterVec
 }
 
 func newMetrics() *metrics {
@@ -34,10 +37,23 @@ func newMetrics() *metrics {
 			Name: "berth_reconcile_operations_total",
 			Help: "Cgroups that passes created or changed.",
 		}),
+		readers: make(map[podresources.Metric]*prometheus.CounterVec),
+	}
+	for _, name := range podresources.Metrics() {
+		c := prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: string(name), Help: "Calls of the PodResources API, as the kubelet counts them.",
+		}, []string{podresources.VersionLabel})
+		m.readers[name] = c
+		m.registry.MustRegister(c)
 	}
 	m.registry.MustRegister(m.calls, m.passes, m.writes,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
+}
+
+// Count implements podresources.Counter.
+func (m *metrics) Count(name podresources.Metric, version string) {
+	m.readers[name].WithLabelValues(version).Inc()
 }
 
 func (m *metrics) observeCall(method, code string, took time.Duration) {

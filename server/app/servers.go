@@ -3,10 +3,32 @@ package app
 import (
 	"context"
 
+	"golang.org/x/time/rate"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/reflection"
+	podresourcesv1 "k8s.io/kubelet/pkg/apis/podresources/v1"
+	podresourcesv1alpha1 "k8s.io/kubelet/pkg/apis/podresources/v1alpha1"
 
+	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
+	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
+	cpuv1 "github.com/berthd/berth/api/berth/cpu/v1"
+	devicev1 "github.com/berthd/berth/api/berth/device/v1"
+	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
+	lifecyclev1 "github.com/berthd/berth/api/berth/lifecycle/v1"
+	nodev1 "github.com/berthd/berth/api/berth/node/v1"
+	topologyv1 "github.com/berthd/berth/api/berth/topology/v1"
+	"github.com/berthd/berth/api/convert"
+	"github.com/berthd/berth/managers/workload"
 	"github.com/berthd/berth/server/rpc"
+	"github.com/berthd/berth/server/rpc/admission"
+	"github.com/berthd/berth/server/rpc/allocation"
+	"github.com/berthd/berth/server/rpc/cpu"
+	"github.com/berthd/berth/server/rpc/device"
+	"github.com/berthd/berth/server/rpc/inspect"
+	"github.com/berthd/berth/server/rpc/lifecycle"
+	"github.com/berthd/berth/server/rpc/node"
+	"github.com/berthd/berth/server/rpc/podresources"
+	"github.com/berthd/berth/server/rpc/topology"
 )
 
 // buildServers makes the two gRPC servers and registers every service.
@@ -20,12 +42,37 @@ func (a *App) buildServers(context.Context) error {
 		Observe:         a.metrics.observeCall,
 	}
 	a.main = rpc.NewServer(frame)
+	read := convert.Reader{
+		Features: a.Config.WorkloadFeatures(),
+		Bounds:   workload.Bounds{Containers: a.Config.Limits.Containers},
+	}
+	readers := podresources.New(podresources.Parts{
+		Ledger: a.Ledger, CPUs: a.CPU, Inventory: a.Device, Counter: a.metrics,
+	}, read.Features)
+	admissionv1.RegisterAdmissionServiceServer(a.main, admission.New(a.Engine, read))
+	allocationv1.RegisterAllocationServiceServer(a.main, allocation.New(
+		allocation.Config{Read: read, Cgroup: a.reconcile.QoS.Cgroup}, a.Engine, a.Ledger, a.reconcile))
+	lifecyclev1.RegisterLifecycleServiceServer(a.main, lifecycle.New(a.Engine))
+	cpuv1.RegisterCPUServiceServer(a.main, cpu.New(a.CPU, a.Ledger, a.Engine, read))
+	devicev1.RegisterDeviceServiceServer(a.main, device.New(
+		device.Parts{Inventory: a.Device, Plugins: a.plugins, Ledger: a.Ledger, Hinter: a.Engine}, read))
+	topologyv1.RegisterTopologyServiceServer(a.main, topology.New(a.Config.TopologyConfig(), a.Ledger))
+	nodev1.RegisterNodeServiceServer(a.main, node.New(a.Machine))
+	inspectv1.RegisterInspectServiceServer(a.main, inspect.New(a.Ledger, a.StartLines()))
+	podresourcesv1.RegisterPodResourcesListerServer(a.main, readers)
 	healthpb.RegisterHealthServer(a.main, a.health)
 	reflection.Register(a.main)
 
 	// The directory's mode protects the readers' socket, as a kubelet's does.
 	frame.Access = nil
+	frame.Limiter = rate.NewLimiter(rate.Limit(a.Config.Limits.PodResourcesPerSecond), a.Config.Limits.PodResourcesBurst)
 	a.readers = rpc.NewServer(frame)
+	podresourcesv1.RegisterPodResourcesListerServer(a.readers, readers)
+	podresourcesv1alpha1.RegisterPodResourcesListerServer(a.readers, podresources.NewV1Alpha1(a.Ledger, a.metrics))
 	reflection.Register(a.readers)
+
+	for service := range a.main.GetServiceInfo() {
+		a.health.SetServingStatus(service, healthpb.HealthCheckResponse_NOT_SERVING)
+	}
 	return nil
 }

@@ -1,0 +1,468 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+
+	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
+	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
+	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
+	lifecyclev1 "github.com/berthd/berth/api/berth/lifecycle/v1"
+	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/hack/plugin/script"
+	"github.com/berthd/berth/managers/cpuset"
+)
+
+// asDaemon makes the test binary be berthd: the tests run the real program as a
+// process of its own, which they can kill, without building it first.
+const asDaemon = "BERTHD_TEST_AS_DAEMON"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asDaemon) != "" {
+		main()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// patience bounds everything that a test waits for; no test takes that long
+// unless it fails.
+const patience = 60 * time.Second
+
+// node is a place for daemons to run one after the other: a root directory and a
+// cgroup of its own.
+type node struct {
+	t      *testing.T
+	root   string
+	cgroup string // below each mount
+	kernel bool   // real cgroups; otherwise the tree in memory
+	args   []string
+}
+
+var nodes atomic.Int64
+
+// newNode makes a node that leaves nothing behind.
+func newNode(t *testing.T, args ...string) *node {
+	t.Helper()
+	// Paths of sockets are short (unix(7)), those of t.TempDir are not.
+	root, err := os.MkdirTemp("", "berthd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := &node{
+		t: t, root: root, args: args,
+		cgroup: fmt.Sprintf("berthdtest%d-%d", os.Getpid(), nodes.Add(1)),
+		kernel: cgroupsWritable(),
+	}
+	t.Cleanup(func() {
+		n.removeCgroups()
+		if err := os.RemoveAll(root); err != nil {
+			t.Error(err)
+		}
+	})
+	return n
+}
+
+const cgroupMount = "/sys/fs/cgroup"
+
+// cgroupsWritable tells whether this process may make cgroups with the
+// controllers that berth needs.
+var cgroupsWritable = sync.OnceValue(func() bool {
+	probe := filepath.Join(cgroupMount, "cpuset", "berthdtest-probe-"+strconv.Itoa(os.Getpid()))
+	if err := os.Mkdir(probe, 0o755); err == nil {
+		return os.Remove(probe) == nil
+	}
+	controllers, err := os.ReadFile(filepath.Join(cgroupMount, "cgroup.controllers"))
+	if err != nil || !strings.Contains(string(controllers), "cpuset") {
+		return false
+	}
+	probe = filepath.Join(cgroupMount, filepath.Base(probe))
+	return os.Mkdir(probe, 0o755) == nil && os.Remove(probe) == nil
+})
+
+// needKernel skips tests that look at real cgroups.
+func (n *node) needKernel() {
+	n.t.Helper()
+	if !n.kernel {
+		err := os.Mkdir(filepath.Join(cgroupMount, "berthdtest-probe"), 0o755)
+		n.t.Skipf("needs a writable cgroup tree: %v", err)
+	}
+}
+
+// cgroupDirs lists the directories of the node's cgroup in all hierarchies.
+func (n *node) cgroupDirs() (dirs []string) {
+	tops, _ := filepath.Glob(filepath.Join(cgroupMount, "*", n.cgroup))
+	for _, top := range append(tops, filepath.Join(cgroupMount, n.cgroup)) {
+		_ = filepath.WalkDir(top, func(path string, d fs.DirEntry, err error) error {
+			if err == nil && d.IsDir() {
+				dirs = append(dirs, path)
+			}
+			return nil
+		})
+	}
+	return dirs
+}
+
+// podCgroups lists the uids of pods that have a cgroup in any hierarchy.
+func (n *node) podCgroups() map[string]bool {
+	uids := map[string]bool{}
+	for _, dir := range n.cgroupDirs() {
+		if uid, ok := strings.CutPrefix(filepath.Base(dir), "pod"); ok {
+			uids[uid] = true
+		}
+	}
+	return uids
+}
+
+// removeCgroups kills what is left in the node's cgroups and removes them.
+func (n *node) removeCgroups() {
+	dirs := n.cgroupDirs()
+	for _, dir := range dirs {
+		procs, _ := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+		for _, pid := range strings.Fields(string(procs)) {
+			if pid, err := strconv.Atoi(pid); err == nil {
+				_ = syscall.Kill(pid, syscall.SIGKILL)
+			}
+		}
+	}
+	for i := len(dirs) - 1; i >= 0; i-- {
+		// A killed process holds its cgroup until it is reaped.
+		n.eventually("cgroup "+dirs[i]+" goes", func() bool {
+			err := os.Remove(dirs[i])
+			return err == nil || errors.Is(err, fs.ErrNotExist)
+		})
+	}
+}
+
+// eventually waits for a condition.
+func (n *node) eventually(what string, done func() bool) {
+	n.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for !done() {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			n.t.Fatalf("waited in vain: %s", what)
+		}
+	}
+}
+
+// daemon is a running berthd with clients.
+type daemon struct {
+	*node
+	cmd  *exec.Cmd
+	log  *syncBuffer
+	conn *grpc.ClientConn
+	done chan error
+
+	admission  admissionv1.AdmissionServiceClient
+	allocation allocationv1.AllocationServiceClient
+	lifecycle  lifecyclev1.LifecycleServiceClient
+	inspect    inspectv1.InspectServiceClient
+}
+
+// command makes the command line of a daemon on the node.
+func (n *node) command(args ...string) *exec.Cmd {
+	all := []string{
+		"--root-dir", n.root, "--cgroup-root", "/" + n.cgroup,
+		"--cpu-manager-policy", "static", "--reserved-cpus", "0",
+		"--topology-manager-policy", "best-effort",
+	}
+	if !n.kernel {
+		all = append(all, "--cgroup-tree", "memory")
+	}
+	all = append(append(all, n.args...), args...)
+	cmd := exec.Command(os.Args[0], all...)
+	cmd.Env = append(os.Environ(), asDaemon+"=1")
+	return cmd
+}
+
+// start runs a daemon and waits until it answers.
+func (n *node) start(args ...string) *daemon {
+	n.t.Helper()
+	d := n.launch(args...)
+	n.eventually("berthd is ready", func() bool {
+		select {
+		case err := <-d.done:
+			n.t.Fatalf("berthd ended: %v\n%s", err, d.log)
+		default:
+		}
+		resp, err := healthpb.NewHealthClient(d.conn).Check(context.Background(), &healthpb.HealthCheckRequest{})
+		return err == nil && resp.GetStatus() == healthpb.HealthCheckResponse_SERVING
+	})
+	return d
+}
+
+// launch runs a daemon and waits for nothing.
+func (n *node) launch(args ...string) *daemon {
+	n.t.Helper()
+	d := &daemon{node: n, cmd: n.command(args...), log: new(syncBuffer), done: make(chan error, 1)}
+	d.cmd.Stdout, d.cmd.Stderr = d.log, d.log
+	if err := d.cmd.Start(); err != nil {
+		n.t.Fatal(err)
+	}
+	go func() { d.done <- d.cmd.Wait() }()
+	conn, err := grpc.NewClient("unix://"+n.root+"/berth.sock", grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	d.conn = conn
+	n.t.Cleanup(func() {
+		_ = conn.Close()
+		_ = d.cmd.Process.Kill()
+		if n.t.Failed() {
+			n.t.Logf("log of berthd %d:\n%s", d.cmd.Process.Pid, d.log)
+		}
+	})
+	d.admission = admissionv1.NewAdmissionServiceClient(conn)
+	d.allocation = allocationv1.NewAllocationServiceClient(conn)
+	d.lifecycle = lifecyclev1.NewLifecycleServiceClient(conn)
+	d.inspect = inspectv1.NewInspectServiceClient(conn)
+	return d
+}
+
+// kill ends the daemon as a crash does.
+func (d *daemon) kill() {
+	d.t.Helper()
+	if err := d.cmd.Process.Kill(); err != nil {
+		d.t.Fatal(err)
+	}
+	<-d.done
+}
+
+// stop ends the daemon in an orderly way.
+func (d *daemon) stop() {
+	d.t.Helper()
+	if err := d.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		d.t.Fatal(err)
+	}
+	if err := <-d.done; err != nil {
+		d.t.Fatalf("berthd did not end in order: %v\n%s", err, d.log)
+	}
+}
+
+// ctx is bounded by patience.
+func (n *node) ctx() context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	n.t.Cleanup(cancel)
+	return ctx
+}
+
+// admit asks for a pod's place and expects an answer.
+func (d *daemon) admit(p *typesv1.Pod) *admissionv1.AdmitResponse {
+	d.t.Helper()
+	resp, err := d.admission.Admit(d.ctx(), &admissionv1.AdmitRequest{Pod: p})
+	if err != nil {
+		d.t.Fatalf("admit %s: %v", p.GetMetadata().GetUid(), err)
+	}
+	return resp
+}
+
+// admitted asks for a pod's place and expects to get it.
+func (d *daemon) admitted(p *typesv1.Pod) *admissionv1.AdmitResponse {
+	d.t.Helper()
+	resp := d.admit(p)
+	if resp.GetVerdict() != admissionv1.Verdict_VERDICT_ADMITTED {
+		d.t.Fatalf("pod %s: %s %s: %s", p.GetMetadata().GetUid(), resp.GetVerdict(), resp.GetReason(), resp.GetMessage())
+	}
+	return resp
+}
+
+func (d *daemon) remove(uid string) {
+	d.t.Helper()
+	if _, err := d.admission.Remove(d.ctx(), &admissionv1.RemoveRequest{PodUid: uid}); err != nil {
+		d.t.Fatalf("remove %s: %v", uid, err)
+	}
+}
+
+// pods lists the admitted pods by uid.
+func (d *daemon) pods() map[string]*typesv1.PodAllocation {
+	d.t.Helper()
+	resp, err := d.allocation.List(d.ctx(), &allocationv1.ListRequest{})
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	out := map[string]*typesv1.PodAllocation{}
+	for _, p := range resp.GetPods() {
+		out[p.GetUid()] = p
+	}
+	return out
+}
+
+// check fails the test if the ledger or the cgroup tree is not as it must be.
+func (d *daemon) check() {
+	d.t.Helper()
+	resp, err := d.inspect.Check(d.ctx(), &inspectv1.CheckRequest{})
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	for _, f := range resp.GetFindings() {
+		d.t.Errorf("ledger check: %s %s: %s", f.GetKind(), f.GetOwner(), f.GetText())
+	}
+	if !d.kernel {
+		return
+	}
+	want, have := d.pods(), d.podCgroups()
+	for uid := range want {
+		if !have[uid] {
+			d.t.Errorf("pod %s has no cgroup", uid)
+		}
+	}
+	for uid := range have {
+		if want[uid] == nil {
+			d.t.Errorf("a cgroup of pod %s, which is not admitted", uid)
+		}
+	}
+}
+
+// guaranteed makes a pod with one container of whole CPUs and devices of gpu.
+func guaranteed(uid string, cpus, gpus int) *typesv1.Pod {
+	r := map[string]string{"cpu": strconv.Itoa(cpus), "memory": "16Mi"}
+	if gpus > 0 {
+		r[gpu] = strconv.Itoa(gpus)
+	}
+	return pod(uid, r, r)
+}
+
+// burstable makes a pod that runs on the shared CPUs.
+func burstable(uid string) *typesv1.Pod {
+	return pod(uid, map[string]string{"cpu": "100m", "memory": "16Mi"}, map[string]string{"memory": "32Mi"})
+}
+
+func pod(uid string, requests, limits map[string]string) *typesv1.Pod {
+	return &typesv1.Pod{
+		Metadata: &typesv1.PodMetadata{Name: uid, Namespace: "default", Uid: uid},
+		Spec: &typesv1.PodSpec{Containers: []*typesv1.Container{{
+			Name: "main", Resources: &typesv1.ResourceRequirements{Requests: requests, Limits: limits},
+		}}},
+	}
+}
+
+// gpu is the resource that the tests' plugin serves.
+const gpu = "example.com/gpu"
+
+// plugin runs a device plugin in the test's process and waits until it has been
+// asked for its list.
+func (d *daemon) plugin(devices string) *script.Plugin {
+	d.t.Helper()
+	list, err := script.ParseDevices(devices)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	p := script.New(script.Config{Dir: filepath.Join(d.root, "device-plugins"), Resource: gpu, Devices: list})
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- p.Run(ctx) }()
+	d.t.Cleanup(func() {
+		cancel()
+		<-ended
+	})
+	if _, err := p.Await(d.ctx(), script.ListAndWatch, 1); err != nil {
+		d.t.Fatalf("the plugin was not asked for its devices: %v", err)
+	}
+	return p
+}
+
+// process is a process that stopped itself before its first instruction of
+// interest.
+type process struct {
+	t   *testing.T
+	cmd *exec.Cmd
+}
+
+// stopped starts a process and waits until it has stopped itself.
+func (n *node) stopped() *process {
+	n.t.Helper()
+	cmd := exec.Command("/bin/sh", "-c", "kill -STOP $$; exec sleep 3600")
+	if err := cmd.Start(); err != nil {
+		n.t.Fatal(err)
+	}
+	var ws syscall.WaitStatus
+	if _, err := syscall.Wait4(cmd.Process.Pid, &ws, syscall.WUNTRACED, nil); err != nil || !ws.Stopped() {
+		n.t.Fatalf("the process did not stop: %v, %v", ws, err)
+	}
+	p := &process{n.t, cmd}
+	n.t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	return p
+}
+
+func (p *process) pid() int { return p.cmd.Process.Pid }
+
+// resume lets the process go on.
+func (p *process) resume() {
+	p.t.Helper()
+	if err := p.cmd.Process.Signal(syscall.SIGCONT); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// allowed reads the CPUs that the process may run on from the kernel.
+func (p *process) allowed() cpuset.Set {
+	p.t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.pid()))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if list, ok := strings.CutPrefix(line, "Cpus_allowed_list:"); ok {
+			set, err := cpuset.Parse(strings.TrimSpace(list))
+			if err != nil {
+				p.t.Fatal(err)
+			}
+			return set
+		}
+	}
+	p.t.Fatal("no Cpus_allowed_list")
+	return cpuset.Set{}
+}
+
+// run puts the process into a container and lets it go on.
+func (d *daemon) run(p *process, uid, container, id string) *lifecyclev1.PreStartContainerResponse {
+	d.t.Helper()
+	resp, err := d.lifecycle.PreStartContainer(d.ctx(), &lifecyclev1.PreStartContainerRequest{
+		PodUid: uid, ContainerName: container, ContainerId: id, Pid: int32(p.pid()),
+	})
+	if err != nil {
+		d.t.Fatalf("start %s/%s: %v", uid, container, err)
+	}
+	p.resume()
+	return resp
+}
+
+// syncBuffer is a buffer for a process's output that may be read meanwhile.
+type syncBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (s *syncBuffer) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(p)
+}
+
+func (s *syncBuffer) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.String()
+}
