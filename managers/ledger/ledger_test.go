@@ -1,6 +1,7 @@
 package ledger_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -220,21 +221,82 @@ func TestDraftOfNothing(t *testing.T) {
 func TestDraftOnDraft(t *testing.T) {
 	t.Parallel()
 	l := ledgertest.New(t, rules())
+	if _, err := l.Update(t.Context(), func(d *ledger.Draft) error { d.PutPod(ledgertest.Pod("z")); return nil }); err != nil {
+		t.Fatal(err)
+	}
 	first := ledger.NewDraft(l.View())
 	first.PutPod(ledgertest.With(ledgertest.Pod("a", "c"), ledgertest.Exclusive("c", "1")))
 	first.PutPod(ledgertest.With(ledgertest.Pod("b", "c"), ledgertest.Exclusive("c", "2")))
 	view := first.View()
 	second := ledger.NewDraft(view)
 	second.RemovePod("a")
+	second.RemovePod("z")
+	second.PutPod(ledgertest.With(ledgertest.Pod("b", "c"), ledgertest.Exclusive("c", "2")))
 	second.PutPod(ledgertest.With(ledgertest.Pod("c", "c"), ledgertest.Exclusive("c", "3")))
 	if got := second.View().ExclusiveCPUs().String(); got != "2-3" || second.View().NumPods() != 2 {
 		t.Errorf("exclusive %s, %d pods", got, second.View().NumPods())
 	}
 	first.RemovePod("b")
-	if got := view.ExclusiveCPUs().String(); got != "1-2" || view.NumPods() != 2 {
+	if got := view.ExclusiveCPUs().String(); got != "1-2" || view.NumPods() != 3 {
 		t.Errorf("the first view became: exclusive %s, %d pods", got, view.NumPods())
 	}
 	if _, err := l.Commit(t.Context(), second); !errors.Is(err, ledger.ErrStale) {
 		t.Errorf("commit of a draft on a draft: %v", err)
+	}
+}
+
+// recorder notes what is written.
+type recorder struct {
+	*ledgertest.Journal
+	keys []string
+}
+
+func (r *recorder) Commit(ctx context.Context, gen uint64, batch []ledger.Entry) error {
+	r.keys = nil
+	for _, e := range batch {
+		sign := "+"
+		if e.Value == nil {
+			sign = "-"
+		}
+		r.keys = append(r.keys, sign+e.Bucket+"/"+e.Key)
+	}
+	return r.Journal.Commit(ctx, gen, batch)
+}
+
+// A commit writes what it changes and nothing else.
+func TestBatch(t *testing.T) {
+	t.Parallel()
+	r := &recorder{Journal: ledgertest.NewJournal()}
+	l, _ := ledgertest.Open(t, ledger.Options{Journal: r, Rules: rules(), Traces: 1})
+	for _, c := range []struct {
+		change func(d *ledger.Draft)
+		want   []string
+	}{
+		{func(d *ledger.Draft) {
+			p := ledgertest.With(ledgertest.Pod("a", "c"), ledgertest.Exclusive("c", "1"), ledgertest.Devices("c", "vendor.com/gpu", "1"))
+			p.Trace = &ledger.Trace{AdmissionID: "1", Pod: "a"}
+			d.PutPod(p)
+		}, []string{"+meta/schema", "+meta/machine", "+meta/config", "+meta/generation", "+pods/a", "+claims/a/c/cpu", "+claims/a/c/vendor.com/gpu", "+traces/00000000000000000000"}},
+		{func(d *ledger.Draft) {
+			p := ledgertest.With(ledgertest.Pod("a"), ledgertest.Exclusive("c", "1-2"), ledgertest.Devices("c", "vendor.com/gpu", "1"))
+			d.AddClaims("a", p.Claims...)
+		}, []string{"+meta/generation", "+pods/a", "+claims/a/c/cpu"}},
+		{func(d *ledger.Draft) {
+			d.Bind(ledger.Binding{ID: "x", Owner: ledger.Owner{Pod: "a", Container: "c"}})
+			d.PutResource(ledger.SeenResource{Name: "vendor.com/gpu"})
+			d.PutLease(ledger.Lease{ID: "l"})
+		}, []string{"+meta/generation", "+containers/x", "+resources/vendor.com/gpu", "+leases/l"}},
+		{func(d *ledger.Draft) { d.PutTrace(&ledger.Trace{AdmissionID: "2", Pod: "b"}) }, []string{"+meta/generation", "+traces/00000000000000000001"}},
+		{func(d *ledger.Draft) { d.RemovePod("a"); d.ForgetResource("vendor.com/gpu"); d.DropLease("l") },
+			[]string{"+meta/generation", "-pods/a", "-claims/a/c/cpu", "-claims/a/c/vendor.com/gpu", "-containers/x", "-resources/vendor.com/gpu", "-leases/l", "-traces/00000000000000000000"}},
+	} {
+		d := ledger.NewDraft(l.View())
+		c.change(d)
+		if _, err := l.Commit(t.Context(), d); err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(r.keys, c.want) {
+			t.Errorf("wrote %q, want %q", r.keys, c.want)
+		}
 	}
 }

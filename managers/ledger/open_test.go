@@ -135,7 +135,11 @@ func TestChangedRules(t *testing.T) {
 func TestSetRules(t *testing.T) {
 	t.Parallel()
 	j := ledgertest.NewJournal()
-	l := small(t, j)
+	small(t, j)
+	j = j.Reopen()
+	first := rules()
+	first.ConfigDigest = "first" // is written with the next commit
+	l, _ := ledgertest.Open(t, ledger.Options{Journal: j, Rules: first})
 	stale := ledger.NewDraft(l.View())
 	stale.DropLease("lease")
 	next := ledger.Rules{Machine: rules().Machine, ConfigDigest: "two", StrictReservation: true, ReservedCPUs: cpuset.Of(0)}
@@ -146,6 +150,10 @@ func TestSetRules(t *testing.T) {
 	if _, err := l.Commit(t.Context(), stale); !errors.Is(err, ledger.ErrStale) {
 		t.Errorf("commit of a draft under the old rules: %v", err)
 	}
+	if _, err := l.Update(t.Context(), func(d *ledger.Draft) error { d.DropLease("lease"); return nil }); err != nil {
+		t.Fatal(err)
+	}
+	v = l.View()
 	if _, report := ledgertest.Open(t, ledger.Options{Journal: j.Reopen(), Rules: next}); report.ConfigChanged {
 		t.Errorf("after a restart: %+v", report)
 	}
