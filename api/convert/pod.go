@@ -49,7 +49,7 @@ func (r Reader) Pod(m *typesv1.Pod) (workload.Pod, error) {
 			vs = append(vs, v)
 		}
 	}
-	if err := vs.Err("pod " + p.String()); err != nil {
+	if err := vs.Err(fmt.Sprintf("pod %.200s", &p)); err != nil {
 		return workload.Pod{}, err
 	}
 	return p, nil

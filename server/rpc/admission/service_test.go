@@ -1,0 +1,270 @@
+package admission_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
+	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/api/convert"
+	"github.com/berthd/berth/managers/admission"
+	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/ledgertest"
+	"github.com/berthd/berth/managers/machine/machinetest"
+	"github.com/berthd/berth/managers/workload"
+	handler "github.com/berthd/berth/server/rpc/admission"
+	"github.com/berthd/berth/server/rpc/rpctest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// engine admits what its pods tell, and fails with err if that is set.
+type engine struct {
+	verdicts map[string]admission.Verdict // by uid
+	err      error
+	asked    admission.Request
+}
+
+func (e *engine) Admit(_ context.Context, req admission.Request) (admission.Verdict, error) {
+	e.asked = req
+	return e.verdicts[req.Pod.UID], e.err
+}
+
+func (e *engine) Remove(_ context.Context, uid string) ([]ledger.Claim, bool, error) {
+	v, ok := e.verdicts[uid]
+	delete(e.verdicts, uid)
+	if !ok || e.err != nil {
+		return nil, false, e.err
+	}
+	return v.Pod.Claims, true, nil
+}
+
+func (e *engine) Sync(_ context.Context, living []string) ([]string, error) {
+	var removed []string
+	for uid := range e.verdicts {
+		if !strings.Contains(strings.Join(living, " "), uid) {
+			removed = append(removed, uid)
+		}
+	}
+	return removed, e.err
+}
+
+func serve(t *testing.T, e *engine) admissionv1.AdmissionServiceClient {
+	t.Helper()
+	return admissionv1.NewAdmissionServiceClient(rpctest.Serve(t, func(s grpc.ServiceRegistrar) {
+		admissionv1.RegisterAdmissionServiceServer(s, handler.New(e, convert.Reader{}))
+	}))
+}
+
+// pod is a valid pod of one container.
+func pod(uid string) *typesv1.Pod {
+	return &typesv1.Pod{
+		Metadata: &typesv1.PodMetadata{Name: "pod-" + uid, Uid: uid},
+		Spec:     &typesv1.PodSpec{Containers: []*typesv1.Container{{Name: "main"}}},
+	}
+}
+
+// admitted is the verdict on a pod that holds CPUs 2-3.
+func admitted(t *testing.T, uid string) admission.Verdict {
+	t.Helper()
+	l := ledgertest.New(t, ledger.Rules{Machine: machinetest.Build("4c2t")})
+	record := ledgertest.With(ledgertest.Pod(uid, "main"), ledgertest.Exclusive("main", "2-3"))
+	record.CgroupParent = "/kubepods/pod" + uid
+	record.Trace = &ledger.Trace{AdmissionID: record.AdmissionID, Pod: uid, Admitted: true}
+	view, err := l.Update(t.Context(), func(d *ledger.Draft) error { d.PutPod(record); return nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return admission.Verdict{Outcome: admission.Admitted, QoS: workload.Guaranteed, Pod: record, View: view, Trace: record.Trace}
+}
+
+func TestAdmitAnswersWithTheVerdict(t *testing.T) {
+	t.Parallel()
+	refused := &ledger.Trace{
+		AdmissionID: "try-1", Pod: "b", Reason: "TopologyAffinityError", Message: "no",
+		Steps: []ledger.Step{{Kind: ledger.StepRefused, Text: "no"}},
+	}
+	e := &engine{verdicts: map[string]admission.Verdict{
+		"a": admitted(t, "a"),
+		"b": {
+			Outcome: admission.Rejected, Reason: fault.TopologyAffinityError, Message: "no",
+			QoS: workload.Burstable, Trace: refused,
+		},
+		"c": {Outcome: admission.Deferred, Message: "wait", QoS: workload.BestEffort, RetryAfter: 5 * time.Second},
+	}}
+	client := serve(t, e)
+	for uid, want := range map[string]*admissionv1.AdmitResponse{
+		"a": {
+			Verdict: admissionv1.Verdict_VERDICT_ADMITTED, QosClass: typesv1.QOSClass_QOS_CLASS_GUARANTEED,
+			CgroupParent: "/kubepods/poda", AdmissionId: "admission-a",
+			Trace: &typesv1.Trace{AdmissionId: "admission-a", PodUid: "a", Admitted: true},
+			Allocations: []*typesv1.ContainerAllocation{{
+				Name: "main", Role: "app", Cpus: &typesv1.CPUSet{Cpus: "2-3"}, ExclusiveCpus: true,
+				Claims: []*typesv1.Claim{{
+					PodUid: "a", Container: "main", Provider: "cpu", Resource: "cpu",
+					Cpu: &typesv1.CPUClaim{Set: &typesv1.CPUSet{Cpus: "2-3"}, Use: "exclusive"},
+				}},
+			}},
+		},
+		"b": {
+			Verdict: admissionv1.Verdict_VERDICT_REJECTED, QosClass: typesv1.QOSClass_QOS_CLASS_BURSTABLE,
+			Reason: "TopologyAffinityError", Message: "no", AdmissionId: "try-1",
+			Trace: &typesv1.Trace{
+				AdmissionId: "try-1", PodUid: "b", Reason: "TopologyAffinityError", Message: "no",
+				Steps: []*typesv1.TraceStep{{Kind: "refused", Text: "no"}},
+			},
+		},
+		"c": {
+			Verdict: admissionv1.Verdict_VERDICT_DEFERRED, QosClass: typesv1.QOSClass_QOS_CLASS_BEST_EFFORT,
+			Message: "wait", RetryAfter: durationpb.New(5 * time.Second),
+		},
+	} {
+		got, err := client.Admit(t.Context(), &admissionv1.AdmitRequest{Pod: pod(uid)})
+		if err != nil {
+			t.Fatalf("pod %s: %v", uid, err)
+		}
+		if !proto.Equal(got, want) {
+			t.Errorf("pod %s:\n\t%v\nwant\n\t%v", uid, got, want)
+		}
+	}
+}
+
+func TestAdmitPassesTheRequestOn(t *testing.T) {
+	t.Parallel()
+	e := &engine{}
+	client := serve(t, e)
+	if _, err := client.Admit(t.Context(), &admissionv1.AdmitRequest{Pod: pod("a"), AdmissionId: "mine", DryRun: true}); err != nil {
+		t.Fatal(err)
+	}
+	if e.asked.AdmissionID != "mine" || !e.asked.DryRun || e.asked.Pod.Namespace != "default" || e.asked.Pod.Containers[0].Name != "main" {
+		t.Errorf("the engine was asked %+v", e.asked)
+	}
+}
+
+func TestFailures(t *testing.T) {
+	t.Parallel()
+	type call func(context.Context, admissionv1.AdmissionServiceClient) error
+	admit := func(req *admissionv1.AdmitRequest) call {
+		return func(ctx context.Context, c admissionv1.AdmissionServiceClient) error {
+			_, err := c.Admit(ctx, req)
+			return err
+		}
+	}
+	bad := pod("")
+	bad.Metadata.Name = "web"
+	bad.Spec.Containers[0].Resources = &typesv1.ResourceRequirements{Requests: map[string]string{"cpu": "-1", "memory": "lots"}}
+	for name, row := range map[string]struct {
+		engine error
+		call   call
+		want   rpctest.Failure
+	}{
+		"no pod": {call: admit(&admissionv1.AdmitRequest{}), want: rpctest.Failure{
+			Code: codes.InvalidArgument, Reason: "invalid", Fields: []string{"pod"},
+			Message: "request is invalid: pod: is required",
+		}},
+		"bad pod": {call: admit(&admissionv1.AdmitRequest{Pod: bad}), want: rpctest.Failure{
+			Code: codes.InvalidArgument, Reason: "invalid",
+			Fields: []string{
+				`pod.spec.containers[0].resources.requests["memory"]`,
+				"pod.metadata.uid",
+				`pod.spec.containers[0].resources.requests["cpu"]`,
+			},
+			Message: `pod default/web () is invalid: pod.spec.containers[0].resources.requests["memory"]: ` +
+				`"lots": expected a Kubernetes quantity such as 2, 500m or 1Gi (and 2 more)`,
+		}},
+		"long admission id": {
+			call: admit(&admissionv1.AdmitRequest{Pod: pod("a"), AdmissionId: strings.Repeat("x", 129)}),
+			want: rpctest.Failure{
+				Code: codes.InvalidArgument, Reason: "invalid", Fields: []string{"admission_id"},
+				Message: "request is invalid: admission_id: 129 characters: expected at most 128",
+			},
+		},
+		"another specification": {
+			engine: fault.Preconditionf("pod a is admitted with another specification"),
+			call:   admit(&admissionv1.AdmitRequest{Pod: pod("a")}),
+			want: rpctest.Failure{
+				Code: codes.FailedPrecondition, Reason: "precondition",
+				Message: "pod a is admitted with another specification",
+			},
+		},
+		"disk full": {
+			engine: fault.Unavailablef("commit generation 7: no space left on device"),
+			call:   admit(&admissionv1.AdmitRequest{Pod: pod("a")}),
+			want: rpctest.Failure{
+				Code: codes.Unavailable, Reason: "unavailable", Retry: true,
+				Message: "commit generation 7: no space left on device",
+			},
+		},
+		"remove nobody": {
+			call: func(ctx context.Context, c admissionv1.AdmissionServiceClient) error {
+				_, err := c.Remove(ctx, &admissionv1.RemoveRequest{})
+				return err
+			},
+			want: rpctest.Failure{
+				Code: codes.InvalidArgument, Reason: "invalid", Fields: []string{"pod_uid"},
+				Message: "request is invalid: pod_uid: is required",
+			},
+		},
+		"removal fails": {
+			engine: fault.Deadlinef("remove pod a: processes are left"),
+			call: func(ctx context.Context, c admissionv1.AdmissionServiceClient) error {
+				_, err := c.Remove(ctx, &admissionv1.RemoveRequest{PodUid: "a"})
+				return err
+			},
+			want: rpctest.Failure{Code: codes.DeadlineExceeded, Reason: "deadline", Message: "remove pod a: processes are left"},
+		},
+		"sync with a hole": {
+			call: func(ctx context.Context, c admissionv1.AdmissionServiceClient) error {
+				_, err := c.Sync(ctx, &admissionv1.SyncRequest{ActivePodUids: []string{"a", ""}})
+				return err
+			},
+			want: rpctest.Failure{
+				Code: codes.InvalidArgument, Reason: "invalid", Fields: []string{"active_pod_uids[1]"},
+				Message: "request is invalid: active_pod_uids[1]: is required",
+			},
+		},
+		"sync fails": {
+			engine: fault.Unavailablef("no"),
+			call: func(ctx context.Context, c admissionv1.AdmissionServiceClient) error {
+				_, err := c.Sync(ctx, &admissionv1.SyncRequest{})
+				return err
+			},
+			want: rpctest.Failure{Code: codes.Unavailable, Reason: "unavailable", Message: "no", Retry: true},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			e := &engine{err: row.engine}
+			row.want.Check(t, row.call(t.Context(), serve(t, e)))
+			if row.engine == nil && e.asked.Pod.UID != "" {
+				t.Error("the engine was asked although the request is invalid")
+			}
+		})
+	}
+}
+
+func TestRemoveAndSync(t *testing.T) {
+	t.Parallel()
+	client := serve(t, &engine{verdicts: map[string]admission.Verdict{"a": admitted(t, "a"), "b": admitted(t, "b")}})
+	synced, err := client.Sync(t.Context(), &admissionv1.SyncRequest{ActivePodUids: []string{"a"}})
+	if err != nil || len(synced.GetRemovedPodUids()) != 1 || synced.GetRemovedPodUids()[0] != "b" {
+		t.Errorf("sync: %v, %v; want b removed", synced, err)
+	}
+	got, err := client.Remove(t.Context(), &admissionv1.RemoveRequest{PodUid: "a"})
+	if err != nil || !got.GetRemoved() || len(got.GetReleased()) != 1 || got.GetReleased()[0].GetCpu().GetSet().GetCpus() != "2-3" {
+		t.Errorf("remove: %v, %v; want CPUs 2-3 released", got, err)
+	}
+	got, err = client.Remove(t.Context(), &admissionv1.RemoveRequest{PodUid: "a"})
+	if err != nil || got.GetRemoved() || len(got.GetReleased()) != 0 {
+		t.Errorf("remove again: %v, %v; want success and nothing released", got, err)
+	}
+}
