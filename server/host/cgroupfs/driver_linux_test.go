@@ -143,7 +143,7 @@ func TestPartialCgroupIsRepaired(t *testing.T) {
 // Remove does not kill berth itself, whatever the tree says.
 func TestRemoveRefusesItsOwnCgroup(t *testing.T) {
 	t.Parallel()
-	if os.Getenv("BERTH_TEST_OWN_CGROUP") == "" {
+	if os.Getenv(childEnv) == "" {
 		inChild(t)
 		return
 	}
@@ -164,11 +164,15 @@ func TestRemoveRefusesItsOwnCgroup(t *testing.T) {
 	}
 }
 
-// inChild runs the test again in a process of its own, which moves itself about.
+// childEnv marks the process that inChild starts.
+const childEnv = "BERTH_TEST_CHILD"
+
+// inChild runs the test again in a process of its own: for tests that move
+// themselves about or change what belongs to the whole process.
 func inChild(t *testing.T) {
 	t.Helper()
 	c := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v")
-	c.Env = append(os.Environ(), "BERTH_TEST_OWN_CGROUP=1")
+	c.Env = append(os.Environ(), childEnv+"=1")
 	if out, err := c.CombinedOutput(); err != nil {
 		t.Errorf("%v:\n%s", err, out)
 	}

@@ -48,10 +48,7 @@ func (r *reading) number(controller, file string) *int64 {
 		return nil
 	}
 	n, err := parseLimit(text)
-	if err != nil {
-		r.err = fault.Unavailablef("read %s: %w", file, err)
-		return nil
-	}
+	r.fail(file, err)
 	return &n
 }
 
@@ -81,16 +78,27 @@ func (r *reading) positive(controller, file string) *uint64 {
 
 func (r *reading) cpus(file string) (set cpuset.Set) {
 	if text, ok := r.text("cpuset", file); ok {
-		set, r.err = cpuset.Parse(text)
+		var err error
+		set, err = cpuset.Parse(text)
+		r.fail(file, err)
 	}
 	return set
 }
 
 func (r *reading) mems(file string) (mask numa.Mask) {
 	if text, ok := r.text("cpuset", file); ok {
-		mask, r.err = numa.Parse(text)
+		var err error
+		mask, err = numa.Parse(text)
+		r.fail(file, err)
 	}
 	return mask
+}
+
+// fail keeps the error of a file that could not be understood.
+func (r *reading) fail(file string, err error) {
+	if err != nil {
+		r.err = fault.Unavailablef("read %s: %w", file, err)
+	}
 }
 
 // readValues fills in what the control files say.
@@ -147,8 +155,7 @@ func (r *reading) valuesV2(o *cgroup.Observed) (usage *int64) {
 		q, qerr := parseLimit(quota)
 		p, perr := strconv.ParseUint(period, 10, 64)
 		if qerr != nil || perr != nil {
-			r.err = fault.Unavailablef("read cpu.max: %q is not a quota and a period", text)
-			return nil
+			r.err = fault.Unavailablef("read cpu.max: %q is no quota with a period", text)
 		}
 		v.CPUQuotaUS, v.CPUPeriodUS = &q, &p
 	}
