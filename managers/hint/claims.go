@@ -18,7 +18,7 @@ func sameClaim(a, b *ledger.Claim) bool {
 	if (a.Devices == nil) != (b.Devices == nil) || a.Devices != nil && !slices.Equal(a.Devices.Devices, b.Devices.Devices) {
 		return false
 	}
-	return slices.Equal(a.Memory, b.Memory)
+	return slices.EqualFunc(a.Memory, b.Memory, ledger.Block.Equal)
 }
 
 // ofRequest returns the claims of a provider in a draft that the request's owner

@@ -71,6 +71,11 @@ func (c *checker) podMemory(p *Pod) {
 				c.add(Structural, RulePayload, claim.Owner, Owner{}, claim.Resource,
 					"memory of %s on %s is on no NUMA node", claim.Owner, claim.Resource)
 			}
+			if !b.whole() {
+				c.add(Structural, RulePayload, claim.Owner, Owner{}, claim.Resource,
+					"%d bytes of %s on NUMA nodes %s are divided among other nodes, or are not the sum of their parts: %v",
+					b.Bytes, claim.Owner, b.Nodes, b.Parts)
+			}
 			if gone := b.Nodes.Minus(c.view.rules.Machine.NodeMask()); !gone.IsEmpty() {
 				c.add(Policy, RuleVanished, claim.Owner, Owner{}, claim.Resource,
 					"NUMA nodes %s of %s are not there", gone, claim.Owner)

@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"cmp"
+	"slices"
 
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/numa"
@@ -54,10 +55,27 @@ type CPUs struct {
 	Use CPUUse     `json:"use"`
 }
 
-// Block is an amount of one memory resource held on a group of NUMA nodes.
+// Block is an amount of one memory resource held on a group of NUMA nodes. It may
+// lie anywhere on its nodes; Parts say on which of them it was counted, so that
+// sums by node follow from the claims in any order.
 type Block struct {
 	Nodes numa.Mask `json:"nodes"`
 	Bytes uint64    `json:"bytes"`
+	// Parts by ascending node, together Bytes. Without them all of the block is
+	// counted on its lowest node, which for a block on one node is the whole
+	// truth.
+	Parts []Part `json:"parts,omitempty"`
+}
+
+// Part is what is counted of a block on one of its nodes.
+type Part struct {
+	Node  int    `json:"node"`
+	Bytes uint64 `json:"bytes"`
+}
+
+// Equal tells whether two blocks are the same fact.
+func (b Block) Equal(o Block) bool {
+	return b.Nodes == o.Nodes && b.Bytes == o.Bytes && slices.Equal(b.Parts, o.Parts)
 }
 
 // Device is one device of a claim with the NUMA nodes its plugin reported when
