@@ -201,16 +201,27 @@ func (n *node) command(args ...string) *exec.Cmd {
 func (n *node) start(args ...string) *daemon {
 	n.t.Helper()
 	d := n.launch(args...)
-	n.eventually("berthd is ready", func() bool {
+	if !d.readyOrDead() {
+		n.t.Fatalf("berthd ended before it was ready:\n%s", d.log)
+	}
+	return d
+}
+
+// readyOrDead waits until the daemon answers, or has ended.
+func (d *daemon) readyOrDead() (ready bool) {
+	d.t.Helper()
+	d.eventually("berthd is ready", func() bool {
 		select {
 		case err := <-d.done:
-			n.t.Fatalf("berthd ended: %v\n%s", err, d.log)
+			d.done <- err
+			return true
 		default:
 		}
 		resp, err := healthpb.NewHealthClient(d.conn).Check(context.Background(), &healthpb.HealthCheckRequest{})
-		return err == nil && resp.GetStatus() == healthpb.HealthCheckResponse_SERVING
+		ready = err == nil && resp.GetStatus() == healthpb.HealthCheckResponse_SERVING
+		return ready
 	})
-	return d
+	return ready
 }
 
 // launch runs a daemon and waits for nothing.
