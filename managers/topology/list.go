@@ -10,12 +10,15 @@ import (
 // and its only mask is "everything", so it changes neither P nor A nor B.
 type list struct {
 	source Source
-	hints  []hint.Hint
+	// hints are the options; none if the answer is a rule.
+	hints []hint.Hint
+	// rule is set if the answer is a rule that allows at least one set.
+	rule *hint.Rule
 	// abstains: it has a preferred hint without nodes.
 	abstains bool
 	// names: it has a hint that names nodes.
 	names bool
-	// preferred counts the preferred hints that name nodes.
+	// preferred counts the preferred hints that name nodes; not set for a rule.
 	preferred int
 	// mentioned are the nodes of all its hints; every node if one of them names
 	// none.
@@ -54,8 +57,12 @@ func read(lists []list, replies []hint.Reply) (_ []list, hints int) {
 				continue
 			case hint.Options:
 				l.hints = a.Hints
+			case hint.ByRule:
+				if a.Rule != nil && a.Rule.Allows(a.Rule.Universe) {
+					l.rule = a.Rule
+				}
 			}
-			if len(l.hints) == 0 {
+			if len(l.hints) == 0 && l.rule == nil {
 				l.hints = impossible
 			}
 			l.scan()
@@ -69,6 +76,10 @@ func read(lists []list, replies []hint.Reply) (_ []list, hints int) {
 // scan fills in what the hints tell. It reads every hint of every list, so it
 // is most of what a merge with a preferred result costs.
 func (l *list) scan() {
+	if l.rule != nil {
+		l.names, l.mentioned, l.least = true, l.rule.Universe, leastOf(l.rule)
+		return
+	}
 	var mentioned numa.Mask
 	preferred, unnamed, least := 0, 0, numa.MaxNodes
 	for i := range l.hints {
@@ -95,6 +106,13 @@ func (l *list) scan() {
 
 // keepSingles reduces the list to what single-numa-node counts.
 func (l *list) keepSingles() {
+	if l.rule != nil && l.rule.PreferredSize == 1 {
+		for id := range l.rule.Universe.All() {
+			if node := numa.Of(id); l.rule.Allows(node) {
+				l.singles |= node
+			}
+		}
+	}
 	for i := range l.hints {
 		if h := &l.hints[i]; h.Preferred && !h.Any && h.Nodes.Len() == 1 {
 			l.singles |= h.Nodes

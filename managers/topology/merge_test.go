@@ -313,9 +313,18 @@ func checkPath(t rapid.TB, m *Manager, o oracle, r *Result, replies []hint.Reply
 	}
 }
 
+// often is rapid.Check with more cases than its default, which -rapid.checks
+// multiplies.
+func often(t *testing.T, property func(*rapid.T)) {
+	t.Helper()
+	for range 20 {
+		rapid.Check(t, property)
+	}
+}
+
 func TestMergeAgreesWithOracle(t *testing.T) {
 	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) { checkProblem(t, drawProblem(t, 1<<12)) })
+	often(t, func(t *rapid.T) { checkProblem(t, drawProblem(t, 1<<12)) })
 }
 
 func FuzzMergeAgreesWithOracle(f *testing.F) {

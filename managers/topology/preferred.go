@@ -18,9 +18,16 @@ const usualMasks = 80
 // is any mask that one of them prefers.
 func (m *Manager) preferred(lists []list, r *Result) bool {
 	var buffer [usualMasks]numa.Mask
-	masks, all := common(buffer[:0], lists)
-	if all {
-		masks = append(masks, everything)
+	masks := buffer[:0]
+	switch smallest, voters := smallestVoter(lists); {
+	case voters == 0:
+		masks = append(anyPreferred(masks, lists), everything)
+	case smallest == nil:
+		if raw, found := m.preferredByRules(lists, r); found {
+			masks = append(masks, raw)
+		}
+	default:
+		masks = common(masks, lists, smallest)
 	}
 	var rank ranking
 	for _, raw := range masks {
@@ -44,32 +51,43 @@ func (m *Manager) preferred(lists []list, r *Result) bool {
 	return true
 }
 
-// common returns the masks that every list prefers or abstains from, without
-// repetition, appended to masks. If all lists abstain it returns every mask
-// that any of them prefers, and true.
-func common(masks []numa.Mask, lists []list) (_ []numa.Mask, all bool) {
-	smallest := -1
+// smallestVoter counts the lists that do not abstain, and returns the one with
+// the fewest preferred hints; nil if all of them are rules.
+func smallestVoter(lists []list) (smallest *list, voters int) {
 	for i := range lists {
-		if !lists[i].abstains && (smallest < 0 || lists[i].preferred < lists[smallest].preferred) {
-			smallest = i
+		l := &lists[i]
+		if l.abstains {
+			continue
+		}
+		voters++
+		if l.rule == nil && (smallest == nil || l.preferred < smallest.preferred) {
+			smallest = l
 		}
 	}
-	if smallest < 0 {
-		for i := range lists {
-			masks = lists[i].appendPreferred(masks)
-		}
-		slices.Sort(masks)
-		return slices.Compact(masks), true
+	return smallest, voters
+}
+
+// anyPreferred appends every mask that any list prefers, without repetition.
+func anyPreferred(masks []numa.Mask, lists []list) []numa.Mask {
+	for i := range lists {
+		masks = lists[i].appendPreferred(masks)
 	}
-	masks = lists[smallest].appendPreferred(masks)
+	slices.Sort(masks)
+	return slices.Compact(masks)
+}
+
+// common appends the masks that every list prefers or abstains from, without
+// repetition; smallest is one that does not abstain.
+func common(masks []numa.Mask, lists []list, smallest *list) []numa.Mask {
+	masks = smallest.appendPreferred(masks)
 	slices.Sort(masks)
 	masks = slices.Compact(masks)
 	for i := range lists {
-		if i != smallest && !lists[i].abstains && len(masks) > 0 {
-			masks = lists[i].retain(masks)
+		if l := &lists[i]; l != smallest && !l.abstains && len(masks) > 0 {
+			masks = l.retain(masks)
 		}
 	}
-	return masks, false
+	return masks
 }
 
 // appendPreferred appends the masks of the preferred hints that name nodes.
@@ -84,6 +102,9 @@ func (l *list) appendPreferred(masks []numa.Mask) []numa.Mask {
 
 // retain keeps, in place, those of the sorted masks that the list prefers.
 func (l *list) retain(masks []numa.Mask) []numa.Mask {
+	if l.rule != nil {
+		return slices.DeleteFunc(masks, func(raw numa.Mask) bool { return !l.prefers(raw) })
+	}
 	var buffer [usualMasks]bool
 	found := buffer[:]
 	if len(masks) > len(found) {
@@ -106,6 +127,14 @@ func (l *list) retain(masks []numa.Mask) []numa.Mask {
 	return masks[:kept]
 }
 
+// prefers tells whether the list prefers a mask.
+func (l *list) prefers(raw numa.Mask) bool {
+	if l.rule != nil {
+		return raw.Len() == l.rule.PreferredSize && l.rule.Allows(raw)
+	}
+	return slices.Contains(l.hints, hint.Hint{Nodes: raw, Preferred: true})
+}
+
 // agreed returns the preferred choice that gives a raw mask: of each list the
 // preferred hint that names it, or else the abstention.
 func agreed(lists []list, raw numa.Mask) []Chosen {
@@ -113,7 +142,7 @@ func agreed(lists []list, raw numa.Mask) []Chosen {
 	for i := range lists {
 		l := &lists[i]
 		chosen := Chosen{l.source, hint.Hint{Any: true, Preferred: true}}
-		if slices.Contains(l.hints, hint.Hint{Nodes: raw, Preferred: true}) {
+		if l.prefers(raw) {
 			chosen.Hint = hint.Hint{Nodes: raw, Preferred: true}
 		}
 		path = append(path, chosen)
@@ -142,18 +171,26 @@ func conflict(lists []list, apart func(a, b *list) bool) []Source {
 // disjoint tells whether two lists prefer no mask in common; of a list and
 // itself, whether it prefers none at all.
 func disjoint(a, b *list) bool {
-	if a == b || min(a.preferred, b.preferred) == 0 {
-		return a.preferred == 0 || b.preferred == 0
+	switch {
+	case a == b:
+		return a.prefersNothing()
+	case a.rule != nil && b.rule != nil:
+		_, found, _ := meet([]*list{a, b}, nil)
+		return !found
+	case a.rule != nil:
+		a, b = b, a
 	}
 	var buffer [usualMasks]numa.Mask
 	masks := a.appendPreferred(buffer[:0])
 	slices.Sort(masks)
-	for i := range b.hints {
-		if h := &b.hints[i]; h.Preferred && !h.Any {
-			if _, ok := slices.BinarySearch(masks, h.Nodes); ok {
-				return false
-			}
-		}
+	return len(b.retain(masks)) == 0
+}
+
+// prefersNothing tells whether the list has no preferred mask.
+func (l *list) prefersNothing() bool {
+	if l.rule == nil {
+		return l.preferred == 0
 	}
-	return true
+	_, found, _ := meet([]*list{l}, nil)
+	return !found
 }

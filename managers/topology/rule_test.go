@@ -1,0 +1,289 @@
+package topology
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/berthd/berth/managers/hint"
+	"github.com/berthd/berth/managers/numa"
+)
+
+// byRule makes a reply of one rule.
+func byRule(r *hint.Rule) hint.Reply {
+	return hint.Reply{Provider: "p", Answers: []hint.ResourceAnswer{{Resource: "r", Answer: hint.Answer{Kind: hint.ByRule, Rule: r}}}}
+}
+
+// randomRule is about some of the nodes. If even, all nodes that have a weight
+// have the same.
+func randomRule(rng *rand.Rand, nodes []int, even bool) *hint.Rule {
+	machine := numa.Of(nodes...)
+	r := &hint.Rule{Universe: machine, PreferredSize: 1 + rng.IntN(3)}
+	if rng.IntN(3) == 0 {
+		r.Universe &= numa.Mask(rng.Uint64() | rng.Uint64())
+	}
+	if rng.IntN(3) == 0 {
+		r.Must = r.Universe & numa.Mask(rng.Uint64()&rng.Uint64()&rng.Uint64())
+	}
+	unit := 1 + rng.Uint64N(5)
+	for id := range machine.All() {
+		switch {
+		case rng.IntN(5) == 0:
+		case even:
+			r.Weights[id] = unit
+		default:
+			r.Weights[id] = rng.Uint64N(9)
+		}
+	}
+	if all := r.Weight(r.Universe); all > 0 {
+		r.Need = rng.Uint64N(all + 2)
+	}
+	return r
+}
+
+// drawRules draws a problem with rules, and now and then another answer.
+func drawRules(t *rapid.T, most int) problem {
+	rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 3))
+	pr := problem{}
+	rows := map[int]map[int]int{}
+	for i := range 1 + rng.IntN(most) {
+		pr.nodes = append(pr.nodes, i*(1+int(rng.Uint64N(2))*2))
+	}
+	slices.Sort(pr.nodes)
+	pr.nodes = slices.Compact(pr.nodes)
+	for _, i := range pr.nodes {
+		rows[i] = map[int]int{}
+		for _, j := range pr.nodes {
+			rows[i][j] = 10 + rng.IntN(4)*(1-b2i(i == j))
+		}
+	}
+	var err error
+	if pr.dist, err = numa.NewDistances(rows); err != nil {
+		t.Fatal(err)
+	}
+	even := rng.IntN(2) == 0
+	for range 1 + rng.IntN(4) {
+		pr.replies = append(pr.replies, byRule(randomRule(rng, pr.nodes, even)))
+	}
+	if rng.IntN(3) == 0 {
+		a := randomAnswer(rng, pr.nodes)
+		a.Hints = a.Hints[:min(len(a.Hints), 20)]
+		pr.replies = append(pr.replies, hint.Reply{Provider: "p", Answers: []hint.ResourceAnswer{{Resource: "x", Answer: a}}})
+	}
+	return pr
+}
+
+// expanded returns the replies with every rule as the list that it stands for.
+func expanded(t rapid.TB, replies []hint.Reply) []hint.Reply {
+	out := slices.Clone(replies)
+	for i := range out {
+		a := out[i].Answers[0]
+		if a.Kind != hint.ByRule {
+			continue
+		}
+		hints, err := a.Rule.Expand(1 << 12)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.Answer = hint.Answer{Kind: hint.Options, Hints: hints}
+		out[i].Answers = []hint.ResourceAnswer{a}
+	}
+	return out
+}
+
+func TestRulesAgreeWithOracle(t *testing.T) {
+	t.Parallel()
+	often(t, func(t *rapid.T) {
+		pr := drawRules(t, 5)
+		if (oracle{nodes: pr.nodes}).choices(pr.replies) > 1<<14 {
+			return
+		}
+		pr.configurations(t, func(m *Manager, o oracle) {
+			r := m.Merge(pr.replies)
+			if got, want := (verdict{r.Affinity, r.Admit}), o.merge(pr.replies); got != want {
+				t.Fatalf("%s: got %+v, want %+v\nnodes %v", o.policy, got, want, pr.nodes)
+			}
+		})
+	})
+}
+
+// A rule merges as the list that it stands for, whether or not it is listed on
+// the way.
+func TestRulesMergeAsLists(t *testing.T) {
+	t.Parallel()
+	often(t, func(t *rapid.T) {
+		pr := drawRules(t, 9)
+		lists := expanded(t, pr.replies)
+		pr.configurations(t, func(m *Manager, _ oracle) {
+			got, want := m.Merge(pr.replies), m.Merge(lists)
+			if got.Affinity != want.Affinity || got.Admit != want.Admit || got.Stage != want.Stage || got.B != want.B || got.Approximate {
+				t.Fatalf("%s: by rules %+v, by lists %+v\nnodes %v", m, got, want, pr.nodes)
+			}
+			if want.Stage == Preferred || m.policy == SingleNUMANode {
+				return
+			}
+			if nodes := unlisted(m, pr.replies, &want); nodes != want.Affinity.Nodes && want.Stage == NotPreferred {
+				t.Fatalf("%s: without listing %s, by lists %+v\nnodes %v", m, nodes, want, pr.nodes)
+			}
+		})
+	})
+}
+
+// unlisted is the last part of a merge for rules that are not listed.
+func unlisted(m *Manager, replies []hint.Reply, r *Result) numa.Mask {
+	lists, _ := read(nil, replies)
+	universe := m.nodes
+	var explicit, rules []*list
+	for i := range lists {
+		l := &lists[i]
+		universe &= l.mentioned
+		switch {
+		case l.rule != nil:
+			rules = append(rules, l)
+		case l.names:
+			explicit = append(explicit, l)
+		}
+	}
+	if universe == 0 {
+		return 0
+	}
+	best := ranked{m: m, b: r.B}
+	d := newDense(universe)
+	d.reach(explicit)
+	best.each(d.sets(), rules)
+	return best.rank.best[0].nodes
+}
+
+// The last resort finds a set that some choice leaves.
+func TestGreedyIsLegal(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		pr := drawRules(t, 9)
+		lists, _ := read(nil, pr.replies)
+		universe, b := numa.Of(pr.nodes...), 0
+		var rules []*list
+		for i := range lists {
+			if l := &lists[i]; l.rule != nil {
+				universe &= l.mentioned
+				b = max(b, l.least)
+				rules = append(rules, l)
+			}
+		}
+		if universe == 0 || len(rules) == 0 {
+			return
+		}
+		s := newSparing(&Manager{}, rules, universe, b)
+		nodes := s.greedy()
+		if nodes == 0 || !newFronts(s, 0).deals(universe.Minus(nodes)) {
+			t.Fatalf("%s of %s cannot be left", nodes, universe)
+		}
+	})
+}
+
+func TestManyNodes(t *testing.T) {
+	t.Parallel()
+	all := ^numa.Mask(0)
+	rule := func(weight func(id int) uint64, need uint64, size int) hint.Reply {
+		r := &hint.Rule{Universe: all, Need: need, PreferredSize: size}
+		for id := range numa.MaxNodes {
+			r.Weights[id] = weight(id)
+		}
+		return byRule(r)
+	}
+	flat := func(int) uint64 { return 16 }
+	// A rule of the lower half, as devices near some nodes make it.
+	half := byRule(&hint.Rule{Universe: 1<<32 - 1, Need: 1, PreferredSize: 1, Weights: [numa.MaxNodes]uint64{31: 1}})
+	m, err := New(Config{Policy: BestEffort, Scope: hint.PodScope}, all, numa.Distances{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range []struct {
+		name    string
+		replies []hint.Reply
+		want    hint.Hint
+	}{
+		{"agreed", []hint.Reply{rule(flat, 32, 2), rule(flat, 20, 2)}, p(0, 1)},
+		{"of unlike sizes", []hint.Reply{rule(flat, 33, 3), rule(flat, 20, 2)}, n(0, 1, 2)},
+		{"devices on one node", []hint.Reply{rule(flat, 16, 1), half}, p(31)},
+		{"devices on one node, two needed", []hint.Reply{rule(flat, 32, 2), half}, n(0, 1)},
+		{"with a list", []hint.Reply{rule(flat, 32, 2), reply(n(3, 40, 50), n(7, 9))}, n(7, 9)},
+		{"with a list that decides", []hint.Reply{rule(flat, 32, 2), reply(p(3, 40), n(7, 9))}, p(3, 40)},
+	} {
+		r := m.Merge(row.replies)
+		if r.Affinity != row.want || r.Approximate {
+			t.Errorf("%s: got %+v, want %+v", row.name, r, row.want)
+		}
+	}
+	// Weights without any pattern, and too little for all: whatever comes, it
+	// comes, and is a set that can be left.
+	rng := rand.New(rand.NewPCG(1, 1))
+	var hard []hint.Reply
+	for i := range 4 {
+		hard = append(hard, rule(func(int) uint64 { return 1<<30 + rng.Uint64N(1<<30) }, 20<<30, 10+i))
+	}
+	r := m.Merge(hard)
+	if !r.Approximate || r.Stage != NotPreferred || r.Affinity.Nodes.Len() < r.B {
+		t.Errorf("hard rules: %+v", r)
+	}
+}
+
+func TestConflictOfRules(t *testing.T) {
+	t.Parallel()
+	m := manager(t, Restricted, false, 4)
+	weights := [numa.MaxNodes]uint64{1, 1, 1, 1}
+	one := byRule(&hint.Rule{Universe: 15, Need: 1, PreferredSize: 1, Weights: weights})
+	two := byRule(&hint.Rule{Universe: 15, Need: 2, PreferredSize: 2, Weights: weights})
+	none := byRule(&hint.Rule{Universe: 15, Need: 2, PreferredSize: 1, Weights: weights})
+	for _, row := range []struct {
+		replies []hint.Reply
+		want    int
+	}{
+		{[]hint.Reply{one, two}, 2},
+		{[]hint.Reply{one, reply(p(0, 1))}, 2},
+		{[]hint.Reply{reply(p(0, 1)), two, one}, 2},
+		{[]hint.Reply{two, none}, 1},
+	} {
+		if r := m.Merge(row.replies); r.Admit || len(r.Conflict) != row.want {
+			t.Errorf("%+v: conflict of %d, want %d", r, len(r.Conflict), row.want)
+		}
+	}
+}
+
+func BenchmarkRules(b *testing.B) {
+	run := func(name string, count, rules int, closest bool, weight func(i, id int) uint64, need func(i int) uint64, size func(i int) int) {
+		b.Run(fmt.Sprintf("nodes=%d/rules=%d/%s", count, rules, name), func(b *testing.B) {
+			m := manager(b, BestEffort, closest, count)
+			var replies []hint.Reply
+			for i := range rules {
+				r := &hint.Rule{Universe: numa.Mask(1)<<count - 1, Need: need(i), PreferredSize: size(i)}
+				for id := range count {
+					r.Weights[id] = weight(i, id)
+				}
+				replies = append(replies, byRule(r))
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				m.Merge(replies)
+			}
+		})
+	}
+	flat := func(int, int) uint64 { return 16 }
+	rng := rand.New(rand.NewPCG(1, 2))
+	var uneven [5][64]uint64
+	for i := range uneven {
+		for j := range uneven[i] {
+			uneven[i][j] = rng.Uint64N(9)
+		}
+	}
+	for _, count := range []int{8, 16, 32, 64} {
+		run("preferred", count, 5, false, flat, func(int) uint64 { return 30 }, func(int) int { return 2 })
+		run("not-preferred", count, 5, false, flat, func(i int) uint64 { return 16 * uint64(1+i%3) }, func(i int) int { return 1 + i%3 })
+		run("not-preferred,closest", count, 5, true, flat, func(i int) uint64 { return 16 * uint64(1+i%3) }, func(i int) int { return 1 + i%3 })
+	}
+	mixed := func(i, id int) uint64 { return uneven[i][id] }
+	run("not-preferred,mixed", 16, 3, false, mixed, func(i int) uint64 { return 20 }, func(i int) int { return 2 + i%2 })
+	run("not-preferred,mixed", 32, 2, false, mixed, func(i int) uint64 { return 20 }, func(i int) int { return 2 + i%2 })
+}
