@@ -163,10 +163,8 @@ func tryPlan(provider string, view *ledger.View, req Request, claims []ledger.Cl
 	}
 	trial := ledger.NewDraft(view)
 	trial.AddClaims(req.Pod.UID, claims...)
-	for _, f := range ledger.Check(trial.View()) {
-		if f.Owner.Pod == req.Pod.UID || f.Other.Pod == req.Pod.UID {
-			return broken(provider, f.Resource, "provider %s planned what the ledger does not allow: %s", provider, f)
-		}
+	if findings := ledger.CheckPod(trial.View(), req.Pod.UID); len(findings) > 0 {
+		return broken(provider, findings[0].Resource, "provider %s planned what the ledger does not allow: %s", provider, findings[0])
 	}
 	return nil
 }

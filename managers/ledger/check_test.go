@@ -1,6 +1,7 @@
 package ledger_test
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -130,6 +131,9 @@ func TestCheck(t *testing.T) {
 			if !slices.Equal(got, c.want) {
 				t.Errorf("findings %q, want %q\n%v", got, c.want, findings)
 			}
+			if c.bindings == nil {
+				samePods(t, d.View(), findings)
+			}
 			if again := ledger.Check(d.View()); !slices.Equal(findings, again) {
 				t.Errorf("findings are not the same again: %v, %v", findings, again)
 			}
@@ -137,10 +141,41 @@ func TestCheck(t *testing.T) {
 	}
 }
 
+// samePods checks that CheckPod says of each pod what Check said. Which of two
+// pods is named first may differ.
+func samePods(t *testing.T, v *ledger.View, all []ledger.Finding) {
+	t.Helper()
+	say := func(f ledger.Finding) string {
+		pods := []string{f.Owner.Pod, f.Other.Pod}
+		slices.Sort(pods)
+		return fmt.Sprint(f.Kind, f.Rule, f.Resource, pods)
+	}
+	for p := range v.Pods() {
+		var got, want []string
+		for _, f := range ledger.CheckPod(v, p.UID()) {
+			got = append(got, say(f))
+		}
+		for _, f := range all {
+			if f.Owner.Pod == p.UID() || f.Other.Pod == p.UID() {
+				want = append(want, say(f))
+			}
+		}
+		slices.Sort(got)
+		slices.Sort(want)
+		if p.UID() != "" && !slices.Equal(got, want) {
+			t.Errorf("pod %s: findings %q, want %q", p.UID(), got, want)
+		}
+	}
+	if findings := ledger.CheckPod(v, "nobody"); findings != nil {
+		t.Errorf("a pod that is not there: %v", findings)
+	}
+}
+
 // large is a ledger of 500 pods with three containers each, on a machine of 512
 // CPUs and 8 nodes; each pod has one CPU, memory and two devices.
 func large(t ledgertest.T) *ledger.View {
-	d := ledger.NewDraft(ledgertest.New(t, ledger.Rules{Machine: machinetest.Build("2s4n32c2t"), ReservedCPUs: cpuset.Of(0)}).View())
+	l := ledgertest.New(t, ledger.Rules{Machine: machinetest.Build("2s4n32c2t"), ReservedCPUs: cpuset.Of(0)})
+	d := ledger.NewDraft(l.View())
 	for i := range 500 {
 		uid := fmt.Sprintf("%08x-6b1f-4e1c-9e0c-0123456789ab", i*7919)
 		d.PutPod(ledgertest.With(ledgertest.Pod(uid, "init:i", "sidecar:s", "c"),
@@ -148,7 +183,11 @@ func large(t ledgertest.T) *ledger.View {
 			ledgertest.Memory("c", "memory", fmt.Sprint(i%8), 1<<20), ledgertest.Memory("s", "memory", fmt.Sprint(i%8), 1<<20),
 			ledgertest.Devices("c", "vendor.com/gpu", fmt.Sprint("gpu-", i), fmt.Sprint("gpu-", i, "b"))))
 	}
-	return d.View()
+	v, err := l.Commit(context.Background(), d)
+	if err != nil {
+		t.Fatalf("%v", err)
+	}
+	return v
 }
 
 func BenchmarkCheck(b *testing.B) {
@@ -159,6 +198,17 @@ func BenchmarkCheck(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		ledger.Check(v)
+	}
+}
+
+// BenchmarkCheckPod is what a look at one planned pod costs.
+func BenchmarkCheckPod(b *testing.B) {
+	d := ledger.NewDraft(large(b))
+	d.PutPod(ledgertest.With(ledgertest.Pod("new", "c"), ledgertest.Exclusive("c", "511"), ledgertest.Devices("c", "vendor.com/gpu", "x")))
+	v := d.View()
+	b.ReportAllocs()
+	for b.Loop() {
+		ledger.CheckPod(v, "new")
 	}
 }
 

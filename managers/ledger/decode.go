@@ -163,6 +163,8 @@ func (d *decoder) meta(e Entry) error {
 		return open(e, &d.machine)
 	case metaConfig:
 		return open(e, &d.config)
+	case metaDoubt:
+		return open(e, &d.view.doubt)
 	}
 	return fmt.Errorf("the schema has no such key")
 }

@@ -3,8 +3,6 @@ package ledger
 import (
 	"maps"
 	"slices"
-
-	"github.com/berthd/berth/managers/cpuset"
 )
 
 // Draft is a view plus planned changes. It is not safe for concurrent use, and
@@ -16,6 +14,7 @@ type Draft struct {
 	resources map[string]*SeenResource
 	leases    map[string]*Lease
 	traces    []*Trace
+	doubt     *string
 	view      *View // of base and changes; nil when a change made it stale
 }
 
@@ -40,7 +39,7 @@ func (d *Draft) View() *View {
 
 // Empty reports whether the draft changes nothing.
 func (d *Draft) Empty() bool {
-	return len(d.pods)+len(d.bindings)+len(d.resources)+len(d.leases)+len(d.traces) == 0
+	return len(d.pods)+len(d.bindings)+len(d.resources)+len(d.leases)+len(d.traces) == 0 && d.doubt == nil
 }
 
 // PutPod adds or replaces a pod's record with all of its claims and, if it has
@@ -134,6 +133,15 @@ func (d *Draft) PutTrace(t *Trace) {
 	d.view = nil
 }
 
+// SetDoubt notes why the ledger may not know every pod that lives on this
+// machine; an empty reason ends the doubt.
+func (d *Draft) SetDoubt(reason string) {
+	d.doubt, d.view = nil, nil
+	if reason != d.base.doubt {
+		d.doubt = &reason
+	}
+}
+
 // set writes to a map that is made on first use.
 func set[V any](m *map[string]*V, key string, v *V) {
 	if *m == nil {
@@ -171,7 +179,12 @@ func (d *Draft) apply(generation uint64) *View {
 		traces:     b.traces,
 		nextTrace:  b.nextTrace,
 		keepTraces: b.keepTraces,
-		exclusive:  d.exclusive(),
+		exclusive:  b.exclusive,
+		contested:  b.contested,
+		doubt:      b.doubt,
+	}
+	if d.doubt != nil {
+		v.doubt = *d.doubt
 	}
 	if added := d.newTraces(); len(added) > 0 {
 		v.traces = slices.Clone(v.traces)
@@ -183,27 +196,31 @@ func (d *Draft) apply(generation uint64) *View {
 	if len(d.pods) > 0 || len(v.traces) != len(b.traces) {
 		v.traces = v.liveTraces()
 	}
+	d.hold(&v)
 	return &v
 }
 
-// exclusive returns the CPUs that are out of the shared pool: what the base had,
-// without those of the pods that the draft replaces, and with those of the pods
-// it puts. That is right because the base has been checked: no other pod holds
-// CPUs of a pod that is replaced.
-func (d *Draft) exclusive() cpuset.Set {
+// hold makes the sets of a view that was derived from the base. As long as no
+// CPU of the base is held twice, that needs a look only at what changed: what
+// the pods that the draft replaces held is free then.
+func (d *Draft) hold(v *View) {
 	if len(d.pods) == 0 {
-		return d.base.exclusive
+		return
 	}
-	var gone, added cpuset.Set
-	for uid, p := range d.pods {
+	if !v.contested.IsEmpty() {
+		v.holdAll()
+		return
+	}
+	for uid := range d.pods {
 		if old, ok := d.base.pods.get(uid); ok {
-			gone = gone.Union(nodeCPUs(old))
-		}
-		if p != nil {
-			added = added.Union(nodeCPUs(p))
+			v.exclusive = v.exclusive.Minus(nodeCPUs(old))
 		}
 	}
-	return d.base.exclusive.Minus(gone).Union(added)
+	for _, p := range d.pods {
+		if p != nil {
+			v.hold(p)
+		}
+	}
 }
 
 // newTraces returns what the draft explains, the traces of its pods first.

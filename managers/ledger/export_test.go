@@ -11,5 +11,6 @@ const SchemaVersion = schemaVersion
 func dumpable(v View) *View {
 	v.rules = Rules{Machine: machinetest.Build("1s1n1c1t")}
 	v.keepTraces = DefaultTraces
-	return v.withExclusive()
+	v.holdAll()
+	return &v
 }

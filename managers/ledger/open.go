@@ -48,9 +48,9 @@ func Open(ctx context.Context, o Options) (*Ledger, Report, error) {
 	if err != nil {
 		return nil, report, err
 	}
-	v := st.view
-	v.rules, v.keepTraces = o.Rules, o.Traces
-	view := v.withExclusive()
+	view := &st.view
+	view.rules, view.keepTraces = o.Rules, o.Traces
+	view.holdAll()
 	report.Generation = view.generation
 	report.sort(Check(view))
 	if len(report.Damage) > 0 {

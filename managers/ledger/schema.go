@@ -20,6 +20,7 @@ import (
 //	meta        generation                            number of commits, count of all entries outside meta
 //	meta        machine                               machine.Topology.Fingerprint at the last commit
 //	meta        config                                Rules.ConfigDigest at the last commit
+//	meta        doubt                                 View.Doubt, absent where there is none
 //	pods        <uid>                                 Pod, with "trace": the number of its trace, if it has one
 //	claims      <uid>/<container or ·pod>/<resource>  Claim; "/<provider>" follows for every claim but the first in
 //	                                                  order of providers, where several hold claims on one resource
@@ -44,6 +45,7 @@ const (
 	metaGeneration = "generation"
 	metaMachine    = "machine"
 	metaConfig     = "config"
+	metaDoubt      = "doubt"
 )
 
 // podKey stands for the container in the key of a claim of the pod as a whole.
@@ -185,6 +187,7 @@ func encodeDraft(old, next *View, d *Draft) ([]Entry, error) {
 	encodeChanges(&b, BucketResources, d.resources)
 	encodeChanges(&b, BucketLeases, d.leases)
 	b.traces(old, next)
+	b.doubt(old, next)
 	return b.entries, b.err
 }
 
@@ -245,6 +248,17 @@ func (b *batch) traces(old, next *View) {
 	}
 }
 
+// doubt writes the doubt if it changed.
+func (b *batch) doubt(old, next *View) {
+	switch {
+	case next.doubt == old.doubt:
+	case next.doubt == "":
+		b.drop(BucketMeta, metaDoubt)
+	default:
+		b.put(BucketMeta, metaDoubt, next.doubt)
+	}
+}
+
 // traceNumber returns the number of a kept trace.
 func (v *View) traceNumber(t *Trace) (uint64, bool) {
 	for _, kept := range slices.Backward(v.traces) {
@@ -266,6 +280,7 @@ func Dump(v *View) ([]Entry, error) {
 	encodeAll(&b, BucketResources, v.resources)
 	encodeAll(&b, BucketLeases, v.leases)
 	b.traces(&View{}, v)
+	b.doubt(&View{}, v)
 	meta, err := encodeMeta(v)
 	if err = cmp.Or(b.err, err); err != nil {
 		return nil, fault.Internalf("dump ledger: %w", err)

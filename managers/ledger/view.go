@@ -34,7 +34,9 @@ type View struct {
 	traces     []keptTrace // by ascending number
 	nextTrace  uint64      // above every number ever used
 	keepTraces int         // how many of the newest are kept in any case
-	exclusive  cpuset.Set
+	exclusive  cpuset.Set  // out of the shared pool
+	contested  cpuset.Set  // of exclusive, what more than one pod holds
+	doubt      string
 }
 
 // keptTrace is a trace with the number that orders traces and names them in the
@@ -44,15 +46,21 @@ type keptTrace struct {
 	trace  *Trace
 }
 
-// withExclusive computes the CPUs that are out of the shared pool anew, for a
-// view that is not derived from another one.
-func (v View) withExclusive() *View {
-	var exclusive cpuset.Builder
-	for p := range v.pods.all() {
-		exclusive.AddSet(nodeCPUs(p))
+// hold takes the CPUs that a pod holds of the node out of the shared pool.
+func (v *View) hold(p *Pod) {
+	set := nodeCPUs(p)
+	if set.Overlaps(v.exclusive) {
+		v.contested = v.contested.Union(set.Intersect(v.exclusive))
 	}
-	v.exclusive = exclusive.Set()
-	return &v
+	v.exclusive = v.exclusive.Union(set)
+}
+
+// holdAll does so for all pods of a view that is not derived from another one.
+func (v *View) holdAll() {
+	v.exclusive, v.contested = cpuset.Set{}, cpuset.Set{}
+	for p := range v.pods.all() {
+		v.hold(p)
+	}
 }
 
 // ofNode reports whether the CPUs are out of the node's shared pool.
@@ -62,6 +70,10 @@ func (c *CPUs) ofNode() bool {
 
 // Generation counts commits; a draft's view carries that of its base.
 func (v *View) Generation() uint64 { return v.generation }
+
+// Doubt tells why the ledger may not know every pod that lives on this machine,
+// as after a damaged one was set aside; it is empty where there is none.
+func (v *View) Doubt() string { return v.doubt }
 
 // Rules returns what claims are held against.
 func (v *View) Rules() Rules { return v.rules }
