@@ -2,7 +2,6 @@ package cgroup
 
 import (
 	"context"
-	"fmt"
 	"math/bits"
 	"slices"
 )
@@ -35,11 +34,12 @@ type Op struct {
 	Writes []Write
 }
 
-// Apply puts the ops into force in their order and stops at the first error.
+// Apply puts the ops into force in their order and stops at the first error,
+// which names the cgroup.
 func Apply(ctx context.Context, t Tree, ops []Op) error {
 	for _, op := range ops {
 		if err := t.Ensure(ctx, Node{Name: op.Name, Values: op.Values}); err != nil {
-			return fmt.Errorf("%s cgroup %s: %w", op.Kind, op.Name, err)
+			return err
 		}
 	}
 	return nil

@@ -58,6 +58,7 @@ func Run(t *testing.T, make func(t *testing.T) Fixture) {
 		{"CpusetBeyondParent", testCpusetBeyondParent},
 		{"MemoryUsage", testMemoryUsage},
 		{"DiffAndApply", testDiffAndApply},
+		{"RandomTrees", testRandomTrees},
 		{"SiblingsAtOnce", testSiblingsAtOnce},
 		{"EndedContext", testEndedContext},
 	} {

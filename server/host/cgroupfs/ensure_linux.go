@@ -35,7 +35,7 @@ func (d *Driver) Ensure(ctx context.Context, node cgroup.Node) error {
 			return d.undo(state, node.Name, fmt.Errorf("create cgroup %s: %w", node.Name, err))
 		}
 	}
-	if err := d.write(node); err != nil {
+	if err := d.write(ctx, node); err != nil {
 		return d.undo(state, node.Name, fmt.Errorf("set cgroup %s: %w", node.Name, err))
 	}
 	return nil
@@ -155,7 +155,7 @@ func (d *Driver) writeText(path, file, text string) error {
 }
 
 // write puts the values that are present into force through the library.
-func (d *Driver) write(node cgroup.Node) error {
+func (d *Driver) write(ctx context.Context, node cgroup.Node) error {
 	if len(node.Values.Files(d.facts)) == 0 {
 		return nil
 	}
@@ -171,7 +171,7 @@ func (d *Driver) write(node cgroup.Node) error {
 	if err != nil {
 		return unavailable(err)
 	}
-	return unavailable(m.Set(r))
+	return unavailable(d.setV1(ctx, node.Name, r, m.Set))
 }
 
 // request puts values into the library's form, in which zero means "leave as it

@@ -1,0 +1,74 @@
+package cgroupfs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/opencontainers/cgroups"
+	"golang.org/x/sys/unix"
+
+	"github.com/berthd/berth/managers/cgroup"
+)
+
+// longQuotaWait ends the waits between attempts at a quota, which double: about
+// a quarter of a second in all.
+const longQuotaWait = 128 * time.Millisecond
+
+// setV1 writes values on v1, where a quota has two peculiarities that show as
+// "invalid argument" although the value is right:
+//
+//   - Quota and period are two files, and between a cgroup's parent and its
+//     children there may be no room for either of them to change first. The
+//     quota is lifted meanwhile.
+//   - A child that was removed counts until the kernel has freed it, some 20 ms
+//     later (an RCU grace period). The write is tried again.
+func (d *Driver) setV1(ctx context.Context, name cgroup.Name, r *cgroups.Resources, set func(*cgroups.Resources) error) error {
+	for wait := time.Millisecond; ; wait *= 2 {
+		err := set(r)
+		if r.CpuQuota > 0 && errors.Is(err, unix.EINVAL) {
+			err = d.liftQuota(name, func() error { return set(r) })
+		}
+		if r.CpuQuota <= 0 || !errors.Is(err, unix.EINVAL) || wait > longQuotaWait {
+			return err
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return err
+		}
+	}
+}
+
+// liftQuota sets a cgroup while it has no quota, which is as good as its
+// parent's. If the setting fails, the old quota is put back.
+func (d *Driver) liftQuota(name cgroup.Name, set func() error) error {
+	const quota, period = "cpu.cfs_quota_us", "cpu.cfs_period_us"
+	h, _ := d.hierarchy("cpu")
+	old := make(map[string]string)
+	for _, file := range []string{quota, period} {
+		text, err := d.root.ReadFile(filepath.Join(h.path(name), file))
+		if err != nil {
+			return err
+		}
+		old[file] = strings.TrimSpace(string(text))
+	}
+	if err := d.writeText(h.path(name), quota, "-1"); err != nil {
+		return err
+	}
+	err := set()
+	if err == nil {
+		return nil
+	}
+	for _, file := range []string{period, quota} {
+		if back := d.writeText(h.path(name), file, old[file]); back != nil {
+			return fmt.Errorf("%w (and %s could not be put back: %w)", err, file, back)
+		}
+	}
+	return err
+}
