@@ -1,0 +1,509 @@
+package device
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/hint"
+	"github.com/berthd/berth/managers/hint/hinttest"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/workload"
+)
+
+// The decision table, in its order. Container c of the pod wants one gpu or what
+// the row says.
+func TestDecisionTable(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name      string
+		devices   string // empty: no plugin ever
+		wants     string
+		before    func(*bench, Session)
+		want      []string
+		refusal   string
+		reason    fault.Reason
+		condition Condition
+	}{
+		{name: "nobody ever served it", wants: "unknown=1"},
+		{
+			name: "registered, no list yet", wants: "nic=1",
+			before: func(b *bench, _ Session) { b.inv.Registered(nic, Options{}, epoch) },
+		},
+		{
+			name: "1: holds another number", devices: "a b c", wants: "gpu=2",
+			before:  func(b *bench, _ Session) { b.hold("pod", "c", gpu, "a") },
+			refusal: `pod "pod" container "c" changed request for resource "example.com/gpu" from 1 to 2`,
+		},
+		{
+			name: "1 before 4: holds another number, none healthy", devices: "a! b!", wants: "gpu=2",
+			before:  func(b *bench, _ Session) { b.hold("pod", "c", gpu, "a") },
+			refusal: "changed request for resource",
+		},
+		{
+			name: "2: started before, its plugin is away", devices: "a b", wants: "gpu=1",
+			before: func(b *bench, s Session) {
+				b.hold("pod", "c", gpu, "a")
+				b.draft.Bind(ledger.Binding{ID: "id", Owner: ledger.Owner{Pod: "pod", Container: "c"}})
+				b.inv.Gone(s, epoch)
+			},
+		},
+		{
+			name: "2 is for the container itself", devices: "a b", wants: "gpu=1",
+			before: func(b *bench, s Session) {
+				b.hold("pod", "c", gpu, "a")
+				b.draft.Bind(ledger.Binding{ID: "id", Owner: ledger.Owner{Pod: "pod", Container: "i"}})
+				b.inv.Gone(s, epoch)
+			},
+			refusal: "no healthy devices present; cannot allocate unhealthy devices example.com/gpu", condition: PluginAway,
+		},
+		{
+			name: "3: claims without a plugin", wants: "gpu=1",
+			before:  func(b *bench, _ Session) { b.pod("other", "x"); b.hold("other", "x", gpu, "a") },
+			refusal: "cannot allocate unregistered device example.com/gpu",
+		},
+		{
+			name: "3: claims and an expired plugin", devices: "a b", wants: "gpu=1",
+			before: func(b *bench, s Session) {
+				b.pod("other", "x")
+				b.hold("other", "x", gpu, "a")
+				b.inv.Gone(s, epoch)
+				b.inv.Expire(epoch.Add(2 * Grace))
+			},
+			refusal: "cannot allocate unregistered device example.com/gpu",
+		},
+		{
+			name: "expired, nobody holds any: no capacity", devices: "a b", wants: "gpu=1",
+			before: func(b *bench, s Session) {
+				b.inv.Gone(s, epoch)
+				b.inv.Expire(epoch.Add(2 * Grace))
+			},
+			refusal: "Node didn't have enough resource: example.com/gpu, requested: 3, used: 0, capacity: 0",
+			reason:  "OutOfexample.com/gpu",
+		},
+		{name: "4: none healthy", devices: "a! b!", wants: "gpu=1", refusal: "no healthy devices present; cannot allocate unhealthy devices example.com/gpu", condition: NoHealthyDevice},
+		{name: "4: no device", devices: " ", wants: "gpu=1", refusal: "no healthy devices present", condition: NoHealthyDevice},
+		{
+			name: "4: plugin gone", devices: "a", wants: "gpu=1",
+			before:  func(b *bench, s Session) { b.inv.Gone(s, epoch) },
+			refusal: "no healthy devices present", condition: PluginAway,
+		},
+		{
+			name: "4: back, no list yet", devices: "a", wants: "gpu=1",
+			before:  func(b *bench, s Session) { b.inv.Gone(s, epoch); b.inv.Registered(gpu, Options{}, epoch) },
+			refusal: "no healthy devices present", condition: PluginAway,
+		},
+		{name: "4 before 6: none wanted, none healthy", devices: "a!", wants: "gpu=0", refusal: "no healthy devices present", condition: NoHealthyDevice},
+		{
+			name: "5: holds one that is not healthy", devices: "a! b", wants: "gpu=1",
+			before:  func(b *bench, _ Session) { b.hold("pod", "c", gpu, "a") },
+			refusal: "previously allocated devices are no longer healthy; cannot allocate unhealthy devices example.com/gpu",
+		},
+		{
+			name: "5: holds one that is gone", devices: "b", wants: "gpu=1",
+			before:  func(b *bench, _ Session) { b.hold("pod", "c", gpu, "a") },
+			refusal: "previously allocated devices are no longer healthy",
+		},
+		{
+			name: "6: has what it wants", devices: "a b", wants: "gpu=1",
+			before: func(b *bench, _ Session) { b.hold("pod", "c", gpu, "b") },
+		},
+		{name: "6: none wanted", devices: "a b", wants: "gpu=0"},
+		{
+			name: "7: what is left over is enough", devices: "a b c", wants: "gpu=1", want: []string{"b"},
+			before: func(b *bench, _ Session) { b.hold("pod", "i", gpu, "b", "c") },
+		},
+		{
+			name: "7: healthy ones are taken over first", devices: "a b! c", wants: "gpu=1", want: []string{"c"},
+			before: func(b *bench, _ Session) { b.hold("pod", "i", gpu, "b", "c") },
+		},
+		{
+			name: "7: unhealthy ones rather than none", devices: "a b! c!", wants: "gpu=1", want: []string{"b"},
+			before: func(b *bench, _ Session) { b.hold("pod", "i", gpu, "b", "c") },
+		},
+		{
+			name: "8: too few", devices: "a b", wants: "gpu=3",
+			refusal: "requested number of devices unavailable for example.com/gpu. Requested: 3, Available: 2",
+		},
+		{
+			name: "8: what is missing after taking over", devices: "a b c", wants: "gpu=4",
+			before:  func(b *bench, _ Session) { b.hold("pod", "i", gpu, "b") },
+			refusal: "requested number of devices unavailable for example.com/gpu. Requested: 3, Available: 2",
+		},
+		{name: "9: the lowest ids", devices: "d c b a", wants: "gpu=2", want: []string{"a", "b"}},
+		{
+			name: "9: not those of others", devices: "a b c", wants: "gpu=2", want: []string{"b", "c"},
+			before: func(b *bench, _ Session) { b.pod("other", "x"); b.hold("other", "x", gpu, "a") },
+		},
+		{
+			name: "9: equal ids of another resource are no matter", devices: "a b", wants: "gpu=1", want: []string{"a"},
+			before: func(b *bench, _ Session) { b.pod("other", "x"); b.hold("other", "x", nic, "a") },
+		},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t, "2n2c")
+			var s Session
+			if row.devices != "" {
+				s = b.list(gpu, row.devices, Options{})
+			}
+			pod := b.pod("pod", "init:i", "c "+row.wants, "last gpu=2")
+			if row.before != nil {
+				row.before(b, s)
+			}
+			got, err := b.plan(pod, 1, anywhere)
+			if row.refusal == "" {
+				if err != nil || !reflect.DeepEqual(got[gpu], row.want) {
+					t.Errorf("got %v, %v; want %v", got, err, row.want)
+				}
+				return
+			}
+			if err == nil || !strings.Contains(err.Error(), row.refusal) || fault.ClassOf(err) != fault.Refused {
+				t.Fatalf("got %v (%v), want a refusal with %q", err, fault.ClassOf(err), row.refusal)
+			}
+			if reason, _ := fault.ReasonOf(err); reason != row.reason {
+				t.Errorf("reason %q, want %q", reason, row.reason)
+			}
+			var fe *fault.Error
+			if !errors.As(err, &fe) || fe.Provider != Name || fe.Resource != gpu {
+				t.Errorf("provider and resource in %+v", fe)
+			}
+			var wait *WaitError
+			if errors.As(err, &wait); row.condition != "" && (wait == nil || wait.Condition != row.condition || wait.Resource != gpu) {
+				t.Errorf("condition %+v, want %s", wait, row.condition)
+			} else if row.condition == "" && wait != nil {
+				t.Errorf("condition %+v", wait)
+			}
+		})
+	}
+}
+
+func TestPicking(t *testing.T) {
+	t.Parallel()
+	const devices = "a@1 b@0 c d@0+1 e@0 f@1 g@"
+	for _, row := range []struct {
+		name      string
+		devices   string
+		wants     int
+		affinity  hint.Hint
+		preferred string // the plugin's answer; "-" if it does not announce any
+		reuse     []string
+		want      string
+		asked     string
+	}{
+		{name: "fewer than aligned", wants: 2, affinity: nodes(0), preferred: "-", want: "b d"},
+		{name: "fewer than aligned, as the plugin prefers", wants: 2, affinity: nodes(0), preferred: "e d", want: "d e", asked: "b d e |  | 2"},
+		{name: "the plugin prefers others", wants: 2, affinity: nodes(0), preferred: "a x", want: "b d", asked: "b d e |  | 2"},
+		{name: "the plugin prefers one", wants: 2, affinity: nodes(0), preferred: "e", want: "b e", asked: "b d e |  | 2"},
+		{name: "the plugin prefers too many", wants: 2, affinity: nodes(0), preferred: "e d b", want: "b d", asked: "b d e |  | 2"},
+		{name: "exactly the aligned: nobody is asked", wants: 3, affinity: nodes(0), preferred: "a", want: "b d e"},
+		{name: "more than aligned", wants: 4, affinity: nodes(0), preferred: "-", want: "a b d e"},
+		{name: "more than aligned, as the plugin prefers", wants: 4, affinity: nodes(0), preferred: "b g", want: "b d e g", asked: "a b c d e f g | b d e | 4"},
+		{name: "unaligned before those without nodes", wants: 6, affinity: nodes(0), preferred: "", want: "a b c d e f", asked: "a b c d e f g | b d e | 6"},
+		{name: "all", wants: 7, affinity: nodes(0), preferred: "-", want: "a b c d e f g"},
+		{name: "any nodes", wants: 3, affinity: anywhere, preferred: "-", want: "a b c"},
+		{name: "any nodes, as the plugin prefers", wants: 2, affinity: anywhere, preferred: "g f", want: "f g", asked: "a b c d e f g |  | 2"},
+		{name: "both nodes", wants: 1, affinity: nodes(0, 1), preferred: "-", want: "a"},
+		{name: "no device has nodes", devices: "a b@ c", wants: 1, affinity: nodes(1), preferred: "c", want: "c", asked: "a b c |  | 1"},
+		{name: "the device on both is aligned", devices: "a@0 d@0+1", wants: 1, affinity: nodes(1), preferred: "-", want: "d"},
+		{name: "taken over and aligned", wants: 2, affinity: nodes(0), preferred: "e", reuse: []string{"f"}, want: "e f", asked: "b d e f | f | 2"},
+		{name: "taken over, the aligned ones first", wants: 1, affinity: nodes(0), preferred: "-", reuse: []string{"a", "e"}, want: "e"},
+		{name: "taken over and all aligned", wants: 5, affinity: nodes(0), preferred: "f", reuse: []string{"c"}, want: "b c d e f", asked: "a b c d e f g | b c d e | 5"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			if row.devices == "" {
+				row.devices = devices
+			}
+			for range 3 {
+				b := newBench(t, "2n2c")
+				b.list(gpu, row.devices, Options{Preferred: row.preferred != "-"})
+				b.plugins.preferred = strings.Fields(row.preferred)
+				pod := b.pod("pod", "init:i", fmt.Sprintf("c gpu=%d", row.wants))
+				if row.reuse != nil {
+					b.hold("pod", "i", gpu, row.reuse...)
+				}
+				got, err := b.plan(pod, 1, row.affinity)
+				if err != nil || strings.Join(got[gpu], " ") != row.want {
+					t.Errorf("got %v, %v; want %q", got, err, row.want)
+				}
+				if asked := strings.Join(b.plugins.asked, "; "); asked != row.asked {
+					t.Errorf("the plugin was asked %q, want %q", asked, row.asked)
+				}
+			}
+		})
+	}
+}
+
+func TestPreferredFails(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, "1n2c")
+	b.list(gpu, "a b", Options{Preferred: true})
+	b.plugins.preferErr = errPlugin
+	_, err := b.plan(b.pod("pod", "c gpu=1"), 0, anywhere)
+	if !errors.Is(err, errPlugin) || fault.ClassOf(err) != fault.Refused || !strings.Contains(err.Error(), "GetPreferredAllocation rpc failed") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// The example of reuse: init 3, sidecar 1, init 2, app 3 out of six devices.
+func TestReuse(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, "1n2c")
+	b.list(gpu, "d1 d2 d3 d4 d5 d6", Options{})
+	pod := b.pod("pod", "init:i gpu=3", "sidecar:s gpu=1", "init:j gpu=2", "app gpu=3")
+	for i, want := range []string{"d1 d2 d3", "d1", "d2 d3", "d2 d3 d4"} {
+		got, err := b.plan(pod, i, anywhere)
+		if err != nil || strings.Join(got[gpu], " ") != want {
+			t.Fatalf("container %d: got %v, %v; want %s", i, got, err, want)
+		}
+	}
+	// What no app container took over stays with the pod.
+	if _, err := b.plan(b.pod("next", "c gpu=3"), 0, anywhere); err == nil || !strings.Contains(err.Error(), "Requested: 3, Available: 2") {
+		t.Errorf("next pod: %v", err)
+	}
+	if findings := ledger.Check(b.draft.View()); len(findings) > 0 {
+		t.Errorf("ledger: %v", findings)
+	}
+}
+
+// A pod that is planned as a whole gets the devices of all its containers.
+func TestPlanPod(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, "2n2c")
+	b.list(gpu, "a@0 b@0 c@1 d@1", Options{})
+	pod := b.pod("pod", "init:i gpu=2", "x gpu=1", "y gpu=1")
+	whole := hint.Request{Pod: pod, Container: -1}
+	for _, view := range []*ledger.View{b.draft.View(), b.ledger.View()} {
+		claims, err := b.Plan(context.Background(), view, whole, nodes(1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, c := range claims {
+			got = append(got, c.Owner.Container+":"+strings.Join(c.Devices.IDs(), "+"))
+		}
+		if s := strings.Join(got, " "); s != "i:c+d x:c y:d" {
+			t.Errorf("got %s", s)
+		}
+	}
+	pod.Containers[2].Limits = workload.Quantities{gpu: 4}
+	if _, err := b.Plan(context.Background(), b.draft.View(), whole, nodes(1)); fault.ClassOf(err) != fault.Refused {
+		t.Errorf("one container too much: %v", err)
+	}
+}
+
+func TestClaim(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, "2n2c")
+	b.list(gpu, "a@0+1 b", Options{})
+	pod := b.pod("pod", "c gpu=2")
+	for _, affinity := range []hint.Hint{anywhere, {Any: true, Preferred: true}, nodes(1)} {
+		claims, err := b.Plan(context.Background(), b.draft.View(), hint.Request{Pod: pod}, affinity)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := ledger.Claim{
+			Owner: ledger.Owner{Pod: "pod", Container: "c"}, Provider: "device", Resource: gpu,
+			Devices: &ledger.Devices{Devices: []ledger.Device{{ID: "a", Nodes: 3, Topology: true}, {ID: "b"}}},
+		}
+		if affinity != anywhere {
+			want.Affinity = &affinity
+		}
+		if len(claims) != 1 || !reflect.DeepEqual(claims[0], want) {
+			t.Errorf("got %+v, want %+v", claims, want)
+		}
+	}
+}
+
+func TestPrepare(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	b := newBench(t, "1n2c")
+	b.list(gpu, "a b c", Options{})
+	b.list(nic, "n", Options{})
+	pod := b.pod("pod", "c gpu=2 nic=1", "d gpu=1")
+	plan := func(i int) []ledger.Claim {
+		claims, err := b.Plan(ctx, b.draft.View(), hint.Request{Pod: pod, Container: i}, anywhere)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return claims
+	}
+	planned := plan(0)
+	before := fmt.Sprintf("%+v", planned)
+	var first []ledger.Claim
+	for range 3 {
+		done, err := b.Prepare(ctx, "one", hint.Request{Pod: pod}, planned)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if first == nil {
+			first = done
+		}
+		if !reflect.DeepEqual(done, first) || string(done[0].Devices.Response) != "a,b" || string(done[1].Devices.Response) != "n" {
+			t.Errorf("prepared %+v", done)
+		}
+	}
+	if got := fmt.Sprint(b.plugins.allocated); got != "[a b n]" {
+		t.Errorf("allocated %s: want each once, all ids of a container in one call", got)
+	}
+	if fmt.Sprintf("%+v", planned) != before {
+		t.Error("the planned claims were changed")
+	}
+	if _, err := b.Prepare(ctx, "one", hint.Request{Pod: pod}, first); err != nil || len(b.plugins.allocated) != 2 {
+		t.Errorf("prepared claims were allocated again: %v, %q", err, b.plugins.allocated)
+	}
+
+	// After an abort, and for another admission, the plugin is asked again.
+	b.Abort(ctx, "another")
+	b.Abort(ctx, "one")
+	for _, id := range []string{"one", "two", "one"} {
+		if _, err := b.Prepare(ctx, id, hint.Request{Pod: pod}, planned); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := len(b.plugins.allocated); n != 8 {
+		t.Errorf("%d calls, want 8: %q", n, b.plugins.allocated)
+	}
+
+	b.plugins.allocateErr = errPlugin
+	_, err := b.Prepare(ctx, "three", hint.Request{Pod: pod}, planned)
+	if reason, message := fault.Verdict(err); reason != fault.UnexpectedAdmissionError ||
+		message != "Allocate failed due to the plugin says no, which is unexpected" {
+		t.Errorf("verdict %s, %q", reason, message)
+	}
+	b.plugins.allocateErr = nil
+	if done, err := b.Prepare(ctx, "three", hint.Request{Pod: pod}, planned); err != nil || done[0].Devices.Response == nil {
+		t.Errorf("after a failure: %v", err)
+	}
+}
+
+// The devices may be gone when their plugin answers.
+func TestVanishDuringAllocate(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, "2n2c")
+	s := b.list(gpu, "a@1", Options{})
+	pod := b.pod("pod", "c gpu=1")
+	claims, err := b.Plan(context.Background(), b.draft.View(), hint.Request{Pod: pod}, nodes(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.plugins.beforeAllocate = func() { b.inv.Listed(s, nil) }
+	done, err := b.Prepare(context.Background(), "id", hint.Request{Pod: pod}, claims)
+	if err != nil || done[0].Devices.Devices[0] != (ledger.Device{ID: "a", Nodes: 2, Topology: true}) {
+		t.Errorf("got %+v, %v", done, err)
+	}
+}
+
+func TestCallerGaveUp(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(context.Background())
+	b := newBench(t, "1n2c")
+	b.list(gpu, "a b", Options{Preferred: true})
+	pod := b.pod("pod", "c gpu=1")
+	claims, err := b.Plan(ctx, b.draft.View(), hint.Request{Pod: pod}, anywhere)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	b.plugins.preferErr, b.plugins.allocateErr = ctx.Err(), ctx.Err()
+	if _, err := b.Plan(ctx, b.draft.View(), hint.Request{Pod: pod}, anywhere); fault.ClassOf(err) != fault.Canceled {
+		t.Errorf("plan: %v", err)
+	}
+	if _, err := b.Prepare(ctx, "id", hint.Request{Pod: pod}, claims); fault.ClassOf(err) != fault.Canceled {
+		t.Errorf("prepare: %v", err)
+	}
+}
+
+func TestContract(t *testing.T) {
+	t.Parallel()
+	hinttest.Run(t, func() hinttest.Setup {
+		b := newBench(t, "4n2c")
+		b.list(gpu, "a@0 b@0 c@1 d@1 e@2+3 f@3 g", Options{Preferred: true})
+		b.list(nic, "m n! o", Options{})
+		b.pod("other", "x")
+		b.hold("other", "x", gpu, "a")
+		return hinttest.Setup{
+			Provider: b.Manager, View: b.draft.View(),
+			Pods: []*workload.Pod{
+				newBench(t, "1n1c").pod("p1", "init:i gpu=3 nic=1", "sidecar:s gpu=1", "c gpu=2", "d gpu=1 nic=1"),
+				newBench(t, "1n1c").pod("p2", "c gpu=8", "d gpu=1"),
+				newBench(t, "1n1c").pod("p3", "c unknown=1 gpu=0"),
+			},
+		}
+	})
+}
+
+// Whatever is admitted and removed, plans give the right number of devices, each
+// to one pod, and those that are there.
+func TestPlansKeepTheLedgerWhole(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(rt *rapid.T) {
+		b := newBench(t, "4n2c")
+		resources := []string{gpu, nic}
+		sessions := map[string]Session{}
+		list := func(rt *rapid.T, resource string) {
+			var text []string
+			for i := range rapid.IntRange(0, 6).Draw(rt, "devices") {
+				d := fmt.Sprintf("d%d", i)
+				if n := rapid.IntRange(-1, 3).Draw(rt, "node"); n >= 0 {
+					d += fmt.Sprintf("@%d", n)
+				}
+				if rapid.IntRange(0, 5).Draw(rt, "health") == 0 {
+					d += "!"
+				}
+				text = append(text, d)
+			}
+			if s, ok := sessions[resource]; !ok || !b.inv.Listed(s, parse(strings.Join(text, " "))) {
+				sessions[resource] = b.list(resource, strings.Join(text, " "), Options{Preferred: rapid.Bool().Draw(rt, "preferred")})
+			}
+		}
+		pods := 0
+		rt.Repeat(map[string]func(*rapid.T){
+			"list": func(rt *rapid.T) { list(rt, rapid.SampledFrom(resources).Draw(rt, "resource")) },
+			"gone": func(rt *rapid.T) { b.inv.Gone(sessions[rapid.SampledFrom(resources).Draw(rt, "resource")], epoch) },
+			"admit": func(rt *rapid.T) {
+				pods++
+				uid := fmt.Sprint(pods)
+				pod := b.pod(uid,
+					fmt.Sprintf("init:i gpu=%d", rapid.IntRange(0, 3).Draw(rt, "i")),
+					fmt.Sprintf("sidecar:s gpu=%d nic=1", rapid.IntRange(0, 2).Draw(rt, "s")),
+					fmt.Sprintf("c gpu=%d", rapid.IntRange(0, 3).Draw(rt, "c")))
+				affinity := rapid.SampledFrom([]hint.Hint{anywhere, nodes(0), nodes(1, 2), nodes(3)}).Draw(rt, "affinity")
+				b.plugins.preferred = []string{"d3", "d1", "?"}
+				for i := range pod.Containers {
+					got, err := b.plan(pod, i, affinity)
+					if err != nil {
+						if fault.ClassOf(err) != fault.Refused {
+							rt.Fatal(err)
+						}
+						b.draft.RemovePod(uid)
+						return
+					}
+					for name, ids := range got {
+						if int64(len(ids)) != pod.Containers[i].Limits[workload.Resource(name)] {
+							rt.Fatalf("%d of %s wanted, got %q", pod.Containers[i].Limits[workload.Resource(name)], name, ids)
+						}
+					}
+				}
+			},
+			"remove": func(rt *rapid.T) {
+				if pods > 0 {
+					b.draft.RemovePod(fmt.Sprint(rapid.IntRange(1, pods).Draw(rt, "pod")))
+				}
+			},
+			"": func(rt *rapid.T) {
+				if f := ledger.Check(b.draft.View()); len(f) > 0 {
+					rt.Fatalf("ledger: %v", f)
+				}
+			},
+		})
+	})
+}
