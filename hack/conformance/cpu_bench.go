@@ -39,13 +39,21 @@ func (s cpuSetup) bench(env *Env) (*cpuBench, error) {
 	if err != nil {
 		return nil, err
 	}
-	m, err := newCPUManager(topo, s.Gates, s.Options, s.NumReserved, s.Given, "")
+	cfg, err := s.config("")
+	if err != nil {
+		return nil, err
+	}
+	m, err := cpu.New(cfg, topo)
 	if err != nil {
 		return nil, err
 	}
 	if m.Reserved().String() != s.Reserved {
 		return nil, fmt.Errorf("reserved CPUs: expected %q, got %q", s.Reserved, m.Reserved())
 	}
+	return newCPUBench(m, topo)
+}
+
+func newCPUBench(m *cpu.Manager, topo *machine.Topology) (*cpuBench, error) {
 	l, _, err := ledger.Open(context.Background(), ledger.Options{
 		Journal: ledgertest.NewJournal(),
 		Rules:   ledger.Rules{Machine: topo, ReservedCPUs: m.Reserved(), StrictReservation: m.StrictReservation()},
@@ -56,29 +64,32 @@ func (s cpuSetup) bench(env *Env) (*cpuBench, error) {
 	return &cpuBench{Manager: m, machine: topo, base: l.View()}, nil
 }
 
-// newCPUManager builds a manager with the static policy. The recordings call the
-// policy below the kubelet's check that something is reserved.
-func newCPUManager(topo *machine.Topology, g vector.Gates, options map[string]string, reserved int, given *string, topologyPolicy string) (*cpu.Manager, error) {
+// config is the manager's configuration. The recordings call the static policy
+// below the kubelet's check that something is reserved.
+func (s cpuSetup) config(topologyPolicy string) (cpu.Config, error) {
 	cfg := cpu.Config{
 		Policy:           cpu.PolicyStatic,
-		Options:          options,
-		ReservedMilliCPU: int64(reserved) * 1000,
-		AllowUnreserved:  reserved == 0,
+		Options:          s.Options,
+		ReservedMilliCPU: int64(s.NumReserved) * 1000,
+		AllowUnreserved:  s.NumReserved == 0,
 		TopologyPolicy:   topologyPolicy,
-		Features: cpu.Features{
-			AlphaOptions:             g.On(vector.CPUManagerPolicyAlphaOptions),
-			BetaOptions:              g.On(vector.CPUManagerPolicyBetaOptions),
-			PodLevelResources:        g.On(vector.PodLevelResources),
-			PodLevelResourceManagers: g.On(vector.PodLevelResourceManagers),
-		},
+		Features:         cpuFeatures(s.Gates),
 	}
-	if given != nil {
-		var err error
-		if cfg.ReservedCPUs, err = cpuset.Parse(*given); err != nil {
-			return nil, err
-		}
+	if s.Given == nil {
+		return cfg, nil
 	}
-	return cpu.New(cfg, topo)
+	var err error
+	cfg.ReservedCPUs, err = cpuset.Parse(*s.Given)
+	return cfg, err
+}
+
+func cpuFeatures(g vector.Gates) cpu.Features {
+	return cpu.Features{
+		AlphaOptions:             g.On(vector.CPUManagerPolicyAlphaOptions),
+		BetaOptions:              g.On(vector.CPUManagerPolicyBetaOptions),
+		PodLevelResources:        g.On(vector.PodLevelResources),
+		PodLevelResourceManagers: g.On(vector.PodLevelResourceManagers),
+	}
 }
 
 // cpuState is a recorded state. Reusable holds CPUs of a pod's finished init

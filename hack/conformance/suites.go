@@ -5,6 +5,8 @@ package main
 var suites = []Suite{
 	cgroupConversions,
 	cgroupPods,
+	checkpoints,
+	configuration,
 	cpuAllocate,
 	cpuHints,
 	cpuSequences,

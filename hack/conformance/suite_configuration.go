@@ -1,0 +1,271 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/berthd/berth/hack/conformance/vector"
+	"github.com/berthd/berth/managers/cpu"
+	"github.com/berthd/berth/managers/cpuset"
+	"github.com/berthd/berth/managers/hint"
+	"github.com/berthd/berth/managers/ledger/kubelet"
+	"github.com/berthd/berth/managers/numa"
+	"github.com/berthd/berth/managers/topology"
+)
+
+// configuration: start-up checks of the managers and of their states.
+var configuration = Define("configuration", Plan[configurationIn, configurationWant, configurationGot]{
+	Decide:  decideConfiguration,
+	Compare: compareConfiguration,
+})
+
+type configurationIn struct {
+	Op    string          `json:"op"`
+	Gates vector.Gates    `json:"gates"`
+	In    json.RawMessage `json:"in"`
+}
+
+type configurationWant struct {
+	OK  bool           `json:"ok"`
+	Out map[string]any `json:"out"`
+}
+
+type configurationGot struct {
+	OK    bool           `json:"ok"`
+	Error string         `json:"error,omitempty"`
+	Out   map[string]any `json:"out,omitempty"`
+}
+
+// configurationOps are the checks by operation. A check's error is the verdict;
+// out is what can be read off the manager afterwards.
+var configurationOps = map[string]func(env *Env, in configurationIn) (out map[string]any, refusal, err error){
+	"cpu_manager":       configureCPUManager,
+	"cpu_static_policy": configureCPUPolicy,
+	"cpu_state_check":   checkCPUState,
+	"topology_manager":  configureTopology,
+}
+
+func decideConfiguration(env *Env, in configurationIn) (configurationGot, error) {
+	op, ok := configurationOps[in.Op]
+	if !ok {
+		return configurationGot{}, Skip("configuration: operation %s not built yet", in.Op)
+	}
+	out, refusal, err := op(env, in)
+	if err != nil {
+		return configurationGot{}, err
+	}
+	if refusal != nil {
+		return configurationGot{Error: refusal.Error()}, nil
+	}
+	return configurationGot{OK: true, Out: out}, nil
+}
+
+func compareConfiguration(_ configurationIn, want configurationWant, got configurationGot) string {
+	if want.OK != got.OK {
+		return "verdict"
+	}
+	for key, value := range want.Out {
+		if got.Out[key] != value {
+			return key
+		}
+	}
+	return ""
+}
+
+func configureCPUManager(env *Env, in configurationIn) (out map[string]any, refusal, err error) {
+	var c struct {
+		Topology    string            `json:"topology"`
+		Policy      string            `json:"policy"`
+		Options     map[string]string `json:"policy_options"`
+		ReservedCPU string            `json:"reserved_cpu"`
+	}
+	if err := json.Unmarshal(in.In, &c); err != nil {
+		return nil, nil, err
+	}
+	topo, err := env.Machines.Get(c.Topology)
+	if err != nil {
+		return nil, nil, err
+	}
+	cfg := cpu.Config{Policy: c.Policy, Options: c.Options, Features: cpuFeatures(in.Gates)}
+	if c.ReservedCPU != "" {
+		q, err := resource.ParseQuantity(c.ReservedCPU)
+		if err != nil {
+			return nil, nil, err
+		}
+		cfg.ReservedMilliCPU = q.MilliValue()
+	}
+	_, refusal = cpu.New(cfg, topo)
+	return nil, refusal, nil
+}
+
+// cpuPolicyIn sets up the static policy; State is given to state checks only.
+type cpuPolicyIn struct {
+	cpuSetup
+	TopologyPolicy string   `json:"topology_policy"`
+	State          cpuState `json:"state"`
+}
+
+func (in configurationIn) cpuPolicy(env *Env) (c cpuPolicyIn, b *cpuBench, refusal, err error) {
+	if err := json.Unmarshal(in.In, &c); err != nil {
+		return c, nil, nil, err
+	}
+	c.Gates = in.Gates
+	topo, err := env.Machines.Get(c.Topology)
+	if err != nil {
+		return c, nil, nil, err
+	}
+	cfg, err := c.config(c.TopologyPolicy)
+	if err != nil {
+		return c, nil, nil, err
+	}
+	m, refusal := cpu.New(cfg, topo)
+	if refusal != nil {
+		return c, nil, refusal, nil
+	}
+	b, err = newCPUBench(m, topo)
+	return c, b, nil, err
+}
+
+func configureCPUPolicy(env *Env, in configurationIn) (out map[string]any, refusal, err error) {
+	_, b, refusal, err := in.cpuPolicy(env)
+	if refusal != nil || err != nil {
+		return nil, refusal, err
+	}
+	return map[string]any{
+		"allocatable_cpus": b.Allocatable().String(),
+		"default_cpus":     b.base.SharedCPUs().String(),
+	}, nil, nil
+}
+
+func checkCPUState(env *Env, in configurationIn) (out map[string]any, refusal, err error) {
+	c, b, refusal, err := in.cpuPolicy(env)
+	if refusal != nil || err != nil {
+		return nil, nil, fmt.Errorf("the policy of a state check: %v, %w", refusal, err)
+	}
+	s, err := c.State.kubelet()
+	if err != nil {
+		return nil, nil, err
+	}
+	return nil, s.Check(b.machine.CPUs(), b.Reserved(), b.StrictReservation()), nil
+}
+
+// kubelet returns a recorded state as the content of a checkpoint.
+func (s cpuState) kubelet() (kubelet.CPUState, error) {
+	out := kubelet.CPUState{
+		Policy:     cpu.PolicyStatic,
+		Containers: map[string]map[string]cpuset.Set{},
+		Pods:       map[string]cpuset.Set{},
+	}
+	var err error
+	if out.Shared, err = cpuset.Parse(s.Default); err != nil {
+		return out, err
+	}
+	for uid, containers := range s.Assignments {
+		out.Containers[uid] = map[string]cpuset.Set{}
+		for name, list := range containers {
+			if out.Containers[uid][name], err = cpuset.Parse(list); err != nil {
+				return out, err
+			}
+		}
+	}
+	for uid, list := range s.PodAssignments {
+		if out.Pods[uid], err = cpuset.Parse(list); err != nil {
+			return out, err
+		}
+	}
+	return out, nil
+}
+
+func configureTopology(_ *Env, in configurationIn) (out map[string]any, refusal, err error) {
+	var c struct {
+		Policy       string            `json:"policy"`
+		Scope        string            `json:"scope"`
+		Options      map[string]string `json:"policy_options"`
+		NUMANodes    int               `json:"numa_nodes"`
+		HasDistances bool              `json:"has_distances"`
+	}
+	if err := json.Unmarshal(in.In, &c); err != nil {
+		return nil, nil, err
+	}
+	var nodes numa.Mask
+	rows := map[int]map[int]int{}
+	for i := range c.NUMANodes {
+		nodes = nodes.With(i)
+		rows[i] = map[int]int{}
+		for j := range c.NUMANodes {
+			rows[i][j] = 20
+		}
+	}
+	var distances numa.Distances
+	if c.HasDistances {
+		if distances, err = numa.NewDistances(rows); err != nil {
+			return nil, nil, err
+		}
+	}
+	m, refusal := topology.New(topology.Config{
+		Policy: topology.Policy(c.Policy), Scope: hint.Scope(c.Scope), Options: c.Options, MaxNodes: topology.ReferenceMaxNodes,
+	}, nodes, distances)
+	if refusal != nil {
+		return nil, refusal, nil
+	}
+	return map[string]any{"policy": string(m.Policy()), "scope": string(m.Scope())}, nil, nil
+}
+
+// checkpoints: the bytes of the kubelet's state files.
+var checkpoints = Define("checkpoints", Plan[checkpointIn, checkpointWant, checkpointGot]{
+	Decide:  decideCheckpoint,
+	Compare: compareCheckpoint,
+})
+
+type checkpointIn struct {
+	Op    string       `json:"op"`
+	Gates vector.Gates `json:"gates"`
+	CPU   cpuState     `json:"cpu"`
+}
+
+type checkpointWant struct {
+	File string `json:"file"`
+}
+
+// checkpointGot is the file that is written for the state, and whether it says
+// the same when it is read again.
+type checkpointGot struct {
+	File  string `json:"file"`
+	Again string `json:"again"`
+}
+
+func decideCheckpoint(_ *Env, in checkpointIn) (checkpointGot, error) {
+	if in.Op != "cpu_manager_state" {
+		return checkpointGot{}, Skip("checkpoints: file %s not built yet", in.Op)
+	}
+	format := 2
+	if in.Gates.On(vector.PodLevelResourceManagers) {
+		format = 3
+	}
+	state, err := in.CPU.kubelet()
+	if err != nil {
+		return checkpointGot{}, err
+	}
+	file, err := state.Marshal(format)
+	if err != nil {
+		return checkpointGot{}, err
+	}
+	read, err := kubelet.ParseCPU(file, nil)
+	if err != nil {
+		return checkpointGot{}, err
+	}
+	again, err := read.Marshal(read.Format)
+	return checkpointGot{File: string(file), Again: string(again)}, err
+}
+
+func compareCheckpoint(_ checkpointIn, want checkpointWant, got checkpointGot) string {
+	switch {
+	case got.File != want.File:
+		return "file"
+	case got.Again != want.File:
+		return "file that was read and written again"
+	}
+	return ""
+}
