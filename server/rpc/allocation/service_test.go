@@ -1,0 +1,322 @@
+package allocation_test
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
+	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/managers/admission"
+	"github.com/berthd/berth/managers/cgroup"
+	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/ledgertest"
+	"github.com/berthd/berth/managers/machine/machinetest"
+	"github.com/berthd/berth/managers/workload"
+	"github.com/berthd/berth/server/reconcile"
+	"github.com/berthd/berth/server/rpc/allocation"
+	"github.com/berthd/berth/server/rpc/rpctest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var (
+	_ allocation.Engine = (*admission.Engine)(nil)
+	_ allocation.Paths  = (*reconcile.Loop)(nil)
+)
+
+// engine admits every pod to a ledger with a claim on CPUs 6-7, except those
+// that it has a verdict on.
+type engine struct {
+	ledger   *ledger.Ledger
+	verdicts map[string]admission.Verdict // by uid
+}
+
+func (e *engine) Admit(ctx context.Context, req admission.Request) (admission.Verdict, error) {
+	if v, ok := e.verdicts[req.Pod.UID]; ok {
+		return v, nil
+	}
+	record := ledgertest.With(&ledger.Pod{Pod: req.Pod, QoS: workload.Guaranteed}, ledgertest.Exclusive(req.Pod.Containers[0].Name, "6-7"))
+	view, err := e.ledger.Update(ctx, func(d *ledger.Draft) error { d.PutPod(record); return nil })
+	return admission.Verdict{Outcome: admission.Admitted, Pod: record, View: view}, err
+}
+
+// paths names cgroups by pod and container.
+type paths struct{}
+
+func (paths) ContainerPath(p *ledger.Pod, container string) (string, error) {
+	return "/kubepods/pod" + p.UID() + "/" + container, nil
+}
+
+// answer is a plugin's answer in wire form.
+func answer(t *testing.T, r *pluginapi.ContainerAllocateResponse) []byte {
+	t.Helper()
+	b, err := proto.Marshal(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// facts puts three pods into a ledger: "a" with CPUs, memory and devices, "b"
+// without anything, "x" with an answer that cannot be read.
+func facts(t *testing.T) *ledger.Ledger {
+	t.Helper()
+	l := ledgertest.New(t, ledger.Rules{Machine: machinetest.Build("2n4c2t,mem=8Gi")})
+	gpu := ledgertest.Devices("main", "example.com/gpu", "g0")
+	gpu.Devices.Response = answer(t, &pluginapi.ContainerAllocateResponse{
+		Envs:        map[string]string{"GPU": "g0", "A": "1"},
+		Annotations: map[string]string{"example.com/gpu": "g0"},
+		Devices:     []*pluginapi.DeviceSpec{{ContainerPath: "/dev/gpu", HostPath: "/dev/gpu0", Permissions: "rw"}},
+		CdiDevices:  []*pluginapi.CDIDevice{{Name: "example.com/gpu=1"}, {Name: "example.com/gpu=0"}},
+	})
+	nic := ledgertest.Devices("main", "example.com/nic", "n0")
+	nic.Devices.Response = answer(t, &pluginapi.ContainerAllocateResponse{
+		Envs:   map[string]string{"NIC": "n0"},
+		Mounts: []*pluginapi.Mount{{ContainerPath: "/nic", HostPath: "/run/nic", ReadOnly: true}},
+	})
+	a := ledgertest.With(ledgertest.Pod("a", "init:prepare", "main"),
+		ledgertest.Exclusive("main", "2-3"), ledgertest.Memory("main", "memory", "0-1", 1<<30), gpu, nic)
+	a.Pod.QoS, a.CgroupParent, a.AdmittedAt = a.QoS, "/kubepods/poda", time.Unix(1000, 0)
+	a.Pod.Containers[1].Limits = workload.Quantities{workload.CPU: 2000, workload.Memory: 1 << 30, "hugepages-2Mi": 4 << 20}
+	a.Pod.Containers[1].Requests = a.Pod.Containers[1].Limits
+
+	b := ledgertest.Pod("b", "main")
+	b.QoS, b.Pod.Namespace, b.CgroupParent = workload.BestEffort, "away", "/kubepods/besteffort/podb"
+	broken := ledgertest.Devices("main", "example.com/tpu", "t0")
+	broken.Devices.Response = []byte{0xff}
+	x := ledgertest.With(ledgertest.Pod("x", "main"), broken)
+	_, err := l.Update(t.Context(), func(d *ledger.Draft) error {
+		d.PutPod(a)
+		d.PutPod(b)
+		d.PutPod(x)
+		d.Bind(ledger.Binding{ID: "c2", Owner: ledger.Owner{Pod: "a", Container: "main"}, Sequence: 2})
+		d.Bind(ledger.Binding{ID: "c1", Owner: ledger.Owner{Pod: "a", Container: "main"}, Sequence: 1})
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func serve(t *testing.T, version cgroup.Version, verdicts map[string]admission.Verdict) allocationv1.AllocationServiceClient {
+	t.Helper()
+	l := facts(t)
+	config := cgroup.DefaultConfig(cgroup.Facts{Version: version, PageBytes: 4096, HugePageSizes: []int64{2 << 20, 1 << 30}, SwapLimits: true})
+	config.MemoryBytes = 16 << 30
+	return allocationv1.NewAllocationServiceClient(rpctest.Serve(t, func(s grpc.ServiceRegistrar) {
+		allocationv1.RegisterAllocationServiceServer(s,
+			allocation.New(allocation.Config{Cgroup: config}, &engine{l, verdicts}, l, paths{}))
+	}))
+}
+
+// onA is what container main of pod a holds.
+func onA() *typesv1.ContainerAllocation {
+	claim := func(provider, resource string) *typesv1.Claim {
+		return &typesv1.Claim{PodUid: "a", Container: "main", Provider: provider, Resource: resource}
+	}
+	cpu, gpu, nic, memory := claim("cpu", "cpu"), claim("device", "example.com/gpu"), claim("device", "example.com/nic"), claim("memory", "memory")
+	cpu.Cpu = &typesv1.CPUClaim{Set: &typesv1.CPUSet{Cpus: "2-3"}, Use: "exclusive"}
+	gpu.Device = &typesv1.DeviceClaim{Devices: []*typesv1.Device{{Id: "g0"}}}
+	nic.Device = &typesv1.DeviceClaim{Devices: []*typesv1.Device{{Id: "n0"}}}
+	memory.Memory = []*typesv1.MemoryBlock{{Nodes: &typesv1.NUMAMask{Nodes: []uint32{0, 1}}, Bytes: 1 << 30}}
+	return &typesv1.ContainerAllocation{
+		Name: "main", Role: "app", Cpus: &typesv1.CPUSet{Cpus: "2-3"}, ExclusiveCpus: true,
+		Claims: []*typesv1.Claim{cpu, gpu, nic, memory}, ContainerIds: []string{"c1", "c2"},
+	}
+}
+
+func TestAllocateTellsAllThatARuntimeNeeds(t *testing.T) {
+	t.Parallel()
+	huge := []*allocationv1.HugepageLimit{{PageSize: "2MB", LimitBytes: 4 << 20}, {PageSize: "1GB"}}
+	for name, row := range map[string]struct {
+		version cgroup.Version
+		linux   *allocationv1.LinuxResources
+	}{
+		"v1": {cgroup.V1, &allocationv1.LinuxResources{
+			CpusetCpus: "2-3", CpusetMems: "0-1", CpuShares: 2048, CpuQuotaUs: -1, CpuPeriodUs: 100000,
+			MemoryLimitBytes: 1 << 30, MemorySwapLimitBytes: 1 << 30, HugepageLimits: huge, OomScoreAdj: -997,
+		}},
+		"v2": {cgroup.V2, &allocationv1.LinuxResources{
+			CpusetCpus: "2-3", CpusetMems: "0-1", CpuShares: 2048, CpuQuotaUs: -1, CpuPeriodUs: 100000,
+			MemoryLimitBytes: 1 << 30, HugepageLimits: huge, OomScoreAdj: -997,
+			Unified: map[string]string{"memory.oom.group": "1", "memory.swap.max": "0"},
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got, err := serve(t, row.version, nil).Allocate(t.Context(), &allocationv1.AllocateRequest{PodUid: "a", ContainerName: "main"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := &allocationv1.AllocateResponse{
+				Linux:        row.linux,
+				Devices:      []*allocationv1.DeviceNode{{ContainerPath: "/dev/gpu", HostPath: "/dev/gpu0", Permissions: "rw"}},
+				Mounts:       []*allocationv1.Mount{{ContainerPath: "/nic", HostPath: "/run/nic", ReadOnly: true}},
+				Envs:         []*allocationv1.EnvVar{{Name: "A", Value: "1"}, {Name: "GPU", Value: "g0"}, {Name: "NIC", Value: "n0"}},
+				Annotations:  map[string]string{"example.com/gpu": "g0"},
+				CdiDevices:   []string{"example.com/gpu=0", "example.com/gpu=1"},
+				CgroupParent: "/kubepods/poda", CgroupPath: "/kubepods/poda/main",
+				Allocation: onA(),
+			}
+			if !proto.Equal(got, want) {
+				t.Errorf("got\n\t%v\nwant\n\t%v", got, want)
+			}
+		})
+	}
+}
+
+func TestAllocateOfASharedContainer(t *testing.T) {
+	t.Parallel()
+	got, err := serve(t, cgroup.V2, nil).Allocate(t.Context(), &allocationv1.AllocateRequest{PodUid: "b", ContainerName: "main"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.GetLinux().GetCpusetCpus() != "0-1,4-15" || got.GetLinux().GetCpusetMems() != "" {
+		t.Errorf("runs on %q with memory of %q, want the shared pool and no nodes", got.GetLinux().GetCpusetCpus(), got.GetLinux().GetCpusetMems())
+	}
+	if got.GetAllocation().GetExclusiveCpus() || len(got.GetDevices())+len(got.GetEnvs())+len(got.GetCdiDevices()) != 0 {
+		t.Errorf("a container without claims got %v", got)
+	}
+}
+
+// pod is a pod of one container as a caller sends it.
+func pod(uid string) *typesv1.Pod {
+	return &typesv1.Pod{
+		Metadata: &typesv1.PodMetadata{Name: "web", Uid: uid},
+		Spec:     &typesv1.PodSpec{Containers: []*typesv1.Container{{Name: "main"}}},
+	}
+}
+
+func TestAllocateAdmitsFirst(t *testing.T) {
+	t.Parallel()
+	client := serve(t, cgroup.V1, nil)
+	for range 2 {
+		got, err := client.Allocate(t.Context(), &allocationv1.AllocateRequest{Pod: pod("new"), ContainerName: "main"})
+		if err != nil || got.GetLinux().GetCpusetCpus() != "6-7" {
+			t.Fatalf("%v, %v; want CPUs 6-7", got, err)
+		}
+	}
+	got, err := client.Get(t.Context(), &allocationv1.GetRequest{PodUid: "new"})
+	if err != nil || got.GetPod().GetName() != "web" {
+		t.Errorf("%v, %v; want the pod that was admitted", got, err)
+	}
+}
+
+func TestFailures(t *testing.T) {
+	t.Parallel()
+	client := serve(t, cgroup.V1, map[string]admission.Verdict{
+		"rejected": {Outcome: admission.Rejected, Reason: fault.TopologyAffinityError, Message: "Resources cannot be allocated with Topology locality"},
+		"deferred": {Outcome: admission.Deferred, Message: "the agent has not sent Sync"},
+	})
+	for name, row := range map[string]struct {
+		req  *allocationv1.AllocateRequest
+		want rpctest.Failure
+	}{
+		"nothing": {&allocationv1.AllocateRequest{}, rpctest.Failure{
+			Code: codes.InvalidArgument, Reason: "invalid", Fields: []string{"container_name", "pod_uid"},
+			Message: "request is invalid: container_name: is required (and 1 more)",
+		}},
+		"both": {&allocationv1.AllocateRequest{PodUid: "a", Pod: pod("a"), ContainerName: "main"}, rpctest.Failure{
+			Code: codes.InvalidArgument, Reason: "invalid", Fields: []string{"pod_uid"},
+			Message: "request is invalid: pod_uid: expected either pod_uid or pod, not both",
+		}},
+		"invalid pod": {&allocationv1.AllocateRequest{Pod: pod(""), ContainerName: "main"}, rpctest.Failure{
+			Code: codes.InvalidArgument, Reason: "invalid", Fields: []string{"pod.metadata.uid"},
+			Message: "pod default/web () is invalid: pod.metadata.uid: is required",
+		}},
+		"unknown pod": {&allocationv1.AllocateRequest{PodUid: "who", ContainerName: "main"}, rpctest.Failure{
+			Code: codes.NotFound, Reason: "not found", Message: "pod who is not admitted",
+		}},
+		"unknown container": {&allocationv1.AllocateRequest{PodUid: "a", ContainerName: "who"}, rpctest.Failure{
+			Code: codes.NotFound, Reason: "not found", Message: `pod a has no container "who"`,
+		}},
+		"unknown container of a pod to admit": {&allocationv1.AllocateRequest{Pod: pod("new"), ContainerName: "who"}, rpctest.Failure{
+			Code: codes.NotFound, Reason: "not found", Message: `pod new has no container "who"`,
+		}},
+		"rejected": {&allocationv1.AllocateRequest{Pod: pod("rejected"), ContainerName: "main"}, rpctest.Failure{
+			Code: codes.FailedPrecondition, Reason: "TopologyAffinityError",
+			Message: "pod rejected is rejected: Resources cannot be allocated with Topology locality",
+		}},
+		"deferred": {&allocationv1.AllocateRequest{Pod: pod("deferred"), ContainerName: "main"}, rpctest.Failure{
+			Code: codes.Unavailable, Reason: "unavailable", Retry: true,
+			Message: "pod deferred is deferred: the agent has not sent Sync",
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, err := client.Allocate(t.Context(), row.req)
+			row.want.Check(t, err)
+		})
+	}
+	t.Run("answer that cannot be read", func(t *testing.T) {
+		t.Parallel()
+		_, err := client.Allocate(t.Context(), &allocationv1.AllocateRequest{PodUid: "x", ContainerName: "main"})
+		if got := status.Code(err); got != codes.DataLoss {
+			t.Errorf("%v, want DATA_LOSS", err)
+		}
+	})
+	t.Run("get", func(t *testing.T) {
+		t.Parallel()
+		_, err := client.Get(t.Context(), &allocationv1.GetRequest{PodUid: "who"})
+		rpctest.Failure{Code: codes.NotFound, Reason: "not found", Message: "pod who is not admitted"}.Check(t, err)
+		_, err = client.Get(t.Context(), &allocationv1.GetRequest{})
+		rpctest.Failure{
+			Code: codes.InvalidArgument, Reason: "invalid", Fields: []string{"pod_uid"},
+			Message: "request is invalid: pod_uid: is required",
+		}.Check(t, err)
+	})
+}
+
+func TestGetAndList(t *testing.T) {
+	t.Parallel()
+	client := serve(t, cgroup.V1, nil)
+	got, err := client.Get(t.Context(), &allocationv1.GetRequest{PodUid: "a"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	prepare := &typesv1.ContainerAllocation{Name: "prepare", Role: "init", Cpus: &typesv1.CPUSet{Cpus: "0-1,4-15"}}
+	want := &typesv1.PodAllocation{
+		Uid: "a", Namespace: "default", Name: "pod-a", QosClass: typesv1.QOSClass_QOS_CLASS_GUARANTEED,
+		CgroupParent: "/kubepods/poda", AdmissionId: "admission-a", AdmittedAtUnix: 1000,
+		Containers: []*typesv1.ContainerAllocation{prepare, onA()},
+	}
+	if !proto.Equal(got.GetPod(), want) || got.GetRevision() != 1 {
+		t.Errorf("revision %d, got\n\t%v\nwant\n\t%v", got.GetRevision(), got.GetPod(), want)
+	}
+	for name, row := range map[string]struct {
+		filter *allocationv1.ListRequest
+		want   []string
+	}{
+		"all":       {&allocationv1.ListRequest{}, []string{"b", "a", "x"}},
+		"namespace": {&allocationv1.ListRequest{Namespace: "default"}, []string{"a", "x"}},
+		"name":      {&allocationv1.ListRequest{Name: "pod-x"}, []string{"x"}},
+		"resource":  {&allocationv1.ListRequest{Resource: "example.com/nic"}, []string{"a"}},
+		"both":      {&allocationv1.ListRequest{Namespace: "away", Resource: "cpu"}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got, err := client.List(t.Context(), row.filter)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var uids []string
+			for _, p := range got.GetPods() {
+				uids = append(uids, p.GetUid())
+			}
+			if !slices.Equal(uids, row.want) || got.GetRevision() != 1 {
+				t.Errorf("revision %d: %v, want %v", got.GetRevision(), uids, row.want)
+			}
+		})
+	}
+}

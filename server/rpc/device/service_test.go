@@ -1,0 +1,153 @@
+package device_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
+
+	devicev1 "github.com/berthd/berth/api/berth/device/v1"
+	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/api/convert"
+	"github.com/berthd/berth/managers/admission"
+	"github.com/berthd/berth/managers/device"
+	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/hint"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/ledgertest"
+	"github.com/berthd/berth/managers/machine/machinetest"
+	"github.com/berthd/berth/managers/workload"
+	"github.com/berthd/berth/server/deviceplugin"
+	handler "github.com/berthd/berth/server/rpc/device"
+	"github.com/berthd/berth/server/rpc/rpctest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var (
+	_ handler.Hinter    = (*admission.Engine)(nil)
+	_ handler.Plugins   = (*deviceplugin.Server)(nil)
+	_ handler.Inventory = (*device.Manager)(nil)
+)
+
+// inventory gives one snapshot.
+type inventory struct{ *device.Snapshot }
+
+func (i inventory) Inventory() *device.Snapshot { return i.Snapshot }
+
+// plugins have their sockets by resource.
+type plugins map[string]string
+
+func (p plugins) Endpoint(resource string) string { return p[resource] }
+
+// hinter finds devices impossible, for whatever container.
+type hinter struct{ err error }
+
+func (h hinter) Hints(context.Context, workload.Pod, string) ([]hint.Reply, error) {
+	return []hint.Reply{
+		{Provider: "device", Answers: []hint.ResourceAnswer{{Resource: "example.com/gpu", Answer: hint.Answer{Kind: hint.Impossible, Reason: "all in use"}}}},
+		{Provider: "cpu"},
+	}, h.err
+}
+
+// serve has a resource "example.com/gpu" of a connected plugin: g0 on node 0,
+// held by two containers of a pod, g1 without topology, g2 unhealthy, and g9,
+// which is held and no longer listed; and "example.com/nic", whose plugin has not
+// come back.
+func serve(t *testing.T, err error) devicev1.DeviceServiceClient {
+	t.Helper()
+	start := time.Unix(1000, 0)
+	inv := device.NewInventory([]ledger.SeenResource{{Name: "example.com/nic", LastSeen: start}}, start)
+	session := inv.Registered("example.com/gpu", device.Options{PreStart: true}, start)
+	inv.Listed(session, []device.Device{
+		{ID: "g2"}, {ID: "g1", Healthy: true}, {ID: "g0", Healthy: true, Nodes: 1, Topology: true},
+	})
+	l := ledgertest.New(t, ledger.Rules{Machine: machinetest.Build("2n4c")})
+	pod := ledgertest.With(ledgertest.Pod("a", "init:prepare", "main"),
+		ledgertest.Devices("prepare", "example.com/gpu", "g0"), ledgertest.Devices("main", "example.com/gpu", "g0", "g9"))
+	if _, err := l.Update(t.Context(), func(d *ledger.Draft) error { d.PutPod(pod); return nil }); err != nil {
+		t.Fatal(err)
+	}
+	return devicev1.NewDeviceServiceClient(rpctest.Serve(t, func(s grpc.ServiceRegistrar) {
+		devicev1.RegisterDeviceServiceServer(s, handler.New(handler.Parts{
+			Inventory: inventory{inv.Snapshot()}, Plugins: plugins{"example.com/gpu": "/plugins/gpu.sock"},
+			Ledger: l, Hinter: hinter{err},
+		}, convert.Reader{}))
+	}))
+}
+
+// resources are what every method tells about the two, with devices of the
+// first.
+func resources(devices ...*devicev1.DeviceState) []*devicev1.Resource {
+	return []*devicev1.Resource{
+		{
+			Name: "example.com/gpu", Plugin: "connected", Endpoint: "/plugins/gpu.sock",
+			Capacity: 3, Allocatable: 2, InUse: 2, PreStartRequired: true, Devices: devices,
+		},
+		{Name: "example.com/nic", Plugin: "expected"},
+	}
+}
+
+var (
+	g0 = &devicev1.DeviceState{
+		Device:  &typesv1.Device{Id: "g0", Health: "Healthy", Nodes: &typesv1.NUMAMask{Nodes: []uint32{0}}},
+		Holders: []string{"a/main", "a/prepare"},
+	}
+	g1 = &devicev1.DeviceState{Device: &typesv1.Device{Id: "g1", Health: "Healthy"}}
+	g2 = &devicev1.DeviceState{Device: &typesv1.Device{Id: "g2", Health: "Unhealthy"}}
+	g9 = &devicev1.DeviceState{Device: &typesv1.Device{Id: "g9"}, Holders: []string{"a/main"}}
+)
+
+func TestResources(t *testing.T) {
+	t.Parallel()
+	client := serve(t, nil)
+	state, err := client.GetState(t.Context(), &devicev1.GetStateRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := (&devicev1.GetStateResponse{Resources: resources(g0, g1, g2, g9), Revision: 1}); !proto.Equal(state, want) {
+		t.Errorf("state\n\t%v\nwant\n\t%v", state, want)
+	}
+	list, err := client.ListResources(t.Context(), &devicev1.ListResourcesRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := (&devicev1.ListResourcesResponse{Resources: resources()}); !proto.Equal(list, want) {
+		t.Errorf("list\n\t%v\nwant\n\t%v", list, want)
+	}
+	allocatable, err := client.GetAllocatable(t.Context(), &devicev1.GetAllocatableRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := (&devicev1.GetAllocatableResponse{Resources: resources(g0, g1)}); !proto.Equal(allocatable, want) {
+		t.Errorf("allocatable\n\t%v\nwant\n\t%v", allocatable, want)
+	}
+}
+
+func TestGetTopologyHints(t *testing.T) {
+	t.Parallel()
+	pod := &typesv1.Pod{
+		Metadata: &typesv1.PodMetadata{Name: "web", Uid: "w"},
+		Spec:     &typesv1.PodSpec{Containers: []*typesv1.Container{{Name: "main"}}},
+	}
+	got, err := serve(t, nil).GetTopologyHints(t.Context(), &devicev1.GetTopologyHintsRequest{Pod: pod})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := &devicev1.GetTopologyHintsResponse{Answers: []*typesv1.Answer{{
+		Resource: "example.com/gpu", Kind: typesv1.AnswerKind_ANSWER_KIND_IMPOSSIBLE, Reason: "all in use",
+	}}}
+	if !proto.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	_, err = serve(t, nil).GetTopologyHints(t.Context(), &devicev1.GetTopologyHintsRequest{})
+	rpctest.Failure{
+		Code: codes.InvalidArgument, Reason: "invalid", Fields: []string{"pod"}, Message: "request is invalid: pod: is required",
+	}.Check(t, err)
+	_, err = serve(t, fault.NotFoundf("no such container")).GetTopologyHints(t.Context(), &devicev1.GetTopologyHintsRequest{Pod: pod})
+	rpctest.Failure{Code: codes.NotFound, Reason: "not found", Message: "no such container"}.Check(t, err)
+}

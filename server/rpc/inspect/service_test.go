@@ -1,0 +1,127 @@
+package inspect_test
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
+
+	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
+	"github.com/berthd/berth/managers/cpuset"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/ledgertest"
+	"github.com/berthd/berth/managers/machine/machinetest"
+	"github.com/berthd/berth/server/rpc/inspect"
+	"github.com/berthd/berth/server/rpc/rpctest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// serve has pod "a", admitted at the second attempt, with CPUs that are reserved
+// since.
+func serve(t *testing.T) inspectv1.InspectServiceClient {
+	t.Helper()
+	m := machinetest.Build("4c")
+	journal := ledgertest.NewJournal()
+	before, _ := ledgertest.Open(t, ledger.Options{Journal: journal, Rules: ledger.Rules{Machine: m}})
+	pod := ledgertest.With(ledgertest.Pod("a", "main"), ledgertest.Exclusive("main", "1"))
+	pod.Trace = &ledger.Trace{AdmissionID: "second", Pod: "a", Namespace: "default", Name: "pod-a", Admitted: true}
+	first := &ledger.Trace{AdmissionID: "first", Pod: "a", Namespace: "default", Name: "pod-a", Reason: "TopologyAffinityError"}
+	for _, change := range []func(*ledger.Draft){
+		func(d *ledger.Draft) { d.PutTrace(first) },
+		func(d *ledger.Draft) { d.PutPod(pod) },
+	} {
+		if _, err := before.Update(t.Context(), func(d *ledger.Draft) error { change(d); return nil }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l, _ := ledgertest.Open(t, ledger.Options{Journal: journal, Rules: ledger.Rules{Machine: m, ReservedCPUs: cpuset.Of(1)}})
+	return inspectv1.NewInspectServiceClient(rpctest.Serve(t, func(s grpc.ServiceRegistrar) {
+		inspectv1.RegisterInspectServiceServer(s, inspect.New(l, []string{"the configuration has changed"}))
+	}))
+}
+
+func TestDumpIsWhatIsStored(t *testing.T) {
+	t.Parallel()
+	got, err := serve(t).Dump(t.Context(), &inspectv1.DumpRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var keys []string
+	for _, e := range got.GetEntries() {
+		keys = append(keys, e.GetBucket()+" "+e.GetKey())
+		if !json.Valid([]byte(e.GetValue())) {
+			t.Errorf("%s/%s is no JSON: %s", e.GetBucket(), e.GetKey(), e.GetValue())
+		}
+	}
+	if want := []string{"pods a", "claims a/main/cpu", "meta generation"}; got.GetGeneration() != 2 || len(keys) != 8 ||
+		slices.ContainsFunc(want, func(k string) bool { return !slices.Contains(keys, k) }) {
+		t.Errorf("generation %d with %d entries:\n%s", got.GetGeneration(), len(keys), strings.Join(keys, "\n"))
+	}
+}
+
+func TestCheckTellsFindingsAndTheStart(t *testing.T) {
+	t.Parallel()
+	got, err := serve(t).Check(t.Context(), &inspectv1.CheckRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(got.GetFindings()) != 1 {
+		t.Fatalf("got %v, want one finding", got)
+	}
+	text := got.GetFindings()[0].GetText()
+	want := &inspectv1.CheckResponse{
+		Generation: 2, StartReport: []string{"the configuration has changed"},
+		Findings: []*inspectv1.Finding{{Kind: "policy", Owner: "a/main", Text: text}},
+	}
+	if !proto.Equal(got, want) || !strings.Contains(text, "reserved") {
+		t.Errorf("got %v, want %v about a reserved CPU", got, want)
+	}
+}
+
+func TestGetTrace(t *testing.T) {
+	t.Parallel()
+	client := serve(t)
+	for name, row := range map[string]struct {
+		req  *inspectv1.GetTraceRequest
+		want string
+		fail rpctest.Failure
+	}{
+		"admission":  {req: &inspectv1.GetTraceRequest{AdmissionId: "first"}, want: "first"},
+		"uid":        {req: &inspectv1.GetTraceRequest{PodUid: "a"}, want: "second"},
+		"name":       {req: &inspectv1.GetTraceRequest{PodName: "default/pod-a"}, want: "second"},
+		"short name": {req: &inspectv1.GetTraceRequest{PodName: "pod-a"}, want: "second"},
+		"other space": {req: &inspectv1.GetTraceRequest{PodName: "away/pod-a"}, fail: rpctest.Failure{
+			Code: codes.NotFound, Reason: "not found", Message: "no admission is remembered with pod_name away/pod-a",
+		}},
+		"unknown": {req: &inspectv1.GetTraceRequest{PodUid: "b"}, fail: rpctest.Failure{
+			Code: codes.NotFound, Reason: "not found", Message: "no admission is remembered with pod_uid b",
+		}},
+		"nothing": {req: &inspectv1.GetTraceRequest{}, fail: rpctest.Failure{
+			Code: codes.InvalidArgument, Reason: "invalid", Fields: []string{"admission_id"},
+			Message: "request is invalid: admission_id: expected exactly one of admission_id, pod_uid and pod_name",
+		}},
+		"two": {req: &inspectv1.GetTraceRequest{PodUid: "a", PodName: "pod-a"}, fail: rpctest.Failure{
+			Code: codes.InvalidArgument, Reason: "invalid", Fields: []string{"admission_id"},
+			Message: "request is invalid: admission_id: expected exactly one of admission_id, pod_uid and pod_name",
+		}},
+		"no name": {req: &inspectv1.GetTraceRequest{PodName: strings.Repeat("a", 513)}, fail: rpctest.Failure{
+			Code: codes.InvalidArgument, Reason: "invalid", Fields: []string{"pod_name"},
+			Message: "request is invalid: pod_name: 513 characters: expected at most 512",
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got, err := client.GetTrace(t.Context(), row.req)
+			row.fail.Check(t, err)
+			if got.GetTrace().GetAdmissionId() != row.want {
+				t.Errorf("got %v, want that of admission %q", got, row.want)
+			}
+		})
+	}
+}
