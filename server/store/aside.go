@@ -35,13 +35,22 @@ const (
 )
 
 // OpenLedger opens the ledger that is in the store. If it is damaged, the file
-// is set aside, the ledger starts empty and Damage says so; it is nil otherwise.
-// All other errors are those of ledger.Open. Whoever wants damage to be an error
-// calls ledger.Open.
+// is set aside, the ledger starts empty and Damage says so. Damage says so again
+// at every start until the new ledger has had its first commit, since the process
+// that found it may not have lived to act on it; it is nil otherwise. All other
+// errors are those of ledger.Open. Whoever wants damage to be an error calls
+// ledger.Open.
 func (s *Store) OpenLedger(ctx context.Context, o ledger.Options, now time.Time) (*ledger.Ledger, ledger.Report, *Damage, error) {
 	o.Journal = s
 	l, report, err := ledger.Open(ctx, o)
-	if fault.ClassOf(err) != fault.Corrupt || err == nil {
+	switch {
+	case err == nil && report.Generation == 0:
+		damage, err := newest(s.path)
+		if err != nil {
+			return nil, report, nil, err
+		}
+		return l, report, damage, nil
+	case err == nil || fault.ClassOf(err) != fault.Corrupt:
 		return l, report, nil, err
 	}
 	damage, err := s.setAside(now, err, report)
@@ -50,6 +59,15 @@ func (s *Store) OpenLedger(ctx context.Context, o ledger.Options, now time.Time)
 	}
 	l, report, err = ledger.Open(ctx, o)
 	return l, report, &damage, err
+}
+
+// newest returns the last report, nil if there is none.
+func newest(path string) (*Damage, error) {
+	all, err := Damages(path)
+	if err != nil || len(all) == 0 {
+		return nil, err
+	}
+	return &all[len(all)-1], nil
 }
 
 // setAside renames the file, leaves a report beside it and opens an empty one.
@@ -113,7 +131,7 @@ func writeReport(d Damage) error {
 
 // Damages returns the reports on all files that were ever set aside for the file
 // at path, oldest first. Reports without a file, which a crash can leave, do not
-// count.
+// count; a report that cannot be read says so in Error.
 func Damages(path string) ([]Damage, error) {
 	dir, prefix := filepath.Dir(path), filepath.Base(path)+damagedInfix
 	names, err := os.ReadDir(dir)
@@ -135,7 +153,7 @@ func Damages(path string) ([]Damage, error) {
 		}
 		var d Damage
 		if err := json.Unmarshal(text, &d); err != nil {
-			return nil, fault.Corruptf("read %s: %w", filepath.Join(dir, entry.Name()), err)
+			d = Damage{File: path, SetAside: filepath.Join(dir, name), Error: fmt.Sprintf("the report cannot be read: %v", err)}
 		}
 		all = append(all, d)
 	}

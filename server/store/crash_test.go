@@ -213,6 +213,7 @@ func TestCrashAtFailpoints(t *testing.T) {
 					survived(t, path, r.acked)
 				}
 				finish(t, path, commits)
+				forgotten(t, path)
 			})
 		}
 	}
@@ -224,8 +225,10 @@ func setAside(t *testing.T, path string) {
 	t.Helper()
 	s := mustOpen(t, path, store.Options{})
 	defer s.Close()
-	if _, _, _, err := s.OpenLedger(t.Context(), options(nil), noon); err != nil {
-		t.Fatal(err)
+	for range 2 { // until there is a commit
+		if _, _, damage, err := s.OpenLedger(t.Context(), options(nil), noon); err != nil || damage == nil {
+			t.Fatalf("start: %v, damage %v", err, damage)
+		}
 	}
 	all, err := store.Damages(path)
 	if err != nil || len(all) != 1 {
@@ -233,6 +236,17 @@ func setAside(t *testing.T, path string) {
 	}
 	if data, err := os.ReadFile(all[0].SetAside); err != nil || string(data) != "damaged" {
 		t.Errorf("the damaged file is %q, %v", data, err)
+	}
+}
+
+// forgotten checks that a ledger with commits of its own does not speak of an
+// older one's damage.
+func forgotten(t *testing.T, path string) {
+	t.Helper()
+	s := mustOpen(t, path, store.Options{})
+	defer s.Close()
+	if _, _, damage, err := s.OpenLedger(t.Context(), options(nil), noon); err != nil || damage != nil {
+		t.Errorf("start after commits: %v, damage %v", err, damage)
 	}
 }
 

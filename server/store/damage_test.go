@@ -272,6 +272,22 @@ func TestSetAsideTwice(t *testing.T) {
 	}
 }
 
+// A report that is damaged itself does not hide the file that it is about.
+func TestUnreadableReport(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "berth.db")
+	aside := path + ".damaged-20261120T120000Z"
+	for _, name := range []string{aside, aside + ".json", path + ".damaged-20261120T130000Z.json"} {
+		if err := os.WriteFile(name, []byte("damaged"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	all, err := store.Damages(path)
+	if err != nil || len(all) != 1 || all[0].SetAside != aside || !strings.Contains(all[0].Error, "cannot be read") {
+		t.Errorf("reports: %+v, %v", all, err)
+	}
+}
+
 // What is damaged stays as it is for whoever only reads.
 func TestReadOnlyDamage(t *testing.T) {
 	t.Parallel()
