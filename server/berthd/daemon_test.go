@@ -56,7 +56,7 @@ func TestMainJob(t *testing.T) {
 	n := newNode(t)
 	n.needKernel()
 	d := n.start()
-	plugin := d.plugin("g0@0 g1@0")
+	d.plugin("g0@0 g1@0")
 
 	// A container of the shared pool runs on every CPU first.
 	d.admitted(burstable("shared"))
@@ -106,9 +106,7 @@ func TestMainJob(t *testing.T) {
 	before := d.pods()
 	d.kill()
 	d = n.start()
-	if _, err := plugin.Await(n.ctx(), script.ListAndWatch, 2); err != nil {
-		t.Fatalf("the plugin did not notice the restart: %v", err)
-	}
+	d.expectDevices(2) // the plugin has noticed the restart
 	if after := d.pods(); !reflect.DeepEqual(texts(before), texts(after)) {
 		t.Errorf("a crash changed the allocations:\n%v\n%v", before, after)
 	}

@@ -18,11 +18,13 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials/insecure"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
+	devicev1 "github.com/berthd/berth/api/berth/device/v1"
 	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
 	lifecyclev1 "github.com/berthd/berth/api/berth/lifecycle/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
@@ -233,7 +235,11 @@ func (n *node) launch(args ...string) *daemon {
 		n.t.Fatal(err)
 	}
 	go func() { d.done <- d.cmd.Wait() }()
-	conn, err := grpc.NewClient("unix://"+n.root+"/berth.sock", grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient("unix://"+n.root+"/berth.sock", grpc.WithTransportCredentials(insecure.NewCredentials()),
+		// The socket appears soon; gRPC's own patience between tries is a second.
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff: backoff.Config{BaseDelay: 5 * time.Millisecond, Multiplier: 1, MaxDelay: 5 * time.Millisecond},
+		}))
 	if err != nil {
 		n.t.Fatal(err)
 	}
@@ -255,7 +261,7 @@ func (n *node) launch(args ...string) *daemon {
 // kill ends the daemon as a crash does.
 func (d *daemon) kill() {
 	d.t.Helper()
-	if err := d.cmd.Process.Kill(); err != nil {
+	if err := d.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		d.t.Fatal(err)
 	}
 	<-d.done
@@ -372,8 +378,8 @@ func pod(uid string, requests, limits map[string]string) *typesv1.Pod {
 // gpu is the resource that the tests' plugin serves.
 const gpu = "example.com/gpu"
 
-// plugin runs a device plugin in the test's process and waits until it has been
-// asked for its list.
+// plugin runs a device plugin in the test's process and waits until its devices
+// are known.
 func (d *daemon) plugin(devices string) *script.Plugin {
 	d.t.Helper()
 	list, err := script.ParseDevices(devices)
@@ -388,10 +394,26 @@ func (d *daemon) plugin(devices string) *script.Plugin {
 		cancel()
 		<-ended
 	})
-	if _, err := p.Await(d.ctx(), script.ListAndWatch, 1); err != nil {
-		d.t.Fatalf("the plugin was not asked for its devices: %v", err)
-	}
+	d.expectDevices(len(list))
 	return p
+}
+
+// expectDevices waits until the daemon knows a connected plugin with n healthy
+// devices.
+func (d *daemon) expectDevices(n int) {
+	d.t.Helper()
+	d.eventually("the plugin's devices are known", func() bool {
+		resp, err := devicev1.NewDeviceServiceClient(d.conn).ListResources(d.ctx(), &devicev1.ListResourcesRequest{})
+		if err != nil {
+			return false
+		}
+		for _, r := range resp.GetResources() {
+			if r.GetName() == gpu && r.GetPlugin() == "connected" && r.GetAllocatable() == int64(n) {
+				return true
+			}
+		}
+		return false
+	})
 }
 
 // process is a process that stopped itself before its first instruction of

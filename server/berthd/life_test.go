@@ -1,0 +1,181 @@
+package main
+
+import (
+	"context"
+	"math/rand/v2"
+	"reflect"
+	"strconv"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
+	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/server/store"
+)
+
+// TestRandomLife admits and removes at random, restarts the plugin and kills the
+// daemon at any moment, also in the middle of calls. After every crash the new
+// daemon must know everything that was acknowledged, and nothing half.
+func TestRandomLife(t *testing.T) {
+	t.Parallel()
+	needCPUs(t, 2)
+	const steps = 200
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	rnd := rand.New(rand.NewPCG(seed, 1))
+	n := newNode(t)
+	d := n.start()
+	plugin := d.plugin("g0@0 g1@0 g2@0")
+	acked := map[string]*typesv1.Pod{} // what the daemon has said is admitted
+	next := 0
+
+	for range steps {
+		switch op := rnd.IntN(20); {
+		case op < 9: // admit something
+			next++
+			p := randomPod(rnd, "p"+strconv.Itoa(next))
+			if d.admit(p).GetVerdict() == admissionv1.Verdict_VERDICT_ADMITTED {
+				acked[p.GetMetadata().GetUid()] = p
+			}
+		case op < 15: // remove something
+			for uid := range acked {
+				d.remove(uid)
+				delete(acked, uid)
+				break
+			}
+		case op < 16: // the plugin dies and comes back
+			plugin.Die()
+			plugin = d.plugin("g0@0 g1@0 g2@0")
+		case op < 18: // crash while nothing happens
+			d.kill()
+			d = n.start()
+		default: // crash in the middle of an admission and a removal
+			next++
+			p := randomPod(rnd, "p"+strconv.Itoa(next))
+			var victim string
+			for victim = range acked {
+				break
+			}
+			d = crashDuring(d, p, victim, acked)
+		}
+		for uid := range acked {
+			if d.pods()[uid] == nil {
+				t.Fatalf("pod %s was acknowledged and is gone", uid)
+			}
+		}
+	}
+	d.check()
+	before := texts(d.pods())
+	d.kill()
+	d = n.start()
+	if after := texts(d.pods()); !reflect.DeepEqual(before, after) {
+		t.Errorf("a crash changed the allocations:\n%v\n%v", before, after)
+	}
+	d.check()
+	if _, err := d.admission.Sync(n.ctx(), &admissionv1.SyncRequest{}); err != nil {
+		t.Fatal(err)
+	}
+	d.check()
+	if len(d.pods()) != 0 || n.kernel && len(n.podCgroups()) != 0 {
+		t.Errorf("left after all pods were removed: %v, %v", d.pods(), n.podCgroups())
+	}
+}
+
+// randomPod wants a CPU of its own, a device, both, or neither.
+func randomPod(rnd *rand.Rand, uid string) *typesv1.Pod {
+	if rnd.IntN(2) == 0 {
+		return burstable(uid)
+	}
+	return guaranteed(uid, 1, rnd.IntN(3))
+}
+
+// crashDuring kills the daemon while it admits p and removes victim, and starts
+// the next one. What is acknowledged then is what that one says, as long as it
+// is no more and no less than what was asked for.
+func crashDuring(d *daemon, p *typesv1.Pod, victim string, acked map[string]*typesv1.Pod) *daemon {
+	d.t.Helper()
+	calls := make(chan bool, 2)
+	go func() {
+		resp, err := d.admission.Admit(d.ctx(), &admissionv1.AdmitRequest{Pod: p})
+		calls <- err == nil && resp.GetVerdict() == admissionv1.Verdict_VERDICT_ADMITTED
+	}()
+	go func() {
+		if victim != "" {
+			_, _ = d.admission.Remove(d.ctx(), &admissionv1.RemoveRequest{PodUid: victim})
+		}
+		calls <- false
+	}()
+	d.kill()
+	admitted := <-calls
+	admitted = <-calls || admitted
+	d = d.node.start()
+	uid := p.GetMetadata().GetUid()
+	now := d.pods()
+	if admitted && now[uid] == nil {
+		d.t.Fatalf("pod %s was acknowledged and is gone", uid)
+	}
+	if now[uid] != nil {
+		acked[uid] = p
+	}
+	if now[victim] == nil {
+		delete(acked, victim)
+	}
+	return d
+}
+
+// TestCrashAtEveryDurableStep kills the daemon at each of the store's points
+// during an admission. The next daemon knows the pod whole or not at all, its
+// cgroup follows the ledger, and asking again succeeds.
+func TestCrashAtEveryDurableStep(t *testing.T) {
+	t.Parallel()
+	needCPUs(t, 2)
+	for _, point := range store.Failpoints() {
+		t.Run(point, func(t *testing.T) {
+			t.Parallel()
+			n := newNode(t)
+			n.start().stop() // an established ledger: the crash is not the first start's
+			crashed := false
+			for hit := 1; hit <= 3; hit++ {
+				d := n.launch("--failpoint", point+":kill:"+strconv.Itoa(hit))
+				if !d.readyOrDead() {
+					crashed = true
+					continue // it died before it was ready
+				}
+				resp, err := d.admission.Admit(n.ctx(), &admissionv1.AdmitRequest{Pod: guaranteed("p", 1, 0)})
+				if err == nil {
+					d.tryRemove()
+					d.kill()
+					continue // the point was not passed that often
+				}
+				if status.Code(err) != codes.Unavailable {
+					t.Fatalf("%v, %v", resp, err)
+				}
+				<-d.done
+				crashed = true
+				d = n.start()
+				d.check()
+				if have := d.pods(); len(have) > 1 || len(have) == 1 && have["p"] == nil {
+					t.Errorf("pods %v", have)
+				}
+				d.admitted(guaranteed("p", 1, 0))
+				d.remove("p")
+				d.check()
+				d.kill()
+			}
+			if !crashed {
+				t.Skipf("an admission does not pass %s: it belongs to damaged files, which package store tests", point)
+			}
+		})
+	}
+}
+
+// tryRemove removes the pod of the crash test; the daemon may die on the way.
+func (d *daemon) tryRemove() {
+	d.t.Helper()
+	_, err := d.admission.Remove(context.Background(), &admissionv1.RemoveRequest{PodUid: "p"})
+	if err != nil && status.Code(err) != codes.Unavailable {
+		d.t.Fatal(err)
+	}
+}
