@@ -147,7 +147,7 @@ func (e *Engine) attempt(ctx context.Context, view *ledger.View, c *candidate) (
 	if err != nil {
 		return e.refused(ctx, draft, c, err)
 	}
-	if e.Quarantined() && ownsSomething(draft.View(), c.uid()) {
+	if view.Doubt() != "" && ownsSomething(draft.View(), c.uid()) {
 		return e.deferred(view, c), nil
 	}
 	// What undoes must work also when the caller has gone.
@@ -174,7 +174,7 @@ func (e *Engine) attempt(ctx context.Context, view *ledger.View, c *candidate) (
 // deferred answers a pod that wants something of its own while the ledger cannot
 // be trusted to know every holder.
 func (e *Engine) deferred(view *ledger.View, c *candidate) Verdict {
-	c.trace.Message = "the ledger does not know which pods live here; nothing exclusive is given out until the agent has sent Sync"
+	c.trace.Message = view.Doubt() + "; nothing exclusive is given out until the agent has sent Sync"
 	c.trace.Add(ledger.Step{Kind: ledger.StepRefused, Text: c.trace.Message})
 	return Verdict{
 		Outcome: Deferred, Message: c.trace.Message, QoS: c.record.QoS,

@@ -8,8 +8,9 @@
 //   - prepare: making the outside (plugins, cgroups) ready for a plan, before
 //     it is committed.
 //   - place: a pod's or container's cgroup; Places makes and removes them.
-//   - quarantine: after a damaged ledger was set aside, the time until the
-//     agent has said which pods live; nothing exclusive is given out meanwhile.
+//   - doubt: the ledger may not know every pod that lives here, as after a
+//     damaged one was set aside; nothing exclusive is given out until the agent
+//     has said which pods live.
 //
 // The life of an admission: look whether the pod is known; draft; for every step
 // of the scope ask, merge, plan; validate; (a dry run ends here) prepare; place;

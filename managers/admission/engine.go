@@ -17,9 +17,6 @@ type Config struct {
 	// Attempts bounds how often a plan is made again because the ledger moved;
 	// 0 means 8.
 	Attempts int
-	// Quarantine starts the engine with exclusive admissions deferred until the
-	// first Sync: the ledger was rebuilt and cannot be trusted to know them all.
-	Quarantine bool
 	// RetryAfter is told with a deferred verdict; 0 means 5 s.
 	RetryAfter time.Duration
 }
@@ -43,9 +40,6 @@ type Engine struct {
 	// purpose also over remote calls, which all have deadlines.
 	lane chan struct{}
 	pods podLocks
-
-	mu         sync.Mutex
-	quarantine bool // guarded by mu
 }
 
 // New makes an engine. It starts nothing.
@@ -56,11 +50,7 @@ func New(cfg Config, parts Parts) *Engine {
 	if cfg.RetryAfter == 0 {
 		cfg.RetryAfter = 5 * time.Second
 	}
-	return &Engine{
-		Config: cfg, Parts: parts,
-		lane:       make(chan struct{}, 1),
-		quarantine: cfg.Quarantine,
-	}
+	return &Engine{Config: cfg, Parts: parts, lane: make(chan struct{}, 1)}
 }
 
 // Outcome of an admission.
@@ -107,22 +97,6 @@ func (e *Engine) enterLane(ctx context.Context) (leave func(), err error) {
 	case <-ctx.Done():
 		return nil, fault.Deadlinef("wait for the admission before this one: %w", context.Cause(ctx))
 	}
-}
-
-// Quarantined reports whether exclusive admissions are deferred.
-func (e *Engine) Quarantined() bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.quarantine
-}
-
-// liftQuarantine ends it and reports whether it was on.
-func (e *Engine) liftQuarantine() bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	was := e.quarantine
-	e.quarantine = false
-	return was
 }
 
 // podLocks serialises operations on one pod.

@@ -56,7 +56,9 @@ func (e *Engine) Sync(ctx context.Context, living []string) (removed []string, e
 	if err := e.sweep(ctx, alive); err != nil {
 		return removed, err
 	}
-	e.liftQuarantine()
+	if _, err := e.Ledger.Update(ctx, func(d *ledger.Draft) error { d.SetDoubt(""); return nil }); err != nil {
+		return removed, fmt.Errorf("end the doubt about the ledger: %w", err)
+	}
 	return removed, nil
 }
 

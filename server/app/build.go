@@ -203,9 +203,8 @@ func (a *App) buildEngine(context.Context) (err error) {
 		return err
 	}
 	a.Engine = admission.New(admission.Config{
-		Features:   a.Config.WorkloadFeatures(),
-		Bounds:     workload.Bounds{Containers: a.Config.Limits.Containers},
-		Quarantine: a.start.Damage != nil,
+		Features: a.Config.WorkloadFeatures(),
+		Bounds:   workload.Bounds{Containers: a.Config.Limits.Containers},
 	}, admission.Parts{
 		Ledger: a.Ledger, Bus: a.Bus, Policy: a.Topology,
 		Places: a.reconcile, Starter: a.plugins,

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
+	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/server/socket"
 	"github.com/berthd/berth/server/task"
 )
@@ -89,8 +90,11 @@ func (a *App) Run(ctx context.Context, ready func()) (err error) {
 
 // settle brings the cgroup tree to what the ledger says, before anybody can ask.
 func (a *App) settle(ctx context.Context) error {
+	if err := a.settleDoubt(ctx); err != nil {
+		return err
+	}
 	a.reportStart(ctx)
-	if a.Engine.Quarantined() {
+	if a.Ledger.View().Doubt() != "" {
 		a.Log.WarnContext(ctx, "cgroups of unknown pods are kept until the agent has sent Sync")
 	} else if err := a.reconcile.Sweep(ctx, a.Ledger.View(), nil); err != nil {
 		// What cannot be removed now is tried again at the next Sync.
@@ -100,6 +104,35 @@ func (a *App) settle(ctx context.Context) error {
 		return fmt.Errorf("bring the cgroup tree to what the ledger says: %w", err)
 	}
 	return nil
+}
+
+// settleDoubt decides, and keeps in the ledger, whether berth knows every pod
+// that lives here. It does not after a damaged ledger was set aside, nor on its
+// first start in a tree that holds pods already: another agent's, or its own
+// from before its state was lost. Unknown pods are killed only without doubt.
+func (a *App) settleDoubt(ctx context.Context) error {
+	view := a.Ledger.View()
+	if view.Generation() > 0 {
+		return nil
+	}
+	doubt := ""
+	strangers, err := a.reconcile.Strangers(ctx, view)
+	switch {
+	case err != nil:
+		return err
+	case a.start.Damage != nil:
+		doubt = "the ledger was damaged and had to be started anew"
+	case len(strangers) > 0:
+		doubt = fmt.Sprintf("the ledger is new, and %d pods have cgroups here already, the first is %s", len(strangers), strangers[0])
+	}
+	if doubt != "" {
+		_, err = a.Ledger.Update(ctx, func(d *ledger.Draft) error { d.SetDoubt(doubt); return nil })
+	} else {
+		// The first generation says that berth has been here, so that a pod's
+		// cgroup without a record is a leftover from now on.
+		_, err = a.Ledger.SetRules(ctx, view.Rules())
+	}
+	return err
 }
 
 // reportStart logs what the start found.
@@ -115,6 +148,9 @@ func (a *App) StartLines() (lines []string) {
 	r := a.start.Ledger
 	if d := a.start.Damage; d != nil {
 		lines = append(lines, fmt.Sprintf("the ledger was damaged and is set aside as %s: %s", d.SetAside, d.Error))
+	}
+	if doubt := a.Ledger.View().Doubt(); doubt != "" {
+		lines = append(lines, doubt+"; waiting for the agent's Sync")
 	}
 	if r.MigratedFrom != nil {
 		lines = append(lines, fmt.Sprintf("the ledger was migrated from schema version %d", *r.MigratedFrom))

@@ -294,13 +294,12 @@ func (l *Loop) RemoveContainer(ctx context.Context, b ledger.Binding) error {
 
 // Sweep implements admission.Places.
 func (l *Loop) Sweep(ctx context.Context, view *ledger.View, keep map[string]bool) error {
-	seen, err := l.Tree.Observe(ctx, l.Layout.Pods(), 2)
+	strangers, err := l.Strangers(ctx, view)
 	if err != nil {
-		return fmt.Errorf("observe the cgroup tree: %w", err)
+		return err
 	}
-	orphans := l.Layout.Orphans(seen, known(view))
 	var errs []error
-	for _, name := range orphans {
+	for _, name := range strangers {
 		if uid, ok := l.Layout.PodUID(name); ok && keep[uid] {
 			continue
 		}
@@ -308,6 +307,15 @@ func (l *Loop) Sweep(ctx context.Context, view *ledger.View, keep map[string]boo
 		errs = append(errs, l.Tree.Remove(ctx, name))
 	}
 	return errors.Join(errs...)
+}
+
+// Strangers lists the cgroups of pods that the view does not know.
+func (l *Loop) Strangers(ctx context.Context, view *ledger.View) ([]cgroup.Name, error) {
+	seen, err := l.Tree.Observe(ctx, l.Layout.Pods(), 2)
+	if err != nil {
+		return nil, fmt.Errorf("observe the cgroup tree: %w", err)
+	}
+	return l.Layout.Orphans(seen, known(view)), nil
 }
 
 // pod looks a pod and the name of its cgroup up.
