@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -142,7 +143,7 @@ func configureCPUPolicy(env *Env, in configurationIn) (out map[string]any, refus
 func checkCPUState(env *Env, in configurationIn) (out map[string]any, refusal, err error) {
 	c, b, refusal, err := in.cpuPolicy(env)
 	if refusal != nil || err != nil {
-		return nil, nil, fmt.Errorf("the policy of a state check: %v, %w", refusal, err)
+		return nil, nil, fmt.Errorf("the policy of a state check: %w", errors.Join(refusal, err))
 	}
 	s, err := c.State.kubelet()
 	if err != nil {
