@@ -114,7 +114,7 @@ func TestUpdate(t *testing.T) {
 	t.Parallel()
 	l := ledgertest.New(t, rules())
 	own := errors.New("own")
-	if _, err := l.Update(t.Context(), func(*ledger.Draft) error { return own }); err != own {
+	if _, err := l.Update(t.Context(), func(*ledger.Draft) error { return own }); !errors.Is(err, own) {
 		t.Errorf("error of the change: %v", err)
 	}
 	var group sync.WaitGroup
