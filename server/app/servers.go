@@ -58,7 +58,7 @@ func (a *App) buildServers(context.Context) error {
 		device.Parts{Inventory: a.Device, Plugins: a.plugins, Ledger: a.Ledger, Hinter: a.Engine}, read))
 	topologyv1.RegisterTopologyServiceServer(a.main, topology.New(a.Config.TopologyConfig(), a.Ledger))
 	nodev1.RegisterNodeServiceServer(a.main, node.New(a.Machine))
-	inspectv1.RegisterInspectServiceServer(a.main, inspect.New(a.Ledger, a.StartLines()))
+	inspectv1.RegisterInspectServiceServer(a.main, inspect.New(a.Ledger, a.StartLines))
 	podresourcesv1.RegisterPodResourcesListerServer(a.main, readers)
 	healthpb.RegisterHealthServer(a.main, a.health)
 	reflection.Register(a.main)

@@ -2,7 +2,7 @@ package app
 
 import (
 	"github.com/berthd/berth/managers/cgroup"
-	"github.com/berthd/berth/managers/cgroup/cgrouptest"
+	"github.com/berthd/berth/managers/cgroup/memtree"
 	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/server/config"
 	"github.com/berthd/berth/server/host/cgroupfs"
@@ -11,8 +11,8 @@ import (
 // openTree opens the cgroup tree that the configuration asks for.
 func openTree(c config.Config, m *machine.Topology) (cgroup.Tree, cgroup.Facts, error) {
 	if c.Cgroups.Tree == config.TreeMemory {
-		facts := cgrouptest.V1()
-		return cgrouptest.NewTree(facts, m.CPUs(), m.NodeMask()), facts, nil
+		facts := memtree.V1()
+		return memtree.New(facts, m.CPUs(), m.NodeMask()), facts, nil
 	}
 	d, err := cgroupfs.Open(cgroupfs.Options{Mount: c.Cgroups.Mount})
 	if err != nil {

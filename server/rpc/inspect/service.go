@@ -19,12 +19,12 @@ type Ledger interface{ View() *ledger.View }
 type service struct {
 	inspectv1.UnimplementedInspectServiceServer
 	ledger Ledger
-	start  []string
+	start  func() []string
 }
 
-// New makes the service. start is what the daemon's start found and did, in
+// New makes the service. start tells what the daemon's start found and did, in
 // lines for people.
-func New(ledger Ledger, start []string) inspectv1.InspectServiceServer {
+func New(ledger Ledger, start func() []string) inspectv1.InspectServiceServer {
 	return &service{ledger: ledger, start: start}
 }
 
@@ -45,7 +45,7 @@ func (s *service) Dump(context.Context, *inspectv1.DumpRequest) (*inspectv1.Dump
 // Check implements InspectService.
 func (s *service) Check(context.Context, *inspectv1.CheckRequest) (*inspectv1.CheckResponse, error) {
 	view := s.ledger.View()
-	out := &inspectv1.CheckResponse{Generation: view.Generation(), StartReport: s.start}
+	out := &inspectv1.CheckResponse{Generation: view.Generation(), StartReport: s.start()}
 	for _, f := range ledger.Check(view) {
 		out.Findings = append(out.Findings, &inspectv1.Finding{Kind: string(f.Kind), Owner: f.Owner.String(), Text: f.Text})
 	}
