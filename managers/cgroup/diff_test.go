@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/berthd/berth/managers/cgroup"
-	"github.com/berthd/berth/managers/cgroup/cgrouptest"
+	"github.com/berthd/berth/managers/cgroup/memtree"
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/numa"
 )
@@ -94,11 +94,11 @@ func wanted(t *rapid.T, f cgroup.Facts) []cgroup.Node {
 // finds nothing to do.
 func TestDiffIsSafeAndComplete(t *testing.T) {
 	t.Parallel()
-	for name, facts := range map[string]cgroup.Facts{"v1": cgrouptest.V1(), "v2": cgrouptest.V2()} {
+	for name, facts := range map[string]cgroup.Facts{"v1": memtree.V1(), "v2": memtree.V2()} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			rapid.Check(t, func(t *rapid.T) {
-				tree := cgrouptest.NewTree(facts, cpuset.Range(0, numCPUs-1), memoryNodes)
+				tree := memtree.New(facts, cpuset.Range(0, numCPUs-1), memoryNodes)
 				for range rapid.IntRange(1, 4).Draw(t, "trees") {
 					desired := wanted(t, facts)
 					forget(t, tree, desired)
@@ -160,11 +160,11 @@ func reach(t *rapid.T, tree cgroup.Tree, desired []cgroup.Node) {
 // them, wherever that is possible at all.
 func TestDiffHandsCPUsOver(t *testing.T) {
 	t.Parallel()
-	for name, facts := range map[string]cgroup.Facts{"v1": cgrouptest.V1(), "v2": cgrouptest.V2()} {
+	for name, facts := range map[string]cgroup.Facts{"v1": memtree.V1(), "v2": memtree.V2()} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			rapid.Check(t, func(t *rapid.T) {
-				tree := cgrouptest.NewTree(facts, cpuset.Range(0, numCPUs-1), memoryNodes)
+				tree := memtree.New(facts, cpuset.Range(0, numCPUs-1), memoryNodes)
 				reach(t, tree, containers(t))
 				next := containers(t)
 				for _, op := range cgroup.Diff(next, look(t, tree)) {

@@ -69,6 +69,8 @@ func Run(t *testing.T, make func(t *testing.T) Fixture) {
 // suite is one test's fixture with shorthand.
 type suite struct{ Fixture }
 
+func ptr[T any](v T) *T { return &v }
+
 func (s *suite) name(components ...string) cgroup.Name {
 	return append(slices.Clone(s.Root), components...)
 }

@@ -92,7 +92,7 @@ func (d *Driver) detect(required []string) error {
 		return fault.Unsupportedf("statfs: %w", err)
 	}
 	var err error
-	if int64(stat.Type) == unix.CGROUP2_SUPER_MAGIC {
+	if stat.Type == unix.CGROUP2_SUPER_MAGIC {
 		err = d.detectV2()
 	} else {
 		err = d.detectV1()

@@ -1,4 +1,4 @@
-package cgrouptest
+package memtree
 
 import (
 	"errors"

@@ -1,4 +1,4 @@
-package cgrouptest
+package memtree
 
 import (
 	"slices"
@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/berthd/berth/managers/cgroup"
+	"github.com/berthd/berth/managers/cgroup/cgrouptest"
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/fault"
 	"github.com/berthd/berth/managers/numa"
@@ -16,14 +17,14 @@ func TestTreeKeepsContract(t *testing.T) {
 	for name, facts := range map[string]cgroup.Facts{"v1": V1(), "v2": V2()} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			Run(t, func(*testing.T) Fixture {
-				tree := NewTree(facts, cpuset.Range(0, 3), numa.Of(0, 1))
-				return Fixture{
+			cgrouptest.Run(t, func(*testing.T) cgrouptest.Fixture {
+				tree := New(facts, cpuset.Range(0, 3), numa.Of(0, 1))
+				return cgrouptest.Fixture{
 					Tree: tree, Facts: facts, Root: cgroup.Name{"suite"},
 					CPUs: cpuset.Range(0, 3), Mems: numa.Of(0, 1),
-					Start: func(*testing.T) Process {
+					Start: func(*testing.T) cgrouptest.Process {
 						pid := tree.Spawn(Mortal)
-						return Process{PID: pid, Fork: func() { tree.Turn(pid, Forking) }}
+						return cgrouptest.Process{PID: pid, Fork: func() { tree.Turn(pid, Forking) }}
 					},
 				}
 			})
@@ -79,7 +80,7 @@ func TestKernelRules(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			tree := NewTree(row.facts, cpuset.Range(0, 3), numa.Of(0))
+			tree := New(row.facts, cpuset.Range(0, 3), numa.Of(0))
 			row.prepare(t, tree)
 			err := ensure(t, tree, row.write, row.to...)
 			switch {
@@ -113,7 +114,7 @@ func using(bytes int64) func(*testing.T, *Tree) {
 // Whoever kills a fork bomb process by process never ends; Remove does.
 func TestForkBombNeedsTheFreezer(t *testing.T) {
 	t.Parallel()
-	tree := NewTree(V1(), cpuset.Of(0), numa.Of(0))
+	tree := New(V1(), cpuset.Of(0), numa.Of(0))
 	name := cgroup.Name{"bomb"}
 	if err := ensure(t, tree, cgroup.Values{}, name...); err != nil {
 		t.Fatal(err)
@@ -137,7 +138,7 @@ func TestForkBombNeedsTheFreezer(t *testing.T) {
 
 func TestStuckProcessEndsInDeadline(t *testing.T) {
 	t.Parallel()
-	tree := NewTree(V2(), cpuset.Of(0), numa.Of(0))
+	tree := New(V2(), cpuset.Of(0), numa.Of(0))
 	name := cgroup.Name{"pod"}
 	if err := ensure(t, tree, cgroup.Values{}, name...); err != nil {
 		t.Fatal(err)
@@ -161,7 +162,7 @@ func TestStuckProcessEndsInDeadline(t *testing.T) {
 
 func TestBrokenCgroupIsRepaired(t *testing.T) {
 	t.Parallel()
-	tree := NewTree(V2(), cpuset.Of(0), numa.Of(0))
+	tree := New(V2(), cpuset.Of(0), numa.Of(0))
 	name := cgroup.Name{"pod"}
 	if err := ensure(t, tree, cgroup.Values{}, name...); err != nil {
 		t.Fatal(err)

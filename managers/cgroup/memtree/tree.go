@@ -1,4 +1,4 @@
-package cgrouptest
+package memtree
 
 import (
 	"context"
@@ -26,9 +26,9 @@ type Tree struct {
 
 var _ cgroup.Tree = (*Tree)(nil)
 
-// NewTree returns a tree with nothing but its root, on a machine with the given
+// New returns a tree with nothing but its root, on a machine with the given
 // CPUs and memory nodes.
-func NewTree(f cgroup.Facts, cpus cpuset.Set, mems numa.Mask) *Tree {
+func New(f cgroup.Facts, cpus cpuset.Set, mems numa.Mask) *Tree {
 	t := &Tree{
 		facts:   f,
 		machine: cgroup.Cpuset{CPUs: cpus, Mems: mems},
