@@ -74,7 +74,7 @@ func tmpfs(t *testing.T, kib int, flags uintptr) string {
 	}
 	t.Cleanup(func() {
 		if err := syscall.Unmount(dir, 0); err != nil {
-			t.Errorf("unmount %s: %v", dir, err)
+			t.Errorf("unmount %s: %v, %v", dir, err, syscall.Unmount(dir, syscall.MNT_DETACH))
 		}
 	})
 	return dir
