@@ -66,6 +66,9 @@ func TestNew(t *testing.T) {
 		{"no boolean", Config{Policy: Restricted, Scope: hint.PodScope, Options: map[string]string{OptionPreferClosest: "maybe"}}, 1,
 			`bad value for option "prefer-closest-numa-nodes": strconv.ParseBool: parsing "maybe"`},
 		{"unknown option", Config{Policy: "x", Scope: "x", Options: map[string]string{"x": "y"}}, 1, `unknown Topology Manager Policy option: "x"`},
+		{"two bad options, the first by name", Config{Policy: "x", Scope: "x",
+			Options: map[string]string{OptionPreferClosest: "maybe", OptionMaxNodes: "x", "zzz": "z"}}, 1,
+			`unable to convert policy option to integer "max-allowable-numa-nodes"`},
 		{"unknown policy", Config{Policy: "x", Scope: "x"}, 1, `unknown policy: "x"`},
 		{"unknown scope", Config{Policy: BestEffort, Scope: "x"}, 1, `unknown scope: "x"`},
 	} {

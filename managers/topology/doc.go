@@ -40,9 +40,17 @@
 // whose cost depends on the number of nodes alone. Only nodes that every list
 // mentions can survive, so everything is cut to those first.
 //
+// A rule (hint.Rule) stands for a list that would be too long. Masks that several
+// rules prefer are searched for from the smallest integer up, turning back as
+// soon as a rule cannot be met any more; for what rules leave together see the
+// comment of the type sparing. Where there are lists as well and few nodes, rules
+// are listed.
+//
 // # Invariants
 //
 //   - The order of providers, of resources and of hints does not change a result.
-//   - A result is exact unless it says Approximate, and even then it is a
-//     candidate of some choice, and never wrongly preferred.
+//   - A result is exact unless it says Approximate. Even then it is a candidate of
+//     some choice, and never wrongly preferred. Exactness is not to be had at any
+//     price: whether rules of unlike weights leave a given set together is
+//     PARTITION, an NP-complete question.
 package topology

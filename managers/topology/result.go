@@ -40,8 +40,8 @@ type Result struct {
 	Omitted int
 	// Path has one choice that leads to the result, a hint of every list, in the
 	// order of the replies. Lists without a preference are left out. It is empty
-	// where no candidate was left, and where finding it would cost more than
-	// the merge.
+	// where no candidate was left, where rules were merged without being listed,
+	// and where finding it would cost more than the merge.
 	Path []Chosen
 	// Conflict names lists that no preferred result can serve together: one that
 	// has no preferred hint at all, or the first two that have none in common.
