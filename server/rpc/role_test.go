@@ -1,0 +1,104 @@
+package rpc_test
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/reflection"
+	podresourcesv1 "k8s.io/kubelet/pkg/apis/podresources/v1"
+	"k8s.io/kubelet/pkg/apis/podresources/v1alpha1"
+
+	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
+	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
+	cpuv1 "github.com/berthd/berth/api/berth/cpu/v1"
+	devicev1 "github.com/berthd/berth/api/berth/device/v1"
+	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
+	lifecyclev1 "github.com/berthd/berth/api/berth/lifecycle/v1"
+	nodev1 "github.com/berthd/berth/api/berth/node/v1"
+	topologyv1 "github.com/berthd/berth/api/berth/topology/v1"
+	"github.com/berthd/berth/server/rpc"
+)
+
+// everything registers what the main socket serves.
+func everything() *grpc.Server {
+	s := grpc.NewServer()
+	admissionv1.RegisterAdmissionServiceServer(s, admissionv1.UnimplementedAdmissionServiceServer{})
+	allocationv1.RegisterAllocationServiceServer(s, allocationv1.UnimplementedAllocationServiceServer{})
+	cpuv1.RegisterCPUServiceServer(s, cpuv1.UnimplementedCPUServiceServer{})
+	devicev1.RegisterDeviceServiceServer(s, devicev1.UnimplementedDeviceServiceServer{})
+	inspectv1.RegisterInspectServiceServer(s, inspectv1.UnimplementedInspectServiceServer{})
+	lifecyclev1.RegisterLifecycleServiceServer(s, lifecyclev1.UnimplementedLifecycleServiceServer{})
+	nodev1.RegisterNodeServiceServer(s, nodev1.UnimplementedNodeServiceServer{})
+	topologyv1.RegisterTopologyServiceServer(s, topologyv1.UnimplementedTopologyServiceServer{})
+	podresourcesv1.RegisterPodResourcesListerServer(s, podresourcesv1.UnimplementedPodResourcesListerServer{})
+	v1alpha1.RegisterPodResourcesListerServer(s, v1alpha1.UnimplementedPodResourcesListerServer{})
+	healthpb.RegisterHealthServer(s, health.NewServer())
+	reflection.Register(s)
+	return s
+}
+
+func TestEveryMethodHasARole(t *testing.T) {
+	t.Parallel()
+	for service, info := range everything().GetServiceInfo() {
+		for _, m := range info.Methods {
+			role, ok := rpc.RoleOf("/" + service + "/" + m.Name)
+			if !ok || !slices.Contains(rpc.Roles(), role) {
+				t.Errorf("%s/%s has the role %q, want one of %q", service, m.Name, role, rpc.Roles())
+			}
+		}
+	}
+}
+
+// A service that is generated and not registered here would escape the test
+// above.
+func TestEveryServiceIsAmongThem(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("../../api/berth/*/v1/*_grpc.pb.go")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no generated services found: %v", err)
+	}
+	services := everything().GetServiceInfo()
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, line := range strings.Split(string(text), "\n") {
+			_, name, found := strings.Cut(line, `ServiceName: "`)
+			if !found {
+				continue
+			}
+			name = strings.TrimSuffix(name, `",`)
+			if _, ok := services[name]; !ok {
+				t.Errorf("%s of %s is not registered", name, file)
+			}
+		}
+	}
+}
+
+// What changes something is never for those who may only read.
+func TestRolesOfChanges(t *testing.T) {
+	t.Parallel()
+	for method, want := range map[string]rpc.Role{
+		admissionv1.AdmissionService_Admit_FullMethodName:             rpc.RoleAgent,
+		admissionv1.AdmissionService_Remove_FullMethodName:            rpc.RoleAgent,
+		admissionv1.AdmissionService_Sync_FullMethodName:              rpc.RoleAgent,
+		allocationv1.AllocationService_Allocate_FullMethodName:        rpc.RoleAgent,
+		lifecyclev1.LifecycleService_PreStartContainer_FullMethodName: rpc.RoleAgent,
+		lifecyclev1.LifecycleService_PostStopContainer_FullMethodName: rpc.RoleAgent,
+		inspectv1.InspectService_Dump_FullMethodName:                  rpc.RoleAdmin,
+		inspectv1.InspectService_GetTrace_FullMethodName:              rpc.RoleRead,
+		allocationv1.AllocationService_List_FullMethodName:            rpc.RoleRead,
+		topologyv1.TopologyService_Merge_FullMethodName:               rpc.RoleRead,
+	} {
+		if got, _ := rpc.RoleOf(method); got != want {
+			t.Errorf("%s needs %q, want %q", method, got, want)
+		}
+	}
+}
