@@ -64,7 +64,7 @@ func (b *Bus) call(ctx context.Context, e *Entry, what string, req Request, do f
 		return fmt.Errorf("%s of provider %s for %s: %w", what, name, req.Owner(), ctx.Err())
 	}
 	var own *fault.Error
-	if errors.As(err, &own) && own.Provider != "" && error(own) == err {
+	if errors.As(err, &own) && own.Provider != "" {
 		return err
 	}
 	named := &fault.Error{Class: fault.ClassOf(err), Message: err.Error(), Provider: name, Err: err}

@@ -15,7 +15,7 @@ import (
 func CheckReply(r Reply, machine numa.Mask) error {
 	for i := range r.Answers {
 		a := &r.Answers[i]
-		text := ""
+		var text string
 		switch {
 		case a.Resource == "":
 			text = "an answer names no resource"
