@@ -24,14 +24,14 @@ func (s *service) compose(view *ledger.View, pod *ledger.Pod, c *workload.Contai
 			held = append(held, claim)
 		}
 	}
-	answer, _, err := deviceplugin.Merge(held)
+	answer, notes, err := deviceplugin.Merge(held)
 	if err != nil {
 		return nil, err
 	}
 	out := &allocationv1.AllocateResponse{
 		Linux:        linux(cgroup.AdmittedResources(view, pod, c, s.Cgroup)),
 		CgroupParent: pod.CgroupParent, CgroupPath: path,
-		Allocation: convert.Container(view, pod, c.Name),
+		Allocation: convert.Container(view, pod, c.Name), Notes: notes,
 	}
 	fromPlugins(out, answer)
 	return out, nil

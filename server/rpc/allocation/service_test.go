@@ -81,7 +81,7 @@ func facts(t *testing.T) *ledger.Ledger {
 	})
 	nic := ledgertest.Devices("main", "example.com/nic", "n0")
 	nic.Devices.Response = answer(t, &pluginapi.ContainerAllocateResponse{
-		Envs:   map[string]string{"NIC": "n0"},
+		Envs:   map[string]string{"NIC": "n0", "A": "2"},
 		Mounts: []*pluginapi.Mount{{ContainerPath: "/nic", HostPath: "/run/nic", ReadOnly: true}},
 	})
 	a := ledgertest.With(ledgertest.Pod("a", "init:prepare", "main"),
@@ -168,6 +168,7 @@ func TestAllocateTellsAllThatARuntimeNeeds(t *testing.T) {
 				CdiDevices:   []string{"example.com/gpu=0", "example.com/gpu=1"},
 				CgroupParent: "/kubepods/poda", CgroupPath: "/kubepods/poda/main",
 				Allocation: onA(),
+				Notes:      []string{`environment variable A: "1" of example.com/gpu is used, not "2" of example.com/nic`},
 			}
 			if !proto.Equal(got, want) {
 				t.Errorf("got\n\t%v\nwant\n\t%v", got, want)

@@ -99,8 +99,11 @@ type AllocateResponse struct {
 	CgroupParent string `protobuf:"bytes,7,opt,name=cgroup_parent,json=cgroupParent,proto3" json:"cgroup_parent,omitempty"`
 	// The container's own cgroup below the mount point; empty where the runtime
 	// makes it.
-	CgroupPath    string                  `protobuf:"bytes,8,opt,name=cgroup_path,json=cgroupPath,proto3" json:"cgroup_path,omitempty"`
-	Allocation    *v1.ContainerAllocation `protobuf:"bytes,9,opt,name=allocation,proto3" json:"allocation,omitempty"`
+	CgroupPath string                  `protobuf:"bytes,8,opt,name=cgroup_path,json=cgroupPath,proto3" json:"cgroup_path,omitempty"`
+	Allocation *v1.ContainerAllocation `protobuf:"bytes,9,opt,name=allocation,proto3" json:"allocation,omitempty"`
+	// Where device plugins contradict each other, and whose answer is used: in
+	// sentences.
+	Notes         []string `protobuf:"bytes,10,rep,name=notes,proto3" json:"notes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -194,6 +197,13 @@ func (x *AllocateResponse) GetCgroupPath() string {
 func (x *AllocateResponse) GetAllocation() *v1.ContainerAllocation {
 	if x != nil {
 		return x.Allocation
+	}
+	return nil
+}
+
+func (x *AllocateResponse) GetNotes() []string {
+	if x != nil {
+		return x.Notes
 	}
 	return nil
 }
@@ -775,7 +785,7 @@ const file_berth_allocation_v1_allocation_proto_rawDesc = "" +
 	"\x0fAllocateRequest\x12\x17\n" +
 	"\apod_uid\x18\x01 \x01(\tR\x06podUid\x12%\n" +
 	"\x0econtainer_name\x18\x02 \x01(\tR\rcontainerName\x12%\n" +
-	"\x03pod\x18\x03 \x01(\v2\x13.berth.types.v1.PodR\x03pod\"\xb3\x04\n" +
+	"\x03pod\x18\x03 \x01(\v2\x13.berth.types.v1.PodR\x03pod\"\xc9\x04\n" +
 	"\x10AllocateResponse\x129\n" +
 	"\x05linux\x18\x01 \x01(\v2#.berth.allocation.v1.LinuxResourcesR\x05linux\x129\n" +
 	"\adevices\x18\x02 \x03(\v2\x1f.berth.allocation.v1.DeviceNodeR\adevices\x122\n" +
@@ -789,7 +799,9 @@ const file_berth_allocation_v1_allocation_proto_rawDesc = "" +
 	"cgroupPath\x12C\n" +
 	"\n" +
 	"allocation\x18\t \x01(\v2#.berth.types.v1.ContainerAllocationR\n" +
-	"allocation\x1a>\n" +
+	"allocation\x12\x14\n" +
+	"\x05notes\x18\n" +
+	" \x03(\tR\x05notes\x1a>\n" +
 	"\x10AnnotationsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x95\x04\n" +

@@ -116,14 +116,15 @@ func (x *GetStateResponse) GetRevision() uint64 {
 type Resource struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// "connected", "stopped" (its plugin has gone) or "expected" (known from
-	// before, its plugin has not come back).
+	// "connected", "stopped" (its plugin has gone), "expected" (known from before,
+	// its plugin has not come back) or "expired" (away for so long that its
+	// capacity is gone).
 	Plugin string `protobuf:"bytes,2,opt,name=plugin,proto3" json:"plugin,omitempty"`
 	// The plugin's socket; empty while it is not connected.
 	Endpoint string `protobuf:"bytes,3,opt,name=endpoint,proto3" json:"endpoint,omitempty"`
 	// Healthy and unhealthy devices together, used ones included.
 	Capacity int64 `protobuf:"varint,4,opt,name=capacity,proto3" json:"capacity,omitempty"`
-	// Healthy devices, used ones included.
+	// Healthy devices, used ones included; 0 unless the plugin is connected.
 	Allocatable                  int64          `protobuf:"varint,5,opt,name=allocatable,proto3" json:"allocatable,omitempty"`
 	InUse                        int64          `protobuf:"varint,6,opt,name=in_use,json=inUse,proto3" json:"in_use,omitempty"`
 	Devices                      []*DeviceState `protobuf:"bytes,7,rep,name=devices,proto3" json:"devices,omitempty"`

@@ -97,7 +97,8 @@ func (x *PreStartContainerRequest) GetPid() int32 {
 // PreStartContainerResponse tells what is in force.
 type PreStartContainerResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// CPUs and memory nodes in force, kernel list format.
+	// CPUs and memory nodes in force, kernel list format. No nodes: memory comes
+	// from any.
 	CpusetCpus string `protobuf:"bytes,1,opt,name=cpuset_cpus,json=cpusetCpus,proto3" json:"cpuset_cpus,omitempty"`
 	CpusetMems string `protobuf:"bytes,2,opt,name=cpuset_mems,json=cpusetMems,proto3" json:"cpuset_mems,omitempty"`
 	// The container's cgroup below the mount point, where berthd made it.

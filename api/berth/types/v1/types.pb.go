@@ -1147,7 +1147,8 @@ type Device struct {
 	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	// Absent: the plugin reported no topology.
 	Nodes *NUMAMask `protobuf:"bytes,2,opt,name=nodes,proto3" json:"nodes,omitempty"`
-	// "Healthy" or "Unhealthy"; empty where it does not apply.
+	// "Healthy" or "Unhealthy"; empty in a claim, and for a device that is held
+	// though its plugin does not list it any more.
 	Health        string `protobuf:"bytes,3,opt,name=health,proto3" json:"health,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
