@@ -294,3 +294,36 @@ func BenchmarkHints(b *testing.B) {
 		})
 	}
 }
+
+// A ledger of 500 pods with 4 containers of one device each.
+func BenchmarkFullLedger(b *testing.B) {
+	bench := newBench(b, "8n4c")
+	var list []Device
+	for i := range 2100 {
+		list = append(list, Device{ID: fmt.Sprintf("d%04d", i), Healthy: true, Nodes: numa.Of(i % 8), Topology: true})
+	}
+	bench.inv.Listed(bench.inv.Registered(gpu, Options{}, epoch), list)
+	for p := range 500 {
+		uid := fmt.Sprintf("p%03d", p)
+		bench.pod(uid, "a", "b", "c", "d")
+		for c := range 4 {
+			bench.hold(uid, string(rune('a'+c)), gpu, list[4*p+c].ID)
+		}
+	}
+	pod := bench.pod("pod", "c gpu=2")
+	view, req, ctx := bench.draft.View(), hint.Request{Pod: pod}, context.Background()
+	b.Run("hints", func(b *testing.B) {
+		for b.Loop() {
+			if _, err := bench.Hints(ctx, view, req); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("plan", func(b *testing.B) {
+		for b.Loop() {
+			if _, err := bench.Plan(ctx, view, req, nodes(3)); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}

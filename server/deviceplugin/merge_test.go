@@ -82,3 +82,22 @@ func TestMergeDamagedAnswer(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+func FuzzMerge(f *testing.F) {
+	f.Add([]byte(nil), []byte{0x0a, 0x7f})
+	f.Add([]byte("\n\x06\n\x01a\x12\x01b"), []byte("\x12\x04\n\x02/m"))
+	f.Fuzz(func(t *testing.T, a, b []byte) {
+		claims := []ledger.Claim{
+			{Resource: "a.io/a", Devices: &ledger.Devices{Response: a}},
+			{Resource: "b.io/b", Devices: &ledger.Devices{Response: b}},
+		}
+		got, _, err := deviceplugin.Merge(claims)
+		if (err != nil) != (fault.ClassOf(err) == fault.Corrupt) {
+			t.Errorf("error %v", err)
+		}
+		claims[0], claims[1] = claims[1], claims[0]
+		if again, _, _ := deviceplugin.Merge(claims); !reflect.DeepEqual(got, again) {
+			t.Errorf("%+v, in the other order %+v", got, again)
+		}
+	})
+}

@@ -171,7 +171,7 @@ func (p *Plugin) RegisterAs(ctx context.Context, req *pluginapi.RegisterRequest)
 	if err != nil {
 		return err
 	}
-	defer conn.Close()
+	defer func() { _ = conn.Close() }()
 	_, err = pluginapi.NewRegistrationClient(conn).Register(ctx, req)
 	c := Call{Method: Register}
 	if err != nil {
