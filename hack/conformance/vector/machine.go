@@ -9,15 +9,25 @@ import (
 	"github.com/berthd/berth/managers/numa"
 )
 
-// Machines are recorded machines by name.
-type Machines map[string]*machine.Topology
+// Machines are recorded machines by name. One that cannot be built spoils only
+// the cases that name it.
+type Machines map[string]built
+
+type built struct {
+	topology *machine.Topology
+	err      error
+}
 
 // Get returns the machine of a name, or an error that names it.
 func (m Machines) Get(name string) (*machine.Topology, error) {
-	if t, ok := m[name]; ok {
-		return t, nil
+	b, ok := m[name]
+	if !ok {
+		return nil, fmt.Errorf("topologies.json has no machine %q", name)
 	}
-	return nil, fmt.Errorf("topologies.json has no machine %q", name)
+	if b.err != nil {
+		return nil, fmt.Errorf("machine %q: %w", name, b.err)
+	}
+	return b.topology, nil
 }
 
 // Machine is one recorded machine. The counts are the reference's own and may
@@ -69,10 +79,7 @@ func LoadMachines(path string) (Machines, error) {
 	out := make(Machines, len(recorded))
 	for _, m := range recorded {
 		t, err := m.Topology()
-		if err != nil {
-			return nil, fmt.Errorf("%s: machine %q: %w", path, m.Name, err)
-		}
-		out[m.Name] = t
+		out[m.Name] = built{t, err}
 	}
 	return out, nil
 }

@@ -128,7 +128,7 @@ func TestMachines(t *testing.T) {
 	text := `[{"name":"m","num_cpus":2,"num_cores":1,"num_sockets":1,"num_numa_nodes":1,"num_uncore":1,
 		"cpus":[{"cpu":0,"core":0,"socket":0,"numa":0,"uncore":0},{"cpu":1,"core":0,"socket":0,"numa":0,"uncore":0}],
 		"nodes":[{"id":0,"memory":1,"hugepages":[{"page_size_kib":2048,"num_pages":3}],"distances":[10,20]},
-			{"id":8,"memory":2,"distances":[20,10]}]}]`
+			{"id":8,"memory":2,"distances":[20,10]}]},{"name":"nothing"}]`
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -143,7 +143,9 @@ func TestMachines(t *testing.T) {
 	if d, ok := m.Distances().Between(0, 8); !ok || d != 20 {
 		t.Errorf("distance from node 0 to node 8 is %d, %t; want 20", d, ok)
 	}
-	if _, err := machines.Get("x"); err == nil {
-		t.Error("found a machine that is not there")
+	for _, name := range []string{"x", "nothing"} {
+		if _, err := machines.Get(name); err == nil {
+			t.Errorf("Get(%q) found a machine", name)
+		}
 	}
 }
