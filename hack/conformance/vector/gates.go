@@ -1,7 +1,5 @@
 package vector
 
-import "slices"
-
 // Gates are the feature gates of a case, as far as they differ from the base of
 // the recordings.
 type Gates map[string]bool
@@ -34,18 +32,6 @@ func (g Gates) On(name string) bool {
 		return on
 	}
 	return baseGates[name]
-}
-
-// Changed returns the gates that differ from the base, sorted.
-func (g Gates) Changed() []string {
-	var names []string
-	for name, on := range g {
-		if on != baseGates[name] {
-			names = append(names, name)
-		}
-	}
-	slices.Sort(names)
-	return names
 }
 
 // Error is a recorded error: Class is the recording's own short name, Type the
