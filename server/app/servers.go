@@ -6,8 +6,6 @@ import (
 	"golang.org/x/time/rate"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/reflection"
-	podresourcesv1 "k8s.io/kubelet/pkg/apis/podresources/v1"
-	podresourcesv1alpha1 "k8s.io/kubelet/pkg/apis/podresources/v1alpha1"
 
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
@@ -46,9 +44,7 @@ func (a *App) buildServers(context.Context) error {
 		Features: a.Config.WorkloadFeatures(),
 		Bounds:   workload.Bounds{Containers: a.Config.Limits.Containers},
 	}
-	readers := podresources.New(podresources.Parts{
-		Ledger: a.Ledger, CPUs: a.CPU, Inventory: a.Device, Counter: a.metrics,
-	}, read.Features)
+	readers := podresources.Parts{Ledger: a.Ledger, CPUs: a.CPU, Inventory: a.Device, Counter: a.metrics}
 	admissionv1.RegisterAdmissionServiceServer(a.main, admission.New(a.Engine, read))
 	allocationv1.RegisterAllocationServiceServer(a.main, allocation.New(
 		allocation.Config{Read: read, Cgroup: a.reconcile.QoS.Cgroup}, a.Engine, a.Ledger, a.reconcile))
@@ -59,7 +55,7 @@ func (a *App) buildServers(context.Context) error {
 	topologyv1.RegisterTopologyServiceServer(a.main, topology.New(a.Config.TopologyConfig(), a.Ledger))
 	nodev1.RegisterNodeServiceServer(a.main, node.New(a.Machine))
 	inspectv1.RegisterInspectServiceServer(a.main, inspect.New(a.Ledger, a.StartLines))
-	podresourcesv1.RegisterPodResourcesListerServer(a.main, readers)
+	podresources.RegisterV1(a.main, readers, read.Features)
 	healthpb.RegisterHealthServer(a.main, a.health)
 	reflection.Register(a.main)
 
@@ -67,8 +63,7 @@ func (a *App) buildServers(context.Context) error {
 	frame.Access = nil
 	frame.Limiter = rate.NewLimiter(rate.Limit(a.Config.Limits.PodResourcesPerSecond), a.Config.Limits.PodResourcesBurst)
 	a.readers = rpc.NewServer(frame)
-	podresourcesv1.RegisterPodResourcesListerServer(a.readers, readers)
-	podresourcesv1alpha1.RegisterPodResourcesListerServer(a.readers, podresources.NewV1Alpha1(a.Ledger, a.metrics))
+	podresources.Register(a.readers, readers, read.Features)
 	reflection.Register(a.readers)
 
 	for service := range a.main.GetServiceInfo() {
