@@ -2,7 +2,7 @@ package cgroupfs
 
 import (
 	"math"
-	"path/filepath"
+	"os"
 	"strconv"
 	"strings"
 
@@ -19,6 +19,9 @@ type reading struct {
 	d    *Driver
 	name cgroup.Name
 	err  error
+	// dirs are the cgroup's directories opened so far, by hierarchy; nil where
+	// there is none. A path is walked once for all files.
+	dirs map[string]*os.Root
 }
 
 // text reads a control file; false if there is none.
@@ -27,14 +30,35 @@ func (r *reading) text(controller, file string) (string, bool) {
 	if r.err != nil || !ok {
 		return "", false
 	}
-	data, err := r.d.root.ReadFile(filepath.Join(h.path(r.name), file))
+	dir, opened := r.dirs[h.dir]
+	if !opened {
+		var err error
+		if dir, err = r.d.root.OpenRoot(h.path(r.name)); err != nil && !gone(err) {
+			r.err = unavailable(err)
+			return "", false
+		}
+		r.dirs[h.dir] = dir
+	}
+	if dir == nil {
+		return "", false
+	}
+	data, err := dir.ReadFile(file)
 	if err != nil {
 		if !gone(err) {
-			r.err = unavailable(err)
+			r.err = fault.Unavailablef("read %s: %w", file, err)
 		}
 		return "", false
 	}
 	return strings.TrimSpace(string(data)), true
+}
+
+// close lets go of the directories.
+func (r *reading) close() {
+	for _, dir := range r.dirs {
+		if dir != nil {
+			_ = dir.Close()
+		}
+	}
 }
 
 // unlimitedFrom is what v1 shows at least where there is no limit: the largest
@@ -103,7 +127,8 @@ func (r *reading) fail(file string, err error) {
 
 // readValues fills in what the control files say.
 func (d *Driver) readValues(o *cgroup.Observed) error {
-	r := &reading{d: d, name: o.Name}
+	r := &reading{d: d, name: o.Name, dirs: make(map[string]*os.Root, len(d.hierarchies))}
+	defer r.close()
 	v := &o.Values
 	v.CPUs, v.Mems = r.cpus("cpuset.cpus"), r.mems("cpuset.mems")
 	v.PIDs = r.number("pids", "pids.max")
