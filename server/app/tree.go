@@ -12,7 +12,7 @@ import (
 func openTree(c config.Config, m *machine.Topology) (cgroup.Tree, cgroup.Facts, error) {
 	if c.Cgroups.Tree == config.TreeMemory {
 		facts := memtree.V1()
-		return memtree.New(facts, m.CPUs(), m.NodeMask()), facts, nil
+		return memtree.New(facts, m.CPUs(), m.NodeMask()).TakeAny(), facts, nil
 	}
 	d, err := cgroupfs.Open(cgroupfs.Options{Mount: c.Cgroups.Mount})
 	if err != nil {

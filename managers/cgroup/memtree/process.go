@@ -35,9 +35,18 @@ func (t *Tree) Spawn(n Nature) int {
 
 func (t *Tree) spawn(n Nature, g *group) *process {
 	t.lastPID++
-	p := &process{pid: t.lastPID, nature: n, group: g}
-	t.procs[p.pid] = p
+	p := t.adopt(t.lastPID)
+	delete(t.root.procs, p.pid)
+	p.nature, p.group = n, g
 	g.procs[p.pid] = p
+	return p
+}
+
+// adopt puts a process into the root.
+func (t *Tree) adopt(pid int) *process {
+	p := &process{pid: pid, group: t.root}
+	t.procs[pid] = p
+	t.root.procs[pid] = p
 	return p
 }
 

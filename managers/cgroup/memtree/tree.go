@@ -19,6 +19,7 @@ type Tree struct {
 	machine cgroup.Cpuset
 
 	mu      sync.Mutex // guards all below
+	takeAny bool
 	root    *group
 	procs   map[int]*process
 	lastPID int
@@ -37,6 +38,16 @@ func New(f cgroup.Facts, cpus cpuset.Set, mems numa.Mask) *Tree {
 		lastPID: 1000,
 	}
 	t.root.values.Cpuset = t.machine
+	return t
+}
+
+// TakeAny makes Move accept processes that the tree has not spawned, such as a
+// caller's real ones, and returns the tree. They are noted and not confined, and
+// Remove forgets them where a kernel would kill them.
+func (t *Tree) TakeAny() *Tree {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.takeAny = true
 	return t
 }
 
@@ -162,6 +173,9 @@ func (t *Tree) Move(ctx context.Context, name cgroup.Name, pids ...int) error {
 	}
 	for _, pid := range pids {
 		p := t.procs[pid]
+		if p == nil && t.takeAny {
+			p = t.adopt(pid)
+		}
 		if p == nil {
 			return fault.NotFoundf("move process %d into cgroup %s: no such process", pid, name)
 		}

@@ -183,3 +183,22 @@ func TestBrokenCgroupIsRepaired(t *testing.T) {
 		t.Errorf("after the repair: %+v, %v", seen, err)
 	}
 }
+
+// Where the tree stands in for a kernel's, callers bring real processes.
+func TestTakeAny(t *testing.T) {
+	t.Parallel()
+	tree := New(V1(), cpuset.Of(0), numa.Of(0)).TakeAny()
+	name := cgroup.Name{"pod"}
+	if err := ensure(t, tree, cgroup.Values{}, name...); err != nil {
+		t.Fatal(err)
+	}
+	if err := tree.Move(t.Context(), name, 7); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := tree.Procs(t.Context(), name); err != nil || !slices.Equal(got, []int{7}) {
+		t.Errorf("processes %v, %v; want 7", got, err)
+	}
+	if err := tree.Remove(t.Context(), name); err != nil {
+		t.Error(err)
+	}
+}

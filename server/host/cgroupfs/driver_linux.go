@@ -66,16 +66,10 @@ func Open(o Options) (*Driver, error) {
 	}
 	d := &Driver{mount: mount, root: root, killTimeout: o.KillTimeout}
 	if err := d.detect(o.Required); err != nil {
-		return nil, errorsJoinClose(fmt.Errorf("open the cgroup tree at %s: %w", mount, err), root)
+		_ = root.Close()
+		return nil, fmt.Errorf("open the cgroup tree at %s: %w", mount, err)
 	}
 	return d, nil
-}
-
-// errorsJoinClose closes what is not needed after an error; the error of a
-// directory's close adds nothing to it.
-func errorsJoinClose(err error, root *os.Root) error {
-	_ = root.Close()
-	return err
 }
 
 // Facts describes the tree.

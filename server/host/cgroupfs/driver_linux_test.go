@@ -8,12 +8,14 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/cgroup/cgrouptest"
+	"github.com/berthd/berth/managers/fault"
 )
 
 // kernelTree is a tree of this machine that tests may write to.
@@ -137,6 +139,30 @@ func TestPartialCgroupIsRepaired(t *testing.T) {
 	}
 	if seen, err = d.Observe(t.Context(), name, 0); err != nil || seen.Nodes[0].State != cgroup.Valid {
 		t.Errorf("after Ensure: %+v, %v", seen, err)
+	}
+}
+
+// A removal that runs out of time says which processes are left, and can be
+// repeated.
+func TestRemoveOutOfTime(t *testing.T) {
+	t.Parallel()
+	d := kernelTrees[0].open(t)
+	name := append(place(t, d), "pod")
+	if err := d.Ensure(t.Context(), cgroup.Node{Name: name}); err != nil {
+		t.Fatal(err)
+	}
+	p := start(t)
+	if err := d.Move(t.Context(), name, p.PID); err != nil {
+		t.Fatal(err)
+	}
+	hasty := *d
+	hasty.killTimeout = 1
+	err := hasty.Remove(t.Context(), name)
+	if fault.ClassOf(err) != fault.Deadline || !strings.Contains(err.Error(), strconv.Itoa(p.PID)) {
+		t.Errorf("%v, want class deadline and process %d", err, p.PID)
+	}
+	if err := d.Remove(t.Context(), name); err != nil {
+		t.Errorf("second Remove: %v", err)
 	}
 }
 

@@ -1,17 +1,15 @@
 package cgroupfs
 
-import (
-	"time"
-)
+import "time"
 
 // Options say where the tree is and how patient to be. The zero value means the
 // running system's tree with the defaults.
 type Options struct {
 	// Mount is where the tree is mounted; "/sys/fs/cgroup" if empty.
 	Mount string
-	// Required are the controllers without which Open refuses; by default those
+	// Required are the controllers without which Open refuses. Nil means those
 	// without which the kubelet does not start on v1 (cpu, cpuacct, cpuset,
-	// memory), and the same without cpuacct on v2.
+	// memory), and the same without cpuacct on v2; empty means none.
 	Required []string
 	// KillTimeout bounds Remove where its context does not; 30 s if zero.
 	KillTimeout time.Duration

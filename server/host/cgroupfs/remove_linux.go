@@ -44,7 +44,7 @@ func (d *Driver) Remove(ctx context.Context, name cgroup.Name) error {
 	wait := firstWait
 	for {
 		if err := ctx.Err(); err != nil {
-			return fmt.Errorf("remove cgroup %s: %w", name, err)
+			return d.unremoved(ctx, name, err)
 		}
 		left, err := d.removeOnce(name)
 		if err != nil {
