@@ -29,6 +29,7 @@ test-all: ## Run the tests under the race detector, then every fuzz target for F
 	hack/fuzz.sh $(FUZZTIME)
 
 demo: build ## Show the main job on this machine, end to end
+	$(GO) build -o bin/plugin ./hack/plugin
 	hack/demo.sh
 
 bench: ## Measure what has to be fast; BENCH=regexp picks
