@@ -106,6 +106,10 @@ type Topology struct {
 	Policy  topology.Policy   `json:"policy"`
 	Scope   string            `json:"scope"`
 	Options map[string]string `json:"options,omitempty"`
+	// MaxNodes is how many NUMA nodes the machine may have unless the option
+	// max-allowable-numa-nodes says so; 0 means all that berth can do, 64. A
+	// kubelet's file sets the kubelet's bound.
+	MaxNodes int `json:"maxNodes,omitempty"`
 }
 
 // Reserved is what pods do not get; amounts are Kubernetes quantities.

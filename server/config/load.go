@@ -179,7 +179,7 @@ func milliCPU(amounts map[string]string) (int64, error) {
 
 // TopologyConfig is the topology manager's part.
 func (c Config) TopologyConfig() topology.Config {
-	return topology.Config{Policy: c.Topology.Policy, Scope: hint.Scope(c.Topology.Scope), Options: c.Topology.Options}
+	return topology.Config{Policy: c.Topology.Policy, Scope: hint.Scope(c.Topology.Scope), Options: c.Topology.Options, MaxNodes: c.Topology.MaxNodes}
 }
 
 // WorkloadFeatures are the features that pods' classes and totals depend on.

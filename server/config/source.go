@@ -72,6 +72,7 @@ func applyKubelet(c *Config, path string, data []byte) (notes []string, err erro
 	take(&c.Topology.Policy, topology.Policy(k.TopologyManagerPolicy))
 	take(&c.Topology.Scope, k.TopologyManagerScope)
 	takeMap(&c.Topology.Options, k.TopologyManagerPolicyOptions)
+	c.Topology.MaxNodes = topology.ReferenceMaxNodes
 	takeMap(&c.Reserved.System, k.SystemReserved)
 	takeMap(&c.Reserved.Kube, k.KubeReserved)
 	if k.ReservedSystemCPUs != "" {
