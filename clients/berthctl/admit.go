@@ -1,0 +1,177 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
+	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/clients/berthctl/table"
+	"github.com/berthd/berth/clients/podspec"
+)
+
+// manifest is the flags of verbs that read pods from a file.
+type manifest struct {
+	file        string
+	generateUID bool
+}
+
+func (m *manifest) flags(f *pflag.FlagSet) {
+	f.StringVarP(&m.file, "filename", "f", "", "file with pods in YAML or JSON; - is standard input")
+	f.BoolVar(&m.generateUID, "generate-uid", false, "give a pod without uid one made from its namespace and name")
+}
+
+// load reads the pods. Fields that are not understood are worth a warning: most are misspelt.
+func (m *manifest) load(c *ctl) ([]*typesv1.Pod, error) {
+	return podspec.Load(m.file, c.in, podspec.Options{
+		GenerateUID: m.generateUID,
+		Ignored: func(pod, what string) {
+			fmt.Fprintf(c.err, "warning: pod %s: %s is ignored\n", pod, what)
+		},
+	})
+}
+
+// one reads a file with exactly one pod.
+func (m *manifest) one(c *ctl) (*typesv1.Pod, error) {
+	pods, err := m.load(c)
+	if err != nil {
+		return nil, err
+	}
+	if len(pods) != 1 {
+		return nil, fmt.Errorf("%s: expected one pod, found %d", m.file, len(pods))
+	}
+	return pods[0], nil
+}
+
+const admitLong = `Ask for the place of every pod in a file. A pod gets all that it needs, or nothing.
+
+The same pod may be admitted again and gets the same answer. The exit code is 3 if a pod was rejected, 4 if one was
+deferred and none rejected.`
+
+const admitExample = `  # Would it fit, and why not?
+  berthctl admit -f pod.yaml --dry-run --explain
+
+  # A pod that no API server has seen has no uid yet.
+  berthctl admit -f pod.yaml --generate-uid
+
+  # A pod of the cluster.
+  kubectl get pod web -o json | berthctl admit -f -`
+
+func (c *ctl) admit() *cobra.Command {
+	var (
+		m       manifest
+		dryRun  bool
+		explain bool
+		id      string
+	)
+	cmd := c.verb(about{
+		use:   "admit -f FILE [--dry-run] [--explain]",
+		short: "Ask for a pod's place",
+		long:  admitLong, example: admitExample,
+	}, func(ctx context.Context, s *session, _ []string) error {
+		if m.file == "" {
+			return usagef("admit", "-f is missing")
+		}
+		pods, err := m.load(s.ctl)
+		if err != nil {
+			return err
+		}
+		if id != "" && len(pods) > 1 {
+			return usagef("admit", "--admission-id names one attempt, and %s has %d pods", m.file, len(pods))
+		}
+		end := exitDone
+		for i, pod := range pods {
+			if i > 0 && !s.forPrograms() {
+				fmt.Fprintln(s.out)
+			}
+			req := &admissionv1.AdmitRequest{Pod: pod, DryRun: dryRun, AdmissionId: id}
+			answer, err := s.Admit(ctx, req)
+			if err != nil {
+				return err
+			}
+			if err := s.showVerdict(ctx, req, answer, explain); err != nil {
+				return err
+			}
+			end = worse(end, answer.GetVerdict())
+		}
+		if end != exitDone {
+			return verdict(end)
+		}
+		return nil
+	})
+	m.flags(cmd.Flags())
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "decide and explain, but change nothing")
+	cmd.Flags().BoolVar(&explain, "explain", false, "say how the decision came about")
+	cmd.Flags().StringVar(&id, "admission-id", "", "name of this attempt; a repetition under the same name is safe")
+	return cmd
+}
+
+// worse gives the exit code after one more verdict: rejected before deferred before done.
+func worse(end int, v admissionv1.Verdict) int {
+	switch {
+	case v == admissionv1.Verdict_VERDICT_REJECTED:
+		return exitRejected
+	case v == admissionv1.Verdict_VERDICT_DEFERRED && end == exitDone:
+		return exitDeferred
+	}
+	return end
+}
+
+// showVerdict prints what became of a pod.
+func (s *session) showVerdict(ctx context.Context, req *admissionv1.AdmitRequest, answer *admissionv1.AdmitResponse, explain bool) error {
+	return s.show(answer, func(w io.Writer) {
+		meta := req.GetPod().GetMetadata()
+		would := ""
+		if req.GetDryRun() {
+			would = "would be "
+		}
+		fmt.Fprintf(w, "%s/%s %s%s\n", meta.GetNamespace(), meta.GetName(), would, verdictText(answer))
+		if len(answer.GetAllocations()) > 0 {
+			fmt.Fprintf(w, "\n%v", s.allocations(answer.GetAllocations()))
+		}
+		switch {
+		case explain:
+			s.explainSteps(w, answer.GetTrace(), s.names(ctx))
+		case answer.GetVerdict() == admissionv1.Verdict_VERDICT_REJECTED && req.GetDryRun():
+			fmt.Fprintln(s.err, "hint: --explain says how it came to that")
+		case answer.GetVerdict() == admissionv1.Verdict_VERDICT_REJECTED:
+			fmt.Fprintf(s.err, "hint: 'berthctl explain %s' says how it came to that\n", meta.GetUid())
+		}
+	})
+}
+
+// verdictText says what became of a pod in one line.
+func verdictText(answer *admissionv1.AdmitResponse) string {
+	switch answer.GetVerdict() {
+	case admissionv1.Verdict_VERDICT_ADMITTED:
+		text := "admitted: " + qos(answer.GetQosClass())
+		if answer.GetCgroupParent() != "" {
+			text += ", cgroup " + answer.GetCgroupParent()
+		}
+		return text
+	case admissionv1.Verdict_VERDICT_REJECTED:
+		return fmt.Sprintf("rejected: %s: %s", answer.GetReason(), oneLine(answer.GetMessage()))
+	case admissionv1.Verdict_VERDICT_DEFERRED:
+		text := "deferred: " + oneLine(answer.GetMessage())
+		if wait := answer.GetRetryAfter().AsDuration(); wait > 0 {
+			text += fmt.Sprintf("; ask again in %v", wait.Round(time.Millisecond))
+		}
+		return text
+	}
+	return "left without a verdict: " + oneLine(answer.GetMessage())
+}
+
+// allocations is the table of what containers got.
+func (c *ctl) allocations(list []*typesv1.ContainerAllocation) *table.Table {
+	t := table.New("CONTAINER", "ROLE", "CPUS", "OWN", "NUMA", "DEVICES").Wide(c.wide(), "MEMORY", "IDS")
+	for _, a := range list {
+		t.Row(a.GetName(), a.GetRole(), a.GetCpus().GetCpus(), yesNo(a.GetExclusiveCpus()), hintText(a.GetAffinity()),
+			deviceCounts(a.GetClaims()), memory(a.GetClaims()), joined(a.GetContainerIds()))
+	}
+	return t
+}

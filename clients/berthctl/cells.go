@@ -1,0 +1,141 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/clients/berthctl/table"
+	"github.com/berthd/berth/managers/cpuset"
+)
+
+// set reads CPUs that berthd sent; what cannot be read counts as none.
+func set(m *typesv1.CPUSet) cpuset.Set {
+	s, err := cpuset.Parse(m.GetCpus())
+	if err != nil {
+		return cpuset.Set{}
+	}
+	return s
+}
+
+// nodes spells NUMA nodes as a list; empty for none.
+func nodes(m *typesv1.NUMAMask) string {
+	// The kernel's list format is the same for nodes and for CPUs.
+	var ids cpuset.Builder
+	for _, id := range m.GetNodes() {
+		if id < cpuset.MaxCPUs {
+			ids.Add(int(id))
+		}
+	}
+	return ids.Set().String()
+}
+
+// hintText spells a placement: the nodes, or any.
+func hintText(h *typesv1.Hint) string {
+	switch {
+	case h == nil:
+		return ""
+	case h.GetNodes() == nil:
+		return "any"
+	}
+	return nodes(h.GetNodes())
+}
+
+// qos spells a class as Kubernetes does.
+func qos(c typesv1.QOSClass) string {
+	switch c {
+	case typesv1.QOSClass_QOS_CLASS_GUARANTEED:
+		return "Guaranteed"
+	case typesv1.QOSClass_QOS_CLASS_BURSTABLE:
+		return "Burstable"
+	case typesv1.QOSClass_QOS_CLASS_BEST_EFFORT:
+		return "BestEffort"
+	}
+	return ""
+}
+
+// deviceCounts spells how many devices of each resource claims hold.
+func deviceCounts(claims []*typesv1.Claim) string {
+	counts := make(map[string]int)
+	for _, c := range claims {
+		if c.GetDevice() != nil {
+			counts[c.GetResource()] += len(c.GetDevice().GetDevices())
+		}
+	}
+	var out []string
+	for _, name := range slices.Sorted(maps.Keys(counts)) {
+		out = append(out, name+"="+strconv.Itoa(counts[name]))
+	}
+	return strings.Join(out, ",")
+}
+
+// memory spells the memory that claims hold, for a cell.
+func memory(claims []*typesv1.Claim) string {
+	var out []string
+	for _, c := range claims {
+		for _, b := range c.GetMemory() {
+			out = append(out, fmt.Sprintf("%s=%s@%s", c.GetResource(), table.Bytes(b.GetBytes()), nodes(b.GetNodes())))
+		}
+	}
+	return strings.Join(out, ",")
+}
+
+// claimText spells what one claim holds.
+func claimText(c *typesv1.Claim) string {
+	switch {
+	case c.GetCpu() != nil:
+		return fmt.Sprintf("CPUs %s (%s)", c.GetCpu().GetSet().GetCpus(), c.GetCpu().GetUse())
+	case c.GetDevice() != nil:
+		var ids []string
+		for _, d := range c.GetDevice().GetDevices() {
+			ids = append(ids, d.GetId()+onNodes(d.GetNodes()))
+		}
+		return c.GetResource() + " " + strings.Join(ids, ", ")
+	case len(c.GetMemory()) > 0:
+		var blocks []string
+		for _, b := range c.GetMemory() {
+			blocks = append(blocks, table.Bytes(b.GetBytes())+onNodes(b.GetNodes()))
+		}
+		return c.GetResource() + " " + strings.Join(blocks, ", ")
+	}
+	return fmt.Sprintf("%s (%s of %s)", c.GetResource(), table.Count(len(c.GetOpaque()), "byte"), c.GetProvider())
+}
+
+// onNodes says where a device is; empty if its plugin does not tell.
+func onNodes(m *typesv1.NUMAMask) string {
+	if len(m.GetNodes()) == 0 {
+		return ""
+	}
+	return " on " + nodeNoun(nodes(m))
+}
+
+// nodeNoun puts the noun before a list of nodes.
+func nodeNoun(list string) string {
+	if strings.ContainsAny(list, "-,") {
+		return "nodes " + list
+	}
+	return "node " + list
+}
+
+// claimTexts spells what claims hold, one each.
+func claimTexts(claims []*typesv1.Claim) []string {
+	var out []string
+	for _, c := range claims {
+		out = append(out, claimText(c))
+	}
+	return out
+}
+
+// yesNo spells a truth.
+func yesNo(b bool) string {
+	if b {
+		return "yes"
+	}
+	return "no"
+}
+
+// joined puts texts into one cell.
+func joined(texts []string) string { return strings.Join(texts, ",") }

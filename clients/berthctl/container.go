@@ -1,0 +1,89 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	lifecyclev1 "github.com/berthd/berth/api/berth/lifecycle/v1"
+)
+
+const startLong = `Tell berthd that a container was created and is about to run: the runtime's id is bound to it, device plugins that
+asked for it are called, and the container's CPUs are put in force.
+
+With --pid the process, which must not have started its own work yet, is moved into the container's cgroup.`
+
+func (c *ctl) container() *cobra.Command {
+	return group(about{
+		use:   "container",
+		short: "Tell what a runtime did with a container",
+	}, c.containerStart(), c.containerStop())
+}
+
+func (c *ctl) containerStart() *cobra.Command {
+	var (
+		id  string
+		pid int32
+	)
+	cmd := c.verb(about{
+		use:   "start POD CONTAINER --id ID [--pid N]",
+		short: "Before a container starts: bind its id, put its CPUs in force",
+		long:  startLong,
+		example: `  berthctl container start default/web app --id 4f5e --pid 1234
+  berthctl container start default/web app --id 4f5e`,
+		args: []string{"POD", "CONTAINER"},
+	}, func(ctx context.Context, s *session, args []string) error {
+		if id == "" {
+			return usagef("container start", "--id is missing")
+		}
+		pod, err := s.find(ctx, args[0])
+		if err != nil {
+			return err
+		}
+		answer, err := s.Lifecycle().PreStartContainer(ctx, &lifecyclev1.PreStartContainerRequest{
+			PodUid: pod.GetUid(), ContainerName: args[1], ContainerId: id, Pid: pid,
+		})
+		if err != nil {
+			return err
+		}
+		return s.show(answer, func(w io.Writer) {
+			fmt.Fprintf(w, "%s/%s is bound to %s", podName(pod), args[1], id)
+			if cpus := answer.GetCpusetCpus(); cpus != "" {
+				fmt.Fprintf(w, ", runs on CPUs %s", cpus)
+			}
+			if mems := answer.GetCpusetMems(); mems != "" {
+				fmt.Fprintf(w, " with memory of %s", nodeNoun(mems))
+			}
+			if path := answer.GetCgroupPath(); path != "" {
+				fmt.Fprintf(w, ", in cgroup %s", path)
+			}
+			fmt.Fprintln(w)
+		})
+	})
+	cmd.Flags().StringVar(&id, "id", "", "the runtime's id of the container")
+	cmd.Flags().Int32Var(&pid, "pid", 0, "a process to move into the container's cgroup; 0 leaves that to the runtime")
+	return cmd
+}
+
+func (c *ctl) containerStop() *cobra.Command {
+	return c.verb(about{
+		use:     "stop ID",
+		short:   "After a container's end: forget its id",
+		example: `  berthctl container stop 4f5e`,
+		args:    []string{"ID"},
+	}, func(ctx context.Context, s *session, args []string) error {
+		answer, err := s.Lifecycle().PostStopContainer(ctx, &lifecyclev1.PostStopContainerRequest{ContainerId: args[0]})
+		if err != nil {
+			return err
+		}
+		return s.show(answer, func(w io.Writer) {
+			if !answer.GetFound() {
+				fmt.Fprintf(w, "container %s was not known\n", args[0])
+				return
+			}
+			fmt.Fprintf(w, "container %s is forgotten\n", args[0])
+		})
+	})
+}

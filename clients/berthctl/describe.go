@@ -1,0 +1,117 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/clients/berthctl/table"
+)
+
+func (c *ctl) describe() *cobra.Command {
+	return group(about{
+		use:   "describe",
+		short: "Show all about a pod or a container",
+		example: `  berthctl describe pod default/web
+  berthctl describe container default/web app`,
+	}, c.describePod(), c.describeContainer())
+}
+
+func (c *ctl) describePod() *cobra.Command {
+	return c.verb(about{
+		use:     "pod POD",
+		short:   "Show all about a pod",
+		example: `  berthctl describe pod default/web`,
+		args:    []string{"POD"},
+	}, func(ctx context.Context, s *session, args []string) error {
+		pod, err := s.find(ctx, args[0])
+		if err != nil {
+			return err
+		}
+		return s.show(pod, func(w io.Writer) {
+			f := table.NewFields("")
+			f.Add("Pod", podName(pod))
+			f.Add("UID", pod.GetUid())
+			f.Add("QoS", qos(pod.GetQosClass()))
+			f.Add("Cgroup", pod.GetCgroupParent())
+			f.Add("Admitted", s.admitted(pod))
+			f.Add("Admission", pod.GetAdmissionId())
+			f.Add("Holds", claimTexts(pod.GetClaims())...)
+			fmt.Fprint(w, f)
+			for _, a := range pod.GetContainers() {
+				f := table.NewFields("  ")
+				addContainer(f, a)
+				fmt.Fprintf(w, "\nContainer %s:\n%v", a.GetName(), f)
+			}
+		})
+	})
+}
+
+// admitted spells when a pod was admitted.
+func (c *ctl) admitted(p *typesv1.PodAllocation) string {
+	if p.GetAdmittedAtUnix() == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%s (%s ago)", time.Unix(p.GetAdmittedAtUnix(), 0).UTC().Format(time.RFC3339), c.age(p))
+}
+
+// addContainer adds what a container got.
+func addContainer(f *table.Fields, a *typesv1.ContainerAllocation) {
+	f.Add("Role", a.GetRole())
+	f.Add("CPUs", cpusText(a.GetCpus().GetCpus(), a.GetExclusiveCpus()))
+	f.Add("NUMA", affinity(a.GetAffinity()))
+	f.Add("Holds", claimTexts(a.GetClaims())...)
+	f.Add("Runtime ids", a.GetContainerIds()...)
+}
+
+// affinity spells a decided placement and whether it is as good as it could be.
+func affinity(h *typesv1.Hint) string {
+	switch {
+	case h == nil:
+		return ""
+	case h.GetNodes() == nil:
+		return "any node"
+	case h.GetPreferred():
+		return nodeNoun(nodes(h.GetNodes()))
+	}
+	return nodeNoun(nodes(h.GetNodes())) + " (fewer could do on an idle machine)"
+}
+
+func (c *ctl) describeContainer() *cobra.Command {
+	return c.verb(about{
+		use:     "container POD CONTAINER",
+		short:   "Show all about a container",
+		example: `  berthctl describe container default/web app`,
+		args:    []string{"POD", "CONTAINER"},
+	}, func(ctx context.Context, s *session, args []string) error {
+		pod, err := s.find(ctx, args[0])
+		if err != nil {
+			return err
+		}
+		for _, a := range pod.GetContainers() {
+			if a.GetName() != args[1] {
+				continue
+			}
+			return s.show(a, func(w io.Writer) {
+				f := table.NewFields("")
+				f.Add("Container", podName(pod)+"/"+a.GetName())
+				f.Add("Pod UID", pod.GetUid())
+				addContainer(f, a)
+				fmt.Fprint(w, f)
+			})
+		}
+		return fmt.Errorf("pod %s has no container %s: it has %s", podName(pod), args[1], containerNames(pod))
+	})
+}
+
+func containerNames(p *typesv1.PodAllocation) string {
+	var out []string
+	for _, a := range p.GetContainers() {
+		out = append(out, a.GetName())
+	}
+	return joined(out)
+}

@@ -1,0 +1,199 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
+	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/clients/berth"
+)
+
+const explainLong = `Say how the last decision about a pod came about: what each provider of resources said, what was made of it, what was
+missing and who holds it. Rejected pods are remembered too.
+
+The pod is named by uid, by namespace/name, by the id of the admission, or by name alone in the namespace "default".
+-o wide tells every step.`
+
+const explainExample = `  berthctl explain default/web
+  berthctl explain 2f1c8a52-0000-4000-8000-000000000001 -o wide`
+
+func (c *ctl) explain() *cobra.Command {
+	return c.verb(about{
+		use:   "explain POD",
+		short: "Say why a pod was admitted or rejected",
+		long:  explainLong, example: explainExample, args: []string{"POD"},
+	}, func(ctx context.Context, s *session, args []string) error {
+		answer, err := s.trace(ctx, args[0])
+		if err != nil {
+			return err
+		}
+		return s.show(answer, func(w io.Writer) {
+			explainHead(w, answer.GetTrace())
+			s.explainSteps(w, answer.GetTrace(), s.names(ctx))
+		})
+	})
+}
+
+// trace finds the explanation that is meant by a uid, an admission id or a name.
+func (s *session) trace(ctx context.Context, what string) (*inspectv1.GetTraceResponse, error) {
+	byName := &inspectv1.GetTraceRequest{PodName: what}
+	requests := []*inspectv1.GetTraceRequest{{PodUid: what}, {AdmissionId: what}, byName}
+	if strings.Contains(what, "/") {
+		requests = requests[2:]
+	} else {
+		byName.PodName = "default/" + what
+	}
+	for _, req := range requests {
+		answer, err := s.Inspect().GetTrace(ctx, req)
+		if err == nil {
+			return answer, nil
+		}
+		if !berth.IsNotFound(err) && !berth.IsInvalid(err) {
+			return nil, err
+		}
+	}
+	return nil, fmt.Errorf("no admission is remembered for %s", what)
+}
+
+// explainHead says what the decision was.
+func explainHead(w io.Writer, t *typesv1.Trace) {
+	outcome := "deferred: " + oneLine(t.GetMessage())
+	switch {
+	case t.GetAdmitted():
+		outcome = "admitted"
+	case t.GetReason() != "":
+		outcome = fmt.Sprintf("rejected: %s: %s", t.GetReason(), oneLine(t.GetMessage()))
+	}
+	fmt.Fprintf(w, "%s/%s %s\n", t.GetNamespace(), t.GetName(), outcome)
+	fmt.Fprintf(w, "uid %s, admission %s, decided on generation %d\n", t.GetPodUid(), t.GetAdmissionId(), t.GetGeneration())
+}
+
+// explainSteps tells the steps of a decision in their order, under the containers that they are about.
+func (c *ctl) explainSteps(w io.Writer, t *typesv1.Trace, n names) {
+	last, starred := "", false
+	for _, step := range t.GetSteps() {
+		line := c.stepText(step)
+		if line == "" && len(step.GetShortages()) == 0 {
+			continue
+		}
+		if last == "" {
+			fmt.Fprintln(w)
+		}
+		if owner := stepOwner(step); owner != last {
+			fmt.Fprintln(w, owner)
+			last = owner
+		}
+		if line != "" {
+			fmt.Fprintf(w, "  %s\n", oneLine(line))
+		}
+		starred = starred || step.GetKind() == "asked" && strings.Contains(line, star)
+		for _, short := range step.GetShortages() {
+			fmt.Fprintf(w, "  %s\n", shortText(short, n))
+		}
+	}
+	if starred {
+		fmt.Fprintf(w, "%s preferred: no smaller set of nodes could do\n", star)
+	}
+}
+
+// stepOwner names what a step is about.
+func stepOwner(s *typesv1.TraceStep) string {
+	if s.GetContainer() == "" {
+		return "pod"
+	}
+	return "container " + s.GetContainer()
+}
+
+// star marks preferred placements.
+const star = "*"
+
+// stepText is a step in a line; empty if people are spared it.
+func (c *ctl) stepText(s *typesv1.TraceStep) string {
+	switch s.GetKind() {
+	case "noted", "replanned":
+		return "note: " + s.GetText()
+	case "asked":
+		return askedText(s)
+	case "merged":
+		return "merge: " + s.GetText() + c.losers(s)
+	case "planned":
+		return s.GetProvider() + " gives " + claimText(s.GetClaim())
+	case "refused":
+		// The head says it already, unless somebody in particular refused.
+		if s.GetProvider() != "" {
+			return s.GetProvider() + " refused: " + s.GetText()
+		}
+		return ""
+	}
+	if !c.wide() {
+		return ""
+	}
+	line := s.GetKind()
+	if s.GetProvider() != "" {
+		line += " by " + s.GetProvider()
+	}
+	if s.GetResource() != "" {
+		line += ", " + s.GetResource()
+	}
+	if s.GetText() != "" {
+		line += ": " + s.GetText()
+	}
+	return line
+}
+
+// askedText says what a provider answered.
+func askedText(s *typesv1.TraceStep) string {
+	who := s.GetProvider() + " offers " + s.GetResource()
+	switch s.GetAnswer() {
+	case "no-preference":
+		return who + " on any node"
+	case "impossible":
+		return s.GetProvider() + " cannot give " + s.GetResource() + ": " + s.GetText()
+	case "rule":
+		return who + " on " + s.GetText()
+	}
+	return who + " on " + offers(s.GetHints(), int(s.GetOmitted()))
+}
+
+// offers spells a list of placements.
+func offers(hints []*typesv1.Hint, omitted int) string {
+	var list []string
+	for _, h := range hints {
+		text := "{" + hintText(h) + "}"
+		if h.GetPreferred() {
+			text += star
+		}
+		list = append(list, text)
+	}
+	text := "nodes " + strings.Join(list, ", ")
+	if omitted > 0 {
+		text += fmt.Sprintf(" and %d more", omitted)
+	}
+	return text
+}
+
+// losers spells the placements that lost a merge, for those who want to know all.
+func (c *ctl) losers(s *typesv1.TraceStep) string {
+	if !c.wide() || len(s.GetHints()) == 0 {
+		return ""
+	}
+	return "; lost: " + offers(s.GetHints(), int(s.GetOmitted()))
+}
+
+// shortText says what was missing and who holds it.
+func shortText(s *typesv1.Shortage, n names) string {
+	text := fmt.Sprintf("short of %s", s.GetResource())
+	if s.GetNodes() != "" {
+		text += " on " + nodeNoun(s.GetNodes())
+	}
+	text += fmt.Sprintf(": %d needed, %d free", s.GetNeed(), s.GetFree())
+	if len(s.GetHolders()) > 0 {
+		text += ", held by " + n.owners(s.GetHolders())
+	}
+	return text
+}

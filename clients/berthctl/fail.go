@@ -1,0 +1,99 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"google.golang.org/grpc/codes"
+
+	"github.com/berthd/berth/clients/berth"
+	"github.com/berthd/berth/clients/podspec"
+)
+
+// The exit codes.
+const (
+	exitDone = iota
+	exitError
+	exitUsage
+	exitRejected
+	exitDeferred
+)
+
+// verdict is the end of a verb whose answer was no, and has been printed.
+type verdict int
+
+func (v verdict) Error() string {
+	if v == exitDeferred {
+		return "deferred"
+	}
+	return "rejected"
+}
+
+// fail prints an error for people and returns the exit code that goes with it.
+func (c *ctl) fail(err error) int {
+	var v verdict
+	if errors.As(err, &v) {
+		return int(v)
+	}
+	text := oneLine(err.Error())
+	fmt.Fprintf(c.err, "berthctl: %s\n", text)
+	var failed *berth.Error
+	if errors.As(err, &failed) {
+		for _, f := range failed.Fields {
+			line := oneLine(f.Field + ": " + f.Description)
+			// The only one is in the message.
+			if len(failed.Fields) > 1 || !strings.Contains(text, line) {
+				fmt.Fprintf(c.err, "  %s\n", line)
+			}
+		}
+	}
+	if h := c.hint(err, failed); h != "" {
+		fmt.Fprintf(c.err, "hint: %s\n", h)
+	}
+	if errors.As(err, new(*usageError)) {
+		return exitUsage
+	}
+	return exitError
+}
+
+// hint says what to do about an error; empty where nothing general can be said.
+func (c *ctl) hint(err error, failed *berth.Error) string {
+	var usage *usageError
+	switch {
+	case errors.As(err, &usage):
+		return fmt.Sprintf("see '%s --help'", usage.verb)
+	case errors.As(err, new(*unknownPodError)):
+		return "'berthctl get pods' lists those that are admitted"
+	case errors.Is(err, podspec.ErrNoUID):
+		return "--generate-uid makes one from namespace and name"
+	case errors.Is(err, context.DeadlineExceeded):
+		return "--timeout gives it more time"
+	case failed == nil:
+		return ""
+	}
+	switch failed.Code {
+	case codes.Unavailable:
+		if failed.Reason == "" {
+			return "is berthd running? --endpoint or " + berth.EndpointVariable + " say where its socket is"
+		}
+		if failed.RetryAfter > 0 {
+			return fmt.Sprintf("try again in %v", failed.RetryAfter)
+		}
+	case codes.PermissionDenied:
+		return "root has all roles; berthd's configuration gives them to other users and groups"
+	case codes.Unimplemented:
+		return "this berthd is older than this berthctl, or the other way round"
+	case codes.Internal, codes.Unknown, codes.DataLoss:
+		if failed.RequestID != "" {
+			return "berthd's log tells more about request " + failed.RequestID
+		}
+	}
+	return ""
+}
+
+// oneLine keeps a text on one line.
+func oneLine(text string) string {
+	return strings.Join(strings.FieldsFunc(text, func(r rune) bool { return r == '\n' || r == '\r' }), "; ")
+}

@@ -1,0 +1,282 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+	podresourcesv1 "k8s.io/kubelet/pkg/apis/podresources/v1"
+
+	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
+	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
+	cpuv1 "github.com/berthd/berth/api/berth/cpu/v1"
+	devicev1 "github.com/berthd/berth/api/berth/device/v1"
+	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
+	lifecyclev1 "github.com/berthd/berth/api/berth/lifecycle/v1"
+	nodev1 "github.com/berthd/berth/api/berth/node/v1"
+	topologyv1 "github.com/berthd/berth/api/berth/topology/v1"
+	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/server/rpc"
+	"github.com/berthd/berth/server/socket"
+)
+
+// fake is a berthd whose state is made up: two pods on a machine of two nodes.
+// What it was asked for is kept.
+type fake struct {
+	mu    sync.Mutex
+	asked []proto.Message
+
+	// empty is a berthd that knows neither pods nor devices.
+	empty bool
+	// sick is one whose ledger breaks its rules.
+	sick bool
+}
+
+func (f *fake) ask(m proto.Message) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.asked = append(f.asked, proto.Clone(m))
+}
+
+// start serves the fake on a socket and returns its path.
+func (f *fake) start(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, "berth.sock")
+	l, err := socket.Listen(path, socket.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := rpc.NewServer(rpc.Config{Log: slog.New(slog.DiscardHandler)})
+	admissionv1.RegisterAdmissionServiceServer(s, fakeAdmission{fake: f})
+	allocationv1.RegisterAllocationServiceServer(s, fakeAllocation{fake: f})
+	lifecyclev1.RegisterLifecycleServiceServer(s, fakeLifecycle{fake: f})
+	cpuv1.RegisterCPUServiceServer(s, fakeCPU{fake: f})
+	devicev1.RegisterDeviceServiceServer(s, fakeDevice{fake: f})
+	topologyv1.RegisterTopologyServiceServer(s, fakeTopology{fake: f})
+	nodev1.RegisterNodeServiceServer(s, fakeNode{fake: f})
+	inspectv1.RegisterInspectServiceServer(s, fakeInspect{fake: f})
+	podresourcesv1.RegisterPodResourcesListerServer(s, fakeLister{fake: f})
+	done := make(chan error, 1)
+	go func() { done <- s.Serve(l) }()
+	t.Cleanup(func() {
+		s.Stop()
+		// Nobody may have called before the end.
+		if err := <-done; err != nil && !errors.Is(err, grpc.ErrServerStopped) {
+			t.Errorf("serve: %v", err)
+		}
+		_ = os.RemoveAll(dir)
+	})
+	return path
+}
+
+const (
+	webUID   = "11111111-0000-4000-8000-000000000001"
+	otherUID = "22222222-0000-4000-8000-000000000002"
+	twinUID  = "33333333-0000-4000-8000-000000000003"
+)
+
+func hintOf(preferred bool, ids ...uint32) *typesv1.Hint {
+	return &typesv1.Hint{Nodes: &typesv1.NUMAMask{Nodes: ids}, Preferred: preferred}
+}
+
+func cpuClaim(uid, container, cpus string) *typesv1.Claim {
+	return &typesv1.Claim{
+		PodUid: uid, Container: container, Provider: "cpu", Resource: "cpu", Affinity: hintOf(true, 0),
+		Cpu: &typesv1.CPUClaim{Set: &typesv1.CPUSet{Cpus: cpus}, Use: "exclusive"},
+	}
+}
+
+func gpuClaim(uid, container string) *typesv1.Claim {
+	return &typesv1.Claim{
+		PodUid: uid, Container: container, Provider: "device", Resource: "example.com/gpu", Affinity: hintOf(true, 0),
+		Device: &typesv1.DeviceClaim{Devices: []*typesv1.Device{{Id: "gpu-0", Nodes: &typesv1.NUMAMask{Nodes: []uint32{0}}}}},
+	}
+}
+
+// webContainers is what the containers of default/web got.
+func webContainers() []*typesv1.ContainerAllocation {
+	return []*typesv1.ContainerAllocation{
+		{Name: "log", Role: "sidecar", Cpus: &typesv1.CPUSet{Cpus: "0,3-7"}},
+		{
+			Name: "app", Role: "app", Cpus: &typesv1.CPUSet{Cpus: "1-2"}, ExclusiveCpus: true, Affinity: hintOf(true, 0),
+			Claims: []*typesv1.Claim{cpuClaim(webUID, "app", "1-2"), gpuClaim(webUID, "app"), {
+				PodUid: webUID, Container: "app", Provider: "memory", Resource: "memory", Affinity: hintOf(true, 0),
+				Memory: []*typesv1.MemoryBlock{{Nodes: &typesv1.NUMAMask{Nodes: []uint32{0}}, Bytes: 1 << 30}},
+			}},
+			ContainerIds: []string{"c0ffee"},
+		},
+	}
+}
+
+func (f *fake) pods() []*typesv1.PodAllocation {
+	if f.empty {
+		return nil
+	}
+	return []*typesv1.PodAllocation{
+		{
+			Uid: webUID, Namespace: "default", Name: "web", QosClass: typesv1.QOSClass_QOS_CLASS_GUARANTEED,
+			CgroupParent: "/kubepods/pod" + webUID, Containers: webContainers(),
+			AdmissionId: "ADMISSION1", AdmittedAtUnix: testNow.Unix() - 300,
+		},
+		{
+			Uid: otherUID, Namespace: "shop", Name: "twin", QosClass: typesv1.QOSClass_QOS_CLASS_BURSTABLE,
+			CgroupParent: "/kubepods/burstable/pod" + otherUID,
+			Containers:   []*typesv1.ContainerAllocation{{Name: "c", Role: "app", Cpus: &typesv1.CPUSet{Cpus: "0,3-7"}}},
+			AdmissionId:  "ADMISSION2", AdmittedAtUnix: testNow.Unix() - 3*24*3600,
+		},
+		{
+			Uid: twinUID, Namespace: "test", Name: "twin", QosClass: typesv1.QOSClass_QOS_CLASS_BEST_EFFORT,
+			Containers: []*typesv1.ContainerAllocation{{Name: "c", Role: "app", Cpus: &typesv1.CPUSet{Cpus: "0,3-7"}}},
+		},
+	}
+}
+
+func (f *fake) pod(uid string) (*typesv1.PodAllocation, error) {
+	for _, p := range f.pods() {
+		if p.GetUid() == uid {
+			return p, nil
+		}
+	}
+	return nil, fault.NotFoundf("pod %s is not known", uid)
+}
+
+type fakeAdmission struct {
+	admissionv1.UnimplementedAdmissionServiceServer
+	*fake
+}
+
+// Admit decides by the pod's name.
+func (f fakeAdmission) Admit(_ context.Context, req *admissionv1.AdmitRequest) (*admissionv1.AdmitResponse, error) {
+	f.ask(req)
+	meta := req.GetPod().GetMetadata()
+	out := &admissionv1.AdmitResponse{QosClass: typesv1.QOSClass_QOS_CLASS_GUARANTEED, AdmissionId: "ADMISSION9"}
+	switch meta.GetName() {
+	case "web":
+		out.Verdict = admissionv1.Verdict_VERDICT_ADMITTED
+		out.CgroupParent = "/kubepods/pod" + meta.GetUid()
+		out.Allocations = webContainers()
+		out.Trace = traces()[0]
+	case "big":
+		out.Verdict = admissionv1.Verdict_VERDICT_REJECTED
+		out.Reason = "TopologyAffinityError"
+		out.Message = "Resources cannot be allocated with Topology locality"
+		out.Trace = traces()[1]
+	case "early":
+		out.Verdict = admissionv1.Verdict_VERDICT_DEFERRED
+		out.Message = "the ledger was rebuilt after damage; nothing exclusive is given out until the agent has sent Sync"
+		out.RetryAfter = durationpb.New(5e9)
+		out.Trace = traces()[2]
+	case "wrong":
+		var vs fault.Violations
+		vs.Addf(`pod.spec.containers[0].resources.requests["cpu"]`, "-1: expected 0 or more")
+		vs.Addf("pod.spec.containers[1].name", "%q is used twice", "c")
+		return nil, vs.Err("pod default/wrong")
+	case "changed":
+		return nil, fault.Preconditionf("pod %s is admitted with another specification: only its resources may change, by Resize; otherwise Remove it first", meta.GetUid())
+	case "panic":
+		panic("made to")
+	default:
+		return nil, fault.Unavailablef("commit generation 13: no space left on device")
+	}
+	return out, nil
+}
+
+func (f fakeAdmission) Remove(_ context.Context, req *admissionv1.RemoveRequest) (*admissionv1.RemoveResponse, error) {
+	f.ask(req)
+	if req.GetPodUid() != webUID {
+		return &admissionv1.RemoveResponse{}, nil
+	}
+	return &admissionv1.RemoveResponse{Removed: true, Released: webContainers()[1].GetClaims()}, nil
+}
+
+func (f fakeAdmission) Sync(_ context.Context, req *admissionv1.SyncRequest) (*admissionv1.SyncResponse, error) {
+	f.ask(req)
+	out := &admissionv1.SyncResponse{}
+	for _, p := range f.pods() {
+		if !slices.Contains(req.GetActivePodUids(), p.GetUid()) {
+			out.RemovedPodUids = append(out.RemovedPodUids, p.GetUid())
+		}
+	}
+	return out, nil
+}
+
+type fakeAllocation struct {
+	allocationv1.UnimplementedAllocationServiceServer
+	*fake
+}
+
+func (f fakeAllocation) Get(_ context.Context, req *allocationv1.GetRequest) (*allocationv1.GetResponse, error) {
+	p, err := f.pod(req.GetPodUid())
+	if err != nil {
+		return nil, err
+	}
+	return &allocationv1.GetResponse{Pod: p, Revision: 12}, nil
+}
+
+func (f fakeAllocation) List(_ context.Context, req *allocationv1.ListRequest) (*allocationv1.ListResponse, error) {
+	f.ask(req)
+	out := &allocationv1.ListResponse{Revision: 12}
+	for _, p := range f.pods() {
+		if (req.GetNamespace() == "" || req.GetNamespace() == p.GetNamespace()) && (req.GetName() == "" || req.GetName() == p.GetName()) {
+			out.Pods = append(out.Pods, p)
+		}
+	}
+	return out, nil
+}
+
+func (f fakeAllocation) Allocate(_ context.Context, req *allocationv1.AllocateRequest) (*allocationv1.AllocateResponse, error) {
+	f.ask(req)
+	if req.GetContainerName() != "app" {
+		return nil, fault.NotFoundf("pod %s has no container %s", req.GetPodUid(), req.GetContainerName())
+	}
+	return &allocationv1.AllocateResponse{
+		Linux: &allocationv1.LinuxResources{
+			CpusetCpus: "1-2", CpusetMems: "0", CpuShares: 2048, CpuQuotaUs: 200000, CpuPeriodUs: 100000,
+			MemoryLimitBytes: 1 << 30, MemorySwapLimitBytes: -1, OomScoreAdj: -997,
+			HugepageLimits: []*allocationv1.HugepageLimit{{PageSize: "2MB", LimitBytes: 4 << 20}},
+			Unified:        map[string]string{"memory.high": "900000000", "memory.min": "0"},
+		},
+		Devices: []*allocationv1.DeviceNode{
+			{HostPath: "/dev/gpu0", ContainerPath: "/dev/gpu0", Permissions: "rw"},
+			{HostPath: "/dev/gpuctl", ContainerPath: "/dev/ctl", Permissions: "r"},
+		},
+		Mounts:       []*allocationv1.Mount{{HostPath: "/opt/gpu", ContainerPath: "/usr/lib/gpu", ReadOnly: true}},
+		Envs:         []*allocationv1.EnvVar{{Name: "GPU", Value: "gpu-0"}, {Name: "GPU_MODE", Value: "fast"}},
+		Annotations:  map[string]string{"example.com/gpu": "0"},
+		CdiDevices:   []string{"example.com/gpu=gpu-0"},
+		CgroupParent: "/kubepods/pod" + webUID, CgroupPath: "/kubepods/pod" + webUID + "/app",
+		Allocation: webContainers()[1],
+	}, nil
+}
+
+type fakeLifecycle struct {
+	lifecyclev1.UnimplementedLifecycleServiceServer
+	*fake
+}
+
+func (f fakeLifecycle) PreStartContainer(_ context.Context, req *lifecyclev1.PreStartContainerRequest) (*lifecyclev1.PreStartContainerResponse, error) {
+	f.ask(req)
+	out := &lifecyclev1.PreStartContainerResponse{CpusetCpus: "1-2", CpusetMems: "0"}
+	if req.GetPid() != 0 {
+		out.CgroupPath = fmt.Sprintf("/kubepods/pod%s/%s", req.GetPodUid(), req.GetContainerName())
+	}
+	return out, nil
+}
+
+func (f fakeLifecycle) PostStopContainer(_ context.Context, req *lifecyclev1.PostStopContainerRequest) (*lifecyclev1.PostStopContainerResponse, error) {
+	return &lifecyclev1.PostStopContainerResponse{Found: req.GetContainerId() == "c0ffee"}, nil
+}

@@ -1,0 +1,247 @@
+package main
+
+import (
+	"context"
+
+	podresourcesv1 "k8s.io/kubelet/pkg/apis/podresources/v1"
+
+	cpuv1 "github.com/berthd/berth/api/berth/cpu/v1"
+	devicev1 "github.com/berthd/berth/api/berth/device/v1"
+	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
+	nodev1 "github.com/berthd/berth/api/berth/node/v1"
+	topologyv1 "github.com/berthd/berth/api/berth/topology/v1"
+	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/managers/fault"
+)
+
+// traces are the explanations that the fake remembers.
+func traces() []*typesv1.Trace {
+	return []*typesv1.Trace{
+		{
+			AdmissionId: "ADMISSION1", PodUid: webUID, Namespace: "default", Name: "web", Generation: 11, Admitted: true,
+			Steps: []*typesv1.TraceStep{
+				{Kind: "noted", Text: `pod.spec.containers[0].resources.requests["cpu"] was not set and takes limits: 2`},
+				{Kind: "asked", Container: "app", Provider: "device", Resource: "example.com/gpu", Answer: "options", Hints: []*typesv1.Hint{hintOf(true, 0), hintOf(false, 0, 1)}, Omitted: 3},
+				{Kind: "asked", Container: "app", Provider: "cpu", Resource: "cpu", Answer: "rule", Text: "node sets within 0-1 that add up to 2; preferred are those of 1"},
+				{Kind: "asked", Container: "app", Provider: "memory", Resource: "memory", Answer: "no-preference"},
+				{Kind: "merged", Container: "app", Affinity: hintOf(true, 0), Hints: []*typesv1.Hint{hintOf(false, 0, 1)}, Text: "preferred by all: nodes 0"},
+				{Kind: "planned", Container: "app", Provider: "device", Resource: "example.com/gpu", Claim: gpuClaim(webUID, "app")},
+				{Kind: "planned", Container: "app", Provider: "cpu", Resource: "cpu", Claim: cpuClaim(webUID, "app", "1-2")},
+				{Kind: "prepared", Container: "app", Provider: "device", Resource: "example.com/gpu"},
+				{Kind: "placed", Text: "cgroup /kubepods/pod" + webUID},
+				{Kind: "committed"},
+			},
+		},
+		{
+			AdmissionId: "ADMISSION9", PodUid: otherUID, Namespace: "default", Name: "big", Generation: 12,
+			Reason: "TopologyAffinityError", Message: "Resources cannot be allocated with Topology locality",
+			Steps: []*typesv1.TraceStep{
+				{Kind: "asked", Container: "app", Provider: "device", Resource: "example.com/gpu", Answer: "impossible", Text: "2 devices of example.com/gpu are wanted and 1 are free"},
+				{
+					Kind: "merged", Container: "app", Text: "no nodes are left that serve all",
+					Shortages: []*typesv1.Shortage{
+						{Resource: "example.com/gpu", Nodes: "0-1", Need: 2, Free: 1, Holders: []string{webUID + "/app", "gone"}},
+						{Resource: "cpu", Need: 6, Free: 5},
+					},
+				},
+				{Kind: "refused", Provider: "device", Resource: "example.com/gpu", Text: "no locality"},
+			},
+		},
+		{
+			AdmissionId: "ADMISSION3", PodUid: twinUID, Namespace: "default", Name: "early", Generation: 1,
+			Message: "nothing exclusive is given out yet",
+			Steps:   []*typesv1.TraceStep{{Kind: "refused", Text: "nothing exclusive is given out yet"}},
+		},
+	}
+}
+
+type fakeInspect struct {
+	inspectv1.UnimplementedInspectServiceServer
+	*fake
+}
+
+func (f fakeInspect) GetTrace(_ context.Context, req *inspectv1.GetTraceRequest) (*inspectv1.GetTraceResponse, error) {
+	for _, t := range traces() {
+		switch {
+		case req.GetPodUid() == t.GetPodUid(), req.GetAdmissionId() == t.GetAdmissionId(), req.GetPodName() == t.GetNamespace()+"/"+t.GetName():
+			return &inspectv1.GetTraceResponse{Trace: t}, nil
+		}
+	}
+	return nil, fault.NotFoundf("no admission is remembered with %v", req)
+}
+
+func (f fakeInspect) Dump(context.Context, *inspectv1.DumpRequest) (*inspectv1.DumpResponse, error) {
+	return &inspectv1.DumpResponse{Generation: 12, Entries: []*inspectv1.Entry{
+		{Bucket: "meta", Key: "schema", Value: "1"},
+		{Bucket: "pods", Key: webUID, Value: `{"name":"web","namespace":"default","containers":[{"name":"log"},{"name":"app"}],"qos":"Guaranteed"}`},
+	}}, nil
+}
+
+func (f fakeInspect) Check(context.Context, *inspectv1.CheckRequest) (*inspectv1.CheckResponse, error) {
+	if !f.sick {
+		return &inspectv1.CheckResponse{Generation: 12}, nil
+	}
+	return &inspectv1.CheckResponse{
+		Generation:  12,
+		StartReport: []string{"ledger.db was damaged and is kept as ledger.db.damaged-1"},
+		Findings: []*inspectv1.Finding{
+			{Kind: "structural", Owner: webUID + "/app", Text: "CPU 2 is also held by gone/c"},
+			{Kind: "policy", Owner: otherUID, Text: "CPU 0 is reserved"},
+		},
+	}, nil
+}
+
+type fakeCPU struct {
+	cpuv1.UnimplementedCPUServiceServer
+	*fake
+}
+
+func (f fakeCPU) GetState(context.Context, *cpuv1.GetStateRequest) (*cpuv1.GetStateResponse, error) {
+	return &cpuv1.GetStateResponse{
+		Policy: "static", Options: map[string]string{"full-pcpus-only": "true"},
+		All: &typesv1.CPUSet{Cpus: "0-7"}, Reserved: &typesv1.CPUSet{Cpus: "0"},
+		Shared: &typesv1.CPUSet{Cpus: "0,3-7"}, Exclusive: &typesv1.CPUSet{Cpus: "1-2"},
+		Assignments: []*typesv1.Claim{cpuClaim(webUID, "app", "1-2")}, Revision: 12,
+	}, nil
+}
+
+func (f fakeCPU) GetTopologyHints(_ context.Context, req *cpuv1.GetTopologyHintsRequest) (*cpuv1.GetTopologyHintsResponse, error) {
+	f.ask(req)
+	if req.GetContainer() == "log" {
+		return &cpuv1.GetTopologyHintsResponse{}, nil
+	}
+	return &cpuv1.GetTopologyHintsResponse{Answers: []*typesv1.Answer{{
+		Resource: "cpu", Kind: typesv1.AnswerKind_ANSWER_KIND_OPTIONS,
+		Hints: []*typesv1.Hint{hintOf(true, 0), hintOf(true, 1), hintOf(false, 0, 1)},
+	}}}, nil
+}
+
+type fakeDevice struct {
+	devicev1.UnimplementedDeviceServiceServer
+	*fake
+}
+
+func (f fakeDevice) resources() []*devicev1.Resource {
+	if f.empty {
+		return nil
+	}
+	return []*devicev1.Resource{
+		{
+			Name: "example.com/gpu", Plugin: "connected", Endpoint: "/var/lib/kubelet/device-plugins/gpu.sock",
+			Capacity: 2, Allocatable: 1, InUse: 1, PreStartRequired: true,
+			Devices: []*devicev1.DeviceState{
+				{Device: &typesv1.Device{Id: "gpu-0", Nodes: &typesv1.NUMAMask{Nodes: []uint32{0}}, Health: "Healthy"}, Holders: []string{webUID + "/app"}},
+				{Device: &typesv1.Device{Id: "gpu-1", Health: "Unhealthy"}},
+			},
+		},
+		{Name: "example.com/nic", Plugin: "expected"},
+	}
+}
+
+func (f fakeDevice) GetState(context.Context, *devicev1.GetStateRequest) (*devicev1.GetStateResponse, error) {
+	return &devicev1.GetStateResponse{Resources: f.resources(), Revision: 12}, nil
+}
+
+func (f fakeDevice) ListResources(context.Context, *devicev1.ListResourcesRequest) (*devicev1.ListResourcesResponse, error) {
+	out := &devicev1.ListResourcesResponse{Resources: f.resources()}
+	for _, r := range out.GetResources() {
+		r.Devices = nil
+	}
+	return out, nil
+}
+
+func (f fakeDevice) GetTopologyHints(_ context.Context, req *devicev1.GetTopologyHintsRequest) (*devicev1.GetTopologyHintsResponse, error) {
+	if req.GetContainer() == "log" {
+		return &devicev1.GetTopologyHintsResponse{Answers: []*typesv1.Answer{
+			{Resource: "example.com/nic", Kind: typesv1.AnswerKind_ANSWER_KIND_NO_PREFERENCE},
+		}}, nil
+	}
+	return &devicev1.GetTopologyHintsResponse{Answers: []*typesv1.Answer{
+		{Resource: "example.com/gpu", Kind: typesv1.AnswerKind_ANSWER_KIND_IMPOSSIBLE, Reason: "2 devices of example.com/gpu are wanted and 1 are free"},
+	}}, nil
+}
+
+type fakeTopology struct {
+	topologyv1.UnimplementedTopologyServiceServer
+	*fake
+}
+
+func (f fakeTopology) GetPolicy(context.Context, *topologyv1.GetPolicyRequest) (*topologyv1.GetPolicyResponse, error) {
+	scope := "container"
+	if f.empty {
+		scope = "pod"
+	}
+	return &topologyv1.GetPolicyResponse{
+		Policy: "single-numa-node", Scope: scope, Options: map[string]string{"prefer-closest-numa-nodes": "true"},
+		Nodes: &typesv1.NUMAMask{Nodes: []uint32{0, 1}},
+	}, nil
+}
+
+func (f fakeTopology) Merge(_ context.Context, req *topologyv1.MergeRequest) (*topologyv1.MergeResponse, error) {
+	f.ask(req)
+	for _, p := range req.GetProviders() {
+		for _, a := range p.GetAnswers() {
+			if a.GetKind() == typesv1.AnswerKind_ANSWER_KIND_IMPOSSIBLE {
+				return &topologyv1.MergeResponse{Explanation: "no nodes are left that serve all"}, nil
+			}
+		}
+	}
+	return &topologyv1.MergeResponse{Admit: true, Hint: hintOf(true, 0), Explanation: "preferred by all: nodes 0"}, nil
+}
+
+type fakeNode struct {
+	nodev1.UnimplementedNodeServiceServer
+	*fake
+}
+
+func (f fakeNode) GetMachine(context.Context, *nodev1.GetMachineRequest) (*nodev1.GetMachineResponse, error) {
+	out := &nodev1.GetMachineResponse{
+		OfflineCpus: "8-9", Fingerprint: "f1", SnapshotJson: []byte("{\n  \"version\": 1\n}\n"),
+		Nodes: []*nodev1.NUMANode{
+			{Id: 0, Cpus: "0-3", MemoryBytes: 16777216000, HugePages: []*nodev1.HugePages{{PageSizeKib: 2048, Count: 512}, {PageSizeKib: 1 << 20}}, Distances: map[int32]int32{0: 10, 1: 21}},
+			{Id: 1, Cpus: "4-7", MemoryBytes: 16 << 30, Distances: map[int32]int32{0: 21, 1: 10}},
+		},
+	}
+	for id := range int32(8) {
+		out.Cpus = append(out.Cpus, &nodev1.CPU{Id: id, Core: id - id%2, NumaNode: id / 4, UncoreCache: id / 4})
+	}
+	return out, nil
+}
+
+type fakeLister struct {
+	podresourcesv1.UnimplementedPodResourcesListerServer
+	*fake
+}
+
+func (f fakeLister) podResources() []*podresourcesv1.PodResources {
+	zero := &podresourcesv1.TopologyInfo{Nodes: []*podresourcesv1.NUMANode{{ID: 0}}}
+	return []*podresourcesv1.PodResources{
+		{Namespace: "default", Name: "web", Containers: []*podresourcesv1.ContainerResources{
+			{Name: "log"},
+			{
+				Name: "app", CpuIds: []int64{2, 1},
+				Devices: []*podresourcesv1.ContainerDevices{{ResourceName: "example.com/gpu", DeviceIds: []string{"gpu-0", "gpu-1"}, Topology: zero}},
+				Memory:  []*podresourcesv1.ContainerMemory{{MemoryType: "memory", Size: 1 << 30, Topology: zero}},
+			},
+		}},
+		{Namespace: "shop", Name: "twin", CpuIds: []int64{4, 5}, Containers: []*podresourcesv1.ContainerResources{{Name: "c", CpuIds: []int64{4}}}},
+	}
+}
+
+func (f fakeLister) List(context.Context, *podresourcesv1.ListPodResourcesRequest) (*podresourcesv1.ListPodResourcesResponse, error) {
+	return &podresourcesv1.ListPodResourcesResponse{PodResources: f.podResources()}, nil
+}
+
+func (f fakeLister) Get(_ context.Context, req *podresourcesv1.GetPodResourcesRequest) (*podresourcesv1.GetPodResourcesResponse, error) {
+	for _, p := range f.podResources() {
+		if p.GetNamespace() == req.GetPodNamespace() && p.GetName() == req.GetPodName() {
+			return &podresourcesv1.GetPodResourcesResponse{PodResources: p}, nil
+		}
+	}
+	return nil, fault.NotFoundf("pod %s in namespace %s not found", req.GetPodName(), req.GetPodNamespace())
+}
+
+func (f fakeLister) GetAllocatableResources(context.Context, *podresourcesv1.AllocatableResourcesRequest) (*podresourcesv1.AllocatableResourcesResponse, error) {
+	p := f.podResources()[0].GetContainers()[1]
+	return &podresourcesv1.AllocatableResourcesResponse{CpuIds: []int64{1, 2, 3, 4, 5, 6, 7}, Devices: p.GetDevices(), Memory: p.GetMemory()}, nil
+}

@@ -1,0 +1,160 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
+	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/clients/berthctl/table"
+	"github.com/berthd/berth/managers/cpuset"
+)
+
+func (c *ctl) get() *cobra.Command {
+	return group(about{
+		use:   "get",
+		short: "List what there is and who has it",
+		example: `  berthctl get pods
+  berthctl get cpus -o wide
+  berthctl get devices example.com/gpu`,
+	}, c.getPods(), c.getContainers(), c.getCPUs(), c.getNUMA(), c.getDevices(), c.getResources())
+}
+
+// filter is the flags of verbs that list pods.
+type filter struct{ namespace, resource string }
+
+func (f *filter) flags(cmd *cobra.Command) {
+	cmd.Flags().StringVarP(&f.namespace, "namespace", "n", "", "only pods of this namespace")
+	cmd.Flags().StringVar(&f.resource, "resource", "", "only pods that hold this resource")
+}
+
+func (f *filter) request() *allocationv1.ListRequest {
+	return &allocationv1.ListRequest{Namespace: f.namespace, Resource: f.resource}
+}
+
+func (c *ctl) getPods() *cobra.Command {
+	var f filter
+	cmd := c.verb(about{
+		use:   "pods",
+		short: "Pods that are admitted",
+		long:  "List the pods that are admitted. CPUs are those that the pod has for itself.",
+		example: `  berthctl get pods
+  berthctl get pods -n shop --resource example.com/gpu -o wide`,
+	}, func(ctx context.Context, s *session, _ []string) error {
+		list, err := s.Allocation().List(ctx, f.request())
+		if err != nil {
+			return err
+		}
+		return s.show(list, func(w io.Writer) {
+			if len(list.GetPods()) == 0 {
+				fmt.Fprintln(s.err, "no pod is admitted")
+				return
+			}
+			t := table.New("NAMESPACE", "NAME", "QOS", "CONTAINERS", "CPUS", "DEVICES", "AGE").
+				Wide(s.wide(), "MEMORY", "UID", "CGROUP", "ADMISSION")
+			for _, p := range list.GetPods() {
+				claims := allClaims(p)
+				t.Row(p.GetNamespace(), p.GetName(), qos(p.GetQosClass()), strconv.Itoa(len(p.GetContainers())),
+					orShared(ownCPUs(p)), deviceCounts(claims), s.age(p),
+					memory(claims), p.GetUid(), p.GetCgroupParent(), p.GetAdmissionId())
+			}
+			fmt.Fprint(w, t)
+		})
+	})
+	f.flags(cmd)
+	return cmd
+}
+
+// age spells how long ago a pod was admitted.
+func (c *ctl) age(p *typesv1.PodAllocation) string {
+	if p.GetAdmittedAtUnix() == 0 {
+		return ""
+	}
+	return table.Age(c.now().Sub(time.Unix(p.GetAdmittedAtUnix(), 0)))
+}
+
+// allClaims returns the claims of a pod and of its containers.
+func allClaims(p *typesv1.PodAllocation) []*typesv1.Claim {
+	claims := p.GetClaims()[:len(p.GetClaims()):len(p.GetClaims())]
+	for _, c := range p.GetContainers() {
+		claims = append(claims, c.GetClaims()...)
+	}
+	return claims
+}
+
+// ownCPUs returns the CPUs that a pod or its containers have for themselves.
+func ownCPUs(p *typesv1.PodAllocation) cpuset.Set {
+	var own cpuset.Set
+	for _, c := range p.GetContainers() {
+		if c.GetExclusiveCpus() {
+			own = own.Union(set(c.GetCpus()))
+		}
+	}
+	for _, c := range p.GetClaims() {
+		own = own.Union(set(c.GetCpu().GetSet()))
+	}
+	return own
+}
+
+// orShared spells the CPUs of a pod; those of one without any of its own are shared.
+func orShared(own cpuset.Set) string {
+	if own.IsEmpty() {
+		return "shared"
+	}
+	return own.String()
+}
+
+func (c *ctl) getContainers() *cobra.Command {
+	var f filter
+	cmd := c.verb(about{
+		use:   "containers [POD]",
+		short: "Containers of the pods that are admitted",
+		long: `List the containers of all admitted pods, or of one, in the order of admission. OWN says whether the CPUs are the
+container's own.`,
+		example: `  berthctl get containers
+  berthctl get containers default/web -o wide`,
+		args: []string{"[POD]"},
+	}, func(ctx context.Context, s *session, args []string) error {
+		list, err := s.pods(ctx, args, &f)
+		if err != nil {
+			return err
+		}
+		return s.show(list, func(w io.Writer) {
+			t := table.New("POD", "CONTAINER", "ROLE", "CPUS", "OWN", "NUMA", "DEVICES").Wide(s.wide(), "MEMORY", "IDS", "UID")
+			for _, p := range list.GetPods() {
+				for _, a := range p.GetContainers() {
+					t.Row(podName(p), a.GetName(), a.GetRole(), a.GetCpus().GetCpus(), yesNo(a.GetExclusiveCpus()),
+						hintText(a.GetAffinity()), deviceCounts(a.GetClaims()), memory(a.GetClaims()),
+						joined(a.GetContainerIds()), p.GetUid())
+				}
+			}
+			if t.Len() == 0 {
+				fmt.Fprintln(s.err, "no pod is admitted")
+				return
+			}
+			fmt.Fprint(w, t)
+		})
+	})
+	f.flags(cmd)
+	return cmd
+}
+
+// pods lists pods that match, or the one that is named.
+func (s *session) pods(ctx context.Context, args []string, f *filter) (*allocationv1.ListResponse, error) {
+	if len(args) == 0 {
+		return s.Allocation().List(ctx, f.request())
+	}
+	if *f != (filter{}) {
+		return nil, usagef("get containers", "POD names one pod, so there is nothing to filter")
+	}
+	pod, err := s.find(ctx, args[0])
+	if err != nil {
+		return nil, err
+	}
+	return &allocationv1.ListResponse{Pods: []*typesv1.PodAllocation{pod}}, nil
+}

@@ -1,0 +1,197 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	cpuv1 "github.com/berthd/berth/api/berth/cpu/v1"
+	devicev1 "github.com/berthd/berth/api/berth/device/v1"
+	nodev1 "github.com/berthd/berth/api/berth/node/v1"
+	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/clients/berthctl/table"
+)
+
+func (c *ctl) getCPUs() *cobra.Command {
+	return c.verb(about{
+		use:   "cpus",
+		short: "CPUs: the pools and who has CPUs of their own",
+		long: `List the pools of CPUs and then every assignment. A CPU is in the pool "shared" for containers without CPUs of their
+own, or in the pool "exclusive", which the assignments below it divide.`,
+		example: `  berthctl get cpus
+  berthctl get cpus -o json | jq -r .shared.cpus`,
+	}, func(ctx context.Context, s *session, _ []string) error {
+		state, err := s.CPU().GetState(ctx, &cpuv1.GetStateRequest{})
+		if err != nil {
+			return err
+		}
+		return s.show(state, func(w io.Writer) {
+			fmt.Fprintf(w, "policy %s%s\n\n", state.GetPolicy(), options(state.GetOptions()))
+			t := table.New("POOL", "CPUS", "COUNT", "OWNER").Wide(s.wide(), "NUMA", "UID")
+			for _, pool := range []struct {
+				name string
+				cpus *typesv1.CPUSet
+			}{
+				{"all", state.GetAll()},
+				{"reserved", state.GetReserved()},
+				{"shared", state.GetShared()},
+				{"exclusive", state.GetExclusive()},
+			} {
+				t.Row(pool.name, pool.cpus.GetCpus(), strconv.Itoa(set(pool.cpus).Len()))
+			}
+			if len(state.GetAssignments()) > 0 {
+				known := s.names(ctx)
+				for _, a := range state.GetAssignments() {
+					cpus := a.GetCpu().GetSet()
+					t.Row(a.GetCpu().GetUse(), cpus.GetCpus(), strconv.Itoa(set(cpus).Len()), known.owner(claimOwner(a)),
+						hintText(a.GetAffinity()), a.GetPodUid())
+				}
+			}
+			fmt.Fprint(w, t)
+		})
+	})
+}
+
+// claimOwner spells the owner of a claim as the API does: "uid/container", or the uid of a pod that holds it as a whole.
+func claimOwner(c *typesv1.Claim) string {
+	if c.GetContainer() == "" {
+		return c.GetPodUid()
+	}
+	return c.GetPodUid() + "/" + c.GetContainer()
+}
+
+// options spells the options of a policy behind its name.
+func options(m map[string]string) string {
+	if len(m) == 0 {
+		return ""
+	}
+	return " (" + strings.Join(pairs(m), ", ") + ")"
+}
+
+func (c *ctl) getNUMA() *cobra.Command {
+	return c.verb(about{
+		use:     "numa",
+		short:   "NUMA nodes: CPUs, memory, huge pages",
+		long:    "List the NUMA nodes with their memory and huge pages, and which of their CPUs are shared and which are taken.",
+		example: `  berthctl get numa -o wide`,
+	}, func(ctx context.Context, s *session, _ []string) error {
+		machine, err := s.Node().GetMachine(ctx, &nodev1.GetMachineRequest{})
+		if err != nil {
+			return err
+		}
+		state, err := s.CPU().GetState(ctx, &cpuv1.GetStateRequest{})
+		if err != nil {
+			return err
+		}
+		return s.show(&nodev1.GetMachineResponse{Nodes: machine.GetNodes()}, func(w io.Writer) {
+			shared, taken := set(state.GetShared()), set(state.GetExclusive())
+			t := table.New("NODE", "CPUS", "SHARED", "TAKEN", "MEMORY", "HUGEPAGES").Wide(s.wide(), "DISTANCES")
+			for _, n := range machine.GetNodes() {
+				cpus := set(&typesv1.CPUSet{Cpus: n.GetCpus()})
+				t.Row(strconv.Itoa(int(n.GetId())), n.GetCpus(), cpus.Intersect(shared).String(), cpus.Intersect(taken).String(),
+					table.Bytes(n.GetMemoryBytes()), hugePages(n), distances(n))
+			}
+			fmt.Fprint(w, t)
+		})
+	})
+}
+
+// hugePages spells the huge pages of a node: how many of which size.
+func hugePages(n *nodev1.NUMANode) string {
+	var out []string
+	for _, h := range n.GetHugePages() {
+		if h.GetCount() > 0 {
+			out = append(out, fmt.Sprintf("%dx%s", h.GetCount(), table.Bytes(h.GetPageSizeKib()<<10)))
+		}
+	}
+	return joined(out)
+}
+
+// distances spells how far a node is from each, in the order of their ids.
+func distances(n *nodev1.NUMANode) string {
+	var out []string
+	for _, id := range slices.Sorted(maps.Keys(n.GetDistances())) {
+		out = append(out, fmt.Sprintf("%d:%d", id, n.GetDistances()[id]))
+	}
+	return joined(out)
+}
+
+func (c *ctl) getDevices() *cobra.Command {
+	return c.verb(about{
+		use:   "devices [RESOURCE]",
+		short: "Devices and who holds them",
+		example: `  berthctl get devices
+  berthctl get devices example.com/gpu`,
+		args: []string{"[RESOURCE]"},
+	}, func(ctx context.Context, s *session, args []string) error {
+		state, err := s.Device().GetState(ctx, &devicev1.GetStateRequest{})
+		if err != nil {
+			return err
+		}
+		if len(args) == 1 {
+			state.Resources = slices.DeleteFunc(state.GetResources(), func(r *devicev1.Resource) bool { return r.GetName() != args[0] })
+			if len(state.GetResources()) == 0 {
+				return fmt.Errorf("no device plugin has registered %s", args[0])
+			}
+		}
+		return s.show(state, func(w io.Writer) {
+			t := table.New("RESOURCE", "DEVICE", "HEALTH", "NUMA", "HOLDER").Wide(s.wide(), "PLUGIN", "UID")
+			known := s.names(ctx)
+			for _, r := range state.GetResources() {
+				for _, d := range r.GetDevices() {
+					t.Row(r.GetName(), d.GetDevice().GetId(), d.GetDevice().GetHealth(), nodes(d.GetDevice().GetNodes()),
+						known.owners(d.GetHolders()), r.GetPlugin(), holderUIDs(d))
+				}
+			}
+			if t.Len() == 0 {
+				fmt.Fprintln(s.err, "there are no devices")
+				return
+			}
+			fmt.Fprint(w, t)
+		})
+	})
+}
+
+// holderUIDs spells the uids of the pods that hold a device.
+func holderUIDs(d *devicev1.DeviceState) string {
+	var uids []string
+	for _, h := range d.GetHolders() {
+		uid, _, _ := strings.Cut(h, "/")
+		if !slices.Contains(uids, uid) {
+			uids = append(uids, uid)
+		}
+	}
+	return joined(uids)
+}
+
+func (c *ctl) getResources() *cobra.Command {
+	return c.verb(about{
+		use:     "resources",
+		short:   "Device resources and how many there are",
+		long:    `List the resources of device plugins. A plugin is "connected", "stopped", or "expected" while it has not come back since berthd started.`,
+		example: `  berthctl get resources -o wide`,
+	}, func(ctx context.Context, s *session, _ []string) error {
+		list, err := s.Device().ListResources(ctx, &devicev1.ListResourcesRequest{})
+		if err != nil {
+			return err
+		}
+		return s.show(list, func(w io.Writer) {
+			if len(list.GetResources()) == 0 {
+				fmt.Fprintln(s.err, "no device plugin has registered")
+				return
+			}
+			t := table.New("RESOURCE", "CAPACITY", "ALLOCATABLE", "IN-USE", "PLUGIN").Wide(s.wide(), "ENDPOINT", "PRE-START", "PREFERRED")
+			for _, r := range list.GetResources() {
+				t.Row(r.GetName(), fmt.Sprint(r.GetCapacity()), fmt.Sprint(r.GetAllocatable()), fmt.Sprint(r.GetInUse()), r.GetPlugin(),
+					r.GetEndpoint(), yesNo(r.GetPreStartRequired()), yesNo(r.GetPreferredAllocationAvailable()))
+			}
+			fmt.Fprint(w, t)
+		})
+	})
+}

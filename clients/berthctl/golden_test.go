@@ -1,0 +1,245 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/berthd/berth/clients/berth"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var testNow = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+
+// result is what a run of berthctl left.
+type result struct {
+	out, err string
+	code     int
+}
+
+// invoke runs berthctl against a socket.
+func invoke(ctx context.Context, path, stdin string, args ...string) result {
+	var out, errs bytes.Buffer
+	code := run(ctx, env{
+		in: strings.NewReader(stdin), out: &out, err: &errs,
+		dial: func(ctx context.Context, endpoint string) (*berth.Client, error) {
+			if endpoint == "" {
+				endpoint = path
+			}
+			return berth.Dial(ctx, endpoint, berth.Options{Attempts: 1})
+		},
+		now: func() time.Time { return testNow },
+	}, args)
+	return result{out.String(), errs.String(), code}
+}
+
+// step is one run in a golden file.
+type step struct {
+	args  string
+	stdin string
+	fake  *fake
+}
+
+// podYAML is a manifest whose name decides what the fake makes of it.
+func podYAML(name string) string {
+	return "apiVersion: v1\nkind: Pod\nmetadata: {name: " + name + ", uid: u-" + name + "}\nspec: {containers: [{name: app, resources: {limits: {cpu: 2}}}]}\n"
+}
+
+const hintPod = `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"web","uid":"u1"},"spec":{"initContainers":[{"name":"log","restartPolicy":"Always"}],"containers":[{"name":"app"}]}}`
+
+var (
+	empty = &fake{empty: true}
+	sick  = &fake{sick: true}
+)
+
+// goldens are sequences of runs, each in the file of its name.
+var goldens = map[string][]step{
+	"help": {
+		{args: ""}, {args: "admit --help"}, {args: "get --help"}, {args: "container start --help"}, {args: "podresources --help"},
+	},
+	"usage": {
+		{args: "admti"}, {args: "get"}, {args: "get pod"}, {args: "get pods extra"}, {args: "describe pod"},
+		{args: "admit"}, {args: "hints"}, {args: "get pods -o xml"}, {args: "get pods --bogus"}, {args: "container start default/web app"},
+		{args: "sync"}, {args: "sync --none --active a"}, {args: "sync --active="}, {args: "topology out.json"}, {args: "allocate app"},
+		{args: "allocate default/web app -f x"}, {args: "get containers default/web -n shop"},
+		{args: "admit -f - --admission-id x", stdin: podYAML("web") + "---\n" + podYAML("big")},
+	},
+	"admit": {
+		{args: "admit -f -", stdin: podYAML("web")},
+		{args: "admit -f - -o wide --dry-run --explain", stdin: podYAML("web")},
+		{args: "admit -f -", stdin: podYAML("big")},
+		{args: "admit -f - --dry-run", stdin: podYAML("big")},
+		{args: "admit -f - --explain", stdin: podYAML("big")},
+		{args: "admit -f -", stdin: podYAML("early")},
+		{args: "admit -f -", stdin: podYAML("early") + "---\n" + podYAML("big") + "---\n" + podYAML("web")},
+		{args: "admit -f - -o json --admission-id mine", stdin: podYAML("early")},
+		{args: "admit -f - -o yaml", stdin: podYAML("early")},
+	},
+	"errors": {
+		{args: "admit -f -", stdin: podYAML("wrong")},
+		{args: "admit -f -", stdin: podYAML("changed")},
+		{args: "admit -f -", stdin: podYAML("full")},
+		{args: "admit -f -", stdin: "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {nodename: x}\n"},
+		{args: "admit -f -", stdin: "kind: Deployment\napiVersion: apps/v1\n"},
+		{args: "admit -f -", stdin: ""},
+		{args: "get pods --endpoint tcp://127.0.0.1:1"},
+		{args: "get pods --timeout 1ns"},
+		{args: "describe pod nobody"},
+		{args: "describe pod twin"},
+		{args: "describe container default/web nobody"},
+		{args: "explain nobody"},
+		{args: "get devices example.com/none"},
+		{args: "podresources get default/nobody"},
+		{args: "hints -f -", stdin: podYAML("a") + "---\n" + podYAML("b")},
+	},
+	"allocate": {
+		{args: "allocate default/web app"},
+		{args: "allocate " + webUID + " app -o wide"},
+		{args: "allocate -f - app -o json", stdin: podYAML("web")},
+		{args: "allocate -f - app", stdin: podYAML("big")},
+		{args: "allocate web nobody"},
+	},
+	"container": {
+		{args: "container start default/web app --id c0ffee --pid 7"},
+		{args: "container start default/web app --id c0ffee"},
+		{args: "container start default/web app --id c0ffee -o json"},
+		{args: "container stop c0ffee"},
+		{args: "container stop gone"},
+	},
+	"remove": {
+		{args: "remove default/web"},
+		{args: "remove " + webUID + " -o json"},
+		{args: "remove gone"},
+		{args: "remove default/gone"},
+		{args: "sync --active " + webUID + "," + otherUID},
+		{args: "sync -f -", stdin: "# living\n" + webUID + "\n\n  " + otherUID + "\r\n" + twinUID},
+		{args: "sync --none -o json"},
+	},
+	"get": {
+		{args: "get pods"}, {args: "get pods -o wide"}, {args: "get pods -n test"}, {args: "get pods -n test -o json"},
+		{args: "get containers"}, {args: "get containers web -o wide"},
+		{args: "get cpus"}, {args: "get cpus -o wide"}, {args: "get cpus -o yaml"},
+		{args: "get numa"}, {args: "get numa -o wide"}, {args: "get numa -o yaml"},
+		{args: "get devices"}, {args: "get devices example.com/gpu -o wide"}, {args: "get devices example.com/nic -o json"},
+		{args: "get resources"}, {args: "get resources -o wide"}, {args: "get resources -o json"},
+	},
+	"empty": {
+		{args: "get pods", fake: empty}, {args: "get pods -o json", fake: empty}, {args: "get containers", fake: empty},
+		{args: "get devices", fake: empty}, {args: "get resources", fake: empty}, {args: "sync --none", fake: empty},
+	},
+	"describe": {
+		{args: "describe pod default/web"}, {args: "describe pod " + twinUID}, {args: "describe container web app"},
+		{args: "describe container shop/twin c -o json"},
+	},
+	"explain": {
+		{args: "explain default/web"}, {args: "explain web -o wide"}, {args: "explain default/big"}, {args: "explain " + otherUID},
+		{args: "explain ADMISSION3"}, {args: "explain early -o json"},
+	},
+	"hints": {
+		{args: "hints -f -", stdin: hintPod},
+		{args: "hints -f -", stdin: hintPod, fake: empty},
+		{args: "hints -f - -o yaml", stdin: hintPod, fake: empty},
+	},
+	"topology": {
+		{args: "topology"}, {args: "topology -o wide"}, {args: "topology --export"},
+	},
+	"ledger": {
+		{args: "ledger dump"}, {args: "ledger dump -o wide"}, {args: "ledger dump -o json"},
+		{args: "ledger check"}, {args: "ledger check", fake: sick}, {args: "ledger check -o json", fake: sick},
+	},
+	"podresources": {
+		{args: "podresources list"}, {args: "podresources list -o yaml"}, {args: "podresources get web"},
+		{args: "podresources get shop/twin -o json"}, {args: "podresources allocatable"},
+	},
+}
+
+func TestGolden(t *testing.T) {
+	t.Parallel()
+	for name, steps := range goldens {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			sockets := make(map[*fake]string)
+			usual := &fake{}
+			var got bytes.Buffer
+			for _, s := range steps {
+				f := s.fake
+				if f == nil {
+					f = usual
+				}
+				if sockets[f] == "" {
+					sockets[f] = f.start(t)
+				}
+				r := invoke(t.Context(), sockets[f], s.stdin, strings.Fields(s.args)...)
+				fmt.Fprintf(&got, "$ berthctl %s\n%s", s.args, r.out)
+				for line := range strings.Lines(r.err) {
+					fmt.Fprintf(&got, "! %s", line)
+				}
+				fmt.Fprintf(&got, "= %d\n\n", r.code)
+			}
+			compare(t, filepath.Join("testdata", name+".golden"), got.Bytes())
+		})
+	}
+}
+
+// compare holds a text against a golden file, or writes it with -update.
+func compare(t *testing.T, path string, got []byte) {
+	t.Helper()
+	if *update {
+		if err := os.WriteFile(path, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if bytes.Equal(got, want) {
+		return
+	}
+	gotLines, wantLines := strings.Split(string(got), "\n"), strings.Split(string(want), "\n")
+	for i := range max(len(gotLines), len(wantLines)) {
+		g, w := lineAt(gotLines, i), lineAt(wantLines, i)
+		if g != w {
+			t.Fatalf("%s:%d:\ngot  %q\nwant %q\n(-update writes it anew)", path, i+1, g, w)
+		}
+	}
+}
+
+func lineAt(lines []string, i int) string {
+	if i < len(lines) {
+		return lines[i]
+	}
+	return "(the end)"
+}
+
+// TestNoTrailingBlanks looks at every line that people or programs get to see.
+func TestNoTrailingBlanks(t *testing.T) {
+	t.Parallel()
+	paths, err := filepath.Glob("testdata/*.golden")
+	if err != nil || len(paths) != len(goldens) {
+		t.Fatalf("%d golden files for %d tests, %v", len(paths), len(goldens), err)
+	}
+	for _, path := range paths {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, line := range strings.Split(string(text), "\n") {
+			if strings.TrimRight(line, " \t") != line && !strings.HasPrefix(line, "$") {
+				t.Errorf("%s:%d: %q", path, i+1, line)
+			}
+		}
+	}
+}

@@ -1,0 +1,162 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/proto"
+
+	cpuv1 "github.com/berthd/berth/api/berth/cpu/v1"
+	devicev1 "github.com/berthd/berth/api/berth/device/v1"
+	topologyv1 "github.com/berthd/berth/api/berth/topology/v1"
+	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+)
+
+const hintsLong = `Ask every provider of resources where a pod could be placed now, and what the topology policy would make of the
+answers. Nothing is changed, and nothing is taken into account that an earlier container of the same pod would get;
+'admit --dry-run --explain' does that.
+
+With the scope "pod" the pod is asked about as a whole, else each container.`
+
+func (c *ctl) hints() *cobra.Command {
+	var m manifest
+	cmd := c.verb(about{
+		use:     "hints -f FILE",
+		short:   "Show where a pod could be placed",
+		long:    hintsLong,
+		example: `  berthctl hints -f pod.yaml`,
+	}, func(ctx context.Context, s *session, _ []string) error {
+		if m.file == "" {
+			return usagef("hints", "-f is missing")
+		}
+		pod, err := m.one(s.ctl)
+		if err != nil {
+			return err
+		}
+		policy, err := s.Topology().GetPolicy(ctx, &topologyv1.GetPolicyRequest{})
+		if err != nil {
+			return err
+		}
+		rounds, err := s.ask(ctx, pod, policy)
+		if err != nil {
+			return err
+		}
+		if s.forPrograms() {
+			return s.printRounds(policy, rounds)
+		}
+		return s.say(func(w io.Writer) {
+			fmt.Fprintf(w, "policy %s, scope %s%s\n", policy.GetPolicy(), policy.GetScope(), options(policy.GetOptions()))
+			for _, r := range rounds {
+				r.write(w)
+			}
+		})
+	})
+	m.flags(cmd.Flags())
+	return cmd
+}
+
+// round is one question: the answers of all providers, and what the policy makes of them.
+type round struct {
+	// container is empty where the question is about the pod as a whole.
+	container string
+	answers   *topologyv1.MergeRequest
+	merged    *topologyv1.MergeResponse
+}
+
+// ask asks about a pod, or about each of its containers, as the policy's scope has it.
+func (s *session) ask(ctx context.Context, pod *typesv1.Pod, policy *topologyv1.GetPolicyResponse) ([]round, error) {
+	containers := []string{""}
+	if policy.GetScope() != "pod" {
+		containers = nil
+		for _, list := range [][]*typesv1.Container{pod.GetSpec().GetInitContainers(), pod.GetSpec().GetContainers()} {
+			for _, c := range list {
+				containers = append(containers, c.GetName())
+			}
+		}
+	}
+	var rounds []round
+	for _, name := range containers {
+		device, err := s.Device().GetTopologyHints(ctx, &devicev1.GetTopologyHintsRequest{Pod: pod, Container: name})
+		if err != nil {
+			return nil, err
+		}
+		cpu, err := s.CPU().GetTopologyHints(ctx, &cpuv1.GetTopologyHintsRequest{Pod: pod, Container: name})
+		if err != nil {
+			return nil, err
+		}
+		r := round{container: name, answers: &topologyv1.MergeRequest{Providers: []*topologyv1.ProviderAnswers{
+			{Provider: "device", Answers: device.GetAnswers()},
+			{Provider: "cpu", Answers: cpu.GetAnswers()},
+		}}}
+		if r.merged, err = s.Topology().Merge(ctx, r.answers); err != nil {
+			return nil, err
+		}
+		rounds = append(rounds, r)
+	}
+	return rounds, nil
+}
+
+// write prints a round for people.
+func (r round) write(w io.Writer) {
+	fmt.Fprintf(w, "\n%s\n", stepOwner(&typesv1.TraceStep{Container: r.container}))
+	for _, p := range r.answers.GetProviders() {
+		if len(p.GetAnswers()) == 0 {
+			fmt.Fprintf(w, "  %s is not concerned\n", p.GetProvider())
+		}
+		for _, a := range p.GetAnswers() {
+			fmt.Fprintf(w, "  %s\n", answerText(p.GetProvider(), a))
+		}
+	}
+	outcome := "would be refused"
+	if r.merged.GetAdmit() {
+		outcome = "would be admitted"
+	}
+	fmt.Fprintf(w, "  merge: %s; %s\n", oneLine(r.merged.GetExplanation()), outcome)
+}
+
+// answerText says what a provider answered.
+func answerText(provider string, a *typesv1.Answer) string {
+	switch a.GetKind() {
+	case typesv1.AnswerKind_ANSWER_KIND_IMPOSSIBLE:
+		return askedText(&typesv1.TraceStep{Provider: provider, Resource: a.GetResource(), Answer: "impossible", Text: a.GetReason()})
+	case typesv1.AnswerKind_ANSWER_KIND_NO_PREFERENCE:
+		return askedText(&typesv1.TraceStep{Provider: provider, Resource: a.GetResource(), Answer: "no-preference"})
+	}
+	return askedText(&typesv1.TraceStep{Provider: provider, Resource: a.GetResource(), Answer: "options", Hints: a.GetHints()})
+}
+
+// printRounds prints for programs: the API's messages under the names of the calls that they belong to.
+func (s *session) printRounds(policy *topologyv1.GetPolicyResponse, rounds []round) error {
+	type asked struct {
+		Container string          `json:"container,omitempty"`
+		Answers   json.RawMessage `json:"answers"`
+		Merged    json.RawMessage `json:"merged"`
+	}
+	var out struct {
+		Policy json.RawMessage `json:"policy"`
+		Rounds []asked         `json:"rounds"`
+	}
+	var err error
+	put := func(m proto.Message) json.RawMessage {
+		raw, merr := marshal(m)
+		if merr != nil {
+			err = merr
+		}
+		return raw
+	}
+	out.Policy = put(policy)
+	for _, r := range rounds {
+		out.Rounds = append(out.Rounds, asked{r.container, put(r.answers), put(r.merged)})
+	}
+	if err != nil {
+		return err
+	}
+	raw, err := json.Marshal(out)
+	if err != nil {
+		return fmt.Errorf("print the answer: %w", err)
+	}
+	return s.print(raw)
+}

@@ -1,0 +1,89 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+
+	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
+	"github.com/berthd/berth/clients/berthctl/table"
+)
+
+func (c *ctl) ledger() *cobra.Command {
+	return group(about{
+		use:   "ledger",
+		short: "Look into berthd's record of who has what",
+		example: `  berthctl ledger check
+  berthctl ledger dump -o json`,
+	}, c.ledgerDump(), c.ledgerCheck())
+}
+
+// shownValue is how many characters of a stored value a narrow table shows.
+const shownValue = 60
+
+func (c *ctl) ledgerDump() *cobra.Command {
+	return c.verb(about{
+		use:   "dump",
+		short: "Show everything that is stored",
+		long:  "Show every stored entry. A narrow table cuts long values; -o wide and json have them whole.",
+		example: `  berthctl ledger dump
+  berthctl ledger dump -o json | jq -r '.entries[].value | fromjson'`,
+	}, func(ctx context.Context, s *session, _ []string) error {
+		dump, err := s.Inspect().Dump(ctx, &inspectv1.DumpRequest{})
+		if err != nil {
+			return err
+		}
+		return s.show(dump, func(w io.Writer) {
+			fmt.Fprintf(w, "generation %d\n\n", dump.GetGeneration())
+			t := table.New("BUCKET", "KEY", "VALUE")
+			for _, e := range dump.GetEntries() {
+				value := oneLine(e.GetValue())
+				if !s.wide() && utf8.RuneCountInString(value) > shownValue {
+					value = string([]rune(value)[:shownValue-1]) + "…"
+				}
+				t.Row(e.GetBucket(), e.GetKey(), value)
+			}
+			fmt.Fprint(w, t)
+		})
+	})
+}
+
+func (c *ctl) ledgerCheck() *cobra.Command {
+	return c.verb(about{
+		use:     "check",
+		short:   "Check that nothing is held twice and nothing is lost",
+		long:    "Check the rules that the record must keep, and show what the last start found. The exit code is 1 if a rule is broken.",
+		example: `  berthctl ledger check`,
+	}, func(ctx context.Context, s *session, _ []string) error {
+		check, err := s.Inspect().Check(ctx, &inspectv1.CheckRequest{})
+		if err != nil {
+			return err
+		}
+		if err := s.show(check, func(w io.Writer) { s.showCheck(ctx, w, check) }); err != nil {
+			return err
+		}
+		if n := len(check.GetFindings()); n > 0 {
+			return fmt.Errorf("the ledger has %s", table.Count(n, "finding"))
+		}
+		return nil
+	})
+}
+
+func (s *session) showCheck(ctx context.Context, w io.Writer, check *inspectv1.CheckResponse) {
+	for _, line := range check.GetStartReport() {
+		fmt.Fprintf(w, "at the last start: %s\n", oneLine(line))
+	}
+	if len(check.GetFindings()) == 0 {
+		fmt.Fprintf(w, "the ledger is sound at generation %d\n", check.GetGeneration())
+		return
+	}
+	t := table.New("KIND", "OWNER", "FINDING")
+	known := s.names(ctx)
+	for _, f := range check.GetFindings() {
+		t.Row(f.GetKind(), known.owner(f.GetOwner()), oneLine(f.GetText()))
+	}
+	fmt.Fprint(w, t)
+}

@@ -1,0 +1,39 @@
+// Command berthctl asks berthd and tells it what to do, from a shell.
+//
+// Words:
+//
+//   - verb: a command with what belongs to it (admit, get pods). Each is in the file that is named after it.
+//   - session: one run of a verb, with its connection and its output.
+//   - name map: pods by uid, to show people names where the API speaks of uids.
+//
+// Invariants: answers go to standard output, everything else to standard error; -o json and yaml print the API's own
+// messages and nothing else; the exit code says what became of it (0 done, 1 error, 2 usage, 3 rejected, 4 deferred);
+// nothing is kept between two runs.
+package main
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/berthd/berth/clients/berth"
+)
+
+func main() {
+	os.Exit(command())
+}
+
+// command runs berthctl on the process's own streams.
+func command() int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	return run(ctx, env{
+		in: os.Stdin, out: os.Stdout, err: os.Stderr,
+		dial: func(ctx context.Context, endpoint string) (*berth.Client, error) {
+			return berth.Dial(ctx, endpoint, berth.Options{UserAgent: "berthctl"})
+		},
+		now: time.Now,
+	}, os.Args[1:])
+}

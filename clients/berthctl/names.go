@@ -1,0 +1,96 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
+	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/clients/berth"
+)
+
+// find finds an admitted pod by uid, by namespace/name, or by a name that only one pod has.
+func (s *session) find(ctx context.Context, pod string) (*typesv1.PodAllocation, error) {
+	namespace, name, qualified := strings.Cut(pod, "/")
+	if !qualified {
+		got, err := s.Allocation().Get(ctx, &allocationv1.GetRequest{PodUid: pod})
+		if err == nil {
+			return got.GetPod(), nil
+		}
+		if !berth.IsNotFound(err) && !berth.IsInvalid(err) {
+			return nil, err
+		}
+		namespace, name = "", pod
+	}
+	list, err := s.Allocation().List(ctx, &allocationv1.ListRequest{Namespace: namespace, Name: name})
+	if err != nil {
+		return nil, err
+	}
+	switch pods := list.GetPods(); len(pods) {
+	case 0:
+		return nil, &unknownPodError{pod}
+	case 1:
+		return pods[0], nil
+	default:
+		var which []string
+		for _, p := range pods {
+			which = append(which, fmt.Sprintf("%s (%s)", p.GetUid(), podName(p)))
+		}
+		return nil, fmt.Errorf("%d pods are called %s: name one by its uid, %s", len(pods), pod, strings.Join(which, ", "))
+	}
+}
+
+// unknownPodError is a pod that is not admitted.
+type unknownPodError struct{ pod string }
+
+func (e *unknownPodError) Error() string { return "no admitted pod is called " + e.pod }
+
+// podName gives namespace/name.
+func podName(p *typesv1.PodAllocation) string { return p.GetNamespace() + "/" + p.GetName() }
+
+// names maps uids to namespace/name.
+type names map[string]string
+
+// names reads the name map. It serves people only, so a berthd that does not list pods leaves uids in their place.
+func (s *session) names(ctx context.Context) names {
+	list, err := s.Allocation().List(ctx, &allocationv1.ListRequest{})
+	if err != nil {
+		return nil
+	}
+	return namesOf(list.GetPods())
+}
+
+func namesOf(pods []*typesv1.PodAllocation) names {
+	n := make(names, len(pods))
+	for _, p := range pods {
+		n[p.GetUid()] = podName(p)
+	}
+	return n
+}
+
+// pod gives a pod's name, or the uid of one that is not known.
+func (n names) pod(uid string) string {
+	if name, ok := n[uid]; ok {
+		return name
+	}
+	return uid
+}
+
+// owner turns "uid/container", or a uid alone, into namespace/name/container.
+func (n names) owner(owner string) string {
+	uid, container, ok := strings.Cut(owner, "/")
+	if !ok {
+		return n.pod(owner)
+	}
+	return n.pod(uid) + "/" + container
+}
+
+// owners turns a list of owners into one text.
+func (n names) owners(list []string) string {
+	out := make([]string, len(list))
+	for i, o := range list {
+		out[i] = n.owner(o)
+	}
+	return strings.Join(out, ", ")
+}

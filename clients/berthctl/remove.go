@@ -1,0 +1,127 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
+)
+
+const removeLong = `End a pod: its processes are killed, its cgroup is removed, and all that it held is free for others.
+
+A uid that is not known is no error, so that a removal can be repeated.`
+
+func (c *ctl) remove() *cobra.Command {
+	return c.verb(about{
+		use:   "remove POD",
+		short: "End a pod and take back what it holds",
+		long:  removeLong,
+		example: `  berthctl remove default/web
+  berthctl remove 2f1c8a52-0000-4000-8000-000000000001`,
+		args: []string{"POD"},
+	}, func(ctx context.Context, s *session, args []string) error {
+		uid, name := args[0], args[0]
+		pod, err := s.find(ctx, args[0])
+		switch {
+		case err == nil:
+			uid, name = pod.GetUid(), podName(pod)
+		case !errors.As(err, new(*unknownPodError)) || strings.Contains(args[0], "/"):
+			return err
+		}
+		answer, err := s.Admission().Remove(ctx, &admissionv1.RemoveRequest{PodUid: uid})
+		if err != nil {
+			return err
+		}
+		return s.show(answer, func(w io.Writer) {
+			if !answer.GetRemoved() {
+				fmt.Fprintf(w, "%s was not known: nothing to remove\n", name)
+				return
+			}
+			fmt.Fprintf(w, "%s is removed\n", name)
+			for _, text := range claimTexts(answer.GetReleased()) {
+				fmt.Fprintf(w, "  free: %s\n", text)
+			}
+		})
+	})
+}
+
+const syncLong = `Tell berthd which pods are alive. Every other pod is removed, with its processes.
+
+A file has one uid on each line; empty lines and those that start with # do not count. An empty list is refused unless
+--none says that it is meant.`
+
+func (c *ctl) sync() *cobra.Command {
+	var (
+		active []string
+		file   string
+		none   bool
+	)
+	cmd := c.verb(about{
+		use:   "sync (--active UID,... | -f FILE | --none)",
+		short: "Remove every pod that is not among the living",
+		long:  syncLong,
+		example: `  berthctl sync --active 2f1c8a52-0000-4000-8000-000000000001
+  kubectl get pods -A -o jsonpath='{range .items[*]}{.metadata.uid}{"\n"}{end}' | berthctl sync -f -`,
+	}, func(ctx context.Context, s *session, _ []string) error {
+		if file != "" {
+			listed, err := s.uids(file)
+			if err != nil {
+				return err
+			}
+			active = append(active, listed...)
+		}
+		if len(active) == 0 && !none {
+			return usagef("sync", "no living pod is named; that every pod has ended is said with --none")
+		}
+		if len(active) > 0 && none {
+			return usagef("sync", "--none contradicts the living pods that are named")
+		}
+		known := s.names(ctx)
+		answer, err := s.Admission().Sync(ctx, &admissionv1.SyncRequest{ActivePodUids: active})
+		if err != nil {
+			return err
+		}
+		return s.show(answer, func(w io.Writer) {
+			if len(answer.GetRemovedPodUids()) == 0 {
+				fmt.Fprintln(w, "nothing to remove")
+			}
+			for _, uid := range answer.GetRemovedPodUids() {
+				fmt.Fprintf(w, "%s is removed\n", known.pod(uid))
+			}
+		})
+	})
+	cmd.Flags().StringSliceVar(&active, "active", nil, "uids of the living pods")
+	cmd.Flags().StringVarP(&file, "filename", "f", "", "file with the uids of the living pods; - is standard input")
+	cmd.Flags().BoolVar(&none, "none", false, "no pod is alive: remove all")
+	return cmd
+}
+
+// uids reads a list of uids from a file.
+func (c *ctl) uids(file string) ([]string, error) {
+	var (
+		text []byte
+		err  error
+	)
+	if file == "-" {
+		text, err = io.ReadAll(c.in)
+	} else {
+		text, err = os.ReadFile(file)
+	}
+	if err != nil {
+		return nil, err
+	}
+	var out []string
+	for line := range strings.Lines(string(text)) {
+		line = strings.TrimSpace(line)
+		if line != "" && !strings.HasPrefix(line, "#") {
+			out = append(out, line)
+		}
+	}
+	return out, nil
+}

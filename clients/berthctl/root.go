@@ -1,0 +1,170 @@
+package main
+
+import (
+	"context"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/berthd/berth/clients/berth"
+)
+
+// env is everything outside of the program that it uses.
+type env struct {
+	in       io.Reader
+	out, err io.Writer
+	// dial connects to berthd; an empty endpoint means the default.
+	dial func(ctx context.Context, endpoint string) (*berth.Client, error)
+	now  func() time.Time
+}
+
+// ctl is the program: what all verbs share.
+type ctl struct {
+	env
+	endpoint string
+	timeout  time.Duration
+	format   format
+	// began is set when a verb starts its work: what fails before is a matter of usage.
+	began bool
+}
+
+// session is one run of a verb.
+type session struct {
+	*ctl
+	*berth.Client
+}
+
+// run runs berthctl and returns its exit code.
+func run(ctx context.Context, e env, args []string) int {
+	c := &ctl{env: e, format: formatTable}
+	root := c.root()
+	root.SetArgs(args)
+	root.SetIn(e.in)
+	root.SetOut(e.out)
+	root.SetErr(e.err)
+	cmd, err := root.ExecuteContextC(ctx)
+	if err == nil {
+		return exitDone
+	}
+	if !c.began {
+		err = &usageError{verb: cmd.CommandPath(), err: err}
+	}
+	return c.fail(err)
+}
+
+const rootLong = `berthctl talks to berthd, which gives pods their CPUs, memory and devices on this machine.
+
+Pods are named by uid, by namespace/name, or by name alone where only one pod has it.`
+
+const rootExample = `  berthctl admit -f pod.yaml --dry-run --explain
+  berthctl get pods
+  berthctl explain default/web`
+
+func (c *ctl) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:                        "berthctl",
+		Short:                      "Talk to berthd",
+		Long:                       rootLong,
+		Example:                    rootExample,
+		SilenceErrors:              true,
+		SilenceUsage:               true,
+		Args:                       subcommand,
+		RunE:                       func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		SuggestionsMinimumDistance: typos,
+	}
+	// What only holds other commands is not shown as if it could be called alone.
+	root.SetUsageTemplate(strings.Replace(root.UsageTemplate(), "{{if .Runnable}}", "{{if and .Runnable (not .HasAvailableSubCommands)}}", 1))
+
+	flags := root.PersistentFlags()
+	flags.StringVar(&c.endpoint, "endpoint", "", "berthd's socket, a path or unix:///path (default: what "+berth.EndpointVariable+" says, else "+berth.DefaultEndpoint+")")
+	flags.DurationVar(&c.timeout, "timeout", time.Minute, "how long to wait for berthd; 0 is for ever")
+	flags.VarP(&c.format, "output", "o", "table, wide, json or yaml")
+	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats(), cobra.ShellCompDirectiveNoFileComp))
+
+	root.AddGroup(
+		&cobra.Group{ID: groupPods, Title: "What becomes of pods:"},
+		&cobra.Group{ID: groupShow, Title: "What there is:"},
+	)
+	for _, verb := range []*cobra.Command{
+		c.admit(), c.allocate(), c.container(), c.remove(), c.sync(),
+	} {
+		verb.GroupID = groupPods
+		root.AddCommand(verb)
+	}
+	for _, verb := range []*cobra.Command{
+		c.get(), c.describe(), c.explain(), c.hints(), c.topology(), c.ledger(), c.podResources(),
+	} {
+		verb.GroupID = groupShow
+		root.AddCommand(verb)
+	}
+	root.AddCommand(c.version())
+	return root
+}
+
+// typos is how many letters of a command may be wrong for it to be guessed.
+const typos = 2
+
+const (
+	groupPods = "pods"
+	groupShow = "show"
+)
+
+// about is what a verb says of itself.
+type about struct {
+	use, short, long, example string
+	// args names the arguments; those in brackets may be missing.
+	args []string
+}
+
+// work is what a verb does.
+type work func(ctx context.Context, s *session, args []string) error
+
+// verb makes a command that talks to berthd.
+func (c *ctl) verb(a about, w work) *cobra.Command {
+	return c.local(a, func(ctx context.Context, args []string) error {
+		return c.connected(ctx, func(ctx context.Context, s *session) error { return w(ctx, s, args) })
+	})
+}
+
+// connected gives a session to what needs one, for as long as the timeout allows.
+func (c *ctl) connected(ctx context.Context, f func(ctx context.Context, s *session) error) error {
+	if c.timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, c.timeout)
+		defer cancel()
+	}
+	client, err := c.dial(ctx, c.endpoint)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	return f(ctx, &session{ctl: c, Client: client})
+}
+
+// local makes a command that needs no berthd.
+func (c *ctl) local(a about, w func(ctx context.Context, args []string) error) *cobra.Command {
+	return &cobra.Command{
+		Use: a.use, Short: a.short, Long: a.long, Example: a.example,
+		Args: arguments(a.args...),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c.began = true
+			return w(cmd.Context(), args)
+		},
+		DisableFlagsInUseLine: true,
+	}
+}
+
+// group makes a command that only holds others.
+func group(a about, verbs ...*cobra.Command) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: a.use, Short: a.short, Long: a.long, Example: a.example,
+		Args:                       subcommand,
+		RunE:                       func(cmd *cobra.Command, _ []string) error { return errMissing(cmd) },
+		DisableFlagsInUseLine:      true,
+		SuggestionsMinimumDistance: typos,
+	}
+	cmd.AddCommand(verbs...)
+	return cmd
+}

@@ -1,0 +1,46 @@
+package table
+
+import (
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Bytes spells a number of bytes in the largest binary unit that leaves at least one, with one digit behind the point
+// where it is not whole: 512, 1.5Ki, 16Gi.
+func Bytes(n uint64) string {
+	units := []string{"", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"}
+	i := 0
+	for n>>(10*(i+1)) > 0 && i < len(units)-1 {
+		i++
+	}
+	if n&(1<<(10*i)-1) == 0 {
+		return strconv.FormatUint(n>>(10*i), 10) + units[i]
+	}
+	s := strconv.FormatFloat(float64(n)/float64(uint64(1)<<(10*i)), 'f', 1, 64)
+	return strings.TrimSuffix(s, ".0") + units[i]
+}
+
+// Age spells a time span in its largest unit: 42s, 3m, 5h, 12d. What is not in the past is 0s.
+func Age(d time.Duration) string {
+	const day = 24 * time.Hour
+	switch {
+	case d < 0:
+		return "0s"
+	case d < 2*time.Minute:
+		return strconv.Itoa(int(d/time.Second)) + "s"
+	case d < 2*time.Hour:
+		return strconv.Itoa(int(d/time.Minute)) + "m"
+	case d < 2*day:
+		return strconv.Itoa(int(d/time.Hour)) + "h"
+	}
+	return strconv.Itoa(int(d/day)) + "d"
+}
+
+// Count puts a number before a noun: 1 core, 2 cores.
+func Count(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return strconv.Itoa(n) + " " + noun + "s"
+}

@@ -1,0 +1,71 @@
+package table
+
+import (
+	"math"
+	"testing"
+	"time"
+)
+
+func TestTable(t *testing.T) {
+	t.Parallel()
+	fill := func(wide bool) string {
+		tab := New("NAME", "CPUS").Wide(wide, "UID")
+		tab.Row("wéb", "0-3", "u-1")
+		tab.Row("database", "", "")
+		if tab.Len() != 2 {
+			t.Errorf("%d rows", tab.Len())
+		}
+		return tab.String()
+	}
+	if got, want := fill(false), "NAME      CPUS\nwéb       0-3\ndatabase  -\n"; got != want {
+		t.Errorf("got\n%swant\n%s", got, want)
+	}
+	if got, want := fill(true), "NAME      CPUS  UID\nwéb       0-3   u-1\ndatabase  -     -\n"; got != want {
+		t.Errorf("wide: got\n%swant\n%s", got, want)
+	}
+}
+
+func TestFields(t *testing.T) {
+	t.Parallel()
+	f := NewFields("  ")
+	f.Add("Name", "web")
+	f.Add("Nothing")
+	f.Add("Empty", "", "")
+	f.Add("Devices", "a", "", "b")
+	if got, want := f.String(), "  Name:     web\n  Devices:  a\n            b\n"; got != want {
+		t.Errorf("got\n%swant\n%s", got, want)
+	}
+}
+
+func TestBytes(t *testing.T) {
+	t.Parallel()
+	for n, want := range map[uint64]string{
+		0: "0", 1: "1", 1023: "1023", 1024: "1Ki", 1536: "1.5Ki", 1 << 20: "1Mi", 16 << 30: "16Gi",
+		16777216000: "15.6Gi", 1<<30 + 1: "1Gi", 1 << 40: "1Ti", math.MaxUint64: "16Ei",
+	} {
+		if got := Bytes(n); got != want {
+			t.Errorf("%d: %s, want %s", n, got, want)
+		}
+	}
+}
+
+func TestAge(t *testing.T) {
+	t.Parallel()
+	for d, want := range map[time.Duration]string{
+		-time.Hour: "0s", 0: "0s", 119 * time.Second: "119s", 2 * time.Minute: "2m", 119 * time.Minute: "119m",
+		2 * time.Hour: "2h", 47 * time.Hour: "47h", 48 * time.Hour: "2d", 1000 * time.Hour: "41d",
+	} {
+		if got := Age(d); got != want {
+			t.Errorf("%v: %s, want %s", d, got, want)
+		}
+	}
+}
+
+func TestCount(t *testing.T) {
+	t.Parallel()
+	for n, want := range map[int]string{0: "0 cores", 1: "1 core", 2: "2 cores"} {
+		if got := Count(n, "core"); got != want {
+			t.Errorf("%d: %s", n, got)
+		}
+	}
+}

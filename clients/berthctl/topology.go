@@ -1,0 +1,119 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	nodev1 "github.com/berthd/berth/api/berth/node/v1"
+	"github.com/berthd/berth/clients/berthctl/table"
+	"github.com/berthd/berth/managers/cpuset"
+)
+
+const topologyLong = `Show how the machine is built: sockets, NUMA nodes, groups of CPUs that share a cache, cores, memory.
+
+--export writes the machine as a snapshot, to standard output or into FILE. 'berthd --machine FILE' runs on such a
+snapshot in place of the machine it is on.`
+
+func (c *ctl) topology() *cobra.Command {
+	var export bool
+	cmd := c.verb(about{
+		use:   "topology [--export [FILE]]",
+		short: "Show how the machine is built",
+		long:  topologyLong,
+		example: `  berthctl topology -o wide
+  berthctl topology --export machine.json`,
+		args: []string{"[FILE]"},
+	}, func(ctx context.Context, s *session, args []string) error {
+		if len(args) > 0 && !export {
+			return usagef("topology", "%s: a file is for --export", args[0])
+		}
+		machine, err := s.Node().GetMachine(ctx, &nodev1.GetMachineRequest{})
+		switch {
+		case err != nil:
+			return err
+		case export && len(args) > 0:
+			return os.WriteFile(args[0], machine.GetSnapshotJson(), 0o644)
+		case export:
+			_, err := s.out.Write(machine.GetSnapshotJson())
+			return err
+		}
+		return s.show(machine, func(w io.Writer) { s.showMachine(w, machine) })
+	})
+	cmd.Flags().BoolVar(&export, "export", false, "write a snapshot of the machine")
+	return cmd
+}
+
+// place is a group of CPUs that share a cache, on one node of one socket.
+type place struct{ socket, node, cache int32 }
+
+func (p place) compare(o place) int {
+	return cmp.Or(cmp.Compare(p.socket, o.socket), cmp.Compare(p.node, o.node), cmp.Compare(p.cache, o.cache))
+}
+
+func (c *ctl) showMachine(w io.Writer, m *nodev1.GetMachineResponse) {
+	// The threads of each core, by place.
+	places := make(map[place]map[int32]*cpuset.Builder)
+	sockets, cores, caches := map[int32]bool{}, map[int32]bool{}, map[int32]bool{}
+	for _, cpu := range m.GetCpus() {
+		p := place{cpu.GetSocket(), cpu.GetNumaNode(), cpu.GetUncoreCache()}
+		if places[p] == nil {
+			places[p] = make(map[int32]*cpuset.Builder)
+		}
+		if places[p][cpu.GetCore()] == nil {
+			places[p][cpu.GetCore()] = new(cpuset.Builder)
+		}
+		places[p][cpu.GetCore()].Add(int(cpu.GetId()))
+		sockets[p.socket], cores[cpu.GetCore()], caches[p.cache] = true, true, true
+	}
+	fmt.Fprintln(w, strings.Join([]string{
+		table.Count(len(sockets), "socket"), table.Count(len(m.GetNodes()), "NUMA node"), table.Count(len(caches), "cache group"),
+		table.Count(len(cores), "core"), table.Count(len(m.GetCpus()), "CPU"),
+	}, ", "))
+	if m.GetOfflineCpus() != "" {
+		fmt.Fprintf(w, "offline: CPUs %s\n", m.GetOfflineCpus())
+	}
+	if c.wide() {
+		fmt.Fprintf(w, "fingerprint: %s\n", m.GetFingerprint())
+	}
+	fmt.Fprintf(w, "\n%v\n", c.placeTable(places))
+	t := table.New("NODE", "CPUS", "MEMORY", "HUGEPAGES", "DISTANCES")
+	for _, n := range m.GetNodes() {
+		t.Row(strconv.Itoa(int(n.GetId())), n.GetCpus(), table.Bytes(n.GetMemoryBytes()), hugePages(n), distances(n))
+	}
+	fmt.Fprint(w, t)
+}
+
+// placeTable has a row for each group of CPUs; a wide one tells the threads of each core.
+func (c *ctl) placeTable(places map[place]map[int32]*cpuset.Builder) *table.Table {
+	t := table.New("SOCKET", "NODE", "CACHE", "CORES", "CPUS").Wide(c.wide(), "THREADS")
+	for _, p := range sorted(places, place.compare) {
+		var all cpuset.Builder
+		var threads []string
+		for _, core := range sorted(places[p], cmp.Compare[int32]) {
+			s := places[p][core].Set()
+			all.AddSet(s)
+			threads = append(threads, s.String())
+		}
+		t.Row(fmt.Sprint(p.socket), fmt.Sprint(p.node), fmt.Sprint(p.cache), strconv.Itoa(len(places[p])), all.Set().String(),
+			strings.Join(threads, " "))
+	}
+	return t
+}
+
+// sorted returns the keys of a map in order.
+func sorted[K comparable, V any](m map[K]V, compare func(a, b K) int) []K {
+	keys := make([]K, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.SortFunc(keys, compare)
+	return keys
+}

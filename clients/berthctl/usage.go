@@ -1,0 +1,65 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// usageError is a command line that cannot be understood.
+type usageError struct {
+	// verb is the command as far as it was understood.
+	verb string
+	err  error
+}
+
+func (e *usageError) Error() string { return e.err.Error() }
+func (e *usageError) Unwrap() error { return e.err }
+
+// usagef is a usageError that a verb finds only when it looks at its flags together.
+func usagef(verb, text string, args ...any) error {
+	return &usageError{verb: "berthctl " + verb, err: fmt.Errorf(text, args...)}
+}
+
+// arguments checks the number of arguments against their names; those in brackets may be missing.
+func arguments(names ...string) cobra.PositionalArgs {
+	least := 0
+	for _, n := range names {
+		if !strings.HasPrefix(n, "[") {
+			least++
+		}
+	}
+	return func(_ *cobra.Command, args []string) error {
+		switch {
+		case len(args) < least:
+			return fmt.Errorf("%s is missing", names[len(args)])
+		case len(args) > len(names):
+			return fmt.Errorf("unexpected argument %q", args[len(names)])
+		}
+		return nil
+	}
+}
+
+// subcommand refuses arguments of a command that only holds others.
+func subcommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	text := fmt.Sprintf("unknown command %q", args[0])
+	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		text += ", did you mean " + strings.Join(near, " or ") + "?"
+	}
+	return fmt.Errorf("%s", text)
+}
+
+// errMissing says which commands a group has.
+func errMissing(cmd *cobra.Command) error {
+	var names []string
+	for _, verb := range cmd.Commands() {
+		if verb.IsAvailableCommand() {
+			names = append(names, verb.Name())
+		}
+	}
+	return fmt.Errorf("expected one of %s", strings.Join(names, ", "))
+}
