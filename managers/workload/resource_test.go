@@ -90,6 +90,7 @@ func TestRoundUp(t *testing.T) {
 		{Memory, 100, 3, 1, 9 * billion / 10},        // 100m
 		{Memory, 3, -9, 3e9, 0},                      // 3G
 		{Memory, 0, 0, 0, 0},                         //
+		{CPU, 0, -99, 0, 0},                          // 0e99
 		{Memory, -15, 1, -1, billion / 2},            // -1.5
 		{Memory, 1, 12, 1, billion - 1},              // finer than kept: rounded up to a billionth
 		{CPU, 2, 0, 2000, 0},                         // 2

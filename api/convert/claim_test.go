@@ -1,0 +1,223 @@
+package convert_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/api/convert"
+	"github.com/berthd/berth/managers/cpuset"
+	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/hint"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/ledgertest"
+	"github.com/berthd/berth/managers/machine/machinetest"
+	"github.com/berthd/berth/managers/numa"
+	"github.com/berthd/berth/managers/workload"
+)
+
+func nodes(ids ...uint32) *typesv1.NUMAMask { return &typesv1.NUMAMask{Nodes: ids} }
+
+func TestHint(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		from *ledger.Affinity
+		want *typesv1.Hint
+	}{
+		"none":       {nil, nil},
+		"no opinion": {&ledger.Affinity{Any: true, Preferred: true}, &typesv1.Hint{Preferred: true}},
+		"nodes":      {&ledger.Affinity{Nodes: numa.Of(63, 0)}, &typesv1.Hint{Nodes: nodes(0, 63)}},
+	} {
+		if got := convert.Hint(row.from); !proto.Equal(got, row.want) || (got == nil) != (row.want == nil) {
+			t.Errorf("%s: %v, want %v", name, got, row.want)
+		}
+	}
+}
+
+func TestClaim(t *testing.T) {
+	t.Parallel()
+	gpu := ledgertest.Devices("main", "example.com/gpu")
+	gpu.Devices = &ledger.Devices{
+		Devices:  []ledger.Device{{ID: "g0", Nodes: numa.Of(1), Topology: true}, {ID: "g1", Topology: true}, {ID: "g2"}},
+		Response: []byte("for the runtime"),
+	}
+	for name, row := range map[string]struct {
+		from ledger.Claim
+		want *typesv1.Claim
+	}{
+		"cpus": {ledgertest.CPUs("", "0-3,8", ledger.CPUPod), &typesv1.Claim{
+			Provider: "cpu", Resource: "cpu", Cpu: &typesv1.CPUClaim{Set: &typesv1.CPUSet{Cpus: "0-3,8"}, Use: "pod"},
+		}},
+		"memory": {ledgertest.Memory("main", "hugepages-2Mi", "0,2", 4<<20), &typesv1.Claim{
+			Container: "main", Provider: "memory", Resource: "hugepages-2Mi",
+			Memory: []*typesv1.MemoryBlock{{Nodes: nodes(0, 2), Bytes: 4 << 20}},
+		}},
+		"devices": {gpu, &typesv1.Claim{
+			Container: "main", Provider: "device", Resource: "example.com/gpu",
+			Device: &typesv1.DeviceClaim{Devices: []*typesv1.Device{{Id: "g0", Nodes: nodes(1)}, {Id: "g1", Nodes: nodes()}, {Id: "g2"}}},
+		}},
+		"of an outsider": {
+			ledger.Claim{Owner: ledger.Owner{Pod: "u", Container: "c"}, Provider: "p", Resource: "r", Opaque: []byte{1}, Affinity: &ledger.Affinity{Nodes: numa.Of(2)}},
+			&typesv1.Claim{PodUid: "u", Container: "c", Provider: "p", Resource: "r", Opaque: []byte{1}, Affinity: &typesv1.Hint{Nodes: nodes(2)}},
+		},
+	} {
+		if got := convert.Claim(&row.from); !proto.Equal(got, row.want) {
+			t.Errorf("%s: got\n\t%v\nwant\n\t%v", name, got, row.want)
+		}
+	}
+	if got := convert.Claim(nil); got != nil {
+		t.Errorf("no claim is %v, want nil", got)
+	}
+}
+
+func TestTrace(t *testing.T) {
+	t.Parallel()
+	claim := ledgertest.Exclusive("main", "2")
+	got := convert.Trace(&ledger.Trace{
+		AdmissionID: "a", Pod: "u", Namespace: "ns", Name: "n", Generation: 7, DryRun: true, Reason: "R", Message: "m",
+		Steps: []ledger.Step{
+			{
+				Kind: ledger.StepAsked, Container: "main", Provider: "cpu", Resource: "cpu", Answer: "options",
+				Hints: []ledger.Affinity{{Nodes: numa.Of(0), Preferred: true}, {Any: true}}, Omitted: 3,
+			},
+			{Kind: ledger.StepMerged, Affinity: &ledger.Affinity{Nodes: numa.Of(0)}, Approximate: true},
+			{Kind: ledger.StepPlanned, Claim: &claim},
+			{Kind: ledger.StepRefused, Text: "t", Shortages: []ledger.Shortage{
+				{Resource: "cpu", Nodes: "0", Need: 4, Free: 1, Holders: []ledger.Owner{{Pod: "v", Container: "c"}, {Pod: "w"}}},
+			}},
+		},
+	})
+	want := &typesv1.Trace{
+		AdmissionId: "a", PodUid: "u", Namespace: "ns", Name: "n", Generation: 7, DryRun: true, Reason: "R", Message: "m",
+		Steps: []*typesv1.TraceStep{
+			{
+				Kind: "asked", Container: "main", Provider: "cpu", Resource: "cpu", Answer: "options",
+				Hints: []*typesv1.Hint{{Nodes: nodes(0), Preferred: true}, {}}, Omitted: 3,
+			},
+			{Kind: "merged", Affinity: &typesv1.Hint{Nodes: nodes(0)}, Approximate: true},
+			{Kind: "planned", Claim: convert.Claim(&claim)},
+			{Kind: "refused", Text: "t", Shortages: []*typesv1.Shortage{
+				{Resource: "cpu", Nodes: "0", Need: 4, Free: 1, Holders: []string{"v/c", "w"}},
+			}},
+		},
+	}
+	if !proto.Equal(got, want) {
+		t.Errorf("got\n\t%v\nwant\n\t%v", got, want)
+	}
+	if got := convert.Trace(nil); got != nil {
+		t.Errorf("no trace is %v, want nil", got)
+	}
+}
+
+func TestPods(t *testing.T) {
+	t.Parallel()
+	l := ledgertest.New(t, ledger.Rules{Machine: machinetest.Build("4c2t")})
+	whole := ledgertest.With(ledgertest.Pod("u2", "init:prepare", "main", "rest"),
+		ledgertest.CPUs("", "2-5", ledger.CPUPod), ledgertest.CPUs("main", "2-3", ledger.CPUPodExclusive), ledgertest.CPUs("rest", "4-5", ledger.CPUPodShared))
+	whole.Claims[1].Affinity = &ledger.Affinity{Nodes: numa.Of(0), Preferred: true}
+	whole.CgroupParent, whole.AdmittedAt = "/kubepods/podu2", time.Unix(99, 5)
+	view, err := l.Update(t.Context(), func(d *ledger.Draft) error {
+		d.PutPod(whole)
+		for _, uid := range []string{"u1", "u3", "u4"} {
+			p := ledgertest.Pod(uid)
+			p.Pod.Namespace = map[string]string{"u1": "z", "u3": "default", "u4": "a"}[uid]
+			p.Pod.Name = "pod-u2"
+			p.QoS = workload.Burstable
+			d.PutPod(p)
+		}
+		d.Bind(ledger.Binding{ID: "new", Owner: ledger.Owner{Pod: "u2", Container: "main"}, Sequence: 2})
+		d.Bind(ledger.Binding{ID: "old", Owner: ledger.Owner{Pod: "u2", Container: "main"}, Sequence: 1})
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var order []string
+	for _, p := range convert.Pods(view, func(p *ledger.Pod) bool { return true }) {
+		order = append(order, p.GetUid())
+	}
+	if got := strings.Join(order, " "); got != "u4 u2 u3 u1" {
+		t.Errorf("the order is %s, want u4 u2 u3 u1: by namespace, name, uid", got)
+	}
+	claims := convert.Claims(whole.Claims)
+	want := &typesv1.PodAllocation{
+		Uid: "u2", Namespace: "default", Name: "pod-u2", QosClass: typesv1.QOSClass_QOS_CLASS_GUARANTEED,
+		CgroupParent: "/kubepods/podu2", AdmissionId: "admission-u2", AdmittedAtUnix: 99,
+		Claims: claims[:1],
+		Containers: []*typesv1.ContainerAllocation{
+			{Name: "prepare", Role: "init", Cpus: &typesv1.CPUSet{Cpus: "0-1,6-7"}},
+			{
+				Name: "main", Role: "app", Cpus: &typesv1.CPUSet{Cpus: "2-3"}, ExclusiveCpus: true,
+				Affinity: &typesv1.Hint{Nodes: nodes(0), Preferred: true}, Claims: claims[1:2], ContainerIds: []string{"old", "new"},
+			},
+			{Name: "rest", Role: "app", Cpus: &typesv1.CPUSet{Cpus: "4-5"}, Claims: claims[2:]},
+		},
+	}
+	if got := convert.Pods(view, func(p *ledger.Pod) bool { return p.UID() == "u2" }); len(got) != 1 || !proto.Equal(got[0], want) {
+		t.Errorf("got\n\t%v\nwant\n\t%v", got, want)
+	}
+	if got := convert.Container(view, whole, "main"); !proto.Equal(got, want.GetContainers()[1]) {
+		t.Errorf("got\n\t%v\nwant\n\t%v", got, want.GetContainers()[1])
+	}
+}
+
+func TestRulesAreListed(t *testing.T) {
+	t.Parallel()
+	rule := &hint.Rule{Universe: numa.Of(0, 2), Need: 3, PreferredSize: 1}
+	rule.Weights[0], rule.Weights[2] = 3, 1
+	replies := []hint.Reply{
+		{Provider: "device"},
+		{Provider: "cpu", Answers: []hint.ResourceAnswer{{Resource: "cpu", Answer: hint.Answer{Kind: hint.ByRule, Rule: rule}}}},
+	}
+	got, err := convert.AnswersOf("cpu", replies)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := &typesv1.Answer{Resource: "cpu", Kind: typesv1.AnswerKind_ANSWER_KIND_OPTIONS, Hints: []*typesv1.Hint{
+		{Nodes: nodes(0), Preferred: true}, {Nodes: nodes(0, 2)},
+	}}
+	if len(got) != 1 || !proto.Equal(got[0], want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	for _, provider := range []string{"device", "memory"} {
+		if got, err := convert.AnswersOf(provider, replies); len(got) != 0 || err != nil {
+			t.Errorf("%s answers %v, %v; want nothing", provider, got, err)
+		}
+	}
+	rule.Universe = ^numa.Mask(0)
+	if _, err := convert.AnswersOf("cpu", replies); fault.ClassOf(err) != fault.Exhausted {
+		t.Errorf("a rule over 64 nodes: %v, want class exhausted", err)
+	}
+}
+
+func TestNames(t *testing.T) {
+	t.Parallel()
+	if vs := convert.Names("a", "x", "b", strings.Repeat("y", 512)); vs != nil {
+		t.Errorf("good names: %v", vs)
+	}
+	got := convert.Names("a", "", "b", "ok", "c", strings.Repeat("y", 513))
+	if len(got) != 2 || got[0].String() != "a: is required" || got[1].String() != "c: 513 characters: expected at most 512" {
+		t.Errorf("bad names: %v", got)
+	}
+}
+
+func TestCPUSetAndMask(t *testing.T) {
+	t.Parallel()
+	if got := convert.CPUSet(cpuset.Set{}).GetCpus(); got != "" {
+		t.Errorf("the empty set is %q", got)
+	}
+	if got := convert.Mask(0); got == nil || len(got.GetNodes()) != 0 {
+		t.Errorf("the empty mask is %v", got)
+	}
+	for class, want := range map[workload.QoSClass]typesv1.QOSClass{
+		workload.Guaranteed: typesv1.QOSClass_QOS_CLASS_GUARANTEED, workload.Burstable: typesv1.QOSClass_QOS_CLASS_BURSTABLE,
+		workload.BestEffort: typesv1.QOSClass_QOS_CLASS_BEST_EFFORT, "": typesv1.QOSClass_QOS_CLASS_UNSPECIFIED,
+	} {
+		if got := convert.QoS(class); got != want {
+			t.Errorf("class %q is %v, want %v", class, got, want)
+		}
+	}
+}
