@@ -148,12 +148,25 @@ func (b *Bus) Plan(ctx context.Context, draft *ledger.Draft, req Request, affini
 			}
 			continue
 		}
+		for j := range claims {
+			claims[j].Affinity = followed(affinity)
+		}
 		draft.AddClaims(req.Pod.UID, claims...)
 		for j := range claims {
 			trace.Add(planned(&claims[j]))
 		}
 	}
 	return nil
+}
+
+// followed is what claims say of the affinity that they followed: nothing where
+// none was merged. (No merge that admits a request has no opinion and is not
+// preferred.)
+func followed(affinity Hint) *Hint {
+	if affinity.Any && !affinity.Preferred {
+		return nil
+	}
+	return &affinity
 }
 
 // tryPlan checks claims by themselves and on the view.
