@@ -1,0 +1,135 @@
+package memory
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/berthd/berth/managers/workload"
+)
+
+// want is an amount of one resource that a request is about.
+type want struct {
+	resource string
+	bytes    int64
+}
+
+// demand answers how much memory of certain nodes a pod and its containers get.
+type demand struct {
+	pod        *workload.Pod
+	guaranteed bool
+	// left is true for a pod with pod-level resources that this configuration
+	// does not pin.
+	left bool
+	// whole is true for a pod with pod-level resources that it does pin.
+	whole bool
+}
+
+func (m *Manager) demand(pod *workload.Pod) demand {
+	f := workload.Features{
+		PodLevelResources:        m.features.PodLevelResources,
+		PodLevelResourceManagers: m.features.PodLevelResources && m.features.PodLevelResourceManagers,
+	}
+	podLevel := pod.HasPodLevel()
+	return demand{
+		pod:        pod,
+		guaranteed: pod.QoSClass(f) == workload.Guaranteed,
+		left:       podLevel && !f.PodLevelResourceManagers,
+		whole:      podLevel && f.PodLevelResourceManagers,
+	}
+}
+
+// none tells whether the pod gets nothing.
+func (d *demand) none() bool { return !d.guaranteed || d.left }
+
+// of is what a container asks for by itself, zero amounts included, by resource.
+// A container of a pod with pod-level resources must be Guaranteed by itself for
+// that (KEP-5526).
+func (d *demand) of(c *workload.Container) []want {
+	if d.whole && !c.Guaranteed() {
+		return nil
+	}
+	return wants(c.Requests, 0)
+}
+
+// wants picks what is memory and at least so much.
+func wants(requests workload.Quantities, least int64) []want {
+	var out []want
+	for r, n := range requests {
+		if n = max(n, 0); isMemory(r) && n >= least {
+			out = append(out, want{string(r), n})
+		}
+	}
+	slices.SortFunc(out, func(a, b want) int { return cmp.Compare(a.resource, b.resource) })
+	return out
+}
+
+// total is what the pod holds at its busiest moment, of the resources that it
+// names as a whole, or else of those that some app container asks for. As in the
+// kubelet, what only init containers ask for is left out.
+func (d *demand) total() []want {
+	if d.whole {
+		return wants(d.pod.Resources.Requests, 1)
+	}
+	var out []want
+	for _, c := range d.pod.Walk() {
+		if c.Role != workload.App {
+			continue
+		}
+		for _, w := range wants(c.Requests, 0) {
+			if !slices.ContainsFunc(out, func(o want) bool { return o.resource == w.resource }) {
+				out = append(out, want{resource: w.resource})
+			}
+		}
+	}
+	for i := range out {
+		r := workload.Resource(out[i].resource)
+		out[i].bytes = workload.PodTotal(d.pod, func(c *workload.Container) int64 { return max(c.Requests[r], 0) })
+	}
+	slices.SortFunc(out, func(a, b want) int { return cmp.Compare(a.resource, b.resource) })
+	return out
+}
+
+// amount is what a list says about a resource.
+func amount(list []want, resource string) int64 {
+	for _, w := range list {
+		if w.resource == resource {
+			return w.bytes
+		}
+	}
+	return 0
+}
+
+// starved names the resource, if there is one, of which the containers with
+// memory of their own use up what a pod has as a whole, while a container shares
+// the rest. Memory of an init container comes back; that of sidecars and app
+// containers does not. early tells that it is an init container that shares.
+func (d *demand) starved(total []want) (resource string, early bool) {
+	held := map[string]int64{}
+	spent := func() string {
+		for _, w := range total {
+			if held[w.resource] >= w.bytes {
+				return w.resource
+			}
+		}
+		return ""
+	}
+	shares := false
+	for _, c := range d.pod.Walk() {
+		own := d.of(c)
+		switch {
+		case c.Role != workload.Init:
+			for _, w := range own {
+				held[w.resource] += w.bytes
+			}
+			shares = shares || own == nil
+		case own == nil:
+			if r := spent(); r != "" {
+				return r, true
+			}
+		}
+	}
+	if r := spent(); shares && r != "" {
+		return r, false
+	}
+	return "", false
+}

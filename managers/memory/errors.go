@@ -1,0 +1,73 @@
+package memory
+
+import (
+	"fmt"
+
+	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/ledger"
+)
+
+// Problem is why no node set was found. Its text is the kubelet's; users search
+// for it.
+type Problem string
+
+const (
+	// NoDefault: nobody named nodes, and no node set fits.
+	NoDefault Problem = "failed to get the default NUMA affinity, no NUMA nodes with enough memory is available"
+	// NoPreferredDefault: nobody named nodes, a preferred set was asked for, and
+	// only others fit.
+	NoPreferredDefault Problem = "failed to find the default preferred hint"
+	// NoExtension: the decided nodes do not have enough, and no wider set does.
+	NoExtension Problem = "failed to find NUMA nodes to extend the current topology hint"
+	// NoPreferredExtension: a preferred set was asked for, and the wider sets that
+	// have enough are not.
+	NoPreferredExtension Problem = "failed to find the extended preferred hint"
+	// GroupTaken: the decided nodes have enough, but some are used alone or in
+	// another group.
+	GroupTaken Problem = "preferred hint violates NUMA node allocation"
+)
+
+// prefix begins the messages of the kubelet's memory manager.
+const prefix = "[memorymanager] "
+
+// PlacementError says that a request cannot be placed, and what was missing.
+type PlacementError struct {
+	Problem   Problem
+	Shortages []ledger.Shortage
+}
+
+// Error words the problem as the kubelet does.
+func (e *PlacementError) Error() string { return prefix + string(e.Problem) }
+
+// UnknownPagesError says that no node of the machine knows a resource.
+type UnknownPagesError struct {
+	Resource string
+}
+
+func (e *UnknownPagesError) Error() string {
+	return prefix + "no NUMA node of this machine has " + e.Resource
+}
+
+// EmptyPodPoolError says that the containers of a pod with pod-level resources
+// that have memory of their own use up the pod's, and leave none to a container
+// that shares it (KEP-5526). Init tells that it is an init container.
+type EmptyPodPoolError struct {
+	Resource string
+	Init     bool
+}
+
+// Error words it as the kubelet does.
+func (e *EmptyPodPoolError) Error() string {
+	if e.Init {
+		return fmt.Sprintf("pod rejected, pod has shared init containers but no %s available for them", e.Resource)
+	}
+	return fmt.Sprintf("pod rejected, sum of exclusive container %s requests equals pod budget, leaving no memory for shared containers", e.Resource)
+}
+
+// refuse makes a refusal of this provider. Without a reason it counts as an
+// unexpected admission error, as in the kubelet.
+func refuse(reason fault.Reason, resource string, err error) error {
+	e := fault.Refuse(reason, "%w", err)
+	e.Provider, e.Resource = Name, resource
+	return e
+}

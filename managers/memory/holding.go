@@ -1,0 +1,104 @@
+package memory
+
+import (
+	"slices"
+
+	"github.com/berthd/berth/managers/hint"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/numa"
+	"github.com/berthd/berth/managers/workload"
+)
+
+// holding is what a pod wants and holds in one view.
+type holding struct {
+	demand
+	*table
+	record *ledger.Pod // without claims if the view does not know the pod
+}
+
+func (m *Manager) holding(view *ledger.View, pod *workload.Pod) *holding {
+	h := &holding{demand: m.demand(pod), table: m.table(view)}
+	record, ok := view.Pod(pod.UID)
+	if !ok {
+		record = &ledger.Pod{Pod: *pod}
+	}
+	h.record = record
+	return h
+}
+
+// claims returns what a container holds, or with an empty name the pod as a
+// whole, by resource.
+func (h *holding) claims(container string) []ledger.Claim {
+	var out []ledger.Claim
+	for i := range h.record.Claims {
+		if c := &h.record.Claims[i]; c.Provider == Name && c.Owner.Container == container {
+			out = append(out, *c)
+		}
+	}
+	return out
+}
+
+// family is that of a container's request, with what is handed on to it.
+func (h *holding) containerFamily(i int, wants []want) *family {
+	return h.table.family(wants, h.left(i, wants))
+}
+
+// left finds what the init containers before container i leave to it.
+func (h *holding) left(i int, wants []want) []reusable {
+	var out []reusable
+	for at, c := range h.pod.Containers[:i] {
+		if !c.Role.Feeds() {
+			continue
+		}
+		for _, claim := range h.claims(h.pod.Containers[at].Name) {
+			want := slices.IndexFunc(wants, func(w want) bool { return w.resource == claim.Resource })
+			for _, b := range claim.Memory {
+				known := slices.ContainsFunc(out, func(r reusable) bool { return r.nodes == b.Nodes && r.want == want })
+				if want < 0 || known {
+					continue
+				}
+				bytes := h.record.ReusableMemory(h.pod.Containers[i].Name, claim.Resource, b.Nodes)
+				out = append(out, reusable{b.Nodes, want, int64(min(bytes.Total(), maxBytes))})
+			}
+		}
+	}
+	return out
+}
+
+// claim makes the fact that an owner holds an amount on nodes. of are the bytes
+// that it takes over there, free what it may take besides; what it takes is no
+// longer free.
+func (h *holding) claim(container string, w want, nodes numa.Mask, of ledger.NodeBytes, free *amounts, affinity hint.Hint) ledger.Claim {
+	return ledger.Claim{
+		Owner:    ledger.Owner{Pod: h.pod.UID, Container: container},
+		Provider: Name, Resource: w.resource, Affinity: &affinity,
+		Memory: []ledger.Block{block(w.bytes, nodes, of, free)},
+	}
+}
+
+// block divides an amount among nodes: first what is taken over, then what is
+// free, each from the lowest node up, as the kubelet counts it.
+func block(bytes int64, nodes numa.Mask, of ledger.NodeBytes, free *amounts) ledger.Block {
+	b := ledger.Block{Nodes: nodes, Bytes: uint64(bytes)}
+	if nodes.Len() < 2 || bytes == 0 {
+		return b
+	}
+	parts := make([]ledger.Part, 0, nodes.Len())
+	rest := uint64(bytes)
+	for id := range nodes.All() {
+		n := min(of[id], rest)
+		parts = append(parts, ledger.Part{Node: id, Bytes: n})
+		rest -= n
+	}
+	for i := range parts {
+		n := min(uint64(max(free[parts[i].Node], 0)), rest)
+		parts[i].Bytes += n
+		rest -= n
+	}
+	parts[len(parts)-1].Bytes += rest
+	parts = slices.DeleteFunc(parts, func(p ledger.Part) bool { return p.Bytes == 0 })
+	if lowest, _ := nodes.Lowest(); len(parts) > 1 || parts[0].Node != lowest {
+		b.Parts = parts
+	}
+	return b
+}

@@ -1,0 +1,50 @@
+package memory
+
+import (
+	"context"
+	"slices"
+
+	"github.com/berthd/berth/managers/hint"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/numa"
+)
+
+// Name of the provider in claims, traces and metrics.
+const Name = "memory"
+
+// Manager decides about memory under one configuration. It never changes and is
+// safe for concurrent use.
+type Manager struct {
+	policy   string
+	apart    bool
+	features Features
+	warnings []string
+
+	nodes      numa.Mask
+	ids        []int       // of nodes, ascending
+	capacities []*capacity // by resource
+	subsets    []subset    // all of a small machine
+}
+
+var (
+	_ hint.Provider  = (*Manager)(nil)
+	_ hint.Describer = (*Manager)(nil)
+)
+
+// Name returns "memory".
+func (*Manager) Name() string { return Name }
+
+// Describe returns the policy.
+func (m *Manager) Describe() hint.Description {
+	return hint.Description{Policy: m.policy}
+}
+
+// Warnings tells, in sentences for people, which nodes have less memory than is
+// reserved on them. The kubelet's unsigned amounts wrap around there, and the
+// node takes everything.
+func (m *Manager) Warnings() []string { return slices.Clone(m.warnings) }
+
+// Prepare returns the claims as they are: memory needs nobody's agreement.
+func (*Manager) Prepare(_ context.Context, _ string, _ hint.Request, claims []ledger.Claim) ([]ledger.Claim, error) {
+	return claims, nil
+}

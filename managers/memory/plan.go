@@ -1,0 +1,173 @@
+package memory
+
+import (
+	"context"
+
+	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/hint"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/numa"
+	"github.com/berthd/berth/managers/workload"
+)
+
+// Plan takes what a container asks for from the nodes of the affinity, or from
+// wider ones if these do not have enough; with pod scope that of the pod's
+// containers one after the other, or of the pod as a whole if it has pod-level
+// resources. An owner that holds memory already keeps it as it is, whatever it
+// asks.
+//
+// Refusals: *EmptyPodPoolError with the reason of the same name,
+// *PlacementError and *UnknownPagesError without a reason.
+func (m *Manager) Plan(_ context.Context, view *ledger.View, req hint.Request, affinity hint.Hint) ([]ledger.Claim, error) {
+	if m.policy == PolicyNone {
+		return nil, nil
+	}
+	h := m.holding(view, req.Pod)
+	switch {
+	case h.none():
+		return nil, nil
+	case req.Scope() == hint.ContainerScope:
+		return h.planContainer(view, req.Container, affinity)
+	case h.whole:
+		return h.planPod(view, affinity)
+	}
+	return m.planEach(view, req.Pod, affinity)
+}
+
+// planEach plans the containers one after the other under one affinity, each
+// with the plans of those before it in the books.
+func (m *Manager) planEach(view *ledger.View, pod *workload.Pod, affinity hint.Hint) ([]ledger.Claim, error) {
+	draft := ledger.NewDraft(view)
+	if _, known := view.Pod(pod.UID); !known {
+		draft.PutPod(&ledger.Pod{Pod: *pod})
+	}
+	var claims []ledger.Claim
+	for i := range pod.Containers {
+		planned, err := m.holding(draft.View(), pod).planContainer(draft.View(), i, affinity)
+		if err != nil {
+			return nil, err
+		}
+		draft.AddClaims(pod.UID, planned...)
+		claims = append(claims, planned...)
+	}
+	return claims, nil
+}
+
+func (h *holding) planContainer(view *ledger.View, i int, affinity hint.Hint) ([]ledger.Claim, error) {
+	name := h.pod.Containers[i].Name
+	if len(h.claims(name)) > 0 {
+		return nil, nil
+	}
+	wants := h.of(&h.pod.Containers[i])
+	f := h.containerFamily(i, wants)
+	nodes, err := f.place(view, affinity)
+	if err != nil {
+		return nil, err
+	}
+	claims := make([]ledger.Claim, len(wants))
+	for at, w := range wants {
+		of := h.record.ReusableMemory(name, w.resource, nodes)
+		claims[at] = h.claim(name, w, nodes, of, &f.free[at], affinity)
+	}
+	return claims, nil
+}
+
+// place decides on which nodes a request is served: those of the affinity if
+// they have enough, or the narrowest set that contains them and does; without an
+// affinity the narrowest of all. What is handed on counts only where nodes have
+// to be found.
+func (f *family) place(view *ledger.View, affinity hint.Hint) (numa.Mask, error) {
+	for i, w := range f.wants {
+		if f.caps[i] == nil && w.bytes > 0 {
+			return 0, refuse("", w.resource, &UnknownPagesError{Resource: w.resource})
+		}
+	}
+	nodes := affinity.Nodes.Intersect(f.m.nodes)
+	if affinity.Any {
+		best, ok := f.best(0)
+		switch {
+		case !ok || len(f.wants) == 0:
+			return 0, f.refusal(view, NoDefault, f.m.nodes)
+		case affinity.Preferred && !best.Preferred:
+			return 0, f.refusal(view, NoPreferredDefault, f.m.nodes)
+		}
+		nodes = best.Nodes
+	}
+	if !f.fits(nodes) || f.m.apart && !f.legal(nodes) {
+		best, ok := f.best(nodes)
+		switch {
+		case !ok:
+			return 0, f.refusal(view, NoExtension, nodes)
+		case affinity.Preferred && !best.Preferred:
+			return 0, f.refusal(view, NoPreferredExtension, nodes)
+		}
+		nodes = best.Nodes
+	}
+	if f.violates(nodes) {
+		return 0, f.refusal(view, GroupTaken, nodes)
+	}
+	return nodes, nil
+}
+
+// planPod takes an amount for a pod as a whole and notes what each of its
+// containers may use of it (KEP-5526, pod scope). A pod that has its memory
+// already keeps it; in the kubelet it would take it again (kubernetes#140906).
+func (h *holding) planPod(view *ledger.View, affinity hint.Hint) ([]ledger.Claim, error) {
+	total := h.total()
+	if len(total) == 0 || len(h.claims("")) > 0 {
+		return nil, nil
+	}
+	if r, early := h.starved(total); r != "" {
+		return nil, refuse(fault.EmptyPodSharedPoolError, r, &EmptyPodPoolError{Resource: r, Init: early})
+	}
+	f := h.table.family(total, nil)
+	nodes, err := f.place(view, affinity)
+	if err != nil {
+		return nil, err
+	}
+	var claims []ledger.Claim
+	for at, w := range total {
+		claims = append(claims, h.claim("", w, nodes, ledger.NodeBytes{}, &f.free[at], affinity))
+	}
+	// Parts of the pod's memory are counted nowhere, so they need no place either.
+	for i, part := range h.divide(total) {
+		for _, w := range part {
+			name := h.pod.Containers[i].Name
+			claims = append(claims, h.claim(name, w, nodes, ledger.NodeBytes{}, &amounts{}, affinity))
+		}
+	}
+	return claims, nil
+}
+
+// divide says what each container may use of its pod's memory. One that is
+// Guaranteed by itself has what it asks for. The others share what sidecars and
+// app containers with memory of their own leave; an init container shares with
+// nobody but the sidecars before it.
+func (h *holding) divide(total []want) [][]want {
+	rest := func(until int) []want {
+		var out []want
+		for _, w := range total {
+			for _, c := range h.pod.Containers[:until] {
+				if c.Role != workload.Init {
+					w.bytes -= amount(h.of(&c), w.resource)
+				}
+			}
+			if w.bytes > 0 {
+				out = append(out, w)
+			}
+		}
+		return out
+	}
+	parts := make([][]want, len(h.pod.Containers))
+	for i, c := range h.pod.Walk() {
+		switch own := h.of(c); {
+		case own != nil:
+			parts[i] = own
+		case c.Role == workload.Init:
+			parts[i] = rest(i)
+		default:
+			parts[i] = rest(len(h.pod.Containers))
+		}
+	}
+	return parts
+}

@@ -1,0 +1,164 @@
+package memory
+
+import (
+	"slices"
+
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/numa"
+)
+
+// table is what is free of each node, and which nodes are used together, in one
+// view.
+type table struct {
+	m   *Manager
+	use *ledger.MemoryUse
+	// used are the nodes that have blocks.
+	used numa.Mask
+}
+
+func (m *Manager) table(view *ledger.View) *table {
+	t := &table{m: m, use: view.MemoryUse()}
+	for _, id := range m.ids {
+		if t.use.Blocks[id] > 0 {
+			t.used = t.used.With(id)
+		}
+	}
+	return t
+}
+
+// find returns what the machine has of a resource, nil if nothing.
+func (m *Manager) find(resource string) *capacity {
+	for _, c := range m.capacities {
+		if c.resource == resource {
+			return c
+		}
+	}
+	return nil
+}
+
+// held is what blocks take of a resource, by node. What is more than a node of a
+// group has lies on the group's next nodes: so it is after the machine has lost
+// a few pages, and for blocks of which only the size is known.
+func (t *table) held(c *capacity) amounts {
+	var held amounts
+	bytes := t.use.Held(c.resource)
+	for _, id := range t.m.ids {
+		held[id] = int64(min(bytes[id], maxBytes))
+	}
+	for _, id := range t.m.ids {
+		group := t.use.Groups[id]
+		if group.Len() < 2 {
+			continue
+		}
+		for next := range group.All() {
+			excess := held[id] - c.allocatable[id]
+			room := max(c.allocatable[next]-held[next], 0)
+			if next > id && excess > 0 {
+				moved := min(excess, room)
+				held[id] -= moved
+				held[next] += moved
+			}
+		}
+	}
+	return held
+}
+
+// free is what blocks leave of a resource, by node; nothing of one that the
+// machine lacks.
+func (t *table) free(c *capacity) (free amounts) {
+	if c == nil {
+		return free
+	}
+	free = t.held(c)
+	for _, id := range t.m.ids {
+		free[id] = c.allocatable[id] - free[id]
+	}
+	return free
+}
+
+// group returns the nodes that are used together with a node.
+func (t *table) group(id int) numa.Mask {
+	if t.use.Blocks[id] == 0 {
+		return numa.Of(id)
+	}
+	return t.use.Groups[id]
+}
+
+// legal is the rule of groups: a single node may be any that is not part of a
+// group of several; several nodes may be unused ones, or exactly a group.
+func (t *table) legal(nodes numa.Mask) bool {
+	if id, _ := nodes.Lowest(); nodes.Len() == 1 {
+		return t.group(id).Len() == 1
+	}
+	for id := range nodes.Intersect(t.used).All() {
+		if t.use.Groups[id] != nodes {
+			return false
+		}
+	}
+	return true
+}
+
+// violates is the same rule as it is applied to a decided node set: there the
+// kubelet lets a single node pass.
+func (t *table) violates(nodes numa.Mask) bool { return nodes.Len() > 1 && !t.legal(nodes) }
+
+// groups lists the groups of several nodes that the rule allows to use.
+func (t *table) groups() []numa.Mask {
+	var out []numa.Mask
+	for id := range t.used.All() {
+		if g := t.use.Groups[id]; g.Len() > 1 && !slices.Contains(out, g) && t.legal(g) {
+			out = append(out, g)
+		}
+	}
+	return out
+}
+
+// NodeState is what a NUMA node has and holds.
+type NodeState struct {
+	Node int
+	// Blocks counts the blocks of claims that the node is part of: one for each
+	// resource of each container, and of each pod with memory as a whole.
+	Blocks int
+	// Group are the nodes that are used together with this one, itself included.
+	Group numa.Mask
+	// Resources by name, those that the node knows.
+	Resources []ResourceState
+}
+
+// ResourceState is what a NUMA node has and holds of a resource, in bytes.
+type ResourceState struct {
+	Resource string
+	// Total of regular memory includes the huge pages, Allocatable does not.
+	Total, SystemReserved, Allocatable uint64
+	// Held and Free are together Allocatable. Only their sums over a group mean
+	// something: a block lies anywhere on its nodes.
+	Held, Free uint64
+}
+
+// State returns what all nodes have and hold, by node; nothing under the policy
+// None.
+func (m *Manager) State(view *ledger.View) []NodeState {
+	t := m.table(view)
+	out := make([]NodeState, len(m.ids))
+	for i, id := range m.ids {
+		out[i] = NodeState{Node: id, Blocks: t.use.Blocks[id], Group: t.group(id)}
+	}
+	for _, c := range m.capacities {
+		free := t.free(c)
+		for i, id := range m.ids {
+			if !c.nodes.Contains(id) {
+				continue
+			}
+			left := max(free[id], 0)
+			out[i].Resources = append(out[i].Resources, ResourceState{
+				Resource:       c.resource,
+				Total:          uint64(c.total[id]),
+				SystemReserved: uint64(c.reserved[id]),
+				Allocatable:    uint64(c.allocatable[id]),
+				Held:           uint64(c.allocatable[id] - left),
+				Free:           uint64(left),
+			})
+		}
+	}
+	return out
+}
