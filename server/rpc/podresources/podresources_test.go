@@ -68,10 +68,9 @@ func serve(t testing.TB, l *ledger.Ledger, inv *device.Inventory, features workl
 	t.Helper()
 	count := &counter{counts: map[string]int{}}
 	conn := rpctest.Serve(t, func(s grpc.ServiceRegistrar) {
-		v1.RegisterPodResourcesListerServer(s, podresources.New(podresources.Parts{
+		podresources.Register(s, podresources.Parts{
 			Ledger: l, CPUs: cpus{cpuset.Range(1, 3)}, Inventory: inventory{inv.Snapshot()}, Counter: count,
-		}, features))
-		v1alpha1.RegisterPodResourcesListerServer(s, podresources.NewV1Alpha1(l, count))
+		}, features)
 	})
 	return clients{v1.NewPodResourcesListerClient(conn), v1alpha1.NewPodResourcesListerClient(conn), count}
 }
