@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health"
 
+	"github.com/berthd/berth/api/config"
 	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/cpu"
@@ -21,7 +22,6 @@ import (
 	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/managers/topology"
 	"github.com/berthd/berth/managers/workload"
-	"github.com/berthd/berth/server/config"
 	"github.com/berthd/berth/server/deviceplugin"
 	"github.com/berthd/berth/server/failpoint"
 	"github.com/berthd/berth/server/reconcile"

@@ -1,10 +1,10 @@
 package app
 
 import (
+	"github.com/berthd/berth/api/config"
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/cgroup/memtree"
 	"github.com/berthd/berth/managers/machine"
-	"github.com/berthd/berth/server/config"
 	"github.com/berthd/berth/server/host/cgroupfs"
 )
 

@@ -76,7 +76,7 @@ func run(ctx context.Context, sources config.Sources, hook failpoint.Hook) error
 	if err != nil {
 		return err
 	}
-	log := logger(c.Log)
+	log := logger(c.Log.Level, c.Log.Format)
 	for _, n := range notes {
 		log.Warn(n)
 	}
@@ -120,11 +120,11 @@ func validate(out io.Writer, sources config.Sources) error {
 	return err
 }
 
-func logger(c config.Log) *slog.Logger {
+func logger(name, format string) *slog.Logger {
 	var level slog.Level
-	_ = level.UnmarshalText([]byte(c.Level)) // validated by config
+	_ = level.UnmarshalText([]byte(name)) // validated by config
 	o := &slog.HandlerOptions{Level: level}
-	if c.Format == "json" {
+	if format == "json" {
 		return slog.New(slog.NewJSONHandler(os.Stderr, o))
 	}
 	return slog.New(slog.NewTextHandler(os.Stderr, o))

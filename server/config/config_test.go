@@ -9,12 +9,13 @@ import (
 
 	"github.com/spf13/pflag"
 
+	document "github.com/berthd/berth/api/config"
 	"github.com/berthd/berth/managers/fault"
 	"github.com/berthd/berth/server/config"
 )
 
 // load builds a configuration from the texts of files and from flags.
-func load(t *testing.T, kubelet, berth string, args ...string) (config.Config, []string, error) {
+func load(t *testing.T, kubelet, berth string, args ...string) (document.Config, []string, error) {
 	t.Helper()
 	fs := pflag.NewFlagSet("berthd", pflag.ContinueOnError)
 	s := config.AddFlags(fs)

@@ -3,6 +3,7 @@ package config
 import (
 	"github.com/spf13/pflag"
 
+	"github.com/berthd/berth/api/config"
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/fault"
 )
@@ -11,53 +12,53 @@ import (
 // up once the set is parsed. A flag that is not given changes nothing.
 func AddFlags(fs *pflag.FlagSet) *Sources {
 	s := &Sources{}
-	fs.StringVar(&s.BerthFile, "config", "", "berth's own configuration file (YAML, "+APIVersion+" "+Kind+")")
+	fs.StringVar(&s.BerthFile, "config", "", "berth's own configuration file (YAML, "+config.APIVersion+" "+config.Kind+")")
 	fs.StringVar(&s.KubeletFile, "kubelet-config", "", "a kubelet's configuration file; berth takes the fields of its job")
-	d := Default()
+	d := config.Default()
 	given := &d
-	var order []func(*Config) error
-	str := func(name, usage string, field func(*Config) *string) {
+	var order []func(*config.Config) error
+	str := func(name, usage string, field func(*config.Config) *string) {
 		value := fs.String(name, *field(given), usage)
-		order = append(order, func(c *Config) error {
+		order = append(order, func(c *config.Config) error {
 			if fs.Changed(name) {
 				*field(c) = *value
 			}
 			return nil
 		})
 	}
-	stringMap := func(name, usage string, field func(*Config) *map[string]string) {
+	stringMap := func(name, usage string, field func(*config.Config) *map[string]string) {
 		value := fs.StringToString(name, nil, usage)
-		order = append(order, func(c *Config) error {
+		order = append(order, func(c *config.Config) error {
 			if fs.Changed(name) {
 				*field(c) = *value
 			}
 			return nil
 		})
 	}
-	str("root-dir", "directory for every path that is not set by itself", func(c *Config) *string { return &c.RootDir })
-	str("listen", "berth's own socket", func(c *Config) *string { return &c.Listen })
-	str("state-dir", "directory of the ledger", func(c *Config) *string { return &c.StateDir })
-	str("device-plugin-dir", "directory of the device plugins' sockets", func(c *Config) *string { return &c.DevicePluginDir })
-	str("pod-resources-dir", "directory of the podresources socket", func(c *Config) *string { return &c.PodResourcesDir })
-	str("http", "address for /metrics, /healthz and /readyz", func(c *Config) *string { return &c.HTTP })
-	str("machine", "snapshot file or shape (2s4n32c2t) to use in place of this machine", func(c *Config) *string { return &c.Machine })
-	str("cgroup-root", "cgroup below which everything lies", func(c *Config) *string { return &c.Cgroups.Root })
-	str("cgroup-mount", "where the cgroup tree is mounted", func(c *Config) *string { return &c.Cgroups.Mount })
-	str("cgroup-tree", "kernel, or memory for a tree that only exists in berthd", func(c *Config) *string { return &c.Cgroups.Tree })
-	str("cpu-manager-policy", "none or static", func(c *Config) *string { return &c.CPU.Policy })
+	str("root-dir", "directory for every path that is not set by itself", func(c *config.Config) *string { return &c.RootDir })
+	str("listen", "berth's own socket", func(c *config.Config) *string { return &c.Listen })
+	str("state-dir", "directory of the ledger", func(c *config.Config) *string { return &c.StateDir })
+	str("device-plugin-dir", "directory of the device plugins' sockets", func(c *config.Config) *string { return &c.DevicePluginDir })
+	str("pod-resources-dir", "directory of the podresources socket", func(c *config.Config) *string { return &c.PodResourcesDir })
+	str("http", "address for /metrics, /healthz and /readyz", func(c *config.Config) *string { return &c.HTTP })
+	str("machine", "snapshot file or shape (2s4n32c2t) to use in place of this machine", func(c *config.Config) *string { return &c.Machine })
+	str("cgroup-root", "cgroup below which everything lies", func(c *config.Config) *string { return &c.Cgroups.Root })
+	str("cgroup-mount", "where the cgroup tree is mounted", func(c *config.Config) *string { return &c.Cgroups.Mount })
+	str("cgroup-tree", "kernel, or memory for a tree that only exists in berthd", func(c *config.Config) *string { return &c.Cgroups.Tree })
+	str("cpu-manager-policy", "none or static", func(c *config.Config) *string { return &c.CPU.Policy })
 	str("topology-manager-policy", "none, best-effort, restricted or single-numa-node",
-		func(c *Config) *string { return (*string)(&c.Topology.Policy) })
-	str("topology-manager-scope", "container or pod", func(c *Config) *string { return &c.Topology.Scope })
-	str("log-level", "debug, info, warn or error", func(c *Config) *string { return &c.Log.Level })
-	str("log-format", "text or json", func(c *Config) *string { return &c.Log.Format })
-	stringMap("cpu-manager-policy-options", "options of the CPU policy", func(c *Config) *map[string]string { return &c.CPU.Options })
-	stringMap("topology-manager-policy-options", "options of the topology policy", func(c *Config) *map[string]string { return &c.Topology.Options })
-	stringMap("system-reserved", "what the system keeps, as cpu=500m,memory=1Gi", func(c *Config) *map[string]string { return &c.Reserved.System })
-	stringMap("kube-reserved", "what node agents keep, as cpu=500m,memory=1Gi", func(c *Config) *map[string]string { return &c.Reserved.Kube })
+		func(c *config.Config) *string { return (*string)(&c.Topology.Policy) })
+	str("topology-manager-scope", "container or pod", func(c *config.Config) *string { return &c.Topology.Scope })
+	str("log-level", "debug, info, warn or error", func(c *config.Config) *string { return &c.Log.Level })
+	str("log-format", "text or json", func(c *config.Config) *string { return &c.Log.Format })
+	stringMap("cpu-manager-policy-options", "options of the CPU policy", func(c *config.Config) *map[string]string { return &c.CPU.Options })
+	stringMap("topology-manager-policy-options", "options of the topology policy", func(c *config.Config) *map[string]string { return &c.Topology.Options })
+	stringMap("system-reserved", "what the system keeps, as cpu=500m,memory=1Gi", func(c *config.Config) *map[string]string { return &c.Reserved.System })
+	stringMap("kube-reserved", "what node agents keep, as cpu=500m,memory=1Gi", func(c *config.Config) *map[string]string { return &c.Reserved.Kube })
 
 	cpus := fs.String("reserved-cpus", "", "list of CPUs that no pod gets, in place of the amounts")
 	strict := fs.Bool("strict-state", false, "refuse to start on a damaged ledger")
-	order = append(order, func(c *Config) error {
+	order = append(order, func(c *config.Config) error {
 		if fs.Changed("reserved-cpus") {
 			set, err := cpuset.Parse(*cpus)
 			if err != nil {
@@ -70,7 +71,7 @@ func AddFlags(fs *pflag.FlagSet) *Sources {
 		}
 		return nil
 	})
-	s.Flags = func(c *Config) error {
+	s.Flags = func(c *config.Config) error {
 		for _, apply := range order {
 			if err := apply(c); err != nil {
 				return err

@@ -1,20 +1,13 @@
 package config
 
 import (
-	"maps"
+	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
-	"strings"
 
-	"k8s.io/apimachinery/pkg/api/resource"
-
-	"github.com/berthd/berth/managers/cgroup"
-	"github.com/berthd/berth/managers/cpu"
+	"github.com/berthd/berth/api/config"
 	"github.com/berthd/berth/managers/fault"
-	"github.com/berthd/berth/managers/hint"
-	"github.com/berthd/berth/managers/qos"
-	"github.com/berthd/berth/managers/topology"
-	"github.com/berthd/berth/managers/workload"
-	"github.com/berthd/berth/server/rpc"
 	"github.com/berthd/berth/server/socket"
 )
 
@@ -22,19 +15,19 @@ import (
 type Sources struct {
 	KubeletFile, BerthFile string
 	// Flags is applied last; it may be nil.
-	Flags func(*Config) error
+	Flags func(*config.Config) error
 }
 
 // Load builds and validates a configuration. Notes tell what in the sources
 // berth does not act on. Errors are of class Invalid.
-func Load(s Sources) (c Config, notes []string, err error) {
-	c = Default()
+func Load(s Sources) (c config.Config, notes []string, err error) {
+	c = config.Default()
 	if s.KubeletFile != "" {
 		data, err := readFile("kubelet's configuration", s.KubeletFile)
 		if err != nil {
 			return c, nil, err
 		}
-		if notes, err = applyKubelet(&c, s.KubeletFile, data); err != nil {
+		if notes, err = c.ApplyKubelet(s.KubeletFile, data); err != nil {
 			return c, nil, err
 		}
 	}
@@ -43,7 +36,7 @@ func Load(s Sources) (c Config, notes []string, err error) {
 		if err != nil {
 			return c, nil, err
 		}
-		if err := applyBerth(&c, s.BerthFile, data); err != nil {
+		if err := c.ApplyBerth(s.BerthFile, data); err != nil {
 			return c, nil, err
 		}
 	}
@@ -52,166 +45,68 @@ func Load(s Sources) (c Config, notes []string, err error) {
 			return c, nil, err
 		}
 	}
-	if err := c.fillPaths(); err != nil {
+	if err := fillPaths(&c); err != nil {
 		return c, nil, err
 	}
 	slices.Sort(notes)
-	return c, notes, c.Validate()
+	if err := c.Validate(); err != nil {
+		return c, notes, err
+	}
+	return c, notes, checkSockets(c)
 }
 
-// Validate checks everything that can be checked without the machine; the
-// managers' constructors check the rest.
-func (c Config) Validate() error {
-	var vs fault.Violations
-	oneOf := func(field, got string, allowed ...string) {
-		if !slices.Contains(allowed, got) {
-			vs.Addf(field, "expected one of %s, got %q", strings.Join(allowed, ", "), got)
-		}
+// readFile reads a configuration file; what names it in errors.
+func readFile(what, path string) ([]byte, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fault.Invalidf("read the %s: %w", what, err)
 	}
-	oneOf("log.level", c.Log.Level, "debug", "info", "warn", "error")
-	oneOf("log.format", c.Log.Format, "text", "json")
-	oneOf("cgroups.tree", c.Cgroups.Tree, TreeKernel, TreeMemory)
-	oneOf("cpu.policy", c.CPU.Policy, cpu.PolicyNone, cpu.PolicyStatic)
-	for _, s := range c.sockets() {
+	return data, nil
+}
+
+// fillPaths gives every path that was not set its place.
+func fillPaths(c *config.Config) error {
+	run, state, kubelet := "/run/berth", "/var/lib/berth", "/var/lib/kubelet"
+	if c.RootDir != "" {
+		root, err := filepath.Abs(c.RootDir)
+		if err != nil {
+			return fmt.Errorf("find the directory %s: %w", c.RootDir, err)
+		}
+		c.RootDir = root
+		run, state, kubelet = root, filepath.Join(root, "state"), root
+	}
+	for _, p := range []struct {
+		field    *string
+		fallback string
+	}{
+		{&c.Listen, filepath.Join(run, "berth.sock")},
+		{&c.StateDir, state},
+		{&c.DevicePluginDir, filepath.Join(kubelet, "device-plugins")},
+		{&c.PodResourcesDir, filepath.Join(kubelet, "pod-resources")},
+	} {
+		if *p.field == "" {
+			*p.field = p.fallback
+		}
+		abs, err := filepath.Abs(*p.field)
+		if err != nil {
+			return fmt.Errorf("find the path %s: %w", *p.field, err)
+		}
+		*p.field = abs
+	}
+	return nil
+}
+
+// checkSockets refuses paths that no socket of berthd can have.
+func checkSockets(c config.Config) error {
+	var vs fault.Violations
+	for _, s := range []struct{ field, path string }{
+		{"listen", c.Listen},
+		{"devicePluginDir", c.DevicePluginSocket()},
+		{"podResourcesDir", c.PodResourcesSocket()},
+	} {
 		if err := socket.CheckPath(s.path); err != nil {
 			vs.Addf(s.field, "%v", err)
 		}
 	}
-	if err := c.TopologyConfig().Validate(); err != nil {
-		vs.Addf("topology", "%v", err)
-	}
-	if err := rpc.Validate("access", c.Access); err != nil {
-		vs.Addf("access", "%v", err)
-	}
-	if _, err := qos.ParseReserved(c.Cgroups.QOSReserved); err != nil {
-		vs.Addf("cgroups.qosReserved", "%v", err)
-	}
-	if c.Limits.MessageBytes <= 0 {
-		vs.Addf("limits.messageBytes", "expected a positive number, got %d", c.Limits.MessageBytes)
-	}
-	if c.Limits.Containers <= 0 {
-		vs.Addf("limits.containers", "expected a positive number, got %d", c.Limits.Containers)
-	}
-	for field, d := range map[string]int64{
-		"limits.call":               int64(c.Limits.Call.Duration),
-		"providers.allocateTimeout": int64(c.Providers.AllocateTimeout.Duration),
-		"providers.preStartTimeout": int64(c.Providers.PreStartTimeout.Duration),
-		"providers.callTimeout":     int64(c.Providers.CallTimeout.Duration),
-		"cgroups.reconcilePeriod":   int64(c.Cgroups.ReconcilePeriod.Duration),
-	} {
-		if d <= 0 {
-			vs.Addf(field, "expected a positive duration such as 10s")
-		}
-	}
-	c.validateOrder(&vs)
-	for field, amounts := range map[string]map[string]string{"reserved.system": c.Reserved.System, "reserved.kube": c.Reserved.Kube} {
-		if _, err := milliCPU(amounts); err != nil {
-			vs.Addf(field+".cpu", "%v", err)
-		}
-	}
-	slices.SortStableFunc(vs, func(a, b fault.Violation) int { return strings.Compare(a.Field, b.Field) })
 	return vs.Err("configuration")
-}
-
-// validateOrder insists on every built-in provider once.
-func (c Config) validateOrder(vs *fault.Violations) {
-	builtIn := Default().Providers.Order
-	got := slices.Sorted(slices.Values(c.Providers.Order))
-	want := slices.Sorted(slices.Values(builtIn))
-	if !slices.Equal(got, want) {
-		vs.Addf("providers.order", "expected each of %s once, got %q", strings.Join(builtIn, ", "), c.Providers.Order)
-	}
-}
-
-type namedPath struct{ field, path string }
-
-// sockets lists the sockets that berthd makes.
-func (c Config) sockets() []namedPath {
-	return []namedPath{
-		{"listen", c.Listen},
-		{"devicePluginDir", c.DevicePluginSocket()},
-		{"podResourcesDir", c.PodResourcesSocket()},
-	}
-}
-
-// DevicePluginSocket is where device plugins register.
-func (c Config) DevicePluginSocket() string { return c.DevicePluginDir + "/kubelet.sock" }
-
-// PodResourcesSocket is where podresources clients read.
-func (c Config) PodResourcesSocket() string { return c.PodResourcesDir + "/kubelet.sock" }
-
-// CPUConfig is the CPU manager's part.
-func (c Config) CPUConfig() (cpu.Config, error) {
-	reserved := int64(0)
-	if c.Reserved.CPUs.IsEmpty() {
-		for _, amounts := range []map[string]string{c.Reserved.System, c.Reserved.Kube} {
-			m, err := milliCPU(amounts)
-			if err != nil {
-				return cpu.Config{}, err
-			}
-			reserved += m
-		}
-	}
-	return cpu.Config{
-		Policy: c.CPU.Policy, Options: maps.Clone(c.CPU.Options),
-		ReservedCPUs: c.Reserved.CPUs, ReservedMilliCPU: reserved,
-		TopologyPolicy: string(c.Topology.Policy),
-		Features: cpu.Features{
-			AlphaOptions: c.Features.CPUAlphaOptions, BetaOptions: c.Features.CPUBetaOptions,
-			PodLevelResources:        c.Features.PodLevelResources,
-			PodLevelResourceManagers: c.Features.PodLevelResourceManagers,
-		},
-	}, nil
-}
-
-// milliCPU reads the CPU amount of a reservation.
-func milliCPU(amounts map[string]string) (int64, error) {
-	text, ok := amounts["cpu"]
-	if !ok {
-		return 0, nil
-	}
-	q, err := resource.ParseQuantity(text)
-	if err != nil || q.Sign() < 0 {
-		return 0, fault.Invalidf("%q: expected a quantity of CPU such as 500m, not negative", text)
-	}
-	return q.MilliValue(), nil
-}
-
-// TopologyConfig is the topology manager's part.
-func (c Config) TopologyConfig() topology.Config {
-	return topology.Config{Policy: c.Topology.Policy, Scope: hint.Scope(c.Topology.Scope), Options: c.Topology.Options, MaxNodes: c.Topology.MaxNodes}
-}
-
-// WorkloadFeatures are the features that pods' classes and totals depend on.
-func (c Config) WorkloadFeatures() workload.Features {
-	return workload.Features{
-		PodLevelResources:        c.Features.PodLevelResources,
-		PodLevelResourceManagers: c.Features.PodLevelResourceManagers,
-	}
-}
-
-// QoSConfig is what the values of cgroups depend on, for a tree on a machine
-// with that much memory.
-func (c Config) QoSConfig(facts cgroup.Facts, memoryBytes int64) (qos.Config, error) {
-	reserved, err := qos.ParseReserved(c.Cgroups.QOSReserved)
-	if err != nil {
-		return qos.Config{}, err
-	}
-	cg := cgroup.DefaultConfig(facts)
-	cg.Features = c.WorkloadFeatures()
-	cg.CFSQuota = c.Cgroups.CPUCFSQuota
-	cg.PeriodUS = uint64(c.Cgroups.CPUCFSPeriod.Microseconds())
-	cg.PodPIDsLimit = c.Cgroups.PodPIDsLimit
-	cg.MemoryQoS = c.Cgroups.MemoryQoS
-	cg.ReservationPolicy = cgroup.ReservationPolicy(c.Cgroups.MemoryReservationPolicy)
-	cg.ThrottlingFactor = c.Cgroups.MemoryThrottlingFactor
-	cg.SwapBehavior = cgroup.SwapBehavior(c.Cgroups.SwapBehavior)
-	if c.Cgroups.SingleProcessOOMKill != nil {
-		cg.SingleProcessOOMKill = *c.Cgroups.SingleProcessOOMKill
-	}
-	cg.MemoryBytes = memoryBytes
-	if err := cg.Validate(); err != nil {
-		return qos.Config{}, err
-	}
-	return qos.Config{Cgroup: cg, ReservedMemory: reserved}, nil
 }

@@ -14,6 +14,7 @@ import (
 	podresourcesv1 "k8s.io/kubelet/pkg/apis/podresources/v1"
 	"k8s.io/kubelet/pkg/apis/podresources/v1alpha1"
 
+	"github.com/berthd/berth/api/access"
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
 	cpuv1 "github.com/berthd/berth/api/berth/cpu/v1"
@@ -48,8 +49,8 @@ func TestEveryMethodHasARole(t *testing.T) {
 	for service, info := range everything().GetServiceInfo() {
 		for _, m := range info.Methods {
 			role, ok := rpc.RoleOf("/" + service + "/" + m.Name)
-			if !ok || !slices.Contains(rpc.Roles(), role) {
-				t.Errorf("%s/%s has the role %q, want one of %q", service, m.Name, role, rpc.Roles())
+			if !ok || !slices.Contains(access.Roles(), role) {
+				t.Errorf("%s/%s has the role %q, want one of %q", service, m.Name, role, access.Roles())
 			}
 		}
 	}
@@ -85,17 +86,17 @@ func TestEveryServiceIsAmongThem(t *testing.T) {
 // What changes something is never for those who may only read.
 func TestRolesOfChanges(t *testing.T) {
 	t.Parallel()
-	for method, want := range map[string]rpc.Role{
-		admissionv1.AdmissionService_Admit_FullMethodName:             rpc.RoleAgent,
-		admissionv1.AdmissionService_Remove_FullMethodName:            rpc.RoleAgent,
-		admissionv1.AdmissionService_Sync_FullMethodName:              rpc.RoleAgent,
-		allocationv1.AllocationService_Allocate_FullMethodName:        rpc.RoleAgent,
-		lifecyclev1.LifecycleService_PreStartContainer_FullMethodName: rpc.RoleAgent,
-		lifecyclev1.LifecycleService_PostStopContainer_FullMethodName: rpc.RoleAgent,
-		inspectv1.InspectService_Dump_FullMethodName:                  rpc.RoleAdmin,
-		inspectv1.InspectService_GetTrace_FullMethodName:              rpc.RoleRead,
-		allocationv1.AllocationService_List_FullMethodName:            rpc.RoleRead,
-		topologyv1.TopologyService_Merge_FullMethodName:               rpc.RoleRead,
+	for method, want := range map[string]access.Role{
+		admissionv1.AdmissionService_Admit_FullMethodName:             access.Agent,
+		admissionv1.AdmissionService_Remove_FullMethodName:            access.Agent,
+		admissionv1.AdmissionService_Sync_FullMethodName:              access.Agent,
+		allocationv1.AllocationService_Allocate_FullMethodName:        access.Agent,
+		lifecyclev1.LifecycleService_PreStartContainer_FullMethodName: access.Agent,
+		lifecyclev1.LifecycleService_PostStopContainer_FullMethodName: access.Agent,
+		inspectv1.InspectService_Dump_FullMethodName:                  access.Admin,
+		inspectv1.InspectService_GetTrace_FullMethodName:              access.Read,
+		allocationv1.AllocationService_List_FullMethodName:            access.Read,
+		topologyv1.TopologyService_Merge_FullMethodName:               access.Read,
 	} {
 		if got, _ := rpc.RoleOf(method); got != want {
 			t.Errorf("%s needs %q, want %q", method, got, want)

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
+	"github.com/berthd/berth/api/access"
 	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
 	"github.com/berthd/berth/managers/fault"
 	"github.com/berthd/berth/server/rpc"
@@ -186,34 +187,34 @@ func TestObserverSeesOutcome(t *testing.T) {
 func TestAccess(t *testing.T) {
 	t.Parallel()
 	uid, gid := uint32(1000), uint32(2000)
-	a := rpc.Access{Self: 77, Grants: []rpc.Grant{
-		{UID: &uid, Roles: []rpc.Role{rpc.RoleRead}},
-		{GID: &gid, Roles: []rpc.Role{rpc.RoleAgent}},
+	a := rpc.Access{Self: 77, Grants: []access.Grant{
+		{UID: &uid, Roles: []access.Role{access.Read}},
+		{GID: &gid, Roles: []access.Role{access.Agent}},
 	}}
 	for _, c := range []struct {
 		peer rpc.Peer
-		role rpc.Role
+		role access.Role
 		want bool
 	}{
-		{rpc.Peer{UID: 0}, rpc.RoleAdmin, true},
-		{rpc.Peer{UID: 77}, rpc.RoleAdmin, true},
-		{rpc.Peer{UID: 1000}, rpc.RoleRead, true},
-		{rpc.Peer{UID: 1000}, rpc.RoleAgent, false},
-		{rpc.Peer{UID: 1000, GID: 2000}, rpc.RoleAgent, true},
-		{rpc.Peer{UID: 5, GID: 2000}, rpc.RoleRead, false},
-		{rpc.Peer{UID: 5, GID: 5}, rpc.RoleRead, false},
+		{rpc.Peer{UID: 0}, access.Admin, true},
+		{rpc.Peer{UID: 77}, access.Admin, true},
+		{rpc.Peer{UID: 1000}, access.Read, true},
+		{rpc.Peer{UID: 1000}, access.Agent, false},
+		{rpc.Peer{UID: 1000, GID: 2000}, access.Agent, true},
+		{rpc.Peer{UID: 5, GID: 2000}, access.Read, false},
+		{rpc.Peer{UID: 5, GID: 5}, access.Read, false},
 	} {
 		if got := a.Allows(c.peer, c.role); got != c.want {
 			t.Errorf("%s as %s: %v, want %v", c.peer, c.role, got, c.want)
 		}
 	}
-	for _, bad := range [][]rpc.Grant{
-		{{Roles: []rpc.Role{rpc.RoleRead}}},
-		{{UID: &uid, GID: &gid, Roles: []rpc.Role{rpc.RoleRead}}},
+	for _, bad := range [][]access.Grant{
+		{{Roles: []access.Role{access.Read}}},
+		{{UID: &uid, GID: &gid, Roles: []access.Role{access.Read}}},
 		{{UID: &uid}},
-		{{UID: &uid, Roles: []rpc.Role{"king"}}},
+		{{UID: &uid, Roles: []access.Role{"king"}}},
 	} {
-		if err := rpc.Validate("access.grants", bad); fault.ClassOf(err) != fault.Invalid {
+		if err := access.Validate("access.grants", bad); fault.ClassOf(err) != fault.Invalid {
 			t.Errorf("%v: %v, want class invalid", bad, err)
 		}
 	}
@@ -222,10 +223,10 @@ func TestAccess(t *testing.T) {
 // A method that nobody gave a role to may be called by nobody.
 func TestMethodWithoutRoleIsRefused(t *testing.T) {
 	t.Parallel()
-	if r, ok := rpc.RoleOf("/berth.inspect.v1.InspectService/Check"); !ok || r != rpc.RoleAdmin {
+	if r, ok := rpc.RoleOf("/berth.inspect.v1.InspectService/Check"); !ok || r != access.Admin {
 		t.Errorf("Check needs %q, %v; want admin", r, ok)
 	}
-	if r, ok := rpc.RoleOf("/berth.inspect.v1.InspectService/GetTrace"); !ok || r != rpc.RoleRead {
+	if r, ok := rpc.RoleOf("/berth.inspect.v1.InspectService/GetTrace"); !ok || r != access.Read {
 		t.Errorf("GetTrace needs %q, %v; want read", r, ok)
 	}
 	if _, ok := rpc.RoleOf("/who.knows.Service/What"); ok {

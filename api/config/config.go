@@ -5,15 +5,14 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"path/filepath"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/berthd/berth/api/access"
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/topology"
-	"github.com/berthd/berth/server/rpc"
 )
 
 // APIVersion and Kind of berth's own configuration file.
@@ -56,7 +55,7 @@ type Config struct {
 	Limits    Limits    `json:"limits"`
 	Features  Features  `json:"features"`
 	// Access grants roles; root always has all of them.
-	Access []rpc.Grant `json:"access,omitempty"`
+	Access []access.Grant `json:"access,omitempty"`
 	// StrictState refuses to start on a damaged ledger instead of setting it
 	// aside.
 	StrictState bool `json:"strictState,omitempty"`
@@ -178,7 +177,7 @@ func Default() Config {
 			CallTimeout:     d(10 * time.Second),
 		},
 		Limits: Limits{
-			MessageBytes: rpc.DefaultMaxReceiveBytes, Containers: 1000, Call: d(2 * time.Minute),
+			MessageBytes: 4 << 20, Containers: 1000, Call: d(2 * time.Minute),
 			PodResourcesPerSecond: 100, PodResourcesBurst: 10,
 		},
 		Features: Features{PodLevelResources: true, CPUBetaOptions: true},
@@ -190,38 +189,6 @@ const (
 	TreeKernel = "kernel"
 	TreeMemory = "memory"
 )
-
-// fillPaths gives every path that was not set its place.
-func (c *Config) fillPaths() error {
-	run, state, kubelet := "/run/berth", "/var/lib/berth", "/var/lib/kubelet"
-	if c.RootDir != "" {
-		root, err := filepath.Abs(c.RootDir)
-		if err != nil {
-			return fmt.Errorf("find the directory %s: %w", c.RootDir, err)
-		}
-		c.RootDir = root
-		run, state, kubelet = root, filepath.Join(root, "state"), root
-	}
-	for _, p := range []struct {
-		field    *string
-		fallback string
-	}{
-		{&c.Listen, filepath.Join(run, "berth.sock")},
-		{&c.StateDir, state},
-		{&c.DevicePluginDir, filepath.Join(kubelet, "device-plugins")},
-		{&c.PodResourcesDir, filepath.Join(kubelet, "pod-resources")},
-	} {
-		if *p.field == "" {
-			*p.field = p.fallback
-		}
-		abs, err := filepath.Abs(*p.field)
-		if err != nil {
-			return fmt.Errorf("find the path %s: %w", *p.field, err)
-		}
-		*p.field = abs
-	}
-	return nil
-}
 
 // Dump returns the configuration as a file.
 func (c Config) Dump() ([]byte, error) {

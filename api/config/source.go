@@ -2,7 +2,6 @@ package config
 
 import (
 	"fmt"
-	"os"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kubelet "k8s.io/kubelet/config/v1beta1"
@@ -19,15 +18,6 @@ const (
 	kubeletKind       = "KubeletConfiguration"
 )
 
-// readFile reads a configuration file; what names it in errors.
-func readFile(what, path string) ([]byte, error) {
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return nil, fault.Invalidf("read the %s: %w", what, err)
-	}
-	return data, nil
-}
-
 // expectType refuses a document of another type.
 func expectType(path string, data []byte, apiVersion, kind string) error {
 	var have metav1.TypeMeta
@@ -41,9 +31,10 @@ func expectType(path string, data []byte, apiVersion, kind string) error {
 	return nil
 }
 
-// applyBerth reads berth's own file over a configuration. A field that berth
-// does not know is an error.
-func applyBerth(c *Config, path string, data []byte) error {
+// ApplyBerth lays berth's own file over a configuration; path names it in errors.
+// A field that berth does not know is an error, as everything is that cannot be
+// read: of class Invalid.
+func (c *Config) ApplyBerth(path string, data []byte) error {
 	if err := expectType(path, data, APIVersion, Kind); err != nil {
 		return err
 	}
@@ -53,9 +44,10 @@ func applyBerth(c *Config, path string, data []byte) error {
 	return nil
 }
 
-// applyKubelet takes the fields of berth's job from a KubeletConfiguration. The
-// file is the kubelet's: fields that even it does not know are only noted.
-func applyKubelet(c *Config, path string, data []byte) (notes []string, err error) {
+// ApplyKubelet lays the fields of berth's job from a KubeletConfiguration over a
+// configuration; path names it in notes and errors. The file is the kubelet's:
+// fields that even it does not know are only noted. Errors are of class Invalid.
+func (c *Config) ApplyKubelet(path string, data []byte) (notes []string, err error) {
 	if err := expectType(path, data, kubeletAPIVersion, kubeletKind); err != nil {
 		return nil, err
 	}

@@ -1,0 +1,59 @@
+// Package access says what a peer of berth's socket may do, in the words that the
+// configuration and the socket share.
+//
+// Words:
+//
+//   - role: a set of methods; the table of methods is in server/rpc.
+//   - grant: roles that a user or a group has.
+package access
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/berthd/berth/managers/fault"
+)
+
+// Role is what a peer may do.
+type Role string
+
+const (
+	// Read: look at state, ask for hints, run admissions dry.
+	Read Role = "read"
+	// Agent: admit, allocate, follow containers, remove.
+	Agent Role = "agent"
+	// Provider: register with the hint bus.
+	Provider Role = "provider"
+	// Admin: policy, cgroup writes, the ledger itself.
+	Admin Role = "admin"
+)
+
+// Roles lists all of them.
+func Roles() []Role { return []Role{Read, Agent, Provider, Admin} }
+
+// Grant gives roles to a user or to a group. Exactly one of UID and GID is set.
+type Grant struct {
+	UID   *uint32 `json:"uid,omitempty"`
+	GID   *uint32 `json:"gid,omitempty"`
+	Roles []Role  `json:"roles"`
+}
+
+// Validate checks a list of grants; path names it in errors, which are of class
+// Invalid.
+func Validate(path string, grants []Grant) error {
+	for i, g := range grants {
+		at := fmt.Sprintf("%s[%d]", path, i)
+		if (g.UID == nil) == (g.GID == nil) {
+			return fault.Invalidf("%s: expected exactly one of uid and gid", at)
+		}
+		if len(g.Roles) == 0 {
+			return fault.Invalidf("%s.roles: expected at least one of %q", at, Roles())
+		}
+		for j, r := range g.Roles {
+			if !slices.Contains(Roles(), r) {
+				return fault.Invalidf("%s.roles[%d]: %q is none of %q", at, j, r, Roles())
+			}
+		}
+	}
+	return nil
+}
