@@ -1,0 +1,289 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
+
+	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
+	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
+	cpuv1 "github.com/berthd/berth/api/berth/cpu/v1"
+	lifecyclev1 "github.com/berthd/berth/api/berth/lifecycle/v1"
+	topologyv1 "github.com/berthd/berth/api/berth/topology/v1"
+	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/clients/berth"
+)
+
+// podOf is the message of podYAML.
+func podOf(name string) *typesv1.Pod {
+	return &typesv1.Pod{
+		Metadata: &typesv1.PodMetadata{Name: name, Namespace: "default", Uid: "u-" + name},
+		Spec: &typesv1.PodSpec{Containers: []*typesv1.Container{
+			{Name: "app", Resources: &typesv1.ResourceRequirements{Limits: map[string]string{"cpu": "2"}}},
+		}},
+	}
+}
+
+// TestRequests holds what berthd is asked against the command line.
+func TestRequests(t *testing.T) {
+	t.Parallel()
+	manifest := filepath.Join(t.TempDir(), "pod.yaml")
+	if err := os.WriteFile(manifest, []byte(podYAML("web")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	noUID := strings.Replace(podYAML("web"), ", uid: u-web", "", 1)
+	for _, row := range []struct {
+		args, stdin string
+		want        []proto.Message
+	}{
+		{"admit --admission-id mine --filename " + manifest, "", []proto.Message{
+			&admissionv1.AdmitRequest{Pod: podOf("web"), AdmissionId: "mine"},
+		}},
+		{"admit -f - --dry-run --admission-id mine --generate-uid", noUID, []proto.Message{
+			&admissionv1.AdmitRequest{DryRun: true, AdmissionId: "mine", Pod: &typesv1.Pod{
+				Metadata: &typesv1.PodMetadata{Name: "web", Namespace: "default", Uid: "0b81d159-82f3-8448-80cd-a654d07041cb"},
+				Spec:     podOf("web").GetSpec(),
+			}},
+		}},
+		{"allocate " + webUID + " app", "", []proto.Message{
+			&allocationv1.AllocateRequest{PodUid: webUID, ContainerName: "app"},
+		}},
+		{"remove default/web", "", []proto.Message{
+			&allocationv1.ListRequest{Namespace: "default", Name: "web"},
+			&admissionv1.RemoveRequest{PodUid: webUID},
+		}},
+		{"sync --active a,b --active c -f -", "d\n", []proto.Message{
+			&allocationv1.ListRequest{},
+			&admissionv1.SyncRequest{ActivePodUids: []string{"a", "b", "c", "d"}},
+		}},
+		{"get pods -n shop --resource example.com/gpu", "", []proto.Message{
+			&allocationv1.ListRequest{Namespace: "shop", Resource: "example.com/gpu"},
+		}},
+		{"container start " + webUID + " app --id c1 --pid 42", "", []proto.Message{
+			&lifecyclev1.PreStartContainerRequest{PodUid: webUID, ContainerName: "app", ContainerId: "c1", Pid: 42},
+		}},
+		{"hints -f -", podYAML("web"), []proto.Message{
+			&cpuv1.GetTopologyHintsRequest{Pod: podOf("web"), Container: "app"},
+			&topologyv1.MergeRequest{Providers: []*topologyv1.ProviderAnswers{
+				{Provider: "device", Answers: []*typesv1.Answer{{
+					Resource: "example.com/gpu", Kind: typesv1.AnswerKind_ANSWER_KIND_IMPOSSIBLE,
+					Reason: "2 devices of example.com/gpu are wanted and 1 are free",
+				}}},
+				{Provider: "cpu", Answers: []*typesv1.Answer{{
+					Resource: "cpu", Kind: typesv1.AnswerKind_ANSWER_KIND_OPTIONS,
+					Hints: []*typesv1.Hint{hintOf(true, 0), hintOf(true, 1), hintOf(false, 0, 1)},
+				}}},
+			}},
+		}},
+	} {
+		t.Run(row.args, func(t *testing.T) {
+			t.Parallel()
+			f := &fake{}
+			r := invoke(t.Context(), f.start(t), row.stdin, strings.Fields(row.args)...)
+			if r.code != exitDone {
+				t.Fatalf("exit %d: %s", r.code, r.err)
+			}
+			if len(f.asked) != len(row.want) {
+				t.Fatalf("asked %v, want %v", f.asked, row.want)
+			}
+			for i, want := range row.want {
+				if !proto.Equal(f.asked[i], want) {
+					t.Errorf("asked %v, want %v", f.asked[i], want)
+				}
+			}
+		})
+	}
+}
+
+// TestAdmissionID: every attempt has a name, also one that nobody named.
+func TestAdmissionID(t *testing.T) {
+	t.Parallel()
+	f := &fake{}
+	if r := invoke(t.Context(), f.start(t), podYAML("web"), "admit", "-f", "-"); r.code != exitDone {
+		t.Fatal(r)
+	}
+	if id := f.asked[0].(*admissionv1.AdmitRequest).GetAdmissionId(); id == "" {
+		t.Error("the attempt has no name")
+	}
+}
+
+func TestExport(t *testing.T) {
+	t.Parallel()
+	f := &fake{}
+	path := filepath.Join(t.TempDir(), "machine.json")
+	r := invoke(t.Context(), f.start(t), "", "topology", "--export", path)
+	if r != (result{}) {
+		t.Fatal(r)
+	}
+	if got, err := os.ReadFile(path); err != nil || string(got) != "{\n  \"version\": 1\n}\n" {
+		t.Errorf("%q, %v", got, err)
+	}
+}
+
+// TestPodResourcesSocket reads another socket than berthd's.
+func TestPodResourcesSocket(t *testing.T) {
+	t.Parallel()
+	f := &fake{}
+	r := invoke(t.Context(), "/nowhere.sock", "", "podresources", "list", "--socket", f.start(t))
+	if r.code != exitDone || !strings.Contains(r.out, "gpu-0") {
+		t.Error(r)
+	}
+}
+
+func TestNobodyListens(t *testing.T) {
+	t.Parallel()
+	r := invoke(t.Context(), "/nowhere/berth.sock", "", "get", "pods")
+	want := "berthctl: dial unix /nowhere/berth.sock: connect: no such file or directory\n" +
+		"hint: is berthd running? --endpoint or BERTH_ENDPOINT say where its socket is\n"
+	if r.code != exitError || r.out != "" || r.err != want {
+		t.Errorf("exit %d, %q, %q", r.code, r.out, r.err)
+	}
+}
+
+func TestInterrupt(t *testing.T) {
+	t.Parallel()
+	f := &fake{}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if r := invoke(ctx, f.start(t), "", "get", "pods"); r.code != exitError || r.err != "berthctl: context canceled\n" {
+		t.Errorf("exit %d, %q", r.code, r.err)
+	}
+}
+
+// TestInternalError points to the log, where the request has its id.
+func TestInternalError(t *testing.T) {
+	t.Parallel()
+	f := &fake{}
+	r := invoke(t.Context(), f.start(t), podYAML("panic"), "admit", "-f", "-")
+	if r.code != exitError || !strings.Contains(r.err, "panic in berthd") ||
+		!strings.Contains(r.err, "hint: berthd's log tells more about request ") {
+		t.Errorf("exit %d, %q", r.code, r.err)
+	}
+}
+
+func TestFail(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		err  error
+		code int
+		want string
+	}{
+		{verdict(exitRejected), exitRejected, ""},
+		{fmt.Errorf("pod: %w", verdict(exitDeferred)), exitDeferred, ""},
+		{errors.New("one\ntwo\r\n"), exitError, "berthctl: one; two\n"},
+		{&usageError{verb: "berthctl get", err: errors.New("x")}, exitUsage, "berthctl: x\nhint: see 'berthctl get --help'\n"},
+		{
+			&berth.Error{Code: codes.PermissionDenied, Message: "no role"}, exitError,
+			"berthctl: no role\nhint: root has all roles; berthd's configuration gives them to other users and groups\n",
+		},
+		{
+			&berth.Error{Code: codes.Unimplemented, Message: "unknown method"}, exitError,
+			"berthctl: unknown method\nhint: this berthd is older than this berthctl, or the other way round\n",
+		},
+		{
+			&berth.Error{Code: codes.InvalidArgument, Message: "request is invalid: a: b", Fields: []berth.Violation{{Field: "a", Description: "b"}}}, exitError,
+			"berthctl: request is invalid: a: b\n",
+		},
+		{
+			&berth.Error{Code: codes.InvalidArgument, Message: "bad", Fields: []berth.Violation{{Field: "a", Description: "b"}}}, exitError,
+			"berthctl: bad\n  a: b\n",
+		},
+	} {
+		var errs strings.Builder
+		c := &ctl{env: env{err: &errs}}
+		if code := c.fail(row.err); code != row.code || errs.String() != row.want {
+			t.Errorf("%v: exit %d, %q; want %d, %q", row.err, code, errs.String(), row.code, row.want)
+		}
+	}
+}
+
+type full struct{}
+
+func (full) Write([]byte) (int, error) { return 0, errors.New("no space left on device") }
+
+// TestOutputThatCannotBeWritten is an error, also after the work is done.
+func TestOutputThatCannotBeWritten(t *testing.T) {
+	t.Parallel()
+	f := &fake{}
+	path := f.start(t)
+	for _, args := range []string{"get pods", "get pods -o json", "get pods -o yaml", "hints -f -", "version"} {
+		var errs strings.Builder
+		code := run(t.Context(), env{
+			in: strings.NewReader(hintPod), out: full{}, err: &errs, now: time.Now,
+			dial: func(ctx context.Context, _ string) (*berth.Client, error) {
+				return berth.Dial(ctx, path, berth.Options{})
+			},
+		}, strings.Fields(args))
+		if code != exitError || errs.String() != "berthctl: no space left on device\n" {
+			t.Errorf("%s: exit %d, %q", args, code, errs.String())
+		}
+	}
+}
+
+func TestVersion(t *testing.T) {
+	t.Parallel()
+	r := invoke(t.Context(), "", "", "version")
+	if r.code != exitDone || !strings.HasPrefix(r.out, "berthctl ") || strings.Count(r.out, "\n") != 1 {
+		t.Error(r)
+	}
+	var b build
+	r = invoke(t.Context(), "", "", "version", "-o", "json")
+	if err := json.Unmarshal([]byte(r.out), &b); err != nil || b != thisBuild() {
+		t.Errorf("%v, %v", r, err)
+	}
+}
+
+func TestCompletion(t *testing.T) {
+	t.Parallel()
+	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
+		if r := invoke(t.Context(), "", "", "completion", shell); r.code != exitDone || len(r.out) < 1000 {
+			t.Errorf("%s: exit %d, %d bytes", shell, r.code, len(r.out))
+		}
+	}
+	for args, want := range map[string]string{
+		"__complete get ":             "pods\t",
+		"__complete get pods -o ":     "wide\n",
+		"__complete container st":     "start\t",
+		"__complete get pods --name":  "--namespace\t",
+		"__complete podresources al":  "allocatable\t",
+		"__complete describe contain": "container\t",
+	} {
+		list := strings.Split(strings.TrimPrefix(args, "__complete "), " ")
+		if r := invoke(t.Context(), "", "", append([]string{"__complete"}, list...)...); r.code != exitDone || !strings.Contains(r.out, want) {
+			t.Errorf("%s: exit %d, %q", args, r.code, r.out)
+		}
+	}
+}
+
+// TestEveryVerbShowsExamples: a person can start from the help of each verb.
+func TestEveryVerbShowsExamples(t *testing.T) {
+	t.Parallel()
+	c := &ctl{}
+	verbs := 0
+	for pending := c.root().Commands(); len(pending) > 0; pending = pending[1:] {
+		cmd := pending[0]
+		pending = append(pending, cmd.Commands()...)
+		if cmd.HasSubCommands() {
+			continue
+		}
+		verbs++
+		if !strings.Contains(cmd.Example, cmd.CommandPath()+" ") && !strings.Contains(cmd.Example, cmd.CommandPath()+"\n") && !strings.HasSuffix(cmd.Example, cmd.CommandPath()) {
+			t.Errorf("%s: no example of it in %q", cmd.CommandPath(), cmd.Example)
+		}
+		if cmd.Short == "" || strings.HasSuffix(cmd.Short, ".") {
+			t.Errorf("%s: short text %q", cmd.CommandPath(), cmd.Short)
+		}
+	}
+	if verbs < 20 {
+		t.Errorf("only %d verbs were looked at", verbs)
+	}
+}
