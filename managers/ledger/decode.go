@@ -72,6 +72,7 @@ func (d *decoder) decode(entries []Entry) {
 		bindings:  map[string]Binding{},
 		resources: map[string]SeenResource{},
 		leases:    map[string]Lease{},
+		outsiders: map[string]Outsider{},
 	}
 	seen := map[string]bool{}
 	for i, e := range entries {
@@ -127,6 +128,8 @@ func (d *decoder) entry(e Entry) error {
 		return decodeInto(e, d.view.resources, func(r *SeenResource) { r.Name = e.Key })
 	case BucketLeases:
 		return decodeInto(e, d.view.leases, func(l *Lease) { l.ID = e.Key })
+	case BucketOutsiders:
+		return decodeInto(e, d.view.outsiders, func(o *Outsider) { o.Name = e.Key })
 	}
 	return fmt.Errorf("the schema has no bucket %q", e.Bucket)
 }

@@ -13,6 +13,7 @@ type Draft struct {
 	bindings  map[string]*Binding
 	resources map[string]*SeenResource
 	leases    map[string]*Lease
+	outsiders map[string]*Outsider
 	traces    []*Trace
 	doubt     *string
 	view      *View // of base and changes; nil when a change made it stale
@@ -39,7 +40,7 @@ func (d *Draft) View() *View {
 
 // Empty reports whether the draft changes nothing.
 func (d *Draft) Empty() bool {
-	return len(d.pods)+len(d.bindings)+len(d.resources)+len(d.leases)+len(d.traces) == 0 && d.doubt == nil
+	return len(d.pods)+len(d.bindings)+len(d.resources)+len(d.leases)+len(d.outsiders)+len(d.traces) == 0 && d.doubt == nil
 }
 
 // PutPod adds or replaces a pod's record with all of its claims and, if it has
@@ -126,6 +127,19 @@ func (d *Draft) DropLease(id string) {
 	}
 }
 
+// PutOutsider remembers or replaces the registration of an outside provider.
+func (d *Draft) PutOutsider(o Outsider) {
+	set(&d.outsiders, o.Name, &o)
+	d.view = nil
+}
+
+// DropOutsider forgets a registration.
+func (d *Draft) DropOutsider(name string) {
+	if drop(d.base.outsiders, &d.outsiders, name) {
+		d.view = nil
+	}
+}
+
 // PutTrace keeps an explanation without a pod's record, as for a refused
 // admission. It may not change any more.
 func (d *Draft) PutTrace(t *Trace) {
@@ -176,6 +190,7 @@ func (d *Draft) apply(generation uint64) *View {
 		bindings:   overlay(b.bindings, d.bindings),
 		resources:  overlay(b.resources, d.resources),
 		leases:     overlay(b.leases, d.leases),
+		outsiders:  overlay(b.outsiders, d.outsiders),
 		traces:     b.traces,
 		nextTrace:  b.nextTrace,
 		keepTraces: b.keepTraces,

@@ -12,6 +12,7 @@ const (
 	BucketContainers = "containers"
 	BucketResources  = "resources"
 	BucketLeases     = "leases"
+	BucketOutsiders  = "outsiders"
 )
 
 // Entry is one key of a bucket. In a batch a nil Value deletes the key.

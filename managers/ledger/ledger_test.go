@@ -206,6 +206,7 @@ func TestDraftOfNothing(t *testing.T) {
 	d.Unbind("a")
 	d.ForgetResource("a")
 	d.DropLease("a")
+	d.DropOutsider("a")
 	d.AddClaims("a", ledgertest.Exclusive("c", "1"))
 	if !d.Empty() || d.View() != l.View() {
 		t.Error("forgetting what is not there changes something")
@@ -285,10 +286,16 @@ func TestBatch(t *testing.T) {
 			d.Bind(ledger.Binding{ID: "x", Owner: ledger.Owner{Pod: "a", Container: "c"}})
 			d.PutResource(ledger.SeenResource{Name: "vendor.com/gpu"})
 			d.PutLease(ledger.Lease{ID: "l"})
-		}, []string{"+meta/generation", "+containers/x", "+resources/vendor.com/gpu", "+leases/l"}},
+			d.PutOutsider(ledger.Outsider{Name: "nic"})
+		}, []string{"+meta/generation", "+containers/x", "+resources/vendor.com/gpu", "+leases/l", "+outsiders/nic"}},
 		{func(d *ledger.Draft) { d.PutTrace(&ledger.Trace{AdmissionID: "2", Pod: "b"}) }, []string{"+meta/generation", "+traces/00000000000000000001"}},
-		{func(d *ledger.Draft) { d.RemovePod("a"); d.ForgetResource("vendor.com/gpu"); d.DropLease("l") },
-			[]string{"+meta/generation", "-pods/a", "-claims/a/c/cpu", "-claims/a/c/vendor.com/gpu", "-containers/x", "-resources/vendor.com/gpu", "-leases/l", "-traces/00000000000000000000"}},
+		{func(d *ledger.Draft) {
+			d.RemovePod("a")
+			d.ForgetResource("vendor.com/gpu")
+			d.DropLease("l")
+			d.DropOutsider("nic")
+		},
+			[]string{"+meta/generation", "-pods/a", "-claims/a/c/cpu", "-claims/a/c/vendor.com/gpu", "-containers/x", "-resources/vendor.com/gpu", "-leases/l", "-outsiders/nic", "-traces/00000000000000000000"}},
 	} {
 		d := ledger.NewDraft(l.View())
 		c.change(d)

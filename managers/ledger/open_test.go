@@ -6,6 +6,8 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -129,6 +131,28 @@ func TestChangedRules(t *testing.T) {
 	}
 	if _, report := ledgertest.Open(t, o); report.ConfigChanged {
 		t.Errorf("after a commit: %+v", report)
+	}
+}
+
+// Registrations of outside providers outlive a restart, field by field.
+func TestOutsidersStay(t *testing.T) {
+	t.Parallel()
+	j := ledgertest.NewJournal()
+	l := small(t, j)
+	want := []ledger.Outsider{
+		{Name: "fpga", Endpoint: "/run/fpga.sock", Index: -1, Deadline: time.Second},
+		{Name: "nic", Endpoint: "/run/nic.sock", Required: true, Deadline: 2 * time.Second, Resources: []string{"example.com/nic"}},
+	}
+	if _, err := l.Update(t.Context(), func(d *ledger.Draft) error {
+		d.PutOutsider(want[1])
+		d.PutOutsider(want[0])
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	again, _ := ledgertest.Open(t, ledger.Options{Journal: j.Reopen(), Rules: rules()})
+	if got := slices.Collect(again.View().Outsiders()); !reflect.DeepEqual(got, want) {
+		t.Errorf("after a restart %+v, want %+v", got, want)
 	}
 }
 

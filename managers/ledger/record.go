@@ -80,11 +80,30 @@ type SeenResource struct {
 	LastSeen time.Time `json:"last_seen"`
 }
 
-// Lease is an outside provider's reservation with an expiry.
+// Outsider is the registration of a hint provider that is a process of its own.
+// It is kept so that one that is away is known to be missing.
+type Outsider struct {
+	Name string `json:"-"`
+	// Endpoint is the absolute path of the provider's socket.
+	Endpoint string `json:"endpoint"`
+	// Required says that a failure of the provider refuses the admission.
+	Required bool `json:"required,omitempty"`
+	// Deadline bounds each call of an admission to the provider.
+	Deadline time.Duration `json:"deadline_ns"`
+	// Index orders outside providers, lower first, before their names do.
+	Index int `json:"index,omitempty"`
+	// Resources that the provider serves, in order; a pod that asks for none of
+	// them does not concern it. Empty: every pod concerns it.
+	Resources []string `json:"resources,omitempty"`
+}
+
+// Lease is what an outside provider has reserved for an admission, until the
+// provider has confirmed that it knows of the commit. It is written in the commit
+// that makes the claims, so one that is found at a start is confirmed late.
 type Lease struct {
-	ID          string    `json:"-"`
-	Provider    string    `json:"provider"`
-	AdmissionID string    `json:"admission_id"`
-	Expires     time.Time `json:"expires"`
-	Opaque      []byte    `json:"opaque,omitempty"`
+	ID          string `json:"-"`
+	Provider    string `json:"provider"`
+	AdmissionID string `json:"admission_id"`
+	// Expires is when the provider gives up what the ledger did not commit.
+	Expires time.Time `json:"expires"`
 }

@@ -28,6 +28,7 @@ import (
 //	containers  <runtime's container id>              Binding
 //	resources   <resource>                            SeenResource
 //	leases      <id>                                  Lease
+//	outsiders   <provider's name>                     Outsider
 //
 // Every value is a JSON object {"crc":"xxxxxxxx","value":...}: the checksum is
 // CRC-32C, in hexadecimal, over the bucket, a zero byte, the key, a zero byte and
@@ -166,7 +167,7 @@ func (b *batch) generation(v *View) {
 
 // entries counts what is stored outside meta.
 func (v *View) entries() int {
-	n := v.pods.len() + len(v.traces) + len(v.bindings) + len(v.resources) + len(v.leases)
+	n := v.pods.len() + len(v.traces) + len(v.bindings) + len(v.resources) + len(v.leases) + len(v.outsiders)
 	for p := range v.pods.all() {
 		n += len(p.Claims)
 	}
@@ -186,6 +187,7 @@ func encodeDraft(old, next *View, d *Draft) ([]Entry, error) {
 	encodeChanges(&b, BucketContainers, d.bindings)
 	encodeChanges(&b, BucketResources, d.resources)
 	encodeChanges(&b, BucketLeases, d.leases)
+	encodeChanges(&b, BucketOutsiders, d.outsiders)
 	b.traces(old, next)
 	b.doubt(old, next)
 	return b.entries, b.err
@@ -279,6 +281,7 @@ func Dump(v *View) ([]Entry, error) {
 	encodeAll(&b, BucketContainers, v.bindings)
 	encodeAll(&b, BucketResources, v.resources)
 	encodeAll(&b, BucketLeases, v.leases)
+	encodeAll(&b, BucketOutsiders, v.outsiders)
 	b.traces(&View{}, v)
 	b.doubt(&View{}, v)
 	meta, err := encodeMeta(v)

@@ -31,6 +31,7 @@ type View struct {
 	bindings   map[string]Binding
 	resources  map[string]SeenResource
 	leases     map[string]Lease
+	outsiders  map[string]Outsider
 	traces     []keptTrace // by ascending number
 	nextTrace  uint64      // above every number ever used
 	keepTraces int         // how many of the newest are kept in any case
@@ -191,6 +192,17 @@ func (v *View) Leases() iter.Seq[Lease] {
 	return func(yield func(Lease) bool) {
 		for _, id := range slices.Sorted(maps.Keys(v.leases)) {
 			if !yield(v.leases[id]) {
+				return
+			}
+		}
+	}
+}
+
+// Outsiders yields the registrations of outside providers, by name.
+func (v *View) Outsiders() iter.Seq[Outsider] {
+	return func(yield func(Outsider) bool) {
+		for _, name := range slices.Sorted(maps.Keys(v.outsiders)) {
+			if !yield(v.outsiders[name]) {
 				return
 			}
 		}
