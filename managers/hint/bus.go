@@ -8,6 +8,7 @@ import (
 
 	"github.com/berthd/berth/managers/fault"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/numa"
 )
 
 // Mode says what a provider's failure does. A refusal is no failure but an
@@ -230,12 +231,29 @@ func (b *Bus) Prepare(ctx context.Context, admissionID string, draft *ledger.Dra
 			continue
 		}
 		draft.AddClaims(req.Pod.UID, prepared...)
+		if l, ok := e.Provider.(Leaser); ok {
+			if lease, held := l.Lease(admissionID); held {
+				draft.PutLease(lease)
+			}
+		}
 		for j := range prepared {
 			c := &prepared[j]
 			trace.Add(ledger.Step{Kind: ledger.StepPrepared, Container: c.Owner.Container, Provider: name, Resource: c.Resource})
 		}
 	}
 	return nil
+}
+
+// Explain asks every Explainer, in order, what a request lacks on the given
+// nodes.
+func (b *Bus) Explain(view *ledger.View, req Request, nodes numa.Mask) []ledger.Shortage {
+	var all []ledger.Shortage
+	for i := range b.entries {
+		if x, ok := b.entries[i].Provider.(Explainer); ok {
+			all = append(all, x.Explain(view, req, nodes)...)
+		}
+	}
+	return all
 }
 
 // Abort tells every Aborter, in order, that an admission failed after Prepare.

@@ -366,3 +366,33 @@ func TestPlanPrepareAbortRelease(t *testing.T) {
 		t.Errorf("heard %q, want %q", heard, want)
 	}
 }
+
+// lessor reserves for the admissions it is told of.
+type lessor struct {
+	*actor
+	holds string
+}
+
+func (l *lessor) Lease(admissionID string) (ledger.Lease, bool) {
+	return ledger.Lease{ID: l.name + "/" + admissionID, Provider: l.name, AdmissionID: admissionID}, admissionID == l.holds
+}
+
+// The lease of what was prepared is in the draft beside the claims.
+func TestPrepareKeepsLeases(t *testing.T) {
+	t.Parallel()
+	for id, want := range map[string][]ledger.Lease{
+		"id":    {{ID: "a/id", Provider: "a", AdmissionID: "id"}},
+		"other": nil,
+	} {
+		s := newStage(t, hint.Entry{Provider: &lessor{&actor{name: "a", plan: opaque("a")}, "id"}, Mode: hint.Required})
+		if err := s.bus.Plan(t.Context(), s.draft, s.req, hint.Hint{Any: true}, &s.trace); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.bus.Prepare(t.Context(), id, s.draft, s.req, &s.trace); err != nil {
+			t.Fatal(err)
+		}
+		if got := slices.Collect(s.draft.View().Leases()); !slices.Equal(got, want) {
+			t.Errorf("leases of admission %s: %+v, want %+v", id, got, want)
+		}
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/numa"
 	"github.com/berthd/berth/managers/workload"
 )
 
@@ -71,6 +72,14 @@ type Aborter interface {
 	Abort(ctx context.Context, admissionID string)
 }
 
+// Leaser is a provider whose Prepare reserves something outside, for a time.
+type Leaser interface {
+	// Lease returns what the provider holds reserved for an admission; false if
+	// that is nothing. The draft gets it together with the prepared claims, so it
+	// is in the ledger from the commit on until the provider has confirmed.
+	Lease(admissionID string) (ledger.Lease, bool)
+}
+
 // Releaser is told what a committed removal gave back.
 type Releaser interface {
 	Released(ctx context.Context, claims []ledger.Claim)
@@ -80,6 +89,14 @@ type Releaser interface {
 // with its owner, and may refuse.
 type Validator interface {
 	Validate(ctx context.Context, view *ledger.View, req Request) error
+}
+
+// Explainer tells what a request lacks.
+type Explainer interface {
+	// Explain compares what the request needs of this provider with what it could
+	// have on the given nodes together, whatever other nodes have: a shortage for
+	// each resource of which these nodes have too little. It asks nobody outside.
+	Explain(view *ledger.View, req Request, nodes numa.Mask) []ledger.Shortage
 }
 
 // Describer tells a provider's policy and options, for its own service.
