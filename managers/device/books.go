@@ -14,15 +14,16 @@ import (
 type books struct {
 	view *ledger.View
 	snap *Snapshot
-	// used holds, by resource, the devices that claims own. Resources without
-	// claims are absent.
+	// used holds, by resource, the devices that this manager's claims own.
+	// Resources without claims are absent.
 	used map[string]map[string]bool
 }
 
 func newBooks(view *ledger.View, snap *Snapshot) *books {
 	b := &books{view: view, snap: snap, used: map[string]map[string]bool{}}
 	for c := range view.Claims() {
-		if c.Devices == nil {
+		if c.Devices == nil || c.Provider != Name {
+			// An outside provider's devices are its own business.
 			continue
 		}
 		used := b.used[c.Resource]

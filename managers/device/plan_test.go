@@ -14,6 +14,7 @@ import (
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/hint/hinttest"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/workload"
 )
 
@@ -506,4 +507,23 @@ func TestPlansKeepTheLedgerWhole(t *testing.T) {
 			},
 		})
 	})
+}
+
+// A resource that an outside provider hands out is not this manager's, whoever
+// holds devices of it.
+func TestOutsidersDevicesAreNotOurs(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, "2n2c")
+	b.pod("other", "c card=1")
+	claim := ledgertest.Devices("c", "example.com/card", "a")
+	claim.Owner.Pod, claim.Provider = "other", "outsider"
+	b.draft.AddClaims("other", claim)
+	pod := b.pod("pod", "c card=1")
+	if got, err := b.plan(pod, 0, anywhere); err != nil || len(got) != 0 {
+		t.Errorf("plan %v, %v; want none", got, err)
+	}
+	answers, err := b.Hints(t.Context(), b.draft.View(), hint.Request{Pod: pod})
+	if err != nil || len(answers) != 0 {
+		t.Errorf("hints %+v, %v; want none", answers, err)
+	}
 }

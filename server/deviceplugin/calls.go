@@ -76,7 +76,7 @@ func (s *Server) PreStart(ctx context.Context, view *ledger.View, owner ledger.O
 	}
 	snap := s.Inventory.Snapshot()
 	for _, c := range pod.Claims {
-		if c.Owner != owner || c.Devices == nil {
+		if c.Owner != owner || c.Devices == nil || c.Provider != device.Name {
 			continue
 		}
 		if err := s.preStart(ctx, snap, &c); err != nil {

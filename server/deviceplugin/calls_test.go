@@ -243,6 +243,17 @@ func TestPreStart(t *testing.T) {
 			t.Error("called")
 		}
 	})
+	t.Run("an outside provider's devices", func(t *testing.T) {
+		t.Parallel()
+		b := start(t, deviceplugin.Config{})
+		claim := ledgertest.Devices("c", "example.com/card", "a")
+		claim.Provider = "outsider"
+		draft := ledger.NewDraft(ledgertest.New(t, ledger.Rules{Machine: machinetest.Build("1n2c")}).View())
+		draft.PutPod(ledgertest.With(ledgertest.Pod("pod", "c"), claim))
+		if err := b.PreStart(b.ctx, draft.View(), owner); err != nil {
+			t.Error(err)
+		}
+	})
 	for _, row := range []struct {
 		how   script.Manner
 		class fault.Class
