@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/berthd/berth/managers/fault"
 	"github.com/berthd/berth/managers/hint"
@@ -41,6 +42,7 @@ func (e *Engine) Admit(ctx context.Context, req Request) (Verdict, error) {
 	}
 	if req.DryRun {
 		// A dry run waits for nobody: it works on the view of this moment.
+		c.bus = e.Bus()
 		return e.dryRun(ctx, c)
 	}
 	unlock, err := e.pods.lock(ctx, pod.UID)
@@ -53,12 +55,14 @@ func (e *Engine) Admit(ctx context.Context, req Request) (Verdict, error) {
 		return Verdict{}, err
 	}
 	defer leave()
+	c.bus = e.Bus()
 	return e.admit(ctx, c)
 }
 
 // candidate is a pod on its way through an admission.
 type candidate struct {
 	record *ledger.Pod
+	bus    Bus
 	notes  []string
 	dryRun bool
 	trace  *ledger.Trace
@@ -153,7 +157,7 @@ func (e *Engine) attempt(ctx context.Context, view *ledger.View, c *candidate) (
 	// What undoes must work also when the caller has gone.
 	undoing := context.WithoutCancel(ctx)
 	if len(c.undo) == 0 {
-		c.undo.add(func() error { e.Bus.Abort(undoing, c.record.AdmissionID); return nil })
+		c.undo.add(func() error { c.bus.Abort(undoing, c.record.AdmissionID); return nil })
 	}
 	if err := e.prepare(ctx, draft, c); err != nil {
 		return e.refused(ctx, draft, c, err)
@@ -168,7 +172,24 @@ func (e *Engine) attempt(ctx context.Context, view *ledger.View, c *candidate) (
 		return e.refused(ctx, draft, c, fmt.Errorf("make the cgroup of pod %s: %w", c.uid(), err))
 	}
 	c.trace.Add(ledger.Step{Kind: ledger.StepPlaced, Text: "cgroup " + parent})
+	if err := e.leasesHold(draft.View(), c); err != nil {
+		return e.refused(ctx, draft, c, err)
+	}
 	return e.commit(ctx, draft, c, parent)
+}
+
+// leasesHold refuses to commit what an outside provider does not hold any more:
+// it may have given it to somebody else.
+func (e *Engine) leasesHold(view *ledger.View, c *candidate) error {
+	now := e.Now()
+	for l := range view.Leases() {
+		if l.AdmissionID == c.record.AdmissionID && !now.Before(l.Expires) {
+			err := fault.Deadlinef("provider %s held what it reserved until %s, and the admission took longer", l.Provider, l.Expires.UTC().Format(time.RFC3339))
+			err.Provider = l.Provider
+			return err
+		}
+	}
+	return nil
 }
 
 // deferred answers a pod that wants something of its own while the ledger cannot
@@ -237,7 +258,7 @@ func (e *Engine) prepare(ctx context.Context, draft *ledger.Draft, c *candidate)
 	pod := &c.record.Pod
 	for i := -1; i < len(pod.Containers); i++ {
 		req := hint.Request{Pod: pod, Container: i}
-		if err := e.Bus.Prepare(ctx, c.record.AdmissionID, draft, req, c.trace); err != nil {
+		if err := c.bus.Prepare(ctx, c.record.AdmissionID, draft, req, c.trace); err != nil {
 			return err
 		}
 	}

@@ -23,8 +23,9 @@ type Config struct {
 
 // Parts are the engine's ports.
 type Parts struct {
-	Ledger  *ledger.Ledger
-	Bus     Bus
+	Ledger *ledger.Ledger
+	// Bus returns the bus of this moment.
+	Bus     func() Bus
 	Policy  Policy
 	Places  Places
 	Starter Starter

@@ -140,6 +140,8 @@ type house struct {
 	journal *ledgertest.Journal
 	places  *places
 	plugins *plugins
+	bus     atomic.Pointer[hint.Bus]
+	now     atomic.Int64 // seconds
 }
 
 const gpu = "example.com/gpu"
@@ -170,13 +172,15 @@ func build(t ledgertest.T, policy topology.Policy, journal *ledgertest.Journal) 
 		{Provider: cpus, Mode: hint.Required},
 	}, nil)
 	must(t, err)
+	h.bus.Store(bus)
+	h.now.Store(1000)
 	merger, err := topology.New(topology.Config{Policy: policy, Scope: hint.ContainerScope}, m.NodeMask(), m.Distances())
 	must(t, err)
 	var ids atomic.Int64
 	h.Engine = admission.New(admission.Config{Features: workload.Features{PodLevelResources: true}}, admission.Parts{
-		Ledger: l, Bus: bus, Policy: merger, Places: h.places, Starter: h.plugins,
+		Ledger: l, Bus: func() admission.Bus { return h.bus.Load() }, Policy: merger, Places: h.places, Starter: h.plugins,
 		Environment: admission.Environment{
-			Now:   func() time.Time { return time.Unix(1000, 0) },
+			Now:   func() time.Time { return time.Unix(h.now.Load(), 0) },
 			NewID: func() string { return "adm-" + strconv.FormatInt(ids.Add(1), 10) },
 		},
 	})

@@ -21,7 +21,7 @@ func (e *Engine) plan(ctx context.Context, view *ledger.View, c *candidate) (*le
 	}
 	noteUnprovided(draft.View(), c)
 	whole := hint.Request{Pod: &c.record.Pod, Container: -1}
-	if err := e.Bus.Validate(ctx, draft.View(), whole, c.trace); err != nil {
+	if err := c.bus.Validate(ctx, draft.View(), whole, c.trace); err != nil {
 		return draft, err
 	}
 	return draft, nil
@@ -33,7 +33,7 @@ func (e *Engine) planScope(ctx context.Context, draft *ledger.Draft, c *candidat
 	for _, round := range e.Policy.Rounds(pod, e.Features) {
 		affinity := hint.Hint{Any: true}
 		if round.Merge {
-			replies, err := e.Bus.Hints(ctx, draft.View(), round.Ask, c.trace)
+			replies, err := c.bus.Hints(ctx, draft.View(), round.Ask, c.trace)
 			if err != nil {
 				return err
 			}
@@ -47,7 +47,7 @@ func (e *Engine) planScope(ctx context.Context, draft *ledger.Draft, c *candidat
 			affinity = result.Affinity
 		}
 		for _, req := range round.Plan {
-			if err := e.Bus.Plan(ctx, draft, req, affinity, c.trace); err != nil {
+			if err := c.bus.Plan(ctx, draft, req, affinity, c.trace); err != nil {
 				return err
 			}
 		}
@@ -93,5 +93,5 @@ func (e *Engine) Hints(ctx context.Context, pod workload.Pod, container string) 
 		}
 	}
 	var trace ledger.Trace
-	return e.Bus.Hints(ctx, e.Ledger.View(), hint.Request{Pod: &pod, Container: index}, &trace)
+	return e.Bus().Hints(ctx, e.Ledger.View(), hint.Request{Pod: &pod, Container: index}, &trace)
 }

@@ -12,7 +12,9 @@ import (
 )
 
 // Bus is what the engine needs of the hint providers, all of them in their
-// configured order; *hint.Bus is the one there is.
+// configured order; *hint.Bus is the one there is. Providers come and go by
+// another bus taking the place of this one: an operation of the engine stays with
+// the bus that it began with.
 type Bus interface {
 	// Hints asks every provider and writes the answers into the trace. An error
 	// is a required provider's failure.

@@ -29,7 +29,7 @@ func (e *Engine) Remove(ctx context.Context, uid string) ([]ledger.Claim, bool, 
 	if _, err := e.Ledger.Update(ctx, func(d *ledger.Draft) error { d.RemovePod(uid); return nil }); err != nil {
 		return nil, false, fmt.Errorf("remove pod %s: %w", uid, err)
 	}
-	e.Bus.Released(ctx, pod.Claims)
+	e.Bus().Released(ctx, pod.Claims)
 	return pod.Claims, true, nil
 }
 

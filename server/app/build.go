@@ -206,7 +206,7 @@ func (a *App) buildEngine(context.Context) (err error) {
 		Features: a.Config.WorkloadFeatures(),
 		Bounds:   workload.Bounds{Containers: a.Config.Limits.Containers},
 	}, admission.Parts{
-		Ledger: a.Ledger, Bus: a.Bus, Policy: a.Topology,
+		Ledger: a.Ledger, Bus: func() admission.Bus { return a.Bus }, Policy: a.Topology,
 		Places: a.reconcile, Starter: a.plugins,
 		Environment: admission.Environment{Now: a.Now, NewID: rpc.NewID},
 	})

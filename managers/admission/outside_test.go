@@ -1,0 +1,120 @@
+package admission_test
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/berthd/berth/managers/admission"
+	"github.com/berthd/berth/managers/hint"
+	"github.com/berthd/berth/managers/hint/hinttest"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/topology"
+	"github.com/berthd/berth/managers/workload"
+)
+
+// lessor hands out seats that it holds reserved until a second of the house's
+// clock, and notes what it hears.
+type lessor struct {
+	hinttest.Seats
+	until  int64
+	during func()
+	heard  []string
+}
+
+func (l *lessor) Prepare(ctx context.Context, id string, req hint.Request, claims []ledger.Claim) ([]ledger.Claim, error) {
+	l.heard = append(l.heard, "prepare")
+	if l.during != nil {
+		l.during()
+	}
+	return l.Seats.Prepare(ctx, id, req, claims)
+}
+
+func (l *lessor) Lease(id string) (ledger.Lease, bool) {
+	return ledger.Lease{ID: "seats/" + id, Provider: "seats", AdmissionID: id, Expires: time.Unix(l.until, 0)}, true
+}
+
+func (l *lessor) Abort(context.Context, string) { l.heard = append(l.heard, "abort") }
+
+// with puts a provider behind those of the house.
+func (h *house) with(t *testing.T, p hint.Provider) {
+	t.Helper()
+	bus, err := hint.NewBus(nil, append(h.bus.Load().Entries(), hint.Entry{Provider: p, Mode: hint.Required}), nil)
+	must(t, err)
+	h.bus.Store(bus)
+}
+
+// seated is a pod that wants a seat.
+func seated(uid string) workload.Pod {
+	p := guaranteed(uid, 1, 0)
+	p.Containers[0].Requests[hinttest.SeatResource] = 1
+	return p
+}
+
+// The lease is in the commit that makes the claims.
+func TestLeaseIsCommittedWithTheClaims(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, topology.BestEffort)
+	l := &lessor{Seats: hinttest.Seats{At: map[string]int{"s": 1}}, until: 1060}
+	h.with(t, l)
+	commits := h.journal.Commits()
+	if v := h.admit(t, seated("a")); v.Outcome != admission.Admitted {
+		t.Fatalf("%s: %s", v.Reason, v.Message)
+	}
+	leases := slices.Collect(h.ledger.View().Leases())
+	if len(leases) != 1 || leases[0].AdmissionID != "adm-1" || h.journal.Commits() != commits+1 {
+		t.Errorf("leases %+v after %d commits", leases, h.journal.Commits()-commits)
+	}
+}
+
+// An admission that took longer than what was reserved for it is refused, and
+// what was reserved is given back.
+func TestLeaseRunsOutBeforeTheCommit(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, topology.BestEffort)
+	l := &lessor{Seats: hinttest.Seats{At: map[string]int{"s": 1}}, until: 1060}
+	l.during = func() { h.now.Store(1060) }
+	h.with(t, l)
+	v := h.admit(t, seated("a"))
+	if v.Outcome != admission.Rejected || !strings.Contains(v.Message, "provider seats") {
+		t.Errorf("outcome %v, %s", v.Outcome, v.Message)
+	}
+	if want := []string{"prepare", "abort"}; !slices.Equal(l.heard, want) {
+		t.Errorf("heard %q, want %q", l.heard, want)
+	}
+	view := h.ledger.View()
+	if view.NumPods() != 0 || len(slices.Collect(view.Leases())) != 0 || len(h.places.pods) != 0 {
+		t.Errorf("left: %d pods, cgroups of %v", view.NumPods(), h.places.pods)
+	}
+}
+
+// An admission stays with the bus that it began with, also when it plans again.
+func TestAdmissionKeepsItsBus(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, topology.BestEffort)
+	before := h.bus.Load()
+	l := &lessor{Seats: hinttest.Seats{At: map[string]int{"s": 1}}, until: 1060}
+	l.during = func() {
+		h.bus.Store(before) // the provider is taken off the bus
+		if len(l.heard) == 1 {
+			_, err := h.ledger.Update(context.Background(), func(d *ledger.Draft) error {
+				d.PutResource(ledger.SeenResource{Name: "vendor.com/new"})
+				return nil
+			})
+			must(t, err)
+		}
+	}
+	h.with(t, l)
+	v := h.admit(t, seated("a"))
+	if v.Outcome != admission.Admitted || !v.Pod.Holds(string(hinttest.SeatResource)) || !has(ledger.StepReplanned, v.Trace) {
+		t.Errorf("outcome %v (%s), claims %+v", v.Outcome, v.Message, v.Pod)
+	}
+	if want := []string{"prepare", "prepare"}; !slices.Equal(l.heard, want) {
+		t.Errorf("heard %q, want %q", l.heard, want)
+	}
+	if v := h.admit(t, seated("b")); v.Outcome != admission.Admitted || v.Pod.Holds(string(hinttest.SeatResource)) {
+		t.Errorf("the next admission still asks the provider that is gone: %v, %+v", v.Outcome, v.Pod)
+	}
+}
