@@ -136,7 +136,7 @@ func (s *session) showVerdict(ctx context.Context, req *admissionv1.AdmitRequest
 		}
 		switch {
 		case explain:
-			s.explainSteps(w, answer.GetTrace(), s.names(ctx))
+			s.explainSteps(w, answer.GetTrace(), s.admittedPods(ctx))
 		case answer.GetVerdict() == admissionv1.Verdict_VERDICT_REJECTED && req.GetDryRun():
 			fmt.Fprintln(s.err, "hint: --explain says how it came to that")
 		case answer.GetVerdict() == admissionv1.Verdict_VERDICT_REJECTED:

@@ -34,7 +34,7 @@ func (c *ctl) explain() *cobra.Command {
 		}
 		return s.show(answer, func(w io.Writer) {
 			explainHead(w, answer.GetTrace())
-			s.explainSteps(w, answer.GetTrace(), s.names(ctx))
+			s.explainSteps(w, answer.GetTrace(), s.admittedPods(ctx))
 		})
 	})
 }
@@ -73,10 +73,12 @@ func explainHead(w io.Writer, t *typesv1.Trace) {
 	fmt.Fprintf(w, "uid %s, admission %s, decided on generation %d\n", t.GetPodUid(), t.GetAdmissionId(), t.GetGeneration())
 }
 
-// explainSteps tells the steps of a decision in their order, under the containers that they are about.
-func (c *ctl) explainSteps(w io.Writer, t *typesv1.Trace, n names) {
-	last, starred := "", false
-	for _, step := range t.GetSteps() {
+// explainSteps tells the steps of a decision in their order, under the containers that they are about, and for a pod that
+// was not admitted what others hold of the resources in question. pods are those that are admitted now.
+func (c *ctl) explainSteps(w io.Writer, t *typesv1.Trace, pods []*typesv1.PodAllocation) {
+	known := namesOf(pods)
+	last, starred, short := "", false, false
+	for _, step := range c.briefNotes(t.GetSteps()) {
 		line := c.stepText(step)
 		if line == "" && len(step.GetShortages()) == 0 {
 			continue
@@ -91,13 +93,79 @@ func (c *ctl) explainSteps(w io.Writer, t *typesv1.Trace, n names) {
 		if line != "" {
 			fmt.Fprintf(w, "  %s\n", oneLine(line))
 		}
-		starred = starred || step.GetKind() == "asked" && strings.Contains(line, star)
-		for _, short := range step.GetShortages() {
-			fmt.Fprintf(w, "  %s\n", shortText(short, n))
+		for _, s := range step.GetShortages() {
+			fmt.Fprintf(w, "  %s\n", shortText(s, known))
+			short = true
 		}
+		starred = starred || step.GetKind() == "asked" && strings.Contains(line, star)
+	}
+	if !t.GetAdmitted() && !short {
+		c.explainHeld(w, t, pods)
 	}
 	if starred {
 		fmt.Fprintf(w, "%s preferred: no smaller set of nodes could do\n", star)
+	}
+}
+
+// How much a narrow explanation tells of what there may be many of.
+const (
+	shownNotes = 2
+	shownHeld  = 8
+)
+
+// briefNotes leaves out all but the first of the notes in a row: a pod from a file has one for each request that takes
+// its limit.
+func (c *ctl) briefNotes(steps []*typesv1.TraceStep) []*typesv1.TraceStep {
+	if c.wide() {
+		return steps
+	}
+	var out []*typesv1.TraceStep
+	for i := 0; i < len(steps); {
+		n := 0
+		for i+n < len(steps) && steps[i+n].GetKind() == "noted" && stepOwner(steps[i+n]) == stepOwner(steps[i]) {
+			n++
+		}
+		if n <= shownNotes+1 {
+			out = append(out, steps[i:i+max(n, 1)]...)
+			i += max(n, 1)
+			continue
+		}
+		out = append(out, steps[i:i+shownNotes]...)
+		out = append(out, &typesv1.TraceStep{
+			Kind: "noted", Container: steps[i].GetContainer(),
+			Text: fmt.Sprintf("and %d more, which -o wide shows", n-shownNotes),
+		})
+		i += n
+	}
+	return out
+}
+
+// explainHeld tells who holds what of the resources that a decision was about.
+func (c *ctl) explainHeld(w io.Writer, t *typesv1.Trace, pods []*typesv1.PodAllocation) {
+	wanted := make(map[string]bool)
+	for _, step := range t.GetSteps() {
+		if step.GetKind() == "asked" || step.GetKind() == "refused" {
+			wanted[step.GetResource()] = true
+		}
+	}
+	known := namesOf(pods)
+	var held []string
+	for _, p := range pods {
+		for _, claim := range allClaims(p) {
+			if wanted[claim.GetResource()] && p.GetUid() != t.GetPodUid() {
+				held = append(held, claimText(claim)+" by "+known.owner(claimOwner(claim)))
+			}
+		}
+	}
+	if len(held) == 0 {
+		return
+	}
+	fmt.Fprintln(w, "held by others now")
+	if more := len(held) - shownHeld; more > 0 && !c.wide() {
+		held = append(held[:shownHeld], fmt.Sprintf("and %d more, which -o wide shows", more))
+	}
+	for _, line := range held {
+		fmt.Fprintf(w, "  %s\n", line)
 	}
 }
 

@@ -179,7 +179,7 @@ func (f fakeAdmission) Admit(_ context.Context, req *admissionv1.AdmitRequest) (
 		out.Verdict = admissionv1.Verdict_VERDICT_DEFERRED
 		out.Message = "the ledger was rebuilt after damage; nothing exclusive is given out until the agent has sent Sync"
 		out.RetryAfter = durationpb.New(5e9)
-		out.Trace = traces()[2]
+		out.Trace = traces()[3]
 	case "wrong":
 		var vs fault.Violations
 		vs.Addf(`pod.spec.containers[0].resources.requests["cpu"]`, "-1: expected 0 or more")

@@ -48,6 +48,16 @@ func traces() []*typesv1.Trace {
 			},
 		},
 		{
+			AdmissionId: "ADMISSION4", PodUid: "44444444-0000-4000-8000-000000000004", Namespace: "default", Name: "notes", Generation: 12,
+			Reason: "TopologyAffinityError", Message: "Resources cannot be allocated with Topology locality",
+			Steps: []*typesv1.TraceStep{
+				{Kind: "noted", Text: "first"}, {Kind: "noted", Text: "second"}, {Kind: "noted", Text: "third"}, {Kind: "noted", Text: "fourth"},
+				{Kind: "noted", Container: "app", Text: "fifth"}, {Kind: "noted", Container: "app", Text: "sixth"}, {Kind: "noted", Container: "app", Text: "seventh"},
+				{Kind: "asked", Container: "app", Provider: "cpu", Resource: "cpu", Answer: "impossible", Text: "80 cpus are needed and 5 are available"},
+				{Kind: "merged", Container: "app", Text: "no nodes are left that serve all"},
+			},
+		},
+		{
 			AdmissionId: "ADMISSION3", PodUid: twinUID, Namespace: "default", Name: "early", Generation: 1,
 			Message: "nothing exclusive is given out yet",
 			Steps:   []*typesv1.TraceStep{{Kind: "refused", Text: "nothing exclusive is given out yet"}},

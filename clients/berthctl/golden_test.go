@@ -144,6 +144,7 @@ var goldens = map[string][]step{
 	},
 	"explain": {
 		{args: "explain default/web"}, {args: "explain web -o wide"}, {args: "explain default/big"}, {args: "explain " + otherUID},
+		{args: "explain notes"}, {args: "explain notes -o wide"},
 		{args: "explain ADMISSION3"}, {args: "explain early -o json"},
 	},
 	"hints": {

@@ -52,14 +52,18 @@ func podName(p *typesv1.PodAllocation) string { return p.GetNamespace() + "/" + 
 // names maps uids to namespace/name.
 type names map[string]string
 
-// names reads the name map. It serves people only, so a berthd that does not list pods leaves uids in their place.
-func (s *session) names(ctx context.Context) names {
+// admittedPods lists the pods for what people get to see beside an answer. A list that cannot be had is no reason to keep
+// the answer back.
+func (s *session) admittedPods(ctx context.Context) []*typesv1.PodAllocation {
 	list, err := s.Allocation().List(ctx, &allocationv1.ListRequest{})
 	if err != nil {
 		return nil
 	}
-	return namesOf(list.GetPods())
+	return list.GetPods()
 }
+
+// names reads the name map.
+func (s *session) names(ctx context.Context) names { return namesOf(s.admittedPods(ctx)) }
 
 func namesOf(pods []*typesv1.PodAllocation) names {
 	n := make(names, len(pods))

@@ -139,7 +139,7 @@ func (c *ctl) connected(ctx context.Context, f func(ctx context.Context, s *sess
 	if err != nil {
 		return err
 	}
-	defer client.Close()
+	defer func() { _ = client.Close() }()
 	return f(ctx, &session{ctl: c, Client: client})
 }
 
