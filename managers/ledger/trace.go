@@ -42,6 +42,11 @@ type Trace struct {
 	Reason     string `json:"reason,omitempty"`
 	Message    string `json:"message,omitempty"`
 	Steps      []Step `json:"steps"`
+	// Suggestions are changes that would make a rejected pod fit, as of the
+	// generation. Tried counts the dry runs that looked for them: none with some
+	// tried means that no change of the usual kinds helps.
+	Suggestions []Suggestion `json:"suggestions,omitempty"`
+	Tried       int          `json:"tried,omitempty"`
 }
 
 // Step is one event of a trace. Fields that do not apply to its kind are empty.
@@ -67,17 +72,6 @@ type Step struct {
 	Shortages []Shortage `json:"shortages,omitempty"`
 	// Text is a sentence for people.
 	Text string `json:"text,omitempty"`
-}
-
-// Shortage says how much of a resource was missing, on which NUMA nodes, and
-// which owners hold it. Amounts are in the resource's own unit: CPUs, bytes or
-// devices.
-type Shortage struct {
-	Resource string  `json:"resource"`
-	Nodes    string  `json:"nodes,omitempty"`
-	Need     uint64  `json:"need"`
-	Free     uint64  `json:"free"`
-	Holders  []Owner `json:"holders,omitempty"`
 }
 
 // Add appends a step.

@@ -1,0 +1,95 @@
+package device
+
+import (
+	"github.com/berthd/berth/managers/hint"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/numa"
+)
+
+var _ hint.Explainer = (*Manager)(nil)
+
+// Explain says of which resources too few devices are near to some nodes. Where
+// no device has nodes, or all nodes are given, it counts every device.
+func (m *Manager) Explain(view *ledger.View, req hint.Request, nodes numa.Mask) []ledger.Shortage {
+	b := newBooks(view, m.inventory.Snapshot())
+	var list []ledger.Shortage
+	for name, n := range demand(req).Sorted() {
+		r, _, concerned := b.resource(string(name))
+		expired := r != nil && r.known && r.State == Expired
+		if n <= 0 || !concerned && !expired {
+			continue
+		}
+		var owned, reusable []ledger.Device
+		if req.Container < 0 {
+			owned = b.podOwned(req.Pod, string(name))
+		} else {
+			container := req.Pod.Containers[req.Container].Name
+			owned, reusable = b.owned(req.Pod, container, string(name)), b.reusable(req.Pod, container, string(name))
+		}
+		if len(owned) > 0 {
+			continue
+		}
+		if s, short := b.shortage(string(name), r, uint64(n), reusable, nodes); short {
+			list = append(list, s)
+		}
+	}
+	return list
+}
+
+// shortage counts the devices of a resource near to some nodes. A resource that
+// is only known from claims, r being nil, has none.
+func (b *books) shortage(name string, r *Resource, n uint64, reusable []ledger.Device, nodes numa.Mask) (ledger.Shortage, bool) {
+	s := ledger.Shortage{Resource: name, Need: n}
+	near := func(numa.Mask) bool { return true }
+	if r != nil && hasNodes(r) {
+		s.Nodes = nodes.String()
+		if machine := b.view.Machine().NodeMask(); !machine.IsSubsetOf(nodes) {
+			near = nodes.Overlaps
+		}
+	}
+	again := map[string]bool{}
+	for _, d := range reusable {
+		again[d.ID] = true
+	}
+	for i := range listed(r) {
+		d := &r.Devices[i]
+		switch {
+		case !near(d.Nodes):
+		case again[d.ID], r.Healthy(*d) && !b.used[name][d.ID]:
+			s.Free++
+		case b.used[name][d.ID]:
+			s.Held++
+		default:
+			s.Withheld++
+		}
+	}
+	switch {
+	case s.Withheld > 0 && !r.live:
+		s.Why = "of a plugin that is away"
+	case r == nil || !r.live:
+		s.Why = "the plugin is away"
+	case s.Withheld > 0:
+		s.Why = "unhealthy"
+	}
+	s.HeldBy(b.view, func(c *ledger.Claim) (held uint64) {
+		if c.Devices == nil || c.Resource != name {
+			return 0
+		}
+		for i := range c.Devices.Devices {
+			if d := &c.Devices.Devices[i]; near(d.Nodes) && !again[d.ID] {
+				held++
+			}
+		}
+		return held
+	})
+	return s, s.Free < n
+}
+
+// listed returns the devices that a plugin lists; none of a resource that is not
+// known.
+func listed(r *Resource) []Device {
+	if r == nil {
+		return nil
+	}
+	return r.Devices
+}
