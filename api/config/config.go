@@ -37,6 +37,9 @@ type Config struct {
 	StateDir string `json:"stateDir,omitempty"`
 	// DevicePluginDir holds kubelet.sock, where plugins register, and theirs.
 	DevicePluginDir string `json:"devicePluginDir,omitempty"`
+	// PluginRegistryDir is watched for the sockets of plugins that do not register
+	// by themselves.
+	PluginRegistryDir string `json:"pluginRegistryDir,omitempty"`
 	// PodResourcesDir holds kubelet.sock, where podresources clients read.
 	PodResourcesDir string `json:"podResourcesDir,omitempty"`
 	// HTTP is the address for /metrics, /healthz and /readyz; empty: none.
@@ -53,6 +56,7 @@ type Config struct {
 	Reserved  Reserved  `json:"reserved"`
 	Providers Providers `json:"providers"`
 	Limits    Limits    `json:"limits"`
+	Verdicts  Verdicts  `json:"verdicts"`
 	Features  Features  `json:"features"`
 	// Access grants roles; root always has all of them.
 	Access []access.Grant `json:"access,omitempty"`
@@ -130,6 +134,17 @@ type Providers struct {
 	PreStartTimeout metav1.Duration `json:"preStartTimeout"`
 	// CallTimeout bounds every other call to a plugin, dialling included.
 	CallTimeout metav1.Duration `json:"callTimeout"`
+	// PluginInfoTimeout bounds the first question to a plugin that is found in the
+	// plugin registry (GetInfo).
+	PluginInfoTimeout metav1.Duration `json:"pluginInfoTimeout"`
+}
+
+// Verdicts says which answers admissions may get.
+type Verdicts struct {
+	// Deferred tells a pod to ask again where only a device plugin that is known
+	// and away, or the health of devices, stands in its way. Otherwise it is
+	// rejected, with the kubelet's words.
+	Deferred bool `json:"deferred"`
 }
 
 // Limits bound what callers can ask for.
@@ -175,6 +190,8 @@ func Default() Config {
 			AllocateTimeout: d(30 * time.Second),
 			PreStartTimeout: d(30 * time.Second),
 			CallTimeout:     d(10 * time.Second),
+
+			PluginInfoTimeout: d(time.Second),
 		},
 		Limits: Limits{
 			MessageBytes: 4 << 20, Containers: 1000, Call: d(2 * time.Minute),

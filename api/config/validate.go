@@ -46,11 +46,12 @@ func (c Config) Validate() error {
 		vs.Addf("limits.containers", "expected a positive number, got %d", c.Limits.Containers)
 	}
 	for field, d := range map[string]int64{
-		"limits.call":               int64(c.Limits.Call.Duration),
-		"providers.allocateTimeout": int64(c.Providers.AllocateTimeout.Duration),
-		"providers.preStartTimeout": int64(c.Providers.PreStartTimeout.Duration),
-		"providers.callTimeout":     int64(c.Providers.CallTimeout.Duration),
-		"cgroups.reconcilePeriod":   int64(c.Cgroups.ReconcilePeriod.Duration),
+		"limits.call":                 int64(c.Limits.Call.Duration),
+		"providers.allocateTimeout":   int64(c.Providers.AllocateTimeout.Duration),
+		"providers.preStartTimeout":   int64(c.Providers.PreStartTimeout.Duration),
+		"providers.callTimeout":       int64(c.Providers.CallTimeout.Duration),
+		"providers.pluginInfoTimeout": int64(c.Providers.PluginInfoTimeout.Duration),
+		"cgroups.reconcilePeriod":     int64(c.Cgroups.ReconcilePeriod.Duration),
 	} {
 		if d <= 0 {
 			vs.Addf(field, "expected a positive duration such as 10s")

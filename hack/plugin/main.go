@@ -3,7 +3,8 @@
 //
 //	go run ./hack/plugin -dir DIR -resource example.com/gpu -devices 'gpu0@0,gpu1@1,nic2@0+1,x3'
 //
-// It registers with DIR/kubelet.sock, and again whenever the server restarts.
+// It registers with DIR/kubelet.sock, and again whenever the server restarts; or
+// with -watched it waits in DIR, a plugins_registry, until it is found.
 // Every call is a line of JSON on the standard output. While it runs it takes
 // commands, a line each, from the standard input:
 //
@@ -14,9 +15,9 @@
 //	stop                  end in an orderly way
 //	die                   end at once and leave the socket behind
 //
-// METHOD is options, listandwatch, preferred, allocate or prestart. MANNER is
-// well, hang, refuse, empty, garbage, die, shrink (at allocate: list the devices
-// no more), end (at listandwatch: end the stream), or "after" and a time.
+// METHOD is options, listandwatch, preferred, allocate, prestart, info or notify.
+// MANNER is well, hang, refuse, empty, garbage, die, shrink (at allocate: list the
+// devices no more), end (at listandwatch: end the stream), or "after" and a time.
 package main
 
 import (
@@ -47,6 +48,7 @@ func run() error {
 	flag.StringVar(&cfg.Endpoint, "endpoint", "", "`name` of the plugin's socket in the directory (default: made of the resource)")
 	devices := flag.String("devices", "gpu0,gpu1", "`list` of devices: id, @ and NUMA nodes joined by +, ! if unhealthy")
 	flag.BoolVar(&cfg.Preferred, "preferred", false, "announce GetPreferredAllocation; the plugin prefers the highest ids")
+	flag.BoolVar(&cfg.Watched, "watched", false, "wait to be found in the directory, and do not register")
 	flag.BoolVar(&cfg.PreStart, "prestart", false, "announce PreStartContainer")
 	flag.BoolVar(&cfg.CDI, "cdi", false, "answer with CDI names too")
 	flag.StringVar(&cfg.Env, "env", "", "`name` of the environment variable with the ids (default: made of the resource)")

@@ -23,6 +23,7 @@ import (
 	"github.com/berthd/berth/managers/topology"
 	"github.com/berthd/berth/managers/workload"
 	"github.com/berthd/berth/server/deviceplugin"
+	"github.com/berthd/berth/server/deviceplugin/registry"
 	"github.com/berthd/berth/server/failpoint"
 	"github.com/berthd/berth/server/reconcile"
 	"github.com/berthd/berth/server/rpc"
@@ -57,6 +58,7 @@ type App struct {
 	start     StartReport
 	inventory *device.Inventory
 	plugins   *deviceplugin.Server
+	registry  *registry.Registry
 	tree      cgroup.Tree
 	reconcile *reconcile.Loop
 	metrics   *metrics
@@ -175,7 +177,8 @@ func (a *App) buildCgroups(context.Context) error {
 }
 
 // buildDevices makes the inventory, which remembers the resources that had
-// plugins before, and the server that plugins register with.
+// plugins before, the server that plugins register with, and the one that finds
+// those which do not.
 func (a *App) buildDevices(context.Context) error {
 	a.inventory = device.NewInventory(slices.Collect(a.Ledger.View().SeenResources()), a.Now())
 	p := a.Config.Providers
@@ -188,6 +191,14 @@ func (a *App) buildDevices(context.Context) error {
 	}, deviceplugin.Parts{
 		Inventory: a.inventory, Memory: memory{a.Ledger},
 		Log: a.Log.With("part", "deviceplugin"), Now: a.Now,
+	})
+	a.registry = registry.New(registry.Config{
+		Dir: a.Config.PluginRegistryDir,
+		Deadlines: registry.Deadlines{
+			Dial: p.CallTimeout.Duration, Info: p.PluginInfoTimeout.Duration,
+		},
+	}, registry.Parts{
+		Plugins: a.plugins, Log: a.Log.With("part", "registry"), Now: a.Now, After: time.After,
 	})
 	a.Device = device.New(a.inventory, a.plugins)
 	return nil

@@ -21,10 +21,6 @@ import (
 // grace is how long an orderly stop may take.
 const grace = 10 * time.Second
 
-// expiry is how often the inventory looks for plugins that have been gone for
-// too long.
-const expiry = 10 * time.Second
-
 // Run starts berthd and returns when ctx has ended and everything has stopped,
 // or when a part has failed. It closes the ledger. ready is called once, when
 // the sockets answer; it may be nil.
@@ -49,7 +45,7 @@ func (a *App) Run(ctx context.Context, ready func()) (err error) {
 	g := task.New()
 	g.Go("reconcile", a.reconcile.Run)
 	g.Go("deviceplugin", a.plugins.Run)
-	g.Go("inventory", a.expire)
+	g.Go("registry", a.registry.Run)
 	g.Go("podresources", serve(a.readers, readers))
 	g.Go("api", serve(a.main, main))
 	g.OnStop("podresources", stop(a.readers))
@@ -168,22 +164,6 @@ func (a *App) StartLines() (lines []string) {
 		lines = append(lines, "broken: "+f.Text)
 	}
 	return lines
-}
-
-// expire drops resources whose plugins have been gone for too long.
-func (a *App) expire(ctx context.Context) error {
-	tick := time.NewTicker(expiry)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-tick.C:
-			for _, resource := range a.inventory.Expire(a.Now()) {
-				a.Log.InfoContext(ctx, "the plugin has not come back; capacity is 0", "resource", resource)
-			}
-		}
-	}
 }
 
 // serve runs a gRPC server until it is stopped.

@@ -39,6 +39,7 @@ func AddFlags(fs *pflag.FlagSet) *Sources {
 	str("listen", "berth's own socket", func(c *config.Config) *string { return &c.Listen })
 	str("state-dir", "directory of the ledger", func(c *config.Config) *string { return &c.StateDir })
 	str("device-plugin-dir", "directory of the device plugins' sockets", func(c *config.Config) *string { return &c.DevicePluginDir })
+	str("plugin-registry-dir", "directory to watch for plugins that do not register by themselves", func(c *config.Config) *string { return &c.PluginRegistryDir })
 	str("pod-resources-dir", "directory of the podresources socket", func(c *config.Config) *string { return &c.PodResourcesDir })
 	str("http", "address for /metrics, /healthz and /readyz", func(c *config.Config) *string { return &c.HTTP })
 	str("machine", "snapshot file or shape (2s4n32c2t) to use in place of this machine", func(c *config.Config) *string { return &c.Machine })

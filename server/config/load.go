@@ -82,6 +82,7 @@ func fillPaths(c *config.Config) error {
 		{&c.Listen, filepath.Join(run, "berth.sock")},
 		{&c.StateDir, state},
 		{&c.DevicePluginDir, filepath.Join(kubelet, "device-plugins")},
+		{&c.PluginRegistryDir, filepath.Join(kubelet, "plugins_registry")},
 		{&c.PodResourcesDir, filepath.Join(kubelet, "pod-resources")},
 	} {
 		if *p.field == "" {

@@ -2,13 +2,8 @@ package deviceplugin
 
 import (
 	"context"
-	"fmt"
-	"net"
 	"path/filepath"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/connectivity"
-	"google.golang.org/grpc/credentials/insecure"
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"github.com/berthd/berth/managers/device"
@@ -32,10 +27,16 @@ func (s *Server) register(ctx context.Context, req *pluginapi.RegisterRequest) e
 	if err := s.check(req); err != nil {
 		return err
 	}
-	path := filepath.Join(s.Dir, req.Endpoint)
+	_, err := s.connect(ctx, req.ResourceName, filepath.Join(s.Dir, req.Endpoint))
+	return err
+}
+
+// connect dials a plugin, asks it for its options, and makes the connection the
+// session of its resource.
+func (s *Server) connect(ctx context.Context, resource, path string) (*session, error) {
 	conn, err := s.dial(ctx, path)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	client := pluginapi.NewDevicePluginClient(conn)
 	limited, cancel := context.WithTimeout(ctx, s.Deadlines.Options)
@@ -43,16 +44,17 @@ func (s *Server) register(ctx context.Context, req *pluginapi.RegisterRequest) e
 	options, err := client.GetDevicePluginOptions(limited, &pluginapi.Empty{})
 	if err != nil {
 		_ = conn.Close()
-		return fault.Unavailablef("failed to get device plugin options: %w", err)
+		return nil, fault.Unavailablef("failed to get device plugin options: %w", err)
 	}
-	return s.install(ctx, &session{
-		server: s, resource: req.ResourceName, path: path, conn: conn, client: client,
+	p := &session{
+		server: s, resource: resource, path: path, conn: conn, client: client,
 		options: device.Options{
 			Preferred: options.GetPreferredAllocationAvailable,
 			PreStart:  options.PreStartRequired,
 		},
 		ended: make(chan struct{}),
-	})
+	}
+	return p, s.install(ctx, p)
 }
 
 // check looks at what a plugin claims to be.
@@ -70,33 +72,6 @@ func (s *Server) check(req *pluginapi.RegisterRequest) error {
 	return nil
 }
 
-// dial connects to a plugin's socket and waits until it answers.
-func (s *Server) dial(ctx context.Context, path string) (*grpc.ClientConn, error) {
-	ctx, cancel := context.WithTimeout(ctx, s.Deadlines.Dial)
-	defer cancel()
-	conn, err := grpc.NewClient("passthrough:///"+path,
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithAuthority("localhost"),
-		grpc.WithContextDialer(func(ctx context.Context, path string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, "unix", path)
-		}),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(s.MaxListBytes)),
-		grpc.WithIdleTimeout(0),
-		grpc.WithConnectParams(retry),
-	)
-	if err != nil {
-		return nil, fmt.Errorf("failed to dial device plugin: %w", err)
-	}
-	conn.Connect()
-	for state := conn.GetState(); state != connectivity.Ready; state = conn.GetState() {
-		if !conn.WaitForStateChange(ctx, state) {
-			_ = conn.Close()
-			return nil, fault.Unavailablef("failed to dial device plugin: nobody serves %s (%s): %w", path, state, context.Cause(ctx))
-		}
-	}
-	return conn, nil
-}
-
 // install makes a session the one of its resource and starts it. The session
 // before is told to end; the new one's stream waits for that.
 func (s *Server) install(ctx context.Context, next *session) error {
@@ -109,10 +84,10 @@ func (s *Server) install(ctx context.Context, next *session) error {
 	before := s.sessions[next.resource]
 	next.id = s.Inventory.Registered(next.resource, next.options, s.Now())
 	s.sessions[next.resource] = next
-	running, cancel := context.WithCancel(s.running)
+	running, cancel := context.WithCancelCause(s.running)
 	next.cancel = cancel
 	if before != nil {
-		before.cancel()
+		before.cancel(errSuperseded)
 	}
 	s.Log.Info("device plugin registered", "resource", next.resource, "endpoint", next.path,
 		"preferred", next.options.Preferred, "prestart", next.options.PreStart, "again", before != nil)

@@ -4,22 +4,19 @@ import (
 	"context"
 	"errors"
 	"io"
-	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/backoff"
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"github.com/berthd/berth/managers/device"
 	"github.com/berthd/berth/managers/numa"
 )
 
-// retry is how a plugin that registers is dialled: it may call a moment before
-// it listens.
-var retry = grpc.ConnectParams{
-	Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
-	MinConnectTimeout: time.Second,
-}
+// Why a session was ended from this side.
+var (
+	errSuperseded = errors.New("superseded by a newer registration")
+	errDetached   = errors.New("its socket is gone")
+)
 
 // session follows one registration: a connection and the stream of lists on it.
 type session struct {
@@ -30,7 +27,7 @@ type session struct {
 	options  device.Options
 	conn     *grpc.ClientConn
 	client   pluginapi.DevicePluginClient
-	cancel   context.CancelFunc
+	cancel   context.CancelCauseFunc
 	// ended is closed when the stream has ended and the connection is closed.
 	ended chan struct{}
 
@@ -43,7 +40,7 @@ type session struct {
 // events from the first).
 func (p *session) run(ctx context.Context, before *session) {
 	defer close(p.ended)
-	defer p.cancel()
+	defer p.cancel(nil)
 	if before != nil {
 		<-before.ended
 	}
@@ -55,9 +52,12 @@ func (p *session) run(ctx context.Context, before *session) {
 		delete(s.sessions, p.resource)
 	}
 	s.mu.Unlock()
-	if ctx.Err() != nil {
-		// Superseded, or berthd ends: the plugin has not gone.
-		return
+	if cause := context.Cause(ctx); cause != nil {
+		if !errors.Is(cause, errDetached) {
+			// Superseded, or berthd ends: the plugin has not gone.
+			return
+		}
+		err, ctx = cause, context.WithoutCancel(ctx)
 	}
 	s.Log.Warn("device plugin has gone", "resource", p.resource, "endpoint", p.path, "error", err)
 	if s.Inventory.Gone(p.id, s.Now()) {
@@ -80,7 +80,7 @@ func (p *session) follow(ctx context.Context) error {
 			return err
 		}
 		if !p.server.Inventory.Listed(p.id, p.devices(list)) {
-			return errors.New("superseded")
+			return errSuperseded
 		}
 		if first {
 			p.remember(ctx)

@@ -8,7 +8,8 @@
 //   - call: something the plugin was asked, with what it answered; every call is
 //     kept, and written as a line of JSON if there is a log.
 //   - method: Register (the one call that goes the other way), Options,
-//     ListAndWatch, Preferred, Allocate, PreStart.
+//     ListAndWatch, Preferred, Allocate, PreStart; Info and Notify of a plugin
+//     that waits to be found.
 //   - manner: how the plugin behaves at a method, as in "hang" or "refuse".
 //   - signal: what tells a plugin that its server was restarted: its own socket
 //     is gone, or kubelet.sock is another file. Real plugins know one of them.

@@ -22,6 +22,8 @@ const (
 	Preferred    Method = "Preferred"
 	Allocate     Method = "Allocate"
 	PreStart     Method = "PreStart"
+	Info         Method = "Info"
+	Notify       Method = "Notify"
 )
 
 // Manner is how a plugin behaves at a method. The zero value is well.
@@ -54,6 +56,8 @@ var manners = map[Method][]Manner{
 	Preferred:    {Well, Hang, Refuse, Empty, Garbage, Die},
 	Allocate:     {Well, Hang, Refuse, Empty, Garbage, Die, Shrink},
 	PreStart:     {Well, Hang, Refuse, Garbage, Die},
+	Info:         {Well, Hang, Refuse, Die},
+	Notify:       {Well, Hang, Refuse, Die},
 }
 
 // ParseManner reads "METHOD=MANNER", as in "allocate=hang" or

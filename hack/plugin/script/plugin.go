@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+	registrationapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 )
 
 // Signal says what a plugin takes for a restart of its server.
@@ -36,8 +37,14 @@ const (
 
 // Config of a plugin.
 type Config struct {
-	// Dir is the device plugin directory, with kubelet.sock.
+	// Dir is the device plugin directory, with kubelet.sock, or the one that the
+	// plugin watcher watches.
 	Dir string
+	// Watched makes it a plugin that does not register but waits to be found
+	// (pluginregistration v1); Signal means nothing then.
+	Watched bool
+	// Info changes what a plugin that is found says of itself; nil says the truth.
+	Info func(*registrationapi.PluginInfo)
 	// Resource name, as in example.com/gpu.
 	Resource string
 	// Endpoint is the name of the plugin's socket; empty makes one of Resource.
@@ -150,6 +157,9 @@ func (p *Plugin) Serve() error {
 	l.SetUnlinkOnClose(false)
 	server := grpc.NewServer(grpc.WaitForHandlers(true))
 	pluginapi.RegisterDevicePluginServer(server, p)
+	if p.Watched {
+		registrationapi.RegisterRegistrationServer(server, watched{p: p})
+	}
 	p.mu.Lock()
 	p.server = server
 	p.mu.Unlock()
@@ -240,8 +250,17 @@ func (p *Plugin) Run(ctx context.Context) error {
 // poll is how often files are looked at, and a failed registration repeated.
 const poll = 50 * time.Millisecond
 
-// session registers until it succeeds, and waits for a signal.
+// session registers until it succeeds, and waits for a signal. One that waits to
+// be found does neither.
 func (p *Plugin) session(ctx context.Context) error {
+	if p.Watched {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-p.dying:
+			return errDied
+		}
+	}
 	tick := time.NewTicker(poll)
 	defer tick.Stop()
 	var registeredAt os.FileInfo

@@ -1,0 +1,54 @@
+package deviceplugin
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/berthd/berth/managers/fault"
+)
+
+// retry is how a plugin that registers is dialled: it may call a moment before
+// it listens.
+var retry = grpc.ConnectParams{
+	Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
+	MinConnectTimeout: time.Second,
+}
+
+// dial connects to a plugin's socket and waits until it answers.
+func (s *Server) dial(ctx context.Context, path string) (*grpc.ClientConn, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.Deadlines.Dial)
+	defer cancel()
+	return Dial(ctx, path, grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(s.MaxListBytes)))
+}
+
+// Dial connects to the socket of a plugin and waits until it answers, or ctx
+// ends; then the error is of class Unavailable.
+func Dial(ctx context.Context, path string, options ...grpc.DialOption) (*grpc.ClientConn, error) {
+	conn, err := grpc.NewClient("passthrough:///"+path, append(options,
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithAuthority("localhost"),
+		grpc.WithContextDialer(func(ctx context.Context, path string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", path)
+		}),
+		grpc.WithIdleTimeout(0),
+		grpc.WithConnectParams(retry),
+	)...)
+	if err != nil {
+		return nil, fmt.Errorf("failed to dial device plugin: %w", err)
+	}
+	conn.Connect()
+	for state := conn.GetState(); state != connectivity.Ready; state = conn.GetState() {
+		if !conn.WaitForStateChange(ctx, state) {
+			_ = conn.Close()
+			return nil, fault.Unavailablef("failed to dial device plugin: nobody serves %s (%s): %w", path, state, context.Cause(ctx))
+		}
+	}
+	return conn, nil
+}
