@@ -6,7 +6,6 @@ import (
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/managers/fault"
 	"github.com/berthd/berth/managers/hint"
-	"github.com/berthd/berth/managers/numa"
 )
 
 // AnswersOf returns the message form of what one provider answered; nothing
@@ -22,6 +21,23 @@ func AnswersOf(provider string, replies []hint.Reply) ([]*typesv1.Answer, error)
 
 // Answers returns the message form of a provider's answers. A rule is listed.
 func Answers(answers []hint.ResourceAnswer) ([]*typesv1.Answer, error) {
+	out := GivenAnswers(answers)
+	for i, a := range answers {
+		if a.Kind != hint.ByRule {
+			continue
+		}
+		list, err := a.Rule.Expand(maxListed)
+		if err != nil {
+			return nil, fmt.Errorf("list the hints for %s: %w", a.Resource, err)
+		}
+		out[i] = &typesv1.Answer{Resource: a.Resource, Kind: typesv1.AnswerKind_ANSWER_KIND_OPTIONS, Hints: Hints(list)}
+	}
+	return out, nil
+}
+
+// GivenAnswers returns the message form of a provider's answers as they were
+// given: a rule stays a rule.
+func GivenAnswers(answers []hint.ResourceAnswer) []*typesv1.Answer {
 	out := make([]*typesv1.Answer, len(answers))
 	for i, a := range answers {
 		m := &typesv1.Answer{Resource: a.Resource}
@@ -33,15 +49,11 @@ func Answers(answers []hint.ResourceAnswer) ([]*typesv1.Answer, error) {
 		case hint.Options:
 			m.Kind, m.Hints = typesv1.AnswerKind_ANSWER_KIND_OPTIONS, Hints(a.Hints)
 		case hint.ByRule:
-			list, err := a.Rule.Expand(maxListed)
-			if err != nil {
-				return nil, fmt.Errorf("list the hints for %s: %w", a.Resource, err)
-			}
-			m.Kind, m.Hints = typesv1.AnswerKind_ANSWER_KIND_OPTIONS, Hints(list)
+			m.Kind, m.Rule = typesv1.AnswerKind_ANSWER_KIND_RULE, Rule(a.Rule)
 		}
 		out[i] = m
 	}
-	return out, nil
+	return out
 }
 
 // maxListed bounds how many hints a rule is listed as.
@@ -64,8 +76,10 @@ func ReadAnswers(path string, answers []*typesv1.Answer) ([]hint.ResourceAnswer,
 			a.Kind, a.Reason = hint.Impossible, m.GetReason()
 		case typesv1.AnswerKind_ANSWER_KIND_OPTIONS:
 			a.Kind, a.Hints = hint.Options, readHints(at+".hints", m.GetHints(), &vs)
+		case typesv1.AnswerKind_ANSWER_KIND_RULE:
+			a.Kind, a.Rule = hint.ByRule, readRule(at+".rule", m.GetRule(), &vs)
 		default:
-			vs.Addf(at+".kind", "expected NO_PREFERENCE, IMPOSSIBLE or OPTIONS")
+			vs.Addf(at+".kind", "expected NO_PREFERENCE, IMPOSSIBLE, OPTIONS or RULE")
 		}
 		out[i] = a
 	}
@@ -75,22 +89,29 @@ func ReadAnswers(path string, answers []*typesv1.Answer) ([]hint.ResourceAnswer,
 func readHints(path string, hints []*typesv1.Hint, vs *fault.Violations) []hint.Hint {
 	out := make([]hint.Hint, len(hints))
 	for i, m := range hints {
-		h := hint.Hint{Any: m.GetNodes() == nil, Preferred: m.GetPreferred()}
-		for _, id := range m.GetNodes().GetNodes() {
-			if id >= numa.MaxNodes {
-				vs.Addf(fmt.Sprintf("%s[%d].nodes", path, i), "node %d: expected 0 to %d", id, numa.MaxNodes-1)
-				continue
-			}
-			h.Nodes = h.Nodes.With(int(id))
-		}
-		if !h.Any && len(m.GetNodes().GetNodes()) == 0 {
-			vs.Addf(fmt.Sprintf("%s[%d].nodes", path, i), "expected a node; a hint without an opinion has no nodes field")
-		}
-		out[i] = h
+		out[i] = readHint(fmt.Sprintf("%s[%d]", path, i), m, vs)
 	}
 	hint.SortHints(out)
 	if len(out) == 0 {
 		vs.Addf(path, "expected at least one hint; an answer without any is IMPOSSIBLE")
 	}
 	return out
+}
+
+// ReadHint reads the hint that a plan is to follow; path names it in errors.
+func ReadHint(path string, m *typesv1.Hint) (hint.Hint, error) {
+	var vs fault.Violations
+	h := readHint(path, m, &vs)
+	return h, vs.Err("request")
+}
+
+func readHint(path string, m *typesv1.Hint, vs *fault.Violations) hint.Hint {
+	h := hint.Hint{
+		Any: m.GetNodes() == nil, Preferred: m.GetPreferred(),
+		Nodes: readMask(path+".nodes", m.GetNodes(), vs),
+	}
+	if !h.Any && len(m.GetNodes().GetNodes()) == 0 {
+		vs.Addf(path+".nodes", "expected a node; a hint without an opinion has no nodes field")
+	}
+	return h
 }

@@ -2,9 +2,7 @@ package convert_test
 
 import (
 	"fmt"
-	"maps"
 	"reflect"
-	"slices"
 	"testing"
 	"unicode/utf8"
 
@@ -19,53 +17,6 @@ import (
 	"github.com/berthd/berth/managers/numa"
 	"github.com/berthd/berth/managers/workload"
 )
-
-// write is the way back from a pod to a message, which only tests need.
-func write(p *workload.Pod) *typesv1.Pod {
-	m := &typesv1.Pod{
-		Metadata: &typesv1.PodMetadata{Name: p.Name, Namespace: p.Namespace, Uid: p.UID, Labels: p.Labels, Annotations: p.Annotations},
-		Spec: &typesv1.PodSpec{
-			Overhead: writeAmounts(p.Overhead), Priority: p.Priority, PriorityClassName: p.PriorityClassName,
-			RestartPolicy: p.RestartPolicy, HostNetwork: p.HostNetwork,
-		},
-		Status: &typesv1.PodStatus{QosClass: string(p.QoS)},
-	}
-	if p.Resources != nil {
-		m.Spec.Resources = &typesv1.ResourceRequirements{Requests: writeAmounts(p.Resources.Requests), Limits: writeAmounts(p.Resources.Limits)}
-	}
-	for _, c := range p.Walk() {
-		out := &typesv1.Container{
-			Name:      c.Name,
-			Resources: &typesv1.ResourceRequirements{Requests: writeAmounts(c.Requests), Limits: writeAmounts(c.Limits)},
-		}
-		for _, r := range slices.Sorted(maps.Keys(c.ResizePolicy)) {
-			out.ResizePolicy = append(out.ResizePolicy, &typesv1.ResizePolicy{ResourceName: string(r), RestartPolicy: c.ResizePolicy[r]})
-		}
-		switch c.Role {
-		case workload.App:
-			m.Spec.Containers = append(m.Spec.Containers, out)
-			continue
-		case workload.Sidecar:
-			out.RestartPolicy = "Always"
-		}
-		m.Spec.InitContainers = append(m.Spec.InitContainers, out)
-	}
-	return m
-}
-
-func writeAmounts(q workload.Quantities) map[string]string {
-	if q == nil {
-		return nil
-	}
-	out := make(map[string]string, len(q))
-	for r, n := range q {
-		out[string(r)] = fmt.Sprint(n)
-		if r == workload.CPU {
-			out[string(r)] += "m"
-		}
-	}
-	return out
-}
 
 // drawAmounts draws none or some amounts; nil and empty are the same on the wire.
 func drawAmounts(t *rapid.T, label string, names ...workload.Resource) workload.Quantities {
@@ -118,14 +69,56 @@ func TestPodRoundTrip(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		want := drawPod(t)
-		got, err := reader.Pod(write(&want))
+		got, err := reader.Pod(convert.Pod(&want))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !reflect.DeepEqual(got, want) {
-			t.Fatalf("got\n\t%+v\nwant\n\t%+v", got, want)
+		sent, err := convert.SentPod(convert.Pod(&want))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !reflect.DeepEqual(got, want) || !reflect.DeepEqual(sent, want) {
+			t.Fatalf("got\n\t%+v\nand\n\t%+v\nwant\n\t%+v", got, sent, want)
 		}
 	})
+}
+
+// What rounding put on an amount is not on the wire, and comes back with it.
+func TestExactAmounts(t *testing.T) {
+	t.Parallel()
+	in := &typesv1.Pod{
+		Metadata: &typesv1.PodMetadata{Name: "p", Uid: "u"},
+		Spec: &typesv1.PodSpec{Containers: []*typesv1.Container{{Name: "c", Resources: &typesv1.ResourceRequirements{
+			Requests: map[string]string{"cpu": "1500500u", "memory": "1500m", "ephemeral-storage": "1"},
+		}}}},
+	}
+	want, err := reader.Pod(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want.Containers[0].Excess == nil {
+		t.Fatal("nothing was rounded")
+	}
+	out := convert.Pod(&want)
+	requests := out.GetSpec().GetContainers()[0].GetResources().GetRequests()
+	if requests["cpu"] != "1500.500000000m" || requests["memory"] != "1.500000000" {
+		t.Errorf("written as %v", requests)
+	}
+	if got, err := convert.SentPod(out); err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v, %v, want %+v", got, err, want)
+	}
+}
+
+func drawRule(t *rapid.T) *hint.Rule {
+	r := &hint.Rule{
+		Universe: numa.Mask(rapid.Uint64Min(1).Draw(t, "universe")), Need: rapid.Uint64().Draw(t, "need"),
+		PreferredSize: rapid.IntRange(0, numa.MaxNodes).Draw(t, "preferred size"),
+	}
+	r.Must = r.Universe & numa.Mask(rapid.Uint64().Draw(t, "must"))
+	for id := range r.Universe.All() {
+		r.Weights[id] = rapid.Uint64Max(3).Draw(t, "weight")
+	}
+	return r
 }
 
 // drawAnswers draws answers in the form that providers give them.
@@ -139,7 +132,9 @@ func drawAnswers(t *rapid.T) []hint.ResourceAnswer {
 	})
 	return rapid.SliceOf(rapid.Custom(func(t *rapid.T) hint.ResourceAnswer {
 		a := hint.ResourceAnswer{Resource: rapid.StringMatching(`[a-z]{1,8}`).Draw(t, "resource")}
-		switch a.Kind = rapid.SampledFrom([]hint.Kind{hint.NoPreference, hint.Impossible, hint.Options}).Draw(t, "kind"); a.Kind {
+		switch a.Kind = rapid.SampledFrom([]hint.Kind{hint.NoPreference, hint.Impossible, hint.Options, hint.ByRule}).Draw(t, "kind"); a.Kind {
+		case hint.ByRule:
+			a.Rule = drawRule(t)
 		case hint.Impossible:
 			a.Reason = rapid.String().Draw(t, "reason")
 		case hint.Options:
@@ -154,11 +149,7 @@ func TestAnswersRoundTrip(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		want := drawAnswers(t)
-		messages, err := convert.Answers(want)
-		if err != nil {
-			t.Fatal(err)
-		}
-		got, err := convert.ReadAnswers("answers", messages)
+		got, err := convert.ReadAnswers("answers", convert.GivenAnswers(want))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -44,6 +44,8 @@ var methodRoles = map[string]access.Role{
 	"/berth.device.v1.DeviceService/":                 access.Read,
 	"/berth.topology.v1.TopologyService/":             access.Read,
 	"/berth.node.v1.NodeService/":                     access.Read,
+	"/berth.hint.v1.HintBusService/":                  access.Provider,
+	"/berth.hint.v1.HintBusService/ListProviders":     access.Read,
 	"/berth.inspect.v1.InspectService/":               access.Admin,
 	// Whoever may read allocations may read why they are as they are.
 	"/berth.inspect.v1.InspectService/GetTrace":                      access.Read,

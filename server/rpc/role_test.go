@@ -19,6 +19,7 @@ import (
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
 	cpuv1 "github.com/berthd/berth/api/berth/cpu/v1"
 	devicev1 "github.com/berthd/berth/api/berth/device/v1"
+	hintv1 "github.com/berthd/berth/api/berth/hint/v1"
 	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
 	lifecyclev1 "github.com/berthd/berth/api/berth/lifecycle/v1"
 	nodev1 "github.com/berthd/berth/api/berth/node/v1"
@@ -33,6 +34,7 @@ func everything() *grpc.Server {
 	allocationv1.RegisterAllocationServiceServer(s, allocationv1.UnimplementedAllocationServiceServer{})
 	cpuv1.RegisterCPUServiceServer(s, cpuv1.UnimplementedCPUServiceServer{})
 	devicev1.RegisterDeviceServiceServer(s, devicev1.UnimplementedDeviceServiceServer{})
+	hintv1.RegisterHintBusServiceServer(s, hintv1.UnimplementedHintBusServiceServer{})
 	inspectv1.RegisterInspectServiceServer(s, inspectv1.UnimplementedInspectServiceServer{})
 	lifecyclev1.RegisterLifecycleServiceServer(s, lifecyclev1.UnimplementedLifecycleServiceServer{})
 	nodev1.RegisterNodeServiceServer(s, nodev1.UnimplementedNodeServiceServer{})
@@ -76,6 +78,9 @@ func TestEveryServiceIsAmongThem(t *testing.T) {
 				continue
 			}
 			name = strings.TrimSuffix(name, `",`)
+			if name == hintv1.HintProviderService_ServiceDesc.ServiceName {
+				continue // which providers serve, and berthd calls
+			}
 			if _, ok := services[name]; !ok {
 				t.Errorf("%s of %s is not registered", name, file)
 			}
@@ -96,6 +101,9 @@ func TestRolesOfChanges(t *testing.T) {
 		inspectv1.InspectService_Dump_FullMethodName:                  access.Admin,
 		inspectv1.InspectService_GetTrace_FullMethodName:              access.Read,
 		allocationv1.AllocationService_List_FullMethodName:            access.Read,
+		hintv1.HintBusService_Register_FullMethodName:                 access.Provider,
+		hintv1.HintBusService_Unregister_FullMethodName:               access.Provider,
+		hintv1.HintBusService_ListProviders_FullMethodName:            access.Read,
 		topologyv1.TopologyService_Merge_FullMethodName:               access.Read,
 	} {
 		if got, _ := rpc.RoleOf(method); got != want {

@@ -85,6 +85,8 @@ const (
 	AnswerKind_ANSWER_KIND_IMPOSSIBLE AnswerKind = 2
 	// The node sets that can are listed.
 	AnswerKind_ANSWER_KIND_OPTIONS AnswerKind = 3
+	// The node sets that can are described by a rule.
+	AnswerKind_ANSWER_KIND_RULE AnswerKind = 4
 )
 
 // Enum value maps for AnswerKind.
@@ -94,12 +96,14 @@ var (
 		1: "ANSWER_KIND_NO_PREFERENCE",
 		2: "ANSWER_KIND_IMPOSSIBLE",
 		3: "ANSWER_KIND_OPTIONS",
+		4: "ANSWER_KIND_RULE",
 	}
 	AnswerKind_value = map[string]int32{
 		"ANSWER_KIND_UNSPECIFIED":   0,
 		"ANSWER_KIND_NO_PREFERENCE": 1,
 		"ANSWER_KIND_IMPOSSIBLE":    2,
 		"ANSWER_KIND_OPTIONS":       3,
+		"ANSWER_KIND_RULE":          4,
 	}
 )
 
@@ -812,7 +816,10 @@ type Answer struct {
 	// The node sets that can serve the request; only with ANSWER_KIND_OPTIONS.
 	Hints []*Hint `protobuf:"bytes,3,rep,name=hints,proto3" json:"hints,omitempty"`
 	// Why nothing can; only with ANSWER_KIND_IMPOSSIBLE.
-	Reason        string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
+	Reason string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
+	// The node sets that can serve the request, by rule; only with
+	// ANSWER_KIND_RULE.
+	Rule          *Rule `protobuf:"bytes,5,opt,name=rule,proto3" json:"rule,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -875,6 +882,97 @@ func (x *Answer) GetReason() string {
 	return ""
 }
 
+func (x *Answer) GetRule() *Rule {
+	if x != nil {
+		return x.Rule
+	}
+	return nil
+}
+
+// Rule describes a family of node sets without listing it: every set within the
+// universe that contains must and whose nodes' weights sum up to need or more.
+type Rule struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The nodes that sets are made of. Required, all of them nodes of the machine.
+	Universe *NUMAMask `protobuf:"bytes,1,opt,name=universe,proto3" json:"universe,omitempty"`
+	// The nodes that every set contains; a part of universe. Absent: none.
+	Must *NUMAMask `protobuf:"bytes,2,opt,name=must,proto3" json:"must,omitempty"`
+	// What each node contributes to need, by node id; a node that is not here
+	// contributes nothing. Only nodes of universe may be here.
+	Weights map[uint32]uint64 `protobuf:"bytes,3,rep,name=weights,proto3" json:"weights,omitempty" protobuf_key:"varint,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	// What the weights of a set must sum up to.
+	Need uint64 `protobuf:"varint,4,opt,name=need,proto3" json:"need,omitempty"`
+	// Sets of exactly so many nodes are preferred; 0: none is.
+	PreferredSize uint32 `protobuf:"varint,5,opt,name=preferred_size,json=preferredSize,proto3" json:"preferred_size,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Rule) Reset() {
+	*x = Rule{}
+	mi := &file_berth_types_v1_types_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Rule) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Rule) ProtoMessage() {}
+
+func (x *Rule) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_types_v1_types_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Rule.ProtoReflect.Descriptor instead.
+func (*Rule) Descriptor() ([]byte, []int) {
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *Rule) GetUniverse() *NUMAMask {
+	if x != nil {
+		return x.Universe
+	}
+	return nil
+}
+
+func (x *Rule) GetMust() *NUMAMask {
+	if x != nil {
+		return x.Must
+	}
+	return nil
+}
+
+func (x *Rule) GetWeights() map[uint32]uint64 {
+	if x != nil {
+		return x.Weights
+	}
+	return nil
+}
+
+func (x *Rule) GetNeed() uint64 {
+	if x != nil {
+		return x.Need
+	}
+	return 0
+}
+
+func (x *Rule) GetPreferredSize() uint32 {
+	if x != nil {
+		return x.PreferredSize
+	}
+	return 0
+}
+
 // Claim is one fact of ownership in the ledger.
 type Claim struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
@@ -898,7 +996,7 @@ type Claim struct {
 
 func (x *Claim) Reset() {
 	*x = Claim{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[11]
+	mi := &file_berth_types_v1_types_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -910,7 +1008,7 @@ func (x *Claim) String() string {
 func (*Claim) ProtoMessage() {}
 
 func (x *Claim) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[11]
+	mi := &file_berth_types_v1_types_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -923,7 +1021,7 @@ func (x *Claim) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Claim.ProtoReflect.Descriptor instead.
 func (*Claim) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{11}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Claim) GetPodUid() string {
@@ -1001,7 +1099,7 @@ type CPUClaim struct {
 
 func (x *CPUClaim) Reset() {
 	*x = CPUClaim{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[12]
+	mi := &file_berth_types_v1_types_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1013,7 +1111,7 @@ func (x *CPUClaim) String() string {
 func (*CPUClaim) ProtoMessage() {}
 
 func (x *CPUClaim) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[12]
+	mi := &file_berth_types_v1_types_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1026,7 +1124,7 @@ func (x *CPUClaim) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CPUClaim.ProtoReflect.Descriptor instead.
 func (*CPUClaim) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{12}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *CPUClaim) GetSet() *CPUSet {
@@ -1054,7 +1152,7 @@ type MemoryBlock struct {
 
 func (x *MemoryBlock) Reset() {
 	*x = MemoryBlock{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[13]
+	mi := &file_berth_types_v1_types_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1066,7 +1164,7 @@ func (x *MemoryBlock) String() string {
 func (*MemoryBlock) ProtoMessage() {}
 
 func (x *MemoryBlock) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[13]
+	mi := &file_berth_types_v1_types_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1079,7 +1177,7 @@ func (x *MemoryBlock) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemoryBlock.ProtoReflect.Descriptor instead.
 func (*MemoryBlock) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{13}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *MemoryBlock) GetNodes() *NUMAMask {
@@ -1106,7 +1204,7 @@ type DeviceClaim struct {
 
 func (x *DeviceClaim) Reset() {
 	*x = DeviceClaim{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[14]
+	mi := &file_berth_types_v1_types_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1118,7 +1216,7 @@ func (x *DeviceClaim) String() string {
 func (*DeviceClaim) ProtoMessage() {}
 
 func (x *DeviceClaim) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[14]
+	mi := &file_berth_types_v1_types_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1131,7 +1229,7 @@ func (x *DeviceClaim) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeviceClaim.ProtoReflect.Descriptor instead.
 func (*DeviceClaim) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{14}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *DeviceClaim) GetDevices() []*Device {
@@ -1156,7 +1254,7 @@ type Device struct {
 
 func (x *Device) Reset() {
 	*x = Device{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[15]
+	mi := &file_berth_types_v1_types_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1168,7 +1266,7 @@ func (x *Device) String() string {
 func (*Device) ProtoMessage() {}
 
 func (x *Device) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[15]
+	mi := &file_berth_types_v1_types_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1181,7 +1279,7 @@ func (x *Device) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Device.ProtoReflect.Descriptor instead.
 func (*Device) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{15}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Device) GetId() string {
@@ -1226,7 +1324,7 @@ type ContainerAllocation struct {
 
 func (x *ContainerAllocation) Reset() {
 	*x = ContainerAllocation{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[16]
+	mi := &file_berth_types_v1_types_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1238,7 +1336,7 @@ func (x *ContainerAllocation) String() string {
 func (*ContainerAllocation) ProtoMessage() {}
 
 func (x *ContainerAllocation) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[16]
+	mi := &file_berth_types_v1_types_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1251,7 +1349,7 @@ func (x *ContainerAllocation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContainerAllocation.ProtoReflect.Descriptor instead.
 func (*ContainerAllocation) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{16}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ContainerAllocation) GetName() string {
@@ -1325,7 +1423,7 @@ type PodAllocation struct {
 
 func (x *PodAllocation) Reset() {
 	*x = PodAllocation{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[17]
+	mi := &file_berth_types_v1_types_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1337,7 +1435,7 @@ func (x *PodAllocation) String() string {
 func (*PodAllocation) ProtoMessage() {}
 
 func (x *PodAllocation) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[17]
+	mi := &file_berth_types_v1_types_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1350,7 +1448,7 @@ func (x *PodAllocation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodAllocation.ProtoReflect.Descriptor instead.
 func (*PodAllocation) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{17}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *PodAllocation) GetUid() string {
@@ -1437,7 +1535,7 @@ type Trace struct {
 
 func (x *Trace) Reset() {
 	*x = Trace{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[18]
+	mi := &file_berth_types_v1_types_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1449,7 +1547,7 @@ func (x *Trace) String() string {
 func (*Trace) ProtoMessage() {}
 
 func (x *Trace) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[18]
+	mi := &file_berth_types_v1_types_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1462,7 +1560,7 @@ func (x *Trace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Trace.ProtoReflect.Descriptor instead.
 func (*Trace) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{18}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Trace) GetAdmissionId() string {
@@ -1561,7 +1659,7 @@ type TraceStep struct {
 
 func (x *TraceStep) Reset() {
 	*x = TraceStep{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[19]
+	mi := &file_berth_types_v1_types_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1573,7 +1671,7 @@ func (x *TraceStep) String() string {
 func (*TraceStep) ProtoMessage() {}
 
 func (x *TraceStep) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[19]
+	mi := &file_berth_types_v1_types_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1586,7 +1684,7 @@ func (x *TraceStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TraceStep.ProtoReflect.Descriptor instead.
 func (*TraceStep) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{19}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *TraceStep) GetKind() string {
@@ -1690,7 +1788,7 @@ type Shortage struct {
 
 func (x *Shortage) Reset() {
 	*x = Shortage{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[20]
+	mi := &file_berth_types_v1_types_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1702,7 +1800,7 @@ func (x *Shortage) String() string {
 func (*Shortage) ProtoMessage() {}
 
 func (x *Shortage) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[20]
+	mi := &file_berth_types_v1_types_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1715,7 +1813,7 @@ func (x *Shortage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Shortage.ProtoReflect.Descriptor instead.
 func (*Shortage) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{20}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Shortage) GetResource() string {
@@ -1822,12 +1920,22 @@ const file_berth_types_v1_types_proto_rawDesc = "" +
 	"\x05nodes\x18\x01 \x03(\rR\x05nodes\"T\n" +
 	"\x04Hint\x12.\n" +
 	"\x05nodes\x18\x01 \x01(\v2\x18.berth.types.v1.NUMAMaskR\x05nodes\x12\x1c\n" +
-	"\tpreferred\x18\x02 \x01(\bR\tpreferred\"\x98\x01\n" +
+	"\tpreferred\x18\x02 \x01(\bR\tpreferred\"\xc2\x01\n" +
 	"\x06Answer\x12\x1a\n" +
 	"\bresource\x18\x01 \x01(\tR\bresource\x12.\n" +
 	"\x04kind\x18\x02 \x01(\x0e2\x1a.berth.types.v1.AnswerKindR\x04kind\x12*\n" +
 	"\x05hints\x18\x03 \x03(\v2\x14.berth.types.v1.HintR\x05hints\x12\x16\n" +
-	"\x06reason\x18\x04 \x01(\tR\x06reason\"\xd6\x02\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\x12(\n" +
+	"\x04rule\x18\x05 \x01(\v2\x14.berth.types.v1.RuleR\x04rule\"\x9e\x02\n" +
+	"\x04Rule\x124\n" +
+	"\buniverse\x18\x01 \x01(\v2\x18.berth.types.v1.NUMAMaskR\buniverse\x12,\n" +
+	"\x04must\x18\x02 \x01(\v2\x18.berth.types.v1.NUMAMaskR\x04must\x12;\n" +
+	"\aweights\x18\x03 \x03(\v2!.berth.types.v1.Rule.WeightsEntryR\aweights\x12\x12\n" +
+	"\x04need\x18\x04 \x01(\x04R\x04need\x12%\n" +
+	"\x0epreferred_size\x18\x05 \x01(\rR\rpreferredSize\x1a:\n" +
+	"\fWeightsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\rR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01\"\xd6\x02\n" +
 	"\x05Claim\x12\x17\n" +
 	"\apod_uid\x18\x01 \x01(\tR\x06podUid\x12\x1c\n" +
 	"\tcontainer\x18\x02 \x01(\tR\tcontainer\x12\x1a\n" +
@@ -1908,13 +2016,14 @@ const file_berth_types_v1_types_proto_rawDesc = "" +
 	"\x15QOS_CLASS_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14QOS_CLASS_GUARANTEED\x10\x01\x12\x17\n" +
 	"\x13QOS_CLASS_BURSTABLE\x10\x02\x12\x19\n" +
-	"\x15QOS_CLASS_BEST_EFFORT\x10\x03*}\n" +
+	"\x15QOS_CLASS_BEST_EFFORT\x10\x03*\x93\x01\n" +
 	"\n" +
 	"AnswerKind\x12\x1b\n" +
 	"\x17ANSWER_KIND_UNSPECIFIED\x10\x00\x12\x1d\n" +
 	"\x19ANSWER_KIND_NO_PREFERENCE\x10\x01\x12\x1a\n" +
 	"\x16ANSWER_KIND_IMPOSSIBLE\x10\x02\x12\x17\n" +
-	"\x13ANSWER_KIND_OPTIONS\x10\x03B4Z2github.com/berthd/berth/api/berth/types/v1;typesv1b\x06proto3"
+	"\x13ANSWER_KIND_OPTIONS\x10\x03\x12\x14\n" +
+	"\x10ANSWER_KIND_RULE\x10\x04B4Z2github.com/berthd/berth/api/berth/types/v1;typesv1b\x06proto3"
 
 var (
 	file_berth_types_v1_types_proto_rawDescOnce sync.Once
@@ -1929,7 +2038,7 @@ func file_berth_types_v1_types_proto_rawDescGZIP() []byte {
 }
 
 var file_berth_types_v1_types_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_berth_types_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
+var file_berth_types_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
 var file_berth_types_v1_types_proto_goTypes = []any{
 	(QOSClass)(0),                // 0: berth.types.v1.QOSClass
 	(AnswerKind)(0),              // 1: berth.types.v1.AnswerKind
@@ -1944,63 +2053,69 @@ var file_berth_types_v1_types_proto_goTypes = []any{
 	(*NUMAMask)(nil),             // 10: berth.types.v1.NUMAMask
 	(*Hint)(nil),                 // 11: berth.types.v1.Hint
 	(*Answer)(nil),               // 12: berth.types.v1.Answer
-	(*Claim)(nil),                // 13: berth.types.v1.Claim
-	(*CPUClaim)(nil),             // 14: berth.types.v1.CPUClaim
-	(*MemoryBlock)(nil),          // 15: berth.types.v1.MemoryBlock
-	(*DeviceClaim)(nil),          // 16: berth.types.v1.DeviceClaim
-	(*Device)(nil),               // 17: berth.types.v1.Device
-	(*ContainerAllocation)(nil),  // 18: berth.types.v1.ContainerAllocation
-	(*PodAllocation)(nil),        // 19: berth.types.v1.PodAllocation
-	(*Trace)(nil),                // 20: berth.types.v1.Trace
-	(*TraceStep)(nil),            // 21: berth.types.v1.TraceStep
-	(*Shortage)(nil),             // 22: berth.types.v1.Shortage
-	nil,                          // 23: berth.types.v1.PodMetadata.LabelsEntry
-	nil,                          // 24: berth.types.v1.PodMetadata.AnnotationsEntry
-	nil,                          // 25: berth.types.v1.PodSpec.OverheadEntry
-	nil,                          // 26: berth.types.v1.ResourceRequirements.RequestsEntry
-	nil,                          // 27: berth.types.v1.ResourceRequirements.LimitsEntry
+	(*Rule)(nil),                 // 13: berth.types.v1.Rule
+	(*Claim)(nil),                // 14: berth.types.v1.Claim
+	(*CPUClaim)(nil),             // 15: berth.types.v1.CPUClaim
+	(*MemoryBlock)(nil),          // 16: berth.types.v1.MemoryBlock
+	(*DeviceClaim)(nil),          // 17: berth.types.v1.DeviceClaim
+	(*Device)(nil),               // 18: berth.types.v1.Device
+	(*ContainerAllocation)(nil),  // 19: berth.types.v1.ContainerAllocation
+	(*PodAllocation)(nil),        // 20: berth.types.v1.PodAllocation
+	(*Trace)(nil),                // 21: berth.types.v1.Trace
+	(*TraceStep)(nil),            // 22: berth.types.v1.TraceStep
+	(*Shortage)(nil),             // 23: berth.types.v1.Shortage
+	nil,                          // 24: berth.types.v1.PodMetadata.LabelsEntry
+	nil,                          // 25: berth.types.v1.PodMetadata.AnnotationsEntry
+	nil,                          // 26: berth.types.v1.PodSpec.OverheadEntry
+	nil,                          // 27: berth.types.v1.ResourceRequirements.RequestsEntry
+	nil,                          // 28: berth.types.v1.ResourceRequirements.LimitsEntry
+	nil,                          // 29: berth.types.v1.Rule.WeightsEntry
 }
 var file_berth_types_v1_types_proto_depIdxs = []int32{
 	3,  // 0: berth.types.v1.Pod.metadata:type_name -> berth.types.v1.PodMetadata
 	4,  // 1: berth.types.v1.Pod.spec:type_name -> berth.types.v1.PodSpec
 	5,  // 2: berth.types.v1.Pod.status:type_name -> berth.types.v1.PodStatus
-	23, // 3: berth.types.v1.PodMetadata.labels:type_name -> berth.types.v1.PodMetadata.LabelsEntry
-	24, // 4: berth.types.v1.PodMetadata.annotations:type_name -> berth.types.v1.PodMetadata.AnnotationsEntry
+	24, // 3: berth.types.v1.PodMetadata.labels:type_name -> berth.types.v1.PodMetadata.LabelsEntry
+	25, // 4: berth.types.v1.PodMetadata.annotations:type_name -> berth.types.v1.PodMetadata.AnnotationsEntry
 	6,  // 5: berth.types.v1.PodSpec.init_containers:type_name -> berth.types.v1.Container
 	6,  // 6: berth.types.v1.PodSpec.containers:type_name -> berth.types.v1.Container
-	25, // 7: berth.types.v1.PodSpec.overhead:type_name -> berth.types.v1.PodSpec.OverheadEntry
+	26, // 7: berth.types.v1.PodSpec.overhead:type_name -> berth.types.v1.PodSpec.OverheadEntry
 	7,  // 8: berth.types.v1.PodSpec.resources:type_name -> berth.types.v1.ResourceRequirements
 	7,  // 9: berth.types.v1.Container.resources:type_name -> berth.types.v1.ResourceRequirements
 	8,  // 10: berth.types.v1.Container.resize_policy:type_name -> berth.types.v1.ResizePolicy
-	26, // 11: berth.types.v1.ResourceRequirements.requests:type_name -> berth.types.v1.ResourceRequirements.RequestsEntry
-	27, // 12: berth.types.v1.ResourceRequirements.limits:type_name -> berth.types.v1.ResourceRequirements.LimitsEntry
+	27, // 11: berth.types.v1.ResourceRequirements.requests:type_name -> berth.types.v1.ResourceRequirements.RequestsEntry
+	28, // 12: berth.types.v1.ResourceRequirements.limits:type_name -> berth.types.v1.ResourceRequirements.LimitsEntry
 	10, // 13: berth.types.v1.Hint.nodes:type_name -> berth.types.v1.NUMAMask
 	1,  // 14: berth.types.v1.Answer.kind:type_name -> berth.types.v1.AnswerKind
 	11, // 15: berth.types.v1.Answer.hints:type_name -> berth.types.v1.Hint
-	11, // 16: berth.types.v1.Claim.affinity:type_name -> berth.types.v1.Hint
-	14, // 17: berth.types.v1.Claim.cpu:type_name -> berth.types.v1.CPUClaim
-	15, // 18: berth.types.v1.Claim.memory:type_name -> berth.types.v1.MemoryBlock
-	16, // 19: berth.types.v1.Claim.device:type_name -> berth.types.v1.DeviceClaim
-	9,  // 20: berth.types.v1.CPUClaim.set:type_name -> berth.types.v1.CPUSet
-	10, // 21: berth.types.v1.MemoryBlock.nodes:type_name -> berth.types.v1.NUMAMask
-	17, // 22: berth.types.v1.DeviceClaim.devices:type_name -> berth.types.v1.Device
-	10, // 23: berth.types.v1.Device.nodes:type_name -> berth.types.v1.NUMAMask
-	9,  // 24: berth.types.v1.ContainerAllocation.cpus:type_name -> berth.types.v1.CPUSet
-	11, // 25: berth.types.v1.ContainerAllocation.affinity:type_name -> berth.types.v1.Hint
-	13, // 26: berth.types.v1.ContainerAllocation.claims:type_name -> berth.types.v1.Claim
-	0,  // 27: berth.types.v1.PodAllocation.qos_class:type_name -> berth.types.v1.QOSClass
-	18, // 28: berth.types.v1.PodAllocation.containers:type_name -> berth.types.v1.ContainerAllocation
-	13, // 29: berth.types.v1.PodAllocation.claims:type_name -> berth.types.v1.Claim
-	21, // 30: berth.types.v1.Trace.steps:type_name -> berth.types.v1.TraceStep
-	11, // 31: berth.types.v1.TraceStep.hints:type_name -> berth.types.v1.Hint
-	11, // 32: berth.types.v1.TraceStep.affinity:type_name -> berth.types.v1.Hint
-	13, // 33: berth.types.v1.TraceStep.claim:type_name -> berth.types.v1.Claim
-	22, // 34: berth.types.v1.TraceStep.shortages:type_name -> berth.types.v1.Shortage
-	35, // [35:35] is the sub-list for method output_type
-	35, // [35:35] is the sub-list for method input_type
-	35, // [35:35] is the sub-list for extension type_name
-	35, // [35:35] is the sub-list for extension extendee
-	0,  // [0:35] is the sub-list for field type_name
+	13, // 16: berth.types.v1.Answer.rule:type_name -> berth.types.v1.Rule
+	10, // 17: berth.types.v1.Rule.universe:type_name -> berth.types.v1.NUMAMask
+	10, // 18: berth.types.v1.Rule.must:type_name -> berth.types.v1.NUMAMask
+	29, // 19: berth.types.v1.Rule.weights:type_name -> berth.types.v1.Rule.WeightsEntry
+	11, // 20: berth.types.v1.Claim.affinity:type_name -> berth.types.v1.Hint
+	15, // 21: berth.types.v1.Claim.cpu:type_name -> berth.types.v1.CPUClaim
+	16, // 22: berth.types.v1.Claim.memory:type_name -> berth.types.v1.MemoryBlock
+	17, // 23: berth.types.v1.Claim.device:type_name -> berth.types.v1.DeviceClaim
+	9,  // 24: berth.types.v1.CPUClaim.set:type_name -> berth.types.v1.CPUSet
+	10, // 25: berth.types.v1.MemoryBlock.nodes:type_name -> berth.types.v1.NUMAMask
+	18, // 26: berth.types.v1.DeviceClaim.devices:type_name -> berth.types.v1.Device
+	10, // 27: berth.types.v1.Device.nodes:type_name -> berth.types.v1.NUMAMask
+	9,  // 28: berth.types.v1.ContainerAllocation.cpus:type_name -> berth.types.v1.CPUSet
+	11, // 29: berth.types.v1.ContainerAllocation.affinity:type_name -> berth.types.v1.Hint
+	14, // 30: berth.types.v1.ContainerAllocation.claims:type_name -> berth.types.v1.Claim
+	0,  // 31: berth.types.v1.PodAllocation.qos_class:type_name -> berth.types.v1.QOSClass
+	19, // 32: berth.types.v1.PodAllocation.containers:type_name -> berth.types.v1.ContainerAllocation
+	14, // 33: berth.types.v1.PodAllocation.claims:type_name -> berth.types.v1.Claim
+	22, // 34: berth.types.v1.Trace.steps:type_name -> berth.types.v1.TraceStep
+	11, // 35: berth.types.v1.TraceStep.hints:type_name -> berth.types.v1.Hint
+	11, // 36: berth.types.v1.TraceStep.affinity:type_name -> berth.types.v1.Hint
+	14, // 37: berth.types.v1.TraceStep.claim:type_name -> berth.types.v1.Claim
+	23, // 38: berth.types.v1.TraceStep.shortages:type_name -> berth.types.v1.Shortage
+	39, // [39:39] is the sub-list for method output_type
+	39, // [39:39] is the sub-list for method input_type
+	39, // [39:39] is the sub-list for extension type_name
+	39, // [39:39] is the sub-list for extension extendee
+	0,  // [0:39] is the sub-list for field type_name
 }
 
 func init() { file_berth_types_v1_types_proto_init() }
@@ -2015,7 +2130,7 @@ func file_berth_types_v1_types_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_berth_types_v1_types_proto_rawDesc), len(file_berth_types_v1_types_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   26,
+			NumMessages:   28,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -1,0 +1,116 @@
+package convert
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	hintv1 "github.com/berthd/berth/api/berth/hint/v1"
+	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/workload"
+)
+
+// Holdings returns the message form of what pods hold of one provider.
+func Holdings(view *ledger.View, provider string) []*hintv1.Holding {
+	var out []*hintv1.Holding
+	for p := range view.Pods() {
+		var h *hintv1.Holding
+		for i := range p.Claims {
+			if p.Claims[i].Provider != provider {
+				continue
+			}
+			if h == nil {
+				h = &hintv1.Holding{AdmissionId: p.AdmissionID, PodUid: p.UID(), Namespace: p.Pod.Namespace, Name: p.Pod.Name}
+				out = append(out, h)
+			}
+			h.Claims = append(h.Claims, Claim(&p.Claims[i]))
+		}
+	}
+	return out
+}
+
+// ReadHoldings reads what pods hold of a provider, as records with only these
+// claims; path names them in errors. Of the pods' specifications they have the
+// names of the containers that hold something.
+func ReadHoldings(path string, holdings []*hintv1.Holding) ([]*ledger.Pod, error) {
+	var vs fault.Violations
+	out := make([]*ledger.Pod, len(holdings))
+	for i, h := range holdings {
+		at := fmt.Sprintf("%s[%d]", path, i)
+		p := &ledger.Pod{
+			AdmissionID: h.GetAdmissionId(),
+			Pod:         workload.Pod{UID: h.GetPodUid(), Namespace: h.GetNamespace(), Name: h.GetName()},
+			Claims:      readClaims(at+".claims", h.GetClaims(), &vs),
+		}
+		if p.UID() == "" {
+			vs.Addf(at+".pod_uid", "is required")
+		}
+		for j, c := range p.Claims {
+			if c.Owner.Pod != p.UID() {
+				vs.Addf(fmt.Sprintf("%s.claims[%d].pod_uid", at, j), "%.80q: expected the holding's pod %.80q", c.Owner.Pod, p.UID())
+			}
+			if name := c.Owner.Container; name != "" && p.Pod.Container(name) == nil {
+				p.Pod.Containers = append(p.Pod.Containers, workload.Container{Name: name})
+			}
+		}
+		out[i] = p
+	}
+	return out, vs.Err("request")
+}
+
+// ReadClaims reads claims of an outside provider, which are on devices or have
+// bytes of its own; path names them in errors.
+func ReadClaims(path string, claims []*typesv1.Claim) ([]ledger.Claim, error) {
+	var vs fault.Violations
+	out := readClaims(path, claims, &vs)
+	return out, vs.Err("request")
+}
+
+func readClaims(path string, claims []*typesv1.Claim, vs *fault.Violations) []ledger.Claim {
+	out := make([]ledger.Claim, len(claims))
+	for i, m := range claims {
+		at := fmt.Sprintf("%s[%d]", path, i)
+		c := ledger.Claim{
+			Owner:    ledger.Owner{Pod: m.GetPodUid(), Container: m.GetContainer()},
+			Provider: m.GetProvider(), Resource: m.GetResource(), Opaque: m.GetOpaque(),
+		}
+		if c.Resource == "" {
+			vs.Addf(at+".resource", "is required")
+		}
+		if m.GetAffinity() != nil {
+			h := readHint(at+".affinity", m.GetAffinity(), vs)
+			c.Affinity = &h
+		}
+		switch {
+		case m.GetCpu() != nil || len(m.GetMemory()) > 0:
+			vs.Addf(at, "CPUs and memory are given out by berthd itself: expected devices or opaque bytes")
+		case (m.GetDevice() != nil) == (len(c.Opaque) > 0):
+			vs.Addf(at, "expected either devices or opaque bytes")
+		case m.GetDevice() != nil:
+			c.Devices = readDevices(at+".device.devices", m.GetDevice().GetDevices(), vs)
+		}
+		out[i] = c
+	}
+	return out
+}
+
+func readDevices(path string, devices []*typesv1.Device, vs *fault.Violations) *ledger.Devices {
+	if len(devices) == 0 {
+		vs.Addf(path, "expected at least one device")
+	}
+	out := make([]ledger.Device, len(devices))
+	for i, m := range devices {
+		at := fmt.Sprintf("%s[%d]", path, i)
+		if n := len(m.GetId()); n == 0 || n > maxName {
+			vs.Addf(at+".id", "%d characters: expected 1 to %d", n, maxName)
+		}
+		out[i] = ledger.Device{
+			ID: m.GetId(), Topology: m.GetNodes() != nil,
+			Nodes: readMask(at+".nodes", m.GetNodes(), vs),
+		}
+	}
+	slices.SortFunc(out, func(a, b ledger.Device) int { return cmp.Compare(a.ID, b.ID) })
+	return &ledger.Devices{Devices: out}
+}
