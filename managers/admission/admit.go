@@ -42,20 +42,34 @@ func (e *Engine) Admit(ctx context.Context, req Request) (Verdict, error) {
 	}
 	if req.DryRun {
 		// A dry run waits for nobody: it works on the view of this moment.
-		c.bus = e.Bus()
-		return e.dryRun(ctx, c)
+		c.bus, c.policy = e.Bus(), e.Policy
+		v, err := e.dryRun(ctx, c)
+		if err == nil && v.Outcome == Rejected {
+			e.explain(ctx, c)
+		}
+		return v, err
 	}
 	unlock, err := e.pods.lock(ctx, pod.UID)
 	if err != nil {
 		return Verdict{}, err
 	}
 	defer unlock()
+	v, err := e.inLane(ctx, c)
+	if err == nil && v.Outcome == Rejected {
+		// Out of the lane: what would make this pod fit is no other pod's delay.
+		e.explain(ctx, c)
+		e.keep(ctx, c)
+	}
+	return v, err
+}
+
+func (e *Engine) inLane(ctx context.Context, c *candidate) (Verdict, error) {
 	leave, err := e.enterLane(ctx)
 	if err != nil {
 		return Verdict{}, err
 	}
 	defer leave()
-	c.bus = e.Bus()
+	c.bus, c.policy = e.Bus(), e.Policy
 	return e.admit(ctx, c)
 }
 
@@ -63,9 +77,12 @@ func (e *Engine) Admit(ctx context.Context, req Request) (Verdict, error) {
 type candidate struct {
 	record *ledger.Pod
 	bus    Bus
+	policy Policy
 	notes  []string
 	dryRun bool
 	trace  *ledger.Trace
+	// gap is where the plan failed; nil if it did not.
+	gap *gap
 	// replanned lists the generations that the ledger moved on from.
 	replanned []uint64
 	// undo is what must be undone unless the pod is admitted.
@@ -77,6 +94,7 @@ func (c *candidate) uid() string { return c.record.UID() }
 // begin starts the trace of a new attempt on a view.
 func (c *candidate) begin(view *ledger.View) {
 	p := &c.record.Pod
+	c.gap = nil
 	c.trace = &ledger.Trace{
 		AdmissionID: c.record.AdmissionID,
 		Pod:         p.UID, Namespace: p.Namespace, Name: p.Name,
@@ -103,7 +121,7 @@ func (e *Engine) known(view *ledger.View, c *candidate) (Verdict, bool, error) {
 		return Verdict{}, true, fault.Preconditionf(
 			"pod %s is admitted with another specification: only its resources may change, by Resize; otherwise Remove it first", c.uid())
 	}
-	return Verdict{Outcome: Admitted, QoS: have.QoS, Pod: have, View: view, Trace: have.Trace}, true, nil
+	return Verdict{Outcome: Admitted, QoS: have.QoS, Pod: have, View: view, Trace: have.Trace, Repeated: true}, true, nil
 }
 
 func (e *Engine) dryRun(ctx context.Context, c *candidate) (Verdict, error) {
@@ -149,7 +167,7 @@ func (e *Engine) admit(ctx context.Context, c *candidate) (v Verdict, err error)
 func (e *Engine) attempt(ctx context.Context, view *ledger.View, c *candidate) (Verdict, error) {
 	draft, err := e.plan(ctx, view, c)
 	if err != nil {
-		return e.refused(ctx, draft, c, err)
+		return e.refuse(draft, c, err)
 	}
 	if view.Doubt() != "" && ownsSomething(draft.View(), c.uid()) {
 		return e.deferred(view, c), nil
@@ -160,7 +178,7 @@ func (e *Engine) attempt(ctx context.Context, view *ledger.View, c *candidate) (
 		c.undo.add(func() error { c.bus.Abort(undoing, c.record.AdmissionID); return nil })
 	}
 	if err := e.prepare(ctx, draft, c); err != nil {
-		return e.refused(ctx, draft, c, err)
+		return e.refuse(draft, c, err)
 	}
 	parent, created, err := e.Places.EnsurePod(ctx, draft.View(), c.uid())
 	if created {
@@ -169,11 +187,11 @@ func (e *Engine) attempt(ctx context.Context, view *ledger.View, c *candidate) (
 		c.undo.add(func() error { return e.Places.ForgetPod(undoing, draft.View(), c.uid()) })
 	}
 	if err != nil {
-		return e.refused(ctx, draft, c, fmt.Errorf("make the cgroup of pod %s: %w", c.uid(), err))
+		return e.refuse(draft, c, fmt.Errorf("make the cgroup of pod %s: %w", c.uid(), err))
 	}
 	c.trace.Add(ledger.Step{Kind: ledger.StepPlaced, Text: "cgroup " + parent})
 	if err := e.leasesHold(draft.View(), c); err != nil {
-		return e.refused(ctx, draft, c, err)
+		return e.refuse(draft, c, err)
 	}
 	return e.commit(ctx, draft, c, parent)
 }
@@ -217,19 +235,6 @@ func (e *Engine) commit(ctx context.Context, draft *ledger.Draft, c *candidate, 
 		return Verdict{}, fmt.Errorf("admit pod %s: %w", c.uid(), err)
 	}
 	return Verdict{Outcome: Admitted, QoS: record.QoS, Pod: &record, View: view, Trace: c.trace}, nil
-}
-
-// refused turns a refusal into a verdict and keeps its trace in the ledger. A
-// trace that cannot be written is not worth failing the answer for.
-func (e *Engine) refused(ctx context.Context, draft *ledger.Draft, c *candidate, err error) (Verdict, error) {
-	v, err := e.refuse(draft, c, err)
-	if err != nil {
-		return v, err
-	}
-	if _, werr := e.Ledger.Update(ctx, func(d *ledger.Draft) error { d.PutTrace(c.trace); return nil }); werr != nil {
-		v.Trace.Add(ledger.Step{Kind: ledger.StepNoted, Text: "this trace could not be kept: " + werr.Error()})
-	}
-	return v, nil
 }
 
 // refuse turns a refusal into a verdict. Errors that say nothing about the pod

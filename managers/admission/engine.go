@@ -19,6 +19,11 @@ type Config struct {
 	Attempts int
 	// RetryAfter is told with a deferred verdict; 0 means 5 s.
 	RetryAfter time.Duration
+	// Tries bounds the dry runs that look for changes which would make a rejected
+	// pod fit; 0 means 64, less than 0 none. TryTime bounds the time they take;
+	// 0 means 250 ms.
+	Tries   int
+	TryTime time.Duration
 }
 
 // Parts are the engine's ports.
@@ -51,6 +56,12 @@ func New(cfg Config, parts Parts) *Engine {
 	if cfg.RetryAfter == 0 {
 		cfg.RetryAfter = 5 * time.Second
 	}
+	if cfg.Tries == 0 {
+		cfg.Tries = 64
+	}
+	if cfg.TryTime == 0 {
+		cfg.TryTime = 250 * time.Millisecond
+	}
 	return &Engine{Config: cfg, Parts: parts, lane: make(chan struct{}, 1)}
 }
 
@@ -79,6 +90,8 @@ type Verdict struct {
 	View       *ledger.View
 	Trace      *ledger.Trace
 	RetryAfter time.Duration
+	// Repeated tells that the pod was admitted before, and this is that answer.
+	Repeated bool
 }
 
 // Request asks for a pod's place.

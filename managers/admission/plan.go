@@ -22,7 +22,7 @@ func (e *Engine) plan(ctx context.Context, view *ledger.View, c *candidate) (*le
 	noteUnprovided(draft.View(), c)
 	whole := hint.Request{Pod: &c.record.Pod, Container: -1}
 	if err := c.bus.Validate(ctx, draft.View(), whole, c.trace); err != nil {
-		return draft, err
+		return draft, c.failed(draft, whole, err)
 	}
 	return draft, nil
 }
@@ -30,25 +30,25 @@ func (e *Engine) plan(ctx context.Context, view *ledger.View, c *candidate) (*le
 // planScope walks the policy's rounds: ask, merge, plan.
 func (e *Engine) planScope(ctx context.Context, draft *ledger.Draft, c *candidate) error {
 	pod := &c.record.Pod
-	for _, round := range e.Policy.Rounds(pod, e.Features) {
+	for _, round := range c.policy.Rounds(pod, e.Features) {
 		affinity := hint.Hint{Any: true}
 		if round.Merge {
 			replies, err := c.bus.Hints(ctx, draft.View(), round.Ask, c.trace)
 			if err != nil {
-				return err
+				return c.failed(draft, round.Ask, err)
 			}
-			result := e.Policy.Merge(replies)
+			result := c.policy.Merge(replies)
 			step := result.Step()
 			step.Container = round.Ask.Owner().Container
 			c.trace.Add(step)
 			if !result.Admit {
-				return e.Policy.Refusal(pod, e.Features)
+				return c.failed(draft, round.Ask, c.policy.Refusal(pod, e.Features))
 			}
 			affinity = result.Affinity
 		}
 		for _, req := range round.Plan {
 			if err := c.bus.Plan(ctx, draft, req, affinity, c.trace); err != nil {
-				return err
+				return c.failed(draft, req, err)
 			}
 		}
 	}
@@ -94,4 +94,18 @@ func (e *Engine) Hints(ctx context.Context, pod workload.Pod, container string) 
 	}
 	var trace ledger.Trace
 	return e.Bus().Hints(ctx, e.Ledger.View(), hint.Request{Pod: &pod, Container: index}, &trace)
+}
+
+// gap is where a plan failed: on which draft of which view, over which request,
+// and why.
+type gap struct {
+	base, view *ledger.View
+	req        hint.Request
+	err        error
+}
+
+// failed notes where the plan failed and returns the error.
+func (c *candidate) failed(draft *ledger.Draft, req hint.Request, err error) error {
+	c.gap = &gap{draft.Base(), draft.View(), req, err}
+	return err
 }

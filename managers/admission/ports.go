@@ -7,6 +7,7 @@ import (
 	"github.com/berthd/berth/managers/fault"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/numa"
 	"github.com/berthd/berth/managers/topology"
 	"github.com/berthd/berth/managers/workload"
 )
@@ -22,6 +23,9 @@ type Bus interface {
 	// Plan lets every provider plan on the draft, each seeing what those before
 	// it have planned.
 	Plan(ctx context.Context, draft *ledger.Draft, req hint.Request, affinity hint.Hint, trace *ledger.Trace) error
+	// Explain asks every provider that can tell what a request lacks on the given
+	// nodes.
+	Explain(view *ledger.View, req hint.Request, nodes numa.Mask) []ledger.Shortage
 	// Validate lets every validator look at the whole plan.
 	Validate(ctx context.Context, view *ledger.View, req hint.Request, trace *ledger.Trace) error
 	// Prepare completes the request's claims in the draft with what the outside
@@ -41,6 +45,11 @@ type Policy interface {
 	Merge(replies []hint.Reply) topology.Result
 	// Refusal is the error for a pod whose merge does not admit it.
 	Refusal(p *workload.Pod, f workload.Features) *fault.Error
+	// Policy and Scope are those in force.
+	Policy() topology.Policy
+	Scope() hint.Scope
+	// Alternatives are what an operator could set instead, the nearest first.
+	Alternatives() []*topology.Manager
 }
 
 // Places makes and removes the cgroups of pods and containers.

@@ -75,8 +75,10 @@ func (c Config) Validate() error {
 // Manager merges under one configuration on one machine. It never changes and
 // may be shared between goroutines.
 type Manager struct {
-	policy  Policy
-	scope   hint.Scope
+	policy Policy
+	scope  hint.Scope
+	// closest has no effect under single-numa-node: sets of one node are compared
+	// by their ids.
 	closest bool
 	nodes   numa.Mask
 	// distances are used only if closest is set.
@@ -108,9 +110,6 @@ func New(c Config, nodes numa.Mask, distances numa.Distances) (*Manager, error) 
 	if c.Scope != hint.ContainerScope && c.Scope != hint.PodScope {
 		return nil, fault.Invalidf("unknown scope: %q", c.Scope)
 	}
-	// The option has no effect under single-numa-node: sets of one node are
-	// compared by their ids.
-	closest = closest && c.Policy != SingleNUMANode
 	return &Manager{policy: c.Policy, scope: c.Scope, closest: closest, nodes: nodes, distances: distances}, nil
 }
 
@@ -148,3 +147,25 @@ func (m *Manager) Scope() hint.Scope { return m.scope }
 
 // String names policy and scope, as in "restricted, pod scope".
 func (m *Manager) String() string { return fmt.Sprintf("%s, %s scope", m.policy, m.scope) }
+
+// Alternatives returns the managers that differ in one setting and may admit what
+// this one does not: first the one of the other scope, then those of looser
+// policies, the strictest first. There are none under policy None.
+func (m *Manager) Alternatives() []*Manager {
+	if m.policy == None {
+		return nil
+	}
+	other := *m
+	other.scope = hint.PodScope
+	if m.scope == hint.PodScope {
+		other.scope = hint.ContainerScope
+	}
+	list := []*Manager{&other}
+	strict := []Policy{SingleNUMANode, Restricted, BestEffort}
+	for _, policy := range strict[slices.Index(strict, m.policy)+1:] {
+		looser := *m
+		looser.policy = policy
+		list = append(list, &looser)
+	}
+	return append(list, &Manager{policy: None, scope: NoScope, nodes: m.nodes})
+}

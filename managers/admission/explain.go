@@ -1,0 +1,110 @@
+package admission
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/numa"
+	"github.com/berthd/berth/managers/topology"
+)
+
+const (
+	// triedSets bounds the node sets that are looked at for what is missing.
+	triedSets = 64
+	// shownSets is how many of them a trace tells about: those that lack least.
+	shownSets = 4
+)
+
+// explain completes the trace of a pod that was rejected for want of resources:
+// what was missing, and what would make it fit. It takes many times as long as
+// the decision, so it is not done in the lane; it looks only at the view that
+// the decision was made on.
+func (e *Engine) explain(ctx context.Context, c *candidate) {
+	if c.gap == nil || fault.ClassOf(c.gap.err) != fault.Refused {
+		return
+	}
+	refused := &c.trace.Steps[len(c.trace.Steps)-1]
+	refused.Container = c.gap.req.Owner().Container
+	refused.Shortages = c.missing()
+	if c.gap.base.Doubt() == "" {
+		c.trace.Suggestions, c.trace.Tried = e.suggest(ctx, c, refused.Shortages)
+	}
+}
+
+// keep writes the trace of a rejected pod into the ledger. One that cannot be
+// written is not worth failing the answer for. A commit beside the lane would
+// make the admission that is in it plan again, so this one goes through it.
+func (e *Engine) keep(ctx context.Context, c *candidate) {
+	leave, err := e.enterLane(ctx)
+	if err == nil {
+		defer leave()
+		_, err = e.Ledger.Update(ctx, func(d *ledger.Draft) error { d.PutTrace(c.trace); return nil })
+	}
+	if err != nil {
+		c.trace.Add(ledger.Step{Kind: ledger.StepNoted, Text: "this trace could not be kept: " + err.Error()})
+	}
+}
+
+// lacking is a refusal that carries what was missing.
+type lacking interface{ Missing() []ledger.Shortage }
+
+// missing says what a refused request lacked: on the whole machine; or else as the
+// refusal says; or else on node sets of the smallest size that could serve it on
+// an idle machine. It says nothing if such a set lacks nothing: then the request
+// fits, but not in the way that the policy wants.
+func (c *candidate) missing() []ledger.Shortage {
+	machine := c.gap.view.Machine().NodeMask()
+	if list := c.bus.Explain(c.gap.view, c.gap.req, machine); len(list) > 0 {
+		return list
+	}
+	var own lacking
+	if errors.As(c.gap.err, &own) {
+		if list := own.Missing(); len(list) > 0 {
+			return list[:min(len(list), shownSets)]
+		}
+	}
+	single := c.policy.Policy() == topology.SingleNUMANode
+	tried := 0
+	for size := 1; size < machine.Len(); size++ {
+		var all, possible [][]ledger.Shortage
+		for nodes := range numa.SubsetsOfSize(machine, size) {
+			if tried++; tried > triedSets {
+				return nearest(possible)
+			}
+			list := c.bus.Explain(c.gap.view, c.gap.req, nodes)
+			if len(list) == 0 {
+				return nil
+			}
+			all = append(all, list)
+			if !slices.ContainsFunc(list, hopeless) {
+				possible = append(possible, list)
+			}
+		}
+		switch {
+		case len(possible) > 0:
+			return nearest(possible)
+		case single:
+			return nearest(all)
+		}
+	}
+	return nil
+}
+
+// hopeless tells whether the nodes would not do even if they were idle.
+func hopeless(s ledger.Shortage) bool { return s.Need > s.Free+s.Held+s.Withheld }
+
+// nearest returns the shortages of the few node sets that lack least.
+func nearest(sets [][]ledger.Shortage) []ledger.Shortage {
+	lack := func(list []ledger.Shortage) (sum float64) {
+		for _, s := range list {
+			sum += float64(s.Need-s.Free) / float64(s.Need)
+		}
+		return sum
+	}
+	slices.SortStableFunc(sets, func(a, b []ledger.Shortage) int { return cmp.Compare(lack(a), lack(b)) })
+	return slices.Concat(sets[:min(len(sets), shownSets)]...)
+}

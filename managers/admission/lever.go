@@ -1,0 +1,284 @@
+package admission
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/workload"
+)
+
+// lever is one amount of a pod's specification that can be lowered, request and
+// limit alike. Amounts are counted in steps of a unit that makes sense: whole
+// CPUs, mebibytes, pages, devices.
+type lever struct {
+	container int // by index; -1 for the pod's own resources
+	resource  workload.Resource
+	unit      int64
+	// asked is the amount asked for, and now the same in steps, rounded up; least
+	// is the smallest that is tried.
+	asked, now, least int64
+}
+
+// requests looks for smaller amounts: of one resource, or if that does not help,
+// of several together. Whole cores are also tried by asking for more.
+func (s *search) requests() {
+	levers := s.levers()
+	alone := false
+	for _, l := range levers {
+		if l.resource == workload.CPU && s.wholeCores(l) {
+			alone = true
+			continue
+		}
+		if to, ok := s.largest(&s.c.record.Pod, l); ok {
+			s.offerRequest(setting{l, to})
+			alone = true
+		}
+	}
+	if alone || len(levers) < 2 {
+		return
+	}
+	pod := s.c.record.Pod
+	for _, l := range levers {
+		pod = l.set(&pod, l.least)
+	}
+	if !s.fits(change{pod: &pod}) {
+		return
+	}
+	var set []setting
+	for _, l := range levers {
+		to := l.now
+		if whole := l.set(&pod, to); !s.fits(change{pod: &whole}) {
+			to, _ = s.largest(&pod, l)
+			to = max(to, l.least) // with which the pod was seen to fit
+			set = append(set, setting{l, to})
+		}
+		pod = l.set(&pod, to)
+	}
+	if len(set) > 0 {
+		s.offerRequest(set...)
+	}
+}
+
+// wholeCores answers a refusal to tear cores with the whole cores next to the
+// request, below and above.
+func (s *search) wholeCores(l lever) bool {
+	perCore := int64(s.c.gap.view.Machine().CPUsPerCore())
+	if reason, _ := fault.ReasonOf(s.c.gap.err); reason != fault.SMTAlignmentError || perCore < 2 || l.now%perCore == 0 {
+		return false
+	}
+	below := l.now - l.now%perCore
+	for _, to := range []int64{below, below + perCore} {
+		if pod := l.set(&s.c.record.Pod, to); to > 0 && s.fits(change{pod: &pod}) {
+			s.offerRequest(setting{l, to})
+		}
+	}
+	return true
+}
+
+// largest finds the largest smaller amount with which the pod fits; false if
+// there is none. It is exact where less always fits better; preferences may make
+// a request of fewer nodes harder to serve, and then it may find a smaller one.
+func (s *search) largest(pod *workload.Pod, l lever) (int64, bool) {
+	fits := func(to int64) bool {
+		changed := l.set(pod, to)
+		return s.fits(change{pod: &changed})
+	}
+	low, high := l.least, l.now
+	if low >= high || !fits(low) {
+		return 0, false
+	}
+	// What is free somewhere is likely to be the answer.
+	for _, short := range s.shortages {
+		if free := l.steps(short); short.Resource == string(l.resource) && low < free && free < high {
+			if fits(free) {
+				low = free
+			} else {
+				high = free
+			}
+		}
+	}
+	if low+1 < high && fits(low+1) {
+		low++
+	} else {
+		high = low + 1
+	}
+	for high-low > 1 {
+		if mid := low + (high-low)/2; fits(mid) {
+			low = mid
+		} else {
+			high = mid
+		}
+	}
+	return low, true
+}
+
+// levers lists what can be lowered for the request that failed, by resource.
+func (s *search) levers() []lever {
+	pod, at := &s.c.record.Pod, s.c.gap.req.Container
+	best := map[workload.Resource]lever{}
+	add := func(container int, requests, limits workload.Quantities) {
+		for r, limit := range limits {
+			l, ok := newLever(container, r, requests[r], limit)
+			if have, known := best[r]; ok && (!known || have.now < l.now) {
+				best[r] = l
+			}
+		}
+	}
+	for i := range pod.Containers {
+		if at < 0 || at == i {
+			add(i, pod.Containers[i].Requests, pod.Containers[i].Limits)
+		}
+	}
+	if at < 0 && pod.HasPodLevel() {
+		for r := range best {
+			if r.PodLevel() {
+				delete(best, r)
+			}
+		}
+		add(-1, pod.Resources.Requests, pod.Resources.Limits)
+	}
+	var levers []lever
+	for _, r := range slices.Sorted(maps.Keys(best)) {
+		levers = append(levers, best[r])
+	}
+	return levers
+}
+
+// newLever makes a lever of an amount that somebody hands out: only requests that
+// equal the limit are, and whole CPUs.
+func newLever(container int, r workload.Resource, request, limit int64) (lever, bool) {
+	l := lever{container: container, resource: r, unit: 1, least: 1}
+	switch {
+	case r == workload.CPU:
+		if l.unit = 1000; limit%l.unit != 0 {
+			return l, false
+		}
+	case r.IsHugePages():
+		l.unit, _ = workload.HugePageSize(r)
+	case r == workload.Memory:
+		if limit >= mebi {
+			l.unit = mebi
+		}
+	case r.IsExtended():
+		l.least = 0 // a pod can do without devices
+	default:
+		return l, false
+	}
+	if request != limit || limit <= 0 || l.unit <= 0 {
+		return l, false
+	}
+	l.asked, l.now = limit, (limit+l.unit-1)/l.unit
+	return l, true
+}
+
+const mebi = 1 << 20
+
+// steps is what a shortage says is free, in the lever's steps.
+func (l lever) steps(s ledger.Shortage) int64 {
+	if l.resource == workload.CPU {
+		return int64(s.Free)
+	}
+	return int64(s.Free / uint64(l.unit))
+}
+
+// set returns the pod with another amount.
+func (l lever) set(pod *workload.Pod, steps int64) workload.Pod {
+	out := *pod
+	if l.container < 0 {
+		out.Resources = &workload.Resources{
+			Requests: l.put(pod.Resources.Requests, steps), Limits: l.put(pod.Resources.Limits, steps),
+		}
+		out.Excess = l.exact(pod.Excess)
+		return out
+	}
+	out.Containers = slices.Clone(pod.Containers)
+	c := &out.Containers[l.container]
+	c.Requests, c.Limits = l.put(c.Requests, steps), l.put(c.Limits, steps)
+	c.Excess = l.exact(c.Excess)
+	return out
+}
+
+func (l lever) put(q workload.Quantities, steps int64) workload.Quantities {
+	q = maps.Clone(q)
+	q[l.resource] = l.amount(steps)
+	if steps == 0 {
+		delete(q, l.resource)
+	}
+	return q
+}
+
+// amount is a number of steps as pods count the resource.
+func (l lever) amount(steps int64) int64 {
+	if steps == l.now {
+		return l.asked
+	}
+	return steps * l.unit
+}
+
+// exact forgets what rounding once put on the amount.
+func (l lever) exact(x *workload.Excess) *workload.Excess {
+	if x == nil {
+		return nil
+	}
+	out := workload.Excess{Requests: maps.Clone(x.Requests), Limits: maps.Clone(x.Limits), Overhead: x.Overhead}
+	delete(out.Requests, l.resource)
+	delete(out.Limits, l.resource)
+	return &out
+}
+
+// setting is a lever with what it is set to.
+type setting struct {
+	lever
+	to int64
+}
+
+func (s *search) offerRequest(set ...setting) {
+	offer := ledger.Suggestion{Kind: ledger.SuggestRequest}
+	var parts []string
+	owner := ""
+	for _, a := range set {
+		who := "the pod"
+		change := ledger.RequestChange{Resource: string(a.resource), From: a.own(a.now), To: a.own(a.to)}
+		if a.container >= 0 {
+			change.Container = s.c.record.Pod.Containers[a.container].Name
+			who = "container " + change.Container
+		}
+		offer.Requests = append(offer.Requests, change)
+		text := fmt.Sprintf("%s instead of %s", a.phrase(a.to), a.resource.Text(a.asked))
+		if who != owner {
+			text = who + " asked for " + text
+		}
+		owner = who
+		parts = append(parts, text)
+	}
+	offer.Text = strings.Join(parts, " and ")
+	s.found = append(s.found, offer)
+}
+
+// own is an amount in the resource's own unit.
+func (a setting) own(steps int64) uint64 {
+	if a.resource == workload.CPU {
+		return uint64(steps)
+	}
+	return uint64(a.amount(steps))
+}
+
+// phrase names an amount in a sentence.
+func (a setting) phrase(steps int64) string {
+	text := a.resource.Text(a.amount(steps))
+	switch {
+	case a.resource == workload.CPU && steps == 1:
+		return "1 CPU"
+	case a.resource == workload.CPU:
+		return text + " CPUs"
+	case steps == 0:
+		return "no " + string(a.resource)
+	case a.resource == workload.Memory, a.resource.IsHugePages():
+		return text + " of " + string(a.resource)
+	}
+	return text + " " + string(a.resource)
+}

@@ -1,0 +1,26 @@
+package workload
+
+import (
+	"strconv"
+)
+
+// binary are the suffixes of whole powers of 1024.
+var binary = [...]string{"", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"}
+
+// Text gives an amount of r as a Kubernetes quantity for people, exactly: 2 or 500m of cpu, 64Mi of memory, 3 of a device.
+func (r Resource) Text(amount int64) string {
+	switch {
+	case r == CPU && amount%1000 != 0:
+		return strconv.FormatInt(amount, 10) + "m"
+	case r == CPU:
+		return strconv.FormatInt(amount/1000, 10)
+	case r == Memory, r == EphemeralStorage, r.IsHugePages():
+		unit := 0
+		for amount != 0 && amount%1024 == 0 && unit < len(binary)-1 {
+			amount /= 1024
+			unit++
+		}
+		return strconv.FormatInt(amount, 10) + binary[unit]
+	}
+	return strconv.FormatInt(amount, 10)
+}
