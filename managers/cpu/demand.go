@@ -36,7 +36,7 @@ func (d *demand) of(c *workload.Container) int {
 	if !d.guaranteed || d.whole && !c.Guaranteed() {
 		return 0
 	}
-	return wholeNumber(c.Requests)
+	return c.Requests.WholeCPUs()
 }
 
 // total is the number of CPUs that the pod holds at its busiest moment.
@@ -47,16 +47,7 @@ func (d *demand) total() int {
 	if !d.guaranteed {
 		return 0
 	}
-	return wholeNumber(d.pod.Resources.Requests)
-}
-
-// wholeNumber is the request for CPUs if it is a whole number, else 0.
-func wholeNumber(requests workload.Quantities) int {
-	milli := requests[workload.CPU]
-	if milli%1000 != 0 {
-		return 0
-	}
-	return int(milli / 1000)
+	return d.pod.Resources.Requests.WholeCPUs()
 }
 
 // starved tells whether the containers with CPUs of their own use up what a pod

@@ -46,6 +46,9 @@ const (
 	RuleVanished Rule = "vanished"
 	// RuleMemory: the blocks confined to a set of NUMA nodes fit into its memory.
 	RuleMemory Rule = "memory"
+	// RuleValidator: no provider objects to what a pod holds. Check does not ask
+	// them; whoever takes facts over from outside does.
+	RuleValidator Rule = "validator"
 )
 
 // Finding is something that Check or a start has to say.

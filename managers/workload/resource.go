@@ -97,3 +97,11 @@ func (q Quantities) Sorted() iter.Seq2[Resource, int64] {
 		}
 	}
 }
+
+// WholeCPUs gives the number of CPUs asked for if that is a whole number, else 0.
+func (q Quantities) WholeCPUs() int {
+	if milli := q[CPU]; milli%1000 == 0 {
+		return int(milli / 1000)
+	}
+	return 0
+}

@@ -56,42 +56,46 @@ type (
 // kubelet, a checksum that is absent or 0 is fine in formats 1 and 2. Class
 // Precondition: a container id of format 1 that owners does not know.
 func ParseCPU(data []byte, owners map[string]ledger.Owner) (CPUState, error) {
-	c := cpuCheckpoint{PodEntries: map[string]podEntry{}}
-	if err := json.Unmarshal(data, &c); err != nil {
-		return CPUState{}, fault.Corruptf("read cpu_manager_state: %w", err)
-	}
-	state, err := c.state(owners)
+	state, strangers, err := parseCPU(data, owners)
 	if err != nil {
 		return CPUState{}, fmt.Errorf("read cpu_manager_state: %w", err)
+	}
+	for _, id := range slices.Sorted(maps.Keys(strangers)) {
+		return CPUState{}, fault.Preconditionf("read cpu_manager_state: container id %q: format 1 names containers by the runtime's ids, and the pod and container of this one are not known", id)
 	}
 	return state, nil
 }
 
-// state finds the format and takes the content over.
-func (c *cpuCheckpoint) state(owners map[string]ledger.Owner) (CPUState, error) {
-	s := CPUState{Policy: c.Policy, Containers: map[string]map[string]cpuset.Set{}, Pods: map[string]cpuset.Set{}}
-	var err error
+// parseCPU returns beside the state what format 1 has of ids that owners does not
+// know.
+func parseCPU(data []byte, owners map[string]ledger.Owner) (s CPUState, strangers map[string]cpuset.Set, err error) {
+	c := cpuCheckpoint{PodEntries: map[string]podEntry{}}
+	if err := json.Unmarshal(data, &c); err != nil {
+		return s, nil, fault.Corruptf("%w", err)
+	}
+	s = CPUState{Policy: c.Policy, Containers: map[string]map[string]cpuset.Set{}, Pods: map[string]cpuset.Set{}}
 	if s.Shared, err = parseList("defaultCpuSet", c.Shared); err != nil {
-		return s, err
+		return s, nil, err
 	}
 	byID, byPod := entriesByID{}, entriesByPod{}
 	if len(c.Entries) > 0 && json.Unmarshal(c.Entries, &byPod) != nil {
 		if err := json.Unmarshal(c.Entries, &byID); err != nil {
-			return s, fault.Corruptf("entries are neither lists by container id nor by pod and container: %w", err)
+			return s, nil, fault.Corruptf("entries are neither lists by container id nor by pod and container: %w", err)
 		}
 		s.Format = 1
 		if sum := checksum(c.dumpIDs(byID)); c.Checksum != 0 && c.Checksum != sum {
-			return s, wrongChecksum(c.Checksum, sum)
+			return s, nil, wrongChecksum(c.Checksum, sum)
 		}
-		return s, s.addIDs(byID, owners)
+		strangers, err = s.addIDs(byID, owners)
+		return s, strangers, err
 	}
 	if s.Format, err = c.format(byPod); err != nil {
-		return s, err
+		return s, nil, err
 	}
 	if err := s.addPods(c.PodEntries); err != nil {
-		return s, err
+		return s, nil, err
 	}
-	return s, s.addContainers(byPod)
+	return s, nil, s.addContainers(byPod)
 }
 
 // format tells formats 2, 3 and 4 apart, and format 1 without entries.
@@ -144,22 +148,27 @@ func (s *CPUState) addContainers(entries entriesByPod) error {
 	return nil
 }
 
-func (s *CPUState) addIDs(entries entriesByID, owners map[string]ledger.Owner) error {
+func (s *CPUState) addIDs(entries entriesByID, owners map[string]ledger.Owner) (strangers map[string]cpuset.Set, err error) {
+	strangers = map[string]cpuset.Set{}
 	for _, id := range slices.Sorted(maps.Keys(entries)) {
-		owner, known := owners[id]
-		if !known {
-			return fault.Preconditionf("container id %q: format 1 names containers by the runtime's ids, and the pod and container of this one are not known", id)
-		}
 		set, err := parseList(fmt.Sprintf("container id %q", id), entries[id])
 		if err != nil {
-			return err
+			return nil, err
+		}
+		owner, known := owners[id]
+		if !known {
+			strangers[id] = set
+			continue
 		}
 		if s.Containers[owner.Pod] == nil {
 			s.Containers[owner.Pod] = map[string]cpuset.Set{}
 		}
+		if have, twice := s.Containers[owner.Pod][owner.Container]; twice && have != set {
+			return nil, fault.Preconditionf("container id %q: another id of %s has CPUs %q, this one has %q; name only the one that runs", id, owner, have, set)
+		}
 		s.Containers[owner.Pod][owner.Container] = set
 	}
-	return nil
+	return strangers, nil
 }
 
 func (s *CPUState) addPods(entries map[string]podEntry) error {

@@ -10,6 +10,9 @@
 //   - dump: the text form of a checkpoint over which the checksum is taken. It
 //     is that of Go's values as the kubelet prints them, names of Go types
 //     included, and so part of the format.
+//   - kind: which of the files; one for each manager, listed in one table.
+//   - facts: what a file says in the ledger's terms: claims, and what could not
+//     be made one.
 //
 // Invariants: what is written is, byte for byte, what the kubelet would write;
 // what is read has its checksum verified wherever the kubelet insists on one.

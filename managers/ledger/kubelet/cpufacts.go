@@ -1,0 +1,114 @@
+package kubelet
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/berthd/berth/managers/cpuset"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/workload"
+)
+
+// policyNone is the CPU manager's policy that keeps no state: the shared pool of
+// its file is empty, although everybody runs everywhere.
+const policyNone = "none"
+
+// readCPU makes claims of cpu_manager_state. Its shared pool becomes none: in
+// berth the pool is what nobody holds. Where the two differ the file is one that
+// a kubelet refuses (CPUState.Check), and a note says so.
+func readCPU(data []byte, in Input) (Facts, error) {
+	s, strangers, err := parseCPU(data, in.ContainerIDs)
+	if err != nil {
+		return Facts{}, err
+	}
+	facts := Facts{Format: s.Format}
+	for _, id := range slices.Sorted(maps.Keys(strangers)) {
+		facts.skip("CPUs %s of container id %s", strangers[id], id)
+	}
+	uids := slices.Concat(slices.Collect(maps.Keys(s.Containers)), slices.Collect(maps.Keys(s.Pods)))
+	slices.Sort(uids)
+	for _, uid := range slices.Compact(uids) {
+		s.addClaims(&facts, uid, in.pod(uid))
+	}
+	if s.Policy != in.Policy {
+		facts.note("the file is one of policy %s, and berth runs under %s", s.Policy, in.Policy)
+	}
+	rules := in.View.Rules()
+	if s.Policy != policyNone {
+		if err := s.Check(rules.Machine.CPUs(), rules.ReservedCPUs, rules.StrictReservation); err != nil {
+			facts.note("a kubelet with this machine and reservation would not go on from the file: %v", err)
+		}
+	}
+	return facts, nil
+}
+
+// addClaims adds what a pod and its containers hold; pod is nil if nobody knows
+// it.
+func (s *CPUState) addClaims(facts *Facts, uid string, pod *workload.Pod) {
+	whole, divided := s.Pods[uid]
+	switch {
+	case divided && pod == nil:
+		facts.skip("CPUs %s of pod %s", whole, uid)
+	case divided:
+		facts.hold(ledger.Owner{Pod: uid}, whole, ledger.CPUPod)
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.Containers[uid])) {
+		owner, set := ledger.Owner{Pod: uid, Container: name}, s.Containers[uid][name]
+		var c *workload.Container
+		if pod != nil {
+			c = pod.Container(name)
+		}
+		switch {
+		case c == nil:
+			facts.skip("CPUs %s of %s", set, owner)
+		case !divided:
+			if n := c.Requests.WholeCPUs(); n != set.Len() {
+				facts.note("%s holds CPUs %q and asks for %d of its own", owner, set, n)
+			}
+			facts.hold(owner, set, ledger.CPUExclusive)
+		case c.Guaranteed() && c.Requests.WholeCPUs() > 0:
+			facts.hold(owner, set, ledger.CPUPodExclusive)
+		default:
+			facts.hold(owner, set, ledger.CPUPodShared)
+		}
+	}
+}
+
+// hold adds a claim on CPUs. An entry without any is not a fact.
+func (f *Facts) hold(owner ledger.Owner, set cpuset.Set, use ledger.CPUUse) {
+	if set.IsEmpty() {
+		f.note("%s has an entry without CPUs", owner)
+		return
+	}
+	f.Claims = append(f.Claims, ledger.Claim{
+		Owner: owner, Provider: string(CPU), Resource: string(workload.CPU),
+		CPUs: &ledger.CPUs{Set: set, Use: use},
+	})
+}
+
+// writeCPU makes cpu_manager_state of a view.
+func writeCPU(view *ledger.View, policy string, format int) (File, error) {
+	s := CPUState{Policy: policy, Containers: map[string]map[string]cpuset.Set{}, Pods: map[string]cpuset.Set{}}
+	if policy != policyNone {
+		s.Shared = view.SharedCPUs()
+	}
+	for c := range view.Claims() {
+		switch uid := c.Owner.Pod; {
+		case c.CPUs == nil:
+		case c.Owner.Container == "":
+			s.Pods[uid] = c.CPUs.Set
+		case s.Containers[uid] == nil:
+			s.Containers[uid] = map[string]cpuset.Set{c.Owner.Container: c.CPUs.Set}
+		default:
+			s.Containers[uid][c.Owner.Container] = c.CPUs.Set
+		}
+	}
+	if format == 0 {
+		format = 2
+		if len(s.Pods) > 0 {
+			format = 3
+		}
+	}
+	data, err := s.Marshal(format)
+	return File{Format: format, Data: data}, err
+}

@@ -1,0 +1,153 @@
+package kubelet
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/workload"
+)
+
+// Kind names a state file by the manager that keeps it. The provider of the same
+// name holds the claims that are made of it.
+type Kind string
+
+// The kinds.
+const (
+	CPU    Kind = "cpu"
+	Memory Kind = "memory"
+	Device Kind = "device"
+)
+
+// kinds is what can be done with each kind of file. A kind without functions is
+// known by name and not built yet.
+var kinds = map[Kind]struct {
+	// file is the name of the file in the kubelet's root directory.
+	file  string
+	read  func(data []byte, in Input) (Facts, error)
+	write func(view *ledger.View, policy string, format int) (File, error)
+}{
+	CPU:    {"cpu_manager_state", readCPU, writeCPU},
+	Memory: {file: "memory_manager_state"},
+	Device: {file: "device-plugins/kubelet_internal_checkpoint"},
+}
+
+// Input is what a file is read with.
+type Input struct {
+	// View of the ledger that the facts are for; its rules tell the machine.
+	View *ledger.View
+	// Pods by uid; those of the view need not be among them.
+	Pods map[string]*workload.Pod
+	// Policy is what the manager of the kind runs under here.
+	Policy string
+	// ContainerIDs are the containers of the runtime's ids, for formats that name
+	// them so.
+	ContainerIDs map[string]ledger.Owner
+	// SkipUnknown leaves out what belongs to pods or containers that nobody knows
+	// instead of refusing the file.
+	SkipUnknown bool
+}
+
+// Facts are what a file says.
+type Facts struct {
+	// File is the name of the file.
+	File string
+	// Format is the file's, counted as its kind does.
+	Format int
+	// Claims of owners that are known.
+	Claims []ledger.Claim
+	// Skipped says in sentences what was left out because nobody knows its owner.
+	Skipped []string
+	// Notes say in sentences what else an operator should know.
+	Notes []string
+}
+
+// File is a state file as a kubelet writes it.
+type File struct {
+	Name   string
+	Format int
+	Data   []byte
+}
+
+// Read turns a state file into facts. Beside the errors of the kind's own parser
+// there is class Invalid for a kind that does not exist, Unsupported for one that
+// is not built yet, and Precondition for entries of unknown owners, which it
+// lists.
+func Read(kind Kind, data []byte, in Input) (Facts, error) {
+	k, ok := kinds[kind]
+	switch {
+	case !ok:
+		return Facts{}, unknownKind(kind)
+	case k.read == nil:
+		return Facts{}, fault.Unsupportedf("import %s: not built yet", k.file)
+	}
+	facts, err := k.read(data, in)
+	if err != nil {
+		return Facts{}, fmt.Errorf("import %s: %w", k.file, err)
+	}
+	facts.File = k.file
+	if len(facts.Skipped) > 0 && !in.SkipUnknown {
+		return Facts{}, fault.Preconditionf("import %s: nobody knows the owner of %s; give these pods too, or skip what is unknown",
+			k.file, first(facts.Skipped))
+	}
+	return facts, nil
+}
+
+// Write makes the state file of a view, under the policy that the manager of the
+// kind runs under. Format 0 means the oldest that has a place for everything.
+// Class Invalid is a kind that does not exist, Unsupported one that is not built
+// yet or a format that cannot be written.
+func Write(kind Kind, view *ledger.View, policy string, format int) (File, error) {
+	k, ok := kinds[kind]
+	switch {
+	case !ok:
+		return File{}, unknownKind(kind)
+	case k.write == nil:
+		return File{}, fault.Unsupportedf("export %s: not built yet", k.file)
+	}
+	file, err := k.write(view, policy, format)
+	if err != nil {
+		return File{}, fmt.Errorf("export %s: %w", k.file, err)
+	}
+	file.Name = k.file
+	return file, nil
+}
+
+func unknownKind(kind Kind) error {
+	var vs fault.Violations
+	vs.Addf("kind", "%.40q: expected one of %s, %s, %s", string(kind), CPU, Memory, Device)
+	return vs.Err("request")
+}
+
+// first lists a few of many things.
+func first(list []string) string {
+	const few = 8
+	if more := len(list) - few; more > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(list[:few], ", "), more)
+	}
+	return strings.Join(list, ", ")
+}
+
+// pod finds a pod among the given ones and in the view; nil if nobody knows it.
+func (in *Input) pod(uid string) *workload.Pod {
+	if p := in.Pods[uid]; p != nil {
+		return p
+	}
+	if record, ok := in.View.Pod(uid); ok {
+		return &record.Pod
+	}
+	return nil
+}
+
+// skip notes what belongs to nobody known.
+func (f *Facts) skip(format string, args ...any) {
+	f.Skipped = append(f.Skipped, fmt.Sprintf(format, args...))
+}
+
+func (f *Facts) note(format string, args ...any) {
+	if text := fmt.Sprintf(format, args...); !slices.Contains(f.Notes, text) {
+		f.Notes = append(f.Notes, text)
+	}
+}
