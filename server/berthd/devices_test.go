@@ -1,0 +1,150 @@
+package main
+
+import (
+	"context"
+	"path/filepath"
+	"testing"
+
+	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
+	devicev1 "github.com/berthd/berth/api/berth/device/v1"
+	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/hack/plugin/script"
+)
+
+// runPlugin runs a device plugin until the test ends or the plugin dies; the
+// result waits for that.
+func (n *node) runPlugin(cfg script.Config, devices string) (p *script.Plugin, end func()) {
+	n.t.Helper()
+	list, err := script.ParseDevices(devices)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	folder := "device-plugins"
+	if cfg.Watched {
+		folder = "plugins_registry"
+	}
+	cfg.Dir, cfg.Devices = filepath.Join(n.root, folder), list
+	p = script.New(cfg)
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- p.Run(ctx) }()
+	end = func() { cancel(); <-ended; ended <- nil }
+	n.t.Cleanup(end)
+	return p, end
+}
+
+// expectResource waits until a resource is in a state, with a capacity and a
+// number of healthy devices.
+func (d *daemon) expectResource(name, plugin string, capacity, allocatable int64) {
+	d.t.Helper()
+	var last *devicev1.ListResourcesResponse
+	d.t.Cleanup(func() {
+		if d.t.Failed() {
+			d.t.Logf("the last resources that were seen while waiting for %s: %v", name, last)
+		}
+	})
+	d.eventually(name+" is "+plugin, func() bool {
+		resp, err := devicev1.NewDeviceServiceClient(d.conn).ListResources(d.ctx(), &devicev1.ListResourcesRequest{})
+		if err != nil {
+			return false
+		}
+		last = resp
+		for _, r := range resp.GetResources() {
+			if r.GetName() == name {
+				return r.GetPlugin() == plugin && r.GetCapacity() == capacity && r.GetAllocatable() == allocatable
+			}
+		}
+		return false
+	})
+}
+
+// withDevice is a pod on the shared CPUs with one device.
+func withDevice(uid, resource string) *typesv1.Pod {
+	r := map[string]string{resource: "1"}
+	return pod(uid, r, r)
+}
+
+// devicesOf returns the ids that a pod's only container holds of a resource.
+func (d *daemon) devicesOf(uid, resource string) (ids []string) {
+	d.t.Helper()
+	resp, err := d.allocation.Get(d.ctx(), &allocationv1.GetRequest{PodUid: uid})
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	for _, c := range resp.GetPod().GetContainers()[0].GetClaims() {
+		for _, dev := range c.GetDevice().GetDevices() {
+			if c.GetResource() == resource {
+				ids = append(ids, dev.GetId())
+			}
+		}
+	}
+	return ids
+}
+
+// TestPluginsNoticeARestart runs plugins that know one signal each: their own
+// socket is gone, kubelet.sock is new, they are found. Whether berthd was killed
+// or stopped, all come back, and the pods that hold their devices keep them,
+// also while no plugin is there.
+func TestPluginsNoticeARestart(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	d := n.start()
+	const own, kubelet, found, once = "example.com/own", "example.com/kubelet", "example.com/found", "example.com/once"
+	resources := []string{own, kubelet, found, once}
+	for name, cfg := range map[string]script.Config{
+		own:     {Signal: script.OwnSocket},
+		kubelet: {Signal: script.ServerSocket},
+		found:   {Watched: true},
+		once:    {Signal: script.NoSignal},
+	} {
+		cfg.Resource = name
+		n.runPlugin(cfg, "d0 d1 d2")
+	}
+	for _, name := range resources {
+		d.expectResource(name, "connected", 3, 3)
+		d.admitted(withDevice("of-"+filepath.Base(name), name))
+	}
+	for _, end := range []func(*daemon){(*daemon).kill, (*daemon).stop} {
+		end(d)
+		d = n.start()
+		for _, name := range resources {
+			uid := "of-" + filepath.Base(name)
+			if ids := d.devicesOf(uid, name); len(ids) != 1 || ids[0] != "d0" {
+				t.Errorf("after the restart pod %s holds %q", uid, ids)
+			}
+			// The same pod again is the same answer, plugin or not.
+			d.admitted(withDevice(uid, name))
+		}
+		for _, name := range resources[:3] {
+			d.expectResource(name, "connected", 3, 3)
+		}
+		d.expectResource(once, "expected", 0, 0)
+		d.check()
+	}
+}
+
+// TestPluginIsFound is the life of a plugin that does not register: found, used,
+// dead, back with other devices, its socket removed.
+func TestPluginIsFound(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	d := n.start()
+	p, end := n.runPlugin(script.Config{Resource: gpu, Watched: true, PreStart: true}, "g0 g1")
+	d.expectResource(gpu, "connected", 2, 2)
+	d.admitted(withDevice("pod", gpu))
+	if ids := d.devicesOf("pod", gpu); len(ids) != 1 || ids[0] != "g0" {
+		t.Errorf("the pod holds %q", ids)
+	}
+	if calls := p.Calls(script.Allocate); len(calls) != 1 {
+		t.Errorf("the plugin was asked %+v", calls)
+	}
+	p.Die()
+	d.expectResource(gpu, "stopped", 2, 0)
+	end()
+	_, end = n.runPlugin(script.Config{Resource: gpu, Watched: true}, "g1 g2 g3")
+	d.expectResource(gpu, "connected", 3, 3)
+	end()
+	d.expectResource(gpu, "stopped", 3, 0)
+	d.remove("pod")
+	d.check()
+}
