@@ -86,9 +86,18 @@ func TestTrace(t *testing.T) {
 			{Kind: ledger.StepMerged, Affinity: &ledger.Affinity{Nodes: numa.Of(0)}, Approximate: true},
 			{Kind: ledger.StepPlanned, Claim: &claim},
 			{Kind: ledger.StepRefused, Text: "t", Shortages: []ledger.Shortage{
-				{Resource: "cpu", Nodes: "0", Need: 4, Free: 1, Holders: []ledger.Owner{{Pod: "v", Container: "c"}, {Pod: "w"}}},
+				{
+					Resource: "cpu", Nodes: "0", Need: 4, Free: 1, Held: 2, Withheld: 3, Why: "reserved",
+					Holders: []ledger.Owner{{Pod: "v", Container: "c"}, {Pod: "w"}}, MoreHolders: 4,
+				},
 			}},
 		},
+		Suggestions: []ledger.Suggestion{
+			{Kind: ledger.SuggestRequest, Text: "t", Requests: []ledger.RequestChange{{Container: "main", Resource: "cpu", From: 4, To: 1}}},
+			{Kind: ledger.SuggestPolicy, Policy: "best-effort", Scope: "pod"},
+			{Kind: ledger.SuggestRemoval, Remove: []string{"v", "w"}},
+		},
+		Tried: 5,
 	})
 	want := &typesv1.Trace{
 		AdmissionId: "a", PodUid: "u", Namespace: "ns", Name: "n", Generation: 7, DryRun: true, Reason: "R", Message: "m",
@@ -100,9 +109,18 @@ func TestTrace(t *testing.T) {
 			{Kind: "merged", Affinity: &typesv1.Hint{Nodes: nodes(0)}, Approximate: true},
 			{Kind: "planned", Claim: convert.Claim(&claim)},
 			{Kind: "refused", Text: "t", Shortages: []*typesv1.Shortage{
-				{Resource: "cpu", Nodes: "0", Need: 4, Free: 1, Holders: []string{"v/c", "w"}},
+				{
+					Resource: "cpu", Nodes: "0", Need: 4, Free: 1, Held: 2, Withheld: 3, Why: "reserved",
+					Holders: []string{"v/c", "w"}, MoreHolders: 4,
+				},
 			}},
 		},
+		Suggestions: []*typesv1.Suggestion{
+			{Kind: "request", Text: "t", Requests: []*typesv1.RequestChange{{Container: "main", Resource: "cpu", From: 4, To: 1}}},
+			{Kind: "policy", Policy: "best-effort", Scope: "pod"},
+			{Kind: "removal", RemovePodUids: []string{"v", "w"}},
+		},
+		Tried: 5,
 	}
 	if !proto.Equal(got, want) {
 		t.Errorf("got\n\t%v\nwant\n\t%v", got, want)

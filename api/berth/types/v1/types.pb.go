@@ -1526,9 +1526,15 @@ type Trace struct {
 	Admitted   bool   `protobuf:"varint,6,opt,name=admitted,proto3" json:"admitted,omitempty"`
 	DryRun     bool   `protobuf:"varint,7,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
 	// Empty for an admitted pod.
-	Reason        string       `protobuf:"bytes,8,opt,name=reason,proto3" json:"reason,omitempty"`
-	Message       string       `protobuf:"bytes,9,opt,name=message,proto3" json:"message,omitempty"`
-	Steps         []*TraceStep `protobuf:"bytes,10,rep,name=steps,proto3" json:"steps,omitempty"`
+	Reason  string       `protobuf:"bytes,8,opt,name=reason,proto3" json:"reason,omitempty"`
+	Message string       `protobuf:"bytes,9,opt,name=message,proto3" json:"message,omitempty"`
+	Steps   []*TraceStep `protobuf:"bytes,10,rep,name=steps,proto3" json:"steps,omitempty"`
+	// Of a rejected pod: changes that would make it fit, each shown by a dry run on
+	// the ledger's generation above.
+	Suggestions []*Suggestion `protobuf:"bytes,11,rep,name=suggestions,proto3" json:"suggestions,omitempty"`
+	// How many dry runs looked for them. With some and no suggestion, no change of
+	// the usual kinds helps.
+	Tried         int32 `protobuf:"varint,12,opt,name=tried,proto3" json:"tried,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1631,6 +1637,20 @@ func (x *Trace) GetSteps() []*TraceStep {
 		return x.Steps
 	}
 	return nil
+}
+
+func (x *Trace) GetSuggestions() []*Suggestion {
+	if x != nil {
+		return x.Suggestions
+	}
+	return nil
+}
+
+func (x *Trace) GetTried() int32 {
+	if x != nil {
+		return x.Tried
+	}
+	return 0
 }
 
 // TraceStep is one event of an admission. Fields that do not apply are empty.
@@ -1772,16 +1792,25 @@ func (x *TraceStep) GetText() string {
 }
 
 // Shortage says what was missing, where, and who holds it; amounts in the
-// resource's own unit (CPUs, bytes, devices).
+// resource's own unit (CPUs, bytes, devices). Free, held and withheld are together
+// all that the nodes have.
 type Shortage struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	Resource string                 `protobuf:"bytes,1,opt,name=resource,proto3" json:"resource,omitempty"`
-	// NUMA nodes as a list ("0-1"); empty: the whole machine.
+	// NUMA nodes as a list ("0-1"); empty: nodes do not matter.
 	Nodes string `protobuf:"bytes,2,opt,name=nodes,proto3" json:"nodes,omitempty"`
 	Need  uint64 `protobuf:"varint,3,opt,name=need,proto3" json:"need,omitempty"`
 	Free  uint64 `protobuf:"varint,4,opt,name=free,proto3" json:"free,omitempty"`
-	// Owners as "pod-uid/container".
-	Holders       []string `protobuf:"bytes,5,rep,name=holders,proto3" json:"holders,omitempty"`
+	// Owners as "pod-uid/container", those who hold most first.
+	Holders []string `protobuf:"bytes,5,rep,name=holders,proto3" json:"holders,omitempty"`
+	// What the holders have together.
+	Held uint64 `protobuf:"varint,6,opt,name=held,proto3" json:"held,omitempty"`
+	// What nobody holds and nobody can have, such as reserved CPUs.
+	Withheld uint64 `protobuf:"varint,7,opt,name=withheld,proto3" json:"withheld,omitempty"`
+	// Why it is withheld, or nothing is there, in a few words.
+	Why string `protobuf:"bytes,8,opt,name=why,proto3" json:"why,omitempty"`
+	// How many holders are not named.
+	MoreHolders   int32 `protobuf:"varint,9,opt,name=more_holders,json=moreHolders,proto3" json:"more_holders,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1849,6 +1878,196 @@ func (x *Shortage) GetHolders() []string {
 		return x.Holders
 	}
 	return nil
+}
+
+func (x *Shortage) GetHeld() uint64 {
+	if x != nil {
+		return x.Held
+	}
+	return 0
+}
+
+func (x *Shortage) GetWithheld() uint64 {
+	if x != nil {
+		return x.Withheld
+	}
+	return 0
+}
+
+func (x *Shortage) GetWhy() string {
+	if x != nil {
+		return x.Why
+	}
+	return ""
+}
+
+func (x *Shortage) GetMoreHolders() int32 {
+	if x != nil {
+		return x.MoreHolders
+	}
+	return 0
+}
+
+// Suggestion is one change that would make a rejected pod fit.
+type Suggestion struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// "request", "policy" or "removal".
+	Kind string `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
+	// Completes the sentence "the pod would fit if ...".
+	Text string `protobuf:"bytes,2,opt,name=text,proto3" json:"text,omitempty"`
+	// With "request": the amounts to ask for, all of them together.
+	Requests []*RequestChange `protobuf:"bytes,3,rep,name=requests,proto3" json:"requests,omitempty"`
+	// With "policy": the topology manager's policy and scope to set.
+	Policy string `protobuf:"bytes,4,opt,name=policy,proto3" json:"policy,omitempty"`
+	Scope  string `protobuf:"bytes,5,opt,name=scope,proto3" json:"scope,omitempty"`
+	// With "removal": the uids of the pods to remove, all of them together.
+	RemovePodUids []string `protobuf:"bytes,6,rep,name=remove_pod_uids,json=removePodUids,proto3" json:"remove_pod_uids,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Suggestion) Reset() {
+	*x = Suggestion{}
+	mi := &file_berth_types_v1_types_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Suggestion) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Suggestion) ProtoMessage() {}
+
+func (x *Suggestion) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_types_v1_types_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Suggestion.ProtoReflect.Descriptor instead.
+func (*Suggestion) Descriptor() ([]byte, []int) {
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *Suggestion) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *Suggestion) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
+func (x *Suggestion) GetRequests() []*RequestChange {
+	if x != nil {
+		return x.Requests
+	}
+	return nil
+}
+
+func (x *Suggestion) GetPolicy() string {
+	if x != nil {
+		return x.Policy
+	}
+	return ""
+}
+
+func (x *Suggestion) GetScope() string {
+	if x != nil {
+		return x.Scope
+	}
+	return ""
+}
+
+func (x *Suggestion) GetRemovePodUids() []string {
+	if x != nil {
+		return x.RemovePodUids
+	}
+	return nil
+}
+
+// RequestChange is one amount to ask for instead of another, as request and limit;
+// in the resource's own unit (CPUs, bytes, devices).
+type RequestChange struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Empty: the pod's own resources.
+	Container string `protobuf:"bytes,1,opt,name=container,proto3" json:"container,omitempty"`
+	Resource  string `protobuf:"bytes,2,opt,name=resource,proto3" json:"resource,omitempty"`
+	From      uint64 `protobuf:"varint,3,opt,name=from,proto3" json:"from,omitempty"`
+	// 0: leave the resource out.
+	To            uint64 `protobuf:"varint,4,opt,name=to,proto3" json:"to,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RequestChange) Reset() {
+	*x = RequestChange{}
+	mi := &file_berth_types_v1_types_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RequestChange) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RequestChange) ProtoMessage() {}
+
+func (x *RequestChange) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_types_v1_types_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RequestChange.ProtoReflect.Descriptor instead.
+func (*RequestChange) Descriptor() ([]byte, []int) {
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *RequestChange) GetContainer() string {
+	if x != nil {
+		return x.Container
+	}
+	return ""
+}
+
+func (x *RequestChange) GetResource() string {
+	if x != nil {
+		return x.Resource
+	}
+	return ""
+}
+
+func (x *RequestChange) GetFrom() uint64 {
+	if x != nil {
+		return x.From
+	}
+	return 0
+}
+
+func (x *RequestChange) GetTo() uint64 {
+	if x != nil {
+		return x.To
+	}
+	return 0
 }
 
 var File_berth_types_v1_types_proto protoreflect.FileDescriptor
@@ -1977,7 +2196,7 @@ const file_berth_types_v1_types_proto_rawDesc = "" +
 	"containers\x12-\n" +
 	"\x06claims\x18\a \x03(\v2\x15.berth.types.v1.ClaimR\x06claims\x12!\n" +
 	"\fadmission_id\x18\b \x01(\tR\vadmissionId\x12(\n" +
-	"\x10admitted_at_unix\x18\t \x01(\x03R\x0eadmittedAtUnix\"\xad\x02\n" +
+	"\x10admitted_at_unix\x18\t \x01(\x03R\x0eadmittedAtUnix\"\x81\x03\n" +
 	"\x05Trace\x12!\n" +
 	"\fadmission_id\x18\x01 \x01(\tR\vadmissionId\x12\x17\n" +
 	"\apod_uid\x18\x02 \x01(\tR\x06podUid\x12\x1c\n" +
@@ -1991,7 +2210,9 @@ const file_berth_types_v1_types_proto_rawDesc = "" +
 	"\x06reason\x18\b \x01(\tR\x06reason\x12\x18\n" +
 	"\amessage\x18\t \x01(\tR\amessage\x12/\n" +
 	"\x05steps\x18\n" +
-	" \x03(\v2\x19.berth.types.v1.TraceStepR\x05steps\"\xa0\x03\n" +
+	" \x03(\v2\x19.berth.types.v1.TraceStepR\x05steps\x12<\n" +
+	"\vsuggestions\x18\v \x03(\v2\x1a.berth.types.v1.SuggestionR\vsuggestions\x12\x14\n" +
+	"\x05tried\x18\f \x01(\x05R\x05tried\"\xa0\x03\n" +
 	"\tTraceStep\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x1c\n" +
 	"\tcontainer\x18\x02 \x01(\tR\tcontainer\x12\x1a\n" +
@@ -2005,13 +2226,30 @@ const file_berth_types_v1_types_proto_rawDesc = "" +
 	"\x05claim\x18\n" +
 	" \x01(\v2\x15.berth.types.v1.ClaimR\x05claim\x126\n" +
 	"\tshortages\x18\v \x03(\v2\x18.berth.types.v1.ShortageR\tshortages\x12\x12\n" +
-	"\x04text\x18\f \x01(\tR\x04text\"~\n" +
+	"\x04text\x18\f \x01(\tR\x04text\"\xe3\x01\n" +
 	"\bShortage\x12\x1a\n" +
 	"\bresource\x18\x01 \x01(\tR\bresource\x12\x14\n" +
 	"\x05nodes\x18\x02 \x01(\tR\x05nodes\x12\x12\n" +
 	"\x04need\x18\x03 \x01(\x04R\x04need\x12\x12\n" +
 	"\x04free\x18\x04 \x01(\x04R\x04free\x12\x18\n" +
-	"\aholders\x18\x05 \x03(\tR\aholders*s\n" +
+	"\aholders\x18\x05 \x03(\tR\aholders\x12\x12\n" +
+	"\x04held\x18\x06 \x01(\x04R\x04held\x12\x1a\n" +
+	"\bwithheld\x18\a \x01(\x04R\bwithheld\x12\x10\n" +
+	"\x03why\x18\b \x01(\tR\x03why\x12!\n" +
+	"\fmore_holders\x18\t \x01(\x05R\vmoreHolders\"\xc5\x01\n" +
+	"\n" +
+	"Suggestion\x12\x12\n" +
+	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x12\n" +
+	"\x04text\x18\x02 \x01(\tR\x04text\x129\n" +
+	"\brequests\x18\x03 \x03(\v2\x1d.berth.types.v1.RequestChangeR\brequests\x12\x16\n" +
+	"\x06policy\x18\x04 \x01(\tR\x06policy\x12\x14\n" +
+	"\x05scope\x18\x05 \x01(\tR\x05scope\x12&\n" +
+	"\x0fremove_pod_uids\x18\x06 \x03(\tR\rremovePodUids\"m\n" +
+	"\rRequestChange\x12\x1c\n" +
+	"\tcontainer\x18\x01 \x01(\tR\tcontainer\x12\x1a\n" +
+	"\bresource\x18\x02 \x01(\tR\bresource\x12\x12\n" +
+	"\x04from\x18\x03 \x01(\x04R\x04from\x12\x0e\n" +
+	"\x02to\x18\x04 \x01(\x04R\x02to*s\n" +
 	"\bQOSClass\x12\x19\n" +
 	"\x15QOS_CLASS_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14QOS_CLASS_GUARANTEED\x10\x01\x12\x17\n" +
@@ -2038,7 +2276,7 @@ func file_berth_types_v1_types_proto_rawDescGZIP() []byte {
 }
 
 var file_berth_types_v1_types_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_berth_types_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
+var file_berth_types_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 30)
 var file_berth_types_v1_types_proto_goTypes = []any{
 	(QOSClass)(0),                // 0: berth.types.v1.QOSClass
 	(AnswerKind)(0),              // 1: berth.types.v1.AnswerKind
@@ -2064,34 +2302,36 @@ var file_berth_types_v1_types_proto_goTypes = []any{
 	(*Trace)(nil),                // 21: berth.types.v1.Trace
 	(*TraceStep)(nil),            // 22: berth.types.v1.TraceStep
 	(*Shortage)(nil),             // 23: berth.types.v1.Shortage
-	nil,                          // 24: berth.types.v1.PodMetadata.LabelsEntry
-	nil,                          // 25: berth.types.v1.PodMetadata.AnnotationsEntry
-	nil,                          // 26: berth.types.v1.PodSpec.OverheadEntry
-	nil,                          // 27: berth.types.v1.ResourceRequirements.RequestsEntry
-	nil,                          // 28: berth.types.v1.ResourceRequirements.LimitsEntry
-	nil,                          // 29: berth.types.v1.Rule.WeightsEntry
+	(*Suggestion)(nil),           // 24: berth.types.v1.Suggestion
+	(*RequestChange)(nil),        // 25: berth.types.v1.RequestChange
+	nil,                          // 26: berth.types.v1.PodMetadata.LabelsEntry
+	nil,                          // 27: berth.types.v1.PodMetadata.AnnotationsEntry
+	nil,                          // 28: berth.types.v1.PodSpec.OverheadEntry
+	nil,                          // 29: berth.types.v1.ResourceRequirements.RequestsEntry
+	nil,                          // 30: berth.types.v1.ResourceRequirements.LimitsEntry
+	nil,                          // 31: berth.types.v1.Rule.WeightsEntry
 }
 var file_berth_types_v1_types_proto_depIdxs = []int32{
 	3,  // 0: berth.types.v1.Pod.metadata:type_name -> berth.types.v1.PodMetadata
 	4,  // 1: berth.types.v1.Pod.spec:type_name -> berth.types.v1.PodSpec
 	5,  // 2: berth.types.v1.Pod.status:type_name -> berth.types.v1.PodStatus
-	24, // 3: berth.types.v1.PodMetadata.labels:type_name -> berth.types.v1.PodMetadata.LabelsEntry
-	25, // 4: berth.types.v1.PodMetadata.annotations:type_name -> berth.types.v1.PodMetadata.AnnotationsEntry
+	26, // 3: berth.types.v1.PodMetadata.labels:type_name -> berth.types.v1.PodMetadata.LabelsEntry
+	27, // 4: berth.types.v1.PodMetadata.annotations:type_name -> berth.types.v1.PodMetadata.AnnotationsEntry
 	6,  // 5: berth.types.v1.PodSpec.init_containers:type_name -> berth.types.v1.Container
 	6,  // 6: berth.types.v1.PodSpec.containers:type_name -> berth.types.v1.Container
-	26, // 7: berth.types.v1.PodSpec.overhead:type_name -> berth.types.v1.PodSpec.OverheadEntry
+	28, // 7: berth.types.v1.PodSpec.overhead:type_name -> berth.types.v1.PodSpec.OverheadEntry
 	7,  // 8: berth.types.v1.PodSpec.resources:type_name -> berth.types.v1.ResourceRequirements
 	7,  // 9: berth.types.v1.Container.resources:type_name -> berth.types.v1.ResourceRequirements
 	8,  // 10: berth.types.v1.Container.resize_policy:type_name -> berth.types.v1.ResizePolicy
-	27, // 11: berth.types.v1.ResourceRequirements.requests:type_name -> berth.types.v1.ResourceRequirements.RequestsEntry
-	28, // 12: berth.types.v1.ResourceRequirements.limits:type_name -> berth.types.v1.ResourceRequirements.LimitsEntry
+	29, // 11: berth.types.v1.ResourceRequirements.requests:type_name -> berth.types.v1.ResourceRequirements.RequestsEntry
+	30, // 12: berth.types.v1.ResourceRequirements.limits:type_name -> berth.types.v1.ResourceRequirements.LimitsEntry
 	10, // 13: berth.types.v1.Hint.nodes:type_name -> berth.types.v1.NUMAMask
 	1,  // 14: berth.types.v1.Answer.kind:type_name -> berth.types.v1.AnswerKind
 	11, // 15: berth.types.v1.Answer.hints:type_name -> berth.types.v1.Hint
 	13, // 16: berth.types.v1.Answer.rule:type_name -> berth.types.v1.Rule
 	10, // 17: berth.types.v1.Rule.universe:type_name -> berth.types.v1.NUMAMask
 	10, // 18: berth.types.v1.Rule.must:type_name -> berth.types.v1.NUMAMask
-	29, // 19: berth.types.v1.Rule.weights:type_name -> berth.types.v1.Rule.WeightsEntry
+	31, // 19: berth.types.v1.Rule.weights:type_name -> berth.types.v1.Rule.WeightsEntry
 	11, // 20: berth.types.v1.Claim.affinity:type_name -> berth.types.v1.Hint
 	15, // 21: berth.types.v1.Claim.cpu:type_name -> berth.types.v1.CPUClaim
 	16, // 22: berth.types.v1.Claim.memory:type_name -> berth.types.v1.MemoryBlock
@@ -2107,15 +2347,17 @@ var file_berth_types_v1_types_proto_depIdxs = []int32{
 	19, // 32: berth.types.v1.PodAllocation.containers:type_name -> berth.types.v1.ContainerAllocation
 	14, // 33: berth.types.v1.PodAllocation.claims:type_name -> berth.types.v1.Claim
 	22, // 34: berth.types.v1.Trace.steps:type_name -> berth.types.v1.TraceStep
-	11, // 35: berth.types.v1.TraceStep.hints:type_name -> berth.types.v1.Hint
-	11, // 36: berth.types.v1.TraceStep.affinity:type_name -> berth.types.v1.Hint
-	14, // 37: berth.types.v1.TraceStep.claim:type_name -> berth.types.v1.Claim
-	23, // 38: berth.types.v1.TraceStep.shortages:type_name -> berth.types.v1.Shortage
-	39, // [39:39] is the sub-list for method output_type
-	39, // [39:39] is the sub-list for method input_type
-	39, // [39:39] is the sub-list for extension type_name
-	39, // [39:39] is the sub-list for extension extendee
-	0,  // [0:39] is the sub-list for field type_name
+	24, // 35: berth.types.v1.Trace.suggestions:type_name -> berth.types.v1.Suggestion
+	11, // 36: berth.types.v1.TraceStep.hints:type_name -> berth.types.v1.Hint
+	11, // 37: berth.types.v1.TraceStep.affinity:type_name -> berth.types.v1.Hint
+	14, // 38: berth.types.v1.TraceStep.claim:type_name -> berth.types.v1.Claim
+	23, // 39: berth.types.v1.TraceStep.shortages:type_name -> berth.types.v1.Shortage
+	25, // 40: berth.types.v1.Suggestion.requests:type_name -> berth.types.v1.RequestChange
+	41, // [41:41] is the sub-list for method output_type
+	41, // [41:41] is the sub-list for method input_type
+	41, // [41:41] is the sub-list for extension type_name
+	41, // [41:41] is the sub-list for extension extendee
+	0,  // [0:41] is the sub-list for field type_name
 }
 
 func init() { file_berth_types_v1_types_proto_init() }
@@ -2130,7 +2372,7 @@ func file_berth_types_v1_types_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_berth_types_v1_types_proto_rawDesc), len(file_berth_types_v1_types_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   28,
+			NumMessages:   30,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
