@@ -35,6 +35,8 @@ type places struct {
 	// early lists pods whose processes were killed only after the ledger had
 	// forgotten them: the wrong order.
 	early []string
+	// during is called inside EnsurePod, to move the ledger meanwhile.
+	during func()
 }
 
 func (p *places) failing(op string) error {
@@ -51,6 +53,9 @@ func (p *places) EnsurePod(_ context.Context, view *ledger.View, uid string) (st
 	}
 	if err := p.failing("ensure"); err != nil {
 		return "", false, err
+	}
+	if p.during != nil {
+		p.during()
 	}
 	created := !p.pods[uid]
 	p.pods[uid] = true
