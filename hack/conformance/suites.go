@@ -10,7 +10,11 @@ var suites = []Suite{
 	cpuAllocate,
 	cpuHints,
 	cpuSequences,
+	memoryAllocate,
+	memoryHints,
+	memorySequences,
 	deviceAllocate,
 	deviceHints,
+	podAdmit,
 	topologyMerge,
 }

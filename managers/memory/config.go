@@ -133,7 +133,7 @@ func (cfg *Config) checkSums(bad *fault.Violations) {
 	for _, r := range cfg.Reserved {
 		resources[r.Resource] = true
 	}
-	for _, whole := range cfg.wholes() {
+	for _, whole := range cfg.ofAll() {
 		for r, bytes := range whole.bytes {
 			if bytes > 0 && isMemory(r) {
 				resources[r] = true
@@ -165,14 +165,14 @@ func (cfg *Config) byNode(r workload.Resource) (uint64, string) {
 	return sum, equation(terms, sum)
 }
 
-// whole is one of the node's reservations.
-type whole struct {
+// reservations are one of the node's reservations.
+type reservations struct {
 	name  string
 	bytes map[workload.Resource]uint64
 }
 
-func (cfg *Config) wholes() []whole {
-	return []whole{
+func (cfg *Config) ofAll() []reservations {
+	return []reservations{
 		{"systemReserved", cfg.SystemReserved},
 		{"kubeReserved", cfg.KubeReserved},
 		{"evictionHard", cfg.HardEviction},
@@ -183,7 +183,7 @@ func (cfg *Config) wholes() []whole {
 func (cfg *Config) ofMachine(r workload.Resource) (uint64, string) {
 	var sum uint64
 	var terms []string
-	for _, w := range cfg.wholes() {
+	for _, w := range cfg.ofAll() {
 		if bytes := w.bytes[r]; bytes > 0 {
 			sum += bytes
 			terms = append(terms, w.name+": "+quantity(bytes))

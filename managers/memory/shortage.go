@@ -28,7 +28,7 @@ func (m *Manager) Shortages(view *ledger.View, req hint.Request) []ledger.Shorta
 	if _, ok := f.best(0); ok {
 		return nil
 	}
-	return f.shortages(view, f.m.nodes)
+	return f.shortages(view)
 }
 
 // refusal makes the error for nodes on which a request cannot be placed.
@@ -39,9 +39,11 @@ func (f *family) refusal(view *ledger.View, problem Problem, nodes numa.Mask) er
 	case GroupTaken:
 		e.Shortages = f.taken(view, nodes)
 	case NoDefault:
-		e.Shortages = f.shortages(view, nodes)
-	default:
-		e.Shortages = append(f.short(view, nodes), f.shortages(view, f.m.nodes)...)
+		e.Shortages = f.shortages(view)
+	case NoExtension:
+		e.Shortages = append(f.short(view, nodes), f.shortages(view)...)
+	case NoPreferredDefault, NoPreferredExtension:
+		e.Shortages = f.withheld(view)
 	}
 	if len(e.Shortages) > 0 {
 		resource = e.Shortages[0].Resource
@@ -51,15 +53,15 @@ func (f *family) refusal(view *ledger.View, problem Problem, nodes numa.Mask) er
 
 // shortages looks at every node set of the simplest kinds: single nodes, groups,
 // and all unused nodes together.
-func (f *family) shortages(view *ledger.View, within numa.Mask) []ledger.Shortage {
+func (f *family) shortages(view *ledger.View) []ledger.Shortage {
 	var sets []numa.Mask
-	for id := range within.All() {
+	for id := range f.m.nodes.All() {
 		if node := numa.Of(id); f.legal(node) {
 			sets = append(sets, node)
 		}
 	}
 	sets = append(sets, f.groups()...)
-	if unused := within.Minus(f.used); unused.Len() > 1 {
+	if unused := f.m.nodes.Minus(f.used); unused.Len() > 1 {
 		sets = append(sets, unused)
 	}
 	var out []ledger.Shortage
@@ -81,6 +83,20 @@ func (f *family) short(view *ledger.View, nodes numa.Mask) []ledger.Shortage {
 			Resource: w.resource, Nodes: nodes.String(), Need: uint64(w.bytes), Free: uint64(free),
 			Holders: holders(view, w.resource, nodes),
 		})
+	}
+	return out
+}
+
+// withheld says for every single node why it cannot serve the request: it has too
+// little, or it is part of a group.
+func (f *family) withheld(view *ledger.View) []ledger.Shortage {
+	var out []ledger.Shortage
+	for id := range f.m.nodes.All() {
+		if node := numa.Of(id); f.legal(node) {
+			out = append(out, f.short(view, node)...)
+		} else {
+			out = append(out, f.taken(view, node)...)
+		}
 	}
 	return out
 }

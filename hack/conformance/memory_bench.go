@@ -1,0 +1,349 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+
+	"github.com/berthd/berth/hack/conformance/vector"
+	"github.com/berthd/berth/managers/hint"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/ledgertest"
+	"github.com/berthd/berth/managers/machine"
+	"github.com/berthd/berth/managers/memory"
+	"github.com/berthd/berth/managers/numa"
+	"github.com/berthd/berth/managers/workload"
+)
+
+// memorySetup is what all cases of the static memory policy are set up with.
+type memorySetup struct {
+	Gates   vector.Gates `json:"gates"`
+	Machine struct {
+		Nodes []vector.Node `json:"nodes"`
+	} `json:"machine"`
+	Reserved map[int]map[string]uint64 `json:"reserved"`
+}
+
+// memoryBench is a manager and an empty ledger on a machine.
+type memoryBench struct {
+	*memory.Manager
+	base *ledger.View
+}
+
+// bench builds the manager. Some of the reference's own tests have tables written
+// by hand, which no machine or another one goes with: then the machine is made
+// from what the tables say is allocatable.
+func (s memorySetup) bench(state memoryState) (*memoryBench, error) {
+	if len(s.Machine.Nodes) > 0 {
+		b, err := s.build(s.Machine.Nodes, s.Reserved)
+		if err != nil || state.wrapped() || state.allocatable(b.State(b.base)) {
+			return b, err
+		}
+	}
+	return s.build(state.machine())
+}
+
+// wrapped tells whether an allocatable amount went below zero.
+func (s memoryState) wrapped() bool {
+	for _, node := range s.Nodes {
+		for _, t := range node.Memory {
+			if t.Allocatable > math.MaxInt64 {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// allocatable tells whether the state has the nodes and allocatable amounts of
+// the manager.
+func (s memoryState) allocatable(nodes []memory.NodeState) bool {
+	for _, n := range nodes {
+		node, known := s.Nodes[n.Node]
+		if !known || len(node.Memory) != len(n.Resources) {
+			return false
+		}
+		for _, r := range n.Resources {
+			if node.Memory[r.Resource].Allocatable != r.Allocatable {
+				return false
+			}
+		}
+	}
+	return len(nodes) == len(s.Nodes)
+}
+
+func (s memorySetup) build(nodes []vector.Node, reserved map[int]map[string]uint64) (*memoryBench, error) {
+	topo, err := memoryMachine(nodes)
+	if err != nil {
+		return nil, err
+	}
+	m, err := s.manager(reserved, topo)
+	if err != nil {
+		return nil, err
+	}
+	l, _, err := ledger.Open(context.Background(), ledger.Options{
+		Journal: ledgertest.NewJournal(), Rules: ledger.Rules{Machine: topo},
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &memoryBench{Manager: m, base: l.View()}, nil
+}
+
+// manager builds the manager. The recordings give only what is reserved by node,
+// so that of the whole machine is made its sum.
+func (s memorySetup) manager(reserved map[int]map[string]uint64, topo *machine.Topology) (*memory.Manager, error) {
+	cfg := memory.Config{
+		Policy:          memory.PolicyStatic,
+		SystemReserved:  map[workload.Resource]uint64{},
+		AllowUnreserved: true,
+		Features: memory.Features{
+			PodLevelResources:        s.Gates.On(vector.PodLevelResources),
+			PodLevelResourceManagers: s.Gates.On(vector.PodLevelResourceManagers),
+		},
+	}
+	for node, limits := range reserved {
+		for name, bytes := range limits {
+			if bytes > 0 {
+				r := workload.Resource(name)
+				cfg.Reserved = append(cfg.Reserved, memory.Reservation{Node: node, Resource: r, Bytes: bytes})
+				cfg.SystemReserved[r] += bytes
+			}
+		}
+	}
+	return memory.New(cfg, topo)
+}
+
+// memoryMachine is a machine with the memory of the recorded nodes, and one CPU.
+func memoryMachine(nodes []vector.Node) (*machine.Topology, error) {
+	return machine.New(machine.Snapshot{
+		CPUs:  []machine.CPU{{Node: nodes[0].ID}},
+		Nodes: vector.Nodes(nodes),
+	})
+}
+
+// machine returns the nodes and reservations that lead to the state's tables; one
+// node without anything if it has none.
+func (s memoryState) machine() (nodes []vector.Node, reserved map[int]map[string]uint64) {
+	reserved = map[int]map[string]uint64{}
+	if len(s.Nodes) == 0 {
+		return []vector.Node{{}}, reserved
+	}
+	for _, id := range slices.Sorted(maps.Keys(s.Nodes)) {
+		node := vector.Node{ID: id}
+		reserved[id] = map[string]uint64{}
+		for name, t := range s.Nodes[id].Memory {
+			reserved[id][name] = t.SystemReserved
+			node.Memory += t.Allocatable + t.SystemReserved
+			if size, err := workload.HugePageSize(workload.Resource(name)); err == nil {
+				pages := (t.Allocatable + t.SystemReserved) / uint64(size)
+				node.HugePages = append(node.HugePages, vector.Pages{PageSizeKiB: uint64(size) / 1024, NumPages: pages})
+				node.Memory -= t.SystemReserved + t.Allocatable - pages*uint64(size)
+			}
+		}
+		nodes = append(nodes, node)
+	}
+	return nodes, reserved
+}
+
+const (
+	// books is a pod that holds what a recorded state counts.
+	books = "books"
+	// nothing is a resource of which only the block counts, not its bytes.
+	nothing = "nothing"
+)
+
+// view returns the state as a view in which next, if it holds nothing yet, is the
+// container that is to come.
+//
+// A recorded state has tables and blocks, and after releases the tables do not
+// follow from the blocks: freeing begins at the lowest node, wherever the bytes
+// were counted. So a pod of its own is shown to hold what the tables count, on
+// the nodes where they count it, and the blocks hold their size and nodes but
+// count for nothing. Excepted is what the pod's init containers hand on, which is
+// counted for the first of them that has such a block.
+func (b *memoryBench) view(s memoryState, pod *workload.Pod, next string) (*ledger.View, error) {
+	records := map[string]*ledger.Pod{pod.UID: {Pod: *pod}, books: {Pod: workload.Pod{UID: books}}}
+	handed := map[reuseKey]uint64{}
+	if _, holds := s.Assignments[pod.UID][next]; next != "" && !holds {
+		var err error
+		if handed, err = s.handedOn(pod.UID); err != nil {
+			return nil, err
+		}
+	}
+	counted := map[int]map[string]uint64{}
+	add := func(uid, container string, blocks []memoryBlock) error {
+		if records[uid] == nil {
+			records[uid] = &ledger.Pod{Pod: workload.Pod{UID: uid}}
+		}
+		r := records[uid]
+		if container != "" && r.Pod.Container(container) == nil {
+			r.Pod.Containers = append(r.Pod.Containers, workload.Container{Name: container})
+		}
+		if uid == pod.UID && blocks != nil && len(blocks) == 0 {
+			// The reference notes even that a container has nothing.
+			r.Claims = append(r.Claims, memoryClaim(uid, container, nothing, ledger.Block{}))
+		}
+		for _, block := range blocks {
+			nodes, err := numa.FromIDs(block.NUMA)
+			if err != nil {
+				return err
+			}
+			lowest, _ := nodes.Lowest()
+			parts := []ledger.Part{{Node: lowest}}
+			key := reuseKey{nodes, block.Type}
+			if c := pod.Container(container); uid == pod.UID && c != nil && c.Role.Feeds() && handed[key] > 0 {
+				parts = s.spread(key, handed[key])
+				delete(handed, key)
+				for _, p := range parts {
+					tally(counted, p.Node, block.Type, p.Bytes)
+				}
+			}
+			r.Claims = append(r.Claims, memoryClaim(uid, container, block.Type, ledger.Block{Nodes: nodes, Bytes: block.Size, Parts: parts}))
+		}
+		return nil
+	}
+	for uid, blocks := range s.PodAssignments {
+		if err := add(uid, "", blocks); err != nil {
+			return nil, err
+		}
+	}
+	for uid, containers := range s.Assignments {
+		for _, name := range slices.Sorted(maps.Keys(containers)) {
+			if err := add(uid, name, containers[name]); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if len(handed) > 0 {
+		return nil, fmt.Errorf("pod %s has handed on what none of its init containers holds: %v", pod.UID, handed)
+	}
+	if err := s.keepBooks(records[books], counted); err != nil {
+		return nil, err
+	}
+	draft := ledger.NewDraft(b.base)
+	for _, uid := range slices.Sorted(maps.Keys(records)) {
+		draft.PutPod(records[uid])
+	}
+	return draft.View(), nil
+}
+
+func memoryClaim(uid, container, resource string, b ledger.Block) ledger.Claim {
+	return ledger.Claim{
+		Owner: ledger.Owner{Pod: uid, Container: container}, Provider: memory.Name, Resource: resource,
+		Memory: []ledger.Block{b},
+	}
+}
+
+func tally(counted map[int]map[string]uint64, node int, resource string, bytes uint64) {
+	if counted[node] == nil {
+		counted[node] = map[string]uint64{}
+	}
+	counted[node][resource] += bytes
+}
+
+// reuseKey is where an amount is handed on: on exactly these nodes.
+type reuseKey struct {
+	nodes    numa.Mask
+	resource string
+}
+
+// handedOn is what the state has as reusable for a pod.
+func (s memoryState) handedOn(uid string) (map[reuseKey]uint64, error) {
+	out := map[reuseKey]uint64{}
+	for list, amounts := range s.Reusable[uid] {
+		nodes, err := numa.Parse(list)
+		if err != nil {
+			return nil, err
+		}
+		for resource, bytes := range amounts {
+			if bytes > 0 {
+				out[reuseKey{nodes, resource}] = bytes
+			}
+		}
+	}
+	return out, nil
+}
+
+// spread divides an amount among nodes where the tables count so much, from the
+// lowest up.
+func (s memoryState) spread(key reuseKey, bytes uint64) []ledger.Part {
+	parts := []ledger.Part{}
+	for id := range key.nodes.All() {
+		n := min(bytes, s.Nodes[id].Memory[key.resource].Reserved)
+		parts = append(parts, ledger.Part{Node: id, Bytes: n})
+		bytes -= n
+	}
+	parts[len(parts)-1].Bytes += bytes
+	return parts
+}
+
+// keepBooks makes a pod hold what the tables count beyond what is counted
+// already, and groups as the tables have them. What tables count on a node
+// without blocks, where the reference has lost it, is held on no nodes.
+func (s memoryState) keepBooks(r *ledger.Pod, counted map[int]map[string]uint64) error {
+	for _, id := range slices.Sorted(maps.Keys(s.Nodes)) {
+		node := s.Nodes[id]
+		container := fmt.Sprint("node", id)
+		r.Pod.Containers = append(r.Pod.Containers, workload.Container{Name: container})
+		var group numa.Mask
+		if node.Assignments > 0 {
+			var err error
+			if group, err = numa.FromIDs(node.Cells); err != nil {
+				return err
+			}
+			r.Claims = append(r.Claims, memoryClaim(books, container, nothing, ledger.Block{
+				Nodes: group, Parts: []ledger.Part{{Node: id}},
+			}))
+		}
+		for _, name := range slices.Sorted(maps.Keys(node.Memory)) {
+			if bytes := node.Memory[name].Reserved - counted[id][name]; bytes > 0 {
+				r.Claims = append(r.Claims, memoryClaim(books, container, name, ledger.Block{
+					Nodes: group, Bytes: bytes, Parts: []ledger.Part{{Node: id, Bytes: bytes}},
+				}))
+			}
+		}
+	}
+	return nil
+}
+
+// plan plans for a container, or without a name for the pod as a whole, and
+// returns the result with the state that it leads to.
+func (b *memoryBench) plan(s memoryState, pod *workload.Pod, container string, affinity vector.Affinity) (memoryResult, memoryState, error) {
+	view, err := b.view(s, pod, container)
+	if err != nil {
+		return memoryResult{}, s, err
+	}
+	req := hint.Request{Pod: pod, Container: -1}
+	if container != "" {
+		if req.Container, err = vector.Index(pod, container); err != nil {
+			return memoryResult{}, s, err
+		}
+	}
+	wish, err := affinity.Hint()
+	if err != nil {
+		return memoryResult{}, s, err
+	}
+	claims, refusal := b.Plan(context.Background(), view, req, wish)
+	if refusal != nil {
+		claims = nil
+	}
+	draft := ledger.NewDraft(view)
+	draft.AddClaims(pod.UID, claims...)
+	record, _ := draft.View().Pod(pod.UID)
+	res := memoryResult{OK: refusal == nil, Error: memoryError(refusal), Blocks: blocksOf(record, container)}
+	return res, s.with(b.State(view), b.State(draft.View()), record, claims), nil
+}
+
+// blocksOf returns what an owner holds, by resource.
+func blocksOf(record *ledger.Pod, container string) []memoryBlock {
+	var out []memoryBlock
+	for _, c := range record.Claims {
+		if c.Owner.Container == container && c.Memory != nil && c.Resource != nothing {
+			out = append(out, memoryBlock{NUMA: c.Memory[0].Nodes.IDs(), Type: c.Resource, Size: c.Memory[0].Bytes})
+		}
+	}
+	return out
+}

@@ -1,0 +1,285 @@
+package main
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/berthd/berth/hack/conformance/vector"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/memory"
+	"github.com/berthd/berth/managers/numa"
+	"github.com/berthd/berth/managers/workload"
+)
+
+// memoryState is a recorded state. Reusable has what a pod's init containers hand
+// on, by list of nodes and resource.
+type memoryState struct {
+	Nodes          map[int]memoryNode                  `json:"nodes"`
+	Assignments    map[string]map[string][]memoryBlock `json:"assignments"`
+	PodAssignments map[string][]memoryBlock            `json:"pod_assignments"`
+	Reusable       map[string]map[string]resourceBytes `json:"reusable"`
+}
+
+type resourceBytes map[string]uint64
+
+type memoryNode struct {
+	Assignments int                    `json:"assignments"`
+	Cells       []int                  `json:"cells"`
+	Memory      map[string]memoryTable `json:"memory"`
+}
+
+type memoryTable struct {
+	Total          uint64 `json:"total"`
+	SystemReserved uint64 `json:"system_reserved"`
+	Allocatable    uint64 `json:"allocatable"`
+	Reserved       uint64 `json:"reserved"`
+	Free           uint64 `json:"free"`
+}
+
+// memoryBlock is a block of a container or pod, by type in lists.
+type memoryBlock struct {
+	NUMA []int  `json:"numa"`
+	Type string `json:"type"`
+	Size uint64 `json:"size"`
+}
+
+// with returns the state after claims were added. Tables and groups are those of
+// the manager; blocks are counted by how many there are more than before. record
+// has the pod with its new claims.
+func (s memoryState) with(before, after []memory.NodeState, record *ledger.Pod, claims []ledger.Claim) memoryState {
+	out := memoryState{
+		Nodes:          map[int]memoryNode{},
+		Assignments:    maps.Clone(s.Assignments),
+		PodAssignments: maps.Clone(s.PodAssignments),
+		Reusable:       map[string]map[string]resourceBytes{},
+	}
+	for i, n := range after {
+		node := memoryNode{
+			Assignments: s.Nodes[n.Node].Assignments + n.Blocks - before[i].Blocks,
+			Cells:       n.Group.IDs(),
+			Memory:      map[string]memoryTable{},
+		}
+		for _, r := range n.Resources {
+			t := memoryTable{r.Total, r.SystemReserved, r.Allocatable, r.Held, r.Free}
+			if was := s.Nodes[n.Node].Memory[r.Resource]; was.Allocatable == r.Allocatable {
+				// In tables written by hand these two need not go with the rest.
+				t.Total, t.SystemReserved = was.Total, was.SystemReserved
+			}
+			node.Memory[r.Resource] = t
+		}
+		out.Nodes[n.Node] = node
+	}
+	uid := record.UID()
+	for _, c := range claims {
+		block := memoryBlock{NUMA: c.Memory[0].Nodes.IDs(), Type: c.Resource, Size: c.Memory[0].Bytes}
+		name := c.Owner.Container
+		if name == "" {
+			setBlocks(&out.PodAssignments, uid, append(slices.Clone(out.PodAssignments[uid]), block))
+			continue
+		}
+		held := maps.Clone(out.Assignments[uid])
+		if _, whole := out.PodAssignments[uid]; !whole {
+			shrink(held, &record.Pod, name, block)
+		}
+		setBlocks(&held, name, append(slices.Clone(held[name]), block))
+		setBlocks(&out.Assignments, uid, held)
+	}
+	for key, bytes := range handedOnBy(record) {
+		if out.Reusable[uid] == nil {
+			out.Reusable[uid] = map[string]resourceBytes{}
+		}
+		list := key.nodes.String()
+		if out.Reusable[uid][list] == nil {
+			out.Reusable[uid][list] = resourceBytes{}
+		}
+		out.Reusable[uid][list][key.resource] = bytes
+	}
+	return out
+}
+
+func setBlocks[V any](m *map[string]V, key string, v V) {
+	if *m == nil {
+		*m = map[string]V{}
+	}
+	(*m)[key] = v
+}
+
+// shrink takes a new block out of the blocks of the pod's init containers before
+// it on the same nodes. The reference records them so; in berth a claim keeps its
+// size, and what is left of it follows from the later ones.
+func shrink(held map[string][]memoryBlock, pod *workload.Pod, name string, block memoryBlock) {
+	rest := block.Size
+	for _, c := range pod.Walk() {
+		if c.Name == name {
+			return
+		}
+		if !c.Role.Feeds() {
+			continue
+		}
+		blocks := slices.Clone(held[c.Name])
+		for i := range blocks {
+			if b := &blocks[i]; b.Type == block.Type && slices.Equal(b.NUMA, block.NUMA) {
+				n := min(b.Size, rest)
+				b.Size -= n
+				rest -= n
+			}
+		}
+		if blocks != nil {
+			held[c.Name] = blocks
+		}
+	}
+}
+
+// handedOnBy is what a pod's init containers still leave, as the ledger has it.
+func handedOnBy(record *ledger.Pod) map[reuseKey]uint64 {
+	out := map[reuseKey]uint64{}
+	for _, c := range record.Claims {
+		container := record.Pod.Container(c.Owner.Container)
+		if container == nil || !container.Role.Feeds() {
+			continue
+		}
+		for _, b := range c.Memory {
+			left := record.ReusableMemory("", c.Resource, b.Nodes)
+			if bytes := left.Total(); bytes > 0 {
+				out[reuseKey{b.Nodes, c.Resource}] = bytes
+			}
+		}
+	}
+	return out
+}
+
+// without returns the state after a container was removed, by the reference's
+// rule: a block is freed from its lowest node up, wherever it was counted.
+func (s memoryState) without(uid, container string) memoryState {
+	blocks, known := s.Assignments[uid][container]
+	if !known {
+		return s
+	}
+	out := s
+	out.Assignments = maps.Clone(s.Assignments)
+	out.Assignments[uid] = maps.Clone(s.Assignments[uid])
+	delete(out.Assignments[uid], container)
+	last := len(out.Assignments[uid]) == 0
+	if last {
+		delete(out.Assignments, uid)
+	}
+	if whole, ok := s.PodAssignments[uid]; ok {
+		if blocks = nil; last {
+			blocks = whole
+			out.PodAssignments = maps.Clone(s.PodAssignments)
+			delete(out.PodAssignments, uid)
+		}
+	}
+	out.Nodes = maps.Clone(s.Nodes)
+	for _, b := range blocks {
+		rest := b.Size
+		for _, id := range b.NUMA {
+			node := out.Nodes[id]
+			node.Memory = maps.Clone(node.Memory)
+			if node.Assignments--; node.Assignments == 0 {
+				node.Cells = []int{id}
+			}
+			t := node.Memory[b.Type]
+			n := min(t.Reserved, rest)
+			t.Reserved, t.Free = t.Reserved-n, t.Free+n
+			node.Memory[b.Type] = t
+			out.Nodes[id] = node
+			rest -= n
+		}
+	}
+	return out
+}
+
+// differs compares with a recorded state. Of what is handed on, only that of the
+// pod at hand is compared: the reference forgets that of others, which in berth
+// follows from their claims.
+func (s memoryState) differs(want memoryState, uid string) string {
+	if len(s.Nodes) != len(want.Nodes) {
+		return "nodes"
+	}
+	for id, node := range s.Nodes {
+		w := want.Nodes[id]
+		slices.Sort(w.Cells)
+		switch {
+		case node.Assignments != w.Assignments:
+			return "number of blocks"
+		case !slices.Equal(node.Cells, w.Cells):
+			return "groups"
+		case !maps.Equal(node.Memory, w.Memory):
+			return "tables"
+		}
+	}
+	switch {
+	case !sameBlocks(s.PodAssignments, want.PodAssignments):
+		return "pod assignments"
+	case !sameAssignments(s.Assignments, want.Assignments):
+		return "assignments"
+	}
+	if uid == "" {
+		return ""
+	}
+	got, err := s.handedOn(uid)
+	recorded, recordedErr := want.handedOn(uid)
+	if err != nil || recordedErr != nil || !maps.Equal(got, recorded) {
+		return "what is handed on"
+	}
+	return ""
+}
+
+// sameAssignments compares what is held. A container that is noted to hold
+// nothing does not count.
+func sameAssignments(a, b map[string]map[string][]memoryBlock) bool {
+	for _, uid := range slices.Concat(slices.Collect(maps.Keys(a)), slices.Collect(maps.Keys(b))) {
+		if !sameBlocks(a[uid], b[uid]) {
+			return false
+		}
+	}
+	return true
+}
+
+func sameBlocks(a, b map[string][]memoryBlock) bool {
+	for _, name := range slices.Concat(slices.Collect(maps.Keys(a)), slices.Collect(maps.Keys(b))) {
+		if !equalBlocks(a[name], b[name]) {
+			return false
+		}
+	}
+	return true
+}
+
+func equalBlocks(a, b []memoryBlock) bool {
+	return slices.EqualFunc(a, b, func(a, b memoryBlock) bool {
+		return a.Type == b.Type && a.Size == b.Size && slices.Equal(a.NUMA, b.NUMA)
+	})
+}
+
+// overlapping tells whether a node belongs to several groups.
+func (s memoryState) overlapping() bool {
+	for id, node := range s.Nodes {
+		for _, other := range node.Cells {
+			if !slices.Contains(node.Cells, id) || !slices.Equal(s.Nodes[other].Cells, node.Cells) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// partOfGroup tells whether an affinity names one node of a group of several.
+func (s memoryState) partOfGroup(a vector.Affinity) bool {
+	return len(a.NUMA) == 1 && len(s.Nodes[a.NUMA[0]].Cells) > 1
+}
+
+// groupSums adds up what is held by group and resource.
+func (s memoryState) groupSums() map[reuseKey]uint64 {
+	sums := map[reuseKey]uint64{}
+	for _, node := range s.Nodes {
+		group, err := numa.FromIDs(node.Cells)
+		if err != nil {
+			return nil
+		}
+		for name, t := range node.Memory {
+			sums[reuseKey{group, name}] += t.Reserved
+		}
+	}
+	return sums
+}

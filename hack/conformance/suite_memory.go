@@ -1,0 +1,423 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/berthd/berth/hack/conformance/vector"
+	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/hint"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/memory"
+	"github.com/berthd/berth/managers/workload"
+)
+
+// memoryResult is what an operation did. The blocks are the owner's afterwards.
+type memoryResult struct {
+	OK     bool          `json:"ok"`
+	Blocks []memoryBlock `json:"blocks"`
+	Error  *vector.Error `json:"error"`
+}
+
+// memoryError gives an error of the manager in the recordings' classes.
+func memoryError(err error) *vector.Error {
+	if err == nil {
+		return nil
+	}
+	reason, _ := fault.ReasonOf(err)
+	e := &vector.Error{Class: "other", Type: string(reason), Message: err.Error()}
+	var place *memory.PlacementError
+	var empty *memory.EmptyPodPoolError
+	switch {
+	case errors.As(err, &place):
+		e.Class = map[memory.Problem]string{
+			memory.NoDefault:            "no_default_affinity",
+			memory.NoPreferredDefault:   "no_default_preferred",
+			memory.NoExtension:          "no_extension",
+			memory.NoPreferredExtension: "no_extended_preferred",
+			memory.GroupTaken:           "violates_numa",
+		}[place.Problem]
+	case errors.As(err, &empty):
+		e.Class = "empty_pod_shared_pool"
+	}
+	return e
+}
+
+// differs compares results; users search for the texts of placement errors, so
+// these have to be the same.
+func (r memoryResult) differs(want memoryResult) string {
+	switch {
+	case r.OK != want.OK:
+		return "verdict"
+	case !equalBlocks(r.Blocks, want.Blocks):
+		return "blocks"
+	case !r.OK && (r.Error.Class != want.Error.Class || r.Error.Type != want.Error.Type):
+		return "error"
+	case !r.OK && r.Error.Class != "empty_pod_shared_pool" && r.Error.Message != want.Error.Message:
+		return "text of the error"
+	}
+	return ""
+}
+
+// memoryAllocate: one operation of the static policy.
+var memoryAllocate = Define("memory_allocate", Plan[memoryAllocateIn, memoryAllocateWant, memoryAllocateGot]{
+	Decide:  decideMemoryAllocate,
+	Compare: compareMemoryAllocate,
+	Differs: memoryAllocateDiffers,
+})
+
+type memoryAllocateIn struct {
+	memorySetup
+	Op        string          `json:"op"`
+	Pod       vector.Pod      `json:"pod"`
+	Container string          `json:"container"`
+	Affinity  vector.Affinity `json:"affinity"`
+	Before    memoryState     `json:"before"`
+}
+
+type memoryAllocateWant struct {
+	Result memoryResult `json:"result"`
+	After  memoryState  `json:"after"`
+	Quirks []string     `json:"quirks"`
+}
+
+type memoryAllocateGot struct {
+	Result memoryResult `json:"result"`
+	After  memoryState  `json:"after"`
+}
+
+func decideMemoryAllocate(_ *Env, in memoryAllocateIn) (got memoryAllocateGot, err error) {
+	b, err := in.bench(in.Before)
+	if err != nil {
+		return got, err
+	}
+	pod, err := in.Pod.Pod()
+	if err != nil {
+		return got, err
+	}
+	switch in.Op {
+	case "allocate", "allocate_pod":
+		got.Result, got.After, err = b.plan(in.Before, pod, in.Container, in.Affinity)
+	case "remove":
+		got.Result, got.After = memoryResult{OK: true}, in.Before.without(in.Pod.UID, in.Container)
+	default:
+		err = fmt.Errorf("unknown operation %q", in.Op)
+	}
+	return got, err
+}
+
+func compareMemoryAllocate(in memoryAllocateIn, want memoryAllocateWant, got memoryAllocateGot) string {
+	if diff := got.Result.differs(want.Result); diff != "" {
+		return diff
+	}
+	uid := ""
+	if _, held := in.Before.Assignments[in.Pod.UID][in.Container]; !held && in.Op == "allocate" && got.Result.OK {
+		uid = in.Pod.UID
+	}
+	return got.After.differs(want.After, uid)
+}
+
+// memoryAllocateDiffers checks what must hold whatever the reference answered.
+func memoryAllocateDiffers(_ *Env, in memoryAllocateIn, want memoryAllocateWant, got memoryAllocateGot) (string, error) {
+	if slices.Contains(want.Quirks, "pod_allocated_twice") {
+		if held := in.Before.PodAssignments[in.Pod.UID]; !equalBlocks(got.Result.Blocks, held) {
+			return "", fmt.Errorf("the pod held %v and now holds %v", held, got.Result.Blocks)
+		}
+		return "N4", sameTables(in.Before, got.After)
+	}
+	b, err := in.bench(in.Before)
+	if err != nil {
+		return "", err
+	}
+	pod, err := in.Pod.Pod()
+	if err != nil {
+		return "", err
+	}
+	view, err := b.view(in.Before, pod, in.Container)
+	if err != nil {
+		return "", err
+	}
+	o, err := newMemoryOracle(b.State(view), in.Before, pod, in.Container)
+	if err != nil {
+		return "", err
+	}
+	wish, err := in.Affinity.Hint()
+	if err != nil {
+		return "", err
+	}
+	if err := o.judge(wish, got.Result); err != nil {
+		return "", err
+	}
+	return memoryDeviation(want.Quirks)
+}
+
+// memoryDeviation is the entry about a quirk.
+func memoryDeviation(quirks []string) (string, error) {
+	switch {
+	case slices.Contains(quirks, "reserved_more_than_node_has"):
+		return "N2", nil
+	case slices.Contains(quirks, "hugepage_size_missing"), slices.Contains(quirks, "hugepage_size_missing_on_a_node"):
+		return "N1", nil
+	}
+	return "", fmt.Errorf("no entry is about the quirks %q", quirks)
+}
+
+// sameTables checks that nothing was taken.
+func sameTables(before, after memoryState) error {
+	for id, node := range before.Nodes {
+		for name, t := range node.Memory {
+			if got := after.Nodes[id].Memory[name].Reserved; got != t.Reserved {
+				return fmt.Errorf("on node %d, %d bytes of %s were held, and now %d are", id, t.Reserved, name, got)
+			}
+		}
+	}
+	return nil
+}
+
+// memoryHints: hints for every container of a pod, and for the pod.
+var memoryHints = Define("memory_hints", Plan[memoryHintsIn, memoryHintsWant, cpuHintsGot]{
+	Decide:  decideMemoryHints,
+	Compare: compareMemoryHints,
+	Differs: memoryHintsDiffer,
+})
+
+type memoryHintsIn struct {
+	memorySetup
+	Pod   vector.Pod  `json:"pod"`
+	State memoryState `json:"state"`
+}
+
+type memoryHintsWant struct {
+	cpuHintsGot
+	Quirks []string `json:"quirks"`
+	Panic  string   `json:"panic"`
+}
+
+func decideMemoryHints(_ *Env, in memoryHintsIn) (cpuHintsGot, error) {
+	got := cpuHintsGot{ContainerHints: map[string]vector.Hints{}}
+	b, err := in.bench(in.State)
+	if err != nil {
+		return got, err
+	}
+	pod, err := in.Pod.Pod()
+	if err != nil {
+		return got, err
+	}
+	for i, c := range pod.Walk() {
+		if got.ContainerHints[c.Name], err = b.hints(in.State, pod, i, c.Name); err != nil {
+			return got, err
+		}
+	}
+	got.PodHints, err = b.hints(in.State, pod, -1, "")
+	return got, err
+}
+
+func (b *memoryBench) hints(s memoryState, pod *workload.Pod, container int, name string) (vector.Hints, error) {
+	view, err := b.view(s, pod, name)
+	if err != nil {
+		return nil, err
+	}
+	answers, err := b.Hints(context.Background(), view, hint.Request{Pod: pod, Container: container})
+	if err != nil {
+		return nil, err
+	}
+	return vector.Lists(answers)
+}
+
+func compareMemoryHints(_ memoryHintsIn, want memoryHintsWant, got cpuHintsGot) string {
+	if want.Panic != "" {
+		return "an answer where the reference has none"
+	}
+	for _, name := range slices.Sorted(maps.Keys(want.ContainerHints)) {
+		if !reflect.DeepEqual(want.ContainerHints[name].Canonical(), got.ContainerHints[name]) {
+			return "hints for container " + name
+		}
+	}
+	if !reflect.DeepEqual(want.PodHints.Canonical(), got.PodHints) {
+		return "hints for the pod"
+	}
+	return ""
+}
+
+// memoryHintsDiffer holds every answer against the definition of the family.
+func memoryHintsDiffer(_ *Env, in memoryHintsIn, want memoryHintsWant, got cpuHintsGot) (string, error) {
+	b, err := in.bench(in.State)
+	if err != nil {
+		return "", err
+	}
+	pod, err := in.Pod.Pod()
+	if err != nil {
+		return "", err
+	}
+	for name, answer := range got.ContainerHints {
+		view, err := b.view(in.State, pod, name)
+		if err != nil {
+			return "", err
+		}
+		o, err := newMemoryOracle(b.State(view), in.State, pod, name)
+		if err != nil {
+			return "", err
+		}
+		if len(in.State.Assignments[pod.UID][name]) == 0 && !reflect.DeepEqual(o.hints(), answer) {
+			return "", fmt.Errorf("container %s: by definition %s", name, render(o.hints()))
+		}
+	}
+	return memoryDeviation(want.Quirks)
+}
+
+// memorySequences: a machine's life.
+var memorySequences = Define("memory_sequences", Plan[memorySequencesIn, memorySequencesWant, []memoryStepGot]{
+	Decide:  decideMemorySequences,
+	Compare: compareMemorySequences,
+})
+
+type memorySequencesIn struct {
+	memorySetup
+	Pods    map[string]vector.Pod `json:"pods"`
+	Initial memoryState           `json:"initial"`
+	Steps   []memoryStep          `json:"steps"`
+}
+
+type memoryStep struct {
+	Op        string          `json:"op"`
+	Pod       string          `json:"pod"`
+	Container string          `json:"container"`
+	Affinity  vector.Affinity `json:"affinity"`
+}
+
+type memorySequencesWant struct {
+	Steps []memoryStepGot `json:"steps"`
+}
+
+type memoryStepGot struct {
+	Result *memoryResult `json:"result"`
+	State  memoryState   `json:"state"`
+	// uid is the pod whose memory that is handed on is compared, if any.
+	uid string
+}
+
+// decideMemorySequences goes through the steps twice. Once each is decided on the
+// state that the one before led to, with releases counted as the reference counts
+// them. And once in a ledger that lives through it all, where a release is the
+// removal of claims. The two have to agree in every decision, and in what every
+// group holds, until a single node of a group is to be used by itself: what is
+// free there depends on how releases are counted.
+func decideMemorySequences(_ *Env, in memorySequencesIn) ([]memoryStepGot, error) {
+	b, err := in.bench(in.Initial)
+	if err != nil {
+		return nil, err
+	}
+	life := &memoryLife{bench: b, view: b.base, partly: map[string]bool{}}
+	var got []memoryStepGot
+	state, comparable := in.Initial, true
+	for i, step := range in.Steps {
+		pod, err := in.Pods[step.Pod].Pod()
+		if err != nil {
+			return nil, fmt.Errorf("step %d: %w", i, err)
+		}
+		g := memoryStepGot{Result: &memoryResult{OK: true}}
+		switch step.Op {
+		case "allocate":
+			comparable = comparable && !state.partOfGroup(step.Affinity)
+			*g.Result, state, err = b.plan(state, pod, step.Container, step.Affinity)
+			if g.Result.OK && len(g.Result.Blocks) > 0 {
+				g.uid = pod.UID
+			}
+		case "remove":
+			state = state.without(pod.UID, step.Container)
+		default:
+			err = fmt.Errorf("unknown operation %q", step.Op)
+		}
+		if comparable = comparable && !state.overlapping(); err == nil && comparable {
+			err = life.follow(step, pod, *g.Result, state)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("step %d: %w", i, err)
+		}
+		g.State = state
+		got = append(got, g)
+	}
+	return got, nil
+}
+
+// memoryLife is a ledger that lives through a sequence.
+type memoryLife struct {
+	bench *memoryBench
+	view  *ledger.View
+	// partly are the pods of which some init containers are removed, others not
+	// yet. What the rest still hands on is then known here, while the reference
+	// has shrunk it by what came from the removed ones.
+	partly map[string]bool
+}
+
+// follow takes one step and compares with what else is known of it.
+func (l *memoryLife) follow(step memoryStep, pod *workload.Pod, result memoryResult, state memoryState) error {
+	draft := ledger.NewDraft(l.view)
+	record, known := l.view.Pod(pod.UID)
+	if !known {
+		record = &ledger.Pod{Pod: *pod}
+		draft.PutPod(record)
+	}
+	if step.Op == "remove" {
+		kept := *record
+		kept.Claims = slices.DeleteFunc(slices.Clone(record.Claims), func(c ledger.Claim) bool {
+			return c.Owner.Container == step.Container
+		})
+		draft.PutPod(&kept)
+		if c := pod.Container(step.Container); c != nil && c.Role.Feeds() {
+			l.partly[pod.UID] = true
+		}
+		if len(kept.Claims) == 0 || !slices.ContainsFunc(kept.Claims, func(c ledger.Claim) bool {
+			return pod.Container(c.Owner.Container).Role.Feeds()
+		}) {
+			delete(l.partly, pod.UID)
+		}
+	} else {
+		wish, err := step.Affinity.Hint()
+		if err != nil {
+			return err
+		}
+		at, err := vector.Index(pod, step.Container)
+		if err != nil {
+			return err
+		}
+		claims, refusal := l.bench.Plan(context.Background(), draft.View(), hint.Request{Pod: pod, Container: at}, wish)
+		draft.AddClaims(pod.UID, claims...)
+		held, _ := draft.View().Pod(pod.UID)
+		mine := memoryResult{OK: refusal == nil, Error: memoryError(refusal), Blocks: blocksOf(held, step.Container)}
+		if diff := mine.differs(result); diff != "" {
+			return fmt.Errorf("in a living ledger: %s: %s", diff, render(mine))
+		}
+	}
+	l.view = draft.View()
+	if findings := ledger.Check(l.view); len(findings) > 0 {
+		return fmt.Errorf("in a living ledger: %s", findings[0])
+	}
+	mine := memoryState{}.with(l.bench.State(l.bench.base), l.bench.State(l.view), record, nil)
+	if len(l.partly) == 0 && !maps.Equal(mine.groupSums(), state.groupSums()) {
+		return fmt.Errorf("in a living ledger, groups hold %v instead of %v", mine.groupSums(), state.groupSums())
+	}
+	return nil
+}
+
+func compareMemorySequences(_ memorySequencesIn, want memorySequencesWant, got []memoryStepGot) string {
+	var diffs []string
+	for i, w := range want.Steps {
+		diff := ""
+		if w.Result != nil {
+			diff = got[i].Result.differs(*w.Result)
+		}
+		if diff == "" {
+			diff = got[i].State.differs(w.State, got[i].uid)
+		}
+		if diff != "" {
+			diffs = append(diffs, fmt.Sprintf("step %d: %s", i, diff))
+		}
+	}
+	return strings.Join(diffs, ", ")
+}

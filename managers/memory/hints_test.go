@@ -1,0 +1,210 @@
+package memory
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/berthd/berth/managers/hint"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/machine/machinetest"
+	"github.com/berthd/berth/managers/workload"
+)
+
+// TestHintsAroundAGroup is the worked table of four nodes of which two are a
+// group whose huge pages are used up.
+func TestHintsAroundAGroup(t *testing.T) {
+	t.Parallel()
+	var options []machinetest.Option
+	for node := range 4 {
+		options = append(options, machinetest.Memory(node, 2560*mi), machinetest.HugePages(node, gi/ki, 1))
+	}
+	n := newNode(t, machinetest.Build("1s4n1c", options...))
+	n.must(n.admit(pod("group", "c=2Gi 1Gi=2Gi"), on(0, 1)))
+	wantText(t, "books", n.books("memory"), "1536Mi[0-1] 512Mi[0-1] 0[2] 0[3]")
+	wantText(t, "hints", n.hintsFor(pod("a", "c=1Gi 1Gi=1Gi"), 0),
+		"hugepages-1Gi: 2p 3p 2-3, memory: 2p 3p 2-3")
+}
+
+// TestPreferredByCapacity: a node set is preferred by what it has, not by what is
+// free, so a pod that would fit one idle node gets no preferred hint for two.
+func TestPreferredByCapacity(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, nodesOf(9*gi, 9*gi))
+	n.must(n.admit(pod("group", "c=17Gi"), anywhere))
+	wantText(t, "hints", n.hintsFor(pod("a", "c=1Gi"), 0), "memory: 0-1")
+	wantText(t, "hints", n.hintsFor(pod("a", "c=2Gi"), 0), "")
+}
+
+func TestHintsOfRequests(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, machinetest.Build("1s2n1c", machinetest.Memory(0, 9*gi), machinetest.Memory(1, 9*gi),
+		machinetest.HugePages(1, 2*mi/ki, 512)))
+	burstable := pod("b", "c=1Gi")
+	burstable.QoS = workload.Burstable
+	for _, row := range []struct {
+		name      string
+		pod       *workload.Pod
+		container int
+		want      string
+	}{
+		{"one node", pod("a", "c=1Gi"), 0, "memory: 0p 1p 0-1"},
+		{"two nodes", pod("a", "c=12Gi"), 0, "memory: 0-1p"},
+		{"too much", pod("a", "c=20Gi"), 0, ""},
+		{"page size on one node", pod("a", "c=1Gi 2Mi=4Mi"), 0, "hugepages-2Mi: 1p 0-1, memory: 1p 0-1"},
+		{"too many pages", pod("a", "c=1Gi 2Mi=2Gi"), 0, ""},
+		{"no such page size", pod("a", "c=1Gi 512Mi=1Gi"), 0, "hugepages-512Mi: impossible"},
+		{"none of no such page size", pod("a", "c=1Gi 512Mi=0"), 0, "hugepages-512Mi: 0p 1p 0-1, memory: 0p 1p 0-1"},
+		{"zero bytes", pod("a", "c=0"), 0, "memory: 0p 1p 0-1"},
+		{"not Guaranteed", burstable, 0, ""},
+		{"pod: init 4, 3, then 2 and 1", pod("a", "init:i=4Gi", "init:j=3Gi", "a=2Gi", "b=1Gi"), -1, "memory: 0p 1p 0-1"},
+		{"pod: init 1, sidecar 2, init 3, then 8", pod("a", "init:i=1Gi", "sidecar:s=2Gi", "init:j=3Gi", "a=8Gi"), -1, "memory: 0-1p"},
+		{"pod: sidecar 3, init 7, then 1", pod("a", "sidecar:s=3Gi", "init:i=7Gi", "a=1Gi"), -1, "memory: 0-1p"},
+		{"pod: pages of an init container only", pod("a", "init:i=1Gi 2Mi=4Mi", "a=1Gi"), -1, "memory: 0p 1p 0-1"},
+		{"pod as a whole", whole(pod("a", "a=1Gi", "b=1Gi"), "12Gi"), -1, "memory: 0-1p"},
+		{"pod as a whole, container on its own", whole(pod("a", "a=1Gi", "b=1Gi"), "12Gi", "b"), 0, "memory: 0p 1p 0-1"},
+		{"pod as a whole, container that shares", whole(pod("a", "a=1Gi", "b=1Gi"), "12Gi", "b"), 1, ""},
+		{"pod as a whole, nothing to share", whole(pod("a", "a=1Gi", "b=1Gi"), "1Gi", "b"), -1, "memory: impossible"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			wantText(t, "hints", n.hintsFor(row.pod, row.container), row.want)
+		})
+	}
+}
+
+func TestPodLevelWithoutTheGate(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, nodesOf(9*gi, 9*gi), func(c *Config) { c.Features.PodLevelResourceManagers = false })
+	p := whole(pod("a", "c=1Gi"), "2Gi")
+	wantText(t, "hints of the container", n.hintsFor(p, 0), "")
+	wantText(t, "hints of the pod", n.hintsFor(p, -1), "")
+	n.must(n.admitWhole(p, on(0)))
+	wantText(t, "nodes", n.placed("a", "c"), "nowhere")
+}
+
+// TestHintsOfHolders: an owner that holds what it asks for is answered from that,
+// preferred whatever it was before; one that asks for something else has no
+// preference.
+func TestHintsOfHolders(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, nodesOf(9*gi, 9*gi))
+	n.must(n.admit(pod("a", "c=1Gi"), on(0, 1)))
+	wantText(t, "same", n.hintsFor(pod("a", "c=1Gi"), 0), "memory: 0-1p")
+	wantText(t, "more", n.hintsFor(pod("a", "c=2Gi"), 0), "")
+	wantText(t, "pages too", n.hintsFor(pod("a", "c=1Gi 2Mi=0"), 0), "")
+	wantText(t, "pod, same", n.hintsFor(pod("a", "c=1Gi"), -1), "memory: 0-1p")
+	wantText(t, "pod of two", n.hintsFor(pod("a", "c=1Gi", "d=1Gi"), -1), "")
+}
+
+// TestHandedOnCountsOnTheSameNodes: what an init container leaves makes exactly
+// its node set fit.
+func TestHandedOnCountsOnTheSameNodes(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, nodesOf(9*gi, 9*gi))
+	p := pod("a", "init:i=8Gi", "c=8Gi")
+	draft, err := n.draft(p, on(0), 0)
+	n.must(err)
+	answers, err := n.Hints(context.Background(), draft.View(), hint.Request{Pod: p, Container: 1})
+	if err != nil || len(answers) != 1 {
+		t.Fatalf("%v, %v", answers, err)
+	}
+	wantText(t, "hints", shown(answers[0].Hints), "0p 1p")
+}
+
+// TestManyNodes holds the search of large machines against the listing of small
+// ones, on a machine small enough for both.
+func TestManyNodes(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, machinetest.Build("1s64n1c,mem=8Gi"))
+	p := pod("a", "c=20Gi")
+	answers, err := n.Hints(context.Background(), n.View(), hint.Request{Pod: p, Container: 0})
+	if err != nil || len(answers) != 1 || answers[0].Kind != hint.ByRule {
+		t.Fatalf("%+v, %v; want a rule", answers, err)
+	}
+	if r := answers[0].Rule; r.PreferredSize != 3 || r.Universe != n.nodes || !r.Allows(7) || r.Allows(3) {
+		t.Errorf("rule %+v", r)
+	}
+	n.must(n.admit(p, anywhere))
+	wantText(t, "nodes", n.placed("a", "c"), "0-2")
+	n.must(n.admit(pod("b", "c=1Gi"), on(63)))
+	n.must(n.admit(pod("c", "c=16Gi"), anywhere))
+	wantText(t, "nodes", n.placed("c", "c"), "3-4")
+	answers, err = n.Hints(context.Background(), n.View(), hint.Request{Pod: pod("d", "c=40Gi"), Container: 0})
+	if err != nil || len(answers) != 1 || answers[0].Kind != hint.Options {
+		t.Fatalf("%+v, %v; want a list", answers, err)
+	}
+	list := answers[0].Hints
+	if first := list[0]; first.Nodes.String() != "5-9" || !first.Preferred {
+		t.Errorf("the first hint is %v", first)
+	}
+	if last := list[len(list)-1]; last.Nodes.String() != "5-62" || last.Preferred {
+		t.Errorf("the last hint is %v", last)
+	}
+	if err := n.admit(pod("e", "c=500Gi"), anywhere); err == nil || !strings.Contains(err.Error(), string(NoDefault)) {
+		t.Errorf("a pod of nearly the whole machine: %v", err)
+	}
+}
+
+// TestAllSetsAgreesWithSearch holds the two ways to find the best node set
+// against each other.
+func TestAllSetsAgreesWithSearch(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, nodesOf(3*gi, 5*gi, 4*gi, 0, 6*gi))
+	n.must(n.admit(pod("a", "c=1Gi"), on(1)))
+	large := *n.Manager
+	large.subsets = nil
+	for size := int64(0); size < 20*gi; size += gi / 2 {
+		wants := []want{{"memory", size}}
+		listed := n.table(n.View()).family(wants, nil)
+		searched := large.table(n.View()).family(wants, nil)
+		for base := range n.nodes + 1 {
+			wantHint, wantOK := listed.best(base)
+			got, ok := searched.best(base)
+			if ok != wantOK || ok && got != wantHint {
+				t.Fatalf("%d bytes with %s: searched %v, %t; listed %v, %t", size, base, got, ok, wantHint, wantOK)
+			}
+		}
+		if got, listed := shown(searched.some()), shown(listed.list()); got != listed {
+			t.Fatalf("%d bytes: searched %q, listed %q", size, got, listed)
+		}
+	}
+}
+
+func TestShortages(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, nodesOf(9*gi, 9*gi))
+	n.must(n.admit(pod("a", "c=5Gi"), on(0)))
+	n.must(n.admit(pod("b", "c=6Gi"), on(1)))
+	req := hint.Request{Pod: pod("c", "c=5Gi"), Container: 0}
+	want := []ledger.Shortage{
+		{Resource: "memory", Nodes: "0", Need: 5 * gi, Free: 4 * gi, Holders: []ledger.Owner{{Pod: "a", Container: "c"}}},
+		{Resource: "memory", Nodes: "1", Need: 5 * gi, Free: 3 * gi, Holders: []ledger.Owner{{Pod: "b", Container: "c"}}},
+	}
+	wantShortages(t, n.Shortages(n.View(), req), want)
+	if s := n.Shortages(n.View(), hint.Request{Pod: pod("c", "c=4Gi"), Container: 0}); len(s) > 0 {
+		t.Errorf("shortages where a node has enough: %+v", s)
+	}
+	if s := n.Shortages(n.View(), hint.Request{Pod: pod("c", "c=2Gi", "d=3Gi"), Container: -1}); len(s) != 2 {
+		t.Errorf("shortages of a pod: %+v", s)
+	}
+}
+
+func wantShortages(t *testing.T, got, want []ledger.Shortage) {
+	t.Helper()
+	if len(got) != len(want) {
+		t.Fatalf("got %+v, want %+v", got, want)
+	}
+	for i, w := range want {
+		g := got[i]
+		if g.Resource != w.Resource || g.Nodes != w.Nodes || g.Need != w.Need || g.Free != w.Free || len(g.Holders) != len(w.Holders) {
+			t.Errorf("got %+v, want %+v", g, w)
+			continue
+		}
+		for j := range w.Holders {
+			if g.Holders[j] != w.Holders[j] {
+				t.Errorf("got %+v, want %+v", g, w)
+			}
+		}
+	}
+}

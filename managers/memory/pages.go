@@ -1,0 +1,95 @@
+package memory
+
+import (
+	"fmt"
+	"math/bits"
+
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/numa"
+)
+
+// FreePages is what the kernel has free of a page size on a node at the moment
+// (free_hugepages below /sys/devices/system/node/node<N>/hugepages; see
+// Documentation/admin-guide/mm/hugetlbpage.rst).
+type FreePages struct {
+	Node           int
+	SizeKiB, Pages uint64
+}
+
+// PageShortage says that a plan promises more huge pages than the kernel has
+// free, although the books have enough: somebody else took them.
+type PageShortage struct {
+	Resource string
+	Nodes    numa.Mask
+	// Need is what the plan takes, Books what is free by the ledger before it,
+	// Kernel what the kernel has free; in bytes.
+	Need, Books, Kernel uint64
+}
+
+// String says it in a sentence, with all numbers.
+func (s PageShortage) String() string {
+	return fmt.Sprintf("%s of %s are needed on NUMA nodes %s, where %s are free by the ledger and the kernel has %s",
+		quantity(s.Need), s.Resource, s.Nodes, quantity(s.Books), quantity(s.Kernel))
+}
+
+// CheckPages compares what a plan takes of huge pages, group by group, with what
+// the kernel has free. base is the view without the plan and planned the one with
+// it. Sizes and nodes that free does not mention count as none. Pages that were
+// promised and never touched are free to the kernel too, so nothing found means
+// that this pod can have its pages, not that everybody can.
+func (m *Manager) CheckPages(base, planned *ledger.View, free []FreePages) []PageShortage {
+	before, after := m.table(base), m.table(planned)
+	var out []PageShortage
+	for _, c := range m.capacities {
+		kernel, isPages := kernelFree(c.resource, free)
+		if !isPages {
+			continue
+		}
+		books, left := before.free(c), after.free(c)
+		for _, group := range after.everyGroup() {
+			need := books.sum(group) - left.sum(group)
+			if have := kernel.sum(group); need > have {
+				out = append(out, PageShortage{
+					Resource: c.resource, Nodes: group,
+					Need: uint64(need), Books: uint64(max(books.sum(group), 0)), Kernel: uint64(have),
+				})
+			}
+		}
+	}
+	return out
+}
+
+// everyGroup lists the groups of used nodes, those of one node included, by their
+// lowest nodes.
+func (t *table) everyGroup() []numa.Mask {
+	var out []numa.Mask
+	var seen numa.Mask
+	for id := range t.used.All() {
+		group := t.use.Groups[id]
+		if seen.Contains(id) {
+			continue
+		}
+		out = append(out, group)
+		seen = seen.Union(group)
+	}
+	return out
+}
+
+// kernelFree adds up what is free of a resource by node; false if it is not huge
+// pages.
+func kernelFree(resource string, free []FreePages) (by amounts, isPages bool) {
+	if resource == "memory" {
+		return by, false
+	}
+	for _, f := range free {
+		if f.Node < 0 || f.Node >= len(by) || HugePages(f.SizeKiB) != resource {
+			continue
+		}
+		hi, bytes := bits.Mul64(f.Pages, f.SizeKiB*1024)
+		if hi != 0 {
+			bytes = maxBytes
+		}
+		by[f.Node] = int64(min(bytes, maxBytes))
+	}
+	return by, true
+}
