@@ -250,6 +250,9 @@ func (e *Engine) refuse(draft *ledger.Draft, c *candidate, err error) (Verdict, 
 	if fe := new(fault.Error); errors.As(err, &fe) {
 		step.Provider, step.Resource = fe.Provider, fe.Resource
 	}
+	if c.gap != nil {
+		step.Container = c.gap.req.Owner().Container
+	}
 	c.trace.Add(step)
 	return Verdict{
 		Outcome: Rejected, Reason: reason, Message: message,
