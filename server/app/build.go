@@ -25,6 +25,7 @@ import (
 	"github.com/berthd/berth/server/deviceplugin"
 	"github.com/berthd/berth/server/deviceplugin/registry"
 	"github.com/berthd/berth/server/failpoint"
+	"github.com/berthd/berth/server/metrics"
 	"github.com/berthd/berth/server/reconcile"
 	"github.com/berthd/berth/server/rpc"
 	"github.com/berthd/berth/server/store"
@@ -61,7 +62,7 @@ type App struct {
 	registry  *registry.Registry
 	tree      cgroup.Tree
 	reconcile *reconcile.Loop
-	metrics   *metrics
+	metrics   *metrics.Set
 	health    *health.Server
 	main      *grpc.Server
 	readers   *grpc.Server
@@ -78,7 +79,7 @@ type StartReport struct {
 // the ledger; everything else waits for Run. The parts are closed again if one
 // of them fails.
 func Build(ctx context.Context, cfg config.Config, env Environment) (_ *App, err error) {
-	a := &App{Config: cfg, Environment: env, metrics: newMetrics()}
+	a := &App{Config: cfg, Environment: env, metrics: metrics.New()}
 	defer func() {
 		if err != nil && a.store != nil {
 			err = errors.Join(err, a.store.Close())
@@ -90,6 +91,7 @@ func Build(ctx context.Context, cfg config.Config, env Environment) (_ *App, err
 		a.buildCgroups,
 		a.buildDevices,
 		a.buildEngine,
+		a.buildMetrics,
 		a.buildServers,
 	} {
 		if err := step(ctx); err != nil {
@@ -171,7 +173,7 @@ func (a *App) buildCgroups(context.Context) error {
 		View:    a.Ledger.View,
 		Every:   a.Config.Cgroups.ReconcilePeriod.Duration,
 		Log:     a.Log.With("part", "reconcile"),
-		Observe: a.metrics.observePass,
+		Observe: a.metrics.Pass,
 	})
 	return nil
 }
@@ -190,7 +192,7 @@ func (a *App) buildDevices(context.Context) error {
 		},
 	}, deviceplugin.Parts{
 		Inventory: a.inventory, Memory: memory{a.Ledger},
-		Log: a.Log.With("part", "deviceplugin"), Now: a.Now,
+		Log: a.Log.With("part", "deviceplugin"), Now: a.Now, Observer: a.metrics,
 	})
 	a.registry = registry.New(registry.Config{
 		Dir: a.Config.PluginRegistryDir,
@@ -221,5 +223,11 @@ func (a *App) buildEngine(context.Context) (err error) {
 		Places: a.reconcile, Starter: a.plugins,
 		Environment: admission.Environment{Now: a.Now, NewID: rpc.NewID},
 	})
+	return nil
+}
+
+// buildMetrics gives the metrics what they read.
+func (a *App) buildMetrics(context.Context) error {
+	a.metrics.Start(metrics.Sources{View: a.Ledger.View, Settings: a.settings})
 	return nil
 }

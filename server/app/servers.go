@@ -16,6 +16,7 @@ import (
 	nodev1 "github.com/berthd/berth/api/berth/node/v1"
 	topologyv1 "github.com/berthd/berth/api/berth/topology/v1"
 	"github.com/berthd/berth/api/convert"
+	"github.com/berthd/berth/managers/ledger/kubelet"
 	"github.com/berthd/berth/managers/workload"
 	"github.com/berthd/berth/server/rpc"
 	"github.com/berthd/berth/server/rpc/admission"
@@ -37,24 +38,26 @@ func (a *App) buildServers(context.Context) error {
 		MaxReceiveBytes: a.Config.Limits.MessageBytes,
 		Ceiling:         a.Config.Limits.Call.Duration,
 		Log:             a.Log.With("part", "rpc"),
-		Observe:         a.metrics.observeCall,
+		Observe:         a.metrics.Call,
 	}
 	a.main = rpc.NewServer(frame)
 	read := convert.Reader{
 		Features: a.Config.WorkloadFeatures(),
 		Bounds:   workload.Bounds{Containers: a.Config.Limits.Containers},
 	}
+	engine := a.metrics.Watch(a.Engine)
 	readers := podresources.Parts{Ledger: a.Ledger, CPUs: a.CPU, Inventory: a.Device, Counter: a.metrics}
-	admissionv1.RegisterAdmissionServiceServer(a.main, admission.New(a.Engine, read))
+	admissionv1.RegisterAdmissionServiceServer(a.main, admission.New(engine, read))
 	allocationv1.RegisterAllocationServiceServer(a.main, allocation.New(
-		allocation.Config{Read: read, Cgroup: a.reconcile.QoS.Cgroup}, a.Engine, a.Ledger, a.reconcile))
+		allocation.Config{Read: read, Cgroup: a.reconcile.QoS.Cgroup}, engine, a.Ledger, a.reconcile))
 	lifecyclev1.RegisterLifecycleServiceServer(a.main, lifecycle.New(a.Engine))
 	cpuv1.RegisterCPUServiceServer(a.main, cpu.New(a.CPU, a.Ledger, a.Engine, read))
 	devicev1.RegisterDeviceServiceServer(a.main, device.New(
 		device.Parts{Inventory: a.Device, Plugins: a.plugins, Ledger: a.Ledger, Hinter: a.Engine}, read))
 	topologyv1.RegisterTopologyServiceServer(a.main, topology.New(a.Config.TopologyConfig(), a.Ledger))
 	nodev1.RegisterNodeServiceServer(a.main, node.New(a.Machine))
-	inspectv1.RegisterInspectServiceServer(a.main, inspect.New(a.Ledger, a.StartLines))
+	inspectv1.RegisterInspectServiceServer(a.main, inspect.New(
+		inspect.Parts{Ledger: a.Ledger, Engine: a.Engine, Read: read, Policy: a.policyOf, Start: a.StartLines}))
 	podresources.RegisterV1(a.main, readers, read.Features)
 	healthpb.RegisterHealthServer(a.main, a.health)
 	reflection.Register(a.main)
@@ -70,4 +73,12 @@ func (a *App) buildServers(context.Context) error {
 		a.health.SetServingStatus(service, healthpb.HealthCheckResponse_NOT_SERVING)
 	}
 	return nil
+}
+
+// policyOf tells what the manager behind a kubelet's state file runs under.
+func (a *App) policyOf(kind kubelet.Kind) string {
+	if kind == kubelet.CPU {
+		return a.CPU.Describe().Policy
+	}
+	return ""
 }

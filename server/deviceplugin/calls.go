@@ -46,12 +46,16 @@ func (s *Server) Allocate(ctx context.Context, resource string, ids []string) ([
 		return nil, err
 	}
 	var answer *pluginapi.AllocateResponse
+	start := s.Now()
 	err = p.call(ctx, "Allocate", s.Deadlines.Allocate, func(ctx context.Context) (err error) {
 		answer, err = p.client.Allocate(ctx, &pluginapi.AllocateRequest{
 			ContainerRequests: []*pluginapi.ContainerAllocateRequest{{DevicesIds: ids}},
 		})
 		return err
 	})
+	if s.Observer != nil {
+		s.Observer.Allocated(resource, s.Now().Sub(start))
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -16,6 +16,9 @@ import (
 // request are ignored, as the kubelet does. Errors reach the plugin as text with
 // code Unknown, as from the kubelet.
 func (s *Server) Register(ctx context.Context, req *pluginapi.RegisterRequest) (*pluginapi.Empty, error) {
+	if s.Observer != nil {
+		s.Observer.Registered(req.ResourceName)
+	}
 	if err := s.register(ctx, req); err != nil {
 		s.Log.Warn("device plugin refused", "resource", req.ResourceName, "endpoint", req.Endpoint, "error", err)
 		return nil, err

@@ -63,12 +63,22 @@ type Memory interface {
 	Remember(ctx context.Context, resource string, at time.Time) error
 }
 
+// Observer is told what happens with plugins, for metrics.
+type Observer interface {
+	// Registered: a plugin called Register, whatever became of it.
+	Registered(resource string)
+	// Allocated: a plugin answered Allocate, or failed to, after so long.
+	Allocated(resource string, took time.Duration)
+}
+
 // Parts are what the server works with.
 type Parts struct {
 	Inventory *device.Inventory
 	Memory    Memory
 	Log       *slog.Logger
 	Now       func() time.Time
+	// Observer may be nil.
+	Observer Observer
 }
 
 // Server registers plugins and speaks with them. Its methods are safe for

@@ -1,5 +1,6 @@
 // Package inspect serves berth.inspect.v1: the ledger as it is stored, what its
-// check finds, and the explanations of admissions. It changes nothing.
+// check finds, the explanations of admissions, and the way from and to the state
+// files of a kubelet. Only Import changes anything.
 package inspect
 
 import (
@@ -9,28 +10,44 @@ import (
 
 	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
 	"github.com/berthd/berth/api/convert"
+	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/fault"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/kubelet"
 )
 
 // Ledger gives the current view.
 type Ledger interface{ View() *ledger.View }
 
-type service struct {
-	inspectv1.UnimplementedInspectServiceServer
-	ledger Ledger
-	start  func() []string
+// Engine takes facts over from outside; *admission.Engine is the one there is.
+type Engine interface {
+	Import(ctx context.Context, req admission.Import) (admission.Imported, error)
 }
 
-// New makes the service. start tells what the daemon's start found and did, in
-// lines for people.
-func New(ledger Ledger, start func() []string) inspectv1.InspectServiceServer {
-	return &service{ledger: ledger, start: start}
+// Parts are what the service works with.
+type Parts struct {
+	Ledger Ledger
+	Engine Engine
+	// Read reads the pods of an import.
+	Read convert.Reader
+	// Policy tells what the manager of a kind runs under now, as a state file
+	// names it.
+	Policy func(kubelet.Kind) string
+	// Start tells what the daemon's start found and did, in lines for people.
+	Start func() []string
 }
+
+type service struct {
+	inspectv1.UnimplementedInspectServiceServer
+	Parts
+}
+
+// New makes the service.
+func New(parts Parts) inspectv1.InspectServiceServer { return &service{Parts: parts} }
 
 // Dump implements InspectService.
 func (s *service) Dump(context.Context, *inspectv1.DumpRequest) (*inspectv1.DumpResponse, error) {
-	view := s.ledger.View()
+	view := s.Ledger.View()
 	entries, err := ledger.Dump(view)
 	if err != nil {
 		return nil, err
@@ -44,17 +61,21 @@ func (s *service) Dump(context.Context, *inspectv1.DumpRequest) (*inspectv1.Dump
 
 // Check implements InspectService.
 func (s *service) Check(context.Context, *inspectv1.CheckRequest) (*inspectv1.CheckResponse, error) {
-	view := s.ledger.View()
-	out := &inspectv1.CheckResponse{Generation: view.Generation(), StartReport: s.start()}
+	view := s.Ledger.View()
+	out := &inspectv1.CheckResponse{Generation: view.Generation(), StartReport: s.Start()}
 	for _, f := range ledger.Check(view) {
-		out.Findings = append(out.Findings, &inspectv1.Finding{Kind: string(f.Kind), Owner: f.Owner.String(), Text: f.Text})
+		out.Findings = append(out.Findings, finding(f))
 	}
 	return out, nil
 }
 
+func finding(f ledger.Finding) *inspectv1.Finding {
+	return &inspectv1.Finding{Kind: string(f.Kind), Owner: f.Owner.String(), Text: f.Text}
+}
+
 // GetTrace implements InspectService. Of several explanations the newest counts.
 func (s *service) GetTrace(_ context.Context, req *inspectv1.GetTraceRequest) (*inspectv1.GetTraceResponse, error) {
-	view := s.ledger.View()
+	view := s.Ledger.View()
 	type name struct {
 		field, value string
 		find         func(string) (*ledger.Trace, bool)

@@ -42,7 +42,9 @@ func serve(t *testing.T) inspectv1.InspectServiceClient {
 	}
 	l, _ := ledgertest.Open(t, ledger.Options{Journal: journal, Rules: ledger.Rules{Machine: m, ReservedCPUs: cpuset.Of(1)}})
 	return inspectv1.NewInspectServiceClient(rpctest.Serve(t, func(s grpc.ServiceRegistrar) {
-		inspectv1.RegisterInspectServiceServer(s, inspect.New(l, func() []string { return []string{"the configuration has changed"} }))
+		inspectv1.RegisterInspectServiceServer(s, inspect.New(inspect.Parts{
+			Ledger: l, Start: func() []string { return []string{"the configuration has changed"} },
+		}))
 	}))
 }
 

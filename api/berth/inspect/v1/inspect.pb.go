@@ -441,6 +441,432 @@ func (x *GetTraceResponse) GetTrace() *v1.Trace {
 	return nil
 }
 
+// ImportRequest is a state file with the pods that it speaks of.
+type ImportRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Which file it is: "cpu" (cpu_manager_state), "memory" (memory_manager_state)
+	// or "device" (kubelet_internal_checkpoint). Required.
+	Kind string `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
+	// The file's content. Required.
+	State []byte `protobuf:"bytes,2,opt,name=state,proto3" json:"state,omitempty"`
+	// Say what would be, and change nothing.
+	DryRun bool `protobuf:"varint,3,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	// The pods that hold what the file says, as they were admitted. A pod that the
+	// ledger knows may be left out; pods that the file does not name are ignored.
+	Pods []*v1.Pod `protobuf:"bytes,4,rep,name=pods,proto3" json:"pods,omitempty"`
+	// Leave out what belongs to pods or containers that nobody knows, instead of
+	// refusing the whole.
+	SkipUnknown bool `protobuf:"varint,5,opt,name=skip_unknown,json=skipUnknown,proto3" json:"skip_unknown,omitempty"`
+	// The containers of runtime ids, which files of Kubernetes 1.17 and before
+	// carry in place of names.
+	ContainerIds  map[string]*ContainerName `protobuf:"bytes,6,rep,name=container_ids,json=containerIds,proto3" json:"container_ids,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ImportRequest) Reset() {
+	*x = ImportRequest{}
+	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ImportRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ImportRequest) ProtoMessage() {}
+
+func (x *ImportRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ImportRequest.ProtoReflect.Descriptor instead.
+func (*ImportRequest) Descriptor() ([]byte, []int) {
+	return file_berth_inspect_v1_inspect_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *ImportRequest) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *ImportRequest) GetState() []byte {
+	if x != nil {
+		return x.State
+	}
+	return nil
+}
+
+func (x *ImportRequest) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
+}
+
+func (x *ImportRequest) GetPods() []*v1.Pod {
+	if x != nil {
+		return x.Pods
+	}
+	return nil
+}
+
+func (x *ImportRequest) GetSkipUnknown() bool {
+	if x != nil {
+		return x.SkipUnknown
+	}
+	return false
+}
+
+func (x *ImportRequest) GetContainerIds() map[string]*ContainerName {
+	if x != nil {
+		return x.ContainerIds
+	}
+	return nil
+}
+
+// ContainerName names a container of a pod.
+type ContainerName struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Required.
+	PodUid string `protobuf:"bytes,1,opt,name=pod_uid,json=podUid,proto3" json:"pod_uid,omitempty"`
+	// Required.
+	Container     string `protobuf:"bytes,2,opt,name=container,proto3" json:"container,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ContainerName) Reset() {
+	*x = ContainerName{}
+	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ContainerName) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ContainerName) ProtoMessage() {}
+
+func (x *ContainerName) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ContainerName.ProtoReflect.Descriptor instead.
+func (*ContainerName) Descriptor() ([]byte, []int) {
+	return file_berth_inspect_v1_inspect_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *ContainerName) GetPodUid() string {
+	if x != nil {
+		return x.PodUid
+	}
+	return ""
+}
+
+func (x *ContainerName) GetContainer() string {
+	if x != nil {
+		return x.Container
+	}
+	return ""
+}
+
+// ImportResponse says what was taken over, or would be.
+type ImportResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The file's format, counted as its kind does: 1 to 4 for "cpu".
+	Format uint32 `protobuf:"varint,1,opt,name=format,proto3" json:"format,omitempty"`
+	// The ledger's generation after the import; of a dry run, the one it looked at.
+	Generation uint64 `protobuf:"varint,2,opt,name=generation,proto3" json:"generation,omitempty"`
+	// By uid.
+	Pods []*ImportedPod `protobuf:"bytes,3,rep,name=pods,proto3" json:"pods,omitempty"`
+	// What was left out because nobody knows its owner, in sentences.
+	Skipped []string `protobuf:"bytes,4,rep,name=skipped,proto3" json:"skipped,omitempty"`
+	// Findings about imported claims that today's rules would not allow; they are
+	// kept and left alone.
+	Findings []*Finding `protobuf:"bytes,5,rep,name=findings,proto3" json:"findings,omitempty"`
+	// What else an operator should know, in sentences.
+	Notes         []string `protobuf:"bytes,6,rep,name=notes,proto3" json:"notes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ImportResponse) Reset() {
+	*x = ImportResponse{}
+	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ImportResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ImportResponse) ProtoMessage() {}
+
+func (x *ImportResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ImportResponse.ProtoReflect.Descriptor instead.
+func (*ImportResponse) Descriptor() ([]byte, []int) {
+	return file_berth_inspect_v1_inspect_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *ImportResponse) GetFormat() uint32 {
+	if x != nil {
+		return x.Format
+	}
+	return 0
+}
+
+func (x *ImportResponse) GetGeneration() uint64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
+func (x *ImportResponse) GetPods() []*ImportedPod {
+	if x != nil {
+		return x.Pods
+	}
+	return nil
+}
+
+func (x *ImportResponse) GetSkipped() []string {
+	if x != nil {
+		return x.Skipped
+	}
+	return nil
+}
+
+func (x *ImportResponse) GetFindings() []*Finding {
+	if x != nil {
+		return x.Findings
+	}
+	return nil
+}
+
+func (x *ImportResponse) GetNotes() []string {
+	if x != nil {
+		return x.Notes
+	}
+	return nil
+}
+
+// ImportedPod is one pod of an imported file.
+type ImportedPod struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The pod with everything that it holds after the import.
+	Pod *v1.PodAllocation `protobuf:"bytes,1,opt,name=pod,proto3" json:"pod,omitempty"`
+	// "new" (the ledger did not know the pod), "extended" (it did not know all that
+	// the pod holds) or "known" (nothing changed).
+	Outcome       string `protobuf:"bytes,2,opt,name=outcome,proto3" json:"outcome,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ImportedPod) Reset() {
+	*x = ImportedPod{}
+	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ImportedPod) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ImportedPod) ProtoMessage() {}
+
+func (x *ImportedPod) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ImportedPod.ProtoReflect.Descriptor instead.
+func (*ImportedPod) Descriptor() ([]byte, []int) {
+	return file_berth_inspect_v1_inspect_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *ImportedPod) GetPod() *v1.PodAllocation {
+	if x != nil {
+		return x.Pod
+	}
+	return nil
+}
+
+func (x *ImportedPod) GetOutcome() string {
+	if x != nil {
+		return x.Outcome
+	}
+	return ""
+}
+
+// ExportRequest asks for a state file.
+type ExportRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// As in ImportRequest. Required.
+	Kind string `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
+	// The format to write, counted as its kind does: 2 or 3 for "cpu". 0 means the
+	// oldest that has a place for everything.
+	Format        uint32 `protobuf:"varint,2,opt,name=format,proto3" json:"format,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExportRequest) Reset() {
+	*x = ExportRequest{}
+	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExportRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExportRequest) ProtoMessage() {}
+
+func (x *ExportRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExportRequest.ProtoReflect.Descriptor instead.
+func (*ExportRequest) Descriptor() ([]byte, []int) {
+	return file_berth_inspect_v1_inspect_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *ExportRequest) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *ExportRequest) GetFormat() uint32 {
+	if x != nil {
+		return x.Format
+	}
+	return 0
+}
+
+// ExportResponse is a state file.
+type ExportResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The file's content, byte for byte as a kubelet writes it.
+	State  []byte `protobuf:"bytes,1,opt,name=state,proto3" json:"state,omitempty"`
+	Format uint32 `protobuf:"varint,2,opt,name=format,proto3" json:"format,omitempty"`
+	// The name that a kubelet gives the file.
+	FileName string `protobuf:"bytes,3,opt,name=file_name,json=fileName,proto3" json:"file_name,omitempty"`
+	// The ledger's generation that it shows.
+	Generation    uint64 `protobuf:"varint,4,opt,name=generation,proto3" json:"generation,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExportResponse) Reset() {
+	*x = ExportResponse{}
+	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExportResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExportResponse) ProtoMessage() {}
+
+func (x *ExportResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExportResponse.ProtoReflect.Descriptor instead.
+func (*ExportResponse) Descriptor() ([]byte, []int) {
+	return file_berth_inspect_v1_inspect_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *ExportResponse) GetState() []byte {
+	if x != nil {
+		return x.State
+	}
+	return nil
+}
+
+func (x *ExportResponse) GetFormat() uint32 {
+	if x != nil {
+		return x.Format
+	}
+	return 0
+}
+
+func (x *ExportResponse) GetFileName() string {
+	if x != nil {
+		return x.FileName
+	}
+	return ""
+}
+
+func (x *ExportResponse) GetGeneration() uint64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
 var File_berth_inspect_v1_inspect_proto protoreflect.FileDescriptor
 
 const file_berth_inspect_v1_inspect_proto_rawDesc = "" +
@@ -472,11 +898,48 @@ const file_berth_inspect_v1_inspect_proto_rawDesc = "" +
 	"\apod_uid\x18\x02 \x01(\tR\x06podUid\x12\x19\n" +
 	"\bpod_name\x18\x03 \x01(\tR\apodName\"?\n" +
 	"\x10GetTraceResponse\x12+\n" +
-	"\x05trace\x18\x01 \x01(\v2\x15.berth.types.v1.TraceR\x05trace2\xf4\x01\n" +
+	"\x05trace\x18\x01 \x01(\v2\x15.berth.types.v1.TraceR\x05trace\"\xd8\x02\n" +
+	"\rImportRequest\x12\x12\n" +
+	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x14\n" +
+	"\x05state\x18\x02 \x01(\fR\x05state\x12\x17\n" +
+	"\adry_run\x18\x03 \x01(\bR\x06dryRun\x12'\n" +
+	"\x04pods\x18\x04 \x03(\v2\x13.berth.types.v1.PodR\x04pods\x12!\n" +
+	"\fskip_unknown\x18\x05 \x01(\bR\vskipUnknown\x12V\n" +
+	"\rcontainer_ids\x18\x06 \x03(\v21.berth.inspect.v1.ImportRequest.ContainerIdsEntryR\fcontainerIds\x1a`\n" +
+	"\x11ContainerIdsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x125\n" +
+	"\x05value\x18\x02 \x01(\v2\x1f.berth.inspect.v1.ContainerNameR\x05value:\x028\x01\"F\n" +
+	"\rContainerName\x12\x17\n" +
+	"\apod_uid\x18\x01 \x01(\tR\x06podUid\x12\x1c\n" +
+	"\tcontainer\x18\x02 \x01(\tR\tcontainer\"\xe2\x01\n" +
+	"\x0eImportResponse\x12\x16\n" +
+	"\x06format\x18\x01 \x01(\rR\x06format\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x02 \x01(\x04R\n" +
+	"generation\x121\n" +
+	"\x04pods\x18\x03 \x03(\v2\x1d.berth.inspect.v1.ImportedPodR\x04pods\x12\x18\n" +
+	"\askipped\x18\x04 \x03(\tR\askipped\x125\n" +
+	"\bfindings\x18\x05 \x03(\v2\x19.berth.inspect.v1.FindingR\bfindings\x12\x14\n" +
+	"\x05notes\x18\x06 \x03(\tR\x05notes\"X\n" +
+	"\vImportedPod\x12/\n" +
+	"\x03pod\x18\x01 \x01(\v2\x1d.berth.types.v1.PodAllocationR\x03pod\x12\x18\n" +
+	"\aoutcome\x18\x02 \x01(\tR\aoutcome\";\n" +
+	"\rExportRequest\x12\x12\n" +
+	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x16\n" +
+	"\x06format\x18\x02 \x01(\rR\x06format\"{\n" +
+	"\x0eExportResponse\x12\x14\n" +
+	"\x05state\x18\x01 \x01(\fR\x05state\x12\x16\n" +
+	"\x06format\x18\x02 \x01(\rR\x06format\x12\x1b\n" +
+	"\tfile_name\x18\x03 \x01(\tR\bfileName\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x04 \x01(\x04R\n" +
+	"generation2\x8e\x03\n" +
 	"\x0eInspectService\x12E\n" +
 	"\x04Dump\x12\x1d.berth.inspect.v1.DumpRequest\x1a\x1e.berth.inspect.v1.DumpResponse\x12H\n" +
 	"\x05Check\x12\x1e.berth.inspect.v1.CheckRequest\x1a\x1f.berth.inspect.v1.CheckResponse\x12Q\n" +
-	"\bGetTrace\x12!.berth.inspect.v1.GetTraceRequest\x1a\".berth.inspect.v1.GetTraceResponseB8Z6github.com/berthd/berth/api/berth/inspect/v1;inspectv1b\x06proto3"
+	"\bGetTrace\x12!.berth.inspect.v1.GetTraceRequest\x1a\".berth.inspect.v1.GetTraceResponse\x12K\n" +
+	"\x06Import\x12\x1f.berth.inspect.v1.ImportRequest\x1a .berth.inspect.v1.ImportResponse\x12K\n" +
+	"\x06Export\x12\x1f.berth.inspect.v1.ExportRequest\x1a .berth.inspect.v1.ExportResponseB8Z6github.com/berthd/berth/api/berth/inspect/v1;inspectv1b\x06proto3"
 
 var (
 	file_berth_inspect_v1_inspect_proto_rawDescOnce sync.Once
@@ -490,7 +953,7 @@ func file_berth_inspect_v1_inspect_proto_rawDescGZIP() []byte {
 	return file_berth_inspect_v1_inspect_proto_rawDescData
 }
 
-var file_berth_inspect_v1_inspect_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
+var file_berth_inspect_v1_inspect_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
 var file_berth_inspect_v1_inspect_proto_goTypes = []any{
 	(*DumpRequest)(nil),      // 0: berth.inspect.v1.DumpRequest
 	(*DumpResponse)(nil),     // 1: berth.inspect.v1.DumpResponse
@@ -500,23 +963,42 @@ var file_berth_inspect_v1_inspect_proto_goTypes = []any{
 	(*Finding)(nil),          // 5: berth.inspect.v1.Finding
 	(*GetTraceRequest)(nil),  // 6: berth.inspect.v1.GetTraceRequest
 	(*GetTraceResponse)(nil), // 7: berth.inspect.v1.GetTraceResponse
-	(*v1.Trace)(nil),         // 8: berth.types.v1.Trace
+	(*ImportRequest)(nil),    // 8: berth.inspect.v1.ImportRequest
+	(*ContainerName)(nil),    // 9: berth.inspect.v1.ContainerName
+	(*ImportResponse)(nil),   // 10: berth.inspect.v1.ImportResponse
+	(*ImportedPod)(nil),      // 11: berth.inspect.v1.ImportedPod
+	(*ExportRequest)(nil),    // 12: berth.inspect.v1.ExportRequest
+	(*ExportResponse)(nil),   // 13: berth.inspect.v1.ExportResponse
+	nil,                      // 14: berth.inspect.v1.ImportRequest.ContainerIdsEntry
+	(*v1.Trace)(nil),         // 15: berth.types.v1.Trace
+	(*v1.Pod)(nil),           // 16: berth.types.v1.Pod
+	(*v1.PodAllocation)(nil), // 17: berth.types.v1.PodAllocation
 }
 var file_berth_inspect_v1_inspect_proto_depIdxs = []int32{
-	2, // 0: berth.inspect.v1.DumpResponse.entries:type_name -> berth.inspect.v1.Entry
-	5, // 1: berth.inspect.v1.CheckResponse.findings:type_name -> berth.inspect.v1.Finding
-	8, // 2: berth.inspect.v1.GetTraceResponse.trace:type_name -> berth.types.v1.Trace
-	0, // 3: berth.inspect.v1.InspectService.Dump:input_type -> berth.inspect.v1.DumpRequest
-	3, // 4: berth.inspect.v1.InspectService.Check:input_type -> berth.inspect.v1.CheckRequest
-	6, // 5: berth.inspect.v1.InspectService.GetTrace:input_type -> berth.inspect.v1.GetTraceRequest
-	1, // 6: berth.inspect.v1.InspectService.Dump:output_type -> berth.inspect.v1.DumpResponse
-	4, // 7: berth.inspect.v1.InspectService.Check:output_type -> berth.inspect.v1.CheckResponse
-	7, // 8: berth.inspect.v1.InspectService.GetTrace:output_type -> berth.inspect.v1.GetTraceResponse
-	6, // [6:9] is the sub-list for method output_type
-	3, // [3:6] is the sub-list for method input_type
-	3, // [3:3] is the sub-list for extension type_name
-	3, // [3:3] is the sub-list for extension extendee
-	0, // [0:3] is the sub-list for field type_name
+	2,  // 0: berth.inspect.v1.DumpResponse.entries:type_name -> berth.inspect.v1.Entry
+	5,  // 1: berth.inspect.v1.CheckResponse.findings:type_name -> berth.inspect.v1.Finding
+	15, // 2: berth.inspect.v1.GetTraceResponse.trace:type_name -> berth.types.v1.Trace
+	16, // 3: berth.inspect.v1.ImportRequest.pods:type_name -> berth.types.v1.Pod
+	14, // 4: berth.inspect.v1.ImportRequest.container_ids:type_name -> berth.inspect.v1.ImportRequest.ContainerIdsEntry
+	11, // 5: berth.inspect.v1.ImportResponse.pods:type_name -> berth.inspect.v1.ImportedPod
+	5,  // 6: berth.inspect.v1.ImportResponse.findings:type_name -> berth.inspect.v1.Finding
+	17, // 7: berth.inspect.v1.ImportedPod.pod:type_name -> berth.types.v1.PodAllocation
+	9,  // 8: berth.inspect.v1.ImportRequest.ContainerIdsEntry.value:type_name -> berth.inspect.v1.ContainerName
+	0,  // 9: berth.inspect.v1.InspectService.Dump:input_type -> berth.inspect.v1.DumpRequest
+	3,  // 10: berth.inspect.v1.InspectService.Check:input_type -> berth.inspect.v1.CheckRequest
+	6,  // 11: berth.inspect.v1.InspectService.GetTrace:input_type -> berth.inspect.v1.GetTraceRequest
+	8,  // 12: berth.inspect.v1.InspectService.Import:input_type -> berth.inspect.v1.ImportRequest
+	12, // 13: berth.inspect.v1.InspectService.Export:input_type -> berth.inspect.v1.ExportRequest
+	1,  // 14: berth.inspect.v1.InspectService.Dump:output_type -> berth.inspect.v1.DumpResponse
+	4,  // 15: berth.inspect.v1.InspectService.Check:output_type -> berth.inspect.v1.CheckResponse
+	7,  // 16: berth.inspect.v1.InspectService.GetTrace:output_type -> berth.inspect.v1.GetTraceResponse
+	10, // 17: berth.inspect.v1.InspectService.Import:output_type -> berth.inspect.v1.ImportResponse
+	13, // 18: berth.inspect.v1.InspectService.Export:output_type -> berth.inspect.v1.ExportResponse
+	14, // [14:19] is the sub-list for method output_type
+	9,  // [9:14] is the sub-list for method input_type
+	9,  // [9:9] is the sub-list for extension type_name
+	9,  // [9:9] is the sub-list for extension extendee
+	0,  // [0:9] is the sub-list for field type_name
 }
 
 func init() { file_berth_inspect_v1_inspect_proto_init() }
@@ -530,7 +1012,7 @@ func file_berth_inspect_v1_inspect_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_berth_inspect_v1_inspect_proto_rawDesc), len(file_berth_inspect_v1_inspect_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   8,
+			NumMessages:   15,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

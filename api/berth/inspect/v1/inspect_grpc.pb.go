@@ -22,13 +22,16 @@ const (
 	InspectService_Dump_FullMethodName     = "/berth.inspect.v1.InspectService/Dump"
 	InspectService_Check_FullMethodName    = "/berth.inspect.v1.InspectService/Check"
 	InspectService_GetTrace_FullMethodName = "/berth.inspect.v1.InspectService/GetTrace"
+	InspectService_Import_FullMethodName   = "/berth.inspect.v1.InspectService/Import"
+	InspectService_Export_FullMethodName   = "/berth.inspect.v1.InspectService/Export"
 )
 
 // InspectServiceClient is the client API for InspectService service.
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// InspectService shows the ledger to operators.
+// InspectService shows the ledger to operators, and moves its content from and to
+// the state files of a kubelet.
 type InspectServiceClient interface {
 	// Dump returns the whole ledger.
 	Dump(ctx context.Context, in *DumpRequest, opts ...grpc.CallOption) (*DumpResponse, error)
@@ -36,6 +39,11 @@ type InspectServiceClient interface {
 	Check(ctx context.Context, in *CheckRequest, opts ...grpc.CallOption) (*CheckResponse, error)
 	// GetTrace returns the explanation of an admission.
 	GetTrace(ctx context.Context, in *GetTraceRequest, opts ...grpc.CallOption) (*GetTraceResponse, error)
+	// Import takes what a kubelet's state file says into the ledger, in one commit
+	// or not at all. What the ledger has already is left as it is.
+	Import(ctx context.Context, in *ImportRequest, opts ...grpc.CallOption) (*ImportResponse, error)
+	// Export returns the state file that a kubelet would have written.
+	Export(ctx context.Context, in *ExportRequest, opts ...grpc.CallOption) (*ExportResponse, error)
 }
 
 type inspectServiceClient struct {
@@ -76,11 +84,32 @@ func (c *inspectServiceClient) GetTrace(ctx context.Context, in *GetTraceRequest
 	return out, nil
 }
 
+func (c *inspectServiceClient) Import(ctx context.Context, in *ImportRequest, opts ...grpc.CallOption) (*ImportResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ImportResponse)
+	err := c.cc.Invoke(ctx, InspectService_Import_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *inspectServiceClient) Export(ctx context.Context, in *ExportRequest, opts ...grpc.CallOption) (*ExportResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ExportResponse)
+	err := c.cc.Invoke(ctx, InspectService_Export_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // InspectServiceServer is the server API for InspectService service.
 // All implementations must embed UnimplementedInspectServiceServer
 // for forward compatibility.
 //
-// InspectService shows the ledger to operators.
+// InspectService shows the ledger to operators, and moves its content from and to
+// the state files of a kubelet.
 type InspectServiceServer interface {
 	// Dump returns the whole ledger.
 	Dump(context.Context, *DumpRequest) (*DumpResponse, error)
@@ -88,6 +117,11 @@ type InspectServiceServer interface {
 	Check(context.Context, *CheckRequest) (*CheckResponse, error)
 	// GetTrace returns the explanation of an admission.
 	GetTrace(context.Context, *GetTraceRequest) (*GetTraceResponse, error)
+	// Import takes what a kubelet's state file says into the ledger, in one commit
+	// or not at all. What the ledger has already is left as it is.
+	Import(context.Context, *ImportRequest) (*ImportResponse, error)
+	// Export returns the state file that a kubelet would have written.
+	Export(context.Context, *ExportRequest) (*ExportResponse, error)
 	mustEmbedUnimplementedInspectServiceServer()
 }
 
@@ -106,6 +140,12 @@ func (UnimplementedInspectServiceServer) Check(context.Context, *CheckRequest) (
 }
 func (UnimplementedInspectServiceServer) GetTrace(context.Context, *GetTraceRequest) (*GetTraceResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetTrace not implemented")
+}
+func (UnimplementedInspectServiceServer) Import(context.Context, *ImportRequest) (*ImportResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Import not implemented")
+}
+func (UnimplementedInspectServiceServer) Export(context.Context, *ExportRequest) (*ExportResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Export not implemented")
 }
 func (UnimplementedInspectServiceServer) mustEmbedUnimplementedInspectServiceServer() {}
 func (UnimplementedInspectServiceServer) testEmbeddedByValue()                        {}
@@ -182,6 +222,42 @@ func _InspectService_GetTrace_Handler(srv interface{}, ctx context.Context, dec 
 	return interceptor(ctx, in, info, handler)
 }
 
+func _InspectService_Import_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ImportRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(InspectServiceServer).Import(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: InspectService_Import_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(InspectServiceServer).Import(ctx, req.(*ImportRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _InspectService_Export_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ExportRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(InspectServiceServer).Export(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: InspectService_Export_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(InspectServiceServer).Export(ctx, req.(*ExportRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // InspectService_ServiceDesc is the grpc.ServiceDesc for InspectService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -200,6 +276,14 @@ var InspectService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "GetTrace",
 			Handler:    _InspectService_GetTrace_Handler,
+		},
+		{
+			MethodName: "Import",
+			Handler:    _InspectService_Import_Handler,
+		},
+		{
+			MethodName: "Export",
+			Handler:    _InspectService_Export_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

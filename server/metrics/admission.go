@@ -1,0 +1,151 @@
+package metrics
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/berthd/berth/managers/admission"
+	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/hint"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/topology"
+)
+
+// Sources are what the set reads.
+type Sources struct {
+	// View gives the current view.
+	View func() *ledger.View
+	// Settings gives those of the moment.
+	Settings func() Settings
+}
+
+// Settings are what counting depends on beside a verdict.
+type Settings struct {
+	// StaticCPUs tells that the CPU manager gives CPUs out, FullCores that it gives
+	// whole cores only (the option full-pcpus-only).
+	StaticCPUs, FullCores bool
+	// Topology and Scope are the topology manager's.
+	Topology topology.Policy
+	Scope    hint.Scope
+	// PodLevelResourceManagers is the feature of that name.
+	PodLevelResourceManagers bool
+}
+
+// admission counts the outcome of an admission that is no dry run, and how long
+// it took. An error means that there is no verdict.
+func (s *Set) admission(v admission.Verdict, took time.Duration, err error) {
+	if err != nil {
+		s.admissions.WithLabelValues("error").Observe(took.Seconds())
+		return
+	}
+	s.admissions.WithLabelValues(verdicts[v.Outcome]).Observe(took.Seconds())
+	if v.Outcome == admission.Deferred {
+		return // the kubelet knows nothing of the kind
+	}
+	d := decision{Verdict: v, settings: s.sources.Settings()}
+	if v.Outcome == admission.Rejected {
+		d.last = lastStep(v.Trace)
+		s.rejected.WithLabelValues(reason(v.Reason)).Inc()
+	}
+	s.topology.count(&d, took)
+	s.aligned.count(&d)
+	s.cpu.count(&d, "cpu")
+	s.managers.count(&d)
+}
+
+var verdicts = map[admission.Outcome]string{
+	admission.Admitted: "admitted", admission.Rejected: "rejected", admission.Deferred: "deferred",
+}
+
+// decision is a verdict as the counters look at it.
+type decision struct {
+	admission.Verdict
+	settings Settings
+	// last is the step that refused the pod.
+	last ledger.Step
+}
+
+// refusedBy reports whether a provider refused the pod.
+func (d *decision) refusedBy(provider string) bool {
+	return d.Outcome == admission.Rejected && d.last.Provider == provider
+}
+
+// refusedByMerge reports whether the topology manager did.
+func (d *decision) refusedByMerge() bool {
+	return d.Outcome == admission.Rejected && d.Reason == fault.TopologyAffinityError
+}
+
+// planned yields the claims that a provider planned, also for a pod that was
+// refused later.
+func (d *decision) planned(provider string) (claims []*ledger.Claim) {
+	for i := range d.Trace.Steps {
+		if s := &d.Trace.Steps[i]; s.Kind == ledger.StepPlanned && s.Provider == provider && s.Claim != nil {
+			claims = append(claims, s.Claim)
+		}
+	}
+	return claims
+}
+
+// committed are the claims that this admission has made real.
+func (d *decision) committed() []ledger.Claim {
+	if d.Outcome != admission.Admitted || d.Repeated {
+		return nil
+	}
+	return d.Pod.Claims
+}
+
+// merges is how many merges there were.
+func (d *decision) merges() (n int) {
+	for i := range d.Trace.Steps {
+		if d.Trace.Steps[i].Kind == ledger.StepMerged {
+			n++
+		}
+	}
+	return n
+}
+
+// lastStep returns the step by which a pod was refused.
+func lastStep(t *ledger.Trace) ledger.Step {
+	for _, s := range slices.Backward(t.Steps) {
+		if s.Kind == ledger.StepRefused {
+			return s
+		}
+	}
+	return ledger.Step{}
+}
+
+// counted are the reasons that the kubelet counts by name, of those that berth
+// gives.
+var counted = []fault.Reason{
+	fault.TopologyAffinityError, fault.UnexpectedAdmissionError,
+	fault.OutOfCPU, fault.OutOfMemory, fault.OutOfPods, fault.OutOf("ephemeral-storage"),
+}
+
+// reason is a label's value: all other reasons are one, as in the kubelet.
+func reason(r fault.Reason) string {
+	if slices.Contains(counted, r) {
+		return string(r)
+	}
+	return reasonOther
+}
+
+// Engine is an engine whose verdicts are counted.
+type Engine struct {
+	*admission.Engine
+	set *Set
+}
+
+// Watch returns the engine for those who admit pods from outside.
+func (s *Set) Watch(e *admission.Engine) Engine { return Engine{e, s} }
+
+// Admit admits a pod as the engine does.
+func (e Engine) Admit(ctx context.Context, req admission.Request) (admission.Verdict, error) {
+	if req.DryRun {
+		return e.Engine.Admit(ctx, req)
+	}
+	start := time.Now()
+	v, err := e.Engine.Admit(ctx, req)
+	e.set.admission(v, time.Since(start), err)
+	return v, err
+}

@@ -1,0 +1,82 @@
+package metrics
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/berthd/berth/managers/admission"
+	"github.com/berthd/berth/managers/hint"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/machine"
+	"github.com/berthd/berth/managers/topology"
+)
+
+// alignment counts what was allotted within one core's, one uncore's or one NUMA
+// node's bounds, and what failed for want of that.
+type alignment struct {
+	done, failed *prometheus.CounterVec
+}
+
+func newAlignment() alignment {
+	return alignment{
+		done: counters(alignedCount,
+			"Allotments that keep within a boundary: whole cores (only under full-pcpus-only), one uncore, one NUMA node (only under single-numa-node).",
+			labelScope, labelBoundary),
+		failed: counters(alignedFailures,
+			"Refusals because a boundary cannot be kept.", labelScope, labelBoundary),
+	}
+}
+
+func (a *alignment) all() []prometheus.Collector { return []prometheus.Collector{a.done, a.failed} }
+
+// begin starts the series at 0 that the kubelet starts at 0.
+func (a *alignment) begin(s Settings) {
+	container := string(hint.ContainerScope)
+	a.done.WithLabelValues(container, boundaryCore)
+	a.done.WithLabelValues(container, boundaryUncore)
+	a.failed.WithLabelValues(container, boundaryCore)
+	if s.Topology == topology.SingleNUMANode {
+		a.done.WithLabelValues(string(s.Scope), boundaryNode)
+		a.failed.WithLabelValues(string(s.Scope), boundaryNode)
+	}
+}
+
+func (a *alignment) count(d *decision) {
+	container := string(hint.ContainerScope)
+	for _, c := range d.committed() {
+		if !ofNode(&c) {
+			continue
+		}
+		if d.settings.FullCores {
+			a.done.WithLabelValues(container, boundaryCore).Inc()
+		}
+		if inOneUncore(d.View.Machine(), &c) {
+			a.done.WithLabelValues(container, boundaryUncore).Inc()
+		}
+	}
+	if d.settings.FullCores && d.refusedBy("cpu") {
+		a.failed.WithLabelValues(container, boundaryCore).Inc()
+	}
+	if d.settings.Topology != topology.SingleNUMANode {
+		return
+	}
+	scope := string(d.settings.Scope)
+	switch {
+	case d.refusedByMerge():
+		a.failed.WithLabelValues(scope, boundaryNode).Inc()
+	case d.Outcome == admission.Admitted && !d.Repeated:
+		a.done.WithLabelValues(scope, boundaryNode).Add(float64(d.merges()))
+	}
+}
+
+// ofNode reports whether a claim takes CPUs out of the node's shared pool.
+func ofNode(c *ledger.Claim) bool {
+	return c.CPUs != nil && (c.CPUs.Use == ledger.CPUExclusive || c.CPUs.Use == ledger.CPUPod)
+}
+
+func inOneUncore(m *machine.Topology, c *ledger.Claim) bool {
+	uncores := 0
+	for range m.ByUncore().Touched(c.CPUs.Set) {
+		uncores++
+	}
+	return uncores <= 1
+}

@@ -1,0 +1,38 @@
+package metrics
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// deviceCounters are the kubelet's about device plugins.
+type deviceCounters struct {
+	registrations *prometheus.CounterVec
+	allocations   *prometheus.HistogramVec
+}
+
+func newDeviceCounters() deviceCounters {
+	return deviceCounters{
+		registrations: counters(pluginRegistrations,
+			"Registrations of device plugins, refused ones included, by resource.", labelResource),
+		allocations: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: pluginAllocDuration,
+			Help: "Time that a device plugin's Allocate took in seconds, by resource.",
+		}, []string{labelResource}),
+	}
+}
+
+func (c *deviceCounters) all() []prometheus.Collector {
+	return []prometheus.Collector{c.registrations, c.allocations}
+}
+
+// Registered implements deviceplugin.Observer.
+func (s *Set) Registered(resource string) {
+	s.devices.registrations.WithLabelValues(resource).Inc()
+}
+
+// Allocated implements deviceplugin.Observer.
+func (s *Set) Allocated(resource string, took time.Duration) {
+	s.devices.allocations.WithLabelValues(resource).Observe(took.Seconds())
+}

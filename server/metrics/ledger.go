@@ -1,0 +1,89 @@
+package metrics
+
+import (
+	"strconv"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/workload"
+)
+
+// ledgerCollector reads the gauges from the view of the moment.
+type ledgerCollector struct {
+	view func() *ledger.View
+	// cpu tells whether CPUs are given out at all.
+	cpu func() bool
+}
+
+var (
+	descSharedPool = prometheus.NewDesc(cpuSharedPool,
+		"Thousandths of CPUs in the shared pool that are not reserved.", nil, nil)
+	descExclusive = prometheus.NewDesc(cpuExclusive,
+		"CPUs that are out of the shared pool.", nil, nil)
+	descPerNUMA = prometheus.NewDesc(cpuPerNUMA,
+		"CPUs that are out of the shared pool, by NUMA node.", []string{labelNode}, nil)
+	descGeneration = prometheus.NewDesc(ledgerGeneration,
+		"Number of commits that the ledger has seen.", nil, nil)
+	descPods = prometheus.NewDesc(ledgerPods,
+		"Admitted pods, by class.", []string{"qos_class"}, nil)
+	descClaims = prometheus.NewDesc(ledgerClaims,
+		"Facts of ownership, by provider and resource.", []string{"provider", "resource"}, nil)
+	descFindings = prometheus.NewDesc(ledgerFindings,
+		"What a check of the ledger finds, by kind and rule; policy findings are claims that today's rules would not allow.",
+		[]string{"kind", "rule"}, nil)
+)
+
+// Describe implements prometheus.Collector.
+func (c *ledgerCollector) Describe(out chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{
+		descSharedPool, descExclusive, descPerNUMA, descGeneration, descPods, descClaims, descFindings,
+	} {
+		out <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (c *ledgerCollector) Collect(out chan<- prometheus.Metric) {
+	view := c.view()
+	gauge := func(d *prometheus.Desc, value float64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
+	}
+	c.collectCPUs(view, gauge)
+	gauge(descGeneration, float64(view.Generation()))
+	pods := map[workload.QoSClass]int{workload.Guaranteed: 0, workload.Burstable: 0, workload.BestEffort: 0}
+	claims, findings := map[[2]string]int{}, map[[2]string]int{}
+	for p := range view.Pods() {
+		pods[p.QoS]++
+		for i := range p.Claims {
+			claims[[2]string{p.Claims[i].Provider, p.Claims[i].Resource}]++
+		}
+	}
+	for _, f := range ledger.Check(view) {
+		findings[[2]string{string(f.Kind), string(f.Rule)}]++
+	}
+	for class, n := range pods {
+		gauge(descPods, float64(n), string(class))
+	}
+	for of, n := range claims {
+		gauge(descClaims, float64(n), of[0], of[1])
+	}
+	for of, n := range findings {
+		gauge(descFindings, float64(n), of[0], of[1])
+	}
+}
+
+// collectCPUs gives every NUMA node with CPUs a value, also 0. Under the policy
+// none there is no pool to speak of, and the kubelet's gauge says 0.
+func (c *ledgerCollector) collectCPUs(view *ledger.View, gauge func(*prometheus.Desc, float64, ...string)) {
+	pool := 0
+	if c.cpu() {
+		pool = view.SharedCPUs().Minus(view.Rules().ReservedCPUs).Len()
+	}
+	gauge(descSharedPool, float64(1000*pool))
+	held, machine := view.ExclusiveCPUs(), view.Machine()
+	gauge(descExclusive, float64(held.Len()))
+	for node := range machine.CPUNodeMask().All() {
+		gauge(descPerNUMA, float64(held.IntersectLen(machine.CPUsInNode(node))), strconv.Itoa(node))
+	}
+}

@@ -1,0 +1,59 @@
+package metrics
+
+// Names of the kubelet's metrics. The three of the resource managers have no
+// prefix there either.
+const (
+	cpuSharedPool      = "kubelet_cpu_manager_shared_pool_size_millicores"
+	cpuExclusive       = "kubelet_cpu_manager_exclusive_cpu_allocation_count"
+	cpuPerNUMA         = "kubelet_cpu_manager_allocation_per_numa"
+	cpuPinningRequests = "kubelet_cpu_manager_pinning_requests_total"
+	cpuPinningErrors   = "kubelet_cpu_manager_pinning_errors_total"
+
+	alignedCount    = "kubelet_container_aligned_compute_resources_count"
+	alignedFailures = "kubelet_container_aligned_compute_resources_failure_count"
+
+	topologyRequests = "kubelet_topology_manager_admission_requests_total"
+	topologyErrors   = "kubelet_topology_manager_admission_errors_total"
+	topologyDuration = "kubelet_topology_manager_admission_duration_ms"
+
+	rejections = "kubelet_admission_rejections_total"
+
+	managerAllocations = "resource_manager_allocations_total"
+	managerErrors      = "resource_manager_allocation_errors_total"
+	managerAssignments = "resource_manager_container_assignments"
+
+	pluginRegistrations = "kubelet_device_plugin_registration_total"
+	pluginAllocDuration = "kubelet_device_plugin_alloc_duration_seconds"
+)
+
+// Names of berth's own metrics.
+const (
+	callDuration      = "berth_rpc_duration_seconds"
+	passDuration      = "berth_reconcile_duration_seconds"
+	passOperations    = "berth_reconcile_operations_total"
+	admissionDuration = "berth_admission_duration_seconds"
+	ledgerGeneration  = "berth_ledger_generation"
+	ledgerPods        = "berth_ledger_pods"
+	ledgerClaims      = "berth_ledger_claims"
+	ledgerFindings    = "berth_ledger_findings"
+)
+
+// Labels, and the values that the kubelet gives them.
+const (
+	labelNode           = "numa_node"
+	labelScope          = "scope"
+	labelBoundary       = "boundary"
+	labelReason         = "reason"
+	labelResource       = "resource_name"
+	labelSource         = "source"
+	labelAssignmentType = "assignment_type"
+
+	boundaryCore   = "physical_cpu"
+	boundaryUncore = "uncore_cache"
+	boundaryNode   = "numa_node"
+
+	sourceNode = "node"
+	sourcePod  = "pod"
+
+	reasonOther = "Other"
+)

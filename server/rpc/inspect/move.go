@@ -1,0 +1,102 @@
+package inspect
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
+	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/api/convert"
+	"github.com/berthd/berth/managers/admission"
+	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/kubelet"
+	"github.com/berthd/berth/managers/workload"
+)
+
+// Import implements InspectService.
+func (s *service) Import(ctx context.Context, req *inspectv1.ImportRequest) (*inspectv1.ImportResponse, error) {
+	vs := convert.Names("kind", req.GetKind())
+	if len(req.GetState()) == 0 {
+		vs.Addf("state", "is required")
+	}
+	owners := containerIDs(req.GetContainerIds(), &vs)
+	if err := vs.Err("request"); err != nil {
+		return nil, err
+	}
+	pods, err := s.pods(req.GetPods())
+	if err != nil {
+		return nil, err
+	}
+	kind := kubelet.Kind(req.GetKind())
+	done, err := s.Engine.Import(ctx, admission.Import{
+		Kind: kind, Data: req.GetState(), Policy: s.Policy(kind), Pods: pods,
+		ContainerIDs: owners, SkipUnknown: req.GetSkipUnknown(), DryRun: req.GetDryRun(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	out := &inspectv1.ImportResponse{
+		Format: uint32(done.Facts.Format), Generation: done.View.Generation(),
+		Skipped: done.Facts.Skipped, Notes: done.Facts.Notes,
+	}
+	for _, p := range done.Pods {
+		out.Pods = append(out.Pods, &inspectv1.ImportedPod{Pod: convert.Allocation(done.View, p.Pod), Outcome: p.Outcome})
+	}
+	for _, f := range done.Findings {
+		out.Findings = append(out.Findings, finding(f))
+	}
+	return out, nil
+}
+
+// containerIDs reads whom runtime ids stand for.
+func containerIDs(m map[string]*inspectv1.ContainerName, vs *fault.Violations) map[string]ledger.Owner {
+	owners := make(map[string]ledger.Owner, len(m))
+	for _, id := range slices.Sorted(maps.Keys(m)) {
+		path := fmt.Sprintf("container_ids[%.80q]", id)
+		*vs = append(*vs, convert.Names(path, id, path+".pod_uid", m[id].GetPodUid(), path+".container", m[id].GetContainer())...)
+		owners[id] = ledger.Owner{Pod: m[id].GetPodUid(), Container: m[id].GetContainer()}
+	}
+	return owners
+}
+
+// pods reads the pods of a request; errors name the place in the list.
+func (s *service) pods(list []*typesv1.Pod) ([]workload.Pod, error) {
+	pods := make([]workload.Pod, len(list))
+	for i, m := range list {
+		var err error
+		if pods[i], err = s.Read.Pod(m); err == nil {
+			continue
+		}
+		at := fmt.Sprintf("pods[%d]", i)
+		if fe := new(fault.Error); errors.As(err, &fe) {
+			for f := range fe.Fields {
+				fe.Fields[f].Field = at + strings.TrimPrefix(fe.Fields[f].Field, "pod")
+			}
+		}
+		return nil, fmt.Errorf("%s: %w", at, err)
+	}
+	return pods, nil
+}
+
+// Export implements InspectService.
+func (s *service) Export(_ context.Context, req *inspectv1.ExportRequest) (*inspectv1.ExportResponse, error) {
+	if err := convert.Names("kind", req.GetKind()).Err("request"); err != nil {
+		return nil, err
+	}
+	kind, view := kubelet.Kind(req.GetKind()), s.Ledger.View()
+	file, err := kubelet.Write(kind, view, s.Policy(kind), int(min(req.GetFormat(), maxFormat)))
+	if err != nil {
+		return nil, err
+	}
+	return &inspectv1.ExportResponse{
+		State: file.Data, Format: uint32(file.Format), FileName: file.Name, Generation: view.Generation(),
+	}, nil
+}
+
+// maxFormat is above every format there will be and fits every int.
+const maxFormat = 1 << 20
