@@ -1,12 +1,12 @@
 package workload
 
 import (
-	"fmt"
 	"slices"
+	"strings"
 )
 
 // Defaulted gives a copy of p in which a request that is missing where a limit is given equals the limit, as the API server
-// would have stored it, and one note for each value filled in. For pod-level resources (KEP-2837), with the feature on:
+// would have stored it, and one note for each list that was completed. For pod-level resources (KEP-2837), with the feature on:
 //
 //   - a huge page limit that is missing becomes the total of the containers' limits, unless a pod-level request for the same
 //     resource is there;
@@ -30,43 +30,46 @@ type defaulting struct {
 }
 
 func (d *defaulting) containers() {
-	paths := d.pod.ContainerPaths()
 	d.pod.Containers = slices.Clone(d.pod.Containers)
 	for i := range d.pod.Containers {
 		c := &d.pod.Containers[i]
-		requests := d.fill(c.requests(), c.limits(), QuantityPath(paths[i], Requests), "the limit", nil)
+		requests := d.fill(c.requests(), c.limits(), "requests that container "+c.Name+" leaves out", "its limits", nil)
 		c.Requests, c.Excess = requests.amounts, excess(requests, c.limits(), list{})
 	}
 }
 
 func (d *defaulting) podLevel() {
 	requests, limits, overhead := d.pod.podLevel()
-	requestPath, limitPath := QuantityPath(specPath, Requests), QuantityPath(specPath, Limits)
-	limits = d.fill(limits, totals(&d.pod, (*Container).limits), limitPath, "the containers' limits", func(r Resource) bool {
+	limits = d.fill(limits, totals(&d.pod, (*Container).limits), "limits that the pod leaves out", "its containers", func(r Resource) bool {
 		_, requested := requests.amounts[r]
 		return r.IsHugePages() && !requested
 	})
 	if len(limits.amounts) > 0 {
-		requests = d.fill(requests, totals(&d.pod, (*Container).requests), requestPath, "the containers' requests",
+		requests = d.fill(requests, totals(&d.pod, (*Container).requests), "requests that the pod leaves out", "its containers",
 			func(r Resource) bool { return r == CPU || r == Memory })
-		requests = d.fill(requests, limits, requestPath, "the pod-level limit", Resource.PodLevel)
+		requests = d.fill(requests, limits, "requests that the pod leaves out", "its limits", Resource.PodLevel)
 	}
 	d.pod.Resources = &Resources{Requests: requests.amounts, Limits: limits.amounts}
 	d.pod.Excess = excess(requests, limits, overhead)
 }
 
-// fill gives to with the amounts of from that it lacks and that want accepts (nil accepts all); to itself stays as it is.
-func (d *defaulting) fill(to, from list, path func(Resource) string, source string, want func(Resource) bool) list {
-	filled, touched := to, false
+// fill gives to with the amounts of from that it lacks and that want accepts (nil accepts all); to itself stays as it is. The
+// note says what is taken from which source.
+func (d *defaulting) fill(to, from list, what, source string, want func(Resource) bool) list {
+	filled := to
+	var added []string
 	for r, amount := range from.amounts.Sorted() {
 		if _, present := to.amounts[r]; present || want != nil && !want(r) {
 			continue
 		}
-		if !touched {
-			filled, touched = to.copied(), true
+		if added == nil {
+			filled = to.copied()
 		}
 		filled.set(r, from.at(r))
-		d.notes = append(d.notes, fmt.Sprintf("%s was not set and takes %s: %d", path(r), source, amount))
+		added = append(added, string(r)+" "+r.Text(amount))
+	}
+	if added != nil {
+		d.notes = append(d.notes, what+" are taken from "+source+": "+strings.Join(added, ", "))
 	}
 	return filled
 }

@@ -25,9 +25,8 @@ func TestDefaultedContainers(t *testing.T) {
 		}
 	}
 	if want := []string{
-		`pod.spec.initContainers[0].resources.requests["memory"] was not set and takes the limit: 7`,
-		`pod.spec.containers[0].resources.requests["example.com/gpu"] was not set and takes the limit: 2`,
-		`pod.spec.containers[0].resources.requests["memory"] was not set and takes the limit: 9`,
+		"requests that container a leaves out are taken from its limits: memory 7",
+		"requests that container b leaves out are taken from its limits: example.com/gpu 2, memory 9",
 	}; !slices.Equal(notes, want) {
 		t.Errorf("notes %q, want %q", notes, want)
 	}
@@ -50,9 +49,9 @@ func TestDefaultedPodLevel(t *testing.T) {
 	}{
 		{"nothing given", podOf(one).withResources(nil, nil), nil, nil, 0},
 		{"requests from containers, huge pages from their limits", podOf(one, one).withResources(nil, q("cpu", 4000)),
-			q("cpu", 1000, "memory", 2*gi, "hugepages-2Mi", 8*mi), q("cpu", 4000, "hugepages-2Mi", 8*mi), 4},
+			q("cpu", 1000, "memory", 2*gi, "hugepages-2Mi", 8*mi), q("cpu", 4000, "hugepages-2Mi", 8*mi), 3},
 		{"requests from the limit where no container asks", podOf(nothing).withResources(nil, q("cpu", 4000, "memory", gi)),
-			q("cpu", 4000, "memory", gi), q("cpu", 4000, "memory", gi), 2},
+			q("cpu", 4000, "memory", gi), q("cpu", 4000, "memory", gi), 1},
 		{"given requests stay", podOf(one).withResources(q("cpu", 900), q("cpu", 4000)),
 			q("cpu", 900, "memory", gi, "hugepages-2Mi", 4*mi), q("cpu", 4000, "hugepages-2Mi", 4*mi), 3},
 		{"requests alone bring no requests", podOf(both(App, q("cpu", 500, "memory", gi))).withResources(q("cpu", 900), nil),
@@ -60,7 +59,7 @@ func TestDefaultedPodLevel(t *testing.T) {
 		{"requests alone bring huge page limits, and those the other requests", podOf(one).withResources(q("cpu", 900), nil),
 			q("cpu", 900, "memory", gi, "hugepages-2Mi", 4*mi), q("hugepages-2Mi", 4*mi), 3},
 		{"a huge page request without limit stays alone", podOf(one).withResources(q("hugepages-2Mi", 6*mi), q("memory", 2*gi)),
-			q("cpu", 500, "memory", gi, "hugepages-2Mi", 6*mi), q("memory", 2*gi), 2},
+			q("cpu", 500, "memory", gi, "hugepages-2Mi", 6*mi), q("memory", 2*gi), 1},
 	} {
 		got, notes := Defaulted(*row.pod, on)
 		if !reflect.DeepEqual(got.Resources.Requests, row.requests) || !reflect.DeepEqual(got.Resources.Limits, row.limits) {
