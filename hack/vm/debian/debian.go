@@ -1,0 +1,186 @@
+// Package debian gets what a virtual machine needs from Debian's packages: the
+// emulator, installed into the system, and a kernel, unpacked into a cache.
+//
+// # Words
+//
+//   - cache: a folder outside of the repository that keeps what was fetched.
+//
+// # Invariants
+//
+//   - Nothing is installed unless the process is root and apt-get is there.
+//   - What cannot be had is a MissingError that says what was tried and what came
+//     of it.
+package debian
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+)
+
+// MissingError says what cannot be had on this machine.
+type MissingError struct {
+	// What is missing, and how a person can get it.
+	What, Advice string
+	// Err is what went wrong when it was to be fetched; nil if nothing was tried.
+	Err error
+}
+
+func (e *MissingError) Error() string {
+	text := "missing: " + e.What
+	if e.Err != nil {
+		text += "\n" + e.Err.Error()
+	}
+	return text + "\n" + e.Advice
+}
+
+func (e *MissingError) Unwrap() error { return e.Err }
+
+// Store fetches and keeps.
+type Store struct {
+	// Cache is where kernels are kept.
+	Cache string
+	// Log is told what takes its time.
+	Log io.Writer
+}
+
+// QEMU finds the emulator, or installs it.
+func (s Store) QEMU(ctx context.Context) (string, error) {
+	const program, pkg = "qemu-system-x86_64", "qemu-system-x86"
+	if path, err := exec.LookPath(program); err == nil {
+		return path, nil
+	}
+	if os.Getuid() != 0 {
+		return "", &MissingError{program, "install Debian's package " + pkg + ", run this as root, or name one with -qemu", nil}
+	}
+	fmt.Fprintf(s.Log, "installing %s\n", pkg)
+	err := s.withLists(ctx, func() error {
+		_, err := run(ctx, "", "apt-get", "install", "-y", "-q", "--no-install-recommends", pkg)
+		return err
+	})
+	if err != nil {
+		return "", &MissingError{program, "it comes with Debian's package " + pkg, err}
+	}
+	path, err := exec.LookPath(program)
+	if err != nil {
+		return "", &MissingError{program, "Debian's package " + pkg + " has none", err}
+	}
+	return path, nil
+}
+
+// Kernel finds the newest kernel of the cache, or fetches one.
+func (s Store) Kernel(ctx context.Context) (string, error) {
+	const meta = "linux-image-cloud-amd64"
+	if runtime.GOARCH != "amd64" {
+		return "", &MissingError{"a kernel for " + runtime.GOARCH, "the guest is an amd64 machine: name a kernel with -kernel", nil}
+	}
+	if have, _ := filepath.Glob(filepath.Join(s.Cache, "vmlinuz-*")); len(have) > 0 {
+		return slices.Max(have), nil
+	}
+	var path string
+	err := s.withLists(ctx, func() error {
+		name, err := dependency(ctx, meta)
+		if err == nil {
+			path, err = s.fetchKernel(ctx, name)
+		}
+		return err
+	})
+	if err != nil {
+		return "", &MissingError{"a kernel", "it comes with Debian's package " + meta + "; or name one with -kernel", err}
+	}
+	return path, nil
+}
+
+// fetchKernel unpacks the kernel of a package into the cache.
+func (s Store) fetchKernel(ctx context.Context, pkg string) (string, error) {
+	fmt.Fprintf(s.Log, "fetching %s\n", pkg)
+	if err := os.MkdirAll(s.Cache, 0o755); err != nil {
+		return "", err
+	}
+	dir, err := os.MkdirTemp(s.Cache, "fetch")
+	if err != nil {
+		return "", err
+	}
+	defer os.RemoveAll(dir)
+	if err := Unpack(ctx, dir, pkg); err != nil {
+		return "", err
+	}
+	found, err := filepath.Glob(filepath.Join(dir, "boot", "vmlinuz-*"))
+	if err != nil || len(found) != 1 {
+		return "", fmt.Errorf("package %s: it has %d kernels in /boot, want one", pkg, len(found))
+	}
+	path := filepath.Join(s.Cache, filepath.Base(found[0]))
+	return path, os.Rename(found[0], path)
+}
+
+// Unpack fetches packages and unpacks them into a folder, without running
+// anything of them.
+func Unpack(ctx context.Context, dir string, pkgs ...string) error {
+	debs, err := os.MkdirTemp(dir, "debs")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(debs)
+	if _, err := run(ctx, debs, "apt-get", append([]string{"download", "-q"}, pkgs...)...); err != nil {
+		return err
+	}
+	files, err := filepath.Glob(filepath.Join(debs, "*.deb"))
+	if err != nil {
+		return err
+	}
+	for _, f := range files {
+		if _, err := run(ctx, dir, "dpkg-deb", "-x", f, dir); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// dependency gives the first package that a meta package stands for.
+func dependency(ctx context.Context, meta string) (string, error) {
+	out, err := run(ctx, "", "apt-cache", "depends", "--important", meta)
+	if err != nil {
+		return "", err
+	}
+	for line := range strings.Lines(out) {
+		if name, ok := strings.CutPrefix(strings.TrimSpace(line), "Depends: "); ok {
+			return name, nil
+		}
+	}
+	return "", fmt.Errorf("package %s: it depends on nothing:\n%s", meta, out)
+}
+
+// withLists does something that needs the lists of packages; where it fails,
+// root fetches the lists and does it once more.
+func (s Store) withLists(ctx context.Context, do func() error) error {
+	err := do()
+	if err == nil || os.Getuid() != 0 || errors.Is(err, exec.ErrNotFound) {
+		return err
+	}
+	fmt.Fprintln(s.Log, "fetching the lists of packages")
+	if _, update := run(ctx, "", "apt-get", "update", "-q"); update != nil {
+		return errors.Join(err, update)
+	}
+	return do()
+}
+
+// run runs a command and gives its output; the error holds what it said.
+func run(ctx context.Context, dir, name string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive", "LC_ALL=C")
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		return "", fmt.Errorf("%s: %w\n%s", strings.Join(cmd.Args, " "), err, strings.TrimSpace(stderr.String()))
+	}
+	return stdout.String(), nil
+}

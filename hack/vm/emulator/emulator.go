@@ -1,0 +1,140 @@
+// Package emulator boots a virtual machine under QEMU and listens to it until it
+// has powered itself off.
+//
+// # Words
+//
+//   - console: the first serial line, where the kernel writes; it goes to a file.
+//   - line: the second one, on which the guest says its events.
+//   - hang: a boot that does not reach user space. Under emulation on a busy
+//     machine about one in fifteen does so, before the kernel says anything.
+//
+// # Invariants
+//
+//   - A boot that hangs is tried again; what happens in user space never is.
+//   - No QEMU outlives Run.
+package emulator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/berthd/berth/hack/vm/job"
+)
+
+// Config of a machine.
+type Config struct {
+	// QEMU, Kernel and Image are paths of the host.
+	QEMU, Kernel, Image string
+	// Accelerator is QEMU's -accel.
+	Accelerator string
+	// Machine are the arguments that make the machine, see package shape.
+	Machine []string
+	// KernelArgs go to the kernel's command line.
+	KernelArgs []string
+	// Dir takes the console's file.
+	Dir string
+	// BootLimit is how long a boot may take to user space.
+	BootLimit time.Duration
+	// Log is told about boots that are tried again.
+	Log io.Writer
+}
+
+// attempts is how often a boot is tried.
+const attempts = 4
+
+// errHang is a boot that did not reach user space.
+var errHang = errors.New("the guest did not reach user space")
+
+// Run boots the machine and hands its events over. It returns nil if the guest
+// said job.Done and powered off.
+func Run(ctx context.Context, cfg Config, handle func(job.Event)) error {
+	for try := 1; ; try++ {
+		err := boot(ctx, cfg, handle)
+		if !errors.Is(err, errHang) || try == attempts {
+			return err
+		}
+		fmt.Fprintf(cfg.Log, "boot %d hung for %s, trying again\n", try, cfg.BootLimit)
+	}
+}
+
+// consoleTail is how much of the console an error shows.
+const consoleTail = 8 << 10
+
+func boot(ctx context.Context, cfg Config, handle func(job.Event)) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	line, guest, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer line.Close()
+	console := filepath.Join(cfg.Dir, "console.log")
+	var said strings.Builder
+	cmd := exec.CommandContext(ctx, cfg.QEMU, cfg.args(console)...)
+	cmd.ExtraFiles = []*os.File{guest}
+	cmd.Stdout, cmd.Stderr = &said, &said
+	err = cmd.Start()
+	_ = guest.Close() // QEMU has its own
+	if err != nil {
+		return err
+	}
+	hang := time.AfterFunc(cfg.BootLimit, func() { cancel(errHang) })
+	defer hang.Stop()
+	var done atomic.Bool
+	heard := job.Decode(line, func(e job.Event) {
+		switch e.Kind {
+		case job.Boot:
+			hang.Stop()
+		case job.Done:
+			done.Store(true)
+		}
+		handle(e)
+	})
+	if heard != nil {
+		cancel(heard)
+	}
+	ended := cmd.Wait()
+	if cause := context.Cause(ctx); cause != nil {
+		ended = cause
+	} else if ended == nil && !done.Load() {
+		ended = errors.New("the guest ended before its job was done")
+	}
+	if ended == nil {
+		return nil
+	}
+	return fmt.Errorf("%w\n%s%s", ended, said.String(), tail(console))
+}
+
+// args is QEMU's command line. The second serial line is the first of the files
+// that the process inherits.
+func (cfg Config) args(console string) []string {
+	kernel := slices.Concat([]string{
+		"console=ttyS0", "quiet", "panic=-1",
+		// What costs time under emulation or misjudges it.
+		"mitigations=off", "nowatchdog", "tsc=reliable", "no_timer_check",
+	}, cfg.KernelArgs)
+	return slices.Concat(cfg.Machine, []string{
+		"-accel", cfg.Accelerator, "-nodefaults", "-display", "none", "-no-reboot",
+		"-serial", "file:" + console,
+		"-chardev", "file,id=events,path=/dev/fd/3", "-serial", "chardev:events",
+		"-kernel", cfg.Kernel, "-initrd", cfg.Image, "-append", strings.Join(kernel, " "),
+	})
+}
+
+// tail gives the end of the console.
+func tail(path string) string {
+	text, err := os.ReadFile(path)
+	if err != nil || len(text) == 0 {
+		return "the console is empty"
+	}
+	return "console:\n" + string(text[max(0, len(text)-consoleTail):])
+}

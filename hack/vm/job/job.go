@@ -1,0 +1,122 @@
+// Package job is what hack/vm and the init in its guest tell each other: the
+// job that goes in with the image and the events that come out on the second
+// serial line.
+//
+// # Words
+//
+//   - job: what the guest sets up and which tests it runs, in order.
+//   - test: one package's compiled test binary.
+//   - event: one line of JSON from the guest.
+//
+// # Invariants
+//
+//   - A guest that comes to its end says Done last; a run without it has failed,
+//     whatever was said before.
+//   - Every Start of a test is followed by its End, unless the guest dies.
+package job
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+)
+
+// Where things are in the guest.
+const (
+	// Path is the job.
+	Path = "/berth/job.json"
+	// Line is the device that events are written to.
+	Line = "/dev/ttyS1"
+)
+
+// Cgroup is how the guest mounts cgroups.
+type Cgroup string
+
+const (
+	// V1 has a hierarchy for each controller.
+	V1 Cgroup = "v1"
+	// Hybrid is V1 with a unified hierarchy beside it that has no controllers.
+	Hybrid Cgroup = "hybrid"
+	// V2 has the unified hierarchy alone.
+	V2 Cgroup = "v2"
+)
+
+// Job is what a guest does.
+type Job struct {
+	// Cgroup is what to mount; empty where somebody else does.
+	Cgroup Cgroup
+	Tests  []Test
+}
+
+// Test is one test binary.
+type Test struct {
+	// Package is its import path.
+	Package string
+	// Binary and Dir are the program and the folder to run it in.
+	Binary, Dir string
+	Args        []string
+}
+
+// Kind of an event.
+type Kind string
+
+const (
+	// Boot is said as soon as the guest is in user space; Text names the kernel.
+	Boot Kind = "boot"
+	// Start and End enclose a test; End has its exit status.
+	Start Kind = "start"
+	End   Kind = "end"
+	// Output is Text that a test has printed.
+	Output Kind = "output"
+	// Trouble is why the guest could not do its job.
+	Trouble Kind = "trouble"
+	// Done is the last event.
+	Done Kind = "done"
+)
+
+// Event is one message from the guest.
+type Event struct {
+	Kind Kind
+	// Test is the index in Job.Tests.
+	Test int `json:",omitempty"`
+	// Status is the exit status of a test; 128 and the signal's number if a
+	// signal ended it, as a shell has it.
+	Status  int     `json:",omitempty"`
+	Seconds float64 `json:",omitempty"`
+	Text    string  `json:",omitempty"`
+}
+
+// Encode writes an event as one line.
+func Encode(w io.Writer, e Event) error {
+	line, err := json.Marshal(e)
+	if err != nil {
+		return err
+	}
+	_, err = w.Write(append(line, '\n'))
+	return err
+}
+
+// maxLine bounds a line: a guest's output comes in much smaller pieces.
+const maxLine = 1 << 20
+
+// Decode hands over events until the line ends. Empty lines are passed over: the
+// line discipline of a serial line may make some. Anything else that is not an
+// event is an error.
+func Decode(r io.Reader, handle func(Event)) error {
+	lines := bufio.NewScanner(r)
+	lines.Buffer(nil, maxLine)
+	for lines.Scan() {
+		text := bytes.TrimSpace(lines.Bytes())
+		if len(text) == 0 {
+			continue
+		}
+		var e Event
+		if err := json.Unmarshal(text, &e); err != nil {
+			return fmt.Errorf("%q is no event of the guest: %w", text, err)
+		}
+		handle(e)
+	}
+	return lines.Err()
+}

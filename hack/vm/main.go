@@ -1,0 +1,200 @@
+// Command vm runs the tests of packages inside a virtual machine: with cgroup v1,
+// hybrid or v2, and with any number of NUMA nodes, whatever the machine is that
+// it runs on. README.md beside this file shows how to use it.
+//
+//	go run ./hack/vm -cgroup v2 -shape n4 ./server/host/cgroupfs
+//
+// It exits with 1 if a test failed or the machine did, and with 2 if it was
+// called wrongly. A kernel or an emulator that cannot be had is a failure, unless
+// -optional is given.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/berthd/berth/hack/vm/debian"
+	"github.com/berthd/berth/hack/vm/emulator"
+	"github.com/berthd/berth/hack/vm/job"
+	"github.com/berthd/berth/hack/vm/shape"
+)
+
+// options are the command line.
+type options struct {
+	cgroup      string
+	shape       string
+	nodes       int
+	cpus        int
+	memoryMiB   int
+	hugePages   string
+	run, skip   string
+	verbose     bool
+	noSkip      bool
+	optional    bool
+	timeout     time.Duration
+	bootLimit   time.Duration
+	qemu        string
+	kernel      string
+	accelerator string
+	packages    []string
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	code := command(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	os.Exit(code)
+}
+
+// command does everything and gives the exit status.
+func command(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	o, machine, err := parse(args, stderr)
+	if errors.Is(err, flag.ErrHelp) {
+		return 0
+	}
+	if err != nil {
+		fmt.Fprintln(stderr, "vm:", err)
+		return 2
+	}
+	start := time.Now()
+	passed, err := o.do(ctx, machine, stdout, stderr)
+	var missing *debian.MissingError
+	switch {
+	case errors.As(err, &missing) && o.optional:
+		fmt.Fprintf(stdout, "skipped, no virtual machine can be had here\n%s\n", missing)
+		return 0
+	case err != nil:
+		fmt.Fprintln(stderr, "vm:", err)
+		return 1
+	}
+	fmt.Fprintf(stdout, "%s, %.1fs in all\n", o.title(machine), time.Since(start).Seconds())
+	if !passed {
+		return 1
+	}
+	return 0
+}
+
+// parse reads the command line.
+func parse(args []string, stderr io.Writer) (options, shape.Shape, error) {
+	var o options
+	f := flag.NewFlagSet("vm", flag.ContinueOnError)
+	f.SetOutput(stderr)
+	f.Usage = func() {
+		fmt.Fprintln(stderr, "usage: go run ./hack/vm [flags] PACKAGE...")
+		f.PrintDefaults()
+	}
+	f.StringVar(&o.cgroup, "cgroup", string(job.V2), "cgroup version: v1, hybrid or v2")
+	f.StringVar(&o.shape, "shape", "", "a named machine, instead of -nodes, -cpus, -memory")
+	f.IntVar(&o.nodes, "nodes", 1, "NUMA nodes")
+	f.IntVar(&o.cpus, "cpus", 4, "CPUs, the same number on each node")
+	f.IntVar(&o.memoryMiB, "memory", 2048, "memory in MiB, the same amount on each node")
+	f.StringVar(&o.hugePages, "hugepages", "", "huge pages by node: 2M=64,32;1G=0,1")
+	f.StringVar(&o.run, "run", "", "run the tests that fit the regular expression")
+	f.StringVar(&o.skip, "skip", "", "leave out the tests that fit the regular expression")
+	f.BoolVar(&o.verbose, "v", false, "print everything that the tests print")
+	f.BoolVar(&o.noSkip, "no-skip", false, "a test that is skipped has failed")
+	f.BoolVar(&o.optional, "optional", false, "where no kernel or emulator can be had, say so and succeed")
+	f.DurationVar(&o.timeout, "timeout", 10*time.Minute, "how long the machine may run")
+	f.DurationVar(&o.bootLimit, "boot-limit", 45*time.Second, "how long a boot may take before it is tried again")
+	f.StringVar(&o.qemu, "qemu", "", "emulator; found or installed if empty")
+	f.StringVar(&o.kernel, "kernel", "", "kernel; found in the cache or fetched if empty")
+	f.StringVar(&o.accelerator, "accel", "tcg,thread=multi", "QEMU's -accel")
+	if err := f.Parse(args); err != nil {
+		return o, shape.Shape{}, err
+	}
+	o.packages = f.Args()
+	switch job.Cgroup(o.cgroup) {
+	case job.V1, job.Hybrid, job.V2:
+	default:
+		return o, shape.Shape{}, fmt.Errorf("-cgroup %s: want v1, hybrid or v2", o.cgroup)
+	}
+	if len(o.packages) == 0 {
+		return o, shape.Shape{}, errors.New("no package is named")
+	}
+	machine, err := o.machine()
+	return o, machine, err
+}
+
+// machine is the shape that the flags ask for.
+func (o options) machine() (machine shape.Shape, err error) {
+	if o.shape != "" {
+		machine, err = shape.Named(o.shape)
+	} else {
+		machine, err = shape.Even(o.nodes, o.cpus, o.memoryMiB)
+	}
+	if err == nil && o.hugePages != "" {
+		machine.HugePages, err = shape.ParseHugePages(o.hugePages)
+	}
+	return machine, err
+}
+
+// title names the machine in the last line.
+func (o options) title(machine shape.Shape) string {
+	name := machine.Name
+	if name == "" {
+		name = fmt.Sprintf("%d nodes", len(machine.Nodes))
+	}
+	return fmt.Sprintf("cgroup %s, %s, %d CPUs, %d MiB", o.cgroup, name, machine.CPUs(), machine.MemoryMiB())
+}
+
+// do builds, boots and reports. An error is something else than a failed test.
+func (o options) do(ctx context.Context, machine shape.Shape, stdout, stderr io.Writer) (passed bool, err error) {
+	cfg := emulator.Config{
+		QEMU: o.qemu, Kernel: o.kernel, Accelerator: o.accelerator,
+		Machine: machine.Args(), KernelArgs: machine.KernelArgs(),
+		BootLimit: o.bootLimit, Log: stderr,
+	}
+	if err := o.tools(ctx, &cfg, stderr); err != nil {
+		return false, err
+	}
+	cfg.Dir, err = os.MkdirTemp("", "berth-vm")
+	if err != nil {
+		return false, err
+	}
+	defer os.RemoveAll(cfg.Dir)
+	tests, err := build(ctx, o, cfg.Dir)
+	if err != nil {
+		return false, err
+	}
+	cfg.Image = filepath.Join(cfg.Dir, "image")
+	r := &report{out: stdout, verbose: o.verbose, noSkip: o.noSkip, passed: true}
+	for _, t := range tests {
+		r.jobs = append(r.jobs, t.job(o))
+	}
+	if err := pack(cfg.Image, filepath.Join(cfg.Dir, "init"), job.Job{Cgroup: job.Cgroup(o.cgroup), Tests: r.jobs}, tests); err != nil {
+		return false, err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, o.timeout, fmt.Errorf("the machine was still running after %s (-timeout)", o.timeout))
+	defer cancel()
+	r.started = time.Now()
+	if err := emulator.Run(ctx, cfg, r.handle); err != nil {
+		return false, fmt.Errorf("%w%s", err, r.unfinished())
+	}
+	return r.passed, nil
+}
+
+// tools finds or fetches the emulator and the kernel.
+func (o options) tools(ctx context.Context, cfg *emulator.Config, log io.Writer) (err error) {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		cache = os.TempDir() // no home: as good as any place
+	}
+	store := debian.Store{Cache: filepath.Join(cache, "berth-vm"), Log: log}
+	if cfg.QEMU == "" {
+		if cfg.QEMU, err = store.QEMU(ctx); err != nil {
+			return err
+		}
+	}
+	if cfg.Kernel == "" {
+		cfg.Kernel, err = store.Kernel(ctx)
+	}
+	return err
+}
