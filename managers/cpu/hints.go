@@ -47,7 +47,7 @@ func (m *Manager) containerHints(h *holding, i int) (hint.Answer, bool) {
 	}
 	if held := h.claims[i]; held != nil {
 		if size := held.Set.Len(); size != n {
-			return impossible("container %q holds %d cpus and now asks for %d", h.pod.Containers[i].Name, size, n), true
+			return impossible("container %q has %d CPUs already and now asks for %d", h.pod.Containers[i].Name, size, n), true
 		}
 		return m.generate(held.Set, cpuset.Set{}, n), true
 	}
@@ -67,7 +67,7 @@ func (m *Manager) podHints(h *holding) (hint.Answer, bool) {
 			continue
 		}
 		if size, n := held.Set.Len(), h.of(&h.pod.Containers[i]); size != n {
-			return impossible("container %q holds %d cpus and now asks for %d", h.pod.Containers[i].Name, size, n), true
+			return impossible("container %q has %d CPUs already and now asks for %d", h.pod.Containers[i].Name, size, n), true
 		}
 	}
 	held := h.union()
@@ -100,7 +100,7 @@ func (m *Manager) generate(available, reusable cpuset.Set, n int) hint.Answer {
 		free += has
 	}
 	if have := free + reusable.Len(); have < n {
-		return impossible("%d cpus are needed and %d are available", n, have)
+		return impossible("%s", hint.TooFew(n, have, "CPU", "CPUs"))
 	}
 	if nodes.Len() <= listedNodes {
 		return hint.Answer{Kind: hint.Options, Hints: m.list(rule)}

@@ -48,7 +48,7 @@ func (f *family) answer(resource string) hint.Answer {
 }
 
 func (f *family) uncovered(resource string) hint.Answer {
-	return impossible("%d devices of %s are wanted, and no set of nodes has as many that are free", f.need, resource)
+	return impossible("no NUMA nodes have enough free devices of %s; needed: %d", resource, f.need)
 }
 
 // universe returns the nodes of the machine that any device is near to; all

@@ -2,8 +2,11 @@ package hint
 
 import (
 	"fmt"
+	"math"
+	"strconv"
 
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/workload"
 )
 
 // shownOptions is how many options of an answer a trace keeps.
@@ -27,18 +30,28 @@ func asked(req Request, provider string, a *ResourceAnswer) ledger.Step {
 			s.Hints, s.Omitted = a.Hints[:shownOptions:shownOptions], extra
 		}
 	case ByRule:
-		s.Text = a.Rule.text()
+		s.Text = a.Rule.text(workload.Resource(a.Resource))
 	}
 	return s
 }
 
-// text describes a rule in a few words.
-func (r *Rule) text() string {
-	s := fmt.Sprintf("node sets within %s that add up to %d", r.Universe, r.Need)
-	if !r.Must.IsEmpty() {
-		s += fmt.Sprintf(" and contain %s", r.Must)
+// text describes a rule for a resource.
+func (r *Rule) text(resource workload.Resource) string {
+	need := strconv.FormatUint(r.Need, 10)
+	if resource == workload.Memory || resource.IsHugePages() {
+		need = resource.Text(int64(min(r.Need, math.MaxInt64)))
 	}
-	return fmt.Sprintf("%s; preferred are those of %d", s, r.PreferredSize)
+	s := fmt.Sprintf("any of the nodes %s that have %s together", r.Universe, need)
+	if !r.Must.IsEmpty() {
+		s += fmt.Sprintf(", %s among them", r.Must)
+	}
+	switch r.PreferredSize {
+	case 0:
+		return s
+	case 1:
+		return s + "; one node is preferred"
+	}
+	return fmt.Sprintf("%s; %d nodes are preferred", s, r.PreferredSize)
 }
 
 // planned is the step of one planned claim.

@@ -14,6 +14,8 @@ type list struct {
 	hints []hint.Hint
 	// rule is set if the answer is a rule that allows at least one set.
 	rule *hint.Rule
+	// impossible: nothing can serve the request.
+	impossible bool
 	// abstains: it has a preferred hint without nodes.
 	abstains bool
 	// names: it has a hint that names nodes.
@@ -63,7 +65,7 @@ func read(lists []list, replies []hint.Reply) (_ []list, hints int) {
 				}
 			}
 			if len(l.hints) == 0 && l.rule == nil {
-				l.hints = impossible
+				l.hints, l.impossible = impossible, true
 			}
 			l.scan()
 			hints += len(l.hints)

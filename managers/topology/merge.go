@@ -17,7 +17,12 @@ func (m *Manager) Merge(replies []hint.Reply) Result {
 	}
 	var buffer [usualLists]list
 	lists, work := read(buffer[:0], replies)
-	r := Result{Work: work}
+	r := Result{Work: work, policy: m.policy}
+	for i := range lists {
+		if lists[i].impossible {
+			r.impossible = append(r.impossible, lists[i].source)
+		}
+	}
 	if m.policy == SingleNUMANode {
 		m.single(lists, &r)
 	} else {

@@ -1,7 +1,7 @@
 package topology
 
 import (
-	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/berthd/berth/managers/hint"
@@ -52,6 +52,10 @@ type Result struct {
 	Approximate bool
 	// Work counts the hints read and the pairs of node sets looked at.
 	Work int
+
+	policy Policy
+	// impossible names the lists that nothing can serve.
+	impossible []Source
 }
 
 // Source names a list.
@@ -59,9 +63,6 @@ type Source struct {
 	Provider string
 	Resource string
 }
-
-// String names the source as "provider for resource".
-func (s Source) String() string { return s.Provider + " for " + s.Resource }
 
 // Chosen is the hint of one list in a choice.
 type Chosen struct {
@@ -84,31 +85,81 @@ func (r *Result) Step() ledger.Step {
 
 // Text explains the result in a sentence or two.
 func (r *Result) Text() string {
-	var b strings.Builder
+	var text string
 	switch r.Stage {
 	case Unasked:
-		b.WriteString("policy none: nobody is asked")
+		text = "policy none: nobody is asked"
 	case Preferred:
-		b.WriteString("preferred by all")
-		if r.Affinity.Any {
-			b.WriteString(": any nodes will do")
-		} else {
-			fmt.Fprintf(&b, ": nodes %s", r.Affinity.Nodes)
-		}
-	case NotPreferred:
-		fmt.Fprintf(&b, "no placement is preferred by all; nodes %s come nearest to the %d that are needed at least",
-			r.Affinity.Nodes, r.B)
-	case NoCandidate:
-		b.WriteString("no nodes are left that serve all")
-	}
-	switch len(r.Conflict) {
-	case 1:
-		fmt.Fprintf(&b, "; %s prefers nothing", r.Conflict[0])
-	case 2:
-		fmt.Fprintf(&b, "; %s and %s prefer no nodes in common", r.Conflict[0], r.Conflict[1])
+		text = nodes(r.Affinity) + " preferred by all"
+	default:
+		text = r.why() + "; " + r.judgement()
 	}
 	if r.Approximate {
-		b.WriteString("; the search was cut short, a better placement may exist")
+		text += "; the search was cut short, a better placement may exist"
 	}
-	return b.String()
+	return text
+}
+
+// nodes begins a sentence about the nodes of a result.
+func nodes(a ledger.Affinity) string {
+	switch {
+	case a.Any:
+		return "any nodes are"
+	case a.Nodes.Len() == 1:
+		return "node " + a.Nodes.String() + " is"
+	}
+	return "nodes " + a.Nodes.String() + " are"
+}
+
+// why says what stands against a preferred result.
+func (r *Result) why() string {
+	single := r.policy == SingleNUMANode
+	switch {
+	case len(r.impossible) > 0:
+		return names(r.impossible) + " cannot be given"
+	case len(r.Conflict) == 1 && single:
+		return "no single node can give " + names(r.Conflict)
+	case len(r.Conflict) == 1:
+		return "no nodes are preferred for " + names(r.Conflict)
+	case len(r.Conflict) == 2 && single:
+		return "no single node can give both " + names(r.Conflict)
+	case len(r.Conflict) == 2:
+		return "no nodes are preferred for both " + names(r.Conflict)
+	case single:
+		return "no single node can give everything"
+	}
+	return "no nodes are preferred by all"
+}
+
+// judgement says what the policy makes of a result that is not preferred.
+func (r *Result) judgement() string {
+	switch {
+	case !r.Admit:
+		return "policy " + string(r.policy) + " refuses"
+	case r.Stage == NoCandidate:
+		return "policy " + string(r.policy) + " goes on with all nodes"
+	}
+	return "policy " + string(r.policy) + " goes on with " +
+		strings.TrimSuffix(strings.TrimSuffix(nodes(r.Affinity), " is"), " are")
+}
+
+// names lists sources by their resources, and by their providers too where the
+// resources do not tell them apart.
+func names(sources []Source) string {
+	var list []string
+	for _, s := range sources {
+		list = append(list, s.Resource)
+	}
+	slices.Sort(list)
+	if len(slices.Compact(list)) < len(sources) {
+		list = list[:0]
+		for _, s := range sources {
+			list = append(list, s.Resource+" of "+s.Provider)
+		}
+	}
+	last := len(list) - 1
+	if last == 0 {
+		return list[0]
+	}
+	return strings.Join(list[:last], ", ") + " and " + list[last]
 }

@@ -23,11 +23,19 @@ func TestResultsExplain(t *testing.T) {
 		text    string
 	}{
 		{"none", None, nil, Unasked, 0, 0, "policy none: nobody is asked"},
-		{"agreed", Restricted, []hint.Reply{reply(p(1), p(2), n(1, 2))}, Preferred, 1, 1, "preferred by all: nodes 1"},
-		{"any", SingleNUMANode, nil, Preferred, 0, 0, "preferred by all: any nodes will do"},
+		{"agreed", Restricted, []hint.Reply{reply(p(1), p(2), n(1, 2))}, Preferred, 1, 1, "node 1 is preferred by all"},
+		{"any", SingleNUMANode, nil, Preferred, 0, 0, "any nodes are preferred by all"},
 		{"apart", Restricted, []hint.Reply{named("a", reply(p(1), n(0, 1))), named("b", reply(p(0), n(0, 1)))}, NotPreferred, 1, 2,
-			"no placement is preferred by all; nodes 0 come nearest to the 1 that are needed at least; a for r and b for r prefer no nodes in common"},
-		{"impossible", SingleNUMANode, []hint.Reply{reply()}, NoCandidate, 0, 0, "no nodes are left that serve all; p for r prefers nothing"},
+			"no nodes are preferred for both r of a and r of b; policy restricted refuses"},
+		{"impossible", SingleNUMANode, []hint.Reply{reply()}, NoCandidate, 0, 0, "r cannot be given; policy single-numa-node refuses"},
+		{"impossible, but admitted", BestEffort, []hint.Reply{reply(), named("q", reply(p(1)))}, NotPreferred, 1, 0,
+			"r cannot be given; policy best-effort goes on with node 1"},
+		{"nothing preferred", BestEffort, []hint.Reply{reply(n(0, 1))}, NotPreferred, 2, 0,
+			"no nodes are preferred for r; policy best-effort goes on with nodes 0-1"},
+		{"nothing narrow", SingleNUMANode, []hint.Reply{reply(p(0, 1))}, NoCandidate, 0, 0,
+			"no single node can give r; policy single-numa-node refuses"},
+		{"nothing left", BestEffort, []hint.Reply{reply(n(0)), reply(n(1))}, NoCandidate, 1, 0,
+			"no nodes are preferred for r; policy best-effort goes on with all nodes"},
 	} {
 		r := manager(t, row.policy, false, 4).Merge(row.replies)
 		if r.Stage != row.stage || r.B != row.b || len(r.Losers) != row.losers || r.Text() != row.text {
