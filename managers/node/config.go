@@ -1,0 +1,214 @@
+package node
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/berthd/berth/managers/cgroup"
+	"github.com/berthd/berth/managers/cpuset"
+	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/machine"
+	"github.com/berthd/berth/managers/workload"
+)
+
+// Resources of the node that no container can ask for.
+const (
+	// PIDs is the number of processes.
+	PIDs workload.Resource = "pid"
+	// Pods is the number of pods.
+	Pods workload.Resource = "pods"
+)
+
+// Facts are what the node is made of.
+type Facts struct {
+	Machine *machine.Topology
+	// MaxPIDs is how many processes the kernel can have: the smaller one of
+	// kernel.pid_max and kernel.threads-max; 0 if unknown.
+	MaxPIDs int64
+	// StorageBytes is the size of the file system that ephemeral storage comes
+	// from; 0 if that is not counted.
+	StorageBytes int64
+}
+
+// Config of the node. The names in comments are those of a KubeletConfiguration.
+type Config struct {
+	Features workload.Features
+	// SystemReserved and KubeReserved keep amounts of cpu, memory,
+	// ephemeral-storage and pid.
+	SystemReserved, KubeReserved workload.Quantities
+	// ReservedCPUs is reservedSystemCPUs: their number stands in place of the cpu
+	// amounts.
+	ReservedCPUs cpuset.Set
+	// EvictionHard are evictionHard's thresholds; see ParseEviction.
+	EvictionHard Thresholds
+	// Enforce is enforceNodeAllocatable.
+	Enforce Enforcement
+	// SystemReservedCgroup and KubeReservedCgroup name the reserved cgroups as the
+	// cgroup driver spells them.
+	SystemReservedCgroup, KubeReservedCgroup string
+	// MaxPods and PodsPerCore are the fields of these names; 0 is no bound.
+	MaxPods, PodsPerCore int64
+	// AllCPUs writes the machine's CPUs into the cgroups, which keeps systemd from
+	// taking the cpuset controller from them. The kubelet does so under the CPU
+	// policy none, where nobody else writes cpusets.
+	AllCPUs bool
+	// MemoryQoS is the feature gate of that name.
+	MemoryQoS bool
+}
+
+// Manager knows the node. It never changes.
+type Manager struct {
+	cfg      Config
+	machine  *machine.Topology
+	capacity workload.Quantities // without pods
+	pods     int64
+}
+
+const invalidObject = "the configuration of the node"
+
+// New checks the configuration against the node. All errors are of class Invalid
+// and name the fields of a KubeletConfiguration: reserved amounts that are
+// negative or of a resource that cannot be reserved, reserved CPUs that the
+// machine lacks, enforcement keys that contradict each other or lack the name of
+// their cgroup, and reservations that exceed the capacity, with both sums.
+func New(cfg Config, facts Facts) (*Manager, error) {
+	var bad fault.Violations
+	checkReserved("systemReserved", cfg.SystemReserved, &bad)
+	checkReserved("kubeReserved", cfg.KubeReserved, &bad)
+	cfg.takeReservedCPUs(facts.Machine, &bad)
+	cfg.Enforce.check(cfg, &bad)
+	if cfg.MaxPods < 0 {
+		bad.Addf("maxPods", "is %d, expected 0 or more", cfg.MaxPods)
+	}
+	if cfg.PodsPerCore < 0 {
+		bad.Addf("podsPerCore", "is %d, expected 0 or more", cfg.PodsPerCore)
+	}
+	m := &Manager{cfg: cfg, machine: facts.Machine, capacity: capacity(facts), pods: cfg.podCapacity(facts.Machine)}
+	if len(bad) == 0 {
+		m.checkSums(&bad)
+	}
+	if err := bad.Err(invalidObject); err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+// checkReserved looks at each amount by itself.
+func checkReserved(field string, amounts workload.Quantities, bad *fault.Violations) {
+	for r, amount := range amounts.Sorted() {
+		at := fmt.Sprintf("%s[%q]", field, r)
+		switch {
+		case r != workload.CPU && r != workload.Memory && r != workload.EphemeralStorage && r != PIDs:
+			bad.Addf(at, "cannot reserve %q resource, expected cpu, memory, ephemeral-storage or pid", r)
+		case amount < 0:
+			bad.Addf(at, "is %s, expected no negative amount", r.Text(amount))
+		}
+	}
+}
+
+// takeReservedCPUs lets an explicit list stand in place of the cpu amounts.
+func (cfg *Config) takeReservedCPUs(m *machine.Topology, bad *fault.Violations) {
+	if cfg.ReservedCPUs.IsEmpty() {
+		return
+	}
+	if alien := cfg.ReservedCPUs.Minus(m.CPUs()); !alien.IsEmpty() {
+		bad.Addf("reservedSystemCPUs", "%s are not CPUs of this machine, which has %s", alien, m.CPUs())
+	}
+	if cfg.SystemReservedCgroup != "" || cfg.KubeReservedCgroup != "" {
+		bad.Addf("reservedSystemCPUs", "cannot be used together with systemReservedCgroup or kubeReservedCgroup")
+	}
+	system, kube := workload.Quantities{}, workload.Quantities{}
+	for r, amount := range cfg.SystemReserved {
+		system[r] = amount
+	}
+	for r, amount := range cfg.KubeReserved {
+		if r != workload.CPU {
+			kube[r] = amount
+		}
+	}
+	system[workload.CPU] = milliPerCPU * int64(cfg.ReservedCPUs.Len())
+	cfg.SystemReserved, cfg.KubeReserved = system, kube
+}
+
+// checkSums holds what is reserved against what there is. The kubelet leaves out
+// the processes.
+func (m *Manager) checkSums(bad *fault.Violations) {
+	for r, have := range m.capacity.Sorted() {
+		sum, terms := int64(0), []string(nil)
+		for _, part := range m.parts() {
+			if amount := part.amounts[r]; amount > 0 {
+				sum = add(sum, amount)
+				terms = append(terms, part.name+" "+r.Text(amount))
+			}
+		}
+		if sum > have {
+			bad.Addf(fmt.Sprintf("reservation[%q]", r), "invalid Node Allocatable configuration. Resource %q has a reservation of %s (%s) but capacity of %s. Expected capacity >= reservation.",
+				r, r.Text(sum), strings.Join(terms, " + "), r.Text(have))
+		}
+	}
+}
+
+// Enforcement is a list of enforcement keys.
+type Enforcement []string
+
+// The enforcement keys.
+const (
+	EnforcePods               = "pods"
+	EnforceSystem             = "system-reserved"
+	EnforceKube               = "kube-reserved"
+	EnforceSystemCompressible = "system-reserved-compressible"
+	EnforceKubeCompressible   = "kube-reserved-compressible"
+	EnforceNone               = "none"
+)
+
+var enforcementKeys = []string{
+	EnforcePods, EnforceSystem, EnforceKube, EnforceSystemCompressible, EnforceKubeCompressible, EnforceNone,
+}
+
+// Has tells whether a key is in the list.
+func (e Enforcement) Has(key string) bool {
+	for _, k := range e {
+		if k == key {
+			return true
+		}
+	}
+	return false
+}
+
+// check looks for keys that are unknown, contradict each other, or lack what they
+// need.
+func (e Enforcement) check(cfg Config, bad *fault.Violations) {
+	const field = "enforceNodeAllocatable"
+	seen := map[string]bool{}
+	for _, key := range e {
+		switch {
+		case !Enforcement(enforcementKeys).Has(key):
+			bad.Addf(field, "%q is unknown, expected any of %s", key, strings.Join(enforcementKeys, ", "))
+		case seen[key]:
+			bad.Addf(field, "%q is there twice", key)
+		case key == EnforceNone && len(e) > 1:
+			bad.Addf(field, "%q cannot be combined with other keys", key)
+		}
+		seen[key] = true
+	}
+	for _, family := range []struct{ plain, compressible, cgroup, name string }{
+		{EnforceSystem, EnforceSystemCompressible, cfg.SystemReservedCgroup, "systemReservedCgroup"},
+		{EnforceKube, EnforceKubeCompressible, cfg.KubeReservedCgroup, "kubeReservedCgroup"},
+	} {
+		if seen[family.plain] && seen[family.compressible] {
+			bad.Addf(field, "%q and %q cannot be combined", family.plain, family.compressible)
+		}
+		if (seen[family.plain] || seen[family.compressible]) && family.cgroup == "" {
+			bad.Addf(family.name, "is required by %q in %s", family.plain, field)
+		}
+	}
+}
+
+// CheckCgroup tells, with class Invalid, whether the name of a reserved cgroup can
+// be reached: under systemd only slices can.
+func CheckCgroup(literal string, driver cgroup.Driver) error {
+	if driver == cgroup.Systemd && !cgroup.IsSystemdStyle(literal) {
+		return fault.Invalidf("cgroup %q is no slice: the systemd driver can reach no other", literal)
+	}
+	return driver.Parse(literal).Check()
+}

@@ -1,0 +1,105 @@
+package node
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/workload"
+)
+
+// Threshold is how little of a resource may be left: an amount, or a part of the
+// capacity.
+type Threshold struct {
+	Amount int64
+	// Part is in the range 0 to 1. It has the kubelet's 32 bits, whose rounding
+	// shows in large amounts.
+	Part float32
+}
+
+// of gives the amount for a capacity.
+func (t Threshold) of(capacity int64) int64 {
+	if t.Part != 0 {
+		return int64(float64(capacity) * float64(t.Part))
+	}
+	return t.Amount
+}
+
+// Thresholds are the hard eviction thresholds by the resource that they keep
+// free. Only memory and ephemeral storage can be among them.
+type Thresholds map[workload.Resource]Threshold
+
+// evictionSignals are the kubelet's eviction signals with the resource that each
+// keeps free, empty where pods cannot ask for it.
+var evictionSignals = map[string]workload.Resource{
+	"memory.available":            workload.Memory,
+	"nodefs.available":            workload.EphemeralStorage,
+	"nodefs.inodesFree":           "",
+	"imagefs.available":           "",
+	"imagefs.inodesFree":          "",
+	"containerfs.available":       "",
+	"containerfs.inodesFree":      "",
+	"allocatableMemory.available": "",
+	"pid.available":               "",
+}
+
+// DefaultEviction is what the kubelet takes where evictionHard is absent.
+func DefaultEviction() map[string]string {
+	return map[string]string{
+		"memory.available":   "100Mi",
+		"nodefs.available":   "10%",
+		"nodefs.inodesFree":  "5%",
+		"imagefs.available":  "15%",
+		"imagefs.inodesFree": "5%",
+	}
+}
+
+// ParseEviction reads evictionHard: a positive quantity or a percentage for each
+// eviction signal; 0% and 100% turn a signal off. quantity reads a quantity in
+// whole units, rounded up. Errors are of class Invalid and name the signal.
+func ParseEviction(given map[string]string, quantity func(string) (int64, error)) (Thresholds, error) {
+	out := Thresholds{}
+	var bad fault.Violations
+	for _, signal := range slices.Sorted(maps.Keys(given)) {
+		resource, known := evictionSignals[signal]
+		if !known {
+			bad.Addf("evictionHard["+strconv.Quote(signal)+"]", "unknown eviction signal, expected any of %s",
+				strings.Join(slices.Sorted(maps.Keys(evictionSignals)), ", "))
+			continue
+		}
+		t, err := parseThreshold(given[signal], quantity)
+		if err != nil {
+			bad.Addf("evictionHard["+strconv.Quote(signal)+"]", "%v", err)
+			continue
+		}
+		if resource != "" && t != (Threshold{}) {
+			out[resource] = t
+		}
+	}
+	return out, bad.Err("the configuration of eviction")
+}
+
+// parseThreshold reads one value; the zero threshold for one that is turned off.
+func parseThreshold(text string, quantity func(string) (int64, error)) (Threshold, error) {
+	digits, percent := strings.CutSuffix(text, "%")
+	switch {
+	case text == "0%" || text == "100%":
+		return Threshold{}, nil
+	case percent:
+		n, err := strconv.ParseFloat(digits, 32)
+		if err != nil || !(n >= 0 && n <= 100) {
+			return Threshold{}, fault.Invalidf("%q: expected a percentage from 0%% to 100%%", text)
+		}
+		return Threshold{Part: float32(n) / 100}, nil
+	}
+	amount, err := quantity(text)
+	if err != nil {
+		return Threshold{}, fault.Invalidf("%q: expected a quantity such as 100Mi or a percentage: %w", text, err)
+	}
+	if amount <= 0 {
+		return Threshold{}, fault.Invalidf("%q: expected a positive quantity", text)
+	}
+	return Threshold{Amount: amount}, nil
+}

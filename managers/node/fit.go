@@ -1,0 +1,55 @@
+package node
+
+import (
+	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/workload"
+)
+
+// Fit refuses a pod for which the node has no room left beside the other pods of
+// the view, with the reasons and words of the kubelet: OutOfpods, OutOfcpu,
+// OutOfmemory, OutOfephemeral-storage, or of huge pages. The first one that lacks
+// counts, in this order. Requests of resources that the node does not have are
+// not held against it: another part of the cluster may provide them. Devices are
+// the device manager's to count.
+//
+// Whether the pod is part of the view already makes no difference.
+func (m *Manager) Fit(view *ledger.View, pod *workload.Pod) error {
+	others, used := int64(0), workload.Quantities{}
+	for p := range view.Pods() {
+		if p.UID() == pod.UID {
+			continue
+		}
+		others++
+		for r, amount := range workload.EffectiveRequests(&p.Pod, m.cfg.Features) {
+			used[r] = add(used[r], max(amount, 0))
+		}
+	}
+	if m.pods > 0 && others >= m.pods {
+		return outOf(Pods, 1, others, m.pods)
+	}
+	requests, allocatable := workload.EffectiveRequests(pod, m.cfg.Features), m.Allocatable()
+	order := []workload.Resource{workload.CPU, workload.Memory, workload.EphemeralStorage}
+	for r := range requests.Sorted() {
+		if r.IsHugePages() {
+			order = append(order, r)
+		}
+	}
+	for _, r := range order {
+		have, known := allocatable[r]
+		// Huge pages of a size that the kernel does not have are none.
+		if need := requests[r]; need > 0 && (known || r.IsHugePages()) && need > have-used[r] {
+			return outOf(r, need, used[r], have)
+		}
+	}
+	return nil
+}
+
+// outOf is the refusal. CPU is counted in milli-CPU, as the kubelet's message has
+// it.
+func outOf(r workload.Resource, need, used, have int64) *fault.Error {
+	err := fault.Refuse(fault.OutOf(string(r)),
+		"Node didn't have enough resource: %s, requested: %d, used: %d, capacity: %d", r, need, used, have)
+	err.Resource = string(r)
+	return err
+}

@@ -1,0 +1,374 @@
+package node
+
+import (
+	"maps"
+	"math"
+	"strconv"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/berthd/berth/managers/cgroup"
+	"github.com/berthd/berth/managers/cpuset"
+	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/ledgertest"
+	"github.com/berthd/berth/managers/machine/machinetest"
+	"github.com/berthd/berth/managers/workload"
+)
+
+const (
+	mi = 1 << 20
+	gi = 1 << 30
+)
+
+// whole reads the few quantities that the tests spell.
+func whole(text string) (int64, error) {
+	unit := int64(1)
+	for suffix, size := range map[string]int64{"Mi": mi, "Gi": gi} {
+		if digits, ok := strings.CutSuffix(text, suffix); ok {
+			text, unit = digits, size
+		}
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	return n * unit, err
+}
+
+func thresholds(t *testing.T, given map[string]string) Thresholds {
+	t.Helper()
+	out, err := ParseEviction(given, whole)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// example is a node of 16 CPUs and 64 GiB on which system and agents have 500m,
+// 1Gi and 1000 processes each, and eviction is the kubelet's.
+func example(t *testing.T) (Config, Facts) {
+	t.Helper()
+	reserved := workload.Quantities{workload.CPU: 500, workload.Memory: gi, PIDs: 1000}
+	return Config{
+			Features:       workload.Features{PodLevelResources: true},
+			SystemReserved: reserved, KubeReserved: reserved,
+			EvictionHard: thresholds(t, DefaultEviction()),
+			Enforce:      Enforcement{EnforcePods}, MaxPods: 110,
+		}, Facts{
+			Machine: machinetest.Build("1s16c,huge=2Mi:512,huge=1Gi:2"), MaxPIDs: 511000, StorageBytes: 10 * gi,
+		}
+}
+
+func build(t *testing.T, c Config, f Facts) *Manager {
+	t.Helper()
+	m, err := New(c, f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+func equal(t *testing.T, what string, got, want workload.Quantities) {
+	t.Helper()
+	if !maps.Equal(got, want) {
+		t.Errorf("%s: got %v, want %v", what, got, want)
+	}
+}
+
+func TestAmounts(t *testing.T) {
+	t.Parallel()
+	m := build(t, first(example(t)), second(example(t)))
+	equal(t, "capacity", m.Capacity(), workload.Quantities{
+		workload.CPU: 16000, workload.Memory: 64 * gi, "hugepages-2Mi": gi, "hugepages-1Gi": 2 * gi,
+		workload.EphemeralStorage: 10 * gi, PIDs: 511000, Pods: 110,
+	})
+	storage := int64(1073741840) // 10% of 10Gi with 32 bits of precision
+	equal(t, "reservation", m.Reservation(), workload.Quantities{
+		workload.CPU: 1000, workload.Memory: 2*gi + 100*mi, workload.EphemeralStorage: storage,
+	})
+	equal(t, "absolute", m.Absolute(), workload.Quantities{
+		workload.CPU: 15000, workload.Memory: 62 * gi, "hugepages-2Mi": gi, "hugepages-1Gi": 2 * gi,
+		workload.EphemeralStorage: 10 * gi,
+	})
+	equal(t, "allocatable", m.Allocatable(), workload.Quantities{
+		workload.CPU: 15000, workload.Memory: 62*gi - 100*mi - 3*gi, "hugepages-2Mi": gi, "hugepages-1Gi": 2 * gi,
+		workload.EphemeralStorage: 10*gi - storage, Pods: 110,
+	})
+	equal(t, "eviction", m.Eviction(), workload.Quantities{workload.Memory: 100 * mi, workload.EphemeralStorage: storage})
+}
+
+func first(c Config, _ Facts) Config { return c }
+func second(_ Config, f Facts) Facts { return f }
+
+func TestReservedCPUs(t *testing.T) {
+	t.Parallel()
+	c, f := example(t)
+	c.ReservedCPUs = cpuset.Of(0, 8, 9)
+	m := build(t, c, f)
+	if got := m.Reservation()[workload.CPU]; got != 3000 {
+		t.Errorf("reservation of cpu: %d, want the reserved CPUs in place of the amounts", got)
+	}
+	if got := c.KubeReserved[workload.CPU]; got != 500 {
+		t.Errorf("the caller's amounts were changed: %d", got)
+	}
+	if _, ok := m.KubeReserved()[workload.CPU]; ok {
+		t.Error("kubeReserved keeps cpu beside reserved CPUs")
+	}
+}
+
+func TestPodCapacity(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct{ maxPods, perCore, want int64 }{
+		{110, 0, 110}, {110, 4, 64}, {50, 4, 50}, {0, 4, 64}, {0, 0, 0}, {math.MaxInt64, math.MaxInt64, math.MaxInt64},
+	} {
+		c, f := example(t)
+		c.MaxPods, c.PodsPerCore = tt.maxPods, tt.perCore
+		if got := build(t, c, f).Capacity()[Pods]; got != tt.want {
+			t.Errorf("maxPods %d, podsPerCore %d: %d pods, want %d", tt.maxPods, tt.perCore, got, tt.want)
+		}
+	}
+}
+
+func TestRefusedConfigurations(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name   string
+		change func(*Config)
+		want   string
+	}{
+		{"unknown key", func(c *Config) { c.Enforce = Enforcement{"podz"} }, "expected any of pods, system-reserved, kube-reserved, system-reserved-compressible, kube-reserved-compressible, none"},
+		{"twice", func(c *Config) { c.Enforce = Enforcement{"pods", "pods"} }, "twice"},
+		{"none with others", func(c *Config) { c.Enforce = Enforcement{"none", "pods"} }, "cannot be combined with other keys"},
+		{"both of a family", func(c *Config) {
+			c.Enforce = Enforcement{EnforceSystem, EnforceSystemCompressible}
+			c.SystemReservedCgroup = "/system"
+		}, "cannot be combined"},
+		{"no cgroup", func(c *Config) { c.Enforce = Enforcement{EnforceKubeCompressible} }, `kubeReservedCgroup: is required by "kube-reserved"`},
+		{"resource", func(c *Config) { c.SystemReserved = workload.Quantities{"hugepages-2Mi": 1} }, `systemReserved["hugepages-2Mi"]: cannot reserve "hugepages-2Mi" resource`},
+		{"negative", func(c *Config) { c.KubeReserved = workload.Quantities{workload.CPU: -1} }, "no negative amount"},
+		{"alien CPUs", func(c *Config) { c.ReservedCPUs = cpuset.Of(3, 16) }, "16 are not CPUs of this machine"},
+		{"reserved CPUs and cgroup", func(c *Config) { c.ReservedCPUs, c.KubeReservedCgroup = cpuset.Of(3), "/kube" }, "cannot be used together"},
+		{"too much", func(c *Config) {
+			c.SystemReserved = workload.Quantities{workload.Memory: 60 * gi}
+			c.KubeReserved = workload.Quantities{workload.Memory: 4 * gi}
+		}, `Resource "memory" has a reservation of 65636Mi (systemReserved 60Gi + kubeReserved 4Gi + evictionHard 100Mi) but capacity of 64Gi`},
+		{"too many processes", func(c *Config) { c.SystemReserved = workload.Quantities{PIDs: 511001} }, `"pid" has a reservation of 512001`},
+		{"pods", func(c *Config) { c.MaxPods = -1 }, "maxPods"},
+		{"pods per core", func(c *Config) { c.PodsPerCore = -1 }, "podsPerCore"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			c, f := example(t)
+			tt.change(&c)
+			_, err := New(c, f)
+			if err == nil || fault.ClassOf(err) != fault.Invalid || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("got %v, want an error of class Invalid about %q", err, tt.want)
+			}
+		})
+	}
+	c, f := example(t)
+	c.SystemReserved = workload.Quantities{workload.CPU: 15500}
+	if _, err := New(c, f); err != nil {
+		t.Errorf("a reservation of all that there is: %v", err)
+	}
+}
+
+func TestThresholds(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		value    string
+		capacity int64
+		want     int64
+	}{
+		{"5%", 64 * gi, 3435973888}, {"10%", 64 * gi, 6871947776}, {"5%", 10 * gi, 536870920},
+		{"100Mi", 64 * gi, 100 * mi}, {"0%", 64 * gi, 0}, {"100%", 64 * gi, 0},
+	} {
+		got := thresholds(t, map[string]string{"memory.available": tt.value})[workload.Memory].of(tt.capacity)
+		if got != tt.want {
+			t.Errorf("%s of %d: %d, want %d", tt.value, tt.capacity, got, tt.want)
+		}
+	}
+	for signal, value := range map[string]string{
+		"memory.available": "0", "nodefs.available": "-1Gi", "imagefs.available": "101%", "pid.available": "-1%",
+		"nodefs.inodesFree": "many", "memory.free": "1Gi", "containerfs.available": "NaN%",
+	} {
+		_, err := ParseEviction(map[string]string{signal: value}, whole)
+		if fault.ClassOf(err) != fault.Invalid || !strings.Contains(err.Error(), signal) {
+			t.Errorf("%s=%s: got %v, want an error of class Invalid that names the signal", signal, value, err)
+		}
+	}
+	if got := thresholds(t, map[string]string{"pid.available": "10%", "imagefs.available": "1Gi"}); len(got) != 0 {
+		t.Errorf("signals of no resource of pods: %v", got)
+	}
+}
+
+func files(n cgroup.Node, f cgroup.Facts) map[string]string {
+	out := map[string]string{}
+	for _, file := range n.Values.Files(f) {
+		out[file.Name] = file.Text
+	}
+	return out
+}
+
+func TestPodsNode(t *testing.T) {
+	t.Parallel()
+	l, err := cgroup.NewLayout("/", cgroup.Cgroupfs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v1 := cgroup.Facts{Version: cgroup.V1, PageBytes: 4096, HugePageSizes: []int64{2 << 20, 1 << 30}}
+	v2 := v1
+	v2.Version = cgroup.V2
+	c, f := example(t)
+	tests := []struct {
+		name   string
+		change func(*Config, *Facts)
+		facts  cgroup.Facts
+		want   map[string]string
+	}{
+		{"v1", func(*Config, *Facts) {}, v1, map[string]string{
+			"cpu.shares": "15360", "memory.limit_in_bytes": "66571993088", "pids.max": "509000"}},
+		{"v2", func(c *Config, _ *Facts) { c.AllCPUs = true }, v2, map[string]string{
+			"cpu.weight": "586", "memory.max": "66571993088", "pids.max": "509000", "cpuset.cpus": "0-15"}},
+		{"not enforced", func(c *Config, _ *Facts) { c.Enforce = Enforcement{EnforceNone} }, v2, map[string]string{
+			"cpu.weight": "625", "memory.max": "68719476736", "pids.max": "511000"}},
+		{"processes not known", func(_ *Config, f *Facts) { f.MaxPIDs = 0 }, v2, map[string]string{
+			"cpu.weight": "586", "memory.max": "66571993088"}},
+	}
+	for _, tt := range tests {
+		c, f := c, f
+		tt.change(&c, &f)
+		n := build(t, c, f).PodsNode(l)
+		if got := files(n, tt.facts); !maps.Equal(got, tt.want) || n.Name.String() != "/kubepods" {
+			t.Errorf("%s: %s has %v, want %v", tt.name, n.Name, got, tt.want)
+		}
+	}
+}
+
+func TestReservedNodes(t *testing.T) {
+	t.Parallel()
+	c, f := example(t)
+	c.SystemReservedCgroup, c.KubeReservedCgroup = "/sysres", "/kube.slice"
+	c.Enforce = Enforcement{EnforcePods, EnforceKubeCompressible, EnforceSystem}
+	c.MemoryQoS = true
+	nodes, err := build(t, c, f).ReservedNodes(cgroup.Cgroupfs)
+	if err != nil || len(nodes) != 2 {
+		t.Fatalf("%v, %v", nodes, err)
+	}
+	v2 := cgroup.Facts{Version: cgroup.V2, PageBytes: 4096, HugePageSizes: []int64{2 << 20}}
+	want := []map[string]string{
+		{"cpu.weight": "20", "memory.max": "1073741824", "memory.min": "1073741824", "pids.max": "1000"},
+		{"cpu.weight": "20"},
+	}
+	for i, name := range []string{"/sysres", "/kube.slice"} {
+		if got := files(nodes[i], v2); !maps.Equal(got, want[i]) || nodes[i].Name.String() != name {
+			t.Errorf("%s has %v, want %s with %v", nodes[i].Name, got, name, want[i])
+		}
+	}
+	if _, err := build(t, c, f).ReservedNodes(cgroup.Systemd); fault.ClassOf(err) != fault.Invalid {
+		t.Errorf("a name that is no slice under systemd: %v", err)
+	}
+	c.SystemReservedCgroup = "/system.slice"
+	nodes, err = build(t, c, f).ReservedNodes(cgroup.Systemd)
+	if err != nil || !nodes[0].Name.Equal(cgroup.Name{"system"}) {
+		t.Errorf("%v, %v", nodes, err)
+	}
+	c.SystemReservedCgroup = "/a//b"
+	if _, err := build(t, c, f).ReservedNodes(cgroup.Cgroupfs); fault.ClassOf(err) != fault.Invalid {
+		t.Errorf("a doubled slash: %v", err)
+	}
+}
+
+// pod requests amounts in one container.
+func pod(uid string, requests workload.Quantities) *ledger.Pod {
+	p := ledgertest.Pod(uid, "c")
+	p.Pod.Containers[0].Requests = requests
+	return p
+}
+
+func TestFit(t *testing.T) {
+	t.Parallel()
+	c, f := example(t)
+	c.MaxPods = 3
+	m := build(t, c, f)
+	d := ledger.NewDraft(ledgertest.New(t, ledger.Rules{Machine: f.Machine}).View())
+	d.PutPod(pod("a", workload.Quantities{workload.CPU: 10000, workload.Memory: 50 * gi}))
+	two := d.View()
+	d.PutPod(pod("b", workload.Quantities{"hugepages-2Mi": gi / 2}))
+	view := d.View()
+	tests := []struct {
+		name     string
+		requests workload.Quantities
+		reason   fault.Reason
+		message  string
+	}{
+		{"nothing", nil, "", ""},
+		{"all that is left", workload.Quantities{workload.CPU: 5000, workload.Memory: 9*gi - 100*mi, "hugepages-2Mi": gi / 2}, "", ""},
+		{"cpu first", workload.Quantities{workload.CPU: 5001, workload.Memory: 64 * gi}, fault.OutOfCPU,
+			"Node didn't have enough resource: cpu, requested: 5001, used: 10000, capacity: 15000"},
+		{"memory", workload.Quantities{workload.Memory: 9*gi - 100*mi + 1}, fault.OutOfMemory,
+			"Node didn't have enough resource: memory, requested: 9558818817, used: 53687091200, capacity: 63245910016"},
+		{"storage", workload.Quantities{workload.EphemeralStorage: 10 * gi}, "OutOfephemeral-storage",
+			"Node didn't have enough resource: ephemeral-storage, requested: 10737418240, used: 0, capacity: 9663676400"},
+		{"huge pages", workload.Quantities{"hugepages-2Mi": gi/2 + 2*mi}, "OutOfhugepages-2Mi",
+			"Node didn't have enough resource: hugepages-2Mi, requested: 538968064, used: 536870912, capacity: 1073741824"},
+		{"a page size that the kernel lacks", workload.Quantities{"hugepages-64Ki": 64 << 10}, "OutOfhugepages-64Ki",
+			"Node didn't have enough resource: hugepages-64Ki, requested: 65536, used: 0, capacity: 0"},
+		{"devices", workload.Quantities{"example.com/gpu": 9}, "", ""},
+	}
+	for _, tt := range tests {
+		err := m.Fit(view, &pod("c", tt.requests).Pod)
+		reason, _ := fault.ReasonOf(err)
+		if reason != tt.reason || err != nil && err.Error() != tt.message {
+			t.Errorf("%s: got %q, %v, want %q, %s", tt.name, reason, err, tt.reason, tt.message)
+		}
+	}
+	d.PutPod(pod("c", workload.Quantities{workload.CPU: 5000}))
+	if err := m.Fit(d.View(), &pod("c", workload.Quantities{workload.CPU: 5000}).Pod); err != nil {
+		t.Errorf("a pod that is in the view: %v", err)
+	}
+	err := m.Fit(d.View(), &pod("d", nil).Pod)
+	if reason, _ := fault.ReasonOf(err); reason != fault.OutOfPods || err.Error() != "Node didn't have enough resource: pods, requested: 1, used: 3, capacity: 3" {
+		t.Errorf("a fourth pod: %v", err)
+	}
+	if err := m.Fit(two, &pod("d", nil).Pod); err != nil {
+		t.Errorf("a second pod: %v", err)
+	}
+}
+
+// What pods are let in for never exceeds what their cgroup may use, and nothing
+// is negative, whatever is reserved.
+func TestMeaningsNest(t *testing.T) {
+	t.Parallel()
+	_, f := example(t)
+	rapid.Check(t, func(t *rapid.T) {
+		amounts := func(label string) workload.Quantities {
+			return workload.Quantities{
+				workload.CPU:    rapid.Int64Range(0, 9000).Draw(t, label+" cpu"),
+				workload.Memory: rapid.Int64Range(0, 40*gi).Draw(t, label+" memory"),
+				PIDs:            rapid.Int64Range(0, 300000).Draw(t, label+" pid"),
+			}
+		}
+		m, err := New(Config{
+			SystemReserved: amounts("system"), KubeReserved: amounts("kube"),
+			EvictionHard: Thresholds{workload.Memory: {Part: rapid.Float32Range(0, 1).Draw(t, "eviction")}},
+			Enforce:      Enforcement{EnforcePods},
+		}, f)
+		if err != nil {
+			if fault.ClassOf(err) != fault.Invalid {
+				t.Fatal(err)
+			}
+			return
+		}
+		allocatable, absolute, limit, have := m.Allocatable(), m.Absolute(), m.Limit(), m.Capacity()
+		for r := range have {
+			if allocatable[r] < 0 || allocatable[r] > absolute[r] || absolute[r] > have[r] {
+				t.Errorf("%s: allocatable %d, absolute %d, capacity %d", r, allocatable[r], absolute[r], have[r])
+			}
+			if limit[r] < 0 || r != PIDs && limit[r] != absolute[r] {
+				t.Errorf("%s: limit %d, absolute %d", r, limit[r], absolute[r])
+			}
+		}
+	})
+}
