@@ -84,6 +84,9 @@ func (c *ctl) hint(err error, failed *berth.Error) string {
 	case codes.PermissionDenied:
 		return "root has all roles; berthd's configuration gives them to other users and groups"
 	case codes.Unimplemented:
+		if failed.Reason != "" {
+			return "" // it knows the call, and says itself what it cannot do
+		}
 		return "this berthd is older than this berthctl, or the other way round"
 	case codes.Internal, codes.Unknown, codes.DataLoss:
 		if failed.RequestID != "" {

@@ -159,6 +159,7 @@ var goldens = map[string][]step{
 		{args: "ledger dump"}, {args: "ledger dump -o wide"}, {args: "ledger dump -o json"},
 		{args: "ledger check"}, {args: "ledger check", fake: sick}, {args: "ledger check -o json", fake: sick},
 	},
+	"ledgerimport": importSteps,
 	"podresources": {
 		{args: "podresources list"}, {args: "podresources list -o yaml"}, {args: "podresources get web"},
 		{args: "podresources get shop/twin -o json"}, {args: "podresources allocatable"},

@@ -17,8 +17,10 @@ func (c *ctl) ledger() *cobra.Command {
 		use:   "ledger",
 		short: "Look into berthd's record of who has what",
 		example: `  berthctl ledger check
-  berthctl ledger dump -o json`,
-	}, c.ledgerDump(), c.ledgerCheck())
+  berthctl ledger dump -o json
+  berthctl ledger import --kind cpu -f cpu_manager_state --pods pods.json
+  berthctl ledger export --kind cpu`,
+	}, c.ledgerDump(), c.ledgerCheck(), c.ledgerImport(), c.ledgerExport())
 }
 
 // shownValue is how many characters of a stored value a narrow table shows.

@@ -1,0 +1,236 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
+	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/clients/berthctl/table"
+	"github.com/berthd/berth/clients/podspec"
+)
+
+// kindFlag is the flag that says which of a kubelet's state files is meant.
+func kindFlag(cmd *cobra.Command, kind *string) {
+	kinds := []string{"cpu", "memory", "device"}
+	cmd.Flags().StringVar(kind, "kind", "", "whose state file it is: "+strings.Join(kinds, ", "))
+	_ = cmd.RegisterFlagCompletionFunc("kind", cobra.FixedCompletions(kinds, cobra.ShellCompDirectiveNoFileComp))
+}
+
+const importLong = `Take over what a kubelet's state file says, so that running pods keep what they have.
+
+The file names pods by their uids and does not tell what they are, so their specifications are needed too: those of the
+node's pods, as the API server has them. Pods that hold nothing in this file are ignored; admit them as usual.
+Everything is taken over, or nothing.`
+
+const importExample = `  kubectl get pods -A --field-selector spec.nodeName=$(hostname) -o json > pods.json
+  berthctl ledger import --kind cpu -f /var/lib/kubelet/cpu_manager_state --pods pods.json --dry-run
+  berthctl ledger import --kind cpu -f /var/lib/kubelet/cpu_manager_state --pods pods.json`
+
+// importFlags are the flags of ledger import.
+type importFlags struct {
+	kind, file, pods, containers string
+	skip, dryRun                 bool
+}
+
+func (c *ctl) ledgerImport() *cobra.Command {
+	var f importFlags
+	cmd := c.verb(about{
+		use:   "import --kind KIND -f FILE [--pods FILE] [--dry-run]",
+		short: "Take over a kubelet's state file",
+		long:  importLong, example: importExample,
+	}, func(ctx context.Context, s *session, _ []string) error {
+		req, err := f.request(s.ctl)
+		if err != nil {
+			return err
+		}
+		done, err := s.Inspect().Import(ctx, req)
+		if err != nil {
+			return err
+		}
+		return s.show(done, func(w io.Writer) { showImport(w, req, done) })
+	})
+	kindFlag(cmd, &f.kind)
+	cmd.Flags().StringVarP(&f.file, "filename", "f", "", "the kubelet's state file; - is standard input")
+	cmd.Flags().StringVar(&f.pods, "pods", "", "file with the node's pods in YAML or JSON, or a folder of such files")
+	cmd.Flags().StringVar(&f.containers, "containers", "", `for files of Kubernetes 1.17 and before: JSON file with the containers of the runtime's ids, as {"ID": {"podUid": "UID", "container": "NAME"}}`)
+	cmd.Flags().BoolVar(&f.skip, "skip-unknown", false, "leave out what belongs to pods that are not given, instead of refusing the file")
+	cmd.Flags().BoolVar(&f.dryRun, "dry-run", false, "say what would be, but change nothing")
+	return cmd
+}
+
+// request reads all files.
+func (f *importFlags) request(c *ctl) (*inspectv1.ImportRequest, error) {
+	switch {
+	case f.kind == "":
+		return nil, usagef("ledger import", "--kind is missing")
+	case f.file == "":
+		return nil, usagef("ledger import", "-f is missing")
+	}
+	req := &inspectv1.ImportRequest{Kind: f.kind, SkipUnknown: f.skip, DryRun: f.dryRun}
+	var err error
+	if f.file == "-" {
+		req.State, err = io.ReadAll(c.in)
+	} else {
+		req.State, err = os.ReadFile(f.file)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if f.pods != "" {
+		if req.Pods, err = loadPods(c, f.pods); err != nil {
+			return nil, err
+		}
+	}
+	if f.containers != "" {
+		req.ContainerIds, err = loadContainers(f.containers)
+	}
+	return req, err
+}
+
+// loadContainers reads whom runtime ids stand for.
+func loadContainers(path string) (map[string]*inspectv1.ContainerName, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	type container struct {
+		PodUID string `json:"podUid"`
+		Name   string `json:"container"`
+	}
+	var names map[string]container
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&names); err != nil {
+		return nil, fmt.Errorf(`%s: expected {"ID": {"podUid": "UID", "container": "NAME"}}: %w`, path, err)
+	}
+	out := make(map[string]*inspectv1.ContainerName, len(names))
+	for id, n := range names {
+		out[id] = &inspectv1.ContainerName{PodUid: n.PodUID, Container: n.Name}
+	}
+	return out, nil
+}
+
+// loadPods reads the pods of a file, or of every YAML and JSON file in a folder.
+func loadPods(c *ctl, path string) ([]*typesv1.Pod, error) {
+	files := []string{path}
+	if info, err := os.Stat(path); err == nil && info.IsDir() {
+		if files, err = manifests(path); err != nil {
+			return nil, err
+		}
+	}
+	var pods []*typesv1.Pod
+	for _, name := range files {
+		more, err := podspec.Load(name, c.in, podspec.Options{Ignored: func(pod, what string) {
+			fmt.Fprintf(c.err, "warning: pod %s: %s is ignored\n", pod, what)
+		}})
+		if err != nil {
+			// Not wrapped: a uid that is made up would be nobody's here.
+			return nil, fmt.Errorf("--pods: %v", err) //nolint:errorlint // see above
+		}
+		pods = append(pods, more...)
+	}
+	return pods, nil
+}
+
+// manifests lists the YAML and JSON files of a folder.
+func manifests(folder string) ([]string, error) {
+	entries, err := os.ReadDir(folder)
+	if err != nil {
+		return nil, err
+	}
+	var files []string
+	for _, e := range entries {
+		if slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(e.Name())) && !e.IsDir() {
+			files = append(files, filepath.Join(folder, e.Name()))
+		}
+	}
+	if len(files) == 0 {
+		return nil, fmt.Errorf("--pods: %s has no YAML or JSON files", folder)
+	}
+	return files, nil
+}
+
+func showImport(w io.Writer, req *inspectv1.ImportRequest, done *inspectv1.ImportResponse) {
+	fmt.Fprintf(w, "%s state of format %d: %s taken over, generation %d\n", req.GetKind(), done.GetFormat(),
+		table.Count(len(done.GetPods()), "pod"), done.GetGeneration())
+	if req.GetDryRun() {
+		fmt.Fprintln(w, "dry run: nothing was changed")
+	}
+	if len(done.GetPods()) > 0 {
+		fmt.Fprintln(w)
+		t := table.New("POD", "BEFORE", "CONTAINER", "CPUS", "OWN")
+		for _, p := range done.GetPods() {
+			for _, c := range p.GetPod().GetContainers() {
+				t.Row(podName(p.GetPod()), p.GetOutcome(), c.GetName(), c.GetCpus().GetCpus(), yesNo(c.GetExclusiveCpus()))
+			}
+		}
+		fmt.Fprint(w, t)
+	}
+	var remarks []string
+	for _, text := range done.GetSkipped() {
+		remarks = append(remarks, "skipped: "+text)
+	}
+	for _, f := range done.GetFindings() {
+		remarks = append(remarks, "kept although today's rules would not allow it: "+f.GetText())
+	}
+	for _, text := range done.GetNotes() {
+		remarks = append(remarks, "note: "+text)
+	}
+	if len(remarks) > 0 {
+		fmt.Fprintln(w)
+	}
+	for _, text := range remarks {
+		fmt.Fprintln(w, oneLine(text))
+	}
+}
+
+const exportLong = `Write the state file that a kubelet would have written, so that it can go on from what berthd has.
+
+Formats of kind cpu: v2 is read by every kubelet since 1.18; v3 by those with the gate PodLevelResourceManagers, and
+only it has a place for CPUs of pods as a whole. Without --format it is the older one that will do.`
+
+func (c *ctl) ledgerExport() *cobra.Command {
+	var kind, format, file string
+	cmd := c.verb(about{
+		use:   "export --kind KIND [--format vN] [-f FILE]",
+		short: "Write a kubelet's state file",
+		long:  exportLong,
+		example: `  berthctl ledger export --kind cpu
+  berthctl ledger export --kind cpu --format v2 -f /var/lib/kubelet/cpu_manager_state`,
+	}, func(ctx context.Context, s *session, _ []string) error {
+		if kind == "" {
+			return usagef("ledger export", "--kind is missing")
+		}
+		req := &inspectv1.ExportRequest{Kind: kind}
+		if format != "" {
+			n, err := strconv.ParseUint(strings.TrimPrefix(format, "v"), 10, 16)
+			if err != nil || n == 0 {
+				return usagef("ledger export", "--format %s: expected one such as v2", format)
+			}
+			req.Format = uint32(n)
+		}
+		state, err := s.Inspect().Export(ctx, req)
+		if err != nil {
+			return err
+		}
+		if file != "" && file != "-" {
+			return os.WriteFile(file, state.GetState(), 0o600)
+		}
+		return s.show(state, func(w io.Writer) { fmt.Fprintf(w, "%s", state.GetState()) })
+	})
+	kindFlag(cmd, &kind)
+	cmd.Flags().StringVar(&format, "format", "", "format to write, such as v2")
+	cmd.Flags().StringVarP(&file, "filename", "f", "", "file to write; - or none is standard output")
+	return cmd
+}
