@@ -68,7 +68,7 @@ type decoder struct {
 func (d *decoder) decode(entries []Entry) {
 	entries = slices.SortedFunc(slices.Values(entries), compareEntries)
 	d.view = View{
-		pods:      records{base: map[string]*Pod{}},
+		pods:      newRecords(map[string]*Pod{}),
 		bindings:  map[string]Binding{},
 		resources: map[string]SeenResource{},
 		leases:    map[string]Lease{},

@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"slices"
+	"sync"
 
 	"github.com/berthd/berth/managers/numa"
 	"github.com/berthd/berth/managers/workload"
@@ -37,13 +38,48 @@ func (u *MemoryUse) Held(resource string) NodeBytes {
 	return NodeBytes{}
 }
 
-// MemoryUse returns what the memory claims hold.
+// lazyUse is worked out by the first who asks.
+type lazyUse struct {
+	once sync.Once
+	use  MemoryUse
+}
+
+func (l *lazyUse) of(base map[string]*Pod) *MemoryUse {
+	l.once.Do(func() {
+		l.use.held = make(map[string]*NodeBytes)
+		for _, p := range base {
+			l.use.pod(p)
+		}
+	})
+	return &l.use
+}
+
+// MemoryUse returns what the memory claims hold. Views share it: it must not be
+// changed. A draft that only adds pods, as an admission does, adds to what its
+// base holds.
 func (v *View) MemoryUse() *MemoryUse {
-	u := &MemoryUse{held: make(map[string]*NodeBytes)}
-	for p := range v.pods.all() {
-		u.pod(p)
+	lazy := v.pods.use
+	if lazy == nil { // an empty ledger
+		lazy = new(lazyUse)
 	}
-	return u
+	base := lazy.of(v.pods.base)
+	if len(v.pods.changes) == 0 {
+		return base
+	}
+	added := &MemoryUse{Blocks: base.Blocks, Groups: base.Groups, held: make(map[string]*NodeBytes, len(base.held))}
+	for resource, held := range base.held {
+		added.held[resource] = new(*held)
+	}
+	for uid, p := range v.pods.changes {
+		if old := v.pods.base[uid]; old != nil && slices.ContainsFunc(old.Claims, func(c Claim) bool { return len(c.Memory) > 0 }) {
+			flat := v.pods.flat()
+			return flat.use.of(flat.base)
+		}
+		if p != nil {
+			added.pod(p)
+		}
+	}
+	return added
 }
 
 // pod adds the claims of a pod.
@@ -148,6 +184,16 @@ func (b *Block) addTo(n *NodeBytes) {
 			n[part.Node] = saturate(n[part.Node], part.Bytes)
 		}
 	}
+}
+
+// On returns what of the block is counted on some nodes.
+func (b *Block) On(nodes numa.Mask) (sum uint64) {
+	var bytes NodeBytes
+	b.addTo(&bytes)
+	for id := range nodes.All() {
+		sum = saturate(sum, bytes[id])
+	}
+	return sum
 }
 
 // whole tells whether the parts of a block are on its nodes, in order, and

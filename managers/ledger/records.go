@@ -12,7 +12,14 @@ import (
 type records struct {
 	base    map[string]*Pod
 	changes map[string]*Pod // nil: removed
+	// use is what the pods of base hold of memory; it goes where base goes, and is
+	// nil only where base is.
+	use *lazyUse
 }
+
+// newRecords returns records without changes. Pods may be added to base until
+// the first question about memory.
+func newRecords(base map[string]*Pod) records { return records{base: base, use: new(lazyUse)} }
 
 func (r records) get(uid string) (*Pod, bool) {
 	if p, ok := r.changes[uid]; ok {
@@ -58,17 +65,17 @@ func (r records) with(changes map[string]*Pod) records {
 		all = make(map[string]*Pod, len(changes))
 	}
 	maps.Copy(all, changes)
-	return records{base: r.base, changes: all}
+	return records{base: r.base, changes: all, use: r.use}
 }
 
 // flat returns the same records without changes.
 func (r records) flat() records {
 	if len(r.changes) == 0 {
-		return records{base: r.base}
+		return records{base: r.base, use: r.use}
 	}
 	base := make(map[string]*Pod, len(r.base)+len(r.changes))
 	for p := range r.all() {
 		base[p.UID()] = p
 	}
-	return records{base: base}
+	return newRecords(base)
 }

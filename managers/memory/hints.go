@@ -11,8 +11,8 @@ import (
 // Hints tells which node sets can hold what a container or pod asks for. All
 // resources of a request get the same answer. It has no answer, which means no
 // preference, under the policy None, for requests that get no memory of certain
-// nodes, and, as in the kubelet, where nothing fits: Plan then refuses, and
-// Shortages says at once what is missing. A resource that no node knows is
+// nodes, and, as in the kubelet, where nothing fits: Plan then refuses. Explain
+// says at once what is missing. A resource that no node knows is
 // Impossible. An owner that holds memory already is answered from that, if it
 // still asks for the same. It never returns an error.
 func (m *Manager) Hints(_ context.Context, view *ledger.View, req hint.Request) ([]hint.ResourceAnswer, error) {

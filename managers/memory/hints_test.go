@@ -2,6 +2,8 @@ package memory
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -171,40 +173,49 @@ func TestAllSetsAgreesWithSearch(t *testing.T) {
 	}
 }
 
-func TestShortages(t *testing.T) {
+func TestExplain(t *testing.T) {
 	t.Parallel()
-	n := newNode(t, nodesOf(9*gi, 9*gi))
+	n := newNode(t, nodesOf(9*gi, 9*gi), func(c *Config) {
+		c.Reserved, c.SystemReserved = []Reservation{reserve(1, "memory", gi)}, memoryOnly(gi)
+	})
 	n.must(n.admit(pod("a", "c=5Gi"), on(0)))
 	n.must(n.admit(pod("b", "c=6Gi"), on(1)))
 	req := hint.Request{Pod: pod("c", "c=5Gi"), Container: 0}
-	want := []ledger.Shortage{
-		{Resource: "memory", Nodes: "0", Need: 5 * gi, Free: 4 * gi, Holders: []ledger.Owner{{Pod: "a", Container: "c"}}},
-		{Resource: "memory", Nodes: "1", Need: 5 * gi, Free: 3 * gi, Holders: []ledger.Owner{{Pod: "b", Container: "c"}}},
+	node0 := ledger.Shortage{Resource: "memory", Nodes: "0", Need: 5 * gi, Free: 4 * gi, Held: 5 * gi, Holders: []ledger.Owner{{Pod: "a", Container: "c"}}}
+	node1 := ledger.Shortage{
+		Resource: "memory", Nodes: "1", Need: 5 * gi, Free: 2 * gi, Held: 6 * gi, Withheld: gi, Why: "reserved or huge pages",
+		Holders: []ledger.Owner{{Pod: "b", Container: "c"}},
 	}
-	wantShortages(t, n.Shortages(n.View(), req), want)
-	if s := n.Shortages(n.View(), hint.Request{Pod: pod("c", "c=4Gi"), Container: 0}); len(s) > 0 {
-		t.Errorf("shortages where a node has enough: %+v", s)
+	wantShortages(t, n.Explain(n.View(), req, 1), node0)
+	wantShortages(t, n.Explain(n.View(), req, 2), node1)
+	var place *PlacementError
+	if err := n.admit(pod("c", "c=5Gi"), on(1)); !errors.As(err, &place) {
+		t.Fatalf("got %v", err)
 	}
-	if s := n.Shortages(n.View(), hint.Request{Pod: pod("c", "c=2Gi", "d=3Gi"), Container: -1}); len(s) != 2 {
-		t.Errorf("shortages of a pod: %+v", s)
-	}
+	wantShortages(t, place.Missing(), node1, node0, node1)
+	wantShortages(t, n.Explain(n.View(), hint.Request{Pod: pod("c", "c=4Gi"), Container: 0}, 1))
+	wantShortages(t, n.Explain(n.View(), hint.Request{Pod: pod("c", "c=2Gi", "d=3Gi"), Container: -1}, 1), node0)
 }
 
-func wantShortages(t *testing.T, got, want []ledger.Shortage) {
-	t.Helper()
-	if len(got) != len(want) {
-		t.Fatalf("got %+v, want %+v", got, want)
+// TestExplainGroups: nodes that have enough may be used alone, or together with
+// others.
+func TestExplainGroups(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, nodesOf(9*gi, 9*gi))
+	n.must(n.admit(pod("a", "c=1Gi"), on(0)))
+	var place *PlacementError
+	if err := n.admit(pod("c", "c=9Gi"), on(0, 1)); !errors.As(err, &place) {
+		t.Fatalf("got %v", err)
 	}
-	for i, w := range want {
-		g := got[i]
-		if g.Resource != w.Resource || g.Nodes != w.Nodes || g.Need != w.Need || g.Free != w.Free || len(g.Holders) != len(w.Holders) {
-			t.Errorf("got %+v, want %+v", g, w)
-			continue
-		}
-		for j := range w.Holders {
-			if g.Holders[j] != w.Holders[j] {
-				t.Errorf("got %+v, want %+v", g, w)
-			}
-		}
+	wantShortages(t, place.Shortages, ledger.Shortage{
+		Resource: "memory", Nodes: "0", Need: 9 * gi, Held: gi, Withheld: 8 * gi, Why: "of nodes that are used alone or in another group",
+		Holders: []ledger.Owner{{Pod: "a", Container: "c"}},
+	})
+}
+
+func wantShortages(t *testing.T, got []ledger.Shortage, want ...ledger.Shortage) {
+	t.Helper()
+	if fmt.Sprintf("%+v", got) != fmt.Sprintf("%+v", want) {
+		t.Errorf("got %+v, want %+v", got, want)
 	}
 }

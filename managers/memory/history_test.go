@@ -256,8 +256,11 @@ func TestHintsByDefinition(t *testing.T) {
 				t.Fatalf("%s: got %q, want %q", a.Resource, shown(a.Hints), shown(want))
 			}
 		}
-		if missing := n.Shortages(view, req); (len(missing) > 0) != (len(want) == 0) {
-			t.Fatalf("shortages %+v, hints %q", missing, shown(want))
+		for nodes := range numa.Subsets(n.nodes) {
+			missing := n.Explain(view, req, nodes)
+			if len(missing) > 0 && slices.ContainsFunc(want, func(h hint.Hint) bool { return h.Nodes == nodes }) {
+				t.Fatalf("nodes %s lack %+v, and would do", nodes, missing)
+			}
 		}
 	})
 }

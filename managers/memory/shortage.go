@@ -3,38 +3,14 @@ package memory
 import (
 	"slices"
 
-	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/numa"
+	"github.com/berthd/berth/managers/workload"
 )
-
-// Shortages says, for a request that no node set can serve, what is missing on
-// each node, group and set of unused nodes, and who holds it there. It is empty
-// if some node set can serve the request, or if it does not concern the manager.
-func (m *Manager) Shortages(view *ledger.View, req hint.Request) []ledger.Shortage {
-	if m.policy == PolicyNone {
-		return nil
-	}
-	h := m.holding(view, req.Pod)
-	if h.none() {
-		return nil
-	}
-	var f *family
-	if req.Scope() == hint.PodScope {
-		f = h.table.family(h.total(), nil)
-	} else {
-		f = h.containerFamily(req.Container, h.of(&req.Pod.Containers[req.Container]))
-	}
-	if _, ok := f.best(0); ok {
-		return nil
-	}
-	return f.shortages(view)
-}
 
 // refusal makes the error for nodes on which a request cannot be placed.
 func (f *family) refusal(view *ledger.View, problem Problem, nodes numa.Mask) error {
 	e := &PlacementError{Problem: problem}
-	resource := ""
 	switch problem {
 	case GroupTaken:
 		e.Shortages = f.taken(view, nodes)
@@ -45,6 +21,7 @@ func (f *family) refusal(view *ledger.View, problem Problem, nodes numa.Mask) er
 	case NoPreferredDefault, NoPreferredExtension:
 		e.Shortages = f.withheld(view)
 	}
+	resource := ""
 	if len(e.Shortages) > 0 {
 		resource = e.Shortages[0].Resource
 	}
@@ -79,10 +56,24 @@ func (f *family) short(view *ledger.View, nodes numa.Mask) []ledger.Shortage {
 		if free >= w.bytes {
 			continue
 		}
-		out = append(out, ledger.Shortage{
-			Resource: w.resource, Nodes: nodes.String(), Need: uint64(w.bytes), Free: uint64(free),
-			Holders: holders(view, w.resource, nodes),
+		s := ledger.Shortage{Resource: w.resource, Nodes: nodes.String(), Need: uint64(w.bytes), Free: uint64(free)}
+		if c := f.caps[i]; c != nil {
+			s.Withheld = uint64(c.total.sum(nodes) - c.allocatable.sum(nodes))
+			s.Held = uint64(max(c.allocatable.sum(nodes)-free, 0))
+		}
+		if s.Withheld > 0 {
+			s.Why = "reserved"
+			if w.resource == string(workload.Memory) {
+				s.Why = "reserved or huge pages"
+			}
+		}
+		s.HeldBy(view, func(c *ledger.Claim) uint64 {
+			if c.Resource != w.resource {
+				return 0
+			}
+			return heldOn(view, c, nodes)
 		})
+		out = append(out, s)
 	}
 	return out
 }
@@ -111,25 +102,45 @@ func (f *family) taken(view *ledger.View, nodes numa.Mask) []ledger.Shortage {
 		}
 	}
 	var out []ledger.Shortage
-	for _, w := range f.wants {
-		out = append(out, ledger.Shortage{
-			Resource: w.resource, Nodes: others.String(), Need: uint64(w.bytes), Holders: holders(view, "", others),
+	for i, w := range f.wants {
+		s := ledger.Shortage{Resource: w.resource, Nodes: others.String(), Need: uint64(w.bytes)}
+		if c := f.caps[i]; c != nil {
+			s.Held = uint64(max(c.allocatable.sum(others)-f.free[i].sum(others), 0))
+			s.Withheld = uint64(c.total.sum(others)) - s.Held
+			s.Why = "of nodes that are used alone or in another group"
+		}
+		s.HeldBy(view, func(c *ledger.Claim) uint64 {
+			if !slices.ContainsFunc(c.Memory, func(b ledger.Block) bool { return b.Nodes.Overlaps(others) }) {
+				return 0
+			}
+			return max(heldOn(view, c, others), 1) // a block without bytes uses its nodes too
 		})
+		out = append(out, s)
 	}
 	return out
 }
 
-// holders lists who has blocks of a resource (of any, without a name) on some of
-// the nodes.
+// heldOn is what a claim has on some nodes; nothing if it is a part of what its
+// pod has as a whole.
+func heldOn(view *ledger.View, c *ledger.Claim, nodes numa.Mask) uint64 {
+	if pod, ok := view.Pod(c.Owner.Pod); ok && c.Owner.Container != "" {
+		if _, whole := pod.Claim("", c.Resource); whole {
+			return 0
+		}
+	}
+	var held uint64
+	for _, b := range c.Memory {
+		held += b.On(nodes)
+	}
+	return held
+}
+
+// holders lists who has blocks of a resource on some of the nodes.
 func holders(view *ledger.View, resource string, nodes numa.Mask) []ledger.Owner {
 	var out []ledger.Owner
-	for pod := range view.Pods() {
-		for i := range pod.Claims {
-			c := &pod.Claims[i]
-			overlaps := slices.ContainsFunc(c.Memory, func(b ledger.Block) bool { return b.Nodes.Overlaps(nodes) })
-			if overlaps && (resource == "" || c.Resource == resource) && !slices.Contains(out, c.Owner) {
-				out = append(out, c.Owner)
-			}
+	for c := range view.Claims() {
+		if c.Resource == resource && heldOn(view, &c, nodes) > 0 {
+			out = append(out, c.Owner)
 		}
 	}
 	return out
