@@ -164,8 +164,8 @@ func (i *importing) plan(ctx context.Context) (err error) {
 		claims[c.Owner.Pod] = append(claims[c.Owner.Pod], c)
 	}
 	outcomes := map[string]string{}
-	for uid, list := range claims {
-		if outcomes[uid], err = i.adopt(uid, list); err != nil {
+	for _, uid := range slices.Sorted(maps.Keys(claims)) {
+		if outcomes[uid], err = i.adopt(uid, claims[uid]); err != nil {
 			return fmt.Errorf("import %s: %w", i.out.Facts.File, err)
 		}
 	}
