@@ -93,19 +93,25 @@ type counts struct {
 
 // count reads the output of a test binary that runs with -test.v.
 func count(text string) (c counts) {
-	var reason string
-	parents := map[string]bool{}
-	type result struct{ verdict, name, reason string }
+	type result struct{ verdict, name string }
 	var results []result
+	parents := map[string]bool{}
+	said := map[string]string{} // a test's last line
+	current := ""
 	for line := range strings.Lines(text) {
-		trimmed := strings.TrimSpace(line)
-		verdict, rest, ok := strings.Cut(strings.TrimPrefix(trimmed, "--- "), ": ")
-		if !strings.HasPrefix(trimmed, "--- ") || !ok {
-			reason = trimmed
+		line = strings.TrimSpace(line)
+		if mark, ok := strings.CutPrefix(line, "=== "); ok { // RUN, PAUSE, CONT, NAME
+			_, current, _ = strings.Cut(mark, " ")
+			current = strings.TrimSpace(current)
+			continue
+		}
+		verdict, rest, ok := strings.Cut(strings.TrimPrefix(line, "--- "), ": ")
+		if !ok || !strings.HasPrefix(line, "--- ") {
+			said[current] = line
 			continue
 		}
 		name, _, _ := strings.Cut(rest, " ")
-		results = append(results, result{verdict, name, reason})
+		results = append(results, result{verdict, name})
 		for i, r := range name {
 			if r == '/' {
 				parents[name[:i]] = true
@@ -120,7 +126,7 @@ func count(text string) (c counts) {
 		case r.verdict == "FAIL":
 			c.failed++
 		case r.verdict == "SKIP":
-			c.skipped = append(c.skipped, r.name+": "+r.reason)
+			c.skipped = append(c.skipped, r.name+": "+said[r.name])
 		}
 	}
 	return c

@@ -66,14 +66,11 @@ func place(t *testing.T, d *Driver) cgroup.Name {
 	return name
 }
 
-// chain forks itself anew and exits, again and again: its process id is never
-// the one that was just read. It ends with the test's process.
-const chain = `read go; f() { [ -d /proc/$1 ] || exit 0; f $1 & exit 0; }; f $1`
-
 // start runs a process that waits to become a chain.
 func start(t *testing.T) cgrouptest.Process {
 	t.Helper()
-	c := exec.Command("/bin/sh", "-c", chain, "sh", strconv.Itoa(os.Getpid()))
+	c := exec.Command(os.Args[0])
+	c.Env = append(os.Environ(), fmt.Sprintf("%s=%d", chainEnv, os.Getpid()))
 	in, err := c.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -90,7 +87,10 @@ func start(t *testing.T) cgrouptest.Process {
 		_ = c.Process.Kill()
 		<-done
 	})
-	return cgrouptest.Process{PID: c.Process.Pid, Fork: func() { _, _ = io.WriteString(in, "\n") }}
+	return cgrouptest.Process{PID: c.Process.Pid, Fork: func() {
+		_, _ = io.WriteString(in, "\n")
+		<-done // the first of the chain has ended: the second is there
+	}}
 }
 
 func TestKernelKeepsContract(t *testing.T) {
