@@ -12,6 +12,7 @@ import (
 
 	"github.com/berthd/berth/api/access"
 	"github.com/berthd/berth/managers/cpuset"
+	"github.com/berthd/berth/managers/node"
 	"github.com/berthd/berth/managers/topology"
 )
 
@@ -54,6 +55,7 @@ type Config struct {
 	CPU       CPU       `json:"cpu"`
 	Topology  Topology  `json:"topology"`
 	Reserved  Reserved  `json:"reserved"`
+	Node      Node      `json:"node"`
 	Providers Providers `json:"providers"`
 	Limits    Limits    `json:"limits"`
 	Verdicts  Verdicts  `json:"verdicts"`
@@ -122,7 +124,48 @@ type Reserved struct {
 	// CPUs is an explicit list of reserved CPUs; it stands in place of the cpu
 	// amounts.
 	CPUs cpuset.Set `json:"cpus,omitzero"`
+	// EvictionHard is how little may be left before pods are evicted, by eviction
+	// signal, as {"memory.available": "100Mi"}. Absent: the kubelet's defaults;
+	// empty: none.
+	EvictionHard map[string]string `json:"evictionHard,omitzero"`
 }
+
+// Node says what the node as a whole gives to pods and what it has to be like.
+type Node struct {
+	// Enforce says which cgroups get limits out of what is reserved: pods,
+	// system-reserved, kube-reserved, the last two also with -compressible, none.
+	Enforce []string `json:"enforceNodeAllocatable"`
+	// SystemReservedCgroup and KubeReservedCgroup name cgroups that are there
+	// already, as the cgroup driver spells them.
+	SystemReservedCgroup string `json:"systemReservedCgroup,omitempty"`
+	KubeReservedCgroup   string `json:"kubeReservedCgroup,omitempty"`
+	// MaxPods and PodsPerCore bound how many pods may be here; 0 is no bound.
+	MaxPods     int64 `json:"maxPods"`
+	PodsPerCore int64 `json:"podsPerCore,omitempty"`
+	// Fit rejects pods that request more than is left of what is allocatable. An
+	// agent whose scheduler sees to that can turn it off.
+	Fit bool `json:"fit"`
+	// LocalStorage counts ephemeral storage, and StorageDir lies on the file
+	// system that it comes from; empty: the one of the state directory.
+	LocalStorage bool   `json:"localStorageCapacityIsolation"`
+	StorageDir   string `json:"storageDir,omitempty"`
+	// FailSwapOn refuses to start where the machine swaps.
+	FailSwapOn bool `json:"failSwapOn"`
+	// FailCgroupV1 refuses to start on cgroup v1.
+	FailCgroupV1 bool `json:"failCgroupV1"`
+	// KernelTunables says what happens to kernel settings that are not as a node
+	// of Kubernetes wants them: ignore, warn, set, or require, which refuses to
+	// start.
+	KernelTunables string `json:"kernelTunables"`
+}
+
+// What happens to kernel settings.
+const (
+	TunablesIgnore  = "ignore"
+	TunablesWarn    = "warn"
+	TunablesSet     = "set"
+	TunablesRequire = "require"
+)
 
 // Providers is the order in which hint providers are asked and plan, and how
 // long they may take.
@@ -182,6 +225,10 @@ func Default() Config {
 			ReconcilePeriod: d(10 * time.Second),
 			CPUCFSQuota:     true, CPUCFSPeriod: d(100 * time.Millisecond),
 			PodPIDsLimit: -1, MemoryThrottlingFactor: 0.9,
+		},
+		Node: Node{
+			Enforce: []string{node.EnforcePods}, MaxPods: 110, Fit: true,
+			LocalStorage: true, FailSwapOn: true, KernelTunables: TunablesWarn,
 		},
 		CPU:      CPU{Policy: "none"},
 		Topology: Topology{Policy: topology.None, Scope: "container"},

@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"maps"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kubelet "k8s.io/kubelet/config/v1beta1"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/node"
 	"github.com/berthd/berth/managers/topology"
 )
 
@@ -67,12 +69,10 @@ func (c *Config) ApplyKubelet(path string, data []byte) (notes []string, err err
 	c.Topology.MaxNodes = topology.ReferenceMaxNodes
 	takeMap(&c.Reserved.System, k.SystemReserved)
 	takeMap(&c.Reserved.Kube, k.KubeReserved)
+	c.takeNode(&k)
 	if k.ReservedSystemCPUs != "" {
 		if c.Reserved.CPUs, err = cpuset.Parse(k.ReservedSystemCPUs); err != nil {
 			return nil, fault.Invalidf("%s: reservedSystemCPUs: %w", path, err)
-		}
-		if k.SystemReservedCgroup != "" || k.KubeReservedCgroup != "" {
-			return nil, fault.Invalidf("%s: reservedSystemCPUs cannot be used with systemReservedCgroup or kubeReservedCgroup", path)
 		}
 	}
 	take(&c.Cgroups.Root, k.CgroupRoot)
@@ -99,6 +99,33 @@ func (c *Config) ApplyKubelet(path string, data []byte) (notes []string, err err
 		}
 	}
 	return append(notes, notBuilt(path, &k)...), nil
+}
+
+// takeNode takes the fields of the node as a whole.
+func (c *Config) takeNode(k *kubelet.KubeletConfiguration) {
+	if k.EvictionHard != nil {
+		c.Reserved.EvictionHard = maps.Clone(k.EvictionHard)
+		if k.MergeDefaultEvictionSettings != nil && *k.MergeDefaultEvictionSettings {
+			for signal, value := range node.DefaultEviction() {
+				if _, given := k.EvictionHard[signal]; !given {
+					c.Reserved.EvictionHard[signal] = value
+				}
+			}
+		}
+	}
+	if k.EnforceNodeAllocatable != nil {
+		c.Node.Enforce = k.EnforceNodeAllocatable
+	}
+	take(&c.Node.SystemReservedCgroup, k.SystemReservedCgroup)
+	take(&c.Node.KubeReservedCgroup, k.KubeReservedCgroup)
+	take(&c.Node.MaxPods, int64(k.MaxPods))
+	take(&c.Node.PodsPerCore, int64(k.PodsPerCore))
+	takePointer(&c.Node.LocalStorage, k.LocalStorageCapacityIsolation)
+	takePointer(&c.Node.FailSwapOn, k.FailSwapOn)
+	takePointer(&c.Node.FailCgroupV1, k.FailCgroupV1)
+	if k.ProtectKernelDefaults {
+		c.Node.KernelTunables = TunablesRequire
+	}
 }
 
 // notBuilt notes the settings of a kubelet's file that belong to berth's job but

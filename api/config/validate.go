@@ -5,8 +5,6 @@ import (
 	"slices"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/api/resource"
-
 	"github.com/berthd/berth/api/access"
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/cpu"
@@ -58,10 +56,13 @@ func (c Config) Validate() error {
 		}
 	}
 	c.validateOrder(&vs)
-	for field, amounts := range map[string]map[string]string{"reserved.system": c.Reserved.System, "reserved.kube": c.Reserved.Kube} {
-		if _, err := milliCPU(amounts); err != nil {
-			vs.Addf(field+".cpu", "%v", err)
-		}
+	oneOf("node.kernelTunables", c.Node.KernelTunables, TunablesIgnore, TunablesWarn, TunablesSet, TunablesRequire)
+	n, err := c.NodeConfig()
+	if err == nil {
+		err = n.Validate()
+	}
+	if err != nil {
+		vs.Addf("node", "%v", err)
 	}
 	slices.SortStableFunc(vs, func(a, b fault.Violation) int { return strings.Compare(a.Field, b.Field) })
 	return vs.Err("configuration")
@@ -87,13 +88,11 @@ func (c Config) PodResourcesSocket() string { return c.PodResourcesDir + "/kubel
 func (c Config) CPUConfig() (cpu.Config, error) {
 	reserved := int64(0)
 	if c.Reserved.CPUs.IsEmpty() {
-		for _, amounts := range []map[string]string{c.Reserved.System, c.Reserved.Kube} {
-			m, err := milliCPU(amounts)
-			if err != nil {
-				return cpu.Config{}, err
-			}
-			reserved += m
+		n, err := c.NodeConfig()
+		if err != nil {
+			return cpu.Config{}, err
 		}
+		reserved = n.SystemReserved[workload.CPU] + n.KubeReserved[workload.CPU]
 	}
 	return cpu.Config{
 		Policy: c.CPU.Policy, Options: maps.Clone(c.CPU.Options),
@@ -105,19 +104,6 @@ func (c Config) CPUConfig() (cpu.Config, error) {
 			PodLevelResourceManagers: c.Features.PodLevelResourceManagers,
 		},
 	}, nil
-}
-
-// milliCPU reads the CPU amount of a reservation.
-func milliCPU(amounts map[string]string) (int64, error) {
-	text, ok := amounts["cpu"]
-	if !ok {
-		return 0, nil
-	}
-	q, err := resource.ParseQuantity(text)
-	if err != nil || q.Sign() < 0 {
-		return 0, fault.Invalidf("%q: expected a quantity of CPU such as 500m, not negative", text)
-	}
-	return q.MilliValue(), nil
 }
 
 // TopologyConfig is the topology manager's part.

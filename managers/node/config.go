@@ -2,6 +2,7 @@ package node
 
 import (
 	"fmt"
+	"maps"
 	"strings"
 
 	"github.com/berthd/berth/managers/cgroup"
@@ -66,22 +67,38 @@ type Manager struct {
 
 const invalidObject = "the configuration of the node"
 
-// New checks the configuration against the node. All errors are of class Invalid
-// and name the fields of a KubeletConfiguration: reserved amounts that are
-// negative or of a resource that cannot be reserved, reserved CPUs that the
-// machine lacks, enforcement keys that contradict each other or lack the name of
-// their cgroup, and reservations that exceed the capacity, with both sums.
-func New(cfg Config, facts Facts) (*Manager, error) {
-	var bad fault.Violations
+// Validate checks what can be said without the node. All errors are of class
+// Invalid and name the fields of a KubeletConfiguration: reserved amounts that are
+// negative or of a resource that cannot be reserved, and enforcement keys that
+// contradict each other or lack the name of their cgroup.
+func (cfg Config) Validate() error { return cfg.check().Err(invalidObject) }
+
+func (cfg Config) check() (bad fault.Violations) {
 	checkReserved("systemReserved", cfg.SystemReserved, &bad)
 	checkReserved("kubeReserved", cfg.KubeReserved, &bad)
-	cfg.takeReservedCPUs(facts.Machine, &bad)
+	if !cfg.ReservedCPUs.IsEmpty() && (cfg.SystemReservedCgroup != "" || cfg.KubeReservedCgroup != "") {
+		bad.Addf("reservedSystemCPUs", "cannot be used with systemReservedCgroup or kubeReservedCgroup")
+	}
 	cfg.Enforce.check(cfg, &bad)
 	if cfg.MaxPods < 0 {
 		bad.Addf("maxPods", "is %d, expected 0 or more", cfg.MaxPods)
 	}
 	if cfg.PodsPerCore < 0 {
 		bad.Addf("podsPerCore", "is %d, expected 0 or more", cfg.PodsPerCore)
+	}
+	return bad
+}
+
+// New checks the configuration, also against the node: reserved CPUs that the
+// machine lacks and reservations that exceed the capacity are errors too, the
+// latter with both sums.
+func New(cfg Config, facts Facts) (*Manager, error) {
+	bad := cfg.check()
+	if !cfg.ReservedCPUs.IsEmpty() {
+		if alien := cfg.ReservedCPUs.Minus(facts.Machine.CPUs()); !alien.IsEmpty() {
+			bad.Addf("reservedSystemCPUs", "%s are not CPUs of this machine, which has %s", alien, facts.Machine.CPUs())
+		}
+		cfg.countReservedCPUs()
 	}
 	m := &Manager{cfg: cfg, machine: facts.Machine, capacity: capacity(facts), pods: cfg.podCapacity(facts.Machine)}
 	if len(bad) == 0 {
@@ -106,28 +123,14 @@ func checkReserved(field string, amounts workload.Quantities, bad *fault.Violati
 	}
 }
 
-// takeReservedCPUs lets an explicit list stand in place of the cpu amounts.
-func (cfg *Config) takeReservedCPUs(m *machine.Topology, bad *fault.Violations) {
-	if cfg.ReservedCPUs.IsEmpty() {
-		return
+// countReservedCPUs lets an explicit list stand in place of the cpu amounts.
+func (cfg *Config) countReservedCPUs() {
+	cfg.SystemReserved, cfg.KubeReserved = maps.Clone(cfg.SystemReserved), maps.Clone(cfg.KubeReserved)
+	delete(cfg.KubeReserved, workload.CPU)
+	if cfg.SystemReserved == nil {
+		cfg.SystemReserved = workload.Quantities{}
 	}
-	if alien := cfg.ReservedCPUs.Minus(m.CPUs()); !alien.IsEmpty() {
-		bad.Addf("reservedSystemCPUs", "%s are not CPUs of this machine, which has %s", alien, m.CPUs())
-	}
-	if cfg.SystemReservedCgroup != "" || cfg.KubeReservedCgroup != "" {
-		bad.Addf("reservedSystemCPUs", "cannot be used together with systemReservedCgroup or kubeReservedCgroup")
-	}
-	system, kube := workload.Quantities{}, workload.Quantities{}
-	for r, amount := range cfg.SystemReserved {
-		system[r] = amount
-	}
-	for r, amount := range cfg.KubeReserved {
-		if r != workload.CPU {
-			kube[r] = amount
-		}
-	}
-	system[workload.CPU] = milliPerCPU * int64(cfg.ReservedCPUs.Len())
-	cfg.SystemReserved, cfg.KubeReserved = system, kube
+	cfg.SystemReserved[workload.CPU] = milliPerCPU * int64(cfg.ReservedCPUs.Len())
 }
 
 // checkSums holds what is reserved against what there is. The kubelet leaves out

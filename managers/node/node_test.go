@@ -147,7 +147,7 @@ func TestRefusedConfigurations(t *testing.T) {
 		{"resource", func(c *Config) { c.SystemReserved = workload.Quantities{"hugepages-2Mi": 1} }, `systemReserved["hugepages-2Mi"]: cannot reserve "hugepages-2Mi" resource`},
 		{"negative", func(c *Config) { c.KubeReserved = workload.Quantities{workload.CPU: -1} }, "no negative amount"},
 		{"alien CPUs", func(c *Config) { c.ReservedCPUs = cpuset.Of(3, 16) }, "16 are not CPUs of this machine"},
-		{"reserved CPUs and cgroup", func(c *Config) { c.ReservedCPUs, c.KubeReservedCgroup = cpuset.Of(3), "/kube" }, "cannot be used together"},
+		{"reserved CPUs and cgroup", func(c *Config) { c.ReservedCPUs, c.KubeReservedCgroup = cpuset.Of(3), "/kube" }, "cannot be used with"},
 		{"too much", func(c *Config) {
 			c.SystemReserved = workload.Quantities{workload.Memory: 60 * gi}
 			c.KubeReserved = workload.Quantities{workload.Memory: 4 * gi}

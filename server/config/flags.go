@@ -57,6 +57,8 @@ func AddFlags(fs *pflag.FlagSet) *Sources {
 	stringMap("system-reserved", "what the system keeps, as cpu=500m,memory=1Gi", func(c *config.Config) *map[string]string { return &c.Reserved.System })
 	stringMap("kube-reserved", "what node agents keep, as cpu=500m,memory=1Gi", func(c *config.Config) *map[string]string { return &c.Reserved.Kube })
 
+	addNodeFlags(fs, &order)
+
 	cpus := fs.String("reserved-cpus", "", "list of CPUs that no pod gets, in place of the amounts")
 	strict := fs.Bool("strict-state", false, "refuse to start on a damaged ledger")
 	order = append(order, func(c *config.Config) error {

@@ -1,0 +1,72 @@
+package config
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/berthd/berth/managers/cpu"
+	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/node"
+	"github.com/berthd/berth/managers/workload"
+)
+
+// NodeConfig is what the node as a whole depends on. Errors are of class Invalid
+// and name the amount that cannot be read.
+func (c Config) NodeConfig() (node.Config, error) {
+	n := node.Config{
+		Features:             c.WorkloadFeatures(),
+		ReservedCPUs:         c.Reserved.CPUs,
+		Enforce:              c.Node.Enforce,
+		SystemReservedCgroup: c.Node.SystemReservedCgroup,
+		KubeReservedCgroup:   c.Node.KubeReservedCgroup,
+		MaxPods:              c.Node.MaxPods,
+		PodsPerCore:          c.Node.PodsPerCore,
+		// A made-up machine's CPUs are not those of the tree.
+		AllCPUs:   c.CPU.Policy == cpu.PolicyNone && c.Machine == "",
+		MemoryQoS: c.Cgroups.MemoryQoS,
+	}
+	var err error
+	if n.SystemReserved, err = amounts("reserved.system", c.Reserved.System); err != nil {
+		return n, err
+	}
+	if n.KubeReserved, err = amounts("reserved.kube", c.Reserved.Kube); err != nil {
+		return n, err
+	}
+	thresholds := c.Reserved.EvictionHard
+	if thresholds == nil {
+		thresholds = node.DefaultEviction()
+	}
+	n.EvictionHard, err = node.ParseEviction(thresholds, func(text string) (int64, error) { return amount(workload.Memory, text) })
+	return n, err
+}
+
+// amounts reads a list of reserved amounts; field names it in errors.
+func amounts(field string, given map[string]string) (workload.Quantities, error) {
+	out := make(workload.Quantities, len(given))
+	for _, name := range slices.Sorted(maps.Keys(given)) {
+		n, err := amount(workload.Resource(name), given[name])
+		if err != nil {
+			return nil, fmt.Errorf("%s.%s: %w", field, name, err)
+		}
+		out[workload.Resource(name)] = n
+	}
+	return out, nil
+}
+
+// amount reads a quantity: of cpu in thousandths, of everything else in whole
+// units, rounded up.
+func amount(name workload.Resource, text string) (int64, error) {
+	q, err := resource.ParseQuantity(text)
+	if err != nil {
+		return 0, fault.Invalidf("%q: expected a quantity such as 500m or 1Gi", text)
+	}
+	d := q.AsDec()
+	n, _, ok := workload.RoundUp(name, d.UnscaledBig(), int(d.Scale()))
+	if !ok || n < 0 {
+		return 0, fault.Invalidf("%q: expected a quantity that is not negative and fits into 64 bits", text)
+	}
+	return n, nil
+}
