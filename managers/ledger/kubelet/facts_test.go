@@ -1,0 +1,166 @@
+package kubelet
+
+import (
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/berthd/berth/managers/cpuset"
+	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/ledgertest"
+	"github.com/berthd/berth/managers/machine/machinetest"
+	"github.com/berthd/berth/managers/workload"
+)
+
+// asking is a container that asks for so many CPUs of its own, or for half of one.
+func asking(name string, cpus int64) workload.Container {
+	q := workload.Quantities{workload.CPU: cpus * 1000, workload.Memory: 1}
+	if cpus == 0 {
+		q[workload.CPU] = 500
+	}
+	return workload.Container{Name: name, Requests: q, Limits: q}
+}
+
+func TestReadCPU(t *testing.T) {
+	t.Parallel()
+	view := ledgertest.New(t, ledger.Rules{Machine: machinetest.Build("8c"), ReservedCPUs: cpuset.Of(0)}).View()
+	pods := map[string]*workload.Pod{
+		"one": {UID: "one", Containers: []workload.Container{asking("c", 2)}},
+		"all": {UID: "all", Containers: []workload.Container{asking("own", 2), asking("shares", 0), {Name: "lax"}}},
+	}
+	file := `{"policyName":"static","defaultCpuSet":"0,7","entries":{"all":{"lax":"5-6","own":"3-4","shares":"5-6"},"one":{"c":"1-2"}},"podEntries":{"all":{"cpuSet":"3-6"}},"checksum":`
+	sum := wrongSum(t, file+"0}")
+	for _, row := range []struct {
+		name, text, policy string
+		claims, notes      string
+	}{
+		{"pod as a whole", file + sum + "}", "static",
+			"all=3-6 pod, all/lax=5-6 pod-shared, all/own=3-4 pod-exclusive, all/shares=5-6 pod-shared, one/c=1-2 exclusive", ""},
+		{"other size", `{"policyName":"static","defaultCpuSet":"0,2-7","entries":{"one":{"c":"1"}}}`, "static",
+			"one/c=1 exclusive", `one/c holds CPUs "1" and asks for 2 of its own`},
+		{"without CPUs", `{"policyName":"static","defaultCpuSet":"0-7","entries":{"one":{"c":""}}}`, "static",
+			"", `one/c holds CPUs "" and asks for 2 of its own|one/c has an entry without CPUs`},
+		{"lost CPUs", `{"policyName":"static","defaultCpuSet":"0,4-7","entries":{"one":{"c":"1-2"}}}`, "static",
+			"one/c=1-2 exclusive", "a kubelet with this machine and reservation would not go on from the file: the state knows CPUs 0-2,4-7, and there are 0-7"},
+		{"none", `{"policyName":"none","defaultCpuSet":""}`, "none", "", ""},
+		{"other policy", `{"policyName":"none","defaultCpuSet":""}`, "static", "", "the file is one of policy none, and berth runs under static"},
+	} {
+		facts, err := Read(CPU, []byte(row.text), Input{View: view, Pods: pods, Policy: row.policy})
+		if err != nil {
+			t.Errorf("%s: %v", row.name, err)
+			continue
+		}
+		var claims []string
+		for _, c := range facts.Claims {
+			claims = append(claims, c.Owner.String()+"="+c.CPUs.Set.String()+" "+string(c.CPUs.Use))
+		}
+		if got := strings.Join(claims, ", "); got != row.claims {
+			t.Errorf("%s: got %s, want %s", row.name, got, row.claims)
+		}
+		if got := strings.Join(facts.Notes, "|"); got != row.notes {
+			t.Errorf("%s: notes %s, want %s", row.name, got, row.notes)
+		}
+	}
+}
+
+// wrongSum is the checksum that a file of format 3 should have had.
+func wrongSum(t *testing.T, text string) string {
+	t.Helper()
+	_, err := ParseCPU([]byte(text), nil)
+	if err == nil {
+		t.Fatal("a checksum of 0 was taken")
+	}
+	words := strings.Fields(err.Error())
+	return words[len(words)-1]
+}
+
+func TestKinds(t *testing.T) {
+	t.Parallel()
+	view := ledgertest.New(t, ledger.Rules{Machine: machinetest.Build("4c")}).View()
+	for _, kind := range []Kind{CPU, Memory, Device} {
+		k, ok := kinds[kind]
+		if !ok || k.file == "" {
+			t.Errorf("kind %s has no file", kind)
+		}
+		_, err := Write(kind, view, "static", 0)
+		if (k.write == nil) != (err != nil && fault.ClassOf(err) == fault.Unsupported && strings.HasSuffix(err.Error(), "not built yet")) {
+			t.Errorf("export %s: %v", kind, err)
+		}
+		_, err = Read(kind, []byte("{"), Input{View: view})
+		if want := map[bool]fault.Class{true: fault.Unsupported, false: fault.Corrupt}[k.read == nil]; err == nil || fault.ClassOf(err) != want {
+			t.Errorf("import %s: %v, want class %v", kind, err, want)
+		}
+	}
+	if _, err := Write("disk", view, "static", 0); fault.ClassOf(err) != fault.Invalid {
+		t.Errorf("export disk: %v", err)
+	}
+	if _, err := Read("disk", nil, Input{View: view}); fault.ClassOf(err) != fault.Invalid {
+		t.Errorf("import disk: %v", err)
+	}
+}
+
+func TestUnknownOwnersAreCounted(t *testing.T) {
+	t.Parallel()
+	view := ledgertest.New(t, ledger.Rules{Machine: machinetest.Build("32c")}).View()
+	var entries []string
+	for _, n := range strings.Fields("0 1 2 3 4 5 6 7 8 9") {
+		entries = append(entries, `"id`+n+`":"`+n+`"`)
+	}
+	_, err := Read(CPU, []byte(`{"policyName":"static","defaultCpuSet":"10-31","entries":{`+strings.Join(entries, ",")+`}}`), Input{View: view, Policy: "static"})
+	if err == nil || fault.ClassOf(err) != fault.Precondition || !strings.Contains(err.Error(), "CPUs 7 of container id id7 and 2 more;") {
+		t.Errorf("got %v", err)
+	}
+	twice := map[string]ledger.Owner{"a": {Pod: "p", Container: "c"}, "b": {Pod: "p", Container: "c"}}
+	_, err = Read(CPU, []byte(`{"policyName":"static","defaultCpuSet":"2-31","entries":{"a":"0","b":"1"}}`), Input{View: view, ContainerIDs: twice})
+	if err == nil || fault.ClassOf(err) != fault.Precondition || !strings.Contains(err.Error(), `another id of p/c has CPUs "0", this one has "1"`) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestFactsComeBack: what a view exports it imports again, and finds that it knows
+// all of it.
+func TestFactsComeBack(t *testing.T) {
+	t.Parallel()
+	machine := machinetest.Build("16c")
+	rapid.Check(t, func(t *rapid.T) {
+		l := ledgertest.New(t, ledger.Rules{Machine: machine, ReservedCPUs: cpuset.Of(0)})
+		draft := ledger.NewDraft(l.View())
+		free := machine.CPUs().Minus(cpuset.Of(0))
+		for _, uid := range strings.Fields("a b c d")[:rapid.IntRange(0, 4).Draw(t, "pods")] {
+			n := rapid.IntRange(1, 3).Draw(t, "cpus")
+			set := free.Lowest(n)
+			free = free.Minus(set)
+			p := &ledger.Pod{Pod: workload.Pod{UID: uid, Containers: []workload.Container{asking("own", int64(n)), asking("shares", 0)}}}
+			claims := []ledger.Claim{ledgertest.Exclusive("own", set.String())}
+			if rest := free.Lowest(1); rapid.Bool().Draw(t, "whole") {
+				free = free.Minus(rest)
+				claims = []ledger.Claim{
+					ledgertest.CPUs("", set.Union(rest).String(), ledger.CPUPod),
+					ledgertest.CPUs("own", set.String(), ledger.CPUPodExclusive), ledgertest.CPUs("shares", rest.String(), ledger.CPUPodShared),
+				}
+			}
+			draft.PutPod(ledgertest.With(p, claims...))
+		}
+		view := draft.View()
+		file, err := Write(CPU, view, "static", 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		facts, err := Read(CPU, file.Data, Input{View: view, Policy: "static"})
+		if err != nil || len(facts.Notes) > 0 || facts.Format != file.Format {
+			t.Fatalf("%s: format %d, notes %q, %v", file.Data, facts.Format, facts.Notes, err)
+		}
+		n := 0
+		for want := range view.Claims() {
+			if got := facts.Claims[n]; got.Owner != want.Owner || *got.CPUs != *want.CPUs || got.Resource != want.Resource || got.Provider != want.Provider {
+				t.Fatalf("%s: got %+v, want %+v", file.Data, got, want)
+			}
+			n++
+		}
+		if n != len(facts.Claims) {
+			t.Fatalf("%d claims became %d", n, len(facts.Claims))
+		}
+	})
+}
