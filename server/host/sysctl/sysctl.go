@@ -1,0 +1,93 @@
+// Package sysctl compares the kernel's settings with those that a node of
+// Kubernetes wants, and sets them if asked to.
+//
+// Words:
+//
+//   - setting: a file below /proc/sys with a number in it.
+//
+// Invariant: nothing is written unless Set is called, and then only what differs.
+package sysctl
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"strconv"
+	"strings"
+
+	"github.com/berthd/berth/managers/fault"
+)
+
+// Setting is a kernel setting by its path below /proc/sys and the number that is
+// wanted there.
+type Setting struct {
+	Name string
+	Want int
+}
+
+// Wanted lists the settings that the kubelet wants: memory is handed out beyond
+// what there is and a process is killed when it runs out; a kernel that failed
+// starts again; every container can have a keyring.
+func Wanted() []Setting {
+	return []Setting{
+		{"vm/overcommit_memory", 1},
+		{"vm/panic_on_oom", 0},
+		{"kernel/panic", 10},
+		{"kernel/panic_on_oops", 1},
+		{"kernel/keys/root_maxkeys", 1000000},
+		{"kernel/keys/root_maxbytes", 25000000},
+	}
+}
+
+// Difference is a setting that is otherwise than wanted.
+type Difference struct {
+	Setting
+	Have int
+}
+
+// String says it in the kubelet's words.
+func (d Difference) String() string {
+	return fmt.Sprintf("invalid kernel flag: %s, expected value: %d, actual value: %d", d.Name, d.Want, d.Have)
+}
+
+// Compare lists the settings that differ; proc is /proc. A setting that cannot be
+// read is an error of class Unavailable; the others are compared nevertheless.
+func Compare(proc fs.FS, wanted []Setting) ([]Difference, error) {
+	var out []Difference
+	var errs []error
+	for _, s := range wanted {
+		text, err := fs.ReadFile(proc, path.Join("sys", s.Name))
+		if err != nil {
+			errs = append(errs, fault.Unavailablef("read the kernel setting %s: %w", s.Name, err))
+			continue
+		}
+		have, err := strconv.Atoi(strings.TrimSpace(string(text)))
+		if err != nil {
+			errs = append(errs, fault.Unavailablef("read the kernel setting %s: %q is no number", s.Name, text))
+			continue
+		}
+		if have != s.Want {
+			out = append(out, Difference{s, have})
+		}
+	}
+	return out, errors.Join(errs...)
+}
+
+// Set writes the settings that differ; proc is /proc. Errors are of class
+// Unavailable and name the setting; the others are written nevertheless.
+func Set(proc *os.Root, differences []Difference) error {
+	var errs []error
+	for _, d := range differences {
+		f, err := proc.OpenFile(path.Join("sys", d.Name), os.O_WRONLY|os.O_TRUNC, 0)
+		if err == nil {
+			_, err = f.WriteString(strconv.Itoa(d.Want))
+			err = errors.Join(err, f.Close())
+		}
+		if err != nil {
+			errs = append(errs, fault.Unavailablef("set the kernel setting %s to %d: %w", d.Name, d.Want, err))
+		}
+	}
+	return errors.Join(errs...)
+}
