@@ -63,7 +63,7 @@ func (c *candidate) missing() []ledger.Shortage {
 	}
 	var own lacking
 	if errors.As(c.gap.err, &own) {
-		if list := own.Missing(); len(list) > 0 {
+		if list := distinct(own.Missing()); len(list) > 0 {
 			return list[:min(len(list), shownSets)]
 		}
 	}
@@ -92,6 +92,17 @@ func (c *candidate) missing() []ledger.Shortage {
 		}
 	}
 	return nil
+}
+
+// distinct leaves out what was said before.
+func distinct(list []ledger.Shortage) (out []ledger.Shortage) {
+	for _, s := range list {
+		said := func(o ledger.Shortage) bool { return o.Resource == s.Resource && o.Nodes == s.Nodes }
+		if !slices.ContainsFunc(out, said) {
+			out = append(out, s)
+		}
+	}
+	return out
 }
 
 // hopeless tells whether the nodes would not do even if they were idle.

@@ -33,7 +33,13 @@ func (s *search) requests() {
 			alone = true
 			continue
 		}
-		if to, ok := s.largest(&s.c.record.Pod, l); ok {
+		to, ok := s.largest(&s.c.record.Pod, l)
+		if perCore := s.perCore(); !ok && l.resource == workload.CPU && perCore > 1 && l.now%perCore == 0 {
+			// Single CPUs may be refused where whole cores are not.
+			l.unit, l.now = l.unit*perCore, l.now/perCore
+			to, ok = s.largest(&s.c.record.Pod, l)
+		}
+		if ok {
 			s.offerRequest(setting{l, to})
 			alone = true
 		}
@@ -66,7 +72,7 @@ func (s *search) requests() {
 // wholeCores answers a refusal to tear cores with the whole cores next to the
 // request, below and above.
 func (s *search) wholeCores(l lever) bool {
-	perCore := int64(s.c.gap.view.Machine().CPUsPerCore())
+	perCore := s.perCore()
 	if reason, _ := fault.ReasonOf(s.c.gap.err); reason != fault.SMTAlignmentError || perCore < 2 || l.now%perCore == 0 {
 		return false
 	}
@@ -78,6 +84,8 @@ func (s *search) wholeCores(l lever) bool {
 	}
 	return true
 }
+
+func (s *search) perCore() int64 { return int64(s.c.gap.base.Machine().CPUsPerCore()) }
 
 // largest finds the largest smaller amount with which the pod fits; false if
 // there is none. It is exact where less always fits better; preferences may make
@@ -180,7 +188,7 @@ const mebi = 1 << 20
 // steps is what a shortage says is free, in the lever's steps.
 func (l lever) steps(s ledger.Shortage) int64 {
 	if l.resource == workload.CPU {
-		return int64(s.Free)
+		return int64(s.Free) * 1000 / l.unit
 	}
 	return int64(s.Free / uint64(l.unit))
 }
@@ -262,7 +270,7 @@ func (s *search) offerRequest(set ...setting) {
 // own is an amount in the resource's own unit.
 func (a setting) own(steps int64) uint64 {
 	if a.resource == workload.CPU {
-		return uint64(steps)
+		return uint64(a.amount(steps) / 1000)
 	}
 	return uint64(a.amount(steps))
 }
@@ -271,7 +279,7 @@ func (a setting) own(steps int64) uint64 {
 func (a setting) phrase(steps int64) string {
 	text := a.resource.Text(a.amount(steps))
 	switch {
-	case a.resource == workload.CPU && steps == 1:
+	case a.resource == workload.CPU && text == "1":
 		return "1 CPU"
 	case a.resource == workload.CPU:
 		return text + " CPUs"

@@ -1,0 +1,401 @@
+package admission_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/berthd/berth/managers/admission"
+	"github.com/berthd/berth/managers/device"
+	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/hint"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/machine/machinetest"
+	"github.com/berthd/berth/managers/topology"
+	"github.com/berthd/berth/managers/workload"
+)
+
+// sized makes a pod with one container: CPUs, memory in Gi, devices of gpu.
+func sized(uid string, cpus, gi, gpus int64) workload.Pod {
+	p := guaranteed(uid, cpus, gpus)
+	c := &p.Containers[0]
+	c.Limits[workload.Memory] = gi << 30 // requests are the same map
+	return p
+}
+
+// short spells a shortage.
+func short(s ledger.Shortage) string {
+	text := fmt.Sprintf("%s@%s %d/%d held %d", s.Resource, s.Nodes, s.Free, s.Need, s.Held)
+	if s.Withheld > 0 || s.Why != "" {
+		text += fmt.Sprintf(" %d %s", s.Withheld, s.Why)
+	}
+	for _, o := range s.Holders {
+		text += " " + o.String()
+	}
+	return text
+}
+
+func TestRejectionsAreExplained(t *testing.T) {
+	t.Parallel()
+	sick := func(id string, node int) device.Device {
+		d := g(id, node)
+		d.Healthy = false
+		return d
+	}
+	two := []device.Device{g("g0", 0), g("g1", 1)}
+	for name, row := range map[string]struct {
+		lab
+		there       []workload.Pod // admitted before
+		pod         workload.Pod
+		reason      fault.Reason
+		provider    string
+		shortages   []string
+		suggestions []string
+	}{
+		"one node, too little on each": {
+			lab:   lab{shape: "2s1n4c1t", policy: topology.SingleNUMANode, devices: two},
+			there: []workload.Pod{sized("a", 2, 1, 0), sized("b", 2, 1, 1)},
+			pod:   sized("x", 3, 1, 1), reason: fault.TopologyAffinityError,
+			shortages: []string{
+				"cpu@0 1/3 held 2 1 reserved a/main",
+				"example.com/gpu@1 0/1 held 1 b/main",
+				"cpu@1 2/3 held 2 b/main",
+			},
+			suggestions: []string{
+				"container main asked for 1 CPU instead of 3",
+				"the topology manager's policy were best-effort instead of single-numa-node",
+				"pod default/a were removed",
+				"pod default/b were removed",
+			},
+		},
+		"wider than a node": {
+			lab: lab{shape: "2s1n4c1t", policy: topology.SingleNUMANode},
+			pod: sized("x", 5, 1, 0), reason: fault.TopologyAffinityError,
+			shortages: []string{
+				"cpu@1 4/5 held 0",
+				"cpu@0 3/5 held 0 1 reserved",
+			},
+			suggestions: []string{
+				"container main asked for 4 CPUs instead of 5",
+				"the topology manager's policy were restricted instead of single-numa-node",
+			},
+		},
+		"restricted, fragmented": {
+			lab:   lab{shape: "2s1n4c1t", policy: topology.Restricted},
+			there: []workload.Pod{sized("a", 2, 1, 0), sized("b", 2, 1, 0)},
+			pod:   sized("x", 3, 1, 0), reason: fault.TopologyAffinityError,
+			shortages: []string{
+				"cpu@1 2/3 held 2 b/main",
+				"cpu@0 1/3 held 2 1 reserved a/main",
+			},
+			suggestions: []string{
+				"container main asked for 2 CPUs instead of 3",
+				"the topology manager's policy were best-effort instead of restricted",
+				"pod default/a were removed",
+				"pod default/b were removed",
+			},
+		},
+		"restricted, unlike widths": {
+			lab: lab{shape: "2s1n4c1t", policy: topology.Restricted, devices: two},
+			pod: sized("x", 5, 1, 1), reason: fault.TopologyAffinityError,
+			suggestions: []string{
+				"container main asked for 4 CPUs instead of 5",
+				"container main asked for no example.com/gpu instead of 1",
+				"the topology manager's policy were best-effort instead of restricted",
+			},
+		},
+		"too few CPUs": {
+			lab:   lab{shape: "1s1n4c1t", policy: topology.BestEffort},
+			there: []workload.Pod{sized("a", 1, 1, 0)},
+			pod:   sized("x", 3, 1, 0), reason: fault.UnexpectedAdmissionError, provider: "cpu",
+			shortages: []string{
+				"cpu@0 2/3 held 1 1 reserved a/main",
+			},
+			suggestions: []string{
+				"container main asked for 2 CPUs instead of 3",
+				"pod default/a were removed",
+			},
+		},
+		"two pods must go": {
+			lab:   lab{shape: "1s1n4c1t", policy: topology.BestEffort},
+			there: []workload.Pod{sized("a", 1, 1, 0), sized("b", 1, 1, 0)},
+			pod:   sized("x", 3, 1, 0), reason: fault.UnexpectedAdmissionError, provider: "cpu",
+			shortages: []string{
+				"cpu@0 1/3 held 2 1 reserved a/main b/main",
+			},
+			suggestions: []string{
+				"container main asked for 1 CPU instead of 3",
+				"pods default/a and default/b were removed",
+			},
+		},
+		"torn core": {
+			lab: lab{shape: "1s1n4c2t", policy: topology.BestEffort, options: map[string]string{"full-pcpus-only": "true"}},
+			pod: sized("x", 3, 1, 0), reason: fault.SMTAlignmentError, provider: "cpu",
+			suggestions: []string{
+				"container main asked for 2 CPUs instead of 3",
+				"container main asked for 4 CPUs instead of 3",
+			},
+		},
+		"too few whole cores": {
+			lab:   lab{shape: "1s1n4c2t", policy: topology.BestEffort, options: map[string]string{"full-pcpus-only": "true"}},
+			there: []workload.Pod{sized("a", 2, 1, 0)},
+			pod:   sized("x", 6, 1, 0), reason: fault.SMTAlignmentError, provider: "cpu",
+			shortages: []string{
+				"cpu@0 4/6 held 2 2 reserved or on a core with a reserved CPU a/main",
+			},
+			suggestions: []string{
+				"container main asked for 4 CPUs instead of 6",
+				"pod default/a were removed",
+			},
+		},
+		"devices held": {
+			lab:   lab{shape: "2s1n4c1t", policy: topology.BestEffort, devices: two},
+			there: []workload.Pod{sized("a", 1, 1, 1)},
+			pod:   sized("x", 1, 1, 2), reason: fault.UnexpectedAdmissionError, provider: "device",
+			shortages: []string{
+				"example.com/gpu@0-1 1/2 held 1 a/main",
+			},
+			suggestions: []string{
+				"container main asked for 1 example.com/gpu instead of 2",
+				"pod default/a were removed",
+			},
+		},
+		"devices sick": {
+			lab: lab{shape: "2s1n4c1t", policy: topology.BestEffort, devices: []device.Device{g("g0", 0), sick("g1", 1)}},
+			pod: sized("x", 1, 1, 2), reason: fault.UnexpectedAdmissionError, provider: "device",
+			shortages: []string{
+				"example.com/gpu@0-1 1/2 held 0 1 unhealthy",
+			},
+			suggestions: []string{
+				"container main asked for 1 example.com/gpu instead of 2",
+			},
+		},
+		"plugin away": {
+			lab: lab{shape: "2s1n4c1t", policy: topology.BestEffort, devices: two, away: true},
+			pod: sized("x", 1, 1, 1), reason: fault.UnexpectedAdmissionError, provider: "device",
+			shortages: []string{
+				"example.com/gpu@0-1 0/1 held 0 2 of a plugin that is away",
+			},
+			suggestions: []string{
+				"container main asked for no example.com/gpu instead of 1",
+			},
+		},
+		"too little memory": {
+			lab:   lab{shape: "2s1n4c1t,mem=8Gi", policy: topology.SingleNUMANode, memory: true},
+			there: []workload.Pod{sized("a", 1, 4, 0), sized("b", 1, 4, 0)},
+			pod:   sized("x", 1, 5, 0), reason: fault.UnexpectedAdmissionError, provider: "memory",
+			shortages: []string{
+				"memory@0 3221225472/5368709120 held 4294967296 1073741824 reserved or huge pages a/main",
+				"memory@1 3221225472/5368709120 held 4294967296 1073741824 reserved or huge pages b/main",
+			},
+			suggestions: []string{
+				"container main asked for 3Gi of memory instead of 5Gi",
+				"pod default/a were removed",
+				"pod default/b were removed",
+			},
+		},
+		"everything short": {
+			lab:   lab{shape: "1s1n4c1t", policy: topology.BestEffort, devices: two[:1]},
+			there: []workload.Pod{sized("a", 1, 1, 0)},
+			pod:   sized("x", 9, 1, 4), reason: fault.UnexpectedAdmissionError, provider: "device",
+			shortages: []string{
+				"example.com/gpu@0 1/4 held 0",
+				"cpu@0 2/9 held 1 1 reserved a/main",
+			},
+			suggestions: []string{
+				"container main asked for 2 CPUs instead of 9 and 1 example.com/gpu instead of 4",
+			},
+		},
+		"plugin refuses": {
+			lab: lab{shape: "2s1n4c1t", policy: topology.BestEffort, devices: two, plugins: &plugins{fail: errors.New("no")}},
+			pod: sized("x", 1, 1, 1), reason: fault.UnexpectedAdmissionError, provider: "device",
+		},
+		"cgroup fails": {
+			lab: lab{shape: "2s1n4c1t", policy: topology.BestEffort, places: &places{fail: map[string]error{"ensure": errors.New("no space")}}},
+			pod: sized("x", 1, 1, 0), reason: fault.UnexpectedAdmissionError,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := row.open(t)
+			for _, p := range row.there {
+				if v := h.admit(t, p); v.Outcome != admission.Admitted {
+					t.Fatalf("pod %s: %s", p.UID, v.Message)
+				}
+			}
+			v := h.admit(t, row.pod)
+			if v.Outcome != admission.Rejected || v.Reason != row.reason {
+				t.Fatalf("%v %s: %s", v.Outcome, v.Reason, v.Message)
+			}
+			steps := v.Trace.Steps
+			refused := steps[len(steps)-1]
+			if refused.Kind != ledger.StepRefused || refused.Provider != row.provider {
+				t.Errorf("last step %+v, want a refusal by %q", refused, row.provider)
+			}
+			var shortages, suggestions []string
+			for _, s := range refused.Shortages {
+				shortages = append(shortages, short(s))
+			}
+			for _, s := range v.Trace.Suggestions {
+				suggestions = append(suggestions, s.Text)
+			}
+			if !slices.Equal(shortages, row.shortages) {
+				t.Errorf("shortages\n\t%s\nwant\n\t%s", strings.Join(shortages, "\n\t"), strings.Join(row.shortages, "\n\t"))
+			}
+			if !slices.Equal(suggestions, row.suggestions) {
+				t.Errorf("suggestions\n\t%s\nwant\n\t%s", strings.Join(suggestions, "\n\t"), strings.Join(row.suggestions, "\n\t"))
+			}
+			kept, ok := h.ledger.View().TraceOfPod(row.pod.UID)
+			if !ok || len(kept.Suggestions) != len(suggestions) {
+				t.Errorf("the ledger keeps %+v", kept)
+			}
+		})
+	}
+}
+
+// drawLab makes a random house and pods that fill it.
+func drawLab(t *rapid.T) lab {
+	b := lab{
+		shape: rapid.SampledFrom([]string{"1s1n6c1t", "2s1n4c1t", "2s1n3c2t", "2s2n2c2t"}).Draw(t, "shape"),
+		policy: rapid.SampledFrom([]topology.Policy{
+			topology.None, topology.BestEffort, topology.Restricted, topology.SingleNUMANode,
+		}).Draw(t, "policy"),
+		scope:  rapid.SampledFrom([]hint.Scope{hint.ContainerScope, hint.PodScope}).Draw(t, "scope"),
+		memory: rapid.Bool().Draw(t, "memory"),
+	}
+	b.shape += ",mem=8Gi"
+	if rapid.Bool().Draw(t, "whole cores") {
+		b.options = map[string]string{"full-pcpus-only": "true"}
+	}
+	nodes := machinetest.Build(b.shape).NumNUMANodes()
+	for i := range rapid.IntRange(0, 4).Draw(t, "devices") {
+		d := g(fmt.Sprintf("g%d", i), i%nodes)
+		d.Healthy = rapid.IntRange(0, 3).Draw(t, "healthy") > 0
+		b.devices = append(b.devices, d)
+	}
+	return b
+}
+
+// drawPod makes a Guaranteed pod of one or two containers.
+func drawPod(t *rapid.T, uid string) workload.Pod {
+	p := sized(uid, 0, 0, 0)
+	p.Containers = nil
+	for i := range rapid.IntRange(1, 2).Draw(t, "containers") {
+		one := sized(uid, rapid.Int64Range(1, 6).Draw(t, "cpus"), rapid.Int64Range(1, 6).Draw(t, "gi"), rapid.Int64Range(0, 3).Draw(t, "gpus"))
+		one.Containers[0].Name = fmt.Sprintf("c%d", i)
+		p.Containers = append(p.Containers, one.Containers[0])
+	}
+	return p
+}
+
+// Every suggestion, followed on a fresh house with the same pods, gets the pod
+// admitted; and a shortage is one.
+func TestSuggestionsHold(t *testing.T) {
+	t.Parallel()
+	offered := map[ledger.SuggestionKind]int{}
+	rapid.Check(t, func(t *rapid.T) {
+		b := drawLab(t)
+		h := b.open(t)
+		for i := range rapid.IntRange(1, 8).Draw(t, "pods") {
+			pod := drawPod(t, fmt.Sprintf("p%d", i))
+			before := h.ledger.View()
+			v := h.admit(t, pod)
+			if v.Outcome == admission.Admitted {
+				continue
+			}
+			last := v.Trace.Steps[len(v.Trace.Steps)-1]
+			for _, s := range last.Shortages {
+				if s.Free >= s.Need {
+					t.Fatalf("no shortage: %s", short(s))
+				}
+			}
+			if v.Trace.Tried > 64 {
+				t.Fatalf("%d dry runs", v.Trace.Tried)
+			}
+			for _, s := range v.Trace.Suggestions {
+				offered[s.Kind]++
+				fresh, changed := b.as(s, before, pod)
+				if v := fresh.open(t).admit(t, changed); v.Outcome != admission.Admitted {
+					t.Fatalf("%s, but then %s: %s", s.Text, v.Reason, v.Message)
+				}
+			}
+		}
+	})
+	for _, kind := range []ledger.SuggestionKind{ledger.SuggestRequest, ledger.SuggestPolicy, ledger.SuggestRemoval} {
+		if offered[kind] == 0 {
+			t.Errorf("no suggestion of kind %s was ever made", kind)
+		}
+	}
+}
+
+// The largest smaller request is what counting down from the request finds.
+func TestSmallerRequestIsTheLargest(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		b := drawLab(t)
+		b.options, b.memory = nil, false
+		b.policy = rapid.SampledFrom([]topology.Policy{topology.None, topology.BestEffort, topology.SingleNUMANode}).Draw(t, "monotone policy")
+		h := b.open(t)
+		for i := range rapid.IntRange(0, 3).Draw(t, "pods") {
+			h.admit(t, drawPod(t, fmt.Sprintf("p%d", i)))
+		}
+		n := rapid.Int64Range(1, 20).Draw(t, "cpus")
+		v := h.admit(t, sized("x", n, 1, 0))
+		if v.Outcome == admission.Admitted {
+			return
+		}
+		want := n - 1
+		for want > 0 && h.dryRun(t, sized("x", want, 1, 0)).Outcome != admission.Admitted {
+			want--
+		}
+		var got int64
+		for _, s := range v.Trace.Suggestions {
+			if s.Kind == ledger.SuggestRequest {
+				got = int64(s.Requests[0].To)
+			}
+		}
+		if got != want {
+			t.Fatalf("%d CPUs of %d are suggested, %d would fit", got, n, want)
+		}
+	})
+}
+
+func TestSearchIsBounded(t *testing.T) {
+	t.Parallel()
+	b := lab{shape: "1s1n4c1t", policy: topology.BestEffort}
+	var ticks int64
+	b.now = func() time.Time { ticks++; return time.Unix(ticks, 0) }
+	h := b.open(t)
+	h.admit(t, sized("a", 2, 1, 0))
+	v := h.admit(t, sized("x", 3, 1, 0))
+	if v.Outcome != admission.Rejected || v.Trace.Tried != 0 || len(v.Trace.Suggestions) != 0 {
+		t.Errorf("%d dry runs although each takes a second", v.Trace.Tried)
+	}
+	h = b.open(t)
+	h.Tries = -1
+	if v := h.admit(t, sized("x", 9, 1, 0)); v.Trace.Tried != 0 {
+		t.Errorf("%d dry runs although there should be none", v.Trace.Tried)
+	}
+}
+
+// A large house full of small pods: the search stays within its dry runs.
+func TestSearchAmongManyPods(t *testing.T) {
+	t.Parallel()
+	h := lab{shape: "2s1n32c2t", policy: topology.SingleNUMANode}.open(t)
+	for i := range 120 {
+		h.admit(t, sized(fmt.Sprintf("p%03d", i), 1, 1, 0))
+	}
+	v := h.admit(t, sized("x", 40, 1, 0))
+	if v.Outcome != admission.Rejected || v.Trace.Tried > 64 {
+		t.Fatalf("%v after %d dry runs", v.Outcome, v.Trace.Tried)
+	}
+	last := v.Trace.Steps[len(v.Trace.Steps)-1]
+	if s := last.Shortages[0]; len(s.Holders) != 8 || s.MoreHolders == 0 || uint64(len(s.Holders)+s.MoreHolders) != s.Held {
+		t.Errorf("%+v", s)
+	}
+}

@@ -1,0 +1,163 @@
+package admission_test
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/berthd/berth/managers/admission"
+	"github.com/berthd/berth/managers/cpu"
+	"github.com/berthd/berth/managers/cpuset"
+	"github.com/berthd/berth/managers/device"
+	"github.com/berthd/berth/managers/hint"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/ledgertest"
+	"github.com/berthd/berth/managers/machine/machinetest"
+	"github.com/berthd/berth/managers/memory"
+	"github.com/berthd/berth/managers/numa"
+	"github.com/berthd/berth/managers/topology"
+	"github.com/berthd/berth/managers/workload"
+)
+
+// lab is a house of any shape: the built-in providers on a made-up machine.
+type lab struct {
+	shape  string
+	policy topology.Policy
+	scope  hint.Scope // empty: container
+	// options of the static CPU policy.
+	options map[string]string
+	// devices of the resource gpu; none: no plugin.
+	devices []device.Device
+	// away: the plugin of gpu has gone.
+	away bool
+	// memory: the memory manager is static.
+	memory bool
+	// now is the engine's clock, a fixed one by default.
+	now func() time.Time
+	// pods are there already.
+	pods []*ledger.Pod
+	// plugins answer; nil: they do so well.
+	plugins *plugins
+	places  *places
+}
+
+// g is a healthy device near one node.
+func g(id string, node int) device.Device {
+	return device.Device{ID: id, Healthy: true, Nodes: numa.Of(node), Topology: true}
+}
+
+// open makes the house. CPU 0 is reserved, and 1Gi of each node's memory.
+func (b lab) open(t ledgertest.T) *house {
+	m := machinetest.Build(b.shape)
+	reserved := cpuset.Of(0)
+	cpus, err := cpu.New(cpu.Config{
+		Policy: cpu.PolicyStatic, ReservedCPUs: reserved, Options: b.options,
+		Features: cpu.Features{BetaOptions: true, AlphaOptions: true, PodLevelResources: true},
+	}, m)
+	must(t, err)
+	entries := []hint.Entry{{Provider: cpus, Mode: hint.Required}}
+
+	if b.plugins == nil {
+		b.plugins = &plugins{}
+	}
+	inventory := device.NewInventory(nil, time.Unix(0, 0))
+	if len(b.devices) > 0 {
+		session := inventory.Registered(gpu, device.Options{}, time.Unix(0, 0))
+		inventory.Listed(session, b.devices)
+		if b.away {
+			inventory.Gone(session, time.Unix(1, 0))
+		}
+	}
+	entries = append(entries, hint.Entry{Provider: device.New(inventory, b.plugins), Mode: hint.Required})
+
+	if b.memory {
+		config := memory.Config{Policy: memory.PolicyStatic, SystemReserved: map[workload.Resource]uint64{}}
+		for _, node := range m.Nodes() {
+			config.Reserved = append(config.Reserved, memory.Reservation{Node: node.ID, Resource: workload.Memory, Bytes: 1 << 30})
+			config.SystemReserved[workload.Memory] += 1 << 30
+		}
+		manager, err := memory.New(config, m)
+		must(t, err)
+		entries = append(entries, hint.Entry{Provider: manager, Mode: hint.Required})
+	}
+	bus, err := hint.NewBus(nil, entries, nil)
+	must(t, err)
+	if b.scope == "" {
+		b.scope = hint.ContainerScope
+	}
+	policy, err := topology.New(topology.Config{Policy: b.policy, Scope: b.scope}, m.NodeMask(), m.Distances())
+	must(t, err)
+
+	l := ledgertest.New(t, ledger.Rules{Machine: m, ReservedCPUs: reserved})
+	_, err = l.Update(context.Background(), func(d *ledger.Draft) error {
+		for _, p := range b.pods {
+			d.PutPod(p)
+		}
+		return nil
+	})
+	must(t, err)
+	if b.now == nil {
+		b.now = func() time.Time { return time.Unix(1000, 0) }
+	}
+	if b.places == nil {
+		b.places = &places{}
+	}
+	b.places.ledger = l.View
+	b.places.pods, b.places.containers = map[string]bool{}, map[string]string{}
+	h := &house{ledger: l, plugins: b.plugins, places: b.places}
+	h.bus.Store(bus)
+	h.Engine = admission.New(admission.Config{Features: workload.Features{PodLevelResources: true}}, admission.Parts{
+		Ledger: l, Bus: func() admission.Bus { return h.bus.Load() }, Policy: policy, Places: b.places, Starter: b.plugins,
+		Environment: admission.Environment{Now: b.now, NewID: func() string { return "adm" }},
+	})
+	return h
+}
+
+// as makes the same lab again after a suggestion was followed, and the pod as the
+// suggestion wants it.
+func (b lab) as(s ledger.Suggestion, view *ledger.View, pod workload.Pod) (lab, workload.Pod) {
+	b.pods = nil
+	for p := range view.Pods() {
+		if !slices.Contains(s.Remove, p.UID()) {
+			again := *p
+			again.Trace = nil
+			b.pods = append(b.pods, &again)
+		}
+	}
+	if s.Policy != "" {
+		b.policy, b.scope = topology.Policy(s.Policy), hint.Scope(s.Scope)
+		if b.policy == topology.None {
+			b.scope = hint.ContainerScope
+		}
+	}
+	pod.Containers = slices.Clone(pod.Containers)
+	for _, r := range s.Requests {
+		c := pod.Container(r.Container)
+		amount := int64(r.To)
+		if r.Resource == "cpu" {
+			amount *= 1000
+		}
+		c.Limits = replaced(c.Limits, workload.Resource(r.Resource), amount)
+		c.Requests = replaced(c.Requests, workload.Resource(r.Resource), amount)
+	}
+	return b, pod
+}
+
+func replaced(q workload.Quantities, r workload.Resource, amount int64) workload.Quantities {
+	out := workload.Quantities{}
+	for name, n := range q {
+		if name != r {
+			out[name] = n
+		} else if amount > 0 {
+			out[name] = amount
+		}
+	}
+	return out
+}
+
+func (h *house) dryRun(t ledgertest.T, p workload.Pod) admission.Verdict {
+	t.Helper()
+	v, err := h.Admit(context.Background(), admission.Request{Pod: p, DryRun: true})
+	must(t, err)
+	return v
+}
