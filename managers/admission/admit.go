@@ -44,7 +44,7 @@ func (e *Engine) Admit(ctx context.Context, req Request) (Verdict, error) {
 		// A dry run waits for nobody: it works on the view of this moment.
 		c.bus, c.policy = e.Bus(), e.Policy
 		v, err := e.dryRun(ctx, c)
-		if err == nil && v.Outcome == Rejected {
+		if err == nil && v.Outcome != Admitted {
 			e.explain(ctx, c)
 		}
 		return v, err
@@ -55,7 +55,7 @@ func (e *Engine) Admit(ctx context.Context, req Request) (Verdict, error) {
 	}
 	defer unlock()
 	v, err := e.inLane(ctx, c)
-	if err == nil && v.Outcome == Rejected {
+	if err == nil && v.Outcome != Admitted {
 		// Out of the lane: what would make this pod fit is no other pod's delay.
 		e.explain(ctx, c)
 		e.keep(ctx, c)
@@ -218,6 +218,7 @@ func (e *Engine) deferred(view *ledger.View, c *candidate) Verdict {
 	return Verdict{
 		Outcome: Deferred, Message: c.trace.Message, QoS: c.record.QoS,
 		Trace: c.trace, View: view, RetryAfter: e.RetryAfter,
+		Condition: &Condition{Type: LedgerInDoubt},
 	}
 }
 
@@ -254,10 +255,10 @@ func (e *Engine) refuse(draft *ledger.Draft, c *candidate, err error) (Verdict, 
 		step.Container = c.gap.req.Owner().Container
 	}
 	c.trace.Add(step)
-	return Verdict{
+	return e.postponed(Verdict{
 		Outcome: Rejected, Reason: reason, Message: message,
 		QoS: c.record.QoS, Trace: c.trace, View: draft.Base(),
-	}, nil
+	}, err), nil
 }
 
 // prepare lets the outside agree to the plan, container by container, and notes

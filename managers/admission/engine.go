@@ -17,6 +17,10 @@ type Config struct {
 	// Attempts bounds how often a plan is made again because the ledger moved;
 	// 0 means 8.
 	Attempts int
+	// DeferWaits answers Deferred where only something stands in a pod's way that
+	// may pass by itself: a plugin that is away, devices that are not healthy.
+	// Without it such a pod is rejected, as by the kubelet.
+	DeferWaits bool
 	// RetryAfter is told with a deferred verdict; 0 means 5 s.
 	RetryAfter time.Duration
 	// Tries bounds the dry runs that look for changes which would make a rejected
@@ -90,6 +94,8 @@ type Verdict struct {
 	View       *ledger.View
 	Trace      *ledger.Trace
 	RetryAfter time.Duration
+	// Condition is what a deferred pod waits for; nil otherwise.
+	Condition *Condition
 	// Repeated tells that the pod was admitted before, and this is that answer.
 	Repeated bool
 }

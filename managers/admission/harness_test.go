@@ -145,8 +145,11 @@ type house struct {
 	journal *ledgertest.Journal
 	places  *places
 	plugins *plugins
-	bus     atomic.Pointer[hint.Bus]
-	now     atomic.Int64 // seconds
+	// inventory of gpu, which session serves.
+	inventory *device.Inventory
+	session   device.Session
+	bus       atomic.Pointer[hint.Bus]
+	now       atomic.Int64 // seconds
 }
 
 const gpu = "example.com/gpu"
@@ -169,7 +172,7 @@ func build(t ledgertest.T, policy topology.Policy, journal *ledgertest.Journal) 
 		{ID: "g0", Healthy: true, Nodes: 1, Topology: true}, {ID: "g1", Healthy: true, Nodes: 1, Topology: true},
 		{ID: "g2", Healthy: true, Nodes: 2, Topology: true}, {ID: "g3", Healthy: true, Nodes: 2, Topology: true},
 	})
-	h := &house{ledger: l, journal: journal, plugins: &plugins{}, places: &places{
+	h := &house{ledger: l, journal: journal, plugins: &plugins{}, inventory: inventory, session: session, places: &places{
 		ledger: l.View, pods: map[string]bool{}, containers: map[string]string{}, fail: map[string]error{},
 	}}
 	bus, err := hint.NewBus(nil, []hint.Entry{

@@ -42,7 +42,7 @@ func (e *Engine) planScope(ctx context.Context, draft *ledger.Draft, c *candidat
 			step.Container = round.Ask.Owner().Container
 			c.trace.Add(step)
 			if !result.Admit {
-				return c.failed(draft, round.Ask, c.policy.Refusal(pod, e.Features))
+				return c.failed(draft, round.Ask, awaited(c.policy.Refusal(pod, e.Features), replies))
 			}
 			affinity = result.Affinity
 		}

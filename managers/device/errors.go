@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/hint"
 )
 
 // Condition says what a refused request waits for.
@@ -24,8 +25,15 @@ type WaitError struct {
 }
 
 // Error words it as the kubelet does; users and tests search for that text.
-func (e *WaitError) Error() string {
-	return "no healthy devices present; cannot allocate unhealthy devices " + e.Resource
+func (e *WaitError) Error() string { return noHealthy(e.Resource) }
+
+// Waits tells what would have to happen first.
+func (e *WaitError) Waits() hint.Wait {
+	return hint.Wait{Condition: string(e.Condition), Resource: e.Resource}
+}
+
+func noHealthy(resource string) string {
+	return "no healthy devices present; cannot allocate unhealthy devices " + resource
 }
 
 // refuse makes a refusal of this provider. It has no reason of its own: the

@@ -2,6 +2,7 @@ package device
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/berthd/berth/managers/hint"
@@ -54,14 +55,19 @@ func (b *books) answer(req hint.Request, r *Resource, n int) hint.Answer {
 	}
 	switch {
 	case len(owned) > 0 && len(owned) != n:
-		return impossible("%s holds %d devices of %s already, and now wants %d", req.Owner(), len(owned), r.Name, n)
+		return impossible("%s has %d devices of %s already and now asks for %d", req.Owner(), len(owned), r.Name, n)
 	case len(owned) > 0:
 		f.free = present(r, owned)
 		f.all = withVanished(r, f.free)
 	default:
 		f.free, f.reusable = b.available(r), present(r, reusable)
 		if have := len(f.free) + len(f.reusable); have < n {
-			return impossible("%d devices of %s are wanted and %d are free", n, r.Name, have)
+			answer := impossible("%s", hint.TooFew(n, have, "device of "+r.Name, "devices of "+r.Name))
+			if wait := new(WaitError); r.Allocatable() == 0 && errors.As(r.unusable(n), &wait) {
+				w := wait.Waits()
+				answer.Wait = &w
+			}
+			return answer
 		}
 	}
 	return f.answer(r.Name)

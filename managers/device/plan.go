@@ -2,6 +2,7 @@ package device
 
 import (
 	"context"
+	"errors"
 
 	"github.com/berthd/berth/managers/fault"
 	"github.com/berthd/berth/managers/hint"
@@ -77,7 +78,7 @@ func (m *Manager) planResource(ctx context.Context, b *books, req hint.Request, 
 	case !counted:
 		return nil, refusef(resource, "cannot allocate unregistered device %s", resource)
 	case r.Allocatable() == 0:
-		return nil, refuse(resource, r.wait())
+		return nil, refuse(resource, r.unusable(n))
 	}
 	for _, d := range present(r, owned) {
 		if !r.Healthy(d) {
@@ -113,10 +114,14 @@ func (b *books) started(owner ledger.Owner) bool {
 	return false
 }
 
-// wait says what a resource without healthy devices waits for.
-func (r *Resource) wait() *WaitError {
-	if r.State == Connected && r.live {
+// unusable is why n devices cannot be had of a resource without a healthy one:
+// a WaitError, unless the plugin is there and does not even have so many.
+func (r *Resource) unusable(n int) error {
+	switch {
+	case r.State != Connected || !r.live:
+		return &WaitError{r.Name, PluginAway}
+	case r.Capacity() > 0 && r.Capacity() >= n:
 		return &WaitError{r.Name, NoHealthyDevice}
 	}
-	return &WaitError{r.Name, PluginAway}
+	return errors.New(noHealthy(r.Name))
 }

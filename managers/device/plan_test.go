@@ -89,7 +89,8 @@ func TestDecisionTable(t *testing.T) {
 			reason:  "OutOfexample.com/gpu",
 		},
 		{name: "4: none healthy", devices: "a! b!", wants: "gpu=1", refusal: "no healthy devices present; cannot allocate unhealthy devices example.com/gpu", condition: NoHealthyDevice},
-		{name: "4: no device", devices: " ", wants: "gpu=1", refusal: "no healthy devices present", condition: NoHealthyDevice},
+		{name: "4: no device", devices: " ", wants: "gpu=1", refusal: "no healthy devices present"},
+		{name: "4: fewer than wanted, none healthy", devices: "a! b!", wants: "gpu=3", refusal: "no healthy devices present"},
 		{
 			name: "4: plugin gone", devices: "a", wants: "gpu=1",
 			before:  func(b *bench, s Session) { b.inv.Gone(s, epoch) },

@@ -24,6 +24,21 @@ type Answer struct {
 	// Hints in enumeration order: by size of the node set, then by sorted ids.
 	Hints []Hint
 	Rule  *Rule
+	// Wait is set for Impossible where time may change that.
+	Wait *Wait
+}
+
+// Wait is something that would have to happen by itself before a request can be
+// served: a condition as the provider names it ("PluginAway") of a resource.
+type Wait struct {
+	Condition string
+	Resource  string
+}
+
+// Waiter is an error that time may heal.
+type Waiter interface {
+	error
+	Waits() Wait
 }
 
 // Rule describes a family of node sets without listing it: every M within

@@ -218,6 +218,8 @@ func (a *App) buildEngine(context.Context) (err error) {
 	a.Engine = admission.New(admission.Config{
 		Features: a.Config.WorkloadFeatures(),
 		Bounds:   workload.Bounds{Containers: a.Config.Limits.Containers},
+
+		DeferWaits: a.Config.Verdicts.Deferred,
 	}, admission.Parts{
 		Ledger: a.Ledger, Bus: func() admission.Bus { return a.Bus }, Policy: a.Topology,
 		Places: a.reconcile, Starter: a.plugins,

@@ -15,8 +15,8 @@ import (
 	"github.com/berthd/berth/managers/fault"
 )
 
-// domain is what berth's error details carry as their domain.
-const domain = "berth"
+// Domain is what berth's error details carry as their domain.
+const Domain = "berth"
 
 // retryAfter is told with errors that may go away by themselves.
 const retryAfter = time.Second
@@ -53,7 +53,7 @@ func Status(ctx context.Context, err error) error {
 		return err
 	}
 	class := fault.ClassOf(err)
-	info := &errdetails.ErrorInfo{Domain: domain, Reason: class.String(), Metadata: map[string]string{}}
+	info := &errdetails.ErrorInfo{Domain: Domain, Reason: class.String(), Metadata: map[string]string{}}
 	details := []protoadapt.MessageV1{info}
 	fe := new(fault.Error)
 	if errors.As(err, &fe) {

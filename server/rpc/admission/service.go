@@ -13,6 +13,7 @@ import (
 	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/fault"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/server/rpc"
 )
 
 // Engine admits and removes pods; *admission.Engine is the one there is.
@@ -79,6 +80,21 @@ func response(v admission.Verdict) *admissionv1.AdmitResponse {
 	}
 	if v.Outcome == admission.Deferred {
 		out.RetryAfter = durationpb.New(v.RetryAfter)
+		out.Condition = condition(v.Condition)
+	}
+	return out
+}
+
+// condition returns the message form of what a pod waits for; nil for nothing.
+func condition(c *admission.Condition) *admissionv1.Condition {
+	if c == nil {
+		return nil
+	}
+	out := &admissionv1.Condition{Reason: c.Type, Domain: rpc.Domain, Metadata: map[string]string{}}
+	for key, value := range map[string]string{"provider": c.Provider, "resource": c.Resource} {
+		if value != "" {
+			out.Metadata[key] = value
+		}
 	}
 	return out
 }

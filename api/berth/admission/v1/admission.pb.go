@@ -158,8 +158,11 @@ type AdmitResponse struct {
 	Allocations []*v1.ContainerAllocation `protobuf:"bytes,6,rep,name=allocations,proto3" json:"allocations,omitempty"`
 	Trace       *v1.Trace                 `protobuf:"bytes,7,opt,name=trace,proto3" json:"trace,omitempty"`
 	// Only with VERDICT_DEFERRED.
-	RetryAfter    *durationpb.Duration `protobuf:"bytes,8,opt,name=retry_after,json=retryAfter,proto3" json:"retry_after,omitempty"`
-	AdmissionId   string               `protobuf:"bytes,9,opt,name=admission_id,json=admissionId,proto3" json:"admission_id,omitempty"`
+	RetryAfter  *durationpb.Duration `protobuf:"bytes,8,opt,name=retry_after,json=retryAfter,proto3" json:"retry_after,omitempty"`
+	AdmissionId string               `protobuf:"bytes,9,opt,name=admission_id,json=admissionId,proto3" json:"admission_id,omitempty"`
+	// What the pod waits for; only with VERDICT_DEFERRED. AllocationService.Watch
+	// tells when that may have changed.
+	Condition     *Condition `protobuf:"bytes,10,opt,name=condition,proto3" json:"condition,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -257,6 +260,80 @@ func (x *AdmitResponse) GetAdmissionId() string {
 	return ""
 }
 
+func (x *AdmitResponse) GetCondition() *Condition {
+	if x != nil {
+		return x.Condition
+	}
+	return nil
+}
+
+// Condition is something that may pass by itself. Its fields are those of
+// google.rpc.ErrorInfo.
+type Condition struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// "PluginAway" (the device plugin is known and not connected),
+	// "NoHealthyDevice" (all of its devices are unhealthy), "LedgerInDoubt" (the
+	// agent has not said by Sync which pods live), or an outside provider's word.
+	Reason string `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"`
+	// "berth".
+	Domain string `protobuf:"bytes,2,opt,name=domain,proto3" json:"domain,omitempty"`
+	// "provider" and "resource", where the condition is about one.
+	Metadata      map[string]string `protobuf:"bytes,3,rep,name=metadata,proto3" json:"metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Condition) Reset() {
+	*x = Condition{}
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Condition) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Condition) ProtoMessage() {}
+
+func (x *Condition) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Condition.ProtoReflect.Descriptor instead.
+func (*Condition) Descriptor() ([]byte, []int) {
+	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Condition) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *Condition) GetDomain() string {
+	if x != nil {
+		return x.Domain
+	}
+	return ""
+}
+
+func (x *Condition) GetMetadata() map[string]string {
+	if x != nil {
+		return x.Metadata
+	}
+	return nil
+}
+
 // RemoveRequest names the pod to end.
 type RemoveRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -267,7 +344,7 @@ type RemoveRequest struct {
 
 func (x *RemoveRequest) Reset() {
 	*x = RemoveRequest{}
-	mi := &file_berth_admission_v1_admission_proto_msgTypes[2]
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -279,7 +356,7 @@ func (x *RemoveRequest) String() string {
 func (*RemoveRequest) ProtoMessage() {}
 
 func (x *RemoveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_admission_v1_admission_proto_msgTypes[2]
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -292,7 +369,7 @@ func (x *RemoveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveRequest.ProtoReflect.Descriptor instead.
 func (*RemoveRequest) Descriptor() ([]byte, []int) {
-	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{2}
+	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *RemoveRequest) GetPodUid() string {
@@ -314,7 +391,7 @@ type RemoveResponse struct {
 
 func (x *RemoveResponse) Reset() {
 	*x = RemoveResponse{}
-	mi := &file_berth_admission_v1_admission_proto_msgTypes[3]
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -326,7 +403,7 @@ func (x *RemoveResponse) String() string {
 func (*RemoveResponse) ProtoMessage() {}
 
 func (x *RemoveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_admission_v1_admission_proto_msgTypes[3]
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -339,7 +416,7 @@ func (x *RemoveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveResponse.ProtoReflect.Descriptor instead.
 func (*RemoveResponse) Descriptor() ([]byte, []int) {
-	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{3}
+	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *RemoveResponse) GetRemoved() bool {
@@ -366,7 +443,7 @@ type SyncRequest struct {
 
 func (x *SyncRequest) Reset() {
 	*x = SyncRequest{}
-	mi := &file_berth_admission_v1_admission_proto_msgTypes[4]
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -378,7 +455,7 @@ func (x *SyncRequest) String() string {
 func (*SyncRequest) ProtoMessage() {}
 
 func (x *SyncRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_admission_v1_admission_proto_msgTypes[4]
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -391,7 +468,7 @@ func (x *SyncRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SyncRequest.ProtoReflect.Descriptor instead.
 func (*SyncRequest) Descriptor() ([]byte, []int) {
-	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{4}
+	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *SyncRequest) GetActivePodUids() []string {
@@ -411,7 +488,7 @@ type SyncResponse struct {
 
 func (x *SyncResponse) Reset() {
 	*x = SyncResponse{}
-	mi := &file_berth_admission_v1_admission_proto_msgTypes[5]
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -423,7 +500,7 @@ func (x *SyncResponse) String() string {
 func (*SyncResponse) ProtoMessage() {}
 
 func (x *SyncResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_admission_v1_admission_proto_msgTypes[5]
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -436,7 +513,7 @@ func (x *SyncResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SyncResponse.ProtoReflect.Descriptor instead.
 func (*SyncResponse) Descriptor() ([]byte, []int) {
-	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{5}
+	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *SyncResponse) GetRemovedPodUids() []string {
@@ -454,7 +531,7 @@ const file_berth_admission_v1_admission_proto_rawDesc = "" +
 	"\fAdmitRequest\x12%\n" +
 	"\x03pod\x18\x01 \x01(\v2\x13.berth.types.v1.PodR\x03pod\x12\x17\n" +
 	"\adry_run\x18\x02 \x01(\bR\x06dryRun\x12!\n" +
-	"\fadmission_id\x18\x03 \x01(\tR\vadmissionId\"\xa7\x03\n" +
+	"\fadmission_id\x18\x03 \x01(\tR\vadmissionId\"\xe4\x03\n" +
 	"\rAdmitResponse\x125\n" +
 	"\averdict\x18\x01 \x01(\x0e2\x1b.berth.admission.v1.VerdictR\averdict\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x18\n" +
@@ -465,7 +542,16 @@ const file_berth_admission_v1_admission_proto_rawDesc = "" +
 	"\x05trace\x18\a \x01(\v2\x15.berth.types.v1.TraceR\x05trace\x12:\n" +
 	"\vretry_after\x18\b \x01(\v2\x19.google.protobuf.DurationR\n" +
 	"retryAfter\x12!\n" +
-	"\fadmission_id\x18\t \x01(\tR\vadmissionId\"(\n" +
+	"\fadmission_id\x18\t \x01(\tR\vadmissionId\x12;\n" +
+	"\tcondition\x18\n" +
+	" \x01(\v2\x1d.berth.admission.v1.ConditionR\tcondition\"\xc1\x01\n" +
+	"\tCondition\x12\x16\n" +
+	"\x06reason\x18\x01 \x01(\tR\x06reason\x12\x16\n" +
+	"\x06domain\x18\x02 \x01(\tR\x06domain\x12G\n" +
+	"\bmetadata\x18\x03 \x03(\v2+.berth.admission.v1.Condition.MetadataEntryR\bmetadata\x1a;\n" +
+	"\rMetadataEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"(\n" +
 	"\rRemoveRequest\x12\x17\n" +
 	"\apod_uid\x18\x01 \x01(\tR\x06podUid\"]\n" +
 	"\x0eRemoveResponse\x12\x18\n" +
@@ -498,41 +584,45 @@ func file_berth_admission_v1_admission_proto_rawDescGZIP() []byte {
 }
 
 var file_berth_admission_v1_admission_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_berth_admission_v1_admission_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
+var file_berth_admission_v1_admission_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
 var file_berth_admission_v1_admission_proto_goTypes = []any{
 	(Verdict)(0),                   // 0: berth.admission.v1.Verdict
 	(*AdmitRequest)(nil),           // 1: berth.admission.v1.AdmitRequest
 	(*AdmitResponse)(nil),          // 2: berth.admission.v1.AdmitResponse
-	(*RemoveRequest)(nil),          // 3: berth.admission.v1.RemoveRequest
-	(*RemoveResponse)(nil),         // 4: berth.admission.v1.RemoveResponse
-	(*SyncRequest)(nil),            // 5: berth.admission.v1.SyncRequest
-	(*SyncResponse)(nil),           // 6: berth.admission.v1.SyncResponse
-	(*v1.Pod)(nil),                 // 7: berth.types.v1.Pod
-	(v1.QOSClass)(0),               // 8: berth.types.v1.QOSClass
-	(*v1.ContainerAllocation)(nil), // 9: berth.types.v1.ContainerAllocation
-	(*v1.Trace)(nil),               // 10: berth.types.v1.Trace
-	(*durationpb.Duration)(nil),    // 11: google.protobuf.Duration
-	(*v1.Claim)(nil),               // 12: berth.types.v1.Claim
+	(*Condition)(nil),              // 3: berth.admission.v1.Condition
+	(*RemoveRequest)(nil),          // 4: berth.admission.v1.RemoveRequest
+	(*RemoveResponse)(nil),         // 5: berth.admission.v1.RemoveResponse
+	(*SyncRequest)(nil),            // 6: berth.admission.v1.SyncRequest
+	(*SyncResponse)(nil),           // 7: berth.admission.v1.SyncResponse
+	nil,                            // 8: berth.admission.v1.Condition.MetadataEntry
+	(*v1.Pod)(nil),                 // 9: berth.types.v1.Pod
+	(v1.QOSClass)(0),               // 10: berth.types.v1.QOSClass
+	(*v1.ContainerAllocation)(nil), // 11: berth.types.v1.ContainerAllocation
+	(*v1.Trace)(nil),               // 12: berth.types.v1.Trace
+	(*durationpb.Duration)(nil),    // 13: google.protobuf.Duration
+	(*v1.Claim)(nil),               // 14: berth.types.v1.Claim
 }
 var file_berth_admission_v1_admission_proto_depIdxs = []int32{
-	7,  // 0: berth.admission.v1.AdmitRequest.pod:type_name -> berth.types.v1.Pod
+	9,  // 0: berth.admission.v1.AdmitRequest.pod:type_name -> berth.types.v1.Pod
 	0,  // 1: berth.admission.v1.AdmitResponse.verdict:type_name -> berth.admission.v1.Verdict
-	8,  // 2: berth.admission.v1.AdmitResponse.qos_class:type_name -> berth.types.v1.QOSClass
-	9,  // 3: berth.admission.v1.AdmitResponse.allocations:type_name -> berth.types.v1.ContainerAllocation
-	10, // 4: berth.admission.v1.AdmitResponse.trace:type_name -> berth.types.v1.Trace
-	11, // 5: berth.admission.v1.AdmitResponse.retry_after:type_name -> google.protobuf.Duration
-	12, // 6: berth.admission.v1.RemoveResponse.released:type_name -> berth.types.v1.Claim
-	1,  // 7: berth.admission.v1.AdmissionService.Admit:input_type -> berth.admission.v1.AdmitRequest
-	3,  // 8: berth.admission.v1.AdmissionService.Remove:input_type -> berth.admission.v1.RemoveRequest
-	5,  // 9: berth.admission.v1.AdmissionService.Sync:input_type -> berth.admission.v1.SyncRequest
-	2,  // 10: berth.admission.v1.AdmissionService.Admit:output_type -> berth.admission.v1.AdmitResponse
-	4,  // 11: berth.admission.v1.AdmissionService.Remove:output_type -> berth.admission.v1.RemoveResponse
-	6,  // 12: berth.admission.v1.AdmissionService.Sync:output_type -> berth.admission.v1.SyncResponse
-	10, // [10:13] is the sub-list for method output_type
-	7,  // [7:10] is the sub-list for method input_type
-	7,  // [7:7] is the sub-list for extension type_name
-	7,  // [7:7] is the sub-list for extension extendee
-	0,  // [0:7] is the sub-list for field type_name
+	10, // 2: berth.admission.v1.AdmitResponse.qos_class:type_name -> berth.types.v1.QOSClass
+	11, // 3: berth.admission.v1.AdmitResponse.allocations:type_name -> berth.types.v1.ContainerAllocation
+	12, // 4: berth.admission.v1.AdmitResponse.trace:type_name -> berth.types.v1.Trace
+	13, // 5: berth.admission.v1.AdmitResponse.retry_after:type_name -> google.protobuf.Duration
+	3,  // 6: berth.admission.v1.AdmitResponse.condition:type_name -> berth.admission.v1.Condition
+	8,  // 7: berth.admission.v1.Condition.metadata:type_name -> berth.admission.v1.Condition.MetadataEntry
+	14, // 8: berth.admission.v1.RemoveResponse.released:type_name -> berth.types.v1.Claim
+	1,  // 9: berth.admission.v1.AdmissionService.Admit:input_type -> berth.admission.v1.AdmitRequest
+	4,  // 10: berth.admission.v1.AdmissionService.Remove:input_type -> berth.admission.v1.RemoveRequest
+	6,  // 11: berth.admission.v1.AdmissionService.Sync:input_type -> berth.admission.v1.SyncRequest
+	2,  // 12: berth.admission.v1.AdmissionService.Admit:output_type -> berth.admission.v1.AdmitResponse
+	5,  // 13: berth.admission.v1.AdmissionService.Remove:output_type -> berth.admission.v1.RemoveResponse
+	7,  // 14: berth.admission.v1.AdmissionService.Sync:output_type -> berth.admission.v1.SyncResponse
+	12, // [12:15] is the sub-list for method output_type
+	9,  // [9:12] is the sub-list for method input_type
+	9,  // [9:9] is the sub-list for extension type_name
+	9,  // [9:9] is the sub-list for extension extendee
+	0,  // [0:9] is the sub-list for field type_name
 }
 
 func init() { file_berth_admission_v1_admission_proto_init() }
@@ -546,7 +636,7 @@ func file_berth_admission_v1_admission_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_berth_admission_v1_admission_proto_rawDesc), len(file_berth_admission_v1_admission_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   6,
+			NumMessages:   8,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

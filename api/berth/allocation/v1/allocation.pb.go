@@ -22,6 +22,88 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// EventType says what happened.
+type EventType int32
+
+const (
+	EventType_EVENT_TYPE_UNSPECIFIED EventType = 0
+	// A pod was admitted; with 0 as from_revision also: it is there.
+	EventType_EVENT_TYPE_ADDED EventType = 1
+	// A pod was removed; the event has it as it was.
+	EventType_EVENT_TYPE_REMOVED EventType = 2
+	// What a pod holds has changed.
+	EventType_EVENT_TYPE_CHANGED EventType = 3
+	// A runtime's container id was bound to a container.
+	EventType_EVENT_TYPE_BOUND EventType = 4
+	// A runtime's container id was forgotten.
+	EventType_EVENT_TYPE_UNBOUND EventType = 5
+	// The CPUs that containers without CPUs of their own share have changed.
+	EventType_EVENT_TYPE_SHARED_CPUS EventType = 6
+	// A device resource: its plugin came or went, or its counts changed. Every
+	// stream begins with one for each resource.
+	EventType_EVENT_TYPE_RESOURCE EventType = 7
+	// The health of a device has changed, or it came or went.
+	EventType_EVENT_TYPE_DEVICE_HEALTH EventType = 8
+	// Nothing has happened, up to this revision. Comes also when the stream has
+	// told all that was before it.
+	EventType_EVENT_TYPE_BOOKMARK EventType = 9
+)
+
+// Enum value maps for EventType.
+var (
+	EventType_name = map[int32]string{
+		0: "EVENT_TYPE_UNSPECIFIED",
+		1: "EVENT_TYPE_ADDED",
+		2: "EVENT_TYPE_REMOVED",
+		3: "EVENT_TYPE_CHANGED",
+		4: "EVENT_TYPE_BOUND",
+		5: "EVENT_TYPE_UNBOUND",
+		6: "EVENT_TYPE_SHARED_CPUS",
+		7: "EVENT_TYPE_RESOURCE",
+		8: "EVENT_TYPE_DEVICE_HEALTH",
+		9: "EVENT_TYPE_BOOKMARK",
+	}
+	EventType_value = map[string]int32{
+		"EVENT_TYPE_UNSPECIFIED":   0,
+		"EVENT_TYPE_ADDED":         1,
+		"EVENT_TYPE_REMOVED":       2,
+		"EVENT_TYPE_CHANGED":       3,
+		"EVENT_TYPE_BOUND":         4,
+		"EVENT_TYPE_UNBOUND":       5,
+		"EVENT_TYPE_SHARED_CPUS":   6,
+		"EVENT_TYPE_RESOURCE":      7,
+		"EVENT_TYPE_DEVICE_HEALTH": 8,
+		"EVENT_TYPE_BOOKMARK":      9,
+	}
+)
+
+func (x EventType) Enum() *EventType {
+	p := new(EventType)
+	*p = x
+	return p
+}
+
+func (x EventType) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (EventType) Descriptor() protoreflect.EnumDescriptor {
+	return file_berth_allocation_v1_allocation_proto_enumTypes[0].Descriptor()
+}
+
+func (EventType) Type() protoreflect.EnumType {
+	return &file_berth_allocation_v1_allocation_proto_enumTypes[0]
+}
+
+func (x EventType) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use EventType.Descriptor instead.
+func (EventType) EnumDescriptor() ([]byte, []int) {
+	return file_berth_allocation_v1_allocation_proto_rawDescGZIP(), []int{0}
+}
+
 // AllocateRequest names a container.
 type AllocateRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -777,6 +859,350 @@ func (x *ListResponse) GetRevision() uint64 {
 	return 0
 }
 
+// WatchRequest says where to begin.
+type WatchRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// A revision from a List, a Get or an event. 0 begins with what is there: every
+	// pod as an ADDED event.
+	FromRevision  uint64 `protobuf:"varint,1,opt,name=from_revision,json=fromRevision,proto3" json:"from_revision,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchRequest) Reset() {
+	*x = WatchRequest{}
+	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchRequest) ProtoMessage() {}
+
+func (x *WatchRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
+func (*WatchRequest) Descriptor() ([]byte, []int) {
+	return file_berth_allocation_v1_allocation_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *WatchRequest) GetFromRevision() uint64 {
+	if x != nil {
+		return x.FromRevision
+	}
+	return 0
+}
+
+// WatchResponse is one event. Fields that do not apply are empty.
+type WatchResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Type  EventType              `protobuf:"varint,1,opt,name=type,proto3,enum=berth.allocation.v1.EventType" json:"type,omitempty"`
+	// What to come back with. Events of devices have that of the event before them:
+	// they are no part of the ledger, and every stream begins with what is.
+	Revision uint64 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
+	// The pod with ADDED, REMOVED and CHANGED.
+	Pod *v1.PodAllocation `protobuf:"bytes,3,opt,name=pod,proto3" json:"pod,omitempty"`
+	// With BOUND and UNBOUND.
+	Binding *ContainerBinding `protobuf:"bytes,4,opt,name=binding,proto3" json:"binding,omitempty"`
+	// With SHARED_CPUS.
+	SharedCpus *v1.CPUSet `protobuf:"bytes,5,opt,name=shared_cpus,json=sharedCpus,proto3" json:"shared_cpus,omitempty"`
+	// With RESOURCE.
+	Resource *DeviceResource `protobuf:"bytes,6,opt,name=resource,proto3" json:"resource,omitempty"`
+	// With DEVICE_HEALTH.
+	Device        *DeviceHealth `protobuf:"bytes,7,opt,name=device,proto3" json:"device,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchResponse) Reset() {
+	*x = WatchResponse{}
+	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchResponse) ProtoMessage() {}
+
+func (x *WatchResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchResponse.ProtoReflect.Descriptor instead.
+func (*WatchResponse) Descriptor() ([]byte, []int) {
+	return file_berth_allocation_v1_allocation_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *WatchResponse) GetType() EventType {
+	if x != nil {
+		return x.Type
+	}
+	return EventType_EVENT_TYPE_UNSPECIFIED
+}
+
+func (x *WatchResponse) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *WatchResponse) GetPod() *v1.PodAllocation {
+	if x != nil {
+		return x.Pod
+	}
+	return nil
+}
+
+func (x *WatchResponse) GetBinding() *ContainerBinding {
+	if x != nil {
+		return x.Binding
+	}
+	return nil
+}
+
+func (x *WatchResponse) GetSharedCpus() *v1.CPUSet {
+	if x != nil {
+		return x.SharedCpus
+	}
+	return nil
+}
+
+func (x *WatchResponse) GetResource() *DeviceResource {
+	if x != nil {
+		return x.Resource
+	}
+	return nil
+}
+
+func (x *WatchResponse) GetDevice() *DeviceHealth {
+	if x != nil {
+		return x.Device
+	}
+	return nil
+}
+
+// ContainerBinding is a runtime's container id with what it stands for.
+type ContainerBinding struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ContainerId   string                 `protobuf:"bytes,1,opt,name=container_id,json=containerId,proto3" json:"container_id,omitempty"`
+	PodUid        string                 `protobuf:"bytes,2,opt,name=pod_uid,json=podUid,proto3" json:"pod_uid,omitempty"`
+	ContainerName string                 `protobuf:"bytes,3,opt,name=container_name,json=containerName,proto3" json:"container_name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ContainerBinding) Reset() {
+	*x = ContainerBinding{}
+	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ContainerBinding) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ContainerBinding) ProtoMessage() {}
+
+func (x *ContainerBinding) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ContainerBinding.ProtoReflect.Descriptor instead.
+func (*ContainerBinding) Descriptor() ([]byte, []int) {
+	return file_berth_allocation_v1_allocation_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *ContainerBinding) GetContainerId() string {
+	if x != nil {
+		return x.ContainerId
+	}
+	return ""
+}
+
+func (x *ContainerBinding) GetPodUid() string {
+	if x != nil {
+		return x.PodUid
+	}
+	return ""
+}
+
+func (x *ContainerBinding) GetContainerName() string {
+	if x != nil {
+		return x.ContainerName
+	}
+	return ""
+}
+
+// DeviceResource is a device resource in numbers.
+type DeviceResource struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// "connected", "stopped", "expected" or "expired"; see
+	// berth.device.v1.Resource.
+	Plugin string `protobuf:"bytes,2,opt,name=plugin,proto3" json:"plugin,omitempty"`
+	// Healthy and unhealthy devices together, used ones included.
+	Capacity int64 `protobuf:"varint,3,opt,name=capacity,proto3" json:"capacity,omitempty"`
+	// Healthy devices, used ones included; 0 unless the plugin is connected.
+	Allocatable   int64 `protobuf:"varint,4,opt,name=allocatable,proto3" json:"allocatable,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeviceResource) Reset() {
+	*x = DeviceResource{}
+	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeviceResource) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeviceResource) ProtoMessage() {}
+
+func (x *DeviceResource) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeviceResource.ProtoReflect.Descriptor instead.
+func (*DeviceResource) Descriptor() ([]byte, []int) {
+	return file_berth_allocation_v1_allocation_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *DeviceResource) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *DeviceResource) GetPlugin() string {
+	if x != nil {
+		return x.Plugin
+	}
+	return ""
+}
+
+func (x *DeviceResource) GetCapacity() int64 {
+	if x != nil {
+		return x.Capacity
+	}
+	return 0
+}
+
+func (x *DeviceResource) GetAllocatable() int64 {
+	if x != nil {
+		return x.Allocatable
+	}
+	return 0
+}
+
+// DeviceHealth is a device whose health has changed.
+type DeviceHealth struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Resource string                 `protobuf:"bytes,1,opt,name=resource,proto3" json:"resource,omitempty"`
+	// Its health is empty if the plugin does not list it any more.
+	Device *v1.Device `protobuf:"bytes,2,opt,name=device,proto3" json:"device,omitempty"`
+	// Owners as "pod-uid/container".
+	Holders       []string `protobuf:"bytes,3,rep,name=holders,proto3" json:"holders,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeviceHealth) Reset() {
+	*x = DeviceHealth{}
+	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeviceHealth) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeviceHealth) ProtoMessage() {}
+
+func (x *DeviceHealth) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeviceHealth.ProtoReflect.Descriptor instead.
+func (*DeviceHealth) Descriptor() ([]byte, []int) {
+	return file_berth_allocation_v1_allocation_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *DeviceHealth) GetResource() string {
+	if x != nil {
+		return x.Resource
+	}
+	return ""
+}
+
+func (x *DeviceHealth) GetDevice() *v1.Device {
+	if x != nil {
+		return x.Device
+	}
+	return nil
+}
+
+func (x *DeviceHealth) GetHolders() []string {
+	if x != nil {
+		return x.Holders
+	}
+	return nil
+}
+
 var File_berth_allocation_v1_allocation_proto protoreflect.FileDescriptor
 
 const file_berth_allocation_v1_allocation_proto_rawDesc = "" +
@@ -852,11 +1278,47 @@ const file_berth_allocation_v1_allocation_proto_rawDesc = "" +
 	"\bresource\x18\x03 \x01(\tR\bresource\"]\n" +
 	"\fListResponse\x121\n" +
 	"\x04pods\x18\x01 \x03(\v2\x1d.berth.types.v1.PodAllocationR\x04pods\x12\x1a\n" +
-	"\brevision\x18\x02 \x01(\x04R\brevision2\x83\x02\n" +
+	"\brevision\x18\x02 \x01(\x04R\brevision\"3\n" +
+	"\fWatchRequest\x12#\n" +
+	"\rfrom_revision\x18\x01 \x01(\x04R\ffromRevision\"\x86\x03\n" +
+	"\rWatchResponse\x122\n" +
+	"\x04type\x18\x01 \x01(\x0e2\x1e.berth.allocation.v1.EventTypeR\x04type\x12\x1a\n" +
+	"\brevision\x18\x02 \x01(\x04R\brevision\x12/\n" +
+	"\x03pod\x18\x03 \x01(\v2\x1d.berth.types.v1.PodAllocationR\x03pod\x12?\n" +
+	"\abinding\x18\x04 \x01(\v2%.berth.allocation.v1.ContainerBindingR\abinding\x127\n" +
+	"\vshared_cpus\x18\x05 \x01(\v2\x16.berth.types.v1.CPUSetR\n" +
+	"sharedCpus\x12?\n" +
+	"\bresource\x18\x06 \x01(\v2#.berth.allocation.v1.DeviceResourceR\bresource\x129\n" +
+	"\x06device\x18\a \x01(\v2!.berth.allocation.v1.DeviceHealthR\x06device\"u\n" +
+	"\x10ContainerBinding\x12!\n" +
+	"\fcontainer_id\x18\x01 \x01(\tR\vcontainerId\x12\x17\n" +
+	"\apod_uid\x18\x02 \x01(\tR\x06podUid\x12%\n" +
+	"\x0econtainer_name\x18\x03 \x01(\tR\rcontainerName\"z\n" +
+	"\x0eDeviceResource\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
+	"\x06plugin\x18\x02 \x01(\tR\x06plugin\x12\x1a\n" +
+	"\bcapacity\x18\x03 \x01(\x03R\bcapacity\x12 \n" +
+	"\vallocatable\x18\x04 \x01(\x03R\vallocatable\"t\n" +
+	"\fDeviceHealth\x12\x1a\n" +
+	"\bresource\x18\x01 \x01(\tR\bresource\x12.\n" +
+	"\x06device\x18\x02 \x01(\v2\x16.berth.types.v1.DeviceR\x06device\x12\x18\n" +
+	"\aholders\x18\x03 \x03(\tR\aholders*\x87\x02\n" +
+	"\tEventType\x12\x1a\n" +
+	"\x16EVENT_TYPE_UNSPECIFIED\x10\x00\x12\x14\n" +
+	"\x10EVENT_TYPE_ADDED\x10\x01\x12\x16\n" +
+	"\x12EVENT_TYPE_REMOVED\x10\x02\x12\x16\n" +
+	"\x12EVENT_TYPE_CHANGED\x10\x03\x12\x14\n" +
+	"\x10EVENT_TYPE_BOUND\x10\x04\x12\x16\n" +
+	"\x12EVENT_TYPE_UNBOUND\x10\x05\x12\x1a\n" +
+	"\x16EVENT_TYPE_SHARED_CPUS\x10\x06\x12\x17\n" +
+	"\x13EVENT_TYPE_RESOURCE\x10\a\x12\x1c\n" +
+	"\x18EVENT_TYPE_DEVICE_HEALTH\x10\b\x12\x17\n" +
+	"\x13EVENT_TYPE_BOOKMARK\x10\t2\xd5\x02\n" +
 	"\x11AllocationService\x12W\n" +
 	"\bAllocate\x12$.berth.allocation.v1.AllocateRequest\x1a%.berth.allocation.v1.AllocateResponse\x12H\n" +
 	"\x03Get\x12\x1f.berth.allocation.v1.GetRequest\x1a .berth.allocation.v1.GetResponse\x12K\n" +
-	"\x04List\x12 .berth.allocation.v1.ListRequest\x1a!.berth.allocation.v1.ListResponseB>Z<github.com/berthd/berth/api/berth/allocation/v1;allocationv1b\x06proto3"
+	"\x04List\x12 .berth.allocation.v1.ListRequest\x1a!.berth.allocation.v1.ListResponse\x12P\n" +
+	"\x05Watch\x12!.berth.allocation.v1.WatchRequest\x1a\".berth.allocation.v1.WatchResponse0\x01B>Z<github.com/berthd/berth/api/berth/allocation/v1;allocationv1b\x06proto3"
 
 var (
 	file_berth_allocation_v1_allocation_proto_rawDescOnce sync.Once
@@ -870,48 +1332,66 @@ func file_berth_allocation_v1_allocation_proto_rawDescGZIP() []byte {
 	return file_berth_allocation_v1_allocation_proto_rawDescData
 }
 
-var file_berth_allocation_v1_allocation_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
+var file_berth_allocation_v1_allocation_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
+var file_berth_allocation_v1_allocation_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
 var file_berth_allocation_v1_allocation_proto_goTypes = []any{
-	(*AllocateRequest)(nil),        // 0: berth.allocation.v1.AllocateRequest
-	(*AllocateResponse)(nil),       // 1: berth.allocation.v1.AllocateResponse
-	(*LinuxResources)(nil),         // 2: berth.allocation.v1.LinuxResources
-	(*HugepageLimit)(nil),          // 3: berth.allocation.v1.HugepageLimit
-	(*DeviceNode)(nil),             // 4: berth.allocation.v1.DeviceNode
-	(*Mount)(nil),                  // 5: berth.allocation.v1.Mount
-	(*EnvVar)(nil),                 // 6: berth.allocation.v1.EnvVar
-	(*GetRequest)(nil),             // 7: berth.allocation.v1.GetRequest
-	(*GetResponse)(nil),            // 8: berth.allocation.v1.GetResponse
-	(*ListRequest)(nil),            // 9: berth.allocation.v1.ListRequest
-	(*ListResponse)(nil),           // 10: berth.allocation.v1.ListResponse
-	nil,                            // 11: berth.allocation.v1.AllocateResponse.AnnotationsEntry
-	nil,                            // 12: berth.allocation.v1.LinuxResources.UnifiedEntry
-	(*v1.Pod)(nil),                 // 13: berth.types.v1.Pod
-	(*v1.ContainerAllocation)(nil), // 14: berth.types.v1.ContainerAllocation
-	(*v1.PodAllocation)(nil),       // 15: berth.types.v1.PodAllocation
+	(EventType)(0),                 // 0: berth.allocation.v1.EventType
+	(*AllocateRequest)(nil),        // 1: berth.allocation.v1.AllocateRequest
+	(*AllocateResponse)(nil),       // 2: berth.allocation.v1.AllocateResponse
+	(*LinuxResources)(nil),         // 3: berth.allocation.v1.LinuxResources
+	(*HugepageLimit)(nil),          // 4: berth.allocation.v1.HugepageLimit
+	(*DeviceNode)(nil),             // 5: berth.allocation.v1.DeviceNode
+	(*Mount)(nil),                  // 6: berth.allocation.v1.Mount
+	(*EnvVar)(nil),                 // 7: berth.allocation.v1.EnvVar
+	(*GetRequest)(nil),             // 8: berth.allocation.v1.GetRequest
+	(*GetResponse)(nil),            // 9: berth.allocation.v1.GetResponse
+	(*ListRequest)(nil),            // 10: berth.allocation.v1.ListRequest
+	(*ListResponse)(nil),           // 11: berth.allocation.v1.ListResponse
+	(*WatchRequest)(nil),           // 12: berth.allocation.v1.WatchRequest
+	(*WatchResponse)(nil),          // 13: berth.allocation.v1.WatchResponse
+	(*ContainerBinding)(nil),       // 14: berth.allocation.v1.ContainerBinding
+	(*DeviceResource)(nil),         // 15: berth.allocation.v1.DeviceResource
+	(*DeviceHealth)(nil),           // 16: berth.allocation.v1.DeviceHealth
+	nil,                            // 17: berth.allocation.v1.AllocateResponse.AnnotationsEntry
+	nil,                            // 18: berth.allocation.v1.LinuxResources.UnifiedEntry
+	(*v1.Pod)(nil),                 // 19: berth.types.v1.Pod
+	(*v1.ContainerAllocation)(nil), // 20: berth.types.v1.ContainerAllocation
+	(*v1.PodAllocation)(nil),       // 21: berth.types.v1.PodAllocation
+	(*v1.CPUSet)(nil),              // 22: berth.types.v1.CPUSet
+	(*v1.Device)(nil),              // 23: berth.types.v1.Device
 }
 var file_berth_allocation_v1_allocation_proto_depIdxs = []int32{
-	13, // 0: berth.allocation.v1.AllocateRequest.pod:type_name -> berth.types.v1.Pod
-	2,  // 1: berth.allocation.v1.AllocateResponse.linux:type_name -> berth.allocation.v1.LinuxResources
-	4,  // 2: berth.allocation.v1.AllocateResponse.devices:type_name -> berth.allocation.v1.DeviceNode
-	5,  // 3: berth.allocation.v1.AllocateResponse.mounts:type_name -> berth.allocation.v1.Mount
-	6,  // 4: berth.allocation.v1.AllocateResponse.envs:type_name -> berth.allocation.v1.EnvVar
-	11, // 5: berth.allocation.v1.AllocateResponse.annotations:type_name -> berth.allocation.v1.AllocateResponse.AnnotationsEntry
-	14, // 6: berth.allocation.v1.AllocateResponse.allocation:type_name -> berth.types.v1.ContainerAllocation
-	3,  // 7: berth.allocation.v1.LinuxResources.hugepage_limits:type_name -> berth.allocation.v1.HugepageLimit
-	12, // 8: berth.allocation.v1.LinuxResources.unified:type_name -> berth.allocation.v1.LinuxResources.UnifiedEntry
-	15, // 9: berth.allocation.v1.GetResponse.pod:type_name -> berth.types.v1.PodAllocation
-	15, // 10: berth.allocation.v1.ListResponse.pods:type_name -> berth.types.v1.PodAllocation
-	0,  // 11: berth.allocation.v1.AllocationService.Allocate:input_type -> berth.allocation.v1.AllocateRequest
-	7,  // 12: berth.allocation.v1.AllocationService.Get:input_type -> berth.allocation.v1.GetRequest
-	9,  // 13: berth.allocation.v1.AllocationService.List:input_type -> berth.allocation.v1.ListRequest
-	1,  // 14: berth.allocation.v1.AllocationService.Allocate:output_type -> berth.allocation.v1.AllocateResponse
-	8,  // 15: berth.allocation.v1.AllocationService.Get:output_type -> berth.allocation.v1.GetResponse
-	10, // 16: berth.allocation.v1.AllocationService.List:output_type -> berth.allocation.v1.ListResponse
-	14, // [14:17] is the sub-list for method output_type
-	11, // [11:14] is the sub-list for method input_type
-	11, // [11:11] is the sub-list for extension type_name
-	11, // [11:11] is the sub-list for extension extendee
-	0,  // [0:11] is the sub-list for field type_name
+	19, // 0: berth.allocation.v1.AllocateRequest.pod:type_name -> berth.types.v1.Pod
+	3,  // 1: berth.allocation.v1.AllocateResponse.linux:type_name -> berth.allocation.v1.LinuxResources
+	5,  // 2: berth.allocation.v1.AllocateResponse.devices:type_name -> berth.allocation.v1.DeviceNode
+	6,  // 3: berth.allocation.v1.AllocateResponse.mounts:type_name -> berth.allocation.v1.Mount
+	7,  // 4: berth.allocation.v1.AllocateResponse.envs:type_name -> berth.allocation.v1.EnvVar
+	17, // 5: berth.allocation.v1.AllocateResponse.annotations:type_name -> berth.allocation.v1.AllocateResponse.AnnotationsEntry
+	20, // 6: berth.allocation.v1.AllocateResponse.allocation:type_name -> berth.types.v1.ContainerAllocation
+	4,  // 7: berth.allocation.v1.LinuxResources.hugepage_limits:type_name -> berth.allocation.v1.HugepageLimit
+	18, // 8: berth.allocation.v1.LinuxResources.unified:type_name -> berth.allocation.v1.LinuxResources.UnifiedEntry
+	21, // 9: berth.allocation.v1.GetResponse.pod:type_name -> berth.types.v1.PodAllocation
+	21, // 10: berth.allocation.v1.ListResponse.pods:type_name -> berth.types.v1.PodAllocation
+	0,  // 11: berth.allocation.v1.WatchResponse.type:type_name -> berth.allocation.v1.EventType
+	21, // 12: berth.allocation.v1.WatchResponse.pod:type_name -> berth.types.v1.PodAllocation
+	14, // 13: berth.allocation.v1.WatchResponse.binding:type_name -> berth.allocation.v1.ContainerBinding
+	22, // 14: berth.allocation.v1.WatchResponse.shared_cpus:type_name -> berth.types.v1.CPUSet
+	15, // 15: berth.allocation.v1.WatchResponse.resource:type_name -> berth.allocation.v1.DeviceResource
+	16, // 16: berth.allocation.v1.WatchResponse.device:type_name -> berth.allocation.v1.DeviceHealth
+	23, // 17: berth.allocation.v1.DeviceHealth.device:type_name -> berth.types.v1.Device
+	1,  // 18: berth.allocation.v1.AllocationService.Allocate:input_type -> berth.allocation.v1.AllocateRequest
+	8,  // 19: berth.allocation.v1.AllocationService.Get:input_type -> berth.allocation.v1.GetRequest
+	10, // 20: berth.allocation.v1.AllocationService.List:input_type -> berth.allocation.v1.ListRequest
+	12, // 21: berth.allocation.v1.AllocationService.Watch:input_type -> berth.allocation.v1.WatchRequest
+	2,  // 22: berth.allocation.v1.AllocationService.Allocate:output_type -> berth.allocation.v1.AllocateResponse
+	9,  // 23: berth.allocation.v1.AllocationService.Get:output_type -> berth.allocation.v1.GetResponse
+	11, // 24: berth.allocation.v1.AllocationService.List:output_type -> berth.allocation.v1.ListResponse
+	13, // 25: berth.allocation.v1.AllocationService.Watch:output_type -> berth.allocation.v1.WatchResponse
+	22, // [22:26] is the sub-list for method output_type
+	18, // [18:22] is the sub-list for method input_type
+	18, // [18:18] is the sub-list for extension type_name
+	18, // [18:18] is the sub-list for extension extendee
+	0,  // [0:18] is the sub-list for field type_name
 }
 
 func init() { file_berth_allocation_v1_allocation_proto_init() }
@@ -924,13 +1404,14 @@ func file_berth_allocation_v1_allocation_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_berth_allocation_v1_allocation_proto_rawDesc), len(file_berth_allocation_v1_allocation_proto_rawDesc)),
-			NumEnums:      0,
-			NumMessages:   13,
+			NumEnums:      1,
+			NumMessages:   18,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
 		GoTypes:           file_berth_allocation_v1_allocation_proto_goTypes,
 		DependencyIndexes: file_berth_allocation_v1_allocation_proto_depIdxs,
+		EnumInfos:         file_berth_allocation_v1_allocation_proto_enumTypes,
 		MessageInfos:      file_berth_allocation_v1_allocation_proto_msgTypes,
 	}.Build()
 	File_berth_allocation_v1_allocation_proto = out.File

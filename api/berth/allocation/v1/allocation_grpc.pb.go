@@ -22,6 +22,7 @@ const (
 	AllocationService_Allocate_FullMethodName = "/berth.allocation.v1.AllocationService/Allocate"
 	AllocationService_Get_FullMethodName      = "/berth.allocation.v1.AllocationService/Get"
 	AllocationService_List_FullMethodName     = "/berth.allocation.v1.AllocationService/List"
+	AllocationService_Watch_FullMethodName    = "/berth.allocation.v1.AllocationService/Watch"
 )
 
 // AllocationServiceClient is the client API for AllocationService service.
@@ -38,6 +39,11 @@ type AllocationServiceClient interface {
 	Get(ctx context.Context, in *GetRequest, opts ...grpc.CallOption) (*GetResponse, error)
 	// List returns allocations and the revision that they were read at.
 	List(ctx context.Context, in *ListRequest, opts ...grpc.CallOption) (*ListResponse, error)
+	// Watch tells every change after a revision, and from then on as it happens.
+	// A reader that comes back with the last revision it was told misses nothing,
+	// or gets OUT_OF_RANGE: then it lists and watches from the list's revision. The
+	// same ends the stream of a reader that is too slow.
+	Watch(ctx context.Context, in *WatchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchResponse], error)
 }
 
 type allocationServiceClient struct {
@@ -78,6 +84,25 @@ func (c *allocationServiceClient) List(ctx context.Context, in *ListRequest, opt
 	return out, nil
 }
 
+func (c *allocationServiceClient) Watch(ctx context.Context, in *WatchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &AllocationService_ServiceDesc.Streams[0], AllocationService_Watch_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[WatchRequest, WatchResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type AllocationService_WatchClient = grpc.ServerStreamingClient[WatchResponse]
+
 // AllocationServiceServer is the server API for AllocationService service.
 // All implementations must embed UnimplementedAllocationServiceServer
 // for forward compatibility.
@@ -92,6 +117,11 @@ type AllocationServiceServer interface {
 	Get(context.Context, *GetRequest) (*GetResponse, error)
 	// List returns allocations and the revision that they were read at.
 	List(context.Context, *ListRequest) (*ListResponse, error)
+	// Watch tells every change after a revision, and from then on as it happens.
+	// A reader that comes back with the last revision it was told misses nothing,
+	// or gets OUT_OF_RANGE: then it lists and watches from the list's revision. The
+	// same ends the stream of a reader that is too slow.
+	Watch(*WatchRequest, grpc.ServerStreamingServer[WatchResponse]) error
 	mustEmbedUnimplementedAllocationServiceServer()
 }
 
@@ -110,6 +140,9 @@ func (UnimplementedAllocationServiceServer) Get(context.Context, *GetRequest) (*
 }
 func (UnimplementedAllocationServiceServer) List(context.Context, *ListRequest) (*ListResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method List not implemented")
+}
+func (UnimplementedAllocationServiceServer) Watch(*WatchRequest, grpc.ServerStreamingServer[WatchResponse]) error {
+	return status.Error(codes.Unimplemented, "method Watch not implemented")
 }
 func (UnimplementedAllocationServiceServer) mustEmbedUnimplementedAllocationServiceServer() {}
 func (UnimplementedAllocationServiceServer) testEmbeddedByValue()                           {}
@@ -186,6 +219,17 @@ func _AllocationService_List_Handler(srv interface{}, ctx context.Context, dec f
 	return interceptor(ctx, in, info, handler)
 }
 
+func _AllocationService_Watch_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(WatchRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(AllocationServiceServer).Watch(m, &grpc.GenericServerStream[WatchRequest, WatchResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type AllocationService_WatchServer = grpc.ServerStreamingServer[WatchResponse]
+
 // AllocationService_ServiceDesc is the grpc.ServiceDesc for AllocationService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -206,6 +250,12 @@ var AllocationService_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _AllocationService_List_Handler,
 		},
 	},
-	Streams:  []grpc.StreamDesc{},
+	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "Watch",
+			Handler:       _AllocationService_Watch_Handler,
+			ServerStreams: true,
+		},
+	},
 	Metadata: "berth/allocation/v1/allocation.proto",
 }

@@ -9,6 +9,7 @@ package typesv1
 import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
+	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
 	unsafe "unsafe"
@@ -1245,9 +1246,13 @@ type Device struct {
 	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	// Absent: the plugin reported no topology.
 	Nodes *NUMAMask `protobuf:"bytes,2,opt,name=nodes,proto3" json:"nodes,omitempty"`
-	// "Healthy" or "Unhealthy"; empty in a claim, and for a device that is held
-	// though its plugin does not list it any more.
-	Health        string `protobuf:"bytes,3,opt,name=health,proto3" json:"health,omitempty"`
+	// "Healthy" or "Unhealthy" (which it also is while its plugin is away); empty
+	// in a verdict, and for a device that is held though its plugin does not list
+	// it any more.
+	Health string `protobuf:"bytes,3,opt,name=health,proto3" json:"health,omitempty"`
+	// The last changes of the health, oldest first; empty wherever health is not
+	// given by berthd's own state.
+	HealthHistory []*HealthChange `protobuf:"bytes,4,rep,name=health_history,json=healthHistory,proto3" json:"health_history,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1303,6 +1308,67 @@ func (x *Device) GetHealth() string {
 	return ""
 }
 
+func (x *Device) GetHealthHistory() []*HealthChange {
+	if x != nil {
+		return x.HealthHistory
+	}
+	return nil
+}
+
+// HealthChange is a change of a device's health.
+type HealthChange struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Time  *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=time,proto3" json:"time,omitempty"`
+	// "Healthy", "Unhealthy", or "Missing": its plugin did not list it any more.
+	Health        string `protobuf:"bytes,2,opt,name=health,proto3" json:"health,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HealthChange) Reset() {
+	*x = HealthChange{}
+	mi := &file_berth_types_v1_types_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HealthChange) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HealthChange) ProtoMessage() {}
+
+func (x *HealthChange) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_types_v1_types_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HealthChange.ProtoReflect.Descriptor instead.
+func (*HealthChange) Descriptor() ([]byte, []int) {
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *HealthChange) GetTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Time
+	}
+	return nil
+}
+
+func (x *HealthChange) GetHealth() string {
+	if x != nil {
+		return x.Health
+	}
+	return ""
+}
+
 // ContainerAllocation is what one container of an admitted pod got.
 type ContainerAllocation struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1324,7 +1390,7 @@ type ContainerAllocation struct {
 
 func (x *ContainerAllocation) Reset() {
 	*x = ContainerAllocation{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[17]
+	mi := &file_berth_types_v1_types_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1336,7 +1402,7 @@ func (x *ContainerAllocation) String() string {
 func (*ContainerAllocation) ProtoMessage() {}
 
 func (x *ContainerAllocation) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[17]
+	mi := &file_berth_types_v1_types_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1349,7 +1415,7 @@ func (x *ContainerAllocation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContainerAllocation.ProtoReflect.Descriptor instead.
 func (*ContainerAllocation) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{17}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ContainerAllocation) GetName() string {
@@ -1423,7 +1489,7 @@ type PodAllocation struct {
 
 func (x *PodAllocation) Reset() {
 	*x = PodAllocation{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[18]
+	mi := &file_berth_types_v1_types_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1435,7 +1501,7 @@ func (x *PodAllocation) String() string {
 func (*PodAllocation) ProtoMessage() {}
 
 func (x *PodAllocation) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[18]
+	mi := &file_berth_types_v1_types_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1448,7 +1514,7 @@ func (x *PodAllocation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodAllocation.ProtoReflect.Descriptor instead.
 func (*PodAllocation) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{18}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *PodAllocation) GetUid() string {
@@ -1541,7 +1607,7 @@ type Trace struct {
 
 func (x *Trace) Reset() {
 	*x = Trace{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[19]
+	mi := &file_berth_types_v1_types_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1553,7 +1619,7 @@ func (x *Trace) String() string {
 func (*Trace) ProtoMessage() {}
 
 func (x *Trace) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[19]
+	mi := &file_berth_types_v1_types_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1566,7 +1632,7 @@ func (x *Trace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Trace.ProtoReflect.Descriptor instead.
 func (*Trace) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{19}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Trace) GetAdmissionId() string {
@@ -1679,7 +1745,7 @@ type TraceStep struct {
 
 func (x *TraceStep) Reset() {
 	*x = TraceStep{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[20]
+	mi := &file_berth_types_v1_types_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1691,7 +1757,7 @@ func (x *TraceStep) String() string {
 func (*TraceStep) ProtoMessage() {}
 
 func (x *TraceStep) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[20]
+	mi := &file_berth_types_v1_types_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1704,7 +1770,7 @@ func (x *TraceStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TraceStep.ProtoReflect.Descriptor instead.
 func (*TraceStep) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{20}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *TraceStep) GetKind() string {
@@ -1817,7 +1883,7 @@ type Shortage struct {
 
 func (x *Shortage) Reset() {
 	*x = Shortage{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[21]
+	mi := &file_berth_types_v1_types_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1829,7 +1895,7 @@ func (x *Shortage) String() string {
 func (*Shortage) ProtoMessage() {}
 
 func (x *Shortage) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[21]
+	mi := &file_berth_types_v1_types_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1842,7 +1908,7 @@ func (x *Shortage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Shortage.ProtoReflect.Descriptor instead.
 func (*Shortage) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{21}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Shortage) GetResource() string {
@@ -1928,7 +1994,7 @@ type Suggestion struct {
 
 func (x *Suggestion) Reset() {
 	*x = Suggestion{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[22]
+	mi := &file_berth_types_v1_types_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1940,7 +2006,7 @@ func (x *Suggestion) String() string {
 func (*Suggestion) ProtoMessage() {}
 
 func (x *Suggestion) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[22]
+	mi := &file_berth_types_v1_types_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1953,7 +2019,7 @@ func (x *Suggestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Suggestion.ProtoReflect.Descriptor instead.
 func (*Suggestion) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{22}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Suggestion) GetKind() string {
@@ -2014,7 +2080,7 @@ type RequestChange struct {
 
 func (x *RequestChange) Reset() {
 	*x = RequestChange{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[23]
+	mi := &file_berth_types_v1_types_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2026,7 +2092,7 @@ func (x *RequestChange) String() string {
 func (*RequestChange) ProtoMessage() {}
 
 func (x *RequestChange) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[23]
+	mi := &file_berth_types_v1_types_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2039,7 +2105,7 @@ func (x *RequestChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RequestChange.ProtoReflect.Descriptor instead.
 func (*RequestChange) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{23}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *RequestChange) GetContainer() string {
@@ -2074,7 +2140,7 @@ var File_berth_types_v1_types_proto protoreflect.FileDescriptor
 
 const file_berth_types_v1_types_proto_rawDesc = "" +
 	"\n" +
-	"\x1aberth/types/v1/types.proto\x12\x0eberth.types.v1\"\x9e\x01\n" +
+	"\x1aberth/types/v1/types.proto\x12\x0eberth.types.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\x9e\x01\n" +
 	"\x03Pod\x127\n" +
 	"\bmetadata\x18\x01 \x01(\v2\x1b.berth.types.v1.PodMetadataR\bmetadata\x12+\n" +
 	"\x04spec\x18\x02 \x01(\v2\x17.berth.types.v1.PodSpecR\x04spec\x121\n" +
@@ -2172,11 +2238,15 @@ const file_berth_types_v1_types_proto_rawDesc = "" +
 	"\x05nodes\x18\x01 \x01(\v2\x18.berth.types.v1.NUMAMaskR\x05nodes\x12\x14\n" +
 	"\x05bytes\x18\x02 \x01(\x04R\x05bytes\"?\n" +
 	"\vDeviceClaim\x120\n" +
-	"\adevices\x18\x01 \x03(\v2\x16.berth.types.v1.DeviceR\adevices\"`\n" +
+	"\adevices\x18\x01 \x03(\v2\x16.berth.types.v1.DeviceR\adevices\"\xa5\x01\n" +
 	"\x06Device\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12.\n" +
 	"\x05nodes\x18\x02 \x01(\v2\x18.berth.types.v1.NUMAMaskR\x05nodes\x12\x16\n" +
-	"\x06health\x18\x03 \x01(\tR\x06health\"\x96\x02\n" +
+	"\x06health\x18\x03 \x01(\tR\x06health\x12C\n" +
+	"\x0ehealth_history\x18\x04 \x03(\v2\x1c.berth.types.v1.HealthChangeR\rhealthHistory\"V\n" +
+	"\fHealthChange\x12.\n" +
+	"\x04time\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x16\n" +
+	"\x06health\x18\x02 \x01(\tR\x06health\"\x96\x02\n" +
 	"\x13ContainerAllocation\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04role\x18\x02 \x01(\tR\x04role\x12*\n" +
@@ -2276,62 +2346,64 @@ func file_berth_types_v1_types_proto_rawDescGZIP() []byte {
 }
 
 var file_berth_types_v1_types_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_berth_types_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 30)
+var file_berth_types_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
 var file_berth_types_v1_types_proto_goTypes = []any{
-	(QOSClass)(0),                // 0: berth.types.v1.QOSClass
-	(AnswerKind)(0),              // 1: berth.types.v1.AnswerKind
-	(*Pod)(nil),                  // 2: berth.types.v1.Pod
-	(*PodMetadata)(nil),          // 3: berth.types.v1.PodMetadata
-	(*PodSpec)(nil),              // 4: berth.types.v1.PodSpec
-	(*PodStatus)(nil),            // 5: berth.types.v1.PodStatus
-	(*Container)(nil),            // 6: berth.types.v1.Container
-	(*ResourceRequirements)(nil), // 7: berth.types.v1.ResourceRequirements
-	(*ResizePolicy)(nil),         // 8: berth.types.v1.ResizePolicy
-	(*CPUSet)(nil),               // 9: berth.types.v1.CPUSet
-	(*NUMAMask)(nil),             // 10: berth.types.v1.NUMAMask
-	(*Hint)(nil),                 // 11: berth.types.v1.Hint
-	(*Answer)(nil),               // 12: berth.types.v1.Answer
-	(*Rule)(nil),                 // 13: berth.types.v1.Rule
-	(*Claim)(nil),                // 14: berth.types.v1.Claim
-	(*CPUClaim)(nil),             // 15: berth.types.v1.CPUClaim
-	(*MemoryBlock)(nil),          // 16: berth.types.v1.MemoryBlock
-	(*DeviceClaim)(nil),          // 17: berth.types.v1.DeviceClaim
-	(*Device)(nil),               // 18: berth.types.v1.Device
-	(*ContainerAllocation)(nil),  // 19: berth.types.v1.ContainerAllocation
-	(*PodAllocation)(nil),        // 20: berth.types.v1.PodAllocation
-	(*Trace)(nil),                // 21: berth.types.v1.Trace
-	(*TraceStep)(nil),            // 22: berth.types.v1.TraceStep
-	(*Shortage)(nil),             // 23: berth.types.v1.Shortage
-	(*Suggestion)(nil),           // 24: berth.types.v1.Suggestion
-	(*RequestChange)(nil),        // 25: berth.types.v1.RequestChange
-	nil,                          // 26: berth.types.v1.PodMetadata.LabelsEntry
-	nil,                          // 27: berth.types.v1.PodMetadata.AnnotationsEntry
-	nil,                          // 28: berth.types.v1.PodSpec.OverheadEntry
-	nil,                          // 29: berth.types.v1.ResourceRequirements.RequestsEntry
-	nil,                          // 30: berth.types.v1.ResourceRequirements.LimitsEntry
-	nil,                          // 31: berth.types.v1.Rule.WeightsEntry
+	(QOSClass)(0),                 // 0: berth.types.v1.QOSClass
+	(AnswerKind)(0),               // 1: berth.types.v1.AnswerKind
+	(*Pod)(nil),                   // 2: berth.types.v1.Pod
+	(*PodMetadata)(nil),           // 3: berth.types.v1.PodMetadata
+	(*PodSpec)(nil),               // 4: berth.types.v1.PodSpec
+	(*PodStatus)(nil),             // 5: berth.types.v1.PodStatus
+	(*Container)(nil),             // 6: berth.types.v1.Container
+	(*ResourceRequirements)(nil),  // 7: berth.types.v1.ResourceRequirements
+	(*ResizePolicy)(nil),          // 8: berth.types.v1.ResizePolicy
+	(*CPUSet)(nil),                // 9: berth.types.v1.CPUSet
+	(*NUMAMask)(nil),              // 10: berth.types.v1.NUMAMask
+	(*Hint)(nil),                  // 11: berth.types.v1.Hint
+	(*Answer)(nil),                // 12: berth.types.v1.Answer
+	(*Rule)(nil),                  // 13: berth.types.v1.Rule
+	(*Claim)(nil),                 // 14: berth.types.v1.Claim
+	(*CPUClaim)(nil),              // 15: berth.types.v1.CPUClaim
+	(*MemoryBlock)(nil),           // 16: berth.types.v1.MemoryBlock
+	(*DeviceClaim)(nil),           // 17: berth.types.v1.DeviceClaim
+	(*Device)(nil),                // 18: berth.types.v1.Device
+	(*HealthChange)(nil),          // 19: berth.types.v1.HealthChange
+	(*ContainerAllocation)(nil),   // 20: berth.types.v1.ContainerAllocation
+	(*PodAllocation)(nil),         // 21: berth.types.v1.PodAllocation
+	(*Trace)(nil),                 // 22: berth.types.v1.Trace
+	(*TraceStep)(nil),             // 23: berth.types.v1.TraceStep
+	(*Shortage)(nil),              // 24: berth.types.v1.Shortage
+	(*Suggestion)(nil),            // 25: berth.types.v1.Suggestion
+	(*RequestChange)(nil),         // 26: berth.types.v1.RequestChange
+	nil,                           // 27: berth.types.v1.PodMetadata.LabelsEntry
+	nil,                           // 28: berth.types.v1.PodMetadata.AnnotationsEntry
+	nil,                           // 29: berth.types.v1.PodSpec.OverheadEntry
+	nil,                           // 30: berth.types.v1.ResourceRequirements.RequestsEntry
+	nil,                           // 31: berth.types.v1.ResourceRequirements.LimitsEntry
+	nil,                           // 32: berth.types.v1.Rule.WeightsEntry
+	(*timestamppb.Timestamp)(nil), // 33: google.protobuf.Timestamp
 }
 var file_berth_types_v1_types_proto_depIdxs = []int32{
 	3,  // 0: berth.types.v1.Pod.metadata:type_name -> berth.types.v1.PodMetadata
 	4,  // 1: berth.types.v1.Pod.spec:type_name -> berth.types.v1.PodSpec
 	5,  // 2: berth.types.v1.Pod.status:type_name -> berth.types.v1.PodStatus
-	26, // 3: berth.types.v1.PodMetadata.labels:type_name -> berth.types.v1.PodMetadata.LabelsEntry
-	27, // 4: berth.types.v1.PodMetadata.annotations:type_name -> berth.types.v1.PodMetadata.AnnotationsEntry
+	27, // 3: berth.types.v1.PodMetadata.labels:type_name -> berth.types.v1.PodMetadata.LabelsEntry
+	28, // 4: berth.types.v1.PodMetadata.annotations:type_name -> berth.types.v1.PodMetadata.AnnotationsEntry
 	6,  // 5: berth.types.v1.PodSpec.init_containers:type_name -> berth.types.v1.Container
 	6,  // 6: berth.types.v1.PodSpec.containers:type_name -> berth.types.v1.Container
-	28, // 7: berth.types.v1.PodSpec.overhead:type_name -> berth.types.v1.PodSpec.OverheadEntry
+	29, // 7: berth.types.v1.PodSpec.overhead:type_name -> berth.types.v1.PodSpec.OverheadEntry
 	7,  // 8: berth.types.v1.PodSpec.resources:type_name -> berth.types.v1.ResourceRequirements
 	7,  // 9: berth.types.v1.Container.resources:type_name -> berth.types.v1.ResourceRequirements
 	8,  // 10: berth.types.v1.Container.resize_policy:type_name -> berth.types.v1.ResizePolicy
-	29, // 11: berth.types.v1.ResourceRequirements.requests:type_name -> berth.types.v1.ResourceRequirements.RequestsEntry
-	30, // 12: berth.types.v1.ResourceRequirements.limits:type_name -> berth.types.v1.ResourceRequirements.LimitsEntry
+	30, // 11: berth.types.v1.ResourceRequirements.requests:type_name -> berth.types.v1.ResourceRequirements.RequestsEntry
+	31, // 12: berth.types.v1.ResourceRequirements.limits:type_name -> berth.types.v1.ResourceRequirements.LimitsEntry
 	10, // 13: berth.types.v1.Hint.nodes:type_name -> berth.types.v1.NUMAMask
 	1,  // 14: berth.types.v1.Answer.kind:type_name -> berth.types.v1.AnswerKind
 	11, // 15: berth.types.v1.Answer.hints:type_name -> berth.types.v1.Hint
 	13, // 16: berth.types.v1.Answer.rule:type_name -> berth.types.v1.Rule
 	10, // 17: berth.types.v1.Rule.universe:type_name -> berth.types.v1.NUMAMask
 	10, // 18: berth.types.v1.Rule.must:type_name -> berth.types.v1.NUMAMask
-	31, // 19: berth.types.v1.Rule.weights:type_name -> berth.types.v1.Rule.WeightsEntry
+	32, // 19: berth.types.v1.Rule.weights:type_name -> berth.types.v1.Rule.WeightsEntry
 	11, // 20: berth.types.v1.Claim.affinity:type_name -> berth.types.v1.Hint
 	15, // 21: berth.types.v1.Claim.cpu:type_name -> berth.types.v1.CPUClaim
 	16, // 22: berth.types.v1.Claim.memory:type_name -> berth.types.v1.MemoryBlock
@@ -2340,24 +2412,26 @@ var file_berth_types_v1_types_proto_depIdxs = []int32{
 	10, // 25: berth.types.v1.MemoryBlock.nodes:type_name -> berth.types.v1.NUMAMask
 	18, // 26: berth.types.v1.DeviceClaim.devices:type_name -> berth.types.v1.Device
 	10, // 27: berth.types.v1.Device.nodes:type_name -> berth.types.v1.NUMAMask
-	9,  // 28: berth.types.v1.ContainerAllocation.cpus:type_name -> berth.types.v1.CPUSet
-	11, // 29: berth.types.v1.ContainerAllocation.affinity:type_name -> berth.types.v1.Hint
-	14, // 30: berth.types.v1.ContainerAllocation.claims:type_name -> berth.types.v1.Claim
-	0,  // 31: berth.types.v1.PodAllocation.qos_class:type_name -> berth.types.v1.QOSClass
-	19, // 32: berth.types.v1.PodAllocation.containers:type_name -> berth.types.v1.ContainerAllocation
-	14, // 33: berth.types.v1.PodAllocation.claims:type_name -> berth.types.v1.Claim
-	22, // 34: berth.types.v1.Trace.steps:type_name -> berth.types.v1.TraceStep
-	24, // 35: berth.types.v1.Trace.suggestions:type_name -> berth.types.v1.Suggestion
-	11, // 36: berth.types.v1.TraceStep.hints:type_name -> berth.types.v1.Hint
-	11, // 37: berth.types.v1.TraceStep.affinity:type_name -> berth.types.v1.Hint
-	14, // 38: berth.types.v1.TraceStep.claim:type_name -> berth.types.v1.Claim
-	23, // 39: berth.types.v1.TraceStep.shortages:type_name -> berth.types.v1.Shortage
-	25, // 40: berth.types.v1.Suggestion.requests:type_name -> berth.types.v1.RequestChange
-	41, // [41:41] is the sub-list for method output_type
-	41, // [41:41] is the sub-list for method input_type
-	41, // [41:41] is the sub-list for extension type_name
-	41, // [41:41] is the sub-list for extension extendee
-	0,  // [0:41] is the sub-list for field type_name
+	19, // 28: berth.types.v1.Device.health_history:type_name -> berth.types.v1.HealthChange
+	33, // 29: berth.types.v1.HealthChange.time:type_name -> google.protobuf.Timestamp
+	9,  // 30: berth.types.v1.ContainerAllocation.cpus:type_name -> berth.types.v1.CPUSet
+	11, // 31: berth.types.v1.ContainerAllocation.affinity:type_name -> berth.types.v1.Hint
+	14, // 32: berth.types.v1.ContainerAllocation.claims:type_name -> berth.types.v1.Claim
+	0,  // 33: berth.types.v1.PodAllocation.qos_class:type_name -> berth.types.v1.QOSClass
+	20, // 34: berth.types.v1.PodAllocation.containers:type_name -> berth.types.v1.ContainerAllocation
+	14, // 35: berth.types.v1.PodAllocation.claims:type_name -> berth.types.v1.Claim
+	23, // 36: berth.types.v1.Trace.steps:type_name -> berth.types.v1.TraceStep
+	25, // 37: berth.types.v1.Trace.suggestions:type_name -> berth.types.v1.Suggestion
+	11, // 38: berth.types.v1.TraceStep.hints:type_name -> berth.types.v1.Hint
+	11, // 39: berth.types.v1.TraceStep.affinity:type_name -> berth.types.v1.Hint
+	14, // 40: berth.types.v1.TraceStep.claim:type_name -> berth.types.v1.Claim
+	24, // 41: berth.types.v1.TraceStep.shortages:type_name -> berth.types.v1.Shortage
+	26, // 42: berth.types.v1.Suggestion.requests:type_name -> berth.types.v1.RequestChange
+	43, // [43:43] is the sub-list for method output_type
+	43, // [43:43] is the sub-list for method input_type
+	43, // [43:43] is the sub-list for extension type_name
+	43, // [43:43] is the sub-list for extension extendee
+	0,  // [0:43] is the sub-list for field type_name
 }
 
 func init() { file_berth_types_v1_types_proto_init() }
@@ -2372,7 +2446,7 @@ func file_berth_types_v1_types_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_berth_types_v1_types_proto_rawDesc), len(file_berth_types_v1_types_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   30,
+			NumMessages:   31,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -1,0 +1,113 @@
+package admission_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/berthd/berth/managers/admission"
+	"github.com/berthd/berth/managers/device"
+	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/topology"
+)
+
+// TestWaiting admits a pod while its devices cannot be had: with deferrals it is
+// told to wait and gets its place later, without them it is rejected as by the
+// kubelet. What the policy makes of an absence of devices is no matter.
+func TestWaiting(t *testing.T) {
+	t.Parallel()
+	unhealthy := func(h *house) {
+		h.inventory.Listed(h.session, []device.Device{{ID: "g0", Nodes: 1, Topology: true}, {ID: "g1", Nodes: 2, Topology: true}})
+	}
+	for name, row := range map[string]struct {
+		policy topology.Policy
+		away   func(h *house)
+		gpus   int64
+		want   string // empty: rejected in any case
+		reason fault.Reason
+		text   string
+	}{
+		"plugin gone": {
+			policy: topology.None, gpus: 1, want: "PluginAway", reason: fault.UnexpectedAdmissionError,
+			away: func(h *house) { h.inventory.Gone(h.session, time.Unix(0, 0)) },
+			text: "Allocate failed due to no healthy devices present; cannot allocate unhealthy devices example.com/gpu, which is unexpected",
+		},
+		"plugin gone, aligned": {
+			policy: topology.SingleNUMANode, gpus: 1, want: "PluginAway", reason: fault.TopologyAffinityError,
+			away: func(h *house) { h.inventory.Gone(h.session, time.Unix(0, 0)) },
+			text: "Resources cannot be allocated with Topology locality",
+		},
+		"nothing healthy": {
+			policy: topology.None, gpus: 2, want: "NoHealthyDevice", reason: fault.UnexpectedAdmissionError, away: unhealthy,
+			text: "Allocate failed due to no healthy devices present; cannot allocate unhealthy devices example.com/gpu, which is unexpected",
+		},
+		"nothing healthy, aligned": {
+			policy: topology.Restricted, gpus: 1, want: "NoHealthyDevice", reason: fault.TopologyAffinityError, away: unhealthy,
+			text: "Resources cannot be allocated with Topology locality",
+		},
+		"nothing healthy, and too few": {
+			policy: topology.None, gpus: 3, reason: fault.UnexpectedAdmissionError, away: unhealthy,
+			text: "Allocate failed due to no healthy devices present; cannot allocate unhealthy devices example.com/gpu, which is unexpected",
+		},
+		"too few, aligned": {
+			policy: topology.SingleNUMANode, gpus: 3, reason: fault.TopologyAffinityError, away: func(*house) {},
+			text: "Resources cannot be allocated with Topology locality",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := newHouse(t, row.policy)
+			row.away(h)
+			before := h.ledger.View()
+			check := func(v admission.Verdict, deferred bool) {
+				t.Helper()
+				if v.Message != row.text || v.Trace.Message != row.text {
+					t.Errorf("message %q, want %q", v.Message, row.text)
+				}
+				if !deferred || row.want == "" {
+					if v.Outcome != admission.Rejected || v.Reason != row.reason || v.Condition != nil {
+						t.Errorf("%v %s %v, want a rejection for %s", v.Outcome, v.Reason, v.Condition, row.reason)
+					}
+					return
+				}
+				want := admission.Condition{Type: row.want, Provider: device.Name, Resource: gpu}
+				if v.Outcome != admission.Deferred || v.Reason != "" || v.RetryAfter != 5*time.Second || v.Condition == nil || *v.Condition != want {
+					t.Errorf("%v %q %v %v, want %v", v.Outcome, v.Reason, v.RetryAfter, v.Condition, want)
+				}
+			}
+			pod := guaranteed("pod", 0, row.gpus)
+			check(h.admit(t, pod), false)
+			h.DeferWaits = true
+			check(h.admit(t, pod), true)
+			dry, err := h.Admit(context.Background(), admission.Request{Pod: pod, DryRun: true})
+			must(t, err)
+			check(dry, true)
+			if after := h.ledger.View(); after.NumPods() != before.NumPods() || len(h.places.pods) != 0 || len(h.plugins.calls) != 0 {
+				t.Error("a pod that waits has left something")
+			}
+			if row.want == "" {
+				return
+			}
+			h.session = h.inventory.Registered(gpu, device.Options{}, time.Unix(1, 0))
+			h.inventory.Listed(h.session, []device.Device{
+				{ID: "g0", Healthy: true, Nodes: 1, Topology: true}, {ID: "g1", Healthy: true, Nodes: 1, Topology: true},
+			})
+			if v := h.admit(t, pod); v.Outcome != admission.Admitted || v.Condition != nil {
+				t.Errorf("after the wait: %v %s", v.Outcome, v.Message)
+			}
+		})
+	}
+}
+
+// TestDoubtIsACondition checks that a pod is told that it waits for Sync.
+func TestDoubtIsACondition(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, topology.None)
+	_, err := h.ledger.Update(context.Background(), func(d *ledger.Draft) error { d.SetDoubt("the ledger was lost"); return nil })
+	must(t, err)
+	v := h.admit(t, guaranteed("pod", 1, 0))
+	if v.Outcome != admission.Deferred || v.Condition == nil || *v.Condition != (admission.Condition{Type: admission.LedgerInDoubt}) {
+		t.Errorf("%v %v", v.Outcome, v.Condition)
+	}
+}
