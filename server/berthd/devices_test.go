@@ -2,9 +2,14 @@ package main
 
 import (
 	"context"
+	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
+	"google.golang.org/protobuf/proto"
+
+	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
 	devicev1 "github.com/berthd/berth/api/berth/device/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
@@ -146,5 +151,57 @@ func TestPluginIsFound(t *testing.T) {
 	end()
 	d.expectResource(gpu, "stopped", 3, 0)
 	d.remove("pod")
+	d.check()
+}
+
+// configure writes a BerthConfiguration and makes daemons of the node use it.
+func (n *node) configure(text string) {
+	n.t.Helper()
+	path := filepath.Join(n.root, "berth.yaml")
+	if err := os.WriteFile(path, []byte("apiVersion: berth/v1alpha1\nkind: BerthConfiguration\n"+text), 0o600); err != nil {
+		n.t.Fatal(err)
+	}
+	n.args = append(n.args, "--config", path)
+}
+
+// TestPodsWaitForTheirPlugin asks for a device while nobody can give one: where
+// the configuration has deferrals the pod is told to wait and for what.
+func TestPodsWaitForTheirPlugin(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	n.configure("verdicts: {deferred: true}\n")
+	d := n.start()
+	p, end := n.runPlugin(script.Config{Resource: gpu}, "g0 g1")
+	d.expectResource(gpu, "connected", 2, 2)
+	waits := func(condition string) {
+		t.Helper()
+		answer := d.admit(withDevice("pod", gpu))
+		if answer.GetVerdict() != admissionv1.Verdict_VERDICT_DEFERRED || answer.GetRetryAfter().AsDuration() <= 0 {
+			t.Errorf("%s, again after %s", answer.GetVerdict(), answer.GetRetryAfter().AsDuration())
+		}
+		want := &admissionv1.Condition{Reason: condition, Domain: "berth", Metadata: map[string]string{"provider": "device", "resource": gpu}}
+		if !proto.Equal(answer.GetCondition(), want) {
+			t.Errorf("waits for %v, want %v", answer.GetCondition(), want)
+		}
+		if !strings.Contains(answer.GetMessage(), "no healthy devices present; cannot allocate unhealthy devices "+gpu) {
+			t.Errorf("message %q", answer.GetMessage())
+		}
+	}
+	p.SetHealth("g0", false)
+	p.SetHealth("g1", false)
+	d.expectResource(gpu, "connected", 2, 0)
+	waits("NoHealthyDevice")
+	end()
+	d.expectResource(gpu, "stopped", 2, 0)
+	waits("PluginAway")
+	d.kill()
+	d = n.start()
+	waits("PluginAway")
+	if pods := d.pods(); len(pods) > 0 {
+		t.Errorf("pods that wait: %v", pods)
+	}
+	n.runPlugin(script.Config{Resource: gpu}, "g0 g1")
+	d.expectResource(gpu, "connected", 2, 2)
+	d.admitted(withDevice("pod", gpu))
 	d.check()
 }

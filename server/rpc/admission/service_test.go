@@ -99,7 +99,14 @@ func TestAdmitAnswersWithTheVerdict(t *testing.T) {
 			Outcome: admission.Rejected, Reason: fault.TopologyAffinityError, Message: "no",
 			QoS: workload.Burstable, Trace: refused,
 		},
-		"c": {Outcome: admission.Deferred, Message: "wait", QoS: workload.BestEffort, RetryAfter: 5 * time.Second},
+		"c": {
+			Outcome: admission.Deferred, Message: "wait", QoS: workload.BestEffort, RetryAfter: 5 * time.Second,
+			Condition: &admission.Condition{Type: "PluginAway", Provider: "device", Resource: "example.com/gpu"},
+		},
+		"d": {
+			Outcome: admission.Deferred, Message: "doubt", RetryAfter: 5 * time.Second,
+			Condition: &admission.Condition{Type: admission.LedgerInDoubt},
+		},
 	}}
 	client := serve(t, e)
 	for uid, want := range map[string]*admissionv1.AdmitResponse{
@@ -126,6 +133,14 @@ func TestAdmitAnswersWithTheVerdict(t *testing.T) {
 		"c": {
 			Verdict: admissionv1.Verdict_VERDICT_DEFERRED, QosClass: typesv1.QOSClass_QOS_CLASS_BEST_EFFORT,
 			Message: "wait", RetryAfter: durationpb.New(5 * time.Second),
+			Condition: &admissionv1.Condition{
+				Reason: "PluginAway", Domain: "berth",
+				Metadata: map[string]string{"provider": "device", "resource": "example.com/gpu"},
+			},
+		},
+		"d": {
+			Verdict: admissionv1.Verdict_VERDICT_DEFERRED, Message: "doubt", RetryAfter: durationpb.New(5 * time.Second),
+			Condition: &admissionv1.Condition{Reason: "LedgerInDoubt", Domain: "berth"},
 		},
 	} {
 		got, err := client.Admit(t.Context(), &admissionv1.AdmitRequest{Pod: pod(uid)})
