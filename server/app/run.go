@@ -54,6 +54,7 @@ func (a *App) Run(ctx context.Context, ready func()) (err error) {
 		if err != nil {
 			return errors.Join(fmt.Errorf("listen on %s: %w", a.Config.HTTP, err), main.Close(), readers.Close())
 		}
+		a.Log.InfoContext(ctx, "metrics and health over HTTP", "address", l.Addr().String())
 		s := &http.Server{Handler: a.httpHandler(), ReadHeaderTimeout: 10 * time.Second}
 		g.Go("http", func(context.Context) error {
 			if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
