@@ -1,7 +1,10 @@
 package node
 
 import (
+	"context"
+
 	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/workload"
 )
@@ -52,4 +55,39 @@ func outOf(r workload.Resource, need, used, have int64) *fault.Error {
 		"Node didn't have enough resource: %s, requested: %d, used: %d, capacity: %d", r, need, used, have)
 	err.Resource = string(r)
 	return err
+}
+
+// Guard is the node on the hint bus: it has no opinion on NUMA nodes and hands
+// nothing out, and refuses in the second phase what does not fit.
+type Guard struct{ *Manager }
+
+var (
+	_ hint.Provider  = Guard{}
+	_ hint.Validator = Guard{}
+)
+
+// GuardName is the name of the node on the hint bus.
+const GuardName = "node"
+
+// Name implements hint.Provider.
+func (Guard) Name() string { return GuardName }
+
+// Hints implements hint.Provider.
+func (Guard) Hints(context.Context, *ledger.View, hint.Request) ([]hint.ResourceAnswer, error) {
+	return nil, nil
+}
+
+// Plan implements hint.Provider.
+func (Guard) Plan(context.Context, *ledger.View, hint.Request, hint.Hint) ([]ledger.Claim, error) {
+	return nil, nil
+}
+
+// Prepare implements hint.Provider.
+func (Guard) Prepare(_ context.Context, _ string, _ hint.Request, claims []ledger.Claim) ([]ledger.Claim, error) {
+	return claims, nil
+}
+
+// Validate implements hint.Validator.
+func (g Guard) Validate(_ context.Context, view *ledger.View, req hint.Request) error {
+	return g.Fit(view, req.Pod)
 }

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"context"
 	"maps"
 	"math"
 	"strconv"
@@ -12,6 +13,7 @@ import (
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/machine/machinetest"
@@ -371,4 +373,27 @@ func TestMeaningsNest(t *testing.T) {
 			}
 		}
 	})
+}
+
+func TestGuard(t *testing.T) {
+	t.Parallel()
+	c, f := example(t)
+	guard := Guard{build(t, c, f)}
+	bus, err := hint.NewBus(nil, []hint.Entry{{Provider: guard, Mode: hint.Required}}, context.WithTimeout)
+	if err != nil {
+		t.Fatal(err)
+	}
+	view := ledgertest.New(t, ledger.Rules{Machine: f.Machine}).View()
+	var trace ledger.Trace
+	big := pod("a", workload.Quantities{workload.CPU: 15001})
+	req := hint.Request{Pod: &big.Pod, Container: -1}
+	replies, err := bus.Hints(t.Context(), view, req, &trace)
+	if err != nil || len(replies) != 1 || len(replies[0].Answers) != 0 {
+		t.Errorf("hints: %v, %v", replies, err)
+	}
+	err = bus.Validate(t.Context(), view, req, &trace)
+	reason, message := fault.Verdict(err)
+	if reason != fault.OutOfCPU || !strings.HasPrefix(message, "Node didn't have enough resource: cpu") {
+		t.Errorf("a pod that is too large: %s, %s", reason, message)
+	}
 }
