@@ -10,6 +10,7 @@ import (
 	"github.com/berthd/berth/managers/cpu"
 	"github.com/berthd/berth/managers/fault"
 	"github.com/berthd/berth/managers/hint"
+	"github.com/berthd/berth/managers/panel"
 	"github.com/berthd/berth/managers/qos"
 	"github.com/berthd/berth/managers/topology"
 	"github.com/berthd/berth/managers/workload"
@@ -104,6 +105,19 @@ func (c Config) CPUConfig() (cpu.Config, error) {
 			PodLevelResourceManagers: c.Features.PodLevelResourceManagers,
 		},
 	}, nil
+}
+
+// Panel is what the managers that decide are built from.
+func (c Config) Panel() (panel.Config, error) {
+	cpus, err := c.CPUConfig()
+	if err != nil {
+		return panel.Config{}, err
+	}
+	digest, err := c.Digest()
+	if err != nil {
+		return panel.Config{}, err
+	}
+	return panel.Config{CPU: cpus, Topology: c.TopologyConfig(), Order: c.Providers.Order, Digest: digest}, nil
 }
 
 // TopologyConfig is the topology manager's part.

@@ -84,23 +84,9 @@ func (s deviceState) bench(nodes []int, pod *workload.Pod, plugins map[string]de
 	if err != nil {
 		return nil, err
 	}
-	inv := device.NewInventory(nil, time.Time{})
-	known := map[string]map[string]ledger.Device{}
-	for _, name := range slices.Sorted(maps.Keys(s.Devices)) {
-		known[name] = map[string]ledger.Device{}
-		var list []device.Device
-		for _, d := range s.Devices[name] {
-			mask, err := numa.FromIDs(d.NUMA)
-			if err != nil {
-				return nil, err
-			}
-			list = append(list, device.Device{ID: d.ID, Healthy: d.Healthy, Nodes: mask, Topology: d.NUMA != nil})
-			known[name][d.ID] = ledger.Device{ID: d.ID, Nodes: mask, Topology: d.NUMA != nil}
-		}
-		session := inv.Registered(name, device.Options{Preferred: plugins[name].Preferred}, time.Time{})
-		if !inv.Listed(session, list) {
-			return nil, fmt.Errorf("list of %s was not taken", name)
-		}
+	inv, known, err := s.inventory(plugins)
+	if err != nil {
+		return nil, err
 	}
 	l, _, err := ledger.Open(context.Background(), ledger.Options{
 		Journal: ledgertest.NewJournal(), Rules: ledger.Rules{Machine: m},
@@ -114,6 +100,30 @@ func (s deviceState) bench(nodes []int, pod *workload.Pod, plugins map[string]de
 	}
 	fake := &scripted{plugins, map[string]preferredCall{}}
 	return &deviceBench{device.New(inv, fake), draft.View(), fake}, nil
+}
+
+// inventory has what the plugins have listed; known are the devices by resource
+// and id.
+func (s deviceState) inventory(plugins map[string]devicePlugin) (*device.Inventory, map[string]map[string]ledger.Device, error) {
+	inv := device.NewInventory(nil, time.Time{})
+	known := map[string]map[string]ledger.Device{}
+	for _, name := range slices.Sorted(maps.Keys(s.Devices)) {
+		known[name] = map[string]ledger.Device{}
+		var list []device.Device
+		for _, d := range s.Devices[name] {
+			mask, err := numa.FromIDs(d.NUMA)
+			if err != nil {
+				return nil, nil, err
+			}
+			list = append(list, device.Device{ID: d.ID, Healthy: d.Healthy, Nodes: mask, Topology: d.NUMA != nil})
+			known[name][d.ID] = ledger.Device{ID: d.ID, Nodes: mask, Topology: d.NUMA != nil}
+		}
+		session := inv.Registered(name, device.Options{Preferred: plugins[name].Preferred}, time.Time{})
+		if !inv.Listed(session, list) {
+			return nil, nil, fmt.Errorf("list of %s was not taken", name)
+		}
+	}
+	return inv, known, nil
 }
 
 // deviceMachine is a machine that has nodes and little else.

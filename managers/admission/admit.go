@@ -42,8 +42,7 @@ func (e *Engine) Admit(ctx context.Context, req Request) (Verdict, error) {
 	}
 	if req.DryRun {
 		// A dry run waits for nobody: it works on the view of this moment.
-		c.bus, c.policy = e.Bus(), e.Policy
-		v, err := e.dryRun(ctx, c)
+		v, err := e.decide(ctx, e.Ledger.View(), c)
 		if err == nil && v.Outcome != Admitted {
 			e.explain(ctx, c)
 		}
@@ -69,7 +68,6 @@ func (e *Engine) inLane(ctx context.Context, c *candidate) (Verdict, error) {
 		return Verdict{}, err
 	}
 	defer leave()
-	c.bus, c.policy = e.Bus(), e.Policy
 	return e.admit(ctx, c)
 }
 
@@ -78,6 +76,8 @@ type candidate struct {
 	record *ledger.Pod
 	bus    Bus
 	policy Policy
+	// rules is the digest of the configuration that bus and policy decide under.
+	rules  string
 	notes  []string
 	dryRun bool
 	trace  *ledger.Trace
@@ -124,11 +124,24 @@ func (e *Engine) known(view *ledger.View, c *candidate) (Verdict, bool, error) {
 	return Verdict{Outcome: Admitted, QoS: have.QoS, Pod: have, View: view, Trace: have.Trace, Repeated: true}, true, nil
 }
 
-func (e *Engine) dryRun(ctx context.Context, c *candidate) (Verdict, error) {
-	view := e.Ledger.View()
+// assign finds out who decides about the candidate on a view, and tells whether
+// that has changed. An admission keeps the bus that it began with, though
+// providers come and go, unless other rules ask for other managers.
+func (e *Engine) assign(c *candidate, view *ledger.View) (changed bool) {
+	if c.bus != nil && c.rules == view.Rules().ConfigDigest {
+		return false
+	}
+	c.bus, c.policy = e.Managers(view)
+	c.rules = view.Rules().ConfigDigest
+	return true
+}
+
+// decide answers on a view, and changes nothing.
+func (e *Engine) decide(ctx context.Context, view *ledger.View, c *candidate) (Verdict, error) {
 	if v, ok, err := e.known(view, c); ok || err != nil {
 		return v, err
 	}
+	e.assign(c, view)
 	draft, err := e.plan(ctx, view, c)
 	if err != nil {
 		return e.refuse(draft, c, err)
@@ -165,6 +178,7 @@ func (e *Engine) admit(ctx context.Context, c *candidate) (v Verdict, err error)
 // attempt plans on a view, prepares and commits. An error wrapping
 // ledger.ErrStale means that the ledger moved and has not been changed.
 func (e *Engine) attempt(ctx context.Context, view *ledger.View, c *candidate) (Verdict, error) {
+	joined := e.assign(c, view)
 	draft, err := e.plan(ctx, view, c)
 	if err != nil {
 		return e.refuse(draft, c, err)
@@ -174,8 +188,8 @@ func (e *Engine) attempt(ctx context.Context, view *ledger.View, c *candidate) (
 	}
 	// What undoes must work also when the caller has gone.
 	undoing := context.WithoutCancel(ctx)
-	if len(c.undo) == 0 {
-		c.undo.add(func() error { c.bus.Abort(undoing, c.record.AdmissionID); return nil })
+	if bus := c.bus; joined {
+		c.undo.add(func() error { bus.Abort(undoing, c.record.AdmissionID); return nil })
 	}
 	if err := e.prepare(ctx, draft, c); err != nil {
 		return e.refuse(draft, c, err)

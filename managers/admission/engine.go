@@ -33,11 +33,10 @@ type Config struct {
 // Parts are the engine's ports.
 type Parts struct {
 	Ledger *ledger.Ledger
-	// Bus returns the bus of this moment.
-	Bus     func() Bus
-	Policy  Policy
-	Places  Places
-	Starter Starter
+	// Managers returns who decides on a view.
+	Managers func(view *ledger.View) (Bus, Policy)
+	Places   Places
+	Starter  Starter
 	Environment
 }
 

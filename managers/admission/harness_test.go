@@ -186,7 +186,7 @@ func build(t ledgertest.T, policy topology.Policy, journal *ledgertest.Journal) 
 	must(t, err)
 	var ids atomic.Int64
 	h.Engine = admission.New(admission.Config{Features: workload.Features{PodLevelResources: true}}, admission.Parts{
-		Ledger: l, Bus: func() admission.Bus { return h.bus.Load() }, Policy: merger, Places: h.places, Starter: h.plugins,
+		Ledger: l, Managers: func(*ledger.View) (admission.Bus, admission.Policy) { return h.bus.Load(), merger }, Places: h.places, Starter: h.plugins,
 		Environment: admission.Environment{
 			Now:   func() time.Time { return time.Unix(h.now.Load(), 0) },
 			NewID: func() string { return "adm-" + strconv.FormatInt(ids.Add(1), 10) },

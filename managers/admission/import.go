@@ -66,7 +66,7 @@ type Imported struct {
 // well-formed, Precondition for a pod that the ledger knows with another
 // specification, Conflict where two owners hold the same thing, which are named.
 func (e *Engine) Import(ctx context.Context, req Import) (Imported, error) {
-	i := &importing{Import: req, engine: e, bus: e.Bus(), given: map[string]*ledger.Pod{}, notes: map[string][]string{}}
+	i := &importing{Import: req, engine: e, given: map[string]*ledger.Pod{}, notes: map[string][]string{}}
 	if err := i.readPods(); err != nil {
 		return Imported{}, err
 	}
@@ -145,6 +145,7 @@ func (i *importing) readPods() error {
 
 func (i *importing) begin(view *ledger.View) {
 	i.view, i.draft, i.out = view, ledger.NewDraft(view), Imported{}
+	i.bus, _ = i.engine.Managers(view)
 }
 
 // plan puts the facts into the draft and says what they mean.

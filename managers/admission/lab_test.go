@@ -107,7 +107,7 @@ func (b lab) open(t ledgertest.T) *house {
 	h := &house{ledger: l, plugins: b.plugins, places: b.places}
 	h.bus.Store(bus)
 	h.Engine = admission.New(admission.Config{Features: workload.Features{PodLevelResources: true}}, admission.Parts{
-		Ledger: l, Bus: func() admission.Bus { return h.bus.Load() }, Policy: policy, Places: b.places, Starter: b.plugins,
+		Ledger: l, Managers: func(*ledger.View) (admission.Bus, admission.Policy) { return h.bus.Load(), policy }, Places: b.places, Starter: b.plugins,
 		Environment: admission.Environment{Now: b.now, NewID: func() string { return "adm" }},
 	})
 	return h

@@ -93,7 +93,9 @@ func (e *Engine) Hints(ctx context.Context, pod workload.Pod, container string) 
 		}
 	}
 	var trace ledger.Trace
-	return e.Bus().Hints(ctx, e.Ledger.View(), hint.Request{Pod: &pod, Container: index}, &trace)
+	view := e.Ledger.View()
+	bus, _ := e.Managers(view)
+	return bus.Hints(ctx, view, hint.Request{Pod: &pod, Container: index}, &trace)
 }
 
 // gap is where a plan failed: on which draft of which view, over which request,

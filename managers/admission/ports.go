@@ -14,8 +14,8 @@ import (
 
 // Bus is what the engine needs of the hint providers, all of them in their
 // configured order; *hint.Bus is the one there is. Providers come and go by
-// another bus taking the place of this one: an operation of the engine stays with
-// the bus that it began with.
+// another bus taking the place of this one: what the engine does on a view it does
+// with one bus.
 type Bus interface {
 	// Hints asks every provider and writes the answers into the trace. An error
 	// is a required provider's failure.

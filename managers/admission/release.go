@@ -29,7 +29,8 @@ func (e *Engine) Remove(ctx context.Context, uid string) ([]ledger.Claim, bool, 
 	if _, err := e.Ledger.Update(ctx, func(d *ledger.Draft) error { d.RemovePod(uid); return nil }); err != nil {
 		return nil, false, fmt.Errorf("remove pod %s: %w", uid, err)
 	}
-	e.Bus().Released(ctx, pod.Claims)
+	bus, _ := e.Managers(e.Ledger.View())
+	bus.Released(ctx, pod.Claims)
 	return pod.Claims, true, nil
 }
 

@@ -15,12 +15,10 @@ import (
 	"github.com/berthd/berth/api/config"
 	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/cgroup"
-	"github.com/berthd/berth/managers/cpu"
 	"github.com/berthd/berth/managers/device"
-	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/machine"
-	"github.com/berthd/berth/managers/topology"
+	"github.com/berthd/berth/managers/panel"
 	"github.com/berthd/berth/managers/workload"
 	"github.com/berthd/berth/server/deviceplugin"
 	"github.com/berthd/berth/server/deviceplugin/registry"
@@ -47,14 +45,14 @@ type App struct {
 	Config config.Config
 	Environment
 
-	Machine  *machine.Topology
-	CPU      *cpu.Manager
-	Topology *topology.Manager
-	Device   *device.Manager
-	Ledger   *ledger.Ledger
-	Bus      *hint.Bus
-	Engine   *admission.Engine
+	Machine *machine.Topology
+	Device  *device.Manager
+	Ledger  *ledger.Ledger
+	// Seats holds the managers that decide.
+	Seats  *panel.Seats
+	Engine *admission.Engine
 
+	first     *panel.Panel
 	store     *store.Store
 	start     StartReport
 	inventory *device.Inventory
@@ -112,34 +110,25 @@ func (a *App) buildMachine(context.Context) (err error) {
 	if a.Machine, err = findMachine(a.Config.Machine); err != nil {
 		return err
 	}
-	cpuConfig, err := a.Config.CPUConfig()
+	cfg, err := a.Config.Panel()
 	if err != nil {
 		return err
 	}
-	if a.CPU, err = cpu.New(cpuConfig, a.Machine); err != nil {
-		return err
-	}
-	a.Topology, err = topology.New(a.Config.TopologyConfig(), a.Machine.NodeMask(), a.Machine.Distances())
+	a.first, err = panel.New(cfg, a.Machine)
 	return err
 }
 
 // buildLedger opens the ledger; a damaged one is set aside and the agent's Sync
 // awaited, unless the configuration wants a refusal.
 func (a *App) buildLedger(ctx context.Context) error {
-	digest, err := a.Config.Digest()
-	if err != nil {
-		return err
-	}
 	path := filepath.Join(a.Config.StateDir, LedgerFile)
+	var err error
 	if a.store, err = store.Open(path, store.Options{Failpoint: a.Failpoint}); err != nil {
 		return err
 	}
 	options := ledger.Options{
-		Journal: a.store,
-		Rules: ledger.Rules{
-			Machine: a.Machine, ReservedCPUs: a.CPU.Reserved(),
-			StrictReservation: a.CPU.StrictReservation(), ConfigDigest: digest,
-		},
+		Journal:  a.store,
+		Rules:    a.first.Rules,
 		OnCommit: func(_, _ *ledger.View) { a.reconcile.Wake() },
 	}
 	if a.Config.StrictState {
@@ -206,13 +195,9 @@ func (a *App) buildDevices(context.Context) error {
 	return nil
 }
 
-// buildEngine joins the providers on the bus and puts the engine on top.
+// buildEngine gives the managers their seats and puts the engine on top.
 func (a *App) buildEngine(context.Context) (err error) {
-	a.Bus, err = hint.NewBus(a.Config.Providers.Order, []hint.Entry{
-		{Provider: a.Device, Mode: hint.Required},
-		{Provider: a.CPU, Mode: hint.Required},
-	}, context.WithTimeout)
-	if err != nil {
+	if a.Seats, err = panel.NewSeats(a.first, a.Device, context.WithTimeout); err != nil {
 		return err
 	}
 	a.Engine = admission.New(admission.Config{
@@ -221,7 +206,7 @@ func (a *App) buildEngine(context.Context) (err error) {
 
 		DeferWaits: a.Config.Verdicts.Deferred,
 	}, admission.Parts{
-		Ledger: a.Ledger, Bus: func() admission.Bus { return a.Bus }, Policy: a.Topology,
+		Ledger: a.Ledger, Managers: a.managers,
 		Places: a.reconcile, Starter: a.plugins,
 		Environment: admission.Environment{Now: a.Now, NewID: rpc.NewID},
 	})

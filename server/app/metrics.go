@@ -9,11 +9,12 @@ import (
 
 // settings are those of the moment that counting depends on.
 func (a *App) settings() metrics.Settings {
-	d := a.CPU.Describe()
+	p := a.inForce()
+	d := p.CPU.Describe()
 	fullCores, _ := strconv.ParseBool(d.Options[cpu.FullPCPUsOnly])
 	return metrics.Settings{
 		StaticCPUs: d.Policy == cpu.PolicyStatic, FullCores: fullCores,
-		Topology: a.Topology.Policy(), Scope: a.Topology.Scope(),
+		Topology: p.Topology.Policy(), Scope: p.Topology.Scope(),
 		PodLevelResourceManagers: a.Config.WorkloadFeatures().PodLevelResourceManagers,
 	}
 }

@@ -46,12 +46,12 @@ func (a *App) buildServers(context.Context) error {
 		Bounds:   workload.Bounds{Containers: a.Config.Limits.Containers},
 	}
 	engine := a.metrics.Watch(a.Engine)
-	readers := podresources.Parts{Ledger: a.Ledger, CPUs: a.CPU, Inventory: a.Device, Counter: a.metrics}
+	readers := podresources.Parts{Ledger: a.Ledger, CPUs: cpus{a}, Inventory: a.Device, Counter: a.metrics}
 	admissionv1.RegisterAdmissionServiceServer(a.main, admission.New(engine, read))
 	allocationv1.RegisterAllocationServiceServer(a.main, allocation.New(
 		allocation.Config{Read: read, Cgroup: a.reconcile.QoS.Cgroup}, engine, a.Ledger, a.reconcile))
 	lifecyclev1.RegisterLifecycleServiceServer(a.main, lifecycle.New(a.Engine))
-	cpuv1.RegisterCPUServiceServer(a.main, cpu.New(a.CPU, a.Ledger, a.Engine, read))
+	cpuv1.RegisterCPUServiceServer(a.main, cpu.New(cpus{a}, a.Ledger, a.Engine, read))
 	devicev1.RegisterDeviceServiceServer(a.main, device.New(
 		device.Parts{Inventory: a.Device, Plugins: a.plugins, Ledger: a.Ledger, Hinter: a.Engine}, read))
 	topologyv1.RegisterTopologyServiceServer(a.main, topology.New(a.Config.TopologyConfig(), a.Ledger))
@@ -78,7 +78,7 @@ func (a *App) buildServers(context.Context) error {
 // policyOf tells what the manager behind a kubelet's state file runs under.
 func (a *App) policyOf(kind kubelet.Kind) string {
 	if kind == kubelet.CPU {
-		return a.CPU.Describe().Policy
+		return a.inForce().CPU.Describe().Policy
 	}
 	return ""
 }

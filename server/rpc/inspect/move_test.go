@@ -50,7 +50,7 @@ func move(t *testing.T, rules ledger.Rules) inspectv1.InspectServiceClient {
 	}
 	features := workload.Features{PodLevelResources: true, PodLevelResourceManagers: true}
 	engine := admission.New(admission.Config{Features: features}, admission.Parts{
-		Ledger: l, Bus: func() admission.Bus { return bus }, Places: places{},
+		Ledger: l, Managers: func(*ledger.View) (admission.Bus, admission.Policy) { return bus, nil }, Places: places{},
 		Environment: admission.Environment{Now: time.Now, NewID: func() string { return "id" }},
 	})
 	return inspectv1.NewInspectServiceClient(rpctest.Serve(t, func(s grpc.ServiceRegistrar) {

@@ -1,0 +1,364 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/berthd/berth/hack/conformance/vector"
+	"github.com/berthd/berth/managers/admission"
+	"github.com/berthd/berth/managers/cpu"
+	"github.com/berthd/berth/managers/cpuset"
+	"github.com/berthd/berth/managers/device"
+	"github.com/berthd/berth/managers/hint"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/ledgertest"
+	"github.com/berthd/berth/managers/machine"
+	"github.com/berthd/berth/managers/memory"
+	"github.com/berthd/berth/managers/topology"
+	"github.com/berthd/berth/managers/workload"
+)
+
+// podAdmit: whole pods through the engine with every manager.
+var podAdmit = Define("pod_admit", Plan[podAdmitIn, podAdmitWant, []podStepGot]{
+	Decide:  decidePodAdmit,
+	Compare: comparePodAdmit,
+})
+
+type podAdmitIn struct {
+	Gates    vector.Gates `json:"gates"`
+	Topology string       `json:"topology"`
+	Machine  struct {
+		Nodes []vector.Node `json:"nodes"`
+	} `json:"machine"`
+	TopologyPolicy  string            `json:"topology_policy"`
+	TopologyScope   string            `json:"topology_scope"`
+	TopologyOptions map[string]string `json:"topology_options"`
+	CPUOptions      map[string]string `json:"cpu_policy_options"`
+	NumReserved     int               `json:"num_reserved"`
+	ReservedCPUs    string            `json:"reserved_cpus"`
+	// ReservedMemory by node and resource.
+	ReservedMemory map[int]map[string]uint64 `json:"reserved_memory"`
+	deviceState
+	// Providers in the order in which they are asked and plan.
+	Providers []string              `json:"providers"`
+	Pods      map[string]vector.Pod `json:"pods"`
+	Steps     []podStep             `json:"steps"`
+}
+
+type podStep struct {
+	Op  string `json:"op"`
+	Pod string `json:"pod"`
+}
+
+type podAdmitWant struct {
+	Steps []podStepWant `json:"steps"`
+}
+
+// podStepWant is the recorded state after a step. After the admission of a pod
+// that was rejected it still has what the pod was given before something failed;
+// the removal that follows takes that back.
+type podStepWant struct {
+	Result   *podResult                     `json:"result"`
+	Affinity map[string]vector.Affinity     `json:"affinity"`
+	CPU      cpuState                       `json:"cpu"`
+	Memory   memoryState                    `json:"memory"`
+	Devices  map[string]map[string][]string `json:"devices"`
+}
+
+type podResult struct {
+	Admit   bool   `json:"admit"`
+	Reason  string `json:"reason"`
+	Message string `json:"message"`
+}
+
+// podStepGot is berth's state after a step. Affinity and Devices are the pod's,
+// by container.
+type podStepGot struct {
+	Result   *podResult
+	Affinity map[string]vector.Affinity
+	CPU      cpuState
+	Memory   memoryState
+	Devices  map[string]map[string][]string
+	// Left says what a rejected admission has changed; it must not.
+	Left string
+}
+
+// podBench is an engine on an empty machine.
+type podBench struct {
+	*admission.Engine
+	ledger *ledger.Ledger
+	memory *memory.Manager
+}
+
+// providerNames are the managers in the recordings' spelling.
+var providerNames = map[string]string{"devices": device.Name, "cpu": cpu.Name, "memory": memory.Name}
+
+func (in podAdmitIn) bench(env *Env) (*podBench, error) {
+	m, err := in.machine(env)
+	if err != nil {
+		return nil, err
+	}
+	setup := cpuSetup{Gates: in.Gates, Options: in.CPUOptions, NumReserved: in.NumReserved}
+	cpuConfig, err := setup.config(in.TopologyPolicy)
+	if err != nil {
+		return nil, err
+	}
+	if cpuConfig.ReservedCPUs, err = cpuset.Parse(in.ReservedCPUs); err != nil {
+		return nil, err
+	}
+	cpus, err := cpu.New(cpuConfig, m)
+	if err != nil {
+		return nil, err
+	}
+	mem, err := memorySetup{Gates: in.Gates}.manager(in.ReservedMemory, m)
+	if err != nil {
+		return nil, err
+	}
+	policy, err := topology.New(topology.Config{
+		Policy: topology.Policy(in.TopologyPolicy), Scope: hint.Scope(in.TopologyScope), Options: in.TopologyOptions,
+	}, m.NodeMask(), m.Distances())
+	if err != nil {
+		return nil, err
+	}
+	plugins := map[string]devicePlugin{}
+	for name := range in.Devices {
+		plugins[name] = devicePlugin{Preferred: true}
+	}
+	inventory, _, err := in.inventory(plugins)
+	if err != nil {
+		return nil, err
+	}
+	built := map[string]hint.Provider{cpu.Name: cpus, memory.Name: mem, device.Name: device.New(inventory, lowest{})}
+	var order []string
+	var entries []hint.Entry
+	for _, name := range in.Providers {
+		order = append(order, providerNames[name])
+		entries = append(entries, hint.Entry{Provider: built[providerNames[name]], Mode: hint.Required})
+	}
+	bus, err := hint.NewBus(order, entries, nil)
+	if err != nil {
+		return nil, err
+	}
+	l, _, err := ledger.Open(context.Background(), ledger.Options{
+		Journal: ledgertest.NewJournal(),
+		Rules:   ledger.Rules{Machine: m, ReservedCPUs: cpus.Reserved(), StrictReservation: cpus.StrictReservation()},
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &podBench{ledger: l, memory: mem, Engine: admission.New(
+		admission.Config{Features: workload.Features{
+			PodLevelResources:        in.Gates.On(vector.PodLevelResources),
+			PodLevelResourceManagers: in.Gates.On(vector.PodLevelResourceManagers),
+		}},
+		admission.Parts{
+			Ledger: l, Managers: func(*ledger.View) (admission.Bus, admission.Policy) { return bus, policy }, Places: nowhere{},
+			Environment: admission.Environment{
+				Now:   func() time.Time { return time.Unix(0, 0) },
+				NewID: func() string { return strconv.FormatUint(l.View().Generation(), 10) },
+			},
+		})}, nil
+}
+
+// machine has the CPUs of the named machine and the case's own memory.
+func (in podAdmitIn) machine(env *Env) (*machine.Topology, error) {
+	named, err := env.Machines.Get(in.Topology)
+	if err != nil {
+		return nil, err
+	}
+	s := named.Snapshot()
+	s.Nodes = vector.Nodes(in.Machine.Nodes)
+	return machine.New(s)
+}
+
+// lowest is a plugin that prefers what it must include and then the lowest ids.
+type lowest struct{}
+
+func (lowest) Preferred(_ context.Context, _ string, available, must []string, size int) ([]string, error) {
+	out := slices.Clone(must)
+	for _, id := range slices.Sorted(slices.Values(available)) {
+		if len(out) < size && !slices.Contains(must, id) {
+			out = append(out, id)
+		}
+	}
+	return out, nil
+}
+
+func (lowest) Allocate(context.Context, string, []string) ([]byte, error) { return []byte("ok"), nil }
+
+// nowhere has room for every pod's cgroup.
+type nowhere struct{ admission.Places }
+
+func (nowhere) EnsurePod(_ context.Context, _ *ledger.View, uid string) (string, bool, error) {
+	return uid, true, nil
+}
+func (nowhere) ForgetPod(context.Context, *ledger.View, string) error { return nil }
+func (nowhere) RemovePod(context.Context, *ledger.View, string) error { return nil }
+
+// decidePodAdmit lets one ledger live through all steps. State that the reference
+// counts in its own way is followed beside it, as in memory_sequences.
+func decidePodAdmit(env *Env, in podAdmitIn) ([]podStepGot, error) {
+	b, err := in.bench(env)
+	if err != nil {
+		return nil, err
+	}
+	books := memoryState{}.with(b.memory.State(b.ledger.View()), b.memory.State(b.ledger.View()), &ledger.Pod{}, nil)
+	var got []podStepGot
+	for i, step := range in.Steps {
+		pod, err := in.Pods[step.Pod].Pod()
+		if err != nil {
+			return nil, fmt.Errorf("step %d: %w", i, err)
+		}
+		pod.Name, pod.Namespace = pod.UID, "default"
+		g, err := b.step(step.Op, pod, &books)
+		if err == nil {
+			err = firstFinding(b.ledger.View())
+		}
+		if err != nil {
+			return nil, fmt.Errorf("step %d: %w", i, err)
+		}
+		got = append(got, g)
+	}
+	return got, nil
+}
+
+func firstFinding(view *ledger.View) error {
+	if findings := ledger.Check(view); len(findings) > 0 {
+		return errors.New(findings[0].String())
+	}
+	return nil
+}
+
+// step admits or removes a pod. The books are kept as the reference keeps its
+// memory tables.
+func (b *podBench) step(op string, pod *workload.Pod, books *memoryState) (g podStepGot, err error) {
+	before := b.ledger.View()
+	switch op {
+	case "admit":
+		v, err := b.Admit(context.Background(), admission.Request{Pod: *pod})
+		if err != nil {
+			return g, err
+		}
+		g.Result = &podResult{v.Outcome == admission.Admitted, string(v.Reason), v.Message}
+		if !g.Result.Admit {
+			g.Left = changed(before, b.ledger.View())
+			break
+		}
+		*books = books.with(b.memory.State(before), b.memory.State(v.View), v.Pod, memoryClaims(v.Pod))
+		g.Affinity = mergedFor(v)
+	case "remove":
+		if record, ok := before.Pod(pod.UID); ok {
+			for _, c := range record.Pod.Walk() {
+				*books = books.without(pod.UID, c.Name)
+			}
+		}
+		if _, _, err := b.Remove(context.Background(), pod.UID); err != nil {
+			return g, err
+		}
+	default:
+		return g, fmt.Errorf("unknown operation %q", op)
+	}
+	b.read(&g, pod.UID)
+	g.Memory = *books
+	return g, nil
+}
+
+func memoryClaims(p *ledger.Pod) []ledger.Claim {
+	return slices.DeleteFunc(slices.Clone(p.Claims), func(c ledger.Claim) bool { return len(c.Memory) == 0 })
+}
+
+// mergedFor gives the merged hints by container. Under the pod scope they are the
+// same for all.
+func mergedFor(v admission.Verdict) map[string]vector.Affinity {
+	out := map[string]vector.Affinity{}
+	for _, s := range v.Trace.Steps {
+		if s.Kind != ledger.StepMerged {
+			continue
+		}
+		for i := range v.Pod.Pod.Containers {
+			if name := v.Pod.Pod.Containers[i].Name; s.Container == "" || s.Container == name {
+				out[name] = vector.FromHint(*s.Affinity)
+			}
+		}
+	}
+	return out
+}
+
+// changed names what differs between two views apart from traces.
+func changed(before, after *ledger.View) string {
+	if before.NumPods() != after.NumPods() {
+		return "pods"
+	}
+	if !reflect.DeepEqual(slices.Collect(before.Claims()), slices.Collect(after.Claims())) {
+		return "claims"
+	}
+	return ""
+}
+
+// read fills in CPUs, and the devices of a pod.
+func (b *podBench) read(g *podStepGot, uid string) {
+	view := b.ledger.View()
+	g.CPU = cpuState{Default: view.SharedCPUs().String(), Assignments: assignments{}, PodAssignments: cpuLists{}}
+	g.Devices = map[string]map[string][]string{}
+	for c := range view.Claims() {
+		name := c.Owner.Container
+		switch {
+		case c.CPUs != nil && name == "":
+			g.CPU.PodAssignments[c.Owner.Pod] = c.CPUs.Set.String()
+		case c.CPUs != nil:
+			if g.CPU.Assignments[c.Owner.Pod] == nil {
+				g.CPU.Assignments[c.Owner.Pod] = cpuLists{}
+			}
+			g.CPU.Assignments[c.Owner.Pod][name] = c.CPUs.Set.String()
+		case c.Devices != nil && c.Owner.Pod == uid:
+			if g.Devices[name] == nil {
+				g.Devices[name] = map[string][]string{}
+			}
+			g.Devices[name][c.Resource] = c.Devices.IDs()
+		}
+	}
+}
+
+func comparePodAdmit(_ podAdmitIn, want podAdmitWant, got []podStepGot) string {
+	var diffs []string
+	for i, w := range want.Steps {
+		if diff := got[i].differs(w); diff != "" {
+			diffs = append(diffs, fmt.Sprintf("step %d: %s", i, diff))
+		}
+	}
+	return strings.Join(diffs, ", ")
+}
+
+// differs compares a step. What the reference has while it rejects a pod is not
+// compared: berth has nothing of it, and the next step shows the reference after
+// it has taken it back.
+func (g podStepGot) differs(want podStepWant) string {
+	if want.Result != nil {
+		switch {
+		case *g.Result != *want.Result:
+			return fmt.Sprintf("verdict: %+v, not %+v", *g.Result, *want.Result)
+		case g.Left != "":
+			return "a rejected pod leaves " + g.Left
+		case !g.Result.Admit:
+			return ""
+		}
+		for name, a := range want.Affinity {
+			if render(g.Affinity[name]) != render(a) {
+				return "affinity of " + name
+			}
+		}
+		if !reflect.DeepEqual(want.Devices, g.Devices) && len(want.Devices)+len(g.Devices) > 0 {
+			return "devices"
+		}
+	}
+	if diff := g.CPU.differs(want.CPU); diff != "" {
+		return diff
+	}
+	return g.Memory.differs(want.Memory, "")
+}

@@ -1,0 +1,73 @@
+package panel
+
+import (
+	"github.com/berthd/berth/managers/cpu"
+	"github.com/berthd/berth/managers/hint"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/machine"
+	"github.com/berthd/berth/managers/memory"
+	"github.com/berthd/berth/managers/topology"
+)
+
+// Config is what a panel is built from.
+type Config struct {
+	CPU      cpu.Config
+	Memory   memory.Config
+	Topology topology.Config
+	// Order of the bus, as for hint.NewBus.
+	Order []string
+	// Digest tells configurations apart; views carry it as Rules.ConfigDigest.
+	Digest string
+}
+
+// Panel is the managers of one configuration. Its fields must not be changed.
+type Panel struct {
+	CPU      *cpu.Manager
+	Memory   *memory.Manager
+	Topology *topology.Manager
+	// Rules are what the ledger holds claims against under this configuration.
+	Rules ledger.Rules
+	// Bus joins the managers with the providers that no configuration changes;
+	// nil until Join.
+	Bus   *hint.Bus
+	order []string
+}
+
+// New builds the managers. Errors are of class Invalid: those of the managers'
+// constructors.
+func New(cfg Config, m *machine.Topology) (*Panel, error) {
+	cpus, err := cpu.New(cfg.CPU, m)
+	if err != nil {
+		return nil, err
+	}
+	mem, err := memory.New(cfg.Memory, m)
+	if err != nil {
+		return nil, err
+	}
+	policy, err := topology.New(cfg.Topology, m.NodeMask(), m.Distances())
+	if err != nil {
+		return nil, err
+	}
+	return &Panel{
+		CPU: cpus, Memory: mem, Topology: policy, order: cfg.Order,
+		Rules: ledger.Rules{
+			Machine: m, ReservedCPUs: cpus.Reserved(), StrictReservation: cpus.StrictReservation(), ConfigDigest: cfg.Digest,
+		},
+	}, nil
+}
+
+// Join returns the panel with a bus of its managers and of others: the provider
+// of devices, outside providers. Errors are those of hint.NewBus, which
+// withTimeout is for.
+func (p *Panel) Join(others []hint.Entry, withTimeout hint.WithTimeout) (*Panel, error) {
+	entries := append([]hint.Entry{
+		{Provider: p.CPU, Mode: hint.Required},
+		{Provider: p.Memory, Mode: hint.Required},
+	}, others...)
+	joined := *p
+	var err error
+	if joined.Bus, err = hint.NewBus(p.order, entries, withTimeout); err != nil {
+		return nil, err
+	}
+	return &joined, nil
+}

@@ -1,0 +1,186 @@
+package panel_test
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/berthd/berth/managers/cpu"
+	"github.com/berthd/berth/managers/device"
+	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/hint"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/ledgertest"
+	"github.com/berthd/berth/managers/machine"
+	"github.com/berthd/berth/managers/memory"
+	"github.com/berthd/berth/managers/panel"
+	"github.com/berthd/berth/managers/topology"
+)
+
+// outside is a provider that has no opinion.
+type outside struct{ name string }
+
+func (o outside) Name() string { return o.name }
+func (outside) Hints(context.Context, *ledger.View, hint.Request) ([]hint.ResourceAnswer, error) {
+	return nil, nil
+}
+
+func (outside) Plan(context.Context, *ledger.View, hint.Request, hint.Hint) ([]ledger.Claim, error) {
+	return nil, nil
+}
+
+func (outside) Prepare(_ context.Context, _ string, _ hint.Request, claims []ledger.Claim) ([]ledger.Claim, error) {
+	return claims, nil
+}
+
+// build makes a panel of the static CPU policy with n reserved CPUs.
+func build(t *testing.T, digest string, reserved int64) *panel.Panel {
+	t.Helper()
+	shape, err := machine.ParseShape("2s4c")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := machine.New(shape)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := panel.New(panel.Config{
+		CPU:      cpu.Config{Policy: cpu.PolicyStatic, ReservedMilliCPU: reserved * 1000},
+		Topology: topology.Config{Policy: topology.Restricted, Scope: hint.ContainerScope},
+		Digest:   digest,
+	}, m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// seat puts a panel in force.
+func seat(t *testing.T, p *panel.Panel) *panel.Seats {
+	t.Helper()
+	s, err := panel.NewSeats(p, device.New(device.NewInventory(nil, time.Time{}), nil), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// names asks a panel's providers something and lists who answered.
+func names(t *testing.T, p *panel.Panel, view *ledger.View) (out []string) {
+	t.Helper()
+	replies, err := p.Bus.Hints(t.Context(), view, hint.Request{Pod: &ledgertest.Pod("a", "main").Pod, Container: 0}, &ledger.Trace{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range replies {
+		out = append(out, r.Provider)
+	}
+	return out
+}
+
+func TestBuiltInProvidersInOrder(t *testing.T) {
+	t.Parallel()
+	p := build(t, "a", 1)
+	l := ledgertest.New(t, p.Rules)
+	if got := names(t, seat(t, p).On(l.View()), l.View()); !slices.Equal(got, []string{"device", "cpu", "memory"}) {
+		t.Errorf("asked %v", got)
+	}
+	if p.Rules.ReservedCPUs != p.CPU.Reserved() || p.Rules.ConfigDigest != "a" {
+		t.Errorf("rules %+v", p.Rules)
+	}
+}
+
+func TestBadConfiguration(t *testing.T) {
+	t.Parallel()
+	good := build(t, "a", 1)
+	for name, cfg := range map[string]panel.Config{
+		"cpu":      {CPU: cpu.Config{Policy: "dynamic"}, Topology: topology.Config{Policy: topology.None}},
+		"memory":   {Memory: memory.Config{Policy: "dynamic"}, Topology: topology.Config{Policy: topology.None}},
+		"topology": {Topology: topology.Config{Policy: "dynamic"}},
+	} {
+		_, err := panel.New(cfg, good.Rules.Machine)
+		if err == nil || fault.ClassOf(err) != fault.Invalid {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestReplacement goes through the steps of a replacement and asks at each of them
+// who decides on the views that somebody may hold.
+func TestReplacement(t *testing.T) {
+	t.Parallel()
+	first, second := build(t, "a", 1), build(t, "b", 2)
+	l := ledgertest.New(t, first.Rules)
+	old := l.View()
+	s := seat(t, first)
+	expect := func(when string, view *ledger.View, want *panel.Panel) {
+		t.Helper()
+		if got := s.On(view); got.CPU != want.CPU {
+			t.Errorf("%s: the panel of %q decides on a view of %q", when, got.Rules.ConfigDigest, view.Rules().ConfigDigest)
+		}
+	}
+	if err := s.Seat(second); err != nil {
+		t.Fatal(err)
+	}
+	expect("before the commit", old, first)
+	now, err := l.SetRules(t.Context(), second.Rules)
+	if err != nil {
+		t.Fatal(err)
+	}
+	expect("after the commit", now, second)
+	expect("after the commit", old, first)
+	s.Settle("b")
+	expect("settled", now, second)
+	expect("settled", old, second)
+
+	// A change that was not committed leaves the former panel.
+	if err := s.Seat(first); err != nil {
+		t.Fatal(err)
+	}
+	s.Settle("b")
+	expect("given up", now, second)
+	s.Settle("nobody")
+	expect("settled by mistake", now, second)
+}
+
+// TestOutsideProviders join every panel, also one that was built before they came.
+func TestOutsideProviders(t *testing.T) {
+	t.Parallel()
+	first, second := build(t, "a", 1), build(t, "b", 2)
+	l := ledgertest.New(t, first.Rules)
+	s := seat(t, first)
+	if err := s.SetOutside([]hint.Entry{{Provider: outside{"net"}, Mode: hint.Advisory}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Seat(second); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"device", "cpu", "memory", "net"}
+	if got := names(t, s.On(l.View()), l.View()); !slices.Equal(got, want) {
+		t.Errorf("asked %v", got)
+	}
+	now, err := l.SetRules(t.Context(), second.Rules)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := names(t, s.On(now), now); !slices.Equal(got, want) {
+		t.Errorf("asked %v", got)
+	}
+	trial, err := s.Join(build(t, "c", 3))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := names(t, trial, now); !slices.Equal(got, want) {
+		t.Errorf("without a seat: asked %v", got)
+	}
+	if err := s.SetOutside([]hint.Entry{{Provider: outside{"cpu"}, Mode: hint.Advisory}}); fault.ClassOf(err) != fault.Invalid {
+		t.Errorf("a second provider called cpu: %v", err)
+	}
+	if got := names(t, s.On(now), now); !slices.Equal(got, want) {
+		t.Errorf("after the mistake: asked %v", got)
+	}
+	if err := s.SetOutside(nil); err != nil || len(names(t, s.On(now), now)) != 3 {
+		t.Errorf("gone: %v", err)
+	}
+}
