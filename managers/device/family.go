@@ -31,24 +31,24 @@ type family struct {
 
 // answer looks only at nodes that have devices. The kubelet did so from 1.36 on
 // (kubernetes#138244): machines with many nodes and few devices took it minutes.
-func (f *family) answer(resource string) hint.Answer {
+func (f *family) answer() hint.Answer {
 	universe := f.universe()
 	rule, single := f.rule(universe)
 	if single && universe.Len() > listedNodes {
 		if !rule.Allows(universe) {
-			return f.uncovered(resource)
+			return f.uncovered()
 		}
 		return hint.Answer{Kind: hint.ByRule, Rule: rule}
 	}
 	hints := f.list(universe)
 	if len(hints) == 0 {
-		return f.uncovered(resource)
+		return f.uncovered()
 	}
 	return hint.Answer{Kind: hint.Options, Hints: hints}
 }
 
-func (f *family) uncovered(resource string) hint.Answer {
-	return impossible("no NUMA nodes have enough free devices of %s; needed: %d", resource, f.need)
+func (f *family) uncovered() hint.Answer {
+	return impossible("fewer than %d of the free devices are near to NUMA nodes", f.need)
 }
 
 // universe returns the nodes of the machine that any device is near to; all

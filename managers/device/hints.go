@@ -62,7 +62,7 @@ func (b *books) answer(req hint.Request, r *Resource, n int) hint.Answer {
 	default:
 		f.free, f.reusable = b.available(r), present(r, reusable)
 		if have := len(f.free) + len(f.reusable); have < n {
-			answer := impossible("%s", hint.TooFew(n, have, "device of "+r.Name, "devices of "+r.Name))
+			answer := impossible("%s", hint.TooFew(n, have, "device", "devices"))
 			if wait := new(WaitError); r.Allocatable() == 0 && errors.As(r.unusable(n), &wait) {
 				w := wait.Waits()
 				answer.Wait = &w
@@ -70,7 +70,7 @@ func (b *books) answer(req hint.Request, r *Resource, n int) hint.Answer {
 			return answer
 		}
 	}
-	return f.answer(r.Name)
+	return f.answer()
 }
 
 // withVanished returns the devices of a resource and those owned ones that its
