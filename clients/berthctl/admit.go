@@ -134,12 +134,19 @@ func (s *session) showVerdict(ctx context.Context, req *admissionv1.AdmitRequest
 		if len(answer.GetAllocations()) > 0 {
 			fmt.Fprintf(w, "\n%v", s.allocations(answer.GetAllocations()))
 		}
+		if explain {
+			s.explainAll(w, answer.GetTrace(), s.names(ctx))
+			return
+		}
+		if answer.GetVerdict() != admissionv1.Verdict_VERDICT_ADMITTED {
+			explainMissing(w, answer.GetTrace(), s.names(ctx))
+			explainHelp(w, answer.GetTrace())
+		}
 		switch {
-		case explain:
-			s.explainSteps(w, answer.GetTrace(), s.admittedPods(ctx))
-		case answer.GetVerdict() == admissionv1.Verdict_VERDICT_REJECTED && req.GetDryRun():
+		case answer.GetVerdict() != admissionv1.Verdict_VERDICT_REJECTED:
+		case req.GetDryRun():
 			fmt.Fprintln(s.err, "hint: --explain says how it came to that")
-		case answer.GetVerdict() == admissionv1.Verdict_VERDICT_REJECTED:
+		default:
 			fmt.Fprintf(s.err, "hint: 'berthctl explain %s' says how it came to that\n", meta.GetUid())
 		}
 	})

@@ -87,7 +87,7 @@ func memory(claims []*typesv1.Claim) string {
 func claimText(c *typesv1.Claim) string {
 	switch {
 	case c.GetCpu() != nil:
-		return fmt.Sprintf("CPUs %s (%s)", c.GetCpu().GetSet().GetCpus(), c.GetCpu().GetUse())
+		return fmt.Sprintf("%s (%s)", cpuNoun(c.GetCpu().GetSet().GetCpus()), c.GetCpu().GetUse())
 	case c.GetDevice() != nil:
 		var ids []string
 		for _, d := range c.GetDevice().GetDevices() {
@@ -118,6 +118,14 @@ func nodeNoun(list string) string {
 		return "nodes " + list
 	}
 	return "node " + list
+}
+
+// cpuNoun puts the noun before a list of CPUs.
+func cpuNoun(list string) string {
+	if strings.ContainsAny(list, "-,") {
+		return "CPUs " + list
+	}
+	return "CPU " + list
 }
 
 // claimTexts spells what claims hold, one each.

@@ -51,7 +51,7 @@ func (c *ctl) containerStart() *cobra.Command {
 		return s.show(answer, func(w io.Writer) {
 			fmt.Fprintf(w, "%s/%s is bound to %s", podName(pod), args[1], id)
 			if cpus := answer.GetCpusetCpus(); cpus != "" {
-				fmt.Fprintf(w, ", runs on CPUs %s", cpus)
+				fmt.Fprintf(w, ", runs on %s", cpuNoun(cpus))
 			}
 			if mems := answer.GetCpusetMems(); mems != "" {
 				fmt.Fprintf(w, " with memory of %s", nodeNoun(mems))

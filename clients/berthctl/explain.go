@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -11,6 +12,7 @@ import (
 	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/clients/berth"
+	"github.com/berthd/berth/clients/berthctl/table"
 )
 
 const explainLong = `Say how the last decision about a pod came about: what each provider of resources said, what was made of it, what was
@@ -34,7 +36,7 @@ func (c *ctl) explain() *cobra.Command {
 		}
 		return s.show(answer, func(w io.Writer) {
 			explainHead(w, answer.GetTrace())
-			s.explainSteps(w, answer.GetTrace(), s.admittedPods(ctx))
+			s.explainAll(w, answer.GetTrace(), s.names(ctx))
 		})
 	})
 }
@@ -73,14 +75,19 @@ func explainHead(w io.Writer, t *typesv1.Trace) {
 	fmt.Fprintf(w, "uid %s, admission %s, decided on generation %d\n", t.GetPodUid(), t.GetAdmissionId(), t.GetGeneration())
 }
 
-// explainSteps tells the steps of a decision in their order, under the containers that they are about, and for a pod that
-// was not admitted what others hold of the resources in question. pods are those that are admitted now.
-func (c *ctl) explainSteps(w io.Writer, t *typesv1.Trace, pods []*typesv1.PodAllocation) {
-	known := namesOf(pods)
-	last, starred, short := "", false, false
+// explainAll tells how a decision came about, and for a pod that was not admitted what was missing and what would help.
+func (c *ctl) explainAll(w io.Writer, t *typesv1.Trace, n names) {
+	c.explainSteps(w, t)
+	explainMissing(w, t, n)
+	explainHelp(w, t)
+}
+
+// explainSteps tells the steps of a decision in their order, under the containers that they are about.
+func (c *ctl) explainSteps(w io.Writer, t *typesv1.Trace) {
+	last, starred := "", false
 	for _, step := range c.briefNotes(t.GetSteps()) {
-		line := c.stepText(step)
-		if line == "" && len(step.GetShortages()) == 0 {
+		line := c.stepText(step, t)
+		if line == "" {
 			continue
 		}
 		if last == "" {
@@ -90,31 +97,48 @@ func (c *ctl) explainSteps(w io.Writer, t *typesv1.Trace, pods []*typesv1.PodAll
 			fmt.Fprintln(w, owner)
 			last = owner
 		}
-		if line != "" {
-			fmt.Fprintf(w, "  %s\n", oneLine(line))
-		}
-		for _, s := range step.GetShortages() {
-			fmt.Fprintf(w, "  %s\n", shortText(s, known))
-			short = true
-		}
+		fmt.Fprintf(w, "  %s\n", oneLine(line))
 		starred = starred || step.GetKind() == "asked" && strings.Contains(line, star)
-	}
-	if !t.GetAdmitted() && !short {
-		c.explainHeld(w, t, pods)
 	}
 	if starred {
 		fmt.Fprintf(w, "%s preferred: no smaller set of nodes could do\n", star)
 	}
 }
 
-// How much a narrow explanation tells of what there may be many of.
-const (
-	shownNotes = 2
-	shownHeld  = 8
-)
+// explainMissing tells what was missing, where, and who holds it.
+func explainMissing(w io.Writer, t *typesv1.Trace, n names) {
+	title := "\nmissing\n"
+	for _, step := range t.GetSteps() {
+		for _, short := range step.GetShortages() {
+			fmt.Fprintf(w, "%s  %s\n", title, shortText(short, n))
+			title = ""
+		}
+	}
+}
 
-// briefNotes leaves out all but the first of the notes in a row: a pod from a file has one for each request that takes
-// its limit.
+// explainHelp tells which changes would make a rejected pod fit.
+func explainHelp(w io.Writer, t *typesv1.Trace) {
+	list := t.GetSuggestions()
+	if len(list) == 0 && t.GetTried() > 0 {
+		fmt.Fprintf(w, "\nno smaller request, other policy or removal of pods was found to help (%s)\n", table.Count(int(t.GetTried()), "dry run"))
+	}
+	for i, s := range list {
+		if i == 0 {
+			fmt.Fprint(w, "\nit would fit if\n")
+		}
+		or := ", or"
+		if i == len(list)-1 {
+			or = ""
+		}
+		fmt.Fprintf(w, "  %s%s\n", oneLine(s.GetText()), or)
+	}
+}
+
+// shownNotes is how many notes in a row a narrow explanation tells.
+const shownNotes = 2
+
+// briefNotes leaves out all but the first of the notes in a row: a pod from a file has one for each container whose
+// requests take its limits.
 func (c *ctl) briefNotes(steps []*typesv1.TraceStep) []*typesv1.TraceStep {
 	if c.wide() {
 		return steps
@@ -140,35 +164,6 @@ func (c *ctl) briefNotes(steps []*typesv1.TraceStep) []*typesv1.TraceStep {
 	return out
 }
 
-// explainHeld tells who holds what of the resources that a decision was about.
-func (c *ctl) explainHeld(w io.Writer, t *typesv1.Trace, pods []*typesv1.PodAllocation) {
-	wanted := make(map[string]bool)
-	for _, step := range t.GetSteps() {
-		if step.GetKind() == "asked" || step.GetKind() == "refused" {
-			wanted[step.GetResource()] = true
-		}
-	}
-	known := namesOf(pods)
-	var held []string
-	for _, p := range pods {
-		for _, claim := range allClaims(p) {
-			if wanted[claim.GetResource()] && p.GetUid() != t.GetPodUid() {
-				held = append(held, claimText(claim)+" by "+known.owner(claimOwner(claim)))
-			}
-		}
-	}
-	if len(held) == 0 {
-		return
-	}
-	fmt.Fprintln(w, "held by others now")
-	if more := len(held) - shownHeld; more > 0 && !c.wide() {
-		held = append(held[:shownHeld], fmt.Sprintf("and %d more, which -o wide shows", more))
-	}
-	for _, line := range held {
-		fmt.Fprintf(w, "  %s\n", line)
-	}
-}
-
 // stepOwner names what a step is about.
 func stepOwner(s *typesv1.TraceStep) string {
 	if s.GetContainer() == "" {
@@ -181,7 +176,7 @@ func stepOwner(s *typesv1.TraceStep) string {
 const star = "*"
 
 // stepText is a step in a line; empty if people are spared it.
-func (c *ctl) stepText(s *typesv1.TraceStep) string {
+func (c *ctl) stepText(s *typesv1.TraceStep, t *typesv1.Trace) string {
 	switch s.GetKind() {
 	case "noted", "replanned":
 		return "note: " + s.GetText()
@@ -192,11 +187,7 @@ func (c *ctl) stepText(s *typesv1.TraceStep) string {
 	case "planned":
 		return s.GetProvider() + " gives " + claimText(s.GetClaim())
 	case "refused":
-		// The head says it already, unless somebody in particular refused.
-		if s.GetProvider() != "" {
-			return s.GetProvider() + " refused: " + s.GetText()
-		}
-		return ""
+		return refusedText(s, t)
 	}
 	if !c.wide() {
 		return ""
@@ -214,14 +205,32 @@ func (c *ctl) stepText(s *typesv1.TraceStep) string {
 	return line
 }
 
+// refusedText says who refused. What it said is in the head already, unless that says something else.
+func refusedText(s *typesv1.TraceStep, t *typesv1.Trace) string {
+	if s.GetProvider() == "" {
+		return ""
+	}
+	text := s.GetProvider() + " refuses"
+	if s.GetResource() != "" && s.GetResource() != s.GetProvider() {
+		text += " over " + s.GetResource()
+	}
+	if s.GetText() != t.GetMessage() {
+		text += ": " + s.GetText()
+	}
+	return text
+}
+
 // askedText says what a provider answered.
 func askedText(s *typesv1.TraceStep) string {
-	who := s.GetProvider() + " offers " + s.GetResource()
+	who := s.GetProvider() + " offers"
+	if s.GetResource() != s.GetProvider() {
+		who += " " + s.GetResource()
+	}
 	switch s.GetAnswer() {
 	case "no-preference":
 		return who + " on any node"
 	case "impossible":
-		return s.GetProvider() + " cannot give " + s.GetResource() + ": " + s.GetText()
+		return strings.Replace(who, "offers", "cannot serve", 1) + ": " + s.GetText()
 	case "rule":
 		return who + " on " + s.GetText()
 	}
@@ -255,13 +264,34 @@ func (c *ctl) losers(s *typesv1.TraceStep) string {
 
 // shortText says what was missing and who holds it.
 func shortText(s *typesv1.Shortage, n names) string {
-	text := fmt.Sprintf("short of %s", s.GetResource())
+	amount := func(n uint64) string {
+		if r := s.GetResource(); r == "memory" || strings.HasPrefix(r, "hugepages-") {
+			return table.Bytes(n)
+		}
+		return strconv.FormatUint(n, 10)
+	}
+	text := s.GetResource()
 	if s.GetNodes() != "" {
 		text += " on " + nodeNoun(s.GetNodes())
 	}
-	text += fmt.Sprintf(": %d needed, %d free", s.GetNeed(), s.GetFree())
+	text += fmt.Sprintf(": %s needed, %s free", amount(s.GetNeed()), amount(s.GetFree()))
+	held := "held"
+	if s.GetHeld() > 0 {
+		held = amount(s.GetHeld()) + " held"
+	}
 	if len(s.GetHolders()) > 0 {
-		text += ", held by " + n.owners(s.GetHolders())
+		text += ", " + held + " by " + n.owners(s.GetHolders())
+		if s.GetMoreHolders() > 0 {
+			text += fmt.Sprintf(" and %d more", s.GetMoreHolders())
+		}
+	} else if s.GetHeld() > 0 {
+		text += ", " + held
+	}
+	switch {
+	case s.GetWithheld() > 0:
+		text += ", " + amount(s.GetWithheld()) + " " + s.GetWhy()
+	case s.GetWhy() != "":
+		text += ", " + s.GetWhy()
 	}
 	return text
 }

@@ -20,11 +20,11 @@ func traces() []*typesv1.Trace {
 		{
 			AdmissionId: "ADMISSION1", PodUid: webUID, Namespace: "default", Name: "web", Generation: 11, Admitted: true,
 			Steps: []*typesv1.TraceStep{
-				{Kind: "noted", Text: `pod.spec.containers[0].resources.requests["cpu"] was not set and takes limits: 2`},
+				{Kind: "noted", Text: "requests that container app leaves out are taken from its limits: cpu 2"},
 				{Kind: "asked", Container: "app", Provider: "device", Resource: "example.com/gpu", Answer: "options", Hints: []*typesv1.Hint{hintOf(true, 0), hintOf(false, 0, 1)}, Omitted: 3},
-				{Kind: "asked", Container: "app", Provider: "cpu", Resource: "cpu", Answer: "rule", Text: "node sets within 0-1 that add up to 2; preferred are those of 1"},
+				{Kind: "asked", Container: "app", Provider: "cpu", Resource: "cpu", Answer: "rule", Text: "any of the nodes 0-1 that have 2 together; one node is preferred"},
 				{Kind: "asked", Container: "app", Provider: "memory", Resource: "memory", Answer: "no-preference"},
-				{Kind: "merged", Container: "app", Affinity: hintOf(true, 0), Hints: []*typesv1.Hint{hintOf(false, 0, 1)}, Text: "preferred by all: nodes 0"},
+				{Kind: "merged", Container: "app", Affinity: hintOf(true, 0), Hints: []*typesv1.Hint{hintOf(false, 0, 1)}, Text: "node 0 is preferred by all"},
 				{Kind: "planned", Container: "app", Provider: "device", Resource: "example.com/gpu", Claim: gpuClaim(webUID, "app")},
 				{Kind: "planned", Container: "app", Provider: "cpu", Resource: "cpu", Claim: cpuClaim(webUID, "app", "1-2")},
 				{Kind: "prepared", Container: "app", Provider: "device", Resource: "example.com/gpu"},
@@ -36,16 +36,22 @@ func traces() []*typesv1.Trace {
 			AdmissionId: "ADMISSION9", PodUid: otherUID, Namespace: "default", Name: "big", Generation: 12,
 			Reason: "TopologyAffinityError", Message: "Resources cannot be allocated with Topology locality",
 			Steps: []*typesv1.TraceStep{
-				{Kind: "asked", Container: "app", Provider: "device", Resource: "example.com/gpu", Answer: "impossible", Text: "2 devices of example.com/gpu are wanted and 1 are free"},
+				{Kind: "asked", Container: "app", Provider: "device", Resource: "example.com/gpu", Answer: "impossible", Text: "2 devices are needed, and 1 is free"},
+				{Kind: "merged", Container: "app", Text: "example.com/gpu cannot be given; policy restricted refuses"},
 				{
-					Kind: "merged", Container: "app", Text: "no nodes are left that serve all",
+					Kind: "refused", Container: "app", Text: "Resources cannot be allocated with Topology locality",
 					Shortages: []*typesv1.Shortage{
-						{Resource: "example.com/gpu", Nodes: "0-1", Need: 2, Free: 1, Holders: []string{webUID + "/app", "gone"}},
-						{Resource: "cpu", Need: 6, Free: 5},
+						{Resource: "example.com/gpu", Nodes: "0-1", Need: 2, Free: 1, Held: 3, Holders: []string{webUID + "/app", "gone"}, MoreHolders: 2, Withheld: 1, Why: "unhealthy"},
+						{Resource: "memory", Nodes: "0", Need: 6 << 30, Free: 5 << 30, Held: 1 << 20},
+						{Resource: "example.com/nic", Need: 1, Why: "the plugin is away"},
 					},
 				},
-				{Kind: "refused", Provider: "device", Resource: "example.com/gpu", Text: "no locality"},
 			},
+			Suggestions: []*typesv1.Suggestion{
+				{Kind: "request", Text: "container app asked for 1 example.com/gpu instead of 2", Requests: []*typesv1.RequestChange{{Container: "app", Resource: "example.com/gpu", From: 2, To: 1}}},
+				{Kind: "removal", Text: "pod default/web were removed", RemovePodUids: []string{webUID}},
+			},
+			Tried: 9,
 		},
 		{
 			AdmissionId: "ADMISSION4", PodUid: "44444444-0000-4000-8000-000000000004", Namespace: "default", Name: "notes", Generation: 12,
@@ -53,9 +59,11 @@ func traces() []*typesv1.Trace {
 			Steps: []*typesv1.TraceStep{
 				{Kind: "noted", Text: "first"}, {Kind: "noted", Text: "second"}, {Kind: "noted", Text: "third"}, {Kind: "noted", Text: "fourth"},
 				{Kind: "noted", Container: "app", Text: "fifth"}, {Kind: "noted", Container: "app", Text: "sixth"}, {Kind: "noted", Container: "app", Text: "seventh"},
-				{Kind: "asked", Container: "app", Provider: "cpu", Resource: "cpu", Answer: "impossible", Text: "80 cpus are needed and 5 are available"},
-				{Kind: "merged", Container: "app", Text: "no nodes are left that serve all"},
+				{Kind: "asked", Container: "app", Provider: "cpu", Resource: "cpu", Answer: "impossible", Text: "80 CPUs are needed, and 5 are free"},
+				{Kind: "merged", Container: "app", Text: "cpu cannot be given; policy restricted refuses"},
+				{Kind: "refused", Container: "app", Provider: "cpu", Resource: "cpu", Text: "not enough CPUs"},
 			},
+			Tried: 1,
 		},
 		{
 			AdmissionId: "ADMISSION3", PodUid: twinUID, Namespace: "default", Name: "early", Generation: 1,
@@ -167,7 +175,7 @@ func (f fakeDevice) GetTopologyHints(_ context.Context, req *devicev1.GetTopolog
 		}}, nil
 	}
 	return &devicev1.GetTopologyHintsResponse{Answers: []*typesv1.Answer{
-		{Resource: "example.com/gpu", Kind: typesv1.AnswerKind_ANSWER_KIND_IMPOSSIBLE, Reason: "2 devices of example.com/gpu are wanted and 1 are free"},
+		{Resource: "example.com/gpu", Kind: typesv1.AnswerKind_ANSWER_KIND_IMPOSSIBLE, Reason: "2 devices are needed, and 1 is free"},
 	}}, nil
 }
 
@@ -196,7 +204,7 @@ func (f fakeTopology) Merge(_ context.Context, req *topologyv1.MergeRequest) (*t
 			}
 		}
 	}
-	return &topologyv1.MergeResponse{Admit: true, Hint: hintOf(true, 0), Explanation: "preferred by all: nodes 0"}, nil
+	return &topologyv1.MergeResponse{Admit: true, Hint: hintOf(true, 0), Explanation: "node 0 is preferred by all"}, nil
 }
 
 type fakeNode struct {

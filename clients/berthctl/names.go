@@ -52,22 +52,15 @@ func podName(p *typesv1.PodAllocation) string { return p.GetNamespace() + "/" + 
 // names maps uids to namespace/name.
 type names map[string]string
 
-// admittedPods lists the pods for what people get to see beside an answer. A list that cannot be had is no reason to keep
-// the answer back.
-func (s *session) admittedPods(ctx context.Context) []*typesv1.PodAllocation {
+// names reads the name map for what people get to see beside an answer. Names that cannot be had are no reason to keep the
+// answer back.
+func (s *session) names(ctx context.Context) names {
 	list, err := s.Allocation().List(ctx, &allocationv1.ListRequest{})
 	if err != nil {
 		return nil
 	}
-	return list.GetPods()
-}
-
-// names reads the name map.
-func (s *session) names(ctx context.Context) names { return namesOf(s.admittedPods(ctx)) }
-
-func namesOf(pods []*typesv1.PodAllocation) names {
-	n := make(names, len(pods))
-	for _, p := range pods {
+	n := make(names, len(list.GetPods()))
+	for _, p := range list.GetPods() {
 		n[p.GetUid()] = podName(p)
 	}
 	return n

@@ -78,7 +78,7 @@ func (c *ctl) showMachine(w io.Writer, m *nodev1.GetMachineResponse) {
 		table.Count(len(cores), "core"), table.Count(len(m.GetCpus()), "CPU"),
 	}, ", "))
 	if m.GetOfflineCpus() != "" {
-		fmt.Fprintf(w, "offline: CPUs %s\n", m.GetOfflineCpus())
+		fmt.Fprintf(w, "offline: %s\n", cpuNoun(m.GetOfflineCpus()))
 	}
 	if c.wide() {
 		fmt.Fprintf(w, "fingerprint: %s\n", m.GetFingerprint())
