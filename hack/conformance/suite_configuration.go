@@ -42,10 +42,12 @@ type configurationGot struct {
 // configurationOps are the checks by operation. A check's error is the verdict;
 // out is what can be read off the manager afterwards.
 var configurationOps = map[string]func(env *Env, in configurationIn) (out map[string]any, refusal, err error){
-	"cpu_manager":       configureCPUManager,
-	"cpu_static_policy": configureCPUPolicy,
-	"cpu_state_check":   checkCPUState,
-	"topology_manager":  configureTopology,
+	"cpu_manager":        configureCPUManager,
+	"cpu_static_policy":  configureCPUPolicy,
+	"cpu_state_check":    checkCPUState,
+	"memory_manager":     configureMemoryManager,
+	"memory_state_check": checkMemoryState,
+	"topology_manager":   configureTopology,
 }
 
 func decideConfiguration(env *Env, in configurationIn) (configurationGot, error) {

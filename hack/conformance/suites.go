@@ -15,6 +15,5 @@ var suites = []Suite{
 	memorySequences,
 	deviceAllocate,
 	deviceHints,
-	podAdmit,
 	topologyMerge,
 }

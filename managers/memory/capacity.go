@@ -48,8 +48,8 @@ func (m *Manager) measure(topo *machine.Topology, reserved []Reservation) {
 		memory.total[node.ID] = int64(min(node.MemoryBytes, maxBytes))
 		memory.allocatable[node.ID] = memory.total[node.ID]
 		for _, pages := range node.HugePages {
-			c := m.capacity(HugePages(pages.SizeKiB))
-			hi, bytes := bits.Mul64(pages.Count, pages.SizeKiB*1024)
+			c := m.capacity(hugePages(pages.SizeKiB))
+			hi, bytes := bits.Mul64(pages.Count, min(pages.SizeKiB, maxBytes/1024)*1024)
 			if hi != 0 || bytes > maxBytes {
 				bytes = maxBytes
 			}

@@ -3,6 +3,7 @@ package memory
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -23,12 +24,9 @@ const (
 
 // bytes reads an amount as tests write it: 3, 2Mi, 9Gi.
 func bytes(text string) int64 {
-	for unit := len(binary) - 1; unit >= 0; unit-- {
-		if digits, ok := strings.CutSuffix(text, binary[unit]); ok {
-			var n int64
-			if _, err := fmt.Sscan(digits, &n); err != nil {
-				panic(err)
-			}
+	for unit, suffix := range []string{"", "Ki", "Mi", "Gi", "Ti"} {
+		digits, _ := strings.CutSuffix(text, suffix)
+		if n, err := strconv.ParseInt(digits, 10, 64); err == nil && digits+suffix == text {
 			return n << (10 * unit)
 		}
 	}

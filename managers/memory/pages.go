@@ -82,10 +82,10 @@ func kernelFree(resource string, free []FreePages) (by amounts, isPages bool) {
 		return by, false
 	}
 	for _, f := range free {
-		if f.Node < 0 || f.Node >= len(by) || HugePages(f.SizeKiB) != resource {
+		if f.Node < 0 || f.Node >= len(by) || hugePages(f.SizeKiB) != resource {
 			continue
 		}
-		hi, bytes := bits.Mul64(f.Pages, f.SizeKiB*1024)
+		hi, bytes := bits.Mul64(f.Pages, min(f.SizeKiB, maxBytes/1024)*1024)
 		if hi != 0 {
 			bytes = maxBytes
 		}

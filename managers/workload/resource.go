@@ -78,6 +78,9 @@ func HugePageSize(r Resource) (int64, error) {
 	return n * unit, nil
 }
 
+// HugePagesOf gives the resource of a page size in bytes as the kubelet names it: hugepages-2Mi. It is the inverse of HugePageSize.
+func HugePagesOf(size int64) Resource { return HugePagesPrefix + Resource(Memory.Text(size)) }
+
 // Quantities are amounts by resource: cpu in milli-CPU, everything else in its own unit (bytes, pieces), all rounded up to
 // whole numbers (Excess keeps what the rounding put on, where it did). An absent key is not a zero: a container may request 0
 // CPU, and may also not mention CPU.

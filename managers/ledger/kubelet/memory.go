@@ -1,0 +1,181 @@
+package kubelet
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/machine"
+	"github.com/berthd/berth/managers/numa"
+	"github.com/berthd/berth/managers/workload"
+)
+
+// MemoryState is the content of memory_manager_state.
+type MemoryState struct {
+	// Nodes are the tables by NUMA node id; none before the first start.
+	Nodes map[int]MemoryNode
+	// Containers are the blocks of containers by pod uid and container name.
+	Containers map[string]map[string][]MemoryBlock
+	// Pods are the blocks of pods as a whole by pod uid. Those of their containers
+	// are parts of them.
+	Pods map[string][]MemoryBlock
+}
+
+// MemoryNode is what the file says of a node.
+type MemoryNode struct {
+	// Blocks counts those that the node is part of (numberOfAssignments).
+	Blocks int
+	// Group are the nodes that are used together with this one (cells).
+	Group numa.Mask
+	// Tables by resource.
+	Tables map[string]MemoryTable
+}
+
+// MemoryTable is what the file says of a resource of a node, in bytes. The kubelet
+// subtracts without looking, so an amount below zero is near 2^64.
+type MemoryTable struct {
+	Total, SystemReserved, Allocatable, Reserved, Free uint64
+}
+
+// MemoryBlock is an amount of a resource on some nodes.
+type MemoryBlock struct {
+	Nodes    numa.Mask
+	Resource string
+	Bytes    uint64
+}
+
+// Check says whether the kubelet's static policy would go on from the state, on a
+// machine with these nodes and with so many bytes reserved by node and resource.
+// It places all blocks on empty tables and compares: the same nodes, number of
+// blocks and groups; the same resources with the same sizes on every node; and of
+// what is held and free the same sums over each group. All errors are of class
+// Precondition and name the first difference.
+func (s *MemoryState) Check(nodes []machine.Node, reserved map[int]map[string]uint64) error {
+	if len(s.Nodes) == 0 {
+		if len(s.Containers) > 0 {
+			return fault.Preconditionf("there are blocks of %d pods, and no tables", len(s.Containers))
+		}
+		return nil
+	}
+	expected := emptyTables(nodes, reserved)
+	for _, uid := range slices.Sorted(maps.Keys(s.Containers)) {
+		if whole, ok := s.Pods[uid]; ok {
+			if err := place(expected, whole); err != nil {
+				return fault.Preconditionf("pod %s: %w", uid, err)
+			}
+			continue
+		}
+		for _, name := range slices.Sorted(maps.Keys(s.Containers[uid])) {
+			if err := place(expected, s.Containers[uid][name]); err != nil {
+				return fault.Preconditionf("pod %s, container %s: %w", uid, name, err)
+			}
+		}
+	}
+	return s.compare(expected)
+}
+
+// emptyTables are those of a machine on which nobody holds memory.
+func emptyTables(nodes []machine.Node, reserved map[int]map[string]uint64) map[int]MemoryNode {
+	out := make(map[int]MemoryNode, len(nodes))
+	for _, node := range nodes {
+		table := func(resource string, total, elsewhere uint64) MemoryTable {
+			kept := reserved[node.ID][resource]
+			free := total - kept - elsewhere
+			return MemoryTable{Total: total, SystemReserved: kept, Allocatable: free, Free: free}
+		}
+		tables := map[string]MemoryTable{}
+		var pages uint64
+		for _, p := range node.HugePages {
+			total := p.Count * p.SizeKiB * 1024
+			name := string(workload.HugePagesOf(int64(p.SizeKiB * 1024)))
+			tables[name] = table(name, total, 0)
+			pages += total
+		}
+		tables[string(workload.Memory)] = table(string(workload.Memory), node.MemoryBytes, pages)
+		out[node.ID] = MemoryNode{Group: numa.Of(node.ID), Tables: tables}
+	}
+	return out
+}
+
+// place charges blocks as the kubelet does: each node of a block takes what it
+// has free, from the lowest up.
+func place(nodes map[int]MemoryNode, blocks []MemoryBlock) error {
+	for _, b := range blocks {
+		rest := b.Bytes
+		for id := range b.Nodes.All() {
+			node, known := nodes[id]
+			if !known {
+				return fmt.Errorf("a block of %s is on NUMA node %d, which does not exist", b.Resource, id)
+			}
+			t, known := node.Tables[b.Resource]
+			if !known {
+				return fmt.Errorf("a block is one of %s, which NUMA node %d does not have", b.Resource, id)
+			}
+			n := min(rest, t.Free)
+			t.Reserved, t.Free = t.Reserved+n, t.Free-n
+			rest -= n
+			node.Tables[b.Resource] = t
+			node.Blocks++
+			node.Group = b.Nodes
+			nodes[id] = node
+		}
+	}
+	return nil
+}
+
+func (s *MemoryState) compare(expected map[int]MemoryNode) error {
+	if len(s.Nodes) != len(expected) {
+		return fault.Preconditionf("there are tables of %d NUMA nodes, and the machine has %d", len(s.Nodes), len(expected))
+	}
+	for _, id := range slices.Sorted(maps.Keys(s.Nodes)) {
+		got, want := s.Nodes[id], expected[id]
+		switch {
+		case want.Tables == nil:
+			return fault.Preconditionf("there is a table of NUMA node %d, which does not exist", id)
+		case got.Blocks != want.Blocks:
+			return fault.Preconditionf("NUMA node %d counts %d blocks and has %d", id, got.Blocks, want.Blocks)
+		case got.Group != want.Group:
+			return fault.Preconditionf("NUMA node %d is in group %s, and its blocks in %s", id, got.Group, want.Group)
+		case !s.partition(got.Group):
+			return fault.Preconditionf("NUMA node %d is in group %s, and another node of that in another one: a kubelet goes on from this only by chance", id, got.Group)
+		case len(got.Tables) != len(want.Tables):
+			return fault.Preconditionf("NUMA node %d has tables of %d resources instead of %d", id, len(got.Tables), len(want.Tables))
+		}
+		for _, resource := range slices.Sorted(maps.Keys(got.Tables)) {
+			t, w := got.Tables[resource], want.Tables[resource]
+			held, free := sums(s.Nodes, got.Group, resource)
+			wantHeld, wantFree := sums(expected, got.Group, resource)
+			switch {
+			case t.Total != w.Total || t.SystemReserved != w.SystemReserved || t.Allocatable != w.Allocatable:
+				return fault.Preconditionf("NUMA node %d has of %s %d bytes, %d reserved and %d allocatable, instead of %d, %d and %d",
+					id, resource, t.Total, t.SystemReserved, t.Allocatable, w.Total, w.SystemReserved, w.Allocatable)
+			case held != wantHeld || free != wantFree:
+				return fault.Preconditionf("of %s, NUMA nodes %s count %d bytes as held and %d as free, instead of %d and %d",
+					resource, got.Group, held, free, wantHeld, wantFree)
+			}
+		}
+	}
+	return nil
+}
+
+// partition tells whether all nodes of a group say that they are in it. Where they
+// do not, what the kubelet expects depends on the order in which it goes through
+// the pods, which is not the same each time (kubernetes#113035).
+func (s *MemoryState) partition(group numa.Mask) bool {
+	for id := range group.All() {
+		if s.Nodes[id].Group != group {
+			return false
+		}
+	}
+	return true
+}
+
+// sums adds up what is held and free over a group.
+func sums(nodes map[int]MemoryNode, group numa.Mask, resource string) (held, free uint64) {
+	for id := range group.All() {
+		t := nodes[id].Tables[resource]
+		held, free = held+t.Reserved, free+t.Free
+	}
+	return held, free
+}
