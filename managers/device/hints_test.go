@@ -87,7 +87,7 @@ func TestHintsOfAVanishedDevice(t *testing.T) {
 	s := b.list(gpu, "a@0 b@1", Options{})
 	pod := b.pod("pod", "c gpu=2")
 	b.hold("pod", "c", gpu, "a", "b")
-	b.inv.Listed(s, parse("x@1 b@1"))
+	b.inv.Listed(s, parse("x@1 b@1"), epoch)
 	answers, err := b.Hints(context.Background(), b.draft.View(), hint.Request{Pod: pod})
 	if err != nil || len(answers) != 1 {
 		t.Fatal(answers, err)
@@ -264,13 +264,13 @@ func TestManyNodes(t *testing.T) {
 	if a.Kind != hint.ByRule || a.Rule.PreferredSize != 3 || !a.Rule.Allows(numa.Of(0, 9, 63)) || a.Rule.Allows(numa.Of(1, 2)) {
 		t.Errorf("answer %+v", a)
 	}
-	if f.need = 65; f.answer(gpu).Kind != hint.Impossible {
+	if f.need = 65; f.answer().Kind != hint.Impossible {
 		t.Error("65 of 64 devices")
 	}
 	f.need = 2
 	f.all = append(f.all, Device{Nodes: numa.Of(0, 1), Topology: true})
 	f.free = f.all
-	a = f.answer(gpu)
+	a = f.answer()
 	if a.Kind != hint.Options || len(a.Hints) > listedSets || a.Hints[len(a.Hints)-1].Nodes != f.machine {
 		t.Errorf("%s, %d hints", a.Kind, len(a.Hints))
 	}
@@ -289,7 +289,7 @@ func BenchmarkHints(b *testing.B) {
 		f.free = f.all[len(f.all)/2:]
 		b.Run(fmt.Sprintf("%dnodes", nodes), func(b *testing.B) {
 			for b.Loop() {
-				f.answer(gpu)
+				f.answer()
 			}
 		})
 	}
@@ -302,7 +302,7 @@ func BenchmarkFullLedger(b *testing.B) {
 	for i := range 2100 {
 		list = append(list, Device{ID: fmt.Sprintf("d%04d", i), Healthy: true, Nodes: numa.Of(i % 8), Topology: true})
 	}
-	bench.inv.Listed(bench.inv.Registered(gpu, Options{}, epoch), list)
+	bench.inv.Listed(bench.inv.Registered(gpu, Options{}, epoch), list, epoch)
 	for p := range 500 {
 		uid := fmt.Sprintf("p%03d", p)
 		bench.pod(uid, "a", "b", "c", "d")
