@@ -102,8 +102,8 @@ echo "process ${processes[0]} of pod web now runs on CPUs: $(awk '/^Cpus_allowed
 say "What a runtime needs to start the container"
 [ "$(nproc)" -lt 2 ] || run berthctl allocate trainer main
 
-say "A pod that does not fit is rejected, with its reasons; nothing is left of it"
-pod greedy 64 64Mi 2 >"$root/greedy.yaml"
+say "A pod that does not fit is rejected: what is missing, who holds it, what would help; nothing is left of it"
+pod greedy $(($(nproc) > 2 ? $(nproc) - 1 : 1)) 64Mi 2 >"$root/greedy.yaml"
 run berthctl admit -f "$root/greedy.yaml" || true
 run berthctl explain greedy
 

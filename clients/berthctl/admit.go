@@ -124,7 +124,8 @@ func worse(end int, v admissionv1.Verdict) int {
 
 // showVerdict prints what became of a pod.
 func (s *session) showVerdict(ctx context.Context, req *admissionv1.AdmitRequest, answer *admissionv1.AdmitResponse, explain bool) error {
-	return s.show(answer, func(w io.Writer) {
+	hint := ""
+	err := s.show(answer, func(w io.Writer) {
 		meta := req.GetPod().GetMetadata()
 		would := ""
 		if req.GetDryRun() {
@@ -145,11 +146,13 @@ func (s *session) showVerdict(ctx context.Context, req *admissionv1.AdmitRequest
 		switch {
 		case answer.GetVerdict() != admissionv1.Verdict_VERDICT_REJECTED:
 		case req.GetDryRun():
-			fmt.Fprintln(s.err, "hint: --explain says how it came to that")
+			hint = "hint: --explain says how it came to that\n"
 		default:
-			fmt.Fprintf(s.err, "hint: 'berthctl explain %s' says how it came to that\n", meta.GetUid())
+			hint = fmt.Sprintf("hint: 'berthctl explain %s' says how it came to that\n", meta.GetUid())
 		}
 	})
+	fmt.Fprint(s.err, hint)
+	return err
 }
 
 // verdictText says what became of a pod in one line.
