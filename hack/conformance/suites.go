@@ -10,10 +10,11 @@ var suites = []Suite{
 	cpuAllocate,
 	cpuHints,
 	cpuSequences,
+	deviceAllocate,
+	deviceHints,
 	memoryAllocate,
 	memoryHints,
 	memorySequences,
-	deviceAllocate,
-	deviceHints,
+	podAdmit,
 	topologyMerge,
 }
