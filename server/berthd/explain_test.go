@@ -1,0 +1,79 @@
+package main
+
+import (
+	"fmt"
+	"runtime"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+
+	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
+	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
+	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+)
+
+// trace asks for the explanation of a pod's last admission.
+func (d *daemon) trace(uid string) *typesv1.Trace {
+	d.t.Helper()
+	resp, err := d.inspect.GetTrace(d.ctx(), &inspectv1.GetTraceRequest{PodUid: uid})
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return resp.GetTrace()
+}
+
+// A rejection names what is missing, who holds it and what would help; following
+// that helps; and all of it is there after a crash.
+func TestRejectionIsExplainedAndRemembered(t *testing.T) {
+	t.Parallel()
+	needCPUs(t, 2)
+	n := newNode(t)
+	d := n.start()
+	d.plugin("g0 g1")
+	d.admitted(guaranteed("holder", 1, 1))
+	cpus := runtime.NumCPU() - 1
+	resp := d.admit(guaranteed("large", cpus, 2))
+	if resp.GetVerdict() != admissionv1.Verdict_VERDICT_REJECTED {
+		t.Fatalf("%s", resp.GetVerdict())
+	}
+	steps := resp.GetTrace().GetSteps()
+	missing := map[string]*typesv1.Shortage{}
+	for _, s := range steps[len(steps)-1].GetShortages() {
+		missing[s.GetResource()] = s
+	}
+	for resource, need := range map[string]int{"cpu": cpus, gpu: 2} {
+		s := missing[resource]
+		if s.GetNeed() != uint64(need) || s.GetFree() != uint64(need-1) || fmt.Sprint(s.GetHolders()) != "[holder/main]" {
+			t.Errorf("shortage of %s: %v", resource, s)
+		}
+	}
+	dry, err := d.admission.Admit(n.ctx(), &admissionv1.AdmitRequest{Pod: guaranteed("large", cpus, 2), DryRun: true})
+	if err != nil || len(dry.GetTrace().GetSuggestions()) != len(resp.GetTrace().GetSuggestions()) {
+		t.Errorf("a dry run suggests %v, %v", dry.GetTrace().GetSuggestions(), err)
+	}
+	if kept := d.trace("large"); !proto.Equal(kept, resp.GetTrace()) {
+		t.Errorf("kept is\n%v\nanswered was\n%v", kept, resp.GetTrace())
+	}
+	d.kill()
+	d = n.start()
+	if kept := d.trace("large"); !proto.Equal(kept, resp.GetTrace()) {
+		t.Errorf("after a crash\n%v\nbefore\n%v", kept, resp.GetTrace())
+	}
+	if first := d.trace("holder"); !first.GetAdmitted() {
+		t.Errorf("the holder's admission is remembered as %v", first)
+	}
+
+	var removal *typesv1.Suggestion
+	for _, s := range resp.GetTrace().GetSuggestions() {
+		if s.GetKind() == "removal" {
+			removal = s
+		}
+	}
+	if fmt.Sprint(removal.GetRemovePodUids()) != "[holder]" {
+		t.Fatalf("suggestions: %v", resp.GetTrace().GetSuggestions())
+	}
+	d.plugin("g0 g1")
+	d.remove("holder")
+	d.admitted(guaranteed("large", cpus, 2))
+	d.check()
+}
