@@ -1,6 +1,6 @@
 package cpu
 
-import "github.com/berthd/berth/managers/cpuset"
+import "slices"
 
 // takeUncores takes whole uncores while they fit, and then what is left from the
 // first uncore that can give exactly that, fullest first. If none can, it leaves
@@ -11,21 +11,21 @@ func (r *run) takeUncores() {
 	if r.need >= r.perUncore {
 		r.takeUnits(uncore, order)
 	}
+	var chosen []int
 	for _, u := range order {
 		if r.need == 0 {
 			return
 		}
-		r.takePart(u)
+		chosen = r.takePart(u, chosen[:0])
 	}
 }
 
 // takePart takes all that is needed from the lowest cores of an uncore, or
 // nothing if these do not have exactly that many free CPUs. An odd need may
-// leave one CPU of the last core.
-func (r *run) takePart(u int32) {
+// leave one CPU of the last core. chosen is empty, for the work; it is returned
+// to be used again.
+func (r *run) takePart(u int32, chosen []int) []int {
 	cores := (r.need + r.perCore - 1) / r.perCore
-	var chosen cpuset.Builder
-	count, highest := 0, -1
 	for _, c := range r.uncoreCores.members[u] {
 		if cores == 0 {
 			break
@@ -36,17 +36,18 @@ func (r *run) takePart(u int32) {
 		cores--
 		for cpu := range r.part[core].CPUs(int(c)).All() {
 			if r.free.Contains(cpu) {
-				chosen.Add(cpu)
-				count++
-				highest = max(highest, cpu)
+				chosen = append(chosen, cpu)
 			}
 		}
 	}
-	if r.need%2 == 1 && r.perCore > 1 && count > r.need {
-		chosen.Remove(highest)
-		count--
+	if r.need%2 == 1 && r.perCore > 1 && len(chosen) > r.need {
+		highest := slices.Index(chosen, slices.Max(chosen))
+		chosen = slices.Delete(chosen, highest, highest+1)
 	}
-	if count == r.need {
-		r.takeFrom(chosen.Set())
+	if len(chosen) == r.need {
+		for _, cpu := range chosen {
+			r.take(cpu)
+		}
 	}
+	return chosen
 }
