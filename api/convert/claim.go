@@ -72,15 +72,15 @@ func Claim(c *ledger.Claim) *typesv1.Claim {
 	if c.Devices != nil {
 		out.Device = &typesv1.DeviceClaim{}
 		for _, d := range c.Devices.Devices {
-			out.Device.Devices = append(out.Device.Devices, Device(d, ""))
+			out.Device.Devices = append(out.Device.Devices, Device(d))
 		}
 	}
 	return out
 }
 
-// Device returns the message form of a device; health may be empty.
-func Device(d ledger.Device, health string) *typesv1.Device {
-	out := &typesv1.Device{Id: d.ID, Health: health}
+// Device returns the message form of a device; Health adds how it is.
+func Device(d ledger.Device) *typesv1.Device {
+	out := &typesv1.Device{Id: d.ID}
 	if d.Topology {
 		out.Nodes = Mask(d.Nodes)
 	}

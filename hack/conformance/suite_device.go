@@ -119,7 +119,7 @@ func (s deviceState) inventory(plugins map[string]devicePlugin) (*device.Invento
 			known[name][d.ID] = ledger.Device{ID: d.ID, Nodes: mask, Topology: d.NUMA != nil}
 		}
 		session := inv.Registered(name, device.Options{Preferred: plugins[name].Preferred}, time.Time{})
-		if !inv.Listed(session, list) {
+		if !inv.Listed(session, list, time.Time{}) {
 			return nil, nil, fmt.Errorf("list of %s was not taken", name)
 		}
 	}

@@ -171,7 +171,7 @@ func build(t ledgertest.T, policy topology.Policy, journal *ledgertest.Journal) 
 	inventory.Listed(session, []device.Device{
 		{ID: "g0", Healthy: true, Nodes: 1, Topology: true}, {ID: "g1", Healthy: true, Nodes: 1, Topology: true},
 		{ID: "g2", Healthy: true, Nodes: 2, Topology: true}, {ID: "g3", Healthy: true, Nodes: 2, Topology: true},
-	})
+	}, time.Unix(0, 0))
 	h := &house{ledger: l, journal: journal, plugins: &plugins{}, inventory: inventory, session: session, places: &places{
 		ledger: l.View, pods: map[string]bool{}, containers: map[string]string{}, fail: map[string]error{},
 	}}

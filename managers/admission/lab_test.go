@@ -32,6 +32,8 @@ type lab struct {
 	away bool
 	// memory: the memory manager is static.
 	memory bool
+	// whole: pods with resources of their own are given CPUs as a whole.
+	whole bool
 	// now is the engine's clock, a fixed one by default.
 	now func() time.Time
 	// pods are there already.
@@ -52,7 +54,7 @@ func (b lab) open(t ledgertest.T) *house {
 	reserved := cpuset.Of(0)
 	cpus, err := cpu.New(cpu.Config{
 		Policy: cpu.PolicyStatic, ReservedCPUs: reserved, Options: b.options,
-		Features: cpu.Features{BetaOptions: true, AlphaOptions: true, PodLevelResources: true},
+		Features: cpu.Features{BetaOptions: true, AlphaOptions: true, PodLevelResources: true, PodLevelResourceManagers: b.whole},
 	}, m)
 	must(t, err)
 	entries := []hint.Entry{{Provider: cpus, Mode: hint.Required}}
@@ -63,7 +65,7 @@ func (b lab) open(t ledgertest.T) *house {
 	inventory := device.NewInventory(nil, time.Unix(0, 0))
 	if len(b.devices) > 0 {
 		session := inventory.Registered(gpu, device.Options{}, time.Unix(0, 0))
-		inventory.Listed(session, b.devices)
+		inventory.Listed(session, b.devices, time.Unix(0, 0))
 		if b.away {
 			inventory.Gone(session, time.Unix(1, 0))
 		}
@@ -106,7 +108,8 @@ func (b lab) open(t ledgertest.T) *house {
 	b.places.pods, b.places.containers = map[string]bool{}, map[string]string{}
 	h := &house{ledger: l, plugins: b.plugins, places: b.places}
 	h.bus.Store(bus)
-	h.Engine = admission.New(admission.Config{Features: workload.Features{PodLevelResources: true}}, admission.Parts{
+	features := workload.Features{PodLevelResources: true, PodLevelResourceManagers: b.whole}
+	h.Engine = admission.New(admission.Config{Features: features}, admission.Parts{
 		Ledger: l, Managers: func(*ledger.View) (admission.Bus, admission.Policy) { return h.bus.Load(), policy }, Places: b.places, Starter: b.plugins,
 		Environment: admission.Environment{Now: b.now, NewID: func() string { return "adm" }},
 	})

@@ -18,7 +18,7 @@ import (
 func TestWaiting(t *testing.T) {
 	t.Parallel()
 	unhealthy := func(h *house) {
-		h.inventory.Listed(h.session, []device.Device{{ID: "g0", Nodes: 1, Topology: true}, {ID: "g1", Nodes: 2, Topology: true}})
+		h.inventory.Listed(h.session, []device.Device{{ID: "g0", Nodes: 1, Topology: true}, {ID: "g1", Nodes: 2, Topology: true}}, time.Unix(0, 0))
 	}
 	for name, row := range map[string]struct {
 		policy topology.Policy
@@ -92,7 +92,7 @@ func TestWaiting(t *testing.T) {
 			h.session = h.inventory.Registered(gpu, device.Options{}, time.Unix(1, 0))
 			h.inventory.Listed(h.session, []device.Device{
 				{ID: "g0", Healthy: true, Nodes: 1, Topology: true}, {ID: "g1", Healthy: true, Nodes: 1, Topology: true},
-			})
+			}, time.Unix(0, 0))
 			if v := h.admit(t, pod); v.Outcome != admission.Admitted || v.Condition != nil {
 				t.Errorf("after the wait: %v %s", v.Outcome, v.Message)
 			}

@@ -83,7 +83,7 @@ func newBench(t ledgertest.T, shape string) *bench {
 func (b *bench) list(resource, devices string, o Options) Session {
 	b.t.Helper()
 	s := b.inv.Registered(resource, o, epoch)
-	if !b.inv.Listed(s, parse(devices)) {
+	if !b.inv.Listed(s, parse(devices), epoch) {
 		b.t.Fatalf("list of %s was not taken", resource)
 	}
 	return s

@@ -61,8 +61,8 @@ func (inv *Inventory) Registered(resource string, o Options, at time.Time) Sessi
 // Listed replaces the devices of a session's resource by a list in any order; of
 // devices with the same id the last one counts. It returns false, and changes
 // nothing, if the session is superseded or gone.
-func (inv *Inventory) Listed(s Session, devices []Device) bool {
-	return inv.change(s, func(r *Resource) {
+func (inv *Inventory) Listed(s Session, devices []Device, at time.Time) bool {
+	return inv.change(s, at, func(r *Resource) {
 		r.Devices, r.known, r.live = sorted(devices), true, true
 	})
 }
@@ -71,13 +71,13 @@ func (inv *Inventory) Listed(s Session, devices []Device) bool {
 // them healthy, for the grace period. It returns false, and changes nothing, if
 // the session is superseded or gone already.
 func (inv *Inventory) Gone(s Session, at time.Time) bool {
-	return inv.change(s, func(r *Resource) {
+	return inv.change(s, at, func(r *Resource) {
 		r.State, r.Since, r.known, r.live = Stopped, at, true, false
 	})
 }
 
 // change applies an event of a session to a copy of its resource.
-func (inv *Inventory) change(s Session, event func(*Resource)) bool {
+func (inv *Inventory) change(s Session, at time.Time, event func(*Resource)) bool {
 	inv.mu.Lock()
 	defer inv.mu.Unlock()
 	r, ok := inv.snapshot.Resource(s.Resource)
@@ -86,6 +86,7 @@ func (inv *Inventory) change(s Session, event func(*Resource)) bool {
 	}
 	next := *r
 	event(&next)
+	next.history = next.history.noting(&next, at)
 	inv.put(next)
 	return true
 }
@@ -107,6 +108,7 @@ func (inv *Inventory) Expire(at time.Time) []string {
 		if r.waiting() && at.Sub(r.Since) > Grace {
 			next := *r
 			next.State, next.Since, next.Devices = Expired, at, nil
+			next.history = next.history.noting(&next, at)
 			inv.put(next)
 			names = append(names, r.Name)
 		}

@@ -33,23 +33,23 @@ func TestLifeOfAResource(t *testing.T) {
 	}{
 		{"nothing", func() {}, "unknown"},
 		{"registered, no list yet", func() { first = inv.Registered(gpu, Options{Preferred: true}, now) }, "unknown"},
-		{"first list", func() { inv.Listed(first, parse("a b! c")) }, "3/2 connected"},
-		{"shorter list", func() { inv.Listed(first, parse("a")) }, "1/1 connected"},
-		{"empty list", func() { inv.Listed(first, nil) }, "0/0 connected"},
-		{"two again", func() { inv.Listed(first, parse("b a")) }, "2/2 connected"},
+		{"first list", func() { inv.Listed(first, parse("a b! c"), now) }, "3/2 connected"},
+		{"shorter list", func() { inv.Listed(first, parse("a"), now) }, "1/1 connected"},
+		{"empty list", func() { inv.Listed(first, nil, now) }, "0/0 connected"},
+		{"two again", func() { inv.Listed(first, parse("b a"), now) }, "2/2 connected"},
 		{"plugin stops", func() { inv.Gone(first, now) }, "2/0 stopped"},
 		{"within the grace period", func() { now = now.Add(Grace); inv.Expire(now) }, "2/0 stopped"},
-		{"a late list of the session", func() { inv.Listed(first, parse("x y z")) }, "2/0 stopped"},
+		{"a late list of the session", func() { inv.Listed(first, parse("x y z"), now) }, "2/0 stopped"},
 		{"registered again: health comes with the list", func() { second = inv.Registered(gpu, Options{}, now) }, "2/0 connected"},
-		{"list of the session before", func() { inv.Listed(first, parse("x y z")) }, "2/0 connected"},
-		{"list", func() { inv.Listed(second, parse("a b c")) }, "3/3 connected"},
+		{"list of the session before", func() { inv.Listed(first, parse("x y z"), now) }, "2/0 connected"},
+		{"list", func() { inv.Listed(second, parse("a b c"), now) }, "3/3 connected"},
 		{"end of the session before", func() { inv.Gone(first, now) }, "3/3 connected"},
 		{"another plugin: devices stay until it lists", func() { first = inv.Registered(gpu, Options{}, now) }, "3/3 connected"},
 		{"it ends before it lists", func() { inv.Gone(first, now) }, "3/0 stopped"},
 		{"the grace period is over", func() { now = now.Add(Grace + 1); inv.Expire(now) }, "0/0 expired"},
 		{"nothing more to expire", func() { now = now.Add(time.Hour); inv.Expire(now) }, "0/0 expired"},
-		{"back", func() { first = inv.Registered(gpu, Options{}, now); inv.Listed(first, parse("a")) }, "1/1 connected"},
-		{"nil session", func() { inv.Listed(Session{}, parse("x y")); inv.Gone(Session{Resource: gpu}, now) }, "1/1 connected"},
+		{"back", func() { first = inv.Registered(gpu, Options{}, now); inv.Listed(first, parse("a"), now) }, "1/1 connected"},
+		{"nil session", func() { inv.Listed(Session{}, parse("x y"), now); inv.Gone(Session{Resource: gpu}, now) }, "1/1 connected"},
 	} {
 		step.event()
 		if got := inv.Snapshot().counts(gpu); got != step.want {
@@ -77,7 +77,7 @@ func TestSeenBeforeARestart(t *testing.T) {
 	if at, ok := s.Expiry(); !ok || !at.Equal(epoch.Add(Grace)) {
 		t.Errorf("expiry %v, %v", at, ok)
 	}
-	inv.Listed(inv.Registered(gpu, Options{}, epoch), parse("a"))
+	inv.Listed(inv.Registered(gpu, Options{}, epoch), parse("a"), epoch)
 	if got := inv.Expire(epoch.Add(Grace + 1)); !slices.Equal(got, []string{nic}) {
 		t.Errorf("expired %q", got)
 	}
@@ -90,7 +90,7 @@ func TestDuplicates(t *testing.T) {
 	t.Parallel()
 	inv := NewInventory(nil, epoch)
 	list := parse("b@1 a! b@0! a a@1")
-	inv.Listed(inv.Registered(gpu, Options{}, epoch), list)
+	inv.Listed(inv.Registered(gpu, Options{}, epoch), list, epoch)
 	r, _ := inv.Snapshot().Resource(gpu)
 	if want := parse("a@1 b@0!"); !slices.Equal(r.Devices, want) {
 		t.Errorf("got %+v, want the last of each: %+v", r.Devices, want)
@@ -104,14 +104,14 @@ func TestSnapshotsDoNotChange(t *testing.T) {
 	t.Parallel()
 	inv := NewInventory(nil, epoch)
 	s := inv.Registered(gpu, Options{}, epoch)
-	inv.Listed(s, parse("a b"))
+	inv.Listed(s, parse("a b"), epoch)
 	old := inv.Snapshot()
 	select {
 	case <-old.Superseded():
 		t.Fatal("superseded without an event")
 	default:
 	}
-	inv.Listed(s, parse("c!"))
+	inv.Listed(s, parse("c!"), epoch)
 	if old.counts(gpu) != "2/2 connected" {
 		t.Errorf("the old snapshot says %s", old.counts(gpu))
 	}
@@ -169,7 +169,7 @@ func TestInventoryAgainstAModel(t *testing.T) {
 				for id, healthy := range ids {
 					list = append(list, Device{ID: id, Healthy: healthy})
 				}
-				if got := inv.Listed(s, list); got != counts {
+				if got := inv.Listed(s, list, epoch); got != counts {
 					rt.Fatalf("list taken: %v, want %v", got, counts)
 				}
 				if counts {

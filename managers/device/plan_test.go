@@ -397,7 +397,7 @@ func TestVanishDuringAllocate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.plugins.beforeAllocate = func() { b.inv.Listed(s, nil) }
+	b.plugins.beforeAllocate = func() { b.inv.Listed(s, nil, epoch) }
 	done, err := b.Prepare(context.Background(), "id", hint.Request{Pod: pod}, claims)
 	if err != nil || done[0].Devices.Devices[0] != (ledger.Device{ID: "a", Nodes: 2, Topology: true}) {
 		t.Errorf("got %+v, %v", done, err)
@@ -463,7 +463,7 @@ func TestPlansKeepTheLedgerWhole(t *testing.T) {
 				}
 				text = append(text, d)
 			}
-			if s, ok := sessions[resource]; !ok || !b.inv.Listed(s, parse(strings.Join(text, " "))) {
+			if s, ok := sessions[resource]; !ok || !b.inv.Listed(s, parse(strings.Join(text, " ")), epoch) {
 				sessions[resource] = b.list(resource, strings.Join(text, " "), Options{Preferred: rapid.Bool().Draw(rt, "preferred")})
 			}
 		}

@@ -61,7 +61,8 @@ type Resource struct {
 	session uint64 // the newest registration
 	known   bool
 	// live: the list is of a plugin that has not gone since.
-	live bool
+	live    bool
+	history history
 }
 
 // Known tells whether the resource counts. A plugin that has registered but not

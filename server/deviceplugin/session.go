@@ -79,7 +79,7 @@ func (p *session) follow(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if !p.server.Inventory.Listed(p.id, p.devices(list)) {
+		if !p.server.Inventory.Listed(p.id, p.devices(list), p.server.Now()) {
 			return errSuperseded
 		}
 		if first {

@@ -73,7 +73,7 @@ func (s *service) GetAllocatable(context.Context, *devicev1.GetAllocatableReques
 	out := &devicev1.GetAllocatableResponse{}
 	s.each(s.Ledger.View(), func(r *devicev1.Resource, known *device.Resource, h holdings) {
 		for _, d := range states(known, h) {
-			if d.GetDevice().GetHealth() == healthy {
+			if d.GetDevice().GetHealth() == string(device.Healthy) {
 				r.Devices = append(r.Devices, d)
 			}
 		}

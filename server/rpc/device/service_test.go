@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	devicev1 "github.com/berthd/berth/api/berth/device/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
@@ -65,7 +66,7 @@ func serve(t *testing.T, err error) devicev1.DeviceServiceClient {
 	session := inv.Registered("example.com/gpu", device.Options{PreStart: true}, start)
 	inv.Listed(session, []device.Device{
 		{ID: "g2"}, {ID: "g1", Healthy: true}, {ID: "g0", Healthy: true, Nodes: 1, Topology: true},
-	})
+	}, start)
 	l := ledgertest.New(t, ledger.Rules{Machine: machinetest.Build("2n4c")})
 	pod := ledgertest.With(ledgertest.Pod("a", "init:prepare", "main"),
 		ledgertest.Devices("prepare", "example.com/gpu", "g0"), ledgertest.Devices("main", "example.com/gpu", "g0", "g9"))
@@ -94,13 +95,18 @@ func resources(devices ...*devicev1.DeviceState) []*devicev1.Resource {
 
 var (
 	g0 = &devicev1.DeviceState{
-		Device:  &typesv1.Device{Id: "g0", Health: "Healthy", Nodes: &typesv1.NUMAMask{Nodes: []uint32{0}}},
+		Device:  &typesv1.Device{Id: "g0", Health: "Healthy", HealthHistory: first("Healthy"), Nodes: &typesv1.NUMAMask{Nodes: []uint32{0}}},
 		Holders: []string{"a/main", "a/prepare"},
 	}
-	g1 = &devicev1.DeviceState{Device: &typesv1.Device{Id: "g1", Health: "Healthy"}}
-	g2 = &devicev1.DeviceState{Device: &typesv1.Device{Id: "g2", Health: "Unhealthy"}}
+	g1 = &devicev1.DeviceState{Device: &typesv1.Device{Id: "g1", Health: "Healthy", HealthHistory: first("Healthy")}}
+	g2 = &devicev1.DeviceState{Device: &typesv1.Device{Id: "g2", Health: "Unhealthy", HealthHistory: first("Unhealthy")}}
 	g9 = &devicev1.DeviceState{Device: &typesv1.Device{Id: "g9"}, Holders: []string{"a/main"}}
 )
+
+// first is the history of a device that was as it is since its first list.
+func first(health string) []*typesv1.HealthChange {
+	return []*typesv1.HealthChange{{Time: timestamppb.New(time.Unix(1000, 0)), Health: health}}
+}
 
 func TestResources(t *testing.T) {
 	t.Parallel()

@@ -10,12 +10,6 @@ import (
 	"github.com/berthd/berth/managers/ledger"
 )
 
-// The states of health, as plugins spell them.
-const (
-	healthy   = "Healthy"
-	unhealthy = "Unhealthy"
-)
-
 // holding is a device that is in use.
 type holding struct {
 	device  ledger.Device
@@ -53,11 +47,7 @@ func held(view *ledger.View) map[string]holdings {
 func states(r *device.Resource, held holdings) []*devicev1.DeviceState {
 	var out []*devicev1.DeviceState
 	for _, d := range r.Devices {
-		health := unhealthy
-		if r.Healthy(d) {
-			health = healthy
-		}
-		state := &devicev1.DeviceState{Device: convert.Device(ledger.Device{ID: d.ID, Nodes: d.Nodes, Topology: d.Topology}, health)}
+		state := &devicev1.DeviceState{Device: convert.Device(ledger.Device{ID: d.ID, Nodes: d.Nodes, Topology: d.Topology})}
 		if h := held[d.ID]; h != nil {
 			state.Holders = h.holders
 		}
@@ -65,8 +55,11 @@ func states(r *device.Resource, held holdings) []*devicev1.DeviceState {
 	}
 	for id, h := range held {
 		if _, listed := r.Device(id); !listed {
-			out = append(out, &devicev1.DeviceState{Device: convert.Device(h.device, ""), Holders: h.holders})
+			out = append(out, &devicev1.DeviceState{Device: convert.Device(h.device), Holders: h.holders})
 		}
+	}
+	for _, state := range out {
+		convert.Health(state.Device, r)
 	}
 	slices.SortFunc(out, func(a, b *devicev1.DeviceState) int {
 		return cmp.Compare(idOf(a), idOf(b))

@@ -217,10 +217,10 @@ func TestGetAllocatableResources(t *testing.T) {
 		{ID: "plain", Healthy: true}, {ID: "sick"},
 		{ID: "both", Healthy: true, Nodes: numa.Of(0, 1), Topology: true},
 		{ID: "nowhere", Healthy: true, Topology: true},
-	})
-	inv.Listed(inv.Registered("example.com/fpga", device.Options{}, at), []device.Device{{ID: "f0", Healthy: true, Nodes: numa.Of(1), Topology: true}})
+	}, at)
+	inv.Listed(inv.Registered("example.com/fpga", device.Options{}, at), []device.Device{{ID: "f0", Healthy: true, Nodes: numa.Of(1), Topology: true}}, at)
 	gone := inv.Registered("example.com/nic", device.Options{}, at)
-	inv.Listed(gone, []device.Device{{ID: "n0", Healthy: true}})
+	inv.Listed(gone, []device.Device{{ID: "n0", Healthy: true}}, at)
 	inv.Gone(gone, at)
 	// What is in use is allocatable all the same.
 	c := serve(t, put(t, web()), inv, workload.Features{})

@@ -1,0 +1,46 @@
+package convert
+
+import (
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/managers/device"
+)
+
+// Health completes the message form of a device of a resource by what its plugin
+// reports. A device that is missing has no health, only a history.
+func Health(out *typesv1.Device, r *device.Resource) {
+	if health := r.Health(out.GetId()); health != device.Missing {
+		out.Health = string(health)
+	}
+	for _, c := range r.History(out.GetId()) {
+		out.HealthHistory = append(out.HealthHistory, &typesv1.HealthChange{
+			Time: timestamppb.New(c.At), Health: string(c.Health),
+		})
+	}
+}
+
+// ClaimHealth does so for every device in claims. Devices of resources that no
+// plugin serves or has served since berthd started have none.
+func ClaimHealth(claims []*typesv1.Claim, snap *device.Snapshot) {
+	for _, c := range claims {
+		if c.GetDevice() == nil {
+			continue
+		}
+		r, ok := snap.Resource(c.GetResource())
+		if !ok {
+			continue
+		}
+		for _, d := range c.GetDevice().GetDevices() {
+			Health(d, r)
+		}
+	}
+}
+
+// PodHealth does so for every device that a pod holds.
+func PodHealth(pod *typesv1.PodAllocation, snap *device.Snapshot) {
+	ClaimHealth(pod.GetClaims(), snap)
+	for _, c := range pod.GetContainers() {
+		ClaimHealth(c.GetClaims(), snap)
+	}
+}
