@@ -45,8 +45,9 @@ type Policy interface {
 	Merge(replies []hint.Reply) topology.Result
 	// Refusal is the error for a pod whose merge does not admit it.
 	Refusal(p *workload.Pod, f workload.Features) *fault.Error
-	// Policy and Scope are those in force.
+	// Policy returns the policy in force.
 	Policy() topology.Policy
+	// Scope returns the scope in force.
 	Scope() hint.Scope
 	// Alternatives are what an operator could set instead, the nearest first.
 	Alternatives() []*topology.Manager
