@@ -360,5 +360,5 @@ func (g podStepGot) differs(want podStepWant) string {
 	if diff := g.CPU.differs(want.CPU); diff != "" {
 		return diff
 	}
-	return g.Memory.differs(want.Memory, "")
+	return g.Memory.differsInSums(want.Memory)
 }
