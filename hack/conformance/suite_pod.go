@@ -6,9 +6,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
-	"strconv"
 	"strings"
-	"time"
 
 	"github.com/berthd/berth/hack/conformance/vector"
 	"github.com/berthd/berth/managers/admission"
@@ -17,7 +15,6 @@ import (
 	"github.com/berthd/berth/managers/device"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
-	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/managers/memory"
 	"github.com/berthd/berth/managers/topology"
@@ -28,6 +25,8 @@ import (
 var podAdmit = Define("pod_admit", Plan[podAdmitIn, podAdmitWant, []podStepGot]{
 	Decide:  decidePodAdmit,
 	Compare: comparePodAdmit,
+	Differs: podAdmitDiffers,
+	Unsound: podAdmitUnsound,
 })
 
 type podAdmitIn struct {
@@ -85,14 +84,16 @@ type podStepGot struct {
 	CPU      cpuState
 	Memory   memoryState
 	Devices  map[string]map[string][]string
-	// Left says what a rejected admission has changed; it must not.
-	Left string
+	// Left says what a rejected admission has changed, Wrong what a pod holds
+	// besides what it asks for; both must be empty.
+	Left, Wrong string
 }
 
-// podBench is an engine on an empty machine.
+// podBench is an engine on an empty machine. The recorded pods are as they came
+// to the managers, some of them such as no API server lets through, so they are
+// not defaulted or validated here either.
 type podBench struct {
-	*admission.Engine
-	ledger *ledger.Ledger
+	*admission.Trial
 	memory *memory.Manager
 }
 
@@ -145,25 +146,14 @@ func (in podAdmitIn) bench(env *Env) (*podBench, error) {
 	if err != nil {
 		return nil, err
 	}
-	l, _, err := ledger.Open(context.Background(), ledger.Options{
-		Journal: ledgertest.NewJournal(),
-		Rules:   ledger.Rules{Machine: m, ReservedCPUs: cpus.Reserved(), StrictReservation: cpus.StrictReservation()},
-	})
-	if err != nil {
-		return nil, err
-	}
-	return &podBench{ledger: l, memory: mem, Engine: admission.New(
-		admission.Config{Features: workload.Features{
+	rules := ledger.Rules{Machine: m, ReservedCPUs: cpus.Reserved(), StrictReservation: cpus.StrictReservation()}
+	return &podBench{memory: mem, Trial: admission.NewTrial(admission.Config{
+		Features: workload.Features{
 			PodLevelResources:        in.Gates.On(vector.PodLevelResources),
 			PodLevelResourceManagers: in.Gates.On(vector.PodLevelResourceManagers),
-		}},
-		admission.Parts{
-			Ledger: l, Managers: func(*ledger.View) (admission.Bus, admission.Policy) { return bus, policy }, Places: nowhere{},
-			Environment: admission.Environment{
-				Now:   func() time.Time { return time.Unix(0, 0) },
-				NewID: func() string { return strconv.FormatUint(l.View().Generation(), 10) },
-			},
-		})}, nil
+		},
+		Tries: -1,
+	}, ledger.Empty(rules), bus, policy)}, nil
 }
 
 // machine has the CPUs of the named machine and the case's own memory.
@@ -192,15 +182,6 @@ func (lowest) Preferred(_ context.Context, _ string, available, must []string, s
 
 func (lowest) Allocate(context.Context, string, []string) ([]byte, error) { return []byte("ok"), nil }
 
-// nowhere has room for every pod's cgroup.
-type nowhere struct{ admission.Places }
-
-func (nowhere) EnsurePod(_ context.Context, _ *ledger.View, uid string) (string, bool, error) {
-	return uid, true, nil
-}
-func (nowhere) ForgetPod(context.Context, *ledger.View, string) error { return nil }
-func (nowhere) RemovePod(context.Context, *ledger.View, string) error { return nil }
-
 // decidePodAdmit lets one ledger live through all steps. State that the reference
 // counts in its own way is followed beside it, as in memory_sequences.
 func decidePodAdmit(env *Env, in podAdmitIn) ([]podStepGot, error) {
@@ -208,7 +189,7 @@ func decidePodAdmit(env *Env, in podAdmitIn) ([]podStepGot, error) {
 	if err != nil {
 		return nil, err
 	}
-	books := memoryState{}.with(b.memory.State(b.ledger.View()), b.memory.State(b.ledger.View()), &ledger.Pod{}, nil)
+	books := memoryState{}.with(b.memory.State(b.View()), b.memory.State(b.View()), &ledger.Pod{}, nil)
 	var got []podStepGot
 	for i, step := range in.Steps {
 		pod, err := in.Pods[step.Pod].Pod()
@@ -218,7 +199,7 @@ func decidePodAdmit(env *Env, in podAdmitIn) ([]podStepGot, error) {
 		pod.Name, pod.Namespace = pod.UID, "default"
 		g, err := b.step(step.Op, pod, &books)
 		if err == nil {
-			err = firstFinding(b.ledger.View())
+			err = firstFinding(b.View())
 		}
 		if err != nil {
 			return nil, fmt.Errorf("step %d: %w", i, err)
@@ -238,18 +219,19 @@ func firstFinding(view *ledger.View) error {
 // step admits or removes a pod. The books are kept as the reference keeps its
 // memory tables.
 func (b *podBench) step(op string, pod *workload.Pod, books *memoryState) (g podStepGot, err error) {
-	before := b.ledger.View()
+	before := b.View()
 	switch op {
 	case "admit":
-		v, err := b.Admit(context.Background(), admission.Request{Pod: *pod})
+		v, err := b.Admit(context.Background(), pod)
 		if err != nil {
 			return g, err
 		}
 		g.Result = &podResult{v.Outcome == admission.Admitted, string(v.Reason), v.Message}
 		if !g.Result.Admit {
-			g.Left = changed(before, b.ledger.View())
+			g.Left = changed(before, b.View())
 			break
 		}
+		g.Wrong = amiss(v.Pod)
 		*books = books.with(b.memory.State(before), b.memory.State(v.View), v.Pod, memoryClaims(v.Pod))
 		g.Affinity = mergedFor(v)
 	case "remove":
@@ -258,9 +240,7 @@ func (b *podBench) step(op string, pod *workload.Pod, books *memoryState) (g pod
 				*books = books.without(pod.UID, c.Name)
 			}
 		}
-		if _, _, err := b.Remove(context.Background(), pod.UID); err != nil {
-			return g, err
-		}
+		b.Remove(pod.UID)
 	default:
 		return g, fmt.Errorf("unknown operation %q", op)
 	}
@@ -269,8 +249,21 @@ func (b *podBench) step(op string, pod *workload.Pod, books *memoryState) (g pod
 	return g, nil
 }
 
-func memoryClaims(p *ledger.Pod) []ledger.Claim {
-	return slices.DeleteFunc(slices.Clone(p.Claims), func(c ledger.Claim) bool { return len(c.Memory) == 0 })
+// memoryClaims are a pod's claims on memory in the order in which they were
+// planned.
+func memoryClaims(p *ledger.Pod) (claims []ledger.Claim) {
+	owners := []string{""}
+	for _, c := range p.Pod.Walk() {
+		owners = append(owners, c.Name)
+	}
+	for _, name := range owners {
+		for _, c := range p.Claims {
+			if c.Owner.Container == name && len(c.Memory) > 0 {
+				claims = append(claims, c)
+			}
+		}
+	}
+	return claims
 }
 
 // mergedFor gives the merged hints by container. Under the pod scope they are the
@@ -303,7 +296,7 @@ func changed(before, after *ledger.View) string {
 
 // read fills in CPUs, and the devices of a pod.
 func (b *podBench) read(g *podStepGot, uid string) {
-	view := b.ledger.View()
+	view := b.View()
 	g.CPU = cpuState{Default: view.SharedCPUs().String(), Assignments: assignments{}, PodAssignments: cpuLists{}}
 	g.Devices = map[string]map[string][]string{}
 	for c := range view.Claims() {
@@ -343,8 +336,8 @@ func (g podStepGot) differs(want podStepWant) string {
 		switch {
 		case *g.Result != *want.Result:
 			return fmt.Sprintf("verdict: %+v, not %+v", *g.Result, *want.Result)
-		case g.Left != "":
-			return "a rejected pod leaves " + g.Left
+		case g.Left+g.Wrong != "":
+			return "a rejected pod leaves " + g.Left + ", an admitted one holds " + g.Wrong
 		case !g.Result.Admit:
 			return ""
 		}

@@ -1,0 +1,195 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/berthd/berth/hack/conformance/vector"
+	"github.com/berthd/berth/managers/cpuset"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/workload"
+)
+
+// The entries of docs/deviations.md that recordings of whole pods show, besides
+// those of the CPU manager.
+const (
+	overdrawn   = "A5"  // containers get more than their pod
+	deviceless  = "D10" // a pod is admitted without its devices
+	miscounted  = "N5"  // memory is freed where it was not counted
+	wrapsAround = "N10" // huge pages below zero
+)
+
+// defectAt finds the first recorded step that cannot be right, and the entry that
+// tells of it; -1 if all can.
+func (in podAdmitIn) defectAt(want podAdmitWant) (step int, entry, why string) {
+	var before podStepWant
+	counted := map[string]map[int]resourceBytes{}
+	for i, w := range want.Steps {
+		pod := in.Pods[in.Steps[i].Pod]
+		if in.Steps[i].Op == "admit" {
+			counted[pod.UID] = taken(before.Memory, w.Memory)
+		} else if i > 0 && !maps.EqualFunc(counted[pod.UID], taken(w.Memory, before.Memory), maps.Equal[resourceBytes, resourceBytes]) {
+			return i, miscounted, "memory is freed on other nodes than it was taken from"
+		}
+		if entry, why := in.unsound(pod, w); entry != "" {
+			return i, entry, why
+		}
+		before = w
+	}
+	return -1, "", ""
+}
+
+// taken is what the tables count more in one state than in another, by node.
+func taken(before, after memoryState) map[int]resourceBytes {
+	out := map[int]resourceBytes{}
+	for id, node := range after.Nodes {
+		more := resourceBytes{}
+		for name, t := range node.Memory {
+			if n := t.Reserved - before.Nodes[id].Memory[name].Reserved; n != 0 {
+				more[name] = n
+			}
+		}
+		if len(more) > 0 {
+			out[id] = more
+		}
+	}
+	return out
+}
+
+// unsound says why a recorded state cannot be right after a step about a pod.
+func (in podAdmitIn) unsound(pod vector.Pod, w podStepWant) (entry, why string) {
+	p, err := pod.Pod()
+	if err != nil {
+		return "", ""
+	}
+	if twice := in.twice(w.CPU); !twice.IsEmpty() {
+		return torn, fmt.Sprintf("CPUs %s are in two places", twice)
+	}
+	for id, node := range w.Memory.Nodes {
+		for _, other := range node.Cells {
+			if !slices.Contains(w.Memory.Nodes[other].Cells, id) {
+				return miscounted, fmt.Sprintf("node %d is in the group of node %d, but not the other way round", other, id)
+			}
+		}
+	}
+	for uid, containers := range w.Memory.Assignments {
+		for name, blocks := range containers {
+			for _, b := range blocks {
+				whole, level := podBlock(w.Memory.PodAssignments[uid], b.Type)
+				if b.Size > 1<<60 {
+					return wrapsAround, fmt.Sprintf("%s/%s holds %d bytes of %s", uid, name, b.Size, b.Type)
+				}
+				if level && b.Size > whole {
+					return overdrawn, fmt.Sprintf("%s/%s holds %d bytes of %s, its pod %d", uid, name, b.Size, b.Type, whole)
+				}
+			}
+		}
+	}
+	if w.Result != nil && w.Result.Admit {
+		for _, c := range p.Containers {
+			for name, n := range c.Requests {
+				if _, plugin := in.Devices[string(name)]; plugin && int64(len(w.Devices[c.Name][string(name)])) != n {
+					return deviceless, fmt.Sprintf("%s is admitted without %d of %s", c.Name, n, name)
+				}
+			}
+		}
+	}
+	return "", ""
+}
+
+// podBlock finds what a pod holds as a whole of a type of memory.
+func podBlock(blocks []memoryBlock, kind string) (size uint64, ok bool) {
+	for _, b := range blocks {
+		if b.Type == kind {
+			return b.Size, true
+		}
+	}
+	return 0, false
+}
+
+// twice finds the CPUs that have two owners: pods and the shared pool, and inside
+// a pod without a set of its own the containers that are there together.
+func (in podAdmitIn) twice(s cpuState) (twice cpuset.Set) {
+	claim := func(seen *cpuset.Set, set cpuset.Set) {
+		twice = twice.Union(seen.Intersect(set))
+		*seen = seen.Union(set)
+	}
+	all := parsed(s.Default)
+	for uid, containers := range s.Assignments {
+		var together cpuset.Set
+		held := parsed(s.PodAssignments[uid])
+		for name, list := range containers {
+			handsOn := slices.ContainsFunc(in.Pods[uid].InitContainers, func(c vector.Container) bool {
+				return c.Name == name && c.RestartPolicy == ""
+			})
+			if s.PodAssignments[uid] == "" && !handsOn {
+				claim(&together, parsed(list))
+			}
+			held = held.Union(parsed(list))
+		}
+		claim(&all, held)
+	}
+	return twice
+}
+
+// parsed reads a recorded list, which is well-formed.
+func parsed(list string) cpuset.Set {
+	set, err := cpuset.Parse(list)
+	if err != nil {
+		return cpuset.Set{}
+	}
+	return set
+}
+
+func podAdmitUnsound(_ *Env, in podAdmitIn, want podAdmitWant) string {
+	_, _, why := in.defectAt(want)
+	return why
+}
+
+// podAdmitDiffers checks that berth agrees with the recording up to the step at
+// which that goes wrong, and from there on that rejected pods leave nothing and
+// admitted ones hold what they ask for. That nothing has two owners was checked at
+// every step.
+func podAdmitDiffers(_ *Env, in podAdmitIn, want podAdmitWant, got []podStepGot) (string, error) {
+	wrong, entry, _ := in.defectAt(want)
+	if wrong < 0 {
+		return "", errors.New("the recording is sound")
+	}
+	if diff := comparePodAdmit(in, podAdmitWant{want.Steps[:wrong]}, got); diff != "" {
+		return "", errors.New(diff)
+	}
+	for i, g := range got[wrong:] {
+		if g.Left+g.Wrong != "" {
+			return "", fmt.Errorf("step %d: a rejected pod leaves %q, an admitted one holds %q", wrong+i, g.Left, g.Wrong)
+		}
+	}
+	return entry, nil
+}
+
+// amiss says what an admitted pod holds that is not what it asks for.
+func amiss(p *ledger.Pod) string {
+	for i := range p.Claims {
+		c := &p.Claims[i]
+		asked := p.Pod.Resources
+		if container := p.Pod.Container(c.Owner.Container); container != nil {
+			asked = &workload.Resources{Requests: container.Requests}
+		}
+		n, has := asked.Requests[workload.Resource(c.Resource)], int64(0)
+		switch {
+		case c.CPUs != nil && c.CPUs.Use == ledger.CPUPodShared:
+			continue
+		case c.CPUs != nil:
+			has = int64(c.CPUs.Set.Len()) * 1000
+		case c.Devices != nil:
+			has = int64(len(c.Devices.Devices))
+		default:
+			continue
+		}
+		if has != n {
+			return fmt.Sprintf("%d of %s instead of %d", has, c.Resource, n)
+		}
+	}
+	return ""
+}

@@ -1,0 +1,83 @@
+package admission
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/workload"
+)
+
+// Trial decides about pods one after the other, each seeing what those before it
+// got, on a ledger that is kept nowhere. Nobody outside hears of it but a plugin
+// that is asked which devices it prefers. It is not safe for concurrent use.
+type Trial struct {
+	engine *Engine
+	view   *ledger.View
+	drafts int // since the view was flat
+}
+
+// flatten is after how many drafts on top of each other a flat view is cheaper.
+const flatten = 32
+
+// NewTrial starts on a view, such as ledger.Empty. The managers decide as in an
+// engine of that configuration; with Tries below 0 rejections are not explained
+// beyond their reason, which is many times faster.
+func NewTrial(cfg Config, view *ledger.View, bus Bus, policy Policy) *Trial {
+	return &Trial{view: view, engine: New(cfg, Parts{
+		Managers:    func(*ledger.View) (Bus, Policy) { return bus, policy },
+		Environment: Environment{Now: func() (never time.Time) { return never }},
+	})}
+}
+
+// View holds the pods that were admitted.
+func (t *Trial) View() *ledger.View { return t.view }
+
+// Admit decides about a pod as it stands: defaulted and valid, as pods in a ledger
+// are; notes go into its trace. Errors are those of Engine.Admit.
+func (t *Trial) Admit(ctx context.Context, pod *workload.Pod, notes ...string) (Verdict, error) {
+	c := &candidate{
+		record: &ledger.Pod{Pod: *pod, QoS: pod.QoSClass(t.engine.Features), AdmissionID: "trial of " + pod.UID},
+		notes:  notes, dryRun: true,
+	}
+	v, err := t.engine.decide(ctx, t.view, c)
+	switch {
+	case err != nil:
+	case v.Outcome == Admitted:
+		t.put(v.View)
+	case t.engine.Tries > 0:
+		t.engine.explain(ctx, c)
+	}
+	return v, err
+}
+
+// Remove takes a pod away with all that it holds; an unknown one is no error.
+func (t *Trial) Remove(uid string) {
+	draft := ledger.NewDraft(t.view)
+	draft.RemovePod(uid)
+	t.put(draft.View())
+}
+
+func (t *Trial) put(view *ledger.View) {
+	t.view = view
+	if t.drafts++; t.drafts == flatten {
+		t.view, t.drafts = view.Flat(), 0
+	}
+}
+
+// Fill admits copies of a pod until one is not admitted or most of them are. It
+// returns how many were admitted and the verdict about the last one that was
+// tried.
+func (t *Trial) Fill(ctx context.Context, pod *workload.Pod, most int) (n int, last Verdict, err error) {
+	for n < most {
+		copied := *pod
+		copied.UID = fmt.Sprintf("%s-%d", pod.UID, n+1)
+		copied.Name = fmt.Sprintf("%s-%d", pod.Name, n+1)
+		if last, err = t.Admit(ctx, &copied); err != nil || last.Outcome != Admitted {
+			break
+		}
+		n++
+	}
+	return n, last, err
+}
