@@ -32,14 +32,18 @@ func (c compiled) program() string { return fmt.Sprintf("/berth/%d.test", c.inde
 
 // job is what the guest is told.
 func (c compiled) job(o options) job.Test {
-	args := []string{"-test.v", "-test.timeout=" + o.timeout.String()}
+	args := []string{"-test.v", "-test.timeout=" + o.timeout.String(), fmt.Sprintf("-test.parallel=%d", o.parallel)}
 	if o.run != "" {
 		args = append(args, "-test.run="+o.run)
 	}
 	if o.skip != "" {
 		args = append(args, "-test.skip="+o.skip)
 	}
-	return job.Test{Package: c.pkg, Binary: c.program(), Dir: c.place(), Args: args}
+	return job.Test{
+		Package: c.pkg, Binary: c.program(), Dir: c.place(), Args: args,
+		// The guest may have many more CPUs than there are to emulate them.
+		Env: []string{fmt.Sprintf("GOMAXPROCS=%d", o.parallel)},
+	}
 }
 
 // build compiles the tests of the packages, and the guest's init, without cgo so

@@ -18,6 +18,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"syscall"
 	"time"
 
@@ -36,6 +37,7 @@ type options struct {
 	memoryMiB   int
 	hugePages   string
 	run, skip   string
+	parallel    int
 	verbose     bool
 	noSkip      bool
 	optional    bool
@@ -99,11 +101,12 @@ func parse(args []string, stderr io.Writer) (options, shape.Shape, error) {
 	f.StringVar(&o.hugePages, "hugepages", "", "huge pages by node: 2M=64,32;1G=0,1")
 	f.StringVar(&o.run, "run", "", "run the tests that fit the regular expression")
 	f.StringVar(&o.skip, "skip", "", "leave out the tests that fit the regular expression")
+	f.IntVar(&o.parallel, "parallel", runtime.NumCPU(), "how many tests run at once, and how many threads run Go in each process")
 	f.BoolVar(&o.verbose, "v", false, "print everything that the tests print")
 	f.BoolVar(&o.noSkip, "no-skip", false, "a test that is skipped has failed")
 	f.BoolVar(&o.optional, "optional", false, "where no kernel or emulator can be had, say so and succeed")
 	f.DurationVar(&o.timeout, "timeout", 10*time.Minute, "how long the machine may run")
-	f.DurationVar(&o.bootLimit, "boot-limit", 45*time.Second, "how long a boot may take before it is tried again")
+	f.DurationVar(&o.bootLimit, "boot-limit", 0, "how long a boot may take before it is tried again; 0 means 30s and 3s for each CPU")
 	f.StringVar(&o.qemu, "qemu", "", "emulator; found or installed if empty")
 	f.StringVar(&o.kernel, "kernel", "", "kernel; found in the cache or fetched if empty")
 	f.StringVar(&o.accelerator, "accel", "tcg,thread=multi", "QEMU's -accel")
@@ -151,6 +154,9 @@ func (o options) do(ctx context.Context, machine shape.Shape, stdout, stderr io.
 		QEMU: o.qemu, Kernel: o.kernel, Accelerator: o.accelerator,
 		Machine: machine.Args(), KernelArgs: machine.KernelArgs(),
 		BootLimit: o.bootLimit, Log: stderr,
+	}
+	if cfg.BootLimit == 0 {
+		cfg.BootLimit = 30*time.Second + time.Duration(machine.CPUs())*3*time.Second
 	}
 	if err := o.tools(ctx, &cfg, stderr); err != nil {
 		return false, err

@@ -88,8 +88,9 @@ func TestMainJob(t *testing.T) {
 		t.Errorf("what the plugin answered is missing: %v", alloc)
 	}
 
-	p := n.stopped()
+	p := n.stoppedWith(4)
 	started := d.run(p, "pinned", "main", "c-pinned")
+	p.works()
 	if started.GetCpusetCpus() != own.String() || started.GetCgroupPath() != alloc.GetCgroupPath() {
 		t.Errorf("%v; Allocate said CPUs %s in %s", started, own, alloc.GetCgroupPath())
 	}
@@ -260,19 +261,19 @@ func TestPluginFaultsRejectAndLeaveNothing(t *testing.T) {
 	t.Parallel()
 	needCPUs(t, 2)
 	for name, c := range map[string]struct {
-		manner script.Manner
-		text   string
+		manner  script.Manner
+		timeout string
 	}{
-		"refuses":        {script.Refuse, ""},
-		"hangs":          {script.Hang, "deadline"},
-		"garbage":        {script.Garbage, ""},
-		"dies":           {script.Die, ""},
-		"answers nobody": {script.Empty, ""},
+		"refuses":        {script.Refuse, "1m"},
+		"hangs":          {script.Hang, "2s"},
+		"garbage":        {script.Garbage, "1m"},
+		"dies":           {script.Die, "1m"},
+		"answers nobody": {script.Empty, "1m"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			n := newNode(t)
-			if err := os.WriteFile(n.root+"/berth.yaml", []byte("apiVersion: berth/v1alpha1\nkind: BerthConfiguration\nproviders: {allocateTimeout: 200ms}\n"), 0o600); err != nil {
+			if err := os.WriteFile(n.root+"/berth.yaml", []byte("apiVersion: berth/v1alpha1\nkind: BerthConfiguration\nproviders: {allocateTimeout: "+c.timeout+"}\n"), 0o600); err != nil {
 				t.Fatal(err)
 			}
 			d := n.start("--config", n.root+"/berth.yaml")

@@ -1,14 +1,17 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -33,12 +36,20 @@ import (
 )
 
 // asDaemon makes the test binary be berthd: the tests run the real program as a
-// process of its own, which they can kill, without building it first.
-const asDaemon = "BERTHD_TEST_AS_DAEMON"
+// process of its own, which they can kill, without building it first. asProcess
+// makes it be what runs in a container.
+const (
+	asDaemon  = "BERTHD_TEST_AS_DAEMON"
+	asProcess = "BERTHD_TEST_AS_PROCESS"
+)
 
 func TestMain(m *testing.M) {
 	if os.Getenv(asDaemon) != "" {
 		main()
+		return
+	}
+	if mib := os.Getenv(asProcess); mib != "" {
+		work(mib)
 		return
 	}
 	os.Exit(m.Run())
@@ -421,22 +432,62 @@ func (d *daemon) expectDevices(n int) {
 type process struct {
 	t   *testing.T
 	cmd *exec.Cmd
+	out *bufio.Reader
+}
+
+// work is the life of such a process: it stops, uses memory and says so once it
+// goes on, and ends when nobody holds its input any more.
+func work(mib string) {
+	if err := syscall.Kill(os.Getpid(), syscall.SIGSTOP); err != nil {
+		os.Exit(1)
+	}
+	n, err := strconv.Atoi(mib)
+	if err != nil {
+		os.Exit(1)
+	}
+	used := make([]byte, n<<20)
+	for i := 0; i < len(used); i += os.Getpagesize() {
+		used[i] = 1
+	}
+	fmt.Println("works")
+	_, _ = io.Copy(io.Discard, os.Stdin)
+	runtime.KeepAlive(used)
 }
 
 // stopped starts a process and waits until it has stopped itself.
-func (n *node) stopped() *process {
+func (n *node) stopped() *process { return n.stoppedWith(0) }
+
+// stoppedWith starts a process that will use so much memory once it goes on.
+func (n *node) stoppedWith(mib int) *process {
 	n.t.Helper()
-	cmd := exec.Command("/bin/sh", "-c", "kill -STOP $$; exec sleep 3600")
-	if err := cmd.Start(); err != nil {
+	p := &process{t: n.t, cmd: exec.Command(os.Args[0])}
+	p.cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d", asProcess, mib))
+	in, err := p.cmd.StdinPipe()
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	out, err := p.cmd.StdoutPipe()
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	p.out = bufio.NewReader(out)
+	if err := p.cmd.Start(); err != nil {
 		n.t.Fatal(err)
 	}
 	var ws syscall.WaitStatus
-	if _, err := syscall.Wait4(cmd.Process.Pid, &ws, syscall.WUNTRACED, nil); err != nil || !ws.Stopped() {
+	if _, err := syscall.Wait4(p.pid(), &ws, syscall.WUNTRACED, nil); err != nil || !ws.Stopped() {
 		n.t.Fatalf("the process did not stop: %v, %v", ws, err)
 	}
-	p := &process{n.t, cmd}
-	n.t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	n.t.Cleanup(func() { _ = in.Close(); _ = p.cmd.Process.Kill(); _ = p.cmd.Wait() })
 	return p
+}
+
+// works waits until the process has used its memory.
+func (p *process) works() {
+	p.t.Helper()
+	if line, err := p.out.ReadString('\n'); err != nil || line != "works\n" {
+		p.t.Fatalf("the process said %q, %v", line, err)
+	}
 }
 
 func (p *process) pid() int { return p.cmd.Process.Pid }

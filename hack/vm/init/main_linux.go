@@ -99,6 +99,7 @@ func (l *line) test(i int, t job.Test) {
 	start := time.Now()
 	cmd := exec.Command(t.Binary, t.Args...)
 	cmd.Dir = t.Dir
+	cmd.Env = append(os.Environ(), t.Env...)
 	out := &output{l, i}
 	cmd.Stdout, cmd.Stderr = out, out
 	// An orphan of the test may hold its output open.

@@ -57,6 +57,8 @@ type Test struct {
 	// Binary and Dir are the program and the folder to run it in.
 	Binary, Dir string
 	Args        []string
+	// Env is added to the guest's own.
+	Env []string
 }
 
 // Kind of an event.
