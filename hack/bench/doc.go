@@ -5,7 +5,9 @@
 //
 //	make bench
 //
-// or, for one subject and with enough runs to compare two commits by benchstat,
+// which prints the medians of five runs as tables, with what berth promises and
+// what the kubelet took (hack/bench/card); or, for one subject and with enough
+// runs to compare two commits by benchstat,
 //
 //	go test ./hack/bench -run '^$' -bench CPUSet -benchmem -count 10
 //

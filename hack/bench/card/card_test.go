@@ -1,0 +1,37 @@
+package main
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestCard(t *testing.T) {
+	t.Parallel()
+	var r results
+	for text := range strings.Lines(`goos: linux
+BenchmarkCPU/hints,_half,_request_4/64/berth-2   	 100	 900 ns/op	 10 B/op	 3 allocs/op
+BenchmarkCPU/hints,_half,_request_4/512/berth-2  	 100	 99999 ns/op	 7000 cpu-ns/op	 10 B/op	 6 allocs/op
+BenchmarkCPU/hints,_half,_request_4/512/berth-2  	 100	 1800 ns/op	 10 B/op	 5 allocs/op
+BenchmarkCPU/hints,_half,_request_4/512/berth-2  	 100	 2250.5 ns/op	 10 B/op	 7 allocs/op
+BenchmarkCPU/packed,_half,_request_16/512/berth  	 100	 2000000 ns/op	 10 B/op	 1 allocs/op
+BenchmarkNUMA/union/8/berth  	 1000000	 0.5 ns/op
+PASS
+`) {
+		r.read(strings.TrimSuffix(text, "\n"))
+	}
+	var b strings.Builder
+	r.print(&b)
+	for _, want := range []string{
+		"goos: linux\n",
+		"hints, half, request 4    berth    900ns (3)  2.25µs (7)  x2.5 for x8",
+		"kubelet  -          15.3ms (6351)",
+		"packed, half, request 16  berth    -          2.00ms (1)",
+		"union      berth  0.50ns (0)",
+		"CPU, hints, half, request 4 of 512    2.25µs  5µs       7            20        kept",
+		"CPU, packed, half, request 16 of 512  2.00ms  20µs      1            -         MISSED",
+	} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("%q is missing in\n%s", want, b.String())
+		}
+	}
+}
