@@ -200,7 +200,7 @@ func (f fakeTopology) Merge(_ context.Context, req *topologyv1.MergeRequest) (*t
 	for _, p := range req.GetProviders() {
 		for _, a := range p.GetAnswers() {
 			if a.GetKind() == typesv1.AnswerKind_ANSWER_KIND_IMPOSSIBLE {
-				return &topologyv1.MergeResponse{Explanation: "no nodes are left that serve all"}, nil
+				return &topologyv1.MergeResponse{Explanation: "example.com/gpu cannot be given; policy restricted refuses"}, nil
 			}
 		}
 	}

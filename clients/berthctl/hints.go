@@ -110,11 +110,7 @@ func (r round) write(w io.Writer) {
 			fmt.Fprintf(w, "  %s\n", answerText(p.GetProvider(), a))
 		}
 	}
-	outcome := "would be refused"
-	if r.merged.GetAdmit() {
-		outcome = "would be admitted"
-	}
-	fmt.Fprintf(w, "  merge: %s; %s\n", oneLine(r.merged.GetExplanation()), outcome)
+	fmt.Fprintf(w, "  merge: %s\n", oneLine(r.merged.GetExplanation()))
 }
 
 // answerText says what a provider answered.
