@@ -70,7 +70,6 @@ func (s memoryState) with(before, after []memory.NodeState, record *ledger.Pod, 
 		}
 		out.Nodes[n.Node] = node
 	}
-	out.recount(s, before, claims)
 	uid := record.UID()
 	claims = slices.SortedStableFunc(slices.Values(claims), func(a, b ledger.Claim) int {
 		return cmp.Compare(walkedAt(record, a.Owner.Container), walkedAt(record, b.Owner.Container))
@@ -100,59 +99,6 @@ func (s memoryState) with(before, after []memory.NodeState, record *ledger.Pod, 
 		out.Reusable[uid][list][key.resource] = bytes
 	}
 	return out
-}
-
-// recount changes the tables of groups in which the reference has counted
-// releases on other nodes than the ledger, so that the two agree only in sums:
-// what a group holds more than before is added to the tables as they were, from
-// the lowest node up.
-func (s memoryState) recount(was memoryState, before []memory.NodeState, claims []ledger.Claim) {
-	held := map[int]map[string]uint64{}
-	for _, n := range before {
-		held[n.Node] = map[string]uint64{}
-		for _, r := range n.Resources {
-			held[n.Node][r.Resource] = r.Held
-		}
-	}
-	apart := func(id int, resource string) bool {
-		t, known := was.Nodes[id].Memory[resource]
-		return known && t.Reserved != held[id][resource]
-	}
-	more := map[reuseKey]uint64{}
-	for _, c := range claims {
-		key := reuseKey{c.Memory[0].Nodes, c.Resource}
-		if more[key] = 0; slices.ContainsFunc(key.nodes.IDs(), func(id int) bool { return apart(id, key.resource) }) {
-			for id := range key.nodes.All() {
-				more[key] += s.Nodes[id].Memory[key.resource].Reserved - held[id][key.resource] // modulo 2^64
-			}
-		} else {
-			delete(more, key)
-		}
-	}
-	for id, node := range s.Nodes {
-		for resource := range node.Memory {
-			inGroup := slices.ContainsFunc(slices.Collect(maps.Keys(more)), func(k reuseKey) bool {
-				return k.resource == resource && k.nodes.Contains(id)
-			})
-			if inGroup || apart(id, resource) {
-				node.Memory[resource] = was.Nodes[id].Memory[resource]
-			}
-		}
-	}
-	for key, bytes := range more {
-		s.charge(key.nodes, key.resource, bytes)
-	}
-}
-
-// charge takes an amount of nodes, from the lowest up.
-func (s memoryState) charge(nodes numa.Mask, resource string, bytes uint64) {
-	for id := range nodes.All() {
-		t := s.Nodes[id].Memory[resource]
-		n := min(bytes, t.Free)
-		t.Reserved, t.Free = t.Reserved+n, t.Free-n
-		s.Nodes[id].Memory[resource] = t
-		bytes -= n
-	}
 }
 
 // walkedAt is when a container has its turn; that of the pod as a whole is first.
