@@ -11,11 +11,18 @@
 //   - doubt: the ledger may not know every pod that lives here, as after a
 //     damaged one was set aside; nothing exclusive is given out until the agent
 //     has said which pods live.
+//   - gap: where a plan failed; what was missing there is asked of the providers.
+//   - suggestion: one change with which a rejected pod would fit. It is found by
+//     dry runs on the view that the pod was rejected on, and offered only if one
+//     of them admitted the pod.
 //
 // The life of an admission: look whether the pod is known; draft; for every step
 // of the scope ask, merge, plan; validate; (a dry run ends here) prepare; place;
 // commit; answer. If the ledger moved meanwhile the plan is made again. If
-// anything fails the draft is forgotten and what was prepared is undone.
+// anything fails the draft is forgotten and what was prepared is undone. A
+// rejection is explained after the lane is free again, before the answer: it takes
+// many dry runs, and they are nobody else's to wait for. Whoever asks gets the
+// suggestions with the answer, and the trace keeps them.
 //
 // Invariants: the ledger changes by at most one commit per admission; a pod's
 // place exists before its commit; a pod's processes are gone before its claims
