@@ -202,6 +202,9 @@ type Limits struct {
 	// for podresources.
 	PodResourcesPerSecond float64 `json:"podResourcesPerSecond"`
 	PodResourcesBurst     int     `json:"podResourcesBurst"`
+	// WatchEvents is how many events are kept for readers of Watch that come back;
+	// at most twice as many.
+	WatchEvents int `json:"watchEvents"`
 }
 
 // Features are what the kubelet has behind feature gates of the same names.
@@ -242,7 +245,7 @@ func Default() Config {
 		},
 		Limits: Limits{
 			MessageBytes: 4 << 20, Containers: 1000, Call: d(2 * time.Minute),
-			PodResourcesPerSecond: 100, PodResourcesBurst: 10,
+			PodResourcesPerSecond: 100, PodResourcesBurst: 10, WatchEvents: 4096,
 		},
 		Features: Features{PodLevelResources: true, CPUBetaOptions: true},
 	}

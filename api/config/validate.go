@@ -41,6 +41,9 @@ func (c Config) Validate() error {
 	if c.Limits.MessageBytes <= 0 {
 		vs.Addf("limits.messageBytes", "expected a positive number, got %d", c.Limits.MessageBytes)
 	}
+	if c.Limits.WatchEvents <= 0 {
+		vs.Addf("limits.watchEvents", "expected a positive number, got %d", c.Limits.WatchEvents)
+	}
 	if c.Limits.Containers <= 0 {
 		vs.Addf("limits.containers", "expected a positive number, got %d", c.Limits.Containers)
 	}

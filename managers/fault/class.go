@@ -50,6 +50,8 @@ const (
 	Canceled
 	// Corrupt is stored or received data that breaks its own rules.
 	Corrupt
+	// Gone is a place in a sequence from which it cannot be told any more; start over.
+	Gone
 )
 
 var classNames = [...]string{
@@ -66,6 +68,7 @@ var classNames = [...]string{
 	Deadline:         "deadline",
 	Canceled:         "canceled",
 	Corrupt:          "corrupt",
+	Gone:             "gone",
 }
 
 // String gives the class in lower case words, "class(N)" for a number that is none.

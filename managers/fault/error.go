@@ -77,6 +77,9 @@ func Deadlinef(format string, args ...any) *Error { return newf(Deadline, format
 // Corruptf makes an error of class Corrupt; format may use %w.
 func Corruptf(format string, args ...any) *Error { return newf(Corrupt, format, args...) }
 
+// Gonef makes an error of class Gone; format may use %w.
+func Gonef(format string, args ...any) *Error { return newf(Gone, format, args...) }
+
 // Refuse makes a refusal with the kubelet's reason; format may use %w.
 func Refuse(reason Reason, format string, args ...any) *Error {
 	e := newf(Refused, format, args...)

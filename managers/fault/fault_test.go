@@ -29,6 +29,7 @@ func TestClassOf(t *testing.T) {
 		{PermissionDeniedf("x"), PermissionDenied, "permission denied"},
 		{Deadlinef("x"), Deadline, "deadline"},
 		{Corruptf("x"), Corrupt, "corrupt"},
+		{Gonef("x"), Gone, "gone"},
 		{context.Canceled, Canceled, "canceled"},
 		{context.DeadlineExceeded, Deadline, "deadline"},
 		{io.EOF, Internal, "internal"},

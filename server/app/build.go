@@ -26,6 +26,7 @@ import (
 	"github.com/berthd/berth/server/metrics"
 	"github.com/berthd/berth/server/reconcile"
 	"github.com/berthd/berth/server/rpc"
+	"github.com/berthd/berth/server/rpc/allocation"
 	"github.com/berthd/berth/server/store"
 )
 
@@ -61,6 +62,7 @@ type App struct {
 	tree      cgroup.Tree
 	reconcile *reconcile.Loop
 	metrics   *metrics.Set
+	history   *allocation.History
 	health    *health.Server
 	main      *grpc.Server
 	readers   *grpc.Server
@@ -129,7 +131,7 @@ func (a *App) buildLedger(ctx context.Context) error {
 	options := ledger.Options{
 		Journal:  a.store,
 		Rules:    a.first.Rules,
-		OnCommit: func(_, _ *ledger.View) { a.reconcile.Wake() },
+		OnCommit: func(old, new *ledger.View) { a.reconcile.Wake(); a.history.Committed(old, new) },
 	}
 	if a.Config.StrictState {
 		a.Ledger, a.start.Ledger, err = ledger.Open(ctx, options)

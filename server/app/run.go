@@ -49,6 +49,7 @@ func (a *App) Run(ctx context.Context, ready func()) (err error) {
 	g.Go("api", serve(a.main, main))
 	g.OnStop("podresources", stop(a.readers))
 	g.OnStop("api", stop(a.main))
+	g.OnStop("watch", func(context.Context) error { a.history.Close(); return nil })
 	if a.Config.HTTP != "" {
 		l, err := net.Listen("tcp", a.Config.HTTP)
 		if err != nil {

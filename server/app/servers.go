@@ -45,11 +45,15 @@ func (a *App) buildServers(context.Context) error {
 		Features: a.Config.WorkloadFeatures(),
 		Bounds:   workload.Bounds{Containers: a.Config.Limits.Containers},
 	}
+	a.history = allocation.NewHistory(a.Config.Limits.WatchEvents, a.Device)
+	a.history.Start(a.Ledger.View())
 	engine := a.metrics.Watch(a.Engine)
 	readers := podresources.Parts{Ledger: a.Ledger, CPUs: cpus{a}, Inventory: a.Device, Counter: a.metrics}
 	admissionv1.RegisterAdmissionServiceServer(a.main, admission.New(engine, read))
 	allocationv1.RegisterAllocationServiceServer(a.main, allocation.New(
-		allocation.Config{Read: read, Cgroup: a.reconcile.QoS.Cgroup}, engine, a.Ledger, a.reconcile))
+		allocation.Config{Read: read, Cgroup: a.reconcile.QoS.Cgroup}, allocation.Parts{
+			Engine: engine, Ledger: a.Ledger, Paths: a.reconcile, Inventory: a.Device, History: a.history,
+		}))
 	lifecyclev1.RegisterLifecycleServiceServer(a.main, lifecycle.New(a.Engine))
 	cpuv1.RegisterCPUServiceServer(a.main, cpu.New(cpus{a}, a.Ledger, a.Engine, read))
 	devicev1.RegisterDeviceServiceServer(a.main, device.New(

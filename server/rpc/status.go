@@ -36,6 +36,7 @@ var classCodes = map[fault.Class]codes.Code{
 	fault.Deadline:         codes.DeadlineExceeded,
 	fault.Canceled:         codes.Canceled,
 	fault.Corrupt:          codes.DataLoss,
+	fault.Gone:             codes.OutOfRange,
 }
 
 // maxViolations bounds the field violations of one answer: a pod of 4 MiB can

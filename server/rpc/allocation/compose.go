@@ -14,7 +14,7 @@ import (
 
 // compose puts together what a runtime needs to start a container.
 func (s *service) compose(view *ledger.View, pod *ledger.Pod, c *workload.Container) (*allocationv1.AllocateResponse, error) {
-	path, err := s.paths.ContainerPath(pod, c.Name)
+	path, err := s.Paths.ContainerPath(pod, c.Name)
 	if err != nil {
 		return nil, err
 	}
@@ -33,6 +33,7 @@ func (s *service) compose(view *ledger.View, pod *ledger.Pod, c *workload.Contai
 		CgroupParent: pod.CgroupParent, CgroupPath: path,
 		Allocation: convert.Container(view, pod, c.Name), Notes: notes,
 	}
+	convert.ClaimHealth(out.GetAllocation().GetClaims(), s.Inventory.Inventory())
 	fromPlugins(out, answer)
 	return out, nil
 }

@@ -1,17 +1,29 @@
 // Package allocation serves berth.allocation.v1: what admitted pods hold, and
 // what a runtime needs to start their containers.
 //
-// Invariant: an answer is computed from one view, and from the answers of device
-// plugins that the view's claims carry; nothing is asked again.
+// Words:
+//
+//   - revision: a generation of the ledger, as readers are told it.
+//   - history: the newest events, kept for readers that come back.
+//   - event: one change, of the ledger or of what device plugins report.
+//   - bookmark: an event that only tells how far the reader has come.
+//
+// Invariants: an answer is computed from one view, and from the answers of device
+// plugins that the view's claims carry; nothing is asked again. A reader that is
+// told a revision has been told everything of the ledger up to it; of the devices
+// every stream tells the present state first and then each difference to what it
+// told before. No reader is waited for.
 package allocation
 
 import (
 	"context"
 
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
+	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/api/convert"
 	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/cgroup"
+	"github.com/berthd/berth/managers/device"
 	"github.com/berthd/berth/managers/fault"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/workload"
@@ -38,17 +50,29 @@ type Config struct {
 	Cgroup cgroup.Config
 }
 
+// Inventory gives what device plugins have reported; *device.Manager implements
+// it.
+type Inventory interface{ Inventory() *device.Snapshot }
+
+// Parts are what the service works with.
+type Parts struct {
+	Engine    Engine
+	Ledger    Ledger
+	Paths     Paths
+	Inventory Inventory
+	// History is fed with the ledger's commits.
+	History *History
+}
+
 type service struct {
 	allocationv1.UnimplementedAllocationServiceServer
 	Config
-	engine Engine
-	ledger Ledger
-	paths  Paths
+	Parts
 }
 
 // New makes the service.
-func New(cfg Config, engine Engine, ledger Ledger, paths Paths) allocationv1.AllocationServiceServer {
-	return &service{Config: cfg, engine: engine, ledger: ledger, paths: paths}
+func New(cfg Config, parts Parts) allocationv1.AllocationServiceServer {
+	return &service{Config: cfg, Parts: parts}
 }
 
 // Allocate implements AllocationService.
@@ -63,7 +87,7 @@ func (s *service) Allocate(ctx context.Context, req *allocationv1.AllocateReques
 	if err := vs.Err("request"); err != nil {
 		return nil, err
 	}
-	view, uid := s.ledger.View(), req.GetPodUid()
+	view, uid := s.Ledger.View(), req.GetPodUid()
 	if req.GetPod() != nil {
 		pod, err := s.Read.Pod(req.GetPod())
 		if err != nil {
@@ -87,7 +111,7 @@ func (s *service) admit(ctx context.Context, pod workload.Pod, container string)
 	if pod.Container(container) == nil {
 		return nil, fault.NotFoundf("pod %s has no container %q", pod.UID, container)
 	}
-	v, err := s.engine.Admit(ctx, admission.Request{Pod: pod})
+	v, err := s.Engine.Admit(ctx, admission.Request{Pod: pod})
 	switch {
 	case err != nil:
 		return nil, err
@@ -104,19 +128,35 @@ func (s *service) Get(_ context.Context, req *allocationv1.GetRequest) (*allocat
 	if err := convert.Names("pod_uid", req.GetPodUid()).Err("request"); err != nil {
 		return nil, err
 	}
-	view := s.ledger.View()
+	view := s.Ledger.View()
 	pod, _, err := view.Find(ledger.Owner{Pod: req.GetPodUid()})
 	if err != nil {
 		return nil, err
 	}
-	return &allocationv1.GetResponse{Pod: convert.Allocation(view, pod), Revision: view.Generation()}, nil
+	return &allocationv1.GetResponse{Pod: allocated(view, pod, s.Inventory), Revision: view.Generation()}, nil
 }
 
 // List implements AllocationService.
 func (s *service) List(_ context.Context, req *allocationv1.ListRequest) (*allocationv1.ListResponse, error) {
-	view := s.ledger.View()
-	pods := convert.Pods(view, func(p *ledger.Pod) bool { return matches(p, req) })
+	view := s.Ledger.View()
+	pods := s.pods(view, func(p *ledger.Pod) bool { return matches(p, req) })
 	return &allocationv1.ListResponse{Pods: pods, Revision: view.Generation()}, nil
+}
+
+// allocated returns what a pod holds, with the health of its devices.
+func allocated(view *ledger.View, pod *ledger.Pod, inventory Inventory) *typesv1.PodAllocation {
+	out := convert.Allocation(view, pod)
+	convert.PodHealth(out, inventory.Inventory())
+	return out
+}
+
+// pods returns what the pods that match hold, with the health of their devices.
+func (s *service) pods(view *ledger.View, match func(*ledger.Pod) bool) []*typesv1.PodAllocation {
+	pods, snap := convert.Pods(view, match), s.Inventory.Inventory()
+	for _, p := range pods {
+		convert.PodHealth(p, snap)
+	}
+	return pods
 }
 
 // matches reports whether a pod passes a filter.

@@ -17,6 +17,7 @@ import (
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/cgroup"
+	"github.com/berthd/berth/managers/device"
 	"github.com/berthd/berth/managers/fault"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
@@ -56,6 +57,11 @@ type paths struct{}
 func (paths) ContainerPath(p *ledger.Pod, container string) (string, error) {
 	return "/kubepods/pod" + p.UID() + "/" + container, nil
 }
+
+// inventory is what plugins have reported.
+type inventory struct{ of *device.Inventory }
+
+func (i inventory) Inventory() *device.Snapshot { return i.of.Snapshot() }
 
 // answer is a plugin's answer in wire form.
 func answer(t *testing.T, r *pluginapi.ContainerAllocateResponse) []byte {
@@ -116,7 +122,9 @@ func serve(t *testing.T, version cgroup.Version, verdicts map[string]admission.V
 	config.MemoryBytes = 16 << 30
 	return allocationv1.NewAllocationServiceClient(rpctest.Serve(t, func(s grpc.ServiceRegistrar) {
 		allocationv1.RegisterAllocationServiceServer(s,
-			allocation.New(allocation.Config{Cgroup: config}, &engine{l, verdicts}, l, paths{}))
+			allocation.New(allocation.Config{Cgroup: config}, allocation.Parts{
+				Engine: &engine{l, verdicts}, Ledger: l, Paths: paths{}, Inventory: inventory{device.NewInventory(nil, time.Unix(0, 0))},
+			}))
 	}))
 }
 

@@ -1077,9 +1077,11 @@ type DeviceResource struct {
 	// Healthy and unhealthy devices together, used ones included.
 	Capacity int64 `protobuf:"varint,3,opt,name=capacity,proto3" json:"capacity,omitempty"`
 	// Healthy devices, used ones included; 0 unless the plugin is connected.
-	Allocatable   int64 `protobuf:"varint,4,opt,name=allocatable,proto3" json:"allocatable,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Allocatable int64 `protobuf:"varint,4,opt,name=allocatable,proto3" json:"allocatable,omitempty"`
+	// The devices that are not healthy, by id.
+	UnhealthyDevices []string `protobuf:"bytes,5,rep,name=unhealthy_devices,json=unhealthyDevices,proto3" json:"unhealthy_devices,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *DeviceResource) Reset() {
@@ -1138,6 +1140,13 @@ func (x *DeviceResource) GetAllocatable() int64 {
 		return x.Allocatable
 	}
 	return 0
+}
+
+func (x *DeviceResource) GetUnhealthyDevices() []string {
+	if x != nil {
+		return x.UnhealthyDevices
+	}
+	return nil
 }
 
 // DeviceHealth is a device whose health has changed.
@@ -1293,12 +1302,13 @@ const file_berth_allocation_v1_allocation_proto_rawDesc = "" +
 	"\x10ContainerBinding\x12!\n" +
 	"\fcontainer_id\x18\x01 \x01(\tR\vcontainerId\x12\x17\n" +
 	"\apod_uid\x18\x02 \x01(\tR\x06podUid\x12%\n" +
-	"\x0econtainer_name\x18\x03 \x01(\tR\rcontainerName\"z\n" +
+	"\x0econtainer_name\x18\x03 \x01(\tR\rcontainerName\"\xa7\x01\n" +
 	"\x0eDeviceResource\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06plugin\x18\x02 \x01(\tR\x06plugin\x12\x1a\n" +
 	"\bcapacity\x18\x03 \x01(\x03R\bcapacity\x12 \n" +
-	"\vallocatable\x18\x04 \x01(\x03R\vallocatable\"t\n" +
+	"\vallocatable\x18\x04 \x01(\x03R\vallocatable\x12+\n" +
+	"\x11unhealthy_devices\x18\x05 \x03(\tR\x10unhealthyDevices\"t\n" +
 	"\fDeviceHealth\x12\x1a\n" +
 	"\bresource\x18\x01 \x01(\tR\bresource\x12.\n" +
 	"\x06device\x18\x02 \x01(\v2\x16.berth.types.v1.DeviceR\x06device\x12\x18\n" +

@@ -1,0 +1,136 @@
+package allocation
+
+import (
+	"sort"
+	"sync"
+
+	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
+	"github.com/berthd/berth/api/convert"
+	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/ledger"
+)
+
+// History keeps the newest events of the ledger in memory, for readers that come
+// back. It is fed by commits and waits for no reader: one that falls behind what
+// is kept has to start over.
+type History struct {
+	limit     int
+	inventory Inventory
+
+	mu sync.Mutex
+	// events are those after a generation, in order; never changed, only appended
+	// to and replaced.
+	events []*allocationv1.WatchResponse // guarded by mu
+	after  uint64                        // guarded by mu
+	last   uint64                        // guarded by mu; the newest generation
+	moved  chan struct{}                 // guarded by mu; closed at the next generation
+	closed bool                          // guarded by mu
+}
+
+// NewHistory makes a history of at least limit events, which is above 0.
+func NewHistory(limit int, inventory Inventory) *History {
+	return &History{limit: limit, inventory: inventory, moved: make(chan struct{})}
+}
+
+// Start says where the history begins. It is called before the first commit.
+func (h *History) Start(view *ledger.View) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.after, h.last = view.Generation(), view.Generation()
+}
+
+// Committed adds what a commit changed. Commits come one at a time and in order.
+func (h *History) Committed(old, new *ledger.View) {
+	events := h.eventsOf(old, new)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.last = new.Generation()
+	h.events = append(h.events, events...)
+	if len(h.events) >= 2*h.limit {
+		// Whole generations go, so that a reader has all of one or none.
+		cut := len(h.events) - h.limit
+		h.after = h.events[cut-1].GetRevision()
+		for cut < len(h.events) && h.events[cut].GetRevision() == h.after {
+			cut++
+		}
+		h.events = append(make([]*allocationv1.WatchResponse, 0, 2*h.limit), h.events[cut:]...)
+	}
+	if !h.closed {
+		close(h.moved)
+		h.moved = make(chan struct{})
+	}
+}
+
+// Close ends all streams that read the history.
+func (h *History) Close() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.closed {
+		h.closed = true
+		close(h.moved)
+	}
+}
+
+// page is what a history has after a revision.
+type page struct {
+	events []*allocationv1.WatchResponse
+	// revision that a reader of the events has reached.
+	revision uint64
+	// moved is closed when there may be more.
+	moved <-chan struct{}
+}
+
+// since returns the events after a revision that the ledger has had. Errors are of
+// class Gone if they are not kept any more, Unavailable once it is closed.
+func (h *History) since(revision uint64) (page, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch {
+	case h.closed:
+		return page{}, fault.Unavailablef("berthd ends")
+	case revision < h.after:
+		return page{}, fault.Gonef("events after revision %d are not kept any more, only those after %d: list, and watch from the list's revision", revision, h.after)
+	}
+	i := sort.Search(len(h.events), func(i int) bool { return h.events[i].GetRevision() > revision })
+	return page{h.events[i:len(h.events):len(h.events)], max(revision, h.last), h.moved}, nil
+}
+
+// kinds are the types of events by what happened in the ledger.
+var kinds = map[ledger.ChangeKind]allocationv1.EventType{
+	ledger.PodAdded:   allocationv1.EventType_EVENT_TYPE_ADDED,
+	ledger.PodRemoved: allocationv1.EventType_EVENT_TYPE_REMOVED,
+	ledger.PodChanged: allocationv1.EventType_EVENT_TYPE_CHANGED,
+	ledger.Bound:      allocationv1.EventType_EVENT_TYPE_BOUND,
+	ledger.Unbound:    allocationv1.EventType_EVENT_TYPE_UNBOUND,
+}
+
+// eventsOf returns the message form of what happened between two views.
+func (h *History) eventsOf(old, new *ledger.View) []*allocationv1.WatchResponse {
+	var out []*allocationv1.WatchResponse
+	for _, c := range ledger.Changes(old, new) {
+		e := &allocationv1.WatchResponse{Type: kinds[c.Kind], Revision: new.Generation()}
+		switch {
+		case c.Pod == nil:
+			e.Binding = &allocationv1.ContainerBinding{
+				ContainerId: c.Binding.ID, PodUid: c.Binding.Owner.Pod, ContainerName: c.Binding.Owner.Container,
+			}
+		case c.Kind == ledger.PodRemoved:
+			e.Pod = allocated(old, c.Pod, h.inventory)
+		default:
+			e.Pod = allocated(new, c.Pod, h.inventory)
+		}
+		out = append(out, e)
+	}
+	if shared := new.SharedCPUs(); shared != old.SharedCPUs() {
+		out = append(out, sharedCPUs(new))
+	}
+	return out
+}
+
+// sharedCPUs tells the CPUs that are nobody's own.
+func sharedCPUs(view *ledger.View) *allocationv1.WatchResponse {
+	return &allocationv1.WatchResponse{
+		Type: allocationv1.EventType_EVENT_TYPE_SHARED_CPUS, Revision: view.Generation(),
+		SharedCpus: convert.CPUSet(view.SharedCPUs()),
+	}
+}

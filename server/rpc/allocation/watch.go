@@ -1,0 +1,168 @@
+package allocation
+
+import (
+	"maps"
+	"slices"
+
+	"google.golang.org/grpc"
+
+	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
+	"github.com/berthd/berth/api/convert"
+	"github.com/berthd/berth/managers/device"
+	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/ledger"
+)
+
+// Watch implements AllocationService. Every stream has a place in the history and
+// a snapshot of the devices, and looks for what is newer whenever it has sent all;
+// so a slow reader delays nobody, and finds its place gone if it is too slow.
+func (s *service) Watch(req *allocationv1.WatchRequest, stream grpc.ServerStreamingServer[allocationv1.WatchResponse]) error {
+	view := s.Ledger.View()
+	if from := req.GetFromRevision(); from > view.Generation() {
+		return fault.Gonef("revision %d is none of this ledger, which is at %d: list, and watch from the list's revision", from, view.Generation())
+	}
+	w := &watch{service: s, stream: stream, revision: req.GetFromRevision()}
+	if w.revision == 0 {
+		w.revision = view.Generation()
+		w.begin(view)
+	}
+	next, err := s.History.since(w.revision)
+	if err != nil {
+		return err
+	}
+	snap := s.Inventory.Inventory()
+	w.devices(nil, snap)
+	for caughtUp := false; ; caughtUp = true {
+		for _, e := range next.events {
+			w.send(e)
+		}
+		if !caughtUp || next.revision > w.revision {
+			w.revision = next.revision
+			w.send(&allocationv1.WatchResponse{Type: allocationv1.EventType_EVENT_TYPE_BOOKMARK, Revision: w.revision})
+		}
+		if w.err != nil {
+			return w.err
+		}
+		select {
+		case <-next.moved:
+		case <-snap.Superseded():
+			newer := s.Inventory.Inventory()
+			w.devices(snap, newer)
+			snap = newer
+		case <-stream.Context().Done():
+			return stream.Context().Err()
+		}
+		if next, err = s.History.since(w.revision); err != nil {
+			return err
+		}
+	}
+}
+
+// watch is one stream.
+type watch struct {
+	*service
+	stream grpc.ServerStreamingServer[allocationv1.WatchResponse]
+	// revision that the reader has been told.
+	revision uint64
+	err      error // of the first send that failed
+}
+
+func (w *watch) send(e *allocationv1.WatchResponse) {
+	if w.err == nil {
+		w.err = w.stream.Send(e)
+	}
+	if w.err == nil {
+		w.revision = e.GetRevision()
+	}
+}
+
+// begin tells a reader that knows nothing what is there.
+func (w *watch) begin(view *ledger.View) {
+	for _, p := range w.pods(view, func(*ledger.Pod) bool { return true }) {
+		w.send(&allocationv1.WatchResponse{Type: allocationv1.EventType_EVENT_TYPE_ADDED, Revision: view.Generation(), Pod: p})
+	}
+	w.send(sharedCPUs(view))
+}
+
+// devices tells what has changed between two snapshots of the devices: the
+// resources, and the health of single devices. Without an older one it tells all
+// resources.
+func (w *watch) devices(old, new *device.Snapshot) {
+	for r := range new.Resources() {
+		var before *device.Resource
+		if old != nil {
+			before, _ = old.Resource(r.Name)
+		}
+		if before == r {
+			continue
+		}
+		w.send(&allocationv1.WatchResponse{
+			Type: allocationv1.EventType_EVENT_TYPE_RESOURCE, Revision: w.revision, Resource: resource(r),
+		})
+		if old != nil {
+			w.healths(before, r)
+		}
+	}
+}
+
+// healths tells which devices of a resource have come, gone or changed health.
+func (w *watch) healths(before, r *device.Resource) {
+	ids := map[string]bool{}
+	for _, d := range r.Devices {
+		ids[d.ID] = true
+	}
+	if before == nil {
+		before = &device.Resource{}
+	}
+	for _, d := range before.Devices {
+		ids[d.ID] = true
+	}
+	var held map[string][]string
+	for _, id := range slices.Sorted(maps.Keys(ids)) {
+		if before.Health(id) == r.Health(id) {
+			continue
+		}
+		if held == nil {
+			held = holders(w.Ledger.View(), r.Name)
+		}
+		known, listed := r.Device(id)
+		if !listed {
+			known, _ = before.Device(id)
+		}
+		out := convert.Device(ledger.Device{ID: id, Nodes: known.Nodes, Topology: known.Topology})
+		convert.Health(out, r)
+		w.send(&allocationv1.WatchResponse{
+			Type: allocationv1.EventType_EVENT_TYPE_DEVICE_HEALTH, Revision: w.revision,
+			Device: &allocationv1.DeviceHealth{Resource: r.Name, Device: out, Holders: held[id]},
+		})
+	}
+}
+
+// holders returns who holds the devices of a resource, by device, as
+// "uid/container".
+func holders(view *ledger.View, resource string) map[string][]string {
+	held := map[string][]string{}
+	for c := range view.Claims() {
+		if c.Resource != resource || c.Devices == nil {
+			continue
+		}
+		for _, d := range c.Devices.Devices {
+			held[d.ID] = append(held[d.ID], c.Owner.String())
+		}
+	}
+	return held
+}
+
+// resource returns a device resource in numbers.
+func resource(r *device.Resource) *allocationv1.DeviceResource {
+	out := &allocationv1.DeviceResource{
+		Name: r.Name, Plugin: string(r.State),
+		Capacity: int64(r.Capacity()), Allocatable: int64(r.Allocatable()),
+	}
+	for _, d := range r.Devices {
+		if !r.Healthy(d) {
+			out.UnhealthyDevices = append(out.UnhealthyDevices, d.ID)
+		}
+	}
+	return out
+}

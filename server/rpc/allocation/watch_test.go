@@ -1,0 +1,355 @@
+package allocation_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
+	"github.com/berthd/berth/managers/device"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/ledgertest"
+	"github.com/berthd/berth/managers/machine/machinetest"
+	"github.com/berthd/berth/server/rpc/allocation"
+	"github.com/berthd/berth/server/rpc/rpctest"
+)
+
+const gpu = "example.com/gpu"
+
+// bench is the service over a ledger and an inventory that a test changes.
+type bench struct {
+	t       *testing.T
+	ctx     context.Context
+	ledger  *ledger.Ledger
+	inv     *device.Inventory
+	history *allocation.History
+	client  allocationv1.AllocationServiceClient
+}
+
+func newBench(t *testing.T, limit int) *bench {
+	t.Helper()
+	b := &bench{t: t, inv: device.NewInventory(nil, time.Unix(0, 0))}
+	var cancel context.CancelFunc
+	b.ctx, cancel = context.WithTimeout(t.Context(), 20*time.Second)
+	t.Cleanup(cancel)
+	b.history = allocation.NewHistory(limit, inventory{b.inv})
+	b.ledger, _ = ledgertest.Open(t, ledger.Options{
+		Journal: ledgertest.NewJournal(), Rules: ledger.Rules{Machine: machinetest.Build("1s1n8c1t")},
+		OnCommit: b.history.Committed,
+	})
+	b.history.Start(b.ledger.View())
+	b.client = allocationv1.NewAllocationServiceClient(rpctest.Serve(t, func(s grpc.ServiceRegistrar) {
+		allocationv1.RegisterAllocationServiceServer(s, allocation.New(allocation.Config{}, allocation.Parts{
+			Engine: &engine{ledger: b.ledger}, Ledger: b.ledger, Paths: paths{}, Inventory: inventory{b.inv}, History: b.history,
+		}))
+	}))
+	return b
+}
+
+// commit changes the ledger and returns the revision.
+func (b *bench) commit(change func(d *ledger.Draft)) uint64 {
+	b.t.Helper()
+	view, err := b.ledger.Update(b.ctx, func(d *ledger.Draft) error { change(d); return nil })
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return view.Generation()
+}
+
+func (b *bench) put(uid string, claims ...ledger.Claim) uint64 {
+	b.t.Helper()
+	return b.commit(func(d *ledger.Draft) { d.PutPod(ledgertest.With(ledgertest.Pod(uid, "main"), claims...)) })
+}
+
+type stream = grpc.ServerStreamingClient[allocationv1.WatchResponse]
+
+func (b *bench) watch(from uint64) stream {
+	b.t.Helper()
+	s, err := b.client.Watch(b.ctx, &allocationv1.WatchRequest{FromRevision: from})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return s
+}
+
+// line prints an event in one line.
+func line(e *allocationv1.WatchResponse) string {
+	text := fmt.Sprintf("%d %s", e.GetRevision(), strings.ToLower(strings.TrimPrefix(e.GetType().String(), "EVENT_TYPE_")))
+	switch {
+	case e.GetPod() != nil:
+		text += " " + e.GetPod().GetUid()
+	case e.GetBinding() != nil:
+		text += fmt.Sprintf(" %s %s/%s", e.GetBinding().GetContainerId(), e.GetBinding().GetPodUid(), e.GetBinding().GetContainerName())
+	case e.GetSharedCpus() != nil:
+		text += " " + e.GetSharedCpus().GetCpus()
+	case e.GetResource() != nil:
+		r := e.GetResource()
+		text += fmt.Sprintf(" %s %s %d/%d %v", r.GetName(), r.GetPlugin(), r.GetCapacity(), r.GetAllocatable(), r.GetUnhealthyDevices())
+	case e.GetDevice() != nil:
+		d := e.GetDevice()
+		text += fmt.Sprintf(" %s %s %q %v", d.GetResource(), d.GetDevice().GetId(), d.GetDevice().GetHealth(), d.GetHolders())
+	}
+	return text
+}
+
+// expect reads exactly these events.
+func (b *bench) expect(s stream, want ...string) {
+	b.t.Helper()
+	for i, w := range want {
+		e, err := s.Recv()
+		if err != nil {
+			b.t.Fatalf("event %d: %v, want %q", i, err, w)
+		}
+		if got := line(e); got != w {
+			b.t.Fatalf("event %d: %q, want %q", i, got, w)
+		}
+	}
+}
+
+// bookmark reads up to a bookmark at a revision and returns what came before.
+func (b *bench) bookmark(s stream, revision uint64) (lines []string) {
+	b.t.Helper()
+	for {
+		e, err := s.Recv()
+		if err != nil {
+			b.t.Fatalf("%v, after %q", err, lines)
+		}
+		if e.GetType() == allocationv1.EventType_EVENT_TYPE_BOOKMARK && e.GetRevision() >= revision {
+			return lines
+		}
+		lines = append(lines, line(e))
+	}
+}
+
+func TestWatchFromTheBeginning(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, 100)
+	b.put("b")
+	b.put("a", ledgertest.Exclusive("main", "2-3"))
+	s := b.watch(0)
+	b.expect(s, "2 added a", "2 added b", "2 shared_cpus 0-1,4-7", "2 bookmark")
+	b.commit(func(d *ledger.Draft) {
+		d.Bind(ledger.Binding{ID: "c1", Owner: ledger.Owner{Pod: "a", Container: "main"}})
+	})
+	b.expect(s, "3 bound c1 a/main")
+	b.put("a", ledgertest.Exclusive("main", "3-4"))
+	b.expect(s, "4 changed a", "4 shared_cpus 0-2,5-7")
+	b.commit(func(d *ledger.Draft) { d.RemovePod("a") })
+	b.expect(s, "5 unbound c1 a/main", "5 removed a", "5 shared_cpus 0-7")
+	b.commit(func(d *ledger.Draft) { d.PutResource(ledger.SeenResource{Name: gpu}) })
+	b.expect(s, "6 bookmark")
+}
+
+func TestWatchFromARevision(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, 100)
+	first := b.put("a")
+	s := b.watch(first)
+	b.expect(s, "1 bookmark")
+	b.put("b")
+	b.expect(s, "2 added b")
+	b.commit(func(d *ledger.Draft) { d.RemovePod("a") })
+	// The same reader comes back with the last revision it was told.
+	again := b.watch(2)
+	b.expect(again, "3 removed a", "3 bookmark")
+	b.expect(b.watch(1), "2 added b", "3 removed a", "3 bookmark")
+	b.expect(b.watch(3), "3 bookmark")
+}
+
+// TestWatchTellsWhatAPodHolds checks the content of an event beyond its kind.
+func TestWatchTellsWhatAPodHolds(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, 100)
+	session := b.inv.Registered(gpu, device.Options{}, time.Unix(1, 0))
+	b.inv.Listed(session, []device.Device{{ID: "g0", Healthy: true}}, time.Unix(2, 0))
+	s := b.watch(0)
+	b.bookmark(s, 0)
+	b.put("a", ledgertest.Devices("main", gpu, "g0", "g9"))
+	e, err := s.Recv()
+	if err != nil {
+		t.Fatal(err)
+	}
+	devices := e.GetPod().GetContainers()[0].GetClaims()[0].GetDevice().GetDevices()
+	if len(devices) != 2 || devices[0].GetHealth() != "Healthy" || len(devices[0].GetHealthHistory()) != 1 || devices[1].GetHealth() != "" {
+		t.Errorf("devices %v", devices)
+	}
+	got, err := b.client.Get(b.ctx, &allocationv1.GetRequest{PodUid: "a"})
+	if err != nil || fmt.Sprint(got.GetPod()) != fmt.Sprint(e.GetPod()) {
+		t.Errorf("the event has\n\t%v\nGet has\n\t%v, %v", e.GetPod(), got.GetPod(), err)
+	}
+}
+
+func TestWatchRefusesWhatIsGone(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, 4)
+	for range 20 {
+		b.put("a")
+	}
+	refuse := func(from uint64, message string) {
+		t.Helper()
+		_, err := b.watch(from).Recv()
+		rpctest.Failure{Code: codes.OutOfRange, Reason: "gone", Message: message}.Check(t, err)
+	}
+	refuse(1, "events after revision 1 are not kept any more, only those after 16: list, and watch from the list's revision")
+	refuse(15, "events after revision 15 are not kept any more, only those after 16: list, and watch from the list's revision")
+	refuse(21, "revision 21 is none of this ledger, which is at 20: list, and watch from the list's revision")
+	b.expect(b.watch(16), "17 changed a", "18 changed a", "19 changed a", "20 changed a", "20 bookmark")
+}
+
+// TestWatchAfterARestart gives a history that starts in the middle.
+func TestWatchAfterARestart(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, 100)
+	b.put("a")
+	b.put("b")
+	b.history.Start(b.ledger.View())
+	if _, err := b.watch(1).Recv(); status.Code(err) != codes.OutOfRange {
+		t.Errorf("%v, want OUT_OF_RANGE", err)
+	}
+	b.expect(b.watch(2), "2 bookmark")
+}
+
+// TestSlowReaderIsDropped lets a reader sleep over more events than are kept. It
+// gets what it had room for and then hears that it has to start over, and nobody
+// waited for it.
+func TestSlowReaderIsDropped(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, 4)
+	slow, quick := b.watch(0), b.watch(0)
+	b.bookmark(slow, 0)
+	b.bookmark(quick, 0)
+	// Claims make events large enough that the connection's buffers are soon full.
+	var ids []string
+	for i := range 500 {
+		ids = append(ids, fmt.Sprintf("%0200d", i))
+	}
+	var last uint64
+	for range 30 {
+		last = b.put("a", ledgertest.Devices("main", gpu, ids...))
+		if _, err := quick.Recv(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var seen uint64
+	for {
+		e, err := slow.Recv()
+		if err != nil {
+			if status.Code(err) != codes.OutOfRange {
+				t.Errorf("%v, want OUT_OF_RANGE", err)
+			}
+			break
+		}
+		if seen != 0 && e.GetRevision() > seen+1 {
+			t.Errorf("revision %d after %d", e.GetRevision(), seen)
+		}
+		seen = e.GetRevision()
+	}
+	if seen >= last {
+		t.Errorf("the reader was not slow: it has seen %d of %d", seen, last)
+	}
+}
+
+func TestWatchDevices(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, 100)
+	session := b.inv.Registered(gpu, device.Options{}, time.Unix(1, 0))
+	b.inv.Listed(session, []device.Device{{ID: "g0", Healthy: true}, {ID: "g1"}}, time.Unix(1, 0))
+	b.put("a", ledgertest.Devices("main", gpu, "g0"))
+	s := b.watch(1)
+	b.expect(s, "1 resource example.com/gpu connected 2/1 [g1]", "1 bookmark")
+	b.inv.Listed(session, []device.Device{{ID: "g0"}, {ID: "g1"}}, time.Unix(2, 0))
+	b.expect(s, "1 resource example.com/gpu connected 2/0 [g0 g1]", `1 device_health example.com/gpu g0 "Unhealthy" [a/main]`)
+	b.inv.Listed(session, []device.Device{{ID: "g1", Healthy: true}}, time.Unix(3, 0))
+	b.expect(s, "1 resource example.com/gpu connected 1/1 []",
+		`1 device_health example.com/gpu g0 "" [a/main]`, `1 device_health example.com/gpu g1 "Healthy" []`)
+	b.inv.Gone(session, time.Unix(4, 0))
+	b.expect(s, "1 resource example.com/gpu stopped 1/0 [g1]", `1 device_health example.com/gpu g1 "Unhealthy" []`)
+	b.inv.Registered("example.com/nic", device.Options{}, time.Unix(5, 0)) // no list yet: not known
+	session = b.inv.Registered(gpu, device.Options{}, time.Unix(5, 0))
+	b.inv.Listed(session, []device.Device{{ID: "g1", Healthy: true}}, time.Unix(5, 0))
+	// A reader may find the registration and the list in one or in two steps.
+	for {
+		e, err := s.Recv()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if line(e) == `1 device_health example.com/gpu g1 "Healthy" []` {
+			break
+		}
+		if e.GetResource().GetName() != gpu || e.GetResource().GetPlugin() != "connected" {
+			t.Errorf("%q", line(e))
+		}
+	}
+	b.put("b")
+	b.expect(s, "2 added b")
+}
+
+func TestStreamsEndWithBerth(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, 100)
+	s := b.watch(0)
+	b.bookmark(s, 0)
+	b.history.Close()
+	b.history.Close()
+	_, err := s.Recv()
+	rpctest.Failure{Code: codes.Unavailable, Reason: "unavailable", Retry: true, Message: "berthd ends"}.Check(t, err)
+	b.put("a") // commits still work
+}
+
+// TestWatchMissesNothing commits beside readers that come and go, each going on
+// from the last revision that it was told.
+func TestWatchMissesNothing(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, 1000)
+	const commits = 300
+	go func() {
+		for i := range commits {
+			uid := fmt.Sprintf("p%d", i%7)
+			if i%3 == 2 {
+				_, _ = b.ledger.Update(b.ctx, func(d *ledger.Draft) error { d.PutResource(ledger.SeenResource{Name: gpu}); return nil })
+				continue
+			}
+			_, _ = b.ledger.Update(b.ctx, func(d *ledger.Draft) error { d.PutPod(ledgertest.Pod(uid, "main")); return nil })
+		}
+	}()
+	var seen []uint64
+	var last uint64
+	for last < commits {
+		ctx, cancel := context.WithCancel(b.ctx)
+		s, err := b.client.Watch(ctx, &allocationv1.WatchRequest{FromRevision: last})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 10 {
+			e, err := s.Recv()
+			if err != nil {
+				t.Fatalf("after revision %d: %v", last, err)
+			}
+			last = e.GetRevision()
+			if e.GetType() == allocationv1.EventType_EVENT_TYPE_ADDED || e.GetType() == allocationv1.EventType_EVENT_TYPE_CHANGED {
+				seen = append(seen, last)
+			}
+			if last == commits {
+				break
+			}
+		}
+		cancel()
+	}
+	seen = slices.Compact(seen)
+	var want []uint64
+	for revision := seen[0]; revision <= commits; revision++ {
+		if revision == seen[0] || revision%3 != 0 {
+			want = append(want, revision)
+		}
+	}
+	if !slices.Equal(seen, want) {
+		t.Errorf("seen %v, want %v", seen, want)
+	}
+}
