@@ -38,6 +38,7 @@ type Wait struct {
 // Waiter is an error that time may heal.
 type Waiter interface {
 	error
+	// Waits tells what would have to happen.
 	Waits() Wait
 }
 
