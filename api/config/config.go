@@ -85,8 +85,11 @@ type Cgroups struct {
 	Root string `json:"root"`
 	// ReconcilePeriod is how often the kernel's values are compared.
 	ReconcilePeriod metav1.Duration `json:"reconcilePeriod"`
-	CPUCFSQuota     bool            `json:"cpuCFSQuota"`
-	CPUCFSPeriod    metav1.Duration `json:"cpuCFSQuotaPeriod"`
+	// OnDrift says what happens to values that somebody else has changed: heal
+	// writes them again, alarm only reports them.
+	OnDrift      string          `json:"onDrift"`
+	CPUCFSQuota  bool            `json:"cpuCFSQuota"`
+	CPUCFSPeriod metav1.Duration `json:"cpuCFSQuotaPeriod"`
 	// PodPIDsLimit is none unless above 0.
 	PodPIDsLimit int64 `json:"podPidsLimit"`
 	// QOSReserved holds back memory for higher classes, as {"memory": "50%"}.
@@ -225,8 +228,8 @@ func Default() Config {
 		Log: Log{Level: "info", Format: "text"},
 		Cgroups: Cgroups{
 			Tree: TreeKernel, Mount: "/sys/fs/cgroup", Root: "/",
-			ReconcilePeriod: d(10 * time.Second),
-			CPUCFSQuota:     true, CPUCFSPeriod: d(100 * time.Millisecond),
+			ReconcilePeriod: d(10 * time.Second), OnDrift: DriftHeal,
+			CPUCFSQuota: true, CPUCFSPeriod: d(100 * time.Millisecond),
 			PodPIDsLimit: -1, MemoryThrottlingFactor: 0.9,
 		},
 		Node: Node{
@@ -255,6 +258,12 @@ func Default() Config {
 const (
 	TreeKernel = "kernel"
 	TreeMemory = "memory"
+)
+
+// What happens to values that somebody else has changed.
+const (
+	DriftHeal  = "heal"
+	DriftAlarm = "alarm"
 )
 
 // Dump returns the configuration as a file.

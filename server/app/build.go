@@ -16,8 +16,10 @@ import (
 	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/device"
+	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/machine"
+	"github.com/berthd/berth/managers/node"
 	"github.com/berthd/berth/managers/panel"
 	"github.com/berthd/berth/managers/workload"
 	"github.com/berthd/berth/server/deviceplugin"
@@ -59,8 +61,10 @@ type App struct {
 	inventory *device.Inventory
 	plugins   *deviceplugin.Server
 	registry  *registry.Registry
+	node      *node.Manager
 	tree      cgroup.Tree
 	reconcile *reconcile.Loop
+	sweeper   *reconcile.Sweeper
 	metrics   *metrics.Set
 	history   *allocation.History
 	health    *health.Server
@@ -87,6 +91,7 @@ func Build(ctx context.Context, cfg config.Config, env Environment) (_ *App, err
 	}()
 	for _, step := range []func(context.Context) error{
 		a.buildMachine,
+		a.buildNode,
 		a.buildLedger,
 		a.buildCgroups,
 		a.buildDevices,
@@ -104,7 +109,10 @@ func Build(ctx context.Context, cfg config.Config, env Environment) (_ *App, err
 // Validate checks a configuration against the machine without touching anything.
 func Validate(cfg config.Config) error {
 	a := &App{Config: cfg}
-	return a.buildMachine(context.Background())
+	if err := a.buildMachine(context.Background()); err != nil {
+		return err
+	}
+	return a.buildNode(context.Background())
 }
 
 // buildMachine finds the machine and makes the managers that decide on it.
@@ -151,20 +159,36 @@ func (a *App) buildCgroups(context.Context) error {
 		return err
 	}
 	a.tree = tree
+	a.metrics.CgroupVersion(facts.Version)
 	qosConfig, err := a.Config.QoSConfig(facts, int64(a.Machine.MemoryBytes()))
 	if err != nil {
+		return err
+	}
+	qosConfig.Cgroup.AllocatableMemoryBytes = a.node.Absolute()[workload.Memory]
+	if qosConfig.Cgroup.SwapBytes, err = a.swapBytes(); err != nil {
 		return err
 	}
 	layout, err := cgroup.NewLayout(a.Config.Cgroups.Root, facts.Driver)
 	if err != nil {
 		return err
 	}
+	reserved, err := a.node.ReservedNodes(facts.Driver)
+	if err != nil {
+		return err
+	}
+	score, err := a.setScore()
+	if err != nil {
+		return err
+	}
 	a.reconcile = reconcile.New(reconcile.Config{
 		Tree: tree, Layout: layout, QoS: qosConfig,
+		Pods: a.node.PodsNode(layout).Values, Reserved: reserved,
+		OnDrift: reconcile.OnDrift(a.Config.Cgroups.OnDrift),
 		View:    a.Ledger.View,
 		Every:   a.Config.Cgroups.ReconcilePeriod.Duration,
+		Now:     a.Now, SetScore: score,
 		Log:     a.Log.With("part", "reconcile"),
-		Observe: a.metrics.Pass,
+		Observe: a.metrics.Pass, Timed: a.metrics.Cgroup,
 	})
 	return nil
 }
@@ -199,7 +223,11 @@ func (a *App) buildDevices(context.Context) error {
 
 // buildEngine gives the managers their seats and puts the engine on top.
 func (a *App) buildEngine(context.Context) (err error) {
-	if a.Seats, err = panel.NewSeats(a.first, a.Device, context.WithTimeout); err != nil {
+	fixed := []hint.Provider{a.Device}
+	if a.Config.Node.Fit {
+		fixed = append(fixed, node.Guard{Manager: a.node})
+	}
+	if a.Seats, err = panel.NewSeats(a.first, fixed, context.WithTimeout); err != nil {
 		return err
 	}
 	a.Engine = admission.New(admission.Config{
@@ -212,6 +240,11 @@ func (a *App) buildEngine(context.Context) (err error) {
 		Places: a.reconcile, Starter: a.plugins,
 		Environment: admission.Environment{Now: a.Now, NewID: rpc.NewID},
 	})
+	a.sweeper = &reconcile.Sweeper{
+		Orphans: a.reconcile.Orphans, Remove: a.reconcile.RemoveOrphan, Layout: a.reconcile.Layout,
+		Alone: a.Engine.Alone, Every: a.Config.Cgroups.ReconcilePeriod.Duration,
+		Now: a.Now, Log: a.Log.With("part", "sweep"),
+	}
 	return nil
 }
 

@@ -43,6 +43,7 @@ func (a *App) Run(ctx context.Context, ready func()) (err error) {
 
 	g := task.New()
 	g.Go("reconcile", a.reconcile.Run)
+	g.Go("sweep", a.sweeper.Run)
 	g.Go("deviceplugin", a.plugins.Run)
 	g.Go("registry", a.registry.Run)
 	g.Go("podresources", serve(a.readers, readers))
@@ -87,6 +88,9 @@ func (a *App) Run(ctx context.Context, ready func()) (err error) {
 
 // settle brings the cgroup tree to what the ledger says, before anybody can ask.
 func (a *App) settle(ctx context.Context) error {
+	if err := a.checkHost(ctx); err != nil {
+		return err
+	}
 	if err := a.settleDoubt(ctx); err != nil {
 		return err
 	}
@@ -97,8 +101,12 @@ func (a *App) settle(ctx context.Context) error {
 		// What cannot be removed now is tried again at the next Sync.
 		a.Log.ErrorContext(ctx, "remove cgroups without a pod", "error", err)
 	}
+	if err := a.reconcile.Begin(ctx); err != nil {
+		return fmt.Errorf("make the cgroups of all pods: %w", err)
+	}
 	if err := a.reconcile.Pass(ctx); err != nil {
-		return fmt.Errorf("bring the cgroup tree to what the ledger says: %w", err)
+		// What the kernel refuses one pod now, it may grant later.
+		a.Log.ErrorContext(ctx, "bring the cgroup tree to what the ledger says", "error", err)
 	}
 	return nil
 }

@@ -200,6 +200,8 @@ func (n *node) command(args ...string) *exec.Cmd {
 		"--root-dir", n.root, "--cgroup-root", "/" + n.cgroup,
 		"--cpu-manager-policy", "static", "--reserved-cpus", "0",
 		"--topology-manager-policy", "best-effort",
+		// The machine of the tests may be small, and may swap.
+		"--fit=false", "--fail-swap-on=false",
 	}
 	if !n.kernel {
 		all = append(all, "--cgroup-tree", "memory")

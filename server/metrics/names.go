@@ -1,7 +1,6 @@
 package metrics
 
-// Names of the kubelet's metrics. The three of the resource managers have no
-// prefix there either.
+// Names of the kubelet's metrics. Some have no prefix there either.
 const (
 	cpuSharedPool      = "kubelet_cpu_manager_shared_pool_size_millicores"
 	cpuExclusive       = "kubelet_cpu_manager_exclusive_cpu_allocation_count"
@@ -24,6 +23,10 @@ const (
 
 	pluginRegistrations = "kubelet_device_plugin_registration_total"
 	pluginAllocDuration = "kubelet_device_plugin_alloc_duration_seconds"
+	pluginsFound        = "plugin_manager_total_plugins"
+
+	cgroupDuration = "kubelet_cgroup_manager_duration_seconds"
+	cgroupVersion  = "kubelet_cgroup_version"
 )
 
 // Names of berth's own metrics.
@@ -36,6 +39,8 @@ const (
 	ledgerPods        = "berth_ledger_pods"
 	ledgerClaims      = "berth_ledger_claims"
 	ledgerFindings    = "berth_ledger_findings"
+	cgroupDrifts      = "berth_cgroup_drifts_total"
+	cgroupOrphans     = "berth_cgroup_orphans"
 )
 
 // Labels, and the values that the kubelet gives them.
@@ -47,6 +52,10 @@ const (
 	labelResource       = "resource_name"
 	labelSource         = "source"
 	labelAssignmentType = "assignment_type"
+	labelSocket         = "socket_path"
+	labelState          = "state"
+	labelOperation      = "operation_type"
+	labelFile           = "file"
 
 	boundaryCore   = "physical_cpu"
 	boundaryUncore = "uncore_cache"
@@ -56,4 +65,7 @@ const (
 	sourcePod  = "pod"
 
 	reasonOther = "Other"
+
+	stateDesired = "desired_state_of_world"
+	stateActual  = "actual_state_of_world"
 )

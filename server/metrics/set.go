@@ -30,6 +30,7 @@ type Set struct {
 	cpu        pinning
 	managers   managerCounters
 	devices    deviceCounters
+	cgroups    cgroupCounters
 }
 
 // New makes the set. What it reads and what counting depends on comes with
@@ -49,6 +50,7 @@ func New() *Set {
 		cpu:        newPinning(cpuPinningRequests, cpuPinningErrors, "CPUs"),
 		managers:   newManagerCounters(),
 		devices:    newDeviceCounters(),
+		cgroups:    newCgroupCounters(),
 	}
 	for _, name := range podresources.Metrics() {
 		c := counters(string(name), "Calls of the PodResources API, as the kubelet counts them.", podresources.VersionLabel)
@@ -61,6 +63,7 @@ func New() *Set {
 	s.registry.MustRegister(s.aligned.all()...)
 	s.registry.MustRegister(s.cpu.all()...)
 	s.registry.MustRegister(s.devices.all()...)
+	s.registry.MustRegister(s.cgroups.all()...)
 	return s
 }
 
@@ -94,6 +97,7 @@ func (s *Set) Pass(o reconcile.Outcome) {
 	}
 	s.passes.WithLabelValues(result).Observe(o.Took.Seconds())
 	s.writes.Add(float64(len(o.Ops)))
+	s.cgroups.count(o)
 }
 
 // Count implements podresources.Counter.

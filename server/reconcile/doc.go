@@ -4,12 +4,16 @@
 //
 //   - pass: observe the tree, compare it with what follows from a view, apply
 //     the difference.
-//   - settled: a view is settled when a pass for it, or for a later one, has
-//     succeeded; then nobody runs where that view forbids.
+//   - settled: a view is settled when a pass for it, or for a later one, has put
+//     every container where that view allows; then nobody runs where it forbids.
 //   - leaving: a pod whose cgroup is being removed while the ledger still
 //     knows the pod; a pass must not make it again.
+//   - drift: a value that a pass had put in force and that somebody else changed.
+//   - orphan: the cgroup of a pod that the ledger does not know.
 //
-// Invariants: values come from the ledger and from nowhere else, so a pass may
-// be repeated at any time and after any crash; a container with CPUs of its own
-// starts only when its view is settled; passes never overlap.
+// Invariants: values come from the ledger and from the configuration and from
+// nowhere else, so a pass may be repeated at any time and after any crash; a
+// container with CPUs of its own starts only when its view is settled; passes
+// never overlap; what the kernel refuses for one pod keeps no other from its
+// values; an orphan has at most one worker that removes it.
 package reconcile

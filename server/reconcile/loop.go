@@ -3,7 +3,6 @@ package reconcile
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"sync"
 	"time"
@@ -20,21 +19,51 @@ type Config struct {
 	Tree   cgroup.Tree
 	Layout cgroup.Layout
 	QoS    qos.Config
+	// Pods are the values that the node as a whole wants in the cgroup of all
+	// pods; those of the QoS tiers go on top.
+	Pods cgroup.Values
+	// Reserved are cgroups that somebody else has made, with the limits that the
+	// node wants there. They are never created.
+	Reserved []cgroup.Node
+	// OnDrift says what happens to values that somebody else changed; empty means
+	// Heal.
+	OnDrift OnDrift
 	// View returns the current view.
 	View func() *ledger.View
 	// Every is how often a pass runs without a commit; 0 means 10 s.
 	Every time.Duration
-	Log   *slog.Logger
-	// Observe is told the outcome of every pass; it may be nil.
+	// Now is the clock; nil means the system's.
+	Now func() time.Time
+	// SetScore sets the score of the out-of-memory killer for a process that is
+	// placed; nil where processes are not the loop's to touch.
+	SetScore func(pid, score int) error
+	Log      *slog.Logger
+	// Observe is told the outcome of every pass, Timed how long each operation on
+	// a cgroup took; both may be nil.
 	Observe func(Outcome)
+	Timed   func(Operation, time.Duration)
 }
+
+// Operation on a cgroup, as the kubelet's metrics name it.
+type Operation string
+
+// The operations.
+const (
+	OpCreate  Operation = "create"
+	OpUpdate  Operation = "update"
+	OpDestroy Operation = "destroy"
+)
 
 // Outcome of a pass.
 type Outcome struct {
-	// Ops that were applied, or of which one failed.
-	Ops  []cgroup.Op
-	Took time.Duration
-	Err  error
+	// Ops that were applied or tried.
+	Ops []cgroup.Op
+	// Drifts that the pass found for the first time.
+	Drifts []Drift
+	// Orphans is how many cgroups of unknown pods there are.
+	Orphans int
+	Took    time.Duration
+	Err     error
 }
 
 // Loop is the reconciler. It is the engine's Places too: what an admission needs
@@ -47,8 +76,10 @@ type Loop struct {
 	// two of them give orders to the kernel at the same time. Killing a pod's
 	// processes does not hold it.
 	mu      sync.Mutex
-	settled uint64          // guarded by mu: generation of the last good pass
+	settled uint64          // guarded by mu: generation of the last pass that cleared all CPUs
 	leaving map[string]bool // guarded by mu: uids
+	drift   driftBook       // guarded by mu
+	orphans []cgroup.Name   // guarded by mu: those that the last pass saw
 }
 
 var _ admission.Places = (*Loop)(nil)
@@ -57,6 +88,9 @@ var _ admission.Places = (*Loop)(nil)
 func New(cfg Config) *Loop {
 	if cfg.Every == 0 {
 		cfg.Every = 10 * time.Second
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
 	}
 	return &Loop{Config: cfg, wake: make(chan struct{}, 1), leaving: make(map[string]bool)}
 }
@@ -87,6 +121,43 @@ func (l *Loop) Run(ctx context.Context) error {
 	}
 }
 
+// Begin makes the tiers and puts limits on the reserved cgroups, which must be
+// there with all controllers: an agent that cannot keep pods within bounds does
+// not start. A limit that a tier exceeds already is left to the passes.
+func (l *Loop) Begin(ctx context.Context) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	nodes := append(l.tiers(l.View()), l.Reserved...)
+	seen, err := l.observe(ctx, nodes)
+	if err != nil {
+		return err
+	}
+	for _, n := range l.Reserved {
+		if o := seen.Find(n.Name); o.State != cgroup.Valid {
+			return fault.Preconditionf("enforce limits on the reserved cgroup %s: %w", n.Name, unusable(o))
+		}
+	}
+	ops := cgroup.Diff(nodes, seen)
+	done := l.apply(ctx, ops)
+	for _, op := range ops {
+		if done.failed[op.Name.String()] && (op.Kind == cgroup.Create || !op.Name.Within(l.Layout.Pods())) {
+			return done.err
+		}
+	}
+	if done.err != nil {
+		l.Log.ErrorContext(ctx, "limit the QoS tiers", "error", done.err)
+	}
+	return nil
+}
+
+// unusable is the error about a cgroup that nobody here may make.
+func unusable(o cgroup.Observed) error {
+	if o.State == cgroup.Absent {
+		return fault.Preconditionf("it is absent; whoever runs there has to make it")
+	}
+	return fault.Preconditionf("it %s", o.Reason)
+}
+
 // Pass makes the tree equal to the current view.
 func (l *Loop) Pass(ctx context.Context) error {
 	l.mu.Lock()
@@ -96,71 +167,95 @@ func (l *Loop) Pass(ctx context.Context) error {
 
 // pass makes the tree equal to a view. The caller holds mu.
 func (l *Loop) pass(ctx context.Context, view *ledger.View) error {
-	start := time.Now()
-	ops, err := l.plan(ctx, view)
+	start := l.Now()
+	p, err := l.plan(ctx, view)
 	if err == nil {
-		err = cgroup.Apply(ctx, l.Tree, ops)
-	}
-	if err == nil {
-		l.settled = max(l.settled, view.Generation())
+		l.orphans = l.Layout.Orphans(p.seen, known(view))
+		l.reportDrift(ctx, p.drifts)
+		err = l.carryOut(ctx, view, p)
 	}
 	if l.Observe != nil {
-		l.Observe(Outcome{Ops: ops, Took: time.Since(start), Err: err})
-	}
-	for _, op := range ops {
-		l.Log.DebugContext(ctx, "cgroup", "op", op.Kind, "name", op.Name.String(), "writes", op.Writes)
+		l.Observe(Outcome{Ops: p.ops, Drifts: p.drifts, Orphans: len(l.orphans), Took: l.Now().Sub(start), Err: err})
 	}
 	return err
 }
 
-// Plan lists what a pass would do now.
-func (l *Loop) Plan(ctx context.Context) ([]cgroup.Op, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.plan(ctx, l.View())
+// carryOut applies a plan. Where the kernel refuses the limit of a tier that uses
+// more already, the limit is set to that use, as the kubelet does.
+func (l *Loop) carryOut(ctx context.Context, view *ledger.View, p *plan) error {
+	done := l.apply(ctx, p.ops)
+	if done.err != nil && l.QoS.ReservedMemory > 0 {
+		seen, err := l.observe(ctx, p.desired)
+		if err != nil {
+			return errors.Join(done.err, err)
+		}
+		done = l.apply(ctx, cgroup.Diff(qos.AboveUsage(p.desired, seen), seen))
+	}
+	l.drift.keep(p.desired, done.failed)
+	if done.cleared {
+		l.settled = max(l.settled, view.Generation())
+	}
+	return errors.Join(done.err, p.missing)
 }
 
-func (l *Loop) plan(ctx context.Context, view *ledger.View) ([]cgroup.Op, error) {
-	desired, err := cgroup.Desired(view, l.Layout, l.QoS.Cgroup, qos.Nodes(view, l.Layout, l.QoS))
-	if err != nil {
-		return nil, fmt.Errorf("compute the cgroup tree: %w", err)
-	}
-	desired = l.withoutLeaving(view, desired)
-	seen, err := l.Tree.Observe(ctx, l.Layout.Pods(), -1)
-	if err != nil {
-		return nil, fmt.Errorf("observe the cgroup tree: %w", err)
-	}
-	return cgroup.Diff(desired, seen), nil
+// applied is what became of ops.
+type applied struct {
+	// failed are the names of cgroups that did not get all of their values.
+	failed map[string]bool
+	// cleared says that every change of CPUs and memory nodes is in force.
+	cleared bool
+	err     error
 }
 
-// withoutLeaving drops the nodes of pods that are being removed, and forgets
-// those that have gone.
-func (l *Loop) withoutLeaving(view *ledger.View, nodes []cgroup.Node) []cgroup.Node {
-	var gone []cgroup.Name
-	for uid := range l.leaving {
-		p, ok := view.Pod(uid)
-		if !ok {
-			delete(l.leaving, uid)
-			continue
-		}
-		if name, err := l.Layout.Pod(p.QoS, uid); err == nil {
-			gone = append(gone, name)
-		}
-	}
-	if len(gone) == 0 {
-		return nodes
-	}
-	var out []cgroup.Node
-next:
-	for _, n := range nodes {
-		for _, g := range gone {
-			if n.Name.Within(g) {
-				continue next
+// apply puts ops into force in their order. An op that fails does not keep others
+// from their turn, except those below a cgroup that could not be made. The caller
+// holds mu.
+func (l *Loop) apply(ctx context.Context, ops []cgroup.Op) applied {
+	out := applied{failed: map[string]bool{}, cleared: true}
+	var errs []error
+	var unmade []cgroup.Name
+	for _, op := range ops {
+		err := ctx.Err()
+		for _, name := range unmade {
+			if op.Name.Within(name) {
+				err = fault.Preconditionf("set cgroup %s: its parent %s could not be made", op.Name, name)
 			}
 		}
-		out = append(out, n)
+		if err == nil {
+			err = l.ensure(ctx, op)
+		}
+		l.Log.DebugContext(ctx, "cgroup", "op", op.Kind, "name", op.Name.String(), "writes", op.Writes, "error", err)
+		if err == nil {
+			continue
+		}
+		if op.Kind == cgroup.Create {
+			unmade = append(unmade, op.Name)
+		}
+		if op.Values.Cpuset != (cgroup.Cpuset{}) {
+			out.cleared = false
+		}
+		out.failed[op.Name.String()] = true
+		errs = append(errs, err)
 	}
+	out.err = errors.Join(errs...)
 	return out
+}
+
+// ensure carries one op out.
+func (l *Loop) ensure(ctx context.Context, op cgroup.Op) error {
+	kind := OpUpdate
+	if op.Kind == cgroup.Create {
+		kind = OpCreate
+	}
+	defer l.timed(kind, l.Now())
+	return l.Tree.Ensure(ctx, cgroup.Node{Name: op.Name, Values: op.Values})
+}
+
+// timed tells how long an operation took.
+func (l *Loop) timed(op Operation, start time.Time) {
+	if l.Timed != nil {
+		l.Timed(op, l.Now().Sub(start))
+	}
 }
 
 // settle makes sure that nobody runs where the view forbids. The caller holds mu.
@@ -168,162 +263,12 @@ func (l *Loop) settle(ctx context.Context, view *ledger.View) error {
 	if l.settled >= view.Generation() {
 		return nil
 	}
-	return l.pass(ctx, view)
-}
-
-// EnsurePod implements admission.Places.
-func (l *Loop) EnsurePod(ctx context.Context, view *ledger.View, uid string) (parent string, created bool, err error) {
-	p, name, err := l.pod(view, uid)
-	if err != nil {
-		return "", false, err
-	}
-	node, err := cgroup.PodNode(p, l.Layout, l.QoS.Cgroup)
-	if err != nil {
-		return "", false, err
-	}
-	if parent, err = l.Layout.Literal(name); err != nil {
-		return "", false, err
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.leaving, uid)
-	seen, err := l.Tree.Observe(ctx, name, 0)
-	if err != nil {
-		return "", false, err
-	}
-	// The tiers come first: a pod must not weigh against a tier that does not
-	// count it yet.
-	for _, tier := range qos.Nodes(view, l.Layout, l.QoS) {
-		if node.Name.Within(tier.Name) {
-			if err := l.Tree.Ensure(ctx, tier); err != nil {
-				return "", false, err
-			}
+	err := l.pass(ctx, view)
+	if l.settled >= view.Generation() {
+		if err != nil {
+			l.Log.ErrorContext(ctx, "reconcile cgroups", "error", err)
 		}
+		return nil
 	}
-	if err := l.Tree.Ensure(ctx, node); err != nil {
-		return "", false, err
-	}
-	return parent, seen.Find(name).State == cgroup.Absent, nil
-}
-
-// ForgetPod implements admission.Places.
-func (l *Loop) ForgetPod(ctx context.Context, view *ledger.View, uid string) error {
-	_, name, err := l.pod(view, uid)
-	if err != nil {
-		return err
-	}
-	return l.Tree.Remove(ctx, name)
-}
-
-// RemovePod implements admission.Places.
-func (l *Loop) RemovePod(ctx context.Context, view *ledger.View, uid string) error {
-	_, name, err := l.pod(view, uid)
-	if err != nil {
-		return err
-	}
-	l.mu.Lock()
-	l.leaving[uid] = true
-	l.mu.Unlock()
-	if err := l.Tree.Remove(ctx, name); err != nil {
-		l.mu.Lock()
-		delete(l.leaving, uid)
-		l.mu.Unlock()
-		return err
-	}
-	return nil
-}
-
-// EnsureContainer implements admission.Places.
-func (l *Loop) EnsureContainer(ctx context.Context, view *ledger.View, b ledger.Binding, pid int) (string, error) {
-	p, _, err := l.pod(view, b.Owner.Pod)
-	if err != nil {
-		return "", err
-	}
-	name, err := l.container(p, b.Owner.Container)
-	if err != nil {
-		return "", err
-	}
-	if b.CgroupPath, err = l.Layout.Literal(name); err != nil {
-		return "", err
-	}
-	b.Own = true
-	node, err := cgroup.ContainerNode(view, b, l.QoS.Cgroup)
-	if err != nil {
-		return "", err
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.leaving, b.Owner.Pod)
-	if err := l.settle(ctx, view); err != nil {
-		return "", fmt.Errorf("clear the CPUs for %s: %w", b.Owner, err)
-	}
-	if err := l.Tree.Ensure(ctx, node); err != nil {
-		return "", err
-	}
-	if pid != 0 {
-		if err := l.Tree.Move(ctx, name, pid); err != nil {
-			return "", err
-		}
-	}
-	return b.CgroupPath, nil
-}
-
-// ContainerPath returns the path below the mount point of the cgroup that
-// EnsureContainer makes for a container.
-func (l *Loop) ContainerPath(p *ledger.Pod, container string) (string, error) {
-	name, err := l.container(p, container)
-	if err != nil {
-		return "", err
-	}
-	return l.Layout.Literal(name)
-}
-
-// container names the cgroup of a container.
-func (l *Loop) container(p *ledger.Pod, container string) (cgroup.Name, error) {
-	pod, err := l.Layout.Pod(p.QoS, p.UID())
-	if err != nil {
-		return nil, err
-	}
-	return l.Layout.Container(pod, container)
-}
-
-// RemoveContainer implements admission.Places.
-func (l *Loop) RemoveContainer(ctx context.Context, b ledger.Binding) error {
-	return l.Tree.Remove(ctx, l.Layout.Driver().Parse(b.CgroupPath))
-}
-
-// Sweep implements admission.Places.
-func (l *Loop) Sweep(ctx context.Context, view *ledger.View, keep map[string]bool) error {
-	strangers, err := l.Strangers(ctx, view)
-	if err != nil {
-		return err
-	}
-	var errs []error
-	for _, name := range strangers {
-		if uid, ok := l.Layout.PodUID(name); ok && keep[uid] {
-			continue
-		}
-		l.Log.WarnContext(ctx, "remove a cgroup without a pod", "name", name.String())
-		errs = append(errs, l.Tree.Remove(ctx, name))
-	}
-	return errors.Join(errs...)
-}
-
-// Strangers lists the cgroups of pods that the view does not know.
-func (l *Loop) Strangers(ctx context.Context, view *ledger.View) ([]cgroup.Name, error) {
-	seen, err := l.Tree.Observe(ctx, l.Layout.Pods(), 2)
-	if err != nil {
-		return nil, fmt.Errorf("observe the cgroup tree: %w", err)
-	}
-	return l.Layout.Orphans(seen, known(view)), nil
-}
-
-// pod looks a pod and the name of its cgroup up.
-func (l *Loop) pod(view *ledger.View, uid string) (*ledger.Pod, cgroup.Name, error) {
-	p, ok := view.Pod(uid)
-	if !ok {
-		return nil, nil, fault.Internalf("pod %s is not in the view that its cgroup should follow", uid)
-	}
-	name, err := l.Layout.Pod(p.QoS, uid)
-	return p, name, err
+	return err
 }

@@ -1,0 +1,121 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/berthd/berth/api/config"
+	"github.com/berthd/berth/managers/cgroup"
+	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/node"
+	"github.com/berthd/berth/server/host/disk"
+	"github.com/berthd/berth/server/host/procfs"
+	"github.com/berthd/berth/server/host/sysctl"
+)
+
+// buildNode makes the manager of the node as a whole.
+func (a *App) buildNode(context.Context) error {
+	cfg, err := a.Config.NodeConfig()
+	if err != nil {
+		return err
+	}
+	facts := node.Facts{Machine: a.Machine}
+	if a.Config.Machine == "" {
+		if err := a.measureHost(&facts); err != nil {
+			return err
+		}
+	}
+	a.node, err = node.New(cfg, facts)
+	return err
+}
+
+// measureHost fills in what only the running system knows.
+func (a *App) measureHost(facts *node.Facts) (err error) {
+	if facts.MaxPIDs, err = procfs.MaxPIDs(os.DirFS("/proc")); err != nil {
+		return err
+	}
+	if a.Config.Node.LocalStorage {
+		dir := a.Config.Node.StorageDir
+		if dir == "" {
+			dir = a.Config.StateDir
+		}
+		facts.StorageBytes, err = disk.Size(dir)
+	}
+	return err
+}
+
+// swapBytes is the swap space that containers may get parts of.
+func (a *App) swapBytes() (int64, error) {
+	if a.Config.Machine != "" {
+		return 0, nil
+	}
+	return procfs.SwapBytes(os.DirFS("/proc"))
+}
+
+// checkHost holds the running system against what the configuration wants of it.
+// A tree in memory asks nothing of the system.
+func (a *App) checkHost(ctx context.Context) error {
+	c := a.Config.Node
+	if a.Config.Cgroups.Tree == config.TreeMemory {
+		return nil
+	}
+	if c.FailCgroupV1 && a.reconcile.QoS.Cgroup.Facts.Version == cgroup.V1 {
+		return fault.Preconditionf("this system has cgroup v1, and node.failCgroupV1 refuses that")
+	}
+	proc, err := os.OpenRoot("/proc")
+	if err != nil {
+		return fault.Unavailablef("look at the system: %w", err)
+	}
+	defer proc.Close()
+	swapping, err := procfs.Swapping(proc.FS())
+	if err != nil {
+		return err
+	}
+	if swapping && c.FailSwapOn {
+		return fault.Preconditionf("running with swap on is not supported, please disable swap or set node.failSwapOn (--fail-swap-on) to false")
+	}
+	return a.checkTunables(ctx, proc)
+}
+
+func (a *App) checkTunables(ctx context.Context, proc *os.Root) error {
+	action := a.Config.Node.KernelTunables
+	if action == config.TunablesIgnore {
+		return nil
+	}
+	differences, err := sysctl.Compare(proc.FS(), sysctl.Wanted())
+	switch action {
+	case config.TunablesRequire:
+		for _, d := range differences {
+			err = errors.Join(err, fault.Preconditionf("%s", d))
+		}
+	case config.TunablesSet:
+		err = errors.Join(err, sysctl.Set(proc, differences))
+	default:
+		for _, d := range differences {
+			a.Log.InfoContext(ctx, "a kernel setting is not as Kubernetes wants it", "name", d.Name, "want", d.Want, "have", d.Have)
+		}
+		if err != nil {
+			a.Log.WarnContext(ctx, "look at kernel settings", "error", err)
+		}
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("kernel settings (node.kernelTunables is %s): %w", action, err)
+	}
+	return nil
+}
+
+// setScore is how the reconciler scores processes: not at all where cgroups are
+// not the kernel's.
+func (a *App) setScore() (func(pid, score int) error, error) {
+	if a.Config.Cgroups.Tree == config.TreeMemory {
+		return nil, nil
+	}
+	proc, err := os.OpenRoot("/proc")
+	if err != nil {
+		return nil, fault.Unavailablef("open /proc: %w", err)
+	}
+	return func(pid, score int) error { return procfs.SetOOMScoreAdj(proc, pid, score) }, nil
+}

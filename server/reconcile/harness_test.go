@@ -1,0 +1,164 @@
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/berthd/berth/managers/cgroup"
+	"github.com/berthd/berth/managers/cgroup/memtree"
+	"github.com/berthd/berth/managers/cpuset"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/ledgertest"
+	"github.com/berthd/berth/managers/machine/machinetest"
+	"github.com/berthd/berth/managers/numa"
+	"github.com/berthd/berth/managers/qos"
+	"github.com/berthd/berth/managers/workload"
+)
+
+// bench is a loop over a tree in memory, on a machine of four CPUs.
+type bench struct {
+	*Loop
+	t      *testing.T
+	tree   *memtree.Tree
+	ledger *ledger.Ledger
+	last   Outcome
+
+	mu  sync.Mutex
+	now time.Time         // guarded by mu
+	ops map[Operation]int // guarded by mu
+
+	// refuse makes writes to a cgroup fail, by name.
+	refuse map[string]error
+}
+
+// Ensure refuses what the test wants to be refused.
+func (b *bench) Ensure(ctx context.Context, n cgroup.Node) error {
+	if err := b.refuse[n.Name.String()]; err != nil {
+		return err
+	}
+	return b.tree.Ensure(ctx, n)
+}
+
+func (b *bench) Observe(ctx context.Context, n cgroup.Name, depth int) (*cgroup.Snapshot, error) {
+	return b.tree.Observe(ctx, n, depth)
+}
+
+func (b *bench) Move(ctx context.Context, n cgroup.Name, pids ...int) error {
+	return b.tree.Move(ctx, n, pids...)
+}
+
+func (b *bench) Procs(ctx context.Context, n cgroup.Name) ([]int, error) { return b.tree.Procs(ctx, n) }
+
+func (b *bench) Remove(ctx context.Context, n cgroup.Name) error {
+	if err := b.refuse[n.String()]; err != nil {
+		return err
+	}
+	return b.tree.Remove(ctx, n)
+}
+
+// newBench makes a bench; change may alter the configuration.
+func newBench(t *testing.T, facts cgroup.Facts, change func(*Config)) *bench {
+	t.Helper()
+	layout, err := cgroup.NewLayout("/", facts.Driver)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &bench{
+		t: t, tree: memtree.New(facts, cpuset.Range(0, 3), numa.Of(0)), now: time.Unix(1000, 0),
+		ledger: ledgertest.New(t, ledger.Rules{Machine: machinetest.Build("4c")}),
+		ops:    map[Operation]int{}, refuse: map[string]error{},
+	}
+	cfg := Config{
+		Tree: b, Layout: layout, QoS: qos.Config{Cgroup: cgroup.DefaultConfig(facts)},
+		View: b.ledger.View, Log: slog.New(slog.DiscardHandler), Now: b.clock,
+		Observe: func(o Outcome) { b.last = o },
+		Timed: func(op Operation, _ time.Duration) {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			b.ops[op]++
+		},
+	}
+	if change != nil {
+		change(&cfg)
+	}
+	b.Loop = New(cfg)
+	return b
+}
+
+// clock tells the bench's time, which only wait moves.
+func (b *bench) clock() time.Time {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.now
+}
+
+func (b *bench) wait(d time.Duration) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.now = b.now.Add(d)
+}
+
+// admit puts a pod of one container into the ledger, without a cgroup.
+func (b *bench) admit(uid string, class workload.QoSClass, amounts workload.Quantities) {
+	b.t.Helper()
+	p := ledgertest.Pod(uid, "c")
+	p.QoS, p.Pod.QoS = class, class
+	p.Pod.Containers[0].Requests, p.Pod.Containers[0].Limits = amounts, amounts
+	b.update(func(d *ledger.Draft) { d.PutPod(p) })
+}
+
+func (b *bench) update(change func(*ledger.Draft)) {
+	b.t.Helper()
+	if _, err := b.ledger.Update(b.t.Context(), func(d *ledger.Draft) error { change(d); return nil }); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// pass must succeed.
+func (b *bench) pass() {
+	b.t.Helper()
+	if err := b.Pass(b.t.Context()); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// set changes a cgroup as somebody else would.
+func (b *bench) set(path string, v cgroup.Values) {
+	b.t.Helper()
+	if err := b.tree.Ensure(b.t.Context(), cgroup.Node{Name: cgroup.ParseCgroupfs(path), Values: v}); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// seen looks at one cgroup.
+func (b *bench) seen(path string) cgroup.Observed {
+	b.t.Helper()
+	name := cgroup.ParseCgroupfs(path)
+	s, err := b.tree.Observe(b.t.Context(), name, 0)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return s.Find(name)
+}
+
+// shares reads cpu.shares, 0 if there are none.
+func (b *bench) shares(path string) uint64 {
+	b.t.Helper()
+	if p := b.seen(path).Values.CPUShares; p != nil {
+		return *p
+	}
+	return 0
+}
+
+func ptr[T any](v T) *T { return &v }
+
+var errRefused = errors.New("the kernel refuses")
+
+// cpus is a request of CPUs and a little memory.
+func cpus(milli int64) workload.Quantities {
+	return workload.Quantities{workload.CPU: milli, workload.Memory: 1 << 20}
+}

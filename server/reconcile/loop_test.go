@@ -1,0 +1,306 @@
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/berthd/berth/managers/cgroup"
+	"github.com/berthd/berth/managers/cgroup/memtree"
+	"github.com/berthd/berth/managers/cpuset"
+	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/ledgertest"
+	"github.com/berthd/berth/managers/workload"
+)
+
+func TestPassMakesTheTree(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, memtree.V1(), func(c *Config) {
+		c.Pods = cgroup.Values{CPUShares: ptr(uint64(3072)), MemoryBytes: ptr(int64(1 << 30)), PIDs: ptr(int64(500))}
+	})
+	b.admit("a", workload.Guaranteed, cpus(2000))
+	b.admit("b", workload.Burstable, cpus(500))
+	b.pass()
+	for path, want := range map[string]uint64{
+		"/kubepods": 3072, "/kubepods/burstable": 512, "/kubepods/besteffort": 2, "/kubepods/poda": 2048, "/kubepods/burstable/podb": 512,
+	} {
+		if got := b.shares(path); got != want {
+			t.Errorf("%s has %d shares, want %d", path, got, want)
+		}
+	}
+	v := b.seen("/kubepods").Values
+	if *v.MemoryBytes != 1<<30 || *v.PIDs != 500 || v.HugePages[2<<20] != 1<<62 {
+		t.Errorf("the cgroup of all pods has memory %d, pids %d, huge pages %v", *v.MemoryBytes, *v.PIDs, v.HugePages)
+	}
+	if b.ops[OpCreate] != 5 || len(b.last.Drifts) != 0 {
+		t.Errorf("created %d cgroups, drifts %v", b.ops[OpCreate], b.last.Drifts)
+	}
+	b.pass()
+	if len(b.last.Ops) != 0 {
+		t.Errorf("a second pass still does %v", b.last.Ops)
+	}
+}
+
+func TestDriftIsHealed(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, memtree.V1(), nil)
+	b.admit("a", workload.Burstable, cpus(500))
+	b.pass()
+	b.set("/kubepods/burstable/poda", cgroup.Values{CPUShares: ptr(uint64(7))})
+	if err := b.tree.Remove(t.Context(), cgroup.ParseCgroupfs("/kubepods/besteffort")); err != nil {
+		t.Fatal(err)
+	}
+	b.pass()
+	if got := b.shares("/kubepods/burstable/poda"); got != 512 {
+		t.Errorf("the pod has %d shares", got)
+	}
+	want := []Drift{
+		{Name: cgroup.ParseCgroupfs("/kubepods/besteffort"), Want: "valid", Found: "absent", Since: b.clock()},
+		{Name: cgroup.ParseCgroupfs("/kubepods/burstable/poda"), File: "cpu.shares", Want: "512", Found: "7", Since: b.clock()},
+	}
+	expectDrifts(t, b.last.Drifts, want)
+	expectDrifts(t, b.Drifts(), want)
+	b.pass()
+	expectDrifts(t, b.last.Drifts, nil)
+
+	// What berth itself wants otherwise is no drift.
+	b.admit("b", workload.Burstable, cpus(1000))
+	b.pass()
+	expectDrifts(t, b.last.Drifts, nil)
+	if got := b.shares("/kubepods/burstable"); got != 1536 {
+		t.Errorf("the tier has %d shares", got)
+	}
+}
+
+func expectDrifts(t *testing.T, got, want []Drift) {
+	t.Helper()
+	if len(got) != len(want) {
+		t.Errorf("drifts %v, want %v", got, want)
+		return
+	}
+	for i := range got {
+		if got[i].key() != want[i].key() || got[i].Want != want[i].Want || !got[i].Since.Equal(want[i].Since) {
+			t.Errorf("drift %v, want %v", got[i], want[i])
+		}
+	}
+}
+
+func TestDriftIsOnlyReported(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, memtree.V1(), func(c *Config) { c.OnDrift = Alarm })
+	b.admit("a", workload.Guaranteed, cpus(1000))
+	b.admit("b", workload.Burstable, cpus(500))
+	b.pass()
+	b.set("/kubepods/poda", cgroup.Values{CPUShares: ptr(uint64(7))})
+	b.set("/kubepods/burstable", cgroup.Values{CPUShares: ptr(uint64(9))})
+	b.pass()
+	if len(b.last.Drifts) != 2 || len(b.last.Ops) != 0 || b.shares("/kubepods/poda") != 7 {
+		t.Errorf("drifts %v, ops %v, shares %d", b.last.Drifts, b.last.Ops, b.shares("/kubepods/poda"))
+	}
+	b.pass()
+	if len(b.last.Drifts) != 0 || len(b.Drifts()) != 2 {
+		t.Errorf("found again: %v; in all %v", b.last.Drifts, b.Drifts())
+	}
+	// A change of berth's own is written.
+	b.admit("c", workload.Burstable, cpus(500))
+	b.pass()
+	if got := b.shares("/kubepods/burstable"); got != 1024 || b.shares("/kubepods/poda") != 7 {
+		t.Errorf("the tier has %d shares, the pod %d", got, b.shares("/kubepods/poda"))
+	}
+}
+
+func TestOneRefusalStopsNoOther(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, memtree.V1(), func(c *Config) { c.Pods.CPUShares = ptr(uint64(4096)) })
+	b.admit("a", workload.Guaranteed, cpus(1000))
+	b.admit("b", workload.Guaranteed, cpus(2000))
+	b.refuse["/kubepods/poda"] = errRefused
+	err := b.Pass(t.Context())
+	if !errors.Is(err, errRefused) || b.shares("/kubepods/podb") != 2048 {
+		t.Errorf("%v; the other pod has %d shares", err, b.shares("/kubepods/podb"))
+	}
+	delete(b.refuse, "/kubepods/poda")
+	b.pass()
+	if len(b.last.Drifts) != 0 {
+		t.Errorf("what was never in force is no drift: %v", b.last.Drifts)
+	}
+	b.refuse["/kubepods"] = errRefused
+	b.set("/kubepods", cgroup.Values{CPUShares: ptr(uint64(7))})
+	b.admit("c", workload.Guaranteed, cpus(1000))
+	if err := b.Pass(t.Context()); !errors.Is(err, errRefused) || b.shares("/kubepods/podc") != 1024 {
+		t.Errorf("below a cgroup that was not set: %v, %d shares", err, b.shares("/kubepods/podc"))
+	}
+}
+
+func TestNothingBelowWhatCouldNotBeMade(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, memtree.V1(), nil)
+	b.admit("a", workload.Burstable, cpus(1000))
+	b.refuse["/kubepods/burstable"] = errRefused
+	err := b.Pass(t.Context())
+	if !errors.Is(err, errRefused) || b.seen("/kubepods/burstable/poda").State != cgroup.Absent {
+		t.Errorf("%v; the pod is %s", err, b.seen("/kubepods/burstable/poda").State)
+	}
+}
+
+// A pod that cannot have its memory limit keeps nobody from CPUs of their own; one
+// that does not give CPUs up does.
+func TestWhoSettles(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, memtree.V2(), nil)
+	exclusive := ledgertest.With(ledgertest.Pod("x", "c"), ledgertest.Exclusive("c", "2-3"))
+	b.admit("a", workload.Burstable, cpus(500))
+	owner := ledger.Owner{Pod: "a", Container: "c"}
+	b.pass()
+	path, err := b.EnsureContainer(t.Context(), b.ledger.View(), ledger.Binding{ID: "1", Owner: owner}, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.update(func(d *ledger.Draft) { d.Bind(ledger.Binding{ID: "1", Owner: owner, CgroupPath: path, Own: true}) })
+	b.pass()
+	b.update(func(d *ledger.Draft) { d.PutPod(exclusive) })
+	start := func() error {
+		_, err := b.EnsureContainer(t.Context(), b.ledger.View(), ledger.Binding{ID: "2", Owner: ledger.Owner{Pod: "x", Container: "c"}}, 0)
+		return err
+	}
+	b.refuse[path] = errRefused
+	if err := start(); !errors.Is(err, errRefused) {
+		t.Errorf("the other container still uses the CPUs: %v", err)
+	}
+	delete(b.refuse, path)
+	b.admit("b", workload.Burstable, cpus(500))
+	b.refuse["/kubepods/burstable/podb"] = errRefused
+	if err := start(); err != nil {
+		t.Errorf("a pod elsewhere lacks its limits: %v", err)
+	}
+	if got := b.seen(path).Values.CPUs; got != cpuset.Range(0, 1) {
+		t.Errorf("the other container has CPUs %s", got)
+	}
+}
+
+func TestLimitsOfTiersFollowTheirUse(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, memtree.V1(), func(c *Config) {
+		c.QoS.ReservedMemory, c.QoS.Cgroup.AllocatableMemoryBytes = 100, 10<<20
+	})
+	b.pass()
+	b.tree.UseMemory(cgroup.ParseCgroupfs("/kubepods/besteffort"), 9<<20)
+	b.admit("a", workload.Burstable, workload.Quantities{workload.Memory: 4 << 20})
+	b.pass()
+	if got := *b.seen("/kubepods/besteffort").Values.MemoryBytes; got != 9<<20 {
+		t.Errorf("the tier may use %d, want what it uses", got)
+	}
+	b.tree.UseMemory(cgroup.ParseCgroupfs("/kubepods/besteffort"), 0)
+	b.pass()
+	if got := *b.seen("/kubepods/besteffort").Values.MemoryBytes; got != 6<<20 {
+		t.Errorf("the tier may use %d, want what is not reserved", got)
+	}
+}
+
+func TestReservedCgroups(t *testing.T) {
+	t.Parallel()
+	system := cgroup.Node{Name: cgroup.Name{"sys"}, Values: cgroup.Values{CPUShares: ptr(uint64(512))}}
+	b := newBench(t, memtree.V1(), func(c *Config) { c.Reserved = []cgroup.Node{system} })
+	if err := b.Begin(t.Context()); fault.ClassOf(err) != fault.Precondition || !strings.Contains(err.Error(), "/sys") {
+		t.Errorf("without the cgroup: %v", err)
+	}
+	if b.seen("/sys").State != cgroup.Absent {
+		t.Error("it was made")
+	}
+	b.set("/sys", cgroup.Values{MemoryBytes: ptr(int64(1 << 20))})
+	if err := b.Begin(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := b.seen("/sys").Values; *got.CPUShares != 512 || *got.MemoryBytes != 1<<20 {
+		t.Errorf("it has %d shares and %d bytes", *got.CPUShares, *got.MemoryBytes)
+	}
+	b.pass()
+	b.set("/sys", cgroup.Values{CPUShares: ptr(uint64(7))})
+	b.pass()
+	if len(b.last.Drifts) != 1 || b.shares("/sys") != 512 {
+		t.Errorf("drifts %v, shares %d", b.last.Drifts, b.shares("/sys"))
+	}
+	if err := b.tree.Remove(t.Context(), system.Name); err != nil {
+		t.Fatal(err)
+	}
+	b.admit("a", workload.Guaranteed, cpus(1000))
+	if err := b.Pass(t.Context()); err == nil || b.seen("/sys").State != cgroup.Absent || b.shares("/kubepods/poda") != 1024 {
+		t.Errorf("gone: %v; it is %s; the pod has %d shares", err, b.seen("/sys").State, b.shares("/kubepods/poda"))
+	}
+	b.refuse["/sys"] = errRefused
+	b.set("/sys", cgroup.Values{})
+	if err := b.Begin(t.Context()); !errors.Is(err, errRefused) {
+		t.Errorf("refused: %v", err)
+	}
+}
+
+func TestPlacedProcessesAreScored(t *testing.T) {
+	t.Parallel()
+	scores := map[int]int{}
+	var refusal error
+	b := newBench(t, memtree.V1(), func(c *Config) {
+		c.QoS.Cgroup.MemoryBytes = 1 << 30
+		c.SetScore = func(pid, score int) error { scores[pid] = score; return refusal }
+	})
+	b.admit("a", workload.Guaranteed, cpus(1000))
+	place := func() error {
+		_, err := b.EnsureContainer(t.Context(), b.ledger.View(), ledger.Binding{ID: "1", Owner: ledger.Owner{Pod: "a", Container: "c"}}, b.tree.Spawn(memtree.Mortal))
+		return err
+	}
+	if err := place(); err != nil || len(scores) != 1 {
+		t.Fatalf("%v, %v", scores, err)
+	}
+	for pid, score := range scores {
+		if score != -997 {
+			t.Errorf("process %d is scored %d", pid, score)
+		}
+	}
+	refusal = fault.Unavailablef("not permitted")
+	if err := place(); err != nil {
+		t.Errorf("a score that may not be set is no reason not to start: %v", err)
+	}
+	refusal = fault.NotFoundf("gone")
+	if err := place(); fault.ClassOf(err) != fault.NotFound {
+		t.Errorf("a process that has gone: %v", err)
+	}
+}
+
+func TestTiersDoNotFailAPod(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, memtree.V1(), nil)
+	b.pass()
+	b.refuse["/kubepods/burstable"] = errRefused
+	p := ledgertest.Pod("a", "c")
+	p.QoS, p.Pod.QoS = workload.Burstable, workload.Burstable
+	p.Pod.Containers[0].Requests = cpus(500)
+	d := ledger.NewDraft(b.ledger.View())
+	d.PutPod(p)
+	if _, created, err := b.EnsurePod(t.Context(), d.View(), "a"); err != nil || !created {
+		t.Errorf("created %t, %v", created, err)
+	}
+	b.refuse["/kubepods/burstable/podb"] = errRefused
+	p = ledgertest.Pod("b", "c")
+	p.QoS, p.Pod.QoS = workload.Burstable, workload.Burstable
+	d.PutPod(p)
+	if _, created, err := b.EnsurePod(t.Context(), d.View(), "b"); !errors.Is(err, errRefused) || created {
+		t.Errorf("created %t, %v", created, err)
+	}
+	// The pod was not committed: the tier goes back, and nobody drifted.
+	delete(b.refuse, "/kubepods/burstable")
+	b.pass()
+	if len(b.last.Drifts) != 0 || len(b.Orphans()) != 1 {
+		t.Errorf("drifts %v, orphans %v", b.last.Drifts, b.Orphans())
+	}
+}
+
+func TestCanceledPass(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, memtree.V1(), nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := b.Pass(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+}

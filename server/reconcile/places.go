@@ -1,0 +1,202 @@
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/berthd/berth/managers/cgroup"
+	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/ledger"
+)
+
+// EnsurePod implements admission.Places.
+func (l *Loop) EnsurePod(ctx context.Context, view *ledger.View, uid string) (parent string, created bool, err error) {
+	p, name, err := l.pod(view, uid)
+	if err != nil {
+		return "", false, err
+	}
+	node, err := cgroup.PodNode(p, l.Layout, l.QoS.Cgroup)
+	if err != nil {
+		return "", false, err
+	}
+	if parent, err = l.Layout.Literal(name); err != nil {
+		return "", false, err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.leaving, uid)
+	// The tiers come first: a pod must not weigh against a tier that does not
+	// count it yet.
+	nodes := slices.DeleteFunc(l.tiers(view), func(tier cgroup.Node) bool { return !name.Within(tier.Name) })
+	nodes = append(nodes, node)
+	seen, err := l.observe(ctx, nodes)
+	if err != nil {
+		return "", false, err
+	}
+	for _, op := range cgroup.Diff(nodes, seen) {
+		l.drift.forget(op.Name)
+		err := l.ensure(ctx, op)
+		switch {
+		case err == nil:
+		case op.Kind == cgroup.Create || op.Name.Equal(name):
+			return "", false, err
+		default:
+			// A limit that the tier cannot have now is no fault of this pod's; the
+			// next pass tries again.
+			l.Log.ErrorContext(ctx, "update the tier of a new pod", "uid", uid, "error", err)
+		}
+	}
+	return parent, seen.Find(name).State == cgroup.Absent, nil
+}
+
+// ForgetPod implements admission.Places.
+func (l *Loop) ForgetPod(ctx context.Context, view *ledger.View, uid string) error {
+	_, name, err := l.pod(view, uid)
+	if err != nil {
+		return err
+	}
+	return l.remove(ctx, name)
+}
+
+// RemovePod implements admission.Places.
+func (l *Loop) RemovePod(ctx context.Context, view *ledger.View, uid string) error {
+	_, name, err := l.pod(view, uid)
+	if err != nil {
+		return err
+	}
+	l.mu.Lock()
+	l.leaving[uid] = true
+	l.mu.Unlock()
+	if err := l.remove(ctx, name); err != nil {
+		l.mu.Lock()
+		delete(l.leaving, uid)
+		l.mu.Unlock()
+		return err
+	}
+	return nil
+}
+
+func (l *Loop) remove(ctx context.Context, name cgroup.Name) error {
+	defer l.timed(OpDestroy, l.Now())
+	return l.Tree.Remove(ctx, name)
+}
+
+// EnsureContainer implements admission.Places.
+func (l *Loop) EnsureContainer(ctx context.Context, view *ledger.View, b ledger.Binding, pid int) (string, error) {
+	p, _, err := l.pod(view, b.Owner.Pod)
+	if err != nil {
+		return "", err
+	}
+	name, err := l.container(p, b.Owner.Container)
+	if err != nil {
+		return "", err
+	}
+	if b.CgroupPath, err = l.Layout.Literal(name); err != nil {
+		return "", err
+	}
+	b.Own = true
+	node, err := cgroup.ContainerNode(view, b, l.QoS.Cgroup)
+	if err != nil {
+		return "", err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.leaving, b.Owner.Pod)
+	if err := l.settle(ctx, view); err != nil {
+		return "", fmt.Errorf("clear the CPUs for %s: %w", b.Owner, err)
+	}
+	l.drift.forget(name)
+	if err := l.Tree.Ensure(ctx, node); err != nil {
+		return "", err
+	}
+	if pid != 0 {
+		if err := l.place(ctx, p, b.Owner.Container, name, pid); err != nil {
+			return "", err
+		}
+	}
+	return b.CgroupPath, nil
+}
+
+// place puts a process into a container's cgroup and scores it. A score that the
+// kernel refuses (lowering one takes CAP_SYS_RESOURCE) is the agent's to set: it
+// is in the answer to Allocate.
+func (l *Loop) place(ctx context.Context, p *ledger.Pod, container string, name cgroup.Name, pid int) error {
+	if err := l.Tree.Move(ctx, name, pid); err != nil {
+		return err
+	}
+	if l.SetScore == nil {
+		return nil
+	}
+	score := cgroup.ContainerResources(&p.Pod, p.Pod.Container(container), l.QoS.Cgroup, false).OOMScoreAdj
+	err := l.SetScore(pid, score)
+	if fault.ClassOf(err) == fault.NotFound {
+		return err
+	}
+	if err != nil {
+		l.Log.WarnContext(ctx, "a process keeps its score of the out-of-memory killer",
+			"pod", p.UID(), "container", container, "pid", pid, "score", score, "error", err)
+	}
+	return nil
+}
+
+// ContainerPath returns the path below the mount point of the cgroup that
+// EnsureContainer makes for a container.
+func (l *Loop) ContainerPath(p *ledger.Pod, container string) (string, error) {
+	name, err := l.container(p, container)
+	if err != nil {
+		return "", err
+	}
+	return l.Layout.Literal(name)
+}
+
+// container names the cgroup of a container.
+func (l *Loop) container(p *ledger.Pod, container string) (cgroup.Name, error) {
+	pod, err := l.Layout.Pod(p.QoS, p.UID())
+	if err != nil {
+		return nil, err
+	}
+	return l.Layout.Container(pod, container)
+}
+
+// RemoveContainer implements admission.Places.
+func (l *Loop) RemoveContainer(ctx context.Context, b ledger.Binding) error {
+	return l.remove(ctx, l.Layout.Driver().Parse(b.CgroupPath))
+}
+
+// Sweep implements admission.Places.
+func (l *Loop) Sweep(ctx context.Context, view *ledger.View, keep map[string]bool) error {
+	strangers, err := l.Strangers(ctx, view)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, name := range strangers {
+		if uid, ok := l.Layout.PodUID(name); ok && keep[uid] {
+			continue
+		}
+		l.Log.WarnContext(ctx, "remove a cgroup without a pod", "name", name.String())
+		errs = append(errs, l.remove(ctx, name))
+	}
+	return errors.Join(errs...)
+}
+
+// Strangers lists the cgroups of pods that the view does not know.
+func (l *Loop) Strangers(ctx context.Context, view *ledger.View) ([]cgroup.Name, error) {
+	seen, err := l.Tree.Observe(ctx, l.Layout.Pods(), 2)
+	if err != nil {
+		return nil, fmt.Errorf("observe the cgroup tree: %w", err)
+	}
+	return l.Layout.Orphans(seen, known(view)), nil
+}
+
+// pod looks a pod and the name of its cgroup up.
+func (l *Loop) pod(view *ledger.View, uid string) (*ledger.Pod, cgroup.Name, error) {
+	p, ok := view.Pod(uid)
+	if !ok {
+		return nil, nil, fault.Internalf("pod %s is not in the view that its cgroup should follow", uid)
+	}
+	name, err := l.Layout.Pod(p.QoS, uid)
+	return p, name, err
+}

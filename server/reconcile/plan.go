@@ -1,0 +1,127 @@
+package reconcile
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/berthd/berth/managers/cgroup"
+	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/qos"
+	"github.com/berthd/berth/managers/workload"
+)
+
+// plan is what a pass is about to do.
+type plan struct {
+	desired []cgroup.Node
+	seen    *cgroup.Snapshot
+	ops     []cgroup.Op
+	drifts  []Drift
+	// missing is an error about reserved cgroups that are gone.
+	missing error
+}
+
+// Plan lists what a pass would do now.
+func (l *Loop) Plan(ctx context.Context) ([]cgroup.Op, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	p, err := l.plan(ctx, l.View())
+	return p.ops, err
+}
+
+// plan compares the tree with a view. The caller holds mu. The plan is never nil.
+func (l *Loop) plan(ctx context.Context, view *ledger.View) (*plan, error) {
+	p := &plan{}
+	desired, err := cgroup.Desired(view, l.Layout, l.QoS.Cgroup, l.tiers(view))
+	if err != nil {
+		return p, fmt.Errorf("compute the cgroup tree: %w", err)
+	}
+	p.desired = l.withoutLeaving(view, desired)
+	if p.seen, err = l.Tree.Observe(ctx, l.Layout.Pods(), -1); err != nil {
+		return p, fmt.Errorf("observe the cgroup tree: %w", err)
+	}
+	for _, n := range l.Reserved {
+		seen, err := l.Tree.Observe(ctx, n.Name, 0)
+		if err != nil {
+			return p, fmt.Errorf("observe a reserved cgroup: %w", err)
+		}
+		if o := seen.Find(n.Name); o.State != cgroup.Valid {
+			p.missing = fault.Preconditionf("limit the reserved cgroup %s: %w", n.Name, unusable(o))
+			continue
+		}
+		p.desired = append(p.desired, n)
+		p.seen.Nodes = append(p.seen.Nodes, seen.Nodes...)
+	}
+	p.ops = cgroup.Diff(p.desired, p.seen)
+	p.drifts = l.drift.find(p, l.Now())
+	if l.OnDrift == Alarm && len(p.drifts) > 0 {
+		p.ops = cgroup.Diff(withoutDrifted(p.desired, p.drifts), p.seen)
+	}
+	p.drifts = l.drift.news(p.drifts)
+	return p, nil
+}
+
+// tiers gives the cgroup of all pods and the tiers as a view wants them.
+func (l *Loop) tiers(view *ledger.View) []cgroup.Node {
+	nodes := qos.Nodes(view, l.Layout, l.QoS)
+	for i := range nodes {
+		if nodes[i].Name.Equal(l.Layout.Pods()) {
+			nodes[i].Values = l.Pods.Merge(nodes[i].Values)
+		}
+	}
+	return nodes
+}
+
+// observe looks at the cgroups of nodes and at none below.
+func (l *Loop) observe(ctx context.Context, nodes []cgroup.Node) (*cgroup.Snapshot, error) {
+	all := &cgroup.Snapshot{Facts: l.QoS.Cgroup.Facts}
+	for _, n := range nodes {
+		seen, err := l.Tree.Observe(ctx, n.Name, 0)
+		if err != nil {
+			return nil, fmt.Errorf("observe cgroup %s: %w", n.Name, err)
+		}
+		all.Nodes = append(all.Nodes, seen.Nodes...)
+	}
+	return all, nil
+}
+
+// withoutLeaving drops the nodes of pods that are being removed, and forgets
+// those that have gone.
+func (l *Loop) withoutLeaving(view *ledger.View, nodes []cgroup.Node) []cgroup.Node {
+	var gone []cgroup.Name
+	for uid := range l.leaving {
+		p, ok := view.Pod(uid)
+		if !ok {
+			delete(l.leaving, uid)
+			continue
+		}
+		if name, err := l.Layout.Pod(p.QoS, uid); err == nil {
+			gone = append(gone, name)
+		}
+	}
+	if len(gone) == 0 {
+		return nodes
+	}
+	var out []cgroup.Node
+next:
+	for _, n := range nodes {
+		for _, g := range gone {
+			if n.Name.Within(g) {
+				continue next
+			}
+		}
+		out = append(out, n)
+	}
+	return out
+}
+
+// known tells the classes of the pods of a view.
+func known(view *ledger.View) func(uid string) (workload.QoSClass, bool) {
+	return func(uid string) (workload.QoSClass, bool) {
+		p, ok := view.Pod(uid)
+		if !ok {
+			return "", false
+		}
+		return p.QoS, true
+	}
+}

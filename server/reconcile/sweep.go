@@ -1,0 +1,142 @@
+package reconcile
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/berthd/berth/managers/cgroup"
+	"github.com/berthd/berth/managers/ledger"
+)
+
+// Waits between attempts at an orphan that does not go; they double.
+const (
+	firstRetry = 2 * time.Second
+	lastRetry  = 5 * time.Minute
+)
+
+// Sweeper removes orphans: each by a worker of its own, so that one that does not
+// die (a process that waits for a dead disk) keeps none of the others, and never
+// two workers for one.
+type Sweeper struct {
+	// Orphans lists what may be orphans, as Loop.Orphans does.
+	Orphans func() []cgroup.Name
+	Layout  cgroup.Layout
+	// Alone runs do while no operation on a pod is under way, with the view of
+	// then. A pod on its way into the ledger has a cgroup before it is known.
+	Alone func(ctx context.Context, uid string, do func(ctx context.Context, view *ledger.View) error) error
+	// Remove kills what runs in a cgroup and removes it.
+	Remove func(ctx context.Context, name cgroup.Name) error
+	// Every is how often orphans are looked for; 0 means 10 s.
+	Every time.Duration
+	Now   func() time.Time
+	Log   *slog.Logger
+
+	workers sync.WaitGroup
+	mu      sync.Mutex
+	tries   map[string]*try // guarded by mu: by the orphan's name
+}
+
+// try is what became of an orphan so far.
+type try struct {
+	running bool
+	// next is when it is tried again, after wait.
+	next time.Time
+	wait time.Duration
+}
+
+// Run looks for orphans until ctx ends, and then waits for the workers.
+func (s *Sweeper) Run(ctx context.Context) error {
+	every := s.Every
+	if every == 0 {
+		every = 10 * time.Second
+	}
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	defer s.Wait()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+			s.Look(ctx)
+		}
+	}
+}
+
+// Look starts a worker for every orphan that has none and whose time has come. It
+// does not wait for them; Wait does.
+func (s *Sweeper) Look(ctx context.Context) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.tries == nil {
+		s.tries = make(map[string]*try)
+	}
+	found := map[string]bool{}
+	for _, name := range s.Orphans() {
+		key := name.String()
+		found[key] = true
+		t := s.tries[key]
+		if t == nil {
+			t = &try{wait: firstRetry}
+			s.tries[key] = t
+		}
+		if t.running || s.Now().Before(t.next) {
+			continue
+		}
+		t.running = true
+		s.workers.Go(func() { s.work(ctx, name, t) })
+	}
+	for key, t := range s.tries {
+		if !found[key] && !t.running {
+			delete(s.tries, key)
+		}
+	}
+}
+
+// Wait returns when no worker runs.
+func (s *Sweeper) Wait() { s.workers.Wait() }
+
+// work makes one attempt at one orphan.
+func (s *Sweeper) work(ctx context.Context, name cgroup.Name, t *try) {
+	err := s.attempt(ctx, name)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t.running = false
+	if err == nil {
+		t.wait, t.next = firstRetry, time.Time{}
+		return
+	}
+	t.next = s.Now().Add(t.wait)
+	s.Log.ErrorContext(ctx, "remove a cgroup without a pod", "name", name.String(), "again_in", t.wait, "error", err)
+	t.wait = min(2*t.wait, lastRetry)
+}
+
+// attempt removes an orphan unless its pod has become known, or unless the ledger
+// may not know every pod.
+func (s *Sweeper) attempt(ctx context.Context, name cgroup.Name) error {
+	uid, ok := s.Layout.PodUID(name)
+	if !ok {
+		return nil
+	}
+	return s.Alone(ctx, uid, func(ctx context.Context, view *ledger.View) error {
+		p, here := view.Pod(uid)
+		if here && name.Parent().Equal(s.Layout.Tier(p.QoS)) || view.Doubt() != "" {
+			return nil
+		}
+		s.Log.WarnContext(ctx, "remove a cgroup without a pod", "name", name.String())
+		return s.Remove(ctx, name)
+	})
+}
+
+// Orphans lists the cgroups of pods that the ledger did not know when the last
+// pass looked. Some may belong to pods that are just being admitted.
+func (l *Loop) Orphans() []cgroup.Name {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.orphans
+}
+
+// RemoveOrphan kills what runs in a cgroup and removes it.
+func (l *Loop) RemoveOrphan(ctx context.Context, name cgroup.Name) error { return l.remove(ctx, name) }
