@@ -164,3 +164,31 @@ func TestFactsComeBack(t *testing.T) {
 		}
 	})
 }
+
+// FuzzReadCPU: whatever the file says, claims have owners that are known, and CPUs.
+func FuzzReadCPU(f *testing.F) {
+	for _, file := range files {
+		f.Add([]byte(file.text))
+	}
+	f.Add([]byte(`{"policyName":"static","defaultCpuSet":"0,3","entries":{"pod":{"container1":"1"},"other":{"c":"2"}}}`))
+	l, _, err := ledger.Open(f.Context(), ledger.Options{Journal: ledgertest.NewJournal(), Rules: ledger.Rules{Machine: machinetest.Build("4c")}})
+	if err != nil {
+		f.Fatal(err)
+	}
+	pods := map[string]*workload.Pod{"pod": {UID: "pod", Containers: []workload.Container{asking("container1", 1), asking("container2", 0)}}}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		facts, err := Read(CPU, data, Input{View: l.View(), Pods: pods, Policy: "static", SkipUnknown: true})
+		if err != nil {
+			if c := fault.ClassOf(err); c != fault.Corrupt && c != fault.Precondition {
+				t.Fatalf("class %v: %v", c, err)
+			}
+			return
+		}
+		for _, c := range facts.Claims {
+			p := pods[c.Owner.Pod]
+			if p == nil || c.Owner.Container != "" && p.Container(c.Owner.Container) == nil || c.CPUs == nil || c.CPUs.Set.IsEmpty() {
+				t.Fatalf("claim %+v of %s", c, data)
+			}
+		}
+	})
+}
