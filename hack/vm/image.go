@@ -18,31 +18,36 @@ import (
 
 // compiled is a package's test binary on the host.
 type compiled struct {
-	// pkg is the import path, dir the package's folder, binary the program.
-	pkg, dir, binary string
-	index            int
+	// pkg is the import path, run the tests that are asked for.
+	pkg, run string
+	// binary is the program.
+	binary string
+	index  int
 }
 
-// place is where the package's folder is in the guest.
-func (c compiled) place() string { return path.Join("/src", c.pkg) }
+// source is where a package's folder is in the guest.
+func source(pkg string) string { return path.Join("/src", pkg) }
 
-// program is where its test binary is in the guest. The folder is not the
-// package's: its path is part of names that tests make.
+// program is where the test binary is in the guest: not in the package's folder,
+// whose path is too long for the names that tests make of it.
 func (c compiled) program() string { return fmt.Sprintf("/berth/%d.test", c.index) }
 
 // job is what the guest is told.
 func (c compiled) job(o options) job.Test {
 	args := []string{"-test.v", "-test.timeout=" + o.timeout.String(), fmt.Sprintf("-test.parallel=%d", o.parallel)}
-	if o.run != "" {
-		args = append(args, "-test.run="+o.run)
+	if c.run != "" {
+		args = append(args, "-test.run="+c.run)
 	}
 	if o.skip != "" {
 		args = append(args, "-test.skip="+o.skip)
 	}
 	return job.Test{
-		Package: c.pkg, Binary: c.program(), Dir: c.place(), Args: args,
-		// The guest may have many more CPUs than there are to emulate them.
-		Env: []string{fmt.Sprintf("GOMAXPROCS=%d", o.parallel)},
+		Package: c.pkg, Binary: c.program(), Dir: source(c.pkg), Args: args,
+		Env: []string{
+			// The guest may have many more CPUs than there are to emulate them.
+			fmt.Sprintf("GOMAXPROCS=%d", o.parallel),
+			job.ShapeEnv + "=" + o.shape,
+		},
 	}
 }
 
@@ -50,31 +55,35 @@ func (c compiled) job(o options) job.Test {
 // that they need nothing else in the guest.
 func build(ctx context.Context, o options, dir string) ([]compiled, error) {
 	const small = "-ldflags=-s -w"
-	if _, err := gotool(ctx, "build", small, "-o", filepath.Join(dir, "init"), "github.com/berthd/berth/hack/vm/init"); err != nil {
-		return nil, err
-	}
-	const format = "{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}\t{{.Dir}}{{end}}"
-	list, err := gotool(ctx, append([]string{"list", "-f", format}, o.packages...)...)
-	if err != nil {
+	if _, err := gotool(ctx, "build", small, "-o", filepath.Join(dir, "init"), module+"/hack/vm/init"); err != nil {
 		return nil, err
 	}
 	var all []compiled
-	for line := range strings.Lines(list) {
-		pkg, folder, ok := strings.Cut(strings.TrimSpace(line), "\t")
+	for _, arg := range o.packages {
+		pattern, run, ok := strings.Cut(arg, ":")
 		if !ok {
-			continue
+			run = o.run
 		}
-		c := compiled{pkg: pkg, dir: folder, index: len(all), binary: filepath.Join(dir, fmt.Sprintf("%d.test", len(all)))}
-		if _, err := gotool(ctx, "test", "-c", small, "-o", c.binary, pkg); err != nil {
+		list, err := gotool(ctx, "list", "-f", "{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}", pattern)
+		if err != nil {
 			return nil, err
 		}
-		all = append(all, c)
+		for pkg := range strings.FieldsSeq(list) {
+			c := compiled{pkg: pkg, run: run, index: len(all), binary: filepath.Join(dir, fmt.Sprintf("%d.test", len(all)))}
+			if _, err := gotool(ctx, "test", "-c", small, "-o", c.binary, pkg); err != nil {
+				return nil, err
+			}
+			all = append(all, c)
+		}
 	}
 	if len(all) == 0 {
 		return nil, fmt.Errorf("no tests in %q", o.packages)
 	}
 	return all, nil
 }
+
+// module is the path of the module whose tests are run.
+const module = "github.com/berthd/berth"
 
 // gotool runs the go command for the guest's system.
 func gotool(ctx context.Context, args ...string) (string, error) {
@@ -92,8 +101,8 @@ func gotool(ctx context.Context, args ...string) (string, error) {
 }
 
 // pack writes the guest's file system: init, the job, the test binaries, and the
-// folder testdata of each package where the test looks for it.
-func pack(image, guestInit string, j job.Job, tests []compiled) (err error) {
+// folders testdata of the whole module where its tests look for them.
+func pack(ctx context.Context, image, guestInit string, j job.Job, tests []compiled) (err error) {
 	file, err := os.Create(image)
 	if err != nil {
 		return err
@@ -116,14 +125,29 @@ func pack(image, guestInit string, j job.Job, tests []compiled) (err error) {
 	}
 	a.Bytes(job.Path, 0o644, text)
 	for _, t := range tests {
-		a.Folder(t.place())
+		a.Folder(source(t.pkg))
 		a.File(t.program(), t.binary)
-		data := filepath.Join(t.dir, "testdata")
+	}
+	if err := packData(ctx, a); err != nil {
+		return err
+	}
+	return a.Close()
+}
+
+// packData adds the folders testdata.
+func packData(ctx context.Context, a *archive.Writer) error {
+	list, err := gotool(ctx, "list", "-f", "{{.ImportPath}}\t{{.Dir}}", module+"/...")
+	if err != nil {
+		return err
+	}
+	for line := range strings.Lines(list) {
+		pkg, dir, _ := strings.Cut(strings.TrimSpace(line), "\t")
+		data := filepath.Join(dir, "testdata")
 		if _, err := os.Stat(data); err == nil {
-			a.Tree(path.Join(t.place(), "testdata"), data)
+			a.Tree(path.Join(source(pkg), "testdata"), data)
 		} else if !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}
-	return a.Close()
+	return nil
 }

@@ -90,7 +90,7 @@ func parse(args []string, stderr io.Writer) (options, shape.Shape, error) {
 	f := flag.NewFlagSet("vm", flag.ContinueOnError)
 	f.SetOutput(stderr)
 	f.Usage = func() {
-		fmt.Fprintln(stderr, "usage: go run ./hack/vm [flags] PACKAGE...")
+		fmt.Fprintln(stderr, "usage: go run ./hack/vm [flags] PACKAGE[:REGEXP]...")
 		f.PrintDefaults()
 	}
 	f.StringVar(&o.cgroup, "cgroup", string(job.V2), "cgroup version: v1, hybrid or v2")
@@ -99,7 +99,7 @@ func parse(args []string, stderr io.Writer) (options, shape.Shape, error) {
 	f.IntVar(&o.cpus, "cpus", 4, "CPUs, the same number on each node")
 	f.IntVar(&o.memoryMiB, "memory", 2048, "memory in MiB, the same amount on each node")
 	f.StringVar(&o.hugePages, "hugepages", "", "huge pages by node: 2M=64,32;1G=0,1")
-	f.StringVar(&o.run, "run", "", "run the tests that fit the regular expression")
+	f.StringVar(&o.run, "run", "", "run the tests that fit the regular expression, where a package has none of its own")
 	f.StringVar(&o.skip, "skip", "", "leave out the tests that fit the regular expression")
 	f.IntVar(&o.parallel, "parallel", runtime.NumCPU(), "how many tests run at once, and how many threads run Go in each process")
 	f.BoolVar(&o.verbose, "v", false, "print everything that the tests print")
@@ -175,7 +175,7 @@ func (o options) do(ctx context.Context, machine shape.Shape, stdout, stderr io.
 	for _, t := range tests {
 		r.jobs = append(r.jobs, t.job(o))
 	}
-	if err := pack(cfg.Image, filepath.Join(cfg.Dir, "init"), job.Job{Cgroup: job.Cgroup(o.cgroup), Tests: r.jobs}, tests); err != nil {
+	if err := pack(ctx, cfg.Image, filepath.Join(cfg.Dir, "init"), job.Job{Cgroup: job.Cgroup(o.cgroup), Tests: r.jobs}, tests); err != nil {
 		return false, err
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, o.timeout, fmt.Errorf("the machine was still running after %s (-timeout)", o.timeout))

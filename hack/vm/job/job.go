@@ -31,6 +31,10 @@ const (
 	Line = "/dev/ttyS1"
 )
 
+// ShapeEnv names the shape of the machine to the tests that run on it (package
+// shape); it is empty for one that has no name.
+const ShapeEnv = "BERTH_VM_SHAPE"
+
 // Cgroup is how the guest mounts cgroups.
 type Cgroup string
 
