@@ -146,20 +146,27 @@ func texts(pods map[string]*typesv1.PodAllocation) map[string]string {
 	return out
 }
 
-// podValues looks at the pod's cgroup in the kernel (cgroup v1).
+// podValues looks at the pod's cgroup in the kernel, of whichever version.
 func (n *node) podValues(t *testing.T, parent string) {
 	t.Helper()
-	for file, want := range map[string]string{
+	v1 := map[string]string{
 		"cpu/" + parent + "/cpu.shares":                     "1024",
 		"memory/" + parent + "/memory.limit_in_bytes":       strconv.Itoa(16 << 20),
 		"cpu/" + filepath.Dir(parent) + "/cpu.cfs_quota_us": "-1",
-	} {
+	}
+	v2 := map[string]string{
+		parent + "/cpu.weight":            "39",
+		parent + "/memory.max":            strconv.Itoa(16 << 20),
+		filepath.Dir(parent) + "/cpu.max": "max 100000",
+	}
+	want := v1
+	if _, err := os.Stat(filepath.Join(cgroupMount, "cgroup.controllers")); err == nil {
+		want = v2
+	}
+	for file, value := range want {
 		text, err := os.ReadFile(filepath.Join(cgroupMount, file))
-		if os.IsNotExist(err) {
-			continue // cgroup v2 has other files; its values are the drivers' tests
-		}
-		if err != nil || strings.TrimSpace(string(text)) != want {
-			t.Errorf("%s is %q, %v; want %s", file, text, err, want)
+		if err != nil || strings.TrimSpace(string(text)) != value {
+			t.Errorf("%s is %q, %v; want %s", file, text, err, value)
 		}
 	}
 }
