@@ -75,6 +75,17 @@ var goldens = map[string][]step{
 		{args: "allocate default/web app -f x"}, {args: "get containers default/web -n shop"},
 		{args: "admit -f - --admission-id x", stdin: podYAML("web") + "---\n" + podYAML("big")},
 	},
+	"simulate": {
+		{args: "simulate --machine 2s2n4c2t --config testdata/simulate/berth.yaml --devices testdata/simulate/devices.yaml --pods testdata/simulate/pods --more testdata/simulate/worker.yaml"},
+		{args: "simulate --machine 2s1n4c6m --cpu-policy static --reserved-cpus 0 --pods - -o wide --explain --more testdata/simulate/shared.yaml --most 7", stdin: podYAML("web")},
+		{args: "simulate --machine 1s8c --pods - -o json", stdin: podYAML("web")},
+		{args: "simulate"}, {args: "simulate --pods x"}, {args: "simulate --machine 9x --pods x"}, {args: "simulate --machine 8c --pods nowhere"},
+		{args: "simulate --machine 8c --pods testdata/import"}, {args: "simulate --machine 8c --pods - --policy loose", stdin: podYAML("web")},
+		{args: "simulate --machine 8c --pods - --device gpu", stdin: podYAML("web")},
+		{args: "simulate --machine 8c --pods - --device example.com/gpu=a@1", stdin: podYAML("web")},
+		{args: "simulate --machine 8c --pods -", stdin: podYAML("web") + "---\n" + podYAML("web")},
+		{args: "simulate --machine 8c --cpu-policy static --pods -", stdin: podYAML("web")},
+	},
 	"admit": {
 		{args: "admit -f -", stdin: podYAML("web")},
 		{args: "admit -f - -o wide --dry-run --explain", stdin: podYAML("web")},

@@ -12,11 +12,9 @@ import (
 	"google.golang.org/protobuf/protoadapt"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/berthd/berth/api/convert"
 	"github.com/berthd/berth/managers/fault"
 )
-
-// Domain is what berth's error details carry as their domain.
-const Domain = "berth"
 
 // retryAfter is told with errors that may go away by themselves.
 const retryAfter = time.Second
@@ -54,7 +52,7 @@ func Status(ctx context.Context, err error) error {
 		return err
 	}
 	class := fault.ClassOf(err)
-	info := &errdetails.ErrorInfo{Domain: Domain, Reason: class.String(), Metadata: map[string]string{}}
+	info := &errdetails.ErrorInfo{Domain: convert.Domain, Reason: class.String(), Metadata: map[string]string{}}
 	details := []protoadapt.MessageV1{info}
 	fe := new(fault.Error)
 	if errors.As(err, &fe) {

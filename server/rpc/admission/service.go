@@ -6,14 +6,11 @@ import (
 	"context"
 	"fmt"
 
-	"google.golang.org/protobuf/types/known/durationpb"
-
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
 	"github.com/berthd/berth/api/convert"
 	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/fault"
 	"github.com/berthd/berth/managers/ledger"
-	"github.com/berthd/berth/server/rpc"
 )
 
 // Engine admits and removes pods; *admission.Engine is the one there is.
@@ -57,46 +54,7 @@ func (s *service) Admit(ctx context.Context, req *admissionv1.AdmitRequest) (*ad
 	if err != nil {
 		return nil, err
 	}
-	return response(v), nil
-}
-
-var verdicts = map[admission.Outcome]admissionv1.Verdict{
-	admission.Admitted: admissionv1.Verdict_VERDICT_ADMITTED,
-	admission.Rejected: admissionv1.Verdict_VERDICT_REJECTED,
-	admission.Deferred: admissionv1.Verdict_VERDICT_DEFERRED,
-}
-
-func response(v admission.Verdict) *admissionv1.AdmitResponse {
-	out := &admissionv1.AdmitResponse{
-		Verdict: verdicts[v.Outcome],
-		Reason:  string(v.Reason), Message: v.Message,
-		QosClass: convert.QoS(v.QoS), Trace: convert.Trace(v.Trace),
-	}
-	out.AdmissionId = out.GetTrace().GetAdmissionId()
-	if v.Pod != nil {
-		out.AdmissionId = v.Pod.AdmissionID
-		out.CgroupParent = v.Pod.CgroupParent
-		out.Allocations = convert.Containers(v.View, v.Pod)
-	}
-	if v.Outcome == admission.Deferred {
-		out.RetryAfter = durationpb.New(v.RetryAfter)
-		out.Condition = condition(v.Condition)
-	}
-	return out
-}
-
-// condition returns the message form of what a pod waits for; nil for nothing.
-func condition(c *admission.Condition) *admissionv1.Condition {
-	if c == nil {
-		return nil
-	}
-	out := &admissionv1.Condition{Reason: c.Type, Domain: rpc.Domain, Metadata: map[string]string{}}
-	for key, value := range map[string]string{"provider": c.Provider, "resource": c.Resource} {
-		if value != "" {
-			out.Metadata[key] = value
-		}
-	}
-	return out
+	return convert.Verdict(v), nil
 }
 
 // Remove implements AdmissionService.

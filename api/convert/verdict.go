@@ -1,0 +1,51 @@
+package convert
+
+import (
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
+	"github.com/berthd/berth/managers/admission"
+)
+
+// Domain is the domain of the reasons in error details and conditions.
+const Domain = "berth"
+
+var verdicts = map[admission.Outcome]admissionv1.Verdict{
+	admission.Admitted: admissionv1.Verdict_VERDICT_ADMITTED,
+	admission.Rejected: admissionv1.Verdict_VERDICT_REJECTED,
+	admission.Deferred: admissionv1.Verdict_VERDICT_DEFERRED,
+}
+
+// Verdict returns the message form of the answer to an admission.
+func Verdict(v admission.Verdict) *admissionv1.AdmitResponse {
+	out := &admissionv1.AdmitResponse{
+		Verdict: verdicts[v.Outcome],
+		Reason:  string(v.Reason), Message: v.Message,
+		QosClass: QoS(v.QoS), Trace: Trace(v.Trace),
+	}
+	out.AdmissionId = out.GetTrace().GetAdmissionId()
+	if v.Pod != nil {
+		out.AdmissionId = v.Pod.AdmissionID
+		out.CgroupParent = v.Pod.CgroupParent
+		out.Allocations = Containers(v.View, v.Pod)
+	}
+	if v.Outcome == admission.Deferred {
+		out.RetryAfter = durationpb.New(v.RetryAfter)
+		out.Condition = condition(v.Condition)
+	}
+	return out
+}
+
+// condition returns the message form of what a pod waits for; nil for nothing.
+func condition(c *admission.Condition) *admissionv1.Condition {
+	if c == nil {
+		return nil
+	}
+	out := &admissionv1.Condition{Reason: c.Type, Domain: Domain, Metadata: map[string]string{}}
+	for key, value := range map[string]string{"provider": c.Provider, "resource": c.Resource} {
+		if value != "" {
+			out.Metadata[key] = value
+		}
+	}
+	return out
+}

@@ -1,0 +1,257 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"sigs.k8s.io/yaml"
+
+	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
+	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/api/config"
+	"github.com/berthd/berth/clients/simulation"
+	"github.com/berthd/berth/managers/cpuset"
+	"github.com/berthd/berth/managers/device"
+	"github.com/berthd/berth/managers/machine"
+	"github.com/berthd/berth/managers/topology"
+)
+
+const simulateLong = `Say what a machine would answer to pods that are admitted one after the other, without any berthd: who gets what, who is
+rejected and why, how far each NUMA node is used.
+
+The machine is a snapshot ('berthctl topology --export') or a shape: 2s4n32c2t has 2 sockets of 4 NUMA nodes of 32 cores
+of 2 threads; 32m at the end adds 32 nodes with memory only. The configuration is that of berthd; flags win.
+
+A device is ID@NODES, as gpu0@0 or nic@0+1; 4*gpu@0 makes gpu0 to gpu3. A file of devices has a line "resource: devices"
+for each resource. --more asks how many more of a pod would fit after the others.
+
+The exit code is 3 if a pod was rejected.`
+
+const simulateExample = `  berthctl simulate --machine 2s4n32c2t --config berth.yaml --pods pods/
+  berthctl simulate --machine machine.json --kubelet-config kubelet.yaml --pods pods.yaml --policy single-numa-node
+  berthctl simulate --machine 2s2n16c2t --cpu-policy static --reserved-cpus 0,32 --policy restricted \
+    --device example.com/gpu=4*a@0,4*b@2 --pods pods.yaml --more worker.yaml -o json`
+
+// simulate's flags.
+type simulateFlags struct {
+	machine, config, kubelet string
+	pods, more               string
+	most                     int
+	policy, scope, cpuPolicy string
+	reserved                 string
+	devices                  string
+	device                   []string
+	explain                  bool
+}
+
+func (f *simulateFlags) declare(fs *pflag.FlagSet) {
+	fs.StringVar(&f.machine, "machine", "", "snapshot file or shape of the machine; empty: what the configuration says")
+	fs.StringVar(&f.config, "config", "", "berth's own configuration file")
+	fs.StringVar(&f.kubelet, "kubelet-config", "", "a kubelet's configuration file")
+	fs.StringVar(&f.pods, "pods", "", "file with pods, or directory of such files, which are taken in the order of their names; - is standard input")
+	fs.StringVar(&f.more, "more", "", "file with one pod: how many more of it would fit?")
+	fs.IntVar(&f.most, "most", 10000, "where --more stops counting")
+	fs.StringVar(&f.policy, "policy", "", "topology policy in place of the configured one: none, best-effort, restricted, single-numa-node")
+	fs.StringVar(&f.scope, "scope", "", "topology scope in place of the configured one: container, pod")
+	fs.StringVar(&f.cpuPolicy, "cpu-policy", "", "CPU policy in place of the configured one: none, static")
+	fs.StringVar(&f.reserved, "reserved-cpus", "", "list of CPUs that no pod gets, in place of what is configured")
+	fs.StringArrayVar(&f.device, "device", nil, "devices of a resource, as example.com/gpu=4*a@0,4*b@1; may be repeated")
+	fs.StringVar(&f.devices, "devices", "", "file with devices by resource")
+	fs.BoolVar(&f.explain, "explain", false, "say how every decision came about, not only rejections")
+}
+
+func (c *ctl) simulate() *cobra.Command {
+	var f simulateFlags
+	cmd := c.local(about{
+		use:   "simulate --machine FILE|SHAPE --pods FILE|DIR [--config FILE]",
+		short: "Try pods on a machine that is recorded or made up",
+		long:  simulateLong, example: simulateExample,
+	}, func(ctx context.Context, _ []string) error {
+		if f.pods == "" && f.more == "" {
+			return usagef("simulate", "--pods is missing")
+		}
+		scene, err := f.scene(c)
+		if err != nil {
+			return err
+		}
+		pods, o, err := f.read(c)
+		if err != nil {
+			return err
+		}
+		out, err := scene.Run(ctx, pods, o)
+		if err != nil {
+			return err
+		}
+		if out.Machine == "" {
+			out.Machine = scene.Config.Machine
+		}
+		if err := c.show(out, func(w io.Writer) { c.showSimulation(w, out, f.explain) }); err != nil {
+			return err
+		}
+		for _, p := range out.GetPods() {
+			if p.GetVerdict().GetVerdict() == admissionv1.Verdict_VERDICT_REJECTED {
+				return verdict(exitRejected)
+			}
+		}
+		return nil
+	})
+	f.declare(cmd.Flags())
+	return cmd
+}
+
+// scene reads machine, configuration and devices.
+func (f *simulateFlags) scene(c *ctl) (s simulation.Scene, err error) {
+	if s.Config, err = f.configuration(c); err != nil {
+		return s, err
+	}
+	if s.Config.Machine == "" {
+		return s, usagef("simulate", "--machine is missing")
+	}
+	if s.Machine, err = findMachine(s.Config.Machine); err != nil {
+		return s, err
+	}
+	s.Devices, err = f.allDevices()
+	return s, err
+}
+
+// configuration lays the files over the defaults, and the flags over the files.
+func (f *simulateFlags) configuration(c *ctl) (config.Config, error) {
+	cfg := config.Default()
+	if f.kubelet != "" {
+		data, err := os.ReadFile(f.kubelet)
+		if err != nil {
+			return cfg, err
+		}
+		notes, err := cfg.ApplyKubelet(f.kubelet, data)
+		if err != nil {
+			return cfg, err
+		}
+		for _, n := range notes {
+			fmt.Fprintf(c.err, "warning: %s\n", oneLine(n))
+		}
+	}
+	if f.config != "" {
+		data, err := os.ReadFile(f.config)
+		if err != nil {
+			return cfg, err
+		}
+		if err := cfg.ApplyBerth(f.config, data); err != nil {
+			return cfg, err
+		}
+	}
+	cfg.Machine = cmp.Or(f.machine, cfg.Machine)
+	cfg.Topology.Policy = cmp.Or(topology.Policy(f.policy), cfg.Topology.Policy)
+	cfg.Topology.Scope = cmp.Or(f.scope, cfg.Topology.Scope)
+	cfg.CPU.Policy = cmp.Or(f.cpuPolicy, cfg.CPU.Policy)
+	if f.reserved != "" {
+		cpus, err := cpuset.Parse(f.reserved)
+		if err != nil {
+			return cfg, fmt.Errorf("--reserved-cpus: %w", err)
+		}
+		cfg.Reserved.CPUs = cpus
+	}
+	return cfg, nil
+}
+
+// findMachine reads a snapshot file, or makes a machine of a shape.
+func findMachine(fileOrShape string) (*machine.Topology, error) {
+	data, err := os.ReadFile(fileOrShape)
+	if err == nil {
+		return machine.Load(data)
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	shape, err := machine.ParseShape(fileOrShape)
+	if err != nil {
+		return nil, fmt.Errorf("machine %q is neither a file nor a shape: %w", fileOrShape, err)
+	}
+	return machine.New(shape)
+}
+
+// allDevices reads the file and the flags.
+func (f *simulateFlags) allDevices() (map[string][]device.Device, error) {
+	texts := map[string]string{}
+	if f.devices != "" {
+		data, err := os.ReadFile(f.devices)
+		if err != nil {
+			return nil, err
+		}
+		if err := yaml.Unmarshal(data, &texts); err != nil {
+			return nil, fmt.Errorf("%s: expected a line \"resource: devices\" for each resource: %w", f.devices, err)
+		}
+	}
+	for _, one := range f.device {
+		resource, text, ok := strings.Cut(one, "=")
+		if !ok || resource == "" {
+			return nil, usagef("simulate", "--device %s: expected resource=devices", one)
+		}
+		texts[resource] = strings.TrimPrefix(texts[resource]+","+text, ",")
+	}
+	out := map[string][]device.Device{}
+	for _, resource := range slices.Sorted(maps.Keys(texts)) {
+		list, err := simulation.ParseDevices(texts[resource])
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", resource, err)
+		}
+		out[resource] = list
+	}
+	return out, nil
+}
+
+// read reads the pods. Nobody gave them uids, so those that lack one get it.
+func (f *simulateFlags) read(c *ctl) (pods []*typesv1.Pod, o simulation.Options, err error) {
+	files, err := podFiles(f.pods)
+	if err != nil {
+		return nil, o, err
+	}
+	for _, file := range files {
+		m := manifest{file: file, generateUID: true}
+		some, err := m.load(c)
+		if err != nil {
+			return nil, o, err
+		}
+		pods = append(pods, some...)
+	}
+	if f.more != "" {
+		m := manifest{file: f.more, generateUID: true}
+		o.Most = f.most
+		o.More, err = m.one(c)
+	}
+	return pods, o, err
+}
+
+// podFiles returns the files that a path means: itself, or what a directory holds.
+func podFiles(path string) ([]string, error) {
+	if path == "" {
+		return nil, nil
+	}
+	if info, err := os.Stat(path); err != nil || !info.IsDir() {
+		return []string{path}, nil // podspec says what is wrong with it, and knows "-"
+	}
+	entries, err := os.ReadDir(path)
+	if err != nil {
+		return nil, err
+	}
+	var files []string
+	for _, e := range entries {
+		if ext := filepath.Ext(e.Name()); !e.IsDir() && (ext == ".yaml" || ext == ".yml" || ext == ".json") {
+			files = append(files, filepath.Join(path, e.Name()))
+		}
+	}
+	if len(files) == 0 {
+		return nil, fmt.Errorf("%s: the directory has no .yaml, .yml or .json file", path)
+	}
+	return files, nil
+}

@@ -1,0 +1,141 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+
+	"google.golang.org/protobuf/proto"
+
+	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
+	"github.com/berthd/berth/clients/berthctl/table"
+	"github.com/berthd/berth/managers/cpuset"
+)
+
+// showSimulation tells who got what, why not, and how far the machine is used.
+func (c *ctl) showSimulation(w io.Writer, s *admissionv1.Simulation, explain bool) {
+	scope := ""
+	if s.GetTopologyPolicy() != "none" {
+		scope = ", " + s.GetTopologyScope() + " scope"
+	}
+	fmt.Fprintf(w, "machine %s; topology policy %s%s; CPU policy %s\n", s.GetMachine(), s.GetTopologyPolicy(), scope, s.GetCpuPolicy())
+	if len(s.GetPods()) > 0 {
+		fmt.Fprintf(w, "\n%v", c.simulatedPods(s))
+	}
+	fmt.Fprintf(w, "\n%v", nodeUses(s.GetNodes()))
+	known := make(names)
+	for _, p := range s.GetPods() {
+		known[p.GetUid()] = p.GetNamespace() + "/" + p.GetName()
+	}
+	for _, p := range s.GetPods() {
+		if v := p.GetVerdict(); explain || v.GetVerdict() != admissionv1.Verdict_VERDICT_ADMITTED {
+			fmt.Fprintf(w, "\n%s/%s %s\n", p.GetNamespace(), p.GetName(), verdictText(v))
+			c.explainAll(w, v.GetTrace(), known)
+		}
+	}
+	showRoom(w, s.GetRoom())
+}
+
+// simulatedPods has a row for each container of an admitted pod, and one for each other pod.
+func (c *ctl) simulatedPods(s *admissionv1.Simulation) *table.Table {
+	t := table.New("POD", "VERDICT", "CONTAINER", "CPUS", "OWN", "NUMA", "DEVICES", "MEMORY").Wide(c.wide(), "ROLE", "UID")
+	for _, p := range s.GetPods() {
+		name := p.GetNamespace() + "/" + p.GetName()
+		if p.GetVerdict().GetVerdict() != admissionv1.Verdict_VERDICT_ADMITTED {
+			t.Row(name, p.GetVerdict().GetReason(), "", "", "", "", "", "", "", p.GetUid())
+			continue
+		}
+		for _, a := range p.GetVerdict().GetAllocations() {
+			t.Row(name, "admitted", a.GetName(), a.GetCpus().GetCpus(), yesNo(a.GetExclusiveCpus()), hintText(a.GetAffinity()),
+				deviceCounts(a.GetClaims()), memory(a.GetClaims()), a.GetRole(), p.GetUid())
+		}
+	}
+	return t
+}
+
+// nodeUses has a row for each node and a column for each resource that any node has.
+func nodeUses(nodes []*admissionv1.NodeUse) *table.Table {
+	var resources []string
+	for _, n := range nodes {
+		for _, r := range n.GetResources() {
+			if !slices.Contains(resources, r.GetResource()) {
+				resources = append(resources, r.GetResource())
+			}
+		}
+	}
+	slices.Sort(resources)
+	headers := []string{"NODE", "TAKEN-CPUS"}
+	for _, r := range resources {
+		headers = append(headers, strings.ToUpper(r))
+	}
+	t := table.New(headers...)
+	var ids cpuset.Builder
+	for i, n := range nodes {
+		row := useCells(n, resources)
+		// Nodes of which nothing is taken look alike, and there may be many.
+		ids.Add(int(n.GetId()))
+		if i+1 < len(nodes) && slices.Equal(row, useCells(nodes[i+1], resources)) {
+			continue
+		}
+		t.Row(slices.Insert(row, 0, ids.Set().String())...)
+		ids = cpuset.Builder{}
+	}
+	return t
+}
+
+// useCells spells what is taken of a node, resource by resource.
+func useCells(n *admissionv1.NodeUse, resources []string) []string {
+	row := []string{n.GetTakenCpus().GetCpus()}
+	for _, name := range resources {
+		cell := ""
+		for _, r := range n.GetResources() {
+			if r.GetResource() == name {
+				cell = useText(r)
+			}
+		}
+		row = append(row, cell)
+	}
+	return row
+}
+
+// useText spells what is taken of what there is, and the share of it.
+func useText(r *admissionv1.ResourceUse) string {
+	amount := func(n uint64) string {
+		if r.GetResource() == "memory" || strings.HasPrefix(r.GetResource(), "hugepages-") {
+			return table.Bytes(n)
+		}
+		return strconv.FormatUint(n, 10)
+	}
+	text := amount(r.GetTaken()) + "/" + amount(r.GetAllocatable())
+	if r.GetAllocatable() > 0 {
+		text += fmt.Sprintf(" (%.0f%%)", 100*float64(r.GetTaken())/float64(r.GetAllocatable()))
+	}
+	return text
+}
+
+// showRoom tells how many more of a pod would fit, and what ends it.
+func showRoom(w io.Writer, r *admissionv1.Room) {
+	name := r.GetNamespace() + "/" + r.GetName()
+	switch {
+	case r == nil:
+		return
+	case r.GetAtLeast():
+		fmt.Fprintf(w, "\n%d or more %s would fit beside these\n", r.GetPods(), name)
+		return
+	case r.GetPods() == 0:
+		fmt.Fprintf(w, "\nno %s would fit beside these\n", name)
+	default:
+		fmt.Fprintf(w, "\n%d more %s would fit beside these\n", r.GetPods(), name)
+	}
+	fmt.Fprintf(w, "one more would be %s\n", verdictText(r.GetRefusal()))
+	for _, step := range r.GetRefusal().GetTrace().GetSteps() {
+		for _, short := range step.GetShortages() {
+			// Most of the holders are the copies themselves, which nobody knows.
+			short = proto.CloneOf(short)
+			short.Holders = nil
+			fmt.Fprintf(w, "  %s\n", shortText(short, nil))
+		}
+	}
+}

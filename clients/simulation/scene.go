@@ -1,0 +1,241 @@
+package simulation
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
+	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/api/config"
+	"github.com/berthd/berth/api/convert"
+	"github.com/berthd/berth/managers/admission"
+	"github.com/berthd/berth/managers/device"
+	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/hint"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/machine"
+	"github.com/berthd/berth/managers/panel"
+	"github.com/berthd/berth/managers/workload"
+)
+
+// Scene is what pods are tried on.
+type Scene struct {
+	Machine *machine.Topology
+	Config  config.Config
+	// Devices by resource, all of them healthy unless they say otherwise.
+	Devices map[string][]device.Device
+}
+
+// Options of a run.
+type Options struct {
+	// More is tried again and again after all other pods; nil asks for no room.
+	More *typesv1.Pod
+	// Most bounds how often.
+	Most int
+}
+
+// stage is a scene with everything built.
+type stage struct {
+	Scene
+	panel   *panel.Panel
+	devices *device.Snapshot
+	engine  admission.Config
+	read    convert.Reader
+}
+
+// Run admits pods one after the other and tells what became of them. Errors are of
+// class Invalid: for a configuration that berthd would not start with on this
+// machine, and for a pod that it would not decide about.
+func (s Scene) Run(ctx context.Context, pods []*typesv1.Pod, o Options) (*admissionv1.Simulation, error) {
+	st, err := s.build()
+	if err != nil {
+		return nil, err
+	}
+	out := &admissionv1.Simulation{
+		Machine:        s.Machine.Snapshot().Name,
+		TopologyPolicy: string(st.panel.Topology.Policy()), TopologyScope: string(st.panel.Topology.Scope()),
+		CpuPolicy: st.panel.CPU.Describe().Policy,
+	}
+	trial := st.trial(ledger.Empty(st.panel.Rules), st.engine.Tries)
+	for _, m := range pods {
+		v, err := st.admit(ctx, trial, m)
+		if err != nil {
+			return nil, err
+		}
+		out.Pods = append(out.Pods, v)
+	}
+	out.Nodes = st.uses(trial.View())
+	if o.More != nil {
+		if out.Room, err = st.room(ctx, trial.View(), o); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// build makes the managers.
+func (s Scene) build() (*stage, error) {
+	if err := s.Config.Validate(); err != nil {
+		return nil, err
+	}
+	cfg, err := s.Config.Panel()
+	if err != nil {
+		return nil, err
+	}
+	managers, err := panel.New(cfg, s.Machine)
+	if err != nil {
+		return nil, err
+	}
+	inventory := device.NewInventory(nil, time.Time{})
+	for resource, list := range s.Devices {
+		for _, d := range list {
+			if foreign := d.Nodes &^ s.Machine.NodeMask(); foreign != 0 {
+				return nil, fault.Invalidf("device %s of %s: the machine has NUMA nodes %s, not %s", d.ID, resource, s.Machine.NodeMask(), foreign)
+			}
+		}
+		inventory.Listed(inventory.Registered(resource, device.Options{}, time.Time{}), list, time.Time{})
+	}
+	devices := device.New(inventory, nobody{})
+	managers, err = managers.Join([]hint.Entry{{Provider: devices, Mode: hint.Required}}, nil)
+	if err != nil {
+		return nil, err
+	}
+	st := &stage{Scene: s, panel: managers, devices: inventory.Snapshot()}
+	st.engine = admission.Config{
+		Features: s.Config.WorkloadFeatures(),
+		Bounds:   workload.Bounds{Containers: s.Config.Limits.Containers},
+	}
+	st.read = convert.Reader{Features: st.engine.Features, Bounds: st.engine.Bounds}
+	return st, nil
+}
+
+// trial starts on a view; below 0 tries, rejections are not explained.
+func (s *stage) trial(view *ledger.View, tries int) *admission.Trial {
+	cfg := s.engine
+	cfg.Tries = tries
+	return admission.NewTrial(cfg, view, s.panel.Bus, s.panel.Topology)
+}
+
+// pod reads a pod as an admission does.
+func (s *stage) pod(m *typesv1.Pod) (*workload.Pod, []string, error) {
+	read, err := s.read.Pod(m)
+	if err != nil {
+		return nil, nil, err
+	}
+	pod, notes := workload.Defaulted(read, s.engine.Features)
+	pod.QoS = pod.QoSClass(s.engine.Features)
+	return &pod, notes, nil
+}
+
+func (s *stage) admit(ctx context.Context, trial *admission.Trial, m *typesv1.Pod) (*admissionv1.SimulatedPod, error) {
+	pod, notes, err := s.pod(m)
+	if err != nil {
+		return nil, err
+	}
+	if _, twice := trial.View().Pod(pod.UID); twice {
+		return nil, fault.Invalidf("pod %s is there twice: every pod has a uid of its own", pod)
+	}
+	v, err := trial.Admit(ctx, pod, notes...)
+	if err != nil {
+		return nil, err
+	}
+	return &admissionv1.SimulatedPod{
+		Uid: pod.UID, Namespace: pod.Namespace, Name: pod.Name, Verdict: convert.Verdict(v),
+	}, nil
+}
+
+// room counts copies of a pod, and then has the first that was not admitted
+// explained.
+func (s *stage) room(ctx context.Context, view *ledger.View, o Options) (*admissionv1.Room, error) {
+	pod, notes, err := s.pod(o.More)
+	if err != nil {
+		return nil, err
+	}
+	trial := s.trial(view, -1)
+	n, last, err := trial.Fill(ctx, pod, o.Most)
+	if err != nil {
+		return nil, err
+	}
+	room := &admissionv1.Room{Namespace: pod.Namespace, Name: pod.Name, Pods: uint32(n)}
+	if room.AtLeast = last.Outcome == admission.Admitted; !room.AtLeast {
+		pod.UID += "-more"
+		if last, err = s.trial(trial.View(), s.engine.Tries).Admit(ctx, pod, notes...); err != nil {
+			return nil, err
+		}
+		room.Refusal = convert.Verdict(last)
+	}
+	return room, nil
+}
+
+// uses adds up what there is on each node and what is taken of it.
+func (s *stage) uses(view *ledger.View) []*admissionv1.NodeUse {
+	held := s.panel.Memory.State(view)
+	var out []*admissionv1.NodeUse
+	for _, node := range s.Machine.Nodes() {
+		cpus := s.Machine.CPUsInNode(node.ID)
+		taken := cpus.Intersect(view.ExclusiveCPUs())
+		use := &admissionv1.NodeUse{
+			Id: uint32(node.ID), Cpus: convert.CPUSet(cpus), TakenCpus: convert.CPUSet(taken),
+			Resources: s.deviceUses(view, node.ID),
+		}
+		if free := cpus.Intersect(view.AllocatableCPUs()); !free.IsEmpty() {
+			use.Resources = append(use.Resources, &admissionv1.ResourceUse{
+				Resource: string(workload.CPU), Allocatable: uint64(free.Len()), Taken: uint64(taken.Len()),
+			})
+		}
+		for i := range held {
+			if held[i].Node != node.ID {
+				continue
+			}
+			for _, r := range held[i].Resources {
+				use.Resources = append(use.Resources, &admissionv1.ResourceUse{Resource: r.Resource, Allocatable: r.Allocatable, Taken: r.Held})
+			}
+		}
+		slices.SortFunc(use.Resources, func(a, b *admissionv1.ResourceUse) int { return strings.Compare(a.GetResource(), b.GetResource()) })
+		out = append(out, use)
+	}
+	return out
+}
+
+// deviceUses counts the devices that are near to a node.
+func (s *stage) deviceUses(view *ledger.View, node int) (out []*admissionv1.ResourceUse) {
+	taken := map[string]map[string]bool{}
+	for c := range view.Claims() {
+		if c.Devices == nil {
+			continue
+		}
+		if taken[c.Resource] == nil {
+			taken[c.Resource] = map[string]bool{}
+		}
+		for _, d := range c.Devices.Devices {
+			taken[c.Resource][d.ID] = true
+		}
+	}
+	for resource, list := range s.Devices {
+		use := &admissionv1.ResourceUse{Resource: resource}
+		for _, d := range list {
+			if !d.Nodes.Contains(node) || !d.Healthy {
+				continue
+			}
+			use.Allocatable++
+			if taken[resource][d.ID] {
+				use.Taken++
+			}
+		}
+		if use.Allocatable > 0 {
+			out = append(out, use)
+		}
+	}
+	return out
+}
+
+// nobody is behind the made-up devices. They prefer nothing, so nobody is asked.
+type nobody struct{}
+
+func (nobody) Preferred(context.Context, string, []string, []string, int) ([]string, error) {
+	return nil, nil
+}
+
+func (nobody) Allocate(context.Context, string, []string) ([]byte, error) { return nil, nil }
