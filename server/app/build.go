@@ -250,6 +250,6 @@ func (a *App) buildEngine(context.Context) (err error) {
 
 // buildMetrics gives the metrics what they read.
 func (a *App) buildMetrics(context.Context) error {
-	a.metrics.Start(metrics.Sources{View: a.Ledger.View, Settings: a.settings})
+	a.metrics.Start(metrics.Sources{View: a.Ledger.View, Settings: a.settings, Sockets: a.registry.Sockets})
 	return nil
 }

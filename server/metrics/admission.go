@@ -10,6 +10,7 @@ import (
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/topology"
+	"github.com/berthd/berth/server/deviceplugin/registry"
 )
 
 // Sources are what the set reads.
@@ -18,6 +19,8 @@ type Sources struct {
 	View func() *ledger.View
 	// Settings gives those of the moment.
 	Settings func() Settings
+	// Sockets lists the plugin sockets in the watched directory.
+	Sockets func() []registry.Socket
 }
 
 // Settings are what counting depends on beside a verdict.
@@ -50,7 +53,9 @@ func (s *Set) admission(v admission.Verdict, took time.Duration, err error) {
 	}
 	s.topology.count(&d, took)
 	s.aligned.count(&d)
-	s.cpu.count(&d, "cpu")
+	for i := range s.pinned {
+		s.pinned[i].count(&d)
+	}
 	s.managers.count(&d)
 }
 

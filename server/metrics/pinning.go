@@ -4,34 +4,41 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/berthd/berth/managers/ledger"
-	"github.com/berthd/berth/managers/workload"
 )
 
-// pinning are the kubelet's two counters that each manager of its own resource
-// has.
+// pinners are the providers that give containers something of their own, with the
+// kubelet's names of the counters that each of them has.
+var pinners = []struct{ provider, requests, errors, what string }{
+	{"cpu", cpuPinningRequests, cpuPinningErrors, "CPUs"},
+}
+
+// pinning counts what one of the pinners was asked for.
 type pinning struct {
+	provider         string
 	requests, errors prometheus.Counter
 }
 
-func newPinning(requests, errors, what string) pinning {
-	return pinning{
-		requests: counter(requests, "Containers for which "+what+" of their own were to be found, repeated admissions included."),
-		errors:   counter(errors, "Containers and pods for which "+what+" of their own could not be found."),
+func newPinnings() (all []pinning) {
+	for _, p := range pinners {
+		all = append(all, pinning{
+			provider: p.provider,
+			requests: counter(p.requests, "Containers for which "+p.what+" of their own were to be found, repeated admissions included."),
+			errors:   counter(p.errors, "Containers and pods for which "+p.what+" of their own could not be found."),
+		})
 	}
+	return all
 }
 
-func (p *pinning) all() []prometheus.Collector { return []prometheus.Collector{p.requests, p.errors} }
-
-// count looks at what a provider planned. The container at which it failed was a
-// request too.
-func (p *pinning) count(d *decision, provider string) {
-	planned := d.planned(provider)
+// count looks at what the provider planned. The container at which it failed was
+// a request too.
+func (p *pinning) count(d *decision) {
+	planned := d.planned(p.provider)
 	for _, c := range planned {
 		if _, kind := share(c); kind == nodeExclusive || kind == podExclusive {
 			p.requests.Inc()
 		}
 	}
-	if !d.refusedBy(provider) {
+	if !d.refusedBy(p.provider) {
 		return
 	}
 	p.errors.Inc()
@@ -92,11 +99,14 @@ func (m *managerCounters) count(d *decision) {
 			m.assignments.WithLabelValues(c.Provider, kind).Inc()
 		}
 	}
-	if d.refusedBy("cpu") {
+	for _, p := range pinners {
+		if !d.refusedBy(p.provider) {
+			continue
+		}
 		source := sourceNode
 		if d.last.Container == "" {
 			source = sourcePod
 		}
-		m.errors.WithLabelValues(string(workload.CPU), source).Inc()
+		m.errors.WithLabelValues(p.provider, source).Inc()
 	}
 }

@@ -27,7 +27,7 @@ type Set struct {
 	rejected   *prometheus.CounterVec
 	topology   topologyCounters
 	aligned    alignment
-	cpu        pinning
+	pinned     []pinning
 	managers   managerCounters
 	devices    deviceCounters
 	cgroups    cgroupCounters
@@ -47,7 +47,7 @@ func New() *Set {
 		rejected:   counters(rejections, "Rejected pods, by reason.", labelReason),
 		topology:   newTopologyCounters(),
 		aligned:    newAlignment(),
-		cpu:        newPinning(cpuPinningRequests, cpuPinningErrors, "CPUs"),
+		pinned:     newPinnings(),
 		managers:   newManagerCounters(),
 		devices:    newDeviceCounters(),
 		cgroups:    newCgroupCounters(),
@@ -61,7 +61,9 @@ func New() *Set {
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	s.registry.MustRegister(s.topology.all()...)
 	s.registry.MustRegister(s.aligned.all()...)
-	s.registry.MustRegister(s.cpu.all()...)
+	for _, p := range s.pinned {
+		s.registry.MustRegister(p.requests, p.errors)
+	}
 	s.registry.MustRegister(s.devices.all()...)
 	s.registry.MustRegister(s.cgroups.all()...)
 	return s
@@ -71,7 +73,8 @@ func New() *Set {
 // kubelet begins at 0. It is called once, before anything is admitted.
 func (s *Set) Start(sources Sources) {
 	s.sources = sources
-	s.registry.MustRegister(&ledgerCollector{view: sources.View, cpu: func() bool { return sources.Settings().StaticCPUs }})
+	s.registry.MustRegister(pluginCollector{sources.Sockets},
+		&ledgerCollector{view: sources.View, cpu: func() bool { return sources.Settings().StaticCPUs }})
 	settings := sources.Settings()
 	s.aligned.begin(settings)
 	if settings.PodLevelResourceManagers {
