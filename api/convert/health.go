@@ -8,11 +8,16 @@ import (
 )
 
 // Health completes the message form of a device of a resource by what its plugin
-// reports. A device that is missing has no health, only a history.
+// reports now. A device that is missing has no health.
 func Health(out *typesv1.Device, r *device.Resource) {
 	if health := r.Health(out.GetId()); health != device.Missing {
 		out.Health = string(health)
 	}
+}
+
+// HealthHistory does so, and adds what was before.
+func HealthHistory(out *typesv1.Device, r *device.Resource) {
+	Health(out, r)
 	for _, c := range r.History(out.GetId()) {
 		out.HealthHistory = append(out.HealthHistory, &typesv1.HealthChange{
 			Time: timestamppb.New(c.At), Health: string(c.Health),
@@ -20,9 +25,10 @@ func Health(out *typesv1.Device, r *device.Resource) {
 	}
 }
 
-// ClaimHealth does so for every device in claims. Devices of resources that no
-// plugin serves or has served since berthd started have none.
-func ClaimHealth(claims []*typesv1.Claim, snap *device.Snapshot) {
+// ClaimHealth completes every device in claims by Health or HealthHistory. Those
+// of resources that no plugin serves or has served since berthd started stay as
+// they are.
+func ClaimHealth(claims []*typesv1.Claim, snap *device.Snapshot, complete func(*typesv1.Device, *device.Resource)) {
 	for _, c := range claims {
 		if c.GetDevice() == nil {
 			continue
@@ -32,15 +38,15 @@ func ClaimHealth(claims []*typesv1.Claim, snap *device.Snapshot) {
 			continue
 		}
 		for _, d := range c.GetDevice().GetDevices() {
-			Health(d, r)
+			complete(d, r)
 		}
 	}
 }
 
 // PodHealth does so for every device that a pod holds.
-func PodHealth(pod *typesv1.PodAllocation, snap *device.Snapshot) {
-	ClaimHealth(pod.GetClaims(), snap)
+func PodHealth(pod *typesv1.PodAllocation, snap *device.Snapshot, complete func(*typesv1.Device, *device.Resource)) {
+	ClaimHealth(pod.GetClaims(), snap, complete)
 	for _, c := range pod.GetContainers() {
-		ClaimHealth(c.GetClaims(), snap)
+		ClaimHealth(c.GetClaims(), snap, complete)
 	}
 }

@@ -2,11 +2,14 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
@@ -204,4 +207,101 @@ func TestPodsWaitForTheirPlugin(t *testing.T) {
 	d.expectResource(gpu, "connected", 2, 2)
 	d.admitted(withDevice("pod", gpu))
 	d.check()
+}
+
+// follower knows pods only from Watch, and lists where it is told to.
+type follower struct {
+	d        *daemon
+	revision uint64
+	pods     map[string]bool
+	resource map[string]string
+	lists    int
+}
+
+// until reads events until a condition holds, whatever happens to the stream.
+func (f *follower) until(what string, done func() bool) {
+	f.d.t.Helper()
+	ctx := f.d.ctx()
+	for !done() {
+		stream, err := f.d.allocation.Watch(ctx, &allocationv1.WatchRequest{FromRevision: f.revision})
+		for err == nil && !done() {
+			var e *allocationv1.WatchResponse
+			if e, err = stream.Recv(); err == nil {
+				f.take(e)
+			}
+		}
+		switch {
+		case status.Code(err) == codes.OutOfRange:
+			f.lists++
+			f.revision, f.pods = 0, map[string]bool{}
+		case ctx.Err() != nil:
+			f.d.t.Fatalf("never seen: %s; pods %v, resources %v at revision %d", what, f.pods, f.resource, f.revision)
+		}
+	}
+}
+
+func (f *follower) take(e *allocationv1.WatchResponse) {
+	f.revision = e.GetRevision()
+	switch e.GetType() {
+	case allocationv1.EventType_EVENT_TYPE_ADDED:
+		f.pods[e.GetPod().GetUid()] = true
+	case allocationv1.EventType_EVENT_TYPE_REMOVED:
+		delete(f.pods, e.GetPod().GetUid())
+	case allocationv1.EventType_EVENT_TYPE_RESOURCE:
+		r := e.GetResource()
+		f.resource[r.GetName()] = fmt.Sprintf("%s %d/%d", r.GetPlugin(), r.GetAllocatable(), r.GetCapacity())
+	}
+}
+
+// TestWatchOverARestart follows pods and plugins through a life with a crash, and
+// asks again for a pod that waits when it hears that it may have its devices.
+func TestWatchOverARestart(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	n.configure("verdicts: {deferred: true}\n")
+	d := n.start()
+	f := &follower{d: d, pods: map[string]bool{}, resource: map[string]string{}}
+	d.admitted(burstable("first"))
+	f.until("the first pod", func() bool { return f.pods["first"] })
+	_, end := n.runPlugin(script.Config{Resource: gpu}, "g0 g1")
+	f.until("the plugin", func() bool { return f.resource[gpu] == "connected 2/2" })
+	d.admitted(withDevice("second", gpu))
+	f.until("the second pod", func() bool { return f.pods["second"] })
+	end()
+	f.until("the plugin's end", func() bool { return f.resource[gpu] == "stopped 0/2" })
+	if answer := d.admit(withDevice("third", gpu)); answer.GetVerdict() != admissionv1.Verdict_VERDICT_DEFERRED {
+		t.Fatalf("without a plugin: %s", answer.GetVerdict())
+	}
+	d.kill()
+	d = n.start()
+	f.d = d
+	d.remove("first")
+	f.until("the removal", func() bool { return !f.pods["first"] && f.pods["second"] })
+	n.runPlugin(script.Config{Resource: gpu}, "g0 g1")
+	f.until("the plugin again", func() bool { return f.resource[gpu] == "connected 2/2" })
+	d.admitted(withDevice("third", gpu))
+	f.until("the third pod", func() bool { return f.pods["third"] })
+	lists := f.lists
+	f.revision = 1 // from before the restart
+	f.until("a list", func() bool { return f.lists == lists+1 && f.pods["second"] && f.pods["third"] })
+}
+
+// TestWatchersDoNotDelayTheEnd stops a daemon in order while somebody watches.
+func TestWatchersDoNotDelayTheEnd(t *testing.T) {
+	t.Parallel()
+	d := newNode(t).start()
+	stream, err := d.allocation.Watch(d.ctx(), &allocationv1.WatchRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := stream.Recv(); err != nil {
+		t.Fatal(err)
+	}
+	d.stop()
+	for err == nil {
+		_, err = stream.Recv()
+	}
+	if status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "berthd ends") {
+		t.Errorf("the stream ended with %v", err)
+	}
 }

@@ -33,7 +33,7 @@ func (s *service) compose(view *ledger.View, pod *ledger.Pod, c *workload.Contai
 		CgroupParent: pod.CgroupParent, CgroupPath: path,
 		Allocation: convert.Container(view, pod, c.Name), Notes: notes,
 	}
-	convert.ClaimHealth(out.GetAllocation().GetClaims(), s.Inventory.Inventory())
+	convert.ClaimHealth(out.GetAllocation().GetClaims(), s.Inventory.Inventory(), convert.Health)
 	fromPlugins(out, answer)
 	return out, nil
 }

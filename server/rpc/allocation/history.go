@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
+	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/api/convert"
 	"github.com/berthd/berth/managers/fault"
 	"github.com/berthd/berth/managers/ledger"
@@ -124,6 +125,13 @@ func (h *History) eventsOf(old, new *ledger.View) []*allocationv1.WatchResponse 
 	if shared := new.SharedCPUs(); shared != old.SharedCPUs() {
 		out = append(out, sharedCPUs(new))
 	}
+	return out
+}
+
+// allocated returns what a pod holds, with the health of its devices.
+func allocated(view *ledger.View, pod *ledger.Pod, inventory Inventory) *typesv1.PodAllocation {
+	out := convert.Allocation(view, pod)
+	convert.PodHealth(out, inventory.Inventory(), convert.Health)
 	return out
 }
 

@@ -133,7 +133,9 @@ func (s *service) Get(_ context.Context, req *allocationv1.GetRequest) (*allocat
 	if err != nil {
 		return nil, err
 	}
-	return &allocationv1.GetResponse{Pod: allocated(view, pod, s.Inventory), Revision: view.Generation()}, nil
+	out := convert.Allocation(view, pod)
+	convert.PodHealth(out, s.Inventory.Inventory(), convert.HealthHistory)
+	return &allocationv1.GetResponse{Pod: out, Revision: view.Generation()}, nil
 }
 
 // List implements AllocationService.
@@ -143,18 +145,11 @@ func (s *service) List(_ context.Context, req *allocationv1.ListRequest) (*alloc
 	return &allocationv1.ListResponse{Pods: pods, Revision: view.Generation()}, nil
 }
 
-// allocated returns what a pod holds, with the health of its devices.
-func allocated(view *ledger.View, pod *ledger.Pod, inventory Inventory) *typesv1.PodAllocation {
-	out := convert.Allocation(view, pod)
-	convert.PodHealth(out, inventory.Inventory())
-	return out
-}
-
 // pods returns what the pods that match hold, with the health of their devices.
 func (s *service) pods(view *ledger.View, match func(*ledger.Pod) bool) []*typesv1.PodAllocation {
 	pods, snap := convert.Pods(view, match), s.Inventory.Inventory()
 	for _, p := range pods {
-		convert.PodHealth(p, snap)
+		convert.PodHealth(p, snap, convert.Health)
 	}
 	return pods
 }

@@ -59,7 +59,7 @@ func states(r *device.Resource, held holdings) []*devicev1.DeviceState {
 		}
 	}
 	for _, state := range out {
-		convert.Health(state.Device, r)
+		convert.HealthHistory(state.Device, r)
 	}
 	slices.SortFunc(out, func(a, b *devicev1.DeviceState) int {
 		return cmp.Compare(idOf(a), idOf(b))

@@ -1250,8 +1250,8 @@ type Device struct {
 	// in a verdict, and for a device that is held though its plugin does not list
 	// it any more.
 	Health string `protobuf:"bytes,3,opt,name=health,proto3" json:"health,omitempty"`
-	// The last changes of the health, oldest first; empty wherever health is not
-	// given by berthd's own state.
+	// The last changes of the health since berthd started, oldest first. Only
+	// AllocationService.Get and the DeviceService tell them.
 	HealthHistory []*HealthChange `protobuf:"bytes,4,rep,name=health_history,json=healthHistory,proto3" json:"health_history,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
