@@ -1,0 +1,170 @@
+package admission
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/hint"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/kubelet"
+	"github.com/berthd/berth/managers/workload"
+)
+
+// plan puts the facts into the draft and says what they mean.
+func (i *importing) plan(ctx context.Context) (err error) {
+	specs := make(map[string]*workload.Pod, len(i.given))
+	for uid, record := range i.given {
+		specs[uid] = &record.Pod
+	}
+	i.out.Facts, err = kubelet.Read(i.Kind, i.Data, kubelet.Input{
+		View: i.view, Pods: specs, Policy: i.Policy, ContainerIDs: i.ContainerIDs, SkipUnknown: i.SkipUnknown,
+	})
+	if err != nil {
+		return err
+	}
+	claims := map[string][]ledger.Claim{}
+	for _, c := range i.out.Facts.Claims {
+		claims[c.Owner.Pod] = append(claims[c.Owner.Pod], c)
+	}
+	outcomes := map[string]string{}
+	for _, uid := range slices.Sorted(maps.Keys(claims)) {
+		if outcomes[uid], err = i.adopt(uid, claims[uid]); err != nil {
+			return fmt.Errorf("import %s: %w", i.out.Facts.File, err)
+		}
+	}
+	if err := i.check(ctx, outcomes); err != nil {
+		return fmt.Errorf("import %s: %w", i.out.Facts.File, err)
+	}
+	i.out.View = i.draft.View()
+	for _, uid := range slices.Sorted(maps.Keys(outcomes)) {
+		pod, _ := i.out.View.Pod(uid)
+		i.out.Pods = append(i.out.Pods, ImportedPod{Pod: pod, Outcome: outcomes[uid]})
+	}
+	return nil
+}
+
+// adopt puts the claims of one pod into the draft.
+func (i *importing) adopt(uid string, claims []ledger.Claim) (outcome string, err error) {
+	given := i.given[uid]
+	have, known := i.view.Pod(uid)
+	if !known {
+		record := *given
+		record.Claims, record.Trace = claims, i.trace(&given.Pod, given.AdmissionID, claims)
+		i.noteOthers(&record)
+		i.draft.PutPod(&record)
+		return ImportNew, nil
+	}
+	if given != nil && given.Digest != have.Digest {
+		return "", fault.Preconditionf("pod %s is admitted with another specification than the one given", uid)
+	}
+	var missing []ledger.Claim
+	for _, c := range claims {
+		held := slices.IndexFunc(have.Claims, func(h ledger.Claim) bool {
+			return h.Owner == c.Owner && h.Resource == c.Resource && h.Provider == c.Provider
+		})
+		switch {
+		case held < 0:
+			missing = append(missing, c)
+		case !sameHolding(have.Claims[held], c):
+			return "", fault.Conflictf("%s holds %s in the ledger, and %s in the file", c.Owner, holding(have.Claims[held]), holding(c))
+		}
+	}
+	if len(missing) == 0 {
+		return ImportKnown, nil
+	}
+	i.draft.AddClaims(uid, missing...)
+	i.draft.PutTrace(i.trace(&have.Pod, i.engine.NewID(), missing))
+	return ImportExtended, nil
+}
+
+// sameHolding tells whether two claims of one owner are the same fact.
+func sameHolding(a, b ledger.Claim) bool {
+	a.Affinity, b.Affinity = nil, nil
+	return reflect.DeepEqual(a, b)
+}
+
+// holding says what a claim is about.
+func holding(c ledger.Claim) string {
+	if c.CPUs != nil {
+		return fmt.Sprintf("CPUs %s (%s)", c.CPUs.Set, c.CPUs.Use)
+	}
+	return "other " + c.Resource
+}
+
+// trace explains where claims come from.
+func (i *importing) trace(pod *workload.Pod, id string, claims []ledger.Claim) *ledger.Trace {
+	t := &ledger.Trace{
+		AdmissionID: id, Pod: pod.UID, Namespace: pod.Namespace, Name: pod.Name,
+		Generation: i.view.Generation(), Admitted: true, DryRun: i.DryRun,
+	}
+	for _, n := range i.notes[pod.UID] {
+		t.Add(ledger.Step{Kind: ledger.StepNoted, Text: n})
+	}
+	t.Add(ledger.Step{Kind: ledger.StepNoted, Text: "taken over from a kubelet's " + i.out.Facts.File})
+	for _, c := range claims {
+		t.Add(ledger.Step{
+			Kind: ledger.StepPlanned, Container: c.Owner.Container, Provider: c.Provider, Resource: c.Resource, Claim: &c,
+		})
+	}
+	return t
+}
+
+// noteOthers says which devices a new pod asks for that this file does not tell
+// of: the pod counts as admitted from here on, so nobody will allocate them.
+func (i *importing) noteOthers(record *ledger.Pod) {
+	for _, c := range record.Pod.Walk() {
+		for name, n := range c.Limits.Sorted() {
+			if _, told := record.Claim(c.Name, string(name)); name.IsExtended() && n > 0 && !told {
+				i.out.Facts.Notes = append(i.out.Facts.Notes, fmt.Sprintf(
+					"%s/%s asks for %s, of which this file does not tell: import its kind too", record.UID(), c.Name, name))
+			}
+		}
+	}
+}
+
+// check refuses facts that cannot all be true, and reports those that the rules
+// or a validator would not allow.
+func (i *importing) check(ctx context.Context, outcomes map[string]string) error {
+	before := map[ledger.Finding]bool{}
+	for _, f := range ledger.Check(i.view) {
+		before[f] = true
+	}
+	var conflicts []string
+	for _, f := range ledger.Check(i.draft.View()) {
+		switch {
+		case before[f]:
+		case f.Kind == ledger.Structural:
+			conflicts = append(conflicts, f.Text)
+		default:
+			i.out.Findings = append(i.out.Findings, f)
+		}
+	}
+	if len(conflicts) > 0 {
+		return fault.Conflictf("%s", strings.Join(conflicts, "; "))
+	}
+	for _, uid := range slices.Sorted(maps.Keys(outcomes)) {
+		if outcomes[uid] == ImportKnown {
+			continue
+		}
+		pod, _ := i.draft.View().Pod(uid)
+		trace := pod.Trace
+		if outcomes[uid] != ImportNew {
+			trace = &ledger.Trace{} // the pod's own is committed, and tells of its admission
+		}
+		err := i.bus.Validate(ctx, i.draft.View(), hint.Request{Pod: &pod.Pod, Container: -1}, trace)
+		switch {
+		case err != nil && fault.ClassOf(err) == fault.Refused:
+			i.out.Findings = append(i.out.Findings, ledger.Finding{
+				Kind: ledger.Policy, Rule: ledger.RuleValidator, Owner: ledger.Owner{Pod: uid}, Text: err.Error(),
+			})
+		case err != nil:
+			return err
+		}
+	}
+	return nil
+}
