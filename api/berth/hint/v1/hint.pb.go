@@ -445,7 +445,7 @@ type Provider struct {
 	Index     int32                `protobuf:"varint,7,opt,name=index,proto3" json:"index,omitempty"`
 	State     State                `protobuf:"varint,8,opt,name=state,proto3,enum=berth.hint.v1.State" json:"state,omitempty"`
 	// What stands in the way if the state is not STATE_CONNECTED; otherwise the
-	// last failure, empty if there was none.
+	// last failure, empty if it has worked since.
 	Message string `protobuf:"bytes,9,opt,name=message,proto3" json:"message,omitempty"`
 	// Admissions whose commit the provider has not confirmed yet.
 	Leases        []*Lease `protobuf:"bytes,10,rep,name=leases,proto3" json:"leases,omitempty"`
@@ -686,7 +686,7 @@ func (x *Holding) GetClaims() []*v1.Claim {
 	return nil
 }
 
-// Question is what GetHints, Plan and Reserve are about.
+// Question is what GetHints and Plan are about.
 type Question struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The provider that is meant.
@@ -1034,13 +1034,19 @@ func (x *Refusal) GetResource() string {
 
 // ReserveRequest asks to hold what was planned.
 type ReserveRequest struct {
-	state       protoimpl.MessageState `protogen:"open.v1"`
-	Question    *Question              `protobuf:"bytes,1,opt,name=question,proto3" json:"question,omitempty"`
-	AdmissionId string                 `protobuf:"bytes,2,opt,name=admission_id,json=admissionId,proto3" json:"admission_id,omitempty"`
-	// The claims of the request that the provider has planned.
-	Claims []*v1.Claim `protobuf:"bytes,3,rep,name=claims,proto3" json:"claims,omitempty"`
-	// How long to hold them unless Commit or Abort comes first.
-	Lease         *durationpb.Duration `protobuf:"bytes,4,opt,name=lease,proto3" json:"lease,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The provider that is meant.
+	Provider    string `protobuf:"bytes,1,opt,name=provider,proto3" json:"provider,omitempty"`
+	AdmissionId string `protobuf:"bytes,2,opt,name=admission_id,json=admissionId,proto3" json:"admission_id,omitempty"`
+	// The pod, as in Question.
+	Pod *v1.Pod `protobuf:"bytes,3,opt,name=pod,proto3" json:"pod,omitempty"`
+	// The container that holds the claims; empty: the pod as a whole.
+	Container string `protobuf:"bytes,4,opt,name=container,proto3" json:"container,omitempty"`
+	// The claims that the provider has planned.
+	Claims []*v1.Claim `protobuf:"bytes,5,rep,name=claims,proto3" json:"claims,omitempty"`
+	// How long to hold everything that is reserved for the admission, from now,
+	// unless Commit or Abort comes first.
+	Lease         *durationpb.Duration `protobuf:"bytes,6,opt,name=lease,proto3" json:"lease,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1075,16 +1081,30 @@ func (*ReserveRequest) Descriptor() ([]byte, []int) {
 	return file_berth_hint_v1_hint_proto_rawDescGZIP(), []int{15}
 }
 
-func (x *ReserveRequest) GetQuestion() *Question {
+func (x *ReserveRequest) GetProvider() string {
 	if x != nil {
-		return x.Question
+		return x.Provider
 	}
-	return nil
+	return ""
 }
 
 func (x *ReserveRequest) GetAdmissionId() string {
 	if x != nil {
 		return x.AdmissionId
+	}
+	return ""
+}
+
+func (x *ReserveRequest) GetPod() *v1.Pod {
+	if x != nil {
+		return x.Pod
+	}
+	return nil
+}
+
+func (x *ReserveRequest) GetContainer() string {
+	if x != nil {
+		return x.Container
 	}
 	return ""
 }
@@ -1108,7 +1128,8 @@ type ReserveResponse struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Grants  []*Grant               `protobuf:"bytes,1,rep,name=grants,proto3" json:"grants,omitempty"`
 	Refusal *Refusal               `protobuf:"bytes,2,opt,name=refusal,proto3" json:"refusal,omitempty"`
-	// How long the claims are held from now; absent: as long as was asked for.
+	// How long everything that is reserved for the admission is held from now;
+	// absent: as long as was asked for.
 	Lease         *durationpb.Duration `protobuf:"bytes,3,opt,name=lease,proto3" json:"lease,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1473,7 +1494,7 @@ type CommitRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The provider that is meant.
 	Provider string `protobuf:"bytes,1,opt,name=provider,proto3" json:"provider,omitempty"`
-	// By pod uid; pods without claims are left out.
+	// In order of pod uids; pods without claims are left out.
 	Holdings []*Holding `protobuf:"bytes,2,rep,name=holdings,proto3" json:"holdings,omitempty"`
 	// True if no admission is under way: everything that is reserved and not among
 	// the holdings is free. It is what berthd says first after a start.
@@ -1481,6 +1502,9 @@ type CommitRequest struct {
 	// The machine, as the snapshot file that berthd --machine reads; sent first on
 	// every connection and empty afterwards.
 	MachineSnapshotJson []byte `protobuf:"bytes,4,opt,name=machine_snapshot_json,json=machineSnapshotJson,proto3" json:"machine_snapshot_json,omitempty"`
+	// Admissions that were committed since the last confirmation. What is reserved
+	// for them and not among the holdings is free: the pod has gone already.
+	CommittedAdmissions []string `protobuf:"bytes,5,rep,name=committed_admissions,json=committedAdmissions,proto3" json:"committed_admissions,omitempty"`
 	unknownFields       protoimpl.UnknownFields
 	sizeCache           protoimpl.SizeCache
 }
@@ -1539,6 +1563,13 @@ func (x *CommitRequest) GetSettled() bool {
 func (x *CommitRequest) GetMachineSnapshotJson() []byte {
 	if x != nil {
 		return x.MachineSnapshotJson
+	}
+	return nil
+}
+
+func (x *CommitRequest) GetCommittedAdmissions() []string {
+	if x != nil {
+		return x.CommittedAdmissions
 	}
 	return nil
 }
@@ -1731,12 +1762,14 @@ const file_berth_hint_v1_hint_proto_rawDesc = "" +
 	"\aRefusal\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12\x1a\n" +
-	"\bresource\x18\x03 \x01(\tR\bresource\"\xc8\x01\n" +
-	"\x0eReserveRequest\x123\n" +
-	"\bquestion\x18\x01 \x01(\v2\x17.berth.hint.v1.QuestionR\bquestion\x12!\n" +
-	"\fadmission_id\x18\x02 \x01(\tR\vadmissionId\x12-\n" +
-	"\x06claims\x18\x03 \x03(\v2\x15.berth.types.v1.ClaimR\x06claims\x12/\n" +
-	"\x05lease\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x05lease\"\xa2\x01\n" +
+	"\bresource\x18\x03 \x01(\tR\bresource\"\xf4\x01\n" +
+	"\x0eReserveRequest\x12\x1a\n" +
+	"\bprovider\x18\x01 \x01(\tR\bprovider\x12!\n" +
+	"\fadmission_id\x18\x02 \x01(\tR\vadmissionId\x12%\n" +
+	"\x03pod\x18\x03 \x01(\v2\x13.berth.types.v1.PodR\x03pod\x12\x1c\n" +
+	"\tcontainer\x18\x04 \x01(\tR\tcontainer\x12-\n" +
+	"\x06claims\x18\x05 \x03(\v2\x15.berth.types.v1.ClaimR\x06claims\x12/\n" +
+	"\x05lease\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\x05lease\"\xa2\x01\n" +
 	"\x0fReserveResponse\x12,\n" +
 	"\x06grants\x18\x01 \x03(\v2\x14.berth.hint.v1.GrantR\x06grants\x120\n" +
 	"\arefusal\x18\x02 \x01(\v2\x16.berth.hint.v1.RefusalR\arefusal\x12/\n" +
@@ -1767,12 +1800,13 @@ const file_berth_hint_v1_hint_proto_rawDesc = "" +
 	"\thost_path\x18\x02 \x01(\tR\bhostPath\x12 \n" +
 	"\vpermissions\x18\x03 \x01(\tR\vpermissions\"\x1f\n" +
 	"\tCDIDevice\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\"\xad\x01\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\"\xe0\x01\n" +
 	"\rCommitRequest\x12\x1a\n" +
 	"\bprovider\x18\x01 \x01(\tR\bprovider\x122\n" +
 	"\bholdings\x18\x02 \x03(\v2\x16.berth.hint.v1.HoldingR\bholdings\x12\x18\n" +
 	"\asettled\x18\x03 \x01(\bR\asettled\x122\n" +
-	"\x15machine_snapshot_json\x18\x04 \x01(\fR\x13machineSnapshotJson\"\x10\n" +
+	"\x15machine_snapshot_json\x18\x04 \x01(\fR\x13machineSnapshotJson\x121\n" +
+	"\x14committed_admissions\x18\x05 \x03(\tR\x13committedAdmissions\"\x10\n" +
 	"\x0eCommitResponse\"M\n" +
 	"\fAbortRequest\x12\x1a\n" +
 	"\bprovider\x18\x01 \x01(\tR\bprovider\x12!\n" +
@@ -1872,7 +1906,7 @@ var file_berth_hint_v1_hint_proto_depIdxs = []int32{
 	36, // 15: berth.hint.v1.PlanRequest.affinity:type_name -> berth.types.v1.Hint
 	32, // 16: berth.hint.v1.PlanResponse.claims:type_name -> berth.types.v1.Claim
 	16, // 17: berth.hint.v1.PlanResponse.refusal:type_name -> berth.hint.v1.Refusal
-	11, // 18: berth.hint.v1.ReserveRequest.question:type_name -> berth.hint.v1.Question
+	33, // 18: berth.hint.v1.ReserveRequest.pod:type_name -> berth.types.v1.Pod
 	32, // 19: berth.hint.v1.ReserveRequest.claims:type_name -> berth.types.v1.Claim
 	30, // 20: berth.hint.v1.ReserveRequest.lease:type_name -> google.protobuf.Duration
 	19, // 21: berth.hint.v1.ReserveResponse.grants:type_name -> berth.hint.v1.Grant

@@ -242,7 +242,8 @@ type HintProviderServiceClient interface {
 	Plan(ctx context.Context, in *PlanRequest, opts ...grpc.CallOption) (*PlanResponse, error)
 	// Reserve holds what was planned until Commit, Abort or the end of the lease.
 	// For one admission and container the last call counts; the same call again
-	// has the same answer.
+	// has the same answer. Every commit and abort before it has been told, or tried
+	// in vain.
 	Reserve(ctx context.Context, in *ReserveRequest, opts ...grpc.CallOption) (*ReserveResponse, error)
 	// Commit tells everything that pods hold of the provider. What it had reserved
 	// for the admissions in there is theirs now, and what it had given to others is
@@ -331,7 +332,8 @@ type HintProviderServiceServer interface {
 	Plan(context.Context, *PlanRequest) (*PlanResponse, error)
 	// Reserve holds what was planned until Commit, Abort or the end of the lease.
 	// For one admission and container the last call counts; the same call again
-	// has the same answer.
+	// has the same answer. Every commit and abort before it has been told, or tried
+	// in vain.
 	Reserve(context.Context, *ReserveRequest) (*ReserveResponse, error)
 	// Commit tells everything that pods hold of the provider. What it had reserved
 	// for the admissions in there is theirs now, and what it had given to others is

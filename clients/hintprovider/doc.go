@@ -1,0 +1,24 @@
+// Package hintprovider turns a hint.Provider into a server that berthd asks: a
+// provider that is a process of its own, in Go. docs/providers.md tells how to
+// write one; clients/hintprovider/nic is one.
+//
+//	err := hintprovider.Run(ctx, provider, hintprovider.Options{
+//		Socket: "/run/nic/berth.sock", Required: true, Resources: []string{"example.com/nic"},
+//	})
+//
+// Words:
+//
+//   - holdings: what pods hold of the provider. berthd sends all of them with every
+//     question; the view that the provider's methods see is made of them.
+//   - reserve: what Prepare does; it holds what was planned for a time, the lease.
+//   - books: what a provider itself knows to be taken, reserved or held.
+//
+// Where a provider inside berthd sees the whole ledger, one behind a server sees
+// the machine, the pod that is asked about, and its own claims: other pods' records
+// have only the names of the containers that hold some of them.
+//
+// Invariants: methods that change a provider's books (Prepare, Abort, Committed)
+// are called one at a time, Hints and Plan also beside them and each other; a lease
+// that runs out is aborted without berthd; after a restart of either side Committed
+// is called before anything else.
+package hintprovider

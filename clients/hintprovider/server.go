@@ -1,0 +1,214 @@
+package hintprovider
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+
+	hintv1 "github.com/berthd/berth/api/berth/hint/v1"
+	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/api/convert"
+	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/hint"
+	"github.com/berthd/berth/managers/ledger"
+)
+
+// Committer is a provider with books of its own. One without needs no more than the
+// view that its methods are given.
+type Committer interface {
+	// Committed tells everything that pods hold of the provider: every claim of the
+	// view, with the record's AdmissionID. What was reserved for these admissions is
+	// theirs now, and what was given to other pods is free. It is called on every
+	// connection first and whenever something has changed, again and again until
+	// it returns nil.
+	Committed(ctx context.Context, view *ledger.View) error
+}
+
+// Server answers berthd's calls with a provider. It serves the provider's Abort too
+// where it is a hint.Aborter.
+type Server struct {
+	hintv1.UnimplementedHintProviderServiceServer
+
+	provider hint.Provider
+	now      func() time.Time
+	changed  chan struct{} // holds one: leases have changed
+
+	books sync.Mutex // held over calls that change the provider's books
+
+	mu     sync.Mutex
+	base   *ledger.View         // guarded by mu: the machine without pods; nil before the first Commit
+	leases map[string]time.Time // guarded by mu: ends by admission
+}
+
+// NewServer makes a server. now is the clock of its leases: time.Now.
+func NewServer(p hint.Provider, now func() time.Time) *Server {
+	return &Server{provider: p, now: now, changed: make(chan struct{}, 1), leases: map[string]time.Time{}}
+}
+
+// Register adds the service to a gRPC server.
+func (s *Server) Register(r grpc.ServiceRegistrar) { hintv1.RegisterHintProviderServiceServer(r, s) }
+
+// GetHints implements HintProviderService.
+func (s *Server) GetHints(ctx context.Context, m *hintv1.GetHintsRequest) (*hintv1.GetHintsResponse, error) {
+	view, req, err := s.read(m.GetQuestion())
+	if err != nil {
+		return nil, toStatus(err)
+	}
+	answers, err := s.provider.Hints(ctx, view, req)
+	if err != nil {
+		return nil, toStatus(err)
+	}
+	return &hintv1.GetHintsResponse{Answers: convert.GivenAnswers(answers)}, nil
+}
+
+// Plan implements HintProviderService.
+func (s *Server) Plan(ctx context.Context, m *hintv1.PlanRequest) (*hintv1.PlanResponse, error) {
+	view, req, err := s.read(m.GetQuestion())
+	if err != nil {
+		return nil, toStatus(err)
+	}
+	affinity, err := convert.ReadHint("affinity", m.GetAffinity())
+	if err != nil {
+		return nil, toStatus(err)
+	}
+	claims, err := s.provider.Plan(ctx, view, req, affinity)
+	if fault.ClassOf(err) == fault.Refused {
+		return &hintv1.PlanResponse{Refusal: refusal(err)}, nil
+	}
+	if err != nil {
+		return nil, toStatus(err)
+	}
+	return &hintv1.PlanResponse{Claims: convert.Claims(claims)}, nil
+}
+
+// Reserve implements HintProviderService.
+func (s *Server) Reserve(ctx context.Context, m *hintv1.ReserveRequest) (*hintv1.ReserveResponse, error) {
+	if err := s.meant(m.GetProvider()); err != nil {
+		return nil, toStatus(err)
+	}
+	req, err := readRequest(m.GetPod(), m.GetContainer())
+	if err != nil {
+		return nil, toStatus(err)
+	}
+	claims, err := convert.ReadClaims("claims", m.GetClaims())
+	if err != nil {
+		return nil, toStatus(err)
+	}
+	s.books.Lock()
+	defer s.books.Unlock()
+	s.abortExpired()
+	// Whatever Prepare has done until it fails is given back when this ends.
+	s.hold(m.GetAdmissionId(), m.GetLease().AsDuration())
+	prepared, err := s.provider.Prepare(ctx, m.GetAdmissionId(), req, claims)
+	if err == nil {
+		err = hint.CheckPrepared(s.provider.Name(), claims, prepared)
+	}
+	if fault.ClassOf(err) == fault.Refused {
+		return &hintv1.ReserveResponse{Refusal: refusal(err)}, nil
+	}
+	if err != nil {
+		return nil, toStatus(err)
+	}
+	out := &hintv1.ReserveResponse{Grants: make([]*hintv1.Grant, len(prepared))}
+	for i, c := range prepared {
+		g := &hintv1.Grant{Opaque: c.Opaque}
+		if c.Devices != nil {
+			if g.Edits, err = readEdits(c.Devices.Response); err != nil {
+				return nil, toStatus(err)
+			}
+		}
+		out.Grants[i] = g
+	}
+	return out, nil
+}
+
+// Commit implements HintProviderService.
+func (s *Server) Commit(ctx context.Context, m *hintv1.CommitRequest) (*hintv1.CommitResponse, error) {
+	if err := s.meant(m.GetProvider()); err != nil {
+		return nil, toStatus(err)
+	}
+	if err := s.learn(ctx, m.GetMachineSnapshotJson()); err != nil {
+		return nil, toStatus(err)
+	}
+	view, err := s.view(m.GetHoldings(), nil)
+	if err != nil {
+		return nil, toStatus(err)
+	}
+	s.books.Lock()
+	defer s.books.Unlock()
+	if c, ok := s.provider.(Committer); ok {
+		if err := c.Committed(ctx, view); err != nil {
+			return nil, toStatus(err)
+		}
+	}
+	for p := range view.Pods() {
+		s.release(p.AdmissionID)
+	}
+	for _, id := range m.GetCommittedAdmissions() {
+		s.abortIf(func(admission string, _ time.Time) bool { return admission == id })
+	}
+	s.abortExpired()
+	if m.GetSettled() {
+		s.abortAll()
+	}
+	return &hintv1.CommitResponse{}, nil
+}
+
+// Abort implements HintProviderService.
+func (s *Server) Abort(ctx context.Context, m *hintv1.AbortRequest) (*hintv1.AbortResponse, error) {
+	if err := s.meant(m.GetProvider()); err != nil {
+		return nil, toStatus(err)
+	}
+	s.books.Lock()
+	defer s.books.Unlock()
+	s.release(m.GetAdmissionId())
+	s.abort(ctx, m.GetAdmissionId())
+	return &hintv1.AbortResponse{}, nil
+}
+
+// meant refuses calls for another provider: the endpoint was registered under a
+// wrong name.
+func (s *Server) meant(provider string) error {
+	if name := s.provider.Name(); provider != name {
+		return fault.NotFoundf("this is provider %s, not %.80q", name, provider)
+	}
+	return nil
+}
+
+// Edits puts what a runtime has to do for a container into the form that a claim on
+// devices keeps it in, for Prepare.
+func Edits(e *hintv1.ContainerEdits) ([]byte, error) {
+	text, err := proto.MarshalOptions{Deterministic: true}.Marshal(e)
+	if err != nil {
+		return nil, fault.Internalf("write what the runtime has to do: %w", err)
+	}
+	return text, nil
+}
+
+func readEdits(text []byte) (*hintv1.ContainerEdits, error) {
+	e := new(hintv1.ContainerEdits)
+	if err := proto.Unmarshal(text, e); err != nil {
+		return nil, fault.Internalf("Prepare has put something into a claim that Edits has not made: %w", err)
+	}
+	return e, nil
+}
+
+// readRequest finds the container that a request is about.
+func readRequest(pod *typesv1.Pod, container string) (hint.Request, error) {
+	p, err := convert.SentPod(pod)
+	if err != nil {
+		return hint.Request{}, err
+	}
+	if container == "" {
+		return hint.Request{Pod: &p, Container: -1}, nil
+	}
+	for i, c := range p.Walk() {
+		if c.Name == container {
+			return hint.Request{Pod: &p, Container: i}, nil
+		}
+	}
+	return hint.Request{}, fault.Invalidf("the pod has no container %.80q", container)
+}

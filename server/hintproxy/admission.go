@@ -1,0 +1,280 @@
+package hintproxy
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	hintv1 "github.com/berthd/berth/api/berth/hint/v1"
+	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/api/convert"
+	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/hint"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/numa"
+	"github.com/berthd/berth/managers/workload"
+)
+
+// What one answer may hold. A provider with more to say about node sets answers by
+// rule.
+const (
+	maxAnswers = 64
+	maxHints   = 1 << 12
+	maxClaims  = 1 << 10
+	// maxPayload bounds the bytes of one claim, which the ledger keeps.
+	maxPayload = 64 << 10
+)
+
+// concerned reports whether a request wants anything that the provider serves.
+func (p *Proxy) concerned(req hint.Request) bool {
+	if len(p.Registration.Resources) == 0 {
+		return true
+	}
+	for i, c := range req.Pod.Walk() {
+		if req.Container >= 0 && i != req.Container {
+			continue
+		}
+		for _, name := range p.Registration.Resources {
+			if r := workload.Resource(name); c.Limits[r] > 0 || c.Requests[r] > 0 {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// serves reports whether a resource is the provider's to speak of.
+func (p *Proxy) serves(resource string) bool {
+	if len(p.Registration.Resources) == 0 {
+		return workload.Resource(resource).IsExtended()
+	}
+	return slices.Contains(p.Registration.Resources, resource)
+}
+
+func (p *Proxy) question(view *ledger.View, req hint.Request) *hintv1.Question {
+	return &hintv1.Question{
+		Provider: p.Name(), Pod: convert.Pod(req.Pod), Container: req.Owner().Container,
+		Holdings: convert.Holdings(view, p.Name()), Nodes: convert.Mask(view.Machine().NodeMask()),
+	}
+}
+
+// Hints asks the provider where a request could sit.
+func (p *Proxy) Hints(ctx context.Context, view *ledger.View, req hint.Request) (answers []hint.ResourceAnswer, err error) {
+	if !p.concerned(req) {
+		return nil, nil
+	}
+	err = p.call(ctx, "GetHints", func(ctx context.Context) error {
+		resp, err := p.client.GetHints(ctx, &hintv1.GetHintsRequest{Question: p.question(view, req)})
+		if err != nil {
+			return err
+		}
+		answers, err = p.readAnswers(resp.GetAnswers(), view.Machine().NodeMask())
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return answers, nil
+}
+
+func (p *Proxy) readAnswers(messages []*typesv1.Answer, machine numa.Mask) ([]hint.ResourceAnswer, error) {
+	if n := len(messages); n > maxAnswers {
+		return nil, p.lie("", "it gave %d answers, expected at most %d", n, maxAnswers)
+	}
+	for _, m := range messages {
+		if !p.serves(m.GetResource()) {
+			return nil, p.lie("", "it speaks of the resource %.80q, which is not its own", m.GetResource())
+		}
+		if n := len(m.GetHints()); n > maxHints {
+			return nil, p.lie(m.GetResource(), "it gave %d hints for %s, expected at most %d or a rule", n, m.GetResource(), maxHints)
+		}
+	}
+	answers, err := convert.ReadAnswers("answers", messages)
+	if err != nil {
+		return nil, p.unreadable("GetHints", err)
+	}
+	for i := range answers {
+		answers[i].Reason = clip(answers[i].Reason)
+	}
+	slices.SortStableFunc(answers, func(a, b hint.ResourceAnswer) int { return cmp.Compare(a.Resource, b.Resource) })
+	return answers, hint.CheckReply(hint.Reply{Provider: p.Name(), Answers: answers}, machine)
+}
+
+// Plan asks the provider what a request would get.
+func (p *Proxy) Plan(ctx context.Context, view *ledger.View, req hint.Request, affinity hint.Hint) (claims []ledger.Claim, err error) {
+	if !p.concerned(req) {
+		return nil, nil
+	}
+	err = p.call(ctx, "Plan", func(ctx context.Context) error {
+		resp, err := p.client.Plan(ctx, &hintv1.PlanRequest{Question: p.question(view, req), Affinity: convert.Hint(&affinity)})
+		if err != nil {
+			return err
+		}
+		if r := resp.GetRefusal(); r != nil {
+			return p.refusal(r)
+		}
+		claims, err = p.readClaims(resp.GetClaims(), view.Machine().NodeMask(), req, affinity)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return claims, nil
+}
+
+func (p *Proxy) readClaims(messages []*typesv1.Claim, machine numa.Mask, req hint.Request, affinity hint.Hint) ([]ledger.Claim, error) {
+	if n := len(messages); n > maxClaims {
+		return nil, p.lie("", "it planned %d claims, expected at most %d", n, maxClaims)
+	}
+	claims, err := convert.ReadClaims("claims", messages)
+	if err != nil {
+		return nil, p.unreadable("Plan", err)
+	}
+	for i := range claims {
+		c := &claims[i]
+		switch {
+		case !p.serves(c.Resource):
+			return nil, p.lie("", "it planned a claim on %.80q, which is not its own", c.Resource)
+		case len(c.Opaque) > maxPayload:
+			return nil, p.lie(c.Resource, "its claim on %s has %d bytes, expected at most %d", c.Resource, len(c.Opaque), maxPayload)
+		}
+		c.Affinity = nil
+		if !affinity.Any || affinity.Preferred {
+			c.Affinity = &affinity
+		}
+		if c.Devices == nil {
+			continue
+		}
+		for _, d := range c.Devices.Devices {
+			if !d.Nodes.IsSubsetOf(machine) {
+				return nil, p.lie(c.Resource, "its device %q is on nodes %s, the machine has %s", d.ID, d.Nodes, machine)
+			}
+		}
+	}
+	return claims, hint.CheckPlan(p.Name(), req, claims)
+}
+
+// refusal makes the provider's "no" an error.
+func (p *Proxy) refusal(m *hintv1.Refusal) error {
+	reason := fault.UnexpectedAdmissionError
+	if text := m.GetReason(); text != "" {
+		if !isReason(text) {
+			return p.lie("", "its refusal has the reason %.80q: expected one word of letters and digits", text)
+		}
+		reason = fault.Reason(text)
+	}
+	err := fault.Refuse(reason, "provider %s: %s", p.Name(), clip(m.GetMessage()))
+	err.Provider, err.Resource = p.Name(), clip(m.GetResource())
+	return err
+}
+
+// isReason tells whether a text can be a pod's status reason.
+func isReason(text string) bool {
+	for i := range len(text) {
+		c := text[i]
+		letter := 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z'
+		if !letter && (i == 0 || c < '0' || c > '9') {
+			return false
+		}
+	}
+	return len(text) <= 63
+}
+
+// Prepare has the provider hold what it has planned, for as long as a lease. It
+// is told all commits and aborts first.
+func (p *Proxy) Prepare(ctx context.Context, admissionID string, req hint.Request, claims []ledger.Claim) (prepared []ledger.Claim, err error) {
+	request := &hintv1.ReserveRequest{
+		Provider: p.Name(), AdmissionId: admissionID,
+		Pod: convert.Pod(req.Pod), Container: req.Owner().Container,
+		Claims: convert.Claims(claims), Lease: durationpb.New(p.config.Lease),
+	}
+	err = p.call(ctx, "Reserve", func(ctx context.Context) error {
+		if err := p.tell(ctx); err != nil {
+			return err
+		}
+		start := p.parts.Now()
+		p.note(admissionID, start, p.config.Lease, false)
+		resp, err := p.client.Reserve(ctx, request)
+		if err != nil {
+			return err
+		}
+		if r := resp.GetRefusal(); r != nil {
+			return p.refusal(r)
+		}
+		lease := p.config.Lease
+		if given := resp.GetLease(); given != nil {
+			lease = min(lease, given.AsDuration())
+		}
+		if lease <= 0 {
+			return p.lie("", "it reserves for %s", lease)
+		}
+		p.note(admissionID, start, lease, true)
+		prepared, err = p.readGrants(resp.GetGrants(), claims)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return prepared, nil
+}
+
+// note remembers what an admission has reserved.
+func (p *Proxy) note(admissionID string, start time.Time, lease time.Duration, held bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	// What was held before stays held, whatever comes of this call.
+	held = held || p.reservations[admissionID].held
+	p.reservations[admissionID] = reservation{held: held, lease: ledger.Lease{
+		ID: p.Name() + "/" + admissionID, Provider: p.Name(), AdmissionID: admissionID, Expires: start.Add(lease),
+	}}
+}
+
+// readGrants completes claims with what the provider grants.
+func (p *Proxy) readGrants(grants []*hintv1.Grant, claims []ledger.Claim) ([]ledger.Claim, error) {
+	if len(grants) != len(claims) {
+		return nil, p.lie("", "it was given %d claims to reserve and granted %d", len(claims), len(grants))
+	}
+	done := slices.Clone(claims)
+	for i, g := range grants {
+		c := &done[i]
+		if c.Devices == nil {
+			if len(g.GetOpaque()) > 0 {
+				c.Opaque = g.GetOpaque()
+			}
+		} else {
+			edits, err := proto.MarshalOptions{Deterministic: true}.Marshal(g.GetEdits())
+			if err != nil {
+				return nil, p.unreadable("Reserve", err)
+			}
+			c.Devices = &ledger.Devices{Devices: c.Devices.Devices, Response: edits}
+		}
+		if n := max(len(c.Opaque), proto.Size(g.GetEdits())); n > maxPayload {
+			return nil, p.lie(c.Resource, "its grant for %s has %d bytes, expected at most %d", c.Resource, n, maxPayload)
+		}
+	}
+	return done, nil
+}
+
+// Abort has the provider give up what it reserved for an admission. What cannot be
+// delivered now is tried again until the lease has run out.
+func (p *Proxy) Abort(ctx context.Context, admissionID string) {
+	p.mu.Lock()
+	r, reserved := p.reservations[admissionID]
+	delete(p.reservations, admissionID)
+	if reserved {
+		p.aborts[admissionID] = r.lease.Expires
+	}
+	p.mu.Unlock()
+	if !reserved {
+		return
+	}
+	err := p.within(ctx, "Abort", func(ctx context.Context) error { return p.tell(ctx) })
+	if err != nil {
+		p.parts.Log.WarnContext(ctx, "provider did not hear of a failed admission yet", "provider", p.Name(), "admission", admissionID, "error", err)
+		p.poke()
+	}
+}

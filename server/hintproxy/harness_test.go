@@ -1,0 +1,315 @@
+package hintproxy
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/test/bufconn"
+
+	"github.com/berthd/berth/clients/hintprovider"
+	"github.com/berthd/berth/managers/hint"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/ledgertest"
+	"github.com/berthd/berth/managers/machine/machinetest"
+	"github.com/berthd/berth/managers/topology"
+	"github.com/berthd/berth/managers/workload"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// patience bounds everything that a test waits for; no test takes that long unless
+// it fails.
+const patience = 30 * time.Second
+
+// clock is a clock that tests move.
+type clock struct {
+	mu  sync.Mutex
+	now time.Time
+}
+
+func newClock() *clock { return &clock{now: time.Unix(1_000_000, 0)} }
+
+func (c *clock) Now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.now
+}
+
+func (c *clock) advance(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now = c.now.Add(d)
+}
+
+// endpoints is where providers listen: connections in memory, by path.
+type endpoints struct {
+	mu        sync.Mutex
+	listeners map[string]*bufconn.Listener
+}
+
+func (e *endpoints) dial(ctx context.Context, path string) (net.Conn, error) {
+	e.mu.Lock()
+	l := e.listeners[path]
+	e.mu.Unlock()
+	if l == nil {
+		return nil, errors.New("nobody listens there")
+	}
+	return l.DialContext(ctx)
+}
+
+// serve serves something at a path until it is stopped.
+func (e *endpoints) serve(path string, register func(grpc.ServiceRegistrar)) (stop func()) {
+	l := bufconn.Listen(1 << 20)
+	e.mu.Lock()
+	e.listeners[path] = l
+	e.mu.Unlock()
+	g := grpc.NewServer(grpc.MaxRecvMsgSize(64<<20), grpc.MaxSendMsgSize(64<<20))
+	register(g)
+	done := make(chan struct{})
+	go func() { defer close(done); _ = g.Serve(l) }()
+	return sync.OnceFunc(func() {
+		e.mu.Lock()
+		delete(e.listeners, path)
+		e.mu.Unlock()
+		g.Stop()
+		<-done
+	})
+}
+
+// stage is a registry beside a ledger, with a bus and providers that listen in
+// memory.
+type stage struct {
+	t         *testing.T
+	clock     *clock
+	endpoints *endpoints
+	ledger    *ledger.Ledger
+	journal   *ledgertest.Journal
+	registry  *Registry
+	config    Config
+	builtIn   []hint.Entry
+	end       func()
+
+	mu    sync.Mutex
+	bus   *hint.Bus
+	calls map[int]context.CancelFunc // under way
+	next  int
+}
+
+// withTimeout makes contexts that end when timeUp says so: no test waits for a
+// clock.
+func (s *stage) withTimeout(ctx context.Context, _ time.Duration) (context.Context, context.CancelFunc) {
+	limited, cancel := context.WithCancel(ctx)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	id := s.next
+	s.next++
+	s.calls[id] = cancel
+	return limited, func() {
+		cancel()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.calls, id)
+	}
+}
+
+// timeUp lets every call that is under way run out of time.
+func (s *stage) timeUp() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, cancel := range s.calls {
+		cancel()
+	}
+}
+
+const shape = "2s2n4c"
+
+// newStage makes a stage with two sockets of two nodes and runs its registry.
+func newStage(t *testing.T, cfg Config) *stage {
+	t.Helper()
+	s := &stage{
+		t: t, clock: newClock(), endpoints: &endpoints{listeners: map[string]*bufconn.Listener{}},
+		journal: ledgertest.NewJournal(), config: cfg, calls: map[int]context.CancelFunc{},
+	}
+	s.start()
+	return s
+}
+
+// start opens the ledger and runs a registry on it.
+func (s *stage) start() {
+	s.t.Helper()
+	s.ledger, _ = ledgertest.Open(s.t, ledger.Options{
+		Journal: s.journal, Rules: ledger.Rules{Machine: machinetest.Build(shape)},
+		OnCommit: func(_, _ *ledger.View) { s.registry.Wake() },
+	})
+	var err error
+	s.registry, err = New(s.config, Parts{
+		Ledger: s.ledger, Publish: s.publish, Bus: func() []hint.Entry { return s.theBus().Entries() }, Now: s.clock.Now, Dial: s.endpoints.dial, WithTimeout: s.withTimeout,
+		Log: slog.New(slog.NewTextHandler(testWriter{s.t}, &slog.HandlerOptions{Level: slog.LevelDebug})),
+	})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() { defer close(ended); _ = s.registry.Run(ctx) }()
+	s.end = sync.OnceFunc(func() { cancel(); <-ended })
+	s.t.Cleanup(s.end)
+	s.eventually("the registry runs", func() bool {
+		s.registry.mu.Lock()
+		defer s.registry.mu.Unlock()
+		return s.registry.running != nil
+	})
+}
+
+// restart is a berthd that ends and the next one on the same ledger.
+func (s *stage) restart() {
+	s.t.Helper()
+	s.end()
+	s.journal = s.journal.Reopen()
+	s.start()
+}
+
+func (s *stage) publish(outside []hint.Entry) error {
+	bus, err := hint.NewBus(nil, append(outside, s.builtIn...), context.WithTimeout)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.bus = bus
+	return nil
+}
+
+func (s *stage) theBus() *hint.Bus {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.bus
+}
+
+// eventually waits for what others bring about.
+func (s *stage) eventually(what string, done func() bool) {
+	s.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for !done() {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			s.t.Fatalf("waited in vain: %s", what)
+		}
+	}
+}
+
+// register registers a provider that listens at /name.
+func (s *stage) register(name string, change ...func(*ledger.Outsider)) {
+	s.t.Helper()
+	o := ledger.Outsider{Name: name, Endpoint: "/" + name, Required: true, Deadline: patience}
+	for _, c := range change {
+		c(&o)
+	}
+	if err := s.registry.Register(s.t.Context(), o); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// status is what the registry tells of a provider.
+func (s *stage) status(name string) Status {
+	s.t.Helper()
+	for _, st := range s.registry.List() {
+		if st.Name == name {
+			return st
+		}
+	}
+	s.t.Fatalf("no provider %s", name)
+	return Status{}
+}
+
+// serveProvider serves a provider of the SDK at /name.
+func (s *stage) serveProvider(p hint.Provider) (server *hintprovider.Server, stop func()) {
+	server = hintprovider.NewServer(p, s.clock.Now)
+	stop = s.endpoints.serve("/"+p.Name(), server.Register)
+	s.t.Cleanup(stop)
+	return server, stop
+}
+
+// seated is a pod whose container wants seats.
+func seated(uid string, seats int64, resource workload.Resource) *workload.Pod {
+	q := workload.Quantities{resource: seats}
+	return &workload.Pod{UID: uid, Containers: []workload.Container{{Name: "c", Requests: q, Limits: q}}}
+}
+
+// admit walks a pod through an admission as the engine does and commits it.
+func (s *stage) admit(id string, pod *workload.Pod) (*ledger.Trace, error) {
+	trace := &ledger.Trace{AdmissionID: id}
+	err := s.tryAdmit(id, pod, trace)
+	if err != nil {
+		s.theBus().Abort(context.Background(), id)
+	}
+	return trace, err
+}
+
+func (s *stage) tryAdmit(id string, pod *workload.Pod, trace *ledger.Trace) error {
+	ctx, bus := s.t.Context(), s.theBus()
+	m := s.ledger.View().Machine()
+	merger, err := topology.New(topology.Config{Policy: topology.Restricted, Scope: hint.ContainerScope}, m.NodeMask(), m.Distances())
+	if err != nil {
+		return err
+	}
+	for {
+		draft := ledger.NewDraft(s.ledger.View())
+		draft.PutPod(&ledger.Pod{Pod: *pod, AdmissionID: id})
+		for i := range pod.Containers {
+			req := hint.Request{Pod: pod, Container: i}
+			replies, err := bus.Hints(ctx, draft.View(), req, trace)
+			if err != nil {
+				return err
+			}
+			merged := merger.Merge(replies)
+			if !merged.Admit {
+				return errNotAdmitted
+			}
+			if err := bus.Plan(ctx, draft, req, merged.Affinity, trace); err != nil {
+				return err
+			}
+		}
+		for i := range pod.Containers {
+			if err := bus.Prepare(ctx, id, draft, hint.Request{Pod: pod, Container: i}, trace); err != nil {
+				return err
+			}
+		}
+		_, err := s.ledger.Commit(ctx, draft)
+		if !errors.Is(err, ledger.ErrStale) {
+			return err
+		}
+	}
+}
+
+var errNotAdmitted = errors.New("the merge does not admit")
+
+// remove takes a pod out of the ledger.
+func (s *stage) remove(uid string) {
+	s.t.Helper()
+	if _, err := s.ledger.Update(s.t.Context(), func(d *ledger.Draft) error { d.RemovePod(uid); return nil }); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// testWriter sends a log to the test's, while it runs.
+type testWriter struct{ t *testing.T }
+
+func (w testWriter) Write(p []byte) (int, error) {
+	if w.t.Context().Err() == nil {
+		w.t.Log(string(bytes.TrimSpace(p)))
+	}
+	return len(p), nil
+}

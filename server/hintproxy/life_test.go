@@ -1,0 +1,438 @@
+package hintproxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	hintv1 "github.com/berthd/berth/api/berth/hint/v1"
+	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/hint"
+	"github.com/berthd/berth/managers/hint/hinttest"
+	"github.com/berthd/berth/managers/ledger"
+)
+
+// leases lists the admissions that wait for a confirmation.
+func (s *stage) leases() (ids []string) {
+	for l := range s.ledger.View().Leases() {
+		ids = append(ids, l.AdmissionID)
+	}
+	return ids
+}
+
+// expectBooks waits until a provider has reserved and holds what it should.
+func (s *stage) expectBooks(k *keeper, reserved, held []string) {
+	s.t.Helper()
+	var r, h []string
+	defer func() {
+		if s.t.Failed() {
+			s.t.Logf("reserved %q, held %q; want %q and %q", r, h, reserved, held)
+		}
+	}()
+	s.eventually("the provider's books", func() bool {
+		r, h = k.books()
+		return slices.Equal(r, reserved) && slices.Equal(h, held)
+	})
+}
+
+func TestCommitIsConfirmedAndRemovalTold(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, Config{})
+	k := seatsOf("seats")
+	s.serveScript(k)
+	s.register("seats")
+	if _, err := s.admit("adm", seated("pod", 2, seat)); err != nil {
+		t.Fatal(err)
+	}
+	s.expectBooks(k, nil, []string{"pod"})
+	s.eventually("the lease is taken out of the ledger", func() bool { return len(s.leases()) == 0 })
+	s.remove("pod")
+	s.expectBooks(k, nil, nil)
+	// All four seats are there for the next one.
+	if _, err := s.admit("adm2", seated("next", 4, seat)); err != nil {
+		t.Error(err)
+	}
+}
+
+// Between the ledger's commit and the provider's confirmation the lease is in the
+// ledger; a provider that fails to confirm is asked until it does.
+func TestUnconfirmedCommit(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, Config{})
+	k := seatsOf("seats")
+	sc, _ := s.serveScript(k)
+	s.register("seats")
+	sc.set(func(s *script) { s.commit = failing })
+	if _, err := s.admit("adm", seated("pod", 1, seat)); err != nil {
+		t.Fatal(err)
+	}
+	count := func() (n int) {
+		for _, call := range sc.heard() {
+			if call == "commit" {
+				n++
+			}
+		}
+		return n
+	}
+	before := count()
+	s.eventually("it is asked again and again", func() bool { return count() >= before+3 })
+	if got := s.leases(); !slices.Equal(got, []string{"adm"}) {
+		t.Errorf("leases %q", got)
+	}
+	if st := s.status("seats"); len(st.Leases) != 1 || st.Leases[0].AdmissionID != "adm" {
+		t.Errorf("status %+v", st)
+	}
+	// What it does not know it cannot reserve against: it is told first.
+	if _, err := s.admit("adm2", seated("other", 1, seat)); err == nil || !strings.Contains(err.Error(), "firmware") {
+		t.Errorf("an admission while the provider does not confirm: %v", err)
+	}
+	sc.set(func(s *script) { s.commit = nil })
+	s.expectBooks(k, nil, []string{"pod"})
+	s.eventually("the lease is taken out of the ledger", func() bool { return len(s.leases()) == 0 })
+}
+
+// berthd ends between its commit and the confirmation: the next one confirms.
+func TestCrashBeforeConfirmation(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, Config{})
+	k := seatsOf("seats")
+	sc, _ := s.serveScript(k)
+	s.register("seats")
+	sc.set(func(s *script) { s.commit = failing })
+	if _, err := s.admit("adm", seated("pod", 1, seat)); err != nil {
+		t.Fatal(err)
+	}
+	s.end()
+	if got := s.leases(); !slices.Equal(got, []string{"adm"}) {
+		t.Fatalf("leases %q", got)
+	}
+	reserved, held := k.books()
+	if !slices.Equal(reserved, []string{"adm"}) || len(held) != 0 {
+		t.Fatalf("reserved %q, held %q", reserved, held)
+	}
+	sc.set(func(s *script) { s.commit = nil })
+	s.restart()
+	s.expectBooks(k, nil, []string{"pod"})
+	s.eventually("the lease is taken out of the ledger", func() bool { return len(s.leases()) == 0 })
+	if _, err := s.admit("adm2", seated("next", 1, seat)); err != nil {
+		t.Error(err)
+	}
+}
+
+// berthd ends between a reservation and its commit: the next one frees what was
+// reserved before it admits anybody, and without one the lease does.
+func TestCrashBeforeCommit(t *testing.T) {
+	t.Parallel()
+	reserve := func(s *stage) {
+		s.t.Helper()
+		pod := seated("pod", 4, seat)
+		draft := ledger.NewDraft(s.ledger.View())
+		draft.PutPod(&ledger.Pod{Pod: *pod})
+		req := hint.Request{Pod: pod}
+		var trace ledger.Trace
+		if err := s.theBus().Plan(s.t.Context(), draft, req, hint.Hint{Any: true}, &trace); err != nil {
+			s.t.Fatal(err)
+		}
+		if err := s.theBus().Prepare(s.t.Context(), "adm", draft, req, &trace); err != nil {
+			s.t.Fatal(err)
+		}
+		if got := slices.Collect(draft.View().Leases()); len(got) != 1 || !got[0].Expires.Equal(s.clock.Now().Add(time.Minute)) {
+			s.t.Errorf("leases of the draft %+v", got)
+		}
+		s.end()
+	}
+	t.Run("another berthd", func(t *testing.T) {
+		t.Parallel()
+		s := newStage(t, Config{})
+		k := seatsOf("seats")
+		s.serveProvider(k)
+		s.register("seats")
+		reserve(s)
+		s.restart()
+		s.eventually("it is connected", func() bool { return s.status("seats").State == Connected })
+		s.expectBooks(k, nil, nil)
+		if _, err := s.admit("adm2", seated("next", 4, seat)); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Run("no other berthd", func(t *testing.T) {
+		t.Parallel()
+		s := newStage(t, Config{})
+		k := seatsOf("seats")
+		server, _ := s.serveProvider(k)
+		s.register("seats")
+		reserve(s)
+		s.clock.advance(time.Minute - 1)
+		if next, ok := server.Expire(); !ok || !next.Equal(s.clock.Now().Add(1)) {
+			t.Errorf("the next lease ends %v, %v", next, ok)
+		}
+		s.expectBooks(k, []string{"adm"}, nil)
+		s.clock.advance(1)
+		if _, ok := server.Expire(); ok {
+			t.Error("a lease is left")
+		}
+		s.expectBooks(k, nil, nil)
+	})
+}
+
+// The provider dies between a reservation and the commit. The admission stands; the
+// provider that comes back knows nothing and takes what it is told.
+func TestProviderDiesBeforeCommit(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, Config{})
+	first := seatsOf("seats")
+	sc, stop := s.serveScript(first)
+	s.register("seats")
+	sc.set(grants(func(*hintv1.ReserveResponse) {}))
+	sc.set(func(sc *script) {
+		sc.commit = func(context.Context, *hintv1.CommitRequest) (*hintv1.CommitResponse, error) {
+			go stop() // dies on the first word after the reservation
+			return nil, errors.New("dying")
+		}
+	})
+	if _, err := s.admit("adm", seated("pod", 1, seat)); err != nil {
+		t.Fatal(err)
+	}
+	s.eventually("it is away", func() bool { return s.status("seats").State == Away })
+	if _, err := s.admit("x", seated("x", 1, seat)); fault.ClassOf(err) != fault.Unavailable || !strings.Contains(err.Error(), "provider seats") {
+		t.Errorf("while the provider is away: %v", err)
+	}
+	if got := s.leases(); !slices.Equal(got, []string{"adm"}) {
+		t.Errorf("leases %q", got)
+	}
+	second := seatsOf("seats")
+	s.serveScript(second)
+	s.expectBooks(second, nil, []string{"pod"})
+	s.eventually("the lease is taken out of the ledger", func() bool { return len(s.leases()) == 0 })
+	if _, err := s.admit("y", seated("y", 1, seat)); err != nil {
+		t.Error(err)
+	}
+}
+
+// An abort that cannot be delivered is delivered later, and before the next
+// reservation.
+func TestAbortIsDelivered(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, Config{})
+	k := seatsOf("seats")
+	sc, _ := s.serveScript(k)
+	s.register("seats")
+	sc.set(func(s *script) { s.abort = failing })
+	sc.set(grants(func(r *hintv1.ReserveResponse) { r.Grants = nil }))
+	if _, err := s.admit("adm", seated("pod", 1, seat)); err == nil {
+		t.Fatal("admitted")
+	}
+	sc.set(func(s *script) { s.abort, s.reserve = nil, nil })
+	s.expectBooks(k, nil, nil)
+	// Nobody hears of an admission that reserved nothing.
+	before := len(sc.heard())
+	s.theBus().Abort(t.Context(), "unknown")
+	if heard := sc.heard()[before:]; slices.Contains(heard, "abort") {
+		t.Errorf("heard %q", heard)
+	}
+}
+
+func TestRegister(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, Config{Connect: 50 * time.Millisecond})
+	s.builtIn = []hint.Entry{{Provider: &hinttest.Seats{Called: "cpu"}, Mode: hint.Required}}
+	if err := s.publish(nil); err != nil {
+		t.Fatal(err)
+	}
+	good := ledger.Outsider{Name: "seats", Endpoint: "/seats", Deadline: time.Second, Resources: []string{string(seat)}}
+	change := func(f func(*ledger.Outsider)) ledger.Outsider { o := good; f(&o); return o }
+	for field, o := range map[string]ledger.Outsider{
+		"provider":     change(func(o *ledger.Outsider) { o.Name = "cpu" }),
+		"endpoint":     change(func(o *ledger.Outsider) { o.Endpoint = "seats.sock" }),
+		"deadline":     change(func(o *ledger.Outsider) { o.Deadline = time.Hour }),
+		"resources[1]": change(func(o *ledger.Outsider) { o.Resources = []string{string(seat), "cpu"} }),
+		"resources":    change(func(o *ledger.Outsider) { o.Resources = make([]string, 100) }),
+	} {
+		fe := new(fault.Error)
+		if err := s.registry.Register(t.Context(), o); !errors.As(err, &fe) || fe.Class != fault.Invalid || fe.Fields[0].Field != field {
+			t.Errorf("%s: %v", field, err)
+		}
+	}
+	for _, name := range []string{"", "Seats", "-a", "a-", "a.b", strings.Repeat("a", 64)} {
+		if err := s.registry.Register(t.Context(), change(func(o *ledger.Outsider) { o.Name = name })); fault.ClassOf(err) != fault.Invalid {
+			t.Errorf("name %q: %v", name, err)
+		}
+	}
+	if err := s.registry.Register(t.Context(), change(func(o *ledger.Outsider) { o.Endpoint = "/" + strings.Repeat("x", 107) })); fault.ClassOf(err) != fault.Invalid {
+		t.Errorf("long path: %v", err)
+	}
+	err := s.registry.Register(t.Context(), good)
+	if fault.ClassOf(err) != fault.Unavailable || !strings.Contains(err.Error(), "nobody answers at /seats") {
+		t.Errorf("nobody there: %v", err)
+	}
+	if got := s.registry.List(); len(got) != 1 || !got[0].BuiltIn || s.ledger.View().Generation() != 0 {
+		t.Errorf("something was registered: %+v", got)
+	}
+}
+
+// What answers at the endpoint is another provider.
+func TestRegisterSomebodyElse(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, Config{})
+	s.serveProvider(seatsOf("chairs"))
+	err := s.registry.Register(t.Context(), ledger.Outsider{Name: "seats", Endpoint: "/chairs"})
+	if fault.ClassOf(err) != fault.Unavailable || !strings.Contains(err.Error(), `this is provider chairs, not "seats"`) {
+		t.Errorf("%v", err)
+	}
+}
+
+// A known provider is on the bus from the start on, connected or not.
+func TestRegistrationsStay(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, Config{})
+	sc, stop := s.serveScript(seatsOf("seats"))
+	s.register("seats", func(o *ledger.Outsider) { o.Index = 3 })
+	s.serveScript(seatsOf("benches"))
+	s.register("benches", func(o *ledger.Outsider) { o.Index, o.Required = 5, false })
+	s.end()
+	stop()
+	s.restart()
+	_, err := s.admit("adm", seated("pod", 1, seat))
+	if fault.ClassOf(err) != fault.Unavailable || !strings.Contains(err.Error(), "provider seats cannot be asked") {
+		t.Errorf("%v", err)
+	}
+	var names []string
+	for _, e := range s.theBus().Entries() {
+		names = append(names, e.Provider.Name()+" "+string(e.Mode))
+	}
+	if want := []string{"seats required", "benches advisory"}; !slices.Equal(names, want) {
+		t.Errorf("bus %q, want %q", names, want)
+	}
+	if len(sc.heard()) == 0 {
+		t.Error("the first one was never asked")
+	}
+	s.serveScript(seatsOf("seats"))
+	s.eventually("it is found again", func() bool { return s.status("seats").State == Connected })
+	if _, err := s.admit("adm", seated("pod", 1, seat)); err != nil {
+		t.Error(err)
+	}
+}
+
+// Registering again with the same words changes nothing; with others it replaces.
+func TestRegisterAgain(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, Config{})
+	k := seatsOf("seats")
+	s.serveScript(k)
+	s.register("seats")
+	generation, bus := s.ledger.View().Generation(), s.theBus()
+	s.register("seats")
+	if s.ledger.View().Generation() != generation || s.theBus() != bus {
+		t.Error("the same registration again changed something")
+	}
+	// An admission that began before goes on with what it began with.
+	pod := seated("pod", 1, seat)
+	draft := ledger.NewDraft(s.ledger.View())
+	draft.PutPod(&ledger.Pod{Pod: *pod})
+	req := hint.Request{Pod: pod}
+	var trace ledger.Trace
+	if err := bus.Plan(t.Context(), draft, req, hint.Hint{Any: true}, &trace); err != nil {
+		t.Fatal(err)
+	}
+	s.register("seats", func(o *ledger.Outsider) { o.Index = 1 })
+	if s.theBus() == bus {
+		t.Error("another registration did not change the bus")
+	}
+	if err := bus.Prepare(t.Context(), "adm", draft, req, &trace); err != nil {
+		t.Errorf("with the bus of before: %v", err)
+	}
+	bus.Abort(t.Context(), "adm")
+	s.expectBooks(k, nil, nil)
+	if _, err := s.admit("next", seated("next", 1, seat)); err != nil {
+		t.Error(err)
+	}
+	s.expectBooks(k, nil, []string{"next"})
+	s.eventually("the lease is taken out of the ledger", func() bool { return len(s.leases()) == 0 })
+}
+
+func TestUnregister(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, Config{})
+	sc, _ := s.serveScript(seatsOf("seats"))
+	s.register("seats")
+	sc.set(func(s *script) { s.commit = failing })
+	if _, err := s.admit("adm", seated("pod", 1, seat)); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.registry.Unregister(t.Context(), "seats"); err != nil {
+		t.Fatal(err)
+	}
+	if got := s.leases(); len(got) != 0 || len(s.registry.List()) != 0 || len(s.theBus().Entries()) != 0 {
+		t.Errorf("left: leases %q, providers %+v", got, s.registry.List())
+	}
+	if pod, _ := s.ledger.View().Pod("pod"); len(pod.Claims) != 1 {
+		t.Error("the pod lost its claim with the provider")
+	}
+	if err := s.registry.Unregister(t.Context(), "seats"); fault.ClassOf(err) != fault.NotFound {
+		t.Errorf("again: %v", err)
+	}
+	if _, err := s.admit("other", seated("other", 1, seat)); err != nil {
+		t.Errorf("without the provider: %v", err)
+	}
+}
+
+// What the configuration requires is missing until it registers, and is required
+// whatever it says itself.
+func TestRequiredByConfiguration(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, Config{Required: []string{"seats"}})
+	s.serveScript(seatsOf("seats"))
+	_, err := s.admit("adm", seated("pod", 1, seat))
+	if fault.ClassOf(err) != fault.Unavailable || !strings.Contains(err.Error(), "provider seats cannot be asked yet: the configuration requires it") {
+		t.Errorf("%v", err)
+	}
+	if st := s.status("seats"); st.State != Away || !st.Required {
+		t.Errorf("status %+v", st)
+	}
+	s.register("seats", func(o *ledger.Outsider) { o.Required = false })
+	if st := s.status("seats"); st.State != Connected || !st.Required {
+		t.Errorf("status %+v", st)
+	}
+	if _, err := s.admit("adm", seated("pod", 1, seat)); err != nil {
+		t.Error(err)
+	}
+	if err := s.registry.Unregister(t.Context(), "seats"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.admit("adm2", seated("pod2", 1, seat)); err == nil {
+		t.Error("admitted without a required provider")
+	}
+}
+
+// Providers come and go while admissions run; nothing is lost or left.
+func TestProvidersComeAndGoUnderLoad(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, Config{})
+	k := seatsOf("seats")
+	s.serveScript(k)
+	s.register("seats")
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for i := range 20 {
+			o := ledger.Outsider{Name: "seats", Endpoint: "/seats", Required: true, Deadline: patience, Index: i % 3}
+			if err := s.registry.Register(context.Background(), o); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	for i := range 40 {
+		id := fmt.Sprint(i)
+		if _, err := s.admit(id, seated(id, 2, seat)); err != nil {
+			t.Errorf("admission %s: %v", id, err)
+		}
+		s.remove(id)
+	}
+	wg.Wait()
+	s.expectBooks(k, nil, nil)
+	s.eventually("no lease is left", func() bool { return len(s.leases()) == 0 })
+}

@@ -1,0 +1,369 @@
+package hintproxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	hintv1 "github.com/berthd/berth/api/berth/hint/v1"
+	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/hint"
+	"github.com/berthd/berth/managers/hint/hinttest"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/workload"
+)
+
+type hintRequest = hint.Request
+
+const seat = hinttest.SeatResource
+
+// answers is a script that gives these answers.
+func answers(list ...*typesv1.Answer) func(*script) {
+	return func(s *script) {
+		s.hints = func(context.Context, *hintv1.GetHintsRequest) (*hintv1.GetHintsResponse, error) {
+			return &hintv1.GetHintsResponse{Answers: list}, nil
+		}
+	}
+}
+
+func options(resource string, hints ...*typesv1.Hint) *typesv1.Answer {
+	return &typesv1.Answer{Resource: resource, Kind: typesv1.AnswerKind_ANSWER_KIND_OPTIONS, Hints: hints}
+}
+
+func on(ids ...uint32) *typesv1.Hint { return &typesv1.Hint{Nodes: &typesv1.NUMAMask{Nodes: ids}} }
+
+// claims is a script that plans the honest claims after a change.
+func claims(change func([]*typesv1.Claim) []*typesv1.Claim) func(*script) {
+	return func(s *script) {
+		s.plan = func(ctx context.Context, q *hintv1.PlanRequest) (*hintv1.PlanResponse, error) {
+			resp, err := s.HintProviderServiceServer.Plan(ctx, q)
+			if err == nil {
+				resp.Claims = change(resp.Claims)
+			}
+			return resp, err
+		}
+	}
+}
+
+func first(change func(*typesv1.Claim)) func(*script) {
+	return claims(func(c []*typesv1.Claim) []*typesv1.Claim { change(c[0]); return c })
+}
+
+// grants is a script that grants the honest grants after a change.
+func grants(change func(*hintv1.ReserveResponse)) func(*script) {
+	return func(s *script) {
+		s.reserve = func(ctx context.Context, q *hintv1.ReserveRequest) (*hintv1.ReserveResponse, error) {
+			resp, err := s.HintProviderServiceServer.Reserve(ctx, q)
+			if err == nil {
+				change(resp)
+			}
+			return resp, err
+		}
+	}
+}
+
+// silent does not answer until the caller's time is up.
+func silent[Q, A any](s *script) func(context.Context, Q) (A, error) {
+	return func(ctx context.Context, _ Q) (a A, err error) {
+		s.timeUp()
+		<-ctx.Done()
+		return a, ctx.Err()
+	}
+}
+
+func failing[Q, A any](context.Context, Q) (a A, err error) {
+	return a, status.Error(codes.Internal, "the card's firmware has crashed")
+}
+
+var manyHints = func() []*typesv1.Hint {
+	var hints []*typesv1.Hint
+	for m := uint32(1); len(hints) <= maxHints; m++ {
+		var ids []uint32
+		for id := range uint32(20) {
+			if m>>id&1 != 0 {
+				ids = append(ids, id)
+			}
+		}
+		hints = append(hints, on(ids...))
+	}
+	return hints
+}()
+
+// Whatever a provider does, nothing of it gets into the ledger, the error or the
+// trace names the provider, what it has reserved is given back, and the next
+// admission is served.
+func TestMisbehaviour(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		lie  func(*script)
+		text string
+	}{
+		"node outside the machine": {answers(options(string(seat), on(0, 9))), "the machine has 0-3"},
+		"node that cannot be":      {answers(options(string(seat), on(99))), "node 99: expected 0 to 63"},
+		"rule outside the machine": {answers(&typesv1.Answer{
+			Resource: string(seat), Kind: typesv1.AnswerKind_ANSWER_KIND_RULE,
+			Rule: &typesv1.Rule{Universe: &typesv1.NUMAMask{Nodes: []uint32{0, 40}}},
+		}), "the machine has 0-3"},
+		"rule that contradicts itself": {answers(&typesv1.Answer{
+			Resource: string(seat), Kind: typesv1.AnswerKind_ANSWER_KIND_RULE,
+			Rule: &typesv1.Rule{Universe: &typesv1.NUMAMask{Nodes: []uint32{0}}, Must: &typesv1.NUMAMask{Nodes: []uint32{1}}},
+		}), "expected a part of the universe"},
+		"no kind":           {answers(&typesv1.Answer{Resource: string(seat)}), "expected NO_PREFERENCE"},
+		"no options":        {answers(options(string(seat))), "expected at least one hint"},
+		"twice":             {answers(options(string(seat), on(0)), options(string(seat), on(1))), "two answers"},
+		"somebody else's":   {answers(options("cpu", on(0))), "not its own"},
+		"long name":         {answers(options(strings.Repeat("x", 1<<20), on(0))), "not its own"},
+		"too many hints":    {answers(options(string(seat), manyHints...)), "4097 hints"},
+		"too many answers":  {answers(make([]*typesv1.Answer, maxAnswers+1)...), "65 answers"},
+		"giant message":     {answers(&typesv1.Answer{Resource: string(seat), Kind: typesv1.AnswerKind_ANSWER_KIND_IMPOSSIBLE, Reason: strings.Repeat("x", 5<<20)}), "more than 4194304 bytes"},
+		"silent at hints":   {func(s *script) { s.hints = silent[*hintv1.GetHintsRequest, *hintv1.GetHintsResponse](s) }, "did not answer GetHints within 30s"},
+		"fails at hints":    {func(s *script) { s.hints = failing }, "the card's firmware has crashed"},
+		"silent at plan":    {func(s *script) { s.plan = silent[*hintv1.PlanRequest, *hintv1.PlanResponse](s) }, "did not answer Plan within 30s"},
+		"fails at plan":     {func(s *script) { s.plan = failing }, "firmware"},
+		"in another's name": {first(func(c *typesv1.Claim) { c.Provider = "cpu" }), `in the name of "cpu"`},
+		"for another pod":   {first(func(c *typesv1.Claim) { c.PodUid = "victim" }), "victim/c"},
+		"for no container":  {first(func(c *typesv1.Claim) { c.Container = "" }), "when asked about"},
+		"on another's":      {first(func(c *typesv1.Claim) { c.Resource = "memory" }), "not its own"},
+		"CPUs":              {first(func(c *typesv1.Claim) { c.Cpu = &typesv1.CPUClaim{Set: &typesv1.CPUSet{Cpus: "0"}} }), "given out by berthd itself"},
+		"device on no node": {first(func(c *typesv1.Claim) { c.Device.Devices[0].Nodes = &typesv1.NUMAMask{Nodes: []uint32{7}} }), "the machine has 0-3"},
+		"what is taken":     {first(func(c *typesv1.Claim) { c.Device.Devices[0].Id = "a" }), "what the ledger does not allow"},
+		"the same twice":    {claims(func(c []*typesv1.Claim) []*typesv1.Claim { return append(c, c[0]) }), ""},
+		"large payload":     {first(func(c *typesv1.Claim) { c.Device, c.Opaque = nil, make([]byte, maxPayload+1) }), "65537 bytes"},
+		"too many claims":   {claims(func([]*typesv1.Claim) []*typesv1.Claim { return make([]*typesv1.Claim, maxClaims+1) }), "1025 claims"},
+		"silent at reserve": {func(s *script) { s.reserve = silent[*hintv1.ReserveRequest, *hintv1.ReserveResponse](s) }, "did not answer Reserve within 30s"},
+		"fails at reserve":  {func(s *script) { s.reserve = failing }, "firmware"},
+		"reserves for none": {grants(func(r *hintv1.ReserveResponse) { r.Lease = durationpb.New(0) }), "reserves for 0s"},
+		"grants nothing":    {grants(func(r *hintv1.ReserveResponse) { r.Grants = nil }), "granted 0"},
+		"grants more":       {grants(func(r *hintv1.ReserveResponse) { r.Grants = append(r.Grants, nil) }), "granted 2"},
+		"large grant": {grants(func(r *hintv1.ReserveResponse) {
+			r.Grants[0].Edits = &hintv1.ContainerEdits{Envs: map[string]string{"a": strings.Repeat("x", maxPayload)}}
+		}), "expected at most"},
+		"reason of no shape": {func(s *script) { s.plan = refusing("no reason, sorry") }, "expected one word"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for _, required := range []bool{true, false} {
+				s := newStage(t, Config{})
+				k := seatsOf("seats")
+				sc, _ := s.serveScript(k)
+				s.register("seats", func(o *ledger.Outsider) { o.Required = required })
+				if _, err := s.admit("before", seated("before", 1, seat)); err != nil {
+					t.Fatal(err)
+				}
+				sc.set(row.lie)
+				before := s.ledger.View().NumPods()
+				trace, err := s.admit("lie", seated("lie", 1, seat))
+				if row.text == "" {
+					continue // harmless: the ledger has one of equal claims
+				}
+				wantClaims := 0
+				if sc.hints != nil {
+					wantClaims = 1
+				}
+				s.checkMisbehaviour(row.text, required, wantClaims, trace, err)
+				if required && s.ledger.View().NumPods() != before {
+					t.Error("the pod was admitted")
+				}
+				sc.set(func(s *script) { s.hints, s.plan, s.reserve = nil, nil, nil })
+				s.eventually("all is given back", func() bool {
+					// An advisory provider keeps until the lease ends what the admission
+					// went on without.
+					if !required {
+						s.clock.advance(2 * time.Minute)
+						sc.HintProviderServiceServer.(interface{ Expire() (time.Time, bool) }).Expire()
+					}
+					reserved, _ := k.books()
+					return len(reserved) == 0
+				})
+				if _, err := s.admit("after", seated("after", 1, seat)); err != nil {
+					t.Errorf("afterwards: %v", err)
+				}
+			}
+		})
+	}
+}
+
+func refusing(reason string) func(context.Context, *hintv1.PlanRequest) (*hintv1.PlanResponse, error) {
+	return func(context.Context, *hintv1.PlanRequest) (*hintv1.PlanResponse, error) {
+		return &hintv1.PlanResponse{Refusal: &hintv1.Refusal{Reason: reason, Message: "the seats are wet", Resource: string(seat)}}, nil
+	}
+}
+
+// checkMisbehaviour holds the outcome of an admission against what the mode asks
+// for. An advisory provider that fails at hints may still plan.
+func (s *stage) checkMisbehaviour(text string, required bool, wantClaims int, trace *ledger.Trace, err error) {
+	s.t.Helper()
+	if required {
+		fe, ok := err.(*fault.Error)
+		if !ok || fe.Provider != "seats" || fe.Class == fault.Refused || !strings.Contains(err.Error(), text) || !strings.Contains(err.Error(), "provider seats") {
+			s.t.Errorf("required: %#v (%v), want an error of seats with %q", err, err, text)
+		}
+		if err != nil && len(err.Error()) > 2*maxText {
+			s.t.Errorf("an error of %d bytes", len(err.Error()))
+		}
+		return
+	}
+	if err != nil {
+		s.t.Errorf("advisory: %v", err)
+		return
+	}
+	noted := slices.ContainsFunc(trace.Steps, func(st ledger.Step) bool {
+		return st.Kind == ledger.StepNoted && st.Provider == "seats" && strings.Contains(st.Text, text)
+	})
+	if pod, _ := s.ledger.View().Pod("lie"); !noted || len(pod.Claims) != wantClaims {
+		s.t.Errorf("advisory: claims %+v, steps %+v; want %d and a note with %q", pod.Claims, trace.Steps, wantClaims, text)
+	}
+}
+
+// A refusal is an answer: in either mode it refuses the pod, in the provider's
+// words, and is no failure.
+func TestRefusal(t *testing.T) {
+	t.Parallel()
+	for _, required := range []bool{true, false} {
+		s := newStage(t, Config{})
+		sc, _ := s.serveScript(seatsOf("seats"))
+		s.register("seats", func(o *ledger.Outsider) { o.Required = required })
+		sc.set(func(s *script) { s.plan = refusing("OutOfSeats") })
+		for i := range 5 {
+			_, err := s.admit("a", seated("a", 1, seat))
+			reason, _ := fault.ReasonOf(err)
+			if fault.ClassOf(err) != fault.Refused || reason != "OutOfSeats" || err.Error() != "provider seats: the seats are wet" {
+				t.Fatalf("refusal %d: %v (%s)", i, err, reason)
+			}
+		}
+		if st := s.status("seats"); st.State != Connected {
+			t.Errorf("after refusals the provider is %s: %s", st.State, st.Message)
+		}
+	}
+}
+
+// A provider that fails again and again is left alone, tried once after a while,
+// and back when it works.
+func TestBreaker(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, Config{Breaker: Breaker{Failures: 2, Rest: 10 * time.Second, Longest: 15 * time.Second}})
+	sc, _ := s.serveScript(seatsOf("seats"))
+	s.register("seats")
+	n := 0
+	admit := func() (asked bool, err error) {
+		n++
+		before := len(sc.heard())
+		_, err = s.admit(fmt.Sprint("a", n), seated(fmt.Sprint("p", n), 1, seat))
+		return slices.Contains(sc.heard()[before:], "hints"), err
+	}
+	expect := func(what string, wantAsked bool, text string) {
+		t.Helper()
+		asked, err := admit()
+		if asked != wantAsked || (text == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), text) {
+			t.Errorf("%s: asked %v, %v; want asked %v and %q", what, asked, err, wantAsked, text)
+		}
+	}
+	sc.set(func(s *script) { s.hints = failing })
+	expect("first failure", true, "firmware")
+	expect("second failure", true, "firmware")
+	expect("suspended", false, "suspended until 1970-01-12T13:46:50Z after 2 failures in a row, the last: provider seats failed at GetHints: the card's firmware has crashed")
+	if st := s.status("seats"); st.State != Suspended || !strings.Contains(st.Message, "firmware") {
+		t.Errorf("status %+v", st)
+	}
+	s.clock.advance(10 * time.Second)
+	expect("still broken", true, "firmware")
+	s.clock.advance(10 * time.Second)
+	expect("the second rest is longer", false, "after 3 failures")
+	s.clock.advance(5 * time.Second)
+	sc.set(func(s *script) { s.hints = nil })
+	expect("works again", true, "")
+	expect("and again", true, "")
+	if st := s.status("seats"); st.State != Connected || st.Message != "" {
+		t.Errorf("status %+v", st)
+	}
+}
+
+// While one call tries a suspended provider, no other does.
+func TestBreakerTriesOnce(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(0, 0)
+	b := breaker{Breaker: Breaker{Failures: 1, Rest: time.Second, Longest: time.Second}}
+	b.failure(now, "no")
+	if err := b.enter(now); err == nil {
+		t.Error("open at once after the failure: entered")
+	}
+	now = now.Add(time.Second)
+	if err := b.enter(now); err != nil {
+		t.Error(err)
+	}
+	if err := b.enter(now); err == nil {
+		t.Error("a second call enters while the first one tries")
+	}
+	b.unknown() // the caller gave up: nothing is known
+	if err := b.enter(now); err != nil {
+		t.Error(err)
+	}
+	b.success()
+	for range 2 {
+		if err := b.enter(now); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// A caller that gives up says nothing about the provider.
+func TestCallerGivesUp(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, Config{Breaker: Breaker{Failures: 1}})
+	sc, _ := s.serveScript(seatsOf("seats"))
+	s.register("seats")
+	ctx, cancel := context.WithCancel(t.Context())
+	sc.set(func(s *script) {
+		s.hints = func(ctx context.Context, _ *hintv1.GetHintsRequest) (*hintv1.GetHintsResponse, error) {
+			cancel()
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}
+	})
+	_, err := s.theBus().Hints(ctx, s.ledger.View(), hint.Request{Pod: seated("a", 1, seat)}, &ledger.Trace{})
+	if fault.ClassOf(err) != fault.Canceled {
+		t.Errorf("%v", err)
+	}
+	if st := s.status("seats"); st.State != Connected {
+		t.Errorf("status %+v", st)
+	}
+}
+
+// Pods that want nothing of a provider do not concern it, also where it is away.
+func TestUnconcernedPods(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, Config{})
+	sc, stop := s.serveScript(seatsOf("seats"))
+	s.register("seats", func(o *ledger.Outsider) { o.Resources = []string{string(seat)} })
+	before := len(sc.heard())
+	for _, pod := range []*workload.Pod{seated("zero", 0, seat), seated("other", 1, "example.com/other")} {
+		if _, err := s.admit(pod.UID, pod); err != nil {
+			t.Error(err)
+		}
+	}
+	if heard := sc.heard()[before:]; len(heard) != 0 {
+		t.Errorf("the provider heard %q", heard)
+	}
+	stop()
+	s.eventually("the provider is away", func() bool { return s.status("seats").State == Away })
+	if _, err := s.admit("another", seated("another", 0, seat)); err != nil {
+		t.Error(err)
+	}
+	_, err := s.admit("concerned", seated("concerned", 1, seat))
+	if fault.ClassOf(err) != fault.Unavailable || !strings.Contains(err.Error(), "provider seats cannot be asked (GetHints): nobody answers at /seats") {
+		t.Errorf("%v", err)
+	}
+	var w hint.Waiter
+	if !errors.As(err, &w) || w.Waits().Condition != ProviderAway {
+		t.Errorf("%v is nothing to wait for", err)
+	}
+}

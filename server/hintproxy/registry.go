@@ -1,0 +1,269 @@
+package hintproxy
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/hint"
+	"github.com/berthd/berth/managers/ledger"
+)
+
+// Ledger is what providers' registrations and leases are kept in.
+type Ledger interface {
+	View() *ledger.View
+	Update(ctx context.Context, change func(*ledger.Draft) error) (*ledger.View, error)
+}
+
+// Parts are what the registry works with.
+type Parts struct {
+	Ledger Ledger
+	// Publish puts the providers on the bus in place of those it was given before.
+	Publish func(outside []hint.Entry) error
+	// Bus returns every provider of the bus, in order.
+	Bus func() []hint.Entry
+	Log *slog.Logger
+	Now func() time.Time
+	// Dial connects to a provider's endpoint; nil means by its unix socket.
+	Dial Dialer
+	// WithTimeout bounds calls; nil means context.WithTimeout.
+	WithTimeout hint.WithTimeout
+}
+
+// Registry knows every provider outside berthd. Its methods are safe for
+// concurrent use.
+type Registry struct {
+	config Config
+	parts  Parts
+
+	// changing is held while a provider comes or goes, over calls to it.
+	changing chan struct{}
+
+	mu      sync.Mutex
+	proxies map[string]*Proxy // guarded by mu
+	running context.Context   // guarded by mu; nil while the registry does not run
+	keepers sync.WaitGroup    // added to under mu
+}
+
+// New makes a registry of the providers that the ledger knows and publishes them.
+// It connects to nobody.
+func New(cfg Config, parts Parts) (*Registry, error) {
+	if parts.Dial == nil {
+		parts.Dial = dialUnix
+	}
+	if parts.WithTimeout == nil {
+		parts.WithTimeout = context.WithTimeout
+	}
+	r := &Registry{
+		config: cfg.withDefaults(), parts: parts,
+		changing: make(chan struct{}, 1), proxies: map[string]*Proxy{},
+	}
+	for o := range parts.Ledger.View().Outsiders() {
+		p, err := newProxy(o, r.config, parts, false)
+		if err != nil {
+			return nil, err
+		}
+		r.proxies[o.Name] = p
+	}
+	return r, parts.Publish(r.entries(r.proxies))
+}
+
+// entries are the providers as the bus takes them.
+func (r *Registry) entries(proxies map[string]*Proxy) []hint.Entry {
+	var out []hint.Entry
+	for _, name := range slices.Sorted(maps.Keys(proxies)) {
+		p := proxies[name]
+		mode := hint.Advisory
+		if p.Registration.Required || slices.Contains(r.config.Required, name) {
+			mode = hint.Required
+		}
+		// The proxy keeps the deadline itself: it has to tell a slow provider from a
+		// caller in a hurry.
+		out = append(out, hint.Entry{Provider: p, Mode: mode, Index: p.Registration.Index})
+	}
+	for _, name := range r.config.Required {
+		if proxies[name] == nil {
+			out = append(out, hint.Entry{Provider: absent(name), Mode: hint.Required})
+		}
+	}
+	return out
+}
+
+// Run connects to the providers and keeps them up to date until ctx ends.
+func (r *Registry) Run(ctx context.Context) error {
+	r.mu.Lock()
+	r.running = ctx
+	for _, p := range r.proxies {
+		r.keepers.Go(func() { p.keep(ctx) })
+	}
+	r.mu.Unlock()
+	<-ctx.Done()
+	r.mu.Lock()
+	r.running = nil
+	r.mu.Unlock()
+	r.keepers.Wait()
+	return nil
+}
+
+// Wake has every provider told what changed for it in the ledger. It is quick and
+// waits for nobody.
+func (r *Registry) Wake() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, p := range r.proxies {
+		p.poke()
+	}
+}
+
+// enterChange waits for the registration before this one.
+func (r *Registry) enterChange(ctx context.Context) (leave func(), err error) {
+	select {
+	case r.changing <- struct{}{}:
+		return func() { <-r.changing }, nil
+	case <-ctx.Done():
+		return nil, fault.Deadlinef("wait for the registration before this one: %w", context.Cause(ctx))
+	}
+}
+
+// Register puts a provider on the bus once it has been reached and has confirmed
+// its holdings, and keeps the registration in the ledger. It may replace an
+// earlier one of the same name. Errors are of class Invalid for a registration
+// that cannot be right, Unavailable or Deadline for a provider that cannot be
+// reached; then nothing has changed.
+func (r *Registry) Register(ctx context.Context, o ledger.Outsider) error {
+	if o.Deadline == 0 {
+		o.Deadline = r.config.Deadline
+	}
+	if err := r.validate(&o); err != nil {
+		return err
+	}
+	leave, err := r.enterChange(ctx)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	r.mu.Lock()
+	old := r.proxies[o.Name]
+	r.mu.Unlock()
+	if old != nil && same(old.Registration, o) && old.ready() {
+		return nil
+	}
+	// Only a provider that has not been heard of since the start can hold
+	// reservations of the berthd before this one.
+	settled := old == nil || old.hasSettled()
+	p, err := newProxy(o, r.config, r.parts, settled)
+	if err != nil {
+		return err
+	}
+	stop, err := r.introduce(ctx, p)
+	if err != nil {
+		return err
+	}
+	if _, err := r.parts.Ledger.Update(ctx, func(d *ledger.Draft) error { d.PutOutsider(o); return nil }); err != nil {
+		stop()
+		return err
+	}
+	if err := r.replace(o.Name, p); err != nil {
+		stop()
+		return err
+	}
+	r.parts.Log.InfoContext(ctx, "hint provider registered", "provider", o.Name, "endpoint", o.Endpoint,
+		"required", o.Required, "resources", o.Resources, "again", old != nil)
+	return nil
+}
+
+// introduce starts a proxy's keeper and waits until the provider has confirmed its
+// holdings. stop ends the keeper again.
+func (r *Registry) introduce(ctx context.Context, p *Proxy) (stop func(), err error) {
+	r.mu.Lock()
+	if r.running == nil {
+		r.mu.Unlock()
+		_ = p.conn.Close()
+		return nil, fault.Unavailablef("register provider %s: berthd is ending", p.Name())
+	}
+	keeping, cancel := context.WithCancel(r.running)
+	ended := make(chan struct{})
+	r.keepers.Go(func() { defer close(ended); p.keep(keeping); cancel() })
+	r.mu.Unlock()
+
+	stop = func() { cancel(); <-ended }
+	limited, done := context.WithTimeout(ctx, r.config.Connect)
+	defer done()
+	select {
+	case <-p.confirmation:
+		return stop, nil
+	case err = <-p.refused:
+	case <-ended:
+	case <-limited.Done():
+	}
+	stop()
+	switch {
+	case ctx.Err() != nil:
+		return nil, context.Cause(ctx)
+	case err != nil:
+		return nil, fault.Unavailablef("register provider %s: %w", p.Name(), err)
+	}
+	return nil, fault.Unavailablef("register provider %s: %s (waited %s)", p.Name(), p.status().Message, r.config.Connect)
+}
+
+// replace puts a proxy (nil: none) in the place of the one with its name. The
+// earlier one goes on for the admissions that began with it.
+func (r *Registry) replace(name string, p *Proxy) error {
+	r.mu.Lock()
+	next := maps.Clone(r.proxies)
+	old := next[name]
+	delete(next, name)
+	if p != nil {
+		next[name] = p
+	}
+	if err := r.parts.Publish(r.entries(next)); err != nil {
+		r.mu.Unlock()
+		return err
+	}
+	r.proxies = next
+	r.mu.Unlock()
+	if old == nil {
+		return nil
+	}
+	close(old.retired)
+	old.silence()
+	if p != nil {
+		// The other one may have had the last word until now.
+		p.tellAgain()
+	}
+	return nil
+}
+
+// Unregister takes a provider off the bus and out of the ledger, with its leases.
+// An unknown name is an error of class NotFound.
+func (r *Registry) Unregister(ctx context.Context, name string) error {
+	leave, err := r.enterChange(ctx)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	r.mu.Lock()
+	_, known := r.proxies[name]
+	r.mu.Unlock()
+	if !known {
+		return fault.NotFoundf("no provider outside berthd is registered as %.80q", name)
+	}
+	_, err = r.parts.Ledger.Update(ctx, func(d *ledger.Draft) error {
+		for l := range d.View().Leases() {
+			if l.Provider == name {
+				d.DropLease(l.ID)
+			}
+		}
+		d.DropOutsider(name)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	r.parts.Log.InfoContext(ctx, "hint provider unregistered", "provider", name)
+	return r.replace(name, nil)
+}

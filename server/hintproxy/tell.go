@@ -1,0 +1,265 @@
+package hintproxy
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/protobuf/proto"
+
+	hintv1 "github.com/berthd/berth/api/berth/hint/v1"
+	"github.com/berthd/berth/api/convert"
+	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/ledger"
+)
+
+// tell brings the provider up to date: the admissions that failed, then what pods
+// hold of it now. It does nothing if the provider has confirmed that before on
+// this connection.
+func (p *Proxy) tell(ctx context.Context) error {
+	select {
+	case p.telling <- struct{}{}:
+		defer func() { <-p.telling }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if err := p.tellAborts(ctx); err != nil {
+		return err
+	}
+	view := p.parts.Ledger.View()
+	holdings := convert.Holdings(view, p.Name())
+	p.mu.Lock()
+	connection, introduced, settled, silent := p.connection, p.introduced, p.settled, p.silent
+	known := introduced && !p.again && slices.EqualFunc(holdings, p.told, func(a, b *hintv1.Holding) bool { return proto.Equal(a, b) })
+	p.mu.Unlock()
+	leases := p.leases(view)
+	if silent || known && !p.owes(leases) {
+		return nil
+	}
+	req := &hintv1.CommitRequest{Provider: p.Name(), Holdings: holdings, Settled: !settled}
+	for _, l := range leases {
+		req.CommittedAdmissions = append(req.CommittedAdmissions, l.AdmissionID)
+	}
+	if !introduced {
+		snapshot, err := view.Machine().Marshal()
+		if err != nil {
+			return fault.Internalf("describe the machine to provider %s: %w", p.Name(), err)
+		}
+		req.MachineSnapshotJson = snapshot
+	}
+	if _, err := p.client.Commit(ctx, req); err != nil {
+		return err
+	}
+	p.confirm(connection, leases, holdings)
+	return nil
+}
+
+// leases returns the provider's leases in a view.
+func (p *Proxy) leases(view *ledger.View) (own []ledger.Lease) {
+	for l := range view.Leases() {
+		if l.Provider == p.Name() {
+			own = append(own, l)
+		}
+	}
+	return own
+}
+
+// owes reports whether a committed admission waits for the provider to confirm.
+func (p *Proxy) owes(leases []ledger.Lease) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.ContainsFunc(leases, func(l ledger.Lease) bool { return !p.hasConfirmed(l) })
+}
+
+// hasConfirmed reports whether the provider knows that the admission of a lease is
+// committed. mu is held.
+func (p *Proxy) hasConfirmed(l ledger.Lease) bool {
+	c, ok := p.confirmed[l.ID]
+	return ok && c.Expires.Equal(l.Expires)
+}
+
+// confirm notes that the provider knows its holdings, and that the admissions of
+// leases are committed.
+func (p *Proxy) confirm(connection int, leases []ledger.Lease, holdings []*hintv1.Holding) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if connection != p.connection {
+		return // it was another process that confirmed, perhaps
+	}
+	if !p.introduced {
+		p.introduced, p.away = true, ""
+		select {
+		case <-p.confirmation:
+		default:
+			close(p.confirmation)
+		}
+	}
+	p.told, p.again, p.settled = holdings, false, true
+	clear(p.confirmed)
+	for _, l := range leases {
+		p.confirmed[l.ID] = l
+		delete(p.reservations, l.AdmissionID)
+	}
+	now := p.parts.Now()
+	maps.DeleteFunc(p.reservations, func(_ string, r reservation) bool { return now.After(r.lease.Expires) })
+}
+
+// tellAborts delivers aborts; those whose lease has run out need no delivery.
+func (p *Proxy) tellAborts(ctx context.Context) error {
+	p.mu.Lock()
+	pending := slices.Sorted(maps.Keys(p.aborts))
+	p.mu.Unlock()
+	for _, id := range pending {
+		p.mu.Lock()
+		expired := p.parts.Now().After(p.aborts[id])
+		p.mu.Unlock()
+		if !expired {
+			if _, err := p.client.Abort(ctx, &hintv1.AbortRequest{Provider: p.Name(), AdmissionId: id}); err != nil {
+				return err
+			}
+		}
+		p.mu.Lock()
+		delete(p.aborts, id)
+		p.mu.Unlock()
+	}
+	return nil
+}
+
+// lost notes that the connection has changed: what answers next, if anything does,
+// may be another process, which knows nothing.
+func (p *Proxy) lost(why string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.connection++
+	p.introduced, p.away = false, why
+}
+
+// silence ends the telling, for another proxy of the same provider that does it
+// from now on. Aborts are still delivered.
+func (p *Proxy) silence() {
+	p.telling <- struct{}{}
+	p.mu.Lock()
+	p.silent = true
+	p.mu.Unlock()
+	<-p.telling
+}
+
+// tellAgain has the provider told its holdings although it has confirmed them.
+func (p *Proxy) tellAgain() {
+	p.mu.Lock()
+	p.again = true
+	p.mu.Unlock()
+	p.poke()
+}
+
+// watch follows the connection until ctx ends.
+func (p *Proxy) watch(ctx context.Context) {
+	for {
+		state := p.conn.GetState()
+		if state == connectivity.Idle {
+			p.conn.Connect()
+		}
+		if state == connectivity.Ready {
+			p.lost("it has not confirmed its holdings yet")
+		} else {
+			p.lost("nobody answers at " + p.Registration.Endpoint)
+		}
+		p.poke()
+		if !p.conn.WaitForStateChange(ctx, state) {
+			return
+		}
+	}
+}
+
+// keep tells the provider what it has to know, again and again until it confirms,
+// and takes confirmed leases out of the ledger. It ends with ctx or, when another
+// proxy has taken this one's place, after the last admission that may still use it.
+func (p *Proxy) keep(ctx context.Context) {
+	ctx, cancel := context.WithCancel(ctx)
+	watching := make(chan struct{})
+	go func() { defer close(watching); p.watch(ctx) }()
+	defer func() {
+		cancel()
+		_ = p.conn.Close()
+		<-watching
+	}()
+	pause := redial.Backoff.BaseDelay
+	again, end := time.NewTimer(0), time.NewTimer(0)
+	defer again.Stop()
+	defer end.Stop()
+	<-end.C
+	retired := p.retired
+	for {
+		again.Stop()
+		if err := p.attempt(ctx); err != nil && ctx.Err() == nil {
+			p.parts.Log.DebugContext(ctx, "provider is not up to date", "provider", p.Name(), "error", err)
+			again.Reset(pause)
+			pause = min(2*pause, slowest)
+		} else {
+			pause = redial.Backoff.BaseDelay
+		}
+		select {
+		case <-p.wake:
+		case <-again.C:
+		case <-retired:
+			// As long as an admission that began with this proxy can take.
+			retired = nil
+			end.Reset(p.config.Lease)
+		case <-end.C:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// slowest is the longest pause between two tries to bring a provider up to date.
+const slowest = 5 * time.Second
+
+// attempt tells the provider once, if anybody answers.
+func (p *Proxy) attempt(ctx context.Context) error {
+	if p.conn.GetState() != connectivity.Ready {
+		return nil // watch will poke
+	}
+	if err := p.within(ctx, "Commit", p.tell); err != nil {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if !p.introduced && ctx.Err() == nil {
+			p.away = err.Error()
+			select {
+			case p.refused <- err:
+			default:
+			}
+		}
+		return err
+	}
+	return p.dropLeases(ctx)
+}
+
+// dropLeases takes leases out of the ledger whose admissions the provider knows to
+// be committed.
+func (p *Proxy) dropLeases(ctx context.Context) error {
+	pending := func(view *ledger.View) (ids []string) {
+		leases := p.leases(view)
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		for _, l := range leases {
+			if p.hasConfirmed(l) && !p.silent {
+				ids = append(ids, l.ID)
+			}
+		}
+		return ids
+	}
+	if len(pending(p.parts.Ledger.View())) == 0 {
+		return nil
+	}
+	_, err := p.parts.Ledger.Update(ctx, func(d *ledger.Draft) error {
+		for _, id := range pending(d.View()) {
+			d.DropLease(id)
+		}
+		return nil
+	})
+	return err
+}

@@ -1,0 +1,95 @@
+// Package hintbus serves berth.hint.v1's HintBusService: providers outside berthd
+// register here, and whoever may read sees who is on the bus.
+package hintbus
+
+import (
+	"context"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	hintv1 "github.com/berthd/berth/api/berth/hint/v1"
+	"github.com/berthd/berth/api/convert"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/server/hintproxy"
+)
+
+// Registry knows the providers; *hintproxy.Registry is the one there is.
+type Registry interface {
+	Register(ctx context.Context, o ledger.Outsider) error
+	Unregister(ctx context.Context, name string) error
+	List() []hintproxy.Status
+}
+
+type service struct {
+	hintv1.UnimplementedHintBusServiceServer
+	registry Registry
+}
+
+// New makes the service.
+func New(r Registry) hintv1.HintBusServiceServer { return &service{registry: r} }
+
+// Register implements HintBusService.
+func (s *service) Register(ctx context.Context, req *hintv1.RegisterRequest) (*hintv1.RegisterResponse, error) {
+	vs := convert.Names("provider", req.GetProvider(), "endpoint", req.GetEndpoint())
+	switch req.GetMode() {
+	case hintv1.Mode_MODE_REQUIRED, hintv1.Mode_MODE_ADVISORY:
+	default:
+		vs.Addf("mode", "expected REQUIRED or ADVISORY")
+	}
+	if d := req.GetDeadline(); d != nil && (d.CheckValid() != nil || d.AsDuration() <= 0) {
+		vs.Addf("deadline", "expected a positive duration")
+	}
+	if err := vs.Err("request"); err != nil {
+		return nil, err
+	}
+	return &hintv1.RegisterResponse{}, s.registry.Register(ctx, ledger.Outsider{
+		Name: req.GetProvider(), Endpoint: req.GetEndpoint(),
+		Required: req.GetMode() == hintv1.Mode_MODE_REQUIRED,
+		Deadline: req.GetDeadline().AsDuration(), Index: int(req.GetIndex()),
+		Resources: req.GetResources(),
+	})
+}
+
+// Unregister implements HintBusService.
+func (s *service) Unregister(ctx context.Context, req *hintv1.UnregisterRequest) (*hintv1.UnregisterResponse, error) {
+	vs := convert.Names("provider", req.GetProvider())
+	if err := vs.Err("request"); err != nil {
+		return nil, err
+	}
+	return &hintv1.UnregisterResponse{}, s.registry.Unregister(ctx, req.GetProvider())
+}
+
+// states are the message form of states.
+var states = map[hintproxy.State]hintv1.State{
+	hintproxy.Connected: hintv1.State_STATE_CONNECTED,
+	hintproxy.Away:      hintv1.State_STATE_AWAY,
+	hintproxy.Suspended: hintv1.State_STATE_SUSPENDED,
+}
+
+// ListProviders implements HintBusService.
+func (s *service) ListProviders(context.Context, *hintv1.ListProvidersRequest) (*hintv1.ListProvidersResponse, error) {
+	out := &hintv1.ListProvidersResponse{}
+	for _, st := range s.registry.List() {
+		out.Providers = append(out.Providers, provider(st))
+	}
+	return out, nil
+}
+
+func provider(s hintproxy.Status) *hintv1.Provider {
+	m := &hintv1.Provider{
+		Name: s.Name, BuiltIn: s.BuiltIn, Mode: hintv1.Mode_MODE_ADVISORY,
+		Endpoint: s.Endpoint, Resources: s.Resources, Index: int32(s.Index),
+		State: states[s.State], Message: s.Message,
+	}
+	if s.Required {
+		m.Mode = hintv1.Mode_MODE_REQUIRED
+	}
+	if s.Deadline != 0 {
+		m.Deadline = durationpb.New(s.Deadline)
+	}
+	for _, l := range s.Leases {
+		m.Leases = append(m.Leases, &hintv1.Lease{AdmissionId: l.AdmissionID, ExpiresAt: timestamppb.New(l.Expires)})
+	}
+	return m
+}
