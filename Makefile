@@ -6,7 +6,7 @@ FUZZTIME ?= 10s
 BENCH    ?= .
 
 .DEFAULT_GOAL := help
-.PHONY: help build generate check test test-all demo bench fuzz cover clean
+.PHONY: help build generate check test test-vm test-all demo bench fuzz cover clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -24,9 +24,13 @@ check: ## Check format, vet, lint, proto, generated code, go.mod, house rules (n
 test: ## Run every test that needs no virtual machine
 	$(GO) test ./...
 
-test-all: ## Run the tests under the race detector, then every fuzz target for FUZZTIME (10s)
+test-vm: ## Run what wants another kernel set-up in virtual machines: cgroup v1, hybrid, v2, NUMA
+	hack/vm/test.sh
+
+test-all: ## Run the tests under the race detector, then every fuzz target for FUZZTIME (10s), then test-vm
 	$(GO) test -race ./...
 	hack/fuzz.sh $(FUZZTIME)
+	hack/vm/test.sh
 
 demo: build ## Show the main job on this machine, end to end
 	$(GO) build -o bin/plugin ./hack/plugin

@@ -102,3 +102,14 @@ func TestBadCommandLines(t *testing.T) {
 		}
 	}
 }
+
+func TestOptional(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	for flag, want := range map[string]int{"-optional=true": 0, "-optional=false": 1} {
+		var out, errs strings.Builder
+		code := command(t.Context(), []string{flag, "p"}, &out, &errs)
+		if said := out.String() + errs.String(); code != want || !strings.Contains(said, "missing: qemu") {
+			t.Errorf("%s: status %d, %s; want %d and what is missing", flag, code, said, want)
+		}
+	}
+}

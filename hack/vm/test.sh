@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# The tests that want another kernel set-up than this machine's, in virtual
+# machines: all of them, or with "quick" the one boot that CI does. What cannot
+# be had on this machine is told and skipped by "quick"; otherwise it fails.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+
+program=$(mktemp)
+trap 'rm -f "$program"' EXIT
+go build -o "$program" ./hack/vm
+
+if [ "${1:-}" = quick ]; then
+	"$program" -optional -nodes 2 -cpus 4 -memory 1024 \
+		./server/host/cgroupfs ./server/berthd:^TestMainJob$
+	exit
+fi
+
+failed=()
+# vm FLAGS... boots a machine; a failure does not keep the next one from its turn.
+vm() {
+	echo "--- vm $*"
+	"$program" "$@" || failed+=("$*")
+}
+
+# The tree, whole: each version of the kernel's interface.
+vm -cgroup v2 -shape n4 ./server/host/cgroupfs ./server/host/sysfs:Host ./server/reconcile
+vm -cgroup v1 -shape n4 ./server/host/cgroupfs ./server/host/sysfs:Host ./server/reconcile
+vm -cgroup hybrid -nodes 2 ./server/host/cgroupfs
+
+# The daemon. Its random life with two hundred crashes takes minutes under
+# emulation, and is no different here: make test has it.
+vm -cgroup v2 -shape n4 -skip 'TestRandomLife' ./server/berthd
+vm -cgroup v1 -shape n4 -skip 'TestRandomLife' ./server/berthd
+vm -cgroup v2 -shape n8 ./server/berthd:^TestMainJob$
+
+# Discovery on every other shape.
+for shape in n1 n2asym n2g n2pci n3cpuonly n4il n4mem n8 n12 n1dies n2intel n2dies n4intel n2epyc; do
+	vm -shape "$shape" ./server/host/sysfs:Host
+done
+
+if [ ${#failed[@]} -gt 0 ]; then
+	printf 'failed: %s\n' "${failed[@]}"
+	exit 1
+fi
