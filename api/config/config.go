@@ -183,6 +183,22 @@ type Providers struct {
 	// PluginInfoTimeout bounds the first question to a plugin that is found in the
 	// plugin registry (GetInfo).
 	PluginInfoTimeout metav1.Duration `json:"pluginInfoTimeout"`
+	// Outside is about hint providers that are processes of their own.
+	Outside Outside `json:"outside"`
+}
+
+// Outside bounds what hint providers outside berthd may cost.
+type Outside struct {
+	// Required are names without which pods are not admitted, whether or not a
+	// provider has registered under them yet, and whatever mode it asks for.
+	Required []string `json:"required,omitempty"`
+	// Deadline of each call of an admission to a provider that asks for none.
+	Deadline metav1.Duration `json:"deadline"`
+	// Connect is how long a provider that registers may take to answer.
+	Connect metav1.Duration `json:"connect"`
+	// Lease is how long a provider is asked to hold what it reserves for an
+	// admission that neither succeeds nor fails.
+	Lease metav1.Duration `json:"lease"`
 }
 
 // Verdicts says which answers admissions may get.
@@ -245,6 +261,7 @@ func Default() Config {
 			CallTimeout:     d(10 * time.Second),
 
 			PluginInfoTimeout: d(time.Second),
+			Outside:           Outside{Deadline: d(2 * time.Second), Connect: d(10 * time.Second), Lease: d(time.Minute)},
 		},
 		Limits: Limits{
 			MessageBytes: 4 << 20, Containers: 1000, Call: d(2 * time.Minute),

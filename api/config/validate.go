@@ -1,6 +1,7 @@
 package config
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -54,6 +55,9 @@ func (c Config) Validate() error {
 		"providers.preStartTimeout":   int64(c.Providers.PreStartTimeout.Duration),
 		"providers.callTimeout":       int64(c.Providers.CallTimeout.Duration),
 		"providers.pluginInfoTimeout": int64(c.Providers.PluginInfoTimeout.Duration),
+		"providers.outside.deadline":  int64(c.Providers.Outside.Deadline.Duration),
+		"providers.outside.connect":   int64(c.Providers.Outside.Connect.Duration),
+		"providers.outside.lease":     int64(c.Providers.Outside.Lease.Duration),
 		"cgroups.reconcilePeriod":     int64(c.Cgroups.ReconcilePeriod.Duration),
 	} {
 		if d <= 0 {
@@ -80,6 +84,11 @@ func (c Config) validateOrder(vs *fault.Violations) {
 	want := slices.Sorted(slices.Values(builtIn))
 	if !slices.Equal(got, want) {
 		vs.Addf("providers.order", "expected each of %s once, got %q", strings.Join(builtIn, ", "), c.Providers.Order)
+	}
+	for i, name := range c.Providers.Outside.Required {
+		if name == "" || slices.Contains(builtIn, name) || slices.Contains(c.Providers.Outside.Required[:i], name) {
+			vs.Addf(fmt.Sprintf("providers.outside.required[%d]", i), "%q: expected the name of a provider outside berthd, once", name)
+		}
 	}
 }
 

@@ -25,6 +25,7 @@ import (
 	"github.com/berthd/berth/server/deviceplugin"
 	"github.com/berthd/berth/server/deviceplugin/registry"
 	"github.com/berthd/berth/server/failpoint"
+	"github.com/berthd/berth/server/hintproxy"
 	"github.com/berthd/berth/server/metrics"
 	"github.com/berthd/berth/server/reconcile"
 	"github.com/berthd/berth/server/rpc"
@@ -61,6 +62,7 @@ type App struct {
 	inventory *device.Inventory
 	plugins   *deviceplugin.Server
 	registry  *registry.Registry
+	outside   *hintproxy.Registry
 	node      *node.Manager
 	tree      cgroup.Tree
 	reconcile *reconcile.Loop
@@ -137,9 +139,13 @@ func (a *App) buildLedger(ctx context.Context) error {
 		return err
 	}
 	options := ledger.Options{
-		Journal:  a.store,
-		Rules:    a.first.Rules,
-		OnCommit: func(old, new *ledger.View) { a.reconcile.Wake(); a.history.Committed(old, new) },
+		Journal: a.store,
+		Rules:   a.first.Rules,
+		OnCommit: func(old, new *ledger.View) {
+			a.reconcile.Wake()
+			a.outside.Wake()
+			a.history.Committed(old, new)
+		},
 	}
 	if a.Config.StrictState {
 		a.Ledger, a.start.Ledger, err = ledger.Open(ctx, options)
@@ -230,6 +236,9 @@ func (a *App) buildEngine(context.Context) (err error) {
 	if a.Seats, err = panel.NewSeats(a.first, fixed, context.WithTimeout); err != nil {
 		return err
 	}
+	if err := a.buildOutside(); err != nil {
+		return err
+	}
 	a.Engine = admission.New(admission.Config{
 		Features: a.Config.WorkloadFeatures(),
 		Bounds:   workload.Bounds{Containers: a.Config.Limits.Containers},
@@ -246,6 +255,18 @@ func (a *App) buildEngine(context.Context) (err error) {
 		Now: a.Now, Log: a.Log.With("part", "sweep"),
 	}
 	return nil
+}
+
+// buildOutside puts the providers that the ledger knows beside those inside.
+func (a *App) buildOutside() (err error) {
+	o := a.Config.Providers.Outside
+	a.outside, err = hintproxy.New(hintproxy.Config{
+		Deadline: o.Deadline.Duration, Connect: o.Connect.Duration, Lease: o.Lease.Duration, Required: o.Required,
+	}, hintproxy.Parts{
+		Ledger: a.Ledger, Publish: a.Seats.SetOutside, Log: a.Log.With("part", "hintproxy"), Now: a.Now,
+		Bus: func() []hint.Entry { return a.inForce().Bus.Entries() },
+	})
+	return err
 }
 
 // buildMetrics gives the metrics what they read.

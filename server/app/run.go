@@ -46,6 +46,8 @@ func (a *App) Run(ctx context.Context, ready func()) (err error) {
 	g.Go("sweep", a.sweeper.Run)
 	g.Go("deviceplugin", a.plugins.Run)
 	g.Go("registry", a.registry.Run)
+	g.Go("hintproxy", a.outside.Run)
+	g.OnStop("hintproxy", a.outside.Stop)
 	g.Go("podresources", serve(a.readers, readers))
 	g.Go("api", serve(a.main, main))
 	g.OnStop("podresources", stop(a.readers))

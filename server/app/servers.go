@@ -11,6 +11,7 @@ import (
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
 	cpuv1 "github.com/berthd/berth/api/berth/cpu/v1"
 	devicev1 "github.com/berthd/berth/api/berth/device/v1"
+	hintv1 "github.com/berthd/berth/api/berth/hint/v1"
 	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
 	lifecyclev1 "github.com/berthd/berth/api/berth/lifecycle/v1"
 	nodev1 "github.com/berthd/berth/api/berth/node/v1"
@@ -23,6 +24,7 @@ import (
 	"github.com/berthd/berth/server/rpc/allocation"
 	"github.com/berthd/berth/server/rpc/cpu"
 	"github.com/berthd/berth/server/rpc/device"
+	"github.com/berthd/berth/server/rpc/hintbus"
 	"github.com/berthd/berth/server/rpc/inspect"
 	"github.com/berthd/berth/server/rpc/lifecycle"
 	"github.com/berthd/berth/server/rpc/node"
@@ -60,6 +62,7 @@ func (a *App) buildServers(context.Context) error {
 		device.Parts{Inventory: a.Device, Plugins: a.plugins, Ledger: a.Ledger, Hinter: a.Engine}, read))
 	topologyv1.RegisterTopologyServiceServer(a.main, topology.New(a.Config.TopologyConfig(), a.Ledger))
 	nodev1.RegisterNodeServiceServer(a.main, node.New(a.Machine))
+	hintv1.RegisterHintBusServiceServer(a.main, hintbus.New(a.outside))
 	inspectv1.RegisterInspectServiceServer(a.main, inspect.New(
 		inspect.Parts{Ledger: a.Ledger, Engine: a.Engine, Read: read, Policy: a.policyOf, Start: a.StartLines}))
 	podresources.RegisterV1(a.main, readers, read.Features)

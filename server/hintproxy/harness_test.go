@@ -157,16 +157,10 @@ func (s *stage) start() {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan struct{})
-	go func() { defer close(ended); _ = s.registry.Run(ctx) }()
-	s.end = sync.OnceFunc(func() { cancel(); <-ended })
+	r, ended := s.registry, make(chan struct{})
+	go func() { defer close(ended); _ = r.Run(s.t.Context()) }()
+	s.end = sync.OnceFunc(func() { _ = r.Stop(s.t.Context()); <-ended })
 	s.t.Cleanup(s.end)
-	s.eventually("the registry runs", func() bool {
-		s.registry.mu.Lock()
-		defer s.registry.mu.Unlock()
-		return s.registry.running != nil
-	})
 }
 
 // restart is a berthd that ends and the next one on the same ledger.

@@ -45,8 +45,10 @@ type Registry struct {
 
 	mu      sync.Mutex
 	proxies map[string]*Proxy // guarded by mu
-	running context.Context   // guarded by mu; nil while the registry does not run
-	keepers sync.WaitGroup    // added to under mu
+	keepers sync.WaitGroup    // added to under mu, and only while running has not ended
+	// running ends when the registry stops.
+	running context.Context
+	stop    context.CancelFunc
 }
 
 // New makes a registry of the providers that the ledger knows and publishes them.
@@ -62,6 +64,7 @@ func New(cfg Config, parts Parts) (*Registry, error) {
 		config: cfg.withDefaults(), parts: parts,
 		changing: make(chan struct{}, 1), proxies: map[string]*Proxy{},
 	}
+	r.running, r.stop = context.WithCancel(context.Background())
 	for o := range parts.Ledger.View().Outsiders() {
 		p, err := newProxy(o, r.config, parts, false)
 		if err != nil {
@@ -93,19 +96,24 @@ func (r *Registry) entries(proxies map[string]*Proxy) []hint.Entry {
 	return out
 }
 
-// Run connects to the providers and keeps them up to date until ctx ends.
-func (r *Registry) Run(ctx context.Context) error {
+// Run connects to the providers and keeps them up to date until Stop, whatever
+// becomes of ctx: admissions that finish while berthd ends need their providers.
+func (r *Registry) Run(context.Context) error {
 	r.mu.Lock()
-	r.running = ctx
 	for _, p := range r.proxies {
-		r.keepers.Go(func() { p.keep(ctx) })
+		r.keepers.Go(func() { p.keep(r.running) })
 	}
 	r.mu.Unlock()
-	<-ctx.Done()
-	r.mu.Lock()
-	r.running = nil
-	r.mu.Unlock()
+	<-r.running.Done()
 	r.keepers.Wait()
+	return nil
+}
+
+// Stop ends Run, and every connection with it.
+func (r *Registry) Stop(context.Context) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.stop()
 	return nil
 }
 
@@ -180,7 +188,7 @@ func (r *Registry) Register(ctx context.Context, o ledger.Outsider) error {
 // holdings. stop ends the keeper again.
 func (r *Registry) introduce(ctx context.Context, p *Proxy) (stop func(), err error) {
 	r.mu.Lock()
-	if r.running == nil {
+	if r.running.Err() != nil {
 		r.mu.Unlock()
 		_ = p.conn.Close()
 		return nil, fault.Unavailablef("register provider %s: berthd is ending", p.Name())
