@@ -167,7 +167,11 @@ func verdictText(answer *admissionv1.AdmitResponse) string {
 	case admissionv1.Verdict_VERDICT_REJECTED:
 		return fmt.Sprintf("rejected: %s: %s", answer.GetReason(), oneLine(answer.GetMessage()))
 	case admissionv1.Verdict_VERDICT_DEFERRED:
-		text := "deferred: " + oneLine(answer.GetMessage())
+		text := "deferred: "
+		if reason := answer.GetCondition().GetReason(); reason != "" {
+			text += reason + ": "
+		}
+		text += oneLine(answer.GetMessage())
 		if wait := answer.GetRetryAfter().AsDuration(); wait > 0 {
 			text += fmt.Sprintf("; ask again in %v", wait.Round(time.Millisecond))
 		}

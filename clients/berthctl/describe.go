@@ -32,6 +32,9 @@ func (c *ctl) describePod() *cobra.Command {
 		if err != nil {
 			return err
 		}
+		if pod, err = s.whole(ctx, pod); err != nil {
+			return err
+		}
 		return s.show(pod, func(w io.Writer) {
 			f := table.NewFields("")
 			f.Add("Pod", podName(pod))
@@ -44,7 +47,7 @@ func (c *ctl) describePod() *cobra.Command {
 			fmt.Fprint(w, f)
 			for _, a := range pod.GetContainers() {
 				f := table.NewFields("  ")
-				addContainer(f, a)
+				s.addContainer(f, a)
 				fmt.Fprintf(w, "\nContainer %s:\n%v", a.GetName(), f)
 			}
 		})
@@ -60,11 +63,12 @@ func (c *ctl) admitted(p *typesv1.PodAllocation) string {
 }
 
 // addContainer adds what a container got.
-func addContainer(f *table.Fields, a *typesv1.ContainerAllocation) {
+func (c *ctl) addContainer(f *table.Fields, a *typesv1.ContainerAllocation) {
 	f.Add("Role", a.GetRole())
 	f.Add("CPUs", cpusText(a.GetCpus().GetCpus(), a.GetExclusiveCpus()))
 	f.Add("NUMA", affinity(a.GetAffinity()))
 	f.Add("Holds", claimTexts(a.GetClaims())...)
+	f.Add("Health", c.healthTexts(a.GetClaims())...)
 	f.Add("Runtime ids", a.GetContainerIds()...)
 }
 
@@ -92,6 +96,9 @@ func (c *ctl) describeContainer() *cobra.Command {
 		if err != nil {
 			return err
 		}
+		if pod, err = s.whole(ctx, pod); err != nil {
+			return err
+		}
 		for _, a := range pod.GetContainers() {
 			if a.GetName() != args[1] {
 				continue
@@ -100,7 +107,7 @@ func (c *ctl) describeContainer() *cobra.Command {
 				f := table.NewFields("")
 				f.Add("Container", podName(pod)+"/"+a.GetName())
 				f.Add("Pod UID", pod.GetUid())
-				addContainer(f, a)
+				s.addContainer(f, a)
 				fmt.Fprint(w, f)
 			})
 		}

@@ -10,10 +10,13 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
 	podresourcesv1 "k8s.io/kubelet/pkg/apis/podresources/v1"
 
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
@@ -40,6 +43,8 @@ type fake struct {
 	empty bool
 	// sick is one whose ledger breaks its rules.
 	sick bool
+	// streams are what Watch serves.
+	streams *streams
 }
 
 func (f *fake) ask(m proto.Message) {
@@ -69,6 +74,7 @@ func (f *fake) start(t *testing.T) string {
 	topologyv1.RegisterTopologyServiceServer(s, fakeTopology{fake: f})
 	nodev1.RegisterNodeServiceServer(s, fakeNode{fake: f})
 	inspectv1.RegisterInspectServiceServer(s, fakeInspect{fake: f})
+	healthv1.RegisterHealthServer(s, fakeHealth{})
 	podresourcesv1.RegisterPodResourcesListerServer(s, fakeLister{fake: f})
 	done := make(chan error, 1)
 	go func() { done <- s.Serve(l) }()
@@ -104,6 +110,14 @@ func gpuClaim(uid, container string) *typesv1.Claim {
 	return &typesv1.Claim{
 		PodUid: uid, Container: container, Provider: "device", Resource: "example.com/gpu", Affinity: hintOf(true, 0),
 		Device: &typesv1.DeviceClaim{Devices: []*typesv1.Device{{Id: "gpu-0", Nodes: &typesv1.NUMAMask{Nodes: []uint32{0}}}}},
+	}
+}
+
+// flapped is the history of a device that was away for a minute an hour ago.
+func flapped() []*typesv1.HealthChange {
+	at := func(before time.Duration) *timestamppb.Timestamp { return timestamppb.New(testNow.Add(-before)) }
+	return []*typesv1.HealthChange{
+		{Time: at(48 * time.Hour), Health: "Healthy"}, {Time: at(time.Hour), Health: "Missing"}, {Time: at(59 * time.Minute), Health: "Healthy"},
 	}
 }
 
@@ -148,6 +162,11 @@ func (f *fake) pods() []*typesv1.PodAllocation {
 func (f *fake) pod(uid string) (*typesv1.PodAllocation, error) {
 	for _, p := range f.pods() {
 		if p.GetUid() == uid {
+			for _, c := range allClaims(p) {
+				for _, d := range c.GetDevice().GetDevices() {
+					d.Health, d.HealthHistory = "Healthy", flapped()
+				}
+			}
 			return p, nil
 		}
 	}
@@ -179,6 +198,7 @@ func (f fakeAdmission) Admit(_ context.Context, req *admissionv1.AdmitRequest) (
 		out.Verdict = admissionv1.Verdict_VERDICT_DEFERRED
 		out.Message = "the ledger was rebuilt after damage; nothing exclusive is given out until the agent has sent Sync"
 		out.RetryAfter = durationpb.New(5e9)
+		out.Condition = &admissionv1.Condition{Reason: "LedgerInDoubt", Domain: "berth"}
 		out.Trace = traces()[3]
 	case "wrong":
 		var vs fault.Violations

@@ -148,7 +148,7 @@ func (f fakeDevice) resources() []*devicev1.Resource {
 			Name: "example.com/gpu", Plugin: "connected", Endpoint: "/var/lib/kubelet/device-plugins/gpu.sock",
 			Capacity: 2, Allocatable: 1, InUse: 1, PreStartRequired: true,
 			Devices: []*devicev1.DeviceState{
-				{Device: &typesv1.Device{Id: "gpu-0", Nodes: &typesv1.NUMAMask{Nodes: []uint32{0}}, Health: "Healthy"}, Holders: []string{webUID + "/app"}},
+				{Device: &typesv1.Device{Id: "gpu-0", Nodes: &typesv1.NUMAMask{Nodes: []uint32{0}}, Health: "Healthy", HealthHistory: flapped()}, Holders: []string{webUID + "/app"}},
 				{Device: &typesv1.Device{Id: "gpu-1", Health: "Unhealthy"}},
 			},
 		},

@@ -141,12 +141,12 @@ func (c *ctl) getDevices() *cobra.Command {
 			}
 		}
 		return s.show(state, func(w io.Writer) {
-			t := table.New("RESOURCE", "DEVICE", "HEALTH", "NUMA", "HOLDER").Wide(s.wide(), "PLUGIN", "UID")
+			t := table.New("RESOURCE", "DEVICE", "HEALTH", "NUMA", "HOLDER").Wide(s.wide(), "PLUGIN", "SINCE", "UID")
 			known := s.names(ctx)
 			for _, r := range state.GetResources() {
 				for _, d := range r.GetDevices() {
 					t.Row(r.GetName(), d.GetDevice().GetId(), d.GetDevice().GetHealth(), nodes(d.GetDevice().GetNodes()),
-						known.owners(d.GetHolders()), r.GetPlugin(), holderUIDs(d))
+						known.owners(d.GetHolders()), r.GetPlugin(), s.healthSince(d.GetDevice()), holderUIDs(d))
 				}
 			}
 			if t.Len() == 0 {

@@ -1,0 +1,75 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
+	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/clients/berthctl/table"
+)
+
+// whole reads a pod with the history of its devices' health, which a list does not have.
+func (s *session) whole(ctx context.Context, p *typesv1.PodAllocation) (*typesv1.PodAllocation, error) {
+	got, err := s.Allocation().Get(ctx, &allocationv1.GetRequest{PodUid: p.GetUid()})
+	if err != nil {
+		return nil, err
+	}
+	return got.GetPod(), nil
+}
+
+// healthTexts spells the health of the devices in claims and how it came about, one each; nothing of devices whose plugin
+// has told nothing yet.
+func (c *ctl) healthTexts(claims []*typesv1.Claim) []string {
+	var out []string
+	for _, claim := range claims {
+		for _, d := range claim.GetDevice().GetDevices() {
+			if text := c.healthText(d); text != "" {
+				out = append(out, claim.GetResource()+" "+d.GetId()+" "+text)
+			}
+		}
+	}
+	return out
+}
+
+// shownChanges is how many changes of a device's health people see before the last one.
+const shownChanges = 3
+
+// healthText spells the health of a device: since when, and the last changes before, newest first.
+func (c *ctl) healthText(d *typesv1.Device) string {
+	history := d.GetHealthHistory()
+	if len(history) == 0 {
+		return d.GetHealth()
+	}
+	now := history[len(history)-1]
+	text := fmt.Sprintf("%s since %s", now.GetHealth(), c.moment(now))
+	var before []string
+	for _, h := range slices.Backward(history[:len(history)-1]) {
+		before = append(before, fmt.Sprintf("%s from %s", h.GetHealth(), c.moment(h)))
+	}
+	if more := len(before) - shownChanges; more > 0 {
+		before = append(before[:shownChanges], fmt.Sprintf("and %d more", more))
+	}
+	if len(before) > 0 {
+		text += "; before: " + strings.Join(before, ", ")
+	}
+	return text
+}
+
+// moment spells when a change was.
+func (c *ctl) moment(h *typesv1.HealthChange) string {
+	at := h.GetTime().AsTime()
+	return fmt.Sprintf("%s (%s ago)", at.UTC().Format(time.RFC3339), table.Age(c.now().Sub(at)))
+}
+
+// healthSince spells how long a device has been as it is; empty if that is not known.
+func (c *ctl) healthSince(d *typesv1.Device) string {
+	history := d.GetHealthHistory()
+	if len(history) == 0 {
+		return ""
+	}
+	return table.Age(c.now().Sub(history[len(history)-1].GetTime().AsTime()))
+}
