@@ -12,6 +12,7 @@ import (
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger/kubelet"
+	"github.com/berthd/berth/managers/memory"
 	"github.com/berthd/berth/managers/numa"
 	"github.com/berthd/berth/managers/topology"
 )
@@ -223,9 +224,10 @@ var checkpoints = Define("checkpoints", Plan[checkpointIn, checkpointWant, check
 })
 
 type checkpointIn struct {
-	Op    string       `json:"op"`
-	Gates vector.Gates `json:"gates"`
-	CPU   cpuState     `json:"cpu"`
+	Op     string       `json:"op"`
+	Gates  vector.Gates `json:"gates"`
+	CPU    cpuState     `json:"cpu"`
+	Memory memoryState  `json:"memory"`
 }
 
 type checkpointWant struct {
@@ -239,28 +241,60 @@ type checkpointGot struct {
 	Again string `json:"again"`
 }
 
+// checkpointFiles write a recorded state and read it again, by file.
+var checkpointFiles = map[string]func(in checkpointIn, podLevel bool) (file, again []byte, err error){
+	"cpu_manager_state":    writeCPUState,
+	"memory_manager_state": writeMemoryState,
+}
+
 func decideCheckpoint(_ *Env, in checkpointIn) (checkpointGot, error) {
-	if in.Op != "cpu_manager_state" {
+	write, ok := checkpointFiles[in.Op]
+	if !ok {
 		return checkpointGot{}, Skip("checkpoints: file %s not built yet", in.Op)
 	}
+	file, again, err := write(in, in.Gates.On(vector.PodLevelResourceManagers))
+	return checkpointGot{File: string(file), Again: string(again)}, err
+}
+
+func writeCPUState(in checkpointIn, podLevel bool) (file, again []byte, err error) {
 	format := 2
-	if in.Gates.On(vector.PodLevelResourceManagers) {
+	if podLevel {
 		format = 3
 	}
 	state, err := in.CPU.kubelet()
 	if err != nil {
-		return checkpointGot{}, err
+		return nil, nil, err
 	}
-	file, err := state.Marshal(format)
-	if err != nil {
-		return checkpointGot{}, err
+	if file, err = state.Marshal(format); err != nil {
+		return nil, nil, err
 	}
 	read, err := kubelet.ParseCPU(file, nil)
 	if err != nil {
-		return checkpointGot{}, err
+		return nil, nil, err
 	}
-	again, err := read.Marshal(read.Format)
-	return checkpointGot{File: string(file), Again: string(again)}, err
+	again, err = read.Marshal(read.Format)
+	return file, again, err
+}
+
+func writeMemoryState(in checkpointIn, podLevel bool) (file, again []byte, err error) {
+	format := 1
+	if podLevel {
+		format = 2
+	}
+	state, err := in.Memory.kubelet()
+	if err != nil {
+		return nil, nil, err
+	}
+	state.Policy = memory.PolicyStatic
+	if file, err = state.Marshal(format); err != nil {
+		return nil, nil, err
+	}
+	read, err := kubelet.ParseMemory(file)
+	if err != nil {
+		return nil, nil, err
+	}
+	again, err = read.Marshal(read.Format)
+	return file, again, err
 }
 
 func compareCheckpoint(_ checkpointIn, want checkpointWant, got checkpointGot) string {

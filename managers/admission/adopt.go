@@ -22,7 +22,7 @@ func (i *importing) plan(ctx context.Context) (err error) {
 		specs[uid] = &record.Pod
 	}
 	i.out.Facts, err = kubelet.Read(i.Kind, i.Data, kubelet.Input{
-		View: i.view, Pods: specs, Policy: i.Policy, ContainerIDs: i.ContainerIDs, SkipUnknown: i.SkipUnknown,
+		Settings: i.Settings, View: i.view, Pods: specs, ContainerIDs: i.ContainerIDs, SkipUnknown: i.SkipUnknown,
 	})
 	if err != nil {
 		return err
@@ -82,16 +82,29 @@ func (i *importing) adopt(uid string, claims []ledger.Claim) (outcome string, er
 	return ImportExtended, nil
 }
 
-// sameHolding tells whether two claims of one owner are the same fact.
+// sameHolding tells whether two claims of one owner are the same fact. On which of
+// its nodes a block is counted is berth's own affair.
 func sameHolding(a, b ledger.Claim) bool {
 	a.Affinity, b.Affinity = nil, nil
+	a.Memory, b.Memory = undivided(a.Memory), undivided(b.Memory)
 	return reflect.DeepEqual(a, b)
+}
+
+func undivided(blocks []ledger.Block) (out []ledger.Block) {
+	for _, b := range blocks {
+		out = append(out, ledger.Block{Nodes: b.Nodes, Bytes: b.Bytes})
+	}
+	return out
 }
 
 // holding says what a claim is about.
 func holding(c ledger.Claim) string {
 	if c.CPUs != nil {
 		return fmt.Sprintf("CPUs %s (%s)", c.CPUs.Set, c.CPUs.Use)
+	}
+	if len(c.Memory) > 0 {
+		b := c.Memory[0]
+		return kubelet.MemoryBlock{Nodes: b.Nodes, Resource: c.Resource, Bytes: b.Bytes}.String()
 	}
 	return "other " + c.Resource
 }

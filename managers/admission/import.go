@@ -17,8 +17,8 @@ import (
 type Import struct {
 	Kind kubelet.Kind
 	Data []byte
-	// Policy is what the manager of the kind runs under.
-	Policy string
+	// Settings of the kind's manager.
+	Settings kubelet.Settings
 	// Pods that the file speaks of, as the caller sent them, before defaulting.
 	Pods []workload.Pod
 	// ContainerIDs and SkipUnknown are as in kubelet.Input.

@@ -39,7 +39,7 @@ func file(pool string, entries ...string) []byte {
 }
 
 func (h *house) take(req admission.Import) (admission.Imported, error) {
-	req.Kind, req.Policy = kubelet.CPU, "static"
+	req.Kind, req.Settings.Policy = kubelet.CPU, "static"
 	return h.Import(context.Background(), req)
 }
 

@@ -44,6 +44,24 @@ func (m *Manager) Describe() hint.Description {
 // node takes everything.
 func (m *Manager) Warnings() []string { return slices.Clone(m.warnings) }
 
+// Reserved returns what is kept for the system, in bytes by NUMA node and resource;
+// nothing under the policy None. The map is the caller's.
+func (m *Manager) Reserved() map[int]map[string]uint64 {
+	out := map[int]map[string]uint64{}
+	for _, c := range m.capacities {
+		for _, id := range m.ids {
+			if c.reserved[id] == 0 {
+				continue
+			}
+			if out[id] == nil {
+				out[id] = map[string]uint64{}
+			}
+			out[id][c.resource] = uint64(c.reserved[id])
+		}
+	}
+	return out
+}
+
 // Prepare returns the claims as they are: memory needs nobody's agreement.
 func (*Manager) Prepare(_ context.Context, _ string, _ hint.Request, claims []ledger.Claim) ([]ledger.Claim, error) {
 	return claims, nil

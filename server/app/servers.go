@@ -64,7 +64,7 @@ func (a *App) buildServers(context.Context) error {
 	nodev1.RegisterNodeServiceServer(a.main, node.New(a.Machine))
 	hintv1.RegisterHintBusServiceServer(a.main, hintbus.New(a.outside))
 	inspectv1.RegisterInspectServiceServer(a.main, inspect.New(
-		inspect.Parts{Ledger: a.Ledger, Engine: a.Engine, Read: read, Policy: a.policyOf, Start: a.StartLines}))
+		inspect.Parts{Ledger: a.Ledger, Engine: a.Engine, Read: read, Settings: a.settingsOf, Start: a.StartLines}))
 	podresources.RegisterV1(a.main, readers, read.Features)
 	healthpb.RegisterHealthServer(a.main, a.health)
 	reflection.Register(a.main)
@@ -82,10 +82,13 @@ func (a *App) buildServers(context.Context) error {
 	return nil
 }
 
-// policyOf tells what the manager behind a kubelet's state file runs under.
-func (a *App) policyOf(kind kubelet.Kind) string {
-	if kind == kubelet.CPU {
-		return a.inForce().CPU.Describe().Policy
+// settingsOf tells those of the manager behind a kubelet's state file.
+func (a *App) settingsOf(kind kubelet.Kind) (s kubelet.Settings) {
+	switch p := a.inForce(); kind {
+	case kubelet.CPU:
+		s.Policy = p.CPU.Describe().Policy
+	case kubelet.Memory:
+		s.Policy, s.ReservedMemory = p.Memory.Describe().Policy, p.Memory.Reserved()
 	}
-	return ""
+	return s
 }

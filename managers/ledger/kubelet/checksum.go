@@ -1,6 +1,8 @@
 package kubelet
 
 import (
+	"cmp"
+	"fmt"
 	"hash/fnv"
 	"maps"
 	"slices"
@@ -66,9 +68,21 @@ func dumpEntries(entries entriesByPod) string {
 	})
 }
 
+// dumpList prints a slice; a nil one prints otherwise than an empty one.
+func dumpList[V any](list []V, value func(V) string) string {
+	if list == nil {
+		return "<nil>"
+	}
+	texts := make([]string, len(list))
+	for i, v := range list {
+		texts[i] = value(v)
+	}
+	return "[" + strings.Join(texts, " ") + "]"
+}
+
 // dumpMap prints a map in the order of its keys; a nil map prints otherwise than
 // an empty one.
-func dumpMap[M ~map[string]V, V any](m M, value func(V) string) string {
+func dumpMap[M ~map[K]V, K cmp.Ordered, V any](m M, value func(V) string) string {
 	if m == nil {
 		return "<nil>"
 	}
@@ -78,7 +92,7 @@ func dumpMap[M ~map[string]V, V any](m M, value func(V) string) string {
 		if i > 0 {
 			b.WriteByte(' ')
 		}
-		b.WriteString(key + ":" + value(m[key]))
+		fmt.Fprintf(&b, "%v:%s", key, value(m[key]))
 	}
 	b.WriteByte(']')
 	return b.String()

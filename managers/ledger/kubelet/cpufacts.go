@@ -87,9 +87,9 @@ func (f *Facts) hold(owner ledger.Owner, set cpuset.Set, use ledger.CPUUse) {
 }
 
 // writeCPU makes cpu_manager_state of a view.
-func writeCPU(view *ledger.View, policy string, format int) (File, error) {
-	s := CPUState{Policy: policy, Containers: map[string]map[string]cpuset.Set{}, Pods: map[string]cpuset.Set{}}
-	if policy != policyNone {
+func writeCPU(view *ledger.View, settings Settings, format int) (File, error) {
+	s := CPUState{Policy: settings.Policy, Containers: map[string]map[string]cpuset.Set{}, Pods: map[string]cpuset.Set{}}
+	if settings.Policy != policyNone {
 		s.Shared = view.SharedCPUs()
 	}
 	for c := range view.Claims() {

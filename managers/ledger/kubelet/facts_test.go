@@ -47,7 +47,7 @@ func TestReadCPU(t *testing.T) {
 		{"none", `{"policyName":"none","defaultCpuSet":""}`, "none", "", ""},
 		{"other policy", `{"policyName":"none","defaultCpuSet":""}`, "static", "", "the file is one of policy none, and berth runs under static"},
 	} {
-		facts, err := Read(CPU, []byte(row.text), Input{View: view, Pods: pods, Policy: row.policy})
+		facts, err := Read(CPU, []byte(row.text), Input{View: view, Pods: pods, Settings: Settings{Policy: row.policy}})
 		if err != nil {
 			t.Errorf("%s: %v", row.name, err)
 			continue
@@ -84,7 +84,7 @@ func TestKinds(t *testing.T) {
 		if !ok || k.file == "" {
 			t.Errorf("kind %s has no file", kind)
 		}
-		_, err := Write(kind, view, "static", 0)
+		_, err := Write(kind, view, Settings{Policy: "static"}, 0)
 		if (k.write == nil) != (err != nil && fault.ClassOf(err) == fault.Unsupported && strings.HasSuffix(err.Error(), "not built yet")) {
 			t.Errorf("export %s: %v", kind, err)
 		}
@@ -93,7 +93,7 @@ func TestKinds(t *testing.T) {
 			t.Errorf("import %s: %v, want class %v", kind, err, want)
 		}
 	}
-	if _, err := Write("disk", view, "static", 0); fault.ClassOf(err) != fault.Invalid {
+	if _, err := Write("disk", view, Settings{Policy: "static"}, 0); fault.ClassOf(err) != fault.Invalid {
 		t.Errorf("export disk: %v", err)
 	}
 	if _, err := Read("disk", nil, Input{View: view}); fault.ClassOf(err) != fault.Invalid {
@@ -108,7 +108,7 @@ func TestUnknownOwnersAreCounted(t *testing.T) {
 	for _, n := range strings.Fields("0 1 2 3 4 5 6 7 8 9") {
 		entries = append(entries, `"id`+n+`":"`+n+`"`)
 	}
-	_, err := Read(CPU, []byte(`{"policyName":"static","defaultCpuSet":"10-31","entries":{`+strings.Join(entries, ",")+`}}`), Input{View: view, Policy: "static"})
+	_, err := Read(CPU, []byte(`{"policyName":"static","defaultCpuSet":"10-31","entries":{`+strings.Join(entries, ",")+`}}`), Input{View: view, Settings: Settings{Policy: "static"}})
 	if err == nil || fault.ClassOf(err) != fault.Precondition || !strings.Contains(err.Error(), "CPUs 7 of container id id7 and 2 more;") {
 		t.Errorf("got %v", err)
 	}
@@ -144,11 +144,11 @@ func TestFactsComeBack(t *testing.T) {
 			draft.PutPod(ledgertest.With(p, claims...))
 		}
 		view := draft.View()
-		file, err := Write(CPU, view, "static", 0)
+		file, err := Write(CPU, view, Settings{Policy: "static"}, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
-		facts, err := Read(CPU, file.Data, Input{View: view, Policy: "static"})
+		facts, err := Read(CPU, file.Data, Input{View: view, Settings: Settings{Policy: "static"}})
 		if err != nil || len(facts.Notes) > 0 || facts.Format != file.Format {
 			t.Fatalf("%s: format %d, notes %q, %v", file.Data, facts.Format, facts.Notes, err)
 		}
@@ -177,7 +177,7 @@ func FuzzReadCPU(f *testing.F) {
 	}
 	pods := map[string]*workload.Pod{"pod": {UID: "pod", Containers: []workload.Container{asking("container1", 1), asking("container2", 0)}}}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		facts, err := Read(CPU, data, Input{View: l.View(), Pods: pods, Policy: "static", SkipUnknown: true})
+		facts, err := Read(CPU, data, Input{View: l.View(), Pods: pods, Settings: Settings{Policy: "static"}, SkipUnknown: true})
 		if err != nil {
 			if c := fault.ClassOf(err); c != fault.Corrupt && c != fault.Precondition {
 				t.Fatalf("class %v: %v", c, err)

@@ -27,21 +27,29 @@ var kinds = map[Kind]struct {
 	// file is the name of the file in the kubelet's root directory.
 	file  string
 	read  func(data []byte, in Input) (Facts, error)
-	write func(view *ledger.View, policy string, format int) (File, error)
+	write func(view *ledger.View, settings Settings, format int) (File, error)
 }{
 	CPU:    {"cpu_manager_state", readCPU, writeCPU},
-	Memory: {file: "memory_manager_state"},
+	Memory: {"memory_manager_state", readMemory, writeMemory},
 	Device: {file: "device-plugins/kubelet_internal_checkpoint"},
+}
+
+// Settings are those of the kind's manager here.
+type Settings struct {
+	// Policy that it runs under.
+	Policy string
+	// ReservedMemory is what the memory manager keeps for the system, in bytes by
+	// NUMA node and resource.
+	ReservedMemory map[int]map[string]uint64
 }
 
 // Input is what a file is read with.
 type Input struct {
+	Settings
 	// View of the ledger that the facts are for; its rules tell the machine.
 	View *ledger.View
 	// Pods by uid; those of the view need not be among them.
 	Pods map[string]*workload.Pod
-	// Policy is what the manager of the kind runs under here.
-	Policy string
 	// ContainerIDs are the containers of the runtime's ids, for formats that name
 	// them so.
 	ContainerIDs map[string]ledger.Owner
@@ -95,11 +103,12 @@ func Read(kind Kind, data []byte, in Input) (Facts, error) {
 	return facts, nil
 }
 
-// Write makes the state file of a view, under the policy that the manager of the
-// kind runs under. Format 0 means the oldest that has a place for everything.
-// Class Invalid is a kind that does not exist, Unsupported one that is not built
-// yet or a format that cannot be written.
-func Write(kind Kind, view *ledger.View, policy string, format int) (File, error) {
+// Write makes the state file of a view under the settings of the kind's manager.
+// Format 0 means the oldest that has a place for everything. Class Invalid is a
+// kind that does not exist, Unsupported one that is not built yet or a format that
+// cannot be written, Precondition a claim that the kind's file cannot have on this
+// machine.
+func Write(kind Kind, view *ledger.View, settings Settings, format int) (File, error) {
 	k, ok := kinds[kind]
 	switch {
 	case !ok:
@@ -107,7 +116,7 @@ func Write(kind Kind, view *ledger.View, policy string, format int) (File, error
 	case k.write == nil:
 		return File{}, fault.Unsupportedf("export %s: not built yet", k.file)
 	}
-	file, err := k.write(view, policy, format)
+	file, err := k.write(view, settings, format)
 	if err != nil {
 		return File{}, fmt.Errorf("export %s: %w", k.file, err)
 	}

@@ -13,6 +13,11 @@ import (
 
 // MemoryState is the content of memory_manager_state.
 type MemoryState struct {
+	// Format is what the state was read from: 1, or 2 (1.36 with the gate
+	// PodLevelResourceManagers), which has a place for Pods.
+	Format int
+	// Policy is "None" or "Static".
+	Policy string
 	// Nodes are the tables by NUMA node id; none before the first start.
 	Nodes map[int]MemoryNode
 	// Containers are the blocks of containers by pod uid and container name.
@@ -58,21 +63,30 @@ func (s *MemoryState) Check(nodes []machine.Node, reserved map[int]map[string]ui
 		}
 		return nil
 	}
-	expected := emptyTables(nodes, reserved)
+	expected, err := s.tables(nodes, reserved)
+	if err != nil {
+		return err
+	}
+	return s.compare(expected)
+}
+
+// tables places all blocks on the empty tables of a machine.
+func (s *MemoryState) tables(nodes []machine.Node, reserved map[int]map[string]uint64) (map[int]MemoryNode, error) {
+	out := emptyTables(nodes, reserved)
 	for _, uid := range slices.Sorted(maps.Keys(s.Containers)) {
 		if whole, ok := s.Pods[uid]; ok {
-			if err := place(expected, whole); err != nil {
-				return fault.Preconditionf("pod %s: %w", uid, err)
+			if err := place(out, whole); err != nil {
+				return nil, fault.Preconditionf("pod %s: %w", uid, err)
 			}
 			continue
 		}
 		for _, name := range slices.Sorted(maps.Keys(s.Containers[uid])) {
-			if err := place(expected, s.Containers[uid][name]); err != nil {
-				return fault.Preconditionf("pod %s, container %s: %w", uid, name, err)
+			if err := place(out, s.Containers[uid][name]); err != nil {
+				return nil, fault.Preconditionf("pod %s, container %s: %w", uid, name, err)
 			}
 		}
 	}
-	return s.compare(expected)
+	return out, nil
 }
 
 // emptyTables are those of a machine on which nobody holds memory.

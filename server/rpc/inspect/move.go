@@ -34,7 +34,7 @@ func (s *service) Import(ctx context.Context, req *inspectv1.ImportRequest) (*in
 	}
 	kind := kubelet.Kind(req.GetKind())
 	done, err := s.Engine.Import(ctx, admission.Import{
-		Kind: kind, Data: req.GetState(), Policy: s.Policy(kind), Pods: pods,
+		Kind: kind, Data: req.GetState(), Settings: s.Settings(kind), Pods: pods,
 		ContainerIDs: owners, SkipUnknown: req.GetSkipUnknown(), DryRun: req.GetDryRun(),
 	})
 	if err != nil {
@@ -89,7 +89,7 @@ func (s *service) Export(_ context.Context, req *inspectv1.ExportRequest) (*insp
 		return nil, err
 	}
 	kind, view := kubelet.Kind(req.GetKind()), s.Ledger.View()
-	file, err := kubelet.Write(kind, view, s.Policy(kind), int(min(req.GetFormat(), maxFormat)))
+	file, err := kubelet.Write(kind, view, s.Settings(kind), int(min(req.GetFormat(), maxFormat)))
 	if err != nil {
 		return nil, err
 	}

@@ -56,7 +56,7 @@ func move(t *testing.T, rules ledger.Rules) inspectv1.InspectServiceClient {
 	return inspectv1.NewInspectServiceClient(rpctest.Serve(t, func(s grpc.ServiceRegistrar) {
 		inspectv1.RegisterInspectServiceServer(s, inspect.New(inspect.Parts{
 			Ledger: l, Engine: engine, Read: convert.Reader{Features: features},
-			Policy: func(kubelet.Kind) string { return "static" },
+			Settings: func(kubelet.Kind) kubelet.Settings { return kubelet.Settings{Policy: "static"} },
 		}))
 	}))
 }

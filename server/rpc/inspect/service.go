@@ -30,9 +30,8 @@ type Parts struct {
 	Engine Engine
 	// Read reads the pods of an import.
 	Read convert.Reader
-	// Policy tells what the manager of a kind runs under now, as a state file
-	// names it.
-	Policy func(kubelet.Kind) string
+	// Settings tells those of a kind's manager now, as a state file names them.
+	Settings func(kubelet.Kind) kubelet.Settings
 	// Start tells what the daemon's start found and did, in lines for people.
 	Start func() []string
 }

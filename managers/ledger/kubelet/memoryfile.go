@@ -1,0 +1,230 @@
+package kubelet
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+
+	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/numa"
+)
+
+// memoryCheckpoint is the JSON form of both formats.
+type memoryCheckpoint struct {
+	Policy     string                             `json:"policyName"`
+	Nodes      map[int]*storedNode                `json:"machineState"`
+	Entries    map[string]map[string]storedBlocks `json:"entries,omitempty"`
+	PodEntries map[string]storedPod               `json:"podEntries,omitempty"`
+	Checksum   uint64                             `json:"checksum"`
+}
+
+type storedNode struct {
+	Blocks int                     `json:"numberOfAssignments"`
+	Tables map[string]*storedTable `json:"memoryMap"`
+	Group  []int                   `json:"cells"`
+}
+
+type storedTable struct {
+	Total          uint64 `json:"total"`
+	SystemReserved uint64 `json:"systemReserved"`
+	Allocatable    uint64 `json:"allocatable"`
+	Reserved       uint64 `json:"reserved"`
+	Free           uint64 `json:"free"`
+}
+
+type storedBlocks []storedBlock
+
+type storedBlock struct {
+	Nodes    []int  `json:"numaAffinity"`
+	Resource string `json:"type"`
+	Bytes    uint64 `json:"size"`
+}
+
+type storedPod struct {
+	Blocks storedBlocks `json:"memoryBlocks,omitempty"`
+}
+
+// ParseMemory reads memory_manager_state in either format. All errors are of class
+// Corrupt: no JSON object, a node id that berth cannot have (the message names
+// where it stands), a checksum that does not fit. As for the kubelet, a checksum
+// that is absent or 0 is fine in format 1.
+func ParseMemory(data []byte) (MemoryState, error) {
+	s, err := parseMemory(data)
+	if err != nil {
+		return MemoryState{}, fmt.Errorf("read memory_manager_state: %w", err)
+	}
+	return s, nil
+}
+
+func parseMemory(data []byte) (s MemoryState, err error) {
+	c := memoryCheckpoint{
+		Nodes: map[int]*storedNode{}, Entries: map[string]map[string]storedBlocks{}, PodEntries: map[string]storedPod{},
+	}
+	if err := json.Unmarshal(data, &c); err != nil {
+		return s, fault.Corruptf("%w", err)
+	}
+	s = MemoryState{
+		Policy: c.Policy, Nodes: map[int]MemoryNode{},
+		Containers: map[string]map[string][]MemoryBlock{}, Pods: map[string][]MemoryBlock{},
+	}
+	if s.Format, err = c.format(); err != nil {
+		return s, err
+	}
+	for _, id := range slices.Sorted(maps.Keys(c.Nodes)) {
+		if s.Nodes[id], err = c.Nodes[id].read(id); err != nil {
+			return s, err
+		}
+	}
+	for _, uid := range slices.Sorted(maps.Keys(c.Entries)) {
+		s.Containers[uid] = map[string][]MemoryBlock{}
+		for _, name := range slices.Sorted(maps.Keys(c.Entries[uid])) {
+			if s.Containers[uid][name], err = c.Entries[uid][name].read(fmt.Sprintf("container %q of pod %q", name, uid)); err != nil {
+				return s, err
+			}
+		}
+	}
+	for _, uid := range slices.Sorted(maps.Keys(c.PodEntries)) {
+		if s.Pods[uid], err = c.PodEntries[uid].Blocks.read(fmt.Sprintf("pod %q", uid)); err != nil {
+			return s, err
+		}
+	}
+	return s, nil
+}
+
+// format tells the formats apart by the checksum.
+func (c *memoryCheckpoint) format() (int, error) {
+	first := checksum(c.dump(false))
+	switch second := checksum(c.dump(true)); {
+	case c.Checksum == second:
+		return 2, nil
+	case len(c.PodEntries) > 0:
+		return 0, wrongChecksum(c.Checksum, second)
+	case c.Checksum == first || c.Checksum == 0:
+		return 1, nil
+	}
+	return 0, wrongChecksum(c.Checksum, first)
+}
+
+func (n *storedNode) read(id int) (MemoryNode, error) {
+	if n == nil || id < 0 || id >= numa.MaxNodes {
+		return MemoryNode{}, fault.Corruptf("machineState: %d is no NUMA node with tables", id)
+	}
+	group, err := readNodes(fmt.Sprintf("cells of NUMA node %d", id), n.Group)
+	if err != nil {
+		return MemoryNode{}, err
+	}
+	out := MemoryNode{Blocks: n.Blocks, Group: group, Tables: map[string]MemoryTable{}}
+	for resource, t := range n.Tables {
+		if t == nil {
+			return MemoryNode{}, fault.Corruptf("memoryMap of NUMA node %d: %q has no table", id, resource)
+		}
+		out.Tables[resource] = MemoryTable(*t)
+	}
+	return out, nil
+}
+
+func readNodes(what string, ids []int) (numa.Mask, error) {
+	nodes, err := numa.FromIDs(ids)
+	if err != nil {
+		return 0, fault.Corruptf("%s: %w", what, err)
+	}
+	return nodes, nil
+}
+
+func (list storedBlocks) read(of string) ([]MemoryBlock, error) {
+	out := make([]MemoryBlock, len(list))
+	for i, b := range list {
+		nodes, err := readNodes("numaAffinity of "+of, b.Nodes)
+		if err != nil {
+			return nil, err
+		}
+		out[i] = MemoryBlock{Nodes: nodes, Resource: b.Resource, Bytes: b.Bytes}
+	}
+	return out, nil
+}
+
+func stored(blocks []MemoryBlock) storedBlocks {
+	out := make(storedBlocks, len(blocks))
+	for i, b := range blocks {
+		out[i] = storedBlock{Nodes: b.Nodes.IDs(), Resource: b.Resource, Bytes: b.Bytes}
+	}
+	return out
+}
+
+// Marshal writes the state as the kubelet does, in format 1 or 2. Class
+// Unsupported: another format; memory of pods as a whole in format 1, which has no
+// place for it.
+func (s *MemoryState) Marshal(format int) ([]byte, error) {
+	switch {
+	case format == 1 && len(s.Pods) > 0:
+		return nil, fault.Unsupportedf("write memory_manager_state: format 1 has no place for the memory of pods as a whole; use format 2")
+	case format != 1 && format != 2:
+		return nil, fault.Unsupportedf("write memory_manager_state: format %d: expected 1 or 2", format)
+	}
+	c := memoryCheckpoint{
+		Policy: s.Policy,
+		Nodes:  map[int]*storedNode{}, Entries: map[string]map[string]storedBlocks{}, PodEntries: map[string]storedPod{},
+	}
+	for id, n := range s.Nodes {
+		c.Nodes[id] = &storedNode{Blocks: n.Blocks, Tables: map[string]*storedTable{}, Group: n.Group.IDs()}
+		for resource, t := range n.Tables {
+			c.Nodes[id].Tables[resource] = new(storedTable(t))
+		}
+	}
+	for uid, containers := range s.Containers {
+		c.Entries[uid] = map[string]storedBlocks{}
+		for name, blocks := range containers {
+			c.Entries[uid][name] = stored(blocks)
+		}
+	}
+	for uid, blocks := range s.Pods {
+		c.PodEntries[uid] = storedPod{stored(blocks)}
+	}
+	c.Checksum = checksum(c.dump(format == 2))
+	data, err := json.Marshal(c)
+	if err != nil {
+		return nil, fault.Internalf("write memory_manager_state: %w", err)
+	}
+	return data, nil
+}
+
+// dump prints the checkpoint; what pods have as a whole is part of format 2 only.
+func (c *memoryCheckpoint) dump(pods bool) string {
+	text := "(*state.MemoryManagerCheckpoint){PolicyName:(string)" + c.Policy +
+		" MachineState:(state.NUMANodeMap)" + dumpMap(c.Nodes, (*storedNode).dump) +
+		" Entries:(state.ContainerMemoryAssignments)" + dumpMap(c.Entries, func(containers map[string]storedBlocks) string {
+		return dumpMap(containers, storedBlocks.dump)
+	})
+	if pods {
+		text += " PodEntries:(state.PodMemoryAssignments)" + dumpMap(c.PodEntries, func(p storedPod) string {
+			return "{MemoryBlocks:([]state.Block)" + p.Blocks.dump() + "}"
+		})
+	}
+	return text + " Checksum:(checksum.Checksum)0}"
+}
+
+func (n *storedNode) dump() string {
+	if n == nil {
+		return "<nil>"
+	}
+	return "<*>{NumberOfAssignments:(int)" + strconv.Itoa(n.Blocks) +
+		" MemoryMap:(map[v1.ResourceName]*state.MemoryTable)" + dumpMap(n.Tables, (*storedTable).dump) +
+		" Cells:([]int)" + dumpList(n.Group, strconv.Itoa) + "}"
+}
+
+func (t *storedTable) dump() string {
+	if t == nil {
+		return "<nil>"
+	}
+	return fmt.Sprintf("<*>{TotalMemSize:(uint64)%d SystemReserved:(uint64)%d Allocatable:(uint64)%d Reserved:(uint64)%d Free:(uint64)%d}",
+		t.Total, t.SystemReserved, t.Allocatable, t.Reserved, t.Free)
+}
+
+func (list storedBlocks) dump() string {
+	return dumpList(list, func(b storedBlock) string {
+		return "{NUMAAffinity:([]int)" + dumpList(b.Nodes, strconv.Itoa) +
+			" Type:(v1.ResourceName)" + b.Resource + " Size:(uint64)" + strconv.FormatUint(b.Bytes, 10) + "}"
+	})
+}
