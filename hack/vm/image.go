@@ -14,6 +14,7 @@ import (
 
 	"github.com/berthd/berth/hack/vm/archive"
 	"github.com/berthd/berth/hack/vm/job"
+	"github.com/berthd/berth/hack/vm/userland"
 )
 
 // compiled is a package's test binary on the host.
@@ -100,10 +101,20 @@ func gotool(ctx context.Context, args ...string) (string, error) {
 	return string(out), nil
 }
 
-// pack writes the guest's file system: init, the job, the test binaries, and the
-// folders testdata of the whole module where its tests look for them.
-func pack(ctx context.Context, image, guestInit string, j job.Job, tests []compiled) (err error) {
-	file, err := os.Create(image)
+// image is the guest's file system.
+type image struct {
+	// path is where it is written, init the guest's program on the host.
+	path, init string
+	job        job.Job
+	tests      []compiled
+	// debs are the packages of a guest with a system of its own.
+	debs []string
+}
+
+// pack writes the image: init, the job, the test binaries, and the folders
+// testdata of the whole module where its tests look for them.
+func (i image) pack(ctx context.Context) (err error) {
+	file, err := os.Create(i.path)
 	if err != nil {
 		return err
 	}
@@ -118,18 +129,23 @@ func pack(ctx context.Context, image, guestInit string, j job.Job, tests []compi
 	for _, dir := range []string{"/proc", "/sys", "/tmp", "/run", "/root"} {
 		a.Folder(dir)
 	}
-	a.File("/init", guestInit)
-	text, err := json.Marshal(j)
+	a.File(userland.Init, i.init)
+	text, err := json.Marshal(i.job)
 	if err != nil {
 		return err
 	}
 	a.Bytes(job.Path, 0o644, text)
-	for _, t := range tests {
+	for _, t := range i.tests {
 		a.Folder(source(t.pkg))
 		a.File(t.program(), t.binary)
 	}
 	if err := packData(ctx, a); err != nil {
 		return err
+	}
+	if len(i.debs) > 0 {
+		if err := userland.Pack(ctx, a, i.debs); err != nil {
+			return err
+		}
 	}
 	return a.Close()
 }

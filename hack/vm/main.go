@@ -26,6 +26,7 @@ import (
 	"github.com/berthd/berth/hack/vm/emulator"
 	"github.com/berthd/berth/hack/vm/job"
 	"github.com/berthd/berth/hack/vm/shape"
+	"github.com/berthd/berth/hack/vm/userland"
 )
 
 // options are the command line.
@@ -38,6 +39,7 @@ type options struct {
 	hugePages   string
 	run, skip   string
 	parallel    int
+	systemd     bool
 	verbose     bool
 	noSkip      bool
 	optional    bool
@@ -94,6 +96,7 @@ func parse(args []string, stderr io.Writer) (options, shape.Shape, error) {
 		f.PrintDefaults()
 	}
 	f.StringVar(&o.cgroup, "cgroup", string(job.V2), "cgroup version: v1, hybrid or v2")
+	f.BoolVar(&o.systemd, "systemd", false, "systemd is process 1 in the guest, and mounts the cgroups")
 	f.StringVar(&o.shape, "shape", "", "a named machine, instead of -nodes, -cpus, -memory")
 	f.IntVar(&o.nodes, "nodes", 1, "NUMA nodes")
 	f.IntVar(&o.cpus, "cpus", 4, "CPUs, the same number on each node")
@@ -106,7 +109,7 @@ func parse(args []string, stderr io.Writer) (options, shape.Shape, error) {
 	f.BoolVar(&o.noSkip, "no-skip", false, "a test that is skipped has failed")
 	f.BoolVar(&o.optional, "optional", false, "where no kernel or emulator can be had, say so and succeed")
 	f.DurationVar(&o.timeout, "timeout", 10*time.Minute, "how long the machine may run")
-	f.DurationVar(&o.bootLimit, "boot-limit", 0, "how long a boot may take before it is tried again; 0 means 30s and 3s for each CPU")
+	f.DurationVar(&o.bootLimit, "boot-limit", 0, "how long a boot may take before it is tried again; 0 means 30s and 3s for each CPU, twice that with systemd")
 	f.StringVar(&o.qemu, "qemu", "", "emulator; found or installed if empty")
 	f.StringVar(&o.kernel, "kernel", "", "kernel; found in the cache or fetched if empty")
 	f.StringVar(&o.accelerator, "accel", "tcg,thread=multi", "QEMU's -accel")
@@ -145,7 +148,11 @@ func (o options) title(machine shape.Shape) string {
 	if name == "" {
 		name = fmt.Sprintf("%d nodes", len(machine.Nodes))
 	}
-	return fmt.Sprintf("cgroup %s, %s, %d CPUs, %d MiB", o.cgroup, name, machine.CPUs(), machine.MemoryMiB())
+	first := ""
+	if o.systemd {
+		first = "systemd, "
+	}
+	return fmt.Sprintf("%scgroup %s, %s, %d CPUs, %d MiB", first, o.cgroup, name, machine.CPUs(), machine.MemoryMiB())
 }
 
 // do builds, boots and reports. An error is something else than a failed test.
@@ -153,12 +160,10 @@ func (o options) do(ctx context.Context, machine shape.Shape, stdout, stderr io.
 	cfg := emulator.Config{
 		QEMU: o.qemu, Kernel: o.kernel, Accelerator: o.accelerator,
 		Machine: machine.Args(), KernelArgs: machine.KernelArgs(),
-		BootLimit: o.bootLimit, Log: stderr,
+		BootLimit: o.limit(machine), Log: stderr,
 	}
-	if cfg.BootLimit == 0 {
-		cfg.BootLimit = 30*time.Second + time.Duration(machine.CPUs())*3*time.Second
-	}
-	if err := o.tools(ctx, &cfg, stderr); err != nil {
+	debs, err := o.tools(ctx, &cfg, stderr)
+	if err != nil {
 		return false, err
 	}
 	cfg.Dir, err = os.MkdirTemp("", "berth-vm")
@@ -166,29 +171,46 @@ func (o options) do(ctx context.Context, machine shape.Shape, stdout, stderr io.
 		return false, err
 	}
 	defer os.RemoveAll(cfg.Dir)
-	tests, err := build(ctx, o, cfg.Dir)
-	if err != nil {
+	i := image{path: filepath.Join(cfg.Dir, "image"), init: filepath.Join(cfg.Dir, "init"), debs: debs}
+	if i.tests, err = build(ctx, o, cfg.Dir); err != nil {
 		return false, err
 	}
-	cfg.Image = filepath.Join(cfg.Dir, "image")
-	r := &report{out: stdout, verbose: o.verbose, noSkip: o.noSkip, passed: true}
-	for _, t := range tests {
-		r.jobs = append(r.jobs, t.job(o))
+	if o.systemd {
+		cfg.KernelArgs = append(cfg.KernelArgs, userland.KernelArgs(job.Cgroup(o.cgroup))...)
+	} else {
+		cfg.KernelArgs = append(cfg.KernelArgs, "rdinit="+userland.Init)
+		i.job.Cgroup = job.Cgroup(o.cgroup)
 	}
-	if err := pack(ctx, cfg.Image, filepath.Join(cfg.Dir, "init"), job.Job{Cgroup: job.Cgroup(o.cgroup), Tests: r.jobs}, tests); err != nil {
+	for _, t := range i.tests {
+		i.job.Tests = append(i.job.Tests, t.job(o))
+	}
+	if err := i.pack(ctx); err != nil {
 		return false, err
 	}
+	cfg.Image = i.path
 	ctx, cancel := context.WithTimeoutCause(ctx, o.timeout, fmt.Errorf("the machine was still running after %s (-timeout)", o.timeout))
 	defer cancel()
-	r.started = time.Now()
+	r := &report{out: stdout, jobs: i.job.Tests, verbose: o.verbose, noSkip: o.noSkip, passed: true, started: time.Now()}
 	if err := emulator.Run(ctx, cfg, r.handle); err != nil {
 		return false, fmt.Errorf("%w%s", err, r.unfinished())
 	}
 	return r.passed, nil
 }
 
-// tools finds or fetches the emulator and the kernel.
-func (o options) tools(ctx context.Context, cfg *emulator.Config, log io.Writer) (err error) {
+// limit is how long a boot may take.
+func (o options) limit(machine shape.Shape) time.Duration {
+	if o.bootLimit != 0 {
+		return o.bootLimit
+	}
+	limit := 30*time.Second + time.Duration(machine.CPUs())*3*time.Second
+	if o.systemd {
+		limit *= 2
+	}
+	return limit
+}
+
+// tools finds or fetches the emulator, the kernel and the packages of the guest.
+func (o options) tools(ctx context.Context, cfg *emulator.Config, log io.Writer) (debs []string, err error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
 		cache = os.TempDir() // no home: as good as any place
@@ -196,11 +218,16 @@ func (o options) tools(ctx context.Context, cfg *emulator.Config, log io.Writer)
 	store := debian.Store{Cache: filepath.Join(cache, "berth-vm"), Log: log}
 	if cfg.QEMU == "" {
 		if cfg.QEMU, err = store.QEMU(ctx); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	if cfg.Kernel == "" {
-		cfg.Kernel, err = store.Kernel(ctx)
+		if cfg.Kernel, err = store.Kernel(ctx); err != nil {
+			return nil, err
+		}
 	}
-	return err
+	if o.systemd {
+		debs, err = store.Packages(ctx, "systemd", userland.Packages()...)
+	}
+	return debs, err
 }

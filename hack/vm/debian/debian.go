@@ -110,8 +110,14 @@ func (s Store) fetchKernel(ctx context.Context, pkg string) (string, error) {
 		return "", err
 	}
 	defer os.RemoveAll(dir)
-	if err := Unpack(ctx, dir, pkg); err != nil {
+	debs, err := download(ctx, dir, pkg)
+	if err != nil {
 		return "", err
+	}
+	for _, deb := range debs {
+		if _, err := run(ctx, dir, "dpkg-deb", "-x", deb, dir); err != nil {
+			return "", err
+		}
 	}
 	found, err := filepath.Glob(filepath.Join(dir, "boot", "vmlinuz-*"))
 	if err != nil || len(found) != 1 {
@@ -119,29 +125,6 @@ func (s Store) fetchKernel(ctx context.Context, pkg string) (string, error) {
 	}
 	path := filepath.Join(s.Cache, filepath.Base(found[0]))
 	return path, os.Rename(found[0], path)
-}
-
-// Unpack fetches packages and unpacks them into a folder, without running
-// anything of them.
-func Unpack(ctx context.Context, dir string, pkgs ...string) error {
-	debs, err := os.MkdirTemp(dir, "debs")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(debs)
-	if _, err := run(ctx, debs, "apt-get", append([]string{"download", "-q"}, pkgs...)...); err != nil {
-		return err
-	}
-	files, err := filepath.Glob(filepath.Join(debs, "*.deb"))
-	if err != nil {
-		return err
-	}
-	for _, f := range files {
-		if _, err := run(ctx, dir, "dpkg-deb", "-x", f, dir); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // dependency gives the first package that a meta package stands for.
