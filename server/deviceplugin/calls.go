@@ -18,12 +18,8 @@ import (
 // Preferred asks a plugin which devices it would take (GetPreferredAllocation).
 // An answer for more than one container, or for none, is read as far as it goes.
 func (s *Server) Preferred(ctx context.Context, resource string, available, mustInclude []string, size int) ([]string, error) {
-	p, err := s.session(resource)
-	if err != nil {
-		return nil, err
-	}
 	var answer *pluginapi.PreferredAllocationResponse
-	err = p.call(ctx, "GetPreferredAllocation", s.Deadlines.Preferred, func(ctx context.Context) (err error) {
+	err := s.ask(ctx, resource, "GetPreferredAllocation", s.Deadlines.Preferred, func(ctx context.Context, p *session) (err error) {
 		answer, err = p.client.GetPreferredAllocation(ctx, &pluginapi.PreferredAllocationRequest{
 			ContainerRequests: []*pluginapi.ContainerPreferredAllocationRequest{{
 				AvailableDeviceIDs: available, MustIncludeDeviceIDs: mustInclude, AllocationSize: int32(size),
@@ -41,13 +37,12 @@ func (s *Server) Preferred(ctx context.Context, resource string, available, must
 // answer for this container in wire form. An answer for no container is an
 // error; those after the first are ignored.
 func (s *Server) Allocate(ctx context.Context, resource string, ids []string) ([]byte, error) {
-	p, err := s.session(resource)
-	if err != nil {
+	if _, err := s.session(resource); err != nil {
 		return nil, err
 	}
 	var answer *pluginapi.AllocateResponse
 	start := s.Now()
-	err = p.call(ctx, "Allocate", s.Deadlines.Allocate, func(ctx context.Context) (err error) {
+	err := s.ask(ctx, resource, "Allocate", s.Deadlines.Allocate, func(ctx context.Context, p *session) (err error) {
 		answer, err = p.client.Allocate(ctx, &pluginapi.AllocateRequest{
 			ContainerRequests: []*pluginapi.ContainerAllocateRequest{{DevicesIds: ids}},
 		})
@@ -98,13 +93,10 @@ func (s *Server) preStart(ctx context.Context, snap *device.Snapshot, c *ledger.
 	if !r.Options.PreStart {
 		return nil
 	}
-	p, err := s.session(c.Resource)
-	if err == nil {
-		err = p.call(ctx, "PreStartContainer", s.Deadlines.PreStart, func(ctx context.Context) error {
-			_, err := p.client.PreStartContainer(ctx, &pluginapi.PreStartContainerRequest{DevicesIds: c.Devices.IDs()})
-			return err
-		})
-	}
+	err := s.ask(ctx, c.Resource, "PreStartContainer", s.Deadlines.PreStart, func(ctx context.Context, p *session) error {
+		_, err := p.client.PreStartContainer(ctx, &pluginapi.PreStartContainerRequest{DevicesIds: c.Devices.IDs()})
+		return err
+	})
 	if err != nil {
 		return fmt.Errorf("device plugin PreStartContainer rpc failed with err: %w", err)
 	}
@@ -120,6 +112,25 @@ func (s *Server) session(resource string) (*session, error) {
 		return nil, fault.Unavailablef("the device plugin for %s is not connected", resource)
 	}
 	return p, nil
+}
+
+// ask calls a resource's plugin. A plugin that registers anew, as it does when it
+// notices a restart of berthd, breaks the calls on its former connection: they
+// are made once more on the new one.
+func (s *Server) ask(ctx context.Context, resource, method string, limit time.Duration, do func(context.Context, *session) error) error {
+	p, err := s.session(resource)
+	if err != nil {
+		return err
+	}
+	err = p.call(ctx, method, limit, func(ctx context.Context) error { return do(ctx, p) })
+	if fault.ClassOf(err) != fault.Unavailable {
+		return err
+	}
+	again, serr := s.session(resource)
+	if serr != nil || again == p {
+		return err
+	}
+	return again.call(ctx, method, limit, func(ctx context.Context) error { return do(ctx, again) })
 }
 
 // call makes one call to the plugin within a limit. What the caller's own

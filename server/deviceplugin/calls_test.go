@@ -298,3 +298,28 @@ func TestPreStart(t *testing.T) {
 		}
 	})
 }
+
+// A plugin that registers anew while it is asked, as it does when it notices a
+// restart of berthd, loses the call on its former connection; it is asked again
+// on the new one.
+func TestCallOutlivesAReRegistration(t *testing.T) {
+	t.Parallel()
+	b := start(t, deviceplugin.Config{})
+	p := b.registered(script.Config{Devices: devices(t, "a")})
+	p.Behave(script.Allocate, script.Hang)
+	answered := make(chan error, 1)
+	go func() {
+		_, err := b.Allocate(b.ctx, gpu, []string{"a"})
+		answered <- err
+	}()
+	if _, err := p.Await(b.ctx, script.Allocate, 1); err != nil {
+		t.Fatal(err)
+	}
+	p.Behave(script.Allocate, script.Well)
+	if err := p.Register(b.ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-answered; err != nil {
+		t.Errorf("the call ended with the former connection: %v", err)
+	}
+}
