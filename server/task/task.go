@@ -36,11 +36,14 @@ func (g *Group) OnStop(name string, stop func(ctx context.Context) error) {
 }
 
 // Run starts every task, waits until ctx ends or a task returns, then runs the
-// stops, newest first, and waits for the tasks. It returns what went wrong, nil
-// for an orderly end. Stopping takes at most grace.
+// stops, newest first, and only then ends the tasks' own context: what a stop
+// waits for may still need a task that knows no stop. It returns what went wrong,
+// nil for an orderly end. The stops take at most grace, and so do the tasks.
 func (g *Group) Run(ctx context.Context, grace time.Duration) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	running, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
 	var (
 		wg   sync.WaitGroup
 		mu   sync.Mutex
@@ -48,8 +51,8 @@ func (g *Group) Run(ctx context.Context, grace time.Duration) error {
 	)
 	for _, t := range g.tasks {
 		wg.Go(func() {
-			err := guard(ctx, t)
-			if err != nil && ctx.Err() != nil && errors.Is(err, context.Canceled) {
+			err := guard(running, t)
+			if err != nil && running.Err() != nil && errors.Is(err, context.Canceled) {
 				err = nil
 			}
 			mu.Lock()
@@ -73,11 +76,14 @@ func (g *Group) Run(ctx context.Context, grace time.Duration) error {
 			mu.Unlock()
 		}
 	}
+	end()
+	late := time.NewTimer(grace)
+	defer late.Stop()
 	finished := make(chan struct{})
 	go func() { wg.Wait(); close(finished) }()
 	select {
 	case <-finished:
-	case <-stopping.Done():
+	case <-late.C:
 		mu.Lock()
 		errs = append(errs, fmt.Errorf("some tasks still ran %s after they were told to stop", grace))
 		mu.Unlock()

@@ -39,6 +39,51 @@ func TestOrderlyEnd(t *testing.T) {
 	}
 }
 
+// TestTasksOutliveStops: a stop that waits for calls under way must not find the
+// tasks gone which those calls need.
+func TestTasksOutliveStops(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	g := task.New()
+	asked, answered := make(chan struct{}), make(chan struct{})
+	g.Go("answers", func(ctx context.Context) error {
+		select {
+		case <-asked:
+			close(answered)
+		case <-ctx.Done():
+		}
+		<-ctx.Done()
+		return ctx.Err()
+	})
+	g.OnStop("asks", func(ctx context.Context) error {
+		close(asked)
+		select {
+		case <-answered:
+			return nil
+		case <-ctx.Done():
+			return errors.New("nobody answers")
+		}
+	})
+	cancel()
+	if err := g.Run(ctx, 10*time.Second); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestLateStopLeavesTasksTheirTime: a stop that uses up the grace is cut, and the
+// tasks still get to end in order.
+func TestLateStopLeavesTasksTheirTime(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	g := task.New()
+	g.Go("orderly", untilDone)
+	g.OnStop("slow", func(ctx context.Context) error { <-ctx.Done(); return nil })
+	cancel()
+	if err := g.Run(ctx, time.Second); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestFirstFailureEndsAll(t *testing.T) {
 	t.Parallel()
 	boom := errors.New("boom")
