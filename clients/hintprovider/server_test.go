@@ -1,0 +1,381 @@
+package hintprovider_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	hintv1 "github.com/berthd/berth/api/berth/hint/v1"
+	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/api/convert"
+	"github.com/berthd/berth/clients/hintprovider"
+	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/hint"
+	"github.com/berthd/berth/managers/hint/hinttest"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/machine/machinetest"
+	"github.com/berthd/berth/managers/workload"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// seats is a provider that notes what it hears of admissions.
+type seats struct {
+	hinttest.Seats
+
+	mu      sync.Mutex
+	heard   []string
+	prepare func([]ledger.Claim) ([]ledger.Claim, error)
+	commit  error
+}
+
+func newSeats() *seats {
+	return &seats{Seats: hinttest.Seats{At: map[string]int{"a": 0, "b": 1, "c": 1}}}
+}
+
+func (s *seats) note(format string, args ...any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.heard = append(s.heard, fmt.Sprintf(format, args...))
+}
+
+// said returns what was heard since the last time.
+func (s *seats) said() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	text := strings.Join(s.heard, ", ")
+	s.heard = nil
+	return text
+}
+
+func (s *seats) Prepare(_ context.Context, id string, req hint.Request, claims []ledger.Claim) ([]ledger.Claim, error) {
+	s.note("prepare %s for %s", id, req.Owner())
+	if s.prepare != nil {
+		return s.prepare(slices.Clone(claims))
+	}
+	return claims, nil
+}
+
+func (s *seats) Abort(_ context.Context, id string) { s.note("abort %s", id) }
+
+func (s *seats) Committed(_ context.Context, view *ledger.View) error {
+	var held []string
+	for c := range view.Claims() {
+		held = append(held, c.Owner.String()+" "+strings.Join(c.Devices.IDs(), "+"))
+	}
+	s.note("committed %q", held)
+	return s.commit
+}
+
+// clock is moved by hand.
+type clock struct{ now time.Time }
+
+func (c *clock) Now() time.Time { return c.now }
+
+type stage struct {
+	t *testing.T
+	*seats
+	clock  *clock
+	server *hintprovider.Server
+}
+
+func newStage(t *testing.T) *stage {
+	s := &stage{t: t, seats: newSeats(), clock: &clock{time.Unix(1000, 0)}}
+	s.server = hintprovider.NewServer(s.seats, s.clock.Now)
+	return s
+}
+
+// commit says what pods hold; the first time it describes the machine.
+func (s *stage) commit(change ...func(*hintv1.CommitRequest)) error {
+	s.t.Helper()
+	text, err := machinetest.Build("1s2n4c1t").Marshal()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	req := &hintv1.CommitRequest{Provider: "seats", MachineSnapshotJson: text}
+	for _, c := range change {
+		c(req)
+	}
+	_, err = s.server.Commit(s.t.Context(), req)
+	return err
+}
+
+func pod(n int64) *typesv1.Pod {
+	q := workload.Quantities{hinttest.SeatResource: n}
+	return convert.Pod(&workload.Pod{UID: "p", Containers: []workload.Container{{Name: "c", Requests: q, Limits: q}}})
+}
+
+// holding is a pod that holds seat a.
+func holding(uid string) *hintv1.Holding {
+	return &hintv1.Holding{AdmissionId: "adm-" + uid, PodUid: uid, Claims: []*typesv1.Claim{{
+		PodUid: uid, Container: "c", Provider: "seats", Resource: string(hinttest.SeatResource),
+		Device: &typesv1.DeviceClaim{Devices: []*typesv1.Device{{Id: "a"}}},
+	}}}
+}
+
+func question(n int64, held ...*hintv1.Holding) *hintv1.Question {
+	return &hintv1.Question{Provider: "seats", Pod: pod(n), Container: "c", Holdings: held}
+}
+
+// reserve asks for a seat under an admission.
+func (s *stage) reserve(id string) (*hintv1.ReserveResponse, error) {
+	s.t.Helper()
+	resp, err := s.server.Plan(s.t.Context(), &hintv1.PlanRequest{Question: question(1)})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return s.server.Reserve(s.t.Context(), &hintv1.ReserveRequest{
+		Provider: "seats", AdmissionId: id, Pod: pod(1), Container: "c", Claims: resp.GetClaims(), Lease: durationpb.New(time.Minute),
+	})
+}
+
+func (s *stage) expect(want string) {
+	s.t.Helper()
+	if got := s.said(); got != want {
+		s.t.Errorf("heard %q, want %q", got, want)
+	}
+}
+
+func TestCallsInOrder(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	_, err := s.server.GetHints(t.Context(), &hintv1.GetHintsRequest{Question: question(1)})
+	if status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), "Commit comes first") {
+		t.Errorf("hints before the machine is known: %v", err)
+	}
+	if err := s.commit(); err != nil {
+		t.Fatal(err)
+	}
+	s.expect(`committed []`)
+	hints, err := s.server.GetHints(t.Context(), &hintv1.GetHintsRequest{Question: question(2, holding("other"))})
+	if err != nil || len(hints.GetAnswers()) != 1 || len(hints.GetAnswers()[0].GetHints()) != 2 {
+		t.Errorf("two seats, one taken: %v, %v", hints, err)
+	}
+	if _, err := s.reserve("adm"); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.commit(func(r *hintv1.CommitRequest) {
+		r.MachineSnapshotJson, r.Holdings = nil, []*hintv1.Holding{holding("p")}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	s.expect(`prepare adm for p/c, committed ["p/c a"]`)
+}
+
+func TestBadCalls(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	if err := s.commit(); err != nil {
+		t.Fatal(err)
+	}
+	s.said()
+	ctx := t.Context()
+	other := func(q *hintv1.Question, change func(*hintv1.Question)) *hintv1.Question { change(q); return q }
+	for name, row := range map[string]struct {
+		call func() error
+		code codes.Code
+		text string
+	}{
+		"another provider's hints": {func() error {
+			_, err := s.server.GetHints(ctx, &hintv1.GetHintsRequest{Question: other(question(1), func(q *hintv1.Question) { q.Provider = "x" })})
+			return err
+		}, codes.NotFound, `this is provider seats, not "x"`},
+		"another provider's commit": {func() error { return s.commit(func(r *hintv1.CommitRequest) { r.Provider = "x" }) }, codes.NotFound, `not "x"`},
+		"another provider's abort": {func() error {
+			_, err := s.server.Abort(ctx, &hintv1.AbortRequest{AdmissionId: "a"})
+			return err
+		}, codes.NotFound, `not ""`},
+		"another provider's reservation": {func() error {
+			_, err := s.server.Reserve(ctx, &hintv1.ReserveRequest{})
+			return err
+		}, codes.NotFound, `not ""`},
+		"no question": {func() error {
+			_, err := s.server.Plan(ctx, &hintv1.PlanRequest{})
+			return err
+		}, codes.NotFound, `not ""`},
+		"no pod": {func() error {
+			_, err := s.server.GetHints(ctx, &hintv1.GetHintsRequest{Question: other(question(1), func(q *hintv1.Question) { q.Pod = nil })})
+			return err
+		}, codes.InvalidArgument, "pod.metadata.uid"},
+		"no such container": {func() error {
+			_, err := s.server.GetHints(ctx, &hintv1.GetHintsRequest{Question: other(question(1), func(q *hintv1.Question) { q.Container = "x" })})
+			return err
+		}, codes.InvalidArgument, `no container "x"`},
+		"bad holdings": {func() error {
+			_, err := s.server.GetHints(ctx, &hintv1.GetHintsRequest{Question: question(1, &hintv1.Holding{})})
+			return err
+		}, codes.InvalidArgument, "holdings[0].pod_uid"},
+		"bad affinity": {func() error {
+			_, err := s.server.Plan(ctx, &hintv1.PlanRequest{Question: question(1), Affinity: &typesv1.Hint{Nodes: &typesv1.NUMAMask{}}})
+			return err
+		}, codes.InvalidArgument, "affinity.nodes"},
+		"bad claims": {func() error {
+			_, err := s.server.Reserve(ctx, &hintv1.ReserveRequest{Provider: "seats", Pod: pod(1), Container: "c", Claims: make([]*typesv1.Claim, 1)})
+			return err
+		}, codes.InvalidArgument, "claims[0]"},
+		"bad machine": {func() error {
+			return s.commit(func(r *hintv1.CommitRequest) { r.MachineSnapshotJson = []byte("{}") })
+		}, codes.InvalidArgument, ""},
+	} {
+		if err := row.call(); status.Code(err) != row.code || !strings.Contains(err.Error(), row.text) {
+			t.Errorf("%s: %v, want %s with %q", name, err, row.code, row.text)
+		}
+	}
+	s.expect("")
+}
+
+func TestRefusalsAreAnswers(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	if err := s.commit(); err != nil {
+		t.Fatal(err)
+	}
+	plan, err := s.server.Plan(t.Context(), &hintv1.PlanRequest{Question: question(9)})
+	if err != nil || plan.GetRefusal().GetReason() != string(fault.UnexpectedAdmissionError) || !strings.HasPrefix(plan.GetRefusal().GetMessage(), "9 seats are wanted") {
+		t.Errorf("%v, %v", plan, err)
+	}
+	s.prepare = func([]ledger.Claim) ([]ledger.Claim, error) {
+		e := fault.Refuse("", "the seat is wet")
+		e.Resource = "r"
+		return nil, fmt.Errorf("look at it: %w", e)
+	}
+	reserved, err := s.reserve("adm")
+	want := &hintv1.Refusal{Message: "look at it: the seat is wet", Resource: "r"}
+	if err != nil || !proto.Equal(reserved.GetRefusal(), want) {
+		t.Errorf("%v, %v; want %v", reserved, err, want)
+	}
+}
+
+func TestFailuresAreErrors(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	if err := s.commit(); err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range []struct {
+		prepare func([]ledger.Claim) ([]ledger.Claim, error)
+		code    codes.Code
+	}{
+		{func([]ledger.Claim) ([]ledger.Claim, error) { return nil, errors.New("boom") }, codes.Internal},
+		{func([]ledger.Claim) ([]ledger.Claim, error) { return nil, fault.Unavailablef("away") }, codes.Unavailable},
+		{func([]ledger.Claim) ([]ledger.Claim, error) { return nil, context.DeadlineExceeded }, codes.DeadlineExceeded},
+		// Mistakes of the provider's: a claim too few, and bytes of another form.
+		{func([]ledger.Claim) ([]ledger.Claim, error) { return nil, nil }, codes.Unknown},
+		{func(c []ledger.Claim) ([]ledger.Claim, error) {
+			c[0].Devices.Response = []byte("no message")
+			return c, nil
+		}, codes.Internal},
+	} {
+		s.prepare = row.prepare
+		if _, err := s.reserve("adm"); status.Code(err) != row.code {
+			t.Errorf("%v, want %s", err, row.code)
+		}
+	}
+	s.seats.commit = fault.Unavailablef("the switch does not answer")
+	if err := s.commit(); status.Code(err) != codes.Unavailable {
+		t.Errorf("commit: %v", err)
+	}
+}
+
+// Edits have the wire form of a device plugin's answer, so that whatever reads the
+// ledger's claims reads them too.
+func TestEditsAreAPluginsAnswer(t *testing.T) {
+	t.Parallel()
+	text, err := hintprovider.Edits(&hintv1.ContainerEdits{
+		Envs: map[string]string{"A": "1"}, Annotations: map[string]string{"b": "2"},
+		Mounts:     []*hintv1.Mount{{ContainerPath: "/c", HostPath: "/h", ReadOnly: true}},
+		Devices:    []*hintv1.DeviceNode{{ContainerPath: "/dev/c", HostPath: "/dev/h", Permissions: "rw"}},
+		CdiDevices: []*hintv1.CDIDevice{{Name: "v/c=d"}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := new(pluginapi.ContainerAllocateResponse)
+	if err := proto.Unmarshal(text, got); err != nil {
+		t.Fatal(err)
+	}
+	want := &pluginapi.ContainerAllocateResponse{
+		Envs: map[string]string{"A": "1"}, Annotations: map[string]string{"b": "2"},
+		Mounts:     []*pluginapi.Mount{{ContainerPath: "/c", HostPath: "/h", ReadOnly: true}},
+		Devices:    []*pluginapi.DeviceSpec{{ContainerPath: "/dev/c", HostPath: "/dev/h", Permissions: "rw"}},
+		CdiDevices: []*pluginapi.CDIDevice{{Name: "v/c=d"}},
+	}
+	if !proto.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+func TestLeases(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	if err := s.commit(); err != nil {
+		t.Fatal(err)
+	}
+	reserve := func(id string) {
+		t.Helper()
+		if _, err := s.reserve(id); err != nil {
+			t.Fatal(err)
+		}
+		s.said()
+	}
+	s.said()
+	if _, ok := s.server.Expire(); ok {
+		t.Error("a lease without a reservation")
+	}
+	reserve("one")
+	s.clock.now = s.clock.now.Add(30 * time.Second)
+	reserve("two")
+	s.clock.now = s.clock.now.Add(29 * time.Second)
+	if next, ok := s.server.Expire(); !ok || !next.Equal(time.Unix(1060, 0)) {
+		t.Errorf("next %v, %v", next, ok)
+	}
+	s.expect("")
+	s.clock.now = s.clock.now.Add(time.Second)
+	if next, ok := s.server.Expire(); !ok || !next.Equal(time.Unix(1090, 0)) {
+		t.Errorf("next %v, %v", next, ok)
+	}
+	s.expect("abort one")
+	reserve("two") // renews
+	s.clock.now = time.Unix(1100, 0)
+	if _, ok := s.server.Expire(); !ok {
+		t.Error("a renewed lease has ended")
+	}
+	if _, err := s.server.Abort(t.Context(), &hintv1.AbortRequest{Provider: "seats", AdmissionId: "two"}); err != nil {
+		t.Fatal(err)
+	}
+	s.expect("abort two")
+	if _, ok := s.server.Expire(); ok {
+		t.Error("an aborted lease is left")
+	}
+
+	// Commits end leases: of those that hold now without an abort, of those whose
+	// pods have gone again with one, and of all others at a start of berthd.
+	reserve("adm-p")
+	reserve("gone")
+	reserve("open")
+	if err := s.commit(func(r *hintv1.CommitRequest) {
+		r.Holdings, r.CommittedAdmissions = []*hintv1.Holding{holding("p")}, []string{"adm-p", "gone"}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	s.expect(`committed ["p/c a"], abort gone`)
+	if err := s.commit(func(r *hintv1.CommitRequest) { r.Settled = true }); err != nil {
+		t.Fatal(err)
+	}
+	s.expect(`committed [], abort open`)
+	if _, ok := s.server.Expire(); ok {
+		t.Error("a lease is left")
+	}
+}
