@@ -59,6 +59,10 @@ func PodValues(p *workload.Pod, c Config, noQuota bool) Values {
 	return v
 }
 
+// Lightest gives a cgroup the smallest weight and nothing else: what is left of a
+// pod must not hinder others.
+func Lightest() Values { return Values{CPUShares: ptr(uint64(MinShares))} }
+
 // hugePages gives a limit for every page size of the tree and for every size in
 // amounts; names that denote the same size add up. A name without a valid size
 // counts for nothing: validation has refused it before.

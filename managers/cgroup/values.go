@@ -4,7 +4,9 @@ import (
 	"maps"
 
 	"github.com/berthd/berth/managers/cpuset"
+	"github.com/berthd/berth/managers/fault"
 	"github.com/berthd/berth/managers/numa"
+	"github.com/berthd/berth/managers/workload"
 )
 
 // Unlimited stands for no limit in quotas, memory, pids and huge pages, whatever
@@ -85,6 +87,35 @@ func (v Values) Merge(over Values) Values {
 		out.Mems = over.Mems
 	}
 	return out
+}
+
+// Only returns the values that a resource, cpu or memory, is about; all of them
+// for an empty one. Any other is an error of class Unsupported.
+func (v Values) Only(resource string) (Values, error) {
+	switch resource {
+	case "":
+		return v, nil
+	case string(workload.CPU):
+		return Values{CPUShares: v.CPUShares, CPUWeight: v.CPUWeight, CPUQuotaUS: v.CPUQuotaUS, CPUPeriodUS: v.CPUPeriodUS}, nil
+	case string(workload.Memory):
+		return Values{MemoryBytes: v.MemoryBytes, MemorySwapBytes: v.MemorySwapBytes}, nil
+	}
+	return Values{}, fault.Unsupportedf("unsupported resource %.80q of a cgroup, expected %s or %s", resource, workload.CPU, workload.Memory)
+}
+
+// MilliCPU gives the weight as a request and the quota as a limit; 0 where there
+// is none.
+func (v Values) MilliCPU() (request, limit int64) {
+	switch {
+	case v.CPUShares != nil:
+		request = MilliCPUFromShares(int64(*v.CPUShares))
+	case v.CPUWeight != nil:
+		request = MilliCPUFromShares(int64(WeightToShares(*v.CPUWeight)))
+	}
+	if v.CPUQuotaUS != nil && v.CPUPeriodUS != nil {
+		limit = MilliCPUFromQuota(*v.CPUQuotaUS, *v.CPUPeriodUS)
+	}
+	return request, limit
 }
 
 func put[T any](to **T, from *T) {

@@ -18,18 +18,9 @@ import (
 //
 // Whether the pod is part of the view already makes no difference.
 func (m *Manager) Fit(view *ledger.View, pod *workload.Pod) error {
-	others, used := int64(0), workload.Quantities{}
-	for p := range view.Pods() {
-		if p.UID() == pod.UID {
-			continue
-		}
-		others++
-		for r, amount := range workload.EffectiveRequests(&p.Pod, m.cfg.Features) {
-			used[r] = add(used[r], max(amount, 0))
-		}
-	}
-	if m.pods > 0 && others >= m.pods {
-		return outOf(Pods, 1, others, m.pods)
+	used := m.requested(view, pod.UID)
+	if m.pods > 0 && used[Pods] >= m.pods {
+		return outOf(Pods, 1, used[Pods], m.pods)
 	}
 	requests, allocatable := workload.EffectiveRequests(pod, m.cfg.Features), m.Allocatable()
 	order := []workload.Resource{workload.CPU, workload.Memory, workload.EphemeralStorage}
@@ -46,6 +37,24 @@ func (m *Manager) Fit(view *ledger.View, pod *workload.Pod) error {
 		}
 	}
 	return nil
+}
+
+// Requested adds up what the pods of a view request, and counts them.
+func (m *Manager) Requested(view *ledger.View) workload.Quantities { return m.requested(view, "") }
+
+// requested leaves one pod out.
+func (m *Manager) requested(view *ledger.View, except string) workload.Quantities {
+	used := workload.Quantities{Pods: 0}
+	for p := range view.Pods() {
+		if p.UID() == except {
+			continue
+		}
+		used[Pods]++
+		for r, amount := range workload.EffectiveRequests(&p.Pod, m.cfg.Features) {
+			used[r] = add(used[r], max(amount, 0))
+		}
+	}
+	return used
 }
 
 // outOf is the refusal. CPU is counted in milli-CPU, as the kubelet's message has

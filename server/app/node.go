@@ -93,8 +93,8 @@ func (a *App) checkTunables(ctx context.Context, proc *os.Root) error {
 	case config.TunablesSet:
 		err = errors.Join(err, sysctl.Set(proc, differences))
 	default:
-		for _, d := range differences {
-			a.Log.InfoContext(ctx, "a kernel setting is not as Kubernetes wants it", "name", d.Name, "want", d.Want, "have", d.Have)
+		if len(differences) > 0 {
+			a.Log.InfoContext(ctx, "the kernel is not set as Kubernetes wants it", "differences", differences)
 		}
 		if err != nil {
 			a.Log.WarnContext(ctx, "look at kernel settings", "error", err)

@@ -14,7 +14,6 @@ import (
 	hintv1 "github.com/berthd/berth/api/berth/hint/v1"
 	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
 	lifecyclev1 "github.com/berthd/berth/api/berth/lifecycle/v1"
-	nodev1 "github.com/berthd/berth/api/berth/node/v1"
 	topologyv1 "github.com/berthd/berth/api/berth/topology/v1"
 	"github.com/berthd/berth/api/convert"
 	"github.com/berthd/berth/managers/ledger/kubelet"
@@ -27,7 +26,6 @@ import (
 	"github.com/berthd/berth/server/rpc/hintbus"
 	"github.com/berthd/berth/server/rpc/inspect"
 	"github.com/berthd/berth/server/rpc/lifecycle"
-	"github.com/berthd/berth/server/rpc/node"
 	"github.com/berthd/berth/server/rpc/podresources"
 	"github.com/berthd/berth/server/rpc/topology"
 )
@@ -61,7 +59,9 @@ func (a *App) buildServers(context.Context) error {
 	devicev1.RegisterDeviceServiceServer(a.main, device.New(
 		device.Parts{Inventory: a.Device, Plugins: a.plugins, Ledger: a.Ledger, Hinter: a.Engine}, read))
 	topologyv1.RegisterTopologyServiceServer(a.main, topology.New(a.Config.TopologyConfig(), a.Ledger))
-	nodev1.RegisterNodeServiceServer(a.main, node.New(a.Machine))
+	if err := a.registerNode(a.main); err != nil {
+		return err
+	}
 	hintv1.RegisterHintBusServiceServer(a.main, hintbus.New(a.outside))
 	inspectv1.RegisterInspectServiceServer(a.main, inspect.New(
 		inspect.Parts{Ledger: a.Ledger, Engine: a.Engine, Read: read, Settings: a.settingsOf, Start: a.StartLines}))

@@ -66,11 +66,11 @@ func (b *driftBook) keep(desired []cgroup.Node, failed map[string]bool) {
 // forget drops a cgroup whose values are being written outside of a pass.
 func (b *driftBook) forget(name cgroup.Name) { delete(b.kept, name.String()) }
 
-// find lists the drifts behind a plan's ops: of cgroups whose wanted values are
+// find lists the drifts behind what differs: of cgroups whose wanted values are
 // the same as when they were in force.
 func (b *driftBook) find(p *plan, now time.Time) []Drift {
-	wanted := make(map[string]cgroup.Values, len(p.ops))
-	for _, op := range p.ops {
+	wanted := make(map[string]cgroup.Values, len(p.differs))
+	for _, op := range p.differs {
 		wanted[op.Name.String()] = cgroup.Values{}
 	}
 	for _, n := range p.desired {
@@ -79,7 +79,7 @@ func (b *driftBook) find(p *plan, now time.Time) []Drift {
 		}
 	}
 	found := map[driftKey]Drift{}
-	for _, op := range p.ops {
+	for _, op := range p.differs {
 		name := op.Name.String()
 		kept, ok := b.kept[name]
 		if !ok || !reflect.DeepEqual(kept, wanted[name]) {

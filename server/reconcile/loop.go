@@ -169,13 +169,15 @@ func (l *Loop) Pass(ctx context.Context) error {
 func (l *Loop) pass(ctx context.Context, view *ledger.View) error {
 	start := l.Now()
 	p, err := l.plan(ctx, view)
+	var fresh []Drift
 	if err == nil {
 		l.orphans = l.Layout.Orphans(p.seen, known(view))
-		l.reportDrift(ctx, p.drifts)
+		fresh = l.drift.news(p.drifts)
+		l.reportDrift(ctx, fresh)
 		err = l.carryOut(ctx, view, p)
 	}
 	if l.Observe != nil {
-		l.Observe(Outcome{Ops: p.ops, Drifts: p.drifts, Orphans: len(l.orphans), Took: l.Now().Sub(start), Err: err})
+		l.Observe(Outcome{Ops: p.ops, Drifts: fresh, Orphans: len(l.orphans), Took: l.Now().Sub(start), Err: err})
 	}
 	return err
 }

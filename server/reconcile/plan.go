@@ -15,8 +15,10 @@ import (
 type plan struct {
 	desired []cgroup.Node
 	seen    *cgroup.Snapshot
-	ops     []cgroup.Op
-	drifts  []Drift
+	// differs are the ops that would make the tree as wanted, ops those of them
+	// that the pass may apply.
+	differs, ops []cgroup.Op
+	drifts       []Drift
 	// missing is an error about reserved cgroups that are gone.
 	missing error
 }
@@ -52,12 +54,11 @@ func (l *Loop) plan(ctx context.Context, view *ledger.View) (*plan, error) {
 		p.desired = append(p.desired, n)
 		p.seen.Nodes = append(p.seen.Nodes, seen.Nodes...)
 	}
-	p.ops = cgroup.Diff(p.desired, p.seen)
-	p.drifts = l.drift.find(p, l.Now())
+	p.differs = cgroup.Diff(p.desired, p.seen)
+	p.ops, p.drifts = p.differs, l.drift.find(p, l.Now())
 	if l.OnDrift == Alarm && len(p.drifts) > 0 {
 		p.ops = cgroup.Diff(withoutDrifted(p.desired, p.drifts), p.seen)
 	}
-	p.drifts = l.drift.news(p.drifts)
 	return p, nil
 }
 

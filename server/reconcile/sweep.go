@@ -23,9 +23,9 @@ type Sweeper struct {
 	// Orphans lists what may be orphans, as Loop.Orphans does.
 	Orphans func() []cgroup.Name
 	Layout  cgroup.Layout
-	// Alone runs do while no operation on a pod is under way, with the view of
-	// then. A pod on its way into the ledger has a cgroup before it is known.
-	Alone func(ctx context.Context, uid string, do func(ctx context.Context, view *ledger.View) error) error
+	// Alone keeps pods out that are on their way into the ledger: they have a
+	// cgroup before they are known.
+	Alone Alone
 	// Remove kills what runs in a cgroup and removes it.
 	Remove func(ctx context.Context, name cgroup.Name) error
 	// Every is how often orphans are looked for; 0 means 10 s.

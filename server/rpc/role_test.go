@@ -17,12 +17,14 @@ import (
 	"github.com/berthd/berth/api/access"
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
+	cgroupv1 "github.com/berthd/berth/api/berth/cgroup/v1"
 	cpuv1 "github.com/berthd/berth/api/berth/cpu/v1"
 	devicev1 "github.com/berthd/berth/api/berth/device/v1"
 	hintv1 "github.com/berthd/berth/api/berth/hint/v1"
 	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
 	lifecyclev1 "github.com/berthd/berth/api/berth/lifecycle/v1"
 	nodev1 "github.com/berthd/berth/api/berth/node/v1"
+	qosv1 "github.com/berthd/berth/api/berth/qos/v1"
 	topologyv1 "github.com/berthd/berth/api/berth/topology/v1"
 	"github.com/berthd/berth/server/rpc"
 )
@@ -32,12 +34,15 @@ func everything() *grpc.Server {
 	s := grpc.NewServer()
 	admissionv1.RegisterAdmissionServiceServer(s, admissionv1.UnimplementedAdmissionServiceServer{})
 	allocationv1.RegisterAllocationServiceServer(s, allocationv1.UnimplementedAllocationServiceServer{})
+	cgroupv1.RegisterCgroupServiceServer(s, cgroupv1.UnimplementedCgroupServiceServer{})
+	cgroupv1.RegisterPodCgroupServiceServer(s, cgroupv1.UnimplementedPodCgroupServiceServer{})
 	cpuv1.RegisterCPUServiceServer(s, cpuv1.UnimplementedCPUServiceServer{})
 	devicev1.RegisterDeviceServiceServer(s, devicev1.UnimplementedDeviceServiceServer{})
 	hintv1.RegisterHintBusServiceServer(s, hintv1.UnimplementedHintBusServiceServer{})
 	inspectv1.RegisterInspectServiceServer(s, inspectv1.UnimplementedInspectServiceServer{})
 	lifecyclev1.RegisterLifecycleServiceServer(s, lifecyclev1.UnimplementedLifecycleServiceServer{})
 	nodev1.RegisterNodeServiceServer(s, nodev1.UnimplementedNodeServiceServer{})
+	qosv1.RegisterQOSServiceServer(s, qosv1.UnimplementedQOSServiceServer{})
 	topologyv1.RegisterTopologyServiceServer(s, topologyv1.UnimplementedTopologyServiceServer{})
 	podresourcesv1.RegisterPodResourcesListerServer(s, podresourcesv1.UnimplementedPodResourcesListerServer{})
 	v1alpha1.RegisterPodResourcesListerServer(s, v1alpha1.UnimplementedPodResourcesListerServer{})
@@ -95,6 +100,16 @@ func TestRolesOfChanges(t *testing.T) {
 		admissionv1.AdmissionService_Admit_FullMethodName:             access.Agent,
 		admissionv1.AdmissionService_Remove_FullMethodName:            access.Agent,
 		admissionv1.AdmissionService_Sync_FullMethodName:              access.Agent,
+		cgroupv1.CgroupService_Create_FullMethodName:                  access.Admin,
+		cgroupv1.CgroupService_Destroy_FullMethodName:                 access.Admin,
+		cgroupv1.CgroupService_Update_FullMethodName:                  access.Admin,
+		cgroupv1.CgroupService_SetConfig_FullMethodName:               access.Admin,
+		cgroupv1.CgroupService_ReduceCPULimits_FullMethodName:         access.Admin,
+		cgroupv1.CgroupService_Plan_FullMethodName:                    access.Read,
+		cgroupv1.PodCgroupService_EnsureExists_FullMethodName:         access.Admin,
+		cgroupv1.PodCgroupService_Destroy_FullMethodName:              access.Admin,
+		cgroupv1.PodCgroupService_ReduceCPULimits_FullMethodName:      access.Admin,
+		qosv1.QOSService_UpdateCgroups_FullMethodName:                 access.Admin,
 		allocationv1.AllocationService_Allocate_FullMethodName:        access.Agent,
 		lifecyclev1.LifecycleService_PreStartContainer_FullMethodName: access.Agent,
 		lifecyclev1.LifecycleService_PostStopContainer_FullMethodName: access.Agent,

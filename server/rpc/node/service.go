@@ -1,40 +1,96 @@
-// Package node serves berth.node.v1: the machine that pods are placed on. It
-// changes nothing.
+// Package node serves berth.node.v1: the machine that pods are placed on, and what
+// the node as a whole has and gives. It changes nothing.
 package node
 
 import (
 	"context"
 
 	nodev1 "github.com/berthd/berth/api/berth/node/v1"
+	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/machine"
+	"github.com/berthd/berth/managers/node"
+	"github.com/berthd/berth/managers/workload"
 )
+
+// Parts are what the service shows. Machine, Node and Config never change while
+// berthd runs.
+type Parts struct {
+	Machine *machine.Topology
+	Node    *node.Manager
+	View    func() *ledger.View
+	// Status tells what the system lacks at the moment: requirements that are not
+	// met, and kernel settings that are otherwise than wanted.
+	Status func(ctx context.Context) (soft, kernel []string, err error)
+	Config *nodev1.GetConfigResponse
+}
 
 type service struct {
 	nodev1.UnimplementedNodeServiceServer
-	machine *machine.Topology
+	Parts
 }
 
-// New makes the service for a machine, which never changes while berthd runs.
-func New(m *machine.Topology) nodev1.NodeServiceServer { return &service{machine: m} }
+// New makes the service.
+func New(p Parts) nodev1.NodeServiceServer { return &service{Parts: p} }
+
+// GetCapacity implements NodeService.
+func (s *service) GetCapacity(context.Context, *nodev1.GetCapacityRequest) (*nodev1.GetCapacityResponse, error) {
+	return &nodev1.GetCapacityResponse{Capacity: amounts(s.Node.Capacity())}, nil
+}
+
+// GetAllocatable implements NodeService.
+func (s *service) GetAllocatable(context.Context, *nodev1.GetAllocatableRequest) (*nodev1.GetAllocatableResponse, error) {
+	return &nodev1.GetAllocatableResponse{
+		Allocatable: amounts(s.Node.Allocatable()), Absolute: amounts(s.Node.Absolute()),
+		Limit: amounts(s.Node.Limit()), Requested: amounts(s.Node.Requested(s.View())),
+	}, nil
+}
+
+// GetReservation implements NodeService.
+func (s *service) GetReservation(context.Context, *nodev1.GetReservationRequest) (*nodev1.GetReservationResponse, error) {
+	return &nodev1.GetReservationResponse{
+		Reservation: amounts(s.Node.Reservation()), System: amounts(s.Node.SystemReserved()),
+		Kube: amounts(s.Node.KubeReserved()), Eviction: amounts(s.Node.Eviction()),
+	}, nil
+}
+
+// GetStatus implements NodeService.
+func (s *service) GetStatus(ctx context.Context, _ *nodev1.GetStatusRequest) (*nodev1.GetStatusResponse, error) {
+	soft, kernel, err := s.Status(ctx)
+	return &nodev1.GetStatusResponse{SoftRequirements: soft, KernelSettings: kernel}, err
+}
+
+// GetConfig implements NodeService.
+func (s *service) GetConfig(context.Context, *nodev1.GetConfigRequest) (*nodev1.GetConfigResponse, error) {
+	return s.Config, nil
+}
+
+// amounts returns the message form.
+func amounts(q workload.Quantities) map[string]int64 {
+	out := make(map[string]int64, len(q))
+	for r, n := range q {
+		out[string(r)] = n
+	}
+	return out
+}
 
 // GetMachine implements NodeService.
 func (s *service) GetMachine(context.Context, *nodev1.GetMachineRequest) (*nodev1.GetMachineResponse, error) {
-	snapshot, err := s.machine.Marshal()
+	snapshot, err := s.Machine.Marshal()
 	if err != nil {
 		return nil, err
 	}
 	out := &nodev1.GetMachineResponse{
-		OfflineCpus: s.machine.Offline().String(),
-		Fingerprint: s.machine.Fingerprint(), SnapshotJson: snapshot,
+		OfflineCpus: s.Machine.Offline().String(),
+		Fingerprint: s.Machine.Fingerprint(), SnapshotJson: snapshot,
 	}
-	for id := range s.machine.CPUs().All() {
-		c, _ := s.machine.CPU(id)
+	for id := range s.Machine.CPUs().All() {
+		c, _ := s.Machine.CPU(id)
 		out.Cpus = append(out.Cpus, &nodev1.CPU{
 			Id: int32(c.ID), Core: int32(c.Core), Socket: int32(c.Socket),
 			NumaNode: int32(c.Node), UncoreCache: int32(c.Uncore),
 		})
 	}
-	for _, n := range s.machine.Nodes() {
+	for _, n := range s.Machine.Nodes() {
 		out.Nodes = append(out.Nodes, s.node(n))
 	}
 	return out, nil
@@ -42,14 +98,14 @@ func (s *service) GetMachine(context.Context, *nodev1.GetMachineRequest) (*nodev
 
 func (s *service) node(n machine.Node) *nodev1.NUMANode {
 	out := &nodev1.NUMANode{
-		Id: int32(n.ID), Cpus: s.machine.CPUsInNode(n.ID).String(),
+		Id: int32(n.ID), Cpus: s.Machine.CPUsInNode(n.ID).String(),
 		MemoryBytes: n.MemoryBytes, Distances: make(map[int32]int32),
 	}
 	for _, h := range n.HugePages {
 		out.HugePages = append(out.HugePages, &nodev1.HugePages{PageSizeKib: h.SizeKiB, Count: h.Count})
 	}
-	for to := range s.machine.NodeMask().All() {
-		if d, ok := s.machine.Distances().Between(n.ID, to); ok {
+	for to := range s.Machine.NodeMask().All() {
+		if d, ok := s.Machine.Distances().Between(n.ID, to); ok {
 			out.Distances[int32(to)] = int32(d)
 		}
 	}

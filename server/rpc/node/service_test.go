@@ -1,6 +1,7 @@
 package node_test
 
 import (
+	"context"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -8,20 +9,28 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	nodev1 "github.com/berthd/berth/api/berth/node/v1"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/managers/machine/machinetest"
+	nodes "github.com/berthd/berth/managers/node"
+	"github.com/berthd/berth/managers/workload"
 	"github.com/berthd/berth/server/rpc/node"
 	"github.com/berthd/berth/server/rpc/rpctest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
+func serve(t *testing.T, p node.Parts) nodev1.NodeServiceClient {
+	t.Helper()
+	return nodev1.NewNodeServiceClient(rpctest.Serve(t, func(s grpc.ServiceRegistrar) {
+		nodev1.RegisterNodeServiceServer(s, node.New(p))
+	}))
+}
+
 func get(t *testing.T, m *machine.Topology) *nodev1.GetMachineResponse {
 	t.Helper()
-	client := nodev1.NewNodeServiceClient(rpctest.Serve(t, func(s grpc.ServiceRegistrar) {
-		nodev1.RegisterNodeServiceServer(s, node.New(m))
-	}))
-	got, err := client.GetMachine(t.Context(), &nodev1.GetMachineRequest{})
+	got, err := serve(t, node.Parts{Machine: m}).GetMachine(t.Context(), &nodev1.GetMachineRequest{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,4 +75,55 @@ func TestSnapshotLoads(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestAmounts(t *testing.T) {
+	t.Parallel()
+	m := machinetest.Build("4c,mem=1Gi")
+	manager, err := nodes.New(nodes.Config{
+		SystemReserved: workload.Quantities{workload.CPU: 500, nodes.PIDs: 10},
+		KubeReserved:   workload.Quantities{workload.CPU: 250},
+		EvictionHard:   nodes.Thresholds{workload.Memory: {Amount: 1 << 20}},
+		MaxPods:        7,
+	}, nodes.Facts{Machine: m, MaxPIDs: 100})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := ledgertest.New(t, ledger.Rules{Machine: m})
+	pod := ledgertest.Pod("a", "c")
+	pod.Pod.Containers[0].Requests = workload.Quantities{workload.CPU: 125}
+	if _, err := l.Update(t.Context(), func(d *ledger.Draft) error { d.PutPod(pod); return nil }); err != nil {
+		t.Fatal(err)
+	}
+	config := &nodev1.GetConfigResponse{CgroupVersion: 2, EnforceNodeAllocatable: []string{"pods"}}
+	client := serve(t, node.Parts{
+		Machine: m, Node: manager, View: l.View, Config: config,
+		Status: func(context.Context) ([]string, []string, error) { return []string{"soft"}, []string{"kernel"}, nil },
+	})
+	expect := func(got proto.Message, err error, want proto.Message) {
+		t.Helper()
+		if err != nil || !proto.Equal(got, want) {
+			t.Errorf("got %v, %v, want %v", got, err, want)
+		}
+	}
+	capacity, err := client.GetCapacity(t.Context(), &nodev1.GetCapacityRequest{})
+	expect(capacity, err, &nodev1.GetCapacityResponse{Capacity: map[string]int64{"cpu": 4000, "memory": 1 << 30, "pid": 100, "pods": 7}})
+	allocatable, err := client.GetAllocatable(t.Context(), &nodev1.GetAllocatableRequest{})
+	expect(allocatable, err, &nodev1.GetAllocatableResponse{
+		Allocatable: map[string]int64{"cpu": 3250, "memory": 1023 << 20, "pods": 7},
+		Absolute:    map[string]int64{"cpu": 3250, "memory": 1 << 30},
+		Limit:       map[string]int64{"cpu": 3250, "memory": 1 << 30, "pid": 90},
+		Requested:   map[string]int64{"cpu": 125, "pods": 1},
+	})
+	reservation, err := client.GetReservation(t.Context(), &nodev1.GetReservationRequest{})
+	expect(reservation, err, &nodev1.GetReservationResponse{
+		Reservation: map[string]int64{"cpu": 750, "memory": 1 << 20},
+		System:      map[string]int64{"cpu": 500, "pid": 10},
+		Kube:        map[string]int64{"cpu": 250},
+		Eviction:    map[string]int64{"memory": 1 << 20},
+	})
+	status, err := client.GetStatus(t.Context(), &nodev1.GetStatusRequest{})
+	expect(status, err, &nodev1.GetStatusResponse{SoftRequirements: []string{"soft"}, KernelSettings: []string{"kernel"}})
+	got, err := client.GetConfig(t.Context(), &nodev1.GetConfigRequest{})
+	expect(got, err, config)
 }

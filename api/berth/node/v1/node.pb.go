@@ -348,6 +348,572 @@ func (x *HugePages) GetCount() uint64 {
 	return 0
 }
 
+// GetCapacityRequest is empty.
+type GetCapacityRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetCapacityRequest) Reset() {
+	*x = GetCapacityRequest{}
+	mi := &file_berth_node_v1_node_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetCapacityRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetCapacityRequest) ProtoMessage() {}
+
+func (x *GetCapacityRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_node_v1_node_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetCapacityRequest.ProtoReflect.Descriptor instead.
+func (*GetCapacityRequest) Descriptor() ([]byte, []int) {
+	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{5}
+}
+
+// GetCapacityResponse holds amounts by resource.
+type GetCapacityResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Capacity      map[string]int64       `protobuf:"bytes,1,rep,name=capacity,proto3" json:"capacity,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetCapacityResponse) Reset() {
+	*x = GetCapacityResponse{}
+	mi := &file_berth_node_v1_node_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetCapacityResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetCapacityResponse) ProtoMessage() {}
+
+func (x *GetCapacityResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_node_v1_node_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetCapacityResponse.ProtoReflect.Descriptor instead.
+func (*GetCapacityResponse) Descriptor() ([]byte, []int) {
+	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *GetCapacityResponse) GetCapacity() map[string]int64 {
+	if x != nil {
+		return x.Capacity
+	}
+	return nil
+}
+
+// GetAllocatableRequest is empty.
+type GetAllocatableRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetAllocatableRequest) Reset() {
+	*x = GetAllocatableRequest{}
+	mi := &file_berth_node_v1_node_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetAllocatableRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetAllocatableRequest) ProtoMessage() {}
+
+func (x *GetAllocatableRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_node_v1_node_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetAllocatableRequest.ProtoReflect.Descriptor instead.
+func (*GetAllocatableRequest) Descriptor() ([]byte, []int) {
+	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{7}
+}
+
+// GetAllocatableResponse holds amounts by resource.
+type GetAllocatableResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What a scheduler may give out: the capacity without all reservations, of
+	// memory also without huge pages.
+	Allocatable map[string]int64 `protobuf:"bytes,1,rep,name=allocatable,proto3" json:"allocatable,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	// What the QoS tiers share: the capacity without the system's and the agents'
+	// parts.
+	Absolute map[string]int64 `protobuf:"bytes,2,rep,name=absolute,proto3" json:"absolute,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	// What the cgroup of all pods may have if that is enforced: as absolute, with
+	// processes.
+	Limit map[string]int64 `protobuf:"bytes,3,rep,name=limit,proto3" json:"limit,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	// What the pods that are here request.
+	Requested     map[string]int64 `protobuf:"bytes,4,rep,name=requested,proto3" json:"requested,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetAllocatableResponse) Reset() {
+	*x = GetAllocatableResponse{}
+	mi := &file_berth_node_v1_node_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetAllocatableResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetAllocatableResponse) ProtoMessage() {}
+
+func (x *GetAllocatableResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_node_v1_node_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetAllocatableResponse.ProtoReflect.Descriptor instead.
+func (*GetAllocatableResponse) Descriptor() ([]byte, []int) {
+	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *GetAllocatableResponse) GetAllocatable() map[string]int64 {
+	if x != nil {
+		return x.Allocatable
+	}
+	return nil
+}
+
+func (x *GetAllocatableResponse) GetAbsolute() map[string]int64 {
+	if x != nil {
+		return x.Absolute
+	}
+	return nil
+}
+
+func (x *GetAllocatableResponse) GetLimit() map[string]int64 {
+	if x != nil {
+		return x.Limit
+	}
+	return nil
+}
+
+func (x *GetAllocatableResponse) GetRequested() map[string]int64 {
+	if x != nil {
+		return x.Requested
+	}
+	return nil
+}
+
+// GetReservationRequest is empty.
+type GetReservationRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetReservationRequest) Reset() {
+	*x = GetReservationRequest{}
+	mi := &file_berth_node_v1_node_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetReservationRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetReservationRequest) ProtoMessage() {}
+
+func (x *GetReservationRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_node_v1_node_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetReservationRequest.ProtoReflect.Descriptor instead.
+func (*GetReservationRequest) Descriptor() ([]byte, []int) {
+	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{9}
+}
+
+// GetReservationResponse holds amounts by resource.
+type GetReservationResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// All of it, without processes, as the kubelet reports it.
+	Reservation map[string]int64 `protobuf:"bytes,1,rep,name=reservation,proto3" json:"reservation,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	System      map[string]int64 `protobuf:"bytes,2,rep,name=system,proto3" json:"system,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	Kube        map[string]int64 `protobuf:"bytes,3,rep,name=kube,proto3" json:"kube,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	// The hard eviction thresholds, percentages worked out.
+	Eviction      map[string]int64 `protobuf:"bytes,4,rep,name=eviction,proto3" json:"eviction,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetReservationResponse) Reset() {
+	*x = GetReservationResponse{}
+	mi := &file_berth_node_v1_node_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetReservationResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetReservationResponse) ProtoMessage() {}
+
+func (x *GetReservationResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_node_v1_node_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetReservationResponse.ProtoReflect.Descriptor instead.
+func (*GetReservationResponse) Descriptor() ([]byte, []int) {
+	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *GetReservationResponse) GetReservation() map[string]int64 {
+	if x != nil {
+		return x.Reservation
+	}
+	return nil
+}
+
+func (x *GetReservationResponse) GetSystem() map[string]int64 {
+	if x != nil {
+		return x.System
+	}
+	return nil
+}
+
+func (x *GetReservationResponse) GetKube() map[string]int64 {
+	if x != nil {
+		return x.Kube
+	}
+	return nil
+}
+
+func (x *GetReservationResponse) GetEviction() map[string]int64 {
+	if x != nil {
+		return x.Eviction
+	}
+	return nil
+}
+
+// GetStatusRequest is empty.
+type GetStatusRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetStatusRequest) Reset() {
+	*x = GetStatusRequest{}
+	mi := &file_berth_node_v1_node_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetStatusRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetStatusRequest) ProtoMessage() {}
+
+func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_node_v1_node_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetStatusRequest.ProtoReflect.Descriptor instead.
+func (*GetStatusRequest) Descriptor() ([]byte, []int) {
+	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{11}
+}
+
+// GetStatusResponse says what is amiss.
+type GetStatusResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Requirements that are wanted and not there, as sentences: limits of CPU time,
+	// for example.
+	SoftRequirements []string `protobuf:"bytes,1,rep,name=soft_requirements,json=softRequirements,proto3" json:"soft_requirements,omitempty"`
+	// Kernel settings that are not as Kubernetes wants them, in the kubelet's words.
+	KernelSettings []string `protobuf:"bytes,2,rep,name=kernel_settings,json=kernelSettings,proto3" json:"kernel_settings,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *GetStatusResponse) Reset() {
+	*x = GetStatusResponse{}
+	mi := &file_berth_node_v1_node_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetStatusResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetStatusResponse) ProtoMessage() {}
+
+func (x *GetStatusResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_node_v1_node_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetStatusResponse.ProtoReflect.Descriptor instead.
+func (*GetStatusResponse) Descriptor() ([]byte, []int) {
+	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *GetStatusResponse) GetSoftRequirements() []string {
+	if x != nil {
+		return x.SoftRequirements
+	}
+	return nil
+}
+
+func (x *GetStatusResponse) GetKernelSettings() []string {
+	if x != nil {
+		return x.KernelSettings
+	}
+	return nil
+}
+
+// GetConfigRequest is empty.
+type GetConfigRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetConfigRequest) Reset() {
+	*x = GetConfigRequest{}
+	mi := &file_berth_node_v1_node_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetConfigRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetConfigRequest) ProtoMessage() {}
+
+func (x *GetConfigRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_node_v1_node_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetConfigRequest.ProtoReflect.Descriptor instead.
+func (*GetConfigRequest) Descriptor() ([]byte, []int) {
+	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{13}
+}
+
+// GetConfigResponse is the set-up of the node.
+type GetConfigResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// 1 or 2; hybrid counts as 1.
+	CgroupVersion int32 `protobuf:"varint,1,opt,name=cgroup_version,json=cgroupVersion,proto3" json:"cgroup_version,omitempty"`
+	// cgroupfs or systemd.
+	CgroupDriver string `protobuf:"bytes,2,opt,name=cgroup_driver,json=cgroupDriver,proto3" json:"cgroup_driver,omitempty"`
+	// The cgroup below which everything lies.
+	CgroupRoot string `protobuf:"bytes,3,opt,name=cgroup_root,json=cgroupRoot,proto3" json:"cgroup_root,omitempty"`
+	// The cgroup of all pods on disk, below the mount point.
+	PodCgroupRoot string `protobuf:"bytes,4,opt,name=pod_cgroup_root,json=podCgroupRoot,proto3" json:"pod_cgroup_root,omitempty"`
+	// Controllers of the tree, sorted.
+	Controllers            []string `protobuf:"bytes,5,rep,name=controllers,proto3" json:"controllers,omitempty"`
+	EnforceNodeAllocatable []string `protobuf:"bytes,6,rep,name=enforce_node_allocatable,json=enforceNodeAllocatable,proto3" json:"enforce_node_allocatable,omitempty"`
+	SystemReservedCgroup   string   `protobuf:"bytes,7,opt,name=system_reserved_cgroup,json=systemReservedCgroup,proto3" json:"system_reserved_cgroup,omitempty"`
+	KubeReservedCgroup     string   `protobuf:"bytes,8,opt,name=kube_reserved_cgroup,json=kubeReservedCgroup,proto3" json:"kube_reserved_cgroup,omitempty"`
+	// Whether pods that do not fit are rejected.
+	Fit bool `protobuf:"varint,9,opt,name=fit,proto3" json:"fit,omitempty"`
+	// What happens to values that somebody else changed: heal or alarm.
+	OnDrift string `protobuf:"bytes,10,opt,name=on_drift,json=onDrift,proto3" json:"on_drift,omitempty"`
+	// Limit of processes of each pod; not above 0: none.
+	PodPidsLimit  int64 `protobuf:"varint,11,opt,name=pod_pids_limit,json=podPidsLimit,proto3" json:"pod_pids_limit,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetConfigResponse) Reset() {
+	*x = GetConfigResponse{}
+	mi := &file_berth_node_v1_node_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetConfigResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetConfigResponse) ProtoMessage() {}
+
+func (x *GetConfigResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_node_v1_node_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetConfigResponse.ProtoReflect.Descriptor instead.
+func (*GetConfigResponse) Descriptor() ([]byte, []int) {
+	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *GetConfigResponse) GetCgroupVersion() int32 {
+	if x != nil {
+		return x.CgroupVersion
+	}
+	return 0
+}
+
+func (x *GetConfigResponse) GetCgroupDriver() string {
+	if x != nil {
+		return x.CgroupDriver
+	}
+	return ""
+}
+
+func (x *GetConfigResponse) GetCgroupRoot() string {
+	if x != nil {
+		return x.CgroupRoot
+	}
+	return ""
+}
+
+func (x *GetConfigResponse) GetPodCgroupRoot() string {
+	if x != nil {
+		return x.PodCgroupRoot
+	}
+	return ""
+}
+
+func (x *GetConfigResponse) GetControllers() []string {
+	if x != nil {
+		return x.Controllers
+	}
+	return nil
+}
+
+func (x *GetConfigResponse) GetEnforceNodeAllocatable() []string {
+	if x != nil {
+		return x.EnforceNodeAllocatable
+	}
+	return nil
+}
+
+func (x *GetConfigResponse) GetSystemReservedCgroup() string {
+	if x != nil {
+		return x.SystemReservedCgroup
+	}
+	return ""
+}
+
+func (x *GetConfigResponse) GetKubeReservedCgroup() string {
+	if x != nil {
+		return x.KubeReservedCgroup
+	}
+	return ""
+}
+
+func (x *GetConfigResponse) GetFit() bool {
+	if x != nil {
+		return x.Fit
+	}
+	return false
+}
+
+func (x *GetConfigResponse) GetOnDrift() string {
+	if x != nil {
+		return x.OnDrift
+	}
+	return ""
+}
+
+func (x *GetConfigResponse) GetPodPidsLimit() int64 {
+	if x != nil {
+		return x.PodPidsLimit
+	}
+	return 0
+}
+
 var File_berth_node_v1_node_proto protoreflect.FileDescriptor
 
 const file_berth_node_v1_node_proto_rawDesc = "" +
@@ -378,10 +944,77 @@ const file_berth_node_v1_node_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\x05R\x05value:\x028\x01\"E\n" +
 	"\tHugePages\x12\"\n" +
 	"\rpage_size_kib\x18\x01 \x01(\x04R\vpageSizeKib\x12\x14\n" +
-	"\x05count\x18\x02 \x01(\x04R\x05count2`\n" +
+	"\x05count\x18\x02 \x01(\x04R\x05count\"\x14\n" +
+	"\x12GetCapacityRequest\"\xa0\x01\n" +
+	"\x13GetCapacityResponse\x12L\n" +
+	"\bcapacity\x18\x01 \x03(\v20.berth.node.v1.GetCapacityResponse.CapacityEntryR\bcapacity\x1a;\n" +
+	"\rCapacityEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"\x17\n" +
+	"\x15GetAllocatableRequest\"\xd4\x04\n" +
+	"\x16GetAllocatableResponse\x12X\n" +
+	"\vallocatable\x18\x01 \x03(\v26.berth.node.v1.GetAllocatableResponse.AllocatableEntryR\vallocatable\x12O\n" +
+	"\babsolute\x18\x02 \x03(\v23.berth.node.v1.GetAllocatableResponse.AbsoluteEntryR\babsolute\x12F\n" +
+	"\x05limit\x18\x03 \x03(\v20.berth.node.v1.GetAllocatableResponse.LimitEntryR\x05limit\x12R\n" +
+	"\trequested\x18\x04 \x03(\v24.berth.node.v1.GetAllocatableResponse.RequestedEntryR\trequested\x1a>\n" +
+	"\x10AllocatableEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\x1a;\n" +
+	"\rAbsoluteEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\x1a8\n" +
+	"\n" +
+	"LimitEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\x1a<\n" +
+	"\x0eRequestedEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"\x17\n" +
+	"\x15GetReservationRequest\"\xc4\x04\n" +
+	"\x16GetReservationResponse\x12X\n" +
+	"\vreservation\x18\x01 \x03(\v26.berth.node.v1.GetReservationResponse.ReservationEntryR\vreservation\x12I\n" +
+	"\x06system\x18\x02 \x03(\v21.berth.node.v1.GetReservationResponse.SystemEntryR\x06system\x12C\n" +
+	"\x04kube\x18\x03 \x03(\v2/.berth.node.v1.GetReservationResponse.KubeEntryR\x04kube\x12O\n" +
+	"\beviction\x18\x04 \x03(\v23.berth.node.v1.GetReservationResponse.EvictionEntryR\beviction\x1a>\n" +
+	"\x10ReservationEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\x1a9\n" +
+	"\vSystemEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\x1a7\n" +
+	"\tKubeEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\x1a;\n" +
+	"\rEvictionEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"\x12\n" +
+	"\x10GetStatusRequest\"i\n" +
+	"\x11GetStatusResponse\x12+\n" +
+	"\x11soft_requirements\x18\x01 \x03(\tR\x10softRequirements\x12'\n" +
+	"\x0fkernel_settings\x18\x02 \x03(\tR\x0ekernelSettings\"\x12\n" +
+	"\x10GetConfigRequest\"\xbf\x03\n" +
+	"\x11GetConfigResponse\x12%\n" +
+	"\x0ecgroup_version\x18\x01 \x01(\x05R\rcgroupVersion\x12#\n" +
+	"\rcgroup_driver\x18\x02 \x01(\tR\fcgroupDriver\x12\x1f\n" +
+	"\vcgroup_root\x18\x03 \x01(\tR\n" +
+	"cgroupRoot\x12&\n" +
+	"\x0fpod_cgroup_root\x18\x04 \x01(\tR\rpodCgroupRoot\x12 \n" +
+	"\vcontrollers\x18\x05 \x03(\tR\vcontrollers\x128\n" +
+	"\x18enforce_node_allocatable\x18\x06 \x03(\tR\x16enforceNodeAllocatable\x124\n" +
+	"\x16system_reserved_cgroup\x18\a \x01(\tR\x14systemReservedCgroup\x120\n" +
+	"\x14kube_reserved_cgroup\x18\b \x01(\tR\x12kubeReservedCgroup\x12\x10\n" +
+	"\x03fit\x18\t \x01(\bR\x03fit\x12\x19\n" +
+	"\bon_drift\x18\n" +
+	" \x01(\tR\aonDrift\x12$\n" +
+	"\x0epod_pids_limit\x18\v \x01(\x03R\fpodPidsLimit2\x94\x04\n" +
 	"\vNodeService\x12Q\n" +
 	"\n" +
-	"GetMachine\x12 .berth.node.v1.GetMachineRequest\x1a!.berth.node.v1.GetMachineResponseB2Z0github.com/berthd/berth/api/berth/node/v1;nodev1b\x06proto3"
+	"GetMachine\x12 .berth.node.v1.GetMachineRequest\x1a!.berth.node.v1.GetMachineResponse\x12T\n" +
+	"\vGetCapacity\x12!.berth.node.v1.GetCapacityRequest\x1a\".berth.node.v1.GetCapacityResponse\x12]\n" +
+	"\x0eGetAllocatable\x12$.berth.node.v1.GetAllocatableRequest\x1a%.berth.node.v1.GetAllocatableResponse\x12]\n" +
+	"\x0eGetReservation\x12$.berth.node.v1.GetReservationRequest\x1a%.berth.node.v1.GetReservationResponse\x12N\n" +
+	"\tGetStatus\x12\x1f.berth.node.v1.GetStatusRequest\x1a .berth.node.v1.GetStatusResponse\x12N\n" +
+	"\tGetConfig\x12\x1f.berth.node.v1.GetConfigRequest\x1a .berth.node.v1.GetConfigResponseB2Z0github.com/berthd/berth/api/berth/node/v1;nodev1b\x06proto3"
 
 var (
 	file_berth_node_v1_node_proto_rawDescOnce sync.Once
@@ -395,27 +1028,65 @@ func file_berth_node_v1_node_proto_rawDescGZIP() []byte {
 	return file_berth_node_v1_node_proto_rawDescData
 }
 
-var file_berth_node_v1_node_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
+var file_berth_node_v1_node_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
 var file_berth_node_v1_node_proto_goTypes = []any{
-	(*GetMachineRequest)(nil),  // 0: berth.node.v1.GetMachineRequest
-	(*GetMachineResponse)(nil), // 1: berth.node.v1.GetMachineResponse
-	(*CPU)(nil),                // 2: berth.node.v1.CPU
-	(*NUMANode)(nil),           // 3: berth.node.v1.NUMANode
-	(*HugePages)(nil),          // 4: berth.node.v1.HugePages
-	nil,                        // 5: berth.node.v1.NUMANode.DistancesEntry
+	(*GetMachineRequest)(nil),      // 0: berth.node.v1.GetMachineRequest
+	(*GetMachineResponse)(nil),     // 1: berth.node.v1.GetMachineResponse
+	(*CPU)(nil),                    // 2: berth.node.v1.CPU
+	(*NUMANode)(nil),               // 3: berth.node.v1.NUMANode
+	(*HugePages)(nil),              // 4: berth.node.v1.HugePages
+	(*GetCapacityRequest)(nil),     // 5: berth.node.v1.GetCapacityRequest
+	(*GetCapacityResponse)(nil),    // 6: berth.node.v1.GetCapacityResponse
+	(*GetAllocatableRequest)(nil),  // 7: berth.node.v1.GetAllocatableRequest
+	(*GetAllocatableResponse)(nil), // 8: berth.node.v1.GetAllocatableResponse
+	(*GetReservationRequest)(nil),  // 9: berth.node.v1.GetReservationRequest
+	(*GetReservationResponse)(nil), // 10: berth.node.v1.GetReservationResponse
+	(*GetStatusRequest)(nil),       // 11: berth.node.v1.GetStatusRequest
+	(*GetStatusResponse)(nil),      // 12: berth.node.v1.GetStatusResponse
+	(*GetConfigRequest)(nil),       // 13: berth.node.v1.GetConfigRequest
+	(*GetConfigResponse)(nil),      // 14: berth.node.v1.GetConfigResponse
+	nil,                            // 15: berth.node.v1.NUMANode.DistancesEntry
+	nil,                            // 16: berth.node.v1.GetCapacityResponse.CapacityEntry
+	nil,                            // 17: berth.node.v1.GetAllocatableResponse.AllocatableEntry
+	nil,                            // 18: berth.node.v1.GetAllocatableResponse.AbsoluteEntry
+	nil,                            // 19: berth.node.v1.GetAllocatableResponse.LimitEntry
+	nil,                            // 20: berth.node.v1.GetAllocatableResponse.RequestedEntry
+	nil,                            // 21: berth.node.v1.GetReservationResponse.ReservationEntry
+	nil,                            // 22: berth.node.v1.GetReservationResponse.SystemEntry
+	nil,                            // 23: berth.node.v1.GetReservationResponse.KubeEntry
+	nil,                            // 24: berth.node.v1.GetReservationResponse.EvictionEntry
 }
 var file_berth_node_v1_node_proto_depIdxs = []int32{
-	2, // 0: berth.node.v1.GetMachineResponse.cpus:type_name -> berth.node.v1.CPU
-	3, // 1: berth.node.v1.GetMachineResponse.nodes:type_name -> berth.node.v1.NUMANode
-	4, // 2: berth.node.v1.NUMANode.huge_pages:type_name -> berth.node.v1.HugePages
-	5, // 3: berth.node.v1.NUMANode.distances:type_name -> berth.node.v1.NUMANode.DistancesEntry
-	0, // 4: berth.node.v1.NodeService.GetMachine:input_type -> berth.node.v1.GetMachineRequest
-	1, // 5: berth.node.v1.NodeService.GetMachine:output_type -> berth.node.v1.GetMachineResponse
-	5, // [5:6] is the sub-list for method output_type
-	4, // [4:5] is the sub-list for method input_type
-	4, // [4:4] is the sub-list for extension type_name
-	4, // [4:4] is the sub-list for extension extendee
-	0, // [0:4] is the sub-list for field type_name
+	2,  // 0: berth.node.v1.GetMachineResponse.cpus:type_name -> berth.node.v1.CPU
+	3,  // 1: berth.node.v1.GetMachineResponse.nodes:type_name -> berth.node.v1.NUMANode
+	4,  // 2: berth.node.v1.NUMANode.huge_pages:type_name -> berth.node.v1.HugePages
+	15, // 3: berth.node.v1.NUMANode.distances:type_name -> berth.node.v1.NUMANode.DistancesEntry
+	16, // 4: berth.node.v1.GetCapacityResponse.capacity:type_name -> berth.node.v1.GetCapacityResponse.CapacityEntry
+	17, // 5: berth.node.v1.GetAllocatableResponse.allocatable:type_name -> berth.node.v1.GetAllocatableResponse.AllocatableEntry
+	18, // 6: berth.node.v1.GetAllocatableResponse.absolute:type_name -> berth.node.v1.GetAllocatableResponse.AbsoluteEntry
+	19, // 7: berth.node.v1.GetAllocatableResponse.limit:type_name -> berth.node.v1.GetAllocatableResponse.LimitEntry
+	20, // 8: berth.node.v1.GetAllocatableResponse.requested:type_name -> berth.node.v1.GetAllocatableResponse.RequestedEntry
+	21, // 9: berth.node.v1.GetReservationResponse.reservation:type_name -> berth.node.v1.GetReservationResponse.ReservationEntry
+	22, // 10: berth.node.v1.GetReservationResponse.system:type_name -> berth.node.v1.GetReservationResponse.SystemEntry
+	23, // 11: berth.node.v1.GetReservationResponse.kube:type_name -> berth.node.v1.GetReservationResponse.KubeEntry
+	24, // 12: berth.node.v1.GetReservationResponse.eviction:type_name -> berth.node.v1.GetReservationResponse.EvictionEntry
+	0,  // 13: berth.node.v1.NodeService.GetMachine:input_type -> berth.node.v1.GetMachineRequest
+	5,  // 14: berth.node.v1.NodeService.GetCapacity:input_type -> berth.node.v1.GetCapacityRequest
+	7,  // 15: berth.node.v1.NodeService.GetAllocatable:input_type -> berth.node.v1.GetAllocatableRequest
+	9,  // 16: berth.node.v1.NodeService.GetReservation:input_type -> berth.node.v1.GetReservationRequest
+	11, // 17: berth.node.v1.NodeService.GetStatus:input_type -> berth.node.v1.GetStatusRequest
+	13, // 18: berth.node.v1.NodeService.GetConfig:input_type -> berth.node.v1.GetConfigRequest
+	1,  // 19: berth.node.v1.NodeService.GetMachine:output_type -> berth.node.v1.GetMachineResponse
+	6,  // 20: berth.node.v1.NodeService.GetCapacity:output_type -> berth.node.v1.GetCapacityResponse
+	8,  // 21: berth.node.v1.NodeService.GetAllocatable:output_type -> berth.node.v1.GetAllocatableResponse
+	10, // 22: berth.node.v1.NodeService.GetReservation:output_type -> berth.node.v1.GetReservationResponse
+	12, // 23: berth.node.v1.NodeService.GetStatus:output_type -> berth.node.v1.GetStatusResponse
+	14, // 24: berth.node.v1.NodeService.GetConfig:output_type -> berth.node.v1.GetConfigResponse
+	19, // [19:25] is the sub-list for method output_type
+	13, // [13:19] is the sub-list for method input_type
+	13, // [13:13] is the sub-list for extension type_name
+	13, // [13:13] is the sub-list for extension extendee
+	0,  // [0:13] is the sub-list for field type_name
 }
 
 func init() { file_berth_node_v1_node_proto_init() }
@@ -429,7 +1100,7 @@ func file_berth_node_v1_node_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_berth_node_v1_node_proto_rawDesc), len(file_berth_node_v1_node_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   6,
+			NumMessages:   25,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

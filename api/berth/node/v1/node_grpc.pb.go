@@ -19,17 +19,35 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	NodeService_GetMachine_FullMethodName = "/berth.node.v1.NodeService/GetMachine"
+	NodeService_GetMachine_FullMethodName     = "/berth.node.v1.NodeService/GetMachine"
+	NodeService_GetCapacity_FullMethodName    = "/berth.node.v1.NodeService/GetCapacity"
+	NodeService_GetAllocatable_FullMethodName = "/berth.node.v1.NodeService/GetAllocatable"
+	NodeService_GetReservation_FullMethodName = "/berth.node.v1.NodeService/GetReservation"
+	NodeService_GetStatus_FullMethodName      = "/berth.node.v1.NodeService/GetStatus"
+	NodeService_GetConfig_FullMethodName      = "/berth.node.v1.NodeService/GetConfig"
 )
 
 // NodeServiceClient is the client API for NodeService service.
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// NodeService shows the machine.
+// NodeService shows the machine and what the node as a whole has and gives.
+//
+// Amounts are cpu in thousandths of a CPU, everything else in bytes or pieces, by
+// the names that pods use; pid is the number of processes, pods that of pods.
 type NodeServiceClient interface {
 	// GetMachine returns the machine as it was discovered or loaded.
 	GetMachine(ctx context.Context, in *GetMachineRequest, opts ...grpc.CallOption) (*GetMachineResponse, error)
+	// GetCapacity tells what the node has.
+	GetCapacity(ctx context.Context, in *GetCapacityRequest, opts ...grpc.CallOption) (*GetCapacityResponse, error)
+	// GetAllocatable tells what pods get, in its three meanings.
+	GetAllocatable(ctx context.Context, in *GetAllocatableRequest, opts ...grpc.CallOption) (*GetAllocatableResponse, error)
+	// GetReservation tells what pods do not get, and for whom it is kept.
+	GetReservation(ctx context.Context, in *GetReservationRequest, opts ...grpc.CallOption) (*GetReservationResponse, error)
+	// GetStatus tells what the system lacks that the node would want.
+	GetStatus(ctx context.Context, in *GetStatusRequest, opts ...grpc.CallOption) (*GetStatusResponse, error)
+	// GetConfig tells how the node is set up.
+	GetConfig(ctx context.Context, in *GetConfigRequest, opts ...grpc.CallOption) (*GetConfigResponse, error)
 }
 
 type nodeServiceClient struct {
@@ -50,14 +68,77 @@ func (c *nodeServiceClient) GetMachine(ctx context.Context, in *GetMachineReques
 	return out, nil
 }
 
+func (c *nodeServiceClient) GetCapacity(ctx context.Context, in *GetCapacityRequest, opts ...grpc.CallOption) (*GetCapacityResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetCapacityResponse)
+	err := c.cc.Invoke(ctx, NodeService_GetCapacity_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *nodeServiceClient) GetAllocatable(ctx context.Context, in *GetAllocatableRequest, opts ...grpc.CallOption) (*GetAllocatableResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetAllocatableResponse)
+	err := c.cc.Invoke(ctx, NodeService_GetAllocatable_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *nodeServiceClient) GetReservation(ctx context.Context, in *GetReservationRequest, opts ...grpc.CallOption) (*GetReservationResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetReservationResponse)
+	err := c.cc.Invoke(ctx, NodeService_GetReservation_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *nodeServiceClient) GetStatus(ctx context.Context, in *GetStatusRequest, opts ...grpc.CallOption) (*GetStatusResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetStatusResponse)
+	err := c.cc.Invoke(ctx, NodeService_GetStatus_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *nodeServiceClient) GetConfig(ctx context.Context, in *GetConfigRequest, opts ...grpc.CallOption) (*GetConfigResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetConfigResponse)
+	err := c.cc.Invoke(ctx, NodeService_GetConfig_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // NodeServiceServer is the server API for NodeService service.
 // All implementations must embed UnimplementedNodeServiceServer
 // for forward compatibility.
 //
-// NodeService shows the machine.
+// NodeService shows the machine and what the node as a whole has and gives.
+//
+// Amounts are cpu in thousandths of a CPU, everything else in bytes or pieces, by
+// the names that pods use; pid is the number of processes, pods that of pods.
 type NodeServiceServer interface {
 	// GetMachine returns the machine as it was discovered or loaded.
 	GetMachine(context.Context, *GetMachineRequest) (*GetMachineResponse, error)
+	// GetCapacity tells what the node has.
+	GetCapacity(context.Context, *GetCapacityRequest) (*GetCapacityResponse, error)
+	// GetAllocatable tells what pods get, in its three meanings.
+	GetAllocatable(context.Context, *GetAllocatableRequest) (*GetAllocatableResponse, error)
+	// GetReservation tells what pods do not get, and for whom it is kept.
+	GetReservation(context.Context, *GetReservationRequest) (*GetReservationResponse, error)
+	// GetStatus tells what the system lacks that the node would want.
+	GetStatus(context.Context, *GetStatusRequest) (*GetStatusResponse, error)
+	// GetConfig tells how the node is set up.
+	GetConfig(context.Context, *GetConfigRequest) (*GetConfigResponse, error)
 	mustEmbedUnimplementedNodeServiceServer()
 }
 
@@ -70,6 +151,21 @@ type UnimplementedNodeServiceServer struct{}
 
 func (UnimplementedNodeServiceServer) GetMachine(context.Context, *GetMachineRequest) (*GetMachineResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetMachine not implemented")
+}
+func (UnimplementedNodeServiceServer) GetCapacity(context.Context, *GetCapacityRequest) (*GetCapacityResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetCapacity not implemented")
+}
+func (UnimplementedNodeServiceServer) GetAllocatable(context.Context, *GetAllocatableRequest) (*GetAllocatableResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetAllocatable not implemented")
+}
+func (UnimplementedNodeServiceServer) GetReservation(context.Context, *GetReservationRequest) (*GetReservationResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetReservation not implemented")
+}
+func (UnimplementedNodeServiceServer) GetStatus(context.Context, *GetStatusRequest) (*GetStatusResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetStatus not implemented")
+}
+func (UnimplementedNodeServiceServer) GetConfig(context.Context, *GetConfigRequest) (*GetConfigResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetConfig not implemented")
 }
 func (UnimplementedNodeServiceServer) mustEmbedUnimplementedNodeServiceServer() {}
 func (UnimplementedNodeServiceServer) testEmbeddedByValue()                     {}
@@ -110,6 +206,96 @@ func _NodeService_GetMachine_Handler(srv interface{}, ctx context.Context, dec f
 	return interceptor(ctx, in, info, handler)
 }
 
+func _NodeService_GetCapacity_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetCapacityRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(NodeServiceServer).GetCapacity(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: NodeService_GetCapacity_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(NodeServiceServer).GetCapacity(ctx, req.(*GetCapacityRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _NodeService_GetAllocatable_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetAllocatableRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(NodeServiceServer).GetAllocatable(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: NodeService_GetAllocatable_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(NodeServiceServer).GetAllocatable(ctx, req.(*GetAllocatableRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _NodeService_GetReservation_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetReservationRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(NodeServiceServer).GetReservation(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: NodeService_GetReservation_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(NodeServiceServer).GetReservation(ctx, req.(*GetReservationRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _NodeService_GetStatus_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetStatusRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(NodeServiceServer).GetStatus(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: NodeService_GetStatus_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(NodeServiceServer).GetStatus(ctx, req.(*GetStatusRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _NodeService_GetConfig_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetConfigRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(NodeServiceServer).GetConfig(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: NodeService_GetConfig_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(NodeServiceServer).GetConfig(ctx, req.(*GetConfigRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // NodeService_ServiceDesc is the grpc.ServiceDesc for NodeService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -120,6 +306,26 @@ var NodeService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "GetMachine",
 			Handler:    _NodeService_GetMachine_Handler,
+		},
+		{
+			MethodName: "GetCapacity",
+			Handler:    _NodeService_GetCapacity_Handler,
+		},
+		{
+			MethodName: "GetAllocatable",
+			Handler:    _NodeService_GetAllocatable_Handler,
+		},
+		{
+			MethodName: "GetReservation",
+			Handler:    _NodeService_GetReservation_Handler,
+		},
+		{
+			MethodName: "GetStatus",
+			Handler:    _NodeService_GetStatus_Handler,
+		},
+		{
+			MethodName: "GetConfig",
+			Handler:    _NodeService_GetConfig_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

@@ -1,0 +1,2 @@
+// Package cgroupv1 is the generated Go form of proto/berth/cgroup/v1.
+package cgroupv1

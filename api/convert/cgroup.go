@@ -1,0 +1,137 @@
+package convert
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	cgroupv1 "github.com/berthd/berth/api/berth/cgroup/v1"
+	"github.com/berthd/berth/managers/cgroup"
+	"github.com/berthd/berth/managers/cpuset"
+	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/numa"
+)
+
+// CgroupName reads the name of a cgroup from a field of a request. Errors are of
+// class Invalid and name the field.
+func CgroupName(field, name string) (cgroup.Name, error) {
+	var vs fault.Violations
+	n := cgroup.ParseCgroupfs(name)
+	switch {
+	case name == "":
+		vs.Addf(field, "is required")
+	case len(name) > maxCgroupName:
+		vs.Addf(field, "%d characters: expected at most %d", len(name), maxCgroupName)
+	default:
+		if err := n.Check(); err != nil {
+			vs.Addf(field, "%v", err)
+		}
+	}
+	return n, vs.Err("request")
+}
+
+// maxCgroupName is the longest path on Linux.
+const maxCgroupName = 4096
+
+var cgroupStates = map[cgroup.State]cgroupv1.State{
+	cgroup.Absent:  cgroupv1.State_STATE_ABSENT,
+	cgroup.Invalid: cgroupv1.State_STATE_INVALID,
+	cgroup.Valid:   cgroupv1.State_STATE_VALID,
+}
+
+// CgroupState returns the message form of a state.
+func CgroupState(s cgroup.State) cgroupv1.State { return cgroupStates[s] }
+
+// CgroupValues returns the message form of a cgroup's values.
+func CgroupValues(v cgroup.Values) *cgroupv1.Values {
+	return &cgroupv1.Values{
+		CpuShares: v.CPUShares, CpuWeight: v.CPUWeight, CpuQuotaUs: v.CPUQuotaUS, CpuPeriodUs: v.CPUPeriodUS,
+		MemoryBytes: v.MemoryBytes, MemorySwapBytes: v.MemorySwapBytes, Pids: v.PIDs,
+		HugePageLimits: v.HugePages, Unified: v.Unified,
+		CpusetCpus: v.CPUs.String(), CpusetMems: v.Mems.String(),
+	}
+}
+
+// ReadCgroupValues reads values from a request; path leads to them. Errors are of
+// class Invalid and name the field.
+func ReadCgroupValues(path string, m *cgroupv1.Values) (cgroup.Values, error) {
+	if m == nil {
+		return cgroup.Values{}, nil
+	}
+	var vs fault.Violations
+	v := cgroup.Values{
+		CPUShares: m.CpuShares, CPUWeight: m.CpuWeight, CPUQuotaUS: m.CpuQuotaUs, CPUPeriodUS: m.CpuPeriodUs,
+		MemoryBytes: m.MemoryBytes, MemorySwapBytes: m.MemorySwapBytes, PIDs: m.Pids,
+		HugePages: maps.Clone(m.GetHugePageLimits()), Unified: maps.Clone(m.GetUnified()),
+	}
+	var err error
+	if v.CPUs, err = cpuset.Parse(m.GetCpusetCpus()); err != nil {
+		vs.Addf(path+".cpuset_cpus", "%v", err)
+	}
+	if v.Mems, err = numa.Parse(m.GetCpusetMems()); err != nil {
+		vs.Addf(path+".cpuset_mems", "%v", err)
+	}
+	inRange(&vs, path+".cpu_shares", v.CPUShares, cgroup.MinShares, cgroup.MaxShares)
+	inRange(&vs, path+".cpu_weight", v.CPUWeight, 1, 10000)
+	inRange(&vs, path+".cpu_period_us", v.CPUPeriodUS, 1000, 1_000_000)
+	atLeast(&vs, path+".cpu_quota_us", v.CPUQuotaUS, cgroup.MinQuotaUS)
+	atLeast(&vs, path+".memory_bytes", v.MemoryBytes, 1)
+	atLeast(&vs, path+".memory_swap_bytes", v.MemorySwapBytes, 1)
+	atLeast(&vs, path+".pids", v.PIDs, 0)
+	for _, size := range slices.Sorted(maps.Keys(v.HugePages)) {
+		limit := v.HugePages[size]
+		atLeast(&vs, fmt.Sprintf("%s.huge_page_limits[%d]", path, size), &limit, 0)
+	}
+	for _, file := range slices.Sorted(maps.Keys(v.Unified)) {
+		if !controlFile(file) {
+			vs.Addf(fmt.Sprintf("%s.unified[%.80q]", path, file), "expected the name of a control file such as memory.min")
+		}
+	}
+	return v, vs.Err("request")
+}
+
+// controlFile tells whether a name can be that of a controller's file: letters,
+// digits, dots and underscores. Files of the cgroup itself (cgroup.procs,
+// cgroup.kill) hold no values.
+func controlFile(name string) bool {
+	if name == "" || name[0] == '.' || len(name) > 255 || strings.HasPrefix(name, "cgroup.") {
+		return false
+	}
+	for _, c := range []byte(name) {
+		switch {
+		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '.', c == '_':
+		default:
+			return false
+		}
+	}
+	return true
+}
+
+func inRange(vs *fault.Violations, field string, n *uint64, least, most uint64) {
+	if n != nil && (*n < least || *n > most) {
+		vs.Addf(field, "is %d, expected %d to %d", *n, least, most)
+	}
+}
+
+func atLeast(vs *fault.Violations, field string, n *int64, least int64) {
+	if n != nil && *n < least && *n != cgroup.Unlimited {
+		vs.Addf(field, "is %d, expected at least %d, or %d for no limit", *n, least, cgroup.Unlimited)
+	}
+}
+
+// CgroupWrites returns the message form of ops, file by file.
+func CgroupWrites(ops []cgroup.Op) []*cgroupv1.Write {
+	var out []*cgroupv1.Write
+	for _, op := range ops {
+		create := op.Kind == cgroup.Create
+		if create && len(op.Writes) == 0 {
+			out = append(out, &cgroupv1.Write{Cgroup: op.Name.String(), Create: true})
+		}
+		for _, w := range op.Writes {
+			out = append(out, &cgroupv1.Write{Cgroup: op.Name.String(), File: w.File, Old: w.Old, New: w.New, Create: create})
+			create = false
+		}
+	}
+	return out
+}

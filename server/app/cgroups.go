@@ -1,0 +1,72 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	"google.golang.org/grpc"
+
+	cgroupv1 "github.com/berthd/berth/api/berth/cgroup/v1"
+	nodev1 "github.com/berthd/berth/api/berth/node/v1"
+	qosv1 "github.com/berthd/berth/api/berth/qos/v1"
+	"github.com/berthd/berth/api/config"
+	"github.com/berthd/berth/server/host/sysctl"
+	"github.com/berthd/berth/server/reconcile"
+	"github.com/berthd/berth/server/rpc/cgroup"
+	"github.com/berthd/berth/server/rpc/node"
+	"github.com/berthd/berth/server/rpc/qos"
+)
+
+// registerNode registers the services about the node as a whole and its cgroups.
+func (a *App) registerNode(s grpc.ServiceRegistrar) error {
+	loop, layout := a.reconcile, a.reconcile.Layout
+	facts := loop.QoS.Cgroup.Facts
+	pods := &reconcile.Pods{Loop: loop, Alone: a.Engine.Alone}
+	cgroupv1.RegisterCgroupServiceServer(s, cgroup.New(loop, loop, layout, facts))
+	cgroupv1.RegisterPodCgroupServiceServer(s, cgroup.NewPods(pods, pods))
+	qosv1.RegisterQOSServiceServer(s, qos.New(loop, layout))
+
+	root, err := layout.Literal(layout.Root())
+	if err != nil {
+		return err
+	}
+	podRoot, err := layout.Literal(layout.Pods())
+	if err != nil {
+		return err
+	}
+	c := a.Config
+	nodev1.RegisterNodeServiceServer(s, node.New(node.Parts{
+		Machine: a.Machine, Node: a.node, View: a.Ledger.View, Status: a.nodeStatus,
+		Config: &nodev1.GetConfigResponse{
+			CgroupVersion: int32(facts.Version), CgroupDriver: string(facts.Driver),
+			CgroupRoot: root, PodCgroupRoot: podRoot, Controllers: facts.Controllers,
+			EnforceNodeAllocatable: c.Node.Enforce,
+			SystemReservedCgroup:   c.Node.SystemReservedCgroup, KubeReservedCgroup: c.Node.KubeReservedCgroup,
+			Fit: c.Node.Fit, OnDrift: c.Cgroups.OnDrift, PodPidsLimit: c.Cgroups.PodPIDsLimit,
+		},
+	}))
+	return nil
+}
+
+// nodeStatus tells what the system lacks that the node would want.
+func (a *App) nodeStatus(ctx context.Context) (soft, kernel []string, err error) {
+	pods, err := a.reconcile.Look(ctx, a.reconcile.Layout.Pods())
+	if err != nil {
+		return nil, nil, err
+	}
+	if pods.Values.CPUQuotaUS == nil {
+		soft = append(soft, "CPU hardcapping unsupported")
+	}
+	if a.Config.Cgroups.Tree == config.TreeMemory {
+		return soft, nil, nil
+	}
+	differences, err := sysctl.Compare(os.DirFS("/proc"), sysctl.Wanted())
+	for _, d := range differences {
+		kernel = append(kernel, d.String())
+	}
+	if err != nil {
+		kernel = append(kernel, fmt.Sprint(err))
+	}
+	return soft, kernel, nil
+}

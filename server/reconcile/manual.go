@@ -1,0 +1,190 @@
+package reconcile
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/berthd/berth/managers/cgroup"
+	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/workload"
+)
+
+// inside refuses names outside of the cgroup of all pods.
+func (l *Loop) inside(name cgroup.Name) error {
+	if err := name.Check(); err != nil {
+		return err
+	}
+	if !name.Within(l.Layout.Pods()) {
+		return fault.Invalidf("cgroup %s is not below %s, where berth's are", name, l.Layout.Pods())
+	}
+	return nil
+}
+
+// managed says why a cgroup is not for others to write; empty if it is.
+func (l *Loop) managed(view *ledger.View, name cgroup.Name) string {
+	for _, class := range []workload.QoSClass{workload.Guaranteed, workload.Burstable, workload.BestEffort} {
+		if name.Equal(l.Layout.Tier(class)) {
+			return "it is the parent of pods; its values follow from them and from the configuration"
+		}
+	}
+	if uid, ok := l.Layout.PodUID(name); ok {
+		if p, here := view.Pod(uid); here && name.Parent().Equal(l.Layout.Tier(p.QoS)) {
+			return "it belongs to an admitted pod: use Resize or Remove"
+		}
+	}
+	for b := range view.Bindings() {
+		if b.Own && l.Layout.Driver().Parse(b.CgroupPath).Equal(name) {
+			return "it belongs to a container of an admitted pod: use Resize or Remove"
+		}
+	}
+	return ""
+}
+
+// mine refuses names that are not for others to write.
+func (l *Loop) mine(name cgroup.Name) error {
+	if err := l.inside(name); err != nil {
+		return err
+	}
+	if why := l.managed(l.View(), name); why != "" {
+		return fault.Preconditionf("cgroup %s cannot be written: %s", name, why)
+	}
+	return nil
+}
+
+// Look observes a cgroup below the one of all pods, or that one itself.
+func (l *Loop) Look(ctx context.Context, name cgroup.Name) (cgroup.Observed, error) {
+	if err := l.inside(name); err != nil {
+		return cgroup.Observed{}, err
+	}
+	seen, err := l.Tree.Observe(ctx, name, 0)
+	if err != nil {
+		return cgroup.Observed{}, err
+	}
+	return seen.Find(name), nil
+}
+
+// Procs lists the processes of a cgroup and of those below it, ascending.
+func (l *Loop) Procs(ctx context.Context, name cgroup.Name) ([]int, error) {
+	if err := l.inside(name); err != nil {
+		return nil, err
+	}
+	return l.Tree.Procs(ctx, name)
+}
+
+// Change writes those of a cgroup's values that differ. With create the cgroup is
+// made if it is absent, with a limit of 0 for huge pages that are not mentioned,
+// and repaired if it is invalid; without it an absent one is an error of class
+// NotFound. It returns what was done.
+func (l *Loop) Change(ctx context.Context, node cgroup.Node, create bool) ([]cgroup.Op, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	ops, err := l.planChange(ctx, node, create)
+	if err != nil {
+		return nil, err
+	}
+	return ops, l.apply(ctx, ops).err
+}
+
+// PlanChange lists what Change would do.
+func (l *Loop) PlanChange(ctx context.Context, node cgroup.Node, create bool) ([]cgroup.Op, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.planChange(ctx, node, create)
+}
+
+func (l *Loop) planChange(ctx context.Context, node cgroup.Node, create bool) ([]cgroup.Op, error) {
+	if err := l.mine(node.Name); err != nil {
+		return nil, err
+	}
+	seen, err := l.observe(ctx, []cgroup.Node{node})
+	if err != nil {
+		return nil, err
+	}
+	switch o := seen.Find(node.Name); {
+	case create && o.State == cgroup.Absent:
+		none := make(map[int64]int64, len(seen.Facts.HugePageSizes))
+		for _, size := range seen.Facts.HugePageSizes {
+			none[size] = 0
+		}
+		node.Values = cgroup.Values{HugePages: none}.Merge(node.Values)
+	case o.State == cgroup.Absent:
+		return nil, fault.NotFoundf("cgroup %s is absent", node.Name)
+	case !create && o.State == cgroup.Invalid:
+		return nil, fault.Preconditionf("cgroup %s %s", node.Name, o.Reason)
+	}
+	return cgroup.Diff([]cgroup.Node{node}, seen), nil
+}
+
+// Destroy kills what runs in a cgroup, and removes it.
+func (l *Loop) Destroy(ctx context.Context, name cgroup.Name) error {
+	if err := l.mine(name); err != nil {
+		return err
+	}
+	return l.remove(ctx, name)
+}
+
+// UpdateTiers writes what differs in the tiers now, and returns what was done.
+func (l *Loop) UpdateTiers(ctx context.Context) ([]cgroup.Op, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	nodes := l.tiers(l.View())
+	seen, err := l.observe(ctx, nodes)
+	if err != nil {
+		return nil, err
+	}
+	ops := cgroup.Diff(nodes, seen)
+	for _, op := range ops {
+		l.drift.forget(op.Name)
+	}
+	return ops, l.apply(ctx, ops).err
+}
+
+// Entry is a cgroup in a Report.
+type Entry struct {
+	cgroup.Observed
+	// Managed cgroups follow from the ledger or the configuration.
+	Managed bool
+	// Pending is what would make the cgroup as wanted.
+	Pending []cgroup.Op
+}
+
+// Report is the tree as it is, against what it should be.
+type Report struct {
+	// Entries, parents before children; the reserved cgroups come last. Wanted
+	// cgroups that are absent are among them.
+	Entries []Entry
+	// Drifts that were found, the newest last.
+	Drifts []Drift
+}
+
+// Report compares the tree with the current view. It changes nothing.
+func (l *Loop) Report(ctx context.Context) (Report, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	p, err := l.plan(ctx, l.View())
+	if err != nil {
+		return Report{}, fmt.Errorf("report on cgroups: %w", err)
+	}
+	pending := map[string][]cgroup.Op{}
+	for _, op := range p.differs {
+		pending[op.Name.String()] = append(pending[op.Name.String()], op)
+	}
+	wanted := make(map[string]bool, len(p.desired))
+	for _, n := range p.desired {
+		wanted[n.Name.String()] = true
+	}
+	out := Report{Drifts: append([]Drift(nil), l.drift.past...)}
+	seen := make(map[string]bool, len(p.seen.Nodes))
+	for _, o := range p.seen.Nodes {
+		key := o.Name.String()
+		seen[key] = true
+		out.Entries = append(out.Entries, Entry{Observed: o, Managed: wanted[key], Pending: pending[key]})
+	}
+	for _, n := range p.desired {
+		if key := n.Name.String(); !seen[key] {
+			out.Entries = append(out.Entries, Entry{Observed: cgroup.Observed{Name: n.Name}, Managed: true, Pending: pending[key]})
+		}
+	}
+	return out, nil
+}

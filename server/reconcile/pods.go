@@ -1,0 +1,164 @@
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/berthd/berth/managers/cgroup"
+	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/workload"
+)
+
+// Alone runs do while no operation on a pod is under way, with the view of then;
+// admission.Engine's method of this name is the one there is.
+type Alone func(ctx context.Context, uid string, do func(ctx context.Context, view *ledger.View) error) error
+
+// Pods reaches the cgroups of pods one by one, for those who ask or clean up by
+// hand.
+type Pods struct {
+	Loop  *Loop
+	Alone Alone
+}
+
+// PodCgroup is the cgroup of a pod.
+type PodCgroup struct {
+	UID string
+	cgroup.Observed
+	// Known says that the pod is admitted and that this is its place.
+	Known bool
+}
+
+// List lists the cgroups of pods that exist, in order of their names.
+func (p *Pods) List(ctx context.Context) ([]PodCgroup, error) {
+	l := p.Loop
+	seen, err := l.Tree.Observe(ctx, l.Layout.Pods(), 2)
+	if err != nil {
+		return nil, err
+	}
+	orphans := map[string]bool{}
+	for _, name := range l.Layout.Orphans(seen, known(l.View())) {
+		orphans[name.String()] = true
+	}
+	var out []PodCgroup
+	for _, o := range seen.Nodes {
+		if uid, ok := l.Layout.PodUID(o.Name); ok && o.State != cgroup.Absent {
+			out = append(out, PodCgroup{UID: uid, Observed: o, Known: !orphans[o.Name.String()]})
+		}
+	}
+	return out, nil
+}
+
+// Look observes a pod's cgroup: where an admitted one's has to be, or wherever
+// there is one.
+func (p *Pods) Look(ctx context.Context, uid string) (cgroup.Observed, error) {
+	l := p.Loop
+	if pod, ok := l.View().Pod(uid); ok {
+		name, err := l.Layout.Pod(pod.QoS, uid)
+		if err != nil {
+			return cgroup.Observed{}, err
+		}
+		return l.Look(ctx, name)
+	}
+	found, err := p.find(ctx, uid)
+	if err != nil || len(found) == 0 {
+		return cgroup.Observed{}, err
+	}
+	return found[0], nil
+}
+
+// find observes all cgroups that a pod has, whatever its class.
+func (p *Pods) find(ctx context.Context, uid string) ([]cgroup.Observed, error) {
+	var out []cgroup.Observed
+	for _, class := range []workload.QoSClass{workload.Guaranteed, workload.Burstable, workload.BestEffort} {
+		name, err := p.Loop.Layout.Pod(class, uid)
+		if err != nil {
+			return nil, err
+		}
+		o, err := p.Loop.Look(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		if o.State != cgroup.Absent {
+			out = append(out, o)
+		}
+	}
+	return out, nil
+}
+
+// Ensure makes the cgroup of an admitted pod or writes what differs there. A pod
+// that is not admitted is an error of class NotFound.
+func (p *Pods) Ensure(ctx context.Context, uid string) (parent string, created bool, err error) {
+	err = p.Alone(ctx, uid, func(ctx context.Context, view *ledger.View) (err error) {
+		if _, ok := view.Pod(uid); !ok {
+			return fault.NotFoundf("pod %s is not admitted", uid)
+		}
+		parent, created, err = p.Loop.EnsurePod(ctx, view, uid)
+		return err
+	})
+	return parent, created, err
+}
+
+// Name names a pod's cgroup, which need not exist. The class may be empty for an
+// admitted pod; otherwise that is an error of class Invalid.
+func (p *Pods) Name(uid string, class workload.QoSClass) (name cgroup.Name, parent string, err error) {
+	l := p.Loop
+	if pod, ok := l.View().Pod(uid); ok {
+		class = pod.QoS
+	}
+	if !slices.Contains([]workload.QoSClass{workload.Guaranteed, workload.Burstable, workload.BestEffort}, class) {
+		var vs fault.Violations
+		vs.Addf("qos_class", "%.80q: expected %s, %s or %s for a pod that is not admitted", class, workload.Guaranteed, workload.Burstable, workload.BestEffort)
+		return nil, "", vs.Err("request")
+	}
+	if name, err = l.Layout.Pod(class, uid); err != nil {
+		return nil, "", err
+	}
+	parent, err = l.Layout.Literal(name)
+	return name, parent, err
+}
+
+// Of tells whether a path on disk is the cgroup of a pod, and of which.
+func (p *Pods) Of(literal string) (uid string, ok bool) {
+	return p.Loop.Layout.PodUID(p.Loop.Layout.Driver().Parse(literal))
+}
+
+// left calls do for every cgroup that a pod has which is not admitted.
+func (p *Pods) left(ctx context.Context, uid string, do func(context.Context, cgroup.Name) error) error {
+	return p.Alone(ctx, uid, func(ctx context.Context, view *ledger.View) error {
+		if _, ok := view.Pod(uid); ok {
+			return fault.Preconditionf("pod %s is admitted: use Remove or Resize", uid)
+		}
+		found, err := p.find(ctx, uid)
+		errs := []error{err}
+		for _, o := range found {
+			errs = append(errs, do(ctx, o.Name))
+		}
+		return errors.Join(errs...)
+	})
+}
+
+// Destroy kills and removes what is left of a pod that is not admitted; an
+// admitted one is an error of class Precondition.
+func (p *Pods) Destroy(ctx context.Context, uid string) (removed []cgroup.Name, err error) {
+	err = p.left(ctx, uid, func(ctx context.Context, name cgroup.Name) error {
+		if err := p.Loop.remove(ctx, name); err != nil {
+			return err
+		}
+		removed = append(removed, name)
+		return nil
+	})
+	return removed, err
+}
+
+// Reduce gives what is left of a pod that is not admitted the smallest weight; an
+// admitted one is an error of class Precondition. Its quota stays.
+func (p *Pods) Reduce(ctx context.Context, uid string) (done []cgroup.Op, err error) {
+	err = p.left(ctx, uid, func(ctx context.Context, name cgroup.Name) error {
+		ops, err := p.Loop.Change(ctx, cgroup.Node{Name: name, Values: cgroup.Lightest()}, false)
+		done = append(done, ops...)
+		return err
+	})
+	return done, err
+}
