@@ -47,8 +47,7 @@ start_daemon() {
 	done
 }
 
-# pod UID CPU MEMORY [GPUS] prints a manifest; a CPU of "-" makes a pod without a
-# CPU of its own.
+# pod UID CPU MEMORY [GPUS] prints a manifest; a CPU of "-" asks for none.
 pod() {
 	local uid=$1 cpu=$2 memory=$3 gpus=${4:-0} limits
 	limits="memory: $memory"
@@ -64,7 +63,6 @@ pod() {
 		    resources:
 		      limits: {$limits}
 	YAML
-	[ "$cpu" != - ] || echo "      requests: {cpu: 100m}"
 }
 
 # start_process UID starts a process, held before its first instruction, hands it
