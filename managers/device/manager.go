@@ -22,6 +22,7 @@ type Manager struct {
 var (
 	_ hint.Provider  = (*Manager)(nil)
 	_ hint.Aborter   = (*Manager)(nil)
+	_ hint.Releaser  = (*Manager)(nil)
 	_ hint.Describer = (*Manager)(nil)
 )
 

@@ -375,6 +375,18 @@ func TestPrepare(t *testing.T) {
 		t.Errorf("%d calls, want 8: %q", n, b.plugins.allocated)
 	}
 
+	// So it is when the pod has left and comes back under the same id; the answers
+	// of others under way stay.
+	b.Released(ctx, []ledger.Claim{{Owner: ledger.Owner{Pod: "another", Container: "c"}, Resource: gpu}})
+	b.Released(ctx, planned[:1])
+	if _, err := b.Prepare(ctx, "one", hint.Request{Pod: pod}, planned); err != nil || len(b.plugins.allocated) != 10 {
+		t.Errorf("after a removal: %v, %q", err, b.plugins.allocated)
+	}
+	b.Released(ctx, []ledger.Claim{{Owner: ledger.Owner{Pod: "another", Container: "c"}, Resource: gpu}})
+	if _, err := b.Prepare(ctx, "one", hint.Request{Pod: pod}, planned); err != nil || len(b.plugins.allocated) != 10 {
+		t.Errorf("after the removal of another pod: %v, %q", err, b.plugins.allocated)
+	}
+
 	b.plugins.allocateErr = errPlugin
 	_, err := b.Prepare(ctx, "three", hint.Request{Pod: pod}, planned)
 	if reason, message := fault.Verdict(err); reason != fault.UnexpectedAdmissionError ||

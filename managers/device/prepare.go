@@ -2,6 +2,7 @@ package device
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"strings"
 
@@ -69,5 +70,15 @@ func (m *Manager) Abort(_ context.Context, admissionID string) {
 	defer m.mu.Unlock()
 	if m.inFlight.admission == admissionID {
 		m.inFlight = inFlight{}
+	}
+}
+
+// Released forgets the answers for containers that have gone: their pod may come
+// back under the same admission id, with the plugin restarted meanwhile.
+func (m *Manager) Released(_ context.Context, claims []ledger.Claim) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for i := range claims {
+		maps.DeleteFunc(m.inFlight.responses, func(c call, _ []byte) bool { return c.owner == claims[i].Owner })
 	}
 }
