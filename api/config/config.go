@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -12,6 +13,8 @@ import (
 
 	"github.com/berthd/berth/api/access"
 	"github.com/berthd/berth/managers/cpuset"
+	"github.com/berthd/berth/managers/hint"
+	"github.com/berthd/berth/managers/memory"
 	"github.com/berthd/berth/managers/node"
 	"github.com/berthd/berth/managers/topology"
 )
@@ -53,6 +56,7 @@ type Config struct {
 	Log       Log       `json:"log"`
 	Cgroups   Cgroups   `json:"cgroups"`
 	CPU       CPU       `json:"cpu"`
+	Memory    Memory    `json:"memory"`
 	Topology  Topology  `json:"topology"`
 	Reserved  Reserved  `json:"reserved"`
 	Node      Node      `json:"node"`
@@ -253,9 +257,10 @@ func Default() Config {
 			LocalStorage: true, FailSwapOn: true, KernelTunables: TunablesWarn,
 		},
 		CPU:      CPU{Policy: "none"},
+		Memory:   Memory{Policy: memory.PolicyNone, CheckFreeHugePages: PagesOff},
 		Topology: Topology{Policy: topology.None, Scope: "container"},
 		Providers: Providers{
-			Order:           []string{"device", "cpu"},
+			Order:           slices.Clone(hint.DefaultOrder),
 			AllocateTimeout: d(30 * time.Second),
 			PreStartTimeout: d(30 * time.Second),
 			CallTimeout:     d(10 * time.Second),
@@ -296,11 +301,12 @@ func (c Config) Dump() ([]byte, error) {
 func (c Config) Digest() (string, error) {
 	b, err := json.Marshal(struct {
 		CPU       CPU
+		Memory    Memory
 		Topology  Topology
 		Reserved  Reserved
 		Providers []string
 		Features  Features
-	}{c.CPU, c.Topology, c.Reserved, c.Providers.Order, c.Features})
+	}{c.CPU, c.Memory, c.Topology, c.Reserved, c.Providers.Order, c.Features})
 	if err != nil {
 		return "", fmt.Errorf("digest the configuration: %w", err)
 	}

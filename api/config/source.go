@@ -70,6 +70,7 @@ func (c *Config) ApplyKubelet(path string, data []byte) (notes []string, err err
 	takeMap(&c.Reserved.System, k.SystemReserved)
 	takeMap(&c.Reserved.Kube, k.KubeReserved)
 	c.takeNode(&k)
+	c.takeMemory(&k)
 	if k.ReservedSystemCPUs != "" {
 		if c.Reserved.CPUs, err = cpuset.Parse(k.ReservedSystemCPUs); err != nil {
 			return nil, fault.Invalidf("%s: reservedSystemCPUs: %w", path, err)
@@ -132,8 +133,7 @@ func (c *Config) takeNode(k *kubelet.KubeletConfiguration) {
 // that this version does not act on.
 func notBuilt(path string, k *kubelet.KubeletConfiguration) (notes []string) {
 	for name, set := range map[string]bool{
-		"memoryManagerPolicy": k.MemoryManagerPolicy != "" && k.MemoryManagerPolicy != kubelet.NoneMemoryManagerPolicy,
-		"cgroupDriver":        k.CgroupDriver != "" && k.CgroupDriver != "cgroupfs",
+		"cgroupDriver": k.CgroupDriver != "" && k.CgroupDriver != "cgroupfs",
 	} {
 		if set {
 			notes = append(notes, fmt.Sprintf("%s: %s is not supported yet and ignored", path, name))

@@ -11,6 +11,7 @@ import (
 	"github.com/berthd/berth/managers/cpu"
 	"github.com/berthd/berth/managers/fault"
 	"github.com/berthd/berth/managers/hint"
+	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/managers/panel"
 	"github.com/berthd/berth/managers/qos"
 	"github.com/berthd/berth/managers/topology"
@@ -31,6 +32,7 @@ func (c Config) Validate() error {
 	oneOf("cgroups.tree", c.Cgroups.Tree, TreeKernel, TreeMemory)
 	oneOf("cgroups.onDrift", c.Cgroups.OnDrift, DriftHeal, DriftAlarm)
 	oneOf("cpu.policy", c.CPU.Policy, cpu.PolicyNone, cpu.PolicyStatic)
+	c.validateMemory(&vs, oneOf)
 	if err := c.TopologyConfig().Validate(); err != nil {
 		vs.Addf("topology", "%v", err)
 	}
@@ -120,9 +122,13 @@ func (c Config) CPUConfig() (cpu.Config, error) {
 	}, nil
 }
 
-// Panel is what the managers that decide are built from.
-func (c Config) Panel() (panel.Config, error) {
+// Panel is what the managers that decide on a machine are built from.
+func (c Config) Panel(m *machine.Topology) (panel.Config, error) {
 	cpus, err := c.CPUConfig()
+	if err != nil {
+		return panel.Config{}, err
+	}
+	mem, err := c.MemoryConfig(m)
 	if err != nil {
 		return panel.Config{}, err
 	}
@@ -130,7 +136,7 @@ func (c Config) Panel() (panel.Config, error) {
 	if err != nil {
 		return panel.Config{}, err
 	}
-	return panel.Config{CPU: cpus, Topology: c.TopologyConfig(), Order: c.Providers.Order, Digest: digest}, nil
+	return panel.Config{CPU: cpus, Memory: mem, Topology: c.TopologyConfig(), Order: c.Providers.Order, Digest: digest}, nil
 }
 
 // TopologyConfig is the topology manager's part.

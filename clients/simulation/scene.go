@@ -80,7 +80,7 @@ func (s Scene) build() (*stage, error) {
 	if err := s.Config.Validate(); err != nil {
 		return nil, err
 	}
-	cfg, err := s.Config.Panel()
+	cfg, err := s.Config.Panel(s.Machine)
 	if err != nil {
 		return nil, err
 	}

@@ -122,7 +122,7 @@ func (a *App) buildMachine(context.Context) (err error) {
 	if a.Machine, err = findMachine(a.Config.Machine); err != nil {
 		return err
 	}
-	cfg, err := a.Config.Panel()
+	cfg, err := a.Config.Panel(a.Machine)
 	if err != nil {
 		return err
 	}

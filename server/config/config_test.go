@@ -11,6 +11,9 @@ import (
 
 	document "github.com/berthd/berth/api/config"
 	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/machine/machinetest"
+	"github.com/berthd/berth/managers/memory"
+	"github.com/berthd/berth/managers/workload"
 	"github.com/berthd/berth/server/config"
 )
 
@@ -92,7 +95,7 @@ cpuCFSQuota: false
 featureGates: {CPUManagerPolicyAlphaOptions: true, SomethingElse: true}
 bogusField: 1
 `
-	berth := berthHead + "topology: {policy: best-effort}\nproviders: {order: [cpu, device]}\n"
+	berth := berthHead + "topology: {policy: best-effort}\nproviders: {order: [cpu, memory, device]}\n"
 	c, notes, err := load(t, kubelet, berth, "--topology-manager-scope", "container")
 	if err != nil {
 		t.Fatal(err)
@@ -103,7 +106,7 @@ bogusField: 1
 	if c.Cgroups.PodPIDsLimit != 77 || c.Cgroups.CPUCFSQuota || !c.Features.CPUAlphaOptions {
 		t.Errorf("kubelet's settings were lost: %+v %+v", c.Cgroups, c.Features)
 	}
-	if got := c.Providers; !reflect.DeepEqual(got.Order, []string{"cpu", "device"}) || got.CallTimeout.Duration == 0 {
+	if got := c.Providers; !reflect.DeepEqual(got.Order, []string{"cpu", "memory", "device"}) || got.CallTimeout.Duration == 0 {
 		t.Errorf("providers %+v", got)
 	}
 	cpu, err := c.CPUConfig()
@@ -127,6 +130,56 @@ func TestExplicitCPUsStandInPlaceOfAmounts(t *testing.T) {
 	}
 }
 
+// TestReservedMemory: a kubelet's file and flags say the same, and a flag replaces
+// what the file has, however often it is given.
+func TestReservedMemory(t *testing.T) {
+	t.Parallel()
+	const file = kubeletHead + `
+memoryManagerPolicy: Static
+systemReserved: {memory: 1Gi}
+kubeReserved: {memory: 500Mi, cpu: "1"}
+evictionHard: {memory.available: "25%"}
+reservedMemory:
+- {numaNode: 0, limits: {memory: 1Gi}}
+- {numaNode: 1, limits: {memory: 1524Mi, hugepages-2Mi: 4Mi}}
+`
+	m := machinetest.Build("2n2c,mem=2Gi")
+	inFile := []memory.Reservation{
+		{Node: 0, Resource: "memory", Bytes: 1 << 30},
+		{Node: 1, Resource: "hugepages-2Mi", Bytes: 4 << 20},
+		{Node: 1, Resource: "memory", Bytes: 1524 << 20},
+	}
+	for name, row := range map[string]struct {
+		args []string
+		want []memory.Reservation
+	}{
+		"file":   {nil, inFile},
+		"empty":  {[]string{"--reserved-memory", ""}, nil},
+		"flag":   {[]string{"--reserved-memory", "0:memory=1Gi;1:hugepages-2Mi=4Mi,memory=1524Mi"}, inFile},
+		"two":    {[]string{"--reserved-memory", "0:memory=1Gi", "--reserved-memory", "1:memory=1524Mi,hugepages-2Mi=4Mi"}, inFile},
+		"others": {[]string{"--reserved-memory", "1:memory=1"}, []memory.Reservation{{Node: 1, Resource: "memory", Bytes: 1}}},
+	} {
+		c, notes, err := load(t, file, "", row.args...)
+		if err != nil || len(notes) > 0 {
+			t.Fatalf("%s: %q, %v", name, notes, err)
+		}
+		got, err := c.MemoryConfig(m)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		want := memory.Config{
+			Policy: memory.PolicyStatic, Reserved: row.want,
+			SystemReserved: map[workload.Resource]uint64{workload.Memory: 1 << 30},
+			KubeReserved:   map[workload.Resource]uint64{workload.Memory: 500 << 20},
+			HardEviction:   map[workload.Resource]uint64{workload.Memory: 1 << 30},
+			Features:       memory.Features{PodLevelResources: true},
+		}
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("%s:\n got %+v\nwant %+v", name, got, want)
+		}
+	}
+}
+
 func TestBadInputNamesTheField(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
@@ -144,6 +197,12 @@ func TestBadInputNamesTheField(t *testing.T) {
 		"reserved list":      {args: []string{"--reserved-cpus", "3-1"}, want: "--reserved-cpus"},
 		"both reservations":  {kubelet: kubeletHead + "reservedSystemCPUs: 0\nkubeReservedCgroup: /k\n", want: "cannot be used with"},
 		"order":              {berth: berthHead + "providers: {order: [cpu]}\n", want: "providers.order"},
+		"memory policy":      {args: []string{"--memory-manager-policy", "static"}, want: "memory.policy: expected one of None, Static"},
+		"reserved memory":    {args: []string{"--reserved-memory", "0=memory:1Gi"}, want: `--reserved-memory: "0=memory:1Gi": expected numaNodeID:type=quantity`},
+		"reserved twice":     {args: []string{"--reserved-memory", "0:memory=1,memory=1"}, want: "expected numaNodeID:type=quantity"},
+		"reserved amount":    {args: []string{"--reserved-memory", "0:memory=1Xi"}, want: `reserved[0].limits["memory"]: "1Xi": expected a quantity`},
+		"free pages":         {berth: berthHead + "memory: {checkFreeHugePages: sometimes}\n", want: "memory.checkFreeHugePages: expected one of off, defer, reject"},
+		"pages to wait for":  {berth: berthHead + "memory: {checkFreeHugePages: defer}\n", want: "asks for verdicts.deferred"},
 		"duration":           {berth: berthHead + "limits: {call: 0s}\n", want: "limits.call"},
 		"grant":              {berth: berthHead + "access: [{uid: 5, roles: [king]}]\n", want: "access[0].roles[0]"},
 		"long path":          {args: []string{"--root-dir", "/" + strings.Repeat("r", 100)}, want: "the kernel takes at most 107"},
@@ -165,6 +224,7 @@ rootDir: /r
 reserved: {cpus: 0-3, kube: {cpu: "1"}}
 access: [{uid: 1000, roles: [read, agent]}]
 cpu: {policy: static, options: {strict-cpu-reservation: "true"}}
+memory: {policy: Static, groupsApart: true, reserved: [{numaNode: 3, limits: {memory: 100Mi}}]}
 `)
 	if err != nil {
 		t.Fatal(err)

@@ -47,6 +47,7 @@ func AddFlags(fs *pflag.FlagSet) *Sources {
 	str("cgroup-mount", "where the cgroup tree is mounted", func(c *config.Config) *string { return &c.Cgroups.Mount })
 	str("cgroup-tree", "kernel, or memory for a tree that only exists in berthd", func(c *config.Config) *string { return &c.Cgroups.Tree })
 	str("cpu-manager-policy", "none or static", func(c *config.Config) *string { return &c.CPU.Policy })
+	str("memory-manager-policy", "None or Static", func(c *config.Config) *string { return &c.Memory.Policy })
 	str("topology-manager-policy", "none, best-effort, restricted or single-numa-node",
 		func(c *config.Config) *string { return (*string)(&c.Topology.Policy) })
 	str("topology-manager-scope", "container or pod", func(c *config.Config) *string { return &c.Topology.Scope })
@@ -60,6 +61,7 @@ func AddFlags(fs *pflag.FlagSet) *Sources {
 	addNodeFlags(fs, &order)
 
 	cpus := fs.String("reserved-cpus", "", "list of CPUs that no pod gets, in place of the amounts")
+	reserved := fs.StringArray("reserved-memory", nil, "what the system keeps of each NUMA node, as 0:memory=1Gi,hugepages-1Gi=2Gi;1:memory=2Gi; may be repeated")
 	strict := fs.Bool("strict-state", false, "refuse to start on a damaged ledger")
 	order = append(order, func(c *config.Config) error {
 		if fs.Changed("reserved-cpus") {
@@ -68,6 +70,19 @@ func AddFlags(fs *pflag.FlagSet) *Sources {
 				return fault.Invalidf("--reserved-cpus: %w", err)
 			}
 			c.Reserved.CPUs = set
+		}
+		if fs.Changed("reserved-memory") {
+			c.Memory.Reserved = nil
+		}
+		for _, text := range *reserved {
+			if text == "" {
+				continue
+			}
+			entries, err := config.ParseReservedMemory(text)
+			if err != nil {
+				return fault.Invalidf("--reserved-memory: %w", err)
+			}
+			c.Memory.Reserved = append(c.Memory.Reserved, entries...)
 		}
 		if fs.Changed("strict-state") {
 			c.StrictState = *strict

@@ -1,0 +1,161 @@
+package config
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	kubelet "k8s.io/kubelet/config/v1beta1"
+
+	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/machine"
+	"github.com/berthd/berth/managers/memory"
+	"github.com/berthd/berth/managers/node"
+	"github.com/berthd/berth/managers/workload"
+)
+
+// Memory is the memory manager's policy.
+type Memory struct {
+	// Policy is None or Static.
+	Policy string `json:"policy"`
+	// Reserved says what of each NUMA node's memory is kept for the system. Under
+	// the policy Static it must add up to what is reserved as a whole: the memory
+	// of reserved.system, reserved.kube and reserved.evictionHard.
+	Reserved []ReservedMemory `json:"reserved,omitempty"`
+	// AllowUnreserved lets the policy Static run without any reserved memory,
+	// where the system is kept off the pods' memory by other means.
+	AllowUnreserved bool `json:"allowUnreserved,omitempty"`
+	// GroupsApart widens the nodes of a container that is to sit on one node of
+	// several that others use together, instead of letting it in beside them as
+	// the kubelet does.
+	GroupsApart bool `json:"groupsApart,omitempty"`
+	// CheckFreeHugePages holds the huge pages that a pod would get against those
+	// that the kernel has free at the moment: off, defer, which asks for
+	// verdicts.deferred, or reject.
+	CheckFreeHugePages string `json:"checkFreeHugePages"`
+}
+
+// ReservedMemory is what is kept of one NUMA node: Kubernetes quantities of memory
+// and huge pages.
+type ReservedMemory struct {
+	NUMANode int32             `json:"numaNode"`
+	Limits   map[string]string `json:"limits"`
+}
+
+// What happens where the kernel has fewer free huge pages than a pod is promised.
+const (
+	PagesOff    = "off"
+	PagesDefer  = "defer"
+	PagesReject = "reject"
+)
+
+// ParseReservedMemory reads the kubelet's spelling of Memory.Reserved on a command
+// line: entries such as 0:memory=1Gi,hugepages-1Gi=2Gi with semicolons between
+// them. Errors are of class Invalid; amounts are read by MemoryConfig.
+func ParseReservedMemory(text string) ([]ReservedMemory, error) {
+	var out []ReservedMemory
+	for entry := range strings.SplitSeq(text, ";") {
+		wrong := func() error {
+			return fault.Invalidf("%q: expected numaNodeID:type=quantity[,type=quantity...]", entry)
+		}
+		id, list, ok := strings.Cut(entry, ":")
+		node, err := strconv.ParseInt(id, 10, 32)
+		if !ok || err != nil {
+			return nil, wrong()
+		}
+		r := ReservedMemory{NUMANode: int32(node), Limits: map[string]string{}}
+		for limit := range strings.SplitSeq(list, ",") {
+			name, quantity, ok := strings.Cut(limit, "=")
+			if _, twice := r.Limits[name]; !ok || twice {
+				return nil, wrong()
+			}
+			r.Limits[name] = quantity
+		}
+		out = append(out, r)
+	}
+	return out, nil
+}
+
+// takeMemory takes the memory manager's fields of a kubelet's file.
+func (c *Config) takeMemory(k *kubelet.KubeletConfiguration) {
+	take(&c.Memory.Policy, k.MemoryManagerPolicy)
+	if k.ReservedMemory == nil {
+		return
+	}
+	c.Memory.Reserved = nil
+	for _, r := range k.ReservedMemory {
+		limits := map[string]string{}
+		for name, q := range r.Limits {
+			limits[string(name)] = q.String()
+		}
+		c.Memory.Reserved = append(c.Memory.Reserved, ReservedMemory{NUMANode: r.NumaNode, Limits: limits})
+	}
+}
+
+// validateMemory checks what needs no machine.
+func (c Config) validateMemory(vs *fault.Violations, oneOf func(field, got string, allowed ...string)) {
+	oneOf("memory.policy", c.Memory.Policy, memory.PolicyNone, memory.PolicyStatic)
+	oneOf("memory.checkFreeHugePages", c.Memory.CheckFreeHugePages, PagesOff, PagesDefer, PagesReject)
+	if c.Memory.CheckFreeHugePages == PagesDefer && !c.Verdicts.Deferred {
+		vs.Addf("memory.checkFreeHugePages", "%s asks for verdicts.deferred, which is off", PagesDefer)
+	}
+	if _, err := c.reservedMemory(); err != nil {
+		vs.Addf("memory", "%v", err)
+	}
+}
+
+// reservedMemory reads Memory.Reserved.
+func (c Config) reservedMemory() ([]memory.Reservation, error) {
+	var out []memory.Reservation
+	for i, r := range c.Memory.Reserved {
+		for _, name := range slices.Sorted(maps.Keys(r.Limits)) {
+			bytes, err := amount(workload.Resource(name), r.Limits[name])
+			if err != nil {
+				return nil, fmt.Errorf("reserved[%d].limits[%q]: %w", i, name, err)
+			}
+			out = append(out, memory.Reservation{Node: int(r.NUMANode), Resource: workload.Resource(name), Bytes: uint64(bytes)})
+		}
+	}
+	return out, nil
+}
+
+// MemoryConfig is the memory manager's part on a machine, without its port. Errors
+// are of class Invalid.
+func (c Config) MemoryConfig(m *machine.Topology) (memory.Config, error) {
+	out := memory.Config{
+		Policy: c.Memory.Policy, AllowUnreserved: c.Memory.AllowUnreserved, GroupsApart: c.Memory.GroupsApart,
+		Features: memory.Features{
+			PodLevelResources:        c.Features.PodLevelResources,
+			PodLevelResourceManagers: c.Features.PodLevelResourceManagers,
+		},
+	}
+	var err error
+	if out.Reserved, err = c.reservedMemory(); err != nil {
+		return out, fmt.Errorf("memory.%w", err)
+	}
+	cfg, err := c.NodeConfig()
+	if err != nil {
+		return out, err
+	}
+	whole, err := node.New(cfg, node.Facts{Machine: m})
+	if err != nil {
+		return out, err
+	}
+	out.SystemReserved = inBytes(whole.SystemReserved())
+	out.KubeReserved = inBytes(whole.KubeReserved())
+	out.HardEviction = inBytes(whole.Eviction())
+	return out, nil
+}
+
+// inBytes picks what is memory.
+func inBytes(amounts workload.Quantities) map[workload.Resource]uint64 {
+	out := map[workload.Resource]uint64{}
+	for r, n := range amounts {
+		if r == workload.Memory || r.IsHugePages() {
+			out[r] = uint64(n)
+		}
+	}
+	return out
+}
