@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/berthd/berth/managers/fault"
@@ -14,9 +15,9 @@ import (
 
 // Admit decides about a pod and, unless it is a dry run, makes the decision
 // real. The same pod again gets the same answer; an invalid pod is an error of
-// class Invalid, the same uid with another specification one of class
-// Precondition, a journal that cannot write one of class Unavailable. A
-// rejection is a verdict.
+// class Invalid, the same uid with another specification or the admission id of
+// another pod one of class Precondition, a journal that cannot write one of class
+// Unavailable. A rejection is a verdict.
 func (e *Engine) Admit(ctx context.Context, req Request) (Verdict, error) {
 	pod, notes := workload.Defaulted(req.Pod, e.Features)
 	if err := workload.Validate(&pod, e.Bounds); err != nil {
@@ -29,10 +30,12 @@ func (e *Engine) Admit(ctx context.Context, req Request) (Verdict, error) {
 	if err != nil {
 		return Verdict{}, fmt.Errorf("admit pod %s: %w", &pod, err)
 	}
-	if req.AdmissionID == "" {
+	given := req.AdmissionID != ""
+	if !given {
 		req.AdmissionID = e.NewID()
 	}
 	c := &candidate{
+		given: given,
 		record: &ledger.Pod{
 			Pod: pod, Digest: digest, QoS: pod.QoS,
 			AdmissionID: req.AdmissionID, AdmittedAt: e.Now(),
@@ -80,7 +83,9 @@ type candidate struct {
 	rules  string
 	notes  []string
 	dryRun bool
-	trace  *ledger.Trace
+	// given tells that the caller has named the admission.
+	given bool
+	trace *ledger.Trace
 	// gap is where the plan failed; nil if it did not.
 	gap *gap
 	// replanned lists the generations that the ledger moved on from.
@@ -115,13 +120,27 @@ func (c *candidate) begin(view *ledger.View) {
 func (e *Engine) known(view *ledger.View, c *candidate) (Verdict, bool, error) {
 	have, ok := view.Pod(c.uid())
 	if !ok {
-		return Verdict{}, false, nil
+		return Verdict{}, false, e.named(view, c)
 	}
 	if have.Digest != c.record.Digest {
 		return Verdict{}, true, fault.Preconditionf(
 			"pod %s is admitted with another specification: only its resources may change, by Resize; otherwise Remove it first", c.uid())
 	}
 	return Verdict{Outcome: Admitted, QoS: have.QoS, Pod: have, View: view, Trace: have.Trace, Repeated: true}, true, nil
+}
+
+// named refuses the name of an admission that brought another pod here: whoever
+// tells admissions apart by their names would take this one for that.
+func (e *Engine) named(view *ledger.View, c *candidate) error {
+	if !c.given {
+		return nil
+	}
+	for p := range view.Pods() {
+		if p.AdmissionID == c.record.AdmissionID {
+			return fault.Preconditionf("admission id %q is that of pod %s, which is here: every admission has a name of its own", p.AdmissionID, p.UID())
+		}
+	}
+	return nil
 }
 
 // assign finds out who decides about the candidate on a view, and tells whether
@@ -144,7 +163,7 @@ func (e *Engine) decide(ctx context.Context, view *ledger.View, c *candidate) (V
 	e.assign(c, view)
 	draft, err := e.plan(ctx, view, c)
 	if err != nil {
-		return e.refuse(draft, c, err)
+		return e.refuse(ctx, draft, c, err)
 	}
 	c.record, _ = draft.View().Pod(c.uid())
 	c.trace.Admitted = true
@@ -155,8 +174,20 @@ func (e *Engine) decide(ctx context.Context, view *ledger.View, c *candidate) (V
 // stays for the next one; whoever is not admitted in the end has it undone.
 func (e *Engine) admit(ctx context.Context, c *candidate) (v Verdict, err error) {
 	defer func() {
-		if err != nil || v.Outcome != Admitted {
-			err = errors.Join(err, c.undo.run())
+		if err == nil && v.Outcome == Admitted {
+			return
+		}
+		switch undone := c.undo.run(); {
+		case undone == nil:
+		case err != nil:
+			err = errors.Join(err, undone)
+		default:
+			// The pod is rejected all the same; a cgroup that stayed goes with the
+			// next sweep. The refusal remains the last step.
+			last := len(c.trace.Steps) - 1
+			c.trace.Steps = slices.Insert(c.trace.Steps, last, ledger.Step{
+				Kind: ledger.StepNoted, Text: "not everything could be undone: " + undone.Error(),
+			})
 		}
 	}()
 	for attempt := 1; ; attempt++ {
@@ -181,7 +212,7 @@ func (e *Engine) attempt(ctx context.Context, view *ledger.View, c *candidate) (
 	joined := e.assign(c, view)
 	draft, err := e.plan(ctx, view, c)
 	if err != nil {
-		return e.refuse(draft, c, err)
+		return e.refuse(ctx, draft, c, err)
 	}
 	if view.Doubt() != "" && ownsSomething(draft.View(), c.uid()) {
 		return e.deferred(view, c), nil
@@ -192,7 +223,7 @@ func (e *Engine) attempt(ctx context.Context, view *ledger.View, c *candidate) (
 		c.undo.add(func() error { bus.Abort(undoing, c.record.AdmissionID); return nil })
 	}
 	if err := e.prepare(ctx, draft, c); err != nil {
-		return e.refuse(draft, c, err)
+		return e.refuse(ctx, draft, c, err)
 	}
 	parent, created, err := e.Places.EnsurePod(ctx, draft.View(), c.uid())
 	if created {
@@ -201,11 +232,11 @@ func (e *Engine) attempt(ctx context.Context, view *ledger.View, c *candidate) (
 		c.undo.add(func() error { return e.Places.ForgetPod(undoing, draft.View(), c.uid()) })
 	}
 	if err != nil {
-		return e.refuse(draft, c, fmt.Errorf("make the cgroup of pod %s: %w", c.uid(), err))
+		return e.refuse(ctx, draft, c, fmt.Errorf("make the cgroup of pod %s: %w", c.uid(), err))
 	}
 	c.trace.Add(ledger.Step{Kind: ledger.StepPlaced, Text: "cgroup " + parent})
 	if err := e.leasesHold(draft.View(), c); err != nil {
-		return e.refuse(draft, c, err)
+		return e.refuse(ctx, draft, c, err)
 	}
 	return e.commit(ctx, draft, c, parent)
 }
@@ -253,10 +284,10 @@ func (e *Engine) commit(ctx context.Context, draft *ledger.Draft, c *candidate, 
 }
 
 // refuse turns a refusal into a verdict. Errors that say nothing about the pod
-// (the caller went away, berth itself is broken) stay errors.
-func (e *Engine) refuse(draft *ledger.Draft, c *candidate, err error) (Verdict, error) {
-	switch fault.ClassOf(err) {
-	case fault.Invalid, fault.Canceled:
+// stay errors: the caller went away, or the time that the call may take is over.
+func (e *Engine) refuse(ctx context.Context, draft *ledger.Draft, c *candidate, err error) (Verdict, error) {
+	switch class := fault.ClassOf(err); {
+	case class == fault.Invalid, class == fault.Canceled, class == fault.Deadline && ctx.Err() != nil:
 		return Verdict{}, err
 	}
 	reason, message := fault.Verdict(err)

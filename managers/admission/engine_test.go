@@ -6,7 +6,9 @@ import (
 	"reflect"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/fault"
@@ -274,6 +276,138 @@ func TestPreStartBindsAndPostStopForgets(t *testing.T) {
 	}
 	if len(h.places.containers) != 0 {
 		t.Error("the cgroup stayed")
+	}
+}
+
+// TestStartAndAdmissionAtOnce admits a pod with CPUs of its own while a container
+// is being placed that is not bound yet: in the end the container is placed as the
+// ledger says that has both.
+func TestStartAndAdmissionAtOnce(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, topology.BestEffort)
+	shared := guaranteed("shared", 1, 0)
+	shared.Containers[0].Requests, shared.Containers[0].Limits = workload.Quantities{workload.CPU: 100}, nil
+	h.admit(t, shared)
+	owner := ledger.Owner{Pod: "shared", Container: "main"}
+	for _, uid := range []string{"first", "second"} { // bound for the first time, and again
+		h.places.placed = nil
+		h.places.starting = func() { h.admit(t, guaranteed(uid, 1, 0)) }
+		got, err := h.PreStart(t.Context(), owner, "id", 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := len(h.places.placed); n != 2 || h.places.placed[1] != h.ledger.View().Generation() || got.View != h.ledger.View() {
+			t.Errorf("%s: placed by the generations %v, the ledger is at %d", uid, h.places.placed, h.ledger.View().Generation())
+		}
+	}
+	h.places.placed = nil
+	if _, err := h.PreStart(t.Context(), owner, "id2", 0); err != nil || len(h.places.placed) != 1 {
+		t.Errorf("nothing happened meanwhile: %v, placed by %v", err, h.places.placed)
+	}
+}
+
+// TestIDsOfTwoPodsAtOnce gives two pods one container id while neither is bound.
+func TestIDsOfTwoPodsAtOnce(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, topology.BestEffort)
+	h.admit(t, guaranteed("a", 1, 0))
+	h.admit(t, guaranteed("b", 1, 0))
+	h.places.starting = func() {
+		if _, err := h.PreStart(t.Context(), ledger.Owner{Pod: "b", Container: "main"}, "id", 0); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := h.PreStart(t.Context(), ledger.Owner{Pod: "a", Container: "main"}, "id", 0); class(t, err) != fault.Conflict {
+		t.Errorf("%v", err)
+	}
+	if b, _ := h.ledger.View().Binding("id"); b.Owner.Pod != "b" {
+		t.Errorf("the id is that of %s", b.Owner)
+	}
+}
+
+// TestAdmissionIDOfAnotherPod: aborting one admission must not abort another.
+func TestAdmissionIDOfAnotherPod(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, topology.BestEffort)
+	for range 2 { // the same pod again may have the same name
+		if v, err := h.Admit(t.Context(), admission.Request{Pod: guaranteed("a", 1, 1), AdmissionID: "one"}); err != nil || v.Outcome != admission.Admitted {
+			t.Fatalf("%+v, %v", v, err)
+		}
+	}
+	_, err := h.Admit(t.Context(), admission.Request{Pod: guaranteed("b", 1, 1), AdmissionID: "one"})
+	if class(t, err) != fault.Precondition || !strings.Contains(err.Error(), "pod a") {
+		t.Errorf("%v", err)
+	}
+	if len(h.places.pods) != 1 || len(h.plugins.calls) != 1 {
+		t.Errorf("cgroups %v, calls %v", h.places.pods, h.plugins.calls)
+	}
+	if _, _, err := h.Remove(t.Context(), "a"); err != nil {
+		t.Fatal(err)
+	}
+	if v, err := h.Admit(t.Context(), admission.Request{Pod: guaranteed("b", 1, 1), AdmissionID: "one"}); err != nil || v.Outcome != admission.Admitted {
+		t.Errorf("after the other pod has left: %+v, %v", v, err)
+	}
+}
+
+// TestTimeIsOver: a call that runs out of its time says nothing about the pod,
+// whatever stood still.
+func TestTimeIsOver(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, topology.BestEffort)
+	ctx, cancel := context.WithDeadline(t.Context(), time.Now().Add(time.Hour))
+	defer cancel()
+	over := &endable{Context: ctx}
+	h.plugins.during = over.end
+	h.plugins.fail = context.DeadlineExceeded
+	if v, err := h.Admit(over, admission.Request{Pod: guaranteed("a", 1, 1)}); class(t, err) != fault.Deadline {
+		t.Errorf("%+v, %v", v, err)
+	}
+	if h.ledger.View().NumPods() != 0 || len(h.places.pods) != 0 {
+		t.Error("half-done")
+	}
+}
+
+// endable is a context whose time is over when a test says so.
+type endable struct {
+	context.Context
+	over atomic.Bool
+}
+
+func (e *endable) end() { e.over.Store(true) }
+
+func (e *endable) Err() error {
+	if e.over.Load() {
+		return context.DeadlineExceeded
+	}
+	return e.Context.Err()
+}
+
+// TestRejectedAndNotUndone: a cgroup that cannot be removed again does not make
+// an error of the rejection, which says why in its last step.
+func TestRejectedAndNotUndone(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, topology.BestEffort)
+	h.places.during = func() {
+		// The ledger moves, so the pod is planned again when its cgroup is there.
+		if _, err := h.ledger.Update(t.Context(), func(d *ledger.Draft) error {
+			d.PutResource(ledger.SeenResource{Name: "example.com/other"})
+			return nil
+		}); err != nil {
+			t.Error(err)
+		}
+		h.inventory.Listed(h.session, nil, time.Unix(1, 0))
+	}
+	h.places.fail["forget"] = errors.New("rmdir: device or resource busy")
+	v := h.admit(t, guaranteed("a", 1, 1))
+	if v.Outcome != admission.Rejected || !strings.Contains(v.Message, gpu) {
+		t.Fatalf("%+v", v)
+	}
+	steps := v.Trace.Steps
+	if last := steps[len(steps)-1]; last.Kind != ledger.StepRefused {
+		t.Errorf("the last step is %+v", last)
+	}
+	if note := steps[len(steps)-2]; note.Kind != ledger.StepNoted || !strings.Contains(note.Text, "device or resource busy") {
+		t.Errorf("the step before is %+v", note)
 	}
 }
 

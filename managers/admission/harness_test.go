@@ -37,6 +37,10 @@ type places struct {
 	early []string
 	// during is called inside EnsurePod, to move the ledger meanwhile.
 	during func()
+	// starting is called inside EnsureContainer, once and without the lock; placed
+	// are the generations by which containers were placed.
+	starting func()
+	placed   []uint64
 }
 
 func (p *places) failing(op string) error {
@@ -82,7 +86,15 @@ func (p *places) RemovePod(_ context.Context, _ *ledger.View, uid string) error 
 	return nil
 }
 
-func (p *places) EnsureContainer(_ context.Context, _ *ledger.View, b ledger.Binding, _ int) (string, error) {
+func (p *places) EnsureContainer(_ context.Context, view *ledger.View, b ledger.Binding, _ int) (string, error) {
+	p.mu.Lock()
+	meanwhile := p.starting
+	p.starting = nil
+	p.placed = append(p.placed, view.Generation())
+	p.mu.Unlock()
+	if meanwhile != nil {
+		meanwhile()
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if err := p.failing("container"); err != nil {

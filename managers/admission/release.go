@@ -110,19 +110,33 @@ func (e *Engine) PreStart(ctx context.Context, owner ledger.Owner, id string, pi
 		return Started{}, fmt.Errorf("start container %s: %w", owner, err)
 	}
 	b.CgroupPath, b.Own = path, path != ""
-	view, err = e.Ledger.Update(ctx, func(d *ledger.Draft) error {
+	generation := view.Generation()
+	bound, err := e.Ledger.Update(ctx, func(d *ledger.Draft) error {
+		generation = view.Generation()
 		if err := knows(d.View(), owner); err != nil {
 			return err
 		}
-		if have, ok := d.View().Binding(id); !ok || have != b {
+		have, ok := d.View().Binding(id)
+		switch {
+		case ok && have.Owner != owner:
+			return fault.Conflictf("it belongs to %s already", have.Owner)
+		case !ok || have != b:
 			d.Bind(b)
+			generation++
 		}
 		return nil
 	})
 	if err != nil {
 		return Started{}, fmt.Errorf("bind container id %s to %s: %w", id, owner, err)
 	}
-	return Started{Binding: b, View: view}, nil
+	if bound.Generation() != generation {
+		// Who was admitted meanwhile took CPUs that the container was placed on,
+		// and nobody could clear them of a container that was not bound yet.
+		if _, err := e.Places.EnsureContainer(ctx, bound, b, pid); err != nil {
+			return Started{}, fmt.Errorf("start container %s: %w", owner, err)
+		}
+	}
+	return Started{Binding: b, View: bound}, nil
 }
 
 // PostStop forgets the id of a container that has ended and removes its cgroup
