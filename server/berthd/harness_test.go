@@ -52,7 +52,9 @@ func TestMain(m *testing.M) {
 		work(mib)
 		return
 	}
-	os.Exit(m.Run())
+	code := m.Run()
+	_ = os.RemoveAll(nicDir)
+	os.Exit(code)
 }
 
 // patience bounds everything that a test waits for; no test takes that long
