@@ -136,7 +136,14 @@ func (c Config) Panel(m *machine.Topology) (panel.Config, error) {
 	if err != nil {
 		return panel.Config{}, err
 	}
-	return panel.Config{CPU: cpus, Memory: mem, Topology: c.TopologyConfig(), Order: c.Providers.Order, Digest: digest}, nil
+	whole, err := c.NodeConfig()
+	if err != nil {
+		return panel.Config{}, err
+	}
+	return panel.Config{
+		CPU: cpus, Memory: mem, Topology: c.TopologyConfig(), Node: whole, Fit: c.Node.Fit,
+		Order: c.Providers.Order, Digest: digest,
+	}, nil
 }
 
 // TopologyConfig is the topology manager's part.

@@ -33,6 +33,7 @@ func scene(t *testing.T, shape string, policy topology.Policy, devices string) s
 	s := simulation.Scene{Machine: m, Config: config.Default(), Devices: map[string][]device.Device{}}
 	s.Config.CPU.Policy, s.Config.Topology.Policy = "static", policy
 	s.Config.Reserved.CPUs = cpuset.Of(0)
+	s.Config.Node.MaxPods = 0 // no bound
 	if devices != "" {
 		if s.Devices["example.com/gpu"], err = simulation.ParseDevices(devices); err != nil {
 			t.Fatal(err)
@@ -202,6 +203,7 @@ func BenchmarkRun(b *testing.B) {
 			}
 			s := simulation.Scene{Machine: m, Config: config.Default()}
 			s.Config.CPU.Policy, s.Config.Topology.Policy, s.Config.Reserved.CPUs = "static", topology.Restricted, cpuset.Of(0)
+			s.Config.Node.MaxPods = 0
 			for b.Loop() {
 				if _, err := s.Run(b.Context(), nil, simulation.Options{More: guaranteed("a", 2, 0), Most: 10000}); err != nil {
 					b.Fatal(err)

@@ -168,6 +168,9 @@ func (d *decoder) meta(e Entry) error {
 		return open(e, &d.config)
 	case metaDoubt:
 		return open(e, &d.view.doubt)
+	case metaOverride:
+		d.view.override = new(Override)
+		return open(e, d.view.override)
 	}
 	return fmt.Errorf("the schema has no such key")
 }

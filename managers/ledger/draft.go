@@ -197,6 +197,7 @@ func (d *Draft) apply(generation uint64) *View {
 		exclusive:  b.exclusive,
 		contested:  b.contested,
 		doubt:      b.doubt,
+		override:   b.override,
 	}
 	if d.doubt != nil {
 		v.doubt = *d.doubt

@@ -31,6 +31,9 @@ type Options struct {
 	Journal Journal
 	// Rules of today; Rules.Machine must be set.
 	Rules Rules
+	// Restore is asked for the rules that follow from a policy which was set
+	// before. False drops the override, and Rules hold; so it is without Restore.
+	Restore func(Override) (Rules, bool)
 	// OnCommit, if set, is told every change of the current view, one at a time
 	// and in the order of the generations, after the change is durable and
 	// visible and before the committing call returns. It is called under the lock
@@ -109,30 +112,6 @@ func (l *Ledger) Update(ctx context.Context, change func(*Draft) error) (*View, 
 		}
 	}
 	return nil, fault.Conflictf("update ledger: overtaken %d times: %w", updateAttempts, ErrStale)
-}
-
-// SetRules makes other rules the ones that claims are held against, as a
-// generation of its own; drafts on older views become stale. What Check says of
-// the returned view beyond what it said before is grandfathered. Errors are
-// those of a journal that cannot write, and Invalid for rules without a machine.
-func (l *Ledger) SetRules(ctx context.Context, rules Rules) (*View, error) {
-	if rules.Machine == nil {
-		return nil, fault.Invalidf("set rules: no machine given")
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	old := l.View()
-	v := *old
-	v.rules, v.generation = rules, old.generation+1
-	next := &v
-	batch, err := encodeMeta(next)
-	if err != nil {
-		return nil, fault.Internalf("set rules: %w", err)
-	}
-	if err := l.write(ctx, old, next, batch); err != nil {
-		return nil, err
-	}
-	return next, nil
 }
 
 // write makes next durable and then current. The lock is held.

@@ -17,6 +17,8 @@ type Report struct {
 	// another machine or under another configuration.
 	MachineChanged bool `json:"machine_changed,omitempty"`
 	ConfigChanged  bool `json:"config_changed,omitempty"`
+	// Dropped is a policy that was set before and does not hold any more.
+	Dropped *Override `json:"dropped,omitempty"`
 	// Damage is why the state cannot be used.
 	Damage []Finding `json:"damage,omitempty"`
 	// Grandfathered are claims that today's rules would not allow. They stay.
@@ -49,6 +51,9 @@ func Open(ctx context.Context, o Options) (*Ledger, Report, error) {
 		return nil, report, err
 	}
 	view := &st.view
+	if view.override != nil && len(st.damage) == 0 {
+		o.restore(&st, &report)
+	}
 	view.rules, view.keepTraces = o.Rules, o.Traces
 	view.holdAll()
 	report.Generation = view.generation
@@ -68,6 +73,19 @@ func Open(ctx context.Context, o Options) (*Ledger, Report, error) {
 	}
 	l.current.Store(view)
 	return l, report, nil
+}
+
+// restore puts the rules of a policy that was set before in the place of today's,
+// or has the policy dropped with the next commit.
+func (o *Options) restore(st *state, r *Report) {
+	if o.Restore != nil {
+		if rules, ok := o.Restore(*st.view.override); ok {
+			o.Rules = rules
+			return
+		}
+	}
+	r.Dropped, st.view.override = st.view.override, nil
+	st.pending = append(st.pending, Entry{Bucket: BucketMeta, Key: metaOverride})
 }
 
 // sort puts the findings of Check where they belong.

@@ -21,6 +21,7 @@ import (
 //	meta        machine                               machine.Topology.Fingerprint at the last commit
 //	meta        config                                Rules.ConfigDigest at the last commit
 //	meta        doubt                                 View.Doubt, absent where there is none
+//	meta        override                              Override, absent where there is none
 //	pods        <uid>                                 Pod, with "trace": the number of its trace, if it has one
 //	claims      <uid>/<container or ·pod>/<resource>  Claim; "/<provider>" follows for every claim but the first in
 //	                                                  order of providers, where several hold claims on one resource
@@ -47,6 +48,7 @@ const (
 	metaMachine    = "machine"
 	metaConfig     = "config"
 	metaDoubt      = "doubt"
+	metaOverride   = "override"
 )
 
 // podKey stands for the container in the key of a claim of the pod as a whole.
@@ -250,6 +252,17 @@ func (b *batch) traces(old, next *View) {
 	}
 }
 
+// override writes the override if it changed.
+func (b *batch) override(old, next *View) {
+	switch {
+	case next.override == old.override:
+	case next.override == nil:
+		b.drop(BucketMeta, metaOverride)
+	default:
+		b.put(BucketMeta, metaOverride, next.override)
+	}
+}
+
 // doubt writes the doubt if it changed.
 func (b *batch) doubt(old, next *View) {
 	switch {
@@ -284,6 +297,7 @@ func Dump(v *View) ([]Entry, error) {
 	encodeAll(&b, BucketOutsiders, v.outsiders)
 	b.traces(&View{}, v)
 	b.doubt(&View{}, v)
+	b.override(&View{}, v)
 	meta, err := encodeMeta(v)
 	if err = cmp.Or(b.err, err); err != nil {
 		return nil, fault.Internalf("dump ledger: %w", err)

@@ -38,6 +38,7 @@ type View struct {
 	exclusive  cpuset.Set  // out of the shared pool
 	contested  cpuset.Set  // of exclusive, what more than one pod holds
 	doubt      string
+	override   *Override
 }
 
 // keptTrace is a trace with the number that orders traces and names them in the

@@ -6,6 +6,7 @@ import (
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/managers/memory"
+	"github.com/berthd/berth/managers/node"
 	"github.com/berthd/berth/managers/topology"
 )
 
@@ -14,6 +15,11 @@ type Config struct {
 	CPU      cpu.Config
 	Memory   memory.Config
 	Topology topology.Config
+	Node     node.Config
+	// Facts of the node beside its machine.
+	Facts node.Facts
+	// Fit has pods rejected for which the node as a whole has too little left.
+	Fit bool
 	// Order of the bus, as for hint.NewBus.
 	Order []string
 	// Digest tells configurations apart; views carry it as Rules.ConfigDigest.
@@ -25,12 +31,14 @@ type Panel struct {
 	CPU      *cpu.Manager
 	Memory   *memory.Manager
 	Topology *topology.Manager
+	Node     *node.Manager
 	// Rules are what the ledger holds claims against under this configuration.
 	Rules ledger.Rules
 	// Bus joins the managers with the providers that no configuration changes;
 	// nil until Join.
 	Bus   *hint.Bus
 	order []string
+	fit   bool
 }
 
 // New builds the managers. Errors are of class Invalid: those of the managers'
@@ -48,8 +56,13 @@ func New(cfg Config, m *machine.Topology) (*Panel, error) {
 	if err != nil {
 		return nil, err
 	}
+	cfg.Facts.Machine = m
+	whole, err := node.New(cfg.Node, cfg.Facts)
+	if err != nil {
+		return nil, err
+	}
 	return &Panel{
-		CPU: cpus, Memory: mem, Topology: policy, order: cfg.Order,
+		CPU: cpus, Memory: mem, Topology: policy, Node: whole, order: cfg.Order, fit: cfg.Fit,
 		Rules: ledger.Rules{
 			Machine: m, ReservedCPUs: cpus.Reserved(), StrictReservation: cpus.StrictReservation(), ConfigDigest: cfg.Digest,
 		},
@@ -64,6 +77,9 @@ func (p *Panel) Join(others []hint.Entry, withTimeout hint.WithTimeout) (*Panel,
 		{Provider: p.CPU, Mode: hint.Required},
 		{Provider: p.Memory, Mode: hint.Required},
 	}, others...)
+	if p.fit {
+		entries = append(entries, hint.Entry{Provider: node.Guard{Manager: p.Node}, Mode: hint.Required})
+	}
 	joined := *p
 	var err error
 	if joined.Bus, err = hint.NewBus(p.order, entries, withTimeout); err != nil {

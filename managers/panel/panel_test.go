@@ -59,7 +59,7 @@ func build(t *testing.T, digest string, reserved int64) *panel.Panel {
 // seat puts a panel in force.
 func seat(t *testing.T, p *panel.Panel) *panel.Seats {
 	t.Helper()
-	s, err := panel.NewSeats(p, []hint.Provider{device.New(device.NewInventory(nil, time.Time{}), nil)}, nil)
+	s, err := panel.NewSeats(p, device.New(device.NewInventory(nil, time.Time{}), nil), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,7 +12,7 @@ import (
 // Seats holds the panel in force. It is safe for concurrent use; who asks for a
 // panel never waits.
 type Seats struct {
-	fixed       []hint.Entry
+	devices     hint.Entry
 	withTimeout hint.WithTimeout
 	panels      atomic.Pointer[[]*Panel] // never empty; replaced under mu
 
@@ -20,14 +20,11 @@ type Seats struct {
 	outside []hint.Entry // guarded by mu
 }
 
-// NewSeats puts the first panel in force. The fixed providers outlive panels: the
-// one behind which the plugins are, and what guards the node as a whole. Errors
-// are those of hint.NewBus, which withTimeout is for.
-func NewSeats(first *Panel, fixed []hint.Provider, withTimeout hint.WithTimeout) (*Seats, error) {
-	s := &Seats{withTimeout: withTimeout}
-	for _, p := range fixed {
-		s.fixed = append(s.fixed, hint.Entry{Provider: p, Mode: hint.Required})
-	}
+// NewSeats puts the first panel in force. Devices is the provider behind which the
+// plugins are: it outlives panels. Errors are those of hint.NewBus, which
+// withTimeout is for.
+func NewSeats(first *Panel, devices hint.Provider, withTimeout hint.WithTimeout) (*Seats, error) {
+	s := &Seats{devices: hint.Entry{Provider: devices, Mode: hint.Required}, withTimeout: withTimeout}
 	joined, err := s.join(first, nil)
 	if err != nil {
 		return nil, err
@@ -38,7 +35,7 @@ func NewSeats(first *Panel, fixed []hint.Provider, withTimeout hint.WithTimeout)
 
 // join gives a panel its bus.
 func (s *Seats) join(p *Panel, outside []hint.Entry) (*Panel, error) {
-	return p.Join(slices.Concat(s.fixed, outside), s.withTimeout)
+	return p.Join(append([]hint.Entry{s.devices}, outside...), s.withTimeout)
 }
 
 // On returns the panel that decides on a view. For a view of before the last

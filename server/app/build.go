@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"path/filepath"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -21,6 +22,7 @@ import (
 	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/managers/node"
 	"github.com/berthd/berth/managers/panel"
+	"github.com/berthd/berth/managers/qos"
 	"github.com/berthd/berth/managers/workload"
 	"github.com/berthd/berth/server/deviceplugin"
 	"github.com/berthd/berth/server/deviceplugin/registry"
@@ -63,7 +65,10 @@ type App struct {
 	plugins   *deviceplugin.Server
 	registry  *registry.Registry
 	outside   *hintproxy.Registry
-	node      *node.Manager
+	facts     node.Facts
+	qos       qos.Config // of any policy, without what is allocatable
+	layout    cgroup.Layout
+	limits    atomic.Pointer[reconcile.Limits]
 	tree      cgroup.Tree
 	reconcile *reconcile.Loop
 	sweeper   *reconcile.Sweeper
@@ -93,7 +98,6 @@ func Build(ctx context.Context, cfg config.Config, env Environment) (_ *App, err
 	}()
 	for _, step := range []func(context.Context) error{
 		a.buildMachine,
-		a.buildNode,
 		a.buildLedger,
 		a.buildCgroups,
 		a.buildDevices,
@@ -111,10 +115,7 @@ func Build(ctx context.Context, cfg config.Config, env Environment) (_ *App, err
 // Validate checks a configuration against the machine without touching anything.
 func Validate(cfg config.Config) error {
 	a := &App{Config: cfg}
-	if err := a.buildMachine(context.Background()); err != nil {
-		return err
-	}
-	return a.buildNode(context.Background())
+	return a.buildMachine(context.Background())
 }
 
 // buildMachine finds the machine and makes the managers that decide on it.
@@ -122,11 +123,12 @@ func (a *App) buildMachine(context.Context) (err error) {
 	if a.Machine, err = findMachine(a.Config.Machine); err != nil {
 		return err
 	}
-	cfg, err := a.Config.Panel(a.Machine)
-	if err != nil {
-		return err
+	if a.Config.Machine == "" {
+		if err := a.measureHost(&a.facts); err != nil {
+			return err
+		}
 	}
-	a.first, err = panel.New(cfg, a.Machine)
+	a.first, err = a.panelOf(a.Config)
 	return err
 }
 
@@ -166,29 +168,26 @@ func (a *App) buildCgroups(context.Context) error {
 	}
 	a.tree = tree
 	a.metrics.CgroupVersion(facts.Version)
-	qosConfig, err := a.Config.QoSConfig(facts, int64(a.Machine.MemoryBytes()))
+	if a.qos, err = a.Config.QoSConfig(facts, int64(a.Machine.MemoryBytes())); err != nil {
+		return err
+	}
+	if a.qos.Cgroup.SwapBytes, err = a.swapBytes(); err != nil {
+		return err
+	}
+	if a.layout, err = cgroup.NewLayout(a.Config.Cgroups.Root, facts.Driver); err != nil {
+		return err
+	}
+	limits, err := a.limitsOf(a.first)
 	if err != nil {
 		return err
 	}
-	qosConfig.Cgroup.AllocatableMemoryBytes = a.node.Absolute()[workload.Memory]
-	if qosConfig.Cgroup.SwapBytes, err = a.swapBytes(); err != nil {
-		return err
-	}
-	layout, err := cgroup.NewLayout(a.Config.Cgroups.Root, facts.Driver)
-	if err != nil {
-		return err
-	}
-	reserved, err := a.node.ReservedNodes(facts.Driver)
-	if err != nil {
-		return err
-	}
+	a.limits.Store(&limits)
 	score, err := a.setScore()
 	if err != nil {
 		return err
 	}
 	a.reconcile = reconcile.New(reconcile.Config{
-		Tree: tree, Layout: layout, QoS: qosConfig,
-		Pods: a.node.PodsNode(layout).Values, Reserved: reserved,
+		Tree: tree, Layout: a.layout, Limits: limits,
 		OnDrift: reconcile.OnDrift(a.Config.Cgroups.OnDrift),
 		View:    a.Ledger.View,
 		Every:   a.Config.Cgroups.ReconcilePeriod.Duration,
@@ -229,11 +228,7 @@ func (a *App) buildDevices(context.Context) error {
 
 // buildEngine gives the managers their seats and puts the engine on top.
 func (a *App) buildEngine(context.Context) (err error) {
-	fixed := []hint.Provider{a.Device}
-	if a.Config.Node.Fit {
-		fixed = append(fixed, node.Guard{Manager: a.node})
-	}
-	if a.Seats, err = panel.NewSeats(a.first, fixed, context.WithTimeout); err != nil {
+	if a.Seats, err = panel.NewSeats(a.first, a.Device, context.WithTimeout); err != nil {
 		return err
 	}
 	if err := a.buildOutside(); err != nil {

@@ -37,7 +37,7 @@ func (a *App) registerNode(s grpc.ServiceRegistrar) error {
 	}
 	c := a.Config
 	nodev1.RegisterNodeServiceServer(s, node.New(node.Parts{
-		Machine: a.Machine, Node: a.node, View: a.Ledger.View, Status: a.nodeStatus,
+		Machine: a.Machine, Node: a.wholeNode, View: a.Ledger.View, Status: a.nodeStatus,
 		Config: &nodev1.GetConfigResponse{
 			CgroupVersion: int32(facts.Version), CgroupDriver: string(facts.Driver),
 			CgroupRoot: root, PodCgroupRoot: podRoot, Controllers: facts.Controllers,

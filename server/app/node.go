@@ -15,22 +15,6 @@ import (
 	"github.com/berthd/berth/server/host/sysctl"
 )
 
-// buildNode makes the manager of the node as a whole.
-func (a *App) buildNode(context.Context) error {
-	cfg, err := a.Config.NodeConfig()
-	if err != nil {
-		return err
-	}
-	facts := node.Facts{Machine: a.Machine}
-	if a.Config.Machine == "" {
-		if err := a.measureHost(&facts); err != nil {
-			return err
-		}
-	}
-	a.node, err = node.New(cfg, facts)
-	return err
-}
-
 // measureHost fills in what only the running system knows.
 func (a *App) measureHost(facts *node.Facts) (err error) {
 	if facts.MaxPIDs, err = procfs.MaxPIDs(os.DirFS("/proc")); err != nil {

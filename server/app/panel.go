@@ -1,15 +1,46 @@
 package app
 
 import (
+	"github.com/berthd/berth/api/config"
 	"github.com/berthd/berth/managers/admission"
+	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/node"
 	"github.com/berthd/berth/managers/panel"
+	"github.com/berthd/berth/managers/workload"
+	"github.com/berthd/berth/server/reconcile"
 )
+
+// panelOf makes the managers that a configuration asks for.
+func (a *App) panelOf(c config.Config) (*panel.Panel, error) {
+	cfg, err := c.Panel(a.Machine)
+	if err != nil {
+		return nil, err
+	}
+	cfg.Facts = a.facts
+	return panel.New(cfg, a.Machine)
+}
+
+// limitsOf returns what the cgroups get that follow from the managers and not from
+// pods.
+func (a *App) limitsOf(p *panel.Panel) (reconcile.Limits, error) {
+	limits := reconcile.Limits{QoS: a.qos, Pods: p.Node.PodsNode(a.layout).Values}
+	limits.QoS.Cgroup.AllocatableMemoryBytes = p.Node.Absolute()[workload.Memory]
+	var err error
+	limits.Reserved, err = p.Node.ReservedNodes(a.qos.Cgroup.Facts.Driver)
+	return limits, err
+}
+
+// containerConfig is what the values of containers depend on now.
+func (a *App) containerConfig() cgroup.Config { return a.limits.Load().QoS.Cgroup }
 
 // inForce returns the managers that decide now.
 func (a *App) inForce() *panel.Panel { return a.Seats.On(a.Ledger.View()) }
+
+// wholeNode returns the manager of the node as a whole that is in force.
+func (a *App) wholeNode() *node.Manager { return a.inForce().Node }
 
 // managers returns who decides on a view.
 func (a *App) managers(view *ledger.View) (admission.Bus, admission.Policy) {

@@ -51,7 +51,7 @@ func (a *App) buildServers(context.Context) error {
 	readers := podresources.Parts{Ledger: a.Ledger, CPUs: cpus{a}, Inventory: a.Device, Counter: a.metrics}
 	admissionv1.RegisterAdmissionServiceServer(a.main, admission.New(engine, read))
 	allocationv1.RegisterAllocationServiceServer(a.main, allocation.New(
-		allocation.Config{Read: read, Cgroup: a.reconcile.QoS.Cgroup}, allocation.Parts{
+		allocation.Config{Read: read, Cgroup: a.containerConfig}, allocation.Parts{
 			Engine: engine, Ledger: a.Ledger, Paths: a.reconcile, Inventory: a.Device, History: a.history,
 		}))
 	lifecyclev1.RegisterLifecycleServiceServer(a.main, lifecycle.New(a.Engine))

@@ -73,7 +73,7 @@ func newBench(t *testing.T, facts cgroup.Facts, change func(*Config)) *bench {
 		ops:    map[Operation]int{}, refuse: map[string]error{},
 	}
 	cfg := Config{
-		Tree: b, Layout: layout, QoS: qos.Config{Cgroup: cgroup.DefaultConfig(facts)},
+		Tree: b, Layout: layout, Limits: Limits{QoS: qos.Config{Cgroup: cgroup.DefaultConfig(facts)}},
 		View: b.ledger.View, Log: slog.New(slog.DiscardHandler), Now: b.clock,
 		Observe: func(o Outcome) { b.last = o },
 		Timed: func(op Operation, _ time.Duration) {

@@ -113,7 +113,7 @@ func (c capture) compare(t *testing.T, tree *cgroupfs.Driver, root string) {
 	config := c.config(facts)
 	view := c.view(t, config.Features)
 	loop := reconcile.New(reconcile.Config{
-		Tree: tree, Layout: layout, QoS: qos.Config{Cgroup: config}, Pods: allPods(c.Allocatable),
+		Tree: tree, Layout: layout, Limits: reconcile.Limits{QoS: qos.Config{Cgroup: config}, Pods: allPods(c.Allocatable)},
 		View: func() *ledger.View { return view }, Log: slog.New(slog.DiscardHandler),
 	})
 	t.Cleanup(func() {

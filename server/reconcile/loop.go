@@ -18,13 +18,7 @@ import (
 type Config struct {
 	Tree   cgroup.Tree
 	Layout cgroup.Layout
-	QoS    qos.Config
-	// Pods are the values that the node as a whole wants in the cgroup of all
-	// pods; those of the QoS tiers go on top.
-	Pods cgroup.Values
-	// Reserved are cgroups that somebody else has made, with the limits that the
-	// node wants there. They are never created.
-	Reserved []cgroup.Node
+	Limits
 	// OnDrift says what happens to values that somebody else changed; empty means
 	// Heal.
 	OnDrift OnDrift
@@ -42,6 +36,17 @@ type Config struct {
 	// a cgroup took; both may be nil.
 	Observe func(Outcome)
 	Timed   func(Operation, time.Duration)
+}
+
+// Limits are the values that follow from the configuration and not from pods.
+type Limits struct {
+	QoS qos.Config
+	// Pods are the values that the node as a whole wants in the cgroup of all
+	// pods; those of the QoS tiers go on top.
+	Pods cgroup.Values
+	// Reserved are cgroups that somebody else has made, with the limits that the
+	// node wants there. They are never created.
+	Reserved []cgroup.Node
 }
 
 // Operation on a cgroup, as the kubelet's metrics name it.
@@ -69,8 +74,8 @@ type Outcome struct {
 // Loop is the reconciler. It is the engine's Places too: what an admission needs
 // at once is done at once, with the same values that a later pass would write.
 type Loop struct {
-	Config
-	wake chan struct{}
+	Config // its Limits are guarded by mu
+	wake   chan struct{}
 
 	// mu is held during passes and while one pod's places are made, so that no
 	// two of them give orders to the kernel at the same time. Killing a pod's
@@ -93,6 +98,15 @@ func New(cfg Config) *Loop {
 		cfg.Now = time.Now
 	}
 	return &Loop{Config: cfg, wake: make(chan struct{}, 1), leaving: make(map[string]bool)}
+}
+
+// SetLimits puts other limits in force and asks for a pass. A pass under way ends
+// first.
+func (l *Loop) SetLimits(limits Limits) {
+	l.mu.Lock()
+	l.Limits = limits
+	l.mu.Unlock()
+	l.Wake()
 }
 
 // Wake asks for a pass soon. It never blocks.

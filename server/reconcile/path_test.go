@@ -33,7 +33,7 @@ func TestContainerPathIsThatOfTheCgroup(t *testing.T) {
 	}
 	loop := reconcile.New(reconcile.Config{
 		Tree: memtree.New(facts, cpuset.Range(0, 3), numa.Of(0)), Layout: layout,
-		QoS: qos.Config{Cgroup: cgroup.DefaultConfig(facts)}, View: l.View, Log: slog.New(slog.DiscardHandler),
+		Limits: reconcile.Limits{QoS: qos.Config{Cgroup: cgroup.DefaultConfig(facts)}}, View: l.View, Log: slog.New(slog.DiscardHandler),
 	})
 	if _, _, err := loop.EnsurePod(t.Context(), view, "a"); err != nil {
 		t.Fatal(err)

@@ -17,15 +17,15 @@ func (l *Loop) EnsurePod(ctx context.Context, view *ledger.View, uid string) (pa
 	if err != nil {
 		return "", false, err
 	}
-	node, err := cgroup.PodNode(p, l.Layout, l.QoS.Cgroup)
-	if err != nil {
-		return "", false, err
-	}
 	if parent, err = l.Layout.Literal(name); err != nil {
 		return "", false, err
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	node, err := cgroup.PodNode(p, l.Layout, l.QoS.Cgroup)
+	if err != nil {
+		return "", false, err
+	}
 	delete(l.leaving, uid)
 	// The tiers come first: a pod must not weigh against a tier that does not
 	// count it yet.
@@ -97,12 +97,12 @@ func (l *Loop) EnsureContainer(ctx context.Context, view *ledger.View, b ledger.
 		return "", err
 	}
 	b.Own = true
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	node, err := cgroup.ContainerNode(view, b, l.QoS.Cgroup)
 	if err != nil {
 		return "", err
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	delete(l.leaving, b.Owner.Pod)
 	if err := l.settle(ctx, view); err != nil {
 		return "", fmt.Errorf("clear the CPUs for %s: %w", b.Owner, err)

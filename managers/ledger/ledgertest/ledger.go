@@ -73,7 +73,11 @@ func compare(t T, l *ledger.Ledger, j *Journal, traces int) {
 	if skip || l.View().Generation() == 0 {
 		return
 	}
-	again, _, err := ledger.Open(context.Background(), ledger.Options{Journal: other, Rules: l.View().Rules(), Traces: traces})
+	rules := l.View().Rules()
+	again, _, err := ledger.Open(context.Background(), ledger.Options{
+		Journal: other, Rules: rules, Traces: traces,
+		Restore: func(ledger.Override) (ledger.Rules, bool) { return rules, true },
+	})
 	if err != nil {
 		t.Errorf("open the ledger's journal again: %v", err)
 		return

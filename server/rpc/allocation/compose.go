@@ -29,7 +29,7 @@ func (s *service) compose(view *ledger.View, pod *ledger.Pod, c *workload.Contai
 		return nil, err
 	}
 	out := &allocationv1.AllocateResponse{
-		Linux:        linux(cgroup.AdmittedResources(view, pod, c, s.Cgroup)),
+		Linux:        linux(cgroup.AdmittedResources(view, pod, c, s.Cgroup())),
 		CgroupParent: pod.CgroupParent, CgroupPath: path,
 		Allocation: convert.Container(view, pod, c.Name), Notes: notes,
 	}

@@ -47,7 +47,7 @@ type Paths interface {
 type Config struct {
 	Read convert.Reader
 	// Cgroup is what the values of containers depend on.
-	Cgroup cgroup.Config
+	Cgroup func() cgroup.Config
 }
 
 // Inventory gives what device plugins have reported; *device.Manager implements

@@ -122,7 +122,7 @@ func serve(t *testing.T, version cgroup.Version, verdicts map[string]admission.V
 	config.MemoryBytes = 16 << 30
 	return allocationv1.NewAllocationServiceClient(rpctest.Serve(t, func(s grpc.ServiceRegistrar) {
 		allocationv1.RegisterAllocationServiceServer(s,
-			allocation.New(allocation.Config{Cgroup: config}, allocation.Parts{
+			allocation.New(allocation.Config{Cgroup: func() cgroup.Config { return config }}, allocation.Parts{
 				Engine: &engine{l, verdicts}, Ledger: l, Paths: paths{}, Inventory: inventory{device.NewInventory(nil, time.Unix(0, 0))},
 			}))
 	}))

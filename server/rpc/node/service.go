@@ -12,12 +12,13 @@ import (
 	"github.com/berthd/berth/managers/workload"
 )
 
-// Parts are what the service shows. Machine, Node and Config never change while
-// berthd runs.
+// Parts are what the service shows. Machine and Config never change while berthd
+// runs.
 type Parts struct {
 	Machine *machine.Topology
-	Node    *node.Manager
-	View    func() *ledger.View
+	// Node returns the manager in force; a change of policy replaces it.
+	Node func() *node.Manager
+	View func() *ledger.View
 	// Status tells what the system lacks at the moment: requirements that are not
 	// met, and kernel settings that are otherwise than wanted.
 	Status func(ctx context.Context) (soft, kernel []string, err error)
@@ -34,22 +35,24 @@ func New(p Parts) nodev1.NodeServiceServer { return &service{Parts: p} }
 
 // GetCapacity implements NodeService.
 func (s *service) GetCapacity(context.Context, *nodev1.GetCapacityRequest) (*nodev1.GetCapacityResponse, error) {
-	return &nodev1.GetCapacityResponse{Capacity: amounts(s.Node.Capacity())}, nil
+	return &nodev1.GetCapacityResponse{Capacity: amounts(s.Node().Capacity())}, nil
 }
 
 // GetAllocatable implements NodeService.
 func (s *service) GetAllocatable(context.Context, *nodev1.GetAllocatableRequest) (*nodev1.GetAllocatableResponse, error) {
+	n := s.Node()
 	return &nodev1.GetAllocatableResponse{
-		Allocatable: amounts(s.Node.Allocatable()), Absolute: amounts(s.Node.Absolute()),
-		Limit: amounts(s.Node.Limit()), Requested: amounts(s.Node.Requested(s.View())),
+		Allocatable: amounts(n.Allocatable()), Absolute: amounts(n.Absolute()),
+		Limit: amounts(n.Limit()), Requested: amounts(n.Requested(s.View())),
 	}, nil
 }
 
 // GetReservation implements NodeService.
 func (s *service) GetReservation(context.Context, *nodev1.GetReservationRequest) (*nodev1.GetReservationResponse, error) {
+	n := s.Node()
 	return &nodev1.GetReservationResponse{
-		Reservation: amounts(s.Node.Reservation()), System: amounts(s.Node.SystemReserved()),
-		Kube: amounts(s.Node.KubeReserved()), Eviction: amounts(s.Node.Eviction()),
+		Reservation: amounts(n.Reservation()), System: amounts(n.SystemReserved()),
+		Kube: amounts(n.KubeReserved()), Eviction: amounts(n.Eviction()),
 	}, nil
 }
 

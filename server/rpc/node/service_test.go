@@ -97,7 +97,7 @@ func TestAmounts(t *testing.T) {
 	}
 	config := &nodev1.GetConfigResponse{CgroupVersion: 2, EnforceNodeAllocatable: []string{"pods"}}
 	client := serve(t, node.Parts{
-		Machine: m, Node: manager, View: l.View, Config: config,
+		Machine: m, Node: func() *nodes.Manager { return manager }, View: l.View, Config: config,
 		Status: func(context.Context) ([]string, []string, error) { return []string{"soft"}, []string{"kernel"}, nil },
 	})
 	expect := func(got proto.Message, err error, want proto.Message) {

@@ -1,0 +1,55 @@
+package config
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+
+	"github.com/berthd/berth/managers/fault"
+)
+
+// Policy is the part of a configuration that can be changed while berthd runs. Its
+// JSON form is that of the file.
+type Policy struct {
+	CPU      CPU      `json:"cpu"`
+	Topology Topology `json:"topology"`
+	Reserved Reserved `json:"reserved"`
+}
+
+// Policy returns the configuration's policy. It shares nothing with it.
+func (c Config) Policy() Policy {
+	p := Policy{CPU: c.CPU, Topology: c.Topology, Reserved: c.Reserved}
+	for _, m := range []*map[string]string{
+		&p.CPU.Options, &p.Topology.Options, &p.Reserved.System, &p.Reserved.Kube, &p.Reserved.EvictionHard,
+	} {
+		*m = maps.Clone(*m)
+	}
+	return p
+}
+
+// With returns the configuration with another policy.
+func (c Config) With(p Policy) Config {
+	c.CPU, c.Topology, c.Reserved = p.CPU, p.Topology, p.Reserved
+	return c
+}
+
+// Marshal returns the policy as it is kept.
+func (p Policy) Marshal() ([]byte, error) {
+	text, err := json.Marshal(p)
+	if err != nil {
+		return nil, fmt.Errorf("keep the policy: %w", err)
+	}
+	return text, nil
+}
+
+// ReadPolicy reads a policy that was kept. An error is of class Invalid: it was
+// kept by a berthd that knows more.
+func ReadPolicy(text []byte) (p Policy, err error) {
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&p); err != nil {
+		return p, fault.Invalidf("read the policy that was kept: %w", err)
+	}
+	return p, nil
+}

@@ -1,0 +1,197 @@
+package admission
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/ledger"
+)
+
+// Change is another policy: who decides from now on, and the rules that claims are
+// held against.
+type Change struct {
+	Rules  ledger.Rules
+	Bus    Bus
+	Policy Policy
+	// Override is what the ledger keeps of the change; nil where the configuration
+	// says the same.
+	Override *ledger.Override
+}
+
+// Fate says what would become of a running pod if it came anew.
+type Fate string
+
+const (
+	// Same: it would get as much as it has, if maybe in another place.
+	Same Fate = "same"
+	// Otherwise: it would be admitted and get something else.
+	Otherwise Fate = "otherwise"
+	// Refused: it would be rejected.
+	Refused Fate = "refused"
+)
+
+// Outlook is what a change of policy means.
+type Outlook struct {
+	// Pods in the order of their admission. All of them keep what they have.
+	Pods []PodOutlook
+	// Before and After are views of the same facts under the old and new rules;
+	// after a change that was made, After is the committed one.
+	Before, After *ledger.View
+}
+
+// PodOutlook is what a change of policy means for a running pod.
+type PodOutlook struct {
+	Pod  *ledger.Pod
+	Fate Fate
+	// Reason and Message are those of a refusal; of another fate than Same, Message
+	// tells the difference.
+	Reason  fault.Reason
+	Message string
+	// Findings about what the pod holds and the new rules would not allow.
+	Findings []ledger.Finding
+}
+
+// Foresee tells what a change would mean, and changes nothing. Running pods are
+// tried against the new rules on an empty machine, one after the other in the
+// order of their admission. Errors are those of Reconfigure.
+func (e *Engine) Foresee(ctx context.Context, ch Change) (Outlook, error) {
+	before := e.Ledger.View()
+	o := Outlook{Before: before, After: before.Under(ch.Rules)}
+	if err := o.sharers(); err != nil {
+		return o, err
+	}
+	quick := e.Config
+	quick.Tries = -1
+	trial := NewTrial(quick, ledger.Empty(ch.Rules), ch.Bus, ch.Policy)
+	findings := newFindings(o.Before, o.After)
+	for _, p := range inOrder(before) {
+		v, err := trial.Admit(ctx, &p.Pod)
+		if err != nil {
+			return o, fmt.Errorf("try pod %s against the new policy: %w", p.UID(), err)
+		}
+		next := PodOutlook{Pod: p, Fate: Same, Findings: findings[p.UID()]}
+		switch {
+		case v.Outcome != Admitted:
+			next.Fate, next.Reason, next.Message = Refused, v.Reason, v.Message
+		default:
+			if next.Message = difference(p, v.Pod); next.Message != "" {
+				next.Fate = Otherwise
+			}
+		}
+		o.Pods = append(o.Pods, next)
+	}
+	return o, nil
+}
+
+// Reconfigure puts other rules in force, in one commit. Running pods keep what they
+// have, and nobody is stopped. An admission in flight ends first; those that wait
+// are decided by the new managers, which must have their seats already, as must
+// the old ones until it returns. Errors: class Precondition if the shared pool
+// would be empty while a container runs there, those of the trial of running pods,
+// and Unavailable for a journal that cannot write.
+func (e *Engine) Reconfigure(ctx context.Context, ch Change) (Outlook, error) {
+	leave, err := e.enterLane(ctx)
+	if err != nil {
+		return Outlook{}, err
+	}
+	defer leave()
+	o, err := e.Foresee(ctx, ch)
+	if err != nil {
+		return o, err
+	}
+	after, err := e.Ledger.SetOverride(ctx, ch.Rules, ch.Override)
+	if err != nil {
+		return o, fmt.Errorf("change the policy: %w", err)
+	}
+	o.After = after
+	return o, nil
+}
+
+// sharers refuses rules that leave nothing to containers that run on shared CPUs.
+func (o *Outlook) sharers() error {
+	if !o.After.SharedCPUs().IsEmpty() {
+		return nil
+	}
+	for p := range o.After.Pods() {
+		for _, c := range p.Pod.Walk() {
+			owner := ledger.Owner{Pod: p.UID(), Container: c.Name}
+			if set, _, _ := o.After.ContainerCPUs(owner); set.IsEmpty() {
+				return fault.Preconditionf("the shared pool would be empty, and container %s of pod %s runs there: remove a pod that has CPUs of its own, or reserve fewer", c.Name, &p.Pod)
+			}
+		}
+	}
+	return nil
+}
+
+// inOrder returns the pods in the order of their admission.
+func inOrder(view *ledger.View) []*ledger.Pod {
+	return slices.SortedFunc(view.Pods(), func(a, b *ledger.Pod) int {
+		return cmp.Or(a.AdmittedAt.Compare(b.AdmittedAt), cmp.Compare(a.UID(), b.UID()))
+	})
+}
+
+// newFindings are the findings of a view that another one has not, by pod.
+func newFindings(before, after *ledger.View) map[string][]ledger.Finding {
+	old := ledger.Check(before)
+	out := map[string][]ledger.Finding{}
+	for _, f := range ledger.Check(after) {
+		if !slices.Contains(old, f) {
+			out[f.Owner.Pod] = append(out[f.Owner.Pod], f)
+		}
+	}
+	return out
+}
+
+// difference tells how the amounts differ that a pod has and would get; empty if
+// they do not.
+func difference(has, would *ledger.Pod) string {
+	now, then := amounts(has), amounts(would)
+	var texts []string
+	for _, claims := range [][]ledger.Claim{has.Claims, would.Claims} {
+		for i := range claims {
+			key := amountKey{claims[i].Owner, claims[i].Resource, claims[i].Provider}
+			a, b := now[key], then[key]
+			if a == b {
+				continue
+			}
+			delete(now, key)
+			delete(then, key)
+			none := "no " + key.resource
+			texts = append(texts, fmt.Sprintf("%s has %s and would get %s",
+				cmp.Or(key.owner.Container, "the pod"), cmp.Or(a, none), cmp.Or(b, none)))
+		}
+	}
+	return strings.Join(texts, "; ")
+}
+
+type amountKey struct {
+	owner              ledger.Owner
+	resource, provider string
+}
+
+// amounts spells how much each claim of a pod is about.
+func amounts(p *ledger.Pod) map[amountKey]string {
+	out := map[amountKey]string{}
+	for i := range p.Claims {
+		c := &p.Claims[i]
+		text := "some " + c.Resource
+		switch {
+		case c.CPUs != nil:
+			text = fmt.Sprintf("%d CPUs (%s)", c.CPUs.Set.Len(), c.CPUs.Use)
+		case c.Devices != nil:
+			text = fmt.Sprintf("%d %s", len(c.Devices.Devices), c.Resource)
+		case len(c.Memory) > 0:
+			sum := uint64(0)
+			for _, b := range c.Memory {
+				sum += b.Bytes
+			}
+			text = fmt.Sprintf("%d bytes of %s", sum, c.Resource)
+		}
+		out[amountKey{c.Owner, c.Resource, c.Provider}] = text
+	}
+	return out
+}
