@@ -180,6 +180,35 @@ func TestWhoSettles(t *testing.T) {
 	}
 }
 
+// A caller's view may be older than what is in force: a container is not put back
+// on CPUs that somebody has got since, and a pod that has left does not come back.
+func TestContainersFollowTheNewestView(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, memtree.V2(), nil)
+	b.admit("a", workload.Burstable, cpus(500))
+	b.admit("gone", workload.Burstable, cpus(500))
+	b.pass()
+	old := b.ledger.View()
+	owner := ledger.Owner{Pod: "a", Container: "c"}
+	if err := b.RemovePod(t.Context(), old, "gone"); err != nil {
+		t.Fatal(err)
+	}
+	b.update(func(d *ledger.Draft) {
+		d.RemovePod("gone")
+		d.PutPod(ledgertest.With(ledgertest.Pod("x", "c"), ledgertest.Exclusive("c", "2-3")))
+	})
+	path, err := b.EnsureContainer(t.Context(), old, ledger.Binding{ID: "1", Owner: owner}, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := b.seen(path).Values.CPUs; got != cpuset.Range(0, 1) {
+		t.Errorf("the container has CPUs %s", got)
+	}
+	if got := b.seen("/kubepods/burstable/podgone").State; got != cgroup.Absent {
+		t.Errorf("the cgroup of the pod that has left is %s", got)
+	}
+}
+
 func TestLimitsOfTiersFollowTheirUse(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, memtree.V1(), func(c *Config) {

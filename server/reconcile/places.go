@@ -85,6 +85,12 @@ func (l *Loop) remove(ctx context.Context, name cgroup.Name) error {
 
 // EnsureContainer implements admission.Places.
 func (l *Loop) EnsureContainer(ctx context.Context, view *ledger.View, b ledger.Binding, pid int) (string, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	// A newer view may be in force already, and has the last word.
+	if now := l.View(); now.Generation() > view.Generation() {
+		view = now
+	}
 	p, _, err := l.pod(view, b.Owner.Pod)
 	if err != nil {
 		return "", err
