@@ -114,7 +114,11 @@ func (o Options) convert(doc object) (*typesv1.Pod, error) {
 	if err != nil {
 		return nil, fmt.Errorf("pod %s: %w", name, misfit(doc, err))
 	}
-	return FromPod(&pod, o)
+	out, err := FromPod(&pod, o)
+	if err == nil && o.whole != nil {
+		err = o.whole(&pod, out)
+	}
+	return out, err
 }
 
 // misfit says which field of an object has the wrong type. The converter does not know, the JSON decoder does.

@@ -22,6 +22,9 @@ type Options struct {
 	// Ignored is told, pod by pod, of the fields that Decode and Load did not understand (unknown field "spec.nodename");
 	// nil means that nobody wants to know.
 	Ignored func(pod, what string)
+
+	// whole is told of every pod before and after its conversion.
+	whole func(*corev1.Pod, *typesv1.Pod) error
 }
 
 // FromPod converts a Kubernetes pod.

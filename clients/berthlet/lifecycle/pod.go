@@ -1,0 +1,184 @@
+package lifecycle
+
+import "time"
+
+// Role is what a container is for.
+type Role int
+
+const (
+	// App is a container that the pod is there for.
+	App Role = iota
+	// Init is a container that has to succeed before the next one starts.
+	Init
+	// Sidecar is an init container that keeps running.
+	Sidecar
+)
+
+// Restart says after which ends a container is started again.
+type Restart int
+
+const (
+	// Always starts it again after every end.
+	Always Restart = iota
+	// OnFailure starts it again if its exit code was not 0.
+	OnFailure
+	// Never leaves it ended.
+	Never
+)
+
+// again tells whether an end with a code is followed by another attempt.
+func (r Restart) again(code int) bool { return r == Always || r == OnFailure && code != 0 }
+
+// Container is a container of a pod.
+type Container struct {
+	Name    string
+	Role    Role
+	Restart Restart
+}
+
+// Pod is what is wanted.
+type Pod struct {
+	// Containers holds init containers and sidecars in their order, then the app
+	// containers.
+	Containers []Container
+	// Grace is how long containers have to end by themselves once they were told.
+	Grace time.Duration
+}
+
+// Phase is how far a container is.
+type Phase int
+
+const (
+	// Absent containers are not there: never made, or removed.
+	Absent Phase = iota
+	// Created containers stand before their first instruction.
+	Created
+	// Running containers run.
+	Running
+	// Exited containers have ended.
+	Exited
+)
+
+// alive tells whether a process of the container may be there.
+func (p Phase) alive() bool { return p == Created || p == Running }
+
+// Trouble is a step that failed. The zero value means that there is none.
+type Trouble struct {
+	// At is when it failed.
+	At time.Time
+	// Delay is how long to wait from then on.
+	Delay time.Duration
+}
+
+// due is when the step may be tried again.
+func (t Trouble) due() time.Time { return t.At.Add(t.Delay) }
+
+// Seen is what there is of a container: its newest attempt.
+type Seen struct {
+	Phase   Phase
+	Attempt int
+	// ExitCode and Finished count once Phase is Exited; Started is zero for an
+	// attempt that never ran.
+	ExitCode          int
+	Started, Finished time.Time
+	// Pause is how long the container is left alone after this attempt.
+	Pause time.Duration
+	// Told is when it was told to end; zero if it was not.
+	Told time.Time
+	// Trouble is about creating or starting it.
+	Trouble Trouble
+}
+
+// Verdict is what berthd said about the pod.
+type Verdict int
+
+const (
+	// Unasked pods have not been admitted yet.
+	Unasked Verdict = iota
+	// Admitted pods have their place.
+	Admitted
+	// Rejected pods do not get one.
+	Rejected
+)
+
+// State is what is seen of a pod.
+type State struct {
+	Verdict Verdict
+	// Wait is why the pod was not admitted or released at the last try.
+	Wait Trouble
+	// Deleted is since when the pod is not wanted; zero while it is.
+	Deleted time.Time
+	// Released is true once the pod's place and its containers were given back.
+	Released bool
+	// Containers by name; what is missing is Absent.
+	Containers map[string]Seen
+}
+
+// Verb is what a step does.
+type Verb int
+
+const (
+	// Admit asks berthd for the pod's place.
+	Admit Verb = iota
+	// Create makes an attempt of a container, in place of the one before.
+	Create
+	// Start lets a created container run.
+	Start
+	// Terminate tells a container to end.
+	Terminate
+	// Kill ends a container.
+	Kill
+	// Release gives the pod's place and containers back.
+	Release
+)
+
+// String names the verb for logs.
+func (v Verb) String() string {
+	return [...]string{"admit", "create", "start", "terminate", "kill", "release"}[v]
+}
+
+// Step is one thing to do.
+type Step struct {
+	Do        Verb
+	Container string // empty for Admit and Release
+	// Attempt is the attempt to create, and Pause what follows it.
+	Attempt int
+	Pause   time.Duration
+}
+
+// PodPhase is the phase of a pod in the sense of Kubernetes.
+type PodPhase string
+
+// The phases.
+const (
+	Pending   PodPhase = "Pending"
+	Active    PodPhase = "Running"
+	Succeeded PodPhase = "Succeeded"
+	Failed    PodPhase = "Failed"
+)
+
+// Why a container waits, as the kubelet spells it.
+const (
+	WaitsForInit     = "PodInitializing"
+	WaitsForCreation = "ContainerCreating"
+	WaitsForPause    = "CrashLoopBackOff"
+)
+
+// Plan is what to do now.
+type Plan struct {
+	// Steps belong to different containers; their order does not matter.
+	Steps []Step
+	// Wake is when to plan again if nothing changes before; zero for never.
+	Wake time.Time
+	// Phase of the pod.
+	Phase PodPhase
+	// Waiting says why a container that is neither running nor over waits.
+	Waiting map[string]string
+}
+
+// wakeAt moves the plan's time forward.
+func (p *Plan) wakeAt(t time.Time) {
+	if p.Wake.IsZero() || t.Before(p.Wake) {
+		p.Wake = t
+	}
+}
