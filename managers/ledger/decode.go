@@ -13,6 +13,7 @@ import (
 type state struct {
 	view            View // without rules
 	machine, config string
+	memory          []NodeMemory
 	fresh           bool // the journal was empty
 	migratedFrom    *int
 	pending         []Entry // to be written with the next commit
@@ -166,6 +167,8 @@ func (d *decoder) meta(e Entry) error {
 		return open(e, &d.machine)
 	case metaConfig:
 		return open(e, &d.config)
+	case metaMemory:
+		return open(e, &d.memory)
 	case metaDoubt:
 		return open(e, &d.view.doubt)
 	case metaOverride:

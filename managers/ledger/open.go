@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"context"
+	"slices"
 
 	"github.com/berthd/berth/managers/fault"
 )
@@ -17,6 +18,8 @@ type Report struct {
 	// another machine or under another configuration.
 	MachineChanged bool `json:"machine_changed,omitempty"`
 	ConfigChanged  bool `json:"config_changed,omitempty"`
+	// Memory is Rules.Memory at the last commit.
+	Memory []NodeMemory `json:"memory,omitempty"`
 	// Dropped is a policy that was set before and does not hold any more.
 	Dropped *Override `json:"dropped,omitempty"`
 	// Damage is why the state cannot be used.
@@ -46,7 +49,7 @@ func Open(ctx context.Context, o Options) (*Ledger, Report, error) {
 		return nil, Report{}, &fault.Error{Class: fault.ClassOf(err), Message: "open ledger: " + err.Error(), Err: err}
 	}
 	st, err := load(entries, schemaVersion, migrations)
-	report := Report{MigratedFrom: st.migratedFrom, Damage: st.damage}
+	report := Report{MigratedFrom: st.migratedFrom, Memory: st.memory, Damage: st.damage}
 	if err != nil {
 		return nil, report, err
 	}
@@ -62,10 +65,10 @@ func Open(ctx context.Context, o Options) (*Ledger, Report, error) {
 		return nil, report, corrupt(report.Damage)
 	}
 	l := &Ledger{journal: o.Journal, onCommit: o.OnCommit, pending: st.pending}
-	if st.machine != o.Rules.Machine.Fingerprint() || st.config != o.Rules.ConfigDigest {
+	if st.machine != o.Rules.Machine.Fingerprint() || st.config != o.Rules.ConfigDigest || !slices.Equal(st.memory, o.Rules.Memory) {
 		report.MachineChanged = !st.fresh && st.machine != o.Rules.Machine.Fingerprint()
 		report.ConfigChanged = !st.fresh && st.config != o.Rules.ConfigDigest
-		facts, err := encodeFacts(view)
+		facts, err := encodeFacts(view, st.memory)
 		if err != nil {
 			return nil, report, fault.Internalf("open ledger: %w", err)
 		}

@@ -54,7 +54,7 @@ func (l *Ledger) reign(ctx context.Context, rules Rules, override func(old *View
 	old := l.View()
 	next := old.Under(rules)
 	next.generation, next.override = old.generation+1, override(old)
-	entries, err := encodeMeta(next)
+	entries, err := encodeMeta(next, old.rules.Memory)
 	if err == nil {
 		b := batch{entries: entries}
 		b.override(old, next)

@@ -20,6 +20,7 @@ import (
 //	meta        generation                            number of commits, count of all entries outside meta
 //	meta        machine                               machine.Topology.Fingerprint at the last commit
 //	meta        config                                Rules.ConfigDigest at the last commit
+//	meta        memory                                Rules.Memory at the last commit, absent if it was empty
 //	meta        doubt                                 View.Doubt, absent where there is none
 //	meta        override                              Override, absent where there is none
 //	pods        <uid>                                 Pod, with "trace": the number of its trace, if it has one
@@ -47,6 +48,7 @@ const (
 	metaGeneration = "generation"
 	metaMachine    = "machine"
 	metaConfig     = "config"
+	metaMemory     = "memory"
 	metaDoubt      = "doubt"
 	metaOverride   = "override"
 )
@@ -298,7 +300,7 @@ func Dump(v *View) ([]Entry, error) {
 	b.traces(&View{}, v)
 	b.doubt(&View{}, v)
 	b.override(&View{}, v)
-	meta, err := encodeMeta(v)
+	meta, err := encodeMeta(v, nil)
 	if err = cmp.Or(b.err, err); err != nil {
 		return nil, fault.Internalf("dump ledger: %w", err)
 	}
@@ -313,21 +315,29 @@ func encodeAll[V any](b *batch, bucket string, values map[string]V) {
 	}
 }
 
-// encodeMeta returns the entries of a generation that changes only rules.
-func encodeMeta(v *View) ([]Entry, error) {
+// encodeMeta returns the entries of a generation that changes only rules; memory is
+// what is stored of them.
+func encodeMeta(v *View, memory []NodeMemory) ([]Entry, error) {
 	var b batch
 	b.generation(v)
-	facts, err := encodeFacts(v)
+	facts, err := encodeFacts(v, memory)
 	return append(b.entries, facts...), cmp.Or(b.err, err)
 }
 
 // encodeFacts returns the entries that say under which schema, machine and
-// configuration the rest was written.
-func encodeFacts(v *View) ([]Entry, error) {
+// configuration the rest was written; memory is what is stored of them.
+func encodeFacts(v *View, memory []NodeMemory) ([]Entry, error) {
 	var b batch
 	b.put(BucketMeta, metaSchema, schemaVersion)
 	b.put(BucketMeta, metaMachine, v.rules.Machine.Fingerprint())
 	b.put(BucketMeta, metaConfig, v.rules.ConfigDigest)
+	switch {
+	case slices.Equal(v.rules.Memory, memory):
+	case len(v.rules.Memory) == 0:
+		b.drop(BucketMeta, metaMemory)
+	default:
+		b.put(BucketMeta, metaMemory, v.rules.Memory)
+	}
 	return b.entries, b.err
 }
 

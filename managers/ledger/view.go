@@ -18,8 +18,20 @@ type Rules struct {
 	ReservedCPUs cpuset.Set
 	// StrictReservation keeps the reserved CPUs out of the shared pool too.
 	StrictReservation bool
+	// Memory is what pods can have of each NUMA node, where memory of certain nodes
+	// is given out; by node and resource.
+	Memory []NodeMemory
 	// ConfigDigest tells whether the configuration changed since the last start.
 	ConfigDigest string
+}
+
+// NodeMemory is what a NUMA node has of a resource, and what of that pods can have,
+// in bytes.
+type NodeMemory struct {
+	Node        int    `json:"node"`
+	Resource    string `json:"resource"`
+	Total       uint64 `json:"total"`
+	Allocatable uint64 `json:"allocatable"`
 }
 
 // View is a read-only snapshot of the ledger at a generation, or of a draft on

@@ -12,12 +12,28 @@ import (
 // memory than before: a boot may move some pages between nodes.
 const RuleDrift ledger.Rule = "drift"
 
-// Drift compares what nodes had at an earlier time (State then) with what they
-// have now, and what claims hold with what is allocatable now. All findings are
-// of kind Policy: claims are kept, and new decisions follow the new amounts. Of
+// Baseline returns what pods can have of each node, by node and resource; nothing
+// under the policy None. A ledger keeps it for the Drift of a later start.
+func (m *Manager) Baseline() []ledger.NodeMemory {
+	var out []ledger.NodeMemory
+	for _, id := range m.ids {
+		for _, c := range m.capacities {
+			if c.nodes.Contains(id) {
+				out = append(out, ledger.NodeMemory{
+					Node: id, Resource: c.resource, Total: uint64(c.total[id]), Allocatable: uint64(c.allocatable[id]),
+				})
+			}
+		}
+	}
+	return out
+}
+
+// Drift compares what nodes had at an earlier time (Baseline then) with what they
+// have now, and what claims hold with what is allocatable now. All findings are of
+// kind Policy: claims are kept, and new decisions follow the new amounts. Of
 // claims that no longer fit into a group there is one finding with
 // ledger.RuleMemory, which names the owners.
-func (m *Manager) Drift(view *ledger.View, before []NodeState) []ledger.Finding {
+func (m *Manager) Drift(view *ledger.View, before []ledger.NodeMemory) []ledger.Finding {
 	if m.policy == PolicyNone {
 		return nil
 	}
@@ -27,39 +43,34 @@ func (m *Manager) Drift(view *ledger.View, before []NodeState) []ledger.Finding 
 			Kind: ledger.Policy, Rule: RuleDrift, Resource: resource, Text: fmt.Sprintf(format, args...),
 		})
 	}
-	now := m.State(view)
-	for _, old := range before {
-		at := slices.IndexFunc(now, func(n NodeState) bool { return n.Node == old.Node })
-		if at < 0 {
-			note("", "NUMA node %d is gone", old.Node)
-			continue
-		}
-		for _, was := range old.Resources {
-			is := now[at].resource(was.Resource)
-			if is.Total != was.Total {
-				note(was.Resource, "%s of NUMA node %d was %s and is %s", was.Resource, old.Node, quantity(was.Total), quantity(is.Total))
-			} else if is.Allocatable != was.Allocatable {
-				note(was.Resource, "allocatable %s of NUMA node %d was %s and is %s",
-					was.Resource, old.Node, quantity(was.Allocatable), quantity(is.Allocatable))
+	for i, was := range before {
+		switch is := m.has(was.Node, was.Resource); {
+		case !m.nodes.Contains(was.Node):
+			if i == 0 || before[i-1].Node != was.Node {
+				note("", "NUMA node %d is gone", was.Node)
 			}
+		case is.Total != was.Total:
+			note(was.Resource, "%s of NUMA node %d was %s and is %s", was.Resource, was.Node, quantity(was.Total), quantity(is.Total))
+		case is.Allocatable != was.Allocatable:
+			note(was.Resource, "allocatable %s of NUMA node %d was %s and is %s",
+				was.Resource, was.Node, quantity(was.Allocatable), quantity(is.Allocatable))
 		}
 	}
-	for _, n := range now {
-		if !slices.ContainsFunc(before, func(old NodeState) bool { return n.Node == old.Node }) && len(before) > 0 {
-			note("", "NUMA node %d is new", n.Node)
+	for _, id := range m.ids {
+		if len(before) > 0 && !slices.ContainsFunc(before, func(was ledger.NodeMemory) bool { return was.Node == id }) {
+			note("", "NUMA node %d is new", id)
 		}
 	}
 	return append(out, m.overcommitted(view)...)
 }
 
-// resource returns the state of a resource; zero if the node does not know it.
-func (n *NodeState) resource(name string) ResourceState {
-	for _, r := range n.Resources {
-		if r.Resource == name {
-			return r
-		}
+// has returns what a node has of a resource; zero if it does not know it.
+func (m *Manager) has(node int, resource string) ledger.NodeMemory {
+	out := ledger.NodeMemory{Node: node, Resource: resource}
+	if c := m.find(resource); c != nil && m.nodes.Contains(node) {
+		out.Total, out.Allocatable = uint64(c.total[node]), uint64(c.allocatable[node])
 	}
-	return ResourceState{Resource: name}
+	return out
 }
 
 // overcommitted finds the groups that hold more than is allocatable there, and

@@ -41,7 +41,7 @@ func TestDrift(t *testing.T) {
 			n.must(n.admit(pod("group", "c=12Gi"), on(0, 1)))
 			n.must(n.admit(pod("more", "c=6Gi"), on(0, 1)))
 			n.must(n.admit(pod("alone", "c=1Mi"), on(2)))
-			before := n.State(n.View())
+			before := n.Baseline()
 
 			after := newNode(t, nodesOf(row.now...))
 			after.Ledger, _ = ledgertest.Open(t, ledger.Options{
@@ -69,7 +69,7 @@ func TestDriftOfPages(t *testing.T) {
 	n.must(n.admit(pod("a", "c=1Gi 2Mi=64Mi"), on(0)))
 	without := newNode(t, nodesOf(8*gi))
 	var got []string
-	for _, f := range without.Drift(n.View(), n.State(n.View())) {
+	for _, f := range without.Drift(n.View(), n.Baseline()) {
 		got = append(got, f.String())
 	}
 	wantText(t, "findings", strings.Join(got, "\n"), strings.Join([]string{

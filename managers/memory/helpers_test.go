@@ -194,6 +194,16 @@ func containsClaim(list []ledger.Claim, c ledger.Claim) bool {
 	return false
 }
 
+// resource returns the state of a resource; zero if the node does not know it.
+func (n *NodeState) resource(name string) ResourceState {
+	for _, r := range n.Resources {
+		if r.Resource == name {
+			return r
+		}
+	}
+	return ResourceState{Resource: name}
+}
+
 // books shows the state of a resource in short: for each node what is held and
 // what group it is in, as "5Gi[0] 0[1]".
 func (n *testNode) books(resource string) string {

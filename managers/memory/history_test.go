@@ -150,7 +150,7 @@ func checkBooks(t *rapid.T, n *testNode, pods map[string]*workload.Pod) {
 	for _, f := range ledger.Check(n.View()) {
 		t.Fatalf("%s", f)
 	}
-	if f := n.Drift(n.View(), n.State(n.View())); len(f) > 0 {
+	if f := n.Drift(n.View(), n.Baseline()); len(f) > 0 {
 		t.Fatalf("%v", f)
 	}
 	least, most := map[string]int64{}, map[string]int64{}

@@ -64,7 +64,8 @@ func New(cfg Config, m *machine.Topology) (*Panel, error) {
 	return &Panel{
 		CPU: cpus, Memory: mem, Topology: policy, Node: whole, order: cfg.Order, fit: cfg.Fit,
 		Rules: ledger.Rules{
-			Machine: m, ReservedCPUs: cpus.Reserved(), StrictReservation: cpus.StrictReservation(), ConfigDigest: cfg.Digest,
+			Machine: m, ReservedCPUs: cpus.Reserved(), StrictReservation: cpus.StrictReservation(),
+			Memory: mem.Baseline(), ConfigDigest: cfg.Digest,
 		},
 	}, nil
 }
