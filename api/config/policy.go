@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"slices"
 
 	"github.com/berthd/berth/managers/fault"
 )
@@ -13,24 +14,29 @@ import (
 // JSON form is that of the file.
 type Policy struct {
 	CPU      CPU      `json:"cpu"`
+	Memory   Memory   `json:"memory"`
 	Topology Topology `json:"topology"`
 	Reserved Reserved `json:"reserved"`
 }
 
 // Policy returns the configuration's policy. It shares nothing with it.
 func (c Config) Policy() Policy {
-	p := Policy{CPU: c.CPU, Topology: c.Topology, Reserved: c.Reserved}
+	p := Policy{CPU: c.CPU, Memory: c.Memory, Topology: c.Topology, Reserved: c.Reserved}
 	for _, m := range []*map[string]string{
 		&p.CPU.Options, &p.Topology.Options, &p.Reserved.System, &p.Reserved.Kube, &p.Reserved.EvictionHard,
 	} {
 		*m = maps.Clone(*m)
+	}
+	p.Memory.Reserved = slices.Clone(p.Memory.Reserved)
+	for i := range p.Memory.Reserved {
+		p.Memory.Reserved[i].Limits = maps.Clone(p.Memory.Reserved[i].Limits)
 	}
 	return p
 }
 
 // With returns the configuration with another policy.
 func (c Config) With(p Policy) Config {
-	c.CPU, c.Topology, c.Reserved = p.CPU, p.Topology, p.Reserved
+	c.CPU, c.Memory, c.Topology, c.Reserved = p.CPU, p.Memory, p.Topology, p.Reserved
 	return c
 }
 
