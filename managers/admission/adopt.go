@@ -27,6 +27,7 @@ func (i *importing) plan(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	i.rememberResources()
 	claims := map[string][]ledger.Claim{}
 	for _, c := range i.out.Facts.Claims {
 		claims[c.Owner.Pod] = append(claims[c.Owner.Pod], c)
@@ -46,6 +47,20 @@ func (i *importing) plan(ctx context.Context) (err error) {
 		i.out.Pods = append(i.out.Pods, ImportedPod{Pod: pod, Outcome: outcomes[uid]})
 	}
 	return nil
+}
+
+// rememberResources notes the device resources that had plugins, so that they
+// count as known until those have come over.
+func (i *importing) rememberResources() {
+	seen := map[string]bool{}
+	for r := range i.view.SeenResources() {
+		seen[r.Name] = true
+	}
+	for _, name := range i.out.Facts.Resources {
+		if !seen[name] {
+			i.draft.PutResource(ledger.SeenResource{Name: name, LastSeen: i.engine.Now()})
+		}
+	}
 }
 
 // adopt puts the claims of one pod into the draft.
@@ -83,16 +98,30 @@ func (i *importing) adopt(uid string, claims []ledger.Claim) (outcome string, er
 }
 
 // sameHolding tells whether two claims of one owner are the same fact. On which of
-// its nodes a block is counted is berth's own affair.
+// its nodes a block is counted is berth's own affair; what a plugin answered about
+// its devices is no part of who holds them.
 func sameHolding(a, b ledger.Claim) bool {
 	a.Affinity, b.Affinity = nil, nil
 	a.Memory, b.Memory = undivided(a.Memory), undivided(b.Memory)
+	a.Devices, b.Devices = bare(a.Devices), bare(b.Devices)
 	return reflect.DeepEqual(a, b)
 }
 
 func undivided(blocks []ledger.Block) (out []ledger.Block) {
 	for _, b := range blocks {
 		out = append(out, ledger.Block{Nodes: b.Nodes, Bytes: b.Bytes})
+	}
+	return out
+}
+
+// bare returns devices with what a kubelet's file has of them.
+func bare(d *ledger.Devices) *ledger.Devices {
+	if d == nil {
+		return nil
+	}
+	out := &ledger.Devices{Devices: slices.Clone(d.Devices)}
+	for i := range out.Devices {
+		out.Devices[i].Topology = !out.Devices[i].Nodes.IsEmpty()
 	}
 	return out
 }
@@ -105,6 +134,9 @@ func holding(c ledger.Claim) string {
 	if len(c.Memory) > 0 {
 		b := c.Memory[0]
 		return kubelet.MemoryBlock{Nodes: b.Nodes, Resource: c.Resource, Bytes: b.Bytes}.String()
+	}
+	if c.Devices != nil {
+		return c.Resource + " " + strings.Join(c.Devices.IDs(), ", ")
 	}
 	return "other " + c.Resource
 }

@@ -41,6 +41,16 @@ func (inv *Inventory) Snapshot() *Snapshot {
 	return inv.snapshot
 }
 
+// Expect notes that a resource had a plugin elsewhere, under a kubelet before
+// berth. It changes nothing if the resource is known or has a plugin already.
+func (inv *Inventory) Expect(resource string, at time.Time) {
+	inv.mu.Lock()
+	defer inv.mu.Unlock()
+	if _, ok := inv.snapshot.Resource(resource); !ok {
+		inv.put(Resource{Name: resource, State: Expected, Since: at, known: true})
+	}
+}
+
 // Registered notes that a plugin has registered and told its options. It
 // supersedes the resource's session, if there is one. Devices stay as they are
 // until the first list.

@@ -58,6 +58,27 @@ func TestLifeOfAResource(t *testing.T) {
 	}
 }
 
+func TestExpect(t *testing.T) {
+	t.Parallel()
+	inv := NewInventory(nil, epoch)
+	inv.Expect(gpu, epoch)
+	if got := inv.Snapshot().counts(gpu); got != "0/0 expected" {
+		t.Errorf("got %s", got)
+	}
+	inv.Listed(inv.Registered(gpu, Options{}, epoch), parse("a"), epoch)
+	before := inv.Snapshot()
+	inv.Expect(gpu, epoch)
+	inv.Registered(nic, Options{}, epoch)
+	inv.Expect(nic, epoch)
+	if got := inv.Snapshot(); got.counts(gpu) != before.counts(gpu) || got.counts(nic) != "unknown" {
+		t.Errorf("gpu %s, nic %s", got.counts(gpu), got.counts(nic))
+	}
+	inv.Expect("s.io/other", epoch)
+	if gone := inv.Expire(epoch.Add(Grace + 1)); !slices.Equal(gone, []string{"s.io/other"}) {
+		t.Errorf("expired %q", gone)
+	}
+}
+
 func TestFailsBeforeItsFirstList(t *testing.T) {
 	t.Parallel()
 	inv := NewInventory(nil, epoch)

@@ -147,6 +147,7 @@ func (a *App) buildLedger(ctx context.Context) error {
 			a.reconcile.Wake()
 			a.outside.Wake()
 			a.history.Committed(old, new)
+			a.expectPlugins(new)
 		},
 	}
 	if a.Config.StrictState {

@@ -18,3 +18,11 @@ func (m memory) Remember(ctx context.Context, resource string, at time.Time) err
 	})
 	return err
 }
+
+// expectPlugins tells the inventory of resources that came into the ledger by an
+// import.
+func (a *App) expectPlugins(view *ledger.View) {
+	for r := range view.SeenResources() {
+		a.inventory.Expect(r.Name, a.Now())
+	}
+}

@@ -89,6 +89,15 @@ func (a *App) settingsOf(kind kubelet.Kind) (s kubelet.Settings) {
 		s.Policy = p.CPU.Describe().Policy
 	case kubelet.Memory:
 		s.Policy, s.ReservedMemory = p.Memory.Describe().Policy, p.Memory.Reserved()
+	case kubelet.Device:
+		s.HealthyDevices = map[string][]string{}
+		for r := range a.Device.Inventory().Resources() {
+			for _, d := range r.Devices {
+				if r.Healthy(d) {
+					s.HealthyDevices[r.Name] = append(s.HealthyDevices[r.Name], d.ID)
+				}
+			}
+		}
 	}
 	return s
 }

@@ -15,8 +15,10 @@ import (
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
 	devicev1 "github.com/berthd/berth/api/berth/device/v1"
+	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/hack/plugin/script"
+	"github.com/berthd/berth/managers/ledger/kubelet"
 )
 
 // runPlugin runs a device plugin until the test ends or the plugin dies; the
@@ -303,5 +305,55 @@ func TestWatchersDoNotDelayTheEnd(t *testing.T) {
 	}
 	if status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "berthd ends") {
 		t.Errorf("the stream ended with %v", err)
+	}
+}
+
+// TestDevicesMoveFromAKubelet imports the device checkpoint of a kubelet, first
+// tried dry, and gives it back.
+func TestDevicesMoveFromAKubelet(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	d := n.start()
+	state := kubelet.DeviceState{
+		Registered: map[string][]string{gpu: {"g1", "g0"}},
+		Entries: []kubelet.DeviceEntry{{
+			Pod: "moved", Container: "main", Resource: gpu, IDs: map[int64][]string{0: {"g1"}},
+			Response: []byte("\x0a\x06\x0a\x01A\x12\x01B"), // envs A=B
+		}},
+	}
+	file, err := state.Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	req := &inspectv1.ImportRequest{Kind: "device", State: file, Pods: []*typesv1.Pod{withDevice("moved", gpu)}, DryRun: true}
+	for _, req.DryRun = range []bool{true, false} {
+		answer, err := d.inspect.Import(d.ctx(), req)
+		if err != nil || len(answer.GetPods()) != 1 || answer.GetPods()[0].GetOutcome() != "new" {
+			t.Fatalf("dry run %v: %v, %v", req.GetDryRun(), answer, err)
+		}
+	}
+	d.expectResource(gpu, "expected", 0, 0)
+	if ids := d.devicesOf("moved", gpu); len(ids) != 1 || ids[0] != "g1" {
+		t.Errorf("the pod holds %q", ids)
+	}
+	p, _ := n.runPlugin(script.Config{Resource: gpu}, "g0@0 g1@0")
+	d.expectResource(gpu, "connected", 2, 2)
+	got, err := d.allocation.Allocate(d.ctx(), &allocationv1.AllocateRequest{PodUid: "moved", ContainerName: "main"})
+	if err != nil || len(got.GetEnvs()) != 1 || got.GetEnvs()[0].GetName() != "A" || len(p.Calls(script.Allocate)) != 0 {
+		t.Errorf("what the container starts with: %v, %v; the plugin was asked %v", got.GetEnvs(), err, p.Calls(script.Allocate))
+	}
+	d.admitted(withDevice("other", gpu))
+	if ids := d.devicesOf("other", gpu); len(ids) != 1 || ids[0] != "g0" {
+		t.Errorf("the other pod holds %q", ids)
+	}
+	d.remove("other")
+	out, err := d.inspect.Export(d.ctx(), &inspectv1.ExportRequest{Kind: "device"})
+	if err != nil || out.GetFileName() != "device-plugins/kubelet_internal_checkpoint" {
+		t.Fatalf("%v, %v", out, err)
+	}
+	state.Registered[gpu] = []string{"g0", "g1"}
+	want, err := state.Marshal()
+	if err != nil || string(out.GetState()) != string(want) {
+		t.Errorf("given back: %s\nwant %s", out.GetState(), want)
 	}
 }

@@ -21,8 +21,7 @@ const (
 	Device Kind = "device"
 )
 
-// kinds is what can be done with each kind of file. A kind without functions is
-// known by name and not built yet.
+// kinds is what can be done with each kind of file.
 var kinds = map[Kind]struct {
 	// file is the name of the file in the kubelet's root directory.
 	file  string
@@ -31,7 +30,7 @@ var kinds = map[Kind]struct {
 }{
 	CPU:    {"cpu_manager_state", readCPU, writeCPU},
 	Memory: {"memory_manager_state", readMemory, writeMemory},
-	Device: {file: "device-plugins/kubelet_internal_checkpoint"},
+	Device: {"device-plugins/kubelet_internal_checkpoint", readDevice, writeDevice},
 }
 
 // Settings are those of the kind's manager here.
@@ -41,6 +40,8 @@ type Settings struct {
 	// ReservedMemory is what the memory manager keeps for the system, in bytes by
 	// NUMA node and resource.
 	ReservedMemory map[int]map[string]uint64
+	// HealthyDevices are the ids of devices that may be given out, by resource.
+	HealthyDevices map[string][]string
 }
 
 // Input is what a file is read with.
@@ -66,6 +67,8 @@ type Facts struct {
 	Format int
 	// Claims of owners that are known.
 	Claims []ledger.Claim
+	// Resources are device resources that had plugins.
+	Resources []string
 	// Skipped says in sentences what was left out because nobody knows its owner.
 	Skipped []string
 	// Notes say in sentences what else an operator should know.
@@ -80,16 +83,12 @@ type File struct {
 }
 
 // Read turns a state file into facts. Beside the errors of the kind's own parser
-// there is class Invalid for a kind that does not exist, Unsupported for one that
-// is not built yet, and Precondition for entries of unknown owners, which it
-// lists.
+// there is class Invalid for a kind that does not exist, and Precondition for
+// entries of unknown owners, which it lists.
 func Read(kind Kind, data []byte, in Input) (Facts, error) {
 	k, ok := kinds[kind]
-	switch {
-	case !ok:
+	if !ok {
 		return Facts{}, unknownKind(kind)
-	case k.read == nil:
-		return Facts{}, fault.Unsupportedf("import %s: not built yet", k.file)
 	}
 	facts, err := k.read(data, in)
 	if err != nil {
@@ -105,16 +104,12 @@ func Read(kind Kind, data []byte, in Input) (Facts, error) {
 
 // Write makes the state file of a view under the settings of the kind's manager.
 // Format 0 means the oldest that has a place for everything. Class Invalid is a
-// kind that does not exist, Unsupported one that is not built yet or a format that
-// cannot be written, Precondition a claim that the kind's file cannot have on this
-// machine.
+// kind that does not exist, Unsupported a format that cannot be written,
+// Precondition a claim that the kind's file cannot have on this machine.
 func Write(kind Kind, view *ledger.View, settings Settings, format int) (File, error) {
 	k, ok := kinds[kind]
-	switch {
-	case !ok:
+	if !ok {
 		return File{}, unknownKind(kind)
-	case k.write == nil:
-		return File{}, fault.Unsupportedf("export %s: not built yet", k.file)
 	}
 	file, err := k.write(view, settings, format)
 	if err != nil {
