@@ -10,29 +10,36 @@ import (
 
 // AnswersOf returns the message form of what one provider answered; nothing
 // where the request does not concern it.
-func AnswersOf(provider string, replies []hint.Reply) ([]*typesv1.Answer, error) {
+func AnswersOf(provider string, replies []hint.Reply) []*typesv1.Answer {
 	for _, r := range replies {
 		if r.Provider == provider {
 			return Answers(r.Answers)
 		}
 	}
-	return nil, nil
+	return nil
 }
 
-// Answers returns the message form of a provider's answers. A rule is listed.
-func Answers(answers []hint.ResourceAnswer) ([]*typesv1.Answer, error) {
+// Answers returns the message form of a provider's answers for people. A rule is
+// listed, unless the list would be too long to be read.
+func Answers(answers []hint.ResourceAnswer) []*typesv1.Answer {
 	out := GivenAnswers(answers)
 	for i, a := range answers {
 		if a.Kind != hint.ByRule {
 			continue
 		}
-		list, err := a.Rule.Expand(maxListed)
-		if err != nil {
-			return nil, fmt.Errorf("list the hints for %s: %w", a.Resource, err)
+		if list, err := a.Rule.Expand(maxListed); err == nil {
+			out[i] = listed(a.Resource, list)
 		}
-		out[i] = &typesv1.Answer{Resource: a.Resource, Kind: typesv1.AnswerKind_ANSWER_KIND_OPTIONS, Hints: Hints(list)}
 	}
-	return out, nil
+	return out
+}
+
+// listed is the answer that a rule stands for; a rule without a set is impossible.
+func listed(resource string, list []hint.Hint) *typesv1.Answer {
+	if len(list) == 0 {
+		return &typesv1.Answer{Resource: resource, Kind: typesv1.AnswerKind_ANSWER_KIND_IMPOSSIBLE, Reason: "no set of nodes is allowed by the rule"}
+	}
+	return &typesv1.Answer{Resource: resource, Kind: typesv1.AnswerKind_ANSWER_KIND_OPTIONS, Hints: Hints(list)}
 }
 
 // GivenAnswers returns the message form of a provider's answers as they were

@@ -10,7 +10,6 @@ import (
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/api/convert"
 	"github.com/berthd/berth/managers/cpuset"
-	"github.com/berthd/berth/managers/fault"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
@@ -190,10 +189,7 @@ func TestRulesAreListed(t *testing.T) {
 		{Provider: "device"},
 		{Provider: "cpu", Answers: []hint.ResourceAnswer{{Resource: "cpu", Answer: hint.Answer{Kind: hint.ByRule, Rule: rule}}}},
 	}
-	got, err := convert.AnswersOf("cpu", replies)
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := convert.AnswersOf("cpu", replies)
 	want := &typesv1.Answer{Resource: "cpu", Kind: typesv1.AnswerKind_ANSWER_KIND_OPTIONS, Hints: []*typesv1.Hint{
 		{Nodes: nodes(0), Preferred: true}, {Nodes: nodes(0, 2)},
 	}}
@@ -201,13 +197,17 @@ func TestRulesAreListed(t *testing.T) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 	for _, provider := range []string{"device", "memory"} {
-		if got, err := convert.AnswersOf(provider, replies); len(got) != 0 || err != nil {
-			t.Errorf("%s answers %v, %v; want nothing", provider, got, err)
+		if got := convert.AnswersOf(provider, replies); len(got) != 0 {
+			t.Errorf("%s answers %v; want nothing", provider, got)
 		}
 	}
 	rule.Universe = ^numa.Mask(0)
-	if _, err := convert.AnswersOf("cpu", replies); fault.ClassOf(err) != fault.Exhausted {
-		t.Errorf("a rule over 64 nodes: %v, want class exhausted", err)
+	if got := convert.AnswersOf("cpu", replies); got[0].GetKind() != typesv1.AnswerKind_ANSWER_KIND_RULE || got[0].GetRule().GetNeed() != 3 {
+		t.Errorf("a rule over 64 nodes: %v, want it as it is", got)
+	}
+	rule.Universe, rule.Need = numa.Of(0, 2), 9
+	if got := convert.AnswersOf("cpu", replies); got[0].GetKind() != typesv1.AnswerKind_ANSWER_KIND_IMPOSSIBLE || got[0].GetReason() == "" {
+		t.Errorf("a rule without a set: %v, want impossible", got)
 	}
 }
 

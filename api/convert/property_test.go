@@ -216,6 +216,10 @@ func FuzzAnswers(f *testing.F) {
 			Resource: "cpu", Kind: typesv1.AnswerKind_ANSWER_KIND_OPTIONS,
 			Hints: []*typesv1.Hint{nil, {Nodes: &typesv1.NUMAMask{Nodes: []uint32{0, 0, 63, 64, 1 << 31}}}, {Nodes: &typesv1.NUMAMask{}}},
 		}}},
+		{Answers: []*typesv1.Answer{{
+			Resource: "example.com/nic", Kind: typesv1.AnswerKind_ANSWER_KIND_RULE,
+			Rule: &typesv1.Rule{Universe: &typesv1.NUMAMask{Nodes: []uint32{0, 5}}, Weights: map[uint32]uint64{5: 1, 9: 1}, PreferredSize: 1},
+		}}},
 	} {
 		b, err := proto.Marshal(m)
 		if err != nil {
@@ -233,8 +237,12 @@ func FuzzAnswers(f *testing.F) {
 			check(t, err)
 			return
 		}
-		if _, err := convert.Answers(answers); err != nil {
-			t.Fatal(err)
+		again, err := convert.ReadAnswers("answers", convert.GivenAnswers(answers))
+		if err != nil || !reflect.DeepEqual(again, answers) {
+			t.Fatalf("read %+v, then %+v, %v", answers, again, err)
+		}
+		if got := convert.Answers(answers); len(got) != len(answers) {
+			t.Fatalf("%d answers of %d", len(got), len(answers))
 		}
 	})
 }

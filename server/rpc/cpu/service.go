@@ -72,11 +72,7 @@ func (s *service) GetTopologyHints(ctx context.Context, req *cpuv1.GetTopologyHi
 	if err != nil {
 		return nil, err
 	}
-	answers, err := convert.AnswersOf(cpu.Name, replies)
-	if err != nil {
-		return nil, err
-	}
-	return &cpuv1.GetTopologyHintsResponse{Answers: answers}, nil
+	return &cpuv1.GetTopologyHintsResponse{Answers: convert.AnswersOf(cpu.Name, replies)}, nil
 }
 
 // GetAllocatable implements CPUService.

@@ -105,9 +105,5 @@ func (s *service) GetTopologyHints(ctx context.Context, req *devicev1.GetTopolog
 	if err != nil {
 		return nil, err
 	}
-	answers, err := convert.AnswersOf(device.Name, replies)
-	if err != nil {
-		return nil, err
-	}
-	return &devicev1.GetTopologyHintsResponse{Answers: answers}, nil
+	return &devicev1.GetTopologyHintsResponse{Answers: convert.AnswersOf(device.Name, replies)}, nil
 }
