@@ -33,7 +33,10 @@ type Bus interface {
 	Prepare(ctx context.Context, admissionID string, draft *ledger.Draft, req hint.Request, trace *ledger.Trace) error
 	// Abort tells who wants to know that an admission failed after Prepare.
 	Abort(ctx context.Context, admissionID string)
-	// Released tells who wants to know what a removal gave back.
+	// Finished asks every provider that can tell what nobody needs any more when a
+	// container of a pod starts.
+	Finished(pod *ledger.Pod, starting string) []ledger.Claim
+	// Released tells who wants to know what a removal or a start gave back.
 	Released(ctx context.Context, claims []ledger.Claim)
 }
 

@@ -111,8 +111,8 @@ func (e *Engine) PreStart(ctx context.Context, owner ledger.Owner, id string, pi
 	}
 	b.CgroupPath, b.Own = path, path != ""
 	generation := view.Generation()
+	var finished []ledger.Claim
 	bound, err := e.Ledger.Update(ctx, func(d *ledger.Draft) error {
-		generation = view.Generation()
 		if err := knows(d.View(), owner); err != nil {
 			return err
 		}
@@ -122,6 +122,9 @@ func (e *Engine) PreStart(ctx context.Context, owner ledger.Owner, id string, pi
 			return fault.Conflictf("it belongs to %s already", have.Owner)
 		case !ok || have != b:
 			d.Bind(b)
+		}
+		finished = e.finish(d, owner)
+		if generation = view.Generation(); !d.Empty() {
 			generation++
 		}
 		return nil
@@ -136,7 +139,21 @@ func (e *Engine) PreStart(ctx context.Context, owner ledger.Owner, id string, pi
 			return Started{}, fmt.Errorf("start container %s: %w", owner, err)
 		}
 	}
+	if len(finished) > 0 {
+		bus, _ := e.Managers(bound)
+		bus.Released(ctx, finished)
+	}
 	return Started{Binding: b, View: bound}, nil
+}
+
+// finish takes from a pod what nobody needs any more when one of its containers
+// starts, as what an init container held that has run to its end.
+func (e *Engine) finish(d *ledger.Draft, starting ledger.Owner) []ledger.Claim {
+	bus, _ := e.Managers(d.Base())
+	pod, _ := d.View().Pod(starting.Pod)
+	finished := bus.Finished(pod, starting.Container)
+	d.DropClaims(starting.Pod, finished...)
+	return finished
 }
 
 // PostStop forgets the id of a container that has ended and removes its cgroup

@@ -266,8 +266,20 @@ func (b *Bus) Abort(ctx context.Context, admissionID string) {
 	}
 }
 
+// Finished asks every Finisher, in order, what nobody needs any more when a
+// container of a pod starts.
+func (b *Bus) Finished(pod *ledger.Pod, starting string) []ledger.Claim {
+	var all []ledger.Claim
+	for i := range b.entries {
+		if f, ok := b.entries[i].Provider.(Finisher); ok {
+			all = append(all, f.Finished(pod, starting)...)
+		}
+	}
+	return all
+}
+
 // Released tells every Releaser, in order, which of its claims a committed
-// removal gave back.
+// removal or start gave back.
 func (b *Bus) Released(ctx context.Context, claims []ledger.Claim) {
 	for i := range b.entries {
 		e := &b.entries[i]

@@ -66,6 +66,16 @@ func (a *actor) Released(_ context.Context, claims []ledger.Claim) {
 	}
 }
 
+// Finished ends with the start of the container that the actor is called after.
+func (a *actor) Finished(pod *ledger.Pod, starting string) (out []ledger.Claim) {
+	for _, c := range pod.Claims {
+		if c.Provider == a.name && a.name == starting {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
 // opaque is a plan of one claim with a description of the provider's own.
 func opaque(provider string) func(context.Context, hint.Request) ([]ledger.Claim, error) {
 	return func(_ context.Context, req hint.Request) ([]ledger.Claim, error) {
@@ -359,6 +369,9 @@ func TestPlanPrepareAbortRelease(t *testing.T) {
 	}
 	if want := []string{"planned a", "planned b", "prepared a", "prepared b"}; !slices.Equal(steps, want) {
 		t.Errorf("steps %q, want %q", steps, want)
+	}
+	if got := s.bus.Finished(pod, "b"); len(got) != 1 || got[0].Provider != "b" {
+		t.Errorf("finished with the start of b: %+v", got)
 	}
 	s.bus.Abort(t.Context(), "id")
 	s.bus.Released(t.Context(), pod.Claims[1:])

@@ -80,7 +80,14 @@ type Leaser interface {
 	Lease(admissionID string) (ledger.Lease, bool)
 }
 
-// Releaser is told what a committed removal gave back.
+// Finisher knows claims that serve only a part of a pod's life.
+type Finisher interface {
+	// Finished returns what of a pod's claims nobody needs any more when one of its
+	// containers starts. They are given back with the start.
+	Finished(pod *ledger.Pod, starting string) []ledger.Claim
+}
+
+// Releaser is told what a committed removal, or the start of a container, gave back.
 type Releaser interface {
 	Released(ctx context.Context, claims []ledger.Claim)
 }

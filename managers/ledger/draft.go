@@ -72,6 +72,20 @@ func (d *Draft) AddClaims(uid string, claims ...Claim) {
 	d.PutPod(&p)
 }
 
+// DropClaims takes claims from a pod of the draft: those that have the owner,
+// resource and provider of one of the given.
+func (d *Draft) DropClaims(uid string, claims ...Claim) {
+	old, ok := d.View().Pod(uid)
+	if !ok || len(claims) == 0 {
+		return
+	}
+	p := *old
+	p.Claims = slices.DeleteFunc(slices.Clone(old.Claims), func(have Claim) bool {
+		return slices.ContainsFunc(claims, func(c Claim) bool { return compareClaims(have, c) == 0 })
+	})
+	d.PutPod(&p)
+}
+
 // RemovePod drops a pod with its claims and the bindings of its containers. Its
 // trace stays for as long as it is among the newest.
 func (d *Draft) RemovePod(uid string) {

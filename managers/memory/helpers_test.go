@@ -172,26 +172,9 @@ func (n *testNode) remove(uid string) {
 func (n *testNode) finish(uid, starting string) {
 	n.t.Helper()
 	record, _ := n.View().Pod(uid)
-	kept := *record
-	kept.Claims = nil
-	done := Finished(record, starting)
-	for _, c := range record.Claims {
-		if !containsClaim(done, c) {
-			kept.Claims = append(kept.Claims, c)
-		}
-	}
 	draft := ledger.NewDraft(n.View())
-	draft.PutPod(&kept)
+	draft.DropClaims(uid, n.Finished(record, starting)...)
 	n.must(n.commit(draft, nil))
-}
-
-func containsClaim(list []ledger.Claim, c ledger.Claim) bool {
-	for _, o := range list {
-		if o.Owner == c.Owner && o.Resource == c.Resource {
-			return true
-		}
-	}
-	return false
 }
 
 // resource returns the state of a resource; zero if the node does not know it.

@@ -284,7 +284,7 @@ func TestForeignNodes(t *testing.T) {
 func TestFinishedOfNobody(t *testing.T) {
 	t.Parallel()
 	record := &ledger.Pod{Pod: *pod("a", "init:i=1Gi", "c=1Gi")}
-	if got := Finished(record, "unknown"); len(got) > 0 {
+	if got := new(Manager).Finished(record, "unknown"); len(got) > 0 {
 		t.Errorf("an unknown container ends init containers: %v", got)
 	}
 }

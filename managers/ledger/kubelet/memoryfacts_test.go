@@ -234,12 +234,7 @@ func admitMemory(t *rapid.T, m *memory.Manager, draft *ledger.Draft, p *workload
 	if rapid.Bool().Draw(t, "start") {
 		record, _ := draft.View().Pod(p.UID)
 		started := p.Containers[rapid.IntRange(0, len(p.Containers)-1).Draw(t, "container")].Name
-		kept := *record
-		done := memory.Finished(record, started)
-		kept.Claims = slices.DeleteFunc(slices.Clone(record.Claims), func(c ledger.Claim) bool {
-			return slices.ContainsFunc(done, func(d ledger.Claim) bool { return d.Owner == c.Owner && d.Resource == c.Resource })
-		})
-		draft.PutPod(&kept)
+		draft.DropClaims(p.UID, m.Finished(record, started)...)
 	}
 }
 
