@@ -497,3 +497,21 @@ func TestLeaseEndsWithoutDaemon(t *testing.T) {
 	}
 	p.expectBooks(nil)
 }
+
+// A provider that the configuration requires and that has never registered is
+// missed by name; where the configuration has deferrals the pod is told to wait.
+func TestRequiredProviderIsAwaited(t *testing.T) {
+	t.Parallel()
+	n := outsideNode(t)
+	n.configure("verdicts: {deferred: true}\nproviders: {outside: {required: [nic]}}\n")
+	d := n.start()
+	resp := d.admit(networked("pod", 1))
+	if c := resp.GetCondition(); resp.GetVerdict() != admissionv1.Verdict_VERDICT_DEFERRED || c.GetReason() != "ProviderAway" ||
+		c.GetMetadata()["provider"] != "nic" || !strings.Contains(resp.GetMessage(), "it has not registered") {
+		t.Errorf("%s, waits for %v: %s", resp.GetVerdict(), c, resp.GetMessage())
+	}
+	n.nic(n.root + "/berth.sock")
+	d.expectOutsider(hintv1.State_STATE_CONNECTED)
+	d.admitted(networked("pod", 1))
+	d.check()
+}
