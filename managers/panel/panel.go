@@ -12,8 +12,11 @@ import (
 
 // Config is what a panel is built from.
 type Config struct {
-	CPU      cpu.Config
-	Memory   memory.Config
+	CPU    cpu.Config
+	Memory memory.Config
+	// Pages says how huge pages are held against what the kernel has free; nil: not
+	// at all.
+	Pages    *memory.Pages
 	Topology topology.Config
 	Node     node.Config
 	// Facts of the node beside its machine.
@@ -39,6 +42,7 @@ type Panel struct {
 	Bus   *hint.Bus
 	order []string
 	fit   bool
+	pages *memory.Pages
 }
 
 // New builds the managers. Errors are of class Invalid: those of the managers'
@@ -62,7 +66,7 @@ func New(cfg Config, m *machine.Topology) (*Panel, error) {
 		return nil, err
 	}
 	return &Panel{
-		CPU: cpus, Memory: mem, Topology: policy, Node: whole, order: cfg.Order, fit: cfg.Fit,
+		CPU: cpus, Memory: mem, Topology: policy, Node: whole, order: cfg.Order, fit: cfg.Fit, pages: cfg.Pages,
 		Rules: ledger.Rules{
 			Machine: m, ReservedCPUs: cpus.Reserved(), StrictReservation: cpus.StrictReservation(),
 			Memory: mem.Baseline(), ConfigDigest: cfg.Digest,
@@ -80,6 +84,9 @@ func (p *Panel) Join(others []hint.Entry, withTimeout hint.WithTimeout) (*Panel,
 	}, others...)
 	if p.fit {
 		entries = append(entries, hint.Entry{Provider: node.Guard{Manager: p.Node}, Mode: hint.Required})
+	}
+	if p.pages != nil {
+		entries = append(entries, hint.Entry{Provider: &memory.PageGuard{Manager: p.Memory, Pages: *p.pages}, Mode: hint.Required})
 	}
 	joined := *p
 	var err error

@@ -84,6 +84,8 @@ type StartReport struct {
 	Ledger ledger.Report
 	// Damage is set if a damaged ledger was set aside at this start.
 	Damage *store.Damage
+	// Drift are the differences of the nodes' memory since the last commit.
+	Drift []ledger.Finding
 }
 
 // Build constructs berthd. It takes the lock of the state directory and opens
@@ -158,6 +160,7 @@ func (a *App) buildLedger(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("open the ledger %s: %w", path, err)
 	}
+	a.start.Drift = a.first.Memory.Drift(a.Ledger.View(), a.start.Ledger.Memory)
 	return nil
 }
 
@@ -212,7 +215,7 @@ func (a *App) buildDevices(context.Context) error {
 			Allocate: p.AllocateTimeout.Duration, PreStart: p.PreStartTimeout.Duration,
 		},
 	}, deviceplugin.Parts{
-		Inventory: a.inventory, Memory: memory{a.Ledger},
+		Inventory: a.inventory, Memory: seenResources{a.Ledger},
 		Log: a.Log.With("part", "deviceplugin"), Now: a.Now, Observer: a.metrics,
 	})
 	a.registry = registry.New(registry.Config{

@@ -7,11 +7,11 @@ import (
 	"github.com/berthd/berth/managers/ledger"
 )
 
-// memory keeps the names of device resources in the ledger.
-type memory struct{ ledger *ledger.Ledger }
+// seenResources keeps the names of device resources in the ledger.
+type seenResources struct{ ledger *ledger.Ledger }
 
 // Remember implements deviceplugin.Memory.
-func (m memory) Remember(ctx context.Context, resource string, at time.Time) error {
+func (m seenResources) Remember(ctx context.Context, resource string, at time.Time) error {
 	_, err := m.ledger.Update(ctx, func(d *ledger.Draft) error {
 		d.PutResource(ledger.SeenResource{Name: resource, LastSeen: at})
 		return nil

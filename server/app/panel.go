@@ -7,6 +7,7 @@ import (
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/memory"
 	"github.com/berthd/berth/managers/node"
 	"github.com/berthd/berth/managers/panel"
 	"github.com/berthd/berth/managers/workload"
@@ -20,6 +21,9 @@ func (a *App) panelOf(c config.Config) (*panel.Panel, error) {
 		return nil, err
 	}
 	cfg.Facts = a.facts
+	if check := c.Memory.CheckFreeHugePages; check != config.PagesOff && c.Machine == "" {
+		cfg.Pages = &memory.Pages{Free: freePages, Running: a.runs, Wait: check == config.PagesDefer}
+	}
 	return panel.New(cfg, a.Machine)
 }
 

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
+	"github.com/berthd/berth/api/config"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/server/socket"
 	"github.com/berthd/berth/server/task"
@@ -168,13 +169,19 @@ func (a *App) StartLines() (lines []string) {
 	if r.ConfigChanged {
 		lines = append(lines, "the configuration has changed since the last commit")
 	}
+	for _, f := range a.start.Drift {
+		lines = append(lines, f.Text)
+	}
 	for _, f := range r.Grandfathered {
 		lines = append(lines, "kept although today's rules would not allow it: "+f.Text)
 	}
 	for _, f := range r.Broken {
 		lines = append(lines, "broken: "+f.Text)
 	}
-	return lines
+	if c := a.Config; c.Memory.CheckFreeHugePages != config.PagesOff && c.Machine != "" {
+		lines = append(lines, "free huge pages are not looked at: the machine is made up")
+	}
+	return append(lines, a.first.Memory.Warnings()...)
 }
 
 // serve runs a gRPC server until it is stopped.

@@ -29,7 +29,7 @@ func (d *discovery) readNodes(dirs []entry) error {
 		if node.MemoryBytes, err = d.readNodeMemory(base); err != nil {
 			return err
 		}
-		if node.HugePages, err = d.readHugePages(base + "/hugepages"); err != nil {
+		if node.HugePages, err = d.sys.hugePages(base+"/hugepages", "nr_hugepages"); err != nil {
 			return err
 		}
 		d.out.Nodes = append(d.out.Nodes, node)
@@ -53,24 +53,25 @@ func (d *discovery) readNodeMemory(base string) (uint64, error) {
 	return bytes, nil
 }
 
-// readHugePages reads the pools below a directory that may be absent.
-func (d *discovery) readHugePages(dir string) ([]machine.HugePages, error) {
-	pools, err := d.sys.numbered(dir, hugePagesName)
+// hugePages reads a count of the pools below a directory that may be absent:
+// nr_hugepages is how many there are, free_hugepages how many nobody uses.
+func (t tree) hugePages(dir, count string) ([]machine.HugePages, error) {
+	pools, err := t.numbered(dir, hugePagesName)
 	if err != nil {
 		return nil, err
 	}
 	var pages []machine.HugePages
 	for _, pool := range pools {
-		file := dir + "/" + pool.name + "/nr_hugepages"
-		text, err := d.sys.text(file)
+		file := dir + "/" + pool.name + "/" + count
+		text, err := t.text(file)
 		if err != nil {
 			return nil, err
 		}
-		count, err := strconv.ParseUint(text, 10, 64)
+		n, err := strconv.ParseUint(text, 10, 64)
 		if err != nil {
-			return nil, fault.Corruptf("read /sys/%s: %q is not a number of pages", file, text)
+			return nil, fault.Corruptf("read %s/%s: %q is not a number of pages", t.mount, file, text)
 		}
-		pages = append(pages, machine.HugePages{SizeKiB: uint64(pool.id), Count: count})
+		pages = append(pages, machine.HugePages{SizeKiB: uint64(pool.id), Count: n})
 	}
 	slices.SortFunc(pages, func(a, b machine.HugePages) int { return cmp.Compare(a.SizeKiB, b.SizeKiB) })
 	return pages, nil
@@ -151,7 +152,7 @@ func (d *discovery) readPackages(all []entry) error {
 	}
 	d.out.Nodes[0].MemoryBytes = d.out.MemoryBytes
 	var err error
-	d.out.Nodes[0].HugePages, err = d.readHugePages(hugePagesDir)
+	d.out.Nodes[0].HugePages, err = d.sys.hugePages(hugePagesDir, "nr_hugepages")
 	return err
 }
 

@@ -1,0 +1,118 @@
+package memory
+
+import (
+	"context"
+	"strings"
+
+	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/hint"
+	"github.com/berthd/berth/managers/ledger"
+)
+
+// Pages says how huge pages are held against what the kernel has free at the
+// moment.
+type Pages struct {
+	// Free reads what the kernel has free.
+	Free func() ([]FreePages, error)
+	// Running tells whether a pod is admitted already: what it was promised it may
+	// have taken, so it cannot be free any more.
+	Running func(uid string) bool
+	// Wait tells a pod that lacks pages to ask again, since whoever took them may
+	// give them back; otherwise it is refused.
+	Wait bool
+}
+
+// PageGuard is that comparison on the hint bus: it has no opinion on NUMA nodes and
+// hands nothing out, and refuses in the second phase a pod whose huge pages
+// somebody else has taken.
+type PageGuard struct {
+	Manager *Manager
+	Pages
+}
+
+var (
+	_ hint.Provider  = (*PageGuard)(nil)
+	_ hint.Validator = (*PageGuard)(nil)
+)
+
+// PageGuardName is the name of the guard on the hint bus, and PagesTaken the
+// condition of pods that wait because of it.
+const (
+	PageGuardName = "hugepages"
+	PagesTaken    = "HugePagesTaken"
+)
+
+// Name implements hint.Provider.
+func (*PageGuard) Name() string { return PageGuardName }
+
+// Hints implements hint.Provider.
+func (*PageGuard) Hints(context.Context, *ledger.View, hint.Request) ([]hint.ResourceAnswer, error) {
+	return nil, nil
+}
+
+// Plan implements hint.Provider.
+func (*PageGuard) Plan(context.Context, *ledger.View, hint.Request, hint.Hint) ([]ledger.Claim, error) {
+	return nil, nil
+}
+
+// Prepare implements hint.Provider.
+func (*PageGuard) Prepare(_ context.Context, _ string, _ hint.Request, claims []ledger.Claim) ([]ledger.Claim, error) {
+	return claims, nil
+}
+
+// Validate implements hint.Validator. A refusal has the reason that the kubelet
+// gives where the node as a whole has too few huge pages (OutOfhugepages-2Mi), and
+// names all amounts.
+func (g *PageGuard) Validate(_ context.Context, view *ledger.View, req hint.Request) error {
+	p, known := view.Pod(req.Pod.UID)
+	if !known || !wantsPages(p) || g.Running(req.Pod.UID) {
+		return nil
+	}
+	free, err := g.Free()
+	if err != nil {
+		return err
+	}
+	without := ledger.NewDraft(view)
+	without.RemovePod(req.Pod.UID)
+	taken := pagesTaken(g.Manager.CheckPages(without.View(), view, free))
+	if len(taken) == 0 {
+		return nil
+	}
+	var cause error = taken
+	if g.Wait {
+		cause = pagesAwaited{taken}
+	}
+	refusal := fault.Refuse(fault.OutOf(taken[0].Resource), "%w", cause)
+	refusal.Provider, refusal.Resource = PageGuardName, taken[0].Resource
+	return refusal
+}
+
+// wantsPages tells whether a pod holds anything but regular memory.
+func wantsPages(p *ledger.Pod) bool {
+	for i := range p.Claims {
+		if c := &p.Claims[i]; c.Provider == Name && c.Resource != "memory" {
+			return true
+		}
+	}
+	return false
+}
+
+// pagesTaken says what the kernel does not have. It is not empty.
+type pagesTaken []PageShortage
+
+// Error names all amounts.
+func (e pagesTaken) Error() string {
+	texts := make([]string, len(e))
+	for i, s := range e {
+		texts[i] = s.String()
+	}
+	return strings.Join(texts, "; ")
+}
+
+// pagesAwaited is the same where the pod may ask again.
+type pagesAwaited struct{ pagesTaken }
+
+// Waits implements hint.Waiter.
+func (e pagesAwaited) Waits() hint.Wait {
+	return hint.Wait{Condition: PagesTaken, Resource: e.pagesTaken[0].Resource}
+}

@@ -1,0 +1,32 @@
+package app
+
+import (
+	"os"
+
+	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/memory"
+	"github.com/berthd/berth/server/host/sysfs"
+)
+
+// freePages reads what the kernel has free of huge pages.
+func freePages() ([]memory.FreePages, error) {
+	sys, err := os.OpenRoot("/sys")
+	if err != nil {
+		return nil, fault.Unavailablef("look at free huge pages: %w", err)
+	}
+	defer sys.Close()
+	nodes, err := sysfs.FreeHugePages(sys.FS())
+	var out []memory.FreePages
+	for _, n := range nodes {
+		for _, p := range n.HugePages {
+			out = append(out, memory.FreePages{Node: n.ID, SizeKiB: p.SizeKiB, Pages: p.Count})
+		}
+	}
+	return out, err
+}
+
+// runs tells whether a pod is admitted.
+func (a *App) runs(uid string) bool {
+	_, known := a.Ledger.View().Pod(uid)
+	return known
+}
