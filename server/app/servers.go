@@ -14,8 +14,10 @@ import (
 	hintv1 "github.com/berthd/berth/api/berth/hint/v1"
 	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
 	lifecyclev1 "github.com/berthd/berth/api/berth/lifecycle/v1"
+	memoryv1 "github.com/berthd/berth/api/berth/memory/v1"
 	topologyv1 "github.com/berthd/berth/api/berth/topology/v1"
 	"github.com/berthd/berth/api/convert"
+	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/kubelet"
 	"github.com/berthd/berth/managers/workload"
 	"github.com/berthd/berth/server/rpc"
@@ -26,6 +28,7 @@ import (
 	"github.com/berthd/berth/server/rpc/hintbus"
 	"github.com/berthd/berth/server/rpc/inspect"
 	"github.com/berthd/berth/server/rpc/lifecycle"
+	"github.com/berthd/berth/server/rpc/memory"
 	"github.com/berthd/berth/server/rpc/podresources"
 	"github.com/berthd/berth/server/rpc/topology"
 )
@@ -56,6 +59,8 @@ func (a *App) buildServers(context.Context) error {
 		}))
 	lifecyclev1.RegisterLifecycleServiceServer(a.main, lifecycle.New(a.Engine))
 	cpuv1.RegisterCPUServiceServer(a.main, cpu.New(cpus{a}, a.Ledger, a.Engine, read))
+	memoryv1.RegisterMemoryServiceServer(a.main, memory.New(
+		memory.Parts{Manager: a.memoryOn, Ledger: a.Ledger, Hinter: a.Engine}, read))
 	devicev1.RegisterDeviceServiceServer(a.main, device.New(
 		device.Parts{Inventory: a.Device, Plugins: a.plugins, Ledger: a.Ledger, Hinter: a.Engine}, read))
 	topologyv1.RegisterTopologyServiceServer(a.main, topology.New(a.Config.TopologyConfig(), a.Ledger))
@@ -81,6 +86,9 @@ func (a *App) buildServers(context.Context) error {
 	}
 	return nil
 }
+
+// memoryOn returns the memory manager that decides on a view.
+func (a *App) memoryOn(view *ledger.View) memory.Manager { return a.Seats.On(view).Memory }
 
 // settingsOf tells those of the manager behind a kubelet's state file.
 func (a *App) settingsOf(kind kubelet.Kind) (s kubelet.Settings) {

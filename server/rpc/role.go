@@ -41,6 +41,7 @@ var methodRoles = map[string]access.Role{
 	"/berth.allocation.v1.AllocationService/Allocate": access.Agent,
 	"/berth.lifecycle.v1.LifecycleService/":           access.Agent,
 	"/berth.cpu.v1.CPUService/":                       access.Read,
+	"/berth.memory.v1.MemoryService/":                 access.Read,
 	"/berth.device.v1.DeviceService/":                 access.Read,
 	"/berth.topology.v1.TopologyService/":             access.Read,
 	"/berth.node.v1.NodeService/":                     access.Read,

@@ -23,6 +23,7 @@ import (
 	hintv1 "github.com/berthd/berth/api/berth/hint/v1"
 	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
 	lifecyclev1 "github.com/berthd/berth/api/berth/lifecycle/v1"
+	memoryv1 "github.com/berthd/berth/api/berth/memory/v1"
 	nodev1 "github.com/berthd/berth/api/berth/node/v1"
 	qosv1 "github.com/berthd/berth/api/berth/qos/v1"
 	topologyv1 "github.com/berthd/berth/api/berth/topology/v1"
@@ -37,6 +38,7 @@ func everything() *grpc.Server {
 	cgroupv1.RegisterCgroupServiceServer(s, cgroupv1.UnimplementedCgroupServiceServer{})
 	cgroupv1.RegisterPodCgroupServiceServer(s, cgroupv1.UnimplementedPodCgroupServiceServer{})
 	cpuv1.RegisterCPUServiceServer(s, cpuv1.UnimplementedCPUServiceServer{})
+	memoryv1.RegisterMemoryServiceServer(s, memoryv1.UnimplementedMemoryServiceServer{})
 	devicev1.RegisterDeviceServiceServer(s, devicev1.UnimplementedDeviceServiceServer{})
 	hintv1.RegisterHintBusServiceServer(s, hintv1.UnimplementedHintBusServiceServer{})
 	inspectv1.RegisterInspectServiceServer(s, inspectv1.UnimplementedInspectServiceServer{})

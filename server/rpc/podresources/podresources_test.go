@@ -78,7 +78,10 @@ func serve(t testing.TB, l *ledger.Ledger, inv *device.Inventory, features workl
 // put commits records to a new ledger.
 func put(t testing.TB, pods ...*ledger.Pod) *ledger.Ledger {
 	t.Helper()
-	l := ledgertest.New(t, ledger.Rules{Machine: machinetest.Build("2n32c2t,mem=8Gi,huge=2Mi:16")})
+	l := ledgertest.New(t, ledger.Rules{Machine: machinetest.Build("2n32c2t,mem=8Gi,huge=2Mi:16"), Memory: []ledger.NodeMemory{
+		{Node: 0, Resource: "hugepages-2Mi", Total: 32 << 20, Allocatable: 32 << 20}, {Node: 0, Resource: "memory", Total: 8 << 30, Allocatable: 7 << 30},
+		{Node: 1, Resource: "hugepages-1Gi"}, {Node: 1, Resource: "memory", Total: 8 << 30, Allocatable: 6 << 30},
+	}})
 	if _, err := l.Update(t.Context(), func(d *ledger.Draft) error {
 		for _, p := range pods {
 			d.PutPod(p)
@@ -230,6 +233,10 @@ func TestGetAllocatableResources(t *testing.T) {
 	}
 	want := &v1.AllocatableResourcesResponse{
 		CpuIds: []int64{1, 2, 3},
+		Memory: []*v1.ContainerMemory{
+			{MemoryType: "hugepages-2Mi", Size: 32 << 20, Topology: on(0)},
+			{MemoryType: "memory", Size: 7 << 30, Topology: on(0)}, {MemoryType: "memory", Size: 6 << 30, Topology: on(1)},
+		},
 		Devices: []*v1.ContainerDevices{
 			one("example.com/fpga", "f0", on(1)),
 			one("example.com/gpu", "nowhere", nil), one("example.com/gpu", "plain", nil),

@@ -74,6 +74,13 @@ func (s *service) Get(_ context.Context, req *v1.GetPodResourcesRequest) (*v1.Ge
 func (s *service) GetAllocatableResources(context.Context, *v1.AllocatableResourcesRequest) (*v1.AllocatableResourcesResponse, error) {
 	s.count(AllocatableRequests)
 	out := &v1.AllocatableResourcesResponse{CpuIds: ids(s.CPUs.Allocatable())}
+	for _, m := range s.Ledger.View().Rules().Memory {
+		if m.Allocatable > 0 {
+			out.Memory = append(out.Memory, &v1.ContainerMemory{
+				MemoryType: m.Resource, Size: m.Allocatable, Topology: &v1.TopologyInfo{Nodes: []*v1.NUMANode{{ID: int64(m.Node)}}},
+			})
+		}
+	}
 	for r := range s.Inventory.Inventory().Resources() {
 		var list []ledger.Device
 		for _, d := range r.Devices {

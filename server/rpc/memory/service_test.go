@@ -1,0 +1,154 @@
+package memory_test
+
+import (
+	"context"
+	"testing"
+
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
+
+	memoryv1 "github.com/berthd/berth/api/berth/memory/v1"
+	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/api/convert"
+	"github.com/berthd/berth/managers/admission"
+	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/hint"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/ledgertest"
+	"github.com/berthd/berth/managers/machine/machinetest"
+	"github.com/berthd/berth/managers/memory"
+	"github.com/berthd/berth/managers/workload"
+	handler "github.com/berthd/berth/server/rpc/memory"
+	"github.com/berthd/berth/server/rpc/rpctest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var _ handler.Hinter = (*admission.Engine)(nil)
+
+// hinter has the memory manager answer with one hint, and knows container "main"
+// only.
+type hinter struct{}
+
+func (hinter) Hints(_ context.Context, pod workload.Pod, container string) ([]hint.Reply, error) {
+	if container != "" && container != "main" {
+		return nil, fault.NotFoundf("pod %s has no container %q", pod.UID, container)
+	}
+	return []hint.Reply{
+		{Provider: "cpu", Answers: []hint.ResourceAnswer{{Resource: "cpu", Answer: hint.Answer{Kind: hint.NoPreference}}}},
+		{Provider: "memory", Answers: []hint.ResourceAnswer{{Resource: "memory", Answer: hint.Answer{
+			Kind: hint.Options, Hints: []hint.Hint{{Nodes: 0b11}},
+		}}}},
+	}, nil
+}
+
+const mi = 1 << 20
+
+func serve(t *testing.T, policy string) memoryv1.MemoryServiceClient {
+	t.Helper()
+	m := machinetest.Build("2n4c", machinetest.Memory(0, 1024*mi), machinetest.Memory(1, 512*mi), machinetest.HugePages(0, 2048, 4))
+	manager, err := memory.New(memory.Config{
+		Policy:         policy,
+		Reserved:       []memory.Reservation{{Node: 1, Resource: "memory", Bytes: 512 * mi}},
+		SystemReserved: map[workload.Resource]uint64{"memory": 512 * mi},
+	}, m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := ledgertest.New(t, ledger.Rules{Machine: m, Memory: manager.Baseline()})
+	pod := ledgertest.With(ledgertest.Pod("a", "main", "other"),
+		ledgertest.Memory("main", "memory", "0", 16*mi), ledgertest.Devices("other", "example.com/gpu", "g0"))
+	if _, err := l.Update(t.Context(), func(d *ledger.Draft) error { d.PutPod(pod); return nil }); err != nil {
+		t.Fatal(err)
+	}
+	return memoryv1.NewMemoryServiceClient(rpctest.Serve(t, func(s grpc.ServiceRegistrar) {
+		memoryv1.RegisterMemoryServiceServer(s, handler.New(handler.Parts{
+			Manager: func(*ledger.View) handler.Manager { return manager }, Ledger: l, Hinter: hinter{},
+		}, convert.Reader{}))
+	}))
+}
+
+func nodes(ids ...uint32) *typesv1.NUMAMask { return &typesv1.NUMAMask{Nodes: ids} }
+
+func TestGetState(t *testing.T) {
+	t.Parallel()
+	client := serve(t, memory.PolicyStatic)
+	got, err := client.GetState(t.Context(), &memoryv1.GetStateRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := &memoryv1.GetStateResponse{
+		Policy: "Static", Revision: 1,
+		Nodes: []*memoryv1.NodeState{
+			{Node: 0, Group: nodes(0), Blocks: 1, Resources: []*memoryv1.ResourceState{
+				{Resource: "hugepages-2Mi", TotalBytes: 8 * mi, AllocatableBytes: 8 * mi, FreeBytes: 8 * mi},
+				{Resource: "memory", TotalBytes: 1024 * mi, AllocatableBytes: 1016 * mi, HeldBytes: 16 * mi, FreeBytes: 1000 * mi},
+			}},
+			{Node: 1, Group: nodes(1), Resources: []*memoryv1.ResourceState{
+				{Resource: "memory", TotalBytes: 512 * mi, ReservedBytes: 512 * mi},
+			}},
+		},
+		Assignments: []*typesv1.Claim{{
+			PodUid: "a", Container: "main", Provider: "memory", Resource: "memory",
+			Memory: []*typesv1.MemoryBlock{{Nodes: nodes(0), Bytes: 16 * mi}},
+		}},
+	}
+	if !proto.Equal(got, want) {
+		t.Errorf("got\n\t%v\nwant\n\t%v", got, want)
+	}
+	allocatable, err := client.GetAllocatable(t.Context(), &memoryv1.GetAllocatableRequest{})
+	if want := (&memoryv1.GetAllocatableResponse{Memory: []*memoryv1.AllocatableMemory{
+		{Resource: "hugepages-2Mi", Bytes: 8 * mi}, {Resource: "memory", Bytes: 1016 * mi},
+	}}); err != nil || !proto.Equal(allocatable, want) {
+		t.Errorf("allocatable %v, %v; want %v", allocatable, err, want)
+	}
+}
+
+// TestWithoutPolicy: nothing is given out, and what is held from before shows.
+func TestWithoutPolicy(t *testing.T) {
+	t.Parallel()
+	client := serve(t, memory.PolicyNone)
+	got, err := client.GetState(t.Context(), &memoryv1.GetStateRequest{})
+	if err != nil || got.GetPolicy() != "None" || len(got.GetNodes()) != 0 || len(got.GetAssignments()) != 1 {
+		t.Errorf("got %v, %v", got, err)
+	}
+	allocatable, err := client.GetAllocatable(t.Context(), &memoryv1.GetAllocatableRequest{})
+	if err != nil || len(allocatable.GetMemory()) != 0 {
+		t.Errorf("allocatable %v, %v", allocatable, err)
+	}
+}
+
+func TestGetTopologyHints(t *testing.T) {
+	t.Parallel()
+	client := serve(t, memory.PolicyStatic)
+	pod := &typesv1.Pod{
+		Metadata: &typesv1.PodMetadata{Name: "web", Uid: "w"},
+		Spec:     &typesv1.PodSpec{Containers: []*typesv1.Container{{Name: "main"}}},
+	}
+	got, err := client.GetTopologyHints(t.Context(), &memoryv1.GetTopologyHintsRequest{Pod: pod, Container: "main"})
+	want := &memoryv1.GetTopologyHintsResponse{Answers: []*typesv1.Answer{{
+		Resource: "memory", Kind: typesv1.AnswerKind_ANSWER_KIND_OPTIONS, Hints: []*typesv1.Hint{{Nodes: nodes(0, 1)}},
+	}}}
+	if err != nil || !proto.Equal(got, want) {
+		t.Errorf("got %v, %v; want %v", got, err, want)
+	}
+	for name, row := range map[string]struct {
+		req  *memoryv1.GetTopologyHintsRequest
+		want rpctest.Failure
+	}{
+		"no pod": {&memoryv1.GetTopologyHintsRequest{}, rpctest.Failure{
+			Code: codes.InvalidArgument, Reason: "invalid", Fields: []string{"pod"}, Message: "request is invalid: pod: is required",
+		}},
+		"unknown container": {&memoryv1.GetTopologyHintsRequest{Pod: pod, Container: "who"}, rpctest.Failure{
+			Code: codes.NotFound, Reason: "not found", Message: `pod w has no container "who"`,
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, err := client.GetTopologyHints(t.Context(), row.req)
+			row.want.Check(t, err)
+		})
+	}
+}
