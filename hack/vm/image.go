@@ -35,7 +35,10 @@ func (c compiled) program() string { return fmt.Sprintf("/berth/%d.test", c.inde
 
 // job is what the guest is told.
 func (c compiled) job(o options) job.Test {
-	args := []string{"-test.v", "-test.timeout=" + o.timeout.String(), fmt.Sprintf("-test.parallel=%d", o.parallel)}
+	args := []string{
+		"-test.v", "-test.timeout=" + o.timeout.String(),
+		fmt.Sprintf("-test.parallel=%d", o.parallel), fmt.Sprintf("-test.count=%d", o.count),
+	}
 	if c.run != "" {
 		args = append(args, "-test.run="+c.run)
 	}

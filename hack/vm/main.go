@@ -39,6 +39,7 @@ type options struct {
 	hugePages   string
 	run, skip   string
 	parallel    int
+	count       int
 	systemd     bool
 	verbose     bool
 	noSkip      bool
@@ -104,6 +105,7 @@ func parse(args []string, stderr io.Writer) (options, shape.Shape, error) {
 	f.StringVar(&o.hugePages, "hugepages", "", "huge pages by node: 2M=64,32;1G=0,1")
 	f.StringVar(&o.run, "run", "", "run the tests that fit the regular expression, where a package has none of its own")
 	f.StringVar(&o.skip, "skip", "", "leave out the tests that fit the regular expression")
+	f.IntVar(&o.count, "count", 1, "how often each test runs")
 	f.IntVar(&o.parallel, "parallel", runtime.NumCPU(), "how many tests run at once, and how many threads run Go in each process")
 	f.BoolVar(&o.verbose, "v", false, "print everything that the tests print")
 	f.BoolVar(&o.noSkip, "no-skip", false, "a test that is skipped has failed")

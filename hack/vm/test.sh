@@ -22,10 +22,15 @@ vm() {
 	"$program" "$@" || failed+=("$*")
 }
 
-# The tree, whole: each version of the kernel's interface.
-vm -cgroup v2 -shape n4 ./server/host/cgroupfs ./server/host/sysfs:Host ./server/reconcile
-vm -cgroup v1 -shape n4 ./server/host/cgroupfs ./server/host/sysfs:Host ./server/reconcile
+# The tree, whole: each version of the kernel's interface, memory on memory-only
+# nodes, and the values of the kubelet's captures.
+vm -cgroup v2 -shape n4mem ./server/host/cgroupfs ./server/reconcile
+vm -cgroup v1 -shape n4mem ./server/host/cgroupfs ./server/reconcile
 vm -cgroup hybrid -nodes 2 ./server/host/cgroupfs
+
+# Beside systemd.
+vm -systemd -cgroup v2 -nodes 2 ./server/host/cgroupfs ./server/berthd:^TestMainJob$
+vm -systemd -cgroup v1 -nodes 2 ./server/host/cgroupfs ./server/berthd:^TestMainJob$
 
 # The daemon. Its random life with two hundred crashes takes minutes under
 # emulation, and is no different here: make test has it.
@@ -34,7 +39,7 @@ vm -cgroup v1 -shape n4 -skip 'TestRandomLife' ./server/berthd
 vm -cgroup v2 -shape n8 ./server/berthd:^TestMainJob$
 
 # Discovery on every other shape.
-for shape in n1 n2asym n2g n2pci n3cpuonly n4il n4mem n8 n12 n1dies n2intel n2dies n4intel n2epyc; do
+for shape in n1 n2asym n2g n2pci n3cpuonly n4 n4il n4mem n8 n12 n1dies n2intel n2dies n4intel n2epyc; do
 	vm -shape "$shape" ./server/host/sysfs:Host
 done
 
