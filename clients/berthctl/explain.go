@@ -196,7 +196,7 @@ func (c *ctl) stepText(s *typesv1.TraceStep, t *typesv1.Trace) string {
 	if s.GetProvider() != "" {
 		line += " by " + s.GetProvider()
 	}
-	if s.GetResource() != s.GetProvider() {
+	if s.GetResource() != "" && s.GetResource() != s.GetProvider() {
 		line += ", " + s.GetResource()
 	}
 	if s.GetText() != "" {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"strconv"
 
 	podresourcesv1 "k8s.io/kubelet/pkg/apis/podresources/v1"
 
@@ -191,8 +192,42 @@ func (f fakeTopology) GetPolicy(context.Context, *topologyv1.GetPolicyRequest) (
 	}
 	return &topologyv1.GetPolicyResponse{
 		Policy: "single-numa-node", Scope: scope, Options: map[string]string{"prefer-closest-numa-nodes": "true"},
-		Nodes: &typesv1.NUMAMask{Nodes: []uint32{0, 1}},
+		Nodes: &typesv1.NUMAMask{Nodes: []uint32{0, 1}}, Settings: fakeSettings(),
+		Overridden: !f.empty, SetAtUnix: 1000,
 	}, nil
+}
+
+func (f fakeTopology) SetPolicy(_ context.Context, req *topologyv1.SetPolicyRequest) (*topologyv1.SetPolicyResponse, error) {
+	f.ask(req)
+	out := &topologyv1.SetPolicyResponse{
+		Settings: fakeSettings(), Changed: req.TopologyPolicy != nil,
+		SharedBefore: &typesv1.CPUSet{Cpus: "0,4-7"}, SharedAfter: &typesv1.CPUSet{Cpus: "0,4-7"},
+		ReservedBefore: &typesv1.CPUSet{}, ReservedAfter: &typesv1.CPUSet{Cpus: "0,1"},
+	}
+	if !req.GetDryRun() {
+		out.Revision = 12
+	}
+	if f.empty {
+		return out, nil
+	}
+	for fate, message := range []string{"", "", "app has 2 CPUs (exclusive) and would get no cpu", "Resources cannot be allocated with Topology locality"} {
+		if fate > 0 {
+			out.Pods = append(out.Pods, &topologyv1.PodFate{
+				Namespace: "default", Name: "pod" + strconv.Itoa(fate), Fate: topologyv1.Fate(fate), Message: message,
+			})
+		}
+	}
+	out.Pods[2].Reason = "TopologyAffinityError"
+	out.Pods[2].Grandfathered = []string{"CPUs 1 of u/app are reserved"}
+	return out, nil
+}
+
+func fakeSettings() *topologyv1.PolicySettings {
+	return &topologyv1.PolicySettings{
+		TopologyPolicy: "restricted", TopologyScope: "pod", CpuPolicy: "static", CpuOptions: map[string]string{"full-pcpus-only": "true"},
+		MemoryPolicy: "Static", ReservedCpus: &typesv1.CPUSet{Cpus: "0,1"}, SystemReserved: map[string]string{"memory": "1Gi", "cpu": "1"},
+		ReservedMemory: []*topologyv1.ReservedMemory{{Node: 0, Limits: map[string]string{"memory": "1Gi"}}},
+	}
 }
 
 func (f fakeTopology) Merge(_ context.Context, req *topologyv1.MergeRequest) (*topologyv1.MergeResponse, error) {

@@ -75,6 +75,11 @@ var goldens = map[string][]step{
 		{args: "allocate default/web app -f x"}, {args: "get containers default/web -n shop"},
 		{args: "admit -f - --admission-id x", stdin: podYAML("web") + "---\n" + podYAML("big")},
 	},
+	"policy": {
+		{args: "policy get"}, {args: "policy get", fake: empty}, {args: "policy get -o yaml"},
+		{args: "policy set --topology-policy restricted --dry-run"}, {args: "policy set --topology-policy restricted"},
+		{args: "policy set", fake: empty}, {args: "policy set --cpu-options full"}, {args: "policy"}, {args: "policy set --help"},
+	},
 	"simulate": {
 		{args: "simulate --machine 2s2n4c2t --config testdata/simulate/berth.yaml --devices testdata/simulate/devices.yaml --pods testdata/simulate/pods --more testdata/simulate/worker.yaml"},
 		{args: "simulate --machine 2s1n4c6m --cpu-policy static --reserved-cpus 0 --pods - -o wide --explain --more testdata/simulate/shared.yaml --most 7", stdin: podYAML("web")},

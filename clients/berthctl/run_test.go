@@ -71,6 +71,15 @@ func TestRequests(t *testing.T) {
 		{"container start " + webUID + " app --id c1 --pid 42", "", []proto.Message{
 			&lifecyclev1.PreStartContainerRequest{PodUid: webUID, ContainerName: "app", ContainerId: "c1", Pid: 42},
 		}},
+		{"policy set --topology-policy none --cpu-options a=1,b= --kube-reserved= --reserved-cpus= --dry-run", "", []proto.Message{
+			&topologyv1.SetPolicyRequest{
+				DryRun: true, TopologyPolicy: new("none"), CpuOptions: &topologyv1.Values{Values: map[string]string{"a": "1", "b": ""}},
+				KubeReserved: &topologyv1.Values{}, ReservedCpus: &typesv1.CPUSet{},
+			},
+		}},
+		{"policy set --from-configuration --memory-policy Static", "", []proto.Message{
+			&topologyv1.SetPolicyRequest{FromConfiguration: true, MemoryPolicy: new("Static")},
+		}},
 		{"hints -f -", podYAML("web"), []proto.Message{
 			&cpuv1.GetTopologyHintsRequest{Pod: podOf("web"), Container: "app"},
 			&topologyv1.MergeRequest{Providers: []*topologyv1.ProviderAnswers{

@@ -50,6 +50,16 @@ func (s *Seats) On(view *ledger.View) *Panel {
 	return panels[0]
 }
 
+// Of returns the seated panel of a digest; nil if there is none.
+func (s *Seats) Of(digest string) *Panel {
+	for _, p := range *s.panels.Load() {
+		if p.Rules.ConfigDigest == digest {
+			return p
+		}
+	}
+	return nil
+}
+
 // Join returns a panel with the bus that it would have if it were seated.
 func (s *Seats) Join(p *Panel) (*Panel, error) {
 	s.mu.Lock()

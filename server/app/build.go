@@ -86,6 +86,8 @@ type StartReport struct {
 	Damage *store.Damage
 	// Drift are the differences of the nodes' memory since the last commit.
 	Drift []ledger.Finding
+	// PolicyDropped says why a policy that was set before is not in force any more.
+	PolicyDropped string
 }
 
 // Build constructs berthd. It takes the lock of the state directory and opens
@@ -142,9 +144,11 @@ func (a *App) buildLedger(ctx context.Context) error {
 	if a.store, err = store.Open(path, store.Options{Failpoint: a.Failpoint}); err != nil {
 		return err
 	}
+	configured := a.first
 	options := ledger.Options{
 		Journal: a.store,
 		Rules:   a.first.Rules,
+		Restore: a.restore,
 		OnCommit: func(old, new *ledger.View) {
 			a.reconcile.Wake()
 			a.outside.Wake()
@@ -159,6 +163,9 @@ func (a *App) buildLedger(ctx context.Context) error {
 	}
 	if err != nil {
 		return fmt.Errorf("open the ledger %s: %w", path, err)
+	}
+	if a.Ledger.View().Override() == nil {
+		a.first = configured // a ledger that was set aside takes its override along
 	}
 	a.start.Drift = a.first.Memory.Drift(a.Ledger.View(), a.start.Ledger.Memory)
 	return nil

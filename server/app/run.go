@@ -97,6 +97,9 @@ func (a *App) settle(ctx context.Context) error {
 	if err := a.settleDoubt(ctx); err != nil {
 		return err
 	}
+	if err := a.settlePolicy(ctx); err != nil {
+		return err
+	}
 	a.reportStart(ctx)
 	if a.Ledger.View().Doubt() != "" {
 		a.Log.WarnContext(ctx, "cgroups of unknown pods are kept until the agent has sent Sync")
@@ -112,6 +115,15 @@ func (a *App) settle(ctx context.Context) error {
 		a.Log.ErrorContext(ctx, "bring the cgroup tree to what the ledger says", "error", err)
 	}
 	return nil
+}
+
+// settlePolicy makes it last that a policy which was set before is dropped.
+func (a *App) settlePolicy(ctx context.Context) error {
+	if a.start.Ledger.Dropped == nil {
+		return nil
+	}
+	_, err := a.Ledger.SetRules(ctx, a.Ledger.View().Rules())
+	return err
 }
 
 // settleDoubt decides, and keeps in the ledger, whether berth knows every pod
@@ -162,6 +174,9 @@ func (a *App) StartLines() (lines []string) {
 	}
 	if r.MigratedFrom != nil {
 		lines = append(lines, fmt.Sprintf("the ledger was migrated from schema version %d", *r.MigratedFrom))
+	}
+	if line := a.policyLine(); line != "" {
+		lines = append(lines, line)
 	}
 	if r.MachineChanged {
 		lines = append(lines, "the machine has changed since the last commit")

@@ -63,7 +63,7 @@ func (a *App) buildServers(context.Context) error {
 		memory.Parts{Manager: a.memoryOn, Ledger: a.Ledger, Hinter: a.Engine}, read))
 	devicev1.RegisterDeviceServiceServer(a.main, device.New(
 		device.Parts{Inventory: a.Device, Plugins: a.plugins, Ledger: a.Ledger, Hinter: a.Engine}, read))
-	topologyv1.RegisterTopologyServiceServer(a.main, topology.New(a.Config.TopologyConfig(), a.Ledger))
+	topologyv1.RegisterTopologyServiceServer(a.main, topology.New(&policies{app: a}, a.Ledger))
 	if err := a.registerNode(a.main); err != nil {
 		return err
 	}

@@ -44,6 +44,7 @@ var methodRoles = map[string]access.Role{
 	"/berth.memory.v1.MemoryService/":                 access.Read,
 	"/berth.device.v1.DeviceService/":                 access.Read,
 	"/berth.topology.v1.TopologyService/":             access.Read,
+	"/berth.topology.v1.TopologyService/SetPolicy":    access.Admin,
 	"/berth.node.v1.NodeService/":                     access.Read,
 	"/berth.qos.v1.QOSService/":                       access.Read,
 	"/berth.qos.v1.QOSService/UpdateCgroups":          access.Admin,

@@ -1,6 +1,6 @@
-// Package topology serves berth.topology.v1: the topology manager's
-// configuration, its merge for anybody to try, and the affinities that admitted
-// containers followed. It changes nothing.
+// Package topology serves berth.topology.v1: the policy of the managers and its
+// change, the topology manager's merge for anybody to try, and the affinities that
+// admitted containers followed.
 package topology
 
 import (
@@ -8,6 +8,7 @@ import (
 	"fmt"
 
 	topologyv1 "github.com/berthd/berth/api/berth/topology/v1"
+	"github.com/berthd/berth/api/config"
 	"github.com/berthd/berth/api/convert"
 	"github.com/berthd/berth/managers/fault"
 	"github.com/berthd/berth/managers/hint"
@@ -20,21 +21,13 @@ type Ledger interface{ View() *ledger.View }
 
 type service struct {
 	topologyv1.UnimplementedTopologyServiceServer
-	config topology.Config
-	ledger Ledger
+	policies Policies
+	ledger   Ledger
 }
 
-// New makes the service for a configuration that topology.New takes.
-func New(config topology.Config, ledger Ledger) topologyv1.TopologyServiceServer {
-	return &service{config: config, ledger: ledger}
-}
-
-// GetPolicy implements TopologyService.
-func (s *service) GetPolicy(context.Context, *topologyv1.GetPolicyRequest) (*topologyv1.GetPolicyResponse, error) {
-	return &topologyv1.GetPolicyResponse{
-		Policy: string(s.config.Policy), Scope: string(s.config.Scope), Options: s.config.Options,
-		Nodes: convert.Mask(s.ledger.View().Machine().NodeMask()),
-	}, nil
+// New makes the service.
+func New(policies Policies, ledger Ledger) topologyv1.TopologyServiceServer {
+	return &service{policies: policies, ledger: ledger}
 }
 
 // Merge implements TopologyService.
@@ -47,7 +40,8 @@ func (s *service) Merge(_ context.Context, req *topologyv1.MergeRequest) (*topol
 		}
 		replies[i] = hint.Reply{Provider: p.GetProvider(), Answers: answers}
 	}
-	config := s.config
+	now, _ := s.policies.Policy()
+	config := config.Config{}.With(now).TopologyConfig()
 	if req.GetPolicy() != "" {
 		config.Policy, config.Options = topology.Policy(req.GetPolicy()), req.GetOptions()
 	} else if len(req.GetOptions()) > 0 {

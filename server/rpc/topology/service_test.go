@@ -10,7 +10,7 @@ import (
 
 	topologyv1 "github.com/berthd/berth/api/berth/topology/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
-	"github.com/berthd/berth/managers/hint"
+	"github.com/berthd/berth/api/config"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/machine/machinetest"
@@ -30,12 +30,13 @@ func serve(t *testing.T) topologyv1.TopologyServiceClient {
 	if _, err := l.Update(t.Context(), func(d *ledger.Draft) error { d.PutPod(pod); return nil }); err != nil {
 		t.Fatal(err)
 	}
-	config := topology.Config{
-		Policy: topology.Restricted, Scope: hint.PodScope,
-		Options: map[string]string{topology.OptionPreferClosest: "true"},
+	policies := &fakePolicies{view: l.View, configured: config.Default().Policy()}
+	policies.now = config.Default().Policy()
+	policies.now.Topology = config.Topology{
+		Policy: topology.Restricted, Scope: "pod", Options: map[string]string{topology.OptionPreferClosest: "true"},
 	}
 	return topologyv1.NewTopologyServiceClient(rpctest.Serve(t, func(s grpc.ServiceRegistrar) {
-		topologyv1.RegisterTopologyServiceServer(s, handler.New(config, l))
+		topologyv1.RegisterTopologyServiceServer(s, handler.New(policies, l))
 	}))
 }
 
@@ -58,6 +59,10 @@ func TestGetPolicy(t *testing.T) {
 	want := &topologyv1.GetPolicyResponse{
 		Policy: "restricted", Scope: "pod", Options: map[string]string{"prefer-closest-numa-nodes": "true"},
 		Nodes: &typesv1.NUMAMask{Nodes: []uint32{0, 1}},
+		Settings: &topologyv1.PolicySettings{
+			TopologyPolicy: "restricted", TopologyScope: "pod", TopologyOptions: map[string]string{"prefer-closest-numa-nodes": "true"},
+			CpuPolicy: "none", MemoryPolicy: "None", ReservedCpus: &typesv1.CPUSet{},
+		},
 	}
 	if !proto.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)

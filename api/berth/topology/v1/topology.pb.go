@@ -22,6 +22,62 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// Fate of a running pod.
+type Fate int32
+
+const (
+	Fate_FATE_UNSPECIFIED Fate = 0
+	// It would get as much as it has, if maybe in another place.
+	Fate_FATE_SAME Fate = 1
+	// It would be admitted and get something else.
+	Fate_FATE_OTHERWISE Fate = 2
+	// It would be rejected.
+	Fate_FATE_REFUSED Fate = 3
+)
+
+// Enum value maps for Fate.
+var (
+	Fate_name = map[int32]string{
+		0: "FATE_UNSPECIFIED",
+		1: "FATE_SAME",
+		2: "FATE_OTHERWISE",
+		3: "FATE_REFUSED",
+	}
+	Fate_value = map[string]int32{
+		"FATE_UNSPECIFIED": 0,
+		"FATE_SAME":        1,
+		"FATE_OTHERWISE":   2,
+		"FATE_REFUSED":     3,
+	}
+)
+
+func (x Fate) Enum() *Fate {
+	p := new(Fate)
+	*p = x
+	return p
+}
+
+func (x Fate) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Fate) Descriptor() protoreflect.EnumDescriptor {
+	return file_berth_topology_v1_topology_proto_enumTypes[0].Descriptor()
+}
+
+func (Fate) Type() protoreflect.EnumType {
+	return &file_berth_topology_v1_topology_proto_enumTypes[0]
+}
+
+func (x Fate) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Fate.Descriptor instead.
+func (Fate) EnumDescriptor() ([]byte, []int) {
+	return file_berth_topology_v1_topology_proto_rawDescGZIP(), []int{0}
+}
+
 // GetPolicyRequest is empty.
 type GetPolicyRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -65,9 +121,15 @@ type GetPolicyResponse struct {
 	// "none", "best-effort", "restricted" or "single-numa-node".
 	Policy string `protobuf:"bytes,1,opt,name=policy,proto3" json:"policy,omitempty"`
 	// "container" or "pod".
-	Scope         string            `protobuf:"bytes,2,opt,name=scope,proto3" json:"scope,omitempty"`
-	Options       map[string]string `protobuf:"bytes,3,rep,name=options,proto3" json:"options,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	Nodes         *v1.NUMAMask      `protobuf:"bytes,4,opt,name=nodes,proto3" json:"nodes,omitempty"`
+	Scope   string            `protobuf:"bytes,2,opt,name=scope,proto3" json:"scope,omitempty"`
+	Options map[string]string `protobuf:"bytes,3,rep,name=options,proto3" json:"options,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Nodes   *v1.NUMAMask      `protobuf:"bytes,4,opt,name=nodes,proto3" json:"nodes,omitempty"`
+	// The policy of all managers.
+	Settings *PolicySettings `protobuf:"bytes,5,opt,name=settings,proto3" json:"settings,omitempty"`
+	// True if they were set by SetPolicy and stand in place of the configuration's.
+	Overridden bool `protobuf:"varint,6,opt,name=overridden,proto3" json:"overridden,omitempty"`
+	// When they were set, in seconds since the epoch; 0 unless overridden.
+	SetAtUnix     int64 `protobuf:"varint,7,opt,name=set_at_unix,json=setAtUnix,proto3" json:"set_at_unix,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -130,6 +192,634 @@ func (x *GetPolicyResponse) GetNodes() *v1.NUMAMask {
 	return nil
 }
 
+func (x *GetPolicyResponse) GetSettings() *PolicySettings {
+	if x != nil {
+		return x.Settings
+	}
+	return nil
+}
+
+func (x *GetPolicyResponse) GetOverridden() bool {
+	if x != nil {
+		return x.Overridden
+	}
+	return false
+}
+
+func (x *GetPolicyResponse) GetSetAtUnix() int64 {
+	if x != nil {
+		return x.SetAtUnix
+	}
+	return 0
+}
+
+// PolicySettings are what the managers decide by. Names and values are the
+// kubelet's.
+type PolicySettings struct {
+	state           protoimpl.MessageState `protogen:"open.v1"`
+	TopologyPolicy  string                 `protobuf:"bytes,1,opt,name=topology_policy,json=topologyPolicy,proto3" json:"topology_policy,omitempty"`
+	TopologyScope   string                 `protobuf:"bytes,2,opt,name=topology_scope,json=topologyScope,proto3" json:"topology_scope,omitempty"`
+	TopologyOptions map[string]string      `protobuf:"bytes,3,rep,name=topology_options,json=topologyOptions,proto3" json:"topology_options,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// "none" or "static".
+	CpuPolicy  string            `protobuf:"bytes,4,opt,name=cpu_policy,json=cpuPolicy,proto3" json:"cpu_policy,omitempty"`
+	CpuOptions map[string]string `protobuf:"bytes,5,rep,name=cpu_options,json=cpuOptions,proto3" json:"cpu_options,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// "None" or "Static".
+	MemoryPolicy string `protobuf:"bytes,6,opt,name=memory_policy,json=memoryPolicy,proto3" json:"memory_policy,omitempty"`
+	// What of each NUMA node is kept for the system.
+	ReservedMemory []*ReservedMemory `protobuf:"bytes,7,rep,name=reserved_memory,json=reservedMemory,proto3" json:"reserved_memory,omitempty"`
+	// What the system and the node's agents keep, in Kubernetes quantities.
+	SystemReserved map[string]string `protobuf:"bytes,8,rep,name=system_reserved,json=systemReserved,proto3" json:"system_reserved,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	KubeReserved   map[string]string `protobuf:"bytes,9,rep,name=kube_reserved,json=kubeReserved,proto3" json:"kube_reserved,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// CPUs that no pod gets, in place of the cpu amounts; an empty list lets those
+	// count.
+	ReservedCpus  *v1.CPUSet `protobuf:"bytes,10,opt,name=reserved_cpus,json=reservedCpus,proto3" json:"reserved_cpus,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PolicySettings) Reset() {
+	*x = PolicySettings{}
+	mi := &file_berth_topology_v1_topology_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PolicySettings) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PolicySettings) ProtoMessage() {}
+
+func (x *PolicySettings) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_topology_v1_topology_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PolicySettings.ProtoReflect.Descriptor instead.
+func (*PolicySettings) Descriptor() ([]byte, []int) {
+	return file_berth_topology_v1_topology_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *PolicySettings) GetTopologyPolicy() string {
+	if x != nil {
+		return x.TopologyPolicy
+	}
+	return ""
+}
+
+func (x *PolicySettings) GetTopologyScope() string {
+	if x != nil {
+		return x.TopologyScope
+	}
+	return ""
+}
+
+func (x *PolicySettings) GetTopologyOptions() map[string]string {
+	if x != nil {
+		return x.TopologyOptions
+	}
+	return nil
+}
+
+func (x *PolicySettings) GetCpuPolicy() string {
+	if x != nil {
+		return x.CpuPolicy
+	}
+	return ""
+}
+
+func (x *PolicySettings) GetCpuOptions() map[string]string {
+	if x != nil {
+		return x.CpuOptions
+	}
+	return nil
+}
+
+func (x *PolicySettings) GetMemoryPolicy() string {
+	if x != nil {
+		return x.MemoryPolicy
+	}
+	return ""
+}
+
+func (x *PolicySettings) GetReservedMemory() []*ReservedMemory {
+	if x != nil {
+		return x.ReservedMemory
+	}
+	return nil
+}
+
+func (x *PolicySettings) GetSystemReserved() map[string]string {
+	if x != nil {
+		return x.SystemReserved
+	}
+	return nil
+}
+
+func (x *PolicySettings) GetKubeReserved() map[string]string {
+	if x != nil {
+		return x.KubeReserved
+	}
+	return nil
+}
+
+func (x *PolicySettings) GetReservedCpus() *v1.CPUSet {
+	if x != nil {
+		return x.ReservedCpus
+	}
+	return nil
+}
+
+// ReservedMemory is what is kept of one NUMA node.
+type ReservedMemory struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Node  uint32                 `protobuf:"varint,1,opt,name=node,proto3" json:"node,omitempty"`
+	// Kubernetes quantities of memory and huge pages.
+	Limits        map[string]string `protobuf:"bytes,2,rep,name=limits,proto3" json:"limits,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReservedMemory) Reset() {
+	*x = ReservedMemory{}
+	mi := &file_berth_topology_v1_topology_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReservedMemory) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReservedMemory) ProtoMessage() {}
+
+func (x *ReservedMemory) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_topology_v1_topology_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReservedMemory.ProtoReflect.Descriptor instead.
+func (*ReservedMemory) Descriptor() ([]byte, []int) {
+	return file_berth_topology_v1_topology_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *ReservedMemory) GetNode() uint32 {
+	if x != nil {
+		return x.Node
+	}
+	return 0
+}
+
+func (x *ReservedMemory) GetLimits() map[string]string {
+	if x != nil {
+		return x.Limits
+	}
+	return nil
+}
+
+// SetPolicyRequest says what is to change. What is absent stays.
+type SetPolicyRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Tell what it would mean, and change nothing.
+	DryRun bool `protobuf:"varint,1,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	// Begin with the configuration's policy instead of the one in force; alone, it
+	// takes back what was set before.
+	FromConfiguration bool              `protobuf:"varint,2,opt,name=from_configuration,json=fromConfiguration,proto3" json:"from_configuration,omitempty"`
+	TopologyPolicy    *string           `protobuf:"bytes,3,opt,name=topology_policy,json=topologyPolicy,proto3,oneof" json:"topology_policy,omitempty"`
+	TopologyScope     *string           `protobuf:"bytes,4,opt,name=topology_scope,json=topologyScope,proto3,oneof" json:"topology_scope,omitempty"`
+	TopologyOptions   *Values           `protobuf:"bytes,5,opt,name=topology_options,json=topologyOptions,proto3" json:"topology_options,omitempty"`
+	CpuPolicy         *string           `protobuf:"bytes,6,opt,name=cpu_policy,json=cpuPolicy,proto3,oneof" json:"cpu_policy,omitempty"`
+	CpuOptions        *Values           `protobuf:"bytes,7,opt,name=cpu_options,json=cpuOptions,proto3" json:"cpu_options,omitempty"`
+	MemoryPolicy      *string           `protobuf:"bytes,8,opt,name=memory_policy,json=memoryPolicy,proto3,oneof" json:"memory_policy,omitempty"`
+	ReservedMemory    *ReservedMemories `protobuf:"bytes,9,opt,name=reserved_memory,json=reservedMemory,proto3" json:"reserved_memory,omitempty"`
+	SystemReserved    *Values           `protobuf:"bytes,10,opt,name=system_reserved,json=systemReserved,proto3" json:"system_reserved,omitempty"`
+	KubeReserved      *Values           `protobuf:"bytes,11,opt,name=kube_reserved,json=kubeReserved,proto3" json:"kube_reserved,omitempty"`
+	ReservedCpus      *v1.CPUSet        `protobuf:"bytes,12,opt,name=reserved_cpus,json=reservedCpus,proto3" json:"reserved_cpus,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
+}
+
+func (x *SetPolicyRequest) Reset() {
+	*x = SetPolicyRequest{}
+	mi := &file_berth_topology_v1_topology_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetPolicyRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetPolicyRequest) ProtoMessage() {}
+
+func (x *SetPolicyRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_topology_v1_topology_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetPolicyRequest.ProtoReflect.Descriptor instead.
+func (*SetPolicyRequest) Descriptor() ([]byte, []int) {
+	return file_berth_topology_v1_topology_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *SetPolicyRequest) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
+}
+
+func (x *SetPolicyRequest) GetFromConfiguration() bool {
+	if x != nil {
+		return x.FromConfiguration
+	}
+	return false
+}
+
+func (x *SetPolicyRequest) GetTopologyPolicy() string {
+	if x != nil && x.TopologyPolicy != nil {
+		return *x.TopologyPolicy
+	}
+	return ""
+}
+
+func (x *SetPolicyRequest) GetTopologyScope() string {
+	if x != nil && x.TopologyScope != nil {
+		return *x.TopologyScope
+	}
+	return ""
+}
+
+func (x *SetPolicyRequest) GetTopologyOptions() *Values {
+	if x != nil {
+		return x.TopologyOptions
+	}
+	return nil
+}
+
+func (x *SetPolicyRequest) GetCpuPolicy() string {
+	if x != nil && x.CpuPolicy != nil {
+		return *x.CpuPolicy
+	}
+	return ""
+}
+
+func (x *SetPolicyRequest) GetCpuOptions() *Values {
+	if x != nil {
+		return x.CpuOptions
+	}
+	return nil
+}
+
+func (x *SetPolicyRequest) GetMemoryPolicy() string {
+	if x != nil && x.MemoryPolicy != nil {
+		return *x.MemoryPolicy
+	}
+	return ""
+}
+
+func (x *SetPolicyRequest) GetReservedMemory() *ReservedMemories {
+	if x != nil {
+		return x.ReservedMemory
+	}
+	return nil
+}
+
+func (x *SetPolicyRequest) GetSystemReserved() *Values {
+	if x != nil {
+		return x.SystemReserved
+	}
+	return nil
+}
+
+func (x *SetPolicyRequest) GetKubeReserved() *Values {
+	if x != nil {
+		return x.KubeReserved
+	}
+	return nil
+}
+
+func (x *SetPolicyRequest) GetReservedCpus() *v1.CPUSet {
+	if x != nil {
+		return x.ReservedCpus
+	}
+	return nil
+}
+
+// Values replaces a whole map; without any it empties it.
+type Values struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Values        map[string]string      `protobuf:"bytes,1,rep,name=values,proto3" json:"values,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Values) Reset() {
+	*x = Values{}
+	mi := &file_berth_topology_v1_topology_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Values) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Values) ProtoMessage() {}
+
+func (x *Values) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_topology_v1_topology_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Values.ProtoReflect.Descriptor instead.
+func (*Values) Descriptor() ([]byte, []int) {
+	return file_berth_topology_v1_topology_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *Values) GetValues() map[string]string {
+	if x != nil {
+		return x.Values
+	}
+	return nil
+}
+
+// ReservedMemories replaces the whole list; without any it empties it.
+type ReservedMemories struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Nodes         []*ReservedMemory      `protobuf:"bytes,1,rep,name=nodes,proto3" json:"nodes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReservedMemories) Reset() {
+	*x = ReservedMemories{}
+	mi := &file_berth_topology_v1_topology_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReservedMemories) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReservedMemories) ProtoMessage() {}
+
+func (x *ReservedMemories) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_topology_v1_topology_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReservedMemories.ProtoReflect.Descriptor instead.
+func (*ReservedMemories) Descriptor() ([]byte, []int) {
+	return file_berth_topology_v1_topology_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *ReservedMemories) GetNodes() []*ReservedMemory {
+	if x != nil {
+		return x.Nodes
+	}
+	return nil
+}
+
+// SetPolicyResponse tells what the change means.
+type SetPolicyResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The policy after the change.
+	Settings *PolicySettings `protobuf:"bytes,1,opt,name=settings,proto3" json:"settings,omitempty"`
+	// False if it is the policy that was in force before.
+	Changed bool `protobuf:"varint,2,opt,name=changed,proto3" json:"changed,omitempty"`
+	// Every running pod, in the order of admission. All of them keep what they have.
+	Pods []*PodFate `protobuf:"bytes,3,rep,name=pods,proto3" json:"pods,omitempty"`
+	// The CPUs of containers without CPUs of their own.
+	SharedBefore   *v1.CPUSet `protobuf:"bytes,4,opt,name=shared_before,json=sharedBefore,proto3" json:"shared_before,omitempty"`
+	SharedAfter    *v1.CPUSet `protobuf:"bytes,5,opt,name=shared_after,json=sharedAfter,proto3" json:"shared_after,omitempty"`
+	ReservedBefore *v1.CPUSet `protobuf:"bytes,6,opt,name=reserved_before,json=reservedBefore,proto3" json:"reserved_before,omitempty"`
+	ReservedAfter  *v1.CPUSet `protobuf:"bytes,7,opt,name=reserved_after,json=reservedAfter,proto3" json:"reserved_after,omitempty"`
+	// Revision from which on the new policy holds; 0 for a dry run.
+	Revision      uint64 `protobuf:"varint,8,opt,name=revision,proto3" json:"revision,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetPolicyResponse) Reset() {
+	*x = SetPolicyResponse{}
+	mi := &file_berth_topology_v1_topology_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetPolicyResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetPolicyResponse) ProtoMessage() {}
+
+func (x *SetPolicyResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_topology_v1_topology_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetPolicyResponse.ProtoReflect.Descriptor instead.
+func (*SetPolicyResponse) Descriptor() ([]byte, []int) {
+	return file_berth_topology_v1_topology_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *SetPolicyResponse) GetSettings() *PolicySettings {
+	if x != nil {
+		return x.Settings
+	}
+	return nil
+}
+
+func (x *SetPolicyResponse) GetChanged() bool {
+	if x != nil {
+		return x.Changed
+	}
+	return false
+}
+
+func (x *SetPolicyResponse) GetPods() []*PodFate {
+	if x != nil {
+		return x.Pods
+	}
+	return nil
+}
+
+func (x *SetPolicyResponse) GetSharedBefore() *v1.CPUSet {
+	if x != nil {
+		return x.SharedBefore
+	}
+	return nil
+}
+
+func (x *SetPolicyResponse) GetSharedAfter() *v1.CPUSet {
+	if x != nil {
+		return x.SharedAfter
+	}
+	return nil
+}
+
+func (x *SetPolicyResponse) GetReservedBefore() *v1.CPUSet {
+	if x != nil {
+		return x.ReservedBefore
+	}
+	return nil
+}
+
+func (x *SetPolicyResponse) GetReservedAfter() *v1.CPUSet {
+	if x != nil {
+		return x.ReservedAfter
+	}
+	return nil
+}
+
+func (x *SetPolicyResponse) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+// PodFate is what would become of a running pod if it came anew, after those
+// before it and on a machine that is otherwise empty.
+type PodFate struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Uid       string                 `protobuf:"bytes,1,opt,name=uid,proto3" json:"uid,omitempty"`
+	Namespace string                 `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	Name      string                 `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
+	Fate      Fate                   `protobuf:"varint,4,opt,name=fate,proto3,enum=berth.topology.v1.Fate" json:"fate,omitempty"`
+	// Why it would be refused, as the kubelet spells it.
+	Reason string `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
+	// Why it would be refused, or what it would get instead.
+	Message string `protobuf:"bytes,6,opt,name=message,proto3" json:"message,omitempty"`
+	// What it holds and the new policy would not allow, in sentences. It keeps that.
+	Grandfathered []string `protobuf:"bytes,7,rep,name=grandfathered,proto3" json:"grandfathered,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PodFate) Reset() {
+	*x = PodFate{}
+	mi := &file_berth_topology_v1_topology_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PodFate) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PodFate) ProtoMessage() {}
+
+func (x *PodFate) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_topology_v1_topology_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PodFate.ProtoReflect.Descriptor instead.
+func (*PodFate) Descriptor() ([]byte, []int) {
+	return file_berth_topology_v1_topology_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *PodFate) GetUid() string {
+	if x != nil {
+		return x.Uid
+	}
+	return ""
+}
+
+func (x *PodFate) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *PodFate) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *PodFate) GetFate() Fate {
+	if x != nil {
+		return x.Fate
+	}
+	return Fate_FATE_UNSPECIFIED
+}
+
+func (x *PodFate) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *PodFate) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+func (x *PodFate) GetGrandfathered() []string {
+	if x != nil {
+		return x.Grandfathered
+	}
+	return nil
+}
+
 // MergeRequest holds the answers of all providers, in order.
 type MergeRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -143,7 +833,7 @@ type MergeRequest struct {
 
 func (x *MergeRequest) Reset() {
 	*x = MergeRequest{}
-	mi := &file_berth_topology_v1_topology_proto_msgTypes[2]
+	mi := &file_berth_topology_v1_topology_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -155,7 +845,7 @@ func (x *MergeRequest) String() string {
 func (*MergeRequest) ProtoMessage() {}
 
 func (x *MergeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_topology_v1_topology_proto_msgTypes[2]
+	mi := &file_berth_topology_v1_topology_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -168,7 +858,7 @@ func (x *MergeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MergeRequest.ProtoReflect.Descriptor instead.
 func (*MergeRequest) Descriptor() ([]byte, []int) {
-	return file_berth_topology_v1_topology_proto_rawDescGZIP(), []int{2}
+	return file_berth_topology_v1_topology_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *MergeRequest) GetPolicy() string {
@@ -203,7 +893,7 @@ type ProviderAnswers struct {
 
 func (x *ProviderAnswers) Reset() {
 	*x = ProviderAnswers{}
-	mi := &file_berth_topology_v1_topology_proto_msgTypes[3]
+	mi := &file_berth_topology_v1_topology_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -215,7 +905,7 @@ func (x *ProviderAnswers) String() string {
 func (*ProviderAnswers) ProtoMessage() {}
 
 func (x *ProviderAnswers) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_topology_v1_topology_proto_msgTypes[3]
+	mi := &file_berth_topology_v1_topology_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -228,7 +918,7 @@ func (x *ProviderAnswers) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProviderAnswers.ProtoReflect.Descriptor instead.
 func (*ProviderAnswers) Descriptor() ([]byte, []int) {
-	return file_berth_topology_v1_topology_proto_rawDescGZIP(), []int{3}
+	return file_berth_topology_v1_topology_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ProviderAnswers) GetProvider() string {
@@ -258,7 +948,7 @@ type MergeResponse struct {
 
 func (x *MergeResponse) Reset() {
 	*x = MergeResponse{}
-	mi := &file_berth_topology_v1_topology_proto_msgTypes[4]
+	mi := &file_berth_topology_v1_topology_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -270,7 +960,7 @@ func (x *MergeResponse) String() string {
 func (*MergeResponse) ProtoMessage() {}
 
 func (x *MergeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_topology_v1_topology_proto_msgTypes[4]
+	mi := &file_berth_topology_v1_topology_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -283,7 +973,7 @@ func (x *MergeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MergeResponse.ProtoReflect.Descriptor instead.
 func (*MergeResponse) Descriptor() ([]byte, []int) {
-	return file_berth_topology_v1_topology_proto_rawDescGZIP(), []int{4}
+	return file_berth_topology_v1_topology_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *MergeResponse) GetHint() *v1.Hint {
@@ -318,7 +1008,7 @@ type GetAffinityRequest struct {
 
 func (x *GetAffinityRequest) Reset() {
 	*x = GetAffinityRequest{}
-	mi := &file_berth_topology_v1_topology_proto_msgTypes[5]
+	mi := &file_berth_topology_v1_topology_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -330,7 +1020,7 @@ func (x *GetAffinityRequest) String() string {
 func (*GetAffinityRequest) ProtoMessage() {}
 
 func (x *GetAffinityRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_topology_v1_topology_proto_msgTypes[5]
+	mi := &file_berth_topology_v1_topology_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -343,7 +1033,7 @@ func (x *GetAffinityRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetAffinityRequest.ProtoReflect.Descriptor instead.
 func (*GetAffinityRequest) Descriptor() ([]byte, []int) {
-	return file_berth_topology_v1_topology_proto_rawDescGZIP(), []int{5}
+	return file_berth_topology_v1_topology_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *GetAffinityRequest) GetPodUid() string {
@@ -370,7 +1060,7 @@ type GetAffinityResponse struct {
 
 func (x *GetAffinityResponse) Reset() {
 	*x = GetAffinityResponse{}
-	mi := &file_berth_topology_v1_topology_proto_msgTypes[6]
+	mi := &file_berth_topology_v1_topology_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -382,7 +1072,7 @@ func (x *GetAffinityResponse) String() string {
 func (*GetAffinityResponse) ProtoMessage() {}
 
 func (x *GetAffinityResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_topology_v1_topology_proto_msgTypes[6]
+	mi := &file_berth_topology_v1_topology_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -395,7 +1085,7 @@ func (x *GetAffinityResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetAffinityResponse.ProtoReflect.Descriptor instead.
 func (*GetAffinityResponse) Descriptor() ([]byte, []int) {
-	return file_berth_topology_v1_topology_proto_rawDescGZIP(), []int{6}
+	return file_berth_topology_v1_topology_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *GetAffinityResponse) GetHint() *v1.Hint {
@@ -410,15 +1100,96 @@ var File_berth_topology_v1_topology_proto protoreflect.FileDescriptor
 const file_berth_topology_v1_topology_proto_rawDesc = "" +
 	"\n" +
 	" berth/topology/v1/topology.proto\x12\x11berth.topology.v1\x1a\x1aberth/types/v1/types.proto\"\x12\n" +
-	"\x10GetPolicyRequest\"\xfa\x01\n" +
+	"\x10GetPolicyRequest\"\xf9\x02\n" +
 	"\x11GetPolicyResponse\x12\x16\n" +
 	"\x06policy\x18\x01 \x01(\tR\x06policy\x12\x14\n" +
 	"\x05scope\x18\x02 \x01(\tR\x05scope\x12K\n" +
 	"\aoptions\x18\x03 \x03(\v21.berth.topology.v1.GetPolicyResponse.OptionsEntryR\aoptions\x12.\n" +
-	"\x05nodes\x18\x04 \x01(\v2\x18.berth.types.v1.NUMAMaskR\x05nodes\x1a:\n" +
+	"\x05nodes\x18\x04 \x01(\v2\x18.berth.types.v1.NUMAMaskR\x05nodes\x12=\n" +
+	"\bsettings\x18\x05 \x01(\v2!.berth.topology.v1.PolicySettingsR\bsettings\x12\x1e\n" +
+	"\n" +
+	"overridden\x18\x06 \x01(\bR\n" +
+	"overridden\x12\x1e\n" +
+	"\vset_at_unix\x18\a \x01(\x03R\tsetAtUnix\x1a:\n" +
 	"\fOptionsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xec\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xa5\a\n" +
+	"\x0ePolicySettings\x12'\n" +
+	"\x0ftopology_policy\x18\x01 \x01(\tR\x0etopologyPolicy\x12%\n" +
+	"\x0etopology_scope\x18\x02 \x01(\tR\rtopologyScope\x12a\n" +
+	"\x10topology_options\x18\x03 \x03(\v26.berth.topology.v1.PolicySettings.TopologyOptionsEntryR\x0ftopologyOptions\x12\x1d\n" +
+	"\n" +
+	"cpu_policy\x18\x04 \x01(\tR\tcpuPolicy\x12R\n" +
+	"\vcpu_options\x18\x05 \x03(\v21.berth.topology.v1.PolicySettings.CpuOptionsEntryR\n" +
+	"cpuOptions\x12#\n" +
+	"\rmemory_policy\x18\x06 \x01(\tR\fmemoryPolicy\x12J\n" +
+	"\x0freserved_memory\x18\a \x03(\v2!.berth.topology.v1.ReservedMemoryR\x0ereservedMemory\x12^\n" +
+	"\x0fsystem_reserved\x18\b \x03(\v25.berth.topology.v1.PolicySettings.SystemReservedEntryR\x0esystemReserved\x12X\n" +
+	"\rkube_reserved\x18\t \x03(\v23.berth.topology.v1.PolicySettings.KubeReservedEntryR\fkubeReserved\x12;\n" +
+	"\rreserved_cpus\x18\n" +
+	" \x01(\v2\x16.berth.types.v1.CPUSetR\freservedCpus\x1aB\n" +
+	"\x14TopologyOptionsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a=\n" +
+	"\x0fCpuOptionsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1aA\n" +
+	"\x13SystemReservedEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a?\n" +
+	"\x11KubeReservedEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xa6\x01\n" +
+	"\x0eReservedMemory\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\rR\x04node\x12E\n" +
+	"\x06limits\x18\x02 \x03(\v2-.berth.topology.v1.ReservedMemory.LimitsEntryR\x06limits\x1a9\n" +
+	"\vLimitsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xdb\x05\n" +
+	"\x10SetPolicyRequest\x12\x17\n" +
+	"\adry_run\x18\x01 \x01(\bR\x06dryRun\x12-\n" +
+	"\x12from_configuration\x18\x02 \x01(\bR\x11fromConfiguration\x12,\n" +
+	"\x0ftopology_policy\x18\x03 \x01(\tH\x00R\x0etopologyPolicy\x88\x01\x01\x12*\n" +
+	"\x0etopology_scope\x18\x04 \x01(\tH\x01R\rtopologyScope\x88\x01\x01\x12D\n" +
+	"\x10topology_options\x18\x05 \x01(\v2\x19.berth.topology.v1.ValuesR\x0ftopologyOptions\x12\"\n" +
+	"\n" +
+	"cpu_policy\x18\x06 \x01(\tH\x02R\tcpuPolicy\x88\x01\x01\x12:\n" +
+	"\vcpu_options\x18\a \x01(\v2\x19.berth.topology.v1.ValuesR\n" +
+	"cpuOptions\x12(\n" +
+	"\rmemory_policy\x18\b \x01(\tH\x03R\fmemoryPolicy\x88\x01\x01\x12L\n" +
+	"\x0freserved_memory\x18\t \x01(\v2#.berth.topology.v1.ReservedMemoriesR\x0ereservedMemory\x12B\n" +
+	"\x0fsystem_reserved\x18\n" +
+	" \x01(\v2\x19.berth.topology.v1.ValuesR\x0esystemReserved\x12>\n" +
+	"\rkube_reserved\x18\v \x01(\v2\x19.berth.topology.v1.ValuesR\fkubeReserved\x12;\n" +
+	"\rreserved_cpus\x18\f \x01(\v2\x16.berth.types.v1.CPUSetR\freservedCpusB\x12\n" +
+	"\x10_topology_policyB\x11\n" +
+	"\x0f_topology_scopeB\r\n" +
+	"\v_cpu_policyB\x10\n" +
+	"\x0e_memory_policy\"\x82\x01\n" +
+	"\x06Values\x12=\n" +
+	"\x06values\x18\x01 \x03(\v2%.berth.topology.v1.Values.ValuesEntryR\x06values\x1a9\n" +
+	"\vValuesEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"K\n" +
+	"\x10ReservedMemories\x127\n" +
+	"\x05nodes\x18\x01 \x03(\v2!.berth.topology.v1.ReservedMemoryR\x05nodes\"\xb0\x03\n" +
+	"\x11SetPolicyResponse\x12=\n" +
+	"\bsettings\x18\x01 \x01(\v2!.berth.topology.v1.PolicySettingsR\bsettings\x12\x18\n" +
+	"\achanged\x18\x02 \x01(\bR\achanged\x12.\n" +
+	"\x04pods\x18\x03 \x03(\v2\x1a.berth.topology.v1.PodFateR\x04pods\x12;\n" +
+	"\rshared_before\x18\x04 \x01(\v2\x16.berth.types.v1.CPUSetR\fsharedBefore\x129\n" +
+	"\fshared_after\x18\x05 \x01(\v2\x16.berth.types.v1.CPUSetR\vsharedAfter\x12?\n" +
+	"\x0freserved_before\x18\x06 \x01(\v2\x16.berth.types.v1.CPUSetR\x0ereservedBefore\x12=\n" +
+	"\x0ereserved_after\x18\a \x01(\v2\x16.berth.types.v1.CPUSetR\rreservedAfter\x12\x1a\n" +
+	"\brevision\x18\b \x01(\x04R\brevision\"\xd2\x01\n" +
+	"\aPodFate\x12\x10\n" +
+	"\x03uid\x18\x01 \x01(\tR\x03uid\x12\x1c\n" +
+	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x12\n" +
+	"\x04name\x18\x03 \x01(\tR\x04name\x12+\n" +
+	"\x04fate\x18\x04 \x01(\x0e2\x17.berth.topology.v1.FateR\x04fate\x12\x16\n" +
+	"\x06reason\x18\x05 \x01(\tR\x06reason\x12\x18\n" +
+	"\amessage\x18\x06 \x01(\tR\amessage\x12$\n" +
+	"\rgrandfathered\x18\a \x03(\tR\rgrandfathered\"\xec\x01\n" +
 	"\fMergeRequest\x12\x16\n" +
 	"\x06policy\x18\x01 \x01(\tR\x06policy\x12F\n" +
 	"\aoptions\x18\x02 \x03(\v2,.berth.topology.v1.MergeRequest.OptionsEntryR\aoptions\x12@\n" +
@@ -437,9 +1208,15 @@ const file_berth_topology_v1_topology_proto_rawDesc = "" +
 	"\apod_uid\x18\x01 \x01(\tR\x06podUid\x12\x1c\n" +
 	"\tcontainer\x18\x02 \x01(\tR\tcontainer\"?\n" +
 	"\x13GetAffinityResponse\x12(\n" +
-	"\x04hint\x18\x01 \x01(\v2\x14.berth.types.v1.HintR\x04hint2\x93\x02\n" +
+	"\x04hint\x18\x01 \x01(\v2\x14.berth.types.v1.HintR\x04hint*Q\n" +
+	"\x04Fate\x12\x14\n" +
+	"\x10FATE_UNSPECIFIED\x10\x00\x12\r\n" +
+	"\tFATE_SAME\x10\x01\x12\x12\n" +
+	"\x0eFATE_OTHERWISE\x10\x02\x12\x10\n" +
+	"\fFATE_REFUSED\x10\x032\xeb\x02\n" +
 	"\x0fTopologyService\x12V\n" +
-	"\tGetPolicy\x12#.berth.topology.v1.GetPolicyRequest\x1a$.berth.topology.v1.GetPolicyResponse\x12J\n" +
+	"\tGetPolicy\x12#.berth.topology.v1.GetPolicyRequest\x1a$.berth.topology.v1.GetPolicyResponse\x12V\n" +
+	"\tSetPolicy\x12#.berth.topology.v1.SetPolicyRequest\x1a$.berth.topology.v1.SetPolicyResponse\x12J\n" +
 	"\x05Merge\x12\x1f.berth.topology.v1.MergeRequest\x1a .berth.topology.v1.MergeResponse\x12\\\n" +
 	"\vGetAffinity\x12%.berth.topology.v1.GetAffinityRequest\x1a&.berth.topology.v1.GetAffinityResponseB:Z8github.com/berthd/berth/api/berth/topology/v1;topologyv1b\x06proto3"
 
@@ -455,40 +1232,81 @@ func file_berth_topology_v1_topology_proto_rawDescGZIP() []byte {
 	return file_berth_topology_v1_topology_proto_rawDescData
 }
 
-var file_berth_topology_v1_topology_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
+var file_berth_topology_v1_topology_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
+var file_berth_topology_v1_topology_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
 var file_berth_topology_v1_topology_proto_goTypes = []any{
-	(*GetPolicyRequest)(nil),    // 0: berth.topology.v1.GetPolicyRequest
-	(*GetPolicyResponse)(nil),   // 1: berth.topology.v1.GetPolicyResponse
-	(*MergeRequest)(nil),        // 2: berth.topology.v1.MergeRequest
-	(*ProviderAnswers)(nil),     // 3: berth.topology.v1.ProviderAnswers
-	(*MergeResponse)(nil),       // 4: berth.topology.v1.MergeResponse
-	(*GetAffinityRequest)(nil),  // 5: berth.topology.v1.GetAffinityRequest
-	(*GetAffinityResponse)(nil), // 6: berth.topology.v1.GetAffinityResponse
-	nil,                         // 7: berth.topology.v1.GetPolicyResponse.OptionsEntry
-	nil,                         // 8: berth.topology.v1.MergeRequest.OptionsEntry
-	(*v1.NUMAMask)(nil),         // 9: berth.types.v1.NUMAMask
-	(*v1.Answer)(nil),           // 10: berth.types.v1.Answer
-	(*v1.Hint)(nil),             // 11: berth.types.v1.Hint
+	(Fate)(0),                   // 0: berth.topology.v1.Fate
+	(*GetPolicyRequest)(nil),    // 1: berth.topology.v1.GetPolicyRequest
+	(*GetPolicyResponse)(nil),   // 2: berth.topology.v1.GetPolicyResponse
+	(*PolicySettings)(nil),      // 3: berth.topology.v1.PolicySettings
+	(*ReservedMemory)(nil),      // 4: berth.topology.v1.ReservedMemory
+	(*SetPolicyRequest)(nil),    // 5: berth.topology.v1.SetPolicyRequest
+	(*Values)(nil),              // 6: berth.topology.v1.Values
+	(*ReservedMemories)(nil),    // 7: berth.topology.v1.ReservedMemories
+	(*SetPolicyResponse)(nil),   // 8: berth.topology.v1.SetPolicyResponse
+	(*PodFate)(nil),             // 9: berth.topology.v1.PodFate
+	(*MergeRequest)(nil),        // 10: berth.topology.v1.MergeRequest
+	(*ProviderAnswers)(nil),     // 11: berth.topology.v1.ProviderAnswers
+	(*MergeResponse)(nil),       // 12: berth.topology.v1.MergeResponse
+	(*GetAffinityRequest)(nil),  // 13: berth.topology.v1.GetAffinityRequest
+	(*GetAffinityResponse)(nil), // 14: berth.topology.v1.GetAffinityResponse
+	nil,                         // 15: berth.topology.v1.GetPolicyResponse.OptionsEntry
+	nil,                         // 16: berth.topology.v1.PolicySettings.TopologyOptionsEntry
+	nil,                         // 17: berth.topology.v1.PolicySettings.CpuOptionsEntry
+	nil,                         // 18: berth.topology.v1.PolicySettings.SystemReservedEntry
+	nil,                         // 19: berth.topology.v1.PolicySettings.KubeReservedEntry
+	nil,                         // 20: berth.topology.v1.ReservedMemory.LimitsEntry
+	nil,                         // 21: berth.topology.v1.Values.ValuesEntry
+	nil,                         // 22: berth.topology.v1.MergeRequest.OptionsEntry
+	(*v1.NUMAMask)(nil),         // 23: berth.types.v1.NUMAMask
+	(*v1.CPUSet)(nil),           // 24: berth.types.v1.CPUSet
+	(*v1.Answer)(nil),           // 25: berth.types.v1.Answer
+	(*v1.Hint)(nil),             // 26: berth.types.v1.Hint
 }
 var file_berth_topology_v1_topology_proto_depIdxs = []int32{
-	7,  // 0: berth.topology.v1.GetPolicyResponse.options:type_name -> berth.topology.v1.GetPolicyResponse.OptionsEntry
-	9,  // 1: berth.topology.v1.GetPolicyResponse.nodes:type_name -> berth.types.v1.NUMAMask
-	8,  // 2: berth.topology.v1.MergeRequest.options:type_name -> berth.topology.v1.MergeRequest.OptionsEntry
-	3,  // 3: berth.topology.v1.MergeRequest.providers:type_name -> berth.topology.v1.ProviderAnswers
-	10, // 4: berth.topology.v1.ProviderAnswers.answers:type_name -> berth.types.v1.Answer
-	11, // 5: berth.topology.v1.MergeResponse.hint:type_name -> berth.types.v1.Hint
-	11, // 6: berth.topology.v1.GetAffinityResponse.hint:type_name -> berth.types.v1.Hint
-	0,  // 7: berth.topology.v1.TopologyService.GetPolicy:input_type -> berth.topology.v1.GetPolicyRequest
-	2,  // 8: berth.topology.v1.TopologyService.Merge:input_type -> berth.topology.v1.MergeRequest
-	5,  // 9: berth.topology.v1.TopologyService.GetAffinity:input_type -> berth.topology.v1.GetAffinityRequest
-	1,  // 10: berth.topology.v1.TopologyService.GetPolicy:output_type -> berth.topology.v1.GetPolicyResponse
-	4,  // 11: berth.topology.v1.TopologyService.Merge:output_type -> berth.topology.v1.MergeResponse
-	6,  // 12: berth.topology.v1.TopologyService.GetAffinity:output_type -> berth.topology.v1.GetAffinityResponse
-	10, // [10:13] is the sub-list for method output_type
-	7,  // [7:10] is the sub-list for method input_type
-	7,  // [7:7] is the sub-list for extension type_name
-	7,  // [7:7] is the sub-list for extension extendee
-	0,  // [0:7] is the sub-list for field type_name
+	15, // 0: berth.topology.v1.GetPolicyResponse.options:type_name -> berth.topology.v1.GetPolicyResponse.OptionsEntry
+	23, // 1: berth.topology.v1.GetPolicyResponse.nodes:type_name -> berth.types.v1.NUMAMask
+	3,  // 2: berth.topology.v1.GetPolicyResponse.settings:type_name -> berth.topology.v1.PolicySettings
+	16, // 3: berth.topology.v1.PolicySettings.topology_options:type_name -> berth.topology.v1.PolicySettings.TopologyOptionsEntry
+	17, // 4: berth.topology.v1.PolicySettings.cpu_options:type_name -> berth.topology.v1.PolicySettings.CpuOptionsEntry
+	4,  // 5: berth.topology.v1.PolicySettings.reserved_memory:type_name -> berth.topology.v1.ReservedMemory
+	18, // 6: berth.topology.v1.PolicySettings.system_reserved:type_name -> berth.topology.v1.PolicySettings.SystemReservedEntry
+	19, // 7: berth.topology.v1.PolicySettings.kube_reserved:type_name -> berth.topology.v1.PolicySettings.KubeReservedEntry
+	24, // 8: berth.topology.v1.PolicySettings.reserved_cpus:type_name -> berth.types.v1.CPUSet
+	20, // 9: berth.topology.v1.ReservedMemory.limits:type_name -> berth.topology.v1.ReservedMemory.LimitsEntry
+	6,  // 10: berth.topology.v1.SetPolicyRequest.topology_options:type_name -> berth.topology.v1.Values
+	6,  // 11: berth.topology.v1.SetPolicyRequest.cpu_options:type_name -> berth.topology.v1.Values
+	7,  // 12: berth.topology.v1.SetPolicyRequest.reserved_memory:type_name -> berth.topology.v1.ReservedMemories
+	6,  // 13: berth.topology.v1.SetPolicyRequest.system_reserved:type_name -> berth.topology.v1.Values
+	6,  // 14: berth.topology.v1.SetPolicyRequest.kube_reserved:type_name -> berth.topology.v1.Values
+	24, // 15: berth.topology.v1.SetPolicyRequest.reserved_cpus:type_name -> berth.types.v1.CPUSet
+	21, // 16: berth.topology.v1.Values.values:type_name -> berth.topology.v1.Values.ValuesEntry
+	4,  // 17: berth.topology.v1.ReservedMemories.nodes:type_name -> berth.topology.v1.ReservedMemory
+	3,  // 18: berth.topology.v1.SetPolicyResponse.settings:type_name -> berth.topology.v1.PolicySettings
+	9,  // 19: berth.topology.v1.SetPolicyResponse.pods:type_name -> berth.topology.v1.PodFate
+	24, // 20: berth.topology.v1.SetPolicyResponse.shared_before:type_name -> berth.types.v1.CPUSet
+	24, // 21: berth.topology.v1.SetPolicyResponse.shared_after:type_name -> berth.types.v1.CPUSet
+	24, // 22: berth.topology.v1.SetPolicyResponse.reserved_before:type_name -> berth.types.v1.CPUSet
+	24, // 23: berth.topology.v1.SetPolicyResponse.reserved_after:type_name -> berth.types.v1.CPUSet
+	0,  // 24: berth.topology.v1.PodFate.fate:type_name -> berth.topology.v1.Fate
+	22, // 25: berth.topology.v1.MergeRequest.options:type_name -> berth.topology.v1.MergeRequest.OptionsEntry
+	11, // 26: berth.topology.v1.MergeRequest.providers:type_name -> berth.topology.v1.ProviderAnswers
+	25, // 27: berth.topology.v1.ProviderAnswers.answers:type_name -> berth.types.v1.Answer
+	26, // 28: berth.topology.v1.MergeResponse.hint:type_name -> berth.types.v1.Hint
+	26, // 29: berth.topology.v1.GetAffinityResponse.hint:type_name -> berth.types.v1.Hint
+	1,  // 30: berth.topology.v1.TopologyService.GetPolicy:input_type -> berth.topology.v1.GetPolicyRequest
+	5,  // 31: berth.topology.v1.TopologyService.SetPolicy:input_type -> berth.topology.v1.SetPolicyRequest
+	10, // 32: berth.topology.v1.TopologyService.Merge:input_type -> berth.topology.v1.MergeRequest
+	13, // 33: berth.topology.v1.TopologyService.GetAffinity:input_type -> berth.topology.v1.GetAffinityRequest
+	2,  // 34: berth.topology.v1.TopologyService.GetPolicy:output_type -> berth.topology.v1.GetPolicyResponse
+	8,  // 35: berth.topology.v1.TopologyService.SetPolicy:output_type -> berth.topology.v1.SetPolicyResponse
+	12, // 36: berth.topology.v1.TopologyService.Merge:output_type -> berth.topology.v1.MergeResponse
+	14, // 37: berth.topology.v1.TopologyService.GetAffinity:output_type -> berth.topology.v1.GetAffinityResponse
+	34, // [34:38] is the sub-list for method output_type
+	30, // [30:34] is the sub-list for method input_type
+	30, // [30:30] is the sub-list for extension type_name
+	30, // [30:30] is the sub-list for extension extendee
+	0,  // [0:30] is the sub-list for field type_name
 }
 
 func init() { file_berth_topology_v1_topology_proto_init() }
@@ -496,18 +1314,20 @@ func file_berth_topology_v1_topology_proto_init() {
 	if File_berth_topology_v1_topology_proto != nil {
 		return
 	}
+	file_berth_topology_v1_topology_proto_msgTypes[4].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_berth_topology_v1_topology_proto_rawDesc), len(file_berth_topology_v1_topology_proto_rawDesc)),
-			NumEnums:      0,
-			NumMessages:   9,
+			NumEnums:      1,
+			NumMessages:   22,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
 		GoTypes:           file_berth_topology_v1_topology_proto_goTypes,
 		DependencyIndexes: file_berth_topology_v1_topology_proto_depIdxs,
+		EnumInfos:         file_berth_topology_v1_topology_proto_enumTypes,
 		MessageInfos:      file_berth_topology_v1_topology_proto_msgTypes,
 	}.Build()
 	File_berth_topology_v1_topology_proto = out.File

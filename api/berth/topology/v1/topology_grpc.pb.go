@@ -20,6 +20,7 @@ const _ = grpc.SupportPackageIsVersion9
 
 const (
 	TopologyService_GetPolicy_FullMethodName   = "/berth.topology.v1.TopologyService/GetPolicy"
+	TopologyService_SetPolicy_FullMethodName   = "/berth.topology.v1.TopologyService/SetPolicy"
 	TopologyService_Merge_FullMethodName       = "/berth.topology.v1.TopologyService/Merge"
 	TopologyService_GetAffinity_FullMethodName = "/berth.topology.v1.TopologyService/GetAffinity"
 )
@@ -28,10 +29,17 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// TopologyService shows the topology manager.
+// TopologyService shows the topology manager, and the policy of all managers,
+// which it can change.
 type TopologyServiceClient interface {
-	// GetPolicy returns policy, scope and options.
+	// GetPolicy returns policy, scope and options, and the policy of all managers.
 	GetPolicy(ctx context.Context, in *GetPolicyRequest, opts ...grpc.CallOption) (*GetPolicyResponse, error)
+	// SetPolicy changes the policy of the managers, as a whole or not at all. No pod
+	// is stopped and none loses what it has; the answer tells what each would get
+	// under the new policy. It outlives restarts of berthd, until the configuration
+	// itself says something else. FAILED_PRECONDITION if containers on shared CPUs
+	// would have none left.
+	SetPolicy(ctx context.Context, in *SetPolicyRequest, opts ...grpc.CallOption) (*SetPolicyResponse, error)
 	// Merge merges answers under a policy; it reads nothing and changes nothing.
 	Merge(ctx context.Context, in *MergeRequest, opts ...grpc.CallOption) (*MergeResponse, error)
 	// GetAffinity returns the merged hint that an admitted container followed.
@@ -50,6 +58,16 @@ func (c *topologyServiceClient) GetPolicy(ctx context.Context, in *GetPolicyRequ
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(GetPolicyResponse)
 	err := c.cc.Invoke(ctx, TopologyService_GetPolicy_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *topologyServiceClient) SetPolicy(ctx context.Context, in *SetPolicyRequest, opts ...grpc.CallOption) (*SetPolicyResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SetPolicyResponse)
+	err := c.cc.Invoke(ctx, TopologyService_SetPolicy_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -80,10 +98,17 @@ func (c *topologyServiceClient) GetAffinity(ctx context.Context, in *GetAffinity
 // All implementations must embed UnimplementedTopologyServiceServer
 // for forward compatibility.
 //
-// TopologyService shows the topology manager.
+// TopologyService shows the topology manager, and the policy of all managers,
+// which it can change.
 type TopologyServiceServer interface {
-	// GetPolicy returns policy, scope and options.
+	// GetPolicy returns policy, scope and options, and the policy of all managers.
 	GetPolicy(context.Context, *GetPolicyRequest) (*GetPolicyResponse, error)
+	// SetPolicy changes the policy of the managers, as a whole or not at all. No pod
+	// is stopped and none loses what it has; the answer tells what each would get
+	// under the new policy. It outlives restarts of berthd, until the configuration
+	// itself says something else. FAILED_PRECONDITION if containers on shared CPUs
+	// would have none left.
+	SetPolicy(context.Context, *SetPolicyRequest) (*SetPolicyResponse, error)
 	// Merge merges answers under a policy; it reads nothing and changes nothing.
 	Merge(context.Context, *MergeRequest) (*MergeResponse, error)
 	// GetAffinity returns the merged hint that an admitted container followed.
@@ -100,6 +125,9 @@ type UnimplementedTopologyServiceServer struct{}
 
 func (UnimplementedTopologyServiceServer) GetPolicy(context.Context, *GetPolicyRequest) (*GetPolicyResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetPolicy not implemented")
+}
+func (UnimplementedTopologyServiceServer) SetPolicy(context.Context, *SetPolicyRequest) (*SetPolicyResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method SetPolicy not implemented")
 }
 func (UnimplementedTopologyServiceServer) Merge(context.Context, *MergeRequest) (*MergeResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Merge not implemented")
@@ -142,6 +170,24 @@ func _TopologyService_GetPolicy_Handler(srv interface{}, ctx context.Context, de
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(TopologyServiceServer).GetPolicy(ctx, req.(*GetPolicyRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _TopologyService_SetPolicy_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SetPolicyRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(TopologyServiceServer).SetPolicy(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: TopologyService_SetPolicy_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(TopologyServiceServer).SetPolicy(ctx, req.(*SetPolicyRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -192,6 +238,10 @@ var TopologyService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "GetPolicy",
 			Handler:    _TopologyService_GetPolicy_Handler,
+		},
+		{
+			MethodName: "SetPolicy",
+			Handler:    _TopologyService_SetPolicy_Handler,
 		},
 		{
 			MethodName: "Merge",

@@ -1,0 +1,211 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	topologyv1 "github.com/berthd/berth/api/berth/topology/v1"
+	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/clients/berthctl/table"
+)
+
+func (c *ctl) policy() *cobra.Command {
+	return group(about{
+		use:   "policy",
+		short: "Show or change the policy of the managers",
+		example: `  berthctl policy get
+  berthctl policy set --topology-policy restricted --dry-run`,
+	}, c.policyGet(), c.policySet())
+}
+
+func (c *ctl) policyGet() *cobra.Command {
+	return c.verb(about{
+		use:     "get",
+		short:   "Show the policy in force",
+		long:    "Show the policy of the topology, CPU and memory managers and what is reserved, and whether the configuration says so.",
+		example: `  berthctl policy get -o json`,
+	}, func(ctx context.Context, s *session, _ []string) error {
+		answer, err := s.Topology().GetPolicy(ctx, &topologyv1.GetPolicyRequest{})
+		if err != nil {
+			return err
+		}
+		return s.show(answer, func(w io.Writer) {
+			fmt.Fprint(w, settingsFields(answer.GetSettings()))
+			if answer.GetOverridden() {
+				fmt.Fprintf(w, "\nset at %s in place of what the configuration says\n", time.Unix(answer.GetSetAtUnix(), 0).UTC().Format(time.RFC3339))
+			}
+		})
+	})
+}
+
+// settingsFields spells a policy, a line for each setting that has a value.
+func settingsFields(p *topologyv1.PolicySettings) *table.Fields {
+	f := table.NewFields("")
+	scope := p.GetTopologyScope()
+	if p.GetTopologyPolicy() == "none" {
+		scope = ""
+	}
+	f.Add("Topology policy", p.GetTopologyPolicy()+options(p.GetTopologyOptions()))
+	f.Add("Topology scope", scope)
+	f.Add("CPU policy", p.GetCpuPolicy()+options(p.GetCpuOptions()))
+	f.Add("Memory policy", p.GetMemoryPolicy())
+	f.Add("Reserved CPUs", p.GetReservedCpus().GetCpus())
+	f.Add("Reserved for the system", strings.Join(pairs(p.GetSystemReserved()), ", "))
+	f.Add("Reserved for agents", strings.Join(pairs(p.GetKubeReserved()), ", "))
+	for _, r := range p.GetReservedMemory() {
+		f.Add("Reserved memory", fmt.Sprintf("node %d: %s", r.GetNode(), strings.Join(pairs(r.GetLimits()), ", ")))
+	}
+	return f
+}
+
+const policySetLong = `Change the policy of the managers, all of it at once or nothing. What has no flag stays as it is.
+
+No pod is stopped, and each keeps what it has. The answer tells what running pods would get if they came anew under the
+new policy. It outlives restarts of berthd, until files or flags of berthd say something else than now.`
+
+const policySetExample = `  # What would it mean?
+  berthctl policy set --topology-policy single-numa-node --reserved-cpus 0,32 --dry-run
+
+  berthctl policy set --cpu-policy static --cpu-options full-pcpus-only=true --reserved-cpus 0-1
+  berthctl policy set --cpu-options ''
+
+  # Back to what the configuration says.
+  berthctl policy set --from-configuration`
+
+// policyFlags are the flags of policy set. Those that are not given change nothing.
+type policyFlags struct {
+	dryRun, configured                              bool
+	topology, scope, cpu, memory, cpus              string
+	topologyOptions, cpuOptions, systemKeeps, keeps string
+}
+
+func (f *policyFlags) declare(fs *pflag.FlagSet) {
+	fs.BoolVar(&f.dryRun, "dry-run", false, "tell what it would mean, and change nothing")
+	fs.BoolVar(&f.configured, "from-configuration", false, "begin with what the configuration says instead of the policy in force")
+	fs.StringVar(&f.topology, "topology-policy", "", "none, best-effort, restricted or single-numa-node")
+	fs.StringVar(&f.scope, "topology-scope", "", "container or pod")
+	fs.StringVar(&f.topologyOptions, "topology-options", "", "options of the topology policy, all of them, as name=value; '' for none")
+	fs.StringVar(&f.cpu, "cpu-policy", "", "none or static")
+	fs.StringVar(&f.cpuOptions, "cpu-options", "", "options of the CPU policy, all of them, as name=value; '' for none")
+	fs.StringVar(&f.memory, "memory-policy", "", "None or Static")
+	fs.StringVar(&f.cpus, "reserved-cpus", "", "list of CPUs that no pod gets, in place of amounts; '' lets those count")
+	fs.StringVar(&f.systemKeeps, "system-reserved", "", "what the system keeps, as cpu=500m,memory=1Gi; '' for nothing")
+	fs.StringVar(&f.keeps, "kube-reserved", "", "what node agents keep, as cpu=500m,memory=1Gi; '' for nothing")
+}
+
+// request makes the request of the flags that are given.
+func (f *policyFlags) request(fs *pflag.FlagSet) (*topologyv1.SetPolicyRequest, error) {
+	req := &topologyv1.SetPolicyRequest{DryRun: f.dryRun, FromConfiguration: f.configured}
+	for name, field := range map[string]struct {
+		to    **string
+		value *string
+	}{
+		"topology-policy": {&req.TopologyPolicy, &f.topology}, "topology-scope": {&req.TopologyScope, &f.scope},
+		"cpu-policy": {&req.CpuPolicy, &f.cpu}, "memory-policy": {&req.MemoryPolicy, &f.memory},
+	} {
+		if fs.Changed(name) {
+			*field.to = field.value
+		}
+	}
+	for name, field := range map[string]struct {
+		to    **topologyv1.Values
+		value string
+	}{
+		"topology-options": {&req.TopologyOptions, f.topologyOptions}, "cpu-options": {&req.CpuOptions, f.cpuOptions},
+		"system-reserved": {&req.SystemReserved, f.systemKeeps}, "kube-reserved": {&req.KubeReserved, f.keeps},
+	} {
+		if !fs.Changed(name) {
+			continue
+		}
+		*field.to = &topologyv1.Values{Values: map[string]string{}}
+		for one := range strings.SplitSeq(field.value, ",") {
+			key, value, ok := strings.Cut(one, "=")
+			if !ok && field.value != "" {
+				return nil, usagef("policy set", "--%s %s: expected name=value, several of them joined by commas", name, field.value)
+			}
+			if ok {
+				(*field.to).Values[key] = value
+			}
+		}
+	}
+	if fs.Changed("reserved-cpus") {
+		req.ReservedCpus = &typesv1.CPUSet{Cpus: f.cpus}
+	}
+	return req, nil
+}
+
+func (c *ctl) policySet() *cobra.Command {
+	var f policyFlags
+	var cmd *cobra.Command
+	cmd = c.verb(about{
+		use:   "set [--dry-run]",
+		short: "Change the policy while pods run",
+		long:  policySetLong, example: policySetExample,
+	}, func(ctx context.Context, s *session, _ []string) error {
+		req, err := f.request(cmd.Flags())
+		if err != nil {
+			return err
+		}
+		answer, err := s.Topology().SetPolicy(ctx, req)
+		if err != nil {
+			return err
+		}
+		return s.show(answer, func(w io.Writer) { showChange(w, answer, f.dryRun) })
+	})
+	f.declare(cmd.Flags())
+	return cmd
+}
+
+// showChange tells what a change of policy means.
+func showChange(w io.Writer, a *topologyv1.SetPolicyResponse, dryRun bool) {
+	switch {
+	case !a.GetChanged():
+		fmt.Fprintln(w, "this is the policy in force already")
+	case dryRun:
+		fmt.Fprintln(w, "the policy would be")
+	default:
+		fmt.Fprintf(w, "since revision %d the policy is\n", a.GetRevision())
+	}
+	fmt.Fprintf(w, "\n%v\n", settingsFields(a.GetSettings()))
+	poolChange(w, "shared CPUs", a.GetSharedBefore(), a.GetSharedAfter())
+	poolChange(w, "reserved CPUs", a.GetReservedBefore(), a.GetReservedAfter())
+	if len(a.GetPods()) == 0 {
+		fmt.Fprintln(w, "no pod is here")
+		return
+	}
+	same := 0
+	for _, p := range a.GetPods() {
+		if p.GetFate() == topologyv1.Fate_FATE_SAME && len(p.GetGrandfathered()) == 0 {
+			same++
+		}
+	}
+	fmt.Fprintf(w, "every pod keeps what it has; %d of %s would get as much if they came anew\n", same, table.Count(len(a.GetPods()), "pod"))
+	for _, p := range a.GetPods() {
+		name := p.GetNamespace() + "/" + p.GetName()
+		switch p.GetFate() {
+		case topologyv1.Fate_FATE_REFUSED:
+			fmt.Fprintf(w, "  %s would be rejected: %s: %s\n", name, p.GetReason(), oneLine(p.GetMessage()))
+		case topologyv1.Fate_FATE_OTHERWISE:
+			fmt.Fprintf(w, "  %s: %s\n", name, oneLine(p.GetMessage()))
+		}
+		for _, held := range p.GetGrandfathered() {
+			fmt.Fprintf(w, "  %s keeps what the policy would not give: %s\n", name, oneLine(held))
+		}
+	}
+}
+
+// poolChange tells what becomes of a pool of CPUs.
+func poolChange(w io.Writer, name string, before, after *typesv1.CPUSet) {
+	if before.GetCpus() == after.GetCpus() {
+		fmt.Fprintf(w, "%s: %s as before\n", name, cmp.Or(after.GetCpus(), "none"))
+		return
+	}
+	fmt.Fprintf(w, "%s: %s instead of %s\n", name, cmp.Or(after.GetCpus(), "none"), cmp.Or(before.GetCpus(), "none"))
+}

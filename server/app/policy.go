@@ -1,0 +1,151 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/berthd/berth/api/config"
+	"github.com/berthd/berth/managers/admission"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/panel"
+)
+
+// policies changes the policy of the managers while berthd runs.
+//
+// The rule for a start: a policy that was set holds as long as files and flags give
+// the policy that they gave when it was set. Once they give another one they win,
+// the policy that was set is dropped, and the start's report says so.
+type policies struct {
+	app *App
+	mu  sync.Mutex // held while a policy is changed
+}
+
+// Policy implements topology.Policies.
+func (p *policies) Policy() (config.Policy, *ledger.Override) {
+	o := p.app.Ledger.View().Override()
+	if o == nil {
+		return p.app.Config.Policy(), nil
+	}
+	policy, err := config.ReadPolicy(o.Settings)
+	if err != nil {
+		// What is in force was read before, or written by this process.
+		return p.app.Config.Policy(), nil
+	}
+	return policy, o
+}
+
+// SetPolicy implements topology.Policies.
+func (p *policies) SetPolicy(ctx context.Context, change func(now, configured config.Policy) config.Policy, dryRun bool) (
+	next config.Policy, changed bool, outlook admission.Outlook, err error,
+) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	a := p.app
+	now, _ := p.Policy()
+	next = change(now, a.Config.Policy())
+	cfg := a.Config.With(next)
+	if err := cfg.Validate(); err != nil {
+		return next, false, outlook, err
+	}
+	managers, err := a.panelOf(cfg)
+	if err != nil {
+		return next, false, outlook, err
+	}
+	limits, err := a.limitsOf(managers)
+	if err != nil {
+		return next, false, outlook, err
+	}
+	digest := managers.Rules.ConfigDigest
+	old := a.Ledger.View().Rules().ConfigDigest
+	changed = digest != old
+	if dryRun || !changed {
+		if managers, err = a.Seats.Join(managers); err == nil {
+			outlook, err = a.Engine.Foresee(ctx, admission.Change{
+				Rules: managers.Rules, Bus: managers.Bus, Policy: managers.Topology,
+			})
+		}
+		return next, changed, outlook, err
+	}
+	if err := a.Seats.Seat(managers); err != nil {
+		return next, false, outlook, err
+	}
+	// Whatever happens, who stays is who the ledger says.
+	defer func() { a.Seats.Settle(a.Ledger.View().Rules().ConfigDigest) }()
+	override, err := a.overrideOf(next, digest)
+	if err != nil {
+		return next, false, outlook, err
+	}
+	seated := a.Seats.Of(digest)
+	outlook, err = a.Engine.Reconfigure(ctx, admission.Change{
+		Rules: seated.Rules, Bus: seated.Bus, Policy: seated.Topology, Override: override,
+	})
+	if err != nil {
+		return next, false, outlook, err
+	}
+	a.limits.Store(&limits)
+	a.reconcile.SetLimits(limits)
+	a.Log.InfoContext(ctx, "the policy was changed", "topology", seated.Topology.String(),
+		"cpu", next.CPU.Policy, "memory", next.Memory.Policy, "generation", outlook.After.Generation())
+	return next, true, outlook, nil
+}
+
+// overrideOf is what the ledger keeps of a policy; nothing if it is that of the
+// configuration.
+func (a *App) overrideOf(p config.Policy, digest string) (*ledger.Override, error) {
+	configured, err := a.Config.Digest()
+	if err != nil || digest == configured {
+		return nil, err
+	}
+	settings, err := p.Marshal()
+	if err != nil {
+		return nil, err
+	}
+	return &ledger.Override{Settings: settings, Over: configured, SetAt: a.Now()}, nil
+}
+
+// restore puts a policy that was set before in force, when the ledger is opened.
+func (a *App) restore(o ledger.Override) (ledger.Rules, bool) {
+	set, err := a.panelOfOverride(o)
+	if err != nil {
+		a.start.PolicyDropped = err.Error()
+		return ledger.Rules{}, false
+	}
+	a.first = set
+	return set.Rules, true
+}
+
+// panelOfOverride makes the managers that an override asks for. An error says why
+// it has had its day.
+func (a *App) panelOfOverride(o ledger.Override) (*panel.Panel, error) {
+	configured, err := a.Config.Digest()
+	if err != nil {
+		return nil, err
+	}
+	if configured != o.Over {
+		return nil, errors.New("files or flags have another policy than when it was set")
+	}
+	p, err := config.ReadPolicy(o.Settings)
+	if err != nil {
+		return nil, err
+	}
+	c := a.Config.With(p)
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	return a.panelOf(c)
+}
+
+// policyLine tells what became of a policy that was set before; empty if there was
+// none.
+func (a *App) policyLine() string {
+	if d := a.start.Ledger.Dropped; d != nil {
+		return fmt.Sprintf("the policy that was set at %s is dropped: %s", d.SetAt.UTC().Format(time.RFC3339), a.start.PolicyDropped)
+	}
+	if o := a.Ledger.View().Override(); o != nil {
+		return fmt.Sprintf("the policy that was set at %s stands in place of the configuration's", o.SetAt.UTC().Format(time.RFC3339))
+	}
+	return ""
+}
