@@ -103,8 +103,6 @@ func (l *Loop) EnsureContainer(ctx context.Context, view *ledger.View, b ledger.
 		return "", err
 	}
 	b.Own = true
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	node, err := cgroup.ContainerNode(view, b, l.QoS.Cgroup)
 	if err != nil {
 		return "", err
