@@ -2,6 +2,7 @@ package admission
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/berthd/berth/managers/fault"
@@ -36,7 +37,8 @@ func (e *Engine) Remove(ctx context.Context, uid string) ([]ledger.Claim, bool, 
 
 // Sync removes every pod that is not among the living, and the cgroups of pods
 // that nobody knows. It returns the uids of the removed pods, also with an
-// error, which concerns those that are left.
+// error, which concerns those that are left. The doubt about the ledger ends with
+// it: pods that it does not remove are known, or living.
 func (e *Engine) Sync(ctx context.Context, living []string) (removed []string, err error) {
 	alive := make(map[string]bool, len(living))
 	for _, uid := range living {
@@ -48,33 +50,44 @@ func (e *Engine) Sync(ctx context.Context, living []string) (removed []string, e
 			gone = append(gone, p.UID())
 		}
 	}
+	var errs []error
 	for _, uid := range gone {
 		if _, _, err := e.Remove(ctx, uid); err != nil {
-			return removed, err
+			errs = append(errs, err)
+			continue // what one pod cannot do is no reason to keep the others
 		}
 		removed = append(removed, uid)
 	}
 	if err := e.sweep(ctx, alive); err != nil {
-		return removed, err
+		return removed, errors.Join(append(errs, err)...)
 	}
 	if _, err := e.Ledger.Update(ctx, func(d *ledger.Draft) error { d.SetDoubt(""); return nil }); err != nil {
-		return removed, fmt.Errorf("end the doubt about the ledger: %w", err)
+		errs = append(errs, fmt.Errorf("end the doubt about the ledger: %w", err))
 	}
-	return removed, nil
+	return removed, errors.Join(errs...)
 }
 
-// sweep removes cgroups without a pod. It holds the lane, so that no pod is
-// between its cgroup and its commit meanwhile.
+// sweep removes cgroups without a pod, but not those of living pods. It holds the
+// lane, so that no pod is between its cgroup and its commit meanwhile.
 func (e *Engine) sweep(ctx context.Context, alive map[string]bool) error {
 	leave, err := e.enterLane(ctx)
 	if err != nil {
 		return err
 	}
 	defer leave()
+	e.living.Store(&alive)
 	if err := e.Places.Sweep(ctx, e.Ledger.View(), alive); err != nil {
 		return fmt.Errorf("remove cgroups without a pod: %w", err)
 	}
 	return nil
+}
+
+// Lives tells whether the agent has named a pod among the living in its last Sync:
+// what the ledger does not know of it, as after it was lost, is not to be killed
+// before the agent has admitted it again.
+func (e *Engine) Lives(uid string) bool {
+	living := e.living.Load()
+	return living != nil && (*living)[uid]
 }
 
 // Started answers PreStart.
