@@ -31,23 +31,13 @@ func (s *Server) open() (net.Listener, error) {
 	if err := os.MkdirAll(s.Dir, dirMode); err != nil {
 		return nil, fault.Unavailablef("make the device plugin directory %s: %w", s.Dir, err)
 	}
-	if served(s.Path()) {
-		return nil, fault.Conflictf("somebody serves %s already: a kubelet, or another berthd with the same directory", s.Path())
+	if err := socket.Unserved(s.Path()); err != nil {
+		return nil, err
 	}
 	if err := s.clean(); err != nil {
 		return nil, err
 	}
 	return socket.Listen(s.Path(), socket.Options{DirMode: dirMode, Mode: socketMode})
-}
-
-// served tells whether a process answers on a socket.
-func served(path string) bool {
-	c, err := net.Dial("unix", path)
-	if err != nil {
-		return false
-	}
-	_ = c.Close()
-	return true
 }
 
 // clean removes every socket, and every link to one, directly in the directory;

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"syscall"
 
 	"github.com/berthd/berth/managers/fault"
 )
@@ -40,9 +41,9 @@ type Options struct {
 	DirMode, Mode os.FileMode
 }
 
-// Listen listens on a unix socket at path. A stale socket there is replaced; any
-// other kind of file is refused. The caller makes sure that no other process of
-// the same role is alive, by a lock of its own.
+// Listen listens on a unix socket at path. A stale socket there is replaced; one
+// that somebody serves is refused with class Conflict, any other kind of file with
+// class Invalid.
 func Listen(path string, o Options) (net.Listener, error) {
 	if err := CheckPath(path); err != nil {
 		return nil, err
@@ -97,6 +98,23 @@ func replaceable(path string) error {
 	}
 	if info.Mode().Type() != fs.ModeSocket {
 		return fault.Invalidf("socket path %s: there is a file that is no socket (%s)", path, info.Mode())
+	}
+	return Unserved(path)
+}
+
+// Unserved returns an error of class Conflict if a process listens on the socket at
+// path: taking its place would cut its clients off.
+func Unserved(path string) error {
+	c, err := net.Dial("unix", path)
+	if err == nil {
+		_ = c.Close()
+	}
+	// A full queue of connections, and a socket of another type, are somebody's
+	// too; so may be one that this process may not connect to.
+	for _, served := range []error{nil, syscall.EAGAIN, syscall.EPROTOTYPE, fs.ErrPermission} {
+		if errors.Is(err, served) {
+			return fault.Conflictf("somebody serves %s already: a kubelet, or another berthd with the same path", path)
+		}
 	}
 	return nil
 }

@@ -77,12 +77,41 @@ func TestCloseLeavesASuccessorAlone(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "b.sock")
 	old := listen(t, path)
-	listen(t, path)
+	listen(t, path+"2")
+	if err := os.Rename(path+"2", path); err != nil {
+		t.Fatal(err)
+	}
 	if err := old.Close(); err != nil {
 		t.Fatal(err)
 	}
 	if !reachable(path) {
 		t.Fatal("closing the old socket removed the new one")
+	}
+}
+
+func TestListenRefusesALiveSocket(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []string{"unix", "unixgram"} {
+		path := filepath.Join(t.TempDir(), "b.sock")
+		if kind == "unix" {
+			listen(t, path)
+		} else {
+			c, err := net.ListenUnixgram(kind, &net.UnixAddr{Name: path, Net: kind})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = c.Close() })
+		}
+		before, err := os.Lstat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := socket.Listen(path, socket.Options{}); fault.ClassOf(err) != fault.Conflict || !strings.Contains(err.Error(), path) {
+			t.Errorf("%s: %v; want class conflict with the path", kind, err)
+		}
+		if after, err := os.Lstat(path); err != nil || !os.SameFile(before, after) {
+			t.Errorf("%s: the socket was replaced: %v", kind, err)
+		}
 	}
 }
 
