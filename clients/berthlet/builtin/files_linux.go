@@ -1,0 +1,113 @@
+package builtin
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+
+	"github.com/berthd/berth/clients/berthlet/container"
+)
+
+// Names of files and directories; see the package comment.
+const (
+	bundleFile  = "bundle.json"
+	lifePipe    = "life"
+	createdFile = "created.json"
+	startedFile = "started.json"
+	exitFile    = "exit.json"
+	keeperLog   = "keeper.log"
+	rootDir     = "root"
+	diffDir     = "diff"
+	workDir     = "work"
+)
+
+// bundle is what a keeper makes a container from.
+type bundle struct {
+	Spec container.Spec
+	OCI  *specs.Spec
+	// Layers of the image, the topmost first.
+	Layers []string
+	// Run is libcontainer's directory.
+	Run      string
+	LogBytes int64
+}
+
+// created is a container that waits for its start, or has been started since.
+type created struct {
+	PID int
+	At  time.Time
+}
+
+type started struct{ At time.Time }
+
+type exit struct {
+	Code   int
+	Reason string
+	At     time.Time
+}
+
+// write makes a file that is there whole or not at all, also after a crash of the
+// machine.
+func write(dir, name string, v any) error {
+	text, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(dir, name+".*")
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(text)
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(f.Name(), filepath.Join(dir, name))
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
+	}
+	return nil
+}
+
+// read reads a file that write made; false if it is not there.
+func read(dir, name string, v any) (bool, error) {
+	text, err := os.ReadFile(filepath.Join(dir, name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	if err := json.Unmarshal(text, v); err != nil {
+		return false, fmt.Errorf("read %s: %w", filepath.Join(dir, name), err)
+	}
+	return true, nil
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}
+
+// kept tells whether the keeper of a container is there.
+func kept(dir string) (bool, error) {
+	fd, err := unix.Open(filepath.Join(dir, lifePipe), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if errors.Is(err, unix.ENOENT) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("look for the keeper of %s: %w", filepath.Base(dir), err)
+	}
+	defer unix.Close(fd)
+	// Nobody ever writes: either there is nothing yet, or the end.
+	_, err = unix.Read(fd, make([]byte, 1))
+	return errors.Is(err, unix.EAGAIN), nil
+}

@@ -1,0 +1,23 @@
+//go:build !linux || !cgo
+
+package builtin
+
+import (
+	"github.com/berthd/berth/clients/berthlet/container"
+	"github.com/berthd/berth/managers/fault"
+)
+
+// Runtime is not there in this build.
+type Runtime struct{ container.Runtime }
+
+// Child tells whether the process was started to be something else than its main
+// function: never, in this build.
+func Child() bool { return false }
+
+// New returns an error of class Unsupported.
+func New(Options) (*Runtime, error) {
+	return nil, fault.Unsupportedf("this berthlet was built without cgo or not for Linux, so it has no container runtime in it; name one that is installed with --runtime-endpoint")
+}
+
+// Stop does nothing.
+func (*Runtime) Stop() {}

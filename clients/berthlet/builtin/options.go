@@ -1,0 +1,23 @@
+package builtin
+
+import (
+	"log/slog"
+	"time"
+)
+
+// Options of a runtime.
+type Options struct {
+	// Dir is the runtime's directory; an absolute path on a file system that can
+	// be the upper layer of an overlay.
+	Dir string
+	// Images is where images are that are not named by an absolute path; may be
+	// empty.
+	Images string
+	// LogBytes is how large a log becomes before it starts anew; 0 for no limit.
+	LogBytes int64
+	// Changed is told the uid of a pod when one of its containers may have ended.
+	// It must not block.
+	Changed func(uid string)
+	Now     func() time.Time
+	Log     *slog.Logger
+}

@@ -1,0 +1,475 @@
+//go:build linux && cgo
+
+package builtin
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	iofs "io/fs"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/opencontainers/runc/libcontainer"
+	"golang.org/x/sys/unix"
+
+	"github.com/berthd/berth/clients/berthlet/container"
+	"github.com/berthd/berth/clients/berthlet/image"
+	"github.com/berthd/berth/managers/fault"
+)
+
+// Runtime is the built-in runtime. What is true about containers is in its
+// directory; here is only who watches them.
+type Runtime struct {
+	Options
+	images *image.Store
+
+	mu      sync.Mutex // guards watched
+	watched map[string]*os.File
+	watches sync.WaitGroup
+}
+
+var _ container.Runtime = (*Runtime)(nil)
+
+// New opens the runtime of a directory, with the containers that are in it.
+func New(o Options) (*Runtime, error) {
+	if !filepath.IsAbs(o.Dir) {
+		return nil, fault.Invalidf("directory %q of the runtime: expected an absolute path", o.Dir)
+	}
+	if os.Geteuid() != 0 {
+		return nil, fault.PermissionDeniedf("the built-in runtime makes namespaces and mounts, which takes root; the effective user is %d", os.Geteuid())
+	}
+	r := &Runtime{Options: o, images: image.NewStore(o.Images, filepath.Join(o.Dir, "layers")), watched: map[string]*os.File{}}
+	for _, dir := range []string{r.containers(), r.run(), r.sandboxes()} {
+		if err := os.MkdirAll(dir, 0o711); err != nil {
+			return nil, err
+		}
+	}
+	// mount(2) and libcontainer want the path without links.
+	var err error
+	if r.Dir, err = filepath.EvalSymlinks(o.Dir); err != nil {
+		return nil, err
+	}
+	ids, err := r.ids()
+	if err != nil {
+		return nil, err
+	}
+	for _, id := range ids {
+		r.watch(id)
+	}
+	return r, nil
+}
+
+// Stop ends the watching; the containers go on.
+func (r *Runtime) Stop() {
+	r.mu.Lock()
+	for _, f := range r.watched {
+		_ = f.Close()
+	}
+	r.mu.Unlock()
+	r.watches.Wait()
+}
+
+func (r *Runtime) containers() string         { return filepath.Join(r.Dir, "containers") }
+func (r *Runtime) container(id string) string { return filepath.Join(r.containers(), id) }
+func (r *Runtime) run() string                { return filepath.Join(r.Dir, "run") }
+func (r *Runtime) sandboxes() string          { return filepath.Join(r.Dir, "sandboxes") }
+
+// ids lists the directories of containers.
+func (r *Runtime) ids() ([]string, error) {
+	entries, err := os.ReadDir(r.containers())
+	if err != nil {
+		return nil, err
+	}
+	var out []string
+	for _, e := range entries {
+		out = append(out, e.Name())
+	}
+	return out, nil
+}
+
+// watch waits for the end of a container's keeper and tells.
+func (r *Runtime) watch(id string) {
+	dir := r.container(id)
+	var b bundle
+	if found, err := read(dir, bundleFile, &b); err != nil || !found {
+		return
+	}
+	life, err := os.OpenFile(filepath.Join(dir, lifePipe), os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.watched[id] != nil {
+		_ = life.Close()
+		return
+	}
+	r.watched[id] = life
+	r.watches.Go(func() {
+		_, _ = life.Read(make([]byte, 1)) // until the keeper, or Stop, closes it
+		r.Changed(b.Spec.PodUID)
+	})
+}
+
+func (r *Runtime) unwatch(id string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if f := r.watched[id]; f != nil {
+		_ = f.Close()
+		delete(r.watched, id)
+	}
+}
+
+// Open implements container.Runtime.
+func (r *Runtime) Open(_ context.Context, p container.Pod) error {
+	if err := openSandbox(filepath.Join(r.sandboxes(), p.UID), p); err != nil {
+		return fmt.Errorf("open pod %s: %w", p.UID, err)
+	}
+	return nil
+}
+
+// Close implements container.Runtime.
+func (r *Runtime) Close(_ context.Context, uid string) error {
+	if err := closeSandbox(filepath.Join(r.sandboxes(), uid)); err != nil {
+		return fmt.Errorf("close pod %s: %w", uid, err)
+	}
+	return nil
+}
+
+// Create implements container.Runtime.
+func (r *Runtime) Create(ctx context.Context, s container.Spec) error {
+	if err := r.create(ctx, s); err != nil {
+		return fmt.Errorf("create container %s: %w", s.ID, err)
+	}
+	return nil
+}
+
+func (r *Runtime) create(ctx context.Context, s container.Spec) error {
+	dir := r.container(s.ID)
+	there, err := r.settled(ctx, dir)
+	if err != nil || there {
+		return err
+	}
+	// What is left of an attempt that was cut off.
+	if err := r.wipe(s.ID); err != nil {
+		return err
+	}
+	b, err := r.bundle(ctx, s)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(s.LogPath), 0o755); err != nil {
+		return err
+	}
+	if err := os.Mkdir(dir, 0o711); err != nil {
+		return err
+	}
+	err = unix.Mkfifo(filepath.Join(dir, lifePipe), 0o600)
+	if err == nil {
+		err = write(dir, bundleFile, b)
+	}
+	if err == nil {
+		err = r.keep(ctx, dir)
+	}
+	if err != nil {
+		return errors.Join(err, r.wipe(s.ID))
+	}
+	r.watch(s.ID)
+	return nil
+}
+
+// settled tells whether a container was made. One that a keeper is still making
+// is waited for.
+func (r *Runtime) settled(ctx context.Context, dir string) (bool, error) {
+	for {
+		if exists(filepath.Join(dir, createdFile)) {
+			return true, nil
+		}
+		alive, err := kept(dir)
+		if err != nil || !alive {
+			return exists(filepath.Join(dir, createdFile)), err
+		}
+		if err := pause(ctx); err != nil {
+			return false, err
+		}
+	}
+}
+
+// pause waits a moment.
+func pause(ctx context.Context) error {
+	timer := time.NewTimer(10 * time.Millisecond)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// keep starts a keeper and waits until it has made the container.
+func (r *Runtime) keep(ctx context.Context, dir string) error {
+	life, err := os.OpenFile(filepath.Join(dir, lifePipe), os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	defer life.Close()
+	log, err := os.Create(filepath.Join(dir, keeperLog))
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	answer, report, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer answer.Close()
+	cmd := exec.Command("/proc/self/exe", keepVerb, dir)
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.ExtraFiles = []*os.File{report, life} // reportFD, lifeFD
+	cmd.Dir = "/"
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	err = cmd.Start()
+	_ = report.Close()
+	if err != nil {
+		return fmt.Errorf("start the keeper: %w", err)
+	}
+	go func() { _ = cmd.Wait() }()
+	return heard(ctx, answer, log.Name())
+}
+
+// heard reads what a keeper says. If time runs out the keeper goes on: a next
+// Create finds what it made.
+func heard(ctx context.Context, answer *os.File, log string) error {
+	stop := context.AfterFunc(ctx, func() { _ = answer.Close() })
+	defer stop()
+	text, err := io.ReadAll(answer)
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	var said struct{ Error string }
+	if err == nil {
+		err = json.Unmarshal(text, &said)
+	}
+	if err != nil {
+		last, _ := os.ReadFile(log)
+		return fault.Unavailablef("the keeper ended without a word: %w: %s", err, bytes.TrimSpace(last))
+	}
+	if said.Error != "" {
+		return fault.Unavailablef("%s", said.Error)
+	}
+	return nil
+}
+
+// Start implements container.Runtime.
+func (r *Runtime) Start(_ context.Context, id string) error {
+	s, found, err := r.status(id)
+	if err != nil {
+		return err
+	}
+	switch {
+	case !found:
+		return fault.NotFoundf("start container %s: there is none", id)
+	case s.Phase == container.Exited:
+		return fault.Preconditionf("start container %s: it has exited", id)
+	case s.Phase == container.Running:
+		return nil
+	}
+	c, err := libcontainer.Load(r.run(), id)
+	if err == nil {
+		at := r.Now()
+		if err = c.Exec(); err == nil {
+			err = write(r.container(id), startedFile, started{At: at})
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("start container %s: %w", id, err)
+	}
+	return nil
+}
+
+// Signal implements container.Runtime.
+func (r *Runtime) Signal(_ context.Context, id string, sig syscall.Signal) error {
+	s, found, err := r.status(id)
+	if err != nil {
+		return err
+	}
+	if !found {
+		return fault.NotFoundf("signal container %s: there is none", id)
+	}
+	if s.Phase == container.Exited {
+		return nil
+	}
+	if err := r.signal(id, sig); err != nil {
+		return fmt.Errorf("signal container %s: %w", id, err)
+	}
+	return nil
+}
+
+// signal leaves a container alone that has ended meanwhile.
+func (r *Runtime) signal(id string, sig syscall.Signal) error {
+	c, err := libcontainer.Load(r.run(), id)
+	if err == nil {
+		err = c.Signal(sig)
+	}
+	if errors.Is(err, libcontainer.ErrNotRunning) || errors.Is(err, libcontainer.ErrNotExist) || errors.Is(err, os.ErrProcessDone) {
+		return nil
+	}
+	return err
+}
+
+// Remove implements container.Runtime.
+func (r *Runtime) Remove(ctx context.Context, id string) error {
+	if err := r.remove(ctx, id); err != nil {
+		return fmt.Errorf("remove container %s: %w", id, err)
+	}
+	return nil
+}
+
+func (r *Runtime) remove(ctx context.Context, id string) error {
+	dir := r.container(id)
+	for {
+		if _, err := r.settled(ctx, dir); err != nil {
+			return err
+		}
+		s, found, err := r.status(id)
+		if err != nil {
+			return err
+		}
+		if !found || s.Phase == container.Exited {
+			return r.wipe(id)
+		}
+		if err := r.signal(id, unix.SIGKILL); err != nil {
+			return err
+		}
+		if err := pause(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// wipe removes everything of a container that has no process any more.
+func (r *Runtime) wipe(id string) error {
+	r.unwatch(id)
+	dir := r.container(id)
+	// Without this the rest is not taken for a container any more.
+	if err := os.Remove(filepath.Join(dir, bundleFile)); err != nil && !errors.Is(err, iofs.ErrNotExist) {
+		return err
+	}
+	c, err := libcontainer.Load(r.run(), id)
+	switch {
+	case err == nil:
+		state, stateErr := c.State()
+		if err := c.Destroy(); err != nil {
+			return err
+		}
+		if stateErr == nil {
+			removeParents(state.CgroupPaths["devices"])
+		}
+	case !errors.Is(err, libcontainer.ErrNotExist):
+		return err
+	}
+	if err := os.RemoveAll(filepath.Join(r.run(), id)); err != nil {
+		return err
+	}
+	if err := unmount(filepath.Join(dir, rootDir)); err != nil {
+		return err
+	}
+	return os.RemoveAll(dir)
+}
+
+// removeParents removes the empty cgroups above one of the devices hierarchy,
+// which libcontainer made: berthd leaves that hierarchy to runtimes.
+func removeParents(path string) {
+	for path != "" && os.Remove(filepath.Dir(path)) == nil {
+		path = filepath.Dir(path)
+	}
+}
+
+// List implements container.Runtime.
+func (r *Runtime) List(_ context.Context, uid string) ([]container.Status, error) {
+	ids, err := r.ids()
+	if err != nil {
+		return nil, fmt.Errorf("list containers: %w", err)
+	}
+	var out []container.Status
+	for _, id := range ids {
+		s, found, err := r.status(id)
+		if err != nil {
+			return nil, fmt.Errorf("list containers: %w", err)
+		}
+		if found && (uid == "" || s.PodUID == uid) {
+			out = append(out, s)
+		}
+	}
+	slices.SortFunc(out, func(a, b container.Status) int { return cmp.Compare(a.ID, b.ID) })
+	return out, nil
+}
+
+// status reads a container's files. One that is still being made, or was left
+// half made, is not found.
+func (r *Runtime) status(id string) (container.Status, bool, error) {
+	dir := r.container(id)
+	var b bundle
+	if found, err := read(dir, bundleFile, &b); err != nil || !found {
+		return container.Status{}, false, err
+	}
+	// In this order: a keeper writes before it goes.
+	alive, err := kept(dir)
+	if err != nil {
+		return container.Status{}, false, err
+	}
+	var made created
+	if found, err := read(dir, createdFile, &made); err != nil || !found {
+		return container.Status{}, false, err
+	}
+	out := container.Status{
+		ID: id, PodUID: b.Spec.PodUID, Name: b.Spec.Name, Attempt: b.Spec.Attempt, Pause: b.Spec.Pause,
+		Phase: container.Created, PID: made.PID, Created: made.At,
+	}
+	var begun started
+	if _, err := read(dir, startedFile, &begun); err != nil {
+		return container.Status{}, false, err
+	}
+	out.Started = begun.At
+	if begun.At.IsZero() && !exists(filepath.Join(r.run(), id, "exec.fifo")) {
+		out.Started = made.At // it was started by somebody who did not come to write it down
+	}
+	if !out.Started.IsZero() {
+		out.Phase = container.Running
+	}
+	var end exit
+	found, err := read(dir, exitFile, &end)
+	if err == nil && !found && !alive {
+		end, err = r.lose(id)
+		found = true
+	}
+	if err != nil {
+		return container.Status{}, false, err
+	}
+	if found {
+		out.Phase, out.PID, out.ExitCode, out.Reason, out.Finished = container.Exited, 0, end.Code, end.Reason, end.At
+	}
+	return out, true, nil
+}
+
+// lose ends a container whose keeper is gone.
+func (r *Runtime) lose(id string) (exit, error) {
+	r.Log.Warn("a container without a keeper is lost", slog.String("id", id))
+	end := exit{Code: 128 + int(unix.SIGKILL), Reason: container.Lost, At: r.Now()}
+	if err := r.signal(id, unix.SIGKILL); err != nil {
+		return end, fmt.Errorf("end the lost container %s: %w", id, err)
+	}
+	return end, write(r.container(id), exitFile, end)
+}

@@ -1,0 +1,139 @@
+//go:build linux && cgo
+
+package builtin_test
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/berthd/berth/clients/berthlet/builtin"
+	"github.com/berthd/berth/clients/berthlet/container/containertest"
+)
+
+// TestMain lets the test binary be a keeper and the first process of containers,
+// as berthlet's binary is.
+func TestMain(m *testing.M) {
+	if builtin.Child() {
+		return
+	}
+	code := m.Run()
+	if probeDir != "" {
+		_ = os.RemoveAll(probeDir)
+	}
+	os.Exit(code)
+}
+
+var probeDir string
+
+// probe builds the root file system of the tests, once.
+var probe = sync.OnceValues(func() (string, error) {
+	var err error
+	if probeDir, err = os.MkdirTemp("", "probe"); err != nil {
+		return "", err
+	}
+	cmd := exec.Command("go", "build", "-o", filepath.Join(probeDir, "probe"), "../../../hack/probe")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("%w: %s", err, out)
+	}
+	return probeDir, nil
+})
+
+// needRoot skips what takes root, with what the kernel says to somebody else.
+func needRoot(t *testing.T) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		_, err := builtin.New(builtin.Options{Dir: t.TempDir()})
+		t.Skipf("needs root: %v", err)
+	}
+}
+
+const patience = time.Minute
+
+type bench struct {
+	*builtin.Runtime
+	dir, image, cgroup string
+	changed            chan string
+}
+
+// open makes a runtime with a root file system, a directory and a cgroup of its
+// own, and sees in the end that nothing is left.
+func open(t *testing.T) *bench {
+	t.Helper()
+	needRoot(t)
+	image, err := probe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, err := os.MkdirTemp("", "builtin")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &bench{dir: dir, image: image, cgroup: "/" + filepath.Base(dir), changed: make(chan string, 100)}
+	b.Runtime = b.again(t)
+	t.Cleanup(func() {
+		b.Stop()
+		for _, left := range []string{"containers", "run", "sandboxes"} {
+			if entries, err := os.ReadDir(filepath.Join(dir, left)); err != nil || len(entries) > 0 {
+				t.Errorf("left in %s: %v, %v", left, entries, err)
+			}
+		}
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+		removeCgroups(t, b.cgroup)
+	})
+	return b
+}
+
+// again opens the runtime's directory another time, as after a restart.
+func (b *bench) again(t *testing.T) *builtin.Runtime {
+	t.Helper()
+	r, err := builtin.New(builtin.Options{
+		Dir: b.dir, Changed: func(uid string) { b.changed <- uid }, Now: time.Now, Log: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// removeCgroups removes the test's cgroups, in which nothing runs any more; a
+// cgroup of a container that is still there is an error.
+func removeCgroups(t *testing.T, cgroup string) {
+	t.Helper()
+	tops, _ := filepath.Glob("/sys/fs/cgroup/*" + cgroup)
+	for _, top := range append(tops, "/sys/fs/cgroup"+cgroup) {
+		entries, err := os.ReadDir(top)
+		if err != nil {
+			continue
+		}
+		for _, e := range entries {
+			if e.IsDir() {
+				t.Errorf("cgroup %s/%s is left", top, e.Name())
+				_ = os.Remove(filepath.Join(top, e.Name()))
+			}
+		}
+		if err := os.Remove(top); err != nil && !os.IsNotExist(err) {
+			t.Error(err)
+		}
+	}
+}
+
+func TestRuntime(t *testing.T) {
+	t.Parallel()
+	needRoot(t)
+	containertest.Run(t, func(t *testing.T) containertest.Bench {
+		b := open(t)
+		return containertest.Bench{
+			Runtime: b.Runtime, Image: b.image, Program: "/probe", Changed: b.changed,
+			CgroupPath: func(name string) string { return b.cgroup + "/" + name },
+		}
+	})
+}

@@ -1,0 +1,230 @@
+package containertest
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/berthd/berth/clients/berthlet/container"
+	"github.com/berthd/berth/managers/fault"
+)
+
+// Fake is a runtime without processes. It plays the program Program: "exit N"
+// ends at once, "wait" ends with 0 when it is told, everything else runs until it
+// is killed.
+type Fake struct {
+	now     func() time.Time
+	changed func(uid string)
+
+	mu    sync.Mutex // guards what is below
+	pods  map[string]bool
+	boxes map[string]*box
+	pid   int
+	fail  func(call, name string) error
+	calls []string
+}
+
+type box struct {
+	spec   container.Spec
+	status container.Status
+}
+
+var _ container.Runtime = (*Fake)(nil)
+
+// NewFake makes a runtime that tells changed of every container that ends.
+func NewFake(now func() time.Time, changed func(uid string)) *Fake {
+	return &Fake{now: now, changed: changed, pods: map[string]bool{}, boxes: map[string]*box{}, pid: 1000}
+}
+
+// FailWith lets calls fail: f is asked with the method and the container's name,
+// or the pod's uid.
+func (f *Fake) FailWith(fail func(call, name string) error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.fail = fail
+}
+
+// Calls lists what was done so far, as "Create web#0".
+func (f *Fake) Calls() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.calls)
+}
+
+// Spec gives what a container was made of.
+func (f *Fake) Spec(id string) (container.Spec, bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if b := f.boxes[id]; b != nil {
+		return b.spec, true
+	}
+	return container.Spec{}, false
+}
+
+// Exit ends a running container.
+func (f *Fake) Exit(id string, code int) {
+	f.mu.Lock()
+	b := f.boxes[id]
+	f.end(b, code)
+	f.mu.Unlock()
+	f.changed(b.spec.PodUID)
+}
+
+// end is for callers that hold mu.
+func (f *Fake) end(b *box, code int) {
+	if b.status.Phase != container.Exited {
+		b.status.Phase, b.status.PID, b.status.ExitCode, b.status.Finished = container.Exited, 0, code, f.now()
+	}
+}
+
+// call notes a call, for callers that hold mu.
+func (f *Fake) call(method, name string, attempt int) error {
+	if f.fail != nil {
+		if err := f.fail(method, name); err != nil {
+			return err
+		}
+	}
+	f.calls = append(f.calls, fmt.Sprintf("%s %s#%d", method, name, attempt))
+	return nil
+}
+
+// Open implements container.Runtime.
+func (f *Fake) Open(_ context.Context, p container.Pod) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.pods[p.UID] = true
+	return nil
+}
+
+// Close implements container.Runtime.
+func (f *Fake) Close(_ context.Context, uid string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.pods, uid)
+	return nil
+}
+
+// Create implements container.Runtime.
+func (f *Fake) Create(_ context.Context, s container.Spec) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.boxes[s.ID] != nil {
+		return nil
+	}
+	if !f.pods[s.PodUID] {
+		return fault.Preconditionf("create container %s: its pod is not open", s.ID)
+	}
+	if err := f.call("Create", s.Name, s.Attempt); err != nil {
+		return err
+	}
+	f.pid++
+	f.boxes[s.ID] = &box{spec: s, status: container.Status{
+		ID: s.ID, PodUID: s.PodUID, Name: s.Name, Attempt: s.Attempt, Pause: s.Pause,
+		Phase: container.Created, PID: f.pid, Created: f.now(),
+	}}
+	return nil
+}
+
+// Start implements container.Runtime.
+func (f *Fake) Start(_ context.Context, id string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	b := f.boxes[id]
+	if b == nil {
+		return fault.NotFoundf("start container %s: there is none", id)
+	}
+	switch b.status.Phase {
+	case container.Exited:
+		return fault.Preconditionf("start container %s: it has exited", id)
+	case container.Running:
+		return nil
+	}
+	if err := f.call("Start", b.spec.Name, b.spec.Attempt); err != nil {
+		return err
+	}
+	b.status.Phase, b.status.Started = container.Running, f.now()
+	if verb, code := program(b.spec); verb == "exit" {
+		f.end(b, code)
+		go f.changed(b.spec.PodUID)
+	}
+	return nil
+}
+
+// program reads what a container's program is to do.
+func program(s container.Spec) (verb string, code int) {
+	if len(s.Command) < 2 {
+		return "", 0
+	}
+	if len(s.Command) > 2 {
+		code, _ = strconv.Atoi(s.Command[2])
+	}
+	return s.Command[1], code
+}
+
+// Signal implements container.Runtime.
+func (f *Fake) Signal(_ context.Context, id string, s syscall.Signal) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	b := f.boxes[id]
+	if b == nil {
+		return fault.NotFoundf("signal container %s: there is none", id)
+	}
+	if err := f.call("Signal "+s.String(), b.spec.Name, b.spec.Attempt); err != nil {
+		return err
+	}
+	verb, _ := program(b.spec)
+	switch {
+	case s == syscall.SIGKILL:
+		f.end(b, 137)
+	case verb == "wait" && b.status.Phase == container.Running:
+		f.end(b, 0)
+	default:
+		return nil
+	}
+	go f.changed(b.spec.PodUID)
+	return nil
+}
+
+// Remove implements container.Runtime.
+func (f *Fake) Remove(_ context.Context, id string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if b := f.boxes[id]; b != nil {
+		if err := f.call("Remove", b.spec.Name, b.spec.Attempt); err != nil {
+			return err
+		}
+		delete(f.boxes, id)
+	}
+	return nil
+}
+
+// List implements container.Runtime.
+func (f *Fake) List(_ context.Context, uid string) ([]container.Status, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var out []container.Status
+	for _, b := range f.boxes {
+		if uid == "" || b.spec.PodUID == uid {
+			out = append(out, b.status)
+		}
+	}
+	slices.SortFunc(out, func(a, b container.Status) int { return cmp.Compare(a.ID, b.ID) })
+	return out, nil
+}
+
+// Pods lists the pods that are open, by uid.
+func (f *Fake) Pods() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var uids []string
+	for uid := range f.pods {
+		uids = append(uids, uid)
+	}
+	slices.Sort(uids)
+	return uids
+}

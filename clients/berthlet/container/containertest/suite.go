@@ -1,0 +1,261 @@
+// Package containertest holds every container runtime against the same demands,
+// and has a runtime without processes for tests of what uses one.
+package containertest
+
+import (
+	"context"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/berthd/berth/clients/berthlet/container"
+	"github.com/berthd/berth/managers/fault"
+)
+
+// Bench is a runtime to be tested.
+type Bench struct {
+	Runtime container.Runtime
+	// Image and Program are for every container: the program does what its
+	// arguments say, as hack/probe does.
+	Image, Program string
+	// Changed gets the pod's uid whenever a container of it ends.
+	Changed <-chan string
+	// CgroupPath names a cgroup for a container.
+	CgroupPath func(name string) string
+}
+
+// patience bounds every wait; no test takes that long unless it fails.
+const patience = time.Minute
+
+type tried struct {
+	Bench
+	t   *testing.T
+	ctx context.Context
+	uid string
+}
+
+// Run holds a runtime against the demands; open makes a fresh one.
+func Run(t *testing.T, open func(t *testing.T) Bench) {
+	t.Helper()
+	for name, check := range map[string]func(*tried){
+		"nothing begins before the start": startsLate,
+		"a program ends by itself":        ends,
+		"a program ends when it is told":  told,
+		"a stubborn program is killed":    killed,
+		"what never began is removed":     neverBegan,
+		"what runs is removed":            removedAlive,
+		"calls are repeated":              repeated,
+		"pods are apart":                  apart,
+		"what is not there":               unknown,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			b := &tried{Bench: open(t), t: t, ctx: ctx, uid: "u1"}
+			b.must(b.Runtime.Open(ctx, container.Pod{UID: b.uid, Namespace: "default", Name: "p", Hostname: "p"}))
+			check(b)
+			for _, s := range b.list("") {
+				b.must(b.Runtime.Remove(ctx, s.ID))
+			}
+			b.must(b.Runtime.Close(ctx, b.uid))
+			b.must(b.Runtime.Close(ctx, b.uid))
+			if left := b.list(""); len(left) > 0 {
+				t.Errorf("left behind: %v", left)
+			}
+		})
+	}
+}
+
+func (b *tried) must(err error) {
+	b.t.Helper()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func (b *tried) list(uid string) []container.Status {
+	b.t.Helper()
+	all, err := b.Runtime.List(b.ctx, uid)
+	b.must(err)
+	return all
+}
+
+// spec describes a container that does what its arguments say.
+func (b *tried) spec(name string, args ...string) container.Spec {
+	s := container.Spec{
+		ID: name + "-0", PodUID: b.uid, Name: name, Pause: 3 * time.Second,
+		Image: b.Image, Command: append([]string{b.Program}, args...),
+		LogPath: b.t.TempDir() + "/log",
+	}
+	if b.CgroupPath != nil {
+		s.CgroupPath = b.CgroupPath(s.ID)
+	}
+	return s
+}
+
+// status expects one container of the pod in a phase.
+func (b *tried) status(want container.Phase) container.Status {
+	b.t.Helper()
+	all := b.list(b.uid)
+	if len(all) != 1 || all[0].Phase != want {
+		b.t.Fatalf("containers %+v, want one that is %s", all, want)
+	}
+	return all[0]
+}
+
+// exit waits until the pod's one container has exited; again, unless nil, is done
+// every now and then meanwhile. Without it the runtime has to tell of the end.
+func (b *tried) exit(again func()) container.Status {
+	b.t.Helper()
+	var tick <-chan time.Time
+	if again != nil {
+		ticker := time.NewTicker(20 * time.Millisecond)
+		defer ticker.Stop()
+		tick = ticker.C
+	}
+	for {
+		if all := b.list(b.uid); len(all) == 1 && all[0].Phase == container.Exited {
+			return all[0]
+		}
+		select {
+		case <-b.Changed:
+		case <-tick:
+			again()
+		case <-b.ctx.Done():
+			b.t.Fatalf("waited in vain for an end: %+v", b.list(b.uid))
+		}
+	}
+}
+
+func (b *tried) running(args ...string) string {
+	b.t.Helper()
+	s := b.spec("c", args...)
+	b.must(b.Runtime.Create(b.ctx, s))
+	b.must(b.Runtime.Start(b.ctx, s.ID))
+	return s.ID
+}
+
+func startsLate(b *tried) {
+	s := b.spec("c", "wait")
+	s.Attempt = 4
+	b.must(b.Runtime.Create(b.ctx, s))
+	got := b.status(container.Created)
+	if got.ID != s.ID || got.PodUID != b.uid || got.Name != "c" || got.Attempt != 4 || got.Pause != s.Pause {
+		b.t.Errorf("labels: %+v", got)
+	}
+	if got.PID <= 0 || got.Created.IsZero() || !got.Started.IsZero() || !got.Finished.IsZero() {
+		b.t.Errorf("created: %+v", got)
+	}
+	b.must(b.Runtime.Start(b.ctx, s.ID))
+	if now := b.status(container.Running); now.PID != got.PID || now.Started.Before(now.Created) {
+		b.t.Errorf("running: %+v, was %+v", now, got)
+	}
+}
+
+func ends(b *tried) {
+	for _, code := range []int{0, 3} {
+		id := b.running("exit", strconv.Itoa(code))
+		got := b.exit(nil)
+		if got.ExitCode != code || got.PID != 0 || got.Finished.Before(got.Started) || got.Reason != "" {
+			b.t.Errorf("exit %d: %+v", code, got)
+		}
+		b.must(b.Runtime.Remove(b.ctx, id))
+	}
+}
+
+func told(b *tried) {
+	id := b.running("wait")
+	// The first process of a container does not hear a signal before it listens.
+	tell := func() { b.must(b.Runtime.Signal(b.ctx, id, syscall.SIGTERM)) }
+	tell()
+	if got := b.exit(tell); got.ExitCode != 0 {
+		b.t.Errorf("told to end: %+v", got)
+	}
+	b.must(b.Runtime.Signal(b.ctx, id, syscall.SIGTERM))
+}
+
+func killed(b *tried) {
+	id := b.running("stubborn")
+	b.must(b.Runtime.Signal(b.ctx, id, syscall.SIGTERM))
+	b.status(container.Running)
+	b.must(b.Runtime.Signal(b.ctx, id, syscall.SIGKILL))
+	if got := b.exit(nil); got.ExitCode != 137 {
+		b.t.Errorf("killed: %+v", got)
+	}
+}
+
+func neverBegan(b *tried) {
+	s := b.spec("c", "wait")
+	b.must(b.Runtime.Create(b.ctx, s))
+	b.must(b.Runtime.Signal(b.ctx, s.ID, syscall.SIGKILL))
+	if got := b.exit(nil); got.ExitCode != 137 || !got.Started.IsZero() {
+		b.t.Errorf("killed before it began: %+v", got)
+	}
+	if err := b.Runtime.Start(b.ctx, s.ID); err == nil {
+		b.t.Error("a container that has exited was started")
+	}
+	b.must(b.Runtime.Remove(b.ctx, s.ID))
+	b.must(b.Runtime.Create(b.ctx, s))
+	b.must(b.Runtime.Remove(b.ctx, s.ID))
+	if left := b.list(""); len(left) > 0 {
+		b.t.Errorf("removed: %+v", left)
+	}
+}
+
+func removedAlive(b *tried) {
+	b.must(b.Runtime.Remove(b.ctx, b.running("stubborn")))
+	if left := b.list(""); len(left) > 0 {
+		b.t.Errorf("removed: %+v", left)
+	}
+}
+
+func repeated(b *tried) {
+	s := b.spec("c", "wait")
+	b.must(b.Runtime.Create(b.ctx, s))
+	pid := b.status(container.Created).PID
+	b.must(b.Runtime.Create(b.ctx, s))
+	b.must(b.Runtime.Start(b.ctx, s.ID))
+	b.must(b.Runtime.Start(b.ctx, s.ID))
+	b.must(b.Runtime.Create(b.ctx, s))
+	if got := b.status(container.Running).PID; got != pid {
+		b.t.Errorf("process %d became %d", pid, got)
+	}
+	b.must(b.Runtime.Open(b.ctx, container.Pod{UID: b.uid, Namespace: "default", Name: "p", Hostname: "p"}))
+	b.must(b.Runtime.Remove(b.ctx, s.ID))
+	b.must(b.Runtime.Remove(b.ctx, s.ID))
+}
+
+func apart(b *tried) {
+	other := *b
+	other.uid = "u2"
+	b.must(b.Runtime.Open(b.ctx, container.Pod{UID: other.uid, Namespace: "default", Name: "q", Hostname: "q"}))
+	b.must(b.Runtime.Create(b.ctx, b.spec("c", "wait")))
+	b.must(b.Runtime.Create(b.ctx, other.spec("d", "wait")))
+	if got := b.status(container.Created); got.Name != "c" {
+		b.t.Errorf("containers of u1: %+v", got)
+	}
+	if got := other.status(container.Created); got.Name != "d" {
+		b.t.Errorf("containers of u2: %+v", got)
+	}
+	if all := b.list(""); len(all) != 2 {
+		b.t.Errorf("all containers: %+v", all)
+	}
+	b.must(b.Runtime.Remove(b.ctx, "d-0"))
+	b.must(b.Runtime.Close(b.ctx, other.uid))
+}
+
+func unknown(b *tried) {
+	if err := b.Runtime.Start(b.ctx, "none"); fault.ClassOf(err) != fault.NotFound {
+		b.t.Errorf("start: %v", err)
+	}
+	if err := b.Runtime.Signal(b.ctx, "none", syscall.SIGTERM); fault.ClassOf(err) != fault.NotFound {
+		b.t.Errorf("signal: %v", err)
+	}
+	b.must(b.Runtime.Remove(b.ctx, "none"))
+	b.must(b.Runtime.Close(b.ctx, "none"))
+	if all := b.list("none"); len(all) > 0 {
+		b.t.Errorf("containers of nobody: %+v", all)
+	}
+}

@@ -1,0 +1,138 @@
+package container
+
+import (
+	"context"
+	"syscall"
+	"time"
+)
+
+// Runtime makes and ends containers. Errors are of the classes of managers/fault:
+// NotFound for an id that is not known, Invalid for a spec that can never work.
+// All methods may be called from several goroutines, for different pods.
+type Runtime interface {
+	// Open makes what the containers of a pod share; again for a pod that is open
+	// it makes what is missing.
+	Open(ctx context.Context, p Pod) error
+	// Close removes what Open made. The pod has no containers any more.
+	Close(ctx context.Context, uid string) error
+	// Create makes a container and its process, which waits for Start. A container
+	// of the same id that is there already is left as it is.
+	Create(ctx context.Context, s Spec) error
+	// Start lets a created container run. One that runs already is left alone.
+	Start(ctx context.Context, id string) error
+	// Signal sends a signal to a container's first process; to one that has exited
+	// it does nothing.
+	Signal(ctx context.Context, id string, s syscall.Signal) error
+	// Remove ends a container, if it is alive, and forgets it. Removing one that
+	// is not known succeeds.
+	Remove(ctx context.Context, id string) error
+	// List tells of all containers of a pod; of all pods if the uid is empty.
+	List(ctx context.Context, uid string) ([]Status, error)
+}
+
+// Pod is what the containers of a pod share.
+type Pod struct {
+	UID, Namespace, Name string
+	// Hostname is the pod's own host name; unused with HostNetwork.
+	Hostname string
+	// HostNetwork, HostPID and HostIPC leave the pod in the machine's namespace.
+	// Without HostNetwork a pod has a loopback device and nothing else.
+	HostNetwork, HostPID, HostIPC bool
+	// CgroupParent is the pod's cgroup as Allocate names it.
+	CgroupParent string
+}
+
+// Spec is a container.
+type Spec struct {
+	// ID is the container's own: letters, digits, "-", "_" and ".".
+	ID string
+	// PodUID, Name and Attempt say whose container it is; Pause is kept for the
+	// caller.
+	PodUID, Name string
+	Attempt      int
+	Pause        time.Duration
+
+	// Image is the root file system: see package image.
+	Image string
+	// Command and Args replace the image's entry point and its arguments: without
+	// a command the image's holds, and its arguments unless there are any here.
+	Command, Args []string
+	// Env comes after the image's variables, and a later variable of a name wins.
+	Env []Variable
+	// Dir is the working directory; empty for the image's.
+	Dir string
+
+	// User and Group are nil for the image's.
+	User, Group     *int64
+	Privileged      bool
+	ReadOnlyRoot    bool
+	NoNewPrivileges bool
+	// Add and Drop name capabilities without "CAP_"; "ALL" is all of them.
+	Add, Drop []string
+	// HostNetwork, HostPID and HostIPC are the pod's.
+	HostNetwork, HostPID, HostIPC bool
+
+	Mounts  []Mount
+	Devices []Device
+	// CDIDevices are device names for a runtime that knows CDI.
+	CDIDevices  []string
+	Annotations map[string]string
+
+	// CgroupPath is the container's cgroup below the mount point, with the values
+	// that berthd gave it or will give it before the start.
+	CgroupPath, CgroupParent string
+	// OOMScoreAdj is the score for the out-of-memory killer, -1000 to 1000.
+	OOMScoreAdj int
+	// LogPath is the file to which the output goes, as CRI has it.
+	LogPath string
+}
+
+// Variable is an environment variable.
+type Variable struct{ Name, Value string }
+
+// Mount is a path of the machine that appears in the container.
+type Mount struct {
+	Path, HostPath string
+	ReadOnly       bool
+}
+
+// Device is a device file of the machine that appears in the container.
+type Device struct {
+	Path, HostPath string
+	// Permissions are letters of r, w and m.
+	Permissions string
+}
+
+// Phase is how far a container is.
+type Phase string
+
+// The phases.
+const (
+	Created Phase = "created"
+	Running Phase = "running"
+	Exited  Phase = "exited"
+)
+
+// Why a container ended, where its exit code does not say it.
+const (
+	OOMKilled = "OOMKilled"
+	// Lost is the end of a container whose end nobody saw.
+	Lost = "ContainerLost"
+)
+
+// Status is a container as it is.
+type Status struct {
+	ID, PodUID, Name string
+	Attempt          int
+	Pause            time.Duration
+	Phase            Phase
+	// PID is the first process as the machine counts; 0 once it has exited.
+	PID int
+	// Started is zero for a container that was never started, Finished until it
+	// has exited.
+	Created, Started, Finished time.Time
+	// ExitCode is the program's own, or 128 plus the signal that ended it.
+	ExitCode int
+	// Reason is OOMKilled, Lost, or empty.
+	Reason string
+}

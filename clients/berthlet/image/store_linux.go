@@ -1,0 +1,87 @@
+package image
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"github.com/berthd/berth/managers/fault"
+)
+
+// Image is a root file system with what it says about its program.
+type Image struct {
+	// Layers are directories, the topmost first. They are shared: nobody writes to
+	// them.
+	Layers []string
+	// Entrypoint, Cmd, Env ("NAME=value"), Dir and User are the image's own; empty
+	// for a plain directory.
+	Entrypoint, Cmd, Env []string
+	Dir, User            string
+}
+
+// Store finds images and keeps unpacked layers.
+type Store struct {
+	images, layers string
+	mu             sync.Mutex // one layer is unpacked at a time
+}
+
+// NewStore makes a store of the images below one directory that unpacks layers
+// into another; neither needs to be there. Without images only absolute paths are
+// found.
+func NewStore(images, layers string) *Store { return &Store{images: images, layers: layers} }
+
+// Get finds an image. A reference to nothing is an error of class NotFound, an
+// image that is damaged of class Corrupt.
+func (s *Store) Get(ctx context.Context, ref string) (Image, error) {
+	path, tag, err := s.resolve(ref)
+	if err != nil {
+		return Image{}, fmt.Errorf("find image %q: %w", ref, err)
+	}
+	if _, err := os.Stat(filepath.Join(path, layoutFile)); errors.Is(err, fs.ErrNotExist) {
+		if tag != "" {
+			return Image{}, fault.NotFoundf("find image %q: %s is no OCI image layout, so it has no tags", ref, path)
+		}
+		return Image{Layers: []string{path}}, nil
+	}
+	img, err := s.layout(ctx, path, tag)
+	if err != nil {
+		return Image{}, fmt.Errorf("read image %q: %w", ref, err)
+	}
+	return img, nil
+}
+
+// resolve turns a reference into a directory and a tag.
+func (s *Store) resolve(ref string) (path, tag string, err error) {
+	path = ref
+	if colon := strings.LastIndex(ref, ":"); colon > strings.LastIndex(ref, "/") {
+		path, tag = ref[:colon], ref[colon+1:]
+	}
+	switch {
+	case ref == "":
+		return "", "", fault.Invalidf("expected a directory or an OCI image layout")
+	case filepath.IsAbs(path):
+	case s.images == "":
+		return "", "", fault.NotFoundf("there is no folder of images, so expected an absolute path")
+	case !filepath.IsLocal(path):
+		return "", "", fault.Invalidf("expected a path below %s, or an absolute one", s.images)
+	default:
+		path = filepath.Join(s.images, path)
+	}
+	// The runtime wants a path without links in it.
+	real, err := filepath.EvalSymlinks(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", "", fault.NotFoundf("there is no %s", path)
+	}
+	if err != nil {
+		return "", "", err
+	}
+	if info, err := os.Stat(real); err != nil || !info.IsDir() {
+		return "", "", fault.NotFoundf("%s is no directory", path)
+	}
+	return real, tag, nil
+}

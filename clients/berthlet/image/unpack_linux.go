@@ -1,0 +1,177 @@
+package image
+
+import (
+	"archive/tar"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// whiteout precedes the name of a file that is gone, opaque is a file that
+	// says that everything below its directory is (OCI image specification,
+	// layer.md).
+	whiteout = ".wh."
+	opaque   = ".wh..wh..opq"
+	// overlayXattrs are how overlayfs marks such directories and other things that
+	// an image has no say in (kernel documentation, filesystems/overlayfs.rst).
+	overlayXattrs = "trusted.overlay."
+)
+
+// unpack writes an archive into a directory. Every name is looked up below it, so
+// that no link of the archive leads outside.
+func unpack(ctx context.Context, dir string, r io.Reader) error {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	var dirs []*tar.Header // their times change with every entry in them
+	archive := tar.NewReader(r)
+	for {
+		h, err := archive.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err == nil {
+			err = ctx.Err()
+		}
+		if err != nil {
+			return err
+		}
+		h.Name = strings.TrimPrefix(path.Clean("/"+h.Name), "/")
+		if h.Name == "" {
+			continue
+		}
+		if err := entry(root, h, archive); err != nil {
+			return fmt.Errorf("unpack %q: %w", h.Name, err)
+		}
+		if h.Typeflag == tar.TypeDir {
+			dirs = append(dirs, h)
+		}
+	}
+	for _, h := range dirs {
+		if err := root.Chtimes(h.Name, h.ModTime, h.ModTime); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// entry makes one entry of an archive.
+func entry(root *os.Root, h *tar.Header, content io.Reader) error {
+	dir, base := path.Split(h.Name)
+	if dir != "" {
+		if err := root.MkdirAll(strings.TrimSuffix(dir, "/"), 0o755); err != nil {
+			return err
+		}
+	}
+	switch {
+	case base == opaque:
+		return within(root, dir, func(fd int) error { return unix.Fsetxattr(fd, overlayXattrs+"opaque", []byte("y"), 0) })
+	case strings.HasPrefix(base, whiteout):
+		// A character device 0/0 is what overlayfs takes for a file that is gone.
+		gone := strings.TrimPrefix(base, whiteout)
+		return within(root, dir, func(fd int) error { return unix.Mknodat(fd, gone, unix.S_IFCHR, 0) })
+	}
+	if err := replace(root, h); err != nil {
+		return err
+	}
+	if err := create(root, h, dir, base, content); err != nil {
+		return err
+	}
+	if h.Typeflag == tar.TypeLink {
+		return nil // it has all of this from what it links to
+	}
+	if err := root.Lchown(h.Name, h.Uid, h.Gid); err != nil {
+		return err
+	}
+	if h.Typeflag == tar.TypeSymlink {
+		return nil
+	}
+	// After the owner, since a change of owner takes setuid away.
+	if err := root.Chmod(h.Name, h.FileInfo().Mode()); err != nil {
+		return err
+	}
+	if err := xattrs(root, h); err != nil {
+		return err
+	}
+	return root.Chtimes(h.Name, h.ModTime, h.ModTime)
+}
+
+// replace removes what is in the way of an entry; a directory stays for another.
+func replace(root *os.Root, h *tar.Header) error {
+	info, err := root.Lstat(h.Name)
+	switch {
+	case errors.Is(err, fs.ErrNotExist), err == nil && info.IsDir() && h.Typeflag == tar.TypeDir:
+		return nil
+	case err != nil:
+		return err
+	}
+	return root.RemoveAll(h.Name)
+}
+
+// create makes the file of an entry, without its owner, mode and time.
+func create(root *os.Root, h *tar.Header, dir, base string, content io.Reader) error {
+	switch h.Typeflag {
+	case tar.TypeDir:
+		err := root.Mkdir(h.Name, 0o755)
+		if errors.Is(err, fs.ErrExist) {
+			return nil
+		}
+		return err
+	case tar.TypeReg:
+		f, err := root.OpenFile(h.Name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+		if err != nil {
+			return err
+		}
+		_, err = io.Copy(f, content)
+		return errors.Join(err, f.Close())
+	case tar.TypeSymlink:
+		return root.Symlink(h.Linkname, h.Name)
+	case tar.TypeLink:
+		return root.Link(strings.TrimPrefix(path.Clean("/"+h.Linkname), "/"), h.Name)
+	case tar.TypeChar, tar.TypeBlock, tar.TypeFifo:
+		kind := map[byte]uint32{tar.TypeChar: unix.S_IFCHR, tar.TypeBlock: unix.S_IFBLK, tar.TypeFifo: unix.S_IFIFO}[h.Typeflag]
+		device := int(unix.Mkdev(uint32(h.Devmajor), uint32(h.Devminor)))
+		return within(root, dir, func(fd int) error { return unix.Mknodat(fd, base, kind, device) })
+	}
+	return fmt.Errorf("an entry of type %q is not known", h.Typeflag)
+}
+
+// xattrs sets the extended attributes of a regular file or directory.
+func xattrs(root *os.Root, h *tar.Header) error {
+	const prefix = "SCHILY.xattr."
+	for key, value := range h.PAXRecords {
+		name, ok := strings.CutPrefix(key, prefix)
+		if !ok || strings.HasPrefix(name, overlayXattrs) || h.Typeflag != tar.TypeReg && h.Typeflag != tar.TypeDir {
+			continue
+		}
+		err := within(root, h.Name, func(fd int) error { return unix.Fsetxattr(fd, name, []byte(value), 0) })
+		// As other unpackers do: a file system without this kind loses it.
+		if err != nil && !errors.Is(err, unix.ENOTSUP) && !errors.Is(err, unix.EPERM) {
+			return fmt.Errorf("set attribute %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// within opens a file below the root and hands out its descriptor.
+func within(root *os.Root, name string, do func(fd int) error) error {
+	if name = strings.TrimSuffix(name, "/"); name == "" {
+		name = "."
+	}
+	f, err := root.Open(name)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return do(int(f.Fd()))
+}

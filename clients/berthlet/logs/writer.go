@@ -1,0 +1,128 @@
+// Package logs writes the output of containers as CRI runtimes do, so that tools
+// that read those read berth's too: one line of text for each line of output,
+//
+//	2026-01-02T15:04:05.123456789Z stdout F hello
+//
+// with the time (RFC 3339, nanoseconds), the stream, a tag (F for a full line, P
+// for part of one that goes on in the next entry of its stream) and the text. The
+// format is that of the Kubernetes container runtime interface.
+package logs
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"time"
+)
+
+// Stream is where a line came from.
+type Stream string
+
+// The streams.
+const (
+	Stdout Stream = "stdout"
+	Stderr Stream = "stderr"
+)
+
+// maxEntry is the longest text of an entry; a longer line is cut into parts. CRI
+// runtimes cut at 16 KiB.
+const maxEntry = 16 << 10
+
+// File is a container's log. Its methods may be called from several goroutines.
+// When it has grown beyond its limit it starts anew, and what was there becomes
+// the file with ".1" at its end, in place of an older one.
+type File struct {
+	now   func() time.Time
+	path  string
+	limit int64
+
+	mu   sync.Mutex // guards file and size; held over writes, which keeps entries whole
+	file *os.File
+	size int64
+}
+
+// Open opens a log for appending; limit is in bytes, 0 for none.
+func Open(path string, limit int64, now func() time.Time) (*File, error) {
+	f := &File{now: now, path: path, limit: limit}
+	return f, f.open()
+}
+
+func (f *File) open() error {
+	file, err := os.OpenFile(f.path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o640)
+	if err != nil {
+		return err
+	}
+	info, err := file.Stat()
+	if err != nil {
+		return errors.Join(err, file.Close())
+	}
+	f.file, f.size = file, info.Size()
+	return nil
+}
+
+// Copy writes everything that comes from r as entries of a stream, until r ends.
+func (f *File) Copy(s Stream, r io.Reader) error {
+	in := bufio.NewReaderSize(r, maxEntry)
+	for {
+		text, err := in.ReadSlice('\n')
+		tag := "P"
+		switch n := len(text); {
+		case n > 0 && text[n-1] == '\n':
+			tag, text = "F", text[:n-1]
+		case n == 0 && err != nil:
+			return ignoreEOF(err)
+		case errors.Is(err, io.EOF):
+			tag = "F"
+		}
+		if werr := f.entry(s, tag, text); werr != nil {
+			return werr
+		}
+		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
+			return ignoreEOF(err)
+		}
+	}
+}
+
+func ignoreEOF(err error) error {
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	return err
+}
+
+// entry appends one entry.
+func (f *File) entry(s Stream, tag string, text []byte) error {
+	line := fmt.Appendf(nil, "%s %s %s ", f.now().UTC().Format(time.RFC3339Nano), s, tag)
+	line = append(append(line, text...), '\n')
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.limit > 0 && f.size > 0 && f.size+int64(len(line)) > f.limit {
+		if err := f.rotate(); err != nil {
+			return err
+		}
+	}
+	n, err := f.file.Write(line)
+	f.size += int64(n)
+	return err
+}
+
+// rotate is for callers that hold mu.
+func (f *File) rotate() error {
+	if err := f.file.Close(); err != nil {
+		return err
+	}
+	if err := os.Rename(f.path, f.path+".1"); err != nil {
+		return err
+	}
+	return f.open()
+}
+
+// Close closes the log.
+func (f *File) Close() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.file.Close()
+}

@@ -1,0 +1,155 @@
+// Command probe is what runs in the containers of tests and of the demo: one
+// static binary, built on the spot, which is a whole root file system by itself.
+//
+// Its arguments are things to do, one after the other, with a comma between them:
+//
+//	probe show , print hello , write /data/x hello , wait
+//
+//	exit N            ends with the code N
+//	fail-once FILE    ends with the code 1, unless the file is there, and makes it
+//	print WORDS...    writes a line to standard output
+//	complain WORDS... writes a line to standard error
+//	cat FILE          writes a file to standard output
+//	write FILE WORD   makes a file
+//	show              tells where it runs and as what, in lines of the form name=value
+//	spin              uses a CPU until it is told to end
+//	wait              ends with the code 0 when it is told to (SIGTERM)
+//	stubborn          does nothing until it is killed
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/signal"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+func main() {
+	// The first process of a PID namespace is only told what it listens to.
+	told := make(chan os.Signal, 1)
+	signal.Notify(told, syscall.SIGTERM)
+	args := os.Args[1:]
+	for len(args) > 0 {
+		task, rest := args, []string(nil)
+		if comma := slices.Index(args, ","); comma >= 0 {
+			task, rest = args[:comma], args[comma+1:]
+		}
+		if err := do(task, told); err != nil {
+			fmt.Fprintln(os.Stderr, "probe:", err)
+			os.Exit(2)
+		}
+		args = rest
+	}
+}
+
+func do(task []string, told <-chan os.Signal) error {
+	if len(task) == 0 {
+		return errors.New("nothing to do before a comma")
+	}
+	verb, args := task[0], task[1:]
+	arg := func(i int) string {
+		if i < len(args) {
+			return args[i]
+		}
+		return ""
+	}
+	switch verb {
+	case "exit":
+		code, err := strconv.Atoi(arg(0))
+		if err != nil {
+			return err
+		}
+		os.Exit(code)
+	case "fail-once":
+		if _, err := os.Stat(arg(0)); !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		if err := os.WriteFile(arg(0), nil, 0o644); err != nil {
+			return err
+		}
+		os.Exit(1)
+	case "print":
+		fmt.Println(strings.Join(args, " "))
+	case "complain":
+		fmt.Fprintln(os.Stderr, strings.Join(args, " "))
+	case "cat":
+		text, err := os.ReadFile(arg(0))
+		if err != nil {
+			return err
+		}
+		_, err = os.Stdout.Write(text)
+		return err
+	case "write":
+		return os.WriteFile(arg(0), []byte(arg(1)+"\n"), 0o644)
+	case "show":
+		return show()
+	case "spin":
+		spin(told)
+	case "wait":
+		<-told
+	case "stubborn":
+		for range told {
+			fmt.Println("no")
+		}
+	default:
+		return fmt.Errorf("%q: unknown verb", verb)
+	}
+	return nil
+}
+
+// spin keeps one thread busy.
+func spin(told <-chan os.Signal) {
+	for {
+		select {
+		case <-told:
+			return
+		default:
+		}
+	}
+}
+
+// show tells what the process sees of itself.
+func show() error {
+	f, err := os.Open("/proc/self/status")
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	names := map[string]string{"Cpus_allowed_list": "cpus", "Mems_allowed_list": "mems", "CapEff": "capabilities", "NoNewPrivs": "no_new_privileges"}
+	lines := bufio.NewScanner(f)
+	for lines.Scan() {
+		name, value, _ := strings.Cut(lines.Text(), ":")
+		if known, ok := names[name]; ok {
+			fmt.Printf("%s=%s\n", known, strings.TrimSpace(value))
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return err
+	}
+	hostname, err := os.Hostname()
+	if err != nil {
+		return err
+	}
+	directory, err := os.Getwd()
+	if err != nil {
+		return err
+	}
+	fmt.Printf("hostname=%s\npid=%d\nuid=%d\ngid=%d\ndirectory=%s\n", hostname, os.Getpid(), os.Getuid(), os.Getgid(), directory)
+	for _, kind := range []string{"net", "ipc", "uts", "pid", "mnt"} {
+		link, err := os.Readlink("/proc/self/ns/" + kind)
+		if err != nil {
+			return err
+		}
+		fmt.Printf("namespace.%s=%s\n", kind, link)
+	}
+	for _, variable := range os.Environ() {
+		fmt.Printf("env.%s\n", variable)
+	}
+	return nil
+}

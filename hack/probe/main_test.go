@@ -1,0 +1,38 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+func TestTasks(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "x")
+	told := make(chan os.Signal, 2)
+	told <- syscall.SIGTERM
+	told <- syscall.SIGTERM
+	for _, row := range []struct{ task, want string }{
+		{"write " + file + " hello", ""},
+		{"cat " + file, ""},
+		{"fail-once " + file, ""},
+		{"wait", ""},
+		{"spin", ""},
+		{"show", ""},
+		{"complain for the test", ""},
+		{"", "nothing to do"},
+		{"dance", `"dance": unknown verb`},
+		{"exit now", "invalid syntax"},
+		{"cat " + file + "-none", "no such file"},
+	} {
+		err := do(strings.Fields(row.task), told)
+		if row.want == "" && err != nil || row.want != "" && (err == nil || !strings.Contains(err.Error(), row.want)) {
+			t.Errorf("%q: %v, want %q", row.task, err, row.want)
+		}
+	}
+	if text, err := os.ReadFile(file); err != nil || string(text) != "hello\n" {
+		t.Errorf("%q, %v", text, err)
+	}
+}
