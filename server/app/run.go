@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc"
@@ -188,6 +189,11 @@ func (a *App) StartLines() (lines []string) {
 		lines = append(lines, f.Text)
 	}
 	for _, f := range r.Grandfathered {
+		if f.Rule == ledger.RuleMemory && slices.ContainsFunc(a.start.Drift, func(d ledger.Finding) bool {
+			return d.Rule == f.Rule && d.Resource == f.Resource
+		}) {
+			continue // has been told, with the owners
+		}
 		lines = append(lines, "kept although today's rules would not allow it: "+f.Text)
 	}
 	for _, f := range r.Broken {
