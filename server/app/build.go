@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/health"
 
 	"github.com/berthd/berth/api/config"
 	"github.com/berthd/berth/managers/admission"
@@ -74,7 +73,7 @@ type App struct {
 	sweeper   *reconcile.Sweeper
 	metrics   *metrics.Set
 	history   *allocation.History
-	health    *health.Server
+	health    *healthServer
 	main      *grpc.Server
 	readers   *grpc.Server
 }

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/berthd/berth/api/config"
@@ -26,11 +25,17 @@ const grace = 10 * time.Second
 // or when a part has failed. It closes the ledger. ready is called once, when
 // the sockets answer; it may be nil.
 //
-// The order of a start: the cgroup tree is brought to what the ledger says,
+// The order of a start: nobody else may serve the sockets, because then the pods
+// here may be somebody else's; the cgroup tree is brought to what the ledger says,
 // cgroups of pods that it does not know go; then plugins may register; then
 // readers and agents may call.
 func (a *App) Run(ctx context.Context, ready func()) (err error) {
 	defer func() { err = errors.Join(err, a.store.Close()) }()
+	for _, path := range []string{a.Config.Listen, a.Config.PodResourcesSocket(), a.Config.DevicePluginSocket()} {
+		if err := socket.Unserved(path); err != nil {
+			return err
+		}
+	}
 	if err := a.settle(ctx); err != nil {
 		return err
 	}
@@ -239,11 +244,4 @@ func (a *App) httpHandler() http.Handler {
 		_, _ = fmt.Fprintln(w, "ok")
 	})
 	return mux
-}
-
-// newHealth makes the health service, not serving yet.
-func newHealth() *health.Server {
-	h := health.NewServer()
-	h.Shutdown()
-	return h
 }

@@ -1,0 +1,55 @@
+package app
+
+import (
+	"context"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+
+	"github.com/berthd/berth/managers/fault"
+)
+
+// healthServer is gRPC's health service with streams that end when berthd does.
+// An orderly end waits for streams, and clients keep watching health for as long
+// as they live.
+type healthServer struct {
+	*health.Server
+	ending context.Context
+	end    context.CancelFunc
+}
+
+// newHealth makes the health service. It does not serve yet; Resume tells so of
+// every service that has a status by then.
+func newHealth() *healthServer {
+	h := &healthServer{Server: health.NewServer()}
+	h.ending, h.end = context.WithCancel(context.Background())
+	h.SetServingStatus("", healthpb.HealthCheckResponse_NOT_SERVING)
+	return h
+}
+
+// Watch implements grpc.health.v1.Health.
+func (h *healthServer) Watch(req *healthpb.HealthCheckRequest, stream grpc.ServerStreamingServer[healthpb.HealthCheckResponse]) error {
+	ctx, cancel := context.WithCancel(stream.Context())
+	defer cancel()
+	defer context.AfterFunc(h.ending, cancel)()
+	err := h.Server.Watch(req, healthStream{stream, ctx})
+	if h.ending.Err() != nil {
+		return fault.Unavailablef("berthd ends")
+	}
+	return err
+}
+
+// Shutdown tells everybody that nothing is served any more, and ends the streams.
+func (h *healthServer) Shutdown() {
+	h.Server.Shutdown()
+	h.end()
+}
+
+// healthStream is a stream with another end.
+type healthStream struct {
+	grpc.ServerStreamingServer[healthpb.HealthCheckResponse]
+	ctx context.Context
+}
+
+func (s healthStream) Context() context.Context { return s.ctx }

@@ -1,0 +1,104 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
+
+	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
+	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
+	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
+	lifecyclev1 "github.com/berthd/berth/api/berth/lifecycle/v1"
+	"github.com/berthd/berth/server/socket"
+)
+
+// TestHealthOfServices asks about every service by its name, as clients do that
+// are told to, and watches until the end.
+func TestHealthOfServices(t *testing.T) {
+	t.Parallel()
+	d := newNode(t).start()
+	h := healthpb.NewHealthClient(d.conn)
+	for _, service := range []string{
+		admissionv1.AdmissionService_ServiceDesc.ServiceName,
+		allocationv1.AllocationService_ServiceDesc.ServiceName,
+		lifecyclev1.LifecycleService_ServiceDesc.ServiceName,
+		inspectv1.InspectService_ServiceDesc.ServiceName,
+		"v1.PodResourcesLister",
+	} {
+		got, err := h.Check(d.ctx(), &healthpb.HealthCheckRequest{Service: service})
+		if err != nil || got.GetStatus() != healthpb.HealthCheckResponse_SERVING {
+			t.Errorf("%s: %s, %v", service, got.GetStatus(), err)
+		}
+	}
+	if _, err := h.Check(d.ctx(), &healthpb.HealthCheckRequest{Service: "ghost"}); status.Code(err) != codes.NotFound {
+		t.Errorf("a service that is not there: %v", err)
+	}
+	stream, err := h.Watch(d.ctx(), &healthpb.HealthCheckRequest{Service: admissionv1.AdmissionService_ServiceDesc.ServiceName})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := stream.Recv(); err != nil || got.GetStatus() != healthpb.HealthCheckResponse_SERVING {
+		t.Fatalf("%s, %v", got.GetStatus(), err)
+	}
+	d.stop()
+	for err == nil {
+		_, err = stream.Recv()
+	}
+	if status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "berthd ends") {
+		t.Errorf("the stream ended with %v", err)
+	}
+}
+
+// TestSocketsOfOthers starts a daemon where another agent serves one of the
+// sockets: it ends at once, before it has touched a pod or a socket of the other.
+func TestSocketsOfOthers(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"berth.sock", "pod-resources/kubelet.sock", "device-plugins/kubelet.sock"} {
+		t.Run(strings.ReplaceAll(name, "/", " "), func(t *testing.T) {
+			t.Parallel()
+			n := newNode(t)
+			n.start().stop() // an established ledger: pods that it does not know are orphans
+			path := filepath.Join(n.root, name)
+			l, err := socket.Listen(path, socket.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = l.Close() })
+			foreign := n.foreignPod(t)
+			out, err := n.command().CombinedOutput()
+			if err == nil || !strings.Contains(string(out), fmt.Sprintf("somebody serves %s already", path)) {
+				t.Errorf("%v: %s", err, out)
+			}
+			if err := socket.Unserved(path); err == nil {
+				t.Error("the socket was taken over")
+			}
+			if _, err := os.Stat(foreign); n.kernel && err != nil {
+				t.Errorf("a pod of the other agent was removed: %v", err)
+			}
+		})
+	}
+}
+
+// foreignPod makes the cgroup of a pod that berth has never seen, and returns its
+// directory.
+func (n *node) foreignPod(t *testing.T) string {
+	t.Helper()
+	for _, dir := range n.cgroupDirs() {
+		if filepath.Base(dir) != "kubepods" {
+			continue
+		}
+		pod := filepath.Join(dir, "podforeign")
+		if err := os.Mkdir(pod, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
+			t.Fatal(err)
+		}
+		return pod
+	}
+	return ""
+}
