@@ -10,6 +10,7 @@ import (
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/topology"
+	"github.com/berthd/berth/managers/workload"
 	"github.com/berthd/berth/server/deviceplugin/registry"
 )
 
@@ -37,7 +38,7 @@ type Settings struct {
 
 // admission counts the outcome of an admission that is no dry run, and how long
 // it took. An error means that there is no verdict.
-func (s *Set) admission(v admission.Verdict, took time.Duration, err error) {
+func (s *Set) admission(pod *workload.Pod, v admission.Verdict, took time.Duration, err error) {
 	if err != nil {
 		s.admissions.WithLabelValues("error").Observe(took.Seconds())
 		return
@@ -46,7 +47,10 @@ func (s *Set) admission(v admission.Verdict, took time.Duration, err error) {
 	if v.Outcome == admission.Deferred {
 		return // the kubelet knows nothing of the kind
 	}
-	d := decision{Verdict: v, settings: s.sources.Settings()}
+	d := decision{Verdict: v, settings: s.sources.Settings(), pod: pod}
+	if v.Pod != nil {
+		d.pod = &v.Pod.Pod
+	}
 	if v.Outcome == admission.Rejected {
 		d.last = lastStep(v.Trace)
 		s.rejected.WithLabelValues(reason(v.Reason)).Inc()
@@ -67,6 +71,8 @@ var verdicts = map[admission.Outcome]string{
 type decision struct {
 	admission.Verdict
 	settings Settings
+	// pod with defaults if it was admitted, else as it came.
+	pod *workload.Pod
 	// last is the step that refused the pod.
 	last ledger.Step
 }
@@ -151,6 +157,6 @@ func (e Engine) Admit(ctx context.Context, req admission.Request) (admission.Ver
 	}
 	start := time.Now()
 	v, err := e.Engine.Admit(ctx, req)
-	e.set.admission(v, time.Since(start), err)
+	e.set.admission(&req.Pod, v, time.Since(start), err)
 	return v, err
 }

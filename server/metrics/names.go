@@ -8,6 +8,9 @@ const (
 	cpuPinningRequests = "kubelet_cpu_manager_pinning_requests_total"
 	cpuPinningErrors   = "kubelet_cpu_manager_pinning_errors_total"
 
+	memoryPinningRequests = "kubelet_memory_manager_pinning_requests_total"
+	memoryPinningErrors   = "kubelet_memory_manager_pinning_errors_total"
+
 	alignedCount    = "kubelet_container_aligned_compute_resources_count"
 	alignedFailures = "kubelet_container_aligned_compute_resources_failure_count"
 

@@ -1,15 +1,20 @@
 package metrics
 
 import (
+	"slices"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/memory"
+	"github.com/berthd/berth/managers/workload"
 )
 
 // pinners are the providers that give containers something of their own, with the
 // kubelet's names of the counters that each of them has.
 var pinners = []struct{ provider, requests, errors, what string }{
 	{"cpu", cpuPinningRequests, cpuPinningErrors, "CPUs"},
+	{memory.Name, memoryPinningRequests, memoryPinningErrors, "memory"},
 }
 
 // pinning counts what one of the pinners was asked for.
@@ -33,8 +38,10 @@ func newPinnings() (all []pinning) {
 // a request too.
 func (p *pinning) count(d *decision) {
 	planned := d.planned(p.provider)
+	asked := map[ledger.Owner]bool{}
 	for _, c := range planned {
-		if _, kind := share(c); kind == nodeExclusive || kind == podExclusive {
+		if d.asked(c) && !asked[c.Owner] {
+			asked[c.Owner] = true
 			p.requests.Inc()
 		}
 	}
@@ -57,8 +64,17 @@ const (
 
 // share tells out of whose pool a container's claim was taken, and its kind. Both
 // are empty for a claim that is no container's share of anything.
-func share(c *ledger.Claim) (source, kind string) {
-	if c.CPUs == nil {
+func (d *decision) share(c *ledger.Claim) (source, kind string) {
+	switch {
+	case c.Provider == memory.Name && c.Owner.Container != "":
+		if !d.wholeMemory() {
+			return sourceNode, nodeExclusive
+		}
+		if container := d.pod.Container(c.Owner.Container); container != nil && container.Guaranteed() {
+			return sourcePod, podExclusive
+		}
+		return sourcePod, podShared
+	case c.CPUs == nil:
 		return "", ""
 	}
 	switch c.CPUs.Use {
@@ -72,6 +88,23 @@ func share(c *ledger.Claim) (source, kind string) {
 	return "", ""
 }
 
+// asked tells whether a claim counts as a request. Where a pod has memory as a
+// whole, the kubelet counts that and, of the containers that share it, those that
+// run before the others.
+func (d *decision) asked(c *ledger.Claim) bool {
+	if c.Provider == memory.Name && d.wholeMemory() {
+		container := d.pod.Container(c.Owner.Container)
+		return c.Owner.Container == "" || container != nil && (container.Role != workload.App || container.Guaranteed())
+	}
+	_, kind := d.share(c)
+	return kind == nodeExclusive || kind == podExclusive
+}
+
+// wholeMemory tells whether the pod was given memory as a whole.
+func (d *decision) wholeMemory() bool {
+	return slices.ContainsFunc(d.planned(memory.Name), func(c *ledger.Claim) bool { return c.Owner.Container == "" })
+}
+
 // managerCounters are the kubelet's across the managers (KEP-5526).
 type managerCounters struct {
 	allocations, errors, assignments *prometheus.CounterVec
@@ -80,7 +113,7 @@ type managerCounters struct {
 func newManagerCounters() managerCounters {
 	return managerCounters{
 		allocations: counters(managerAllocations,
-			"Containers that were given a resource, by whose pool it was taken from.", labelResource, labelSource),
+			"Containers that were given a resource, by whose pool it was taken from. Memory and each size of huge pages count by themselves, unless they are the pod's.", labelResource, labelSource),
 		errors: counters(managerErrors,
 			"Containers and pods that could not be given a resource, by whose pool it should have been taken from.", labelResource, labelSource),
 		assignments: counters(managerAssignments,
@@ -93,11 +126,21 @@ func (m *managerCounters) all() []prometheus.Collector {
 }
 
 func (m *managerCounters) count(d *decision) {
+	type container struct{ provider, name string }
+	seen := map[container]bool{}
 	for _, c := range d.committed() {
-		if source, kind := share(&c); kind != "" {
+		source, kind := d.share(&c)
+		if kind == "" {
+			continue
+		}
+		of := container{c.Provider, c.Owner.Container}
+		if source == sourceNode || !seen[of] {
 			m.allocations.WithLabelValues(c.Provider, source).Inc()
+		}
+		if !seen[of] {
 			m.assignments.WithLabelValues(c.Provider, kind).Inc()
 		}
+		seen[of] = true
 	}
 	for _, p := range pinners {
 		if !d.refusedBy(p.provider) {
