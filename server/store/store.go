@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"go.etcd.io/bbolt"
@@ -56,13 +57,17 @@ type Options struct {
 	Failpoint failpoint.Hook
 }
 
-// Store is a ledger.Journal on one file. Its methods are for one goroutine at a
-// time, except that Close may not overlap anything.
+// Store is a ledger.Journal on one file. Load and Commit are for one goroutine at a
+// time; Close may come at any time and waits for them.
 type Store struct {
 	path string
 	opts Options
 	lock *lock
-	db   *bbolt.DB
+	// lost is closed when broken is set.
+	lost chan struct{}
+
+	mu sync.Mutex // held by Load, Commit and Close over all that they do
+	db *bbolt.DB
 	// damage is why the file cannot be used: class Corrupt. Then db is nil.
 	damage error
 	// broken is set when a commit has an unknown outcome.
@@ -76,7 +81,7 @@ type Store struct {
 // pid; class Unavailable with operation and path if the file system refuses;
 // class NotFound if there is nothing to read only.
 func Open(path string, o Options) (*Store, error) {
-	s := &Store{path: path, opts: o}
+	s := &Store{path: path, opts: o, lost: make(chan struct{})}
 	if !o.ReadOnly {
 		dir := filepath.Dir(path)
 		if err := os.MkdirAll(dir, dirMode); err != nil {
@@ -168,6 +173,8 @@ func openFile(path string, readOnly bool) (*bbolt.DB, error) {
 
 // Load returns every entry. Class Corrupt means that the file is damaged.
 func (s *Store) Load(ctx context.Context) ([]ledger.Entry, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if err := s.usable(ctx, "load"); err != nil {
 		return nil, err
 	}
@@ -194,6 +201,8 @@ func (s *Store) Load(ctx context.Context) ([]ledger.Entry, error) {
 
 // Commit implements ledger.Journal: one transaction, synced.
 func (s *Store) Commit(ctx context.Context, gen uint64, batch []ledger.Entry) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if err := s.usable(ctx, "commit"); err != nil {
 		return err
 	}
@@ -253,11 +262,28 @@ func (s *Store) failed(id int, cause error) error {
 		return unavailable("commit", s.path, cause)
 	}
 	s.broken = fault.Unavailablef("commit to %s has an unknown outcome (%w): %w", s.path, err, cause)
+	close(s.lost)
 	return s.broken
+}
+
+// Watch waits until a commit has had an unknown outcome, and returns its error:
+// what is in memory may not be what is on the disk then, and no commit succeeds
+// until the file is opened again. When ctx ends first, its error is returned.
+func (s *Store) Watch(ctx context.Context) error {
+	select {
+	case <-s.lost:
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.broken
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // Close closes the file and gives up the lock.
 func (s *Store) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	var err error
 	if s.db != nil {
 		err = s.db.Close()
