@@ -51,6 +51,8 @@ func (a *App) Run(ctx context.Context, ready func()) (err error) {
 	g := task.New()
 	g.Go("reconcile", a.reconcile.Run)
 	g.Go("sweep", a.sweeper.Run)
+	// Where nobody knows what the disk has, only another start can tell.
+	g.Go("ledger", a.store.Watch)
 	g.Go("deviceplugin", a.plugins.Run)
 	g.Go("registry", a.registry.Run)
 	g.Go("hintproxy", a.outside.Run)
