@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"os"
 
 	"golang.org/x/time/rate"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
@@ -57,7 +58,7 @@ func (a *App) buildServers(context.Context) error {
 		allocation.Config{Read: read, Cgroup: a.containerConfig}, allocation.Parts{
 			Engine: engine, Ledger: a.Ledger, Paths: a.reconcile, Inventory: a.Device, History: a.history,
 		}))
-	lifecyclev1.RegisterLifecycleServiceServer(a.main, lifecycle.New(a.Engine))
+	lifecyclev1.RegisterLifecycleServiceServer(a.main, lifecycle.New(ownProcesses{a.Engine, os.DirFS("/proc"), selfUID()}))
 	cpuv1.RegisterCPUServiceServer(a.main, cpu.New(cpus{a}, a.Ledger, a.Engine, read))
 	memoryv1.RegisterMemoryServiceServer(a.main, memory.New(
 		memory.Parts{Manager: a.memoryOn, Ledger: a.Ledger, Hinter: a.Engine}, read))
