@@ -26,6 +26,7 @@ import (
 	devicev1 "github.com/berthd/berth/api/berth/device/v1"
 	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
 	lifecyclev1 "github.com/berthd/berth/api/berth/lifecycle/v1"
+	memoryv1 "github.com/berthd/berth/api/berth/memory/v1"
 	nodev1 "github.com/berthd/berth/api/berth/node/v1"
 	topologyv1 "github.com/berthd/berth/api/berth/topology/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
@@ -351,6 +352,7 @@ func TestAccessors(t *testing.T) {
 		allocationv1.RegisterAllocationServiceServer(s, allocationv1.UnimplementedAllocationServiceServer{})
 		lifecyclev1.RegisterLifecycleServiceServer(s, lifecyclev1.UnimplementedLifecycleServiceServer{})
 		cpuv1.RegisterCPUServiceServer(s, cpuv1.UnimplementedCPUServiceServer{})
+		memoryv1.RegisterMemoryServiceServer(s, memoryv1.UnimplementedMemoryServiceServer{})
 		devicev1.RegisterDeviceServiceServer(s, devicev1.UnimplementedDeviceServiceServer{})
 		topologyv1.RegisterTopologyServiceServer(s, topologyv1.UnimplementedTopologyServiceServer{})
 		nodev1.RegisterNodeServiceServer(s, nodev1.UnimplementedNodeServiceServer{})
@@ -362,6 +364,7 @@ func TestAccessors(t *testing.T) {
 		"method List not implemented":           func() error { _, err := c.Allocation().List(ctx, nil); return err },
 		"method PreStartContainer not":          func() error { _, err := c.Lifecycle().PreStartContainer(ctx, nil); return err },
 		"method GetAllocatable not implemented": func() error { _, err := c.CPU().GetAllocatable(ctx, nil); return err },
+		"method GetTopologyHints not":           func() error { _, err := c.Memory().GetTopologyHints(ctx, nil); return err },
 		"method ListResources not implemented":  func() error { _, err := c.Device().ListResources(ctx, nil); return err },
 		"method GetPolicy not implemented":      func() error { _, err := c.Topology().GetPolicy(ctx, nil); return err },
 		"method GetMachine not implemented":     func() error { _, err := c.Node().GetMachine(ctx, nil); return err },

@@ -13,8 +13,10 @@ import (
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
 	cpuv1 "github.com/berthd/berth/api/berth/cpu/v1"
 	devicev1 "github.com/berthd/berth/api/berth/device/v1"
+	hintv1 "github.com/berthd/berth/api/berth/hint/v1"
 	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
 	lifecyclev1 "github.com/berthd/berth/api/berth/lifecycle/v1"
+	memoryv1 "github.com/berthd/berth/api/berth/memory/v1"
 	nodev1 "github.com/berthd/berth/api/berth/node/v1"
 	topologyv1 "github.com/berthd/berth/api/berth/topology/v1"
 )
@@ -114,6 +116,11 @@ func (c *Client) Lifecycle() lifecyclev1.LifecycleServiceClient {
 // CPU shows the CPU manager.
 func (c *Client) CPU() cpuv1.CPUServiceClient { return cpuv1.NewCPUServiceClient(c.conn) }
 
+// Memory shows the memory manager.
+func (c *Client) Memory() memoryv1.MemoryServiceClient {
+	return memoryv1.NewMemoryServiceClient(c.conn)
+}
+
 // Device shows the device manager.
 func (c *Client) Device() devicev1.DeviceServiceClient {
 	return devicev1.NewDeviceServiceClient(c.conn)
@@ -126,6 +133,11 @@ func (c *Client) Topology() topologyv1.TopologyServiceClient {
 
 // Node shows the machine.
 func (c *Client) Node() nodev1.NodeServiceClient { return nodev1.NewNodeServiceClient(c.conn) }
+
+// HintBus registers hint providers and lists them.
+func (c *Client) HintBus() hintv1.HintBusServiceClient {
+	return hintv1.NewHintBusServiceClient(c.conn)
+}
 
 // Inspect shows the ledger.
 func (c *Client) Inspect() inspectv1.InspectServiceClient {

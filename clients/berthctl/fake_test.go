@@ -25,6 +25,7 @@ import (
 	devicev1 "github.com/berthd/berth/api/berth/device/v1"
 	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
 	lifecyclev1 "github.com/berthd/berth/api/berth/lifecycle/v1"
+	memoryv1 "github.com/berthd/berth/api/berth/memory/v1"
 	nodev1 "github.com/berthd/berth/api/berth/node/v1"
 	topologyv1 "github.com/berthd/berth/api/berth/topology/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
@@ -70,6 +71,7 @@ func (f *fake) start(t *testing.T) string {
 	allocationv1.RegisterAllocationServiceServer(s, fakeAllocation{fake: f})
 	lifecyclev1.RegisterLifecycleServiceServer(s, fakeLifecycle{fake: f})
 	cpuv1.RegisterCPUServiceServer(s, fakeCPU{fake: f})
+	memoryv1.RegisterMemoryServiceServer(s, fakeMemory{fake: f})
 	devicev1.RegisterDeviceServiceServer(s, fakeDevice{fake: f})
 	topologyv1.RegisterTopologyServiceServer(s, fakeTopology{fake: f})
 	nodev1.RegisterNodeServiceServer(s, fakeNode{fake: f})

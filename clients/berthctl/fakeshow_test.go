@@ -9,6 +9,7 @@ import (
 	cpuv1 "github.com/berthd/berth/api/berth/cpu/v1"
 	devicev1 "github.com/berthd/berth/api/berth/device/v1"
 	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
+	memoryv1 "github.com/berthd/berth/api/berth/memory/v1"
 	nodev1 "github.com/berthd/berth/api/berth/node/v1"
 	topologyv1 "github.com/berthd/berth/api/berth/topology/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
@@ -132,6 +133,45 @@ func (f fakeCPU) GetTopologyHints(_ context.Context, req *cpuv1.GetTopologyHints
 	return &cpuv1.GetTopologyHintsResponse{Answers: []*typesv1.Answer{{
 		Resource: "cpu", Kind: typesv1.AnswerKind_ANSWER_KIND_OPTIONS,
 		Hints: []*typesv1.Hint{hintOf(true, 0), hintOf(true, 1), hintOf(false, 0, 1)},
+	}}}, nil
+}
+
+type fakeMemory struct {
+	memoryv1.UnimplementedMemoryServiceServer
+	*fake
+}
+
+func (f fakeMemory) GetState(context.Context, *memoryv1.GetStateRequest) (*memoryv1.GetStateResponse, error) {
+	if f.empty {
+		return &memoryv1.GetStateResponse{Policy: "None", Revision: 12}, nil
+	}
+	alone, both := &typesv1.NUMAMask{Nodes: []uint32{0}}, &typesv1.NUMAMask{Nodes: []uint32{0, 1}}
+	return &memoryv1.GetStateResponse{
+		Policy: "Static", Revision: 12,
+		Nodes: []*memoryv1.NodeState{
+			{Node: 0, Group: both, Blocks: 3, Resources: []*memoryv1.ResourceState{
+				{Resource: "hugepages-2Mi", TotalBytes: 1 << 30, AllocatableBytes: 1 << 30, HeldBytes: 4 << 20, FreeBytes: 1<<30 - 4<<20},
+				{Resource: "memory", TotalBytes: 16777216000, ReservedBytes: 1 << 30, AllocatableBytes: 14 << 30, HeldBytes: 14 << 30},
+			}},
+			{Node: 1, Group: both, Blocks: 2, Resources: []*memoryv1.ResourceState{
+				{Resource: "memory", TotalBytes: 16 << 30, AllocatableBytes: 16 << 30, HeldBytes: 3 << 30, FreeBytes: 13 << 30},
+			}},
+			{Node: 2, Group: &typesv1.NUMAMask{Nodes: []uint32{2}}},
+		},
+		Assignments: []*typesv1.Claim{
+			{PodUid: webUID, Container: "app", Provider: "memory", Resource: "hugepages-2Mi", Memory: []*typesv1.MemoryBlock{{Nodes: alone, Bytes: 4 << 20}}},
+			{PodUid: webUID, Container: "app", Provider: "memory", Resource: "memory", Memory: []*typesv1.MemoryBlock{{Nodes: both, Bytes: 16 << 30}}},
+			{PodUid: "gone", Provider: "memory", Resource: "memory", Memory: []*typesv1.MemoryBlock{{Nodes: both, Bytes: 1 << 30}}},
+		},
+	}, nil
+}
+
+func (f fakeMemory) GetTopologyHints(_ context.Context, req *memoryv1.GetTopologyHintsRequest) (*memoryv1.GetTopologyHintsResponse, error) {
+	if req.GetContainer() == "log" {
+		return &memoryv1.GetTopologyHintsResponse{}, nil
+	}
+	return &memoryv1.GetTopologyHintsResponse{Answers: []*typesv1.Answer{{
+		Resource: "memory", Kind: typesv1.AnswerKind_ANSWER_KIND_OPTIONS, Hints: []*typesv1.Hint{hintOf(true, 1)},
 	}}}, nil
 }
 

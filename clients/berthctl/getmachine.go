@@ -13,6 +13,7 @@ import (
 
 	cpuv1 "github.com/berthd/berth/api/berth/cpu/v1"
 	devicev1 "github.com/berthd/berth/api/berth/device/v1"
+	memoryv1 "github.com/berthd/berth/api/berth/memory/v1"
 	nodev1 "github.com/berthd/berth/api/berth/node/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/clients/berthctl/table"
@@ -76,9 +77,10 @@ func options(m map[string]string) string {
 
 func (c *ctl) getNUMA() *cobra.Command {
 	return c.verb(about{
-		use:     "numa",
-		short:   "NUMA nodes: CPUs, memory, huge pages",
-		long:    "List the NUMA nodes with their memory and huge pages, and which of their CPUs are shared and which are taken.",
+		use:   "numa",
+		short: "NUMA nodes: CPUs, memory, huge pages",
+		long: `List the NUMA nodes with their memory and huge pages, and which of their CPUs are shared and which are taken. FREE is what
+pods can still have of the memory, where the memory manager gives it out by node.`,
 		example: `  berthctl get numa -o wide`,
 	}, func(ctx context.Context, s *session, _ []string) error {
 		machine, err := s.Node().GetMachine(ctx, &nodev1.GetMachineRequest{})
@@ -89,13 +91,17 @@ func (c *ctl) getNUMA() *cobra.Command {
 		if err != nil {
 			return err
 		}
+		memory, err := s.Memory().GetState(ctx, &memoryv1.GetStateRequest{})
+		if err != nil {
+			return err
+		}
 		return s.show(&nodev1.GetMachineResponse{Nodes: machine.GetNodes()}, func(w io.Writer) {
 			shared, taken := set(state.GetShared()), set(state.GetExclusive())
-			t := table.New("NODE", "CPUS", "SHARED", "TAKEN", "MEMORY", "HUGEPAGES").Wide(s.wide(), "DISTANCES")
+			t := table.New("NODE", "CPUS", "SHARED", "TAKEN", "MEMORY", "FREE", "HUGEPAGES").Wide(s.wide(), "DISTANCES")
 			for _, n := range machine.GetNodes() {
 				cpus := set(&typesv1.CPUSet{Cpus: n.GetCpus()})
 				t.Row(strconv.Itoa(int(n.GetId())), n.GetCpus(), cpus.Intersect(shared).String(), cpus.Intersect(taken).String(),
-					table.Bytes(n.GetMemoryBytes()), hugePages(n), distances(n))
+					table.Bytes(n.GetMemoryBytes()), freeMemory(memory, n.GetId()), hugePages(n), distances(n))
 			}
 			fmt.Fprint(w, t)
 		})

@@ -11,6 +11,7 @@ import (
 
 	cpuv1 "github.com/berthd/berth/api/berth/cpu/v1"
 	devicev1 "github.com/berthd/berth/api/berth/device/v1"
+	memoryv1 "github.com/berthd/berth/api/berth/memory/v1"
 	topologyv1 "github.com/berthd/berth/api/berth/topology/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 )
@@ -87,9 +88,14 @@ func (s *session) ask(ctx context.Context, pod *typesv1.Pod, policy *topologyv1.
 		if err != nil {
 			return nil, err
 		}
+		memory, err := s.Memory().GetTopologyHints(ctx, &memoryv1.GetTopologyHintsRequest{Pod: pod, Container: name})
+		if err != nil {
+			return nil, err
+		}
 		r := round{container: name, answers: &topologyv1.MergeRequest{Providers: []*topologyv1.ProviderAnswers{
 			{Provider: "device", Answers: device.GetAnswers()},
 			{Provider: "cpu", Answers: cpu.GetAnswers()},
+			{Provider: "memory", Answers: memory.GetAnswers()},
 		}}}
 		if r.merged, err = s.Topology().Merge(ctx, r.answers); err != nil {
 			return nil, err

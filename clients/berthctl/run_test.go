@@ -91,6 +91,9 @@ func TestRequests(t *testing.T) {
 					Resource: "cpu", Kind: typesv1.AnswerKind_ANSWER_KIND_OPTIONS,
 					Hints: []*typesv1.Hint{hintOf(true, 0), hintOf(true, 1), hintOf(false, 0, 1)},
 				}}},
+				{Provider: "memory", Answers: []*typesv1.Answer{{
+					Resource: "memory", Kind: typesv1.AnswerKind_ANSWER_KIND_OPTIONS, Hints: []*typesv1.Hint{hintOf(true, 1)},
+				}}},
 			}},
 		}},
 	} {
