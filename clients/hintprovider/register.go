@@ -37,7 +37,7 @@ func register(ctx context.Context, name string, o Options) error {
 	for ctx.Err() == nil {
 		err := client.WaitReady(ctx)
 		if err == nil {
-			_, err = hintv1.NewHintBusServiceClient(client.Conn()).Register(ctx, req)
+			_, err = client.HintBus().Register(ctx, req)
 		}
 		switch {
 		case err == nil:

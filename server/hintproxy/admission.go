@@ -30,15 +30,15 @@ const (
 )
 
 // concerned reports whether a request wants anything that the provider serves.
-func (p *Proxy) concerned(req hint.Request) bool {
-	if len(p.Registration.Resources) == 0 {
+func (p *proxy) concerned(req hint.Request) bool {
+	if len(p.registration.Resources) == 0 {
 		return true
 	}
 	for i, c := range req.Pod.Walk() {
 		if req.Container >= 0 && i != req.Container {
 			continue
 		}
-		for _, name := range p.Registration.Resources {
+		for _, name := range p.registration.Resources {
 			if r := workload.Resource(name); c.Limits[r] > 0 || c.Requests[r] > 0 {
 				return true
 			}
@@ -48,14 +48,14 @@ func (p *Proxy) concerned(req hint.Request) bool {
 }
 
 // serves reports whether a resource is the provider's to speak of.
-func (p *Proxy) serves(resource string) bool {
-	if len(p.Registration.Resources) == 0 {
+func (p *proxy) serves(resource string) bool {
+	if len(p.registration.Resources) == 0 {
 		return workload.Resource(resource).IsExtended()
 	}
-	return slices.Contains(p.Registration.Resources, resource)
+	return slices.Contains(p.registration.Resources, resource)
 }
 
-func (p *Proxy) question(view *ledger.View, req hint.Request) *hintv1.Question {
+func (p *proxy) question(view *ledger.View, req hint.Request) *hintv1.Question {
 	return &hintv1.Question{
 		Provider: p.Name(), Pod: convert.Pod(req.Pod), Container: req.Owner().Container,
 		Holdings: convert.Holdings(view, p.Name()), Nodes: convert.Mask(view.Machine().NodeMask()),
@@ -63,7 +63,7 @@ func (p *Proxy) question(view *ledger.View, req hint.Request) *hintv1.Question {
 }
 
 // Hints asks the provider where a request could sit.
-func (p *Proxy) Hints(ctx context.Context, view *ledger.View, req hint.Request) (answers []hint.ResourceAnswer, err error) {
+func (p *proxy) Hints(ctx context.Context, view *ledger.View, req hint.Request) (answers []hint.ResourceAnswer, err error) {
 	if !p.concerned(req) {
 		return nil, nil
 	}
@@ -81,7 +81,7 @@ func (p *Proxy) Hints(ctx context.Context, view *ledger.View, req hint.Request) 
 	return answers, nil
 }
 
-func (p *Proxy) readAnswers(messages []*typesv1.Answer, machine numa.Mask) ([]hint.ResourceAnswer, error) {
+func (p *proxy) readAnswers(messages []*typesv1.Answer, machine numa.Mask) ([]hint.ResourceAnswer, error) {
 	if n := len(messages); n > maxAnswers {
 		return nil, p.lie("", "it gave %d answers, expected at most %d", n, maxAnswers)
 	}
@@ -105,7 +105,7 @@ func (p *Proxy) readAnswers(messages []*typesv1.Answer, machine numa.Mask) ([]hi
 }
 
 // Plan asks the provider what a request would get.
-func (p *Proxy) Plan(ctx context.Context, view *ledger.View, req hint.Request, affinity hint.Hint) (claims []ledger.Claim, err error) {
+func (p *proxy) Plan(ctx context.Context, view *ledger.View, req hint.Request, affinity hint.Hint) (claims []ledger.Claim, err error) {
 	if !p.concerned(req) {
 		return nil, nil
 	}
@@ -126,7 +126,7 @@ func (p *Proxy) Plan(ctx context.Context, view *ledger.View, req hint.Request, a
 	return claims, nil
 }
 
-func (p *Proxy) readClaims(messages []*typesv1.Claim, machine numa.Mask, req hint.Request, affinity hint.Hint) ([]ledger.Claim, error) {
+func (p *proxy) readClaims(messages []*typesv1.Claim, machine numa.Mask, req hint.Request, affinity hint.Hint) ([]ledger.Claim, error) {
 	if n := len(messages); n > maxClaims {
 		return nil, p.lie("", "it planned %d claims, expected at most %d", n, maxClaims)
 	}
@@ -159,7 +159,7 @@ func (p *Proxy) readClaims(messages []*typesv1.Claim, machine numa.Mask, req hin
 }
 
 // refusal makes the provider's "no" an error.
-func (p *Proxy) refusal(m *hintv1.Refusal) error {
+func (p *proxy) refusal(m *hintv1.Refusal) error {
 	reason := fault.UnexpectedAdmissionError
 	if text := m.GetReason(); text != "" {
 		if !isReason(text) {
@@ -186,7 +186,7 @@ func isReason(text string) bool {
 
 // Prepare has the provider hold what it has planned, for as long as a lease. It
 // is told all commits and aborts first.
-func (p *Proxy) Prepare(ctx context.Context, admissionID string, req hint.Request, claims []ledger.Claim) (prepared []ledger.Claim, err error) {
+func (p *proxy) Prepare(ctx context.Context, admissionID string, req hint.Request, claims []ledger.Claim) (prepared []ledger.Claim, err error) {
 	request := &hintv1.ReserveRequest{
 		Provider: p.Name(), AdmissionId: admissionID,
 		Pod: convert.Pod(req.Pod), Container: req.Owner().Container,
@@ -223,7 +223,7 @@ func (p *Proxy) Prepare(ctx context.Context, admissionID string, req hint.Reques
 }
 
 // note remembers what an admission has reserved.
-func (p *Proxy) note(admissionID string, start time.Time, lease time.Duration, held bool) {
+func (p *proxy) note(admissionID string, start time.Time, lease time.Duration, held bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	// What was held before stays held, whatever comes of this call.
@@ -234,7 +234,7 @@ func (p *Proxy) note(admissionID string, start time.Time, lease time.Duration, h
 }
 
 // readGrants completes claims with what the provider grants.
-func (p *Proxy) readGrants(grants []*hintv1.Grant, claims []ledger.Claim) ([]ledger.Claim, error) {
+func (p *proxy) readGrants(grants []*hintv1.Grant, claims []ledger.Claim) ([]ledger.Claim, error) {
 	if len(grants) != len(claims) {
 		return nil, p.lie("", "it was given %d claims to reserve and granted %d", len(claims), len(grants))
 	}
@@ -261,7 +261,7 @@ func (p *Proxy) readGrants(grants []*hintv1.Grant, claims []ledger.Claim) ([]led
 
 // Abort has the provider give up what it reserved for an admission. What cannot be
 // delivered now is tried again until the lease has run out.
-func (p *Proxy) Abort(ctx context.Context, admissionID string) {
+func (p *proxy) Abort(ctx context.Context, admissionID string) {
 	p.mu.Lock()
 	r, reserved := p.reservations[admissionID]
 	delete(p.reservations, admissionID)

@@ -16,7 +16,7 @@ import (
 // call makes one call of an admission. A provider that is away or suspended is not
 // called at all; each failure counts, a refusal is none. The error names the
 // provider, except where the caller's own context has ended.
-func (p *Proxy) call(ctx context.Context, method string, do func(context.Context) error) error {
+func (p *proxy) call(ctx context.Context, method string, do func(context.Context) error) error {
 	if err := p.enter(); err != nil {
 		return away(p.Name(), "(%s): %w", method, err)
 	}
@@ -35,7 +35,7 @@ func (p *Proxy) call(ctx context.Context, method string, do func(context.Context
 }
 
 // enter returns why the provider cannot be called now.
-func (p *Proxy) enter() error {
+func (p *proxy) enter() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.introduced {
@@ -45,8 +45,8 @@ func (p *Proxy) enter() error {
 }
 
 // within makes a call under the provider's deadline and gives its error a class.
-func (p *Proxy) within(ctx context.Context, method string, do func(context.Context) error) error {
-	limited, cancel := p.parts.WithTimeout(ctx, p.Registration.Deadline)
+func (p *proxy) within(ctx context.Context, method string, do func(context.Context) error) error {
+	limited, cancel := p.parts.WithTimeout(ctx, p.registration.Deadline)
 	defer cancel()
 	err := do(limited)
 	own := new(fault.Error)
@@ -58,7 +58,7 @@ func (p *Proxy) within(ctx context.Context, method string, do func(context.Conte
 	case ctx.Err() != nil:
 		return fmt.Errorf("%s of provider %s: %w", method, p.Name(), context.Cause(ctx))
 	case limited.Err() != nil, status.Code(err) == codes.DeadlineExceeded:
-		return p.failed(fault.Deadline, "did not answer %s within %s", method, p.Registration.Deadline)
+		return p.failed(fault.Deadline, "did not answer %s within %s", method, p.registration.Deadline)
 	case status.Code(err) == codes.ResourceExhausted && strings.Contains(err.Error(), "received message larger than max"):
 		return p.lie("", "it answered %s with more than %d bytes", method, p.config.MaxAnswerBytes)
 	}
@@ -85,20 +85,20 @@ func away(provider, format string, args ...any) error {
 }
 
 // failed makes an error of the provider's.
-func (p *Proxy) failed(class fault.Class, format string, args ...any) error {
+func (p *proxy) failed(class fault.Class, format string, args ...any) error {
 	err := fmt.Errorf("provider %s "+format, append([]any{p.Name()}, args...)...)
 	return &fault.Error{Class: class, Message: err.Error(), Provider: p.Name(), Err: err}
 }
 
 // lie is the error for an answer that breaks the rules.
-func (p *Proxy) lie(resource, format string, args ...any) error {
+func (p *proxy) lie(resource, format string, args ...any) error {
 	err := fault.Corruptf("provider %s cannot be believed: %s", p.Name(), clip(fmt.Sprintf(format, args...)))
 	err.Provider, err.Resource = p.Name(), resource
 	return err
 }
 
 // unreadable is the lie of a message that convert refuses.
-func (p *Proxy) unreadable(method string, err error) error {
+func (p *proxy) unreadable(method string, err error) error {
 	text := err.Error()
 	if fe := new(fault.Error); errors.As(err, &fe) && len(fe.Fields) > 0 {
 		text = fe.Fields[0].String()

@@ -203,8 +203,8 @@ func refusing(reason string) func(context.Context, *hintv1.PlanRequest) (*hintv1
 func (s *stage) checkMisbehaviour(text string, required bool, wantClaims int, trace *ledger.Trace, err error) {
 	s.t.Helper()
 	if required {
-		fe, ok := err.(*fault.Error)
-		if !ok || fe.Provider != "seats" || fe.Class == fault.Refused || !strings.Contains(err.Error(), text) || !strings.Contains(err.Error(), "provider seats") {
+		fe := new(fault.Error)
+		if !errors.As(err, &fe) || fe.Provider != "seats" || fe.Class == fault.Refused || !strings.Contains(err.Error(), text) || !strings.Contains(err.Error(), "provider seats") {
 			s.t.Errorf("required: %#v (%v), want an error of seats with %q", err, err, text)
 		}
 		if err != nil && len(err.Error()) > 2*maxText {

@@ -58,10 +58,10 @@ type reservation struct {
 	held bool
 }
 
-// Proxy is a provider outside berthd as the bus sees it. It is safe for concurrent
+// proxy is a provider outside berthd as the bus sees it. It is safe for concurrent
 // use.
-type Proxy struct {
-	Registration ledger.Outsider
+type proxy struct {
+	registration ledger.Outsider
 
 	config Config
 	parts  Parts
@@ -91,9 +91,9 @@ type Proxy struct {
 }
 
 var (
-	_ hint.Provider = (*Proxy)(nil)
-	_ hint.Aborter  = (*Proxy)(nil)
-	_ hint.Leaser   = (*Proxy)(nil)
+	_ hint.Provider = (*proxy)(nil)
+	_ hint.Aborter  = (*proxy)(nil)
+	_ hint.Leaser   = (*proxy)(nil)
 )
 
 // Dialer makes a connection to a provider's endpoint.
@@ -112,10 +112,9 @@ var redial = grpc.ConnectParams{
 
 // newProxy makes a proxy that has not begun to connect. settled tells that there
 // may be admissions under way, which a provider must keep its reservations for.
-func newProxy(o ledger.Outsider, cfg Config, parts Parts, settled bool) (*Proxy, error) {
-	cfg = cfg.withDefaults()
-	p := &Proxy{
-		Registration: o, config: cfg, parts: parts,
+func newProxy(o ledger.Outsider, cfg Config, parts Parts, settled bool) (*proxy, error) {
+	p := &proxy{
+		registration: o, config: cfg, parts: parts,
 		wake: make(chan struct{}, 1), retired: make(chan struct{}), refused: make(chan error, 1), telling: make(chan struct{}, 1),
 		breaker: breaker{Breaker: cfg.Breaker}, settled: settled,
 		away:         "nobody has answered at " + o.Endpoint + " yet",
@@ -142,10 +141,10 @@ func newProxy(o ledger.Outsider, cfg Config, parts Parts, settled bool) (*Proxy,
 }
 
 // Name returns the name under which the provider has registered.
-func (p *Proxy) Name() string { return p.Registration.Name }
+func (p *proxy) Name() string { return p.registration.Name }
 
 // Lease implements hint.Leaser.
-func (p *Proxy) Lease(admissionID string) (ledger.Lease, bool) {
+func (p *proxy) Lease(admissionID string) (ledger.Lease, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	r := p.reservations[admissionID]
@@ -153,7 +152,7 @@ func (p *Proxy) Lease(admissionID string) (ledger.Lease, bool) {
 }
 
 // poke has the keeper look whether there is something to tell the provider.
-func (p *Proxy) poke() {
+func (p *proxy) poke() {
 	select {
 	case p.wake <- struct{}{}:
 	default:

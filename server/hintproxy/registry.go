@@ -44,7 +44,7 @@ type Registry struct {
 	changing chan struct{}
 
 	mu      sync.Mutex
-	proxies map[string]*Proxy // guarded by mu
+	proxies map[string]*proxy // guarded by mu
 	keepers sync.WaitGroup    // added to under mu, and only while running has not ended
 	// running ends when the registry stops.
 	running context.Context
@@ -62,7 +62,7 @@ func New(cfg Config, parts Parts) (*Registry, error) {
 	}
 	r := &Registry{
 		config: cfg.withDefaults(), parts: parts,
-		changing: make(chan struct{}, 1), proxies: map[string]*Proxy{},
+		changing: make(chan struct{}, 1), proxies: map[string]*proxy{},
 	}
 	r.running, r.stop = context.WithCancel(context.Background())
 	for o := range parts.Ledger.View().Outsiders() {
@@ -76,17 +76,17 @@ func New(cfg Config, parts Parts) (*Registry, error) {
 }
 
 // entries are the providers as the bus takes them.
-func (r *Registry) entries(proxies map[string]*Proxy) []hint.Entry {
+func (r *Registry) entries(proxies map[string]*proxy) []hint.Entry {
 	var out []hint.Entry
 	for _, name := range slices.Sorted(maps.Keys(proxies)) {
 		p := proxies[name]
 		mode := hint.Advisory
-		if p.Registration.Required || slices.Contains(r.config.Required, name) {
+		if p.registration.Required || slices.Contains(r.config.Required, name) {
 			mode = hint.Required
 		}
 		// The proxy keeps the deadline itself: it has to tell a slow provider from a
 		// caller in a hurry.
-		out = append(out, hint.Entry{Provider: p, Mode: mode, Index: p.Registration.Index})
+		out = append(out, hint.Entry{Provider: p, Mode: mode, Index: p.registration.Index})
 	}
 	for _, name := range r.config.Required {
 		if proxies[name] == nil {
@@ -157,7 +157,7 @@ func (r *Registry) Register(ctx context.Context, o ledger.Outsider) error {
 	r.mu.Lock()
 	old := r.proxies[o.Name]
 	r.mu.Unlock()
-	if old != nil && same(old.Registration, o) && old.ready() {
+	if old != nil && same(old.registration, o) && old.ready() {
 		return nil
 	}
 	// Only a provider that has not been heard of since the start can hold
@@ -186,7 +186,7 @@ func (r *Registry) Register(ctx context.Context, o ledger.Outsider) error {
 
 // introduce starts a proxy's keeper and waits until the provider has confirmed its
 // holdings. stop ends the keeper again.
-func (r *Registry) introduce(ctx context.Context, p *Proxy) (stop func(), err error) {
+func (r *Registry) introduce(ctx context.Context, p *proxy) (stop func(), err error) {
 	r.mu.Lock()
 	if r.running.Err() != nil {
 		r.mu.Unlock()
@@ -220,7 +220,7 @@ func (r *Registry) introduce(ctx context.Context, p *Proxy) (stop func(), err er
 
 // replace puts a proxy (nil: none) in the place of the one with its name. The
 // earlier one goes on for the admissions that began with it.
-func (r *Registry) replace(name string, p *Proxy) error {
+func (r *Registry) replace(name string, p *proxy) error {
 	r.mu.Lock()
 	next := maps.Clone(r.proxies)
 	old := next[name]

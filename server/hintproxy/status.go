@@ -41,7 +41,7 @@ func (r *Registry) List() []Status {
 	for _, e := range r.parts.Bus() {
 		var s Status
 		switch p := e.Provider.(type) {
-		case *Proxy:
+		case *proxy:
 			s = p.status()
 		case absent:
 			s = Status{Outsider: ledger.Outsider{Name: string(p)}, State: Away, Message: notRegistered}
@@ -55,10 +55,10 @@ func (r *Registry) List() []Status {
 	return out
 }
 
-func (p *Proxy) status() Status {
+func (p *proxy) status() Status {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	s := Status{Outsider: p.Registration, State: Connected, Message: p.breaker.last}
+	s := Status{Outsider: p.registration, State: Connected, Message: p.breaker.last}
 	switch {
 	case !p.introduced:
 		s.State, s.Message = Away, p.away
@@ -69,11 +69,11 @@ func (p *Proxy) status() Status {
 }
 
 // ready reports whether the provider can be asked.
-func (p *Proxy) ready() bool { return p.status().State == Connected }
+func (p *proxy) ready() bool { return p.status().State == Connected }
 
 // hasSettled reports whether the provider was told that no admission of an earlier
 // berthd is under way.
-func (p *Proxy) hasSettled() bool {
+func (p *proxy) hasSettled() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.settled

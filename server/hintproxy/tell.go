@@ -18,7 +18,7 @@ import (
 // tell brings the provider up to date: the admissions that failed, then what pods
 // hold of it now. It does nothing if the provider has confirmed that before on
 // this connection.
-func (p *Proxy) tell(ctx context.Context) error {
+func (p *proxy) tell(ctx context.Context) error {
 	select {
 	case p.telling <- struct{}{}:
 		defer func() { <-p.telling }()
@@ -57,7 +57,7 @@ func (p *Proxy) tell(ctx context.Context) error {
 }
 
 // leases returns the provider's leases in a view.
-func (p *Proxy) leases(view *ledger.View) (own []ledger.Lease) {
+func (p *proxy) leases(view *ledger.View) (own []ledger.Lease) {
 	for l := range view.Leases() {
 		if l.Provider == p.Name() {
 			own = append(own, l)
@@ -67,7 +67,7 @@ func (p *Proxy) leases(view *ledger.View) (own []ledger.Lease) {
 }
 
 // owes reports whether a committed admission waits for the provider to confirm.
-func (p *Proxy) owes(leases []ledger.Lease) bool {
+func (p *proxy) owes(leases []ledger.Lease) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.ContainsFunc(leases, func(l ledger.Lease) bool { return !p.hasConfirmed(l) })
@@ -75,14 +75,14 @@ func (p *Proxy) owes(leases []ledger.Lease) bool {
 
 // hasConfirmed reports whether the provider knows that the admission of a lease is
 // committed. mu is held.
-func (p *Proxy) hasConfirmed(l ledger.Lease) bool {
+func (p *proxy) hasConfirmed(l ledger.Lease) bool {
 	c, ok := p.confirmed[l.ID]
 	return ok && c.Expires.Equal(l.Expires)
 }
 
 // confirm notes that the provider knows its holdings, and that the admissions of
 // leases are committed.
-func (p *Proxy) confirm(connection int, leases []ledger.Lease, holdings []*hintv1.Holding) {
+func (p *proxy) confirm(connection int, leases []ledger.Lease, holdings []*hintv1.Holding) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if connection != p.connection {
@@ -107,7 +107,7 @@ func (p *Proxy) confirm(connection int, leases []ledger.Lease, holdings []*hintv
 }
 
 // tellAborts delivers aborts; those whose lease has run out need no delivery.
-func (p *Proxy) tellAborts(ctx context.Context) error {
+func (p *proxy) tellAborts(ctx context.Context) error {
 	p.mu.Lock()
 	pending := slices.Sorted(maps.Keys(p.aborts))
 	p.mu.Unlock()
@@ -129,7 +129,7 @@ func (p *Proxy) tellAborts(ctx context.Context) error {
 
 // lost notes that the connection has changed: what answers next, if anything does,
 // may be another process, which knows nothing.
-func (p *Proxy) lost(why string) {
+func (p *proxy) lost(why string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.connection++
@@ -138,7 +138,7 @@ func (p *Proxy) lost(why string) {
 
 // silence ends the telling, for another proxy of the same provider that does it
 // from now on. Aborts are still delivered.
-func (p *Proxy) silence() {
+func (p *proxy) silence() {
 	p.telling <- struct{}{}
 	p.mu.Lock()
 	p.silent = true
@@ -147,7 +147,7 @@ func (p *Proxy) silence() {
 }
 
 // tellAgain has the provider told its holdings although it has confirmed them.
-func (p *Proxy) tellAgain() {
+func (p *proxy) tellAgain() {
 	p.mu.Lock()
 	p.again = true
 	p.mu.Unlock()
@@ -155,7 +155,7 @@ func (p *Proxy) tellAgain() {
 }
 
 // watch follows the connection until ctx ends.
-func (p *Proxy) watch(ctx context.Context) {
+func (p *proxy) watch(ctx context.Context) {
 	for {
 		state := p.conn.GetState()
 		if state == connectivity.Idle {
@@ -164,7 +164,7 @@ func (p *Proxy) watch(ctx context.Context) {
 		if state == connectivity.Ready {
 			p.lost("it has not confirmed its holdings yet")
 		} else {
-			p.lost("nobody answers at " + p.Registration.Endpoint)
+			p.lost("nobody answers at " + p.registration.Endpoint)
 		}
 		p.poke()
 		if !p.conn.WaitForStateChange(ctx, state) {
@@ -176,7 +176,7 @@ func (p *Proxy) watch(ctx context.Context) {
 // keep tells the provider what it has to know, again and again until it confirms,
 // and takes confirmed leases out of the ledger. It ends with ctx or, when another
 // proxy has taken this one's place, after the last admission that may still use it.
-func (p *Proxy) keep(ctx context.Context) {
+func (p *proxy) keep(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	watching := make(chan struct{})
 	go func() { defer close(watching); p.watch(ctx) }()
@@ -219,7 +219,7 @@ func (p *Proxy) keep(ctx context.Context) {
 const slowest = 5 * time.Second
 
 // attempt tells the provider once, if anybody answers.
-func (p *Proxy) attempt(ctx context.Context) error {
+func (p *proxy) attempt(ctx context.Context) error {
 	if p.conn.GetState() != connectivity.Ready {
 		return nil // watch will poke
 	}
@@ -240,7 +240,7 @@ func (p *Proxy) attempt(ctx context.Context) error {
 
 // dropLeases takes leases out of the ledger whose admissions the provider knows to
 // be committed.
-func (p *Proxy) dropLeases(ctx context.Context) error {
+func (p *proxy) dropLeases(ctx context.Context) error {
 	pending := func(view *ledger.View) (ids []string) {
 		leases := p.leases(view)
 		p.mu.Lock()

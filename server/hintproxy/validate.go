@@ -61,7 +61,7 @@ func (r *Registry) validate(o *ledger.Outsider) error {
 func (r *Registry) isBuiltIn(name string) bool {
 	return slices.ContainsFunc(r.parts.Bus(), func(e hint.Entry) bool {
 		switch e.Provider.(type) {
-		case *Proxy, absent:
+		case *proxy, absent:
 			return false
 		}
 		return e.Provider.Name() == name

@@ -54,15 +54,6 @@ func (c card) mask() numa.Mask {
 	return numa.Of(c.node)
 }
 
-// names lists cards for people and for the container.
-func names(cards []card) string {
-	out := make([]string, len(cards))
-	for i, c := range cards {
-		out[i] = c.name
-	}
-	return strings.Join(out, ",")
-}
-
 // count writes a number of cards.
 func count(n int) string {
 	if n == 1 {
