@@ -39,7 +39,7 @@ fi
 start_daemon() {
 	berthd --root-dir "$root" --cgroup-root "/$cgroup" --cgroup-tree "$tree" \
 		--cpu-manager-policy static --reserved-cpus 0 --topology-manager-policy best-effort \
-		>>"$root/berthd.log" 2>&1 &
+		--fail-swap-on=false >>"$root/berthd.log" 2>&1 &
 	daemon=$!
 	until berthctl get pods >/dev/null 2>&1; do
 		kill -0 "$daemon" 2>/dev/null || { cat "$root/berthd.log"; exit 1; }
@@ -129,6 +129,7 @@ for pid in "${processes[@]}"; do
 	[ "$tree" = kernel ] || kill -KILL "$pid"
 	until ! grep -qs '^State:[[:space:]]*[^Z]' "/proc/$pid/status"; do sleep 0.05; done
 done
+processes=() # their numbers may be somebody else's from now on
 
 kill -TERM "$daemon" "$plugin"
 wait "$daemon" 2>/dev/null || { cat "$root/berthd.log"; exit 1; }
