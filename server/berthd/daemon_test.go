@@ -306,7 +306,7 @@ func TestPluginFaultsRejectAndLeaveNothing(t *testing.T) {
 			}
 			d.check()
 			if c.manner == script.Die {
-				return
+				p = d.plugin("g0@0 g1@0")
 			}
 			p.Behave(script.Allocate, script.Well)
 			d.admitted(guaranteed("y", 1, 2))
