@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/numa"
 	"github.com/berthd/berth/managers/workload"
 )
 
@@ -34,9 +35,10 @@ func readMemory(data []byte, in Input) (Facts, error) {
 		if pod := in.pod(uid); pod != nil {
 			s.addPod(&facts, held, pod)
 		} else {
-			s.skipPod(&facts, uid)
+			s.skipPod(&facts, held, uid)
 		}
 	}
+	held.noteRest(&facts)
 	if s.Policy != in.Policy {
 		facts.note("the file is one of policy %s, and berth runs under %s", s.Policy, in.Policy)
 	}
@@ -65,14 +67,36 @@ func (s *MemoryState) held() spots {
 	return out
 }
 
+// noteRest notes what the tables count as held and no block has taken. After a
+// restart a kubelet counts an init container anew that has ended, beside the
+// container that it handed its memory on to (kubernetes#123971).
+func (s spots) noteRest(facts *Facts) {
+	for _, resource := range slices.Sorted(maps.Keys(s)) {
+		var nodes numa.Mask
+		for id, bytes := range s[resource] {
+			if bytes > 0 {
+				nodes = nodes.With(id)
+			}
+		}
+		if !nodes.IsEmpty() {
+			facts.note("%s are counted as held, and nobody holds them", MemoryBlock{nodes, resource, s[resource].Total()})
+		}
+	}
+}
+
 // skipPod notes what a pod holds that nobody knows.
-func (s *MemoryState) skipPod(facts *Facts, uid string) {
-	for _, b := range s.Pods[uid] {
+func (s *MemoryState) skipPod(facts *Facts, held spots, uid string) {
+	whole, divided := s.Pods[uid]
+	for _, b := range whole {
 		facts.skip("%s of pod %s", b, uid)
+		held.take(b, ledger.NodeBytes{})
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.Containers[uid])) {
 		for _, b := range s.Containers[uid][name] {
 			facts.skip("%s of %s", b, ledger.Owner{Pod: uid, Container: name})
+			if !divided {
+				held.take(b, ledger.NodeBytes{})
+			}
 		}
 	}
 }
@@ -114,6 +138,9 @@ func (s *MemoryState) addPod(facts *Facts, held spots, pod *workload.Pod) {
 		for _, b := range s.Containers[pod.UID][name] {
 			if pod.Container(name) == nil {
 				facts.skip("%s of %s", b, ledger.Owner{Pod: pod.UID, Container: name})
+				if !divided {
+					held.take(b, ledger.NodeBytes{})
+				}
 			}
 		}
 	}

@@ -80,7 +80,7 @@ func TestReadMemory(t *testing.T) {
 		}, "one/i 4Gi on 1,3 [], one/c 9Gi on 1,3 [{1 5368709120} {3 4294967296}]", wouldNot + "there are tables of 2 NUMA nodes, and the machine has 4", ""},
 		{"other size", kubelet.MemoryState{
 			Nodes: torn, Containers: map[string]map[string][]kubelet.MemoryBlock{"one": {"c": {{Nodes: numa.Of(1), Resource: "memory", Bytes: gi}}, "i": {}}},
-		}, "one/c 1Gi on 1 []", "one/i has an entry without memory|one/c holds 1Gi of memory on NUMA nodes 1 and asks for 9Gi|" + wouldNot + "there are tables of 2 NUMA nodes, and the machine has 4", ""},
+		}, "one/c 1Gi on 1 []", "one/i has an entry without memory|one/c holds 1Gi of memory on NUMA nodes 1 and asks for 9Gi|8Gi of memory on NUMA nodes 1,3 are counted as held, and nobody holds them|" + wouldNot + "there are tables of 2 NUMA nodes, and the machine has 4", ""},
 		{"more than the tables say", kubelet.MemoryState{
 			Containers: map[string]map[string][]kubelet.MemoryBlock{"one": {"c": {{Nodes: numa.Of(1, 3), Resource: "memory", Bytes: 9 * gi}}}},
 		}, "one/c 9Gi on 1,3 []", wouldNot + "there are blocks of 1 pods, and no tables", ""},
@@ -255,4 +255,39 @@ func sums(nodes []memory.NodeState) (out []string) {
 	}
 	slices.Sort(out)
 	return out
+}
+
+// FuzzReadMemory: whatever the file says, claims have owners that are known, and
+// blocks whose parts are whole.
+func FuzzReadMemory(f *testing.F) {
+	f.Add([]byte(`{"policyName":"Static","machineState":{"0":{"memoryMap":{"memory":{"reserved":3}},"cells":[0,1]},"1":{"memoryMap":{"memory":{"reserved":9}}}},` +
+		`"entries":{"one":{"i":[{"numaAffinity":[0,1],"type":"memory","size":0}],"c":[{"numaAffinity":[0,1],"type":"memory","size":7}],"x":[{"size":1}]},"two":{"c":[]}}}`))
+	f.Add([]byte(`{"policyName":"None","machineState":{},"checksum":4236770233}`))
+	l, _, err := ledger.Open(f.Context(), ledger.Options{Journal: ledgertest.NewJournal(), Rules: ledger.Rules{Machine: machinetest.Build("2n2c,mem=1Gi")}})
+	if err != nil {
+		f.Fatal(err)
+	}
+	pods := map[string]*workload.Pod{"one": {UID: "one", Containers: []workload.Container{asks("i", workload.Init, 5), asks("c", workload.App, 7)}}}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		facts, err := kubelet.Read(kubelet.Memory, data, kubelet.Input{
+			View: l.View(), Pods: pods, Settings: kubelet.Settings{Policy: memory.PolicyStatic}, SkipUnknown: true,
+		})
+		if err != nil {
+			if c := fault.ClassOf(err); c != fault.Corrupt {
+				t.Fatalf("class %v: %v", c, err)
+			}
+			return
+		}
+		for _, c := range facts.Claims {
+			p := pods[c.Owner.Pod]
+			if p == nil || c.Owner.Container != "" && p.Container(c.Owner.Container) == nil || len(c.Memory) == 0 {
+				t.Fatalf("claim %+v of %s", c, data)
+			}
+			for _, b := range c.Memory {
+				if len(b.Parts) > 0 && b.On(b.Nodes) != b.Bytes {
+					t.Fatalf("block %+v of %s", b, data)
+				}
+			}
+		}
+	})
 }

@@ -43,6 +43,11 @@ func (places) ForgetPod(context.Context, *ledger.View, string) error { return ni
 // move serves an engine without providers on an empty ledger.
 func move(t *testing.T, rules ledger.Rules) inspectv1.InspectServiceClient {
 	t.Helper()
+	return moveWith(t, rules, kubelet.Settings{Policy: "static"})
+}
+
+func moveWith(t *testing.T, rules ledger.Rules, settings kubelet.Settings) inspectv1.InspectServiceClient {
+	t.Helper()
 	l := ledgertest.New(t, rules)
 	bus, err := hint.NewBus(nil, nil, context.WithTimeout)
 	if err != nil {
@@ -56,7 +61,7 @@ func move(t *testing.T, rules ledger.Rules) inspectv1.InspectServiceClient {
 	return inspectv1.NewInspectServiceClient(rpctest.Serve(t, func(s grpc.ServiceRegistrar) {
 		inspectv1.RegisterInspectServiceServer(s, inspect.New(inspect.Parts{
 			Ledger: l, Engine: engine, Read: convert.Reader{Features: features},
-			Settings: func(kubelet.Kind) kubelet.Settings { return kubelet.Settings{Policy: "static"} },
+			Settings: func(kubelet.Kind) kubelet.Settings { return settings },
 		}))
 	}))
 }
