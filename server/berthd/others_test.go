@@ -71,7 +71,7 @@ func TestSocketsOfOthers(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { _ = l.Close() })
-			foreign := n.foreignPod(t)
+			foreign := n.foreignPod(t, "foreign")
 			out, err := n.command().CombinedOutput()
 			if err == nil || !strings.Contains(string(out), fmt.Sprintf("somebody serves %s already", path)) {
 				t.Errorf("%v: %s", err, out)
@@ -88,17 +88,52 @@ func TestSocketsOfOthers(t *testing.T) {
 
 // foreignPod makes the cgroup of a pod that berth has never seen, and returns its
 // directory.
-func (n *node) foreignPod(t *testing.T) string {
+func (n *node) foreignPod(t *testing.T, uid string) string {
 	t.Helper()
 	for _, dir := range n.cgroupDirs() {
 		if filepath.Base(dir) != "kubepods" {
 			continue
 		}
-		pod := filepath.Join(dir, "podforeign")
+		pod := filepath.Join(dir, "pod"+uid)
 		if err := os.Mkdir(pod, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
 			t.Fatal(err)
 		}
 		return pod
 	}
 	return ""
+}
+
+// TestLivingPodsAreNotSwept loses the ledger: a pod that the agent says lives is
+// not killed while the ledger does not know it yet, whoever else is.
+func TestLivingPodsAreNotSwept(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	n.needKernel()
+	n.configure("cgroups: {reconcilePeriod: 20ms}\n")
+	d := n.start()
+	d.admitted(burstable("living"))
+	d.admitted(burstable("dead"))
+	p := n.stopped()
+	d.run(p, "living", "main", "c")
+	d.kill()
+	if err := os.RemoveAll(filepath.Join(n.root, "state")); err != nil {
+		t.Fatal(err)
+	}
+	d = n.start()
+	if _, err := d.admission.Sync(n.ctx(), &admissionv1.SyncRequest{ActivePodUids: []string{"living"}}); err != nil {
+		t.Fatal(err)
+	}
+	for _, uid := range []string{"orphan1", "orphan2"} { // two rounds of the sweep pass
+		n.foreignPod(t, uid)
+		n.eventually("pod "+uid+" is swept", func() bool { return !n.podCgroups()[uid] })
+	}
+	if have := n.podCgroups(); !have["living"] || have["dead"] {
+		t.Errorf("cgroups %v", have)
+	}
+	if line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", p.pid())); err != nil || len(line) == 0 { // empty: it is a zombie
+		t.Errorf("the living pod's process was killed: %v", err)
+	}
+	d.admitted(burstable("living"))
+	d.remove("living")
+	d.check()
 }

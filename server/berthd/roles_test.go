@@ -1,0 +1,130 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+
+	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
+	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
+	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
+	lifecyclev1 "github.com/berthd/berth/api/berth/lifecycle/v1"
+)
+
+// dialAs connects to a socket as another user. The kernel keeps the credentials of
+// the thread that connects (unix(7)), so one thread changes its own for a moment.
+func dialAs(uid int, path string) (net.Conn, error) {
+	runtime.LockOSThread()
+	setuid := func(uid int) error {
+		if _, _, errno := syscall.RawSyscall(syscall.SYS_SETRESUID, ^uintptr(0), uintptr(uid), ^uintptr(0)); errno != 0 {
+			return errno
+		}
+		return nil
+	}
+	if err := setuid(uid); err != nil {
+		runtime.UnlockOSThread()
+		return nil, err
+	}
+	c, err := net.Dial("unix", path)
+	if back := setuid(0); back != nil {
+		return nil, back // the thread stays locked, and ends with its goroutine
+	}
+	runtime.UnlockOSThread()
+	return c, err
+}
+
+// as returns a connection of another user's.
+func (d *daemon) as(uid int) *grpc.ClientConn {
+	d.t.Helper()
+	conn, err := grpc.NewClient("passthrough:///"+filepath.Join(d.root, "berth.sock"),
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(_ context.Context, path string) (net.Conn, error) { return dialAs(uid, path) }))
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	d.t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+// TestRolesOfRealUsers: everybody may connect, and may do what the kernel says
+// they are allowed to.
+func TestRolesOfRealUsers(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Skipf("needs to act as other users, this is uid %d", os.Geteuid())
+	}
+	const stranger, reader, agent = 64001, 64002, 64003
+	n := newNode(t)
+	if err := os.Chmod(n.root, 0o711); err != nil {
+		t.Fatal(err)
+	}
+	n.configure(fmt.Sprintf("access: [{uid: %d, roles: [read]}, {uid: %d, roles: [read, agent]}]\n", reader, agent))
+	d := n.start()
+	held := n.stopped() // root's
+	admit := func(c *grpc.ClientConn, dry bool) error {
+		_, err := admissionv1.NewAdmissionServiceClient(c).Admit(n.ctx(), &admissionv1.AdmitRequest{Pod: burstable("x"), DryRun: dry})
+		return err
+	}
+	start := func(pid int) func(c *grpc.ClientConn) error {
+		return func(c *grpc.ClientConn) error {
+			_, err := lifecyclev1.NewLifecycleServiceClient(c).PreStartContainer(n.ctx(), &lifecyclev1.PreStartContainerRequest{
+				PodUid: "x", ContainerName: "main", ContainerId: "i", Pid: int32(pid),
+			})
+			return err
+		}
+	}
+	for _, call := range []struct {
+		name    string
+		do      func(c *grpc.ClientConn) error
+		allowed []int
+		role    string
+	}{
+		{"a dry run", func(c *grpc.ClientConn) error { return admit(c, true) }, []int{reader, agent}, "read"},
+		{"Admit", func(c *grpc.ClientConn) error { return admit(c, false) }, []int{agent}, "agent"},
+		{"List", func(c *grpc.ClientConn) error {
+			_, err := allocationv1.NewAllocationServiceClient(c).List(n.ctx(), &allocationv1.ListRequest{})
+			return err
+		}, []int{reader, agent}, "read"},
+		{"PreStartContainer", start(0), []int{agent}, "agent"},
+		{"PreStartContainer of root's process", start(held.pid()), nil, ""},
+		{"Remove", func(c *grpc.ClientConn) error {
+			_, err := admissionv1.NewAdmissionServiceClient(c).Remove(n.ctx(), &admissionv1.RemoveRequest{PodUid: "ghost"})
+			return err
+		}, []int{agent}, "agent"},
+		{"Dump", func(c *grpc.ClientConn) error {
+			_, err := inspectv1.NewInspectServiceClient(c).Dump(n.ctx(), &inspectv1.DumpRequest{})
+			return err
+		}, nil, "admin"},
+	} {
+		for _, uid := range []int{stranger, reader, agent} {
+			err, allowed := call.do(d.as(uid)), slices.Contains(call.allowed, uid)
+			switch {
+			case allowed && err != nil:
+				t.Errorf("%s by uid %d: %v", call.name, uid, err)
+			case !allowed && (status.Code(err) != codes.PermissionDenied || !strings.Contains(err.Error(), fmt.Sprintf("uid %d", uid))):
+				t.Errorf("%s by uid %d: %v; want PERMISSION_DENIED with who it is", call.name, uid, err)
+			case !allowed && call.role != "" && !strings.Contains(err.Error(), "role "+call.role):
+				t.Errorf("%s by uid %d: %v does not name the role", call.name, uid, err)
+			}
+		}
+	}
+	if pods := d.pods(); len(pods) != 1 {
+		t.Errorf("pods %v", pods)
+	}
+	if err := syscall.Kill(held.pid(), 0); err != nil {
+		t.Errorf("root's process: %v", err)
+	}
+	d.check()
+}
