@@ -172,7 +172,7 @@ func (o options) do(ctx context.Context, machine shape.Shape, stdout, stderr io.
 	if err != nil {
 		return false, err
 	}
-	defer os.RemoveAll(cfg.Dir)
+	defer func() { _ = os.RemoveAll(cfg.Dir) }()
 	i := image{path: filepath.Join(cfg.Dir, "image"), init: filepath.Join(cfg.Dir, "init"), debs: debs}
 	if i.tests, err = build(ctx, o, cfg.Dir); err != nil {
 		return false, err

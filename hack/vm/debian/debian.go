@@ -109,7 +109,7 @@ func (s Store) fetchKernel(ctx context.Context, pkg string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer os.RemoveAll(dir)
+	defer func() { _ = os.RemoveAll(dir) }()
 	debs, err := download(ctx, dir, pkg)
 	if err != nil {
 		return "", err

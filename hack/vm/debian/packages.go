@@ -43,7 +43,7 @@ func (s Store) fetchPackages(ctx context.Context, dir string, pkgs []string) err
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(part)
+	defer func() { _ = os.RemoveAll(part) }()
 	if _, err := download(ctx, part, all...); err != nil {
 		return err
 	}

@@ -117,7 +117,7 @@ func raiseLoopback() error {
 	if err != nil {
 		return err
 	}
-	defer syscall.Close(socket)
+	defer func() { _ = syscall.Close(socket) }()
 	request := struct {
 		name  [syscall.IFNAMSIZ]byte
 		flags uint16
