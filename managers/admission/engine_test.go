@@ -154,6 +154,24 @@ func TestRejectionLeavesNothing(t *testing.T) {
 	}
 }
 
+// TestPluginsHearNothingOfARefusedPod: the first container could have its device,
+// the second cannot, and no plugin is asked to allocate anything.
+func TestPluginsHearNothingOfARefusedPod(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, topology.BestEffort)
+	p := guaranteed("a", 1, 1)
+	second := guaranteed("a", 1, 4).Containers[0]
+	second.Name = "second"
+	p.Containers = append(p.Containers, second)
+	if v := h.admit(t, p); v.Outcome != admission.Rejected || len(h.plugins.calls) != 0 {
+		t.Errorf("%v %s, calls %v", v.Outcome, v.Message, h.plugins.calls)
+	}
+	p.Containers[1].Requests[gpu] = 3
+	if v := h.admit(t, p); v.Outcome != admission.Admitted || len(h.plugins.calls) != 2 {
+		t.Errorf("%v %s, calls %v", v.Outcome, v.Message, h.plugins.calls)
+	}
+}
+
 func TestFullDiskIsUnavailable(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t, topology.BestEffort)

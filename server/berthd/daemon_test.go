@@ -334,23 +334,51 @@ func TestLongSocketPathIsRefused(t *testing.T) {
 	}
 }
 
+// damageLedger flips bits in three quarters of the ledger's file.
+func (n *node) damageLedger() (path string) {
+	n.t.Helper()
+	path = filepath.Join(n.root, "state", "ledger.db")
+	text, err := os.ReadFile(path)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	for i := len(text) / 4; i < len(text); i++ {
+		text[i] ^= 0x5a
+	}
+	if err := os.WriteFile(path, text, 0o600); err != nil {
+		n.t.Fatal(err)
+	}
+	return path
+}
+
+// TestStrictState: whoever wants to look at a damaged ledger first finds it where
+// it was, and the pods as they were.
+func TestStrictState(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	d := n.start()
+	d.admitted(burstable("a"))
+	d.kill()
+	path := n.damageLedger()
+	out, err := n.command("--strict-state").CombinedOutput()
+	if err == nil || !strings.Contains(string(out), path) {
+		t.Errorf("%v: %s; want a refusal that names %s", err, out, path)
+	}
+	if aside, err := filepath.Glob(path + ".*"); err != nil || len(aside) > 0 {
+		t.Errorf("%v, %v: the file was touched", aside, err)
+	}
+	if n.kernel && !n.podCgroups()["a"] {
+		t.Error("the cgroup of a pod that may live was removed")
+	}
+}
+
 func TestDamagedLedgerIsSetAside(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
 	d := n.start()
 	d.admitted(burstable("a"))
 	d.kill()
-	path := filepath.Join(n.root, "state", "ledger.db")
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i := len(text) / 4; i < len(text); i++ {
-		text[i] ^= 0x5a
-	}
-	if err := os.WriteFile(path, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	path := n.damageLedger()
 	d = n.start()
 	check, err := d.inspect.Check(n.ctx(), &inspectv1.CheckRequest{})
 	if err != nil || !strings.Contains(strings.Join(check.GetStartReport(), "\n"), "set aside") {
