@@ -225,6 +225,9 @@ type Limits struct {
 	// for podresources.
 	PodResourcesPerSecond float64 `json:"podResourcesPerSecond"`
 	PodResourcesBurst     int     `json:"podResourcesBurst"`
+	// PodResourcesWait is how long after a start a reader that asks what can be
+	// allocated waits for plugins that were there before; 0 waits for none.
+	PodResourcesWait metav1.Duration `json:"podResourcesWait"`
 	// WatchEvents is how many events are kept for readers of Watch that come back;
 	// at most twice as many.
 	WatchEvents int `json:"watchEvents"`
@@ -270,7 +273,7 @@ func Default() Config {
 		},
 		Limits: Limits{
 			MessageBytes: 4 << 20, Containers: 1000, Call: d(2 * time.Minute),
-			PodResourcesPerSecond: 100, PodResourcesBurst: 10, WatchEvents: 4096,
+			PodResourcesPerSecond: 100, PodResourcesBurst: 10, WatchEvents: 4096, PodResourcesWait: d(15 * time.Second),
 		},
 		Features: Features{PodLevelResources: true, CPUBetaOptions: true},
 	}

@@ -69,6 +69,10 @@ type Resource struct {
 // sent its first list does not make a resource known.
 func (r *Resource) Known() bool { return r.known }
 
+// Awaited tells whether a plugin that was there before is to come back, or is back
+// and has not told its devices yet.
+func (r *Resource) Awaited() bool { return r.State == Expected || r.State == Connected && !r.live }
+
 // Capacity is the number of devices, whatever their health.
 func (r *Resource) Capacity() int { return len(r.Devices) }
 

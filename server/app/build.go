@@ -76,6 +76,8 @@ type App struct {
 	health    *healthServer
 	main      *grpc.Server
 	readers   *grpc.Server
+	// patience is closed when plugins have had time to come back after the start.
+	patience chan struct{}
 }
 
 // StartReport is what the start found and did, for those who ask later.
@@ -93,7 +95,7 @@ type StartReport struct {
 // the ledger; everything else waits for Run. The parts are closed again if one
 // of them fails.
 func Build(ctx context.Context, cfg config.Config, env Environment) (_ *App, err error) {
-	a := &App{Config: cfg, Environment: env, metrics: metrics.New()}
+	a := &App{Config: cfg, Environment: env, metrics: metrics.New(), patience: make(chan struct{})}
 	defer func() {
 		if err != nil && a.store != nil {
 			err = errors.Join(err, a.store.Close())

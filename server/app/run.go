@@ -48,6 +48,8 @@ func (a *App) Run(ctx context.Context, ready func()) (err error) {
 		return errors.Join(err, main.Close())
 	}
 
+	defer time.AfterFunc(a.Config.Limits.PodResourcesWait.Duration, func() { close(a.patience) }).Stop()
+
 	g := task.New()
 	g.Go("reconcile", a.reconcile.Run)
 	g.Go("sweep", a.sweeper.Run)

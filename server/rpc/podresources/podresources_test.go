@@ -1,6 +1,7 @@
 package podresources_test
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/proto"
 	v1 "k8s.io/kubelet/pkg/apis/podresources/v1"
 	"k8s.io/kubelet/pkg/apis/podresources/v1alpha1"
@@ -41,9 +43,9 @@ type cpus struct{ cpuset.Set }
 func (c cpus) Allocatable() cpuset.Set { return c.Set }
 
 // inventory gives one snapshot.
-type inventory struct{ *device.Snapshot }
+type inventory struct{ of *device.Inventory }
 
-func (i inventory) Inventory() *device.Snapshot { return i.Snapshot }
+func (i inventory) Inventory() *device.Snapshot { return i.of.Snapshot() }
 
 // counter keeps its counts by metric and version.
 type counter struct {
@@ -66,10 +68,15 @@ type clients struct {
 
 func serve(t testing.TB, l *ledger.Ledger, inv *device.Inventory, features workload.Features) clients {
 	t.Helper()
+	return serveWith(t, l, inv, features, nil)
+}
+
+func serveWith(t testing.TB, l *ledger.Ledger, inv *device.Inventory, features workload.Features, patience <-chan struct{}) clients {
+	t.Helper()
 	count := &counter{counts: map[string]int{}}
 	conn := rpctest.Serve(t, func(s grpc.ServiceRegistrar) {
 		podresources.Register(s, podresources.Parts{
-			Ledger: l, CPUs: cpus{cpuset.Range(1, 3)}, Inventory: inventory{inv.Snapshot()}, Counter: count,
+			Ledger: l, CPUs: cpus{cpuset.Range(1, 3)}, Inventory: inventory{inv}, Counter: count, Patience: patience,
 		}, features)
 	})
 	return clients{v1.NewPodResourcesListerClient(conn), v1alpha1.NewPodResourcesListerClient(conn), count}
@@ -341,5 +348,64 @@ func BenchmarkList(b *testing.B) {
 		if _, err := c.v1.List(b.Context(), &v1.ListPodResourcesRequest{}); err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+// TestAllocatableWaitsForPlugins asks right after a start, when plugins that were
+// there before are not back: the answer comes when they are, or when nobody waits
+// any longer, and then says so.
+func TestAllocatableWaitsForPlugins(t *testing.T) {
+	t.Parallel()
+	at := time.Unix(0, 0)
+	list := []device.Device{{ID: "g0", Healthy: true}}
+	for name, row := range map[string]struct {
+		happen  func(inv *device.Inventory, patience chan struct{})
+		limit   time.Duration
+		devices int
+		missing []string
+	}{
+		"back": {devices: 1, happen: func(inv *device.Inventory, _ chan struct{}) {
+			inv.Listed(inv.Registered("example.com/gpu", device.Options{}, at), list, at)
+		}},
+		"not back": {missing: []string{"example.com/gpu"}, happen: func(_ *device.Inventory, patience chan struct{}) {
+			close(patience)
+		}},
+		"back without a list": {missing: []string{"example.com/gpu"}, happen: func(inv *device.Inventory, patience chan struct{}) {
+			inv.Registered("example.com/gpu", device.Options{}, at)
+			close(patience)
+		}},
+		"caller in a hurry": {missing: []string{"example.com/gpu"}, limit: 2 * time.Second, happen: func(*device.Inventory, chan struct{}) {}},
+		"given up":          {happen: func(inv *device.Inventory, _ chan struct{}) { inv.Expire(at.Add(2 * device.Grace)) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			inv := device.NewInventory([]ledger.SeenResource{{Name: "example.com/gpu"}}, at)
+			patience := make(chan struct{})
+			c := serveWith(t, put(t), inv, workload.Features{}, patience)
+			limit := 20 * time.Second
+			if row.limit > 0 {
+				limit = row.limit
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), limit)
+			defer cancel()
+			done := make(chan error, 1)
+			var header metadata.MD
+			var got *v1.AllocatableResourcesResponse
+			go func() {
+				var err error
+				got, err = c.v1.GetAllocatableResources(ctx, &v1.AllocatableResourcesRequest{}, grpc.Header(&header))
+				done <- err
+			}()
+			row.happen(inv, patience)
+			if err := <-done; err != nil {
+				t.Fatal(err)
+			}
+			if len(got.GetDevices()) != row.devices || !slices.Equal(header.Get(podresources.MissingHeader), row.missing) {
+				t.Errorf("%v, missing %q", got.GetDevices(), header.Get(podresources.MissingHeader))
+			}
+			if _, err := c.v1.List(t.Context(), &v1.ListPodResourcesRequest{}); err != nil {
+				t.Errorf("List: %v", err)
+			}
+		})
 	}
 }

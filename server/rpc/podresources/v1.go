@@ -32,6 +32,9 @@ type Parts struct {
 	CPUs      CPUs
 	Inventory Inventory
 	Counter   Counter
+	// Patience is closed when plugins that were there before the start have had
+	// time enough to come back. Nil means that there is no such time.
+	Patience <-chan struct{}
 }
 
 type service struct {
@@ -70,8 +73,8 @@ func (s *service) Get(_ context.Context, req *v1.GetPodResourcesRequest) (*v1.Ge
 }
 
 // GetAllocatableResources implements PodResourcesLister: what could be handed
-// out, whether or not it is in use.
-func (s *service) GetAllocatableResources(context.Context, *v1.AllocatableResourcesRequest) (*v1.AllocatableResourcesResponse, error) {
+// out, whether or not it is in use. Soon after a start it waits for the plugins.
+func (s *service) GetAllocatableResources(ctx context.Context, _ *v1.AllocatableResourcesRequest) (*v1.AllocatableResourcesResponse, error) {
 	s.count(AllocatableRequests)
 	out := &v1.AllocatableResourcesResponse{CpuIds: ids(s.CPUs.Allocatable())}
 	for _, m := range s.Ledger.View().Rules().Memory {
@@ -81,7 +84,11 @@ func (s *service) GetAllocatableResources(context.Context, *v1.AllocatableResour
 			})
 		}
 	}
-	for r := range s.Inventory.Inventory().Resources() {
+	snap, err := s.settled(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for r := range snap.Resources() {
 		var list []ledger.Device
 		for _, d := range r.Devices {
 			if r.Healthy(d) {
