@@ -1,9 +1,11 @@
 package podspec
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
+	"path/filepath"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -171,7 +173,11 @@ func (m *Manifest) launch(p *corev1.Pod, c *corev1.Container, init bool, at stri
 		if !slices.ContainsFunc(p.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == vm.Name }) {
 			m.problem("%s.volumeMounts[%d]: there is no volume %q", at, i, vm.Name)
 		}
-		out.Mounts = append(out.Mounts, VolumeMount{Volume: vm.Name, Path: vm.MountPath, SubPath: expand(vm.SubPathExpr, out.Env) + vm.SubPath, ReadOnly: vm.ReadOnly})
+		sub := cmp.Or(vm.SubPath, expand(vm.SubPathExpr, out.Env))
+		if sub != "" && !filepath.IsLocal(sub) {
+			m.problem("%s.volumeMounts[%d]: %q: expected a path within the volume", at, i, sub)
+		}
+		out.Mounts = append(out.Mounts, VolumeMount{Volume: vm.Name, Path: vm.MountPath, SubPath: sub, ReadOnly: vm.ReadOnly})
 	}
 	m.noteIgnored(c, at)
 	return out

@@ -1,0 +1,286 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/berthd/berth/clients/berthlet/container"
+	"github.com/berthd/berth/clients/berthlet/lifecycle"
+	"github.com/berthd/berth/clients/podspec"
+)
+
+// Config is what an agent is made of.
+type Config struct {
+	Node    Node
+	Runtime container.Runtime
+	// Dir is where the agent keeps its records and the volumes of pods, LogDir
+	// where it keeps the output of containers.
+	Dir, LogDir string
+	// StatusFile gets the status of all pods whenever one changes.
+	StatusFile string
+	// Crash are the pauses between attempts of a container, Retry those between
+	// tries of a step that fails.
+	Crash, Retry lifecycle.Backoff
+	Now          func() time.Time
+	Log          *slog.Logger
+}
+
+// Agent runs pods. Want says which, Changed when to look.
+type Agent struct {
+	Config
+	place place
+
+	// admitting is held for reading while a pod is admitted and for writing while
+	// berthd hears which pods live, so that no pod comes in between.
+	admitting sync.RWMutex
+
+	mu      sync.Mutex                  // guards what is below
+	wanted  map[string]podspec.Manifest // nil before the first Want: nothing is ended then
+	workers map[string]*worker
+	launch  func(*worker) // nil before workers may be started
+	status  map[string]PodStatus
+
+	group     sync.WaitGroup
+	published chan struct{} // there is a new status to write
+	syncAsked chan struct{}
+}
+
+// New makes an agent, which does nothing before Run.
+func New(c Config) *Agent {
+	return &Agent{
+		Config: c, place: place{pods: filepath.Join(c.Dir, "pods"), logs: c.LogDir},
+		workers: map[string]*worker{}, status: map[string]PodStatus{},
+		published: make(chan struct{}, 1), syncAsked: make(chan struct{}, 1),
+	}
+}
+
+// Want replaces the pods that are wanted. Those that are not in it any more, or
+// with another manifest, are ended.
+func (a *Agent) Want(manifests []podspec.Manifest) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.wanted = map[string]podspec.Manifest{}
+	for _, m := range manifests {
+		a.wanted[m.Pod.GetMetadata().GetUid()] = m
+	}
+	a.compare()
+}
+
+// Changed tells that something has happened to a container of a pod.
+func (a *Agent) Changed(uid string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if w := a.workers[uid]; w != nil {
+		w.wake()
+	}
+}
+
+// compare ends pods that are not wanted and begins those that are; the caller
+// holds mu.
+func (a *Agent) compare() {
+	if a.launch == nil || a.wanted == nil {
+		return
+	}
+	for uid, w := range a.workers {
+		if m, ok := a.wanted[uid]; !ok || !bytes.Equal(m.Document, w.manifest.Document) {
+			w.remove()
+		}
+	}
+	for uid, m := range a.wanted {
+		if a.workers[uid] == nil {
+			a.begin(m, &record{Document: m.Document})
+		}
+	}
+}
+
+// begin starts a worker; the caller holds mu.
+func (a *Agent) begin(m podspec.Manifest, rec *record) {
+	w := a.newWorker(m, rec)
+	a.workers[w.uid] = w
+	a.launch(w)
+}
+
+// gone takes a worker off whose pod is gone; a new pod of the same uid may begin.
+func (a *Agent) gone(w *worker) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.workers, w.uid)
+	delete(a.status, w.uid)
+	a.tellPublished()
+	a.compare()
+}
+
+// Run brings the pods of earlier runs back and works until the context ends. The
+// containers go on then.
+func (a *Agent) Run(ctx context.Context) error {
+	if err := os.MkdirAll(a.place.pods, 0o700); err != nil {
+		return err
+	}
+	records, err := a.records()
+	if err != nil {
+		return err
+	}
+	var living []string
+	for _, w := range records {
+		if !w.rec.Released {
+			living = append(living, w.uid)
+		}
+	}
+	if err := a.insist(ctx, "tell berthd which pods live", func() error {
+		if err := a.Node.Ready(ctx); err != nil {
+			return err
+		}
+		return a.Node.Sync(ctx, living)
+	}); err != nil {
+		return nil
+	}
+	if err := a.insist(ctx, "remove containers of nobody", func() error { return a.removeStrangers(ctx, records) }); err != nil {
+		return nil
+	}
+	a.mu.Lock()
+	a.launch = func(w *worker) {
+		a.group.Go(func() {
+			if w.run(ctx) {
+				a.gone(w)
+			}
+		})
+	}
+	for _, w := range records {
+		a.begin(w.manifest, w.rec)
+		// Whether berthd still knows the pod is asked before anything is done for it.
+		a.workers[w.uid].doubt()
+	}
+	a.compare()
+	a.mu.Unlock()
+	a.group.Go(func() { a.followNode(ctx) })
+	a.group.Go(func() { a.writeStatus(ctx) })
+	a.group.Wait()
+	return nil
+}
+
+// insist tries until it succeeds or the context ends.
+func (a *Agent) insist(ctx context.Context, what string, try func() error) error {
+	var delay time.Duration
+	for {
+		err := try()
+		if err == nil || ctx.Err() != nil {
+			return ctx.Err()
+		}
+		a.Log.Warn(what, "error", err)
+		delay = a.Retry.After(delay)
+		timer := time.NewTimer(delay)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return ctx.Err()
+		}
+	}
+}
+
+// records reads the records of earlier runs. One that cannot be read is reported
+// and removed: its containers are nobody's then, and go too.
+func (a *Agent) records() ([]*worker, error) {
+	entries, err := os.ReadDir(a.place.pods)
+	if err != nil {
+		return nil, err
+	}
+	var out []*worker
+	for _, e := range entries {
+		dir := a.place.pod(e.Name())
+		rec, m, err := load(dir)
+		if err != nil {
+			a.Log.Error("the record of a pod is of no use, so the pod ends", "directory", dir, "error", err)
+			if err := os.RemoveAll(dir); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		out = append(out, a.newWorker(m, rec))
+	}
+	return out, nil
+}
+
+// removeStrangers removes the containers of pods without a record.
+func (a *Agent) removeStrangers(ctx context.Context, records []*worker) error {
+	statuses, err := a.Runtime.List(ctx, "")
+	if err != nil {
+		return err
+	}
+	for _, s := range statuses {
+		if slices.ContainsFunc(records, func(w *worker) bool { return w.uid == s.PodUID }) {
+			continue
+		}
+		a.Log.Warn("remove a container of no pod", "id", s.ID, "uid", s.PodUID)
+		err := a.Runtime.Remove(ctx, s.ID)
+		if err == nil {
+			err = a.Node.PostStop(ctx, s.ID)
+		}
+		if err == nil {
+			err = a.Runtime.Close(ctx, s.PodUID)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// followNode tells berthd which pods live, and lets every worker ask about its
+// own, whenever berthd was away.
+func (a *Agent) followNode(ctx context.Context) {
+	for ctx.Err() == nil {
+		lost, stop := context.WithCancel(ctx)
+		go func() {
+			defer stop()
+			a.Node.Lost(lost)
+		}()
+		select {
+		case <-lost.Done():
+			a.Log.Warn("berthd is away")
+		case <-a.syncAsked:
+		}
+		stop()
+		_ = a.insist(ctx, "tell berthd which pods live", func() error {
+			if err := a.Node.Ready(ctx); err != nil {
+				return err
+			}
+			return a.sync(ctx)
+		})
+		a.mu.Lock()
+		for _, w := range a.workers {
+			w.doubt()
+		}
+		a.mu.Unlock()
+	}
+}
+
+// sync tells berthd which pods live.
+func (a *Agent) sync(ctx context.Context) error {
+	a.admitting.Lock()
+	defer a.admitting.Unlock()
+	a.mu.Lock()
+	var living []string
+	for uid, w := range a.workers {
+		if !w.over() {
+			living = append(living, uid)
+		}
+	}
+	a.mu.Unlock()
+	slices.Sort(living)
+	return a.Node.Sync(ctx, living)
+}
+
+// askSync lets followNode tell berthd which pods live.
+func (a *Agent) askSync() {
+	select {
+	case a.syncAsked <- struct{}{}:
+	default:
+	}
+}

@@ -1,0 +1,92 @@
+package agent
+
+import (
+	"context"
+
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+
+	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
+	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
+	lifecyclev1 "github.com/berthd/berth/api/berth/lifecycle/v1"
+	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/clients/berth"
+)
+
+// Node is berthd. Errors are those of package berth.
+type Node interface {
+	// Ready returns when berthd serves, Lost when it does not any more, or when the
+	// context ends.
+	Ready(ctx context.Context) error
+	Lost(ctx context.Context)
+	// Sync says which pods live.
+	Sync(ctx context.Context, uids []string) error
+	Admit(ctx context.Context, pod *typesv1.Pod) (*admissionv1.AdmitResponse, error)
+	// Knows tells whether a pod is admitted.
+	Knows(ctx context.Context, uid string) (bool, error)
+	Remove(ctx context.Context, uid string) error
+	Allocate(ctx context.Context, uid, container string) (*allocationv1.AllocateResponse, error)
+	PreStart(ctx context.Context, uid, container, id string, pid int) error
+	PostStop(ctx context.Context, id string) error
+}
+
+// Berthd is the node behind a client.
+type Berthd struct{ *berth.Client }
+
+var _ Node = Berthd{}
+
+// Ready implements Node.
+func (b Berthd) Ready(ctx context.Context) error { return b.WaitReady(ctx) }
+
+// Lost implements Node: berthd's health service ends its streams when it stops,
+// and the connection ends with it when it is killed.
+func (b Berthd) Lost(ctx context.Context) {
+	watch, err := healthv1.NewHealthClient(b.Conn()).Watch(ctx, &healthv1.HealthCheckRequest{})
+	for err == nil {
+		_, err = watch.Recv()
+	}
+}
+
+// Sync implements Node.
+func (b Berthd) Sync(ctx context.Context, uids []string) error {
+	_, err := b.Admission().Sync(ctx, &admissionv1.SyncRequest{ActivePodUids: uids})
+	return err
+}
+
+// Admit implements Node.
+func (b Berthd) Admit(ctx context.Context, pod *typesv1.Pod) (*admissionv1.AdmitResponse, error) {
+	return b.Client.Admit(ctx, &admissionv1.AdmitRequest{Pod: pod})
+}
+
+// Knows implements Node.
+func (b Berthd) Knows(ctx context.Context, uid string) (bool, error) {
+	_, err := b.Allocation().Get(ctx, &allocationv1.GetRequest{PodUid: uid})
+	if berth.IsNotFound(err) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// Remove implements Node.
+func (b Berthd) Remove(ctx context.Context, uid string) error {
+	_, err := b.Admission().Remove(ctx, &admissionv1.RemoveRequest{PodUid: uid})
+	return err
+}
+
+// Allocate implements Node.
+func (b Berthd) Allocate(ctx context.Context, uid, container string) (*allocationv1.AllocateResponse, error) {
+	return b.Allocation().Allocate(ctx, &allocationv1.AllocateRequest{PodUid: uid, ContainerName: container})
+}
+
+// PreStart implements Node.
+func (b Berthd) PreStart(ctx context.Context, uid, container, id string, pid int) error {
+	_, err := b.Lifecycle().PreStartContainer(ctx, &lifecyclev1.PreStartContainerRequest{
+		PodUid: uid, ContainerName: container, ContainerId: id, Pid: int32(pid),
+	})
+	return err
+}
+
+// PostStop implements Node.
+func (b Berthd) PostStop(ctx context.Context, id string) error {
+	_, err := b.Lifecycle().PostStopContainer(ctx, &lifecyclev1.PostStopContainerRequest{ContainerId: id})
+	return err
+}

@@ -1,0 +1,129 @@
+package agent
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
+	"github.com/berthd/berth/clients/berthlet/container"
+	"github.com/berthd/berth/clients/berthlet/lifecycle"
+	"github.com/berthd/berth/clients/podspec"
+)
+
+// defaultGrace is the API server's default for terminationGracePeriodSeconds.
+const defaultGrace = 30 * time.Second
+
+var restarts = map[string]lifecycle.Restart{"Always": lifecycle.Always, "OnFailure": lifecycle.OnFailure, "Never": lifecycle.Never}
+
+// wanted gives a manifest as package lifecycle sees it.
+func wanted(m podspec.Manifest) lifecycle.Pod {
+	out := lifecycle.Pod{Grace: defaultGrace}
+	if s := m.Pod.GetSpec().TerminationGracePeriodSeconds; s != nil {
+		out.Grace = time.Duration(*s) * time.Second
+	}
+	for _, l := range m.Launches {
+		c := lifecycle.Container{Name: l.Name, Restart: restarts[l.RestartPolicy]}
+		if l.Init {
+			c.Role = lifecycle.Init
+			if c.Restart == lifecycle.Always {
+				c.Role = lifecycle.Sidecar
+			}
+		}
+		out.Containers = append(out.Containers, c)
+	}
+	return out
+}
+
+// containerID names an attempt of a container: for people by its name, for
+// machines by the pod's uid too.
+func containerID(uid, name string, attempt int) string {
+	sum := sha256.Sum256([]byte(uid))
+	return fmt.Sprintf("%s-%d-%x", name, attempt, sum[:6])
+}
+
+// place says where an agent keeps things of a pod.
+type place struct{ pods, logs string }
+
+func (p place) pod(uid string) string { return filepath.Join(p.pods, uid) }
+
+// volume is the folder of a volume that begins empty.
+func (p place) volume(uid, name string) string { return filepath.Join(p.pod(uid), "volumes", name) }
+
+// podLogs is where the kubelet has them: NAMESPACE_NAME_UID.
+func (p place) podLogs(m podspec.Manifest) string {
+	meta := m.Pod.GetMetadata()
+	return filepath.Join(p.logs, meta.GetNamespace()+"_"+meta.GetName()+"_"+meta.GetUid())
+}
+
+func (p place) log(m podspec.Manifest, name string, attempt int) string {
+	return filepath.Join(p.podLogs(m), name, strconv.Itoa(attempt)+".log")
+}
+
+// shared describes the pod to a runtime.
+func shared(m podspec.Manifest, parent string) container.Pod {
+	meta, spec := m.Pod.GetMetadata(), m.Pod.GetSpec()
+	return container.Pod{
+		UID: meta.GetUid(), Namespace: meta.GetNamespace(), Name: meta.GetName(), Hostname: m.Hostname,
+		HostNetwork: spec.GetHostNetwork(), HostPID: spec.GetHostPid(), HostIPC: spec.GetHostIpc(), CgroupParent: parent,
+	}
+}
+
+// describe puts a container together from its manifest and from what berthd has
+// allocated.
+func (p place) describe(m podspec.Manifest, l podspec.Launch, a *allocationv1.AllocateResponse, step lifecycle.Step) container.Spec {
+	uid, spec := m.Pod.GetMetadata().GetUid(), m.Pod.GetSpec()
+	out := container.Spec{
+		ID: containerID(uid, l.Name, step.Attempt), PodUID: uid, Name: l.Name, Attempt: step.Attempt, Pause: step.Pause,
+		Image: l.Image, Command: l.Command, Args: l.Args, Dir: l.WorkingDir,
+		User: l.Security.User, Group: l.Security.Group, Privileged: l.Security.Privileged,
+		ReadOnlyRoot: l.Security.ReadOnlyRoot, NoNewPrivileges: l.Security.NoNewPrivileges,
+		Add: l.Security.Add, Drop: l.Security.Drop,
+		HostNetwork: spec.GetHostNetwork(), HostPID: spec.GetHostPid(), HostIPC: spec.GetHostIpc(),
+		CDIDevices: a.GetCdiDevices(), Annotations: a.GetAnnotations(),
+		CgroupPath: a.GetCgroupPath(), CgroupParent: a.GetCgroupParent(), OOMScoreAdj: int(a.GetLinux().GetOomScoreAdj()),
+		LogPath: p.log(m, l.Name, step.Attempt),
+	}
+	for _, v := range a.GetEnvs() {
+		out.Env = append(out.Env, container.Variable{Name: v.GetName(), Value: v.GetValue()})
+	}
+	for _, v := range l.Env { // the pod's own come last, and win, as with the kubelet
+		out.Env = append(out.Env, container.Variable(v))
+	}
+	out.Mounts = p.mounts(m, l)
+	for _, mount := range a.GetMounts() {
+		out.Mounts = append(out.Mounts, container.Mount{Path: mount.GetContainerPath(), HostPath: mount.GetHostPath(), ReadOnly: mount.GetReadOnly()})
+	}
+	for _, d := range a.GetDevices() {
+		out.Devices = append(out.Devices, container.Device{Path: d.GetContainerPath(), HostPath: d.GetHostPath(), Permissions: d.GetPermissions()})
+	}
+	return out
+}
+
+// hostNames are what a pod on the machine's network needs to find others.
+var hostNames = []string{"/etc/hosts", "/etc/resolv.conf"}
+
+func (p place) mounts(m podspec.Manifest, l podspec.Launch) []container.Mount {
+	var out []container.Mount
+	if m.Pod.GetSpec().GetHostNetwork() {
+		for _, path := range hostNames {
+			if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() {
+				out = append(out, container.Mount{Path: path, HostPath: path, ReadOnly: true})
+			}
+		}
+	}
+	for _, vm := range l.Mounts {
+		for _, v := range m.Volumes {
+			if v.Name != vm.Volume {
+				continue
+			}
+			source := cmp.Or(v.HostPath, p.volume(m.Pod.GetMetadata().GetUid(), v.Name))
+			out = append(out, container.Mount{Path: vm.Path, HostPath: filepath.Join(source, vm.SubPath), ReadOnly: vm.ReadOnly})
+		}
+	}
+	return out
+}

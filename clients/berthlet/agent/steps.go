@@ -1,0 +1,276 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+
+	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
+	"github.com/berthd/berth/clients/berth"
+	"github.com/berthd/berth/clients/berthlet/lifecycle"
+	"github.com/berthd/berth/clients/podspec"
+	"github.com/berthd/berth/managers/fault"
+)
+
+// do carries a step out and tells whether planning again makes sense at once: not
+// after a signal, whose effect takes a moment.
+func (w *worker) do(ctx context.Context, step lifecycle.Step) (again bool) {
+	w.log.Debug("step", "do", step.Do.String(), "container", step.Container, "attempt", step.Attempt)
+	switch step.Do {
+	case lifecycle.Admit:
+		w.settle(w.admit(ctx), "ask berthd for the pod's place")
+		return true
+	case lifecycle.Release:
+		w.settle(w.release(ctx), "release the pod")
+		return true
+	case lifecycle.Create:
+		w.trouble(step, w.create(ctx, step))
+		return true
+	case lifecycle.Start:
+		w.trouble(step, w.start(ctx, step))
+		return true
+	case lifecycle.Terminate:
+		return w.signal(ctx, step, syscall.SIGTERM)
+	default:
+		return w.signal(ctx, step, syscall.SIGKILL)
+	}
+}
+
+// settle keeps a failed step of the pod for later.
+func (w *worker) settle(err error, what string) {
+	if err == nil {
+		w.wait = lifecycle.Trouble{}
+		return
+	}
+	w.log.Warn(what, "error", err)
+	w.wait = lifecycle.Trouble{At: w.Now(), Delay: w.Retry.After(w.wait.Delay)}
+	if w.rec.Verdict == lifecycle.Unasked {
+		w.rec.Message = err.Error()
+	}
+}
+
+// trouble keeps a failed step of a container for later.
+func (w *worker) trouble(step lifecycle.Step, err error) {
+	p := w.rec.past(step.Container)
+	if err == nil {
+		p.Seen.Trouble, p.Trouble = lifecycle.Trouble{}, ""
+		return
+	}
+	w.log.Warn(step.Do.String()+" container", "container", step.Container, "attempt", step.Attempt, "error", err)
+	p.Seen.Trouble = lifecycle.Trouble{At: w.Now(), Delay: w.Retry.After(p.Seen.Trouble.Delay)}
+	p.Trouble = err.Error()
+}
+
+// reject makes the pod one that does not run.
+func (w *worker) reject(reason, message string) {
+	w.log.Info("the pod is rejected", "reason", reason, "message", message)
+	w.rec.Verdict, w.rec.Reason, w.rec.Message = lifecycle.Rejected, reason, message
+}
+
+// unsupported is the reason of pods that an agent without an API server cannot run.
+const unsupported = "Unsupported"
+
+// ledgerInDoubt is the condition under which berthd wants to hear which pods live.
+const ledgerInDoubt = "LedgerInDoubt"
+
+// admit asks berthd for the pod's place.
+func (w *worker) admit(ctx context.Context) error {
+	if len(w.manifest.Problems) > 0 {
+		w.reject(unsupported, strings.Join(w.manifest.Problems, "; "))
+		return nil
+	}
+	w.admitting.RLock()
+	defer w.admitting.RUnlock()
+	known, err := w.Node.Knows(ctx, w.uid)
+	if err != nil {
+		return err
+	}
+	w.unplaced = w.unplaced || !known
+	answer, err := w.Node.Admit(ctx, w.manifest.Pod)
+	switch {
+	case berth.IsInvalid(err):
+		w.reject("Invalid", err.Error())
+		return nil
+	case berth.IsPrecondition(err) && w.neverRan():
+		// berthd has another pod of this uid, from before this agent's records.
+		if removeErr := w.Node.Remove(ctx, w.uid); removeErr != nil {
+			return removeErr
+		}
+		return err
+	case err != nil:
+		return err
+	}
+	return w.heedVerdict(ctx, answer)
+}
+
+// neverRan tells whether no container of the pod was ever made.
+func (w *worker) neverRan() bool {
+	for _, p := range w.rec.Containers {
+		if p.ID != "" {
+			return false
+		}
+	}
+	return true
+}
+
+func (w *worker) heedVerdict(ctx context.Context, answer *admissionv1.AdmitResponse) error {
+	told := podspec.Status(answer)
+	switch answer.GetVerdict() {
+	case admissionv1.Verdict_VERDICT_REJECTED:
+		w.reject(told.Reason, told.Message)
+		return nil
+	case admissionv1.Verdict_VERDICT_DEFERRED:
+		w.rec.Reason, w.rec.Message = told.Reason, told.Message
+		if answer.GetCondition().GetReason() == ledgerInDoubt {
+			w.askSync()
+		}
+		return &deferral{told.Reason + ": " + told.Message}
+	}
+	if err := w.bindAgain(ctx); err != nil {
+		return err
+	}
+	if w.rec.Accepted.IsZero() {
+		w.rec.Accepted = w.Now()
+	}
+	w.log.Info("the pod is admitted", "qos", told.QOSClass)
+	w.rec.Verdict, w.rec.Reason, w.rec.Message, w.rec.QoS = lifecycle.Admitted, "", "", string(told.QOSClass)
+	return nil
+}
+
+// deferral is berthd's "not now".
+type deferral struct{ why string }
+
+func (d *deferral) Error() string { return "deferred: " + d.why }
+
+// bindAgain tells berthd of the containers that run, after it had forgotten them.
+func (w *worker) bindAgain(ctx context.Context) error {
+	if !w.unplaced {
+		return nil
+	}
+	for name, p := range w.rec.Containers {
+		if p.Seen.Phase == lifecycle.Running {
+			if err := w.Node.PreStart(ctx, w.uid, name, p.ID, p.PID); err != nil {
+				return fmt.Errorf("bind container %s again: %w", name, err)
+			}
+		}
+	}
+	w.unplaced = false
+	return nil
+}
+
+// create makes an attempt of a container, in place of the one before.
+func (w *worker) create(ctx context.Context, step lifecycle.Step) error {
+	if err := w.discard(ctx, w.rec.past(step.Container)); err != nil {
+		return err
+	}
+	allocated, err := w.Node.Allocate(ctx, w.uid, step.Container)
+	if err != nil {
+		return w.forgotten(err)
+	}
+	if err := w.Runtime.Open(ctx, shared(w.manifest, allocated.GetCgroupParent())); err != nil {
+		return err
+	}
+	for _, v := range w.manifest.Volumes {
+		if v.HostPath == "" {
+			if err := os.MkdirAll(w.place.volume(w.uid, v.Name), 0o777); err != nil {
+				return err
+			}
+		}
+	}
+	for _, l := range w.manifest.Launches {
+		if l.Name == step.Container {
+			return w.Runtime.Create(ctx, w.place.describe(w.manifest, l, allocated, step))
+		}
+	}
+	return fault.Internalf("the pod has no container %q", step.Container)
+}
+
+// discard removes a container that has exited from berthd and from the runtime.
+func (w *worker) discard(ctx context.Context, p *past) error {
+	if p.ID == "" {
+		return nil
+	}
+	if err := w.Runtime.Remove(ctx, p.ID); err != nil {
+		return err
+	}
+	if p.Unbound {
+		return nil
+	}
+	return w.unbind(ctx, p)
+}
+
+// unbind tells berthd that a container has exited.
+func (w *worker) unbind(ctx context.Context, p *past) error {
+	if err := w.Node.PostStop(ctx, p.ID); err != nil {
+		return err
+	}
+	p.Unbound = true
+	return nil
+}
+
+// forgotten sees that a pod is admitted again that berthd does not know.
+func (w *worker) forgotten(err error) error {
+	if !berth.IsNotFound(err) {
+		return err
+	}
+	w.log.Warn("berthd does not know the pod any more", "error", err)
+	w.rec.Verdict, w.unplaced = lifecycle.Unasked, true
+	return nil
+}
+
+// start binds a container in berthd, whose process then is where it belongs, and
+// lets it run.
+func (w *worker) start(ctx context.Context, step lifecycle.Step) error {
+	p := w.rec.past(step.Container)
+	if err := w.Node.PreStart(ctx, w.uid, step.Container, p.ID, p.PID); err != nil {
+		if notFound := w.forgotten(err); notFound != nil {
+			return notFound
+		}
+		return nil
+	}
+	return w.Runtime.Start(ctx, p.ID)
+}
+
+// signal tells a container to end, or ends it.
+func (w *worker) signal(ctx context.Context, step lifecycle.Step, s syscall.Signal) bool {
+	p := w.rec.past(step.Container)
+	w.log.Info("signal a container", "container", step.Container, "signal", s.String())
+	if err := w.Runtime.Signal(ctx, p.ID, s); err != nil {
+		w.log.Warn("signal a container", "container", step.Container, "error", err)
+		return false
+	}
+	if s == syscall.SIGTERM {
+		p.Seen.Told = w.Now()
+	}
+	return s == syscall.SIGTERM
+}
+
+// release gives back everything that the pod has.
+func (w *worker) release(ctx context.Context) error {
+	statuses, err := w.Runtime.List(ctx, w.uid)
+	if err != nil {
+		return err
+	}
+	for _, s := range statuses {
+		if err := w.Runtime.Remove(ctx, s.ID); err != nil {
+			return err
+		}
+	}
+	if err := w.Runtime.Close(ctx, w.uid); err != nil {
+		return err
+	}
+	// This also forgets the ids of containers that berthd was not told about.
+	if err := w.Node.Remove(ctx, w.uid); err != nil {
+		return err
+	}
+	for _, p := range w.rec.Containers {
+		p.Unbound = true
+	}
+	if err := os.RemoveAll(w.place.pod(w.uid) + "/volumes"); err != nil {
+		return err
+	}
+	w.rec.Released = true
+	return nil
+}

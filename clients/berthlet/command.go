@@ -1,0 +1,141 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/berthd/berth/clients/berth"
+	"github.com/berthd/berth/clients/berthlet/agent"
+	"github.com/berthd/berth/clients/berthlet/builtin"
+	"github.com/berthd/berth/clients/berthlet/lifecycle"
+	"github.com/berthd/berth/clients/berthlet/manifest"
+	"github.com/berthd/berth/managers/fault"
+)
+
+// options are the flags.
+type options struct {
+	manifests, state, logs, images, endpoint, runtimeEndpoint string
+	logLevel                                                  string
+	logBytes                                                  int64
+	firstPause, longestPause                                  time.Duration
+}
+
+const long = `berthlet runs the pods of a folder of Kubernetes manifests on this machine.
+
+berthd decides which CPUs, memory and devices each container gets; berthlet starts
+the containers with that, restarts them by their policy, and ends them when their
+manifest goes. An image is a directory, or an OCI image layout on disk.`
+
+// command is the program's command line.
+func command(out, errs io.Writer) *cobra.Command {
+	o := &options{}
+	root := &cobra.Command{
+		Use: "berthlet", Short: "Run pods from manifests", Long: long,
+		SilenceErrors: true, SilenceUsage: true, Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), errs) },
+	}
+	root.SetOut(out)
+	root.SetErr(errs)
+	root.PersistentFlags().StringVar(&o.state, "state-dir", "/var/lib/berthlet", "where berthlet keeps what it must find again")
+	f := root.Flags()
+	f.StringVar(&o.manifests, "manifests", "/etc/berth/manifests", "folder of pod manifests")
+	f.StringVar(&o.logs, "pod-logs-dir", "/var/log/pods", "where the output of containers goes")
+	f.StringVar(&o.images, "images", "", "folder of images that are not named by an absolute path")
+	f.StringVar(&o.endpoint, "endpoint", "", "berthd's socket (default $"+berth.EndpointVariable+", else "+berth.DefaultEndpoint+")")
+	f.StringVar(&o.runtimeEndpoint, "runtime-endpoint", "", "socket of a container runtime (CRI v1), in place of the built-in one")
+	f.StringVar(&o.logLevel, "log-level", "info", "debug, info, warn or error")
+	f.Int64Var(&o.logBytes, "container-log-max-bytes", 10<<20, "how large the log of a container becomes before it starts anew; 0 for no limit")
+	f.DurationVar(&o.firstPause, "restart-pause", lifecycle.Crash.First, "pause before the second restart of a container; it doubles from then on")
+	f.DurationVar(&o.longestPause, "restart-pause-max", lifecycle.Crash.Max, "longest pause before a restart")
+	root.AddCommand(statusCommand(&o.state))
+	return root
+}
+
+// run follows the folder until the context ends.
+func (o *options) run(ctx context.Context, errs io.Writer) error {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(o.logLevel)); err != nil {
+		return fmt.Errorf("--log-level %q: expected debug, info, warn or error", o.logLevel)
+	}
+	log := slog.New(slog.NewTextHandler(errs, &slog.HandlerOptions{Level: level}))
+	if o.runtimeEndpoint != "" {
+		return fault.Unsupportedf("--runtime-endpoint %s: this berthlet does not speak CRI; leave the flag out to use the built-in runtime", o.runtimeEndpoint)
+	}
+	for _, path := range []*string{&o.state, &o.logs, &o.manifests} {
+		abs, err := filepath.Abs(*path)
+		if err != nil {
+			return err
+		}
+		*path = abs
+	}
+	unlock, err := lock(o.state)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	client, err := berth.Dial(ctx, o.endpoint, berth.Options{UserAgent: "berthlet"})
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+
+	crash := lifecycle.Crash
+	crash.First, crash.Max = o.firstPause, o.longestPause
+	pods := agent.New(agent.Config{
+		Node: agent.Berthd{Client: client},
+		Dir:  o.state, LogDir: o.logs, StatusFile: statusFile(o.state),
+		Crash: crash, Retry: lifecycle.Retry, Now: time.Now, Log: log,
+	})
+	runtime, err := builtin.New(builtin.Options{
+		Dir: filepath.Join(o.state, "runtime"), Images: o.images, LogBytes: o.logBytes,
+		Changed: pods.Changed, Now: time.Now, Log: log,
+	})
+	if err != nil {
+		return err
+	}
+	defer runtime.Stop()
+	pods.Runtime = runtime
+	log.Info("berthlet runs", "manifests", o.manifests, "state", o.state, "berthd", client.Endpoint())
+	return both(ctx,
+		func(ctx context.Context) error { return manifest.Open(o.manifests, log).Watch(ctx, pods.Want) },
+		pods.Run)
+}
+
+// both runs two tasks until both have ended; the end of one ends the other.
+func both(ctx context.Context, one, other func(context.Context) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	done := make(chan error, 1)
+	go func() {
+		defer cancel()
+		done <- one(ctx)
+	}()
+	err := other(ctx)
+	cancel()
+	return errors.Join(err, <-done)
+}
+
+// lock keeps a second berthlet away from the state directory.
+func lock(dir string) (unlock func(), err error) {
+	if err := os.MkdirAll(dir, 0o711); err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		_ = f.Close()
+		return nil, fault.Preconditionf("lock %s: another berthlet has it: %w", f.Name(), err)
+	}
+	return func() { _ = f.Close() }, nil
+}

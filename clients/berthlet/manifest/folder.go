@@ -1,0 +1,195 @@
+// Package manifest watches a folder of pod manifests, as a kubelet watches that of
+// its static pods: every file in it that does not begin with a dot, YAML or JSON,
+// with one pod or several.
+//
+// A file that cannot be read says nothing about its pods: those that it held
+// before stay wanted until it can be read again or is gone.
+package manifest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+
+	"github.com/berthd/berth/clients/podspec"
+)
+
+// Every is how often the folder is read when nothing is heard of it: some file
+// systems tell nothing. The kubelet's fileCheckFrequency is as long.
+const Every = 20 * time.Second
+
+// settle is how long the folder is left alone after a change, since a file is
+// often written in several steps.
+const settle = 50 * time.Millisecond
+
+// maxFile bounds a file. A pod in an API server has at most 1.5 MiB.
+const maxFile = 8 << 20
+
+// Folder reads manifests. It is for one goroutine.
+type Folder struct {
+	path string
+	log  *slog.Logger
+	last map[string][]podspec.Manifest // by file, as it was read last
+	told map[string]string             // errors by file that were reported
+}
+
+// Open makes a folder, which need not be there yet.
+func Open(path string, log *slog.Logger) *Folder {
+	return &Folder{path: path, log: log, last: map[string][]podspec.Manifest{}, told: map[string]string{}}
+}
+
+// Watch reads the folder and hands its pods out, at first and whenever something
+// may have changed, until the context ends.
+func (f *Folder) Watch(ctx context.Context, want func([]podspec.Manifest)) error {
+	watcher, err := fsnotify.NewWatcher()
+	if err != nil {
+		return fmt.Errorf("watch %s: %w", f.path, err)
+	}
+	defer watcher.Close()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-watcher.Events:
+			timer.Reset(settle)
+		case err := <-watcher.Errors:
+			f.log.Warn("watch the manifests", "error", err)
+			timer.Reset(settle)
+		case <-timer.C:
+			// A folder that came back is another one to the kernel.
+			if len(watcher.WatchList()) == 0 {
+				_ = watcher.Add(f.path) // it may not be there; then it is read later
+			}
+			if manifests, err := f.Read(); err != nil {
+				f.log.Error("read the manifests", "error", err)
+			} else {
+				want(manifests)
+			}
+			timer.Reset(Every)
+		}
+	}
+}
+
+// Read gives the pods of all files, in the order of their names. Of pods with one
+// uid the first counts. A folder that is not there has no pods; one that cannot be
+// read is an error.
+func (f *Folder) Read() ([]podspec.Manifest, error) {
+	entries, err := os.ReadDir(f.path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	now := map[string][]podspec.Manifest{}
+	owner := map[string]string{}
+	var out []podspec.Manifest
+	for _, e := range entries {
+		name := e.Name()
+		if strings.HasPrefix(name, ".") || e.IsDir() {
+			continue
+		}
+		manifests, err := f.file(name)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // it has gone since
+		}
+		if err != nil {
+			manifests = f.last[name]
+		}
+		now[name] = manifests
+		for _, m := range manifests {
+			uid := m.Pod.GetMetadata().GetUid()
+			if first, taken := owner[uid]; taken {
+				err = errors.Join(err, fmt.Errorf("the pod with the uid %s is in %s already", uid, first))
+				continue
+			}
+			owner[uid] = name
+			out = append(out, m)
+		}
+		f.report(name, err)
+	}
+	f.last = now
+	return out, nil
+}
+
+// report logs an error of a file once.
+func (f *Folder) report(name string, err error) {
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	if text != "" && f.told[name] != text {
+		f.log.Error("a file of manifests is wrong; the pods that it held before stay", "file", filepath.Join(f.path, name), "error", err)
+	}
+	f.told[name] = text
+}
+
+// file reads one file.
+func (f *Folder) file(name string) ([]podspec.Manifest, error) {
+	path := filepath.Join(f.path, name)
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() || info.Size() > maxFile {
+		return nil, fmt.Errorf("expected a file of at most %d bytes", maxFile)
+	}
+	in, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer in.Close()
+	manifests, err := podspec.DecodeManifests(in, podspec.Options{GenerateUID: true})
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range manifests {
+		if err := check(m); err != nil {
+			return nil, err
+		}
+	}
+	return manifests, nil
+}
+
+var (
+	// uids become names of directories.
+	uidForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
+	// label is RFC 1123's, as Kubernetes has it for names of containers.
+	label = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
+	// dns is a name of a pod or namespace.
+	dns = regexp.MustCompile(`^[a-z0-9][-.a-z0-9]{0,252}$`)
+)
+
+// check refuses names that could not be those of files; berthd checks the rest.
+func check(m podspec.Manifest) error {
+	meta := m.Pod.GetMetadata()
+	for _, rule := range []struct {
+		field, value string
+		form         *regexp.Regexp
+	}{
+		{"metadata.name", meta.GetName(), dns}, {"metadata.namespace", meta.GetNamespace(), label}, {"metadata.uid", meta.GetUid(), uidForm},
+	} {
+		if !rule.form.MatchString(rule.value) {
+			return fmt.Errorf("%s %q: expected %s", rule.field, rule.value, rule.form)
+		}
+	}
+	bad := slices.IndexFunc(m.Launches, func(l podspec.Launch) bool { return !label.MatchString(l.Name) })
+	if bad >= 0 {
+		return fmt.Errorf("pod %s: name of a container %q: expected %s", meta.GetName(), m.Launches[bad].Name, label)
+	}
+	for _, v := range m.Volumes {
+		if !label.MatchString(v.Name) {
+			return fmt.Errorf("pod %s: name of a volume %q: expected %s", meta.GetName(), v.Name, label)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,90 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/berthd/berth/clients/berthctl/table"
+	"github.com/berthd/berth/clients/berthlet/agent"
+	"github.com/berthd/berth/clients/berthlet/lifecycle"
+)
+
+func statusFile(state string) string { return filepath.Join(state, "status.json") }
+
+// statusCommand shows what the agent wrote last, so it also works while no
+// berthlet runs.
+func statusCommand(state *string) *cobra.Command {
+	var format string
+	cmd := &cobra.Command{
+		Use: "status", Short: "Show the pods", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			text, err := os.ReadFile(statusFile(*state))
+			if errors.Is(err, fs.ErrNotExist) {
+				return fmt.Errorf("no berthlet has run with the state directory %s yet", *state)
+			}
+			if err != nil {
+				return err
+			}
+			var s agent.Status
+			if err := json.Unmarshal(text, &s); err != nil {
+				return fmt.Errorf("read %s: %w", statusFile(*state), err)
+			}
+			switch format {
+			case "json":
+				_, err = cmd.OutOrStdout().Write(text)
+			case "table":
+				fmt.Fprint(cmd.OutOrStdout(), show(s, time.Now()))
+			default:
+				err = fmt.Errorf("--output %q: expected table or json", format)
+			}
+			return err
+		},
+	}
+	cmd.Flags().StringVarP(&format, "output", "o", "table", "table or json")
+	return cmd
+}
+
+// show makes a table of the pods, as kubectl get pods has it.
+func show(s agent.Status, now time.Time) *table.Table {
+	t := table.New("NAMESPACE", "NAME", "READY", "STATUS", "RESTARTS", "AGE", "MESSAGE")
+	for _, p := range s.Pods {
+		ready, all := p.Ready()
+		age := ""
+		if p.StartTime != nil {
+			age = table.Age(now.Sub(*p.StartTime))
+		}
+		word, message := summary(p)
+		t.Row(p.Namespace, p.Name, fmt.Sprintf("%d/%d", ready, all), word, strconv.Itoa(p.Restarts()), age, message)
+	}
+	return t
+}
+
+// summary says in a word what is the matter with a pod, and more of it in a
+// sentence.
+func summary(p agent.PodStatus) (word, message string) {
+	switch {
+	case p.DeletionTimestamp != nil:
+		return "Terminating", p.Message
+	case p.Reason != "":
+		return p.Reason, p.Message
+	}
+	// The first container that waits for something of its own.
+	for _, c := range slices.Concat(p.InitContainerStatuses, p.ContainerStatuses) {
+		if w := c.State.Waiting; w != nil && w.Reason != lifecycle.WaitsForInit {
+			return w.Reason, w.Message
+		}
+	}
+	if p.Phase == string(lifecycle.Succeeded) {
+		return "Completed", p.Message
+	}
+	return p.Phase, p.Message
+}
