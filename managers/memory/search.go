@@ -108,6 +108,12 @@ func (f *family) needs() []int64 {
 // least is the size of the smallest capable set; the number of nodes if no set is
 // capable.
 func (f *family) least() int {
+	// Mostly one node would do, and then there is nothing to search.
+	for _, id := range f.m.ids {
+		if f.capable(numa.Of(id)) {
+			return 1
+		}
+	}
 	weights := make([]*amounts, len(f.wants))
 	for i, c := range f.caps {
 		if weights[i] = new(amounts); c != nil {
@@ -115,7 +121,7 @@ func (f *family) least() int {
 		}
 	}
 	s := newSearcher(f.m.nodes, 0, weights, f.needs())
-	for k := 1; k < len(f.m.ids); k++ {
+	for k := 2; k < len(f.m.ids); k++ {
 		if _, ok := s.smallest(k); ok {
 			return k
 		}

@@ -9,11 +9,14 @@ type promise struct {
 	allocs int // 0: none is promised
 }
 
-// promises are for 512 CPUs: 2 sockets, 8 NUMA nodes, half full.
+// promises are for 512 CPUs: 2 sockets, 8 NUMA nodes, half full; of memory for a
+// container with memory and huge pages of two sizes, by the number of nodes.
 var promises = []promise{
 	{name{"CPU", "hints, half, request 4", "512", "berth"}, 5 * time.Microsecond, 20},
 	{name{"CPU", "packed, half, request 16", "512", "berth"}, 20 * time.Microsecond, 0},
 	{name{"CPU", "distributed, half, a quarter", "512", "berth"}, 200 * time.Microsecond, 0},
+	{name{"Memory", "hints, half", "8", "berth"}, 10 * time.Microsecond, 0},
+	{name{"Memory", "hints, empty", "64", "berth"}, 50 * time.Microsecond, 0},
 }
 
 // kubelet is what the managers of Kubernetes 1.36.3 took, driven as a library:
@@ -35,4 +38,8 @@ var kubelet = map[string]map[string]sample{
 	"CPU/packed, half, request 16":     {"512": {5360e3, 5473}},
 	"CPU/by caches, half, request 16":  {"512": {1290e3, 1609}},
 	"CPU/distributed, half, a quarter": {"512": {12530e3, 22178}},
+	"Memory/hints, empty":              {"2": {7500, 54}, "4": {26800, 172}, "8": {494400, 2191}},
+	"Memory/hints, half":               {"2": {5800, 48}, "4": {20500, 139}, "8": {337400, 1474}},
+	"Memory/plan, empty":               {"2": {12500, 109}, "4": {33400, 255}, "8": {515000, 2330}},
+	"Memory/plan, half":                {"2": {10000, 103}, "4": {27600, 222}, "8": {363900, 1613}},
 }
