@@ -260,7 +260,7 @@ func Default() Config {
 			LocalStorage: true, FailSwapOn: true, KernelTunables: TunablesWarn,
 		},
 		CPU:      CPU{Policy: "none"},
-		Memory:   Memory{Policy: memory.PolicyNone, CheckFreeHugePages: PagesOff},
+		Memory:   Memory{Policy: memory.PolicyNone, CheckFreeHugePages: PagesIgnore},
 		Topology: Topology{Policy: topology.None, Scope: "container"},
 		Providers: Providers{
 			Order:           slices.Clone(hint.DefaultOrder),

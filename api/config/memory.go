@@ -32,7 +32,7 @@ type Memory struct {
 	// the kubelet does.
 	GroupsApart bool `json:"groupsApart,omitempty"`
 	// CheckFreeHugePages holds the huge pages that a pod would get against those
-	// that the kernel has free at the moment: off, defer, which asks for
+	// that the kernel has free at the moment: ignore, defer, which asks for
 	// verdicts.deferred, or reject.
 	CheckFreeHugePages string `json:"checkFreeHugePages"`
 }
@@ -46,7 +46,7 @@ type ReservedMemory struct {
 
 // What happens where the kernel has fewer free huge pages than a pod is promised.
 const (
-	PagesOff    = "off"
+	PagesIgnore = "ignore"
 	PagesDefer  = "defer"
 	PagesReject = "reject"
 )
@@ -97,7 +97,7 @@ func (c *Config) takeMemory(k *kubelet.KubeletConfiguration) {
 // validateMemory checks what needs no machine.
 func (c Config) validateMemory(vs *fault.Violations, oneOf func(field, got string, allowed ...string)) {
 	oneOf("memory.policy", c.Memory.Policy, memory.PolicyNone, memory.PolicyStatic)
-	oneOf("memory.checkFreeHugePages", c.Memory.CheckFreeHugePages, PagesOff, PagesDefer, PagesReject)
+	oneOf("memory.checkFreeHugePages", c.Memory.CheckFreeHugePages, PagesIgnore, PagesDefer, PagesReject)
 	if c.Memory.CheckFreeHugePages == PagesDefer && !c.Verdicts.Deferred {
 		vs.Addf("memory.checkFreeHugePages", "%s asks for verdicts.deferred, which is off", PagesDefer)
 	}

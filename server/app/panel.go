@@ -21,7 +21,7 @@ func (a *App) panelOf(c config.Config) (*panel.Panel, error) {
 		return nil, err
 	}
 	cfg.Facts = a.facts
-	if check := c.Memory.CheckFreeHugePages; check != config.PagesOff && c.Machine == "" {
+	if check := c.Memory.CheckFreeHugePages; check != config.PagesIgnore && c.Machine == "" {
 		cfg.Pages = &memory.Pages{Free: freePages, Running: a.runs, Wait: check == config.PagesDefer}
 	}
 	return panel.New(cfg, a.Machine)

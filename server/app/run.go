@@ -208,7 +208,7 @@ func (a *App) StartLines() (lines []string) {
 	for _, f := range r.Broken {
 		lines = append(lines, "broken: "+f.Text)
 	}
-	if c := a.Config; c.Memory.CheckFreeHugePages != config.PagesOff && c.Machine != "" {
+	if c := a.Config; c.Memory.CheckFreeHugePages != config.PagesIgnore && c.Machine != "" {
 		lines = append(lines, "free huge pages are not looked at: the machine is made up")
 	}
 	return append(lines, a.first.Memory.Warnings()...)

@@ -201,7 +201,7 @@ func TestBadInputNamesTheField(t *testing.T) {
 		"reserved memory":    {args: []string{"--reserved-memory", "0=memory:1Gi"}, want: `--reserved-memory: "0=memory:1Gi": expected numaNodeID:type=quantity`},
 		"reserved twice":     {args: []string{"--reserved-memory", "0:memory=1,memory=1"}, want: "expected numaNodeID:type=quantity"},
 		"reserved amount":    {args: []string{"--reserved-memory", "0:memory=1Xi"}, want: `reserved[0].limits["memory"]: "1Xi": expected a quantity`},
-		"free pages":         {berth: berthHead + "memory: {checkFreeHugePages: sometimes}\n", want: "memory.checkFreeHugePages: expected one of off, defer, reject"},
+		"free pages":         {berth: berthHead + "memory: {checkFreeHugePages: sometimes}\n", want: "memory.checkFreeHugePages: expected one of ignore, defer, reject"},
 		"pages to wait for":  {berth: berthHead + "memory: {checkFreeHugePages: defer}\n", want: "asks for verdicts.deferred"},
 		"duration":           {berth: berthHead + "limits: {call: 0s}\n", want: "limits.call"},
 		"grant":              {berth: berthHead + "access: [{uid: 5, roles: [king]}]\n", want: "access[0].roles[0]"},
