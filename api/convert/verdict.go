@@ -49,3 +49,13 @@ func condition(c *admission.Condition) *admissionv1.Condition {
 	}
 	return out
 }
+
+// Resized returns the message form of the answer to a resize.
+func Resized(r admission.Resized) *admissionv1.ResizeResponse {
+	v := Verdict(r.Verdict)
+	return &admissionv1.ResizeResponse{
+		Verdict: v.GetVerdict(), Reason: v.GetReason(), Message: v.GetMessage(), QosClass: v.GetQosClass(),
+		Allocations: v.GetAllocations(), Trace: v.GetTrace(), RetryAfter: v.GetRetryAfter(),
+		RestartContainers: r.Restarts,
+	}
+}

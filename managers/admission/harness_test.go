@@ -35,6 +35,8 @@ type places struct {
 	// early lists pods whose processes were killed only after the ledger had
 	// forgotten them: the wrong order.
 	early []string
+	// sizes are the CPU requests of first containers as Resize was told.
+	sizes []int64
 	// during is called inside EnsurePod, to move the ledger meanwhile.
 	during func()
 	// starting is called inside EnsureContainer, once and without the lock; placed
@@ -84,6 +86,26 @@ func (p *places) RemovePod(_ context.Context, _ *ledger.View, uid string) error 
 	}
 	delete(p.pods, uid)
 	return nil
+}
+
+func (p *places) CheckResize(_ context.Context, view *ledger.View, uid string) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if _, ok := view.Pod(uid); !ok {
+		return fmt.Errorf("pod %s is not in the view", uid)
+	}
+	return p.failing("check resize")
+}
+
+func (p *places) Resize(_ context.Context, view *ledger.View, uid string) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	pod, ok := view.Pod(uid)
+	if !ok {
+		return fmt.Errorf("pod %s is not in the view", uid)
+	}
+	p.sizes = append(p.sizes, pod.Pod.Containers[0].Requests[workload.CPU])
+	return p.failing("resize")
 }
 
 func (p *places) EnsureContainer(_ context.Context, view *ledger.View, b ledger.Binding, _ int) (string, error) {

@@ -26,6 +26,8 @@ type Bus interface {
 	// Explain asks every provider that can tell what a request lacks on the given
 	// nodes.
 	Explain(view *ledger.View, req hint.Request, nodes numa.Mask) []ledger.Shortage
+	// Resize asks every provider that has a say about a change in place.
+	Resize(ctx context.Context, view *ledger.View, old, wanted *workload.Pod, trace *ledger.Trace) error
 	// Validate lets every validator look at the whole plan.
 	Validate(ctx context.Context, view *ledger.View, req hint.Request, trace *ledger.Trace) error
 	// Prepare completes the request's claims in the draft with what the outside
@@ -69,6 +71,12 @@ type Places interface {
 	// RemovePod kills every process of the pod and removes its cgroup. After it
 	// returned nil no process of the pod runs.
 	RemovePod(ctx context.Context, view *ledger.View, uid string) error
+	// CheckResize tells, without changing anything, whether the pod's places can
+	// get the values that follow from the view. A refusal is of class Refused.
+	CheckResize(ctx context.Context, view *ledger.View, uid string) error
+	// Resize gives the pod's places the values that follow from the view, in an
+	// order that is safe for what runs there. It is idempotent, and also undoes.
+	Resize(ctx context.Context, view *ledger.View, uid string) error
 	// EnsureContainer makes the binding's container run where the view says:
 	// the cgroup exists, pid (if not 0) is inside, every other container has
 	// left its exclusive CPUs. It returns the cgroup's path below the mount

@@ -132,12 +132,22 @@ func (c Config) memoryHigh(request, limit int64) int64 {
 // swapBytes gives a container's share of the swap space under LimitedSwap, in
 // proportion to its memory request; 0 for whoever may not swap.
 func (c Config) swapBytes(p *workload.Pod, ctr *workload.Container, class workload.QoSClass) int64 {
-	request, limit := ctr.Requests[workload.Memory], ctr.Limits[workload.Memory]
-	if c.SwapBehavior != LimitedSwap || class != workload.Burstable || critical(p) || request == limit {
+	request := ctr.Requests[workload.Memory]
+	if !c.maySwap(p, ctr, class) {
 		return 0
 	}
 	if c.MemoryBytes == 0 || request > c.MemoryBytes {
 		return 0
 	}
 	return int64(float64(request) / float64(c.MemoryBytes) * float64(c.SwapBytes))
+}
+
+// MaySwap tells whether a container gets a share of the swap space.
+func MaySwap(p *workload.Pod, ctr *workload.Container, c Config) bool {
+	return c.Facts.Version == V2 && c.Facts.SwapLimits && c.maySwap(p, ctr, p.QoSClass(c.Features))
+}
+
+func (c Config) maySwap(p *workload.Pod, ctr *workload.Container, class workload.QoSClass) bool {
+	return c.SwapBehavior == LimitedSwap && class == workload.Burstable && !critical(p) &&
+		ctr.Requests[workload.Memory] != ctr.Limits[workload.Memory]
 }

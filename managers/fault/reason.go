@@ -19,6 +19,10 @@ const (
 	OutOfMemory Reason = "OutOfmemory"
 	// OutOfPods: the node runs as many pods as it may.
 	OutOfPods Reason = "OutOfpods"
+	// Infeasible: a pod that is here cannot change to what is asked for on this node.
+	Infeasible Reason = "Infeasible"
+	// ResizeDeferred: a pod that is here may change to what is asked for later.
+	ResizeDeferred Reason = "Deferred"
 )
 
 // OutOf gives the reason for a resource, named as in a pod, of which the node has too little: "OutOf" and the name.

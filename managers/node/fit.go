@@ -22,7 +22,12 @@ func (m *Manager) Fit(view *ledger.View, pod *workload.Pod) error {
 	if m.pods > 0 && used[Pods] >= m.pods {
 		return outOf(Pods, 1, used[Pods], m.pods)
 	}
-	requests, allocatable := workload.EffectiveRequests(pod, m.cfg.Features), m.Allocatable()
+	return m.lacks(workload.EffectiveRequests(pod, m.cfg.Features), used)
+}
+
+// lacks refuses requests that are more than is allocatable and not used.
+func (m *Manager) lacks(requests, used workload.Quantities) error {
+	allocatable := m.Allocatable()
 	order := []workload.Resource{workload.CPU, workload.Memory, workload.EphemeralStorage}
 	for r := range requests.Sorted() {
 		if r.IsHugePages() {
@@ -35,6 +40,32 @@ func (m *Manager) Fit(view *ledger.View, pod *workload.Pod) error {
 		if need := requests[r]; need > 0 && (known || r.IsHugePages()) && need > have-used[r] {
 			return outOf(r, need, used[r], have)
 		}
+	}
+	return nil
+}
+
+// FitResize refuses a pod that is here more than the node can give it: as
+// infeasible what exceeds all that is allocatable, as deferred what is not left
+// beside the other pods at the moment. A pod that wants no more of a resource than
+// it has is not refused for that resource.
+func (m *Manager) FitResize(view *ledger.View, old, wanted *workload.Pod) error {
+	have := workload.EffectiveRequests(old, m.cfg.Features)
+	more := workload.Quantities{}
+	for r, amount := range workload.EffectiveRequests(wanted, m.cfg.Features) {
+		if amount > have[r] {
+			more[r] = amount
+		}
+	}
+	allocatable := m.Allocatable()
+	for r, need := range more.Sorted() {
+		if most, known := allocatable[r]; known && need > most {
+			err := fault.Refuse(fault.Infeasible, "Node didn't have enough capacity: %s, requested: %d, capacity: %d", r, need, most)
+			err.Resource = string(r)
+			return err
+		}
+	}
+	if err := m.lacks(more, m.requested(view, wanted.UID)); err != nil {
+		return fault.Refuse(fault.ResizeDeferred, "%s", err)
 	}
 	return nil
 }
@@ -73,6 +104,7 @@ type Guard struct{ *Manager }
 var (
 	_ hint.Provider  = Guard{}
 	_ hint.Validator = Guard{}
+	_ hint.Resizer   = Guard{}
 )
 
 // GuardName is the name of the node on the hint bus.
@@ -99,4 +131,9 @@ func (Guard) Prepare(_ context.Context, _ string, _ hint.Request, claims []ledge
 // Validate implements hint.Validator.
 func (g Guard) Validate(_ context.Context, view *ledger.View, req hint.Request) error {
 	return g.Fit(view, req.Pod)
+}
+
+// Resize implements hint.Resizer.
+func (g Guard) Resize(_ context.Context, view *ledger.View, old, wanted *workload.Pod) error {
+	return g.FitResize(view, old, wanted)
 }

@@ -397,3 +397,38 @@ func TestGuard(t *testing.T) {
 		t.Errorf("a pod that is too large: %s, %s", reason, message)
 	}
 }
+
+func TestFitResize(t *testing.T) {
+	t.Parallel()
+	c, f := example(t)
+	m := build(t, c, f)
+	d := ledger.NewDraft(ledgertest.New(t, ledger.Rules{Machine: f.Machine}).View())
+	d.PutPod(pod("a", workload.Quantities{workload.CPU: 10000, workload.Memory: gi}))
+	d.PutPod(pod("b", workload.Quantities{workload.CPU: 4000, workload.Memory: gi}))
+	old := &pod("b", workload.Quantities{workload.CPU: 4000, workload.Memory: gi}).Pod
+	tests := []struct {
+		name     string
+		requests workload.Quantities
+		reason   fault.Reason
+		message  string
+	}{
+		{"what is left", workload.Quantities{workload.CPU: 5000, workload.Memory: gi}, "", ""},
+		{"more than is left", workload.Quantities{workload.CPU: 5001, workload.Memory: gi}, fault.ResizeDeferred,
+			"Node didn't have enough resource: cpu, requested: 5001, used: 10000, capacity: 15000"},
+		{"more than there is", workload.Quantities{workload.CPU: 15001, workload.Memory: gi}, fault.Infeasible,
+			"Node didn't have enough capacity: cpu, requested: 15001, capacity: 15000"},
+		{"less", workload.Quantities{workload.CPU: 1000, workload.Memory: mi}, "", ""},
+	}
+	for _, tt := range tests {
+		err := Guard{m}.Resize(t.Context(), d.View(), old, &pod("b", tt.requests).Pod)
+		reason, _ := fault.ReasonOf(err)
+		if reason != tt.reason || err != nil && err.Error() != tt.message {
+			t.Errorf("%s: got %q, %v, want %q, %s", tt.name, reason, err, tt.reason, tt.message)
+		}
+	}
+	// A node that is over-committed already does not keep a pod from shrinking.
+	d.PutPod(pod("c", workload.Quantities{workload.CPU: 9000}))
+	if err := m.FitResize(d.View(), old, &pod("b", workload.Quantities{workload.CPU: 3000, workload.Memory: gi}).Pod); err != nil {
+		t.Errorf("shrinking: %v", err)
+	}
+}

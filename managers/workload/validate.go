@@ -124,9 +124,9 @@ func (v *validation) resizePolicy(c *Container, path string) {
 			v.Addf(at, "only cpu and memory can be resized in place")
 		}
 		switch policy := c.ResizePolicy[r]; {
-		case policy != "NotRequired" && policy != "RestartContainer":
+		case policy != "NotRequired" && policy != RestartContainer:
 			v.Addf(at, "%.80q: expected NotRequired or RestartContainer", policy)
-		case policy == "RestartContainer" && v.pod.RestartPolicy == "Never":
+		case policy == RestartContainer && v.pod.RestartPolicy == "Never":
 			v.Addf(at, "RestartContainer contradicts the pod's restart policy Never")
 		}
 	}

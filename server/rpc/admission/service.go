@@ -17,6 +17,8 @@ import (
 type Engine interface {
 	// Admit decides about a pod.
 	Admit(ctx context.Context, req admission.Request) (admission.Verdict, error)
+	// Resize changes the cpu and memory of a pod that is here.
+	Resize(ctx context.Context, req admission.Request) (admission.Resized, error)
 	// Remove ends a pod and returns what it held, and whether it was known.
 	Remove(ctx context.Context, uid string) ([]ledger.Claim, bool, error)
 	// Sync removes the pods that are not among the living.
@@ -55,6 +57,19 @@ func (s *service) Admit(ctx context.Context, req *admissionv1.AdmitRequest) (*ad
 		return nil, err
 	}
 	return convert.Verdict(v), nil
+}
+
+// Resize implements AdmissionService.
+func (s *service) Resize(ctx context.Context, req *admissionv1.ResizeRequest) (*admissionv1.ResizeResponse, error) {
+	pod, err := s.read.Pod(req.GetPod())
+	if err != nil {
+		return nil, err
+	}
+	r, err := s.engine.Resize(ctx, admission.Request{Pod: pod, DryRun: req.GetDryRun()})
+	if err != nil {
+		return nil, err
+	}
+	return convert.Resized(r), nil
 }
 
 // Remove implements AdmissionService.

@@ -39,6 +39,11 @@ func (e *engine) Admit(_ context.Context, req admission.Request) (admission.Verd
 	return e.verdicts[req.Pod.UID], e.err
 }
 
+func (e *engine) Resize(_ context.Context, req admission.Request) (admission.Resized, error) {
+	e.asked = req
+	return admission.Resized{Verdict: e.verdicts[req.Pod.UID], Restarts: []string{"main"}}, e.err
+}
+
 func (e *engine) Remove(_ context.Context, uid string) ([]ledger.Claim, bool, error) {
 	v, ok := e.verdicts[uid]
 	delete(e.verdicts, uid)
@@ -282,4 +287,43 @@ func TestRemoveAndSync(t *testing.T) {
 	if err != nil || got.GetRemoved() || len(got.GetReleased()) != 0 {
 		t.Errorf("remove again: %v, %v; want success and nothing released", got, err)
 	}
+}
+
+func TestResize(t *testing.T) {
+	t.Parallel()
+	view := ledgertest.New(t, ledger.Rules{Machine: machinetest.Build("4c")}).View()
+	record := ledgertest.Pod("a", "main")
+	e := &engine{verdicts: map[string]admission.Verdict{
+		"a": {Outcome: admission.Admitted, QoS: workload.Guaranteed, Pod: record, View: view, Trace: &ledger.Trace{}},
+		"b": {Outcome: admission.Rejected, Reason: fault.Infeasible, Message: "no", Trace: &ledger.Trace{}},
+		"c": {Outcome: admission.Deferred, Reason: fault.ResizeDeferred, RetryAfter: 5 * time.Second, Trace: &ledger.Trace{}},
+	}}
+	client := serve(t, e)
+	tests := []struct {
+		uid  string
+		want *admissionv1.ResizeResponse
+	}{
+		{"a", &admissionv1.ResizeResponse{
+			Verdict: admissionv1.Verdict_VERDICT_ADMITTED, QosClass: typesv1.QOSClass_QOS_CLASS_GUARANTEED,
+			Allocations: convert.Containers(view, record),
+		}},
+		{"b", &admissionv1.ResizeResponse{Verdict: admissionv1.Verdict_VERDICT_REJECTED, Reason: "Infeasible", Message: "no"}},
+		{"c", &admissionv1.ResizeResponse{
+			Verdict: admissionv1.Verdict_VERDICT_DEFERRED, Reason: "Deferred", RetryAfter: durationpb.New(5 * time.Second),
+		}},
+	}
+	for _, tt := range tests {
+		got, err := client.Resize(t.Context(), &admissionv1.ResizeRequest{Pod: pod(tt.uid), DryRun: true})
+		tt.want.RestartContainers, tt.want.Trace = []string{"main"}, got.GetTrace()
+		if err != nil || !proto.Equal(got, tt.want) || !e.asked.DryRun || e.asked.Pod.UID != tt.uid {
+			t.Errorf("pod %s: got %v, %v, want %v", tt.uid, got, err, tt.want)
+		}
+	}
+	_, err := client.Resize(t.Context(), &admissionv1.ResizeRequest{})
+	rpctest.Failure{
+		Code: codes.InvalidArgument, Reason: "invalid", Fields: []string{"pod"}, Message: "request is invalid: pod: is required",
+	}.Check(t, err)
+	e.err = fault.NotFoundf("pod a is not admitted")
+	_, err = client.Resize(t.Context(), &admissionv1.ResizeRequest{Pod: pod("a")})
+	rpctest.Failure{Code: codes.NotFound, Reason: "not found", Message: "pod a is not admitted"}.Check(t, err)
 }

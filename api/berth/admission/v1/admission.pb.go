@@ -523,6 +523,170 @@ func (x *SyncResponse) GetRemovedPodUids() []string {
 	return nil
 }
 
+// ResizeRequest asks for another size of an admitted pod.
+type ResizeRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The pod as it is to be. Required.
+	Pod *v1.Pod `protobuf:"bytes,1,opt,name=pod,proto3" json:"pod,omitempty"`
+	// Decide and explain, but change nothing.
+	DryRun        bool `protobuf:"varint,2,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResizeRequest) Reset() {
+	*x = ResizeRequest{}
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResizeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResizeRequest) ProtoMessage() {}
+
+func (x *ResizeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResizeRequest.ProtoReflect.Descriptor instead.
+func (*ResizeRequest) Descriptor() ([]byte, []int) {
+	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *ResizeRequest) GetPod() *v1.Pod {
+	if x != nil {
+		return x.Pod
+	}
+	return nil
+}
+
+func (x *ResizeRequest) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
+}
+
+// ResizeResponse is the verdict with its reasons. Unless it is ADMITTED the pod
+// stays as it was.
+type ResizeResponse struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Verdict Verdict                `protobuf:"varint,1,opt,name=verdict,proto3,enum=berth.admission.v1.Verdict" json:"verdict,omitempty"`
+	// "Infeasible" on this node with VERDICT_REJECTED, "Deferred" with
+	// VERDICT_DEFERRED; empty for a resize that is admitted.
+	Reason string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	// A sentence for people; empty for a resize that is admitted.
+	Message  string      `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
+	QosClass v1.QOSClass `protobuf:"varint,4,opt,name=qos_class,json=qosClass,proto3,enum=berth.types.v1.QOSClass" json:"qos_class,omitempty"`
+	// What each container has now, in admission order; empty unless admitted.
+	Allocations []*v1.ContainerAllocation `protobuf:"bytes,5,rep,name=allocations,proto3" json:"allocations,omitempty"`
+	Trace       *v1.Trace                 `protobuf:"bytes,6,opt,name=trace,proto3" json:"trace,omitempty"`
+	// Only with VERDICT_DEFERRED.
+	RetryAfter *durationpb.Duration `protobuf:"bytes,7,opt,name=retry_after,json=retryAfter,proto3" json:"retry_after,omitempty"`
+	// Containers that have to be restarted for the change to take effect, by their
+	// resize policy.
+	RestartContainers []string `protobuf:"bytes,8,rep,name=restart_containers,json=restartContainers,proto3" json:"restart_containers,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
+}
+
+func (x *ResizeResponse) Reset() {
+	*x = ResizeResponse{}
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResizeResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResizeResponse) ProtoMessage() {}
+
+func (x *ResizeResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResizeResponse.ProtoReflect.Descriptor instead.
+func (*ResizeResponse) Descriptor() ([]byte, []int) {
+	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *ResizeResponse) GetVerdict() Verdict {
+	if x != nil {
+		return x.Verdict
+	}
+	return Verdict_VERDICT_UNSPECIFIED
+}
+
+func (x *ResizeResponse) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *ResizeResponse) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+func (x *ResizeResponse) GetQosClass() v1.QOSClass {
+	if x != nil {
+		return x.QosClass
+	}
+	return v1.QOSClass(0)
+}
+
+func (x *ResizeResponse) GetAllocations() []*v1.ContainerAllocation {
+	if x != nil {
+		return x.Allocations
+	}
+	return nil
+}
+
+func (x *ResizeResponse) GetTrace() *v1.Trace {
+	if x != nil {
+		return x.Trace
+	}
+	return nil
+}
+
+func (x *ResizeResponse) GetRetryAfter() *durationpb.Duration {
+	if x != nil {
+		return x.RetryAfter
+	}
+	return nil
+}
+
+func (x *ResizeResponse) GetRestartContainers() []string {
+	if x != nil {
+		return x.RestartContainers
+	}
+	return nil
+}
+
 var File_berth_admission_v1_admission_proto protoreflect.FileDescriptor
 
 const file_berth_admission_v1_admission_proto_rawDesc = "" +
@@ -560,15 +724,29 @@ const file_berth_admission_v1_admission_proto_rawDesc = "" +
 	"\vSyncRequest\x12&\n" +
 	"\x0factive_pod_uids\x18\x01 \x03(\tR\ractivePodUids\"8\n" +
 	"\fSyncResponse\x12(\n" +
-	"\x10removed_pod_uids\x18\x01 \x03(\tR\x0eremovedPodUids*d\n" +
+	"\x10removed_pod_uids\x18\x01 \x03(\tR\x0eremovedPodUids\"O\n" +
+	"\rResizeRequest\x12%\n" +
+	"\x03pod\x18\x01 \x01(\v2\x13.berth.types.v1.PodR\x03pod\x12\x17\n" +
+	"\adry_run\x18\x02 \x01(\bR\x06dryRun\"\x8f\x03\n" +
+	"\x0eResizeResponse\x125\n" +
+	"\averdict\x18\x01 \x01(\x0e2\x1b.berth.admission.v1.VerdictR\averdict\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x18\n" +
+	"\amessage\x18\x03 \x01(\tR\amessage\x125\n" +
+	"\tqos_class\x18\x04 \x01(\x0e2\x18.berth.types.v1.QOSClassR\bqosClass\x12E\n" +
+	"\vallocations\x18\x05 \x03(\v2#.berth.types.v1.ContainerAllocationR\vallocations\x12+\n" +
+	"\x05trace\x18\x06 \x01(\v2\x15.berth.types.v1.TraceR\x05trace\x12:\n" +
+	"\vretry_after\x18\a \x01(\v2\x19.google.protobuf.DurationR\n" +
+	"retryAfter\x12-\n" +
+	"\x12restart_containers\x18\b \x03(\tR\x11restartContainers*d\n" +
 	"\aVerdict\x12\x17\n" +
 	"\x13VERDICT_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10VERDICT_ADMITTED\x10\x01\x12\x14\n" +
 	"\x10VERDICT_REJECTED\x10\x02\x12\x14\n" +
-	"\x10VERDICT_DEFERRED\x10\x032\xfc\x01\n" +
+	"\x10VERDICT_DEFERRED\x10\x032\xcd\x02\n" +
 	"\x10AdmissionService\x12L\n" +
 	"\x05Admit\x12 .berth.admission.v1.AdmitRequest\x1a!.berth.admission.v1.AdmitResponse\x12O\n" +
-	"\x06Remove\x12!.berth.admission.v1.RemoveRequest\x1a\".berth.admission.v1.RemoveResponse\x12I\n" +
+	"\x06Remove\x12!.berth.admission.v1.RemoveRequest\x1a\".berth.admission.v1.RemoveResponse\x12O\n" +
+	"\x06Resize\x12!.berth.admission.v1.ResizeRequest\x1a\".berth.admission.v1.ResizeResponse\x12I\n" +
 	"\x04Sync\x12\x1f.berth.admission.v1.SyncRequest\x1a .berth.admission.v1.SyncResponseB<Z:github.com/berthd/berth/api/berth/admission/v1;admissionv1b\x06proto3"
 
 var (
@@ -584,7 +762,7 @@ func file_berth_admission_v1_admission_proto_rawDescGZIP() []byte {
 }
 
 var file_berth_admission_v1_admission_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_berth_admission_v1_admission_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
+var file_berth_admission_v1_admission_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
 var file_berth_admission_v1_admission_proto_goTypes = []any{
 	(Verdict)(0),                   // 0: berth.admission.v1.Verdict
 	(*AdmitRequest)(nil),           // 1: berth.admission.v1.AdmitRequest
@@ -594,35 +772,45 @@ var file_berth_admission_v1_admission_proto_goTypes = []any{
 	(*RemoveResponse)(nil),         // 5: berth.admission.v1.RemoveResponse
 	(*SyncRequest)(nil),            // 6: berth.admission.v1.SyncRequest
 	(*SyncResponse)(nil),           // 7: berth.admission.v1.SyncResponse
-	nil,                            // 8: berth.admission.v1.Condition.MetadataEntry
-	(*v1.Pod)(nil),                 // 9: berth.types.v1.Pod
-	(v1.QOSClass)(0),               // 10: berth.types.v1.QOSClass
-	(*v1.ContainerAllocation)(nil), // 11: berth.types.v1.ContainerAllocation
-	(*v1.Trace)(nil),               // 12: berth.types.v1.Trace
-	(*durationpb.Duration)(nil),    // 13: google.protobuf.Duration
-	(*v1.Claim)(nil),               // 14: berth.types.v1.Claim
+	(*ResizeRequest)(nil),          // 8: berth.admission.v1.ResizeRequest
+	(*ResizeResponse)(nil),         // 9: berth.admission.v1.ResizeResponse
+	nil,                            // 10: berth.admission.v1.Condition.MetadataEntry
+	(*v1.Pod)(nil),                 // 11: berth.types.v1.Pod
+	(v1.QOSClass)(0),               // 12: berth.types.v1.QOSClass
+	(*v1.ContainerAllocation)(nil), // 13: berth.types.v1.ContainerAllocation
+	(*v1.Trace)(nil),               // 14: berth.types.v1.Trace
+	(*durationpb.Duration)(nil),    // 15: google.protobuf.Duration
+	(*v1.Claim)(nil),               // 16: berth.types.v1.Claim
 }
 var file_berth_admission_v1_admission_proto_depIdxs = []int32{
-	9,  // 0: berth.admission.v1.AdmitRequest.pod:type_name -> berth.types.v1.Pod
+	11, // 0: berth.admission.v1.AdmitRequest.pod:type_name -> berth.types.v1.Pod
 	0,  // 1: berth.admission.v1.AdmitResponse.verdict:type_name -> berth.admission.v1.Verdict
-	10, // 2: berth.admission.v1.AdmitResponse.qos_class:type_name -> berth.types.v1.QOSClass
-	11, // 3: berth.admission.v1.AdmitResponse.allocations:type_name -> berth.types.v1.ContainerAllocation
-	12, // 4: berth.admission.v1.AdmitResponse.trace:type_name -> berth.types.v1.Trace
-	13, // 5: berth.admission.v1.AdmitResponse.retry_after:type_name -> google.protobuf.Duration
+	12, // 2: berth.admission.v1.AdmitResponse.qos_class:type_name -> berth.types.v1.QOSClass
+	13, // 3: berth.admission.v1.AdmitResponse.allocations:type_name -> berth.types.v1.ContainerAllocation
+	14, // 4: berth.admission.v1.AdmitResponse.trace:type_name -> berth.types.v1.Trace
+	15, // 5: berth.admission.v1.AdmitResponse.retry_after:type_name -> google.protobuf.Duration
 	3,  // 6: berth.admission.v1.AdmitResponse.condition:type_name -> berth.admission.v1.Condition
-	8,  // 7: berth.admission.v1.Condition.metadata:type_name -> berth.admission.v1.Condition.MetadataEntry
-	14, // 8: berth.admission.v1.RemoveResponse.released:type_name -> berth.types.v1.Claim
-	1,  // 9: berth.admission.v1.AdmissionService.Admit:input_type -> berth.admission.v1.AdmitRequest
-	4,  // 10: berth.admission.v1.AdmissionService.Remove:input_type -> berth.admission.v1.RemoveRequest
-	6,  // 11: berth.admission.v1.AdmissionService.Sync:input_type -> berth.admission.v1.SyncRequest
-	2,  // 12: berth.admission.v1.AdmissionService.Admit:output_type -> berth.admission.v1.AdmitResponse
-	5,  // 13: berth.admission.v1.AdmissionService.Remove:output_type -> berth.admission.v1.RemoveResponse
-	7,  // 14: berth.admission.v1.AdmissionService.Sync:output_type -> berth.admission.v1.SyncResponse
-	12, // [12:15] is the sub-list for method output_type
-	9,  // [9:12] is the sub-list for method input_type
-	9,  // [9:9] is the sub-list for extension type_name
-	9,  // [9:9] is the sub-list for extension extendee
-	0,  // [0:9] is the sub-list for field type_name
+	10, // 7: berth.admission.v1.Condition.metadata:type_name -> berth.admission.v1.Condition.MetadataEntry
+	16, // 8: berth.admission.v1.RemoveResponse.released:type_name -> berth.types.v1.Claim
+	11, // 9: berth.admission.v1.ResizeRequest.pod:type_name -> berth.types.v1.Pod
+	0,  // 10: berth.admission.v1.ResizeResponse.verdict:type_name -> berth.admission.v1.Verdict
+	12, // 11: berth.admission.v1.ResizeResponse.qos_class:type_name -> berth.types.v1.QOSClass
+	13, // 12: berth.admission.v1.ResizeResponse.allocations:type_name -> berth.types.v1.ContainerAllocation
+	14, // 13: berth.admission.v1.ResizeResponse.trace:type_name -> berth.types.v1.Trace
+	15, // 14: berth.admission.v1.ResizeResponse.retry_after:type_name -> google.protobuf.Duration
+	1,  // 15: berth.admission.v1.AdmissionService.Admit:input_type -> berth.admission.v1.AdmitRequest
+	4,  // 16: berth.admission.v1.AdmissionService.Remove:input_type -> berth.admission.v1.RemoveRequest
+	8,  // 17: berth.admission.v1.AdmissionService.Resize:input_type -> berth.admission.v1.ResizeRequest
+	6,  // 18: berth.admission.v1.AdmissionService.Sync:input_type -> berth.admission.v1.SyncRequest
+	2,  // 19: berth.admission.v1.AdmissionService.Admit:output_type -> berth.admission.v1.AdmitResponse
+	5,  // 20: berth.admission.v1.AdmissionService.Remove:output_type -> berth.admission.v1.RemoveResponse
+	9,  // 21: berth.admission.v1.AdmissionService.Resize:output_type -> berth.admission.v1.ResizeResponse
+	7,  // 22: berth.admission.v1.AdmissionService.Sync:output_type -> berth.admission.v1.SyncResponse
+	19, // [19:23] is the sub-list for method output_type
+	15, // [15:19] is the sub-list for method input_type
+	15, // [15:15] is the sub-list for extension type_name
+	15, // [15:15] is the sub-list for extension extendee
+	0,  // [0:15] is the sub-list for field type_name
 }
 
 func init() { file_berth_admission_v1_admission_proto_init() }
@@ -636,7 +824,7 @@ func file_berth_admission_v1_admission_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_berth_admission_v1_admission_proto_rawDesc), len(file_berth_admission_v1_admission_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   8,
+			NumMessages:   10,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -21,6 +21,7 @@ const _ = grpc.SupportPackageIsVersion9
 const (
 	AdmissionService_Admit_FullMethodName  = "/berth.admission.v1.AdmissionService/Admit"
 	AdmissionService_Remove_FullMethodName = "/berth.admission.v1.AdmissionService/Remove"
+	AdmissionService_Resize_FullMethodName = "/berth.admission.v1.AdmissionService/Resize"
 	AdmissionService_Sync_FullMethodName   = "/berth.admission.v1.AdmissionService/Sync"
 )
 
@@ -37,6 +38,10 @@ type AdmissionServiceClient interface {
 	// Remove ends a pod: its processes are killed, its cgroup removed, everything
 	// it held is free. Removing an unknown pod succeeds and releases nothing.
 	Remove(ctx context.Context, in *RemoveRequest, opts ...grpc.CallOption) (*RemoveResponse, error)
+	// Resize changes the cpu and memory of an admitted pod in place. Only those may
+	// differ from what was admitted. Containers whose cgroups the runtime made are
+	// the agent's to change, with what Allocate answers afterwards.
+	Resize(ctx context.Context, in *ResizeRequest, opts ...grpc.CallOption) (*ResizeResponse, error)
 	// Sync removes every pod that is not in the agent's list of living pods.
 	Sync(ctx context.Context, in *SyncRequest, opts ...grpc.CallOption) (*SyncResponse, error)
 }
@@ -69,6 +74,16 @@ func (c *admissionServiceClient) Remove(ctx context.Context, in *RemoveRequest, 
 	return out, nil
 }
 
+func (c *admissionServiceClient) Resize(ctx context.Context, in *ResizeRequest, opts ...grpc.CallOption) (*ResizeResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ResizeResponse)
+	err := c.cc.Invoke(ctx, AdmissionService_Resize_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *admissionServiceClient) Sync(ctx context.Context, in *SyncRequest, opts ...grpc.CallOption) (*SyncResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(SyncResponse)
@@ -92,6 +107,10 @@ type AdmissionServiceServer interface {
 	// Remove ends a pod: its processes are killed, its cgroup removed, everything
 	// it held is free. Removing an unknown pod succeeds and releases nothing.
 	Remove(context.Context, *RemoveRequest) (*RemoveResponse, error)
+	// Resize changes the cpu and memory of an admitted pod in place. Only those may
+	// differ from what was admitted. Containers whose cgroups the runtime made are
+	// the agent's to change, with what Allocate answers afterwards.
+	Resize(context.Context, *ResizeRequest) (*ResizeResponse, error)
 	// Sync removes every pod that is not in the agent's list of living pods.
 	Sync(context.Context, *SyncRequest) (*SyncResponse, error)
 	mustEmbedUnimplementedAdmissionServiceServer()
@@ -109,6 +128,9 @@ func (UnimplementedAdmissionServiceServer) Admit(context.Context, *AdmitRequest)
 }
 func (UnimplementedAdmissionServiceServer) Remove(context.Context, *RemoveRequest) (*RemoveResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Remove not implemented")
+}
+func (UnimplementedAdmissionServiceServer) Resize(context.Context, *ResizeRequest) (*ResizeResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Resize not implemented")
 }
 func (UnimplementedAdmissionServiceServer) Sync(context.Context, *SyncRequest) (*SyncResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Sync not implemented")
@@ -170,6 +192,24 @@ func _AdmissionService_Remove_Handler(srv interface{}, ctx context.Context, dec 
 	return interceptor(ctx, in, info, handler)
 }
 
+func _AdmissionService_Resize_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ResizeRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdmissionServiceServer).Resize(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdmissionService_Resize_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdmissionServiceServer).Resize(ctx, req.(*ResizeRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _AdmissionService_Sync_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(SyncRequest)
 	if err := dec(in); err != nil {
@@ -202,6 +242,10 @@ var AdmissionService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Remove",
 			Handler:    _AdmissionService_Remove_Handler,
+		},
+		{
+			MethodName: "Resize",
+			Handler:    _AdmissionService_Resize_Handler,
 		},
 		{
 			MethodName: "Sync",

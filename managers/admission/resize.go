@@ -1,0 +1,168 @@
+package admission
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/workload"
+)
+
+// Resized is the answer to a resize.
+type Resized struct {
+	// Verdict: an admitted resize is in force, a rejected one is infeasible on this
+	// node, a deferred one may be tried again. Unless it is admitted the pod stays
+	// as it was.
+	Verdict
+	// Restarts lists the containers that the caller has to restart for the change
+	// to take effect, by their resize policy.
+	Restarts []string
+}
+
+// Resize changes the cpu and memory of an admitted pod in place: in the ledger, in
+// the pod's cgroup and in those of containers that berth made; the others are the
+// caller's to change, with what Allocate answers afterwards. What the pod owns
+// stays what it is: who owns CPUs or pinned memory is refused another amount.
+//
+// The pod as it is already is admitted again. A pod that is not admitted is an
+// error of class NotFound; one that differs in anything else, or that is invalid,
+// of class Invalid; the kernel's refusal of a value is an error of its class, and
+// the pod has its old values.
+func (e *Engine) Resize(ctx context.Context, req Request) (Resized, error) {
+	pod, notes := workload.Defaulted(req.Pod, e.Features)
+	if err := workload.Validate(&pod, e.Bounds); err != nil {
+		return Resized{}, err
+	}
+	pod.QoS = pod.QoSClass(e.Features)
+	digest, err := pod.Digest()
+	if err != nil {
+		return Resized{}, fmt.Errorf("resize pod %s: %w", &pod, err)
+	}
+	r := &resizing{engine: e, wanted: pod, digest: digest, notes: notes, dryRun: req.DryRun}
+	if req.DryRun {
+		return r.decide(ctx, e.Ledger.View())
+	}
+	unlock, err := e.pods.lock(ctx, pod.UID)
+	if err != nil {
+		return Resized{}, err
+	}
+	defer unlock()
+	// In the lane, so that nobody else takes what is left meanwhile.
+	leave, err := e.enterLane(ctx)
+	if err != nil {
+		return Resized{}, err
+	}
+	defer leave()
+	view := e.Ledger.View()
+	out, err := r.decide(ctx, view)
+	if err != nil || out.Outcome != Admitted || out.Repeated {
+		return out, err
+	}
+	return r.carryOut(ctx, view, out)
+}
+
+// resizing is a resize on its way.
+type resizing struct {
+	engine *Engine
+	wanted workload.Pod
+	digest string
+	notes  []string
+	dryRun bool
+	trace  *ledger.Trace
+}
+
+// decide finds out whether the pod can be as wanted, and changes nothing.
+func (r *resizing) decide(ctx context.Context, view *ledger.View) (Resized, error) {
+	e, uid := r.engine, r.wanted.UID
+	have, ok := view.Pod(uid)
+	if !ok {
+		return Resized{}, fault.NotFoundf("pod %s is not admitted", uid)
+	}
+	if have.Digest == r.digest {
+		return Resized{Verdict: Verdict{
+			Outcome: Admitted, QoS: have.QoS, Pod: have, View: view, Trace: have.Trace, Repeated: true,
+		}}, nil
+	}
+	if err := workload.CheckResize(&have.Pod, &r.wanted, e.Features).Err(fmt.Sprintf("resize of pod %.200q", &r.wanted)); err != nil {
+		return Resized{}, err
+	}
+	r.begin(view)
+	record := *have
+	record.Pod, record.Digest, record.Trace = r.wanted, r.digest, r.trace
+	draft := ledger.NewDraft(view)
+	draft.PutPod(&record)
+	bus, _ := e.Managers(view)
+	if err := bus.Resize(ctx, view, &have.Pod, &r.wanted, r.trace); err != nil {
+		return r.refuse(have, view, err)
+	}
+	if err := e.Places.CheckResize(ctx, draft.View(), uid); err != nil {
+		return r.refuse(have, view, err)
+	}
+	r.trace.Admitted = true
+	return Resized{
+		Verdict:  Verdict{Outcome: Admitted, QoS: record.QoS, Pod: &record, View: draft.View(), Trace: r.trace},
+		Restarts: workload.Restarts(&have.Pod, &r.wanted),
+	}, nil
+}
+
+func (r *resizing) begin(view *ledger.View) {
+	p := &r.wanted
+	r.trace = &ledger.Trace{
+		AdmissionID: r.engine.NewID(), Pod: p.UID, Namespace: p.Namespace, Name: p.Name,
+		Generation: view.Generation(), DryRun: r.dryRun,
+	}
+	for _, n := range r.notes {
+		r.trace.Add(ledger.Step{Kind: ledger.StepNoted, Text: n})
+	}
+	r.trace.Add(ledger.Step{Kind: ledger.StepNoted, Text: "an admitted pod is resized in place"})
+}
+
+// refuse turns a refusal into a verdict; other errors stay errors.
+func (r *resizing) refuse(have *ledger.Pod, view *ledger.View, err error) (Resized, error) {
+	reason, refused := fault.ReasonOf(err)
+	if !refused {
+		return Resized{}, fmt.Errorf("resize pod %s: %w", &r.wanted, err)
+	}
+	_, message := fault.Verdict(err)
+	v := Verdict{Outcome: Rejected, Reason: reason, Message: message, QoS: have.QoS, View: view, Trace: r.trace}
+	if reason == fault.ResizeDeferred {
+		v.Outcome, v.RetryAfter = Deferred, r.engine.RetryAfter
+	}
+	r.trace.Reason, r.trace.Message = string(reason), message
+	step := ledger.Step{Kind: ledger.StepRefused, Text: message}
+	if fe := new(fault.Error); errors.As(err, &fe) {
+		step.Provider, step.Resource = fe.Provider, fe.Resource
+	}
+	r.trace.Add(step)
+	return Resized{Verdict: v}, nil
+}
+
+// carryOut puts a decision into force and then into the ledger. After an error the
+// cgroups are as before, or the next reconciliation makes them so.
+func (r *resizing) carryOut(ctx context.Context, before *ledger.View, out Resized) (Resized, error) {
+	e, uid := r.engine, r.wanted.UID
+	undo := func() error { return e.Places.Resize(context.WithoutCancel(ctx), before, uid) }
+	if err := e.Places.Resize(ctx, out.View, uid); err != nil {
+		return Resized{}, errors.Join(fmt.Errorf("resize pod %s: %w", &r.wanted, err), undo())
+	}
+	r.trace.Add(ledger.Step{Kind: ledger.StepPlaced, Text: "cgroup " + out.Pod.CgroupParent})
+	r.trace.Add(ledger.Step{Kind: ledger.StepCommitted})
+	view, err := e.Ledger.Update(ctx, func(d *ledger.Draft) error {
+		have, ok := d.View().Pod(uid)
+		if !ok {
+			return fault.Conflictf("the pod left meanwhile")
+		}
+		record := *out.Pod
+		record.Claims = have.Claims
+		d.PutPod(&record)
+		return nil
+	})
+	if err != nil {
+		return Resized{}, errors.Join(fmt.Errorf("resize pod %s: %w", &r.wanted, err), undo())
+	}
+	out.View = view
+	out.Pod, _ = view.Pod(uid)
+	return out, nil
+}

@@ -1,0 +1,27 @@
+package cpu
+
+import (
+	"context"
+
+	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/hint"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/workload"
+)
+
+var _ hint.Resizer = (*Manager)(nil)
+
+// Resize refuses, in the kubelet's words, another request for CPU from a pod that
+// is Guaranteed under the static policy, whether it has CPUs of its own or not,
+// and from any pod that has some: the number of CPUs never changes in place.
+func (m *Manager) Resize(_ context.Context, view *ledger.View, old, wanted *workload.Pod) error {
+	if !workload.RequestsChange(old, wanted, workload.CPU) {
+		return nil
+	}
+	demand := m.demand(wanted)
+	p, here := view.Pod(old.UID)
+	if m.policy == PolicyStatic && demand.guaranteed || here && p.Holds(Resource) {
+		return fault.Refuse(fault.Infeasible, "Resize is infeasible for Guaranteed Pods alongside CPU Manager policy %q", PolicyStatic)
+	}
+	return nil
+}

@@ -1,0 +1,239 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
+	cgroupv1 "github.com/berthd/berth/api/berth/cgroup/v1"
+	nodev1 "github.com/berthd/berth/api/berth/node/v1"
+	qosv1 "github.com/berthd/berth/api/berth/qos/v1"
+	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+)
+
+// file finds a control file of one of the node's cgroups, under whichever name and
+// in whichever hierarchy this system has it.
+func (n *node) file(cgroup string, names ...string) (path, text string) {
+	n.t.Helper()
+	for _, name := range names {
+		found, _ := filepath.Glob(filepath.Join(cgroupMount, "*", n.cgroup, cgroup, name))
+		for _, path := range append(found, filepath.Join(cgroupMount, n.cgroup, cgroup, name)) {
+			if text, err := os.ReadFile(path); err == nil {
+				return path, strings.TrimSpace(string(text))
+			}
+		}
+	}
+	n.t.Fatalf("cgroup %s has none of %q", cgroup, names)
+	return "", ""
+}
+
+func (n *node) memoryLimit(cgroup string) string {
+	n.t.Helper()
+	_, text := n.file(cgroup, "memory.max", "memory.limit_in_bytes")
+	return text
+}
+
+// limited makes a Burstable pod with a memory limit.
+func limited(uid, cpu, memory string) *typesv1.Pod {
+	return pod(uid, map[string]string{"cpu": cpu, "memory": "8Mi"}, map[string]string{"cpu": "1", "memory": memory})
+}
+
+// TestResizeOnTheMachine changes a pod while its process runs.
+func TestResizeOnTheMachine(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	n.needKernel()
+	d := n.start()
+	d.admitted(limited("a", "100m", "32Mi"))
+	p := n.stoppedWith(4)
+	d.run(p, "a", "main", "c-a")
+	p.works()
+	const podGroup, own = "kubepods/burstable/poda", "kubepods/burstable/poda/main"
+	resize := func(memory string, dry bool) *admissionv1.ResizeResponse {
+		t.Helper()
+		resp, err := d.admission.Resize(d.ctx(), &admissionv1.ResizeRequest{Pod: limited("a", "200m", memory), DryRun: dry})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resp
+	}
+	expect := func(when string, mib int) {
+		t.Helper()
+		for _, cgroup := range []string{podGroup, own} {
+			if got := n.memoryLimit(cgroup); got != strconv.Itoa(mib<<20) {
+				t.Errorf("%s: %s is limited to %s, want %d MiB", when, cgroup, got, mib)
+			}
+		}
+	}
+	expect("admitted", 32)
+	if v := resize("64Mi", true); v.GetVerdict() != admissionv1.Verdict_VERDICT_ADMITTED {
+		t.Errorf("dry: %v", v)
+	}
+	expect("dry", 32)
+	if v := resize("64Mi", false); v.GetVerdict() != admissionv1.Verdict_VERDICT_ADMITTED {
+		t.Errorf("up: %v", v)
+	}
+	expect("up", 64)
+	if v := resize("48Mi", false); v.GetVerdict() != admissionv1.Verdict_VERDICT_ADMITTED {
+		t.Errorf("down: %v", v)
+	}
+	expect("down", 48)
+	// The process uses more than this.
+	tight := limited("a", "200m", "1Mi")
+	tight.Spec.Containers[0].Resources.Requests["memory"] = "1Mi"
+	v, err := d.admission.Resize(d.ctx(), &admissionv1.ResizeRequest{Pod: tight})
+	if err != nil || v.GetVerdict() != admissionv1.Verdict_VERDICT_DEFERRED || !strings.Contains(v.GetMessage(), "below current usage") {
+		t.Errorf("below use: %v, %v", v, err)
+	}
+	expect("refused", 48)
+	_, shares := n.file("kubepods/burstable", "cpu.weight", "cpu.shares")
+	if shares != "204" && shares != "8" {
+		t.Errorf("the tier weighs %s, want 200m as shares (204) or weight (8)", shares)
+	}
+	d.kill()
+	d = n.start()
+	expect("after a crash", 48)
+	if d.admit(limited("a", "200m", "48Mi")).GetVerdict() != admissionv1.Verdict_VERDICT_ADMITTED {
+		t.Error("the pod as it was resized is not known")
+	}
+	d.remove("a")
+	d.check()
+}
+
+// TestDriftOnTheMachine changes control files behind the daemon's back.
+func TestDriftOnTheMachine(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	n.needKernel()
+	n.configure("cgroups: {reconcilePeriod: 20ms}\n")
+	d := n.start()
+	d.admitted(limited("a", "100m", "32Mi"))
+	path, before := n.file("kubepods/burstable/poda", "memory.max", "memory.limit_in_bytes")
+	// A pass has to see its own values in force before it can tell drift.
+	list := func() *cgroupv1.ListResponse {
+		t.Helper()
+		resp, err := cgroupv1.NewCgroupServiceClient(d.conn).List(d.ctx(), &cgroupv1.ListRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resp
+	}
+	n.eventually("the drift is reported", func() bool {
+		if err := os.WriteFile(path, []byte(strconv.Itoa(16<<20)), 0); err != nil {
+			t.Fatal(err)
+		}
+		n.eventually("the limit is healed", func() bool {
+			text, err := os.ReadFile(path)
+			return err == nil && strings.TrimSpace(string(text)) == before
+		})
+		for _, drift := range list().GetDrifts() {
+			if strings.HasSuffix(drift.GetCgroup(), "/poda") && drift.GetFile() == filepath.Base(path) && drift.GetWant() == before && drift.GetFound() == strconv.Itoa(16<<20) {
+				return true
+			}
+		}
+		return false
+	})
+	d.remove("a")
+}
+
+// TestCgroupServices goes through what berthd says and does about cgroups.
+func TestCgroupServices(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	n.needKernel()
+	d := n.start()
+	d.admitted(limited("a", "100m", "32Mi"))
+	cgroups, pods := cgroupv1.NewCgroupServiceClient(d.conn), cgroupv1.NewPodCgroupServiceClient(d.conn)
+	root := "/" + n.cgroup + "/kubepods"
+	extra := root + "/extra"
+	ok := func(what string, err error) {
+		t.Helper()
+		if err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	limit := int64(64 << 20)
+	_, err := cgroups.Create(d.ctx(), &cgroupv1.CreateRequest{Name: extra, Values: &cgroupv1.Values{MemoryBytes: &limit}})
+	ok("create", err)
+	_, err = cgroups.Validate(d.ctx(), &cgroupv1.ValidateRequest{Name: extra})
+	ok("validate", err)
+	got, err := cgroups.GetConfig(d.ctx(), &cgroupv1.GetConfigRequest{Name: extra, Resource: "memory"})
+	if err != nil || got.GetValues().GetMemoryBytes() != limit || got.GetValues().CpuShares != nil {
+		t.Errorf("config %v, %v", got, err)
+	}
+	reduced, err := cgroups.ReduceCPULimits(d.ctx(), &cgroupv1.ReduceCPULimitsRequest{Name: extra})
+	if err != nil || len(reduced.GetWrites()) != 1 || n.memoryLimit("kubepods/extra") != strconv.FormatInt(limit, 10) {
+		t.Errorf("reduce %v, %v", reduced, err)
+	}
+	_, err = cgroups.Destroy(d.ctx(), &cgroupv1.DestroyRequest{Name: extra})
+	ok("destroy", err)
+	state, err := cgroups.Exists(d.ctx(), &cgroupv1.ExistsRequest{Name: extra})
+	if err != nil || state.GetState() != cgroupv1.State_STATE_ABSENT {
+		t.Errorf("after destroy: %v, %v", state, err)
+	}
+	for name, want := range map[string]codes.Code{
+		"/" + n.cgroup: codes.InvalidArgument, "/": codes.InvalidArgument, root + "/../..": codes.InvalidArgument,
+		root: codes.FailedPrecondition, root + "/burstable/poda": codes.FailedPrecondition,
+	} {
+		if _, err := cgroups.Destroy(d.ctx(), &cgroupv1.DestroyRequest{Name: name}); status.Code(err) != want {
+			t.Errorf("destroy %s: %v, want %s", name, err, want)
+		}
+	}
+	listed, err := pods.ListPods(d.ctx(), &cgroupv1.ListPodsRequest{})
+	if err != nil || len(listed.GetPods()) != 1 || listed.GetPods()[0].GetPodUid() != "a" || !listed.GetPods()[0].GetKnown() {
+		t.Errorf("pods %v, %v", listed, err)
+	}
+	named, err := pods.GetName(d.ctx(), &cgroupv1.GetNameRequest{PodUid: "a"})
+	if err != nil || named.GetCgroupParent() != root+"/burstable/poda" {
+		t.Errorf("name %v, %v", named, err)
+	}
+	plan, err := cgroups.Plan(d.ctx(), &cgroupv1.PlanRequest{})
+	if err != nil || len(plan.GetWrites()) != 0 {
+		t.Errorf("a settled tree is planned to change: %v, %v", plan, err)
+	}
+	info, err := qosv1.NewQOSServiceClient(d.conn).GetQOSContainersInfo(d.ctx(), &qosv1.GetQOSContainersInfoRequest{})
+	if err != nil || info.GetBurstable() != root+"/burstable" || info.GetGuaranteed() != root {
+		t.Errorf("tiers %v, %v", info, err)
+	}
+	allocatable, err := nodev1.NewNodeServiceClient(d.conn).GetAllocatable(d.ctx(), &nodev1.GetAllocatableRequest{})
+	if err != nil || allocatable.GetRequested()["cpu"] != 100 || allocatable.GetAllocatable()["memory"] <= 0 {
+		t.Errorf("allocatable %v, %v", allocatable, err)
+	}
+	// The limit of all pods is what the node has for them.
+	want := strconv.FormatInt(allocatable.GetLimit()["memory"]&^4095, 10)
+	if got := n.memoryLimit("kubepods"); got != want {
+		t.Errorf("all pods may use %s, want %s", got, want)
+	}
+	d.remove("a")
+}
+
+// TestOrphanIsSweptUp: what is left of a pod that the ledger does not know goes,
+// whatever runs there.
+func TestOrphanIsSweptUp(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	n.needKernel()
+	n.configure("cgroups: {reconcilePeriod: 20ms}\n")
+	d := n.start()
+	d.admitted(limited("a", "100m", "32Mi"))
+	p := n.stopped()
+	d.run(p, "a", "main", "c-a")
+	for _, dir := range n.cgroupDirs() {
+		if strings.HasSuffix(dir, "/kubepods/burstable") {
+			if err := os.Mkdir(filepath.Join(dir, "podlost"), 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	n.eventually("the orphan goes", func() bool { return !n.podCgroups()["podlost"] && !n.podCgroups()["lost"] })
+	if _, text := n.file("kubepods/burstable/poda/main", "cgroup.procs"); text == "" {
+		t.Error("a pod that is known lost its process")
+	}
+	d.remove("a")
+}

@@ -1,0 +1,222 @@
+package reconcile
+
+import (
+	"context"
+	"testing"
+
+	"github.com/berthd/berth/managers/cgroup"
+	"github.com/berthd/berth/managers/cgroup/memtree"
+	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/workload"
+)
+
+func name(path string) cgroup.Name { return cgroup.ParseCgroupfs(path) }
+
+func TestChange(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, memtree.V1(), nil)
+	b.pass()
+	limited := cgroup.Values{MemoryBytes: ptr(int64(1 << 20)), HugePages: map[int64]int64{2 << 20: 4 << 20}}
+	node := cgroup.Node{Name: name("/kubepods/extra"), Values: limited}
+	if _, err := b.Change(t.Context(), node, false); fault.ClassOf(err) != fault.NotFound {
+		t.Errorf("update of an absent cgroup: %v", err)
+	}
+	planned, err := b.PlanChange(t.Context(), node, true)
+	if err != nil || len(planned) != 1 || b.seen("/kubepods/extra").State != cgroup.Absent {
+		t.Errorf("plan %v, %v", planned, err)
+	}
+	if _, err := b.Change(t.Context(), node, true); err != nil {
+		t.Fatal(err)
+	}
+	v := b.seen("/kubepods/extra").Values
+	if *v.MemoryBytes != 1<<20 || v.HugePages[2<<20] != 4<<20 || v.HugePages[1<<30] != 0 {
+		t.Errorf("created with %d bytes, huge pages %v", *v.MemoryBytes, v.HugePages)
+	}
+	// What is absent stays, huge pages too.
+	ops, err := b.Change(t.Context(), cgroup.Node{Name: node.Name, Values: cgroup.Lightest()}, false)
+	v = b.seen("/kubepods/extra").Values
+	if err != nil || len(ops) != 1 || *v.CPUShares != 2 || *v.MemoryBytes != 1<<20 || v.HugePages[2<<20] != 4<<20 {
+		t.Errorf("%v, %v: %+v", ops, err, v)
+	}
+	b.pass()
+	if len(b.last.Ops) != 0 || b.last.Orphans != 0 {
+		t.Errorf("a pass does %v and takes it for an orphan", b.last.Ops)
+	}
+	b.tree.Break(node.Name, "lacks cpu")
+	if _, err := b.Change(t.Context(), node, false); fault.ClassOf(err) != fault.Precondition {
+		t.Errorf("update of an invalid cgroup: %v", err)
+	}
+	if _, err := b.Change(t.Context(), node, true); err != nil || b.seen("/kubepods/extra").State != cgroup.Valid {
+		t.Errorf("repair: %v", err)
+	}
+	if err := b.Destroy(t.Context(), node.Name); err != nil || b.seen("/kubepods/extra").State != cgroup.Absent {
+		t.Errorf("destroy: %v", err)
+	}
+	if err := b.Destroy(t.Context(), node.Name); err != nil {
+		t.Errorf("destroy again: %v", err)
+	}
+}
+
+func TestBounds(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, memtree.V1(), nil)
+	b.admit("a", workload.Burstable, cpus(500))
+	b.pass()
+	path, err := b.EnsureContainer(t.Context(), b.ledger.View(), ledger.Binding{ID: "1", Owner: ledger.Owner{Pod: "a", Container: "c"}}, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.update(func(d *ledger.Draft) {
+		d.Bind(ledger.Binding{ID: "1", Owner: ledger.Owner{Pod: "a", Container: "c"}, CgroupPath: path, Own: true})
+	})
+	for path, want := range map[string]fault.Class{
+		"/system.slice":              fault.Invalid,
+		"/":                          fault.Invalid,
+		"/kubepods/../etc":           fault.Invalid,
+		"/kubepodsx":                 fault.Invalid,
+		"/kubepods":                  fault.Precondition,
+		"/kubepods/besteffort":       fault.Precondition,
+		"/kubepods/burstable/poda":   fault.Precondition,
+		"/kubepods/burstable/poda/c": fault.Precondition,
+	} {
+		if _, err := b.Change(t.Context(), cgroup.Node{Name: name(path)}, true); err == nil || fault.ClassOf(err) != want {
+			t.Errorf("change %s: %v, want class %s", path, err, want)
+		}
+		if err := b.Destroy(t.Context(), name(path)); err == nil || fault.ClassOf(err) != want {
+			t.Errorf("destroy %s: %v, want class %s", path, err, want)
+		}
+		_, err := b.Look(t.Context(), name(path))
+		if (err == nil) != (want == fault.Precondition) {
+			t.Errorf("look at %s: %v", path, err)
+		}
+		if _, err := b.Loop.Procs(t.Context(), name(path)); (err == nil) != (want == fault.Precondition) {
+			t.Errorf("processes of %s: %v", path, err)
+		}
+	}
+	// Below what is berth's, and in the wrong tier, is for others.
+	for _, path := range []string{"/kubepods/burstable/poda/extra", "/kubepods/poda"} {
+		if _, err := b.Change(t.Context(), cgroup.Node{Name: name(path)}, true); err != nil {
+			t.Errorf("change %s: %v", path, err)
+		}
+	}
+}
+
+func TestReport(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, memtree.V1(), func(c *Config) { c.OnDrift = Alarm })
+	b.admit("a", workload.Burstable, cpus(500))
+	b.pass()
+	b.set("/kubepods/burstable/poda", cgroup.Values{CPUShares: ptr(uint64(7))})
+	b.set("/kubepods/podlost", cgroup.Values{})
+	if err := b.tree.Remove(t.Context(), name("/kubepods/besteffort")); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // looking changes nothing
+		r, err := b.Report(t.Context())
+		if err != nil || len(r.Drifts) != 0 {
+			t.Fatalf("%v, %v", r.Drifts, err)
+		}
+		got := map[string]Entry{}
+		for _, e := range r.Entries {
+			got[e.Name.String()] = e
+		}
+		if e := got["/kubepods/burstable/poda"]; !e.Managed || len(e.Pending) != 1 || e.Pending[0].Writes[0].New != "512" {
+			t.Errorf("the pod: %+v", e)
+		}
+		if e := got["/kubepods/podlost"]; e.Managed || e.State != cgroup.Valid || len(e.Pending) != 0 {
+			t.Errorf("the orphan: %+v", e)
+		}
+		if e := got["/kubepods/besteffort"]; !e.Managed || e.State != cgroup.Absent || e.Pending[0].Kind != cgroup.Create {
+			t.Errorf("what is gone: %+v", e)
+		}
+		if _, err := b.Plan(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.pass()
+	if len(b.last.Drifts) != 2 {
+		t.Errorf("drifts %v: a look has used them up", b.last.Drifts)
+	}
+	if r, err := b.Report(t.Context()); err != nil || len(r.Drifts) != 2 {
+		t.Errorf("after the pass: %v, %v", r.Drifts, err)
+	}
+}
+
+func TestUpdateTiers(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, memtree.V1(), nil)
+	b.pass()
+	b.admit("a", workload.Burstable, cpus(500))
+	ops, err := b.UpdateTiers(t.Context())
+	if err != nil || len(ops) != 1 || b.shares("/kubepods/burstable") != 512 || b.seen("/kubepods/burstable/poda").State != cgroup.Absent {
+		t.Errorf("%v, %v: %d shares", ops, err, b.shares("/kubepods/burstable"))
+	}
+	b.refuse["/kubepods/burstable"] = errRefused
+	b.admit("b", workload.Burstable, cpus(500))
+	if _, err := b.UpdateTiers(t.Context()); err == nil {
+		t.Error("a refusal is not told")
+	}
+}
+
+func TestPods(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, memtree.V1(), nil)
+	b.admit("a", workload.Burstable, cpus(500))
+	pods := &Pods{Loop: b.Loop, Alone: func(ctx context.Context, _ string, do func(context.Context, *ledger.View) error) error {
+		return do(ctx, b.ledger.View())
+	}}
+	if o, err := pods.Look(t.Context(), "a"); err != nil || o.State != cgroup.Absent {
+		t.Errorf("before: %s, %v", o.State, err)
+	}
+	parent, created, err := pods.Ensure(t.Context(), "a")
+	if err != nil || !created || parent != "/kubepods/burstable/poda" {
+		t.Errorf("ensure: %q, %t, %v", parent, created, err)
+	}
+	if _, created, err := pods.Ensure(t.Context(), "a"); err != nil || created {
+		t.Errorf("ensure again: %t, %v", created, err)
+	}
+	if _, _, err := pods.Ensure(t.Context(), "x"); fault.ClassOf(err) != fault.NotFound {
+		t.Errorf("ensure an unknown pod: %v", err)
+	}
+	b.set("/kubepods/besteffort/podlost", cgroup.Values{CPUShares: ptr(uint64(100))})
+	b.set("/kubepods/podlost", cgroup.Values{})
+	list, err := pods.List(t.Context())
+	if err != nil || len(list) != 3 || !list[1].Known || list[1].UID != "a" || list[0].Known || list[0].UID != "lost" {
+		t.Errorf("list %v, %v", list, err)
+	}
+	if o, err := pods.Look(t.Context(), "lost"); err != nil || o.State != cgroup.Valid {
+		t.Errorf("a lost one: %s, %v", o.State, err)
+	}
+	if ops, err := pods.Reduce(t.Context(), "lost"); err != nil || len(ops) != 2 || b.shares("/kubepods/besteffort/podlost") != 2 {
+		t.Errorf("reduce: %v, %v", ops, err)
+	}
+	if removed, err := pods.Destroy(t.Context(), "lost"); err != nil || len(removed) != 2 {
+		t.Errorf("destroy: %v, %v", removed, err)
+	}
+	if removed, err := pods.Destroy(t.Context(), "lost"); err != nil || len(removed) != 0 {
+		t.Errorf("destroy again: %v, %v", removed, err)
+	}
+	if _, err := pods.Destroy(t.Context(), "a"); fault.ClassOf(err) != fault.Precondition {
+		t.Errorf("destroy an admitted pod: %v", err)
+	}
+	if _, err := pods.Reduce(t.Context(), "a"); fault.ClassOf(err) != fault.Precondition {
+		t.Errorf("reduce an admitted pod: %v", err)
+	}
+	if n, _, err := pods.Name("new", workload.BestEffort); err != nil || n.String() != "/kubepods/besteffort/podnew" {
+		t.Errorf("name: %s, %v", n, err)
+	}
+	if n, _, err := pods.Name("a", ""); err != nil || n.String() != "/kubepods/burstable/poda" {
+		t.Errorf("name of an admitted pod: %s, %v", n, err)
+	}
+	if _, _, err := pods.Name("new", "Best"); fault.ClassOf(err) != fault.Invalid {
+		t.Errorf("name without a class: %v", err)
+	}
+	for literal, want := range map[string]string{
+		"/kubepods/burstable/poda": "a", "/kubepods/podx-1": "x-1", "/machine/podman1": "", "/kubepods": "", "": "",
+	} {
+		if uid, ok := pods.Of(literal); uid != want || ok != (want != "") {
+			t.Errorf("%s is of %q, %t", literal, uid, ok)
+		}
+	}
+}

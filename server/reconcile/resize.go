@@ -1,0 +1,125 @@
+package reconcile
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/berthd/berth/managers/cgroup"
+	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/workload"
+)
+
+// CheckResize implements admission.Places. A limit below what is in use is refused
+// on every version of cgroups: v1 would refuse it by itself, v2 would kill.
+func (l *Loop) CheckResize(ctx context.Context, view *ledger.View, uid string) error {
+	p, name, err := l.pod(view, uid)
+	if err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if old, ok := l.View().Pod(uid); ok {
+		if err := l.checkSwap(&old.Pod, &p.Pod); err != nil {
+			return err
+		}
+	}
+	nodes, seen, err := l.places(ctx, view, p)
+	if err != nil {
+		return err
+	}
+	for _, n := range nodes {
+		limit, o := n.Values.MemoryBytes, seen.Find(n.Name)
+		if limit == nil || *limit <= 0 || !n.Name.Within(name) {
+			continue
+		}
+		have := o.Values.MemoryBytes
+		lower := have == nil || *have < 0 || *have > *limit
+		if lower && o.MemoryUsageBytes >= *limit {
+			return fault.Refuse(fault.ResizeDeferred, "cannot decrease memory limits: attempting to set the memory limit of %s (%d) below current usage (%d)",
+				n.Name, *limit, o.MemoryUsageBytes)
+		}
+	}
+	return nil
+}
+
+// checkSwap refuses another memory request for a container that may swap, whose
+// share of the swap space could not follow, unless the change restarts it. The
+// caller holds mu.
+func (l *Loop) checkSwap(old, wanted *workload.Pod) error {
+	for i := range wanted.Containers {
+		c := &wanted.Containers[i]
+		have := old.Container(c.Name)
+		if have == nil || have.Requests[workload.Memory] == c.Requests[workload.Memory] || c.ResizePolicy[workload.Memory] == workload.RestartContainer {
+			continue
+		}
+		if cgroup.MaySwap(old, have, l.QoS.Cgroup) {
+			return fault.Refuse(fault.Infeasible, "In-place resize of containers with swap is not supported (container %s)", c.Name)
+		}
+	}
+	return nil
+}
+
+// places gives the pod's tiers, its cgroup and those of its containers that berth
+// made, as a view wants them, and what they are. The caller holds mu.
+func (l *Loop) places(ctx context.Context, view *ledger.View, p *ledger.Pod) ([]cgroup.Node, *cgroup.Snapshot, error) {
+	node, err := cgroup.PodNode(p, l.Layout, l.QoS.Cgroup)
+	if err != nil {
+		return nil, nil, err
+	}
+	var nodes []cgroup.Node
+	for _, tier := range l.tiers(view) {
+		if node.Name.Within(tier.Name) {
+			nodes = append(nodes, tier)
+		}
+	}
+	nodes = append(nodes, node)
+	seen, err := l.observe(ctx, nodes[:len(nodes)-1])
+	if err != nil {
+		return nil, nil, err
+	}
+	inside, err := l.Tree.Observe(ctx, node.Name, -1)
+	if err != nil {
+		return nil, nil, fmt.Errorf("observe cgroup %s: %w", node.Name, err)
+	}
+	seen.Nodes = append(seen.Nodes, inside.Nodes...)
+	for b := range view.Bindings() {
+		if b.Owner.Pod != p.UID() || !b.Own {
+			continue
+		}
+		n, err := cgroup.ContainerNode(view, b, l.QoS.Cgroup)
+		if err != nil {
+			return nil, nil, err
+		}
+		nodes = append(nodes, n)
+	}
+	return nodes, seen, nil
+}
+
+// Resize implements admission.Places. The order of the writes is that of a pass:
+// what grows, grows from the outside in, what shrinks, from the inside out.
+func (l *Loop) Resize(ctx context.Context, view *ledger.View, uid string) error {
+	p, name, err := l.pod(view, uid)
+	if err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	nodes, seen, err := l.places(ctx, view, p)
+	if err != nil {
+		return err
+	}
+	for _, op := range cgroup.Diff(nodes, seen) {
+		l.drift.forget(op.Name)
+		err := l.ensure(ctx, op)
+		switch {
+		case err == nil:
+		case op.Name.Within(name):
+			return err
+		default:
+			// As for a new pod: the next pass tries again.
+			l.Log.ErrorContext(ctx, "update the tier of a resized pod", "uid", uid, "error", err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,148 @@
+package reconcile
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/berthd/berth/managers/cgroup"
+	"github.com/berthd/berth/managers/cgroup/memtree"
+	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/ledgertest"
+	"github.com/berthd/berth/managers/workload"
+)
+
+// record makes a Burstable pod of one container.
+func record(milliCPU, milliLimit, bytes int64) *ledger.Pod {
+	p := ledgertest.Pod("a", "c")
+	p.QoS, p.Pod.QoS = workload.Burstable, workload.Burstable
+	c := &p.Pod.Containers[0]
+	c.Requests = workload.Quantities{workload.CPU: milliCPU, workload.Memory: bytes / 2}
+	c.Limits = workload.Quantities{workload.CPU: milliLimit, workload.Memory: bytes}
+	return p
+}
+
+// resized is a bench with a running pod, and a view in which it has another size.
+func resized(t *testing.T, facts cgroup.Facts, from, to *ledger.Pod) (*bench, *ledger.View) {
+	t.Helper()
+	b := newBench(t, facts, nil)
+	b.update(func(d *ledger.Draft) { d.PutPod(from) })
+	b.pass()
+	owner := ledger.Owner{Pod: "a", Container: "c"}
+	path, err := b.EnsureContainer(t.Context(), b.ledger.View(), ledger.Binding{ID: "1", Owner: owner}, b.tree.Spawn(memtree.Mortal))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.update(func(d *ledger.Draft) { d.Bind(ledger.Binding{ID: "1", Owner: owner, CgroupPath: path, Own: true}) })
+	b.pass()
+	d := ledger.NewDraft(b.ledger.View())
+	d.PutPod(to)
+	return b, d.View()
+}
+
+func TestResizePlaces(t *testing.T) {
+	t.Parallel()
+	small, large := record(500, 1000, 4<<20), record(1000, 3000, 16<<20)
+	for name, facts := range map[string]cgroup.Facts{"v1": memtree.V1(), "v2": memtree.V2()} {
+		for direction, pods := range map[string][2]*ledger.Pod{"up": {small, large}, "down": {large, small}} {
+			t.Run(name+" "+direction, func(t *testing.T) {
+				t.Parallel()
+				b, view := resized(t, facts, pods[0], pods[1])
+				if err := b.CheckResize(t.Context(), view, "a"); err != nil {
+					t.Fatal(err)
+				}
+				if err := b.Resize(t.Context(), view, "a"); err != nil {
+					t.Fatal(err)
+				}
+				c := pods[1].Pod.Containers[0]
+				for _, path := range []string{"/kubepods/burstable/poda", "/kubepods/burstable/poda/c"} {
+					v := b.seen(path).Values
+					if *v.MemoryBytes != c.Limits[workload.Memory] || *v.CPUQuotaUS != c.Limits[workload.CPU]*100 {
+						t.Errorf("%s has %d bytes, %d us", path, *v.MemoryBytes, *v.CPUQuotaUS)
+					}
+				}
+				b.update(func(d *ledger.Draft) { d.PutPod(pods[1]) })
+				b.pass()
+				if len(b.last.Ops) != 0 || len(b.last.Drifts) != 0 {
+					t.Errorf("after the commit a pass does %v, finds %v", b.last.Ops, b.last.Drifts)
+				}
+				if err := b.Resize(t.Context(), view, "a"); err != nil {
+					t.Errorf("again: %v", err)
+				}
+			})
+		}
+	}
+}
+
+func TestResizeBelowUse(t *testing.T) {
+	t.Parallel()
+	for name, facts := range map[string]cgroup.Facts{"v1": memtree.V1(), "v2": memtree.V2()} {
+		for _, used := range []string{"/kubepods/burstable/poda", "/kubepods/burstable/poda/c"} {
+			t.Run(name+" "+used, func(t *testing.T) {
+				t.Parallel()
+				b, view := resized(t, facts, record(500, 1000, 16<<20), record(500, 1000, 4<<20))
+				b.tree.UseMemory(cgroup.ParseCgroupfs(used), 4<<20)
+				err := b.CheckResize(t.Context(), view, "a")
+				reason, _ := fault.ReasonOf(err)
+				if reason != fault.ResizeDeferred || !strings.Contains(err.Error(), "(4194304) below current usage (4194304)") {
+					t.Errorf("got %v", err)
+				}
+				b.tree.UseMemory(cgroup.ParseCgroupfs(used), 4<<20-1)
+				if err := b.CheckResize(t.Context(), view, "a"); err != nil {
+					t.Errorf("below the limit: %v", err)
+				}
+			})
+		}
+	}
+	b, view := resized(t, memtree.V2(), record(500, 1000, 4<<20), record(500, 1000, 8<<20))
+	b.tree.UseMemory(cgroup.ParseCgroupfs("/kubepods/burstable/poda"), 9<<20)
+	if err := b.CheckResize(t.Context(), view, "a"); err != nil {
+		t.Errorf("a limit that grows helps whatever is in use: %v", err)
+	}
+}
+
+func TestResizeOfSwappers(t *testing.T) {
+	t.Parallel()
+	b, view := resized(t, memtree.V2(), record(500, 1000, 4<<20), record(500, 1000, 8<<20))
+	b.QoS.Cgroup.SwapBehavior = cgroup.LimitedSwap
+	err := b.CheckResize(t.Context(), view, "a")
+	if reason, _ := fault.ReasonOf(err); reason != fault.Infeasible {
+		t.Errorf("a container that may swap: %v", err)
+	}
+	restarting := record(500, 1000, 8<<20)
+	restarting.Pod.Containers[0].ResizePolicy = map[workload.Resource]string{workload.Memory: workload.RestartContainer}
+	d := ledger.NewDraft(b.ledger.View())
+	d.PutPod(restarting)
+	if err := b.CheckResize(t.Context(), d.View(), "a"); err != nil {
+		t.Errorf("one that is restarted: %v", err)
+	}
+	d.PutPod(record(900, 1000, 4<<20))
+	if err := b.CheckResize(t.Context(), d.View(), "a"); err != nil {
+		t.Errorf("another request of cpu only: %v", err)
+	}
+}
+
+func TestResizeThatTheKernelRefuses(t *testing.T) {
+	t.Parallel()
+	b, view := resized(t, memtree.V2(), record(500, 1000, 4<<20), record(1000, 3000, 16<<20))
+	b.refuse["/kubepods/burstable"] = errRefused
+	if err := b.Resize(t.Context(), view, "a"); err != nil {
+		t.Errorf("the tier's trouble is not the pod's: %v", err)
+	}
+	delete(b.refuse, "/kubepods/burstable")
+	if err := b.Resize(t.Context(), b.ledger.View(), "a"); err != nil {
+		t.Fatalf("back: %v", err)
+	}
+	b.refuse["/kubepods/burstable/poda/c"] = errRefused
+	if err := b.Resize(t.Context(), view, "a"); err == nil {
+		t.Error("the container's refusal is not told")
+	}
+	delete(b.refuse, "/kubepods/burstable/poda/c")
+	if err := b.Resize(t.Context(), b.ledger.View(), "a"); err != nil {
+		t.Fatalf("undo: %v", err)
+	}
+	b.pass()
+	if len(b.last.Ops) != 0 {
+		t.Errorf("undone, and yet a pass does %v", b.last.Ops)
+	}
+}
