@@ -3,6 +3,7 @@ package ledger
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 
@@ -50,6 +51,7 @@ type Ledger struct {
 	journal  Journal
 	onCommit func(old, new *View)
 	current  atomic.Pointer[View]
+	turn     chan struct{} // holds one: an Update that was overtaken
 
 	mu sync.Mutex // held over a whole commit, the journal's write included
 	// pending are entries found wanting at the start (schema, migrated values,
@@ -98,20 +100,36 @@ func (l *Ledger) Commit(ctx context.Context, d *Draft) (*View, error) {
 
 // Update commits what change does to a fresh draft, and does so again on a newer
 // view as long as another commit came in between. It returns the error of change
-// as it is, those of Commit, and one of class Conflict if it was overtaken a
-// hundred times.
+// as it is, those of Commit, that of ctx if it ended while others had their turn,
+// and one of class Conflict if it was overtaken a hundred times.
 func (l *Ledger) Update(ctx context.Context, change func(*Draft) error) (*View, error) {
+	v, err := l.try(ctx, change)
+	if !errors.Is(err, ErrStale) {
+		return v, err
+	}
+	// Of many that were overtaken one succeeds with every commit, so without turns
+	// the last would be overtaken by all.
+	select {
+	case l.turn <- struct{}{}:
+		defer func() { <-l.turn }()
+	case <-ctx.Done():
+		return nil, fmt.Errorf("update ledger: wait for other updates: %w", context.Cause(ctx))
+	}
 	for range updateAttempts {
-		d := NewDraft(l.View())
-		if err := change(d); err != nil {
-			return nil, err
-		}
-		v, err := l.Commit(ctx, d)
-		if !errors.Is(err, ErrStale) {
+		if v, err = l.try(ctx, change); !errors.Is(err, ErrStale) {
 			return v, err
 		}
 	}
 	return nil, fault.Conflictf("update ledger: overtaken %d times: %w", updateAttempts, ErrStale)
+}
+
+// try commits what change does to a draft on the current view.
+func (l *Ledger) try(ctx context.Context, change func(*Draft) error) (*View, error) {
+	d := NewDraft(l.View())
+	if err := change(d); err != nil {
+		return nil, err
+	}
+	return l.Commit(ctx, d)
 }
 
 // write makes next durable and then current. The lock is held.

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/berthd/berth/managers/fault"
 	"github.com/berthd/berth/managers/ledger"
@@ -305,5 +307,38 @@ func TestBatch(t *testing.T) {
 		if !slices.Equal(r.keys, c.want) {
 			t.Errorf("wrote %q, want %q", r.keys, c.want)
 		}
+	}
+}
+
+// idling is a journal as slow as a disk, so that everybody else waits for it.
+type idling struct{ *ledgertest.Journal }
+
+func (j idling) Commit(ctx context.Context, gen uint64, batch []ledger.Entry) error {
+	for begin := time.Now(); time.Since(begin) < 2*time.Millisecond; {
+		runtime.Gosched()
+	}
+	return j.Journal.Commit(ctx, gen, batch)
+}
+
+// TestManyUpdatesAtOnce: however many come at once, as when a node starts all of
+// its containers, none gives up.
+func TestManyUpdatesAtOnce(t *testing.T) {
+	t.Parallel()
+	l, _ := ledgertest.Open(t, ledger.Options{Journal: idling{ledgertest.NewJournal()}, Rules: rules()})
+	const many = 250
+	var group sync.WaitGroup
+	for i := range many {
+		group.Go(func() {
+			if _, err := l.Update(t.Context(), func(d *ledger.Draft) error {
+				d.PutResource(ledger.SeenResource{Name: fmt.Sprint(i)})
+				return nil
+			}); err != nil {
+				t.Errorf("update: %v", err)
+			}
+		})
+	}
+	group.Wait()
+	if got := l.View().Generation(); got != many {
+		t.Errorf("generation %d", got)
 	}
 }

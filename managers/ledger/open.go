@@ -64,7 +64,7 @@ func Open(ctx context.Context, o Options) (*Ledger, Report, error) {
 	if len(report.Damage) > 0 {
 		return nil, report, corrupt(report.Damage)
 	}
-	l := &Ledger{journal: o.Journal, onCommit: o.OnCommit, pending: st.pending}
+	l := &Ledger{journal: o.Journal, onCommit: o.OnCommit, turn: make(chan struct{}, 1), pending: st.pending}
 	if st.machine != o.Rules.Machine.Fingerprint() || st.config != o.Rules.ConfigDigest || !slices.Equal(st.memory, o.Rules.Memory) {
 		report.MachineChanged = !st.fresh && st.machine != o.Rules.Machine.Fingerprint()
 		report.ConfigChanged = !st.fresh && st.config != o.Rules.ConfigDigest
