@@ -37,13 +37,9 @@ func register(ctx context.Context, name string, o Options) error {
 	for ctx.Err() == nil {
 		err := client.WaitReady(ctx)
 		if err == nil {
-			_, err = client.HintBus().Register(ctx, req)
+			err = attend(ctx, client, req, o)
 		}
-		switch {
-		case err == nil:
-			o.Log.InfoContext(ctx, "registered", "provider", name, "berthd", client.Endpoint())
-			err = untilGone(ctx, client)
-		case berth.IsInvalid(err) || berth.IsPermissionDenied(err):
+		if berth.IsInvalid(err) || berth.IsPermissionDenied(err) {
 			return fmt.Errorf("register provider %s: %w", name, err)
 		}
 		if ctx.Err() == nil {
@@ -54,23 +50,32 @@ func register(ctx context.Context, name string, o Options) error {
 	return nil
 }
 
-// errGone is why a registration is repeated.
-var errGone = errors.New("berthd has gone")
-
-// untilGone returns when berthd has ended: the next one may not know the provider.
-func untilGone(ctx context.Context, client *berth.Client) error {
+// attend registers and returns when the registration failed or that berthd has
+// ended: the next one may not know the provider. The health stream is there before
+// the registration, so that it cannot be one of a later berthd.
+func attend(ctx context.Context, client *berth.Client, req *hintv1.RegisterRequest, o Options) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	watch, err := healthv1.NewHealthClient(client.Conn()).Watch(ctx, &healthv1.HealthCheckRequest{})
 	if err != nil {
 		return err
 	}
-	for {
+	for registered := false; ; {
 		answer, err := watch.Recv()
 		if err != nil {
-			return errors.Join(errGone, err)
+			return fmt.Errorf("berthd has gone: %w", err)
 		}
 		if answer.GetStatus() != healthv1.HealthCheckResponse_SERVING {
-			return errGone
+			return errors.New("berthd is about to end")
 		}
+		if registered {
+			continue
+		}
+		if _, err := client.HintBus().Register(ctx, req); err != nil {
+			return err
+		}
+		registered = true
+		o.Log.InfoContext(ctx, "registered", "provider", req.GetProvider(), "berthd", client.Endpoint())
 	}
 }
 
