@@ -11,6 +11,7 @@ import (
 
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
+	cgroupv1 "github.com/berthd/berth/api/berth/cgroup/v1"
 	cpuv1 "github.com/berthd/berth/api/berth/cpu/v1"
 	devicev1 "github.com/berthd/berth/api/berth/device/v1"
 	hintv1 "github.com/berthd/berth/api/berth/hint/v1"
@@ -18,6 +19,7 @@ import (
 	lifecyclev1 "github.com/berthd/berth/api/berth/lifecycle/v1"
 	memoryv1 "github.com/berthd/berth/api/berth/memory/v1"
 	nodev1 "github.com/berthd/berth/api/berth/node/v1"
+	qosv1 "github.com/berthd/berth/api/berth/qos/v1"
 	topologyv1 "github.com/berthd/berth/api/berth/topology/v1"
 )
 
@@ -131,8 +133,21 @@ func (c *Client) Topology() topologyv1.TopologyServiceClient {
 	return topologyv1.NewTopologyServiceClient(c.conn)
 }
 
-// Node shows the machine.
+// Node shows the machine and what the node as a whole has and gives.
 func (c *Client) Node() nodev1.NodeServiceClient { return nodev1.NewNodeServiceClient(c.conn) }
+
+// Cgroup reaches the cgroups below berthd's own root.
+func (c *Client) Cgroup() cgroupv1.CgroupServiceClient {
+	return cgroupv1.NewCgroupServiceClient(c.conn)
+}
+
+// PodCgroup reaches the cgroups of pods.
+func (c *Client) PodCgroup() cgroupv1.PodCgroupServiceClient {
+	return cgroupv1.NewPodCgroupServiceClient(c.conn)
+}
+
+// QOS is about the cgroups of the QoS classes.
+func (c *Client) QOS() qosv1.QOSServiceClient { return qosv1.NewQOSServiceClient(c.conn) }
 
 // HintBus registers hint providers and lists them.
 func (c *Client) HintBus() hintv1.HintBusServiceClient {

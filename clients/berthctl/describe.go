@@ -15,10 +15,11 @@ import (
 func (c *ctl) describe() *cobra.Command {
 	return group(about{
 		use:   "describe",
-		short: "Show all about a pod or a container",
+		short: "Show all about a pod, a container or a cgroup",
 		example: `  berthctl describe pod default/web
-  berthctl describe container default/web app`,
-	}, c.describePod(), c.describeContainer())
+  berthctl describe container default/web app
+  berthctl describe cgroup /kubepods/burstable`,
+	}, c.describePod(), c.describeContainer(), c.describeCgroup())
 }
 
 func (c *ctl) describePod() *cobra.Command {

@@ -21,6 +21,7 @@ import (
 
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
+	cgroupv1 "github.com/berthd/berth/api/berth/cgroup/v1"
 	cpuv1 "github.com/berthd/berth/api/berth/cpu/v1"
 	devicev1 "github.com/berthd/berth/api/berth/device/v1"
 	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
@@ -76,6 +77,7 @@ func (f *fake) start(t *testing.T) string {
 	topologyv1.RegisterTopologyServiceServer(s, fakeTopology{fake: f})
 	nodev1.RegisterNodeServiceServer(s, fakeNode{fake: f})
 	inspectv1.RegisterInspectServiceServer(s, fakeInspect{fake: f})
+	cgroupv1.RegisterCgroupServiceServer(s, fakeCgroup{fake: f})
 	healthv1.RegisterHealthServer(s, fakeHealth{})
 	podresourcesv1.RegisterPodResourcesListerServer(s, fakeLister{fake: f})
 	done := make(chan error, 1)

@@ -142,6 +142,17 @@ var goldens = map[string][]step{
 		{args: "sync -f -", stdin: "# living\n" + webUID + "\n\n  " + otherUID + "\r\n" + twinUID},
 		{args: "sync --none -o json"},
 	},
+	"cgroups": {
+		{args: "get cgroups"}, {args: "get cgroups -o wide"}, {args: "get cgroups", fake: empty},
+		{args: "describe cgroup /kubepods/burstable/podu1"}, {args: "describe cgroup /kubepods.slice"}, {args: "describe cgroup /kubepods/burstable"},
+		{args: "describe cgroup /kubepods/besteffort -o json"}, {args: "describe cgroup /other"},
+		{args: "get node"}, {args: "get node -o wide"}, {args: "get node -o json"},
+	},
+	"resize": {
+		{args: "resize -f -", stdin: podYAML("web")}, {args: "resize -f - --dry-run", stdin: podYAML("web")},
+		{args: "resize -f -", stdin: podYAML("big")}, {args: "resize -f -", stdin: podYAML("early")},
+		{args: "resize -f -", stdin: podYAML("gone")}, {args: "resize -f - -o json", stdin: podYAML("web")}, {args: "resize"},
+	},
 	"get": {
 		{args: "get pods"}, {args: "get pods -o wide"}, {args: "get pods -n test"}, {args: "get pods -n test -o json"},
 		{args: "get containers"}, {args: "get containers web -o wide"},

@@ -88,7 +88,7 @@ func (c *ctl) root() *cobra.Command {
 		&cobra.Group{ID: groupShow, Title: "What there is:"},
 	)
 	for _, verb := range []*cobra.Command{
-		c.admit(), c.allocate(), c.container(), c.remove(), c.sync(),
+		c.admit(), c.resize(), c.allocate(), c.container(), c.remove(), c.sync(),
 	} {
 		verb.GroupID = groupPods
 		root.AddCommand(verb)

@@ -1,0 +1,228 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	cgroupv1 "github.com/berthd/berth/api/berth/cgroup/v1"
+	nodev1 "github.com/berthd/berth/api/berth/node/v1"
+	"github.com/berthd/berth/clients/berthctl/table"
+	"github.com/berthd/berth/managers/workload"
+)
+
+// shownDrifts is how many of the newest drifts a table ends with.
+const shownDrifts = 10
+
+func (c *ctl) getCgroups() *cobra.Command {
+	return c.verb(about{
+		use:   "cgroups",
+		short: "Cgroups: what they hold and who changed them",
+		long: `List the cgroups below berthd's own root, and reserved ones, with what they hold. A dash is no limit. PENDING is how many
+control files berthd would write now. What somebody else has changed is listed at the end.`,
+		example: `  berthctl get cgroups
+  berthctl get cgroups -o json | jq -r '.drifts[] | .cgroup + "/" + .file'`,
+	}, func(ctx context.Context, s *session, _ []string) error {
+		list, err := s.Cgroup().List(ctx, &cgroupv1.ListRequest{})
+		if err != nil {
+			return err
+		}
+		return s.show(list, func(w io.Writer) {
+			t := table.New("CGROUP", "STATE", "WEIGHT", "CPU", "MEMORY", "PIDS", "CPUS", "PENDING").
+				Wide(s.wide(), "MEMS", "USES", "MANAGED", "PATH")
+			for _, g := range list.GetCgroups() {
+				v := valuesOf(g)
+				t.Row(g.GetName(), stateText(g.GetState()), weight(v), quotaText(v), limitText(v.MemoryBytes, bytesText),
+					limitText(v.Pids, plain), v.GetCpusetCpus(), count(len(g.GetPending())),
+					v.GetCpusetMems(), bytesText(g.GetMemoryUsageBytes()), yesNo(g.GetManaged()), g.GetLiteral())
+			}
+			fmt.Fprint(w, t)
+			drifts := list.GetDrifts()
+			if len(drifts) == 0 {
+				return
+			}
+			fmt.Fprintf(w, "\nchanged by somebody else:\n")
+			f := table.New("WHEN", "CGROUP", "FILE", "FOUND", "WANTED")
+			for _, d := range drifts[max(len(drifts)-shownDrifts, 0):] {
+				f.Row(s.ago(d.GetSinceUnix()), d.GetCgroup(), d.GetFile(), d.GetFound(), d.GetWant())
+			}
+			fmt.Fprint(w, f)
+		})
+	})
+}
+
+// ago spells how long ago something was.
+func (c *ctl) ago(unix int64) string { return table.Age(c.now().Sub(time.Unix(unix, 0))) + " ago" }
+
+// valuesOf returns what was read of a cgroup, of an absent one nothing.
+func valuesOf(g *cgroupv1.Cgroup) *cgroupv1.Values {
+	if v := g.GetValues(); v != nil {
+		return v
+	}
+	return &cgroupv1.Values{}
+}
+
+// stateText spells the state of a cgroup.
+func stateText(s cgroupv1.State) string {
+	return strings.ToLower(strings.TrimPrefix(s.String(), "STATE_"))
+}
+
+// weight spells the weight of either version.
+func weight(v *cgroupv1.Values) string {
+	switch {
+	case v.CpuShares != nil:
+		return strconv.FormatUint(v.GetCpuShares(), 10)
+	case v.CpuWeight != nil:
+		return strconv.FormatUint(v.GetCpuWeight(), 10)
+	}
+	return ""
+}
+
+// quotaText spells a CPU quota in CPUs.
+func quotaText(v *cgroupv1.Values) string {
+	switch {
+	case v.CpuQuotaUs == nil:
+		return ""
+	case v.GetCpuQuotaUs() < 0 || v.GetCpuPeriodUs() == 0:
+		return "-"
+	}
+	return strconv.FormatFloat(float64(v.GetCpuQuotaUs())/float64(v.GetCpuPeriodUs()), 'f', -1, 64)
+}
+
+// limitText spells a limit; a dash is none, nothing is not known.
+func limitText(n *int64, spell func(int64) string) string {
+	switch {
+	case n == nil:
+		return ""
+	case *n < 0:
+		return "-"
+	}
+	return spell(*n)
+}
+
+func bytesText(n int64) string { return table.Bytes(uint64(max(n, 0))) }
+
+func plain(n int64) string { return strconv.FormatInt(n, 10) }
+
+// count spells a number that is mostly none.
+func count(n int) string {
+	if n == 0 {
+		return ""
+	}
+	return strconv.Itoa(n)
+}
+
+func (c *ctl) describeCgroup() *cobra.Command {
+	return c.verb(about{
+		use:     "cgroup NAME",
+		short:   "Show all about a cgroup",
+		long:    "Show what a cgroup holds, what berthd would write there now, and what somebody else has changed.",
+		example: `  berthctl describe cgroup /kubepods/burstable`,
+		args:    []string{"NAME"},
+	}, func(ctx context.Context, s *session, args []string) error {
+		list, err := s.Cgroup().List(ctx, &cgroupv1.ListRequest{})
+		if err != nil {
+			return err
+		}
+		at := slices.IndexFunc(list.GetCgroups(), func(g *cgroupv1.Cgroup) bool { return args[0] == g.GetName() || args[0] == g.GetLiteral() })
+		if at < 0 {
+			return fmt.Errorf("there is no cgroup %s below berthd's root: 'berthctl get cgroups' lists those that there are", args[0])
+		}
+		g := list.GetCgroups()[at]
+		list.Cgroups = list.GetCgroups()[at : at+1]
+		list.Drifts = slices.DeleteFunc(list.GetDrifts(), func(d *cgroupv1.Drift) bool { return d.GetCgroup() != g.GetName() })
+		return s.show(list, func(w io.Writer) { fmt.Fprint(w, s.cgroupFields(g, list.GetDrifts())) })
+	})
+}
+
+// cgroupFields shows one cgroup.
+func (c *ctl) cgroupFields(g *cgroupv1.Cgroup, drifts []*cgroupv1.Drift) *table.Fields {
+	f, v := table.NewFields(""), valuesOf(g)
+	f.Add("Cgroup", g.GetName())
+	f.Add("Path", g.GetLiteral())
+	state := stateText(g.GetState())
+	if g.GetReason() != "" {
+		state += ": " + g.GetReason()
+	}
+	f.Add("State", state)
+	f.Add("Pod UID", g.GetPodUid())
+	f.Add("Managed", yesNo(g.GetManaged()))
+	f.Add("Weight", weight(v))
+	f.Add("CPU", quotaText(v))
+	f.Add("Memory", limitText(v.MemoryBytes, bytesText))
+	f.Add("Memory and swap", limitText(v.MemorySwapBytes, bytesText))
+	f.Add("Uses", bytesText(g.GetMemoryUsageBytes()))
+	f.Add("Processes", limitText(v.Pids, plain))
+	f.Add("CPUs", v.GetCpusetCpus())
+	f.Add("Memory nodes", v.GetCpusetMems())
+	var pages []string
+	for _, size := range slices.Sorted(maps.Keys(v.GetHugePageLimits())) {
+		limit := v.GetHugePageLimits()[size]
+		pages = append(pages, limitText(&limit, bytesText)+" of "+workload.Memory.Text(size))
+	}
+	f.Add("Huge pages", pages...)
+	f.Add("Other files", pairs(v.GetUnified())...)
+	var pending []string
+	for _, p := range g.GetPending() {
+		text := p.GetFile() + ": " + p.GetNew()
+		if p.GetOld() != "" {
+			text += ", now " + p.GetOld()
+		}
+		pending = append(pending, text)
+	}
+	f.Add("Pending", pending...)
+	var changed []string
+	for _, d := range drifts {
+		changed = append(changed, fmt.Sprintf("%s %s: %s, wanted %s", c.ago(d.GetSinceUnix()), d.GetFile(), d.GetFound(), d.GetWant()))
+	}
+	f.Add("Changed", changed...)
+	return f
+}
+
+func (c *ctl) getNode() *cobra.Command {
+	return c.verb(about{
+		use:   "node",
+		short: "The node as a whole: what it has, keeps and gives",
+		long: `List what the node has of every resource, what is kept from pods, what that leaves to give out, and what the pods that are
+here request.`,
+		example: `  berthctl get node
+  berthctl get node -o wide`,
+	}, func(ctx context.Context, s *session, _ []string) error {
+		capacity, err := s.Node().GetCapacity(ctx, &nodev1.GetCapacityRequest{})
+		if err != nil {
+			return err
+		}
+		allocatable, err := s.Node().GetAllocatable(ctx, &nodev1.GetAllocatableRequest{})
+		if err != nil {
+			return err
+		}
+		reserved, err := s.Node().GetReservation(ctx, &nodev1.GetReservationRequest{})
+		if err != nil {
+			return err
+		}
+		return s.show(allocatable, func(w io.Writer) {
+			t := table.New("RESOURCE", "CAPACITY", "RESERVED", "ALLOCATABLE", "REQUESTED").
+				Wide(s.wide(), "SYSTEM", "KUBE", "EVICTION", "LIMIT")
+			for _, name := range slices.Sorted(maps.Keys(capacity.GetCapacity())) {
+				text := func(amounts map[string]int64) string {
+					n, ok := amounts[name]
+					if !ok {
+						return ""
+					}
+					return workload.Resource(name).Text(n)
+				}
+				t.Row(name, text(capacity.GetCapacity()), text(reserved.GetReservation()), text(allocatable.GetAllocatable()),
+					text(allocatable.GetRequested()), text(reserved.GetSystem()), text(reserved.GetKube()), text(reserved.GetEviction()),
+					text(allocatable.GetLimit()))
+			}
+			fmt.Fprint(w, t)
+		})
+	})
+}

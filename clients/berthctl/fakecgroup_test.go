@@ -1,0 +1,103 @@
+package main
+
+import (
+	"context"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
+	cgroupv1 "github.com/berthd/berth/api/berth/cgroup/v1"
+	nodev1 "github.com/berthd/berth/api/berth/node/v1"
+	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/managers/fault"
+)
+
+// Resize decides by the pod's name.
+func (f fakeAdmission) Resize(_ context.Context, req *admissionv1.ResizeRequest) (*admissionv1.ResizeResponse, error) {
+	f.ask(req)
+	switch meta := req.GetPod().GetMetadata(); meta.GetName() {
+	case "web":
+		return &admissionv1.ResizeResponse{
+			Verdict: admissionv1.Verdict_VERDICT_ADMITTED, QosClass: typesv1.QOSClass_QOS_CLASS_GUARANTEED, RestartContainers: []string{"app"},
+		}, nil
+	case "big":
+		return &admissionv1.ResizeResponse{
+			Verdict: admissionv1.Verdict_VERDICT_REJECTED, Reason: "Infeasible",
+			Message: `Resize is infeasible for Guaranteed Pods alongside CPU Manager policy "static"`,
+		}, nil
+	case "early":
+		return &admissionv1.ResizeResponse{
+			Verdict: admissionv1.Verdict_VERDICT_DEFERRED, Reason: "Deferred", RetryAfter: durationpb.New(5e9),
+			Message: "Node didn't have enough resource: cpu, requested: 5001, used: 10000, capacity: 15000",
+		}, nil
+	default:
+		return nil, fault.NotFoundf("pod %s is not admitted", meta.GetUid())
+	}
+}
+
+type fakeCgroup struct {
+	cgroupv1.UnimplementedCgroupServiceServer
+	*fake
+}
+
+func (f fakeCgroup) List(context.Context, *cgroupv1.ListRequest) (*cgroupv1.ListResponse, error) {
+	p := func(n int64) *int64 { return &n }
+	u := func(n uint64) *uint64 { return &n }
+	out := &cgroupv1.ListResponse{
+		Driver: "systemd", Version: 2,
+		Cgroups: []*cgroupv1.Cgroup{
+			{
+				Name: "/kubepods", Literal: "/kubepods.slice", State: cgroupv1.State_STATE_VALID, Managed: true, MemoryUsageBytes: 3 << 30,
+				Values: &cgroupv1.Values{
+					CpuWeight: u(586), CpuQuotaUs: p(-1), CpuPeriodUs: u(100000), MemoryBytes: p(62 << 30), Pids: p(509000),
+					HugePageLimits: map[int64]int64{2 << 20: 1 << 62}, CpusetCpus: "0-15", CpusetMems: "0-1",
+				},
+			},
+			{
+				Name: "/kubepods/burstable", Literal: "/kubepods.slice/kubepods-burstable.slice", State: cgroupv1.State_STATE_INVALID,
+				Reason: "has some missing controllers: cpuset", Managed: true, Values: &cgroupv1.Values{CpuWeight: u(4)},
+				Pending: []*cgroupv1.Write{{Cgroup: "/kubepods/burstable", File: "cpu.weight", New: "186", Create: true}},
+			},
+			{
+				Name: "/kubepods/burstable/podu1", Literal: "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podu1.slice",
+				State: cgroupv1.State_STATE_VALID, Managed: true, PodUid: "u1", MemoryUsageBytes: 1 << 20,
+				Values: &cgroupv1.Values{
+					CpuWeight: u(10), CpuQuotaUs: p(150000), CpuPeriodUs: u(100000), MemoryBytes: p(512 << 20), Pids: p(-1),
+					HugePageLimits: map[int64]int64{2 << 20: 0, 1 << 30: 1 << 30}, Unified: map[string]string{"memory.low": "134217728"},
+				},
+				Pending: []*cgroupv1.Write{{Cgroup: "/kubepods/burstable/podu1", File: "memory.max", Old: "536870912", New: "268435456"}},
+			},
+			{Name: "/kubepods/besteffort", Literal: "/kubepods.slice/kubepods-besteffort.slice", State: cgroupv1.State_STATE_ABSENT, Managed: true},
+		},
+	}
+	if !f.empty {
+		out.Drifts = []*cgroupv1.Drift{
+			{Cgroup: "/kubepods/besteffort", Want: "valid", Found: "absent", SinceUnix: testNow.Unix() - 3600},
+			{Cgroup: "/kubepods/burstable/podu1", File: "memory.max", Want: "268435456", Found: "536870912", SinceUnix: testNow.Unix() - 90},
+		}
+	}
+	return out, nil
+}
+
+func (f fakeNode) GetCapacity(context.Context, *nodev1.GetCapacityRequest) (*nodev1.GetCapacityResponse, error) {
+	return &nodev1.GetCapacityResponse{Capacity: map[string]int64{
+		"cpu": 16000, "memory": 64 << 30, "hugepages-2Mi": 1 << 30, "ephemeral-storage": 100 << 30, "pid": 511000, "pods": 110,
+	}}, nil
+}
+
+func (f fakeNode) GetAllocatable(context.Context, *nodev1.GetAllocatableRequest) (*nodev1.GetAllocatableResponse, error) {
+	return &nodev1.GetAllocatableResponse{
+		Allocatable: map[string]int64{"cpu": 15000, "memory": 61 << 30, "hugepages-2Mi": 1 << 30, "ephemeral-storage": 90 << 30, "pods": 110},
+		Limit:       map[string]int64{"cpu": 15000, "memory": 62 << 30, "hugepages-2Mi": 1 << 30, "ephemeral-storage": 100 << 30, "pid": 509000},
+		Requested:   map[string]int64{"cpu": 2500, "memory": 3 << 30, "pods": 2},
+	}, nil
+}
+
+func (f fakeNode) GetReservation(context.Context, *nodev1.GetReservationRequest) (*nodev1.GetReservationResponse, error) {
+	return &nodev1.GetReservationResponse{
+		Reservation: map[string]int64{"cpu": 1000, "memory": 2<<30 + 100<<20, "ephemeral-storage": 10 << 30},
+		System:      map[string]int64{"cpu": 500, "memory": 1 << 30, "pid": 1000},
+		Kube:        map[string]int64{"cpu": 500, "memory": 1 << 30, "pid": 1000},
+		Eviction:    map[string]int64{"memory": 100 << 20, "ephemeral-storage": 10 << 30},
+	}, nil
+}
