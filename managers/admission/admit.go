@@ -276,6 +276,7 @@ func (e *Engine) commit(ctx context.Context, draft *ledger.Draft, c *candidate, 
 	c.trace.Admitted = true
 	c.trace.Add(ledger.Step{Kind: ledger.StepCommitted})
 	draft.PutPod(&record)
+	draft.RestsOnPods()
 	view, err := e.Ledger.Commit(ctx, draft)
 	if err != nil {
 		return Verdict{}, fmt.Errorf("admit pod %s: %w", c.uid(), err)

@@ -3,7 +3,9 @@ package admission_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -214,6 +216,36 @@ func TestLedgerMovesDuringAdmission(t *testing.T) {
 	if len(h.plugins.calls) != 1 {
 		t.Errorf("the plugin was asked %d times for one admission: %v", len(h.plugins.calls), h.plugins.calls)
 	}
+}
+
+// TestStartsDoNotDisturb: containers start and plugins come while a pod is being
+// admitted, more often than an admission may be planned again; it is planned once.
+func TestStartsDoNotDisturb(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, topology.BestEffort)
+	h.admit(t, guaranteed("old", 2, 0))
+	h.plugins.during = func() {
+		for i := range 20 {
+			if _, err := h.PreStart(t.Context(), ledger.Owner{Pod: "old", Container: "main"}, fmt.Sprint("id", i), 0); err != nil {
+				t.Error(err)
+			}
+			if _, err := h.ledger.Update(t.Context(), func(d *ledger.Draft) error {
+				d.PutResource(ledger.SeenResource{Name: fmt.Sprint("example.com/r", i)})
+				return nil
+			}); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	v := h.admit(t, guaranteed("new", 2, 1))
+	if v.Outcome != admission.Admitted || has(ledger.StepReplanned, v.Trace) {
+		t.Fatalf("%v %s, %v", v.Outcome, v.Message, kinds(v.Trace))
+	}
+	view := h.ledger.View()
+	if v.View != view || view.NumPods() != 2 || len(slices.Collect(view.Bindings())) != 20 || len(slices.Collect(view.SeenResources())) != 20 {
+		t.Errorf("%d pods, %d bindings, %d resources: something was lost", view.NumPods(), len(slices.Collect(view.Bindings())), len(slices.Collect(view.SeenResources())))
+	}
+	ledgertest.Check(t, h.ledger)
 }
 
 func TestRemoveKillsBeforeItFrees(t *testing.T) {
@@ -442,7 +474,7 @@ func TestRejectedAndNotUndone(t *testing.T) {
 	h.places.during = func() {
 		// The ledger moves, so the pod is planned again when its cgroup is there.
 		if _, err := h.ledger.Update(t.Context(), func(d *ledger.Draft) error {
-			d.PutResource(ledger.SeenResource{Name: "example.com/other"})
+			d.PutPod(ledgertest.Pod("other", "c"))
 			return nil
 		}); err != nil {
 			t.Error(err)

@@ -16,11 +16,27 @@ type Draft struct {
 	outsiders map[string]*Outsider
 	traces    []*Trace
 	doubt     *string
+	onPods    bool  // RestsOnPods
 	view      *View // of base and changes; nil when a change made it stale
 }
 
 // NewDraft starts a draft on a view.
 func NewDraft(base *View) *Draft { return &Draft{base: base} }
+
+// RestsOnPods says that the draft depends on nothing of its base but the pods with
+// their claims, the rules and the doubt. It can be committed on later views as long
+// as these are the very same: starts of containers, which come by the dozen, do not
+// make it stale.
+func (d *Draft) RestsOnPods() { d.onPods = true }
+
+// follow moves the draft onto a later view, and tells whether it may stand there.
+func (d *Draft) follow(now *View) bool {
+	if !d.onPods || !d.base.sameFacts(now) {
+		return false
+	}
+	d.base, d.view = now, nil
+	return true
+}
 
 // Base returns the view that the draft started from.
 func (d *Draft) Base() *View { return d.base }

@@ -67,7 +67,8 @@ func (l *Ledger) View() *View { return l.current.Load() }
 // returns the view that is current afterwards. A draft that changes nothing
 // commits nothing. On error nothing is changed:
 //
-//   - ErrStale (class Conflict): the draft's base is not the current view.
+//   - ErrStale (class Conflict): the draft's base is not the current view, nor as
+//     good (Draft.RestsOnPods).
 //   - class Internal: the result would break an invariant of the ledger; the
 //     error names the finding. This is a planner's mistake.
 //   - class Unavailable: the journal could not write. Whether a crash in the
@@ -80,7 +81,7 @@ func (l *Ledger) Commit(ctx context.Context, d *Draft) (*View, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	old := l.View()
-	if d.base != old {
+	if d.base != old && !d.follow(old) {
 		return nil, ErrStale
 	}
 	next := d.apply(old.generation + 1)

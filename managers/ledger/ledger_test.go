@@ -342,3 +342,69 @@ func TestManyUpdatesAtOnce(t *testing.T) {
 		t.Errorf("generation %d", got)
 	}
 }
+
+// TestDraftThatRestsOnPods is committed on later views as long as pods, rules and
+// doubt are the same there, and loses nothing of theirs.
+func TestDraftThatRestsOnPods(t *testing.T) {
+	t.Parallel()
+	other := rules()
+	other.ConfigDigest = "two"
+	for name, c := range map[string]struct {
+		meanwhile func(l *ledger.Ledger) error
+		stale     bool
+	}{
+		"a container": {func(l *ledger.Ledger) error {
+			_, err := l.Update(t.Context(), func(d *ledger.Draft) error {
+				d.Bind(ledger.Binding{ID: "1", Owner: ledger.Owner{Pod: "old", Container: "c"}})
+				d.PutResource(ledger.SeenResource{Name: "example.com/r"})
+				d.PutTrace(&ledger.Trace{AdmissionID: "refused"})
+				return nil
+			})
+			return err
+		}, false},
+		"a pod": {func(l *ledger.Ledger) error {
+			_, err := l.Update(t.Context(), func(d *ledger.Draft) error { d.PutPod(ledgertest.Pod("b", "c")); return nil })
+			return err
+		}, true},
+		"a removal": {func(l *ledger.Ledger) error {
+			_, err := l.Update(t.Context(), func(d *ledger.Draft) error { d.RemovePod("old"); return nil })
+			return err
+		}, true},
+		"doubt": {func(l *ledger.Ledger) error {
+			_, err := l.Update(t.Context(), func(d *ledger.Draft) error { d.SetDoubt("lost"); return nil })
+			return err
+		}, true},
+		"rules": {func(l *ledger.Ledger) error { _, err := l.SetRules(t.Context(), other); return err }, true},
+	} {
+		for _, onPods := range []bool{true, false} {
+			l := ledgertest.New(t, rules())
+			if _, err := l.Update(t.Context(), func(d *ledger.Draft) error { d.PutPod(ledgertest.Pod("old", "c")); return nil }); err != nil {
+				t.Fatal(err)
+			}
+			d := ledger.NewDraft(l.View())
+			pod := ledgertest.With(ledgertest.Pod("new", "c"), ledgertest.Exclusive("c", "2-3"))
+			pod.Trace = &ledger.Trace{AdmissionID: "new", Pod: "new"}
+			d.PutPod(pod)
+			if onPods {
+				d.RestsOnPods()
+			}
+			if err := c.meanwhile(l); err != nil {
+				t.Fatal(err)
+			}
+			before := l.View()
+			v, err := l.Commit(t.Context(), d)
+			switch stale := c.stale || !onPods; {
+			case stale && !errors.Is(err, ledger.ErrStale):
+				t.Errorf("%s, %v: %v", name, onPods, err)
+			case !stale && (err != nil || v.NumPods() != 2 || v.ExclusiveCPUs().String() != "2-3" || v.Generation() != before.Generation()+1):
+				t.Errorf("%s: %v", name, err)
+			case !stale:
+				_, bound := v.Binding("1")
+				_, refused := v.Trace("refused")
+				if _, admitted := v.Trace("new"); !bound || !refused || !admitted {
+					t.Errorf("%s: bound %v, traces %v, %v", name, bound, refused, admitted)
+				}
+			}
+		}
+	}
+}

@@ -29,6 +29,11 @@ func (r records) get(uid string) (*Pod, bool) {
 	return p, ok
 }
 
+// same reports whether both are the same map without changes.
+func (r records) same(o records) bool {
+	return r.use != nil && r.use == o.use && len(r.changes)+len(o.changes) == 0
+}
+
 func (r records) len() int {
 	n := len(r.base)
 	for uid, p := range r.changes {

@@ -82,6 +82,18 @@ func (c *CPUs) ofNode() bool {
 	return c != nil && (c.Use == CPUExclusive || c.Use == CPUPod)
 }
 
+// sameFacts reports whether two committed views have the very same pods, rules and
+// doubt. It may fail to see that they do.
+func (v *View) sameFacts(o *View) bool {
+	return v.pods.same(o.pods) && v.rules.same(o.rules) && v.doubt == o.doubt && v.override == o.override
+}
+
+// same reports whether the rules are the same, on the same machine.
+func (r Rules) same(o Rules) bool {
+	return r.Machine == o.Machine && r.ReservedCPUs == o.ReservedCPUs && r.StrictReservation == o.StrictReservation &&
+		slices.Equal(r.Memory, o.Memory) && r.ConfigDigest == o.ConfigDigest
+}
+
 // Generation counts commits; a draft's view carries that of its base.
 func (v *View) Generation() uint64 { return v.generation }
 
