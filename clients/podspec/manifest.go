@@ -138,7 +138,8 @@ func (m *Manifest) volumes(list []corev1.Volume) []Volume {
 		switch {
 		case v.HostPath != nil:
 			out = append(out, Volume{Name: v.Name, HostPath: v.HostPath.Path})
-		case v.EmptyDir != nil && v.EmptyDir.Medium == corev1.StorageMediumDefault:
+		case v.VolumeSource == (corev1.VolumeSource{}), // the API server's default
+			v.EmptyDir != nil && v.EmptyDir.Medium == corev1.StorageMediumDefault:
 			out = append(out, Volume{Name: v.Name})
 		default:
 			m.problem("spec.volumes[%d] %q: expected hostPath, or emptyDir of the default medium", i, v.Name)

@@ -370,13 +370,15 @@ func (r *Runtime) wipe(id string) error {
 	c, err := libcontainer.Load(r.run(), id)
 	switch {
 	case err == nil:
-		state, stateErr := c.State()
+		state, err := c.State()
+		if err != nil {
+			return err
+		}
+		devices := state.CgroupPaths["devices"] // Destroy empties the map
 		if err := c.Destroy(); err != nil {
 			return err
 		}
-		if stateErr == nil {
-			removeParents(state.CgroupPaths["devices"])
-		}
+		removeParents(devices)
 	case !errors.Is(err, libcontainer.ErrNotExist):
 		return err
 	}

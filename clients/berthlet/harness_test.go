@@ -1,0 +1,349 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/berthd/berth/clients/berth"
+	"github.com/berthd/berth/clients/berthlet/agent"
+)
+
+// TestMain lets the test binary be berthlet, with its keepers and containers: the
+// tests run the real program as a process of its own, which they can kill.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && (os.Args[1] == "init" || os.Args[1] == "keep") || os.Getenv(asBerthlet) != "" {
+		main()
+		return
+	}
+	code := m.Run()
+	if builtDir != "" {
+		_ = os.RemoveAll(builtDir)
+	}
+	os.Exit(code)
+}
+
+const asBerthlet = "BERTHLET_TEST_AS_BERTHLET"
+
+// patience bounds everything that a test waits for; no test takes that long unless
+// it fails.
+const patience = time.Minute
+
+var builtDir string
+
+// built builds berthd, and the root file system of the containers, once. It tells
+// their directory.
+var built = sync.OnceValues(func() (string, error) {
+	var err error
+	if builtDir, err = os.MkdirTemp("", "berthlet-built"); err != nil {
+		return "", err
+	}
+	for name, from := range map[string]string{"berthd": "../../server/berthd", "root/probe": "../../hack/probe"} {
+		cmd := exec.Command("go", "build", "-o", filepath.Join(builtDir, name), from)
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return "", fmt.Errorf("build %s: %w: %s", from, err, out)
+		}
+	}
+	return builtDir, nil
+})
+
+// needContainers skips what takes root and a cgroup tree to write to, with what
+// the kernel says.
+func needContainers(t *testing.T) {
+	t.Helper()
+	for _, dir := range []string{"/sys/fs/cgroup/cpuset", "/sys/fs/cgroup"} {
+		probe := filepath.Join(dir, "berthlettest-probe-"+strconv.Itoa(os.Getpid()))
+		err := os.Mkdir(probe, 0o755)
+		if err == nil {
+			err = os.Remove(probe)
+		}
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil || os.Geteuid() != 0 {
+			t.Skipf("needs root and a writable cgroup tree: effective user %d, %v", os.Geteuid(), err)
+		}
+		return
+	}
+}
+
+// node is a machine to run pods on: a directory and a cgroup, with a berthd and a
+// berthlet that can be killed.
+type node struct {
+	t                          *testing.T
+	dir, cgroup, built         string
+	berthd, berthlet           *process
+	client                     *berth.Client
+	berthdFlags, berthletFlags []string
+}
+
+// process is a program that runs.
+type process struct {
+	cmd  *exec.Cmd
+	log  *os.File
+	done chan error
+}
+
+func (n *node) path(elements ...string) string {
+	return filepath.Join(append([]string{n.dir}, elements...)...)
+}
+
+// newNode starts both programs, and in the end sees that nothing is left.
+func newNode(t *testing.T, berthdFlags ...string) *node {
+	t.Helper()
+	needContainers(t)
+	// Paths of sockets are short (unix(7)), those of t.TempDir are not.
+	dir, err := os.MkdirTemp("", "berthlet")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := &node{t: t, dir: dir, cgroup: filepath.Base(dir), berthdFlags: berthdFlags}
+	t.Cleanup(n.clean)
+	if n.built, err = built(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(n.path("manifests"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if n.client, err = berth.Dial(t.Context(), n.path("berthd", "berth.sock"), berth.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	n.startBerthd()
+	n.startBerthlet()
+	return n
+}
+
+func (n *node) launch(name string, cmd *exec.Cmd) *process {
+	n.t.Helper()
+	log, err := os.OpenFile(n.path(name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := cmd.Start(); err != nil {
+		n.t.Fatal(err)
+	}
+	p := &process{cmd: cmd, log: log, done: make(chan error, 1)}
+	go func() { p.done <- cmd.Wait() }()
+	return p
+}
+
+func (n *node) startBerthd() {
+	n.t.Helper()
+	n.berthd = n.launch("berthd", exec.Command(filepath.Join(n.built, "berthd"), append([]string{
+		"--root-dir", n.path("berthd"), "--cgroup-root", "/" + n.cgroup,
+		"--cpu-manager-policy", "static", "--reserved-cpus", "0", "--topology-manager-policy", "best-effort",
+		// The machine of the tests may be small, and may swap.
+		"--fit=false", "--fail-swap-on=false",
+	}, n.berthdFlags...)...))
+	ctx, cancel := context.WithTimeout(n.t.Context(), patience)
+	defer cancel()
+	if err := n.client.WaitReady(ctx); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+func (n *node) startBerthlet() {
+	n.t.Helper()
+	cmd := exec.Command(os.Args[0], append([]string{
+		"--endpoint", n.path("berthd", "berth.sock"), "--manifests", n.path("manifests"),
+		"--state-dir", n.path("state"), "--pod-logs-dir", n.path("logs"), "--images", n.built,
+		"--restart-pause", "100ms", "--log-level", "debug",
+	}, n.berthletFlags...)...)
+	cmd.Env = append(os.Environ(), asBerthlet+"=1")
+	n.berthlet = n.launch("berthlet", cmd)
+}
+
+// end ends a program by a signal and waits for it.
+func (p *process) end(s syscall.Signal) error {
+	_ = p.cmd.Process.Signal(s)
+	err := <-p.done
+	_ = p.log.Close()
+	return err
+}
+
+// clean ends everything. A test that has passed has removed its pods before.
+func (n *node) clean() {
+	for _, p := range []*process{n.berthlet, n.berthd} {
+		if p != nil {
+			_ = p.end(syscall.SIGKILL)
+		}
+	}
+	if n.client != nil {
+		_ = n.client.Close()
+	}
+	if n.t.Failed() {
+		for _, name := range []string{"berthd.log", "berthlet.log", "state/status.json"} {
+			text, _ := os.ReadFile(n.path(name))
+			n.t.Logf("%s:\n%s", name, text[max(0, len(text)-20000):])
+		}
+	}
+	for _, dir := range n.cgroups() {
+		procs, _ := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+		for _, pid := range strings.Fields(string(procs)) {
+			n.t.Errorf("process %s is left in %s", pid, dir)
+			if pid, err := strconv.Atoi(pid); err == nil {
+				_ = syscall.Kill(pid, syscall.SIGKILL)
+			}
+		}
+	}
+	n.removeCgroups()
+	n.unmountAll()
+	if err := os.RemoveAll(n.dir); err != nil {
+		n.t.Error(err)
+	}
+}
+
+// cgroups lists the directories of the node's cgroup in all hierarchies.
+func (n *node) cgroups() (dirs []string) {
+	tops, _ := filepath.Glob("/sys/fs/cgroup/*/" + n.cgroup)
+	for _, top := range append(tops, "/sys/fs/cgroup/"+n.cgroup) {
+		_ = filepath.WalkDir(top, func(path string, d fs.DirEntry, err error) error {
+			if err == nil && d.IsDir() {
+				dirs = append(dirs, path)
+			}
+			return nil
+		})
+	}
+	return dirs
+}
+
+func (n *node) removeCgroups() {
+	dirs := n.cgroups()
+	for i := len(dirs) - 1; i >= 0; i-- {
+		// A killed process holds its cgroup until it is reaped.
+		n.eventually("cgroup "+dirs[i]+" goes", func() bool {
+			err := os.Remove(dirs[i])
+			return err == nil || errors.Is(err, fs.ErrNotExist)
+		})
+	}
+}
+
+// mounts lists the mounts below the node's directory.
+func (n *node) mounts() (paths []string) {
+	text, _ := os.ReadFile("/proc/self/mountinfo")
+	for line := range strings.Lines(string(text)) {
+		if fields := strings.Fields(line); len(fields) > 4 && strings.HasPrefix(fields[4], n.dir) {
+			paths = append(paths, fields[4])
+		}
+	}
+	return paths
+}
+
+func (n *node) unmountAll() {
+	for _, path := range n.mounts() {
+		n.t.Errorf("a mount is left: %s", path)
+		_ = syscall.Unmount(path, syscall.MNT_DETACH)
+	}
+}
+
+// eventually waits for a condition.
+func (n *node) eventually(what string, done func() bool) {
+	n.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for !done() {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			n.t.Fatalf("waited in vain: %s", what)
+		}
+	}
+}
+
+// manifest puts a pod into the folder, as one step.
+func (n *node) manifest(name, text string) {
+	n.t.Helper()
+	text = strings.ReplaceAll(text, "NAME", name)
+	hidden := n.path("manifests", "."+name)
+	if err := os.WriteFile(hidden, []byte(text), 0o644); err != nil {
+		n.t.Fatal(err)
+	}
+	if err := os.Rename(hidden, n.path("manifests", name+".yaml")); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+func (n *node) withdraw(name string) {
+	n.t.Helper()
+	if err := os.Remove(n.path("manifests", name+".yaml")); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+// pods reads what berthlet says of its pods, by name.
+func (n *node) pods() map[string]agent.PodStatus {
+	n.t.Helper()
+	out := map[string]agent.PodStatus{}
+	text, err := os.ReadFile(n.path("state", "status.json"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return out
+	}
+	var s agent.Status
+	if err == nil {
+		err = json.Unmarshal(text, &s)
+	}
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	for _, p := range s.Pods {
+		out[p.Name] = p
+	}
+	return out
+}
+
+// until waits for a pod to be as it should.
+func (n *node) until(name, what string, as func(agent.PodStatus) bool) agent.PodStatus {
+	n.t.Helper()
+	var p agent.PodStatus
+	n.eventually("pod "+name+" "+what, func() bool {
+		found, ok := n.pods()[name]
+		p = found
+		return ok && as(p)
+	})
+	return p
+}
+
+func allRun(p agent.PodStatus) bool {
+	ready, all := p.Ready()
+	return p.Phase == "Running" && ready == all
+}
+
+// running waits until all containers of a pod run.
+func (n *node) running(name string) agent.PodStatus {
+	n.t.Helper()
+	return n.until(name, "runs", allRun)
+}
+
+// noPods waits until there is none, and sees that nothing is left of them.
+func (n *node) noPods() {
+	n.t.Helper()
+	n.eventually("all pods are gone", func() bool { return len(n.pods()) == 0 })
+	for _, dir := range n.cgroups() {
+		if strings.Contains(dir, "/pod") {
+			n.t.Errorf("cgroup %s is left", dir)
+		}
+	}
+	for _, dir := range []string{"state/pods", "state/runtime/containers", "state/runtime/run", "state/runtime/sandboxes", "logs"} {
+		if entries, err := os.ReadDir(n.path(dir)); err != nil && !errors.Is(err, fs.ErrNotExist) || len(entries) > 0 {
+			n.t.Errorf("left in %s: %v, %v", dir, entries, err)
+		}
+	}
+	for _, path := range n.mounts() {
+		n.t.Errorf("mount %s is left", path)
+	}
+}

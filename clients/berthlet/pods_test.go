@@ -1,0 +1,391 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
+	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
+	"github.com/berthd/berth/clients/berthlet/agent"
+	"github.com/berthd/berth/hack/plugin/script"
+)
+
+const head = `
+apiVersion: v1
+kind: Pod
+metadata: {name: NAME, uid: NAME-uid}
+spec:
+`
+
+const shared = head + `
+  containers:
+  - {name: main, image: root, command: [/probe, show, ",", wait]}
+`
+
+const exclusive = head + `
+  containers:
+  - name: main
+    image: root
+    command: [/probe, show, ",", wait]
+    resources: {limits: {cpu: 1, memory: 64Mi}}
+`
+
+const ordered = head + `
+  volumes:
+  - {name: data}
+  initContainers:
+  - {name: first, image: root, command: [/probe, write, /data/first, done], volumeMounts: [{name: data, mountPath: /data}]}
+  - {name: side, image: root, restartPolicy: Always, command: [/probe, cat, /data/first, ",", show, ",", wait], volumeMounts: [{name: data, mountPath: /data, readOnly: true}]}
+  - {name: second, image: root, command: [/probe, cat, /data/first], volumeMounts: [{name: data, mountPath: /data}]}
+  containers:
+  - {name: main, image: root, command: [/probe, show, ",", wait], env: [{name: WHO, valueFrom: {fieldRef: {fieldPath: metadata.name}}}, {name: GREETING, value: hello $(WHO)}]}
+`
+
+const device = head + `
+  containers:
+  - name: main
+    image: root
+    command: [/probe, show, ",", wait]
+    resources: {limits: {example.com/gpu: 1}}
+`
+
+func needCPUs(t *testing.T, n int) {
+	t.Helper()
+	if runtime.NumCPU() < n {
+		t.Skipf("needs %d CPUs, one of them for the system; here are %d", n, runtime.NumCPU())
+	}
+}
+
+// entry is a line of a container's log.
+var entry = regexp.MustCompile(`^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z (stdout|stderr) F (.*)$`)
+
+// output reads the log of an attempt of a container.
+func (n *node) output(pod, container string, attempt int) []string {
+	n.t.Helper()
+	text, err := os.ReadFile(n.path("logs", "default_"+pod+"_"+pod+"-uid", container, strconv.Itoa(attempt)+".log"))
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	var out []string
+	for line := range strings.Lines(string(text)) {
+		fields := entry.FindStringSubmatch(strings.TrimSuffix(line, "\n"))
+		if fields == nil {
+			n.t.Fatalf("line %q of a log", line)
+		}
+		out = append(out, fields[3])
+	}
+	return out
+}
+
+// shown waits until a container has told what it sees, and gives it by name.
+func (n *node) shown(pod, container string) map[string]string {
+	n.t.Helper()
+	facts := map[string]string{}
+	n.eventually(container+" of "+pod+" has told about itself", func() bool {
+		for _, line := range n.output(pod, container, 0) {
+			name, value, _ := strings.Cut(line, "=")
+			facts[name] = value
+		}
+		return facts["namespace.mnt"] != ""
+	})
+	return facts
+}
+
+// cpusOf reads the CPUs of a process from the kernel.
+func (n *node) cpusOf(pid int) string {
+	n.t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(text), "Cpus_allowed_list:")
+	line, _, _ := strings.Cut(rest, "\n")
+	return strings.TrimSpace(line)
+}
+
+func (n *node) allocate(pod, container string) *allocationv1.AllocateResponse {
+	n.t.Helper()
+	answer, err := n.client.Allocation().Allocate(n.t.Context(), &allocationv1.AllocateRequest{PodUid: pod + "-uid", ContainerName: container})
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return answer
+}
+
+// plugin runs a device plugin with the node until the test ends.
+func (n *node) plugin() {
+	n.t.Helper()
+	p := script.New(script.Config{
+		Dir: n.path("berthd", "device-plugins"), Resource: "example.com/gpu", Devices: []script.Device{{ID: "gpu0"}, {ID: "gpu1"}},
+	})
+	done := make(chan error, 1)
+	go func() { done <- p.Run(n.t.Context()) }()
+	n.t.Cleanup(func() { <-done })
+	if _, err := p.Await(n.t.Context(), script.ListAndWatch, 1); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+// TestPods runs pods of every kind and compares what is inside of their containers
+// with what berthd has allocated.
+func TestPods(t *testing.T) {
+	t.Parallel()
+	needCPUs(t, 2)
+	n := newNode(t)
+	n.plugin()
+	for name, text := range map[string]string{"shared": shared, "exclusive": exclusive, "ordered": ordered, "device": device} {
+		n.manifest(name, text)
+	}
+	for _, name := range []string{"shared", "exclusive", "ordered", "device"} {
+		pod := n.running(name)
+		pid := pod.ContainerStatuses[0].State.Running.PID
+		allocated, facts := n.allocate(name, "main"), n.shown(name, "main")
+		if facts["hostname"] != name || facts["pid"] != "1" || facts["uid"] != "0" || facts["directory"] != "/" {
+			t.Errorf("%s: %v", name, facts)
+		}
+		n.eventually(name+" is where berthd says", func() bool {
+			return n.cpusOf(pid) == n.allocate(name, "main").GetLinux().GetCpusetCpus()
+		})
+		for _, hierarchy := range []string{"cpuset", "memory", "."} {
+			procs, err := os.ReadFile(filepath.Join("/sys/fs/cgroup", hierarchy, allocated.GetCgroupPath(), "cgroup.procs"))
+			if err == nil && !slices.Contains(strings.Fields(string(procs)), strconv.Itoa(pid)) {
+				t.Errorf("%s: process %d is not in %s%s: %q", name, pid, hierarchy, allocated.GetCgroupPath(), procs)
+			}
+		}
+	}
+	own, others := n.allocate("exclusive", "main").GetLinux().GetCpusetCpus(), n.allocate("shared", "main").GetLinux().GetCpusetCpus()
+	if own == others || own == "" {
+		t.Errorf("the exclusive container has CPUs %q, the shared one %q", own, others)
+	}
+	if got := n.shown("exclusive", "main")["cpus"]; got != own {
+		t.Errorf("the exclusive container began on %q, not on %q", got, own)
+	}
+	checkOrdered(n)
+	gpu := n.shown("device", "main")
+	if id := gpu["env.EXAMPLE_COM_GPU"]; !strings.HasPrefix(id, "gpu") {
+		t.Errorf("environment from the plugin: %v", gpu)
+	}
+	for _, name := range []string{"shared", "exclusive", "ordered", "device"} {
+		n.withdraw(name)
+	}
+	n.noPods()
+	if err := n.berthlet.end(syscall.SIGTERM); err != nil {
+		t.Errorf("berthlet did not end in order: %v", err)
+	}
+	n.berthlet = nil
+}
+
+// checkOrdered looks at the pod with init containers and a sidecar.
+func checkOrdered(n *node) {
+	n.t.Helper()
+	p := n.pods()["ordered"]
+	first, side, second, main := p.InitContainerStatuses[0], p.InitContainerStatuses[1], p.InitContainerStatuses[2], p.ContainerStatuses[0]
+	if first.State.Terminated == nil || second.State.Terminated == nil || side.State.Running == nil {
+		n.t.Fatalf("init containers: %+v", p.InitContainerStatuses)
+	}
+	order := []time.Time{
+		first.State.Terminated.FinishedAt, side.State.Running.StartedAt, second.State.Terminated.StartedAt,
+		second.State.Terminated.FinishedAt, main.State.Running.StartedAt,
+	}
+	if !slices.IsSortedFunc(order, time.Time.Compare) {
+		n.t.Errorf("order: %v", order)
+	}
+	if got := n.output("ordered", "second", 0); !slices.Equal(got, []string{"done"}) {
+		n.t.Errorf("the volume holds %q", got)
+	}
+	a, b := n.shown("ordered", "main"), n.shown("ordered", "side")
+	for _, kind := range []string{"net", "ipc", "uts"} {
+		if a["namespace."+kind] != b["namespace."+kind] {
+			n.t.Errorf("containers of a pod have the %s namespaces %s and %s", kind, a["namespace."+kind], b["namespace."+kind])
+		}
+	}
+	if a["namespace.pid"] == b["namespace.pid"] || a["namespace.net"] == n.shown("shared", "main")["namespace.net"] {
+		n.t.Errorf("namespaces are not apart: %v, %v", a, b)
+	}
+	if a["env.GREETING"] != "hello ordered" {
+		n.t.Errorf("environment: %v", a)
+	}
+}
+
+// TestRestarts has a container that fails at first, one that fails for good, and
+// one that is done.
+func TestRestarts(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	n.manifest("once", head+`
+  restartPolicy: OnFailure
+  volumes: [{name: data}]
+  containers:
+  - {name: main, image: root, command: [/probe, fail-once, /data/x, ",", wait], volumeMounts: [{name: data, mountPath: /data}]}
+`)
+	n.manifest("failed", head+`
+  restartPolicy: "Never"
+  containers:
+  - {name: main, image: root, command: [/probe, complain, nope, ",", exit, "3"]}
+`)
+	n.manifest("done", head+`
+  restartPolicy: OnFailure
+  containers:
+  - {name: main, image: root, command: [/probe, print, all done]}
+`)
+	p := n.until("once", "was restarted", func(p agent.PodStatus) bool { return allRun(p) && p.Restarts() > 0 })
+	main := p.ContainerStatuses[0]
+	if main.RestartCount != 1 || main.LastState == nil || main.LastState.Terminated.ExitCode != 1 || main.LastState.Terminated.Reason != "Error" {
+		t.Errorf("restarted: %+v", main)
+	}
+	over := func(phase string) func(agent.PodStatus) bool {
+		return func(p agent.PodStatus) bool { return p.Phase == phase && p.ContainerStatuses[0].State.Terminated != nil }
+	}
+	if got := n.until("failed", "fails", over("Failed")).ContainerStatuses[0].State.Terminated; got.ExitCode != 3 || got.Reason != "Error" {
+		t.Errorf("failed: %+v", got)
+	}
+	if got := n.until("done", "is done", over("Succeeded")).ContainerStatuses[0].State.Terminated; got.ExitCode != 0 || got.Reason != "Completed" {
+		t.Errorf("done: %+v", got)
+	}
+	// What is over gives its place back, and is not begun again by a next berthlet.
+	n.eventually("places are given back", func() bool {
+		list, err := n.client.Allocation().List(t.Context(), &allocationv1.ListRequest{})
+		return err == nil && len(list.GetPods()) == 1
+	})
+	if err := n.berthlet.end(syscall.SIGKILL); err == nil {
+		t.Error("berthlet was killed and says nothing of it")
+	}
+	n.startBerthlet()
+	n.manifest("next", shared)
+	n.running("next")
+	if got := n.pods()["done"]; got.Phase != "Succeeded" || got.Restarts() != 0 {
+		t.Errorf("after a restart: %+v", got)
+	}
+	if got := n.output("failed", "main", 0); !slices.Equal(got, []string{"nope"}) {
+		t.Errorf("log of the failed pod: %q", got)
+	}
+	for _, name := range []string{"once", "failed", "done", "next"} {
+		n.withdraw(name)
+	}
+	n.noPods()
+}
+
+// TestGrace ends a container that does not listen.
+func TestGrace(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	n.manifest("deaf", head+`
+  terminationGracePeriodSeconds: 0
+  containers:
+  - {name: main, image: root, command: [/probe, print, ready, ",", stubborn]}
+`)
+	n.running("deaf")
+	n.eventually("it listens", func() bool { return len(n.output("deaf", "main", 0)) > 0 })
+	n.withdraw("deaf")
+	p := n.until("deaf", "was told", func(p agent.PodStatus) bool {
+		return p.DeletionTimestamp != nil && slices.Contains(n.output("deaf", "main", 0), "no")
+	})
+	if p.ContainerStatuses[0].State.Running == nil {
+		t.Errorf("it was killed before its time: %+v", p)
+	}
+	n.noPods()
+}
+
+// TestRejected has pods that cannot run; what they say is for people.
+func TestRejected(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	n.manifest("greedy", strings.Replace(exclusive, "cpu: 1", "cpu: 4096", 1))
+	n.manifest("secret", head+`
+  volumes: [{name: s, secret: {secretName: s}}]
+  containers:
+  - {name: main, image: root}
+`)
+	n.manifest("lost", head+`
+  containers:
+  - {name: main, image: nowhere}
+`)
+	failed := func(p agent.PodStatus) bool { return p.Phase == "Failed" }
+	if p := n.until("greedy", "fails", failed); p.Reason != "OutOfcpu" && p.Reason != "UnexpectedAdmissionError" || !strings.HasPrefix(p.Message, "Pod was rejected: ") {
+		t.Errorf("greedy: %s %s", p.Reason, p.Message)
+	}
+	if p := n.until("secret", "fails", failed); p.Reason != "Unsupported" || !strings.Contains(p.Message, "spec.volumes[0]") {
+		t.Errorf("secret: %s %s", p.Reason, p.Message)
+	}
+	p := n.until("lost", "waits", func(p agent.PodStatus) bool {
+		w := p.ContainerStatuses[0].State.Waiting
+		return w != nil && w.Message != ""
+	})
+	if w := p.ContainerStatuses[0].State.Waiting; w.Reason != "CreateContainerError" || !strings.Contains(w.Message, `"nowhere"`) {
+		t.Errorf("lost: %+v", w)
+	}
+	for _, name := range []string{"greedy", "secret", "lost"} {
+		n.withdraw(name)
+	}
+	n.noPods()
+}
+
+// TestKilled kills both programs while containers run, which go on, and are the
+// new ones' then.
+func TestKilled(t *testing.T) {
+	t.Parallel()
+	needCPUs(t, 2)
+	n := newNode(t)
+	n.manifest("a", exclusive)
+	n.manifest("b", shared)
+	pids := map[string]int{}
+	for _, name := range []string{"a", "b"} {
+		pids[name] = n.running(name).ContainerStatuses[0].State.Running.PID
+	}
+	same := func(when string) {
+		t.Helper()
+		for name, pid := range pids {
+			p := n.running(name)
+			if got := p.ContainerStatuses[0]; got.State.Running.PID != pid || got.RestartCount != 0 {
+				t.Errorf("%s: %s: %+v, was %d", when, name, got, pid)
+			}
+			if got, want := n.cpusOf(pid), n.allocate(name, "main").GetLinux().GetCpusetCpus(); got != want {
+				t.Errorf("%s: %s is on %s, not on %s", when, name, got, want)
+			}
+		}
+	}
+	_ = n.berthd.end(syscall.SIGKILL)
+	n.startBerthd()
+	same("berthd was killed")
+	_ = n.berthlet.end(syscall.SIGKILL)
+	n.manifest("c", shared)
+	n.startBerthlet()
+	pids["c"] = n.running("c").ContainerStatuses[0].State.Running.PID
+	same("berthlet was killed")
+	_ = n.berthlet.end(syscall.SIGKILL)
+	_ = n.berthd.end(syscall.SIGKILL)
+	n.withdraw("b")
+	delete(pids, "b")
+	n.startBerthd()
+	n.startBerthlet()
+	n.eventually("the pod that was withdrawn meanwhile is gone", func() bool { return n.pods()["b"].UID == "" })
+	same("both were killed")
+
+	// The ledger is lost: berthd hears which pods there are, and gives them their
+	// places again.
+	_ = n.berthd.end(syscall.SIGKILL)
+	if err := os.RemoveAll(n.path("berthd", "state")); err != nil {
+		t.Fatal(err)
+	}
+	n.startBerthd()
+	n.eventually("the pods are admitted again", func() bool {
+		list, err := n.client.Allocation().List(t.Context(), &allocationv1.ListRequest{})
+		return err == nil && len(list.GetPods()) == len(pids)
+	})
+	same("the ledger was lost")
+	n.withdraw("a")
+	n.withdraw("c")
+	n.noPods()
+	if check, err := n.client.Inspect().Check(t.Context(), &inspectv1.CheckRequest{}); err != nil || len(check.GetFindings()) > 0 {
+		t.Errorf("check: %v, %v", check, err)
+	}
+}
