@@ -243,7 +243,9 @@ func TestRestarts(t *testing.T) {
 		t.Errorf("restarted: %+v", main)
 	}
 	over := func(phase string) func(agent.PodStatus) bool {
-		return func(p agent.PodStatus) bool { return p.Phase == phase && p.ContainerStatuses[0].State.Terminated != nil }
+		return func(p agent.PodStatus) bool {
+			return p.Phase == phase && p.ContainerStatuses[0].State.Terminated != nil
+		}
 	}
 	if got := n.until("failed", "fails", over("Failed")).ContainerStatuses[0].State.Terminated; got.ExitCode != 3 || got.Reason != "Error" {
 		t.Errorf("failed: %+v", got)
@@ -348,9 +350,9 @@ func TestKilled(t *testing.T) {
 			if got := p.ContainerStatuses[0]; got.State.Running.PID != pid || got.RestartCount != 0 {
 				t.Errorf("%s: %s: %+v, was %d", when, name, got, pid)
 			}
-			if got, want := n.cpusOf(pid), n.allocate(name, "main").GetLinux().GetCpusetCpus(); got != want {
-				t.Errorf("%s: %s is on %s, not on %s", when, name, got, want)
-			}
+			n.eventually(when+": "+name+" is where berthd says", func() bool {
+				return n.cpusOf(pid) == n.allocate(name, "main").GetLinux().GetCpusetCpus()
+			})
 		}
 	}
 	_ = n.berthd.end(syscall.SIGKILL)
