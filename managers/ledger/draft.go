@@ -31,7 +31,7 @@ func (d *Draft) RestsOnPods() { d.onPods = true }
 
 // follow moves the draft onto a later view, and tells whether it may stand there.
 func (d *Draft) follow(now *View) bool {
-	if !d.onPods || !d.base.sameFacts(now) {
+	if !d.onPods || !d.base.SameFacts(now) {
 		return false
 	}
 	d.base, d.view = now, nil

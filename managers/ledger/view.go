@@ -82,9 +82,10 @@ func (c *CPUs) ofNode() bool {
 	return c != nil && (c.Use == CPUExclusive || c.Use == CPUPod)
 }
 
-// sameFacts reports whether two committed views have the very same pods, rules and
-// doubt. It may fail to see that they do.
-func (v *View) sameFacts(o *View) bool {
+// SameFacts reports whether two committed views have the very same pods with their
+// claims, rules and doubt, so that they differ in nothing but container ids, seen
+// resources, leases and traces. It may fail to see that they do.
+func (v *View) SameFacts(o *View) bool {
 	return v.pods.same(o.pods) && v.rules.same(o.rules) && v.doubt == o.doubt && v.override == o.override
 }
 

@@ -4,8 +4,9 @@
 //
 //   - pass: observe the tree, compare it with what follows from a view, apply
 //     the difference.
-//   - settled: a view is settled when a pass for it, or for a later one, has put
-//     every container where that view allows; then nobody runs where it forbids.
+//   - settled: a view is settled when a pass for it, for a later one, or for one
+//     with the same pods and claims has put every container where that view allows;
+//     then nobody runs where it forbids.
 //   - leaving: a pod whose cgroup is being removed while the ledger still
 //     knows the pod; a pass must not make it again.
 //   - drift: a value that a pass had put in force and that somebody else changed.

@@ -81,7 +81,7 @@ type Loop struct {
 	// two of them give orders to the kernel at the same time. Killing a pod's
 	// processes does not hold it.
 	mu      sync.Mutex
-	settled uint64          // guarded by mu: generation of the last pass that cleared all CPUs
+	settled *ledger.View    // guarded by mu: of the last pass that cleared all CPUs; nil before
 	leaving map[string]bool // guarded by mu: uids
 	drift   driftBook       // guarded by mu
 	orphans []cgroup.Name   // guarded by mu: those that the last pass saw
@@ -209,7 +209,7 @@ func (l *Loop) carryOut(ctx context.Context, view *ledger.View, p *plan) error {
 	}
 	l.drift.keep(p.desired, done.failed)
 	if done.cleared {
-		l.settled = max(l.settled, view.Generation())
+		l.settled = view
 	}
 	return errors.Join(done.err, p.missing)
 }
@@ -276,15 +276,22 @@ func (l *Loop) timed(op Operation, start time.Time) {
 
 // settle makes sure that nobody runs where the view forbids. The caller holds mu.
 func (l *Loop) settle(ctx context.Context, view *ledger.View) error {
-	if l.settled >= view.Generation() {
+	if l.hasSettled(view) {
 		return nil
 	}
 	err := l.pass(ctx, view)
-	if l.settled >= view.Generation() {
+	if l.hasSettled(view) {
 		if err != nil {
 			l.Log.ErrorContext(ctx, "reconcile cgroups", "error", err)
 		}
 		return nil
 	}
 	return err
+}
+
+// hasSettled reports whether a pass has cleared the CPUs for a view, a later one, or
+// one in which they are the same people's: containers that were bound since are
+// where they may be.
+func (l *Loop) hasSettled(view *ledger.View) bool {
+	return l.settled != nil && (l.settled.Generation() >= view.Generation() || l.settled.SameFacts(view))
 }

@@ -180,6 +180,39 @@ func TestWhoSettles(t *testing.T) {
 	}
 }
 
+// Containers that start one after the other do not each wait for a look at the
+// whole tree; the first one after somebody got CPUs does.
+func TestStartsShareAPass(t *testing.T) {
+	t.Parallel()
+	passes := 0
+	b := newBench(t, memtree.V2(), func(c *Config) { c.Observe = func(Outcome) { passes++ } })
+	b.admit("a", workload.Burstable, cpus(500))
+	b.pass()
+	start := func(uid, id string) {
+		t.Helper()
+		owner := ledger.Owner{Pod: uid, Container: "c"}
+		path, err := b.EnsureContainer(t.Context(), b.ledger.View(), ledger.Binding{ID: id, Owner: owner}, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.update(func(d *ledger.Draft) { d.Bind(ledger.Binding{ID: id, Owner: owner, CgroupPath: path, Own: true}) })
+	}
+	for _, id := range []string{"1", "2", "3"} {
+		start("a", id)
+	}
+	if passes != 1 {
+		t.Errorf("%d passes for three starts", passes-1)
+	}
+	b.update(func(d *ledger.Draft) {
+		d.PutPod(ledgertest.With(ledgertest.Pod("x", "c"), ledgertest.Exclusive("c", "2-3")))
+	})
+	start("x", "4")
+	start("a", "5")
+	if got := b.seen("/kubepods/burstable/poda/c").Values.CPUs; passes != 2 || got != cpuset.Range(0, 1) {
+		t.Errorf("%d passes after CPUs were taken, the others run on %s", passes-1, got)
+	}
+}
+
 // A caller's view may be older than what is in force: a container is not put back
 // on CPUs that somebody has got since, and a pod that has left does not come back.
 func TestContainersFollowTheNewestView(t *testing.T) {
