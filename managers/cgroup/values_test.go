@@ -1,0 +1,74 @@
+package cgroup
+
+import (
+	"testing"
+
+	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/workload"
+)
+
+func TestOnly(t *testing.T) {
+	t.Parallel()
+	v := Values{CPUShares: ptr(uint64(2)), CPUQuotaUS: ptr(int64(1000)), MemoryBytes: ptr(int64(1)), PIDs: ptr(int64(7))}
+	cpu, err := v.Only("cpu")
+	if err != nil || cpu.CPUShares == nil || cpu.CPUQuotaUS == nil || cpu.MemoryBytes != nil || cpu.PIDs != nil {
+		t.Errorf("cpu: %+v, %v", cpu, err)
+	}
+	memory, err := v.Only("memory")
+	if err != nil || memory.MemoryBytes == nil || memory.CPUShares != nil || memory.PIDs != nil {
+		t.Errorf("memory: %+v, %v", memory, err)
+	}
+	if all, err := v.Only(""); err != nil || all.PIDs == nil {
+		t.Errorf("all: %+v, %v", all, err)
+	}
+	for _, resource := range []string{"pids", "ephemeral-storage"} {
+		if _, err := v.Only(resource); fault.ClassOf(err) != fault.Unsupported {
+			t.Errorf("%s: %v", resource, err)
+		}
+	}
+}
+
+func TestValuesInMilliCPU(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		values         Values
+		request, limit int64
+	}{
+		{Values{}, 0, 0},
+		{Values{CPUShares: ptr(uint64(1024))}, 1000, 0},
+		{Values{CPUWeight: ptr(uint64(39))}, 975, 0},
+		{Values{CPUQuotaUS: ptr(int64(50000)), CPUPeriodUS: ptr(uint64(100000))}, 0, 500},
+		{Values{CPUQuotaUS: ptr(Unlimited), CPUPeriodUS: ptr(uint64(100000))}, 0, 0},
+		{Values{CPUQuotaUS: ptr(int64(50000))}, 0, 0},
+	}
+	for _, tt := range tests {
+		if request, limit := tt.values.MilliCPU(); request != tt.request || limit != tt.limit {
+			t.Errorf("%+v: %d and %d, want %d and %d", tt.values, request, limit, tt.request, tt.limit)
+		}
+	}
+}
+
+func TestMaySwap(t *testing.T) {
+	t.Parallel()
+	c := DefaultConfig(Facts{Version: V2, SwapLimits: true})
+	c.SwapBehavior = LimitedSwap
+	ctr := workload.Container{Name: "c", Requests: workload.Quantities{workload.Memory: 1}}
+	pod := &workload.Pod{UID: "a", QoS: workload.Burstable, Containers: []workload.Container{ctr}}
+	if !MaySwap(pod, &ctr, c) {
+		t.Error("a Burstable container under LimitedSwap may swap")
+	}
+	for name, change := range map[string]func(*Config, *workload.Pod, *workload.Container){
+		"no swap":           func(c *Config, _ *workload.Pod, _ *workload.Container) { c.SwapBehavior = NoSwap },
+		"v1":                func(c *Config, _ *workload.Pod, _ *workload.Container) { c.Facts.Version = V1 },
+		"no limits":         func(c *Config, _ *workload.Pod, _ *workload.Container) { c.Facts.SwapLimits = false },
+		"guaranteed":        func(_ *Config, p *workload.Pod, _ *workload.Container) { p.QoS = workload.Guaranteed },
+		"critical":          func(_ *Config, p *workload.Pod, _ *workload.Container) { p.Priority = ptr(int32(2_000_000_000)) },
+		"request and limit": func(_ *Config, _ *workload.Pod, c *workload.Container) { c.Limits = c.Requests },
+	} {
+		c, p, ctr := c, *pod, ctr
+		change(&c, &p, &ctr)
+		if MaySwap(&p, &ctr, c) {
+			t.Errorf("%s: it may swap", name)
+		}
+	}
+}
