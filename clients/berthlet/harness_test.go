@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -333,11 +334,9 @@ func (n *node) running(name string) agent.PodStatus {
 func (n *node) noPods() {
 	n.t.Helper()
 	n.eventually("all pods are gone", func() bool { return len(n.pods()) == 0 })
-	for _, dir := range n.cgroups() {
-		if strings.Contains(dir, "/pod") {
-			n.t.Errorf("cgroup %s is left", dir)
-		}
-	}
+	n.eventually("their cgroups are gone", func() bool {
+		return !slices.ContainsFunc(n.cgroups(), func(dir string) bool { return strings.Contains(dir, "/pod") })
+	})
 	for _, dir := range []string{"state/pods", "state/runtime/containers", "state/runtime/run", "state/runtime/sandboxes", "logs"} {
 		if entries, err := os.ReadDir(n.path(dir)); err != nil && !errors.Is(err, fs.ErrNotExist) || len(entries) > 0 {
 			n.t.Errorf("left in %s: %v, %v", dir, entries, err)

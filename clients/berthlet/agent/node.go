@@ -23,7 +23,8 @@ type Node interface {
 	Admit(ctx context.Context, pod *typesv1.Pod) (*admissionv1.AdmitResponse, error)
 	// Knows tells whether a pod is admitted.
 	Knows(ctx context.Context, uid string) (bool, error)
-	Remove(ctx context.Context, uid string) error
+	// Remove tells whether the pod was admitted.
+	Remove(ctx context.Context, uid string) (bool, error)
 	Allocate(ctx context.Context, uid, container string) (*allocationv1.AllocateResponse, error)
 	PreStart(ctx context.Context, uid, container, id string, pid int) error
 	PostStop(ctx context.Context, id string) error
@@ -67,9 +68,9 @@ func (b Berthd) Knows(ctx context.Context, uid string) (bool, error) {
 }
 
 // Remove implements Node.
-func (b Berthd) Remove(ctx context.Context, uid string) error {
-	_, err := b.Admission().Remove(ctx, &admissionv1.RemoveRequest{PodUid: uid})
-	return err
+func (b Berthd) Remove(ctx context.Context, uid string) (bool, error) {
+	answer, err := b.Admission().Remove(ctx, &admissionv1.RemoveRequest{PodUid: uid})
+	return answer.GetRemoved(), err
 }
 
 // Allocate implements Node.

@@ -95,7 +95,7 @@ func (w *worker) admit(ctx context.Context) error {
 		return nil
 	case berth.IsPrecondition(err) && w.neverRan():
 		// berthd has another pod of this uid, from before this agent's records.
-		if removeErr := w.Node.Remove(ctx, w.uid); removeErr != nil {
+		if _, removeErr := w.Node.Remove(ctx, w.uid); removeErr != nil {
 			return removeErr
 		}
 		return err
@@ -262,7 +262,8 @@ func (w *worker) release(ctx context.Context) error {
 		return err
 	}
 	// This also forgets the ids of containers that berthd was not told about.
-	if err := w.Node.Remove(ctx, w.uid); err != nil {
+	known, err := w.Node.Remove(ctx, w.uid)
+	if err != nil {
 		return err
 	}
 	for _, p := range w.rec.Containers {
@@ -272,5 +273,13 @@ func (w *worker) release(ctx context.Context) error {
 		return err
 	}
 	w.rec.Released = true
+	w.mu.Lock()
+	w.released = true
+	w.mu.Unlock()
+	if !known && !w.rec.Accepted.IsZero() {
+		// berthd has lost the pod, but not its cgroup, which it keeps as long as the
+		// pod lives in the last it heard.
+		w.askSync()
+	}
 	return nil
 }

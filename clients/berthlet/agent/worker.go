@@ -28,7 +28,7 @@ type worker struct {
 	mu       sync.Mutex // guards what is asked of the worker from outside
 	deleted  bool       // the pod is to go
 	doubted  bool       // berthd was away: is the pod known there?
-	released bool       // what the record says, for others
+	released bool       // the pod's place was given back, as in the record
 
 	// The rest belongs to the worker's goroutine.
 	rec      *record
@@ -42,7 +42,7 @@ type worker struct {
 func (a *Agent) newWorker(m podspec.Manifest, rec *record) *worker {
 	uid := m.Pod.GetMetadata().GetUid()
 	return &worker{
-		Agent: a, uid: uid, manifest: m, wanted: wanted(m), rec: rec, woken: make(chan struct{}, 1),
+		Agent: a, uid: uid, manifest: m, wanted: wanted(m), rec: rec, released: rec.Released, woken: make(chan struct{}, 1),
 		log: a.Log.With("pod", m.Pod.GetMetadata().GetNamespace()+"/"+m.Pod.GetMetadata().GetName(), "uid", uid),
 	}
 }
@@ -151,7 +151,7 @@ func (w *worker) heed() {
 	if w.doubted && w.rec.Verdict == lifecycle.Admitted && !w.rec.Released && w.rec.Deleted.IsZero() {
 		w.rec.Verdict, w.wait = lifecycle.Unasked, lifecycle.Trouble{}
 	}
-	w.doubted, w.released = false, w.rec.Released
+	w.doubted = false
 }
 
 // look takes over what the runtime tells, and tells berthd of what has exited.
