@@ -11,12 +11,15 @@ import (
 	"sync"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/berthd/berth/api/access"
 	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
@@ -130,6 +133,63 @@ func TestErrorsBecomeStatuses(t *testing.T) {
 				t.Errorf("%d log lines for one call, want 1:\n%s", n, log)
 			}
 		})
+	}
+}
+
+// TestErrorsFitIntoHeaders: clients in other languages take 8 KiB of headers.
+func TestErrorsFitIntoHeaders(t *testing.T) {
+	t.Parallel()
+	var vs fault.Violations
+	for i := range 1000 {
+		vs.Addf(fmt.Sprintf("pod.spec.containers[%d].resources.requests[%q]", i, strings.Repeat("r", 253)), "%s", strings.Repeat("é", 200))
+	}
+	one := fault.Violations{{Field: "f", Description: strings.Repeat("x", 4000)}}
+	for name, c := range map[string]struct {
+		err    error
+		fields int
+	}{
+		"many violations": {vs.Err("pod"), 2},
+		"a long one":      {one.Err("pod"), 1},
+		"a long message":  {fault.Conflictf("%s", strings.Repeat("é;", 1<<20)), 0},
+	} {
+		client, _ := serve(t, rpc.Config{}, func(context.Context) error { return c.err })
+		ctx := metadata.AppendToOutgoingContext(t.Context(), rpc.RequestIDHeader, strings.Repeat("r", 128))
+		_, err := client.Check(ctx, &inspectv1.CheckRequest{})
+		st := status.Convert(err)
+		fields := 0
+		for _, d := range st.Details() {
+			if bad, ok := d.(*errdetails.BadRequest); ok {
+				fields = len(bad.FieldViolations)
+			}
+		}
+		if size := proto.Size(st.Proto()); fields != c.fields || size*4/3+3*len(st.Message()) > 8<<10 {
+			t.Errorf("%s: %d fields, the status has %d bytes", name, fields, size)
+		}
+		if !utf8.ValidString(st.Message()) {
+			t.Errorf("%s: the message was cut inside a character", name)
+		}
+	}
+}
+
+// TestRequestIDs: a caller's id is used unless it would do harm.
+func TestRequestIDs(t *testing.T) {
+	t.Parallel()
+	client, _ := serve(t, rpc.Config{}, func(context.Context) error { return errors.New("oops") })
+	for id, taken := range map[string]bool{
+		"mine-1": true, strings.Repeat("r", 128): true, strings.Repeat("r", 129): false, "two words": false, "": false,
+	} {
+		ctx := metadata.NewOutgoingContext(t.Context(), metadata.MD{rpc.RequestIDHeader: {id}})
+		var header metadata.MD
+		_, err := client.Check(ctx, &inspectv1.CheckRequest{}, grpc.Header(&header))
+		var told string
+		for _, d := range status.Convert(err).Details() {
+			if info, ok := d.(*errdetails.ErrorInfo); ok {
+				told = info.Metadata["request_id"]
+			}
+		}
+		if got := header.Get(rpc.RequestIDHeader); len(got) != 1 || got[0] != told || told == "" || (told == id) != taken {
+			t.Errorf("id %q: header %q, error %q", id, got, told)
+		}
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime/debug"
+	"strings"
 	"time"
 
 	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/logging"
@@ -156,16 +157,22 @@ func RequestID(ctx context.Context) string {
 // NewID makes a random id of 26 characters.
 func NewID() string { return rand.Text() }
 
+// maxRequestID bounds a caller's own id.
+const maxRequestID = 128
+
 // withRequestID takes the caller's id if it is a sane one, or makes one up.
 func withRequestID(ctx context.Context) context.Context {
-	id := ""
-	if given := metadata.ValueFromIncomingContext(ctx, RequestIDHeader); len(given) == 1 && len(given[0]) <= 128 {
+	id := NewID()
+	if given := metadata.ValueFromIncomingContext(ctx, RequestIDHeader); len(given) == 1 && sane(given[0]) {
 		id = given[0]
 	}
-	if id == "" {
-		id = NewID()
-	}
 	return context.WithValue(ctx, requestIDKey{}, id)
+}
+
+// sane reports whether a text can go into logs, headers and messages as it is.
+func sane(id string) bool {
+	unprintable := func(r rune) bool { return r <= ' ' || r > '~' }
+	return id != "" && len(id) <= maxRequestID && !strings.ContainsFunc(id, unprintable)
 }
 
 func requestIDUnary(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {

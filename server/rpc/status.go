@@ -3,6 +3,7 @@ package rpc
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
@@ -37,9 +38,14 @@ var classCodes = map[fault.Class]codes.Code{
 	fault.Gone:             codes.OutOfRange,
 }
 
-// maxViolations bounds the field violations of one answer: a pod of 4 MiB can
-// have more of them than anybody reads.
-const maxViolations = 64
+// Bounds of one error. It travels in the header block of HTTP/2, of which clients
+// take 8 KiB unless told otherwise (gRPC for Java, C++ and Python), and then fail
+// with an error of their own. A pod of 4 MiB can have more violations than anybody
+// reads.
+const (
+	maxMessage        = 1 << 10
+	maxViolationBytes = 2 << 10
+)
 
 // Status turns an error into a status with berth's details: ErrorInfo always,
 // BadRequest for field violations, RetryInfo where asking again makes sense. A
@@ -65,10 +71,13 @@ func Status(ctx context.Context, err error) error {
 			}
 		}
 		if len(fe.Fields) > 0 {
-			bad := &errdetails.BadRequest{}
-			for _, v := range fe.Fields[:min(len(fe.Fields), maxViolations)] {
+			bad, room := &errdetails.BadRequest{}, maxViolationBytes
+			for i, v := range fe.Fields {
+				if room -= len(v.Field) + len(v.Description); room < 0 && i > 0 {
+					break // the message tells how many there are
+				}
 				bad.FieldViolations = append(bad.FieldViolations,
-					&errdetails.BadRequest_FieldViolation{Field: v.Field, Description: v.Description})
+					&errdetails.BadRequest_FieldViolation{Field: v.Field, Description: clip(v.Description)})
 			}
 			details = append(details, bad)
 		}
@@ -79,11 +88,19 @@ func Status(ctx context.Context, err error) error {
 	if class == fault.Unavailable || class == fault.Conflict {
 		details = append(details, &errdetails.RetryInfo{RetryDelay: durationpb.New(retryAfter)})
 	}
-	s := status.New(classCodes[class], err.Error())
+	s := status.New(classCodes[class], clip(err.Error()))
 	if with, derr := s.WithDetails(details...); derr == nil {
 		s = with
 	}
 	return s.Err()
+}
+
+// clip cuts a message that is too long, between two characters.
+func clip(text string) string {
+	if len(text) <= maxMessage {
+		return text
+	}
+	return strings.ToValidUTF8(text[:maxMessage], "") + "..."
 }
 
 func statusUnary(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
