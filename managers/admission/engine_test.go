@@ -352,6 +352,7 @@ func TestPreStartBindsAndPostStopForgets(t *testing.T) {
 	if len(h.places.containers) != 1 {
 		t.Error("the running container lost its cgroup with its old id")
 	}
+	h.places.remakes = true
 	if found, err := h.PostStop(t.Context(), "id1b"); !found || err != nil {
 		t.Fatal(found, err)
 	}

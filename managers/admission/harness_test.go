@@ -43,6 +43,9 @@ type places struct {
 	// are the generations by which containers were placed.
 	starting func()
 	placed   []uint64
+	// remakes makes a container's cgroup again for as long as its id is known, as a
+	// reconciler may.
+	remakes bool
 }
 
 func (p *places) failing(op string) error {
@@ -131,6 +134,9 @@ func (p *places) RemoveContainer(_ context.Context, b ledger.Binding) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.containers, b.CgroupPath)
+	if _, known := p.ledger().Binding(b.ID); known && p.remakes {
+		p.containers[b.CgroupPath] = b.Owner.String()
+	}
 	return nil
 }
 

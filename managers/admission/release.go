@@ -189,9 +189,16 @@ func (e *Engine) PostStop(ctx context.Context, id string) (bool, error) {
 			return true, fmt.Errorf("stop container %s: %w", b.Owner, err)
 		}
 	}
-	_, err = e.Ledger.Update(ctx, func(d *ledger.Draft) error { d.Unbind(id); return nil })
+	view, err := e.Ledger.Update(ctx, func(d *ledger.Draft) error { d.Unbind(id); return nil })
 	if err != nil {
 		return true, fmt.Errorf("forget container id %s: %w", id, err)
+	}
+	if b.Own && !shared(view, b) {
+		// Who keeps the tree equal to the ledger may have made the cgroup again
+		// while the id was known.
+		if err := e.Places.RemoveContainer(ctx, b); err != nil {
+			return true, fmt.Errorf("stop container %s: %w", b.Owner, err)
+		}
 	}
 	return true, nil
 }
