@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -137,7 +138,9 @@ func (d *Driver) children(name cgroup.Name) ([]string, error) {
 	return slices.Compact(all), nil
 }
 
-// subdirectories lists the directories in one; none if it is not there.
+// subdirectories lists the directories in one; none if it is not there. A cgroup
+// directory has two links and one for each directory in it, which spares most
+// cgroups the look at all of their files.
 func (d *Driver) subdirectories(path string) ([]string, error) {
 	dir, err := d.root.Open(path)
 	if gone(err) {
@@ -147,6 +150,11 @@ func (d *Driver) subdirectories(path string) ([]string, error) {
 		return nil, unavailable(err)
 	}
 	defer dir.Close()
+	if info, err := dir.Stat(); err == nil {
+		if stat, ok := info.Sys().(*syscall.Stat_t); ok && stat.Nlink == 2 {
+			return nil, nil
+		}
+	}
 	entries, err := dir.ReadDir(-1)
 	if err != nil && !gone(err) {
 		return nil, unavailable(err)
