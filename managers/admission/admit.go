@@ -96,6 +96,9 @@ type candidate struct {
 
 func (c *candidate) uid() string { return c.record.UID() }
 
+// usualSteps is how many steps a trace has for a container, and besides.
+const usualSteps = 8
+
 // begin starts the trace of a new attempt on a view.
 func (c *candidate) begin(view *ledger.View) {
 	p := &c.record.Pod
@@ -104,6 +107,7 @@ func (c *candidate) begin(view *ledger.View) {
 		AdmissionID: c.record.AdmissionID,
 		Pod:         p.UID, Namespace: p.Namespace, Name: p.Name,
 		Generation: view.Generation(), DryRun: c.dryRun,
+		Steps: make([]ledger.Step, 0, len(c.notes)+usualSteps*len(p.Containers)+usualSteps),
 	}
 	for _, n := range c.notes {
 		c.trace.Add(ledger.Step{Kind: ledger.StepNoted, Text: n})

@@ -134,7 +134,8 @@ func (f *family) list(universe numa.Mask) []hint.Hint {
 		}
 	}
 	best := universe.Len()
-	var hints []hint.Hint
+	// Most sets serve; on a large machine the list is cut.
+	hints := make([]hint.Hint, 0, 1<<min(universe.Len(), 8))
 	consider := func(m numa.Mask) {
 		if m.Len() < best && all.touching(m) >= f.need {
 			best = m.Len()

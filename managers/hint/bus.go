@@ -141,7 +141,7 @@ func (b *Bus) Plan(ctx context.Context, draft *ledger.Draft, req Request, affini
 			if claims, err = e.Provider.Plan(ctx, view, req, affinity); err != nil || len(claims) == 0 {
 				return err
 			}
-			return tryPlan(e.Provider.Name(), view, req, claims)
+			return addPlan(e.Provider.Name(), draft, req, claims)
 		})
 		if err != nil {
 			if !tolerated(ctx, e, req, err, trace) {
@@ -152,7 +152,6 @@ func (b *Bus) Plan(ctx context.Context, draft *ledger.Draft, req Request, affini
 		for j := range claims {
 			claims[j].Affinity = followed(affinity)
 		}
-		draft.AddClaims(req.Pod.UID, claims...)
 		for j := range claims {
 			trace.Add(planned(&claims[j]))
 		}
@@ -170,17 +169,22 @@ func followed(affinity Hint) *Hint {
 	return &affinity
 }
 
-// tryPlan checks claims by themselves and on the view.
-func tryPlan(provider string, view *ledger.View, req Request, claims []ledger.Claim) error {
+// addPlan checks claims by themselves and beside what the draft holds, and adds
+// them to it.
+func addPlan(provider string, draft *ledger.Draft, req Request, claims []ledger.Claim) error {
 	if err := CheckPlan(provider, req, claims); err != nil {
 		return err
 	}
-	trial := ledger.NewDraft(view)
-	trial.AddClaims(req.Pod.UID, claims...)
-	if findings := ledger.CheckPod(trial.View(), req.Pod.UID); len(findings) > 0 {
-		return broken(provider, findings[0].Resource, "provider %s planned what the ledger does not allow: %s", provider, findings[0])
+	before, known := draft.View().Pod(req.Pod.UID)
+	draft.AddClaims(req.Pod.UID, claims...)
+	findings := ledger.CheckPod(draft.View(), req.Pod.UID)
+	if len(findings) == 0 {
+		return nil
 	}
-	return nil
+	if known {
+		draft.PutPod(before)
+	}
+	return broken(provider, findings[0].Resource, "provider %s planned what the ledger does not allow: %s", provider, findings[0])
 }
 
 // Validate lets every validator look at the whole plan, in order. An error is a

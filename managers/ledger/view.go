@@ -118,14 +118,7 @@ func (v *View) NumPods() int { return v.pods.len() }
 
 // Pods yields the records in order of their uids.
 func (v *View) Pods() iter.Seq[*Pod] {
-	return func(yield func(*Pod) bool) {
-		sorted := slices.SortedFunc(v.pods.all(), func(a, b *Pod) int { return cmp.Compare(a.UID(), b.UID()) })
-		for _, p := range sorted {
-			if !yield(p) {
-				return
-			}
-		}
-	}
+	return v.pods.sorted()
 }
 
 // Claim returns what an owner holds of a resource.

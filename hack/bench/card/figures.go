@@ -17,6 +17,7 @@ var promises = []promise{
 	{name{"CPU", "distributed, half, a quarter", "512", "berth"}, 200 * time.Microsecond, 0},
 	{name{"Memory", "hints, half", "8", "berth"}, 10 * time.Microsecond, 0},
 	{name{"Memory", "hints, empty", "64", "berth"}, 50 * time.Microsecond, 0},
+	{name{"Admit", "decision, CPU, memory and 2 devices, half", "512", "berth"}, 100 * time.Microsecond, 0},
 }
 
 // kubelet is what the managers of Kubernetes 1.36.3 took, driven as a library:
