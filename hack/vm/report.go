@@ -71,7 +71,7 @@ func (r *report) end(e job.Event) {
 		line += fmt.Sprintf(" (exit status %d)", e.Status)
 	}
 	fmt.Fprintln(r.out, line)
-	for _, s := range c.skipped {
+	for _, s := range c.skips() {
 		fmt.Fprintln(r.out, "\tskipped", s)
 	}
 	r.text.Reset()
@@ -88,7 +88,30 @@ func (r *report) unfinished() string {
 // counts of a test binary's output. Parents of subtests do not count.
 type counts struct {
 	passed, failed int
-	skipped        []string // with their reasons
+	skipped        []skip
+}
+
+// skip is a test that did not run, with the last that it said.
+type skip struct{ test, reason string }
+
+// skips gives one line for each reason, with one of the tests and the number of
+// the others.
+func (c counts) skips() (lines []string) {
+	others := map[string]int{}
+	for _, s := range c.skipped {
+		others[s.reason]++
+	}
+	for _, s := range c.skipped {
+		n := others[s.reason]
+		delete(others, s.reason)
+		switch {
+		case n == 1:
+			lines = append(lines, s.test+": "+s.reason)
+		case n > 1:
+			lines = append(lines, fmt.Sprintf("%s and %d more: %s", s.test, n-1, s.reason))
+		}
+	}
+	return lines
 }
 
 // count reads the output of a test binary that runs with -test.v.
@@ -126,7 +149,7 @@ func count(text string) (c counts) {
 		case r.verdict == "FAIL":
 			c.failed++
 		case r.verdict == "SKIP":
-			c.skipped = append(c.skipped, r.name+": "+said[r.name])
+			c.skipped = append(c.skipped, skip{r.name, said[r.name]})
 		}
 	}
 	return c

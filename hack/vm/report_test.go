@@ -28,11 +28,19 @@ FAIL
 
 func TestCount(t *testing.T) {
 	t.Parallel()
-	want := counts{passed: 1, failed: 1, skipped: []string{
-		"TestC: c_test.go:3: needs the moon", "TestB/two: b_test.go:9: needs a second CPU",
+	want := counts{passed: 1, failed: 1, skipped: []skip{
+		{"TestC", "c_test.go:3: needs the moon"}, {"TestB/two", "b_test.go:9: needs a second CPU"},
 	}}
 	if got := count(verbose); !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)
+	}
+}
+
+func TestSkipsOfOneReason(t *testing.T) {
+	t.Parallel()
+	c := counts{skipped: []skip{{"TestA", "x"}, {"TestB", "y"}, {"TestC", "x"}, {"TestD", "x"}}}
+	if got, want := c.skips(), []string{"TestA and 2 more: x", "TestB: y"}; !reflect.DeepEqual(got, want) {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }
 

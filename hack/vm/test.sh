@@ -32,11 +32,11 @@ vm -cgroup hybrid -nodes 2 ./server/host/cgroupfs
 vm -systemd -cgroup v2 -nodes 2 ./server/host/cgroupfs ./server/berthd:^TestMainJob$
 vm -systemd -cgroup v1 -nodes 2 ./server/host/cgroupfs ./server/berthd:^TestMainJob$
 
-# The daemon. Its random life with two hundred crashes takes minutes under
-# emulation, and is no different here: make test has it.
-vm -cgroup v2 -shape n4 -skip 'TestRandomLife' ./server/berthd
-vm -cgroup v1 -shape n4 -skip 'TestRandomLife' ./server/berthd
-vm -cgroup v2 -shape n8 ./server/berthd:^TestMainJob$
+# The daemon, as far as it depends on the kernel and the machine.
+kernel='MainJob|OnTheMachine|Cgroup|Orphan|LivingPods|DamagedLedger|FreeHugePages|Memory|Quota|RolesOfRealUsers'
+vm -cgroup v2 -shape n4 "./server/berthd:$kernel"
+vm -cgroup v1 -shape n4 "./server/berthd:$kernel"
+vm -cgroup v2 -shape n8 "./server/berthd:MainJob|MemoryPinned"
 
 # Discovery on every other shape.
 for shape in n1 n2asym n2g n2pci n3cpuonly n4 n4il n4mem n8 n12 n1dies n2intel n2dies n4intel n2epyc; do

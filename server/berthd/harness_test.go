@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"strconv"
 	"strings"
@@ -492,6 +493,31 @@ func (p *process) works() {
 	if line, err := p.out.ReadString('\n'); err != nil || line != "works\n" {
 		p.t.Fatalf("the process said %q, %v", line, err)
 	}
+}
+
+// pagesOnNode is how many pages of a mapping are on a node, as numa_maps says it.
+var pagesOnNode = regexp.MustCompile(` N(\d+)=(\d+)`)
+
+// pages counts by node the pages that a process has and that belong to no file
+// (numa(7)): whoever read a file first has chosen their node.
+func (p *process) pages() map[int]int {
+	p.t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/numa_maps", p.pid()))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	counts := map[int]int{}
+	for line := range strings.Lines(string(text)) {
+		if strings.Contains(line, " file=") {
+			continue
+		}
+		for _, m := range pagesOnNode.FindAllStringSubmatch(line, -1) {
+			node, _ := strconv.Atoi(m[1])
+			n, _ := strconv.Atoi(m[2])
+			counts[node] += n
+		}
+	}
+	return counts
 }
 
 func (p *process) pid() int { return p.cmd.Process.Pid }
