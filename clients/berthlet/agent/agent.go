@@ -235,7 +235,7 @@ func (a *Agent) removeStrangers(ctx context.Context, records []*worker) error {
 // followNode tells berthd which pods live, and lets every worker ask about its
 // own, whenever berthd was away.
 func (a *Agent) followNode(ctx context.Context) {
-	for ctx.Err() == nil {
+	for {
 		lost, stop := context.WithCancel(ctx)
 		go func() {
 			defer stop()
@@ -243,10 +243,13 @@ func (a *Agent) followNode(ctx context.Context) {
 		}()
 		select {
 		case <-lost.Done():
-			a.Log.Warn("berthd is away")
 		case <-a.syncAsked:
 		}
 		stop()
+		if ctx.Err() != nil {
+			return
+		}
+		a.Log.Info("berthd was away, or wants to know which pods live")
 		_ = a.insist(ctx, "tell berthd which pods live", func() error {
 			if err := a.Node.Ready(ctx); err != nil {
 				return err

@@ -2,10 +2,12 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
 	"syscall"
+	"time"
 
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
 	"github.com/berthd/berth/clients/berth"
@@ -44,8 +46,16 @@ func (w *worker) settle(err error, what string) {
 		w.wait = lifecycle.Trouble{}
 		return
 	}
-	w.log.Warn(what, "error", err)
 	w.wait = lifecycle.Trouble{At: w.Now(), Delay: w.Retry.After(w.wait.Delay)}
+	var later *deferral
+	if errors.As(err, &later) {
+		w.log.Info("the pod is deferred", "reason", w.rec.Reason, "message", w.rec.Message)
+		if later.after > 0 {
+			w.wait.Delay = later.after
+		}
+		return
+	}
+	w.log.Warn(what, "error", err)
 	if w.rec.Verdict == lifecycle.Unasked {
 		w.rec.Message = err.Error()
 	}
@@ -126,7 +136,7 @@ func (w *worker) heedVerdict(ctx context.Context, answer *admissionv1.AdmitRespo
 		if answer.GetCondition().GetReason() == ledgerInDoubt {
 			w.askSync()
 		}
-		return &deferral{told.Reason + ": " + told.Message}
+		return &deferral{answer.GetRetryAfter().AsDuration()}
 	}
 	if err := w.bindAgain(ctx); err != nil {
 		return err
@@ -139,10 +149,10 @@ func (w *worker) heedVerdict(ctx context.Context, answer *admissionv1.AdmitRespo
 	return nil
 }
 
-// deferral is berthd's "not now".
-type deferral struct{ why string }
+// deferral is berthd's "not now, but after".
+type deferral struct{ after time.Duration }
 
-func (d *deferral) Error() string { return "deferred: " + d.why }
+func (d *deferral) Error() string { return "deferred for " + d.after.String() }
 
 // bindAgain tells berthd of the containers that run, after it had forgotten them.
 func (w *worker) bindAgain(ctx context.Context) error {

@@ -1,0 +1,432 @@
+package agent_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/codes"
+
+	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
+	"github.com/berthd/berth/clients/berth"
+	"github.com/berthd/berth/clients/berthlet/container"
+)
+
+const head = `
+apiVersion: v1
+kind: Pod
+metadata: {name: NAME, uid: NAME-uid}
+spec:
+`
+
+func pod(name, spec string) string { return strings.ReplaceAll(head, "NAME", name) + spec }
+
+func web(name string) string {
+	return pod(name, "  containers: [{name: main, image: i, command: [/p, wait]}]\n")
+}
+
+func TestCallsInOrder(t *testing.T) {
+	t.Parallel()
+	within(t, func(h *house) {
+		h.want(pod("a", `
+  initContainers: [{name: first, image: i, command: [/p, exit, "0"]}]
+  containers: [{name: main, image: i, command: [/p, wait]}]
+`))
+		h.expect("a", "Running, first#0 Completed 0, main#0 running")
+		first, main := h.id("a", "first"), h.id("a", "main")
+		h.want()
+		want := []string{
+			"Sync", "Knows a-uid", "Admit a-uid",
+			"Allocate a-uid first", "PreStart a-uid first " + first, "PostStop " + first,
+			"Allocate a-uid main", "PreStart a-uid main " + main, "PostStop " + main, "Remove a-uid",
+		}
+		if got := h.node.said(); !slices.Equal(got, want) {
+			t.Errorf("got  %q\nwant %q", got, want)
+		}
+		wantRuntime := []string{"Create first#0", "Start first#0", "Create main#0", "Start main#0", "Signal terminated main#0", "Remove first#0", "Remove main#0"}
+		if got := h.runtime.Calls(); !slices.Equal(slices.Sorted(slices.Values(got)), slices.Sorted(slices.Values(wantRuntime))) {
+			t.Errorf("got  %q\nwant %q", got, wantRuntime)
+		}
+		h.empty()
+		if entries, err := os.ReadDir(filepath.Join(h.dir, "pods")); err != nil || len(entries) > 0 {
+			t.Errorf("records: %v, %v", entries, err)
+		}
+	})
+}
+
+func TestWhatAContainerIsMadeOf(t *testing.T) {
+	t.Parallel()
+	within(t, func(h *house) {
+		h.want(pod("a", `
+  hostIPC: true
+  volumes: [{name: own, emptyDir: {}}, {name: theirs, hostPath: {path: /srv}}]
+  containers:
+  - name: main
+    image: img
+    command: [/p, wait]
+    args: ["$(MINE)", "$(OTHER)"]
+    env: [{name: MINE, value: pod}]
+    workingDir: /w
+    volumeMounts: [{name: own, mountPath: /own}, {name: theirs, mountPath: /theirs, subPath: sub, readOnly: true}]
+    securityContext: {runAsUser: 5, privileged: true, readOnlyRootFilesystem: true, allowPrivilegeEscalation: false, capabilities: {add: [NET_ADMIN], drop: [ALL]}}
+`))
+		got, ok := h.runtime.Spec(h.id("a", "main"))
+		if !ok {
+			t.Fatal("no container")
+		}
+		five := int64(5)
+		want := container.Spec{
+			ID: h.id("a", "main"), PodUID: "a-uid", Name: "main", Image: "img",
+			Command: []string{"/p", "wait"}, Args: []string{"pod", "$(OTHER)"}, Dir: "/w",
+			Env:  []container.Variable{{Name: "DEVICE", Value: "d0"}, {Name: "MINE", Value: "plugin"}, {Name: "MINE", Value: "pod"}},
+			User: &five, Privileged: true, ReadOnlyRoot: true, NoNewPrivileges: true,
+			Add: []string{"NET_ADMIN"}, Drop: []string{"ALL"}, HostIPC: true,
+			Mounts: []container.Mount{
+				{Path: "/own", HostPath: h.dir + "/pods/a-uid/volumes/own"},
+				{Path: "/theirs", HostPath: "/srv/sub", ReadOnly: true},
+				{Path: "/lib/d", HostPath: "/host/d", ReadOnly: true},
+			},
+			Devices:    []container.Device{{Path: "/dev/d", HostPath: "/dev/null", Permissions: "rw"}},
+			CgroupPath: "/pods/a-uid/main", CgroupParent: "/pods/a-uid", OOMScoreAdj: 7,
+			LogPath: h.dir + "/logs/default_a_a-uid/main/0.log",
+		}
+		if fmt.Sprintf("%+v", got.User) == "" || *got.User != *want.User {
+			t.Errorf("user %v", got.User)
+		}
+		got.User, want.User = nil, nil
+		if fmt.Sprintf("%+v", got) != fmt.Sprintf("%+v", want) {
+			t.Errorf("got  %+v\nwant %+v", got, want)
+		}
+		if _, err := os.Stat(want.Mounts[0].HostPath); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestVerdicts(t *testing.T) {
+	t.Parallel()
+	rejected := &admissionv1.AdmitResponse{Verdict: admissionv1.Verdict_VERDICT_REJECTED, Reason: "TopologyAffinityError", Message: "no"}
+	t.Run("rejected", func(t *testing.T) {
+		t.Parallel()
+		within(t, func(h *house) {
+			h.node.answers = []*admissionv1.AdmitResponse{rejected}
+			h.want(web("a"))
+			if p := h.pod("a"); p.Phase != "Failed" || p.Reason != "TopologyAffinityError" || p.Message != "Pod was rejected: no" {
+				t.Errorf("%+v", p)
+			}
+			h.pass(time.Hour)
+			if got := h.node.said("Admit"); len(got) != 1 {
+				t.Errorf("asked %d times", len(got))
+			}
+			h.want()
+			h.empty()
+		})
+	})
+	t.Run("deferred", func(t *testing.T) {
+		t.Parallel()
+		within(t, func(h *house) {
+			h.node.answers = []*admissionv1.AdmitResponse{deferred("PluginAway", 7*time.Second)}
+			h.want(web("a"))
+			if p := h.pod("a"); p.Phase != "Pending" || p.Reason != "PluginAway" || p.Message != "not now" {
+				t.Errorf("%+v", p)
+			}
+			h.pass(7*time.Second - time.Millisecond)
+			if got := h.node.said("Admit"); len(got) != 1 {
+				t.Errorf("asked %d times before the time", len(got))
+			}
+			h.pass(time.Millisecond)
+			h.expect("a", "Running, main#0 running")
+		})
+	})
+	t.Run("ledger in doubt", func(t *testing.T) {
+		t.Parallel()
+		within(t, func(h *house) {
+			h.node.answers = []*admissionv1.AdmitResponse{deferred("LedgerInDoubt", time.Second)}
+			h.want(web("a"))
+			h.pass(time.Second)
+			h.expect("a", "Running, main#0 running")
+			if got := h.node.said("Sync"); !slices.Equal(got, []string{"Sync", "Sync a-uid"}) {
+				t.Errorf("%q", got)
+			}
+		})
+	})
+	t.Run("invalid", func(t *testing.T) {
+		t.Parallel()
+		within(t, func(h *house) {
+			h.node.fail = failing("Admit", &berth.Error{Code: codes.InvalidArgument, Message: "pod.spec: wrong"})
+			h.want(web("a"))
+			if p := h.pod("a"); p.Phase != "Failed" || p.Reason != "Invalid" || p.Message != "pod.spec: wrong" {
+				t.Errorf("%+v", p)
+			}
+		})
+	})
+	t.Run("another pod of the same uid", func(t *testing.T) {
+		t.Parallel()
+		within(t, func(h *house) {
+			removed := false
+			h.node.fail = func(call string) error {
+				removed = removed || strings.HasPrefix(call, "Remove")
+				if strings.HasPrefix(call, "Admit") && !removed {
+					return &berth.Error{Code: codes.FailedPrecondition, Message: "admitted with another spec"}
+				}
+				return nil
+			}
+			h.want(web("a"))
+			h.pass(time.Second)
+			h.expect("a", "Running, main#0 running")
+		})
+	})
+	t.Run("what an agent cannot give", func(t *testing.T) {
+		t.Parallel()
+		within(t, func(h *house) {
+			h.want(pod("a", "  volumes: [{name: v, secret: {secretName: s}}]\n  containers: [{name: main, image: i}]\n"))
+			if p := h.pod("a"); p.Phase != "Failed" || p.Reason != "Unsupported" {
+				t.Errorf("%+v", p)
+			}
+			if got := h.node.said("Admit"); len(got) != 0 {
+				t.Errorf("%q", got)
+			}
+		})
+	})
+}
+
+// failing lets the calls of one method fail.
+func failing(method string, err error) func(string) error {
+	return func(call string) error {
+		if first, _, _ := strings.Cut(call, " "); first == method {
+			return err
+		}
+		return nil
+	}
+}
+
+func TestCrashLoop(t *testing.T) {
+	t.Parallel()
+	within(t, func(h *house) {
+		h.want(pod("a", `  containers: [{name: main, image: i, command: [/p, exit, "3"]}]`+"\n"))
+		h.expect("a", "Running, main#1 CrashLoopBackOff")
+		last := h.pod("a").ContainerStatuses[0].LastState
+		if last == nil || last.Terminated == nil || last.Terminated.ExitCode != 3 || last.Terminated.Reason != "Error" {
+			t.Errorf("last state: %+v", last)
+		}
+		h.pass(10 * time.Second)
+		h.expect("a", "Running, main#2 CrashLoopBackOff")
+		h.pass(20 * time.Second)
+		h.expect("a", "Running, main#3 CrashLoopBackOff")
+		if got, want := len(h.node.said("PostStop")), 4; got != want {
+			t.Errorf("%d ends, want %d", got, want)
+		}
+		h.want()
+		h.empty()
+	})
+}
+
+func TestTroubleIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	for _, method := range []string{"Allocate", "PreStart", "Knows", "Admit", "Remove", "PostStop"} {
+		t.Run(method, func(t *testing.T) {
+			t.Parallel()
+			within(t, func(h *house) {
+				down := true
+				h.node.fail = func(call string) error {
+					if first, _, _ := strings.Cut(call, " "); down && first == method {
+						return &berth.Error{Code: codes.Unavailable, Message: "berthd is away"}
+					}
+					return nil
+				}
+				h.want(web("a"))
+				h.pass(time.Minute)
+				h.node.mu.Lock()
+				down = method == "Remove" || method == "PostStop"
+				h.node.mu.Unlock()
+				h.pass(time.Minute)
+				h.expect("a", "Running, main#0 running")
+				h.want()
+				h.pass(time.Minute)
+				h.node.mu.Lock()
+				down = false
+				h.node.mu.Unlock()
+				h.pass(time.Minute)
+				// berthd forgets containers with their pod.
+				clear(h.node.bound)
+				h.empty()
+			})
+		})
+	}
+	t.Run("Create", func(t *testing.T) {
+		t.Parallel()
+		within(t, func(h *house) {
+			h.runtime.FailWith(func(call, name string) error {
+				if call == "Create" {
+					return errors.New("no such image")
+				}
+				return nil
+			})
+			h.want(web("a"))
+			if w := h.pod("a").ContainerStatuses[0].State.Waiting; w == nil || w.Reason != "CreateContainerError" || w.Message != "no such image" {
+				t.Errorf("%+v", h.pod("a"))
+			}
+			h.runtime.FailWith(nil)
+			h.pass(time.Minute)
+			h.expect("a", "Running, main#0 running")
+		})
+	})
+}
+
+func TestGrace(t *testing.T) {
+	t.Parallel()
+	within(t, func(h *house) {
+		h.want(pod("a", "  terminationGracePeriodSeconds: 5\n  containers: [{name: main, image: i, command: [/p, stubborn]}]\n"))
+		h.want()
+		if p := h.pod("a"); p.DeletionTimestamp == nil || p.ContainerStatuses[0].State.Running == nil {
+			t.Errorf("%+v", p)
+		}
+		h.pass(5*time.Second - time.Millisecond)
+		h.expect("a", "Running, main#0 running")
+		h.pass(time.Millisecond)
+		h.empty()
+		if got := h.runtime.Calls(); !slices.Contains(got, "Signal killed main#0") {
+			t.Errorf("%q", got)
+		}
+	})
+}
+
+func TestManifestChanges(t *testing.T) {
+	t.Parallel()
+	within(t, func(h *house) {
+		h.want(web("a"))
+		before := h.pod("a").StartTime
+		h.pass(time.Second)
+		h.want(web("a"))
+		if got := h.pod("a").StartTime; !got.Equal(*before) {
+			t.Error("the same manifest began another pod")
+		}
+		h.want(strings.Replace(web("a"), "image: i", "image: j", 1))
+		h.expect("a", "Running, main#0 running")
+		if spec, _ := h.runtime.Spec(h.id("a", "main")); spec.Image != "j" {
+			t.Errorf("image %q", spec.Image)
+		}
+		if got := h.node.said("Remove"); len(got) != 1 {
+			t.Errorf("%q", got)
+		}
+	})
+}
+
+func TestAgentComesBack(t *testing.T) {
+	t.Parallel()
+	within(t, func(h *house) {
+		h.want(web("a"), web("b"), pod("job", "  restartPolicy: Never\n  containers: [{name: main, image: i, command: [/p, exit, \"0\"]}]\n"))
+		a := h.id("a", "main")
+		h.stop()
+		// While it is away one container ends, and a manifest goes.
+		h.runtime.Exit(h.id("b", "main"), 1)
+		h.begin()
+		h.want(web("a"), web("b"), pod("job", "  restartPolicy: Never\n  containers: [{name: main, image: i, command: [/p, exit, \"0\"]}]\n"))
+		h.expect("a", "Running, main#0 running")
+		h.expect("b", "Running, main#1 running")
+		h.expect("job", "Succeeded, main#0 Completed 0")
+		if got := h.id("a", "main"); got != a {
+			t.Errorf("container %s became %s", a, got)
+		}
+		if got := h.node.said("Sync"); !slices.Equal(got, []string{"Sync", "Sync a-uid,b-uid"}) {
+			t.Errorf("%q", got)
+		}
+		// Nothing is started or bound twice.
+		if got := slices.Compact(slices.Sorted(slices.Values(h.node.said("PreStart")))); len(got) != len(h.node.said("PreStart")) {
+			t.Errorf("%q", h.node.said("PreStart"))
+		}
+		h.stop()
+		h.begin()
+		h.want(web("a"))
+		if got := h.agent.Status().Pods; len(got) != 1 || got[0].Name != "a" {
+			t.Errorf("%+v", got)
+		}
+	})
+}
+
+// TestNothingIsEndedBeforeTheManifestsAreRead: a folder that cannot be read at
+// first is no reason to end what runs.
+func TestNothingIsEndedBeforeTheManifestsAreRead(t *testing.T) {
+	t.Parallel()
+	within(t, func(h *house) {
+		h.want(web("a"))
+		h.stop()
+		h.begin()
+		h.pass(time.Hour)
+		h.expect("a", "Running, main#0 running")
+	})
+}
+
+func TestStrangersAreRemoved(t *testing.T) {
+	t.Parallel()
+	within(t, func(h *house) {
+		h.want(web("a"))
+		h.stop()
+		if err := os.WriteFile(filepath.Join(h.dir, "pods", "a-uid", "pod.json"), []byte("{"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		h.begin()
+		h.empty()
+	})
+}
+
+func TestBerthdComesBack(t *testing.T) {
+	t.Parallel()
+	for _, forget := range []bool{false, true} {
+		t.Run(fmt.Sprintf("without its ledger: %v", forget), func(t *testing.T) {
+			t.Parallel()
+			within(t, func(h *house) {
+				h.want(web("a"))
+				h.node.restart(forget)
+				synctest.Wait()
+				h.expect("a", "Running, main#0 running")
+				binds := 1
+				if forget {
+					binds = 2
+				}
+				if got := h.node.said("PreStart"); len(got) != binds {
+					t.Errorf("%q, want %d", got, binds)
+				}
+				if got := h.node.said("Sync"); !slices.Equal(got, []string{"Sync", "Sync a-uid"}) {
+					t.Errorf("%q", got)
+				}
+				h.want()
+				h.empty()
+			})
+		})
+	}
+	t.Run("somebody has removed a pod", func(t *testing.T) {
+		t.Parallel()
+		within(t, func(h *house) {
+			h.want(web("a"))
+			// berthctl remove kills the containers and forgets the pod.
+			h.node.mu.Lock()
+			clear(h.node.pods)
+			clear(h.node.bound)
+			h.node.mu.Unlock()
+			h.runtime.Exit(h.id("a", "main"), 137)
+			synctest.Wait()
+			h.pass(time.Second)
+			h.expect("a", "Running, main#1 running")
+		})
+	})
+}
+
+func TestLostContainer(t *testing.T) {
+	t.Parallel()
+	within(t, func(h *house) {
+		h.want(pod("a", "  restartPolicy: Never\n  containers: [{name: main, image: i, command: [/p, wait]}]\n"))
+		if err := h.runtime.Remove(t.Context(), h.id("a", "main")); err != nil {
+			t.Fatal(err)
+		}
+		h.agent.Changed("a-uid")
+		synctest.Wait()
+		h.expect("a", "Failed, main#0 ContainerLost 137")
+	})
+}

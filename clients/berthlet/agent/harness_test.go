@@ -1,0 +1,322 @@
+package agent_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
+	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
+	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/clients/berth"
+	"github.com/berthd/berth/clients/berthlet/agent"
+	"github.com/berthd/berth/clients/berthlet/container/containertest"
+	"github.com/berthd/berth/clients/berthlet/lifecycle"
+	"github.com/berthd/berth/clients/podspec"
+)
+
+// fakeNode is a berthd without a machine.
+type fakeNode struct {
+	mu    sync.Mutex // guards what is below
+	pods  map[string]bool
+	bound map[string]int // pids by container id
+	calls []string
+	// answers are taken by Admit, one at each call; then pods are admitted.
+	answers []*admissionv1.AdmitResponse
+	// fail lets a call fail.
+	fail func(call string) error
+	lost chan struct{}
+}
+
+func newFakeNode() *fakeNode {
+	return &fakeNode{pods: map[string]bool{}, bound: map[string]int{}, lost: make(chan struct{})}
+}
+
+// call notes a call, for callers that hold mu.
+func (f *fakeNode) call(words ...any) error {
+	text := strings.TrimSpace(fmt.Sprintln(words...))
+	if f.fail != nil {
+		if err := f.fail(text); err != nil {
+			return err
+		}
+	}
+	f.calls = append(f.calls, text)
+	return nil
+}
+
+func (f *fakeNode) Ready(context.Context) error { return nil }
+
+func (f *fakeNode) Lost(ctx context.Context) {
+	f.mu.Lock()
+	lost := f.lost
+	f.mu.Unlock()
+	select {
+	case <-lost:
+	case <-ctx.Done():
+	}
+}
+
+// restart is what a crash of berthd looks like; with forget it has lost its ledger.
+func (f *fakeNode) restart(forget bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if forget {
+		clear(f.pods)
+		clear(f.bound)
+	}
+	close(f.lost)
+	f.lost = make(chan struct{})
+}
+
+func (f *fakeNode) Sync(_ context.Context, uids []string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := f.call("Sync", strings.Join(uids, ",")); err != nil {
+		return err
+	}
+	for uid := range f.pods {
+		if !slices.Contains(uids, uid) {
+			delete(f.pods, uid)
+		}
+	}
+	return nil
+}
+
+func (f *fakeNode) Admit(_ context.Context, pod *typesv1.Pod) (*admissionv1.AdmitResponse, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := f.call("Admit", pod.GetMetadata().GetUid()); err != nil {
+		return nil, err
+	}
+	if len(f.answers) > 0 {
+		answer := f.answers[0]
+		f.answers = f.answers[1:]
+		return answer, nil
+	}
+	f.pods[pod.GetMetadata().GetUid()] = true
+	return &admissionv1.AdmitResponse{Verdict: admissionv1.Verdict_VERDICT_ADMITTED, QosClass: typesv1.QOSClass_QOS_CLASS_BURSTABLE}, nil
+}
+
+func (f *fakeNode) Knows(_ context.Context, uid string) (bool, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.pods[uid], f.call("Knows", uid)
+}
+
+func (f *fakeNode) Remove(_ context.Context, uid string) (bool, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	known := f.pods[uid]
+	if err := f.call("Remove", uid); err != nil {
+		return false, err
+	}
+	delete(f.pods, uid)
+	return known, nil
+}
+
+func (f *fakeNode) known(uid string) error {
+	if !f.pods[uid] {
+		return &berth.Error{Code: codes.NotFound, Message: "pod " + uid + " is not admitted"}
+	}
+	return nil
+}
+
+func (f *fakeNode) Allocate(_ context.Context, uid, container string) (*allocationv1.AllocateResponse, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := f.call("Allocate", uid, container); err != nil {
+		return nil, err
+	}
+	return &allocationv1.AllocateResponse{
+		Linux:      &allocationv1.LinuxResources{CpusetCpus: "3", OomScoreAdj: 7},
+		CgroupPath: "/pods/" + uid + "/" + container, CgroupParent: "/pods/" + uid,
+		Envs:    []*allocationv1.EnvVar{{Name: "DEVICE", Value: "d0"}, {Name: "MINE", Value: "plugin"}},
+		Mounts:  []*allocationv1.Mount{{ContainerPath: "/lib/d", HostPath: "/host/d", ReadOnly: true}},
+		Devices: []*allocationv1.DeviceNode{{ContainerPath: "/dev/d", HostPath: "/dev/null", Permissions: "rw"}},
+	}, f.known(uid)
+}
+
+func (f *fakeNode) PreStart(_ context.Context, uid, container, id string, pid int) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := f.call("PreStart", uid, container, id); err != nil {
+		return err
+	}
+	if err := f.known(uid); err != nil {
+		return err
+	}
+	f.bound[id] = pid
+	return nil
+}
+
+func (f *fakeNode) PostStop(_ context.Context, id string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := f.call("PostStop", id); err != nil {
+		return err
+	}
+	delete(f.bound, id)
+	return nil
+}
+
+// said lists the calls that begin with one of some words.
+func (f *fakeNode) said(words ...string) []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var out []string
+	for _, call := range f.calls {
+		first, _, _ := strings.Cut(call, " ")
+		if len(words) == 0 || slices.Contains(words, first) {
+			out = append(out, call)
+		}
+	}
+	return out
+}
+
+// house is a machine without anything real: a node, a runtime, a directory.
+type house struct {
+	t       *testing.T
+	dir     string
+	node    *fakeNode
+	runtime *containertest.Fake
+	agent   *agent.Agent
+	stop    func()
+}
+
+// within runs a test in a bubble whose clock is the test's.
+func within(t *testing.T, test func(h *house)) {
+	t.Helper()
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		h := &house{t: t, dir: dir, node: newFakeNode()}
+		h.runtime = containertest.NewFake(time.Now, func(uid string) { h.agent.Changed(uid) })
+		h.begin()
+		defer func() { h.stop() }()
+		test(h)
+	})
+}
+
+// begin starts an agent; stop ends it, as a crash does: without a word to anybody.
+func (h *house) begin() {
+	h.t.Helper()
+	ctx, cancel := context.WithCancel(h.t.Context())
+	h.agent = agent.New(agent.Config{
+		Node: h.node, Runtime: h.runtime, Dir: h.dir, LogDir: h.dir + "/logs", StatusFile: h.dir + "/status.json",
+		Crash: lifecycle.Crash, Retry: lifecycle.Retry, Now: time.Now, Log: slog.New(slog.DiscardHandler),
+	})
+	done := make(chan error, 1)
+	go func() { done <- h.agent.Run(ctx) }()
+	h.stop = func() {
+		cancel()
+		if err := <-done; err != nil {
+			h.t.Error(err)
+		}
+		h.stop = func() {}
+	}
+	synctest.Wait()
+}
+
+func decode(t *testing.T, texts ...string) []podspec.Manifest {
+	t.Helper()
+	out, err := podspec.DecodeManifests(strings.NewReader(strings.Join(texts, "\n---\n")), podspec.Options{GenerateUID: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// want hands manifests to the agent and waits until it has nothing to do.
+func (h *house) want(texts ...string) {
+	h.t.Helper()
+	var manifests []podspec.Manifest
+	if len(texts) > 0 {
+		manifests = decode(h.t, texts...)
+	}
+	h.agent.Want(manifests)
+	synctest.Wait()
+}
+
+// pass lets time pass.
+func (h *house) pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+// pod gives the status of a pod; a pod that is not there fails the test.
+func (h *house) pod(name string) agent.PodStatus {
+	h.t.Helper()
+	for _, p := range h.agent.Status().Pods {
+		if p.Name == name {
+			return p
+		}
+	}
+	h.t.Fatalf("there is no pod %s in %+v", name, h.agent.Status())
+	return agent.PodStatus{}
+}
+
+// brief writes the states of a pod's containers in a line.
+func brief(p agent.PodStatus) string {
+	words := []string{p.Phase}
+	for _, c := range slices.Concat(p.InitContainerStatuses, p.ContainerStatuses) {
+		word := c.Name + "#" + fmt.Sprint(c.RestartCount) + " "
+		switch s := c.State; {
+		case s.Running != nil:
+			word += "running"
+		case s.Terminated != nil:
+			word += fmt.Sprintf("%s %d", s.Terminated.Reason, s.Terminated.ExitCode)
+		default:
+			word += s.Waiting.Reason
+		}
+		words = append(words, word)
+	}
+	return strings.Join(words, ", ")
+}
+
+func (h *house) expect(name, want string) {
+	h.t.Helper()
+	if got := brief(h.pod(name)); got != want {
+		h.t.Errorf("pod %s: got  %s\nwant %s", name, got, want)
+	}
+}
+
+func (h *house) id(pod, container string) string {
+	h.t.Helper()
+	p := h.pod(pod)
+	for _, c := range slices.Concat(p.InitContainerStatuses, p.ContainerStatuses) {
+		if c.Name == container {
+			return c.ContainerID
+		}
+	}
+	h.t.Fatalf("pod %s has no container %s", pod, container)
+	return ""
+}
+
+// empty sees that nothing is left of any pod.
+func (h *house) empty() {
+	h.t.Helper()
+	statuses, err := h.runtime.List(h.t.Context(), "")
+	if err != nil || len(statuses) > 0 || len(h.runtime.Pods()) > 0 || len(h.agent.Status().Pods) > 0 {
+		h.t.Errorf("left: containers %v, %v; open pods %v; status %+v", statuses, err, h.runtime.Pods(), h.agent.Status())
+	}
+	h.node.mu.Lock()
+	defer h.node.mu.Unlock()
+	if len(h.node.pods) > 0 || len(h.node.bound) > 0 {
+		h.t.Errorf("left in berthd: %v, %v", h.node.pods, h.node.bound)
+	}
+}
+
+func deferred(reason string, after time.Duration) *admissionv1.AdmitResponse {
+	return &admissionv1.AdmitResponse{
+		Verdict: admissionv1.Verdict_VERDICT_DEFERRED, Reason: reason, Message: "not now",
+		RetryAfter: durationpb.New(after), Condition: &admissionv1.Condition{Reason: reason},
+	}
+}
