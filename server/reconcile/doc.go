@@ -4,6 +4,8 @@
 //
 //   - pass: observe the tree, compare it with what follows from a view, apply
 //     the difference.
+//   - following: putting into force what a newer view wants otherwise, and nothing
+//     else.
 //   - settled: a view is settled when a pass for it, for a later one, or for one
 //     with the same pods and claims has put every container where that view allows;
 //     then nobody runs where it forbids.

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/berthd/berth/managers/cgroup"
@@ -63,8 +64,40 @@ func (b *driftBook) keep(desired []cgroup.Node, failed map[string]bool) {
 	}
 }
 
+// add notes what is in force of some cgroups, and drops those that are not wanted
+// any more.
+func (b *driftBook) add(desired, written []cgroup.Node, failed map[string]bool) {
+	for _, n := range written {
+		if name := n.Name.String(); !failed[name] {
+			b.kept[name] = n.Values
+		}
+	}
+	if len(b.kept) <= len(desired) {
+		return
+	}
+	wanted := make(map[string]bool, len(desired))
+	for _, n := range desired {
+		wanted[n.Name.String()] = true
+	}
+	maps.DeleteFunc(b.kept, func(name string, _ cgroup.Values) bool { return !wanted[name] })
+}
+
+// changed lists the nodes that are wanted otherwise than they were last in force.
+func (b *driftBook) changed(desired []cgroup.Node) []cgroup.Node {
+	return slices.DeleteFunc(slices.Clone(desired), func(n cgroup.Node) bool {
+		kept, ok := b.kept[n.Name.String()]
+		return ok && reflect.DeepEqual(kept, n.Values)
+	})
+}
+
 // forget drops a cgroup whose values are being written outside of a pass.
 func (b *driftBook) forget(name cgroup.Name) { delete(b.kept, name.String()) }
+
+// forgetAll drops a cgroup that is gone, with those below it.
+func (b *driftBook) forgetAll(name cgroup.Name) {
+	below := name.String() + "/"
+	maps.DeleteFunc(b.kept, func(have string, _ cgroup.Values) bool { return have+"/" == below || strings.HasPrefix(have, below) })
+}
 
 // find lists the drifts behind what differs: of cgroups whose wanted values are
 // the same as when they were in force.

@@ -105,6 +105,7 @@ func New(cfg Config) *Loop {
 func (l *Loop) SetLimits(limits Limits) {
 	l.mu.Lock()
 	l.Limits = limits
+	l.drift.kept = nil
 	l.mu.Unlock()
 	l.Wake()
 }
@@ -117,19 +118,21 @@ func (l *Loop) Wake() {
 	}
 }
 
-// Run passes whenever it is woken and at every interval, until ctx ends. Errors
-// of passes are logged; the next pass tries again.
+// Run follows the ledger whenever it is woken and passes over the whole tree at
+// every interval, until ctx ends. Errors are logged; the next pass tries again.
 func (l *Loop) Run(ctx context.Context) error {
 	tick := time.NewTicker(l.Every)
 	defer tick.Stop()
 	for {
+		step := l.Pass
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-l.wake:
+			step = l.Follow
 		case <-tick.C:
 		}
-		if err := l.Pass(ctx); err != nil && ctx.Err() == nil {
+		if err := step(ctx); err != nil && ctx.Err() == nil {
 			l.Log.ErrorContext(ctx, "reconcile cgroups", "error", err)
 		}
 	}
@@ -279,7 +282,7 @@ func (l *Loop) settle(ctx context.Context, view *ledger.View) error {
 	if l.hasSettled(view) {
 		return nil
 	}
-	err := l.pass(ctx, view)
+	err := l.follow(ctx, view)
 	if l.hasSettled(view) {
 		if err != nil {
 			l.Log.ErrorContext(ctx, "reconcile cgroups", "error", err)

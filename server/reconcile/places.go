@@ -78,9 +78,14 @@ func (l *Loop) RemovePod(ctx context.Context, view *ledger.View, uid string) err
 	return nil
 }
 
+// remove kills what runs in a cgroup and removes it. The caller does not hold mu.
 func (l *Loop) remove(ctx context.Context, name cgroup.Name) error {
 	defer l.timed(OpDestroy, l.Now())
-	return l.Tree.Remove(ctx, name)
+	err := l.Tree.Remove(ctx, name)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.drift.forgetAll(name)
+	return err
 }
 
 // EnsureContainer implements admission.Places.

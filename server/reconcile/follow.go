@@ -1,0 +1,62 @@
+package reconcile
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/berthd/berth/managers/cgroup"
+	"github.com/berthd/berth/managers/ledger"
+)
+
+// Follow puts into force what the ledger wants otherwise than it was last in force,
+// and looks at nothing else: what anybody changed since is left to the next pass
+// over the whole tree. Its time grows with the change, not with the tree.
+func (l *Loop) Follow(ctx context.Context) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.follow(ctx, l.View())
+}
+
+// follow follows a view. The caller holds mu.
+func (l *Loop) follow(ctx context.Context, view *ledger.View) error {
+	if l.drift.kept == nil {
+		return l.pass(ctx, view)
+	}
+	start := l.Now()
+	desired, err := cgroup.Desired(view, l.Layout, l.QoS.Cgroup, l.tiers(view))
+	if err != nil {
+		return fmt.Errorf("compute the cgroup tree: %w", err)
+	}
+	desired = l.withoutLeaving(view, desired)
+	nodes := l.withChildren(desired, l.drift.changed(desired))
+	seen, err := l.observe(ctx, nodes)
+	if err != nil {
+		return err
+	}
+	ops := cgroup.Diff(nodes, seen)
+	done := l.apply(ctx, ops)
+	l.drift.add(append(desired, l.Reserved...), nodes, done.failed)
+	if done.cleared {
+		l.settled = view
+	}
+	if l.Observe != nil {
+		l.Observe(Outcome{Ops: ops, Orphans: len(l.orphans), Took: l.Now().Sub(start), Err: done.err})
+	}
+	return done.err
+}
+
+// withChildren adds to changed pods what lies in them: parents and children change
+// in an order. The tiers bound nothing that their pods have.
+func (l *Loop) withChildren(desired, changed []cgroup.Node) []cgroup.Node {
+	names := make(map[string]bool, len(changed))
+	for _, n := range changed {
+		names[n.Name.String()] = true
+	}
+	for _, n := range desired {
+		parent := n.Name.Parent()
+		if _, ok := l.Layout.PodUID(parent); ok && names[parent.String()] && !names[n.Name.String()] {
+			changed = append(changed, n)
+		}
+	}
+	return changed
+}

@@ -1,0 +1,130 @@
+package reconcile
+
+import (
+	"fmt"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/berthd/berth/managers/cgroup"
+	"github.com/berthd/berth/managers/cgroup/memtree"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/ledgertest"
+	"github.com/berthd/berth/managers/workload"
+)
+
+// Whatever happens to pods, following the ledger leaves a pass over the whole tree
+// nothing to do.
+func TestFollowIsAsGoodAsAPass(t *testing.T) {
+	t.Parallel()
+	for name, facts := range map[string]cgroup.Facts{"v1": memtree.V1(), "v2": memtree.V2()} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			rapid.Check(t, func(r *rapid.T) {
+				b := newBench(t, facts, nil)
+				b.pass()
+				for step := range rapid.IntRange(1, 12).Draw(r, "steps") {
+					b.happen(r, fmt.Sprint(step))
+					if err := b.Follow(t.Context()); err != nil {
+						r.Fatal(err)
+					}
+					ops, err := b.Plan(t.Context())
+					if err != nil || len(ops) > 0 {
+						r.Fatalf("step %d: %v, left to do %v", step, err, ops)
+					}
+				}
+			})
+		})
+	}
+}
+
+// happen lets something happen to a random pod.
+func (b *bench) happen(r *rapid.T, id string) {
+	uid := rapid.SampledFrom([]string{"a", "b", "c"}).Draw(r, "pod")
+	owner := ledger.Owner{Pod: uid, Container: "c"}
+	view := b.ledger.View()
+	_, here := view.Pod(uid)
+	switch what := rapid.SampledFrom([]string{"start", "stop", "remove", "resize"}).Draw(r, "what"); {
+	case !here:
+		p := ledgertest.Pod(uid, "c")
+		p.QoS, p.Pod.QoS = workload.Burstable, workload.Burstable
+		p.Pod.Containers[0].Requests = cpus(rapid.Int64Range(1, 900).Draw(r, "cpu"))
+		if uid == "a" {
+			p = ledgertest.With(p, ledgertest.Exclusive("c", "2-3"))
+		}
+		d := ledger.NewDraft(view)
+		d.PutPod(p)
+		if rapid.Bool().Draw(r, "placed") {
+			if _, _, err := b.EnsurePod(b.t.Context(), d.View(), uid); err != nil {
+				r.Fatal(err)
+			}
+		}
+		b.update(func(d *ledger.Draft) { d.PutPod(p) })
+	case what == "start":
+		path, err := b.EnsureContainer(b.t.Context(), view, ledger.Binding{ID: id, Owner: owner}, 0)
+		if err != nil {
+			r.Fatal(err)
+		}
+		b.update(func(d *ledger.Draft) { d.Bind(ledger.Binding{ID: id, Owner: owner, CgroupPath: path, Own: true}) })
+	case what == "stop":
+		for bound := range view.Bindings() {
+			if bound.Owner == owner {
+				if err := b.RemoveContainer(b.t.Context(), bound); err != nil {
+					r.Fatal(err)
+				}
+				b.update(func(d *ledger.Draft) { d.Unbind(bound.ID) })
+			}
+		}
+	case what == "remove":
+		if err := b.RemovePod(b.t.Context(), view, uid); err != nil {
+			r.Fatal(err)
+		}
+		b.update(func(d *ledger.Draft) { d.RemovePod(uid) })
+	default:
+		have, _ := view.Pod(uid)
+		p := *have
+		p.Pod.Containers = []workload.Container{have.Pod.Containers[0]}
+		n := rapid.Int64Range(1, 900).Draw(r, "cpu")
+		p.Pod.Containers[0].Requests = cpus(n)
+		p.Pod.Containers[0].Limits = workload.Quantities{workload.CPU: 2 * n, workload.Memory: n << 20}
+		b.update(func(d *ledger.Draft) { d.PutPod(&p) })
+	}
+}
+
+func TestFollowLooksAtNothingElse(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, memtree.V1(), nil)
+	b.admit("a", workload.Burstable, cpus(500))
+	if err := b.Follow(t.Context()); err != nil || b.shares("/kubepods/burstable/poda") != 512 {
+		t.Errorf("the first time it is a pass: %v, %d shares", err, b.shares("/kubepods/burstable/poda"))
+	}
+	b.set("/kubepods/burstable/poda", cgroup.Values{CPUShares: ptr(uint64(7))})
+	b.admit("b", workload.Burstable, cpus(100))
+	if err := b.Follow(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if b.shares("/kubepods/burstable/poda") != 7 || b.shares("/kubepods/burstable/podb") != 102 || len(b.last.Drifts) != 0 {
+		t.Errorf("shares %d and %d, drifts %v", b.shares("/kubepods/burstable/poda"), b.shares("/kubepods/burstable/podb"), b.last.Drifts)
+	}
+	b.pass()
+	if b.shares("/kubepods/burstable/poda") != 512 || len(b.last.Drifts) != 1 {
+		t.Errorf("the pass: %d shares, drifts %v", b.shares("/kubepods/burstable/poda"), b.last.Drifts)
+	}
+	// What the kernel refused is tried again.
+	b.refuse["/kubepods/podc"] = errRefused
+	b.admit("c", workload.Guaranteed, cpus(100))
+	if err := b.Follow(t.Context()); err == nil {
+		t.Error("a refusal is not told")
+	}
+	delete(b.refuse, "/kubepods/podc")
+	if err := b.Follow(t.Context()); err != nil || b.shares("/kubepods/podc") != 102 {
+		t.Errorf("again: %v, %d shares", err, b.shares("/kubepods/podc"))
+	}
+	// Other limits are a reason to look at everything.
+	limits := b.Limits
+	limits.Pods.CPUShares = ptr(uint64(4096))
+	b.SetLimits(limits)
+	if err := b.Follow(t.Context()); err != nil || b.shares("/kubepods") != 4096 {
+		t.Errorf("other limits: %v, %d shares", err, b.shares("/kubepods"))
+	}
+}
