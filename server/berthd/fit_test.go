@@ -1,6 +1,10 @@
 package main
 
-import "testing"
+import (
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+)
 
 // TestNodeIsFull: without a scheduler berthd itself keeps the requests of all
 // pods within what is allocatable.
@@ -25,5 +29,11 @@ func TestNodeIsFull(t *testing.T) {
 		if resp.GetReason() != tt.reason {
 			t.Errorf("pod %s: %s %q: %s, want %q", tt.uid, resp.GetVerdict(), resp.GetReason(), resp.GetMessage(), tt.reason)
 		}
+	}
+	// Nobody is evicted for a pod that matters more: that is the agent's to do.
+	critical := pod("critical", map[string]string{"cpu": "100m"}, nil)
+	critical.Spec.PriorityClassName, critical.Spec.Priority = "system-node-critical", proto.Int32(2000001000)
+	if resp := d.admit(critical); resp.GetReason() != "OutOfpods" || len(d.pods()) != 3 {
+		t.Errorf("a critical pod: %q, %d pods are left", resp.GetReason(), len(d.pods()))
 	}
 }
