@@ -176,7 +176,8 @@ func amiss(p *ledger.Pod) string {
 		if container := p.Pod.Container(c.Owner.Container); container != nil {
 			asked = &workload.Resources{Requests: container.Requests}
 		}
-		n, has := asked.Requests[workload.Resource(c.Resource)], int64(0)
+		n := asked.Requests[workload.Resource(c.Resource)]
+		var has int64
 		switch {
 		case c.CPUs != nil && c.CPUs.Use == ledger.CPUPodShared:
 			continue
