@@ -12,9 +12,10 @@
 //	cat FILE          writes a file to standard output
 //	write FILE WORD   makes a file
 //	show              tells where it runs and as what, in lines of the form name=value
+//	fill              uses memory until there is none
 //	spin              uses a CPU until it is told to end
-//	wait              ends with the code 0 when it is told to (SIGTERM)
-//	stubborn          does nothing until it is killed
+//	wait              says so, and ends with the code 0 when it is told to (SIGTERM)
+//	stubborn          says so, and stays until it is killed
 package main
 
 import (
@@ -89,11 +90,15 @@ func do(task []string, told <-chan os.Signal) error {
 		return os.WriteFile(arg(0), []byte(arg(1)+"\n"), 0o644)
 	case "show":
 		return show()
+	case "fill":
+		fill()
 	case "spin":
 		spin(told)
 	case "wait":
+		fmt.Println("waits")
 		<-told
 	case "stubborn":
+		fmt.Println("stays")
 		for range told {
 			fmt.Println("no")
 		}
@@ -101,6 +106,22 @@ func do(task []string, told <-chan os.Signal) error {
 		return fmt.Errorf("%q: unknown verb", verb)
 	}
 	return nil
+}
+
+// fill takes memory and touches each page of it.
+func fill() {
+	const chunk = 1 << 20
+	var held [][]byte
+	for {
+		block := make([]byte, chunk)
+		for i := 0; i < chunk; i += os.Getpagesize() {
+			block[i] = 1
+		}
+		held = append(held, block)
+		if len(held) > 1<<16 { // 64 GiB, and still there
+			return
+		}
+	}
 }
 
 // spin keeps one thread busy.

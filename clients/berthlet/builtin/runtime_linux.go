@@ -454,7 +454,7 @@ func (r *Runtime) status(id string) (container.Status, bool, error) {
 	var end exit
 	found, err := read(dir, exitFile, &end)
 	if err == nil && !found && !alive {
-		end, err = r.lose(id)
+		end, err = r.lose(id, made.PID)
 		found = true
 	}
 	if err != nil {
@@ -466,12 +466,28 @@ func (r *Runtime) status(id string) (container.Status, bool, error) {
 	return out, true, nil
 }
 
-// lose ends a container whose keeper is gone.
-func (r *Runtime) lose(id string) (exit, error) {
+// lose ends a container whose keeper is gone. Nothing of it runs any more when the
+// end is written down.
+func (r *Runtime) lose(id string, pid int) (exit, error) {
 	r.Log.Warn("a container without a keeper is lost", slog.String("id", id))
-	end := exit{Code: 128 + int(unix.SIGKILL), Reason: container.Lost, At: r.Now()}
-	if err := r.signal(id, unix.SIGKILL); err != nil {
-		return end, fmt.Errorf("end the lost container %s: %w", id, err)
+	// Before the signal, so that it is this process and no later one.
+	process, err := unix.PidfdOpen(pid, 0)
+	if err == nil {
+		defer unix.Close(process)
 	}
+	if err := r.signal(id, unix.SIGKILL); err != nil {
+		return exit{}, fmt.Errorf("end the lost container %s: %w", id, err)
+	}
+	if c, loadErr := libcontainer.Load(r.run(), id); loadErr == nil && err == nil {
+		if status, err := c.Status(); err == nil && status != libcontainer.Stopped {
+			if n, err := unix.Poll([]unix.PollFd{{Fd: int32(process), Events: unix.POLLIN}}, lostMillis); err != nil || n == 0 {
+				return exit{}, fault.Deadlinef("end the lost container %s: process %d is still there: %v", id, pid, err)
+			}
+		}
+	}
+	end := exit{Code: 128 + int(unix.SIGKILL), Reason: container.Lost, At: r.Now()}
 	return end, write(r.container(id), exitFile, end)
 }
+
+// lostMillis is how long a killed process may take to go.
+const lostMillis = 10_000

@@ -3,6 +3,7 @@
 package builtin_test
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"os"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/berthd/berth/clients/berthlet/builtin"
+	"github.com/berthd/berth/clients/berthlet/container"
 	"github.com/berthd/berth/clients/berthlet/container/containertest"
 )
 
@@ -126,6 +128,23 @@ func removeCgroups(t *testing.T, cgroup string) {
 	}
 }
 
+// said waits until a container has written something, which the probe does when it
+// listens.
+func said(ctx context.Context, s container.Spec) error {
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		if info, err := os.Stat(s.LogPath); err == nil && info.Size() > 0 {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
 func TestRuntime(t *testing.T) {
 	t.Parallel()
 	needRoot(t)
@@ -134,6 +153,7 @@ func TestRuntime(t *testing.T) {
 		return containertest.Bench{
 			Runtime: b.Runtime, Image: b.image, Program: "/probe", Changed: b.changed,
 			CgroupPath: func(name string) string { return b.cgroup + "/" + name },
+			Listening:  said,
 		}
 	})
 }

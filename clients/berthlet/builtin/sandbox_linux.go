@@ -75,8 +75,15 @@ func openSandbox(dir string, p container.Pod) error {
 func inNewThread(f func() error) error {
 	done := make(chan error, 1)
 	go func() {
-		runtime.LockOSThread() // without an unlock: the thread ends with the goroutine
-		done <- f()
+		runtime.LockOSThread()
+		if unix.Gettid() == unix.Getpid() {
+			// The first thread does not end, and is what /proc/self shows: it is kept
+			// busy while another one does the work.
+			defer runtime.UnlockOSThread()
+			done <- inNewThread(f)
+			return
+		}
+		done <- f() // without an unlock: the thread ends with the goroutine
 	}()
 	return <-done
 }

@@ -23,6 +23,9 @@ type Bench struct {
 	Changed <-chan string
 	// CgroupPath names a cgroup for a container.
 	CgroupPath func(name string) string
+	// Listening waits until a program that runs would hear a signal: a program that
+	// has not come to it yet dies of one, or misses it. Nil if all do at once.
+	Listening func(ctx context.Context, s container.Spec) error
 }
 
 // patience bounds every wait; no test takes that long unless it fails.
@@ -105,24 +108,15 @@ func (b *tried) status(want container.Phase) container.Status {
 	return all[0]
 }
 
-// exit waits until the pod's one container has exited; again, unless nil, is done
-// every now and then meanwhile. Without it the runtime has to tell of the end.
-func (b *tried) exit(again func()) container.Status {
+// exit waits until the pod's one container has exited: the runtime has to tell.
+func (b *tried) exit() container.Status {
 	b.t.Helper()
-	var tick <-chan time.Time
-	if again != nil {
-		ticker := time.NewTicker(20 * time.Millisecond)
-		defer ticker.Stop()
-		tick = ticker.C
-	}
 	for {
 		if all := b.list(b.uid); len(all) == 1 && all[0].Phase == container.Exited {
 			return all[0]
 		}
 		select {
 		case <-b.Changed:
-		case <-tick:
-			again()
 		case <-b.ctx.Done():
 			b.t.Fatalf("waited in vain for an end: %+v", b.list(b.uid))
 		}
@@ -134,6 +128,9 @@ func (b *tried) running(args ...string) string {
 	s := b.spec("c", args...)
 	b.must(b.Runtime.Create(b.ctx, s))
 	b.must(b.Runtime.Start(b.ctx, s.ID))
+	if b.Listening != nil && args[0] != "exit" {
+		b.must(b.Listening(b.ctx, s))
+	}
 	return s.ID
 }
 
@@ -157,7 +154,7 @@ func startsLate(b *tried) {
 func ends(b *tried) {
 	for _, code := range []int{0, 3} {
 		id := b.running("exit", strconv.Itoa(code))
-		got := b.exit(nil)
+		got := b.exit()
 		if got.ExitCode != code || got.PID != 0 || got.Finished.Before(got.Started) || got.Reason != "" {
 			b.t.Errorf("exit %d: %+v", code, got)
 		}
@@ -167,10 +164,8 @@ func ends(b *tried) {
 
 func told(b *tried) {
 	id := b.running("wait")
-	// The first process of a container does not hear a signal before it listens.
-	tell := func() { b.must(b.Runtime.Signal(b.ctx, id, syscall.SIGTERM)) }
-	tell()
-	if got := b.exit(tell); got.ExitCode != 0 {
+	b.must(b.Runtime.Signal(b.ctx, id, syscall.SIGTERM))
+	if got := b.exit(); got.ExitCode != 0 {
 		b.t.Errorf("told to end: %+v", got)
 	}
 	b.must(b.Runtime.Signal(b.ctx, id, syscall.SIGTERM))
@@ -181,7 +176,7 @@ func killed(b *tried) {
 	b.must(b.Runtime.Signal(b.ctx, id, syscall.SIGTERM))
 	b.status(container.Running)
 	b.must(b.Runtime.Signal(b.ctx, id, syscall.SIGKILL))
-	if got := b.exit(nil); got.ExitCode != 137 {
+	if got := b.exit(); got.ExitCode != 137 {
 		b.t.Errorf("killed: %+v", got)
 	}
 }
@@ -190,7 +185,7 @@ func neverBegan(b *tried) {
 	s := b.spec("c", "wait")
 	b.must(b.Runtime.Create(b.ctx, s))
 	b.must(b.Runtime.Signal(b.ctx, s.ID, syscall.SIGKILL))
-	if got := b.exit(nil); got.ExitCode != 137 || !got.Started.IsZero() {
+	if got := b.exit(); got.ExitCode != 137 || !got.Started.IsZero() {
 		b.t.Errorf("killed before it began: %+v", got)
 	}
 	if err := b.Runtime.Start(b.ctx, s.ID); err == nil {
