@@ -72,8 +72,8 @@ func TestMemoryOutlivesRestarts(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	l := open(rules(), rules(5, 6))
-	l = open(rules(), rules(5, 6)) // nothing was committed
+	open(rules(), rules(5, 6))
+	l := open(rules(), rules(5, 6)) // nothing was committed
 	commit(l)
 	commit(l)
 	commit(open(rules(5, 6), rules(5, 7)))
