@@ -164,6 +164,8 @@ type Node struct {
 	// of Kubernetes wants them: ignore, warn, set, or require, which refuses to
 	// start.
 	KernelTunables string `json:"kernelTunables"`
+	// OOMScoreAdj is berthd's own score of the out-of-memory killer, -1000 to 1000.
+	OOMScoreAdj int `json:"oomScoreAdj"`
 }
 
 // What happens to kernel settings.
@@ -257,7 +259,7 @@ func Default() Config {
 		},
 		Node: Node{
 			Enforce: []string{node.EnforcePods}, MaxPods: 110, Fit: true,
-			LocalStorage: true, FailSwapOn: true, KernelTunables: TunablesWarn,
+			LocalStorage: true, FailSwapOn: true, KernelTunables: TunablesWarn, OOMScoreAdj: -999,
 		},
 		CPU:      CPU{Policy: "none"},
 		Memory:   Memory{Policy: memory.PolicyNone, CheckFreeHugePages: PagesIgnore},

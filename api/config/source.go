@@ -69,6 +69,9 @@ func (c *Config) ApplyKubelet(path string, data []byte) (notes []string, err err
 	c.Topology.MaxNodes = topology.ReferenceMaxNodes
 	takeMap(&c.Reserved.System, k.SystemReserved)
 	takeMap(&c.Reserved.Kube, k.KubeReserved)
+	if k.CgroupsPerQOS != nil && !*k.CgroupsPerQOS {
+		return nil, fault.Invalidf("%s: cgroupsPerQOS is false, but berth keeps every pod in a cgroup of its own: without one it could not tell what of a pod still runs", path)
+	}
 	c.takeNode(&k)
 	c.takeMemory(&k)
 	if k.ReservedSystemCPUs != "" {
@@ -124,6 +127,9 @@ func (c *Config) takeNode(k *kubelet.KubeletConfiguration) {
 	takePointer(&c.Node.LocalStorage, k.LocalStorageCapacityIsolation)
 	takePointer(&c.Node.FailSwapOn, k.FailSwapOn)
 	takePointer(&c.Node.FailCgroupV1, k.FailCgroupV1)
+	if k.OOMScoreAdj != nil {
+		c.Node.OOMScoreAdj = int(*k.OOMScoreAdj)
+	}
 	if k.ProtectKernelDefaults {
 		c.Node.KernelTunables = TunablesRequire
 	}
@@ -133,7 +139,9 @@ func (c *Config) takeNode(k *kubelet.KubeletConfiguration) {
 // that this version does not act on.
 func notBuilt(path string, k *kubelet.KubeletConfiguration) (notes []string) {
 	for name, set := range map[string]bool{
-		"cgroupDriver": k.CgroupDriver != "" && k.CgroupDriver != "cgroupfs",
+		"cgroupDriver":   k.CgroupDriver != "" && k.CgroupDriver != "cgroupfs",
+		"systemCgroups":  k.SystemCgroups != "",
+		"kubeletCgroups": k.KubeletCgroups != "",
 	} {
 		if set {
 			notes = append(notes, fmt.Sprintf("%s: %s is not supported yet and ignored", path, name))

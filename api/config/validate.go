@@ -67,6 +67,9 @@ func (c Config) Validate() error {
 		}
 	}
 	c.validateOrder(&vs)
+	if score := c.Node.OOMScoreAdj; score < -1000 || score > 1000 {
+		vs.Addf("node.oomScoreAdj", "expected -1000 to 1000, got %d", score)
+	}
 	oneOf("node.kernelTunables", c.Node.KernelTunables, TunablesIgnore, TunablesWarn, TunablesSet, TunablesRequire)
 	n, err := c.NodeConfig()
 	if err == nil {

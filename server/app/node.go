@@ -60,6 +60,10 @@ func (a *App) checkHost(ctx context.Context) error {
 	if swapping && c.FailSwapOn {
 		return fault.Preconditionf("running with swap on is not supported, please disable swap or set node.failSwapOn (--fail-swap-on) to false")
 	}
+	// As the kubelet does for itself: without the agent nobody keeps order.
+	if err := procfs.SetOOMScoreAdj(proc, os.Getpid(), c.OOMScoreAdj); err != nil {
+		a.Log.WarnContext(ctx, "berthd keeps its score of the out-of-memory killer", "error", err)
+	}
 	return a.checkTunables(ctx, proc)
 }
 

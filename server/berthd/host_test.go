@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -19,6 +20,12 @@ func TestKernelSettings(t *testing.T) {
 		t.Fatal(err)
 	}
 	d := n.start()
+	score, err := os.ReadFile(fmt.Sprintf("/proc/%d/oom_score_adj", d.cmd.Process.Pid))
+	// Lowering it takes CAP_SYS_RESOURCE; without, the log says so.
+	refused := strings.Contains(d.log.String(), "berthd keeps its score of the out-of-memory killer")
+	if err != nil || (strings.TrimSpace(string(score)) == "-999") == refused {
+		t.Errorf("berthd's own score is %q, %v; refused: %t", score, err, refused)
+	}
 	d.stop()
 	after, err := sysctl.Compare(os.DirFS("/proc"), sysctl.Wanted())
 	if err != nil || len(after) != len(before) {

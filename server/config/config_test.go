@@ -196,6 +196,15 @@ func TestBadInputNamesTheField(t *testing.T) {
 		"reserved":           {args: []string{"--system-reserved", "cpu=-1"}, want: "reserved.system.cpu"},
 		"reserved list":      {args: []string{"--reserved-cpus", "3-1"}, want: "--reserved-cpus"},
 		"both reservations":  {kubelet: kubeletHead + "reservedSystemCPUs: 0\nkubeReservedCgroup: /k\n", want: "cannot be used with"},
+		"no pod cgroups":     {kubelet: kubeletHead + "cgroupsPerQOS: false\n", want: "keeps every pod in a cgroup"},
+		"eviction signal":    {args: []string{"--eviction-hard", "memory.free<1Gi"}, want: "unknown eviction signal"},
+		"eviction twice":     {args: []string{"--eviction-hard", "memory.available<1Gi,memory.available<2Gi"}, want: "is there twice"},
+		"eviction form":      {args: []string{"--eviction-hard", "memory.available=1Gi"}, want: "expected a signal and a value"},
+		"enforcement":        {args: []string{"--enforce-node-allocatable", "podz"}, want: "expected any of pods"},
+		"reserved resource":  {args: []string{"--kube-reserved", "hugepages-2Mi=1Gi"}, want: "cannot reserve"},
+		"kernel settings":    {args: []string{"--kernel-tunables", "maybe"}, want: "node.kernelTunables"},
+		"own score":          {args: []string{"--oom-score-adj", "1001"}, want: "node.oomScoreAdj"},
+		"drift":              {berth: berthHead + "cgroups: {onDrift: cry}\n", want: "cgroups.onDrift"},
 		"order":              {berth: berthHead + "providers: {order: [cpu]}\n", want: "providers.order"},
 		"memory policy":      {args: []string{"--memory-manager-policy", "static"}, want: "memory.policy: expected one of None, Static"},
 		"reserved memory":    {args: []string{"--reserved-memory", "0=memory:1Gi"}, want: `--reserved-memory: "0=memory:1Gi": expected numaNodeID:type=quantity`},
@@ -244,5 +253,69 @@ memory: {policy: Static, groupsApart: true, reserved: [{numaNode: 3, limits: {me
 	second.CPU.Policy = "none"
 	if b, _ := second.Digest(); a == b || a == "" {
 		t.Error("the digest does not see another policy")
+	}
+}
+
+func TestNodeFromTheKubeletsFile(t *testing.T) {
+	t.Parallel()
+	c, notes, err := load(t, kubeletHead+`
+evictionHard: {memory.available: 5%}
+mergeDefaultEvictionSettings: true
+enforceNodeAllocatable: [pods, system-reserved]
+systemReserved: {cpu: 500m, memory: 1Gi, pid: "1000"}
+systemReservedCgroup: /system
+maxPods: 50
+podsPerCore: 4
+failSwapOn: false
+failCgroupV1: true
+protectKernelDefaults: true
+localStorageCapacityIsolation: false
+oomScoreAdj: -500
+systemCgroups: /other
+`, "", "--max-pods", "60")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := document.Node{
+		Enforce: []string{"pods", "system-reserved"}, SystemReservedCgroup: "/system", MaxPods: 60, PodsPerCore: 4,
+		Fit: true, FailCgroupV1: true, KernelTunables: "require", OOMScoreAdj: -500,
+	}
+	if !reflect.DeepEqual(c.Node, want) {
+		t.Errorf("got %+v, want %+v", c.Node, want)
+	}
+	if got := c.Reserved.EvictionHard; got["memory.available"] != "5%" || got["nodefs.available"] != "10%" {
+		t.Errorf("eviction %v", got)
+	}
+	if len(notes) != 1 || !strings.Contains(notes[0], "systemCgroups") {
+		t.Errorf("notes %q", notes)
+	}
+	n, err := c.NodeConfig()
+	if err != nil || n.SystemReserved[workload.CPU] != 500 || n.SystemReserved["pid"] != 1000 || n.EvictionHard[workload.Memory].Part == 0 {
+		t.Errorf("%+v, %v", n, err)
+	}
+}
+
+func TestEvictionIsDumped(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]int{"{}": 0, "{memory.available: 1Gi}": 1} {
+		c, _, err := load(t, "", berthHead+"reserved: {evictionHard: "+text+"}\n")
+		if err != nil {
+			t.Fatal(err)
+		}
+		dump, err := c.Dump()
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, _, err := load(t, "", string(dump))
+		if err != nil || again.Reserved.EvictionHard == nil || len(again.Reserved.EvictionHard) != want {
+			t.Errorf("%s comes back as %v, %v", text, again.Reserved.EvictionHard, err)
+		}
+		if n, err := again.NodeConfig(); err != nil || len(n.EvictionHard) != want {
+			t.Errorf("%s: thresholds %v, %v", text, n.EvictionHard, err)
+		}
+	}
+	c, _, err := load(t, "", "", "--eviction-hard", "")
+	if n, nerr := c.NodeConfig(); err != nil || nerr != nil || len(n.EvictionHard) != 0 {
+		t.Errorf("none on the command line: %v, %v, %v", n.EvictionHard, err, nerr)
 	}
 }

@@ -40,6 +40,8 @@ func addNodeFlags(fs *pflag.FlagSet, order *[]func(*config.Config) error) {
 	given("fail-cgroupv1", func(c *config.Config) error { c.Node.FailCgroupV1 = *v1; return nil })
 	tunables := fs.String("kernel-tunables", d.KernelTunables, "what to do about kernel settings that Kubernetes wants otherwise: ignore, warn, set or require")
 	given("kernel-tunables", func(c *config.Config) error { c.Node.KernelTunables = *tunables; return nil })
+	score := fs.Int("oom-score-adj", d.OOMScoreAdj, "berthd's own score of the out-of-memory killer, -1000 to 1000")
+	given("oom-score-adj", func(c *config.Config) error { c.Node.OOMScoreAdj = *score; return nil })
 	eviction := fs.String("eviction-hard", "", "thresholds that pods do not get, as memory.available<100Mi,nodefs.available<10%")
 	given("eviction-hard", func(c *config.Config) (err error) {
 		c.Reserved.EvictionHard, err = parseEviction(*eviction)
