@@ -42,7 +42,9 @@ type AdmissionServiceClient interface {
 	// differ from what was admitted. Containers whose cgroups the runtime made are
 	// the agent's to change, with what Allocate answers afterwards.
 	Resize(ctx context.Context, in *ResizeRequest, opts ...grpc.CallOption) (*ResizeResponse, error)
-	// Sync removes every pod that is not in the agent's list of living pods.
+	// Sync removes every pod that is not in the agent's list of living pods. The
+	// agent makes the list and sends it while it has no Admit under way: a pod that
+	// was admitted after the list was made is not in it, and so removed.
 	Sync(ctx context.Context, in *SyncRequest, opts ...grpc.CallOption) (*SyncResponse, error)
 }
 
@@ -111,7 +113,9 @@ type AdmissionServiceServer interface {
 	// differ from what was admitted. Containers whose cgroups the runtime made are
 	// the agent's to change, with what Allocate answers afterwards.
 	Resize(context.Context, *ResizeRequest) (*ResizeResponse, error)
-	// Sync removes every pod that is not in the agent's list of living pods.
+	// Sync removes every pod that is not in the agent's list of living pods. The
+	// agent makes the list and sends it while it has no Admit under way: a pod that
+	// was admitted after the list was made is not in it, and so removed.
 	Sync(context.Context, *SyncRequest) (*SyncResponse, error)
 	mustEmbedUnimplementedAdmissionServiceServer()
 }

@@ -29,8 +29,9 @@ type PreStartContainerRequest struct {
 	// The runtime's id. Required; 1 to 128 characters of letters, digits, "-", "_" and ".".
 	ContainerId string `protobuf:"bytes,3,opt,name=container_id,json=containerId,proto3" json:"container_id,omitempty"`
 	// 0: the runtime places the process. Otherwise a process that the caller holds
-	// stopped before exec, as seen in the caller's pid namespace being berthd's; on
-	// return it is inside the container's cgroup, which berthd made.
+	// stopped before exec, by its pid in berthd's pid namespace; on return it is
+	// inside the container's cgroup, which berthd made. A caller that is not root
+	// may only place processes of its own user, and nobody may place berthd.
 	Pid           int32 `protobuf:"varint,4,opt,name=pid,proto3" json:"pid,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
