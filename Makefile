@@ -31,6 +31,7 @@ test-all: ## Run the tests under the race detector, then every fuzz target for F
 	$(GO) test -race ./...
 	hack/fuzz.sh $(FUZZTIME)
 	hack/vm/test.sh
+	cd hack/thirdparty && $(GO) test ./...
 
 demo: build ## Show the main job on this machine, end to end
 	$(GO) build -o bin/plugin ./hack/plugin
