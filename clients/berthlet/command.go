@@ -86,7 +86,7 @@ func (o *options) run(ctx context.Context, errs io.Writer) error {
 	if err != nil {
 		return err
 	}
-	defer client.Close()
+	defer func() { _ = client.Close() }()
 
 	crash := lifecycle.Crash
 	crash.First, crash.Max = o.firstPause, o.longestPause

@@ -58,8 +58,17 @@ func TestPageGuard(t *testing.T) {
 		if errors.As(err, &waiter) != row.wait || row.wait && waiter.Waits() != (hint.Wait{Condition: "HugePagesTaken", Resource: "hugepages-1Gi"}) {
 			t.Errorf("%s: waits: %v", row.name, waiter)
 		}
-		if reason, _ := fault.Verdict(err); err != nil && row.failing == nil && reason != fault.OutOf(err.(*fault.Error).Resource) {
+		if reason, _ := fault.Verdict(err); err != nil && row.failing == nil && reason != fault.OutOf(resourceOf(err)) {
 			t.Errorf("%s: reason %s", row.name, reason)
 		}
 	}
+}
+
+// resourceOf tells which resource an error is about.
+func resourceOf(err error) string {
+	e := new(fault.Error)
+	if errors.As(err, &e) {
+		return e.Resource
+	}
+	return ""
 }

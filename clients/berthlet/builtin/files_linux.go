@@ -106,7 +106,7 @@ func kept(dir string) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("look for the keeper of %s: %w", filepath.Base(dir), err)
 	}
-	defer unix.Close(fd)
+	defer func() { _ = unix.Close(fd) }()
 	// Nobody ever writes: either there is nothing yet, or the end.
 	_, err = unix.Read(fd, make([]byte, 1))
 	return errors.Is(err, unix.EAGAIN), nil

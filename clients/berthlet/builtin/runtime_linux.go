@@ -473,7 +473,7 @@ func (r *Runtime) lose(id string, pid int) (exit, error) {
 	// Before the signal, so that it is this process and no later one.
 	process, err := unix.PidfdOpen(pid, 0)
 	if err == nil {
-		defer unix.Close(process)
+		defer func() { _ = unix.Close(process) }()
 	}
 	if err := r.signal(id, unix.SIGKILL); err != nil {
 		return exit{}, fmt.Errorf("end the lost container %s: %w", id, err)

@@ -112,7 +112,7 @@ func loopbackUp() error {
 	if err != nil {
 		return fmt.Errorf("switch lo on: %w", err)
 	}
-	defer unix.Close(fd)
+	defer func() { _ = unix.Close(fd) }()
 	request, err := unix.NewIfreq("lo")
 	if err != nil {
 		return err

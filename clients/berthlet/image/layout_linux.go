@@ -210,7 +210,7 @@ func (s *Store) layer(ctx context.Context, dir string, d descriptor, diffID stri
 	if err != nil {
 		return "", err
 	}
-	defer os.RemoveAll(temporary)
+	defer func() { _ = os.RemoveAll(temporary) }()
 	raw := io.TeeReader(f, blob)
 	plain, err := decompress(d.MediaType, raw)
 	if err != nil {

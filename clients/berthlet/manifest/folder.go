@@ -55,7 +55,7 @@ func (f *Folder) Watch(ctx context.Context, want func([]podspec.Manifest)) error
 	if err != nil {
 		return fmt.Errorf("watch %s: %w", f.path, err)
 	}
-	defer watcher.Close()
+	defer func() { _ = watcher.Close() }()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {

@@ -124,7 +124,7 @@ func (r *Registry) Run(ctx context.Context) error {
 	if err != nil {
 		return fault.Unavailablef("watch the plugin registry %s: %w", r.Dir, err)
 	}
-	defer watcher.Close()
+	defer func() { _ = watcher.Close() }()
 	// Nobody who is followed is told anything at the end: the plugin server ends
 	// the connections.
 	defer r.forgetAll()
