@@ -96,7 +96,7 @@ func expanded(t rapid.TB, replies []hint.Reply) []hint.Reply {
 
 func TestRulesAgreeWithOracle(t *testing.T) {
 	t.Parallel()
-	often(t, func(t *rapid.T) {
+	often(t, 20, func(t *rapid.T) {
 		pr := drawRules(t, 5)
 		if (oracle{nodes: pr.nodes}).choices(pr.replies) > 1<<14 {
 			return
@@ -114,7 +114,7 @@ func TestRulesAgreeWithOracle(t *testing.T) {
 // the way.
 func TestRulesMergeAsLists(t *testing.T) {
 	t.Parallel()
-	often(t, func(t *rapid.T) {
+	often(t, 20, func(t *rapid.T) {
 		pr := drawRules(t, 9)
 		lists := expanded(t, pr.replies)
 		pr.configurations(t, func(m *Manager, _ oracle) {
