@@ -1,0 +1,158 @@
+package conform_test
+
+import (
+	"encoding/xml"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	registrationapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+
+	"github.com/berthd/berth/clients/berthctl/conform"
+	"github.com/berthd/berth/hack/plugin/script"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// serve runs a scripted plugin until the test ends.
+func serve(t *testing.T, cfg script.Config, devices string, on map[script.Method]script.Manner) *script.Plugin {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "cp")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.Dir, cfg.Resource = dir, "example.com/gpu"
+	if cfg.Devices, err = script.ParseDevices(devices); err != nil {
+		t.Fatal(err)
+	}
+	p := script.New(cfg)
+	for method, manner := range on {
+		p.Behave(method, manner)
+	}
+	if err := p.Serve(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { p.Stop(); p.Wait(); _ = os.RemoveAll(dir) })
+	return p
+}
+
+// outcomes lists the checks of a report that had an outcome.
+func outcomes(r conform.Report, o conform.Outcome) (names []string) {
+	for _, c := range r.Checks {
+		if c.Outcome == o {
+			names = append(names, c.Name)
+		}
+	}
+	return names
+}
+
+func TestGoodPlugin(t *testing.T) {
+	t.Parallel()
+	p := serve(t, script.Config{Preferred: true, PreStart: true, CDI: true, Watched: true}, "a@0 b@1 c@0+1!", nil)
+	r := conform.Run(t.Context(), p.Socket(), conform.Options{Flood: 20})
+	if r.Count(conform.Passed) != len(r.Checks) || r.Resource != "example.com/gpu" {
+		for _, c := range r.Checks {
+			t.Logf("%s %s: %s", c.Name, c.Outcome, c.Text)
+		}
+		t.Errorf("%d of %d passed, resource %q", r.Count(conform.Passed), len(r.Checks), r.Resource)
+	}
+	if _, most := p.Streams(); most != 1 {
+		t.Errorf("%d lists were read at a time", most)
+	}
+}
+
+func TestOnlyWhatIsAnnounced(t *testing.T) {
+	t.Parallel()
+	p := serve(t, script.Config{}, "a b", nil)
+	r := conform.Run(t.Context(), p.Socket(), conform.Options{NoAllocate: true})
+	want := []string{"registration", "preferred allocation", "allocate one", "allocate answer", "allocate again", "allocate all", "allocate unknown", "allocate unhealthy", "prestart", "flood"}
+	if got := outcomes(r, conform.Skipped); !slices.Equal(got, want) || r.Count(conform.Failed)+r.Count(conform.Warned) > 0 {
+		t.Errorf("skipped %q, want %q; %+v", got, want, r.Checks)
+	}
+	if calls := p.Calls(script.Preferred, script.Allocate, script.PreStart); len(calls) > 0 {
+		t.Errorf("the plugin was asked %+v", calls)
+	}
+}
+
+func TestFaults(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		cfg     script.Config
+		devices string
+		on      map[script.Method]script.Manner
+		outcome conform.Outcome
+		check   string
+		text    string
+	}{
+		"no options":           {devices: "a", on: map[script.Method]script.Manner{script.Options: script.Refuse}, outcome: conform.Failed, check: "options", text: "a plugin without options is not registered"},
+		"options hang":         {devices: "a", on: map[script.Method]script.Manner{script.Options: script.Hang}, outcome: conform.Failed, check: "options", text: "DeadlineExceeded"},
+		"no list":              {devices: "a", on: map[script.Method]script.Manner{script.ListAndWatch: script.Refuse}, outcome: conform.Failed, check: "list", text: "the first list"},
+		"empty list":           {devices: "", outcome: conform.Warned, check: "list", text: "capacity 0"},
+		"twice":                {devices: "a b a", outcome: conform.Failed, check: "device ids", text: `"a" is in the list twice`},
+		"half a topology":      {devices: "a@0 b", outcome: conform.Warned, check: "device topology", text: "1 of 2 devices have no topology"},
+		"topology of nothing":  {devices: "a@", outcome: conform.Warned, check: "device topology", text: "without nodes"},
+		"no such node":         {devices: "a@64", outcome: conform.Failed, check: "device topology", text: "NUMA node 64"},
+		"prefers nothing":      {cfg: script.Config{Preferred: true}, devices: "a b", on: map[script.Method]script.Manner{script.Preferred: script.Empty}, outcome: conform.Failed, check: "preferred allocation", text: "answers for 0"},
+		"prefers what is not":  {cfg: script.Config{Preferred: true}, devices: "a b", on: map[script.Method]script.Manner{script.Preferred: script.Garbage}, outcome: conform.Warned, check: "preferred allocation", text: "no-such-device"},
+		"allocates nothing":    {devices: "a", on: map[script.Method]script.Manner{script.Allocate: script.Empty}, outcome: conform.Failed, check: "allocate one", text: "answers for 0"},
+		"hangs at allocate":    {devices: "a", on: map[script.Method]script.Manner{script.Allocate: script.Hang}, outcome: conform.Failed, check: "allocate one", text: "DeadlineExceeded"},
+		"refuses starts":       {cfg: script.Config{PreStart: true}, devices: "a", on: map[script.Method]script.Manner{script.PreStart: script.Refuse}, outcome: conform.Failed, check: "prestart", text: "every start"},
+		"drops its devices":    {devices: "a b", on: map[script.Method]script.Manner{script.Allocate: script.Shrink}, outcome: conform.Failed, check: "allocate again", text: "allocated before"},
+		"type that is foreign": {cfg: script.Config{Watched: true, Info: func(i *registrationapi.PluginInfo) { i.Type = "CSIPlugin" }}, devices: "a", outcome: conform.Failed, check: "registration", text: `its type is "CSIPlugin"`},
+		"name that is none":    {cfg: script.Config{Watched: true, Info: func(i *registrationapi.PluginInfo) { i.Name = "gpu" }}, devices: "a", outcome: conform.Failed, check: "registration", text: `its name "gpu"`},
+		"versions":             {cfg: script.Config{Watched: true, Info: func(i *registrationapi.PluginInfo) { i.SupportedVersions = []string{"v2"} }}, devices: "a", outcome: conform.Failed, check: "registration", text: `do not have "v1beta1"`},
+		"endpoint":             {cfg: script.Config{Watched: true, Info: func(i *registrationapi.PluginInfo) { i.Endpoint = "x.sock" }}, devices: "a", outcome: conform.Failed, check: "registration", text: "absolute"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := serve(t, row.cfg, row.devices, row.on)
+			r := conform.Run(t.Context(), p.Socket(), conform.Options{Patience: time.Second})
+			i := slices.IndexFunc(r.Checks, func(c conform.Check) bool { return c.Name == row.check })
+			if i < 0 || r.Checks[i].Outcome != row.outcome || !strings.Contains(r.Checks[i].Text, row.text) {
+				t.Errorf("%+v, want %s %s with %q", r.Checks, row.check, row.outcome, row.text)
+			}
+		})
+	}
+}
+
+func TestNobody(t *testing.T) {
+	t.Parallel()
+	r := conform.Run(t.Context(), "/nowhere/plugin.sock", conform.Options{Patience: time.Second})
+	if r.Checks[0].Outcome != conform.Failed || r.Count(conform.Skipped) != len(r.Checks)-1 {
+		t.Errorf("%+v", r.Checks)
+	}
+}
+
+func TestJUnit(t *testing.T) {
+	t.Parallel()
+	r := conform.Report{Socket: "/a.sock", Checks: []conform.Check{
+		{Name: "one", Outcome: conform.Passed, Text: "fine", Seconds: 0.5}, {Name: "two", Outcome: conform.Failed, Text: `"x" < 3`},
+		{Name: "three", Outcome: conform.Skipped, Text: "no"}, {Name: "four", Outcome: conform.Warned, Text: "odd"},
+	}}
+	text, err := r.JUnit()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var back struct {
+		Tests    int `xml:"tests,attr"`
+		Failures int `xml:"failures,attr"`
+		Skipped  int `xml:"skipped,attr"`
+		Cases    []struct {
+			Name    string `xml:"name,attr"`
+			Failure *struct {
+				Text string `xml:"message,attr"`
+			} `xml:"failure"`
+			Output string `xml:"system-out"`
+		} `xml:"testcase"`
+	}
+	if err := xml.Unmarshal(text, &back); err != nil {
+		t.Fatal(err)
+	}
+	if back.Tests != 4 || back.Failures != 1 || back.Skipped != 1 || len(back.Cases) != 4 ||
+		back.Cases[1].Failure == nil || back.Cases[1].Failure.Text != `"x" < 3` || back.Cases[3].Output != "warned: odd" {
+		t.Errorf("%s", text)
+	}
+}

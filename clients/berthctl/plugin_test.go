@@ -1,0 +1,43 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/berthd/berth/clients/berthctl/conform"
+	"github.com/berthd/berth/hack/plugin/script"
+)
+
+func TestPluginTest(t *testing.T) {
+	t.Parallel()
+	dir, err := os.MkdirTemp("", "bp")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := script.New(script.Config{Dir: dir, Resource: "example.com/gpu", Devices: []script.Device{{ID: "a"}, {ID: "b"}}})
+	if err := p.Serve(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { p.Stop(); p.Wait(); _ = os.RemoveAll(dir) })
+	junit := filepath.Join(dir, "report.xml")
+
+	got := invoke(t.Context(), "", "", "plugin", "test", p.Socket(), "--junit", junit)
+	if got.code != exitDone || !strings.Contains(got.out, "allocate one ") || !strings.Contains(got.out, "15 passed, 0 warned, 0 failed, 4 skipped\n") {
+		t.Errorf("exit %d\n%s%s", got.code, got.out, got.err)
+	}
+	if text, err := os.ReadFile(junit); err != nil || !strings.Contains(string(text), `<testcase name="allocate one"`) {
+		t.Errorf("%s, %v", text, err)
+	}
+	p.Behave(script.Allocate, script.Empty)
+	got = invoke(t.Context(), "", "", "plugin", "test", p.Socket(), "-o", "json", "--flood", "0")
+	var report conform.Report
+	if err := json.Unmarshal([]byte(got.out), &report); err != nil || report.Count(conform.Failed) == 0 || got.code != exitError {
+		t.Errorf("exit %d: %v\n%s", got.code, err, got.out)
+	}
+	if !strings.Contains(got.err, "checks failed") {
+		t.Errorf("the error is %q", got.err)
+	}
+}
