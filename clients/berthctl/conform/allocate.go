@@ -48,7 +48,7 @@ func (p *probe) allocateOne(ctx context.Context) (string, error) {
 	id := p.healthy()[0]
 	answer, err := p.allocate(ctx, id)
 	if err != nil {
-		return "", fmt.Errorf("Allocate of %q: %w", id, err)
+		return "", fmt.Errorf("device %q is not allocated: %w", id, err)
 	}
 	p.first = answer
 	return fmt.Sprintf("device %q: %d variables, %d mounts, %d device nodes, %d annotations, %d CDI names",
@@ -117,7 +117,7 @@ func (p *probe) allocateAll(ctx context.Context) (string, error) {
 	}
 	all := p.healthy()
 	if _, err := p.allocate(ctx, all...); err != nil {
-		return "", fmt.Errorf("Allocate of all %d healthy devices for one container: %w", len(all), err)
+		return "", fmt.Errorf("all %d healthy devices are not allocated to one container: %w", len(all), err)
 	}
 	return fmt.Sprintf("%d devices for one container", len(all)), nil
 }
