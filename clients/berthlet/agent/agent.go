@@ -103,6 +103,8 @@ func (a *Agent) compare() {
 func (a *Agent) begin(m podspec.Manifest, rec *record) {
 	w := a.newWorker(m, rec)
 	a.workers[w.uid] = w
+	a.status[w.uid] = w.status() // it is there from the first moment
+	a.tellPublished()
 	a.launch(w)
 }
 

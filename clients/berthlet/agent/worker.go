@@ -41,10 +41,13 @@ type worker struct {
 
 func (a *Agent) newWorker(m podspec.Manifest, rec *record) *worker {
 	uid := m.Pod.GetMetadata().GetUid()
-	return &worker{
+	w := &worker{
 		Agent: a, uid: uid, manifest: m, wanted: wanted(m), rec: rec, released: rec.Released, woken: make(chan struct{}, 1),
 		log: a.Log.With("pod", m.Pod.GetMetadata().GetNamespace()+"/"+m.Pod.GetMetadata().GetName(), "uid", uid),
 	}
+	plan := lifecycle.Next(w.wanted, rec.state(w.wait), w.Crash, w.Now())
+	w.phase, w.waiting = plan.Phase, plan.Waiting
+	return w
 }
 
 // wake lets the worker look again.

@@ -17,12 +17,14 @@
 //
 //	containers/ID/bundle.json    what it is made from; without it there is no container
 //	containers/ID/life           the pipe
+//	containers/ID/start          another pipe: a byte in it lets the container run
 //	containers/ID/created.json   written by the keeper once the process waits for its start
-//	containers/ID/started.json   written by Start
+//	containers/ID/started.json   written by the keeper when it lets the container run
 //	containers/ID/exit.json      written by the keeper, or by who finds that it is gone
 //	containers/ID/keeper.log     what the keeper and libcontainer had to say
 //	containers/ID/root, diff, work   the overlay: lower layers come from the image
 //	run/ID                       libcontainer's own state
+//	sandboxes/UID/pod.json       the pod
 //	sandboxes/UID/net, ipc, uts  the bind mounts
 //	layers                       unpacked layers of images
 //

@@ -19,10 +19,12 @@ import (
 const (
 	bundleFile  = "bundle.json"
 	lifePipe    = "life"
+	startPipe   = "start"
 	createdFile = "created.json"
 	startedFile = "started.json"
 	exitFile    = "exit.json"
 	keeperLog   = "keeper.log"
+	podFile     = "pod.json"
 	rootDir     = "root"
 	diffDir     = "diff"
 	workDir     = "work"

@@ -78,6 +78,7 @@ func keep(dir string) {
 	if err != nil {
 		os.Exit(1)
 	}
+	go k.begin()
 	if err := k.wait(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
@@ -159,6 +160,26 @@ func (k *keeper) start(b bundle) error {
 		})
 	}
 	return k.container.Start(k.process)
+}
+
+// begin waits until somebody wants the container to run, and lets it. The keeper
+// does this, and not who wants it, because a container whose start was cut off
+// could neither be started again nor be told from one that runs.
+func (k *keeper) begin() {
+	// For writing too, so that it does not end.
+	wish, err := os.OpenFile(filepath.Join(k.dir, startPipe), os.O_RDWR, 0)
+	if err == nil {
+		_, err = wish.Read(make([]byte, 1))
+	}
+	if err == nil {
+		err = write(k.dir, startedFile, started{At: time.Now()})
+	}
+	if err == nil {
+		err = k.container.Exec()
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "start:", err)
+	}
 }
 
 // undo removes what a failed create left.

@@ -20,6 +20,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/opencontainers/cgroups"
 	"github.com/opencontainers/runc/libcontainer"
 	"golang.org/x/sys/unix"
 
@@ -65,9 +66,26 @@ func New(o Options) (*Runtime, error) {
 		return nil, err
 	}
 	for _, id := range ids {
-		r.watch(id)
+		if err := r.adopt(id); err != nil {
+			return nil, fmt.Errorf("take container %s over: %w", id, err)
+		}
 	}
 	return r, nil
+}
+
+// adopt watches a container, or removes what is left of one whose making or whose
+// removal was cut off.
+func (r *Runtime) adopt(id string) error {
+	dir := r.container(id)
+	alive, err := kept(dir)
+	if err != nil {
+		return err
+	}
+	if !exists(filepath.Join(dir, bundleFile)) || !alive && !exists(filepath.Join(dir, createdFile)) {
+		return r.wipe(id)
+	}
+	r.watch(id)
+	return nil
 }
 
 // Stop ends the watching; the containers go on.
@@ -133,7 +151,15 @@ func (r *Runtime) unwatch(id string) {
 
 // Open implements container.Runtime.
 func (r *Runtime) Open(_ context.Context, p container.Pod) error {
-	if err := openSandbox(filepath.Join(r.sandboxes(), p.UID), p); err != nil {
+	dir := filepath.Join(r.sandboxes(), p.UID)
+	err := os.MkdirAll(dir, 0o700)
+	if err == nil {
+		err = write(dir, podFile, p)
+	}
+	if err == nil {
+		err = openSandbox(dir, p)
+	}
+	if err != nil {
 		return fmt.Errorf("open pod %s: %w", p.UID, err)
 	}
 	return nil
@@ -141,10 +167,33 @@ func (r *Runtime) Open(_ context.Context, p container.Pod) error {
 
 // Close implements container.Runtime.
 func (r *Runtime) Close(_ context.Context, uid string) error {
-	if err := closeSandbox(filepath.Join(r.sandboxes(), uid)); err != nil {
+	dir := filepath.Join(r.sandboxes(), uid)
+	var p container.Pod
+	_, err := read(dir, podFile, &p)
+	if err == nil {
+		removeDevicesCgroup(p.CgroupParent)
+		err = closeSandbox(dir)
+	}
+	if err != nil {
 		return fmt.Errorf("close pod %s: %w", uid, err)
 	}
 	return nil
+}
+
+// removeDevicesCgroup removes a pod's cgroup in the devices hierarchy of version 1,
+// and those above it that are empty: libcontainer has made them, and berthd leaves
+// that hierarchy to runtimes. It does not matter if it fails: another pod may just
+// be coming.
+func removeDevicesCgroup(parent string) {
+	if parent == "" || cgroups.IsCgroup2UnifiedMode() {
+		return
+	}
+	top, err := cgroups.FindCgroupMountpoint("", "devices")
+	if err != nil {
+		return
+	}
+	for path := filepath.Join(top, parent); path != top && os.Remove(path) == nil; path = filepath.Dir(path) {
+	}
 }
 
 // Create implements container.Runtime.
@@ -176,6 +225,9 @@ func (r *Runtime) create(ctx context.Context, s container.Spec) error {
 		return err
 	}
 	err = unix.Mkfifo(filepath.Join(dir, lifePipe), 0o600)
+	if err == nil {
+		err = unix.Mkfifo(filepath.Join(dir, startPipe), 0o600)
+	}
 	if err == nil {
 		err = write(dir, bundleFile, b)
 	}
@@ -273,30 +325,41 @@ func heard(ctx context.Context, answer *os.File, log string) error {
 }
 
 // Start implements container.Runtime.
-func (r *Runtime) Start(_ context.Context, id string) error {
-	s, found, err := r.status(id)
-	if err != nil {
-		return err
-	}
-	switch {
-	case !found:
-		return fault.NotFoundf("start container %s: there is none", id)
-	case s.Phase == container.Exited:
-		return fault.Preconditionf("start container %s: it has exited", id)
-	case s.Phase == container.Running:
-		return nil
-	}
-	c, err := libcontainer.Load(r.run(), id)
-	if err == nil {
-		at := r.Now()
-		if err = c.Exec(); err == nil {
-			err = write(r.container(id), startedFile, started{At: at})
+func (r *Runtime) Start(ctx context.Context, id string) error {
+	for {
+		s, found, err := r.status(id)
+		switch {
+		case err != nil:
+			return err
+		case !found:
+			return fault.NotFoundf("start container %s: there is none", id)
+		case s.Phase == container.Exited && s.Started.IsZero():
+			return fault.Preconditionf("start container %s: it has exited", id)
+		case s.Phase != container.Created:
+			return nil
+		}
+		// Asking twice does no harm: the keeper listens once.
+		if err := wish(filepath.Join(r.container(id), startPipe)); err != nil {
+			return fmt.Errorf("start container %s: %w", id, err)
+		}
+		if err := pause(ctx); err != nil {
+			return fmt.Errorf("start container %s: %w", id, err)
 		}
 	}
-	if err != nil {
-		return fmt.Errorf("start container %s: %w", id, err)
+}
+
+// wish asks the keeper to let its container run. A keeper that does not listen yet
+// hears it with the next wish.
+func wish(path string) error {
+	pipe, err := os.OpenFile(path, os.O_WRONLY|unix.O_NONBLOCK, 0)
+	if errors.Is(err, unix.ENXIO) {
+		return nil
 	}
-	return nil
+	if err == nil {
+		_, err = pipe.Write([]byte{1})
+		err = errors.Join(err, pipe.Close())
+	}
+	return err
 }
 
 // Signal implements container.Runtime.
@@ -370,15 +433,9 @@ func (r *Runtime) wipe(id string) error {
 	c, err := libcontainer.Load(r.run(), id)
 	switch {
 	case err == nil:
-		state, err := c.State()
-		if err != nil {
-			return err
-		}
-		devices := state.CgroupPaths["devices"] // Destroy empties the map
 		if err := c.Destroy(); err != nil {
 			return err
 		}
-		removeParents(devices)
 	case !errors.Is(err, libcontainer.ErrNotExist):
 		return err
 	}
@@ -391,27 +448,19 @@ func (r *Runtime) wipe(id string) error {
 	return os.RemoveAll(dir)
 }
 
-// removeParents removes the empty cgroups above one of the devices hierarchy,
-// which libcontainer made: berthd leaves that hierarchy to runtimes.
-func removeParents(path string) {
-	for path != "" && os.Remove(filepath.Dir(path)) == nil {
-		path = filepath.Dir(path)
-	}
-}
-
 // List implements container.Runtime.
-func (r *Runtime) List(_ context.Context, uid string) ([]container.Status, error) {
+func (r *Runtime) List(ctx context.Context, uid string) ([]container.Status, error) {
 	ids, err := r.ids()
 	if err != nil {
 		return nil, fmt.Errorf("list containers: %w", err)
 	}
 	var out []container.Status
 	for _, id := range ids {
-		s, found, err := r.status(id)
+		s, found, err := r.listed(ctx, id, uid)
 		if err != nil {
 			return nil, fmt.Errorf("list containers: %w", err)
 		}
-		if found && (uid == "" || s.PodUID == uid) {
+		if found {
 			out = append(out, s)
 		}
 	}
@@ -419,14 +468,33 @@ func (r *Runtime) List(_ context.Context, uid string) ([]container.Status, error
 	return out, nil
 }
 
-// status reads a container's files. One that is still being made, or was left
-// half made, is not found.
-func (r *Runtime) status(id string) (container.Status, bool, error) {
-	dir := r.container(id)
+// listed gives a container of a pod, of any pod if the uid is empty. One that is
+// being made, by a keeper that an earlier berthlet has started, is waited for.
+func (r *Runtime) listed(ctx context.Context, id, uid string) (container.Status, bool, error) {
 	var b bundle
-	if found, err := read(dir, bundleFile, &b); err != nil || !found {
+	found, err := read(r.container(id), bundleFile, &b)
+	if err != nil || !found || uid != "" && uid != b.Spec.PodUID {
 		return container.Status{}, false, err
 	}
+	if _, err := r.settled(ctx, r.container(id)); err != nil {
+		return container.Status{}, false, err
+	}
+	return r.examine(id, b)
+}
+
+// status gives a container as it is. One that is still being made, or was left
+// half made, is not found.
+func (r *Runtime) status(id string) (container.Status, bool, error) {
+	var b bundle
+	if found, err := read(r.container(id), bundleFile, &b); err != nil || !found {
+		return container.Status{}, false, err
+	}
+	return r.examine(id, b)
+}
+
+// examine reads what became of a bundle.
+func (r *Runtime) examine(id string, b bundle) (container.Status, bool, error) {
+	dir := r.container(id)
 	// In this order: a keeper writes before it goes.
 	alive, err := kept(dir)
 	if err != nil {
@@ -444,11 +512,7 @@ func (r *Runtime) status(id string) (container.Status, bool, error) {
 	if _, err := read(dir, startedFile, &begun); err != nil {
 		return container.Status{}, false, err
 	}
-	out.Started = begun.At
-	if begun.At.IsZero() && !exists(filepath.Join(r.run(), id, "exec.fifo")) {
-		out.Started = made.At // it was started by somebody who did not come to write it down
-	}
-	if !out.Started.IsZero() {
+	if out.Started = begun.At; !begun.At.IsZero() {
 		out.Phase = container.Running
 	}
 	var end exit

@@ -49,11 +49,8 @@ func sandboxPaths(dir string, types []specs.LinuxNamespaceType) map[specs.LinuxN
 }
 
 // openSandbox makes those of a pod's namespaces that are not there, which after a
-// restart of the machine is all of them.
+// restart of the machine is all of them. The directory is there.
 func openSandbox(dir string, p container.Pod) error {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return err
-	}
 	for _, kind := range wanted(p.HostNetwork, p.HostIPC) {
 		path := filepath.Join(dir, namespace[kind].file)
 		var stat unix.Statfs_t

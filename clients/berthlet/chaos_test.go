@@ -1,0 +1,179 @@
+package main
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
+	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
+	"github.com/berthd/berth/managers/cpuset"
+)
+
+// processor reads the CPU that a process ran on last: field 39 of proc_pid_stat(5).
+func processor(t *testing.T, pid int) int {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	fields := strings.Fields(string(text[strings.LastIndex(string(text), ")")+1:]))
+	cpu, err := strconv.Atoi(fields[39-3])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cpu
+}
+
+// TestBusy lets a shared container and then an exclusive one keep a CPU busy: from
+// the first moment that the second runs, they are never on one CPU.
+func TestBusy(t *testing.T) {
+	t.Parallel()
+	needCPUs(t, 2)
+	n := newNode(t)
+	spin := func(text string) string { return strings.Replace(text, ", wait]", ", spin]", 1) }
+	n.manifest("shared", spin(shared))
+	other := n.running("shared").ContainerStatuses[0].State.Running.PID
+	n.manifest("exclusive", spin(exclusive))
+	own := n.running("exclusive").ContainerStatuses[0].State.Running.PID
+	cpus, err := cpuset.Parse(n.allocate("exclusive", "main").GetLinux().GetCpusetCpus())
+	if err != nil || cpus.Len() != 1 {
+		t.Fatalf("exclusive CPUs %s, %v", cpus, err)
+	}
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for range 200 {
+		if cpu := processor(t, own); !cpus.Contains(cpu) {
+			t.Fatalf("the exclusive container runs on CPU %d, its own are %s", cpu, cpus)
+		}
+		if cpu := processor(t, other); cpus.Contains(cpu) {
+			t.Fatalf("the shared container runs on CPU %d, which is the other's", cpu)
+		}
+		<-tick.C
+	}
+	n.withdraw("shared")
+	n.withdraw("exclusive")
+	n.noPods()
+}
+
+// TestChaos kills both programs again and again while pods come and go. In the end
+// every pod that is wanted runs where the ledger says, and nothing else is there.
+func TestChaos(t *testing.T) {
+	t.Parallel()
+	needCPUs(t, 2)
+	const kills = 20
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	rnd := rand.New(rand.NewPCG(seed, 1))
+	n := newNode(t)
+	var wanted []string
+	exclusivePod, next := "", 0
+	for range kills {
+		for range rnd.IntN(3) {
+			switch {
+			case len(wanted) > 0 && rnd.IntN(3) == 0:
+				i := rnd.IntN(len(wanted))
+				if wanted[i] == exclusivePod {
+					// Two exclusive pods do not fit at once: the next one waits for this
+					// one to be gone.
+					exclusivePod = ""
+					n.withdraw(wanted[i])
+					n.gone(wanted[i])
+				} else {
+					n.withdraw(wanted[i])
+				}
+				wanted = append(wanted[:i], wanted[i+1:]...)
+			case len(wanted) < 4:
+				next++
+				name, text := "p"+strconv.Itoa(next), []string{shared, ordered}[rnd.IntN(2)]
+				if exclusivePod == "" {
+					exclusivePod, text = name, exclusive
+				}
+				n.manifest(name, text)
+				wanted = append(wanted, name)
+			}
+		}
+		// Somewhere in the middle of what follows from that.
+		until := n.steps() + rnd.IntN(6)
+		n.eventually("some steps are done, or all", func() bool { return n.steps() >= until || n.done(wanted) })
+		switch rnd.IntN(3) {
+		case 0:
+			_ = n.berthd.end(syscall.SIGKILL)
+			n.startBerthd()
+		case 1:
+			_ = n.berthlet.end(syscall.SIGKILL)
+			n.startBerthlet()
+		default:
+			_ = n.berthlet.end(syscall.SIGKILL)
+			_ = n.berthd.end(syscall.SIGKILL)
+			n.startBerthd()
+			n.startBerthlet()
+		}
+	}
+	n.settled(wanted)
+	for _, name := range wanted {
+		n.withdraw(name)
+	}
+	n.noPods()
+}
+
+// gone waits until berthlet knows a pod no more. A berthlet that has just started
+// shows what the one before wrote.
+func (n *node) gone(name string) {
+	n.t.Helper()
+	n.eventually(name+" is gone", func() bool { return n.pods()[name].UID == "" })
+}
+
+// steps counts what berthlets have done so far.
+func (n *node) steps() int {
+	text, _ := os.ReadFile(n.path("berthlet.log"))
+	return strings.Count(string(text), "msg=step")
+}
+
+// done tells whether exactly some pods are there, and run.
+func (n *node) done(wanted []string) bool {
+	pods := n.pods()
+	for _, name := range wanted {
+		if !allRun(pods[name]) {
+			return false
+		}
+	}
+	return len(pods) == len(wanted)
+}
+
+// settled waits until exactly some pods run, and compares processes, ledger and
+// cgroups.
+func (n *node) settled(wanted []string) {
+	n.t.Helper()
+	n.eventually("the pods run", func() bool { return n.done(wanted) })
+	n.eventually("berthd has these pods and no others", func() bool {
+		list, err := n.client.Allocation().List(n.t.Context(), &allocationv1.ListRequest{})
+		return err == nil && len(list.GetPods()) == len(wanted)
+	})
+	for _, name := range wanted {
+		for _, c := range n.pods()[name].ContainerStatuses {
+			pid := c.State.Running.PID
+			n.eventually(name+" is where berthd says", func() bool {
+				return n.cpusOf(pid) == n.allocate(name, c.Name).GetLinux().GetCpusetCpus()
+			})
+		}
+	}
+	check, err := n.client.Inspect().Check(n.t.Context(), &inspectv1.CheckRequest{})
+	if err != nil || len(check.GetFindings()) > 0 {
+		n.t.Errorf("check: %v, %v", check, err)
+	}
+	pods := map[string]bool{}
+	for _, dir := range n.cgroups() {
+		if _, name, ok := strings.Cut(dir, "/pod"); ok && !strings.Contains(name, "/") {
+			pods[strings.TrimSuffix(name, "-uid")] = true
+		}
+	}
+	if len(pods) != len(wanted) {
+		n.t.Errorf("cgroups of the pods %v, wanted are %v", pods, wanted)
+	}
+}
