@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -125,6 +126,10 @@ func (n *node) needKernel() {
 // cgroupDirs lists the directories of the node's cgroup in all hierarchies.
 func (n *node) cgroupDirs() (dirs []string) {
 	tops, _ := filepath.Glob(filepath.Join(cgroupMount, "*", n.cgroup))
+	tops = slices.DeleteFunc(tops, func(top string) bool { // cpu is a link to cpu,cpuacct as a rule
+		info, err := os.Lstat(filepath.Dir(top))
+		return err != nil || info.Mode()&fs.ModeSymlink != 0
+	})
 	for _, top := range append(tops, filepath.Join(cgroupMount, n.cgroup)) {
 		_ = filepath.WalkDir(top, func(path string, d fs.DirEntry, err error) error {
 			if err == nil && d.IsDir() {
