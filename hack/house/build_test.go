@@ -30,3 +30,18 @@ func TestBuildsElsewhere(t *testing.T) {
 		}
 	}
 }
+
+// TestBuildsWithoutCgo builds what has to work without a C compiler: all but the
+// container runtime inside of berthlet, which then says what is missing.
+func TestBuildsWithoutCgo(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("-short leaves out the build without cgo, which takes a minute from a cold cache")
+	}
+	cmd := exec.Command("go", "build", "-o", os.DevNull, "./server/...", "./clients/...")
+	cmd.Dir = root
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("CGO_ENABLED=0 go build: %v\n%s", err, out)
+	}
+}
