@@ -238,6 +238,7 @@ func (p *Plugin) Run(ctx context.Context) error {
 			return fmt.Errorf("serve %s: %w", p.Socket(), err)
 		}
 		if err := p.session(ctx); err != nil {
+			p.halt() // it may have been told to die just before it served again
 			return err
 		}
 		p.Stop()
