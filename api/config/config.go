@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/berthd/berth/api/access"
+	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/memory"
@@ -83,6 +84,9 @@ type Log struct {
 type Cgroups struct {
 	// Tree is kernel, or memory for a tree that only exists in berthd.
 	Tree string `json:"tree"`
+	// Driver is cgroupfs, which makes directories, or systemd, which asks systemd
+	// for slices.
+	Driver string `json:"driver"`
 	// Mount is where the kernel's tree is mounted.
 	Mount string `json:"mount"`
 	// Root is the cgroup below which everything of berth lies.
@@ -252,7 +256,7 @@ func Default() Config {
 		APIVersion: APIVersion, Kind: Kind,
 		Log: Log{Level: "info", Format: "text"},
 		Cgroups: Cgroups{
-			Tree: TreeKernel, Mount: "/sys/fs/cgroup", Root: "/",
+			Tree: TreeKernel, Driver: string(cgroup.Cgroupfs), Mount: "/sys/fs/cgroup", Root: "/",
 			ReconcilePeriod: d(10 * time.Second), OnDrift: DriftHeal,
 			CPUCFSQuota: true, CPUCFSPeriod: d(100 * time.Millisecond),
 			PodPIDsLimit: -1, MemoryThrottlingFactor: 0.9,

@@ -80,6 +80,7 @@ func (c *Config) ApplyKubelet(path string, data []byte) (notes []string, err err
 		}
 	}
 	take(&c.Cgroups.Root, k.CgroupRoot)
+	take(&c.Cgroups.Driver, k.CgroupDriver)
 	take(&c.Cgroups.ReconcilePeriod, k.CPUManagerReconcilePeriod)
 	takePointer(&c.Cgroups.CPUCFSQuota, k.CPUCFSQuota)
 	takePointer(&c.Cgroups.CPUCFSPeriod, k.CPUCFSQuotaPeriod)
@@ -139,7 +140,6 @@ func (c *Config) takeNode(k *kubelet.KubeletConfiguration) {
 // that this version does not act on.
 func notBuilt(path string, k *kubelet.KubeletConfiguration) (notes []string) {
 	for name, set := range map[string]bool{
-		"cgroupDriver":   k.CgroupDriver != "" && k.CgroupDriver != "cgroupfs",
 		"systemCgroups":  k.SystemCgroups != "",
 		"kubeletCgroups": k.KubeletCgroups != "",
 	} {

@@ -30,6 +30,7 @@ func (c Config) Validate() error {
 	oneOf("log.level", c.Log.Level, "debug", "info", "warn", "error")
 	oneOf("log.format", c.Log.Format, "text", "json")
 	oneOf("cgroups.tree", c.Cgroups.Tree, TreeKernel, TreeMemory)
+	oneOf("cgroups.driver", c.Cgroups.Driver, string(cgroup.Cgroupfs), string(cgroup.Systemd))
 	oneOf("cgroups.onDrift", c.Cgroups.OnDrift, DriftHeal, DriftAlarm)
 	oneOf("cpu.policy", c.CPU.Policy, cpu.PolicyNone, cpu.PolicyStatic)
 	c.validateMemory(&vs, oneOf)

@@ -29,8 +29,8 @@ vm -cgroup v1 -shape n4mem ./server/host/cgroupfs ./server/reconcile
 vm -cgroup hybrid -nodes 2 ./server/host/cgroupfs
 
 # Beside systemd.
-vm -systemd -cgroup v2 -nodes 2 ./server/host/cgroupfs ./server/berthd:^TestMainJob$
-vm -systemd -cgroup v1 -nodes 2 ./server/host/cgroupfs ./server/berthd:^TestMainJob$
+vm -systemd -cgroup v2 -nodes 2 ./server/host/cgroupfs ./server/host/systemd './server/berthd:^(TestMainJob|TestSlices)$'
+vm -systemd -cgroup v1 -nodes 2 ./server/host/cgroupfs ./server/host/systemd './server/berthd:^(TestMainJob|TestSlices)$'
 
 # The daemon, as far as it depends on the kernel and the machine.
 kernel='MainJob|OnTheMachine|Cgroup|Orphan|LivingPods|DamagedLedger|FreeHugePages|Memory|Quota|RolesOfRealUsers'

@@ -2,6 +2,7 @@ package cgroup
 
 import (
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,8 +16,9 @@ type File struct {
 
 // For returns the values in the form in which a tree holds and gives them back:
 // on v2 a weight in place of shares, on v1 nothing that only v2 has, no swap
-// limits where the tree has none; memory in whole pages, huge pages in whole huge pages and only of sizes that the tree
-// knows; no zeros that mean "leave as it is". For is idempotent.
+// limits where the tree has none; memory in whole pages, huge pages in whole huge
+// pages and only of sizes that the tree knows; quotas as systemd rounds them where
+// it keeps them; no zeros that mean "leave as it is". For is idempotent.
 func (v Values) For(f Facts) Values {
 	out := v.Clone()
 	if f.Version == V2 {
@@ -32,6 +34,9 @@ func (v Values) For(f Facts) Values {
 	dropZero(&out.CPUWeight)
 	dropZero(&out.CPUQuotaUS)
 	dropZero(&out.CPUPeriodUS)
+	if f.Driver == Systemd {
+		out.systemdQuota()
+	}
 	wholePages(&out.MemoryBytes, f.PageBytes)
 	wholePages(&out.MemorySwapBytes, f.PageBytes)
 	if out.PIDs != nil {
@@ -65,6 +70,26 @@ func (v *Values) toV2() {
 func dropZero[T uint64 | int64](p **T) {
 	if *p != nil && **p == 0 {
 		*p = nil
+	}
+}
+
+// systemdQuota rounds a quota up to whole hundredths of a CPU, the unit in which
+// systemd keeps it (systemd.resource-control(5), CPUQuota=). Without a quota it
+// keeps no period either.
+func (v *Values) systemdQuota() {
+	const second, percent = 1_000_000, 10_000
+	quota, period := v.CPUQuotaUS, period(*v)
+	switch {
+	case quota == nil:
+	case *quota < 0 && v.CPUPeriodUS != nil:
+		v.CPUPeriodUS = ptr(uint64(DefaultPeriodUS))
+	case *quota < 0 || *quota > math.MaxInt64/second || period > math.MaxInt64/second:
+	default:
+		perSecond := *quota * second / int64(period)
+		if rest := perSecond % percent; rest != 0 {
+			perSecond += percent - rest
+			v.CPUQuotaUS = ptr(perSecond * int64(period) / second)
+		}
 	}
 }
 

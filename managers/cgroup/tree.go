@@ -48,7 +48,7 @@ func PodNode(p *ledger.Pod, l Layout, c Config) (Node, error) {
 // ContainerNode gives the cgroup of a bound container. The binding must have a
 // path and belong to a container of an admitted pod; class Internal otherwise.
 func ContainerNode(view *ledger.View, b ledger.Binding, c Config) (Node, error) {
-	name := ParseCgroupfs(b.CgroupPath)
+	name := c.Facts.Driver.Parse(b.CgroupPath)
 	if err := name.Check(); err != nil {
 		return Node{}, fmt.Errorf("cgroup of container %s: %w", b.Owner, err)
 	}

@@ -72,3 +72,29 @@ func TestMaySwap(t *testing.T) {
 		}
 	}
 }
+
+// systemd keeps quotas in whole percents of a CPU.
+func TestQuotasUnderSystemd(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		quota, want      int64
+		period, wantedUS uint64
+	}{
+		{175500, 176000, 100000, 100000}, {100000, 100000, 100000, 100000}, {1000, 1000, 100000, 100000}, {1001, 2000, 100000, 100000},
+		{1000, 1020, 3000, 3000}, {Unlimited, Unlimited, 10000, DefaultPeriodUS},
+	} {
+		v := Values{CPUQuotaUS: ptr(tt.quota), CPUPeriodUS: ptr(tt.period)}
+		for version, f := range map[string]Facts{"v1": {Version: V1, Driver: Systemd}, "v2": {Version: V2, Driver: Systemd}} {
+			got := v.For(f)
+			if *got.CPUQuotaUS != tt.want || *got.CPUPeriodUS != tt.wantedUS {
+				t.Errorf("%s, %d/%d: %d/%d, want %d/%d", version, tt.quota, tt.period, *got.CPUQuotaUS, *got.CPUPeriodUS, tt.want, tt.wantedUS)
+			}
+			if again := got.For(f); *again.CPUQuotaUS != *got.CPUQuotaUS {
+				t.Errorf("%s, %d/%d: rounded twice: %d, %d", version, tt.quota, tt.period, *got.CPUQuotaUS, *again.CPUQuotaUS)
+			}
+		}
+		if got := v.For(Facts{Version: V2, Driver: Cgroupfs}); *got.CPUQuotaUS != tt.quota {
+			t.Errorf("without systemd %d becomes %d", tt.quota, *got.CPUQuotaUS)
+		}
+	}
+}

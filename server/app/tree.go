@@ -6,6 +6,7 @@ import (
 	"github.com/berthd/berth/managers/cgroup/memtree"
 	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/server/host/cgroupfs"
+	"github.com/berthd/berth/server/host/systemd"
 )
 
 // openTree opens the cgroup tree that the configuration asks for.
@@ -14,7 +15,15 @@ func openTree(c config.Config, m *machine.Topology) (cgroup.Tree, cgroup.Facts, 
 		facts := memtree.V1()
 		return memtree.New(facts, m.CPUs(), m.NodeMask()).TakeAny(), facts, nil
 	}
-	d, err := cgroupfs.Open(cgroupfs.Options{Mount: c.Cgroups.Mount})
+	options := cgroupfs.Options{Mount: c.Cgroups.Mount}
+	if cgroup.Driver(c.Cgroups.Driver) == cgroup.Systemd {
+		d, err := systemd.Open(options)
+		if err != nil {
+			return nil, cgroup.Facts{}, err
+		}
+		return d, d.Facts(), nil
+	}
+	d, err := cgroupfs.Open(options)
 	if err != nil {
 		return nil, cgroup.Facts{}, err
 	}

@@ -44,6 +44,7 @@ func AddFlags(fs *pflag.FlagSet) *Sources {
 	str("http", "address for /metrics, /healthz and /readyz", func(c *config.Config) *string { return &c.HTTP })
 	str("machine", "snapshot file or shape (2s4n32c2t) to use in place of this machine", func(c *config.Config) *string { return &c.Machine })
 	str("cgroup-root", "cgroup below which everything lies", func(c *config.Config) *string { return &c.Cgroups.Root })
+	str("cgroup-driver", "cgroupfs, or systemd for slices", func(c *config.Config) *string { return &c.Cgroups.Driver })
 	str("cgroup-mount", "where the cgroup tree is mounted", func(c *config.Config) *string { return &c.Cgroups.Mount })
 	str("cgroup-tree", "kernel, or memory for a tree that only exists in berthd", func(c *config.Config) *string { return &c.Cgroups.Tree })
 	str("cpu-manager-policy", "none or static", func(c *config.Config) *string { return &c.CPU.Policy })

@@ -69,6 +69,7 @@ func Open(o Options) (*Driver, error) {
 		_ = root.Close()
 		return nil, fmt.Errorf("open the cgroup tree at %s: %w", mount, err)
 	}
+	d.needed = slices.DeleteFunc(d.needed, func(c string) bool { return slices.Contains(o.OnDemand, c) })
 	return d, nil
 }
 

@@ -174,6 +174,12 @@ func (d *Driver) write(ctx context.Context, node cgroup.Node) error {
 	return unavailable(d.setV1(ctx, node.Name, r, m.Set))
 }
 
+// Request puts values into the library's form, for other drivers that use it.
+func Request(v cgroup.Values, f cgroup.Facts) *cgroups.Resources { return request(v, f) }
+
+// Paths gives the library's absolute directories of a cgroup by v1 controller.
+func (d *Driver) Paths(name cgroup.Name) map[string]string { return d.pathsV1(name) }
+
 // request puts values into the library's form, in which zero means "leave as it
 // is". Device rules and freezing are never asked for.
 func request(v cgroup.Values, f cgroup.Facts) *cgroups.Resources {

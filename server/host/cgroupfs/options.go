@@ -11,6 +11,9 @@ type Options struct {
 	// without which the kubelet does not start on v1 (cpu, cpuacct, cpuset,
 	// memory), and the same without cpuacct on v2; empty means none.
 	Required []string
+	// OnDemand are v2 controllers that a valid cgroup may lack, because whoever sets
+	// a value of theirs gets them.
+	OnDemand []string
 	// KillTimeout bounds Remove where its context does not; 30 s if zero.
 	KillTimeout time.Duration
 }
