@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -15,19 +16,31 @@ import (
 	"github.com/berthd/berth/managers/cpuset"
 )
 
-// processor reads the CPU that a process ran on last: field 39 of proc_pid_stat(5).
-func processor(t *testing.T, pid int) int {
+// processors reads the CPUs that the threads of a process run on: state and field 39
+// of proc_pid_stat(5). What that says about a thread that sleeps is history.
+func processors(t *testing.T, pid int) (cpus []int) {
 	t.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		t.Fatal(err)
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+	if err != nil || len(threads) == 0 {
+		t.Fatalf("process %d has no threads, %v", pid, err)
 	}
-	fields := strings.Fields(string(text[strings.LastIndex(string(text), ")")+1:]))
-	cpu, err := strconv.Atoi(fields[39-3])
-	if err != nil {
-		t.Fatal(err)
+	for _, path := range threads {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			continue // it has ended
+		}
+		const processor = 39 - 3 // fields are counted from 1, and two are cut off
+		fields := strings.Fields(string(text[strings.LastIndex(string(text), ")")+1:]))
+		if fields[0] != "R" {
+			continue
+		}
+		cpu, err := strconv.Atoi(fields[processor])
+		if err != nil {
+			t.Fatal(err)
+		}
+		cpus = append(cpus, cpu)
 	}
-	return cpu
+	return cpus
 }
 
 // TestBusy lets a shared container and then an exclusive one keep a CPU busy: from
@@ -47,14 +60,22 @@ func TestBusy(t *testing.T) {
 	}
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()
+	var seen, seenOther int
 	for range 200 {
-		if cpu := processor(t, own); !cpus.Contains(cpu) {
-			t.Fatalf("the exclusive container runs on CPU %d, its own are %s", cpu, cpus)
+		for _, cpu := range processors(t, own) {
+			if seen++; !cpus.Contains(cpu) {
+				t.Fatalf("the exclusive container runs on CPU %d, its own are %s", cpu, cpus)
+			}
 		}
-		if cpu := processor(t, other); cpus.Contains(cpu) {
-			t.Fatalf("the shared container runs on CPU %d, which is the other's", cpu)
+		for _, cpu := range processors(t, other) {
+			if seenOther++; cpus.Contains(cpu) {
+				t.Fatalf("the shared container runs on CPU %d, which is the other's", cpu)
+			}
 		}
 		<-tick.C
+	}
+	if seen == 0 || seenOther == 0 {
+		t.Errorf("seen running %d and %d times", seen, seenOther)
 	}
 	n.withdraw("shared")
 	n.withdraw("exclusive")

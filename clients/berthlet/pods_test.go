@@ -1,7 +1,9 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -169,6 +171,7 @@ func TestPods(t *testing.T) {
 	if got := n.shown("exclusive", "main")["cpus"]; got != own {
 		t.Errorf("the exclusive container began on %q, not on %q", got, own)
 	}
+	checkLimits(n)
 	checkOrdered(n)
 	gpu := n.shown("device", "main")
 	if id := gpu["env.EXAMPLE_COM_GPU"]; !strings.HasPrefix(id, "gpu") {
@@ -182,6 +185,32 @@ func TestPods(t *testing.T) {
 		t.Errorf("berthlet did not end in order: %v", err)
 	}
 	n.berthlet = nil
+}
+
+// checkLimits compares the kernel's values with berthd's answer: libcontainer must
+// not have overwritten them.
+func checkLimits(n *node) {
+	n.t.Helper()
+	a := n.allocate("exclusive", "main")
+	seen := 0
+	for file, want := range map[string]string{
+		"memory/" + a.GetCgroupPath() + "/memory.limit_in_bytes": strconv.FormatInt(a.GetLinux().GetMemoryLimitBytes(), 10),
+		"cpu/" + a.GetCgroupPath() + "/cpu.shares":               strconv.FormatInt(a.GetLinux().GetCpuShares(), 10),
+		"cpuset/" + a.GetCgroupPath() + "/cpuset.cpus":           a.GetLinux().GetCpusetCpus(),
+		a.GetCgroupPath() + "/memory.max":                        strconv.FormatInt(a.GetLinux().GetMemoryLimitBytes(), 10),
+		a.GetCgroupPath() + "/cpuset.cpus":                       a.GetLinux().GetCpusetCpus(),
+	} {
+		text, err := os.ReadFile(filepath.Join("/sys/fs/cgroup", file))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // the other version's
+		}
+		if seen++; err != nil || strings.TrimSpace(string(text)) != want {
+			n.t.Errorf("%s: %q, %v; want %q", file, text, err, want)
+		}
+	}
+	if seen == 0 {
+		n.t.Error("no file of the cgroup was found")
+	}
 }
 
 // checkOrdered looks at the pod with init containers and a sidecar.
