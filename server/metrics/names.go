@@ -30,6 +30,9 @@ const (
 
 	cgroupDuration = "kubelet_cgroup_manager_duration_seconds"
 	cgroupVersion  = "kubelet_cgroup_version"
+
+	resizeDuration    = "kubelet_pod_resize_duration_milliseconds"
+	infeasibleResizes = "kubelet_pod_infeasible_resizes_total"
 )
 
 // Names of berth's own metrics.
@@ -59,6 +62,8 @@ const (
 	labelState          = "state"
 	labelOperation      = "operation_type"
 	labelFile           = "file"
+	labelSuccess        = "success"
+	labelReasonDetail   = "reason_detail"
 
 	boundaryCore   = "physical_cpu"
 	boundaryUncore = "uncore_cache"

@@ -31,6 +31,7 @@ type Set struct {
 	managers   managerCounters
 	devices    deviceCounters
 	cgroups    cgroupCounters
+	resizes    resizeCounters
 }
 
 // New makes the set. What it reads and what counting depends on comes with
@@ -51,6 +52,7 @@ func New() *Set {
 		managers:   newManagerCounters(),
 		devices:    newDeviceCounters(),
 		cgroups:    newCgroupCounters(),
+		resizes:    newResizeCounters(),
 	}
 	for _, name := range podresources.Metrics() {
 		c := counters(string(name), "Calls of the PodResources API, as the kubelet counts them.", podresources.VersionLabel)
@@ -66,6 +68,7 @@ func New() *Set {
 	}
 	s.registry.MustRegister(s.devices.all()...)
 	s.registry.MustRegister(s.cgroups.all()...)
+	s.registry.MustRegister(s.resizes.all()...)
 	return s
 }
 

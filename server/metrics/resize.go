@@ -1,0 +1,66 @@
+package metrics
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/berthd/berth/managers/admission"
+	"github.com/berthd/berth/managers/cpu"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/memory"
+	"github.com/berthd/berth/managers/node"
+)
+
+// resizeCounters are the kubelet's about pods that change in place.
+type resizeCounters struct {
+	duration   *prometheus.HistogramVec
+	infeasible *prometheus.CounterVec
+}
+
+func newResizeCounters() resizeCounters {
+	return resizeCounters{
+		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: resizeDuration, Help: "Time that resizes took which were carried out or tried, in milliseconds.",
+			Buckets: prometheus.ExponentialBuckets(10, 3, 11),
+		}, []string{labelSuccess}),
+		infeasible: counters(infeasibleResizes, "Resizes that this node can never grant, by reason.", labelReasonDetail),
+	}
+}
+
+func (c *resizeCounters) all() []prometheus.Collector {
+	return []prometheus.Collector{c.duration, c.infeasible}
+}
+
+// infeasibleBy gives the kubelet's word for who refuses a resize for good.
+var infeasibleBy = map[string]string{
+	cpu.Name:       "guaranteed_pod_cpu_manager_static_policy",
+	memory.Name:    "guaranteed_pod_memory_manager_static_policy",
+	node.GuardName: "insufficient_node_allocatable",
+}
+
+// Resize resizes a pod as the engine does.
+func (e Engine) Resize(ctx context.Context, req admission.Request) (admission.Resized, error) {
+	if req.DryRun {
+		return e.Engine.Resize(ctx, req)
+	}
+	start := time.Now()
+	r, err := e.Engine.Resize(ctx, req)
+	switch {
+	case err == nil && r.Outcome == admission.Rejected:
+		e.set.resizes.infeasible.WithLabelValues(infeasibleDetail(r.Trace)).Inc()
+	case err != nil || r.Outcome == admission.Admitted && !r.Repeated:
+		took := float64(time.Since(start).Microseconds()) / 1000
+		e.set.resizes.duration.WithLabelValues(strconv.FormatBool(err == nil)).Observe(took)
+	}
+	return r, err
+}
+
+func infeasibleDetail(t *ledger.Trace) string {
+	if detail, ok := infeasibleBy[lastStep(t).Provider]; ok {
+		return detail
+	}
+	return reasonOther
+}

@@ -1,0 +1,42 @@
+package metrics_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/berthd/berth/managers/admission"
+	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/topology"
+	"github.com/berthd/berth/managers/workload"
+)
+
+func (places) CheckResize(context.Context, *ledger.View, string) error { return nil }
+
+func (places) Resize(context.Context, *ledger.View, string) error { return nil }
+
+func TestResizes(t *testing.T) {
+	t.Parallel()
+	h := build(t, topology.None)
+	h.admit(t, "a", 2)
+	resize := func(cpu, memory int64, dry bool) {
+		t.Helper()
+		q := workload.Quantities{workload.CPU: cpu, workload.Memory: memory}
+		p := workload.Pod{UID: "a", Name: "a", Containers: []workload.Container{{Name: "a", Requests: q, Limits: q}}}
+		if _, err := h.Resize(t.Context(), admission.Request{Pod: p, DryRun: dry}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	resize(3000, 1, false) // a holder of CPUs
+	resize(3000, 1, true)
+	resize(2000, 2, false)
+	resize(2000, 2, false) // the same again
+	if _, err := h.Resize(t.Context(), admission.Request{Pod: workload.Pod{}}); fault.ClassOf(err) != fault.Invalid {
+		t.Error(err)
+	}
+	h.expect(t,
+		`kubelet_pod_infeasible_resizes_total{reason_detail="guaranteed_pod_cpu_manager_static_policy"} 1`,
+		`kubelet_pod_resize_duration_milliseconds_count{success="true"} 1`,
+		`kubelet_pod_resize_duration_milliseconds_count{success="false"} 1`,
+	)
+}
