@@ -173,7 +173,7 @@ func (a *App) buildLedger(ctx context.Context) error {
 }
 
 // buildCgroups finds the cgroup tree and makes the reconciler.
-func (a *App) buildCgroups(context.Context) error {
+func (a *App) buildCgroups(ctx context.Context) error {
 	tree, facts, err := openTree(a.Config, a.Machine)
 	if err != nil {
 		return err
@@ -189,7 +189,7 @@ func (a *App) buildCgroups(context.Context) error {
 	if a.layout, err = cgroup.NewLayout(a.Config.Cgroups.Root, facts.Driver); err != nil {
 		return err
 	}
-	limits, err := a.limitsOf(a.first)
+	limits, err := a.limitsOf(ctx, a.first)
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,8 @@
 package app
 
 import (
+	"context"
+
 	"github.com/berthd/berth/api/config"
 	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/cgroup"
@@ -29,12 +31,26 @@ func (a *App) panelOf(c config.Config) (*panel.Panel, error) {
 
 // limitsOf returns what the cgroups get that follow from the managers and not from
 // pods.
-func (a *App) limitsOf(p *panel.Panel) (reconcile.Limits, error) {
+func (a *App) limitsOf(ctx context.Context, p *panel.Panel) (reconcile.Limits, error) {
 	limits := reconcile.Limits{QoS: a.qos, Pods: p.Node.PodsNode(a.layout).Values}
 	limits.QoS.Cgroup.AllocatableMemoryBytes = p.Node.Absolute()[workload.Memory]
 	var err error
-	limits.Reserved, err = p.Node.ReservedNodes(a.qos.Cgroup.Facts.Driver)
-	return limits, err
+	if limits.Reserved, err = p.Node.ReservedNodes(a.qos.Cgroup.Facts.Driver); err != nil {
+		return limits, err
+	}
+	// In a container the tree may have fewer CPUs than the machine.
+	root, err := a.tree.Observe(ctx, nil, 0)
+	if err != nil {
+		return limits, err
+	}
+	if has := root.Find(nil).Effective.CPUs; !has.IsEmpty() {
+		limits.Pods.CPUs = limits.Pods.CPUs.Intersect(has)
+		for i := range limits.Reserved {
+			v := &limits.Reserved[i].Values
+			v.CPUs = v.CPUs.Intersect(has)
+		}
+	}
+	return limits, nil
 }
 
 // containerConfig is what the values of containers depend on now.

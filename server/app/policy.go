@@ -54,7 +54,7 @@ func (p *policies) SetPolicy(ctx context.Context, change func(now, configured co
 	if err != nil {
 		return next, false, outlook, err
 	}
-	limits, err := a.limitsOf(managers)
+	limits, err := a.limitsOf(ctx, managers)
 	if err != nil {
 		return next, false, outlook, err
 	}
