@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/server/host/sysctl"
 )
 
@@ -91,4 +92,22 @@ func TestReservedCgroupHasToBeThere(t *testing.T) {
 	if _, shares := n.file("system", "cpu.shares", "cpu.weight"); shares != "512" && shares != "20" {
 		t.Errorf("the system weighs %s", shares)
 	}
+}
+
+// TestAllCPUsWithoutAPolicy: under the CPU policy none the cgroup of all pods names
+// every CPU, which keeps systemd from taking the controller away.
+func TestAllCPUsWithoutAPolicy(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	n.needKernel()
+	d := n.start("--cpu-manager-policy", "none")
+	d.admitted(burstable("a"))
+	p := n.stopped()
+	d.run(p, "a", "main", "c-a")
+	_, text := n.file("kubepods", "cpuset.cpus")
+	got, err := cpuset.Parse(text)
+	if err != nil || got != p.allowed() {
+		t.Errorf("all pods have CPUs %q, %v; a process of one may run on %s", text, err, p.allowed())
+	}
+	d.remove("a")
 }
