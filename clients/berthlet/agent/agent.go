@@ -43,6 +43,7 @@ type Agent struct {
 	mu      sync.Mutex                  // guards what is below
 	wanted  map[string]podspec.Manifest // nil before the first Want: nothing is ended then
 	workers map[string]*worker
+	all     bool          // there are no other pods that are wanted
 	launch  func(*worker) // nil before workers may be started
 	status  map[string]PodStatus
 
@@ -60,12 +61,13 @@ func New(c Config) *Agent {
 	}
 }
 
-// Want replaces the pods that are wanted. Those that are not in it any more, or
-// with another manifest, are ended.
-func (a *Agent) Want(manifests []podspec.Manifest) {
+// Want replaces the pods that are wanted. Those that are there with another
+// manifest are ended, and begun anew; those that are not in it any more are ended,
+// if these are all.
+func (a *Agent) Want(manifests []podspec.Manifest, all bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.wanted = map[string]podspec.Manifest{}
+	a.wanted, a.all = map[string]podspec.Manifest{}, all
 	for _, m := range manifests {
 		a.wanted[m.Pod.GetMetadata().GetUid()] = m
 	}
@@ -88,7 +90,8 @@ func (a *Agent) compare() {
 		return
 	}
 	for uid, w := range a.workers {
-		if m, ok := a.wanted[uid]; !ok || !bytes.Equal(m.Document, w.manifest.Document) {
+		m, ok := a.wanted[uid]
+		if !ok && a.all || ok && !bytes.Equal(m.Document, w.manifest.Document) {
 			w.remove()
 		}
 	}

@@ -360,6 +360,15 @@ func TestNothingIsEndedBeforeTheManifestsAreRead(t *testing.T) {
 		h.begin()
 		h.pass(time.Hour)
 		h.expect("a", "Running, main#0 running")
+		// Nor is one that was read in part.
+		h.agent.Want(decode(t, web("b")), false)
+		synctest.Wait()
+		h.expect("a", "Running, main#0 running")
+		h.expect("b", "Running, main#0 running")
+		h.want(web("b"))
+		if got := h.agent.Status().Pods; len(got) != 1 || got[0].Name != "b" {
+			t.Errorf("%+v", got)
+		}
 	})
 }
 

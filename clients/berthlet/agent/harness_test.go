@@ -241,7 +241,7 @@ func (h *house) want(texts ...string) {
 	if len(texts) > 0 {
 		manifests = decode(h.t, texts...)
 	}
-	h.agent.Want(manifests)
+	h.agent.Want(manifests, true)
 	synctest.Wait()
 }
 

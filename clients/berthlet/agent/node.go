@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"time"
 
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 
@@ -33,6 +34,10 @@ type Node interface {
 // Berthd is the node behind a client.
 type Berthd struct{ *berth.Client }
 
+// callTimeout bounds a call: more than a plugin may take for its part of an
+// admission, so that what is not over then hangs.
+const callTimeout = 2 * time.Minute
+
 var _ Node = Berthd{}
 
 // Ready implements Node.
@@ -49,17 +54,23 @@ func (b Berthd) Lost(ctx context.Context) {
 
 // Sync implements Node.
 func (b Berthd) Sync(ctx context.Context, uids []string) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
 	_, err := b.Admission().Sync(ctx, &admissionv1.SyncRequest{ActivePodUids: uids})
 	return err
 }
 
 // Admit implements Node.
 func (b Berthd) Admit(ctx context.Context, pod *typesv1.Pod) (*admissionv1.AdmitResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
 	return b.Client.Admit(ctx, &admissionv1.AdmitRequest{Pod: pod})
 }
 
 // Knows implements Node.
 func (b Berthd) Knows(ctx context.Context, uid string) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
 	_, err := b.Allocation().Get(ctx, &allocationv1.GetRequest{PodUid: uid})
 	if berth.IsNotFound(err) {
 		return false, nil
@@ -69,17 +80,23 @@ func (b Berthd) Knows(ctx context.Context, uid string) (bool, error) {
 
 // Remove implements Node.
 func (b Berthd) Remove(ctx context.Context, uid string) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
 	answer, err := b.Admission().Remove(ctx, &admissionv1.RemoveRequest{PodUid: uid})
 	return answer.GetRemoved(), err
 }
 
 // Allocate implements Node.
 func (b Berthd) Allocate(ctx context.Context, uid, container string) (*allocationv1.AllocateResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
 	return b.Allocation().Allocate(ctx, &allocationv1.AllocateRequest{PodUid: uid, ContainerName: container})
 }
 
 // PreStart implements Node.
 func (b Berthd) PreStart(ctx context.Context, uid, container, id string, pid int) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
 	_, err := b.Lifecycle().PreStartContainer(ctx, &lifecyclev1.PreStartContainerRequest{
 		PodUid: uid, ContainerName: container, ContainerId: id, Pid: int32(pid),
 	})
@@ -88,6 +105,8 @@ func (b Berthd) PreStart(ctx context.Context, uid, container, id string, pid int
 
 // PostStop implements Node.
 func (b Berthd) PostStop(ctx context.Context, id string) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
 	_, err := b.Lifecycle().PostStopContainer(ctx, &lifecyclev1.PostStopContainerRequest{ContainerId: id})
 	return err
 }

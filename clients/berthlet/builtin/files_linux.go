@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -45,6 +46,14 @@ type bundle struct {
 type created struct {
 	PID int
 	At  time.Time
+	// Boot is the machine's boot that the process belongs to.
+	Boot string
+}
+
+// bootID tells this boot of the machine from others: random(4).
+func bootID() (string, error) {
+	text, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	return strings.TrimSpace(string(text)), err
 }
 
 type started struct{ At time.Time }

@@ -125,7 +125,11 @@ func (k *keeper) create() error {
 		return err
 	}
 	score(pid, b.Spec.OOMScoreAdj)
-	return write(k.dir, createdFile, created{PID: pid, At: time.Now()})
+	boot, err := bootID()
+	if err != nil {
+		return err
+	}
+	return write(k.dir, createdFile, created{PID: pid, At: time.Now(), Boot: boot})
 }
 
 // start starts the process with its output going to the log.

@@ -5,6 +5,7 @@ package builtin
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -86,7 +87,7 @@ func (r *Runtime) examine(id string, b bundle) (container.Status, bool, error) {
 	var end exit
 	found, err := read(dir, exitFile, &end)
 	if err == nil && !found && !alive {
-		end, err = r.lose(id, made.PID)
+		end, err = r.lose(id, made)
 		found = true
 	}
 	if err != nil {
@@ -100,25 +101,56 @@ func (r *Runtime) examine(id string, b bundle) (container.Status, bool, error) {
 
 // lose ends a container whose keeper is gone. Nothing of it runs any more when the
 // end is written down.
-func (r *Runtime) lose(id string, pid int) (exit, error) {
+func (r *Runtime) lose(id string, made created) (exit, error) {
 	r.Log.Warn("a container without a keeper is lost", slog.String("id", id))
-	// Before the signal, so that it is this process and no later one.
-	process, err := unix.PidfdOpen(pid, 0)
-	if err == nil {
-		defer func() { _ = unix.Close(process) }()
+	boot, err := bootID()
+	if err == nil && boot == made.Boot {
+		err = r.killAndWait(id, made.PID)
 	}
-	if err := r.signal(id, unix.SIGKILL); err != nil {
+	if err != nil {
 		return exit{}, fmt.Errorf("end the lost container %s: %w", id, err)
-	}
-	if c, loadErr := libcontainer.Load(r.run(), id); loadErr == nil && err == nil {
-		if status, err := c.Status(); err == nil && status != libcontainer.Stopped {
-			if n, err := unix.Poll([]unix.PollFd{{Fd: int32(process), Events: unix.POLLIN}}, lostMillis); err != nil || n == 0 {
-				return exit{}, fault.Deadlinef("end the lost container %s: process %d is still there: %v", id, pid, err)
-			}
-		}
 	}
 	end := exit{Code: 128 + int(unix.SIGKILL), Reason: container.Lost, At: r.Now()}
 	return end, write(r.container(id), exitFile, end)
+}
+
+// killAndWait kills a container and waits until its process is gone.
+func (r *Runtime) killAndWait(id string, pid int) error {
+	// Opened before libcontainer looks whether it is this process and no later one.
+	process, err := unix.PidfdOpen(pid, 0)
+	if errors.Is(err, unix.ESRCH) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer unix.Close(process)
+	c, err := libcontainer.Load(r.run(), id)
+	if errors.Is(err, libcontainer.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	status, err := c.Status()
+	if err != nil || status == libcontainer.Stopped {
+		return err
+	}
+	if err := r.signal(id, unix.SIGKILL); err != nil {
+		return err
+	}
+	for {
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(process), Events: unix.POLLIN}}, lostMillis)
+		switch {
+		case n > 0:
+			return nil
+		case errors.Is(err, unix.EINTR):
+		case err != nil:
+			return err
+		default:
+			return fault.Deadlinef("process %d was killed and is still there", pid)
+		}
+	}
 }
 
 // lostMillis is how long a killed process may take to go.

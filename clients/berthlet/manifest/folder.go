@@ -3,7 +3,9 @@
 // with one pod or several.
 //
 // A file that cannot be read says nothing about its pods: those that it held
-// before stay wanted until it can be read again or is gone.
+// before stay wanted until it can be read again or is gone. As long as nobody knows
+// what it held, because it could not be read since the start, the pods that are
+// found are not all that are wanted.
 package manifest
 
 import (
@@ -48,9 +50,9 @@ func Open(path string, log *slog.Logger) *Folder {
 	return &Folder{path: path, log: log, last: map[string][]podspec.Manifest{}, told: map[string]string{}}
 }
 
-// Watch reads the folder and hands its pods out, at first and whenever something
-// may have changed, until the context ends.
-func (f *Folder) Watch(ctx context.Context, want func([]podspec.Manifest)) error {
+// Watch reads the folder and hands out what Read gives, at first and whenever
+// something may have changed, until the context ends.
+func (f *Folder) Watch(ctx context.Context, want func(manifests []podspec.Manifest, all bool)) error {
 	watcher, err := fsnotify.NewWatcher()
 	if err != nil {
 		return fmt.Errorf("watch %s: %w", f.path, err)
@@ -72,53 +74,57 @@ func (f *Folder) Watch(ctx context.Context, want func([]podspec.Manifest)) error
 			if len(watcher.WatchList()) == 0 {
 				_ = watcher.Add(f.path) // it may not be there; then it is read later
 			}
-			if manifests, err := f.Read(); err != nil {
+			if manifests, all, err := f.Read(); err != nil {
 				f.log.Error("read the manifests", "error", err)
 			} else {
-				want(manifests)
+				want(manifests, all)
 			}
 			timer.Reset(Every)
 		}
 	}
 }
 
-// Read gives the pods of all files, in the order of their names. Of pods with one
-// uid the first counts. A folder that is not there has no pods; one that cannot be
-// read is an error.
-func (f *Folder) Read() ([]podspec.Manifest, error) {
+// Read gives the pods of all files, in the order of their names, and whether these
+// are all. Of pods with one uid the first counts. A folder that is not there has no
+// pods; one that cannot be read is an error.
+func (f *Folder) Read() (manifests []podspec.Manifest, all bool, err error) {
 	entries, err := os.ReadDir(f.path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
+		return nil, false, err
 	}
+	all = true
 	now := map[string][]podspec.Manifest{}
 	owner := map[string]string{}
-	var out []podspec.Manifest
 	for _, e := range entries {
 		name := e.Name()
 		if strings.HasPrefix(name, ".") || e.IsDir() {
 			continue
 		}
-		manifests, err := f.file(name)
+		held, err := f.file(name)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue // it has gone since
 		}
 		if err != nil {
-			manifests = f.last[name]
+			known := false
+			held, known = f.last[name]
+			all = all && known
 		}
-		now[name] = manifests
-		for _, m := range manifests {
+		if held != nil {
+			now[name] = held
+		}
+		for _, m := range held {
 			uid := m.Pod.GetMetadata().GetUid()
 			if first, taken := owner[uid]; taken {
 				err = errors.Join(err, fmt.Errorf("the pod with the uid %s is in %s already", uid, first))
 				continue
 			}
 			owner[uid] = name
-			out = append(out, m)
+			manifests = append(manifests, m)
 		}
 		f.report(name, err)
 	}
 	f.last = now
-	return out, nil
+	return manifests, all, nil
 }
 
 // report logs an error of a file once.

@@ -36,7 +36,7 @@ func names(manifests []podspec.Manifest) []string {
 
 func read(t *testing.T, f *manifest.Folder, want ...string) {
 	t.Helper()
-	manifests, err := f.Read()
+	manifests, _, err := f.Read()
 	if got := names(manifests); err != nil || !slices.Equal(got, want) && len(got)+len(want) > 0 {
 		t.Errorf("got %v, %v; want %v", got, err, want)
 	}
@@ -83,6 +83,32 @@ func TestRead(t *testing.T) {
 	read(t, f, "a")
 }
 
+// TestAll shows when the pods that are found are not all that are wanted.
+func TestAll(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	f := manifest.Open(dir, slog.New(slog.DiscardHandler))
+	expect := func(want bool, pods ...string) {
+		t.Helper()
+		manifests, all, err := f.Read()
+		if err != nil || all != want || strings.Join(names(manifests), " ") != strings.Join(pods, " ") {
+			t.Errorf("%v, %v, %v; want %v, %v", names(manifests), all, err, pods, want)
+		}
+	}
+	write(t, dir, "a.yaml", pod("a"))
+	write(t, dir, "b.yaml", "kind: [")
+	expect(false, "a")
+	expect(false, "a")
+	write(t, dir, "b.yaml", pod("b"))
+	expect(true, "a", "b")
+	write(t, dir, "b.yaml", "kind: [")
+	expect(true, "a", "b")
+	if err := os.Remove(filepath.Join(dir, "b.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	expect(true, "a")
+}
+
 func TestNames(t *testing.T) {
 	t.Parallel()
 	for name, text := range map[string]string{
@@ -109,7 +135,7 @@ func TestFolderThatIsNone(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "file")
 	write(t, filepath.Dir(path), "file", "")
-	if _, err := manifest.Open(path, slog.New(slog.DiscardHandler)).Read(); err == nil {
+	if _, _, err := manifest.Open(path, slog.New(slog.DiscardHandler)).Read(); err == nil {
 		t.Error("a file was read as a folder: its pods would be ended")
 	}
 }
@@ -123,7 +149,7 @@ func TestWatch(t *testing.T) {
 	told := make(chan []string)
 	done := make(chan error, 1)
 	go func() {
-		done <- manifest.Open(dir, slog.New(slog.DiscardHandler)).Watch(ctx, func(m []podspec.Manifest) {
+		done <- manifest.Open(dir, slog.New(slog.DiscardHandler)).Watch(ctx, func(m []podspec.Manifest, _ bool) {
 			select {
 			case told <- names(m):
 			case <-ctx.Done():
