@@ -124,7 +124,7 @@ func (r *Runtime) killAndWait(id string, pid int) error {
 	if err != nil {
 		return err
 	}
-	defer unix.Close(process)
+	defer func() { _ = unix.Close(process) }()
 	c, err := libcontainer.Load(r.run(), id)
 	if errors.Is(err, libcontainer.ErrNotExist) {
 		return nil

@@ -105,9 +105,8 @@ func (f *Folder) Read() (manifests []podspec.Manifest, all bool, err error) {
 			continue // it has gone since
 		}
 		if err != nil {
-			known := false
-			held, known = f.last[name]
-			all = all && known
+			before, known := f.last[name]
+			held, all = before, all && known
 		}
 		if held != nil {
 			now[name] = held
