@@ -3,6 +3,7 @@
 package builtin_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
@@ -10,8 +11,12 @@ import (
 	"os/exec"
 	"path/filepath"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
+
+	"github.com/opencontainers/cgroups"
+	"golang.org/x/sys/unix"
 
 	"github.com/berthd/berth/clients/berthlet/builtin"
 	"github.com/berthd/berth/clients/berthlet/container"
@@ -24,11 +29,47 @@ func TestMain(m *testing.M) {
 	if builtin.Child() {
 		return
 	}
+	if os.Getenv(onVersion2) != "" {
+		if err := mountVersion2(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+	}
 	code := m.Run()
 	if probeDir != "" {
 		_ = os.RemoveAll(probeDir)
 	}
 	os.Exit(code)
+}
+
+// onVersion2 makes the test binary see a tree of version 2 where the machine has
+// version 1. It has next to no controllers, which does not matter here: they are
+// berthd's.
+const onVersion2 = "BUILTIN_TEST_ON_VERSION_2"
+
+func mountVersion2() error {
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return fmt.Errorf("keep mounts to ourselves: %w", err)
+	}
+	if err := unix.Mount("none", "/sys/fs/cgroup", "cgroup2", 0, ""); err != nil {
+		return fmt.Errorf("mount cgroup2: %w", err)
+	}
+	return nil
+}
+
+// TestVersion2 runs the tests on the other version of cgroups.
+func TestVersion2(t *testing.T) {
+	t.Parallel()
+	needRoot(t)
+	if cgroups.IsCgroup2UnifiedMode() {
+		t.Skip("needs cgroups of version 1 to be the other version: the other tests have run on version 2")
+	}
+	cmd := exec.Command("/proc/self/exe", "-test.v", "-test.run=^(TestRuntime|TestInside|TestHostNamespaces|TestDevices|TestTakenOver|TestLostKeeper)$")
+	cmd.Env = append(os.Environ(), onVersion2+"=1")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: unix.CLONE_NEWNS}
+	if out, err := cmd.CombinedOutput(); err != nil || !bytes.Contains(out, []byte("--- PASS: TestDevices")) {
+		t.Errorf("%v\n%s", err, out)
+	}
 }
 
 var probeDir string
