@@ -177,7 +177,7 @@ func (w *worker) create(ctx context.Context, step lifecycle.Step) error {
 	}
 	allocated, err := w.Node.Allocate(ctx, w.uid, step.Container)
 	if err != nil {
-		return w.forgotten(err)
+		return w.heedForgotten(err)
 	}
 	if err := w.Runtime.Open(ctx, shared(w.manifest, allocated.GetCgroupParent())); err != nil {
 		return err
@@ -220,14 +220,13 @@ func (w *worker) unbind(ctx context.Context, p *past) error {
 	return nil
 }
 
-// forgotten sees that a pod is admitted again that berthd does not know.
-func (w *worker) forgotten(err error) error {
-	if !berth.IsNotFound(err) {
-		return err
+// heedForgotten sees that a pod is admitted again that berthd does not know. It
+// gives the error back: the step is tried again after that.
+func (w *worker) heedForgotten(err error) error {
+	if berth.IsNotFound(err) {
+		w.rec.Verdict, w.unplaced = lifecycle.Unasked, true
 	}
-	w.log.Warn("berthd does not know the pod any more", "error", err)
-	w.rec.Verdict, w.unplaced = lifecycle.Unasked, true
-	return nil
+	return err
 }
 
 // start binds a container in berthd, whose process then is where it belongs, and
@@ -235,10 +234,7 @@ func (w *worker) forgotten(err error) error {
 func (w *worker) start(ctx context.Context, step lifecycle.Step) error {
 	p := w.rec.past(step.Container)
 	if err := w.Node.PreStart(ctx, w.uid, step.Container, p.ID, p.PID); err != nil {
-		if notFound := w.forgotten(err); notFound != nil {
-			return notFound
-		}
-		return nil
+		return w.heedForgotten(err)
 	}
 	return w.Runtime.Start(ctx, p.ID)
 }
