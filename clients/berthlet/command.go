@@ -124,7 +124,9 @@ func both(ctx context.Context, one, other func(context.Context) error) error {
 	return errors.Join(err, <-done)
 }
 
-// lock keeps a second berthlet away from the state directory.
+// lock keeps a second berthlet away from the state directory. The lock is one of
+// fcntl(2), which belongs to the process: one of flock(2) would be held on by a
+// child that a killed berthlet has just forked.
 func lock(dir string) (unlock func(), err error) {
 	if err := os.MkdirAll(dir, 0o711); err != nil {
 		return nil, err
@@ -133,7 +135,7 @@ func lock(dir string) (unlock func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+	if err := syscall.FcntlFlock(f.Fd(), syscall.F_SETLK, &syscall.Flock_t{Type: syscall.F_WRLCK}); err != nil {
 		_ = f.Close()
 		return nil, fault.Preconditionf("lock %s: another berthlet has it: %w", f.Name(), err)
 	}

@@ -25,19 +25,12 @@ func call(t *testing.T, args ...string) (string, error) {
 func TestRefusals(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	locked := t.TempDir()
-	unlock, err := lock(locked)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer unlock()
 	for want, args := range map[string][]string{
-		"does not speak CRI":   {"--runtime-endpoint", "unix:///run/containerd.sock"},
-		"--log-level":          {"--log-level", "loud"},
-		"another berthlet has": {"--state-dir", locked},
-		"endpoint":             {"--state-dir", dir, "--endpoint", "tcp:1.2.3.4"},
-		"unknown command":      {"dance"},
-		"no berthlet has run":  {"status", "--state-dir", dir},
+		"does not speak CRI":  {"--runtime-endpoint", "unix:///run/containerd.sock"},
+		"--log-level":         {"--log-level", "loud"},
+		"endpoint":            {"--state-dir", dir, "--endpoint", "tcp:1.2.3.4"},
+		"unknown command":     {"dance"},
+		"no berthlet has run": {"status", "--state-dir", dir},
 	} {
 		if out, err := call(t, args...); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, %s; want %q", args, err, out, want)

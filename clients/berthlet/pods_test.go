@@ -305,6 +305,27 @@ func TestRestarts(t *testing.T) {
 	n.noPods()
 }
 
+// TestSecondBerthlet starts another one with the same state, which has to refuse.
+func TestSecondBerthlet(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	n.manifest("a", shared)
+	n.running("a")
+	first := n.berthlet
+	n.startBerthlet()
+	second := n.berthlet
+	n.berthlet = first
+	if err := <-second.done; err == nil {
+		t.Error("a second berthlet ran and ended well")
+	}
+	log, err := os.ReadFile(n.path("berthlet.log"))
+	if err != nil || !strings.Contains(string(log), "another berthlet has it") {
+		t.Errorf("%v, %s", err, log)
+	}
+	n.withdraw("a")
+	n.noPods()
+}
+
 // TestGrace ends a container that does not listen.
 func TestGrace(t *testing.T) {
 	t.Parallel()
