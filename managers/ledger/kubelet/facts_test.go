@@ -124,7 +124,7 @@ func TestUnknownOwnersAreCounted(t *testing.T) {
 // all of it.
 func TestFactsComeBack(t *testing.T) {
 	t.Parallel()
-	machine := machinetest.Build("16c")
+	machine := machinetest.Build("32c") // four pods of four CPUs and a reserved one
 	rapid.Check(t, func(t *rapid.T) {
 		l := ledgertest.New(t, ledger.Rules{Machine: machine, ReservedCPUs: cpuset.Of(0)})
 		draft := ledger.NewDraft(l.View())
