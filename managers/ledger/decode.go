@@ -166,6 +166,8 @@ func (d *decoder) meta(e Entry) error {
 	case metaMachine:
 		return open(e, &d.machine)
 	case metaConfig:
+	case metaEpoch:
+		return open(e, &d.view.epoch)
 		return open(e, &d.config)
 	case metaMemory:
 		return open(e, &d.memory)

@@ -239,6 +239,7 @@ func (d *Draft) apply(generation uint64) *View {
 			v.nextTrace++
 		}
 	}
+		epoch:      b.epoch,
 	if len(d.pods) > 0 || len(v.traces) != len(b.traces) {
 		v.traces = v.liveTraces()
 	}

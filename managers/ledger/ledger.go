@@ -40,6 +40,10 @@ type Options struct {
 	// visible and before the committing call returns. It is called under the lock
 	// that commits hold: it must be quick and must not commit.
 	OnCommit func(old, new *View)
+	// Epoch is where the revisions of a ledger begin that begins empty, in units of
+	// 1024: milliseconds since 1970 keep them apart from those of ledgers before it
+	// that were lost. A ledger that has begun keeps its own.
+	Epoch uint64
 	// Traces is the number of newest traces kept beside those of the pods that
 	// are here; 0 means DefaultTraces.
 	Traces int

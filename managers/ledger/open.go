@@ -54,6 +54,9 @@ func Open(ctx context.Context, o Options) (*Ledger, Report, error) {
 		return nil, report, err
 	}
 	view := &st.view
+	if st.fresh {
+		view.epoch = o.Epoch
+	}
 	if view.override != nil && len(st.damage) == 0 {
 		o.restore(&st, &report)
 	}

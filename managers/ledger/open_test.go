@@ -93,6 +93,31 @@ func TestReopen(t *testing.T) {
 }
 
 // Another machine or configuration does not stop the start: what today's rules
+// TestRevision: revisions follow the generations, outlive a restart whatever its
+// epoch, and are above all of a ledger that was lost.
+func TestRevision(t *testing.T) {
+	t.Parallel()
+	j, last := ledgertest.NewJournal(), uint64(0)
+	for _, row := range []struct {
+		epoch uint64
+		lost  bool
+		want  uint64
+	}{{epoch: 7, want: 7<<10 + 1}, {epoch: 9, want: 7<<10 + 2}, {epoch: 8, lost: true, want: 8<<10 + 1}, {epoch: 0, want: 8<<10 + 2}} {
+		if j = j.Reopen(); row.lost {
+			j = ledgertest.NewJournal()
+		}
+		l, _ := ledgertest.Open(t, ledger.Options{Journal: j, Rules: rules(), Epoch: row.epoch})
+		view, err := l.Update(t.Context(), func(d *ledger.Draft) error { d.PutPod(ledgertest.Pod("a", "c")); return nil })
+		if err != nil || view.Revision() != row.want || view.Revision() <= last {
+			t.Errorf("epoch %d: revision %d after %d, want %d; %v", row.epoch, view.Revision(), last, row.want, err)
+		}
+		if draft := ledger.NewDraft(view).View(); draft.Revision() != view.Revision() {
+			t.Errorf("a draft has revision %d", draft.Revision())
+		}
+		last = view.Revision()
+	}
+}
+
 // would not allow is listed and stays.
 func TestChangedRules(t *testing.T) {
 	t.Parallel()
@@ -208,9 +233,11 @@ func TestDamage(t *testing.T) {
 		"flipped config":    {"meta", "config", flip, "stored: meta/config:"},
 		"empty value":       {"pods", "a", put(""), "stored: pods/a: no checksum"},
 		"short value":       {"pods", "a", put(`{"crc":"01234567`), "stored: pods/a: no value"},
-		"lost claim":        {"claims", "a/c/vendor.com/gpu", drop, "the last commit left 11 entries, 10 are there"},
+		"lost claim":        {"claims", "a/c/vendor.com/gpu", drop, "the last commit left 12 entries, 11 are there"},
 		"lost pod":          {"pods", "a", drop, "5 claims of pod \"a\", which is not there"},
-		"lost binding":      {"containers", "containerd://1", drop, "the last commit left 11 entries, 10 are there"},
+		"lost binding":      {"containers", "containerd://1", drop, "the last commit left 12 entries, 11 are there"},
+		"lost spared":       {"spared", "s", drop, "the last commit left 12 entries, 11 are there"},
+		"flipped spared":    {"spared", "s", flip, "stored: spared/s: checksum is"},
 		"lost trace of pod": {"traces", "00000000000000000000", drop, "the trace of pod a is missing"},
 		"lost generation":   {"meta", "generation", drop, "stored: meta/generation: is missing"},
 		"lost machine":      {"meta", "machine", drop, "stored: meta/machine: is missing"},

@@ -18,6 +18,7 @@ import (
 //	bucket      key                                   value
 //	meta        schema                                number of the schema
 //	meta        generation                            number of commits, count of all entries outside meta
+//	meta        epoch                                 Options.Epoch of the ledger's beginning, absent if it was 0
 //	meta        machine                               machine.Topology.Fingerprint at the last commit
 //	meta        config                                Rules.ConfigDigest at the last commit
 //	meta        memory                                Rules.Memory at the last commit, absent if it was empty
@@ -49,6 +50,7 @@ const (
 	metaMachine    = "machine"
 	metaConfig     = "config"
 	metaMemory     = "memory"
+	metaEpoch      = "epoch"
 	metaDoubt      = "doubt"
 	metaOverride   = "override"
 )
@@ -324,8 +326,8 @@ func encodeMeta(v *View, memory []NodeMemory) ([]Entry, error) {
 	return append(b.entries, facts...), cmp.Or(b.err, err)
 }
 
-// encodeFacts returns the entries that say under which schema, machine and
-// configuration the rest was written; memory is what is stored of them.
+// encodeFacts returns the entries that say in which epoch and under which schema,
+// machine and configuration the rest was written; memory is what is stored of them.
 func encodeFacts(v *View, memory []NodeMemory) ([]Entry, error) {
 	var b batch
 	b.put(BucketMeta, metaSchema, schemaVersion)
@@ -336,6 +338,9 @@ func encodeFacts(v *View, memory []NodeMemory) ([]Entry, error) {
 	case len(v.rules.Memory) == 0:
 		b.drop(BucketMeta, metaMemory)
 	default:
+	if v.epoch != 0 {
+		b.put(BucketMeta, metaEpoch, v.epoch)
+	}
 		b.put(BucketMeta, metaMemory, v.rules.Memory)
 	}
 	return b.entries, b.err

@@ -38,6 +38,7 @@ type NodeMemory struct {
 // top of one. Views never change and may be shared freely between goroutines.
 type View struct {
 	rules      Rules
+	epoch      uint64
 	generation uint64
 	pods       records
 	bindings   map[string]Binding
@@ -99,6 +100,16 @@ func (r Rules) same(o Rules) bool {
 func (v *View) Generation() uint64 { return v.generation }
 
 // Doubt tells why the ledger may not know every pod that lives on this machine,
+// Revision names a generation for readers outside: it grows with the generation, and
+// is above every revision of a ledger that was in this one's place before, as long
+// as later ledgers have higher epochs (Options.Epoch).
+func (v *View) Revision() uint64 { return v.epoch<<epochShift + v.generation }
+
+// epochShift leaves room for a thousand commits in each unit of an epoch, and with
+// milliseconds since 1970 as epochs keeps revisions below 2^53: readers of JSON that
+// know only floating point take them for exact.
+const epochShift = 10
+
 // as after a damaged one was set aside; it is empty where there is none.
 func (v *View) Doubt() string { return v.doubt }
 

@@ -288,6 +288,43 @@ func TestWatchOverARestart(t *testing.T) {
 	f.until("a list", func() bool { return f.lists == lists+1 && f.pods["second"] && f.pods["third"] })
 }
 
+// TestWatchOverALostLedger: a reader from before a ledger was lost is told to list,
+// also when the new one has had more commits than the old one.
+func TestWatchOverALostLedger(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	d := n.start()
+	d.admitted(burstable("lost"))
+	before := d.revision()
+	d.kill()
+	n.damageLedger()
+	d = n.start()
+	generation := func() uint64 {
+		check, err := d.inspect.Check(d.ctx(), &inspectv1.CheckRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return check.GetGeneration()
+	}
+	for i, enough := 0, generation()+10; generation() < enough; i++ {
+		d.admitted(burstable(fmt.Sprintf("new%d", i)))
+	}
+	if now := d.revision(); now <= before {
+		t.Errorf("revision %d after %d", now, before)
+	}
+	for range 2 {
+		stream, err := d.allocation.Watch(d.ctx(), &allocationv1.WatchRequest{FromRevision: before})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e, err := stream.Recv(); status.Code(err) != codes.OutOfRange {
+			t.Errorf("%v, %v: want to be told to list", e, err)
+		}
+		d.kill()
+		d = n.start()
+	}
+}
+
 // TestWatchersDoNotDelayTheEnd stops a daemon in order while somebody watches.
 func TestWatchersDoNotDelayTheEnd(t *testing.T) {
 	t.Parallel()

@@ -14,6 +14,7 @@ import (
 
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
 	cpuv1 "github.com/berthd/berth/api/berth/cpu/v1"
+	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/hack/plugin/script"
 	"github.com/berthd/berth/managers/cpuset"
@@ -203,7 +204,11 @@ func (c *counting) compare(when string) {
 	for i, cpus := range nodes {
 		c.want[fmt.Sprintf(`kubelet_cpu_manager_allocation_per_numa{numa_node="%d"}`, i)] = float64(exclusive.IntersectLen(cpus))
 	}
-	c.want["berth_ledger_generation"] = float64(state.GetRevision())
+	check, err := c.inspect.Check(c.ctx(), &inspectv1.CheckRequest{})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.want["berth_ledger_generation"] = float64(check.GetGeneration())
 	want := metrics{}
 	for name, value := range c.want {
 		if !strings.HasPrefix(name, "resource_manager_") { // not registered without the feature

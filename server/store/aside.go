@@ -39,9 +39,9 @@ const (
 // at every start until the new ledger has had its first commit, since the process
 // that found it may not have lived to act on it; it is nil otherwise. All other
 // errors are those of ledger.Open. Whoever wants damage to be an error calls
-// ledger.Open.
+// ledger.Open. A ledger that starts empty has the time as its epoch.
 func (s *Store) OpenLedger(ctx context.Context, o ledger.Options, now time.Time) (*ledger.Ledger, ledger.Report, *Damage, error) {
-	o.Journal = s
+	o.Journal, o.Epoch = s, uint64(now.UnixMilli())
 	l, report, err := ledger.Open(ctx, o)
 	switch {
 	case err == nil && report.Generation == 0:

@@ -20,7 +20,10 @@ import (
 var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
 func options(j ledger.Journal) ledger.Options {
-	return ledger.Options{Journal: j, Rules: ledger.Rules{Machine: machinetest.Build("2s1n8c2t"), ConfigDigest: "one"}}
+	return ledger.Options{
+		Journal: j, Rules: ledger.Rules{Machine: machinetest.Build("2s1n8c2t"), ConfigDigest: "one"},
+		Epoch: uint64(noon.UnixMilli()), // as OpenLedger has it at noon
+	}
 }
 
 // pod is the i-th of the pods that these tests admit: three containers, six CPUs

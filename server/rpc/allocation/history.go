@@ -19,11 +19,11 @@ type History struct {
 	inventory Inventory
 
 	mu sync.Mutex
-	// events are those after a generation, in order; never changed, only appended
+	// events are those after a revision, in order; never changed, only appended
 	// to and replaced.
 	events []*allocationv1.WatchResponse // guarded by mu
 	after  uint64                        // guarded by mu
-	last   uint64                        // guarded by mu; the newest generation
+	last   uint64                        // guarded by mu; the newest revision
 	moved  chan struct{}                 // guarded by mu; closed at the next generation
 	closed bool                          // guarded by mu
 }
@@ -37,7 +37,7 @@ func NewHistory(limit int, inventory Inventory) *History {
 func (h *History) Start(view *ledger.View) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.after, h.last = view.Generation(), view.Generation()
+	h.after, h.last = view.Revision(), view.Revision()
 }
 
 // Committed adds what a commit changed. Commits come one at a time and in order.
@@ -45,7 +45,7 @@ func (h *History) Committed(old, new *ledger.View) {
 	events := h.eventsOf(old, new)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.last = new.Generation()
+	h.last = new.Revision()
 	h.events = append(h.events, events...)
 	if len(h.events) >= 2*h.limit {
 		// Whole generations go, so that a reader has all of one or none.
@@ -109,7 +109,7 @@ var kinds = map[ledger.ChangeKind]allocationv1.EventType{
 func (h *History) eventsOf(old, new *ledger.View) []*allocationv1.WatchResponse {
 	var out []*allocationv1.WatchResponse
 	for _, c := range ledger.Changes(old, new) {
-		e := &allocationv1.WatchResponse{Type: kinds[c.Kind], Revision: new.Generation()}
+		e := &allocationv1.WatchResponse{Type: kinds[c.Kind], Revision: new.Revision()}
 		switch {
 		case c.Pod == nil:
 			e.Binding = &allocationv1.ContainerBinding{
@@ -138,7 +138,7 @@ func allocated(view *ledger.View, pod *ledger.Pod, inventory Inventory) *typesv1
 // sharedCPUs tells the CPUs that are nobody's own.
 func sharedCPUs(view *ledger.View) *allocationv1.WatchResponse {
 	return &allocationv1.WatchResponse{
-		Type: allocationv1.EventType_EVENT_TYPE_SHARED_CPUS, Revision: view.Generation(),
+		Type: allocationv1.EventType_EVENT_TYPE_SHARED_CPUS, Revision: view.Revision(),
 		SharedCpus: convert.CPUSet(view.SharedCPUs()),
 	}
 }

@@ -3,7 +3,8 @@
 //
 // Words:
 //
-//   - revision: a generation of the ledger, as readers are told it.
+//   - revision: a generation of the ledger, as readers are told it: never one that
+//     another ledger in the same place had before.
 //   - history: the newest events, kept for readers that come back.
 //   - event: one change, of the ledger or of what device plugins report.
 //   - bookmark: an event that only tells how far the reader has come.
@@ -135,14 +136,14 @@ func (s *service) Get(_ context.Context, req *allocationv1.GetRequest) (*allocat
 	}
 	out := convert.Allocation(view, pod)
 	convert.PodHealth(out, s.Inventory.Inventory(), convert.HealthHistory)
-	return &allocationv1.GetResponse{Pod: out, Revision: view.Generation()}, nil
+	return &allocationv1.GetResponse{Pod: out, Revision: view.Revision()}, nil
 }
 
 // List implements AllocationService.
 func (s *service) List(_ context.Context, req *allocationv1.ListRequest) (*allocationv1.ListResponse, error) {
 	view := s.Ledger.View()
 	pods := s.pods(view, func(p *ledger.Pod) bool { return matches(p, req) })
-	return &allocationv1.ListResponse{Pods: pods, Revision: view.Generation()}, nil
+	return &allocationv1.ListResponse{Pods: pods, Revision: view.Revision()}, nil
 }
 
 // pods returns what the pods that match hold, with the health of their devices.

@@ -18,12 +18,12 @@ import (
 // so a slow reader delays nobody, and finds its place gone if it is too slow.
 func (s *service) Watch(req *allocationv1.WatchRequest, stream grpc.ServerStreamingServer[allocationv1.WatchResponse]) error {
 	view := s.Ledger.View()
-	if from := req.GetFromRevision(); from > view.Generation() {
-		return fault.Gonef("revision %d is none of this ledger, which is at %d: list, and watch from the list's revision", from, view.Generation())
+	if from := req.GetFromRevision(); from > view.Revision() {
+		return fault.Gonef("revision %d is none of this ledger, which is at %d: list, and watch from the list's revision", from, view.Revision())
 	}
 	w := &watch{service: s, stream: stream, revision: req.GetFromRevision()}
 	if w.revision == 0 {
-		w.revision = view.Generation()
+		w.revision = view.Revision()
 		w.begin(view)
 	}
 	next, err := s.History.since(w.revision)
@@ -79,7 +79,7 @@ func (w *watch) send(e *allocationv1.WatchResponse) {
 // begin tells a reader that knows nothing what is there.
 func (w *watch) begin(view *ledger.View) {
 	for _, p := range w.pods(view, func(*ledger.Pod) bool { return true }) {
-		w.send(&allocationv1.WatchResponse{Type: allocationv1.EventType_EVENT_TYPE_ADDED, Revision: view.Generation(), Pod: p})
+		w.send(&allocationv1.WatchResponse{Type: allocationv1.EventType_EVENT_TYPE_ADDED, Revision: view.Revision(), Pod: p})
 	}
 	w.send(sharedCPUs(view))
 }

@@ -60,7 +60,7 @@ func (b *bench) commit(change func(d *ledger.Draft)) uint64 {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	return view.Generation()
+	return view.Revision()
 }
 
 func (b *bench) put(uid string, claims ...ledger.Claim) uint64 {

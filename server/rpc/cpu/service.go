@@ -52,7 +52,7 @@ func (s *service) GetState(context.Context, *cpuv1.GetStateRequest) (*cpuv1.GetS
 		Reserved:  convert.CPUSet(view.Rules().ReservedCPUs),
 		Shared:    convert.CPUSet(view.SharedCPUs()),
 		Exclusive: convert.CPUSet(view.ExclusiveCPUs()),
-		Revision:  view.Generation(),
+		Revision:  view.Revision(),
 	}
 	for c := range view.Claims() {
 		if c.CPUs != nil {

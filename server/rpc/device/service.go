@@ -51,7 +51,7 @@ func New(parts Parts, read convert.Reader) devicev1.DeviceServiceServer {
 // GetState implements DeviceService.
 func (s *service) GetState(context.Context, *devicev1.GetStateRequest) (*devicev1.GetStateResponse, error) {
 	view := s.Ledger.View()
-	out := &devicev1.GetStateResponse{Revision: view.Generation()}
+	out := &devicev1.GetStateResponse{Revision: view.Revision()}
 	s.each(view, func(r *devicev1.Resource, known *device.Resource, h holdings) {
 		r.Devices = states(known, h)
 		out.Resources = append(out.Resources, r)

@@ -52,7 +52,7 @@ func New(parts Parts, read convert.Reader) memoryv1.MemoryServiceServer {
 func (s *service) GetState(context.Context, *memoryv1.GetStateRequest) (*memoryv1.GetStateResponse, error) {
 	view := s.Ledger.View()
 	manager := s.Manager(view)
-	out := &memoryv1.GetStateResponse{Policy: manager.Describe().Policy, Revision: view.Generation()}
+	out := &memoryv1.GetStateResponse{Policy: manager.Describe().Policy, Revision: view.Revision()}
 	for _, n := range manager.State(view) {
 		out.Nodes = append(out.Nodes, nodeState(n))
 	}

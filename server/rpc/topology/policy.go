@@ -64,7 +64,7 @@ func (s *service) SetPolicy(ctx context.Context, req *topologyv1.SetPolicyReques
 		ReservedBefore: convert.CPUSet(before.Rules().ReservedCPUs), ReservedAfter: convert.CPUSet(after.Rules().ReservedCPUs),
 	}
 	if !req.GetDryRun() {
-		out.Revision = after.Generation()
+		out.Revision = after.Revision()
 	}
 	for _, o := range outlook.Pods {
 		out.Pods = append(out.Pods, fate(o))

@@ -115,7 +115,7 @@ func TestSetPolicy(t *testing.T) {
 		t.Errorf("got\n%v\nwant\n%v", got, want)
 	}
 	everything.DryRun = false
-	want.Revision = l.View().Generation()
+	want.Revision = l.View().Revision()
 	if got := set(everything); !proto.Equal(got, want) {
 		t.Errorf("got\n%v\nwant\n%v", got, want)
 	}

@@ -809,7 +809,8 @@ func (x *ListRequest) GetResource() string {
 type ListResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Pods  []*v1.PodAllocation    `protobuf:"bytes,1,rep,name=pods,proto3" json:"pods,omitempty"`
-	// The ledger's generation that the answer was read at.
+	// What the answer was read at. It grows with every commit, and goes on above
+	// where it was when a lost ledger was begun anew.
 	Revision      uint64 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
