@@ -14,25 +14,18 @@ import (
 type books struct {
 	view *ledger.View
 	snap *Snapshot
-	// used holds, by resource, the devices that this manager's claims own.
-	// Resources without claims are absent.
-	used map[string]map[string]bool
+	// claims are this manager's own; every device in them is in use.
+	claims []*ledger.Claim
 }
 
 func newBooks(view *ledger.View, snap *Snapshot) *books {
-	b := &books{view: view, snap: snap, used: map[string]map[string]bool{}}
-	for c := range view.Claims() {
-		if c.Devices == nil || c.Provider != Name {
+	b := &books{view: view, snap: snap}
+	for pod := range view.Pods() {
+		for i := range pod.Claims {
 			// An outside provider's devices are its own business.
-			continue
-		}
-		used := b.used[c.Resource]
-		if used == nil {
-			used = map[string]bool{}
-			b.used[c.Resource] = used
-		}
-		for i := range c.Devices.Devices {
-			used[c.Devices.Devices[i].ID] = true
+			if c := &pod.Claims[i]; c.Devices != nil && c.Provider == Name {
+				b.claims = append(b.claims, c)
+			}
 		}
 	}
 	return b
@@ -44,7 +37,24 @@ func newBooks(view *ledger.View, snap *Snapshot) *books {
 func (b *books) resource(name string) (r *Resource, counted, concerned bool) {
 	r, ok := b.snap.Resource(name)
 	counted = ok && r.known && r.State != Expired
-	return r, counted, counted || b.used[name] != nil
+	claimed := func(c *ledger.Claim) bool { return c.Resource == name }
+	return r, counted, counted || slices.ContainsFunc(b.claims, claimed)
+}
+
+// used tells, for each device of a resource, whether somebody owns it.
+func (b *books) used(r *Resource) []bool {
+	used := make([]bool, len(r.Devices))
+	for _, c := range b.claims {
+		if c.Resource != r.Name {
+			continue
+		}
+		for i := range c.Devices.Devices {
+			if at, listed := slices.BinarySearchFunc(r.Devices, c.Devices.Devices[i].ID, compareID); listed {
+				used[at] = true
+			}
+		}
+	}
+	return used
 }
 
 // owned returns the devices that a container owns.
@@ -76,10 +86,10 @@ func (b *books) reusable(pod *workload.Pod, container, resource string) []ledger
 
 // available returns the healthy devices that nobody owns, by id.
 func (b *books) available(r *Resource) []Device {
-	used := b.used[r.Name]
-	var free []Device
-	for _, d := range r.Devices {
-		if r.Healthy(d) && !used[d.ID] {
+	used := b.used(r)
+	free := make([]Device, 0, len(r.Devices))
+	for i, d := range r.Devices {
+		if r.Healthy(d) && !used[i] {
 			free = append(free, d)
 		}
 	}

@@ -76,7 +76,13 @@ func (m *Manager) preferred(ctx context.Context, r *Resource, free []Device, tak
 
 // only returns the devices whose ids are among those given.
 func only(devices []Device, ids map[string]bool) []Device {
-	return slices.DeleteFunc(slices.Clone(devices), func(d Device) bool { return !ids[d.ID] })
+	var out []Device
+	for _, d := range devices {
+		if ids[d.ID] {
+			out = append(out, d)
+		}
+	}
+	return out
 }
 
 // alignment is the free devices of a resource split by an affinity: those that

@@ -51,16 +51,18 @@ func (b *books) shortage(name string, r *Resource, n uint64, reusable []ledger.D
 	for _, d := range reusable {
 		again[d.ID] = true
 	}
-	for i := range listed(r) {
-		d := &r.Devices[i]
-		switch {
-		case !near(d.Nodes):
-		case again[d.ID], r.Healthy(*d) && !b.used[name][d.ID]:
-			s.Free++
-		case b.used[name][d.ID]:
-			s.Held++
-		default:
-			s.Withheld++
+	if r != nil {
+		for i, used := range b.used(r) {
+			d := &r.Devices[i]
+			switch {
+			case !near(d.Nodes):
+			case again[d.ID], r.Healthy(*d) && !used:
+				s.Free++
+			case used:
+				s.Held++
+			default:
+				s.Withheld++
+			}
 		}
 	}
 	switch {
@@ -83,13 +85,4 @@ func (b *books) shortage(name string, r *Resource, n uint64, reusable []ledger.D
 		return held
 	})
 	return s, s.Free < n
-}
-
-// listed returns the devices that a plugin lists; none of a resource that is not
-// known.
-func listed(r *Resource) []Device {
-	if r == nil {
-		return nil
-	}
-	return r.Devices
 }

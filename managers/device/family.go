@@ -101,27 +101,26 @@ func (f *family) rule(universe numa.Mask) (*hint.Rule, bool) {
 		r.Must = r.Must.With(node)
 		r.Weights[node]++
 	}
-	r.PreferredSize = f.narrowest(universe, all[:])
+	r.PreferredSize = f.narrowest(universe, all)
 	return r, true
 }
 
 // narrowest is the smallest number of nodes that have enough devices together,
 // or all if none have.
-func (f *family) narrowest(universe numa.Mask, perNode []int) int {
-	counts := slices.Sorted(func(yield func(int) bool) {
-		for node := range universe.All() {
-			if !yield(-perNode[node]) {
-				return
-			}
-		}
-	})
+func (f *family) narrowest(universe numa.Mask, perNode [numa.MaxNodes]int) int {
+	n := 0
+	for node := range universe.All() {
+		perNode[n] = perNode[node] // n <= node
+		n++
+	}
+	slices.Sort(perNode[:n])
 	sum := 0
-	for i, c := range counts {
-		if sum -= c; sum >= f.need {
+	for i := range n {
+		if sum += perNode[n-1-i]; sum >= f.need {
 			return i + 1
 		}
 	}
-	return len(counts)
+	return n
 }
 
 // list goes through the node sets by size.
@@ -163,33 +162,46 @@ func (f *family) list(universe numa.Mask) []hint.Hint {
 	return hints
 }
 
-// counts is how many devices are near to exactly some nodes.
-type counts []struct {
+// count is how many devices are near to exactly some nodes.
+type count struct {
 	nodes numa.Mask
 	n     int
 }
 
+// counts has each set of nodes once.
+type counts []count
+
 // tally counts devices by the nodes of the universe that they are near to.
 func tally(devices []Device, universe numa.Mask) counts {
+	var near [numa.MaxNodes]int // to one node only, as nearly all are
 	var c counts
-	at := map[numa.Mask]int{}
 	for i := range devices {
 		nodes := devices[i].Nodes & universe
-		if nodes.IsEmpty() {
-			continue
+		if nodes.Len() == 1 {
+			node, _ := nodes.Lowest()
+			near[node]++
+		} else if !nodes.IsEmpty() {
+			c = c.with(nodes)
 		}
-		k, ok := at[nodes]
-		if !ok {
-			k = len(c)
-			at[nodes] = k
-			c = append(c, struct {
-				nodes numa.Mask
-				n     int
-			}{nodes: nodes})
+	}
+	c = slices.Grow(c, universe.Len())
+	for node := range universe.All() {
+		if near[node] > 0 {
+			c = append(c, count{numa.Of(node), near[node]})
 		}
-		c[k].n++
 	}
 	return c
+}
+
+// with counts one more device that is near to exactly some nodes.
+func (c counts) with(nodes numa.Mask) counts {
+	for i := range c {
+		if c[i].nodes == nodes {
+			c[i].n++
+			return c
+		}
+	}
+	return append(c, count{nodes, 1})
 }
 
 // touching counts the devices that are near to a node of m.

@@ -81,9 +81,7 @@ func (m *Manager) requested(view *ledger.View, except string) workload.Quantitie
 			continue
 		}
 		used[Pods]++
-		for r, amount := range workload.EffectiveRequests(&p.Pod, m.cfg.Features) {
-			used[r] = add(used[r], max(amount, 0))
-		}
+		workload.AddRequests(used, &p.Pod, m.cfg.Features)
 	}
 	return used
 }

@@ -1,6 +1,9 @@
 package numa
 
-import "iter"
+import (
+	"iter"
+	"math/bits"
+)
 
 // Subsets returns all non-empty subsets of universe in enumeration order: by
 // size, inside one size by sorted ids. This is the order in which the
@@ -26,35 +29,36 @@ func SubsetsOfSize(universe Mask, k int) iter.Seq[Mask] {
 		if k < 1 || k > n {
 			return
 		}
-		var ids, at [MaxNodes]int // at[i] is the place in ids of the i-th node chosen
-		place := 0
-		for id := range universe.All() {
-			ids[place] = id
-			place++
-		}
-		for i := range k {
-			at[i] = i
-		}
+		low, _ := universe.Lowest()
+		places := ^uint64(0) >> (MaxNodes - n) // a bit for each node of universe
+		row := uint64(universe)>>low == places
+		// With the lowest node as the highest bit, the sets of a size are in order
+		// when these numbers fall, so when those of what is left out rise. The next
+		// number with as many bits is known as Gosper's hack.
+		out := places >> k
 		for {
-			var m Mask
-			for _, p := range at[:k] {
-				m |= 1 << ids[p]
+			in := bits.Reverse64(places&^out) >> (MaxNodes - n)
+			if row {
+				in <<= low
+			} else {
+				in = spread(in, uint64(universe))
 			}
-			if !yield(m) {
+			if !yield(Mask(in)) || out == places<<k&places {
 				return
 			}
-			// Move the last choice that can still move, and put those behind
-			// it right after it.
-			i := k - 1
-			for i >= 0 && at[i] == n-k+i {
-				i--
-			}
-			if i < 0 {
-				return
-			}
-			for next := at[i] + 1; i < k; i, next = i+1, next+1 {
-				at[i] = next
-			}
+			next := out + out&-out
+			out = (next^out)>>(bits.TrailingZeros64(out)+2) | next
 		}
 	}
+}
+
+// spread puts the i-th bit of x at the place of the i-th one of to.
+func spread(x, to uint64) (out uint64) {
+	for ; x != 0; x >>= 1 {
+		if x&1 != 0 {
+			out |= to & -to
+		}
+		to &= to - 1
+	}
+	return out
 }

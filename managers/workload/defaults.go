@@ -40,12 +40,12 @@ func (d *defaulting) containers() {
 
 func (d *defaulting) podLevel() {
 	requests, limits, overhead := d.pod.podLevel()
-	limits = d.fill(limits, totals(&d.pod, (*Container).limits), "limits that the pod leaves out", "its containers", func(r Resource) bool {
+	limits = d.fill(limits, totals(&d.pod, (*Container).limits, nil).list(), "limits that the pod leaves out", "its containers", func(r Resource) bool {
 		_, requested := requests.amounts[r]
 		return r.IsHugePages() && !requested
 	})
 	if len(limits.amounts) > 0 {
-		requests = d.fill(requests, totals(&d.pod, (*Container).requests), "requests that the pod leaves out", "its containers",
+		requests = d.fill(requests, totals(&d.pod, (*Container).requests, nil).list(), "requests that the pod leaves out", "its containers",
 			func(r Resource) bool { return r == CPU || r == Memory })
 		requests = d.fill(requests, limits, "requests that the pod leaves out", "its limits", Resource.PodLevel)
 	}

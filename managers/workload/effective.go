@@ -4,32 +4,49 @@ package workload
 // them names), replaced per resource by a pod-level request where there is one and the feature is on, plus the overhead. To
 // leave the overhead out, as for the pod's sandbox or for device hints, pass a copy of the pod without it.
 func EffectiveRequests(p *Pod, f Features) Quantities {
-	total := totals(p, (*Container).requests)
+	var room [usualNames]needed
+	return requested(p, f, room[:0]).list().amounts
+}
+
+// AddRequests adds EffectiveRequests to a sum over pods, without making the amounts of each. What is below zero, as in no
+// valid pod, counts as nothing.
+func AddRequests(to Quantities, p *Pod, f Features) {
+	var room [usualNames]needed
+	for _, n := range requested(p, f, room[:0]) {
+		to[n.resource] = sum(to[n.resource], max(n.whole, 0))
+	}
+}
+
+func requested(p *Pod, f Features, room needs) needs {
+	all := totals(p, (*Container).requests, room)
 	podLevel, _, overhead := p.podLevel()
 	if f.PodLevelResources {
-		total.replace(podLevel)
+		all = all.replaced(podLevel)
 	}
 	for r := range overhead.amounts {
-		total.set(r, total.at(r).plus(overhead.at(r)))
+		var i int
+		all, i = all.with(r)
+		all[i].exact = all[i].plus(overhead.at(r))
 	}
-	return total.amounts
+	return all
 }
 
 // EffectiveLimits gives the limits of the pod as a whole, by the same rule as EffectiveRequests, except that the overhead is
 // added only to limits that are present and not zero. A limit in the result does not mean that everything in the pod is
 // limited: see DeclaredLimits.
 func EffectiveLimits(p *Pod, f Features) Quantities {
-	total := totals(p, (*Container).limits)
+	var room [usualNames]needed
+	all := totals(p, (*Container).limits, room[:0])
 	_, podLevel, overhead := p.podLevel()
 	if f.PodLevelResources {
-		total.replace(podLevel)
+		all = all.replaced(podLevel)
 	}
-	for r := range overhead.amounts {
-		if total.amounts[r] != 0 {
-			total.set(r, total.at(r).plus(overhead.at(r)))
+	for i := range all {
+		if n := &all[i]; n.whole != 0 {
+			n.exact = n.plus(overhead.at(n.resource))
 		}
 	}
-	return total.amounts
+	return all.list().amounts
 }
 
 // Declared says for which resources every part of a pod is limited, so that the pod's cgroup may carry a limit.
@@ -64,27 +81,60 @@ func declared(p *Pod, f Features, r Resource) bool {
 	return true
 }
 
-// totals gives PodTotal for every resource that of names in any container, in one pass and without rounding.
-func totals(p *Pod, of func(*Container) list) list {
-	running := map[Resource]total{}
+// needed is what a pod needs of one resource.
+type needed struct {
+	resource Resource
+	running  total
+	exact    // of running, in the end
+}
+
+// needs are in no particular order. They are few: looking through them costs less than a map.
+type needs []needed
+
+// with returns the needs with a resource among them, and its place.
+func (n needs) with(r Resource) (needs, int) {
+	for i := range n {
+		if n[i].resource == r {
+			return n, i
+		}
+	}
+	return append(n, needed{resource: r}), len(n)
+}
+
+// totals gives PodTotal for every resource that of names in any container, in one pass and without rounding. It appends to
+// room, which is empty.
+func totals(p *Pod, of func(*Container) list, room needs) needs {
 	for _, c := range p.Walk() {
 		l := of(c)
 		for r := range l.amounts {
-			running[r] = running[r].with(c.Role, l.at(r))
+			var i int
+			room, i = room.with(r)
+			room[i].running = room[i].running.with(c.Role, l.at(r))
 		}
 	}
-	sums := list{amounts: make(Quantities, len(running))}
-	for r, t := range running {
-		sums.set(r, t.amount())
+	for i := range room {
+		room[i].exact = room[i].running.amount()
 	}
-	return sums
+	return room
 }
 
-// replace puts pod-level amounts over the totals, for the resources that may be given at pod level.
-func (l *list) replace(podLevel list) {
+// replaced puts pod-level amounts over the totals, for the resources that may be given at pod level.
+func (n needs) replaced(podLevel list) needs {
 	for r := range podLevel.amounts {
 		if r.PodLevel() {
-			l.set(r, podLevel.at(r))
+			var i int
+			n, i = n.with(r)
+			n[i].exact = podLevel.at(r)
 		}
 	}
+	return n
+}
+
+// list gives the amounts as a list that may be written to.
+func (n needs) list() list {
+	l := list{amounts: make(Quantities, len(n))}
+	for i := range n {
+		l.set(n[i].resource, n[i].exact)
+	}
+	return l
 }

@@ -83,7 +83,7 @@ func TestTotalsProperty(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		p := drawPod(t)
-		sums := totals(p, (*Container).requests)
+		sums := totals(p, (*Container).requests, nil).list()
 		named := map[Resource]bool{}
 		for _, c := range p.Walk() {
 			for r := range c.Requests {
@@ -126,6 +126,14 @@ func TestEffectiveProperty(t *testing.T) {
 				if got := EffectiveRequests(&alone, on)[r]; r.PodLevel() && got != amount {
 					t.Fatalf("pod-level request of %d %s became %d", amount, r, got)
 				}
+			}
+		}
+		twice := Quantities{}
+		AddRequests(twice, p, on)
+		AddRequests(twice, p, on)
+		for r, amount := range EffectiveRequests(p, on) {
+			if twice[r] != 2*amount {
+				t.Fatalf("two pods that ask for %d %s ask for %d together", amount, r, twice[r])
 			}
 		}
 		if after, _ := json.Marshal(p); string(after) != string(before) {

@@ -2,7 +2,6 @@ package workload
 
 import (
 	"iter"
-	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -50,7 +49,8 @@ func (r Resource) native() bool {
 // the name so).
 func (r Resource) IsExtended() bool {
 	const quota = "requests."
-	return !r.native() && !strings.HasPrefix(string(r), quota) && qualifiedName(quota+string(r))
+	domain, _, _ := strings.Cut(string(r), "/")
+	return !r.native() && !strings.HasPrefix(string(r), quota) && len(quota)+len(domain) <= maxSubdomain && qualifiedName(string(r))
 }
 
 // sizeSuffixes are the decimal and binary suffixes of a page size.
@@ -93,13 +93,22 @@ type Quantities map[Resource]int64
 // Sorted yields the amounts in the order of the names.
 func (q Quantities) Sorted() iter.Seq2[Resource, int64] {
 	return func(yield func(Resource, int64) bool) {
-		for _, r := range slices.Sorted(maps.Keys(q)) {
+		var room [usualNames]Resource // on the stack: every decision asks this dozens of times
+		names := room[:0]
+		for r := range q {
+			names = append(names, r)
+		}
+		slices.Sort(names)
+		for _, r := range names {
 			if !yield(r, q[r]) {
 				return
 			}
 		}
 	}
 }
+
+// usualNames is how many resources are looked at without allocating memory.
+const usualNames = 8
 
 // WholeCPUs gives the number of CPUs asked for if that is a whole number, else 0.
 func (q Quantities) WholeCPUs() int {

@@ -118,6 +118,9 @@ func (v *validation) containers() {
 }
 
 func (v *validation) resizePolicy(c *Container, path string) {
+	if len(c.ResizePolicy) == 0 {
+		return
+	}
 	for _, r := range slices.Sorted(maps.Keys(c.ResizePolicy)) {
 		at := path + ".resizePolicy[" + strconv.Quote(string(r)) + "]"
 		if r != CPU && r != Memory {
@@ -191,7 +194,10 @@ func (v *validation) list(l list, path func(Resource) string, known func(Resourc
 
 // consistency checks the pod-level amounts against the containers (KEP-2837).
 func (v *validation) consistency(requests, limits list) {
-	requested, limited := totals(v.pod, (*Container).requests), totals(v.pod, (*Container).limits)
+	if len(requests.amounts)+len(limits.amounts) == 0 {
+		return
+	}
+	requested, limited := totals(v.pod, (*Container).requests, nil).list(), totals(v.pod, (*Container).limits, nil).list()
 	for r, amount := range requests.amounts.Sorted() {
 		if requested.at(r).above(requests.at(r)) {
 			v.Addf(QuantityPath(specPath, Requests)(r), "%d is below the containers' total of %d", amount, requested.amounts[r])
