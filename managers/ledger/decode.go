@@ -163,11 +163,11 @@ func (d *decoder) meta(e Entry) error {
 		err := open(e, &stored)
 		d.view.generation, d.entries = stored.Number, stored.Entries
 		return err
+	case metaEpoch:
+		return open(e, &d.view.epoch)
 	case metaMachine:
 		return open(e, &d.machine)
 	case metaConfig:
-	case metaEpoch:
-		return open(e, &d.view.epoch)
 		return open(e, &d.config)
 	case metaMemory:
 		return open(e, &d.memory)

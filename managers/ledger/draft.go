@@ -215,6 +215,7 @@ func (d *Draft) apply(generation uint64) *View {
 	b := d.base
 	v := View{
 		rules:      b.rules,
+		epoch:      b.epoch,
 		generation: generation,
 		pods:       b.pods.with(d.pods),
 		bindings:   overlay(b.bindings, d.bindings),
@@ -239,7 +240,6 @@ func (d *Draft) apply(generation uint64) *View {
 			v.nextTrace++
 		}
 	}
-		epoch:      b.epoch,
 	if len(d.pods) > 0 || len(v.traces) != len(b.traces) {
 		v.traces = v.liveTraces()
 	}

@@ -92,7 +92,6 @@ func TestReopen(t *testing.T) {
 	}
 }
 
-// Another machine or configuration does not stop the start: what today's rules
 // TestRevision: revisions follow the generations, outlive a restart whatever its
 // epoch, and are above all of a ledger that was lost.
 func TestRevision(t *testing.T) {
@@ -118,6 +117,7 @@ func TestRevision(t *testing.T) {
 	}
 }
 
+// Another machine or configuration does not stop the start: what today's rules
 // would not allow is listed and stays.
 func TestChangedRules(t *testing.T) {
 	t.Parallel()
@@ -233,11 +233,9 @@ func TestDamage(t *testing.T) {
 		"flipped config":    {"meta", "config", flip, "stored: meta/config:"},
 		"empty value":       {"pods", "a", put(""), "stored: pods/a: no checksum"},
 		"short value":       {"pods", "a", put(`{"crc":"01234567`), "stored: pods/a: no value"},
-		"lost claim":        {"claims", "a/c/vendor.com/gpu", drop, "the last commit left 12 entries, 11 are there"},
+		"lost claim":        {"claims", "a/c/vendor.com/gpu", drop, "the last commit left 11 entries, 10 are there"},
 		"lost pod":          {"pods", "a", drop, "5 claims of pod \"a\", which is not there"},
-		"lost binding":      {"containers", "containerd://1", drop, "the last commit left 12 entries, 11 are there"},
-		"lost spared":       {"spared", "s", drop, "the last commit left 12 entries, 11 are there"},
-		"flipped spared":    {"spared", "s", flip, "stored: spared/s: checksum is"},
+		"lost binding":      {"containers", "containerd://1", drop, "the last commit left 11 entries, 10 are there"},
 		"lost trace of pod": {"traces", "00000000000000000000", drop, "the trace of pod a is missing"},
 		"lost generation":   {"meta", "generation", drop, "stored: meta/generation: is missing"},
 		"lost machine":      {"meta", "machine", drop, "stored: meta/machine: is missing"},

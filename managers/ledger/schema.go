@@ -47,10 +47,10 @@ const schemaVersion = 1
 const (
 	metaSchema     = "schema"
 	metaGeneration = "generation"
+	metaEpoch      = "epoch"
 	metaMachine    = "machine"
 	metaConfig     = "config"
 	metaMemory     = "memory"
-	metaEpoch      = "epoch"
 	metaDoubt      = "doubt"
 	metaOverride   = "override"
 )
@@ -333,14 +333,14 @@ func encodeFacts(v *View, memory []NodeMemory) ([]Entry, error) {
 	b.put(BucketMeta, metaSchema, schemaVersion)
 	b.put(BucketMeta, metaMachine, v.rules.Machine.Fingerprint())
 	b.put(BucketMeta, metaConfig, v.rules.ConfigDigest)
+	if v.epoch != 0 {
+		b.put(BucketMeta, metaEpoch, v.epoch)
+	}
 	switch {
 	case slices.Equal(v.rules.Memory, memory):
 	case len(v.rules.Memory) == 0:
 		b.drop(BucketMeta, metaMemory)
 	default:
-	if v.epoch != 0 {
-		b.put(BucketMeta, metaEpoch, v.epoch)
-	}
 		b.put(BucketMeta, metaMemory, v.rules.Memory)
 	}
 	return b.entries, b.err

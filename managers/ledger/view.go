@@ -99,7 +99,6 @@ func (r Rules) same(o Rules) bool {
 // Generation counts commits; a draft's view carries that of its base.
 func (v *View) Generation() uint64 { return v.generation }
 
-// Doubt tells why the ledger may not know every pod that lives on this machine,
 // Revision names a generation for readers outside: it grows with the generation, and
 // is above every revision of a ledger that was in this one's place before, as long
 // as later ledgers have higher epochs (Options.Epoch).
@@ -110,6 +109,7 @@ func (v *View) Revision() uint64 { return v.epoch<<epochShift + v.generation }
 // know only floating point take them for exact.
 const epochShift = 10
 
+// Doubt tells why the ledger may not know every pod that lives on this machine,
 // as after a damaged one was set aside; it is empty where there is none.
 func (v *View) Doubt() string { return v.doubt }
 
