@@ -1,0 +1,115 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/berthd/berth/managers/cgroup"
+	"github.com/berthd/berth/managers/fault"
+)
+
+const (
+	// callTimeout bounds one call. A runtime that needs longer is of no use to an
+	// admission that waits for it.
+	callTimeout = 10 * time.Second
+	// maxMessage is how large an answer may be; lists grow with the machine.
+	maxMessage = 16 << 20
+)
+
+// Client is a connection to a runtime. It is safe for concurrent use.
+type Client struct {
+	endpoint string
+	conn     *grpc.ClientConn
+	cri      criv1.RuntimeServiceClient
+
+	mu     sync.Mutex             // guards places
+	places map[string]cgroup.Name // by container id; nil for one that the runtime does not tell
+}
+
+// Dial prepares a connection, which comes up with the first call and again
+// whenever the runtime comes back. An endpoint that is no absolute path is an
+// error of class Invalid. Close the client after its last use.
+func Dial(endpoint string) (*Client, error) {
+	path := strings.TrimPrefix(endpoint, "unix://")
+	if !filepath.IsAbs(path) {
+		return nil, fault.Invalidf("runtime endpoint %q: expected the absolute path of a socket, as unix:///run/containerd/containerd.sock", endpoint)
+	}
+	patience := backoff.DefaultConfig
+	patience.MaxDelay = time.Second // it is on this machine, and back in a moment
+	conn, err := grpc.NewClient("unix://"+path,
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)),
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: patience, MinConnectTimeout: time.Second}))
+	if err != nil {
+		return nil, fault.Invalidf("runtime endpoint %q: %w", endpoint, err)
+	}
+	return &Client{endpoint: path, conn: conn, cri: criv1.NewRuntimeServiceClient(conn), places: map[string]cgroup.Name{}}, nil
+}
+
+// Close lets go of the connection.
+func (c *Client) Close() error { return c.conn.Close() }
+
+// About tells which runtime answers, as "containerd v2.1.0". It waits for one
+// until ctx ends.
+func (c *Client) About(ctx context.Context) (string, error) {
+	v, err := c.cri.Version(ctx, &criv1.VersionRequest{}, grpc.WaitForReady(true))
+	if err != nil {
+		return "", c.failed("ask for the version", err)
+	}
+	return v.GetRuntimeName() + " " + v.GetRuntimeVersion(), nil
+}
+
+// Driver asks which cgroup driver the runtime uses. It returns false for a
+// runtime that does not say: one from before the call came (containerd 2.0, CRI-O
+// 1.28; KEP-4033), or one that is not for Linux.
+func (c *Client) Driver(ctx context.Context) (cgroup.Driver, bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	answer, err := c.cri.RuntimeConfig(ctx, &criv1.RuntimeConfigRequest{}, grpc.WaitForReady(true))
+	switch {
+	case status.Code(err) == codes.Unimplemented:
+		return "", false, nil
+	case err != nil:
+		return "", false, c.failed("ask for the cgroup driver", err)
+	case answer.GetLinux() == nil:
+		return "", false, nil
+	}
+	switch d := answer.GetLinux().GetCgroupDriver(); d {
+	case criv1.CgroupDriver_CGROUPFS:
+		return cgroup.Cgroupfs, true, nil
+	case criv1.CgroupDriver_SYSTEMD:
+		return cgroup.Systemd, true, nil
+	default:
+		return "", false, fault.Unsupportedf("ask the container runtime at %s for the cgroup driver: it answered %s, expected CGROUPFS or SYSTEMD", c.endpoint, d)
+	}
+}
+
+// failed gives an error of the runtime its class.
+func (c *Client) failed(what string, err error) error {
+	const text = "%s of the container runtime at %s: %w"
+	s, _ := status.FromError(err)
+	err = errors.New(s.Message())
+	switch s.Code() {
+	case codes.NotFound:
+		return fault.NotFoundf(text, what, c.endpoint, err)
+	case codes.DeadlineExceeded, codes.Canceled:
+		return fault.Deadlinef(text, what, c.endpoint, err)
+	case codes.Unimplemented:
+		return fault.Unsupportedf(text, what, c.endpoint, err)
+	default:
+		// Whatever else went wrong is the runtime's, and may pass.
+		return fault.Unavailablef(text, what, c.endpoint, fmt.Errorf("%w (%s)", err, s.Code()))
+	}
+}
