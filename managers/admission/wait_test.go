@@ -2,6 +2,8 @@ package admission_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -97,6 +99,37 @@ func TestWaiting(t *testing.T) {
 				t.Errorf("after the wait: %v %s", v.Outcome, v.Message)
 			}
 		})
+	}
+}
+
+// TestPluginGoesUnderWay admits a pod whose plugin goes between the plan and its
+// Allocate, and then one whose plugin refuses: only the first is worth a wait.
+func TestPluginGoesUnderWay(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, topology.Restricted)
+	pod := guaranteed("pod", 2, 1)
+	away := fmt.Errorf("the plugin was lost: %w", device.ErrAway)
+	for _, row := range []struct {
+		waits bool
+		fail  error
+		want  admission.Outcome
+	}{
+		{false, away, admission.Rejected}, {true, away, admission.Deferred}, {true, errors.New("no"), admission.Rejected},
+	} {
+		h.DeferWaits, h.plugins.fail = row.waits, row.fail
+		v := h.admit(t, pod)
+		if v.Outcome != row.want || v.Message != "Allocate failed due to "+row.fail.Error()+", which is unexpected" {
+			t.Errorf("%v %q, want %v for %q", v.Outcome, v.Message, row.want, row.fail)
+		}
+		if row.want == admission.Deferred && (v.Condition == nil || *v.Condition != (admission.Condition{Type: "PluginAway", Provider: device.Name, Resource: gpu})) {
+			t.Errorf("condition %v", v.Condition)
+		}
+		if h.ledger.View().NumPods() != 0 || len(h.places.pods) != 0 {
+			t.Error("something is left")
+		}
+	}
+	if v := h.admit(t, pod); v.Outcome != admission.Admitted {
+		t.Errorf("once the plugin answers: %v %s", v.Outcome, v.Message)
 	}
 }
 

@@ -3,6 +3,7 @@ package device
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 
 	"github.com/berthd/berth/managers/hint"
@@ -65,7 +66,7 @@ func (m *Manager) preferred(ctx context.Context, r *Resource, free []Device, tak
 		return nil, err
 	}
 	if err != nil {
-		return nil, refusef(r.Name, "device plugin GetPreferredAllocation rpc failed with err: %w", err)
+		return nil, refuseCall(r.Name, fmt.Errorf("device plugin GetPreferredAllocation rpc failed with err: %w", err))
 	}
 	ids := make(map[string]bool, len(answer))
 	for _, id := range answer {

@@ -1,6 +1,7 @@
 package device
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/berthd/berth/managers/fault"
@@ -17,15 +18,30 @@ const (
 	NoHealthyDevice Condition = "NoHealthyDevice"
 )
 
+// ErrAway is behind the errors of Plugins where the plugin is not connected, or its
+// connection broke before it had answered.
+var ErrAway = errors.New("the device plugin is away")
+
 // WaitError is behind the refusals that time may heal: the resource is known,
 // and none of its devices can be had for the moment.
 type WaitError struct {
 	Resource  string
 	Condition Condition
+	// Err is what became of a call to a plugin that went away meanwhile; nil where
+	// nothing was asked.
+	Err error
 }
 
 // Error words it as the kubelet does; users and tests search for that text.
-func (e *WaitError) Error() string { return noHealthy(e.Resource) }
+func (e *WaitError) Error() string {
+	if e.Err != nil {
+		return e.Err.Error()
+	}
+	return noHealthy(e.Resource)
+}
+
+// Unwrap returns Err.
+func (e *WaitError) Unwrap() error { return e.Err }
 
 // Waits tells what would have to happen first.
 func (e *WaitError) Waits() hint.Wait {
@@ -43,6 +59,14 @@ func refuse(resource string, err error) error {
 	e := fault.Refuse("", "%w", err)
 	e.Provider, e.Resource = Name, resource
 	return e
+}
+
+// refuseCall makes a refusal of what became of a call to a plugin.
+func refuseCall(resource string, err error) error {
+	if errors.Is(err, ErrAway) {
+		err = &WaitError{resource, PluginAway, err}
+	}
+	return refuse(resource, err)
 }
 
 func refusef(resource, format string, args ...any) error {

@@ -119,9 +119,9 @@ func (b *books) started(owner ledger.Owner) bool {
 func (r *Resource) unusable(n int) error {
 	switch {
 	case r.State != Connected || !r.live:
-		return &WaitError{r.Name, PluginAway}
+		return &WaitError{Resource: r.Name, Condition: PluginAway}
 	case r.Capacity() > 0 && r.Capacity() >= n:
-		return &WaitError{r.Name, NoHealthyDevice}
+		return &WaitError{Resource: r.Name, Condition: NoHealthyDevice}
 	}
 	return errors.New(noHealthy(r.Name))
 }

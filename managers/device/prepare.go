@@ -26,7 +26,7 @@ func (m *Manager) Prepare(ctx context.Context, admissionID string, _ hint.Reques
 			return nil, err
 		}
 		if err != nil {
-			return nil, refuse(c.Resource, err)
+			return nil, refuseCall(c.Resource, err)
 		}
 		c.Devices = &ledger.Devices{Devices: c.Devices.Devices, Response: response}
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
@@ -109,7 +110,10 @@ func (s *Server) session(resource string) (*session, error) {
 	defer s.mu.Unlock()
 	p, ok := s.sessions[resource]
 	if !ok {
-		return nil, fault.Unavailablef("the device plugin for %s is not connected", resource)
+		return nil, &fault.Error{
+			Class: fault.Unavailable, Err: device.ErrAway,
+			Message: fmt.Sprintf("the device plugin for %s is not connected", resource),
+		}
 	}
 	return p, nil
 }
@@ -147,5 +151,10 @@ func (p *session) call(ctx context.Context, method string, limit time.Duration, 
 	case status.Code(err) == codes.DeadlineExceeded:
 		return fault.Deadlinef("the device plugin for %s did not answer %s within %s", p.resource, method, limit)
 	}
-	return fault.Unavailablef("the device plugin for %s failed at %s: %w", p.resource, method, err)
+	failure := fault.Unavailablef("the device plugin for %s failed at %s: %w", p.resource, method, err)
+	if code := status.Code(err); code == codes.Unavailable || code == codes.Canceled && p.conn.GetState() == connectivity.Shutdown {
+		// The connection broke, or was closed when the plugin's list had ended.
+		failure.Err = device.ErrAway
+	}
+	return failure
 }

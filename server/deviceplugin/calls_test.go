@@ -139,6 +139,13 @@ func TestFailingCalls(t *testing.T) {
 			if fe := new(fault.Error); !errors.As(err, &fe) || fe.Provider != device.Name || fe.Resource != gpu {
 				t.Errorf("provider and resource are missing in %+v", fe)
 			}
+			// Only what a plugin that died left unanswered is worth waiting for.
+			var w hint.Waiter
+			if waits := errors.As(err, &w); waits != (row.how == script.Die) {
+				t.Errorf("%v: whether it waits for the plugin is %t", err, waits)
+			} else if waits && w.Waits() != (hint.Wait{Condition: string(device.PluginAway), Resource: gpu}) {
+				t.Errorf("it waits for %+v", w.Waits())
+			}
 			if _, held := a.draft.View().Claim(a.req.Owner(), gpu); held {
 				t.Error("a claim is left")
 			}

@@ -61,7 +61,7 @@ func startWith(t *testing.T, cfg deviceplugin.Config, inv *device.Inventory, now
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	b.ctx = ctx
 	b.Server = deviceplugin.New(cfg, deviceplugin.Parts{
-		Inventory: inv, Memory: b.mem, Log: slog.New(slog.NewTextHandler(b.log, nil)), Now: now,
+		Inventory: inv, Memory: b.mem, Log: slog.New(slog.NewTextHandler(b.log, nil)), Now: now, Observer: observer{},
 	})
 	running, end := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -154,6 +154,19 @@ func devices(t *testing.T, list string) []script.Device {
 	}
 	return d
 }
+
+// panics is a resource whose registration makes berthd's own handler panic.
+const panics = "example.com/panics"
+
+type observer struct{}
+
+func (observer) Registered(resource string) {
+	if resource == panics {
+		panic("the observer was told to")
+	}
+}
+
+func (observer) Allocated(string, time.Duration) {}
 
 // memory is what is remembered for the next start.
 type memory struct {

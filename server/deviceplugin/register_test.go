@@ -252,6 +252,25 @@ func TestRefusedNewcomer(t *testing.T) {
 	b.untilCounts(gpu, 1, 0)
 }
 
+// A panic in the handler is that one registration's error: the plugins that are here
+// are served on, and others can register.
+func TestPanicInTheHandler(t *testing.T) {
+	t.Parallel()
+	b := start(t, deviceplugin.Config{})
+	b.registered(script.Config{Devices: devices(t, "a,b")})
+	p := b.plugin(script.Config{Resource: panics})
+	if err := p.Register(b.ctx); err == nil || !strings.Contains(err.Error(), "panic in berthd, see its log: the observer was told to") {
+		t.Errorf("register: %v", err)
+	}
+	if !strings.Contains(b.log.String(), "goroutine") {
+		t.Errorf("the log does not say where:\n%s", b.log)
+	}
+	if _, err := b.Allocate(b.ctx, gpu, []string{"a"}); err != nil {
+		t.Errorf("the plugin that is here: %v", err)
+	}
+	b.registered(script.Config{Resource: "example.com/nic", Devices: devices(t, "n")})
+}
+
 func TestReturnWithinGrace(t *testing.T) {
 	t.Parallel()
 	b := start(t, deviceplugin.Config{})

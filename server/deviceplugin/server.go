@@ -5,9 +5,11 @@ import (
 	"errors"
 	"log/slog"
 	"path/filepath"
+	"runtime/debug"
 	"sync"
 	"time"
 
+	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/recovery"
 	"google.golang.org/grpc"
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
@@ -139,7 +141,8 @@ func (s *Server) Run(ctx context.Context) error {
 	s.running = ctx
 	s.mu.Unlock()
 
-	server := grpc.NewServer(grpc.WaitForHandlers(true))
+	server := grpc.NewServer(grpc.WaitForHandlers(true), grpc.ChainUnaryInterceptor(
+		recovery.UnaryServerInterceptor(recovery.WithRecoveryHandlerContext(s.panicked))))
 	pluginapi.RegisterRegistrationServer(server, s)
 	failed := make(chan error, 1)
 	go func() {
@@ -160,6 +163,13 @@ func (s *Server) Run(ctx context.Context) error {
 		return fault.Unavailablef("serve %s: %w", s.Path(), err)
 	}
 	return nil
+}
+
+// panicked makes an answer of a panic in a handler; plugins that are registered
+// are served on.
+func (s *Server) panicked(ctx context.Context, p any) error {
+	s.Log.ErrorContext(ctx, "panic while a device plugin registered", "panic", p, "stack", string(debug.Stack()))
+	return fault.Internalf("panic in berthd, see its log: %v", p)
 }
 
 // expire takes the capacity of plugins that have been away for too long, and
