@@ -33,12 +33,13 @@ type family struct {
 // (kubernetes#138244): machines with many nodes and few devices took it minutes.
 func (f *family) answer() hint.Answer {
 	universe := f.universe()
-	rule, single := f.rule(universe)
-	if single && universe.Len() > listedNodes {
-		if !rule.Allows(universe) {
-			return f.uncovered()
+	if universe.Len() > listedNodes {
+		if rule, single := f.rule(universe); single {
+			if !rule.Allows(universe) {
+				return f.uncovered()
+			}
+			return hint.Answer{Kind: hint.ByRule, Rule: rule}
 		}
-		return hint.Answer{Kind: hint.ByRule, Rule: rule}
 	}
 	hints := f.list(universe)
 	if len(hints) == 0 {
@@ -136,7 +137,7 @@ func (f *family) list(universe numa.Mask) []hint.Hint {
 	// Most sets serve; on a large machine the list is cut.
 	hints := make([]hint.Hint, 0, 1<<min(universe.Len(), 8))
 	consider := func(m numa.Mask) {
-		if m.Len() < best && all.touching(m) >= f.need {
+		if m.Len() < best && all.reach(m, f.need) {
 			best = m.Len()
 		}
 		for _, nodes := range must {
@@ -144,7 +145,7 @@ func (f *family) list(universe numa.Mask) []hint.Hint {
 				return
 			}
 		}
-		if len(must)+free.touching(m) >= f.need {
+		if free.reach(m, f.need-len(must)) {
 			hints = append(hints, hint.Hint{Nodes: m})
 		}
 	}
@@ -204,13 +205,15 @@ func (c counts) with(nodes numa.Mask) counts {
 	return append(c, count{nodes, 1})
 }
 
-// touching counts the devices that are near to a node of m.
-func (c counts) touching(m numa.Mask) int {
-	sum := 0
-	for _, e := range c {
-		if e.nodes.Overlaps(m) {
-			sum += e.n
+// reach tells whether at least n devices are near to a node of m.
+func (c counts) reach(m numa.Mask, n int) bool {
+	for i := range c {
+		if n <= 0 {
+			return true
+		}
+		if c[i].nodes.Overlaps(m) {
+			n -= c[i].n
 		}
 	}
-	return sum
+	return n <= 0
 }
