@@ -1,6 +1,8 @@
 package main
 
 import (
+	"bytes"
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -82,16 +84,25 @@ func TestBusy(t *testing.T) {
 	n.noPods()
 }
 
-// TestChaos kills both programs again and again while pods come and go. In the end
-// every pod that is wanted runs where the ledger says, and nothing else is there.
+// atLength asks for tests of full length: make test-all.
+const atLength = "BERTH_LONG"
+
+// TestChaos kills both programs again and again while pods come and go. No
+// container ever has a CPU of its own together with another one. In the end every
+// pod that is wanted runs where the ledger says, and nothing else is there.
 func TestChaos(t *testing.T) {
 	t.Parallel()
 	needCPUs(t, 2)
-	const kills = 20
+	kills := 5
+	if os.Getenv(atLength) != "" {
+		kills = 20
+	}
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	rnd := rand.New(rand.NewPCG(seed, 1))
 	n := newNode(t)
+	stop := n.watchOverlaps()
+	defer stop()
 	var wanted []string
 	exclusivePod, next := "", 0
 	for range kills {
@@ -113,9 +124,11 @@ func TestChaos(t *testing.T) {
 				next++
 				name, text := "p"+strconv.Itoa(next), []string{shared, ordered}[rnd.IntN(2)]
 				if exclusivePod == "" {
-					exclusivePod, text = name, exclusive
+					name, text = ownPrefix+strconv.Itoa(next), exclusive
+					exclusivePod = name
 				}
-				n.manifest(name, text)
+				// One that is told to end before it listens does not hear it.
+				n.manifest(name, strings.Replace(text, "spec:\n", "spec:\n  terminationGracePeriodSeconds: 1\n", 1))
 				wanted = append(wanted, name)
 			}
 		}
@@ -141,6 +154,73 @@ func TestChaos(t *testing.T) {
 		n.withdraw(name)
 	}
 	n.noPods()
+}
+
+// ownPrefix begins the names of pods with CPUs of their own.
+const ownPrefix = "own"
+
+// watchOverlaps looks again and again, until it is stopped, whether a process of
+// another container may run on a CPU that a container has for itself.
+func (n *node) watchOverlaps() (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		tick := time.NewTicker(5 * time.Millisecond)
+		defer tick.Stop()
+		for ctx.Err() == nil {
+			before, others := n.placed()
+			after, _ := n.placed()
+			for pid, own := range before {
+				if after[pid] != own {
+					continue // it has come or gone meanwhile
+				}
+				for other, cpus := range others {
+					if cpus.Overlaps(own) {
+						n.t.Errorf("process %d has CPUs %s for itself, and process %d may run on %s", pid, own, other, cpus)
+					}
+				}
+			}
+			<-tick.C
+		}
+	}()
+	return func() { cancel(); <-done }
+}
+
+// placed reads the CPUs of all programs in containers: of those with CPUs of their
+// own, and then of the others.
+func (n *node) placed() (own, others map[int]cpuset.Set) {
+	own, others = map[int]cpuset.Set{}, map[int]cpuset.Set{}
+	for _, exclusive := range []bool{true, false} {
+		for _, dir := range n.cgroups() {
+			_, pod, found := strings.Cut(dir, "/pod")
+			if !found || strings.HasPrefix(pod, ownPrefix) != exclusive {
+				continue
+			}
+			procs, _ := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+			for _, text := range strings.Fields(string(procs)) {
+				pid, err := strconv.Atoi(text)
+				if err != nil {
+					continue
+				}
+				status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+				if err != nil || !bytes.HasPrefix(status, []byte("Name:\tprobe\n")) || bytes.Contains(status, []byte("State:\tZ")) {
+					continue // it has not begun, or has ended
+				}
+				_, rest, _ := strings.Cut(string(status), "Cpus_allowed_list:")
+				list, _, _ := strings.Cut(rest, "\n")
+				cpus, err := cpuset.Parse(strings.TrimSpace(list))
+				switch {
+				case err != nil:
+				case exclusive:
+					own[pid] = cpus
+				default:
+					others[pid] = cpus
+				}
+			}
+		}
+	}
+	return own, others
 }
 
 // gone waits until berthlet knows a pod no more. A berthlet that has just started

@@ -64,19 +64,16 @@ var built = sync.OnceValues(func() (string, error) {
 // the kernel says.
 func needContainers(t *testing.T) {
 	t.Helper()
-	for _, dir := range []string{"/sys/fs/cgroup/cpuset", "/sys/fs/cgroup"} {
-		probe := filepath.Join(dir, "berthlettest-probe-"+strconv.Itoa(os.Getpid()))
-		err := os.Mkdir(probe, 0o755)
-		if err == nil {
-			err = os.Remove(probe)
-		}
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		if err != nil || os.Geteuid() != 0 {
-			t.Skipf("needs root and a writable cgroup tree: effective user %d, %v", os.Geteuid(), err)
-		}
-		return
+	top := "/sys/fs/cgroup/cpuset"
+	if _, err := os.Stat(top); errors.Is(err, fs.ErrNotExist) {
+		top = "/sys/fs/cgroup"
+	}
+	probe, err := os.MkdirTemp(top, "berthlettest-probe")
+	if err == nil {
+		err = os.Remove(probe)
+	}
+	if err != nil || os.Geteuid() != 0 {
+		t.Skipf("needs root and a writable cgroup tree: effective user %d, %v", os.Geteuid(), err)
 	}
 }
 

@@ -1,9 +1,7 @@
 package main
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -19,6 +17,7 @@ import (
 	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
 	"github.com/berthd/berth/clients/berthlet/agent"
 	"github.com/berthd/berth/hack/plugin/script"
+	"github.com/berthd/berth/managers/cpuset"
 )
 
 const head = `
@@ -52,12 +51,29 @@ const ordered = head + `
   - {name: main, image: root, command: [/probe, show, ",", wait], env: [{name: WHO, valueFrom: {fieldRef: {fieldPath: metadata.name}}}, {name: GREETING, value: hello $(WHO)}]}
 `
 
+const beside = head + `
+  initContainers:
+  - {name: side, image: root, restartPolicy: Always, command: [/probe, show, ",", wait], resources: {requests: {cpu: 50m}, limits: {memory: 32Mi}}}
+  containers:
+  - {name: main, image: root, command: [/probe, show, ",", wait], resources: {requests: {cpu: 100m, memory: 16Mi}, limits: {cpu: 300m, memory: 48Mi}}}
+`
+
 const device = head + `
   containers:
   - name: main
     image: root
-    command: [/probe, show, ",", wait]
-    resources: {limits: {example.com/gpu: 1}}
+    command: [/probe, device, /dev/gpu-gpu0, ",", show, ",", wait]
+    resources: {limits: {cpu: 500m, memory: 64Mi, example.com/gpu: 1}}
+`
+
+// witness is an exclusive container whose first act is to look at another process.
+const witness = head + `
+  hostPID: true
+  containers:
+  - name: main
+    image: root
+    command: [/probe, cat, /proc/PEER/status, ",", show, ",", wait]
+    resources: {limits: {cpu: 1, memory: 64Mi}}
 `
 
 func needCPUs(t *testing.T, n int) {
@@ -97,7 +113,7 @@ func (n *node) shown(pod, container string) map[string]string {
 			name, value, _ := strings.Cut(line, "=")
 			facts[name] = value
 		}
-		return facts["namespace.mnt"] != ""
+		return facts["shown"] == "all"
 	})
 	return facts
 }
@@ -127,7 +143,7 @@ func (n *node) allocate(pod, container string) *allocationv1.AllocateResponse {
 func (n *node) plugin() {
 	n.t.Helper()
 	p := script.New(script.Config{
-		Dir: n.path("berthd", "device-plugins"), Resource: "example.com/gpu", Devices: []script.Device{{ID: "gpu0"}, {ID: "gpu1"}},
+		Dir: n.path("berthd", "device-plugins"), Resource: "example.com/gpu", Devices: []script.Device{{ID: "gpu0"}},
 	})
 	done := make(chan error, 1)
 	go func() { done <- p.Run(n.t.Context()) }()
@@ -144,40 +160,34 @@ func TestPods(t *testing.T) {
 	needCPUs(t, 2)
 	n := newNode(t)
 	n.plugin()
-	for name, text := range map[string]string{"shared": shared, "exclusive": exclusive, "ordered": ordered, "device": device} {
+	n.manifest("shared", shared)
+	peer := n.running("shared").ContainerStatuses[0].State.Running.PID
+	n.manifest("exclusive", strings.Replace(witness, "PEER", strconv.Itoa(peer), 1))
+	n.running("exclusive")
+	own := parseCPUs(t, n.shown("exclusive", "main")["affinity"])
+	n.checkLeft(own)
+	// From here on the shared CPUs stay the same.
+	names := []string{"shared", "exclusive", "ordered", "beside", "device"}
+	for name, text := range map[string]string{"ordered": ordered, "beside": beside, "device": device} {
 		n.manifest(name, text)
 	}
-	for _, name := range []string{"shared", "exclusive", "ordered", "device"} {
+	for _, name := range names {
 		pod := n.running(name)
-		pid := pod.ContainerStatuses[0].State.Running.PID
-		allocated, facts := n.allocate(name, "main"), n.shown(name, "main")
-		if facts["hostname"] != name || facts["pid"] != "1" || facts["uid"] != "0" || facts["directory"] != "/" {
-			t.Errorf("%s: %v", name, facts)
-		}
-		n.eventually(name+" is where berthd says", func() bool {
-			return n.cpusOf(pid) == n.allocate(name, "main").GetLinux().GetCpusetCpus()
-		})
-		for _, hierarchy := range []string{"cpuset", "memory", "."} {
-			procs, err := os.ReadFile(filepath.Join("/sys/fs/cgroup", hierarchy, allocated.GetCgroupPath(), "cgroup.procs"))
-			if err == nil && !slices.Contains(strings.Fields(string(procs)), strconv.Itoa(pid)) {
-				t.Errorf("%s: process %d is not in %s%s: %q", name, pid, hierarchy, allocated.GetCgroupPath(), procs)
+		for _, c := range append(pod.InitContainerStatuses, pod.ContainerStatuses...) {
+			if c.State.Running != nil {
+				n.checkInside(name, c.Name, c.State.Running.PID)
+			}
+			if cpus := parseCPUs(t, n.allocate(name, c.Name).GetLinux().GetCpusetCpus()); name != "exclusive" && cpus.Overlaps(own) {
+				t.Errorf("%s of %s has CPUs %s, the exclusive container %s", c.Name, name, cpus, own)
 			}
 		}
 	}
-	own, others := n.allocate("exclusive", "main").GetLinux().GetCpusetCpus(), n.allocate("shared", "main").GetLinux().GetCpusetCpus()
-	if own == others || own == "" {
-		t.Errorf("the exclusive container has CPUs %q, the shared one %q", own, others)
-	}
-	if got := n.shown("exclusive", "main")["cpus"]; got != own {
-		t.Errorf("the exclusive container began on %q, not on %q", got, own)
-	}
-	checkLimits(n)
 	checkOrdered(n)
 	gpu := n.shown("device", "main")
-	if id := gpu["env.EXAMPLE_COM_GPU"]; !strings.HasPrefix(id, "gpu") {
-		t.Errorf("environment from the plugin: %v", gpu)
+	if gpu["device./dev/gpu-gpu0"] != "1:3" || gpu["env.EXAMPLE_COM_GPU"] != "gpu0" {
+		t.Errorf("what the plugin gives: %v", gpu)
 	}
-	for _, name := range []string{"shared", "exclusive", "ordered", "device"} {
+	for _, name := range names {
 		n.withdraw(name)
 	}
 	n.noPods()
@@ -187,29 +197,101 @@ func TestPods(t *testing.T) {
 	n.berthlet = nil
 }
 
-// checkLimits compares the kernel's values with berthd's answer: libcontainer must
-// not have overwritten them.
-func checkLimits(n *node) {
+func parseCPUs(t *testing.T, list string) cpuset.Set {
+	t.Helper()
+	s, err := cpuset.Parse(list)
+	if err != nil || s.IsEmpty() {
+		t.Fatalf("CPUs %q, %v", list, err)
+	}
+	return s
+}
+
+// checkLeft sees that the shared container had left the CPUs of the exclusive one
+// before that one's first instruction, which was to look.
+func (n *node) checkLeft(own cpuset.Set) {
 	n.t.Helper()
-	a := n.allocate("exclusive", "main")
-	seen := 0
-	for file, want := range map[string]string{
-		"memory/" + a.GetCgroupPath() + "/memory.limit_in_bytes": strconv.FormatInt(a.GetLinux().GetMemoryLimitBytes(), 10),
-		"cpu/" + a.GetCgroupPath() + "/cpu.shares":               strconv.FormatInt(a.GetLinux().GetCpuShares(), 10),
-		"cpuset/" + a.GetCgroupPath() + "/cpuset.cpus":           a.GetLinux().GetCpusetCpus(),
-		a.GetCgroupPath() + "/memory.max":                        strconv.FormatInt(a.GetLinux().GetMemoryLimitBytes(), 10),
-		a.GetCgroupPath() + "/cpuset.cpus":                       a.GetLinux().GetCpusetCpus(),
-	} {
-		text, err := os.ReadFile(filepath.Join("/sys/fs/cgroup", file))
-		if errors.Is(err, fs.ErrNotExist) {
-			continue // the other version's
+	for _, line := range n.output("exclusive", "main", 0) {
+		if list, ok := strings.CutPrefix(line, "Cpus_allowed_list:"); ok {
+			if cpus := parseCPUs(n.t, strings.TrimSpace(list)); cpus.Overlaps(own) {
+				n.t.Errorf("the exclusive container began on CPUs %s while the shared one had %s", own, cpus)
+			}
+			return
 		}
-		if seen++; err != nil || strings.TrimSpace(string(text)) != want {
-			n.t.Errorf("%s: %q, %v; want %q", file, text, err, want)
+	}
+	n.t.Error("the exclusive container did not tell about the shared one")
+}
+
+// checkInside compares what a container sees of itself with berthd's answer:
+// libcontainer must not have changed it.
+func (n *node) checkInside(pod, name string, pid int) {
+	n.t.Helper()
+	a, facts := n.allocate(pod, name), n.shown(pod, name)
+	l := a.GetLinux()
+	want := map[string]string{"uid": "0", "directory": "/", "hostname": pod}
+	if pod != "exclusive" {
+		want["pid"] = "1"
+	}
+	if pod != "shared" { // it began when it had more CPUs
+		want["affinity"], want["cpus"] = l.GetCpusetCpus(), l.GetCpusetCpus()
+	}
+	if l.GetCpusetMems() != "" {
+		want["mems"] = l.GetCpusetMems()
+	}
+	for _, v := range a.GetEnvs() {
+		want["env."+v.GetName()] = v.GetValue()
+	}
+	for fact, value := range want {
+		if facts[fact] != value {
+			n.t.Errorf("%s of %s: %s is %q, want %q", name, pod, fact, facts[fact], value)
+		}
+	}
+	if cpus := n.cpusOf(pid); cpus != l.GetCpusetCpus() {
+		n.t.Errorf("%s of %s runs on %s, want %s", name, pod, cpus, l.GetCpusetCpus())
+	}
+	n.checkLimits(pod, name, l, facts)
+	for _, m := range a.GetMounts() {
+		inside, err := os.Stat(filepath.Join("/proc", strconv.Itoa(pid), "root", m.GetContainerPath()))
+		outside, outsideErr := os.Stat(m.GetHostPath())
+		if err != nil || outsideErr != nil || !os.SameFile(inside, outside) {
+			n.t.Errorf("%s of %s: %s is not %s: %v, %v", name, pod, m.GetContainerPath(), m.GetHostPath(), err, outsideErr)
+		}
+	}
+	for _, hierarchy := range []string{"cpuset", "memory", "."} {
+		procs, err := os.ReadFile(filepath.Join("/sys/fs/cgroup", hierarchy, a.GetCgroupPath(), "cgroup.procs"))
+		if err == nil && !slices.Contains(strings.Fields(string(procs)), strconv.Itoa(pid)) {
+			n.t.Errorf("%s of %s: process %d is not in %s%s: %q", name, pod, pid, hierarchy, a.GetCgroupPath(), procs)
+		}
+	}
+}
+
+// checkLimits compares the files of a container's cgroup, as the container reads
+// them, with berthd's answer.
+func (n *node) checkLimits(pod, name string, l *allocationv1.LinuxResources, facts map[string]string) {
+	n.t.Helper()
+	number := func(v int64) string { return strconv.FormatInt(v, 10) }
+	want := map[string]string{"cpuset.mems": l.GetCpusetMems(), "cpu.shares": number(l.GetCpuShares())}
+	if pod != "shared" {
+		want["cpuset.cpus"] = l.GetCpusetCpus()
+	}
+	if l.GetCpuQuotaUs() > 0 {
+		want["cpu.cfs_quota_us"], want["cpu.cfs_period_us"] = number(l.GetCpuQuotaUs()), number(l.GetCpuPeriodUs())
+		want["cpu.max"] = number(l.GetCpuQuotaUs()) + " " + number(l.GetCpuPeriodUs())
+	}
+	if l.GetMemoryLimitBytes() > 0 {
+		want["memory.limit_in_bytes"], want["memory.max"] = number(l.GetMemoryLimitBytes()), number(l.GetMemoryLimitBytes())
+	}
+	seen := 0
+	for file, value := range want {
+		got, ok := facts["cgroup."+file]
+		if !ok || value == "" {
+			continue // the other version's, or not berthd's to say
+		}
+		if seen++; got != value {
+			n.t.Errorf("%s of %s: %s is %q, want %q", name, pod, file, got, value)
 		}
 	}
 	if seen == 0 {
-		n.t.Error("no file of the cgroup was found")
+		n.t.Errorf("%s of %s sees no file of its cgroup: %v", name, pod, facts)
 	}
 }
 

@@ -11,7 +11,10 @@
 //	complain WORDS... writes a line to standard error
 //	cat FILE          writes a file to standard output
 //	write FILE WORD   makes a file
-//	show              tells where it runs and as what, in lines of the form name=value
+//	show              tells where it runs and as what, in lines of the form name=value:
+//	                  its CPUs (also as sched_getaffinity(2) has them), memory nodes,
+//	                  namespaces, variables, the values of its cgroup
+//	device FILE       opens a device for reading and writing, and tells its numbers
 //	fill              uses memory until there is none
 //	spin              uses a CPU until it is told to end
 //	wait              says so, and ends with the code 0 when it is told to (SIGTERM)
@@ -19,7 +22,6 @@
 package main
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -90,6 +92,8 @@ func do(task []string, told <-chan os.Signal) error {
 		return os.WriteFile(arg(0), []byte(arg(1)+"\n"), 0o644)
 	case "show":
 		return show()
+	case "device":
+		return showDevice(arg(0))
 	case "fill":
 		fill()
 	case "spin":
@@ -128,44 +132,4 @@ func fill() {
 func spin(told <-chan os.Signal) {
 	for len(told) == 0 {
 	}
-}
-
-// show tells what the process sees of itself.
-func show() error {
-	f, err := os.Open("/proc/self/status")
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	names := map[string]string{"Cpus_allowed_list": "cpus", "Mems_allowed_list": "mems", "CapEff": "capabilities", "NoNewPrivs": "no_new_privileges"}
-	lines := bufio.NewScanner(f)
-	for lines.Scan() {
-		name, value, _ := strings.Cut(lines.Text(), ":")
-		if known, ok := names[name]; ok {
-			fmt.Printf("%s=%s\n", known, strings.TrimSpace(value))
-		}
-	}
-	if err := lines.Err(); err != nil {
-		return err
-	}
-	hostname, err := os.Hostname()
-	if err != nil {
-		return err
-	}
-	directory, err := os.Getwd()
-	if err != nil {
-		return err
-	}
-	fmt.Printf("hostname=%s\npid=%d\nuid=%d\ngid=%d\ndirectory=%s\n", hostname, os.Getpid(), os.Getuid(), os.Getgid(), directory)
-	for _, kind := range []string{"net", "ipc", "uts", "pid", "mnt"} {
-		link, err := os.Readlink("/proc/self/ns/" + kind)
-		if err != nil {
-			return err
-		}
-		fmt.Printf("namespace.%s=%s\n", kind, link)
-	}
-	for _, variable := range os.Environ() {
-		fmt.Printf("env.%s\n", variable)
-	}
-	return nil
 }

@@ -21,6 +21,8 @@ func TestTasks(t *testing.T) {
 		{"wait", ""},
 		{"spin", ""},
 		{"show", ""},
+		{"device /dev/null", ""},
+		{"device " + file, "is no device"},
 		{"complain for the test", ""},
 		{"", "nothing to do"},
 		{"dance", `"dance": unknown verb`},
