@@ -251,6 +251,10 @@ func (f fakeAllocation) Get(_ context.Context, req *allocationv1.GetRequest) (*a
 	return &allocationv1.GetResponse{Pod: p, Revision: 12}, nil
 }
 
+func (f fakeAllocation) GetRevision(context.Context, *allocationv1.GetRevisionRequest) (*allocationv1.GetRevisionResponse, error) {
+	return &allocationv1.GetRevisionResponse{Revision: 12}, nil
+}
+
 func (f fakeAllocation) List(_ context.Context, req *allocationv1.ListRequest) (*allocationv1.ListResponse, error) {
 	f.ask(req)
 	out := &allocationv1.ListResponse{Revision: 12}

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
+	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
 )
 
 const removeLong = `End a pod: its processes are killed, its cgroup is removed, and all that it held is free for others.
@@ -54,7 +55,7 @@ func (c *ctl) remove() *cobra.Command {
 const syncLong = `Tell berthd which pods are alive. Every other pod is removed, with its processes.
 
 A file has one uid on each line; empty lines and those that start with # do not count. An empty list is refused unless
---none says that it is meant.`
+--none says that it is meant. Pods that are admitted while berthctl reads the list are let live.`
 
 func (c *ctl) sync() *cobra.Command {
 	var (
@@ -69,7 +70,13 @@ func (c *ctl) sync() *cobra.Command {
 		example: `  berthctl sync --active 2f1c8a52-0000-4000-8000-000000000001
   kubectl get pods -A -o jsonpath='{range .items[*]}{.metadata.uid}{"\n"}{end}' | berthctl sync -f -`,
 	}, func(ctx context.Context, s *session, _ []string) error {
+		var revision uint64
 		if file != "" {
+			now, err := s.Allocation().GetRevision(ctx, &allocationv1.GetRevisionRequest{})
+			if err != nil {
+				return err
+			}
+			revision = now.GetRevision()
 			listed, err := s.uids(file)
 			if err != nil {
 				return err
@@ -83,7 +90,7 @@ func (c *ctl) sync() *cobra.Command {
 			return usagef("sync", "--none contradicts the living pods that are named")
 		}
 		known := s.names(ctx)
-		answer, err := s.Admission().Sync(ctx, &admissionv1.SyncRequest{ActivePodUids: active})
+		answer, err := s.Admission().Sync(ctx, &admissionv1.SyncRequest{ActivePodUids: active, KnownRevision: revision})
 		if err != nil {
 			return err
 		}

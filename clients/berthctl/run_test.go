@@ -63,7 +63,7 @@ func TestRequests(t *testing.T) {
 		}},
 		{"sync --active a,b --active c -f -", "d\n", []proto.Message{
 			&allocationv1.ListRequest{},
-			&admissionv1.SyncRequest{ActivePodUids: []string{"a", "b", "c", "d"}},
+			&admissionv1.SyncRequest{ActivePodUids: []string{"a", "b", "c", "d"}, KnownRevision: 12},
 		}},
 		{"get pods -n shop --resource example.com/gpu", "", []proto.Message{
 			&allocationv1.ListRequest{Namespace: "shop", Resource: "example.com/gpu"},

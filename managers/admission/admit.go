@@ -218,8 +218,8 @@ func (e *Engine) attempt(ctx context.Context, view *ledger.View, c *candidate) (
 	if err != nil {
 		return e.refuse(ctx, draft, c, err)
 	}
-	if view.Doubt() != "" && ownsSomething(draft.View(), c.uid()) {
-		return e.deferred(view, c), nil
+	if why := uncertain(view, c.uid()); why != "" && ownsSomething(draft.View(), c.uid()) {
+		return e.deferred(view, c, why), nil
 	}
 	// What undoes must work also when the caller has gone.
 	undoing := context.WithoutCancel(ctx)
@@ -261,8 +261,8 @@ func (e *Engine) leasesHold(view *ledger.View, c *candidate) error {
 
 // deferred answers a pod that wants something of its own while the ledger cannot
 // be trusted to know every holder.
-func (e *Engine) deferred(view *ledger.View, c *candidate) Verdict {
-	c.trace.Message = view.Doubt() + "; nothing exclusive is given out until the agent has sent Sync"
+func (e *Engine) deferred(view *ledger.View, c *candidate, why string) Verdict {
+	c.trace.Message = why
 	c.trace.Add(ledger.Step{Kind: ledger.StepRefused, Text: c.trace.Message})
 	return Verdict{
 		Outcome: Deferred, Message: c.trace.Message, QoS: c.record.QoS,

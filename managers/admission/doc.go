@@ -11,6 +11,8 @@
 //   - doubt: the ledger may not know every pod that lives here, as after a
 //     damaged one was set aside; nothing exclusive is given out until the agent
 //     has said which pods live.
+//   - spared: a pod that lives by the agent's word and is not known to the ledger;
+//     it is let live, and nothing exclusive is given to others until it is known.
 //   - gap: where a plan failed; what was missing there is asked of the providers.
 //   - suggestion: one change with which a rejected pod would fit. It is found by
 //     dry runs on the view that the pod was rejected on, and offered only if one

@@ -3,7 +3,6 @@ package admission
 import (
 	"context"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/berthd/berth/managers/fault"
@@ -50,8 +49,6 @@ type Engine struct {
 	// purpose also over remote calls, which all have deadlines.
 	lane chan struct{}
 	pods podLocks
-	// living are the pods that the last Sync named; nil before there was one.
-	living atomic.Pointer[map[string]bool]
 }
 
 // New makes an engine. It starts nothing.

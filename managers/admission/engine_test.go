@@ -271,56 +271,6 @@ func TestRemoveKillsBeforeItFrees(t *testing.T) {
 	}
 }
 
-func TestSyncRemovesTheDead(t *testing.T) {
-	t.Parallel()
-	h := newHouse(t, topology.BestEffort)
-	for _, uid := range []string{"a", "b", "c"} {
-		h.admit(t, guaranteed(uid, 1, 0))
-	}
-	h.places.pods["orphan"], h.places.pods["foreign"] = true, true
-	removed, err := h.Sync(t.Context(), []string{"b", "foreign"})
-	if err != nil || strings.Join(removed, ",") != "a,c" {
-		t.Fatalf("%v %v", removed, err)
-	}
-	if want := map[string]bool{"b": true, "foreign": true}; !reflect.DeepEqual(h.places.pods, want) {
-		t.Errorf("cgroups %v, want %v", h.places.pods, want)
-	}
-}
-
-// TestSyncGoesOn: a pod that does not die keeps neither the others alive nor the
-// doubt.
-func TestSyncGoesOn(t *testing.T) {
-	t.Parallel()
-	h := newHouse(t, topology.BestEffort)
-	for _, uid := range []string{"a", "b", "c"} {
-		h.admit(t, guaranteed(uid, 1, 0))
-	}
-	if _, err := h.ledger.Update(t.Context(), func(d *ledger.Draft) error { d.SetDoubt("lost"); return nil }); err != nil {
-		t.Fatal(err)
-	}
-	if h.Lives("c") {
-		t.Error("a pod lives before anybody has said so")
-	}
-	h.places.pods["orphan"], h.places.pods["foreign"] = true, true
-	h.places.fail["remove"] = fault.Deadlinef("process 77 does not die")
-	removed, err := h.Sync(t.Context(), []string{"c", "foreign"})
-	if class(t, err) != fault.Deadline || strings.Join(removed, ",") != "b" {
-		t.Errorf("%v %v", removed, err)
-	}
-	view := h.ledger.View()
-	if _, here := view.Pod("a"); !here || view.NumPods() != 2 || view.Doubt() != "" || h.places.pods["orphan"] {
-		t.Errorf("%d pods, doubt %q, cgroups %v", view.NumPods(), view.Doubt(), h.places.pods)
-	}
-	for uid, want := range map[string]bool{"a": false, "c": true, "foreign": true} {
-		if h.Lives(uid) != want {
-			t.Errorf("pod %s lives: %v", uid, !want)
-		}
-	}
-	if removed, err := h.Sync(t.Context(), []string{"c"}); err != nil || strings.Join(removed, ",") != "a" || h.Lives("foreign") {
-		t.Errorf("again: %v %v", removed, err)
-	}
-}
-
 func TestPreStartBindsAndPostStopForgets(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t, topology.BestEffort)

@@ -30,7 +30,7 @@ func (e *Engine) explain(ctx context.Context, c *candidate) {
 	refused := &c.trace.Steps[len(c.trace.Steps)-1]
 	refused.Container = c.gap.req.Owner().Container
 	refused.Shortages = c.missing()
-	if c.gap.base.Doubt() == "" {
+	if uncertain(c.gap.base, c.uid()) == "" {
 		c.trace.Suggestions, c.trace.Tried = e.suggest(ctx, c, refused.Shortages)
 	}
 }

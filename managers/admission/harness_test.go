@@ -140,15 +140,23 @@ func (p *places) RemoveContainer(_ context.Context, b ledger.Binding) error {
 	return nil
 }
 
-func (p *places) Sweep(_ context.Context, view *ledger.View, keep map[string]bool) error {
+func (p *places) Sweep(_ context.Context, view *ledger.View, keep map[string]bool) (left []string, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if err := p.failing("observe"); err != nil {
+		return nil, err
+	}
 	for uid := range p.pods {
-		if _, ok := view.Pod(uid); !ok && !keep[uid] {
+		if _, ok := view.Pod(uid); ok {
+			continue
+		}
+		if keep[uid] {
+			left = append(left, uid)
+		} else {
 			delete(p.pods, uid)
 		}
 	}
-	return nil
+	return left, p.failing("sweep")
 }
 
 // plugins answer for every resource, and fail on demand.

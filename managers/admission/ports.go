@@ -85,8 +85,9 @@ type Places interface {
 	// RemoveContainer removes the cgroup of a container that has ended.
 	RemoveContainer(ctx context.Context, b ledger.Binding) error
 	// Sweep removes the cgroups of pods that the view does not know and that are
-	// not in keep.
-	Sweep(ctx context.Context, view *ledger.View, keep map[string]bool) error
+	// not in keep; left are those in keep that have cgroups. After an error there
+	// may be more of either.
+	Sweep(ctx context.Context, view *ledger.View, keep map[string]bool) (left []string, err error)
 }
 
 // Starter is told before a container starts; plugins may want to prepare its

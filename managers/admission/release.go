@@ -2,7 +2,6 @@ package admission
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/berthd/berth/managers/fault"
@@ -13,7 +12,14 @@ import (
 // claims are freed in one commit; in this order, so that nothing that still runs
 // shares CPUs with the next holder. It returns what was released, and false if
 // the pod was not known. It is idempotent; after an error it may be repeated.
+//
+// A pod that is only spared is spared no more: its cgroup goes with the next sweep.
 func (e *Engine) Remove(ctx context.Context, uid string) ([]ledger.Claim, bool, error) {
+	return e.remove(ctx, uid, func(*ledger.Pod) bool { return true })
+}
+
+// remove is Remove for a pod of which ends is true.
+func (e *Engine) remove(ctx context.Context, uid string, ends func(*ledger.Pod) bool) ([]ledger.Claim, bool, error) {
 	unlock, err := e.pods.lock(ctx, uid)
 	if err != nil {
 		return nil, false, err
@@ -21,7 +27,14 @@ func (e *Engine) Remove(ctx context.Context, uid string) ([]ledger.Claim, bool, 
 	defer unlock()
 	view := e.Ledger.View()
 	pod, ok := view.Pod(uid)
-	if !ok {
+	switch {
+	case !ok && view.Spared(uid):
+		_, err := e.Ledger.Update(ctx, func(d *ledger.Draft) error { d.Abandon(uid); return nil })
+		if err != nil {
+			return nil, false, fmt.Errorf("remove pod %s: %w", uid, err)
+		}
+		return nil, false, nil
+	case !ok, !ends(pod):
 		return nil, false, nil
 	}
 	if err := e.Places.RemovePod(ctx, view, uid); err != nil {
@@ -33,61 +46,6 @@ func (e *Engine) Remove(ctx context.Context, uid string) ([]ledger.Claim, bool, 
 	bus, _ := e.Managers(e.Ledger.View())
 	bus.Released(ctx, pod.Claims)
 	return pod.Claims, true, nil
-}
-
-// Sync removes every pod that is not among the living, and the cgroups of pods
-// that nobody knows. It returns the uids of the removed pods, also with an
-// error, which concerns those that are left. The doubt about the ledger ends with
-// it: pods that it does not remove are known, or living.
-func (e *Engine) Sync(ctx context.Context, living []string) (removed []string, err error) {
-	alive := make(map[string]bool, len(living))
-	for _, uid := range living {
-		alive[uid] = true
-	}
-	var gone []string
-	for p := range e.Ledger.View().Pods() {
-		if !alive[p.UID()] {
-			gone = append(gone, p.UID())
-		}
-	}
-	var errs []error
-	for _, uid := range gone {
-		if _, _, err := e.Remove(ctx, uid); err != nil {
-			errs = append(errs, err)
-			continue // what one pod cannot do is no reason to keep the others
-		}
-		removed = append(removed, uid)
-	}
-	if err := e.sweep(ctx, alive); err != nil {
-		return removed, errors.Join(append(errs, err)...)
-	}
-	if _, err := e.Ledger.Update(ctx, func(d *ledger.Draft) error { d.SetDoubt(""); return nil }); err != nil {
-		errs = append(errs, fmt.Errorf("end the doubt about the ledger: %w", err))
-	}
-	return removed, errors.Join(errs...)
-}
-
-// sweep removes cgroups without a pod, but not those of living pods. It holds the
-// lane, so that no pod is between its cgroup and its commit meanwhile.
-func (e *Engine) sweep(ctx context.Context, alive map[string]bool) error {
-	leave, err := e.enterLane(ctx)
-	if err != nil {
-		return err
-	}
-	defer leave()
-	e.living.Store(&alive)
-	if err := e.Places.Sweep(ctx, e.Ledger.View(), alive); err != nil {
-		return fmt.Errorf("remove cgroups without a pod: %w", err)
-	}
-	return nil
-}
-
-// Lives tells whether the agent has named a pod among the living in its last Sync:
-// what the ledger does not know of it, as after it was lost, is not to be killed
-// before the agent has admitted it again.
-func (e *Engine) Lives(uid string) bool {
-	living := e.living.Load()
-	return living != nil && (*living)[uid]
 }
 
 // Started answers PreStart.

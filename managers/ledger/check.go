@@ -48,6 +48,7 @@ func check(v *View, pods iter.Seq[*Pod], bindings iter.Seq[Binding]) *checker {
 	for b := range bindings {
 		c.binding(b)
 	}
+	c.spared()
 	return c
 }
 
@@ -354,6 +355,14 @@ func ascending(a, b Device) int {
 // has reports whether a device is among d.
 func (d *Devices) has(id string) bool {
 	return slices.ContainsFunc(d.Devices, func(dev Device) bool { return dev.ID == id })
+}
+
+func (c *checker) spared() {
+	for s := range c.view.SparedPods() {
+		if _, known := c.view.pods.get(s.UID); known || s.UID == "" || strings.Contains(s.UID, "/") {
+			c.add(Structural, RuleSpared, Owner{Pod: s.UID}, Owner{}, "", "pod %q is spared, and is known or no pod", s.UID)
+		}
+	}
 }
 
 func (c *checker) binding(b Binding) {

@@ -74,6 +74,7 @@ func (d *decoder) decode(entries []Entry) {
 		resources: map[string]SeenResource{},
 		leases:    map[string]Lease{},
 		outsiders: map[string]Outsider{},
+		spared:    map[string]Spared{},
 	}
 	seen := map[string]bool{}
 	for i, e := range entries {
@@ -131,6 +132,8 @@ func (d *decoder) entry(e Entry) error {
 		return decodeInto(e, d.view.leases, func(l *Lease) { l.ID = e.Key })
 	case BucketOutsiders:
 		return decodeInto(e, d.view.outsiders, func(o *Outsider) { o.Name = e.Key })
+	case BucketSpared:
+		return decodeInto(e, d.view.spared, func(s *Spared) { s.UID = e.Key })
 	}
 	return fmt.Errorf("the schema has no bucket %q", e.Bucket)
 }

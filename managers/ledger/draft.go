@@ -14,6 +14,7 @@ type Draft struct {
 	resources map[string]*SeenResource
 	leases    map[string]*Lease
 	outsiders map[string]*Outsider
+	spared    map[string]*Spared
 	traces    []*Trace
 	doubt     *string
 	onPods    bool  // RestsOnPods
@@ -56,15 +57,16 @@ func (d *Draft) View() *View {
 
 // Empty reports whether the draft changes nothing.
 func (d *Draft) Empty() bool {
-	return len(d.pods)+len(d.bindings)+len(d.resources)+len(d.leases)+len(d.outsiders)+len(d.traces) == 0 && d.doubt == nil
+	return len(d.pods)+len(d.bindings)+len(d.resources)+len(d.leases)+len(d.outsiders)+len(d.spared)+len(d.traces) == 0 && d.doubt == nil
 }
 
 // PutPod adds or replaces a pod's record with all of its claims and, if it has
 // one, its trace. The record belongs to the ledger from here on; its claims are
-// put in order.
+// put in order. A pod that was spared is known from here on, and spared no more.
 func (d *Draft) PutPod(p *Pod) {
 	slices.SortFunc(p.Claims, compareClaims)
 	set(&d.pods, p.UID(), p)
+	drop(d.base.spared, &d.spared, p.UID())
 	d.view = nil
 }
 
@@ -186,6 +188,35 @@ func (d *Draft) SetDoubt(reason string) {
 	}
 }
 
+// Spare makes the given pods the ones that live here and are not known; those that
+// were spared before stay as they were noted then. Known pods are left out.
+func (d *Draft) Spare(pods ...Spared) {
+	view := d.View()
+	wanted := make(map[string]bool, len(pods))
+	for _, s := range pods {
+		if _, known := view.pods.get(s.UID); known {
+			continue
+		}
+		wanted[s.UID] = true
+		if !view.Spared(s.UID) {
+			set(&d.spared, s.UID, &s)
+		}
+	}
+	for uid := range view.spared {
+		if !wanted[uid] {
+			drop(d.base.spared, &d.spared, uid)
+		}
+	}
+	d.view = nil
+}
+
+// Abandon ends that a pod is spared.
+func (d *Draft) Abandon(uid string) {
+	if drop(d.base.spared, &d.spared, uid) {
+		d.view = nil
+	}
+}
+
 // set writes to a map that is made on first use.
 func set[V any](m *map[string]*V, key string, v *V) {
 	if *m == nil {
@@ -222,6 +253,7 @@ func (d *Draft) apply(generation uint64) *View {
 		resources:  overlay(b.resources, d.resources),
 		leases:     overlay(b.leases, d.leases),
 		outsiders:  overlay(b.outsiders, d.outsiders),
+		spared:     overlay(b.spared, d.spared),
 		traces:     b.traces,
 		nextTrace:  b.nextTrace,
 		keepTraces: b.keepTraces,

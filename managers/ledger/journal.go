@@ -13,6 +13,7 @@ const (
 	BucketResources  = "resources"
 	BucketLeases     = "leases"
 	BucketOutsiders  = "outsiders"
+	BucketSpared     = "spared"
 )
 
 // Entry is one key of a bucket. In a batch a nil Value deletes the key.

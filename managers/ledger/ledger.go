@@ -88,6 +88,7 @@ func (l *Ledger) Commit(ctx context.Context, d *Draft) (*View, error) {
 	if d.base != old && !d.follow(old) {
 		return nil, ErrStale
 	}
+	d.date(old)
 	next := d.apply(old.generation + 1)
 	next.pods = next.pods.flat()
 	if f, ok := firstStructural(Check(next)); ok {
@@ -101,6 +102,19 @@ func (l *Ledger) Commit(ctx context.Context, d *Draft) (*View, error) {
 		return nil, err
 	}
 	return next, nil
+}
+
+// date notes in the records of new pods the generation that brings them.
+func (d *Draft) date(old *View) {
+	for uid, p := range d.pods {
+		if p == nil {
+			continue
+		}
+		p.AdmittedGeneration = old.generation + 1
+		if was, ok := old.pods.get(uid); ok {
+			p.AdmittedGeneration = was.AdmittedGeneration
+		}
+	}
 }
 
 // Update commits what change does to a fresh draft, and does so again on a newer

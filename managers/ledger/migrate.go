@@ -14,7 +14,10 @@ type migration func([]Entry) ([]Entry, error)
 
 // migrations leads to schemaVersion, one element a version, the last one from
 // schemaVersion-1. Version 1 is the first that was ever released.
-var migrations []migration
+var migrations = []migration{
+	// Version 2 only has more that can be said.
+	func(entries []Entry) ([]Entry, error) { return entries, nil },
+}
 
 // migrate leads from one version to another through the whole chain, whose last
 // element ends at version to. Class Unsupported means that the chain does not

@@ -13,8 +13,8 @@ import (
 )
 
 // The chain of a made-up history: version 0 kept a pod's digest in a bucket of
-// its own and had no count of entries; version 1 is today's; version 2 adds a
-// lease that stands for anything.
+// its own and had no count of entries; version 1 is the first real one; version 2
+// adds a lease that stands for anything.
 var (
 	fromZero migration = func(entries []Entry) ([]Entry, error) {
 		var next []Entry
@@ -124,9 +124,9 @@ func TestMigrateRefuses(t *testing.T) {
 		class   fault.Class // of the error; damage is no error
 		want    string
 	}{
-		"newer":            {at(7), nil, fault.Unsupported, "version 7, this berth knows versions up to 1"},
-		"older than known": {at(0), nil, fault.Unsupported, "version 0, this berth reads versions 1 to 1"},
-		"broken migration": {at(0), []migration{func([]Entry) ([]Entry, error) { return nil, errors.New("no way") }}, fault.Corrupt, "migrate from version 0: no way"},
+		"newer":            {at(7), nil, fault.Unsupported, "version 7, this berth knows versions up to 2"},
+		"older than known": {at(0), nil, fault.Unsupported, "version 0, this berth reads versions 2 to 2"},
+		"broken migration": {at(1), []migration{func([]Entry) ([]Entry, error) { return nil, errors.New("no way") }}, fault.Corrupt, "migrate from version 1: no way"},
 		"negative":         {at(-1), nil, fault.Corrupt, "is no version"},
 		"text":             {at("one"), nil, fault.Corrupt, "is no version"},
 		"none":             {versionZero(t)[1:], nil, fault.Corrupt, "there is none, beside 5 other entries"},

@@ -39,6 +39,7 @@ func small(t *testing.T, j ledger.Journal) *ledger.Ledger {
 		d.Bind(ledger.Binding{ID: "containerd://1", Owner: ledger.Owner{Pod: "a", Container: "c"}, CgroupPath: "/kubepods/poda/1", Own: true, Sequence: 1})
 		d.PutResource(ledger.SeenResource{Name: "vendor.com/gpu", LastSeen: time.Date(2026, 11, 20, 7, 0, 0, 0, time.UTC)})
 		d.PutLease(ledger.Lease{ID: "lease", Provider: "outside", AdmissionID: "admission-c", Expires: time.Date(2026, 11, 20, 9, 0, 0, 0, time.UTC)})
+		d.Spare(ledger.Spared{UID: "s", Since: time.Date(2026, 11, 20, 8, 30, 0, 0, time.UTC)})
 		return nil
 	})
 	if err != nil {
@@ -233,9 +234,11 @@ func TestDamage(t *testing.T) {
 		"flipped config":    {"meta", "config", flip, "stored: meta/config:"},
 		"empty value":       {"pods", "a", put(""), "stored: pods/a: no checksum"},
 		"short value":       {"pods", "a", put(`{"crc":"01234567`), "stored: pods/a: no value"},
-		"lost claim":        {"claims", "a/c/vendor.com/gpu", drop, "the last commit left 11 entries, 10 are there"},
+		"lost claim":        {"claims", "a/c/vendor.com/gpu", drop, "the last commit left 12 entries, 11 are there"},
 		"lost pod":          {"pods", "a", drop, "5 claims of pod \"a\", which is not there"},
-		"lost binding":      {"containers", "containerd://1", drop, "the last commit left 11 entries, 10 are there"},
+		"lost binding":      {"containers", "containerd://1", drop, "the last commit left 12 entries, 11 are there"},
+		"lost spared":       {"spared", "s", drop, "the last commit left 12 entries, 11 are there"},
+		"flipped spared":    {"spared", "s", flip, "stored: spared/s: checksum is"},
 		"lost trace of pod": {"traces", "00000000000000000000", drop, "the trace of pod a is missing"},
 		"lost generation":   {"meta", "generation", drop, "stored: meta/generation: is missing"},
 		"lost machine":      {"meta", "machine", drop, "stored: meta/machine: is missing"},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -202,6 +203,26 @@ func TestRandomHistories(t *testing.T) {
 					d.AddClaims(uid, c)
 				}); err != nil {
 					t.Fatalf("more claims: %v", err)
+				}
+			},
+			"spare": func(t *rapid.T) {
+				var pods []ledger.Spared
+				for _, uid := range rapid.SliceOfN(uid, 0, 4).Draw(t, "living") {
+					pods = append(pods, ledger.Spared{UID: uid})
+				}
+				before := w.view()
+				if err := w.commit(t, func(d *ledger.Draft) { d.Spare(pods...) }); err != nil {
+					t.Fatalf("spare: %v", err)
+				}
+				for s := range w.view().SparedPods() {
+					if _, known := before.Pod(s.UID); known || !slices.ContainsFunc(pods, func(p ledger.Spared) bool { return p.UID == s.UID }) {
+						t.Fatalf("pod %s is spared of %v", s.UID, pods)
+					}
+				}
+				for _, p := range pods {
+					if _, known := before.Pod(p.UID); !known && !w.view().Spared(p.UID) {
+						t.Fatalf("pod %s is not spared", p.UID)
+					}
 				}
 			},
 			"rules": func(t *rapid.T) {

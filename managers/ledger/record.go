@@ -18,6 +18,9 @@ type Pod struct {
 	QoS         workload.QoSClass `json:"qos"`
 	AdmissionID string            `json:"admission_id"`
 	AdmittedAt  time.Time         `json:"admitted_at"`
+	// AdmittedGeneration is that of the commit that brought the pod here; 0 where
+	// that was before berth kept it. The ledger sets it.
+	AdmittedGeneration uint64 `json:"admitted_generation,omitempty"`
 	// CgroupParent is the pod's cgroup as runtimes want it named.
 	CgroupParent string `json:"cgroup_parent,omitempty"`
 	// Claims in the order of compareClaims. They are stored under keys of their
@@ -78,6 +81,15 @@ type SeenResource struct {
 	Name string `json:"-"`
 	// LastSeen is when its plugin last had a connection.
 	LastSeen time.Time `json:"last_seen"`
+}
+
+// Spared is a pod that the agent has named among the living while the ledger did
+// not know it, as after an older ledger was lost: it has a cgroup here, and what it
+// holds nobody knows until the agent admits it again. Its processes are let live.
+type Spared struct {
+	UID string `json:"-"`
+	// Since is when the agent first named it.
+	Since time.Time `json:"since"`
 }
 
 // Outsider is the registration of a hint provider that is a process of its own.

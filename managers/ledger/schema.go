@@ -13,7 +13,7 @@ import (
 	"github.com/berthd/berth/managers/fault"
 )
 
-// The schema. Version 1:
+// The schema. Version 2:
 //
 //	bucket      key                                   value
 //	meta        schema                                number of the schema
@@ -32,16 +32,19 @@ import (
 //	resources   <resource>                            SeenResource
 //	leases      <id>                                  Lease
 //	outsiders   <provider's name>                     Outsider
+//	spared      <uid>                                 Spared
 //
 // Every value is a JSON object {"crc":"xxxxxxxx","value":...}: the checksum is
 // CRC-32C, in hexadecimal, over the bucket, a zero byte, the key, a zero byte and
 // the bytes of the value as they stand there. It finds flipped bytes and values
 // under a wrong key; lost entries are found by their count.
 //
+// Version 1 had no spared, and pods without "admitted_generation".
+//
 // To change the schema: raise schemaVersion, append a migration that turns the
 // entries of the former version into those of the new one, and add a golden file
 // of the former version to the tests.
-const schemaVersion = 1
+const schemaVersion = 2
 
 // Keys of the meta bucket.
 const (
@@ -173,7 +176,7 @@ func (b *batch) generation(v *View) {
 
 // entries counts what is stored outside meta.
 func (v *View) entries() int {
-	n := v.pods.len() + len(v.traces) + len(v.bindings) + len(v.resources) + len(v.leases) + len(v.outsiders)
+	n := v.pods.len() + len(v.traces) + len(v.bindings) + len(v.resources) + len(v.leases) + len(v.outsiders) + len(v.spared)
 	for p := range v.pods.all() {
 		n += len(p.Claims)
 	}
@@ -194,6 +197,7 @@ func encodeDraft(old, next *View, d *Draft) ([]Entry, error) {
 	encodeChanges(&b, BucketResources, d.resources)
 	encodeChanges(&b, BucketLeases, d.leases)
 	encodeChanges(&b, BucketOutsiders, d.outsiders)
+	encodeChanges(&b, BucketSpared, d.spared)
 	b.traces(old, next)
 	b.doubt(old, next)
 	return b.entries, b.err
@@ -299,6 +303,7 @@ func Dump(v *View) ([]Entry, error) {
 	encodeAll(&b, BucketResources, v.resources)
 	encodeAll(&b, BucketLeases, v.leases)
 	encodeAll(&b, BucketOutsiders, v.outsiders)
+	encodeAll(&b, BucketSpared, v.spared)
 	b.traces(&View{}, v)
 	b.doubt(&View{}, v)
 	b.override(&View{}, v)

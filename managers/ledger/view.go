@@ -45,6 +45,7 @@ type View struct {
 	resources  map[string]SeenResource
 	leases     map[string]Lease
 	outsiders  map[string]Outsider
+	spared     map[string]Spared
 	traces     []keptTrace // by ascending number
 	nextTrace  uint64      // above every number ever used
 	keepTraces int         // how many of the newest are kept in any case
@@ -84,10 +85,10 @@ func (c *CPUs) ofNode() bool {
 }
 
 // SameFacts reports whether two committed views have the very same pods with their
-// claims, rules and doubt, so that they differ in nothing but container ids, seen
-// resources, leases and traces. It may fail to see that they do.
+// claims, spared pods, rules and doubt, so that they differ in nothing but container
+// ids, seen resources, leases and traces. It may fail to see that they do.
 func (v *View) SameFacts(o *View) bool {
-	return v.pods.same(o.pods) && v.rules.same(o.rules) && v.doubt == o.doubt && v.override == o.override
+	return v.pods.same(o.pods) && v.rules.same(o.rules) && v.doubt == o.doubt && v.override == o.override && maps.Equal(v.spared, o.spared)
 }
 
 // same reports whether the rules are the same, on the same machine.
@@ -102,7 +103,10 @@ func (v *View) Generation() uint64 { return v.generation }
 // Revision names a generation for readers outside: it grows with the generation, and
 // is above every revision of a ledger that was in this one's place before, as long
 // as later ledgers have higher epochs (Options.Epoch).
-func (v *View) Revision() uint64 { return v.epoch<<epochShift + v.generation }
+func (v *View) Revision() uint64 { return v.RevisionOf(v.generation) }
+
+// RevisionOf is Revision of an earlier generation of the same ledger.
+func (v *View) RevisionOf(generation uint64) uint64 { return v.epoch<<epochShift + generation }
 
 // epochShift leaves room for a thousand commits in each unit of an epoch, and with
 // milliseconds since 1970 as epochs keeps revisions below 2^53: readers of JSON that
@@ -233,6 +237,23 @@ func (v *View) Outsiders() iter.Seq[Outsider] {
 	return func(yield func(Outsider) bool) {
 		for _, name := range slices.Sorted(maps.Keys(v.outsiders)) {
 			if !yield(v.outsiders[name]) {
+				return
+			}
+		}
+	}
+}
+
+// Spared reports whether a pod that is not known is to be let live.
+func (v *View) Spared(uid string) bool {
+	_, ok := v.spared[uid]
+	return ok
+}
+
+// SparedPods yields the pods that live here and are not known, by uid.
+func (v *View) SparedPods() iter.Seq[Spared] {
+	return func(yield func(Spared) bool) {
+		for _, uid := range slices.Sorted(maps.Keys(v.spared)) {
+			if !yield(v.spared[uid]) {
 				return
 			}
 		}

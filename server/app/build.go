@@ -258,7 +258,7 @@ func (a *App) buildEngine(context.Context) (err error) {
 	})
 	a.sweeper = &reconcile.Sweeper{
 		Orphans: a.reconcile.Orphans, Remove: a.reconcile.RemoveOrphan, Layout: a.reconcile.Layout,
-		Alone: a.Engine.Alone, Lives: a.Engine.Lives, Every: a.Config.Cgroups.ReconcilePeriod.Duration,
+		Alone: a.Engine.Alone, Every: a.Config.Cgroups.ReconcilePeriod.Duration,
 		Now: a.Now, Log: a.Log.With("part", "sweep"),
 	}
 	return nil

@@ -113,7 +113,7 @@ func (a *App) settle(ctx context.Context) error {
 	a.reportStart(ctx)
 	if a.Ledger.View().Doubt() != "" {
 		a.Log.WarnContext(ctx, "cgroups of unknown pods are kept until the agent has sent Sync")
-	} else if err := a.reconcile.Sweep(ctx, a.Ledger.View(), nil); err != nil {
+	} else if err := a.sweep(ctx); err != nil {
 		// What cannot be removed now is tried again at the next Sync.
 		a.Log.ErrorContext(ctx, "remove cgroups without a pod", "error", err)
 	}
@@ -125,6 +125,16 @@ func (a *App) settle(ctx context.Context) error {
 		a.Log.ErrorContext(ctx, "bring the cgroup tree to what the ledger says", "error", err)
 	}
 	return nil
+}
+
+// sweep removes the cgroups of pods that are neither known nor spared.
+func (a *App) sweep(ctx context.Context) error {
+	spared := map[string]bool{}
+	for s := range a.Ledger.View().SparedPods() {
+		spared[s.UID] = true
+	}
+	_, err := a.reconcile.Sweep(ctx, a.Ledger.View(), spared)
+	return err
 }
 
 // settlePolicy makes it last that a policy which was set before is dropped.
@@ -181,6 +191,9 @@ func (a *App) StartLines() (lines []string) {
 	}
 	if doubt := a.Ledger.View().Doubt(); doubt != "" {
 		lines = append(lines, doubt+"; waiting for the agent's Sync")
+	}
+	for s := range a.Ledger.View().SparedPods() {
+		lines = append(lines, fmt.Sprintf("pod %s lives here and is not known; waiting for the agent to admit it", s.UID))
 	}
 	if r.MigratedFrom != nil {
 		lines = append(lines, fmt.Sprintf("the ledger was migrated from schema version %d", *r.MigratedFrom))

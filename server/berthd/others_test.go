@@ -123,6 +123,9 @@ func TestLivingPodsAreNotSwept(t *testing.T) {
 	if _, err := d.admission.Sync(n.ctx(), &admissionv1.SyncRequest{ActivePodUids: []string{"living"}}); err != nil {
 		t.Fatal(err)
 	}
+	// What the agent said outlives berthd too: it has not admitted the pod again yet.
+	d.kill()
+	d = n.start()
 	for _, uid := range []string{"orphan1", "orphan2"} { // two rounds of the sweep pass
 		n.foreignPod(t, uid)
 		n.eventually("pod "+uid+" is swept", func() bool { return !n.podCgroups()[uid] })
@@ -134,6 +137,43 @@ func TestLivingPodsAreNotSwept(t *testing.T) {
 		t.Errorf("the living pod's process was killed: %v", err)
 	}
 	d.admitted(burstable("living"))
+	d.remove("living")
+	d.check()
+}
+
+// TestLostLedgerGivesNothingAway: what a pod holds that is not known yet is nobody
+// else's, whatever happens to berthd.
+func TestLostLedgerGivesNothingAway(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	n.needKernel()
+	d := n.start()
+	d.admitted(burstable("living"))
+	d.kill()
+	if err := os.RemoveAll(filepath.Join(n.root, "state")); err != nil {
+		t.Fatal(err)
+	}
+	d = n.start()
+	deferred := func(want string) {
+		t.Helper()
+		v := d.admit(guaranteed("new", 1, 0))
+		if v.GetVerdict() != admissionv1.Verdict_VERDICT_DEFERRED || v.GetCondition().GetReason() != "LedgerInDoubt" || !strings.Contains(v.GetMessage(), want) {
+			t.Fatalf("verdict %s: %s", v.GetVerdict(), v.GetMessage())
+		}
+	}
+	deferred("until the agent has sent Sync")
+	if _, err := d.admission.Sync(n.ctx(), &admissionv1.SyncRequest{ActivePodUids: []string{"living", "elsewhere"}}); err != nil {
+		t.Fatal(err)
+	}
+	deferred("pod living lives here")
+	d.kill()
+	d = n.start()
+	deferred("pod living lives here")
+	d.admitted(burstable("living"))
+	if v := d.admit(guaranteed("new", 1, 0)); v.GetVerdict() != admissionv1.Verdict_VERDICT_ADMITTED {
+		t.Errorf("verdict %s: %s", v.GetVerdict(), v.GetMessage())
+	}
+	d.remove("new")
 	d.remove("living")
 	d.check()
 }

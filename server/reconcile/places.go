@@ -175,20 +175,21 @@ func (l *Loop) RemoveContainer(ctx context.Context, b ledger.Binding) error {
 }
 
 // Sweep implements admission.Places.
-func (l *Loop) Sweep(ctx context.Context, view *ledger.View, keep map[string]bool) error {
+func (l *Loop) Sweep(ctx context.Context, view *ledger.View, keep map[string]bool) (left []string, err error) {
 	strangers, err := l.Strangers(ctx, view)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	var errs []error
 	for _, name := range strangers {
 		if uid, ok := l.Layout.PodUID(name); ok && keep[uid] {
+			left = append(left, uid)
 			continue
 		}
 		l.Log.WarnContext(ctx, "remove a cgroup without a pod", "name", name.String())
 		errs = append(errs, l.remove(ctx, name))
 	}
-	return errors.Join(errs...)
+	return left, errors.Join(errs...)
 }
 
 // Strangers lists the cgroups of pods that the view does not know.

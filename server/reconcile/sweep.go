@@ -26,9 +26,6 @@ type Sweeper struct {
 	// Alone keeps pods out that are on their way into the ledger: they have a
 	// cgroup before they are known.
 	Alone Alone
-	// Lives tells whether the agent says that a pod lives, though the ledger may not
-	// know it.
-	Lives func(uid string) bool
 	// Remove kills what runs in a cgroup and removes it.
 	Remove func(ctx context.Context, name cgroup.Name) error
 	// Every is how often orphans are looked for; 0 means 10 s.
@@ -116,7 +113,7 @@ func (s *Sweeper) work(ctx context.Context, name cgroup.Name, t *try) {
 	t.wait = min(2*t.wait, lastRetry)
 }
 
-// attempt removes an orphan unless its pod has become known or lives, or unless
+// attempt removes an orphan unless its pod has become known or is spared, or unless
 // the ledger may not know every pod.
 func (s *Sweeper) attempt(ctx context.Context, name cgroup.Name) error {
 	uid, ok := s.Layout.PodUID(name)
@@ -126,7 +123,7 @@ func (s *Sweeper) attempt(ctx context.Context, name cgroup.Name) error {
 	return s.Alone(ctx, uid, func(ctx context.Context, view *ledger.View) error {
 		p, here := view.Pod(uid)
 		switch {
-		case here && name.Parent().Equal(s.Layout.Tier(p.QoS)), view.Doubt() != "", !here && s.Lives(uid):
+		case here && name.Parent().Equal(s.Layout.Tier(p.QoS)), view.Doubt() != "", view.Spared(uid):
 			return nil
 		}
 		s.Log.WarnContext(ctx, "remove a cgroup without a pod", "name", name.String())

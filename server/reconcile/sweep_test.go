@@ -22,7 +22,6 @@ func sweeper(b *bench) (*Sweeper, func() []string) {
 		Alone: func(ctx context.Context, _ string, do func(context.Context, *ledger.View) error) error {
 			return do(ctx, b.ledger.View())
 		},
-		Lives: func(string) bool { return false },
 		Remove: func(ctx context.Context, name cgroup.Name) error {
 			mu.Lock()
 			removed = append(removed, name.String())
@@ -108,11 +107,10 @@ func TestSweepLeavesNewPodsAlone(t *testing.T) {
 	b.wait(time.Hour)
 	s.Look(t.Context())
 	expectRemoved(t, "in doubt", removed())
-	b.update(func(d *ledger.Draft) { d.SetDoubt("") })
-	s.Lives = func(uid string) bool { return uid == "f" }
+	b.update(func(d *ledger.Draft) { d.SetDoubt(""); d.Spare(ledger.Spared{UID: "f"}) })
 	s.Look(t.Context())
 	expectRemoved(t, "the agent says that it lives", removed())
-	s.Lives = func(string) bool { return false }
+	b.update(func(d *ledger.Draft) { d.Abandon("f") })
 	s.Look(t.Context())
 	expectRemoved(t, "without doubt", removed(), "/kubepods/podf")
 }

@@ -36,10 +36,6 @@ type Agent struct {
 	Config
 	place place
 
-	// admitting is held for reading while a pod is admitted and for writing while
-	// berthd hears which pods live, so that no pod comes in between.
-	admitting sync.RWMutex
-
 	mu      sync.Mutex                  // guards what is below
 	wanted  map[string]podspec.Manifest // nil before the first Want: nothing is ended then
 	workers map[string]*worker
@@ -141,7 +137,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		if err := a.Node.Ready(ctx); err != nil {
 			return err
 		}
-		return a.Node.Sync(ctx, living)
+		return a.Node.Sync(ctx, func() []string { return living })
 	}); err != nil {
 		return nil
 	}
@@ -271,18 +267,20 @@ func (a *Agent) followNode(ctx context.Context) {
 
 // sync tells berthd which pods live.
 func (a *Agent) sync(ctx context.Context) error {
-	a.admitting.Lock()
-	defer a.admitting.Unlock()
+	return a.Node.Sync(ctx, a.living)
+}
+
+// living lists the pods that are not over.
+func (a *Agent) living() (uids []string) {
 	a.mu.Lock()
-	var living []string
+	defer a.mu.Unlock()
 	for uid, w := range a.workers {
 		if !w.over() {
-			living = append(living, uid)
+			uids = append(uids, uid)
 		}
 	}
-	a.mu.Unlock()
-	slices.Sort(living)
-	return a.Node.Sync(ctx, living)
+	slices.Sort(uids)
+	return uids
 }
 
 // askSync lets followNode tell berthd which pods live.

@@ -77,7 +77,8 @@ func (f *fakeNode) restart(forget bool) {
 	f.lost = make(chan struct{})
 }
 
-func (f *fakeNode) Sync(_ context.Context, uids []string) error {
+func (f *fakeNode) Sync(_ context.Context, living func() []string) error {
+	uids := living()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err := f.call("Sync", strings.Join(uids, ",")); err != nil {

@@ -19,8 +19,9 @@ type Node interface {
 	// context ends.
 	Ready(ctx context.Context) error
 	Lost(ctx context.Context)
-	// Sync says which pods live.
-	Sync(ctx context.Context, uids []string) error
+	// Sync says which pods live. Those that are admitted after living was asked are
+	// let live.
+	Sync(ctx context.Context, living func() []string) error
 	Admit(ctx context.Context, pod *typesv1.Pod) (*admissionv1.AdmitResponse, error)
 	// Knows tells whether a pod is admitted.
 	Knows(ctx context.Context, uid string) (bool, error)
@@ -53,10 +54,10 @@ func (b Berthd) Lost(ctx context.Context) {
 }
 
 // Sync implements Node.
-func (b Berthd) Sync(ctx context.Context, uids []string) error {
+func (b Berthd) Sync(ctx context.Context, living func() []string) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	_, err := b.Admission().Sync(ctx, &admissionv1.SyncRequest{ActivePodUids: uids})
+	_, err := b.Client.Sync(ctx, living)
 	return err
 }
 

@@ -91,8 +91,6 @@ func (w *worker) admit(ctx context.Context) error {
 		w.reject(unsupported, strings.Join(w.manifest.Problems, "; "))
 		return nil
 	}
-	w.admitting.RLock()
-	defer w.admitting.RUnlock()
 	known, err := w.Node.Knows(ctx, w.uid)
 	if err != nil {
 		return err

@@ -21,8 +21,9 @@ type Engine interface {
 	Resize(ctx context.Context, req admission.Request) (admission.Resized, error)
 	// Remove ends a pod and returns what it held, and whether it was known.
 	Remove(ctx context.Context, uid string) ([]ledger.Claim, bool, error)
-	// Sync removes the pods that are not among the living.
-	Sync(ctx context.Context, living []string) ([]string, error)
+	// Sync removes the pods that are not among the living and were admitted up to
+	// the revision known.
+	Sync(ctx context.Context, living []string, known uint64) ([]string, error)
 }
 
 // maxAdmissionID bounds the caller's name for an admission.
@@ -93,7 +94,7 @@ func (s *service) Sync(ctx context.Context, req *admissionv1.SyncRequest) (*admi
 	if err := convert.Names(names...).Err("request"); err != nil {
 		return nil, err
 	}
-	removed, err := s.engine.Sync(ctx, req.GetActivePodUids())
+	removed, err := s.engine.Sync(ctx, req.GetActivePodUids(), req.GetKnownRevision())
 	if err != nil {
 		return nil, err
 	}

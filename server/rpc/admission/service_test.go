@@ -53,7 +53,10 @@ func (e *engine) Remove(_ context.Context, uid string) ([]ledger.Claim, bool, er
 	return v.Pod.Claims, true, nil
 }
 
-func (e *engine) Sync(_ context.Context, living []string) ([]string, error) {
+func (e *engine) Sync(_ context.Context, living []string, known uint64) ([]string, error) {
+	if known > 7 {
+		return nil, fault.Preconditionf("revision %d is from the future", known)
+	}
 	var removed []string
 	for uid := range e.verdicts {
 		if !strings.Contains(strings.Join(living, " "), uid) {
@@ -251,6 +254,13 @@ func TestFailures(t *testing.T) {
 				Code: codes.InvalidArgument, Reason: "invalid", Fields: []string{"active_pod_uids[1]"},
 				Message: "request is invalid: active_pod_uids[1]: is required",
 			},
+		},
+		"sync of another ledger": {
+			call: func(ctx context.Context, c admissionv1.AdmissionServiceClient) error {
+				_, err := c.Sync(ctx, &admissionv1.SyncRequest{KnownRevision: 8})
+				return err
+			},
+			want: rpctest.Failure{Code: codes.FailedPrecondition, Reason: "precondition", Message: "revision 8 is from the future"},
 		},
 		"sync fails": {
 			engine: fault.Unavailablef("no"),

@@ -146,6 +146,11 @@ func (s *service) List(_ context.Context, req *allocationv1.ListRequest) (*alloc
 	return &allocationv1.ListResponse{Pods: pods, Revision: view.Revision()}, nil
 }
 
+// GetRevision implements AllocationService.
+func (s *service) GetRevision(context.Context, *allocationv1.GetRevisionRequest) (*allocationv1.GetRevisionResponse, error) {
+	return &allocationv1.GetRevisionResponse{Revision: s.Ledger.View().Revision()}, nil
+}
+
 // pods returns what the pods that match hold, with the health of their devices.
 func (s *service) pods(view *ledger.View, match func(*ledger.Pod) bool) []*typesv1.PodAllocation {
 	pods, snap := convert.Pods(view, match), s.Inventory.Inventory()

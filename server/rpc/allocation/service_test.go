@@ -303,6 +303,9 @@ func TestGetAndList(t *testing.T) {
 	if !proto.Equal(got.GetPod(), want) || got.GetRevision() != 1 {
 		t.Errorf("revision %d, got\n\t%v\nwant\n\t%v", got.GetRevision(), got.GetPod(), want)
 	}
+	if now, err := client.GetRevision(t.Context(), &allocationv1.GetRevisionRequest{}); err != nil || now.GetRevision() != 1 {
+		t.Errorf("revision %v, %v", now, err)
+	}
 	for name, row := range map[string]struct {
 		filter *allocationv1.ListRequest
 		want   []string

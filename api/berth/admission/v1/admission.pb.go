@@ -273,7 +273,8 @@ type Condition struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// "PluginAway" (the device plugin is known and not connected),
 	// "NoHealthyDevice" (all of its devices are unhealthy), "LedgerInDoubt" (the
-	// agent has not said by Sync which pods live), or an outside provider's word.
+	// agent has not said by Sync which pods live, or has not yet admitted again one
+	// that lives here and is not known), or an outside provider's word.
 	Reason string `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"`
 	// "berth".
 	Domain string `protobuf:"bytes,2,opt,name=domain,proto3" json:"domain,omitempty"`
@@ -437,6 +438,10 @@ func (x *RemoveResponse) GetReleased() []*v1.Claim {
 type SyncRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	ActivePodUids []string               `protobuf:"bytes,1,rep,name=active_pod_uids,json=activePodUids,proto3" json:"active_pod_uids,omitempty"`
+	// What AllocationService.GetRevision answered before the list was made; 0 if the
+	// list has every pod that is to live. One that the ledger has not come to, as
+	// after it was lost, is FAILED_PRECONDITION: ask again and make the list anew.
+	KnownRevision uint64 `protobuf:"varint,2,opt,name=known_revision,json=knownRevision,proto3" json:"known_revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -476,6 +481,13 @@ func (x *SyncRequest) GetActivePodUids() []string {
 		return x.ActivePodUids
 	}
 	return nil
+}
+
+func (x *SyncRequest) GetKnownRevision() uint64 {
+	if x != nil {
+		return x.KnownRevision
+	}
+	return 0
 }
 
 // SyncResponse lists the pods that were removed, by uid.
@@ -720,9 +732,10 @@ const file_berth_admission_v1_admission_proto_rawDesc = "" +
 	"\apod_uid\x18\x01 \x01(\tR\x06podUid\"]\n" +
 	"\x0eRemoveResponse\x12\x18\n" +
 	"\aremoved\x18\x01 \x01(\bR\aremoved\x121\n" +
-	"\breleased\x18\x02 \x03(\v2\x15.berth.types.v1.ClaimR\breleased\"5\n" +
+	"\breleased\x18\x02 \x03(\v2\x15.berth.types.v1.ClaimR\breleased\"\\\n" +
 	"\vSyncRequest\x12&\n" +
-	"\x0factive_pod_uids\x18\x01 \x03(\tR\ractivePodUids\"8\n" +
+	"\x0factive_pod_uids\x18\x01 \x03(\tR\ractivePodUids\x12%\n" +
+	"\x0eknown_revision\x18\x02 \x01(\x04R\rknownRevision\"8\n" +
 	"\fSyncResponse\x12(\n" +
 	"\x10removed_pod_uids\x18\x01 \x03(\tR\x0eremovedPodUids\"O\n" +
 	"\rResizeRequest\x12%\n" +

@@ -42,9 +42,16 @@ type AdmissionServiceClient interface {
 	// differ from what was admitted. Containers whose cgroups the runtime made are
 	// the agent's to change, with what Allocate answers afterwards.
 	Resize(ctx context.Context, in *ResizeRequest, opts ...grpc.CallOption) (*ResizeResponse, error)
-	// Sync removes every pod that is not in the agent's list of living pods. The
-	// agent makes the list and sends it while it has no Admit under way: a pod that
-	// was admitted after the list was made is not in it, and so removed.
+	// Sync removes every pod that is not in the agent's list of living pods. An
+	// agent that admits pods meanwhile asks for AllocationService.GetRevision first,
+	// then makes the list, and sends both: pods that were admitted later are let
+	// live. Without the revision, a pod that was admitted after the list was made is
+	// not in it, and so removed.
+	//
+	// Living pods that have a cgroup here and that berth does not know, as after its
+	// ledger was lost, are let live from then on, also through restarts of berthd,
+	// until they are admitted or removed, or a Sync comes without them. Meanwhile no
+	// other pod gets anything exclusive: it is DEFERRED with LedgerInDoubt.
 	Sync(ctx context.Context, in *SyncRequest, opts ...grpc.CallOption) (*SyncResponse, error)
 }
 
@@ -113,9 +120,16 @@ type AdmissionServiceServer interface {
 	// differ from what was admitted. Containers whose cgroups the runtime made are
 	// the agent's to change, with what Allocate answers afterwards.
 	Resize(context.Context, *ResizeRequest) (*ResizeResponse, error)
-	// Sync removes every pod that is not in the agent's list of living pods. The
-	// agent makes the list and sends it while it has no Admit under way: a pod that
-	// was admitted after the list was made is not in it, and so removed.
+	// Sync removes every pod that is not in the agent's list of living pods. An
+	// agent that admits pods meanwhile asks for AllocationService.GetRevision first,
+	// then makes the list, and sends both: pods that were admitted later are let
+	// live. Without the revision, a pod that was admitted after the list was made is
+	// not in it, and so removed.
+	//
+	// Living pods that have a cgroup here and that berth does not know, as after its
+	// ledger was lost, are let live from then on, also through restarts of berthd,
+	// until they are admitted or removed, or a Sync comes without them. Meanwhile no
+	// other pod gets anything exclusive: it is DEFERRED with LedgerInDoubt.
 	Sync(context.Context, *SyncRequest) (*SyncResponse, error)
 	mustEmbedUnimplementedAdmissionServiceServer()
 }

@@ -860,6 +860,88 @@ func (x *ListResponse) GetRevision() uint64 {
 	return 0
 }
 
+// GetRevisionRequest is empty.
+type GetRevisionRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetRevisionRequest) Reset() {
+	*x = GetRevisionRequest{}
+	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetRevisionRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetRevisionRequest) ProtoMessage() {}
+
+func (x *GetRevisionRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetRevisionRequest.ProtoReflect.Descriptor instead.
+func (*GetRevisionRequest) Descriptor() ([]byte, []int) {
+	return file_berth_allocation_v1_allocation_proto_rawDescGZIP(), []int{11}
+}
+
+// GetRevisionResponse holds a revision, as ListResponse does.
+type GetRevisionResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Revision      uint64                 `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetRevisionResponse) Reset() {
+	*x = GetRevisionResponse{}
+	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetRevisionResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetRevisionResponse) ProtoMessage() {}
+
+func (x *GetRevisionResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetRevisionResponse.ProtoReflect.Descriptor instead.
+func (*GetRevisionResponse) Descriptor() ([]byte, []int) {
+	return file_berth_allocation_v1_allocation_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *GetRevisionResponse) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
 // WatchRequest says where to begin.
 type WatchRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -872,7 +954,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[11]
+	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -884,7 +966,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[11]
+	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -897,7 +979,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_berth_allocation_v1_allocation_proto_rawDescGZIP(), []int{11}
+	return file_berth_allocation_v1_allocation_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *WatchRequest) GetFromRevision() uint64 {
@@ -930,7 +1012,7 @@ type WatchResponse struct {
 
 func (x *WatchResponse) Reset() {
 	*x = WatchResponse{}
-	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[12]
+	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -942,7 +1024,7 @@ func (x *WatchResponse) String() string {
 func (*WatchResponse) ProtoMessage() {}
 
 func (x *WatchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[12]
+	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -955,7 +1037,7 @@ func (x *WatchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchResponse.ProtoReflect.Descriptor instead.
 func (*WatchResponse) Descriptor() ([]byte, []int) {
-	return file_berth_allocation_v1_allocation_proto_rawDescGZIP(), []int{12}
+	return file_berth_allocation_v1_allocation_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *WatchResponse) GetType() EventType {
@@ -1019,7 +1101,7 @@ type ContainerBinding struct {
 
 func (x *ContainerBinding) Reset() {
 	*x = ContainerBinding{}
-	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[13]
+	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1031,7 +1113,7 @@ func (x *ContainerBinding) String() string {
 func (*ContainerBinding) ProtoMessage() {}
 
 func (x *ContainerBinding) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[13]
+	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1044,7 +1126,7 @@ func (x *ContainerBinding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContainerBinding.ProtoReflect.Descriptor instead.
 func (*ContainerBinding) Descriptor() ([]byte, []int) {
-	return file_berth_allocation_v1_allocation_proto_rawDescGZIP(), []int{13}
+	return file_berth_allocation_v1_allocation_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ContainerBinding) GetContainerId() string {
@@ -1087,7 +1169,7 @@ type DeviceResource struct {
 
 func (x *DeviceResource) Reset() {
 	*x = DeviceResource{}
-	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[14]
+	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1099,7 +1181,7 @@ func (x *DeviceResource) String() string {
 func (*DeviceResource) ProtoMessage() {}
 
 func (x *DeviceResource) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[14]
+	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1112,7 +1194,7 @@ func (x *DeviceResource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeviceResource.ProtoReflect.Descriptor instead.
 func (*DeviceResource) Descriptor() ([]byte, []int) {
-	return file_berth_allocation_v1_allocation_proto_rawDescGZIP(), []int{14}
+	return file_berth_allocation_v1_allocation_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *DeviceResource) GetName() string {
@@ -1164,7 +1246,7 @@ type DeviceHealth struct {
 
 func (x *DeviceHealth) Reset() {
 	*x = DeviceHealth{}
-	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[15]
+	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1176,7 +1258,7 @@ func (x *DeviceHealth) String() string {
 func (*DeviceHealth) ProtoMessage() {}
 
 func (x *DeviceHealth) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[15]
+	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1189,7 +1271,7 @@ func (x *DeviceHealth) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeviceHealth.ProtoReflect.Descriptor instead.
 func (*DeviceHealth) Descriptor() ([]byte, []int) {
-	return file_berth_allocation_v1_allocation_proto_rawDescGZIP(), []int{15}
+	return file_berth_allocation_v1_allocation_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *DeviceHealth) GetResource() string {
@@ -1288,7 +1370,10 @@ const file_berth_allocation_v1_allocation_proto_rawDesc = "" +
 	"\bresource\x18\x03 \x01(\tR\bresource\"]\n" +
 	"\fListResponse\x121\n" +
 	"\x04pods\x18\x01 \x03(\v2\x1d.berth.types.v1.PodAllocationR\x04pods\x12\x1a\n" +
-	"\brevision\x18\x02 \x01(\x04R\brevision\"3\n" +
+	"\brevision\x18\x02 \x01(\x04R\brevision\"\x14\n" +
+	"\x12GetRevisionRequest\"1\n" +
+	"\x13GetRevisionResponse\x12\x1a\n" +
+	"\brevision\x18\x01 \x01(\x04R\brevision\"3\n" +
 	"\fWatchRequest\x12#\n" +
 	"\rfrom_revision\x18\x01 \x01(\x04R\ffromRevision\"\x86\x03\n" +
 	"\rWatchResponse\x122\n" +
@@ -1324,11 +1409,12 @@ const file_berth_allocation_v1_allocation_proto_rawDesc = "" +
 	"\x16EVENT_TYPE_SHARED_CPUS\x10\x06\x12\x17\n" +
 	"\x13EVENT_TYPE_RESOURCE\x10\a\x12\x1c\n" +
 	"\x18EVENT_TYPE_DEVICE_HEALTH\x10\b\x12\x17\n" +
-	"\x13EVENT_TYPE_BOOKMARK\x10\t2\xd5\x02\n" +
+	"\x13EVENT_TYPE_BOOKMARK\x10\t2\xb7\x03\n" +
 	"\x11AllocationService\x12W\n" +
 	"\bAllocate\x12$.berth.allocation.v1.AllocateRequest\x1a%.berth.allocation.v1.AllocateResponse\x12H\n" +
 	"\x03Get\x12\x1f.berth.allocation.v1.GetRequest\x1a .berth.allocation.v1.GetResponse\x12K\n" +
-	"\x04List\x12 .berth.allocation.v1.ListRequest\x1a!.berth.allocation.v1.ListResponse\x12P\n" +
+	"\x04List\x12 .berth.allocation.v1.ListRequest\x1a!.berth.allocation.v1.ListResponse\x12`\n" +
+	"\vGetRevision\x12'.berth.allocation.v1.GetRevisionRequest\x1a(.berth.allocation.v1.GetRevisionResponse\x12P\n" +
 	"\x05Watch\x12!.berth.allocation.v1.WatchRequest\x1a\".berth.allocation.v1.WatchResponse0\x01B>Z<github.com/berthd/berth/api/berth/allocation/v1;allocationv1b\x06proto3"
 
 var (
@@ -1344,7 +1430,7 @@ func file_berth_allocation_v1_allocation_proto_rawDescGZIP() []byte {
 }
 
 var file_berth_allocation_v1_allocation_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_berth_allocation_v1_allocation_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
+var file_berth_allocation_v1_allocation_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
 var file_berth_allocation_v1_allocation_proto_goTypes = []any{
 	(EventType)(0),                 // 0: berth.allocation.v1.EventType
 	(*AllocateRequest)(nil),        // 1: berth.allocation.v1.AllocateRequest
@@ -1358,48 +1444,52 @@ var file_berth_allocation_v1_allocation_proto_goTypes = []any{
 	(*GetResponse)(nil),            // 9: berth.allocation.v1.GetResponse
 	(*ListRequest)(nil),            // 10: berth.allocation.v1.ListRequest
 	(*ListResponse)(nil),           // 11: berth.allocation.v1.ListResponse
-	(*WatchRequest)(nil),           // 12: berth.allocation.v1.WatchRequest
-	(*WatchResponse)(nil),          // 13: berth.allocation.v1.WatchResponse
-	(*ContainerBinding)(nil),       // 14: berth.allocation.v1.ContainerBinding
-	(*DeviceResource)(nil),         // 15: berth.allocation.v1.DeviceResource
-	(*DeviceHealth)(nil),           // 16: berth.allocation.v1.DeviceHealth
-	nil,                            // 17: berth.allocation.v1.AllocateResponse.AnnotationsEntry
-	nil,                            // 18: berth.allocation.v1.LinuxResources.UnifiedEntry
-	(*v1.Pod)(nil),                 // 19: berth.types.v1.Pod
-	(*v1.ContainerAllocation)(nil), // 20: berth.types.v1.ContainerAllocation
-	(*v1.PodAllocation)(nil),       // 21: berth.types.v1.PodAllocation
-	(*v1.CPUSet)(nil),              // 22: berth.types.v1.CPUSet
-	(*v1.Device)(nil),              // 23: berth.types.v1.Device
+	(*GetRevisionRequest)(nil),     // 12: berth.allocation.v1.GetRevisionRequest
+	(*GetRevisionResponse)(nil),    // 13: berth.allocation.v1.GetRevisionResponse
+	(*WatchRequest)(nil),           // 14: berth.allocation.v1.WatchRequest
+	(*WatchResponse)(nil),          // 15: berth.allocation.v1.WatchResponse
+	(*ContainerBinding)(nil),       // 16: berth.allocation.v1.ContainerBinding
+	(*DeviceResource)(nil),         // 17: berth.allocation.v1.DeviceResource
+	(*DeviceHealth)(nil),           // 18: berth.allocation.v1.DeviceHealth
+	nil,                            // 19: berth.allocation.v1.AllocateResponse.AnnotationsEntry
+	nil,                            // 20: berth.allocation.v1.LinuxResources.UnifiedEntry
+	(*v1.Pod)(nil),                 // 21: berth.types.v1.Pod
+	(*v1.ContainerAllocation)(nil), // 22: berth.types.v1.ContainerAllocation
+	(*v1.PodAllocation)(nil),       // 23: berth.types.v1.PodAllocation
+	(*v1.CPUSet)(nil),              // 24: berth.types.v1.CPUSet
+	(*v1.Device)(nil),              // 25: berth.types.v1.Device
 }
 var file_berth_allocation_v1_allocation_proto_depIdxs = []int32{
-	19, // 0: berth.allocation.v1.AllocateRequest.pod:type_name -> berth.types.v1.Pod
+	21, // 0: berth.allocation.v1.AllocateRequest.pod:type_name -> berth.types.v1.Pod
 	3,  // 1: berth.allocation.v1.AllocateResponse.linux:type_name -> berth.allocation.v1.LinuxResources
 	5,  // 2: berth.allocation.v1.AllocateResponse.devices:type_name -> berth.allocation.v1.DeviceNode
 	6,  // 3: berth.allocation.v1.AllocateResponse.mounts:type_name -> berth.allocation.v1.Mount
 	7,  // 4: berth.allocation.v1.AllocateResponse.envs:type_name -> berth.allocation.v1.EnvVar
-	17, // 5: berth.allocation.v1.AllocateResponse.annotations:type_name -> berth.allocation.v1.AllocateResponse.AnnotationsEntry
-	20, // 6: berth.allocation.v1.AllocateResponse.allocation:type_name -> berth.types.v1.ContainerAllocation
+	19, // 5: berth.allocation.v1.AllocateResponse.annotations:type_name -> berth.allocation.v1.AllocateResponse.AnnotationsEntry
+	22, // 6: berth.allocation.v1.AllocateResponse.allocation:type_name -> berth.types.v1.ContainerAllocation
 	4,  // 7: berth.allocation.v1.LinuxResources.hugepage_limits:type_name -> berth.allocation.v1.HugepageLimit
-	18, // 8: berth.allocation.v1.LinuxResources.unified:type_name -> berth.allocation.v1.LinuxResources.UnifiedEntry
-	21, // 9: berth.allocation.v1.GetResponse.pod:type_name -> berth.types.v1.PodAllocation
-	21, // 10: berth.allocation.v1.ListResponse.pods:type_name -> berth.types.v1.PodAllocation
+	20, // 8: berth.allocation.v1.LinuxResources.unified:type_name -> berth.allocation.v1.LinuxResources.UnifiedEntry
+	23, // 9: berth.allocation.v1.GetResponse.pod:type_name -> berth.types.v1.PodAllocation
+	23, // 10: berth.allocation.v1.ListResponse.pods:type_name -> berth.types.v1.PodAllocation
 	0,  // 11: berth.allocation.v1.WatchResponse.type:type_name -> berth.allocation.v1.EventType
-	21, // 12: berth.allocation.v1.WatchResponse.pod:type_name -> berth.types.v1.PodAllocation
-	14, // 13: berth.allocation.v1.WatchResponse.binding:type_name -> berth.allocation.v1.ContainerBinding
-	22, // 14: berth.allocation.v1.WatchResponse.shared_cpus:type_name -> berth.types.v1.CPUSet
-	15, // 15: berth.allocation.v1.WatchResponse.resource:type_name -> berth.allocation.v1.DeviceResource
-	16, // 16: berth.allocation.v1.WatchResponse.device:type_name -> berth.allocation.v1.DeviceHealth
-	23, // 17: berth.allocation.v1.DeviceHealth.device:type_name -> berth.types.v1.Device
+	23, // 12: berth.allocation.v1.WatchResponse.pod:type_name -> berth.types.v1.PodAllocation
+	16, // 13: berth.allocation.v1.WatchResponse.binding:type_name -> berth.allocation.v1.ContainerBinding
+	24, // 14: berth.allocation.v1.WatchResponse.shared_cpus:type_name -> berth.types.v1.CPUSet
+	17, // 15: berth.allocation.v1.WatchResponse.resource:type_name -> berth.allocation.v1.DeviceResource
+	18, // 16: berth.allocation.v1.WatchResponse.device:type_name -> berth.allocation.v1.DeviceHealth
+	25, // 17: berth.allocation.v1.DeviceHealth.device:type_name -> berth.types.v1.Device
 	1,  // 18: berth.allocation.v1.AllocationService.Allocate:input_type -> berth.allocation.v1.AllocateRequest
 	8,  // 19: berth.allocation.v1.AllocationService.Get:input_type -> berth.allocation.v1.GetRequest
 	10, // 20: berth.allocation.v1.AllocationService.List:input_type -> berth.allocation.v1.ListRequest
-	12, // 21: berth.allocation.v1.AllocationService.Watch:input_type -> berth.allocation.v1.WatchRequest
-	2,  // 22: berth.allocation.v1.AllocationService.Allocate:output_type -> berth.allocation.v1.AllocateResponse
-	9,  // 23: berth.allocation.v1.AllocationService.Get:output_type -> berth.allocation.v1.GetResponse
-	11, // 24: berth.allocation.v1.AllocationService.List:output_type -> berth.allocation.v1.ListResponse
-	13, // 25: berth.allocation.v1.AllocationService.Watch:output_type -> berth.allocation.v1.WatchResponse
-	22, // [22:26] is the sub-list for method output_type
-	18, // [18:22] is the sub-list for method input_type
+	12, // 21: berth.allocation.v1.AllocationService.GetRevision:input_type -> berth.allocation.v1.GetRevisionRequest
+	14, // 22: berth.allocation.v1.AllocationService.Watch:input_type -> berth.allocation.v1.WatchRequest
+	2,  // 23: berth.allocation.v1.AllocationService.Allocate:output_type -> berth.allocation.v1.AllocateResponse
+	9,  // 24: berth.allocation.v1.AllocationService.Get:output_type -> berth.allocation.v1.GetResponse
+	11, // 25: berth.allocation.v1.AllocationService.List:output_type -> berth.allocation.v1.ListResponse
+	13, // 26: berth.allocation.v1.AllocationService.GetRevision:output_type -> berth.allocation.v1.GetRevisionResponse
+	15, // 27: berth.allocation.v1.AllocationService.Watch:output_type -> berth.allocation.v1.WatchResponse
+	23, // [23:28] is the sub-list for method output_type
+	18, // [18:23] is the sub-list for method input_type
 	18, // [18:18] is the sub-list for extension type_name
 	18, // [18:18] is the sub-list for extension extendee
 	0,  // [0:18] is the sub-list for field type_name
@@ -1416,7 +1506,7 @@ func file_berth_allocation_v1_allocation_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_berth_allocation_v1_allocation_proto_rawDesc), len(file_berth_allocation_v1_allocation_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   18,
+			NumMessages:   20,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

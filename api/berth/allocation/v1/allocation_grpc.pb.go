@@ -19,10 +19,11 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	AllocationService_Allocate_FullMethodName = "/berth.allocation.v1.AllocationService/Allocate"
-	AllocationService_Get_FullMethodName      = "/berth.allocation.v1.AllocationService/Get"
-	AllocationService_List_FullMethodName     = "/berth.allocation.v1.AllocationService/List"
-	AllocationService_Watch_FullMethodName    = "/berth.allocation.v1.AllocationService/Watch"
+	AllocationService_Allocate_FullMethodName    = "/berth.allocation.v1.AllocationService/Allocate"
+	AllocationService_Get_FullMethodName         = "/berth.allocation.v1.AllocationService/Get"
+	AllocationService_List_FullMethodName        = "/berth.allocation.v1.AllocationService/List"
+	AllocationService_GetRevision_FullMethodName = "/berth.allocation.v1.AllocationService/GetRevision"
+	AllocationService_Watch_FullMethodName       = "/berth.allocation.v1.AllocationService/Watch"
 )
 
 // AllocationServiceClient is the client API for AllocationService service.
@@ -39,6 +40,8 @@ type AllocationServiceClient interface {
 	Get(ctx context.Context, in *GetRequest, opts ...grpc.CallOption) (*GetResponse, error)
 	// List returns allocations and the revision that they were read at.
 	List(ctx context.Context, in *ListRequest, opts ...grpc.CallOption) (*ListResponse, error)
+	// GetRevision returns the revision that a List would be read at now.
+	GetRevision(ctx context.Context, in *GetRevisionRequest, opts ...grpc.CallOption) (*GetRevisionResponse, error)
 	// Watch tells every change after a revision, and from then on as it happens.
 	// A reader that comes back with the last revision it was told misses nothing,
 	// or gets OUT_OF_RANGE: then it lists and watches from the list's revision. The
@@ -84,6 +87,16 @@ func (c *allocationServiceClient) List(ctx context.Context, in *ListRequest, opt
 	return out, nil
 }
 
+func (c *allocationServiceClient) GetRevision(ctx context.Context, in *GetRevisionRequest, opts ...grpc.CallOption) (*GetRevisionResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetRevisionResponse)
+	err := c.cc.Invoke(ctx, AllocationService_GetRevision_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *allocationServiceClient) Watch(ctx context.Context, in *WatchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	stream, err := c.cc.NewStream(ctx, &AllocationService_ServiceDesc.Streams[0], AllocationService_Watch_FullMethodName, cOpts...)
@@ -117,6 +130,8 @@ type AllocationServiceServer interface {
 	Get(context.Context, *GetRequest) (*GetResponse, error)
 	// List returns allocations and the revision that they were read at.
 	List(context.Context, *ListRequest) (*ListResponse, error)
+	// GetRevision returns the revision that a List would be read at now.
+	GetRevision(context.Context, *GetRevisionRequest) (*GetRevisionResponse, error)
 	// Watch tells every change after a revision, and from then on as it happens.
 	// A reader that comes back with the last revision it was told misses nothing,
 	// or gets OUT_OF_RANGE: then it lists and watches from the list's revision. The
@@ -140,6 +155,9 @@ func (UnimplementedAllocationServiceServer) Get(context.Context, *GetRequest) (*
 }
 func (UnimplementedAllocationServiceServer) List(context.Context, *ListRequest) (*ListResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method List not implemented")
+}
+func (UnimplementedAllocationServiceServer) GetRevision(context.Context, *GetRevisionRequest) (*GetRevisionResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetRevision not implemented")
 }
 func (UnimplementedAllocationServiceServer) Watch(*WatchRequest, grpc.ServerStreamingServer[WatchResponse]) error {
 	return status.Error(codes.Unimplemented, "method Watch not implemented")
@@ -219,6 +237,24 @@ func _AllocationService_List_Handler(srv interface{}, ctx context.Context, dec f
 	return interceptor(ctx, in, info, handler)
 }
 
+func _AllocationService_GetRevision_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetRevisionRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AllocationServiceServer).GetRevision(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AllocationService_GetRevision_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AllocationServiceServer).GetRevision(ctx, req.(*GetRevisionRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _AllocationService_Watch_Handler(srv interface{}, stream grpc.ServerStream) error {
 	m := new(WatchRequest)
 	if err := stream.RecvMsg(m); err != nil {
@@ -248,6 +284,10 @@ var AllocationService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "List",
 			Handler:    _AllocationService_List_Handler,
+		},
+		{
+			MethodName: "GetRevision",
+			Handler:    _AllocationService_GetRevision_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

@@ -1,0 +1,83 @@
+package berth_test
+
+import (
+	"context"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc"
+
+	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
+	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
+	"github.com/berthd/berth/clients/berth"
+	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/server/rpc"
+)
+
+// syncing is what Sync needs of berthd: one whose revision moves with every pod that
+// comes, and falls when it is lost.
+type syncing struct {
+	admissionv1.UnimplementedAdmissionServiceServer
+	allocationv1.UnimplementedAllocationServiceServer
+	revision uint64
+	lost     bool // before the next Sync
+	fails    error
+	asked    []string
+	known    []uint64
+}
+
+func (s *syncing) GetRevision(context.Context, *allocationv1.GetRevisionRequest) (*allocationv1.GetRevisionResponse, error) {
+	s.asked = append(s.asked, "revision")
+	return &allocationv1.GetRevisionResponse{Revision: s.revision}, nil
+}
+
+func (s *syncing) Sync(ctx context.Context, req *admissionv1.SyncRequest) (*admissionv1.SyncResponse, error) {
+	s.asked = append(s.asked, "sync "+strings.Join(req.GetActivePodUids(), ","))
+	s.known = append(s.known, req.GetKnownRevision())
+	if s.lost {
+		s.lost, s.revision = false, 1
+	}
+	if req.GetKnownRevision() > s.revision {
+		return nil, rpc.Status(ctx, fault.Preconditionf("another ledger"))
+	}
+	return &admissionv1.SyncResponse{RemovedPodUids: []string{"dead"}}, rpc.Status(ctx, s.fails)
+}
+
+// TestSync: the revision is read before the list is made, and both anew where the
+// ledger was lost in between.
+func TestSync(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		server syncing
+		asked  []string
+		known  []uint64
+		fails  func(error) bool
+	}{
+		"once":       {syncing{revision: 7}, []string{"revision", "living", "sync a,b"}, []uint64{7}, nil},
+		"lost":       {syncing{revision: 7, lost: true}, []string{"revision", "living", "sync a,b", "revision", "living", "sync a,b"}, []uint64{7, 1}, nil},
+		"other":      {syncing{revision: 7, fails: fault.Unavailablef("disk full")}, []string{"revision", "living", "sync a,b"}, []uint64{7}, berth.IsUnavailable},
+		"not better": {syncing{revision: 7, fails: fault.Preconditionf("no")}, []string{"revision", "living", "sync a,b", "revision", "living", "sync a,b"}, []uint64{7, 7}, berth.IsPrecondition},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := &row.server
+			path := filepath.Join(dir(t), "berth.sock")
+			serve(t, path, func(g *grpc.Server) {
+				admissionv1.RegisterAdmissionServiceServer(g, s)
+				allocationv1.RegisterAllocationServiceServer(g, s)
+			})
+			answer, err := dial(t, path, berth.Options{}).Sync(t.Context(), func() []string {
+				s.asked = append(s.asked, "living")
+				return []string{"a", "b"}
+			})
+			if row.fails != nil && !row.fails(err) || row.fails == nil && (err != nil || len(answer.GetRemovedPodUids()) != 1) {
+				t.Errorf("%v, %v", answer, err)
+			}
+			if !reflect.DeepEqual(s.asked, row.asked) || !reflect.DeepEqual(s.known, row.known) {
+				t.Errorf("asked %q with %v", s.asked, s.known)
+			}
+		})
+	}
+}

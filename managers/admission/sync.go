@@ -1,0 +1,103 @@
+package admission
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/ledger"
+)
+
+// Sync removes every pod that is not among the living, and the cgroups of pods
+// that nobody knows. known is the revision up to which whoever made the list knew
+// of admissions: pods that came later are let live; 0 means that it knew of all. It
+// returns the uids of the removed pods, also with an error, which concerns those
+// that are left, or is of class Precondition for a revision that the ledger has not
+// come to: it was told by another one.
+//
+// Living pods that have a cgroup here and are not known are spared from then on. The
+// doubt about the ledger ends with that: every pod here is known, or spared.
+func (e *Engine) Sync(ctx context.Context, living []string, known uint64) (removed []string, err error) {
+	view := e.Ledger.View()
+	if now := view.Revision(); known > now {
+		return nil, fault.Preconditionf("revision %d, up to which the list of living pods knows of admissions, "+
+			"is not one of this ledger, which is at %d: read the revision again, then make the list", known, now)
+	}
+	alive := make(map[string]bool, len(living))
+	for _, uid := range living {
+		alive[uid] = true
+	}
+	dead := func(p *ledger.Pod) bool {
+		return !alive[p.UID()] && (known == 0 || view.RevisionOf(p.AdmittedGeneration) <= known)
+	}
+	var gone []string
+	for p := range view.Pods() {
+		if dead(p) {
+			gone = append(gone, p.UID())
+		}
+	}
+	var errs []error
+	for _, uid := range gone {
+		switch _, ok, err := e.remove(ctx, uid, dead); {
+		case err != nil:
+			errs = append(errs, err) // what one pod cannot do is no reason to keep the others
+		case ok:
+			removed = append(removed, uid)
+		}
+	}
+	return removed, errors.Join(append(errs, e.sweep(ctx, alive))...)
+}
+
+// sweep removes cgroups without a pod, but not those of living pods, and makes it
+// last which those are. It holds the lane, so that no pod is between its cgroup and
+// its commit meanwhile.
+func (e *Engine) sweep(ctx context.Context, alive map[string]bool) error {
+	leave, err := e.enterLane(ctx)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	left, swept := e.Places.Sweep(ctx, e.Ledger.View(), alive)
+	if swept != nil {
+		swept = fmt.Errorf("remove cgroups without a pod: %w", swept)
+	}
+	now := e.Now()
+	_, err = e.Ledger.Update(ctx, func(d *ledger.Draft) error {
+		var spared []ledger.Spared
+		for _, uid := range left {
+			spared = append(spared, ledger.Spared{UID: uid, Since: now})
+		}
+		if swept == nil {
+			d.SetDoubt("")
+		} else {
+			// Nobody has seen whether those of before are gone.
+			for s := range d.View().SparedPods() {
+				spared = append(spared, s)
+			}
+		}
+		d.Spare(spared...)
+		return nil
+	})
+	if err != nil {
+		err = fmt.Errorf("note which pods live: %w", err)
+	}
+	return errors.Join(swept, err)
+}
+
+// uncertain tells why nothing exclusive may be given to a pod on a view: somebody
+// who is not known may hold it. It is empty where there is no such reason. Spared
+// pods do not wait for each other.
+func uncertain(view *ledger.View, uid string) string {
+	if doubt := view.Doubt(); doubt != "" {
+		return doubt + "; nothing exclusive is given out until the agent has sent Sync"
+	}
+	if view.Spared(uid) {
+		return ""
+	}
+	for s := range view.SparedPods() {
+		return fmt.Sprintf("pod %s lives here, and what it holds is not known; nothing exclusive is given out "+
+			"until the agent has admitted or removed it, or has sent Sync without it", s.UID)
+	}
+	return ""
+}

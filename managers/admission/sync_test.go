@@ -1,0 +1,186 @@
+package admission_test
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/berthd/berth/managers/admission"
+	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/ledgertest"
+	"github.com/berthd/berth/managers/topology"
+)
+
+func TestSyncRemovesTheDead(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, topology.BestEffort)
+	for _, uid := range []string{"a", "b", "c"} {
+		h.admit(t, guaranteed(uid, 1, 0))
+	}
+	h.places.pods["orphan"], h.places.pods["foreign"] = true, true
+	removed, err := h.Sync(t.Context(), []string{"b", "foreign", "nowhere"}, 0)
+	if err != nil || strings.Join(removed, ",") != "a,c" {
+		t.Fatalf("%v %v", removed, err)
+	}
+	if want := map[string]bool{"b": true, "foreign": true}; !reflect.DeepEqual(h.places.pods, want) {
+		t.Errorf("cgroups %v, want %v", h.places.pods, want)
+	}
+	if got := h.spared(); got != "foreign" {
+		t.Errorf("spared are %q: those that live here and are not known", got)
+	}
+}
+
+// TestSyncGoesOn: a pod that does not die keeps neither the others alive nor the
+// doubt.
+func TestSyncGoesOn(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, topology.BestEffort)
+	for _, uid := range []string{"a", "b", "c"} {
+		h.admit(t, guaranteed(uid, 1, 0))
+	}
+	h.doubt(t)
+	h.places.pods["orphan"], h.places.pods["foreign"] = true, true
+	h.places.fail["remove"] = fault.Deadlinef("process 77 does not die")
+	removed, err := h.Sync(t.Context(), []string{"c", "foreign"}, 0)
+	if class(t, err) != fault.Deadline || strings.Join(removed, ",") != "b" {
+		t.Errorf("%v %v", removed, err)
+	}
+	view := h.ledger.View()
+	if _, here := view.Pod("a"); !here || view.NumPods() != 2 || view.Doubt() != "" || h.places.pods["orphan"] || h.spared() != "foreign" {
+		t.Errorf("%d pods, doubt %q, cgroups %v, spared %s", view.NumPods(), view.Doubt(), h.places.pods, h.spared())
+	}
+	if removed, err := h.Sync(t.Context(), []string{"c"}, 0); err != nil || strings.Join(removed, ",") != "a" || h.spared() != "" {
+		t.Errorf("again: %v %v, spared %s", removed, err, h.spared())
+	}
+}
+
+// TestSyncWithoutTheTree: as long as nobody has seen what lives here, the doubt
+// stays, and so do those that were spared.
+func TestSyncWithoutTheTree(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, topology.BestEffort)
+	h.places.pods["foreign"], h.places.pods["other"] = true, true
+	if _, err := h.Sync(t.Context(), []string{"foreign", "other"}, 0); err != nil {
+		t.Fatal(err)
+	}
+	h.doubt(t)
+	for _, fails := range []string{"observe", "sweep"} {
+		h.places.fail[fails] = fault.Unavailablef("no such mount")
+		if _, err := h.Sync(t.Context(), []string{"other"}, 0); class(t, err) != fault.Unavailable {
+			t.Errorf("%v", err)
+		}
+		if got := h.ledger.View().Doubt(); got == "" || h.spared() != "foreign,other" {
+			t.Errorf("doubt %q, spared %s", got, h.spared())
+		}
+	}
+	if _, err := h.Sync(t.Context(), []string{"other"}, 0); err != nil || h.ledger.View().Doubt() != "" || h.spared() != "other" {
+		t.Errorf("%v, doubt %q, spared %s", err, h.ledger.View().Doubt(), h.spared())
+	}
+}
+
+// TestSyncCannotBeWritten: what cannot be made to last does not end the doubt.
+func TestSyncCannotBeWritten(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, topology.BestEffort)
+	h.places.pods["foreign"] = true
+	h.doubt(t)
+	h.journal.FailNext(1, errors.New("disk full"))
+	if _, err := h.Sync(t.Context(), []string{"foreign"}, 0); class(t, err) != fault.Unavailable {
+		t.Fatal(err)
+	}
+	if got := h.ledger.View().Doubt(); got == "" || h.spared() != "" || !h.places.pods["foreign"] {
+		t.Errorf("doubt %q, spared %q, cgroups %v", got, h.spared(), h.places.pods)
+	}
+}
+
+// TestSyncSparesWhoCameLater: a list is no word on pods that were admitted after
+// its maker looked.
+func TestSyncSparesWhoCameLater(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, topology.BestEffort)
+	h.admit(t, guaranteed("a", 1, 0))
+	h.admit(t, guaranteed("b", 1, 0))
+	known := h.ledger.View().Revision()
+	h.admit(t, guaranteed("c", 1, 0))
+	// What happens to a later does not make it a later pod.
+	if _, err := h.PreStart(t.Context(), ledger.Owner{Pod: "a", Container: "main"}, "id", 0); err != nil {
+		t.Fatal(err)
+	}
+	if removed, err := h.Sync(t.Context(), []string{"b"}, known); err != nil || strings.Join(removed, ",") != "a" {
+		t.Fatalf("%v %v", removed, err)
+	}
+	if got := slices.Sorted(maps.Keys(h.places.pods)); !slices.Equal(got, []string{"b", "c"}) {
+		t.Errorf("cgroups %v", got)
+	}
+	if _, err := h.Sync(t.Context(), nil, h.ledger.View().Revision()+1); class(t, err) != fault.Precondition || h.ledger.View().NumPods() != 2 {
+		t.Errorf("a revision of another ledger: %v, %d pods", err, h.ledger.View().NumPods())
+	}
+	if removed, err := h.Sync(t.Context(), nil, h.ledger.View().Revision()); err != nil || strings.Join(removed, ",") != "b,c" {
+		t.Errorf("%v %v", removed, err)
+	}
+}
+
+// TestSpared follows pods that outlived their ledger: nobody else gets anything
+// exclusive until they are known again, whatever happens to berth meanwhile.
+func TestSpared(t *testing.T) {
+	t.Parallel()
+	journal := ledgertest.NewJournal()
+	h := build(t, topology.BestEffort, journal)
+	h.places.pods["old"], h.places.pods["older"] = true, true
+	h.doubt(t)
+	if _, err := h.Sync(t.Context(), []string{"old", "older"}, 0); err != nil {
+		t.Fatal(err)
+	}
+	pods := h.places.pods
+	h = build(t, topology.BestEffort, journal.Reopen())
+	h.places.pods = pods
+	if got := h.spared(); got != "old,older" || h.ledger.View().Doubt() != "" {
+		t.Fatalf("after a restart %q are spared, doubt %q", got, h.ledger.View().Doubt())
+	}
+	wait := func(want string) {
+		t.Helper()
+		v := h.admit(t, guaranteed("new", 2, 0))
+		if v.Outcome != admission.Deferred || v.Condition == nil || v.Condition.Type != admission.LedgerInDoubt || !strings.Contains(v.Message, want) {
+			t.Fatalf("verdict %v: %s", v.Outcome, v.Message)
+		}
+	}
+	wait("pod old lives here")
+	if v := h.admit(t, guaranteed("shared", 0, 0)); v.Outcome != admission.Admitted {
+		t.Errorf("a pod that takes nothing from anybody: %s", v.Message)
+	}
+	if v := h.admit(t, guaranteed("old", 1, 0)); v.Outcome != admission.Admitted {
+		t.Fatalf("a spared pod: %s", v.Message)
+	}
+	wait("pod older lives here")
+	if _, known, err := h.Remove(t.Context(), "older"); err != nil || known {
+		t.Fatal(known, err)
+	}
+	if got := h.spared(); got != "" {
+		t.Errorf("%q are spared", got)
+	}
+	if v := h.admit(t, guaranteed("new", 2, 0)); v.Outcome != admission.Admitted {
+		t.Errorf("with all pods known: %s", v.Message)
+	}
+}
+
+// doubt makes the ledger one that may not know every pod.
+func (h *house) doubt(t *testing.T) {
+	t.Helper()
+	if _, err := h.ledger.Update(context.Background(), func(d *ledger.Draft) error { d.SetDoubt("lost"); return nil }); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// spared lists the spared pods.
+func (h *house) spared() string {
+	var uids []string
+	for s := range h.ledger.View().SparedPods() {
+		uids = append(uids, s.UID)
+	}
+	return strings.Join(uids, ",")
+}
