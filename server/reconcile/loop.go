@@ -118,6 +118,11 @@ func (l *Loop) Wake() {
 	}
 }
 
+// breath is how long the loop waits once it is woken. Who has committed gets its
+// answer first, and of many commits in a row one look follows. Nobody waits for
+// it: what a container needs is put in force before its start is answered.
+const breath = time.Millisecond
+
 // Run follows the ledger whenever it is woken and passes over the whole tree at
 // every interval, until ctx ends. Errors are logged; the next pass tries again.
 func (l *Loop) Run(ctx context.Context) error {
@@ -129,6 +134,11 @@ func (l *Loop) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-l.wake:
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-time.After(breath):
+			}
 			step = l.Follow
 		case <-tick.C:
 		}
