@@ -90,6 +90,8 @@ type candidate struct {
 	gap *gap
 	// replanned lists the generations that the ledger moved on from.
 	replanned []uint64
+	// hurried tells that it has been overtaken often enough.
+	hurried bool
 	// undo is what must be undone unless the pod is admitted.
 	undo cleanup
 }
@@ -174,6 +176,11 @@ func (e *Engine) decide(ctx context.Context, view *ledger.View, c *candidate) (V
 	return Verdict{Outcome: Admitted, QoS: c.record.QoS, Pod: c.record, View: draft.View(), Trace: c.trace}, nil
 }
 
+// calmAttempts is how many plans are made for the best of what is free at the moment
+// of the commit. After that, what becomes free meanwhile is left to later pods: on
+// a node where pods go one after the other, the next would wait for the last.
+const calmAttempts = 2
+
 // admit makes attempts until one is not overtaken. What an attempt has prepared
 // stays for the next one; whoever is not admitted in the end has it undone.
 func (e *Engine) admit(ctx context.Context, c *candidate) (v Verdict, err error) {
@@ -199,6 +206,7 @@ func (e *Engine) admit(ctx context.Context, c *candidate) (v Verdict, err error)
 		if v, ok, err := e.known(view, c); ok || err != nil {
 			return v, err
 		}
+		c.hurried = attempt > calmAttempts
 		v, err := e.attempt(ctx, view, c)
 		if err == nil || !errors.Is(err, ledger.ErrStale) {
 			return v, err
@@ -281,6 +289,9 @@ func (e *Engine) commit(ctx context.Context, draft *ledger.Draft, c *candidate, 
 	c.trace.Add(ledger.Step{Kind: ledger.StepCommitted})
 	draft.PutPod(&record)
 	draft.RestsOnPods()
+	if c.hurried {
+		draft.BearsReleases()
+	}
 	view, err := e.Ledger.Commit(ctx, draft)
 	if err != nil {
 		return Verdict{}, fmt.Errorf("admit pod %s: %w", c.uid(), err)

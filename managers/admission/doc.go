@@ -20,8 +20,8 @@
 //
 // The life of an admission: look whether the pod is known; draft; for every step
 // of the scope ask, merge, plan; validate; (a dry run ends here) prepare; place;
-// commit; answer. If the ledger moved meanwhile the plan is made again. If
-// anything fails the draft is forgotten and what was prepared is undone. A
+// commit; answer. If the ledger moved meanwhile the plan is made again, at most
+// twice where all that happened is that others have gone. If anything fails the draft is forgotten and what was prepared is undone. A
 // rejection is explained after the lane is free again, before the answer: it takes
 // many dry runs, and they are nobody else's to wait for. Whoever asks gets the
 // suggestions with the answer, and the trace keeps them.

@@ -15,7 +15,7 @@ type Config struct {
 	Features workload.Features
 	Bounds   workload.Bounds
 	// Attempts bounds how often a plan is made again because the ledger moved;
-	// 0 means 8.
+	// 0 means 8. Pods that go make no more than two plans void.
 	Attempts int
 	// DeferWaits answers Deferred where only something stands in a pod's way that
 	// may pass by itself: a plugin that is away, devices that are not healthy.

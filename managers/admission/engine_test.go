@@ -218,6 +218,42 @@ func TestLedgerMovesDuringAdmission(t *testing.T) {
 	}
 }
 
+// TestDrainDoesNotDisturb: pods go one after the other while a pod is being admitted,
+// more of them than an admission may be planned again.
+func TestDrainDoesNotDisturb(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, topology.BestEffort)
+	const many = 12
+	for i := range many {
+		h.admit(t, guaranteed(fmt.Sprint("old", i), 1, 0))
+	}
+	gone := 0
+	h.places.during = func() {
+		if gone < many {
+			h.places.mu.Unlock() // removing needs the tree too
+			defer h.places.mu.Lock()
+			if _, _, err := h.Remove(context.Background(), fmt.Sprint("old", gone)); err != nil {
+				t.Error(err)
+			}
+			gone++
+		}
+	}
+	v := h.admit(t, guaranteed("new", 2, 1))
+	if v.Outcome != admission.Admitted {
+		t.Fatalf("%v %s", v.Outcome, v.Message)
+	}
+	replanned := 0
+	for _, kind := range kinds(v.Trace) {
+		if kind == ledger.StepReplanned {
+			replanned++
+		}
+	}
+	if view := h.ledger.View(); replanned != 2 || gone != 3 || view.NumPods() != many-gone+1 || v.View != view {
+		t.Errorf("planned again %d times while %d pods went; %d are here", replanned, gone, view.NumPods())
+	}
+	ledgertest.Check(t, h.ledger)
+}
+
 // TestStartsDoNotDisturb: containers start and plugins come while a pod is being
 // admitted, more often than an admission may be planned again; it is planned once.
 func TestStartsDoNotDisturb(t *testing.T) {

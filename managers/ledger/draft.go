@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"maps"
+	"reflect"
 	"slices"
 )
 
@@ -18,6 +19,7 @@ type Draft struct {
 	traces    []*Trace
 	doubt     *string
 	onPods    bool  // RestsOnPods
+	onFewer   bool  // BearsReleases
 	view      *View // of base and changes; nil when a change made it stale
 }
 
@@ -30,13 +32,48 @@ func NewDraft(base *View) *Draft { return &Draft{base: base} }
 // make it stale.
 func (d *Draft) RestsOnPods() { d.onPods = true }
 
+// BearsReleases says that a draft that RestsOnPods stands also where pods of its
+// base, or claims of theirs, are gone: what it takes was free before, and is so all
+// the more. That is as if it had been committed before the releases.
+func (d *Draft) BearsReleases() { d.onFewer = true }
+
 // follow moves the draft onto a later view, and tells whether it may stand there.
 func (d *Draft) follow(now *View) bool {
-	if !d.onPods || !d.base.SameFacts(now) {
+	if !d.onPods || !d.base.SameFacts(now) && !(d.onFewer && d.bears(now)) {
 		return false
 	}
 	d.base, d.view = now, nil
 	return true
+}
+
+// bears reports whether a later view differs from the base in nothing that the draft
+// rests on but releases, and in none of the draft's own pods.
+func (d *Draft) bears(now *View) bool {
+	if !d.base.sameFrame(now) {
+		return false
+	}
+	for uid := range d.pods {
+		was, _ := d.base.pods.get(uid)
+		if is, _ := now.pods.get(uid); is != was {
+			return false
+		}
+	}
+	for is := range now.pods.all() {
+		if was, ok := d.base.pods.get(is.UID()); !ok || is != was && !is.lessThan(was) {
+			return false
+		}
+	}
+	return true
+}
+
+// lessThan reports whether two records of a pod differ only in claims that the later
+// one has no more.
+func (p *Pod) lessThan(was *Pod) bool {
+	same := *was
+	same.Claims = p.Claims
+	return reflect.DeepEqual(&same, p) && !slices.ContainsFunc(p.Claims, func(c Claim) bool {
+		return !slices.ContainsFunc(was.Claims, func(o Claim) bool { return reflect.DeepEqual(o, c) })
+	})
 }
 
 // Base returns the view that the draft started from.

@@ -72,7 +72,7 @@ func (l *Ledger) View() *View { return l.current.Load() }
 // commits nothing. On error nothing is changed:
 //
 //   - ErrStale (class Conflict): the draft's base is not the current view, nor as
-//     good (Draft.RestsOnPods).
+//     good (Draft.RestsOnPods, Draft.BearsReleases).
 //   - class Internal: the result would break an invariant of the ledger; the
 //     error names the finding. This is a planner's mistake.
 //   - class Unavailable: the journal could not write. Whether a crash in the

@@ -343,6 +343,77 @@ func TestManyUpdatesAtOnce(t *testing.T) {
 	}
 }
 
+// holds returns the claims of a pod.
+func holds(v *ledger.View, uid string) []ledger.Claim {
+	p, _ := v.Pod(uid)
+	return p.Claims
+}
+
+// TestDraftThatBearsReleases is committed also where pods of its base hold less, or
+// are gone, and on no other view.
+func TestDraftThatBearsReleases(t *testing.T) {
+	t.Parallel()
+	nic := func(ids ...string) ledger.Claim { return ledgertest.Devices("c", "vendor.com/nic", ids...) }
+	old := func(claims ...ledger.Claim) *ledger.Pod {
+		return ledgertest.With(ledgertest.Pod("old", "c"), claims...)
+	}
+	own := func(claims ...ledger.Claim) *ledger.Pod {
+		return ledgertest.With(ledgertest.Pod("own", "c"), claims...)
+	}
+	for name, c := range map[string]struct {
+		meanwhile func(d *ledger.Draft)
+		stale     bool
+	}{
+		"a pod goes":     {func(d *ledger.Draft) { d.RemovePod("old") }, false},
+		"a claim goes":   {func(d *ledger.Draft) { d.DropClaims("old", holds(d.View(), "old")[0]) }, false},
+		"more is held":   {func(d *ledger.Draft) { d.PutPod(old(ledgertest.Exclusive("c", "4-5"), nic("n0", "n1"))) }, true},
+		"other is held":  {func(d *ledger.Draft) { d.PutPod(old(ledgertest.Exclusive("c", "2-3"), nic("n0"))) }, true},
+		"another digest": {func(d *ledger.Draft) { p := old(nic("n0")); p.Digest = "resized"; d.PutPod(p) }, true},
+		"one goes, one comes": {func(d *ledger.Draft) {
+			d.RemovePod("old")
+			d.PutPod(ledgertest.Pod("other", "c"))
+		}, true},
+		"its own pod goes": {func(d *ledger.Draft) { d.RemovePod("own") }, true},
+		"in doubt":         {func(d *ledger.Draft) { d.RemovePod("old"); d.SetDoubt("lost") }, true},
+		"somebody is spared": {func(d *ledger.Draft) {
+			d.RemovePod("old")
+			d.Spare(ledger.Spared{UID: "s"})
+		}, true},
+	} {
+		l := ledgertest.New(t, rules())
+		commit := func(do func(d *ledger.Draft)) {
+			t.Helper()
+			if _, err := l.Update(t.Context(), func(d *ledger.Draft) error { do(d); return nil }); err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+		}
+		commit(func(d *ledger.Draft) {
+			d.PutPod(old(ledgertest.Exclusive("c", "4-5"), nic("n0")))
+			d.PutPod(own())
+		})
+		d := ledger.NewDraft(l.View())
+		d.PutPod(own(ledgertest.Exclusive("c", "2-3")))
+		d.RestsOnPods()
+		d.BearsReleases()
+		commit(c.meanwhile)
+		before := l.View()
+		v, err := l.Commit(t.Context(), d)
+		switch {
+		case c.stale && !errors.Is(err, ledger.ErrStale):
+			t.Errorf("%s: %v", name, err)
+		case !c.stale && (err != nil || v.Generation() != before.Generation()+1 || v.NumPods() != before.NumPods()):
+			t.Errorf("%s: %v", name, err)
+		case !c.stale:
+			if set, _, _ := v.ContainerCPUs(ledger.Owner{Pod: "own", Container: "c"}); set.String() != "2-3" {
+				t.Errorf("%s: CPUs %s", name, set)
+			}
+			if _, holds := v.Claim(ledger.Owner{Pod: "old", Container: "c"}, "cpu"); holds {
+				t.Errorf("%s: what was given back is held again", name)
+			}
+		}
+	}
+}
+
 // TestDraftThatRestsOnPods is committed on later views as long as pods, rules and
 // doubt are the same there, and loses nothing of theirs.
 func TestDraftThatRestsOnPods(t *testing.T) {

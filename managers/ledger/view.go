@@ -88,7 +88,12 @@ func (c *CPUs) ofNode() bool {
 // claims, spared pods, rules and doubt, so that they differ in nothing but container
 // ids, seen resources, leases and traces. It may fail to see that they do.
 func (v *View) SameFacts(o *View) bool {
-	return v.pods.same(o.pods) && v.rules.same(o.rules) && v.doubt == o.doubt && v.override == o.override && maps.Equal(v.spared, o.spared)
+	return v.pods.same(o.pods) && v.sameFrame(o)
+}
+
+// sameFrame is SameFacts without the pods.
+func (v *View) sameFrame(o *View) bool {
+	return v.rules.same(o.rules) && v.doubt == o.doubt && v.override == o.override && maps.Equal(v.spared, o.spared)
 }
 
 // same reports whether the rules are the same, on the same machine.
