@@ -143,7 +143,8 @@ func quantities(texts map[string]string, path func(workload.Resource) string, vs
 	}
 	amounts = make(workload.Quantities, len(texts))
 	for _, n := range slices.Sorted(maps.Keys(texts)) {
-		if tooLong(n, path(workload.Resource(short(n))), vs) {
+		if len(n) > maxResource {
+			tooLong(n, path(workload.Resource(short(n))), vs)
 			continue
 		}
 		name := workload.Resource(n)

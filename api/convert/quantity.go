@@ -35,12 +35,26 @@ func quantity(name workload.Resource, text string) (amount, excess int64, err er
 	if err != nil {
 		return 0, 0, fmt.Errorf("%q: expected a Kubernetes quantity such as 2, 500m or 1Gi", text)
 	}
+	if whole, ok := wholeUnits(name, &q); ok {
+		return whole, 0, nil
+	}
 	d := q.AsDec()
 	amount, excess, ok := workload.RoundUp(name, d.UnscaledBig(), int(d.Scale()))
 	if !ok {
 		return 0, 0, fmt.Errorf("%q: does not fit into 64 bits", text)
 	}
 	return amount, excess, nil
+}
+
+// wholeUnits reads an amount that is a whole number of its unit, as nearly every one
+// is. Only the others, and those that are too large, take arithmetic without bounds.
+func wholeUnits(name workload.Resource, q *resource.Quantity) (amount int64, ok bool) {
+	if name == workload.CPU {
+		amount = q.MilliValue()
+		return amount, q.Cmp(*resource.NewMilliQuantity(amount, resource.DecimalSI)) == 0
+	}
+	amount = q.Value()
+	return amount, q.Cmp(*resource.NewQuantity(amount, resource.DecimalSI)) == 0
 }
 
 // exponentDigits counts the digits behind an e or E.
