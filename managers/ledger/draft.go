@@ -302,14 +302,15 @@ func (d *Draft) apply(generation uint64) *View {
 	if d.doubt != nil {
 		v.doubt = *d.doubt
 	}
-	if added := d.newTraces(); len(added) > 0 {
-		v.traces = slices.Clone(v.traces)
+	added := d.newTraces()
+	if len(added) > 0 {
+		v.traces = append(make([]keptTrace, 0, len(b.traces)+len(added)), b.traces...)
 		for _, t := range added {
 			v.traces = append(v.traces, keptTrace{v.nextTrace, t})
 			v.nextTrace++
 		}
 	}
-	if len(d.pods) > 0 || len(v.traces) != len(b.traces) {
+	if len(added) > 0 || d.parts() {
 		v.traces = v.liveTraces()
 	}
 	d.hold(&v)
@@ -359,20 +360,29 @@ func (d *Draft) newTraces() []*Trace {
 	return added
 }
 
+// parts reports whether a trace of the base may lose its pod.
+func (d *Draft) parts() bool {
+	for uid, p := range d.pods {
+		if old, ok := d.base.pods.get(uid); ok && (p == nil || p.Trace != old.Trace) {
+			return true
+		}
+	}
+	return false
+}
+
 // liveTraces returns the newest traces and those of the pods that are here.
 func (v *View) liveTraces() []keptTrace {
 	old := len(v.traces) - v.keepTraces
 	if old <= 0 {
 		return v.traces
 	}
-	var live []keptTrace
-	for i, kept := range v.traces {
-		p, ok := v.pods.get(kept.trace.Pod)
-		if i >= old || ok && p.Trace == kept.trace {
+	live := make([]keptTrace, 0, len(v.traces))
+	for _, kept := range v.traces[:old] {
+		if p, ok := v.pods.get(kept.trace.Pod); ok && p.Trace == kept.trace {
 			live = append(live, kept)
 		}
 	}
-	return live
+	return append(live, v.traces[old:]...)
 }
 
 // overlay returns base with the changes applied; base itself if there are none.
