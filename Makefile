@@ -11,8 +11,8 @@ BENCH    ?= .
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-build: ## Build berthd and berthctl into bin/
-	$(GO) build -o bin/ ./server/berthd ./clients/berthctl
+build: ## Build the programs into bin/; berthlet's own runtime takes a C compiler
+	$(GO) build -o bin/ ./server/berthd ./clients/berthctl ./clients/berthlet
 
 generate: ## Generate api/ from proto/
 	hack/gen.sh
@@ -27,14 +27,15 @@ test: ## Run every test that needs no virtual machine
 test-vm: ## Run what wants another kernel set-up in virtual machines: cgroup v1, hybrid, v2, NUMA
 	hack/vm/test.sh
 
-test-all: ## Run the tests under the race detector, then every fuzz target for FUZZTIME (10s), then test-vm
-	$(GO) test -race ./...
+test-all: ## Run the tests at full length under the race detector, then every fuzz target for FUZZTIME (10s), then test-vm
+	BERTH_LONG=1 $(GO) test -race ./...
 	hack/fuzz.sh $(FUZZTIME)
 	hack/vm/test.sh
 	cd hack/thirdparty && $(GO) test ./...
 
 demo: build ## Show the main job on this machine, end to end
 	$(GO) build -o bin/plugin ./hack/plugin
+	CGO_ENABLED=0 $(GO) build -o bin/probe ./hack/probe
 	hack/demo.sh
 
 bench: ## Measure what has to be fast, as a card of medians; BENCH=regexp picks

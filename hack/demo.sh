@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Shows berth's main job on this machine, end to end, and leaves nothing behind.
-# As root it works with the kernel's cgroups; without a writable cgroup tree it
-# says so and works with a tree that only exists inside berthd.
+# Shows berth's main job on this machine, end to end, and leaves nothing behind:
+# berthd decides, berthlet runs the pods as containers. Their root file system is
+# one static binary. Containers take root and a writable cgroup tree; elsewhere
+# the demo says so and only asks berthd, with cgroups that exist inside of it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -10,30 +11,42 @@ run() { printf '\033[2m$ %s\033[0m\n' "$*"; "$@"; }
 
 root=$(mktemp -d /tmp/berthdemo.XXXXXX)
 cgroup=$(basename "$root")
-daemon="" plugin="" processes=()
+daemon="" agent="" plugin=""
 export BERTH_ENDPOINT=unix://$root/berth.sock
 PATH=$PWD/bin:$PATH
+manifests=$root/manifests state=$root/berthlet logs=$root/logs
+mkdir -p "$manifests" "$root/images/probe"
+cp bin/probe "$root/images/probe/"
 
 cgroup_dirs() { find /sys/fs/cgroup -maxdepth 2 -type d -name "$cgroup" 2>/dev/null || true; }
 
 cleanup() {
-	for pid in "${processes[@]}" $plugin $daemon; do kill -KILL "$pid" 2>/dev/null || true; done
+	local dir
+	for pid in $agent $plugin $daemon; do kill -KILL "$pid" 2>/dev/null || true; done
 	wait 2>/dev/null || true
-	for dir in $(cgroup_dirs); do find "$dir" -depth -type d -exec rmdir {} + 2>/dev/null || true; done
+	for dir in $(cgroup_dirs); do
+		find "$dir" -name cgroup.procs -exec cat {} + 2>/dev/null | xargs -r kill -KILL 2>/dev/null || true
+	done
+	for _ in $(seq 100); do
+		[ -n "$(cgroup_dirs)" ] || break
+		for dir in $(cgroup_dirs); do find "$dir" -depth -type d -exec rmdir {} + 2>/dev/null || true; done
+		sleep 0.05
+	done
+	while read -r mount; do umount -l "$mount"; done < <(awk -v root="$root/" 'index($5, root) == 1 {print $5}' /proc/self/mountinfo | sort -r)
 	rm -rf "$root"
 }
 trap cleanup EXIT
 
-tree=kernel
+containers=yes tree=kernel
 probe=$(find /sys/fs/cgroup/cpuset /sys/fs/cgroup -maxdepth 0 -type d 2>/dev/null | head -n 1)
-if ! mkdir "$probe/$cgroup-probe" 2>/dev/null; then
-	tree=memory
-	echo "no writable cgroup tree (user $(id -un)): cgroups will only exist inside berthd, so processes stay on all CPUs"
+if [ "$(id -u)" != 0 ] || ! mkdir "$probe/$cgroup-probe" 2>/dev/null; then
+	containers="" tree=memory
+	echo "user $(id -un) may make no containers, or no cgroups: berthd will decide, and nothing will run"
 else
 	rmdir "$probe/$cgroup-probe"
 fi
 if [ "$(nproc)" -lt 2 ]; then
-	echo "one CPU: it is reserved for the system, so no pod can have a CPU of its own; the pod that asks for one is rejected"
+	echo "one CPU: it is reserved for the system, so no pod can have a CPU of its own; the pods that ask for one are rejected"
 fi
 
 start_daemon() {
@@ -47,8 +60,14 @@ start_daemon() {
 	done
 }
 
-# pod UID CPU MEMORY [GPUS] prints a manifest; a CPU of "-" asks for none.
-pod() {
+start_agent() {
+	[ -n "$containers" ] || return 0
+	berthlet --manifests "$manifests" --images "$root/images" --state-dir "$state" --pod-logs-dir "$logs" >>"$root/berthlet.log" 2>&1 &
+	agent=$!
+}
+
+# manifest UID CPU MEMORY [GPUS] prints a pod; a CPU of "-" asks for none.
+manifest() {
 	local uid=$1 cpu=$2 memory=$3 gpus=${4:-0} limits
 	limits="memory: $memory"
 	[ "$cpu" = - ] || limits+=", cpu: $cpu"
@@ -56,30 +75,59 @@ pod() {
 	cat <<-YAML
 		apiVersion: v1
 		kind: Pod
-		metadata: {name: $uid, namespace: default, uid: $uid}
+		metadata: {name: $uid, uid: $uid}
 		spec:
 		  containers:
 		  - name: main
-		    resources:
-		      limits: {$limits}
+		    image: probe
+		    command: [/probe, show, ",", wait]
+		    resources: {limits: {$limits}}
 	YAML
 }
 
-# start_process UID starts a process, held before its first instruction, hands it
-# to berth as the pod's container, and lets it go.
-start_process() {
-	sh -c 'kill -STOP $$; exec sleep 3600' &
-	local pid=$!
-	processes+=("$pid")
-	disown "$pid" # it will be killed, and that is no news
-	until grep -q '^State:.*T' "/proc/$pid/status"; do :; done
-	run berthctl container start "$1" main --id "$1-1" --pid "$pid"
-	kill -CONT "$pid"
-	echo "process $pid of pod $1 may run on CPUs: $(awk '/^Cpus_allowed_list/ {print $2}' "/proc/$pid/status")"
+# field UID COLUMN prints a column of berthlet's table for a pod.
+field() { berthlet status --state-dir "$state" 2>/dev/null | awk -v name="$1" -v column="$2" '$2 == name {print $column}'; }
+
+# begin UID CPU MEMORY [GPUS] makes a pod wanted, and waits until it runs or is
+# refused.
+begin() {
+	if [ -z "$containers" ]; then
+		manifest "$@" >"$root/$1.yaml"
+		run berthctl admit -f "$root/$1.yaml" || true
+		return
+	fi
+	manifest "$@" >"$manifests/.$1"
+	mv "$manifests/.$1" "$manifests/$1.yaml"
+	run cat "$manifests/$1.yaml"
+	until [[ $(field "$1" 4) =~ ^(Running|UnexpectedAdmissionError|OutOf.*)$ ]]; do
+		kill -0 "$agent" 2>/dev/null || { cat "$root/berthlet.log"; exit 1; }
+		sleep 0.05
+	done
+	[ "$(field "$1" 4)" != Running ] || heard "$1"
 }
 
-say "berthd starts; everything it makes lies under $root"
+# heard UID prints what the container of a pod has found out about itself.
+heard() {
+	local log=$logs/default_$1_$1/main/0.log
+	until grep -q shown=all "$log" 2>/dev/null; do sleep 0.05; done
+	echo "the container of $1 says:" $(sed -nE 's/^.* F ((affinity|mems|cgroup\.(memory|cpu\.shares|cpu\.weight)[^=]*|env\.EXAMPLE_COM_GPU)=.*)$/\1/p' "$log")
+}
+
+# process UID prints the process of a pod's container, as the machine counts.
+process() { berthlet status --state-dir "$state" -o json | awk -v uid="\"$1\"," '$1 == "\"uid\":" {mine = $2 == uid} mine && $1 == "\"pid\":" {gsub(/[^0-9]/, "", $2); print $2}'; }
+
+# where UID... says where processes may run now, by the kernel.
+where() {
+	local uid pid
+	for uid in "$@"; do
+		pid=$(process "$uid")
+		[ -z "$pid" ] || echo "process $pid, the container of $uid, may run on CPUs: $(awk '/^Cpus_allowed_list/ {print $2}' "/proc/$pid/status")"
+	done
+}
+
+say "berthd starts, and berthlet, which runs the pods of a folder; all files lie under $root"
 start_daemon
+start_agent
 run berthctl topology
 
 say "A device plugin registers, as it would with a kubelet"
@@ -88,54 +136,55 @@ plugin=$!
 until berthctl get resources -o json | grep -q '"allocatable": *"2"'; do :; done
 run berthctl get resources
 
-say "A pod on the shared CPUs, and a pod with a CPU and a GPU of its own"
-pod web - 64Mi >"$root/web.yaml"
-pod trainer 1 128Mi 1 >"$root/trainer.yaml"
-run berthctl admit -f "$root/web.yaml"
-start_process web
-run berthctl admit -f "$root/trainer.yaml" || [ "$(nproc)" -lt 2 ]
-[ "$(nproc)" -lt 2 ] || start_process trainer
-echo "process ${processes[0]} of pod web now runs on CPUs: $(awk '/^Cpus_allowed_list/ {print $2}' "/proc/${processes[0]}/status")"
+say "A pod on the shared CPUs"
+begin web - 64Mi
 
-say "What a runtime needs to start the container"
+say "A pod with a CPU and a GPU of its own; the other one leaves that CPU before it starts"
+begin trainer 1 128Mi 1
+[ -z "$containers" ] || where web trainer
+
+say "What a runtime is told, to start the container"
 [ "$(nproc)" -lt 2 ] || run berthctl allocate trainer main
 
 say "A pod that does not fit is rejected: what is missing, who holds it, what would help; nothing is left of it"
-pod greedy $(($(nproc) > 2 ? $(nproc) - 1 : 1)) 64Mi 2 >"$root/greedy.yaml"
-run berthctl admit -f "$root/greedy.yaml" || true
+begin greedy $(($(nproc) > 2 ? $(nproc) - 1 : 1)) 64Mi 2
 run berthctl explain greedy
 
 say "All pods"
-run berthctl get pods -o wide
+[ -z "$containers" ] || run berthlet status --state-dir "$state"
+run berthctl get pods
 run berthctl get cpus
 
-say "berthd is killed and started again; nothing changes"
+say "berthd and berthlet are killed and started again; the containers do not notice"
 before=$(berthctl get pods -o json | grep -vE 'revision|health')
-kill -KILL "$daemon"
-wait "$daemon" 2>/dev/null || true
+kill -KILL "$daemon" $agent
+wait "$daemon" $agent 2>/dev/null || true
 start_daemon
+start_agent
 if [ "$(berthctl get pods -o json | grep -vE 'revision|health')" = "$before" ]; then echo "the same pods, CPUs and devices as before"; else echo "something changed!"; exit 1; fi
-for pid in "${processes[@]}"; do
-	echo "process $pid may run on CPUs: $(awk '/^Cpus_allowed_list/ {print $2}' "/proc/$pid/status")"
-done
+[ -z "$containers" ] || where web trainer
 run berthctl ledger check
 
-say "The pods are removed: processes killed, cgroups gone, everything free"
-run berthctl remove trainer
-run berthctl remove web
+say "The pods go: containers ended, cgroups gone, everything free"
+if [ -n "$containers" ]; then
+	run rm "$manifests/greedy.yaml" "$manifests/trainer.yaml" "$manifests/web.yaml"
+	until [ -z "$(field web 4)$(field trainer 4)$(field greedy 4)" ]; do sleep 0.05; done
+	kill -TERM "$agent"
+	wait "$agent" 2>/dev/null || { cat "$root/berthlet.log"; exit 1; }
+	agent=""
+else
+	run berthctl remove trainer || [ "$(nproc)" -lt 2 ]
+	run berthctl remove web
+fi
 run berthctl get pods
-for pid in "${processes[@]}"; do
-	# Without real cgroups nobody has killed them.
-	[ "$tree" = kernel ] || kill -KILL "$pid"
-	until ! grep -qs '^State:[[:space:]]*[^Z]' "/proc/$pid/status"; do sleep 0.05; done
-done
-processes=() # their numbers may be somebody else's from now on
 
 kill -TERM "$daemon" "$plugin"
 wait "$daemon" 2>/dev/null || { cat "$root/berthd.log"; exit 1; }
+wait "$plugin" 2>/dev/null || true
 daemon="" plugin=""
+mounts=$(awk -v root="$root/" 'index($5, root) == 1 {print $5}' /proc/self/mountinfo)
 cleanup
 trap - EXIT
 left=$(cgroup_dirs)
-[ -z "$left" ] && [ ! -e "$root" ] || { echo "left behind: $root $left"; exit 1; }
+[ -z "$left$mounts" ] && [ ! -e "$root" ] || { echo "left behind: $root $left $mounts"; exit 1; }
 say "Nothing is left behind"
