@@ -212,12 +212,16 @@ func (d *diffing) set(n *diffNode, values Values) {
 }
 
 func (d *diffing) writes(have, change Values) []Write {
+	files := change.Files(d.facts)
+	if len(files) == 0 {
+		return nil // as for nearly every node of a tree
+	}
 	old := make(map[string]string)
 	for _, f := range have.Files(d.facts) {
 		old[f.Name] = f.Text
 	}
-	var out []Write
-	for _, f := range change.Files(d.facts) {
+	out := make([]Write, 0, len(files))
+	for _, f := range files {
 		out = append(out, Write{File: f.Name, Old: old[f.Name], New: f.Text})
 	}
 	return out
