@@ -47,6 +47,9 @@ type Config struct {
 	PluginRegistryDir string `json:"pluginRegistryDir,omitempty"`
 	// PodResourcesDir holds kubelet.sock, where podresources clients read.
 	PodResourcesDir string `json:"podResourcesDir,omitempty"`
+	// RuntimeEndpoint is the socket of the container runtime (CRI v1), which then
+	// makes the containers' cgroups. Empty: berthd makes them.
+	RuntimeEndpoint string `json:"runtimeEndpoint,omitempty"`
 	// HTTP is the address for /metrics, /healthz and /readyz; empty: none.
 	HTTP string `json:"http,omitempty"`
 

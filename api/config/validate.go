@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"maps"
+	"path"
 	"slices"
 	"strings"
 
@@ -42,6 +43,9 @@ func (c Config) Validate() error {
 	}
 	if _, err := qos.ParseReserved(c.Cgroups.QOSReserved); err != nil {
 		vs.Addf("cgroups.qosReserved", "%v", err)
+	}
+	if e := c.RuntimeEndpoint; e != "" && !path.IsAbs(strings.TrimPrefix(e, "unix://")) {
+		vs.Addf("runtimeEndpoint", "%q: expected the absolute path of a socket, as unix:///run/containerd/containerd.sock", e)
 	}
 	if c.Limits.MessageBytes <= 0 {
 		vs.Addf("limits.messageBytes", "expected a positive number, got %d", c.Limits.MessageBytes)

@@ -31,6 +31,7 @@ import (
 	"github.com/berthd/berth/server/reconcile"
 	"github.com/berthd/berth/server/rpc"
 	"github.com/berthd/berth/server/rpc/allocation"
+	"github.com/berthd/berth/server/runtime"
 	"github.com/berthd/berth/server/store"
 )
 
@@ -71,6 +72,8 @@ type App struct {
 	tree      cgroup.Tree
 	reconcile *reconcile.Loop
 	sweeper   *reconcile.Sweeper
+	runtime   *runtime.Client // nil without one
+	census    *runtime.Census // nil without a runtime
 	metrics   *metrics.Set
 	history   *allocation.History
 	health    *healthServer
@@ -100,10 +103,14 @@ func Build(ctx context.Context, cfg config.Config, env Environment) (_ *App, err
 		if err != nil && a.store != nil {
 			err = errors.Join(err, a.store.Close())
 		}
+		if err != nil {
+			err = errors.Join(err, a.closeRuntime())
+		}
 	}()
 	for _, step := range []func(context.Context) error{
 		a.buildMachine,
 		a.buildLedger,
+		a.buildRuntime,
 		a.buildCgroups,
 		a.buildDevices,
 		a.buildEngine,
@@ -198,7 +205,7 @@ func (a *App) buildCgroups(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	a.reconcile = reconcile.New(reconcile.Config{
+	parts := reconcile.Config{
 		Tree: tree, Layout: a.layout, Limits: limits,
 		OnDrift: reconcile.OnDrift(a.Config.Cgroups.OnDrift),
 		View:    a.Ledger.View,
@@ -206,7 +213,11 @@ func (a *App) buildCgroups(ctx context.Context) error {
 		Now:     a.Now, SetScore: score,
 		Log:     a.Log.With("part", "reconcile"),
 		Observe: a.metrics.Pass, Timed: a.metrics.Cgroup,
-	})
+	}
+	if a.runtime != nil {
+		parts.Runtime = a.runtime
+	}
+	a.reconcile = reconcile.New(parts)
 	return nil
 }
 
@@ -256,6 +267,7 @@ func (a *App) buildEngine(context.Context) (err error) {
 		Places: a.reconcile, Starter: a.plugins,
 		Environment: admission.Environment{Now: a.Now, NewID: rpc.NewID},
 	})
+	a.buildCensus()
 	a.sweeper = &reconcile.Sweeper{
 		Orphans: a.reconcile.Orphans, Remove: a.reconcile.RemoveOrphan, Layout: a.reconcile.Layout,
 		Alone: a.Engine.Alone, Every: a.Config.Cgroups.ReconcilePeriod.Duration,

@@ -30,7 +30,7 @@ const grace = 10 * time.Second
 // cgroups of pods that it does not know go; then plugins may register; then
 // readers and agents may call.
 func (a *App) Run(ctx context.Context, ready func()) (err error) {
-	defer func() { err = errors.Join(err, a.store.Close()) }()
+	defer func() { err = errors.Join(err, a.store.Close(), a.closeRuntime()) }()
 	for _, path := range []string{a.Config.Listen, a.Config.PodResourcesSocket(), a.Config.DevicePluginSocket()} {
 		if err := socket.Unserved(path); err != nil {
 			return err
@@ -53,6 +53,9 @@ func (a *App) Run(ctx context.Context, ready func()) (err error) {
 	g := task.New()
 	g.Go("reconcile", a.reconcile.Run)
 	g.Go("sweep", a.sweeper.Run)
+	if a.census != nil {
+		g.Go("runtime", a.census.Run)
+	}
 	// Where nobody knows what the disk has, only another start can tell.
 	g.Go("ledger", a.store.Watch)
 	g.Go("deviceplugin", a.plugins.Run)
@@ -117,6 +120,7 @@ func (a *App) settle(ctx context.Context) error {
 		// What cannot be removed now is tried again at the next Sync.
 		a.Log.ErrorContext(ctx, "remove cgroups without a pod", "error", err)
 	}
+	a.settleRuntime(ctx)
 	if err := a.reconcile.Begin(ctx); err != nil {
 		return fmt.Errorf("make the cgroups of all pods: %w", err)
 	}

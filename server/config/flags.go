@@ -41,6 +41,8 @@ func AddFlags(fs *pflag.FlagSet) *Sources {
 	str("device-plugin-dir", "directory of the device plugins' sockets", func(c *config.Config) *string { return &c.DevicePluginDir })
 	str("plugin-registry-dir", "directory to watch for plugins that do not register by themselves", func(c *config.Config) *string { return &c.PluginRegistryDir })
 	str("pod-resources-dir", "directory of the podresources socket", func(c *config.Config) *string { return &c.PodResourcesDir })
+	str("runtime-endpoint", "socket of the container runtime (CRI v1), which makes the containers' cgroups; empty: berthd makes them",
+		func(c *config.Config) *string { return &c.RuntimeEndpoint })
 	str("http", "address for /metrics, /healthz and /readyz", func(c *config.Config) *string { return &c.HTTP })
 	str("machine", "snapshot file or shape (2s4n32c2t) to use in place of this machine", func(c *config.Config) *string { return &c.Machine })
 	str("cgroup-root", "cgroup below which everything lies", func(c *config.Config) *string { return &c.Cgroups.Root })

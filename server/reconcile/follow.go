@@ -2,6 +2,7 @@ package reconcile
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/berthd/berth/managers/cgroup"
@@ -28,13 +29,19 @@ func (l *Loop) follow(ctx context.Context, view *ledger.View) error {
 		return fmt.Errorf("compute the cgroup tree: %w", err)
 	}
 	desired = l.withoutLeaving(view, desired)
+	g, unmet := l.meet(ctx, view)
+	desired = append(desired, g.nodes()...)
 	nodes := l.withChildren(desired, l.drift.changed(desired))
 	seen, err := l.observe(ctx, nodes)
 	if err != nil {
 		return err
 	}
+	nodes = g.present(nodes, seen)
 	ops := cgroup.Diff(nodes, seen)
-	done := l.apply(ctx, ops)
+	done := l.applyTo(ctx, g, ops)
+	if unmet != nil {
+		done.cleared, done.err = false, errors.Join(done.err, unmet)
+	}
 	l.drift.add(append(desired, l.Reserved...), nodes, done.failed)
 	if done.cleared {
 		l.settled = view

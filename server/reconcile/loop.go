@@ -28,6 +28,9 @@ type Config struct {
 	Every time.Duration
 	// Now is the clock; nil means the system's.
 	Now func() time.Time
+	// Runtime makes containers and their cgroups; nil where berthd makes those, or
+	// the agent.
+	Runtime Runtime
 	// SetScore sets the score of the out-of-memory killer for a process that is
 	// placed; nil where processes are not the loop's to touch.
 	SetScore func(pid, score int) error
@@ -85,6 +88,10 @@ type Loop struct {
 	leaving map[string]bool // guarded by mu: uids
 	drift   driftBook       // guarded by mu
 	orphans []cgroup.Name   // guarded by mu: those that the last pass saw
+	guests  guests          // guarded by mu: of what is being applied
+	// waiting says since when which guests have been waiting for their start; guarded
+	// by mu.
+	waiting map[string]time.Time
 }
 
 var _ admission.Places = (*Loop)(nil)
@@ -124,12 +131,17 @@ func (l *Loop) Wake() {
 const breath = time.Millisecond
 
 // Run follows the ledger whenever it is woken and passes over the whole tree at
-// every interval, until ctx ends. Errors are logged; the next pass tries again.
+// every interval, until ctx ends; while a runtime is about to start a container it
+// follows more often. Errors are logged; the next pass tries again.
 func (l *Loop) Run(ctx context.Context) error {
 	tick := time.NewTicker(l.Every)
 	defer tick.Stop()
 	for {
-		step := l.Pass
+		var soon <-chan time.Time
+		if l.expecting() {
+			soon = time.After(glance)
+		}
+		step := l.Follow
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
@@ -139,8 +151,9 @@ func (l *Loop) Run(ctx context.Context) error {
 				return ctx.Err()
 			case <-time.After(breath):
 			}
-			step = l.Follow
+		case <-soon:
 		case <-tick.C:
+			step = l.Pass
 		}
 		if err := step(ctx); err != nil && ctx.Err() == nil {
 			l.Log.ErrorContext(ctx, "reconcile cgroups", "error", err)
@@ -212,19 +225,20 @@ func (l *Loop) pass(ctx context.Context, view *ledger.View) error {
 // carryOut applies a plan. Where the kernel refuses the limit of a tier that uses
 // more already, the limit is set to that use, as the kubelet does.
 func (l *Loop) carryOut(ctx context.Context, view *ledger.View, p *plan) error {
-	done := l.apply(ctx, p.ops)
+	done := l.applyTo(ctx, p.guests, p.ops)
 	if done.err != nil && l.QoS.ReservedMemory > 0 {
 		seen, err := l.observe(ctx, p.desired)
 		if err != nil {
 			return errors.Join(done.err, err)
 		}
-		done = l.apply(ctx, cgroup.Diff(qos.AboveUsage(p.desired, seen), seen))
+		desired := p.guests.present(qos.AboveUsage(p.desired, seen), seen)
+		done = l.applyTo(ctx, p.guests, cgroup.Diff(desired, seen))
 	}
 	l.drift.keep(p.desired, done.failed)
-	if done.cleared {
+	if done.cleared && p.unmet == nil {
 		l.settled = view
 	}
-	return errors.Join(done.err, p.missing)
+	return errors.Join(done.err, p.missing, p.unmet)
 }
 
 // applied is what became of ops.
@@ -234,6 +248,19 @@ type applied struct {
 	// cleared says that every change of CPUs and memory nodes is in force.
 	cleared bool
 	err     error
+}
+
+// applyTo prepares guests and applies ops, some of which are theirs. The caller
+// holds mu.
+func (l *Loop) applyTo(ctx context.Context, g guests, ops []cgroup.Op) applied {
+	l.guests = g
+	defer func() { l.guests = nil }()
+	err := l.prepare(ctx, g)
+	done := l.apply(ctx, ops)
+	if err != nil {
+		done.cleared, done.err = false, errors.Join(err, done.err)
+	}
+	return done
 }
 
 // apply puts ops into force in their order. An op that fails does not keep others
@@ -270,13 +297,16 @@ func (l *Loop) apply(ctx context.Context, ops []cgroup.Op) applied {
 	return out
 }
 
-// ensure carries one op out.
+// ensure carries one op out. The caller holds mu.
 func (l *Loop) ensure(ctx context.Context, op cgroup.Op) error {
 	kind := OpUpdate
 	if op.Kind == cgroup.Create {
 		kind = OpCreate
 	}
 	defer l.timed(kind, l.Now())
+	if g, ok := l.guests.at(op.Name); ok {
+		return l.update(ctx, g, op.Values)
+	}
 	return l.Tree.Ensure(ctx, cgroup.Node{Name: op.Name, Values: op.Values})
 }
 

@@ -100,6 +100,9 @@ func (l *Loop) EnsureContainer(ctx context.Context, view *ledger.View, b ledger.
 	if err != nil {
 		return "", err
 	}
+	if l.Runtime != nil && pid == 0 {
+		return "", l.ensureGuest(ctx, view, b)
+	}
 	name, err := l.container(p, b.Owner.Container)
 	if err != nil {
 		return "", err
@@ -151,8 +154,11 @@ func (l *Loop) place(ctx context.Context, p *ledger.Pod, container string, name 
 }
 
 // ContainerPath returns the path below the mount point of the cgroup that
-// EnsureContainer makes for a container.
+// EnsureContainer makes for a container; empty where a runtime makes it.
 func (l *Loop) ContainerPath(p *ledger.Pod, container string) (string, error) {
+	if l.Runtime != nil {
+		return "", nil
+	}
 	name, err := l.container(p, container)
 	if err != nil {
 		return "", err

@@ -19,8 +19,10 @@ type plan struct {
 	// that the pass may apply.
 	differs, ops []cgroup.Op
 	drifts       []Drift
-	// missing is an error about reserved cgroups that are gone.
-	missing error
+	guests       guests
+	// missing is an error about reserved cgroups that are gone, unmet one about a
+	// runtime that does not tell of its containers.
+	missing, unmet error
 }
 
 // Plan lists what a pass would do now.
@@ -39,6 +41,8 @@ func (l *Loop) plan(ctx context.Context, view *ledger.View) (*plan, error) {
 		return p, fmt.Errorf("compute the cgroup tree: %w", err)
 	}
 	p.desired = l.withoutLeaving(view, desired)
+	p.guests, p.unmet = l.meet(ctx, view)
+	p.desired = append(p.desired, p.guests.nodes()...)
 	if p.seen, err = l.Tree.Observe(ctx, l.Layout.Pods(), -1); err != nil {
 		return p, fmt.Errorf("observe the cgroup tree: %w", err)
 	}
@@ -54,6 +58,10 @@ func (l *Loop) plan(ctx context.Context, view *ledger.View) (*plan, error) {
 		p.desired = append(p.desired, n)
 		p.seen.Nodes = append(p.seen.Nodes, seen.Nodes...)
 	}
+	if err := l.elsewhere(ctx, p.guests, p.seen); err != nil {
+		return p, err
+	}
+	p.desired = p.guests.present(p.desired, p.seen)
 	p.differs = cgroup.Diff(p.desired, p.seen)
 	p.ops, p.drifts = p.differs, l.drift.find(p, l.Now())
 	if l.OnDrift == Alarm && len(p.drifts) > 0 {

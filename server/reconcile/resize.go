@@ -24,7 +24,7 @@ func (l *Loop) CheckResize(ctx context.Context, view *ledger.View, uid string) e
 			return err
 		}
 	}
-	nodes, seen, err := l.places(ctx, view, p)
+	nodes, seen, _, err := l.places(ctx, view, p)
 	if err != nil {
 		return err
 	}
@@ -60,12 +60,12 @@ func (l *Loop) checkSwap(old, wanted *workload.Pod) error {
 	return nil
 }
 
-// places gives the pod's tiers, its cgroup and those of its containers that berth
-// made, as a view wants them, and what they are. The caller holds mu.
-func (l *Loop) places(ctx context.Context, view *ledger.View, p *ledger.Pod) ([]cgroup.Node, *cgroup.Snapshot, error) {
+// places gives the pod's tiers, its cgroup and those of its containers, as a view
+// wants them, what they are, and the guests among them. The caller holds mu.
+func (l *Loop) places(ctx context.Context, view *ledger.View, p *ledger.Pod) ([]cgroup.Node, *cgroup.Snapshot, guests, error) {
 	node, err := cgroup.PodNode(p, l.Layout, l.QoS.Cgroup)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	var nodes []cgroup.Node
 	for _, tier := range l.tiers(view) {
@@ -76,11 +76,11 @@ func (l *Loop) places(ctx context.Context, view *ledger.View, p *ledger.Pod) ([]
 	nodes = append(nodes, node)
 	seen, err := l.observe(ctx, nodes[:len(nodes)-1])
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	inside, err := l.Tree.Observe(ctx, node.Name, -1)
 	if err != nil {
-		return nil, nil, fmt.Errorf("observe cgroup %s: %w", node.Name, err)
+		return nil, nil, nil, fmt.Errorf("observe cgroup %s: %w", node.Name, err)
 	}
 	seen.Nodes = append(seen.Nodes, inside.Nodes...)
 	for b := range view.Bindings() {
@@ -89,11 +89,18 @@ func (l *Loop) places(ctx context.Context, view *ledger.View, p *ledger.Pod) ([]
 		}
 		n, err := cgroup.ContainerNode(view, b, l.QoS.Cgroup)
 		if err != nil {
-			return nil, nil, err
+			return nil, nil, nil, err
 		}
 		nodes = append(nodes, n)
 	}
-	return nodes, seen, nil
+	g, err := l.resized(ctx, view, p)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	if err := l.elsewhere(ctx, g, seen); err != nil {
+		return nil, nil, nil, err
+	}
+	return g.present(append(nodes, g.nodes()...), seen), seen, g, nil
 }
 
 // Resize implements admission.Places. The order of the writes is that of a pass:
@@ -105,8 +112,13 @@ func (l *Loop) Resize(ctx context.Context, view *ledger.View, uid string) error 
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	nodes, seen, err := l.places(ctx, view, p)
+	nodes, seen, g, err := l.places(ctx, view, p)
 	if err != nil {
+		return err
+	}
+	l.guests = g
+	defer func() { l.guests = nil }()
+	if err := l.prepare(ctx, g); err != nil {
 		return err
 	}
 	for _, op := range cgroup.Diff(nodes, seen) {

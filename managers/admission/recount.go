@@ -1,0 +1,56 @@
+package admission
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/berthd/berth/managers/ledger"
+)
+
+// Found is a container as a runtime has it.
+type Found struct {
+	ID    string
+	Owner ledger.Owner
+	// Exited says that it will not run again.
+	Exited bool
+}
+
+// Recounted tells what a Recount has changed.
+type Recounted struct{ Bound, Dropped []ledger.Binding }
+
+// Recount brings the bindings to what a runtime has. Containers of admitted pods
+// that are not bound yet become so; ids of those that have exited are dropped, and
+// those of which gone is true. Containers whose cgroups berth made are not the
+// runtime's, and stay. It is idempotent.
+func (e *Engine) Recount(ctx context.Context, found []Found, gone func(id string) bool) (Recounted, error) {
+	var out Recounted
+	_, err := e.Ledger.Update(ctx, func(d *ledger.Draft) error {
+		out = Recounted{}
+		there := map[string]bool{}
+		for _, f := range found {
+			there[f.ID] = true
+			b, bound := d.View().Binding(f.ID)
+			switch {
+			case bound && f.Exited && !b.Own:
+				out.Dropped = append(out.Dropped, b)
+			case !bound && !f.Exited && knows(d.View(), f.Owner) == nil:
+				b = ledger.Binding{ID: f.ID, Owner: f.Owner, Sequence: nextSequence(d.View(), f.Owner)}
+				d.Bind(b)
+				out.Bound = append(out.Bound, b)
+			}
+		}
+		for b := range d.Base().Bindings() {
+			if !b.Own && !there[b.ID] && gone(b.ID) {
+				out.Dropped = append(out.Dropped, b)
+			}
+		}
+		for _, b := range out.Dropped {
+			d.Unbind(b.ID)
+		}
+		return nil
+	})
+	if err != nil {
+		return Recounted{}, fmt.Errorf("take over the containers of the runtime: %w", err)
+	}
+	return out, nil
+}

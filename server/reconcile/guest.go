@@ -1,0 +1,232 @@
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/berthd/berth/managers/cgroup"
+	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/server/runtime"
+)
+
+// Runtime is a container runtime, which makes its containers' cgroups itself and
+// is told what to write there; *runtime.Client is the one there is.
+type Runtime interface {
+	List(ctx context.Context) ([]runtime.Container, error)
+	// Update does nothing to a container that has exited or is not known.
+	Update(ctx context.Context, id string, v cgroup.Values) error
+}
+
+const (
+	// youth is how long a created container is expected to start any moment.
+	youth = 10 * time.Second
+	// glance is how soon one is looked at again.
+	glance = 250 * time.Millisecond
+)
+
+// guest is a bound container that a runtime has made.
+type guest struct {
+	id    string
+	owner ledger.Owner
+	// name is nil where the runtime does not tell.
+	name   cgroup.Name
+	values cgroup.Values
+	// runs says that it has a process, and that the kernel can be asked where.
+	runs bool
+}
+
+// guests are those of a view; the zero value is none.
+type guests []guest
+
+// meet asks the runtime for the containers of a view that it has made, with the
+// CPUs and memory nodes that they should have. The caller holds mu.
+func (l *Loop) meet(ctx context.Context, view *ledger.View) (guests, error) {
+	if l.Runtime == nil || !hasGuests(view) {
+		return nil, nil
+	}
+	listed, err := l.Runtime.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var out guests
+	for _, c := range listed {
+		b, bound := view.Binding(c.ID)
+		if !bound || b.Own || c.Phase == runtime.Exited || l.leaving[b.Owner.Pod] {
+			continue
+		}
+		out = append(out, guest{
+			id: c.ID, owner: b.Owner, name: c.Cgroup,
+			values: cgroup.Values{Cpuset: cgroup.ContainerCpuset(view, b.Owner)},
+			runs:   c.Phase == runtime.Running && c.Cgroup != nil,
+		})
+	}
+	return out, nil
+}
+
+func hasGuests(view *ledger.View) bool {
+	for b := range view.Bindings() {
+		if !b.Own {
+			return true
+		}
+	}
+	return false
+}
+
+// nodes gives the cgroups of those that run.
+func (g guests) nodes() []cgroup.Node {
+	var out []cgroup.Node
+	for i := range g {
+		if g[i].runs {
+			out = append(out, cgroup.Node{Name: g[i].name, Values: g[i].values})
+		}
+	}
+	return out
+}
+
+// at finds the one that runs in a cgroup.
+func (g guests) at(name cgroup.Name) (guest, bool) {
+	i := slices.IndexFunc(g, func(g guest) bool { return g.runs && g.name.Equal(name) })
+	if i < 0 {
+		return guest{}, false
+	}
+	return g[i], true
+}
+
+// present drops those whose cgroup was not seen: they have just exited. What a
+// runtime's cgroup lacks is not berth's to repair, so it counts as valid. The nodes
+// share their array with the result.
+func (g guests) present(nodes []cgroup.Node, seen *cgroup.Snapshot) []cgroup.Node {
+	if len(g) == 0 {
+		return nodes
+	}
+	there := make(map[string]bool, len(seen.Nodes))
+	for i := range seen.Nodes {
+		o := &seen.Nodes[i]
+		if o.State == cgroup.Absent {
+			continue
+		}
+		there[o.Name.String()] = true
+		if _, ok := g.at(o.Name); ok {
+			o.State = cgroup.Valid
+		}
+	}
+	return slices.DeleteFunc(nodes, func(n cgroup.Node) bool {
+		_, ok := g.at(n.Name)
+		return ok && !there[n.Name.String()]
+	})
+}
+
+// elsewhere observes those that do not lie among the pods.
+func (l *Loop) elsewhere(ctx context.Context, g guests, seen *cgroup.Snapshot) error {
+	for i := range g {
+		if !g[i].runs || g[i].name.Within(l.Layout.Pods()) {
+			continue
+		}
+		o, err := l.Tree.Observe(ctx, g[i].name, 0)
+		if err != nil {
+			return fmt.Errorf("observe the cgroup of container %s: %w", g[i].owner, err)
+		}
+		seen.Nodes = append(seen.Nodes, o.Nodes...)
+	}
+	return nil
+}
+
+// prepare lets those that do not run yet start with what the ledger has for them
+// now. An error means that one may run where it must not.
+//
+// A runtime that is in the middle of a start may have read the old values already.
+// Where such a container has a process by now this is an error, and the caller
+// tries again; for the moment between the two there is expecting, which brings a
+// new look soon. The caller holds mu.
+func (l *Loop) prepare(ctx context.Context, g guests) error {
+	var errs []error
+	now, waiting := l.Now(), map[string]time.Time{}
+	for i := range g {
+		if g[i].runs {
+			continue
+		}
+		waiting[g[i].id] = now
+		if since, ok := l.waiting[g[i].id]; ok {
+			waiting[g[i].id] = since
+		}
+		err := l.Runtime.Update(ctx, g[i].id, g[i].values)
+		if err == nil {
+			err = l.agrees(ctx, g[i])
+		}
+		errs = append(errs, err)
+	}
+	l.waiting = waiting
+	return errors.Join(errs...)
+}
+
+// agrees looks whether a container that should have no process has one, in other
+// places than it should.
+func (l *Loop) agrees(ctx context.Context, g guest) error {
+	if g.name == nil {
+		return nil
+	}
+	seen, err := l.Tree.Observe(ctx, g.name, 0)
+	if err != nil {
+		return err
+	}
+	o := seen.Find(g.name)
+	if o.State == cgroup.Absent || !o.Populated || o.Values.CPUs == g.values.CPUs {
+		return nil
+	}
+	return fault.Unavailablef("container %s is just being started, on CPUs %s in place of %s", g.owner, o.Values.CPUs, g.values.CPUs)
+}
+
+// expecting tells whether a container is about to start.
+func (l *Loop) expecting() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, since := range l.waiting {
+		if l.Now().Sub(since) < youth {
+			return true
+		}
+	}
+	return false
+}
+
+// update has the runtime write what an op wants.
+func (l *Loop) update(ctx context.Context, g guest, v cgroup.Values) error {
+	if v.CPUWeight != nil {
+		v.CPUShares = g.values.CPUShares // CRI has no weight
+	}
+	return l.Runtime.Update(ctx, g.id, v)
+}
+
+// ensureGuest puts into force where a container that a runtime has made may run,
+// after all others have left. A runtime that does not know the container yet is
+// about to make it, with what PreStartContainer answers. The caller holds mu.
+func (l *Loop) ensureGuest(ctx context.Context, view *ledger.View, b ledger.Binding) error {
+	delete(l.leaving, b.Owner.Pod)
+	if err := l.settle(ctx, view); err != nil {
+		return fmt.Errorf("clear the CPUs for %s: %w", b.Owner, err)
+	}
+	return l.Runtime.Update(ctx, b.ID, cgroup.Values{Cpuset: cgroup.ContainerCpuset(view, b.Owner)})
+}
+
+// resized gives the guests of a pod with all values that a resize may change.
+func (l *Loop) resized(ctx context.Context, view *ledger.View, p *ledger.Pod) (guests, error) {
+	all, err := l.meet(ctx, view)
+	if err != nil {
+		return nil, err
+	}
+	var out guests
+	for _, g := range all {
+		if g.owner.Pod != p.UID() {
+			continue
+		}
+		if c := p.Pod.Container(g.owner.Container); c != nil {
+			g.values = cgroup.AdmittedResources(view, p, c, l.QoS.Cgroup).Values
+			g.values.HugePages = nil // these cannot be resized
+			out = append(out, g)
+		}
+	}
+	return out, nil
+}
