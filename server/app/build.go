@@ -42,8 +42,21 @@ const LedgerFile = "ledger.db"
 type Environment struct {
 	Log *slog.Logger
 	Now func() time.Time
-	// Failpoint is for tests; nil otherwise.
+	// Failpoint and Stage are for tests; nil otherwise.
 	Failpoint failpoint.Hook
+	Stage     *Stage
+}
+
+// Stage stands in for parts of the running system.
+type Stage struct {
+	// Tree holds the cgroups, in place of the one that the configuration asks for;
+	// nil for none.
+	Tree interface {
+		cgroup.Tree
+		Facts() cgroup.Facts
+	}
+	// MaxPIDs is how many processes the kernel may have.
+	MaxPIDs int64
 }
 
 // App is berthd with all of its parts, built but not running.
@@ -140,6 +153,9 @@ func (a *App) buildMachine(context.Context) (err error) {
 			return err
 		}
 	}
+	if a.Stage != nil {
+		a.facts.MaxPIDs = a.Stage.MaxPIDs
+	}
 	a.first, err = a.panelOf(a.Config)
 	return err
 }
@@ -181,7 +197,7 @@ func (a *App) buildLedger(ctx context.Context) error {
 
 // buildCgroups finds the cgroup tree and makes the reconciler.
 func (a *App) buildCgroups(ctx context.Context) error {
-	tree, facts, err := openTree(a.Config, a.Machine)
+	tree, facts, err := a.openTree()
 	if err != nil {
 		return err
 	}

@@ -4,16 +4,19 @@ import (
 	"github.com/berthd/berth/api/config"
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/cgroup/memtree"
-	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/server/host/cgroupfs"
 	"github.com/berthd/berth/server/host/systemd"
 )
 
 // openTree opens the cgroup tree that the configuration asks for.
-func openTree(c config.Config, m *machine.Topology) (cgroup.Tree, cgroup.Facts, error) {
+func (a *App) openTree() (cgroup.Tree, cgroup.Facts, error) {
+	c := a.Config
+	if a.Stage != nil && a.Stage.Tree != nil {
+		return a.Stage.Tree, a.Stage.Tree.Facts(), nil
+	}
 	if c.Cgroups.Tree == config.TreeMemory {
 		facts := memtree.V1()
-		return memtree.New(facts, m.CPUs(), m.NodeMask()).TakeAny(), facts, nil
+		return memtree.New(facts, a.Machine.CPUs(), a.Machine.NodeMask()).TakeAny(), facts, nil
 	}
 	options := cgroupfs.Options{Mount: c.Cgroups.Mount}
 	if cgroup.Driver(c.Cgroups.Driver) == cgroup.Systemd {

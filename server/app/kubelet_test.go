@@ -1,0 +1,656 @@
+package app_test
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/encoding/protojson"
+
+	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
+	devicev1 "github.com/berthd/berth/api/berth/device/v1"
+	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
+	lifecyclev1 "github.com/berthd/berth/api/berth/lifecycle/v1"
+	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	apiconfig "github.com/berthd/berth/api/config"
+	"github.com/berthd/berth/hack/plugin/script"
+	"github.com/berthd/berth/managers/cgroup"
+	"github.com/berthd/berth/managers/cgroup/memtree"
+	"github.com/berthd/berth/managers/ledger/kubelet"
+	"github.com/berthd/berth/managers/machine"
+	"github.com/berthd/berth/server/app"
+	"github.com/berthd/berth/server/config"
+)
+
+// recording is what a kubelet 1.36.3 did in a virtual machine, one line of
+// testdata/kubelet.jsonl.gz: its machine and configurations, what happened to it in
+// order, and the control files and state files that it left.
+//
+// What is left out of the cgroups: the runtime's cgroups of containers and
+// sandboxes; files that only the kernel or systemd writes (cgroup.*, *.effective,
+// cpu.weight.nice) and files that neither the kubelet nor berth writes
+// (cpu.idle, cpu.max.burst, cpuset.cpus.partition, io.*, memory.swap.high, and on
+// v1 further files of cpuset, devices, memory). Of a kubelet that lost its state
+// files, or rejected pods that were running, only the pods that it had afterwards
+// are here, in the order in which it took them.
+type recording struct {
+	Name    string
+	Shape   string
+	Version cgroup.Version
+	Driver  cgroup.Driver
+	// MaxPIDs is how many processes the captured kernel had room for.
+	MaxPIDs int64
+	Machine json.RawMessage
+	Configs map[string]json.RawMessage
+	Pods    map[string]json.RawMessage
+	Plugins []struct {
+		Resource            string
+		Devices             []string
+		Preferred, PreStart bool
+	}
+	Steps []step
+}
+
+// step is one of: start with a Config (Error: the kubelet refused it; Again: pods
+// ran and were admitted again), admit or remove a Pod, stop, reset (stop, and lose
+// everything), compare.
+type step struct {
+	Do, Config, Pod, Label string
+	Error, Again, Rejected bool
+	Reason                 string
+	// Cgroups holds control files by cgroup: pods, burstable, besteffort, the
+	// reserved ones system and kube, else a pod's name.
+	Cgroups map[string]map[string]string
+	// CPU and Memory are state files.
+	CPU, Memory string
+}
+
+func recordings(t *testing.T) (all []recording) {
+	t.Helper()
+	data, err := os.ReadFile("testdata/kubelet.jsonl.gz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := gzip.NewReader(bytes.NewReader(data))
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(text)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		var r recording
+		if err := json.Unmarshal(lines.Bytes(), &r); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, r)
+	}
+	if err := lines.Err(); err != nil || len(all) == 0 {
+		t.Fatalf("%d recordings, %v", len(all), err)
+	}
+	return all
+}
+
+// TestDaemonIsLikeTheKubelet replays every recording through berthd, on a tree in
+// memory.
+func TestDaemonIsLikeTheKubelet(t *testing.T) {
+	t.Parallel()
+	for _, r := range recordings(t) {
+		t.Run(r.Name, func(t *testing.T) {
+			t.Parallel()
+			m, err := machine.Load(r.Machine)
+			if err != nil {
+				t.Fatal(err)
+			}
+			facts := memtree.V2()
+			if r.Version == cgroup.V1 {
+				facts = memtree.V1()
+			}
+			facts.Driver = r.Driver
+			tree := memtree.New(facts, m.CPUs(), m.NodeMask()).TakeAny()
+			newReplay(t, r, "/", memoryTree{tree}).run()
+		})
+	}
+}
+
+// tree is where cgroups are, and how their files are read.
+type tree interface {
+	cgroup.Tree
+	Facts() cgroup.Facts
+	// File gives the text of a control file; false if the tree has no such file.
+	File(t *testing.T, name cgroup.Name, file string) (string, bool)
+}
+
+// memoryTree gives the files that would hold a group's values.
+type memoryTree struct{ *memtree.Tree }
+
+func (m memoryTree) File(t *testing.T, name cgroup.Name, file string) (string, bool) {
+	t.Helper()
+	seen, err := m.Observe(t.Context(), name, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := seen.Find(name)
+	if o.State != cgroup.Valid {
+		return "is " + o.State.String(), true
+	}
+	for _, f := range o.Values.Files(m.Facts()) {
+		if f.Name == file {
+			return f.Text, true
+		}
+	}
+	return "", !strings.Contains(file, ".rsvd.")
+}
+
+// replay is a recording on its way.
+type replay struct {
+	recording
+	t      *testing.T
+	tree   tree
+	layout cgroup.Layout
+	// root is the cgroup below which everything lies, dir where the daemon has its
+	// files, the machine's file among them.
+	root, dir string
+	live      map[string]bool // pods that are admitted
+	again     bool            // the captured kubelet had been started beside running pods
+	daemon    *daemon         // nil while none runs
+	compared  int             // control files
+}
+
+// daemon is a running berthd.
+type daemon struct {
+	end  func()
+	conn *grpc.ClientConn
+}
+
+// patience bounds everything that is waited for.
+const patience = time.Minute
+
+func newReplay(t *testing.T, r recording, root string, tree tree) *replay {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "berth") // sockets need short paths
+	if err != nil {
+		t.Fatal(err)
+	}
+	layout, err := cgroup.NewLayout(root, tree.Facts().Driver)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &replay{recording: r, t: t, tree: tree, layout: layout, root: root, dir: dir, live: map[string]bool{}}
+	t.Cleanup(func() {
+		p.stop()
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	p.write("machine.json", r.Machine)
+	return p
+}
+
+func (p *replay) write(name string, data []byte) string {
+	p.t.Helper()
+	path := filepath.Join(p.dir, name)
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		p.t.Fatal(err)
+	}
+	return path
+}
+
+// run takes the steps one after the other.
+func (p *replay) run() {
+	for _, s := range p.Steps {
+		switch s.Do {
+		case "start":
+			p.start(s)
+		case "admit":
+			p.admit(s)
+		case "remove":
+			p.remove(s.Pod)
+		case "stop":
+			p.stop()
+		case "reset":
+			for pod := range p.live {
+				p.remove(pod)
+			}
+			p.stop()
+			if err := os.RemoveAll(filepath.Join(p.dir, "state")); err != nil {
+				p.t.Fatal(err)
+			}
+		case "compare":
+			if p.daemon != nil { // the kubelet's files while it did not run say nothing new
+				p.compare(s)
+			}
+		default:
+			p.t.Fatalf("a step %q", s.Do)
+		}
+	}
+	if p.compared == 0 {
+		p.t.Error("the recording has no cgroups")
+	}
+}
+
+// load makes a configuration of the kubelet's own file.
+func (p *replay) load(name string) (apiconfig.Config, error) {
+	c, _, err := config.Load(config.Sources{
+		KubeletFile: p.write(name, p.Configs[name]),
+		Flags: func(c *apiconfig.Config) error {
+			c.RootDir, c.Machine, c.Cgroups.Root = p.dir, filepath.Join(p.dir, "machine.json"), p.root
+			c.Node.KernelTunables = apiconfig.TunablesIgnore
+			c.Memory.CheckFreeHugePages = apiconfig.PagesIgnore
+			if _, ok := p.tree.(memoryTree); ok {
+				c.Cgroups.Tree = apiconfig.TreeMemory
+			}
+			for kind, reserved := range map[string]*string{"system": &c.Node.SystemReservedCgroup, "kube": &c.Node.KubeReservedCgroup} {
+				if *reserved == "" {
+					continue
+				}
+				name := p.reserved(kind)
+				literal, err := p.layout.Literal(name)
+				if err != nil {
+					return err
+				}
+				*reserved = literal
+				if err := p.tree.Ensure(p.t.Context(), cgroup.Node{Name: name}); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	})
+	return c, err
+}
+
+// reserved is the cgroup that stands for one that the captured system had.
+func (p *replay) reserved(kind string) cgroup.Name {
+	return append(slices.Clone(p.layout.Root()), kind+"reserved")
+}
+
+// start runs a daemon, waits until it answers, and brings its plugins.
+func (p *replay) start(s step) {
+	p.t.Helper()
+	p.again = s.Again
+	c, err := p.load(s.Config)
+	if s.Error {
+		if err == nil {
+			err = app.Validate(c)
+		}
+		if err == nil {
+			p.t.Errorf("%s: the kubelet refused it", s.Config)
+		}
+		return
+	}
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	log := slog.New(slog.NewTextHandler(p.t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
+	a, err := app.Build(p.t.Context(), c, app.Environment{
+		Log: log, Now: time.Now, Stage: &app.Stage{Tree: p.tree, MaxPIDs: p.MaxPIDs},
+	})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(p.t.Context()))
+	ready, ended := make(chan struct{}), make(chan error, 1)
+	go func() { ended <- a.Run(ctx, func() { close(ready) }) }()
+	select {
+	case <-ready:
+	case err := <-ended:
+		cancel()
+		p.t.Fatalf("%s: berthd ended: %v", s.Config, err)
+	}
+	conn, err := grpc.NewClient("unix://"+c.Listen, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	endPlugins := p.startPlugins(c.DevicePluginDir)
+	p.daemon = &daemon{conn: conn, end: func() {
+		endPlugins()
+		_ = conn.Close()
+		cancel()
+		if err := <-ended; err != nil && !errors.Is(err, context.Canceled) {
+			p.t.Errorf("berthd ended: %v", err)
+		}
+	}}
+	p.expectPlugins()
+}
+
+// startPlugins runs the recorded plugins.
+func (p *replay) startPlugins(dir string) (end func()) {
+	p.t.Helper()
+	ctx, cancel := context.WithCancel(context.WithoutCancel(p.t.Context()))
+	ended := make(chan error, len(p.Plugins))
+	for _, r := range p.Plugins {
+		devices, err := script.ParseDevices(strings.Join(r.Devices, ","))
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		plugin := script.New(script.Config{
+			Dir: dir, Resource: r.Resource, Devices: devices, Preferred: r.Preferred, PreStart: r.PreStart,
+		})
+		go func() { ended <- plugin.Run(ctx) }()
+	}
+	return func() {
+		cancel()
+		for range p.Plugins {
+			<-ended
+		}
+	}
+}
+
+// expectPlugins waits until every device is known.
+func (p *replay) expectPlugins() {
+	p.t.Helper()
+	ctx, cancel := context.WithTimeout(p.t.Context(), patience)
+	defer cancel()
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		resp, err := devicev1.NewDeviceServiceClient(p.daemon.conn).ListResources(ctx, &devicev1.ListResourcesRequest{})
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		known := map[string]int64{}
+		for _, r := range resp.GetResources() {
+			known[r.GetName()] = r.GetAllocatable()
+		}
+		if !slices.ContainsFunc(p.Plugins, func(x struct {
+			Resource            string
+			Devices             []string
+			Preferred, PreStart bool
+		},
+		) bool {
+			return known[x.Resource] != int64(len(x.Devices))
+		}) {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			p.t.Fatalf("plugins are not known: %v", known)
+		}
+	}
+}
+
+func (p *replay) stop() {
+	if p.daemon != nil {
+		p.daemon.end()
+		p.daemon = nil
+	}
+}
+
+// pod reads a recorded pod. The recorded ones were static pods, which the kubelet
+// takes for critical.
+func (p *replay) pod(name string) *typesv1.Pod {
+	p.t.Helper()
+	pod := &typesv1.Pod{}
+	if err := protojson.Unmarshal(p.Pods[name], pod); err != nil {
+		p.t.Fatal(err)
+	}
+	pod.Spec.PriorityClassName = "system-node-critical"
+	return pod
+}
+
+func (p *replay) admit(s step) {
+	p.t.Helper()
+	resp, err := admissionv1.NewAdmissionServiceClient(p.daemon.conn).Admit(p.t.Context(), &admissionv1.AdmitRequest{Pod: p.pod(s.Pod)})
+	if err != nil {
+		p.t.Fatalf("admit %s: %v", s.Pod, err)
+	}
+	admitted := resp.GetVerdict() == admissionv1.Verdict_VERDICT_ADMITTED
+	if admitted {
+		p.live[s.Pod] = true
+		p.startContainers(s.Pod)
+	}
+	// Where it lacks something, the kubelet tries to evict others for a critical pod
+	// first, and gives another reason.
+	reason := resp.GetReason()
+	if s.Reason == "UnexpectedAdmissionError" && strings.HasPrefix(reason, "OutOf") {
+		reason = s.Reason
+	}
+	if admitted == s.Rejected || reason != s.Reason {
+		p.t.Errorf("%s is %s %q (%s), the kubelet rejects it: %t %q", s.Pod, resp.GetVerdict(), resp.GetReason(), resp.GetMessage(), s.Rejected, s.Reason)
+	}
+}
+
+// startContainers starts the containers of a pod in the order in which a kubelet
+// does, those that run to their end before others too.
+func (p *replay) startContainers(name string) {
+	p.t.Helper()
+	pod := p.pod(name)
+	client := lifecyclev1.NewLifecycleServiceClient(p.daemon.conn)
+	for _, c := range slices.Concat(pod.GetSpec().GetInitContainers(), pod.GetSpec().GetContainers()) {
+		id := name + "-" + c.GetName()
+		_, err := client.PreStartContainer(p.t.Context(), &lifecyclev1.PreStartContainerRequest{
+			PodUid: pod.GetMetadata().GetUid(), ContainerName: c.GetName(), ContainerId: id,
+		})
+		if err != nil {
+			p.t.Fatalf("start %s/%s: %v", name, c.GetName(), err)
+		}
+		if !p.ends(name, c.GetName()) {
+			continue
+		}
+		if _, err := client.PostStopContainer(p.t.Context(), &lifecyclev1.PostStopContainerRequest{ContainerId: id}); err != nil {
+			p.t.Fatalf("stop %s/%s: %v", name, c.GetName(), err)
+		}
+	}
+}
+
+// ends tells whether a container runs to its end before the next one starts.
+func (p *replay) ends(pod, container string) bool {
+	p.t.Helper()
+	return slices.ContainsFunc(p.pod(pod).GetSpec().GetInitContainers(), func(c *typesv1.Container) bool {
+		return c.GetName() == container && c.GetRestartPolicy() != "Always"
+	})
+}
+
+func (p *replay) remove(pod string) {
+	p.t.Helper()
+	if !p.live[pod] {
+		return // rejected, and forgotten at once
+	}
+	_, err := admissionv1.NewAdmissionServiceClient(p.daemon.conn).Remove(p.t.Context(), &admissionv1.RemoveRequest{PodUid: p.pod(pod).GetMetadata().GetUid()})
+	if err != nil {
+		p.t.Fatalf("remove %s: %v", pod, err)
+	}
+	delete(p.live, pod)
+}
+
+// compare holds the tree and the state files against the recorded ones.
+func (p *replay) compare(s step) {
+	p.t.Helper()
+	if s.Cgroups != nil {
+		p.compareCgroups(s)
+	}
+	if s.CPU != "" {
+		want, err := kubelet.ParseCPU([]byte(s.CPU), nil)
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		got, err := kubelet.ParseCPU(p.export("cpu", want.Format), nil)
+		if err != nil || !reflect.DeepEqual(got, want) {
+			p.t.Errorf("%s: cpu_manager_state:\n got %+v, %v\nwant %+v", s.Label, got, err, want)
+		}
+	}
+	if s.Memory != "" {
+		want, err := kubelet.ParseMemory([]byte(s.Memory))
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		if p.again {
+			p.mend(&want)
+		}
+		got, err := kubelet.ParseMemory(p.export("memory", want.Format))
+		if err != nil || !reflect.DeepEqual(inOrder(got), inOrder(want)) {
+			p.t.Errorf("%s: memory_manager_state, %v:\n%s", s.Label, err, difference(got, want))
+		}
+	}
+}
+
+// difference tells memory states apart, line by line.
+func difference(got, want kubelet.MemoryState) string {
+	lines := func(s kubelet.MemoryState) (out []string) {
+		for id, n := range s.Nodes {
+			for resource, table := range n.Tables {
+				out = append(out, fmt.Sprintf("node %d, %s: %d blocks, with nodes %v, %+v", id, resource, n.Blocks, n.Group.IDs(), table))
+			}
+		}
+		for uid, containers := range s.Containers {
+			for name, blocks := range containers {
+				out = append(out, fmt.Sprintf("%s/%s: %+v", uid, name, blocks))
+			}
+		}
+		for uid, blocks := range s.Pods {
+			out = append(out, fmt.Sprintf("%s: %+v", uid, blocks))
+		}
+		slices.Sort(out)
+		return out
+	}
+	mine, theirs := lines(got), lines(want)
+	var text []string
+	for _, l := range mine {
+		if !slices.Contains(theirs, l) {
+			text = append(text, "+ "+l)
+		}
+	}
+	for _, l := range theirs {
+		if !slices.Contains(mine, l) {
+			text = append(text, "- "+l)
+		}
+	}
+	return strings.Join(text, "\n")
+}
+
+func (p *replay) export(kind string, format int) []byte {
+	p.t.Helper()
+	resp, err := inspectv1.NewInspectServiceClient(p.daemon.conn).Export(p.t.Context(), &inspectv1.ExportRequest{Kind: kind, Format: uint32(format)})
+	if err != nil {
+		p.t.Fatalf("export %s: %v", kind, err)
+	}
+	return resp.GetState()
+}
+
+// mend takes out of a memory state what a kubelet counts wrongly that was started
+// beside running pods: init containers that have ended, once more (difference N6),
+// and pods that have gone, until the next pod comes (N11).
+func (p *replay) mend(s *kubelet.MemoryState) {
+	names := map[string]string{}
+	for name := range p.Pods {
+		names[p.pod(name).GetMetadata().GetUid()] = name
+	}
+	for uid, containers := range s.Containers {
+		for container, blocks := range containers {
+			if p.live[names[uid]] && !p.ends(names[uid], container) {
+				continue
+			}
+			delete(containers, container)
+			for _, b := range blocks {
+				node := b.Nodes.IDs()[0] // none of them is larger than a node
+				n := s.Nodes[node]
+				n.Blocks--
+				table := n.Tables[b.Resource]
+				table.Reserved -= b.Bytes
+				table.Free += b.Bytes
+				n.Tables[b.Resource] = table
+				s.Nodes[node] = n
+			}
+		}
+	}
+}
+
+// inOrder sorts the blocks of containers, whose order is that of a map, and leaves
+// out who has none.
+func inOrder(s kubelet.MemoryState) kubelet.MemoryState {
+	for uid, containers := range s.Containers {
+		for name, blocks := range containers {
+			slices.SortFunc(blocks, func(a, b kubelet.MemoryBlock) int { return strings.Compare(a.Resource, b.Resource) })
+			if len(blocks) == 0 {
+				delete(containers, name)
+			}
+		}
+		if len(containers) == 0 {
+			delete(s.Containers, uid)
+		}
+	}
+	return s
+}
+
+func (p *replay) compareCgroups(s step) {
+	p.t.Helper()
+	pods := map[string]bool{}
+	for key, files := range s.Cgroups {
+		name := p.name(key)
+		if _, ok := p.layout.PodUID(name); ok {
+			pods[key] = true
+		}
+		for file, want := range files {
+			got, ok := p.tree.File(p.t, name, file)
+			p.compared++
+			if want = normal(want); ok && normal(got) != want && !p.passing(key, file, want) {
+				p.t.Errorf("%s: %s of %s is %q, the kubelet left %q", s.Label, file, key, got, want)
+			}
+		}
+	}
+	if !reflect.DeepEqual(pods, p.live) {
+		p.t.Errorf("%s: pods %v, the kubelet has cgroups of %v", s.Label, p.live, pods)
+	}
+}
+
+// passing tells of a value of the kubelet's that it replaces within a minute: the
+// node's huge pages in the cgroup of all pods (difference G16), and the tiers of a
+// kubelet that has just been started and knows no pods yet (G17).
+func (p *replay) passing(key, file, want string) bool {
+	const unbounded = "4611686018427387904"
+	switch {
+	case key == "pods" && strings.HasPrefix(file, "hugetlb."):
+		return want != unbounded
+	case key == "burstable" && file == "cpu.weight":
+		return p.again && want == "1"
+	}
+	return false
+}
+
+// normal spells no limit in one way.
+func normal(text string) string {
+	switch text {
+	case "-1", "9223372036854771712":
+		return "max"
+	}
+	return text
+}
+
+// name finds the cgroup of a key.
+func (p *replay) name(key string) cgroup.Name {
+	p.t.Helper()
+	switch key {
+	case "pods":
+		return p.layout.Pods()
+	case "burstable", "besteffort":
+		return append(slices.Clone(p.layout.Pods()), key)
+	case "system", "kube":
+		return p.reserved(key)
+	}
+	uid := p.pod(key).GetMetadata().GetUid()
+	seen, err := p.tree.Observe(p.t.Context(), p.layout.Pods(), 2)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	names := p.layout.PodCgroups(seen)[uid]
+	if len(names) != 1 {
+		p.t.Errorf("pod %s has the cgroups %v, want one", key, names)
+		return append(slices.Clone(p.layout.Pods()), fmt.Sprintf("pod%s", uid))
+	}
+	return names[0]
+}
