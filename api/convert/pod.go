@@ -3,7 +3,6 @@ package convert
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
@@ -142,7 +141,12 @@ func quantities(texts map[string]string, path func(workload.Resource) string, vs
 		return nil, nil
 	}
 	amounts = make(workload.Quantities, len(texts))
-	for _, n := range slices.Sorted(maps.Keys(texts)) {
+	names := make([]string, 0, len(texts))
+	for n := range texts {
+		names = append(names, n)
+	}
+	slices.Sort(names) // so that violations come in one order
+	for _, n := range names {
 		if len(n) > maxResource {
 			tooLong(n, path(workload.Resource(short(n))), vs)
 			continue

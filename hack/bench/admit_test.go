@@ -51,14 +51,16 @@ type admitCase struct {
 	devices   bool
 	// others is how many pods on shared CPUs are there.
 	others int
+	// anywhere leaves memory to the kernel.
+	anywhere bool
 }
 
 var admitCases = []admitCase{
-	{"decision, CPU, memory and 2 devices, empty", "2s4n32c2t", topology.Restricted, false, true, 0},
-	{"decision, CPU, memory and 2 devices, half", "2s4n32c2t", topology.Restricted, true, true, 0},
-	{"decision, CPU, memory and 2 devices, half, beside 200 pods", "2s4n32c2t", topology.Restricted, true, true, 200},
-	{"decision, CPU, memory and 2 devices, half, best-effort", "2s4n32c2t", topology.BestEffort, true, true, 0},
-	{"decision, CPU and memory, half", "2s4n32c2t", topology.Restricted, true, false, 0},
+	{"decision, CPU, memory and 2 devices, empty", "2s4n32c2t", topology.Restricted, false, true, 0, false},
+	{"decision, CPU, memory and 2 devices, half", "2s4n32c2t", topology.Restricted, true, true, 0, false},
+	{"decision, CPU, memory and 2 devices, half, beside 200 pods", "2s4n32c2t", topology.Restricted, true, true, 200, false},
+	{"decision, CPU, memory and 2 devices, half, best-effort", "2s4n32c2t", topology.BestEffort, true, true, 0, false},
+	{"decision, CPU and memory, half", "2s4n32c2t", topology.Restricted, true, false, 0, false},
 }
 
 // pod asks for n CPUs, 4 GiB and, with devices, one of each.
@@ -84,9 +86,13 @@ func (c admitCase) on(t testing.TB) *decisions {
 		}
 	}
 	m := machinetest.Build(c.shape)
+	mem := memory.Config{Policy: memory.PolicyStatic, AllowUnreserved: true}
+	if c.anywhere {
+		mem = memory.Config{Policy: memory.PolicyNone}
+	}
 	p, err := panel.New(panel.Config{
 		CPU:      cpu.Config{Policy: cpu.PolicyStatic, ReservedCPUs: cpuset.Of(0), TopologyPolicy: string(c.policy)},
-		Memory:   memory.Config{Policy: memory.PolicyStatic, AllowUnreserved: true},
+		Memory:   mem,
 		Topology: topology.Config{Policy: c.policy, Scope: hint.ContainerScope},
 		Fit:      true,
 	}, m)

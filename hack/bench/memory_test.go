@@ -97,10 +97,14 @@ func TestMemoryAnswers(t *testing.T) {
 // servedBy tells whether every single node of a machine, and no other set, is
 // preferred by an answer.
 func servedBy(a hint.ResourceAnswer, nodes int) bool {
-	if a.Kind == hint.ByRule {
-		return a.Rule.Universe.Len() == nodes && a.Rule.PreferredSize == 1
-	}
 	preferred := 0
+	if a.Kind == hint.ByRule {
+		for id := range a.Rule.Universe.All() {
+			if a.Rule.PreferredSize == 1 && a.Rule.Allows(numa.Of(id)) {
+				preferred++
+			}
+		}
+	}
 	for _, h := range a.Hints {
 		if h.Preferred != (h.Nodes.Len() == 1) {
 			return false
