@@ -31,7 +31,9 @@ const (
 // Roles lists all of them.
 func Roles() []Role { return []Role{Read, Agent, Provider, Admin} }
 
-// Grant gives roles to a user or to a group. Exactly one of UID and GID is set.
+// Grant gives roles to a user or to a group. Exactly one of UID and GID is set. A
+// process is of a group if that is its effective one or among its supplementary
+// ones when it connects.
 type Grant struct {
 	UID   *uint32 `json:"uid,omitempty"`
 	GID   *uint32 `json:"gid,omitempty"`

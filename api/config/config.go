@@ -230,6 +230,11 @@ type Limits struct {
 	Containers int `json:"containers"`
 	// Call is the longest that a unary call may take.
 	Call metav1.Duration `json:"call"`
+	// UserConnections and UserCalls are how many connections and calls under way a
+	// user other than root may have at once. Users without any role have fewer, all
+	// of them together.
+	UserConnections int `json:"userConnections"`
+	UserCalls       int `json:"userCalls"`
 	// PodResourcesPerSecond and PodResourcesBurst are the kubelet's rate limit
 	// for podresources.
 	PodResourcesPerSecond float64 `json:"podResourcesPerSecond"`
@@ -281,7 +286,7 @@ func Default() Config {
 			Outside:           Outside{Deadline: d(2 * time.Second), Connect: d(10 * time.Second), Lease: d(time.Minute)},
 		},
 		Limits: Limits{
-			MessageBytes: 4 << 20, Containers: 1000, Call: d(2 * time.Minute),
+			MessageBytes: 4 << 20, Containers: 1000, Call: d(2 * time.Minute), UserConnections: 64, UserCalls: 256,
 			PodResourcesPerSecond: 100, PodResourcesBurst: 10, WatchEvents: 4096, PodResourcesWait: d(15 * time.Second),
 		},
 		Features: Features{PodLevelResources: true, CPUBetaOptions: true},

@@ -47,16 +47,19 @@ func (c Config) Validate() error {
 	if e := c.RuntimeEndpoint; e != "" && !path.IsAbs(strings.TrimPrefix(e, "unix://")) {
 		vs.Addf("runtimeEndpoint", "%q: expected the absolute path of a socket, as unix:///run/containerd/containerd.sock", e)
 	}
-	if c.Limits.MessageBytes <= 0 {
-		vs.Addf("limits.messageBytes", "expected a positive number, got %d", c.Limits.MessageBytes)
+	numbers := map[string]int{
+		"limits.messageBytes":    c.Limits.MessageBytes,
+		"limits.watchEvents":     c.Limits.WatchEvents,
+		"limits.containers":      c.Limits.Containers,
+		"limits.userConnections": c.Limits.UserConnections,
+		"limits.userCalls":       c.Limits.UserCalls,
 	}
-	if c.Limits.WatchEvents <= 0 {
-		vs.Addf("limits.watchEvents", "expected a positive number, got %d", c.Limits.WatchEvents)
+	for _, field := range slices.Sorted(maps.Keys(numbers)) {
+		if n := numbers[field]; n <= 0 {
+			vs.Addf(field, "expected a positive number, got %d", n)
+		}
 	}
-	if c.Limits.Containers <= 0 {
-		vs.Addf("limits.containers", "expected a positive number, got %d", c.Limits.Containers)
-	}
-	for field, d := range map[string]int64{
+	durations := map[string]int64{
 		"limits.call":                 int64(c.Limits.Call.Duration),
 		"providers.allocateTimeout":   int64(c.Providers.AllocateTimeout.Duration),
 		"providers.preStartTimeout":   int64(c.Providers.PreStartTimeout.Duration),
@@ -66,8 +69,9 @@ func (c Config) Validate() error {
 		"providers.outside.connect":   int64(c.Providers.Outside.Connect.Duration),
 		"providers.outside.lease":     int64(c.Providers.Outside.Lease.Duration),
 		"cgroups.reconcilePeriod":     int64(c.Cgroups.ReconcilePeriod.Duration),
-	} {
-		if d <= 0 {
+	}
+	for _, field := range slices.Sorted(maps.Keys(durations)) {
+		if durations[field] <= 0 {
 			vs.Addf(field, "expected a positive duration such as 10s")
 		}
 	}

@@ -39,6 +39,7 @@ func (a *App) buildServers(context.Context) error {
 	a.health = newHealth()
 	frame := rpc.Config{
 		Access:          &rpc.Access{Self: selfUID(), Grants: a.Config.Access},
+		Bounds:          rpc.Bounds{Connections: a.Config.Limits.UserConnections, Calls: a.Config.Limits.UserCalls},
 		MaxReceiveBytes: a.Config.Limits.MessageBytes,
 		Ceiling:         a.Config.Limits.Call.Duration,
 		Log:             a.Log.With("part", "rpc"),

@@ -58,6 +58,70 @@ func (d *daemon) as(uid int) *grpc.ClientConn {
 	return conn
 }
 
+// TestOneUserDoesNotKeepTheAgentOut: whatever other users do to the socket, root's
+// agent gets through.
+func TestOneUserDoesNotKeepTheAgentOut(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Skipf("needs to act as other users, this is uid %d", os.Geteuid())
+	}
+	const stranger, reader = 64001, 64002
+	n := newNode(t)
+	if err := os.Chmod(n.root, 0o711); err != nil {
+		t.Fatal(err)
+	}
+	n.configure(fmt.Sprintf("access: [{uid: %d, roles: [read]}]\nlimits: {userConnections: 8, userCalls: 4}\n", reader))
+	d := n.start()
+	path := filepath.Join(n.root, "berth.sock")
+	var silent []net.Conn
+	for _, uid := range []int{stranger, reader} {
+		for range 200 { // none of them says anything
+			c, err := dialAs(uid, path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = c.Close() })
+			if uid == reader {
+				silent = append(silent, c)
+			}
+		}
+	}
+	d.admitted(burstable("a"))
+	files, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", d.cmd.Process.Pid))
+	if err != nil || len(files) > 150 {
+		t.Errorf("berthd has %d files open, %v", len(files), err)
+	}
+	for _, c := range silent {
+		_ = c.Close()
+	}
+	// Calls that never end.
+	c := allocationv1.NewAllocationServiceClient(d.as(reader))
+	open := 0
+	n.eventually("calls are too many", func() bool {
+		w, err := c.Watch(n.ctx(), &allocationv1.WatchRequest{})
+		if err == nil {
+			_, err = w.Recv()
+		}
+		switch status.Code(err) {
+		case codes.OK:
+			open++
+		case codes.Unavailable: // the silent ones are not gone yet
+		case codes.ResourceExhausted:
+			return true
+		default:
+			t.Fatal(err)
+		}
+		return false
+	})
+	if open != 4 {
+		t.Errorf("%d calls at once, want 4", open)
+	}
+	d.admitted(burstable("b"))
+	d.remove("a")
+	d.remove("b")
+	d.check()
+}
+
 // TestRolesOfRealUsers: everybody may connect, and may do what the kernel says
 // they are allowed to.
 func TestRolesOfRealUsers(t *testing.T) {

@@ -5,9 +5,12 @@
 //
 //   - peer: the process at the other end, as the kernel names it (SO_PEERCRED).
 //   - role: what a peer may do; a method asks for one.
+//   - crowd: users other than root, and what they have at once of connections and
+//     calls. One of them cannot keep the agent out.
 //   - ceiling: the longest that a unary call may take.
 //
-// A call passes, from the outside in: request id, one log line and one latency
+// A call passes, from the outside in: the crowd's bounds and a role that could do,
+// before its message is read; request id, one log line and one latency
 // metric, recovery from panics, the peer's role, the ceiling, the table from
 // error classes to status codes, the handler.
 //

@@ -4,17 +4,23 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"slices"
 	"syscall"
 
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/peer"
 )
 
-// Peer is who called.
+// Peer is who called, as of the moment of its connecting.
 type Peer struct {
 	UID, GID uint32
 	PID      int32
+	// Groups are its supplementary groups; empty where the kernel does not tell.
+	Groups []uint32
 }
+
+// in reports whether the peer is of a group.
+func (p Peer) in(gid uint32) bool { return p.GID == gid || slices.Contains(p.Groups, gid) }
 
 // String names the peer for logs and refusals.
 func (p Peer) String() string { return fmt.Sprintf("uid %d, gid %d, pid %d", p.UID, p.GID, p.PID) }
@@ -28,8 +34,13 @@ func PeerOf(ctx context.Context) (Peer, bool) {
 	if !ok {
 		return Peer{}, false
 	}
-	who, ok := p.AuthInfo.(Peer)
-	return who, ok
+	switch who := p.AuthInfo.(type) {
+	case Peer:
+		return who, true
+	case link:
+		return who.Peer, true
+	}
+	return Peer{}, false
 }
 
 // peerCredentials asks the kernel who is at the other end of each connection.

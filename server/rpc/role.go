@@ -18,18 +18,22 @@ type Access struct {
 
 // Allows reports whether a peer has a role.
 func (a Access) Allows(p Peer, r access.Role) bool {
-	if p.UID == 0 || p.UID == a.Self {
-		return true
-	}
-	for _, g := range a.Grants {
-		if g.UID != nil && *g.UID != p.UID || g.GID != nil && *g.GID != p.GID {
-			continue
-		}
-		if slices.Contains(g.Roles, r) {
-			return true
-		}
-	}
-	return false
+	return a.trusts(p) || a.granted(p, func(g access.Grant) bool { return slices.Contains(g.Roles, r) })
+}
+
+// trusts reports whether a peer may do everything.
+func (a Access) trusts(p Peer) bool { return p.UID == 0 || p.UID == a.Self }
+
+// knows reports whether a peer has any role.
+func (a Access) knows(p Peer) bool {
+	return a.trusts(p) || a.granted(p, func(access.Grant) bool { return true })
+}
+
+// granted reports whether a grant that is meant for a peer is such a one.
+func (a Access) granted(p Peer, such func(access.Grant) bool) bool {
+	return slices.ContainsFunc(a.Grants, func(g access.Grant) bool {
+		return (g.UID == nil || *g.UID == p.UID) && (g.GID == nil || p.in(*g.GID)) && such(g)
+	})
 }
 
 // methodRoles gives the role that a method asks for, by full name, or by
@@ -84,6 +88,27 @@ func RoleOf(fullMethod string) (access.Role, bool) {
 // requirer is a request whose role depends on what it asks: a dry run only reads.
 type requirer interface{ GetDryRun() bool }
 
+// triable are the methods whose role depends on what is asked.
+var triable = []string{
+	"/berth.admission.v1.AdmissionService/Admit",
+	"/berth.admission.v1.AdmissionService/Resize",
+}
+
+// mayAuthorize refuses a peer that authorize would refuse whatever is asked. What
+// has no role is left to authorize, or is no method at all, as gRPC says then.
+func (a Access) mayAuthorize(ctx context.Context, fullMethod string) error {
+	role, ok := RoleOf(fullMethod)
+	switch {
+	case !ok:
+		return nil
+	case !slices.Contains(triable, fullMethod):
+		return a.need(ctx, fullMethod, role, "")
+	case a.need(ctx, fullMethod, access.Read, "") == nil:
+		return nil
+	}
+	return a.need(ctx, fullMethod, role, ", or for a dry run the role "+string(access.Read))
+}
+
 // authorize refuses a peer that lacks the role which the method asks for.
 func (a Access) authorize(ctx context.Context, fullMethod string, req any) error {
 	role, ok := RoleOf(fullMethod)
@@ -93,12 +118,17 @@ func (a Access) authorize(ctx context.Context, fullMethod string, req any) error
 	if r, ok := req.(requirer); ok && r.GetDryRun() && role == access.Agent {
 		role = access.Read
 	}
+	return a.need(ctx, fullMethod, role, "")
+}
+
+// need refuses a peer without a role; or is what else would do.
+func (a Access) need(ctx context.Context, fullMethod string, role access.Role, or string) error {
 	who, ok := PeerOf(ctx)
 	if !ok {
-		return fault.PermissionDeniedf("method %s needs the role %s, and the connection does not tell who calls", fullMethod, role)
+		return fault.PermissionDeniedf("method %s needs the role %s%s, and the connection does not tell who calls", fullMethod, role, or)
 	}
 	if !a.Allows(who, role) {
-		return fault.PermissionDeniedf("method %s needs the role %s, which %s does not have", fullMethod, role, who)
+		return fault.PermissionDeniedf("method %s needs the role %s%s, which %s does not have", fullMethod, role, or, who)
 	}
 	return nil
 }

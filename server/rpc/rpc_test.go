@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -215,8 +217,17 @@ func TestPeerIsWhomTheKernelSays(t *testing.T) {
 	if _, err := client.Check(t.Context(), &inspectv1.CheckRequest{}); err != nil {
 		t.Fatal(err)
 	}
-	if got != self() {
-		t.Errorf("peer %s, want %s", got, self())
+	groups, err := os.Getgroups()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := self(); got.UID != want.UID || got.GID != want.GID || got.PID != want.PID || len(got.Groups) != len(groups) {
+		t.Errorf("peer %s of %v, want %s of %v", got, got.Groups, want, groups)
+	}
+	for _, g := range groups {
+		if !slices.Contains(got.Groups, uint32(g)) {
+			t.Errorf("groups %v, want %v", got.Groups, groups)
+		}
 	}
 }
 
@@ -262,6 +273,8 @@ func TestAccess(t *testing.T) {
 		{rpc.Peer{UID: 1000}, access.Agent, false},
 		{rpc.Peer{UID: 1000, GID: 2000}, access.Agent, true},
 		{rpc.Peer{UID: 5, GID: 2000}, access.Read, false},
+		{rpc.Peer{UID: 5, GID: 5, Groups: []uint32{6, 2000}}, access.Agent, true},
+		{rpc.Peer{UID: 5, GID: 5, Groups: []uint32{6, 2001}}, access.Agent, false},
 		{rpc.Peer{UID: 5, GID: 5}, access.Read, false},
 	} {
 		if got := a.Allows(c.peer, c.role); got != c.want {

@@ -22,6 +22,8 @@ type Config struct {
 	// Access of the callers; nil lets everybody in, which only sockets do whose
 	// directory's permissions protect them (pod-resources).
 	Access *Access
+	// Bounds of the callers; they need Access.
+	Bounds Bounds
 	// MaxReceiveBytes bounds a request message; 0 means 4 MiB.
 	MaxReceiveBytes int
 	// Ceiling is the longest that a unary call may take; 0 means no limit.
@@ -36,6 +38,13 @@ type Config struct {
 
 // Limiter decides whether there is room for one more call.
 type Limiter interface{ Allow() bool }
+
+// Bounds of one connection.
+const (
+	maxHeaderBytes = 64 << 10
+	maxStreams     = 1024
+	handshakeTime  = 10 * time.Second
+)
 
 // DefaultMaxReceiveBytes is how large a request may be unless configured.
 const DefaultMaxReceiveBytes = 4 << 20
@@ -54,9 +63,16 @@ func NewServer(cfg Config) *grpc.Server {
 		cfg.Log.ErrorContext(ctx, "panic in a handler", "panic", p, "request_id", RequestID(ctx), "stack", string(debug.Stack()))
 		return Status(ctx, fault.Internalf("panic in berthd, see its log: %v", p))
 	})
-	return grpc.NewServer(
-		grpc.Creds(PeerCredentials()),
+	frame := []grpc.ServerOption{grpc.Creds(PeerCredentials())}
+	if cfg.Access != nil {
+		crowd := newCrowd(cfg)
+		frame = []grpc.ServerOption{grpc.Creds(crowdCredentials{PeerCredentials(), crowd}), grpc.InTapHandle(crowd.tap)}
+	}
+	return grpc.NewServer(append(frame,
 		grpc.MaxRecvMsgSize(cfg.MaxReceiveBytes),
+		grpc.MaxHeaderListSize(maxHeaderBytes),
+		grpc.MaxConcurrentStreams(maxStreams),
+		grpc.ConnectionTimeout(handshakeTime),
 		grpc.ChainUnaryInterceptor(
 			requestIDUnary,
 			cfg.observeUnary,
@@ -73,7 +89,7 @@ func NewServer(cfg Config) *grpc.Server {
 			cfg.gateStream,
 			statusStream,
 		),
-	)
+	)...)
 }
 
 // gateUnary applies rate limit, role and ceiling.

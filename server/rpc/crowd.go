@@ -1,0 +1,204 @@
+package rpc
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/time/rate"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/tap"
+
+	"github.com/berthd/berth/managers/fault"
+)
+
+// Bounds of what users other than root and berthd's own may have at once. Users
+// without any role count as one, so that made-up users (user_namespaces(7)) do not
+// help.
+type Bounds struct {
+	// Connections and Calls of each user; 0 means 64 and 256.
+	Connections, Calls int
+}
+
+// What users without any role have together: enough to be told so.
+const (
+	strangerConnections = 16
+	strangerCalls       = 32
+)
+
+// maxRefusals is how many calls are refused on one connection before it is closed.
+// A refused call costs memory until its connection ends, since gRPC leaves the
+// call's context behind.
+const maxRefusals = 256
+
+// Refusals are logged this often, and in bursts of that many.
+const (
+	refusalLogEvery = 100 * time.Millisecond
+	refusalLogBurst = 20
+)
+
+// crowd counts what users have at once. Root and berthd's own user are not counted:
+// whatever others do, there is room for them.
+type crowd struct {
+	access  Access
+	bounds  Bounds
+	observe func(method string, err error, start time.Time)
+	log     *slog.Logger
+	logging *rate.Limiter
+
+	mu    sync.Mutex
+	users map[user]*load // guarded by mu; without those that have nothing
+}
+
+// user is a uid, or all users without a role.
+type user struct {
+	uid      uint32
+	stranger bool
+}
+
+type load struct{ connections, calls int }
+
+func newCrowd(cfg Config) *crowd {
+	c := &crowd{
+		access: *cfg.Access, bounds: cfg.Bounds, observe: cfg.observe, log: cfg.Log,
+		logging: rate.NewLimiter(rate.Every(refusalLogEvery), refusalLogBurst), users: map[user]*load{},
+	}
+	if c.bounds.Connections == 0 {
+		c.bounds.Connections = 64
+	}
+	if c.bounds.Calls == 0 {
+		c.bounds.Calls = 256
+	}
+	return c
+}
+
+// of tells which user a peer counts as, and what that may have; false if it is not
+// counted.
+func (c *crowd) of(p Peer) (user, Bounds, bool) {
+	switch {
+	case c.access.trusts(p):
+		return user{}, Bounds{}, false
+	case !c.access.knows(p):
+		return user{stranger: true}, Bounds{Connections: strangerConnections, Calls: strangerCalls}, true
+	}
+	return user{uid: p.UID}, c.bounds, true
+}
+
+// add changes the counts of a user by one connection or call more, unless that is
+// too many; less undoes it.
+func (c *crowd) add(u user, bound int, count func(*load) *int) (less func(), ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	l := c.users[u]
+	if l == nil {
+		l = &load{}
+		c.users[u] = l
+	}
+	if *count(l) >= bound {
+		return nil, false
+	}
+	*count(l)++
+	return func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if *count(l)--; *l == (load{}) {
+			delete(c.users, u)
+		}
+	}, true
+}
+
+func connections(l *load) *int { return &l.connections }
+func calls(l *load) *int       { return &l.calls }
+
+// counted is a connection that is part of what its user has.
+type counted struct {
+	net.Conn
+	once     sync.Once
+	less     func()
+	refusals atomic.Int32
+}
+
+// Close implements net.Conn.
+func (c *counted) Close() error {
+	c.once.Do(c.less)
+	return c.Conn.Close()
+}
+
+// link is a Peer with its connection.
+type link struct {
+	Peer
+	conn *counted
+}
+
+// crowdCredentials are PeerCredentials that turn away whom there is no room for.
+type crowdCredentials struct {
+	credentials.TransportCredentials
+	crowd *crowd
+}
+
+// ServerHandshake implements credentials.TransportCredentials.
+func (cc crowdCredentials) ServerHandshake(c net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	c, info, err := cc.TransportCredentials.ServerHandshake(c)
+	if err != nil {
+		return nil, nil, err
+	}
+	who, ok := info.(Peer)
+	if !ok {
+		return nil, nil, fmt.Errorf("connection of %T", info)
+	}
+	u, bounds, ok := cc.crowd.of(who)
+	if !ok {
+		return c, who, nil
+	}
+	less, ok := cc.crowd.add(u, bounds.Connections, connections)
+	if !ok {
+		return nil, nil, fmt.Errorf("%s has %d connections already", who, bounds.Connections)
+	}
+	conn := &counted{Conn: c, less: less}
+	return conn, link{who, conn}, nil
+}
+
+// Clone implements credentials.TransportCredentials.
+func (cc crowdCredentials) Clone() credentials.TransportCredentials { return cc }
+
+// tap looks at every call before its message is read: it refuses callers without a
+// role that the method could ask for, and those who have too many calls under way.
+func (c *crowd) tap(ctx context.Context, info *tap.Info) (context.Context, error) {
+	start := time.Now()
+	if err := c.access.mayAuthorize(ctx, info.FullMethodName); err != nil {
+		return nil, c.refuse(ctx, info.FullMethodName, start, err)
+	}
+	who, _ := PeerOf(ctx)
+	u, bounds, ok := c.of(who)
+	if !ok {
+		return ctx, nil
+	}
+	less, ok := c.add(u, bounds.Calls, calls)
+	if !ok {
+		return nil, c.refuse(ctx, info.FullMethodName, start,
+			fault.Exhaustedf("%s has %d calls under way already", who, bounds.Calls))
+	}
+	context.AfterFunc(ctx, less)
+	return ctx, nil
+}
+
+// refuse ends a call that no interceptor will see.
+func (c *crowd) refuse(ctx context.Context, method string, start time.Time, err error) error {
+	ctx = withRequestID(ctx)
+	err = Status(ctx, err)
+	c.observe(method, err, start)
+	if c.logging.Allow() {
+		c.log.WarnContext(ctx, "refused call", append(logFields(ctx), "grpc.method", method, "error", err)...)
+	}
+	if p, ok := peer.FromContext(ctx); ok {
+		if l, ok := p.AuthInfo.(link); ok && l.conn.refusals.Add(1) == maxRefusals {
+			go func() { _ = l.conn.Close() }() // not while gRPC writes the answer
+		}
+	}
+	return err
+}

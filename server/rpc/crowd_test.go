@@ -1,0 +1,251 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/tap"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+
+	"github.com/berthd/berth/api/access"
+)
+
+// asPeer says that every connection is of one peer.
+type asPeer struct {
+	credentials.TransportCredentials
+	who Peer
+}
+
+func (a asPeer) ServerHandshake(c net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	return c, a.who, nil
+}
+
+const root, reader, agent, stranger, other = 0, 1, 2, 3, 4
+
+// bounded is a crowd in which uid 1 may read, uid 2 is an agent, and uid 9 is
+// berthd's own.
+func bounded(log io.Writer) *crowd {
+	uid := func(uid uint32) *uint32 { return &uid }
+	return newCrowd(Config{
+		Access: &Access{Self: 9, Grants: []access.Grant{
+			{UID: uid(reader), Roles: []access.Role{access.Read}},
+			{UID: uid(agent), Roles: []access.Role{access.Agent}},
+		}},
+		Bounds: Bounds{Connections: 3, Calls: 5},
+		Log:    slog.New(slog.NewTextHandler(log, nil)),
+	})
+}
+
+// dial makes a connection of a user, with the context of its calls.
+func (c *crowd) dial(t *testing.T, uid uint32) (net.Conn, context.Context, error) {
+	t.Helper()
+	near, far := net.Pipe()
+	t.Cleanup(func() { _ = near.Close(); _ = far.Close() })
+	conn, info, err := crowdCredentials{asPeer{who: Peer{UID: uid}}, c}.Clone().ServerHandshake(near)
+	if err != nil {
+		return nil, nil, err
+	}
+	return conn, peer.NewContext(t.Context(), &peer.Peer{AuthInfo: info}), nil
+}
+
+func TestConnectionsAreBounded(t *testing.T) {
+	t.Parallel()
+	c := bounded(io.Discard)
+	var wait sync.WaitGroup
+	for _, row := range []struct {
+		uids []uint32
+		want int
+	}{
+		{[]uint32{reader}, 3}, {[]uint32{agent}, 3}, {[]uint32{stranger, other}, strangerConnections}, {[]uint32{root, 9}, 100},
+	} {
+		var mu sync.Mutex
+		var open []net.Conn
+		for i := range 100 {
+			wait.Go(func() {
+				conn, _, err := c.dial(t, row.uids[i%len(row.uids)])
+				mu.Lock()
+				defer mu.Unlock()
+				if err == nil {
+					open = append(open, conn)
+				}
+			})
+		}
+		wait.Wait()
+		if len(open) != row.want {
+			t.Errorf("users %v have %d connections, want %d", row.uids, len(open), row.want)
+		}
+		if _, _, err := c.dial(t, row.uids[0]); (err == nil) != (row.want == 100) {
+			t.Errorf("one more for user %d: %v", row.uids[0], err)
+		}
+		for _, conn := range open {
+			for range 2 { // gRPC may close twice
+				_ = conn.Close()
+			}
+		}
+		if conn, _, err := c.dial(t, row.uids[0]); err != nil {
+			t.Errorf("user %d after all were closed: %v", row.uids[0], err)
+		} else if err := conn.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if len(c.users) != 0 {
+		t.Errorf("left: %v", c.users)
+	}
+}
+
+const list, admit = "/berth.allocation.v1.AllocationService/List", "/berth.admission.v1.AdmissionService/Admit"
+
+// TestCallsAreBounded: by user, whatever connection they come on, and only those
+// that are under way.
+func TestCallsAreBounded(t *testing.T) {
+	t.Parallel()
+	c := bounded(io.Discard)
+	_, first, err := c.dial(t, reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, second, err := c.dial(t, reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ends []func()
+	call := func(ctx context.Context) error {
+		ctx, end := context.WithCancel(ctx)
+		ends = append(ends, end)
+		_, err := c.tap(ctx, &tap.Info{FullMethodName: list})
+		return err
+	}
+	for i := range 5 {
+		if err := call([]context.Context{first, second}[i%2]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := call(second); status.Code(err) != codes.ResourceExhausted {
+		t.Errorf("a call too many: %v", err)
+	}
+	_, trusted, err := c.dial(t, root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 100 {
+		if err := call(trusted); err != nil {
+			t.Fatalf("root: %v", err)
+		}
+	}
+	for _, end := range ends {
+		end()
+	}
+	for { // contexts end by themselves, in goroutines of their own
+		c.mu.Lock()
+		l := *c.users[user{uid: reader}]
+		c.mu.Unlock()
+		if l.calls == 0 {
+			break
+		}
+		runtime.Gosched()
+	}
+	if err := call(first); err != nil {
+		t.Errorf("after all have ended: %v", err)
+	}
+}
+
+// TestRolesBeforeMessages: what no message could make right is refused before there
+// is one, in the same words as later.
+func TestRolesBeforeMessages(t *testing.T) {
+	t.Parallel()
+	c := bounded(io.Discard)
+	for _, row := range []struct {
+		uid    uint32
+		method string
+		want   codes.Code
+	}{
+		{root, admit, codes.OK},
+		{agent, admit, codes.OK},
+		{agent, list, codes.PermissionDenied},
+		{reader, list, codes.OK},
+		{reader, admit, codes.OK}, // it may be a dry run
+		{reader, "/berth.admission.v1.AdmissionService/Remove", codes.PermissionDenied},
+		{stranger, list, codes.PermissionDenied},
+		{stranger, admit, codes.PermissionDenied},
+		{stranger, "/grpc.health.v1.Health/Check", codes.PermissionDenied},
+		{stranger, "/who.knows/What", codes.OK}, // gRPC says that there is none
+	} {
+		conn, ctx, err := c.dial(t, row.uid)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = c.tap(ctx, &tap.Info{FullMethodName: row.method})
+		if status.Code(err) != row.want {
+			t.Errorf("uid %d calls %s: %v", row.uid, row.method, err)
+		}
+		later := Status(ctx, c.access.authorize(ctx, row.method, nil))
+		if told := status.Convert(err).Message(); err != nil && row.method != admit && told != status.Convert(later).Message() {
+			t.Errorf("uid %d calls %s: %v, and later %v", row.uid, row.method, err, later)
+		}
+		if err := conn.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestTriable: the methods whose role depends on the message are those of agents
+// that can be tried.
+func TestTriable(t *testing.T) {
+	t.Parallel()
+	var want []string
+	protoregistry.GlobalFiles.RangeFiles(func(f protoreflect.FileDescriptor) bool {
+		for i := range f.Services().Len() {
+			s := f.Services().Get(i)
+			for j := range s.Methods().Len() {
+				m := s.Methods().Get(j)
+				name := "/" + string(s.FullName()) + "/" + string(m.Name())
+				if role, ok := RoleOf(name); ok && role == access.Agent && m.Input().Fields().ByName("dry_run") != nil {
+					want = append(want, name)
+				}
+			}
+		}
+		return true
+	})
+	slices.Sort(want)
+	if !slices.Equal(triable, want) {
+		t.Errorf("triable are %q, want %q", triable, want)
+	}
+}
+
+// TestRefusalsEndAConnection: each costs memory until then.
+func TestRefusalsEndAConnection(t *testing.T) {
+	t.Parallel()
+	var log strings.Builder
+	c := bounded(&log)
+	near, far := net.Pipe()
+	defer far.Close()
+	_, info, err := crowdCredentials{asPeer{who: Peer{UID: stranger}}, c}.ServerHandshake(near)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := peer.NewContext(t.Context(), &peer.Peer{AuthInfo: info})
+	for range maxRefusals {
+		if _, err := c.tap(ctx, &tap.Info{FullMethodName: list}); status.Code(err) != codes.PermissionDenied {
+			t.Fatal(err)
+		}
+	}
+	if _, err := far.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+		t.Errorf("the connection is open: %v", err)
+	}
+	if n := strings.Count(log.String(), "refused call"); n == 0 || n == maxRefusals {
+		t.Errorf("%d lines for %d refusals", n, maxRefusals)
+	}
+}
