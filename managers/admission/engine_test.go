@@ -307,6 +307,29 @@ func TestRemoveKillsBeforeItFrees(t *testing.T) {
 	}
 }
 
+// A pod that could not be taken out of the ledger has its cgroup again, though
+// nothing runs there.
+func TestFailedRemovalKeepsThePlace(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, topology.BestEffort)
+	h.admit(t, guaranteed("a", 2, 1))
+	h.journal.FailNext(1, fault.Unavailablef("write the ledger: no space left on device"))
+	if _, _, err := h.Remove(t.Context(), "a"); class(t, err) != fault.Unavailable {
+		t.Fatalf("%v", err)
+	}
+	if !h.places.pods["a"] || h.cpus("a") != "1-2" {
+		t.Errorf("known with CPUs %q, and with a cgroup: %t", h.cpus("a"), h.places.pods["a"])
+	}
+	h.journal.FailNext(1, fault.Unavailablef("write the ledger: no space left on device"))
+	h.places.fail["ensure"] = fault.Unavailablef("mkdir: no space left on device")
+	if _, _, err := h.Remove(t.Context(), "a"); err == nil || !strings.Contains(err.Error(), "mkdir") {
+		t.Errorf("nothing is said of the cgroup that is missing: %v", err)
+	}
+	if _, ok, err := h.Remove(t.Context(), "a"); !ok || err != nil || len(h.places.pods) != 0 {
+		t.Errorf("again: %t, %v, left %v", ok, err, h.places.pods)
+	}
+}
+
 func TestPreStartBindsAndPostStopForgets(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t, topology.BestEffort)

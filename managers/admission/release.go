@@ -2,6 +2,7 @@ package admission
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/berthd/berth/managers/fault"
@@ -41,11 +42,22 @@ func (e *Engine) remove(ctx context.Context, uid string, ends func(*ledger.Pod) 
 		return nil, false, fmt.Errorf("remove pod %s: %w", uid, err)
 	}
 	if _, err := e.Ledger.Update(ctx, func(d *ledger.Draft) error { d.RemovePod(uid); return nil }); err != nil {
-		return nil, false, fmt.Errorf("remove pod %s: %w", uid, err)
+		return nil, false, fmt.Errorf("remove pod %s: %w", uid, errors.Join(err, e.restore(ctx, uid)))
 	}
 	bus, _ := e.Managers(e.Ledger.View())
 	bus.Released(ctx, pod.Claims)
 	return pod.Claims, true, nil
+}
+
+// restore gives a pod its cgroup back that could not be taken out of the ledger:
+// who is known has a place. Its processes stay dead.
+func (e *Engine) restore(ctx context.Context, uid string) error {
+	view := e.Ledger.View()
+	if _, known := view.Pod(uid); !known {
+		return nil
+	}
+	_, _, err := e.Places.EnsurePod(context.WithoutCancel(ctx), view, uid)
+	return err
 }
 
 // Started answers PreStart.

@@ -28,7 +28,8 @@ const (
 //
 //   - v2: cgroup.kill, which catches forks (kernel 5.14); on older kernels as v1,
 //     with the v2 freezer.
-//   - v1: no new processes (pids.max 0), freeze, kill all, thaw.
+//   - v1: no new processes (pids.max 0), freeze, kill all, thaw. Processes are held
+//     by pidfds (kernel 5.3), so that no other one is hit.
 //
 // A cgroup whose removal ran out of time stays unable to fork; nothing in it is
 // meant to live.
@@ -109,16 +110,44 @@ func (d *Driver) killFrozen(name cgroup.Name) error {
 		_ = d.writeText(h.path(name), "pids.max", "0")
 	}
 	thaw := d.freeze(name)
+	defer thaw()
 	pids, err := d.procs(name)
+	if err != nil {
+		return err
+	}
+	held := make(map[int]int, len(pids)) // pidfds, which stay with their process
+	defer func() {
+		for _, fd := range held {
+			_ = unix.Close(fd)
+		}
+	}()
 	for _, pid := range pids {
 		if pid <= 0 { // lives in an outer pid namespace
 			continue
 		}
-		if killed := unix.Kill(pid, unix.SIGKILL); killed != nil && !errors.Is(killed, unix.ESRCH) && err == nil {
+		if fd, err := unix.PidfdOpen(pid, 0); err == nil {
+			held[pid] = fd
+		} else if !errors.Is(err, unix.ESRCH) {
+			return fault.Unavailablef("hold process %d: %w", pid, err)
+		}
+	}
+	return d.killHeld(name, held)
+}
+
+// killHeld kills those of the processes that are still in the cgroup. Between the
+// list and the hold a process may have ended and its number have gone to somebody
+// else's: what was held then is not in the second list, or has ended as well.
+func (d *Driver) killHeld(name cgroup.Name, held map[int]int) error {
+	pids, err := d.procs(name)
+	for _, pid := range pids {
+		fd, ok := held[pid]
+		if !ok {
+			continue // the next round's
+		}
+		if killed := unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0); killed != nil && !errors.Is(killed, unix.ESRCH) && err == nil {
 			err = fault.Unavailablef("kill process %d: %w", pid, killed)
 		}
 	}
-	thaw()
 	return err
 }
 

@@ -1,0 +1,53 @@
+package cgroupfs
+
+import (
+	"errors"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/berthd/berth/managers/cgroup"
+)
+
+// Of the processes that are held only those in the cgroup are killed: another one
+// may have got the number of one that was.
+func TestOnlyMembersAreKilled(t *testing.T) {
+	t.Parallel()
+	d := kernelTrees[0].open(t)
+	top := place(t, d)
+	inside, outside := append(top[:1:1], "inside"), append(top[:1:1], "outside")
+	held := map[int]int{}
+	member, stranger := start(t), start(t)
+	for name, p := range map[string]struct {
+		name cgroup.Name
+		pid  int
+	}{"member": {inside, member.PID}, "stranger": {outside, stranger.PID}} {
+		if err := d.Ensure(t.Context(), cgroup.Node{Name: p.name}); err != nil {
+			t.Fatal(err)
+		}
+		if err := d.Move(t.Context(), p.name, p.pid); err != nil {
+			t.Fatal(err)
+		}
+		fd, err := unix.PidfdOpen(p.pid, 0)
+		if err != nil {
+			t.Skipf("%s cannot be held: %v", name, err)
+		}
+		t.Cleanup(func() { _ = unix.Close(fd) })
+		held[p.pid] = fd
+	}
+	if err := d.killHeld(inside, held); err != nil {
+		t.Fatal(err)
+	}
+	poll := []unix.PollFd{{Fd: int32(held[member.PID]), Events: unix.POLLIN}}
+	for {
+		if n, err := unix.Poll(poll, 60_000); n == 1 {
+			break // it has ended
+		} else if !errors.Is(err, unix.EINTR) {
+			t.Fatalf("the member still lives: %v", err)
+		}
+	}
+	stranger.Fork()
+	if pids, err := d.procs(outside); err != nil || len(pids) == 0 {
+		t.Errorf("the stranger does not live to fork: %v, %v", pids, err)
+	}
+}
