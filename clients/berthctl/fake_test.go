@@ -24,6 +24,7 @@ import (
 	cgroupv1 "github.com/berthd/berth/api/berth/cgroup/v1"
 	cpuv1 "github.com/berthd/berth/api/berth/cpu/v1"
 	devicev1 "github.com/berthd/berth/api/berth/device/v1"
+	hintv1 "github.com/berthd/berth/api/berth/hint/v1"
 	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
 	lifecyclev1 "github.com/berthd/berth/api/berth/lifecycle/v1"
 	memoryv1 "github.com/berthd/berth/api/berth/memory/v1"
@@ -78,6 +79,7 @@ func (f *fake) start(t *testing.T) string {
 	nodev1.RegisterNodeServiceServer(s, fakeNode{fake: f})
 	inspectv1.RegisterInspectServiceServer(s, fakeInspect{fake: f})
 	cgroupv1.RegisterCgroupServiceServer(s, fakeCgroup{fake: f})
+	hintv1.RegisterHintBusServiceServer(s, fakeBus{fake: f})
 	healthv1.RegisterHealthServer(s, fakeHealth{})
 	podresourcesv1.RegisterPodResourcesListerServer(s, fakeLister{fake: f})
 	done := make(chan error, 1)

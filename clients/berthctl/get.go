@@ -22,7 +22,8 @@ func (c *ctl) get() *cobra.Command {
 		example: `  berthctl get pods
   berthctl get cpus -o wide
   berthctl get devices example.com/gpu`,
-	}, c.getPods(), c.getContainers(), c.getCPUs(), c.getMemory(), c.getNUMA(), c.getDevices(), c.getResources(), c.getNode(), c.getCgroups())
+	}, c.getPods(), c.getContainers(), c.getCPUs(), c.getMemory(), c.getNUMA(), c.getDevices(), c.getResources(), c.getProviders(),
+		c.getNode(), c.getCgroups())
 }
 
 // filter is the flags of verbs that list pods.

@@ -161,6 +161,7 @@ var goldens = map[string][]step{
 		{args: "get numa"}, {args: "get numa -o wide"}, {args: "get numa", fake: empty}, {args: "get numa -o yaml"},
 		{args: "get devices"}, {args: "get devices example.com/gpu -o wide"}, {args: "get devices example.com/nic -o json"},
 		{args: "get resources"}, {args: "get resources -o wide"}, {args: "get resources -o json"},
+		{args: "get providers"}, {args: "get providers -o wide"}, {args: "get providers -o yaml"}, {args: "get providers", fake: empty},
 	},
 	"empty": {
 		{args: "get pods", fake: empty}, {args: "get pods -o json", fake: empty}, {args: "get containers", fake: empty},

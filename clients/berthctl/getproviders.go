@@ -1,0 +1,92 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	hintv1 "github.com/berthd/berth/api/berth/hint/v1"
+	"github.com/berthd/berth/clients/berthctl/table"
+)
+
+func (c *ctl) getProviders() *cobra.Command {
+	return c.verb(about{
+		use:   "providers",
+		short: "Hint providers, in the order in which they are asked",
+		long: `List who takes part in admissions, in the order in which berthd asks them: the managers inside berthd, and providers in
+processes of their own. A failure of a required provider refuses the pod, one of an advisory provider does not. A provider
+that is suspended has failed too often in a row and is left alone for a while. LEASES are admissions whose commit it has not
+confirmed yet. MESSAGE is what stands in the way, or the last failure.`,
+		example: `  berthctl get providers
+  berthctl get providers -o wide`,
+	}, func(ctx context.Context, s *session, _ []string) error {
+		list, err := s.HintBus().ListProviders(ctx, &hintv1.ListProvidersRequest{})
+		if err != nil {
+			return err
+		}
+		return s.show(list, func(w io.Writer) {
+			t := table.New("ORDER", "NAME", "KIND", "MODE", "STATE", "LEASES", "RESOURCES", "MESSAGE").
+				Wide(s.wide(), "DEADLINE", "INDEX", "ENDPOINT", "ADMISSIONS")
+			for i, p := range list.GetProviders() {
+				t.Row(append([]string{strconv.Itoa(i + 1), p.GetName()}, s.providerCells(p)...)...)
+			}
+			fmt.Fprint(w, t)
+		})
+	})
+}
+
+// providerCells spells all of a provider but its name. Much of it is nothing to a
+// built-in one.
+func (c *ctl) providerCells(p *hintv1.Provider) []string {
+	if p.GetBuiltIn() {
+		return []string{"built-in", providerMode(p.GetMode())}
+	}
+	var admissions []string
+	for _, l := range p.GetLeases() {
+		left := l.GetExpiresAt().AsTime().Sub(c.now())
+		admissions = append(admissions, l.GetAdmissionId()+" for "+table.Age(left))
+	}
+	deadline, index := "", ""
+	if d := p.GetDeadline(); d != nil {
+		deadline, index = d.AsDuration().Round(time.Millisecond).String(), strconv.Itoa(int(p.GetIndex()))
+	}
+	return []string{
+		"outside", providerMode(p.GetMode()), providerState(p.GetState()), strconv.Itoa(len(p.GetLeases())),
+		resourcesOf(p), p.GetMessage(), deadline, index, p.GetEndpoint(), joined(admissions),
+	}
+}
+
+// resourcesOf spells which pods concern a provider outside: those that want one of
+// its resources, or all.
+func resourcesOf(p *hintv1.Provider) string {
+	if len(p.GetResources()) == 0 {
+		return "any"
+	}
+	return joined(p.GetResources())
+}
+
+func providerMode(m hintv1.Mode) string {
+	switch m {
+	case hintv1.Mode_MODE_REQUIRED:
+		return "required"
+	case hintv1.Mode_MODE_ADVISORY:
+		return "advisory"
+	}
+	return ""
+}
+
+func providerState(s hintv1.State) string {
+	switch s {
+	case hintv1.State_STATE_CONNECTED:
+		return "connected"
+	case hintv1.State_STATE_AWAY:
+		return "away"
+	case hintv1.State_STATE_SUSPENDED:
+		return "suspended"
+	}
+	return ""
+}
