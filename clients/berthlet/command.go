@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -16,6 +18,8 @@ import (
 	"github.com/berthd/berth/clients/berth"
 	"github.com/berthd/berth/clients/berthlet/agent"
 	"github.com/berthd/berth/clients/berthlet/builtin"
+	"github.com/berthd/berth/clients/berthlet/container"
+	"github.com/berthd/berth/clients/berthlet/cri"
 	"github.com/berthd/berth/clients/berthlet/lifecycle"
 	"github.com/berthd/berth/clients/berthlet/manifest"
 	"github.com/berthd/berth/managers/fault"
@@ -33,7 +37,8 @@ const long = `berthlet runs the pods of a folder of Kubernetes manifests on this
 
 berthd decides which CPUs, memory and devices each container gets; berthlet starts
 the containers with that, restarts them by their policy, and ends them when their
-manifest goes. An image is a directory, or an OCI image layout on disk.`
+manifest goes. An image is a directory, or an OCI image layout on disk; with
+--runtime-endpoint, one that the container runtime there has or can pull.`
 
 // command is the program's command line.
 func command(out, errs io.Writer) *cobra.Command {
@@ -67,9 +72,6 @@ func (o *options) run(ctx context.Context, errs io.Writer) error {
 		return fmt.Errorf("--log-level %q: expected debug, info, warn or error", o.logLevel)
 	}
 	log := slog.New(slog.NewTextHandler(errs, &slog.HandlerOptions{Level: level}))
-	if o.runtimeEndpoint != "" {
-		return fault.Unsupportedf("--runtime-endpoint %s: this berthlet does not speak CRI; leave the flag out to use the built-in runtime", o.runtimeEndpoint)
-	}
 	for _, path := range []*string{&o.state, &o.logs, &o.manifests} {
 		abs, err := filepath.Abs(*path)
 		if err != nil {
@@ -95,10 +97,7 @@ func (o *options) run(ctx context.Context, errs io.Writer) error {
 		Dir:  o.state, LogDir: o.logs, StatusFile: statusFile(o.state),
 		Crash: crash, Retry: lifecycle.Retry, Now: time.Now, Log: log,
 	})
-	runtime, err := builtin.New(builtin.Options{
-		Dir: filepath.Join(o.state, "runtime"), Images: o.images, LogBytes: o.logBytes,
-		Changed: pods.Changed, Now: time.Now, Log: log,
-	})
+	runtime, err := o.runtime(pods.Changed, log)
 	if err != nil {
 		return err
 	}
@@ -108,6 +107,25 @@ func (o *options) run(ctx context.Context, errs io.Writer) error {
 	return both(ctx,
 		func(ctx context.Context) error { return manifest.Open(o.manifests, log).Watch(ctx, pods.Want) },
 		pods.Run)
+}
+
+// runtime opens the runtime that was asked for; changed is told the uids of pods.
+func (o *options) runtime(changed func(uid string), log *slog.Logger) (interface {
+	container.Runtime
+	Stop()
+}, error) {
+	if o.runtimeEndpoint == "" {
+		return builtin.New(builtin.Options{
+			Dir: filepath.Join(o.state, "runtime"), Images: o.images, LogBytes: o.logBytes,
+			Changed: changed, Now: time.Now, Log: log,
+		})
+	}
+	// Others may use the same runtime, also another berthlet.
+	sum := sha256.Sum256([]byte(o.state))
+	return cri.New(cri.Options{
+		Endpoint: o.runtimeEndpoint, Owner: hex.EncodeToString(sum[:8]), LogBytes: o.logBytes,
+		Changed: changed, Now: time.Now, Log: log,
+	})
 }
 
 // both runs two tasks until both have ended; the end of one ends the other.

@@ -26,7 +26,7 @@ func TestRefusals(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	for want, args := range map[string][]string{
-		"does not speak CRI":  {"--runtime-endpoint", "unix:///run/containerd.sock"},
+		"runtime endpoint":    {"--runtime-endpoint", "containerd.sock"},
 		"--log-level":         {"--log-level", "loud"},
 		"endpoint":            {"--state-dir", dir, "--endpoint", "tcp:1.2.3.4"},
 		"unknown command":     {"dance"},

@@ -41,6 +41,9 @@ type Volume struct {
 // Launch tells how a container is started.
 type Launch struct {
 	Name, Image string
+	// Pull is imagePullPolicy as the manifest has it: "Always", "IfNotPresent",
+	// "Never" or empty.
+	Pull string
 	// Init is true for init containers, sidecars included.
 	Init bool
 	// RestartPolicy is the container's own, else the pod's; "Always" for a sidecar.
@@ -151,7 +154,7 @@ func (m *Manifest) volumes(list []corev1.Volume) []Volume {
 // launch reads a container; at is its path.
 func (m *Manifest) launch(p *corev1.Pod, c *corev1.Container, init bool, at string) Launch {
 	out := Launch{
-		Name: c.Name, Image: c.Image, Init: init, WorkingDir: c.WorkingDir,
+		Name: c.Name, Image: c.Image, Pull: string(c.ImagePullPolicy), Init: init, WorkingDir: c.WorkingDir,
 		RestartPolicy: restartPolicy(p, c, init), Security: security(p.Spec.SecurityContext, c.SecurityContext),
 	}
 	for i, e := range c.Env {

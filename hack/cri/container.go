@@ -38,7 +38,7 @@ func (s *Server) CreateContainer(_ context.Context, req *criv1.CreateContainerRe
 		return nil, status.Errorf(codes.NotFound, "failed to find sandbox id %q", req.GetPodSandboxId())
 	case !b.ready:
 		return nil, status.Errorf(codes.Unknown, "sandbox container %q is not running", b.id)
-	case !slices.Contains(s.Images, config.GetImage().GetImage()):
+	case !slices.Contains(s.Images, strings.TrimPrefix(config.GetImage().GetImage(), imageID)):
 		return nil, status.Errorf(codes.NotFound, "failed to resolve image %q", config.GetImage().GetImage())
 	}
 	for _, c := range s.containers {

@@ -2,10 +2,8 @@ package cri
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
-	"os"
 	"path"
 	"slices"
 	"strings"
@@ -79,15 +77,11 @@ func New(c Config) *Server {
 	}
 }
 
+// imageID begins the ids of images.
+const imageID = "sha256:"
+
 // Serve answers on a socket until ctx ends. It may be called again after that.
-func (s *Server) Serve(ctx context.Context, socket string) error {
-	if err := os.Remove(socket); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return err
-	}
-	l, err := net.Listen("unix", socket)
-	if err != nil {
-		return err
-	}
+func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	g := grpc.NewServer(grpc.UnaryInterceptor(s.intercept))
 	criv1.RegisterRuntimeServiceServer(g, s)
 	criv1.RegisterImageServiceServer(g, s)
@@ -132,7 +126,7 @@ func (s *Server) Resources(id string) *criv1.LinuxContainerResources {
 	return nil
 }
 
-// Config gives what a container was made of, and its pod; nil if there is none.
+// Configs gives what a container was made of, and its pod; nil if there is none.
 func (s *Server) Configs(id string) (*criv1.ContainerConfig, *criv1.PodSandboxConfig) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -187,7 +181,7 @@ func (s *Server) ImageStatus(_ context.Context, req *criv1.ImageStatusRequest) (
 	if !slices.Contains(s.Images, name) {
 		return &criv1.ImageStatusResponse{}, nil
 	}
-	return &criv1.ImageStatusResponse{Image: &criv1.Image{Id: "sha256:" + name, RepoTags: []string{name}}}, nil
+	return &criv1.ImageStatusResponse{Image: &criv1.Image{Id: imageID + name, RepoTags: []string{name}}}, nil
 }
 
 // PullImage implements ImageService: there is nowhere to pull from.

@@ -69,6 +69,7 @@ func TestWhatAContainerIsMadeOf(t *testing.T) {
   containers:
   - name: main
     image: img
+    imagePullPolicy: Never
     command: [/p, wait]
     args: ["$(MINE)", "$(OTHER)"]
     env: [{name: MINE, value: pod}]
@@ -82,7 +83,7 @@ func TestWhatAContainerIsMadeOf(t *testing.T) {
 		}
 		five := int64(5)
 		want := container.Spec{
-			ID: h.id("a", "main"), PodUID: "a-uid", Name: "main", Image: "img",
+			ID: h.id("a", "main"), PodUID: "a-uid", Name: "main", Image: "img", Pull: container.PullNever,
 			Command: []string{"/p", "wait"}, Args: []string{"pod", "$(OTHER)"}, Dir: "/w",
 			Env:  []container.Variable{{Name: "DEVICE", Value: "d0"}, {Name: "MINE", Value: "plugin"}, {Name: "MINE", Value: "pod"}},
 			User: &five, Privileged: true, ReadOnlyRoot: true, NoNewPrivileges: true,
@@ -94,6 +95,10 @@ func TestWhatAContainerIsMadeOf(t *testing.T) {
 			},
 			Devices:    []container.Device{{Path: "/dev/d", HostPath: "/dev/null", Permissions: "rw"}},
 			CgroupPath: "/pods/a-uid/main", CgroupParent: "/pods/a-uid", OOMScoreAdj: 7,
+			Resources: container.Resources{
+				CPUs: "3", Mems: "1", CPUShares: 5, CPUQuotaUS: -1, CPUPeriodUS: 6, MemoryBytes: 8, MemorySwapBytes: 9,
+				HugePages: []container.HugePages{{Size: "2MB", Bytes: 10}}, Unified: map[string]string{"memory.min": "1"},
+			},
 			LogPath: h.dir + "/logs/default_a_a-uid/main/0.log",
 		}
 		if fmt.Sprintf("%+v", got.User) == "" || *got.User != *want.User {

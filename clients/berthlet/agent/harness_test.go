@@ -138,7 +138,11 @@ func (f *fakeNode) Allocate(_ context.Context, uid, container string) (*allocati
 		return nil, err
 	}
 	return &allocationv1.AllocateResponse{
-		Linux:      &allocationv1.LinuxResources{CpusetCpus: "3", OomScoreAdj: 7},
+		Linux: &allocationv1.LinuxResources{
+			CpusetCpus: "3", CpusetMems: "1", CpuShares: 5, CpuQuotaUs: -1, CpuPeriodUs: 6, MemoryLimitBytes: 8, MemorySwapLimitBytes: 9,
+			HugepageLimits: []*allocationv1.HugepageLimit{{PageSize: "2MB", LimitBytes: 10}}, Unified: map[string]string{"memory.min": "1"},
+			OomScoreAdj: 7,
+		},
 		CgroupPath: "/pods/" + uid + "/" + container, CgroupParent: "/pods/" + uid,
 		Envs:    []*allocationv1.EnvVar{{Name: "DEVICE", Value: "d0"}, {Name: "MINE", Value: "plugin"}},
 		Mounts:  []*allocationv1.Mount{{ContainerPath: "/lib/d", HostPath: "/host/d", ReadOnly: true}},

@@ -65,12 +65,27 @@ func (p place) log(m podspec.Manifest, name string, attempt int) string {
 }
 
 // shared describes the pod to a runtime.
-func shared(m podspec.Manifest, parent string) container.Pod {
+func (p place) shared(m podspec.Manifest, parent string) container.Pod {
 	meta, spec := m.Pod.GetMetadata(), m.Pod.GetSpec()
 	return container.Pod{
 		UID: meta.GetUid(), Namespace: meta.GetNamespace(), Name: meta.GetName(), Hostname: m.Hostname,
 		HostNetwork: spec.GetHostNetwork(), HostPID: spec.GetHostPid(), HostIPC: spec.GetHostIpc(), CgroupParent: parent,
+		LogDir: p.podLogs(m),
 	}
+}
+
+// resources are for a runtime that makes the cgroup itself.
+func resources(l *allocationv1.LinuxResources) container.Resources {
+	out := container.Resources{
+		CPUs: l.GetCpusetCpus(), Mems: l.GetCpusetMems(),
+		CPUShares: l.GetCpuShares(), CPUQuotaUS: l.GetCpuQuotaUs(), CPUPeriodUS: l.GetCpuPeriodUs(),
+		MemoryBytes: l.GetMemoryLimitBytes(), MemorySwapBytes: l.GetMemorySwapLimitBytes(),
+		Unified: l.GetUnified(),
+	}
+	for _, p := range l.GetHugepageLimits() {
+		out.HugePages = append(out.HugePages, container.HugePages{Size: p.GetPageSize(), Bytes: p.GetLimitBytes()})
+	}
+	return out
 }
 
 // describe puts a container together from its manifest and from what berthd has
@@ -79,14 +94,15 @@ func (p place) describe(m podspec.Manifest, l podspec.Launch, a *allocationv1.Al
 	uid, spec := m.Pod.GetMetadata().GetUid(), m.Pod.GetSpec()
 	out := container.Spec{
 		ID: containerID(uid, l.Name, step.Attempt), PodUID: uid, Name: l.Name, Attempt: step.Attempt, Pause: step.Pause,
-		Image: l.Image, Command: l.Command, Args: l.Args, Dir: l.WorkingDir,
+		Image: l.Image, Pull: container.Pull(l.Pull), Command: l.Command, Args: l.Args, Dir: l.WorkingDir,
 		User: l.Security.User, Group: l.Security.Group, Privileged: l.Security.Privileged,
 		ReadOnlyRoot: l.Security.ReadOnlyRoot, NoNewPrivileges: l.Security.NoNewPrivileges,
 		Add: l.Security.Add, Drop: l.Security.Drop,
 		HostNetwork: spec.GetHostNetwork(), HostPID: spec.GetHostPid(), HostIPC: spec.GetHostIpc(),
 		CDIDevices: a.GetCdiDevices(), Annotations: a.GetAnnotations(),
 		CgroupPath: a.GetCgroupPath(), CgroupParent: a.GetCgroupParent(), OOMScoreAdj: int(a.GetLinux().GetOomScoreAdj()),
-		LogPath: p.log(m, l.Name, step.Attempt),
+		Resources: resources(a.GetLinux()),
+		LogPath:   p.log(m, l.Name, step.Attempt),
 	}
 	for _, v := range a.GetEnvs() {
 		out.Env = append(out.Env, container.Variable{Name: v.GetName(), Value: v.GetValue()})

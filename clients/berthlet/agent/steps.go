@@ -177,7 +177,7 @@ func (w *worker) create(ctx context.Context, step lifecycle.Step) error {
 	if err != nil {
 		return w.heedForgotten(err)
 	}
-	if err := w.Runtime.Open(ctx, shared(w.manifest, allocated.GetCgroupParent())); err != nil {
+	if err := w.Runtime.Open(ctx, w.place.shared(w.manifest, allocated.GetCgroupParent())); err != nil {
 		return err
 	}
 	for _, v := range w.manifest.Volumes {

@@ -30,6 +30,9 @@ func (r *Runtime) Create(ctx context.Context, s container.Spec) error {
 }
 
 func (r *Runtime) create(ctx context.Context, s container.Spec) error {
+	if s.CgroupPath == "" {
+		return fault.Preconditionf("berthd leaves the cgroups of containers to a container runtime: start it without --runtime-endpoint, or berthlet with it")
+	}
 	dir := r.container(s.ID)
 	there, err := r.settled(ctx, dir)
 	if err != nil || there {

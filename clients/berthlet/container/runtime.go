@@ -40,11 +40,14 @@ type Pod struct {
 	HostNetwork, HostPID, HostIPC bool
 	// CgroupParent is the pod's cgroup as Allocate names it.
 	CgroupParent string
+	// LogDir is the folder that holds the logs of all containers of the pod.
+	LogDir string
 }
 
 // Spec is a container.
 type Spec struct {
-	// ID is the container's own: letters, digits, "-", "_" and ".".
+	// ID is the container's own: letters, digits, "-", "_" and ".". A runtime that
+	// gives out ids by itself leaves it alone; what List tells is what counts.
 	ID string
 	// PodUID, Name and Attempt say whose container it is; Pause is kept for the
 	// caller.
@@ -54,6 +57,8 @@ type Spec struct {
 
 	// Image is the root file system: see package image.
 	Image string
+	// Pull says when a runtime that can fetches the image.
+	Pull Pull
 	// Command and Args replace the image's entry point and its arguments: without
 	// a command the image's holds, and its arguments unless there are any here.
 	Command, Args []string
@@ -79,12 +84,41 @@ type Spec struct {
 	Annotations map[string]string
 
 	// CgroupPath is the container's cgroup below the mount point, with the values
-	// that berthd gave it or will give it before the start.
+	// that berthd gave it or will give it before the start; empty where a runtime
+	// makes the cgroup, which then gets the Resources.
 	CgroupPath, CgroupParent string
+	Resources                Resources
 	// OOMScoreAdj is the score for the out-of-memory killer, -1000 to 1000.
 	OOMScoreAdj int
 	// LogPath is the file to which the output goes, as CRI has it.
 	LogPath string
+}
+
+// Pull says when an image is fetched, in Kubernetes' words.
+type Pull string
+
+// When an image is fetched; empty means PullIfNotPresent.
+const (
+	PullAlways       Pull = "Always"
+	PullIfNotPresent Pull = "IfNotPresent"
+	PullNever        Pull = "Never"
+)
+
+// Resources are the values of a container's cgroup as Allocate gives them; 0 and
+// empty for what is not set, -1 for no limit.
+type Resources struct {
+	// CPUs and Mems are in the kernel's list format.
+	CPUs, Mems                         string
+	CPUShares, CPUQuotaUS, CPUPeriodUS int64
+	MemoryBytes, MemorySwapBytes       int64
+	HugePages                          []HugePages
+	Unified                            map[string]string
+}
+
+// HugePages is a limit for pages of one size, as the kernel spells it: "2MB".
+type HugePages struct {
+	Size  string
+	Bytes uint64
 }
 
 // Variable is an environment variable.
@@ -126,7 +160,8 @@ type Status struct {
 	Attempt          int
 	Pause            time.Duration
 	Phase            Phase
-	// PID is the first process as the machine counts; 0 once it has exited.
+	// PID is the first process as the machine counts; 0 once it has exited, and
+	// where the runtime places processes itself.
 	PID int
 	// Started is zero for a container that was never started, Finished until it
 	// has exited.

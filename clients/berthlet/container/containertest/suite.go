@@ -21,8 +21,12 @@ type Bench struct {
 	Image, Program string
 	// Changed gets the pod's uid whenever a container of it ends.
 	Changed <-chan string
-	// CgroupPath names a cgroup for a container.
+	// CgroupPath names a cgroup for a container; nil for a runtime that makes it.
 	CgroupPath func(name string) string
+	// CgroupParent is the pods', and LogDir where their logs are; both may be empty.
+	CgroupParent, LogDir string
+	// OwnIDs says that the runtime gives out ids, and places processes, by itself.
+	OwnIDs bool
 	// Listening waits until a program that runs would hear a signal: a program that
 	// has not come to it yet dies of one, or misses it. Nil if all do at once.
 	Listening func(ctx context.Context, s container.Spec) error
@@ -57,7 +61,7 @@ func Run(t *testing.T, open func(t *testing.T) Bench) {
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
 			b := &tried{Bench: open(t), t: t, ctx: ctx, uid: "u1"}
-			b.must(b.Runtime.Open(ctx, container.Pod{UID: b.uid, Namespace: "default", Name: "p", Hostname: "p"}))
+			b.must(b.Runtime.Open(ctx, b.pod("p")))
 			check(b)
 			for _, s := range b.list("") {
 				b.must(b.Runtime.Remove(ctx, s.ID))
@@ -69,6 +73,18 @@ func Run(t *testing.T, open func(t *testing.T) Bench) {
 			}
 		})
 	}
+}
+
+func (b *tried) pod(name string) container.Pod {
+	return container.Pod{UID: b.uid, Namespace: "default", Name: name, Hostname: name, CgroupParent: b.CgroupParent, LogDir: b.LogDir}
+}
+
+// log is a path for the output of a container.
+func (b *tried) log() string {
+	if b.LogDir == "" {
+		return b.t.TempDir() + "/log"
+	}
+	return b.LogDir + "/" + b.uid + "/log"
 }
 
 func (b *tried) must(err error) {
@@ -90,7 +106,7 @@ func (b *tried) spec(name string, args ...string) container.Spec {
 	s := container.Spec{
 		ID: name + "-0", PodUID: b.uid, Name: name, Pause: 3 * time.Second,
 		Image: b.Image, Command: append([]string{b.Program}, args...),
-		LogPath: b.t.TempDir() + "/log",
+		LogPath: b.log(), CgroupParent: b.CgroupParent,
 	}
 	if b.CgroupPath != nil {
 		s.CgroupPath = b.CgroupPath(s.ID)
@@ -126,26 +142,33 @@ func (b *tried) exit() container.Status {
 func (b *tried) running(args ...string) string {
 	b.t.Helper()
 	s := b.spec("c", args...)
-	b.must(b.Runtime.Create(b.ctx, s))
-	b.must(b.Runtime.Start(b.ctx, s.ID))
+	id := b.create(s)
+	b.must(b.Runtime.Start(b.ctx, id))
 	if b.Listening != nil && args[0] != "exit" {
 		b.must(b.Listening(b.ctx, s))
 	}
-	return s.ID
+	return id
+}
+
+// create makes the pod's one container, and tells its id.
+func (b *tried) create(s container.Spec) string {
+	b.t.Helper()
+	b.must(b.Runtime.Create(b.ctx, s))
+	return b.status(container.Created).ID
 }
 
 func startsLate(b *tried) {
 	s := b.spec("c", "wait")
 	s.Attempt = 4
-	b.must(b.Runtime.Create(b.ctx, s))
+	id := b.create(s)
 	got := b.status(container.Created)
-	if got.ID != s.ID || got.PodUID != b.uid || got.Name != "c" || got.Attempt != 4 || got.Pause != s.Pause {
+	if !b.OwnIDs && id != s.ID || got.PodUID != b.uid || got.Name != "c" || got.Attempt != 4 || got.Pause != s.Pause {
 		b.t.Errorf("labels: %+v", got)
 	}
-	if got.PID <= 0 || got.Created.IsZero() || !got.Started.IsZero() || !got.Finished.IsZero() {
+	if (got.PID == 0) != b.OwnIDs || got.Created.IsZero() || !got.Started.IsZero() || !got.Finished.IsZero() {
 		b.t.Errorf("created: %+v", got)
 	}
-	b.must(b.Runtime.Start(b.ctx, s.ID))
+	b.must(b.Runtime.Start(b.ctx, id))
 	if now := b.status(container.Running); now.PID != got.PID || now.Started.Before(now.Created) {
 		b.t.Errorf("running: %+v, was %+v", now, got)
 	}
@@ -183,17 +206,16 @@ func killed(b *tried) {
 
 func neverBegan(b *tried) {
 	s := b.spec("c", "wait")
-	b.must(b.Runtime.Create(b.ctx, s))
-	b.must(b.Runtime.Signal(b.ctx, s.ID, syscall.SIGKILL))
+	id := b.create(s)
+	b.must(b.Runtime.Signal(b.ctx, id, syscall.SIGKILL))
 	if got := b.exit(); got.ExitCode != 137 || !got.Started.IsZero() {
 		b.t.Errorf("killed before it began: %+v", got)
 	}
-	if err := b.Runtime.Start(b.ctx, s.ID); err == nil {
+	if err := b.Runtime.Start(b.ctx, id); err == nil {
 		b.t.Error("a container that has exited was started")
 	}
-	b.must(b.Runtime.Remove(b.ctx, s.ID))
-	b.must(b.Runtime.Create(b.ctx, s))
-	b.must(b.Runtime.Remove(b.ctx, s.ID))
+	b.must(b.Runtime.Remove(b.ctx, id))
+	b.must(b.Runtime.Remove(b.ctx, b.create(s)))
 	if left := b.list(""); len(left) > 0 {
 		b.t.Errorf("removed: %+v", left)
 	}
@@ -208,24 +230,24 @@ func removedAlive(b *tried) {
 
 func repeated(b *tried) {
 	s := b.spec("c", "wait")
-	b.must(b.Runtime.Create(b.ctx, s))
+	id := b.create(s)
 	pid := b.status(container.Created).PID
 	b.must(b.Runtime.Create(b.ctx, s))
-	b.must(b.Runtime.Start(b.ctx, s.ID))
-	b.must(b.Runtime.Start(b.ctx, s.ID))
+	b.must(b.Runtime.Start(b.ctx, id))
+	b.must(b.Runtime.Start(b.ctx, id))
 	b.must(b.Runtime.Create(b.ctx, s))
-	if got := b.status(container.Running).PID; got != pid {
-		b.t.Errorf("process %d became %d", pid, got)
+	if got := b.status(container.Running); got.PID != pid || got.ID != id {
+		b.t.Errorf("container %s with process %d became %s with %d", id, pid, got.ID, got.PID)
 	}
-	b.must(b.Runtime.Open(b.ctx, container.Pod{UID: b.uid, Namespace: "default", Name: "p", Hostname: "p"}))
-	b.must(b.Runtime.Remove(b.ctx, s.ID))
-	b.must(b.Runtime.Remove(b.ctx, s.ID))
+	b.must(b.Runtime.Open(b.ctx, b.pod("p")))
+	b.must(b.Runtime.Remove(b.ctx, id))
+	b.must(b.Runtime.Remove(b.ctx, id))
 }
 
 func apart(b *tried) {
 	other := *b
 	other.uid = "u2"
-	b.must(b.Runtime.Open(b.ctx, container.Pod{UID: other.uid, Namespace: "default", Name: "q", Hostname: "q"}))
+	b.must(b.Runtime.Open(b.ctx, other.pod("q")))
 	b.must(b.Runtime.Create(b.ctx, b.spec("c", "wait")))
 	b.must(b.Runtime.Create(b.ctx, other.spec("d", "wait")))
 	if got := b.status(container.Created); got.Name != "c" {
@@ -237,7 +259,7 @@ func apart(b *tried) {
 	if all := b.list(""); len(all) != 2 {
 		b.t.Errorf("all containers: %+v", all)
 	}
-	b.must(b.Runtime.Remove(b.ctx, "d-0"))
+	b.must(b.Runtime.Remove(b.ctx, other.status(container.Created).ID))
 	b.must(b.Runtime.Close(b.ctx, other.uid))
 }
 

@@ -1,0 +1,104 @@
+package cri
+
+import (
+	"context"
+	"syscall"
+	"time"
+
+	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/berthd/berth/clients/berthlet/container"
+	"github.com/berthd/berth/managers/fault"
+)
+
+// forever is a grace that does not end: berthlet measures grace itself, and kills
+// when it has ended. CRI has no signal without one. In seconds.
+const forever = int64(30 * 24 * time.Hour / time.Second)
+
+// Start implements container.Runtime.
+func (r *Runtime) Start(ctx context.Context, id string) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	s, err := r.status(ctx, id)
+	switch {
+	case missing(err):
+		return fault.NotFoundf("start container %s: there is none", id)
+	case err != nil:
+		return wrap(err, "start container %s", id)
+	case s.Phase == container.Exited:
+		return fault.Preconditionf("start container %s: it has exited", id)
+	case s.Phase == container.Running:
+		return nil
+	}
+	_, err = r.cri.StartContainer(ctx, &criv1.StartContainerRequest{ContainerId: id})
+	return wrap(err, "start container %s", id)
+}
+
+// Signal implements container.Runtime, for SIGTERM, which becomes the signal that
+// the image wants, and SIGKILL: CRI knows no others.
+func (r *Runtime) Signal(ctx context.Context, id string, sig syscall.Signal) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	if sig != syscall.SIGTERM && sig != syscall.SIGKILL {
+		return fault.Unsupportedf("signal container %s: CRI has no call for %s", id, sig)
+	}
+	s, err := r.status(ctx, id)
+	switch {
+	case missing(err):
+		return fault.NotFoundf("signal container %s: there is none", id)
+	case err != nil:
+		return wrap(err, "signal container %s", id)
+	case s.Phase == container.Exited:
+		return nil
+	case s.Phase == container.Created:
+		r.mu.Lock()
+		r.ended[id] = ending{at: r.Now(), code: 128 + int(sig)}
+		r.mu.Unlock()
+		r.Changed(s.PodUID)
+		return nil
+	case sig == syscall.SIGTERM:
+		r.tell(id, s.PodUID)
+		return nil
+	}
+	_, err = r.cri.StopContainer(ctx, &criv1.StopContainerRequest{ContainerId: id})
+	r.Changed(s.PodUID)
+	return wrap(err, "kill container %s", id)
+}
+
+// tell has the runtime send the signal. The call lasts until the container has
+// ended, so it is left to itself; with berthlet it ends without a kill.
+func (r *Runtime) tell(id, uid string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.told[id] || r.background.Err() != nil {
+		return
+	}
+	r.told[id] = true
+	r.work.Go(func() {
+		_, err := r.cri.StopContainer(r.background, &criv1.StopContainerRequest{ContainerId: id, Timeout: forever})
+		if err != nil && r.background.Err() == nil {
+			r.Log.Warn("tell a container to end", "id", id, "error", err)
+		}
+		r.mu.Lock()
+		delete(r.told, id)
+		r.mu.Unlock()
+		r.Changed(uid)
+	})
+}
+
+// Remove implements container.Runtime.
+func (r *Runtime) Remove(ctx context.Context, id string) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	_, err := r.cri.StopContainer(ctx, &criv1.StopContainerRequest{ContainerId: id})
+	if err == nil || missing(err) {
+		_, err = r.cri.RemoveContainer(ctx, &criv1.RemoveContainerRequest{ContainerId: id})
+	}
+	if err != nil && !missing(err) {
+		return wrap(err, "remove container %s", id)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.ended, id)
+	return nil
+}

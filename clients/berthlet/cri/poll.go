@@ -1,0 +1,90 @@
+package cri
+
+import (
+	"context"
+	"os"
+	"time"
+
+	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/kubelet/pkg/types"
+)
+
+// lastState is a container as a poll saw it.
+type lastState struct {
+	uid   string
+	state criv1.ContainerState
+}
+
+// poll reads the states until Stop, and tells of those that changed.
+func (r *Runtime) poll() {
+	tick := time.NewTicker(pollPeriod)
+	defer tick.Stop()
+	for {
+		select {
+		case <-r.background.Done():
+			return
+		case <-tick.C:
+		}
+		ctx, cancel := context.WithTimeout(r.background, callTimeout)
+		if err := r.compare(ctx); err != nil && r.background.Err() == nil {
+			r.Log.Debug("read the states of containers", "error", err)
+		}
+		cancel()
+	}
+}
+
+func (r *Runtime) compare(ctx context.Context) error {
+	all, err := r.list(ctx, "")
+	if err != nil {
+		return err
+	}
+	now := make(map[string]lastState, len(all))
+	changed := map[string]bool{}
+	for _, c := range all {
+		s := lastState{uid: c.GetLabels()[types.KubernetesPodUIDLabel], state: c.GetState()}
+		now[c.GetId()] = s
+		if r.known[c.GetId()] != s {
+			changed[s.uid] = true
+		}
+		if s.state == criv1.ContainerState_CONTAINER_RUNNING {
+			r.rotate(ctx, c.GetId())
+		}
+	}
+	for id, s := range r.known {
+		if _, there := now[id]; !there {
+			changed[s.uid] = true
+		}
+	}
+	r.known = now
+	for uid := range changed {
+		r.Changed(uid)
+	}
+	return nil
+}
+
+// rotate lets the log of a container start anew if it has become too large: what
+// was there becomes the file with ".1" at its end, and the runtime opens another.
+func (r *Runtime) rotate(ctx context.Context, id string) {
+	if r.LogBytes <= 0 {
+		return
+	}
+	answer, err := r.cri.ContainerStatus(ctx, &criv1.ContainerStatusRequest{ContainerId: id})
+	path := answer.GetStatus().GetLogPath()
+	if err != nil || path == "" {
+		return
+	}
+	info, err := os.Stat(path)
+	if err != nil || info.Size() <= r.LogBytes {
+		return
+	}
+	if err := os.Rename(path, path+".1"); err != nil {
+		r.Log.Warn("let a log start anew", "log", path, "error", err)
+		return
+	}
+	if _, err := r.cri.ReopenContainerLog(ctx, &criv1.ReopenContainerLogRequest{ContainerId: id}); err != nil {
+		r.Log.Warn("let a log start anew", "log", path, "error", err)
+		if err := os.Rename(path+".1", path); err != nil {
+			r.Log.Warn("put a log back", "log", path, "error", err)
+		}
+	}
+}

@@ -1,0 +1,134 @@
+package cri
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/berthd/berth/clients/berthlet/container"
+	"github.com/berthd/berth/managers/fault"
+)
+
+// Options of a runtime.
+type Options struct {
+	// Endpoint is the socket, a path with or without "unix://".
+	Endpoint string
+	// Owner is the name of this berthlet among those that use the runtime: a label's
+	// value (letters, digits, "-", "_" and ".").
+	Owner string
+	// LogBytes is how large a log becomes before it starts anew; 0 for no limit.
+	LogBytes int64
+	// Changed is told the uid of a pod when one of its containers may have ended.
+	// It must not block.
+	Changed func(uid string)
+	Now     func() time.Time
+	Log     *slog.Logger
+}
+
+const (
+	// callTimeout bounds calls that make or remove something; kubelets wait as long.
+	callTimeout = 2 * time.Minute
+	// pollPeriod is how often the states are read.
+	pollPeriod = time.Second
+	maxMessage = 16 << 20
+)
+
+// Runtime is a container.Runtime over CRI.
+type Runtime struct {
+	Options
+	conn   *grpc.ClientConn
+	cri    criv1.RuntimeServiceClient
+	images criv1.ImageServiceClient
+
+	background context.Context // ends with Stop
+	stop       context.CancelFunc
+	work       sync.WaitGroup
+
+	known map[string]lastState // by id, as the last poll saw them; the poll's own
+
+	mu    sync.Mutex        // guards what is below
+	ended map[string]ending // containers that were ended before they began, by id
+	told  map[string]bool   // containers that are being told to end, by id
+}
+
+// ending is the end of a container that never began.
+type ending struct {
+	at   time.Time
+	code int
+}
+
+var _ container.Runtime = (*Runtime)(nil)
+
+// New connects to a runtime, which may come up later.
+func New(o Options) (*Runtime, error) {
+	path := strings.TrimPrefix(o.Endpoint, "unix://")
+	if !filepath.IsAbs(path) {
+		return nil, fault.Invalidf("runtime endpoint %q: expected the absolute path of a socket, as unix:///run/containerd/containerd.sock", o.Endpoint)
+	}
+	patience := backoff.DefaultConfig
+	patience.MaxDelay = time.Second
+	conn, err := grpc.NewClient("unix://"+path,
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)),
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: patience, MinConnectTimeout: time.Second}))
+	if err != nil {
+		return nil, fault.Invalidf("runtime endpoint %q: %w", o.Endpoint, err)
+	}
+	r := &Runtime{
+		Options: o, conn: conn, cri: criv1.NewRuntimeServiceClient(conn), images: criv1.NewImageServiceClient(conn),
+		ended: map[string]ending{}, told: map[string]bool{},
+	}
+	r.background, r.stop = context.WithCancel(context.Background())
+	r.work.Go(r.poll)
+	return r, nil
+}
+
+// Stop ends the watching; the containers go on.
+func (r *Runtime) Stop() {
+	r.stop()
+	r.work.Wait()
+	_ = r.conn.Close()
+}
+
+// failed gives an error of the runtime its class.
+func failed(err error) error {
+	s, ok := status.FromError(err)
+	if err == nil || !ok {
+		return err
+	}
+	err = errors.New(s.Message())
+	switch s.Code() {
+	case codes.NotFound:
+		return fault.NotFoundf("%w", err)
+	case codes.InvalidArgument:
+		return fault.Invalidf("%w", err)
+	case codes.DeadlineExceeded, codes.Canceled:
+		return fault.Deadlinef("%w", err)
+	case codes.Unimplemented:
+		return fault.Unsupportedf("%w", err)
+	default:
+		return fault.Unavailablef("%w", err)
+	}
+}
+
+func missing(err error) bool { return status.Code(err) == codes.NotFound }
+
+// wrap says what failed, about whom.
+func wrap(err error, format string, args ...any) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf(format+": %w", append(args, failed(err))...)
+}

@@ -1,0 +1,155 @@
+package cri
+
+import (
+	"context"
+	"encoding/json"
+
+	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/kubelet/pkg/types"
+
+	"github.com/berthd/berth/clients/berthlet/container"
+	"github.com/berthd/berth/managers/fault"
+)
+
+// Labels and annotations of berthlet, beside those of kubelets.
+const (
+	ownerLabel      = "berthlet.berth.dev/owner"
+	podAnnotation   = "berthlet.berth.dev/pod"
+	pauseAnnotation = "berthlet.berth.dev/pause"
+	// restartCount is where kubelets keep the attempt.
+	restartCount = "io.kubernetes.container.restartCount"
+)
+
+// Open implements container.Runtime. A sandbox that broke is stopped, and with it
+// what is left of its containers: they would share nothing with those to come.
+func (r *Runtime) Open(ctx context.Context, p container.Pod) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	return wrap(r.open(ctx, p), "open pod %s", p.UID)
+}
+
+func (r *Runtime) open(ctx context.Context, p container.Pod) error {
+	all, err := r.sandboxes(ctx, p.UID)
+	if err != nil {
+		return err
+	}
+	attempt := uint32(0)
+	for _, s := range all {
+		if s.GetState() == criv1.PodSandboxState_SANDBOX_READY {
+			return nil
+		}
+		attempt = max(attempt, s.GetMetadata().GetAttempt()+1)
+		if _, err := r.cri.StopPodSandbox(ctx, &criv1.StopPodSandboxRequest{PodSandboxId: s.GetId()}); err != nil {
+			return err
+		}
+	}
+	config, err := r.sandboxConfig(p, attempt)
+	if err != nil {
+		return err
+	}
+	_, err = r.cri.RunPodSandbox(ctx, &criv1.RunPodSandboxRequest{Config: config})
+	return err
+}
+
+// Close implements container.Runtime.
+func (r *Runtime) Close(ctx context.Context, uid string) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	return wrap(r.close(ctx, uid), "close pod %s", uid)
+}
+
+func (r *Runtime) close(ctx context.Context, uid string) error {
+	all, err := r.sandboxes(ctx, uid)
+	if err != nil {
+		return err
+	}
+	for _, s := range all {
+		if _, err := r.cri.StopPodSandbox(ctx, &criv1.StopPodSandboxRequest{PodSandboxId: s.GetId()}); err != nil && !missing(err) {
+			return err
+		}
+		if _, err := r.cri.RemovePodSandbox(ctx, &criv1.RemovePodSandboxRequest{PodSandboxId: s.GetId()}); err != nil && !missing(err) {
+			return err
+		}
+	}
+	return nil
+}
+
+// sandboxes lists those of a pod.
+func (r *Runtime) sandboxes(ctx context.Context, uid string) ([]*criv1.PodSandbox, error) {
+	answer, err := r.cri.ListPodSandbox(ctx, &criv1.ListPodSandboxRequest{Filter: &criv1.PodSandboxFilter{
+		LabelSelector: map[string]string{ownerLabel: r.Owner, types.KubernetesPodUIDLabel: uid},
+	}})
+	return answer.GetItems(), err
+}
+
+// ready gives the sandbox of a pod that is open, with what it was made of.
+func (r *Runtime) ready(ctx context.Context, uid string) (id string, config *criv1.PodSandboxConfig, err error) {
+	all, err := r.sandboxes(ctx, uid)
+	if err != nil {
+		return "", nil, err
+	}
+	for _, s := range all {
+		if s.GetState() != criv1.PodSandboxState_SANDBOX_READY {
+			continue
+		}
+		var p container.Pod
+		if err := json.Unmarshal([]byte(s.GetAnnotations()[podAnnotation]), &p); err != nil {
+			return "", nil, fault.Corruptf("annotation %s of sandbox %s: %w", podAnnotation, s.GetId(), err)
+		}
+		config, err := r.sandboxConfig(p, s.GetMetadata().GetAttempt())
+		return s.GetId(), config, err
+	}
+	return "", nil, fault.Preconditionf("pod %s is not open", uid)
+}
+
+// sandboxConfig describes a sandbox. The pod is written into it, because CRI wants
+// the description again with every container.
+func (r *Runtime) sandboxConfig(p container.Pod, attempt uint32) (*criv1.PodSandboxConfig, error) {
+	text, err := json.Marshal(p)
+	if err != nil {
+		return nil, err
+	}
+	out := &criv1.PodSandboxConfig{
+		Metadata:     &criv1.PodSandboxMetadata{Name: p.Name, Namespace: p.Namespace, Uid: p.UID, Attempt: attempt},
+		LogDirectory: logDir(p),
+		Labels: map[string]string{
+			ownerLabel:                        r.Owner,
+			types.KubernetesPodUIDLabel:       p.UID,
+			types.KubernetesPodNameLabel:      p.Name,
+			types.KubernetesPodNamespaceLabel: p.Namespace,
+		},
+		Annotations: map[string]string{podAnnotation: string(text)},
+		Linux: &criv1.LinuxPodSandboxConfig{
+			CgroupParent:    p.CgroupParent,
+			SecurityContext: &criv1.LinuxSandboxSecurityContext{NamespaceOptions: namespaces(p.HostNetwork, p.HostPID, p.HostIPC)},
+		},
+	}
+	if !p.HostNetwork {
+		out.Hostname = p.Hostname
+	}
+	return out, nil
+}
+
+// logDir is where the logs of a pod are; all of their paths begin with it.
+func logDir(p container.Pod) string {
+	if p.LogDir == "" {
+		return "/"
+	}
+	return p.LogDir
+}
+
+// namespaces says which a pod shares with the machine. Of its own it shares all but
+// that of processes.
+func namespaces(network, pid, ipc bool) *criv1.NamespaceOption {
+	out := &criv1.NamespaceOption{Network: criv1.NamespaceMode_POD, Pid: criv1.NamespaceMode_CONTAINER, Ipc: criv1.NamespaceMode_POD}
+	if network {
+		out.Network = criv1.NamespaceMode_NODE
+	}
+	if pid {
+		out.Pid = criv1.NamespaceMode_NODE
+	}
+	if ipc {
+		out.Ipc = criv1.NamespaceMode_NODE
+	}
+	return out
+}
