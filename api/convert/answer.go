@@ -2,6 +2,7 @@ package convert
 
 import (
 	"fmt"
+	"slices"
 
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/managers/fault"
@@ -27,7 +28,7 @@ func Answers(answers []hint.ResourceAnswer) []*typesv1.Answer {
 		if a.Kind != hint.ByRule {
 			continue
 		}
-		if list, err := a.Rule.Expand(maxListed); err == nil {
+		if list, err := a.Expand(maxListed); err == nil {
 			out[i] = listed(a.Resource, list)
 		}
 	}
@@ -56,7 +57,7 @@ func GivenAnswers(answers []hint.ResourceAnswer) []*typesv1.Answer {
 		case hint.Options:
 			m.Kind, m.Hints = typesv1.AnswerKind_ANSWER_KIND_OPTIONS, Hints(a.Hints)
 		case hint.ByRule:
-			m.Kind, m.Rule = typesv1.AnswerKind_ANSWER_KIND_RULE, Rule(a.Rule)
+			m.Kind, m.Rule, m.Hints = typesv1.AnswerKind_ANSWER_KIND_RULE, Rule(a.Rule), Hints(a.Hints)
 		}
 		out[i] = m
 	}
@@ -83,8 +84,15 @@ func ReadAnswers(path string, answers []*typesv1.Answer) ([]hint.ResourceAnswer,
 			a.Kind, a.Reason = hint.Impossible, m.GetReason()
 		case typesv1.AnswerKind_ANSWER_KIND_OPTIONS:
 			a.Kind, a.Hints = hint.Options, readHints(at+".hints", m.GetHints(), &vs)
+			if len(a.Hints) == 0 {
+				vs.Addf(at+".hints", "expected at least one hint; an answer without any is IMPOSSIBLE")
+			}
 		case typesv1.AnswerKind_ANSWER_KIND_RULE:
 			a.Kind, a.Rule = hint.ByRule, readRule(at+".rule", m.GetRule(), &vs)
+			a.Hints = readHints(at+".hints", m.GetHints(), &vs)
+			if slices.ContainsFunc(a.Hints, func(h hint.Hint) bool { return h.Any }) {
+				vs.Addf(at+".hints", "expected nodes in every hint beside a rule")
+			}
 		default:
 			vs.Addf(at+".kind", "expected NO_PREFERENCE, IMPOSSIBLE, OPTIONS or RULE")
 		}
@@ -94,14 +102,14 @@ func ReadAnswers(path string, answers []*typesv1.Answer) ([]hint.ResourceAnswer,
 }
 
 func readHints(path string, hints []*typesv1.Hint, vs *fault.Violations) []hint.Hint {
+	if len(hints) == 0 {
+		return nil
+	}
 	out := make([]hint.Hint, len(hints))
 	for i, m := range hints {
 		out[i] = readHint(fmt.Sprintf("%s[%d]", path, i), m, vs)
 	}
 	hint.SortHints(out)
-	if len(out) == 0 {
-		vs.Addf(path, "expected at least one hint; an answer without any is IMPOSSIBLE")
-	}
 	return out
 }
 

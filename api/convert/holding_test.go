@@ -115,6 +115,11 @@ func TestReadRule(t *testing.T) {
 		"node":        {&typesv1.Rule{Universe: nodes(1, 64)}, "answers[0].rule.universe"},
 		"must":        {&typesv1.Rule{Universe: nodes(1), Must: nodes(2)}, "answers[0].rule.must"},
 		"weight":      {&typesv1.Rule{Universe: nodes(1), Weights: map[uint32]uint64{1: 1, 1 << 31: 2}}, "answers[0].rule.weights[2147483648]"},
+		"also":        {&typesv1.Rule{Universe: nodes(1), Also: make([]*typesv1.Threshold, 17)}, "answers[0].rule.also"},
+		"also weight": {&typesv1.Rule{Universe: nodes(1), Also: []*typesv1.Threshold{{Weights: map[uint32]uint64{2: 1}}}}, "answers[0].rule.also[0].weights[2]"},
+		"giant":       {&typesv1.Rule{Universe: nodes(1), Weights: map[uint32]uint64{1: 1<<57 + 1}}, "answers[0].rule.weights[1]"},
+		"giant need":  {&typesv1.Rule{Universe: nodes(1), Need: 1 << 63}, "answers[0].rule.need"},
+		"also need":   {&typesv1.Rule{Universe: nodes(1), Also: []*typesv1.Threshold{{Need: 1 << 63}}}, "answers[0].rule.also[0].need"},
 		"size":        {&typesv1.Rule{Universe: nodes(1), PreferredSize: 65}, "answers[0].rule.preferred_size"},
 	} {
 		answers := []*typesv1.Answer{{Resource: "r", Kind: typesv1.AnswerKind_ANSWER_KIND_RULE, Rule: row.rule}}

@@ -111,12 +111,19 @@ func TestExactAmounts(t *testing.T) {
 
 func drawRule(t *rapid.T) *hint.Rule {
 	r := &hint.Rule{
-		Universe: numa.Mask(rapid.Uint64Min(1).Draw(t, "universe")), Need: rapid.Uint64().Draw(t, "need"),
+		Universe: numa.Mask(rapid.Uint64Min(1).Draw(t, "universe")), Need: rapid.Uint64Max(hint.MaxWeight).Draw(t, "need"),
 		PreferredSize: rapid.IntRange(0, numa.MaxNodes).Draw(t, "preferred size"),
 	}
 	r.Must = r.Universe & numa.Mask(rapid.Uint64().Draw(t, "must"))
 	for id := range r.Universe.All() {
 		r.Weights[id] = rapid.Uint64Max(3).Draw(t, "weight")
+	}
+	for range rapid.IntRange(0, 2).Draw(t, "also") {
+		also := hint.Threshold{Resource: "hugepages-2Mi", Need: rapid.Uint64Max(9).Draw(t, "need")}
+		for id := range r.Universe.All() {
+			also.Weights[id] = rapid.Uint64Max(3).Draw(t, "weight")
+		}
+		r.Also = append(r.Also, also)
 	}
 	return r
 }
@@ -135,6 +142,12 @@ func drawAnswers(t *rapid.T) []hint.ResourceAnswer {
 		switch a.Kind = rapid.SampledFrom([]hint.Kind{hint.NoPreference, hint.Impossible, hint.Options, hint.ByRule}).Draw(t, "kind"); a.Kind {
 		case hint.ByRule:
 			a.Rule = drawRule(t)
+			for _, h := range rapid.SliceOfN(hints, 0, 3).Draw(t, "beside") {
+				if !h.Any {
+					a.Hints = append(a.Hints, h)
+				}
+			}
+			hint.SortHints(a.Hints)
 		case hint.Impossible:
 			a.Reason = rapid.String().Draw(t, "reason")
 		case hint.Options:

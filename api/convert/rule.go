@@ -17,16 +17,30 @@ func Rule(r *hint.Rule) *typesv1.Rule {
 	if !r.Must.IsEmpty() {
 		out.Must = Mask(r.Must)
 	}
-	for id := range r.Universe.All() {
-		if w := r.Weights[id]; w != 0 {
-			if out.Weights == nil {
-				out.Weights = make(map[uint32]uint64)
+	out.Weights = weights(&r.Weights, r.Universe)
+	for i := range r.Also {
+		a := &r.Also[i]
+		out.Also = append(out.Also, &typesv1.Threshold{Resource: a.Resource, Weights: weights(&a.Weights, r.Universe), Need: a.Need})
+	}
+	return out
+}
+
+// weights writes what is not zero.
+func weights(w *hint.Weights, universe numa.Mask) map[uint32]uint64 {
+	var out map[uint32]uint64
+	for id := range universe.All() {
+		if w[id] != 0 {
+			if out == nil {
+				out = make(map[uint32]uint64)
 			}
-			out.Weights[uint32(id)] = w
+			out[uint32(id)] = w[id]
 		}
 	}
 	return out
 }
+
+// maxAlso bounds how many further thresholds a rule may have.
+const maxAlso = 16
 
 // readRule reads a rule; nil where there is none, which is a violation too.
 func readRule(path string, m *typesv1.Rule, vs *fault.Violations) *hint.Rule {
@@ -45,12 +59,17 @@ func readRule(path string, m *typesv1.Rule, vs *fault.Violations) *hint.Rule {
 	if !r.Must.IsSubsetOf(r.Universe) {
 		vs.Addf(path+".must", "nodes %s: expected a part of the universe, which is %s", r.Must, r.Universe)
 	}
-	for _, id := range slices.Sorted(maps.Keys(m.GetWeights())) {
-		if id >= numa.MaxNodes || !r.Universe.Contains(int(id)) {
-			vs.Addf(fmt.Sprintf("%s.weights[%d]", path, id), "expected a node of the universe, which is %s", r.Universe)
-			continue
-		}
-		r.Weights[id] = m.GetWeights()[id]
+	readWeights(path, m.GetWeights(), r.Universe, &r.Weights, vs)
+	checkWeight(path+".need", r.Need, vs)
+	if n := len(m.GetAlso()); n > maxAlso {
+		vs.Addf(path+".also", "%d thresholds: expected at most %d", n, maxAlso)
+		return r
+	}
+	for i, also := range m.GetAlso() {
+		r.Also = append(r.Also, hint.Threshold{Resource: also.GetResource(), Need: also.GetNeed()})
+		at := fmt.Sprintf("%s.also[%d]", path, i)
+		readWeights(at, also.GetWeights(), r.Universe, &r.Also[i].Weights, vs)
+		checkWeight(at+".need", also.GetNeed(), vs)
 	}
 	if size := m.GetPreferredSize(); size > numa.MaxNodes {
 		vs.Addf(path+".preferred_size", "%d nodes: expected at most %d", size, numa.MaxNodes)
@@ -58,6 +77,24 @@ func readRule(path string, m *typesv1.Rule, vs *fault.Violations) *hint.Rule {
 		r.PreferredSize = int(size)
 	}
 	return r
+}
+
+// readWeights reads the weights of nodes of a universe.
+func readWeights(path string, m map[uint32]uint64, universe numa.Mask, into *hint.Weights, vs *fault.Violations) {
+	for _, id := range slices.Sorted(maps.Keys(m)) {
+		if id >= numa.MaxNodes || !universe.Contains(int(id)) {
+			vs.Addf(fmt.Sprintf("%s.weights[%d]", path, id), "expected a node of the universe, which is %s", universe)
+			continue
+		}
+		into[id] = m[id]
+		checkWeight(fmt.Sprintf("%s.weights[%d]", path, id), m[id], vs)
+	}
+}
+
+func checkWeight(path string, weight uint64, vs *fault.Violations) {
+	if weight > hint.MaxWeight {
+		vs.Addf(path, "%d: expected at most %d", weight, uint64(hint.MaxWeight))
+	}
 }
 
 // readMask reads a set of NUMA nodes; none for a missing one.

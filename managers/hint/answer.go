@@ -1,7 +1,5 @@
 package hint
 
-import "github.com/berthd/berth/managers/numa"
-
 // Kind says which of the four shapes an Answer has.
 type Kind string
 
@@ -12,7 +10,8 @@ const (
 	Impossible Kind = "impossible"
 	// Options: the node sets that can serve it, listed.
 	Options Kind = "options"
-	// ByRule: the node sets that can serve it, described by a Rule.
+	// ByRule: the node sets that can serve it, described by a Rule, and any number
+	// of others beside it.
 	ByRule Kind = "rule"
 )
 
@@ -22,6 +21,8 @@ type Answer struct {
 	Kind   Kind
 	Reason string
 	// Hints in enumeration order: by size of the node set, then by sorted ids.
+	// With ByRule they are further node sets, which the rule does not describe;
+	// there may be none, and each names nodes.
 	Hints []Hint
 	Rule  *Rule
 	// Wait is set for Impossible where time may change that.
@@ -40,18 +41,6 @@ type Waiter interface {
 	error
 	// Waits tells what would have to happen.
 	Waits() Wait
-}
-
-// Rule describes a family of node sets without listing it: every M within
-// Universe that contains Must and whose Weights sum up to at least Need. The sets
-// of exactly PreferredSize nodes are preferred.
-type Rule struct {
-	Universe numa.Mask
-	Must     numa.Mask
-	// Weights by node id; what a node contributes to Need.
-	Weights       [numa.MaxNodes]uint64
-	Need          uint64
-	PreferredSize int
 }
 
 // ResourceAnswer is an Answer with the resource it is about.

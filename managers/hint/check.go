@@ -35,29 +35,30 @@ func CheckReply(r Reply, machine numa.Mask) error {
 
 // check says what is wrong with an answer, empty if nothing is.
 func (a *Answer) check(machine numa.Mask) string {
-	switch a.Kind {
-	case NoPreference, Impossible:
+	switch {
+	case a.Kind == NoPreference || a.Kind == Impossible:
 		return ""
-	case ByRule:
-		switch {
-		case a.Rule == nil:
-			return "there is no rule"
-		case a.Rule.Universe.IsEmpty() || !a.Rule.Universe.IsSubsetOf(machine):
-			return fmt.Sprintf("the rule is about nodes %q, the machine has %s", a.Rule.Universe, machine)
-		case !a.Rule.Must.IsSubsetOf(a.Rule.Universe):
-			return fmt.Sprintf("the rule insists on nodes %s, outside its own %s", a.Rule.Must, a.Rule.Universe)
+	case a.Kind == ByRule && a.Rule == nil:
+		return "there is no rule"
+	case a.Kind == ByRule:
+		if text := a.Rule.check(machine); text != "" {
+			return text
 		}
-		return ""
-	case Options:
-	default:
+	case a.Kind != Options:
 		return fmt.Sprintf("kind %q is not known", a.Kind)
-	}
-	if len(a.Hints) == 0 {
+	case len(a.Hints) == 0:
 		return "there are no options; impossible would be the word"
 	}
+	return a.checkHints(machine)
+}
+
+// checkHints says what is wrong with the hints of an answer.
+func (a *Answer) checkHints(machine numa.Mask) string {
 	for i := range a.Hints {
 		h := &a.Hints[i]
 		switch {
+		case h.Any && a.Kind == ByRule:
+			return fmt.Sprintf("option %d beside the rule names no nodes", i)
 		case h.Any && h.Nodes != 0:
 			return fmt.Sprintf("option %d names nodes and says that any will do", i)
 		case !h.Any && h.Nodes == 0:

@@ -3,6 +3,7 @@ package hint_test
 import (
 	"math"
 	"slices"
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -34,7 +35,7 @@ func TestWeightSaturates(t *testing.T) {
 	t.Parallel()
 	rule := hint.Rule{Universe: numa.Of(0, 1)}
 	rule.Weights[0], rule.Weights[1] = math.MaxUint64, 2
-	if got := rule.Weight(numa.Of(0, 1)); got != math.MaxUint64 {
+	if got := rule.Weights.Sum(numa.Of(0, 1)); got != math.MaxUint64 {
 		t.Errorf("got %d", got)
 	}
 }
@@ -66,4 +67,50 @@ func TestExpandListsTheFamily(t *testing.T) {
 			t.Fatalf("%+v: got %v, want %v", rule, got, want)
 		}
 	})
+}
+
+// An answer by rule lists as the rule and the sets beside it, and is refused where
+// it cannot be merged.
+func TestRuleWithHints(t *testing.T) {
+	t.Parallel()
+	rule := func() *hint.Rule {
+		r := &hint.Rule{Universe: numa.Of(0, 1, 2), Need: 2, PreferredSize: 1, Also: make([]hint.Threshold, 1)}
+		r.Weights[0], r.Weights[1], r.Weights[2] = 1, 2, 2
+		r.Also[0] = hint.Threshold{Resource: "hugepages-2Mi", Need: 1}
+		r.Also[0].Weights[1] = 1
+		return r
+	}
+	beside := []hint.Hint{{Nodes: numa.Of(3)}, {Nodes: numa.Of(1, 2)}}
+	answer := hint.Answer{Kind: hint.ByRule, Rule: rule(), Hints: beside}
+	want := []hint.Hint{
+		{Nodes: numa.Of(1), Preferred: true}, {Nodes: numa.Of(3)}, {Nodes: numa.Of(0, 1)}, {Nodes: numa.Of(1, 2)}, {Nodes: numa.Of(0, 1, 2)},
+	}
+	if got, err := answer.Expand(8); err != nil || !slices.Equal(got, want) {
+		t.Errorf("got %v, %v; want %v", got, err, want)
+	}
+	if _, err := answer.Expand(4); fault.ClassOf(err) != fault.Exhausted {
+		t.Errorf("limit 4: %v", err)
+	}
+	for name, row := range map[string]struct {
+		change func(*hint.Answer)
+		want   string
+	}{
+		"good":               {func(*hint.Answer) {}, ""},
+		"no rule":            {func(a *hint.Answer) { a.Rule = nil }, "there is no rule"},
+		"nodes of nobody":    {func(a *hint.Answer) { a.Rule.Universe = numa.Of(9) }, "the machine has 0-3"},
+		"must outside":       {func(a *hint.Answer) { a.Rule.Must = numa.Of(3) }, "insists on nodes 3"},
+		"weight too large":   {func(a *hint.Answer) { a.Rule.Weights[0] = hint.MaxWeight + 1 }, "expected at most"},
+		"need too large":     {func(a *hint.Answer) { a.Rule.Also[0].Need = 1 << 63 }, "expected at most"},
+		"any beside":         {func(a *hint.Answer) { a.Hints = []hint.Hint{{Any: true}} }, "beside the rule names no nodes"},
+		"unsorted beside":    {func(a *hint.Answer) { a.Hints = []hint.Hint{{Nodes: 6}, {Nodes: 8}} }, "out of order"},
+		"of unknown nodes":   {func(a *hint.Answer) { a.Hints = []hint.Hint{{Nodes: 32}} }, "the machine has 0-3"},
+		"options, and empty": {func(a *hint.Answer) { *a = hint.Answer{Kind: hint.Options} }, "there are no options"},
+	} {
+		a := hint.ResourceAnswer{Resource: "r", Answer: hint.Answer{Kind: hint.ByRule, Rule: rule(), Hints: beside}}
+		row.change(&a.Answer)
+		err := hint.CheckReply(hint.Reply{Provider: "p", Answers: []hint.ResourceAnswer{a}}, numa.Of(0, 1, 2, 3))
+		if row.want == "" && err != nil || row.want != "" && (err == nil || !strings.Contains(err.Error(), row.want)) {
+			t.Errorf("%s: %v, want %q", name, err, row.want)
+		}
+	}
 }

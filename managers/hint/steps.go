@@ -24,24 +24,26 @@ func asked(req Request, provider string, a *ResourceAnswer) ledger.Step {
 	switch a.Kind {
 	case Impossible:
 		s.Text = a.Reason
-	case Options:
-		s.Hints = a.Hints
-		if extra := len(a.Hints) - shownOptions; extra > 0 {
-			s.Hints, s.Omitted = a.Hints[:shownOptions:shownOptions], extra
-		}
 	case ByRule:
 		s.Text = a.Rule.text(workload.Resource(a.Resource))
+		if len(a.Hints) > 0 {
+			s.Text += "; or one of these sets"
+		}
+	}
+	s.Hints = a.Hints
+	if extra := len(a.Hints) - shownOptions; extra > 0 {
+		s.Hints, s.Omitted = a.Hints[:shownOptions:shownOptions], extra
 	}
 	return s
 }
 
 // text describes a rule for a resource.
 func (r *Rule) text(resource workload.Resource) string {
-	need := strconv.FormatUint(r.Need, 10)
-	if resource == workload.Memory || resource.IsHugePages() {
-		need = resource.Text(int64(min(r.Need, math.MaxInt64)))
+	s := fmt.Sprintf("any of the nodes %s that have %s", r.Universe, needed(resource, r.Need))
+	for i := range r.Also {
+		s += fmt.Sprintf(" and %s of %s", needed(workload.Resource(r.Also[i].Resource), r.Also[i].Need), r.Also[i].Resource)
 	}
-	s := fmt.Sprintf("any of the nodes %s that have %s together", r.Universe, need)
+	s += " together"
 	if !r.Must.IsEmpty() {
 		s += fmt.Sprintf(", %s among them", r.Must)
 	}
@@ -52,6 +54,14 @@ func (r *Rule) text(resource workload.Resource) string {
 		return s + "; one node is preferred"
 	}
 	return fmt.Sprintf("%s; %d nodes are preferred", s, r.PreferredSize)
+}
+
+// needed writes an amount of a resource.
+func needed(resource workload.Resource, amount uint64) string {
+	if resource == workload.Memory || resource.IsHugePages() {
+		return resource.Text(int64(min(amount, math.MaxInt64)))
+	}
+	return strconv.FormatUint(amount, 10)
 }
 
 // planned is the step of one planned claim.

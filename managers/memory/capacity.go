@@ -96,8 +96,7 @@ func (m *Manager) capacity(resource string) *capacity {
 }
 
 // listedNodes is the number of nodes up to which all node sets are looked at: at
-// most 255. On larger machines they are searched, and described by a rule where
-// one can.
+// most 255. On larger machines they are searched, and described by a rule.
 const listedNodes = 8
 
 // subset is a set of nodes, and the same with nodes numbered by position.

@@ -75,12 +75,8 @@ func (f *family) reused(nodes numa.Mask, want int) int64 {
 	return 0
 }
 
-// list returns the family as hints in enumeration order. On large machines it is
-// a part of it, see some.
+// list returns the family of a small machine as hints in enumeration order.
 func (f *family) list() []hint.Hint {
-	if f.m.subsets == nil {
-		return f.some()
-	}
 	var capable, fitting [1 << listedNodes]bool
 	size := 1 << len(f.m.ids)
 	for x := range size {

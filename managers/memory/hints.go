@@ -69,8 +69,8 @@ func (f *family) answers() []hint.ResourceAnswer {
 			return []hint.ResourceAnswer{{Resource: w.resource, Answer: hint.Answer{Kind: hint.Impossible, Reason: reason}}}
 		}
 	}
-	if rule, ok := f.rule(); ok {
-		return same(f.wants, hint.Answer{Kind: hint.ByRule, Rule: rule})
+	if f.m.subsets == nil {
+		return f.described()
 	}
 	hints := f.list()
 	if len(hints) == 0 {

@@ -10,6 +10,7 @@ import (
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/machine/machinetest"
+	"github.com/berthd/berth/managers/numa"
 	"github.com/berthd/berth/managers/workload"
 )
 
@@ -114,38 +115,71 @@ func TestHandedOnCountsOnTheSameNodes(t *testing.T) {
 	wantText(t, "hints", shown(answers[0].Hints), "0p 1p")
 }
 
-// TestManyNodes holds the search of large machines against the listing of small
-// ones, on a machine small enough for both.
+// TestManyNodes: on a machine of 64 nodes unused nodes are described by a rule, and
+// what is used is listed beside it.
 func TestManyNodes(t *testing.T) {
 	t.Parallel()
-	n := newNode(t, machinetest.Build("1s64n1c,mem=8Gi"))
-	p := pod("a", "c=20Gi")
-	answers, err := n.Hints(context.Background(), n.View(), hint.Request{Pod: p, Container: 0})
-	if err != nil || len(answers) != 1 || answers[0].Kind != hint.ByRule {
-		t.Fatalf("%+v, %v; want a rule", answers, err)
+	n := newNode(t, machinetest.Build("1s64n1c,mem=8Gi,huge=1Gi:2"))
+	ask := func(request string) []hint.ResourceAnswer {
+		t.Helper()
+		answers, err := n.Hints(context.Background(), n.View(), hint.Request{Pod: pod("asked", request), Container: 0})
+		if err == nil {
+			err = hint.CheckReply(hint.Reply{Provider: Name, Answers: answers}, n.nodes)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return answers
 	}
-	if r := answers[0].Rule; r.PreferredSize != 3 || r.Universe != n.nodes || !r.Allows(7) || r.Allows(3) {
-		t.Errorf("rule %+v", r)
+	answers := ask("c=20Gi")
+	if r := answers[0].Rule; len(answers) != 1 || r == nil || r.PreferredSize != 4 || r.Universe != n.nodes || !r.Allows(15) || r.Allows(7) {
+		t.Errorf("idle: %+v", answers)
 	}
-	n.must(n.admit(p, anywhere))
-	wantText(t, "nodes", n.placed("a", "c"), "0-2")
-	n.must(n.admit(pod("b", "c=1Gi"), on(63)))
-	n.must(n.admit(pod("c", "c=16Gi"), anywhere))
-	wantText(t, "nodes", n.placed("c", "c"), "3-4")
-	answers, err = n.Hints(context.Background(), n.View(), hint.Request{Pod: pod("d", "c=40Gi"), Container: 0})
-	if err != nil || len(answers) != 1 || answers[0].Kind != hint.Options {
-		t.Fatalf("%+v, %v; want a list", answers, err)
+	n.must(n.admit(pod("a", "c=20Gi"), anywhere))
+	wantText(t, "nodes", n.placed("a", "c"), "0-3")
+	n.must(n.admit(pod("b", "c=1Gi 1Gi=2Gi"), on(63)))
+	n.must(n.admit(pod("c", "c=11Gi"), anywhere))
+	wantText(t, "nodes", n.placed("c", "c"), "4-5")
+
+	// Of memory and huge pages two nodes are needed for each, but not the same
+	// two: the rule says both.
+	answers = ask("c=4Gi 1Gi=3Gi")
+	if len(answers) != 2 {
+		t.Fatalf("%+v", answers)
 	}
-	list := answers[0].Hints
-	if first := list[0]; first.Nodes.String() != "5-9" || !first.Preferred {
-		t.Errorf("the first hint is %v", first)
+	for _, a := range answers {
+		r := a.Rule
+		if a.Kind != hint.ByRule || r.PreferredSize != 2 || r.Universe.String() != "6-62" || !r.Allows(numa.Of(6, 62)) || r.Allows(numa.Of(6)) {
+			t.Errorf("%s: %+v", a.Resource, r)
+		}
+		// Groups 0-3 and 4-5 have 4 GiB and 1 GiB of memory left.
+		wantText(t, "beside the rule for "+a.Resource, shown(a.Hints), "0-3")
 	}
-	if last := list[len(list)-1]; last.Nodes.String() != "5-62" || last.Preferred {
-		t.Errorf("the last hint is %v", last)
+	answers = ask("c=5Gi")
+	wantText(t, "beside the rule", shown(answers[0].Hints), "63p")
+	if r := answers[0].Rule; r.PreferredSize != 1 || len(r.Also) != 0 {
+		t.Errorf("%+v", r)
 	}
-	if err := n.admit(pod("e", "c=500Gi"), anywhere); err == nil || !strings.Contains(err.Error(), string(NoDefault)) {
+	// More than all unused nodes have: there is no rule, and no group has it.
+	if answers = ask("c=400Gi"); len(answers) != 0 {
+		t.Errorf("%+v", answers)
+	}
+	if err := n.admit(pod("e", "c=400Gi"), anywhere); err == nil || !strings.Contains(err.Error(), string(NoDefault)) {
 		t.Errorf("a pod of nearly the whole machine: %v", err)
 	}
+}
+
+// TestNothingUnused: where every node is used, only what is used alike is left,
+// and that is a list.
+func TestNothingUnused(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, machinetest.Build("1s9n1c,mem=8Gi"))
+	n.must(n.admit(pod("a", "c=30Gi"), on(0, 1, 2, 3)))
+	for node := 4; node < 9; node++ {
+		n.must(n.admit(pod(fmt.Sprint("b", node), fmt.Sprintf("c=%dGi", node-3)), on(node)))
+	}
+	wantText(t, "hints", n.hintsFor(pod("x", "c=5Gi"), 0), "memory: 4p 5p 6p")
+	wantText(t, "hints of less", n.hintsFor(pod("x", "c=2Gi"), 0), "memory: 4p 5p 6p 7p 8p 0-3")
 }
 
 // TestAllSetsAgreesWithSearch holds the two ways to find the best node set
@@ -167,8 +201,13 @@ func TestAllSetsAgreesWithSearch(t *testing.T) {
 				t.Fatalf("%d bytes with %s: searched %v, %t; listed %v, %t", size, base, got, ok, wantHint, wantOK)
 			}
 		}
-		if got, listed := shown(searched.some()), shown(listed.list()); got != listed {
-			t.Fatalf("%d bytes: searched %q, listed %q", size, got, listed)
+		answers := searched.described()
+		if len(answers) == 0 {
+			answers = make([]hint.ResourceAnswer, 1)
+		}
+		described, err := answers[0].Expand(1 << 5)
+		if got, listed := shown(described), shown(listed.list()); got != listed || err != nil {
+			t.Fatalf("%d bytes: described %q, listed %q; %v", size, got, listed, err)
 		}
 	}
 }

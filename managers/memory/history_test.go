@@ -19,10 +19,10 @@ import (
 	"github.com/berthd/berth/managers/workload"
 )
 
-// drawMachine makes a machine of up to 5 nodes, some without memory, some with
-// pages of two sizes.
-func drawMachine(t *rapid.T) *machine.Topology {
-	nodes := rapid.IntRange(1, 5).Draw(t, "nodes")
+// drawMachine makes a machine of up to so many nodes, some without memory, some
+// with pages of two sizes.
+func drawMachine(t *rapid.T, most int) *machine.Topology {
+	nodes := rapid.IntRange(1, most).Draw(t, "nodes")
 	var options []machinetest.Option
 	for node := range nodes {
 		options = append(options, machinetest.Memory(node, rapid.SampledFrom([]uint64{0, 4 * gi, 8 * gi, 8*gi + 4096}).Draw(t, "memory")))
@@ -33,7 +33,7 @@ func drawMachine(t *rapid.T) *machine.Topology {
 		}
 	}
 	if nodes > 1 && rapid.Bool().Draw(t, "gap") {
-		ids := []int{0, 2, 3, 5, 8}
+		ids := []int{0, 2, 3, 5, 8, 9, 10, 40, 63}
 		options = append(options, machinetest.NodeIDs(ids[:nodes]...))
 	}
 	return machinetest.Build(fmt.Sprintf("1s%dn1c", nodes), options...)
@@ -90,7 +90,7 @@ func drawAffinity(t *rapid.T, nodes numa.Mask) hint.Hint {
 func TestHistory(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		topo := drawMachine(t)
+		topo := drawMachine(t, 5)
 		journal := ledgertest.NewJournal()
 		rules := ledger.Rules{Machine: topo}
 		n := newNode(t, topo, func(c *Config) { c.GroupsApart = rapid.Bool().Draw(t, "apart") })
@@ -206,12 +206,12 @@ func checkBooks(t *rapid.T, n *testNode, pods map[string]*workload.Pod) {
 	}
 }
 
-// TestHintsByDefinition holds hints and plans against the definition of the
-// family, worked out set by set.
+// TestHintsByDefinition holds hints against the definition of the family, worked
+// out set by set, and those that a machine with more nodes gets by a rule as well.
 func TestHintsByDefinition(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		n := newNode(t, drawMachine(t))
+		n := newNode(t, drawMachine(t, 9))
 		for i := range rapid.IntRange(0, 4).Draw(t, "pods") {
 			p := drawPod(t, fmt.Sprint("earlier", i))
 			p.Resources = nil
@@ -251,9 +251,24 @@ func TestHintsByDefinition(t *testing.T) {
 		if len(answers) == 0 && len(want) > 0 {
 			t.Fatalf("no answer, where %s will do", shown(want))
 		}
-		for _, a := range answers {
-			if shown(a.Hints) != shown(want) {
-				t.Fatalf("%s: got %q, want %q", a.Resource, shown(a.Hints), shown(want))
+		large := *n.Manager
+		large.subsets = nil
+		described, err := large.Hints(context.Background(), view, req)
+		if err != nil || len(described) != len(answers) {
+			t.Fatalf("by rule %+v, %v; as a list %+v", described, err, answers)
+		}
+		for i, a := range answers {
+			listed, _ := a.Expand(1 << 9)
+			byRule, _ := described[i].Expand(1 << 9)
+			if shown(listed) != shown(want) || shown(byRule) != shown(want) {
+				t.Fatalf("%s: got %q, by rule %q, want %q", a.Resource, shown(listed), shown(byRule), shown(want))
+			}
+			if a := &described[i]; a.Kind == hint.ByRule {
+				for _, h := range a.Hints {
+					if a.Rule.Allows(h.Nodes) {
+						t.Fatalf("%s: the rule describes %s, which is beside it", a.Resource, h.Nodes)
+					}
+				}
 			}
 		}
 		for nodes := range numa.Subsets(n.nodes) {

@@ -10,16 +10,12 @@ import (
 
 // On machines of more than listedNodes nodes the family is taken apart: single
 // nodes, groups, and sets of unused nodes. The first two are few. The last is
-// searched by size.
+// described by a rule (see rule.go), and searched by size.
 
-const (
-	// maxSets bounds how many sets of unused nodes are tried one by one for a list.
-	maxSets = 1 << 12
-	// maxSteps bounds a search. To find out whether k nodes exist that have enough
-	// of several resources is a knapsack question; with the bounds below it takes
-	// more steps than nodes only where amounts differ from node to node.
-	maxSteps = 1 << 16
-)
+// maxSteps bounds a search. To find out whether k nodes exist that have enough of
+// several resources is a knapsack question; with the bounds below it takes more
+// steps than nodes only where amounts differ from node to node.
+const maxSteps = 1 << 16
 
 // searcher looks for the set with the smallest value among those of one size.
 type searcher struct {
@@ -115,18 +111,44 @@ func (f *family) least() int {
 		}
 	}
 	weights := make([]*amounts, len(f.wants))
+	least, largest := 2, numa.Mask(0)
 	for i, c := range f.caps {
 		if weights[i] = new(amounts); c != nil {
 			weights[i] = &c.allocatable
 		}
+		nodes := f.m.largest(weights[i], f.wants[i].bytes)
+		if n := nodes.Len(); n > least || n == least && !f.capable(largest) {
+			least, largest = n, nodes
+		}
+	}
+	// Nor is there where the nodes with most of one resource have enough of all.
+	if f.capable(largest) {
+		return least
 	}
 	s := newSearcher(f.m.nodes, 0, weights, f.needs())
-	for k := 2; k < len(f.m.ids); k++ {
+	for k := least; k < len(f.m.ids); k++ {
 		if _, ok := s.smallest(k); ok {
 			return k
 		}
 	}
 	return len(f.m.ids)
+}
+
+// largest is the set of nodes that have most of something, as few as have enough
+// together; all nodes if those have not.
+func (m *Manager) largest(a *amounts, need int64) numa.Mask {
+	var buffer [numa.MaxNodes]int
+	ids := append(buffer[:0], m.ids...)
+	slices.SortStableFunc(ids, func(i, j int) int { return cmp.Compare(a[j], a[i]) })
+	var nodes numa.Mask
+	for _, id := range ids {
+		if need <= 0 {
+			break
+		}
+		need -= a[id]
+		nodes = nodes.With(id)
+	}
+	return nodes
 }
 
 // unused searches sets of two and more unused nodes.
@@ -178,88 +200,4 @@ func (f *family) search(base numa.Mask) (hint.Hint, bool) {
 		}
 	}
 	return hint.Hint{Nodes: best, Preferred: best.Len() == f.least()}, best != 0
-}
-
-// some lists a part of the family of a large machine: its single nodes and
-// groups, the sets of unused nodes by size for as long as those are maxSets, and
-// of the larger sizes one set each.
-func (f *family) some() []hint.Hint {
-	sets := f.few()
-	free := f.m.nodes.Minus(f.used)
-	tried, k := 0, 2
-	for ; k <= free.Len() && choose(free.Len(), k) <= maxSets-tried; k++ {
-		for nodes := range numa.SubsetsOfSize(free, k) {
-			tried++
-			if f.allows(nodes) {
-				sets = append(sets, nodes)
-			}
-		}
-	}
-	s := f.unused(0)
-	for ; k <= free.Len(); k++ {
-		if nodes, ok := s.smallest(k); ok {
-			sets = append(sets, nodes)
-		}
-	}
-	if len(sets) == 0 {
-		return nil
-	}
-	least := f.least()
-	hints := make([]hint.Hint, len(sets))
-	for i, nodes := range sets {
-		hints[i] = hint.Hint{Nodes: nodes, Preferred: nodes.Len() == least}
-	}
-	hint.SortHints(hints)
-	return hints
-}
-
-// choose is the number of sets of k out of n, at most maxSets+1.
-func choose(n, k int) int {
-	sets := 1
-	for i := range k {
-		if sets = sets * (n - i) / (i + 1); sets > maxSets {
-			return maxSets + 1
-		}
-	}
-	return sets
-}
-
-// rule describes the family of a large machine where one rule can: no node is
-// used, nothing is handed on, and at most one resource is not to be had on every
-// node by itself. Otherwise the family is a union of parts, or has more than one
-// threshold, which a rule cannot say.
-func (f *family) rule() (*hint.Rule, bool) {
-	if f.m.subsets != nil || f.used != 0 || len(f.left) > 0 {
-		return nil, false
-	}
-	r := &hint.Rule{Universe: f.m.nodes}
-	bound := false
-	for i, w := range f.wants {
-		if f.everywhere(i) {
-			continue
-		}
-		if bound {
-			return nil, false
-		}
-		bound = true
-		r.Need = uint64(w.bytes)
-		for _, id := range f.m.ids {
-			r.Weights[id] = uint64(max(f.free[i][id], 0))
-		}
-	}
-	if r.Weight(f.m.nodes) < r.Need {
-		return nil, false
-	}
-	r.PreferredSize = f.least()
-	return r, true
-}
-
-// everywhere tells whether each node by itself has enough of a want.
-func (f *family) everywhere(want int) bool {
-	for _, id := range f.m.ids {
-		if f.free[want][id] < f.wants[want].bytes {
-			return false
-		}
-	}
-	return true
 }

@@ -81,7 +81,7 @@ func (d *dense) load(l *list) {
 		}
 		x := uint32(cut)
 		if !d.low {
-			x = pack(cut, d.universe)
+			x = uint32(pack(cut, d.universe))
 		}
 		if word, bit := &d.seen[x/64], uint64(1)<<(x%64); *word&bit == 0 {
 			*word |= bit
@@ -178,7 +178,7 @@ func (d *dense) sets() iter.Seq[numa.Mask] {
 		for _, x := range d.members {
 			nodes := numa.Mask(x)
 			if !d.low {
-				nodes = unpack(x, d.universe)
+				nodes = unpack(uint64(x), d.universe)
 			}
 			if !yield(nodes) {
 				return
@@ -189,8 +189,8 @@ func (d *dense) sets() iter.Seq[numa.Mask] {
 
 // pack numbers a subset of the universe: bit i of the result stands for the
 // i-th node of the universe.
-func pack(nodes, universe numa.Mask) uint32 {
-	var x, bit uint32 = 0, 1
+func pack(nodes, universe numa.Mask) uint64 {
+	var x, bit uint64 = 0, 1
 	for rest := universe; rest != 0; rest &= rest - 1 {
 		if nodes&rest&-rest != 0 {
 			x |= bit
@@ -201,7 +201,7 @@ func pack(nodes, universe numa.Mask) uint32 {
 }
 
 // unpack is the inverse of pack.
-func unpack(x uint32, universe numa.Mask) numa.Mask {
+func unpack(x uint64, universe numa.Mask) numa.Mask {
 	var nodes numa.Mask
 	for rest := universe; rest != 0; rest &= rest - 1 {
 		if x&1 != 0 {

@@ -10,7 +10,7 @@ import (
 // and its only mask is "everything", so it changes neither P nor A nor B.
 type list struct {
 	source Source
-	// hints are the options; none if the answer is a rule.
+	// hints are the options; of a rule those beside it.
 	hints []hint.Hint
 	// rule is set if the answer is a rule that allows at least one set.
 	rule *hint.Rule
@@ -20,7 +20,7 @@ type list struct {
 	abstains bool
 	// names: it has a hint that names nodes.
 	names bool
-	// preferred counts the preferred hints that name nodes; not set for a rule.
+	// preferred counts the preferred hints that name nodes.
 	preferred int
 	// mentioned are the nodes of all its hints; every node if one of them names
 	// none.
@@ -28,6 +28,8 @@ type list struct {
 	// least is the smallest number of nodes that one of its hints names; 0 if
 	// none does, or if one names the empty set.
 	least int
+	// cut: to find least would have taken too long; it may be larger.
+	cut bool
 	// singles are the nodes that a preferred hint names alone; set only under
 	// single-numa-node.
 	singles numa.Mask
@@ -60,6 +62,7 @@ func read(lists []list, replies []hint.Reply) (_ []list, hints int) {
 			case hint.Options:
 				l.hints = a.Hints
 			case hint.ByRule:
+				l.hints = a.Hints
 				if a.Rule != nil && a.Rule.Allows(a.Rule.Universe) {
 					l.rule = a.Rule
 				}
@@ -78,10 +81,6 @@ func read(lists []list, replies []hint.Reply) (_ []list, hints int) {
 // scan fills in what the hints tell. It reads every hint of every list, so it
 // is most of what a merge with a preferred result costs.
 func (l *list) scan() {
-	if l.rule != nil {
-		l.names, l.mentioned, l.least = true, l.rule.Universe, leastOf(l.rule)
-		return
-	}
 	var mentioned numa.Mask
 	preferred, unnamed, least := 0, 0, numa.MaxNodes
 	for i := range l.hints {
@@ -103,6 +102,11 @@ func (l *list) scan() {
 	}
 	if unnamed < len(l.hints) {
 		l.names, l.least = true, least
+	}
+	if l.rule != nil {
+		l.least, l.cut = leastOf(l.rule)
+		l.least = min(l.least, least)
+		l.names, l.mentioned = true, l.mentioned|l.rule.Universe
 	}
 }
 

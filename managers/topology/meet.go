@@ -9,85 +9,132 @@ import (
 	"github.com/berthd/berth/managers/numa"
 )
 
-// preferredByRules looks for the best mask that all lists prefer that do not
-// abstain, where all of those are rules.
-func (m *Manager) preferredByRules(lists []list, r *Result) (numa.Mask, bool) {
+// moreSteps is how long a search goes on for more sets after the best is known.
+const moreSteps = 1 << 7
+
+// preferredByRules appends the best masks that all lists prefer that do not
+// abstain, where all of those have rules.
+func (m *Manager) preferredByRules(masks []numa.Mask, lists []list, r *Result) []numa.Mask {
 	var voters []*list
+	var rules []*hint.Rule
+	from := len(masks)
 	for i := range lists {
-		if !lists[i].abstains {
-			voters = append(voters, &lists[i])
+		if l := &lists[i]; !l.abstains {
+			voters, rules = append(voters, l), append(rules, l.rule)
+			masks = l.appendPreferred(masks)
 		}
 	}
+	// Beside the rules: what one list names and all others prefer too.
+	slices.Sort(masks[from:])
+	masks = append(masks[:from], slices.Compact(masks[from:])...)
+	masks = slices.DeleteFunc(masks, func(raw numa.Mask) bool {
+		return slices.ContainsFunc(voters, func(l *list) bool { return !l.prefers(raw) })
+	})
 	var distances *numa.Distances
 	if m.closest {
 		distances = &m.distances
 	}
-	best, found, s := meet(voters, distances)
+	s := meet(rules, distances)
 	r.Work += s.steps
-	r.Approximate = s.steps > maxSteps
-	return best, found
+	r.Approximate = r.Approximate || s.steps > maxSteps
+	for _, c := range s.rank.best[:s.rank.kept] {
+		if !slices.Contains(masks, c.nodes) {
+			masks = append(masks, c.nodes)
+		}
+	}
+	return masks
 }
 
-// meeting is the search for a mask that several rules prefer. It goes through
-// the nodes from the highest id down and tries first to do without a node, so
-// that masks are found in ascending order as integers, and it turns back as soon
-// as some rule could not be met even with the heaviest nodes that are left.
+// threshold is one need of a rule.
+type threshold struct {
+	weights *hint.Weights
+	need    uint64
+}
+
+// meeting is the search for a mask of a size that several rules allow. It goes
+// through the nodes from the highest id down and tries first to do without a
+// node, so that masks are found in ascending order as integers, and it turns back
+// as soon as some rule could not be met even with the heaviest nodes that are
+// left.
 type meeting struct {
-	rules []*hint.Rule
+	needs []threshold
 	size  int
 	must  numa.Mask
 	ids   []int // of the nodes in question, descending
-	// heaviest[i][at] has at l the weight of the l heaviest nodes for rule i
+	// heaviest[i][at] has at l the weight of the l heaviest nodes for need i
 	// among ids[at:].
 	heaviest [][][]uint64
 	sums     []uint64
-	steps    int
+	// steps are counted up to limit.
+	steps, limit int
 
 	distances *numa.Distances
 	// Least distances from a node to itself and to another.
 	leastSelf, leastCross int64
-	best                  numa.Mask
-	bestDistance          int64
-	found                 bool
+	// rank has the best masks found.
+	rank ranking
 }
 
-// meet finds the best mask that all rules prefer: with distances that with the
-// smallest sum, then the smallest integer. If more than maxSteps were needed the
-// result is only the best one seen.
-func meet(voters []*list, distances *numa.Distances) (numa.Mask, bool, *meeting) {
-	s := &meeting{size: voters[0].rule.PreferredSize, distances: distances}
-	universe := everything
-	for _, l := range voters {
-		if l.rule.PreferredSize != s.size {
-			return 0, false, s
+// meet finds the best mask that all rules prefer, and a few of the next: with
+// distances those with the smallest sum, then the smallest integers. If more than
+// maxSteps were needed the first is only the best one seen.
+func meet(rules []*hint.Rule, distances *numa.Distances) *meeting {
+	for _, r := range rules {
+		if r.PreferredSize != rules[0].PreferredSize {
+			return &meeting{}
 		}
-		universe &= l.rule.Universe
-		s.must |= l.rule.Must
-		s.rules = append(s.rules, l.rule)
 	}
-	if s.size < 1 || s.size > universe.Len() || !s.must.IsSubsetOf(universe) || s.must.Len() > s.size {
-		return 0, false, s
+	s := newMeeting(rules, rules[0].PreferredSize, distances)
+	if s.size >= 1 {
+		s.from(0, 0, s.size, s.must.Len(), 0)
+	}
+	return s
+}
+
+// newMeeting prepares the search; its size is 0 if there is no use in it.
+func newMeeting(rules []*hint.Rule, size int, distances *numa.Distances) *meeting {
+	s := &meeting{size: size, distances: distances, limit: maxSteps}
+	universe := everything
+	for _, r := range rules {
+		universe &= r.Universe
+		s.must |= r.Must
+		for weights, need := range r.Needs() {
+			s.demand(threshold{weights, need})
+		}
+	}
+	if size > universe.Len() || !s.must.IsSubsetOf(universe) || s.must.Len() > size {
+		return &meeting{}
 	}
 	s.ids = universe.IDs()
 	slices.Reverse(s.ids)
 	s.weigh()
 	s.measure()
-	s.from(0, 0, s.size, s.must.Len(), 0)
-	return s.best, s.found, s
+	return s
+}
+
+// demand adds a need that is not there yet; rules of one provider often share
+// theirs.
+func (s *meeting) demand(t threshold) {
+	for _, have := range s.needs {
+		if have.need == t.need && (have.weights == t.weights || *have.weights == *t.weights) {
+			return
+		}
+	}
+	s.needs = append(s.needs, t)
 }
 
 // weigh fills in heaviest.
 func (s *meeting) weigh() {
-	s.sums = make([]uint64, len(s.rules))
-	s.heaviest = make([][][]uint64, len(s.rules))
-	for i, r := range s.rules {
+	s.sums = make([]uint64, len(s.needs))
+	s.heaviest = make([][][]uint64, len(s.needs))
+	for i, t := range s.needs {
 		rows := make([][]uint64, len(s.ids)+1)
 		cells := make([]uint64, len(rows)*(s.size+1))
 		top := make([]uint64, 0, s.size+1) // the heaviest so far, descending
 		for at := len(s.ids); at >= 0; at-- {
 			row := cells[at*(s.size+1):][:s.size+1]
 			if at < len(s.ids) {
-				w := r.Weights[s.ids[at]]
+				w := t.weights[s.ids[at]]
 				place, _ := slices.BinarySearchFunc(top, w, func(have, w uint64) int { return cmp.Compare(w, have) })
 				top = slices.Insert(top, place, w)
 				top = top[:min(len(top), s.size)]
@@ -125,24 +172,16 @@ func (s *meeting) measure() {
 // from chooses left more nodes out of ids[at:], musts of which are necessary.
 // It returns true if the search is over.
 func (s *meeting) from(at int, chosen numa.Mask, left, musts int, distance int64) bool {
-	if s.steps++; s.steps > maxSteps {
+	if s.steps++; s.steps > s.limit {
 		return true
 	}
 	if left == 0 {
-		if musts > 0 {
-			return false
-		}
-		for i, r := range s.rules {
-			if s.sums[i] < r.Need {
-				return false
-			}
-		}
-		if !s.found || distance < s.bestDistance {
-			s.best, s.bestDistance, s.found = chosen, distance, true
-		}
-		return s.distances == nil
+		return musts == 0 && s.met() && s.take(chosen, distance)
 	}
-	if !s.possible(at, left, musts) || s.found && distance+s.rest(left, s.size-left) >= s.bestDistance {
+	if !s.possible(at, left, musts) {
+		return false
+	}
+	if s.distances != nil && s.rank.kept > 0 && distance+s.rest(left, s.size-left) >= s.rank.best[0].distance {
 		return false
 	}
 	id := s.ids[at]
@@ -153,14 +192,37 @@ func (s *meeting) from(at int, chosen numa.Mask, left, musts int, distance int64
 	if necessary {
 		musts--
 	}
-	for i, r := range s.rules {
-		s.sums[i] += r.Weights[id]
+	for i := range s.needs {
+		s.sums[i] += s.needs[i].weights[id]
 	}
 	over := s.from(at+1, chosen.With(id), left-1, musts, distance+s.further(id, chosen))
-	for i, r := range s.rules {
-		s.sums[i] -= r.Weights[id]
+	for i := range s.needs {
+		s.sums[i] -= s.needs[i].weights[id]
 	}
 	return over
+}
+
+// met tells whether what is chosen is enough.
+func (s *meeting) met() bool {
+	for i := range s.needs {
+		if s.sums[i] < s.needs[i].need {
+			return false
+		}
+	}
+	return true
+}
+
+// take notes a mask that was found. Without distances the first is the best, and
+// the search goes on for a short while only.
+func (s *meeting) take(nodes numa.Mask, distance int64) (over bool) {
+	s.rank.add(candidate{distance: distance, nodes: nodes})
+	if s.distances != nil {
+		return false
+	}
+	if s.rank.kept == 1 {
+		s.limit = min(s.limit, s.steps+moreSteps)
+	}
+	return s.rank.kept == len(s.rank.best)
 }
 
 // possible tells whether the nodes of ids[at:] could be enough.
@@ -168,8 +230,8 @@ func (s *meeting) possible(at, left, musts int) bool {
 	if musts > left || left > len(s.ids)-at {
 		return false
 	}
-	for i, r := range s.rules {
-		if s.sums[i]+s.heaviest[i][at][left] < r.Need {
+	for i := range s.needs {
+		if s.sums[i]+s.heaviest[i][at][left] < s.needs[i].need {
 			return false
 		}
 	}

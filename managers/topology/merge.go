@@ -43,6 +43,9 @@ func (m *Manager) general(lists []list, r *Result) {
 		r.Stage = Preferred
 		return
 	}
+	for i := range lists {
+		r.Approximate = r.Approximate || lists[i].cut
+	}
 	r.Conflict = conflict(lists, disjoint)
 	if m.reachable(lists, r) {
 		r.Stage = NotPreferred

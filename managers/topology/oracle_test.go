@@ -16,17 +16,17 @@ type oracle struct {
 	dist    numa.Distances
 }
 
-// choices is the number of choices that the oracle has to look at.
-func (o oracle) choices(replies []hint.Reply) int {
+// choices is the number of choices.
+func choices(lists [][]hint.Hint) int {
 	product := 1
-	for _, list := range o.lists(replies) {
+	for _, list := range lists {
 		product *= len(list)
 	}
 	return product
 }
 
-// lists reads the replies as the reference does.
-func (o oracle) lists(replies []hint.Reply) [][]hint.Hint {
+// written reads the replies as the reference does: every answer as a list.
+func written(replies []hint.Reply) [][]hint.Hint {
 	var lists [][]hint.Hint
 	for _, reply := range replies {
 		if len(reply.Answers) == 0 {
@@ -42,12 +42,9 @@ func (o oracle) lists(replies []hint.Reply) [][]hint.Hint {
 			case hint.Options:
 				list = a.Hints
 			case hint.ByRule:
+				list = append(list, a.Hints...)
 				for m := range numa.Subsets(a.Rule.Universe) {
-					var sum uint64
-					for _, id := range m.IDs() {
-						sum += a.Rule.Weights[id]
-					}
-					if a.Rule.Must.IsSubsetOf(m) && sum >= a.Rule.Need {
+					if a.Rule.Must.IsSubsetOf(m) && enough(a.Rule, m) {
 						list = append(list, hint.Hint{Nodes: m, Preferred: m.Len() == a.Rule.PreferredSize})
 					}
 				}
@@ -55,19 +52,42 @@ func (o oracle) lists(replies []hint.Reply) [][]hint.Hint {
 					list = []hint.Hint{{Any: true}}
 				}
 			}
-			if o.policy == SingleNUMANode {
-				kept := []hint.Hint{}
-				for _, h := range list {
-					if h.Preferred && (h.Any || h.Nodes.Len() == 1) {
-						kept = append(kept, h)
-					}
-				}
-				list = kept
-			}
 			lists = append(lists, list)
 		}
 	}
 	return lists
+}
+
+// enough tells whether some nodes meet every need of a rule.
+func enough(r *hint.Rule, nodes numa.Mask) bool {
+	for _, t := range append([]hint.Threshold{{Weights: r.Weights, Need: r.Need}}, r.Also...) {
+		var sum uint64
+		for _, id := range nodes.IDs() {
+			sum += t.Weights[id]
+		}
+		if sum < t.Need {
+			return false
+		}
+	}
+	return true
+}
+
+// counted returns what a policy counts of the lists.
+func (o oracle) counted(lists [][]hint.Hint) [][]hint.Hint {
+	if o.policy != SingleNUMANode {
+		return lists
+	}
+	var out [][]hint.Hint
+	for _, list := range lists {
+		kept := []hint.Hint{}
+		for _, h := range list {
+			if h.Preferred && (h.Any || h.Nodes.Len() == 1) {
+				kept = append(kept, h)
+			}
+		}
+		out = append(out, kept)
+	}
+	return out
 }
 
 // verdict is what the oracle and the merge are compared by.
@@ -76,19 +96,10 @@ type verdict struct {
 	admit    bool
 }
 
-func (o oracle) merge(replies []hint.Reply) verdict {
+func (o oracle) merge(lists [][]hint.Hint) verdict {
 	machine := numa.Of(o.nodes...)
-	lists := o.lists(replies)
-	b := 0
-	for _, list := range lists {
-		least := -1
-		for _, h := range list {
-			if !h.Any && (least < 0 || h.Nodes.Len() < least) {
-				least = h.Nodes.Len()
-			}
-		}
-		b = max(b, least)
-	}
+	lists = o.counted(lists)
+	b := bound(lists)
 	var best []int64
 	result := ledger.Affinity{Nodes: machine}
 	chosen := make([]hint.Hint, len(lists))
@@ -110,7 +121,26 @@ func (o oracle) merge(replies []hint.Reply) verdict {
 		}
 	}
 	walk(0)
-	if o.policy == SingleNUMANode && result.Nodes == machine {
+	return o.verdict(result)
+}
+
+// bound is B.
+func bound(lists [][]hint.Hint) int {
+	b := 0
+	for _, list := range lists {
+		least := -1
+		for _, h := range list {
+			if !h.Any && (least < 0 || h.Nodes.Len() < least) {
+				least = h.Nodes.Len()
+			}
+		}
+		b = max(b, least)
+	}
+	return b
+}
+
+func (o oracle) verdict(result ledger.Affinity) verdict {
+	if o.policy == SingleNUMANode && result.Nodes == numa.Of(o.nodes...) {
 		result = ledger.Affinity{Any: true, Preferred: result.Preferred}
 	}
 	return verdict{result, o.policy == BestEffort || result.Preferred}

@@ -23,9 +23,7 @@ func (m *Manager) preferred(lists []list, r *Result) bool {
 	case voters == 0:
 		masks = append(anyPreferred(masks, lists), everything)
 	case smallest == nil:
-		if raw, found := m.preferredByRules(lists, r); found {
-			masks = append(masks, raw)
-		}
+		masks = m.preferredByRules(masks, lists, r)
 	default:
 		masks = common(masks, lists, smallest)
 	}
@@ -52,7 +50,7 @@ func (m *Manager) preferred(lists []list, r *Result) bool {
 }
 
 // smallestVoter counts the lists that do not abstain, and returns the one with
-// the fewest preferred hints; nil if all of them are rules.
+// the fewest preferred hints; nil if all of them have rules.
 func smallestVoter(lists []list) (smallest *list, voters int) {
 	for i := range lists {
 		l := &lists[i]
@@ -129,10 +127,10 @@ func (l *list) retain(masks []numa.Mask) []numa.Mask {
 
 // prefers tells whether the list prefers a mask.
 func (l *list) prefers(raw numa.Mask) bool {
-	if l.rule != nil {
-		return raw.Len() == l.rule.PreferredSize && l.rule.Allows(raw)
+	if l.rule != nil && raw.Len() == l.rule.PreferredSize && l.rule.Allows(raw) {
+		return true
 	}
-	return slices.Contains(l.hints, hint.Hint{Nodes: raw, Preferred: true})
+	return l.preferred > 0 && slices.Contains(l.hints, hint.Hint{Nodes: raw, Preferred: true})
 }
 
 // agreed returns the preferred choice that gives a raw mask: of each list the
@@ -171,26 +169,22 @@ func conflict(lists []list, apart func(a, b *list) bool) []Source {
 // disjoint tells whether two lists prefer no mask in common; of a list and
 // itself, whether it prefers none at all.
 func disjoint(a, b *list) bool {
-	switch {
-	case a == b:
-		return a.prefersNothing()
-	case a.rule != nil && b.rule != nil:
-		_, found, _ := meet([]*list{a, b}, nil)
-		return !found
-	case a.rule != nil:
-		a, b = b, a
+	if a.rule == nil && b.rule == nil && a != b {
+		var buffer [usualMasks]numa.Mask
+		masks := a.appendPreferred(buffer[:0])
+		slices.Sort(masks)
+		return len(b.retain(masks)) == 0
 	}
-	var buffer [usualMasks]numa.Mask
-	masks := a.appendPreferred(buffer[:0])
-	slices.Sort(masks)
-	return len(b.retain(masks)) == 0
+	if a.rule != nil && b.rule != nil && meet([]*hint.Rule{a.rule, b.rule}, nil).rank.kept > 0 {
+		return false
+	}
+	return !a.sharesNamed(b) && !b.sharesNamed(a)
 }
 
-// prefersNothing tells whether the list has no preferred mask.
-func (l *list) prefersNothing() bool {
-	if l.rule == nil {
-		return l.preferred == 0
-	}
-	_, found, _ := meet([]*list{l}, nil)
-	return !found
+// sharesNamed tells whether another list prefers a mask that a hint of this one
+// names as preferred.
+func (l *list) sharesNamed(other *list) bool {
+	return l.preferred > 0 && slices.ContainsFunc(l.hints, func(h hint.Hint) bool {
+		return h.Preferred && !h.Any && other.prefers(h.Nodes)
+	})
 }

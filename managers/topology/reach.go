@@ -12,8 +12,8 @@ import (
 // subsets.
 const (
 	maxDense = 20
-	// maxExpanded is the same where rules have to be listed first.
-	maxExpanded = 12
+	// maxListed is the same where rules have to be listed first.
+	maxListed = 12
 )
 
 // reachable looks for the best candidate where none is preferred, and reports
@@ -27,22 +27,23 @@ func (m *Manager) reachable(lists []list, r *Result) bool {
 	if universe == 0 {
 		return false
 	}
-	explicit, rules := split(lists, universe)
-	best := ranked{m: m, b: r.B}
+	p := split(lists)
+	p.list(m, universe)
+	best := ranked{parts: p, m: m, b: r.B}
 	switch {
-	case universe.Len() <= maxDense && len(explicit) > 0:
+	case universe.Len() <= maxDense && len(p.explicit) > 0:
 		d := newDense(universe)
-		d.reach(explicit)
+		d.reach(p.explicit)
 		r.Work += d.work
-		best.each(d.sets(), rules)
-	case len(explicit) > 0:
+		best.each(d.sets())
+	case len(p.explicit) > 0:
 		s := sparse{universe: universe}
-		s.reach(explicit)
+		s.reach(p.explicit)
 		r.Work += s.work
 		r.Approximate = r.Approximate || s.cut
-		best.each(slices.Values(s.masks), rules)
+		best.each(slices.Values(s.masks))
 	default:
-		best.each(slices.Values([]numa.Mask{universe}), rules)
+		best.each(slices.Values([]numa.Mask{universe}))
 	}
 	r.Work += best.steps
 	r.Approximate = r.Approximate || best.cut
@@ -52,64 +53,115 @@ func (m *Manager) reachable(lists []list, r *Result) bool {
 	nodes := best.rank.best[0].nodes
 	r.Affinity = ledger.Affinity{Nodes: nodes}
 	best.rank.losers(r, 1, false)
-	if len(rules) == 0 {
+	if lists = best.chosen(lists, nodes); lists != nil {
 		r.Path = path(lists, universe, nodes)
 	}
 	return true
 }
 
-// split separates the lists that can change something: those with hints, short
-// ones first so that the set of reachable masks stays small for long, and those
-// that are rules. Rules are listed, and so among the former, if there are others
-// to go with and few nodes. A list whose hints name no nodes changes nothing.
-func split(lists []list, universe numa.Mask) (explicit, rules []*list) {
-	explicit = make([]*list, 0, usualLists)
+// parts are the lists that can change something. A list whose hints name no nodes
+// changes nothing.
+type parts struct {
+	// explicit are those with hints, short ones first so that the set of reachable
+	// masks stays small for long.
+	explicit []*list
+	// ruled have a rule, and nothing beside it.
+	ruled []*list
+	// mixed have hints beside their rule.
+	mixed []*list
+}
+
+func split(lists []list) parts {
+	p := parts{explicit: make([]*list, 0, usualLists)}
 	for i := range lists {
 		switch l := &lists[i]; {
+		case l.rule != nil && len(l.hints) > 0:
+			p.mixed = append(p.mixed, l)
 		case l.rule != nil:
-			rules = append(rules, l)
+			p.ruled = append(p.ruled, l)
 		case l.names:
-			explicit = append(explicit, l)
+			p.explicit = append(p.explicit, l)
 		}
 	}
-	if len(rules) > 0 && len(explicit) > 0 && universe.Len() <= maxExpanded {
-		for _, l := range rules {
-			l.hints = trace(l.rule, universe)
-		}
-		explicit, rules = append(explicit, rules...), nil
+	slices.SortStableFunc(p.explicit, func(a, b *list) int { return len(a.hints) - len(b.hints) })
+	return p
+}
+
+// list makes explicit lists of rules where there are few nodes, unless rules are
+// all there is and only numbers of nodes count.
+func (p *parts) list(m *Manager, universe numa.Mask) {
+	if len(p.ruled)+len(p.mixed) == 0 || universe.Len() > m.listed {
+		return
 	}
-	slices.SortStableFunc(explicit, func(a, b *list) int { return len(a.hints) - len(b.hints) })
-	return explicit, rules
+	if len(p.explicit)+len(p.mixed) == 0 && newSparing(m, p.ruled, universe, 0).even() {
+		return
+	}
+	for _, l := range slices.Concat(p.ruled, p.mixed) {
+		l.hints = append(trace(l.rule, universe), l.hints...)
+		l.rule = nil
+		p.explicit = append(p.explicit, l)
+	}
+	p.ruled, p.mixed = nil, nil
+	slices.SortStableFunc(p.explicit, func(a, b *list) int { return len(a.hints) - len(b.hints) })
 }
 
 // ranked collects the best candidates.
 type ranked struct {
+	parts
 	m     *Manager
 	b     int
 	rank  ranking
 	steps int
 	cut   bool
+	// winner is how rules left the best candidate; nil where there are none.
+	winner *sparing
 }
 
 // each considers sets of nodes that the explicit lists leave, or, where there
 // are rules, the best set that rules leave of each.
-func (c *ranked) each(sets iter.Seq[numa.Mask], rules []*list) {
+func (c *ranked) each(sets iter.Seq[numa.Mask]) {
+	if len(c.mixed) > 0 {
+		c.branches(slices.Collect(sets))
+		return
+	}
 	for nodes := range sets {
-		if len(rules) > 0 {
-			if c.steps > maxSteps {
-				c.cut = true
-				return
-			}
-			s := newSparing(c.m, rules, nodes, c.b)
-			nodes = s.best()
-			c.steps += s.steps
-			c.cut = c.cut || s.cut
-		}
-		t := tier(nodes.Len(), c.b)
-		if c.rank.late(t) {
-			c.rank.seen++
+		if len(c.ruled) == 0 {
+			c.add(nodes)
 			continue
 		}
-		c.rank.add(candidate{tier: t, distance: c.m.distance(nodes), nodes: nodes})
+		if !c.spare(c.ruled, nodes) {
+			return
+		}
 	}
+}
+
+// add ranks a candidate.
+func (c *ranked) add(nodes numa.Mask) {
+	t := tier(nodes.Len(), c.b)
+	if c.rank.late(t) {
+		c.rank.seen++
+		return
+	}
+	c.rank.add(candidate{tier: t, distance: c.m.distance(nodes), nodes: nodes})
+}
+
+// spare ranks the best that rules leave of some nodes, and what comes next. It
+// returns false when there is no time for more.
+func (c *ranked) spare(rules []*list, nodes numa.Mask) bool {
+	if c.steps > maxSteps {
+		c.cut = true
+		return false
+	}
+	s := newSparing(c.m, rules, nodes, c.b)
+	best := s.best()
+	c.steps += s.steps
+	c.cut = c.cut || s.cut
+	c.add(best)
+	if c.rank.best[0].nodes == best {
+		c.winner = s
+	}
+	for _, next := range s.next {
+		c.add(next)
+	}
+	return true
 }

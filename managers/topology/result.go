@@ -35,13 +35,14 @@ type Result struct {
 	// B is the smallest number of nodes that serves the list that needs most.
 	B int
 	// Losers are the candidates that came after the result in the same stage,
-	// best first; Omitted counts those beyond the first few.
+	// best first; Omitted counts those beyond the first few. Of rules only the next
+	// few are looked at.
 	Losers  []ledger.Affinity
 	Omitted int
 	// Path has one choice that leads to the result, a hint of every list, in the
-	// order of the replies. Lists without a preference are left out. It is empty
-	// where no candidate was left, where rules were merged without being listed,
-	// and where finding it would cost more than the merge.
+	// order of the replies; of a rule one of the sets that it allows. Lists without
+	// a preference are left out. It is empty where no candidate was left, and where
+	// finding it would cost more than the merge.
 	Path []Chosen
 	// Conflict names lists that no preferred result can serve together: one that
 	// has no preferred hint at all, or the first two that have none in common.

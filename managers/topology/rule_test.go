@@ -3,7 +3,6 @@ package topology
 import (
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -17,9 +16,11 @@ func byRule(r *hint.Rule) hint.Reply {
 	return hint.Reply{Provider: "p", Answers: []hint.ResourceAnswer{{Resource: "r", Answer: hint.Answer{Kind: hint.ByRule, Rule: r}}}}
 }
 
-// randomRule is about some of the nodes. If even, all nodes that have a weight
-// have the same.
-func randomRule(rng *rand.Rand, nodes []int, even bool) *hint.Rule {
+// randomRule is about some of the nodes, and may have several needs. If even, all
+// nodes that have a weight have the same. With beside there may be hints beside
+// the rule, as of memory about nodes that are used together: mostly about other
+// nodes than the rule.
+func randomRule(rng *rand.Rand, nodes []int, even, beside bool) hint.Answer {
 	machine := numa.Of(nodes...)
 	r := &hint.Rule{Universe: machine, PreferredSize: 1 + rng.IntN(3)}
 	if rng.IntN(3) == 0 {
@@ -28,140 +29,49 @@ func randomRule(rng *rand.Rand, nodes []int, even bool) *hint.Rule {
 	if rng.IntN(3) == 0 {
 		r.Must = r.Universe & numa.Mask(rng.Uint64()&rng.Uint64()&rng.Uint64())
 	}
-	unit := 1 + rng.Uint64N(5)
-	for id := range machine.All() {
-		switch {
-		case rng.IntN(5) == 0:
-		case even:
-			r.Weights[id] = unit
-		default:
-			r.Weights[id] = rng.Uint64N(9)
+	weigh := func(w *hint.Weights) (need uint64) {
+		unit := 1 + rng.Uint64N(5)
+		for id := range machine.All() {
+			switch {
+			case rng.IntN(5) == 0:
+			case even:
+				w[id] = unit
+			default:
+				w[id] = rng.Uint64N(9)
+			}
 		}
+		return rng.Uint64N(w.Sum(r.Universe) + 1 + uint64(b2i(rng.IntN(8) == 0)))
 	}
-	if all := r.Weight(r.Universe); all > 0 {
-		r.Need = rng.Uint64N(all + 2)
-	}
-	return r
-}
-
-// drawRules draws a problem with rules, and now and then another answer.
-func drawRules(t *rapid.T, most int) problem {
-	rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 3))
-	pr := problem{}
-	rows := map[int]map[int]int{}
-	for i := range 1 + rng.IntN(most) {
-		pr.nodes = append(pr.nodes, i*(1+int(rng.Uint64N(2))*2))
-	}
-	slices.Sort(pr.nodes)
-	pr.nodes = slices.Compact(pr.nodes)
-	for _, i := range pr.nodes {
-		rows[i] = map[int]int{}
-		for _, j := range pr.nodes {
-			rows[i][j] = 10 + rng.IntN(4)*(1-b2i(i == j))
-		}
-	}
-	var err error
-	if pr.dist, err = numa.NewDistances(rows); err != nil {
-		t.Fatal(err)
-	}
-	even := rng.IntN(2) == 0
-	for range 1 + rng.IntN(4) {
-		pr.replies = append(pr.replies, byRule(randomRule(rng, pr.nodes, even)))
-	}
+	r.Need = weigh(&r.Weights)
 	if rng.IntN(3) == 0 {
-		a := randomAnswer(rng, pr.nodes)
-		a.Hints = a.Hints[:min(len(a.Hints), 20)]
-		pr.replies = append(pr.replies, hint.Reply{Provider: "p", Answers: []hint.ResourceAnswer{{Resource: "x", Answer: a}}})
-	}
-	return pr
-}
-
-// expanded returns the replies with every rule as the list that it stands for.
-func expanded(t rapid.TB, replies []hint.Reply) []hint.Reply {
-	out := slices.Clone(replies)
-	for i := range out {
-		a := out[i].Answers[0]
-		if a.Kind != hint.ByRule {
-			continue
-		}
-		hints, err := a.Rule.Expand(1 << 12)
-		if err != nil {
-			t.Fatal(err)
-		}
-		a.Answer = hint.Answer{Kind: hint.Options, Hints: hints}
-		out[i].Answers = []hint.ResourceAnswer{a}
-	}
-	return out
-}
-
-func TestRulesAgreeWithOracle(t *testing.T) {
-	t.Parallel()
-	often(t, 20, func(t *rapid.T) {
-		pr := drawRules(t, 5)
-		if (oracle{nodes: pr.nodes}).choices(pr.replies) > 1<<14 {
-			return
-		}
-		pr.configurations(t, func(m *Manager, o oracle) {
-			r := m.Merge(pr.replies)
-			if got, want := (verdict{r.Affinity, r.Admit}), o.merge(pr.replies); got != want {
-				t.Fatalf("%s: got %+v, want %+v\nnodes %v", o.policy, got, want, pr.nodes)
-			}
-		})
-	})
-}
-
-// A rule merges as the list that it stands for, whether or not it is listed on
-// the way.
-func TestRulesMergeAsLists(t *testing.T) {
-	t.Parallel()
-	often(t, 20, func(t *rapid.T) {
-		pr := drawRules(t, 9)
-		lists := expanded(t, pr.replies)
-		pr.configurations(t, func(m *Manager, _ oracle) {
-			got, want := m.Merge(pr.replies), m.Merge(lists)
-			if got.Affinity != want.Affinity || got.Admit != want.Admit || got.Stage != want.Stage || got.B != want.B || got.Approximate {
-				t.Fatalf("%s: by rules %+v, by lists %+v\nnodes %v", m, got, want, pr.nodes)
-			}
-			if want.Stage == Preferred || m.policy == SingleNUMANode {
-				return
-			}
-			if nodes := unlisted(m, pr.replies, &want); nodes != want.Affinity.Nodes && want.Stage == NotPreferred {
-				t.Fatalf("%s: without listing %s, by lists %+v\nnodes %v", m, nodes, want, pr.nodes)
-			}
-		})
-	})
-}
-
-// unlisted is the last part of a merge for rules that are not listed.
-func unlisted(m *Manager, replies []hint.Reply, r *Result) numa.Mask {
-	lists, _ := read(nil, replies)
-	universe := m.nodes
-	var explicit, rules []*list
-	for i := range lists {
-		l := &lists[i]
-		universe &= l.mentioned
-		switch {
-		case l.rule != nil:
-			rules = append(rules, l)
-		case l.names:
-			explicit = append(explicit, l)
+		for range 1 + rng.IntN(2) {
+			var also hint.Threshold
+			also.Need = weigh(&also.Weights)
+			r.Also = append(r.Also, also)
 		}
 	}
-	if universe == 0 {
-		return 0
+	a := hint.Answer{Kind: hint.ByRule, Rule: r}
+	for rest := machine &^ r.Universe; beside && rng.IntN(3) > 0; {
+		group := rest & numa.Mask(rng.Uint64())
+		if rng.IntN(8) == 0 {
+			group = machine & numa.Mask(rng.Uint64())
+		}
+		if rest &^= group; group != 0 {
+			a.Hints = append(a.Hints, hint.Hint{Nodes: group, Preferred: group.Len() == r.PreferredSize})
+		}
 	}
-	best := ranked{m: m, b: r.B}
-	d := newDense(universe)
-	d.reach(explicit)
-	best.each(d.sets(), rules)
-	return best.rank.best[0].nodes
+	return a
 }
 
 // The last resort finds a set that some choice leaves.
 func TestGreedyIsLegal(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		pr := drawRules(t, 9)
+		rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 3))
+		pr := drawMachine(rng, 9)
+		for range 1 + rng.IntN(4) {
+			pr.replies = append(pr.replies, byRule(randomRule(rng, pr.nodes, false, false).Rule))
+		}
 		lists, _ := read(nil, pr.replies)
 		universe, b := numa.Of(pr.nodes...), 0
 		var rules []*list
@@ -176,6 +86,9 @@ func TestGreedyIsLegal(t *testing.T) {
 			return
 		}
 		s := newSparing(&Manager{}, rules, universe, b)
+		if s.even() {
+			return
+		}
 		nodes := s.greedy()
 		if nodes == 0 || !newFronts(s, 0).deals(universe.Minus(nodes)) {
 			t.Fatalf("%s of %s cannot be left", nodes, universe)

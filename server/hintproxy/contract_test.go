@@ -3,6 +3,7 @@ package hintproxy
 import (
 	"context"
 	"errors"
+	"reflect"
 	"testing"
 	"time"
 
@@ -124,7 +125,7 @@ func TestContractByRule(t *testing.T) {
 			t.Fatalf("%v, %v; want %v", got, err, want)
 		}
 		for i := range want {
-			if got[i].Kind != want[i].Kind || got[i].Reason != want[i].Reason || want[i].Rule != nil && *got[i].Rule != *want[i].Rule {
+			if got[i].Kind != want[i].Kind || got[i].Reason != want[i].Reason || !reflect.DeepEqual(got[i].Rule, want[i].Rule) {
 				t.Errorf("pod %s: %+v, want %+v", pod.UID, got[i], want[i])
 			}
 		}

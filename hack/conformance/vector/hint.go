@@ -81,7 +81,7 @@ func Lists(answers []hint.ResourceAnswer) (Hints, error) {
 			out[a.Resource] = nil
 			continue
 		case hint.ByRule:
-			expanded, err := a.Rule.Expand(1 << 20)
+			expanded, err := a.Expand(1 << 20)
 			if err != nil {
 				return nil, fmt.Errorf("hints of %s: %w", a.Resource, err)
 			}

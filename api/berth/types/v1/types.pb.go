@@ -814,7 +814,8 @@ type Answer struct {
 	Resource string                 `protobuf:"bytes,1,opt,name=resource,proto3" json:"resource,omitempty"`
 	// Which of the four shapes this answer has.
 	Kind AnswerKind `protobuf:"varint,2,opt,name=kind,proto3,enum=berth.types.v1.AnswerKind" json:"kind,omitempty"`
-	// The node sets that can serve the request; only with ANSWER_KIND_OPTIONS.
+	// The node sets that can serve the request; with ANSWER_KIND_RULE those that the
+	// rule does not describe, each of them with nodes.
 	Hints []*Hint `protobuf:"bytes,3,rep,name=hints,proto3" json:"hints,omitempty"`
 	// Why nothing can; only with ANSWER_KIND_IMPOSSIBLE.
 	Reason string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
@@ -891,7 +892,8 @@ func (x *Answer) GetRule() *Rule {
 }
 
 // Rule describes a family of node sets without listing it: every set within the
-// universe that contains must and whose nodes' weights sum up to need or more.
+// universe that contains must and whose nodes' weights sum up to need or more, and
+// for each further threshold to what that one needs.
 type Rule struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The nodes that sets are made of. Required, all of them nodes of the machine.
@@ -899,12 +901,14 @@ type Rule struct {
 	// The nodes that every set contains; a part of universe. Absent: none.
 	Must *NUMAMask `protobuf:"bytes,2,opt,name=must,proto3" json:"must,omitempty"`
 	// What each node contributes to need, by node id; a node that is not here
-	// contributes nothing. Only nodes of universe may be here.
+	// contributes nothing. Only nodes of universe may be here. At most 2^57 each.
 	Weights map[uint32]uint64 `protobuf:"bytes,3,rep,name=weights,proto3" json:"weights,omitempty" protobuf_key:"varint,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
-	// What the weights of a set must sum up to.
+	// What the weights of a set must sum up to. At most 2^57.
 	Need uint64 `protobuf:"varint,4,opt,name=need,proto3" json:"need,omitempty"`
 	// Sets of exactly so many nodes are preferred; 0: none is.
 	PreferredSize uint32 `protobuf:"varint,5,opt,name=preferred_size,json=preferredSize,proto3" json:"preferred_size,omitempty"`
+	// Further thresholds that a set has to reach. At most 16.
+	Also          []*Threshold `protobuf:"bytes,6,rep,name=also,proto3" json:"also,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -974,6 +978,77 @@ func (x *Rule) GetPreferredSize() uint32 {
 	return 0
 }
 
+func (x *Rule) GetAlso() []*Threshold {
+	if x != nil {
+		return x.Also
+	}
+	return nil
+}
+
+// Threshold is one need of a Rule.
+type Threshold struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What is needed, for people.
+	Resource string `protobuf:"bytes,1,opt,name=resource,proto3" json:"resource,omitempty"`
+	// As Rule.weights.
+	Weights map[uint32]uint64 `protobuf:"bytes,2,rep,name=weights,proto3" json:"weights,omitempty" protobuf_key:"varint,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	// As Rule.need.
+	Need          uint64 `protobuf:"varint,3,opt,name=need,proto3" json:"need,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Threshold) Reset() {
+	*x = Threshold{}
+	mi := &file_berth_types_v1_types_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Threshold) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Threshold) ProtoMessage() {}
+
+func (x *Threshold) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_types_v1_types_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Threshold.ProtoReflect.Descriptor instead.
+func (*Threshold) Descriptor() ([]byte, []int) {
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *Threshold) GetResource() string {
+	if x != nil {
+		return x.Resource
+	}
+	return ""
+}
+
+func (x *Threshold) GetWeights() map[uint32]uint64 {
+	if x != nil {
+		return x.Weights
+	}
+	return nil
+}
+
+func (x *Threshold) GetNeed() uint64 {
+	if x != nil {
+		return x.Need
+	}
+	return 0
+}
+
 // Claim is one fact of ownership in the ledger.
 type Claim struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
@@ -997,7 +1072,7 @@ type Claim struct {
 
 func (x *Claim) Reset() {
 	*x = Claim{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[12]
+	mi := &file_berth_types_v1_types_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1009,7 +1084,7 @@ func (x *Claim) String() string {
 func (*Claim) ProtoMessage() {}
 
 func (x *Claim) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[12]
+	mi := &file_berth_types_v1_types_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1022,7 +1097,7 @@ func (x *Claim) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Claim.ProtoReflect.Descriptor instead.
 func (*Claim) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{12}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Claim) GetPodUid() string {
@@ -1100,7 +1175,7 @@ type CPUClaim struct {
 
 func (x *CPUClaim) Reset() {
 	*x = CPUClaim{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[13]
+	mi := &file_berth_types_v1_types_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1112,7 +1187,7 @@ func (x *CPUClaim) String() string {
 func (*CPUClaim) ProtoMessage() {}
 
 func (x *CPUClaim) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[13]
+	mi := &file_berth_types_v1_types_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1125,7 +1200,7 @@ func (x *CPUClaim) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CPUClaim.ProtoReflect.Descriptor instead.
 func (*CPUClaim) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{13}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *CPUClaim) GetSet() *CPUSet {
@@ -1153,7 +1228,7 @@ type MemoryBlock struct {
 
 func (x *MemoryBlock) Reset() {
 	*x = MemoryBlock{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[14]
+	mi := &file_berth_types_v1_types_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1165,7 +1240,7 @@ func (x *MemoryBlock) String() string {
 func (*MemoryBlock) ProtoMessage() {}
 
 func (x *MemoryBlock) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[14]
+	mi := &file_berth_types_v1_types_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1178,7 +1253,7 @@ func (x *MemoryBlock) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemoryBlock.ProtoReflect.Descriptor instead.
 func (*MemoryBlock) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{14}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *MemoryBlock) GetNodes() *NUMAMask {
@@ -1205,7 +1280,7 @@ type DeviceClaim struct {
 
 func (x *DeviceClaim) Reset() {
 	*x = DeviceClaim{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[15]
+	mi := &file_berth_types_v1_types_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1217,7 +1292,7 @@ func (x *DeviceClaim) String() string {
 func (*DeviceClaim) ProtoMessage() {}
 
 func (x *DeviceClaim) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[15]
+	mi := &file_berth_types_v1_types_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1230,7 +1305,7 @@ func (x *DeviceClaim) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeviceClaim.ProtoReflect.Descriptor instead.
 func (*DeviceClaim) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{15}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *DeviceClaim) GetDevices() []*Device {
@@ -1259,7 +1334,7 @@ type Device struct {
 
 func (x *Device) Reset() {
 	*x = Device{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[16]
+	mi := &file_berth_types_v1_types_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1271,7 +1346,7 @@ func (x *Device) String() string {
 func (*Device) ProtoMessage() {}
 
 func (x *Device) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[16]
+	mi := &file_berth_types_v1_types_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1284,7 +1359,7 @@ func (x *Device) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Device.ProtoReflect.Descriptor instead.
 func (*Device) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{16}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Device) GetId() string {
@@ -1327,7 +1402,7 @@ type HealthChange struct {
 
 func (x *HealthChange) Reset() {
 	*x = HealthChange{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[17]
+	mi := &file_berth_types_v1_types_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1339,7 +1414,7 @@ func (x *HealthChange) String() string {
 func (*HealthChange) ProtoMessage() {}
 
 func (x *HealthChange) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[17]
+	mi := &file_berth_types_v1_types_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1352,7 +1427,7 @@ func (x *HealthChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HealthChange.ProtoReflect.Descriptor instead.
 func (*HealthChange) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{17}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *HealthChange) GetTime() *timestamppb.Timestamp {
@@ -1390,7 +1465,7 @@ type ContainerAllocation struct {
 
 func (x *ContainerAllocation) Reset() {
 	*x = ContainerAllocation{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[18]
+	mi := &file_berth_types_v1_types_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1402,7 +1477,7 @@ func (x *ContainerAllocation) String() string {
 func (*ContainerAllocation) ProtoMessage() {}
 
 func (x *ContainerAllocation) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[18]
+	mi := &file_berth_types_v1_types_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1415,7 +1490,7 @@ func (x *ContainerAllocation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContainerAllocation.ProtoReflect.Descriptor instead.
 func (*ContainerAllocation) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{18}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ContainerAllocation) GetName() string {
@@ -1489,7 +1564,7 @@ type PodAllocation struct {
 
 func (x *PodAllocation) Reset() {
 	*x = PodAllocation{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[19]
+	mi := &file_berth_types_v1_types_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1501,7 +1576,7 @@ func (x *PodAllocation) String() string {
 func (*PodAllocation) ProtoMessage() {}
 
 func (x *PodAllocation) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[19]
+	mi := &file_berth_types_v1_types_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1514,7 +1589,7 @@ func (x *PodAllocation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodAllocation.ProtoReflect.Descriptor instead.
 func (*PodAllocation) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{19}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *PodAllocation) GetUid() string {
@@ -1607,7 +1682,7 @@ type Trace struct {
 
 func (x *Trace) Reset() {
 	*x = Trace{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[20]
+	mi := &file_berth_types_v1_types_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1619,7 +1694,7 @@ func (x *Trace) String() string {
 func (*Trace) ProtoMessage() {}
 
 func (x *Trace) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[20]
+	mi := &file_berth_types_v1_types_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1632,7 +1707,7 @@ func (x *Trace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Trace.ProtoReflect.Descriptor instead.
 func (*Trace) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{20}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Trace) GetAdmissionId() string {
@@ -1745,7 +1820,7 @@ type TraceStep struct {
 
 func (x *TraceStep) Reset() {
 	*x = TraceStep{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[21]
+	mi := &file_berth_types_v1_types_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1757,7 +1832,7 @@ func (x *TraceStep) String() string {
 func (*TraceStep) ProtoMessage() {}
 
 func (x *TraceStep) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[21]
+	mi := &file_berth_types_v1_types_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1770,7 +1845,7 @@ func (x *TraceStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TraceStep.ProtoReflect.Descriptor instead.
 func (*TraceStep) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{21}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *TraceStep) GetKind() string {
@@ -1883,7 +1958,7 @@ type Shortage struct {
 
 func (x *Shortage) Reset() {
 	*x = Shortage{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[22]
+	mi := &file_berth_types_v1_types_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1895,7 +1970,7 @@ func (x *Shortage) String() string {
 func (*Shortage) ProtoMessage() {}
 
 func (x *Shortage) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[22]
+	mi := &file_berth_types_v1_types_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1908,7 +1983,7 @@ func (x *Shortage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Shortage.ProtoReflect.Descriptor instead.
 func (*Shortage) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{22}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Shortage) GetResource() string {
@@ -1994,7 +2069,7 @@ type Suggestion struct {
 
 func (x *Suggestion) Reset() {
 	*x = Suggestion{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[23]
+	mi := &file_berth_types_v1_types_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2006,7 +2081,7 @@ func (x *Suggestion) String() string {
 func (*Suggestion) ProtoMessage() {}
 
 func (x *Suggestion) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[23]
+	mi := &file_berth_types_v1_types_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2019,7 +2094,7 @@ func (x *Suggestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Suggestion.ProtoReflect.Descriptor instead.
 func (*Suggestion) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{23}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Suggestion) GetKind() string {
@@ -2080,7 +2155,7 @@ type RequestChange struct {
 
 func (x *RequestChange) Reset() {
 	*x = RequestChange{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[24]
+	mi := &file_berth_types_v1_types_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2092,7 +2167,7 @@ func (x *RequestChange) String() string {
 func (*RequestChange) ProtoMessage() {}
 
 func (x *RequestChange) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[24]
+	mi := &file_berth_types_v1_types_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2105,7 +2180,7 @@ func (x *RequestChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RequestChange.ProtoReflect.Descriptor instead.
 func (*RequestChange) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{24}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *RequestChange) GetContainer() string {
@@ -2211,13 +2286,21 @@ const file_berth_types_v1_types_proto_rawDesc = "" +
 	"\x04kind\x18\x02 \x01(\x0e2\x1a.berth.types.v1.AnswerKindR\x04kind\x12*\n" +
 	"\x05hints\x18\x03 \x03(\v2\x14.berth.types.v1.HintR\x05hints\x12\x16\n" +
 	"\x06reason\x18\x04 \x01(\tR\x06reason\x12(\n" +
-	"\x04rule\x18\x05 \x01(\v2\x14.berth.types.v1.RuleR\x04rule\"\x9e\x02\n" +
+	"\x04rule\x18\x05 \x01(\v2\x14.berth.types.v1.RuleR\x04rule\"\xcd\x02\n" +
 	"\x04Rule\x124\n" +
 	"\buniverse\x18\x01 \x01(\v2\x18.berth.types.v1.NUMAMaskR\buniverse\x12,\n" +
 	"\x04must\x18\x02 \x01(\v2\x18.berth.types.v1.NUMAMaskR\x04must\x12;\n" +
 	"\aweights\x18\x03 \x03(\v2!.berth.types.v1.Rule.WeightsEntryR\aweights\x12\x12\n" +
 	"\x04need\x18\x04 \x01(\x04R\x04need\x12%\n" +
-	"\x0epreferred_size\x18\x05 \x01(\rR\rpreferredSize\x1a:\n" +
+	"\x0epreferred_size\x18\x05 \x01(\rR\rpreferredSize\x12-\n" +
+	"\x04also\x18\x06 \x03(\v2\x19.berth.types.v1.ThresholdR\x04also\x1a:\n" +
+	"\fWeightsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\rR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01\"\xb9\x01\n" +
+	"\tThreshold\x12\x1a\n" +
+	"\bresource\x18\x01 \x01(\tR\bresource\x12@\n" +
+	"\aweights\x18\x02 \x03(\v2&.berth.types.v1.Threshold.WeightsEntryR\aweights\x12\x12\n" +
+	"\x04need\x18\x03 \x01(\x04R\x04need\x1a:\n" +
 	"\fWeightsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\rR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01\"\xd6\x02\n" +
@@ -2346,7 +2429,7 @@ func file_berth_types_v1_types_proto_rawDescGZIP() []byte {
 }
 
 var file_berth_types_v1_types_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_berth_types_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
+var file_berth_types_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
 var file_berth_types_v1_types_proto_goTypes = []any{
 	(QOSClass)(0),                 // 0: berth.types.v1.QOSClass
 	(AnswerKind)(0),               // 1: berth.types.v1.AnswerKind
@@ -2362,76 +2445,80 @@ var file_berth_types_v1_types_proto_goTypes = []any{
 	(*Hint)(nil),                  // 11: berth.types.v1.Hint
 	(*Answer)(nil),                // 12: berth.types.v1.Answer
 	(*Rule)(nil),                  // 13: berth.types.v1.Rule
-	(*Claim)(nil),                 // 14: berth.types.v1.Claim
-	(*CPUClaim)(nil),              // 15: berth.types.v1.CPUClaim
-	(*MemoryBlock)(nil),           // 16: berth.types.v1.MemoryBlock
-	(*DeviceClaim)(nil),           // 17: berth.types.v1.DeviceClaim
-	(*Device)(nil),                // 18: berth.types.v1.Device
-	(*HealthChange)(nil),          // 19: berth.types.v1.HealthChange
-	(*ContainerAllocation)(nil),   // 20: berth.types.v1.ContainerAllocation
-	(*PodAllocation)(nil),         // 21: berth.types.v1.PodAllocation
-	(*Trace)(nil),                 // 22: berth.types.v1.Trace
-	(*TraceStep)(nil),             // 23: berth.types.v1.TraceStep
-	(*Shortage)(nil),              // 24: berth.types.v1.Shortage
-	(*Suggestion)(nil),            // 25: berth.types.v1.Suggestion
-	(*RequestChange)(nil),         // 26: berth.types.v1.RequestChange
-	nil,                           // 27: berth.types.v1.PodMetadata.LabelsEntry
-	nil,                           // 28: berth.types.v1.PodMetadata.AnnotationsEntry
-	nil,                           // 29: berth.types.v1.PodSpec.OverheadEntry
-	nil,                           // 30: berth.types.v1.ResourceRequirements.RequestsEntry
-	nil,                           // 31: berth.types.v1.ResourceRequirements.LimitsEntry
-	nil,                           // 32: berth.types.v1.Rule.WeightsEntry
-	(*timestamppb.Timestamp)(nil), // 33: google.protobuf.Timestamp
+	(*Threshold)(nil),             // 14: berth.types.v1.Threshold
+	(*Claim)(nil),                 // 15: berth.types.v1.Claim
+	(*CPUClaim)(nil),              // 16: berth.types.v1.CPUClaim
+	(*MemoryBlock)(nil),           // 17: berth.types.v1.MemoryBlock
+	(*DeviceClaim)(nil),           // 18: berth.types.v1.DeviceClaim
+	(*Device)(nil),                // 19: berth.types.v1.Device
+	(*HealthChange)(nil),          // 20: berth.types.v1.HealthChange
+	(*ContainerAllocation)(nil),   // 21: berth.types.v1.ContainerAllocation
+	(*PodAllocation)(nil),         // 22: berth.types.v1.PodAllocation
+	(*Trace)(nil),                 // 23: berth.types.v1.Trace
+	(*TraceStep)(nil),             // 24: berth.types.v1.TraceStep
+	(*Shortage)(nil),              // 25: berth.types.v1.Shortage
+	(*Suggestion)(nil),            // 26: berth.types.v1.Suggestion
+	(*RequestChange)(nil),         // 27: berth.types.v1.RequestChange
+	nil,                           // 28: berth.types.v1.PodMetadata.LabelsEntry
+	nil,                           // 29: berth.types.v1.PodMetadata.AnnotationsEntry
+	nil,                           // 30: berth.types.v1.PodSpec.OverheadEntry
+	nil,                           // 31: berth.types.v1.ResourceRequirements.RequestsEntry
+	nil,                           // 32: berth.types.v1.ResourceRequirements.LimitsEntry
+	nil,                           // 33: berth.types.v1.Rule.WeightsEntry
+	nil,                           // 34: berth.types.v1.Threshold.WeightsEntry
+	(*timestamppb.Timestamp)(nil), // 35: google.protobuf.Timestamp
 }
 var file_berth_types_v1_types_proto_depIdxs = []int32{
 	3,  // 0: berth.types.v1.Pod.metadata:type_name -> berth.types.v1.PodMetadata
 	4,  // 1: berth.types.v1.Pod.spec:type_name -> berth.types.v1.PodSpec
 	5,  // 2: berth.types.v1.Pod.status:type_name -> berth.types.v1.PodStatus
-	27, // 3: berth.types.v1.PodMetadata.labels:type_name -> berth.types.v1.PodMetadata.LabelsEntry
-	28, // 4: berth.types.v1.PodMetadata.annotations:type_name -> berth.types.v1.PodMetadata.AnnotationsEntry
+	28, // 3: berth.types.v1.PodMetadata.labels:type_name -> berth.types.v1.PodMetadata.LabelsEntry
+	29, // 4: berth.types.v1.PodMetadata.annotations:type_name -> berth.types.v1.PodMetadata.AnnotationsEntry
 	6,  // 5: berth.types.v1.PodSpec.init_containers:type_name -> berth.types.v1.Container
 	6,  // 6: berth.types.v1.PodSpec.containers:type_name -> berth.types.v1.Container
-	29, // 7: berth.types.v1.PodSpec.overhead:type_name -> berth.types.v1.PodSpec.OverheadEntry
+	30, // 7: berth.types.v1.PodSpec.overhead:type_name -> berth.types.v1.PodSpec.OverheadEntry
 	7,  // 8: berth.types.v1.PodSpec.resources:type_name -> berth.types.v1.ResourceRequirements
 	7,  // 9: berth.types.v1.Container.resources:type_name -> berth.types.v1.ResourceRequirements
 	8,  // 10: berth.types.v1.Container.resize_policy:type_name -> berth.types.v1.ResizePolicy
-	30, // 11: berth.types.v1.ResourceRequirements.requests:type_name -> berth.types.v1.ResourceRequirements.RequestsEntry
-	31, // 12: berth.types.v1.ResourceRequirements.limits:type_name -> berth.types.v1.ResourceRequirements.LimitsEntry
+	31, // 11: berth.types.v1.ResourceRequirements.requests:type_name -> berth.types.v1.ResourceRequirements.RequestsEntry
+	32, // 12: berth.types.v1.ResourceRequirements.limits:type_name -> berth.types.v1.ResourceRequirements.LimitsEntry
 	10, // 13: berth.types.v1.Hint.nodes:type_name -> berth.types.v1.NUMAMask
 	1,  // 14: berth.types.v1.Answer.kind:type_name -> berth.types.v1.AnswerKind
 	11, // 15: berth.types.v1.Answer.hints:type_name -> berth.types.v1.Hint
 	13, // 16: berth.types.v1.Answer.rule:type_name -> berth.types.v1.Rule
 	10, // 17: berth.types.v1.Rule.universe:type_name -> berth.types.v1.NUMAMask
 	10, // 18: berth.types.v1.Rule.must:type_name -> berth.types.v1.NUMAMask
-	32, // 19: berth.types.v1.Rule.weights:type_name -> berth.types.v1.Rule.WeightsEntry
-	11, // 20: berth.types.v1.Claim.affinity:type_name -> berth.types.v1.Hint
-	15, // 21: berth.types.v1.Claim.cpu:type_name -> berth.types.v1.CPUClaim
-	16, // 22: berth.types.v1.Claim.memory:type_name -> berth.types.v1.MemoryBlock
-	17, // 23: berth.types.v1.Claim.device:type_name -> berth.types.v1.DeviceClaim
-	9,  // 24: berth.types.v1.CPUClaim.set:type_name -> berth.types.v1.CPUSet
-	10, // 25: berth.types.v1.MemoryBlock.nodes:type_name -> berth.types.v1.NUMAMask
-	18, // 26: berth.types.v1.DeviceClaim.devices:type_name -> berth.types.v1.Device
-	10, // 27: berth.types.v1.Device.nodes:type_name -> berth.types.v1.NUMAMask
-	19, // 28: berth.types.v1.Device.health_history:type_name -> berth.types.v1.HealthChange
-	33, // 29: berth.types.v1.HealthChange.time:type_name -> google.protobuf.Timestamp
-	9,  // 30: berth.types.v1.ContainerAllocation.cpus:type_name -> berth.types.v1.CPUSet
-	11, // 31: berth.types.v1.ContainerAllocation.affinity:type_name -> berth.types.v1.Hint
-	14, // 32: berth.types.v1.ContainerAllocation.claims:type_name -> berth.types.v1.Claim
-	0,  // 33: berth.types.v1.PodAllocation.qos_class:type_name -> berth.types.v1.QOSClass
-	20, // 34: berth.types.v1.PodAllocation.containers:type_name -> berth.types.v1.ContainerAllocation
-	14, // 35: berth.types.v1.PodAllocation.claims:type_name -> berth.types.v1.Claim
-	23, // 36: berth.types.v1.Trace.steps:type_name -> berth.types.v1.TraceStep
-	25, // 37: berth.types.v1.Trace.suggestions:type_name -> berth.types.v1.Suggestion
-	11, // 38: berth.types.v1.TraceStep.hints:type_name -> berth.types.v1.Hint
-	11, // 39: berth.types.v1.TraceStep.affinity:type_name -> berth.types.v1.Hint
-	14, // 40: berth.types.v1.TraceStep.claim:type_name -> berth.types.v1.Claim
-	24, // 41: berth.types.v1.TraceStep.shortages:type_name -> berth.types.v1.Shortage
-	26, // 42: berth.types.v1.Suggestion.requests:type_name -> berth.types.v1.RequestChange
-	43, // [43:43] is the sub-list for method output_type
-	43, // [43:43] is the sub-list for method input_type
-	43, // [43:43] is the sub-list for extension type_name
-	43, // [43:43] is the sub-list for extension extendee
-	0,  // [0:43] is the sub-list for field type_name
+	33, // 19: berth.types.v1.Rule.weights:type_name -> berth.types.v1.Rule.WeightsEntry
+	14, // 20: berth.types.v1.Rule.also:type_name -> berth.types.v1.Threshold
+	34, // 21: berth.types.v1.Threshold.weights:type_name -> berth.types.v1.Threshold.WeightsEntry
+	11, // 22: berth.types.v1.Claim.affinity:type_name -> berth.types.v1.Hint
+	16, // 23: berth.types.v1.Claim.cpu:type_name -> berth.types.v1.CPUClaim
+	17, // 24: berth.types.v1.Claim.memory:type_name -> berth.types.v1.MemoryBlock
+	18, // 25: berth.types.v1.Claim.device:type_name -> berth.types.v1.DeviceClaim
+	9,  // 26: berth.types.v1.CPUClaim.set:type_name -> berth.types.v1.CPUSet
+	10, // 27: berth.types.v1.MemoryBlock.nodes:type_name -> berth.types.v1.NUMAMask
+	19, // 28: berth.types.v1.DeviceClaim.devices:type_name -> berth.types.v1.Device
+	10, // 29: berth.types.v1.Device.nodes:type_name -> berth.types.v1.NUMAMask
+	20, // 30: berth.types.v1.Device.health_history:type_name -> berth.types.v1.HealthChange
+	35, // 31: berth.types.v1.HealthChange.time:type_name -> google.protobuf.Timestamp
+	9,  // 32: berth.types.v1.ContainerAllocation.cpus:type_name -> berth.types.v1.CPUSet
+	11, // 33: berth.types.v1.ContainerAllocation.affinity:type_name -> berth.types.v1.Hint
+	15, // 34: berth.types.v1.ContainerAllocation.claims:type_name -> berth.types.v1.Claim
+	0,  // 35: berth.types.v1.PodAllocation.qos_class:type_name -> berth.types.v1.QOSClass
+	21, // 36: berth.types.v1.PodAllocation.containers:type_name -> berth.types.v1.ContainerAllocation
+	15, // 37: berth.types.v1.PodAllocation.claims:type_name -> berth.types.v1.Claim
+	24, // 38: berth.types.v1.Trace.steps:type_name -> berth.types.v1.TraceStep
+	26, // 39: berth.types.v1.Trace.suggestions:type_name -> berth.types.v1.Suggestion
+	11, // 40: berth.types.v1.TraceStep.hints:type_name -> berth.types.v1.Hint
+	11, // 41: berth.types.v1.TraceStep.affinity:type_name -> berth.types.v1.Hint
+	15, // 42: berth.types.v1.TraceStep.claim:type_name -> berth.types.v1.Claim
+	25, // 43: berth.types.v1.TraceStep.shortages:type_name -> berth.types.v1.Shortage
+	27, // 44: berth.types.v1.Suggestion.requests:type_name -> berth.types.v1.RequestChange
+	45, // [45:45] is the sub-list for method output_type
+	45, // [45:45] is the sub-list for method input_type
+	45, // [45:45] is the sub-list for extension type_name
+	45, // [45:45] is the sub-list for extension extendee
+	0,  // [0:45] is the sub-list for field type_name
 }
 
 func init() { file_berth_types_v1_types_proto_init() }
@@ -2446,7 +2533,7 @@ func file_berth_types_v1_types_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_berth_types_v1_types_proto_rawDesc), len(file_berth_types_v1_types_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   31,
+			NumMessages:   33,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

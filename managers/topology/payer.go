@@ -1,0 +1,249 @@
+package topology
+
+import (
+	"math/bits"
+	"slices"
+
+	"github.com/berthd/berth/managers/hint"
+	"github.com/berthd/berth/managers/numa"
+)
+
+// payer is a rule as one of those who can spare nodes.
+type payer struct {
+	list *list
+	// can are the nodes that it can spare at a price, each by itself, and gives
+	// those that it spares for nothing. They belong to no other payer.
+	can, gives numa.Mask
+	budgets    []budget
+	// even: it can spare any of its nodes, up to capacity.
+	even     bool
+	capacity int
+}
+
+// budget is what a payer can spend for one need of its rule.
+type budget struct {
+	prices *hint.Weights
+	slack  uint64
+}
+
+func newPayer(l *list, universe numa.Mask) payer {
+	p := payer{list: l, can: universe.Minus(l.rule.Must), budgets: make([]budget, 0, 1+len(l.rule.Also))}
+	for weights, need := range l.rule.Needs() {
+		b := budget{weights, weights.Sum(l.rule.Universe) - need}
+		for id := range p.can.All() {
+			if weights[id] > b.slack {
+				p.can = p.can.Without(id)
+			}
+		}
+		p.budgets = append(p.budgets, b)
+	}
+	return p
+}
+
+// free forgets the budgets that cannot run out, and returns the nodes that cost
+// nothing then.
+func (p *payer) free() numa.Mask {
+	p.budgets = slices.DeleteFunc(p.budgets, func(b budget) bool { return b.prices.Sum(p.can) <= b.slack })
+	var priced numa.Mask
+	for _, b := range p.budgets {
+		priced |= b.priced(p.can)
+	}
+	return p.can &^ priced
+}
+
+// priced are those of some nodes that cost something.
+func (b *budget) priced(nodes numa.Mask) numa.Mask {
+	var out numa.Mask
+	for rest := uint64(nodes); rest != 0; rest &= rest - 1 {
+		if id := bits.TrailingZeros64(rest); b.prices[id] != 0 {
+			out |= numa.Mask(rest & -rest)
+		}
+	}
+	return out
+}
+
+// count finds out whether only the number of nodes counts. A budget that it
+// counts by gets the price 1 for every node that has one, so that amounts repeat.
+func (p *payer) count() {
+	type counted struct {
+		priced   numa.Mask
+		capacity int
+	}
+	all := make([]counted, len(p.budgets))
+	for i := range p.budgets {
+		b := &p.budgets[i]
+		all[i] = counted{b.priced(p.can), -1}
+		if n, ok := b.capacity(all[i].priced); ok {
+			all[i].capacity = n
+		}
+	}
+	// One that lets through whatever another does says nothing.
+	implied := func(i int) bool {
+		for j := range all {
+			if i != j && all[i].capacity >= 0 && all[j].capacity >= 0 && all[i].priced.IsSubsetOf(all[j].priced) &&
+				(all[i].capacity > all[j].capacity || all[i].capacity == all[j].capacity && (all[i].priced != all[j].priced || i > j)) {
+				return true
+			}
+		}
+		return false
+	}
+	kept := p.budgets[:0:0]
+	last := counted{}
+	for i, b := range p.budgets {
+		if implied(i) {
+			continue
+		}
+		last = all[i]
+		if last.capacity >= 0 {
+			b = budget{new(hint.Weights), uint64(last.capacity)}
+			for id := range last.priced.All() {
+				b.prices[id] = 1
+			}
+		}
+		kept = append(kept, b)
+	}
+	p.budgets = kept
+	p.even = len(kept) == 0 || len(kept) == 1 && last.capacity >= 0
+	p.capacity = max(last.capacity, 0)
+}
+
+// capacity is how many of the nodes can be paid for, whichever they are; false if
+// it depends on which.
+func (b *budget) capacity(nodes numa.Mask) (int, bool) {
+	var prices [numa.MaxNodes]uint64
+	n := 0
+	for rest := uint64(nodes); rest != 0; rest &= rest - 1 {
+		prices[n] = b.prices[bits.TrailingZeros64(rest)]
+		n++
+	}
+	slices.Sort(prices[:n])
+	affordable, left := 0, b.slack
+	for affordable < n && prices[affordable] <= left {
+		left -= prices[affordable]
+		affordable++
+	}
+	left = b.slack
+	for _, price := range prices[n-affordable : n] {
+		if price > left {
+			return 0, false
+		}
+		left -= price
+	}
+	return affordable, true
+}
+
+// assignment says which payer spares which nodes.
+type assignment struct {
+	payers []payer
+	room   []int
+	taken  []numa.Mask
+	spared numa.Mask
+	// from and queue are those of the search at hand: from which payer a way leads
+	// to another, and which are still to be looked at.
+	from, queue []int
+}
+
+// add finds room for one more node: breadth first over the payers, from one to
+// another if a node of the first can go to the second.
+func (a *assignment) add(node numa.Mask) bool {
+	const unseen, start = -2, -1
+	a.queue = a.queue[:0]
+	for i := range a.from {
+		a.from[i] = unseen
+		if a.payers[i].can.Overlaps(node) {
+			a.from[i] = start
+			a.queue = append(a.queue, i)
+		}
+	}
+	for at := 0; at < len(a.queue); at++ {
+		i := a.queue[at]
+		if a.room[i] > 0 {
+			a.room[i]--
+			a.shift(i, node)
+			return true
+		}
+		for j := range a.from {
+			if a.from[j] == unseen && a.taken[i].Overlaps(a.payers[j].can) {
+				a.from[j] = i
+				a.queue = append(a.queue, j)
+			}
+		}
+	}
+	return false
+}
+
+// shift moves one node along the way to payer i, from its beginning on.
+func (a *assignment) shift(i int, node numa.Mask) {
+	for a.from[i] >= 0 {
+		before := a.from[i]
+		both := a.taken[before] & a.payers[i].can
+		moved := both & -both
+		a.taken[before] &^= moved
+		a.taken[i] |= moved
+		i = before
+	}
+	a.taken[i] |= node
+}
+
+// greedy spares nodes from the highest id down until B are left, each charged
+// to the rule with most of its slacks left. It is always a set that some choice
+// leaves.
+func (s *sparing) greedy() numa.Mask {
+	kept := s.universe
+	s.greed = make([]numa.Mask, len(s.payers))
+	left := make([][]uint64, len(s.payers))
+	for i := range s.payers {
+		for _, b := range s.payers[i].budgets {
+			left[i] = append(left[i], b.slack)
+		}
+	}
+	for rest := s.universe; rest != 0 && kept.Len() > max(s.b, 1); {
+		node := highest(rest)
+		rest &^= node
+		if s.free.Overlaps(node) {
+			kept &^= node
+			continue
+		}
+		payer, most := -1, 0.0
+		for i := range s.payers {
+			if share := s.payers[i].share(node, left[i]); share > most {
+				payer, most = i, share
+			}
+		}
+		if payer >= 0 {
+			s.payers[payer].pay(node, left[payer])
+			s.greed[payer] |= node
+			kept &^= node
+		}
+	}
+	return kept
+}
+
+// share is how much of its budgets a payer has left, as part of one; 0 if that is
+// not enough for a node.
+func (p *payer) share(node numa.Mask, left []uint64) float64 {
+	if !p.can.Overlaps(node) {
+		return 0
+	}
+	id, _ := node.Lowest()
+	least := 1.0
+	for i, b := range p.budgets {
+		if b.prices[id] > left[i] {
+			return 0
+		}
+		least = min(least, float64(left[i])/float64(b.slack))
+	}
+	return least
+}
+
+func (p *payer) pay(node numa.Mask, left []uint64) {
+	id, _ := node.Lowest()
+	for i, b := range p.budgets {
+		left[i] -= b.prices[id]
+	}
+}
+
+// highest is the highest node of a set that is not empty, as a set.
+func highest(nodes numa.Mask) numa.Mask {
+	return 1 << (bits.Len64(uint64(nodes)) - 1)
+}
