@@ -29,7 +29,7 @@ type Inventory struct {
 func NewInventory(seen []ledger.SeenResource, now time.Time) *Inventory {
 	s := newSnapshot(0, nil)
 	for _, r := range seen {
-		s = s.with(Resource{Name: r.Name, State: Expected, Since: now, known: true})
+		s = s.with(Resource{Name: r.Name, State: Expected, Since: now, Options: Options{PreStart: r.PreStart}, known: true})
 	}
 	return &Inventory{snapshot: s}
 }

@@ -31,14 +31,21 @@ var (
 // time: another one's id means that this one is over.
 type inFlight struct {
 	admission string
-	responses map[call][]byte
+	// answers by resource, in the order of the calls, which is that of the
+	// containers; at most one for each.
+	answers map[string][]answer
 }
 
-// call names one Allocate of an admission.
+// call names one Allocate of an admission at one plugin.
 type call struct {
-	owner    ledger.Owner
-	resource string
-	ids      string
+	owner ledger.Owner
+	ids   string
+}
+
+// answer is what a plugin said to a call.
+type answer struct {
+	call
+	response []byte
 }
 
 // New makes a manager of the devices in an inventory.

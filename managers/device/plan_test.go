@@ -399,6 +399,40 @@ func TestPrepare(t *testing.T) {
 	}
 }
 
+// TestPreparePlanMadeAnew: what a plugin was last asked about a device is what the
+// container holds that keeps it, also when a plan was overtaken and made anew.
+func TestPreparePlanMadeAnew(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, "1n2c")
+	b.list(gpu, "a b c d", Options{})
+	b.list(nic, "n", Options{})
+	pod := b.pod("pod", "init:i gpu=2 nic=1", "c gpu=1")
+	prepare := func(want string, init, main []string) {
+		t.Helper()
+		b.plugins.allocated = nil
+		claims := []ledger.Claim{
+			ledgertest.Devices("i", gpu, init...), ledgertest.Devices("i", nic, "n"), ledgertest.Devices("c", gpu, main...),
+		}
+		for i := range claims {
+			claims[i].Owner.Pod = "pod"
+			done, err := b.Prepare(t.Context(), "one", hint.Request{Pod: pod, Container: i / 2}, claims[i:i+1])
+			if err != nil || string(done[0].Devices.Response) != strings.Join(claims[i].Devices.IDs(), ",") {
+				t.Errorf("prepared %+v, %v", done, err)
+			}
+		}
+		if got := fmt.Sprintf("%q", b.plugins.allocated); got != want {
+			t.Errorf("i with %q, c with %q: asked %s, want %s", init, main, got, want)
+		}
+	}
+	prepare(`["a b" "n" "a"]`, []string{"a", "b"}, []string{"a"})
+	prepare(`[]`, []string{"a", "b"}, []string{"a"})
+	prepare(`["b"]`, []string{"a", "b"}, []string{"b"})
+	prepare(`["b c" "b"]`, []string{"b", "c"}, []string{"b"})
+	prepare(`["a b" "b"]`, []string{"a", "b"}, []string{"b"})
+	prepare(`["c"]`, []string{"a", "b"}, []string{"c"})
+	prepare(`["b d" "c"]`, []string{"b", "d"}, []string{"c"})
+}
+
 // The devices may be gone when their plugin answers.
 func TestVanishDuringAllocate(t *testing.T) {
 	t.Parallel()

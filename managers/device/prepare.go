@@ -2,7 +2,6 @@ package device
 
 import (
 	"context"
-	"maps"
 	"slices"
 	"strings"
 
@@ -35,8 +34,8 @@ func (m *Manager) Prepare(ctx context.Context, admissionID string, _ hint.Reques
 
 func (m *Manager) allocate(ctx context.Context, admissionID string, c *ledger.Claim) ([]byte, error) {
 	ids := c.Devices.IDs()
-	key := call{c.Owner, c.Resource, strings.Join(ids, "\x00")}
-	if response, ok := m.remembered(admissionID, key); ok {
+	key := call{c.Owner, strings.Join(ids, "\x00")}
+	if response, ok := m.remembered(admissionID, c.Resource, key); ok {
 		return response, nil
 	}
 	response, err := m.plugins.Allocate(ctx, c.Resource, ids)
@@ -46,21 +45,31 @@ func (m *Manager) allocate(ctx context.Context, admissionID string, c *ledger.Cl
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.inFlight.admission == admissionID {
-		m.inFlight.responses[key] = response
+		m.inFlight.answers[c.Resource] = append(m.inFlight.answers[c.Resource], answer{key, response})
 	}
 	return response, nil
 }
 
 // remembered finds an answer of the admission in flight, and makes this the
-// admission in flight if it is another.
-func (m *Manager) remembered(admissionID string, key call) ([]byte, bool) {
+// admission in flight if it is another. Where a plan was made anew with other
+// devices for a container, the answers for it and for the containers after it are
+// forgotten: what a plugin was asked last about a device is what holds.
+func (m *Manager) remembered(admissionID, resource string, key call) ([]byte, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.inFlight.admission != admissionID || m.inFlight.responses == nil {
-		m.inFlight = inFlight{admissionID, map[call][]byte{}}
+	if m.inFlight.admission != admissionID || m.inFlight.answers == nil {
+		m.inFlight = inFlight{admissionID, map[string][]answer{}}
 	}
-	response, ok := m.inFlight.responses[key]
-	return response, ok
+	have := m.inFlight.answers[resource]
+	i := slices.IndexFunc(have, func(a answer) bool { return a.owner == key.owner })
+	switch {
+	case i < 0:
+		return nil, false
+	case have[i].call != key:
+		m.inFlight.answers[resource] = have[:i]
+		return nil, false
+	}
+	return have[i].response, true
 }
 
 // Abort forgets the answers to an admission. The v1beta1 API has no way to tell
@@ -78,7 +87,10 @@ func (m *Manager) Abort(_ context.Context, admissionID string) {
 func (m *Manager) Released(_ context.Context, claims []ledger.Claim) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for i := range claims {
-		maps.DeleteFunc(m.inFlight.responses, func(c call, _ []byte) bool { return c.owner == claims[i].Owner })
+	gone := func(a answer) bool {
+		return slices.ContainsFunc(claims, func(c ledger.Claim) bool { return c.Owner == a.owner })
+	}
+	for resource, have := range m.inFlight.answers {
+		m.inFlight.answers[resource] = slices.DeleteFunc(have, gone)
 	}
 }

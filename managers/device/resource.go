@@ -53,7 +53,7 @@ type Resource struct {
 	State State
 	// Since is when State was entered.
 	Since time.Time
-	// Options of the newest plugin; empty while it is Expected.
+	// Options of the newest plugin; while it is Expected only what is remembered.
 	Options Options
 	// Devices of the last list, by id; none once it is Expired.
 	Devices []Device

@@ -81,6 +81,9 @@ type SeenResource struct {
 	Name string `json:"-"`
 	// LastSeen is when its plugin last had a connection.
 	LastSeen time.Time `json:"last_seen"`
+	// PreStart: its plugin wants to be told before each start of a container, so
+	// none starts with its devices until the plugin is back.
+	PreStart bool `json:"prestart,omitempty"`
 }
 
 // Spared is a pod that the agent has named among the living while the ledger did

@@ -2,20 +2,16 @@ package app
 
 import (
 	"context"
-	"time"
 
 	"github.com/berthd/berth/managers/ledger"
 )
 
-// seenResources keeps the names of device resources in the ledger.
+// seenResources keeps in the ledger what device resources there are.
 type seenResources struct{ ledger *ledger.Ledger }
 
 // Remember implements deviceplugin.Memory.
-func (m seenResources) Remember(ctx context.Context, resource string, at time.Time) error {
-	_, err := m.ledger.Update(ctx, func(d *ledger.Draft) error {
-		d.PutResource(ledger.SeenResource{Name: resource, LastSeen: at})
-		return nil
-	})
+func (m seenResources) Remember(ctx context.Context, r ledger.SeenResource) error {
+	_, err := m.ledger.Update(ctx, func(d *ledger.Draft) error { d.PutResource(r); return nil })
 	return err
 }
 

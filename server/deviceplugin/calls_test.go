@@ -250,6 +250,22 @@ func TestPreStart(t *testing.T) {
 			t.Error("called")
 		}
 	})
+	t.Run("not back after a restart", func(t *testing.T) {
+		t.Parallel()
+		draft := ledger.NewDraft(ledgertest.New(t, ledger.Rules{Machine: machinetest.Build("1n2c")}).View())
+		draft.PutPod(ledgertest.With(ledgertest.Pod("pod", "c"), ledgertest.Devices("c", gpu, "a")))
+		for wants, class := range map[bool]fault.Class{true: fault.Unavailable, false: fault.Internal} {
+			seen := []ledger.SeenResource{{Name: gpu, PreStart: wants}}
+			b := startWith(t, deviceplugin.Config{}, device.NewInventory(seen, time.Now()), time.Now)
+			if err := b.PreStart(b.ctx, draft.View(), owner); (err != nil) != wants || fault.ClassOf(err) != class {
+				t.Errorf("it has to be told %t: %v", wants, err)
+			}
+			b.registered(script.Config{Devices: devices(t, "a"), PreStart: true})
+			if err := b.PreStart(b.ctx, draft.View(), owner); err != nil {
+				t.Errorf("back: %v", err)
+			}
+		}
+	})
 	t.Run("an outside provider's devices", func(t *testing.T) {
 		t.Parallel()
 		b := start(t, deviceplugin.Config{})

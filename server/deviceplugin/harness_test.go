@@ -14,6 +14,7 @@ import (
 
 	"github.com/berthd/berth/hack/plugin/script"
 	"github.com/berthd/berth/managers/device"
+	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/server/deviceplugin"
 )
 
@@ -172,15 +173,23 @@ func (observer) Allocated(string, time.Duration) {}
 type memory struct {
 	mu   sync.Mutex
 	seen map[string]int
+	last ledger.SeenResource
+	// during, if set, is called when something is to be remembered.
+	during func()
 }
 
-func (m *memory) Remember(_ context.Context, resource string, _ time.Time) error {
+func (m *memory) Remember(_ context.Context, r ledger.SeenResource) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.seen == nil {
 		m.seen = map[string]int{}
 	}
-	m.seen[resource]++
+	m.seen[r.Name]++
+	m.last = r
+	if m.during != nil {
+		m.during()
+		m.during = nil
+	}
 	return nil
 }
 

@@ -252,6 +252,28 @@ func TestRefusedNewcomer(t *testing.T) {
 	b.untilCounts(gpu, 1, 0)
 }
 
+// TestRememberedBeforeListed: nobody can be given devices of a resource that would
+// not be known after a crash.
+func TestRememberedBeforeListed(t *testing.T) {
+	t.Parallel()
+	b := start(t, deviceplugin.Config{})
+	known := make(chan bool, 1)
+	b.mem.during = func() {
+		r, ok := b.inv.Snapshot().Resource(gpu)
+		known <- ok && r.Known()
+	}
+	p := b.registered(script.Config{Devices: devices(t, "a"), PreStart: true})
+	if <-known {
+		t.Error("the devices were there before the resource was remembered")
+	}
+	b.mem.mu.Lock()
+	last := b.mem.last
+	b.mem.mu.Unlock()
+	if last.Name != p.Resource || !last.PreStart || last.LastSeen.IsZero() {
+		t.Errorf("remembered is %+v", last)
+	}
+}
+
 // A panic in the handler is that one registration's error: the plugins that are here
 // are served on, and others can register.
 func TestPanicInTheHandler(t *testing.T) {

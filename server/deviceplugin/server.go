@@ -15,6 +15,7 @@ import (
 
 	"github.com/berthd/berth/managers/device"
 	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/ledger"
 )
 
 // DefaultDir is where plugins expect kubelet.sock; several have it hard-coded.
@@ -59,10 +60,11 @@ func DefaultDeadlines() Deadlines {
 	}
 }
 
-// Memory keeps the names of resources across restarts.
+// Memory keeps across restarts what resources there are.
 type Memory interface {
-	// Remember notes that a resource's plugin had a connection at a time.
-	Remember(ctx context.Context, resource string, at time.Time) error
+	// Remember notes that a resource's plugin has a connection, or had one until
+	// then.
+	Remember(ctx context.Context, r ledger.SeenResource) error
 }
 
 // Observer is told what happens with plugins, for metrics.

@@ -9,6 +9,7 @@ import (
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"github.com/berthd/berth/managers/device"
+	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/numa"
 )
 
@@ -79,18 +80,21 @@ func (p *session) follow(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		if first {
+			// Before anybody can ask for the devices: a resource that has pods and is
+			// not known after a crash would be nobody's.
+			p.remember(ctx)
+		}
 		if !p.server.Inventory.Listed(p.id, p.devices(list), p.server.Now()) {
 			return errSuperseded
-		}
-		if first {
-			p.remember(ctx)
 		}
 	}
 }
 
 // remember notes for the next start that the resource has a plugin.
 func (p *session) remember(ctx context.Context) {
-	if err := p.server.Memory.Remember(ctx, p.resource, p.server.Now()); err != nil {
+	seen := ledger.SeenResource{Name: p.resource, LastSeen: p.server.Now(), PreStart: p.options.PreStart}
+	if err := p.server.Memory.Remember(ctx, seen); err != nil {
 		p.server.Log.Error("a device resource will not be known after a restart", "resource", p.resource, "error", err)
 	}
 }

@@ -148,8 +148,13 @@ func (p *Plugin) check(ids []string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, id := range ids {
-		i := slices.IndexFunc(p.devices, func(d Device) bool { return d.ID == id })
-		if i < 0 || p.devices[i].Unhealthy {
+		usable := false
+		for _, d := range p.devices {
+			if d.ID == id {
+				usable = !d.Unhealthy // of several entries the last one counts
+			}
+		}
+		if !usable {
 			return status.Errorf(codes.InvalidArgument, "device %q is unknown or not healthy", id)
 		}
 	}

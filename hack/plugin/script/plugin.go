@@ -125,6 +125,13 @@ func (p *Plugin) SetDevices(devices ...Device) {
 	p.wake()
 }
 
+// Present returns the devices as they are now.
+func (p *Plugin) Present() []Device {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.devices)
+}
+
 // SetHealth changes the health of a device, and sends the new list.
 func (p *Plugin) SetHealth(id string, healthy bool) {
 	p.mu.Lock()

@@ -17,6 +17,7 @@ import (
 
 	"github.com/berthd/berth/hack/plugin/script"
 	"github.com/berthd/berth/managers/device"
+	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/server/deviceplugin"
 	"github.com/berthd/berth/server/deviceplugin/registry"
 )
@@ -94,7 +95,7 @@ func startWith(t *testing.T, cfg registry.Config) *bench {
 
 type forgetful struct{}
 
-func (forgetful) Remember(context.Context, string, time.Time) error { return nil }
+func (forgetful) Remember(context.Context, ledger.SeenResource) error { return nil }
 
 // serve makes a plugin that waits to be found.
 func serve(t *testing.T, cfg script.Config) *script.Plugin {
