@@ -210,8 +210,9 @@ func (b *Bus) Validate(ctx context.Context, view *ledger.View, req Request, trac
 
 // Prepare lets every provider complete those claims of the draft that it planned
 // for the request's owner, in order. An error is a refusal or a required
-// provider's failure, and what was prepared must be aborted. The claims of an
-// advisory provider that failed are dropped.
+// provider's failure, and what was prepared must be aborted. An advisory provider
+// that failed loses all of its claims of the pod and is told that at once: it may
+// hold what nobody has heard of.
 func (b *Bus) Prepare(ctx context.Context, admissionID string, draft *ledger.Draft, req Request, trace *ledger.Trace) error {
 	for i := range b.entries {
 		e := &b.entries[i]
@@ -231,7 +232,7 @@ func (b *Bus) Prepare(ctx context.Context, admissionID string, draft *ledger.Dra
 			if !tolerated(ctx, e, req, err, trace) {
 				return err
 			}
-			drop(draft, name, req)
+			b.giveUp(ctx, e, admissionID, draft, req.Pod.UID)
 			continue
 		}
 		draft.AddClaims(req.Pod.UID, prepared...)
@@ -246,6 +247,20 @@ func (b *Bus) Prepare(ctx context.Context, admissionID string, draft *ledger.Dra
 		}
 	}
 	return nil
+}
+
+// giveUp goes on without an advisory provider that failed to prepare. An admission
+// is given up as a whole, so what it prepared for earlier containers goes too.
+func (b *Bus) giveUp(ctx context.Context, e *Entry, admissionID string, draft *ledger.Draft, uid string) {
+	drop(draft, e.Provider.Name(), uid)
+	if l, ok := e.Provider.(Leaser); ok {
+		if lease, held := l.Lease(admissionID); held {
+			draft.DropLease(lease.ID)
+		}
+	}
+	if a, ok := e.Provider.(Aborter); ok {
+		b.tell(ctx, e, func(ctx context.Context) { a.Abort(ctx, admissionID) })
+	}
 }
 
 // Explain asks every Explainer, in order, what a request lacks on the given

@@ -256,7 +256,7 @@ func TestFailures(t *testing.T) {
 			for _, mode := range []hint.Mode{hint.Required, hint.Advisory} {
 				t.Run(call+"/"+f.name+"/"+string(mode), func(t *testing.T) {
 					t.Parallel()
-					a := &actor{name: "bad"}
+					a := &actor{name: "bad", heard: new([]string)}
 					c.set(a, f.fail)
 					s := newStage(t, hint.Entry{Provider: a, Mode: mode, Deadline: f.deadline})
 					err := c.run(t.Context(), s)
@@ -388,6 +388,42 @@ type lessor struct {
 
 func (l *lessor) Lease(admissionID string) (ledger.Lease, bool) {
 	return ledger.Lease{ID: l.name + "/" + admissionID, Provider: l.name, AdmissionID: admissionID}, admissionID == l.holds
+}
+
+// An advisory provider that fails for the second container gives up the first
+// one's claims and lease too, and hears of it before the admission goes on.
+func TestAdvisoryFailureGivesUpAtOnce(t *testing.T) {
+	t.Parallel()
+	var heard []string
+	calls := 0
+	prepare := func(_ context.Context, claims []ledger.Claim) ([]ledger.Claim, error) {
+		if calls++; calls > 1 {
+			return nil, fault.Unavailablef("the power is gone")
+		}
+		return claims, nil
+	}
+	s := newStage(t,
+		hint.Entry{Provider: &lessor{&actor{name: "a", plan: opaque("a"), prepare: prepare, heard: &heard}, "id"}, Mode: hint.Advisory},
+		hint.Entry{Provider: &actor{name: "b", plan: opaque("b"), heard: &heard}, Mode: hint.Required},
+	)
+	for range 2 {
+		if err := s.bus.Plan(t.Context(), s.draft, s.req, hint.Hint{Any: true}, &s.trace); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.bus.Prepare(t.Context(), "id", s.draft, s.req, &s.trace); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pod, _ := s.draft.View().Pod("pod")
+	if len(pod.Claims) != 1 || pod.Claims[0].Provider != "b" {
+		t.Errorf("claims %+v, want that of b", pod.Claims)
+	}
+	if leases := slices.Collect(s.draft.View().Leases()); len(leases) != 0 {
+		t.Errorf("leases %+v", leases)
+	}
+	if want := []string{"a abort id"}; !slices.Equal(heard, want) {
+		t.Errorf("heard %q, want %q", heard, want)
+	}
 }
 
 // The lease of what was prepared is in the draft beside the claims.

@@ -38,16 +38,13 @@ func ofRequest(draft *ledger.Draft, provider string, req Request) []ledger.Claim
 	return claims
 }
 
-// drop removes a provider's claims of the request's owner from a draft.
-func drop(draft *ledger.Draft, provider string, req Request) {
-	pod, ok := draft.View().Pod(req.Pod.UID)
+// drop removes a provider's claims of a pod from a draft.
+func drop(draft *ledger.Draft, provider, uid string) {
+	pod, ok := draft.View().Pod(uid)
 	if !ok {
 		return
 	}
 	kept := *pod
-	owner := req.Owner()
-	kept.Claims = slices.DeleteFunc(slices.Clone(pod.Claims), func(c ledger.Claim) bool {
-		return c.Provider == provider && c.Owner == owner
-	})
+	kept.Claims = slices.DeleteFunc(slices.Clone(pod.Claims), func(c ledger.Claim) bool { return c.Provider == provider })
 	draft.PutPod(&kept)
 }

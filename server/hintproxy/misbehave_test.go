@@ -175,12 +175,6 @@ func TestMisbehaviour(t *testing.T) {
 				}
 				sc.set(func(s *script) { s.hints, s.plan, s.reserve = nil, nil, nil })
 				s.eventually("all is given back", func() bool {
-					// An advisory provider keeps until the lease ends what the admission
-					// went on without.
-					if !required {
-						s.clock.advance(2 * time.Minute)
-						sc.HintProviderServiceServer.(interface{ Expire() (time.Time, bool) }).Expire()
-					}
 					reserved, _ := k.books()
 					return len(reserved) == 0
 				})
