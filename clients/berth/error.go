@@ -72,6 +72,9 @@ func IsPermissionDenied(err error) bool { return hasCode(err, codes.PermissionDe
 // IsUnavailable reports that berthd, or somebody it needs, does not work at the moment.
 func IsUnavailable(err error) bool { return hasCode(err, codes.Unavailable) }
 
+// IsUnimplemented reports a method that this berthd does not know: it is older than the client.
+func IsUnimplemented(err error) bool { return hasCode(err, codes.Unimplemented) }
+
 func hasCode(err error, code codes.Code) bool {
 	var e *Error
 	return errors.As(err, &e) && e.Code == code

@@ -4,6 +4,7 @@ import (
 	"context"
 	"strconv"
 
+	"google.golang.org/grpc"
 	podresourcesv1 "k8s.io/kubelet/pkg/apis/podresources/v1"
 
 	cpuv1 "github.com/berthd/berth/api/berth/cpu/v1"
@@ -90,11 +91,15 @@ func (f fakeInspect) GetTrace(_ context.Context, req *inspectv1.GetTraceRequest)
 	return nil, fault.NotFoundf("no admission is remembered with %v", req)
 }
 
-func (f fakeInspect) Dump(context.Context, *inspectv1.DumpRequest) (*inspectv1.DumpResponse, error) {
-	return &inspectv1.DumpResponse{Generation: 12, Entries: []*inspectv1.Entry{
+func (f fakeInspect) StreamDump(_ *inspectv1.StreamDumpRequest, to grpc.ServerStreamingServer[inspectv1.StreamDumpResponse]) error {
+	if err := to.Send(&inspectv1.StreamDumpResponse{Generation: 12, Entries: []*inspectv1.Entry{
 		{Bucket: "meta", Key: "schema", Value: "1"},
+	}}); err != nil {
+		return err
+	}
+	return to.Send(&inspectv1.StreamDumpResponse{Generation: 12, Entries: []*inspectv1.Entry{
 		{Bucket: "pods", Key: webUID, Value: `{"name":"web","namespace":"default","containers":[{"name":"log"},{"name":"app"}],"qos":"Guaranteed"}`},
-	}}, nil
+	}})
 }
 
 func (f fakeInspect) Check(context.Context, *inspectv1.CheckRequest) (*inspectv1.CheckResponse, error) {
@@ -285,6 +290,10 @@ func (f fakeTopology) Merge(_ context.Context, req *topologyv1.MergeRequest) (*t
 type fakeNode struct {
 	nodev1.UnimplementedNodeServiceServer
 	*fake
+}
+
+func (f fakeNode) GetVersion(context.Context, *nodev1.GetVersionRequest) (*nodev1.GetVersionResponse, error) {
+	return &nodev1.GetVersionResponse{Version: "v1.2.3", Commit: "c0ffee", GoVersion: "go1.26", Platform: "linux/amd64"}, nil
 }
 
 func (f fakeNode) GetMachine(context.Context, *nodev1.GetMachineRequest) (*nodev1.GetMachineResponse, error) {

@@ -34,7 +34,7 @@ func (c *ctl) ledgerDump() *cobra.Command {
 		example: `  berthctl ledger dump
   berthctl ledger dump -o json | jq -r '.entries[].value | fromjson'`,
 	}, func(ctx context.Context, s *session, _ []string) error {
-		dump, err := s.Inspect().Dump(ctx, &inspectv1.DumpRequest{})
+		dump, err := s.Dump(ctx)
 		if err != nil {
 			return err
 		}

@@ -243,14 +243,27 @@ func TestOutputThatCannotBeWritten(t *testing.T) {
 
 func TestVersion(t *testing.T) {
 	t.Parallel()
-	r := invoke(t.Context(), "", "", "version")
-	if r.code != exitDone || !strings.HasPrefix(r.out, "berthctl ") || strings.Count(r.out, "\n") != 1 {
-		t.Error(r)
-	}
-	var b build
-	r = invoke(t.Context(), "", "", "version", "-o", "json")
-	if err := json.Unmarshal([]byte(r.out), &b); err != nil || b != thisBuild() {
-		t.Errorf("%v, %v", r, err)
+	path := (&fake{}).start(t)
+	nobody := filepath.Join(t.TempDir(), "nobody.sock")
+	server := build{"v1.2.3", "c0ffee", "go1.26", "linux/amd64"}
+	for _, row := range []struct {
+		endpoint, args, want string // want of the second line
+		server               bool
+	}{
+		{path, "version", "berthd v1.2.3, go1.26, linux/amd64", true},
+		{nobody, "version", "berthd does not say: ", false},
+		{path, "version --client", "", false},
+	} {
+		r := invoke(t.Context(), row.endpoint, "", strings.Fields(row.args)...)
+		first, second, _ := strings.Cut(r.out, "\n")
+		if r.code != exitDone || !strings.HasPrefix(first, "berthctl ") || !strings.HasPrefix(second, row.want) || (row.want == "") != (second == "") {
+			t.Error(r)
+		}
+		var b builds
+		r = invoke(t.Context(), row.endpoint, "", append(strings.Fields(row.args), "-o", "json")...)
+		if err := json.Unmarshal([]byte(r.out), &b); err != nil || b.build != thisBuild() || (b.Server != nil) != row.server || row.server && *b.Server != server {
+			t.Errorf("%v, %v", r, err)
+		}
 	}
 }
 

@@ -10,14 +10,24 @@ import (
 	"runtime/debug"
 
 	"github.com/spf13/cobra"
+
+	nodev1 "github.com/berthd/berth/api/berth/node/v1"
 )
 
-// build says which berthctl this is.
+// build says which berthctl this is, or which berthd.
 type build struct {
 	Version string `json:"version"`
 	Commit  string `json:"commit,omitempty"`
 	Go      string `json:"go"`
 	System  string `json:"system"`
+}
+
+// builds are those of both sides.
+type builds struct {
+	build
+	// Server is nil where no berthd answers, and Missing says why.
+	Server  *build `json:"server,omitempty"`
+	Missing string `json:"serverMissing,omitempty"`
 }
 
 func thisBuild() build {
@@ -35,13 +45,32 @@ func thisBuild() build {
 	return b
 }
 
+// withServer adds the berthd that answers.
+func (c *ctl) withServer(ctx context.Context, b *builds) {
+	err := c.connected(ctx, func(ctx context.Context, s *session) error {
+		v, err := s.Node().GetVersion(ctx, &nodev1.GetVersionRequest{})
+		if err == nil {
+			b.Server = &build{v.GetVersion(), v.GetCommit(), v.GetGoVersion(), v.GetPlatform()}
+		}
+		return err
+	})
+	if err != nil {
+		b.Missing = oneLine(err.Error())
+	}
+}
+
 func (c *ctl) version() *cobra.Command {
-	return c.local(about{
+	var alone bool
+	cmd := c.local(about{
 		use:     "version",
-		short:   "Say which berthctl this is",
+		short:   "Say which berthctl this is, and which berthd",
+		long:    "Say which berthctl this is, and which berthd answers. That none does is no error.",
 		example: `  berthctl version -o json`,
-	}, func(context.Context, []string) error {
-		b := thisBuild()
+	}, func(ctx context.Context, _ []string) error {
+		b := builds{build: thisBuild()}
+		if !alone {
+			c.withServer(ctx, &b)
+		}
 		if c.forPrograms() {
 			raw, err := json.Marshal(b)
 			if err != nil {
@@ -50,10 +79,22 @@ func (c *ctl) version() *cobra.Command {
 			return c.print(raw)
 		}
 		return c.say(func(w io.Writer) {
-			fmt.Fprintf(w, "berthctl %s, %s, %s\n", b.Version, b.Go, b.System)
-			if b.Commit != "" && c.wide() {
-				fmt.Fprintf(w, "commit %s\n", b.Commit)
+			c.sayBuild(w, "berthctl", &b.build)
+			switch {
+			case b.Server != nil:
+				c.sayBuild(w, "berthd", b.Server)
+			case b.Missing != "":
+				fmt.Fprintf(w, "berthd does not say: %s\n", b.Missing)
 			}
 		})
 	})
+	cmd.Flags().BoolVar(&alone, "client", false, "only this berthctl")
+	return cmd
+}
+
+func (c *ctl) sayBuild(w io.Writer, name string, b *build) {
+	fmt.Fprintf(w, "%s %s, %s, %s\n", name, b.Version, b.Go, b.System)
+	if b.Commit != "" && c.wide() {
+		fmt.Fprintf(w, "  commit %s\n", b.Commit)
+	}
 }

@@ -192,7 +192,7 @@ func (d *decoder) trace(e Entry) error {
 	if err != nil {
 		return err
 	}
-	d.view.traces = append(d.view.traces, keptTrace{number, &t})
+	d.view.traces = append(d.view.traces, keptTrace{number, &t, len(e.Value)})
 	d.view.nextTrace = number + 1
 	return matches(e.Key, traceKey(number))
 }

@@ -294,6 +294,7 @@ func (d *Draft) apply(generation uint64) *View {
 		traces:     b.traces,
 		nextTrace:  b.nextTrace,
 		keepTraces: b.keepTraces,
+		keepBytes:  b.keepBytes,
 		exclusive:  b.exclusive,
 		contested:  b.contested,
 		doubt:      b.doubt,
@@ -306,7 +307,7 @@ func (d *Draft) apply(generation uint64) *View {
 	if len(added) > 0 {
 		v.traces = append(make([]keptTrace, 0, len(b.traces)+len(added)), b.traces...)
 		for _, t := range added {
-			v.traces = append(v.traces, keptTrace{v.nextTrace, t})
+			v.traces = append(v.traces, keptTrace{number: v.nextTrace, trace: t})
 			v.nextTrace++
 		}
 	}
@@ -372,8 +373,15 @@ func (d *Draft) parts() bool {
 
 // liveTraces returns the newest traces and those of the pods that are here.
 func (v *View) liveTraces() []keptTrace {
-	old := len(v.traces) - v.keepTraces
-	if old <= 0 {
+	old, bytes := len(v.traces), 0
+	for old > 0 && len(v.traces)-old < v.keepTraces {
+		bytes += v.traces[old-1].size
+		if bytes > v.keepBytes && old < len(v.traces) {
+			break
+		}
+		old--
+	}
+	if old == 0 {
 		return v.traces
 	}
 	live := make([]keptTrace, 0, len(v.traces))

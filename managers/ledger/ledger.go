@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -11,8 +12,11 @@ import (
 )
 
 // DefaultTraces is the number of newest traces that a ledger keeps if Options
-// does not say otherwise.
-const DefaultTraces = 256
+// does not say otherwise, and DefaultTraceBytes how large they may be together.
+const (
+	DefaultTraces     = 256
+	DefaultTraceBytes = 16 << 20
+)
 
 // updateAttempts bounds Update. Commits are short, so more attempts than this
 // mean that the caller's change itself commits.
@@ -47,6 +51,9 @@ type Options struct {
 	// Traces is the number of newest traces kept beside those of the pods that
 	// are here; 0 means DefaultTraces.
 	Traces int
+	// TraceBytes bounds the newest traces by their size as stored, all but the very
+	// last one; 0 means DefaultTraceBytes.
+	TraceBytes int
 }
 
 // Ledger is the current view and the way to the next one. It is safe for
@@ -98,10 +105,23 @@ func (l *Ledger) Commit(ctx context.Context, d *Draft) (*View, error) {
 	if err != nil {
 		return nil, fault.Internalf("commit generation %d: %w", next.generation, err)
 	}
+	next.weighTraces(batch)
 	if err := l.write(ctx, old, next, batch); err != nil {
 		return nil, err
 	}
 	return next, nil
+}
+
+// weighTraces notes the sizes of the traces that a batch brings. They are the last
+// ones of a view that nobody else has yet.
+func (v *View) weighTraces(batch []Entry) {
+	i := len(v.traces)
+	for _, e := range slices.Backward(batch) {
+		if e.Bucket == BucketTraces && e.Value != nil {
+			i--
+			v.traces[i].size = len(e.Value)
+		}
+	}
 }
 
 // date notes in the records of new pods the generation that brings them.

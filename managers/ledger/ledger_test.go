@@ -199,6 +199,60 @@ func TestTraces(t *testing.T) {
 	want(l, "refused-3", "refused-4", "refused-5")
 }
 
+// TestTraceBytes: large traces go earlier than their number says, but for the newest
+// and for those of the pods that are here; so after a restart.
+func TestTraceBytes(t *testing.T) {
+	t.Parallel()
+	j := ledgertest.NewJournal()
+	o := ledger.Options{Journal: j, Rules: rules(), Traces: 10, TraceBytes: 4000}
+	l, _ := ledgertest.Open(t, o)
+	explain := func(id string, bytes int) *ledger.Trace {
+		return &ledger.Trace{AdmissionID: id, Pod: "of-" + id, Steps: []ledger.Step{{Text: strings.Repeat("x", bytes)}}}
+	}
+	put := func(change func(d *ledger.Draft)) {
+		t.Helper()
+		if _, err := l.Update(t.Context(), func(d *ledger.Draft) error { change(d); return nil }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	refuse := func(id string, bytes int) { put(func(d *ledger.Draft) { d.PutTrace(explain(id, bytes)) }) }
+	want := func(want string) {
+		t.Helper()
+		var have []string
+		for _, id := range strings.Split("a b c d e f g h", " ") {
+			if _, ok := l.View().Trace(id); ok {
+				have = append(have, id)
+			}
+		}
+		if got := strings.Join(have, " "); got != want {
+			t.Errorf("traces %q, want %q", got, want)
+		}
+	}
+	put(func(d *ledger.Draft) {
+		p := ledgertest.Pod("of-a", "c")
+		p.Trace = explain("a", 1500)
+		d.PutPod(p)
+	})
+	refuse("b", 1500)
+	refuse("c", 1500)
+	want("a b c") // what a trace weighs is known once it is stored
+	refuse("d", 100)
+	want("a b c d") // 1500 and 1500 fit, the pod's own stays
+	refuse("e", 1500)
+	refuse("f", 100)
+	want("a c d e f")
+	l, _ = ledgertest.Open(t, ledger.Options{Journal: j.Reopen(), Rules: o.Rules, Traces: o.Traces, TraceBytes: o.TraceBytes})
+	want("a c d e f")
+	refuse("g", 9000)
+	refuse("h", 100)
+	want("a h")
+	put(func(d *ledger.Draft) { d.RemovePod("of-a") })
+	want("a h") // there is room
+	refuse("b", 2500)
+	refuse("c", 10)
+	want("b c h")
+}
+
 // What the draft is told to forget and nobody knows is no change.
 func TestDraftOfNothing(t *testing.T) {
 	t.Parallel()

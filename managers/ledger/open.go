@@ -44,6 +44,9 @@ func Open(ctx context.Context, o Options) (*Ledger, Report, error) {
 	if o.Traces <= 0 {
 		o.Traces = DefaultTraces
 	}
+	if o.TraceBytes <= 0 {
+		o.TraceBytes = DefaultTraceBytes
+	}
 	entries, err := o.Journal.Load(ctx)
 	if err != nil {
 		return nil, Report{}, &fault.Error{Class: fault.ClassOf(err), Message: "open ledger: " + err.Error(), Err: err}
@@ -60,7 +63,7 @@ func Open(ctx context.Context, o Options) (*Ledger, Report, error) {
 	if view.override != nil && len(st.damage) == 0 {
 		o.restore(&st, &report)
 	}
-	view.rules, view.keepTraces = o.Rules, o.Traces
+	view.rules, view.keepTraces, view.keepBytes = o.Rules, o.Traces, o.TraceBytes
 	view.holdAll()
 	report.Generation = view.generation
 	report.sort(Check(view))

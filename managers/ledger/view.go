@@ -48,7 +48,8 @@ type View struct {
 	spared     map[string]Spared
 	traces     []keptTrace // by ascending number
 	nextTrace  uint64      // above every number ever used
-	keepTraces int         // how many of the newest are kept in any case
+	keepTraces int         // how many of the newest are kept, whether or not their pod is here,
+	keepBytes  int         // as long as they are no larger than this together
 	exclusive  cpuset.Set  // out of the shared pool
 	contested  cpuset.Set  // of exclusive, what more than one pod holds
 	doubt      string
@@ -60,6 +61,7 @@ type View struct {
 type keptTrace struct {
 	number uint64
 	trace  *Trace
+	size   int // in bytes, as stored; 0 until it is
 }
 
 // hold takes the CPUs that a pod holds of the node out of the shared pool.

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 
+	"google.golang.org/grpc"
+
 	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
 	"github.com/berthd/berth/api/convert"
 	"github.com/berthd/berth/managers/admission"
@@ -56,6 +58,30 @@ func (s *service) Dump(context.Context, *inspectv1.DumpRequest) (*inspectv1.Dump
 		out.Entries = append(out.Entries, &inspectv1.Entry{Bucket: e.Bucket, Key: e.Key, Value: string(e.Value)})
 	}
 	return out, nil
+}
+
+// partBytes is about how large a part of a dump is.
+const partBytes = 1 << 20
+
+// StreamDump implements InspectService.
+func (s *service) StreamDump(_ *inspectv1.StreamDumpRequest, to grpc.ServerStreamingServer[inspectv1.StreamDumpResponse]) error {
+	view := s.Ledger.View()
+	entries, err := ledger.Dump(view)
+	if err != nil {
+		return err
+	}
+	part, size := &inspectv1.StreamDumpResponse{Generation: view.Generation()}, 0
+	for _, e := range entries {
+		if size > 0 && size+len(e.Value) > partBytes {
+			if err := to.Send(part); err != nil {
+				return err
+			}
+			part, size = &inspectv1.StreamDumpResponse{Generation: view.Generation()}, 0
+		}
+		part.Entries = append(part.Entries, &inspectv1.Entry{Bucket: e.Bucket, Key: e.Key, Value: string(e.Value)})
+		size += len(e.Bucket) + len(e.Key) + len(e.Value)
+	}
+	return to.Send(part)
 }
 
 // Check implements InspectService.

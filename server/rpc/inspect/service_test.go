@@ -2,6 +2,10 @@ package inspect_test
 
 import (
 	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -9,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
@@ -64,6 +69,58 @@ func TestDumpIsWhatIsStored(t *testing.T) {
 	if want := []string{"pods a", "claims a/main/cpu", "meta generation"}; got.GetGeneration() != 2 || len(keys) != 8 ||
 		slices.ContainsFunc(want, func(k string) bool { return !slices.Contains(keys, k) }) {
 		t.Errorf("generation %d with %d entries:\n%s", got.GetGeneration(), len(keys), strings.Join(keys, "\n"))
+	}
+}
+
+// TestStreamDump: a ledger that is too large for one message, for a client that was
+// told nothing, comes in parts.
+func TestStreamDump(t *testing.T) {
+	t.Parallel()
+	l := ledgertest.New(t, ledger.Rules{Machine: machinetest.Build("4c")})
+	if _, err := l.Update(t.Context(), func(d *ledger.Draft) error {
+		for i := range 2000 {
+			p := ledgertest.Pod(fmt.Sprint("pod-", i), "main")
+			p.Trace = &ledger.Trace{AdmissionID: p.UID(), Pod: p.UID(), Steps: []ledger.Step{{Text: strings.Repeat("why ", 600)}}}
+			d.PutPod(p)
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	conn := rpctest.Serve(t, func(s grpc.ServiceRegistrar) {
+		inspectv1.RegisterInspectServiceServer(s, inspect.New(inspect.Parts{Ledger: l}))
+	})
+	client := inspectv1.NewInspectServiceClient(conn)
+	if _, err := client.Dump(t.Context(), &inspectv1.DumpRequest{}); status.Code(err) != codes.ResourceExhausted {
+		t.Fatalf("this ledger fits into one message: %v", err)
+	}
+	stream, err := client.StreamDump(t.Context(), &inspectv1.StreamDumpRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []ledger.Entry
+	parts := 0
+	for ; ; parts++ {
+		part, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if size := proto.Size(part); size > 1<<20+1<<16 || part.GetGeneration() != 1 {
+			t.Errorf("part %d has %d bytes, generation %d", parts, size, part.GetGeneration())
+		}
+		for _, e := range part.GetEntries() {
+			got = append(got, ledger.Entry{Bucket: e.GetBucket(), Key: e.GetKey(), Value: []byte(e.GetValue())})
+		}
+	}
+	want, err := ledger.Dump(l.View())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(got, want) || parts < 5 {
+		t.Errorf("%d entries in %d parts, want %d", len(got), parts, len(want))
 	}
 }
 

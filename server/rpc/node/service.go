@@ -12,8 +12,8 @@ import (
 	"github.com/berthd/berth/managers/workload"
 )
 
-// Parts are what the service shows. Machine and Config never change while berthd
-// runs.
+// Parts are what the service shows. Machine, Config and Version never change while
+// berthd runs.
 type Parts struct {
 	Machine *machine.Topology
 	// Node returns the manager in force; a change of policy replaces it.
@@ -21,8 +21,9 @@ type Parts struct {
 	View func() *ledger.View
 	// Status tells what the system lacks at the moment: requirements that are not
 	// met, and kernel settings that are otherwise than wanted.
-	Status func(ctx context.Context) (soft, kernel []string, err error)
-	Config *nodev1.GetConfigResponse
+	Status  func(ctx context.Context) (soft, kernel []string, err error)
+	Config  *nodev1.GetConfigResponse
+	Version *nodev1.GetVersionResponse
 }
 
 type service struct {
@@ -60,6 +61,11 @@ func (s *service) GetReservation(context.Context, *nodev1.GetReservationRequest)
 func (s *service) GetStatus(ctx context.Context, _ *nodev1.GetStatusRequest) (*nodev1.GetStatusResponse, error) {
 	soft, kernel, err := s.Status(ctx)
 	return &nodev1.GetStatusResponse{SoftRequirements: soft, KernelSettings: kernel}, err
+}
+
+// GetVersion implements NodeService.
+func (s *service) GetVersion(context.Context, *nodev1.GetVersionRequest) (*nodev1.GetVersionResponse, error) {
+	return s.Version, nil
 }
 
 // GetConfig implements NodeService.

@@ -112,6 +112,97 @@ func (x *DumpResponse) GetEntries() []*Entry {
 	return nil
 }
 
+// StreamDumpRequest is empty.
+type StreamDumpRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StreamDumpRequest) Reset() {
+	*x = StreamDumpRequest{}
+	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StreamDumpRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StreamDumpRequest) ProtoMessage() {}
+
+func (x *StreamDumpRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StreamDumpRequest.ProtoReflect.Descriptor instead.
+func (*StreamDumpRequest) Descriptor() ([]byte, []int) {
+	return file_berth_inspect_v1_inspect_proto_rawDescGZIP(), []int{2}
+}
+
+// StreamDumpResponse is a part of the ledger; the parts are in order.
+type StreamDumpResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The same in all parts.
+	Generation    uint64   `protobuf:"varint,1,opt,name=generation,proto3" json:"generation,omitempty"`
+	Entries       []*Entry `protobuf:"bytes,2,rep,name=entries,proto3" json:"entries,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StreamDumpResponse) Reset() {
+	*x = StreamDumpResponse{}
+	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StreamDumpResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StreamDumpResponse) ProtoMessage() {}
+
+func (x *StreamDumpResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StreamDumpResponse.ProtoReflect.Descriptor instead.
+func (*StreamDumpResponse) Descriptor() ([]byte, []int) {
+	return file_berth_inspect_v1_inspect_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *StreamDumpResponse) GetGeneration() uint64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
+func (x *StreamDumpResponse) GetEntries() []*Entry {
+	if x != nil {
+		return x.Entries
+	}
+	return nil
+}
+
 // Entry is one stored value.
 type Entry struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
@@ -125,7 +216,7 @@ type Entry struct {
 
 func (x *Entry) Reset() {
 	*x = Entry{}
-	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[2]
+	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -137,7 +228,7 @@ func (x *Entry) String() string {
 func (*Entry) ProtoMessage() {}
 
 func (x *Entry) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[2]
+	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -150,7 +241,7 @@ func (x *Entry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Entry.ProtoReflect.Descriptor instead.
 func (*Entry) Descriptor() ([]byte, []int) {
-	return file_berth_inspect_v1_inspect_proto_rawDescGZIP(), []int{2}
+	return file_berth_inspect_v1_inspect_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Entry) GetBucket() string {
@@ -183,7 +274,7 @@ type CheckRequest struct {
 
 func (x *CheckRequest) Reset() {
 	*x = CheckRequest{}
-	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[3]
+	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -195,7 +286,7 @@ func (x *CheckRequest) String() string {
 func (*CheckRequest) ProtoMessage() {}
 
 func (x *CheckRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[3]
+	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -208,7 +299,7 @@ func (x *CheckRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckRequest.ProtoReflect.Descriptor instead.
 func (*CheckRequest) Descriptor() ([]byte, []int) {
-	return file_berth_inspect_v1_inspect_proto_rawDescGZIP(), []int{3}
+	return file_berth_inspect_v1_inspect_proto_rawDescGZIP(), []int{5}
 }
 
 // CheckResponse lists what was found; nothing means that the ledger is sound.
@@ -224,7 +315,7 @@ type CheckResponse struct {
 
 func (x *CheckResponse) Reset() {
 	*x = CheckResponse{}
-	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[4]
+	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -236,7 +327,7 @@ func (x *CheckResponse) String() string {
 func (*CheckResponse) ProtoMessage() {}
 
 func (x *CheckResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[4]
+	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -249,7 +340,7 @@ func (x *CheckResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckResponse.ProtoReflect.Descriptor instead.
 func (*CheckResponse) Descriptor() ([]byte, []int) {
-	return file_berth_inspect_v1_inspect_proto_rawDescGZIP(), []int{4}
+	return file_berth_inspect_v1_inspect_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *CheckResponse) GetGeneration() uint64 {
@@ -286,7 +377,7 @@ type Finding struct {
 
 func (x *Finding) Reset() {
 	*x = Finding{}
-	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[5]
+	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -298,7 +389,7 @@ func (x *Finding) String() string {
 func (*Finding) ProtoMessage() {}
 
 func (x *Finding) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[5]
+	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -311,7 +402,7 @@ func (x *Finding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finding.ProtoReflect.Descriptor instead.
 func (*Finding) Descriptor() ([]byte, []int) {
-	return file_berth_inspect_v1_inspect_proto_rawDescGZIP(), []int{5}
+	return file_berth_inspect_v1_inspect_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Finding) GetKind() string {
@@ -347,7 +438,7 @@ type GetTraceRequest struct {
 
 func (x *GetTraceRequest) Reset() {
 	*x = GetTraceRequest{}
-	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[6]
+	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -359,7 +450,7 @@ func (x *GetTraceRequest) String() string {
 func (*GetTraceRequest) ProtoMessage() {}
 
 func (x *GetTraceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[6]
+	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -372,7 +463,7 @@ func (x *GetTraceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTraceRequest.ProtoReflect.Descriptor instead.
 func (*GetTraceRequest) Descriptor() ([]byte, []int) {
-	return file_berth_inspect_v1_inspect_proto_rawDescGZIP(), []int{6}
+	return file_berth_inspect_v1_inspect_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *GetTraceRequest) GetAdmissionId() string {
@@ -406,7 +497,7 @@ type GetTraceResponse struct {
 
 func (x *GetTraceResponse) Reset() {
 	*x = GetTraceResponse{}
-	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[7]
+	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -418,7 +509,7 @@ func (x *GetTraceResponse) String() string {
 func (*GetTraceResponse) ProtoMessage() {}
 
 func (x *GetTraceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[7]
+	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -431,7 +522,7 @@ func (x *GetTraceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTraceResponse.ProtoReflect.Descriptor instead.
 func (*GetTraceResponse) Descriptor() ([]byte, []int) {
-	return file_berth_inspect_v1_inspect_proto_rawDescGZIP(), []int{7}
+	return file_berth_inspect_v1_inspect_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *GetTraceResponse) GetTrace() *v1.Trace {
@@ -466,7 +557,7 @@ type ImportRequest struct {
 
 func (x *ImportRequest) Reset() {
 	*x = ImportRequest{}
-	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[8]
+	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -478,7 +569,7 @@ func (x *ImportRequest) String() string {
 func (*ImportRequest) ProtoMessage() {}
 
 func (x *ImportRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[8]
+	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -491,7 +582,7 @@ func (x *ImportRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImportRequest.ProtoReflect.Descriptor instead.
 func (*ImportRequest) Descriptor() ([]byte, []int) {
-	return file_berth_inspect_v1_inspect_proto_rawDescGZIP(), []int{8}
+	return file_berth_inspect_v1_inspect_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ImportRequest) GetKind() string {
@@ -549,7 +640,7 @@ type ContainerName struct {
 
 func (x *ContainerName) Reset() {
 	*x = ContainerName{}
-	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[9]
+	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -561,7 +652,7 @@ func (x *ContainerName) String() string {
 func (*ContainerName) ProtoMessage() {}
 
 func (x *ContainerName) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[9]
+	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -574,7 +665,7 @@ func (x *ContainerName) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContainerName.ProtoReflect.Descriptor instead.
 func (*ContainerName) Descriptor() ([]byte, []int) {
-	return file_berth_inspect_v1_inspect_proto_rawDescGZIP(), []int{9}
+	return file_berth_inspect_v1_inspect_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ContainerName) GetPodUid() string {
@@ -613,7 +704,7 @@ type ImportResponse struct {
 
 func (x *ImportResponse) Reset() {
 	*x = ImportResponse{}
-	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[10]
+	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -625,7 +716,7 @@ func (x *ImportResponse) String() string {
 func (*ImportResponse) ProtoMessage() {}
 
 func (x *ImportResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[10]
+	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -638,7 +729,7 @@ func (x *ImportResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImportResponse.ProtoReflect.Descriptor instead.
 func (*ImportResponse) Descriptor() ([]byte, []int) {
-	return file_berth_inspect_v1_inspect_proto_rawDescGZIP(), []int{10}
+	return file_berth_inspect_v1_inspect_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ImportResponse) GetFormat() uint32 {
@@ -697,7 +788,7 @@ type ImportedPod struct {
 
 func (x *ImportedPod) Reset() {
 	*x = ImportedPod{}
-	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[11]
+	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -709,7 +800,7 @@ func (x *ImportedPod) String() string {
 func (*ImportedPod) ProtoMessage() {}
 
 func (x *ImportedPod) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[11]
+	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -722,7 +813,7 @@ func (x *ImportedPod) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImportedPod.ProtoReflect.Descriptor instead.
 func (*ImportedPod) Descriptor() ([]byte, []int) {
-	return file_berth_inspect_v1_inspect_proto_rawDescGZIP(), []int{11}
+	return file_berth_inspect_v1_inspect_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ImportedPod) GetPod() *v1.PodAllocation {
@@ -753,7 +844,7 @@ type ExportRequest struct {
 
 func (x *ExportRequest) Reset() {
 	*x = ExportRequest{}
-	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[12]
+	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -765,7 +856,7 @@ func (x *ExportRequest) String() string {
 func (*ExportRequest) ProtoMessage() {}
 
 func (x *ExportRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[12]
+	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -778,7 +869,7 @@ func (x *ExportRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportRequest.ProtoReflect.Descriptor instead.
 func (*ExportRequest) Descriptor() ([]byte, []int) {
-	return file_berth_inspect_v1_inspect_proto_rawDescGZIP(), []int{12}
+	return file_berth_inspect_v1_inspect_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ExportRequest) GetKind() string {
@@ -811,7 +902,7 @@ type ExportResponse struct {
 
 func (x *ExportResponse) Reset() {
 	*x = ExportResponse{}
-	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[13]
+	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -823,7 +914,7 @@ func (x *ExportResponse) String() string {
 func (*ExportResponse) ProtoMessage() {}
 
 func (x *ExportResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[13]
+	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -836,7 +927,7 @@ func (x *ExportResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportResponse.ProtoReflect.Descriptor instead.
 func (*ExportResponse) Descriptor() ([]byte, []int) {
-	return file_berth_inspect_v1_inspect_proto_rawDescGZIP(), []int{13}
+	return file_berth_inspect_v1_inspect_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ExportResponse) GetState() []byte {
@@ -874,6 +965,12 @@ const file_berth_inspect_v1_inspect_proto_rawDesc = "" +
 	"\x1eberth/inspect/v1/inspect.proto\x12\x10berth.inspect.v1\x1a\x1aberth/types/v1/types.proto\"\r\n" +
 	"\vDumpRequest\"a\n" +
 	"\fDumpResponse\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x01 \x01(\x04R\n" +
+	"generation\x121\n" +
+	"\aentries\x18\x02 \x03(\v2\x17.berth.inspect.v1.EntryR\aentries\"\x13\n" +
+	"\x11StreamDumpRequest\"g\n" +
+	"\x12StreamDumpResponse\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x01 \x01(\x04R\n" +
 	"generation\x121\n" +
@@ -933,9 +1030,11 @@ const file_berth_inspect_v1_inspect_proto_rawDesc = "" +
 	"\tfile_name\x18\x03 \x01(\tR\bfileName\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x04 \x01(\x04R\n" +
-	"generation2\x8e\x03\n" +
+	"generation2\xe9\x03\n" +
 	"\x0eInspectService\x12E\n" +
-	"\x04Dump\x12\x1d.berth.inspect.v1.DumpRequest\x1a\x1e.berth.inspect.v1.DumpResponse\x12H\n" +
+	"\x04Dump\x12\x1d.berth.inspect.v1.DumpRequest\x1a\x1e.berth.inspect.v1.DumpResponse\x12Y\n" +
+	"\n" +
+	"StreamDump\x12#.berth.inspect.v1.StreamDumpRequest\x1a$.berth.inspect.v1.StreamDumpResponse0\x01\x12H\n" +
 	"\x05Check\x12\x1e.berth.inspect.v1.CheckRequest\x1a\x1f.berth.inspect.v1.CheckResponse\x12Q\n" +
 	"\bGetTrace\x12!.berth.inspect.v1.GetTraceRequest\x1a\".berth.inspect.v1.GetTraceResponse\x12K\n" +
 	"\x06Import\x12\x1f.berth.inspect.v1.ImportRequest\x1a .berth.inspect.v1.ImportResponse\x12K\n" +
@@ -953,52 +1052,57 @@ func file_berth_inspect_v1_inspect_proto_rawDescGZIP() []byte {
 	return file_berth_inspect_v1_inspect_proto_rawDescData
 }
 
-var file_berth_inspect_v1_inspect_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
+var file_berth_inspect_v1_inspect_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
 var file_berth_inspect_v1_inspect_proto_goTypes = []any{
-	(*DumpRequest)(nil),      // 0: berth.inspect.v1.DumpRequest
-	(*DumpResponse)(nil),     // 1: berth.inspect.v1.DumpResponse
-	(*Entry)(nil),            // 2: berth.inspect.v1.Entry
-	(*CheckRequest)(nil),     // 3: berth.inspect.v1.CheckRequest
-	(*CheckResponse)(nil),    // 4: berth.inspect.v1.CheckResponse
-	(*Finding)(nil),          // 5: berth.inspect.v1.Finding
-	(*GetTraceRequest)(nil),  // 6: berth.inspect.v1.GetTraceRequest
-	(*GetTraceResponse)(nil), // 7: berth.inspect.v1.GetTraceResponse
-	(*ImportRequest)(nil),    // 8: berth.inspect.v1.ImportRequest
-	(*ContainerName)(nil),    // 9: berth.inspect.v1.ContainerName
-	(*ImportResponse)(nil),   // 10: berth.inspect.v1.ImportResponse
-	(*ImportedPod)(nil),      // 11: berth.inspect.v1.ImportedPod
-	(*ExportRequest)(nil),    // 12: berth.inspect.v1.ExportRequest
-	(*ExportResponse)(nil),   // 13: berth.inspect.v1.ExportResponse
-	nil,                      // 14: berth.inspect.v1.ImportRequest.ContainerIdsEntry
-	(*v1.Trace)(nil),         // 15: berth.types.v1.Trace
-	(*v1.Pod)(nil),           // 16: berth.types.v1.Pod
-	(*v1.PodAllocation)(nil), // 17: berth.types.v1.PodAllocation
+	(*DumpRequest)(nil),        // 0: berth.inspect.v1.DumpRequest
+	(*DumpResponse)(nil),       // 1: berth.inspect.v1.DumpResponse
+	(*StreamDumpRequest)(nil),  // 2: berth.inspect.v1.StreamDumpRequest
+	(*StreamDumpResponse)(nil), // 3: berth.inspect.v1.StreamDumpResponse
+	(*Entry)(nil),              // 4: berth.inspect.v1.Entry
+	(*CheckRequest)(nil),       // 5: berth.inspect.v1.CheckRequest
+	(*CheckResponse)(nil),      // 6: berth.inspect.v1.CheckResponse
+	(*Finding)(nil),            // 7: berth.inspect.v1.Finding
+	(*GetTraceRequest)(nil),    // 8: berth.inspect.v1.GetTraceRequest
+	(*GetTraceResponse)(nil),   // 9: berth.inspect.v1.GetTraceResponse
+	(*ImportRequest)(nil),      // 10: berth.inspect.v1.ImportRequest
+	(*ContainerName)(nil),      // 11: berth.inspect.v1.ContainerName
+	(*ImportResponse)(nil),     // 12: berth.inspect.v1.ImportResponse
+	(*ImportedPod)(nil),        // 13: berth.inspect.v1.ImportedPod
+	(*ExportRequest)(nil),      // 14: berth.inspect.v1.ExportRequest
+	(*ExportResponse)(nil),     // 15: berth.inspect.v1.ExportResponse
+	nil,                        // 16: berth.inspect.v1.ImportRequest.ContainerIdsEntry
+	(*v1.Trace)(nil),           // 17: berth.types.v1.Trace
+	(*v1.Pod)(nil),             // 18: berth.types.v1.Pod
+	(*v1.PodAllocation)(nil),   // 19: berth.types.v1.PodAllocation
 }
 var file_berth_inspect_v1_inspect_proto_depIdxs = []int32{
-	2,  // 0: berth.inspect.v1.DumpResponse.entries:type_name -> berth.inspect.v1.Entry
-	5,  // 1: berth.inspect.v1.CheckResponse.findings:type_name -> berth.inspect.v1.Finding
-	15, // 2: berth.inspect.v1.GetTraceResponse.trace:type_name -> berth.types.v1.Trace
-	16, // 3: berth.inspect.v1.ImportRequest.pods:type_name -> berth.types.v1.Pod
-	14, // 4: berth.inspect.v1.ImportRequest.container_ids:type_name -> berth.inspect.v1.ImportRequest.ContainerIdsEntry
-	11, // 5: berth.inspect.v1.ImportResponse.pods:type_name -> berth.inspect.v1.ImportedPod
-	5,  // 6: berth.inspect.v1.ImportResponse.findings:type_name -> berth.inspect.v1.Finding
-	17, // 7: berth.inspect.v1.ImportedPod.pod:type_name -> berth.types.v1.PodAllocation
-	9,  // 8: berth.inspect.v1.ImportRequest.ContainerIdsEntry.value:type_name -> berth.inspect.v1.ContainerName
-	0,  // 9: berth.inspect.v1.InspectService.Dump:input_type -> berth.inspect.v1.DumpRequest
-	3,  // 10: berth.inspect.v1.InspectService.Check:input_type -> berth.inspect.v1.CheckRequest
-	6,  // 11: berth.inspect.v1.InspectService.GetTrace:input_type -> berth.inspect.v1.GetTraceRequest
-	8,  // 12: berth.inspect.v1.InspectService.Import:input_type -> berth.inspect.v1.ImportRequest
-	12, // 13: berth.inspect.v1.InspectService.Export:input_type -> berth.inspect.v1.ExportRequest
-	1,  // 14: berth.inspect.v1.InspectService.Dump:output_type -> berth.inspect.v1.DumpResponse
-	4,  // 15: berth.inspect.v1.InspectService.Check:output_type -> berth.inspect.v1.CheckResponse
-	7,  // 16: berth.inspect.v1.InspectService.GetTrace:output_type -> berth.inspect.v1.GetTraceResponse
-	10, // 17: berth.inspect.v1.InspectService.Import:output_type -> berth.inspect.v1.ImportResponse
-	13, // 18: berth.inspect.v1.InspectService.Export:output_type -> berth.inspect.v1.ExportResponse
-	14, // [14:19] is the sub-list for method output_type
-	9,  // [9:14] is the sub-list for method input_type
-	9,  // [9:9] is the sub-list for extension type_name
-	9,  // [9:9] is the sub-list for extension extendee
-	0,  // [0:9] is the sub-list for field type_name
+	4,  // 0: berth.inspect.v1.DumpResponse.entries:type_name -> berth.inspect.v1.Entry
+	4,  // 1: berth.inspect.v1.StreamDumpResponse.entries:type_name -> berth.inspect.v1.Entry
+	7,  // 2: berth.inspect.v1.CheckResponse.findings:type_name -> berth.inspect.v1.Finding
+	17, // 3: berth.inspect.v1.GetTraceResponse.trace:type_name -> berth.types.v1.Trace
+	18, // 4: berth.inspect.v1.ImportRequest.pods:type_name -> berth.types.v1.Pod
+	16, // 5: berth.inspect.v1.ImportRequest.container_ids:type_name -> berth.inspect.v1.ImportRequest.ContainerIdsEntry
+	13, // 6: berth.inspect.v1.ImportResponse.pods:type_name -> berth.inspect.v1.ImportedPod
+	7,  // 7: berth.inspect.v1.ImportResponse.findings:type_name -> berth.inspect.v1.Finding
+	19, // 8: berth.inspect.v1.ImportedPod.pod:type_name -> berth.types.v1.PodAllocation
+	11, // 9: berth.inspect.v1.ImportRequest.ContainerIdsEntry.value:type_name -> berth.inspect.v1.ContainerName
+	0,  // 10: berth.inspect.v1.InspectService.Dump:input_type -> berth.inspect.v1.DumpRequest
+	2,  // 11: berth.inspect.v1.InspectService.StreamDump:input_type -> berth.inspect.v1.StreamDumpRequest
+	5,  // 12: berth.inspect.v1.InspectService.Check:input_type -> berth.inspect.v1.CheckRequest
+	8,  // 13: berth.inspect.v1.InspectService.GetTrace:input_type -> berth.inspect.v1.GetTraceRequest
+	10, // 14: berth.inspect.v1.InspectService.Import:input_type -> berth.inspect.v1.ImportRequest
+	14, // 15: berth.inspect.v1.InspectService.Export:input_type -> berth.inspect.v1.ExportRequest
+	1,  // 16: berth.inspect.v1.InspectService.Dump:output_type -> berth.inspect.v1.DumpResponse
+	3,  // 17: berth.inspect.v1.InspectService.StreamDump:output_type -> berth.inspect.v1.StreamDumpResponse
+	6,  // 18: berth.inspect.v1.InspectService.Check:output_type -> berth.inspect.v1.CheckResponse
+	9,  // 19: berth.inspect.v1.InspectService.GetTrace:output_type -> berth.inspect.v1.GetTraceResponse
+	12, // 20: berth.inspect.v1.InspectService.Import:output_type -> berth.inspect.v1.ImportResponse
+	15, // 21: berth.inspect.v1.InspectService.Export:output_type -> berth.inspect.v1.ExportResponse
+	16, // [16:22] is the sub-list for method output_type
+	10, // [10:16] is the sub-list for method input_type
+	10, // [10:10] is the sub-list for extension type_name
+	10, // [10:10] is the sub-list for extension extendee
+	0,  // [0:10] is the sub-list for field type_name
 }
 
 func init() { file_berth_inspect_v1_inspect_proto_init() }
@@ -1012,7 +1116,7 @@ func file_berth_inspect_v1_inspect_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_berth_inspect_v1_inspect_proto_rawDesc), len(file_berth_inspect_v1_inspect_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   15,
+			NumMessages:   17,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -19,11 +19,12 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	InspectService_Dump_FullMethodName     = "/berth.inspect.v1.InspectService/Dump"
-	InspectService_Check_FullMethodName    = "/berth.inspect.v1.InspectService/Check"
-	InspectService_GetTrace_FullMethodName = "/berth.inspect.v1.InspectService/GetTrace"
-	InspectService_Import_FullMethodName   = "/berth.inspect.v1.InspectService/Import"
-	InspectService_Export_FullMethodName   = "/berth.inspect.v1.InspectService/Export"
+	InspectService_Dump_FullMethodName       = "/berth.inspect.v1.InspectService/Dump"
+	InspectService_StreamDump_FullMethodName = "/berth.inspect.v1.InspectService/StreamDump"
+	InspectService_Check_FullMethodName      = "/berth.inspect.v1.InspectService/Check"
+	InspectService_GetTrace_FullMethodName   = "/berth.inspect.v1.InspectService/GetTrace"
+	InspectService_Import_FullMethodName     = "/berth.inspect.v1.InspectService/Import"
+	InspectService_Export_FullMethodName     = "/berth.inspect.v1.InspectService/Export"
 )
 
 // InspectServiceClient is the client API for InspectService service.
@@ -33,8 +34,12 @@ const (
 // InspectService shows the ledger to operators, and moves its content from and to
 // the state files of a kubelet.
 type InspectServiceClient interface {
-	// Dump returns the whole ledger.
+	// Dump returns the whole ledger in one message. That of a thousand pods is larger
+	// than the 4 MiB that clients take unless told otherwise.
 	Dump(ctx context.Context, in *DumpRequest, opts ...grpc.CallOption) (*DumpResponse, error)
+	// StreamDump returns the whole ledger, as it is at one generation, in messages of
+	// about 1 MiB.
+	StreamDump(ctx context.Context, in *StreamDumpRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[StreamDumpResponse], error)
 	// Check runs the ledger's invariants.
 	Check(ctx context.Context, in *CheckRequest, opts ...grpc.CallOption) (*CheckResponse, error)
 	// GetTrace returns the explanation of an admission.
@@ -63,6 +68,25 @@ func (c *inspectServiceClient) Dump(ctx context.Context, in *DumpRequest, opts .
 	}
 	return out, nil
 }
+
+func (c *inspectServiceClient) StreamDump(ctx context.Context, in *StreamDumpRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[StreamDumpResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &InspectService_ServiceDesc.Streams[0], InspectService_StreamDump_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[StreamDumpRequest, StreamDumpResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type InspectService_StreamDumpClient = grpc.ServerStreamingClient[StreamDumpResponse]
 
 func (c *inspectServiceClient) Check(ctx context.Context, in *CheckRequest, opts ...grpc.CallOption) (*CheckResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
@@ -111,8 +135,12 @@ func (c *inspectServiceClient) Export(ctx context.Context, in *ExportRequest, op
 // InspectService shows the ledger to operators, and moves its content from and to
 // the state files of a kubelet.
 type InspectServiceServer interface {
-	// Dump returns the whole ledger.
+	// Dump returns the whole ledger in one message. That of a thousand pods is larger
+	// than the 4 MiB that clients take unless told otherwise.
 	Dump(context.Context, *DumpRequest) (*DumpResponse, error)
+	// StreamDump returns the whole ledger, as it is at one generation, in messages of
+	// about 1 MiB.
+	StreamDump(*StreamDumpRequest, grpc.ServerStreamingServer[StreamDumpResponse]) error
 	// Check runs the ledger's invariants.
 	Check(context.Context, *CheckRequest) (*CheckResponse, error)
 	// GetTrace returns the explanation of an admission.
@@ -134,6 +162,9 @@ type UnimplementedInspectServiceServer struct{}
 
 func (UnimplementedInspectServiceServer) Dump(context.Context, *DumpRequest) (*DumpResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Dump not implemented")
+}
+func (UnimplementedInspectServiceServer) StreamDump(*StreamDumpRequest, grpc.ServerStreamingServer[StreamDumpResponse]) error {
+	return status.Error(codes.Unimplemented, "method StreamDump not implemented")
 }
 func (UnimplementedInspectServiceServer) Check(context.Context, *CheckRequest) (*CheckResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Check not implemented")
@@ -185,6 +216,17 @@ func _InspectService_Dump_Handler(srv interface{}, ctx context.Context, dec func
 	}
 	return interceptor(ctx, in, info, handler)
 }
+
+func _InspectService_StreamDump_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(StreamDumpRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(InspectServiceServer).StreamDump(m, &grpc.GenericServerStream[StreamDumpRequest, StreamDumpResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type InspectService_StreamDumpServer = grpc.ServerStreamingServer[StreamDumpResponse]
 
 func _InspectService_Check_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(CheckRequest)
@@ -286,6 +328,12 @@ var InspectService_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _InspectService_Export_Handler,
 		},
 	},
-	Streams:  []grpc.StreamDesc{},
+	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "StreamDump",
+			Handler:       _InspectService_StreamDump_Handler,
+			ServerStreams: true,
+		},
+	},
 	Metadata: "berth/inspect/v1/inspect.proto",
 }

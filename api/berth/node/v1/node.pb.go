@@ -21,6 +21,117 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// GetVersionRequest is empty.
+type GetVersionRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetVersionRequest) Reset() {
+	*x = GetVersionRequest{}
+	mi := &file_berth_node_v1_node_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetVersionRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetVersionRequest) ProtoMessage() {}
+
+func (x *GetVersionRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_node_v1_node_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetVersionRequest.ProtoReflect.Descriptor instead.
+func (*GetVersionRequest) Descriptor() ([]byte, []int) {
+	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{0}
+}
+
+// GetVersionResponse says what was built, from what, and with what. Empty fields are
+// not known.
+type GetVersionResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// As the Go tool recorded it: "v1.2.3", or "(devel)".
+	Version string `protobuf:"bytes,1,opt,name=version,proto3" json:"version,omitempty"`
+	// Of the version control system.
+	Commit string `protobuf:"bytes,2,opt,name=commit,proto3" json:"commit,omitempty"`
+	// "go1.26.1".
+	GoVersion string `protobuf:"bytes,3,opt,name=go_version,json=goVersion,proto3" json:"go_version,omitempty"`
+	// "linux/amd64".
+	Platform      string `protobuf:"bytes,4,opt,name=platform,proto3" json:"platform,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetVersionResponse) Reset() {
+	*x = GetVersionResponse{}
+	mi := &file_berth_node_v1_node_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetVersionResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetVersionResponse) ProtoMessage() {}
+
+func (x *GetVersionResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_node_v1_node_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetVersionResponse.ProtoReflect.Descriptor instead.
+func (*GetVersionResponse) Descriptor() ([]byte, []int) {
+	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *GetVersionResponse) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
+func (x *GetVersionResponse) GetCommit() string {
+	if x != nil {
+		return x.Commit
+	}
+	return ""
+}
+
+func (x *GetVersionResponse) GetGoVersion() string {
+	if x != nil {
+		return x.GoVersion
+	}
+	return ""
+}
+
+func (x *GetVersionResponse) GetPlatform() string {
+	if x != nil {
+		return x.Platform
+	}
+	return ""
+}
+
 // GetMachineRequest is empty.
 type GetMachineRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -30,7 +141,7 @@ type GetMachineRequest struct {
 
 func (x *GetMachineRequest) Reset() {
 	*x = GetMachineRequest{}
-	mi := &file_berth_node_v1_node_proto_msgTypes[0]
+	mi := &file_berth_node_v1_node_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -42,7 +153,7 @@ func (x *GetMachineRequest) String() string {
 func (*GetMachineRequest) ProtoMessage() {}
 
 func (x *GetMachineRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_node_v1_node_proto_msgTypes[0]
+	mi := &file_berth_node_v1_node_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -55,7 +166,7 @@ func (x *GetMachineRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetMachineRequest.ProtoReflect.Descriptor instead.
 func (*GetMachineRequest) Descriptor() ([]byte, []int) {
-	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{0}
+	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{2}
 }
 
 // GetMachineResponse describes the machine.
@@ -74,7 +185,7 @@ type GetMachineResponse struct {
 
 func (x *GetMachineResponse) Reset() {
 	*x = GetMachineResponse{}
-	mi := &file_berth_node_v1_node_proto_msgTypes[1]
+	mi := &file_berth_node_v1_node_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -86,7 +197,7 @@ func (x *GetMachineResponse) String() string {
 func (*GetMachineResponse) ProtoMessage() {}
 
 func (x *GetMachineResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_node_v1_node_proto_msgTypes[1]
+	mi := &file_berth_node_v1_node_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -99,7 +210,7 @@ func (x *GetMachineResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetMachineResponse.ProtoReflect.Descriptor instead.
 func (*GetMachineResponse) Descriptor() ([]byte, []int) {
-	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{1}
+	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *GetMachineResponse) GetCpus() []*CPU {
@@ -153,7 +264,7 @@ type CPU struct {
 
 func (x *CPU) Reset() {
 	*x = CPU{}
-	mi := &file_berth_node_v1_node_proto_msgTypes[2]
+	mi := &file_berth_node_v1_node_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -165,7 +276,7 @@ func (x *CPU) String() string {
 func (*CPU) ProtoMessage() {}
 
 func (x *CPU) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_node_v1_node_proto_msgTypes[2]
+	mi := &file_berth_node_v1_node_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -178,7 +289,7 @@ func (x *CPU) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CPU.ProtoReflect.Descriptor instead.
 func (*CPU) Descriptor() ([]byte, []int) {
-	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{2}
+	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *CPU) GetId() int32 {
@@ -232,7 +343,7 @@ type NUMANode struct {
 
 func (x *NUMANode) Reset() {
 	*x = NUMANode{}
-	mi := &file_berth_node_v1_node_proto_msgTypes[3]
+	mi := &file_berth_node_v1_node_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -244,7 +355,7 @@ func (x *NUMANode) String() string {
 func (*NUMANode) ProtoMessage() {}
 
 func (x *NUMANode) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_node_v1_node_proto_msgTypes[3]
+	mi := &file_berth_node_v1_node_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -257,7 +368,7 @@ func (x *NUMANode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NUMANode.ProtoReflect.Descriptor instead.
 func (*NUMANode) Descriptor() ([]byte, []int) {
-	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{3}
+	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *NUMANode) GetId() int32 {
@@ -306,7 +417,7 @@ type HugePages struct {
 
 func (x *HugePages) Reset() {
 	*x = HugePages{}
-	mi := &file_berth_node_v1_node_proto_msgTypes[4]
+	mi := &file_berth_node_v1_node_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -318,7 +429,7 @@ func (x *HugePages) String() string {
 func (*HugePages) ProtoMessage() {}
 
 func (x *HugePages) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_node_v1_node_proto_msgTypes[4]
+	mi := &file_berth_node_v1_node_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -331,7 +442,7 @@ func (x *HugePages) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HugePages.ProtoReflect.Descriptor instead.
 func (*HugePages) Descriptor() ([]byte, []int) {
-	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{4}
+	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *HugePages) GetPageSizeKib() uint64 {
@@ -357,7 +468,7 @@ type GetCapacityRequest struct {
 
 func (x *GetCapacityRequest) Reset() {
 	*x = GetCapacityRequest{}
-	mi := &file_berth_node_v1_node_proto_msgTypes[5]
+	mi := &file_berth_node_v1_node_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -369,7 +480,7 @@ func (x *GetCapacityRequest) String() string {
 func (*GetCapacityRequest) ProtoMessage() {}
 
 func (x *GetCapacityRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_node_v1_node_proto_msgTypes[5]
+	mi := &file_berth_node_v1_node_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -382,7 +493,7 @@ func (x *GetCapacityRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetCapacityRequest.ProtoReflect.Descriptor instead.
 func (*GetCapacityRequest) Descriptor() ([]byte, []int) {
-	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{5}
+	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{7}
 }
 
 // GetCapacityResponse holds amounts by resource.
@@ -395,7 +506,7 @@ type GetCapacityResponse struct {
 
 func (x *GetCapacityResponse) Reset() {
 	*x = GetCapacityResponse{}
-	mi := &file_berth_node_v1_node_proto_msgTypes[6]
+	mi := &file_berth_node_v1_node_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -407,7 +518,7 @@ func (x *GetCapacityResponse) String() string {
 func (*GetCapacityResponse) ProtoMessage() {}
 
 func (x *GetCapacityResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_node_v1_node_proto_msgTypes[6]
+	mi := &file_berth_node_v1_node_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -420,7 +531,7 @@ func (x *GetCapacityResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetCapacityResponse.ProtoReflect.Descriptor instead.
 func (*GetCapacityResponse) Descriptor() ([]byte, []int) {
-	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{6}
+	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *GetCapacityResponse) GetCapacity() map[string]int64 {
@@ -439,7 +550,7 @@ type GetAllocatableRequest struct {
 
 func (x *GetAllocatableRequest) Reset() {
 	*x = GetAllocatableRequest{}
-	mi := &file_berth_node_v1_node_proto_msgTypes[7]
+	mi := &file_berth_node_v1_node_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -451,7 +562,7 @@ func (x *GetAllocatableRequest) String() string {
 func (*GetAllocatableRequest) ProtoMessage() {}
 
 func (x *GetAllocatableRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_node_v1_node_proto_msgTypes[7]
+	mi := &file_berth_node_v1_node_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -464,7 +575,7 @@ func (x *GetAllocatableRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetAllocatableRequest.ProtoReflect.Descriptor instead.
 func (*GetAllocatableRequest) Descriptor() ([]byte, []int) {
-	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{7}
+	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{9}
 }
 
 // GetAllocatableResponse holds amounts by resource.
@@ -487,7 +598,7 @@ type GetAllocatableResponse struct {
 
 func (x *GetAllocatableResponse) Reset() {
 	*x = GetAllocatableResponse{}
-	mi := &file_berth_node_v1_node_proto_msgTypes[8]
+	mi := &file_berth_node_v1_node_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -499,7 +610,7 @@ func (x *GetAllocatableResponse) String() string {
 func (*GetAllocatableResponse) ProtoMessage() {}
 
 func (x *GetAllocatableResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_node_v1_node_proto_msgTypes[8]
+	mi := &file_berth_node_v1_node_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -512,7 +623,7 @@ func (x *GetAllocatableResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetAllocatableResponse.ProtoReflect.Descriptor instead.
 func (*GetAllocatableResponse) Descriptor() ([]byte, []int) {
-	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{8}
+	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *GetAllocatableResponse) GetAllocatable() map[string]int64 {
@@ -552,7 +663,7 @@ type GetReservationRequest struct {
 
 func (x *GetReservationRequest) Reset() {
 	*x = GetReservationRequest{}
-	mi := &file_berth_node_v1_node_proto_msgTypes[9]
+	mi := &file_berth_node_v1_node_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -564,7 +675,7 @@ func (x *GetReservationRequest) String() string {
 func (*GetReservationRequest) ProtoMessage() {}
 
 func (x *GetReservationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_node_v1_node_proto_msgTypes[9]
+	mi := &file_berth_node_v1_node_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -577,7 +688,7 @@ func (x *GetReservationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetReservationRequest.ProtoReflect.Descriptor instead.
 func (*GetReservationRequest) Descriptor() ([]byte, []int) {
-	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{9}
+	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{11}
 }
 
 // GetReservationResponse holds amounts by resource.
@@ -595,7 +706,7 @@ type GetReservationResponse struct {
 
 func (x *GetReservationResponse) Reset() {
 	*x = GetReservationResponse{}
-	mi := &file_berth_node_v1_node_proto_msgTypes[10]
+	mi := &file_berth_node_v1_node_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -607,7 +718,7 @@ func (x *GetReservationResponse) String() string {
 func (*GetReservationResponse) ProtoMessage() {}
 
 func (x *GetReservationResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_node_v1_node_proto_msgTypes[10]
+	mi := &file_berth_node_v1_node_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -620,7 +731,7 @@ func (x *GetReservationResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetReservationResponse.ProtoReflect.Descriptor instead.
 func (*GetReservationResponse) Descriptor() ([]byte, []int) {
-	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{10}
+	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *GetReservationResponse) GetReservation() map[string]int64 {
@@ -660,7 +771,7 @@ type GetStatusRequest struct {
 
 func (x *GetStatusRequest) Reset() {
 	*x = GetStatusRequest{}
-	mi := &file_berth_node_v1_node_proto_msgTypes[11]
+	mi := &file_berth_node_v1_node_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -672,7 +783,7 @@ func (x *GetStatusRequest) String() string {
 func (*GetStatusRequest) ProtoMessage() {}
 
 func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_node_v1_node_proto_msgTypes[11]
+	mi := &file_berth_node_v1_node_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -685,7 +796,7 @@ func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatusRequest.ProtoReflect.Descriptor instead.
 func (*GetStatusRequest) Descriptor() ([]byte, []int) {
-	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{11}
+	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{13}
 }
 
 // GetStatusResponse says what is amiss.
@@ -702,7 +813,7 @@ type GetStatusResponse struct {
 
 func (x *GetStatusResponse) Reset() {
 	*x = GetStatusResponse{}
-	mi := &file_berth_node_v1_node_proto_msgTypes[12]
+	mi := &file_berth_node_v1_node_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -714,7 +825,7 @@ func (x *GetStatusResponse) String() string {
 func (*GetStatusResponse) ProtoMessage() {}
 
 func (x *GetStatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_node_v1_node_proto_msgTypes[12]
+	mi := &file_berth_node_v1_node_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -727,7 +838,7 @@ func (x *GetStatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatusResponse.ProtoReflect.Descriptor instead.
 func (*GetStatusResponse) Descriptor() ([]byte, []int) {
-	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{12}
+	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *GetStatusResponse) GetSoftRequirements() []string {
@@ -753,7 +864,7 @@ type GetConfigRequest struct {
 
 func (x *GetConfigRequest) Reset() {
 	*x = GetConfigRequest{}
-	mi := &file_berth_node_v1_node_proto_msgTypes[13]
+	mi := &file_berth_node_v1_node_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -765,7 +876,7 @@ func (x *GetConfigRequest) String() string {
 func (*GetConfigRequest) ProtoMessage() {}
 
 func (x *GetConfigRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_node_v1_node_proto_msgTypes[13]
+	mi := &file_berth_node_v1_node_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -778,7 +889,7 @@ func (x *GetConfigRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetConfigRequest.ProtoReflect.Descriptor instead.
 func (*GetConfigRequest) Descriptor() ([]byte, []int) {
-	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{13}
+	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{15}
 }
 
 // GetConfigResponse is the set-up of the node.
@@ -809,7 +920,7 @@ type GetConfigResponse struct {
 
 func (x *GetConfigResponse) Reset() {
 	*x = GetConfigResponse{}
-	mi := &file_berth_node_v1_node_proto_msgTypes[14]
+	mi := &file_berth_node_v1_node_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -821,7 +932,7 @@ func (x *GetConfigResponse) String() string {
 func (*GetConfigResponse) ProtoMessage() {}
 
 func (x *GetConfigResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_node_v1_node_proto_msgTypes[14]
+	mi := &file_berth_node_v1_node_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -834,7 +945,7 @@ func (x *GetConfigResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetConfigResponse.ProtoReflect.Descriptor instead.
 func (*GetConfigResponse) Descriptor() ([]byte, []int) {
-	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{14}
+	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *GetConfigResponse) GetCgroupVersion() int32 {
@@ -919,6 +1030,13 @@ var File_berth_node_v1_node_proto protoreflect.FileDescriptor
 const file_berth_node_v1_node_proto_rawDesc = "" +
 	"\n" +
 	"\x18berth/node/v1/node.proto\x12\rberth.node.v1\"\x13\n" +
+	"\x11GetVersionRequest\"\x81\x01\n" +
+	"\x12GetVersionResponse\x12\x18\n" +
+	"\aversion\x18\x01 \x01(\tR\aversion\x12\x16\n" +
+	"\x06commit\x18\x02 \x01(\tR\x06commit\x12\x1d\n" +
+	"\n" +
+	"go_version\x18\x03 \x01(\tR\tgoVersion\x12\x1a\n" +
+	"\bplatform\x18\x04 \x01(\tR\bplatform\"\x13\n" +
 	"\x11GetMachineRequest\"\xd5\x01\n" +
 	"\x12GetMachineResponse\x12&\n" +
 	"\x04cpus\x18\x01 \x03(\v2\x12.berth.node.v1.CPUR\x04cpus\x12-\n" +
@@ -1006,8 +1124,10 @@ const file_berth_node_v1_node_proto_rawDesc = "" +
 	"\x03fit\x18\t \x01(\bR\x03fit\x12\x19\n" +
 	"\bon_drift\x18\n" +
 	" \x01(\tR\aonDrift\x12$\n" +
-	"\x0epod_pids_limit\x18\v \x01(\x03R\fpodPidsLimit2\x94\x04\n" +
+	"\x0epod_pids_limit\x18\v \x01(\x03R\fpodPidsLimit2\xe7\x04\n" +
 	"\vNodeService\x12Q\n" +
+	"\n" +
+	"GetVersion\x12 .berth.node.v1.GetVersionRequest\x1a!.berth.node.v1.GetVersionResponse\x12Q\n" +
 	"\n" +
 	"GetMachine\x12 .berth.node.v1.GetMachineRequest\x1a!.berth.node.v1.GetMachineResponse\x12T\n" +
 	"\vGetCapacity\x12!.berth.node.v1.GetCapacityRequest\x1a\".berth.node.v1.GetCapacityResponse\x12]\n" +
@@ -1028,62 +1148,66 @@ func file_berth_node_v1_node_proto_rawDescGZIP() []byte {
 	return file_berth_node_v1_node_proto_rawDescData
 }
 
-var file_berth_node_v1_node_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
+var file_berth_node_v1_node_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
 var file_berth_node_v1_node_proto_goTypes = []any{
-	(*GetMachineRequest)(nil),      // 0: berth.node.v1.GetMachineRequest
-	(*GetMachineResponse)(nil),     // 1: berth.node.v1.GetMachineResponse
-	(*CPU)(nil),                    // 2: berth.node.v1.CPU
-	(*NUMANode)(nil),               // 3: berth.node.v1.NUMANode
-	(*HugePages)(nil),              // 4: berth.node.v1.HugePages
-	(*GetCapacityRequest)(nil),     // 5: berth.node.v1.GetCapacityRequest
-	(*GetCapacityResponse)(nil),    // 6: berth.node.v1.GetCapacityResponse
-	(*GetAllocatableRequest)(nil),  // 7: berth.node.v1.GetAllocatableRequest
-	(*GetAllocatableResponse)(nil), // 8: berth.node.v1.GetAllocatableResponse
-	(*GetReservationRequest)(nil),  // 9: berth.node.v1.GetReservationRequest
-	(*GetReservationResponse)(nil), // 10: berth.node.v1.GetReservationResponse
-	(*GetStatusRequest)(nil),       // 11: berth.node.v1.GetStatusRequest
-	(*GetStatusResponse)(nil),      // 12: berth.node.v1.GetStatusResponse
-	(*GetConfigRequest)(nil),       // 13: berth.node.v1.GetConfigRequest
-	(*GetConfigResponse)(nil),      // 14: berth.node.v1.GetConfigResponse
-	nil,                            // 15: berth.node.v1.NUMANode.DistancesEntry
-	nil,                            // 16: berth.node.v1.GetCapacityResponse.CapacityEntry
-	nil,                            // 17: berth.node.v1.GetAllocatableResponse.AllocatableEntry
-	nil,                            // 18: berth.node.v1.GetAllocatableResponse.AbsoluteEntry
-	nil,                            // 19: berth.node.v1.GetAllocatableResponse.LimitEntry
-	nil,                            // 20: berth.node.v1.GetAllocatableResponse.RequestedEntry
-	nil,                            // 21: berth.node.v1.GetReservationResponse.ReservationEntry
-	nil,                            // 22: berth.node.v1.GetReservationResponse.SystemEntry
-	nil,                            // 23: berth.node.v1.GetReservationResponse.KubeEntry
-	nil,                            // 24: berth.node.v1.GetReservationResponse.EvictionEntry
+	(*GetVersionRequest)(nil),      // 0: berth.node.v1.GetVersionRequest
+	(*GetVersionResponse)(nil),     // 1: berth.node.v1.GetVersionResponse
+	(*GetMachineRequest)(nil),      // 2: berth.node.v1.GetMachineRequest
+	(*GetMachineResponse)(nil),     // 3: berth.node.v1.GetMachineResponse
+	(*CPU)(nil),                    // 4: berth.node.v1.CPU
+	(*NUMANode)(nil),               // 5: berth.node.v1.NUMANode
+	(*HugePages)(nil),              // 6: berth.node.v1.HugePages
+	(*GetCapacityRequest)(nil),     // 7: berth.node.v1.GetCapacityRequest
+	(*GetCapacityResponse)(nil),    // 8: berth.node.v1.GetCapacityResponse
+	(*GetAllocatableRequest)(nil),  // 9: berth.node.v1.GetAllocatableRequest
+	(*GetAllocatableResponse)(nil), // 10: berth.node.v1.GetAllocatableResponse
+	(*GetReservationRequest)(nil),  // 11: berth.node.v1.GetReservationRequest
+	(*GetReservationResponse)(nil), // 12: berth.node.v1.GetReservationResponse
+	(*GetStatusRequest)(nil),       // 13: berth.node.v1.GetStatusRequest
+	(*GetStatusResponse)(nil),      // 14: berth.node.v1.GetStatusResponse
+	(*GetConfigRequest)(nil),       // 15: berth.node.v1.GetConfigRequest
+	(*GetConfigResponse)(nil),      // 16: berth.node.v1.GetConfigResponse
+	nil,                            // 17: berth.node.v1.NUMANode.DistancesEntry
+	nil,                            // 18: berth.node.v1.GetCapacityResponse.CapacityEntry
+	nil,                            // 19: berth.node.v1.GetAllocatableResponse.AllocatableEntry
+	nil,                            // 20: berth.node.v1.GetAllocatableResponse.AbsoluteEntry
+	nil,                            // 21: berth.node.v1.GetAllocatableResponse.LimitEntry
+	nil,                            // 22: berth.node.v1.GetAllocatableResponse.RequestedEntry
+	nil,                            // 23: berth.node.v1.GetReservationResponse.ReservationEntry
+	nil,                            // 24: berth.node.v1.GetReservationResponse.SystemEntry
+	nil,                            // 25: berth.node.v1.GetReservationResponse.KubeEntry
+	nil,                            // 26: berth.node.v1.GetReservationResponse.EvictionEntry
 }
 var file_berth_node_v1_node_proto_depIdxs = []int32{
-	2,  // 0: berth.node.v1.GetMachineResponse.cpus:type_name -> berth.node.v1.CPU
-	3,  // 1: berth.node.v1.GetMachineResponse.nodes:type_name -> berth.node.v1.NUMANode
-	4,  // 2: berth.node.v1.NUMANode.huge_pages:type_name -> berth.node.v1.HugePages
-	15, // 3: berth.node.v1.NUMANode.distances:type_name -> berth.node.v1.NUMANode.DistancesEntry
-	16, // 4: berth.node.v1.GetCapacityResponse.capacity:type_name -> berth.node.v1.GetCapacityResponse.CapacityEntry
-	17, // 5: berth.node.v1.GetAllocatableResponse.allocatable:type_name -> berth.node.v1.GetAllocatableResponse.AllocatableEntry
-	18, // 6: berth.node.v1.GetAllocatableResponse.absolute:type_name -> berth.node.v1.GetAllocatableResponse.AbsoluteEntry
-	19, // 7: berth.node.v1.GetAllocatableResponse.limit:type_name -> berth.node.v1.GetAllocatableResponse.LimitEntry
-	20, // 8: berth.node.v1.GetAllocatableResponse.requested:type_name -> berth.node.v1.GetAllocatableResponse.RequestedEntry
-	21, // 9: berth.node.v1.GetReservationResponse.reservation:type_name -> berth.node.v1.GetReservationResponse.ReservationEntry
-	22, // 10: berth.node.v1.GetReservationResponse.system:type_name -> berth.node.v1.GetReservationResponse.SystemEntry
-	23, // 11: berth.node.v1.GetReservationResponse.kube:type_name -> berth.node.v1.GetReservationResponse.KubeEntry
-	24, // 12: berth.node.v1.GetReservationResponse.eviction:type_name -> berth.node.v1.GetReservationResponse.EvictionEntry
-	0,  // 13: berth.node.v1.NodeService.GetMachine:input_type -> berth.node.v1.GetMachineRequest
-	5,  // 14: berth.node.v1.NodeService.GetCapacity:input_type -> berth.node.v1.GetCapacityRequest
-	7,  // 15: berth.node.v1.NodeService.GetAllocatable:input_type -> berth.node.v1.GetAllocatableRequest
-	9,  // 16: berth.node.v1.NodeService.GetReservation:input_type -> berth.node.v1.GetReservationRequest
-	11, // 17: berth.node.v1.NodeService.GetStatus:input_type -> berth.node.v1.GetStatusRequest
-	13, // 18: berth.node.v1.NodeService.GetConfig:input_type -> berth.node.v1.GetConfigRequest
-	1,  // 19: berth.node.v1.NodeService.GetMachine:output_type -> berth.node.v1.GetMachineResponse
-	6,  // 20: berth.node.v1.NodeService.GetCapacity:output_type -> berth.node.v1.GetCapacityResponse
-	8,  // 21: berth.node.v1.NodeService.GetAllocatable:output_type -> berth.node.v1.GetAllocatableResponse
-	10, // 22: berth.node.v1.NodeService.GetReservation:output_type -> berth.node.v1.GetReservationResponse
-	12, // 23: berth.node.v1.NodeService.GetStatus:output_type -> berth.node.v1.GetStatusResponse
-	14, // 24: berth.node.v1.NodeService.GetConfig:output_type -> berth.node.v1.GetConfigResponse
-	19, // [19:25] is the sub-list for method output_type
-	13, // [13:19] is the sub-list for method input_type
+	4,  // 0: berth.node.v1.GetMachineResponse.cpus:type_name -> berth.node.v1.CPU
+	5,  // 1: berth.node.v1.GetMachineResponse.nodes:type_name -> berth.node.v1.NUMANode
+	6,  // 2: berth.node.v1.NUMANode.huge_pages:type_name -> berth.node.v1.HugePages
+	17, // 3: berth.node.v1.NUMANode.distances:type_name -> berth.node.v1.NUMANode.DistancesEntry
+	18, // 4: berth.node.v1.GetCapacityResponse.capacity:type_name -> berth.node.v1.GetCapacityResponse.CapacityEntry
+	19, // 5: berth.node.v1.GetAllocatableResponse.allocatable:type_name -> berth.node.v1.GetAllocatableResponse.AllocatableEntry
+	20, // 6: berth.node.v1.GetAllocatableResponse.absolute:type_name -> berth.node.v1.GetAllocatableResponse.AbsoluteEntry
+	21, // 7: berth.node.v1.GetAllocatableResponse.limit:type_name -> berth.node.v1.GetAllocatableResponse.LimitEntry
+	22, // 8: berth.node.v1.GetAllocatableResponse.requested:type_name -> berth.node.v1.GetAllocatableResponse.RequestedEntry
+	23, // 9: berth.node.v1.GetReservationResponse.reservation:type_name -> berth.node.v1.GetReservationResponse.ReservationEntry
+	24, // 10: berth.node.v1.GetReservationResponse.system:type_name -> berth.node.v1.GetReservationResponse.SystemEntry
+	25, // 11: berth.node.v1.GetReservationResponse.kube:type_name -> berth.node.v1.GetReservationResponse.KubeEntry
+	26, // 12: berth.node.v1.GetReservationResponse.eviction:type_name -> berth.node.v1.GetReservationResponse.EvictionEntry
+	0,  // 13: berth.node.v1.NodeService.GetVersion:input_type -> berth.node.v1.GetVersionRequest
+	2,  // 14: berth.node.v1.NodeService.GetMachine:input_type -> berth.node.v1.GetMachineRequest
+	7,  // 15: berth.node.v1.NodeService.GetCapacity:input_type -> berth.node.v1.GetCapacityRequest
+	9,  // 16: berth.node.v1.NodeService.GetAllocatable:input_type -> berth.node.v1.GetAllocatableRequest
+	11, // 17: berth.node.v1.NodeService.GetReservation:input_type -> berth.node.v1.GetReservationRequest
+	13, // 18: berth.node.v1.NodeService.GetStatus:input_type -> berth.node.v1.GetStatusRequest
+	15, // 19: berth.node.v1.NodeService.GetConfig:input_type -> berth.node.v1.GetConfigRequest
+	1,  // 20: berth.node.v1.NodeService.GetVersion:output_type -> berth.node.v1.GetVersionResponse
+	3,  // 21: berth.node.v1.NodeService.GetMachine:output_type -> berth.node.v1.GetMachineResponse
+	8,  // 22: berth.node.v1.NodeService.GetCapacity:output_type -> berth.node.v1.GetCapacityResponse
+	10, // 23: berth.node.v1.NodeService.GetAllocatable:output_type -> berth.node.v1.GetAllocatableResponse
+	12, // 24: berth.node.v1.NodeService.GetReservation:output_type -> berth.node.v1.GetReservationResponse
+	14, // 25: berth.node.v1.NodeService.GetStatus:output_type -> berth.node.v1.GetStatusResponse
+	16, // 26: berth.node.v1.NodeService.GetConfig:output_type -> berth.node.v1.GetConfigResponse
+	20, // [20:27] is the sub-list for method output_type
+	13, // [13:20] is the sub-list for method input_type
 	13, // [13:13] is the sub-list for extension type_name
 	13, // [13:13] is the sub-list for extension extendee
 	0,  // [0:13] is the sub-list for field type_name
@@ -1100,7 +1224,7 @@ func file_berth_node_v1_node_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_berth_node_v1_node_proto_rawDesc), len(file_berth_node_v1_node_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   25,
+			NumMessages:   27,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

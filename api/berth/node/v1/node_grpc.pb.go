@@ -19,6 +19,7 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
+	NodeService_GetVersion_FullMethodName     = "/berth.node.v1.NodeService/GetVersion"
 	NodeService_GetMachine_FullMethodName     = "/berth.node.v1.NodeService/GetMachine"
 	NodeService_GetCapacity_FullMethodName    = "/berth.node.v1.NodeService/GetCapacity"
 	NodeService_GetAllocatable_FullMethodName = "/berth.node.v1.NodeService/GetAllocatable"
@@ -36,6 +37,8 @@ const (
 // Amounts are cpu in thousandths of a CPU, everything else in bytes or pieces, by
 // the names that pods use; pid is the number of processes, pods that of pods.
 type NodeServiceClient interface {
+	// GetVersion tells which berthd this is.
+	GetVersion(ctx context.Context, in *GetVersionRequest, opts ...grpc.CallOption) (*GetVersionResponse, error)
 	// GetMachine returns the machine as it was discovered or loaded.
 	GetMachine(ctx context.Context, in *GetMachineRequest, opts ...grpc.CallOption) (*GetMachineResponse, error)
 	// GetCapacity tells what the node has.
@@ -56,6 +59,16 @@ type nodeServiceClient struct {
 
 func NewNodeServiceClient(cc grpc.ClientConnInterface) NodeServiceClient {
 	return &nodeServiceClient{cc}
+}
+
+func (c *nodeServiceClient) GetVersion(ctx context.Context, in *GetVersionRequest, opts ...grpc.CallOption) (*GetVersionResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetVersionResponse)
+	err := c.cc.Invoke(ctx, NodeService_GetVersion_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
 }
 
 func (c *nodeServiceClient) GetMachine(ctx context.Context, in *GetMachineRequest, opts ...grpc.CallOption) (*GetMachineResponse, error) {
@@ -127,6 +140,8 @@ func (c *nodeServiceClient) GetConfig(ctx context.Context, in *GetConfigRequest,
 // Amounts are cpu in thousandths of a CPU, everything else in bytes or pieces, by
 // the names that pods use; pid is the number of processes, pods that of pods.
 type NodeServiceServer interface {
+	// GetVersion tells which berthd this is.
+	GetVersion(context.Context, *GetVersionRequest) (*GetVersionResponse, error)
 	// GetMachine returns the machine as it was discovered or loaded.
 	GetMachine(context.Context, *GetMachineRequest) (*GetMachineResponse, error)
 	// GetCapacity tells what the node has.
@@ -149,6 +164,9 @@ type NodeServiceServer interface {
 // pointer dereference when methods are called.
 type UnimplementedNodeServiceServer struct{}
 
+func (UnimplementedNodeServiceServer) GetVersion(context.Context, *GetVersionRequest) (*GetVersionResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetVersion not implemented")
+}
 func (UnimplementedNodeServiceServer) GetMachine(context.Context, *GetMachineRequest) (*GetMachineResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetMachine not implemented")
 }
@@ -186,6 +204,24 @@ func RegisterNodeServiceServer(s grpc.ServiceRegistrar, srv NodeServiceServer) {
 		t.testEmbeddedByValue()
 	}
 	s.RegisterService(&NodeService_ServiceDesc, srv)
+}
+
+func _NodeService_GetVersion_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetVersionRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(NodeServiceServer).GetVersion(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: NodeService_GetVersion_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(NodeServiceServer).GetVersion(ctx, req.(*GetVersionRequest))
+	}
+	return interceptor(ctx, in, info, handler)
 }
 
 func _NodeService_GetMachine_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
@@ -303,6 +339,10 @@ var NodeService_ServiceDesc = grpc.ServiceDesc{
 	ServiceName: "berth.node.v1.NodeService",
 	HandlerType: (*NodeServiceServer)(nil),
 	Methods: []grpc.MethodDesc{
+		{
+			MethodName: "GetVersion",
+			Handler:    _NodeService_GetVersion_Handler,
+		},
 		{
 			MethodName: "GetMachine",
 			Handler:    _NodeService_GetMachine_Handler,
