@@ -42,6 +42,9 @@ func (c compiled) job(o options) job.Test {
 	if c.run != "" {
 		args = append(args, "-test.run="+c.run)
 	}
+	if o.short {
+		args = append(args, "-test.short")
+	}
 	if o.skip != "" {
 		args = append(args, "-test.skip="+o.skip)
 	}
@@ -155,7 +158,7 @@ func (i image) pack(ctx context.Context) (err error) {
 
 // packData adds the folders testdata.
 func packData(ctx context.Context, a *archive.Writer) error {
-	list, err := gotool(ctx, "list", "-f", "{{.ImportPath}}\t{{.Dir}}", module+"/...")
+	list, err := gotool(ctx, "list", "-find", "-f", "{{.ImportPath}}\t{{.Dir}}", module+"/...")
 	if err != nil {
 		return err
 	}

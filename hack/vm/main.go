@@ -41,6 +41,7 @@ type options struct {
 	parallel    int
 	count       int
 	systemd     bool
+	short       bool
 	verbose     bool
 	noSkip      bool
 	optional    bool
@@ -107,6 +108,7 @@ func parse(args []string, stderr io.Writer) (options, shape.Shape, error) {
 	f.StringVar(&o.skip, "skip", "", "leave out the tests that fit the regular expression")
 	f.IntVar(&o.count, "count", 1, "how often each test runs")
 	f.IntVar(&o.parallel, "parallel", runtime.NumCPU(), "how many tests run at once, and how many threads run Go in each process")
+	f.BoolVar(&o.short, "short", false, "run the tests with -short")
 	f.BoolVar(&o.verbose, "v", false, "print everything that the tests print")
 	f.BoolVar(&o.noSkip, "no-skip", false, "a test that is skipped has failed")
 	f.BoolVar(&o.optional, "optional", false, "where no kernel or emulator can be had, say so and succeed")

@@ -10,8 +10,8 @@ trap 'rm -f "$program"' EXIT
 go build -o "$program" ./hack/vm
 
 if [ "${1:-}" = quick ]; then
-	"$program" -optional -nodes 2 -cpus 4 -memory 1024 \
-		./server/host/cgroupfs ./server/berthd:^TestMainJob$
+	"$program" -optional -short -systemd -nodes 2 -cpus 4 -memory 1024 \
+		./server/host/cgroupfs ./server/host/systemd './server/berthd:^(TestMainJob|TestSlices)$'
 	exit
 fi
 
@@ -31,6 +31,14 @@ vm -cgroup hybrid -nodes 2 ./server/host/cgroupfs
 # Beside systemd.
 vm -systemd -cgroup v2 -nodes 2 ./server/host/cgroupfs ./server/host/systemd './server/berthd:^(TestMainJob|TestSlices)$'
 vm -systemd -cgroup v1 -nodes 2 ./server/host/cgroupfs ./server/host/systemd './server/berthd:^(TestMainJob|TestSlices)$'
+
+# Whatever the kubelets of the recordings did, and what it left in the kernel's
+# files; the machine of n4 has room for most of the others.
+like=./server/app:OnTheMachine
+vm -systemd -cgroup v2 -shape n4 "$like"
+vm -cgroup v1 -shape n4 "$like"
+vm -systemd -cgroup v2 -shape n4intel "$like/smt"
+vm -systemd -cgroup v2 -shape n12 "$like/n12"
 
 # The daemon, as far as it depends on the kernel and the machine.
 kernel='MainJob|OnTheMachine|Cgroup|Orphan|LivingPods|DamagedLedger|FreeHugePages|Memory|Quota|RolesOfRealUsers'
