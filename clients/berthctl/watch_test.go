@@ -85,7 +85,7 @@ func (u *until) Write(p []byte) (int, error) {
 // follow runs watch until it has printed a number of lines.
 func follow(t *testing.T, s *streams, lines int, args ...string) result {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	path := (&fake{streams: s}).start(t)
 	out, errs := &until{lines: lines, end: cancel}, &bytes.Buffer{}

@@ -22,9 +22,13 @@ import (
 	"github.com/berthd/berth/server/deviceplugin"
 )
 
-// short lets a hanging plugin run out of time at once.
-var short = deviceplugin.Deadlines{
-	Allocate: 100 * time.Millisecond, Preferred: 100 * time.Millisecond, PreStart: 100 * time.Millisecond,
+// deadlines are those of a plugin that behaves like that: one that hangs runs out of
+// time soon, though not before a busy machine has let it answer other calls.
+func deadlines(how script.Manner) (d deviceplugin.Deadlines) {
+	if how == script.Hang {
+		d.Allocate, d.Preferred, d.PreStart = 2*time.Second, 2*time.Second, 2*time.Second
+	}
+	return d
 }
 
 // admission is a pod that wants devices of one plugin, with what admits it.
@@ -108,7 +112,7 @@ func TestFailingCalls(t *testing.T) {
 		want   string
 	}{
 		{"refuse", script.Allocate, script.Refuse, "the plugin was told to refuse"},
-		{"hang", script.Allocate, script.Hang, "the device plugin for example.com/gpu did not answer Allocate within 100ms"},
+		{"hang", script.Allocate, script.Hang, "the device plugin for example.com/gpu did not answer Allocate within 2s"},
 		{"empty", script.Allocate, script.Empty, "no containers return in allocation response"},
 		{"garbage", script.Allocate, script.Garbage, "the device plugin for example.com/gpu failed at Allocate"},
 		{"die", script.Allocate, script.Die, "the device plugin for example.com/gpu failed at Allocate"},
@@ -122,7 +126,7 @@ func TestFailingCalls(t *testing.T) {
 	} {
 		t.Run(string(row.method)+" "+row.name, func(t *testing.T) {
 			t.Parallel()
-			b := start(t, deviceplugin.Config{Deadlines: short})
+			b := start(t, deviceplugin.Config{Deadlines: deadlines(row.how)})
 			p := b.registered(script.Config{Devices: devices(t, "a,b@0,c"), Preferred: true})
 			p.Behave(row.method, row.how)
 			a := b.admission(p, 2)
@@ -286,7 +290,7 @@ func TestPreStart(t *testing.T) {
 	} {
 		t.Run(string(row.how), func(t *testing.T) {
 			t.Parallel()
-			b := start(t, deviceplugin.Config{Deadlines: short})
+			b := start(t, deviceplugin.Config{Deadlines: deadlines(row.how)})
 			p := b.registered(script.Config{Devices: devices(t, "a,b"), PreStart: true})
 			view := admitted(t, b, p)
 			p.Behave(script.PreStart, row.how)

@@ -23,7 +23,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 const gpu = "example.com/gpu"
 
 // patience bounds every wait, so that a test that fails does not hang.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // bench is a server on a directory of its own.
 type bench struct {

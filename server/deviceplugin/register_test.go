@@ -181,7 +181,7 @@ func TestOptionsOfTheCallBackCount(t *testing.T) {
 
 func TestRefusedRegistrations(t *testing.T) {
 	t.Parallel()
-	b := start(t, deviceplugin.Config{Deadlines: deviceplugin.Deadlines{Dial: 100 * time.Millisecond}})
+	b := start(t, deviceplugin.Config{Deadlines: deviceplugin.Deadlines{Dial: 2 * time.Second}})
 	p := b.plugin(script.Config{Endpoint: "p.sock", Devices: devices(t, "a")})
 	for _, row := range []struct {
 		name                        string
@@ -223,7 +223,11 @@ func TestRefusedRegistrations(t *testing.T) {
 func TestFailingOptions(t *testing.T) {
 	t.Parallel()
 	for _, how := range []script.Manner{script.Refuse, script.Hang, script.Die} {
-		b := start(t, deviceplugin.Config{Deadlines: deviceplugin.Deadlines{Options: 200 * time.Millisecond}})
+		var limits deviceplugin.Deadlines
+		if how == script.Hang {
+			limits.Options = 2 * time.Second
+		}
+		b := start(t, deviceplugin.Config{Deadlines: limits})
 		p := b.plugin(script.Config{Devices: devices(t, "a")})
 		p.Behave(script.Options, how)
 		if err := p.Register(b.ctx); err == nil || !strings.Contains(err.Error(), "failed to get device plugin options") {

@@ -37,7 +37,7 @@ func newBench(t *testing.T, limit int) *bench {
 	t.Helper()
 	b := &bench{t: t, inv: device.NewInventory(nil, time.Unix(0, 0))}
 	var cancel context.CancelFunc
-	b.ctx, cancel = context.WithTimeout(t.Context(), 20*time.Second)
+	b.ctx, cancel = context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(cancel)
 	b.history = allocation.NewHistory(limit, inventory{b.inv})
 	b.ledger, _ = ledgertest.Open(t, ledger.Options{

@@ -374,7 +374,7 @@ func TestAllocatableWaitsForPlugins(t *testing.T) {
 			inv.Registered("example.com/gpu", device.Options{}, at)
 			close(patience)
 		}},
-		"caller in a hurry": {missing: []string{"example.com/gpu"}, limit: 2 * time.Second, happen: func(*device.Inventory, chan struct{}) {}},
+		"caller in a hurry": {missing: []string{"example.com/gpu"}, limit: 3 * time.Second, happen: func(*device.Inventory, chan struct{}) {}},
 		"given up":          {happen: func(inv *device.Inventory, _ chan struct{}) { inv.Expire(at.Add(2 * device.Grace)) }},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -382,7 +382,7 @@ func TestAllocatableWaitsForPlugins(t *testing.T) {
 			inv := device.NewInventory([]ledger.SeenResource{{Name: "example.com/gpu"}}, at)
 			patience := make(chan struct{})
 			c := serveWith(t, put(t), inv, workload.Features{}, patience)
-			limit := 20 * time.Second
+			limit := time.Minute
 			if row.limit > 0 {
 				limit = row.limit
 			}
