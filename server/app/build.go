@@ -251,7 +251,8 @@ func (a *App) buildDevices(context.Context) error {
 		},
 	}, deviceplugin.Parts{
 		Inventory: a.inventory, Memory: seenResources{a.Ledger},
-		Log: a.Log.With("part", "deviceplugin"), Now: a.Now, Observer: a.metrics,
+		Outsider: func(resource string) (string, bool) { return a.outside.ServedBy(resource) },
+		Log:      a.Log.With("part", "deviceplugin"), Now: a.Now, Observer: a.metrics,
 	})
 	a.registry = registry.New(registry.Config{
 		Dir: a.Config.PluginRegistryDir,
@@ -300,6 +301,10 @@ func (a *App) buildOutside() (err error) {
 	}, hintproxy.Parts{
 		Ledger: a.Ledger, Publish: a.Seats.SetOutside, Log: a.Log.With("part", "hintproxy"), Now: a.Now,
 		Bus: func() []hint.Entry { return a.inForce().Bus.Entries() },
+		Plugin: func(resource string) bool {
+			r, ok := a.inventory.Snapshot().Resource(resource)
+			return ok && r.State != device.Expired
+		},
 	})
 	return err
 }

@@ -63,6 +63,7 @@ func startWith(t *testing.T, cfg deviceplugin.Config, inv *device.Inventory, now
 	b.ctx = ctx
 	b.Server = deviceplugin.New(cfg, deviceplugin.Parts{
 		Inventory: inv, Memory: b.mem, Log: slog.New(slog.NewTextHandler(b.log, nil)), Now: now, Observer: observer{},
+		Outsider: func(resource string) (string, bool) { return "cards", resource == outsiders },
 	})
 	running, end := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -83,6 +84,9 @@ func startWith(t *testing.T, cfg deviceplugin.Config, inv *device.Inventory, now
 	}
 	return b
 }
+
+// outsiders is a resource of a hint provider outside berthd.
+const outsiders = "example.com/card"
 
 // until waits for a state of a resource.
 func (b *bench) until(resource string, what string, ok func(*device.Resource) bool) *device.Resource {

@@ -84,6 +84,12 @@ func (s *Server) install(ctx context.Context, next *session) error {
 		_ = next.conn.Close()
 		return fault.Unavailablef("register %s: the plugin hung up, or the server ends", next.resource)
 	}
+	if s.Outsider != nil {
+		if by, taken := s.Outsider(next.resource); taken {
+			_ = next.conn.Close()
+			return fault.Preconditionf("register %s: hint provider %s serves it; a resource has one provider", next.resource, by)
+		}
+	}
 	before := s.sessions[next.resource]
 	next.id = s.Inventory.Registered(next.resource, next.options, s.Now())
 	s.sessions[next.resource] = next

@@ -256,6 +256,20 @@ func TestRefusedNewcomer(t *testing.T) {
 	b.untilCounts(gpu, 1, 0)
 }
 
+// A resource has one provider: a plugin for one that a hint provider outside
+// serves is told who that is, and leaves nothing behind.
+func TestResourceOfAnOutsider(t *testing.T) {
+	t.Parallel()
+	b := start(t, deviceplugin.Config{})
+	p := b.plugin(script.Config{Resource: outsiders, Devices: devices(t, "a")})
+	if err := p.Register(b.ctx); err == nil || !strings.Contains(err.Error(), "hint provider cards serves it") {
+		t.Errorf("%v, want a refusal that names the provider", err)
+	}
+	if _, found := b.inv.Snapshot().Resource(outsiders); found {
+		t.Error("a refused plugin made a resource")
+	}
+}
+
 // TestRememberedBeforeListed: nobody can be given devices of a resource that would
 // not be known after a crash.
 func TestRememberedBeforeListed(t *testing.T) {

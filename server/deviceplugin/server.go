@@ -81,6 +81,9 @@ type Parts struct {
 	Memory    Memory
 	Log       *slog.Logger
 	Now       func() time.Time
+	// Outsider returns the hint provider outside berthd that has registered for a
+	// resource; nil means that there are none.
+	Outsider func(resource string) (provider string, ok bool)
 	// Observer may be nil.
 	Observer Observer
 }

@@ -47,10 +47,11 @@ func (p *proxy) concerned(req hint.Request) bool {
 	return false
 }
 
-// serves reports whether a resource is the provider's to speak of.
+// serves reports whether a resource is the provider's to speak of: one of those
+// that it has registered for, or, where it named none, any that no plugin serves.
 func (p *proxy) serves(resource string) bool {
 	if len(p.registration.Resources) == 0 {
-		return workload.Resource(resource).IsExtended()
+		return workload.Resource(resource).IsExtended() && !p.parts.Plugin(resource)
 	}
 	return slices.Contains(p.registration.Resources, resource)
 }

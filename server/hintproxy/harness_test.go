@@ -95,6 +95,7 @@ type stage struct {
 	registry  *Registry
 	config    Config
 	builtIn   []hint.Entry
+	plugins   sync.Map // resources that a device plugin serves
 	end       func()
 
 	mu    sync.Mutex
@@ -151,6 +152,7 @@ func (s *stage) start() {
 	})
 	var err error
 	s.registry, err = New(s.config, Parts{
+		Plugin: func(resource string) bool { _, ok := s.plugins.Load(resource); return ok },
 		Ledger: s.ledger, Publish: s.publish, Bus: func() []hint.Entry { return s.theBus().Entries() }, Now: s.clock.Now, Dial: s.endpoints.dial, WithTimeout: s.withTimeout,
 		Log: slog.New(slog.NewTextHandler(testWriter{s.t}, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	})

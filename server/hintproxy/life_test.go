@@ -286,6 +286,51 @@ func TestRegisterSomebodyElse(t *testing.T) {
 	}
 }
 
+// A resource has one provider: who is there first has it.
+func TestResourceHasOneProvider(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, Config{})
+	for _, name := range []string{"seats", "benches"} {
+		s.serveScript(seatsOf(name))
+	}
+	refused := func(name, resource, text string) {
+		t.Helper()
+		before := s.ledger.View().Generation()
+		err := s.registry.Register(t.Context(), ledger.Outsider{Name: name, Endpoint: "/" + name, Deadline: patience, Resources: []string{resource}})
+		if fault.ClassOf(err) != fault.Precondition || !strings.Contains(err.Error(), text) {
+			t.Errorf("%s for %s: %v, want a refusal with %q", name, resource, err, text)
+		}
+		if s.ledger.View().Generation() != before {
+			t.Error("the ledger has changed")
+		}
+	}
+	s.plugins.Store("example.com/gpu", true)
+	refused("seats", "example.com/gpu", "a device plugin serves example.com/gpu")
+	s.register("seats", func(o *ledger.Outsider) { o.Resources = []string{string(seat)} })
+	refused("benches", string(seat), "provider seats serves "+string(seat))
+	if by, ok := s.registry.ServedBy(string(seat)); !ok || by != "seats" {
+		t.Errorf("%s is served by %q, %v", seat, by, ok)
+	}
+	// Its own registration is no obstacle, and after it nothing is.
+	s.register("seats", func(o *ledger.Outsider) { o.Resources = []string{string(seat), "example.com/sofa"} })
+	if err := s.registry.Unregister(t.Context(), "seats"); err != nil {
+		t.Fatal(err)
+	}
+	s.register("benches", func(o *ledger.Outsider) { o.Resources = []string{string(seat)} })
+}
+
+// A provider that named no resources does not speak of a plugin's.
+func TestPluginsResourceIsNotItsOwn(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, Config{})
+	s.serveScript(seatsOf("seats"))
+	s.register("seats")
+	s.plugins.Store(string(seat), true)
+	if _, err := s.admit("a", seated("a", 1, seat)); err == nil || !strings.Contains(err.Error(), "not its own") {
+		t.Errorf("%v, want a lie", err)
+	}
+}
+
 // A known provider is on the bus from the start on, connected or not.
 func TestRegistrationsStay(t *testing.T) {
 	t.Parallel()

@@ -26,8 +26,11 @@ type Parts struct {
 	Publish func(outside []hint.Entry) error
 	// Bus returns every provider of the bus, in order.
 	Bus func() []hint.Entry
-	Log *slog.Logger
-	Now func() time.Time
+	// Plugin reports whether a resource is a device plugin's; nil means that none
+	// is.
+	Plugin func(resource string) bool
+	Log    *slog.Logger
+	Now    func() time.Time
 	// Dial connects to a provider's endpoint; nil means by its unix socket.
 	Dial Dialer
 	// WithTimeout bounds calls; nil means context.WithTimeout.
@@ -56,6 +59,9 @@ type Registry struct {
 func New(cfg Config, parts Parts) (*Registry, error) {
 	if parts.Dial == nil {
 		parts.Dial = dialUnix
+	}
+	if parts.Plugin == nil {
+		parts.Plugin = func(string) bool { return false }
 	}
 	if parts.WithTimeout == nil {
 		parts.WithTimeout = context.WithTimeout
@@ -140,8 +146,9 @@ func (r *Registry) enterChange(ctx context.Context) (leave func(), err error) {
 // Register puts a provider on the bus once it has been reached and has confirmed
 // its holdings, and keeps the registration in the ledger. It may replace an
 // earlier one of the same name. Errors are of class Invalid for a registration
-// that cannot be right, Unavailable or Deadline for a provider that cannot be
-// reached; then nothing has changed.
+// that cannot be right, Precondition if somebody else serves one of its resources,
+// Unavailable or Deadline for a provider that cannot be reached; then nothing has
+// changed.
 func (r *Registry) Register(ctx context.Context, o ledger.Outsider) error {
 	if o.Deadline == 0 {
 		o.Deadline = r.config.Deadline
@@ -154,6 +161,9 @@ func (r *Registry) Register(ctx context.Context, o ledger.Outsider) error {
 		return err
 	}
 	defer leave()
+	if err := r.available(o); err != nil {
+		return err
+	}
 	r.mu.Lock()
 	old := r.proxies[o.Name]
 	r.mu.Unlock()
@@ -171,7 +181,11 @@ func (r *Registry) Register(ctx context.Context, o ledger.Outsider) error {
 	if err != nil {
 		return err
 	}
-	if _, err := r.parts.Ledger.Update(ctx, func(d *ledger.Draft) error { d.PutOutsider(o); return nil }); err != nil {
+	err = r.available(o) // a plugin may have come meanwhile
+	if err == nil {
+		_, err = r.parts.Ledger.Update(ctx, func(d *ledger.Draft) error { d.PutOutsider(o); return nil })
+	}
+	if err != nil {
 		stop()
 		return err
 	}
@@ -182,6 +196,32 @@ func (r *Registry) Register(ctx context.Context, o ledger.Outsider) error {
 	r.parts.Log.InfoContext(ctx, "hint provider registered", "provider", o.Name, "endpoint", o.Endpoint,
 		"required", o.Required, "resources", o.Resources, "again", old != nil)
 	return nil
+}
+
+// available refuses a registration for a resource that somebody else serves: a
+// container that wants one would get two.
+func (r *Registry) available(o ledger.Outsider) error {
+	for _, resource := range o.Resources {
+		if r.parts.Plugin(resource) {
+			return fault.Preconditionf("register provider %s: a device plugin serves %s, or did until a moment ago; a resource has one provider", o.Name, resource)
+		}
+		if by, taken := r.ServedBy(resource); taken && by != o.Name {
+			return fault.Preconditionf("register provider %s: provider %s serves %s; a resource has one provider", o.Name, by, resource)
+		}
+	}
+	return nil
+}
+
+// ServedBy returns the provider outside berthd that has registered for a resource.
+func (r *Registry) ServedBy(resource string) (provider string, ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, name := range slices.Sorted(maps.Keys(r.proxies)) {
+		if slices.Contains(r.proxies[name].registration.Resources, resource) {
+			return name, true
+		}
+	}
+	return "", false
 }
 
 // introduce starts a proxy's keeper and waits until the provider has confirmed its
