@@ -52,6 +52,13 @@ func with(p workload.Pod, r workload.Resource, amount int64) workload.Pod {
 	return p
 }
 
+// sharing makes a pod that requests CPUs and has none of its own.
+func sharing(uid string, milli int64) workload.Pod {
+	return workload.Pod{UID: uid, Name: uid, Namespace: "default", Containers: []workload.Container{
+		{Name: "main", Requests: workload.Quantities{workload.CPU: milli}},
+	}}
+}
+
 // short spells a shortage.
 func short(s ledger.Shortage) string {
 	text := fmt.Sprintf("%s@%s %d/%d held %d", s.Resource, s.Nodes, s.Free, s.Need, s.Held)
@@ -143,6 +150,22 @@ func TestRejectionsAreExplained(t *testing.T) {
 			suggestions: []string{
 				"container main asked for 2 CPUs instead of 3",
 				"pod default/a were removed",
+			},
+		},
+		"node full of requests": {
+			lab:   lab{shape: "1s1n8c1t", policy: topology.None, fit: true},
+			there: []workload.Pod{sharing("small", 500), sharing("large", 3500)},
+			pod:   sharing("x", 4000), reason: "OutOfcpu", provider: "node",
+			shortages:   []string{"cpu@ 3/4 held 4 large small"},
+			suggestions: []string{"pod default/large were removed"},
+		},
+		"node full of pods": {
+			lab:   lab{shape: "1s1n8c1t", policy: topology.None, fit: true},
+			there: []workload.Pod{sharing("a", 1), sharing("b", 0), sized("c", 2, 1, 0)},
+			pod:   sharing("x", 1), reason: "OutOfpods", provider: "node",
+			shortages: []string{"pods@ 0/1 held 3 a b c"},
+			suggestions: []string{
+				"pod default/a were removed", "pod default/b were removed", "pod default/c were removed",
 			},
 		},
 		"two pods must go": {

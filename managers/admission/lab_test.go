@@ -14,6 +14,7 @@ import (
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/machine/machinetest"
 	"github.com/berthd/berth/managers/memory"
+	"github.com/berthd/berth/managers/node"
 	"github.com/berthd/berth/managers/numa"
 	"github.com/berthd/berth/managers/topology"
 	"github.com/berthd/berth/managers/workload"
@@ -34,6 +35,8 @@ type lab struct {
 	memory bool
 	// whole: pods with resources of their own are given CPUs as a whole.
 	whole bool
+	// fit: the node refuses what exceeds its allocatable resources.
+	fit bool
 	// now is the engine's clock, a fixed one by default.
 	now func() time.Time
 	// pods are there already.
@@ -81,6 +84,11 @@ func (b lab) open(t ledgertest.T) *house {
 		manager, err := memory.New(config, m)
 		must(t, err)
 		entries = append(entries, hint.Entry{Provider: manager, Mode: hint.Required})
+	}
+	if b.fit {
+		manager, err := node.New(node.Config{ReservedCPUs: reserved, MaxPods: 3}, node.Facts{Machine: m})
+		must(t, err)
+		entries = append(entries, hint.Entry{Provider: node.Guard{Manager: manager}, Mode: hint.Required})
 	}
 	bus, err := hint.NewBus(nil, entries, nil)
 	must(t, err)

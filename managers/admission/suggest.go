@@ -3,11 +3,13 @@ package admission
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/berthd/berth/managers/fault"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/topology"
 	"github.com/berthd/berth/managers/workload"
@@ -156,9 +158,9 @@ func (s *search) minimal(pods []*ledger.Pod) []*ledger.Pod {
 	return set
 }
 
-// removable lists the pods that hold something, those first that one would
-// rather remove: who holds what is missing, then the less important, then the
-// younger ones.
+// removable lists the pods that hold something, or take the room of a full node,
+// those first that one would rather remove: who holds what is missing, then the
+// less important, then the younger ones.
 func (s *search) removable() []*ledger.Pod {
 	holds := map[string]bool{}
 	for _, short := range s.shortages {
@@ -166,9 +168,13 @@ func (s *search) removable() []*ledger.Pod {
 			holds[o.Pod] = true
 		}
 	}
+	fills := s.fills()
 	var pods []*ledger.Pod
 	for p := range s.c.gap.base.Pods() {
-		if len(p.Claims) > 0 {
+		if fills(p) {
+			holds[p.UID()] = true
+			pods = append(pods, p)
+		} else if len(p.Claims) > 0 {
 			pods = append(pods, p)
 		}
 	}
@@ -188,6 +194,20 @@ func (s *search) removable() []*ledger.Pod {
 		return cmp.Or(cmp.Compare(priority(a), priority(b)), b.AdmittedAt.Compare(a.AdmittedAt))
 	})
 	return pods
+}
+
+// fills tells which pods take what the node as a whole has too little of, if that
+// is why the pod was refused (OutOfcpu, OutOfmemory, OutOfpods): what counts
+// there is requests, also of pods that hold nothing of their own.
+func (s *search) fills() func(*ledger.Pod) bool {
+	lacked := new(fault.Error)
+	reason, _ := fault.ReasonOf(s.c.gap.err)
+	if !errors.As(s.c.gap.err, &lacked) || lacked.Resource == "" || reason != fault.OutOf(lacked.Resource) {
+		return func(*ledger.Pod) bool { return false }
+	}
+	return func(p *ledger.Pod) bool {
+		return lacked.Resource == "pods" || workload.EffectiveRequests(&p.Pod, s.Features)[workload.Resource(lacked.Resource)] > 0
+	}
 }
 
 func (s *search) offerRemoval(pods ...*ledger.Pod) {

@@ -32,10 +32,6 @@ const shownHolders = 8
 // missing, 0 if nothing. What several containers of a pod have in turn counts for
 // each of them, so Held is for the caller to tell.
 func (s *Shortage) HeldBy(view *View, amount func(*Claim) uint64) {
-	type share struct {
-		owner  Owner
-		amount uint64
-	}
 	var shares []share
 	for pod := range view.Pods() {
 		for i := range pod.Claims {
@@ -51,6 +47,28 @@ func (s *Shortage) HeldBy(view *View, amount func(*Claim) uint64) {
 			}
 		}
 	}
+	s.name(shares)
+}
+
+// HeldByPods fills in the holders where pods as a whole are: amount tells what a
+// pod has.
+func (s *Shortage) HeldByPods(view *View, amount func(*Pod) uint64) {
+	var shares []share
+	for pod := range view.Pods() {
+		if n := amount(pod); n > 0 {
+			shares = append(shares, share{Owner{Pod: pod.UID()}, n})
+		}
+	}
+	s.name(shares)
+}
+
+// share is what one holder has.
+type share struct {
+	owner  Owner
+	amount uint64
+}
+
+func (s *Shortage) name(shares []share) {
 	slices.SortStableFunc(shares, func(a, b share) int { return cmp.Compare(b.amount, a.amount) })
 	for _, h := range shares[:min(len(shares), shownHolders)] {
 		s.Holders = append(s.Holders, h.owner)

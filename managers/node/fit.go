@@ -2,10 +2,12 @@ package node
 
 import (
 	"context"
+	"errors"
 
 	"github.com/berthd/berth/managers/fault"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/numa"
 	"github.com/berthd/berth/managers/workload"
 )
 
@@ -102,6 +104,7 @@ type Guard struct{ *Manager }
 var (
 	_ hint.Provider  = Guard{}
 	_ hint.Validator = Guard{}
+	_ hint.Explainer = Guard{}
 	_ hint.Resizer   = Guard{}
 )
 
@@ -129,6 +132,43 @@ func (Guard) Prepare(_ context.Context, _ string, _ hint.Request, claims []ledge
 // Validate implements hint.Validator.
 func (g Guard) Validate(_ context.Context, view *ledger.View, req hint.Request) error {
 	return g.Fit(view, req.Pod)
+}
+
+// Explain says of what the node as a whole has too little for the pod beside the
+// requests of the others. Single NUMA nodes are not its concern.
+func (g Guard) Explain(view *ledger.View, req hint.Request, nodes numa.Mask) []ledger.Shortage {
+	if nodes != view.Machine().NodeMask() {
+		return nil
+	}
+	var lacked *fault.Error
+	if !errors.As(g.Fit(view, req.Pod), &lacked) {
+		return nil
+	}
+	resource := workload.Resource(lacked.Resource)
+	of := func(p *workload.Pod) int64 {
+		if resource == Pods {
+			return 1
+		}
+		return max(workload.EffectiveRequests(p, g.cfg.Features)[resource], 0)
+	}
+	need, have := of(req.Pod), g.Allocatable()[resource]
+	if resource == Pods {
+		have = g.pods
+	}
+	used := g.requested(view, req.Pod.UID)[resource]
+	s := ledger.Shortage{Resource: lacked.Resource}
+	s.Need, s.Free, s.Held = uint64(need), uint64(max(have-used, 0)), uint64(used)
+	if resource == workload.CPU {
+		// In whole CPUs, as shortages have it: what is left is rounded down.
+		s.Need, s.Free, s.Held = (s.Need+999)/1000, s.Free/1000, (s.Held+999)/1000
+	}
+	s.HeldByPods(view, func(p *ledger.Pod) uint64 {
+		if p.UID() == req.Pod.UID {
+			return 0
+		}
+		return uint64(of(&p.Pod))
+	})
+	return []ledger.Shortage{s}
 }
 
 // Resize implements hint.Resizer.
