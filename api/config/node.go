@@ -35,12 +35,16 @@ func (c Config) NodeConfig() (node.Config, error) {
 	if n.KubeReserved, err = amounts("reserved.kube", c.Reserved.Kube); err != nil {
 		return n, err
 	}
-	thresholds := c.Reserved.EvictionHard
-	if thresholds == nil {
-		thresholds = node.DefaultEviction()
-	}
-	n.EvictionHard, err = node.ParseEviction(thresholds, func(text string) (int64, error) { return amount(workload.Memory, text) })
+	n.EvictionHard, err = node.ParseEviction(c.Reserved.Eviction(), func(text string) (int64, error) { return amount(workload.Memory, text) })
 	return n, err
+}
+
+// Eviction returns the thresholds that count: the kubelet's where none are given.
+func (r Reserved) Eviction() map[string]string {
+	if r.EvictionHard == nil {
+		return node.DefaultEviction()
+	}
+	return r.EvictionHard
 }
 
 // amounts reads a list of reserved amounts; field names it in errors.

@@ -272,6 +272,7 @@ func fakeSettings() *topologyv1.PolicySettings {
 		TopologyPolicy: "restricted", TopologyScope: "pod", CpuPolicy: "static", CpuOptions: map[string]string{"full-pcpus-only": "true"},
 		MemoryPolicy: "Static", ReservedCpus: &typesv1.CPUSet{Cpus: "0,1"}, SystemReserved: map[string]string{"memory": "1Gi", "cpu": "1"},
 		ReservedMemory: []*topologyv1.ReservedMemory{{Node: 0, Limits: map[string]string{"memory": "1Gi"}}},
+		EvictionHard:   map[string]string{"memory.available": "100Mi"}, TopologyMaxNodes: 8,
 	}
 }
 

@@ -78,6 +78,8 @@ var goldens = map[string][]step{
 	"policy": {
 		{args: "policy get"}, {args: "policy get", fake: empty}, {args: "policy get -o yaml"},
 		{args: "policy set --topology-policy restricted --dry-run"}, {args: "policy set --topology-policy restricted"},
+		{args: "policy set --eviction-hard= --reserved-memory 0:memory=1Gi,hugepages-2Mi=4Mi;1:memory=1Gi --topology-max-nodes 16"},
+		{args: "policy set --reserved-memory memory=1Gi"}, {args: "policy set --eviction-hard memory.available"},
 		{args: "policy set", fake: empty}, {args: "policy set --cpu-options full"}, {args: "policy"}, {args: "policy set --help"},
 	},
 	"simulate": {

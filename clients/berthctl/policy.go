@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"time"
 
@@ -54,11 +55,15 @@ func settingsFields(p *topologyv1.PolicySettings) *table.Fields {
 	}
 	f.Add("Topology policy", p.GetTopologyPolicy()+options(p.GetTopologyOptions()))
 	f.Add("Topology scope", scope)
+	if n := p.GetTopologyMaxNodes(); n > 0 && scope != "" {
+		f.Add("NUMA nodes", fmt.Sprintf("at most %d", n))
+	}
 	f.Add("CPU policy", p.GetCpuPolicy()+options(p.GetCpuOptions()))
 	f.Add("Memory policy", p.GetMemoryPolicy())
 	f.Add("Reserved CPUs", p.GetReservedCpus().GetCpus())
 	f.Add("Reserved for the system", strings.Join(pairs(p.GetSystemReserved()), ", "))
 	f.Add("Reserved for agents", strings.Join(pairs(p.GetKubeReserved()), ", "))
+	f.Add("Evictions begin at", strings.Join(pairs(p.GetEvictionHard()), ", "))
 	for _, r := range p.GetReservedMemory() {
 		f.Add("Reserved memory", fmt.Sprintf("node %d: %s", r.GetNode(), strings.Join(pairs(r.GetLimits()), ", ")))
 	}
@@ -84,6 +89,8 @@ type policyFlags struct {
 	dryRun, configured                              bool
 	topology, scope, cpu, memory, cpus              string
 	topologyOptions, cpuOptions, systemKeeps, keeps string
+	eviction, reservedMemory                        string
+	maxNodes                                        uint32
 }
 
 func (f *policyFlags) declare(fs *pflag.FlagSet) {
@@ -92,12 +99,15 @@ func (f *policyFlags) declare(fs *pflag.FlagSet) {
 	fs.StringVar(&f.topology, "topology-policy", "", "none, best-effort, restricted or single-numa-node")
 	fs.StringVar(&f.scope, "topology-scope", "", "container or pod")
 	fs.StringVar(&f.topologyOptions, "topology-options", "", "options of the topology policy, all of them, as name=value; '' for none")
+	fs.Uint32Var(&f.maxNodes, "topology-max-nodes", 0, "how many NUMA nodes the machine may have; 0 for as many as berth can do")
 	fs.StringVar(&f.cpu, "cpu-policy", "", "none or static")
 	fs.StringVar(&f.cpuOptions, "cpu-options", "", "options of the CPU policy, all of them, as name=value; '' for none")
 	fs.StringVar(&f.memory, "memory-policy", "", "None or Static")
 	fs.StringVar(&f.cpus, "reserved-cpus", "", "list of CPUs that no pod gets, in place of amounts; '' lets those count")
 	fs.StringVar(&f.systemKeeps, "system-reserved", "", "what the system keeps, as cpu=500m,memory=1Gi; '' for nothing")
 	fs.StringVar(&f.keeps, "kube-reserved", "", "what node agents keep, as cpu=500m,memory=1Gi; '' for nothing")
+	fs.StringVar(&f.eviction, "eviction-hard", "", "how little may be left, all signals, as memory.available=100Mi; '' for none")
+	fs.StringVar(&f.reservedMemory, "reserved-memory", "", "what is kept of NUMA nodes, all of it, as 0:memory=1Gi,hugepages-2Mi=64Mi;1:memory=1Gi; '' for nothing")
 }
 
 // request makes the request of the flags that are given.
@@ -120,25 +130,65 @@ func (f *policyFlags) request(fs *pflag.FlagSet) (*topologyv1.SetPolicyRequest, 
 	}{
 		"topology-options": {&req.TopologyOptions, f.topologyOptions}, "cpu-options": {&req.CpuOptions, f.cpuOptions},
 		"system-reserved": {&req.SystemReserved, f.systemKeeps}, "kube-reserved": {&req.KubeReserved, f.keeps},
+		"eviction-hard": {&req.EvictionHard, f.eviction},
 	} {
 		if !fs.Changed(name) {
 			continue
 		}
-		*field.to = &topologyv1.Values{Values: map[string]string{}}
-		for one := range strings.SplitSeq(field.value, ",") {
-			key, value, ok := strings.Cut(one, "=")
-			if !ok && field.value != "" {
-				return nil, usagef("policy set", "--%s %s: expected name=value, several of them joined by commas", name, field.value)
-			}
-			if ok {
-				(*field.to).Values[key] = value
-			}
+		values, ok := namedValues(field.value)
+		if !ok {
+			return nil, usagef("policy set", "--%s %s: expected name=value, several of them joined by commas", name, field.value)
+		}
+		*field.to = &topologyv1.Values{Values: values}
+	}
+	if fs.Changed("topology-max-nodes") {
+		req.TopologyMaxNodes = &f.maxNodes
+	}
+	if fs.Changed("reserved-memory") {
+		var ok bool
+		if req.ReservedMemory, ok = reservedMemories(f.reservedMemory); !ok {
+			return nil, usagef("policy set", "--reserved-memory %s: expected NODE:name=amount, several amounts joined by commas and several nodes by semicolons", f.reservedMemory)
 		}
 	}
 	if fs.Changed("reserved-cpus") {
 		req.ReservedCpus = &typesv1.CPUSet{Cpus: f.cpus}
 	}
 	return req, nil
+}
+
+// namedValues reads name=value pairs that are joined by commas.
+func namedValues(text string) (values map[string]string, ok bool) {
+	values = map[string]string{}
+	if text == "" {
+		return values, true
+	}
+	for one := range strings.SplitSeq(text, ",") {
+		key, value, ok := strings.Cut(one, "=")
+		if !ok {
+			return nil, false
+		}
+		values[key] = value
+	}
+	return values, true
+}
+
+// reservedMemories reads the amounts of NUMA nodes as the kubelet's flag of that
+// name has them.
+func reservedMemories(text string) (*topologyv1.ReservedMemories, bool) {
+	all := &topologyv1.ReservedMemories{}
+	if text == "" {
+		return all, true
+	}
+	for one := range strings.SplitSeq(text, ";") {
+		id, amounts, _ := strings.Cut(one, ":")
+		node, err := strconv.ParseUint(id, 10, 32)
+		limits, ok := namedValues(amounts)
+		if err != nil || !ok || len(limits) == 0 {
+			return nil, false
+		}
+		all.Nodes = append(all.Nodes, &topologyv1.ReservedMemory{Node: uint32(node), Limits: limits})
+	}
+	return all, true
 }
 
 func (c *ctl) policySet() *cobra.Command {

@@ -80,6 +80,18 @@ func TestRequests(t *testing.T) {
 		{"policy set --from-configuration --memory-policy Static", "", []proto.Message{
 			&topologyv1.SetPolicyRequest{FromConfiguration: true, MemoryPolicy: new("Static")},
 		}},
+		{"policy set --eviction-hard= --reserved-memory 0:memory=1Gi,hugepages-2Mi=4Mi;3:memory=2Gi --topology-max-nodes 0", "", []proto.Message{
+			&topologyv1.SetPolicyRequest{
+				EvictionHard: &topologyv1.Values{}, TopologyMaxNodes: new(uint32(0)),
+				ReservedMemory: &topologyv1.ReservedMemories{Nodes: []*topologyv1.ReservedMemory{
+					{Node: 0, Limits: map[string]string{"memory": "1Gi", "hugepages-2Mi": "4Mi"}},
+					{Node: 3, Limits: map[string]string{"memory": "2Gi"}},
+				}},
+			},
+		}},
+		{"policy set --reserved-memory=", "", []proto.Message{
+			&topologyv1.SetPolicyRequest{ReservedMemory: &topologyv1.ReservedMemories{}},
+		}},
 		{"hints -f -", podYAML("web"), []proto.Message{
 			&cpuv1.GetTopologyHintsRequest{Pod: podOf("web"), Container: "app"},
 			&topologyv1.MergeRequest{Providers: []*topologyv1.ProviderAnswers{

@@ -85,6 +85,7 @@ func TestPolicyChangesWithoutADrain(t *testing.T) {
 
 	strict := &topologyv1.SetPolicyRequest{
 		TopologyPolicy: new("single-numa-node"), ReservedCpus: &typesv1.CPUSet{Cpus: "0,8"}, DryRun: true,
+		EvictionHard: &topologyv1.Values{Values: map[string]string{"memory.available": "300Mi"}},
 	}
 	outlook := d.setPolicy(strict)
 	if !outlook.GetChanged() || outlook.GetRevision() != 0 {
@@ -128,8 +129,8 @@ func TestPolicyChangesWithoutADrain(t *testing.T) {
 			t.Errorf("%s: reserved CPUs %s, %v", when, cpus.GetReserved(), err)
 		}
 		left, err := nodev1.NewNodeServiceClient(d.conn).GetReservation(d.ctx(), &nodev1.GetReservationRequest{})
-		if err != nil || left.GetReservation()["cpu"] != 2000 {
-			t.Errorf("%s: reserved for the node %v, %v", when, left.GetReservation(), err)
+		if err != nil || left.GetReservation()["cpu"] != 2000 || left.GetEviction()["memory"] != 300<<20 {
+			t.Errorf("%s: reserved for the node %v, of that for evictions %v, %v", when, left.GetReservation(), left.GetEviction(), err)
 		}
 	}
 	expect("after the change")
@@ -214,6 +215,8 @@ func TestBadPolicyChangesNothing(t *testing.T) {
 			codes.InvalidArgument, "cpuManagerPolicyOptions"},
 		"reserved CPUs": {&topologyv1.SetPolicyRequest{ReservedCpus: &typesv1.CPUSet{Cpus: "99"}}, codes.InvalidArgument, "99"},
 		"reserved":      {&topologyv1.SetPolicyRequest{SystemReserved: &topologyv1.Values{Values: map[string]string{"memory": "-1"}}}, codes.InvalidArgument, "reserved"},
+		"eviction":      {&topologyv1.SetPolicyRequest{EvictionHard: &topologyv1.Values{Values: map[string]string{"memory": "1Gi"}}}, codes.InvalidArgument, "unknown eviction signal"},
+		"NUMA nodes":    {&topologyv1.SetPolicyRequest{TopologyMaxNodes: new(uint32(1))}, codes.InvalidArgument, "NUMA"},
 		"nothing left for the shared": {&topologyv1.SetPolicyRequest{
 			ReservedCpus: &typesv1.CPUSet{Cpus: "0,5-15"}, CpuOptions: &topologyv1.Values{Values: map[string]string{"strict-cpu-reservation": "true"}},
 		}, codes.FailedPrecondition, "the shared pool would be empty"},

@@ -2,6 +2,7 @@ package topology
 
 import (
 	"context"
+	"maps"
 
 	topologyv1 "github.com/berthd/berth/api/berth/topology/v1"
 	"github.com/berthd/berth/api/config"
@@ -87,6 +88,9 @@ func changedBy(p config.Policy, req *topologyv1.SetPolicyRequest, cpus cpuset.Se
 	text((*string)(&p.Topology.Policy), req.TopologyPolicy)
 	text(&p.Topology.Scope, req.TopologyScope)
 	values(&p.Topology.Options, req.GetTopologyOptions())
+	if req.TopologyMaxNodes != nil {
+		p.Topology.MaxNodes = int(req.GetTopologyMaxNodes())
+	}
 	text(&p.CPU.Policy, req.CpuPolicy)
 	values(&p.CPU.Options, req.GetCpuOptions())
 	text(&p.Memory.Policy, req.MemoryPolicy)
@@ -98,6 +102,10 @@ func changedBy(p config.Policy, req *topologyv1.SetPolicyRequest, cpus cpuset.Se
 	}
 	values(&p.Reserved.System, req.GetSystemReserved())
 	values(&p.Reserved.Kube, req.GetKubeReserved())
+	if m := req.GetEvictionHard(); m != nil {
+		p.Reserved.EvictionHard = map[string]string{} // not nil, which means the kubelet's
+		maps.Copy(p.Reserved.EvictionHard, m.GetValues())
+	}
 	if req.GetReservedCpus() != nil {
 		p.Reserved.CPUs = cpus
 	}
@@ -110,6 +118,7 @@ func settings(p config.Policy) *topologyv1.PolicySettings {
 		TopologyPolicy: string(p.Topology.Policy), TopologyScope: p.Topology.Scope, TopologyOptions: p.Topology.Options,
 		CpuPolicy: p.CPU.Policy, CpuOptions: p.CPU.Options, MemoryPolicy: p.Memory.Policy,
 		SystemReserved: p.Reserved.System, KubeReserved: p.Reserved.Kube, ReservedCpus: convert.CPUSet(p.Reserved.CPUs),
+		EvictionHard: p.Reserved.Eviction(), TopologyMaxNodes: uint32(max(p.Topology.MaxNodes, 0)),
 	}
 	for _, r := range p.Memory.Reserved {
 		out.ReservedMemory = append(out.ReservedMemory, &topologyv1.ReservedMemory{Node: uint32(r.NUMANode), Limits: r.Limits})

@@ -89,6 +89,7 @@ func TestSetPolicy(t *testing.T) {
 		}},
 		SystemReserved: &topologyv1.Values{Values: map[string]string{"memory": "1Gi"}},
 		KubeReserved:   &topologyv1.Values{}, ReservedCpus: &typesv1.CPUSet{Cpus: "0-1"},
+		EvictionHard: &topologyv1.Values{Values: map[string]string{"memory.available": "5%"}}, TopologyMaxNodes: new(uint32(12)),
 	}
 	want := &topologyv1.SetPolicyResponse{
 		Settings: &topologyv1.PolicySettings{
@@ -96,6 +97,7 @@ func TestSetPolicy(t *testing.T) {
 			CpuPolicy: "static", CpuOptions: everything.CpuOptions.GetValues(), MemoryPolicy: "Static",
 			ReservedMemory: everything.ReservedMemory.GetNodes(), SystemReserved: everything.SystemReserved.GetValues(),
 			ReservedCpus: &typesv1.CPUSet{Cpus: "0-1"},
+			EvictionHard: everything.EvictionHard.GetValues(), TopologyMaxNodes: 12,
 		},
 		Changed: true,
 		Pods: []*topologyv1.PodFate{
@@ -129,12 +131,15 @@ func TestSetPolicy(t *testing.T) {
 	// What is absent stays; what is there and empty empties.
 	got := set(&topologyv1.SetPolicyRequest{
 		CpuOptions: &topologyv1.Values{}, ReservedMemory: &topologyv1.ReservedMemories{}, ReservedCpus: &typesv1.CPUSet{},
+		EvictionHard: &topologyv1.Values{},
 	}).GetSettings()
-	if got.GetTopologyPolicy() != "restricted" || len(got.GetCpuOptions())+len(got.GetReservedMemory()) > 0 || got.GetReservedCpus().GetCpus() != "" {
+	if got.GetTopologyPolicy() != "restricted" || got.GetTopologyMaxNodes() != 12 || got.GetReservedCpus().GetCpus() != "" ||
+		len(got.GetCpuOptions())+len(got.GetReservedMemory())+len(got.GetEvictionHard()) > 0 {
 		t.Errorf("settings %v", got)
 	}
 	got = set(&topologyv1.SetPolicyRequest{FromConfiguration: true, TopologyPolicy: new("best-effort")}).GetSettings()
-	if got.GetTopologyPolicy() != "best-effort" || got.GetCpuPolicy() != "none" || len(got.GetSystemReserved()) > 0 {
+	if got.GetTopologyPolicy() != "best-effort" || got.GetCpuPolicy() != "none" || len(got.GetSystemReserved()) > 0 ||
+		got.GetEvictionHard()["memory.available"] != "100Mi" {
 		t.Errorf("settings %v", got)
 	}
 

@@ -14,6 +14,7 @@ import (
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/machine/machinetest"
+	"github.com/berthd/berth/managers/node"
 	"github.com/berthd/berth/managers/topology"
 	"github.com/berthd/berth/server/rpc/rpctest"
 	handler "github.com/berthd/berth/server/rpc/topology"
@@ -62,6 +63,7 @@ func TestGetPolicy(t *testing.T) {
 		Settings: &topologyv1.PolicySettings{
 			TopologyPolicy: "restricted", TopologyScope: "pod", TopologyOptions: map[string]string{"prefer-closest-numa-nodes": "true"},
 			CpuPolicy: "none", MemoryPolicy: "None", ReservedCpus: &typesv1.CPUSet{},
+			EvictionHard: node.DefaultEviction(),
 		},
 	}
 	if !proto.Equal(got, want) {

@@ -232,9 +232,15 @@ type PolicySettings struct {
 	KubeReserved   map[string]string `protobuf:"bytes,9,rep,name=kube_reserved,json=kubeReserved,proto3" json:"kube_reserved,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// CPUs that no pod gets, in place of the cpu amounts; an empty list lets those
 	// count.
-	ReservedCpus  *v1.CPUSet `protobuf:"bytes,10,opt,name=reserved_cpus,json=reservedCpus,proto3" json:"reserved_cpus,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	ReservedCpus *v1.CPUSet `protobuf:"bytes,10,opt,name=reserved_cpus,json=reservedCpus,proto3" json:"reserved_cpus,omitempty"`
+	// How little may be left before pods are evicted, by eviction signal, as
+	// "memory.available": "100Mi"; what it stands for is not allocatable.
+	EvictionHard map[string]string `protobuf:"bytes,11,rep,name=eviction_hard,json=evictionHard,proto3" json:"eviction_hard,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// How many NUMA nodes the machine may have, unless the option
+	// max-allowable-numa-nodes says so; 0: as many as berth can do, 64.
+	TopologyMaxNodes uint32 `protobuf:"varint,12,opt,name=topology_max_nodes,json=topologyMaxNodes,proto3" json:"topology_max_nodes,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *PolicySettings) Reset() {
@@ -337,6 +343,20 @@ func (x *PolicySettings) GetReservedCpus() *v1.CPUSet {
 	return nil
 }
 
+func (x *PolicySettings) GetEvictionHard() map[string]string {
+	if x != nil {
+		return x.EvictionHard
+	}
+	return nil
+}
+
+func (x *PolicySettings) GetTopologyMaxNodes() uint32 {
+	if x != nil {
+		return x.TopologyMaxNodes
+	}
+	return 0
+}
+
 // ReservedMemory is what is kept of one NUMA node.
 type ReservedMemory struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -409,8 +429,12 @@ type SetPolicyRequest struct {
 	SystemReserved    *Values           `protobuf:"bytes,10,opt,name=system_reserved,json=systemReserved,proto3" json:"system_reserved,omitempty"`
 	KubeReserved      *Values           `protobuf:"bytes,11,opt,name=kube_reserved,json=kubeReserved,proto3" json:"kube_reserved,omitempty"`
 	ReservedCpus      *v1.CPUSet        `protobuf:"bytes,12,opt,name=reserved_cpus,json=reservedCpus,proto3" json:"reserved_cpus,omitempty"`
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	// Without any values nothing is kept for evictions.
+	EvictionHard *Values `protobuf:"bytes,13,opt,name=eviction_hard,json=evictionHard,proto3" json:"eviction_hard,omitempty"`
+	// 0: as many as berth can do.
+	TopologyMaxNodes *uint32 `protobuf:"varint,14,opt,name=topology_max_nodes,json=topologyMaxNodes,proto3,oneof" json:"topology_max_nodes,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *SetPolicyRequest) Reset() {
@@ -525,6 +549,20 @@ func (x *SetPolicyRequest) GetReservedCpus() *v1.CPUSet {
 		return x.ReservedCpus
 	}
 	return nil
+}
+
+func (x *SetPolicyRequest) GetEvictionHard() *Values {
+	if x != nil {
+		return x.EvictionHard
+	}
+	return nil
+}
+
+func (x *SetPolicyRequest) GetTopologyMaxNodes() uint32 {
+	if x != nil && x.TopologyMaxNodes != nil {
+		return *x.TopologyMaxNodes
+	}
+	return 0
 }
 
 // Values replaces a whole map; without any it empties it.
@@ -1113,7 +1151,7 @@ const file_berth_topology_v1_topology_proto_rawDesc = "" +
 	"\vset_at_unix\x18\a \x01(\x03R\tsetAtUnix\x1a:\n" +
 	"\fOptionsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xa5\a\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xee\b\n" +
 	"\x0ePolicySettings\x12'\n" +
 	"\x0ftopology_policy\x18\x01 \x01(\tR\x0etopologyPolicy\x12%\n" +
 	"\x0etopology_scope\x18\x02 \x01(\tR\rtopologyScope\x12a\n" +
@@ -1127,7 +1165,9 @@ const file_berth_topology_v1_topology_proto_rawDesc = "" +
 	"\x0fsystem_reserved\x18\b \x03(\v25.berth.topology.v1.PolicySettings.SystemReservedEntryR\x0esystemReserved\x12X\n" +
 	"\rkube_reserved\x18\t \x03(\v23.berth.topology.v1.PolicySettings.KubeReservedEntryR\fkubeReserved\x12;\n" +
 	"\rreserved_cpus\x18\n" +
-	" \x01(\v2\x16.berth.types.v1.CPUSetR\freservedCpus\x1aB\n" +
+	" \x01(\v2\x16.berth.types.v1.CPUSetR\freservedCpus\x12X\n" +
+	"\reviction_hard\x18\v \x03(\v23.berth.topology.v1.PolicySettings.EvictionHardEntryR\fevictionHard\x12,\n" +
+	"\x12topology_max_nodes\x18\f \x01(\rR\x10topologyMaxNodes\x1aB\n" +
 	"\x14TopologyOptionsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a=\n" +
@@ -1139,13 +1179,16 @@ const file_berth_topology_v1_topology_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a?\n" +
 	"\x11KubeReservedEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a?\n" +
+	"\x11EvictionHardEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xa6\x01\n" +
 	"\x0eReservedMemory\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\rR\x04node\x12E\n" +
 	"\x06limits\x18\x02 \x03(\v2-.berth.topology.v1.ReservedMemory.LimitsEntryR\x06limits\x1a9\n" +
 	"\vLimitsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xdb\x05\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xe5\x06\n" +
 	"\x10SetPolicyRequest\x12\x17\n" +
 	"\adry_run\x18\x01 \x01(\bR\x06dryRun\x12-\n" +
 	"\x12from_configuration\x18\x02 \x01(\bR\x11fromConfiguration\x12,\n" +
@@ -1161,11 +1204,14 @@ const file_berth_topology_v1_topology_proto_rawDesc = "" +
 	"\x0fsystem_reserved\x18\n" +
 	" \x01(\v2\x19.berth.topology.v1.ValuesR\x0esystemReserved\x12>\n" +
 	"\rkube_reserved\x18\v \x01(\v2\x19.berth.topology.v1.ValuesR\fkubeReserved\x12;\n" +
-	"\rreserved_cpus\x18\f \x01(\v2\x16.berth.types.v1.CPUSetR\freservedCpusB\x12\n" +
+	"\rreserved_cpus\x18\f \x01(\v2\x16.berth.types.v1.CPUSetR\freservedCpus\x12>\n" +
+	"\reviction_hard\x18\r \x01(\v2\x19.berth.topology.v1.ValuesR\fevictionHard\x121\n" +
+	"\x12topology_max_nodes\x18\x0e \x01(\rH\x04R\x10topologyMaxNodes\x88\x01\x01B\x12\n" +
 	"\x10_topology_policyB\x11\n" +
 	"\x0f_topology_scopeB\r\n" +
 	"\v_cpu_policyB\x10\n" +
-	"\x0e_memory_policy\"\x82\x01\n" +
+	"\x0e_memory_policyB\x15\n" +
+	"\x13_topology_max_nodes\"\x82\x01\n" +
 	"\x06Values\x12=\n" +
 	"\x06values\x18\x01 \x03(\v2%.berth.topology.v1.Values.ValuesEntryR\x06values\x1a9\n" +
 	"\vValuesEntry\x12\x10\n" +
@@ -1233,7 +1279,7 @@ func file_berth_topology_v1_topology_proto_rawDescGZIP() []byte {
 }
 
 var file_berth_topology_v1_topology_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_berth_topology_v1_topology_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
+var file_berth_topology_v1_topology_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
 var file_berth_topology_v1_topology_proto_goTypes = []any{
 	(Fate)(0),                   // 0: berth.topology.v1.Fate
 	(*GetPolicyRequest)(nil),    // 1: berth.topology.v1.GetPolicyRequest
@@ -1255,58 +1301,61 @@ var file_berth_topology_v1_topology_proto_goTypes = []any{
 	nil,                         // 17: berth.topology.v1.PolicySettings.CpuOptionsEntry
 	nil,                         // 18: berth.topology.v1.PolicySettings.SystemReservedEntry
 	nil,                         // 19: berth.topology.v1.PolicySettings.KubeReservedEntry
-	nil,                         // 20: berth.topology.v1.ReservedMemory.LimitsEntry
-	nil,                         // 21: berth.topology.v1.Values.ValuesEntry
-	nil,                         // 22: berth.topology.v1.MergeRequest.OptionsEntry
-	(*v1.NUMAMask)(nil),         // 23: berth.types.v1.NUMAMask
-	(*v1.CPUSet)(nil),           // 24: berth.types.v1.CPUSet
-	(*v1.Answer)(nil),           // 25: berth.types.v1.Answer
-	(*v1.Hint)(nil),             // 26: berth.types.v1.Hint
+	nil,                         // 20: berth.topology.v1.PolicySettings.EvictionHardEntry
+	nil,                         // 21: berth.topology.v1.ReservedMemory.LimitsEntry
+	nil,                         // 22: berth.topology.v1.Values.ValuesEntry
+	nil,                         // 23: berth.topology.v1.MergeRequest.OptionsEntry
+	(*v1.NUMAMask)(nil),         // 24: berth.types.v1.NUMAMask
+	(*v1.CPUSet)(nil),           // 25: berth.types.v1.CPUSet
+	(*v1.Answer)(nil),           // 26: berth.types.v1.Answer
+	(*v1.Hint)(nil),             // 27: berth.types.v1.Hint
 }
 var file_berth_topology_v1_topology_proto_depIdxs = []int32{
 	15, // 0: berth.topology.v1.GetPolicyResponse.options:type_name -> berth.topology.v1.GetPolicyResponse.OptionsEntry
-	23, // 1: berth.topology.v1.GetPolicyResponse.nodes:type_name -> berth.types.v1.NUMAMask
+	24, // 1: berth.topology.v1.GetPolicyResponse.nodes:type_name -> berth.types.v1.NUMAMask
 	3,  // 2: berth.topology.v1.GetPolicyResponse.settings:type_name -> berth.topology.v1.PolicySettings
 	16, // 3: berth.topology.v1.PolicySettings.topology_options:type_name -> berth.topology.v1.PolicySettings.TopologyOptionsEntry
 	17, // 4: berth.topology.v1.PolicySettings.cpu_options:type_name -> berth.topology.v1.PolicySettings.CpuOptionsEntry
 	4,  // 5: berth.topology.v1.PolicySettings.reserved_memory:type_name -> berth.topology.v1.ReservedMemory
 	18, // 6: berth.topology.v1.PolicySettings.system_reserved:type_name -> berth.topology.v1.PolicySettings.SystemReservedEntry
 	19, // 7: berth.topology.v1.PolicySettings.kube_reserved:type_name -> berth.topology.v1.PolicySettings.KubeReservedEntry
-	24, // 8: berth.topology.v1.PolicySettings.reserved_cpus:type_name -> berth.types.v1.CPUSet
-	20, // 9: berth.topology.v1.ReservedMemory.limits:type_name -> berth.topology.v1.ReservedMemory.LimitsEntry
-	6,  // 10: berth.topology.v1.SetPolicyRequest.topology_options:type_name -> berth.topology.v1.Values
-	6,  // 11: berth.topology.v1.SetPolicyRequest.cpu_options:type_name -> berth.topology.v1.Values
-	7,  // 12: berth.topology.v1.SetPolicyRequest.reserved_memory:type_name -> berth.topology.v1.ReservedMemories
-	6,  // 13: berth.topology.v1.SetPolicyRequest.system_reserved:type_name -> berth.topology.v1.Values
-	6,  // 14: berth.topology.v1.SetPolicyRequest.kube_reserved:type_name -> berth.topology.v1.Values
-	24, // 15: berth.topology.v1.SetPolicyRequest.reserved_cpus:type_name -> berth.types.v1.CPUSet
-	21, // 16: berth.topology.v1.Values.values:type_name -> berth.topology.v1.Values.ValuesEntry
-	4,  // 17: berth.topology.v1.ReservedMemories.nodes:type_name -> berth.topology.v1.ReservedMemory
-	3,  // 18: berth.topology.v1.SetPolicyResponse.settings:type_name -> berth.topology.v1.PolicySettings
-	9,  // 19: berth.topology.v1.SetPolicyResponse.pods:type_name -> berth.topology.v1.PodFate
-	24, // 20: berth.topology.v1.SetPolicyResponse.shared_before:type_name -> berth.types.v1.CPUSet
-	24, // 21: berth.topology.v1.SetPolicyResponse.shared_after:type_name -> berth.types.v1.CPUSet
-	24, // 22: berth.topology.v1.SetPolicyResponse.reserved_before:type_name -> berth.types.v1.CPUSet
-	24, // 23: berth.topology.v1.SetPolicyResponse.reserved_after:type_name -> berth.types.v1.CPUSet
-	0,  // 24: berth.topology.v1.PodFate.fate:type_name -> berth.topology.v1.Fate
-	22, // 25: berth.topology.v1.MergeRequest.options:type_name -> berth.topology.v1.MergeRequest.OptionsEntry
-	11, // 26: berth.topology.v1.MergeRequest.providers:type_name -> berth.topology.v1.ProviderAnswers
-	25, // 27: berth.topology.v1.ProviderAnswers.answers:type_name -> berth.types.v1.Answer
-	26, // 28: berth.topology.v1.MergeResponse.hint:type_name -> berth.types.v1.Hint
-	26, // 29: berth.topology.v1.GetAffinityResponse.hint:type_name -> berth.types.v1.Hint
-	1,  // 30: berth.topology.v1.TopologyService.GetPolicy:input_type -> berth.topology.v1.GetPolicyRequest
-	5,  // 31: berth.topology.v1.TopologyService.SetPolicy:input_type -> berth.topology.v1.SetPolicyRequest
-	10, // 32: berth.topology.v1.TopologyService.Merge:input_type -> berth.topology.v1.MergeRequest
-	13, // 33: berth.topology.v1.TopologyService.GetAffinity:input_type -> berth.topology.v1.GetAffinityRequest
-	2,  // 34: berth.topology.v1.TopologyService.GetPolicy:output_type -> berth.topology.v1.GetPolicyResponse
-	8,  // 35: berth.topology.v1.TopologyService.SetPolicy:output_type -> berth.topology.v1.SetPolicyResponse
-	12, // 36: berth.topology.v1.TopologyService.Merge:output_type -> berth.topology.v1.MergeResponse
-	14, // 37: berth.topology.v1.TopologyService.GetAffinity:output_type -> berth.topology.v1.GetAffinityResponse
-	34, // [34:38] is the sub-list for method output_type
-	30, // [30:34] is the sub-list for method input_type
-	30, // [30:30] is the sub-list for extension type_name
-	30, // [30:30] is the sub-list for extension extendee
-	0,  // [0:30] is the sub-list for field type_name
+	25, // 8: berth.topology.v1.PolicySettings.reserved_cpus:type_name -> berth.types.v1.CPUSet
+	20, // 9: berth.topology.v1.PolicySettings.eviction_hard:type_name -> berth.topology.v1.PolicySettings.EvictionHardEntry
+	21, // 10: berth.topology.v1.ReservedMemory.limits:type_name -> berth.topology.v1.ReservedMemory.LimitsEntry
+	6,  // 11: berth.topology.v1.SetPolicyRequest.topology_options:type_name -> berth.topology.v1.Values
+	6,  // 12: berth.topology.v1.SetPolicyRequest.cpu_options:type_name -> berth.topology.v1.Values
+	7,  // 13: berth.topology.v1.SetPolicyRequest.reserved_memory:type_name -> berth.topology.v1.ReservedMemories
+	6,  // 14: berth.topology.v1.SetPolicyRequest.system_reserved:type_name -> berth.topology.v1.Values
+	6,  // 15: berth.topology.v1.SetPolicyRequest.kube_reserved:type_name -> berth.topology.v1.Values
+	25, // 16: berth.topology.v1.SetPolicyRequest.reserved_cpus:type_name -> berth.types.v1.CPUSet
+	6,  // 17: berth.topology.v1.SetPolicyRequest.eviction_hard:type_name -> berth.topology.v1.Values
+	22, // 18: berth.topology.v1.Values.values:type_name -> berth.topology.v1.Values.ValuesEntry
+	4,  // 19: berth.topology.v1.ReservedMemories.nodes:type_name -> berth.topology.v1.ReservedMemory
+	3,  // 20: berth.topology.v1.SetPolicyResponse.settings:type_name -> berth.topology.v1.PolicySettings
+	9,  // 21: berth.topology.v1.SetPolicyResponse.pods:type_name -> berth.topology.v1.PodFate
+	25, // 22: berth.topology.v1.SetPolicyResponse.shared_before:type_name -> berth.types.v1.CPUSet
+	25, // 23: berth.topology.v1.SetPolicyResponse.shared_after:type_name -> berth.types.v1.CPUSet
+	25, // 24: berth.topology.v1.SetPolicyResponse.reserved_before:type_name -> berth.types.v1.CPUSet
+	25, // 25: berth.topology.v1.SetPolicyResponse.reserved_after:type_name -> berth.types.v1.CPUSet
+	0,  // 26: berth.topology.v1.PodFate.fate:type_name -> berth.topology.v1.Fate
+	23, // 27: berth.topology.v1.MergeRequest.options:type_name -> berth.topology.v1.MergeRequest.OptionsEntry
+	11, // 28: berth.topology.v1.MergeRequest.providers:type_name -> berth.topology.v1.ProviderAnswers
+	26, // 29: berth.topology.v1.ProviderAnswers.answers:type_name -> berth.types.v1.Answer
+	27, // 30: berth.topology.v1.MergeResponse.hint:type_name -> berth.types.v1.Hint
+	27, // 31: berth.topology.v1.GetAffinityResponse.hint:type_name -> berth.types.v1.Hint
+	1,  // 32: berth.topology.v1.TopologyService.GetPolicy:input_type -> berth.topology.v1.GetPolicyRequest
+	5,  // 33: berth.topology.v1.TopologyService.SetPolicy:input_type -> berth.topology.v1.SetPolicyRequest
+	10, // 34: berth.topology.v1.TopologyService.Merge:input_type -> berth.topology.v1.MergeRequest
+	13, // 35: berth.topology.v1.TopologyService.GetAffinity:input_type -> berth.topology.v1.GetAffinityRequest
+	2,  // 36: berth.topology.v1.TopologyService.GetPolicy:output_type -> berth.topology.v1.GetPolicyResponse
+	8,  // 37: berth.topology.v1.TopologyService.SetPolicy:output_type -> berth.topology.v1.SetPolicyResponse
+	12, // 38: berth.topology.v1.TopologyService.Merge:output_type -> berth.topology.v1.MergeResponse
+	14, // 39: berth.topology.v1.TopologyService.GetAffinity:output_type -> berth.topology.v1.GetAffinityResponse
+	36, // [36:40] is the sub-list for method output_type
+	32, // [32:36] is the sub-list for method input_type
+	32, // [32:32] is the sub-list for extension type_name
+	32, // [32:32] is the sub-list for extension extendee
+	0,  // [0:32] is the sub-list for field type_name
 }
 
 func init() { file_berth_topology_v1_topology_proto_init() }
@@ -1321,7 +1370,7 @@ func file_berth_topology_v1_topology_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_berth_topology_v1_topology_proto_rawDesc), len(file_berth_topology_v1_topology_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   22,
+			NumMessages:   23,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
