@@ -211,13 +211,13 @@ func (p *Plugin) Die() {
 		p.Exit()
 	}
 	p.mu.Lock()
+	defer p.mu.Unlock()
 	select {
 	case <-p.dying:
 	default:
+		p.served.Go(p.halt) // first: Run waits for it once the plugin is dying
 		close(p.dying)
 	}
-	p.mu.Unlock()
-	p.served.Go(p.halt)
 }
 
 func (p *Plugin) halt() {
