@@ -2,8 +2,13 @@ package main
 
 import (
 	"context"
+	"fmt"
+	"maps"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -12,13 +17,16 @@ import (
 	"google.golang.org/grpc/status"
 
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
+	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
+	lifecyclev1 "github.com/berthd/berth/api/berth/lifecycle/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/server/store"
 )
 
-// TestRandomLife admits and removes at random, restarts the plugin and kills the
-// daemon at any moment, also in the middle of calls. After every crash the new
-// daemon must know everything that was acknowledged, and nothing half.
+// TestRandomLife admits and removes at random, starts and ends containers, restarts
+// the plugin and ends the daemon at any moment, also in the middle of calls and
+// together with its ledger. After every step the daemon must know everything that was
+// acknowledged, and nothing half.
 func TestRandomLife(t *testing.T) {
 	t.Parallel()
 	needCPUs(t, 2)
@@ -33,7 +41,7 @@ func TestRandomLife(t *testing.T) {
 	next := 0
 
 	for range steps {
-		switch op := rnd.IntN(20); {
+		switch op := rnd.IntN(25); {
 		case op < 9: // admit something
 			next++
 			p := randomPod(rnd, "p"+strconv.Itoa(next))
@@ -52,6 +60,29 @@ func TestRandomLife(t *testing.T) {
 		case op < 18: // crash while nothing happens
 			d.kill()
 			d = n.start()
+		case op < 21: // a container starts or ends
+			for uid := range acked {
+				d.restart(uid)
+				break
+			}
+		case op < 22: // the agent says who lives; one does not any more
+			var dead string
+			for dead = range acked {
+				break
+			}
+			delete(acked, dead)
+			d.sync(acked, dead)
+		case op < 23: // an orderly end
+			d.stop()
+			d = n.start()
+		case op < 24 && next%4 == 0: // the ledger is lost
+			d.kill()
+			if err := os.RemoveAll(filepath.Join(n.root, "state")); err != nil {
+				t.Fatal(err)
+			}
+			d = n.start()
+			d.expectDevices(3)
+			d.recover(acked)
 		default: // crash in the middle of an admission and a removal
 			next++
 			p := randomPod(rnd, "p"+strconv.Itoa(next))
@@ -66,8 +97,10 @@ func TestRandomLife(t *testing.T) {
 				t.Fatalf("pod %s was acknowledged and is gone", uid)
 			}
 		}
+		if d.check(); t.Failed() {
+			t.FailNow()
+		}
 	}
-	d.check()
 	before := texts(d.pods())
 	d.kill()
 	d = n.start()
@@ -89,6 +122,67 @@ func TestRandomLife(t *testing.T) {
 	d.check()
 	if len(d.pods()) != 0 || n.kernel && len(n.podCgroups()) != 0 {
 		t.Errorf("left after all pods were removed: %v, %v", d.pods(), n.podCgroups())
+	}
+}
+
+// restart gives the container of a pod a new id, and takes the one before from it.
+func (d *daemon) restart(uid string) {
+	d.t.Helper()
+	resp, err := d.allocation.GetRevision(d.ctx(), &allocationv1.GetRevisionRequest{})
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	id := fmt.Sprint(uid, "-", resp.GetRevision())
+	for range 2 { // it is asked again, as after an answer that was lost
+		if _, err := d.lifecycle.PreStartContainer(d.ctx(), &lifecyclev1.PreStartContainerRequest{
+			PodUid: uid, ContainerName: "main", ContainerId: id,
+		}); err != nil {
+			d.t.Fatalf("start a container of %s: %v", uid, err)
+		}
+	}
+	if resp.GetRevision()%2 == 0 {
+		return
+	}
+	for range 2 {
+		if _, err := d.lifecycle.PostStopContainer(d.ctx(), &lifecyclev1.PostStopContainerRequest{ContainerId: id}); err != nil {
+			d.t.Fatalf("end a container of %s: %v", uid, err)
+		}
+	}
+}
+
+// sync says that the pods live, and that nobody else does.
+func (d *daemon) sync(living map[string]*typesv1.Pod, dead string) {
+	d.t.Helper()
+	known, err := d.allocation.GetRevision(d.ctx(), &allocationv1.GetRevisionRequest{})
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	resp, err := d.admission.Sync(d.ctx(), &admissionv1.SyncRequest{
+		ActivePodUids: slices.Collect(maps.Keys(living)), KnownRevision: known.GetRevision(),
+	})
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	if got := strings.Join(resp.GetRemovedPodUids(), ","); got != dead {
+		d.t.Fatalf("Sync removed %q, dead is %q", got, dead)
+	}
+}
+
+// recover admits the pods again after the ledger was lost. Until all that have a
+// cgroup are known nobody else gets a CPU of its own.
+func (d *daemon) recover(living map[string]*typesv1.Pod) {
+	d.t.Helper()
+	d.sync(living, "")
+	for uid, p := range living {
+		if d.kernel {
+			if v := d.admit(guaranteed("newcomer", 1, 0)).GetVerdict(); v == admissionv1.Verdict_VERDICT_ADMITTED {
+				d.t.Fatalf("a newcomer is %s while pod %s is not known", v, uid)
+			}
+			if !d.podCgroups()[uid] {
+				d.t.Fatalf("the cgroup of pod %s is gone", uid)
+			}
+		}
+		d.admitted(p)
 	}
 }
 

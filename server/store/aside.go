@@ -41,7 +41,7 @@ const (
 // errors are those of ledger.Open. Whoever wants damage to be an error calls
 // ledger.Open. A ledger that starts empty has the time as its epoch.
 func (s *Store) OpenLedger(ctx context.Context, o ledger.Options, now time.Time) (*ledger.Ledger, ledger.Report, *Damage, error) {
-	o.Journal, o.Epoch = s, uint64(now.UnixMilli())
+	o.Journal, o.Epoch = s, uint64(max(0, now.UnixMilli()))
 	l, report, err := ledger.Open(ctx, o)
 	switch {
 	case err == nil && report.Generation == 0:
