@@ -14,6 +14,7 @@ help: ## Print this list
 
 build: ## Build the programs into bin/; berthlet's own runtime takes a C compiler
 	$(GO) build -o bin/ ./server/berthd ./clients/berthctl ./clients/berthlet
+	$(GO) build -o bin/berth-nri ./clients/nri
 
 generate: ## Generate api/ from proto/
 	hack/gen.sh

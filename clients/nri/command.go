@@ -1,0 +1,185 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/containerd/nri/pkg/api"
+	"github.com/containerd/nri/pkg/stub"
+	"github.com/spf13/cobra"
+
+	"github.com/berthd/berth/clients/berth"
+	"github.com/berthd/berth/clients/nri/policy"
+	"github.com/berthd/berth/managers/cpuset"
+	"github.com/berthd/berth/managers/fault"
+)
+
+// options are the flags.
+type options struct {
+	endpoint, socket, name, index         string
+	manifests, annotation, failure, level string
+	passNamespaces                        []string
+}
+
+const long = `berth-nri connects a container runtime (containerd 1.7 or later, CRI-O) to berthd.
+
+Every container of the runtime gets its CPUs and memory nodes from berthd, and those
+that run are moved when that changes. The kubelet's own CPU, memory and topology
+managers have to be off, and berthd decides without cgroups of its own:
+
+  berthd --cgroup-tree memory --fit=false --cpu-manager-policy static --reserved-cpus 0`
+
+// What happens to a container that gets no place.
+const (
+	refuse = "refuse"
+	pass   = "pass"
+)
+
+// command is the program's command line.
+func command(out, errs io.Writer) *cobra.Command {
+	o := &options{}
+	cmd := &cobra.Command{
+		Use: "berth-nri", Short: "Place the containers of a runtime (NRI)", Long: long,
+		SilenceErrors: true, SilenceUsage: true, Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), errs) },
+	}
+	cmd.SetOut(out)
+	cmd.SetErr(errs)
+	f := cmd.Flags()
+	f.StringVar(&o.endpoint, "endpoint", "", "berthd's socket (default $"+berth.EndpointVariable+", else "+berth.DefaultEndpoint+")")
+	f.StringVar(&o.socket, "nri-socket", api.DefaultSocketPath, "the runtime's socket for plugins")
+	f.StringVar(&o.name, "name", "berth", "the plugin's name at the runtime")
+	f.StringVar(&o.index, "index", "90", "two digits: plugins are called in the order of these")
+	f.StringVar(&o.manifests, "manifests", "", "folder of manifests of pods that are to be placed as a whole, such as the kubelet's static pods")
+	f.StringVar(&o.annotation, "annotation", "", "annotation that holds a pod's spec as JSON; name one only if nobody but a webhook can write it")
+	f.StringVar(&o.failure, "on-failure", refuse, refuse+": what gets no place does not start; "+pass+": it starts on the shared CPUs")
+	f.StringSliceVar(&o.passNamespaces, "pass-namespaces", nil, "namespaces whose containers start in any case; that of berthd itself, if it runs in a pod")
+	f.StringVar(&o.level, "log-level", "info", "debug, info, warn or error")
+	return cmd
+}
+
+// run serves until the context ends.
+func (o *options) run(ctx context.Context, errs io.Writer) error {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(o.level)); err != nil {
+		return fault.Invalidf("--log-level %q: expected debug, info, warn or error", o.level)
+	}
+	if o.failure != refuse && o.failure != pass {
+		return fault.Invalidf("--on-failure %q: expected %s or %s", o.failure, refuse, pass)
+	}
+	log := slog.New(slog.NewTextHandler(errs, &slog.HandlerOptions{Level: level}))
+	client, err := berth.Dial(ctx, o.endpoint, berth.Options{UserAgent: "berth-nri"})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = client.Close() }()
+	runtime := &connection{}
+	p := policy.New(policy.Config{
+		Client: client, Manifests: o.manifests, Annotation: o.annotation,
+		Pass: o.failure == pass, PassNamespaces: o.passNamespaces,
+		Timeout: runtime.patience, CPUsOf: cpusOf, Log: log,
+	})
+	following := make(chan struct{})
+	go func() {
+		defer close(following)
+		p.Follow(ctx, runtime)
+	}()
+	defer func() { <-following }()
+	return o.serve(ctx, p, runtime, log)
+}
+
+// serve connects to the runtime, again and again.
+func (o *options) serve(ctx context.Context, p *policy.Policy, runtime *connection, log *slog.Logger) error {
+	started := os.Getenv(api.PluginSocketEnvVar) != "" // by the runtime
+	for {
+		plugin, err := stub.New(p, o.stubOptions(log)...)
+		if err != nil {
+			return err
+		}
+		runtime.stub.Store(&plugin)
+		err = plugin.Run(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if started {
+			return err
+		}
+		log.Warn("no connection to the runtime", "socket", o.socket, "error", err)
+		timer := time.NewTimer(time.Second)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return nil
+		}
+	}
+}
+
+func (o *options) stubOptions(log *slog.Logger) []stub.Option {
+	options := []stub.Option{
+		stub.WithSocketPath(o.socket), stub.WithLogger(logger{log}),
+		stub.WithFailurePolicy(&api.FailurePolicy{FailRequest: o.failure == refuse, KeepConnected: true}),
+	}
+	if os.Getenv(api.PluginIdxEnvVar) == "" {
+		options = append(options, stub.WithPluginName(o.name), stub.WithPluginIdx(o.index))
+	}
+	return options
+}
+
+// connection is the runtime behind the stub of the moment.
+type connection struct{ stub atomic.Pointer[stub.Stub] }
+
+// patience is how long the runtime waits for an answer.
+func (c *connection) patience() time.Duration {
+	if s := c.stub.Load(); s != nil {
+		return (*s).RequestTimeout()
+	}
+	return stub.DefaultRequestTimeout
+}
+
+// UpdateContainers implements policy.Updater.
+func (c *connection) UpdateContainers(updates []*api.ContainerUpdate) ([]*api.ContainerUpdate, error) {
+	s := c.stub.Load()
+	if s == nil {
+		return nil, errors.New("not connected to the runtime yet")
+	}
+	return (*s).UpdateContainers(updates)
+}
+
+// cpusOf reads the CPUs that a process may run on: proc_pid_status(5).
+func cpusOf(pid int) (cpuset.Set, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return cpuset.Set{}, err
+	}
+	_, rest, _ := strings.Cut(string(text), "\nCpus_allowed_list:")
+	list, _, _ := strings.Cut(rest, "\n")
+	return cpuset.Parse(strings.TrimSpace(list))
+}
+
+// logger lets package stub write to our log.
+type logger struct{ *slog.Logger }
+
+// Debugf and the others implement nri's Logger.
+func (l logger) Debugf(ctx context.Context, format string, args ...any) {
+	l.DebugContext(ctx, fmt.Sprintf(format, args...))
+}
+
+func (l logger) Infof(ctx context.Context, format string, args ...any) {
+	l.DebugContext(ctx, fmt.Sprintf(format, args...))
+}
+
+func (l logger) Warnf(ctx context.Context, format string, args ...any) {
+	l.WarnContext(ctx, fmt.Sprintf(format, args...))
+}
+
+func (l logger) Errorf(ctx context.Context, format string, args ...any) {
+	l.ErrorContext(ctx, fmt.Sprintf(format, args...))
+}

@@ -1,0 +1,325 @@
+package policy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/containerd/nri/pkg/api"
+
+	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
+	devicev1 "github.com/berthd/berth/api/berth/device/v1"
+	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
+	"github.com/berthd/berth/api/config"
+	"github.com/berthd/berth/clients/berth"
+	"github.com/berthd/berth/hack/plugin/script"
+	"github.com/berthd/berth/managers/cpuset"
+	"github.com/berthd/berth/managers/topology"
+	"github.com/berthd/berth/server/app"
+)
+
+// patience bounds everything that a test waits for.
+const patience = time.Minute
+
+// daemon is a whole berthd in this process, on a made-up machine with 8 CPUs, of
+// which CPU 0 is reserved.
+type daemon struct {
+	*berth.Client
+	t      *testing.T
+	config config.Config
+	stop   func()
+}
+
+func startBerthd(t *testing.T) *daemon {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "nri") // a test's own may be too long for a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := config.Default()
+	c.RootDir, c.Listen, c.StateDir = dir, dir+"/b.sock", dir+"/state"
+	c.DevicePluginDir, c.PodResourcesDir, c.PluginRegistryDir = dir+"/d", dir+"/p", dir+"/r"
+	c.Machine, c.Cgroups.Tree = "1s2n4c1t", config.TreeMemory
+	c.CPU.Policy, c.Topology.Policy, c.Reserved.CPUs = "static", topology.BestEffort, cpuset.Of(0)
+	d := &daemon{t: t, config: c}
+	d.start()
+	if d.Client, err = berth.Dial(t.Context(), c.Listen, berth.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		check, err := d.Inspect().Check(context.Background(), &inspectv1.CheckRequest{})
+		if err != nil || len(check.GetFindings()) > 0 {
+			t.Errorf("check of the ledger: %v, %v", check, err)
+		}
+		_ = d.Close()
+		d.stop()
+		_ = os.RemoveAll(dir)
+	})
+	return d
+}
+
+func (d *daemon) start() {
+	d.t.Helper()
+	a, err := app.Build(context.Background(), d.config, app.Environment{Log: slog.New(slog.DiscardHandler), Now: time.Now})
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	ready, ended := make(chan struct{}), make(chan error, 1)
+	go func() { ended <- a.Run(ctx, func() { close(ready) }) }()
+	select {
+	case <-ready:
+	case err := <-ended:
+		d.t.Fatal(err)
+	}
+	d.stop = func() { stop(); <-ended }
+}
+
+// again starts berthd once more and waits until the client has noticed.
+func (d *daemon) again() {
+	d.t.Helper()
+	d.start()
+	ctx, cancel := context.WithTimeout(d.t.Context(), patience)
+	defer cancel()
+	if err := d.WaitReady(ctx); err != nil {
+		d.t.Fatal(err)
+	}
+}
+
+// uids lists the pods that berthd has.
+func (d *daemon) uids() (uids []string) {
+	d.t.Helper()
+	list, err := d.Allocation().List(d.t.Context(), &allocationv1.ListRequest{})
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	for _, p := range list.GetPods() {
+		uids = append(uids, p.GetUid())
+	}
+	slices.Sort(uids)
+	return uids
+}
+
+// plugin runs a device plugin with one device until the test ends.
+func (d *daemon) plugin() {
+	d.t.Helper()
+	p := script.New(script.Config{Dir: d.config.DevicePluginDir, Resource: "example.com/gpu", Devices: []script.Device{{ID: "gpu0"}}})
+	done := make(chan error, 1)
+	go func() { done <- p.Run(d.t.Context()) }()
+	d.t.Cleanup(func() { <-done })
+	eventually(d.t, "the device is known", func() bool {
+		list, err := d.Device().ListResources(d.t.Context(), &devicev1.ListResourcesRequest{})
+		return err == nil && len(list.GetResources()) == 1 && list.GetResources()[0].GetAllocatable() == 1
+	})
+}
+
+// engine plays a runtime: it calls a policy as containerd does, one event at a
+// time, and does what the policy says.
+type engine struct {
+	t      *testing.T
+	policy *Policy
+
+	calls sync.Mutex // held over every event, and over requests of the policy
+	mu    sync.Mutex // guards what is below
+	cpus  map[string]string
+	pids  map[int]string
+	next  int
+	stuck bool // updates are not carried out
+	// before is called with the updates of a request before they are carried out.
+	before func([]*api.ContainerUpdate)
+}
+
+func newEngine(t *testing.T, c Config) *engine {
+	t.Helper()
+	e := &engine{t: t, cpus: map[string]string{}, pids: map[int]string{}}
+	c.CPUsOf, c.Log = e.cpusOf, slog.New(slog.DiscardHandler)
+	e.policy = New(c)
+	if _, err := e.policy.Synchronize(t.Context(), nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// follow runs Follow until the test ends.
+func (e *engine) follow() {
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		e.policy.Follow(ctx, e)
+	}()
+	e.t.Cleanup(func() { stop(); <-done })
+}
+
+func (e *engine) cpusOf(pid int) (cpuset.Set, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	cpus, ok := e.cpus[e.pids[pid]]
+	if !ok {
+		return cpuset.Set{}, errors.New("no such process")
+	}
+	return cpuset.Parse(cpus)
+}
+
+// UpdateContainers implements Updater.
+func (e *engine) UpdateContainers(updates []*api.ContainerUpdate) ([]*api.ContainerUpdate, error) {
+	if e.before != nil {
+		e.before(updates)
+	}
+	e.calls.Lock()
+	defer e.calls.Unlock()
+	e.apply(updates)
+	return nil, nil
+}
+
+func (e *engine) apply(updates []*api.ContainerUpdate) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, u := range updates {
+		if _, ok := e.cpus[u.GetContainerId()]; ok && !e.stuck {
+			e.cpus[u.GetContainerId()] = u.GetLinux().GetResources().GetCpu().GetCpus()
+		}
+	}
+}
+
+// pod describes a sandbox of a kubelet.
+func pod(name, qos string) *api.PodSandbox {
+	parent := "/kubepods/" + qos + "/pod" + name
+	if qos == "guaranteed" {
+		parent = "/kubepods/pod" + name
+	}
+	return &api.PodSandbox{Id: name + "-sandbox", Uid: name + "-uid", Name: name, Namespace: "default", Linux: &api.LinuxPodSandbox{CgroupParent: parent}, Pid: 1}
+}
+
+// container describes a container as the kubelet has it made.
+func container(p *api.PodSandbox, name, id string, milli, memory int64) *api.Container {
+	r := &api.LinuxResources{Cpu: &api.LinuxCPU{Shares: api.UInt64(uint64(max(2, milli*1024/1000)))}}
+	if memory > 0 {
+		r.Memory = &api.LinuxMemory{Limit: api.Int64(memory)}
+		r.Cpu.Quota, r.Cpu.Period = api.Int64(milli*100), api.UInt64(uint64(100_000))
+	}
+	return &api.Container{Id: id, Name: name, PodSandboxId: p.GetId(), Linux: &api.LinuxContainer{Resources: r}}
+}
+
+// create makes a container, and tells what the policy adjusts.
+func (e *engine) create(p *api.PodSandbox, c *api.Container) (*api.ContainerAdjustment, error) {
+	e.t.Helper()
+	e.calls.Lock()
+	defer e.calls.Unlock()
+	adjust, updates, err := e.policy.CreateContainer(e.t.Context(), p, c)
+	if err != nil {
+		return nil, err
+	}
+	e.apply(updates)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.cpus[c.GetId()] = adjust.GetLinux().GetResources().GetCpu().GetCpus()
+	return adjust, nil
+}
+
+// start starts a container that was made.
+func (e *engine) start(p *api.PodSandbox, c *api.Container) error {
+	e.t.Helper()
+	e.calls.Lock()
+	defer e.calls.Unlock()
+	if err := e.policy.StartContainer(e.t.Context(), p, c); err != nil {
+		return err
+	}
+	e.mu.Lock()
+	e.next++
+	c.Pid, c.State = uint32(e.next), api.ContainerState_CONTAINER_RUNNING
+	e.pids[e.next] = c.GetId()
+	e.mu.Unlock()
+	return e.policy.PostStartContainer(e.t.Context(), p, c)
+}
+
+// run makes and starts a container, and tells its CPUs.
+func (e *engine) run(p *api.PodSandbox, c *api.Container) string {
+	e.t.Helper()
+	if _, err := e.create(p, c); err != nil {
+		e.t.Fatalf("create %s: %v", c.GetId(), err)
+	}
+	if err := e.start(p, c); err != nil {
+		e.t.Fatalf("start %s: %v", c.GetId(), err)
+	}
+	return e.on(c.GetId())
+}
+
+// stop ends a container.
+func (e *engine) stop(p *api.PodSandbox, c *api.Container) {
+	e.t.Helper()
+	e.calls.Lock()
+	defer e.calls.Unlock()
+	e.mu.Lock()
+	delete(e.cpus, c.GetId())
+	e.mu.Unlock()
+	c.State = api.ContainerState_CONTAINER_STOPPED
+	if _, err := e.policy.StopContainer(e.t.Context(), p, c); err != nil {
+		e.t.Fatal(err)
+	}
+}
+
+// end ends a pod, whose containers have ended.
+func (e *engine) end(p *api.PodSandbox) {
+	e.t.Helper()
+	e.calls.Lock()
+	defer e.calls.Unlock()
+	err := e.policy.StopPodSandbox(e.t.Context(), p)
+	if err = errors.Join(err, e.policy.RemovePodSandbox(e.t.Context(), p)); err != nil {
+		e.t.Fatal(err)
+	}
+}
+
+// on tells the CPUs of a container.
+func (e *engine) on(id string) string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.cpus[id]
+}
+
+func (e *engine) all() map[string]string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return maps.Clone(e.cpus)
+}
+
+// eventually waits for a condition.
+func eventually(t *testing.T, what string, done func() bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for !done() {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			t.Fatalf("waited in vain: %s", what)
+		}
+	}
+}
+
+// manifests writes pods into a folder of their own.
+func manifests(t *testing.T, texts ...string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for i, text := range texts {
+		if err := os.WriteFile(filepath.Join(dir, strconv.Itoa(i)+".yaml"), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+func manifestOf(name, resources string) string {
+	return fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {name: %s}\nspec:\n  containers:\n  - {name: main, image: x, resources: %s}\n", name, resources)
+}

@@ -1,0 +1,296 @@
+package policy
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/containerd/nri/pkg/api"
+
+	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
+	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
+	cpuv1 "github.com/berthd/berth/api/berth/cpu/v1"
+	lifecyclev1 "github.com/berthd/berth/api/berth/lifecycle/v1"
+	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/clients/berth"
+	"github.com/berthd/berth/managers/cpuset"
+	"github.com/berthd/berth/managers/fault"
+)
+
+// ledgerInDoubt is the condition under which berthd wants to hear which pods live.
+const ledgerInDoubt = "LedgerInDoubt"
+
+// admit asks berthd for a pod's place. That there is none is an error too.
+func (p *Policy) admit(ctx context.Context, pod *typesv1.Pod) error {
+	for again := false; ; again = true {
+		answer, err := p.Client.Admit(ctx, &admissionv1.AdmitRequest{Pod: pod})
+		if err != nil {
+			return err
+		}
+		switch answer.GetVerdict() {
+		case admissionv1.Verdict_VERDICT_ADMITTED:
+			return nil
+		case admissionv1.Verdict_VERDICT_REJECTED:
+			return fault.Preconditionf("%s: %s", answer.GetReason(), answer.GetMessage())
+		}
+		if again || answer.GetCondition().GetReason() != ledgerInDoubt {
+			return fault.Unavailablef("deferred: %s", answer.GetMessage())
+		}
+		if _, err := p.Client.Sync(ctx, p.living); err != nil {
+			return err
+		}
+	}
+}
+
+// enter admits a pod whose specification is known, as a whole.
+func (p *Policy) enter(ctx context.Context, s *sandbox) error {
+	if s.spec == nil || s.whole {
+		return nil
+	}
+	if err := p.admit(ctx, s.spec); err != nil {
+		return err
+	}
+	s.whole = true
+	return nil
+}
+
+// place gives a container its place, and tells what it is made of. The same
+// container gets the same place again.
+func (p *Policy) place(ctx context.Context, m *member) (*allocationv1.AllocateResponse, error) {
+	s := m.pod
+	if s.whole || s.lists(m.name) {
+		a, err := p.placeWhole(ctx, m)
+		if !berth.IsNotFound(err) {
+			return a, err
+		}
+		// A container that the specification does not have: one for debugging.
+	}
+	pod, err := s.apart(m.made)
+	if err != nil {
+		return nil, err
+	}
+	p.release(ctx, s, func(name string, ended bool) bool {
+		_, known := s.names[m.name]
+		return ended && !known
+	})
+	key := s.key(m.name)
+	err = p.admit(ctx, pod)
+	if berth.IsPrecondition(err) && s.names[m.name] {
+		// What ran under this name before asked for something else.
+		if _, removeErr := p.Client.Admission().Remove(ctx, &admissionv1.RemoveRequest{PodUid: key}); removeErr != nil {
+			return nil, removeErr
+		}
+		err = p.admit(ctx, pod)
+	}
+	if err != nil {
+		return nil, err
+	}
+	s.names[m.name] = false
+	return p.allocate(ctx, m, key)
+}
+
+// placeWhole gives a container its part of the pod's place.
+func (p *Policy) placeWhole(ctx context.Context, m *member) (*allocationv1.AllocateResponse, error) {
+	s := m.pod
+	if s.spec != nil {
+		if err := agree(s.spec, m.made); err != nil {
+			return nil, err
+		}
+	}
+	a, err := p.allocate(ctx, m, s.uid)
+	if berth.IsNotFound(err) && s.lists(m.name) {
+		s.whole = false // berthd has lost the pod
+		if err = p.enter(ctx, s); err == nil {
+			a, err = p.allocate(ctx, m, s.uid)
+		}
+	}
+	return a, err
+}
+
+func (p *Policy) allocate(ctx context.Context, m *member, key string) (*allocationv1.AllocateResponse, error) {
+	a, err := p.Client.Allocation().Allocate(ctx, &allocationv1.AllocateRequest{PodUid: key, ContainerName: m.name})
+	if err != nil {
+		return nil, err
+	}
+	m.key, m.own = key, cpuset.Set{}
+	if a.GetAllocation().GetExclusiveCpus() {
+		if m.own, err = cpuset.Parse(a.GetLinux().GetCpusetCpus()); err != nil {
+			return nil, fault.Internalf("CPUs of container %s: %w", m.name, err)
+		}
+	}
+	return a, nil
+}
+
+// bind tells berthd which container it is; plugins of its devices get their say.
+func (p *Policy) bind(ctx context.Context, m *member) error {
+	if m.key == "" || m.bound {
+		return nil
+	}
+	_, err := p.Client.Lifecycle().PreStartContainer(ctx, &lifecyclev1.PreStartContainerRequest{PodUid: m.key, ContainerName: m.name, ContainerId: m.id})
+	if err != nil {
+		return err
+	}
+	m.bound = true
+	return nil
+}
+
+// unbind tells berthd that a container has exited.
+func (p *Policy) unbind(ctx context.Context, m *member) {
+	if m.stopped {
+		return
+	}
+	m.stopped = true
+	s := m.pod
+	if _, apart := s.names[m.name]; apart && m.key == s.key(m.name) {
+		s.names[m.name] = true
+	}
+	if m.bound {
+		if _, err := p.Client.Lifecycle().PostStopContainer(ctx, &lifecyclev1.PostStopContainerRequest{ContainerId: m.id}); err != nil {
+			// berthd forgets the id with the pod.
+			p.Log.Warn("tell berthd that a container has exited", "container", m.name, "id", m.id, "error", err)
+		}
+	}
+}
+
+// release gives places of containers apart back, of those that are chosen. What
+// berthd does not hear now it hears with the next list of living pods.
+func (p *Policy) release(ctx context.Context, s *sandbox, chosen func(name string, ended bool) bool) {
+	for name, ended := range s.names {
+		if chosen(name, ended) {
+			p.remove(ctx, s, s.key(name))
+			delete(s.names, name)
+		}
+	}
+}
+
+func (p *Policy) remove(ctx context.Context, s *sandbox, key string) {
+	if _, err := p.Client.Admission().Remove(ctx, &admissionv1.RemoveRequest{PodUid: key}); err != nil {
+		p.Log.Warn("give a place back", "pod", s.namespace+"/"+s.name, "uid", key, "error", err)
+		p.unsettled = true
+		p.kick()
+	}
+}
+
+// leave gives everything back that a pod has, unless the pod lives on in another
+// sandbox.
+func (p *Policy) leave(ctx context.Context, s *sandbox) {
+	if s.stopped {
+		return
+	}
+	s.stopped = true
+	for _, m := range p.members {
+		if m.pod == s {
+			p.unbind(ctx, m)
+		}
+	}
+	for _, other := range p.sandboxes {
+		if other.uid == s.uid && !other.stopped {
+			return
+		}
+	}
+	p.release(ctx, s, func(string, bool) bool { return true })
+	if s.whole {
+		p.remove(ctx, s, s.uid)
+		s.whole = false
+	}
+}
+
+// drift compares what the members have with what the ledger has for them, and
+// gives the updates that make them equal. The caller holds mu.
+func (p *Policy) drift(ctx context.Context) ([]*api.ContainerUpdate, error) {
+	list, err := p.Client.Allocation().List(ctx, &allocationv1.ListRequest{})
+	if err != nil {
+		return nil, err
+	}
+	state, err := p.Client.CPU().GetState(ctx, &cpuv1.GetStateRequest{})
+	if err != nil {
+		return nil, err
+	}
+	if p.shared, err = cpuset.Parse(state.GetShared().GetCpus()); err != nil {
+		return nil, fault.Internalf("shared CPUs: %w", err)
+	}
+	wanted := map[string]string{}
+	for _, pod := range list.GetPods() {
+		for _, c := range pod.GetContainers() {
+			wanted[pod.GetUid()+"/"+c.GetName()] = c.GetCpus().GetCpus()
+		}
+	}
+	var updates []*api.ContainerUpdate
+	for _, m := range p.live() {
+		cpus, placed := wanted[m.key+"/"+m.name]
+		if !placed {
+			cpus = p.shared.String()
+		}
+		if cpus == "" || cpus == m.cpus && !p.strays(m, cpus) {
+			continue
+		}
+		m.cpus = cpus
+		updates = append(updates, update(m))
+	}
+	return updates, nil
+}
+
+// strays tells whether the kernel lets a member run where it should not.
+func (p *Policy) strays(m *member, cpus string) bool {
+	if m.pid == 0 {
+		return false
+	}
+	now, err := p.CPUsOf(m.pid)
+	if err != nil {
+		return false // it has gone
+	}
+	set, err := cpuset.Parse(cpus)
+	return err == nil && !now.IsSubsetOf(set)
+}
+
+// live lists the members that have not exited, in the order of their ids.
+func (p *Policy) live() (out []*member) {
+	for _, m := range p.members {
+		if !m.stopped {
+			out = append(out, m)
+		}
+	}
+	slices.SortFunc(out, func(a, b *member) int { return cmp.Compare(a.id, b.id) })
+	return out
+}
+
+// vacate sees that nobody else is on a container's own CPUs any more.
+func (p *Policy) vacate(m *member) error {
+	if m.own.IsEmpty() {
+		return nil
+	}
+	for _, other := range p.live() {
+		if other == m || !other.own.IsEmpty() {
+			continue // the ledger keeps those apart
+		}
+		if flying, err := cpuset.Parse(other.flying); err == nil && flying.Overlaps(m.own) {
+			return fault.Unavailablef("container %s may just be getting CPUs of %s", other.name, m.own)
+		}
+		now, err := cpuset.Parse(other.cpus)
+		if other.pid != 0 {
+			if now, err = p.CPUsOf(other.pid); err != nil {
+				continue // it has gone
+			}
+		}
+		// No CPUs are those of a member whose last update failed.
+		if err != nil || now.IsEmpty() || now.Overlaps(m.own) {
+			p.kick()
+			return fault.Unavailablef("container %s of %s/%s may still be on CPUs %s", other.name, other.pod.namespace, other.pod.name, m.own)
+		}
+	}
+	return nil
+}
+
+func update(m *member) *api.ContainerUpdate {
+	u := &api.ContainerUpdate{}
+	u.SetContainerId(m.id)
+	u.SetLinuxCPUSetCPUs(m.cpus)
+	if m.mems != "" {
+		u.SetLinuxCPUSetMems(m.mems)
+	}
+	return u
+}
+
+// refusal names who refuses, for those who read it as an event of a pod.
+func refusal(what string, err error) error { return fmt.Errorf("berth: %s: %w", what, err) }

@@ -1,0 +1,164 @@
+package policy
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/containerd/nri/pkg/api"
+
+	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/clients/berth"
+	"github.com/berthd/berth/managers/cpuset"
+)
+
+// Config is what a policy is made of.
+type Config struct {
+	Client *berth.Client
+	// Manifests is a folder of pod manifests, such as that of a kubelet's static
+	// pods; empty for none. It is read for each pod.
+	Manifests string
+	// Annotation is the key under which pods carry their specification as JSON;
+	// empty means that annotations are not believed.
+	Annotation string
+	// Pass lets containers start on the shared CPUs where berthd refuses or does not
+	// answer; PassNamespaces only those of some namespaces.
+	Pass           bool
+	PassNamespaces []string
+	// Timeout tells how long the runtime waits for an answer; nil for as long as the
+	// caller's context lives.
+	Timeout func() time.Duration
+	// CPUsOf reads the CPUs that a process may run on; an error if it is gone.
+	CPUsOf func(pid int) (cpuset.Set, error)
+	Log    *slog.Logger
+}
+
+// Policy answers a runtime's events. Its methods are the handlers that package
+// stub of NRI looks for, and Follow.
+type Policy struct {
+	Config
+	kicked chan struct{} // look for drift
+
+	mu        sync.Mutex // guards what is below; held over calls of berthd
+	sandboxes map[string]*sandbox
+	members   map[string]*member
+	shared    cpuset.Set // as last known
+	told      bool       // the runtime has told what runs; nothing is released before
+	unsettled bool       // berthd has not heard it
+}
+
+// New makes a policy that knows nothing yet.
+func New(c Config) *Policy {
+	return &Policy{Config: c, kicked: make(chan struct{}, 1), sandboxes: map[string]*sandbox{}, members: map[string]*member{}}
+}
+
+// sandbox is a pod as the runtime has it.
+type sandbox struct {
+	id, uid, namespace, name string
+	annotations              map[string]string
+	// qos is empty where the cgroup's name does not tell it.
+	qos string
+	// spec is what the pod is made of, nil if nobody knows; whole says that berthd
+	// has it under its uid.
+	spec    *typesv1.Pod
+	whole   bool
+	stopped bool
+	// names has the containers that are, or were, admitted apart; true for those
+	// that have ended.
+	names map[string]bool
+}
+
+// member is a container at the runtime.
+type member struct {
+	id, name string
+	pod      *sandbox
+	// made is the container as the runtime told of it first.
+	made *api.Container
+	// key is the uid of the container's pod in berthd, empty for a stranger.
+	key string
+	// own are the CPUs that it has for itself.
+	own cpuset.Set
+	// cpus and mems are what the runtime was given last; flying is what an update
+	// that is under way gives.
+	cpus, mems string
+	flying     string
+	pid        int
+	bound      bool
+	stopped    bool
+}
+
+// key names a container in berthd that is admitted apart.
+func (s *sandbox) key(name string) string { return s.uid + "." + name }
+
+// lists tells whether the pod's specification has a container.
+func (s *sandbox) lists(name string) bool {
+	if s.spec == nil {
+		return false
+	}
+	has := func(c *typesv1.Container) bool { return c.GetName() == name }
+	return slices.ContainsFunc(s.spec.GetSpec().GetContainers(), has) || slices.ContainsFunc(s.spec.GetSpec().GetInitContainers(), has)
+}
+
+// newSandbox takes over what an event says of a pod.
+func newSandbox(pod *api.PodSandbox) *sandbox {
+	return &sandbox{
+		id: pod.GetId(), uid: pod.GetUid(), namespace: pod.GetNamespace(), name: pod.GetName(), annotations: pod.GetAnnotations(),
+		qos: qosOf(pod.GetLinux().GetCgroupParent()), names: map[string]bool{},
+	}
+}
+
+// sandbox gives the pod of an event; the caller holds mu.
+func (p *Policy) sandbox(pod *api.PodSandbox) *sandbox {
+	s := p.sandboxes[pod.GetId()]
+	if s == nil {
+		s = newSandbox(pod)
+		p.sandboxes[s.id] = s
+	}
+	return s
+}
+
+// passes tells whether a pod's containers may start without a place.
+func (p *Policy) passes(s *sandbox) bool {
+	return p.Pass || slices.Contains(p.PassNamespaces, s.namespace)
+}
+
+// What part of the runtime's patience, in percent, is for an event and what part for
+// a look by Follow, for which an event may have to wait.
+const (
+	eventShare  = 60
+	followShare = 25
+)
+
+// within limits a context to a part of the runtime's patience: it drops a plugin
+// that does not answer, and goes on without.
+func (p *Policy) within(ctx context.Context, percent time.Duration) (context.Context, context.CancelFunc) {
+	if p.Timeout == nil {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, p.Timeout()*percent/100)
+}
+
+// kick lets Follow look for drift.
+func (p *Policy) kick() {
+	select {
+	case p.kicked <- struct{}{}:
+	default: // it will look anyway
+	}
+}
+
+// living lists the pods of berthd that are alive; the caller holds mu.
+func (p *Policy) living() (uids []string) {
+	for _, s := range p.sandboxes {
+		if s.stopped {
+			continue
+		}
+		uids = append(uids, s.uid)
+		for name := range s.names {
+			uids = append(uids, s.key(name))
+		}
+	}
+	slices.Sort(uids)
+	return slices.Compact(uids)
+}
