@@ -21,6 +21,9 @@ import (
 // grace is how long an orderly stop may take.
 const grace = 10 * time.Second
 
+// httpConnections is how many connections to metrics and health there are at once.
+const httpConnections = 64
+
 // Run starts berthd and returns when ctx has ended and everything has stopped,
 // or when a part has failed. It closes the ledger. ready is called once, when
 // the sockets answer; it may be nil.
@@ -73,7 +76,11 @@ func (a *App) Run(ctx context.Context, ready func()) (err error) {
 			return errors.Join(fmt.Errorf("listen on %s: %w", a.Config.HTTP, err), main.Close(), readers.Close())
 		}
 		a.Log.InfoContext(ctx, "metrics and health over HTTP", "address", l.Addr().String())
-		s := &http.Server{Handler: a.httpHandler(), ReadHeaderTimeout: 10 * time.Second}
+		l = socket.Bounded(l, httpConnections)
+		s := &http.Server{
+			Handler: a.httpHandler(), MaxHeaderBytes: 64 << 10,
+			ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second, IdleTimeout: time.Minute,
+		}
 		g.Go("http", func(context.Context) error {
 			if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 				return err
