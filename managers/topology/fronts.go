@@ -11,75 +11,61 @@ import (
 type front []uint64
 
 // fronts are the amounts that sparing some number of nodes of the universe can
-// cost: at[x][q] for q of its x lowest nodes, as far as that number can still be
-// reached from there. They are incomplete if the sparing runs out of steps.
+// cost: at[x][q] for q of its x lowest nodes. They cover all q that lead to
+// numbers between low and number. When the sparing runs out of steps they know
+// nothing, and it is marked as cut.
 type fronts struct {
-	s *sparing
-	// number is how many nodes can be spared, at most so many as are wanted.
-	number int
-	k      int   // budgets
-	first  []int // of them by payer
-	slacks []uint64
-	ids    []int
-	at     [][]front
+	*dealer
+	number, low int
+	k           int // budgets
+	ids         []int
+	at          [][]front
+	amount      []uint64 // scratch
 }
 
-func newFronts(s *sparing, number int) *fronts {
-	f := &fronts{s: s, ids: s.universe.IDs(), first: make([]int, len(s.payers))}
-	for i := range s.payers {
-		f.first[i] = f.k
-		f.k += len(s.payers[i].budgets)
-		for _, b := range s.payers[i].budgets {
-			f.slacks = append(f.slacks, b.slack)
-		}
-	}
+func newFronts(d *dealer, number, low int) *fronts {
+	f := &fronts{dealer: d, number: number, low: low, k: len(d.slacks), ids: d.s.universe.IDs()}
+	f.amount = make([]uint64, f.k)
 	f.at = append(f.at, []front{make(front, f.k)})
-	if number > 0 {
-		f.fill(number)
+	for x := 0; number > 0 && x < len(f.ids) && !f.exhausted(); x++ {
+		f.extend(x)
 	}
 	return f
 }
 
-// fill computes the rows for up to so many nodes.
-func (f *fronts) fill(number int) {
-	for x, id := range f.ids {
-		row := make([]front, min(x+1, number)+1)
-		for q := range row {
-			if q < len(f.at[x]) {
-				row[q] = slices.Clone(f.at[x][q])
-			}
-			if q > 0 {
-				row[q] = f.spend(row[q], f.at[x][q-1], id)
-			}
-			if f.s.steps > maxSteps {
-				return
-			}
+// exhausted tells whether there is no time for more, and marks that.
+func (f *fronts) exhausted() bool {
+	f.s.cut = f.s.cut || f.s.steps > maxSteps
+	return f.s.steps > maxSteps
+}
+
+// extend adds the row of the x+1 lowest nodes.
+func (f *fronts) extend(x int) {
+	row := make([]front, min(x+1, f.number)+1)
+	for q := max(0, f.low-(len(f.ids)-x-1)); q < len(row); q++ {
+		if q < len(f.at[x]) {
+			row[q] = slices.Clone(f.at[x][q])
 		}
-		f.at = append(f.at, row)
+		if q > 0 {
+			row[q] = f.spend(row[q], f.at[x][q-1], f.ids[x])
+		}
 	}
-	last := f.at[len(f.ids)]
-	for f.number = len(last) - 1; f.number > 0 && len(last[f.number]) == 0; f.number-- {
-		continue
-	}
+	f.at = append(f.at, row)
 }
 
 // spend adds to a front what it costs to spare one more node after each of the
 // given amounts.
 func (f *fronts) spend(into, before front, id int) front {
-	amount := make([]uint64, f.k)
 	free, node := f.s.free.Contains(id), numa.Of(id)
-	for at := 0; at < len(before); at += f.k {
+	for at := 0; at < len(before) && f.s.steps <= maxSteps; at += f.k {
 		if free {
 			into = f.add(into, before[at:at+f.k])
 			continue
 		}
 		for i := range f.s.payers {
-			if copy(amount, before[at:]); f.pay(amount, i, node, id) {
-				into = f.add(into, amount)
+			if copy(f.amount, before[at:]); f.pay(f.amount, i, node, id) {
+				into = f.add(into, f.amount)
 			}
-		}
-		if f.s.steps > maxSteps {
-			break
 		}
 	}
 	return into
@@ -128,70 +114,85 @@ func within(a, b []uint64) bool {
 	return true
 }
 
-// keep returns the numerically smallest set that is left when so many nodes are
-// spared: from the highest id down every node is spared after which the rest
-// still can be.
-func (f *fronts) keep() numa.Mask {
-	kept, q := f.s.universe, f.number
-	spent := make(front, f.k)
-	for x := len(f.ids) - 1; x >= 0 && q > 0; x-- {
-		var next front
-		reached := f.spend(nil, spent, f.ids[x])
-		for at := 0; at < len(reached); at += f.k {
-			if amount := reached[at : at+f.k]; f.completes(amount, f.at[x], q-1) {
-				next = append(next, amount...)
-			}
-		}
-		if len(next) > 0 {
-			spent = next
-			kept = kept.Without(f.ids[x])
-			q--
+// most returns a largest set of nodes that can be spared, among those of at most
+// number.
+func (f *fronts) most() numa.Mask {
+	if f.exhausted() {
+		return 0
+	}
+	last := f.at[len(f.ids)]
+	for q := len(last) - 1; q > 0; q-- {
+		if len(last[q]) > 0 {
+			return f.spared(len(f.ids), q, last[q][:f.k])
 		}
 	}
-	return kept
+	return 0
 }
 
-// completes tells whether q of the nodes of a row can be spared besides what is
-// spent.
-func (f *fronts) completes(spent []uint64, row []front, q int) bool {
-	if q >= len(row) {
-		return false
+// completed returns a set of nodes that can be spared: the given ones and q of the
+// x lowest; none if there is none.
+func (f *fronts) completed(sure numa.Mask, x, q int) numa.Mask {
+	spent := make(front, f.k)
+	for id := range sure.All() {
+		spent = f.spend(nil, spent, id)
 	}
-next:
-	for at := 0; at < len(row[q]); at += f.k {
-		f.s.steps++
-		for i, amount := range row[q][at : at+f.k] {
-			if amount > f.slacks[i]-spent[i] {
-				continue next
+	if f.exhausted() || q >= len(f.at[x]) {
+		return 0
+	}
+	row := f.at[x][q]
+	for at := 0; at < len(spent); at += f.k {
+		for rest := 0; rest < len(row); rest += f.k {
+			if f.s.steps++; f.together(spent[at:at+f.k], row[rest:rest+f.k]) {
+				return sure | f.spared(x, q, row[rest:rest+f.k])
 			}
 		}
-		return true
 	}
-	return false
+	return 0
 }
 
-// deals tells whether the given nodes can be spared.
-func (f *fronts) deals(nodes numa.Mask) bool {
-	spent := make(front, f.k)
-	for id := range nodes.All() {
-		if spent = f.spend(nil, spent, id); len(spent) == 0 {
+// together tells whether two amounts are within the slacks.
+func (f *fronts) together(a, b []uint64) bool {
+	for i := range a {
+		if a[i] > f.slacks[i]-b[i] {
 			return false
 		}
 	}
 	return true
 }
 
+// spared returns the q of the x lowest nodes that cost an amount.
+func (f *fronts) spared(x, q int, amount []uint64) numa.Mask {
+	var out numa.Mask
+	for ; q > 0; x-- {
+		if q < len(f.at[x-1]) && f.has(f.at[x-1][q], amount) {
+			continue
+		}
+		q--
+		out = out.With(f.ids[x-1])
+		_, amount = f.undo(f.at[x-1][q], amount, f.ids[x-1])
+	}
+	return out
+}
+
+func (f *fronts) has(row front, amount []uint64) bool {
+	for at := 0; at < len(row); at += f.k {
+		if slices.Equal(row[at:at+f.k], amount) {
+			return true
+		}
+	}
+	return false
+}
+
 // deal says which of the given nodes each payer spares; nil if they cannot be
 // spared, or not in time.
 func (f *fronts) deal(nodes numa.Mask) []numa.Mask {
-	f.s.steps = 0
-	ids := nodes.IDs()
+	ids := nodes.Minus(f.s.free).IDs()
 	layers := []front{make(front, f.k)}
 	for _, id := range ids {
 		layers = append(layers, f.spend(nil, layers[len(layers)-1], id))
 	}
 	last := layers[len(ids)]
-	if len(last) == 0 || f.s.steps > maxSteps {
+	if len(last) == 0 || f.exhausted() {
 		return nil
 	}
 	taken := make([]numa.Mask, len(f.s.payers))
@@ -206,11 +207,13 @@ func (f *fronts) deal(nodes numa.Mask) []numa.Mask {
 
 // undo finds who spared a node last, and what was spent before.
 func (f *fronts) undo(before front, amount []uint64, id int) (payer int, spent []uint64) {
-	trial := make([]uint64, f.k)
 	for at := 0; at < len(before); at += f.k {
+		if spent = before[at : at+f.k]; f.s.free.Contains(id) && slices.Equal(spent, amount) {
+			return 0, spent
+		}
 		for i := range f.s.payers {
-			if copy(trial, before[at:]); f.pay(trial, i, numa.Of(id), id) && slices.Equal(trial, amount) {
-				return i, before[at : at+f.k]
+			if copy(f.amount, spent); f.pay(f.amount, i, numa.Of(id), id) && slices.Equal(f.amount, amount) {
+				return i, spent
 			}
 		}
 	}

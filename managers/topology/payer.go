@@ -110,26 +110,38 @@ func (p *payer) count() {
 // capacity is how many of the nodes can be paid for, whichever they are; false if
 // it depends on which.
 func (b *budget) capacity(nodes numa.Mask) (int, bool) {
-	var prices [numa.MaxNodes]uint64
-	n := 0
+	var buffer [numa.MaxNodes]uint64
+	prices := b.sorted(&buffer, nodes)
+	n := paying(prices, b.slack)
+	slices.Reverse(prices)
+	return n, n == paying(prices, b.slack)
+}
+
+// affordable is how many of the nodes can be paid for, the cheapest first.
+func (b *budget) affordable(nodes numa.Mask) int {
+	var buffer [numa.MaxNodes]uint64
+	return paying(b.sorted(&buffer, nodes), b.slack)
+}
+
+// sorted returns the prices of nodes, ascending.
+func (b *budget) sorted(buffer *[numa.MaxNodes]uint64, nodes numa.Mask) []uint64 {
+	prices := buffer[:0]
 	for rest := uint64(nodes); rest != 0; rest &= rest - 1 {
-		prices[n] = b.prices[bits.TrailingZeros64(rest)]
-		n++
+		prices = append(prices, b.prices[bits.TrailingZeros64(rest)])
 	}
-	slices.Sort(prices[:n])
-	affordable, left := 0, b.slack
-	for affordable < n && prices[affordable] <= left {
-		left -= prices[affordable]
-		affordable++
-	}
-	left = b.slack
-	for _, price := range prices[n-affordable : n] {
-		if price > left {
-			return 0, false
+	slices.Sort(prices)
+	return prices
+}
+
+// paying is how many of the prices can be paid, one after the other.
+func paying(prices []uint64, slack uint64) int {
+	for n, price := range prices {
+		if price > slack {
+			return n
 		}
-		left -= price
+		slack -= price
 	}
-	return affordable, true
+	return len(prices)
 }
 
 // assignment says which payer spares which nodes.
@@ -183,64 +195,6 @@ func (a *assignment) shift(i int, node numa.Mask) {
 		i = before
 	}
 	a.taken[i] |= node
-}
-
-// greedy spares nodes from the highest id down until B are left, each charged
-// to the rule with most of its slacks left. It is always a set that some choice
-// leaves.
-func (s *sparing) greedy() numa.Mask {
-	kept := s.universe
-	s.greed = make([]numa.Mask, len(s.payers))
-	left := make([][]uint64, len(s.payers))
-	for i := range s.payers {
-		for _, b := range s.payers[i].budgets {
-			left[i] = append(left[i], b.slack)
-		}
-	}
-	for rest := s.universe; rest != 0 && kept.Len() > max(s.b, 1); {
-		node := highest(rest)
-		rest &^= node
-		if s.free.Overlaps(node) {
-			kept &^= node
-			continue
-		}
-		payer, most := -1, 0.0
-		for i := range s.payers {
-			if share := s.payers[i].share(node, left[i]); share > most {
-				payer, most = i, share
-			}
-		}
-		if payer >= 0 {
-			s.payers[payer].pay(node, left[payer])
-			s.greed[payer] |= node
-			kept &^= node
-		}
-	}
-	return kept
-}
-
-// share is how much of its budgets a payer has left, as part of one; 0 if that is
-// not enough for a node.
-func (p *payer) share(node numa.Mask, left []uint64) float64 {
-	if !p.can.Overlaps(node) {
-		return 0
-	}
-	id, _ := node.Lowest()
-	least := 1.0
-	for i, b := range p.budgets {
-		if b.prices[id] > left[i] {
-			return 0
-		}
-		least = min(least, float64(left[i])/float64(b.slack))
-	}
-	return least
-}
-
-func (p *payer) pay(node numa.Mask, left []uint64) {
-	id, _ := node.Lowest()
-	for i, b := range p.budgets {
-		left[i] -= b.prices[id]
-	}
 }
 
 // highest is the highest node of a set that is not empty, as a set.

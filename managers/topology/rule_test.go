@@ -3,6 +3,7 @@ package topology
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -63,8 +64,9 @@ func randomRule(rng *rand.Rand, nodes []int, even, beside bool) hint.Answer {
 	return a
 }
 
-// The last resort finds a set that some choice leaves.
-func TestGreedyIsLegal(t *testing.T) {
+// What quick tries find when there is no time for more is a set that some choice
+// leaves.
+func TestTriesAreLegal(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 3))
@@ -72,6 +74,7 @@ func TestGreedyIsLegal(t *testing.T) {
 		for range 1 + rng.IntN(4) {
 			pr.replies = append(pr.replies, byRule(randomRule(rng, pr.nodes, false, false).Rule))
 		}
+		f := newFormula(pr.nodes, written(pr.replies))
 		lists, _ := read(nil, pr.replies)
 		universe, b := numa.Of(pr.nodes...), 0
 		var rules []*list
@@ -82,15 +85,12 @@ func TestGreedyIsLegal(t *testing.T) {
 				rules = append(rules, l)
 			}
 		}
-		if universe == 0 || len(rules) == 0 {
+		if universe == 0 || len(rules) < len(lists) {
 			return
 		}
 		s := newSparing(&Manager{}, rules, universe, b)
-		if s.even() {
-			return
-		}
-		nodes := s.greedy()
-		if nodes == 0 || !newFronts(s, 0).deals(universe.Minus(nodes)) {
+		s.steps = maxSteps + 1
+		if nodes := s.best(); !slices.Contains(f.reached, nodes) {
 			t.Fatalf("%s of %s cannot be left", nodes, universe)
 		}
 	})
@@ -130,17 +130,43 @@ func TestManyNodes(t *testing.T) {
 			t.Errorf("%s: got %+v, want %+v", row.name, r, row.want)
 		}
 	}
-	// Weights without any pattern, and too little for all: whatever comes, it
-	// comes, and is a set that can be left.
-	rng := rand.New(rand.NewPCG(1, 1))
-	var hard []hint.Reply
-	for i := range 4 {
-		hard = append(hard, rule(func(int) uint64 { return 1<<30 + rng.Uint64N(1<<30) }, 20<<30, 10+i))
+}
+
+// Weights without any pattern, and slacks that leave no room: whatever comes, it
+// comes, and some choice leads to it. Rules with the same nodes as all others, as
+// on a whole machine, are easy even so.
+func TestHardRules(t *testing.T) {
+	t.Parallel()
+	machine := everything
+	m, err := New(Config{Policy: BestEffort, Scope: hint.PodScope}, machine, numa.Distances{})
+	if err != nil {
+		t.Fatal(err)
 	}
-	r := m.Merge(hard)
-	if !r.Approximate || r.Stage != NotPreferred || r.Affinity.Nodes.Len() < r.B {
+	rng := rand.New(rand.NewPCG(1, 1))
+	var easy, hard []hint.Reply
+	for i := range 3 {
+		r := &hint.Rule{Universe: machine, Need: 20 << 30, PreferredSize: 10 + i}
+		for id := range r.Weights {
+			r.Weights[id] = 1<<30 + rng.Uint64N(1<<30)
+		}
+		easy = append(easy, byRule(r))
+		tight := *r
+		tight.Universe &^= 7 << 61
+		tight.Need = tight.Weights.Sum(tight.Universe) / 4 * 3
+		one := byRule(&tight)
+		one.Answers[0].Hints = []hint.Hint{{Nodes: numa.Of(61 + i)}}
+		hard = append(hard, one)
+	}
+	r := m.Merge(easy)
+	if r.Approximate || r.Stage != NotPreferred || r.Affinity.Nodes != 1<<r.B-1 {
+		t.Errorf("easy rules: %+v", r)
+	}
+	checkPath(t, m, oracle{}, &r, easy)
+	r = m.Merge(hard)
+	if !r.Approximate || r.Stage != NotPreferred || r.B != 1 || len(r.Path) != len(hard) {
 		t.Errorf("hard rules: %+v", r)
 	}
+	checkPath(t, m, oracle{}, &r, hard)
 }
 
 func TestConflictOfRules(t *testing.T) {

@@ -30,12 +30,13 @@ const (
 //     rules can spare together. Then sparing greedily from the highest id down is
 //     exact, and dealing is an assignment with capacities. This is the normal
 //     machine: about the same amount free on every node that has any.
-//   - Otherwise the amounts that q of the lowest x nodes can cost are kept for
-//     all x and q that matter, without those that are no better than others.
-//     Exact, but the number of such amounts may explode: to decide whether a set
-//     can be spared is PARTITION.
-//   - When that exceeds maxSteps: greedily from the highest id down, each node
-//     charged to the rule that has most of its slack left. Marked as cut.
+//   - Otherwise nodes are spared from the highest id down, each if enough others
+//     still can be. Mostly a quick try or a quick bound tells. If not, the amounts
+//     that q of the lowest x nodes can cost are kept for all x and q that matter,
+//     without those that are no better than others. Exact, but the number of such
+//     amounts may explode: to decide whether a set can be spared is PARTITION.
+//   - When that exceeds maxSteps, what no quick try finds counts as not possible.
+//     Marked as cut.
 type sparing struct {
 	m        *Manager
 	universe numa.Mask
@@ -45,8 +46,8 @@ type sparing struct {
 	free  numa.Mask
 	steps int
 	cut   bool
-	// greed is what each rule spared where the last resort decided.
-	greed []numa.Mask
+	// dealer is set where it counts which nodes are spared.
+	dealer *dealer
 	// next are sets that lost to the best.
 	next []numa.Mask
 }
@@ -100,17 +101,8 @@ func (s *sparing) best() numa.Mask {
 			return s.assign(nodes, numa.MaxNodes).spared == nodes
 		})
 	}
-	f := newFronts(s, most)
-	if s.steps > maxSteps {
-		s.cut = true
-		return s.greedy()
-	}
-	if f.number == 0 {
-		return s.universe
-	}
-	best := s.nearest(f.keep(), f.deals)
-	s.cut = s.cut || s.steps > maxSteps
-	return best
+	s.dealer = newDealer(s)
+	return s.nearest(s.universe.Minus(s.dealer.spare(most)), s.dealer.deals)
 }
 
 // nearest returns the set with the smallest sum of distances among those of the
@@ -176,13 +168,11 @@ func fewSets(n, size int) bool {
 // the given ones; nil if that is not found in time.
 func (s *sparing) deal(nodes numa.Mask) []numa.Mask {
 	var taken []numa.Mask
-	switch paid := nodes &^ s.free; {
-	case s.even():
-		taken = s.assign(paid, numa.MaxNodes).taken
-	case s.greed != nil:
-		taken = s.greed
-	default:
-		taken = newFronts(s, 0).deal(paid)
+	if s.dealer == nil {
+		taken = s.assign(nodes&^s.free, numa.MaxNodes).taken
+	} else {
+		s.steps = 0
+		taken = s.dealer.deal(nodes)
 	}
 	for i := range taken {
 		taken[i] |= s.payers[i].gives & nodes
