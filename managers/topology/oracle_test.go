@@ -16,13 +16,15 @@ type oracle struct {
 	dist    numa.Distances
 }
 
-// choices is the number of choices.
-func choices(lists [][]hint.Hint) int {
+// few tells whether there are few enough choices for the oracle to look at.
+func few(lists [][]hint.Hint) bool {
 	product := 1
 	for _, list := range lists {
-		product *= len(list)
+		if product *= max(len(list), 1); product > 1<<10 {
+			return false
+		}
 	}
-	return product
+	return true
 }
 
 // written reads the replies as the reference does: every answer as a list.
