@@ -42,7 +42,8 @@ type Config struct {
 	KernelArgs []string
 	// Dir takes the console's file.
 	Dir string
-	// BootLimit is how long a boot may take to user space.
+	// BootLimit is how long a boot may take to user space, if the kernel says
+	// nothing; one that does say something may take a few times as long.
 	BootLimit time.Duration
 	// Log is told about boots that are tried again.
 	Log io.Writer
@@ -50,6 +51,10 @@ type Config struct {
 
 // attempts is how often a boot is tried.
 const attempts = 4
+
+// slowness is how many times the limit a boot may take whose kernel has said
+// something: it is slow, and would be so again.
+const slowness = 4
 
 // errHang is a boot that did not reach user space.
 var errHang = errors.New("the guest did not reach user space")
@@ -62,7 +67,7 @@ func Run(ctx context.Context, cfg Config, handle func(job.Event)) error {
 		if !errors.Is(err, errHang) || try == attempts {
 			return err
 		}
-		fmt.Fprintf(cfg.Log, "boot %d hung for %s, trying again\n", try, cfg.BootLimit)
+		fmt.Fprintf(cfg.Log, "boot %d hung, trying again\n", try)
 	}
 }
 
@@ -78,6 +83,7 @@ func boot(ctx context.Context, cfg Config, handle func(job.Event)) error {
 	}
 	defer line.Close()
 	console := filepath.Join(cfg.Dir, "console.log")
+	_ = os.Remove(console) // of a boot before
 	var said strings.Builder
 	cmd := exec.CommandContext(ctx, cfg.QEMU, cfg.args(console)...)
 	cmd.ExtraFiles = []*os.File{guest}
@@ -87,13 +93,20 @@ func boot(ctx context.Context, cfg Config, handle func(job.Event)) error {
 	if err != nil {
 		return err
 	}
-	hang := time.AfterFunc(cfg.BootLimit, func() { cancel(errHang) })
+	late := time.AfterFunc(slowness*cfg.BootLimit, func() { cancel(errHang) })
+	defer late.Stop()
+	hang := time.AfterFunc(cfg.BootLimit, func() {
+		if tail(console) == emptyConsole {
+			cancel(errHang)
+		}
+	})
 	defer hang.Stop()
 	var done atomic.Bool
 	heard := job.Decode(line, func(e job.Event) {
 		switch e.Kind {
 		case job.Boot:
 			hang.Stop()
+			late.Stop()
 		case job.Done:
 			done.Store(true)
 		}
@@ -130,11 +143,13 @@ func (cfg Config) args(console string) []string {
 	})
 }
 
+const emptyConsole = "the console is empty"
+
 // tail gives the end of the console.
 func tail(path string) string {
 	text, err := os.ReadFile(path)
 	if err != nil || len(text) == 0 {
-		return "the console is empty"
+		return emptyConsole
 	}
 	return "console:\n" + string(text[max(0, len(text)-consoleTail):])
 }
