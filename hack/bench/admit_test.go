@@ -170,11 +170,24 @@ func TestAdmitAnswers(t *testing.T) {
 	}
 }
 
+// admitShapes are machines of 2 to 64 NUMA nodes with 64 CPUs each.
+var admitShapes = []string{"2s1n32c2t", "2s2n32c2t", "2s4n32c2t", "2s8n32c2t", "2s16n32c2t", "2s32n32c2t"}
+
 func BenchmarkAdmit(b *testing.B) {
-	for _, c := range admitCases {
-		b.Run(c.operation+"/512/berth", func(b *testing.B) {
+	run := func(c admitCase) {
+		b.Run(fmt.Sprintf("%s/%d/berth", c.operation, machinetest.Build(c.shape).NumCPUs()), func(b *testing.B) {
 			d := c.on(b)
 			measure(b, func() error { _, err := d.decide(); return err })
 		})
+	}
+	for _, c := range admitCases {
+		if c.others > 0 || c.policy != topology.Restricted {
+			run(c)
+			continue
+		}
+		for _, shape := range admitShapes {
+			c.shape = shape
+			run(c)
+		}
 	}
 }

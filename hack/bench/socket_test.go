@@ -29,11 +29,12 @@ import (
 // cgroups in memory, with its ledger on disk.
 type running struct {
 	*berth.Client
+	config    config.Config
 	admission admissionv1.AdmissionServiceClient
 	health    healthpb.HealthClient
 }
 
-func runBerthd(t testing.TB) *running {
+func runBerthd(t testing.TB, changes ...func(*config.Config, *app.Environment)) *running {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "bench") // a test's own may be too long for a socket
 	if err != nil {
@@ -44,7 +45,11 @@ func runBerthd(t testing.TB) *running {
 	c.DevicePluginDir, c.PodResourcesDir, c.PluginRegistryDir = dir+"/d", dir+"/p", dir+"/r"
 	c.Machine, c.Cgroups.Tree = "2s4n32c2t", config.TreeMemory
 	c.CPU.Policy, c.Topology.Policy, c.Reserved.CPUs = "static", topology.Restricted, cpuset.Of(0)
-	a, err := app.Build(t.Context(), c, app.Environment{Log: slog.New(slog.DiscardHandler), Now: time.Now})
+	env := app.Environment{Log: slog.New(slog.DiscardHandler), Now: time.Now}
+	for _, change := range changes {
+		change(&c, &env)
+	}
+	a, err := app.Build(t.Context(), c, env)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +71,7 @@ func runBerthd(t testing.TB) *running {
 		<-ended
 		_ = os.RemoveAll(dir)
 	})
-	return &running{client, client.Admission(), healthpb.NewHealthClient(client.Conn())}
+	return &running{client, c, client.Admission(), healthpb.NewHealthClient(client.Conn())}
 }
 
 // wirePod asks for 8 CPUs and 4 GiB.
@@ -80,11 +85,15 @@ func wirePod(uid string) *typesv1.Pod {
 	}
 }
 
-// admit admits a pod, or tries to.
+// admit admits a pod of 8 CPUs and 4 GiB, or tries to.
 func (r *running) admit(ctx context.Context, uid string, dryRun bool) error {
-	v, err := r.admission.Admit(ctx, &admissionv1.AdmitRequest{Pod: wirePod(uid), DryRun: dryRun})
+	return r.admitPod(ctx, wirePod(uid), dryRun)
+}
+
+func (r *running) admitPod(ctx context.Context, pod *typesv1.Pod, dryRun bool) error {
+	v, err := r.admission.Admit(ctx, &admissionv1.AdmitRequest{Pod: pod, DryRun: dryRun})
 	if err == nil && v.GetVerdict() != admissionv1.Verdict_VERDICT_ADMITTED {
-		err = fmt.Errorf("%s: %s", uid, v.GetMessage())
+		err = fmt.Errorf("%s: %s", pod.GetMetadata().GetUid(), v.GetMessage())
 	}
 	return err
 }

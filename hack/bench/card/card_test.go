@@ -15,6 +15,7 @@ BenchmarkCPU/hints,_half,_request_4/512/berth-2  	 100	 1800 ns/op	 10 B/op	 5 a
 BenchmarkCPU/hints,_half,_request_4/512/berth-2  	 100	 2250.5 ns/op	 10 B/op	 7 allocs/op
 BenchmarkCPU/packed,_half,_request_16/512/berth  	 100	 2000000 ns/op	 10 B/op	 1 allocs/op
 BenchmarkNUMA/union/8/berth  	 1000000	 0.5 ns/op
+BenchmarkAdmitOverTheSocket/8_CPUs_and_4_GiB/512/berth-2 	 420	 853045 ns/op	 108251 call-ns	 -46995 rest-ns	 1.874 times	 312389 B/op	 3696 allocs/op
 PASS
 `) {
 		r.read(strings.TrimSuffix(text, "\n"))
@@ -27,8 +28,10 @@ PASS
 		"kubelet  -          15.3ms (6351)",
 		"packed, half, request 16  berth    -          2.00ms (1)",
 		"union      berth  0.50ns (0)",
-		"CPU, hints, half, request 4 of 512    2.25µs  5µs       7            20        kept",
-		"CPU, packed, half, request 16 of 512  2.00ms  20µs      1            -         MISSED",
+		"CPU, hints, half, request 4 of 512           2.25µs      5µs        7            20        kept",
+		"CPU, packed, half, request 16 of 512         2.00ms      20µs       1            -         MISSED",
+		"AdmitOverTheSocket, 8 CPUs and 4 GiB of 512: call 108µs, rest -47.0µs, 1.87 times\n",
+		"AdmitOverTheSocket, 8 CPUs and 4 GiB of 512  1.87 times  1.5 times  3696         -         MISSED",
 	} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("%q is missing in\n%s", want, b.String())

@@ -21,6 +21,24 @@ type name struct {
 type sample struct {
 	ns     float64
 	allocs int
+	// parts are the metrics that the benchmark splits its time into.
+	parts []part
+}
+
+// part is a metric: nanoseconds, or how many times something else.
+type part struct {
+	name  string
+	value float64
+}
+
+// times is the part that compares a whole with what it is made of.
+const times = "times"
+
+func (p part) String() string {
+	if p.name == times {
+		return fmt.Sprintf("%.2f times", p.value)
+	}
+	return p.name + " " + short(p.value)
 }
 
 // results are the samples of all benchmarks.
@@ -31,6 +49,18 @@ type results struct {
 }
 
 var line = regexp.MustCompile(`^Benchmark([^/]+)/(.+)/([^/]+)/([^/]+?)(?:-\d+)?\s+\d+\s+([0-9.]+) ns/op(?:\s+([0-9.]+) cpu-ns/op)?(?:.*\s(\d+) allocs/op)?`)
+
+var metric = regexp.MustCompile(`([-0-9.]+) (?:([a-z]+)-ns|(times))\b`)
+
+// partsOf reads the metrics of a line.
+func partsOf(text string) (parts []part) {
+	for _, m := range metric.FindAllStringSubmatch(text, -1) {
+		if value, err := strconv.ParseFloat(m[1], 64); err == nil && m[2] != "cpu" {
+			parts = append(parts, part{cmp.Or(m[2], m[3]), value})
+		}
+	}
+	return parts
+}
 
 // read takes a line of go test's output.
 func (r *results) read(text string) {
@@ -54,7 +84,7 @@ func (r *results) read(text string) {
 	if r.samples[n] == nil {
 		r.order = append(r.order, n)
 	}
-	r.samples[n] = append(r.samples[n], sample{ns, allocs})
+	r.samples[n] = append(r.samples[n], sample{ns, allocs, partsOf(text)})
 }
 
 // median is the middle one of the samples by time; false if there is none.
@@ -79,7 +109,25 @@ func (r *results) print(w io.Writer) {
 	for _, s := range subjects {
 		r.printSubject(w, s)
 	}
+	r.printParts(w)
 	r.printPromises(w)
+}
+
+// printParts writes what the benchmarks that split their time say.
+func (r *results) printParts(w io.Writer) {
+	head := "\nParts\n\n"
+	for _, n := range r.order {
+		s, _ := r.median(n)
+		if len(s.parts) == 0 {
+			continue
+		}
+		var texts []string
+		for _, p := range s.parts {
+			texts = append(texts, p.String())
+		}
+		fmt.Fprintf(w, "%s%s, %s of %s: %s\n", head, n.subject, n.operation, n.size, strings.Join(texts, ", "))
+		head = ""
+	}
 }
 
 // printSubject writes one line for each operation and implementation.
@@ -177,19 +225,35 @@ func (r *results) printPromises(w io.Writer) {
 			kept = kept && s.allocs <= p.allocs
 		}
 		fmt.Fprintf(t, "%s, %s of %s\t%s\t%s\t%d\t%s\t%s\n", p.name.subject, p.name.operation, p.name.size,
-			short(s.ns), p.time, s.allocs, allocs, map[bool]string{true: "kept", false: "MISSED"}[kept])
+			short(s.ns), p.time, s.allocs, allocs, verdict(kept))
 	}
+	for _, p := range ratios {
+		s, _ := r.median(p.name)
+		if i := slices.IndexFunc(s.parts, func(p part) bool { return p.name == times }); i >= 0 {
+			fmt.Fprint(t, head)
+			head = ""
+			fmt.Fprintf(t, "%s, %s of %s\t%v\t%.1f times\t%d\t-\t%s\n", p.name.subject, p.name.operation, p.name.size,
+				s.parts[i], p.most, s.allocs, verdict(s.parts[i].value <= p.most))
+		}
+	}
+}
+
+func verdict(kept bool) string {
+	if kept {
+		return "kept"
+	}
+	return "MISSED"
 }
 
 // short prints nanoseconds with three digits.
 func short(ns float64) string {
 	unit := "ns"
 	for _, u := range []string{"µs", "ms", "s"} {
-		if ns < 1000 {
+		if max(ns, -ns) < 1000 {
 			break
 		}
 		ns, unit = ns/1000, u
 	}
-	digits := max(0, 3-len(strconv.Itoa(int(ns))))
+	digits := max(0, 3-len(strconv.Itoa(int(max(ns, -ns)))))
 	return strconv.FormatFloat(ns, 'f', digits, 64) + unit
 }

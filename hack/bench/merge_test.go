@@ -1,0 +1,106 @@
+package bench
+
+import (
+	"fmt"
+	"strconv"
+	"testing"
+
+	"github.com/berthd/berth/managers/hint"
+	"github.com/berthd/berth/managers/machine/machinetest"
+	"github.com/berthd/berth/managers/numa"
+	"github.com/berthd/berth/managers/topology"
+)
+
+// mergeCase is a number of resources whose answers are merged.
+type mergeCase struct {
+	operation string
+	resources int
+	nodes     []int
+	// answer is that for the i-th resource.
+	answer func(universe numa.Mask, i int) hint.Answer
+	// preferred: all resources can have what they prefer.
+	preferred bool
+}
+
+var mergeCases = []mergeCase{
+	{"3 lists, preferred", 3, []int{2, 4, 8}, listed(false), true},
+	{"5 lists, preferred", 5, []int{2, 4, 8}, listed(false), true},
+	{"3 lists, not preferred", 3, []int{2, 4, 8}, listed(true), false},
+	{"5 lists, not preferred", 5, []int{2, 4, 8}, listed(true), false},
+	{"5 rules, equal weights, preferred", 5, []int{2, 4, 8, 16, 32, 64}, ruled(false), true},
+	{"5 rules, equal weights, not preferred", 5, []int{2, 4, 8, 16, 32, 64}, ruled(true), false},
+}
+
+// listed lists every set of nodes; apart, the resources prefer one node and two by
+// turns, so that nothing is preferred by all.
+func listed(apart bool) func(numa.Mask, int) hint.Answer {
+	return func(universe numa.Mask, i int) hint.Answer {
+		size := 1
+		if apart {
+			size += i % 2
+		}
+		a := hint.Answer{Kind: hint.Options}
+		for m := range numa.Subsets(universe) {
+			a.Hints = append(a.Hints, hint.Hint{Nodes: m, Preferred: m.Len() == size})
+		}
+		return a
+	}
+}
+
+// ruled wants as much as two nodes have; apart, one is preferred, which is not
+// enough.
+func ruled(apart bool) func(numa.Mask, int) hint.Answer {
+	return func(universe numa.Mask, _ int) hint.Answer {
+		r := &hint.Rule{Universe: universe, Need: 16, PreferredSize: 2}
+		if apart {
+			r.PreferredSize = 1
+		}
+		for node := range universe.All() {
+			r.Weights[node] = 8
+		}
+		return hint.Answer{Kind: hint.ByRule, Rule: r}
+	}
+}
+
+// on makes the manager and the replies for a machine of so many nodes.
+func (c mergeCase) on(t testing.TB, nodes int) (*topology.Manager, []hint.Reply) {
+	t.Helper()
+	m := machinetest.Build(fmt.Sprintf("1s%dn1c", nodes))
+	manager, err := topology.New(topology.Config{Policy: topology.BestEffort, Scope: hint.ContainerScope}, m.NodeMask(), m.Distances())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var replies []hint.Reply
+	for i := range c.resources {
+		replies = append(replies, hint.Reply{
+			Provider: strconv.Itoa(i), Answers: []hint.ResourceAnswer{{Resource: "example.com/r", Answer: c.answer(m.NodeMask(), i)}},
+		})
+	}
+	return manager, replies
+}
+
+// TestMergeAnswers keeps the benchmark honest: what is said to be preferred is, and
+// nothing is approximate.
+func TestMergeAnswers(t *testing.T) {
+	t.Parallel()
+	for _, c := range mergeCases {
+		for _, nodes := range c.nodes {
+			manager, replies := c.on(t, nodes)
+			r := manager.Merge(replies)
+			if step := r.Step(); !r.Admit || r.Affinity.Preferred != c.preferred || step.Approximate {
+				t.Errorf("%s on %d nodes: %+v", c.operation, nodes, r.Affinity)
+			}
+		}
+	}
+}
+
+func BenchmarkMerge(b *testing.B) {
+	for _, c := range mergeCases {
+		for _, nodes := range c.nodes {
+			b.Run(c.operation+"/"+strconv.Itoa(nodes)+"/berth", func(b *testing.B) {
+				manager, replies := c.on(b, nodes)
+				measure(b, func() error { sinkMask = manager.Merge(replies).Affinity.Nodes; return nil })
+			})
+		}
+	}
+}
