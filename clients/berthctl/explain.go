@@ -232,7 +232,10 @@ func askedText(s *typesv1.TraceStep) string {
 	case "impossible":
 		return strings.Replace(who, "offers", "cannot serve", 1) + ": " + s.GetText()
 	case "rule":
-		return who + " on " + s.GetText()
+		if len(s.GetHints()) == 0 {
+			return who + " on " + s.GetText()
+		}
+		return who + " on " + s.GetText() + ": " + offers(s.GetHints(), int(s.GetOmitted()))
 	}
 	return who + " on " + offers(s.GetHints(), int(s.GetOmitted()))
 }

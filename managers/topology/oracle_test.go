@@ -62,16 +62,18 @@ func written(replies []hint.Reply) [][]hint.Hint {
 
 // enough tells whether some nodes meet every need of a rule.
 func enough(r *hint.Rule, nodes numa.Mask) bool {
-	for _, t := range append([]hint.Threshold{{Weights: r.Weights, Need: r.Need}}, r.Also...) {
-		var sum uint64
-		for _, id := range nodes.IDs() {
-			sum += t.Weights[id]
-		}
-		if sum < t.Need {
-			return false
-		}
+	met := weight(&r.Weights, nodes) >= r.Need
+	for i := range r.Also {
+		met = met && weight(&r.Also[i].Weights, nodes) >= r.Also[i].Need
 	}
-	return true
+	return met
+}
+
+func weight(weights *hint.Weights, nodes numa.Mask) (sum uint64) {
+	for id := range nodes.All() {
+		sum += weights[id]
+	}
+	return sum
 }
 
 // counted returns what a policy counts of the lists.

@@ -1,6 +1,7 @@
 package topology
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -141,7 +142,31 @@ func (r *Result) judgement() string {
 		return "policy " + string(r.policy) + " goes on with all nodes"
 	}
 	return "policy " + string(r.policy) + " goes on with " +
-		strings.TrimSuffix(strings.TrimSuffix(nodes(r.Affinity), " is"), " are")
+		strings.TrimSuffix(strings.TrimSuffix(nodes(r.Affinity), " is"), " are") + r.common()
+}
+
+// shownChosen is how many hints of a path a sentence tells about.
+const shownChosen = 6
+
+// common says which sets of nodes the result is the common part of, where that is
+// more than one.
+func (r *Result) common() string {
+	var list []string
+	apart := false
+	for _, c := range r.Path {
+		if !c.Hint.Any {
+			list = append(list, c.Resource+" on "+c.Hint.Nodes.String())
+			apart = apart || c.Hint.Nodes != r.Affinity.Nodes
+		}
+	}
+	if !apart || len(list) < 2 {
+		return ""
+	}
+	if more := len(list) - shownChosen; more > 0 {
+		list = append(list[:shownChosen], fmt.Sprintf("%d more", more))
+	}
+	last := len(list) - 1
+	return ", which " + strings.Join(list[:last], ", ") + " and " + list[last] + " have in common"
 }
 
 // names lists sources by their resources, and by their providers too where the

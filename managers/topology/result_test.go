@@ -27,6 +27,10 @@ func TestResultsExplain(t *testing.T) {
 		{"any", SingleNUMANode, nil, Preferred, 0, 0, "any nodes are preferred by all"},
 		{"apart", Restricted, []hint.Reply{named("a", reply(p(1), n(0, 1))), named("b", reply(p(0), n(0, 1)))}, NotPreferred, 1, 2,
 			"no nodes are preferred for both r of a and r of b; policy restricted refuses"},
+		{"apart, but admitted", BestEffort, []hint.Reply{named("a", reply(p(1), n(0, 1))), named("b", reply(p(0), n(0, 1)))}, NotPreferred, 1, 2,
+			"no nodes are preferred for both r of a and r of b; policy best-effort goes on with node 0, which r on 0-1 and r on 0 have in common"},
+		{"rules apart", BestEffort, []hint.Reply{oneOf(1), oneOf(2)}, NotPreferred, 2, 4,
+			"no nodes are preferred for both r of p and r of p; policy best-effort goes on with nodes 0-1, which r on 0-1 and r on 0-3 have in common"},
 		{"impossible", SingleNUMANode, []hint.Reply{reply()}, NoCandidate, 0, 0, "r cannot be given; policy single-numa-node refuses"},
 		{"impossible, but admitted", BestEffort, []hint.Reply{reply(), named("q", reply(p(1)))}, NotPreferred, 1, 0,
 			"r cannot be given; policy best-effort goes on with node 1"},
@@ -46,6 +50,11 @@ func TestResultsExplain(t *testing.T) {
 			t.Errorf("%s: step %+v", row.name, step)
 		}
 	}
+}
+
+// oneOf is a rule about so many of four nodes.
+func oneOf(count int) hint.Reply {
+	return byRule(&hint.Rule{Universe: 15, Need: uint64(count), PreferredSize: count, Weights: hint.Weights{1, 1, 1, 1}})
 }
 
 // The losers are the next best, and what is left out of them is counted.
