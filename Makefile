@@ -29,12 +29,13 @@ test: ## Run every test that needs no virtual machine
 test-vm: ## Run what wants another kernel set-up in virtual machines: cgroup v1, hybrid, v2, NUMA
 	hack/vm/test.sh
 
-test-all: ## Run the tests at full length under the race detector, 10 min of plugins' chaos, every fuzz target for FUZZTIME (10s), then test-vm
+test-all: ## Run the tests at full length under the race detector, 10 min of plugins' chaos, every fuzz target for FUZZTIME (10s), then test-vm, others' programs and containerd
 	BERTH_LONG=1 $(GO) test -race ./...
 	BERTH_CHAOS=$(CHAOSTIME) $(GO) test -count=1 -timeout 1h -v -run '^TestPluginChaos$$' ./server/berthd
 	hack/fuzz.sh $(FUZZTIME)
 	hack/vm/test.sh
 	cd hack/thirdparty && $(GO) test ./...
+	hack/containerd/test.sh
 
 demo: build ## Show the main job on this machine, end to end
 	$(GO) build -o bin/plugin ./hack/plugin

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -50,12 +51,18 @@ func processors(t *testing.T, pid int) (cpus []int) {
 func TestBusy(t *testing.T) {
 	t.Parallel()
 	needCPUs(t, 2)
-	n := newNode(t)
+	testBusy(newNode(t))
+}
+
+func testBusy(n *node) {
+	t := n.t
 	spin := func(text string) string { return strings.Replace(text, ", wait]", ", spin]", 1) }
 	n.manifest("shared", spin(shared))
-	other := n.running("shared").ContainerStatuses[0].State.Running.PID
+	n.running("shared")
+	other := n.pid("shared", "main")
 	n.manifest("exclusive", spin(exclusive))
-	own := n.running("exclusive").ContainerStatuses[0].State.Running.PID
+	n.running("exclusive")
+	own := n.pid("exclusive", "main")
 	cpus, err := cpuset.Parse(n.allocate("exclusive", "main").GetLinux().GetCpusetCpus())
 	if err != nil || cpus.Len() != 1 {
 		t.Fatalf("exclusive CPUs %s, %v", cpus, err)
@@ -97,10 +104,14 @@ func TestChaos(t *testing.T) {
 	if os.Getenv(atLength) != "" {
 		kills = 20
 	}
+	testChaos(newNode(t), kills)
+}
+
+func testChaos(n *node, kills int) {
+	t := n.t
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	rnd := rand.New(rand.NewPCG(seed, 1))
-	n := newNode(t)
 	stop := n.watchOverlaps()
 	defer stop()
 	var wanted []string
@@ -134,25 +145,35 @@ func TestChaos(t *testing.T) {
 		// Somewhere in the middle of what follows from that.
 		until := n.steps() + rnd.IntN(6)
 		n.eventually("some steps are done, or all", func() bool { return n.steps() >= until || n.done(wanted) })
-		switch rnd.IntN(3) {
-		case 0:
-			_ = n.berthd.end(syscall.SIGKILL)
-			n.startBerthd()
-		case 1:
-			_ = n.berthlet.end(syscall.SIGKILL)
-			n.startBerthlet()
-		default:
-			_ = n.berthlet.end(syscall.SIGKILL)
-			_ = n.berthd.end(syscall.SIGKILL)
-			n.startBerthd()
-			n.startBerthlet()
-		}
+		n.killSome(rnd)
 	}
 	n.settled(wanted)
 	for _, name := range wanted {
 		n.withdraw(name)
 	}
 	n.noPods()
+}
+
+// killSome kills one or more of the programs, in any order, and starts them again.
+func (n *node) killSome(rnd *rand.Rand) {
+	n.t.Helper()
+	type program struct{ kill, start func() }
+	// In the order of their starts: berthd comes up only with the runtime.
+	programs := []program{
+		{func() { _ = n.berthd.end(syscall.SIGKILL) }, n.startBerthd},
+		{func() { _ = n.berthlet.end(syscall.SIGKILL) }, n.startBerthlet},
+	}
+	if n.containerd != nil {
+		programs = append([]program{{n.killContainerd, n.startContainerd}}, programs...)
+	}
+	chosen := rnd.Perm(len(programs))[:1+rnd.IntN(len(programs))]
+	for _, i := range chosen {
+		programs[i].kill()
+	}
+	slices.Sort(chosen)
+	for _, i := range chosen {
+		programs[i].start()
+	}
 }
 
 // ownPrefix begins the names of pods with CPUs of their own.
@@ -257,7 +278,7 @@ func (n *node) settled(wanted []string) {
 	})
 	for _, name := range wanted {
 		for _, c := range n.pods()[name].ContainerStatuses {
-			pid := c.State.Running.PID
+			pid := n.pid(name, c.Name)
 			n.eventually(name+" is where berthd says", func() bool {
 				return n.cpusOf(pid) == n.allocate(name, c.Name).GetLinux().GetCpusetCpus()
 			})

@@ -19,6 +19,7 @@ import (
 
 	"github.com/berthd/berth/clients/berth"
 	"github.com/berthd/berth/clients/berthlet/agent"
+	"github.com/berthd/berth/hack/containerd"
 )
 
 // TestMain lets the test binary be berthlet, with its keepers and containers: the
@@ -84,6 +85,7 @@ type node struct {
 	dir, cgroup, built         string
 	berthd, berthlet           *process
 	client                     *berth.Client
+	containerd                 *containerd.Daemon // nil without one
 	berthdFlags, berthletFlags []string
 }
 
@@ -100,6 +102,15 @@ func (n *node) path(elements ...string) string {
 
 // newNode starts both programs, and in the end sees that nothing is left.
 func newNode(t *testing.T, berthdFlags ...string) *node {
+	t.Helper()
+	n := prepareNode(t, berthdFlags...)
+	n.startBerthd()
+	n.startBerthlet()
+	return n
+}
+
+// prepareNode makes everything of a node but its programs.
+func prepareNode(t *testing.T, berthdFlags ...string) *node {
 	t.Helper()
 	needContainers(t)
 	// Paths of sockets are short (unix(7)), those of t.TempDir are not.
@@ -118,8 +129,6 @@ func newNode(t *testing.T, berthdFlags ...string) *node {
 	if n.client, err = berth.Dial(t.Context(), n.path("berthd", "berth.sock"), berth.Options{}); err != nil {
 		t.Fatal(err)
 	}
-	n.startBerthd()
-	n.startBerthlet()
 	return n
 }
 

@@ -161,10 +161,15 @@ func (n *node) plugin() {
 func TestPods(t *testing.T) {
 	t.Parallel()
 	needCPUs(t, 2)
-	n := newNode(t)
+	testPods(newNode(t))
+}
+
+func testPods(n *node) {
+	t := n.t
 	n.plugin()
 	n.manifest("shared", shared)
-	peer := n.running("shared").ContainerStatuses[0].State.Running.PID
+	n.running("shared")
+	peer := n.pid("shared", "main")
 	n.manifest("exclusive", strings.Replace(witness, "PEER", strconv.Itoa(peer), 1))
 	n.running("exclusive")
 	own := parseCPUs(t, n.shown("exclusive", "main")["affinity"])
@@ -178,7 +183,7 @@ func TestPods(t *testing.T) {
 		pod := n.running(name)
 		for _, c := range append(pod.InitContainerStatuses, pod.ContainerStatuses...) {
 			if c.State.Running != nil {
-				n.checkInside(name, c.Name, c.State.Running.PID)
+				n.checkInside(name, c.Name, n.pid(name, c.Name))
 			}
 			if cpus := parseCPUs(t, n.allocate(name, c.Name).GetLinux().GetCpusetCpus()); name != "exclusive" && cpus.Overlaps(own) {
 				t.Errorf("%s of %s has CPUs %s, the exclusive container %s", c.Name, name, cpus, own)
@@ -260,9 +265,10 @@ func (n *node) checkInside(pod, name string, pid int) {
 		}
 	}
 	for _, hierarchy := range []string{"cpuset", "memory", "."} {
-		procs, err := os.ReadFile(filepath.Join("/sys/fs/cgroup", hierarchy, a.GetCgroupPath(), "cgroup.procs"))
+		path := n.cgroupOf(pod, name)
+		procs, err := os.ReadFile(filepath.Join("/sys/fs/cgroup", hierarchy, path, "cgroup.procs"))
 		if err == nil && !slices.Contains(strings.Fields(string(procs)), strconv.Itoa(pid)) {
-			n.t.Errorf("%s of %s: process %d is not in %s%s: %q", name, pod, pid, hierarchy, a.GetCgroupPath(), procs)
+			n.t.Errorf("%s of %s: process %d is not in %s%s: %q", name, pod, pid, hierarchy, path, procs)
 		}
 	}
 }

@@ -25,7 +25,7 @@ const (
 	// youth is how long a created container is expected to start any moment.
 	youth = 10 * time.Second
 	// glance is how soon one is looked at again.
-	glance = 250 * time.Millisecond
+	glance = 50 * time.Millisecond
 )
 
 // guest is a bound container that a runtime has made.
@@ -35,9 +35,22 @@ type guest struct {
 	// name is nil where the runtime does not tell.
 	name   cgroup.Name
 	values cgroup.Values
-	// runs says that it has a process, and that the kernel can be asked where.
-	runs bool
+	// runs says that it has a process, and that the kernel can be asked where, created
+	// that it has none as far as the runtime shows.
+	runs, created bool
 }
+
+// start is what is known about the start of a guest.
+type start struct {
+	// since is when PreStartContainer was answered, or the container first seen.
+	since time.Time
+	// sent is what the runtime may have read for the start.
+	sent cgroup.Cpuset
+}
+
+// errStarting is why another container has to wait: one that is about to start, or
+// is starting, was sent CPUs before that are not its own any more.
+var errStarting = errors.New("a container is just being started")
 
 // guests are those of a view; the zero value is none.
 type guests []guest
@@ -61,7 +74,7 @@ func (l *Loop) meet(ctx context.Context, view *ledger.View) (guests, error) {
 		out = append(out, guest{
 			id: c.ID, owner: b.Owner, name: c.Cgroup,
 			values: cgroup.Values{Cpuset: cgroup.ContainerCpuset(view, b.Owner)},
-			runs:   c.Phase == runtime.Running && c.Cgroup != nil,
+			runs:   c.Phase == runtime.Running && c.Cgroup != nil, created: c.Phase == runtime.Created,
 		})
 	}
 	return out, nil
@@ -136,27 +149,39 @@ func (l *Loop) elsewhere(ctx context.Context, g guests, seen *cgroup.Snapshot) e
 }
 
 // prepare lets those that do not run yet start with what the ledger has for them
-// now. An error means that one may run where it must not.
-//
-// A runtime that is in the middle of a start may have read the old values already.
-// Where such a container has a process by now this is an error, and the caller
-// tries again; for the moment between the two there is expecting, which brings a
-// new look soon. The caller holds mu.
+// now. An error means that one may come to run where it must not: a runtime that is
+// in the middle of a start has read what it was sent before, and shows a process only
+// when that has begun. The caller holds mu.
 func (l *Loop) prepare(ctx context.Context, g guests) error {
+	now := l.Now()
+	waiting := make(map[string]start, len(g))
+	for id, s := range l.waiting {
+		if now.Sub(s.since) < youth {
+			waiting[id] = s // it may not be bound yet
+		}
+	}
 	var errs []error
-	now, waiting := l.Now(), map[string]time.Time{}
+	l.starting = false
 	for i := range g {
 		if g[i].runs {
+			delete(waiting, g[i].id)
 			continue
 		}
-		waiting[g[i].id] = now
-		if since, ok := l.waiting[g[i].id]; ok {
-			waiting[g[i].id] = since
+		s, known := l.waiting[g[i].id]
+		if !known {
+			s.since = now
 		}
+		l.starting = l.starting || g[i].created && now.Sub(s.since) < youth
 		err := l.Runtime.Update(ctx, g[i].id, g[i].values)
-		if err == nil {
+		switch {
+		case err != nil:
+		case g[i].created && s.sent != g[i].values.Cpuset && now.Sub(s.since) < youth:
+			err = fault.Unavailablef("%w: container %s, which may have CPUs %s and not %s", errStarting, g[i].owner, s.sent.CPUs, g[i].values.CPUs)
+		default:
+			s.sent = g[i].values.Cpuset
 			err = l.agrees(ctx, g[i])
 		}
+		waiting[g[i].id] = s
 		errs = append(errs, err)
 	}
 	l.waiting = waiting
@@ -177,19 +202,14 @@ func (l *Loop) agrees(ctx context.Context, g guest) error {
 	if o.State == cgroup.Absent || !o.Populated || o.Values.CPUs == g.values.CPUs {
 		return nil
 	}
-	return fault.Unavailablef("container %s is just being started, on CPUs %s in place of %s", g.owner, o.Values.CPUs, g.values.CPUs)
+	return fault.Unavailablef("%w: container %s, on CPUs %s and not %s", errStarting, g.owner, o.Values.CPUs, g.values.CPUs)
 }
 
 // expecting tells whether a container is about to start.
 func (l *Loop) expecting() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, since := range l.waiting {
-		if l.Now().Sub(since) < youth {
-			return true
-		}
-	}
-	return false
+	return l.starting
 }
 
 // update has the runtime write what an op wants.
@@ -208,7 +228,15 @@ func (l *Loop) ensureGuest(ctx context.Context, view *ledger.View, b ledger.Bind
 	if err := l.settle(ctx, view); err != nil {
 		return fmt.Errorf("clear the CPUs for %s: %w", b.Owner, err)
 	}
-	return l.Runtime.Update(ctx, b.ID, cgroup.Values{Cpuset: cgroup.ContainerCpuset(view, b.Owner)})
+	place := cgroup.ContainerCpuset(view, b.Owner)
+	if err := l.Runtime.Update(ctx, b.ID, cgroup.Values{Cpuset: place}); err != nil {
+		return err
+	}
+	if l.waiting == nil {
+		l.waiting = map[string]start{}
+	}
+	l.waiting[b.ID] = start{since: l.Now(), sent: place}
+	return nil
 }
 
 // resized gives the guests of a pod with all values that a resize may change.

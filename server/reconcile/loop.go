@@ -89,9 +89,10 @@ type Loop struct {
 	drift   driftBook       // guarded by mu
 	orphans []cgroup.Name   // guarded by mu: those that the last pass saw
 	guests  guests          // guarded by mu: of what is being applied
-	// waiting says since when which guests have been waiting for their start; guarded
-	// by mu.
-	waiting map[string]time.Time
+	// waiting are the guests that are about to start, by id; guarded by mu.
+	waiting map[string]start
+	// starting says that one of them is expected to start now; guarded by mu.
+	starting bool
 }
 
 var _ admission.Places = (*Loop)(nil)

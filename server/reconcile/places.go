@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/fault"
@@ -88,8 +89,23 @@ func (l *Loop) remove(ctx context.Context, name cgroup.Name) error {
 	return err
 }
 
-// EnsureContainer implements admission.Places.
+// EnsureContainer implements admission.Places. It waits for containers that a
+// runtime is starting, since those have to leave first.
 func (l *Loop) EnsureContainer(ctx context.Context, view *ledger.View, b ledger.Binding, pid int) (string, error) {
+	for {
+		path, err := l.ensureContainer(ctx, view, b, pid)
+		if !errors.Is(err, errStarting) {
+			return path, err
+		}
+		select {
+		case <-time.After(glance):
+		case <-ctx.Done():
+			return "", err
+		}
+	}
+}
+
+func (l *Loop) ensureContainer(ctx context.Context, view *ledger.View, b ledger.Binding, pid int) (string, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	// A newer view may be in force already, and has the last word.

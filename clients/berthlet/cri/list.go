@@ -81,6 +81,9 @@ func (r *Runtime) status(ctx context.Context, id string) (container.Status, erro
 	switch {
 	case out.Phase == container.Exited:
 		out.ExitCode = int(s.GetExitCode())
+		if out.Finished.Before(out.Started) {
+			out.Finished = out.Started // containerd notes a start after it, so after a short life too
+		}
 		switch s.GetReason() {
 		case oomKilled:
 			out.Reason = container.OOMKilled

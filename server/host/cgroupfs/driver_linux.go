@@ -22,6 +22,7 @@ type Driver struct {
 	mount       string
 	root        *os.Root
 	hierarchies []hierarchy // exactly one on v2
+	runtimes    []hierarchy // of v1, where only runtimes make cgroups
 	facts       cgroup.Facts
 	needed      []string // on v2, the controllers a valid cgroup has
 	killTimeout time.Duration
@@ -159,7 +160,8 @@ func (d *Driver) detectV1() error {
 	if err != nil {
 		return fault.Unsupportedf("%w", err)
 	}
-	d.hierarchies = v1Hierarchies(d.mount, text)
+	d.hierarchies = v1Hierarchies(d.mount, text, v1Controllers)
+	d.runtimes = v1Hierarchies(d.mount, text, runtimeControllers)
 	for _, h := range d.hierarchies {
 		for _, c := range h.controllers {
 			if c != "" && !strings.HasPrefix(c, "name=") {
@@ -183,13 +185,21 @@ func (d *Driver) detectV1() error {
 // sets device rules for containers.
 var v1Controllers = []string{
 	"cpuset", "memory", "cpu", "cpuacct", "pids", "blkio", "hugetlb", "net_cls", "net_prio", "perf_event", "freezer",
-	"rdma", "misc", "name=systemd",
+	"rdma", "misc", "name=systemd", unified,
 }
+
+// unified stands for the hierarchy of v2 beside those of v1, which has no
+// controllers there.
+const unified = ""
+
+// runtimeControllers are left to runtimes. They remove their containers' cgroups
+// there, and nobody those of pods.
+var runtimeControllers = []string{"devices"}
 
 // v1Hierarchies finds the hierarchies mounted below a directory in the text of
 // /proc/self/mountinfo. Where a controller is mounted twice, the shorter path
 // counts (kubernetes#95488).
-func v1Hierarchies(mount string, mountinfo []byte) []hierarchy {
+func v1Hierarchies(mount string, mountinfo []byte, controllers []string) []hierarchy {
 	var found []hierarchy
 	for line := range bytes.Lines(mountinfo) {
 		// 36 35 98:0 /root /point options [optional fields] - type source super-options
@@ -204,10 +214,13 @@ func v1Hierarchies(mount string, mountinfo []byte) []hierarchy {
 		}
 		switch right[0] {
 		case "cgroup2":
-			found = append(found, hierarchy{dir, []string{""}})
+			if !slices.Contains(controllers, unified) {
+				continue
+			}
+			found = append(found, hierarchy{dir, []string{unified}})
 		case "cgroup":
 			options := strings.Split(right[2], ",")
-			options = slices.DeleteFunc(options, func(o string) bool { return !slices.Contains(v1Controllers, o) })
+			options = slices.DeleteFunc(options, func(o string) bool { return !slices.Contains(controllers, o) })
 			if len(options) > 0 {
 				found = append(found, hierarchy{dir, options})
 			}

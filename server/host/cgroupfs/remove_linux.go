@@ -181,12 +181,18 @@ func (d *Driver) freeze(name cgroup.Name) (thaw func()) {
 }
 
 // removeDirectories removes the cgroup's directories with those below, in every
-// hierarchy, from the bottom up. It returns the first that could not be.
+// hierarchy, from the bottom up. It returns the first that could not be. In the
+// hierarchies of runtimes only what is empty goes.
 func (d *Driver) removeDirectories(name cgroup.Name) error {
 	var first error
 	for _, h := range d.hierarchies {
 		if err := d.removeTree(h.path(name)); err != nil && first == nil {
 			first = err
+		}
+	}
+	if first == nil {
+		for _, h := range d.runtimes {
+			_ = d.removeTree(h.path(name)) // a runtime that is not done with it has the last word
 		}
 	}
 	return first

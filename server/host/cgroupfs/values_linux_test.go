@@ -162,8 +162,12 @@ broken line
 		{"systemd", []string{"name=systemd"}},
 		{"unified", []string{""}},
 	}
-	if got := v1Hierarchies("/sys/fs/cgroup", []byte(mountinfo)); !reflect.DeepEqual(got, want) {
+	if got := v1Hierarchies("/sys/fs/cgroup", []byte(mountinfo), v1Controllers); !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)
+	}
+	want = []hierarchy{{"devices", []string{"devices"}}}
+	if got := v1Hierarchies("/sys/fs/cgroup", []byte(mountinfo), runtimeControllers); !reflect.DeepEqual(got, want) {
+		t.Errorf("of runtimes: got %+v, want %+v", got, want)
 	}
 }
 

@@ -25,6 +25,8 @@ type Bench struct {
 	CgroupPath func(name string) string
 	// CgroupParent is the pods', and LogDir where their logs are; both may be empty.
 	CgroupParent, LogDir string
+	// Suffix ends the uids of pods, for runtimes that share something; may be empty.
+	Suffix string
 	// OwnIDs says that the runtime gives out ids, and places processes, by itself.
 	OwnIDs bool
 	// Listening waits until a program that runs would hear a signal: a program that
@@ -60,7 +62,8 @@ func Run(t *testing.T, open func(t *testing.T) Bench) {
 			t.Parallel()
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
-			b := &tried{Bench: open(t), t: t, ctx: ctx, uid: "u1"}
+			b := &tried{Bench: open(t), t: t, ctx: ctx}
+			b.uid = "u1" + b.Suffix
 			b.must(b.Runtime.Open(ctx, b.pod("p")))
 			check(b)
 			for _, s := range b.list("") {
@@ -246,7 +249,7 @@ func repeated(b *tried) {
 
 func apart(b *tried) {
 	other := *b
-	other.uid = "u2"
+	other.uid = "u2" + b.Suffix
 	b.must(b.Runtime.Open(b.ctx, other.pod("q")))
 	b.must(b.Runtime.Create(b.ctx, b.spec("c", "wait")))
 	b.must(b.Runtime.Create(b.ctx, other.spec("d", "wait")))

@@ -1,0 +1,136 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/berthd/berth/clients/berthlet/agent"
+	"github.com/berthd/berth/hack/containerd"
+)
+
+// newContainerdNode starts both programs on a real containerd, which has the root
+// file system of the containers as an image.
+func newContainerdNode(t *testing.T) *node {
+	t.Helper()
+	programs := os.Getenv(containerd.Variable)
+	if programs == "" {
+		t.Skipf("needs a containerd: %s names a folder with one; make test-all builds it", containerd.Variable)
+	}
+	needContainers(t)
+	dir, err := os.MkdirTemp("", "cd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := containerd.New(programs, dir, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	socket := "unix://" + d.Socket
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		if t.Failed() {
+			t.Log(d.Log())
+		}
+		if err := errors.Join(d.Close(ctx), os.RemoveAll(dir)); err != nil {
+			t.Error(err)
+		}
+	})
+	n := prepareNode(t, "--runtime-endpoint", socket)
+	n.containerd, n.berthletFlags = d, []string{"--runtime-endpoint", socket}
+	n.startContainerd()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if err := d.Load(ctx, filepath.Join(n.built, "root", "probe"), "docker.io/library/root:latest"); err != nil {
+		t.Fatal(err)
+	}
+	n.startBerthd()
+	n.startBerthlet()
+	return n
+}
+
+func (n *node) startContainerd() {
+	n.t.Helper()
+	ctx, cancel := context.WithTimeout(n.t.Context(), patience)
+	defer cancel()
+	if err := n.containerd.Start(ctx); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+func (n *node) killContainerd() {
+	n.t.Helper()
+	if err := n.containerd.Kill(); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+// status gives a container of a pod as berthlet says it is.
+func (n *node) status(pod, container string) agent.ContainerStatus {
+	n.t.Helper()
+	p := n.pods()[pod]
+	for _, c := range append(p.InitContainerStatuses, p.ContainerStatuses...) {
+		if c.Name == container {
+			return c
+		}
+	}
+	n.t.Fatalf("pod %s has no container %s", pod, container)
+	return agent.ContainerStatus{}
+}
+
+// cgroupOf gives the cgroup of a container: the one that berthd has named, or the
+// one that a runtime made in the pod's.
+func (n *node) cgroupOf(pod, container string) string {
+	n.t.Helper()
+	a := n.allocate(pod, container)
+	if n.containerd == nil {
+		return a.GetCgroupPath()
+	}
+	return filepath.Join(a.GetCgroupParent(), n.status(pod, container).ContainerID)
+}
+
+// pid finds the process of a container that runs. berthlet does not know it where a
+// runtime places processes.
+func (n *node) pid(pod, container string) (pid int) {
+	n.t.Helper()
+	if n.containerd == nil {
+		return n.status(pod, container).State.Running.PID
+	}
+	path := n.cgroupOf(pod, container)
+	n.eventually(container+" of "+pod+" has a process", func() bool {
+		for _, hierarchy := range []string{"cpuset", "."} {
+			procs, _ := os.ReadFile(filepath.Join("/sys/fs/cgroup", hierarchy, path, "cgroup.procs"))
+			if fields := strings.Fields(string(procs)); len(fields) == 1 {
+				found, err := strconv.Atoi(fields[0])
+				pid = found
+				return err == nil
+			}
+		}
+		return false
+	})
+	return pid
+}
+
+func TestContainerdPods(t *testing.T) {
+	t.Parallel()
+	needCPUs(t, 2)
+	testPods(newContainerdNode(t))
+}
+
+func TestContainerdBusy(t *testing.T) {
+	t.Parallel()
+	needCPUs(t, 2)
+	testBusy(newContainerdNode(t))
+}
+
+// TestContainerdChaos kills berthd, berthlet and containerd in any order.
+func TestContainerdChaos(t *testing.T) {
+	t.Parallel()
+	needCPUs(t, 2)
+	testChaos(newContainerdNode(t), 20)
+}
