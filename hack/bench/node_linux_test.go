@@ -137,12 +137,11 @@ func runPlugin(t testing.TB, r *running) pluginapi.DevicePluginClient {
 	must(p.Serve())
 	t.Cleanup(func() { p.Stop(); p.Wait() })
 	must(p.Register(t.Context()))
-	for list := (*devicev1.ListResourcesResponse)(nil); ; {
-		var err error
-		list, err = r.Device().ListResources(t.Context(), &devicev1.ListResourcesRequest{})
+	for known := 0; known < len(devices); {
+		list, err := r.Device().ListResources(t.Context(), &devicev1.ListResourcesRequest{})
 		must(err)
-		if len(list.GetResources()) == 1 && list.GetResources()[0].GetAllocatable() == 8 {
-			break
+		for _, r := range list.GetResources() {
+			known = int(r.GetAllocatable())
 		}
 	}
 	conn, err := grpc.NewClient("unix:"+r.config.DevicePluginDir+"/gpu.sock", grpc.WithTransportCredentials(insecure.NewCredentials()))
