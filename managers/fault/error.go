@@ -4,13 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 )
 
 // Error is a failure with its class.
 type Error struct {
 	// Class is what kind of failure it is.
 	Class Class
-	// Reason is set on refusals only, and empty where the kubelet has no name for the case.
+	// Reason is set on refusals, and empty where the kubelet has no name for the case; on what is put off it is the
+	// word for what is waited for.
 	Reason Reason
 	// Message is the whole text, the causes' included.
 	Message string
@@ -18,6 +20,8 @@ type Error struct {
 	Provider string
 	// Resource names the resource at fault as the pod spells it, empty where none is.
 	Resource string
+	// RetryAfter is when asking again makes sense, where somebody has said so; 0 otherwise.
+	RetryAfter time.Duration
 	// Fields lists the places of invalid input.
 	Fields []Violation
 	// Err is the cause, nil where there is none. Its text is part of Message already.

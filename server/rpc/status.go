@@ -1,6 +1,7 @@
 package rpc
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"strings"
@@ -86,7 +87,7 @@ func Status(ctx context.Context, err error) error {
 		info.Metadata["request_id"] = id
 	}
 	if class == fault.Unavailable || class == fault.Conflict {
-		details = append(details, &errdetails.RetryInfo{RetryDelay: durationpb.New(retryAfter)})
+		details = append(details, &errdetails.RetryInfo{RetryDelay: durationpb.New(cmp.Or(fe.RetryAfter, retryAfter))})
 	}
 	s := status.New(classCodes[class], clip(err.Error()))
 	if with, derr := s.WithDetails(details...); derr == nil {

@@ -117,11 +117,34 @@ func (s *service) admit(ctx context.Context, pod workload.Pod, container string)
 	case err != nil:
 		return nil, err
 	case v.Outcome == admission.Deferred:
-		return nil, fault.Unavailablef("pod %s is deferred: %s", pod.UID, v.Message)
+		return nil, deferral(pod.UID, v)
 	case v.Outcome == admission.Rejected:
-		return nil, fault.Refuse(v.Reason, "pod %s is rejected: %s", pod.UID, v.Message)
+		return nil, rejection(pod.UID, v)
 	}
 	return v.View, nil
+}
+
+// deferral says with the words of the verdict what the pod waits for.
+func deferral(uid string, v admission.Verdict) error {
+	e := fault.Unavailablef("pod %s is deferred: %s", uid, v.Message)
+	e.RetryAfter = v.RetryAfter
+	if c := v.Condition; c != nil {
+		e.Reason, e.Provider, e.Resource = fault.Reason(c.Type), c.Provider, c.Resource
+	}
+	return e
+}
+
+// rejection says with the words of the verdict who refused over what.
+func rejection(uid string, v admission.Verdict) error {
+	e := fault.Refuse(v.Reason, "pod %s is rejected: %s", uid, v.Message)
+	if v.Trace != nil {
+		for _, step := range v.Trace.Steps {
+			if step.Kind == ledger.StepRefused {
+				e.Provider, e.Resource = step.Provider, step.Resource
+			}
+		}
+	}
+	return e
 }
 
 // Get implements AllocationService.

@@ -225,8 +225,16 @@ func TestAllocateAdmitsFirst(t *testing.T) {
 func TestFailures(t *testing.T) {
 	t.Parallel()
 	client := serve(t, cgroup.V1, map[string]admission.Verdict{
-		"rejected": {Outcome: admission.Rejected, Reason: fault.TopologyAffinityError, Message: "Resources cannot be allocated with Topology locality"},
-		"deferred": {Outcome: admission.Deferred, Message: "the agent has not sent Sync"},
+		"rejected": {
+			Outcome: admission.Rejected, Reason: fault.TopologyAffinityError, Message: "Resources cannot be allocated with Topology locality",
+			Trace: &ledger.Trace{Steps: []ledger.Step{{Kind: ledger.StepAsked, Provider: "device"}, {Kind: ledger.StepRefused, Provider: "cpu", Resource: "cpu"}}},
+		},
+		"unexplained": {Outcome: admission.Rejected, Reason: fault.UnexpectedAdmissionError, Message: "no"},
+		"deferred":    {Outcome: admission.Deferred, Message: "the agent has not sent Sync"},
+		"waiting": {
+			Outcome: admission.Deferred, Message: "no plugin", RetryAfter: 7 * time.Second,
+			Condition: &admission.Condition{Type: "PluginAway", Provider: "device", Resource: "example.com/gpu"},
+		},
 	})
 	for name, row := range map[string]struct {
 		req  *allocationv1.AllocateRequest
@@ -254,8 +262,15 @@ func TestFailures(t *testing.T) {
 			Code: codes.NotFound, Reason: "not found", Message: `pod new has no container "who"`,
 		}},
 		"rejected": {&allocationv1.AllocateRequest{Pod: pod("rejected"), ContainerName: "main"}, rpctest.Failure{
-			Code: codes.FailedPrecondition, Reason: "TopologyAffinityError",
+			Code: codes.FailedPrecondition, Reason: "TopologyAffinityError", Provider: "cpu", Resource: "cpu",
 			Message: "pod rejected is rejected: Resources cannot be allocated with Topology locality",
+		}},
+		"unexplained": {&allocationv1.AllocateRequest{Pod: pod("unexplained"), ContainerName: "main"}, rpctest.Failure{
+			Code: codes.FailedPrecondition, Reason: "UnexpectedAdmissionError", Message: "pod unexplained is rejected: no",
+		}},
+		"waiting": {&allocationv1.AllocateRequest{Pod: pod("waiting"), ContainerName: "main"}, rpctest.Failure{
+			Code: codes.Unavailable, Reason: "PluginAway", Retry: true, RetryAfter: 7 * time.Second, Provider: "device", Resource: "example.com/gpu",
+			Message: "pod waiting is deferred: no plugin",
 		}},
 		"deferred": {&allocationv1.AllocateRequest{Pod: pod("deferred"), ContainerName: "main"}, rpctest.Failure{
 			Code: codes.Unavailable, Reason: "unavailable", Retry: true,

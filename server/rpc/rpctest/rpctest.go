@@ -6,8 +6,9 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"slices"
+	"reflect"
 	"testing"
+	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
@@ -66,8 +67,12 @@ type Failure struct {
 	Reason string
 	// Fields of the violations, in order.
 	Fields []string
-	// Retry tells that asking again makes sense.
-	Retry bool
+	// Retry tells that asking again makes sense, and RetryAfter when; 0 stands for any
+	// time.
+	Retry      bool
+	RetryAfter time.Duration
+	// Provider and Resource of the ErrorInfo; empty stands for any.
+	Provider, Resource string
 }
 
 // Check holds an error against the failure.
@@ -79,6 +84,9 @@ func (f Failure) Check(t testing.TB, err error) {
 		switch d := d.(type) {
 		case *errdetails.ErrorInfo:
 			got.Reason = d.GetReason()
+			if f.Provider+f.Resource != "" {
+				got.Provider, got.Resource = d.GetMetadata()["provider"], d.GetMetadata()["resource"]
+			}
 			if d.GetDomain() != "berth" {
 				t.Errorf("domain %q, want berth", d.GetDomain())
 			}
@@ -88,10 +96,12 @@ func (f Failure) Check(t testing.TB, err error) {
 			}
 		case *errdetails.RetryInfo:
 			got.Retry = true
+			if f.RetryAfter > 0 {
+				got.RetryAfter = d.GetRetryDelay().AsDuration()
+			}
 		}
 	}
-	if got.Code != f.Code || got.Message != f.Message || got.Reason != f.Reason ||
-		got.Retry != f.Retry || !slices.Equal(got.Fields, f.Fields) {
+	if !reflect.DeepEqual(got, f) {
 		t.Errorf("failed with\n\t%+v\nwant\n\t%+v", got, f)
 	}
 }

@@ -34,7 +34,10 @@ const (
 // start their containers.
 type AllocationServiceClient interface {
 	// Allocate returns everything a runtime needs to start one container. It is
-	// idempotent. With a pod in place of the uid the pod is admitted first.
+	// idempotent. With a pod in place of the uid the pod is admitted first: one that
+	// is rejected is FAILED_PRECONDITION with the verdict's reason in ErrorInfo, one
+	// that is deferred UNAVAILABLE with what it waits for there, as in
+	// berth.admission.v1.Condition, and retry_after in RetryInfo.
 	Allocate(ctx context.Context, in *AllocateRequest, opts ...grpc.CallOption) (*AllocateResponse, error)
 	// Get returns one admitted pod's allocation.
 	Get(ctx context.Context, in *GetRequest, opts ...grpc.CallOption) (*GetResponse, error)
@@ -124,7 +127,10 @@ type AllocationService_WatchClient = grpc.ServerStreamingClient[WatchResponse]
 // start their containers.
 type AllocationServiceServer interface {
 	// Allocate returns everything a runtime needs to start one container. It is
-	// idempotent. With a pod in place of the uid the pod is admitted first.
+	// idempotent. With a pod in place of the uid the pod is admitted first: one that
+	// is rejected is FAILED_PRECONDITION with the verdict's reason in ErrorInfo, one
+	// that is deferred UNAVAILABLE with what it waits for there, as in
+	// berth.admission.v1.Condition, and retry_after in RetryInfo.
 	Allocate(context.Context, *AllocateRequest) (*AllocateResponse, error)
 	// Get returns one admitted pod's allocation.
 	Get(context.Context, *GetRequest) (*GetResponse, error)
