@@ -67,11 +67,7 @@ func (b *driftBook) keep(desired []cgroup.Node, failed map[string]bool) {
 // add notes what is in force of some cgroups, and drops those that are not wanted
 // any more.
 func (b *driftBook) add(desired, written []cgroup.Node, failed map[string]bool) {
-	for _, n := range written {
-		if name := n.Name.String(); !failed[name] {
-			b.kept[name] = n.Values
-		}
-	}
+	b.hold(written, failed)
 	if len(b.kept) <= len(desired) {
 		return
 	}
@@ -80,6 +76,16 @@ func (b *driftBook) add(desired, written []cgroup.Node, failed map[string]bool) 
 		wanted[n.Name.String()] = true
 	}
 	maps.DeleteFunc(b.kept, func(name string, _ cgroup.Values) bool { return !wanted[name] })
+}
+
+// hold notes what is in force of some cgroups. Before the first pass nothing is
+// noted.
+func (b *driftBook) hold(written []cgroup.Node, failed map[string]bool) {
+	for _, n := range written {
+		if name := n.Name.String(); !failed[name] && b.kept != nil {
+			b.kept[name] = n.Values
+		}
+	}
 }
 
 // changed lists the nodes that are wanted otherwise than they were last in force.

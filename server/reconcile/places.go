@@ -31,11 +31,12 @@ func (l *Loop) EnsurePod(ctx context.Context, view *ledger.View, uid string) (pa
 	// The tiers come first: a pod must not weigh against a tier that does not
 	// count it yet.
 	nodes := slices.DeleteFunc(l.tiers(view), func(tier cgroup.Node) bool { return !name.Within(tier.Name) })
-	nodes = append(nodes, node)
-	seen, err := l.observe(ctx, nodes)
+	seen, err := l.glance(ctx, nodes, node, uid)
 	if err != nil {
 		return "", false, err
 	}
+	nodes = append(nodes, node)
+	failed := map[string]bool{}
 	for _, op := range cgroup.Diff(nodes, seen) {
 		l.drift.forget(op.Name)
 		err := l.ensure(ctx, op)
@@ -46,10 +47,42 @@ func (l *Loop) EnsurePod(ctx context.Context, view *ledger.View, uid string) (pa
 		default:
 			// A limit that the tier cannot have now is no fault of this pod's; the
 			// next pass tries again.
+			failed[op.Name.String()] = true
 			l.Log.ErrorContext(ctx, "update the tier of a new pod", "uid", uid, "error", err)
 		}
 	}
+	l.drift.hold(nodes, failed)
 	return parent, seen.Find(name).State == cgroup.Absent, nil
+}
+
+// glance looks at a pod's cgroup, and takes for granted what a pass or an admission
+// has put in force in its tiers: what somebody else has changed there since is the
+// next pass's to heal. A pod that is new to the ledger and was nobody's when the
+// last pass looked has no cgroup.
+func (l *Loop) glance(ctx context.Context, tiers []cgroup.Node, pod cgroup.Node, uid string) (*cgroup.Snapshot, error) {
+	var ask []cgroup.Node
+	var sure []cgroup.Observed
+	for _, n := range tiers {
+		if values, ok := l.drift.kept[n.Name.String()]; ok {
+			sure = append(sure, cgroup.Observed{Name: n.Name, State: cgroup.Valid, Values: values})
+		} else {
+			ask = append(ask, n)
+		}
+	}
+	_, known := l.View().Pod(uid)
+	orphan := slices.ContainsFunc(l.orphans, pod.Name.Equal)
+	_, here := l.drift.kept[pod.Name.String()]
+	if l.drift.kept == nil || here || known || orphan {
+		ask = append(ask, pod)
+	} else {
+		sure = append(sure, cgroup.Observed{Name: pod.Name})
+	}
+	seen, err := l.observe(ctx, ask)
+	if err != nil {
+		return nil, err
+	}
+	seen.Nodes = append(seen.Nodes, sure...)
+	return seen, nil
 }
 
 // ForgetPod implements admission.Places.

@@ -26,17 +26,12 @@ func (d *Driver) Ensure(ctx context.Context, node cgroup.Node) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("ensure cgroup %s: %w", node.Name, err)
 	}
-	state, _, err := d.state(node.Name)
+	before, err := d.create(node.Name)
 	if err != nil {
-		return fmt.Errorf("ensure cgroup %s: %w", node.Name, err)
-	}
-	if state != cgroup.Valid {
-		if err := d.create(node.Name); err != nil {
-			return d.undo(state, node.Name, fmt.Errorf("create cgroup %s: %w", node.Name, err))
-		}
+		return d.undo(before, node.Name, fmt.Errorf("create cgroup %s: %w", node.Name, err))
 	}
 	if err := d.write(ctx, node); err != nil {
-		return d.undo(state, node.Name, fmt.Errorf("set cgroup %s: %w", node.Name, err))
+		return d.undo(before, node.Name, fmt.Errorf("set cgroup %s: %w", node.Name, err))
 	}
 	return nil
 }
@@ -52,27 +47,118 @@ func (d *Driver) undo(before cgroup.State, name cgroup.Name, err error) error {
 	return err
 }
 
-// create makes the cgroup in every hierarchy, or what is missing of it.
-func (d *Driver) create(name cgroup.Name) error {
-	if d.facts.Version == cgroup.V2 {
-		return d.createV2(name)
+// create makes the cgroup in every hierarchy, or what is missing of it, and tells
+// what there was before. Most are absent, and then to make one is quicker than to
+// look for it first.
+func (d *Driver) create(name cgroup.Name) (before cgroup.State, err error) {
+	if len(name) > 0 && d.mkdir(d.hierarchies[0].path(name)) == nil {
+		return d.complete(name)
 	}
-	m, err := cgroupsv1.NewManager(&cgroups.Cgroup{Resources: request(cgroup.Values{}, d.facts)}, d.pathsV1(name))
-	if err != nil {
-		return unavailable(err)
+	before, _, err = d.state(name)
+	switch {
+	case err != nil:
+		return cgroup.Valid, err // for all that is known, so that nothing is undone
+	case before == cgroup.Valid:
+		return before, nil
+	case d.facts.Version == cgroup.V2:
+		return before, d.createV2(name)
 	}
-	const noProcess = -1
-	if err := m.Apply(noProcess); err != nil {
-		return unavailable(err)
-	}
-	// The library passes over named hierarchies that it cannot make, and over a
-	// unified one that is not where it looks.
 	for _, h := range d.hierarchies {
-		if err := d.root.MkdirAll(h.path(name), 0o755); err != nil {
-			return unavailable(err)
+		if _, err := d.createIn(h, name); err != nil {
+			return before, unavailable(err)
+		}
+	}
+	return before, nil
+}
+
+// complete makes the rest of a cgroup that is there in the first hierarchy since
+// this moment. On v2 there is none, where the parent hands its controllers down.
+func (d *Driver) complete(name cgroup.Name) (before cgroup.State, err error) {
+	if d.facts.Version == cgroup.V2 {
+		if has, err := d.controllers(name); err == nil && len(lacking(d.facts.Controllers, has)) == 0 {
+			return cgroup.Absent, nil
+		}
+		return cgroup.Absent, d.createV2(name)
+	}
+	if first := d.hierarchies[0]; first.has("cpuset") {
+		if err := d.inherit(first, name, true); err != nil {
+			return cgroup.Absent, unavailable(err)
+		}
+	}
+	for _, h := range d.hierarchies[1:] {
+		made, err := d.createIn(h, name)
+		if !made {
+			before = cgroup.Invalid
+		}
+		if err != nil {
+			return before, unavailable(err)
+		}
+	}
+	return before, nil
+}
+
+// createIn makes the cgroup in one of v1's hierarchies, with those above it that
+// are missing; false if it was there.
+func (d *Driver) createIn(h hierarchy, name cgroup.Name) (made bool, err error) {
+	if len(name) == 0 {
+		return false, nil // the mount point
+	}
+	err = d.mkdir(h.path(name))
+	if gone(err) {
+		if _, err := d.createIn(h, name.Parent()); err != nil {
+			return true, err
+		}
+		err = d.mkdir(h.path(name))
+	}
+	made = !errors.Is(err, fs.ErrExist)
+	if made && err != nil || !h.has("cpuset") {
+		return made, ignoreExists(err)
+	}
+	return made, d.inherit(h, name, made)
+}
+
+// mkdir makes a directory, as exists looks at one.
+func (d *Driver) mkdir(path string) error { return os.Mkdir(filepath.Join(d.mount, path), 0o755) }
+
+func ignoreExists(err error) error {
+	if errors.Is(err, fs.ErrExist) {
+		return nil
+	}
+	return err
+}
+
+// inherit gives a v1 cgroup the CPUs and memory nodes of its parent if it has none,
+// as a new one: without any it takes no process. A parent without any gets those
+// above first.
+func (d *Driver) inherit(h hierarchy, name cgroup.Name, isNew bool) error {
+	own, parent := filepath.Join(d.mount, h.path(name)), filepath.Join(d.mount, h.path(name.Parent()))
+	for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
+		if !isNew {
+			if text, err := readSet(own, file); err != nil {
+				return err
+			} else if text != "" {
+				continue
+			}
+		}
+		text, err := readSet(parent, file)
+		if err == nil && text == "" && len(name) > 1 {
+			if err = d.inherit(h, name.Parent(), false); err == nil {
+				text, err = readSet(parent, file)
+			}
+		}
+		if err == nil {
+			err = os.WriteFile(filepath.Join(own, file), []byte(text), 0)
+		}
+		if err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+func readSet(dir, file string) (string, error) {
+	text, err := os.ReadFile(filepath.Join(dir, file))
+	return strings.TrimSpace(string(text)), err
 }
 
 // pathsV1 gives the library its absolute directories by controller.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -106,21 +107,39 @@ func (d *Driver) state(name cgroup.Name) (cgroup.State, string, error) {
 
 // lacks lists the needed controllers that a v2 cgroup does not have.
 func (d *Driver) lacks(name cgroup.Name) ([]string, error) {
-	text, err := d.root.ReadFile(filepath.Join(d.hierarchies[0].path(name), "cgroup.controllers"))
+	has, err := d.controllers(name)
+	if err != nil {
+		return nil, err
+	}
+	return lacking(d.needed, has), nil
+}
+
+// controllers lists those that a v2 cgroup has.
+func (d *Driver) controllers(name cgroup.Name) ([]string, error) {
+	text, err := os.ReadFile(filepath.Join(d.mount, d.hierarchies[0].path(name), "cgroup.controllers"))
 	if err != nil {
 		return nil, unavailable(err)
 	}
-	has := strings.Fields(string(text))
-	return slices.DeleteFunc(slices.Clone(d.needed), func(c string) bool { return slices.Contains(has, c) }), nil
+	return strings.Fields(string(text)), nil
 }
 
-// exists tells a directory from nothing; any other error is one.
+// lacking gives what is wanted and not there.
+func lacking(want, has []string) []string {
+	return slices.DeleteFunc(slices.Clone(want), func(c string) bool { return slices.Contains(has, c) })
+}
+
+// exists tells a directory from nothing; any other error is one. Names that have
+// been checked lead nowhere else, so it takes one system call where a way through
+// d.root takes several for each component.
 func (d *Driver) exists(path string) (bool, error) {
-	_, err := d.root.Stat(path)
+	err := unix.Faccessat(unix.AT_FDCWD, filepath.Join(d.mount, path), unix.F_OK, 0)
 	if gone(err) {
 		return false, nil
 	}
-	return err == nil, unavailable(err)
+	if err != nil {
+		return false, fault.Unavailablef("look at %s: %w", path, err)
+	}
+	return true, nil
 }
 
 // children lists the cgroups right below one, sorted: on v1 those of any
