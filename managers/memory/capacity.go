@@ -32,6 +32,8 @@ type capacity struct {
 	// nodes are those that know the resource, be it with an amount of zero.
 	nodes                        numa.Mask
 	total, reserved, allocatable amounts
+	// least is what the node has that has least to give.
+	least int64
 	// subsets has the allocatable sums of all node sets by their dense form; nil
 	// on large machines.
 	subsets []int64
@@ -120,6 +122,10 @@ func (m *Manager) enumerate() {
 		m.subsets = append(m.subsets, subset{nodes, dense})
 	}
 	for _, c := range m.capacities {
+		c.least = maxBytes
+		for _, id := range m.ids {
+			c.least = min(c.least, c.allocatable[id])
+		}
 		c.subsets = m.sums(&c.allocatable, make([]int64, 1<<len(m.ids)))
 	}
 }

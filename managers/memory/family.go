@@ -77,43 +77,73 @@ func (f *family) reused(nodes numa.Mask, want int) int64 {
 
 // list returns the family of a small machine as hints in enumeration order.
 func (f *family) list() []hint.Hint {
-	var capable, fitting [1 << listedNodes]bool
-	size := 1 << len(f.m.ids)
-	for x := range size {
-		capable[x], fitting[x] = true, true
-	}
-	var buffer [1 << listedNodes]int64
+	var lacking subsetsLacking
 	for i, w := range f.wants {
-		free := f.m.sums(&f.free[i], buffer[:size])
-		for x, bytes := range free {
-			fitting[x] = fitting[x] && max(bytes, 0) >= w.bytes
-		}
-		if c := f.caps[i]; c != nil {
-			for x, bytes := range c.subsets {
-				capable[x] = capable[x] && bytes >= w.bytes
-			}
-		} else if w.bytes > 0 {
+		switch c := f.caps[i]; {
+		case c != nil:
+			lacking.mark(f, i, c)
+		case w.bytes > 0:
 			return nil
 		}
 	}
-	least := 0
-	var hints []hint.Hint
-	for _, s := range f.m.subsets {
-		if !capable[s.dense] {
+	least, n := 0, 0
+	var chosen [1 << listedNodes]uint8 // of the manager's subsets
+	for at := range f.m.subsets {
+		s := &f.m.subsets[at]
+		if lacking.capacity[s.dense] {
 			continue
 		}
 		if least == 0 {
 			least = s.nodes.Len()
 		}
-		if !fitting[s.dense] && (len(f.left) == 0 || !f.fitsReused(s.nodes)) || !f.legal(s.nodes) {
-			continue
+		if (!lacking.free[s.dense] || len(f.left) > 0 && f.fitsReused(s.nodes)) && f.legal(s.nodes) {
+			chosen[n] = uint8(at)
+			n++
 		}
-		if hints == nil {
-			hints = make([]hint.Hint, 0, size)
-		}
-		hints = append(hints, hint.Hint{Nodes: s.nodes, Preferred: s.nodes.Len() == least})
+	}
+	if n == 0 {
+		return nil
+	}
+	hints := make([]hint.Hint, n)
+	for i, at := range chosen[:n] {
+		nodes := f.m.subsets[at].nodes
+		hints[i] = hint.Hint{Nodes: nodes, Preferred: nodes.Len() == least}
 	}
 	return hints
+}
+
+// subsetsLacking marks node sets of a small machine, by dense form: those that
+// would not do on an idle machine, and those that have too little free.
+type subsetsLacking struct {
+	capacity, free [1 << listedNodes]bool
+}
+
+// mark marks what has too little of a want. Where every node by itself has enough
+// there is nothing to mark.
+func (l *subsetsLacking) mark(f *family, i int, c *capacity) {
+	need := f.wants[i].bytes
+	if c.least < need {
+		for x, bytes := range c.subsets {
+			l.capacity[x] = l.capacity[x] || bytes < need
+		}
+	}
+	if f.everywhere(f.m.nodes, i) {
+		return
+	}
+	var buffer [1 << listedNodes]int64
+	for x, bytes := range f.m.sums(&f.free[i], buffer[:1<<len(f.m.ids)]) {
+		l.free[x] = l.free[x] || max(bytes, 0) < need
+	}
+}
+
+// everywhere tells whether each of some nodes by itself has enough of a want.
+func (f *family) everywhere(nodes numa.Mask, want int) bool {
+	for id := range nodes.All() {
+		if f.free[want][id] < f.wants[want].bytes {
+			return false
+		}
+	}
+	return true
 }
 
 // best returns the hint of the family that the kubelet takes where it decides

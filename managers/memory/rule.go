@@ -30,12 +30,13 @@ func (f *family) described() []hint.ResourceAnswer {
 	needs := f.thresholds(unused)
 	out := make([]hint.ResourceAnswer, len(f.wants))
 	for i, w := range f.wants {
-		rule := &hint.Rule{
-			Universe: unused, Weights: needs[i].Weights, Need: needs[i].Need, PreferredSize: least,
-			Also: slices.Delete(slices.Clone(needs), i, i+1),
+		rule := &hint.Rule{Universe: unused, Weights: needs[i].Weights, Need: needs[i].Need, PreferredSize: least}
+		for j := range needs {
+			// What every node has enough of by itself is no further need.
+			if j != i && !f.everywhere(unused, j) {
+				rule.Also = append(rule.Also, needs[j])
+			}
 		}
-		// What every node has enough of by itself is no further need.
-		rule.Also = slices.DeleteFunc(rule.Also, func(t hint.Threshold) bool { return f.everywhere(unused, t.Resource) })
 		out[i] = hint.ResourceAnswer{Resource: w.resource, Answer: hint.Answer{Kind: hint.ByRule, Rule: rule, Hints: hints}}
 	}
 	return out
@@ -67,16 +68,4 @@ func (f *family) thresholds(unused numa.Mask) []hint.Threshold {
 		}
 	}
 	return out
-}
-
-// everywhere tells whether each of some nodes by itself has enough of a resource.
-func (f *family) everywhere(nodes numa.Mask, resource string) bool {
-	for i, w := range f.wants {
-		for id := range nodes.All() {
-			if w.resource == resource && f.free[i][id] < w.bytes {
-				return false
-			}
-		}
-	}
-	return true
 }
