@@ -62,50 +62,60 @@ func (b *budget) priced(nodes numa.Mask) numa.Mask {
 	return out
 }
 
-// count finds out whether only the number of nodes counts. A budget that it
-// counts by gets the price 1 for every node that has one, so that amounts repeat.
+// count finds out whether only the number of nodes counts. If not, a budget that
+// by itself counts nodes gets the price 1 for every node that has one, so that
+// amounts repeat.
 func (p *payer) count() {
-	type counted struct {
-		priced   numa.Mask
-		capacity int
-	}
-	all := make([]counted, len(p.budgets))
+	var buffer [4]counted
+	all := buffer[:0]
 	for i := range p.budgets {
-		b := &p.budgets[i]
-		all[i] = counted{b.priced(p.can), -1}
-		if n, ok := b.capacity(all[i].priced); ok {
-			all[i].capacity = n
+		all = append(all, p.budgets[i].counted(p.can))
+	}
+	kept := 0
+	for i := range p.budgets {
+		if !slices.ContainsFunc(all, all[i].implied) && !slices.ContainsFunc(all[:i], all[i].same) {
+			p.budgets[kept], all[kept] = p.budgets[i], all[i]
+			kept++
 		}
 	}
-	// One that lets through whatever another does says nothing.
-	implied := func(i int) bool {
-		for j := range all {
-			if i != j && all[i].capacity >= 0 && all[j].capacity >= 0 && all[i].priced.IsSubsetOf(all[j].priced) &&
-				(all[i].capacity > all[j].capacity || all[i].capacity == all[j].capacity && (all[i].priced != all[j].priced || i > j)) {
-				return true
+	p.budgets, all = p.budgets[:kept], all[:kept]
+	if kept == 0 || kept == 1 && all[0].even {
+		p.even = true
+		if kept == 1 {
+			p.capacity = all[0].capacity
+		}
+		return
+	}
+	for i, c := range all {
+		if c.even {
+			p.budgets[i] = budget{new(hint.Weights), uint64(c.capacity)}
+			for id := range c.priced.All() {
+				p.budgets[i].prices[id] = 1
 			}
 		}
-		return false
 	}
-	kept := p.budgets[:0:0]
-	last := counted{}
-	for i, b := range p.budgets {
-		if implied(i) {
-			continue
-		}
-		last = all[i]
-		if last.capacity >= 0 {
-			b = budget{new(hint.Weights), uint64(last.capacity)}
-			for id := range last.priced.All() {
-				b.prices[id] = 1
-			}
-		}
-		kept = append(kept, b)
-	}
-	p.budgets = kept
-	p.even = len(kept) == 0 || len(kept) == 1 && last.capacity >= 0
-	p.capacity = max(last.capacity, 0)
 }
+
+// counted is a budget by the nodes that have a price, and how many of those it
+// can pay for if it is even, which means: whichever they are.
+type counted struct {
+	priced   numa.Mask
+	capacity int
+	even     bool
+}
+
+func (b *budget) counted(nodes numa.Mask) counted {
+	c := counted{priced: b.priced(nodes)}
+	c.capacity, c.even = b.capacity(c.priced)
+	return c
+}
+
+// implied tells whether whatever a stricter one lets through, this one does too.
+func (c counted) implied(by counted) bool {
+	return c.even && by.even && c != by && c.priced.IsSubsetOf(by.priced) && c.capacity >= by.capacity
+}
+
+func (c counted) same(as counted) bool { return c.even && c == as }
 
 // capacity is how many of the nodes can be paid for, whichever they are; false if
 // it depends on which.

@@ -27,18 +27,17 @@ func (m *Manager) reachable(lists []list, r *Result) bool {
 	if universe == 0 {
 		return false
 	}
-	p := split(lists)
-	p.list(m, universe)
-	best := ranked{parts: p, m: m, b: r.B}
+	best := ranked{parts: split(lists), m: m, b: r.B}
+	best.list(universe)
 	switch {
-	case universe.Len() <= maxDense && len(p.explicit) > 0:
+	case universe.Len() <= maxDense && len(best.explicit) > 0:
 		d := newDense(universe)
-		d.reach(p.explicit)
+		d.reach(best.explicit)
 		r.Work += d.work
 		best.each(d.sets())
-	case len(p.explicit) > 0:
+	case len(best.explicit) > 0:
 		s := sparse{universe: universe}
-		s.reach(p.explicit)
+		s.reach(best.explicit)
 		r.Work += s.work
 		r.Approximate = r.Approximate || s.cut
 		best.each(slices.Values(s.masks))
@@ -89,20 +88,23 @@ func split(lists []list) parts {
 
 // list makes explicit lists of rules where there are few nodes, unless rules are
 // all there is and only numbers of nodes count.
-func (p *parts) list(m *Manager, universe numa.Mask) {
-	if len(p.ruled)+len(p.mixed) == 0 || universe.Len() > m.listed {
+func (c *ranked) list(universe numa.Mask) {
+	if len(c.ruled)+len(c.mixed) == 0 || universe.Len() > c.m.listed {
 		return
 	}
-	if len(p.explicit)+len(p.mixed) == 0 && newSparing(m, p.ruled, universe, 0).even() {
-		return
+	if len(c.explicit)+len(c.mixed) == 0 {
+		if c.ready = newSparing(c.m, c.ruled, universe, c.b); c.ready.even() {
+			return
+		}
+		c.ready = nil
 	}
-	for _, l := range slices.Concat(p.ruled, p.mixed) {
+	for _, l := range slices.Concat(c.ruled, c.mixed) {
 		l.hints = append(trace(l.rule, universe), l.hints...)
 		l.rule = nil
-		p.explicit = append(p.explicit, l)
+		c.explicit = append(c.explicit, l)
 	}
-	p.ruled, p.mixed = nil, nil
-	slices.SortStableFunc(p.explicit, func(a, b *list) int { return len(a.hints) - len(b.hints) })
+	c.ruled, c.mixed = nil, nil
+	slices.SortStableFunc(c.explicit, func(a, b *list) int { return len(a.hints) - len(b.hints) })
 }
 
 // ranked collects the best candidates.
@@ -115,6 +117,8 @@ type ranked struct {
 	cut   bool
 	// winner is how rules left the best candidate; nil where there are none.
 	winner *sparing
+	// ready is the only one that is needed, if it is known already.
+	ready *sparing
 }
 
 // each considers sets of nodes that the explicit lists leave, or, where there
@@ -152,7 +156,10 @@ func (c *ranked) spare(rules []*list, nodes numa.Mask) bool {
 		c.cut = true
 		return false
 	}
-	s := newSparing(c.m, rules, nodes, c.b)
+	s := c.ready
+	if s == nil {
+		s = newSparing(c.m, rules, nodes, c.b)
+	}
 	best := s.best()
 	c.steps += s.steps
 	c.cut = c.cut || s.cut
