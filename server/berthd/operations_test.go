@@ -230,3 +230,64 @@ func TestManyClients(t *testing.T) {
 		t.Errorf("pods that were removed are here: %d", len(pods))
 	}
 }
+
+// TestEndUnderLoad tells berthd to end while many clients ask: whoever had an answer
+// finds it true with the next daemon, whoever had none finds all or nothing.
+func TestEndUnderLoad(t *testing.T) {
+	t.Parallel()
+	const clients = 12
+	n := newNode(t, "--machine", "2s4n32c2t,mem=64Gi")
+	n.kernel = false
+	d := n.start()
+	var mu sync.Mutex
+	said := map[string]bool{}   // whether the pod is here, as the last answer told
+	unsaid := map[string]bool{} // no answer came
+	begun := make(chan struct{}, 1<<10)
+	var work sync.WaitGroup
+	for c := range clients {
+		agent := admissionv1.NewAdmissionServiceClient(d.as(os.Getuid()))
+		work.Go(func() {
+			for round := 0; ; round++ {
+				uid := fmt.Sprintf("c%d-%d", c, round)
+				v, err := agent.Admit(n.ctx(), &admissionv1.AdmitRequest{Pod: guaranteed(uid, 1, 0)})
+				here := v.GetVerdict() == admissionv1.Verdict_VERDICT_ADMITTED
+				if err == nil && round%3 != 0 {
+					_, err = agent.Remove(n.ctx(), &admissionv1.RemoveRequest{PodUid: uid})
+					here = false
+				}
+				mu.Lock()
+				if said[uid] = here; err != nil {
+					unsaid[uid] = true
+				}
+				mu.Unlock()
+				if err != nil {
+					if code := status.Code(err); code != codes.Unavailable {
+						t.Errorf("%s: %v", uid, err)
+					}
+					return
+				}
+				select {
+				case begun <- struct{}{}:
+				default:
+				}
+			}
+		})
+	}
+	for range 3 * clients {
+		<-begun
+	}
+	d.stop()
+	work.Wait()
+	d = n.start()
+	d.check()
+	pods := d.pods()
+	for uid, here := range said {
+		if got := pods[uid] != nil; got != here && !unsaid[uid] {
+			t.Errorf("pod %s is here: %v, and was said to be: %v", uid, got, here)
+		}
+		delete(pods, uid)
+	}
+	if len(pods) > 0 {
+		t.Errorf("pods that nobody asked for: %d", len(pods))
+	}
+}
