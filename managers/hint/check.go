@@ -52,22 +52,38 @@ func (a *Answer) check(machine numa.Mask) string {
 	return a.checkHints(machine)
 }
 
-// checkHints says what is wrong with the hints of an answer.
+// checkHints says what is wrong with the hints of an answer. There may be hundreds,
+// so that the usual case, sets of nodes each after the one before, is told first.
 func (a *Answer) checkHints(machine numa.Mask) string {
+	var before numa.Mask
+	size := 0
 	for i := range a.Hints {
 		h := &a.Hints[i]
-		switch {
-		case h.Any && a.Kind == ByRule:
-			return fmt.Sprintf("option %d beside the rule names no nodes", i)
-		case h.Any && h.Nodes != 0:
-			return fmt.Sprintf("option %d names nodes and says that any will do", i)
-		case !h.Any && h.Nodes == 0:
-			return fmt.Sprintf("option %d names no nodes", i)
-		case !h.Nodes.IsSubsetOf(machine):
-			return fmt.Sprintf("option %d names nodes %s, the machine has %s", i, h.Nodes, machine)
-		case i > 0 && compareHints(a.Hints[i-1], *h) >= 0:
-			return fmt.Sprintf("option %d is out of order or there twice", i)
+		n, differ := h.Nodes.Len(), h.Nodes^before
+		after := n > size || n == size && before.Overlaps(differ&-differ)
+		if h.Any || h.Nodes == 0 || !h.Nodes.IsSubsetOf(machine) || !after || size == 0 && i > 0 {
+			if text := a.checkHint(i, machine); text != "" {
+				return text
+			}
 		}
+		before, size = h.Nodes, n
+	}
+	return ""
+}
+
+// checkHint says what is wrong with one hint.
+func (a *Answer) checkHint(i int, machine numa.Mask) string {
+	switch h := a.Hints[i]; {
+	case h.Any && a.Kind == ByRule:
+		return fmt.Sprintf("option %d beside the rule names no nodes", i)
+	case h.Any && h.Nodes != 0:
+		return fmt.Sprintf("option %d names nodes and says that any will do", i)
+	case !h.Any && h.Nodes == 0:
+		return fmt.Sprintf("option %d names no nodes", i)
+	case !h.Nodes.IsSubsetOf(machine):
+		return fmt.Sprintf("option %d names nodes %s, the machine has %s", i, h.Nodes, machine)
+	case i > 0 && compareHints(a.Hints[i-1], h) >= 0:
+		return fmt.Sprintf("option %d is out of order or there twice", i)
 	}
 	return ""
 }

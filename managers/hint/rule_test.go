@@ -114,3 +114,25 @@ func TestRuleWithHints(t *testing.T) {
 		}
 	}
 }
+
+// Whatever is sorted and there once is usable, and nothing else.
+func TestOrderOfHints(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		hints := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) hint.Hint {
+			h := hint.Hint{Preferred: rapid.Bool().Draw(t, "preferred"), Any: rapid.IntRange(0, 5).Draw(t, "any") == 0}
+			if !h.Any {
+				h.Nodes = numa.Mask(rapid.Uint64Range(1, 31).Draw(t, "nodes"))
+			}
+			return h
+		}), 1, 8).Draw(t, "hints")
+		sorted := slices.Clone(hints)
+		hint.SortHints(sorted)
+		want := slices.Equal(slices.Compact(sorted), hints)
+		a := hint.ResourceAnswer{Resource: "r", Answer: hint.Answer{Kind: hint.Options, Hints: hints}}
+		err := hint.CheckReply(hint.Reply{Provider: "p", Answers: []hint.ResourceAnswer{a}}, 31)
+		if (err == nil) != want {
+			t.Fatalf("%v: %v", hints, err)
+		}
+	})
+}
