@@ -147,8 +147,10 @@ func TestLostLedgerGivesNothingAway(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
 	n.needKernel()
+	n.configure("cgroups: {reconcilePeriod: 20ms}\n")
 	d := n.start()
 	d.admitted(burstable("living"))
+	d.admitted(burstable("unwanted"))
 	d.kill()
 	if err := os.RemoveAll(filepath.Join(n.root, "state")); err != nil {
 		t.Fatal(err)
@@ -162,9 +164,13 @@ func TestLostLedgerGivesNothingAway(t *testing.T) {
 		}
 	}
 	deferred("until the agent has sent Sync")
-	if _, err := d.admission.Sync(n.ctx(), &admissionv1.SyncRequest{ActivePodUids: []string{"living", "elsewhere"}}); err != nil {
+	if _, err := d.admission.Sync(n.ctx(), &admissionv1.SyncRequest{ActivePodUids: []string{"living", "unwanted", "elsewhere"}}); err != nil {
 		t.Fatal(err)
 	}
+	deferred("pod living lives here")
+	// What is not known can be removed all the same.
+	d.remove("unwanted")
+	n.eventually("the cgroup of a pod that was spared goes with it", func() bool { return !n.podCgroups()["unwanted"] })
 	deferred("pod living lives here")
 	d.kill()
 	d = n.start()
