@@ -101,6 +101,9 @@ type Cgroups struct {
 	OnDrift      string          `json:"onDrift"`
 	CPUCFSQuota  bool            `json:"cpuCFSQuota"`
 	CPUCFSPeriod metav1.Duration `json:"cpuCFSQuotaPeriod"`
+	// QuotaWithExclusiveCPUs leaves containers and pods with CPUs of their own their
+	// CPU quota.
+	QuotaWithExclusiveCPUs bool `json:"quotaWithExclusiveCPUs"`
 	// PodPIDsLimit is none unless above 0.
 	PodPIDsLimit int64 `json:"podPidsLimit"`
 	// QOSReserved holds back memory for higher classes, as {"memory": "50%"}.

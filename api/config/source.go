@@ -103,6 +103,9 @@ func (c *Config) ApplyKubelet(path string, data []byte) (notes []string, err err
 			*field = on
 		}
 	}
+	if on, ok := k.FeatureGates["DisableCPUQuotaWithExclusiveCPUs"]; ok {
+		c.Cgroups.QuotaWithExclusiveCPUs = !on
+	}
 	return append(notes, notBuilt(path, &k)...), nil
 }
 

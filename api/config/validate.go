@@ -182,6 +182,7 @@ func (c Config) QoSConfig(facts cgroup.Facts, memoryBytes int64) (qos.Config, er
 	cg.Features = c.WorkloadFeatures()
 	cg.CFSQuota = c.Cgroups.CPUCFSQuota
 	cg.PeriodUS = uint64(c.Cgroups.CPUCFSPeriod.Microseconds())
+	cg.QuotaWithExclusiveCPUs = c.Cgroups.QuotaWithExclusiveCPUs
 	cg.PodPIDsLimit = c.Cgroups.PodPIDsLimit
 	cg.MemoryQoS = c.Cgroups.MemoryQoS
 	cg.ReservationPolicy = cgroup.ReservationPolicy(c.Cgroups.MemoryReservationPolicy)

@@ -40,6 +40,9 @@ type Config struct {
 	// be written: what remains of PeriodUS when the kubelet's feature gate
 	// CustomCPUCFSQuotaPeriod is switched off.
 	DefaultQuotas bool
+	// QuotaWithExclusiveCPUs leaves those with CPUs of their own their quota: the
+	// kubelet's feature gate DisableCPUQuotaWithExclusiveCPUs, switched off.
+	QuotaWithExclusiveCPUs bool
 	// PodPIDsLimit is podPidsLimit; none unless above 0.
 	PodPIDsLimit int64
 	// MemoryQoS is the feature gate of that name; it acts on v2 only.

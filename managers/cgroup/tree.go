@@ -42,7 +42,7 @@ func PodNode(p *ledger.Pod, l Layout, c Config) (Node, error) {
 	if err != nil {
 		return Node{}, fmt.Errorf("cgroup of pod %s: %w", p.UID(), err)
 	}
-	return Node{Name: name, Values: PodValues(&p.Pod, c, ExclusiveCPUs(p, c.Features))}, nil
+	return Node{Name: name, Values: PodValues(&p.Pod, c, !c.QuotaWithExclusiveCPUs && ExclusiveCPUs(p, c.Features))}, nil
 }
 
 // ContainerNode gives the cgroup of a bound container. The binding must have a
@@ -66,7 +66,7 @@ func ContainerNode(view *ledger.View, b ledger.Binding, c Config) (Node, error) 
 // AdmittedResources gives what a container of an admitted pod gets, with the
 // CPUs and memory nodes that the view has for it.
 func AdmittedResources(view *ledger.View, pod *ledger.Pod, ctr *workload.Container, c Config) Resources {
-	r := ContainerResources(&pod.Pod, ctr, c, ContainerExclusiveCPUs(pod, ctr.Name))
+	r := ContainerResources(&pod.Pod, ctr, c, !c.QuotaWithExclusiveCPUs && ContainerExclusiveCPUs(pod, ctr.Name))
 	r.Values.Cpuset = ContainerCpuset(view, ledger.Owner{Pod: pod.UID(), Container: ctr.Name})
 	return r
 }

@@ -92,7 +92,7 @@ systemReserved: {cpu: 500m}
 kubeReserved: {cpu: 600m}
 podPidsLimit: 77
 cpuCFSQuota: false
-featureGates: {CPUManagerPolicyAlphaOptions: true, SomethingElse: true}
+featureGates: {CPUManagerPolicyAlphaOptions: true, DisableCPUQuotaWithExclusiveCPUs: false, SomethingElse: true}
 bogusField: 1
 `
 	berth := berthHead + "topology: {policy: best-effort}\nproviders: {order: [cpu, memory, device]}\n"
@@ -103,7 +103,7 @@ bogusField: 1
 	if c.CPU.Policy != "static" || c.Topology.Policy != "best-effort" || c.Topology.Scope != "container" {
 		t.Errorf("cpu %s, topology %s, scope %s", c.CPU.Policy, c.Topology.Policy, c.Topology.Scope)
 	}
-	if c.Cgroups.PodPIDsLimit != 77 || c.Cgroups.CPUCFSQuota || !c.Features.CPUAlphaOptions {
+	if c.Cgroups.PodPIDsLimit != 77 || c.Cgroups.CPUCFSQuota || !c.Cgroups.QuotaWithExclusiveCPUs || !c.Features.CPUAlphaOptions {
 		t.Errorf("kubelet's settings were lost: %+v %+v", c.Cgroups, c.Features)
 	}
 	if got := c.Providers; !reflect.DeepEqual(got.Order, []string{"cpu", "memory", "device"}) || got.CallTimeout.Duration == 0 {

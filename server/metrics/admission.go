@@ -32,8 +32,10 @@ type Settings struct {
 	// Topology and Scope are the topology manager's.
 	Topology topology.Policy
 	Scope    hint.Scope
-	// PodLevelResourceManagers is the feature of that name.
-	PodLevelResourceManagers bool
+	// PodLevelResourceManagers and MemoryQoS are the features of those names;
+	// TieredReservation tells that memory QoS acts, and guarantees requests.
+	PodLevelResourceManagers     bool
+	MemoryQoS, TieredReservation bool
 }
 
 // admission counts the outcome of an admission that is no dry run, and how long

@@ -31,6 +31,9 @@ const (
 	cgroupDuration = "kubelet_cgroup_manager_duration_seconds"
 	cgroupVersion  = "kubelet_cgroup_version"
 
+	memoryQoSMin = "kubelet_memory_qos_node_memory_min_bytes"
+	memoryQoSLow = "kubelet_memory_qos_node_memory_low_bytes"
+
 	resizeDuration    = "kubelet_pod_resize_duration_milliseconds"
 	infeasibleResizes = "kubelet_pod_infeasible_resizes_total"
 )

@@ -80,6 +80,9 @@ func (s *Set) Start(sources Sources) {
 		&ledgerCollector{view: sources.View, cpu: func() bool { return sources.Settings().StaticCPUs }})
 	settings := sources.Settings()
 	s.aligned.begin(settings)
+	if settings.MemoryQoS {
+		s.registry.MustRegister(reservationCollector{sources.View, settings.TieredReservation})
+	}
 	if settings.PodLevelResourceManagers {
 		s.registry.MustRegister(s.managers.all()...)
 	}
