@@ -102,16 +102,21 @@ func (g guests) nodes() []cgroup.Node {
 
 // at finds the one that runs in a cgroup.
 func (g guests) at(name cgroup.Name) (guest, bool) {
-	i := slices.IndexFunc(g, func(g guest) bool { return g.runs && g.name.Equal(name) })
+	i := g.index(name)
 	if i < 0 {
 		return guest{}, false
 	}
 	return g[i], true
 }
 
-// present drops those whose cgroup was not seen: they have just exited. What a
-// runtime's cgroup lacks is not berth's to repair, so it counts as valid. The nodes
-// share their array with the result.
+func (g guests) index(name cgroup.Name) int {
+	return slices.IndexFunc(g, func(g guest) bool { return g.runs && g.name.Equal(name) })
+}
+
+// present drops nodes of theirs that were not seen: the container has just exited, or
+// is somewhere else than the runtime says, and so counts as out of sight from here on.
+// What a runtime's cgroup lacks is not berth's to repair, so it counts as valid. The
+// nodes share their array with the result.
 func (g guests) present(nodes []cgroup.Node, seen *cgroup.Snapshot) []cgroup.Node {
 	if len(g) == 0 {
 		return nodes
@@ -128,8 +133,12 @@ func (g guests) present(nodes []cgroup.Node, seen *cgroup.Snapshot) []cgroup.Nod
 		}
 	}
 	return slices.DeleteFunc(nodes, func(n cgroup.Node) bool {
-		_, ok := g.at(n.Name)
-		return ok && !there[n.Name.String()]
+		i := g.index(n.Name)
+		if i < 0 || there[n.Name.String()] {
+			return false
+		}
+		g[i].runs = false
+		return true
 	})
 }
 

@@ -1,0 +1,66 @@
+package admission_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/berthd/berth/managers/admission"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/topology"
+)
+
+func TestRecount(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, topology.None)
+	h.admit(t, guaranteed("a", 1, 0))
+	owner := ledger.Owner{Pod: "a", Container: "main"}
+	for _, id := range []string{"kept", "ended", "vanished", "coming"} {
+		_, err := h.PreStart(t.Context(), owner, id, 0)
+		must(t, err)
+	}
+	// Those are berth's own; the rest of the test is about the runtime's.
+	own := slices.Collect(h.ledger.View().Bindings())
+	_, err := h.ledger.Update(t.Context(), func(d *ledger.Draft) error {
+		for _, b := range own {
+			b.Own, b.CgroupPath = false, ""
+			d.Bind(b)
+		}
+		d.Bind(ledger.Binding{ID: "own", Owner: owner, CgroupPath: "/x", Own: true, Sequence: 9})
+		return nil
+	})
+	must(t, err)
+	found := []admission.Found{
+		{ID: "kept", Owner: owner}, {ID: "ended", Owner: owner, Exited: true},
+		{ID: "new", Owner: owner}, {ID: "old", Owner: owner, Exited: true},
+		{ID: "stranger", Owner: ledger.Owner{Pod: "z", Container: "main"}},
+		{ID: "other", Owner: ledger.Owner{Pod: "a", Container: "other"}},
+	}
+	gone := func(id string) bool { return id != "coming" }
+	done, err := h.Recount(t.Context(), found, gone)
+	must(t, err)
+	if got := fmt.Sprint(ids(done.Bound), ids(done.Dropped)); got != "[new] [ended vanished]" {
+		t.Errorf("bound and dropped %s", got)
+	}
+	if done.Bound[0].Sequence != 10 {
+		t.Errorf("the new one comes before others: %+v", done.Bound[0])
+	}
+	if got := fmt.Sprint(ids(slices.Collect(h.ledger.View().Bindings()))); got != "[coming kept new own]" {
+		t.Errorf("bindings %s", got)
+	}
+	before := h.ledger.View().Generation()
+	again, err := h.Recount(t.Context(), found, gone)
+	must(t, err)
+	if len(again.Bound)+len(again.Dropped) > 0 || h.ledger.View().Generation() != before {
+		t.Errorf("again: %+v", again)
+	}
+}
+
+func ids(bindings []ledger.Binding) []string {
+	var out []string
+	for _, b := range bindings {
+		out = append(out, b.ID)
+	}
+	slices.Sort(out)
+	return out
+}
