@@ -86,7 +86,7 @@ func (c *ranked) chosen(lists []list, nodes numa.Mask) []list {
 		if out[i].rule == nil {
 			continue
 		}
-		at := slices.IndexFunc(c.winner.payers, func(p payer) bool { return p.list == &lists[i] })
+		at := slices.Index(c.winner.rules, &lists[i])
 		if at < 0 {
 			continue // it chose a hint beside its rule
 		}

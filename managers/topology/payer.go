@@ -10,7 +10,6 @@ import (
 
 // payer is a rule as one of those who can spare nodes.
 type payer struct {
-	list *list
 	// can are the nodes that it can spare at a price, each by itself, and gives
 	// those that it spares for nothing. They belong to no other payer.
 	can, gives numa.Mask
@@ -26,10 +25,10 @@ type budget struct {
 	slack  uint64
 }
 
-func newPayer(l *list, universe numa.Mask) payer {
-	p := payer{list: l, can: universe.Minus(l.rule.Must), budgets: make([]budget, 0, 1+len(l.rule.Also))}
-	for weights, need := range l.rule.Needs() {
-		b := budget{weights, weights.Sum(l.rule.Universe) - need}
+func newPayer(r *hint.Rule, universe numa.Mask) payer {
+	p := payer{can: universe.Minus(r.Must), budgets: make([]budget, 0, 1+len(r.Also))}
+	for weights, need := range r.Needs() {
+		b := budget{weights, weights.Sum(r.Universe) - need}
 		for id := range p.can.All() {
 			if weights[id] > b.slack {
 				p.can = p.can.Without(id)

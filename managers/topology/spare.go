@@ -41,7 +41,9 @@ type sparing struct {
 	m        *Manager
 	universe numa.Mask
 	b        int
-	payers   []payer
+	rules    []*list
+	// payers are the rules, unless nothing is to be spared.
+	payers []payer
 	// free are the nodes that some rule can spare for nothing.
 	free  numa.Mask
 	steps int
@@ -53,13 +55,19 @@ type sparing struct {
 }
 
 func newSparing(m *Manager, rules []*list, universe numa.Mask, b int) *sparing {
-	s := &sparing{m: m, universe: universe, b: b, payers: make([]payer, len(rules))}
-	for i, l := range rules {
-		s.payers[i] = newPayer(l, universe)
+	s := &sparing{m: m, universe: universe, b: b, rules: rules}
+	if s.most() > 0 {
+		s.payers = make([]payer, len(rules))
+		for i, l := range rules {
+			s.payers[i] = newPayer(l.rule, universe)
+		}
+		s.settle()
 	}
-	s.settle()
 	return s
 }
+
+// most is how many nodes may be spared, so that B are left.
+func (s *sparing) most() int { return s.universe.Len() - max(s.b, 1) }
 
 // settle finds what can be spared for nothing. A node that one rule spares costs
 // the others nothing, so that they may be able to spare all that is left.
@@ -91,18 +99,17 @@ func (s *sparing) even() bool {
 // has B nodes or the next larger number that is possible; the whole universe, if
 // that has no more than B.
 func (s *sparing) best() numa.Mask {
-	most := s.universe.Len() - max(s.b, 1)
-	if most <= 0 {
+	if s.most() <= 0 {
 		return s.universe
 	}
 	if s.even() {
-		spared := s.assign(s.universe, most).spared
+		spared := s.assign(s.universe, s.most()).spared
 		return s.nearest(s.universe.Minus(spared), func(nodes numa.Mask) bool {
 			return s.assign(nodes, numa.MaxNodes).spared == nodes
 		})
 	}
 	s.dealer = newDealer(s)
-	return s.nearest(s.universe.Minus(s.dealer.spare(most)), s.dealer.deals)
+	return s.nearest(s.universe.Minus(s.dealer.spare(s.most())), s.dealer.deals)
 }
 
 // nearest returns the set with the smallest sum of distances among those of the
@@ -164,13 +171,16 @@ func fewSets(n, size int) bool {
 	return true
 }
 
-// deal says which nodes each payer spares, so that together they spare exactly
-// the given ones; nil if that is not found in time.
+// deal says which nodes each rule spares, so that together they spare exactly the
+// given ones; nil if that is not found in time.
 func (s *sparing) deal(nodes numa.Mask) []numa.Mask {
 	var taken []numa.Mask
-	if s.dealer == nil {
+	switch {
+	case nodes == 0:
+		return make([]numa.Mask, len(s.rules))
+	case s.dealer == nil:
 		taken = s.assign(nodes&^s.free, numa.MaxNodes).taken
-	} else {
+	default:
 		s.steps = 0
 		taken = s.dealer.deal(nodes)
 	}
