@@ -60,6 +60,11 @@ func (a *App) checkHost(ctx context.Context) error {
 	if swapping && c.FailSwapOn {
 		return fault.Preconditionf("running with swap on is not supported, please disable swap or set node.failSwapOn (--fail-swap-on) to false")
 	}
+	if swapping {
+		if err := procfs.NoSwap(); err != nil {
+			a.Log.WarnContext(ctx, "volumes in memory may end up on disk, as swap is on", "reason", "PossibleMemoryBackedVolumesOnDisk", "error", err)
+		}
+	}
 	// As the kubelet does for itself: without the agent nobody keeps order.
 	if err := procfs.SetOOMScoreAdj(proc, os.Getpid(), c.OOMScoreAdj); err != nil {
 		a.Log.WarnContext(ctx, "berthd keeps its score of the out-of-memory killer", "error", err)

@@ -3,7 +3,7 @@
 // kernel's out-of-memory killer.
 //
 // Reading functions take the tree as an fs.FS, writing ones as an *os.Root, so
-// that tests work on trees of their own.
+// that tests work on trees of their own; NoSwap asks the kernel itself.
 //
 // Invariant: an error names the file; a file that may be absent is no error.
 package procfs
