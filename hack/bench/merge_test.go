@@ -29,6 +29,8 @@ var mergeCases = []mergeCase{
 	{"5 lists, not preferred", 5, []int{2, 4, 8}, listed(true), false},
 	{"5 rules, equal weights, preferred", 5, []int{2, 4, 8, 16, 32, 64}, ruled(false), true},
 	{"5 rules, equal weights, not preferred", 5, []int{2, 4, 8, 16, 32, 64}, ruled(true), false},
+	{"5 rules, unlike weights, not preferred", 5, []int{2, 4, 8, 16, 32, 64}, unlike, false},
+	{"5 rules, half the nodes used, not preferred", 5, []int{2, 4, 8, 16, 32, 64}, used, false},
 }
 
 // listed lists every set of nodes; apart, the resources prefer one node and two by
@@ -60,6 +62,34 @@ func ruled(apart bool) func(numa.Mask, int) hint.Answer {
 		}
 		return hint.Answer{Kind: hint.ByRule, Rule: r}
 	}
+}
+
+// unlike wants about as much as two nodes have, and no two of five nodes have the
+// same.
+func unlike(universe numa.Mask, i int) hint.Answer {
+	a := ruled(true)(universe, i)
+	for node := range universe.All() {
+		a.Rule.Weights[node] += uint64((node + i) % 5)
+	}
+	a.Rule.Need = 20
+	return a
+}
+
+// used is about memory and huge pages of a machine of which every second node is
+// used by itself. A node that is not used has half of what is wanted of memory, and
+// all of the huge pages.
+func used(universe numa.Mask, i int) hint.Answer {
+	a := ruled(true)(universe, i)
+	pages := hint.Threshold{Resource: "hugepages-2Mi", Need: 2}
+	for node := range universe.All() {
+		pages.Weights[node] = 3
+		if node%2 != 0 {
+			a.Rule.Universe = a.Rule.Universe.Without(node)
+			a.Hints = append(a.Hints, hint.Hint{Nodes: numa.Of(node), Preferred: i > 0})
+		}
+	}
+	a.Rule.Also = []hint.Threshold{pages}
+	return a
 }
 
 // on makes the manager and the replies for a machine of so many nodes.
