@@ -7,6 +7,7 @@ import (
 
 	hintv1 "github.com/berthd/berth/api/berth/hint/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/fault"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/workload"
@@ -94,6 +95,38 @@ func readClaims(path string, claims []*typesv1.Claim, vs *fault.Violations) []le
 		out[i] = c
 	}
 	return out
+}
+
+// ReadPlan reads claims of any provider, as berthd itself tells them; path names
+// them in errors.
+func ReadPlan(path string, claims []*typesv1.Claim) ([]ledger.Claim, error) {
+	var vs fault.Violations
+	out := make([]ledger.Claim, len(claims))
+	for i, m := range claims {
+		at := fmt.Sprintf("%s[%d]", path, i)
+		if m.GetCpu() == nil && len(m.GetMemory()) == 0 {
+			out[i] = readClaims(path, claims[i:i+1], &vs)[0]
+			continue
+		}
+		out[i] = ledger.Claim{
+			Owner: ledger.Owner{Pod: m.GetPodUid(), Container: m.GetContainer()}, Provider: m.GetProvider(), Resource: m.GetResource(),
+		}
+		if m.GetAffinity() != nil {
+			h := readHint(at+".affinity", m.GetAffinity(), &vs)
+			out[i].Affinity = &h
+		}
+		if m.GetCpu() != nil {
+			set, err := cpuset.Parse(m.GetCpu().GetSet().GetCpus())
+			if err != nil {
+				vs.Addf(at+".cpu.set", "%v", err)
+			}
+			out[i].CPUs = &ledger.CPUs{Set: set, Use: ledger.CPUUse(m.GetCpu().GetUse())}
+		}
+		for _, b := range m.GetMemory() {
+			out[i].Memory = append(out[i].Memory, ledger.Block{Nodes: readMask(at+".memory.nodes", b.GetNodes(), &vs), Bytes: b.GetBytes()})
+		}
+	}
+	return out, vs.Err("request")
 }
 
 func readDevices(path string, devices []*typesv1.Device, vs *fault.Violations) *ledger.Devices {

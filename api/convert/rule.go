@@ -97,6 +97,13 @@ func checkWeight(path string, weight uint64, vs *fault.Violations) {
 	}
 }
 
+// ReadMask reads a set of NUMA nodes; path names it in errors.
+func ReadMask(path string, m *typesv1.NUMAMask) (numa.Mask, error) {
+	var vs fault.Violations
+	mask := readMask(path, m, &vs)
+	return mask, vs.Err("request")
+}
+
 // readMask reads a set of NUMA nodes; none for a missing one.
 func readMask(path string, m *typesv1.NUMAMask, vs *fault.Violations) (mask numa.Mask) {
 	for _, id := range m.GetNodes() {

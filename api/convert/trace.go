@@ -1,6 +1,8 @@
 package convert
 
 import (
+	"strings"
+
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/managers/ledger"
 )
@@ -30,7 +32,14 @@ func step(s *ledger.Step) *typesv1.TraceStep {
 		Answer: s.Answer, Hints: Hints(s.Hints), Omitted: int32(s.Omitted),
 		Affinity: Hint(s.Affinity), Approximate: s.Approximate, Claim: Claim(s.Claim), Text: s.Text,
 	}
-	for _, short := range s.Shortages {
+	out.Shortages = Shortages(s.Shortages)
+	return out
+}
+
+// Shortages returns the message form of shortages.
+func Shortages(list []ledger.Shortage) []*typesv1.Shortage {
+	var out []*typesv1.Shortage
+	for _, short := range list {
 		m := &typesv1.Shortage{
 			Resource: short.Resource, Nodes: short.Nodes, Need: short.Need, Free: short.Free, Held: short.Held,
 			Withheld: short.Withheld, Why: short.Why, MoreHolders: int32(short.MoreHolders),
@@ -38,7 +47,24 @@ func step(s *ledger.Step) *typesv1.TraceStep {
 		for _, h := range short.Holders {
 			m.Holders = append(m.Holders, h.String())
 		}
-		out.Shortages = append(out.Shortages, m)
+		out = append(out, m)
+	}
+	return out
+}
+
+// ReadShortages reads shortages. What they say is for people, and not checked.
+func ReadShortages(list []*typesv1.Shortage) []ledger.Shortage {
+	var out []ledger.Shortage
+	for _, m := range list {
+		s := ledger.Shortage{
+			Resource: m.GetResource(), Nodes: m.GetNodes(), Need: m.GetNeed(), Free: m.GetFree(), Held: m.GetHeld(),
+			Withheld: m.GetWithheld(), Why: m.GetWhy(), MoreHolders: int(m.GetMoreHolders()),
+		}
+		for _, h := range m.GetHolders() {
+			pod, container, _ := strings.Cut(h, "/")
+			s.Holders = append(s.Holders, ledger.Owner{Pod: pod, Container: container})
+		}
+		out = append(out, s)
 	}
 	return out
 }

@@ -11,6 +11,7 @@ import (
 
 	hintv1 "github.com/berthd/berth/api/berth/hint/v1"
 	"github.com/berthd/berth/clients/berth"
+	"github.com/berthd/berth/managers/hint"
 )
 
 // pause is how long to wait before berthd is asked again.
@@ -18,7 +19,8 @@ const pause = time.Second
 
 // register keeps a provider registered until ctx ends. An error is a refusal that
 // asking again does not change.
-func register(ctx context.Context, name string, o Options) error {
+func register(ctx context.Context, p hint.Provider, o Options) error {
+	name := p.Name()
 	client, err := berth.Dial(ctx, o.Berth, berth.Options{UserAgent: "berth-hintprovider/" + name})
 	if err != nil {
 		return fmt.Errorf("register provider %s: %w", name, err)
@@ -30,6 +32,12 @@ func register(ctx context.Context, name string, o Options) error {
 	}
 	if o.Required {
 		req.Mode = hintv1.Mode_MODE_REQUIRED
+	}
+	if _, ok := p.(hint.Validator); ok {
+		req.Capabilities = append(req.Capabilities, hintv1.Capability_CAPABILITY_VALIDATE)
+	}
+	if _, ok := p.(hint.Explainer); ok {
+		req.Capabilities = append(req.Capabilities, hintv1.Capability_CAPABILITY_EXPLAIN)
 	}
 	if o.Deadline != 0 {
 		req.Deadline = durationpb.New(o.Deadline)

@@ -73,7 +73,7 @@ func Run(ctx context.Context, p hint.Provider, o Options) error {
 	tasks.Go(func() { s.watchLeases(ctx) })
 	if !o.NoRegistration {
 		tasks.Go(func() {
-			if err := register(ctx, p.Name(), o); err != nil {
+			if err := register(ctx, p, o); err != nil {
 				cancel(err)
 			}
 		})

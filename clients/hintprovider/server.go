@@ -27,8 +27,8 @@ type Committer interface {
 	Committed(ctx context.Context, view *ledger.View) error
 }
 
-// Server answers berthd's calls with a provider. It serves the provider's Abort too
-// where it is a hint.Aborter.
+// Server answers berthd's calls with a provider. It serves Abort, Validate and
+// Explain too where the provider is a hint.Aborter, hint.Validator, hint.Explainer.
 type Server struct {
 	hintv1.UnimplementedHintProviderServiceServer
 
@@ -155,6 +155,50 @@ func (s *Server) Commit(ctx context.Context, m *hintv1.CommitRequest) (*hintv1.C
 		s.abortAll()
 	}
 	return &hintv1.CommitResponse{}, nil
+}
+
+// Validate implements HintProviderService for a provider that is a hint.Validator.
+// Its view has what all providers have planned for the pod.
+func (s *Server) Validate(ctx context.Context, m *hintv1.ValidateRequest) (*hintv1.ValidateResponse, error) {
+	v, ok := s.provider.(hint.Validator)
+	if !ok {
+		return nil, toStatus(fault.Unsupportedf("provider %s validates nothing", s.provider.Name()))
+	}
+	view, req, err := s.read(m.GetQuestion())
+	if err != nil {
+		return nil, toStatus(err)
+	}
+	claims, err := convert.ReadPlan("claims", m.GetClaims())
+	if err != nil {
+		return nil, toStatus(err)
+	}
+	draft := ledger.NewDraft(view)
+	draft.AddClaims(req.Pod.UID, claims...)
+	err = v.Validate(ctx, draft.View(), req)
+	if fault.ClassOf(err) == fault.Refused {
+		return &hintv1.ValidateResponse{Refusal: refusal(err)}, nil
+	}
+	if err != nil {
+		return nil, toStatus(err)
+	}
+	return &hintv1.ValidateResponse{}, nil
+}
+
+// Explain implements HintProviderService for a provider that is a hint.Explainer.
+func (s *Server) Explain(_ context.Context, m *hintv1.ExplainRequest) (*hintv1.ExplainResponse, error) {
+	x, ok := s.provider.(hint.Explainer)
+	if !ok {
+		return nil, toStatus(fault.Unsupportedf("provider %s explains nothing", s.provider.Name()))
+	}
+	view, req, err := s.read(m.GetQuestion())
+	if err != nil {
+		return nil, toStatus(err)
+	}
+	nodes, err := convert.ReadMask("nodes", m.GetNodes())
+	if err != nil {
+		return nil, toStatus(err)
+	}
+	return &hintv1.ExplainResponse{Shortages: convert.Shortages(x.Explain(view, req, nodes))}, nil
 }
 
 // Abort implements HintProviderService.

@@ -102,7 +102,8 @@ type Validator interface {
 type Explainer interface {
 	// Explain compares what the request needs of this provider with what it could
 	// have on the given nodes together, whatever other nodes have: a shortage for
-	// each resource of which these nodes have too little. It asks nobody outside.
+	// each resource of which these nodes have too little. It is quick: who has to
+	// ask outside says nothing if that takes long.
 	Explain(view *ledger.View, req Request, nodes numa.Mask) []ledger.Shortage
 }
 

@@ -110,6 +110,10 @@ type Outsider struct {
 	// Resources that the provider serves, in order; a pod that asks for none of
 	// them does not concern it. Empty: every pod concerns it.
 	Resources []string `json:"resources,omitempty"`
+	// Validates and Explains say that the provider is a hint.Validator, or a
+	// hint.Explainer.
+	Validates bool `json:"validates,omitempty"`
+	Explains  bool `json:"explains,omitempty"`
 }
 
 // Lease is what an outside provider has reserved for an admission, until the

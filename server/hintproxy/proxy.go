@@ -88,6 +88,7 @@ type proxy struct {
 	confirmation chan struct{}           // closed when it has confirmed for the first time
 	reservations map[string]reservation  // by admission
 	aborts       map[string]time.Time    // not delivered, with the lease's end
+	quiet        time.Time               // until then it is not asked to explain
 }
 
 var (

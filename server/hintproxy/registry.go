@@ -92,7 +92,7 @@ func (r *Registry) entries(proxies map[string]*proxy) []hint.Entry {
 		}
 		// The proxy keeps the deadline itself: it has to tell a slow provider from a
 		// caller in a hurry.
-		out = append(out, hint.Entry{Provider: p, Mode: mode, Index: p.registration.Index})
+		out = append(out, hint.Entry{Provider: p.provider(), Mode: mode, Index: p.registration.Index})
 	}
 	for _, name := range r.config.Required {
 		if proxies[name] == nil {

@@ -39,14 +39,13 @@ func (r *Registry) List() []Status {
 	}
 	var out []Status
 	for _, e := range r.parts.Bus() {
-		var s Status
-		switch p := e.Provider.(type) {
-		case *proxy:
+		s := Status{Outsider: ledger.Outsider{Name: e.Provider.Name()}}
+		if p := outside(e.Provider); p != nil {
 			s = p.status()
-		case absent:
-			s = Status{Outsider: ledger.Outsider{Name: string(p)}, State: Away, Message: notRegistered}
-		default:
-			s = Status{Outsider: ledger.Outsider{Name: e.Provider.Name()}, BuiltIn: true}
+		} else if _, required := e.Provider.(absent); required {
+			s.State, s.Message = Away, notRegistered
+		} else {
+			s.BuiltIn = true
 		}
 		s.Required = e.Mode == hint.Required
 		s.Leases = leases[s.Name]

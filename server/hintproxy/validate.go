@@ -60,11 +60,8 @@ func (r *Registry) validate(o *ledger.Outsider) error {
 // isBuiltIn reports whether a provider inside berthd has a name.
 func (r *Registry) isBuiltIn(name string) bool {
 	return slices.ContainsFunc(r.parts.Bus(), func(e hint.Entry) bool {
-		switch e.Provider.(type) {
-		case *proxy, absent:
-			return false
-		}
-		return e.Provider.Name() == name
+		_, required := e.Provider.(absent)
+		return outside(e.Provider) == nil && !required && e.Provider.Name() == name
 	})
 }
 
@@ -83,5 +80,6 @@ func isLabel(text string) bool {
 // same compares two registrations.
 func same(a, b ledger.Outsider) bool {
 	return a.Name == b.Name && a.Endpoint == b.Endpoint && a.Required == b.Required &&
-		a.Deadline == b.Deadline && a.Index == b.Index && slices.Equal(a.Resources, b.Resources)
+		a.Deadline == b.Deadline && a.Index == b.Index && slices.Equal(a.Resources, b.Resources) &&
+		a.Validates == b.Validates && a.Explains == b.Explains
 }

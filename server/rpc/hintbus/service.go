@@ -4,6 +4,8 @@ package hintbus
 
 import (
 	"context"
+	"fmt"
+	"slices"
 
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -37,6 +39,11 @@ func (s *service) Register(ctx context.Context, req *hintv1.RegisterRequest) (*h
 	default:
 		vs.Addf("mode", "expected REQUIRED or ADVISORY")
 	}
+	for i, c := range req.GetCapabilities() {
+		if c != hintv1.Capability_CAPABILITY_VALIDATE && c != hintv1.Capability_CAPABILITY_EXPLAIN {
+			vs.Addf(fmt.Sprintf("capabilities[%d]", i), "expected VALIDATE or EXPLAIN")
+		}
+	}
 	if d := req.GetDeadline(); d != nil && (d.CheckValid() != nil || d.AsDuration() <= 0) {
 		vs.Addf("deadline", "expected a positive duration")
 	}
@@ -48,6 +55,8 @@ func (s *service) Register(ctx context.Context, req *hintv1.RegisterRequest) (*h
 		Required: req.GetMode() == hintv1.Mode_MODE_REQUIRED,
 		Deadline: req.GetDeadline().AsDuration(), Index: int(req.GetIndex()),
 		Resources: req.GetResources(),
+		Validates: slices.Contains(req.GetCapabilities(), hintv1.Capability_CAPABILITY_VALIDATE),
+		Explains:  slices.Contains(req.GetCapabilities(), hintv1.Capability_CAPABILITY_EXPLAIN),
 	})
 }
 
@@ -84,6 +93,12 @@ func provider(s hintproxy.Status) *hintv1.Provider {
 	}
 	if s.Required {
 		m.Mode = hintv1.Mode_MODE_REQUIRED
+	}
+	if s.Validates {
+		m.Capabilities = append(m.Capabilities, hintv1.Capability_CAPABILITY_VALIDATE)
+	}
+	if s.Explains {
+		m.Capabilities = append(m.Capabilities, hintv1.Capability_CAPABILITY_EXPLAIN)
 	}
 	if s.Deadline != 0 {
 		m.Deadline = durationpb.New(s.Deadline)

@@ -54,6 +54,7 @@ func TestRegister(t *testing.T) {
 	good := &hintv1.RegisterRequest{
 		Provider: "nic", Endpoint: "/run/nic.sock", Mode: hintv1.Mode_MODE_REQUIRED,
 		Deadline: durationpb.New(time.Second), Resources: []string{"example.com/nic"}, Index: -2,
+		Capabilities: []hintv1.Capability{hintv1.Capability_CAPABILITY_EXPLAIN, hintv1.Capability_CAPABILITY_VALIDATE},
 	}
 	change := func(f func(*hintv1.RegisterRequest)) *hintv1.RegisterRequest {
 		m := proto.Clone(good).(*hintv1.RegisterRequest)
@@ -74,6 +75,8 @@ func TestRegister(t *testing.T) {
 			"provider", "endpoint", "mode")},
 		"no time": {change(func(m *hintv1.RegisterRequest) { m.Deadline = durationpb.New(0) }), nil,
 			invalid("request is invalid: deadline: expected a positive duration", "deadline")},
+		"no capability": {change(func(m *hintv1.RegisterRequest) { m.Capabilities[1] = 99 }), nil,
+			invalid("request is invalid: capabilities[1]: expected VALIDATE or EXPLAIN", "capabilities[1]")},
 		"unreachable": {good, fault.Unavailablef("register provider nic: nobody answers"),
 			rpctest.Failure{Code: codes.Unavailable, Reason: "unavailable", Message: "register provider nic: nobody answers", Retry: true}},
 	} {
@@ -85,7 +88,7 @@ func TestRegister(t *testing.T) {
 		}
 		want := ledger.Outsider{
 			Name: "nic", Endpoint: "/run/nic.sock", Required: true, Deadline: time.Second,
-			Resources: []string{"example.com/nic"}, Index: -2,
+			Resources: []string{"example.com/nic"}, Index: -2, Validates: true, Explains: true,
 		}
 		if name == "good" && !reflect.DeepEqual(r.registered, []ledger.Outsider{want}) {
 			t.Errorf("the registry was told %+v, want %+v", r.registered, want)
@@ -119,6 +122,7 @@ func TestListProviders(t *testing.T) {
 		{
 			Outsider: ledger.Outsider{
 				Name: "nic", Endpoint: "/nic", Deadline: time.Second, Index: 1, Resources: []string{"example.com/nic"},
+				Validates: true, Explains: true,
 			},
 			State: hintproxy.Suspended, Message: "it has failed", Leases: []ledger.Lease{{AdmissionID: "adm", Expires: end}},
 		},
@@ -132,7 +136,8 @@ func TestListProviders(t *testing.T) {
 		{
 			Name: "nic", Mode: hintv1.Mode_MODE_ADVISORY, Endpoint: "/nic", Deadline: durationpb.New(time.Second), Index: 1,
 			Resources: []string{"example.com/nic"}, State: hintv1.State_STATE_SUSPENDED, Message: "it has failed",
-			Leases: []*hintv1.Lease{{AdmissionId: "adm", ExpiresAt: timestamppb.New(end)}},
+			Leases:       []*hintv1.Lease{{AdmissionId: "adm", ExpiresAt: timestamppb.New(end)}},
+			Capabilities: []hintv1.Capability{hintv1.Capability_CAPABILITY_VALIDATE, hintv1.Capability_CAPABILITY_EXPLAIN},
 		},
 	}}
 	if !proto.Equal(got, want) {

@@ -77,6 +77,58 @@ func (Mode) EnumDescriptor() ([]byte, []int) {
 	return file_berth_hint_v1_hint_proto_rawDescGZIP(), []int{0}
 }
 
+// Capability is a method of HintProviderService that a provider may leave out.
+type Capability int32
+
+const (
+	Capability_CAPABILITY_UNSPECIFIED Capability = 0
+	// Validate.
+	Capability_CAPABILITY_VALIDATE Capability = 1
+	// Explain.
+	Capability_CAPABILITY_EXPLAIN Capability = 2
+)
+
+// Enum value maps for Capability.
+var (
+	Capability_name = map[int32]string{
+		0: "CAPABILITY_UNSPECIFIED",
+		1: "CAPABILITY_VALIDATE",
+		2: "CAPABILITY_EXPLAIN",
+	}
+	Capability_value = map[string]int32{
+		"CAPABILITY_UNSPECIFIED": 0,
+		"CAPABILITY_VALIDATE":    1,
+		"CAPABILITY_EXPLAIN":     2,
+	}
+)
+
+func (x Capability) Enum() *Capability {
+	p := new(Capability)
+	*p = x
+	return p
+}
+
+func (x Capability) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Capability) Descriptor() protoreflect.EnumDescriptor {
+	return file_berth_hint_v1_hint_proto_enumTypes[1].Descriptor()
+}
+
+func (Capability) Type() protoreflect.EnumType {
+	return &file_berth_hint_v1_hint_proto_enumTypes[1]
+}
+
+func (x Capability) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Capability.Descriptor instead.
+func (Capability) EnumDescriptor() ([]byte, []int) {
+	return file_berth_hint_v1_hint_proto_rawDescGZIP(), []int{1}
+}
+
 // State says whether a provider can be asked.
 type State int32
 
@@ -117,11 +169,11 @@ func (x State) String() string {
 }
 
 func (State) Descriptor() protoreflect.EnumDescriptor {
-	return file_berth_hint_v1_hint_proto_enumTypes[1].Descriptor()
+	return file_berth_hint_v1_hint_proto_enumTypes[2].Descriptor()
 }
 
 func (State) Type() protoreflect.EnumType {
-	return &file_berth_hint_v1_hint_proto_enumTypes[1]
+	return &file_berth_hint_v1_hint_proto_enumTypes[2]
 }
 
 func (x State) Number() protoreflect.EnumNumber {
@@ -130,7 +182,7 @@ func (x State) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use State.Descriptor instead.
 func (State) EnumDescriptor() ([]byte, []int) {
-	return file_berth_hint_v1_hint_proto_rawDescGZIP(), []int{1}
+	return file_berth_hint_v1_hint_proto_rawDescGZIP(), []int{2}
 }
 
 // RegisterRequest describes a provider.
@@ -153,7 +205,9 @@ type RegisterRequest struct {
 	Resources []string `protobuf:"bytes,5,rep,name=resources,proto3" json:"resources,omitempty"`
 	// Orders the providers outside berthd among each other, lower first; equal ones
 	// are ordered by name.
-	Index         int32 `protobuf:"varint,6,opt,name=index,proto3" json:"index,omitempty"`
+	Index int32 `protobuf:"varint,6,opt,name=index,proto3" json:"index,omitempty"`
+	// What it serves besides what every provider does.
+	Capabilities  []Capability `protobuf:"varint,7,rep,packed,name=capabilities,proto3,enum=berth.hint.v1.Capability" json:"capabilities,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -228,6 +282,13 @@ func (x *RegisterRequest) GetIndex() int32 {
 		return x.Index
 	}
 	return 0
+}
+
+func (x *RegisterRequest) GetCapabilities() []Capability {
+	if x != nil {
+		return x.Capabilities
+	}
+	return nil
 }
 
 // RegisterResponse is empty.
@@ -448,7 +509,8 @@ type Provider struct {
 	// last failure, empty if it has worked since.
 	Message string `protobuf:"bytes,9,opt,name=message,proto3" json:"message,omitempty"`
 	// Admissions whose commit the provider has not confirmed yet.
-	Leases        []*Lease `protobuf:"bytes,10,rep,name=leases,proto3" json:"leases,omitempty"`
+	Leases        []*Lease     `protobuf:"bytes,10,rep,name=leases,proto3" json:"leases,omitempty"`
+	Capabilities  []Capability `protobuf:"varint,11,rep,packed,name=capabilities,proto3,enum=berth.hint.v1.Capability" json:"capabilities,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -549,6 +611,13 @@ func (x *Provider) GetMessage() string {
 func (x *Provider) GetLeases() []*Lease {
 	if x != nil {
 		return x.Leases
+	}
+	return nil
+}
+
+func (x *Provider) GetCapabilities() []Capability {
+	if x != nil {
+		return x.Capabilities
 	}
 	return nil
 }
@@ -1702,25 +1771,227 @@ func (*AbortResponse) Descriptor() ([]byte, []int) {
 	return file_berth_hint_v1_hint_proto_rawDescGZIP(), []int{25}
 }
 
+// ValidateRequest shows a whole plan.
+type ValidateRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// About the pod as a whole.
+	Question *Question `protobuf:"bytes,1,opt,name=question,proto3" json:"question,omitempty"`
+	// What every provider has planned for the pod, in order of containers and
+	// resources.
+	Claims        []*v1.Claim `protobuf:"bytes,2,rep,name=claims,proto3" json:"claims,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ValidateRequest) Reset() {
+	*x = ValidateRequest{}
+	mi := &file_berth_hint_v1_hint_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ValidateRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ValidateRequest) ProtoMessage() {}
+
+func (x *ValidateRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_hint_v1_hint_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ValidateRequest.ProtoReflect.Descriptor instead.
+func (*ValidateRequest) Descriptor() ([]byte, []int) {
+	return file_berth_hint_v1_hint_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *ValidateRequest) GetQuestion() *Question {
+	if x != nil {
+		return x.Question
+	}
+	return nil
+}
+
+func (x *ValidateRequest) GetClaims() []*v1.Claim {
+	if x != nil {
+		return x.Claims
+	}
+	return nil
+}
+
+// ValidateResponse has a refusal, or nothing.
+type ValidateResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Refusal       *Refusal               `protobuf:"bytes,1,opt,name=refusal,proto3" json:"refusal,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ValidateResponse) Reset() {
+	*x = ValidateResponse{}
+	mi := &file_berth_hint_v1_hint_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ValidateResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ValidateResponse) ProtoMessage() {}
+
+func (x *ValidateResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_hint_v1_hint_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ValidateResponse.ProtoReflect.Descriptor instead.
+func (*ValidateResponse) Descriptor() ([]byte, []int) {
+	return file_berth_hint_v1_hint_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *ValidateResponse) GetRefusal() *Refusal {
+	if x != nil {
+		return x.Refusal
+	}
+	return nil
+}
+
+// ExplainRequest asks what a request lacks.
+type ExplainRequest struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Question *Question              `protobuf:"bytes,1,opt,name=question,proto3" json:"question,omitempty"`
+	// The nodes that count together, whatever others have.
+	Nodes         *v1.NUMAMask `protobuf:"bytes,2,opt,name=nodes,proto3" json:"nodes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExplainRequest) Reset() {
+	*x = ExplainRequest{}
+	mi := &file_berth_hint_v1_hint_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExplainRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExplainRequest) ProtoMessage() {}
+
+func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_hint_v1_hint_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExplainRequest.ProtoReflect.Descriptor instead.
+func (*ExplainRequest) Descriptor() ([]byte, []int) {
+	return file_berth_hint_v1_hint_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *ExplainRequest) GetQuestion() *Question {
+	if x != nil {
+		return x.Question
+	}
+	return nil
+}
+
+func (x *ExplainRequest) GetNodes() *v1.NUMAMask {
+	if x != nil {
+		return x.Nodes
+	}
+	return nil
+}
+
+// ExplainResponse has a shortage for each resource of the provider of which these
+// nodes have too little.
+type ExplainResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Shortages     []*v1.Shortage         `protobuf:"bytes,1,rep,name=shortages,proto3" json:"shortages,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExplainResponse) Reset() {
+	*x = ExplainResponse{}
+	mi := &file_berth_hint_v1_hint_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExplainResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExplainResponse) ProtoMessage() {}
+
+func (x *ExplainResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_hint_v1_hint_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExplainResponse.ProtoReflect.Descriptor instead.
+func (*ExplainResponse) Descriptor() ([]byte, []int) {
+	return file_berth_hint_v1_hint_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *ExplainResponse) GetShortages() []*v1.Shortage {
+	if x != nil {
+		return x.Shortages
+	}
+	return nil
+}
+
 var File_berth_hint_v1_hint_proto protoreflect.FileDescriptor
 
 const file_berth_hint_v1_hint_proto_rawDesc = "" +
 	"\n" +
-	"\x18berth/hint/v1/hint.proto\x12\rberth.hint.v1\x1a\x1aberth/types/v1/types.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xdd\x01\n" +
+	"\x18berth/hint/v1/hint.proto\x12\rberth.hint.v1\x1a\x1aberth/types/v1/types.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x9c\x02\n" +
 	"\x0fRegisterRequest\x12\x1a\n" +
 	"\bprovider\x18\x01 \x01(\tR\bprovider\x12\x1a\n" +
 	"\bendpoint\x18\x02 \x01(\tR\bendpoint\x12'\n" +
 	"\x04mode\x18\x03 \x01(\x0e2\x13.berth.hint.v1.ModeR\x04mode\x125\n" +
 	"\bdeadline\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\bdeadline\x12\x1c\n" +
 	"\tresources\x18\x05 \x03(\tR\tresources\x12\x14\n" +
-	"\x05index\x18\x06 \x01(\x05R\x05index\"\x12\n" +
+	"\x05index\x18\x06 \x01(\x05R\x05index\x12=\n" +
+	"\fcapabilities\x18\a \x03(\x0e2\x19.berth.hint.v1.CapabilityR\fcapabilities\"\x12\n" +
 	"\x10RegisterResponse\"/\n" +
 	"\x11UnregisterRequest\x12\x1a\n" +
 	"\bprovider\x18\x01 \x01(\tR\bprovider\"\x14\n" +
 	"\x12UnregisterResponse\"\x16\n" +
 	"\x14ListProvidersRequest\"N\n" +
 	"\x15ListProvidersResponse\x125\n" +
-	"\tproviders\x18\x01 \x03(\v2\x17.berth.hint.v1.ProviderR\tproviders\"\xdd\x02\n" +
+	"\tproviders\x18\x01 \x03(\v2\x17.berth.hint.v1.ProviderR\tproviders\"\x9c\x03\n" +
 	"\bProvider\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x19\n" +
 	"\bbuilt_in\x18\x02 \x01(\bR\abuiltIn\x12'\n" +
@@ -1732,7 +2003,8 @@ const file_berth_hint_v1_hint_proto_rawDesc = "" +
 	"\x05state\x18\b \x01(\x0e2\x14.berth.hint.v1.StateR\x05state\x12\x18\n" +
 	"\amessage\x18\t \x01(\tR\amessage\x12,\n" +
 	"\x06leases\x18\n" +
-	" \x03(\v2\x14.berth.hint.v1.LeaseR\x06leases\"e\n" +
+	" \x03(\v2\x14.berth.hint.v1.LeaseR\x06leases\x12=\n" +
+	"\fcapabilities\x18\v \x03(\x0e2\x19.berth.hint.v1.CapabilityR\fcapabilities\"e\n" +
 	"\x05Lease\x12!\n" +
 	"\fadmission_id\x18\x01 \x01(\tR\vadmissionId\x129\n" +
 	"\n" +
@@ -1811,11 +2083,26 @@ const file_berth_hint_v1_hint_proto_rawDesc = "" +
 	"\fAbortRequest\x12\x1a\n" +
 	"\bprovider\x18\x01 \x01(\tR\bprovider\x12!\n" +
 	"\fadmission_id\x18\x02 \x01(\tR\vadmissionId\"\x0f\n" +
-	"\rAbortResponse*B\n" +
+	"\rAbortResponse\"u\n" +
+	"\x0fValidateRequest\x123\n" +
+	"\bquestion\x18\x01 \x01(\v2\x17.berth.hint.v1.QuestionR\bquestion\x12-\n" +
+	"\x06claims\x18\x02 \x03(\v2\x15.berth.types.v1.ClaimR\x06claims\"D\n" +
+	"\x10ValidateResponse\x120\n" +
+	"\arefusal\x18\x01 \x01(\v2\x16.berth.hint.v1.RefusalR\arefusal\"u\n" +
+	"\x0eExplainRequest\x123\n" +
+	"\bquestion\x18\x01 \x01(\v2\x17.berth.hint.v1.QuestionR\bquestion\x12.\n" +
+	"\x05nodes\x18\x02 \x01(\v2\x18.berth.types.v1.NUMAMaskR\x05nodes\"I\n" +
+	"\x0fExplainResponse\x126\n" +
+	"\tshortages\x18\x01 \x03(\v2\x18.berth.types.v1.ShortageR\tshortages*B\n" +
 	"\x04Mode\x12\x14\n" +
 	"\x10MODE_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rMODE_REQUIRED\x10\x01\x12\x11\n" +
-	"\rMODE_ADVISORY\x10\x02*X\n" +
+	"\rMODE_ADVISORY\x10\x02*Y\n" +
+	"\n" +
+	"Capability\x12\x1a\n" +
+	"\x16CAPABILITY_UNSPECIFIED\x10\x00\x12\x17\n" +
+	"\x13CAPABILITY_VALIDATE\x10\x01\x12\x16\n" +
+	"\x12CAPABILITY_EXPLAIN\x10\x02*X\n" +
 	"\x05State\x12\x15\n" +
 	"\x11STATE_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fSTATE_CONNECTED\x10\x01\x12\x0e\n" +
@@ -1826,13 +2113,15 @@ const file_berth_hint_v1_hint_proto_rawDesc = "" +
 	"\bRegister\x12\x1e.berth.hint.v1.RegisterRequest\x1a\x1f.berth.hint.v1.RegisterResponse\x12Q\n" +
 	"\n" +
 	"Unregister\x12 .berth.hint.v1.UnregisterRequest\x1a!.berth.hint.v1.UnregisterResponse\x12Z\n" +
-	"\rListProviders\x12#.berth.hint.v1.ListProvidersRequest\x1a$.berth.hint.v1.ListProvidersResponse2\xf8\x02\n" +
+	"\rListProviders\x12#.berth.hint.v1.ListProvidersRequest\x1a$.berth.hint.v1.ListProvidersResponse2\x8f\x04\n" +
 	"\x13HintProviderService\x12K\n" +
 	"\bGetHints\x12\x1e.berth.hint.v1.GetHintsRequest\x1a\x1f.berth.hint.v1.GetHintsResponse\x12?\n" +
 	"\x04Plan\x12\x1a.berth.hint.v1.PlanRequest\x1a\x1b.berth.hint.v1.PlanResponse\x12H\n" +
 	"\aReserve\x12\x1d.berth.hint.v1.ReserveRequest\x1a\x1e.berth.hint.v1.ReserveResponse\x12E\n" +
 	"\x06Commit\x12\x1c.berth.hint.v1.CommitRequest\x1a\x1d.berth.hint.v1.CommitResponse\x12B\n" +
-	"\x05Abort\x12\x1b.berth.hint.v1.AbortRequest\x1a\x1c.berth.hint.v1.AbortResponseB2Z0github.com/berthd/berth/api/berth/hint/v1;hintv1b\x06proto3"
+	"\x05Abort\x12\x1b.berth.hint.v1.AbortRequest\x1a\x1c.berth.hint.v1.AbortResponse\x12K\n" +
+	"\bValidate\x12\x1e.berth.hint.v1.ValidateRequest\x1a\x1f.berth.hint.v1.ValidateResponse\x12H\n" +
+	"\aExplain\x12\x1d.berth.hint.v1.ExplainRequest\x1a\x1e.berth.hint.v1.ExplainResponseB2Z0github.com/berthd/berth/api/berth/hint/v1;hintv1b\x06proto3"
 
 var (
 	file_berth_hint_v1_hint_proto_rawDescOnce sync.Once
@@ -1846,100 +2135,118 @@ func file_berth_hint_v1_hint_proto_rawDescGZIP() []byte {
 	return file_berth_hint_v1_hint_proto_rawDescData
 }
 
-var file_berth_hint_v1_hint_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_berth_hint_v1_hint_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
+var file_berth_hint_v1_hint_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
+var file_berth_hint_v1_hint_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
 var file_berth_hint_v1_hint_proto_goTypes = []any{
 	(Mode)(0),                     // 0: berth.hint.v1.Mode
-	(State)(0),                    // 1: berth.hint.v1.State
-	(*RegisterRequest)(nil),       // 2: berth.hint.v1.RegisterRequest
-	(*RegisterResponse)(nil),      // 3: berth.hint.v1.RegisterResponse
-	(*UnregisterRequest)(nil),     // 4: berth.hint.v1.UnregisterRequest
-	(*UnregisterResponse)(nil),    // 5: berth.hint.v1.UnregisterResponse
-	(*ListProvidersRequest)(nil),  // 6: berth.hint.v1.ListProvidersRequest
-	(*ListProvidersResponse)(nil), // 7: berth.hint.v1.ListProvidersResponse
-	(*Provider)(nil),              // 8: berth.hint.v1.Provider
-	(*Lease)(nil),                 // 9: berth.hint.v1.Lease
-	(*Holding)(nil),               // 10: berth.hint.v1.Holding
-	(*Question)(nil),              // 11: berth.hint.v1.Question
-	(*GetHintsRequest)(nil),       // 12: berth.hint.v1.GetHintsRequest
-	(*GetHintsResponse)(nil),      // 13: berth.hint.v1.GetHintsResponse
-	(*PlanRequest)(nil),           // 14: berth.hint.v1.PlanRequest
-	(*PlanResponse)(nil),          // 15: berth.hint.v1.PlanResponse
-	(*Refusal)(nil),               // 16: berth.hint.v1.Refusal
-	(*ReserveRequest)(nil),        // 17: berth.hint.v1.ReserveRequest
-	(*ReserveResponse)(nil),       // 18: berth.hint.v1.ReserveResponse
-	(*Grant)(nil),                 // 19: berth.hint.v1.Grant
-	(*ContainerEdits)(nil),        // 20: berth.hint.v1.ContainerEdits
-	(*Mount)(nil),                 // 21: berth.hint.v1.Mount
-	(*DeviceNode)(nil),            // 22: berth.hint.v1.DeviceNode
-	(*CDIDevice)(nil),             // 23: berth.hint.v1.CDIDevice
-	(*CommitRequest)(nil),         // 24: berth.hint.v1.CommitRequest
-	(*CommitResponse)(nil),        // 25: berth.hint.v1.CommitResponse
-	(*AbortRequest)(nil),          // 26: berth.hint.v1.AbortRequest
-	(*AbortResponse)(nil),         // 27: berth.hint.v1.AbortResponse
-	nil,                           // 28: berth.hint.v1.ContainerEdits.EnvsEntry
-	nil,                           // 29: berth.hint.v1.ContainerEdits.AnnotationsEntry
-	(*durationpb.Duration)(nil),   // 30: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 31: google.protobuf.Timestamp
-	(*v1.Claim)(nil),              // 32: berth.types.v1.Claim
-	(*v1.Pod)(nil),                // 33: berth.types.v1.Pod
-	(*v1.NUMAMask)(nil),           // 34: berth.types.v1.NUMAMask
-	(*v1.Answer)(nil),             // 35: berth.types.v1.Answer
-	(*v1.Hint)(nil),               // 36: berth.types.v1.Hint
+	(Capability)(0),               // 1: berth.hint.v1.Capability
+	(State)(0),                    // 2: berth.hint.v1.State
+	(*RegisterRequest)(nil),       // 3: berth.hint.v1.RegisterRequest
+	(*RegisterResponse)(nil),      // 4: berth.hint.v1.RegisterResponse
+	(*UnregisterRequest)(nil),     // 5: berth.hint.v1.UnregisterRequest
+	(*UnregisterResponse)(nil),    // 6: berth.hint.v1.UnregisterResponse
+	(*ListProvidersRequest)(nil),  // 7: berth.hint.v1.ListProvidersRequest
+	(*ListProvidersResponse)(nil), // 8: berth.hint.v1.ListProvidersResponse
+	(*Provider)(nil),              // 9: berth.hint.v1.Provider
+	(*Lease)(nil),                 // 10: berth.hint.v1.Lease
+	(*Holding)(nil),               // 11: berth.hint.v1.Holding
+	(*Question)(nil),              // 12: berth.hint.v1.Question
+	(*GetHintsRequest)(nil),       // 13: berth.hint.v1.GetHintsRequest
+	(*GetHintsResponse)(nil),      // 14: berth.hint.v1.GetHintsResponse
+	(*PlanRequest)(nil),           // 15: berth.hint.v1.PlanRequest
+	(*PlanResponse)(nil),          // 16: berth.hint.v1.PlanResponse
+	(*Refusal)(nil),               // 17: berth.hint.v1.Refusal
+	(*ReserveRequest)(nil),        // 18: berth.hint.v1.ReserveRequest
+	(*ReserveResponse)(nil),       // 19: berth.hint.v1.ReserveResponse
+	(*Grant)(nil),                 // 20: berth.hint.v1.Grant
+	(*ContainerEdits)(nil),        // 21: berth.hint.v1.ContainerEdits
+	(*Mount)(nil),                 // 22: berth.hint.v1.Mount
+	(*DeviceNode)(nil),            // 23: berth.hint.v1.DeviceNode
+	(*CDIDevice)(nil),             // 24: berth.hint.v1.CDIDevice
+	(*CommitRequest)(nil),         // 25: berth.hint.v1.CommitRequest
+	(*CommitResponse)(nil),        // 26: berth.hint.v1.CommitResponse
+	(*AbortRequest)(nil),          // 27: berth.hint.v1.AbortRequest
+	(*AbortResponse)(nil),         // 28: berth.hint.v1.AbortResponse
+	(*ValidateRequest)(nil),       // 29: berth.hint.v1.ValidateRequest
+	(*ValidateResponse)(nil),      // 30: berth.hint.v1.ValidateResponse
+	(*ExplainRequest)(nil),        // 31: berth.hint.v1.ExplainRequest
+	(*ExplainResponse)(nil),       // 32: berth.hint.v1.ExplainResponse
+	nil,                           // 33: berth.hint.v1.ContainerEdits.EnvsEntry
+	nil,                           // 34: berth.hint.v1.ContainerEdits.AnnotationsEntry
+	(*durationpb.Duration)(nil),   // 35: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 36: google.protobuf.Timestamp
+	(*v1.Claim)(nil),              // 37: berth.types.v1.Claim
+	(*v1.Pod)(nil),                // 38: berth.types.v1.Pod
+	(*v1.NUMAMask)(nil),           // 39: berth.types.v1.NUMAMask
+	(*v1.Answer)(nil),             // 40: berth.types.v1.Answer
+	(*v1.Hint)(nil),               // 41: berth.types.v1.Hint
+	(*v1.Shortage)(nil),           // 42: berth.types.v1.Shortage
 }
 var file_berth_hint_v1_hint_proto_depIdxs = []int32{
 	0,  // 0: berth.hint.v1.RegisterRequest.mode:type_name -> berth.hint.v1.Mode
-	30, // 1: berth.hint.v1.RegisterRequest.deadline:type_name -> google.protobuf.Duration
-	8,  // 2: berth.hint.v1.ListProvidersResponse.providers:type_name -> berth.hint.v1.Provider
-	0,  // 3: berth.hint.v1.Provider.mode:type_name -> berth.hint.v1.Mode
-	30, // 4: berth.hint.v1.Provider.deadline:type_name -> google.protobuf.Duration
-	1,  // 5: berth.hint.v1.Provider.state:type_name -> berth.hint.v1.State
-	9,  // 6: berth.hint.v1.Provider.leases:type_name -> berth.hint.v1.Lease
-	31, // 7: berth.hint.v1.Lease.expires_at:type_name -> google.protobuf.Timestamp
-	32, // 8: berth.hint.v1.Holding.claims:type_name -> berth.types.v1.Claim
-	33, // 9: berth.hint.v1.Question.pod:type_name -> berth.types.v1.Pod
-	10, // 10: berth.hint.v1.Question.holdings:type_name -> berth.hint.v1.Holding
-	34, // 11: berth.hint.v1.Question.nodes:type_name -> berth.types.v1.NUMAMask
-	11, // 12: berth.hint.v1.GetHintsRequest.question:type_name -> berth.hint.v1.Question
-	35, // 13: berth.hint.v1.GetHintsResponse.answers:type_name -> berth.types.v1.Answer
-	11, // 14: berth.hint.v1.PlanRequest.question:type_name -> berth.hint.v1.Question
-	36, // 15: berth.hint.v1.PlanRequest.affinity:type_name -> berth.types.v1.Hint
-	32, // 16: berth.hint.v1.PlanResponse.claims:type_name -> berth.types.v1.Claim
-	16, // 17: berth.hint.v1.PlanResponse.refusal:type_name -> berth.hint.v1.Refusal
-	33, // 18: berth.hint.v1.ReserveRequest.pod:type_name -> berth.types.v1.Pod
-	32, // 19: berth.hint.v1.ReserveRequest.claims:type_name -> berth.types.v1.Claim
-	30, // 20: berth.hint.v1.ReserveRequest.lease:type_name -> google.protobuf.Duration
-	19, // 21: berth.hint.v1.ReserveResponse.grants:type_name -> berth.hint.v1.Grant
-	16, // 22: berth.hint.v1.ReserveResponse.refusal:type_name -> berth.hint.v1.Refusal
-	30, // 23: berth.hint.v1.ReserveResponse.lease:type_name -> google.protobuf.Duration
-	20, // 24: berth.hint.v1.Grant.edits:type_name -> berth.hint.v1.ContainerEdits
-	28, // 25: berth.hint.v1.ContainerEdits.envs:type_name -> berth.hint.v1.ContainerEdits.EnvsEntry
-	21, // 26: berth.hint.v1.ContainerEdits.mounts:type_name -> berth.hint.v1.Mount
-	22, // 27: berth.hint.v1.ContainerEdits.devices:type_name -> berth.hint.v1.DeviceNode
-	29, // 28: berth.hint.v1.ContainerEdits.annotations:type_name -> berth.hint.v1.ContainerEdits.AnnotationsEntry
-	23, // 29: berth.hint.v1.ContainerEdits.cdi_devices:type_name -> berth.hint.v1.CDIDevice
-	10, // 30: berth.hint.v1.CommitRequest.holdings:type_name -> berth.hint.v1.Holding
-	2,  // 31: berth.hint.v1.HintBusService.Register:input_type -> berth.hint.v1.RegisterRequest
-	4,  // 32: berth.hint.v1.HintBusService.Unregister:input_type -> berth.hint.v1.UnregisterRequest
-	6,  // 33: berth.hint.v1.HintBusService.ListProviders:input_type -> berth.hint.v1.ListProvidersRequest
-	12, // 34: berth.hint.v1.HintProviderService.GetHints:input_type -> berth.hint.v1.GetHintsRequest
-	14, // 35: berth.hint.v1.HintProviderService.Plan:input_type -> berth.hint.v1.PlanRequest
-	17, // 36: berth.hint.v1.HintProviderService.Reserve:input_type -> berth.hint.v1.ReserveRequest
-	24, // 37: berth.hint.v1.HintProviderService.Commit:input_type -> berth.hint.v1.CommitRequest
-	26, // 38: berth.hint.v1.HintProviderService.Abort:input_type -> berth.hint.v1.AbortRequest
-	3,  // 39: berth.hint.v1.HintBusService.Register:output_type -> berth.hint.v1.RegisterResponse
-	5,  // 40: berth.hint.v1.HintBusService.Unregister:output_type -> berth.hint.v1.UnregisterResponse
-	7,  // 41: berth.hint.v1.HintBusService.ListProviders:output_type -> berth.hint.v1.ListProvidersResponse
-	13, // 42: berth.hint.v1.HintProviderService.GetHints:output_type -> berth.hint.v1.GetHintsResponse
-	15, // 43: berth.hint.v1.HintProviderService.Plan:output_type -> berth.hint.v1.PlanResponse
-	18, // 44: berth.hint.v1.HintProviderService.Reserve:output_type -> berth.hint.v1.ReserveResponse
-	25, // 45: berth.hint.v1.HintProviderService.Commit:output_type -> berth.hint.v1.CommitResponse
-	27, // 46: berth.hint.v1.HintProviderService.Abort:output_type -> berth.hint.v1.AbortResponse
-	39, // [39:47] is the sub-list for method output_type
-	31, // [31:39] is the sub-list for method input_type
-	31, // [31:31] is the sub-list for extension type_name
-	31, // [31:31] is the sub-list for extension extendee
-	0,  // [0:31] is the sub-list for field type_name
+	35, // 1: berth.hint.v1.RegisterRequest.deadline:type_name -> google.protobuf.Duration
+	1,  // 2: berth.hint.v1.RegisterRequest.capabilities:type_name -> berth.hint.v1.Capability
+	9,  // 3: berth.hint.v1.ListProvidersResponse.providers:type_name -> berth.hint.v1.Provider
+	0,  // 4: berth.hint.v1.Provider.mode:type_name -> berth.hint.v1.Mode
+	35, // 5: berth.hint.v1.Provider.deadline:type_name -> google.protobuf.Duration
+	2,  // 6: berth.hint.v1.Provider.state:type_name -> berth.hint.v1.State
+	10, // 7: berth.hint.v1.Provider.leases:type_name -> berth.hint.v1.Lease
+	1,  // 8: berth.hint.v1.Provider.capabilities:type_name -> berth.hint.v1.Capability
+	36, // 9: berth.hint.v1.Lease.expires_at:type_name -> google.protobuf.Timestamp
+	37, // 10: berth.hint.v1.Holding.claims:type_name -> berth.types.v1.Claim
+	38, // 11: berth.hint.v1.Question.pod:type_name -> berth.types.v1.Pod
+	11, // 12: berth.hint.v1.Question.holdings:type_name -> berth.hint.v1.Holding
+	39, // 13: berth.hint.v1.Question.nodes:type_name -> berth.types.v1.NUMAMask
+	12, // 14: berth.hint.v1.GetHintsRequest.question:type_name -> berth.hint.v1.Question
+	40, // 15: berth.hint.v1.GetHintsResponse.answers:type_name -> berth.types.v1.Answer
+	12, // 16: berth.hint.v1.PlanRequest.question:type_name -> berth.hint.v1.Question
+	41, // 17: berth.hint.v1.PlanRequest.affinity:type_name -> berth.types.v1.Hint
+	37, // 18: berth.hint.v1.PlanResponse.claims:type_name -> berth.types.v1.Claim
+	17, // 19: berth.hint.v1.PlanResponse.refusal:type_name -> berth.hint.v1.Refusal
+	38, // 20: berth.hint.v1.ReserveRequest.pod:type_name -> berth.types.v1.Pod
+	37, // 21: berth.hint.v1.ReserveRequest.claims:type_name -> berth.types.v1.Claim
+	35, // 22: berth.hint.v1.ReserveRequest.lease:type_name -> google.protobuf.Duration
+	20, // 23: berth.hint.v1.ReserveResponse.grants:type_name -> berth.hint.v1.Grant
+	17, // 24: berth.hint.v1.ReserveResponse.refusal:type_name -> berth.hint.v1.Refusal
+	35, // 25: berth.hint.v1.ReserveResponse.lease:type_name -> google.protobuf.Duration
+	21, // 26: berth.hint.v1.Grant.edits:type_name -> berth.hint.v1.ContainerEdits
+	33, // 27: berth.hint.v1.ContainerEdits.envs:type_name -> berth.hint.v1.ContainerEdits.EnvsEntry
+	22, // 28: berth.hint.v1.ContainerEdits.mounts:type_name -> berth.hint.v1.Mount
+	23, // 29: berth.hint.v1.ContainerEdits.devices:type_name -> berth.hint.v1.DeviceNode
+	34, // 30: berth.hint.v1.ContainerEdits.annotations:type_name -> berth.hint.v1.ContainerEdits.AnnotationsEntry
+	24, // 31: berth.hint.v1.ContainerEdits.cdi_devices:type_name -> berth.hint.v1.CDIDevice
+	11, // 32: berth.hint.v1.CommitRequest.holdings:type_name -> berth.hint.v1.Holding
+	12, // 33: berth.hint.v1.ValidateRequest.question:type_name -> berth.hint.v1.Question
+	37, // 34: berth.hint.v1.ValidateRequest.claims:type_name -> berth.types.v1.Claim
+	17, // 35: berth.hint.v1.ValidateResponse.refusal:type_name -> berth.hint.v1.Refusal
+	12, // 36: berth.hint.v1.ExplainRequest.question:type_name -> berth.hint.v1.Question
+	39, // 37: berth.hint.v1.ExplainRequest.nodes:type_name -> berth.types.v1.NUMAMask
+	42, // 38: berth.hint.v1.ExplainResponse.shortages:type_name -> berth.types.v1.Shortage
+	3,  // 39: berth.hint.v1.HintBusService.Register:input_type -> berth.hint.v1.RegisterRequest
+	5,  // 40: berth.hint.v1.HintBusService.Unregister:input_type -> berth.hint.v1.UnregisterRequest
+	7,  // 41: berth.hint.v1.HintBusService.ListProviders:input_type -> berth.hint.v1.ListProvidersRequest
+	13, // 42: berth.hint.v1.HintProviderService.GetHints:input_type -> berth.hint.v1.GetHintsRequest
+	15, // 43: berth.hint.v1.HintProviderService.Plan:input_type -> berth.hint.v1.PlanRequest
+	18, // 44: berth.hint.v1.HintProviderService.Reserve:input_type -> berth.hint.v1.ReserveRequest
+	25, // 45: berth.hint.v1.HintProviderService.Commit:input_type -> berth.hint.v1.CommitRequest
+	27, // 46: berth.hint.v1.HintProviderService.Abort:input_type -> berth.hint.v1.AbortRequest
+	29, // 47: berth.hint.v1.HintProviderService.Validate:input_type -> berth.hint.v1.ValidateRequest
+	31, // 48: berth.hint.v1.HintProviderService.Explain:input_type -> berth.hint.v1.ExplainRequest
+	4,  // 49: berth.hint.v1.HintBusService.Register:output_type -> berth.hint.v1.RegisterResponse
+	6,  // 50: berth.hint.v1.HintBusService.Unregister:output_type -> berth.hint.v1.UnregisterResponse
+	8,  // 51: berth.hint.v1.HintBusService.ListProviders:output_type -> berth.hint.v1.ListProvidersResponse
+	14, // 52: berth.hint.v1.HintProviderService.GetHints:output_type -> berth.hint.v1.GetHintsResponse
+	16, // 53: berth.hint.v1.HintProviderService.Plan:output_type -> berth.hint.v1.PlanResponse
+	19, // 54: berth.hint.v1.HintProviderService.Reserve:output_type -> berth.hint.v1.ReserveResponse
+	26, // 55: berth.hint.v1.HintProviderService.Commit:output_type -> berth.hint.v1.CommitResponse
+	28, // 56: berth.hint.v1.HintProviderService.Abort:output_type -> berth.hint.v1.AbortResponse
+	30, // 57: berth.hint.v1.HintProviderService.Validate:output_type -> berth.hint.v1.ValidateResponse
+	32, // 58: berth.hint.v1.HintProviderService.Explain:output_type -> berth.hint.v1.ExplainResponse
+	49, // [49:59] is the sub-list for method output_type
+	39, // [39:49] is the sub-list for method input_type
+	39, // [39:39] is the sub-list for extension type_name
+	39, // [39:39] is the sub-list for extension extendee
+	0,  // [0:39] is the sub-list for field type_name
 }
 
 func init() { file_berth_hint_v1_hint_proto_init() }
@@ -1952,8 +2259,8 @@ func file_berth_hint_v1_hint_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_berth_hint_v1_hint_proto_rawDesc), len(file_berth_hint_v1_hint_proto_rawDesc)),
-			NumEnums:      2,
-			NumMessages:   28,
+			NumEnums:      3,
+			NumMessages:   32,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

@@ -222,6 +222,8 @@ const (
 	HintProviderService_Reserve_FullMethodName  = "/berth.hint.v1.HintProviderService/Reserve"
 	HintProviderService_Commit_FullMethodName   = "/berth.hint.v1.HintProviderService/Commit"
 	HintProviderService_Abort_FullMethodName    = "/berth.hint.v1.HintProviderService/Abort"
+	HintProviderService_Validate_FullMethodName = "/berth.hint.v1.HintProviderService/Validate"
+	HintProviderService_Explain_FullMethodName  = "/berth.hint.v1.HintProviderService/Explain"
 )
 
 // HintProviderServiceClient is the client API for HintProviderService service.
@@ -254,6 +256,13 @@ type HintProviderServiceClient interface {
 	// Abort gives up what was reserved for an admission. Unknown admissions are no
 	// error.
 	Abort(ctx context.Context, in *AbortRequest, opts ...grpc.CallOption) (*AbortResponse, error)
+	// Validate looks at what all providers have planned for a pod, and may refuse
+	// it. Only where the provider has announced CAPABILITY_VALIDATE.
+	Validate(ctx context.Context, in *ValidateRequest, opts ...grpc.CallOption) (*ValidateResponse, error)
+	// Explain tells what a request that was refused lacks on some nodes. It is asked
+	// a few times after a refusal, for people; a failure means that nothing is known.
+	// Only where the provider has announced CAPABILITY_EXPLAIN.
+	Explain(ctx context.Context, in *ExplainRequest, opts ...grpc.CallOption) (*ExplainResponse, error)
 }
 
 type hintProviderServiceClient struct {
@@ -314,6 +323,26 @@ func (c *hintProviderServiceClient) Abort(ctx context.Context, in *AbortRequest,
 	return out, nil
 }
 
+func (c *hintProviderServiceClient) Validate(ctx context.Context, in *ValidateRequest, opts ...grpc.CallOption) (*ValidateResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ValidateResponse)
+	err := c.cc.Invoke(ctx, HintProviderService_Validate_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *hintProviderServiceClient) Explain(ctx context.Context, in *ExplainRequest, opts ...grpc.CallOption) (*ExplainResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ExplainResponse)
+	err := c.cc.Invoke(ctx, HintProviderService_Explain_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // HintProviderServiceServer is the server API for HintProviderService service.
 // All implementations must embed UnimplementedHintProviderServiceServer
 // for forward compatibility.
@@ -344,6 +373,13 @@ type HintProviderServiceServer interface {
 	// Abort gives up what was reserved for an admission. Unknown admissions are no
 	// error.
 	Abort(context.Context, *AbortRequest) (*AbortResponse, error)
+	// Validate looks at what all providers have planned for a pod, and may refuse
+	// it. Only where the provider has announced CAPABILITY_VALIDATE.
+	Validate(context.Context, *ValidateRequest) (*ValidateResponse, error)
+	// Explain tells what a request that was refused lacks on some nodes. It is asked
+	// a few times after a refusal, for people; a failure means that nothing is known.
+	// Only where the provider has announced CAPABILITY_EXPLAIN.
+	Explain(context.Context, *ExplainRequest) (*ExplainResponse, error)
 	mustEmbedUnimplementedHintProviderServiceServer()
 }
 
@@ -368,6 +404,12 @@ func (UnimplementedHintProviderServiceServer) Commit(context.Context, *CommitReq
 }
 func (UnimplementedHintProviderServiceServer) Abort(context.Context, *AbortRequest) (*AbortResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Abort not implemented")
+}
+func (UnimplementedHintProviderServiceServer) Validate(context.Context, *ValidateRequest) (*ValidateResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Validate not implemented")
+}
+func (UnimplementedHintProviderServiceServer) Explain(context.Context, *ExplainRequest) (*ExplainResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Explain not implemented")
 }
 func (UnimplementedHintProviderServiceServer) mustEmbedUnimplementedHintProviderServiceServer() {}
 func (UnimplementedHintProviderServiceServer) testEmbeddedByValue()                             {}
@@ -480,6 +522,42 @@ func _HintProviderService_Abort_Handler(srv interface{}, ctx context.Context, de
 	return interceptor(ctx, in, info, handler)
 }
 
+func _HintProviderService_Validate_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ValidateRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(HintProviderServiceServer).Validate(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: HintProviderService_Validate_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(HintProviderServiceServer).Validate(ctx, req.(*ValidateRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _HintProviderService_Explain_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ExplainRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(HintProviderServiceServer).Explain(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: HintProviderService_Explain_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(HintProviderServiceServer).Explain(ctx, req.(*ExplainRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // HintProviderService_ServiceDesc is the grpc.ServiceDesc for HintProviderService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -506,6 +584,14 @@ var HintProviderService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Abort",
 			Handler:    _HintProviderService_Abort_Handler,
+		},
+		{
+			MethodName: "Validate",
+			Handler:    _HintProviderService_Validate_Handler,
+		},
+		{
+			MethodName: "Explain",
+			Handler:    _HintProviderService_Explain_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

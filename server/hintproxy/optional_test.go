@@ -1,0 +1,208 @@
+package hintproxy
+
+import (
+	"context"
+	"errors"
+	"reflect"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	hintv1 "github.com/berthd/berth/api/berth/hint/v1"
+	"github.com/berthd/berth/clients/hintprovider"
+	"github.com/berthd/berth/managers/cpuset"
+	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/hint"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/numa"
+)
+
+// adviser is a provider that explains and validates.
+type adviser struct {
+	*keeper
+
+	mu       sync.Mutex
+	explain  []ledger.Shortage
+	validate error
+	asked    []string
+	seen     []ledger.Claim // of the pod, when validating
+	fails    bool
+}
+
+func (a *adviser) Explain(_ *ledger.View, req hint.Request, nodes numa.Mask) []ledger.Shortage {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.asked = append(a.asked, "explain "+req.Owner().String()+" on "+nodes.String())
+	return a.explain
+}
+
+func (a *adviser) Validate(_ context.Context, view *ledger.View, req hint.Request) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	pod, _ := view.Pod(req.Pod.UID)
+	a.asked, a.seen = append(a.asked, "validate "+req.Owner().String()), pod.Claims
+	return a.validate
+}
+
+// told returns what it was asked since the last time.
+func (a *adviser) told() string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	defer func() { a.asked = nil }()
+	return strings.Join(a.asked, ", ")
+}
+
+// mute stands before an honest server and fails to explain when it is told to.
+type mute struct {
+	hintv1.HintProviderServiceServer
+	a *adviser
+}
+
+func (m mute) Explain(ctx context.Context, q *hintv1.ExplainRequest) (*hintv1.ExplainResponse, error) {
+	m.a.mu.Lock()
+	fails := m.a.fails
+	if fails {
+		m.a.asked = append(m.a.asked, "explain in vain")
+	}
+	m.a.mu.Unlock()
+	if fails {
+		return nil, status.Error(codes.Internal, "no words")
+	}
+	return m.HintProviderServiceServer.Explain(ctx, q)
+}
+
+// advised registers an adviser.
+func (s *stage) advised(change func(*ledger.Outsider)) *adviser {
+	s.t.Helper()
+	a := &adviser{keeper: seatsOf("seats")}
+	s.t.Cleanup(s.endpoints.serve("/seats", func(r grpc.ServiceRegistrar) {
+		hintv1.RegisterHintProviderServiceServer(r, mute{hintprovider.NewServer(a, s.clock.Now), a})
+	}))
+	s.register("seats", change)
+	return a
+}
+
+// A provider that has announced it is asked what a pod lacks; what it says is
+// believed as far as it can be true.
+func TestExplain(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, Config{})
+	a := s.advised(func(o *ledger.Outsider) { o.Explains, o.Resources = true, []string{string(seat)} })
+	if _, err := s.admit("there", seated("there", 1, seat)); err != nil {
+		t.Fatal(err)
+	}
+	good := ledger.Shortage{
+		Resource: string(seat), Nodes: "0-1", Need: 9, Free: 2, Held: 1, Withheld: 1, Why: "wet", MoreHolders: 2,
+		Holders: []ledger.Owner{{Pod: "there", Container: "c"}},
+	}
+	change := func(f func(*ledger.Shortage)) ledger.Shortage {
+		s := good
+		f(&s)
+		return s
+	}
+	a.explain = []ledger.Shortage{
+		change(func(s *ledger.Shortage) { s.Resource = "cpu" }),
+		change(func(s *ledger.Shortage) { s.Nodes = "0-9" }),
+		change(func(s *ledger.Shortage) { s.Nodes = "all" }),
+		change(func(s *ledger.Shortage) { s.Free = 9 }),
+		change(func(s *ledger.Shortage) { s.Holders = []ledger.Owner{{Pod: "stranger"}} }),
+		good,
+	}
+	ask := func() []ledger.Shortage {
+		pod := seated("x", 9, seat)
+		return s.theBus().Explain(s.ledger.View(), hint.Request{Pod: pod}, numa.Of(0, 1))
+	}
+	if got := ask(); !reflect.DeepEqual(got, []ledger.Shortage{good}) {
+		t.Errorf("shortages %+v, want %+v", got, good)
+	}
+	if told := a.told(); told != "explain x/c on 0-1" {
+		t.Errorf("asked %q", told)
+	}
+	other := seated("x", 1, "example.com/other")
+	if got := s.theBus().Explain(s.ledger.View(), hint.Request{Pod: other}, numa.Of(0)); got != nil || a.told() != "" {
+		t.Errorf("a pod that does not concern it lacks %+v", got)
+	}
+
+	// One that cannot is left alone for a while, for explanations only.
+	a.mu.Lock()
+	a.fails = true
+	a.mu.Unlock()
+	if got := append(ask(), ask()...); got != nil || a.told() != "explain in vain" {
+		t.Errorf("shortages %+v", got)
+	}
+	if st := s.status("seats"); st.State != Connected || st.Message != "" {
+		t.Errorf("the provider is %s: %s", st.State, st.Message)
+	}
+	a.mu.Lock()
+	a.fails = false
+	a.mu.Unlock()
+	s.clock.advance(explainRest + time.Second)
+	if got := ask(); len(got) != 1 {
+		t.Errorf("after a rest: %+v", got)
+	}
+}
+
+// A provider that has announced it sees what all have planned, and may refuse.
+func TestValidate(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, Config{})
+	a := s.advised(func(o *ledger.Outsider) { o.Validates, o.Required = true, false })
+	pod := seated("x", 1, seat)
+	owner := ledger.Owner{Pod: "x", Container: "c"}
+	claims := []ledger.Claim{
+		{Owner: owner, Provider: "cpu", Resource: "cpu", Affinity: &hint.Hint{Nodes: numa.Of(1), Preferred: true},
+			CPUs: &ledger.CPUs{Set: cpuset.Of(1, 2), Use: ledger.CPUExclusive}},
+		{Owner: owner, Provider: "memory", Resource: "memory", Memory: []ledger.Block{{Nodes: numa.Of(0, 1), Bytes: 1 << 30}}},
+		{Owner: owner, Provider: "seats", Resource: string(seat), Devices: &ledger.Devices{Devices: []ledger.Device{{ID: "a", Topology: true, Nodes: numa.Of(0)}}}},
+	}
+	draft := ledger.NewDraft(s.ledger.View())
+	draft.PutPod(&ledger.Pod{Pod: *pod, AdmissionID: "x", Claims: claims})
+	validate := func() (*ledger.Trace, error) {
+		trace := &ledger.Trace{}
+		return trace, s.theBus().Validate(t.Context(), draft.View(), hint.Request{Pod: pod, Container: -1}, trace)
+	}
+	if trace, err := validate(); err != nil || a.told() != "validate x" || len(trace.Steps) != 1 {
+		t.Errorf("%v, steps %+v", err, trace.Steps)
+	}
+	if !reflect.DeepEqual(a.seen, claims) {
+		t.Errorf("it saw %+v, want %+v", a.seen, claims)
+	}
+	a.mu.Lock()
+	a.validate = fault.Refuse("OutOfSeats", "the seats are wet")
+	a.mu.Unlock()
+	_, err := validate()
+	fe := new(fault.Error)
+	if reason, _ := fault.ReasonOf(err); reason != "OutOfSeats" || err.Error() != "provider seats: the seats are wet" || !errors.As(err, &fe) || fe.Provider != "seats" {
+		t.Errorf("refused: %v", err)
+	}
+	a.mu.Lock()
+	a.validate = fault.Unavailablef("no time")
+	a.mu.Unlock()
+	if trace, err := validate(); err != nil || !strings.Contains(trace.Steps[0].Text, "no time") {
+		t.Errorf("an advisory validator that fails: %v, %+v", err, trace.Steps)
+	}
+}
+
+// What a provider has not announced it is not asked, and no step says that it was.
+func TestUnannounced(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, Config{})
+	a := s.advised(func(*ledger.Outsider) {})
+	a.explain, a.validate = []ledger.Shortage{{Resource: string(seat), Need: 1}}, fault.Refuse("No", "no")
+	pod, trace := seated("x", 9, seat), &ledger.Trace{}
+	err := s.theBus().Validate(t.Context(), s.ledger.View(), hint.Request{Pod: pod, Container: -1}, trace)
+	got := s.theBus().Explain(s.ledger.View(), hint.Request{Pod: pod}, numa.Of(0))
+	if err != nil || got != nil || len(trace.Steps) != 0 || a.told() != "" {
+		t.Errorf("%v, %+v, %+v", err, got, trace.Steps)
+	}
+	// A registration that announces it is another one.
+	s.register("seats", func(o *ledger.Outsider) { o.Explains = true })
+	if got := s.theBus().Explain(s.ledger.View(), hint.Request{Pod: pod}, numa.Of(0)); len(got) != 1 {
+		t.Errorf("%+v", got)
+	}
+}
