@@ -35,8 +35,8 @@ func newFronts(d *dealer, number, low int) *fronts {
 
 // exhausted tells whether there is no time for more, and marks that.
 func (f *fronts) exhausted() bool {
-	f.s.cut = f.s.cut || f.s.steps > maxSteps
-	return f.s.steps > maxSteps
+	f.s.cut = f.s.cut || f.s.steps > f.s.limit
+	return f.s.steps > f.s.limit
 }
 
 // extend adds the row of the x+1 lowest nodes.
@@ -57,7 +57,7 @@ func (f *fronts) extend(x int) {
 // given amounts.
 func (f *fronts) spend(into, before front, id int) front {
 	free, node := f.s.free.Contains(id), numa.Of(id)
-	for at := 0; at < len(before) && f.s.steps <= maxSteps; at += f.k {
+	for at := 0; at < len(before) && f.s.steps <= f.s.limit; at += f.k {
 		if free {
 			into = f.add(into, before[at:at+f.k])
 			continue

@@ -14,6 +14,9 @@ const (
 	maxDense = 20
 	// maxListed is the same where rules have to be listed first.
 	maxListed = 12
+	// listedSteps is how long rules are merged without being listed, where they
+	// can be.
+	listedSteps = 1 << 10
 )
 
 // reachable looks for the best candidate where none is preferred, and reports
@@ -87,16 +90,19 @@ func split(lists []list) parts {
 }
 
 // list makes explicit lists of rules where there are few nodes, unless rules are
-// all there is and only numbers of nodes count.
+// all there is and soon merged without.
 func (c *ranked) list(universe numa.Mask) {
 	if len(c.ruled)+len(c.mixed) == 0 || universe.Len() > c.m.listed {
 		return
 	}
 	if len(c.explicit)+len(c.mixed) == 0 {
-		if c.ready = newSparing(c.m, c.ruled, universe, c.b); c.ready.even() {
+		s := newSparing(c.m, c.ruled, universe, c.b)
+		s.limit = listedSteps
+		s.best()
+		if s.even() || !s.cut && s.steps <= s.limit {
+			c.ready = s
 			return
 		}
-		c.ready = nil
 	}
 	for _, l := range slices.Concat(c.ruled, c.mixed) {
 		l.hints = append(trace(l.rule, universe), l.hints...)

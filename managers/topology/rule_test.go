@@ -89,7 +89,7 @@ func TestTriesAreLegal(t *testing.T) {
 			return
 		}
 		s := newSparing(&Manager{}, rules, universe, b)
-		s.steps = maxSteps + 1
+		s.steps = s.limit + 1
 		if nodes := s.best(); !slices.Contains(f.reached, nodes) {
 			t.Fatalf("%s of %s cannot be left", nodes, universe)
 		}

@@ -35,7 +35,7 @@ const (
 //     that q of the lowest x nodes can cost are kept for all x and q that matter,
 //     without those that are no better than others. Exact, but the number of such
 //     amounts may explode: to decide whether a set can be spared is PARTITION.
-//   - When that exceeds maxSteps, what no quick try finds counts as not possible.
+//   - When that exceeds the limit of steps, what no quick try finds counts as not possible.
 //     Marked as cut.
 type sparing struct {
 	m        *Manager
@@ -45,9 +45,12 @@ type sparing struct {
 	// payers are the rules, unless nothing is to be spared.
 	payers []payer
 	// free are the nodes that some rule can spare for nothing.
-	free  numa.Mask
-	steps int
-	cut   bool
+	free numa.Mask
+	// steps are counted up to limit.
+	steps, limit int
+	cut          bool
+	// decided is the best set, once it is known.
+	decided numa.Mask
 	// dealer is set where it counts which nodes are spared.
 	dealer *dealer
 	// next are sets that lost to the best.
@@ -55,7 +58,7 @@ type sparing struct {
 }
 
 func newSparing(m *Manager, rules []*list, universe numa.Mask, b int) *sparing {
-	s := &sparing{m: m, universe: universe, b: b, rules: rules}
+	s := &sparing{m: m, universe: universe, b: b, rules: rules, limit: maxSteps}
 	if s.most() > 0 {
 		s.payers = make([]payer, len(rules))
 		for i, l := range rules {
@@ -99,17 +102,20 @@ func (s *sparing) even() bool {
 // has B nodes or the next larger number that is possible; the whole universe, if
 // that has no more than B.
 func (s *sparing) best() numa.Mask {
-	if s.most() <= 0 {
-		return s.universe
-	}
-	if s.even() {
+	switch {
+	case s.decided != 0:
+	case s.most() <= 0:
+		s.decided = s.universe
+	case s.even():
 		spared := s.assign(s.universe, s.most()).spared
-		return s.nearest(s.universe.Minus(spared), func(nodes numa.Mask) bool {
+		s.decided = s.nearest(s.universe.Minus(spared), func(nodes numa.Mask) bool {
 			return s.assign(nodes, numa.MaxNodes).spared == nodes
 		})
+	default:
+		s.dealer = newDealer(s)
+		s.decided = s.nearest(s.universe.Minus(s.dealer.spare(s.most())), s.dealer.deals)
 	}
-	s.dealer = newDealer(s)
-	return s.nearest(s.universe.Minus(s.dealer.spare(s.most())), s.dealer.deals)
+	return s.decided
 }
 
 // nearest returns the set with the smallest sum of distances among those of the
@@ -181,7 +187,7 @@ func (s *sparing) deal(nodes numa.Mask) []numa.Mask {
 	case s.dealer == nil:
 		taken = s.assign(nodes&^s.free, numa.MaxNodes).taken
 	default:
-		s.steps = 0
+		s.steps, s.limit = 0, maxSteps
 		taken = s.dealer.deal(nodes)
 	}
 	for i := range taken {
