@@ -74,6 +74,9 @@ func (o *options) run(ctx context.Context, errs io.Writer) error {
 	if o.failure != refuse && o.failure != pass {
 		return fault.Invalidf("--on-failure %q: expected %s or %s", o.failure, refuse, pass)
 	}
+	if err := api.CheckPluginIndex(o.index); err != nil {
+		return fault.Invalidf("--index %q: expected two digits: %w", o.index, err)
+	}
 	log := slog.New(slog.NewTextHandler(errs, &slog.HandlerOptions{Level: level}))
 	client, err := berth.Dial(ctx, o.endpoint, berth.Options{UserAgent: "berth-nri"})
 	if err != nil {
@@ -86,12 +89,13 @@ func (o *options) run(ctx context.Context, errs io.Writer) error {
 		Pass: o.failure == pass, PassNamespaces: o.passNamespaces,
 		Timeout: runtime.patience, CPUsOf: cpusOf, Log: log,
 	})
+	ctx, cancel := context.WithCancel(ctx)
 	following := make(chan struct{})
 	go func() {
 		defer close(following)
 		p.Follow(ctx, runtime)
 	}()
-	defer func() { <-following }()
+	defer func() { cancel(); <-following }()
 	return o.serve(ctx, p, runtime, log)
 }
 

@@ -38,8 +38,8 @@ const PauseImage = "docker.io/library/pause:latest"
 
 // Daemon is a containerd that runs, or can.
 type Daemon struct {
-	// Socket is where it serves CRI.
-	Socket        string
+	// Socket is where it serves CRI, NRI where plugins connect.
+	Socket, NRI   string
 	programs, dir string
 	cmd           *exec.Cmd
 	done          chan error
@@ -56,7 +56,11 @@ state = "DIR/state"
 [ttrpc]
   address = "DIR/t"
 [plugins.'io.containerd.nri.v1.nri']
-  disable = true
+  disable = false
+  socket_path = "DIR/n"
+  plugin_path = "DIR/nri"
+  plugin_config_path = "DIR/nri"
+  plugin_request_timeout = "20s"
 [plugins.'io.containerd.internal.v1.opt']
   path = "DIR/opt"
 [plugins.'io.containerd.cri.v1.images']
@@ -90,7 +94,7 @@ esac
 // New prepares a containerd in an empty directory, whose path has to be short
 // (unix(7)). systemd is the cgroup driver, in place of cgroupfs.
 func New(programs, dir string, systemd bool) (*Daemon, error) {
-	d := &Daemon{Socket: filepath.Join(dir, "s"), programs: programs, dir: dir}
+	d := &Daemon{Socket: filepath.Join(dir, "s"), NRI: filepath.Join(dir, "n"), programs: programs, dir: dir}
 	text := strings.NewReplacer(
 		"DIR", dir, "PROGRAMS", programs, "SYSTEMD", fmt.Sprint(systemd), "SNAPSHOTTER", snapshotter(dir),
 		"RESTRICTED", fmt.Sprint(!MayLowerScores()),

@@ -7,4 +7,4 @@ cd "$(dirname "$0")/../.."
 programs=$(mktemp -d)
 trap 'rm -rf "$programs"' EXIT
 go build -C hack/tools/containerd -o "$programs/" tool
-BERTH_CONTAINERD=$programs go test -count=1 -run 'Containerd' ./server/runtime ./clients/berthlet/...
+BERTH_CONTAINERD=$programs go test -count=1 -run 'Containerd' ./server/runtime ./clients/berthlet/... ./clients/nri

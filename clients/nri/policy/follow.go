@@ -41,6 +41,7 @@ func (p *Policy) Synchronize(ctx context.Context, pods []*api.PodSandbox, contai
 		s := p.sandboxes[pod.GetId()]
 		s.stopped = pod.GetPid() == 0 && len(s.names) == 0
 	}
+	p.Log.Info("the runtime has told what runs", "pods", len(pods), "containers", len(p.members))
 	updates, err := p.settle(ctx)
 	if err != nil {
 		p.Log.Warn("berthd does not answer; what runs stays as it is for now", "error", err)

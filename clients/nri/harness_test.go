@@ -1,0 +1,370 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/berthd/berth/clients/berth"
+	"github.com/berthd/berth/hack/containerd"
+)
+
+// TestMain lets the test binary be berth-nri: the tests run the real program as a
+// process of its own, which they can kill.
+func TestMain(m *testing.M) {
+	if os.Getenv(asPlugin) != "" {
+		main()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+const asPlugin = "NRI_TEST_AS_PLUGIN"
+
+// patience bounds everything that a test waits for.
+const patience = 2 * time.Minute
+
+// imageName is what the root file system of the containers is called in containerd.
+const imageName = "docker.io/library/probe:latest"
+
+// node is a machine: a directory and a cgroup, with containerd, berthd and
+// berth-nri, each of which can be killed.
+type node struct {
+	t           *testing.T
+	dir, cgroup string
+
+	containerd     *containerd.Daemon
+	berthd, plugin *process
+	berth          *berth.Client
+	runtime        criv1.RuntimeServiceClient
+}
+
+func (n *node) path(elements ...string) string {
+	return filepath.Join(append([]string{n.dir}, elements...)...)
+}
+
+// newNode starts all programs, and in the end removes everything.
+func newNode(t *testing.T) *node {
+	t.Helper()
+	programs := os.Getenv(containerd.Variable)
+	if programs == "" {
+		t.Skipf("needs a containerd: %s names a folder with one; make test-all builds it", containerd.Variable)
+	}
+	if os.Geteuid() != 0 {
+		t.Skipf("containerd needs root: the effective user is %d", os.Geteuid())
+	}
+	// Paths of sockets are short (unix(7)), those of t.TempDir are not.
+	dir, err := os.MkdirTemp("", "nri")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := &node{t: t, dir: dir, cgroup: filepath.Base(dir)}
+	if err := os.Mkdir(n.path("cd"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if n.containerd, err = containerd.New(programs, n.path("cd"), false); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(n.clean)
+	n.build("../../server/berthd", "berthd")
+	n.build("../../hack/probe", "probe")
+	n.startContainerd()
+	if err := n.containerd.Load(n.ctx(), n.path("probe"), imageName); err != nil {
+		t.Fatal(err)
+	}
+	conn, err := grpc.NewClient("unix://"+n.containerd.Socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	n.runtime = criv1.NewRuntimeServiceClient(conn)
+	if n.berth, err = berth.Dial(t.Context(), n.path("berthd-root", "berth.sock"), berth.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	n.startBerthd()
+	n.startPlugin()
+	return n
+}
+
+func (n *node) ctx() context.Context {
+	ctx, cancel := context.WithTimeout(n.t.Context(), patience)
+	n.t.Cleanup(cancel)
+	return ctx
+}
+
+func (n *node) build(pkg, name string) {
+	n.t.Helper()
+	cmd := exec.Command("go", "build", "-o", n.path(name), pkg)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if text, err := cmd.CombinedOutput(); err != nil {
+		n.t.Fatalf("build %s: %v\n%s", pkg, err, text)
+	}
+}
+
+// process is a program that runs.
+type process struct {
+	cmd  *exec.Cmd
+	log  *os.File
+	done chan struct{}
+}
+
+func (n *node) launch(name string, cmd *exec.Cmd) *process {
+	n.t.Helper()
+	log, err := os.OpenFile(n.path(name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	p := &process{cmd: cmd, log: log, done: make(chan struct{})}
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := cmd.Start(); err != nil {
+		n.t.Fatal(err)
+	}
+	go func() { _ = cmd.Wait(); close(p.done) }()
+	return p
+}
+
+// kill ends a program without a warning.
+func (p *process) kill() {
+	_ = p.cmd.Process.Kill()
+	<-p.done
+	_ = p.log.Close()
+}
+
+func (n *node) startContainerd() {
+	n.t.Helper()
+	if err := n.containerd.Start(n.ctx()); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+func (n *node) startBerthd() {
+	n.t.Helper()
+	n.berthd = n.launch("berthd", exec.Command(n.path("berthd"),
+		"--root-dir", n.path("berthd-root"), "--cgroup-tree", "memory", "--fit=false", "--fail-swap-on=false",
+		"--cpu-manager-policy", "static", "--reserved-cpus", "0", "--topology-manager-policy", "best-effort"))
+	if err := n.berth.WaitReady(n.ctx()); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+func (n *node) startPlugin() {
+	n.t.Helper()
+	before := n.connections()
+	cmd := exec.Command(os.Args[0], "--endpoint", n.path("berthd-root", "berth.sock"), "--nri-socket", n.containerd.NRI, "--log-level", "debug")
+	cmd.Env = append(os.Environ(), asPlugin+"=1")
+	n.plugin = n.launch("berth-nri", cmd)
+	n.connected(before)
+}
+
+// connections counts how often plugins have taken over what runs.
+func (n *node) connections() int {
+	log, _ := os.ReadFile(n.path("berth-nri.log"))
+	return bytes.Count(log, []byte("the runtime has told what runs"))
+}
+
+// connected waits until there is a connection more than before.
+func (n *node) connected(before int) {
+	n.t.Helper()
+	n.eventually("berth-nri is connected", func() bool { return n.connections() > before })
+}
+
+// clean ends everything.
+func (n *node) clean() {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if n.t.Failed() {
+		n.t.Log(n.containerd.Log())
+		for _, name := range []string{"berthd", "berth-nri"} {
+			text, _ := os.ReadFile(n.path(name + ".log"))
+			n.t.Logf("%s:\n%s", name, text[max(0, len(text)-12000):])
+		}
+	}
+	if err := n.containerd.Close(ctx); err != nil {
+		n.t.Error(err)
+	}
+	for _, p := range []*process{n.plugin, n.berthd} {
+		if p != nil {
+			p.kill()
+		}
+	}
+	if n.berth != nil {
+		_ = n.berth.Close()
+	}
+	n.removeCgroups()
+	if err := os.RemoveAll(n.dir); err != nil {
+		n.t.Error(err)
+	}
+}
+
+// removeCgroups removes the parents that runc has made for its containers.
+func (n *node) removeCgroups() {
+	tops, _ := filepath.Glob("/sys/fs/cgroup/*/" + n.cgroup)
+	for _, top := range append(tops, "/sys/fs/cgroup/"+n.cgroup) {
+		var dirs []string
+		_ = filepath.WalkDir(top, func(path string, d fs.DirEntry, err error) error {
+			if err == nil && d.IsDir() {
+				dirs = append(dirs, path)
+			}
+			return nil
+		})
+		for i := len(dirs) - 1; i >= 0; i-- {
+			// A killed process holds its cgroup until it is reaped.
+			n.eventually("cgroup "+dirs[i]+" goes", func() bool {
+				err := os.Remove(dirs[i])
+				return err == nil || errors.Is(err, fs.ErrNotExist)
+			})
+		}
+	}
+}
+
+// eventually waits for a condition.
+func (n *node) eventually(what string, done func() bool) {
+	n.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for !done() {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			n.t.Fatalf("waited in vain: %s", what)
+		}
+	}
+}
+
+// pod is a pod as a kubelet knows it.
+type pod struct {
+	*node
+	name, sandbox string
+	config        *criv1.PodSandboxConfig
+}
+
+// pod starts a sandbox, in a cgroup as the kubelet names it; the tier is empty for
+// a guaranteed one.
+func (n *node) pod(name, tier string) *pod {
+	n.t.Helper()
+	p := &pod{node: n, name: name, config: &criv1.PodSandboxConfig{
+		Metadata:     &criv1.PodSandboxMetadata{Name: name, Uid: name + "-uid", Namespace: "default"},
+		LogDirectory: n.path("logs", name),
+		Linux:        &criv1.LinuxPodSandboxConfig{CgroupParent: filepath.Join("/", n.cgroup, "kubepods", tier, "pod"+name)},
+	}}
+	if err := os.MkdirAll(p.config.LogDirectory, 0o755); err != nil {
+		n.t.Fatal(err)
+	}
+	answer, err := n.runtime.RunPodSandbox(n.ctx(), &criv1.RunPodSandboxRequest{Config: p.config})
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	p.sandbox = answer.GetPodSandboxId()
+	return p
+}
+
+// create makes a container as the kubelet does that has so much CPU and memory as
+// request and limit; without memory it has only the request.
+func (p *pod) create(milli, memory int64) (id string, err error) {
+	r := &criv1.LinuxContainerResources{CpuShares: max(2, milli*1024/1000), OomScoreAdj: 500}
+	if memory > 0 {
+		r.CpuQuota, r.CpuPeriod, r.MemoryLimitInBytes = milli*100, 100_000, memory
+	}
+	answer, err := p.runtime.CreateContainer(p.ctx(), &criv1.CreateContainerRequest{
+		PodSandboxId: p.sandbox, SandboxConfig: p.config,
+		Config: &criv1.ContainerConfig{
+			Metadata: &criv1.ContainerMetadata{Name: "main"}, Image: &criv1.ImageSpec{Image: imageName},
+			Command: []string{"/probe", "show", ",", "wait"}, LogPath: "main.log",
+			Linux: &criv1.LinuxContainerConfig{Resources: r},
+		},
+	})
+	return answer.GetContainerId(), err
+}
+
+// run makes and starts a container, and gives its process.
+func (p *pod) run(milli, memory int64) (pid int) {
+	p.t.Helper()
+	id, err := p.create(milli, memory)
+	if err == nil {
+		_, err = p.runtime.StartContainer(p.ctx(), &criv1.StartContainerRequest{ContainerId: id})
+	}
+	if err != nil {
+		p.t.Fatalf("run a container of %s: %v", p.name, err)
+	}
+	status, err := p.runtime.ContainerStatus(p.ctx(), &criv1.ContainerStatusRequest{ContainerId: id, Verbose: true})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	var info struct{ PID int }
+	if err := json.Unmarshal([]byte(status.GetInfo()["info"]), &info); err != nil || info.PID == 0 {
+		p.t.Fatalf("process of container %s: %v, %v", id, err, status.GetInfo())
+	}
+	return info.PID
+}
+
+// said waits until the container has told what it sees, and gives a value of it.
+func (p *pod) said(name string) (value string) {
+	p.t.Helper()
+	p.eventually("the container of "+p.name+" tells about itself", func() bool {
+		for line := range strings.Lines(p.text()) {
+			if _, fact, ok := strings.Cut(line, " F "+name+"="); ok {
+				value = strings.TrimSpace(fact)
+				return true
+			}
+		}
+		return false
+	})
+	return value
+}
+
+// text is what the container has written.
+func (p *pod) text() string {
+	text, _ := os.ReadFile(p.path("logs", p.name, "main.log"))
+	return string(text)
+}
+
+// remove ends a pod.
+func (p *pod) remove() {
+	p.t.Helper()
+	_, err := p.runtime.StopPodSandbox(p.ctx(), &criv1.StopPodSandboxRequest{PodSandboxId: p.sandbox})
+	if err == nil {
+		_, err = p.runtime.RemovePodSandbox(p.ctx(), &criv1.RemovePodSandboxRequest{PodSandboxId: p.sandbox})
+	}
+	if err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// allowed reads the CPUs of a process from the kernel.
+func allowed(pid int) string {
+	cpus, err := cpusOf(pid)
+	if err != nil {
+		return err.Error()
+	}
+	return cpus.String()
+}
+
+// runsOn waits until a process may run on some CPUs.
+func (n *node) runsOn(what string, pid int, cpus string) {
+	n.t.Helper()
+	n.eventually(fmt.Sprintf("%s runs on CPUs %s (now %s)", what, cpus, allowed(pid)), func() bool { return allowed(pid) == cpus })
+}
+
+// range1 is the list of CPUs from 1 to the last one.
+func range1(last int) string {
+	if last == 1 {
+		return "1"
+	}
+	return "1-" + strconv.Itoa(last)
+}
