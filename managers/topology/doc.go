@@ -43,8 +43,9 @@
 // A rule (hint.Rule) stands for a list that would be too long. Masks that several
 // rules prefer are searched for from the smallest integer up, turning back as
 // soon as a rule cannot be met any more; for what rules leave together see the
-// comment of the type sparing. Where there are lists as well and few nodes, rules
-// are listed.
+// comment of the type sparing. Hints beside a rule make branches: either the list
+// chooses by its rule, or one of those hints (see the type branch). Where there
+// are lists as well and few nodes, rules are listed.
 //
 // # Invariants
 //

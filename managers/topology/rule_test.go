@@ -109,6 +109,27 @@ func TestManyNodes(t *testing.T) {
 	flat := func(int) uint64 { return 16 }
 	// A rule of the lower half, as devices near some nodes make it.
 	half := byRule(&hint.Rule{Universe: 1<<32 - 1, Need: 1, PreferredSize: 1, Weights: [numa.MaxNodes]uint64{31: 1}})
+	// Memory and huge pages where nodes 0 and 1 are used by themselves, and 2 with
+	// 3: preferred are sets of a size.
+	memory := func(size int, need uint64) []hint.Reply {
+		a := rule(flat, need, size).Answers[0]
+		a.Rule.Universe &^= 15
+		a.Rule.Also = []hint.Threshold{{Resource: "hugepages-2Mi", Need: 2}}
+		a.Rule.Also[0].Weights[40], a.Rule.Also[0].Weights[50], a.Rule.Also[0].Weights[51] = 1, 1, 2
+		for _, nodes := range []numa.Mask{numa.Of(0), numa.Of(1), numa.Of(2, 3)} {
+			a.Hints = append(a.Hints, hint.Hint{Nodes: nodes, Preferred: nodes.Len() == size})
+		}
+		r := hint.Reply{Provider: "memory", Answers: []hint.ResourceAnswer{a, a}}
+		r.Answers[1].Resource = "s"
+		return []hint.Reply{r}
+	}
+	near := func(nodes ...int) hint.Reply {
+		r := &hint.Rule{Universe: numa.Of(nodes...), Need: 1, PreferredSize: 1}
+		for _, id := range nodes {
+			r.Weights[id] = 1
+		}
+		return byRule(r)
+	}
 	m, err := New(Config{Policy: BestEffort, Scope: hint.PodScope}, all, numa.Distances{})
 	if err != nil {
 		t.Fatal(err)
@@ -124,6 +145,14 @@ func TestManyNodes(t *testing.T) {
 		{"devices on one node, two needed", []hint.Reply{rule(flat, 32, 2), half}, n(0, 1)},
 		{"with a list", []hint.Reply{rule(flat, 32, 2), reply(n(3, 40, 50), n(7, 9))}, n(7, 9)},
 		{"with a list that decides", []hint.Reply{rule(flat, 32, 2), reply(p(3, 40), n(7, 9))}, p(3, 40)},
+		{"memory on one node", append(memory(1, 16), rule(flat, 16, 1)), p(0)},
+		{"memory on a used node near a device", append(memory(1, 16), rule(flat, 16, 1), near(1)), p(1)},
+		{"memory on a group", append(memory(2, 20), rule(flat, 32, 2)), p(2, 3)},
+		// One node has enough huge pages, and two are needed for the CPUs.
+		{"memory near devices", append(memory(1, 16), rule(flat, 32, 2), near(50, 51)), n(50, 51)},
+		// Of what the rule allows only sets with nodes 40 and 50, or 51, count.
+		{"memory on unused nodes", append(memory(2, 32), near(40, 50, 63)), n(40)},
+		{"memory away from devices", append(memory(1, 16), near(2)), n(2)},
 	} {
 		r := m.Merge(row.replies)
 		if r.Affinity != row.want || r.Approximate {
