@@ -192,6 +192,22 @@ func (d *daemon) cardsOf(uid string) (cards []string, at string) {
 	return cards, fmt.Sprint(c.GetAffinity().GetNodes().GetNodes())
 }
 
+// explained spells what a refused pod lacked and which other pods are in its way.
+func explained(trace *typesv1.Trace) string {
+	var parts []string
+	for _, step := range trace.GetSteps() {
+		for _, s := range step.GetShortages() {
+			parts = append(parts, fmt.Sprintf("%s on %s: %d needed, %d free, %d held by %v", s.GetResource(), s.GetNodes(), s.GetNeed(), s.GetFree(), s.GetHeld(), s.GetHolders()))
+		}
+	}
+	for _, s := range trace.GetSuggestions() {
+		if s.GetKind() == "removal" {
+			parts = append(parts, s.GetText())
+		}
+	}
+	return strings.Join(parts, "; ")
+}
+
 // A provider in a process of its own takes part in admissions over the socket.
 func TestOutsideProvider(t *testing.T) {
 	t.Parallel()
@@ -210,6 +226,8 @@ func TestOutsideProvider(t *testing.T) {
 	}
 	if resp := d.admit(networked("toomuch", 1)); resp.GetReason() != "TopologyAffinityError" {
 		t.Errorf("no card is left: %s %s: %s", resp.GetVerdict(), resp.GetReason(), resp.GetMessage())
+	} else if text := explained(resp.GetTrace()); text != "example.com/nic on 0-1: 1 needed, 0 free, 3 held by [pair/main single/main]; pod default/single were removed; pod default/pair were removed" {
+		t.Errorf("no card is left, because %s", text)
 	}
 	p.expectBooks(map[string]string{"eth0": "pair/main", "eth1": "pair/main", "eth2": "single/main"})
 	d.expectNoLease()

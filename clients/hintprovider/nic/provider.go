@@ -29,6 +29,7 @@ type provider struct {
 var (
 	_ hint.Provider          = (*provider)(nil)
 	_ hint.Aborter           = (*provider)(nil)
+	_ hint.Explainer         = (*provider)(nil)
 	_ hintprovider.Committer = (*provider)(nil)
 )
 
@@ -179,6 +180,36 @@ func (p *provider) planPod(view *ledger.View, req hint.Request, affinity hint.Hi
 		all = append(all, claims...)
 	}
 	return all, nil
+}
+
+// Explain counts the cards of some nodes, those without a node included, and names
+// who holds them.
+func (p *provider) Explain(view *ledger.View, req hint.Request, nodes numa.Mask) []ledger.Shortage {
+	n := p.wanted(req)
+	free, all, err := p.free(view)
+	if n == 0 || err != nil || p.owned(view, req) {
+		return nil
+	}
+	far := func(c card) bool { return c.node != nowhere && !nodes.Contains(c.node) }
+	free, all = slices.DeleteFunc(free, far), slices.DeleteFunc(all, far)
+	if len(free) >= n {
+		return nil
+	}
+	s := ledger.Shortage{
+		Resource: string(p.resource), Nodes: nodes.String(), Need: uint64(n), Free: uint64(len(free)), Held: uint64(len(all) - len(free)),
+	}
+	s.HeldBy(view, func(c *ledger.Claim) (held uint64) {
+		if c.Provider != p.name || c.Devices == nil {
+			return 0
+		}
+		for _, id := range c.Devices.IDs() {
+			if slices.ContainsFunc(all, func(c card) bool { return c.name == id }) {
+				held++
+			}
+		}
+		return held
+	})
+	return []ledger.Shortage{s}
 }
 
 func (p *provider) claim(req hint.Request, cards []card) ledger.Claim {

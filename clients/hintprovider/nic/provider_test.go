@@ -161,6 +161,31 @@ func TestPlan(t *testing.T) {
 	}
 }
 
+func TestExplain(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		held  []string
+		cards int64
+		nodes numa.Mask
+		want  string
+	}{
+		"enough":            {nil, 3, numa.Of(0), ""},
+		"none wanted":       {nil, 0, numa.Of(0), ""},
+		"more than there":   {nil, 5, numa.Of(0, 1), "example.com/nic@0-1 4/5 held 0 by []"},
+		"one node":          {[]string{"eth0"}, 3, numa.Of(0), "example.com/nic@0 2/3 held 1 by [earlier/c]"},
+		"another one's":     {[]string{"eth0"}, 3, numa.Of(1), "example.com/nic@1 2/3 held 0 by []"},
+		"held is elsewhere": {[]string{"eth0", "wlan"}, 2, numa.Of(1), "example.com/nic@1 1/2 held 1 by [earlier/c]"},
+	} {
+		p, got := newProvider("nic", resource, tree(four), io.Discard), ""
+		for _, s := range p.Explain(view(t, row.held...), hint.Request{Pod: wanting("p", row.cards)}, row.nodes) {
+			got += fmt.Sprintf("%s@%s %d/%d held %d by %v", s.Resource, s.Nodes, s.Free, s.Need, s.Held, s.Holders)
+		}
+		if got != row.want {
+			t.Errorf("%s: %q, want %q", name, got, row.want)
+		}
+	}
+}
+
 // What is reserved or held is refused to others, given back by an abort and taken
 // over by a commit.
 func TestBooks(t *testing.T) {
