@@ -36,9 +36,23 @@ func Hint(a *ledger.Affinity) *typesv1.Hint {
 
 // Hints returns the message form of a list of affinities.
 func Hints(list []ledger.Affinity) []*typesv1.Hint {
-	out := make([]*typesv1.Hint, len(list))
+	// Every answer to Admit has some of these: one piece of memory for each kind.
+	out, hints, masks := make([]*typesv1.Hint, len(list)), make([]typesv1.Hint, len(list)), make([]typesv1.NUMAMask, len(list))
+	nodes := 0
 	for i := range list {
-		out[i] = Hint(&list[i])
+		nodes += list[i].Nodes.Len()
+	}
+	ids := make([]uint32, 0, nodes)
+	for i := range list {
+		out[i], hints[i].Preferred = &hints[i], list[i].Preferred
+		if list[i].Any {
+			continue
+		}
+		first := len(ids)
+		for id := range list[i].Nodes.All() {
+			ids = append(ids, uint32(id))
+		}
+		hints[i].Nodes, masks[i].Nodes = &masks[i], ids[first:len(ids):len(ids)]
 	}
 	return out
 }

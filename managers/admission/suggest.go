@@ -206,7 +206,7 @@ func (s *search) fills() func(*ledger.Pod) bool {
 		return func(*ledger.Pod) bool { return false }
 	}
 	return func(p *ledger.Pod) bool {
-		return lacked.Resource == "pods" || workload.EffectiveRequests(&p.Pod, s.Features)[workload.Resource(lacked.Resource)] > 0
+		return lacked.Resource == "pods" || workload.EffectiveRequest(&p.Pod, s.Features, workload.Resource(lacked.Resource)) > 0
 	}
 }
 

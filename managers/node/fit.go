@@ -149,7 +149,7 @@ func (g Guard) Explain(view *ledger.View, req hint.Request, nodes numa.Mask) []l
 		if resource == Pods {
 			return 1
 		}
-		return max(workload.EffectiveRequests(p, g.cfg.Features)[resource], 0)
+		return max(workload.EffectiveRequest(p, g.cfg.Features, resource), 0)
 	}
 	need, have := of(req.Pod), g.Allocatable()[resource]
 	if resource == Pods {

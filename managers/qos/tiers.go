@@ -36,8 +36,8 @@ func Sums(view *ledger.View, f workload.Features) map[workload.QoSClass]Requests
 	withPodLevel.PodLevelResources = true
 	for p := range view.Pods() {
 		s := sums[p.QoS]
-		s.MilliCPU = add(s.MilliCPU, workload.EffectiveRequests(&p.Pod, f)[workload.CPU])
-		s.MemoryBytes = add(s.MemoryBytes, workload.EffectiveRequests(&p.Pod, withPodLevel)[workload.Memory])
+		s.MilliCPU = add(s.MilliCPU, workload.EffectiveRequest(&p.Pod, f, workload.CPU))
+		s.MemoryBytes = add(s.MemoryBytes, workload.EffectiveRequest(&p.Pod, withPodLevel, workload.Memory))
 		sums[p.QoS] = s
 	}
 	return sums

@@ -8,6 +8,13 @@ func EffectiveRequests(p *Pod, f Features) Quantities {
 	return requested(p, f, room[:0]).list().amounts
 }
 
+// EffectiveRequest gives one amount of EffectiveRequests, without making the others; 0 where there is none.
+func EffectiveRequest(p *Pod, f Features, r Resource) int64 {
+	var room [usualNames]needed
+	all, i := requested(p, f, room[:0]).with(r)
+	return all[i].whole
+}
+
 // AddRequests adds EffectiveRequests to a sum over pods, without making the amounts of each. What is below zero, as in no
 // valid pod, counts as nothing.
 func AddRequests(to Quantities, p *Pod, f Features) {

@@ -131,7 +131,13 @@ func TestEffectiveProperty(t *testing.T) {
 		twice := Quantities{}
 		AddRequests(twice, p, on)
 		AddRequests(twice, p, on)
+		if n := EffectiveRequest(p, on, "example.com/nobody's"); n != 0 {
+			t.Fatalf("%d of what nobody asks for", n)
+		}
 		for r, amount := range EffectiveRequests(p, on) {
+			if n := EffectiveRequest(p, on, r); n != amount {
+				t.Fatalf("%d %s, alone %d", amount, r, n)
+			}
 			if twice[r] != 2*amount {
 				t.Fatalf("two pods that ask for %d %s ask for %d together", amount, r, twice[r])
 			}
