@@ -156,6 +156,11 @@ type Node struct {
 	// already, as the cgroup driver spells them.
 	SystemReservedCgroup string `json:"systemReservedCgroup,omitempty"`
 	KubeReservedCgroup   string `json:"kubeReservedCgroup,omitempty"`
+	// SystemCgroup takes the processes of the root cgroup but for the first one and
+	// the kernel's; OwnCgroup takes berthd. Both are paths of plain directories
+	// under every driver; empty: nobody is moved.
+	SystemCgroup string `json:"systemCgroups,omitempty"`
+	OwnCgroup    string `json:"kubeletCgroups,omitempty"`
 	// MaxPods and PodsPerCore bound how many pods may be here; 0 is no bound.
 	MaxPods     int64 `json:"maxPods"`
 	PodsPerCore int64 `json:"podsPerCore,omitempty"`

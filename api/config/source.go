@@ -72,6 +72,9 @@ func (c *Config) ApplyKubelet(path string, data []byte) (notes []string, err err
 	if k.CgroupsPerQOS != nil && !*k.CgroupsPerQOS {
 		return nil, fault.Invalidf("%s: cgroupsPerQOS is false, but berth keeps every pod in a cgroup of its own: without one it could not tell what of a pod still runs", path)
 	}
+	if k.SystemCgroups != "" && k.CgroupRoot == "" {
+		return nil, fault.Invalidf("%s: systemCgroups needs cgroupRoot", path)
+	}
 	c.takeNode(&k)
 	c.takeMemory(&k)
 	if k.ReservedSystemCPUs != "" {
@@ -106,7 +109,7 @@ func (c *Config) ApplyKubelet(path string, data []byte) (notes []string, err err
 	if on, ok := k.FeatureGates["DisableCPUQuotaWithExclusiveCPUs"]; ok {
 		c.Cgroups.QuotaWithExclusiveCPUs = !on
 	}
-	return append(notes, notBuilt(path, &k)...), nil
+	return notes, nil
 }
 
 // takeNode takes the fields of the node as a whole.
@@ -126,6 +129,8 @@ func (c *Config) takeNode(k *kubelet.KubeletConfiguration) {
 	}
 	take(&c.Node.SystemReservedCgroup, k.SystemReservedCgroup)
 	take(&c.Node.KubeReservedCgroup, k.KubeReservedCgroup)
+	take(&c.Node.SystemCgroup, k.SystemCgroups)
+	take(&c.Node.OwnCgroup, k.KubeletCgroups)
 	take(&c.Node.MaxPods, int64(k.MaxPods))
 	take(&c.Node.PodsPerCore, int64(k.PodsPerCore))
 	takePointer(&c.Node.LocalStorage, k.LocalStorageCapacityIsolation)
@@ -137,20 +142,6 @@ func (c *Config) takeNode(k *kubelet.KubeletConfiguration) {
 	if k.ProtectKernelDefaults {
 		c.Node.KernelTunables = TunablesRequire
 	}
-}
-
-// notBuilt notes the settings of a kubelet's file that belong to berth's job but
-// that this version does not act on.
-func notBuilt(path string, k *kubelet.KubeletConfiguration) (notes []string) {
-	for name, set := range map[string]bool{
-		"systemCgroups":  k.SystemCgroups != "",
-		"kubeletCgroups": k.KubeletCgroups != "",
-	} {
-		if set {
-			notes = append(notes, fmt.Sprintf("%s: %s is not supported yet and ignored", path, name))
-		}
-	}
-	return notes
 }
 
 // take sets a field to a value that a source gives.

@@ -79,6 +79,8 @@ func (c Config) Validate() error {
 	if score := c.Node.OOMScoreAdj; score < -1000 || score > 1000 {
 		vs.Addf("node.oomScoreAdj", "expected -1000 to 1000, got %d", score)
 	}
+	placeOf("node.systemCgroups", c.Node.SystemCgroup, &vs)
+	placeOf("node.kubeletCgroups", c.Node.OwnCgroup, &vs)
 	oneOf("node.kernelTunables", c.Node.KernelTunables, TunablesIgnore, TunablesWarn, TunablesSet, TunablesRequire)
 	n, err := c.NodeConfig()
 	if err == nil {
@@ -168,6 +170,18 @@ func (c Config) WorkloadFeatures() workload.Features {
 	return workload.Features{
 		PodLevelResources:        c.Features.PodLevelResources,
 		PodLevelResourceManagers: c.Features.PodLevelResourceManagers,
+	}
+}
+
+// placeOf checks the name of a cgroup that processes are moved to.
+func placeOf(field, name string, vs *fault.Violations) {
+	path := cgroup.ParseCgroupfs(name)
+	switch err := path.Check(); {
+	case name == "":
+	case path.IsRoot():
+		vs.Addf(field, "is the root cgroup, expected one below it")
+	case err != nil:
+		vs.Addf(field, "%v", err)
 	}
 }
 

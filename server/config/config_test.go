@@ -271,7 +271,9 @@ failCgroupV1: true
 protectKernelDefaults: true
 localStorageCapacityIsolation: false
 oomScoreAdj: -500
+cgroupRoot: /
 systemCgroups: /other
+kubeletCgroups: /agents/kubelet
 `, "", "--max-pods", "60")
 	if err != nil {
 		t.Fatal(err)
@@ -279,6 +281,7 @@ systemCgroups: /other
 	want := document.Node{
 		Enforce: []string{"pods", "system-reserved"}, SystemReservedCgroup: "/system", MaxPods: 60, PodsPerCore: 4,
 		Fit: true, FailCgroupV1: true, KernelTunables: "require", OOMScoreAdj: -500,
+		SystemCgroup: "/other", OwnCgroup: "/agents/kubelet",
 	}
 	if !reflect.DeepEqual(c.Node, want) {
 		t.Errorf("got %+v, want %+v", c.Node, want)
@@ -286,12 +289,25 @@ systemCgroups: /other
 	if got := c.Reserved.EvictionHard; got["memory.available"] != "5%" || got["nodefs.available"] != "10%" {
 		t.Errorf("eviction %v", got)
 	}
-	if len(notes) != 1 || !strings.Contains(notes[0], "systemCgroups") {
+	if len(notes) != 0 {
 		t.Errorf("notes %q", notes)
 	}
 	n, err := c.NodeConfig()
 	if err != nil || n.SystemReserved[workload.CPU] != 500 || n.SystemReserved["pid"] != 1000 || n.EvictionHard[workload.Memory].Part == 0 {
 		t.Errorf("%+v, %v", n, err)
+	}
+}
+
+func TestCgroupsOfTheSystem(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		kubeletHead + "systemCgroups: /other\n":           "systemCgroups needs cgroupRoot",
+		kubeletHead + "cgroupRoot: /\nsystemCgroups: /\n": "node.systemCgroups: is the root cgroup",
+		kubeletHead + "kubeletCgroups: /a/../b\n":         "node.kubeletCgroups",
+	} {
+		if _, _, err := load(t, text, ""); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want a word of %q", text, err, want)
+		}
 	}
 }
 

@@ -20,5 +20,8 @@ func Open(Options) (*Driver, error) {
 // Facts describes no tree.
 func (*Driver) Facts() cgroup.Facts { return cgroup.Facts{} }
 
+// RootProcs lists nothing.
+func (*Driver) RootProcs() ([]int, error) { return nil, nil }
+
 // Close does nothing.
 func (*Driver) Close() error { return nil }

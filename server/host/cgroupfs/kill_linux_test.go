@@ -2,6 +2,7 @@ package cgroupfs
 
 import (
 	"errors"
+	"slices"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -49,5 +50,23 @@ func TestOnlyMembersAreKilled(t *testing.T) {
 	stranger.Fork()
 	if pids, err := d.procs(outside); err != nil || len(pids) == 0 {
 		t.Errorf("the stranger does not live to fork: %v, %v", pids, err)
+	}
+}
+
+// Who has been put somewhere is not in the root cgroup any more.
+func TestRootProcs(t *testing.T) {
+	t.Parallel()
+	d := kernelTrees[0].open(t)
+	name := append(place(t, d), "member")
+	member := start(t)
+	if err := d.Ensure(t.Context(), cgroup.Node{Name: name}); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Move(t.Context(), name, member.PID); err != nil {
+		t.Fatal(err)
+	}
+	pids, err := d.RootProcs()
+	if err != nil || slices.Contains(pids, member.PID) {
+		t.Errorf("%v, %v; %d is in %s", pids, err, member.PID, name)
 	}
 }

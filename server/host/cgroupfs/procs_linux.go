@@ -43,6 +43,21 @@ func (d *Driver) procs(name cgroup.Name) ([]int, error) {
 	return slices.Compact(all), nil
 }
 
+// RootProcs lists the processes in the root cgroup itself, on v1 of the memory
+// hierarchy: those that nobody has put anywhere. Threads of the kernel are among
+// them.
+func (d *Driver) RootProcs() ([]int, error) {
+	h, ok := d.hierarchy("memory")
+	if !ok {
+		h = d.hierarchies[0]
+	}
+	pids, err := cgroups.GetPids(filepath.Join(d.mount, h.dir))
+	if err != nil {
+		return nil, fault.Unavailablef("list processes of the root cgroup: %w", err)
+	}
+	return pids, nil
+}
+
 // Move implements cgroup.Tree. On v1 a process is moved in one hierarchy after
 // the other; an error leaves it where it stood in the remaining ones.
 func (d *Driver) Move(ctx context.Context, name cgroup.Name, pids ...int) error {

@@ -14,7 +14,7 @@ func NoSwap() error {
 	if err != nil {
 		return fault.Unsupportedf("ask for a tmpfs: %w", err)
 	}
-	defer unix.Close(fs)
+	defer func() { _ = unix.Close(fs) }()
 	if err := unix.FsconfigSetFlag(fs, "noswap"); err != nil {
 		return fault.Unsupportedf("ask for a tmpfs with noswap: %w", err)
 	}

@@ -1,0 +1,126 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/berthd/berth/api/config"
+	"github.com/berthd/berth/managers/cgroup"
+	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/server/host/cgroupfs"
+	"github.com/berthd/berth/server/host/procfs"
+)
+
+// caretaker keeps berthd itself, and the system's processes that nobody has put
+// anywhere, in the cgroups that the configuration names for them. As in the
+// kubelet, names are plain directories under every driver.
+type caretaker struct {
+	tree interface {
+		Ensure(ctx context.Context, node cgroup.Node) error
+		Move(ctx context.Context, name cgroup.Name, pids ...int) error
+		RootProcs() ([]int, error)
+	}
+	proc *os.Root
+	// system and own are the cgroups; nil for none.
+	system, own cgroup.Name
+	// pid and score are berthd's.
+	pid, score int
+}
+
+// Bounds of the caretaker, the kubelet's.
+const (
+	careEvery  = time.Minute
+	careRounds = 11
+)
+
+// takeCare runs the caretaker, if there is anything to take care of, until ctx
+// ends. The first round is at once; errors are logged, and the next round tries
+// again.
+func (a *App) takeCare(ctx context.Context) error {
+	c := a.Config.Node
+	if a.Config.Cgroups.Tree == config.TreeMemory || c.SystemCgroup == "" && c.OwnCgroup == "" {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	tree, err := cgroupfs.Open(cgroupfs.Options{Mount: a.Config.Cgroups.Mount})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tree.Close() }()
+	proc, err := os.OpenRoot("/proc")
+	if err != nil {
+		return fault.Unavailablef("look at processes: %w", err)
+	}
+	defer proc.Close()
+	keeper := caretaker{
+		tree: tree, proc: proc, pid: os.Getpid(), score: c.OOMScoreAdj,
+		system: cgroup.ParseCgroupfs(c.SystemCgroup), own: cgroup.ParseCgroupfs(c.OwnCgroup),
+	}
+	tick := time.NewTicker(careEvery)
+	defer tick.Stop()
+	for {
+		if err := keeper.round(ctx); err != nil && ctx.Err() == nil {
+			a.Log.WarnContext(ctx, "keep processes of the system in their cgroups", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+	}
+}
+
+// round does what there is to do now.
+func (c *caretaker) round(ctx context.Context) (err error) {
+	if len(c.own) > 0 {
+		if err = c.tree.Ensure(ctx, cgroup.Node{Name: c.own}); err == nil {
+			err = c.tree.Move(ctx, c.own, c.pid)
+		}
+		err = errors.Join(err, procfs.SetOOMScoreAdj(c.proc, c.pid, c.score))
+	}
+	if len(c.system) > 0 {
+		err = errors.Join(err, c.gather(ctx))
+	}
+	return err
+}
+
+// gather moves the processes of the root cgroup, but for the first one and the
+// kernel's own, until none is left or enough has been tried. It returns the error
+// of the last that stayed.
+func (c *caretaker) gather(ctx context.Context) error {
+	if err := c.tree.Ensure(ctx, cgroup.Node{Name: c.system}); err != nil {
+		return err
+	}
+	var last error
+	for range careRounds {
+		pids, err := c.tree.RootProcs()
+		if err != nil {
+			return err
+		}
+		found := false
+		last = nil
+		for _, pid := range pids {
+			if pid <= 1 || c.isKernels(pid) {
+				continue
+			}
+			found = true
+			if err := c.tree.Move(ctx, c.system, pid); err != nil && fault.ClassOf(err) != fault.NotFound {
+				last = err
+			}
+		}
+		if !found {
+			return nil
+		}
+	}
+	return last
+}
+
+// isKernels tells a thread of the kernel, or a process that has gone, from one that
+// runs a program.
+func (c *caretaker) isKernels(pid int) bool {
+	_, err := c.proc.Readlink(strconv.Itoa(pid) + "/exe")
+	return err != nil
+}
