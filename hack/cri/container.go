@@ -67,9 +67,9 @@ func (s *Server) StartContainer(_ context.Context, req *criv1.StartContainerRequ
 		return nil, status.Errorf(codes.Unknown, "container is in %s state", c.state)
 	}
 	c.state, c.started = criv1.ContainerState_CONTAINER_RUNNING, time.Now()
-	resources, log := clone(c.resources), filepath.Join(s.sandboxes[c.sandbox].config.GetLogDirectory(), c.config.GetLogPath())
+	resources, log := clone(c.resources), s.log(c)
 	s.mu.Unlock()
-	if c.config.GetLogPath() != "" {
+	if log != "" {
 		line := c.started.UTC().Format(time.RFC3339Nano) + " stdout F " + strings.Join(words(c.config), " ") + "\n"
 		err := os.MkdirAll(filepath.Dir(log), 0o755)
 		if err == nil {
@@ -86,6 +86,20 @@ func (s *Server) StartContainer(_ context.Context, req *criv1.StartContainerRequ
 		s.end(c, code)
 	}
 	return &criv1.StartContainerResponse{}, nil
+}
+
+// log is where the output of a container goes; empty for nowhere.
+func (s *Server) log(c *container) string {
+	if c.config.GetLogPath() == "" {
+		return ""
+	}
+	return filepath.Join(s.sandboxes[c.sandbox].config.GetLogDirectory(), c.config.GetLogPath())
+}
+
+// ReopenContainerLog implements RuntimeService. What was written at the start is not
+// written again.
+func (*Server) ReopenContainerLog(context.Context, *criv1.ReopenContainerLogRequest) (*criv1.ReopenContainerLogResponse, error) {
+	return &criv1.ReopenContainerLogResponse{}, nil
 }
 
 // end ends a container that runs.
@@ -181,7 +195,7 @@ func (s *Server) ContainerStatus(_ context.Context, req *criv1.ContainerStatusRe
 		Id: c.id, Metadata: c.config.GetMetadata(), State: c.state, Image: c.config.GetImage(), ExitCode: c.exit,
 		CreatedAt: nano(c.created), StartedAt: nano(c.started), FinishedAt: nano(c.finished),
 		Labels: c.config.GetLabels(), Annotations: c.config.GetAnnotations(),
-		Resources: &criv1.ContainerResources{Linux: clone(c.resources)},
+		Resources: &criv1.ContainerResources{Linux: clone(c.resources)}, LogPath: s.log(c),
 	}}
 	if req.GetVerbose() && !s.Mute {
 		info, err := json.Marshal(map[string]any{"runtimeSpec": map[string]any{"linux": map[string]any{"cgroupsPath": c.cgroup}}})

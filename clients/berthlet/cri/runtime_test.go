@@ -43,12 +43,15 @@ func serve(t *testing.T, s *fake.Server) string {
 	return socket
 }
 
+// logBytes is how large logs become.
+const logBytes = 1000
+
 func open(t *testing.T, socket, owner string) (*cri.Runtime, <-chan string) {
 	t.Helper()
 	changed := make(chan string, 1000)
 	r, err := cri.New(cri.Options{
 		Endpoint: "unix://" + socket, Owner: owner, Changed: func(uid string) { changed <- uid },
-		Now: time.Now, Log: slog.New(slog.DiscardHandler),
+		Now: time.Now, LogBytes: logBytes, Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		t.Fatal(err)
