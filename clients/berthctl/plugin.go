@@ -3,10 +3,13 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	"path/filepath"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -14,62 +17,151 @@ import (
 	"github.com/berthd/berth/clients/berthctl/table"
 )
 
-const pluginTestLong = `Connect to the socket of a device plugin, as berthd would after its registration, and look at how it answers: its
-options, its list, what it prefers, what it allocates, whether it stands many calls and a lost connection. berthd need
-not run. Devices are allocated for real, so do not test a plugin that is in use; --no-allocate leaves that out.
+const pluginTestLong = `Start a berthd that nobody else knows, let a device plugin live beside it, and look whether all is as it should be: the
+plugin registers, its devices are given to pods, berthd is restarted, its socket and kubelet.sock are taken away and
+renewed as a restart does it, the plugin is killed and started again. Then its answers are looked at one by one.
 
-A check that fails makes the exit code 1. --junit writes the report for build servers.`
+The plugin is the one that COMMAND starts. In its arguments {plugins} stands for the directory with kubelet.sock,
+{registry} for the one where plugins wait to be found, and {root} for the folder above both; a plugin that has
+/var/lib/kubelet hard-coded needs --as-kubelet-dir (and root). A plugin that runs already is named by its SOCKET: it
+cannot be restarted, and --answers-only leaves berthd out. With neither, whichever plugin registers is tested.
+
+Devices are allocated for real, so do not test a plugin that is in use; --no-allocate leaves that out. A check that
+fails makes the exit code 1; a warning does not.`
 
 func (c *ctl) plugin() *cobra.Command {
 	return group(about{
 		use:     "plugin",
 		short:   "Try a device plugin",
-		example: `  berthctl plugin test /var/lib/kubelet/device-plugins/gpu.sock`,
+		example: `  berthctl plugin test -- ./gpu-plugin --plugin-directory {plugins}`,
 	}, c.pluginTest())
 }
 
+// formatJUnit is what build servers read; only this verb has it.
+const formatJUnit format = "junit"
+
+// reportFormat is a format of a report.
+type reportFormat struct{ *format }
+
+// Set makes it a flag.
+func (f reportFormat) Set(text string) error {
+	if text != string(formatJUnit) {
+		return f.format.Set(text)
+	}
+	*f.format = formatJUnit
+	return nil
+}
+
+// pluginTest holds what the flags say.
+type pluginTest struct {
+	conform.Options
+	conform.Plugin
+	berthd, junit string
+	answersOnly   bool
+}
+
 func (c *ctl) pluginTest() *cobra.Command {
-	var o conform.Options
-	var junit string
+	var o pluginTest
 	cmd := c.local(about{
-		use:   "test SOCKET",
+		use:   "test [SOCKET] [-- COMMAND...]",
 		short: "Hold a device plugin against what is expected of one",
 		long:  pluginTestLong,
-		example: `  berthctl plugin test ./gpu.sock
-  berthctl plugin test ./gpu.sock --no-allocate --junit report.xml -o json`,
-		args: []string{"SOCKET"},
-	}, func(ctx context.Context, args []string) error {
-		socket, err := filepath.Abs(args[0])
-		if err != nil {
-			return err
+		example: `  berthctl plugin test -- ./gpu-plugin --plugin-directory {plugins}
+  berthctl plugin test --as-kubelet-dir -o junit -- ./gpu-plugin > report.xml
+  berthctl plugin test /var/lib/kubelet/device-plugins/gpu.sock --answers-only --no-allocate`,
+	}, nil)
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		if dash := cmd.ArgsLenAtDash(); dash >= 0 {
+			o.Command, args = args[dash:], args[:dash]
 		}
-		report := conform.Run(ctx, socket, o)
-		if junit != "" {
-			text, err := report.JUnit()
+		if len(args) > 1 || len(args) == 1 && len(o.Command) > 0 || cmd.ArgsLenAtDash() >= 0 && len(o.Command) == 0 {
+			return fmt.Errorf("expected the socket of a plugin, or -- and the command that starts one")
+		}
+		return nil
+	}
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		c.began = true
+		if len(o.Command) == 0 && len(args) == 1 {
+			socket, err := filepath.Abs(args[0])
 			if err != nil {
 				return err
 			}
-			if err := os.WriteFile(junit, text, 0o644); err != nil {
-				return err
-			}
+			o.Socket = socket
 		}
-		if err := c.showReport(&report); err != nil {
+		return c.testPlugin(cmd.Context(), &o)
+	}
+	f := cmd.Flags()
+	f.BoolVar(&o.NoAllocate, "no-allocate", false, "allocate nothing")
+	f.BoolVar(&o.answersOnly, "answers-only", false, "only look at the answers at SOCKET, without berthd")
+	f.BoolVar(&o.AsKubeletDir, "as-kubelet-dir", false, "let COMMAND see {root} as /var/lib/kubelet")
+	f.StringVar(&o.berthd, "berthd", "", "the program of berthd (default: the one beside berthctl, or in PATH)")
+	f.StringVar(&o.Resource, "resource", "berthctl.test/device", "what to call the resource of a plugin at SOCKET")
+	f.DurationVar(&o.Wait, "wait", time.Minute, "how long the plugin may take to register, also after a restart")
+	f.DurationVar(&o.Patience, "patience", 0, "how long the plugin may take for an answer (default 10s)")
+	f.IntVar(&o.Flood, "flood", 50, "how many calls are made at once, and pods come and go; 0 leaves that out")
+	f.StringVar(&o.junit, "junit", "", "a file to write the report to, in JUnit's form")
+	f.VarP(reportFormat{&c.format}, "output", "o", "table, json, yaml or junit")
+	return cmd
+}
+
+// testPlugin makes the test and shows the report.
+func (c *ctl) testPlugin(ctx context.Context, o *pluginTest) error {
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt)
+	defer stop()
+	report, err := c.report(ctx, o)
+	if err != nil {
+		return err
+	}
+	if o.junit != "" {
+		text, err := report.JUnit()
+		if err != nil {
 			return err
 		}
-		if n := report.Count(conform.Failed); n > 0 {
-			return fmt.Errorf("%s failed", table.Count(n, "check"))
+		if err := os.WriteFile(o.junit, text, 0o644); err != nil {
+			return err
 		}
-		return nil
-	})
-	cmd.Flags().BoolVar(&o.NoAllocate, "no-allocate", false, "allocate nothing")
-	cmd.Flags().IntVar(&o.Flood, "flood", 50, "how many calls are made at once; 0 leaves that out")
-	cmd.Flags().DurationVar(&o.Patience, "patience", 0, "how long the plugin may take for an answer (default 10s)")
-	cmd.Flags().StringVar(&junit, "junit", "", "a file to write the report to, in JUnit's form")
-	return cmd
+	}
+	if err := c.showReport(&report); err != nil {
+		return err
+	}
+	if n := report.Count(conform.Failed); n > 0 {
+		return fmt.Errorf("%s failed", table.Count(n, "check"))
+	}
+	return nil
+}
+
+// report makes the test, in a folder that goes with it.
+func (c *ctl) report(ctx context.Context, o *pluginTest) (conform.Report, error) {
+	if o.answersOnly {
+		if o.Socket == "" {
+			return conform.Report{}, errors.New("--answers-only: expected the socket of a plugin")
+		}
+		return conform.Run(ctx, o.Socket, o.Options), nil
+	}
+	program, err := conform.Berthd(o.berthd)
+	if err != nil {
+		return conform.Report{}, err
+	}
+	o.Berthd = program
+	o.Say = func(text string) { _, _ = fmt.Fprintln(c.err, text) }
+	// Paths of sockets are short (unix(7)), those of temporary folders need not be.
+	if o.Root, err = os.MkdirTemp("", "berth"); err != nil {
+		return conform.Report{}, err
+	}
+	defer func() { _ = os.RemoveAll(o.Root) }()
+	return conform.Live(ctx, o.Plugin, o.Options)
 }
 
 // showReport prints a report.
 func (c *ctl) showReport(r *conform.Report) error {
+	if c.format == formatJUnit {
+		text, err := r.JUnit()
+		if err != nil {
+			return err
+		}
+		_, err = c.out.Write(text)
+		return err
+	}
 	if c.forPrograms() {
 		raw, err := json.Marshal(r)
 		if err != nil {

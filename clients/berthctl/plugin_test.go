@@ -24,7 +24,7 @@ func TestPluginTest(t *testing.T) {
 	t.Cleanup(func() { p.Stop(); p.Wait(); _ = os.RemoveAll(dir) })
 	junit := filepath.Join(dir, "report.xml")
 
-	got := invoke(t.Context(), "", "", "plugin", "test", p.Socket(), "--junit", junit)
+	got := invoke(t.Context(), "", "", "plugin", "test", p.Socket(), "--answers-only", "--junit", junit)
 	if got.code != exitDone || !strings.Contains(got.out, "allocate one ") || !strings.Contains(got.out, "15 passed, 0 warned, 0 failed, 4 skipped\n") {
 		t.Errorf("exit %d\n%s%s", got.code, got.out, got.err)
 	}
@@ -32,12 +32,29 @@ func TestPluginTest(t *testing.T) {
 		t.Errorf("%s, %v", text, err)
 	}
 	p.Behave(script.Allocate, script.Empty)
-	got = invoke(t.Context(), "", "", "plugin", "test", p.Socket(), "-o", "json", "--flood", "0")
+	got = invoke(t.Context(), "", "", "plugin", "test", p.Socket(), "--answers-only", "-o", "json", "--flood", "0")
 	var report conform.Report
 	if err := json.Unmarshal([]byte(got.out), &report); err != nil || report.Count(conform.Failed) == 0 || got.code != exitError {
 		t.Errorf("exit %d: %v\n%s", got.code, err, got.out)
 	}
 	if !strings.Contains(got.err, "checks failed") {
 		t.Errorf("the error is %q", got.err)
+	}
+	got = invoke(t.Context(), "", "", "plugin", "test", p.Socket(), "--answers-only", "-o", "junit", "--flood", "0")
+	if !strings.HasPrefix(got.out, "<?xml") || !strings.Contains(got.out, "<failure message=") || got.code != exitError {
+		t.Errorf("exit %d\n%s", got.code, got.out)
+	}
+	for args, want := range map[string]string{
+		"plugin test a.sock --berthd /no/such/berthd": "/no/such/berthd",
+		"plugin test --answers-only":                  "expected the socket of a plugin",
+		"plugin test a.sock b.sock":                   "expected the socket of a plugin, or -- and the command",
+		"plugin test a.sock -- ./plugin":              "expected the socket of a plugin, or -- and the command",
+		"plugin test --":                              "expected the socket of a plugin, or -- and the command",
+		"plugin test a.sock -o tea":                   "expected one of table",
+		"get pods -o junit":                           "expected one of table",
+	} {
+		if got := invoke(t.Context(), "", "", strings.Fields(args)...); got.code == exitDone || !strings.Contains(got.err, want) {
+			t.Errorf("%s: exit %d, %q", args, got.code, got.err)
+		}
 	}
 }

@@ -65,6 +65,10 @@ type Resource struct {
 	history history
 }
 
+// Registration numbers the newest session of the resource among all of the
+// inventory, from 1; 0 if there was none.
+func (r *Resource) Registration() uint64 { return r.session }
+
 // Known tells whether the resource counts. A plugin that has registered but not
 // sent its first list does not make a resource known.
 func (r *Resource) Known() bool { return r.known }

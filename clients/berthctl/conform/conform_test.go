@@ -15,7 +15,14 @@ import (
 	"github.com/berthd/berth/hack/plugin/script"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		if builtIn != "" {
+			_ = os.RemoveAll(builtIn)
+		}
+		os.Exit(code)
+	}))
+}
 
 // serve runs a scripted plugin until the test ends.
 func serve(t *testing.T, cfg script.Config, devices string, on map[script.Method]script.Manner) *script.Plugin {

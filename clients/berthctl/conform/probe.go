@@ -2,7 +2,6 @@ package conform
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"time"
@@ -23,6 +22,9 @@ type Options struct {
 	// Patience bounds every call; 0 means 10 s.
 	Patience time.Duration
 }
+
+// defaultPatience bounds a call where the options say nothing.
+const defaultPatience = 10 * time.Second
 
 // probe is one run.
 type probe struct {
@@ -84,7 +86,7 @@ func (s skipped) Error() string { return string(s) }
 // Run probes the plugin behind a socket.
 func Run(ctx context.Context, socket string, o Options) Report {
 	if o.Patience == 0 {
-		o.Patience = 10 * time.Second
+		o.Patience = defaultPatience
 	}
 	p := &probe{Options: o, socket: socket, report: Report{Socket: socket}}
 	for _, s := range steps {
@@ -98,27 +100,14 @@ func Run(ctx context.Context, socket string, o Options) Report {
 
 // take runs one check.
 func (p *probe) take(ctx context.Context, s step) {
-	if p.conn == nil && s.name != "connect" {
-		p.report.add(s.name, Skipped, "nobody answers", 0)
-		return
-	}
-	limited, cancel := context.WithTimeout(ctx, p.Patience)
-	defer cancel()
-	began := time.Now()
-	text, err := s.run(p, limited)
-	took := time.Since(began)
-	var warned warning
-	var skip skipped
-	switch {
-	case err == nil:
-		p.report.add(s.name, Passed, text, took)
-	case errors.As(err, &warned):
-		p.report.add(s.name, Warned, warned.Error(), took)
-	case errors.As(err, &skip):
-		p.report.add(s.name, Skipped, skip.Error(), took)
-	default:
-		p.report.add(s.name, Failed, err.Error(), took)
-	}
+	p.report.take(ctx, s.name, func(ctx context.Context) (string, error) {
+		if p.conn == nil && s.name != "connect" {
+			return "", skipped("nobody answers")
+		}
+		ctx, cancel := context.WithTimeout(ctx, p.Patience)
+		defer cancel()
+		return s.run(p, ctx)
+	})
 }
 
 // dial connects to the plugin.

@@ -1,7 +1,9 @@
 package conform
 
 import (
+	"context"
 	"encoding/xml"
+	"errors"
 	"fmt"
 	"time"
 )
@@ -44,9 +46,23 @@ func (r *Report) Count(o Outcome) (n int) {
 	return n
 }
 
-// add adds a check.
-func (r *Report) add(name string, o Outcome, text string, took time.Duration) {
-	r.Checks = append(r.Checks, Check{name, o, text, took.Seconds()})
+// take runs a check and adds what came of it.
+func (r *Report) take(ctx context.Context, name string, check func(context.Context) (string, error)) {
+	began := time.Now()
+	text, err := check(ctx)
+	c := Check{Name: name, Outcome: Passed, Text: text, Seconds: time.Since(began).Seconds()}
+	var warned warning
+	var skip skipped
+	switch {
+	case err == nil:
+	case errors.As(err, &warned):
+		c.Outcome, c.Text = Warned, warned.Error()
+	case errors.As(err, &skip):
+		c.Outcome, c.Text, c.Seconds = Skipped, skip.Error(), 0
+	default:
+		c.Outcome, c.Text = Failed, err.Error()
+	}
+	r.Checks = append(r.Checks, c)
 }
 
 // JUnit returns the report in the form that build servers read. Warnings are told

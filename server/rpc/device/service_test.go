@@ -87,7 +87,7 @@ func resources(devices ...*devicev1.DeviceState) []*devicev1.Resource {
 	return []*devicev1.Resource{
 		{
 			Name: "example.com/gpu", Plugin: "connected", Endpoint: "/plugins/gpu.sock",
-			Capacity: 3, Allocatable: 2, InUse: 2, PreStartRequired: true, Devices: devices,
+			Capacity: 3, Allocatable: 2, InUse: 2, PreStartRequired: true, Devices: devices, Registration: 1,
 		},
 		{Name: "example.com/nic", Plugin: "expected"},
 	}

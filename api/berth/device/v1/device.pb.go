@@ -130,8 +130,11 @@ type Resource struct {
 	Devices                      []*DeviceState `protobuf:"bytes,7,rep,name=devices,proto3" json:"devices,omitempty"`
 	PreStartRequired             bool           `protobuf:"varint,8,opt,name=pre_start_required,json=preStartRequired,proto3" json:"pre_start_required,omitempty"`
 	PreferredAllocationAvailable bool           `protobuf:"varint,9,opt,name=preferred_allocation_available,json=preferredAllocationAvailable,proto3" json:"preferred_allocation_available,omitempty"`
-	unknownFields                protoimpl.UnknownFields
-	sizeCache                    protoimpl.SizeCache
+	// Number of the newest registration for the resource since berthd's start, of all
+	// plugins' registrations; 0 if there was none.
+	Registration  uint64 `protobuf:"varint,10,opt,name=registration,proto3" json:"registration,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Resource) Reset() {
@@ -225,6 +228,13 @@ func (x *Resource) GetPreferredAllocationAvailable() bool {
 		return x.PreferredAllocationAvailable
 	}
 	return false
+}
+
+func (x *Resource) GetRegistration() uint64 {
+	if x != nil {
+		return x.Registration
+	}
+	return 0
 }
 
 // DeviceState is a device with its holder.
@@ -553,7 +563,7 @@ const file_berth_device_v1_device_proto_rawDesc = "" +
 	"\x0fGetStateRequest\"g\n" +
 	"\x10GetStateResponse\x127\n" +
 	"\tresources\x18\x01 \x03(\v2\x19.berth.device.v1.ResourceR\tresources\x12\x1a\n" +
-	"\brevision\x18\x02 \x01(\x04R\brevision\"\xd3\x02\n" +
+	"\brevision\x18\x02 \x01(\x04R\brevision\"\xf7\x02\n" +
 	"\bResource\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06plugin\x18\x02 \x01(\tR\x06plugin\x12\x1a\n" +
@@ -563,7 +573,9 @@ const file_berth_device_v1_device_proto_rawDesc = "" +
 	"\x06in_use\x18\x06 \x01(\x03R\x05inUse\x126\n" +
 	"\adevices\x18\a \x03(\v2\x1c.berth.device.v1.DeviceStateR\adevices\x12,\n" +
 	"\x12pre_start_required\x18\b \x01(\bR\x10preStartRequired\x12D\n" +
-	"\x1epreferred_allocation_available\x18\t \x01(\bR\x1cpreferredAllocationAvailable\"W\n" +
+	"\x1epreferred_allocation_available\x18\t \x01(\bR\x1cpreferredAllocationAvailable\x12\"\n" +
+	"\fregistration\x18\n" +
+	" \x01(\x04R\fregistration\"W\n" +
 	"\vDeviceState\x12.\n" +
 	"\x06device\x18\x01 \x01(\v2\x16.berth.types.v1.DeviceR\x06device\x12\x18\n" +
 	"\aholders\x18\x02 \x03(\tR\aholders\"^\n" +

@@ -1,0 +1,229 @@
+package conform_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/berthd/berth/clients/berthctl/conform"
+	"github.com/berthd/berth/hack/plugin/script"
+)
+
+// built builds berthd and the scripted plugin once, into a folder that TestMain
+// removes.
+var built = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "built")
+	if err != nil {
+		return "", err
+	}
+	builtIn = dir
+	out, err := exec.Command("go", "build", "-o", dir+"/", "../../../server/berthd", "../../../hack/plugin").CombinedOutput()
+	if err != nil {
+		return "", &buildError{string(out), err}
+	}
+	return dir, nil
+})
+
+var builtIn string
+
+type buildError struct {
+	out string
+	err error
+}
+
+func (e *buildError) Error() string { return e.err.Error() + "\n" + e.out }
+
+// patience is for what has to come, however busy the machine is.
+const patience = 60 * time.Second
+
+// atLength has the tests run that take long.
+const atLength = "BERTH_LONG"
+
+// live lets a plugin live beside berthd.
+func live(t *testing.T, p conform.Plugin, o conform.Options) conform.Report {
+	t.Helper()
+	dir, err := built()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, word := range p.Command {
+		if word == "plugin" {
+			p.Command[i] = filepath.Join(dir, "plugin")
+		}
+	}
+	if p.Root, err = os.MkdirTemp("", "life"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(p.Root) })
+	p.Berthd, p.Resource, p.Say = filepath.Join(dir, "berthd"), "example.com/gpu", func(text string) { t.Log(text) }
+	r, err := conform.Live(t.Context(), p, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// expect fails the test unless a check had an outcome, and a text.
+func expect(t *testing.T, r conform.Report, name string, outcome conform.Outcome, text string) {
+	t.Helper()
+	i := slices.IndexFunc(r.Checks, func(c conform.Check) bool { return c.Name == name })
+	if i >= 0 && r.Checks[i].Outcome == outcome && strings.Contains(r.Checks[i].Text, text) {
+		return
+	}
+	t.Errorf("%s: want %s with %q", name, outcome, text)
+	for _, c := range r.Checks {
+		t.Logf("%s %s: %s", c.Name, c.Outcome, c.Text)
+	}
+}
+
+// stages are the checks of a life in order.
+var stages = []string{
+	"berthd starts", "plugin registers", "devices arrive", "admission", "readers", "all devices", "one too many", "container starts",
+	"many pods", "berthd restarts", "its socket goes", "kubelet.sock is new", "plugin is killed", "plugin comes back",
+}
+
+func TestGoodLife(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		command []string
+		skipped []string
+	}{
+		"registers": {command: []string{"plugin", "-dir", "{plugins}", "-devices", "a@0 b@1 c@1!", "-preferred", "-prestart", "-cdi"}},
+		"is found": {
+			command: []string{"plugin", "-watched", "-dir", "{registry}", "-devices", "a b"},
+			skipped: []string{"its socket goes", "kubelet.sock is new"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := live(t, conform.Plugin{Command: row.command, Wait: patience}, conform.Options{Patience: patience, Flood: 16})
+			for _, stage := range stages {
+				if slices.Contains(row.skipped, stage) {
+					expect(t, r, stage, conform.Skipped, "waits to be found")
+				} else {
+					expect(t, r, stage, conform.Passed, "")
+				}
+			}
+			expect(t, r, "plugin ends", conform.Passed, "SIGTERM")
+			expect(t, r, "allocate one", conform.Passed, "") // the probe has come too
+			if r.Count(conform.Failed)+r.Count(conform.Warned) > 0 || r.Resource != "example.com/gpu" || len(r.Checks) != len(stages)+20 {
+				t.Errorf("%d checks, resource %q: %+v", len(r.Checks), r.Resource, r.Checks)
+			}
+		})
+	}
+}
+
+// TestLies lets plugins live that misbehave in one way each.
+func TestLies(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		args    string
+		o       conform.Options
+		wait    time.Duration
+		long    bool
+		outcome conform.Outcome
+		check   string
+		text    string
+	}{
+		"refuses its options":        {args: "-on options=refuse", wait: time.Second, outcome: conform.Failed, check: "plugin registers", text: "nobody has registered"},
+		"ends its list":              {args: "-on listandwatch=end", wait: time.Second, outcome: conform.Failed, check: "plugin registers", text: "is stopped"},
+		"lists garbage":              {args: "-on listandwatch=garbage", wait: time.Second, outcome: conform.Failed, check: "plugin registers", text: "is stopped"},
+		"has no devices":             {args: "-devices=", outcome: conform.Warned, check: "devices arrive", text: "nothing can be given out"},
+		"refuses to allocate":        {args: "-on allocate=refuse", outcome: conform.Failed, check: "admission", text: "told to refuse"},
+		"allocates nothing":          {args: "-on allocate=empty", outcome: conform.Failed, check: "admission", text: "no containers return"},
+		"allocates garbage":          {args: "-on allocate=garbage", outcome: conform.Failed, check: "admission", text: "failed at Allocate"},
+		"hangs at allocate":          {args: "-on allocate=hang", o: conform.Options{Patience: time.Second}, outcome: conform.Failed, check: "admission", text: "did not answer Allocate within 1s"},
+		"dies at allocate":           {args: "-on allocate=die", outcome: conform.Failed, check: "admission", text: "failed at Allocate"},
+		"takes its devices back":     {args: "-on allocate=shrink", o: conform.Options{Patience: time.Second}, outcome: conform.Failed, check: "allocate again", text: "allocated before"},
+		"refuses its preference":     {args: "-preferred -on preferred=refuse", outcome: conform.Failed, check: "admission", text: "GetPreferredAllocation"},
+		"prefers garbage":            {args: "-preferred -on preferred=garbage", outcome: conform.Warned, check: "preferred allocation", text: "no-such-device"},
+		"refuses starts":             {args: "-prestart -on prestart=refuse", outcome: conform.Failed, check: "container starts", text: "start 1: "},
+		"looks at its socket only":   {args: "-signal own", o: conform.Options{Patience: time.Second}, outcome: conform.Warned, check: "kubelet.sock is new", text: "relies on the other sign"},
+		"looks at kubelet.sock only": {args: "-signal kubelet", o: conform.Options{Patience: time.Second}, outcome: conform.Warned, check: "its socket goes", text: "relies on the other sign"},
+		"registers once":             {args: "-signal none", wait: 30 * time.Second, long: true, outcome: conform.Failed, check: "berthd restarts", text: "does not register again"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if row.long && os.Getenv(atLength) == "" {
+				t.Skipf("waits for %s for what does not come; %s=1 has it run", row.wait, atLength)
+			}
+			o, wait := row.o, row.wait
+			if o.Patience == 0 {
+				o.Patience = patience
+			}
+			if wait == 0 {
+				wait = patience
+			}
+			command := append([]string{"plugin", "-dir", "{plugins}", "-devices", "a b c"}, strings.Fields(row.args)...)
+			r := live(t, conform.Plugin{Command: command, Wait: wait}, o)
+			expect(t, r, row.check, row.outcome, row.text)
+		})
+	}
+}
+
+// TestLifeOfASocket: a plugin that runs already is told to berthd by the test.
+func TestLifeOfASocket(t *testing.T) {
+	t.Parallel()
+	p := serve(t, script.Config{PreStart: true}, "a b", nil)
+	r := live(t, conform.Plugin{Socket: p.Socket(), Wait: patience}, conform.Options{Patience: patience, Flood: 8})
+	for _, stage := range stages[:10] {
+		expect(t, r, stage, conform.Passed, "")
+	}
+	expect(t, r, "its socket goes", conform.Skipped, "another server")
+	expect(t, r, "plugin is killed", conform.Skipped, "not started here")
+	expect(t, r, "allocate one", conform.Passed, "")
+	if _, most := p.Streams(); most != 1 || r.Count(conform.Failed) > 0 {
+		t.Errorf("%d lists were read at a time; %+v", most, r.Checks)
+	}
+}
+
+// TestNoPlugin: nobody registers, or nothing can be started.
+func TestNoPlugin(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		command []string
+		text    string
+	}{
+		"nobody":        {nil, "nobody has registered"},
+		"no such thing": {[]string{"/no/such/plugin"}, "no such file"},
+		"ends at once":  {[]string{"sh", "-c", "echo no device here; exit 3"}, "it wrote: no device here"},
+	} {
+		r := live(t, conform.Plugin{Command: row.command, Wait: 2 * time.Second}, conform.Options{Patience: patience})
+		expect(t, r, "plugin registers", conform.Failed, row.text)
+		if r.Count(conform.Failed) != 1 || len(r.Checks) != len(stages)+1 {
+			t.Errorf("%s: %+v", name, r.Checks)
+		}
+	}
+}
+
+// TestBerthd: where the program of berthd is looked for, and what is said if there
+// is none.
+func TestBerthd(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("PATH", dir)
+	if path, err := conform.Berthd(""); err == nil || !strings.Contains(err.Error(), "--berthd") {
+		t.Errorf("%q, %v", path, err)
+	}
+	if path, err := conform.Berthd(filepath.Join(dir, "mine")); err == nil {
+		t.Errorf("found %q, which is not there", path)
+	}
+	inPath := filepath.Join(dir, "berthd")
+	if err := os.WriteFile(inPath, []byte("#!/bin/sh\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if path, err := conform.Berthd(""); err != nil || path != inPath {
+		t.Errorf("%q, %v", path, err)
+	}
+	// One that is not berthd does not become one.
+	root := t.TempDir()
+	r, err := conform.Live(t.Context(), conform.Plugin{Berthd: inPath, Root: root, Wait: patience}, conform.Options{Patience: patience})
+	if err != nil {
+		t.Fatal(err)
+	}
+	expect(t, r, "berthd starts", conform.Failed, "does not start")
+}
