@@ -1,4 +1,4 @@
-// Command nri, which is installed as berth-nri, makes berthd the placement policy
+// Command nri is installed as berth-nri. It makes berthd the placement policy
 // of a Kubernetes node: a plugin of the container runtime, beside a kubelet whose
 // own managers are off. See docs/nri.md, and package policy for what it does with
 // which event.
