@@ -34,7 +34,7 @@ func (m *Manager) preferredByRules(masks []numa.Mask, lists []list, r *Result) [
 	if m.closest {
 		distances = &m.distances
 	}
-	s := meet(rules, distances)
+	s := meet(rules, distances, maxSteps)
 	r.Work += s.steps
 	r.Approximate = r.Approximate || s.steps > maxSteps
 	for _, c := range s.rank.best[:s.rank.kept] {
@@ -77,14 +77,15 @@ type meeting struct {
 
 // meet finds the best mask that all rules prefer, and a few of the next: with
 // distances those with the smallest sum, then the smallest integers. If more than
-// maxSteps were needed the first is only the best one seen.
-func meet(rules []*hint.Rule, distances *numa.Distances) *meeting {
+// limit steps were needed the first is only the best one seen.
+func meet(rules []*hint.Rule, distances *numa.Distances, limit int) *meeting {
 	for _, r := range rules {
 		if r.PreferredSize != rules[0].PreferredSize {
 			return &meeting{}
 		}
 	}
 	s := newMeeting(rules, rules[0].PreferredSize, distances)
+	s.limit = limit
 	if s.size >= 1 {
 		s.from(0, 0, s.size, s.must.Len(), 0)
 	}

@@ -166,6 +166,10 @@ func conflict(lists []list, apart func(a, b *list) bool) []Source {
 	return nil
 }
 
+// conflictSteps is how long it is searched for what two rules prefer together. It
+// only explains; what is not known by then is no conflict.
+const conflictSteps = 1 << 12
+
 // disjoint tells whether two lists prefer no mask in common; of a list and
 // itself, whether it prefers none at all.
 func disjoint(a, b *list) bool {
@@ -175,8 +179,10 @@ func disjoint(a, b *list) bool {
 		slices.Sort(masks)
 		return len(b.retain(masks)) == 0
 	}
-	if a.rule != nil && b.rule != nil && meet([]*hint.Rule{a.rule, b.rule}, nil).rank.kept > 0 {
-		return false
+	if a.rule != nil && b.rule != nil {
+		if s := meet([]*hint.Rule{a.rule, b.rule}, nil, conflictSteps); s.rank.kept > 0 || s.steps > conflictSteps {
+			return false
+		}
 	}
 	return !a.sharesNamed(b) && !b.sharesNamed(a)
 }

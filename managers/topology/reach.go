@@ -167,7 +167,7 @@ func (c *ranked) spare(rules []*list, nodes numa.Mask) bool {
 		s = newSparing(c.m, rules, nodes, c.b)
 	}
 	best := s.best()
-	c.steps += s.steps
+	c.steps += s.steps + 8*len(rules) // to weigh a rule takes as long as some steps
 	c.cut = c.cut || s.cut
 	c.add(best)
 	if c.rank.best[0].nodes == best {
