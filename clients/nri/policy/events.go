@@ -178,6 +178,7 @@ func (p *Policy) RemoveContainer(ctx context.Context, _ *api.PodSandbox, c *api.
 	if m := p.members[c.GetId()]; m != nil {
 		p.unbind(ctx, m)
 		delete(p.members, m.id)
+		p.kick() // it may have been the pod's last
 	}
 	return nil
 }

@@ -203,6 +203,7 @@ func (p *Policy) push(ctx context.Context, runtime Updater) error {
 		if err != nil || len(updates) == 0 {
 			return err
 		}
+		p.Log.Info("containers move", "containers", len(updates))
 		failed, err := runtime.UpdateContainers(updates)
 		if err == nil && len(failed) > 0 {
 			err = errors.New("the runtime could not update " + failed[0].GetContainerId())
@@ -224,6 +225,7 @@ func (p *Policy) look(ctx context.Context) ([]*api.ContainerUpdate, error) {
 	defer cancel()
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.sweep(ctx)
 	compare := p.drift
 	if p.unsettled {
 		compare = p.settle
@@ -238,6 +240,23 @@ func (p *Policy) look(ctx context.Context) ([]*api.ContainerUpdate, error) {
 		}
 	}
 	return updates, nil
+}
+
+// sweep gives back what pods have whose end was not told: containerd tells nothing
+// of the end of a sandbox that is older than itself. The caller holds mu.
+func (p *Policy) sweep(ctx context.Context) {
+	alive := map[*sandbox]bool{}
+	for _, m := range p.live() {
+		alive[m.pod] = true
+	}
+	for _, s := range p.sandboxes {
+		if s.stopped || s.pid == 0 || alive[s] {
+			continue
+		}
+		if _, err := p.CPUsOf(s.pid); err != nil {
+			p.leave(ctx, s)
+		}
+	}
 }
 
 // landed takes note that updates were carried out, and tells whether some were

@@ -134,6 +134,7 @@ type engine struct {
 	pids  map[int]string
 	next  int
 	stuck bool // updates are not carried out
+	ended bool // the processes of sandboxes have gone
 	// before is called with the updates of a request before they are carried out.
 	before func([]*api.ContainerUpdate)
 }
@@ -164,6 +165,9 @@ func (e *engine) cpusOf(pid int) (cpuset.Set, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	cpus, ok := e.cpus[e.pids[pid]]
+	if pid == sandboxPID {
+		cpus, ok = "0-7", !e.ended
+	}
 	if !ok {
 		return cpuset.Set{}, errors.New("no such process")
 	}
@@ -191,13 +195,16 @@ func (e *engine) apply(updates []*api.ContainerUpdate) {
 	}
 }
 
+// sandboxPID is the process of every sandbox.
+const sandboxPID = 1 << 20
+
 // pod describes a sandbox of a kubelet.
 func pod(name, qos string) *api.PodSandbox {
 	parent := "/kubepods/" + qos + "/pod" + name
 	if qos == "guaranteed" {
 		parent = "/kubepods/pod" + name
 	}
-	return &api.PodSandbox{Id: name + "-sandbox", Uid: name + "-uid", Name: name, Namespace: "default", Linux: &api.LinuxPodSandbox{CgroupParent: parent}, Pid: 1}
+	return &api.PodSandbox{Id: name + "-sandbox", Uid: name + "-uid", Name: name, Namespace: "default", Linux: &api.LinuxPodSandbox{CgroupParent: parent}, Pid: sandboxPID}
 }
 
 // container describes a container as the kubelet has it made.

@@ -178,6 +178,7 @@ func (p *Policy) leave(ctx context.Context, s *sandbox) {
 	if s.stopped {
 		return
 	}
+	p.Log.Info("a pod has ended", "pod", s.namespace+"/"+s.name)
 	s.stopped = true
 	for _, m := range p.members {
 		if m.pod == s {

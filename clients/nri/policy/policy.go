@@ -65,6 +65,8 @@ type sandbox struct {
 	spec    *typesv1.Pod
 	whole   bool
 	stopped bool
+	// pid is the sandbox's own process, 0 if the runtime does not tell.
+	pid int
 	// names has the containers that are, or were, admitted apart; true for those
 	// that have ended.
 	names map[string]bool
@@ -115,6 +117,9 @@ func (p *Policy) sandbox(pod *api.PodSandbox) *sandbox {
 	if s == nil {
 		s = newSandbox(pod)
 		p.sandboxes[s.id] = s
+	}
+	if pid := int(pod.GetPid()); pid != 0 {
+		s.pid = pid
 	}
 	return s
 }

@@ -244,6 +244,28 @@ func TestFollow(t *testing.T) {
 	eventually(t, "the shared container has all CPUs", func() bool { return e.on("web-1") == "0-7" })
 }
 
+// TestSilentEnd has a runtime that does not tell of the end of a sandbox.
+func TestSilentEnd(t *testing.T) {
+	t.Parallel()
+	d := startBerthd(t)
+	e := newEngine(t, Config{Client: d.Client})
+	e.follow()
+	trainer := pod("trainer", "guaranteed")
+	c := container(trainer, "main", "trainer-1", 3000, gib)
+	e.run(trainer, c)
+	e.stop(trainer, c)
+	if got := d.uids(); !slices.Equal(got, []string{"trainer-uid.main"}) {
+		t.Errorf("berthd has %v", got)
+	}
+	e.mu.Lock()
+	e.ended = true
+	e.mu.Unlock()
+	if err := e.policy.RemoveContainer(t.Context(), trainer, c); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the place is given back", func() bool { return len(d.uids()) == 0 })
+}
+
 // TestOvertaken has an update that is on its way while a container is made that
 // wants what it gives.
 func TestOvertaken(t *testing.T) {
