@@ -13,6 +13,8 @@ func terminate(cmd *exec.Cmd) { _ = cmd.Process.Kill() }
 
 func kill(cmd *exec.Cmd) { _ = cmd.Process.Kill() }
 
+const kubeletDir = ""
+
 func withKubeletDir([]string, string) (*exec.Cmd, error) {
 	return nil, errors.New("--as-kubelet-dir: only Linux has mount namespaces")
 }

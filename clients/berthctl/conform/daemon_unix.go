@@ -26,8 +26,8 @@ func kill(cmd *exec.Cmd) { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 const kubeletDir = "/var/lib/kubelet"
 
 // withKubeletDir makes the command for a program that sees a folder as
-// /var/lib/kubelet, in a mount namespace of its own (mount_namespaces(7)). The
-// folder is made for that if there is none.
+// /var/lib/kubelet, in a mount namespace of its own (mount_namespaces(7)). For that
+// there has to be a folder of that name, which is made if there is none.
 func withKubeletDir(command []string, folder string) (*exec.Cmd, error) {
 	switch {
 	case runtime.GOOS != "linux":

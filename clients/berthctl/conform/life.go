@@ -92,6 +92,9 @@ func Live(ctx context.Context, p Plugin, o Options) (Report, error) {
 	l.daemon = d
 	defer func() { _ = d.client.Close() }()
 	defer l.finish(ctx)
+	if _, err := os.Lstat(kubeletDir); p.AsKubeletDir && errors.Is(err, os.ErrNotExist) {
+		defer func() { _ = os.Remove(kubeletDir) }() // if it is empty, as it was made for this
+	}
 	for _, s := range stages {
 		var skip error
 		if s.needs != nil {
