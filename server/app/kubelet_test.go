@@ -654,3 +654,38 @@ func (p *replay) name(key string) cgroup.Name {
 	}
 	return names[0]
 }
+
+// TestPodThatComesBackIsNew: a pod that was removed leaves nothing to which one with
+// the same uid would be tied. The kubelet keeps its memory until another pod is
+// admitted, and then holds it to the NUMA node that it had.
+func TestPodThatComesBackIsNew(t *testing.T) {
+	t.Parallel()
+	all := recordings(t)
+	r := all[slices.IndexFunc(all, func(r recording) bool { return r.Name == "v2-cgroupfs-restricted" })]
+	m, err := machine.Load(r.Machine)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := newReplay(t, r, "/", memoryTree{memtree.New(memtree.V2(), m.CPUs(), m.NodeMask()).TakeAny()})
+	p.start(step{Config: "kubelet.json"})
+	place := func() string {
+		t.Helper()
+		p.admit(step{Pod: "p03-g1"})
+		s, err := kubelet.ParseMemory(p.export("memory", 0))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return fmt.Sprint(s.Containers[p.pod("p03-g1").GetMetadata().GetUid()]["c"])
+	}
+	for _, pod := range []string{"p10-gfill", "p26-gtwomem"} { // three of the four nodes
+		p.admit(step{Pod: pod})
+	}
+	if got := place(); !strings.HasSuffix(got, "NUMA nodes 3]") {
+		t.Fatalf("beside two others it has %s", got)
+	}
+	p.remove("p26-gtwomem")
+	p.remove("p03-g1")
+	if got := place(); !strings.HasSuffix(got, "NUMA nodes 0]") {
+		t.Errorf("where there is room again it has %s", got)
+	}
+}
