@@ -49,6 +49,11 @@ const (
 // DefaultMaxReceiveBytes is how large a request may be unless configured.
 const DefaultMaxReceiveBytes = 4 << 20
 
+// streamWorkers are goroutines that stay between calls: a new one has to grow its
+// stack several times on its way through an admission. Calls beyond them get
+// goroutines of their own.
+const streamWorkers = 4
+
 // NewServer makes a server with the frame described at the top of the package.
 func NewServer(cfg Config) *grpc.Server {
 	if cfg.MaxReceiveBytes == 0 {
@@ -70,6 +75,7 @@ func NewServer(cfg Config) *grpc.Server {
 	}
 	return grpc.NewServer(append(frame,
 		grpc.MaxRecvMsgSize(cfg.MaxReceiveBytes),
+		grpc.NumStreamWorkers(streamWorkers),
 		grpc.MaxHeaderListSize(maxHeaderBytes),
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.ConnectionTimeout(handshakeTime),
