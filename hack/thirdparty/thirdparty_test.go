@@ -2,7 +2,10 @@ package thirdparty
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -206,4 +209,29 @@ func TestRDMAPlugin(t *testing.T) {
 	n.expect(resource, "stopped", 0, 0)
 	run(t, env, rdma, config)
 	n.expect(resource, "connected", 0, 0)
+}
+
+// TestPluginTest has berthctl try the sample plugin, which registers anew only when
+// there is a new kubelet.sock.
+func TestPluginTest(t *testing.T) {
+	berthctl, berthd := build(t, "../..", "./clients/berthctl"), build(t, "../..", "./server/berthd")
+	sample := build(t, ".", "k8s.io/kubernetes/test/images/sample-device-plugin")
+	cmd := exec.Command(berthctl, "plugin", "test", "--berthd", berthd, "--as-kubelet-dir", "-o", "json", "--", sample)
+	cmd.Env = append(os.Environ(), "PLUGIN_SOCK_DIR="+pluginDir)
+	out, err := cmd.Output()
+	var report struct {
+		Checks []struct{ Name, Outcome, Text string }
+	}
+	if err := errors.Join(err, json.Unmarshal(out, &report)); err != nil || len(report.Checks) == 0 {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	for _, c := range report.Checks {
+		want := c.Outcome == "passed" || c.Outcome == "skipped"
+		if c.Name == "its socket goes" {
+			want = c.Outcome == "warned"
+		}
+		if !want {
+			t.Errorf("%s %s: %s", c.Name, c.Outcome, c.Text)
+		}
+	}
 }

@@ -384,6 +384,9 @@ func TestDevicesMoveFromAKubelet(t *testing.T) {
 		t.Errorf("the other pod holds %q", ids)
 	}
 	d.remove("other")
+	if _, err := os.Lstat(filepath.Join(n.root, "device-plugins", "kubelet_internal_checkpoint")); !os.IsNotExist(err) {
+		t.Errorf("a checkpoint was written where a kubelet looks for its own: %v", err)
+	}
 	out, err := d.inspect.Export(d.ctx(), &inspectv1.ExportRequest{Kind: "device"})
 	if err != nil || out.GetFileName() != "device-plugins/kubelet_internal_checkpoint" {
 		t.Fatalf("%v, %v", out, err)

@@ -131,26 +131,26 @@ func TestLies(t *testing.T) {
 		text    string
 	}{
 		"refuses its options":        {args: "-on options=refuse", wait: time.Second, outcome: conform.Failed, check: "plugin registers", text: "nobody has registered"},
-		"ends its list":              {args: "-on listandwatch=end", wait: time.Second, outcome: conform.Failed, check: "plugin registers", text: "is stopped"},
-		"lists garbage":              {args: "-on listandwatch=garbage", wait: time.Second, outcome: conform.Failed, check: "plugin registers", text: "is stopped"},
-		"has no devices":             {args: "-devices=", outcome: conform.Warned, check: "devices arrive", text: "nothing can be given out"},
-		"refuses to allocate":        {args: "-on allocate=refuse", outcome: conform.Failed, check: "admission", text: "told to refuse"},
+		"ends its list":              {long: true, args: "-on listandwatch=end", wait: time.Second, outcome: conform.Failed, check: "plugin registers", text: "is stopped"},
+		"lists garbage":              {long: true, args: "-on listandwatch=garbage", wait: time.Second, outcome: conform.Failed, check: "plugin registers", text: "is stopped"},
+		"has no devices":             {long: true, args: "-devices=", outcome: conform.Warned, check: "devices arrive", text: "nothing can be given out"},
+		"refuses to allocate":        {long: true, args: "-on allocate=refuse", outcome: conform.Failed, check: "admission", text: "told to refuse"},
 		"allocates nothing":          {args: "-on allocate=empty", outcome: conform.Failed, check: "admission", text: "no containers return"},
-		"allocates garbage":          {args: "-on allocate=garbage", outcome: conform.Failed, check: "admission", text: "failed at Allocate"},
-		"hangs at allocate":          {args: "-on allocate=hang", o: conform.Options{Patience: time.Second}, outcome: conform.Failed, check: "admission", text: "did not answer Allocate within 1s"},
+		"allocates garbage":          {long: true, args: "-on allocate=garbage", outcome: conform.Failed, check: "admission", text: "failed at Allocate"},
+		"hangs at allocate":          {long: true, args: "-on allocate=hang", o: conform.Options{Patience: time.Second}, outcome: conform.Failed, check: "admission", text: "did not answer Allocate within 1s"},
 		"dies at allocate":           {args: "-on allocate=die", outcome: conform.Failed, check: "admission", text: "failed at Allocate"},
 		"takes its devices back":     {args: "-on allocate=shrink", o: conform.Options{Patience: time.Second}, outcome: conform.Failed, check: "allocate again", text: "allocated before"},
-		"refuses its preference":     {args: "-preferred -on preferred=refuse", outcome: conform.Failed, check: "admission", text: "GetPreferredAllocation"},
-		"prefers garbage":            {args: "-preferred -on preferred=garbage", outcome: conform.Warned, check: "preferred allocation", text: "no-such-device"},
+		"refuses its preference":     {long: true, args: "-preferred -on preferred=refuse", outcome: conform.Failed, check: "admission", text: "GetPreferredAllocation"},
+		"prefers garbage":            {long: true, args: "-preferred -on preferred=garbage", outcome: conform.Warned, check: "preferred allocation", text: "no-such-device"},
 		"refuses starts":             {args: "-prestart -on prestart=refuse", outcome: conform.Failed, check: "container starts", text: "start 1: "},
 		"looks at its socket only":   {args: "-signal own", o: conform.Options{Patience: time.Second}, outcome: conform.Warned, check: "kubelet.sock is new", text: "relies on the other sign"},
-		"looks at kubelet.sock only": {args: "-signal kubelet", o: conform.Options{Patience: time.Second}, outcome: conform.Warned, check: "its socket goes", text: "relies on the other sign"},
+		"looks at kubelet.sock only": {long: true, args: "-signal kubelet", o: conform.Options{Patience: time.Second}, outcome: conform.Warned, check: "its socket goes", text: "relies on the other sign"},
 		"registers once":             {args: "-signal none", wait: 30 * time.Second, long: true, outcome: conform.Failed, check: "berthd restarts", text: "does not register again"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			if row.long && os.Getenv(atLength) == "" {
-				t.Skipf("waits for %s for what does not come; %s=1 has it run", row.wait, atLength)
+				t.Skipf("one of many, each with a berthd of its own; %s=1 has all of them run", atLength)
 			}
 			o, wait := row.o, row.wait
 			if o.Patience == 0 {
