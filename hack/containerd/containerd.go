@@ -3,8 +3,8 @@
 //
 // Words:
 //
-//   - programs: a folder with containerd, its shim, ctr and runc, as hack/containerd/test.sh
-//     builds them from their Go modules.
+//   - programs: a folder with containerd 1 or 2, its shim, ctr and runc, as
+//     hack/containerd/test.sh builds them from their Go modules, or finds installed.
 //   - image: one static binary, as a root file system, under several names.
 //   - shim: containerd's process beside each pod, which outlives it. A daemon that
 //     is closed has ended those too.
@@ -20,6 +20,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
@@ -39,14 +40,18 @@ const PauseImage = "docker.io/library/pause:latest"
 // Daemon is a containerd that runs, or can.
 type Daemon struct {
 	// Socket is where it serves CRI, NRI where plugins connect.
-	Socket, NRI   string
+	Socket, NRI string
+	// Old says that it is containerd 1, which does not tell its cgroup driver.
+	Old           bool
 	programs, dir string
 	cmd           *exec.Cmd
 	done          chan error
 	conn          *grpc.ClientConn
 }
 
-const config = `version = 3
+// config2 is the configuration of containerd 2, config1 that of containerd 1, which
+// has no NRI here.
+const config2 = `version = 3
 root = "DIR/root"
 state = "DIR/state"
 [debug]
@@ -82,26 +87,65 @@ state = "DIR/state"
       SystemdCgroup = SYSTEMD
 `
 
-// network is a plugin of CNI 1.0.0 that sets nothing up, and says that it has:
+const config1 = `version = 2
+root = "DIR/root"
+state = "DIR/state"
+[debug]
+  level = "warn"
+[grpc]
+  address = "DIR/s"
+[ttrpc]
+  address = "DIR/t"
+[plugins."io.containerd.internal.v1.opt"]
+  path = "DIR/opt"
+[plugins."io.containerd.grpc.v1.cri"]
+  sandbox_image = "` + PauseImage + `"
+  netns_mounts_under_state_dir = true
+  restrict_oom_score_adj = RESTRICTED
+  [plugins."io.containerd.grpc.v1.cri".cni]
+    bin_dir = "DIR/cni/bin"
+    conf_dir = "DIR/cni/conf"
+  [plugins."io.containerd.grpc.v1.cri".containerd]
+    snapshotter = "SNAPSHOTTER"
+  [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
+    runtime_type = "io.containerd.runc.v2"
+    [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
+      BinaryName = "PROGRAMS/runc"
+      Root = "DIR/runc"
+      SystemdCgroup = SYSTEMD
+`
+
+// network is a plugin of CNI 0.4.0 that sets nothing up, and says that it has:
 // containerd wants an address for every pod.
 const network = `#!/bin/sh
 case "$CNI_COMMAND" in
-VERSION) echo '{"cniVersion":"1.0.0","supportedVersions":["0.4.0","1.0.0"]}' ;;
-ADD) echo '{"cniVersion":"1.0.0","interfaces":[{"name":"'$CNI_IFNAME'","sandbox":"'$CNI_NETNS'"}],"ips":[{"address":"192.0.2.2/24","interface":0}]}' ;;
+VERSION) echo '{"cniVersion":"0.4.0","supportedVersions":["0.3.1","0.4.0"]}' ;;
+ADD) echo '{"cniVersion":"0.4.0","interfaces":[{"name":"'$CNI_IFNAME'","sandbox":"'$CNI_NETNS'"}],"ips":[{"version":"4","address":"192.0.2.2/24","interface":0}]}' ;;
 esac
 `
+
+// oldVersion finds containerd 1 in what it says of itself.
+var oldVersion = regexp.MustCompile(`containerd v?1\.`)
 
 // New prepares a containerd in an empty directory, whose path has to be short
 // (unix(7)). systemd is the cgroup driver, in place of cgroupfs.
 func New(programs, dir string, systemd bool) (*Daemon, error) {
 	d := &Daemon{Socket: filepath.Join(dir, "s"), NRI: filepath.Join(dir, "n"), programs: programs, dir: dir}
+	version, err := exec.Command(filepath.Join(programs, "containerd"), "--version").Output()
+	if err != nil {
+		return nil, fmt.Errorf("ask containerd for its version: %w", err)
+	}
+	config := config2
+	if d.Old = oldVersion.Match(version); d.Old {
+		config = config1
+	}
 	text := strings.NewReplacer(
 		"DIR", dir, "PROGRAMS", programs, "SYSTEMD", fmt.Sprint(systemd), "SNAPSHOTTER", snapshotter(dir),
 		"RESTRICTED", fmt.Sprint(!MayLowerScores()),
 	).Replace(config)
 	for name, content := range map[string]string{
 		"config.toml":               text,
-		"cni/conf/10-none.conflist": `{"cniVersion": "1.0.0", "name": "none", "plugins": [{"type": "none"}]}`,
+		"cni/conf/10-none.conflist": `{"cniVersion": "0.4.0", "name": "none", "plugins": [{"type": "none"}]}`,
 		"cni/bin/none":              network,
 		"cni/bin/loopback":          network,
 		"cdi/none/keep":             "",
@@ -114,7 +158,6 @@ func New(programs, dir string, systemd bool) (*Daemon, error) {
 			return nil, err
 		}
 	}
-	var err error
 	d.conn, err = grpc.NewClient("unix://"+d.Socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	return d, err
 }

@@ -55,7 +55,7 @@ func TestContainerd(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := newBench(t, d.Socket)
-	b.parent = parent
+	b.parent, b.old = parent, d.Old
 	b.read = readKernel(t)
 	b.restart = func() {
 		if err := errors.Join(d.Kill(), d.Start(ctx)); err != nil {
