@@ -54,7 +54,7 @@ func TestPluginThatDialsAtOnce(t *testing.T) {
 			return false
 		}
 		if _, err := os.Lstat(p.Socket()); !errors.Is(err, fs.ErrNotExist) {
-			registered <- fmt.Errorf("its socket is there still: %v", err)
+			registered <- errors.New("its old socket is still there")
 			return false
 		}
 		p.Stop()
