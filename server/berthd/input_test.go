@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -274,8 +275,12 @@ func TestLeftSocketsAreTakenOver(t *testing.T) {
 		}
 		left[path] = info
 		early := filepath.Join(filepath.Dir(path), ".new-"+filepath.Base(path))
-		if err := os.Link(path, early); err != nil {
-			t.Fatal(err)
+		// The other name keeps the file, so that no new one can be taken for it: a
+		// file system may give an inode's number again.
+		for _, name := range []string{early, filepath.Join(n.root, fmt.Sprint("kept-", len(left)))} {
+			if err := os.Link(path, name); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
 	d := n.start()
