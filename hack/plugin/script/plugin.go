@@ -277,9 +277,7 @@ func (p *Plugin) session(ctx context.Context) error {
 			if p.unlinked() {
 				return nil // by a server that starts
 			}
-			if at, err := os.Stat(p.serverSocket()); err == nil && p.Register(ctx) == nil {
-				registeredAt = at
-			}
+			registeredAt = p.registered(ctx)
 		}
 		select {
 		case <-ctx.Done():
@@ -294,6 +292,24 @@ func (p *Plugin) session(ctx context.Context) error {
 	}
 }
 
+// registered registers with the server that is there and returns its socket, nil if
+// that fails. A server that was replaced meanwhile is told at once: later, the
+// plugin would push out one that has taken its place.
+func (p *Plugin) registered(ctx context.Context) os.FileInfo {
+	for {
+		at, err := os.Stat(p.serverSocket())
+		if err != nil || p.Register(ctx) != nil {
+			return nil
+		}
+		if now, err := os.Stat(p.serverSocket()); err != nil || sameSocket(at, now) {
+			return at
+		}
+	}
+}
+
+// sameSocket compares files. Inode numbers are used again, so the time counts too.
+func sameSocket(a, b os.FileInfo) bool { return os.SameFile(a, b) && a.ModTime().Equal(b.ModTime()) }
+
 // signalled tells whether the server was restarted since the registration.
 func (p *Plugin) signalled(registered os.FileInfo) bool {
 	if (p.Signal == BothSignals || p.Signal == OwnSocket) && p.unlinked() {
@@ -301,8 +317,7 @@ func (p *Plugin) signalled(registered os.FileInfo) bool {
 	}
 	if p.Signal == BothSignals || p.Signal == ServerSocket {
 		now, err := os.Stat(p.serverSocket())
-		// Inode numbers are used again, so the time counts as well.
-		if err == nil && (!os.SameFile(now, registered) || !now.ModTime().Equal(registered.ModTime())) {
+		if err == nil && !sameSocket(now, registered) {
 			return true
 		}
 	}
