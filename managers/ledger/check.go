@@ -64,7 +64,7 @@ func CheckPod(v *View, uid string) []Finding {
 	c := &checker{view: v, allocatable: v.AllocatableCPUs(), expected: 2}
 	c.pod(p)
 	if c.devices != nil {
-		for o := range v.pods.all() {
+		for o := range v.pods.holders() {
 			if o != p {
 				c.meetDevices(o)
 			}

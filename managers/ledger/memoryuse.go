@@ -58,11 +58,7 @@ func (l *lazyUse) of(base map[string]*Pod) *MemoryUse {
 // changed. A draft that only adds pods, as an admission does, adds to what its
 // base holds.
 func (v *View) MemoryUse() *MemoryUse {
-	lazy := v.pods.use
-	if lazy == nil { // an empty ledger
-		lazy = new(lazyUse)
-	}
-	base := lazy.of(v.pods.base)
+	base := v.pods.facts().use.of(v.pods.base)
 	if len(v.pods.changes) == 0 {
 		return base
 	}
@@ -73,7 +69,7 @@ func (v *View) MemoryUse() *MemoryUse {
 	for uid, p := range v.pods.changes {
 		if old := v.pods.base[uid]; old != nil && slices.ContainsFunc(old.Claims, func(c Claim) bool { return len(c.Memory) > 0 }) {
 			flat := v.pods.flat()
-			return flat.use.of(flat.base)
+			return flat.facts().use.of(flat.base)
 		}
 		if p != nil {
 			added.pod(p)

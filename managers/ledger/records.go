@@ -15,11 +15,18 @@ import (
 type records struct {
 	base    map[string]*Pod
 	changes map[string]*Pod // nil: removed
-	// use is what the pods of base hold of memory; it goes where base goes, and is
+	// known is what follows from the pods of base; it goes where base goes, and is
 	// nil only where base is.
-	use *lazyUse
-	// order has the pods of base by uid; it goes where base goes, too.
-	order *lazyOrder
+	known *derived
+}
+
+// derived is what follows from pods that do not change any more. Each part is
+// worked out by the first who asks.
+type derived struct {
+	use      lazyUse
+	order    lazyOrder
+	holders  lazyHolders
+	requests lazyRequests
 }
 
 // lazyOrder is worked out by the first who asks.
@@ -35,10 +42,39 @@ func (l *lazyOrder) of(base map[string]*Pod) []*Pod {
 	return l.pods
 }
 
+// lazyHolders has the pods that hold devices.
+type lazyHolders struct {
+	once sync.Once
+	pods []*Pod
+}
+
+func (l *lazyHolders) of(base map[string]*Pod) []*Pod {
+	l.once.Do(func() {
+		for _, p := range base {
+			if p.holdsDevices() {
+				l.pods = append(l.pods, p)
+			}
+		}
+	})
+	return l.pods
+}
+
+func (p *Pod) holdsDevices() bool {
+	return slices.ContainsFunc(p.Claims, func(c Claim) bool { return c.Devices != nil })
+}
+
 // newRecords returns records without changes. Pods may be added to base until
-// the first question about memory or order.
+// the first question about what follows from them.
 func newRecords(base map[string]*Pod) records {
-	return records{base: base, use: new(lazyUse), order: new(lazyOrder)}
+	return records{base: base, known: new(derived)}
+}
+
+// facts returns what follows from the pods of base.
+func (r records) facts() *derived {
+	if r.known == nil { // an empty ledger
+		return new(derived)
+	}
+	return r.known
 }
 
 func (r records) get(uid string) (*Pod, bool) {
@@ -51,7 +87,7 @@ func (r records) get(uid string) (*Pod, bool) {
 
 // same reports whether both are the same map without changes.
 func (r records) same(o records) bool {
-	return r.use != nil && r.use == o.use && len(r.changes)+len(o.changes) == 0
+	return r.known != nil && r.known == o.known && len(r.changes)+len(o.changes) == 0
 }
 
 func (r records) len() int {
@@ -83,14 +119,27 @@ func (r records) all() iter.Seq[*Pod] {
 	}
 }
 
+// holders yields, in no particular order, the records of pods that hold devices:
+// they are few beside all.
+func (r records) holders() iter.Seq[*Pod] {
+	return func(yield func(*Pod) bool) {
+		for _, p := range r.changes {
+			if p != nil && p.holdsDevices() && !yield(p) {
+				return
+			}
+		}
+		for _, p := range r.facts().holders.of(r.base) {
+			if _, ok := r.changes[p.UID()]; !ok && !yield(p) {
+				return
+			}
+		}
+	}
+}
+
 // sorted yields the records by uid. Nothing is sorted but the changes, which are
 // few.
 func (r records) sorted() iter.Seq[*Pod] {
-	order := r.order
-	if order == nil { // an empty ledger
-		order = new(lazyOrder)
-	}
-	base := order.of(r.base)
+	base := r.facts().order.of(r.base)
 	if len(r.changes) == 0 {
 		return slices.Values(base)
 	}
@@ -126,17 +175,19 @@ func (r records) with(changes map[string]*Pod) records {
 		all = make(map[string]*Pod, len(changes))
 	}
 	maps.Copy(all, changes)
-	return records{base: r.base, changes: all, use: r.use, order: r.order}
+	return records{base: r.base, changes: all, known: r.known}
 }
 
 // flat returns the same records without changes.
 func (r records) flat() records {
 	if len(r.changes) == 0 {
-		return records{base: r.base, use: r.use, order: r.order}
+		return records{base: r.base, known: r.known}
 	}
 	base := make(map[string]*Pod, len(r.base)+len(r.changes))
 	for p := range r.all() {
 		base[p.UID()] = p
 	}
-	return newRecords(base)
+	flat := newRecords(base)
+	flat.known.requests.follow(r)
+	return flat
 }

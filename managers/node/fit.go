@@ -77,14 +77,8 @@ func (m *Manager) Requested(view *ledger.View) workload.Quantities { return m.re
 
 // requested leaves one pod out.
 func (m *Manager) requested(view *ledger.View, except string) workload.Quantities {
-	used := workload.Quantities{Pods: 0}
-	for p := range view.Pods() {
-		if p.UID() == except {
-			continue
-		}
-		used[Pods]++
-		workload.AddRequests(used, &p.Pod, m.cfg.Features)
-	}
+	used, pods := view.Requests(m.cfg.Features, except)
+	used[Pods] += int64(pods)
 	return used
 }
 
