@@ -43,7 +43,11 @@ func (s *Server) Supports(resource string, versions []string) error {
 // it the one that serves the resource, as Register does for a plugin that calls.
 func (s *Server) Attach(ctx context.Context, resource, path string) (Attached, error) {
 	p, err := s.connect(ctx, resource, path)
-	return Attached{p}, err
+	if err != nil {
+		return Attached{}, err
+	}
+	p.found = true
+	return Attached{p}, s.install(ctx, p)
 }
 
 // Vacant waits until no plugin is connected for a resource. The error is that of

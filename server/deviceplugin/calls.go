@@ -142,6 +142,7 @@ func (s *Server) ask(ctx context.Context, resource, method string, limit time.Du
 func (p *session) call(ctx context.Context, method string, limit time.Duration, do func(context.Context) error) error {
 	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
+	defer context.AfterFunc(p.life, cancel)()
 	err := do(limited)
 	switch {
 	case err == nil:
@@ -152,8 +153,9 @@ func (p *session) call(ctx context.Context, method string, limit time.Duration, 
 		return fault.Deadlinef("the device plugin for %s did not answer %s within %s", p.resource, method, limit)
 	}
 	failure := fault.Unavailablef("the device plugin for %s failed at %s: %w", p.resource, method, err)
-	if code := status.Code(err); code == codes.Unavailable || code == codes.Canceled && p.conn.GetState() == connectivity.Shutdown {
-		// The connection broke, or was closed when the plugin's list had ended.
+	if code := status.Code(err); code == codes.Unavailable ||
+		code == codes.Canceled && (p.life.Err() != nil || p.conn.GetState() == connectivity.Shutdown) {
+		// The connection broke, or the session has ended.
 		failure.Err = device.ErrAway
 	}
 	return failure

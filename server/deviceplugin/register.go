@@ -30,12 +30,15 @@ func (s *Server) register(ctx context.Context, req *pluginapi.RegisterRequest) e
 	if err := s.check(req); err != nil {
 		return err
 	}
-	_, err := s.connect(ctx, req.ResourceName, filepath.Join(s.Dir, req.Endpoint))
-	return err
+	p, err := s.connect(ctx, req.ResourceName, filepath.Join(s.Dir, req.Endpoint))
+	if err != nil {
+		return err
+	}
+	return s.install(ctx, p)
 }
 
-// connect dials a plugin, asks it for its options, and makes the connection the
-// session of its resource.
+// connect dials a plugin and asks it for its options: a session that is not
+// installed yet.
 func (s *Server) connect(ctx context.Context, resource, path string) (*session, error) {
 	conn, err := s.dial(ctx, path)
 	if err != nil {
@@ -49,15 +52,14 @@ func (s *Server) connect(ctx context.Context, resource, path string) (*session, 
 		_ = conn.Close()
 		return nil, fault.Unavailablef("failed to get device plugin options: %w", err)
 	}
-	p := &session{
+	return &session{
 		server: s, resource: resource, path: path, conn: conn, client: client,
 		options: device.Options{
 			Preferred: options.GetPreferredAllocationAvailable,
 			PreStart:  options.PreStartRequired,
 		},
 		ended: make(chan struct{}),
-	}
-	return p, s.install(ctx, p)
+	}, nil
 }
 
 // check looks at what a plugin claims to be.
@@ -80,6 +82,12 @@ func (s *Server) check(req *pluginapi.RegisterRequest) error {
 func (s *Server) install(ctx context.Context, next *session) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.drop(func(p *session) bool { return p.resource == next.resource && p.path == next.path })
+	return s.begin(ctx, next)
+}
+
+// begin is install with the lock held.
+func (s *Server) begin(ctx context.Context, next *session) error {
 	if s.running == nil || ctx.Err() != nil {
 		_ = next.conn.Close()
 		return fault.Unavailablef("register %s: the plugin hung up, or the server ends", next.resource)
@@ -93,13 +101,16 @@ func (s *Server) install(ctx context.Context, next *session) error {
 	before := s.sessions[next.resource]
 	next.id = s.Inventory.Registered(next.resource, next.options, s.Now())
 	s.sessions[next.resource] = next
-	running, cancel := context.WithCancelCause(s.running)
-	next.cancel = cancel
+	next.life, next.cancel = context.WithCancelCause(s.running)
 	if before != nil {
-		before.cancel(errSuperseded)
+		why := errSuperseded
+		if before.path == next.path {
+			why = errAgain
+		}
+		before.cancel(why)
 	}
 	s.Log.Info("device plugin registered", "resource", next.resource, "endpoint", next.path,
 		"preferred", next.options.Preferred, "prestart", next.options.PreStart, "again", before != nil)
-	s.streams.Go(func() { next.run(running, before) })
+	s.streams.Go(func() { next.run(before) })
 	return nil
 }

@@ -99,6 +99,7 @@ type Server struct {
 
 	mu       sync.Mutex
 	sessions map[string]*session // guarded by mu; the newest of each resource
+	older    []*standby          // guarded by mu; of all resources, the newest last
 	running  context.Context     // guarded by mu; nil while the server does not run
 	streams  sync.WaitGroup      // the sessions' goroutines; added to under mu
 }

@@ -16,6 +16,7 @@ import (
 // Why a session was ended from this side.
 var (
 	errSuperseded = errors.New("superseded by a newer registration")
+	errAgain      = errors.New("the plugin has registered again")
 	errDetached   = errors.New("its socket is gone")
 )
 
@@ -28,8 +29,13 @@ type session struct {
 	options  device.Options
 	conn     *grpc.ClientConn
 	client   pluginapi.DevicePluginClient
-	cancel   context.CancelCauseFunc
-	// ended is closed when the stream has ended and the connection is closed.
+	// found: the plugin did not call; who found it connects again by itself.
+	found bool
+	// life ends when the session is to end, and the calls to the plugin with it.
+	life   context.Context
+	cancel context.CancelCauseFunc
+	// ended is closed when the stream has ended and the connection is closed or kept
+	// for another session.
 	ended chan struct{}
 
 	strange bool // a node that no machine can have was reported
@@ -39,20 +45,17 @@ type session struct {
 // session: the stream is not opened again. Several plugins serve all streams
 // from one queue, so an older stream is waited for (a second reader would take
 // events from the first).
-func (p *session) run(ctx context.Context, before *session) {
+func (p *session) run(before *session) {
 	defer close(p.ended)
 	defer p.cancel(nil)
 	if before != nil {
 		<-before.ended
 	}
+	ctx := p.life
 	err := p.follow(ctx)
-	_ = p.conn.Close()
-	s := p.server
-	s.mu.Lock()
-	if s.sessions[p.resource] == p {
-		delete(s.sessions, p.resource)
+	if p.leave() {
+		return
 	}
-	s.mu.Unlock()
 	if cause := context.Cause(ctx); cause != nil {
 		if !errors.Is(cause, errDetached) {
 			// Superseded, or berthd ends: the plugin has not gone.
@@ -60,10 +63,28 @@ func (p *session) run(ctx context.Context, before *session) {
 		}
 		err, ctx = cause, context.WithoutCancel(ctx)
 	}
+	s := p.server
 	s.Log.Warn("device plugin has gone", "resource", p.resource, "endpoint", p.path, "error", err)
 	if s.Inventory.Gone(p.id, s.Now()) {
 		p.remember(ctx)
 	}
+	s.takeOver(p.resource)
+}
+
+// leave makes room for another session of the resource. It tells whether the
+// connection is kept.
+func (p *session) leave() (kept bool) {
+	s := p.server
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.sessions[p.resource] == p {
+		delete(s.sessions, p.resource)
+	}
+	if errors.Is(context.Cause(p.life), errSuperseded) && s.keep(p) {
+		return true
+	}
+	_ = p.conn.Close()
+	return false
 }
 
 // follow reads lists until the stream ends and says why it did.
