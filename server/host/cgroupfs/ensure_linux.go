@@ -131,7 +131,7 @@ func ignoreExists(err error) error {
 // as a new one: without any it takes no process. A parent without any gets those
 // above first.
 func (d *Driver) inherit(h hierarchy, name cgroup.Name, isNew bool) error {
-	own, parent := filepath.Join(d.mount, h.path(name)), filepath.Join(d.mount, h.path(name.Parent()))
+	own, parent := d.absolute(h, name), d.absolute(h, name.Parent())
 	for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
 		if !isNew {
 			if text, err := readSet(own, file); err != nil {
@@ -147,7 +147,7 @@ func (d *Driver) inherit(h hierarchy, name cgroup.Name, isNew bool) error {
 			}
 		}
 		if err == nil {
-			err = os.WriteFile(filepath.Join(own, file), []byte(text), 0)
+			err = writeFile(own+"/"+file, text)
 		}
 		if err != nil {
 			return err
@@ -157,8 +157,8 @@ func (d *Driver) inherit(h hierarchy, name cgroup.Name, isNew bool) error {
 }
 
 func readSet(dir, file string) (string, error) {
-	text, err := os.ReadFile(filepath.Join(dir, file))
-	return strings.TrimSpace(string(text)), err
+	text, err := readFile(dir + "/" + file)
+	return strings.TrimSpace(text), err
 }
 
 // pathsV1 gives the library its absolute directories by controller.
@@ -240,9 +240,15 @@ func (d *Driver) writeText(path, file, text string) error {
 	return nil
 }
 
-// write puts the values that are present into force through the library.
+// write puts the values that are present into force. What the kernel refuses of
+// plain ones the library tries once more, with all the ways round that it knows,
+// and has the last word.
 func (d *Driver) write(ctx context.Context, node cgroup.Node) error {
-	if len(node.Values.Files(d.facts)) == 0 {
+	files := node.Values.Files(d.facts)
+	if len(files) == 0 {
+		return nil
+	}
+	if d.facts.Version == cgroup.V1 && plain(node.Values.For(d.facts)) && d.writePlain(node.Name, files) == nil {
 		return nil
 	}
 	r := request(node.Values, d.facts)
