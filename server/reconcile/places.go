@@ -61,7 +61,7 @@ func (l *Loop) EnsurePod(ctx context.Context, view *ledger.View, uid string) (pa
 // last pass looked has no cgroup.
 func (l *Loop) glance(ctx context.Context, tiers []cgroup.Node, pod cgroup.Node, uid string) (*cgroup.Snapshot, error) {
 	var ask []cgroup.Node
-	var sure []cgroup.Observed
+	sure := make([]cgroup.Observed, 0, len(tiers)+1)
 	for _, n := range tiers {
 		if values, ok := l.drift.kept[n.Name.String()]; ok {
 			sure = append(sure, cgroup.Observed{Name: n.Name, State: cgroup.Valid, Values: values})
@@ -81,7 +81,7 @@ func (l *Loop) glance(ctx context.Context, tiers []cgroup.Node, pod cgroup.Node,
 	if err != nil {
 		return nil, err
 	}
-	seen.Nodes = append(seen.Nodes, sure...)
+	seen.Nodes = append(sure, seen.Nodes...)
 	return seen, nil
 }
 
