@@ -62,7 +62,7 @@ func Run(ctx context.Context, p hint.Provider, o Options) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	s := NewServer(p, time.Now)
-	g := grpc.NewServer()
+	g := grpc.NewServer(grpc.UnaryInterceptor(recovering(o.Log)))
 	s.Register(g)
 	var tasks sync.WaitGroup
 	tasks.Go(func() {
