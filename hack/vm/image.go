@@ -50,11 +50,11 @@ func (c compiled) job(o options) job.Test {
 	}
 	return job.Test{
 		Package: c.pkg, Binary: c.program(), Dir: source(c.pkg), Args: args,
-		Env: []string{
+		Env: append([]string{
 			// The guest may have many more CPUs than there are to emulate them.
 			fmt.Sprintf("GOMAXPROCS=%d", o.parallel),
 			job.ShapeEnv + "=" + o.shape,
-		},
+		}, o.env...),
 	}
 }
 
@@ -115,6 +115,8 @@ type image struct {
 	tests      []compiled
 	// debs are the packages of a guest with a system of its own.
 	debs []string
+	// files come from the host.
+	files []addition
 }
 
 // pack writes the image: init, the job, the test binaries, and the folders
@@ -152,6 +154,9 @@ func (i image) pack(ctx context.Context) (err error) {
 		if err := userland.Pack(ctx, a, i.debs); err != nil {
 			return err
 		}
+	}
+	for _, f := range i.files {
+		a.Tree(f.guest, f.host)
 	}
 	return a.Close()
 }

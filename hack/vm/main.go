@@ -17,8 +17,10 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"path"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"syscall"
 	"time"
 
@@ -50,8 +52,13 @@ type options struct {
 	qemu        string
 	kernel      string
 	accelerator string
+	files       []addition
+	env         []string
 	packages    []string
 }
+
+// addition is a file or a folder of the host that the guest has too.
+type addition struct{ host, guest string }
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -117,6 +124,21 @@ func parse(args []string, stderr io.Writer) (options, shape.Shape, error) {
 	f.StringVar(&o.qemu, "qemu", "", "emulator; found or installed if empty")
 	f.StringVar(&o.kernel, "kernel", "", "kernel; found in the cache or fetched if empty")
 	f.StringVar(&o.accelerator, "accel", "tcg,thread=multi", "QEMU's -accel")
+	f.Func("add", "HOST:GUEST, a file or folder of the host and where the guest has it; may be repeated", func(text string) error {
+		host, guest, _ := strings.Cut(text, ":")
+		if host == "" || !path.IsAbs(guest) {
+			return errors.New("want HOST:GUEST, the latter absolute")
+		}
+		o.files = append(o.files, addition{host, guest})
+		return nil
+	})
+	f.Func("env", "NAME=VALUE, a variable of the tests; may be repeated", func(text string) error {
+		if name, _, ok := strings.Cut(text, "="); !ok || name == "" {
+			return errors.New("want NAME=VALUE")
+		}
+		o.env = append(o.env, text)
+		return nil
+	})
 	if err := f.Parse(args); err != nil {
 		return o, shape.Shape{}, err
 	}
@@ -175,7 +197,7 @@ func (o options) do(ctx context.Context, machine shape.Shape, stdout, stderr io.
 		return false, err
 	}
 	defer func() { _ = os.RemoveAll(cfg.Dir) }()
-	i := image{path: filepath.Join(cfg.Dir, "image"), init: filepath.Join(cfg.Dir, "init"), debs: debs}
+	i := image{path: filepath.Join(cfg.Dir, "image"), init: filepath.Join(cfg.Dir, "init"), debs: debs, files: o.files}
 	if i.tests, err = build(ctx, o, cfg.Dir); err != nil {
 		return false, err
 	}

@@ -90,6 +90,8 @@ func Pack(ctx context.Context, a *archive.Writer, debs []string) error {
 		"/etc/group":                        "root:x:0:\ntty:x:5:\nmessagebus:x:100:\nnogroup:x:65534:\n",
 		"/etc/machine-id":                   strings.Repeat("b", 32) + "\n",
 		"/etc/hostname":                     "vm\n",
+		"/etc/hosts":                        "127.0.0.1 localhost\n",
+		"/etc/resolv.conf":                  "",
 		"/etc/os-release":                   "ID=debian\n",
 		"/etc/systemd/system/berth.service": unit,
 	} {
