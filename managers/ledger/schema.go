@@ -3,6 +3,8 @@ package ledger
 import (
 	"bytes"
 	"cmp"
+	"encoding/binary"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"hash/crc32"
@@ -84,25 +86,47 @@ const (
 )
 
 // checksum covers bucket, key and value.
-func checksum(bucket, key string, value []byte) string {
-	sum := crc32.Update(0, castagnoli, []byte(bucket+"\x00"+key+"\x00"))
-	return fmt.Sprintf("%0*x", crcLen, crc32.Update(sum, castagnoli, value))
+func checksum(bucket, key string, value []byte) [crcLen]byte {
+	room := make([]byte, 0, 128)
+	room = append(append(room, bucket...), 0)
+	room = append(append(room, key...), 0)
+	sum := crc32.Update(crc32.Update(0, castagnoli, room), castagnoli, value)
+	var out [crcLen]byte
+	hex.Encode(out[:], binary.BigEndian.AppendUint32(nil, sum))
+	return out
 }
 
 // seal makes the entry for a value.
 func seal(bucket, key string, value any) (Entry, error) {
-	text, err := json.Marshal(value)
+	text, err := encode(value)
 	if err != nil {
 		return Entry{}, fmt.Errorf("encode %s/%s: %w", bucket, key, err)
 	}
 	return sealText(bucket, key, text), nil
 }
 
+// encode gives the JSON of a value.
+func encode(value any) ([]byte, error) {
+	var t encoder
+	switch v := value.(type) {
+	case *Trace:
+		t.out = make([]byte, 0, 2048)
+		t.trace(v)
+	case *Claim:
+		t.out = make([]byte, 0, 256)
+		t.claim(v)
+	default:
+		return json.Marshal(value)
+	}
+	return t.out, t.err
+}
+
 // sealText makes the entry for a value that is JSON already.
 func sealText(bucket, key string, text []byte) Entry {
+	sum := checksum(bucket, key, text)
 	sealed := make([]byte, 0, len(sealStart)+crcLen+len(sealMiddle)+len(text)+len(sealEnd))
 	sealed = append(sealed, sealStart...)
-	sealed = append(sealed, checksum(bucket, key, text)...)
+	sealed = append(sealed, sum[:]...)
 	sealed = append(sealed, sealMiddle...)
 	sealed = append(sealed, text...)
 	sealed = append(sealed, sealEnd...)
@@ -121,7 +145,7 @@ func unseal(e Entry) ([]byte, error) {
 	if !start || !end {
 		return nil, fmt.Errorf("no value beside the checksum")
 	}
-	if want := checksum(e.Bucket, e.Key, text); sum != want {
+	if want := checksum(e.Bucket, e.Key, text); sum != string(want[:]) {
 		return nil, fmt.Errorf("checksum is %s, stored is %s", want, sum)
 	}
 	return text, nil
@@ -218,7 +242,7 @@ func (b *batch) pod(uid string, old, next *Pod, v *View) {
 	stale := make(map[string][]byte)
 	if old != nil {
 		for i, key := range claimKeys(old.Claims) {
-			e, err := seal(BucketClaims, key, old.Claims[i])
+			e, err := seal(BucketClaims, key, &old.Claims[i])
 			b.err = cmp.Or(b.err, err)
 			stale[key] = e.Value
 		}
@@ -230,7 +254,7 @@ func (b *batch) pod(uid string, old, next *Pod, v *View) {
 		}
 		b.put(BucketPods, uid, stored)
 		for i, key := range claimKeys(next.Claims) {
-			e, err := seal(BucketClaims, key, next.Claims[i])
+			e, err := seal(BucketClaims, key, &next.Claims[i])
 			b.err = cmp.Or(b.err, err)
 			if !bytes.Equal(stale[key], e.Value) {
 				b.entries = append(b.entries, e)
