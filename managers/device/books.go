@@ -36,7 +36,7 @@ func newBooks(view *ledger.View, snap *Snapshot) *books {
 // are claims on it.
 func (b *books) resource(name string) (r *Resource, counted, concerned bool) {
 	r, ok := b.snap.Resource(name)
-	counted = ok && r.known && r.State != Expired
+	counted = ok && r.State != Expired
 	claimed := func(c *ledger.Claim) bool { return c.Resource == name }
 	return r, counted, counted || slices.ContainsFunc(b.claims, claimed)
 }

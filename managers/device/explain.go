@@ -15,7 +15,7 @@ func (m *Manager) Explain(view *ledger.View, req hint.Request, nodes numa.Mask) 
 	var list []ledger.Shortage
 	for name, n := range demand(req).Sorted() {
 		r, _, concerned := b.resource(string(name))
-		expired := r != nil && r.known && r.State == Expired
+		expired := r != nil && r.State == Expired
 		if n <= 0 || !concerned && !expired {
 			continue
 		}

@@ -102,7 +102,8 @@ func TestPodHints(t *testing.T) {
 	b := newBench(t, "2n2c")
 	b.list(gpu, "a@0 b@0 c@1 d@1 e@1", Options{})
 	b.list(nic, "x y", Options{})
-	b.inv.Registered("example.com/silent", Options{}, epoch)
+	const silent = "example.com/silent"
+	b.inv.Registered(silent, Options{}, epoch)
 	pod := b.pod("pod", "init:i gpu=3", "sidecar:s gpu=1", "init:j gpu=1 silent=1", "c gpu=1 nic=1", "d unknown=1")
 	ask := func() string {
 		answers, err := b.Hints(context.Background(), b.draft.View(), hint.Request{Pod: pod, Container: -1})
@@ -115,17 +116,17 @@ func TestPodHints(t *testing.T) {
 		}
 		return out
 	}
-	// The first init container wants most: 3. Resources without a list are left out.
-	if got, want := ask(), gpu+": 1* 0-1; "+nic+": -; "; got != want {
+	// The first init container wants most: 3. Nothing is preferred of a resource without a list.
+	if got, want := ask(), gpu+": 1* 0-1; "+nic+": -; "+silent+": -; "; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	b.hold("pod", "i", gpu, "c", "d", "e")
 	b.hold("pod", "s", gpu, "c")
-	if got, want := ask(), gpu+": 1* 0-1; "+nic+": -; "; got != want {
+	if got, want := ask(), gpu+": 1* 0-1; "+nic+": -; "+silent+": -; "; got != want {
 		t.Errorf("holding: got %q, want %q", got, want)
 	}
 	b.hold("pod", "c", gpu, "a")
-	if got, want := ask(), gpu+": impossible; "+nic+": -; "; got != want {
+	if got, want := ask(), gpu+": impossible; "+nic+": -; "+silent+": -; "; got != want {
 		t.Errorf("holding another number: got %q, want %q", got, want)
 	}
 }

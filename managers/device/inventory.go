@@ -29,7 +29,7 @@ type Inventory struct {
 func NewInventory(seen []ledger.SeenResource, now time.Time) *Inventory {
 	s := newSnapshot(0, nil)
 	for _, r := range seen {
-		s = s.with(Resource{Name: r.Name, State: Expected, Since: now, Options: Options{PreStart: r.PreStart}, known: true})
+		s = s.with(Resource{Name: r.Name, State: Expected, Since: now, Options: Options{PreStart: r.PreStart}})
 	}
 	return &Inventory{snapshot: s}
 }
@@ -47,13 +47,14 @@ func (inv *Inventory) Expect(resource string, at time.Time) {
 	inv.mu.Lock()
 	defer inv.mu.Unlock()
 	if _, ok := inv.snapshot.Resource(resource); !ok {
-		inv.put(Resource{Name: resource, State: Expected, Since: at, known: true})
+		inv.put(Resource{Name: resource, State: Expected, Since: at})
 	}
 }
 
 // Registered notes that a plugin has registered and told its options. It
 // supersedes the resource's session, if there is one. Devices stay as they are
-// until the first list.
+// until the first list; where there were none, the resource is known without any,
+// so that whoever wants some is not let in without.
 func (inv *Inventory) Registered(resource string, o Options, at time.Time) Session {
 	inv.mu.Lock()
 	defer inv.mu.Unlock()
@@ -73,7 +74,7 @@ func (inv *Inventory) Registered(resource string, o Options, at time.Time) Sessi
 // nothing, if the session is superseded or gone.
 func (inv *Inventory) Listed(s Session, devices []Device, at time.Time) bool {
 	return inv.change(s, at, func(r *Resource) {
-		r.Devices, r.known, r.live = sorted(devices), true, true
+		r.Devices, r.live = sorted(devices), true
 	})
 }
 
@@ -82,7 +83,7 @@ func (inv *Inventory) Listed(s Session, devices []Device, at time.Time) bool {
 // the session is superseded or gone already.
 func (inv *Inventory) Gone(s Session, at time.Time) bool {
 	return inv.change(s, at, func(r *Resource) {
-		r.State, r.Since, r.known, r.live = Stopped, at, true, false
+		r.State, r.Since, r.live = Stopped, at, false
 	})
 }
 

@@ -15,7 +15,7 @@ import (
 // counts prints a resource as "capacity/allocatable state".
 func (s *Snapshot) counts(name string) string {
 	r, ok := s.Resource(name)
-	if !ok || !r.Known() {
+	if !ok {
 		return "unknown"
 	}
 	return fmt.Sprintf("%d/%d %s", r.Capacity(), r.Allocatable(), r.State)
@@ -32,7 +32,7 @@ func TestLifeOfAResource(t *testing.T) {
 		want  string
 	}{
 		{"nothing", func() {}, "unknown"},
-		{"registered, no list yet", func() { first = inv.Registered(gpu, Options{Preferred: true}, now) }, "unknown"},
+		{"registered, no list yet", func() { first = inv.Registered(gpu, Options{Preferred: true}, now) }, "0/0 connected"},
 		{"first list", func() { inv.Listed(first, parse("a b! c"), now) }, "3/2 connected"},
 		{"shorter list", func() { inv.Listed(first, parse("a"), now) }, "1/1 connected"},
 		{"empty list", func() { inv.Listed(first, nil, now) }, "0/0 connected"},
@@ -70,7 +70,7 @@ func TestExpect(t *testing.T) {
 	inv.Expect(gpu, epoch)
 	inv.Registered(nic, Options{}, epoch)
 	inv.Expect(nic, epoch)
-	if got := inv.Snapshot(); got.counts(gpu) != before.counts(gpu) || got.counts(nic) != "unknown" {
+	if got := inv.Snapshot(); got.counts(gpu) != before.counts(gpu) || got.counts(nic) != "0/0 connected" {
 		t.Errorf("gpu %s, nic %s", got.counts(gpu), got.counts(nic))
 	}
 	inv.Expect("s.io/other", epoch)
@@ -146,7 +146,6 @@ func TestSnapshotsDoNotChange(t *testing.T) {
 type model struct {
 	state   State
 	since   time.Time
-	known   bool
 	session Session
 	devices map[string]bool // healthy by id
 	live    bool
@@ -158,7 +157,7 @@ func TestInventoryAgainstAModel(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		now := epoch
 		inv := NewInventory([]ledger.SeenResource{{Name: names[0]}}, now)
-		want := map[string]*model{names[0]: {state: Expected, since: now, known: true}}
+		want := map[string]*model{names[0]: {state: Expected, since: now}}
 		var sessions []Session
 		session := func(rt *rapid.T) (Session, *model, bool) {
 			if len(sessions) == 0 {
@@ -194,7 +193,7 @@ func TestInventoryAgainstAModel(t *testing.T) {
 					rt.Fatalf("list taken: %v, want %v", got, counts)
 				}
 				if counts {
-					m.devices, m.known, m.live = ids, true, true
+					m.devices, m.live = ids, true
 				}
 			},
 			"gone": func(rt *rapid.T) {
@@ -203,7 +202,7 @@ func TestInventoryAgainstAModel(t *testing.T) {
 					rt.Fatalf("end taken: %v, want %v", got, counts)
 				}
 				if counts {
-					m.state, m.since, m.known, m.live = Stopped, now, true, false
+					m.state, m.since, m.live = Stopped, now, false
 				}
 			},
 			"time": func(rt *rapid.T) {
@@ -229,7 +228,7 @@ func TestInventoryAgainstAModel(t *testing.T) {
 				wantKnown := []string{}
 				for _, name := range names {
 					m := want[name]
-					if m == nil || !m.known {
+					if m == nil {
 						continue
 					}
 					wantKnown = append(wantKnown, name)

@@ -95,7 +95,7 @@ func (m *Manager) planResource(ctx context.Context, b *books, req hint.Request, 
 // long, as the kubelet's check of the node's capacity does.
 func (b *books) outOf(r *Resource, pod *workload.Pod, name workload.Resource) error {
 	wanted := podDemand(pod, name)
-	if r == nil || !r.known || wanted == 0 {
+	if r == nil || wanted == 0 {
 		return nil
 	}
 	e := fault.Refuse(fault.OutOf(r.Name), "Node didn't have enough resource: %s, requested: %d, used: 0, capacity: 0", r.Name, wanted)

@@ -34,8 +34,9 @@ func TestDecisionTable(t *testing.T) {
 	}{
 		{name: "nobody ever served it", wants: "unknown=1"},
 		{
-			name: "registered, no list yet", wants: "nic=1",
-			before: func(b *bench, _ Session) { b.inv.Registered(nic, Options{}, epoch) },
+			name: "registered, no list yet", wants: "gpu=1",
+			before:  func(b *bench, _ Session) { b.inv.Registered(gpu, Options{}, epoch) },
+			refusal: "no healthy devices present; cannot allocate unhealthy devices example.com/gpu", condition: PluginAway,
 		},
 		{
 			name: "1: holds another number", devices: "a b c", wants: "gpu=2",

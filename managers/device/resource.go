@@ -59,7 +59,6 @@ type Resource struct {
 	Devices []Device
 
 	session uint64 // the newest registration
-	known   bool
 	// live: the list is of a plugin that has not gone since.
 	live    bool
 	history history
@@ -68,10 +67,6 @@ type Resource struct {
 // Registration numbers the newest session of the resource among all of the
 // inventory, from 1; 0 if there was none.
 func (r *Resource) Registration() uint64 { return r.session }
-
-// Known tells whether the resource counts. A plugin that has registered but not
-// sent its first list does not make a resource known.
-func (r *Resource) Known() bool { return r.known }
 
 // Awaited tells whether a plugin that was there before is to come back, or is back
 // and has not told its devices yet.

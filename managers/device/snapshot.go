@@ -38,7 +38,7 @@ func (s *Snapshot) Resource(name string) (*Resource, bool) {
 func (s *Snapshot) Resources() iter.Seq[*Resource] {
 	return func(yield func(*Resource) bool) {
 		for _, r := range s.resources {
-			if r.known && !yield(r) {
+			if !yield(r) {
 				return
 			}
 		}

@@ -197,25 +197,35 @@ func (c *chaos) settle(f *fleet) {
 	})
 }
 
-// replace has a newer plugin take over from the live one, which ends after it: the
-// newer one's devices stay.
+// replace has a newer plugin beside the live one, of which one ends then: the devices
+// of the other stay, whichever berthd takes for the newest. (The older one may register
+// again meanwhile, when it notices a restart of berthd late.)
 func (c *chaos) replace(f *fleet) {
 	c.t.Helper()
-	c.note("%s: plugin is replaced", f.resource)
-	old := f.live
-	f.start(anyDevices(c.rnd, false))
-	if old == nil {
-		c.settle(f)
-		return
-	}
-	if f.watched {
+	old, bad, back := f.live, f.crooked, c.rnd.IntN(3) == 0
+	newer := f.start(anyDevices(c.rnd, false))
+	switch {
+	case old == nil:
+		c.note("%s: plugin starts", f.resource)
+	case f.watched:
+		c.note("%s: plugin is replaced", f.resource)
 		// The one that is found later wins; which that is depends on the visits.
 		old.end()
-		c.settle(f)
-		return
+	default:
+		c.eventually(newer.Endpoint+" has registered", func() bool {
+			return slices.ContainsFunc(newer.Calls(script.Register), func(r script.Call) bool { return r.Error == "" })
+		})
+		if back && !bad {
+			c.note("%s: plugin is replaced, and the newer one ends", f.resource)
+			f.live, old = old, newer
+		} else {
+			c.note("%s: plugin is replaced", f.resource)
+		}
+		if c.rnd.IntN(2) == 0 {
+			old.Die()
+		}
+		old.end()
 	}
-	c.settle(f)
-	old.end()
 	c.settle(f)
 }
 

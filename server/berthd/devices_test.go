@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -176,8 +177,6 @@ func TestPodsWaitForTheirPlugin(t *testing.T) {
 	n := newNode(t)
 	n.configure("verdicts: {deferred: true}\n")
 	d := n.start()
-	p, end := n.runPlugin(script.Config{Resource: gpu}, "g0 g1")
-	d.expectResource(gpu, "connected", 2, 2)
 	waits := func(condition string) {
 		t.Helper()
 		answer := d.admit(withDevice("pod", gpu))
@@ -192,6 +191,17 @@ func TestPodsWaitForTheirPlugin(t *testing.T) {
 			t.Errorf("message %q", answer.GetMessage())
 		}
 	}
+	silent := script.New(script.Config{Resource: gpu, Dir: filepath.Join(n.root, "device-plugins"), Endpoint: "silent.sock"})
+	silent.Behave(script.ListAndWatch, script.Hang)
+	if err := errors.Join(silent.Serve(), silent.Register(d.ctx())); err != nil {
+		t.Fatal(err)
+	}
+	waits("PluginAway") // it has registered and not listed anything yet
+	silent.Stop()
+	silent.Wait()
+
+	p, end := n.runPlugin(script.Config{Resource: gpu}, "g0 g1")
+	d.expectResource(gpu, "connected", 2, 2)
 	p.SetHealth("g0", false)
 	p.SetHealth("g1", false)
 	d.expectResource(gpu, "connected", 2, 0)

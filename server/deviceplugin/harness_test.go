@@ -109,7 +109,7 @@ func (b *bench) until(resource string, what string, ok func(*device.Resource) bo
 func (b *bench) untilCounts(resource string, capacity, allocatable int) *device.Resource {
 	b.t.Helper()
 	return b.until(resource, "at that size", func(r *device.Resource) bool {
-		return r.Known() && r.Capacity() == capacity && r.Allocatable() == allocatable
+		return r.Capacity() == capacity && r.Allocatable() == allocatable
 	})
 }
 

@@ -278,7 +278,7 @@ func TestRememberedBeforeListed(t *testing.T) {
 	known := make(chan bool, 1)
 	b.mem.during = func() {
 		r, ok := b.inv.Snapshot().Resource(gpu)
-		known <- ok && r.Known()
+		known <- ok && r.Capacity() > 0
 	}
 	p := b.registered(script.Config{Devices: devices(t, "a"), PreStart: true})
 	if <-known {
@@ -355,7 +355,7 @@ func TestStreamFailsAtOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.until(gpu, "known and stopped", func(r *device.Resource) bool {
-		return r.Known() && r.State == device.Stopped && r.Capacity() == 0
+		return r.State == device.Stopped && r.Capacity() == 0
 	})
 }
 
@@ -426,7 +426,7 @@ func TestServerRestart(t *testing.T) {
 
 		seen := []ledger.SeenResource{{Name: gpu}}
 		second := startWith(t, deviceplugin.Config{Dir: first.Dir}, device.NewInventory(seen, time.Now()), time.Now)
-		if r, _ := second.inv.Snapshot().Resource(gpu); !r.Known() {
+		if _, ok := second.inv.Snapshot().Resource(gpu); !ok {
 			t.Errorf("%s: the resource is not known after the restart", signal)
 		}
 		second.untilCounts(gpu, 2, 2)

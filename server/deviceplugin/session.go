@@ -93,18 +93,16 @@ func (p *session) follow(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for first := true; ; first = false {
+	// Before anybody can ask for the devices: a resource that has pods and is not known
+	// after a crash would be nobody's.
+	p.remember(ctx)
+	for {
 		list, err := stream.Recv()
 		if errors.Is(err, io.EOF) {
 			return errors.New("the plugin ended its list")
 		}
 		if err != nil {
 			return err
-		}
-		if first {
-			// Before anybody can ask for the devices: a resource that has pods and is
-			// not known after a crash would be nobody's.
-			p.remember(ctx)
 		}
 		if !p.server.Inventory.Listed(p.id, p.devices(list), p.server.Now()) {
 			return errSuperseded

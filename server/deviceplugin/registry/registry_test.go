@@ -121,7 +121,7 @@ func (b *bench) untilCounts(resource string, capacity, allocatable int) {
 	for {
 		snap := b.inv.Snapshot()
 		r, found := snap.Resource(resource)
-		if found && r.Known() && r.Capacity() == capacity && r.Allocatable() == allocatable {
+		if found && r.Capacity() == capacity && r.Allocatable() == allocatable {
 			return
 		}
 		select {
