@@ -275,7 +275,8 @@ func TestWatchDevices(t *testing.T) {
 		`1 device_health example.com/gpu g0 "" [a/main]`, `1 device_health example.com/gpu g1 "Healthy" []`)
 	b.inv.Gone(session, time.Unix(4, 0))
 	b.expect(s, "1 resource example.com/gpu stopped 1/0 [g1]", `1 device_health example.com/gpu g1 "Unhealthy" []`)
-	b.inv.Registered("example.com/nic", device.Options{}, time.Unix(5, 0)) // no list yet: not known
+	b.inv.Registered("example.com/nic", device.Options{}, time.Unix(5, 0))
+	b.expect(s, "1 resource example.com/nic connected 0/0 []") // known before its first list
 	session = b.inv.Registered(gpu, device.Options{}, time.Unix(5, 0))
 	b.inv.Listed(session, []device.Device{{ID: "g1", Healthy: true}}, time.Unix(5, 0))
 	// A reader may find the registration and the list in one or in two steps.
