@@ -20,7 +20,8 @@
 // a plugin is asked for its options before its registration is answered; a
 // resource has one session, the newest, and the stream of the one before has
 // ended before its own begins; every call to a plugin has a deadline; what a
-// plugin did not announce in its options it is not asked for; a standby is asked nothing.
+// plugin did not announce in its options it is not asked for; a standby is asked
+// nothing.
 //
 // The package decides nothing: which devices a container gets is for
 // managers/device.
