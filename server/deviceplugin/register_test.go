@@ -375,7 +375,8 @@ func TestSamePluginAgain(t *testing.T) {
 	}
 	p.SetHealth("a", false)
 	b.untilCounts(gpu, 1, 0)
-	if now, _ := p.Streams(); now != 1 {
+	if err := p.AwaitStreams(b.ctx, 1); err != nil {
+		now, _ := p.Streams()
 		t.Errorf("%d streams are open", now)
 	}
 }

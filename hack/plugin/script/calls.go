@@ -64,6 +64,24 @@ func (p *Plugin) Await(ctx context.Context, m Method, n int) (Call, error) {
 	}
 }
 
+// AwaitStreams waits until n lists are being read. A plugin learns a moment later that
+// a reader has gone.
+func (p *Plugin) AwaitStreams(ctx context.Context, n int) error {
+	for {
+		p.mu.Lock()
+		changed, now := p.changed, p.streams
+		p.mu.Unlock()
+		if now == n {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
 // wake tells those who wait that something changed. The lock is held.
 func (p *Plugin) wake() {
 	close(p.changed)
