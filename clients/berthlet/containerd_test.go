@@ -11,11 +11,14 @@ import (
 
 	"github.com/berthd/berth/clients/berthlet/agent"
 	"github.com/berthd/berth/hack/containerd"
+	"github.com/berthd/berth/server/host/cgroupfs"
+	"github.com/berthd/berth/server/host/systemd"
 )
 
 // newContainerdNode starts both programs on a real containerd, which has the root
-// file system of the containers as an image.
-func newContainerdNode(t *testing.T) *node {
+// file system of the containers as an image. The driver of cgroups is systemd if a
+// tree of its slices is given.
+func newContainerdNode(t *testing.T, slices *systemd.Driver) *node {
 	t.Helper()
 	programs := os.Getenv(containerd.Variable)
 	if programs == "" {
@@ -26,7 +29,7 @@ func newContainerdNode(t *testing.T) *node {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d, err := containerd.New(programs, dir, false)
+	d, err := containerd.New(programs, dir, slices != nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,6 +45,7 @@ func newContainerdNode(t *testing.T) *node {
 		}
 	})
 	n := prepareNode(t, "--runtime-endpoint", socket)
+	n.slices = slices
 	n.containerd, n.berthletFlags = d, []string{"--runtime-endpoint", socket}
 	n.startContainerd()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -91,7 +95,11 @@ func (n *node) cgroupOf(pod, container string) string {
 	if n.containerd == nil {
 		return a.GetCgroupPath()
 	}
-	return filepath.Join(a.GetCgroupParent(), n.status(pod, container).ContainerID)
+	id := n.status(pod, container).ContainerID
+	if n.slices != nil {
+		id = "cri-containerd-" + id + ".scope"
+	}
+	return filepath.Join(a.GetCgroupParent(), id)
 }
 
 // pid finds the process of a container that runs. berthlet does not know it where a
@@ -119,18 +127,34 @@ func (n *node) pid(pod, container string) (pid int) {
 func TestContainerdPods(t *testing.T) {
 	t.Parallel()
 	needCPUs(t, 2)
-	testPods(newContainerdNode(t))
+	testPods(newContainerdNode(t, nil))
+}
+
+// TestContainerdSlices has systemd as the driver of cgroups, which berthd hears from
+// containerd.
+func TestContainerdSlices(t *testing.T) {
+	t.Parallel()
+	needCPUs(t, 2)
+	tree, err := systemd.Open(cgroupfs.Options{})
+	if err != nil {
+		t.Skipf("no systemd to ask: %v", err)
+	}
+	n := newContainerdNode(t, tree)
+	if n.containerd.Old {
+		t.Skip("containerd 1 does not tell its driver")
+	}
+	testPods(n)
 }
 
 func TestContainerdBusy(t *testing.T) {
 	t.Parallel()
 	needCPUs(t, 2)
-	testBusy(newContainerdNode(t))
+	testBusy(newContainerdNode(t, nil))
 }
 
 // TestContainerdChaos kills berthd, berthlet and containerd in any order.
 func TestContainerdChaos(t *testing.T) {
 	t.Parallel()
 	needCPUs(t, 2)
-	testChaos(newContainerdNode(t), 20)
+	testChaos(newContainerdNode(t, nil), 20)
 }

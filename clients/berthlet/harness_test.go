@@ -20,6 +20,8 @@ import (
 	"github.com/berthd/berth/clients/berth"
 	"github.com/berthd/berth/clients/berthlet/agent"
 	"github.com/berthd/berth/hack/containerd"
+	"github.com/berthd/berth/managers/cgroup"
+	"github.com/berthd/berth/server/host/systemd"
 )
 
 // TestMain lets the test binary be berthlet, with its keepers and containers: the
@@ -40,13 +42,20 @@ const asBerthlet = "BERTHLET_TEST_AS_BERTHLET"
 
 // patience bounds everything that a test waits for; no test takes that long unless
 // it fails.
-const patience = time.Minute
+const patience = 5 * time.Minute
+
+// builtVariable is the environment variable that names a folder of what built
+// makes, for a machine that has no Go toolchain.
+const builtVariable = "BERTHLET_TEST_BUILT"
 
 var builtDir string
 
 // built builds berthd, and the root file system of the containers, once. It tells
 // their directory.
 var built = sync.OnceValues(func() (string, error) {
+	if dir := os.Getenv(builtVariable); dir != "" {
+		return dir, nil
+	}
 	var err error
 	if builtDir, err = os.MkdirTemp("", "berthlet-built"); err != nil {
 		return "", err
@@ -86,6 +95,7 @@ type node struct {
 	berthd, berthlet           *process
 	client                     *berth.Client
 	containerd                 *containerd.Daemon // nil without one
+	slices                     *systemd.Driver    // nil where cgroupfs is the driver
 	berthdFlags, berthletFlags []string
 }
 
@@ -197,6 +207,7 @@ func (n *node) clean() {
 			n.t.Logf("%s:\n%s", name, text[max(0, len(text)-20000):])
 		}
 	}
+	n.removeSlices()
 	for _, dir := range n.cgroups() {
 		procs, _ := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
 		for _, pid := range strings.Fields(string(procs)) {
@@ -215,8 +226,12 @@ func (n *node) clean() {
 
 // cgroups lists the directories of the node's cgroup in all hierarchies.
 func (n *node) cgroups() (dirs []string) {
-	tops, _ := filepath.Glob("/sys/fs/cgroup/*/" + n.cgroup)
-	for _, top := range append(tops, "/sys/fs/cgroup/"+n.cgroup) {
+	root := n.cgroup
+	if n.slices != nil {
+		root += ".slice"
+	}
+	tops, _ := filepath.Glob("/sys/fs/cgroup/*/" + root)
+	for _, top := range append(tops, "/sys/fs/cgroup/"+root) {
 		_ = filepath.WalkDir(top, func(path string, d fs.DirEntry, err error) error {
 			if err == nil && d.IsDir() {
 				dirs = append(dirs, path)
@@ -225,6 +240,18 @@ func (n *node) cgroups() (dirs []string) {
 		})
 	}
 	return dirs
+}
+
+// removeSlices has systemd forget the node's slices.
+func (n *node) removeSlices() {
+	if n.slices == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if err := errors.Join(n.slices.Remove(ctx, cgroup.Name{n.cgroup}), n.slices.Close()); err != nil {
+		n.t.Error(err)
+	}
 }
 
 func (n *node) removeCgroups() {
@@ -341,7 +368,9 @@ func (n *node) noPods() {
 	n.t.Helper()
 	n.eventually("all pods are gone", func() bool { return len(n.pods()) == 0 })
 	n.eventually("their cgroups are gone", func() bool {
-		return !slices.ContainsFunc(n.cgroups(), func(dir string) bool { return strings.Contains(dir, "/pod") })
+		return !slices.ContainsFunc(n.cgroups(), func(dir string) bool {
+			return strings.Contains(dir, "/pod") || strings.Contains(dir, "-pod")
+		})
 	})
 	for _, dir := range []string{"state/pods", "state/runtime/containers", "state/runtime/run", "state/runtime/sandboxes", "logs"} {
 		if entries, err := os.ReadDir(n.path(dir)); err != nil && !errors.Is(err, fs.ErrNotExist) || len(entries) > 0 {

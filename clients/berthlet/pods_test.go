@@ -282,6 +282,9 @@ func (n *node) checkLimits(pod, name string, l *allocationv1.LinuxResources, fac
 	if pod != "shared" {
 		want["cpuset.cpus"] = l.GetCpusetCpus()
 	}
+	if l.GetCpuShares() == 2 { // the least; how others become weights depends on the version of runc
+		want["cpu.weight"] = "1"
+	}
 	if l.GetCpuQuotaUs() > 0 {
 		want["cpu.cfs_quota_us"], want["cpu.cfs_period_us"] = number(l.GetCpuQuotaUs()), number(l.GetCpuPeriodUs())
 		want["cpu.max"] = number(l.GetCpuQuotaUs()) + " " + number(l.GetCpuPeriodUs())

@@ -85,6 +85,7 @@ state = "DIR/state"
       BinaryName = "PROGRAMS/runc"
       Root = "DIR/runc"
       SystemdCgroup = SYSTEMD
+      NoPivotRoot = NOPIVOT
 `
 
 const config1 = `version = 2
@@ -113,6 +114,7 @@ state = "DIR/state"
       BinaryName = "PROGRAMS/runc"
       Root = "DIR/runc"
       SystemdCgroup = SYSTEMD
+      NoPivotRoot = NOPIVOT
 `
 
 // network is a plugin of CNI 0.4.0 that sets nothing up, and says that it has:
@@ -141,7 +143,7 @@ func New(programs, dir string, systemd bool) (*Daemon, error) {
 	}
 	text := strings.NewReplacer(
 		"DIR", dir, "PROGRAMS", programs, "SYSTEMD", fmt.Sprint(systemd), "SNAPSHOTTER", snapshotter(dir),
-		"RESTRICTED", fmt.Sprint(!MayLowerScores()),
+		"RESTRICTED", fmt.Sprint(!MayLowerScores()), "NOPIVOT", fmt.Sprint(inFirstFileSystem()),
 	).Replace(config)
 	for name, content := range map[string]string{
 		"config.toml":               text,
@@ -194,6 +196,19 @@ func MayLowerScores() bool {
 		return false
 	}
 	return os.WriteFile(path, []byte(text), 0) == nil
+}
+
+// inFirstFileSystem tells whether the root is what the kernel unpacked at boot,
+// from which nobody can pivot away (pivot_root(2)).
+func inFirstFileSystem() bool {
+	text, _ := readAll("/proc/self/mountinfo")
+	for line := range strings.Lines(text) {
+		mount, source, _ := strings.Cut(line, " - ")
+		if fields := strings.Fields(mount); len(fields) > 4 && fields[4] == "/" && strings.HasPrefix(source, "rootfs ") {
+			return true
+		}
+	}
+	return false
 }
 
 // Start starts it and waits until it answers.
