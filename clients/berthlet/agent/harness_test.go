@@ -250,7 +250,9 @@ func (h *house) want(texts ...string) {
 	synctest.Wait()
 }
 
-// pass lets time pass.
+// pass lets time pass on the clock of the synctest bubble, which moves only while
+// everything in it waits: no test is slower for it, and none depends on how fast
+// the machine is.
 func (h *house) pass(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
