@@ -23,7 +23,7 @@ check: ## Check format, vet, lint, proto, generated code, go.mod, house rules (n
 	hack/lint.sh
 	hack/verify.sh
 
-test: ## Run every test that needs no virtual machine
+test: ## Run every test that needs neither a virtual machine nor others' programs
 	$(GO) test ./...
 
 test-vm: ## Run what wants another kernel set-up in virtual machines: cgroup v1, hybrid, v2, NUMA
