@@ -194,7 +194,7 @@ func (l *life) plugins() string  { return filepath.Join(l.Root, "device-plugins"
 func (l *life) registry() string { return filepath.Join(l.Root, "plugins_registry") }
 
 func (l *life) begin(ctx context.Context) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, l.Wait)
+	ctx, cancel := context.WithTimeout(ctx, max(l.Wait, l.Patience))
 	defer cancel()
 	if err := l.daemon.start(ctx); err != nil {
 		return "", err
@@ -239,23 +239,25 @@ func (l *life) register(ctx context.Context) (string, error) {
 		return "", err
 	}
 	took := time.Since(began)
-	for timer := time.NewTimer(more); ; {
-		now, err := l.daemon.resources(ctx)
-		if err != nil {
-			return "", err
-		}
-		l.resources = now
-		select {
-		case <-timer.C:
-			var names []string
-			for _, r := range l.resources {
-				names = append(names, r.GetName())
-			}
-			l.report.Resource = names[0]
-			return fmt.Sprintf("%s after %s", strings.Join(names, ", "), took.Round(time.Millisecond)), nil
-		case <-time.After(look):
-		}
+	select {
+	case <-time.After(more):
+	case <-ctx.Done():
+		return "", ctx.Err()
 	}
+	if err := l.connected(ctx, nil); err != nil { // the others have come as well
+		return "", err
+	}
+	now, err := l.daemon.resources(ctx)
+	if err != nil {
+		return "", err
+	}
+	l.resources = now
+	var names []string
+	for _, r := range now {
+		names = append(names, r.GetName())
+	}
+	l.report.Resource = names[0]
+	return fmt.Sprintf("%s after %s", strings.Join(names, ", "), took.Round(time.Millisecond)), nil
 }
 
 // introduce registers a plugin that does not know of this berthd. Its socket is
@@ -308,7 +310,7 @@ func (l *life) connected(ctx context.Context, than map[string]uint64) error {
 	err := l.daemon.until(ctx, func(now []*devicev1.Resource) bool {
 		last = now
 		return len(now) > 0 && !slices.ContainsFunc(now, func(r *devicev1.Resource) bool {
-			return r.GetPlugin() != "connected" || r.GetRegistration() <= than[r.GetName()]
+			return r.GetPlugin() != "connected" || r.GetAwaited() || r.GetRegistration() <= than[r.GetName()]
 		})
 	})
 	if err == nil {
@@ -320,6 +322,9 @@ func (l *life) connected(ctx context.Context, than map[string]uint64) error {
 	text := "nobody has registered"
 	for _, r := range last {
 		text = fmt.Sprintf("the plugin for %s is %s", r.GetName(), r.GetPlugin())
+		if r.GetPlugin() == "connected" && r.GetAwaited() {
+			text += " and has sent no list"
+		}
 	}
 	if l.process != nil {
 		text += "; " + l.process.lastWords()

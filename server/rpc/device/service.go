@@ -91,7 +91,7 @@ func (s *service) each(view *ledger.View, visit func(*devicev1.Resource, *device
 			Name: r.Name, Plugin: string(r.State), Endpoint: s.Plugins.Endpoint(r.Name),
 			Capacity: int64(r.Capacity()), Allocatable: int64(r.Allocatable()), InUse: int64(len(h)),
 			PreStartRequired: r.Options.PreStart, PreferredAllocationAvailable: r.Options.Preferred,
-			Registration: r.Registration(),
+			Registration: r.Registration(), Awaited: r.Awaited(),
 		}, r, h)
 	}
 }

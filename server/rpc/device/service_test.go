@@ -57,8 +57,8 @@ func (h hinter) Hints(context.Context, workload.Pod, string) ([]hint.Reply, erro
 
 // serve has a resource "example.com/gpu" of a connected plugin: g0 on node 0,
 // held by two containers of a pod, g1 without topology, g2 unhealthy, and g9,
-// which is held and no longer listed; and "example.com/nic", whose plugin has not
-// come back.
+// which is held and no longer listed; "example.com/nic", whose plugin has not come
+// back; and "example.com/tpu", whose plugin has sent no list yet.
 func serve(t *testing.T, err error) devicev1.DeviceServiceClient {
 	t.Helper()
 	start := time.Unix(1000, 0)
@@ -67,6 +67,7 @@ func serve(t *testing.T, err error) devicev1.DeviceServiceClient {
 	inv.Listed(session, []device.Device{
 		{ID: "g2"}, {ID: "g1", Healthy: true}, {ID: "g0", Healthy: true, Nodes: 1, Topology: true},
 	}, start)
+	inv.Registered("example.com/tpu", device.Options{}, start)
 	l := ledgertest.New(t, ledger.Rules{Machine: machinetest.Build("2n4c")})
 	pod := ledgertest.With(ledgertest.Pod("a", "init:prepare", "main"),
 		ledgertest.Devices("prepare", "example.com/gpu", "g0"), ledgertest.Devices("main", "example.com/gpu", "g0", "g9"))
@@ -81,15 +82,15 @@ func serve(t *testing.T, err error) devicev1.DeviceServiceClient {
 	}))
 }
 
-// resources are what every method tells about the two, with devices of the
-// first.
+// resources are what every method tells about them, with devices of the first.
 func resources(devices ...*devicev1.DeviceState) []*devicev1.Resource {
 	return []*devicev1.Resource{
 		{
 			Name: "example.com/gpu", Plugin: "connected", Endpoint: "/plugins/gpu.sock",
 			Capacity: 3, Allocatable: 2, InUse: 2, PreStartRequired: true, Devices: devices, Registration: 1,
 		},
-		{Name: "example.com/nic", Plugin: "expected"},
+		{Name: "example.com/nic", Plugin: "expected", Awaited: true},
+		{Name: "example.com/tpu", Plugin: "connected", Registration: 2, Awaited: true},
 	}
 }
 

@@ -132,7 +132,9 @@ type Resource struct {
 	PreferredAllocationAvailable bool           `protobuf:"varint,9,opt,name=preferred_allocation_available,json=preferredAllocationAvailable,proto3" json:"preferred_allocation_available,omitempty"`
 	// Number of the newest registration for the resource since berthd's start, of all
 	// plugins' registrations; 0 if there was none.
-	Registration  uint64 `protobuf:"varint,10,opt,name=registration,proto3" json:"registration,omitempty"`
+	Registration uint64 `protobuf:"varint,10,opt,name=registration,proto3" json:"registration,omitempty"`
+	// The plugin is connected or expected back, and has not told its devices yet.
+	Awaited       bool `protobuf:"varint,11,opt,name=awaited,proto3" json:"awaited,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -235,6 +237,13 @@ func (x *Resource) GetRegistration() uint64 {
 		return x.Registration
 	}
 	return 0
+}
+
+func (x *Resource) GetAwaited() bool {
+	if x != nil {
+		return x.Awaited
+	}
+	return false
 }
 
 // DeviceState is a device with its holder.
@@ -563,7 +572,7 @@ const file_berth_device_v1_device_proto_rawDesc = "" +
 	"\x0fGetStateRequest\"g\n" +
 	"\x10GetStateResponse\x127\n" +
 	"\tresources\x18\x01 \x03(\v2\x19.berth.device.v1.ResourceR\tresources\x12\x1a\n" +
-	"\brevision\x18\x02 \x01(\x04R\brevision\"\xf7\x02\n" +
+	"\brevision\x18\x02 \x01(\x04R\brevision\"\x91\x03\n" +
 	"\bResource\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06plugin\x18\x02 \x01(\tR\x06plugin\x12\x1a\n" +
@@ -575,7 +584,8 @@ const file_berth_device_v1_device_proto_rawDesc = "" +
 	"\x12pre_start_required\x18\b \x01(\bR\x10preStartRequired\x12D\n" +
 	"\x1epreferred_allocation_available\x18\t \x01(\bR\x1cpreferredAllocationAvailable\x12\"\n" +
 	"\fregistration\x18\n" +
-	" \x01(\x04R\fregistration\"W\n" +
+	" \x01(\x04R\fregistration\x12\x18\n" +
+	"\aawaited\x18\v \x01(\bR\aawaited\"W\n" +
 	"\vDeviceState\x12.\n" +
 	"\x06device\x18\x01 \x01(\v2\x16.berth.types.v1.DeviceR\x06device\x12\x18\n" +
 	"\aholders\x18\x02 \x03(\tR\aholders\"^\n" +
