@@ -33,18 +33,53 @@ type options struct {
 	firstPause, longestPause                                  time.Duration
 }
 
+// The exit codes.
+const (
+	exitDone = iota
+	exitError
+	exitUsage
+)
+
+// execute runs the program and returns its exit code.
+func execute(ctx context.Context, out, errs io.Writer, args []string) int {
+	root := command(out, errs)
+	root.SetArgs(args)
+	began := false // what fails before a command begins is a matter of usage
+	root.PersistentPreRun = func(*cobra.Command, []string) { began = true }
+	cmd, err := root.ExecuteContextC(ctx)
+	if err == nil {
+		return exitDone
+	}
+	fmt.Fprintln(errs, "berthlet:", err)
+	if !began {
+		fmt.Fprintf(errs, "hint: see '%s --help'\n", cmd.CommandPath())
+		return exitUsage
+	}
+	return exitError
+}
+
 const long = `berthlet runs the pods of a folder of Kubernetes manifests on this machine.
 
 berthd decides which CPUs, memory and devices each container gets; berthlet starts
 the containers with that, restarts them by their policy, and ends them when their
 manifest goes. An image is a directory, or an OCI image layout on disk; with
---runtime-endpoint, one that the container runtime there has or can pull.`
+--runtime-endpoint, one that the container runtime there has or can pull.
+
+Containers outlive berthlet: the next one takes them over. To stop a pod, remove its
+manifest.`
+
+const example = `  # Beside a berthd with its usual socket.
+  berthlet --manifests /etc/berth/manifests --images /var/lib/images
+
+  # With every path somewhere else.
+  berthlet --endpoint /tmp/b/berth.sock --manifests pods --images images --state-dir state --pod-logs-dir logs
+  berthlet status --state-dir state`
 
 // command is the program's command line.
 func command(out, errs io.Writer) *cobra.Command {
 	o := &options{}
 	root := &cobra.Command{
-		Use: "berthlet", Short: "Run pods from manifests", Long: long,
+		Use: "berthlet", Short: "Run pods from manifests", Long: long, Example: example,
 		SilenceErrors: true, SilenceUsage: true, Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), errs) },
 	}
@@ -72,12 +107,8 @@ func (o *options) run(ctx context.Context, errs io.Writer) error {
 		return fmt.Errorf("--log-level %q: expected debug, info, warn or error", o.logLevel)
 	}
 	log := slog.New(slog.NewTextHandler(errs, &slog.HandlerOptions{Level: level}))
-	for _, path := range []*string{&o.state, &o.logs, &o.manifests} {
-		abs, err := filepath.Abs(*path)
-		if err != nil {
-			return err
-		}
-		*path = abs
+	if err := o.absolute(); err != nil {
+		return err
 	}
 	unlock, err := lock(o.state)
 	if err != nil {
@@ -103,10 +134,26 @@ func (o *options) run(ctx context.Context, errs io.Writer) error {
 	}
 	defer runtime.Stop()
 	pods.Runtime = runtime
-	log.Info("berthlet runs", "manifests", o.manifests, "state", o.state, "berthd", client.Endpoint())
+	log.Info("berthlet starts, and waits for berthd", "manifests", o.manifests, "state", o.state, "berthd", client.Endpoint())
 	return both(ctx,
 		func(ctx context.Context) error { return manifest.Open(o.manifests, log).Watch(ctx, pods.Want) },
 		pods.Run)
+}
+
+// absolute makes the paths of the flags hold for processes in other directories:
+// keepers, and the kernel's mounts.
+func (o *options) absolute() error {
+	for _, path := range []*string{&o.state, &o.logs, &o.manifests, &o.images} {
+		if *path == "" {
+			continue // no folder of images
+		}
+		abs, err := filepath.Abs(*path)
+		if err != nil {
+			return err
+		}
+		*path = abs
+	}
+	return nil
 }
 
 // runtime opens the runtime that was asked for; changed is told the uids of pods.

@@ -38,6 +38,40 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
+// TestExitCodes: 2 for a command line that cannot be understood, 1 for what fails
+// later, as those of berthctl.
+func TestExitCodes(t *testing.T) {
+	t.Parallel()
+	for want, args := range map[int][]string{
+		exitDone:  {"--help"},
+		exitError: {"status", "--state-dir", t.TempDir()},
+		exitUsage: {"status", "--frob"},
+	} {
+		var out bytes.Buffer
+		if got := execute(t.Context(), &out, &out, args); got != want || (want == exitUsage) != strings.Contains(out.String(), "hint: see 'berthlet status --help'") {
+			t.Errorf("%q: exit code %d, want %d\n%s", args, got, want, &out)
+		}
+	}
+}
+
+// TestRelativePaths: keepers and mounts see other working directories.
+func TestRelativePaths(t *testing.T) {
+	t.Parallel()
+	o := options{state: "s", logs: "l", manifests: "m", images: "i"}
+	if err := o.absolute(); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{o.state, o.logs, o.manifests, o.images} {
+		if !filepath.IsAbs(path) {
+			t.Errorf("%s is relative", path)
+		}
+	}
+	none := options{state: "s", logs: "l", manifests: "m"}
+	if err := none.absolute(); err != nil || none.images != "" {
+		t.Errorf("no folder of images became %q, %v", none.images, err)
+	}
+}
+
 func TestStatus(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -16,7 +16,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"os/signal"
 	"syscall"
@@ -28,11 +27,12 @@ func main() {
 	if builtin.Child() {
 		return
 	}
+	os.Exit(run())
+}
+
+// run runs berthlet on the process's own streams.
+func run() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := command(os.Stdout, os.Stderr).ExecuteContext(ctx); err != nil {
-		fmt.Fprintln(os.Stderr, "berthlet:", err)
-		stop()
-		os.Exit(1)
-	}
+	return execute(ctx, os.Stdout, os.Stderr, os.Args[1:])
 }

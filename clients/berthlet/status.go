@@ -25,7 +25,9 @@ func statusFile(state string) string { return filepath.Join(state, "status.json"
 func statusCommand(state *string) *cobra.Command {
 	var format string
 	cmd := &cobra.Command{
-		Use: "status", Short: "Show the pods", Args: cobra.NoArgs,
+		Use: "status", Short: "Show the pods", Args: cobra.NoArgs, DisableFlagsInUseLine: true,
+		Long:    "Show the pods as berthlet wrote them down last, so also while it does not run.",
+		Example: "  berthlet status\n  berthlet status -o json | jq -r '.pods[] | select(.phase == \"Failed\") | .message'",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			text, err := os.ReadFile(statusFile(*state))
 			if errors.Is(err, fs.ErrNotExist) {

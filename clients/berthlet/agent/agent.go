@@ -39,8 +39,9 @@ type Agent struct {
 	mu      sync.Mutex                  // guards what is below
 	wanted  map[string]podspec.Manifest // nil before the first Want: nothing is ended then
 	workers map[string]*worker
-	all     bool          // there are no other pods that are wanted
-	launch  func(*worker) // nil before workers may be started
+	all     bool            // there are no other pods that are wanted
+	dropped map[string]bool // by uid: pods that were wanted and are not any more
+	launch  func(*worker)   // nil before workers may be started
 	status  map[string]PodStatus
 
 	group     sync.WaitGroup
@@ -52,20 +53,25 @@ type Agent struct {
 func New(c Config) *Agent {
 	return &Agent{
 		Config: c, place: place{pods: filepath.Join(c.Dir, "pods"), logs: c.LogDir},
-		workers: map[string]*worker{}, status: map[string]PodStatus{},
+		workers: map[string]*worker{}, status: map[string]PodStatus{}, dropped: map[string]bool{},
 		published: make(chan struct{}, 1), syncAsked: make(chan struct{}, 1),
 	}
 }
 
 // Want replaces the pods that are wanted. Those that are there with another
-// manifest are ended, and begun anew; those that are not in it any more are ended,
-// if these are all.
+// manifest are ended, and begun anew. Those that an earlier Want of this run had
+// and this one has not are ended; pods of earlier runs only if these are all.
 func (a *Agent) Want(manifests []podspec.Manifest, all bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	for uid := range a.wanted {
+		a.dropped[uid] = true
+	}
 	a.wanted, a.all = map[string]podspec.Manifest{}, all
 	for _, m := range manifests {
-		a.wanted[m.Pod.GetMetadata().GetUid()] = m
+		uid := m.Pod.GetMetadata().GetUid()
+		a.wanted[uid] = m
+		delete(a.dropped, uid)
 	}
 	a.compare()
 }
@@ -87,7 +93,7 @@ func (a *Agent) compare() {
 	}
 	for uid, w := range a.workers {
 		m, ok := a.wanted[uid]
-		if !ok && a.all || ok && !bytes.Equal(m.Document, w.manifest.Document) {
+		if !ok && (a.all || a.dropped[uid]) || ok && !bytes.Equal(m.Document, w.manifest.Document) {
 			w.remove()
 		}
 	}
@@ -113,6 +119,7 @@ func (a *Agent) gone(w *worker) {
 	defer a.mu.Unlock()
 	delete(a.workers, w.uid)
 	delete(a.status, w.uid)
+	delete(a.dropped, w.uid)
 	a.tellPublished()
 	a.compare()
 }
@@ -141,6 +148,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	}); err != nil {
 		return nil
 	}
+	a.Log.Info("berthd knows which pods live", "pods", len(living))
 	if err := a.insist(ctx, "remove containers of nobody", func() error { return a.removeStrangers(ctx, records) }); err != nil {
 		return nil
 	}
@@ -250,13 +258,15 @@ func (a *Agent) followNode(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		a.Log.Info("berthd was away, or wants to know which pods live")
-		_ = a.insist(ctx, "tell berthd which pods live", func() error {
+		a.Log.Info("berthd is away, or wants to know which pods live")
+		if a.insist(ctx, "tell berthd which pods live", func() error {
 			if err := a.Node.Ready(ctx); err != nil {
 				return err
 			}
 			return a.sync(ctx)
-		})
+		}) == nil {
+			a.Log.Info("berthd knows which pods live")
+		}
 		a.mu.Lock()
 		for _, w := range a.workers {
 			w.doubt()

@@ -377,6 +377,30 @@ func TestNothingIsEndedBeforeTheManifestsAreRead(t *testing.T) {
 	})
 }
 
+// TestManifestThatWentEndsItsPod: a file that was never read says nothing about a
+// pod whose own file was read, and is gone.
+func TestManifestThatWentEndsItsPod(t *testing.T) {
+	t.Parallel()
+	within(t, func(h *house) {
+		h.want(web("a"), web("b"), web("c"))
+		h.stop()
+		h.begin()
+		h.agent.Want(decode(t, web("a"), web("b")), false)
+		synctest.Wait()
+		h.agent.Want(decode(t, web("b")), false)
+		synctest.Wait()
+		h.pass(time.Hour)
+		h.expect("b", "Running, main#0 running")
+		h.expect("c", "Running, main#0 running")
+		if got := h.agent.Status().Pods; len(got) != 2 {
+			t.Errorf("%+v", got)
+		}
+		h.agent.Want(decode(t, web("a"), web("b")), false)
+		synctest.Wait()
+		h.expect("a", "Running, main#0 running")
+	})
+}
+
 func TestStrangersAreRemoved(t *testing.T) {
 	t.Parallel()
 	within(t, func(h *house) {

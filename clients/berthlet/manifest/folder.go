@@ -43,6 +43,7 @@ type Folder struct {
 	log  *slog.Logger
 	last map[string][]podspec.Manifest // by file, as it was read last
 	told map[string]string             // errors by file that were reported
+	gone bool                          // the folder is not there, and that was reported
 }
 
 // Open makes a folder, which need not be there yet.
@@ -91,6 +92,12 @@ func (f *Folder) Read() (manifests []podspec.Manifest, all bool, err error) {
 	entries, err := os.ReadDir(f.path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, false, err
+	}
+	if gone := err != nil; gone != f.gone {
+		if gone {
+			f.log.Warn("the folder of manifests is not there, so no pod is wanted", "folder", f.path)
+		}
+		f.gone = gone
 	}
 	all = true
 	now := map[string][]podspec.Manifest{}

@@ -48,6 +48,11 @@ func TestRead(t *testing.T) {
 	var log bytes.Buffer
 	f := manifest.Open(dir, slog.New(slog.NewTextHandler(&log, nil)))
 	read(t, f)
+	read(t, f)
+	if got := strings.Count(log.String(), "the folder of manifests is not there"); got != 1 {
+		t.Errorf("said %d times: %s", got, &log)
+	}
+	log.Reset()
 	if err := os.MkdirAll(filepath.Join(dir, "folder"), 0o755); err != nil {
 		t.Fatal(err)
 	}
