@@ -13,10 +13,15 @@
 //     knows the pod; a pass must not make it again.
 //   - drift: a value that a pass had put in force and that somebody else changed.
 //   - orphan: the cgroup of a pod that the ledger does not know.
+//   - guest: a bound container that a runtime has made, with a cgroup of the
+//     runtime's.
+//   - start: what is known of a guest that does not run yet.
 //
 // Invariants: values come from the ledger and from the configuration and from
 // nowhere else, so a pass may be repeated at any time and after any crash; a
 // container with CPUs of its own starts only when its view is settled; passes
 // never overlap; what the kernel refuses for one pod keeps no other from its
-// values; an orphan has at most one worker that removes it.
+// values, and a runtime that does not answer keeps nobody waiting for longer than a
+// pass has patience, or than he wants to wait himself; an orphan has at most one
+// worker that removes it.
 package reconcile

@@ -78,11 +78,16 @@ func (b *driftBook) add(desired, written []cgroup.Node, failed map[string]bool) 
 	maps.DeleteFunc(b.kept, func(name string, _ cgroup.Values) bool { return !wanted[name] })
 }
 
-// hold notes what is in force of some cgroups. Before the first pass nothing is
-// noted.
+// hold notes what is in force of some cgroups; of those that failed nobody knows. Before
+// the first pass nothing is noted.
 func (b *driftBook) hold(written []cgroup.Node, failed map[string]bool) {
+	if b.kept == nil {
+		return
+	}
 	for _, n := range written {
-		if name := n.Name.String(); !failed[name] && b.kept != nil {
+		if name := n.Name.String(); failed[name] {
+			delete(b.kept, name)
+		} else {
 			b.kept[name] = n.Values
 		}
 	}

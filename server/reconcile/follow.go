@@ -13,7 +13,9 @@ import (
 // and looks at nothing else: what anybody changed since is left to the next pass
 // over the whole tree. Its time grows with the change, not with the tree.
 func (l *Loop) Follow(ctx context.Context) error {
-	l.mu.Lock()
+	if err := l.mu.enter(ctx); err != nil {
+		return err
+	}
 	defer l.mu.Unlock()
 	return l.follow(ctx, l.View())
 }
@@ -53,7 +55,8 @@ func (l *Loop) follow(ctx context.Context, view *ledger.View) error {
 }
 
 // withChildren adds to changed pods what lies in them: parents and children change
-// in an order. The tiers bound nothing that their pods have.
+// in an order. The tiers bound nothing that their pods have. The result may share its
+// array with changed, never with desired.
 func (l *Loop) withChildren(desired, changed []cgroup.Node) []cgroup.Node {
 	names := make(map[string]bool, len(changed))
 	for _, n := range changed {

@@ -2,6 +2,8 @@ package reconcile
 
 import (
 	"fmt"
+	"reflect"
+	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -126,5 +128,40 @@ func TestFollowLooksAtNothingElse(t *testing.T) {
 	b.SetLimits(limits)
 	if err := b.Follow(t.Context()); err != nil || b.shares("/kubepods") != 4096 {
 		t.Errorf("other limits: %v, %d shares", err, b.shares("/kubepods"))
+	}
+}
+
+// What is written is a list of its own: leaving out a container that has just gone does
+// not touch what is wanted.
+func TestFollowKeepsWhatIsWanted(t *testing.T) {
+	t.Parallel()
+	b, d := newDock(t, memtree.V1())
+	for _, id := range []string{"a1", "a2", "a3"} {
+		d.create(id, "a", "0-3")
+		b.must(b.prestart(id, "a"))
+		d.start(t, id)
+	}
+	b.must(b.Follow(t.Context()))
+	b.own()
+	view := b.ledger.View()
+	g, err := b.meet(t.Context(), view)
+	b.must(err)
+	desired, err := cgroup.Desired(view, b.Layout, b.QoS.Cgroup, b.tiers(view))
+	b.must(err)
+	desired = append(desired, g.nodes()...)
+	want := slices.Clone(desired)
+	nodes := b.withChildren(desired, b.drift.changed(desired))
+	b.must(b.tree.Remove(t.Context(), cgroup.ParseCgroupfs("/kubepods/poda/a2")))
+	seen, err := b.observe(t.Context(), nodes)
+	b.must(err)
+	if left := g.present(nodes, seen); len(left) != len(nodes)-1 || !reflect.DeepEqual(desired, want) {
+		t.Errorf("of %d nodes %d are left; wanted %v, before %v", len(nodes), len(left), desired, want)
+	}
+	// The same from outside.
+	b.must(b.Follow(t.Context()))
+	b.on("a", "a1", "0-1")
+	b.on("a", "a3", "0-1")
+	if ops, err := b.Plan(t.Context()); err != nil || len(ops) > 0 {
+		t.Errorf("left to do: %v, %v", ops, err)
 	}
 }

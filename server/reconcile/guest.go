@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -44,9 +45,15 @@ type guest struct {
 type start struct {
 	// since is when PreStartContainer was answered, or the container first seen.
 	since time.Time
-	// sent is what the runtime may have read for the start.
+	// sent is what the runtime may have read for the start; empty if that may be one
+	// of several, or is not known.
 	sent cgroup.Cpuset
+	// created says that the runtime shows the container, and no process of it.
+	created bool
 }
+
+// soon tells whether the container is expected to start any moment.
+func (s start) soon(now time.Time) bool { return s.created && now.Sub(s.since) < youth }
 
 // errStarting is why another container has to wait: one that is about to start, or
 // is starting, was sent CPUs before that are not its own any more.
@@ -58,7 +65,12 @@ type guests []guest
 // meet asks the runtime for the containers of a view that it has made, with the
 // CPUs and memory nodes that they should have. The caller holds mu.
 func (l *Loop) meet(ctx context.Context, view *ledger.View) (guests, error) {
-	if l.Runtime == nil || !hasGuests(view) {
+	if l.Runtime == nil {
+		return nil, nil
+	}
+	l.waited = 0
+	if !hasGuests(view) {
+		l.recall(nil)
 		return nil, nil
 	}
 	listed, err := l.Runtime.List(ctx)
@@ -77,7 +89,27 @@ func (l *Loop) meet(ctx context.Context, view *ledger.View) (guests, error) {
 			runs:   c.Phase == runtime.Running && c.Cgroup != nil, created: c.Phase == runtime.Created,
 		})
 	}
+	l.recall(out)
 	return out, nil
+}
+
+// recall forgets starts that nothing is heard of any more, when all guests of a view
+// are known. One that is young may not be bound yet. The caller holds mu.
+func (l *Loop) recall(all guests) {
+	now := l.Now()
+	for id, s := range l.waiting {
+		switch {
+		case slices.ContainsFunc(all, func(g guest) bool { return g.id == id }):
+		case now.Sub(s.since) < youth:
+			s.created = false
+			l.waiting[id] = s
+		default:
+			delete(l.waiting, id)
+		}
+	}
+	maps.DeleteFunc(l.slow, func(id string, _ bool) bool {
+		return !slices.ContainsFunc(all, func(g guest) bool { return g.id == id })
+	})
 }
 
 func hasGuests(view *ledger.View) bool {
@@ -160,41 +192,44 @@ func (l *Loop) elsewhere(ctx context.Context, g guests, seen *cgroup.Snapshot) e
 // prepare lets those that do not run yet start with what the ledger has for them
 // now. An error means that one may come to run where it must not: a runtime that is
 // in the middle of a start has read what it was sent before, and shows a process only
-// when that has begun. The caller holds mu.
+// when that has begun. The guests may be some of those that there are. The caller
+// holds mu.
 func (l *Loop) prepare(ctx context.Context, g guests) error {
-	now := l.Now()
-	waiting := make(map[string]start, len(g))
-	for id, s := range l.waiting {
-		if now.Sub(s.since) < youth {
-			waiting[id] = s // it may not be bound yet
-		}
-	}
 	var errs []error
-	l.starting = false
 	for i := range g {
 		if g[i].runs {
-			delete(waiting, g[i].id)
+			delete(l.waiting, g[i].id)
 			continue
 		}
 		s, known := l.waiting[g[i].id]
 		if !known {
-			s.since = now
+			s.since = l.Now()
 		}
-		l.starting = l.starting || g[i].created && now.Sub(s.since) < youth
-		err := l.Runtime.Update(ctx, g[i].id, g[i].values)
+		s.created = g[i].created
+		err := l.tell(ctx, g[i].id, g[i].values)
+		same := err == nil && s.sent == g[i].values.Cpuset
 		switch {
-		case err != nil:
-		case g[i].created && s.sent != g[i].values.Cpuset && now.Sub(s.since) < youth:
-			err = fault.Unavailablef("%w: container %s, which may have CPUs %s and not %s", errStarting, g[i].owner, s.sent.CPUs, g[i].values.CPUs)
-		default:
+		case same, err == nil && !s.soon(l.Now()):
 			s.sent = g[i].values.Cpuset
 			err = l.agrees(ctx, g[i])
+		case err == nil:
+			err = fault.Unavailablef("%w: container %s, which may have other CPUs than %s", errStarting, g[i].owner, g[i].values.CPUs)
+			fallthrough
+		default:
+			s.sent = cgroup.Cpuset{}
 		}
-		waiting[g[i].id] = s
+		l.note(g[i].id, s)
 		errs = append(errs, err)
 	}
-	l.waiting = waiting
 	return errors.Join(errs...)
+}
+
+// note remembers a start. The caller holds mu.
+func (l *Loop) note(id string, s start) {
+	if l.waiting == nil {
+		l.waiting = map[string]start{}
+	}
+	l.waiting[id] = s
 }
 
 // agrees looks whether a container that should have no process has one, in other
@@ -218,7 +253,13 @@ func (l *Loop) agrees(ctx context.Context, g guest) error {
 func (l *Loop) expecting() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.starting
+	now := l.Now()
+	for _, s := range l.waiting {
+		if s.soon(now) {
+			return true
+		}
+	}
+	return false
 }
 
 // update has the runtime write what an op wants.
@@ -226,7 +267,7 @@ func (l *Loop) update(ctx context.Context, g guest, v cgroup.Values) error {
 	if v.CPUWeight != nil {
 		v.CPUShares = g.values.CPUShares // CRI has no weight
 	}
-	return l.Runtime.Update(ctx, g.id, v)
+	return l.tell(ctx, g.id, v)
 }
 
 // ensureGuest puts into force where a container that a runtime has made may run,
@@ -241,10 +282,7 @@ func (l *Loop) ensureGuest(ctx context.Context, view *ledger.View, b ledger.Bind
 	if err := l.Runtime.Update(ctx, b.ID, cgroup.Values{Cpuset: place}); err != nil {
 		return err
 	}
-	if l.waiting == nil {
-		l.waiting = map[string]start{}
-	}
-	l.waiting[b.ID] = start{since: l.Now(), sent: place}
+	l.note(b.ID, start{since: l.Now(), sent: place})
 	return nil
 }
 

@@ -26,6 +26,8 @@ type dock struct {
 	mu      sync.Mutex // guards what is below
 	boxes   map[string]*dockBox
 	fail    error
+	late    error           // of an update that is carried out
+	hang    map[string]bool // containers of which updates are never answered
 	updated func(id string, v cgroup.Values)
 }
 
@@ -46,6 +48,11 @@ func (d *dock) List(context.Context) (out []runtime.Container, err error) {
 
 func (d *dock) Update(ctx context.Context, id string, v cgroup.Values) error {
 	d.mu.Lock()
+	if d.hang[id] {
+		d.mu.Unlock()
+		<-ctx.Done()
+		return fault.Deadlinef("update container %s: %w", id, ctx.Err())
+	}
 	defer d.mu.Unlock()
 	b := d.boxes[id]
 	switch {
@@ -61,13 +68,13 @@ func (d *dock) Update(ctx context.Context, id string, v cgroup.Values) error {
 	b.values = b.values.Merge(v)
 	b.values.Cpuset = merged(b.values.Cpuset, v.Cpuset)
 	if b.Cgroup == nil {
-		return nil
+		return d.late
 	}
 	seen, err := d.tree.Observe(ctx, b.Cgroup, 0)
 	if b.Phase == runtime.Running && err == nil && seen.Find(b.Cgroup).State != cgroup.Absent {
-		return d.tree.Ensure(ctx, cgroup.Node{Name: b.Cgroup, Values: b.values})
+		err = d.tree.Ensure(ctx, cgroup.Node{Name: b.Cgroup, Values: b.values})
 	}
-	return err
+	return errors.Join(err, d.late)
 }
 
 func merged(have, more cgroup.Cpuset) cgroup.Cpuset {

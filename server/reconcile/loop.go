@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"sync"
 	"time"
 
 	"github.com/berthd/berth/managers/admission"
@@ -83,7 +82,7 @@ type Loop struct {
 	// mu is held during passes and while one pod's places are made, so that no
 	// two of them give orders to the kernel at the same time. Killing a pod's
 	// processes does not hold it.
-	mu      sync.Mutex
+	mu      gate
 	settled *ledger.View    // guarded by mu: of the last pass that cleared all CPUs; nil before
 	leaving map[string]bool // guarded by mu: uids
 	drift   driftBook       // guarded by mu
@@ -91,8 +90,8 @@ type Loop struct {
 	guests  guests          // guarded by mu: of what is being applied
 	// waiting are the guests that are about to start, by id; guarded by mu.
 	waiting map[string]start
-	// starting says that one of them is expected to start now; guarded by mu.
-	starting bool
+	waited  time.Duration   // guarded by mu: for the runtime's writes since it was asked for its containers
+	slow    map[string]bool // guarded by mu: containers whose last write waited too long
 }
 
 var _ admission.Places = (*Loop)(nil)
@@ -105,7 +104,7 @@ func New(cfg Config) *Loop {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	return &Loop{Config: cfg, wake: make(chan struct{}, 1), leaving: make(map[string]bool)}
+	return &Loop{Config: cfg, wake: make(chan struct{}, 1), mu: make(gate, 1), leaving: make(map[string]bool)}
 }
 
 // SetLimits puts other limits in force and asks for a pass. A pass under way ends
@@ -133,14 +132,16 @@ const breath = time.Millisecond
 
 // Run follows the ledger whenever it is woken and passes over the whole tree at
 // every interval, until ctx ends; while a runtime is about to start a container it
-// follows more often. Errors are logged; the next pass tries again.
+// follows more often, unless that fails again and again. Errors are logged; the next
+// pass tries again.
 func (l *Loop) Run(ctx context.Context) error {
 	tick := time.NewTicker(l.Every)
 	defer tick.Stop()
+	pause := glance
 	for {
 		var soon <-chan time.Time
 		if l.expecting() {
-			soon = time.After(glance)
+			soon = time.After(pause)
 		}
 		step := l.Follow
 		select {
@@ -156,7 +157,15 @@ func (l *Loop) Run(ctx context.Context) error {
 		case <-tick.C:
 			step = l.Pass
 		}
-		if err := step(ctx); err != nil && ctx.Err() == nil {
+		switch err := step(ctx); {
+		case err == nil, ctx.Err() != nil:
+			pause = glance
+		case errors.Is(err, errStarting):
+			// It is over in a moment, and whoever must not start before waits for it.
+			pause = glance
+			l.Log.InfoContext(ctx, "reconcile cgroups", "error", err)
+		default:
+			pause = min(2*pause, l.Every)
 			l.Log.ErrorContext(ctx, "reconcile cgroups", "error", err)
 		}
 	}
@@ -166,7 +175,9 @@ func (l *Loop) Run(ctx context.Context) error {
 // there with all controllers: an agent that cannot keep pods within bounds does
 // not start. A limit that a tier exceeds already is left to the passes.
 func (l *Loop) Begin(ctx context.Context) error {
-	l.mu.Lock()
+	if err := l.mu.enter(ctx); err != nil {
+		return err
+	}
 	defer l.mu.Unlock()
 	nodes := append(l.tiers(l.View()), l.Reserved...)
 	seen, err := l.observe(ctx, nodes)
@@ -201,7 +212,9 @@ func unusable(o cgroup.Observed) error {
 
 // Pass makes the tree equal to the current view.
 func (l *Loop) Pass(ctx context.Context) error {
-	l.mu.Lock()
+	if err := l.mu.enter(ctx); err != nil {
+		return err
+	}
 	defer l.mu.Unlock()
 	return l.pass(ctx, l.View())
 }
@@ -316,26 +329,4 @@ func (l *Loop) timed(op Operation, start time.Time) {
 	if l.Timed != nil {
 		l.Timed(op, l.Now().Sub(start))
 	}
-}
-
-// settle makes sure that nobody runs where the view forbids. The caller holds mu.
-func (l *Loop) settle(ctx context.Context, view *ledger.View) error {
-	if l.hasSettled(view) {
-		return nil
-	}
-	err := l.follow(ctx, view)
-	if l.hasSettled(view) {
-		if err != nil {
-			l.Log.ErrorContext(ctx, "reconcile cgroups", "error", err)
-		}
-		return nil
-	}
-	return err
-}
-
-// hasSettled reports whether a pass has cleared the CPUs for a view, a later one, or
-// one in which they are the same people's: containers that were bound since are
-// where they may be.
-func (l *Loop) hasSettled(view *ledger.View) bool {
-	return l.settled != nil && (l.settled.Generation() >= view.Generation() || l.settled.SameFacts(view))
 }

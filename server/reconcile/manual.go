@@ -77,7 +77,9 @@ func (l *Loop) Procs(ctx context.Context, name cgroup.Name) ([]int, error) {
 // and repaired if it is invalid; without it an absent one is an error of class
 // NotFound. It returns what was done.
 func (l *Loop) Change(ctx context.Context, node cgroup.Node, create bool) ([]cgroup.Op, error) {
-	l.mu.Lock()
+	if err := l.mu.enter(ctx); err != nil {
+		return nil, err
+	}
 	defer l.mu.Unlock()
 	ops, err := l.planChange(ctx, node, create)
 	if err != nil {
@@ -88,7 +90,9 @@ func (l *Loop) Change(ctx context.Context, node cgroup.Node, create bool) ([]cgr
 
 // PlanChange lists what Change would do.
 func (l *Loop) PlanChange(ctx context.Context, node cgroup.Node, create bool) ([]cgroup.Op, error) {
-	l.mu.Lock()
+	if err := l.mu.enter(ctx); err != nil {
+		return nil, err
+	}
 	defer l.mu.Unlock()
 	return l.planChange(ctx, node, create)
 }
@@ -126,7 +130,9 @@ func (l *Loop) Destroy(ctx context.Context, name cgroup.Name) error {
 
 // UpdateTiers writes what differs in the tiers now, and returns what was done.
 func (l *Loop) UpdateTiers(ctx context.Context) ([]cgroup.Op, error) {
-	l.mu.Lock()
+	if err := l.mu.enter(ctx); err != nil {
+		return nil, err
+	}
 	defer l.mu.Unlock()
 	nodes := l.tiers(l.View())
 	seen, err := l.observe(ctx, nodes)
@@ -160,7 +166,9 @@ type Report struct {
 
 // Report compares the tree with the current view. It changes nothing.
 func (l *Loop) Report(ctx context.Context) (Report, error) {
-	l.mu.Lock()
+	if err := l.mu.enter(ctx); err != nil {
+		return Report{}, err
+	}
 	defer l.mu.Unlock()
 	p, err := l.plan(ctx, l.View())
 	if err != nil {

@@ -21,7 +21,9 @@ func (l *Loop) EnsurePod(ctx context.Context, view *ledger.View, uid string) (pa
 	if parent, err = l.Layout.Literal(name); err != nil {
 		return "", false, err
 	}
-	l.mu.Lock()
+	if err := l.mu.enter(ctx); err != nil {
+		return "", false, err
+	}
 	defer l.mu.Unlock()
 	node, err := cgroup.PodNode(p, l.Layout, l.QoS.Cgroup)
 	if err != nil {
@@ -100,7 +102,9 @@ func (l *Loop) RemovePod(ctx context.Context, view *ledger.View, uid string) err
 	if err != nil {
 		return err
 	}
-	l.mu.Lock()
+	if err := l.mu.enter(ctx); err != nil {
+		return err
+	}
 	l.leaving[uid] = true
 	l.mu.Unlock()
 	if err := l.remove(ctx, name); err != nil {
@@ -139,7 +143,9 @@ func (l *Loop) EnsureContainer(ctx context.Context, view *ledger.View, b ledger.
 }
 
 func (l *Loop) ensureContainer(ctx context.Context, view *ledger.View, b ledger.Binding, pid int) (string, error) {
-	l.mu.Lock()
+	if err := l.mu.enter(ctx); err != nil {
+		return "", err
+	}
 	defer l.mu.Unlock()
 	// A newer view may be in force already, and has the last word.
 	if now := l.View(); now.Generation() > view.Generation() {

@@ -27,7 +27,9 @@ type plan struct {
 
 // Plan lists what a pass would do now.
 func (l *Loop) Plan(ctx context.Context) ([]cgroup.Op, error) {
-	l.mu.Lock()
+	if err := l.mu.enter(ctx); err != nil {
+		return nil, err
+	}
 	defer l.mu.Unlock()
 	p, err := l.plan(ctx, l.View())
 	return p.ops, err

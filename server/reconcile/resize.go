@@ -17,7 +17,9 @@ func (l *Loop) CheckResize(ctx context.Context, view *ledger.View, uid string) e
 	if err != nil {
 		return err
 	}
-	l.mu.Lock()
+	if err := l.mu.enter(ctx); err != nil {
+		return err
+	}
 	defer l.mu.Unlock()
 	if old, ok := l.View().Pod(uid); ok {
 		if err := l.checkSwap(&old.Pod, &p.Pod); err != nil {
@@ -110,7 +112,9 @@ func (l *Loop) Resize(ctx context.Context, view *ledger.View, uid string) error 
 	if err != nil {
 		return err
 	}
-	l.mu.Lock()
+	if err := l.mu.enter(ctx); err != nil {
+		return err
+	}
 	defer l.mu.Unlock()
 	nodes, seen, g, err := l.places(ctx, view, p)
 	if err != nil {

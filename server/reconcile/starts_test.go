@@ -1,0 +1,133 @@
+package reconcile
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/berthd/berth/managers/cgroup/memtree"
+	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/workload"
+)
+
+// What is known of a container that was created long ago, and never started, stays
+// known when another pod is resized or the runtime was away for a moment: nobody has
+// to wait for it again.
+func TestOldStartsStayKnown(t *testing.T) {
+	t.Parallel()
+	for name, meanwhile := range map[string]func(*bench, *dock){
+		"another pod is resized": func(b *bench, _ *dock) {
+			b.must(b.Resize(b.t.Context(), b.ledger.View(), "b"))
+		},
+		"the runtime is away": func(b *bench, d *dock) {
+			d.set(func() { d.fail = fault.Unavailablef("nobody there") })
+			if err := b.Follow(b.t.Context()); err == nil {
+				b.t.Error("nobody noticed")
+			}
+			d.set(func() { d.fail = nil })
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b, d := newDock(t, memtree.V1())
+			b.admit("b", workload.Guaranteed, cpus(100))
+			d.create("a1", "a", "0-3")
+			b.must(b.prestart("a1", "a"))
+			b.must(b.Follow(t.Context()))
+			if !b.expecting() {
+				t.Error("a container that was just created may start")
+			}
+			meanwhile(b, d)
+			if !b.expecting() {
+				t.Error("nobody expects it any more")
+			}
+			b.wait(youth)
+			meanwhile(b, d)
+			b.own()
+			b.must(b.Follow(t.Context()))
+			if got := d.boxes["a1"].values.CPUs.String(); got != "0-1" || b.expecting() {
+				t.Errorf("it would start on %s; expected any moment: %v", got, b.expecting())
+			}
+		})
+	}
+}
+
+// A write that the runtime carries out although it tells of an error is not taken
+// for undone.
+func TestFailedWritesAreNotInForce(t *testing.T) {
+	t.Parallel()
+	b, d := newDock(t, memtree.V1())
+	d.create("a1", "a", "0-3")
+	b.must(b.prestart("a1", "a"))
+	d.start(t, "a1")
+	b.own()
+	b.must(b.Follow(t.Context()))
+	b.on("a", "a1", "0-1")
+
+	late := fault.Deadlinef("the answer comes too late")
+	d.set(func() { d.late = late })
+	b.update(func(d *ledger.Draft) { d.RemovePod("own") })
+	if err := b.Follow(t.Context()); !errors.Is(err, late) {
+		t.Errorf("got %v", err)
+	}
+	b.on("a", "a1", "0-3")
+	d.set(func() { d.late = nil })
+	b.own()
+	b.must(b.prestart("own1", "own"))
+	b.on("a", "a1", "0-1")
+}
+
+// A container that the runtime was found to have, and that was bound without being
+// placed, has left the CPUs of another one before that one starts.
+func TestFoundContainersAreCleared(t *testing.T) {
+	t.Parallel()
+	b, d := newDock(t, memtree.V1())
+	b.own()
+	b.pass()
+	d.create("a1", "a", "0-3")
+	d.start(t, "a1")
+	b.update(func(d *ledger.Draft) {
+		d.Bind(ledger.Binding{ID: "a1", Owner: ledger.Owner{Pod: "a", Container: "c"}, Sequence: 1})
+	})
+	b.must(b.prestart("own1", "own"))
+	b.on("a", "a1", "0-1")
+}
+
+// A start that is under way may have read anything that was sent before it.
+func TestStartsUnderWayHaveReadAnything(t *testing.T) {
+	t.Parallel()
+	for name, between := range map[string]func(*bench, *dock){
+		"other CPUs for a moment": func(b *bench, _ *dock) {
+			b.update(func(d *ledger.Draft) { d.RemovePod("own") })
+			if err := b.Follow(b.t.Context()); !errors.Is(err, errStarting) {
+				b.t.Errorf("between: %v", err)
+			}
+		},
+		"an error about other CPUs": func(b *bench, d *dock) {
+			b.update(func(d *ledger.Draft) { d.RemovePod("own") })
+			late := fault.Deadlinef("the answer comes too late")
+			d.set(func() { d.late = late })
+			if err := b.Follow(b.t.Context()); !errors.Is(err, late) {
+				b.t.Errorf("between: %v", err)
+			}
+			d.set(func() { d.late = nil })
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b, d := newDock(t, memtree.V1())
+			b.own()
+			b.pass()
+			d.create("a1", "a", "0-3")
+			b.must(b.prestart("a1", "a"))
+			between(b, d)
+			b.own()
+			if err := b.Follow(t.Context()); !errors.Is(err, errStarting) {
+				t.Errorf("it may run on CPUs 2 and 3 in a moment: %v", err)
+			}
+			d.start(t, "a1")
+			b.must(b.Follow(t.Context()))
+			b.on("a", "a1", "0-1")
+		})
+	}
+}
