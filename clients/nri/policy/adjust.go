@@ -12,9 +12,9 @@ import (
 )
 
 // adjustment is what a container gets that has a place. CPU weight, quota and
-// memory are the kubelet's, which knows them exactly, except that CPUs of its own
-// have no quota.
-func adjustment(a *allocationv1.AllocateResponse) (*api.ContainerAdjustment, error) {
+// memory are the kubelet's, which knows them exactly, except for a container that
+// is free of a quota on CPUs of its own.
+func adjustment(a *allocationv1.AllocateResponse, free bool) (*api.ContainerAdjustment, error) {
 	out := &api.ContainerAdjustment{}
 	l := a.GetLinux()
 	if l.GetCpusetCpus() != "" {
@@ -23,8 +23,8 @@ func adjustment(a *allocationv1.AllocateResponse) (*api.ContainerAdjustment, err
 	if l.GetCpusetMems() != "" {
 		out.SetLinuxCPUSetMems(l.GetCpusetMems())
 	}
-	if a.GetAllocation().GetExclusiveCpus() && l.GetCpuQuotaUs() < 0 {
-		out.SetLinuxCPUQuota(l.GetCpuQuotaUs())
+	if free {
+		out.SetLinuxCPUQuota(-1)
 	}
 	for _, e := range a.GetEnvs() {
 		out.AddEnv(e.GetName(), e.GetValue())

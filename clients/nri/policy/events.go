@@ -66,7 +66,7 @@ func (p *Policy) CreateContainer(ctx context.Context, pod *api.PodSandbox, c *ap
 	defer cancel()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	m := &member{id: c.GetId(), name: c.GetName(), pod: p.sandbox(pod), made: c}
+	m := &member{id: c.GetId(), name: c.GetName(), pod: p.sandbox(pod), asked: c.GetLinux().GetResources()}
 	m.pod.stopped = false
 	log := p.Log.With("pod", m.pod.namespace+"/"+m.pod.name, "container", m.name, "id", m.id)
 	adjust, updates, err := p.create(ctx, m)
@@ -75,7 +75,7 @@ func (p *Policy) CreateContainer(ctx context.Context, pod *api.PodSandbox, c *ap
 		log.Info("a container is made", "cpus", m.cpus, "mems", m.mems, "own", !m.own.IsEmpty())
 	case p.passes(m.pod):
 		log.Warn("a container gets no place and is let pass to the shared CPUs", "cpus", p.shared.String(), "error", err)
-		*m = member{id: m.id, name: m.name, pod: m.pod, made: c, cpus: p.shared.String()}
+		*m = member{id: m.id, name: m.name, pod: m.pod, asked: m.asked, cpus: p.shared.String()}
 		adjust, updates = &api.ContainerAdjustment{}, nil
 		p.unsettled = p.unsettled || berth.IsUnavailable(err) || ctx.Err() != nil
 		if m.cpus != "" {
@@ -94,7 +94,7 @@ func (p *Policy) create(ctx context.Context, m *member) (*api.ContainerAdjustmen
 	if err != nil {
 		return nil, nil, err
 	}
-	adjust, err := adjustment(a)
+	adjust, err := adjustment(a, m.free)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -112,6 +112,7 @@ func (p *Policy) replace(m *member) {
 		}
 	}
 	p.members[m.id] = m
+	m.pod.made[m.name] = true
 }
 
 // StartContainer binds a container in berthd. An error keeps it from starting: it
@@ -143,18 +144,6 @@ func (p *Policy) PostStartContainer(_ context.Context, _ *api.PodSandbox, c *api
 		m.pid = int(c.GetPid())
 	}
 	return nil
-}
-
-// UpdateContainer sees that a change of a container's resources leaves its place as
-// it is. What berthd counts for it stays what it was admitted with.
-func (p *Policy) UpdateContainer(_ context.Context, _ *api.PodSandbox, c *api.Container, _ *api.LinuxResources) ([]*api.ContainerUpdate, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	m := p.members[c.GetId()]
-	if m == nil || m.cpus == "" {
-		return nil, nil
-	}
-	return []*api.ContainerUpdate{update(m)}, nil
 }
 
 // StopContainer tells berthd that a container has exited.

@@ -30,10 +30,15 @@ func (p *Policy) Synchronize(ctx context.Context, pods []*api.PodSandbox, contai
 		}
 	}
 	for _, c := range containers {
-		if s := p.sandboxes[c.GetPodSandboxId()]; s != nil && c.GetState() != api.ContainerState_CONTAINER_STOPPED {
+		s := p.sandboxes[c.GetPodSandboxId()]
+		if s == nil {
+			continue
+		}
+		s.made[c.GetName()] = true
+		if c.GetState() != api.ContainerState_CONTAINER_STOPPED {
 			s.names[c.GetName()] = false
-			cpu := c.GetLinux().GetResources().GetCpu()
-			p.members[c.GetId()] = &member{id: c.GetId(), name: c.GetName(), pod: s, made: c, cpus: cpu.GetCpus(), mems: cpu.GetMems(), pid: int(c.GetPid())}
+			r := c.GetLinux().GetResources()
+			p.members[c.GetId()] = &member{id: c.GetId(), name: c.GetName(), pod: s, asked: r, cpus: r.GetCpu().GetCpus(), mems: r.GetCpu().GetMems(), pid: int(c.GetPid())}
 		}
 	}
 	for _, pod := range pods {
@@ -101,6 +106,9 @@ func (p *Policy) restore(ctx context.Context, m *member) error {
 		a, err = p.place(ctx, m)
 	}
 	if err != nil {
+		return err
+	}
+	if err := p.recount(ctx, m); err != nil {
 		return err
 	}
 	m.bound = slices.Contains(a.GetAllocation().GetContainerIds(), m.id)

@@ -66,7 +66,7 @@ func (p *Policy) place(ctx context.Context, m *member) (*allocationv1.AllocateRe
 		}
 		// A container that the specification does not have: one for debugging.
 	}
-	pod, err := s.apart(m.made)
+	pod, err := m.apart()
 	if err != nil {
 		return nil, err
 	}
@@ -94,7 +94,7 @@ func (p *Policy) place(ctx context.Context, m *member) (*allocationv1.AllocateRe
 func (p *Policy) placeWhole(ctx context.Context, m *member) (*allocationv1.AllocateResponse, error) {
 	s := m.pod
 	if s.spec != nil {
-		if err := agree(s.spec, m.made); err != nil {
+		if err := p.agreed(ctx, m); err != nil {
 			return nil, err
 		}
 	}
@@ -113,8 +113,9 @@ func (p *Policy) allocate(ctx context.Context, m *member, key string) (*allocati
 	if err != nil {
 		return nil, err
 	}
-	m.key, m.own = key, cpuset.Set{}
+	m.key, m.own, m.free = key, cpuset.Set{}, false
 	if a.GetAllocation().GetExclusiveCpus() {
+		m.free = a.GetLinux().GetCpuQuotaUs() < 0
 		if m.own, err = cpuset.Parse(a.GetLinux().GetCpusetCpus()); err != nil {
 			return nil, fault.Internalf("CPUs of container %s: %w", m.name, err)
 		}
@@ -286,7 +287,9 @@ func (p *Policy) vacate(m *member) error {
 func update(m *member) *api.ContainerUpdate {
 	u := &api.ContainerUpdate{}
 	u.SetContainerId(m.id)
-	u.SetLinuxCPUSetCPUs(m.cpus)
+	if m.cpus != "" {
+		u.SetLinuxCPUSetCPUs(m.cpus)
+	}
 	if m.mems != "" {
 		u.SetLinuxCPUSetMems(m.mems)
 	}

@@ -70,18 +70,21 @@ type sandbox struct {
 	// names has the containers that are, or were, admitted apart; true for those
 	// that have ended.
 	names map[string]bool
+	// made has the names of all containers that there are, or were.
+	made map[string]bool
 }
 
 // member is a container at the runtime.
 type member struct {
 	id, name string
 	pod      *sandbox
-	// made is the container as the runtime told of it first.
-	made *api.Container
+	// asked is what the runtime has been told that the container asks for.
+	asked *api.LinuxResources
 	// key is the uid of the container's pod in berthd, empty for a stranger.
 	key string
-	// own are the CPUs that it has for itself.
-	own cpuset.Set
+	// own are the CPUs that it has for itself; free says that it has no quota on them.
+	own  cpuset.Set
+	free bool
 	// cpus and mems are what the runtime was given last; flying is what an update
 	// that is under way gives.
 	cpus, mems string
@@ -107,7 +110,7 @@ func (s *sandbox) lists(name string) bool {
 func newSandbox(pod *api.PodSandbox) *sandbox {
 	return &sandbox{
 		id: pod.GetId(), uid: pod.GetUid(), namespace: pod.GetNamespace(), name: pod.GetName(), annotations: pod.GetAnnotations(),
-		qos: qosOf(pod.GetLinux().GetCgroupParent()), names: map[string]bool{},
+		qos: qosOf(pod.GetLinux().GetCgroupParent()), names: map[string]bool{}, made: map[string]bool{},
 	}
 }
 

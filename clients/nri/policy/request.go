@@ -18,9 +18,11 @@ import (
 const (
 	// leastShares is the kernel's least value of cpu.shares: the kubelet writes it
 	// for requests of 0 to 2 milli-CPU.
-	leastShares   = 2
-	sharesPerCPU  = 1024
-	milliPerCPU   = 1000
+	leastShares  = 2
+	sharesPerCPU = 1024
+	milliPerCPU  = 1000
+	// leastLimit is what the kubelet makes of smaller limits, in milli-CPU.
+	leastLimit    = 10
 	memoryIsNoCap = 1 << 60 // what kernels of version 1 call unlimited is above this
 )
 
@@ -43,21 +45,31 @@ func qosOf(cgroupParent string) string {
 	}
 }
 
+// amounts are what a container asks for, in milli-CPU and bytes; 0 is nothing.
+type amounts struct{ cpuRequest, cpuLimit, memoryRequest, memoryLimit int64 }
+
+// told gives the amounts as far as a cgroup's values tell. An even container, whose
+// limits are its requests, may have no quota.
+func told(r *api.LinuxResources, even bool) amounts {
+	a := amounts{cpuRequest: milliRequest(r), cpuLimit: milliLimit(r)}
+	if a.cpuLimit > 0 {
+		a.cpuRequest = min(a.cpuRequest, a.cpuLimit)
+	}
+	if even {
+		a.cpuLimit = a.cpuRequest
+	}
+	if limit := r.GetMemory().GetLimit().GetValue(); limit > 0 && limit < memoryIsNoCap {
+		a.memoryRequest, a.memoryLimit = limit, limit
+	}
+	return a
+}
+
 // rebuilt gives what a container asked for, as far as its cgroup's values tell.
-func rebuilt(r *api.LinuxResources, qos string) (*typesv1.ResourceRequirements, error) {
-	out := &typesv1.ResourceRequirements{Requests: map[string]string{}, Limits: map[string]string{}}
-	request, limit := milliRequest(r), milliLimit(r)
-	if limit > 0 {
-		request = min(request, limit)
-	}
-	if qos == string(workload.Guaranteed) {
-		limit = request // also where the kubelet sets no quotas
-	}
-	put(out.Requests, "cpu", request, "m")
-	put(out.Limits, "cpu", limit, "m")
-	if limit := r.GetMemory().GetLimit().GetValue(); limit < memoryIsNoCap {
-		put(out.Limits, "memory", limit, "")
-	}
+func rebuilt(r *api.LinuxResources, even bool) (*typesv1.ResourceRequirements, error) {
+	out, a := &typesv1.ResourceRequirements{Requests: map[string]string{}, Limits: map[string]string{}}, told(r, even)
+	put(out.Requests, "cpu", a.cpuRequest, "m")
+	put(out.Limits, "cpu", a.cpuLimit, "m")
+	put(out.Limits, "memory", a.memoryLimit, "")
 	for _, h := range r.GetHugepageLimits() {
 		size, err := pageSize(h.GetPageSize())
 		if err != nil {
@@ -108,45 +120,85 @@ func pageSize(text string) (int64, error) {
 	return 0, fault.Invalidf("huge page size %q: expected a number and KB, MB or GB", text)
 }
 
+// even tells whether a container's limits are its requests, whatever its quota is.
+func (m *member) even() bool { return m.pod.qos == string(workload.Guaranteed) || !m.own.IsEmpty() }
+
 // apart describes a container as a pod of its own.
-func (s *sandbox) apart(c *api.Container) (*typesv1.Pod, error) {
-	resources, err := rebuilt(c.GetLinux().GetResources(), s.qos)
+func (m *member) apart() (*typesv1.Pod, error) {
+	s := m.pod
+	resources, err := rebuilt(m.asked, m.even())
 	if err != nil {
-		return nil, fmt.Errorf("rebuild the requests of container %s: %w", c.GetName(), err)
+		return nil, fmt.Errorf("rebuild the requests of container %s: %w", m.name, err)
 	}
 	return &typesv1.Pod{
-		Metadata: &typesv1.PodMetadata{Name: s.name + "." + c.GetName(), Namespace: s.namespace, Uid: s.key(c.GetName())},
-		Spec:     &typesv1.PodSpec{Containers: []*typesv1.Container{{Name: c.GetName(), Resources: resources}}},
+		Metadata: &typesv1.PodMetadata{Name: s.name + "." + m.name, Namespace: s.namespace, Uid: s.key(m.name)},
+		Spec:     &typesv1.PodSpec{Containers: []*typesv1.Container{{Name: m.name, Resources: resources}}},
 		Status:   &typesv1.PodStatus{QosClass: s.qos},
 	}, nil
 }
 
+// declared gives the amounts that a container of a specification asks for.
+func declared(c *typesv1.Container) (a amounts, err error) {
+	requests, limits := c.GetResources().GetRequests(), c.GetResources().GetLimits()
+	for _, f := range []struct {
+		to   *int64
+		from map[string]string
+		name string
+	}{
+		{&a.cpuRequest, requests, "cpu"}, {&a.cpuLimit, limits, "cpu"},
+		{&a.memoryRequest, requests, "memory"}, {&a.memoryLimit, limits, "memory"},
+	} {
+		text := f.from[f.name]
+		if text == "" {
+			continue
+		}
+		q, err := resource.ParseQuantity(text)
+		if err != nil {
+			return a, fault.Invalidf("container %s: %s %q: %w", c.GetName(), f.name, text, err)
+		}
+		if *f.to = q.Value(); f.name == "cpu" {
+			*f.to = q.MilliValue()
+		}
+	}
+	if requests["cpu"] == "" {
+		a.cpuRequest = a.cpuLimit
+	}
+	if requests["memory"] == "" {
+		a.memoryRequest = a.memoryLimit
+	}
+	return a, nil
+}
+
 // agree holds a container's part of a specification against what the runtime was
 // told: a specification of another pod, or one that somebody made up, is refused.
-func agree(spec *typesv1.Pod, c *api.Container) error {
-	shares := c.GetLinux().GetResources().GetCpu().GetShares().GetValue()
-	if shares == 0 {
+func agree(spec *typesv1.Pod, name string, r *api.LinuxResources) error {
+	if r.GetCpu().GetShares().GetValue() == 0 {
 		return nil // the runtime was told nothing
 	}
 	for _, listed := range slices.Concat(spec.GetSpec().GetInitContainers(), spec.GetSpec().GetContainers()) {
-		if listed.GetName() != c.GetName() {
+		if listed.GetName() != name {
 			continue
 		}
-		text := listed.GetResources().GetRequests()["cpu"]
-		if text == "" {
-			text = listed.GetResources().GetLimits()["cpu"]
+		asked, err := declared(listed)
+		if err != nil {
+			return err
 		}
-		declared := int64(0)
-		if text != "" {
-			q, err := resource.ParseQuantity(text)
-			if err != nil {
-				return fault.Invalidf("container %s: cpu %q: %w", c.GetName(), text, err)
-			}
-			declared = q.MilliValue()
+		if request := milliRequest(r); !sameRequest(asked.cpuRequest, request) {
+			return fault.Preconditionf("container %s: the pod's specification requests %dm of cpu, and the runtime was told of %dm", name, asked.cpuRequest, request)
 		}
-		if told := milliRequest(c.GetLinux().GetResources()); told != declared && (told != 0 || declared > leastShares) {
-			return fault.Preconditionf("container %s: the pod's specification requests %dm of cpu, and the runtime was told of %dm", c.GetName(), declared, told)
+		if limit := told(r, false).memoryLimit; !sameMemory(asked.memoryLimit, limit) {
+			return fault.Preconditionf("container %s: the pod's specification limits memory to %d, and the runtime was told of %d", name, asked.memoryLimit, limit)
 		}
 	}
 	return nil
 }
+
+// sameRequest tells whether the runtime may have been told of a request for CPU as
+// it is known there: the least ones all look like none.
+func sameRequest(asked, told int64) bool {
+	return asked == told || told == 0 && asked <= leastShares
+}
+
+// sameMemory tells whether the runtime may have been told of a container's limit:
+// where the container has none it may be the pod's (KEP-2837).
+func sameMemory(asked, told int64) bool { return asked == told || asked == 0 || told == 0 }

@@ -50,14 +50,14 @@ func TestRebuilt(t *testing.T) {
 		{"more shares than quota", &api.LinuxResources{Cpu: cpu(4096, 100_000)}, "", map[string]string{"cpu": "1000m"}, map[string]string{"cpu": "1000m"}},
 		{"huge pages", &api.LinuxResources{HugepageLimits: []*api.HugepageLimit{{PageSize: "2MB", Limit: 4 << 20}, {PageSize: "1GB"}}}, "", nil, map[string]string{"hugepages-2Mi": "4194304"}},
 	} {
-		got, err := rebuilt(row.of, row.qos)
+		got, err := rebuilt(row.of, row.qos == "Guaranteed")
 		if err != nil || !maps.Equal(got.GetRequests(), row.requests) || !maps.Equal(got.GetLimits(), row.limits) {
 			t.Errorf("%s: %v, %v", row.name, got, err)
 		}
 	}
 	for _, bad := range []string{"", "2", "2TB", "MB", "-2MB", "0MB", "99999999999MB"} {
 		r := &api.LinuxResources{HugepageLimits: []*api.HugepageLimit{{PageSize: bad, Limit: 1}}}
-		if got, err := rebuilt(r, ""); err == nil || !strings.Contains(err.Error(), "expected") {
+		if got, err := rebuilt(r, false); err == nil || !strings.Contains(err.Error(), "expected") {
 			t.Errorf("pages of %q: %v, %v", bad, got, err)
 		}
 	}
@@ -111,7 +111,7 @@ func TestAgree(t *testing.T) {
 		if row.shares > 0 {
 			c.Linux.Resources.Cpu.Shares = api.UInt64(row.shares)
 		}
-		if err := agree(row.spec, c); (err == nil) != row.ok {
+		if err := agree(row.spec, "main", c.GetLinux().GetResources()); (err == nil) != row.ok {
 			t.Errorf("%v with %d shares: %v", row.spec, row.shares, err)
 		}
 	}

@@ -1,0 +1,291 @@
+package policy
+
+import (
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/containerd/nri/pkg/api"
+
+	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
+	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+)
+
+// size is what a kubelet tells of a container on a resize; 0 milli is what an
+// update looks like that is about something else.
+func size(milli, limit, memory int64) *api.LinuxResources {
+	r := &api.LinuxResources{
+		Cpu:    &api.LinuxCPU{Shares: api.UInt64(uint64(0)), Quota: api.Int64(int64(0)), Period: api.UInt64(uint64(0))},
+		Memory: &api.LinuxMemory{Limit: api.Int64(memory)},
+	}
+	if milli > 0 {
+		r.Cpu.Shares = api.UInt64(uint64(max(2, milli*1024/1000)))
+	}
+	if limit > 0 {
+		r.Cpu.Quota, r.Cpu.Period = api.Int64(limit*100), api.UInt64(uint64(100_000))
+	}
+	return r
+}
+
+// resize updates a container, and if the policy agrees the runtime has its values.
+func (e *engine) resize(p *api.PodSandbox, c *api.Container, r *api.LinuxResources) (*api.ContainerUpdate, error) {
+	e.t.Helper()
+	e.calls.Lock()
+	defer e.calls.Unlock()
+	updates, err := e.policy.UpdateContainer(e.t.Context(), p, c, r)
+	if err != nil {
+		return nil, err
+	}
+	e.apply(updates)
+	c.Linux.Resources = changed(c.Linux.Resources, r)
+	if len(updates) != 1 || updates[0].GetContainerId() != c.GetId() {
+		e.t.Fatalf("updates %v", updates)
+	}
+	return updates[0], nil
+}
+
+// counts gives what berthd counts a container with, as it appears in its cgroup.
+func (d *daemon) counts(key, name string) (shares, memory int64) {
+	d.t.Helper()
+	a, err := d.Allocation().Allocate(d.t.Context(), &allocationv1.AllocateRequest{PodUid: key, ContainerName: name})
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return a.GetLinux().GetCpuShares(), a.GetLinux().GetMemoryLimitBytes()
+}
+
+func (d *daemon) expect(when, key, name string, milli, memory int64) {
+	d.t.Helper()
+	if shares, limit := d.counts(key, name); shares != milli*1024/1000 || limit != memory {
+		d.t.Errorf("%s: berthd counts %s of %s with %d shares and %d bytes, want %dm and %d bytes", when, name, key, shares, limit, milli, memory)
+	}
+}
+
+// TestResizeApart resizes containers of which nobody knows more than the runtime.
+func TestResizeApart(t *testing.T) {
+	t.Parallel()
+	d := startBerthd(t)
+	e := newEngine(t, Config{Client: d.Client})
+	web, trainer := pod("web", "burstable"), pod("trainer", "guaranteed")
+	w, tr := container(web, "main", "web-1", 500, 0), container(trainer, "main", "trainer-1", 2000, gib)
+	e.run(web, w)
+	own := e.run(trainer, tr)
+	tr.Linux.Resources.Cpu.Quota = api.Int64(-1) // as the runtime has it after the adjustment
+
+	// A kubelet sends cpu and memory one after the other, each with the other's old values.
+	if _, err := e.resize(web, w, size(500, 0, 2*gib)); err != nil {
+		t.Fatal(err)
+	}
+	d.expect("memory was limited", "web-uid.main", "main", 500, 2*gib)
+	if _, err := e.resize(web, w, size(1500, 3000, 2*gib)); err != nil {
+		t.Fatal(err)
+	}
+	d.expect("cpu was raised", "web-uid.main", "main", 1500, 2*gib)
+	if _, err := e.resize(web, w, size(2, 3000, gib)); err != nil {
+		t.Fatal(err)
+	}
+	if got := told(e.policy.members["web-1"].asked, false); got.cpuRequest != 0 || got.memoryLimit != gib {
+		t.Errorf("the least request: %+v", got)
+	}
+	if _, err := e.resize(web, w, size(300, 3000, gib)); err != nil {
+		t.Fatal(err)
+	}
+	d.expect("cpu was raised from the least request", "web-uid.main", "main", 300, gib)
+
+	// The number of a container's own CPUs never changes in place.
+	const infeasible = `berth: resize container main: Infeasible: Resize is infeasible for Guaranteed Pods alongside CPU Manager policy "static"`
+	if _, err := e.resize(trainer, tr, size(3000, 3000, gib)); err == nil || !strings.Contains(err.Error(), infeasible) {
+		t.Errorf("another number of CPUs: %v", err)
+	}
+	d.expect("the resize was refused", "trainer-uid.main", "main", 2000, gib)
+	// Its memory does, and the quota that a kubelet sends beside it has no effect.
+	u, err := e.resize(trainer, tr, size(2000, 2000, 2*gib))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if cpu := u.GetLinux().GetResources().GetCpu(); cpu.GetCpus() != own || cpu.GetQuota().GetValue() != -1 {
+		t.Errorf("update of the container of its own: %v", u)
+	}
+	d.expect("memory was raised", "trainer-uid.main", "main", 2000, 2*gib)
+
+	// One that is made again has the size that it was given last, and so its place.
+	e.stop(trainer, tr)
+	if again := e.run(trainer, container(trainer, "main", "trainer-2", 2000, 2*gib)); again != own {
+		t.Errorf("the container is on %s after its restart, was on %s", again, own)
+	}
+	for _, p := range []*api.PodSandbox{web, trainer} {
+		e.end(p)
+	}
+}
+
+const duo = `{"containers": [
+  {"name": "a", "image": "x", "resources": {"requests": {"cpu": "500m", "memory": "1Gi"}, "limits": {"memory": "2Gi"}}},
+  {"name": "b", "image": "x", "resources": {"requests": {"cpu": "100m"}}}],
+"initContainers": [
+  {"name": "first", "image": "x", "resources": {"requests": {"cpu": "50m"}}},
+  {"name": "side", "image": "x", "restartPolicy": "Always", "resources": {"requests": {"cpu": "200m"}, "limits": {"cpu": "5m"}}}]}`
+
+// TestResizeWhole resizes containers of a pod whose specification is known.
+func TestResizeWhole(t *testing.T) {
+	t.Parallel()
+	d := startBerthd(t)
+	c := Config{Client: d.Client, Annotation: "example.com/spec"}
+	e := newEngine(t, c)
+	p := pod("duo", "burstable")
+	p.Annotations = map[string]string{"example.com/spec": strings.Replace(duo, `"5m"`, `"300m"`, 1)}
+	if err := e.policy.RunPodSandbox(t.Context(), p); err != nil {
+		t.Fatal(err)
+	}
+	first, side := container(p, "first", "first-1", 50, 0), container(p, "side", "side-1", 200, 0)
+	a, b := container(p, "a", "a-1", 500, 0), container(p, "b", "b-1", 100, 0)
+	side.Linux.Resources.Cpu.Quota, side.Linux.Resources.Cpu.Period = api.Int64(int64(30_000)), api.UInt64(uint64(100_000))
+	a.Linux.Resources.Memory = &api.LinuxMemory{Limit: api.Int64(int64(2 * gib))}
+	for _, c := range []*api.Container{first, side, a, b} {
+		e.run(p, c)
+	}
+	e.stop(p, first)
+
+	for _, row := range []struct {
+		of   *api.Container
+		size *api.LinuxResources
+	}{{a, size(700, 0, 2*gib)}, {a, size(700, 0, gib/2)}, {side, size(250, 300, 0)}, {side, size(250, 400, 0)}} {
+		if _, err := e.resize(p, row.of, row.size); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := func(e *engine, when string) {
+		t.Helper()
+		d.expect(when, "duo-uid", "a", 700, gib/2)
+		d.expect(when, "duo-uid", "b", 100, 0)
+		d.expect(when, "duo-uid", "side", 250, 0)
+		spec := e.policy.sandboxes["duo-sandbox"].spec.GetSpec()
+		if r := spec.GetContainers()[0].GetResources(); !maps.Equal(r.GetRequests(), map[string]string{"cpu": "700m", "memory": "536870912"}) {
+			t.Errorf("%s: a requests %v", when, r)
+		}
+		if r := spec.GetContainers()[1].GetResources(); !maps.Equal(r.GetRequests(), map[string]string{"cpu": "100m"}) || len(r.GetLimits()) > 0 {
+			t.Errorf("%s: b requests %v", when, r)
+		}
+		if r := spec.GetInitContainers()[1].GetResources(); r.GetLimits()["cpu"] != "400m" {
+			t.Errorf("%s: side requests %v", when, r)
+		}
+	}
+	want(e, "after resizes")
+
+	// A plugin that comes later has the annotation, which tells of the first sizes.
+	later := e
+	later.policy = New(e.policy.Config)
+	for _, c := range []*api.Container{side, a, b} {
+		c.State = api.ContainerState_CONTAINER_RUNNING
+	}
+	if _, err := later.policy.Synchronize(t.Context(), []*api.PodSandbox{p}, []*api.Container{side, a, b}); err != nil {
+		t.Fatal(err)
+	}
+	want(later, "after a restart of the plugin")
+
+	// A resize may restart a container, which is then made with another size at once.
+	later.stop(p, b)
+	if _, err := later.create(p, container(p, "b", "b-2", 300, 0)); err != nil {
+		t.Error(err)
+	}
+	d.expect("b was made again", "duo-uid", "b", 300, 0)
+	if _, err := later.create(p, container(p, "first", "first-2", 300, 0)); err == nil || !strings.Contains(err.Error(), "requests 50m of cpu") {
+		t.Errorf("an init container of another size: %v", err)
+	}
+	later.end(p)
+	if got := d.uids(); len(got) != 0 {
+		t.Errorf("berthd still has %v", got)
+	}
+}
+
+// TestResizeUnheard resizes containers while berthd is away.
+func TestResizeUnheard(t *testing.T) {
+	t.Parallel()
+	d := startBerthd(t)
+	e := newEngine(t, Config{Client: d.Client, PassNamespaces: []string{"kube-system"}})
+	web, system := pod("web", "burstable"), pod("system", "burstable")
+	system.Namespace = "kube-system"
+	w, s := container(web, "main", "web-1", 500, 0), container(system, "main", "s-1", 500, 0)
+	e.run(web, w)
+	e.run(system, s)
+	d.stop()
+	if _, err := e.resize(web, w, size(700, 0, 0)); err == nil || !strings.Contains(err.Error(), "berth: resize container main") {
+		t.Errorf("resized without berthd: %v", err)
+	}
+	if _, err := e.resize(web, w, size(0, 0, 0)); err != nil {
+		t.Errorf("what is no resize: %v", err)
+	}
+	if _, err := e.resize(system, s, size(700, 0, 0)); err != nil {
+		t.Errorf("what is let pass: %v", err)
+	}
+	if err := os.RemoveAll(d.config.StateDir); err != nil {
+		t.Fatal(err)
+	}
+	d.again()
+	// It has lost the pods, and hears of them once it is asked for.
+	if _, err := e.resize(web, w, size(900, 0, 0)); err == nil {
+		t.Error("a pod was resized that berthd does not have")
+	}
+	e.follow()
+	eventually(t, "the pods are back", func() bool {
+		return slices.Equal(d.uids(), []string{"system-uid.main", "web-uid.main"})
+	})
+	d.expect("after the ledger was lost", "web-uid.main", "main", 500, 0)
+	d.expect("after the ledger was lost", "system-uid.main", "main", 700, 0)
+}
+
+// TestRecount finds containers that were resized while there was no plugin.
+func TestRecount(t *testing.T) {
+	t.Parallel()
+	d := startBerthd(t)
+	e := newEngine(t, Config{Client: d.Client})
+	web, trainer := pod("web", "burstable"), pod("trainer", "guaranteed")
+	w, tr := container(web, "main", "web-1", 500, 0), container(trainer, "main", "trainer-1", 2000, gib)
+	e.run(web, w)
+	own := e.run(trainer, tr)
+	w.Linux.Resources, tr.Linux.Resources = size(900, 0, gib), size(3000, 0, gib)
+	tr.Linux.Resources.Cpu.Cpus = own
+	for _, c := range []*api.Container{w, tr} {
+		c.State = api.ContainerState_CONTAINER_RUNNING
+	}
+	next := New(e.policy.Config)
+	if _, err := next.Synchronize(t.Context(), []*api.PodSandbox{web, trainer}, []*api.Container{w, tr}); err != nil {
+		t.Fatal(err)
+	}
+	d.expect("a shared container", "web-uid.main", "main", 900, gib)
+	d.expect("one of its own", "trainer-uid.main", "main", 2000, gib)
+	if m := next.members["trainer-1"]; m.key == "" || m.own.String() != own {
+		t.Errorf("the container that berthd counts otherwise lost its place: %+v", m)
+	}
+}
+
+func TestWriteTo(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name             string
+		requests, limits map[string]string
+		told             *api.LinuxResources
+		want, wantLimits map[string]string
+	}{
+		{"agrees", map[string]string{"cpu": "0.5"}, map[string]string{"memory": "1Gi"}, size(500, 0, gib), map[string]string{"cpu": "0.5"}, map[string]string{"memory": "1Gi"}},
+		{"least request", map[string]string{"cpu": "1m"}, nil, size(1, 0, 0), map[string]string{"cpu": "1m"}, nil},
+		{"to the least request", map[string]string{"cpu": "1"}, nil, size(1, 0, 0), map[string]string{"cpu": "2m"}, nil},
+		{"least limit", map[string]string{"cpu": "5m"}, map[string]string{"cpu": "5m"}, size(5, 10, 0), map[string]string{"cpu": "5m"}, map[string]string{"cpu": "5m"}},
+		{"request from the limit", nil, map[string]string{"cpu": "1"}, size(1000, 2000, 0), map[string]string{"cpu": "1000m"}, map[string]string{"cpu": "2000m"}},
+		{"limit of the pod", map[string]string{"cpu": "1"}, nil, size(1000, 4000, gib), map[string]string{"cpu": "1"}, nil},
+		{"memory grows", map[string]string{"memory": "1Gi"}, map[string]string{"memory": "2Gi"}, size(0, 0, 4*gib), map[string]string{"memory": "1073741824"}, map[string]string{"memory": "4294967296"}},
+		{"memory shrinks", map[string]string{"memory": "1Gi"}, map[string]string{"memory": "2Gi"}, size(0, 0, gib/2), map[string]string{"memory": "536870912"}, map[string]string{"memory": "536870912"}},
+		{"memory that is its limit", map[string]string{"memory": "1Gi"}, map[string]string{"memory": "1Gi"}, size(0, 0, 2*gib), map[string]string{"memory": "2147483648"}, map[string]string{"memory": "2147483648"}},
+	} {
+		c := &typesv1.Container{Name: "main", Resources: &typesv1.ResourceRequirements{Requests: row.requests, Limits: row.limits}}
+		m := &member{name: "main", pod: &sandbox{qos: "Burstable"}, asked: row.told}
+		if err := m.writeTo(c); err != nil || !maps.Equal(c.GetResources().GetRequests(), row.want) || !maps.Equal(c.GetResources().GetLimits(), row.wantLimits) {
+			t.Errorf("%s: %v, %v", row.name, c.GetResources(), err)
+		}
+	}
+	bad := &typesv1.Container{Name: "main", Resources: &typesv1.ResourceRequirements{Limits: map[string]string{"memory": "much"}}}
+	if err := (&member{name: "main", pod: &sandbox{}}).writeTo(bad); err == nil || !strings.Contains(err.Error(), `memory "much"`) {
+		t.Errorf("no quantity: %v", err)
+	}
+}
