@@ -32,7 +32,8 @@ const long = `berth-nri connects a container runtime (containerd 1.7 or later, C
 
 Every container of the runtime gets its CPUs and memory nodes from berthd, and those
 that run are moved when that changes. The kubelet's own CPU, memory and topology
-managers have to be off, and berthd decides without cgroups of its own:
+managers have to be off, and berthd decides without cgroups and without a runtime of
+its own (no --runtime-endpoint):
 
   berthd --cgroup-tree memory --fit=false --cpu-manager-policy static --reserved-cpus 0`
 
@@ -83,6 +84,10 @@ func (o *options) run(ctx context.Context, errs io.Writer) error {
 		return err
 	}
 	defer func() { _ = client.Close() }()
+	// One that is not there yet is asked when it is.
+	if err := policy.Alone(ctx, client); fault.ClassOf(err) == fault.Precondition {
+		return err
+	}
 	runtime := &connection{}
 	p := policy.New(policy.Config{
 		Client: client, Manifests: o.manifests, Annotation: o.annotation,

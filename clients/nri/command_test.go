@@ -3,11 +3,16 @@ package main
 import (
 	"bytes"
 	"context"
+	"net"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/containerd/nri/pkg/stub"
+	"google.golang.org/grpc"
+
+	nodev1 "github.com/berthd/berth/api/berth/node/v1"
 )
 
 func TestRefusals(t *testing.T) {
@@ -28,6 +33,42 @@ func TestRefusals(t *testing.T) {
 		if err := cmd.ExecuteContext(ctx); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, %s; want %q", args, err, &out, want)
 		}
+	}
+}
+
+// withRuntime is a berthd that has a container runtime's containers itself.
+type withRuntime struct {
+	nodev1.UnimplementedNodeServiceServer
+}
+
+func (withRuntime) GetConfig(context.Context, *nodev1.GetConfigRequest) (*nodev1.GetConfigResponse, error) {
+	return &nodev1.GetConfigResponse{RuntimeEndpoint: "unix:///run/containerd/containerd.sock"}, nil
+}
+
+// TestBesideRuntime is refused before anything is said to a runtime.
+func TestBesideRuntime(t *testing.T) {
+	t.Parallel()
+	dir, err := os.MkdirTemp("", "nri") // a test's own may be too long for a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	l, err := net.Listen("unix", filepath.Join(dir, "b"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := grpc.NewServer()
+	nodev1.RegisterNodeServiceServer(s, withRuntime{})
+	served := make(chan error, 1)
+	go func() { served <- s.Serve(l) }()
+	t.Cleanup(func() { s.Stop(); <-served })
+	var out bytes.Buffer
+	cmd := command(&out, &out)
+	cmd.SetArgs([]string{"--endpoint", filepath.Join(dir, "b"), "--nri-socket", filepath.Join(dir, "n")})
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if err := cmd.ExecuteContext(ctx); err == nil || !strings.Contains(err.Error(), "--runtime-endpoint unix:///run/containerd/containerd.sock") {
+		t.Errorf("%v, %s", err, &out)
 	}
 }
 

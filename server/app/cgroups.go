@@ -44,6 +44,7 @@ func (a *App) registerNode(s grpc.ServiceRegistrar) error {
 			EnforceNodeAllocatable: c.Node.Enforce,
 			SystemReservedCgroup:   c.Node.SystemReservedCgroup, KubeReservedCgroup: c.Node.KubeReservedCgroup,
 			Fit: c.Node.Fit, OnDrift: c.Cgroups.OnDrift, PodPidsLimit: c.Cgroups.PodPIDsLimit,
+			RuntimeEndpoint: c.RuntimeEndpoint,
 		},
 		Version: Version(),
 	}))

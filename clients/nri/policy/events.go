@@ -16,8 +16,11 @@ func (p *Policy) RunPodSandbox(ctx context.Context, pod *api.PodSandbox) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s := p.sandbox(pod)
-	var err error
-	if s.spec, err = p.find(s); err == nil {
+	err := p.barred
+	if err == nil {
+		s.spec, err = p.find(s)
+	}
+	if err == nil {
 		err = p.enter(ctx, s)
 	}
 	if err == nil {
@@ -90,6 +93,9 @@ func (p *Policy) CreateContainer(ctx context.Context, pod *api.PodSandbox, c *ap
 }
 
 func (p *Policy) create(ctx context.Context, m *member) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
+	if p.barred != nil {
+		return nil, nil, p.barred
+	}
 	a, err := p.place(ctx, m)
 	if err != nil {
 		return nil, nil, err
@@ -126,7 +132,10 @@ func (p *Policy) StartContainer(ctx context.Context, _ *api.PodSandbox, c *api.C
 	if m == nil {
 		return nil
 	}
-	err := p.bind(ctx, m)
+	err := p.barred
+	if err == nil {
+		err = p.bind(ctx, m)
+	}
 	if err == nil {
 		err = p.vacate(m)
 	}

@@ -10,6 +10,7 @@ import (
 
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
 	"github.com/berthd/berth/clients/berth"
+	"github.com/berthd/berth/managers/fault"
 )
 
 // Synchronize takes over what runs: it tells berthd which pods live, gives a place
@@ -49,7 +50,7 @@ func (p *Policy) Synchronize(ctx context.Context, pods []*api.PodSandbox, contai
 	p.Log.Info("the runtime has told what runs", "pods", len(pods), "containers", len(p.members))
 	updates, err := p.settle(ctx)
 	if err != nil {
-		p.Log.Warn("berthd does not answer; what runs stays as it is for now", "error", err)
+		p.Log.Warn("what runs stays as it is for now", "error", err)
 		return nil, nil
 	}
 	return updates, nil
@@ -60,6 +61,13 @@ func (p *Policy) settle(ctx context.Context) ([]*api.ContainerUpdate, error) {
 	p.unsettled = p.told
 	if !p.told {
 		return nil, nil
+	}
+	p.barred = nil
+	if err := Alone(ctx, p.Client); err != nil {
+		if fault.ClassOf(err) == fault.Precondition {
+			p.barred = err
+		}
+		return nil, err
 	}
 	if _, err := p.Client.Sync(ctx, p.living); err != nil {
 		return nil, err
@@ -141,7 +149,7 @@ func (p *Policy) Follow(ctx context.Context, runtime Updater) {
 		if ctx.Err() != nil {
 			return
 		}
-		p.Log.Warn("berthd was away", "error", err)
+		p.Log.Warn("berthd is not followed", "error", err)
 		p.mu.Lock()
 		p.unsettled = true
 		p.mu.Unlock()

@@ -9,9 +9,11 @@ import (
 
 	"github.com/containerd/nri/pkg/api"
 
+	nodev1 "github.com/berthd/berth/api/berth/node/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/clients/berth"
 	"github.com/berthd/berth/managers/cpuset"
+	"github.com/berthd/berth/managers/fault"
 )
 
 // Config is what a policy is made of.
@@ -47,11 +49,27 @@ type Policy struct {
 	shared    cpuset.Set // as last known
 	told      bool       // the runtime has told what runs; nothing is released before
 	unsettled bool       // berthd has not heard it
+	barred    error      // berthd has the containers of a runtime itself
 }
 
 // New makes a policy that knows nothing yet.
 func New(c Config) *Policy {
 	return &Policy{Config: c, kicked: make(chan struct{}, 1), sandboxes: map[string]*sandbox{}, members: map[string]*member{}}
+}
+
+// Alone refuses a berthd that has a container runtime's containers itself, with an
+// error of class Precondition: both would move them, and a runtime that berthd asks
+// for something while it waits for this plugin, which waits for berthd, waits for
+// itself. An error of the client's means that nobody knows.
+func Alone(ctx context.Context, client *berth.Client) error {
+	c, err := client.Node().GetConfig(ctx, &nodev1.GetConfigRequest{})
+	if err != nil {
+		return err
+	}
+	if e := c.GetRuntimeEndpoint(); e != "" {
+		return fault.Preconditionf("berthd at %s moves the containers of a runtime itself (--runtime-endpoint %s) and cannot stand beside berth-nri: start berthd without it, or leave berth-nri out", client.Endpoint(), e)
+	}
+	return nil
 }
 
 // sandbox is a pod as the runtime has it.

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"maps"
+	"net"
 	"os"
 	"slices"
 	"strings"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/containerd/nri/pkg/api"
 
+	"github.com/berthd/berth/hack/cri"
 	"github.com/berthd/berth/managers/cpuset"
 )
 
@@ -410,4 +412,59 @@ func TestLedgerLost(t *testing.T) {
 	if cpus := set(t, e.on("next-1")); cpus.Overlaps(set(t, e.on("trainer-1"))) || cpus.Len() != 1 {
 		t.Errorf("CPUs %v", e.all())
 	}
+}
+
+// TestBarred has a berthd that is started beside a runtime of its own, by mistake,
+// and then without.
+func TestBarred(t *testing.T) {
+	t.Parallel()
+	d := startBerthd(t)
+	if err := Alone(t.Context(), d.Client); err != nil {
+		t.Errorf("a berthd without a runtime: %v", err)
+	}
+	e := newEngine(t, Config{Client: d.Client})
+	e.follow()
+	web := pod("web", "burstable")
+	w := container(web, "main", "web-1", 500, 0)
+	e.run(web, w)
+
+	socket := d.config.RootDir + "/cri.sock"
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	serving := make(chan error, 1)
+	go func() { serving <- cri.New(cri.Config{}).Serve(t.Context(), l) }()
+	t.Cleanup(func() { <-serving })
+	d.stop()
+	d.config.RuntimeEndpoint = "unix://" + socket
+	d.again()
+	barred := func(err error) bool {
+		return err != nil && strings.Contains(err.Error(), "start berthd without it, or leave berth-nri out")
+	}
+	if err := Alone(t.Context(), d.Client); !barred(err) {
+		t.Errorf("a berthd with a runtime: %v", err)
+	}
+	next := pod("next", "burstable")
+	eventually(t, "no container is made", func() bool {
+		_, err := e.create(next, container(next, "main", "next-1", 500, 0))
+		return barred(err)
+	})
+	if err := e.policy.RunPodSandbox(t.Context(), next); !barred(err) {
+		t.Errorf("a pod: %v", err)
+	}
+	if err := e.policy.StartContainer(t.Context(), web, w); !barred(err) {
+		t.Errorf("a start: %v", err)
+	}
+	if _, err := e.resize(web, w, size(700, 0, 0)); !barred(err) {
+		t.Errorf("a resize: %v", err)
+	}
+
+	d.stop()
+	d.config.RuntimeEndpoint = ""
+	d.again()
+	eventually(t, "a container is made", func() bool {
+		_, err := e.create(next, container(next, "main", "next-2", 500, 0))
+		return err == nil
+	})
 }

@@ -106,6 +106,8 @@ func (p *Policy) count(ctx context.Context, m *member) error {
 	switch {
 	case m.key == "":
 		return nil
+	case p.barred != nil:
+		return p.barred
 	case m.key != s.uid:
 		pod, err := m.apart()
 		if err != nil {

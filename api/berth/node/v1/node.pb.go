@@ -913,9 +913,12 @@ type GetConfigResponse struct {
 	// What happens to values that somebody else changed: heal or alarm.
 	OnDrift string `protobuf:"bytes,10,opt,name=on_drift,json=onDrift,proto3" json:"on_drift,omitempty"`
 	// Limit of processes of each pod; not above 0: none.
-	PodPidsLimit  int64 `protobuf:"varint,11,opt,name=pod_pids_limit,json=podPidsLimit,proto3" json:"pod_pids_limit,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	PodPidsLimit int64 `protobuf:"varint,11,opt,name=pod_pids_limit,json=podPidsLimit,proto3" json:"pod_pids_limit,omitempty"`
+	// The container runtime that makes the containers' cgroups, as it was configured;
+	// empty: berthd makes them.
+	RuntimeEndpoint string `protobuf:"bytes,12,opt,name=runtime_endpoint,json=runtimeEndpoint,proto3" json:"runtime_endpoint,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *GetConfigResponse) Reset() {
@@ -1025,6 +1028,13 @@ func (x *GetConfigResponse) GetPodPidsLimit() int64 {
 	return 0
 }
 
+func (x *GetConfigResponse) GetRuntimeEndpoint() string {
+	if x != nil {
+		return x.RuntimeEndpoint
+	}
+	return ""
+}
+
 var File_berth_node_v1_node_proto protoreflect.FileDescriptor
 
 const file_berth_node_v1_node_proto_rawDesc = "" +
@@ -1110,7 +1120,7 @@ const file_berth_node_v1_node_proto_rawDesc = "" +
 	"\x11GetStatusResponse\x12+\n" +
 	"\x11soft_requirements\x18\x01 \x03(\tR\x10softRequirements\x12'\n" +
 	"\x0fkernel_settings\x18\x02 \x03(\tR\x0ekernelSettings\"\x12\n" +
-	"\x10GetConfigRequest\"\xbf\x03\n" +
+	"\x10GetConfigRequest\"\xea\x03\n" +
 	"\x11GetConfigResponse\x12%\n" +
 	"\x0ecgroup_version\x18\x01 \x01(\x05R\rcgroupVersion\x12#\n" +
 	"\rcgroup_driver\x18\x02 \x01(\tR\fcgroupDriver\x12\x1f\n" +
@@ -1124,7 +1134,8 @@ const file_berth_node_v1_node_proto_rawDesc = "" +
 	"\x03fit\x18\t \x01(\bR\x03fit\x12\x19\n" +
 	"\bon_drift\x18\n" +
 	" \x01(\tR\aonDrift\x12$\n" +
-	"\x0epod_pids_limit\x18\v \x01(\x03R\fpodPidsLimit2\xe7\x04\n" +
+	"\x0epod_pids_limit\x18\v \x01(\x03R\fpodPidsLimit\x12)\n" +
+	"\x10runtime_endpoint\x18\f \x01(\tR\x0fruntimeEndpoint2\xe7\x04\n" +
 	"\vNodeService\x12Q\n" +
 	"\n" +
 	"GetVersion\x12 .berth.node.v1.GetVersionRequest\x1a!.berth.node.v1.GetVersionResponse\x12Q\n" +
