@@ -2,6 +2,7 @@ package deviceplugin_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"log/slog"
 	"os"
@@ -57,6 +58,11 @@ func startWith(t *testing.T, cfg deviceplugin.Config, inv *device.Inventory, now
 	t.Helper()
 	if cfg.Dir == "" {
 		cfg.Dir = directory(t)
+	}
+	// Only a test that says so sees a plugin run out of time, however busy the machine is.
+	limits := &cfg.Deadlines
+	for _, d := range []*time.Duration{&limits.Dial, &limits.Options, &limits.Preferred, &limits.Allocate, &limits.PreStart} {
+		*d = cmp.Or(*d, patience)
 	}
 	b := &bench{t: t, inv: inv, log: &syncBuffer{}, mem: &memory{}}
 	ctx, cancel := context.WithTimeout(t.Context(), patience)

@@ -2,6 +2,7 @@ package registry_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"log/slog"
 	"os"
@@ -64,7 +65,13 @@ func startWith(t *testing.T, cfg registry.Config) *bench {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	b.ctx = ctx
 	log := slog.New(slog.NewTextHandler(b.log, nil))
-	plugins := deviceplugin.New(deviceplugin.Config{Dir: directory(t)}, deviceplugin.Parts{
+	// Only a test that says so sees a plugin run out of time, however busy the machine is.
+	for _, d := range []*time.Duration{&cfg.Deadlines.Dial, &cfg.Deadlines.Info, &cfg.Deadlines.Notify} {
+		*d = cmp.Or(*d, patience)
+	}
+	plugins := deviceplugin.New(deviceplugin.Config{
+		Dir: directory(t), Deadlines: deviceplugin.Deadlines{Dial: patience, Options: patience},
+	}, deviceplugin.Parts{
 		Inventory: b.inv, Memory: forgetful{}, Log: log, Now: time.Now,
 	})
 	b.Registry = registry.New(cfg, registry.Parts{
