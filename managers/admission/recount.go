@@ -22,18 +22,23 @@ type Recounted struct{ Bound, Dropped []ledger.Binding }
 // that are not bound yet become so; ids of those that have exited are dropped, and
 // those of which gone is true. Containers whose cgroups berth made are not the
 // runtime's, and stay. It is idempotent.
-func (e *Engine) Recount(ctx context.Context, found []Found, gone func(id string) bool) (Recounted, error) {
+//
+// Before is a view from before the runtime was asked. Where ids were unbound since, any
+// of those that are not bound now may be one of them, whose container has ended after it
+// was found: nothing is bound, and the next count tells.
+func (e *Engine) Recount(ctx context.Context, before *ledger.View, found []Found, gone func(id string) bool) (Recounted, error) {
 	var out Recounted
 	_, err := e.Ledger.Update(ctx, func(d *ledger.Draft) error {
 		out = Recounted{}
 		there := map[string]bool{}
+		stale := d.Base().LastUnbound() > before.Generation()
 		for _, f := range found {
 			there[f.ID] = true
 			b, bound := d.View().Binding(f.ID)
 			switch {
 			case bound && f.Exited && !b.Own:
 				out.Dropped = append(out.Dropped, b)
-			case !bound && !f.Exited && knows(d.View(), f.Owner) == nil:
+			case !bound && !f.Exited && !stale && knows(d.View(), f.Owner) == nil:
 				b = ledger.Binding{ID: f.ID, Owner: f.Owner, Sequence: nextSequence(d.View(), f.Owner)}
 				d.Bind(b)
 				out.Bound = append(out.Bound, b)

@@ -37,7 +37,7 @@ func TestRecount(t *testing.T) {
 		{ID: "other", Owner: ledger.Owner{Pod: "a", Container: "other"}},
 	}
 	gone := func(id string) bool { return id != "coming" }
-	done, err := h.Recount(t.Context(), found, gone)
+	done, err := h.Recount(t.Context(), h.ledger.View(), found, gone)
 	must(t, err)
 	if got := fmt.Sprint(ids(done.Bound), ids(done.Dropped)); got != "[new] [ended vanished]" {
 		t.Errorf("bound and dropped %s", got)
@@ -49,11 +49,52 @@ func TestRecount(t *testing.T) {
 		t.Errorf("bindings %s", got)
 	}
 	before := h.ledger.View().Generation()
-	again, err := h.Recount(t.Context(), found, gone)
+	again, err := h.Recount(t.Context(), h.ledger.View(), found, gone)
 	must(t, err)
 	if len(again.Bound)+len(again.Dropped) > 0 || h.ledger.View().Generation() != before {
 		t.Errorf("again: %+v", again)
 	}
+}
+
+// What was unbound after the runtime was asked is not bound again by what it answered,
+// while what that says has ended is believed.
+func TestRecountOfYesterday(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, topology.None)
+	h.admit(t, guaranteed("a", 1, 0))
+	owner := ledger.Owner{Pod: "a", Container: "main"}
+	bind := func(ids ...string) {
+		_, err := h.ledger.Update(t.Context(), func(d *ledger.Draft) error {
+			for i, id := range ids {
+				d.Bind(ledger.Binding{ID: id, Owner: owner, Sequence: uint64(i)})
+			}
+			return nil
+		})
+		must(t, err)
+	}
+	stop := func(id string) {
+		_, err := h.PostStop(t.Context(), id)
+		must(t, err)
+	}
+	bind("stopped", "ended", "gone")
+	before := h.ledger.View()
+	found := []admission.Found{
+		{ID: "stopped", Owner: owner}, {ID: "brief", Owner: owner}, {ID: "new", Owner: owner}, {ID: "ended", Owner: owner, Exited: true},
+	}
+	stop("stopped")
+	bind("brief")
+	stop("brief")
+	count := func(before *ledger.View, want string) {
+		t.Helper()
+		done, err := h.Recount(t.Context(), before, found, func(id string) bool { return id == "gone" })
+		must(t, err)
+		if got := fmt.Sprint(ids(done.Bound), ids(done.Dropped)); got != want {
+			t.Errorf("bound and dropped %s, want %s", got, want)
+		}
+	}
+	count(before, "[] [ended gone]")
+	found = found[2:]
+	count(h.ledger.View(), "[new] []")
 }
 
 func ids(bindings []ledger.Binding) []string {

@@ -287,6 +287,7 @@ func (d *Draft) apply(generation uint64) *View {
 		generation: generation,
 		pods:       b.pods.with(d.pods),
 		bindings:   overlay(b.bindings, d.bindings),
+		unbound:    b.unbound,
 		resources:  overlay(b.resources, d.resources),
 		leases:     overlay(b.leases, d.leases),
 		outsiders:  overlay(b.outsiders, d.outsiders),
@@ -302,6 +303,11 @@ func (d *Draft) apply(generation uint64) *View {
 	}
 	if d.doubt != nil {
 		v.doubt = *d.doubt
+	}
+	for _, bound := range d.bindings {
+		if bound == nil {
+			v.unbound = generation
+		}
 	}
 	added := d.newTraces()
 	if len(added) > 0 {

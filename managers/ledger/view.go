@@ -42,6 +42,7 @@ type View struct {
 	generation uint64
 	pods       records
 	bindings   map[string]Binding
+	unbound    uint64 // generation of the last commit that dropped a binding
 	resources  map[string]SeenResource
 	leases     map[string]Lease
 	outsiders  map[string]Outsider
@@ -216,6 +217,10 @@ func (v *View) Bindings() iter.Seq[Binding] {
 	})
 	return slices.Values(all)
 }
+
+// LastUnbound returns the generation of the last commit that dropped a binding; 0 if
+// there was none since the ledger was opened.
+func (v *View) LastUnbound() uint64 { return v.unbound }
 
 // SeenResources yields the device resources ever seen, by name.
 func (v *View) SeenResources() iter.Seq[SeenResource] {

@@ -50,8 +50,8 @@ func (a *App) buildRuntime(ctx context.Context) (err error) {
 func (a *App) buildCensus() {
 	if a.runtime != nil {
 		a.census = &runtime.Census{
-			Runtime: a.runtime, Engine: a.Engine, Every: a.Config.Cgroups.ReconcilePeriod.Duration,
-			Log: a.Log.With("part", "runtime"),
+			Runtime: a.runtime, Engine: a.Engine, View: a.Ledger.View,
+			Every: a.Config.Cgroups.ReconcilePeriod.Duration, Log: a.Log.With("part", "runtime"),
 		}
 	}
 }

@@ -6,31 +6,45 @@ import (
 	"time"
 
 	"github.com/berthd/berth/managers/admission"
+	"github.com/berthd/berth/managers/ledger"
 )
+
+// Lister tells which containers there are; *Client is the one there is.
+type Lister interface {
+	List(ctx context.Context) ([]Container, error)
+}
 
 // Recounter keeps the bindings of containers; *admission.Engine is the one there
 // is.
 type Recounter interface {
-	Recount(ctx context.Context, found []admission.Found, gone func(id string) bool) (admission.Recounted, error)
+	Recount(ctx context.Context, before *ledger.View, found []admission.Found, gone func(id string) bool) (admission.Recounted, error)
 }
 
 // Census keeps the ledger's map of containers equal to the runtime's, for what no
 // agent has told: containers that were there before berthd, or that ended while
 // nobody looked. Its methods are called by one goroutine at a time.
 type Census struct {
-	Runtime *Client
+	Runtime Lister
 	Engine  Recounter
+	// View returns the current view.
+	View func() *ledger.View
 	// Every is how often the containers are counted.
 	Every time.Duration
 	Log   *slog.Logger
 
-	seen map[string]bool // by the last count
+	// shown are the ids that the runtime has shown, by the last count, or must have.
+	shown map[string]bool
 }
 
-// Begin counts before anybody can create containers here: an id that the runtime
-// does not know belongs to a container that is gone.
+// Begin counts before anybody can create containers here: an id that is bound already
+// and that the runtime does not know belongs to a container that is gone. After an
+// error Run makes up for it.
 func (c *Census) Begin(ctx context.Context) error {
-	return c.take(ctx, func(string) bool { return true })
+	c.shown = map[string]bool{}
+	for b := range c.View().Bindings() {
+		c.shown[b.ID] = true
+	}
+	return c.take(ctx)
 }
 
 // Run counts again and again until ctx ends. An id that the runtime has never shown
@@ -44,28 +58,28 @@ func (c *Census) Run(ctx context.Context) error {
 			return ctx.Err()
 		case <-tick.C:
 		}
-		seen := c.seen
-		if err := c.take(ctx, func(id string) bool { return seen[id] }); err != nil && ctx.Err() == nil {
+		if err := c.take(ctx); err != nil && ctx.Err() == nil {
 			c.Log.ErrorContext(ctx, "count the containers of the runtime", "error", err)
 		}
 	}
 }
 
-func (c *Census) take(ctx context.Context, gone func(string) bool) error {
+func (c *Census) take(ctx context.Context) error {
+	before := c.View()
 	listed, err := c.Runtime.List(ctx)
 	if err != nil {
 		return err
 	}
-	found, seen := make([]admission.Found, 0, len(listed)), make(map[string]bool, len(listed))
+	found, shown := make([]admission.Found, 0, len(listed)), make(map[string]bool, len(listed))
 	for _, l := range listed {
 		found = append(found, admission.Found{ID: l.ID, Owner: l.Owner, Exited: l.Phase == Exited})
-		seen[l.ID] = true
+		shown[l.ID] = true
 	}
-	done, err := c.Engine.Recount(ctx, found, gone)
+	done, err := c.Engine.Recount(ctx, before, found, func(id string) bool { return c.shown[id] })
 	if err != nil {
 		return err
 	}
-	c.seen = seen
+	c.shown = shown
 	for _, b := range done.Bound {
 		c.Log.InfoContext(ctx, "a container of the runtime is taken over", "id", b.ID, "owner", b.Owner.String())
 	}
