@@ -16,6 +16,7 @@ import (
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
 	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
 	"github.com/berthd/berth/clients/berthlet/agent"
+	"github.com/berthd/berth/hack/containerd"
 	"github.com/berthd/berth/hack/plugin/script"
 	"github.com/berthd/berth/managers/cpuset"
 )
@@ -257,6 +258,7 @@ func (n *node) checkInside(pod, name string, pid int) {
 		n.t.Errorf("%s of %s runs on %s, want %s", name, pod, cpus, l.GetCpusetCpus())
 	}
 	n.checkLimits(pod, name, l, facts)
+	n.checkScore(pod, name, int(l.GetOomScoreAdj()), pid)
 	for _, m := range a.GetMounts() {
 		inside, err := os.Stat(filepath.Join("/proc", strconv.Itoa(pid), "root", m.GetContainerPath()))
 		outside, outsideErr := os.Stat(m.GetHostPath())
@@ -305,6 +307,44 @@ func (n *node) checkLimits(pod, name string, l *allocationv1.LinuxResources, fac
 	if seen == 0 {
 		n.t.Errorf("%s of %s sees no file of its cgroup: %v", name, pod, facts)
 	}
+}
+
+// classes tells which scores for the out-of-memory killer a pod's containers may
+// have, by the pod's QoS class ("Node-pressure Eviction", Kubernetes documentation).
+var classes = map[string]func(score int) bool{
+	"shared": bestEffort, "ordered": bestEffort, "exclusive": guaranteed, "device": guaranteed,
+	"beside": func(score int) bool { return 2 < score && score < 1000 }, // burstable
+}
+
+func bestEffort(score int) bool { return score == 1000 }
+func guaranteed(score int) bool { return score == -997 }
+
+// checkScore compares a container's score for the out-of-memory killer with
+// berthd's answer. Where scores may not be lowered it is that of this process.
+func (n *node) checkScore(pod, name string, want, pid int) {
+	n.t.Helper()
+	if !classes[pod](want) {
+		n.t.Errorf("%s of %s: berthd answers the score %d", name, pod, want)
+	}
+	if own := n.score("self"); want < own && !containerd.MayLowerScores() {
+		want = own
+	}
+	if got := n.score(strconv.Itoa(pid)); got != want {
+		n.t.Errorf("%s of %s has the score %d, want %d", name, pod, got, want)
+	}
+}
+
+// score reads what the out-of-memory killer adds to a process's badness: proc(5).
+func (n *node) score(pid string) (score int) {
+	n.t.Helper()
+	text, err := os.ReadFile("/proc/" + pid + "/oom_score_adj")
+	if err == nil {
+		_, err = fmt.Sscan(string(text), &score)
+	}
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return score
 }
 
 // checkOrdered looks at the pod with init containers and a sidecar.
