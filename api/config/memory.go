@@ -102,23 +102,24 @@ func (c Config) validateMemory(vs *fault.Violations, oneOf func(field, got strin
 		vs.Addf("memory.checkFreeHugePages", "%s asks for verdicts.deferred, which is off", PagesDefer)
 	}
 	if _, err := c.reservedMemory(); err != nil {
-		vs.Addf("memory", "%v", err)
+		include(vs, "memory.reserved", err)
 	}
 }
 
 // reservedMemory reads Memory.Reserved.
 func (c Config) reservedMemory() ([]memory.Reservation, error) {
 	var out []memory.Reservation
+	var vs fault.Violations
 	for i, r := range c.Memory.Reserved {
 		for _, name := range slices.Sorted(maps.Keys(r.Limits)) {
 			bytes, err := amount(workload.Resource(name), r.Limits[name])
 			if err != nil {
-				return nil, fmt.Errorf("reserved[%d].limits[%q]: %w", i, name, err)
+				vs.Addf(fmt.Sprintf("memory.reserved[%d].limits[%q]", i, name), "%v", err)
 			}
 			out = append(out, memory.Reservation{Node: int(r.NUMANode), Resource: workload.Resource(name), Bytes: uint64(bytes)})
 		}
 	}
-	return out, nil
+	return out, vs.Err("configuration")
 }
 
 // MemoryConfig is the memory manager's part on a machine, without its port. Errors
@@ -133,7 +134,7 @@ func (c Config) MemoryConfig(m *machine.Topology) (memory.Config, error) {
 	}
 	var err error
 	if out.Reserved, err = c.reservedMemory(); err != nil {
-		return out, fmt.Errorf("memory.%w", err)
+		return out, err
 	}
 	cfg, err := c.NodeConfig()
 	if err != nil {

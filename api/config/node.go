@@ -50,14 +50,15 @@ func (r Reserved) Eviction() map[string]string {
 // amounts reads a list of reserved amounts; field names it in errors.
 func amounts(field string, given map[string]string) (workload.Quantities, error) {
 	out := make(workload.Quantities, len(given))
+	var vs fault.Violations
 	for _, name := range slices.Sorted(maps.Keys(given)) {
 		n, err := amount(workload.Resource(name), given[name])
 		if err != nil {
-			return nil, fmt.Errorf("%s.%s: %w", field, name, err)
+			vs.Addf(fmt.Sprintf("%s[%q]", field, name), "%v", err)
 		}
 		out[workload.Resource(name)] = n
 	}
-	return out, nil
+	return out, vs.Err("configuration")
 }
 
 // amount reads a quantity: of cpu in thousandths, of everything else in whole

@@ -1,10 +1,17 @@
 package config
 
 import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"maps"
+	"reflect"
+	"slices"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	kubelet "k8s.io/kubelet/config/v1beta1"
 	"sigs.k8s.io/yaml"
 
@@ -20,24 +27,57 @@ const (
 	kubeletKind       = "KubeletConfiguration"
 )
 
-// expectType refuses a document of another type.
-func expectType(path string, data []byte, apiVersion, kind string) error {
-	var have metav1.TypeMeta
-	if err := yaml.Unmarshal(data, &have); err != nil {
-		return fault.Invalidf("%s: %w", path, err)
+// parse reads a text that holds one document of the wanted type, and returns it
+// as encoding/json would.
+func parse(path string, data []byte, apiVersion, kind string) (map[string]any, error) {
+	found := 0
+	for reader := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data))); ; {
+		text, err := reader.Read()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return nil, fault.Invalidf("%s: %w", path, err)
+		}
+		var value any
+		if yaml.Unmarshal(text, &value) != nil || value != nil {
+			found++
+		}
 	}
-	if have.APIVersion != apiVersion || have.Kind != kind {
-		return fault.Invalidf("%s: expected apiVersion %s and kind %s, got %q and %q",
-			path, apiVersion, kind, have.APIVersion, have.Kind)
+	if found > 1 {
+		return nil, fault.Invalidf("%s: expected one document, found %d", path, found)
 	}
-	return nil
+	text, err := yaml.YAMLToJSONStrict(data)
+	if err != nil {
+		return nil, fault.Invalidf("%s: %w", path, err)
+	}
+	var value any
+	if err := json.Unmarshal(text, &value); err != nil {
+		return nil, fault.Invalidf("%s: %w", path, err)
+	}
+	doc, ok := value.(map[string]any)
+	if !ok && value != nil {
+		return nil, fault.Invalidf("%s: expected an object with apiVersion %s and kind %s", path, apiVersion, kind)
+	}
+	haveVersion, _ := doc["apiVersion"].(string)
+	haveKind, _ := doc["kind"].(string)
+	if haveVersion != apiVersion || haveKind != kind {
+		return nil, fault.Invalidf("%s: expected apiVersion %s and kind %s, got %q and %q", path, apiVersion, kind, haveVersion, haveKind)
+	}
+	return doc, nil
 }
 
 // ApplyBerth lays berth's own file over a configuration; path names it in errors.
 // A field that berth does not know is an error, as everything is that cannot be
 // read: of class Invalid.
 func (c *Config) ApplyBerth(path string, data []byte) error {
-	if err := expectType(path, data, APIVersion, Kind); err != nil {
+	doc, err := parse(path, data, APIVersion, Kind)
+	if err != nil {
+		return err
+	}
+	var s shape
+	s.walk("", reflect.TypeFor[Config](), doc)
+	if err := slices.Concat(s.unknown, s.misfits).Err(path); err != nil {
 		return err
 	}
 	if err := yaml.UnmarshalStrict(data, c); err != nil {
@@ -50,16 +90,21 @@ func (c *Config) ApplyBerth(path string, data []byte) error {
 // configuration; path names it in notes and errors. The file is the kubelet's:
 // fields that even it does not know are only noted. Errors are of class Invalid.
 func (c *Config) ApplyKubelet(path string, data []byte) (notes []string, err error) {
-	if err := expectType(path, data, kubeletAPIVersion, kubeletKind); err != nil {
+	doc, err := parse(path, data, kubeletAPIVersion, kubeletKind)
+	if err != nil {
+		return nil, err
+	}
+	var s shape
+	s.walk("", reflect.TypeFor[kubelet.KubeletConfiguration](), doc)
+	for _, v := range s.unknown {
+		notes = append(notes, fmt.Sprintf("%s: %v", path, v))
+	}
+	if err := s.misfits.Err(path); err != nil {
 		return nil, err
 	}
 	var k kubelet.KubeletConfiguration
-	if err := yaml.UnmarshalStrict(data, &k); err != nil {
-		notes = append(notes, fmt.Sprintf("%s: %v", path, err))
-		k = kubelet.KubeletConfiguration{}
-		if err := yaml.Unmarshal(data, &k); err != nil {
-			return nil, fault.Invalidf("%s: %w", path, err)
-		}
+	if err := yaml.Unmarshal(data, &k); err != nil {
+		return nil, fault.Invalidf("%s: %w", path, err)
 	}
 	take(&c.CPU.Policy, k.CPUManagerPolicy)
 	takeMap(&c.CPU.Options, k.CPUManagerPolicyOptions)

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"path"
@@ -13,6 +14,7 @@ import (
 	"github.com/berthd/berth/managers/fault"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/machine"
+	"github.com/berthd/berth/managers/numa"
 	"github.com/berthd/berth/managers/panel"
 	"github.com/berthd/berth/managers/qos"
 	"github.com/berthd/berth/managers/topology"
@@ -35,14 +37,15 @@ func (c Config) Validate() error {
 	oneOf("cgroups.onDrift", c.Cgroups.OnDrift, DriftHeal, DriftAlarm)
 	oneOf("cpu.policy", c.CPU.Policy, cpu.PolicyNone, cpu.PolicyStatic)
 	c.validateMemory(&vs, oneOf)
-	if err := c.TopologyConfig().Validate(); err != nil {
-		vs.Addf("topology", "%v", err)
+	oneOf("topology.policy", string(c.Topology.Policy), string(topology.None), string(topology.BestEffort), string(topology.Restricted), string(topology.SingleNUMANode))
+	oneOf("topology.scope", c.Topology.Scope, string(hint.ContainerScope), string(hint.PodScope))
+	if !slices.ContainsFunc(vs, func(v fault.Violation) bool { return strings.HasPrefix(v.Field, "topology.") }) {
+		if _, err := topology.New(c.TopologyConfig(), 0, numa.Distances{}); err != nil {
+			vs.Addf("topology.options", "%v", err)
+		}
 	}
 	if err := access.Validate("access", c.Access); err != nil {
 		vs.Addf("access", "%v", err)
-	}
-	if _, err := qos.ParseReserved(c.Cgroups.QOSReserved); err != nil {
-		vs.Addf("cgroups.qosReserved", "%v", err)
 	}
 	if e := c.RuntimeEndpoint; e != "" && !path.IsAbs(strings.TrimPrefix(e, "unix://")) {
 		vs.Addf("runtimeEndpoint", "%q: expected the absolute path of a socket, as unix:///run/containerd/containerd.sock", e)
@@ -53,6 +56,8 @@ func (c Config) Validate() error {
 		"limits.containers":      c.Limits.Containers,
 		"limits.userConnections": c.Limits.UserConnections,
 		"limits.userCalls":       c.Limits.UserCalls,
+
+		"limits.podResourcesBurst": c.Limits.PodResourcesBurst,
 	}
 	for _, field := range slices.Sorted(maps.Keys(numbers)) {
 		if n := numbers[field]; n <= 0 {
@@ -75,6 +80,12 @@ func (c Config) Validate() error {
 			vs.Addf(field, "expected a positive duration such as 10s")
 		}
 	}
+	if c.Limits.PodResourcesPerSecond <= 0 {
+		vs.Addf("limits.podResourcesPerSecond", "expected a positive number, got %v", c.Limits.PodResourcesPerSecond)
+	}
+	if c.Limits.PodResourcesWait.Duration < 0 {
+		vs.Addf("limits.podResourcesWait", "expected a duration such as 15s, or 0 for none")
+	}
 	c.validateOrder(&vs)
 	if score := c.Node.OOMScoreAdj; score < -1000 || score > 1000 {
 		vs.Addf("node.oomScoreAdj", "expected -1000 to 1000, got %d", score)
@@ -86,11 +97,65 @@ func (c Config) Validate() error {
 	if err == nil {
 		err = n.Validate()
 	}
-	if err != nil {
-		vs.Addf("node", "%v", err)
-	}
+	include(&vs, "node", err)
+	c.validateCgroups(&vs)
 	slices.SortStableFunc(vs, func(a, b fault.Violation) int { return strings.Compare(a.Field, b.Field) })
 	return vs.Err("configuration")
+}
+
+// validateCgroups checks what goes for every kernel: a tree of version 2 can have
+// all that a configuration may ask for.
+func (c Config) validateCgroups(vs *fault.Violations) {
+	driver := cgroup.Driver(c.Cgroups.Driver)
+	if _, err := cgroup.NewLayout(c.Cgroups.Root, driver); err != nil {
+		include(vs, "cgroups.root", err)
+	}
+	if _, err := qos.ParseReserved(c.Cgroups.QOSReserved); err != nil {
+		include(vs, "cgroups.qosReserved", err)
+		return
+	}
+	_, err := c.QoSConfig(cgroup.Facts{Version: cgroup.V2, Driver: driver}, 0)
+	include(vs, "cgroups", err)
+}
+
+// places says where this document has what managers name by the fields of a
+// KubeletConfiguration.
+var places = map[string]string{
+	"systemReserved":          "reserved.system",
+	"kubeReserved":            "reserved.kube",
+	"evictionHard":            "reserved.evictionHard",
+	"reservedSystemCPUs":      "reserved.cpus",
+	"enforceNodeAllocatable":  "node.enforceNodeAllocatable",
+	"systemReservedCgroup":    "node.systemReservedCgroup",
+	"kubeReservedCgroup":      "node.kubeReservedCgroup",
+	"maxPods":                 "node.maxPods",
+	"podsPerCore":             "node.podsPerCore",
+	"cpuCFSQuotaPeriod":       "cgroups.cpuCFSQuotaPeriod",
+	"memoryReservationPolicy": "cgroups.memoryReservationPolicy",
+	"memoryThrottlingFactor":  "cgroups.memoryThrottlingFactor",
+	"memorySwap.swapBehavior": "cgroups.swapBehavior",
+}
+
+// include notes what a manager found wrong in its part; field is where it lies if
+// the manager does not say.
+func include(vs *fault.Violations, field string, err error) {
+	var wrong *fault.Error
+	switch {
+	case err == nil:
+	case errors.As(err, &wrong) && len(wrong.Fields) > 0:
+		for _, v := range wrong.Fields {
+			name, rest, indexed := strings.Cut(v.Field, "[")
+			if place, ok := places[name]; ok {
+				name = place
+			}
+			if indexed {
+				name += "[" + rest
+			}
+			vs.Addf(name, "%s", v.Description)
+		}
+	default:
+		vs.Addf(field, "%v", err)
+	}
 }
 
 // validateOrder insists on every built-in provider once.

@@ -56,22 +56,6 @@ type Config struct {
 	MaxNodes int
 }
 
-// Validate checks the two names, in the kubelet's words. An error is of class
-// Invalid.
-func (c Config) Validate() error {
-	switch c.Policy {
-	case None, BestEffort, Restricted, SingleNUMANode:
-	default:
-		return fault.Invalidf("invalid configuration: topologyManagerPolicy (--topology-manager-policy) %q must be one of: %q",
-			c.Policy, []Policy{None, BestEffort, Restricted, SingleNUMANode})
-	}
-	if c.Scope != hint.ContainerScope && c.Scope != hint.PodScope {
-		return fault.Invalidf("invalid configuration: topologyManagerScope (--topology-manager-scope) %q must be one of: %q, or %q",
-			c.Scope, hint.ContainerScope, hint.PodScope)
-	}
-	return nil
-}
-
 // Manager merges under one configuration on one machine. It never changes and
 // may be shared between goroutines.
 type Manager struct {

@@ -9,31 +9,6 @@ import (
 	"github.com/berthd/berth/managers/numa"
 )
 
-func TestValidate(t *testing.T) {
-	t.Parallel()
-	for _, row := range []struct {
-		config Config
-		want   string
-	}{
-		{Config{Policy: Restricted, Scope: hint.PodScope}, ""},
-		{Config{Policy: "x", Scope: hint.PodScope},
-			`invalid configuration: topologyManagerPolicy (--topology-manager-policy) "x" must be one of: ["none" "best-effort" "restricted" "single-numa-node"]`},
-		{Config{Policy: None, Scope: "x"},
-			`invalid configuration: topologyManagerScope (--topology-manager-scope) "x" must be one of: "container", or "pod"`},
-	} {
-		err := row.config.Validate()
-		if row.want == "" {
-			if err != nil {
-				t.Errorf("%+v: %v", row.config, err)
-			}
-			continue
-		}
-		if err == nil || err.Error() != row.want || fault.ClassOf(err) != fault.Invalid {
-			t.Errorf("%+v: %v, want %s", row.config, err, row.want)
-		}
-	}
-}
-
 func TestNew(t *testing.T) {
 	t.Parallel()
 	two, err := numa.FromLists([]int{0, 1}, map[int][]int{0: {10, 20}, 1: {20, 10}})

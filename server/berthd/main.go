@@ -5,7 +5,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -22,19 +21,37 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := command().ExecuteContext(ctx)
+	code := execute(ctx, os.Stdout, os.Stderr, os.Args[1:])
 	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "berthd:", err)
-		os.Exit(1)
-	}
+	os.Exit(code)
 }
+
+const long = `berthd gives containers their CPUs, memory, devices and cgroups on this machine. Agents call it over gRPC on its
+socket; device plugins and readers of podresources find the sockets that a kubelet would have.
+
+The configuration comes from a kubelet's file, from berth's own file and from flags; later ones win. Flags are named as
+the kubelet's. What has no flag, and all that there is, is shown by 'berthd config dump'.
+
+The exit code is 1 for what goes wrong and 2 for a command line that cannot be understood.`
+
+const example = `  berthd --cpu-manager-policy static --reserved-cpus 0 --topology-manager-policy restricted
+
+  # With a kubelet's configuration, and metrics.
+  berthd --kubelet-config /var/lib/kubelet/config.yaml --http localhost:9100
+
+  # With every path under one directory and pods' cgroups under one cgroup, beside whatever else runs here.
+  berthd --root-dir /tmp/berth --cgroup-root /berth
+
+  # On a machine that is made up, with cgroups that only exist in berthd.
+  berthd --root-dir /tmp/berth --machine 2s4n32c2t --cgroup-tree memory`
 
 // command builds the command line.
 func command() *cobra.Command {
 	root := &cobra.Command{
 		Use:           "berthd",
 		Short:         "Give containers their CPUs, memory, devices and cgroups",
+		Long:          long,
+		Example:       example,
 		Args:          cobra.NoArgs,
 		SilenceUsage:  true,
 		SilenceErrors: true,
@@ -51,21 +68,11 @@ func command() *cobra.Command {
 		}
 		return run(cmd.Context(), *sources, hook)
 	}
-	cfg := &cobra.Command{Use: "config", Short: "Look at the configuration", Args: cobra.NoArgs}
-	cfg.AddCommand(
-		&cobra.Command{
-			Use: "dump", Short: "Print the configuration that berthd would run with", Args: cobra.NoArgs,
-			RunE: func(cmd *cobra.Command, _ []string) error { return dump(cmd.OutOrStdout(), *sources) },
-		},
-		&cobra.Command{
-			Use: "validate", Short: "Check the configuration against this machine", Args: cobra.NoArgs,
-			RunE: func(cmd *cobra.Command, _ []string) error { return validate(cmd.OutOrStdout(), *sources) },
-		},
-	)
-	root.AddCommand(cfg, &cobra.Command{
+	root.AddCommand(configCommand(sources), &cobra.Command{
 		Use: "version", Short: "Print the version", Args: cobra.NoArgs,
 		Run: func(cmd *cobra.Command, _ []string) {
-			_, _ = fmt.Fprintln(cmd.OutOrStdout(), "berthd", app.Version().GetVersion())
+			v := app.Version()
+			_, _ = fmt.Fprintf(cmd.OutOrStdout(), "berthd %s, %s, %s\n", v.GetVersion(), v.GetGoVersion(), v.GetPlatform())
 		},
 	})
 	return root
@@ -89,36 +96,6 @@ func run(ctx context.Context, sources config.Sources, hook failpoint.Hook) error
 		return err
 	}
 	return a.Run(ctx, nil)
-}
-
-func dump(out io.Writer, sources config.Sources) error {
-	c, _, err := config.Load(sources)
-	if err != nil {
-		return err
-	}
-	text, err := c.Dump()
-	if err != nil {
-		return err
-	}
-	_, err = out.Write(text)
-	return err
-}
-
-func validate(out io.Writer, sources config.Sources) error {
-	c, notes, err := config.Load(sources)
-	if err != nil {
-		return err
-	}
-	if err := app.Validate(c); err != nil {
-		return err
-	}
-	for _, n := range notes {
-		if _, err := fmt.Fprintln(out, "note:", n); err != nil {
-			return err
-		}
-	}
-	_, err = fmt.Fprintln(out, "the configuration is valid")
-	return err
 }
 
 func logger(name, format string) *slog.Logger {

@@ -208,7 +208,7 @@ func TestBadPolicyChangesNothing(t *testing.T) {
 		code codes.Code
 		want string
 	}{
-		"topology policy": {&topologyv1.SetPolicyRequest{TopologyPolicy: new("loose")}, codes.InvalidArgument, "must be one of"},
+		"topology policy": {&topologyv1.SetPolicyRequest{TopologyPolicy: new("loose")}, codes.InvalidArgument, "topology.policy: expected one of none"},
 		"CPU policy":      {&topologyv1.SetPolicyRequest{CpuPolicy: new("dynamic")}, codes.InvalidArgument, "cpu.policy"},
 		"memory policy":   {&topologyv1.SetPolicyRequest{MemoryPolicy: new("Loose")}, codes.InvalidArgument, "emory"},
 		"option": {&topologyv1.SetPolicyRequest{CpuOptions: &topologyv1.Values{Values: map[string]string{"x": "true"}}},
@@ -252,7 +252,7 @@ func TestPolicyAndACrash(t *testing.T) {
 			if err == nil {
 				t.Fatal("berthd lived on")
 			}
-			<-d.done
+			<-d.ended
 			d = n.start()
 			d.check()
 			name, set := d.policy()

@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -97,7 +98,7 @@ func fillPaths(c *config.Config) error {
 	return nil
 }
 
-// checkSockets refuses paths that no socket of berthd can have.
+// checkSockets refuses paths and addresses that no socket of berthd can have.
 func checkSockets(c config.Config) error {
 	var vs fault.Violations
 	for _, s := range []struct{ field, path string }{
@@ -107,6 +108,15 @@ func checkSockets(c config.Config) error {
 	} {
 		if err := socket.CheckPath(s.path); err != nil {
 			vs.Addf(s.field, "%v", err)
+		}
+	}
+	if c.HTTP != "" {
+		_, port, err := net.SplitHostPort(c.HTTP)
+		if err == nil {
+			_, err = net.LookupPort("tcp", port)
+		}
+		if err != nil {
+			vs.Addf("http", "expected HOST:PORT, such as localhost:9100: %v", err)
 		}
 	}
 	return vs.Err("configuration")

@@ -1,0 +1,67 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/berthd/berth/server/app"
+	"github.com/berthd/berth/server/config"
+)
+
+// configCommand looks at the configuration and starts nothing.
+func configCommand(sources *config.Sources) *cobra.Command {
+	group := &cobra.Command{
+		Use: "config", Short: "Look at the configuration", Args: cobra.NoArgs,
+		Example: "  berthd config dump --kubelet-config /var/lib/kubelet/config.yaml\n  berthd config validate --config berth.yaml",
+		RunE:    func(*cobra.Command, []string) error { return usage(errors.New("expected one of dump, validate")) },
+	}
+	group.AddCommand(
+		&cobra.Command{
+			Use: "dump", Short: "Print the configuration that berthd would run with", Args: cobra.NoArgs,
+			Long:    "Print the configuration that berthd would run with, defaults included, as a file for --config.",
+			Example: "  berthd config dump > berth.yaml\n  berthd config dump --kubelet-config /var/lib/kubelet/config.yaml --root-dir /tmp/berth",
+			RunE:    func(cmd *cobra.Command, _ []string) error { return dump(cmd.OutOrStdout(), *sources) },
+		},
+		&cobra.Command{
+			Use: "validate", Short: "Check the configuration against this machine", Args: cobra.NoArgs,
+			Long: `Check the configuration against this machine, or the one that --machine says, without touching anything. What
+berth does not act on is noted. The exit code is 1 if berthd would not start.`,
+			Example: "  berthd config validate --config berth.yaml\n  berthd config validate --kubelet-config kubelet.yaml --machine 2s4n32c2t",
+			RunE:    func(cmd *cobra.Command, _ []string) error { return validate(cmd.OutOrStdout(), *sources) },
+		},
+	)
+	return group
+}
+
+func dump(out io.Writer, sources config.Sources) error {
+	c, _, err := config.Load(sources)
+	if err != nil {
+		return err
+	}
+	text, err := c.Dump()
+	if err != nil {
+		return err
+	}
+	_, err = out.Write(text)
+	return err
+}
+
+func validate(out io.Writer, sources config.Sources) error {
+	c, notes, err := config.Load(sources)
+	if err != nil {
+		return err
+	}
+	if err := app.Validate(c); err != nil {
+		return err
+	}
+	for _, n := range notes {
+		if _, err := fmt.Fprintln(out, "note:", n); err != nil {
+			return err
+		}
+	}
+	_, err = fmt.Fprintln(out, "the configuration is valid")
+	return err
+}
