@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/berthd/berth/hack/conformance/vector"
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/managers/workload"
 )
 
@@ -16,25 +18,39 @@ import (
 // those of the CPU manager.
 const (
 	overdrawn   = "A5"  // containers get more than their pod
-	deviceless  = "D10" // a pod is admitted without its devices
+	deviceless  = "D10" // a pod is decided about without its devices
+	emptied     = "C7"  // the last shared CPUs are given away
 	miscounted  = "N5"  // memory is freed where it was not counted
 	wrapsAround = "N10" // huge pages below zero
 )
 
 // defectAt finds the first recorded step that cannot be right, and the entry that
 // tells of it; -1 if all can.
-func (in podAdmitIn) defectAt(want podAdmitWant) (step int, entry, why string) {
+func (in podAdmitIn) defectAt(env *Env, want podAdmitWant) (step int, entry, why string) {
 	var before podStepWant
 	counted := map[string]map[int]resourceBytes{}
+	here := map[string]podStepWant{} // steps that admitted the pods that are here
 	for i, w := range want.Steps {
 		pod := in.Pods[in.Steps[i].Pod]
 		if in.Steps[i].Op == "admit" {
 			counted[pod.UID] = taken(before.Memory, w.Memory)
-		} else if i > 0 && !maps.EqualFunc(counted[pod.UID], taken(w.Memory, before.Memory), maps.Equal[resourceBytes, resourceBytes]) {
+			if why := in.deviceless(pod, here); why != "" {
+				return i, deviceless, why
+			}
+			if w.Result.Admit {
+				here[pod.UID] = w
+			}
+		} else if delete(here, pod.UID); i > 0 && !maps.EqualFunc(counted[pod.UID], taken(w.Memory, before.Memory), maps.Equal[resourceBytes, resourceBytes]) {
 			return i, miscounted, "memory is freed on other nodes than it was taken from"
 		}
 		if entry, why := in.unsound(pod, w); entry != "" {
 			return i, entry, why
+		}
+		if w.Result != nil && strings.Contains(w.Result.Message, "not enough cpus available") && uneven(env, in.Topology) {
+			return i, torn, "the CPUs that were counted before the refusal may not have been free"
+		}
+		if why := in.emptied(here, w.CPU); why != "" {
+			return i, emptied, why
 		}
 		before = w
 	}
@@ -66,6 +82,9 @@ func (in podAdmitIn) unsound(pod vector.Pod, w podStepWant) (entry, why string) 
 	}
 	if twice := in.twice(w.CPU); !twice.IsEmpty() {
 		return torn, fmt.Sprintf("CPUs %s are in two places", twice)
+	}
+	if stolen := in.stolen(p, w.CPU); !stolen.IsEmpty() {
+		return torn, fmt.Sprintf("CPUs %s are taken and were not free", stolen)
 	}
 	for id, node := range w.Memory.Nodes {
 		for _, other := range node.Cells {
@@ -134,6 +153,112 @@ func (in podAdmitIn) twice(s cpuState) (twice cpuset.Set) {
 	return twice
 }
 
+// uneven tells whether a machine has cores or sockets of unlike sizes: the average
+// that the reference goes by is not the size of each.
+func uneven(env *Env, name string) bool {
+	m, err := env.Machines.Get(name)
+	if err != nil {
+		return false
+	}
+	for _, units := range []*machine.Partition{m.ByCore(), m.BySocket()} {
+		for i := range units.Len() {
+			if units.Size(i) != units.Size(0) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// stolen finds the CPUs that a container of a pod got and that were not free for
+// it: reserved ones, or those of a container that runs beside it.
+func (in podAdmitIn) stolen(p *workload.Pod, s cpuState) (stolen cpuset.Set) {
+	sets, reserved := s.Assignments[p.UID], parsed(in.ReservedCPUs)
+	if bubble, whole := s.PodAssignments[p.UID]; whole {
+		return parsed(bubble).Intersect(reserved).Union(overlapping(p, parsed(bubble), sets))
+	}
+	var gone, reusable cpuset.Set
+	for _, c := range p.Walk() {
+		set := parsed(sets[c.Name])
+		stolen = stolen.Union(set.Intersect(reserved.Union(gone.Minus(reusable))))
+		gone = gone.Union(set)
+		if c.Role.Feeds() {
+			reusable = reusable.Union(set)
+		} else {
+			reusable = reusable.Minus(set)
+		}
+	}
+	return stolen
+}
+
+// overlapping finds the CPUs of containers that are not their pod's, or that two
+// of them have for themselves at the same time.
+func overlapping(p *workload.Pod, bubble cpuset.Set, sets cpuLists) (bad cpuset.Set) {
+	var owned cpuset.Set
+	for _, c := range p.Walk() {
+		set := parsed(sets[c.Name])
+		bad = bad.Union(set.Minus(bubble))
+		if !c.Role.Feeds() && exclusive(c) {
+			bad = bad.Union(set.Intersect(owned))
+			owned = owned.Union(set)
+		}
+	}
+	return bad
+}
+
+// exclusive tells whether a container of a pod with resources of its own gets CPUs
+// of its own.
+func exclusive(c *workload.Container) bool {
+	n := c.Requests[workload.CPU]
+	return c.Guaranteed() && n > 0 && n%1000 == 0
+}
+
+// emptied finds a container that runs on shared CPUs of which there are none.
+func (in podAdmitIn) emptied(here map[string]podStepWant, s cpuState) (why string) {
+	if s.Default != "" {
+		return ""
+	}
+	for uid := range here {
+		for _, c := range slices.Concat(in.Pods[uid].InitContainers, in.Pods[uid].Containers) {
+			if s.Assignments[uid][c.Name] == "" {
+				return fmt.Sprintf("%s/%s runs on shared CPUs, and there are none", uid, c.Name)
+			}
+		}
+	}
+	return ""
+}
+
+// deviceless says which devices a pod cannot have that the reference does not ask
+// about: it decides about such a pod as a whole, and devices have no part in that.
+func (in podAdmitIn) deviceless(pod vector.Pod, here map[string]podStepWant) (why string) {
+	p, err := pod.Pod()
+	if err != nil || in.TopologyScope != "pod" || in.TopologyPolicy == "none" ||
+		!in.Gates.On(vector.PodLevelResourceManagers) || !p.HasPodLevel() {
+		return ""
+	}
+	for name, devices := range in.Devices {
+		var free int64
+		for _, d := range devices {
+			if d.Healthy {
+				free++
+			}
+		}
+		for _, w := range here {
+			held := map[string]bool{}
+			for _, c := range w.Devices {
+				for _, id := range c[name] {
+					held[id] = true
+				}
+			}
+			free -= int64(len(held))
+		}
+		if n := workload.PodTotal(p, func(c *workload.Container) int64 { return c.Limits[workload.Resource(name)] }); n > free {
+			return fmt.Sprintf("%d of %s are asked for, and %d are free", n, name, free)
+		}
+	}
+	return ""
+}
+
 // parsed reads a recorded list, which is well-formed.
 func parsed(list string) cpuset.Set {
 	set, err := cpuset.Parse(list)
@@ -143,8 +268,8 @@ func parsed(list string) cpuset.Set {
 	return set
 }
 
-func podAdmitUnsound(_ *Env, in podAdmitIn, want podAdmitWant) string {
-	_, _, why := in.defectAt(want)
+func podAdmitUnsound(env *Env, in podAdmitIn, want podAdmitWant) string {
+	_, _, why := in.defectAt(env, want)
 	return why
 }
 
@@ -152,8 +277,8 @@ func podAdmitUnsound(_ *Env, in podAdmitIn, want podAdmitWant) string {
 // which that goes wrong, and from there on that rejected pods leave nothing and
 // admitted ones hold what they ask for. That nothing has two owners was checked at
 // every step.
-func podAdmitDiffers(_ *Env, in podAdmitIn, want podAdmitWant, got []podStepGot) (string, error) {
-	wrong, entry, _ := in.defectAt(want)
+func podAdmitDiffers(env *Env, in podAdmitIn, want podAdmitWant, got []podStepGot) (string, error) {
+	wrong, entry, _ := in.defectAt(env, want)
 	if wrong < 0 {
 		return "", errors.New("the recording is sound")
 	}
