@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"cmp"
+	"reflect"
 	"slices"
 )
 
@@ -37,34 +38,55 @@ type Change struct {
 // binding that was replaced is forgotten and bound.
 func Changes(old, new *View) []Change {
 	var gone, removed, put, bound []Change
-	for p := range old.pods.all() {
-		if _, ok := new.pods.get(p.UID()); !ok {
-			removed = append(removed, Change{Kind: PodRemoved, Pod: p})
+	was, is := old.pods.list(), new.pods.list()
+	for len(was)+len(is) > 0 {
+		switch order := first(was, is); {
+		case order < 0:
+			removed = append(removed, Change{Kind: PodRemoved, Pod: was[0]})
+			was = was[1:]
+		case order > 0:
+			put = append(put, Change{Kind: PodAdded, Pod: is[0]})
+			is = is[1:]
+		default:
+			if was[0] != is[0] {
+				put = append(put, Change{Kind: PodChanged, Pod: is[0]})
+			}
+			was, is = was[1:], is[1:]
 		}
 	}
-	for p := range new.pods.all() {
-		switch before, ok := old.pods.get(p.UID()); {
-		case !ok:
-			put = append(put, Change{Kind: PodAdded, Pod: p})
-		case before != p:
-			put = append(put, Change{Kind: PodChanged, Pod: p})
+	if !sameMap(old.bindings, new.bindings) {
+		for id, b := range old.bindings {
+			if new.bindings[id] != b {
+				gone = append(gone, Change{Kind: Unbound, Binding: b})
+			}
 		}
-	}
-	for id, b := range old.bindings {
-		if new.bindings[id] != b {
-			gone = append(gone, Change{Kind: Unbound, Binding: b})
+		for id, b := range new.bindings {
+			if old.bindings[id] != b {
+				bound = append(bound, Change{Kind: Bound, Binding: b})
+			}
 		}
-	}
-	for id, b := range new.bindings {
-		if old.bindings[id] != b {
-			bound = append(bound, Change{Kind: Bound, Binding: b})
-		}
-	}
-	for _, list := range [][]Change{removed, put} {
-		slices.SortFunc(list, func(a, b Change) int { return cmp.Compare(a.Pod.UID(), b.Pod.UID()) })
 	}
 	for _, list := range [][]Change{gone, bound} {
 		slices.SortFunc(list, func(a, b Change) int { return cmp.Compare(a.Binding.ID, b.Binding.ID) })
 	}
 	return slices.Concat(gone, removed, put, bound)
+}
+
+// first tells which of two lists, of which one may be empty, begins with the pod
+// that comes first: below 0 the first list, above 0 the second, 0 both.
+func first(a, b []*Pod) int {
+	switch {
+	case len(a) == 0:
+		return 1
+	case len(b) == 0:
+		return -1
+	case a[0] == b[0]: // nearly always
+		return 0
+	}
+	return cmp.Compare(a[0].UID(), b[0].UID())
+}
+
+// sameMap reports whether two maps are one, as where a commit has left it alone.
+func sameMap[V any](a, b map[string]V) bool {
+	return reflect.ValueOf(a).UnsafePointer() == reflect.ValueOf(b).UnsafePointer()
 }

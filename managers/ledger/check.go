@@ -13,13 +13,61 @@ import (
 
 // Check holds a view against the ledger's invariants (structural findings) and
 // against its rules (policy findings). The findings come in order of the pods'
-// uids; the same view gives the same findings. It runs on every commit, so it
-// looks for order and words only once it knows that something is wrong.
+// uids; the same view gives the same findings. It looks for order and words
+// only once it knows that something is wrong.
 func Check(v *View) []Finding {
 	if !check(v, v.pods.all(), maps.Values(v.bindings)).found {
 		return nil
 	}
 	return check(v, v.Pods(), v.Bindings()).findings
+}
+
+// flaw returns the first structural finding of the view that a draft has made of a
+// sound one. Only what the draft has changed can be wrong, by itself or beside the
+// rest, so no more is looked at: a commit costs the same beside many pods.
+func (d *Draft) flaw(next *View) (Finding, bool) {
+	c := &checker{view: next, allocatable: next.AllocatableCPUs(), expected: 2}
+	for _, p := range d.pods {
+		if p != nil {
+			c.pod(p)
+		}
+	}
+	if c.devices != nil {
+		for o := range next.pods.holders() {
+			if _, changed := d.pods[o.UID()]; !changed {
+				c.meetDevices(o)
+			}
+		}
+	}
+	c.overlaps()
+	for id := range d.bindings {
+		if b, ok := next.bindings[id]; ok {
+			c.binding(b)
+		}
+	}
+	if d.replaces() {
+		for _, b := range next.bindings {
+			if _, changed := d.pods[b.Owner.Pod]; changed {
+				c.binding(b)
+			}
+		}
+	}
+	c.spared()
+	if !c.found {
+		return Finding{}, false
+	}
+	return firstStructural(Check(next))
+}
+
+// replaces reports whether the draft changes or removes a pod of its base, which
+// bindings may name.
+func (d *Draft) replaces() bool {
+	for uid := range d.pods {
+		if _, ok := d.base.pods.get(uid); ok {
+			return true
+		}
+	}
+	return false
 }
 
 // checker is one pass over a view.

@@ -98,7 +98,7 @@ func (l *Ledger) Commit(ctx context.Context, d *Draft) (*View, error) {
 	d.date(old)
 	next := d.apply(old.generation + 1)
 	next.pods = next.pods.flat()
-	if f, ok := firstStructural(Check(next)); ok {
+	if f, ok := d.flaw(next); ok {
 		return nil, fault.Internalf("commit generation %d: %s", next.generation, f)
 	}
 	batch, err := encodeDraft(old, next, d)

@@ -42,6 +42,14 @@ func (l *lazyOrder) of(base map[string]*Pod) []*Pod {
 	return l.pods
 }
 
+// follow puts the changes into the order before them.
+func (l *lazyOrder) follow(r records) {
+	l.once.Do(func() {
+		l.pods = make([]*Pod, 0, len(r.base)+len(r.changes))
+		l.pods = slices.AppendSeq(l.pods, r.sorted())
+	})
+}
+
 // lazyHolders has the pods that hold devices.
 type lazyHolders struct {
 	once sync.Once
@@ -57,6 +65,11 @@ func (l *lazyHolders) of(base map[string]*Pod) []*Pod {
 		}
 	})
 	return l.pods
+}
+
+// follow takes over who holds devices from before the changes.
+func (l *lazyHolders) follow(r records) {
+	l.once.Do(func() { l.pods = slices.Collect(r.holders()) })
 }
 
 func (p *Pod) holdsDevices() bool {
@@ -168,6 +181,14 @@ func (r records) sorted() iter.Seq[*Pod] {
 	}
 }
 
+// list is sorted, for those who only read it.
+func (r records) list() []*Pod {
+	if len(r.changes) == 0 {
+		return r.facts().order.of(r.base)
+	}
+	return slices.Collect(r.sorted())
+}
+
 // with returns the records under more changes; the map stays the caller's.
 func (r records) with(changes map[string]*Pod) records {
 	all := maps.Clone(r.changes)
@@ -189,5 +210,7 @@ func (r records) flat() records {
 	}
 	flat := newRecords(base)
 	flat.known.requests.follow(r)
+	flat.known.order.follow(r)
+	flat.known.holders.follow(r)
 	return flat
 }

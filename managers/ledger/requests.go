@@ -3,6 +3,7 @@ package ledger
 import (
 	"maps"
 	"math"
+	"slices"
 	"sync"
 
 	"github.com/berthd/berth/managers/workload"
@@ -12,9 +13,48 @@ import (
 // It costs no more where many pods are: what those of the ledger request is
 // carried from commit to commit, and a draft adds its own.
 func (v *View) Requests(f workload.Features, except string) (sum workload.Quantities, pods int) {
-	r := v.pods
-	base := r.facts().requests.of(r.base, f)
-	total, exact := maps.Clone(base), true
+	total, pods := v.pods.requests(f, except)
+	sum = make(workload.Quantities, len(total)+1)
+	for resource, all := range total {
+		for _, class := range all {
+			if class.pods > 0 {
+				sum[resource] = saturated(sum[resource], class.amount)
+			}
+		}
+	}
+	return sum, pods
+}
+
+// ClassRequests gives what the pods of each class request of one resource; as
+// cheap as Requests.
+func (v *View) ClassRequests(f workload.Features, resource workload.Resource) map[workload.QoSClass]int64 {
+	total, _ := v.pods.requests(f, "")
+	sums := make(map[workload.QoSClass]int64, len(classes))
+	for i, class := range classes {
+		sums[class] = total[resource][i].amount
+	}
+	return sums
+}
+
+// requests are sums over pods, by resource and class.
+type requests map[workload.Resource][len(classes)]requested
+
+// classes are the classes in the order of requests.
+var classes = [...]workload.QoSClass{workload.BestEffort, workload.Burstable, workload.Guaranteed}
+
+// classOf is a pod's place among the classes; whoever has none is the least.
+func classOf(p *Pod) int { return max(0, slices.Index(classes[:], p.QoS)) }
+
+// requested is an amount that stops at the end of int64, and how many pods named
+// the resource.
+type requested struct {
+	amount int64
+	pods   int
+}
+
+// requests are those of the records but one, which are counted too.
+func (r records) requests(f workload.Features, except string) (total requests, pods int) {
+	total, exact := maps.Clone(r.facts().requests.of(r.base, f)), true
 	pods = len(r.base)
 	change := func(uid string, now *Pod) {
 		if old, ok := r.base[uid]; ok {
@@ -40,27 +80,15 @@ func (v *View) Requests(f workload.Features, except string) (sum workload.Quanti
 			}
 		}
 	}
-	sum = make(workload.Quantities, len(total)+1)
-	for resource, all := range total {
-		sum[resource] = all.amount
-	}
-	return sum, pods
-}
-
-// requests are sums over pods, by resource.
-type requests map[workload.Resource]requested
-
-// requested is an amount that stops at the end of int64, and how many pods named
-// the resource.
-type requested struct {
-	amount int64
-	pods   int
+	return total, pods
 }
 
 func (r requests) add(p *Pod, f workload.Features) {
+	class := classOf(p)
 	for resource, n := range requestsOf(p, f) {
 		all := r[resource]
-		all.amount, all.pods = saturated(all.amount, n), all.pods+1
+		one := &all[class]
+		one.amount, one.pods = saturated(one.amount, n), one.pods+1
 		r[resource] = all
 	}
 }
@@ -69,15 +97,16 @@ func (r requests) add(p *Pod, f workload.Features) {
 // they were before: of one that has stopped at the end nobody knows.
 func (r requests) subtract(p *Pod, f workload.Features) (exact bool) {
 	exact = true
+	class := classOf(p)
 	for resource, n := range requestsOf(p, f) {
 		all := r[resource]
-		exact = exact && all.amount < math.MaxInt64
-		if all.pods--; all.pods == 0 {
+		one := &all[class]
+		exact = exact && one.amount < math.MaxInt64
+		one.pods--
+		one.amount -= n
+		if r[resource] = all; all == [len(classes)]requested{} {
 			delete(r, resource)
-			continue
 		}
-		all.amount -= n
-		r[resource] = all
 	}
 	return exact
 }
@@ -97,23 +126,31 @@ func saturated(a, b int64) int64 {
 }
 
 // lazyRequests are the sums over the pods of a ledger, worked out by the first who
-// asks, and again for who asks under other features.
+// asks with and without pod-level resources, the one feature that they depend on.
 type lazyRequests struct {
-	mu       sync.Mutex
-	features workload.Features
-	all      requests // never changed once it is here; nil until asked for
+	mu  sync.Mutex
+	all [2]requests // never changed once they are here; nil until asked for
+}
+
+// variant is the place of a feature's sums.
+func variant(f workload.Features) int {
+	if f.PodLevelResources {
+		return 1
+	}
+	return 0
 }
 
 func (l *lazyRequests) of(base map[string]*Pod, f workload.Features) requests {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.all == nil || l.features != f {
-		l.all, l.features = make(requests), f
+	all := &l.all[variant(f)]
+	if *all == nil {
+		*all = make(requests)
 		for _, p := range base {
-			l.all.add(p, f)
+			(*all).add(p, f)
 		}
 	}
-	return l.all
+	return *all
 }
 
 // follow takes over what is known before changes, as far as it is.
@@ -121,19 +158,22 @@ func (l *lazyRequests) follow(r records) {
 	before := &r.facts().requests
 	before.mu.Lock()
 	defer before.mu.Unlock()
-	if before.all == nil {
-		return
-	}
-	all, exact := maps.Clone(before.all), true
-	for uid, p := range r.changes {
-		if old, ok := r.base[uid]; ok {
-			exact = all.subtract(old, before.features) && exact
+	for i, known := range before.all {
+		if known == nil {
+			continue
 		}
-		if p != nil {
-			all.add(p, before.features)
+		f := workload.Features{PodLevelResources: i == 1}
+		all, exact := maps.Clone(known), true
+		for uid, p := range r.changes {
+			if old, ok := r.base[uid]; ok {
+				exact = all.subtract(old, f) && exact
+			}
+			if p != nil {
+				all.add(p, f)
+			}
 		}
-	}
-	if exact {
-		l.all, l.features = all, before.features
+		if exact {
+			l.all[i] = all
+		}
 	}
 }

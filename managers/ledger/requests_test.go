@@ -27,7 +27,7 @@ func TestRequestsAreTheSumOverThePods(t *testing.T) {
 			changes := map[string]*Pod{}
 			for _, u := range rapid.SliceOfN(uid, 0, 3).Draw(t, "changed") {
 				q := amounts.Draw(t, "requests")
-				changes[u] = &Pod{Pod: workload.Pod{
+				changes[u] = &Pod{QoS: rapid.SampledFrom(classes[:]).Draw(t, "class"), Pod: workload.Pod{
 					UID: u, Containers: []workload.Container{{Name: "main", Requests: q}},
 					Resources: &workload.Resources{Requests: workload.Quantities{workload.CPU: 7}},
 				}}
@@ -56,6 +56,13 @@ func TestRequestsAreTheSumOverThePods(t *testing.T) {
 			}
 			if got, pods := v.Requests(f, except); !maps.Equal(got, want) || pods != count {
 				t.Fatalf("%v of %d pods, want %v of %d", got, pods, want, count)
+			}
+			ofClass := map[workload.QoSClass]int64{workload.BestEffort: 0, workload.Burstable: 0, workload.Guaranteed: 0}
+			for p := range v.Pods() {
+				ofClass[p.QoS] = saturated(ofClass[p.QoS], workload.EffectiveRequest(&p.Pod, f, workload.CPU))
+			}
+			if got := v.ClassRequests(f, workload.CPU); !maps.Equal(got, ofClass) {
+				t.Fatalf("%v, want %v", got, ofClass)
 			}
 			got := slices.SortedFunc(v.pods.holders(), func(a, b *Pod) int { return cmp.Compare(a.UID(), b.UID()) })
 			if !slices.Equal(got, holders) {

@@ -31,14 +31,12 @@ type Requests struct {
 // Sums adds up the effective requests of the view's pods by class. Memory counts
 // pod-level resources even where the feature is off, as the kubelet has it.
 func Sums(view *ledger.View, f workload.Features) map[workload.QoSClass]Requests {
-	sums := make(map[workload.QoSClass]Requests)
 	withPodLevel := f
 	withPodLevel.PodLevelResources = true
-	for p := range view.Pods() {
-		s := sums[p.QoS]
-		s.MilliCPU = add(s.MilliCPU, workload.EffectiveRequest(&p.Pod, f, workload.CPU))
-		s.MemoryBytes = add(s.MemoryBytes, workload.EffectiveRequest(&p.Pod, withPodLevel, workload.Memory))
-		sums[p.QoS] = s
+	milliCPU, memory := view.ClassRequests(f, workload.CPU), view.ClassRequests(withPodLevel, workload.Memory)
+	sums := make(map[workload.QoSClass]Requests, len(milliCPU))
+	for class := range milliCPU {
+		sums[class] = Requests{MilliCPU: milliCPU[class], MemoryBytes: memory[class]}
 	}
 	return sums
 }
