@@ -2,6 +2,7 @@ package hintproxy
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -135,6 +136,7 @@ const shape = "2s2n4c"
 // newStage makes a stage with two sockets of two nodes and runs its registry.
 func newStage(t *testing.T, cfg Config) *stage {
 	t.Helper()
+	cfg.Connect = cmp.Or(cfg.Connect, patience)
 	s := &stage{
 		t: t, clock: newClock(), endpoints: &endpoints{listeners: map[string]*bufconn.Listener{}},
 		journal: ledgertest.NewJournal(), config: cfg, calls: map[int]context.CancelFunc{},

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/berthd/berth/server/task"
@@ -65,7 +66,7 @@ func TestTasksOutliveStops(t *testing.T) {
 		}
 	})
 	cancel()
-	if err := g.Run(ctx, 10*time.Second); err != nil {
+	if err := g.Run(ctx, time.Minute); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -74,14 +75,16 @@ func TestTasksOutliveStops(t *testing.T) {
 // tasks still get to end in order.
 func TestLateStopLeavesTasksTheirTime(t *testing.T) {
 	t.Parallel()
-	ctx, cancel := context.WithCancel(t.Context())
-	g := task.New()
-	g.Go("orderly", untilDone)
-	g.OnStop("slow", func(ctx context.Context) error { <-ctx.Done(); return nil })
-	cancel()
-	if err := g.Run(ctx, time.Second); err != nil {
-		t.Fatal(err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		g := task.New()
+		g.Go("orderly", untilDone)
+		g.OnStop("slow", func(ctx context.Context) error { <-ctx.Done(); return nil })
+		cancel()
+		if err := g.Run(ctx, time.Second); err != nil {
+			t.Fatal(err)
+		}
+	})
 }
 
 func TestFirstFailureEndsAll(t *testing.T) {
