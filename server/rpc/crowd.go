@@ -10,8 +10,10 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/tap"
 
 	"github.com/berthd/berth/managers/fault"
@@ -183,8 +185,60 @@ func (c *crowd) tap(ctx context.Context, info *tap.Info) (context.Context, error
 		return nil, c.refuse(ctx, info.FullMethodName, start,
 			fault.Exhaustedf("%s has %d calls under way already", who, bounds.Calls))
 	}
-	context.AfterFunc(ctx, less)
-	return ctx, nil
+	t := &ticket{less: less}
+	t.keep = context.AfterFunc(ctx, less)
+	return context.WithValue(ctx, ticketKey{}, t), nil
+}
+
+// ticket is a call's part of what its user has under way.
+type ticket struct {
+	// less gives it back; the call's end does so unless keep is called before. That is
+	// false if it came too late.
+	less func()
+	keep func() bool
+}
+
+type ticketKey struct{}
+
+// begin tells that a handler takes a call over, which from then on counts until it calls
+// end: handlers may need a while to see that nobody waits for them. A call that is over
+// by then is an error.
+func begin(ctx context.Context) (end func(), err error) {
+	t, ok := ctx.Value(ticketKey{}).(*ticket)
+	switch {
+	case !ok:
+		return func() {}, nil
+	case !t.keep():
+		return nil, status.FromContextError(context.Cause(ctx)).Err()
+	}
+	return t.less, nil
+}
+
+func beginUnary(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+	end, err := begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer end()
+	return next(ctx, req)
+}
+
+func beginStream(srv any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+	end, err := begin(ss.Context())
+	if err != nil {
+		return err
+	}
+	defer end()
+	return next(srv, ss)
+}
+
+// options make a server count. They come before all others, so that nothing of a call
+// runs uncounted.
+func (c *crowd) options(who credentials.TransportCredentials) []grpc.ServerOption {
+	return []grpc.ServerOption{
+		grpc.Creds(crowdCredentials{who, c}), grpc.InTapHandle(c.tap),
+		grpc.ChainUnaryInterceptor(beginUnary), grpc.ChainStreamInterceptor(beginStream),
+	}
 }
 
 // refuse ends a call that no interceptor will see.

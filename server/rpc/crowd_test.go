@@ -12,15 +12,19 @@ import (
 	"sync"
 	"testing"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/tap"
+	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
 
 	"github.com/berthd/berth/api/access"
+	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
 )
 
 // asPeer says that every connection is of one peer.
@@ -33,16 +37,17 @@ func (a asPeer) ServerHandshake(c net.Conn) (net.Conn, credentials.AuthInfo, err
 	return c, a.who, nil
 }
 
-const root, reader, agent, stranger, other = 0, 1, 2, 3, 4
+const root, reader, agent, stranger, other, admin = 0, 1, 2, 3, 4, 5
 
-// bounded is a crowd in which uid 1 may read, uid 2 is an agent, and uid 9 is
-// berthd's own.
+// bounded is a crowd in which uid 1 may read, uid 2 is an agent, uid 5 may do
+// everything, and uid 9 is berthd's own.
 func bounded(log io.Writer) *crowd {
 	uid := func(uid uint32) *uint32 { return &uid }
 	return newCrowd(Config{
 		Access: &Access{Self: 9, Grants: []access.Grant{
 			{UID: uid(reader), Roles: []access.Role{access.Read}},
 			{UID: uid(agent), Roles: []access.Role{access.Agent}},
+			{UID: uid(admin), Roles: []access.Role{access.Admin}},
 		}},
 		Bounds: Bounds{Connections: 3, Calls: 5},
 		Log:    slog.New(slog.NewTextHandler(log, nil)),
@@ -148,17 +153,140 @@ func TestCallsAreBounded(t *testing.T) {
 	for _, end := range ends {
 		end()
 	}
-	for { // contexts end by themselves, in goroutines of their own
+	c.until(reader, 0)
+	if err := call(first); err != nil {
+		t.Errorf("after all have ended: %v", err)
+	}
+}
+
+// until waits until a user has so many calls under way: contexts end by themselves, in
+// goroutines of their own.
+func (c *crowd) until(uid uint32, want int) {
+	for {
 		c.mu.Lock()
-		l := *c.users[user{uid: reader}]
+		l := c.users[user{uid: uid}]
+		done := l == nil && want == 0 || l != nil && l.calls == want
 		c.mu.Unlock()
-		if l.calls == 0 {
-			break
+		if done {
+			return
 		}
 		runtime.Gosched()
 	}
-	if err := call(first); err != nil {
-		t.Errorf("after all have ended: %v", err)
+}
+
+// deaf is a service that does not notice when nobody waits for it any more.
+type deaf struct {
+	inspectv1.UnimplementedInspectServiceServer
+	entered, over chan struct{}
+	release       chan struct{}
+}
+
+func (d deaf) Check(ctx context.Context, _ *inspectv1.CheckRequest) (*inspectv1.CheckResponse, error) {
+	d.entered <- struct{}{}
+	<-ctx.Done()
+	d.over <- struct{}{}
+	<-d.release
+	return &inspectv1.CheckResponse{}, nil
+}
+
+func (d deaf) StreamDump(*inspectv1.StreamDumpRequest, grpc.ServerStreamingServer[inspectv1.StreamDumpResponse]) error {
+	return nil
+}
+
+// TestCallsCountWhileTheyRun: whoever cancels calls has them under way for as long as
+// their handlers run.
+func TestCallsCountWhileTheyRun(t *testing.T) {
+	t.Parallel()
+	c := bounded(io.Discard)
+	d := deaf{entered: make(chan struct{}), over: make(chan struct{}), release: make(chan struct{})}
+	s := grpc.NewServer(c.options(asPeer{insecure.NewCredentials(), Peer{UID: admin}})...)
+	inspectv1.RegisterInspectServiceServer(s, d)
+	l := bufconn.Listen(1 << 16)
+	go func() { _ = s.Serve(l) }()
+	defer s.Stop()
+	conn, err := grpc.NewClient("passthrough:", grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	client := inspectv1.NewInspectServiceClient(conn)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	results := make(chan error, 5)
+	call := func(ctx context.Context) error {
+		go func() {
+			_, err := client.Check(ctx, &inspectv1.CheckRequest{})
+			results <- err
+		}()
+		select {
+		case <-d.entered:
+			return nil
+		case err := <-results:
+			return err
+		}
+	}
+	for range 5 {
+		if err := call(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cancel()
+	for range 5 {
+		if err := <-results; status.Code(err) != codes.Canceled {
+			t.Error(err)
+		}
+		<-d.over
+	}
+	if err := call(t.Context()); status.Code(err) != codes.ResourceExhausted {
+		t.Fatalf("beside five handlers that run: %v", err)
+	}
+	close(d.release)
+	c.until(admin, 0)
+
+	// What never gets to a handler counts no longer than the call.
+	if err := conn.Invoke(t.Context(), "/berth.inspect.v1.InspectService/Nothing", &inspectv1.CheckRequest{}, &inspectv1.CheckResponse{}); status.Code(err) != codes.Unimplemented {
+		t.Errorf("an unknown method: %v", err)
+	}
+	c.until(admin, 0)
+	ctx, cancel = context.WithCancel(t.Context())
+	if _, err := conn.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true}, "/berth.inspect.v1.InspectService/Check"); err != nil {
+		t.Fatal(err)
+	}
+	c.until(admin, 1)
+	cancel()
+	c.until(admin, 0)
+	// A stream that ends in order.
+	stream, err := client.StreamDump(t.Context(), &inspectv1.StreamDumpRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := stream.Recv(); !errors.Is(err, io.EOF) {
+		t.Error(err)
+	}
+	c.until(admin, 0)
+}
+
+// TestCallsThatAreOver do not begin.
+func TestCallsThatAreOver(t *testing.T) {
+	t.Parallel()
+	c := bounded(io.Discard)
+	_, ctx, err := c.dial(t, reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	if ctx, err = c.tap(ctx, &tap.Info{FullMethodName: list}); err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	c.until(reader, 0)
+	_, err = beginUnary(ctx, nil, nil, func(context.Context, any) (any, error) {
+		t.Error("it has begun")
+		return nil, nil
+	})
+	if status.Code(err) != codes.Canceled {
+		t.Error(err)
 	}
 }
 

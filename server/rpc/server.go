@@ -70,8 +70,7 @@ func NewServer(cfg Config) *grpc.Server {
 	})
 	frame := []grpc.ServerOption{grpc.Creds(PeerCredentials())}
 	if cfg.Access != nil {
-		crowd := newCrowd(cfg)
-		frame = []grpc.ServerOption{grpc.Creds(crowdCredentials{PeerCredentials(), crowd}), grpc.InTapHandle(crowd.tap)}
+		frame = newCrowd(cfg).options(PeerCredentials())
 	}
 	return grpc.NewServer(append(frame,
 		grpc.MaxRecvMsgSize(cfg.MaxReceiveBytes),
