@@ -1,5 +1,12 @@
 package vector
 
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+)
+
 // Gates are the feature gates of a case, as far as they differ from the base of
 // the recordings.
 type Gates map[string]bool
@@ -20,6 +27,22 @@ var baseGates = map[string]bool{
 	CustomCPUCFSQuotaPeriod:      true,
 	CPUManagerPolicyBetaOptions:  true,
 	CPUManagerPolicyAlphaOptions: true,
+}
+
+// UnmarshalJSON refuses a gate that nothing here asks for: a case that hangs on it
+// would be decided as if it were not there.
+func (g *Gates) UnmarshalJSON(text []byte) error {
+	var gates map[string]bool
+	if err := json.Unmarshal(text, &gates); err != nil {
+		return err
+	}
+	for name := range gates {
+		if _, known := baseGates[name]; !known {
+			return fmt.Errorf("unknown feature gate %q, expected any of %q", name, slices.Sorted(maps.Keys(baseGates)))
+		}
+	}
+	*g = gates
+	return nil
 }
 
 // On tells whether a gate is on for the case. Without PodLevelResources the gate

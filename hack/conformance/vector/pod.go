@@ -57,32 +57,44 @@ func (p Pod) Pod() (*workload.Pod, error) {
 			return nil, fmt.Errorf("containers[%d].%w", i, err)
 		}
 	}
-	if out.Overhead, err = p.Overhead.Quantities(); err != nil {
+	var x workload.Excess
+	if out.Overhead, x.Overhead, err = p.Overhead.exact(); err != nil {
 		return nil, fmt.Errorf("overhead: %w", err)
 	}
 	if p.Resources != nil {
 		out.Resources = &workload.Resources{}
-		if out.Resources.Requests, err = p.Resources.Requests.Quantities(); err != nil {
+		if out.Resources.Requests, x.Requests, err = p.Resources.Requests.exact(); err != nil {
 			return nil, fmt.Errorf("resources.requests: %w", err)
 		}
-		if out.Resources.Limits, err = p.Resources.Limits.Quantities(); err != nil {
+		if out.Resources.Limits, x.Limits, err = p.Resources.Limits.exact(); err != nil {
 			return nil, fmt.Errorf("resources.limits: %w", err)
 		}
 	}
+	out.Excess = orNil(x)
 	return out, nil
 }
 
 func (c Container) appendTo(p *workload.Pod, role workload.Role) error {
-	requests, err := c.Requests.Quantities()
-	if err != nil {
+	out := workload.Container{Name: c.Name, Role: role}
+	var x workload.Excess
+	var err error
+	if out.Requests, x.Requests, err = c.Requests.exact(); err != nil {
 		return fmt.Errorf("requests: %w", err)
 	}
-	limits, err := c.Limits.Quantities()
-	if err != nil {
+	if out.Limits, x.Limits, err = c.Limits.exact(); err != nil {
 		return fmt.Errorf("limits: %w", err)
 	}
-	p.Containers = append(p.Containers, workload.Container{Name: c.Name, Role: role, Requests: requests, Limits: limits})
+	out.Excess = orNil(x)
+	p.Containers = append(p.Containers, out)
 	return nil
+}
+
+// orNil is the form in which nothing was rounded.
+func orNil(x workload.Excess) *workload.Excess {
+	if len(x.Requests)+len(x.Limits)+len(x.Overhead) == 0 {
+		return nil
+	}
+	return &x
 }
 
 // Index returns the place of a container in the managers' form of the pod.
@@ -98,23 +110,35 @@ func Index(p *workload.Pod, name string) (int, error) {
 // Quantities returns the amounts as the managers count them: thousandths of a
 // CPU, whole units of all else, rounded up. An absent object stays nil.
 func (a Amounts) Quantities() (workload.Quantities, error) {
+	amounts, _, err := a.exact()
+	return amounts, err
+}
+
+// exact is Quantities with what rounding up put on the amounts: the reference adds
+// before it rounds. An amount that does not fit is the largest one.
+func (a Amounts) exact() (amounts, excess workload.Quantities, err error) {
 	if a == nil {
-		return nil, nil
+		return nil, nil, nil
 	}
-	out := make(workload.Quantities, len(a))
-	for name, text := range a {
-		q, err := resource.ParseQuantity(text)
+	amounts = make(workload.Quantities, len(a))
+	for text, written := range a {
+		name := workload.Resource(text)
+		q, err := resource.ParseQuantity(written)
 		if err != nil {
-			return nil, fmt.Errorf("%s %q: %w", name, text, err)
+			return nil, nil, fmt.Errorf("%s %q: %w", name, written, err)
 		}
-		switch name := workload.Resource(name); {
-		case name != workload.CPU:
-			out[name] = q.Value()
-		case q.CmpInt64(math.MaxInt64/1000) > 0:
-			out[name] = math.MaxInt64
-		default:
-			out[name] = q.MilliValue()
+		d := q.AsDec()
+		amount, over, ok := workload.RoundUp(name, d.UnscaledBig(), int(d.Scale()))
+		if !ok {
+			amount, over = math.MaxInt64, 0
+		}
+		amounts[name] = amount
+		if over != 0 {
+			if excess == nil {
+				excess = workload.Quantities{}
+			}
+			excess[name] = over
 		}
 	}
-	return out, nil
+	return amounts, excess, nil
 }

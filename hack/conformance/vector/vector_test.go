@@ -41,6 +41,46 @@ func TestAmounts(t *testing.T) {
 	}
 }
 
+func TestUnknownGate(t *testing.T) {
+	t.Parallel()
+	var g Gates
+	if err := json.Unmarshal([]byte(`{"PodLevelResources":false}`), &g); err != nil || g.On(PodLevelResources) {
+		t.Errorf("%v, %v; want the gate off", g, err)
+	}
+	if err := json.Unmarshal([]byte(`{"NodeSwap":false}`), &g); err == nil {
+		t.Error("a gate that nobody asks for was taken")
+	}
+	if err := json.Unmarshal([]byte(`null`), &g); err != nil || !g.On(PodLevelResources) {
+		t.Errorf("no gates: %v, %v", g, err)
+	}
+}
+
+// The reference adds exact amounts and rounds the sum.
+func TestFractionsAddUp(t *testing.T) {
+	t.Parallel()
+	half := Amounts{"memory": "1500m", "cpu": "100u"}
+	p := Pod{Containers: []Container{{Name: "a", Requests: half, Limits: half}, {Name: "b", Requests: half, Limits: half}}, Overhead: half}
+	got, err := p.Pod()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := workload.Quantities{workload.Memory: 5, workload.CPU: 1}
+	if sums := workload.EffectiveRequests(got, workload.Features{}); !reflect.DeepEqual(sums, want) {
+		t.Errorf("requests %v, want %v", sums, want)
+	}
+	if sums := workload.EffectiveLimits(got, workload.Features{}); !reflect.DeepEqual(sums, want) {
+		t.Errorf("limits %v, want %v", sums, want)
+	}
+	p.Resources = &Resources{Requests: half}
+	if got, err = p.Pod(); err != nil {
+		t.Fatal(err)
+	}
+	want[workload.Memory] = 3
+	if sums := workload.EffectiveRequests(got, workload.Features{PodLevelResources: true}); !reflect.DeepEqual(sums, want) {
+		t.Errorf("pod-level requests %v, want %v", sums, want)
+	}
+}
+
 func TestPod(t *testing.T) {
 	t.Parallel()
 	var p Pod
