@@ -93,7 +93,8 @@ type chaos struct {
 func newChaos(t *testing.T, seed uint64) *chaos {
 	n := newNode(t, "--machine", "1s2n4c2t,mem=4Gi", "--log-level", "info")
 	n.kernel = false
-	n.configure("providers: {allocateTimeout: 1s, preStartTimeout: 1s, callTimeout: 1s}\n" +
+	// Allocate is where plugins hang; nothing else is late on a busy machine.
+	n.configure("providers: {allocateTimeout: 1s, preStartTimeout: 1m, callTimeout: 1m, pluginInfoTimeout: 1m}\n" +
 		"verdicts: {deferred: true}\n" +
 		"limits: {podResourcesPerSecond: 100000, podResourcesBurst: 100000, podResourcesWait: 1ms}\n")
 	c := &chaos{
@@ -180,19 +181,26 @@ func (c *chaos) step() {
 	}
 }
 
-// settle waits until berthd knows what the live plugin lists.
+// settle waits until berthd knows what the live plugin lists, device by device: the
+// list before may have been as long.
 func (c *chaos) settle(f *fleet) {
 	c.t.Helper()
 	if f.live == nil || f.crooked {
 		return
 	}
-	capacity, allocatable := f.counts()
-	want := fmt.Sprintf("%s connected %d/%d", f.resource, allocatable, capacity)
+	healthy := f.healthy()
+	want := fmt.Sprintf("%s connected, %d devices, healthy %s", f.resource, f.capacity(), idText(healthy))
 	c.note("settles: %s", want)
 	c.eventually(want, func() bool {
-		resp, err := devicev1.NewDeviceServiceClient(c.conn).ListResources(c.ctx(), &devicev1.ListResourcesRequest{})
+		resp, err := devicev1.NewDeviceServiceClient(c.conn).GetState(c.ctx(), &devicev1.GetStateRequest{})
 		return err == nil && slices.ContainsFunc(resp.GetResources(), func(r *devicev1.Resource) bool {
-			return fmt.Sprintf("%s %s %d/%d", r.GetName(), r.GetPlugin(), r.GetAllocatable(), r.GetCapacity()) == want
+			var ids []string
+			for _, d := range r.GetDevices() {
+				if d.GetDevice().GetHealth() == "Healthy" {
+					ids = append(ids, d.GetDevice().GetId())
+				}
+			}
+			return !r.GetAwaited() && fmt.Sprintf("%s %s, %d devices, healthy %s", r.GetName(), r.GetPlugin(), r.GetCapacity(), idText(ids)) == want
 		})
 	})
 }

@@ -165,22 +165,17 @@ func (f *fleet) breakList(rnd *rand.Rand) string {
 	return string(manner)
 }
 
-// counts is what the live plugin lists: of several entries for a device the last
-// one counts.
-func (f *fleet) counts() (capacity, allocatable int64) {
-	unhealthy := map[string]bool{}
+// capacity is how many devices the live plugin lists.
+func (f *fleet) capacity() int {
+	ids := map[string]bool{}
 	for _, d := range f.live.Present() {
-		unhealthy[d.ID] = d.Unhealthy
+		ids[d.ID] = true
 	}
-	for _, bad := range unhealthy {
-		if !bad {
-			allocatable++
-		}
-	}
-	return int64(len(unhealthy)), allocatable
+	return len(ids)
 }
 
-// healthy lists the ids that the live plugin says are healthy.
+// healthy lists the ids that the live plugin says are healthy: of several entries
+// for a device the last one counts.
 func (f *fleet) healthy() []string {
 	last := map[string]bool{}
 	for _, d := range f.live.Present() {

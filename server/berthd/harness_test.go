@@ -118,8 +118,10 @@ var cgroupsWritable = sync.OnceValue(func() bool {
 func (n *node) needKernel() {
 	n.t.Helper()
 	if !n.kernel {
-		err := os.Mkdir(filepath.Join(cgroupMount, "berthdtest-probe"), 0o755)
-		n.t.Skipf("needs a writable cgroup tree: %v", err)
+		probe := filepath.Join(cgroupMount, n.cgroup)
+		err := os.Mkdir(probe, 0o755)
+		_ = os.Remove(probe) // it was made where only the controllers are missing
+		n.t.Skipf("needs a writable cgroup tree with the controller cpuset: %v", err)
 	}
 }
 
@@ -194,7 +196,9 @@ type daemon struct {
 	cmd  *exec.Cmd
 	log  *syncBuffer
 	conn *grpc.ClientConn
-	done chan error
+	// ended is closed when the process has ended, with err.
+	ended chan struct{}
+	err   error
 
 	admission  admissionv1.AdmissionServiceClient
 	allocation allocationv1.AllocationServiceClient
@@ -235,8 +239,7 @@ func (d *daemon) readyOrDead() (ready bool) {
 	d.t.Helper()
 	d.eventually("berthd is ready", func() bool {
 		select {
-		case err := <-d.done:
-			d.done <- err
+		case <-d.ended:
 			return true
 		default:
 		}
@@ -250,12 +253,12 @@ func (d *daemon) readyOrDead() (ready bool) {
 // launch runs a daemon and waits for nothing.
 func (n *node) launch(args ...string) *daemon {
 	n.t.Helper()
-	d := &daemon{node: n, cmd: n.command(args...), log: new(syncBuffer), done: make(chan error, 1)}
+	d := &daemon{node: n, cmd: n.command(args...), log: new(syncBuffer), ended: make(chan struct{})}
 	d.cmd.Stdout, d.cmd.Stderr = d.log, d.log
 	if err := d.cmd.Start(); err != nil {
 		n.t.Fatal(err)
 	}
-	go func() { d.done <- d.cmd.Wait() }()
+	go func() { d.err = d.cmd.Wait(); close(d.ended) }()
 	conn, err := grpc.NewClient("unix://"+n.root+"/berth.sock", grpc.WithTransportCredentials(insecure.NewCredentials()),
 		// The socket appears soon; gRPC's own patience between tries is a second.
 		grpc.WithConnectParams(grpc.ConnectParams{
@@ -268,6 +271,7 @@ func (n *node) launch(args ...string) *daemon {
 	n.t.Cleanup(func() {
 		_ = conn.Close()
 		_ = d.cmd.Process.Kill()
+		<-d.ended // until then it may write files and make cgroups
 		if n.t.Failed() {
 			n.t.Logf("log of berthd %d:\n%s", d.cmd.Process.Pid, d.log)
 		}
@@ -285,7 +289,7 @@ func (d *daemon) kill() {
 	if err := d.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		d.t.Fatal(err)
 	}
-	<-d.done
+	<-d.ended
 }
 
 // stop ends the daemon in an orderly way.
@@ -294,8 +298,8 @@ func (d *daemon) stop() {
 	if err := d.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		d.t.Fatal(err)
 	}
-	if err := <-d.done; err != nil {
-		d.t.Fatalf("berthd did not end in order: %v\n%s", err, d.log)
+	if <-d.ended; d.err != nil {
+		d.t.Fatalf("berthd did not end in order: %v\n%s", d.err, d.log)
 	}
 }
 
@@ -399,8 +403,15 @@ func pod(uid string, requests, limits map[string]string) *typesv1.Pod {
 // gpu is the resource that the tests' plugin serves.
 const gpu = "example.com/gpu"
 
+// says waits until the daemon's log has a text: it may come after an answer of the
+// daemon's that was given later.
+func (d *daemon) says(text string) {
+	d.t.Helper()
+	d.eventually("the log says "+text, func() bool { return strings.Contains(d.log.String(), text) })
+}
+
 // plugin runs a device plugin in the test's process and waits until its devices
-// are known.
+// are known, and not only those of one before it.
 func (d *daemon) plugin(devices string) *script.Plugin {
 	d.t.Helper()
 	list, err := script.ParseDevices(devices)
@@ -408,6 +419,7 @@ func (d *daemon) plugin(devices string) *script.Plugin {
 		d.t.Fatal(err)
 	}
 	p := script.New(script.Config{Dir: filepath.Join(d.root, "device-plugins"), Resource: gpu, Devices: list})
+	before := d.gpus().GetRegistration()
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- p.Run(ctx) }()
@@ -415,8 +427,24 @@ func (d *daemon) plugin(devices string) *script.Plugin {
 		cancel()
 		<-ended
 	})
+	d.eventually("the plugin has registered", func() bool { return d.gpus().GetRegistration() > before })
 	d.expectDevices(len(list))
 	return p
+}
+
+// gpus is what the daemon knows of the plugin's resource, nil for nothing.
+func (d *daemon) gpus() *devicev1.Resource {
+	d.t.Helper()
+	resp, err := devicev1.NewDeviceServiceClient(d.conn).ListResources(d.ctx(), &devicev1.ListResourcesRequest{})
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	for _, r := range resp.GetResources() {
+		if r.GetName() == gpu {
+			return r
+		}
+	}
+	return nil
 }
 
 // expectDevices waits until the daemon knows a connected plugin with n healthy
@@ -424,16 +452,8 @@ func (d *daemon) plugin(devices string) *script.Plugin {
 func (d *daemon) expectDevices(n int) {
 	d.t.Helper()
 	d.eventually("the plugin's devices are known", func() bool {
-		resp, err := devicev1.NewDeviceServiceClient(d.conn).ListResources(d.ctx(), &devicev1.ListResourcesRequest{})
-		if err != nil {
-			return false
-		}
-		for _, r := range resp.GetResources() {
-			if r.GetName() == gpu && r.GetPlugin() == "connected" && r.GetAllocatable() == int64(n) {
-				return true
-			}
-		}
-		return false
+		r := d.gpus()
+		return r.GetPlugin() == "connected" && !r.GetAwaited() && r.GetAllocatable() == int64(n)
 	})
 }
 

@@ -42,10 +42,11 @@ type metrics map[string]float64
 // scrape reads /metrics.
 func (d *daemon) scrape() metrics {
 	d.t.Helper()
-	address := httpAddress.FindStringSubmatch(d.log.String())
-	if address == nil {
-		d.t.Fatalf("berthd does not say where /metrics is:\n%s", d.log)
-	}
+	var address []string
+	d.eventually("berthd says where /metrics is", func() bool {
+		address = httpAddress.FindStringSubmatch(d.log.String())
+		return address != nil
+	})
 	resp, err := http.Get("http://" + address[1] + "/metrics")
 	if err != nil {
 		d.t.Fatal(err)

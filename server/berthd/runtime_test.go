@@ -172,8 +172,6 @@ func TestRuntimeDriver(t *testing.T) {
 	n := newNode(t, "--cgroup-tree", "memory")
 	c := newDock(n, criv1.CgroupDriver_SYSTEMD)
 	d := n.start("--runtime-endpoint", c.endpoint)
-	if !strings.Contains(d.log.String(), "driver=systemd configured=cgroupfs") {
-		t.Errorf("the driver of the runtime is not told:\n%s", d.log)
-	}
+	d.says("driver=systemd configured=cgroupfs")
 	d.stop()
 }

@@ -112,8 +112,12 @@ func (p *Plugin) GetPreferredAllocation(ctx context.Context, req *pluginapi.Pref
 }
 
 // Allocate answers with an environment variable, an annotation, a mount and a
-// device node for each device, and refuses ids that are unknown or unhealthy.
+// device node for each device, and refuses ids that are unknown or unhealthy. A call
+// that was given up before it came is none.
 func (p *Plugin) Allocate(ctx context.Context, req *pluginapi.AllocateRequest) (*pluginapi.AllocateResponse, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
 	answer := &pluginapi.AllocateResponse{}
 	for _, c := range req.ContainerRequests {
 		call := Call{Method: Allocate, IDs: c.DevicesIds}
