@@ -50,10 +50,11 @@ func (d *demand) total() int {
 	return d.pod.Resources.Requests.WholeCPUs()
 }
 
-// starved tells whether the containers with CPUs of their own use up what a pod
-// has as a whole, and leave none to a container that shares. CPUs of an init
-// container come back; those of sidecars and app containers do not.
-func (d *demand) starved(total int) bool {
+// starved is the refusal of a pod whose containers with CPUs of their own use up
+// what it has as a whole, and leave none to a container that shares; nil if they do
+// not. CPUs of an init container come back; those of sidecars and app containers do
+// not.
+func (d *demand) starved(total int) *EmptyPodPoolError {
 	held, shares := 0, false
 	for _, c := range d.pod.Walk() {
 		n := d.of(c)
@@ -62,8 +63,11 @@ func (d *demand) starved(total int) bool {
 			held += n
 			shares = shares || n == 0
 		case n == 0 && held >= total:
-			return true
+			return &EmptyPodPoolError{Init: true}
 		}
 	}
-	return shares && held >= total
+	if shares && held >= total {
+		return &EmptyPodPoolError{}
+	}
+	return nil
 }

@@ -38,10 +38,16 @@ func (e *SMTAlignmentError) Error() string {
 
 // EmptyPodPoolError says that the containers of a pod with pod-level resources
 // that have CPUs of their own use up the pod's, and leave none to a container
-// that shares them (KEP-5526).
-type EmptyPodPoolError struct{}
+// that shares them (KEP-5526). Init tells that it is an init container.
+type EmptyPodPoolError struct {
+	Init bool
+}
 
-func (*EmptyPodPoolError) Error() string {
+// Error words it as the kubelet does.
+func (e *EmptyPodPoolError) Error() string {
+	if e.Init {
+		return "pod rejected, pod has shared init containers but no cpus available for them"
+	}
 	return "pod rejected, sum of exclusive container cpu requests equals pod budget, leaving no cpus for shared containers"
 }
 

@@ -59,8 +59,10 @@ func (m *Manager) podHints(h *holding) (hint.Answer, bool) {
 	if total == 0 {
 		return hint.Answer{}, false
 	}
-	if h.whole && h.starved(total) {
-		return impossible("%v", &EmptyPodPoolError{}), true
+	if h.whole {
+		if starved := h.starved(total); starved != nil {
+			return impossible("%v", starved), true
+		}
 	}
 	for i, held := range h.claims {
 		if held == nil {

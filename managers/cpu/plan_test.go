@@ -261,21 +261,27 @@ func TestPodAsAWholeIsRefusedWhole(t *testing.T) {
 	t.Parallel()
 	starved := whole(pod("p", "a=2", "s=0"), "2")
 	starved.Containers[1].Requests, starved.Containers[1].Limits = nil, nil
+	early := whole(pod("p", "sidecar:s=2", "init:i=0", "a=0"), "2")
+	for i := range early.Containers[1:] {
+		early.Containers[i+1].Requests, early.Containers[i+1].Limits = nil, nil
+	}
 	for _, row := range []struct {
 		name    string
 		options string
 		pod     *workload.Pod
 		reason  fault.Reason
+		text    string
 	}{
-		{"parts larger than the whole", "", whole(pod("p", "a=2", "b=2"), "2"), ""},
-		{"nothing left to share", "", starved, fault.EmptyPodSharedPoolError},
-		{"not whole cores", FullPCPUsOnly, whole(pod("p", "a=2"), "3"), fault.SMTAlignmentError},
-		{"too many", "", whole(pod("p", "a=2"), "20"), ""},
+		{"parts larger than the whole", "", whole(pod("p", "a=2", "b=2"), "2"), "", "not enough cpus available"},
+		{"nothing left to share", "", starved, fault.EmptyPodSharedPoolError, "equals pod budget"},
+		{"nothing left to share before the end", "", early, fault.EmptyPodSharedPoolError, "shared init containers"},
+		{"not whole cores", FullPCPUsOnly, whole(pod("p", "a=2"), "3"), fault.SMTAlignmentError, "not multiple"},
+		{"too many", "", whole(pod("p", "a=2"), "20"), "", "not enough cpus available"},
 	} {
 		n := newNode(t, machines["B"], "0,8", row.options)
 		before := n.View()
 		err := n.admitWhole(row.pod, anywhere)
-		if got, _ := fault.ReasonOf(err); fault.ClassOf(err) != fault.Refused || got != row.reason {
+		if got, _ := fault.ReasonOf(err); fault.ClassOf(err) != fault.Refused || got != row.reason || !strings.Contains(err.Error(), row.text) {
 			t.Errorf("%s: got %v", row.name, err)
 		}
 		if n.View() != before {

@@ -15,8 +15,8 @@ func (m *Manager) planPod(h *holding, affinity hint.Hint) ([]ledger.Claim, error
 	if total == 0 {
 		return nil, nil
 	}
-	if h.starved(total) {
-		return nil, refuse(fault.EmptyPodSharedPoolError, &EmptyPodPoolError{})
+	if starved := h.starved(total); starved != nil {
+		return nil, refuse(fault.EmptyPodSharedPoolError, starved)
 	}
 	var claims []ledger.Claim
 	if h.bubble == nil {
