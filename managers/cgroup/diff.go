@@ -99,33 +99,49 @@ type diffNode struct {
 	name       Name
 	have, want Values
 	exists     bool
-	inner      bool
+	inner      bool // something is below it, or will be
 }
 
 func newDiffing(desired []Node, seen *Snapshot) *diffing {
-	observed := make(map[string]*Observed, len(seen.Nodes))
-	parents := make(map[string]bool, len(seen.Nodes))
+	present := make([]*Observed, len(seen.Nodes))
 	for i := range seen.Nodes {
-		o := &seen.Nodes[i]
-		observed[o.Name.String()] = o
-		if o.State != Absent {
-			parents[o.Name.Parent().String()] = true
-		}
+		present[i] = &seen.Nodes[i]
 	}
-	for _, n := range desired {
-		parents[n.Name.Parent().String()] = true
-	}
-	d := &diffing{facts: seen.Facts, nodes: make([]*diffNode, 0, len(desired))}
-	for _, n := range desired {
-		key := n.Name.String()
-		node := &diffNode{name: n.Name, want: n.Values.For(seen.Facts), inner: parents[key]}
-		if o := observed[key]; o != nil && o.State == Valid {
-			node.exists, node.have = true, o.Values.For(seen.Facts)
-			node.completePairs()
-		}
-		d.nodes = append(d.nodes, node)
+	slices.SortStableFunc(present, func(a, b *Observed) int { return a.Name.Compare(b.Name) })
+	room := make([]diffNode, len(desired))
+	d := &diffing{facts: seen.Facts, nodes: make([]*diffNode, len(desired))}
+	for i := range desired {
+		d.nodes[i] = &room[i]
+		room[i].name, room[i].want = desired[i].Name, desired[i].Values.For(seen.Facts)
 	}
 	slices.SortStableFunc(d.nodes, func(a, b *diffNode) int { return a.name.Compare(b.name) })
+	// Both lists are in order, so what is below a name comes right behind it.
+	for i, n := range d.nodes {
+		for _, o := range d.nodes[i+1:] {
+			if !o.name.Equal(n.name) {
+				n.inner = o.name.Within(n.name)
+				break
+			}
+		}
+		for len(present) > 0 && present[0].Name.Compare(n.name) < 0 {
+			present = present[1:]
+		}
+		for _, o := range present {
+			if !o.Name.Equal(n.name) {
+				if !o.Name.Within(n.name) {
+					break
+				}
+				if n.inner = n.inner || o.State != Absent; n.inner {
+					break
+				}
+			} else if n.exists = o.State == Valid; n.exists {
+				n.have = o.Values.For(seen.Facts)
+			}
+		}
+		if n.exists {
+			n.completePairs()
+		}
+	}
 	return d
 }
 
@@ -212,17 +228,17 @@ func (d *diffing) set(n *diffNode, values Values) {
 }
 
 func (d *diffing) writes(have, change Values) []Write {
-	files := change.Files(d.facts)
+	files := change.files(d.facts)
 	if len(files) == 0 {
 		return nil // as for nearly every node of a tree
 	}
-	old := make(map[string]string)
-	for _, f := range have.Files(d.facts) {
-		old[f.Name] = f.Text
-	}
-	out := make([]Write, 0, len(files))
-	for _, f := range files {
-		out = append(out, Write{File: f.Name, Old: old[f.Name], New: f.Text})
+	before := have.files(d.facts)
+	out := make([]Write, len(files))
+	for i, f := range files {
+		out[i] = Write{File: f.Name, New: f.Text}
+		if at := slices.IndexFunc(before, func(o File) bool { return o.Name == f.Name }); at >= 0 {
+			out[i].Old = before[at].Text
+		}
 	}
 	return out
 }

@@ -62,9 +62,10 @@ func Nodes(view *ledger.View, l cgroup.Layout, c Config) []cgroup.Node {
 	sums := Sums(view, c.Cgroup.Features)
 	guaranteed, burstable := sums[workload.Guaranteed], sums[workload.Burstable]
 
-	pods := cgroup.Values{HugePages: hugePages(c)}
-	high := cgroup.Values{HugePages: hugePages(c), CPUShares: shares(cgroup.SharesFromMilliCPU(burstable.MilliCPU))}
-	low := cgroup.Values{HugePages: hugePages(c), CPUShares: shares(cgroup.MinShares)}
+	huge := hugePages(c)
+	pods := cgroup.Values{HugePages: huge}
+	high := cgroup.Values{HugePages: huge, CPUShares: shares(cgroup.SharesFromMilliCPU(burstable.MilliCPU))}
+	low := cgroup.Values{HugePages: huge, CPUShares: shares(cgroup.MinShares)}
 
 	if c.Cgroup.MemoryQoS && c.Cgroup.Facts.Version == cgroup.V2 {
 		var minimum, protected int64

@@ -32,7 +32,8 @@ func (l *Loop) EnsurePod(ctx context.Context, view *ledger.View, uid string) (pa
 	delete(l.leaving, uid)
 	// The tiers come first: a pod must not weigh against a tier that does not
 	// count it yet.
-	nodes := slices.DeleteFunc(l.tiers(view), func(tier cgroup.Node) bool { return !name.Within(tier.Name) })
+	above := slices.DeleteFunc(l.tiers(view), func(tier cgroup.Node) bool { return !name.Within(tier.Name) })
+	nodes := l.drift.changed(above)
 	seen, err := l.glance(ctx, nodes, node, uid)
 	if err != nil {
 		return "", false, err
