@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"maps"
@@ -23,17 +24,22 @@ const (
 	// Created containers have no process yet.
 	Created Phase = "created"
 	// Running containers have one. So may those of which the runtime does not know
-	// how far they are, as after it was killed: they count as running.
+	// how far they are, as after it was killed, or says what nobody understands: they
+	// count as running.
 	Running Phase = "running"
 	// Exited containers have none any more, and will not get another.
 	Exited Phase = "exited"
 )
 
-var phases = map[criv1.ContainerState]Phase{
-	criv1.ContainerState_CONTAINER_CREATED: Created,
-	criv1.ContainerState_CONTAINER_RUNNING: Running,
-	criv1.ContainerState_CONTAINER_UNKNOWN: Running,
-	criv1.ContainerState_CONTAINER_EXITED:  Exited,
+func phase(s criv1.ContainerState) Phase {
+	switch s {
+	case criv1.ContainerState_CONTAINER_CREATED:
+		return Created
+	case criv1.ContainerState_CONTAINER_EXITED:
+		return Exited
+	default:
+		return Running
+	}
 }
 
 // Container is a container as the runtime has it.
@@ -48,8 +54,9 @@ type Container struct {
 	Cgroup cgroup.Name
 }
 
-// List lists the containers that have labels, those that have exited included, in
-// order of their ids.
+// List lists the containers that have labels, those that have exited included, each
+// once and in order of their ids. What is the matter with one of them keeps none of the
+// others out.
 func (c *Client) List(ctx context.Context) ([]Container, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -60,10 +67,10 @@ func (c *Client) List(ctx context.Context) ([]Container, error) {
 	var out []Container
 	for _, m := range answer.GetContainers() {
 		owner := ledger.Owner{Pod: m.GetLabels()[types.KubernetesPodUIDLabel], Container: m.GetLabels()[types.KubernetesContainerNameLabel]}
-		if owner.Pod == "" || owner.Container == "" {
+		if owner.Pod == "" || owner.Container == "" || m.GetId() == "" {
 			continue
 		}
-		found := Container{ID: m.GetId(), Owner: owner, Attempt: m.GetMetadata().GetAttempt(), Phase: phases[m.GetState()]}
+		found := Container{ID: m.GetId(), Owner: owner, Attempt: m.GetMetadata().GetAttempt(), Phase: phase(m.GetState())}
 		if found.Phase != Exited {
 			if found.Cgroup, err = c.place(ctx, found.ID); err != nil {
 				return nil, err
@@ -71,9 +78,20 @@ func (c *Client) List(ctx context.Context) ([]Container, error) {
 		}
 		out = append(out, found)
 	}
+	slices.SortFunc(out, func(a, b Container) int {
+		return cmp.Or(strings.Compare(a.ID, b.ID), lives(b)-lives(a))
+	})
+	out = slices.CompactFunc(out, func(a, b Container) bool { return a.ID == b.ID })
 	c.forget(out)
-	slices.SortFunc(out, func(a, b Container) int { return strings.Compare(a.ID, b.ID) })
 	return out, nil
+}
+
+// lives is 0 for a container that has exited, and 1 for others.
+func lives(c Container) int {
+	if c.Phase == Exited {
+		return 0
+	}
+	return 1
 }
 
 // place finds the cgroup of a container, which stays the same for as long as the
@@ -86,11 +104,12 @@ func (c *Client) place(ctx context.Context, id string) (cgroup.Name, error) {
 		return name, nil
 	}
 	answer, err := c.cri.ContainerStatus(ctx, &criv1.ContainerStatusRequest{ContainerId: id, Verbose: true})
-	if status.Code(err) == codes.NotFound {
-		return nil, nil // it has gone since it was listed
-	}
-	if err != nil {
+	switch status.Code(err) {
+	case codes.OK:
+	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled:
 		return nil, c.failed("look at container "+id, err)
+	default:
+		return nil, nil // it has gone since it was listed, or cannot be looked at now
 	}
 	name = cgroupOf(answer.GetInfo())
 	c.mu.Lock()
