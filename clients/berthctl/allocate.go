@@ -55,6 +55,7 @@ func (c *ctl) allocate() *cobra.Command {
 		return s.show(answer, func(w io.Writer) { s.showStart(w, answer) })
 	})
 	m.flags(cmd.Flags())
+	cmd.ValidArgsFunction = c.complete([]string{"POD", "CONTAINER"})
 	return cmd
 }
 

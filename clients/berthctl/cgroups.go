@@ -158,7 +158,7 @@ func (c *ctl) cgroupFields(g *cgroupv1.Cgroup, drifts []*cgroupv1.Drift) *table.
 	f.Add("CPU", quotaText(v))
 	f.Add("Memory", limitText(v.MemoryBytes, bytesText))
 	f.Add("Memory and swap", limitText(v.MemorySwapBytes, bytesText))
-	f.Add("Uses", bytesText(g.GetMemoryUsageBytes()))
+	f.Add("Memory in use", bytesText(g.GetMemoryUsageBytes()))
 	f.Add("Processes", limitText(v.Pids, plain))
 	f.Add("CPUs", v.GetCpusetCpus())
 	f.Add("Memory nodes", v.GetCpusetMems())

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -101,19 +102,31 @@ func (c *ctl) explainSteps(w io.Writer, t *typesv1.Trace) {
 		starred = starred || step.GetKind() == "asked" && strings.Contains(line, star)
 	}
 	if starred {
-		fmt.Fprintf(w, "%s preferred: no smaller set of nodes could do\n", star)
+		fmt.Fprintln(w, starNote)
 	}
 }
 
 // explainMissing tells what was missing, where, and who holds it.
 func explainMissing(w io.Writer, t *typesv1.Trace, n names) {
 	title := "\nmissing\n"
-	for _, step := range t.GetSteps() {
-		for _, short := range step.GetShortages() {
-			fmt.Fprintf(w, "%s  %s\n", title, shortText(short, n))
-			title = ""
-		}
+	for _, short := range shortages(t) {
+		fmt.Fprintf(w, "%s  %s\n", title, shortText(short, n))
+		title = ""
 	}
+}
+
+// shortages lists what was missing. What pods request of the node as a whole is left out where it is as short as the
+// NUMA nodes are: it says the same again.
+func shortages(t *typesv1.Trace) []*typesv1.Shortage {
+	var all []*typesv1.Shortage
+	for _, step := range t.GetSteps() {
+		all = append(all, step.GetShortages()...)
+	}
+	return slices.DeleteFunc(slices.Clone(all), func(s *typesv1.Shortage) bool {
+		return s.GetNodes() == "" && slices.ContainsFunc(all, func(o *typesv1.Shortage) bool {
+			return o.GetNodes() != "" && o.GetResource() == s.GetResource() && o.GetNeed() == s.GetNeed() && o.GetFree() == s.GetFree()
+		})
+	})
 }
 
 // explainHelp tells which changes would make a rejected pod fit.
@@ -174,6 +187,9 @@ func stepOwner(s *typesv1.TraceStep) string {
 
 // star marks preferred placements.
 const star = "*"
+
+// starNote says what the mark means.
+const starNote = star + " preferred: no smaller set of nodes could do"
 
 // stepText is a step in a line; empty if people are spared it.
 func (c *ctl) stepText(s *typesv1.TraceStep, t *typesv1.Trace) string {

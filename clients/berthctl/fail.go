@@ -10,6 +10,7 @@ import (
 
 	"github.com/berthd/berth/clients/berth"
 	"github.com/berthd/berth/clients/podspec"
+	"github.com/berthd/berth/managers/fault"
 )
 
 // The exit codes.
@@ -49,6 +50,13 @@ func (c *ctl) fail(err error) int {
 			}
 		}
 	}
+	// What was found here, without berthd.
+	var wrong *fault.Error
+	if errors.As(err, &wrong) && len(wrong.Fields) > 1 {
+		for _, v := range wrong.Fields {
+			fmt.Fprintf(c.err, "  %s\n", oneLine(v.String()))
+		}
+	}
 	if h := c.hint(err, failed); h != "" {
 		fmt.Fprintf(c.err, "hint: %s\n", h)
 	}
@@ -76,13 +84,16 @@ func (c *ctl) hint(err error, failed *berth.Error) string {
 	switch failed.Code {
 	case codes.Unavailable:
 		if failed.Reason == "" {
+			if c.socket != "" {
+				return "is there somebody who serves " + c.socket + "?"
+			}
 			return "is berthd running? --endpoint or " + berth.EndpointVariable + " say where its socket is"
 		}
 		if failed.RetryAfter > 0 {
 			return fmt.Sprintf("try again in %v", failed.RetryAfter)
 		}
 	case codes.PermissionDenied:
-		return "root has all roles; berthd's configuration gives them to other users and groups"
+		return "root has all roles; 'access' in berthd's configuration gives them to other users and groups"
 	case codes.Unimplemented:
 		if failed.Reason != "" {
 			return "" // it knows the call, and says itself what it cannot do

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -16,7 +17,7 @@ import (
 )
 
 func (c *ctl) get() *cobra.Command {
-	return group(about{
+	cmd := group(about{
 		use:   "get",
 		short: "List what there is and who has it",
 		example: `  berthctl get pods
@@ -24,6 +25,13 @@ func (c *ctl) get() *cobra.Command {
   berthctl get devices example.com/gpu`,
 	}, c.getPods(), c.getContainers(), c.getCPUs(), c.getMemory(), c.getNUMA(), c.getDevices(), c.getResources(), c.getProviders(),
 		c.getNode(), c.getCgroups())
+	// Who has kubectl in the fingers writes "get pod".
+	for _, verb := range cmd.Commands() {
+		if one, plural := strings.CutSuffix(verb.Name(), "s"); plural {
+			verb.Aliases = []string{one}
+		}
+	}
+	return cmd
 }
 
 // filter is the flags of verbs that list pods.
@@ -38,22 +46,36 @@ func (f *filter) request() *allocationv1.ListRequest {
 	return &allocationv1.ListRequest{Namespace: f.namespace, Resource: f.resource}
 }
 
+// sayNone says that no pod matches.
+func (f *filter) sayNone(w io.Writer) {
+	pod, what := "no pod", "is admitted"
+	if f.namespace != "" {
+		pod += " in namespace " + f.namespace
+	}
+	if f.resource != "" {
+		what = "holds " + f.resource
+	}
+	fmt.Fprintln(w, pod, what)
+}
+
 func (c *ctl) getPods() *cobra.Command {
 	var f filter
 	cmd := c.verb(about{
-		use:   "pods",
+		use:   "pods [POD]",
 		short: "Pods that are admitted",
-		long:  "List the pods that are admitted. CPUs are those that the pod has for itself.",
+		long:  "List the pods that are admitted, or one of them. CPUs are those that the pod has for itself.",
 		example: `  berthctl get pods
+  berthctl get pods default/web -o json
   berthctl get pods -n shop --resource example.com/gpu -o wide`,
-	}, func(ctx context.Context, s *session, _ []string) error {
-		list, err := s.Allocation().List(ctx, f.request())
+		args: []string{"[POD]"},
+	}, func(ctx context.Context, s *session, args []string) error {
+		list, err := s.pods(ctx, "get pods", args, &f)
 		if err != nil {
 			return err
 		}
 		return s.show(list, func(w io.Writer) {
 			if len(list.GetPods()) == 0 {
-				fmt.Fprintln(s.err, "no pod is admitted")
+				f.sayNone(s.err)
 				return
 			}
 			t := table.New("NAMESPACE", "NAME", "QOS", "CONTAINERS", "CPUS", "DEVICES", "AGE").
@@ -121,7 +143,7 @@ container's own.`,
   berthctl get containers default/web -o wide`,
 		args: []string{"[POD]"},
 	}, func(ctx context.Context, s *session, args []string) error {
-		list, err := s.pods(ctx, args, &f)
+		list, err := s.pods(ctx, "get containers", args, &f)
 		if err != nil {
 			return err
 		}
@@ -135,7 +157,7 @@ container's own.`,
 				}
 			}
 			if t.Len() == 0 {
-				fmt.Fprintln(s.err, "no pod is admitted")
+				f.sayNone(s.err)
 				return
 			}
 			fmt.Fprint(w, t)
@@ -146,12 +168,12 @@ container's own.`,
 }
 
 // pods lists pods that match, or the one that is named.
-func (s *session) pods(ctx context.Context, args []string, f *filter) (*allocationv1.ListResponse, error) {
+func (s *session) pods(ctx context.Context, verb string, args []string, f *filter) (*allocationv1.ListResponse, error) {
 	if len(args) == 0 {
 		return s.Allocation().List(ctx, f.request())
 	}
 	if *f != (filter{}) {
-		return nil, usagef("get containers", "POD names one pod, so there is nothing to filter")
+		return nil, usagef(verb, "POD names one pod, so there is nothing to filter")
 	}
 	pod, err := s.find(ctx, args[0])
 	if err != nil {

@@ -68,8 +68,13 @@ var goldens = map[string][]step{
 	"help": {
 		{args: ""}, {args: "admit --help"}, {args: "get --help"}, {args: "container start --help"}, {args: "podresources --help"},
 	},
+	"complete": {
+		{args: "__complete describe pod d"}, {args: "__complete allocate default/web a"}, {args: "__complete get devices e"},
+		{args: "__complete remove x", fake: sick}, {args: "__complete simulate --policy r"}, {args: "__complete topology --export m"},
+		{args: "__complete get pods default/web d"},
+	},
 	"usage": {
-		{args: "admti"}, {args: "get"}, {args: "get pod"}, {args: "get pods extra"}, {args: "describe pod"},
+		{args: "admti"}, {args: "get"}, {args: "get pds"}, {args: "get pods a b"}, {args: "describe pod"},
 		{args: "admit"}, {args: "hints"}, {args: "get pods -o xml"}, {args: "get pods --bogus"}, {args: "container start default/web app"},
 		{args: "sync"}, {args: "sync --none --active a"}, {args: "sync --active="}, {args: "topology out.json"}, {args: "allocate app"},
 		{args: "allocate default/web app -f x"}, {args: "get containers default/web -n shop"},
@@ -112,6 +117,8 @@ var goldens = map[string][]step{
 		{args: "admit -f -", stdin: "kind: Deployment\napiVersion: apps/v1\n"},
 		{args: "admit -f -", stdin: ""},
 		{args: "get pods --endpoint tcp://127.0.0.1:1"},
+		{args: "podresources list --socket tcp://127.0.0.1:1"},
+		{args: "get pods -n nowhere --resource example.com/none", fake: empty}, {args: "get containers", fake: empty},
 		{args: "get pods --timeout 1ns"},
 		{args: "describe pod nobody"},
 		{args: "describe pod twin"},

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/proto"
@@ -20,15 +21,16 @@ const hintsLong = `Ask every provider of resources where a pod could be placed n
 answers. Nothing is changed, and nothing is taken into account that an earlier container of the same pod would get;
 'admit --dry-run --explain' does that.
 
-With the scope "pod" the pod is asked about as a whole, else each container.`
+With the scope "pod" the pod is asked about as a whole, else each container. -o wide lists every placement.`
 
 func (c *ctl) hints() *cobra.Command {
 	var m manifest
 	cmd := c.verb(about{
-		use:     "hints -f FILE",
-		short:   "Show where a pod could be placed",
-		long:    hintsLong,
-		example: `  berthctl hints -f pod.yaml`,
+		use:   "hints -f FILE",
+		short: "Show where a pod could be placed",
+		long:  hintsLong,
+		example: `  berthctl hints -f pod.yaml
+  berthctl hints -f pod.yaml -o json | jq '.rounds[].merged'`,
 	}, func(ctx context.Context, s *session, _ []string) error {
 		if m.file == "" {
 			return usagef("hints", "-f is missing")
@@ -51,7 +53,10 @@ func (c *ctl) hints() *cobra.Command {
 		return s.say(func(w io.Writer) {
 			fmt.Fprintf(w, "policy %s, scope %s%s\n", policy.GetPolicy(), policy.GetScope(), options(policy.GetOptions()))
 			for _, r := range rounds {
-				r.write(w)
+				r.write(w, s.wide())
+			}
+			if slices.ContainsFunc(rounds, round.prefers) {
+				fmt.Fprintf(w, "\n%s\n", starNote)
 			}
 		})
 	})
@@ -105,29 +110,45 @@ func (s *session) ask(ctx context.Context, pod *typesv1.Pod, policy *topologyv1.
 	return rounds, nil
 }
 
-// write prints a round for people.
-func (r round) write(w io.Writer) {
+// write prints a round for people, with all placements or the first of each answer.
+func (r round) write(w io.Writer, all bool) {
 	fmt.Fprintf(w, "\n%s\n", stepOwner(&typesv1.TraceStep{Container: r.container}))
 	for _, p := range r.answers.GetProviders() {
 		if len(p.GetAnswers()) == 0 {
 			fmt.Fprintf(w, "  %s is not concerned\n", p.GetProvider())
 		}
 		for _, a := range p.GetAnswers() {
-			fmt.Fprintf(w, "  %s\n", answerText(p.GetProvider(), a))
+			fmt.Fprintf(w, "  %s\n", answerText(p.GetProvider(), a, all))
 		}
 	}
 	fmt.Fprintf(w, "  merge: %s\n", oneLine(r.merged.GetExplanation()))
 }
 
+// prefers reports whether any placement in a round is preferred.
+func (r round) prefers() bool {
+	return slices.ContainsFunc(r.answers.GetProviders(), func(p *topologyv1.ProviderAnswers) bool {
+		return slices.ContainsFunc(p.GetAnswers(), func(a *typesv1.Answer) bool {
+			return slices.ContainsFunc(a.GetHints(), (*typesv1.Hint).GetPreferred)
+		})
+	})
+}
+
+// shownHints is how many placements of an answer a narrow list has, as the explanation of an admission.
+const shownHints = 8
+
 // answerText says what a provider answered.
-func answerText(provider string, a *typesv1.Answer) string {
+func answerText(provider string, a *typesv1.Answer, all bool) string {
 	switch a.GetKind() {
 	case typesv1.AnswerKind_ANSWER_KIND_IMPOSSIBLE:
 		return askedText(&typesv1.TraceStep{Provider: provider, Resource: a.GetResource(), Answer: "impossible", Text: a.GetReason()})
 	case typesv1.AnswerKind_ANSWER_KIND_NO_PREFERENCE:
 		return askedText(&typesv1.TraceStep{Provider: provider, Resource: a.GetResource(), Answer: "no-preference"})
 	}
-	return askedText(&typesv1.TraceStep{Provider: provider, Resource: a.GetResource(), Answer: "options", Hints: a.GetHints()})
+	step := &typesv1.TraceStep{Provider: provider, Resource: a.GetResource(), Answer: "options", Hints: a.GetHints()}
+	if more := len(step.Hints) - shownHints; more > 0 && !all {
+		step.Hints, step.Omitted = step.Hints[:shownHints], int32(more)
+	}
+	return askedText(step)
 }
 
 // printRounds prints for programs: the API's messages under the names of the calls that they belong to.

@@ -24,7 +24,7 @@ import (
 func kindFlag(cmd *cobra.Command, kind *string) {
 	kinds := []string{"cpu", "memory", "device"}
 	cmd.Flags().StringVar(kind, "kind", "", "whose state file it is: "+strings.Join(kinds, ", "))
-	_ = cmd.RegisterFlagCompletionFunc("kind", cobra.FixedCompletions(kinds, cobra.ShellCompDirectiveNoFileComp))
+	choices(cmd, "kind", kinds...)
 }
 
 const importLong = `Take over what a kubelet's state file says, so that running pods keep what they have.

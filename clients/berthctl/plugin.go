@@ -45,10 +45,13 @@ type reportFormat struct{ *format }
 
 // Set makes it a flag.
 func (f reportFormat) Set(text string) error {
-	if text != string(formatJUnit) {
-		return f.format.Set(text)
+	if text == string(formatJUnit) {
+		*f.format = formatJUnit
+		return nil
 	}
-	*f.format = formatJUnit
+	if err := f.format.Set(text); err != nil {
+		return fmt.Errorf("%w, %s", err, formatJUnit)
+	}
 	return nil
 }
 

@@ -34,7 +34,7 @@ func (c *ctl) podResources() *cobra.Command {
 func (c *ctl) read(a about, socket *string, f func(ctx context.Context, lister podresourcesv1.PodResourcesListerClient, args []string) error) *cobra.Command {
 	return c.local(a, func(ctx context.Context, args []string) error {
 		if *socket != "" {
-			c.endpoint = *socket
+			c.endpoint, c.socket = *socket, *socket
 		}
 		return c.connected(ctx, func(ctx context.Context, s *session) error {
 			return f(ctx, podresourcesv1.NewPodResourcesListerClient(s.Conn()), args)

@@ -210,6 +210,8 @@ func (c *ctl) policySet() *cobra.Command {
 		return s.show(answer, func(w io.Writer) { showChange(w, answer, f.dryRun) })
 	})
 	f.declare(cmd.Flags())
+	choosePolicies(cmd, "topology-policy", "topology-scope", "cpu-policy")
+	choices(cmd, "memory-policy", "None", "Static")
 	return cmd
 }
 

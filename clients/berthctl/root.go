@@ -26,6 +26,8 @@ type ctl struct {
 	endpoint string
 	timeout  time.Duration
 	format   format
+	// socket is another one than berthd's that is read.
+	socket string
 	// began is set when a verb starts its work: what fails before is a matter of usage.
 	began bool
 }
@@ -56,7 +58,9 @@ func run(ctx context.Context, e env, args []string) int {
 
 const rootLong = `berthctl talks to berthd, which gives pods their CPUs, memory and devices on this machine.
 
-Pods are named by uid, by namespace/name, or by name alone where only one pod has it.`
+Pods are named by uid, by namespace/name, or by name alone where only one pod has it. Answers go to standard output,
+everything else to standard error. The exit code is 1 if something went wrong, 2 if the command line cannot be
+understood, 3 if a pod was rejected and 4 if one was deferred.`
 
 const rootExample = `  berthctl admit -f pod.yaml --dry-run --explain
   berthctl get pods
@@ -81,7 +85,7 @@ func (c *ctl) root() *cobra.Command {
 	flags.StringVar(&c.endpoint, "endpoint", "", "berthd's socket, a path or unix:///path (default: what "+berth.EndpointVariable+" says, else "+berth.DefaultEndpoint+")")
 	flags.DurationVar(&c.timeout, "timeout", time.Minute, "how long to wait for berthd; 0 is for ever")
 	flags.VarP(&c.format, "output", "o", "table, wide, json or yaml")
-	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats(), cobra.ShellCompDirectiveNoFileComp))
+	choices(root, "output", formats()...)
 
 	root.AddGroup(
 		&cobra.Group{ID: groupPods, Title: "What becomes of pods:"},
@@ -147,7 +151,8 @@ func (c *ctl) connected(ctx context.Context, f func(ctx context.Context, s *sess
 func (c *ctl) local(a about, w func(ctx context.Context, args []string) error) *cobra.Command {
 	return &cobra.Command{
 		Use: a.use, Short: a.short, Long: a.long, Example: a.example,
-		Args: arguments(a.args...),
+		Args:              arguments(a.args...),
+		ValidArgsFunction: c.complete(a.args),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c.began = true
 			return w(cmd.Context(), args)

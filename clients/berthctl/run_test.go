@@ -207,7 +207,7 @@ func TestFail(t *testing.T) {
 		{&usageError{verb: "berthctl get", err: errors.New("x")}, exitUsage, "berthctl: x\nhint: see 'berthctl get --help'\n"},
 		{
 			&berth.Error{Code: codes.PermissionDenied, Message: "no role"}, exitError,
-			"berthctl: no role\nhint: root has all roles; berthd's configuration gives them to other users and groups\n",
+			"berthctl: no role\nhint: root has all roles; 'access' in berthd's configuration gives them to other users and groups\n",
 		},
 		{
 			&berth.Error{Code: codes.Unimplemented, Message: "unknown method"}, exitError,

@@ -81,6 +81,9 @@ func (c *ctl) simulate() *cobra.Command {
 		if f.pods == "" && f.more == "" {
 			return usagef("simulate", "--pods is missing")
 		}
+		if f.most < 1 {
+			return usagef("simulate", "--most %d: expected at least 1", f.most)
+		}
 		scene, err := f.scene(c)
 		if err != nil {
 			return err
@@ -107,6 +110,7 @@ func (c *ctl) simulate() *cobra.Command {
 		return nil
 	})
 	f.declare(cmd.Flags())
+	choosePolicies(cmd, "policy", "scope", "cpu-policy")
 	return cmd
 }
 

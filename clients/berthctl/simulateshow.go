@@ -79,7 +79,12 @@ func nodeUses(nodes []*admissionv1.NodeUse) *table.Table {
 		if i+1 < len(nodes) && slices.Equal(row, useCells(nodes[i+1], resources)) {
 			continue
 		}
-		t.Row(slices.Insert(row, 0, ids.Set().String())...)
+		list := ids.Set()
+		name := list.String()
+		if list.Len() > 1 && strings.Join(row, "") != "" {
+			name += " each"
+		}
+		t.Row(slices.Insert(row, 0, name)...)
 		ids = cpuset.Builder{}
 	}
 	return t
@@ -130,12 +135,10 @@ func showRoom(w io.Writer, r *admissionv1.Room) {
 		fmt.Fprintf(w, "\n%d more %s would fit beside these\n", r.GetPods(), name)
 	}
 	fmt.Fprintf(w, "one more would be %s\n", verdictText(r.GetRefusal()))
-	for _, step := range r.GetRefusal().GetTrace().GetSteps() {
-		for _, short := range step.GetShortages() {
-			// Most of the holders are the copies themselves, which nobody knows.
-			short = proto.CloneOf(short)
-			short.Holders = nil
-			fmt.Fprintf(w, "  %s\n", shortText(short, nil))
-		}
+	for _, short := range shortages(r.GetRefusal().GetTrace()) {
+		// Most of the holders are the copies themselves, which nobody knows.
+		short = proto.CloneOf(short)
+		short.Holders = nil
+		fmt.Fprintf(w, "  %s\n", shortText(short, nil))
 	}
 }

@@ -347,6 +347,9 @@ func (l *life) devices(context.Context) (string, error) {
 // endPlugin asks the plugin to end.
 func (l *life) endPlugin(ctx context.Context) (string, error) {
 	if l.process == nil {
+		if err := l.registered(); err != nil {
+			return "", err
+		}
 		return "", skipped("it was not started here: give its command after --")
 	}
 	ctx, cancel := context.WithTimeout(ctx, l.Patience)

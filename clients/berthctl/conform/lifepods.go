@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -51,6 +52,27 @@ func (l *life) wants(f func(r *devicev1.Resource) int64) map[string]int64 {
 	return out
 }
 
+// counted spells numbers of devices by resource.
+func counted(wants map[string]int64) string {
+	return spelled(wants, func(n int64) string { return strconv.FormatInt(n, 10) })
+}
+
+// listed spells ids of devices by resource.
+func listed(held map[string][]string) string {
+	return spelled(held, func(ids []string) string { return strings.Join(ids, ",") })
+}
+
+func spelled[T any](m map[string]T, value func(T) string) string {
+	var out []string
+	for _, name := range slices.Sorted(maps.Keys(m)) {
+		out = append(out, name+"="+value(m[name]))
+	}
+	if len(out) == 0 {
+		return "nothing"
+	}
+	return strings.Join(out, " ")
+}
+
 func one(*devicev1.Resource) int64 { return 1 }
 
 // admit admits a pod; the error is of the call, or the rejection.
@@ -60,7 +82,7 @@ func (l *life) admit(ctx context.Context, name string, wants map[string]int64) e
 	case err != nil:
 		return err
 	case resp.GetVerdict() != admissionv1.Verdict_VERDICT_ADMITTED:
-		return fmt.Errorf("a pod with %v is rejected: %s", wants, resp.GetMessage())
+		return fmt.Errorf("a pod with %s is rejected: %s", counted(wants), resp.GetMessage())
 	}
 	return nil
 }
@@ -96,7 +118,7 @@ func (l *life) admitOne(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("a pod got %v: %d variables, %d mounts, %d device nodes, %d CDI names", held,
+	return fmt.Sprintf("a pod got %s: %d variables, %d mounts, %d device nodes, %d CDI names", listed(held),
 		len(got.GetEnvs()), len(got.GetMounts()), len(got.GetDevices()), len(got.GetCdiDevices())), nil
 }
 
@@ -123,7 +145,7 @@ func (l *life) readers(ctx context.Context) (string, error) {
 		}
 	}
 	if !maps.EqualFunc(got, want, slices.Equal) {
-		return "", fmt.Errorf("they see %v, and the pod holds %v", got, want)
+		return "", fmt.Errorf("they see %s, and the pod holds %s", listed(got), listed(want))
 	}
 	return "they see what the pod holds", nil
 }
@@ -139,7 +161,7 @@ func (l *life) admitAll(ctx context.Context) (string, error) {
 	if err := l.admit(ctx, "all", rest); err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("one container got all others, %v", rest), l.remove(ctx, "all")
+	return fmt.Sprintf("one container got all others, %s", counted(rest)), l.remove(ctx, "all")
 }
 
 func (l *life) admitTooMany(ctx context.Context) (string, error) {

@@ -43,13 +43,13 @@ func (l *life) same(ctx context.Context, held map[string][]string) error {
 		return maps.Equal(capacities(now), had)
 	})
 	if err != nil {
-		return warnf("there are %v devices now, and were %v", capacities(l.resources), had)
+		return warnf("there are other devices now than before: %s instead of %s", counted(capacities(l.resources)), counted(had))
 	}
 	if len(held) == 0 {
 		return nil
 	}
 	if got, err := l.ids(ctx, keeper); err != nil || !maps.EqualFunc(got, held, slices.Equal) {
-		return fmt.Errorf("the pod holds %v now, and held %v: %w", got, held, err)
+		return fmt.Errorf("the pod holds %s now, and held %s: %w", listed(got), listed(held), err)
 	}
 	return nil
 }
@@ -157,7 +157,7 @@ func (l *life) killPlugin(ctx context.Context) (string, error) {
 		return "", fmt.Errorf("somebody else still serves its devices: %w", err)
 	}
 	if got := l.holds(ctx); !maps.EqualFunc(got, held, slices.Equal) {
-		return "", fmt.Errorf("the pod holds %v now, and held %v", got, held)
+		return "", fmt.Errorf("the pod holds %s now, and held %s", listed(got), listed(held))
 	}
 	return "its devices count as unhealthy, and the pod keeps its own", nil
 }

@@ -1,0 +1,79 @@
+package main
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
+	devicev1 "github.com/berthd/berth/api/berth/device/v1"
+)
+
+// completionTime is how long somebody who presses the tab key is kept waiting.
+const completionTime = 2 * time.Second
+
+// complete completes arguments by their names with what berthd has; files stay what a shell completes by itself.
+func (c *ctl) complete(names []string) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		if len(args) >= len(names) {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		what := strings.Trim(names[len(args)], "[]")
+		if what == "FILE" || what == "SOCKET" {
+			return nil, cobra.ShellCompDirectiveDefault
+		}
+		c.timeout = completionTime
+		var out []cobra.Completion
+		// Nobody wants to read an error while typing.
+		_ = c.connected(cmd.Context(), func(ctx context.Context, s *session) (err error) {
+			out, err = s.candidates(ctx, what, args)
+			return err
+		})
+		return out, cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// candidates lists what an argument may be, given those before it.
+func (s *session) candidates(ctx context.Context, what string, before []string) (out []cobra.Completion, err error) {
+	switch what {
+	case "POD", "NAMESPACE/NAME":
+		list, err := s.Allocation().List(ctx, &allocationv1.ListRequest{})
+		if err != nil {
+			return nil, err
+		}
+		for _, p := range list.GetPods() {
+			out = append(out, podName(p))
+		}
+	case "CONTAINER":
+		pod, err := s.find(ctx, before[0])
+		if err != nil {
+			return nil, err
+		}
+		for _, a := range pod.GetContainers() {
+			out = append(out, a.GetName())
+		}
+	case "RESOURCE":
+		list, err := s.Device().ListResources(ctx, &devicev1.ListResourcesRequest{})
+		if err != nil {
+			return nil, err
+		}
+		for _, r := range list.GetResources() {
+			out = append(out, r.GetName())
+		}
+	}
+	return out, nil
+}
+
+// choices completes a flag with the few values that it may have.
+func choices(cmd *cobra.Command, flag string, values ...string) {
+	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// choosePolicies completes the flags that name policies.
+func choosePolicies(cmd *cobra.Command, topology, scope, cpu string) {
+	choices(cmd, topology, "none", "best-effort", "restricted", "single-numa-node")
+	choices(cmd, scope, "container", "pod")
+	choices(cmd, cpu, "none", "static")
+}
