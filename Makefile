@@ -24,13 +24,13 @@ check: ## Check format, vet, lint, proto, generated code, go.mod, house rules (n
 	hack/verify.sh
 
 test: ## Run every test that needs neither a virtual machine nor others' programs
-	$(GO) test ./...
+	$(GO) test -timeout 30m ./...
 
 test-vm: ## Run what wants another kernel set-up in virtual machines: cgroup v1, hybrid, v2, NUMA
 	hack/vm/test.sh
 
 test-all: ## Run the tests at full length under the race detector, 10 min of plugins' chaos, every fuzz target for FUZZTIME (10s), then test-vm, others' programs and containerd
-	BERTH_LONG=1 $(GO) test -race ./...
+	BERTH_LONG=1 $(GO) test -race -timeout 1h ./...
 	BERTH_CHAOS=$(CHAOSTIME) $(GO) test -count=1 -timeout 1h -v -run '^TestPluginChaos$$' ./server/berthd
 	hack/fuzz.sh $(FUZZTIME)
 	hack/vm/test.sh

@@ -63,7 +63,7 @@ func (s Store) QEMU(ctx context.Context) (string, error) {
 	}
 	fmt.Fprintf(s.Log, "installing %s\n", pkg)
 	err := s.withLists(ctx, func() error {
-		_, err := run(ctx, "", "apt-get", "install", "-y", "-q", "--no-install-recommends", pkg)
+		_, err := aptGet(ctx, "", "install", "-y", "--no-install-recommends", pkg)
 		return err
 	})
 	if err != nil {
@@ -149,10 +149,16 @@ func (s Store) withLists(ctx context.Context, do func() error) error {
 		return err
 	}
 	fmt.Fprintln(s.Log, "fetching the lists of packages")
-	if _, update := run(ctx, "", "apt-get", "update", "-q"); update != nil {
+	if _, update := aptGet(ctx, "", "update"); update != nil {
 		return errors.Join(err, update)
 	}
 	return do()
+}
+
+// aptGet runs apt-get, which tries again what the network fails it, and waits for
+// whoever else installs something.
+func aptGet(ctx context.Context, dir string, args ...string) (string, error) {
+	return run(ctx, dir, "apt-get", append([]string{"-q", "-o", "Acquire::Retries=3", "-o", "DPkg::Lock::Timeout=120"}, args...)...)
 }
 
 // run runs a command and gives its output; the error holds what it said.

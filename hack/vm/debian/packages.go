@@ -81,7 +81,7 @@ func closure(ctx context.Context, pkgs []string) ([]string, error) {
 
 // download fetches packages into a folder.
 func download(ctx context.Context, dir string, pkgs ...string) ([]string, error) {
-	if _, err := run(ctx, dir, "apt-get", append([]string{"download", "-q"}, pkgs...)...); err != nil {
+	if _, err := aptGet(ctx, dir, append([]string{"download"}, pkgs...)...); err != nil {
 		return nil, err
 	}
 	return filepath.Glob(filepath.Join(dir, "*.deb"))
