@@ -3,11 +3,13 @@ package ledger
 import (
 	"encoding/json"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/numa"
+	"github.com/berthd/berth/managers/workload"
 )
 
 // drawAffinity draws an affinity, or none.
@@ -43,8 +45,8 @@ func drawClaim(t *rapid.T) *Claim {
 	return c
 }
 
-// TestTracesAndClaimsEncodeAsJSONDoes: the bytes are those of encoding/json.
-func TestTracesAndClaimsEncodeAsJSONDoes(t *testing.T) {
+// TestEncodesAsJSONDoes: the bytes are those of encoding/json.
+func TestEncodesAsJSONDoes(t *testing.T) {
 	t.Parallel()
 	s := rapid.OneOf(rapid.String(), rapid.SampledFrom([]string{"", "pod-1", "<a&b>", "\x00\u2028\xff\"\\\x7f"}))
 	step := rapid.Custom(func(t *rapid.T) Step {
@@ -85,6 +87,15 @@ func TestTracesAndClaimsEncodeAsJSONDoes(t *testing.T) {
 			}
 		}
 		check(&v)
+		p := storedPod{Pod: &Pod{
+			Pod: workload.Pod{UID: v.Pod, Namespace: v.Namespace, Containers: []workload.Container{{Name: v.Name}}}, Digest: s.Draw(t, "digest"),
+			QoS: workload.QoSClass(s.Draw(t, "class")), AdmissionID: v.AdmissionID, AdmittedAt: time.Unix(rapid.Int64Range(0, 1e10).Draw(t, "s"), 1).UTC(),
+			AdmittedGeneration: v.Generation % 3, CgroupParent: s.Draw(t, "parent"),
+		}}
+		if v.Admitted {
+			p.TraceNumber = &v.Generation
+		}
+		check(&p)
 		if c := drawClaim(t); c != nil {
 			check(c)
 		}

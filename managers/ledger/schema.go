@@ -13,6 +13,7 @@ import (
 	"strconv"
 
 	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/internal/jsontext"
 )
 
 // The schema. Version 2:
@@ -107,19 +108,22 @@ func seal(bucket, key string, value any) (Entry, error) {
 
 // encode gives the JSON of a value.
 func encode(value any) ([]byte, error) {
-	var t encoder
+	w := jsontext.New(usualText)
 	switch v := value.(type) {
+	case *storedPod:
+		writePod(w, v)
 	case *Trace:
-		t.out = make([]byte, 0, 2048)
-		t.trace(v)
+		writeTrace(w, v)
 	case *Claim:
-		t.out = make([]byte, 0, 256)
-		t.claim(v)
+		writeClaim(w, v)
 	default:
 		return json.Marshal(value)
 	}
-	return t.out, t.err
+	return w.Out, w.Err
 }
+
+// usualText is more room than most of these values take.
+const usualText = 1024
 
 // sealText makes the entry for a value that is JSON already.
 func sealText(bucket, key string, text []byte) Entry {
@@ -248,7 +252,7 @@ func (b *batch) pod(uid string, old, next *Pod, v *View) {
 		}
 	}
 	if next != nil {
-		stored := storedPod{Pod: next}
+		stored := &storedPod{Pod: next}
 		if number, ok := v.traceNumber(next.Trace); ok {
 			stored.TraceNumber = &number
 		}

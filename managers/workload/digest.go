@@ -3,10 +3,13 @@ package workload
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 
 	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/internal/jsontext"
 )
+
+// usualText is more room than the JSON of most pods takes.
+const usualText = 512
 
 // Digest gives a hexadecimal SHA-256 over the pod's identity and specification. Two pods with the same digest are the same
 // request. Labels and annotations are left out: they may change while a pod lives and no decision rests on them. An absent
@@ -14,10 +17,11 @@ import (
 func (p *Pod) Digest() (string, error) {
 	spec := *p
 	spec.Labels, spec.Annotations = nil, nil
-	text, err := json.Marshal(spec) // sorts map keys
-	if err != nil {
-		return "", fault.Internalf("digest of pod %s: %w", p, err)
+	w := jsontext.New(usualText)
+	spec.WriteJSON(w)
+	if w.Err != nil {
+		return "", fault.Internalf("digest of pod %s: %w", p, w.Err)
 	}
-	hash := sha256.Sum256(text)
+	hash := sha256.Sum256(w.Out)
 	return hex.EncodeToString(hash[:]), nil
 }
