@@ -61,7 +61,7 @@ var built = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	for name, from := range map[string]string{"berthd": "../../server/berthd", "root/probe": "../../hack/probe"} {
-		cmd := exec.Command("go", "build", "-o", filepath.Join(builtDir, name), from)
+		cmd := exec.Command("go", "build", "-buildvcs=false", "-o", filepath.Join(builtDir, name), from)
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return "", fmt.Errorf("build %s: %w: %s", from, err, out)

@@ -41,7 +41,7 @@ var nicBinary = sync.OnceValues(func() (_ string, err error) {
 		return "", err
 	}
 	path := filepath.Join(nicDir, "nic")
-	out, err := exec.Command("go", "build", "-o", path, "../../clients/hintprovider/nic").CombinedOutput()
+	out, err := exec.Command("go", "build", "-buildvcs=false", "-o", path, "../../clients/hintprovider/nic").CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("build the provider: %w\n%s", err, out)
 	}

@@ -22,7 +22,7 @@ var built = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	builtIn = dir
-	out, err := exec.Command("go", "build", "-o", dir+"/", "../../../server/berthd", "../../../hack/plugin").CombinedOutput()
+	out, err := exec.Command("go", "build", "-buildvcs=false", "-o", dir+"/", "../../../server/berthd", "../../../hack/plugin").CombinedOutput()
 	if err != nil {
 		return "", &buildError{string(out), err}
 	}

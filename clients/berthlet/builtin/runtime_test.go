@@ -80,7 +80,7 @@ var probe = sync.OnceValues(func() (string, error) {
 	if probeDir, err = os.MkdirTemp("", "probe"); err != nil {
 		return "", err
 	}
-	cmd := exec.Command("go", "build", "-o", filepath.Join(probeDir, "probe"), "../../../hack/probe")
+	cmd := exec.Command("go", "build", "-buildvcs=false", "-o", filepath.Join(probeDir, "probe"), "../../../hack/probe")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("%w: %s", err, out)
