@@ -126,8 +126,8 @@ func TestViolationsCarryTheirPaths(t *testing.T) {
 			"pod.spec.containers: is required: a pod has at least one app container",
 		}},
 		"negative": {func(p *typesv1.Pod) { p.Spec.Containers[0].Resources = limits("cpu=-1") }, []string{
-			`pod.spec.containers[0].resources.limits["cpu"]: -1000 must not be negative`,
-			`pod.spec.containers[0].resources.requests["cpu"]: -1000 must not be negative`,
+			`pod.spec.containers[0].resources.limits["cpu"]: -1 must not be negative`,
+			`pod.spec.containers[0].resources.requests["cpu"]: -1 must not be negative`,
 		}},
 		"no quantity": {func(p *typesv1.Pod) {
 			p.Spec.Containers[0].Resources = limits("cpu=two", "memory=1GB", "example.com/gpu=")
@@ -143,7 +143,7 @@ func TestViolationsCarryTheirPaths(t *testing.T) {
 		"request above limit": {func(p *typesv1.Pod) {
 			p.Spec.Containers[0].Resources = limits("memory=1Gi")
 			p.Spec.Containers[0].Resources.Requests = map[string]string{"memory": "2Gi"}
-		}, []string{`pod.spec.containers[0].resources.requests["memory"]: 2147483648 must not be above the limit, 1073741824`}},
+		}, []string{`pod.spec.containers[0].resources.requests["memory"]: 2Gi must not be above the limit, 1Gi`}},
 		"too large": {func(p *typesv1.Pod) { p.Spec.Overhead = map[string]string{"memory": "1e19", "cpu": "1e99"} }, []string{
 			`pod.spec.overhead["cpu"]: "1e99": does not fit into 64 bits`,
 			`pod.spec.overhead["memory"]: "1e19": does not fit`,

@@ -99,7 +99,7 @@ func (c *ctl) hint(err error, failed *berth.Error) string {
 			return "" // it knows the call, and says itself what it cannot do
 		}
 		return "this berthd is older than this berthctl, or the other way round"
-	case codes.Internal, codes.Unknown, codes.DataLoss:
+	case codes.Internal, codes.Unknown:
 		if failed.RequestID != "" {
 			return "berthd's log tells more about request " + failed.RequestID
 		}

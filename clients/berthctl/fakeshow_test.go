@@ -255,7 +255,7 @@ func (f fakeTopology) SetPolicy(_ context.Context, req *topologyv1.SetPolicyRequ
 	if f.empty {
 		return out, nil
 	}
-	for fate, message := range []string{"", "", "app has 2 CPUs (exclusive) and would get no cpu", "Resources cannot be allocated with Topology locality"} {
+	for fate, message := range []string{"", "", "app has 2 CPUs (exclusive) and would get no CPUs of its own", "Resources cannot be allocated with Topology locality"} {
 		if fate > 0 {
 			out.Pods = append(out.Pods, &topologyv1.PodFate{
 				Namespace: "default", Name: "pod" + strconv.Itoa(fate), Fate: topologyv1.Fate(fate), Message: message,

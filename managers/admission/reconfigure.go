@@ -9,6 +9,7 @@ import (
 
 	"github.com/berthd/berth/managers/fault"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/workload"
 )
 
 // Change is another policy: who decides from now on, and the rules that claims are
@@ -160,12 +161,24 @@ func difference(has, would *ledger.Pod) string {
 			}
 			delete(now, key)
 			delete(then, key)
-			none := "no " + key.resource
+			none := noneOf(key)
 			texts = append(texts, fmt.Sprintf("%s has %s and would get %s",
 				cmp.Or(key.owner.Container, "the pod"), cmp.Or(a, none), cmp.Or(b, none)))
 		}
 	}
 	return strings.Join(texts, "; ")
+}
+
+// noneOf spells that a pod or container has nothing of a resource, or shares what
+// all have.
+func noneOf(key amountKey) string {
+	switch workload.Resource(key.resource) {
+	case workload.CPU:
+		return "no CPUs of its own"
+	case workload.Memory:
+		return "no memory of its own"
+	}
+	return "no " + key.resource
 }
 
 type amountKey struct {
@@ -189,7 +202,7 @@ func amounts(p *ledger.Pod) map[amountKey]string {
 			for _, b := range c.Memory {
 				sum += b.Bytes
 			}
-			text = fmt.Sprintf("%d bytes of %s", sum, c.Resource)
+			text = workload.Resource(c.Resource).Text(int64(sum)) + " of " + c.Resource
 		}
 		out[amountKey{c.Owner, c.Resource, c.Provider}] = text
 	}

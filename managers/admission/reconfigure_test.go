@@ -77,8 +77,8 @@ func TestForesee(t *testing.T) {
 		{"no CPUs of their own", func(t *testing.T, h *house) admission.Change {
 			return other(t, h, cpuset.Set{}, topology.BestEffort)
 		}, []string{
-			"two otherwise: main has 2 CPUs (exclusive) and would get no cpu",
-			"wide otherwise: main has 8 CPUs (exclusive) and would get no cpu", "shared same",
+			"two otherwise: main has 2 CPUs (exclusive) and would get no CPUs of its own",
+			"wide otherwise: main has 8 CPUs (exclusive) and would get no CPUs of its own", "shared same",
 		}},
 		{"other CPUs reserved", func(t *testing.T, h *house) admission.Change {
 			set, _, _ := h.ledger.View().ContainerCPUs(ledger.Owner{Pod: "two", Container: "main"})

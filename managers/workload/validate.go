@@ -164,9 +164,9 @@ func (v *validation) pair(requests, limits list, parent string, known func(Resou
 		case !limited && !r.overcommits():
 			v.Addf(limitPath(r), "is required: %.80q cannot be requested without a limit", r)
 		case limited && requests.at(r) != limits.at(r) && !r.overcommits():
-			v.Addf(requestPath(r), "%d must be equal to the limit, %d", request, limit)
+			v.Addf(requestPath(r), "%s must be equal to the limit, %s", r.Text(request), r.Text(limit))
 		case limited && above:
-			v.Addf(requestPath(r), "%d must not be above the limit, %d", request, limit)
+			v.Addf(requestPath(r), "%s must not be above the limit, %s", r.Text(request), r.Text(limit))
 		}
 	}
 }
@@ -179,7 +179,7 @@ func (v *validation) list(l list, path func(Resource) string, known func(Resourc
 			continue
 		}
 		if amount < 0 {
-			v.Addf(path(r), "%d must not be negative", amount)
+			v.Addf(path(r), "%s must not be negative", r.Text(amount))
 		}
 		if r.IsHugePages() {
 			if size, err := HugePageSize(r); err == nil && amount%size != 0 {

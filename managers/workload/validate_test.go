@@ -65,25 +65,25 @@ func TestValidateRefuses(t *testing.T) {
 			p.Containers = []Container{{Name: "a", Role: Init}, {Name: "a"}, {Name: ""}, {Name: "A"}, {Name: long}, {Name: "-a"}}
 		}), []string{c0 + `.name: "a" is the name of pod.spec.initContainers[0] already`, "pod.spec.containers[1].name: is required",
 			`pod.spec.containers[2].name: "A": expected a DNS-1123 label`, "pod.spec.containers[3].name: ", "pod.spec.containers[4].name: "}},
-		{"negative", podOf(both(App, q("cpu", -1))), []string{c0 + `.resources.limits["cpu"]: -1 must not be negative`, c0 + `.resources.requests["cpu"]: -1 must not be negative`}},
+		{"negative", podOf(both(App, q("cpu", -1))), []string{c0 + `.resources.limits["cpu"]: -1m must not be negative`, c0 + `.resources.requests["cpu"]: -1m must not be negative`}},
 		{"request above limit", podOf(nothing, reqLim(App, q("cpu", 2, "memory", 2), q("cpu", 1, "memory", 1))),
-			[]string{`pod.spec.containers[1].resources.requests["cpu"]: 2 must not be above the limit, 1`, `pod.spec.containers[1].resources.requests["memory"]: 2 must not`}},
+			[]string{`pod.spec.containers[1].resources.requests["cpu"]: 2m must not be above the limit, 1m`, `pod.spec.containers[1].resources.requests["memory"]: 2 must not`}},
 		{"device request below limit", podOf(reqLim(App, q("example.com/gpu", 1), q("example.com/gpu", 2))), []string{c0 + `.resources.requests["example.com/gpu"]: 1 must be equal to the limit, 2`}},
 		{"device request without limit", podOf(reqLim(App, q("example.com/gpu", 1), nil)), []string{c0 + `.resources.limits["example.com/gpu"]: is required`}},
-		{"huge page request below limit", podOf(reqLim(App, q("hugepages-2Mi", 2*mi), q("hugepages-2Mi", 4*mi))), []string{c0 + `.resources.requests["hugepages-2Mi"]: 2097152 must be equal to the limit, 4194304`}},
+		{"huge page request below limit", podOf(reqLim(App, q("hugepages-2Mi", 2*mi), q("hugepages-2Mi", 4*mi))), []string{c0 + `.resources.requests["hugepages-2Mi"]: 2Mi must be equal to the limit, 4Mi`}},
 		{"huge page request without limit", podOf(reqLim(App, q("hugepages-2Mi", 2*mi), nil)), []string{c0 + `.resources.limits["hugepages-2Mi"]: is required`}},
 		{"part of a huge page", podOf(reqLim(App, nil, q("hugepages-1Gi", 3*mi))), []string{c0 + `.resources.limits["hugepages-1Gi"]: 3145728 bytes are not a whole number of pages of 1073741824 bytes`}},
 		{"resource names", podOf(reqLim(App, nil, q("gpu", 1, "storage", 1, "hugepages-", 1, "a/b/c", 1, "requests.a/b", 1, `a"]/b`, 1, "kubernetes.io/", 1))), []string{
 			c0 + `.resources.limits["a\"]/b"]: `, c0 + `.resources.limits["a/b/c"]: "a/b/c" is not a resource name`, c0 + `.resources.limits["gpu"]: `,
 			c0 + `.resources.limits["hugepages-"]: `, c0 + `.resources.limits["kubernetes.io/"]: `, c0 + `.resources.limits["requests.a/b"]: `, c0 + `.resources.limits["storage"]: `}},
-		{"overhead", podOf(nothing).withOverhead(q("cpu", -1, "pods", 1)), []string{`pod.spec.overhead["cpu"]: -1 must not be negative`, `pod.spec.overhead["pods"]: `}},
+		{"overhead", podOf(nothing).withOverhead(q("cpu", -1, "pods", 1)), []string{`pod.spec.overhead["cpu"]: -1m must not be negative`, `pod.spec.overhead["pods"]: `}},
 		{"resize policy", change(func(p *Pod) {
 			p.RestartPolicy = "Never"
 			p.Containers[0].ResizePolicy = map[Resource]string{"cpu": "RestartContainer", "memory": "", "example.com/gpu": "NotRequired"}
 		}), []string{c0 + `.resizePolicy["cpu"]: RestartContainer contradicts`, c0 + `.resizePolicy["example.com/gpu"]: only cpu and memory`, c0 + `.resizePolicy["memory"]: "": expected NotRequired`}},
 		{"pod-level names", podOf(nothing).withResources(nil, q("example.com/gpu", 1, "ephemeral-storage", 1, "hugepages-x", 1)), []string{
 			`pod.spec.resources.limits["ephemeral-storage"]: `, `pod.spec.resources.limits["example.com/gpu"]: `, `pod.spec.resources.limits["hugepages-x"]: `}},
-		{"pod-level request above limit", podOf(nothing).withResources(q("cpu", 2), q("cpu", 1)), []string{`pod.spec.resources.requests["cpu"]: 2 must not be above the limit, 1`}},
+		{"pod-level request above limit", podOf(nothing).withResources(q("cpu", 2), q("cpu", 1)), []string{`pod.spec.resources.requests["cpu"]: 2m must not be above the limit, 1m`}},
 		{"pod-level request too small", podOf(both(App, q("cpu", 2)), both(App, q("cpu", 2))).withResources(q("cpu", 3), q("cpu", 9)), []string{`pod.spec.resources.requests["cpu"]: 3 is below the containers' total of 4`}},
 		{"pod-level limit too small", podOf(nothing, both(App, q("cpu", 3))).withResources(nil, q("cpu", 2)), []string{`pod.spec.containers[1].resources.limits["cpu"]: 3 is above the pod-level limit, 2`}},
 		{"pod-level huge page limit too small", podOf(both(App, q("hugepages-2Mi", 2*mi)), both(App, q("hugepages-2Mi", 2*mi))).withResources(nil, q("hugepages-2Mi", 2*mi)),

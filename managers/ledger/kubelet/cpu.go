@@ -2,6 +2,7 @@ package kubelet
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -71,7 +72,7 @@ func ParseCPU(data []byte, owners map[string]ledger.Owner) (CPUState, error) {
 func parseCPU(data []byte, owners map[string]ledger.Owner) (s CPUState, strangers map[string]cpuset.Set, err error) {
 	c := cpuCheckpoint{PodEntries: map[string]podEntry{}}
 	if err := json.Unmarshal(data, &c); err != nil {
-		return s, nil, fault.Corruptf("%w", err)
+		return s, nil, misread(err)
 	}
 	s = CPUState{Policy: c.Policy, Containers: map[string]map[string]cpuset.Set{}, Pods: map[string]cpuset.Set{}}
 	if s.Shared, err = parseList("defaultCpuSet", c.Shared); err != nil {
@@ -124,6 +125,19 @@ func (c *cpuCheckpoint) format(entries entriesByPod) (int, error) {
 
 func wrongChecksum(got, want uint64) error {
 	return fault.Corruptf("checkpoint is corrupted: the checksum is %d, the content's %d", got, want)
+}
+
+// misread says why a file does not have the form of its kind, without the words
+// of the program that reads it.
+func misread(err error) error {
+	var wrong *json.UnmarshalTypeError
+	switch {
+	case errors.As(err, &wrong) && wrong.Field != "":
+		return fault.Corruptf("%s: found %s, which does not belong there: is it the file of another manager?", wrong.Field, wrong.Value)
+	case errors.As(err, &wrong):
+		return fault.Corruptf("expected an object, found %s", wrong.Value)
+	}
+	return fault.Corruptf("no JSON: %w", err)
 }
 
 func parseList(what, list string) (cpuset.Set, error) {

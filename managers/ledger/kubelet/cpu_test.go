@@ -70,7 +70,7 @@ func TestParseCPURefuses(t *testing.T) {
 	}{
 		{"nothing", "", "unexpected end of JSON input", fault.Corrupt},
 		{"cut off", "{", "unexpected end of JSON input", fault.Corrupt},
-		{"no object", "[]", "cannot unmarshal", fault.Corrupt},
+		{"no object", "[]", "expected an object, found array", fault.Corrupt},
 		{"changed", `{"policyName":"static","defaultCpuSet":"0-4","checksum":611748604}`, "corrupted", fault.Corrupt},
 		{"pods without a checksum", `{"policyName":"static","defaultCpuSet":"0-3","podEntries":{"a":{"cpuSet":"4"}}}`, "corrupted", fault.Corrupt},
 		{"bad pool", `{"policyName":"static","defaultCpuSet":"3-0"}`, "defaultCpuSet", fault.Corrupt},

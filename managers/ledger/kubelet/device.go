@@ -65,7 +65,7 @@ func parseDevice(data []byte) (DeviceState, error) {
 		if oldDevices(data) {
 			return DeviceState{}, fault.Unsupportedf("the device ids are plain lists, as before Kubernetes 1.20")
 		}
-		return DeviceState{}, fault.Corruptf("%w", err)
+		return DeviceState{}, misread(err)
 	}
 	if sum := checksum(c.Data.dump()); c.Checksum != sum {
 		return DeviceState{}, wrongChecksum(c.Checksum, sum)

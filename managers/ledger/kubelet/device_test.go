@@ -80,16 +80,16 @@ func TestParseDevice(t *testing.T) {
 		want  string
 	}{
 		"empty":        {"", fault.Corrupt, "unexpected end of JSON input"},
-		"no object":    {"[]", fault.Corrupt, "cannot unmarshal"},
+		"no object":    {"[]", fault.Corrupt, "found "},
 		"cut off":      {`{"Data":{"PodDeviceEntries":[{"PodUID"`, fault.Corrupt, "unexpected end of JSON input"},
-		"no node":      {`{"Data":{"PodDeviceEntries":[{"DeviceIDs":{"x":["a"]}}]},"Checksum":1}`, fault.Corrupt, "cannot unmarshal"},
+		"no node":      {`{"Data":{"PodDeviceEntries":[{"DeviceIDs":{"x":["a"]}}]},"Checksum":1}`, fault.Corrupt, "found "},
 		"no base64":    {`{"Data":{"PodDeviceEntries":[{"AllocResp":"!"}]},"Checksum":1}`, fault.Corrupt, "illegal base64"},
 		"checksum":     {`{"Data":{"PodDeviceEntries":null,"RegisteredDevices":{}},"Checksum":7}`, fault.Corrupt, "the checksum is 7, the content's"},
 		"no checksum":  {`{"Data":{"PodDeviceEntries":null,"RegisteredDevices":{}}}`, fault.Corrupt, "the checksum is 0, the content's"},
 		"plain lists":  {`{"Data":{"PodDeviceEntries":[{"PodUID":"u","DeviceIDs":["a"]}]},"Checksum":1}`, fault.Unsupported, "before Kubernetes 1.20"},
 		"other kind":   {`{"policyName":"static","defaultCpuSet":"0-15","checksum":4220024897}`, fault.Corrupt, "the checksum is"},
 		"more after":   {`{} {}`, fault.Corrupt, "after top-level value"},
-		"wrong number": {`{"Data":{},"Checksum":-1}`, fault.Corrupt, "cannot unmarshal"},
+		"wrong number": {`{"Data":{},"Checksum":-1}`, fault.Corrupt, "found "},
 	} {
 		_, err := kubelet.ParseDevice([]byte(row.text))
 		if err == nil || fault.ClassOf(err) != row.class || !strings.Contains(err.Error(), row.want) {

@@ -63,7 +63,7 @@ func parseMemory(data []byte) (s MemoryState, err error) {
 		Nodes: map[int]*storedNode{}, Entries: map[string]map[string]storedBlocks{}, PodEntries: map[string]storedPod{},
 	}
 	if err := json.Unmarshal(data, &c); err != nil {
-		return s, fault.Corruptf("%w", err)
+		return s, misread(err)
 	}
 	s = MemoryState{
 		Policy: c.Policy, Nodes: map[int]MemoryNode{},

@@ -55,10 +55,10 @@ func TestParseMemoryRefuses(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct{ name, text, wrong string }{
 		{"nothing", "", "unexpected end of JSON input"},
-		{"no object", "[]", "cannot unmarshal"},
+		{"no object", "[]", "found "},
 		{"changed", `{"policyName":"Static","machineState":{},"checksum":4236770233}`, "corrupted"},
 		{"pods without a checksum", `{"policyName":"Static","podEntries":{"a":{}}}`, "corrupted"},
-		{"negative size", `{"entries":{"a":{"c":[{"size":-1}]}}}`, "cannot unmarshal"},
+		{"negative size", `{"entries":{"a":{"c":[{"size":-1}]}}}`, "found "},
 		{"high node", `{"machineState":{"64":{}}}`, "64 is no NUMA node"},
 		{"node without tables", `{"machineState":{"0":null}}`, "0 is no NUMA node with tables"},
 		{"no table", `{"machineState":{"0":{"memoryMap":{"memory":null}}}}`, `"memory" has no table`},

@@ -245,7 +245,7 @@ func TestImportFailures(t *testing.T) {
 		"pod": {&inspectv1.ImportRequest{Kind: "cpu", State: []byte(twoPods), Pods: []*typesv1.Pod{podOf("a", "1"), podOf("b", "-1")}}, rpctest.Failure{
 			Code: codes.InvalidArgument, Reason: "invalid",
 			Fields:  []string{`pods[1].spec.containers[0].resources.limits["cpu"]`, `pods[1].spec.containers[0].resources.requests["cpu"]`},
-			Message: `pods[1]: pod default/b (b) is invalid: pod.spec.containers[0].resources.limits["cpu"]: -1000 must not be negative (and 1 more)`,
+			Message: `pods[1]: pod default/b (b) is invalid: pod.spec.containers[0].resources.limits["cpu"]: -1 must not be negative (and 1 more)`,
 		}},
 		"container id": {&inspectv1.ImportRequest{
 			Kind: "cpu", State: []byte(twoPods), ContainerIds: map[string]*inspectv1.ContainerName{"id": {PodUid: "a"}},
@@ -258,7 +258,7 @@ func TestImportFailures(t *testing.T) {
 			Message: "import cpu_manager_state: nobody knows the owner of CPUs 1 of a/main, CPUs 2 of b/main; give these pods too, or skip what is unknown",
 		}},
 		"no file": {&inspectv1.ImportRequest{Kind: "cpu", State: []byte("{")}, rpctest.Failure{
-			Code: codes.DataLoss, Reason: "corrupt", Message: "import cpu_manager_state: unexpected end of JSON input",
+			Code: codes.DataLoss, Reason: "corrupt", Message: "import cpu_manager_state: no JSON: unexpected end of JSON input",
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {

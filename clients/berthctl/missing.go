@@ -1,0 +1,69 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+
+	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/clients/berthctl/table"
+)
+
+// explainMissing tells what was missing, where, and who holds it.
+func explainMissing(w io.Writer, t *typesv1.Trace, n names) {
+	title := "\nmissing\n"
+	for _, short := range shortages(t) {
+		fmt.Fprintf(w, "%s  %s\n", title, shortText(short, n))
+		title = ""
+	}
+}
+
+// shortages lists what was missing. What pods request of the node as a whole is left out where it is as short as the
+// NUMA nodes are: it says the same again.
+func shortages(t *typesv1.Trace) []*typesv1.Shortage {
+	var all []*typesv1.Shortage
+	for _, step := range t.GetSteps() {
+		all = append(all, step.GetShortages()...)
+	}
+	return slices.DeleteFunc(slices.Clone(all), func(s *typesv1.Shortage) bool {
+		return s.GetNodes() == "" && slices.ContainsFunc(all, func(o *typesv1.Shortage) bool {
+			return o.GetNodes() != "" && o.GetResource() == s.GetResource() && o.GetNeed() == s.GetNeed() && o.GetFree() == s.GetFree()
+		})
+	})
+}
+
+// shortText says what was missing and who holds it.
+func shortText(s *typesv1.Shortage, n names) string {
+	amount := func(n uint64) string {
+		if r := s.GetResource(); r == "memory" || strings.HasPrefix(r, "hugepages-") {
+			return table.Bytes(n)
+		}
+		return strconv.FormatUint(n, 10)
+	}
+	text := s.GetResource()
+	if s.GetNodes() != "" {
+		text += " on " + nodeNoun(s.GetNodes())
+	}
+	text += fmt.Sprintf(": %s needed, %s free", amount(s.GetNeed()), amount(s.GetFree()))
+	held := "held"
+	if s.GetHeld() > 0 {
+		held = amount(s.GetHeld()) + " held"
+	}
+	if len(s.GetHolders()) > 0 {
+		text += ", " + held + " by " + n.owners(s.GetHolders())
+		if s.GetMoreHolders() > 0 {
+			text += fmt.Sprintf(" and %d more", s.GetMoreHolders())
+		}
+	} else if s.GetHeld() > 0 {
+		text += ", " + held
+	}
+	switch {
+	case s.GetWithheld() > 0:
+		text += ", " + amount(s.GetWithheld()) + " " + s.GetWhy()
+	case s.GetWhy() != "":
+		text += ", " + s.GetWhy()
+	}
+	return text
+}
