@@ -63,7 +63,7 @@ func TestContractOfTheProcess(t *testing.T) {
 	hinttest.Run(t, func() hinttest.Setup {
 		l := ledgertest.New(t, ledger.Rules{Machine: machinetest.Build("1s2n4c1t")})
 		var outside []hint.Entry
-		registry, err := hintproxy.New(hintproxy.Config{}, hintproxy.Parts{
+		registry, err := hintproxy.New(hintproxy.Config{Connect: time.Minute}, hintproxy.Parts{
 			Ledger: l, Now: time.Now, Log: slog.New(slog.DiscardHandler),
 			Publish: func(o []hint.Entry) error { outside = o; return nil },
 			Bus:     func() []hint.Entry { return outside },
