@@ -6,8 +6,11 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-say() { printf '\n\033[1m# %s\033[0m\n' "$*"; }
-run() { printf '\033[2m$ %s\033[0m\n' "$*"; "$@"; }
+# Titles and commands stand out on a terminal, and are plain in a file.
+bold="" dim="" plain=""
+[ ! -t 1 ] || bold=$'\033[1m' dim=$'\033[2m' plain=$'\033[0m'
+say() { printf '\n%s# %s%s\n' "$bold" "$*" "$plain"; }
+run() { printf '%s$ %s%s\n' "$dim" "$*" "$plain"; "$@"; }
 
 root=$(mktemp -d /tmp/berthdemo.XXXXXX)
 cgroup=$(basename "$root")
@@ -133,7 +136,7 @@ run berthctl topology
 say "A device plugin registers, as it would with a kubelet"
 plugin -dir "$root/device-plugins" -resource example.com/gpu -devices 'gpu0@0 gpu1@0' >"$root/plugin.log" 2>&1 &
 plugin=$!
-until berthctl get resources -o json | grep -q '"allocatable": *"2"'; do :; done
+until berthctl get resources -o json | grep -q '"allocatable": *"2"'; do sleep 0.05; done
 run berthctl get resources
 
 say "A pod on the shared CPUs"

@@ -28,6 +28,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"strings"
 	"syscall"
 
@@ -54,7 +55,8 @@ func run() error {
 	flag.StringVar(&cfg.Env, "env", "", "`name` of the environment variable with the ids (default: made of the resource)")
 	flag.StringVar((*string)(&cfg.Signal), "signal", string(script.BothSignals), "what tells of a restart of the server: own, kubelet, both, none")
 	var on []string
-	flag.Func("on", "`METHOD=MANNER`: how to behave; may be repeated", func(text string) error {
+	flag.Func("on", "`METHOD=MANNER`: how to behave, as allocate=hang: options, listandwatch, preferred, allocate, prestart, info or notify;\n"+
+		"well, hang, refuse, empty, garbage, die, shrink, end or after and a time; may be repeated", func(text string) error {
 		on = append(on, text)
 		return nil
 	})
@@ -62,6 +64,10 @@ func run() error {
 
 	var err error
 	if cfg.Devices, err = script.ParseDevices(*devices); err != nil {
+		return err
+	}
+	// gRPC takes a path for a host's name unless it begins at the root.
+	if cfg.Dir, err = filepath.Abs(cfg.Dir); err != nil {
 		return err
 	}
 	p := script.New(cfg)

@@ -87,7 +87,7 @@ func (a *App) checkTunables(ctx context.Context, proc *os.Root) error {
 		err = errors.Join(err, sysctl.Set(proc, differences))
 	default:
 		if len(differences) > 0 {
-			a.Log.InfoContext(ctx, "the kernel is not set as Kubernetes wants it", "differences", differences)
+			a.Log.WarnContext(ctx, "the kernel is not set as Kubernetes wants it", "differences", differences)
 		}
 		if err != nil {
 			a.Log.WarnContext(ctx, "look at kernel settings", "error", err)
