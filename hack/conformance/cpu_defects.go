@@ -18,6 +18,7 @@ const (
 	takenTwice = "C4" // a pod gets a second set of CPUs
 	overwrites = "C5" // the chosen nodes are overwritten
 	hangs      = "C6" // the remainder is handed out for ever
+	keeps      = "C8" // a refused pod keeps its CPUs
 )
 
 // cpuPool is what one operation may take from.
@@ -43,29 +44,50 @@ func (p cpuPool) free() cpuset.Set { return p.shared.Minus(p.reserved).Union(p.r
 func (s cpuSetup) strict() bool { return s.Options[cpu.StrictReservation] == "true" }
 
 // unsoundStep says why a recorded operation on a recorded state cannot be right.
-func (s cpuSetup) unsoundStep(before cpuState, uid, container string, res cpuResult) string {
-	p, err := s.pool(before, uid, container)
+func (s cpuSetup) unsoundStep(before cpuState, pod vector.Pod, container string, res cpuResult, after cpuState) string {
+	p, err := s.pool(before, pod.UID, container)
 	if err != nil {
 		return err.Error()
 	}
 	if both := p.shared.Intersect(p.reserved); s.strict() && !both.IsEmpty() {
 		return fmt.Sprintf("reserved CPUs %s are in the shared pool", both)
 	}
-	if container == "" && before.PodAssignments[uid] != "" {
+	if container == "" && before.PodAssignments[pod.UID] != "" {
 		return "the pod has its CPUs already"
 	}
 	taken, err := cpuset.Parse(res.CPUSet)
 	if err != nil {
 		return err.Error()
 	}
-	if stolen := taken.Minus(p.free()).Minus(p.held); res.OK && !stolen.IsEmpty() {
+	if !res.OK {
+		if container == "" && !taken.IsEmpty() {
+			return fmt.Sprintf("the pod is refused and keeps CPUs %s", taken)
+		}
+		return ""
+	}
+	if stolen := taken.Minus(p.free()).Minus(p.held); !stolen.IsEmpty() {
 		return fmt.Sprintf("CPUs %s are taken and were not free", stolen)
+	}
+	w, err := pod.Pod()
+	if err != nil {
+		return err.Error()
+	}
+	if n := s.asked(w, container); res.Allocated && p.held.IsEmpty() && taken.Len() != n {
+		return fmt.Sprintf("CPUs %s are taken, and %d were asked for", taken, n)
+	}
+	if container == "" && res.Allocated {
+		if beyond := overlapping(w, taken, after.Assignments[pod.UID]); !beyond.IsEmpty() {
+			return fmt.Sprintf("containers have CPUs %s that are not their pod's, or another's", beyond)
+		}
 	}
 	return ""
 }
 
 func cpuAllocateUnsound(_ *Env, in cpuAllocateIn, want cpuAllocateWant) string {
-	return in.unsoundStep(in.Before, in.Pod.UID, in.Container, want.Result)
+	if in.Op == "remove" {
+		return ""
+	}
+	return in.unsoundStep(in.Before, in.Pod, in.Container, want.Result, want.After)
 }
 
 // cpuAllocateDiffers checks what must hold whatever the reference answered.
@@ -76,6 +98,13 @@ func cpuAllocateDiffers(env *Env, in cpuAllocateIn, want cpuAllocateWant, got cp
 		}
 		return takenTwice, nil
 	}
+	same := got.Result.OK == want.Result.OK && got.Result.sameError(want.Result)
+	if in.Op == "allocate_pod" && same && !got.Result.OK && want.Result.Allocated {
+		if got.Result.Allocated || got.After.differs(in.Before) != "" {
+			return "", errors.New("the pod is refused and keeps something")
+		}
+		return keeps, nil
+	}
 	topo, err := env.Machines.Get(in.Topology)
 	if err != nil {
 		return "", err
@@ -84,7 +113,7 @@ func cpuAllocateDiffers(env *Env, in cpuAllocateIn, want cpuAllocateWant, got cp
 	if err != nil {
 		return "", err
 	}
-	if err := in.holdsStep(topo, in.Before, pod, in.Container, in.Affinity, got.Result, got.After); err != nil {
+	if err := in.holdsStep(topo, in.Before, pod, in.Container, in.Affinity, got.Result, got.After, same); err != nil {
 		return "", err
 	}
 	switch {
@@ -98,9 +127,10 @@ func cpuAllocateDiffers(env *Env, in cpuAllocateIn, want cpuAllocateWant, got cp
 
 // holdsStep checks an operation against the rules: a refusal only where there is
 // too little; as many CPUs as asked for, all of them free before, as many as
-// possible where the affinity wants them; nothing else in the pool changed.
+// possible where the affinity wants them; nothing else in the pool changed. A
+// refusal for the recorded reason needs no other.
 func (s cpuSetup) holdsStep(topo *machine.Topology, before cpuState, pod *workload.Pod, container string,
-	affinity vector.Affinity, res cpuResult, after cpuState,
+	affinity vector.Affinity, res cpuResult, after cpuState, same bool,
 ) error {
 	p, err := s.pool(before, pod.UID, container)
 	if err != nil {
@@ -122,13 +152,13 @@ func (s cpuSetup) holdsStep(topo *machine.Topology, before cpuState, pod *worklo
 	if s.strict() {
 		pool = pool.Minus(p.reserved)
 	}
-	n := asked(pod, container)
+	n := s.asked(pod, container)
 	switch {
 	case !p.held.IsEmpty():
 		if taken != p.held {
 			return fmt.Errorf("held %s, and now %s", p.held, taken)
 		}
-	case !res.OK && (p.free().Len() >= n || !taken.IsEmpty()):
+	case !res.OK && (p.free().Len() >= n && !same || !taken.IsEmpty()):
 		return fmt.Errorf("refused, with %d CPUs free of %d", p.free().Len(), n)
 	case !res.OK:
 	case taken.Len() != n:
@@ -144,12 +174,24 @@ func (s cpuSetup) holdsStep(topo *machine.Topology, before cpuState, pod *worklo
 	return nil
 }
 
-// asked is the number of CPUs that an operation is about.
-func asked(pod *workload.Pod, container string) int {
-	if container == "" {
-		return int(pod.Resources.Requests[workload.CPU] / 1000)
+// asked is the number of CPUs of its own that the owner in question gets.
+func (s cpuSetup) asked(pod *workload.Pod, container string) int {
+	f := workload.Features{
+		PodLevelResources:        s.Gates.On(vector.PodLevelResources),
+		PodLevelResourceManagers: s.Gates.On(vector.PodLevelResourceManagers),
 	}
-	return int(pod.Container(container).Requests[workload.CPU] / 1000)
+	whole := pod.HasPodLevel()
+	switch {
+	case pod.QoSClass(f) != workload.Guaranteed, whole && !f.PodLevelResourceManagers:
+		return 0
+	case container == "":
+		return pod.Resources.Requests.WholeCPUs()
+	}
+	c := pod.Container(container)
+	if whole && !c.Guaranteed() {
+		return 0
+	}
+	return c.Requests.WholeCPUs()
 }
 
 // unsoundAt finds the first recorded step that cannot be right; -1 if all can.
@@ -157,7 +199,7 @@ func (in cpuSequencesIn) unsoundAt(want cpuSequencesWant) (step int, why string)
 	before := in.Initial
 	for i, w := range want.Steps {
 		if w.Result != nil {
-			if why := in.unsoundStep(before, in.Steps[i].Pod, in.Steps[i].Container, *w.Result); why != "" {
+			if why := in.unsoundStep(before, in.Pods[in.Steps[i].Pod], in.Steps[i].Container, *w.Result, w.State); why != "" {
 				return i, why
 			}
 		}
@@ -192,7 +234,7 @@ func cpuSequencesDiffer(env *Env, in cpuSequencesIn, want cpuSequencesWant, got 
 			if err != nil {
 				return "", err
 			}
-			if err := in.holdsStep(topo, before, pod, step.Container, step.Affinity, *got[i].Result, got[i].State); err != nil {
+			if err := in.holdsStep(topo, before, pod, step.Container, step.Affinity, *got[i].Result, got[i].State, false); err != nil {
 				return "", fmt.Errorf("step %d: %w", i, err)
 			}
 		}

@@ -97,10 +97,15 @@ func (r cpuResult) differs(want cpuResult) string {
 		return "verdict"
 	case r.Allocated != want.Allocated || r.CPUSet != want.CPUSet:
 		return "CPUs"
-	case !r.OK && (r.Error.Class != want.Error.Class || r.Error.Type != want.Error.Type):
+	case !r.sameError(want):
 		return "error"
 	}
 	return ""
+}
+
+// sameError compares the errors of two refusals.
+func (r cpuResult) sameError(want cpuResult) bool {
+	return r.OK || want.OK || r.Error.Class == want.Error.Class && r.Error.Type == want.Error.Type
 }
 
 // cpuAllocate: one operation of the static policy.

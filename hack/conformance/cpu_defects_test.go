@@ -1,0 +1,102 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/berthd/berth/hack/conformance/vector"
+	"github.com/berthd/berth/managers/cpu"
+	"github.com/berthd/berth/managers/machine"
+	"github.com/berthd/berth/managers/workload"
+)
+
+// TestCPUDefects shows recorded operations that cannot be right, and their like
+// that can.
+func TestCPUDefects(t *testing.T) {
+	t.Parallel()
+	two := vector.Amounts{"cpu": "2", "memory": "64Mi"}
+	c := func(name string) vector.Container { return vector.Container{Name: name, Requests: two, Limits: two} }
+	pod := vector.Pod{UID: "p", Containers: []vector.Container{c("a"), c("b")}}
+	whole := pod
+	whole.Resources = &vector.Resources{
+		Requests: vector.Amounts{"cpu": "4", "memory": "1Gi"}, Limits: vector.Amounts{"cpu": "4", "memory": "1Gi"},
+	}
+	bubble := func(a, b string) cpuState {
+		return cpuState{PodAssignments: cpuLists{"p": "1-4"}, Assignments: assignments{"p": {"a": a, "b": b}}}
+	}
+	for _, tt := range []struct {
+		name      string
+		pod       vector.Pod
+		container string
+		before    cpuState
+		res       cpuResult
+		after     cpuState
+		want      string
+	}{
+		{"right", pod, "a", cpuState{Default: "0-7"}, cpuResult{OK: true, Allocated: true, CPUSet: "1-2"}, cpuState{}, ""},
+		{"refused", pod, "a", cpuState{Default: "0-1"}, cpuResult{}, cpuState{}, ""},
+		{"held", pod, "a", cpuState{Default: "0", Assignments: assignments{"p": {"a": "1-3"}}}, cpuResult{OK: true, Allocated: true, CPUSet: "1-3"}, cpuState{}, ""},
+		{"handed on", pod, "b", cpuState{Default: "0", Reusable: cpuLists{"p": "1-2"}}, cpuResult{OK: true, Allocated: true, CPUSet: "1-2"}, cpuState{}, ""},
+		{"too few", pod, "a", cpuState{Default: "0-7"}, cpuResult{OK: true, Allocated: true, CPUSet: "1"}, cpuState{}, "CPUs 1 are taken, and 2"},
+		{"reserved", pod, "a", cpuState{Default: "0-7"}, cpuResult{OK: true, Allocated: true, CPUSet: "0-1"}, cpuState{}, "CPUs 0 are taken"},
+		{"not free", pod, "a", cpuState{Default: "0-2"}, cpuResult{OK: true, Allocated: true, CPUSet: "2-3"}, cpuState{}, "CPUs 3 are taken"},
+		{"as a whole", whole, "", cpuState{Default: "0-7"}, cpuResult{OK: true, Allocated: true, CPUSet: "1-4"}, bubble("1-2", "3-4"), ""},
+		{"a second set", whole, "", bubble("1-2", "3-4"), cpuResult{OK: true, Allocated: true, CPUSet: "5-6"}, cpuState{}, "the pod has its CPUs already"},
+		{"kept by a refused pod", whole, "", cpuState{Default: "0-7"}, cpuResult{Allocated: true, CPUSet: "1-4"}, cpuState{}, "the pod is refused and keeps"},
+		{"parts outside of the whole", whole, "", cpuState{Default: "0-7"}, cpuResult{OK: true, Allocated: true, CPUSet: "1-4"}, bubble("1-2", "4-5"), "containers have CPUs 5"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			s := cpuSetup{Gates: vector.Gates{vector.PodLevelResourceManagers: true}, Reserved: "0"}
+			if got := s.unsoundStep(tt.before, tt.pod, tt.container, tt.res, tt.after); !strings.HasPrefix(got, tt.want) || (got == "") != (tt.want == "") {
+				t.Errorf("%q, want %q", got, tt.want)
+			}
+		})
+	}
+	strict := cpuSetup{Reserved: "0", Options: map[string]string{cpu.StrictReservation: "true"}}
+	if got := strict.unsoundStep(cpuState{Default: "0-7"}, pod, "a", cpuResult{}, cpuState{}); got == "" {
+		t.Error("reserved CPUs in the shared pool went unnoticed")
+	}
+}
+
+// TestHoldsStep holds answers that may differ from the recording against the rules.
+func TestHoldsStep(t *testing.T) {
+	t.Parallel()
+	snapshot, err := machine.ParseShape("2n2c")
+	if err != nil {
+		t.Fatal(err)
+	}
+	topo, err := machine.New(snapshot)
+	if err != nil {
+		t.Fatal(err)
+	}
+	requests := workload.Quantities{workload.CPU: 2000, workload.Memory: 1}
+	pod := &workload.Pod{UID: "p", Containers: []workload.Container{{Name: "a", Requests: requests, Limits: requests}}}
+	before := cpuState{Default: "0-3"}
+	anywhere, far := vector.Affinity{}, vector.Affinity{NUMA: []int{1}}
+	for _, tt := range []struct {
+		name string
+		wish vector.Affinity
+		res  cpuResult
+		pool string
+		same bool
+		ok   bool
+	}{
+		{"served", anywhere, cpuResult{OK: true, CPUSet: "1-2"}, "0,3", false, true},
+		{"where it should be", far, cpuResult{OK: true, CPUSet: "2-3"}, "0-1", false, true},
+		{"elsewhere", far, cpuResult{OK: true, CPUSet: "1-2"}, "0,3", false, false},
+		{"too few", anywhere, cpuResult{OK: true, CPUSet: "1"}, "0,2-3", false, false},
+		{"reserved", anywhere, cpuResult{OK: true, CPUSet: "0-1"}, "2-3", false, false},
+		{"another pool", anywhere, cpuResult{OK: true, CPUSet: "1-2"}, "0", false, false},
+		{"refused with room", anywhere, cpuResult{}, "0-3", false, false},
+		{"refused as recorded", anywhere, cpuResult{}, "0-3", true, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			err := cpuSetup{Reserved: "0"}.holdsStep(topo, before, pod, "a", tt.wish, tt.res, cpuState{Default: tt.pool}, tt.same)
+			if (err == nil) != tt.ok {
+				t.Errorf("%v, want ok %t", err, tt.ok)
+			}
+		})
+	}
+}
