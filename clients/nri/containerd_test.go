@@ -1,6 +1,7 @@
 package main
 
 import (
+	"os"
 	"runtime"
 	"strconv"
 	"strings"
@@ -8,18 +9,34 @@ import (
 
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
 	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
+	"github.com/berthd/berth/server/host/cgroupfs"
+	"github.com/berthd/berth/server/host/systemd"
 )
 
 const mib = 1 << 20
 
-// TestContainerd makes pods in a real containerd that know nothing of berth, as a
-// kubelet does, and kills everything that takes part, one after the other.
 func TestContainerd(t *testing.T) {
 	t.Parallel()
+	testNode(t, nil)
+}
+
+// TestContainerdSlices has systemd as the driver of cgroups.
+func TestContainerdSlices(t *testing.T) {
+	t.Parallel()
+	tree, err := systemd.Open(cgroupfs.Options{})
+	if err != nil {
+		t.Skipf("no systemd to ask: %v", err)
+	}
+	testNode(t, tree)
+}
+
+// testNode makes pods in a real containerd that know nothing of berth, as a
+// kubelet does, and kills everything that takes part, one after the other.
+func testNode(t *testing.T, slices *systemd.Driver) {
 	if runtime.NumCPU() < 2 {
 		t.Skipf("needs 2 CPUs, one of them for the system; here are %d", runtime.NumCPU())
 	}
-	n := newNode(t)
+	n := newNode(t, slices)
 	// The exclusive containers want all CPUs but the reserved one.
 	last := runtime.NumCPU() - 1
 	all, shared, rest, milli := "0-"+strconv.Itoa(last), "0", range1(last), int64(last)*1000
@@ -39,6 +56,10 @@ func TestContainerd(t *testing.T) {
 	if got := allowed(w); got != shared {
 		t.Errorf("the shared container is still on %s", got)
 	}
+	if got, want := mems(t, tr), n.place(trainer).GetCpusetMems(); got != want || want == "" {
+		t.Errorf("the container of its own has memory nodes %q, want %q", got, want)
+	}
+	testResize(n, web, w, trainer, tr, milli)
 
 	greedy := n.pod("greedy", "")
 	if _, err := greedy.create(1000, 128*mib); err == nil || !strings.Contains(err.Error(), "berth: place container main") {
@@ -95,6 +116,61 @@ func TestContainerd(t *testing.T) {
 	if err != nil || len(check.GetFindings()) > 0 {
 		t.Errorf("check of the ledger: %v, %v", check, err)
 	}
+}
+
+// testResize resizes a container that shares CPUs and one that does not.
+func testResize(n *node, web *pod, w int, trainer *pod, tr int, milli int64) {
+	t := n.t
+	t.Helper()
+	if err := web.resize(200, 64*mib); err != nil {
+		t.Fatal(err)
+	}
+	if got := n.value(w, "memory", "memory.limit_in_bytes", "memory.max"); got != strconv.Itoa(64*mib) {
+		t.Errorf("the resized container may have %s bytes", got)
+	}
+	if l := n.place(web); l.GetCpuShares() != 204 || l.GetMemoryLimitBytes() != 64*mib {
+		t.Errorf("berthd counts the resized container as %v", l)
+	}
+	shares := n.value(tr, "cpu", "cpu.shares", "cpu.weight")
+	if err := trainer.resize(milli+1000, 128*mib); err == nil || !strings.Contains(err.Error(), "Infeasible: Resize is infeasible for Guaranteed Pods alongside CPU Manager policy") {
+		t.Errorf("another number of CPUs: %v", err)
+	}
+	if got := n.value(tr, "cpu", "cpu.shares", "cpu.weight"); got != shares {
+		t.Errorf("a resize that was refused changed shares from %s to %s", shares, got)
+	}
+	// The kubelet may send again what is there already.
+	on := allowed(tr)
+	if err := trainer.resize(milli, 128*mib); err != nil {
+		t.Error(err)
+	}
+	if quota := n.value(tr, "cpu", "cpu.cfs_quota_us", "cpu.max"); !strings.HasPrefix(quota, "-1") && !strings.HasPrefix(quota, "max") {
+		t.Errorf("after an update the container of its own has the quota %s", quota)
+	}
+	if got := allowed(tr); got != on {
+		t.Errorf("after an update the container of its own is on %s, was on %s", got, on)
+	}
+}
+
+// mems reads the memory nodes of a process from the kernel.
+func mems(t *testing.T, pid int) string {
+	t.Helper()
+	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(text), "\nMems_allowed_list:")
+	line, _, _ := strings.Cut(rest, "\n")
+	return strings.TrimSpace(line)
+}
+
+// place is what berthd answers for a pod's container.
+func (n *node) place(p *pod) *allocationv1.LinuxResources {
+	n.t.Helper()
+	a, err := n.berth.Allocation().Allocate(n.ctx(), &allocationv1.AllocateRequest{PodUid: p.name + "-uid.main", ContainerName: "main"})
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return a.GetLinux()
 }
 
 // quotaFile names the file with a container's CPU quota, by the cgroup version that

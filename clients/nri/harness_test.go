@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -21,6 +22,8 @@ import (
 
 	"github.com/berthd/berth/clients/berth"
 	"github.com/berthd/berth/hack/containerd"
+	"github.com/berthd/berth/managers/cgroup"
+	"github.com/berthd/berth/server/host/systemd"
 )
 
 // TestMain lets the test binary be berth-nri: the tests run the real program as a
@@ -35,8 +38,13 @@ func TestMain(m *testing.M) {
 
 const asPlugin = "NRI_TEST_AS_PLUGIN"
 
-// patience bounds everything that a test waits for.
-const patience = 2 * time.Minute
+// patience bounds everything that a test waits for; no test takes that long unless
+// it fails.
+const patience = 5 * time.Minute
+
+// builtVariable is the environment variable that names a folder with berthd and
+// root/probe, for a machine that has no Go toolchain.
+const builtVariable = "NRI_TEST_BUILT"
 
 // imageName is what the root file system of the containers is called in containerd.
 const imageName = "docker.io/library/probe:latest"
@@ -51,14 +59,17 @@ type node struct {
 	berthd, plugin *process
 	berth          *berth.Client
 	runtime        criv1.RuntimeServiceClient
+	slices         *systemd.Driver // nil where cgroupfs is the driver
+	built          string          // where the programs are
 }
 
 func (n *node) path(elements ...string) string {
 	return filepath.Join(append([]string{n.dir}, elements...)...)
 }
 
-// newNode starts all programs, and in the end removes everything.
-func newNode(t *testing.T) *node {
+// newNode starts all programs, and in the end removes everything. The driver of
+// cgroups is systemd if a tree of its slices is given.
+func newNode(t *testing.T, slices *systemd.Driver) *node {
 	t.Helper()
 	programs := os.Getenv(containerd.Variable)
 	if programs == "" {
@@ -72,18 +83,21 @@ func newNode(t *testing.T) *node {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := &node{t: t, dir: dir, cgroup: filepath.Base(dir)}
+	n := &node{t: t, dir: dir, cgroup: filepath.Base(dir), slices: slices, built: os.Getenv(builtVariable)}
 	if err := os.Mkdir(n.path("cd"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if n.containerd, err = containerd.New(programs, n.path("cd"), false); err != nil {
+	if n.containerd, err = containerd.New(programs, n.path("cd"), slices != nil); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(n.clean)
-	n.build("../../server/berthd", "berthd")
-	n.build("../../hack/probe", "probe")
+	if n.built == "" {
+		n.built = dir
+		n.build("../../server/berthd", "berthd")
+		n.build("../../hack/probe", "root/probe")
+	}
 	n.startContainerd()
-	if err := n.containerd.Load(n.ctx(), n.path("probe"), imageName); err != nil {
+	if err := n.containerd.Load(n.ctx(), filepath.Join(n.built, "root", "probe"), imageName); err != nil {
 		t.Fatal(err)
 	}
 	conn, err := grpc.NewClient("unix://"+n.containerd.Socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -108,7 +122,7 @@ func (n *node) ctx() context.Context {
 
 func (n *node) build(pkg, name string) {
 	n.t.Helper()
-	cmd := exec.Command("go", "build", "-o", n.path(name), pkg)
+	cmd := exec.Command("go", "build", "-o", filepath.Join(n.built, name), pkg)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if text, err := cmd.CombinedOutput(); err != nil {
 		n.t.Fatalf("build %s: %v\n%s", pkg, err, text)
@@ -153,9 +167,10 @@ func (n *node) startContainerd() {
 
 func (n *node) startBerthd() {
 	n.t.Helper()
-	n.berthd = n.launch("berthd", exec.Command(n.path("berthd"),
+	n.berthd = n.launch("berthd", exec.Command(filepath.Join(n.built, "berthd"),
 		"--root-dir", n.path("berthd-root"), "--cgroup-tree", "memory", "--fit=false", "--fail-swap-on=false",
-		"--cpu-manager-policy", "static", "--reserved-cpus", "0", "--topology-manager-policy", "best-effort"))
+		"--cpu-manager-policy", "static", "--reserved-cpus", "0", "--topology-manager-policy", "best-effort",
+		"--memory-manager-policy", "Static", "--system-reserved", "memory=128Mi", "--eviction-hard", "", "--reserved-memory", "0:memory=128Mi"))
 	if err := n.berth.WaitReady(n.ctx()); err != nil {
 		n.t.Fatal(err)
 	}
@@ -204,6 +219,11 @@ func (n *node) clean() {
 	if n.berth != nil {
 		_ = n.berth.Close()
 	}
+	if n.slices != nil {
+		if err := errors.Join(n.slices.Remove(ctx, cgroup.Name{n.cgroup}), n.slices.Close()); err != nil {
+			n.t.Error(err)
+		}
+	}
 	n.removeCgroups()
 	if err := os.RemoveAll(n.dir); err != nil {
 		n.t.Error(err)
@@ -250,8 +270,25 @@ func (n *node) eventually(what string, done func() bool) {
 // pod is a pod as a kubelet knows it.
 type pod struct {
 	*node
-	name, sandbox string
-	config        *criv1.PodSandboxConfig
+	name, sandbox, container string
+	config                   *criv1.PodSandboxConfig
+}
+
+// cgroupOf names a pod's cgroup as a kubelet does: a folder in others, or a slice,
+// whose name repeats those of the slices that it is in.
+func (n *node) cgroupOf(name, tier string) (path string) {
+	for _, step := range []string{n.cgroup, "kubepods", tier, "pod" + name} {
+		switch {
+		case step == "":
+		case n.slices == nil:
+			path += "/" + step
+		case path == "":
+			path = "/" + step + ".slice"
+		default:
+			path += "/" + strings.TrimSuffix(filepath.Base(path), ".slice") + "-" + step + ".slice"
+		}
+	}
+	return path
 }
 
 // pod starts a sandbox, in a cgroup as the kubelet names it; the tier is empty for
@@ -261,7 +298,7 @@ func (n *node) pod(name, tier string) *pod {
 	p := &pod{node: n, name: name, config: &criv1.PodSandboxConfig{
 		Metadata:     &criv1.PodSandboxMetadata{Name: name, Uid: name + "-uid", Namespace: "default"},
 		LogDirectory: n.path("logs", name),
-		Linux:        &criv1.LinuxPodSandboxConfig{CgroupParent: filepath.Join("/", n.cgroup, "kubepods", tier, "pod"+name)},
+		Linux:        &criv1.LinuxPodSandboxConfig{CgroupParent: n.cgroupOf(name, tier)},
 	}}
 	if err := os.MkdirAll(p.config.LogDirectory, 0o755); err != nil {
 		n.t.Fatal(err)
@@ -274,19 +311,30 @@ func (n *node) pod(name, tier string) *pod {
 	return p
 }
 
-// create makes a container as the kubelet does that has so much CPU and memory as
+// sized is what the kubelet tells of a container that has so much CPU and memory as
 // request and limit; without memory it has only the request.
-func (p *pod) create(milli, memory int64) (id string, err error) {
+func sized(milli, memory int64) *criv1.LinuxContainerResources {
 	r := &criv1.LinuxContainerResources{CpuShares: max(2, milli*1024/1000), OomScoreAdj: 500}
 	if memory > 0 {
 		r.CpuQuota, r.CpuPeriod, r.MemoryLimitInBytes = milli*100, 100_000, memory
 	}
+	return r
+}
+
+// resize changes what the pod's container has.
+func (p *pod) resize(milli, memory int64) error {
+	_, err := p.runtime.UpdateContainerResources(p.ctx(), &criv1.UpdateContainerResourcesRequest{ContainerId: p.container, Linux: sized(milli, memory)})
+	return err
+}
+
+// create makes a container as the kubelet does.
+func (p *pod) create(milli, memory int64) (id string, err error) {
 	answer, err := p.runtime.CreateContainer(p.ctx(), &criv1.CreateContainerRequest{
 		PodSandboxId: p.sandbox, SandboxConfig: p.config,
 		Config: &criv1.ContainerConfig{
 			Metadata: &criv1.ContainerMetadata{Name: "main"}, Image: &criv1.ImageSpec{Image: imageName},
 			Command: []string{"/probe", "show", ",", "wait"}, LogPath: "main.log",
-			Linux: &criv1.LinuxContainerConfig{Resources: r},
+			Linux: &criv1.LinuxContainerConfig{Resources: sized(milli, memory)},
 		},
 	})
 	return answer.GetContainerId(), err
@@ -302,6 +350,7 @@ func (p *pod) run(milli, memory int64) (pid int) {
 	if err != nil {
 		p.t.Fatalf("run a container of %s: %v", p.name, err)
 	}
+	p.container = id
 	status, err := p.runtime.ContainerStatus(p.ctx(), &criv1.ContainerStatusRequest{ContainerId: id, Verbose: true})
 	if err != nil {
 		p.t.Fatal(err)
@@ -353,6 +402,30 @@ func allowed(pid int) string {
 		return err.Error()
 	}
 	return cpus.String()
+}
+
+// value reads a file of a process's cgroup, whose name depends on the version of
+// cgroups: cgroups(7), "/proc files".
+func (n *node) value(pid int, controller, file1, file2 string) string {
+	n.t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		fields := strings.SplitN(strings.TrimSpace(line), ":", 3)
+		path := filepath.Join("/sys/fs/cgroup", controller, fields[2], file1)
+		if fields[1] == "" {
+			path = filepath.Join("/sys/fs/cgroup", fields[2], file2)
+		} else if !slices.Contains(strings.Split(fields[1], ","), controller) {
+			continue
+		}
+		if value, err := os.ReadFile(path); err == nil {
+			return strings.TrimSpace(string(value))
+		}
+	}
+	n.t.Fatalf("process %d is in no cgroup with %s or %s: %s", pid, file1, file2, text)
+	return ""
 }
 
 // runsOn waits until a process may run on some CPUs.

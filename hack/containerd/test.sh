@@ -2,7 +2,8 @@
 # The tests on real container runtimes: builds containerd, its shim and runc from
 # their Go modules, and runs what asks for them, also in a virtual machine where systemd
 # is the driver of cgroups, of version 2; then once more with the containerd that is
-# installed here, if there is one, but for NRI and the machine. Needs root and a C compiler.
+# installed here, if there is one, but for NRI and the machine. With "vm" it runs only
+# the machine's part. Needs root and a C compiler.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -16,18 +17,19 @@ run_with() {
 
 mkdir "$programs/built" "$programs/installed"
 go build -C hack/tools/containerd -o "$programs/built/" tool
-run_with "$programs/built" ./server/runtime ./clients/berthlet/... ./clients/nri
+[ "${1:-}" = vm ] || run_with "$programs/built" ./server/runtime ./clients/berthlet/... ./clients/nri
 
 # The machine has no Go toolchain, and of its own no shell, which the plugin of the
 # network wants.
 mkdir -p "$programs/berth/root"
 CGO_ENABLED=0 go build -o "$programs/berth/berthd" ./server/berthd
 CGO_ENABLED=0 go build -o "$programs/berth/root/probe" ./hack/probe
-go run ./hack/vm -systemd -cgroup v2 -nodes 2 -no-skip \
+go run ./hack/vm -systemd -cgroup v2 -nodes 2 -no-skip -timeout 40m \
 	-add "$programs/built:/opt/containerd" -env BERTH_CONTAINERD=/opt/containerd \
-	-add "$programs/berth:/opt/berth" -env BERTHLET_TEST_BUILT=/opt/berth \
+	-add "$programs/berth:/opt/berth" -env BERTHLET_TEST_BUILT=/opt/berth -env NRI_TEST_BUILT=/opt/berth \
 	-add "$(readlink -f /bin/sh):/usr/bin/sh" \
-	'./clients/berthlet:^TestContainerdSlices$'
+	'./clients/berthlet:^TestContainerdSlices$' './clients/nri:^TestContainerdSlices$'
+[ "${1:-}" != vm ] || exit 0
 
 for name in containerd containerd-shim-runc-v2 ctr runc; do
 	if ! path=$(PATH=$PATH:/usr/sbin command -v "$name"); then

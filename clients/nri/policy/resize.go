@@ -3,6 +3,7 @@ package policy
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/containerd/nri/pkg/api"
 	"google.golang.org/protobuf/proto"
@@ -30,10 +31,11 @@ func (p *Policy) UpdateContainer(ctx context.Context, _ *api.PodSandbox, c *api.
 		return nil, nil
 	}
 	// The runtime knows best what holds now: it may have failed to do what was agreed.
-	if now := c.GetLinux().GetResources(); now != nil {
-		m.asked = now
+	now := c.GetLinux().GetResources()
+	if now == nil {
+		now = m.asked
 	}
-	wanted := changed(m.asked, r)
+	wanted := changed(now, r)
 	if told(wanted, m.even()) != told(m.asked, m.even()) {
 		if err := p.resize(ctx, m, wanted); err != nil {
 			p.Log.Warn("a container's resize is refused", "pod", m.pod.namespace+"/"+m.pod.name, "container", m.name, "let pass", p.passes(m.pod), "error", err)
@@ -144,7 +146,6 @@ func (p *Policy) agreeTo(ctx context.Context, pod *typesv1.Pod) error {
 }
 
 // grown gives a pod's specification with the sizes that its containers have now.
-// Init containers keep theirs: those are never resized.
 func (p *Policy) grown(m *member) (*typesv1.Pod, error) {
 	sizes := map[string]*member{}
 	for _, other := range append(p.live(), m) {
@@ -153,17 +154,10 @@ func (p *Policy) grown(m *member) (*typesv1.Pod, error) {
 		}
 	}
 	pod := proto.Clone(m.pod.spec).(*typesv1.Pod)
-	for _, c := range pod.GetSpec().GetInitContainers() {
-		if c.GetRestartPolicy() != "Always" {
-			delete(sizes, c.GetName())
-		}
-	}
 	var errs []error
-	for _, list := range [][]*typesv1.Container{pod.GetSpec().GetInitContainers(), pod.GetSpec().GetContainers()} {
-		for _, c := range list {
-			if of := sizes[c.GetName()]; of != nil {
-				errs = append(errs, of.writeTo(c))
-			}
+	for _, c := range slices.Concat(pod.GetSpec().GetInitContainers(), pod.GetSpec().GetContainers()) {
+		if of := sizes[c.GetName()]; of != nil {
+			errs = append(errs, of.writeTo(c))
 		}
 	}
 	return pod, errors.Join(errs...)
@@ -224,5 +218,5 @@ func (p *Policy) agreed(ctx context.Context, m *member) error {
 	if err := p.count(ctx, m); err != nil {
 		return errors.Join(differs, err)
 	}
-	return agree(m.pod.spec, m.name, m.asked)
+	return nil
 }

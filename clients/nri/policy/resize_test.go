@@ -94,6 +94,16 @@ func TestResizeApart(t *testing.T) {
 	}
 	d.expect("cpu was raised from the least request", "web-uid.main", "main", 300, gib)
 
+	// The runtime fails to do what was agreed, and the kubelet takes it back.
+	if _, err := e.policy.UpdateContainer(t.Context(), web, w, size(300, 3000, 2*gib)); err != nil {
+		t.Fatal(err)
+	}
+	d.expect("memory was not raised", "web-uid.main", "main", 300, 2*gib)
+	if _, err := e.resize(web, w, size(300, 3000, gib)); err != nil {
+		t.Fatal(err)
+	}
+	d.expect("memory was not raised and is not any more", "web-uid.main", "main", 300, gib)
+
 	// The number of a container's own CPUs never changes in place.
 	const infeasible = `berth: resize container main: Infeasible: Resize is infeasible for Guaranteed Pods alongside CPU Manager policy "static"`
 	if _, err := e.resize(trainer, tr, size(3000, 3000, gib)); err == nil || !strings.Contains(err.Error(), infeasible) {
