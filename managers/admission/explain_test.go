@@ -157,7 +157,21 @@ func TestRejectionsAreExplained(t *testing.T) {
 			there: []workload.Pod{sharing("small", 500), sharing("large", 3500)},
 			pod:   sharing("x", 4000), reason: "OutOfcpu", provider: "node",
 			shortages:   []string{"cpu@ 3/4 held 4 large small"},
-			suggestions: []string{"pod default/large were removed"},
+			suggestions: []string{"container main asked for 3 CPUs instead of 4", "pod default/large were removed"},
+		},
+		"node lacks part of a CPU": {
+			lab:   lab{shape: "1s1n8c1t", policy: topology.None, fit: true},
+			there: []workload.Pod{sharing("a", 6500)},
+			pod:   sharing("x", 900), reason: "OutOfcpu", provider: "node",
+			shortages:   []string{"cpu@ 0/1 held 7 0 counted in whole CPUs: 900m is requested, and 500m is left a"},
+			suggestions: []string{"pod default/a were removed"},
+		},
+		"nothing left to share": {
+			lab:   lab{shape: "1s1n4c1t", policy: topology.None, options: map[string]string{"strict-cpu-reservation": "true"}, fit: true},
+			there: []workload.Pod{sharing("a", 1000)},
+			pod:   sized("x", 3, 1, 0), reason: fault.UnexpectedAdmissionError, provider: "cpu",
+			shortages:   []string{"cpu@ 2/3 held 1 a"},
+			suggestions: []string{"container main asked for 2 CPUs instead of 3", "pod default/a were removed"},
 		},
 		"node full of pods": {
 			lab:   lab{shape: "1s1n8c1t", policy: topology.None, fit: true},

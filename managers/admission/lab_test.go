@@ -98,7 +98,7 @@ func (b lab) open(t ledgertest.T) *house {
 	policy, err := topology.New(topology.Config{Policy: b.policy, Scope: b.scope}, m.NodeMask(), m.Distances())
 	must(t, err)
 
-	l := ledgertest.New(t, ledger.Rules{Machine: m, ReservedCPUs: reserved})
+	l := ledgertest.New(t, ledger.Rules{Machine: m, ReservedCPUs: reserved, StrictReservation: cpus.StrictReservation()})
 	_, err = l.Update(context.Background(), func(d *ledger.Draft) error {
 		for _, p := range b.pods {
 			d.PutPod(p)

@@ -21,6 +21,8 @@ type lever struct {
 	// asked is the amount asked for, and now the same in steps, rounded up; least
 	// is the smallest that is tried.
 	asked, now, least int64
+	// unlimited tells that only the request is lowered: the limit is another one.
+	unlimited bool
 }
 
 // requests looks for smaller amounts: of one resource, or if that does not help,
@@ -127,10 +129,10 @@ func (s *search) largest(pod *workload.Pod, l lever) (int64, bool) {
 // levers lists what can be lowered for the request that failed, by resource.
 func (s *search) levers() []lever {
 	pod, at := &s.c.record.Pod, s.c.gap.req.Container
-	best := map[workload.Resource]lever{}
+	best, full := map[workload.Resource]lever{}, s.full()
 	add := func(container int, requests, limits workload.Quantities) {
-		for r, limit := range limits {
-			l, ok := newLever(container, r, requests[r], limit)
+		for r, request := range requests {
+			l, ok := newLever(container, r, request, limits[r], r == full)
 			if have, known := best[r]; ok && (!known || have.now < l.now) {
 				best[r] = l
 			}
@@ -157,18 +159,19 @@ func (s *search) levers() []lever {
 }
 
 // newLever makes a lever of an amount that somebody hands out: only requests that
-// equal the limit are, and whole CPUs.
-func newLever(container int, r workload.Resource, request, limit int64) (lever, bool) {
-	l := lever{container: container, resource: r, unit: 1, least: 1}
+// equal the limit are, and whole CPUs. Where the node as a whole is full, any
+// request counts.
+func newLever(container int, r workload.Resource, request, limit int64, full bool) (lever, bool) {
+	l := lever{container: container, resource: r, unit: 1, least: 1, unlimited: request != limit}
 	switch {
 	case r == workload.CPU:
-		if l.unit = 1000; limit%l.unit != 0 {
+		if l.unit = 1000; request%l.unit != 0 {
 			return l, false
 		}
 	case r.IsHugePages():
 		l.unit, _ = workload.HugePageSize(r)
 	case r == workload.Memory:
-		if limit >= mebi {
+		if request >= mebi {
 			l.unit = mebi
 		}
 	case r.IsExtended():
@@ -176,10 +179,10 @@ func newLever(container int, r workload.Resource, request, limit int64) (lever, 
 	default:
 		return l, false
 	}
-	if request != limit || limit <= 0 || l.unit <= 0 {
+	if l.unlimited && !full || request <= 0 || l.unit <= 0 {
 		return l, false
 	}
-	l.asked, l.now = limit, (limit+l.unit-1)/l.unit
+	l.asked, l.now = request, (request+l.unit-1)/l.unit
 	return l, true
 }
 
@@ -198,14 +201,14 @@ func (l lever) set(pod *workload.Pod, steps int64) workload.Pod {
 	out := *pod
 	if l.container < 0 {
 		out.Resources = &workload.Resources{
-			Requests: l.put(pod.Resources.Requests, steps), Limits: l.put(pod.Resources.Limits, steps),
+			Requests: l.put(pod.Resources.Requests, steps), Limits: l.limit(pod.Resources.Limits, steps),
 		}
 		out.Excess = l.exact(pod.Excess)
 		return out
 	}
 	out.Containers = slices.Clone(pod.Containers)
 	c := &out.Containers[l.container]
-	c.Requests, c.Limits = l.put(c.Requests, steps), l.put(c.Limits, steps)
+	c.Requests, c.Limits = l.put(c.Requests, steps), l.limit(c.Limits, steps)
 	c.Excess = l.exact(c.Excess)
 	return out
 }
@@ -217,6 +220,13 @@ func (l lever) put(q workload.Quantities, steps int64) workload.Quantities {
 		delete(q, l.resource)
 	}
 	return q
+}
+
+func (l lever) limit(q workload.Quantities, steps int64) workload.Quantities {
+	if l.unlimited {
+		return q
+	}
+	return l.put(q, steps)
 }
 
 // amount is a number of steps as pods count the resource.

@@ -158,8 +158,8 @@ func (s *search) minimal(pods []*ledger.Pod) []*ledger.Pod {
 	return set
 }
 
-// removable lists the pods that hold something, or take the room of a full node,
-// those first that one would rather remove: who holds what is missing, then the
+// removable lists the pods that hold something, stand in the way of a shared pool
+// that would be empty, or take the room of a full node, those first that one would rather remove: who holds what is missing, then the
 // less important, then the younger ones.
 func (s *search) removable() []*ledger.Pod {
 	holds := map[string]bool{}
@@ -173,8 +173,8 @@ func (s *search) removable() []*ledger.Pod {
 	for p := range s.c.gap.base.Pods() {
 		if fills(p) {
 			holds[p.UID()] = true
-			pods = append(pods, p)
-		} else if len(p.Claims) > 0 {
+		}
+		if holds[p.UID()] || len(p.Claims) > 0 {
 			pods = append(pods, p)
 		}
 	}
@@ -200,14 +200,21 @@ func (s *search) removable() []*ledger.Pod {
 // is why the pod was refused (OutOfcpu, OutOfmemory, OutOfpods): what counts
 // there is requests, also of pods that hold nothing of their own.
 func (s *search) fills() func(*ledger.Pod) bool {
+	full := s.full()
+	return func(p *ledger.Pod) bool {
+		return full == "pods" || full != "" && workload.EffectiveRequest(&p.Pod, s.Features, full) > 0
+	}
+}
+
+// full is what the node as a whole has too little of, empty if the pod was refused
+// for something else.
+func (s *search) full() workload.Resource {
 	lacked := new(fault.Error)
 	reason, _ := fault.ReasonOf(s.c.gap.err)
 	if !errors.As(s.c.gap.err, &lacked) || lacked.Resource == "" || reason != fault.OutOf(lacked.Resource) {
-		return func(*ledger.Pod) bool { return false }
+		return ""
 	}
-	return func(p *ledger.Pod) bool {
-		return lacked.Resource == "pods" || workload.EffectiveRequest(&p.Pod, s.Features, workload.Resource(lacked.Resource)) > 0
-	}
+	return workload.Resource(lacked.Resource)
 }
 
 func (s *search) offerRemoval(pods ...*ledger.Pod) {

@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/berthd/berth/managers/fault"
 	"github.com/berthd/berth/managers/hint"
@@ -154,6 +155,11 @@ func (g Guard) Explain(view *ledger.View, req hint.Request, nodes numa.Mask) []l
 	s.Need, s.Free, s.Held = uint64(need), uint64(max(have-used, 0)), uint64(used)
 	if resource == workload.CPU {
 		// In whole CPUs, as shortages have it: what is left is rounded down.
+		// Where a fraction decides, that is said.
+		if s.Need%1000 != 0 && (s.Need+999)/1000 == s.Free/1000+1 {
+			s.Why = fmt.Sprintf("counted in whole CPUs: %s is requested, and %s is left",
+				resource.Text(int64(s.Need)), resource.Text(int64(s.Free)))
+		}
 		s.Need, s.Free, s.Held = (s.Need+999)/1000, s.Free/1000, (s.Held+999)/1000
 	}
 	s.HeldByPods(view, func(p *ledger.Pod) uint64 {
