@@ -1,19 +1,22 @@
 package allocation
 
 import (
+	"context"
 	"sort"
 	"sync"
 
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/api/convert"
+	"github.com/berthd/berth/managers/device"
 	"github.com/berthd/berth/managers/fault"
 	"github.com/berthd/berth/managers/ledger"
 )
 
 // History keeps the newest events of the ledger in memory, for readers that come
 // back. It is fed by commits and waits for no reader: one that falls behind what
-// is kept has to start over.
+// is kept has to start over. No commit waits for events to be made of it either:
+// that is left to Run, or to a reader who comes first.
 type History struct {
 	limit     int
 	inventory Inventory
@@ -24,9 +27,19 @@ type History struct {
 	events []*allocationv1.WatchResponse // guarded by mu
 	after  uint64                        // guarded by mu
 	last   uint64                        // guarded by mu; the newest revision
+	queue  []commit                      // guarded by mu; what no events have been made of yet
 	moved  chan struct{}                 // guarded by mu; closed at the next generation
 	closed bool                          // guarded by mu
 }
+
+// commit is what a commit has changed, with the devices of that moment.
+type commit struct {
+	old, new *ledger.View
+	devices  *device.Snapshot
+}
+
+// longQueue is how many commits wait for their events at most.
+const longQueue = 64
 
 // NewHistory makes a history of at least limit events, which is above 0.
 func NewHistory(limit int, inventory Inventory) *History {
@@ -42,11 +55,44 @@ func (h *History) Start(view *ledger.View) {
 
 // Committed adds what a commit changed. Commits come one at a time and in order.
 func (h *History) Committed(old, new *ledger.View) {
-	events := h.eventsOf(old, new)
+	devices := h.inventory.Inventory()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.last = new.Revision()
-	h.events = append(h.events, events...)
+	if h.queue = append(h.queue, commit{old, new, devices}); len(h.queue) >= longQueue {
+		h.catchUp()
+	}
+	if !h.closed {
+		close(h.moved)
+		h.moved = make(chan struct{})
+	}
+}
+
+// Run makes events of commits until ctx ends.
+func (h *History) Run(ctx context.Context) error {
+	for ctx.Err() == nil {
+		h.mu.Lock()
+		h.catchUp()
+		moved := h.moved
+		if h.closed {
+			moved = nil // no reader comes any more
+		}
+		h.mu.Unlock()
+		select {
+		case <-moved:
+		case <-ctx.Done():
+		}
+	}
+	return nil
+}
+
+// catchUp makes the events of the commits that wait for them. The lock is held.
+func (h *History) catchUp() {
+	for _, c := range h.queue {
+		h.last = c.new.Revision()
+		h.events = append(h.events, c.events()...)
+	}
+	clear(h.queue) // of views that nobody else has
+	h.queue = h.queue[:0]
 	if len(h.events) >= 2*h.limit {
 		// Whole generations go, so that a reader has all of one or none.
 		cut := len(h.events) - h.limit
@@ -55,10 +101,6 @@ func (h *History) Committed(old, new *ledger.View) {
 			cut++
 		}
 		h.events = append(make([]*allocationv1.WatchResponse, 0, 2*h.limit), h.events[cut:]...)
-	}
-	if !h.closed {
-		close(h.moved)
-		h.moved = make(chan struct{})
 	}
 }
 
@@ -86,10 +128,11 @@ type page struct {
 func (h *History) since(revision uint64) (page, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	switch {
-	case h.closed:
+	if h.closed {
 		return page{}, fault.Unavailablef("berthd ends")
-	case revision < h.after:
+	}
+	h.catchUp()
+	if revision < h.after {
 		return page{}, fault.Gonef("events after revision %d are not kept any more, only those after %d: list, and watch from the list's revision", revision, h.after)
 	}
 	i := sort.Search(len(h.events), func(i int) bool { return h.events[i].GetRevision() > revision })
@@ -105,20 +148,21 @@ var kinds = map[ledger.ChangeKind]allocationv1.EventType{
 	ledger.Unbound:    allocationv1.EventType_EVENT_TYPE_UNBOUND,
 }
 
-// eventsOf returns the message form of what happened between two views.
-func (h *History) eventsOf(old, new *ledger.View) []*allocationv1.WatchResponse {
+// events returns the message form of what a commit has changed.
+func (c commit) events() []*allocationv1.WatchResponse {
+	old, new := c.old, c.new
 	var out []*allocationv1.WatchResponse
-	for _, c := range ledger.Changes(old, new) {
-		e := &allocationv1.WatchResponse{Type: kinds[c.Kind], Revision: new.Revision()}
+	for _, change := range ledger.Changes(old, new) {
+		e := &allocationv1.WatchResponse{Type: kinds[change.Kind], Revision: new.Revision()}
 		switch {
-		case c.Pod == nil:
+		case change.Pod == nil:
 			e.Binding = &allocationv1.ContainerBinding{
-				ContainerId: c.Binding.ID, PodUid: c.Binding.Owner.Pod, ContainerName: c.Binding.Owner.Container,
+				ContainerId: change.Binding.ID, PodUid: change.Binding.Owner.Pod, ContainerName: change.Binding.Owner.Container,
 			}
-		case c.Kind == ledger.PodRemoved:
-			e.Pod = allocated(old, c.Pod, h.inventory)
+		case change.Kind == ledger.PodRemoved:
+			e.Pod = allocated(old, change.Pod, c.devices)
 		default:
-			e.Pod = allocated(new, c.Pod, h.inventory)
+			e.Pod = allocated(new, change.Pod, c.devices)
 		}
 		out = append(out, e)
 	}
@@ -129,9 +173,9 @@ func (h *History) eventsOf(old, new *ledger.View) []*allocationv1.WatchResponse 
 }
 
 // allocated returns what a pod holds, with the health of its devices.
-func allocated(view *ledger.View, pod *ledger.Pod, inventory Inventory) *typesv1.PodAllocation {
+func allocated(view *ledger.View, pod *ledger.Pod, devices *device.Snapshot) *typesv1.PodAllocation {
 	out := convert.Allocation(view, pod)
-	convert.PodHealth(out, inventory.Inventory(), convert.Health)
+	convert.PodHealth(out, devices, convert.Health)
 	return out
 }
 

@@ -35,6 +35,21 @@ type bench struct {
 
 func newBench(t *testing.T, limit int) *bench {
 	t.Helper()
+	b := newLazyBench(t, limit)
+	ctx, end := context.WithCancel(b.ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- b.history.Run(ctx) }()
+	t.Cleanup(func() {
+		if end(); <-ended != nil {
+			t.Error("the history's task does not end well")
+		}
+	})
+	return b
+}
+
+// newLazyBench is a bench where events are made when somebody reads them.
+func newLazyBench(t *testing.T, limit int) *bench {
+	t.Helper()
 	b := &bench{t: t, inv: device.NewInventory(nil, time.Unix(0, 0))}
 	var cancel context.CancelFunc
 	b.ctx, cancel = context.WithTimeout(t.Context(), time.Minute)
@@ -126,6 +141,35 @@ func (b *bench) bookmark(s stream, revision uint64) (lines []string) {
 		}
 		lines = append(lines, line(e))
 	}
+}
+
+// TestWatchMakesEventsLate: what commits have left to do is done for a reader, and
+// by a commit once it is much.
+func TestWatchMakesEventsLate(t *testing.T) {
+	t.Parallel()
+	b := newLazyBench(t, 1000)
+	b.put("a")
+	var want []string
+	for n := range 100 {
+		revision := b.put("a", ledgertest.Exclusive("main", fmt.Sprint(n%7+1)))
+		want = append(want, fmt.Sprintf("%d changed a", revision))
+	}
+	first := b.ledger.View().Revision() - 100
+	got := b.bookmark(b.watch(first), first+100)
+	if got = slices.DeleteFunc(got, func(l string) bool { return strings.Contains(l, "shared_cpus") }); !slices.Equal(got, want) {
+		t.Errorf("%q\nwant %q", got, want)
+	}
+	b.history.Close()
+	if err := b.history.Run(canceled(b.ctx)); err != nil {
+		t.Error(err)
+	}
+}
+
+// canceled is a context that has ended.
+func canceled(ctx context.Context) context.Context {
+	ctx, cancel := context.WithCancel(ctx)
+	cancel()
+	return ctx
 }
 
 func TestWatchFromTheBeginning(t *testing.T) {
