@@ -3,6 +3,7 @@ package deviceplugin
 import (
 	"context"
 	"path/filepath"
+	"strings"
 
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
@@ -71,10 +72,21 @@ func (s *Server) check(req *pluginapi.RegisterRequest) error {
 	if !workload.Resource(req.ResourceName).IsExtended() {
 		return fault.Invalidf("the ResourceName %q is invalid", req.ResourceName)
 	}
-	if !filepath.IsLocal(req.Endpoint) || filepath.Clean(req.Endpoint) == "." {
+	if !inside(req.Endpoint) {
 		return fault.Invalidf("the Endpoint %q is invalid: expected the name of a socket in %s", req.Endpoint, s.Dir)
 	}
 	return nil
+}
+
+// inside tells whether an endpoint, joined to the directory as the kubelet joins
+// it, names something in there: a name with a slash before it does. A longer
+// absolute path does too, but it is meant to be another one.
+func inside(endpoint string) bool {
+	name := strings.TrimLeft(endpoint, "/")
+	if name != endpoint && strings.Contains(name, "/") {
+		return false
+	}
+	return filepath.IsLocal(name) && filepath.Clean(name) != "."
 }
 
 // install makes a session the one of its resource and starts it. The session

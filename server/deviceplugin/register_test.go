@@ -201,6 +201,10 @@ func TestRefusedRegistrations(t *testing.T) {
 		{"no name", "v1beta1", "a.io/", "p.sock", "is invalid"},
 		{"endpoint outside", "v1beta1", gpu, "../p.sock", `the Endpoint "../p.sock" is invalid`},
 		{"absolute endpoint", "v1beta1", gpu, filepath.Join(b.Dir, "p.sock"), "is invalid"},
+		{"the parent", "v1beta1", gpu, "..", "is invalid"},
+		{"the parent with a slash", "v1beta1", gpu, "/..", "is invalid"},
+		{"outside with a slash", "v1beta1", gpu, "/../p.sock", "is invalid"},
+		{"only a slash", "v1beta1", gpu, "//", "is invalid"},
 		{"no endpoint", "v1beta1", gpu, "", `the Endpoint "" is invalid`},
 		{"the directory", "v1beta1", gpu, "sub/..", "is invalid"},
 		{"ourselves", "v1beta1", gpu, "kubelet.sock", "failed to get device plugin options"},
@@ -215,6 +219,20 @@ func TestRefusedRegistrations(t *testing.T) {
 	}
 	if _, found := b.inv.Snapshot().Resource(gpu); found {
 		t.Error("a refused plugin made a resource")
+	}
+}
+
+// The kubelet joins whatever it is given to its directory, so a slash before a
+// name makes no difference to plugins.
+func TestEndpoints(t *testing.T) {
+	t.Parallel()
+	b := start(t, deviceplugin.Config{})
+	p := b.plugin(script.Config{Endpoint: "p.sock", Devices: devices(t, "a")})
+	for _, endpoint := range []string{"p.sock", "/p.sock", "//p.sock", "./p.sock", "x/../p.sock"} {
+		err := p.RegisterAs(b.ctx, &pluginapi.RegisterRequest{Version: "v1beta1", ResourceName: gpu, Endpoint: endpoint})
+		if err != nil {
+			t.Errorf("%q: %v", endpoint, err)
+		}
 	}
 }
 
