@@ -131,6 +131,26 @@ func TestPodHints(t *testing.T) {
 	}
 }
 
+// A plugin that names nodes which no machine has wants its devices to be near to
+// something: as with the kubelet, nothing is near enough.
+func TestAlienNodes(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, "2s4c")
+	devices := parse("a b@")
+	devices[1].Alien = true
+	b.inv.Listed(b.list(gpu, "", Options{}), devices, epoch)
+	p := b.pod("pod", "c gpu=1")
+	answers, err := b.Hints(t.Context(), b.draft.View(), hint.Request{Pod: p})
+	if err != nil || len(answers) != 1 || answers[0].Kind != hint.Impossible {
+		t.Errorf("hints %+v, %v; want none that is possible", answers, err)
+	}
+	// Where the decision went on all the same, a device that may be anywhere comes last.
+	claims, err := b.Plan(t.Context(), b.draft.View(), hint.Request{Pod: p}, hint.Hint{Nodes: numa.Of(0)})
+	if err != nil || len(claims) != 1 || claims[0].Devices.IDs()[0] != "b" {
+		t.Errorf("%+v, %v; want the device that names nodes", claims, err)
+	}
+}
+
 func TestHintsOfResourcesWithoutAPlugin(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, "2n2c")

@@ -19,10 +19,14 @@ type Device struct {
 	Nodes numa.Mask
 	// Topology tells that the plugin sent a topology, possibly without nodes.
 	Topology bool
+	// Alien tells that the plugin named nodes and none that any machine has: below
+	// zero, or more than a mask holds. Such a device is not one without nodes, which
+	// may be anywhere; it is near to no node that a pod could be placed on.
+	Alien bool
 }
 
 // near tells whether the device is near to nodes at all.
-func (d Device) near() bool { return !d.Nodes.IsEmpty() }
+func (d Device) near() bool { return d.Alien || !d.Nodes.IsEmpty() }
 
 // Options are what a plugin says of itself (DevicePluginOptions).
 type Options struct {

@@ -130,7 +130,7 @@ func TestRegisterAndList(t *testing.T) {
 	r := b.untilCounts(gpu, 6, 5)
 	want := []device.Device{
 		{ID: "bad"},
-		{ID: "far", Healthy: true, Topology: true},
+		{ID: "far", Healthy: true, Topology: true, Alien: true},
 		{ID: "g0", Healthy: true, Nodes: numa.Of(0, 1), Topology: true},
 		{ID: "g1", Healthy: true, Nodes: numa.Of(1), Topology: true},
 		{ID: "none", Healthy: true},

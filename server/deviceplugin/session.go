@@ -123,15 +123,17 @@ func (p *session) devices(list *pluginapi.ListAndWatchResponse) []device.Device 
 	out := make([]device.Device, 0, len(list.Devices))
 	for _, d := range list.Devices {
 		next := device.Device{ID: d.GetID(), Healthy: d.GetHealth() == pluginapi.Healthy, Topology: d.GetTopology() != nil}
-		for _, n := range d.GetTopology().GetNodes() {
+		nodes := d.GetTopology().GetNodes()
+		for _, n := range nodes {
 			if id := n.GetID(); id >= 0 && id < numa.MaxNodes {
 				next.Nodes = next.Nodes.With(int(id))
 			} else if !p.strange {
 				p.strange = true
-				p.server.Log.Warn("device plugin reports a NUMA node that no machine has; it is ignored",
+				p.server.Log.Warn("device plugin reports a NUMA node that no machine has; no pod is near to it",
 					"resource", p.resource, "device", d.GetID(), "node", id, "nodes", numa.MaxNodes)
 			}
 		}
+		next.Alien = len(nodes) > 0 && next.Nodes.IsEmpty()
 		out = append(out, next)
 	}
 	return out
