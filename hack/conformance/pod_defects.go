@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/berthd/berth/hack/conformance/vector"
+	"github.com/berthd/berth/managers/cpu"
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/machine"
@@ -46,8 +47,8 @@ func (in podAdmitIn) defectAt(env *Env, want podAdmitWant) (step int, entry, why
 		if entry, why := in.unsound(pod, w); entry != "" {
 			return i, entry, why
 		}
-		if w.Result != nil && strings.Contains(w.Result.Message, "not enough cpus available") && uneven(env, in.Topology) {
-			return i, torn, "the CPUs that were counted before the refusal may not have been free"
+		if why := in.uneven(env, pod, w); why != "" {
+			return i, torn, why
 		}
 		if why := in.emptied(here, w.CPU); why != "" {
 			return i, emptied, why
@@ -153,21 +154,55 @@ func (in podAdmitIn) twice(s cpuState) (twice cpuset.Set) {
 	return twice
 }
 
-// uneven tells whether a machine has cores or sockets of unlike sizes: the average
-// that the reference goes by is not the size of each.
-func uneven(env *Env, name string) bool {
-	m, err := env.Machines.Get(name)
-	if err != nil {
-		return false
+// uneven says what the reference may have got wrong on a machine that has cores or
+// sockets of unlike sizes, where the average that it goes by is not the size of each:
+// it takes whole units with CPUs that are far from the affinity, or before a refusal
+// has counted such as were not free.
+func (in podAdmitIn) uneven(env *Env, pod vector.Pod, w podStepWant) (why string) {
+	p, err := pod.Pod()
+	if w.Result == nil || err != nil {
+		return ""
 	}
-	for _, units := range []*machine.Partition{m.ByCore(), m.BySocket()} {
-		for i := range units.Len() {
-			if units.Size(i) != units.Size(0) {
-				return true
-			}
+	m, err := env.Machines.Get(in.Topology)
+	if err != nil || alike(m.ByCore()) && alike(m.BySocket()) {
+		return ""
+	}
+	if strings.Contains(w.Result.Message, "not enough cpus available") {
+		return "the CPUs that were counted before the refusal may not have been free"
+	}
+	sets := w.CPU.Assignments[p.UID]
+	free := parsed(w.CPU.Default)
+	for _, list := range sets {
+		free = free.Union(parsed(list))
+	}
+	free = free.Minus(parsed(in.ReservedCPUs))
+	for _, c := range p.Walk() {
+		set, wish := parsed(sets[c.Name]), w.Affinity[c.Name]
+		home := cpuset.Set{}
+		for _, node := range wish.NUMA {
+			home = home.Union(m.ByNode().Of(node))
+		}
+		if in.CPUOptions[cpu.AlignBySocket] == "true" {
+			home = m.BySocket().Cover(home)
+		}
+		if far := set.Minus(home); wish.NUMA != nil && !far.IsEmpty() && !free.Intersect(home).IsSubsetOf(set) {
+			return fmt.Sprintf("%s has CPUs %s, and others were nearer", c.Name, far)
+		}
+		if !c.Role.Feeds() {
+			free = free.Minus(set)
 		}
 	}
-	return false
+	return ""
+}
+
+// alike tells whether all units have the same size.
+func alike(units *machine.Partition) bool {
+	for i := range units.Len() {
+		if units.Size(i) != units.Size(0) {
+			return false
+		}
+	}
+	return true
 }
 
 // stolen finds the CPUs that a container of a pod got and that were not free for
