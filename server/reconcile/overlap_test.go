@@ -1,0 +1,295 @@
+package reconcile
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/berthd/berth/managers/cgroup"
+	"github.com/berthd/berth/managers/cgroup/memtree"
+	"github.com/berthd/berth/managers/cpuset"
+	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/ledgertest"
+	"github.com/berthd/berth/managers/workload"
+	"github.com/berthd/berth/server/runtime"
+)
+
+// Whatever a runtime and those who use it do, as long as they start what they were
+// told to: nobody runs on the CPUs of a container that was let start on them.
+func TestNobodyRunsOnCPUsOfOthers(t *testing.T) {
+	t.Parallel()
+	for name, facts := range map[string]cgroup.Facts{"v1": memtree.V1(), "v2": memtree.V2()} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			rapid.Check(t, func(r *rapid.T) {
+				h := newHarbour(t, r, facts)
+				for step := range rapid.IntRange(1, 40).Draw(r, "steps") {
+					h.happen(fmt.Sprint("c", step))
+					h.check()
+				}
+			})
+		})
+	}
+}
+
+// harbour is a dock at which anything may happen.
+type harbour struct {
+	*bench
+	dock  *dock
+	r     *rapid.T
+	boxes map[string]*ship
+	log   []string
+}
+
+// ship is what else there is to know of a container.
+type ship struct {
+	pod string
+	// told says that PreStart was answered, at what time.
+	told bool
+	at   time.Time
+	// read is what a start that is under way has read; nil if none is.
+	read *cgroup.Values
+	// found containers run without PreStart, and may be anywhere until the next
+	// success of anything.
+	found bool
+}
+
+// alone are the pods with CPUs of their own; all others share the rest.
+var alone = map[string]string{"own": "2-3", "one": "1"}
+
+func newHarbour(t *testing.T, r *rapid.T, facts cgroup.Facts) *harbour {
+	b, d := newDock(t, facts)
+	return &harbour{bench: b, dock: d, r: r, boxes: map[string]*ship{}}
+}
+
+// pick takes one of some.
+func pick[T any](r *rapid.T, label string, some []T) (one T, ok bool) {
+	if len(some) == 0 {
+		return one, false
+	}
+	return rapid.SampledFrom(some).Draw(r, label), true
+}
+
+// those lists containers in a phase.
+func (h *harbour) those(phase runtime.Phase, more func(*ship) bool) (out []string) {
+	for _, id := range slices.Sorted(maps.Keys(h.boxes)) {
+		if h.dock.boxes[id].Phase == phase && more(h.boxes[id]) {
+			out = append(out, id)
+		}
+	}
+	return out
+}
+
+func (h *harbour) happen(id string) {
+	ctx := h.t.Context()
+	what := rapid.SampledFrom([]string{
+		"pod", "pod", "create", "create", "prestart", "start", "begin", "finish", "end", "find", "follow", "pass", "away", "late", "late", "wait", "resize",
+	}).Draw(h.r, "what")
+	note := func(format string, args ...any) { h.note(what+" "+format, args...) }
+	view := h.ledger.View()
+	switch what {
+	case "pod":
+		uid := rapid.SampledFrom([]string{"a", "b", "own", "one"}).Draw(h.r, "uid")
+		if _, here := view.Pod(uid); here {
+			note("- %s %v", uid, h.remove(uid))
+		} else {
+			note("+ %s", uid)
+			h.come(uid)
+		}
+	case "create":
+		var uids []string
+		for p := range view.Pods() {
+			uids = append(uids, p.UID())
+		}
+		if uid, ok := pick(h.r, "uid", uids); ok {
+			place := cgroup.ContainerCpuset(view, ledger.Owner{Pod: uid, Container: "c"})
+			h.dock.create(id, uid, place.CPUs.String())
+			h.boxes[id] = &ship{pod: uid}
+			note("%s of %s on %s", id, uid, place.CPUs)
+			if rapid.Bool().Draw(h.r, "started") {
+				err := h.tryStart(id)
+				note("%s is started: %v", id, err)
+				switch now := rapid.IntRange(0, 2).Draw(h.r, "now"); {
+				case err == nil && now == 1:
+					h.begin(id)
+				case err == nil && now == 2:
+					h.dock.start(h.t, id)
+				}
+			}
+		}
+	case "prestart":
+		if id, ok := pick(h.r, "id", h.those(runtime.Created, func(s *ship) bool { return s.read == nil })); ok {
+			note("%s: %v", id, h.tryStart(id))
+		}
+	case "start":
+		if id, ok := pick(h.r, "id", h.those(runtime.Created, func(s *ship) bool { return s.told && s.read == nil })); ok {
+			h.dock.start(h.t, id)
+			note("%s on %s", id, h.dock.boxes[id].values.CPUs)
+		}
+	case "begin":
+		if id, ok := pick(h.r, "id", h.those(runtime.Created, func(s *ship) bool {
+			return s.told && s.read == nil && h.clock().Sub(s.at) < youth
+		})); ok {
+			h.begin(id)
+		}
+	case "finish":
+		if id, ok := pick(h.r, "id", h.those(runtime.Created, func(s *ship) bool { return s.read != nil })); ok {
+			h.finish(id)
+			note("%s", id)
+		}
+	case "end":
+		if id, ok := pick(h.r, "id", h.those(runtime.Running, func(*ship) bool { return true })); ok {
+			h.end(id)
+			if rapid.Bool().Draw(h.r, "told") {
+				h.update(func(d *ledger.Draft) { d.Unbind(id) })
+			}
+			note("%s", id)
+		}
+	case "find":
+		// Somebody has made it past berth.
+		if _, here := view.Pod("a"); here {
+			h.dock.create(id, "a", "0-3")
+			h.dock.start(h.t, id)
+			h.boxes[id] = &ship{pod: "a", found: true}
+			h.update(func(d *ledger.Draft) {
+				d.Bind(ledger.Binding{ID: id, Owner: ledger.Owner{Pod: "a", Container: "c"}, Sequence: 1})
+			})
+			note("%s", id)
+		}
+	case "follow", "pass", "away", "late":
+		switch what {
+		case "away":
+			h.dock.fail = fault.Unavailablef("nobody there")
+		case "late":
+			h.dock.late = fault.Deadlinef("too late")
+		}
+		step := h.Follow
+		if what == "pass" {
+			step = h.Pass
+		}
+		err := step(ctx)
+		h.dock.fail, h.dock.late = nil, nil
+		if err == nil {
+			h.cleared()
+		}
+		note("%v", err)
+	case "wait":
+		// A start that is under way shows up before it is not young any more.
+		for _, id := range h.those(runtime.Created, func(s *ship) bool { return s.read != nil }) {
+			h.finish(id)
+		}
+		h.wait(rapid.SampledFrom([]time.Duration{youth / 2, youth}).Draw(h.r, "for"))
+		note("")
+	case "resize":
+		uid := rapid.SampledFrom([]string{"a", "b"}).Draw(h.r, "uid")
+		if _, here := view.Pod(uid); here {
+			note("%s: %v", uid, h.Resize(ctx, view, uid))
+		}
+	}
+}
+
+func (h *harbour) come(uid string) {
+	p := ledgertest.Pod(uid, "c")
+	if list, own := alone[uid]; own {
+		p = ledgertest.With(p, ledgertest.Exclusive("c", list))
+	} else {
+		p.QoS, p.Pod.QoS = workload.Guaranteed, workload.Guaranteed
+		p.Pod.Containers[0].Requests, p.Pod.Containers[0].Limits = cpus(100), cpus(100)
+	}
+	d := ledger.NewDraft(h.ledger.View())
+	d.PutPod(p)
+	_, _, err := h.EnsurePod(h.t.Context(), d.View(), uid)
+	h.must(err)
+	h.update(func(d *ledger.Draft) { d.PutPod(p) })
+}
+
+func (h *harbour) remove(uid string) error {
+	if err := h.RemovePod(h.t.Context(), h.ledger.View(), uid); err != nil {
+		return err
+	}
+	for id, s := range h.boxes {
+		if s.pod == uid {
+			h.end(id)
+		}
+	}
+	h.update(func(d *ledger.Draft) { d.RemovePod(uid) })
+	return nil
+}
+
+func (h *harbour) end(id string) {
+	b := h.dock.boxes[id]
+	b.Phase = runtime.Exited
+	h.boxes[id].told, h.boxes[id].read = false, nil
+	h.must(h.tree.Remove(h.t.Context(), b.Cgroup))
+}
+
+func (h *harbour) note(format string, args ...any) {
+	h.log = append(h.log, fmt.Sprintf(format, args...))
+}
+
+// begin has the runtime read what a container is to start with.
+func (h *harbour) begin(id string) {
+	v := h.dock.boxes[id].values
+	h.boxes[id].read = &v
+	h.note("begin %s on %s", id, v.CPUs)
+}
+
+func (h *harbour) finish(id string) {
+	s := h.boxes[id]
+	h.dock.mu.Lock()
+	defer h.dock.mu.Unlock()
+	h.must(h.dock.run(h.t.Context(), id, *s.read))
+	s.read = nil
+}
+
+// tryStart is prestart without waiting for others.
+func (h *harbour) tryStart(id string) error {
+	s := h.boxes[id]
+	b := ledger.Binding{ID: id, Owner: ledger.Owner{Pod: s.pod, Container: "c"}, Sequence: 1}
+	if _, err := h.ensureContainer(h.t.Context(), h.ledger.View(), b, 0); err != nil {
+		return err
+	}
+	h.update(func(d *ledger.Draft) { d.Bind(b) })
+	h.cleared()
+	if !s.told {
+		s.told, s.at = true, h.clock()
+	}
+	return nil
+}
+
+// cleared says that all found containers must have been met.
+func (h *harbour) cleared() {
+	for _, s := range h.boxes {
+		s.found = false
+	}
+}
+
+// check looks for somebody on the CPUs of a container that was let start.
+func (h *harbour) check() {
+	for own, s := range h.boxes {
+		list, alone := alone[s.pod]
+		if !alone || !s.told {
+			continue
+		}
+		set, err := cpuset.Parse(list)
+		h.must(err)
+		for _, id := range h.those(runtime.Running, func(o *ship) bool { return o.pod != s.pod && !o.found }) {
+			if on := h.seen(h.dock.boxes[id].Cgroup.String()).Values.CPUs; on.Overlaps(set) {
+				h.r.Fatalf("%s of %s runs on %s, and %s of %s was let start on %s:\n%s", id, h.boxes[id].pod, on, own, s.pod, list, errors.Join(lines(h.log)...))
+			}
+		}
+	}
+}
+
+func lines(log []string) (out []error) {
+	for _, l := range log {
+		out = append(out, errors.New(l))
+	}
+	return out
+}
