@@ -13,6 +13,7 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/berthd/berth/api/config"
+	"github.com/berthd/berth/managers/fault"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/server/socket"
 	"github.com/berthd/berth/server/task"
@@ -69,8 +70,8 @@ func (a *App) Run(ctx context.Context, ready func()) (err error) {
 	g.OnStop("hintproxy", a.outside.Stop)
 	g.Go("podresources", serve(a.readers, readers))
 	g.Go("api", serve(a.main, main))
-	g.OnStop("podresources", stop(a.readers))
-	g.OnStop("api", stop(a.main))
+	g.OnStop("podresources", stop(a.readers, cutOff))
+	g.OnStop("api", stop(a.main, cutOff))
 	g.OnStop("watch", func(context.Context) error { a.history.Close(); return nil })
 	if a.Config.HTTP != "" {
 		l, err := net.Listen("tcp", a.Config.HTTP)
@@ -245,18 +246,27 @@ func serve(s *grpc.Server, l net.Listener) func(context.Context) error {
 	return func(context.Context) error { return s.Serve(l) }
 }
 
+// cutOff is how long calls that were cut off have to notice. Nobody waits longer for
+// one that does not, as one that writes to a dead disk.
+const cutOff = 2 * time.Second
+
 // stop lets calls finish and cuts off those that take too long.
-func stop(s *grpc.Server) func(context.Context) error {
+func stop(s *grpc.Server, notice time.Duration) func(context.Context) error {
 	return func(ctx context.Context) error {
 		done := make(chan struct{})
 		go func() { s.GracefulStop(); close(done) }()
 		select {
 		case <-done:
+			return nil
 		case <-ctx.Done():
 			s.Stop()
-			<-done
 		}
-		return nil
+		select {
+		case <-done:
+			return nil
+		case <-time.After(notice):
+			return fault.Deadlinef("calls still run %s after they were cut off", notice)
+		}
 	}
 }
 

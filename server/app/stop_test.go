@@ -1,0 +1,95 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"net"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/test/bufconn"
+
+	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
+	"github.com/berthd/berth/managers/fault"
+)
+
+// slow is a service whose calls end when they are released, or if they hear that they
+// are cut off.
+type slow struct {
+	inspectv1.UnimplementedInspectServiceServer
+	deaf             bool
+	entered, release chan struct{}
+}
+
+func (s slow) Check(ctx context.Context, _ *inspectv1.CheckRequest) (*inspectv1.CheckResponse, error) {
+	s.entered <- struct{}{}
+	cut := ctx.Done()
+	if s.deaf {
+		cut = nil
+	}
+	select {
+	case <-s.release:
+		return &inspectv1.CheckResponse{}, nil
+	case <-cut:
+		return nil, context.Cause(ctx)
+	}
+}
+
+func TestStop(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		deaf, released, answered bool
+		notice                   time.Duration
+		want                     fault.Class
+	}{
+		"a call that ends in time":    {released: true, answered: true, notice: time.Minute},
+		"one that is cut off":         {notice: time.Minute},
+		"one that does not notice it": {deaf: true, notice: time.Millisecond, want: fault.Deadline},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			service := slow{deaf: row.deaf, entered: make(chan struct{}), release: make(chan struct{})}
+			s := grpc.NewServer()
+			inspectv1.RegisterInspectServiceServer(s, service)
+			l := bufconn.Listen(1 << 16)
+			served := make(chan error, 1)
+			go func() { served <- serve(s, l)(t.Context()) }()
+			conn, err := grpc.NewClient("passthrough:", grpc.WithTransportCredentials(insecure.NewCredentials()),
+				grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			answer := make(chan error, 1)
+			go func() {
+				_, err := inspectv1.NewInspectServiceClient(conn).Check(t.Context(), &inspectv1.CheckRequest{})
+				answer <- err
+			}()
+			<-service.entered
+
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			stopped := make(chan error, 1)
+			go func() { stopped <- stop(s, row.notice)(ctx) }()
+			if row.released {
+				close(service.release)
+			} else {
+				cancel()
+			}
+			if err := <-stopped; (err != nil) != (row.want != 0) || err != nil && fault.ClassOf(err) != row.want {
+				t.Errorf("stopped with %v", err)
+			}
+			if err := <-answer; (err == nil) != row.answered {
+				t.Errorf("answered with %v", err)
+			}
+			if err := <-served; err != nil && !errors.Is(err, grpc.ErrServerStopped) {
+				t.Errorf("served until %v", err)
+			}
+			if !row.released {
+				close(service.release)
+			}
+		})
+	}
+}
