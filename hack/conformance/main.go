@@ -12,7 +12,7 @@ import (
 )
 
 // caseDeadline is far above what any case needs.
-const caseDeadline = 30 * time.Second
+const caseDeadline = 2 * time.Minute
 
 // shown is how much of an expectation or answer is printed without -v.
 const shown = 2000

@@ -21,31 +21,33 @@ type memoryOracle struct {
 	reused map[reuseKey]uint64
 }
 
-// newMemoryOracle takes the request of a container, or without a name that of a
-// pod with pod-level resources. Pods whose containers are not Guaranteed by
-// themselves are not its business.
-func newMemoryOracle(nodes []memory.NodeState, s memoryState, pod *workload.Pod, container string) (*memoryOracle, error) {
+// oracle takes the request of a container, or without a name that of a
+// pod with pod-level resources.
+func (s memorySetup) oracle(nodes []memory.NodeState, state memoryState, pod *workload.Pod, container string) (*memoryOracle, error) {
 	o := &memoryOracle{nodes: map[int]memory.NodeState{}, wants: map[string]uint64{}}
 	for _, n := range nodes {
 		o.nodes[n.Node] = n
 		o.all = o.all.With(n.Node)
 	}
 	var err error
-	if o.reused, err = s.handedOn(pod.UID); err != nil {
+	if o.reused, err = state.handedOn(pod.UID); err != nil {
 		return nil, err
 	}
-	requests := workload.Quantities{}
-	switch {
-	case container != "":
-		requests = pod.Container(container).Requests
-	case pod.Resources != nil:
-		requests = pod.Resources.Requests
+	f := workload.Features{
+		PodLevelResources:        s.Gates.On(vector.PodLevelResources),
+		PodLevelResourceManagers: s.Gates.On(vector.PodLevelResourceManagers),
 	}
-	if pod.QoSClass(workload.Features{PodLevelResources: true}) != workload.Guaranteed {
-		requests = nil
+	var requests workload.Quantities
+	whole := pod.HasPodLevel()
+	switch c := pod.Container(container); {
+	case pod.QoSClass(f) != workload.Guaranteed, whole && !f.PodLevelResourceManagers:
+	case c == nil && whole:
+		requests = pod.Resources.Requests
+	case c != nil && (!whole || c.Guaranteed()):
+		requests = c.Requests
 	}
 	for r, n := range requests {
-		if r == workload.Memory || r.IsHugePages() {
+		if memoryOrPages := r == workload.Memory || r.IsHugePages(); memoryOrPages && (n > 0 || container != "") {
 			o.wants[string(r)] = uint64(n)
 		}
 	}

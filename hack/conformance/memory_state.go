@@ -293,9 +293,12 @@ func (s memoryState) overlapping() bool {
 	return false
 }
 
-// partOfGroup tells whether an affinity names one node of a group of several.
-func (s memoryState) partOfGroup(a vector.Affinity) bool {
-	return len(a.NUMA) == 1 && len(s.Nodes[a.NUMA[0]].Cells) > 1
+// cutsGroup tells whether an affinity names some nodes of a group and not the
+// others.
+func (s memoryState) cutsGroup(a vector.Affinity) bool {
+	return slices.ContainsFunc(a.NUMA, func(id int) bool {
+		return slices.ContainsFunc(s.Nodes[id].Cells, func(other int) bool { return !slices.Contains(a.NUMA, other) })
+	})
 }
 
 // groupSums adds up what is held by group and resource.

@@ -1,0 +1,94 @@
+package main
+
+import (
+	"reflect"
+	"testing"
+
+	"github.com/berthd/berth/hack/conformance/vector"
+)
+
+// TestWrappedAmounts shows a pod whose containers share huge pages that it has not
+// got: in the recording they have less than nothing of them.
+func TestWrappedAmounts(t *testing.T) {
+	t.Parallel()
+	block := func(kind string, size uint64) memoryBlock { return memoryBlock{NUMA: []int{0}, Type: kind, Size: size} }
+	result := memoryResult{OK: true, Blocks: []memoryBlock{block("memory", 4)}}
+	state := func(shares ...memoryBlock) memoryState {
+		return memoryState{
+			Assignments:    map[string]map[string][]memoryBlock{"p": {"a": {block("memory", 3)}, "b": shares}},
+			PodAssignments: map[string][]memoryBlock{"p": result.Blocks},
+		}
+	}
+	in := memoryAllocateIn{Op: "allocate_pod", Pod: vector.Pod{UID: "p"}}
+	want := memoryAllocateWant{Result: result, After: state(block("hugepages-2Mi", 1<<64-1), block("memory", 1))}
+	if memoryAllocateUnsound(nil, in, want) == "" {
+		t.Error("less than nothing went unnoticed")
+	}
+	right := memoryAllocateGot{Result: result, After: state(block("memory", 1))}
+	if entry, err := memoryAllocateDiffers(nil, in, want, right); entry != wrapsAround || err != nil {
+		t.Errorf("%q, %v; want %s", entry, err, wrapsAround)
+	}
+	wrong := memoryAllocateGot{Result: result, After: state(block("memory", 2))}
+	if _, err := memoryAllocateDiffers(nil, in, want, wrong); err == nil {
+		t.Error("another amount of memory was taken for the same difference")
+	}
+	want.After = right.After
+	if why := memoryAllocateUnsound(nil, in, want); why != "" {
+		t.Errorf("a right recording is taken for wrong: %s", why)
+	}
+}
+
+// TestMemoryOracleWants checks whose requests count.
+func TestMemoryOracleWants(t *testing.T) {
+	t.Parallel()
+	full := vector.Amounts{"cpu": "1", "memory": "8", "hugepages-2Mi": "0", "example.com/gpu": "1"}
+	part := vector.Amounts{"memory": "4"}
+	pod := vector.Pod{UID: "p", Containers: []vector.Container{
+		{Name: "a", Requests: full, Limits: full}, {Name: "b", Requests: part, Limits: part},
+	}}
+	whole := pod
+	whole.Resources = &vector.Resources{Requests: full, Limits: full}
+	own := pod
+	own.Containers = own.Containers[:1]
+	on := vector.Gates{vector.PodLevelResourceManagers: true}
+	for _, tt := range []struct {
+		name, container string
+		gates           vector.Gates
+		pod             vector.Pod
+		want            map[string]uint64
+	}{
+		{"Guaranteed", "a", nil, own, map[string]uint64{"memory": 8, "hugepages-2Mi": 0}},
+		{"not Guaranteed", "a", nil, pod, nil},
+		{"as a whole, off", "a", nil, whole, nil},
+		{"as a whole", "", on, whole, map[string]uint64{"memory": 8}},
+		{"own part", "a", on, whole, map[string]uint64{"memory": 8, "hugepages-2Mi": 0}},
+		{"shared part", "b", on, whole, nil},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			p, err := tt.pod.Pod()
+			if err != nil {
+				t.Fatal(err)
+			}
+			o, err := memorySetup{Gates: tt.gates}.oracle(nil, memoryState{}, p, tt.container)
+			if err != nil || len(o.wants)+len(tt.want) > 0 && !reflect.DeepEqual(o.wants, tt.want) {
+				t.Errorf("%v, %v; want %v", o.wants, err, tt.want)
+			}
+		})
+	}
+}
+
+func TestCutsGroup(t *testing.T) {
+	t.Parallel()
+	s := memoryState{Nodes: map[int]memoryNode{0: {Cells: []int{0, 1}}, 1: {Cells: []int{0, 1}}, 2: {Cells: []int{2}}}}
+	for _, tt := range []struct {
+		nodes []int
+		want  bool
+	}{
+		{nil, false}, {[]int{2}, false}, {[]int{0, 1}, false}, {[]int{0, 1, 2}, false}, {[]int{0}, true}, {[]int{1, 2}, true},
+	} {
+		if got := s.cutsGroup(vector.Affinity{NUMA: tt.nodes}); got != tt.want {
+			t.Errorf("%v: %t", tt.nodes, got)
+		}
+	}
+}
