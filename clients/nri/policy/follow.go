@@ -86,6 +86,11 @@ func (p *Policy) settle(ctx context.Context) ([]*api.ContainerUpdate, error) {
 			m.key = ""
 		}
 	}
+	for _, m := range p.live() {
+		if err := p.recount(ctx, m); err != nil {
+			return nil, err
+		}
+	}
 	updates, err := p.drift(ctx)
 	p.unsettled = err != nil
 	return updates, err
@@ -114,9 +119,6 @@ func (p *Policy) restore(ctx context.Context, m *member) error {
 		a, err = p.place(ctx, m)
 	}
 	if err != nil {
-		return err
-	}
-	if err := p.recount(ctx, m); err != nil {
 		return err
 	}
 	m.bound = slices.Contains(a.GetAllocation().GetContainerIds(), m.id)

@@ -63,6 +63,15 @@ func (d *daemon) expect(when, key, name string, milli, memory int64) {
 	}
 }
 
+func (d *daemon) revision() uint64 {
+	d.t.Helper()
+	answer, err := d.Allocation().GetRevision(d.t.Context(), &allocationv1.GetRevisionRequest{})
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return answer.GetRevision()
+}
+
 // TestResizeApart resizes containers of which nobody knows more than the runtime.
 func TestResizeApart(t *testing.T) {
 	t.Parallel()
@@ -189,10 +198,14 @@ func TestResizeWhole(t *testing.T) {
 	for _, c := range []*api.Container{side, a, b} {
 		c.State = api.ContainerState_CONTAINER_RUNNING
 	}
+	before := d.revision()
 	if _, err := later.policy.Synchronize(t.Context(), []*api.PodSandbox{p}, []*api.Container{side, a, b}); err != nil {
 		t.Fatal(err)
 	}
 	want(later, "after a restart of the plugin")
+	if now := d.revision(); now != before {
+		t.Errorf("the restart of the plugin changed the ledger: revision %d, was %d", now, before)
+	}
 
 	// A resize may restart a container, which is then made with another size at once.
 	later.stop(p, b)
