@@ -83,8 +83,9 @@ func ParseEviction(given map[string]string, quantity func(string) (int64, error)
 
 // parseThreshold reads one value; the zero threshold for one that is turned off.
 func parseThreshold(text string, quantity func(string) (int64, error)) (Threshold, error) {
-	digits, percent := strings.CutSuffix(text, "%")
-	switch {
+	// The kubelet takes any number of percent signs.
+	digits := strings.TrimRight(text, "%")
+	switch percent := digits != text; {
 	case text == "0%" || text == "100%":
 		return Threshold{}, nil
 	case percent:

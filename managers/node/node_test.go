@@ -184,7 +184,7 @@ func TestThresholds(t *testing.T) {
 		want     int64
 	}{
 		{"5%", 64 * gi, 3435973888}, {"10%", 64 * gi, 6871947776}, {"5%", 10 * gi, 536870920},
-		{"100Mi", 64 * gi, 100 * mi}, {"0%", 64 * gi, 0}, {"100%", 64 * gi, 0},
+		{"5%%", 64 * gi, 3435973888}, {"100Mi", 64 * gi, 100 * mi}, {"0%", 64 * gi, 0}, {"100%", 64 * gi, 0},
 	} {
 		got := thresholds(t, map[string]string{"memory.available": tt.value})[workload.Memory].of(tt.capacity)
 		if got != tt.want {
