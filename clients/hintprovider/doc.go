@@ -3,7 +3,7 @@
 // write one; clients/hintprovider/nic is one.
 //
 //	err := hintprovider.Run(ctx, provider, hintprovider.Options{
-//		Socket: "/run/nic/berth.sock", Required: true, Resources: []string{"example.com/nic"},
+//		Socket: "/run/nic/nic.sock", Required: true, Resources: []string{"example.com/nic"},
 //	})
 //
 // Words:

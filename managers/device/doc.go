@@ -11,7 +11,7 @@
 //   - session: one registration of a plugin for a resource; of two on the same
 //     resource the newer one counts.
 //   - inventory: the resources with their devices, as the sessions reported them.
-//   - known: a resource whose plugin has sent a list, or had before a restart.
+//   - known: a resource whose plugin has registered, or had before a restart.
 //   - capacity, allocatable: all devices, and the healthy ones; those in use are
 //     in both.
 //   - grace: how long a resource keeps its capacity without a plugin.

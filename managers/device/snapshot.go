@@ -25,7 +25,7 @@ func (s *Snapshot) Superseded() <-chan struct{} { return s.superseded }
 // Revision counts the events before the snapshot that changed something.
 func (s *Snapshot) Revision() uint64 { return s.revision }
 
-// Resource finds a resource by name, known or only registered.
+// Resource finds a known resource by name.
 func (s *Snapshot) Resource(name string) (*Resource, bool) {
 	i, ok := s.find(name)
 	if !ok {
