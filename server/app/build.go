@@ -16,6 +16,7 @@ import (
 	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/device"
+	"github.com/berthd/berth/managers/fault"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/machine"
@@ -181,7 +182,9 @@ func (a *App) buildLedger(ctx context.Context) error {
 		},
 	}
 	if a.Config.StrictState {
-		a.Ledger, a.start.Ledger, err = ledger.Open(ctx, options)
+		if a.Ledger, a.start.Ledger, err = ledger.Open(ctx, options); fault.ClassOf(err) == fault.Corrupt {
+			return fmt.Errorf("%w; without strictState (--strict-state) it would be set aside", err)
+		}
 	} else {
 		a.Ledger, a.start.Ledger, a.start.Damage, err = a.store.OpenLedger(ctx, options, a.Now())
 	}

@@ -366,8 +366,8 @@ func TestStrictState(t *testing.T) {
 	d.kill()
 	path := n.damageLedger()
 	out, err := n.command("--strict-state").CombinedOutput()
-	if err == nil || !strings.Contains(string(out), path) {
-		t.Errorf("%v: %s; want a refusal that names %s", err, out, path)
+	if err == nil || !strings.Contains(string(out), path) || !strings.Contains(string(out), "without strictState") {
+		t.Errorf("%v: %s; want a refusal that names %s and what to do", err, out, path)
 	}
 	if aside, err := filepath.Glob(path + ".*"); err != nil || len(aside) > 0 {
 		t.Errorf("%v, %v: the file was touched", aside, err)

@@ -95,7 +95,11 @@ func run(ctx context.Context, sources config.Sources, hook failpoint.Hook) error
 	if err != nil {
 		return err
 	}
-	return a.Run(ctx, nil)
+	if err := a.Run(ctx, nil); err != nil {
+		return err
+	}
+	log.Info("ended")
+	return nil
 }
 
 func logger(name, format string) *slog.Logger {
