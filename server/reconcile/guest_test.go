@@ -101,11 +101,15 @@ func (d *dock) create(id, pod, list string) {
 // start has a container run with what it was created with, or sent since.
 func (d *dock) start(t *testing.T, id string) {
 	t.Helper()
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if err := d.run(t.Context(), id, d.boxes[id].values); err != nil {
+	if err := d.launch(t.Context(), id); err != nil {
 		t.Fatal(err)
 	}
+}
+
+func (d *dock) launch(ctx context.Context, id string) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.run(ctx, id, d.boxes[id].values)
 }
 
 // run is for callers that hold mu.

@@ -92,6 +92,9 @@ type Loop struct {
 	waiting map[string]start
 	waited  time.Duration   // guarded by mu: for the runtime's writes since it was asked for its containers
 	slow    map[string]bool // guarded by mu: containers whose last write waited too long
+
+	// asking are the guests whose start waits to be answered.
+	asking askers
 }
 
 var _ admission.Places = (*Loop)(nil)

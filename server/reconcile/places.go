@@ -130,6 +130,10 @@ func (l *Loop) remove(ctx context.Context, name cgroup.Name) error {
 // EnsureContainer implements admission.Places. It waits for containers that a
 // runtime is starting, since those have to leave first.
 func (l *Loop) EnsureContainer(ctx context.Context, view *ledger.View, b ledger.Binding, pid int) (string, error) {
+	if l.Runtime != nil && pid == 0 {
+		l.asking.add(b.ID)
+		defer l.asking.drop(b.ID)
+	}
 	for {
 		path, err := l.ensureContainer(ctx, view, b, pid)
 		if !errors.Is(err, errStarting) {

@@ -3,6 +3,8 @@ package reconcile
 import (
 	"errors"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/berthd/berth/managers/cgroup/memtree"
 	"github.com/berthd/berth/managers/fault"
@@ -130,4 +132,48 @@ func TestStartsUnderWayHaveReadAnything(t *testing.T) {
 			b.on("a", "a1", "0-1")
 		})
 	}
+}
+
+// Those that ask to start have not been told to yet, so nobody waits for them: neither
+// they for themselves, nor two of them for each other.
+func TestNobodyWaitsForThoseThatAsk(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b, d := newDock(t, memtree.V1())
+		b.Now = time.Now
+		b.admit("b", workload.Guaranteed, cpus(100))
+		ensure := func(id, pod string) error {
+			binding := ledger.Binding{ID: id, Owner: ledger.Owner{Pod: pod, Container: "c"}, Sequence: 1}
+			_, err := b.EnsureContainer(t.Context(), b.ledger.View(), binding, 0)
+			b.update(func(d *ledger.Draft) { d.Bind(binding) })
+			return err
+		}
+		for _, pod := range []string{"a", "b"} {
+			d.create(pod+"1", pod, "0-3")
+			b.must(ensure(pod+"1", pod))
+		}
+		// An admission comes between the container and its binding, so that the engine
+		// asks once more.
+		b.own()
+		took(t, glance, func() {
+			done := make(chan error)
+			go func() { done <- ensure("a1", "a") }()
+			synctest.Wait()
+			b.must(ensure("b1", "b"))
+			b.must(<-done)
+		})
+		for _, id := range []string{"a1", "b1"} {
+			if got := d.boxes[id].values.CPUs.String(); got != "0-1" {
+				t.Errorf("%s starts on %s", id, got)
+			}
+		}
+		// Now they may start any moment.
+		b.update(func(d *ledger.Draft) { d.RemovePod("own") })
+		if err := b.Follow(t.Context()); !errors.Is(err, errStarting) {
+			t.Errorf("got %v", err)
+		}
+		if len(b.asking.ids) > 0 {
+			t.Errorf("still asking: %v", b.asking.ids)
+		}
+	})
 }
