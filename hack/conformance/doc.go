@@ -18,13 +18,18 @@
 //   - input, recording: the two halves of a case. A suite's decide function gets
 //     the input and calls the managers' shipped entry points; it never sees the
 //     case's id or the recording.
-//   - skip: a case whose manager or option is not built yet, with the reason.
+//   - skip: a case that needs something that is not built yet, with the reason.
+//     There is none at present.
 //   - listed difference: a case in which the reference is wrong (it carries a
 //     quirk, or the reference panicked or hung, or the recording by itself breaks
 //     a rule that every answer has to keep) and berth answers otherwise, as an
 //     entry of docs/deviations.md says. It counts as passed, and apart.
 //
 // # Rules
+//
+// What is not understood fails: a file without a suite, a case with a key that its
+// suite does not read, with an operation, a feature gate or a quirk that nobody
+// knows.
 //
 // Every case is decided twice, and two unlike answers are a failure. So is a
 // panic, and a case that is not decided before the deadline. An unstable case
@@ -35,7 +40,8 @@
 // A file suite_NAME.go declares one struct for the keys of the input and one for
 // those of the recording, a Plan with Decide and Compare (and Differs, where the
 // reference has defects that berth does not share; Unsound, where the recordings
-// do not mark all of them), and goes into the list in suites.go. What is not built yet returns Skip. An entry of docs/deviations.md
-// is a row of a table whose first cell is the entry's id, as in "| A1 |". The
-// suite's counts are pinned in counts_test.go.
+// do not mark all of them; Unread, for keys that are known and say nothing new),
+// and goes into the list in suites.go. What is not built yet returns Skip. An entry
+// of docs/deviations.md is a row of a table whose first cell is the entry's id, as
+// in "| A1 |". The suite's counts are pinned in counts_test.go.
 package main

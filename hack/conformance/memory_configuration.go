@@ -1,8 +1,6 @@
 package main
 
 import (
-	"encoding/json"
-
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/berthd/berth/hack/conformance/vector"
@@ -23,7 +21,7 @@ func configureMemoryManager(_ *Env, in configurationIn) (out map[string]any, ref
 		} `json:"reserved_memory"`
 		Reservation map[workload.Resource]resource.Quantity `json:"node_allocatable_reservation"`
 	}
-	if err := json.Unmarshal(in.In, &c); err != nil {
+	if err := decode(in.In, &c); err != nil {
 		return nil, nil, err
 	}
 	topo, err := memoryMachine(c.Machine.Nodes)
@@ -46,7 +44,7 @@ func checkMemoryState(_ *Env, in configurationIn) (out map[string]any, refusal, 
 		memorySetup
 		State memoryState `json:"state"`
 	}
-	if err := json.Unmarshal(in.In, &c); err != nil {
+	if err := decode(in.In, &c); err != nil {
 		return nil, nil, err
 	}
 	s, err := c.State.kubelet()

@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// notBuilt is the reason why a file without a suite is skipped.
-const notBuilt = "suite not built yet"
+// noSuite is the reason why the cases of a file fail that has no suite.
+const noSuite = "no suite of this name, see suites.go"
 
 // Result is what became of the cases of one file.
 type Result struct {
@@ -86,7 +86,7 @@ func (r *runner) run(f file) (Result, error) {
 	begin := time.Now()
 	at := slices.IndexFunc(suites, func(s Suite) bool { return s.Name == f.name })
 	err := eachLine(f.path, func(line []byte) error {
-		o := outcome{verdict: skipped, note: notBuilt}
+		o := outcome{verdict: failed, note: noSuite}
 		id := ""
 		if at >= 0 {
 			variants, err := split(line, f.unstable)
@@ -157,8 +157,9 @@ func split(line []byte, unstable bool) ([]json.RawMessage, error) {
 	}
 	var u struct {
 		Variants []json.RawMessage `json:"variants"`
+		Seen     []int             `json:"seen"` // how often each came
 	}
-	if err := json.Unmarshal(line, &u); err != nil {
+	if err := decode(line, &u); err != nil {
 		return nil, err
 	}
 	if len(u.Variants) == 0 {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 
 	"github.com/berthd/berth/hack/conformance/vector"
 )
@@ -46,6 +47,9 @@ type Plan[In, Want, Got any] struct {
 	// same: it breaks a rule that every answer has to keep, such as that nothing
 	// is given to two owners. It looks at the recording only; empty means sound.
 	Unsound func(env *Env, in In, want Want) (why string)
+	// Unread are the paths of keys that are known and neither half declares,
+	// because nothing is compared with them.
+	Unread []string
 }
 
 // Define makes a suite of a plan.
@@ -83,13 +87,49 @@ type outcome struct {
 	got  string
 }
 
-// header are the keys of a case that the runner itself reads.
+// header are the keys of a case that the runner itself reads. Source and Test
+// say where it comes from, for people.
 type header struct {
 	ID     string   `json:"id"`
+	Source string   `json:"source"`
+	Test   string   `json:"test"`
 	Quirks []string `json:"quirks"`
 }
 
+// quirks are the defects of the reference that a case may be marked with.
+var quirks = []string{
+	"hugepage_size_missing", "hugepage_size_missing_on_a_node", "owned_device_vanished", "pod_allocated_twice",
+	"reserved_more_than_node_has", "slice_aliasing", "sparse_numa_ids_with_distances", "unknown_numa_id",
+}
+
+// understood refuses a case that says what no half of the suite reads, or that is
+// marked with a quirk that nobody knows how to judge.
+func (p Plan[In, Want, Got]) understood(variants []json.RawMessage) error {
+	for _, raw := range variants {
+		at, err := unknownKey(raw, p.Unread, reflect.TypeFor[header](), reflect.TypeFor[In](), reflect.TypeFor[Want]())
+		if err != nil {
+			return fmt.Errorf("decode input: %w", err)
+		}
+		if at != "" {
+			return fmt.Errorf("unknown key %q", at)
+		}
+		var h header
+		if err := json.Unmarshal(raw, &h); err != nil {
+			return fmt.Errorf("decode input: %w", err)
+		}
+		for _, q := range h.Quirks {
+			if !slices.Contains(quirks, q) {
+				return fmt.Errorf("unknown quirk %q, expected any of %q", q, quirks)
+			}
+		}
+	}
+	return nil
+}
+
 func (p Plan[In, Want, Got]) run(env *Env, variants []json.RawMessage) outcome {
+	if err := p.understood(variants); err != nil {
+		return outcome{verdict: failed, note: err.Error()}
+	}
 	var in In
 	if err := json.Unmarshal(variants[0], &in); err != nil {
 		return outcome{verdict: failed, note: "decode input: " + err.Error()}

@@ -21,6 +21,7 @@ import (
 var configuration = Define("configuration", Plan[configurationIn, configurationWant, configurationGot]{
 	Decide:  decideConfiguration,
 	Compare: compareConfiguration,
+	Unread:  []string{"error"}, // every refusal is of one class, "other"
 })
 
 type configurationIn struct {
@@ -54,7 +55,7 @@ var configurationOps = map[string]func(env *Env, in configurationIn) (out map[st
 func decideConfiguration(env *Env, in configurationIn) (configurationGot, error) {
 	op, ok := configurationOps[in.Op]
 	if !ok {
-		return configurationGot{}, Skip("configuration: operation %s not built yet", in.Op)
+		return configurationGot{}, fmt.Errorf("unknown operation %q", in.Op)
 	}
 	out, refusal, err := op(env, in)
 	if err != nil {
@@ -85,7 +86,7 @@ func configureCPUManager(env *Env, in configurationIn) (out map[string]any, refu
 		Options     map[string]string `json:"policy_options"`
 		ReservedCPU string            `json:"reserved_cpu"`
 	}
-	if err := json.Unmarshal(in.In, &c); err != nil {
+	if err := decode(in.In, &c); err != nil {
 		return nil, nil, err
 	}
 	topo, err := env.Machines.Get(c.Topology)
@@ -112,7 +113,7 @@ type cpuPolicyIn struct {
 }
 
 func (in configurationIn) cpuPolicy(env *Env) (c cpuPolicyIn, b *cpuBench, refusal, err error) {
-	if err := json.Unmarshal(in.In, &c); err != nil {
+	if err := decode(in.In, &c); err != nil {
 		return c, nil, nil, err
 	}
 	c.Gates = in.Gates
@@ -190,7 +191,7 @@ func configureTopology(_ *Env, in configurationIn) (out map[string]any, refusal,
 		NUMANodes    int               `json:"numa_nodes"`
 		HasDistances bool              `json:"has_distances"`
 	}
-	if err := json.Unmarshal(in.In, &c); err != nil {
+	if err := decode(in.In, &c); err != nil {
 		return nil, nil, err
 	}
 	var nodes numa.Mask
@@ -221,6 +222,7 @@ func configureTopology(_ *Env, in configurationIn) (out map[string]any, refusal,
 var checkpoints = Define("checkpoints", Plan[checkpointIn, checkpointWant, checkpointGot]{
 	Decide:  decideCheckpoint,
 	Compare: compareCheckpoint,
+	Unread:  []string{"file_name"}, // the same as the operation
 })
 
 type checkpointIn struct {
@@ -250,7 +252,7 @@ var checkpointFiles = map[string]func(in checkpointIn, podLevel bool) (file, aga
 func decideCheckpoint(_ *Env, in checkpointIn) (checkpointGot, error) {
 	write, ok := checkpointFiles[in.Op]
 	if !ok {
-		return checkpointGot{}, Skip("checkpoints: file %s not built yet", in.Op)
+		return checkpointGot{}, fmt.Errorf("unknown operation %q", in.Op)
 	}
 	file, again, err := write(in, in.Gates.On(vector.PodLevelResourceManagers))
 	return checkpointGot{File: string(file), Again: string(again)}, err

@@ -215,6 +215,7 @@ var deviceHints = Define("device_hints", Plan[deviceHintsIn, deviceHintsWant, de
 	Decide:  decideDeviceHints,
 	Compare: compareDeviceHints,
 	Differs: deviceHintsDiffer,
+	Unread:  []string{"state.reusable"}, // follows from what containers hold
 })
 
 type deviceHintsIn struct {
@@ -327,6 +328,8 @@ func (s deviceState) refused(uid string, c vector.Container, resource string) bo
 var deviceAllocate = Define("device_allocate", Plan[deviceAllocateIn, deviceAllocateWant, deviceAllocateGot]{
 	Decide:  decideDeviceAllocate,
 	Compare: compareDeviceAllocate,
+	// All of these follow from what containers hold, or do not change.
+	Unread: []string{"before.reusable", "after.allocated", "after.devices", "after.reusable"},
 })
 
 type deviceAllocateIn struct {

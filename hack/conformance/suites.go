@@ -1,7 +1,7 @@
 package main
 
-// suites is the list of what can be run. A file of recordings that has no suite
-// here is skipped, and said to be.
+// suites is the list of what can be run. The cases of a file that has no suite here
+// fail.
 var suites = []Suite{
 	cgroupConversions,
 	cgroupPods,
