@@ -85,10 +85,13 @@ func newRecords(base map[string]*Pod) records {
 // facts returns what follows from the pods of base.
 func (r records) facts() *derived {
 	if r.known == nil { // an empty ledger
-		return new(derived)
+		return &nothing
 	}
 	return r.known
 }
+
+// nothing is what follows from no pods.
+var nothing derived
 
 func (r records) get(uid string) (*Pod, bool) {
 	if p, ok := r.changes[uid]; ok {

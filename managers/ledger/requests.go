@@ -25,15 +25,18 @@ func (v *View) Requests(f workload.Features, except string) (sum workload.Quanti
 	return sum, pods
 }
 
-// ClassRequests gives what the pods of each class request of one resource; as
-// cheap as Requests.
-func (v *View) ClassRequests(f workload.Features, resource workload.Resource) map[workload.QoSClass]int64 {
+// ClassRequests gives what the pods of each class request; as cheap as Requests.
+func (v *View) ClassRequests(f workload.Features) ClassRequests {
 	total, _ := v.pods.requests(f, "")
-	sums := make(map[workload.QoSClass]int64, len(classes))
-	for i, class := range classes {
-		sums[class] = total[resource][i].amount
-	}
-	return sums
+	return ClassRequests{total}
+}
+
+// ClassRequests are sums over the pods of each class.
+type ClassRequests struct{ all requests }
+
+// Of gives one of the sums. It stops at the end of int64.
+func (r ClassRequests) Of(class workload.QoSClass, resource workload.Resource) int64 {
+	return r.all[resource][slices.Index(classes[:], class)].amount
 }
 
 // requests are sums over pods, by resource and class.

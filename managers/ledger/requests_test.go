@@ -61,8 +61,10 @@ func TestRequestsAreTheSumOverThePods(t *testing.T) {
 			for p := range v.Pods() {
 				ofClass[p.QoS] = saturated(ofClass[p.QoS], workload.EffectiveRequest(&p.Pod, f, workload.CPU))
 			}
-			if got := v.ClassRequests(f, workload.CPU); !maps.Equal(got, ofClass) {
-				t.Fatalf("%v, want %v", got, ofClass)
+			for class, want := range ofClass {
+				if got := v.ClassRequests(f).Of(class, workload.CPU); got != want {
+					t.Fatalf("%s: %d, want %d", class, got, want)
+				}
 			}
 			got := slices.SortedFunc(v.pods.holders(), func(a, b *Pod) int { return cmp.Compare(a.UID(), b.UID()) })
 			if !slices.Equal(got, holders) {

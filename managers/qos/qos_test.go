@@ -6,6 +6,8 @@ import (
 	"maps"
 	"math"
 	"os"
+	"reflect"
+	"slices"
 	"testing"
 
 	"github.com/berthd/berth/managers/cgroup"
@@ -115,7 +117,14 @@ func TestNodes(t *testing.T) {
 				maps.Copy(all, files)
 				want[name] = all
 			}
-			expect(t, tiers(Nodes(v, layout(t), row.config), row.config.Cgroup.Facts), want)
+			nodes := Nodes(v, layout(t), row.config)
+			expect(t, tiers(nodes, row.config.Cgroup.Facts), want)
+			for _, class := range []workload.QoSClass{workload.Guaranteed, workload.Burstable, workload.BestEffort} {
+				above := slices.DeleteFunc(slices.Clone(nodes), func(n cgroup.Node) bool { return !layout(t).Tier(class).Within(n.Name) })
+				if got := Above(v, layout(t), row.config, class); !reflect.DeepEqual(got, above) {
+					t.Errorf("above %s pods is %+v, want %+v", class, got, above)
+				}
+			}
 		})
 	}
 }

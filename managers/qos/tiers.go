@@ -33,10 +33,14 @@ type Requests struct {
 func Sums(view *ledger.View, f workload.Features) map[workload.QoSClass]Requests {
 	withPodLevel := f
 	withPodLevel.PodLevelResources = true
-	milliCPU, memory := view.ClassRequests(f, workload.CPU), view.ClassRequests(withPodLevel, workload.Memory)
-	sums := make(map[workload.QoSClass]Requests, len(milliCPU))
-	for class := range milliCPU {
-		sums[class] = Requests{MilliCPU: milliCPU[class], MemoryBytes: memory[class]}
+	cpu := view.ClassRequests(f)
+	memory := cpu
+	if withPodLevel != f {
+		memory = view.ClassRequests(withPodLevel)
+	}
+	sums := make(map[workload.QoSClass]Requests, 3)
+	for _, class := range []workload.QoSClass{workload.Guaranteed, workload.Burstable, workload.BestEffort} {
+		sums[class] = Requests{MilliCPU: cpu.Of(class, workload.CPU), MemoryBytes: memory.Of(class, workload.Memory)}
 	}
 	return sums
 }
@@ -85,6 +89,22 @@ func Nodes(view *ledger.View, l cgroup.Layout, c Config) []cgroup.Node {
 		{Name: l.Tier(workload.Burstable), Values: high},
 		{Name: l.Tier(workload.BestEffort), Values: low},
 	}
+}
+
+// Above gives those of Nodes that the pods of a class are in, the uppermost first.
+func Above(view *ledger.View, l cgroup.Layout, c Config, class workload.QoSClass) []cgroup.Node {
+	if class == workload.Guaranteed && !(c.Cgroup.MemoryQoS && c.Cgroup.Facts.Version == cgroup.V2) {
+		// The node of all pods has nothing that depends on them.
+		return []cgroup.Node{{Name: l.Pods(), Values: cgroup.Values{HugePages: hugePages(c)}}}
+	}
+	nodes := Nodes(view, l, c)
+	switch class {
+	case workload.Burstable:
+		return nodes[:2]
+	case workload.BestEffort:
+		return append(nodes[:1], nodes[2])
+	}
+	return nodes[:1]
 }
 
 func hugePages(c Config) map[int64]int64 {

@@ -10,6 +10,7 @@ import (
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/fault"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/qos"
 )
 
 // EnsurePod implements admission.Places.
@@ -32,8 +33,7 @@ func (l *Loop) EnsurePod(ctx context.Context, view *ledger.View, uid string) (pa
 	delete(l.leaving, uid)
 	// The tiers come first: a pod must not weigh against a tier that does not
 	// count it yet.
-	above := slices.DeleteFunc(l.tiers(view), func(tier cgroup.Node) bool { return !name.Within(tier.Name) })
-	nodes := l.drift.changed(above)
+	nodes := l.drift.changed(l.enforced(qos.Above(view, l.Layout, l.QoS, p.QoS)))
 	seen, err := l.glance(ctx, nodes, node, uid)
 	if err != nil {
 		return "", false, err

@@ -74,7 +74,11 @@ func (l *Loop) plan(ctx context.Context, view *ledger.View) (*plan, error) {
 
 // tiers gives the cgroup of all pods and the tiers as a view wants them.
 func (l *Loop) tiers(view *ledger.View) []cgroup.Node {
-	nodes := qos.Nodes(view, l.Layout, l.QoS)
+	return l.enforced(qos.Nodes(view, l.Layout, l.QoS))
+}
+
+// enforced puts what all pods together may have on top of what tiers get.
+func (l *Loop) enforced(nodes []cgroup.Node) []cgroup.Node {
 	for i := range nodes {
 		if nodes[i].Name.Equal(l.Layout.Pods()) {
 			nodes[i].Values = l.Pods.Merge(nodes[i].Values)
