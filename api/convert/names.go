@@ -1,6 +1,11 @@
 package convert
 
-import "github.com/berthd/berth/managers/fault"
+import (
+	"fmt"
+
+	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/workload"
+)
 
 // maxName is above the length of every name that a request can carry rightly,
 // and small enough to be repeated in an error.
@@ -16,6 +21,22 @@ func Names(fieldsAndValues ...string) fault.Violations {
 			vs.Addf(field, "is required")
 		case n > maxName:
 			vs.Addf(field, "%d characters: expected at most %d", n, maxName)
+		}
+	}
+	return vs
+}
+
+// shownUIDs is how many bad uids an error names: in a list of something else all
+// of them are.
+const shownUIDs = 8
+
+// UIDs checks a list of pods' uids. One that no pod can have shows that the list is
+// of something else, and who is not in it ends.
+func UIDs(field string, uids []string) fault.Violations {
+	var vs fault.Violations
+	for i, uid := range uids {
+		if workload.CheckUID(fmt.Sprintf("%s[%d]", field, i), uid, &vs); len(vs) == shownUIDs {
+			break
 		}
 	}
 	return vs

@@ -79,6 +79,7 @@ var goldens = map[string][]step{
 		{args: "sync"}, {args: "sync --none --active a"}, {args: "sync --active="}, {args: "topology out.json"}, {args: "allocate app"},
 		{args: "allocate default/web app -f x"}, {args: "get containers default/web -n shop"},
 		{args: "admit -f - --admission-id x", stdin: podYAML("web") + "---\n" + podYAML("big")},
+		{args: "get pods --timeout -1s"}, {args: "remove default/"}, {args: "remove /"}, {args: "describe pod /web"},
 	},
 	"policy": {
 		{args: "policy get"}, {args: "policy get", fake: empty}, {args: "policy get -o yaml"},

@@ -13,6 +13,10 @@ import (
 // find finds an admitted pod by uid, by namespace/name, or by a name that only one pod has.
 func (s *session) find(ctx context.Context, pod string) (*typesv1.PodAllocation, error) {
 	namespace, name, qualified := strings.Cut(pod, "/")
+	// The API takes what is empty for any: such a name would be everybody's.
+	if pod == "" || qualified && (namespace == "" || name == "") {
+		return nil, fmt.Errorf("%q: expected the pod's uid, its name, or namespace/name", pod)
+	}
 	if !qualified {
 		got, err := s.Allocation().Get(ctx, &allocationv1.GetRequest{PodUid: pod})
 		if err == nil {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"strings"
 	"time"
@@ -77,6 +78,12 @@ func (c *ctl) root() *cobra.Command {
 		Args:                       subcommand,
 		RunE:                       func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 		SuggestionsMinimumDistance: typos,
+		PersistentPreRunE: func(*cobra.Command, []string) error {
+			if c.timeout < 0 {
+				return fmt.Errorf("--timeout %v: expected 0, which is for ever, or more", c.timeout)
+			}
+			return nil
+		},
 	}
 	// What only holds other commands is not shown as if it could be called alone.
 	root.SetUsageTemplate(strings.Replace(root.UsageTemplate(), "{{if .Runnable}}", "{{if and .Runnable (not .HasAvailableSubCommands)}}", 1))

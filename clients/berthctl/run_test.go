@@ -194,6 +194,20 @@ func TestInternalError(t *testing.T) {
 	}
 }
 
+// TestEmptyNameIsNobody: an unset variable of a script must not mean whichever pod
+// there is.
+func TestEmptyNameIsNobody(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{
+		{"remove", ""}, {"describe", "pod", ""}, {"describe", "container", "default/web", ""}, {"explain", ""}, {"get", "pods", ""}, {"container", "stop", ""},
+	} {
+		r := invoke(t.Context(), "/nowhere/berth.sock", "", args...)
+		if r.code != exitUsage || !strings.Contains(r.err, " is empty\n") {
+			t.Errorf("%q: exit code %d, %s", args, r.code, r.err)
+		}
+	}
+}
+
 func TestFail(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {

@@ -37,6 +37,12 @@ func arguments(names ...string) cobra.PositionalArgs {
 		case len(args) > len(names):
 			return fmt.Errorf("unexpected argument %q", args[len(names)])
 		}
+		// An unset variable of a script, which must not mean every pod.
+		for i, arg := range args {
+			if arg == "" {
+				return fmt.Errorf("%s is empty", strings.Trim(names[i], "[]"))
+			}
+		}
 		return nil
 	}
 }

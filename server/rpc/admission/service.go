@@ -4,7 +4,6 @@ package admission
 
 import (
 	"context"
-	"fmt"
 
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
 	"github.com/berthd/berth/api/convert"
@@ -87,11 +86,7 @@ func (s *service) Remove(ctx context.Context, req *admissionv1.RemoveRequest) (*
 
 // Sync implements AdmissionService.
 func (s *service) Sync(ctx context.Context, req *admissionv1.SyncRequest) (*admissionv1.SyncResponse, error) {
-	var names []string
-	for i, uid := range req.GetActivePodUids() {
-		names = append(names, fmt.Sprintf("active_pod_uids[%d]", i), uid)
-	}
-	if err := convert.Names(names...).Err("request"); err != nil {
+	if err := convert.UIDs("active_pod_uids", req.GetActivePodUids()).Err("request"); err != nil {
 		return nil, err
 	}
 	removed, err := s.engine.Sync(ctx, req.GetActivePodUids(), req.GetKnownRevision())

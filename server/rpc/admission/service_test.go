@@ -2,6 +2,7 @@ package admission_test
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -253,6 +254,21 @@ func TestFailures(t *testing.T) {
 			want: rpctest.Failure{
 				Code: codes.InvalidArgument, Reason: "invalid", Fields: []string{"active_pod_uids[1]"},
 				Message: "request is invalid: active_pod_uids[1]: is required",
+			},
+		},
+		"sync with a table in place of uids": {
+			call: func(ctx context.Context, c admissionv1.AdmissionServiceClient) error {
+				_, err := c.Sync(ctx, &admissionv1.SyncRequest{ActivePodUids: append(slices.Repeat([]string{"default web 1/1"}, 20), "a")})
+				return err
+			},
+			want: rpctest.Failure{
+				Code: codes.InvalidArgument, Reason: "invalid",
+				Fields: []string{
+					"active_pod_uids[0]", "active_pod_uids[1]", "active_pod_uids[2]", "active_pod_uids[3]",
+					"active_pod_uids[4]", "active_pod_uids[5]", "active_pod_uids[6]", "active_pod_uids[7]",
+				},
+				Message: "request is invalid: active_pod_uids[0]: \"default web 1/1\": expected at most 128 letters, digits, '-' and '.', " +
+					"a letter or digit first and last (and 7 more)",
 			},
 		},
 		"sync of another ledger": {
