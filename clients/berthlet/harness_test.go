@@ -70,8 +70,8 @@ var built = sync.OnceValues(func() (string, error) {
 	return builtDir, nil
 })
 
-// needContainers skips what takes root and a cgroup tree to write to, with what
-// the kernel says.
+// needContainers skips what takes root, a cgroup tree to write to and the right to
+// make namespaces, with what the kernel says.
 func needContainers(t *testing.T) {
 	t.Helper()
 	top := "/sys/fs/cgroup/cpuset"
@@ -82,8 +82,13 @@ func needContainers(t *testing.T) {
 	if err == nil {
 		err = os.Remove(probe)
 	}
+	if err == nil {
+		apart := exec.Command("true")
+		apart.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWNET}
+		err = apart.Run()
+	}
 	if err != nil || os.Geteuid() != 0 {
-		t.Skipf("needs root and a writable cgroup tree: effective user %d, %v", os.Geteuid(), err)
+		t.Skipf("needs a root that may make cgroups and namespaces: effective user %d, %v", os.Geteuid(), err)
 	}
 }
 

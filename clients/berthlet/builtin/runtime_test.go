@@ -88,14 +88,36 @@ var probe = sync.OnceValues(func() (string, error) {
 	return probeDir, nil
 })
 
-// needRoot skips what takes root, with what the kernel says to somebody else.
+// needRoot skips what takes root with its rights, with what the kernel says to
+// somebody else.
 func needRoot(t *testing.T) {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		_, err := builtin.New(builtin.Options{Dir: t.TempDir()})
 		t.Skipf("needs root: %v", err)
 	}
+	if err := rights(); err != nil {
+		t.Skipf("needs a root that may make namespaces and cgroups: %v", err)
+	}
 }
+
+// rights tries what root may not do in a container without privileges.
+var rights = sync.OnceValue(func() error {
+	cmd := exec.Command("true")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: unix.CLONE_NEWNS | unix.CLONE_NEWNET}
+	if err := cmd.Run(); err != nil {
+		return err
+	}
+	top := "/sys/fs/cgroup"
+	if !cgroups.IsCgroup2UnifiedMode() {
+		top += "/cpuset"
+	}
+	probe, err := os.MkdirTemp(top, "builtintest-probe")
+	if err != nil {
+		return err
+	}
+	return os.Remove(probe)
+})
 
 const patience = time.Minute
 
