@@ -14,11 +14,12 @@ import (
 
 // The entries of docs/deviations.md that recordings of the CPU manager show.
 const (
-	torn       = "C3" // CPUs that are not free are taken with their core
-	takenTwice = "C4" // a pod gets a second set of CPUs
-	overwrites = "C5" // the chosen nodes are overwritten
-	hangs      = "C6" // the remainder is handed out for ever
-	keeps      = "C8" // a refused pod keeps its CPUs
+	torn       = "C3"  // CPUs that are not free are taken with their core
+	takenTwice = "C4"  // a pod gets a second set of CPUs
+	overwrites = "C5"  // the chosen nodes are overwritten
+	hangs      = "C6"  // the remainder is handed out for ever
+	keeps      = "C8"  // a refused pod keeps its CPUs
+	doubled    = "C13" // a unit is counted twice
 )
 
 // cpuPool is what one operation may take from.
@@ -121,8 +122,25 @@ func cpuAllocateDiffers(env *Env, in cpuAllocateIn, want cpuAllocateWant, got cp
 		return overwrites, nil
 	case want.Result.Error != nil && want.Result.Error.Class == "hang":
 		return hangs, nil
+	case crossing(topo):
+		return doubled, nil
 	}
 	return torn, nil
+}
+
+// crossing tells whether a socket or cache of a machine has CPUs on several NUMA
+// nodes without containing these.
+func crossing(topo *machine.Topology) bool {
+	for _, units := range []*machine.Partition{topo.BySocket(), topo.ByUncore()} {
+		for i := range units.Len() {
+			for at := range topo.ByNode().Touched(units.CPUs(i)) {
+				if node := topo.ByNode().CPUs(at); !node.IsSubsetOf(units.CPUs(i)) && !units.CPUs(i).IsSubsetOf(node) {
+					return true
+				}
+			}
+		}
+	}
+	return false
 }
 
 // holdsStep checks an operation against the rules: a refusal only where there is
@@ -239,6 +257,9 @@ func cpuSequencesDiffer(env *Env, in cpuSequencesIn, want cpuSequencesWant, got 
 			}
 		}
 		before = got[i].State
+	}
+	if crossing(topo) {
+		return doubled, nil
 	}
 	return torn, nil
 }
