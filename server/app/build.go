@@ -58,6 +58,8 @@ type Stage struct {
 	}
 	// MaxPIDs is how many processes the kernel may have.
 	MaxPIDs int64
+	// Grace is how long an orderly stop may take; 0 means as long as berthd's.
+	Grace time.Duration
 }
 
 // App is berthd with all of its parts, built but not running.

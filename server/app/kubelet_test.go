@@ -297,7 +297,7 @@ func (p *replay) start(s step) {
 	}
 	log := slog.New(slog.NewTextHandler(p.t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
 	a, err := app.Build(p.t.Context(), c, app.Environment{
-		Log: log, Now: time.Now, Stage: &app.Stage{Tree: p.tree, MaxPIDs: p.MaxPIDs},
+		Log: log, Now: time.Now, Stage: &app.Stage{Tree: p.tree, MaxPIDs: p.MaxPIDs, Grace: patience},
 	})
 	if err != nil {
 		p.t.Fatal(err)

@@ -109,7 +109,11 @@ func (a *App) Run(ctx context.Context, ready func()) (err error) {
 	})
 	// The first thing to stop is telling clients that all is well.
 	g.OnStop("health", func(context.Context) error { a.health.Shutdown(); return nil })
-	return g.Run(ctx, grace)
+	limit := grace
+	if a.Stage != nil && a.Stage.Grace > 0 {
+		limit = a.Stage.Grace
+	}
+	return g.Run(ctx, limit)
 }
 
 // settle brings the cgroup tree to what the ledger says, before anybody can ask.
