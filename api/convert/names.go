@@ -2,9 +2,9 @@ package convert
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/berthd/berth/managers/fault"
-	"github.com/berthd/berth/managers/workload"
 )
 
 // maxName is above the length of every name that a request can carry rightly,
@@ -30,12 +30,17 @@ func Names(fieldsAndValues ...string) fault.Violations {
 // of them are.
 const shownUIDs = 8
 
-// UIDs checks a list of pods' uids. One that no pod can have shows that the list is
-// of something else, and who is not in it ends.
+// UIDs checks a list of pods' uids. Blanks and slashes show that it is a list of
+// something else, a table of pods or their names, and who is not in it ends. Pods
+// that are nothing to berth may be in it, whatever their uids are.
 func UIDs(field string, uids []string) fault.Violations {
 	var vs fault.Violations
 	for i, uid := range uids {
-		if workload.CheckUID(fmt.Sprintf("%s[%d]", field, i), uid, &vs); len(vs) == shownUIDs {
+		at := fmt.Sprintf("%s[%d]", field, i)
+		if vs = append(vs, Names(at, uid)...); strings.ContainsAny(uid, " \t\r\n/") {
+			vs.Addf(at, "%.80q: expected the uid of a pod", uid)
+		}
+		if len(vs) >= shownUIDs {
 			break
 		}
 	}

@@ -53,20 +53,15 @@ type validation struct {
 	paths []string // of the containers
 }
 
-// CheckUID notes what is wrong with the uid of a pod: it is missing, or none that a
-// pod here can have.
-func CheckUID(field string, uid PodID, vs *fault.Violations) {
-	switch {
-	case uid == "":
-		vs.Addf(field, "is required")
-	case !safeUID(uid):
-		vs.Addf(field, "%.140q: expected at most %d letters, digits, '-' and '.', a letter or digit first and last", uid, maxUID)
-	}
-}
-
 func (v *validation) identity() {
 	p := v.pod
-	CheckUID("pod.metadata.uid", p.UID, &v.Violations)
+	switch {
+	case p.UID == "":
+		v.Addf("pod.metadata.uid", "is required")
+	case !safeUID(p.UID):
+		v.Addf("pod.metadata.uid", "%.140q: expected at most %d letters, digits, '-' and '.', a letter or digit first and last",
+			p.UID, maxUID)
+	}
 	if p.Name != "" && !dnsSubdomain(p.Name) {
 		v.Addf("pod.metadata.name", "%.260q: expected a DNS-1123 subdomain (labels of lower case letters, digits and '-', joined by '.', at most %d characters)",
 			p.Name, maxSubdomain)

@@ -174,7 +174,7 @@ func (f *Folder) file(name string) ([]podspec.Manifest, error) {
 
 var (
 	// uids become names of directories.
-	uidForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
+	uidForm = regexp.MustCompile(`^[A-Za-z0-9]([-.A-Za-z0-9]{0,126}[A-Za-z0-9])?$`)
 	// label is RFC 1123's, as Kubernetes has it for names of containers.
 	label = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
 	// dns is a name of a pod or namespace.

@@ -267,8 +267,7 @@ func TestFailures(t *testing.T) {
 					"active_pod_uids[0]", "active_pod_uids[1]", "active_pod_uids[2]", "active_pod_uids[3]",
 					"active_pod_uids[4]", "active_pod_uids[5]", "active_pod_uids[6]", "active_pod_uids[7]",
 				},
-				Message: "request is invalid: active_pod_uids[0]: \"default web 1/1\": expected at most 128 letters, digits, '-' and '.', " +
-					"a letter or digit first and last (and 7 more)",
+				Message: `request is invalid: active_pod_uids[0]: "default web 1/1": expected the uid of a pod (and 7 more)`,
 			},
 		},
 		"sync of another ledger": {
