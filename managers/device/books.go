@@ -14,13 +14,14 @@ import (
 type books struct {
 	view *ledger.View
 	snap *Snapshot
-	// claims are this manager's own; every device in them is in use.
+	// claims are this manager's own, in no particular order; every device in them is
+	// in use.
 	claims []*ledger.Claim
 }
 
 func newBooks(view *ledger.View, snap *Snapshot) *books {
 	b := &books{view: view, snap: snap}
-	for pod := range view.Pods() {
+	for pod := range view.DeviceHolders() {
 		for i := range pod.Claims {
 			// An outside provider's devices are its own business.
 			if c := &pod.Claims[i]; c.Devices != nil && c.Provider == Name {
@@ -106,6 +107,18 @@ func present(r *Resource, owned []ledger.Device) []Device {
 			d = Device{ID: o.ID, Nodes: o.Nodes, Topology: o.Topology}
 		}
 		out[i] = d
+	}
+	return out
+}
+
+// handedOn returns those of the devices that earlier containers left which their
+// plugin still lists. One that is gone is nobody's to take over.
+func handedOn(r *Resource, left []ledger.Device) []Device {
+	out := make([]Device, 0, len(left))
+	for _, o := range left {
+		if d, ok := r.Device(o.ID); ok {
+			out = append(out, d)
+		}
 	}
 	return out
 }

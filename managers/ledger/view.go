@@ -144,6 +144,10 @@ func (v *View) Pods() iter.Seq[*Pod] {
 	return v.pods.sorted()
 }
 
+// DeviceHolders yields, in no particular order, the records of the pods that hold
+// devices. They are found without a look at the others.
+func (v *View) DeviceHolders() iter.Seq[*Pod] { return v.pods.holders() }
+
 // Claim returns what an owner holds of a resource.
 func (v *View) Claim(owner Owner, resource string) (Claim, bool) {
 	p, ok := v.pods.get(owner.Pod)
