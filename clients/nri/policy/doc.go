@@ -16,6 +16,7 @@
 //   - stranger: a member without a place in berthd: one that was let pass. It
 //     gets the shared CPUs.
 //   - drift: what a member has at the runtime and should not.
+//   - size: how much cpu and memory a member asks for, which a resize changes.
 //
 // What is lost apart: alignment of the pod as a whole (topology scope "pod"),
 // devices of plugins that are registered with berthd, and the distinction of init
@@ -31,6 +32,7 @@
 // Invariants: while berthd, or its answer, is missing, no container starts (or, if
 // it was configured so, one starts on the shared CPUs as last known, never on all
 // CPUs); a container with CPUs of its own does not start before every other member
-// has left them, which the kernel is asked; no lock is held over a call into the
+// has left them, which the kernel is asked; no member gets a size that berthd does
+// not agree to, unless it is let pass; no lock is held over a call into the
 // runtime, which holds a lock of its own over its calls in here.
 package policy

@@ -49,6 +49,9 @@ func (p *Policy) UpdateContainer(ctx context.Context, _ *api.PodSandbox, c *api.
 	if m.free {
 		u.SetLinuxCPUQuota(-1)
 	}
+	if u.GetLinux() == nil {
+		return nil, nil // an empty one would make the runtime change nothing
+	}
 	return []*api.ContainerUpdate{u}, nil
 }
 

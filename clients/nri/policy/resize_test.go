@@ -113,6 +113,12 @@ func TestResizeApart(t *testing.T) {
 	}
 	d.expect("memory was not raised and is not any more", "web-uid.main", "main", 300, gib)
 
+	// Where its place is in doubt nothing is added to the kubelet's values.
+	e.policy.members["web-1"].cpus = ""
+	if updates, err := e.policy.UpdateContainer(t.Context(), web, w, size(300, 3000, gib)); err != nil || len(updates) > 0 {
+		t.Errorf("updates %v, %v", updates, err)
+	}
+
 	// The number of a container's own CPUs never changes in place.
 	const infeasible = `berth: resize container main: Infeasible: Resize is infeasible for Guaranteed Pods alongside CPU Manager policy "static"`
 	if _, err := e.resize(trainer, tr, size(3000, 3000, gib)); err == nil || !strings.Contains(err.Error(), infeasible) {
