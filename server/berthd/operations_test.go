@@ -15,6 +15,7 @@ import (
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
 	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
 	lifecyclev1 "github.com/berthd/berth/api/berth/lifecycle/v1"
+	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/server/store"
 )
 
@@ -26,6 +27,9 @@ type operation struct {
 	// done tells whether the operation has happened.
 	done func(d *daemon) bool
 }
+
+// kubeletState is what a kubelet leaves whose pod p has CPU 1.
+const kubeletState = `{"policyName":"static","defaultCpuSet":"0","entries":{"p":{"main":"1"}}}`
 
 // operations are all that an agent commits besides admissions, which have a test of
 // their own.
@@ -92,6 +96,19 @@ func operations() map[string]operation {
 				return err
 			},
 			done: size,
+		},
+		"Import": {
+			prepare: func(d *daemon) *daemon { return d },
+			do: func(d *daemon) error {
+				_, err := d.inspect.Import(d.ctx(), &inspectv1.ImportRequest{
+					Kind: "cpu", State: []byte(kubeletState), Pods: []*typesv1.Pod{guaranteed("p", 1, 0)},
+				})
+				return err
+			},
+			done: func(d *daemon) bool {
+				p := d.pods()["p"]
+				return p != nil && p.GetContainers()[0].GetCpus().GetCpus() == "1"
+			},
 		},
 		"Sync after the ledger was lost": {
 			prepare: func(d *daemon) *daemon {
