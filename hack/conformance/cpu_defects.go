@@ -84,15 +84,20 @@ func (s cpuSetup) unsoundStep(before cpuState, pod vector.Pod, container string,
 	return ""
 }
 
-func cpuAllocateUnsound(_ *Env, in cpuAllocateIn, want cpuAllocateWant) string {
-	if in.Op == "remove" {
-		return ""
+func cpuAllocateUnsound(env *Env, in cpuAllocateIn, want cpuAllocateWant) string {
+	if why := in.unlikeReserve(env); why != "" || in.Op == "remove" {
+		return why
 	}
 	return in.unsoundStep(in.Before, in.Pod, in.Container, want.Result, want.After)
 }
 
 // cpuAllocateDiffers checks what must hold whatever the reference answered.
 func cpuAllocateDiffers(env *Env, in cpuAllocateIn, want cpuAllocateWant, got cpuAllocateGot) (string, error) {
+	if got.Chose != "" {
+		if got.Chose = ""; compareCPUAllocate(in, want, got) == "" {
+			return overwrites, nil
+		}
+	}
 	if had := in.Before.PodAssignments[in.Pod.UID]; in.Op == "allocate_pod" && had != "" {
 		if got.Result.CPUSet != had || got.After.Default != in.Before.Default {
 			return "", fmt.Errorf("the pod held %q and now holds %q", had, got.Result.CPUSet)
@@ -226,14 +231,32 @@ func (in cpuSequencesIn) unsoundAt(want cpuSequencesWant) (step int, why string)
 	return -1, ""
 }
 
-func cpuSequencesUnsound(_ *Env, in cpuSequencesIn, want cpuSequencesWant) string {
+func cpuSequencesUnsound(env *Env, in cpuSequencesIn, want cpuSequencesWant) string {
+	if why := in.unlikeReserve(env); why != "" {
+		return why
+	}
 	_, why := in.unsoundAt(want)
 	return why
+}
+
+// cpuHintsDiffer has nothing to say of hints: only the reserve may be another.
+func cpuHintsDiffer(_ *Env, in cpuHintsIn, want, got cpuHintsGot) (string, error) {
+	got.Chose = ""
+	if diff := compareCPUHints(in, want, got); diff != "" {
+		return "", errors.New(diff)
+	}
+	return overwrites, nil
 }
 
 // cpuSequencesDiffer checks that berth agrees with the recording up to the step
 // at which that goes wrong, and keeps the rules from there on.
 func cpuSequencesDiffer(env *Env, in cpuSequencesIn, want cpuSequencesWant, got []cpuStepGot) (string, error) {
+	if len(got) > 0 && got[0].Chose != "" {
+		got = slices.Clone(got)
+		if got[0].Chose = ""; compareCPUSequences(in, want, got) == "" {
+			return overwrites, nil
+		}
+	}
 	wrong, _ := in.unsoundAt(want)
 	if wrong < 0 {
 		return "", errors.New("the recording is sound")

@@ -100,3 +100,66 @@ func TestHoldsStep(t *testing.T) {
 		})
 	}
 }
+
+// TestOverwrittenReserve tells choices of reserved CPUs apart that a known defect
+// explains from those that nothing does.
+func TestOverwrittenReserve(t *testing.T) {
+	t.Parallel()
+	distribute, none := map[string]string{cpu.DistributeAcrossNUMA: "true"}, ""
+	mine, recorded := parsed("0-1"), parsed("0,2")
+	for _, tt := range []struct {
+		name, shape string
+		setup       cpuSetup
+		recorded    string
+		want        bool
+	}{
+		{"overwritten", "4n2c", cpuSetup{Options: distribute}, "0,2", true},
+		{"too few nodes", "3n2c", cpuSetup{Options: distribute}, "0,2", false},
+		{"another option", "4n2c", cpuSetup{}, "0,2", false},
+		{"given", "4n2c", cpuSetup{Options: distribute, Given: &none}, "0,2", false},
+		{"another number", "4n2c", cpuSetup{Options: distribute}, "0,2-3", false},
+	} {
+		snapshot, err := machine.ParseShape(tt.shape)
+		if err != nil {
+			t.Fatal(err)
+		}
+		topo, err := machine.New(snapshot)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := tt.setup.overwritten(topo, mine, parsed(tt.recorded)); got != tt.want {
+			t.Errorf("%s: %t", tt.name, got)
+		}
+	}
+	same := cpuAllocateGot{Chose: mine.String()}
+	if entry, err := cpuAllocateDiffers(nil, cpuAllocateIn{}, cpuAllocateWant{}, same); entry != overwrites || err != nil {
+		t.Errorf("the same with another reserve: %q, %v", entry, err)
+	}
+	if diff := compareCPUAllocate(cpuAllocateIn{}, cpuAllocateWant{}, same); diff == "" {
+		t.Errorf("another reserve than %s went unnoticed", recorded)
+	}
+}
+
+func TestConfigurationDefects(t *testing.T) {
+	t.Parallel()
+	refused := configurationWant{Error: &vector.Error{Class: "other"}}
+	panicked := configurationWant{Error: &vector.Error{Class: "panic"}}
+	ok := configurationWant{OK: true}
+	for _, tt := range []struct {
+		op   string
+		want configurationWant
+		got  bool
+		id   string
+	}{
+		{"memory_state_check", panicked, true, unknownSize},
+		{"memory_state_check", refused, true, ""},
+		{"cpu_static_policy", ok, true, overwrites},
+		{"cpu_static_policy", ok, false, ""},
+		{"cpu_state_check", panicked, true, ""},
+	} {
+		id, err := configurationDiffers(nil, configurationIn{Op: tt.op}, tt.want, configurationGot{OK: tt.got})
+		if id != tt.id || (err == nil) != (id != "") {
+			t.Errorf("%+v: %q, %v", tt, id, err)
+		}
+	}
+}

@@ -21,7 +21,8 @@ import (
 var configuration = Define("configuration", Plan[configurationIn, configurationWant, configurationGot]{
 	Decide:  decideConfiguration,
 	Compare: compareConfiguration,
-	Unread:  []string{"error"}, // every refusal is of one class, "other"
+	Differs: configurationDiffers,
+	Unsound: configurationUnsound,
 })
 
 type configurationIn struct {
@@ -30,9 +31,12 @@ type configurationIn struct {
 	In    json.RawMessage `json:"in"`
 }
 
+// configurationWant is a recording. All refusals are of the class "other", so only
+// a panic tells more than the verdict.
 type configurationWant struct {
-	OK  bool           `json:"ok"`
-	Out map[string]any `json:"out"`
+	OK    bool           `json:"ok"`
+	Error *vector.Error  `json:"error"`
+	Out   map[string]any `json:"out"`
 }
 
 type configurationGot struct {
@@ -77,6 +81,33 @@ func compareConfiguration(_ configurationIn, want configurationWant, got configu
 		}
 	}
 	return ""
+}
+
+// configurationUnsound finds reserved CPUs that the reference has chosen from
+// nodes that it had overwritten.
+func configurationUnsound(env *Env, in configurationIn, want configurationWant) string {
+	c, b, refusal, err := in.cpuPolicy(env)
+	allocatable, known := want.Out["allocatable_cpus"].(string)
+	if in.Op != "cpu_static_policy" || refusal != nil || err != nil || !known {
+		return ""
+	}
+	reserved := b.machine.CPUs().Minus(parsed(allocatable))
+	if reserved == b.Reserved() || !c.overwritten(b.machine, b.Reserved(), reserved) {
+		return ""
+	}
+	return fmt.Sprintf("CPUs %s are reserved instead of %s", reserved, b.Reserved())
+}
+
+// configurationDiffers judges such a choice, and the check of a state in which the
+// nodes of a group do not all know the same page sizes, which ends the reference.
+func configurationDiffers(_ *Env, in configurationIn, want configurationWant, got configurationGot) (string, error) {
+	switch {
+	case in.Op == "cpu_static_policy" && want.OK && got.OK:
+		return overwrites, nil
+	case in.Op == "memory_state_check" && want.Error != nil && want.Error.Class == "panic":
+		return unknownSize, nil
+	}
+	return "", errors.New("no entry is about this")
 }
 
 func configureCPUManager(env *Env, in configurationIn) (out map[string]any, refusal, err error) {

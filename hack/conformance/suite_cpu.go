@@ -134,6 +134,8 @@ type cpuAllocateWant struct {
 type cpuAllocateGot struct {
 	Result cpuResult `json:"result"`
 	After  cpuState  `json:"after"`
+	// Chose is cpuBench.chose.
+	Chose string `json:"chose,omitempty"`
 }
 
 func decideCPUAllocate(env *Env, in cpuAllocateIn) (got cpuAllocateGot, err error) {
@@ -141,6 +143,7 @@ func decideCPUAllocate(env *Env, in cpuAllocateIn) (got cpuAllocateGot, err erro
 	if err != nil {
 		return got, err
 	}
+	got.Chose = b.chose
 	pod, err := in.Pod.Pod()
 	if err != nil {
 		return got, err
@@ -161,13 +164,26 @@ func compareCPUAllocate(_ cpuAllocateIn, want cpuAllocateWant, got cpuAllocateGo
 	if diff := got.Result.differs(want.Result); diff != "" {
 		return diff
 	}
-	return got.After.differs(want.After)
+	if diff := got.After.differs(want.After); diff != "" {
+		return diff
+	}
+	return otherReserve(got.Chose)
+}
+
+// otherReserve is the difference of a manager that would have reserved other CPUs.
+func otherReserve(chose string) string {
+	if chose == "" {
+		return ""
+	}
+	return "reserved CPUs"
 }
 
 // cpuHints: hints for every container of a pod, and for the pod.
 var cpuHints = Define("cpu_hints", Plan[cpuHintsIn, cpuHintsGot, cpuHintsGot]{
 	Decide:  decideCPUHints,
 	Compare: compareCPUHints,
+	Differs: cpuHintsDiffer,
+	Unsound: func(env *Env, in cpuHintsIn, _ cpuHintsGot) string { return in.unlikeReserve(env) },
 })
 
 type cpuHintsIn struct {
@@ -179,6 +195,8 @@ type cpuHintsIn struct {
 type cpuHintsGot struct {
 	ContainerHints map[string]vector.Hints `json:"container_hints"`
 	PodHints       vector.Hints            `json:"pod_hints"`
+	// Chose is cpuBench.chose.
+	Chose string `json:"chose,omitempty"`
 }
 
 func decideCPUHints(env *Env, in cpuHintsIn) (cpuHintsGot, error) {
@@ -187,6 +205,7 @@ func decideCPUHints(env *Env, in cpuHintsIn) (cpuHintsGot, error) {
 	if err != nil {
 		return got, err
 	}
+	got.Chose = b.chose
 	pod, err := in.Pod.Pod()
 	if err != nil {
 		return got, err
@@ -221,7 +240,7 @@ func compareCPUHints(_ cpuHintsIn, want, got cpuHintsGot) string {
 	if !reflect.DeepEqual(want.PodHints.Canonical(), got.PodHints) {
 		return "hints for the pod"
 	}
-	return ""
+	return otherReserve(got.Chose)
 }
 
 // cpuSequences: a machine's life.
@@ -254,6 +273,8 @@ type cpuSequencesWant struct {
 type cpuStepGot struct {
 	Result *cpuResult `json:"result"`
 	State  cpuState   `json:"state"`
+	// Chose is cpuBench.chose.
+	Chose string `json:"chose,omitempty"`
 }
 
 func decideCPUSequences(env *Env, in cpuSequencesIn) ([]cpuStepGot, error) {
@@ -286,7 +307,7 @@ func decideCPUSequences(env *Env, in cpuSequencesIn) ([]cpuStepGot, error) {
 		if err != nil {
 			return nil, fmt.Errorf("step %d: %w", i, err)
 		}
-		got = append(got, cpuStepGot{Result: res, State: state})
+		got = append(got, cpuStepGot{Result: res, State: state, Chose: b.chose})
 	}
 	return got, nil
 }
@@ -321,6 +342,9 @@ func compareCPUSequences(_ cpuSequencesIn, want cpuSequencesWant, got []cpuStepG
 		if diff != "" {
 			return fmt.Sprintf("step %d: %s", i, diff)
 		}
+	}
+	if len(got) > 0 {
+		return otherReserve(got[0].Chose)
 	}
 	return ""
 }

@@ -189,13 +189,16 @@ func memoryAllocateDiffers(_ *Env, in memoryAllocateIn, want memoryAllocateWant,
 	return memoryDeviation(want.Quirks)
 }
 
+// unknownSize is the entry about page sizes that a node does not know.
+const unknownSize = "N1"
+
 // memoryDeviation is the entry about a quirk.
 func memoryDeviation(quirks []string) (string, error) {
 	switch {
 	case slices.Contains(quirks, "reserved_more_than_node_has"):
 		return "N2", nil
 	case slices.Contains(quirks, "hugepage_size_missing"), slices.Contains(quirks, "hugepage_size_missing_on_a_node"):
-		return "N1", nil
+		return unknownSize, nil
 	}
 	return "", fmt.Errorf("no entry is about the quirks %q", quirks)
 }
