@@ -131,11 +131,12 @@ func TestOverwrittenReserve(t *testing.T) {
 			t.Errorf("%s: %t", tt.name, got)
 		}
 	}
-	same := cpuAllocateGot{Chose: mine.String()}
-	if entry, err := cpuAllocateDiffers(nil, cpuAllocateIn{}, cpuAllocateWant{}, same); entry != overwrites || err != nil {
+	want := cpuAllocateWant{Result: cpuResult{OK: true}}
+	same := cpuAllocateGot{Result: want.Result, Chose: mine.String()}
+	if entry, err := cpuAllocateDiffers(nil, cpuAllocateIn{}, want, same); entry != overwrites || err != nil {
 		t.Errorf("the same with another reserve: %q, %v", entry, err)
 	}
-	if diff := compareCPUAllocate(cpuAllocateIn{}, cpuAllocateWant{}, same); diff == "" {
+	if diff := compareCPUAllocate(cpuAllocateIn{}, want, same); diff == "" {
 		t.Errorf("another reserve than %s went unnoticed", recorded)
 	}
 }
