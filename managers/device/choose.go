@@ -17,7 +17,7 @@ import (
 func (m *Manager) choose(ctx context.Context, b *books, req hint.Request, r *Resource, n int, affinity hint.Hint) ([]ledger.Device, error) {
 	p := picked{need: n, ids: map[string]bool{}}
 	reusable := b.reusable(req.Pod, req.Pod.Containers[req.Container].Name, r.Name)
-	p.take(r.byUse(present(r, reusable), affinity))
+	p.take(r.byUse(handedOn(r, reusable), affinity))
 	if p.need == 0 {
 		return p.sorted(), nil
 	}

@@ -60,7 +60,7 @@ func (b *books) answer(req hint.Request, r *Resource, n int) hint.Answer {
 		f.free = present(r, owned)
 		f.all = withVanished(r, f.free)
 	default:
-		f.free, f.reusable = b.available(r), present(r, reusable)
+		f.free, f.reusable = b.available(r), handedOn(r, reusable)
 		if have := len(f.free) + len(f.reusable); have < n {
 			answer := impossible("%s", hint.TooFew(n, have, "device", "devices"))
 			if wait := new(WaitError); r.Allocatable() == 0 && errors.As(r.unusable(n), &wait) {

@@ -276,6 +276,28 @@ func TestReuse(t *testing.T) {
 	}
 }
 
+// What an init container had and its plugin does not list any more is not handed
+// on (the kubelet hands it on, and crashes).
+func TestGoneDevicesAreNotHandedOn(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, "2n2c")
+	s := b.list(gpu, "a@0 b@1 c@1", Options{})
+	pod := b.pod("pod", "init:i", "two gpu=2", "three gpu=3")
+	b.hold("pod", "i", gpu, "a", "b")
+	b.inv.Listed(s, parse("b@1 c@1"), epoch)
+	answers, err := b.Hints(t.Context(), b.draft.View(), hint.Request{Pod: pod, Container: 1})
+	if err != nil || len(answers) != 1 || text(t, answers[0].Answer) != "1*" {
+		t.Errorf("hints %+v, %v; want node 1, where the others are", answers, err)
+	}
+	if got, err := b.plan(pod, 2, anywhere); err == nil || !strings.Contains(err.Error(), "Requested: 2, Available: 1") {
+		t.Errorf("three of two: %v, %v", got, err)
+	}
+	got, err := b.plan(pod, 1, anywhere)
+	if err != nil || strings.Join(got[gpu], " ") != "b c" {
+		t.Errorf("got %v, %v; want b and c", got, err)
+	}
+}
+
 // A pod that is planned as a whole gets the devices of all its containers.
 func TestPlanPod(t *testing.T) {
 	t.Parallel()
