@@ -21,6 +21,7 @@ const (
 	overdrawn   = "A5"  // containers get more than their pod
 	deviceless  = "D10" // a pod is decided about without its devices
 	emptied     = "C7"  // the last shared CPUs are given away
+	short       = "C13" // a core counts twice, and a container gets too few CPUs
 	miscounted  = "N5"  // memory is freed where it was not counted
 	wrapsAround = "N10" // huge pages below zero
 )
@@ -86,6 +87,13 @@ func (in podAdmitIn) unsound(pod vector.Pod, w podStepWant) (entry, why string) 
 	}
 	if stolen := in.stolen(p, w.CPU); !stolen.IsEmpty() {
 		return torn, fmt.Sprintf("CPUs %s are taken and were not free", stolen)
+	}
+	for _, c := range p.Walk() {
+		if n := int(c.Requests[workload.CPU] / 1000); exclusive(c) && w.CPU.Assignments[p.UID][c.Name] != "" {
+			if has := parsed(w.CPU.Assignments[p.UID][c.Name]).Len(); has < n {
+				return short, fmt.Sprintf("%s has %d CPUs instead of %d", c.Name, has, n)
+			}
+		}
 	}
 	for id, node := range w.Memory.Nodes {
 		for _, other := range node.Cells {
@@ -241,8 +249,8 @@ func overlapping(p *workload.Pod, bubble cpuset.Set, sets cpuLists) (bad cpuset.
 	return bad
 }
 
-// exclusive tells whether a container of a pod with resources of its own gets CPUs
-// of its own.
+// exclusive tells whether a container asks for CPUs of its own; in a pod without
+// resources of its own it needs no more than that.
 func exclusive(c *workload.Container) bool {
 	n := c.Requests[workload.CPU]
 	return c.Guaranteed() && n > 0 && n%1000 == 0

@@ -6,7 +6,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/managers/machine/machinetest"
+	"github.com/berthd/berth/managers/numa"
 )
 
 // Every row was worked out with the reference. answers are "n→set".
@@ -174,6 +176,28 @@ func TestWholeCoresAreFree(t *testing.T) {
 		got, err := row.table.packed(set(row.free), row.n, manner{})
 		if err != nil || got.Len() != row.n || !got.IsSubsetOf(set(row.free)) || got.String() == row.wrong {
 			t.Errorf("%s: got %s, %v", row.name, got, err)
+		}
+	}
+}
+
+// TestNodesAcrossSockets: where a NUMA node has CPUs of two sockets it is found under
+// both, and the reference counts what it takes there twice.
+func TestNodesAcrossSockets(t *testing.T) {
+	t.Parallel()
+	s := machinetest.Build("2s12c2t").Snapshot()
+	for i := range s.CPUs {
+		s.CPUs[i].Node = s.CPUs[i].Core % 24 / 8
+	}
+	s.Nodes, s.Distances = nil, numa.Distances{}
+	m, err := machine.New(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := range m.CPUs().Len() {
+		free := m.CPUs().Minus(set("0,13,30"))
+		got, err := newTable(m).packed(free, n, manner{})
+		if fits := n <= free.Len(); fits != (err == nil) || fits && (got.Len() != n || !got.IsSubsetOf(free)) {
+			t.Errorf("%d: got %s, %v", n, got, err)
 		}
 	}
 }
