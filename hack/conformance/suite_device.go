@@ -182,11 +182,18 @@ func (s deviceState) records(pod *workload.Pod, known map[string]map[string]ledg
 }
 
 func (s deviceState) owns(resource, id string) bool {
-	for _, containers := range s.PodDevices {
-		for _, resources := range containers {
-			if slices.Contains(resources[resource], id) {
-				return true
-			}
+	for uid := range s.PodDevices {
+		if s.podOwns(uid, resource, id) {
+			return true
+		}
+	}
+	return false
+}
+
+func (s deviceState) podOwns(uid, resource, id string) bool {
+	for _, resources := range s.PodDevices[uid] {
+		if slices.Contains(resources[resource], id) {
+			return true
 		}
 	}
 	return false
@@ -285,7 +292,7 @@ func deviceHintsDiffer(_ *Env, in deviceHintsIn, want deviceHintsWant, got devic
 	}
 	for _, c := range slices.Concat(in.Pod.InitContainers, in.Pod.Containers) {
 		for resource, hints := range got.ContainerHints[c.Name] {
-			if hints != nil && len(hints) == 0 && !in.State.refused(in.Pod.UID, c, resource) {
+			if hints != nil && len(hints) == 0 && !in.State.refused(in.NUMANodes, in.Pod.UID, c, resource) {
 				return "", fmt.Errorf("container %s cannot have %s, although enough devices are free", c.Name, resource)
 			}
 			for _, h := range hints {
@@ -299,11 +306,12 @@ func deviceHintsDiffer(_ *Env, in deviceHintsIn, want deviceHintsWant, got devic
 }
 
 // refused tells whether a container has to be refused: it owns a device that is
-// gone, or another number than it wants, or there are not enough with nodes.
-func (s deviceState) refused(uid string, c vector.Container, resource string) bool {
+// gone, or another number than it wants, there are not enough that are near to
+// nodes of the machine, or one that an init container left is near to none.
+func (s deviceState) refused(nodes []int, uid string, c vector.Container, resource string) bool {
 	near := map[string]bool{}
 	for _, d := range s.Devices[resource] {
-		if len(d.NUMA) > 0 {
+		if slices.ContainsFunc(d.NUMA, func(id int) bool { return slices.Contains(nodes, id) }) {
 			near[d.ID] = true
 		}
 	}
@@ -317,6 +325,9 @@ func (s deviceState) refused(uid string, c vector.Container, resource string) bo
 	}
 	free := 0
 	for _, d := range s.Devices[resource] {
+		if d.NUMA != nil && !near[d.ID] && s.podOwns(uid, resource, d.ID) {
+			return true
+		}
 		if d.Healthy && near[d.ID] && !slices.Contains(s.Allocated[resource], d.ID) {
 			free++
 		}
@@ -328,6 +339,7 @@ func (s deviceState) refused(uid string, c vector.Container, resource string) bo
 var deviceAllocate = Define("device_allocate", Plan[deviceAllocateIn, deviceAllocateWant, deviceAllocateGot]{
 	Decide:  decideDeviceAllocate,
 	Compare: compareDeviceAllocate,
+	Differs: deviceAllocateDiffers,
 	// All of these follow from what containers hold, or do not change.
 	Unread: []string{"before.reusable", "after.allocated", "after.devices", "after.reusable"},
 })
@@ -479,4 +491,72 @@ func sortedOwning(pods map[string]podOwning) map[string]podOwning {
 		}
 	}
 	return out
+}
+
+// deviceAllocateDiffers judges a choice where the reference crashed, as it does when
+// it hands on a device that is gone: everything chosen is listed and nobody else's,
+// and a refusal for want of devices is one.
+func deviceAllocateDiffers(_ *Env, in deviceAllocateIn, want deviceAllocateWant, got deviceAllocateGot) (string, error) {
+	if e := want.Result.Error; e == nil || e.Class != "panic" {
+		return "", errors.New("the reference did not crash")
+	}
+	containers := slices.Concat(in.Pod.InitContainers, in.Pod.Containers)
+	i := slices.IndexFunc(containers, func(c vector.Container) bool { return c.Name == in.Container })
+	if i < 0 {
+		return "", fmt.Errorf("the pod has no container %q", in.Container)
+	}
+	wants, err := containers[i].Limits.Quantities()
+	if err != nil {
+		return "", err
+	}
+	short, sick := false, false
+	for resource, list := range in.Before.Devices {
+		amount, wanted := wants[workload.Resource(resource)]
+		n := int(amount)
+		usable := in.Before.usable(in.Pod, in.Container, resource)
+		short = short || len(usable) < n
+		healthy := 0
+		for _, d := range list {
+			if d.Healthy {
+				healthy++
+			}
+		}
+		sick = sick || wanted && healthy == 0
+		if got.Error != nil {
+			continue
+		}
+		chosen := slices.Compact(slices.Sorted(slices.Values(got.Devices[resource])))
+		if len(chosen) != n || len(got.Devices[resource]) != n {
+			return "", fmt.Errorf("%d devices of %s are wanted, %q chosen", n, resource, got.Devices[resource])
+		}
+		for _, id := range chosen {
+			if !slices.Contains(usable, id) {
+				return "", fmt.Errorf("%s of %s is gone, or not to be had", id, resource)
+			}
+		}
+	}
+	if e := got.Error; e != nil && !(e.Class == "not_enough_devices" && short || e.Class == "no_healthy" && sick) {
+		return "", fmt.Errorf("refused, although there are enough devices: %s", got.Error.Message)
+	}
+	return "D4", nil
+}
+
+// usable are the listed devices that a container may get: those that are healthy
+// and free, and those that earlier init containers left and nobody has taken since.
+func (s deviceState) usable(pod vector.Pod, container, resource string) (ids []string) {
+	left := map[string]bool{}
+	for i, c := range slices.Concat(pod.InitContainers, pod.Containers) {
+		if c.Name == container {
+			break
+		}
+		for _, id := range s.PodDevices[pod.UID][c.Name][resource] {
+			left[id] = i < len(pod.InitContainers) && c.RestartPolicy != "Always"
+		}
+	}
+	for _, d := range s.Devices[resource] {
+		if left[d.ID] || d.Healthy && !slices.Contains(s.Allocated[resource], d.ID) {
+			ids = append(ids, d.ID)
+		}
+	}
+	return ids
 }
