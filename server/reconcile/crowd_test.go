@@ -19,7 +19,21 @@ import (
 // there is nothing left to do, and nothing is left.
 func TestManyAtOnce(t *testing.T) {
 	t.Parallel()
-	b, d := newDock(t, memtree.V1())
+	t.Run("of a runtime", func(t *testing.T) {
+		t.Parallel()
+		b, d := newDock(t, memtree.V1())
+		manyAtOnce(t, b, d)
+	})
+	t.Run("of berth", func(t *testing.T) {
+		t.Parallel()
+		b := newBench(t, memtree.V2(), nil)
+		b.pass()
+		manyAtOnce(t, b, nil)
+	})
+}
+
+func manyAtOnce(t *testing.T, b *bench, d *dock) {
+	t.Helper()
 	b.Every, b.Now = time.Millisecond, time.Now
 	b.Config.Observe = nil
 	ctx, cancel := context.WithCancel(t.Context())
@@ -64,7 +78,8 @@ func (b *bench) limits() Limits {
 	return b.Limits
 }
 
-// live is the life of a pod, as the engine leads it.
+// live is the life of a pod, as the engine leads it, with a container of a runtime or,
+// without a dock, of berth.
 func (b *bench) live(ctx context.Context, d *dock, uid, id string, n int) error {
 	p := ledgertest.Pod(uid, "c")
 	if uid == "own" {
@@ -85,18 +100,27 @@ func (b *bench) live(ctx context.Context, d *dock, uid, id string, n int) error 
 	if err := change(func(d *ledger.Draft) { d.PutPod(p) }); err != nil {
 		return err
 	}
-	d.create(id, uid, "0-3")
 	bound := ledger.Binding{ID: id, Owner: ledger.Owner{Pod: uid, Container: "c"}, Sequence: 1}
+	pid := 0
+	if d == nil {
+		pid = b.tree.Spawn(memtree.Mortal)
+	} else {
+		d.create(id, uid, "0-3")
+	}
 	for range 2 { // once more with the view of the commit
-		if _, err := b.EnsureContainer(ctx, b.ledger.View(), bound, 0); err != nil {
+		path, err := b.EnsureContainer(ctx, b.ledger.View(), bound, pid)
+		if err != nil {
 			return err
 		}
+		bound.CgroupPath, bound.Own = path, path != ""
 		if err := change(func(d *ledger.Draft) { d.Bind(bound) }); err != nil {
 			return err
 		}
 	}
-	if err := d.launch(ctx, id); err != nil {
-		return err
+	if d != nil {
+		if err := d.launch(ctx, id); err != nil {
+			return err
+		}
 	}
 	if uid != "own" {
 		more := *p
@@ -114,7 +138,11 @@ func (b *bench) live(ctx context.Context, d *dock, uid, id string, n int) error 
 			return err
 		}
 	}
-	d.set(func() { d.boxes[id].Phase = runtime.Exited })
+	if d != nil {
+		d.set(func() { d.boxes[id].Phase = runtime.Exited })
+	} else if err := errors.Join(b.RemoveContainer(ctx, bound), change(func(d *ledger.Draft) { d.Unbind(id) }), b.RemoveContainer(ctx, bound)); err != nil {
+		return err
+	}
 	if err := b.RemovePod(ctx, b.ledger.View(), uid); err != nil {
 		return err
 	}
