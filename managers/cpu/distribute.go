@@ -67,7 +67,7 @@ type distribution struct {
 // reference looks at any number, which on machines of more than a dozen nodes
 // takes it minutes.
 const (
-	exactBelow  = 1 << 16
+	exactBelow  = 1 << 17
 	exactTakers = 16
 )
 

@@ -12,10 +12,13 @@ import (
 	"github.com/berthd/berth/managers/numa"
 )
 
-// listedNodes is the number of nodes with CPUs up to which the node sets are
-// listed: at most 255. On larger machines a rule stands for them, and
-// align-by-socket does not widen what is preferred, which a rule cannot say.
-const listedNodes = 8
+// Up to so many nodes with CPUs the node sets are listed: at most 255, and 4095
+// under align-by-socket. On larger machines a rule stands for them. What
+// align-by-socket prefers beyond the smallest size, a rule cannot say.
+const (
+	listedNodes        = 8
+	listedNodesAligned = 12
+)
 
 // Hints tells between which node sets the CPUs of a container or pod can come
 // from. It has no answer, which means no preference, under the policy none and
@@ -104,7 +107,7 @@ func (m *Manager) generate(available, reusable cpuset.Set, n int) hint.Answer {
 	if have := free + reusable.Len(); have < n {
 		return impossible("%s", hint.TooFew(n, have, "CPU", "CPUs"))
 	}
-	if nodes.Len() <= listedNodes {
+	if m.sets != nil {
 		return hint.Answer{Kind: hint.Options, Hints: m.list(rule)}
 	}
 	return hint.Answer{Kind: hint.ByRule, Rule: rule}
@@ -114,14 +117,18 @@ func (m *Manager) generate(available, reusable cpuset.Set, n int) hint.Answer {
 type nodeSet struct {
 	nodes numa.Mask
 	// at has a bit for each node by its place among the nodes with CPUs.
-	at            uint8
+	at            uint16
 	size, sockets int
 }
 
 // nodeSets lists all sets of nodes with CPUs in enumeration order, with the
 // number of sockets that each touches; none if there are too many to be listed.
-func (t *table) nodeSets() []nodeSet {
-	if t.part[node].Len() > listedNodes {
+func (m *Manager) nodeSets() []nodeSet {
+	t, most := m.table, listedNodes
+	if m.options.bySocket {
+		most = listedNodesAligned
+	}
+	if t.part[node].Len() > most {
 		return nil
 	}
 	sets := make([]nodeSet, 0, 1<<t.part[node].Len()-1)
@@ -142,7 +149,11 @@ func (t *table) nodeSets() []nodeSet {
 
 // list writes the node sets of a rule out.
 func (m *Manager) list(rule *hint.Rule) []hint.Hint {
-	var have [1 << listedNodes]uint64 // by nodeSet.at
+	var buffer [1 << listedNodes]uint64
+	have := buffer[:] // by nodeSet.at
+	if n := m.part[node].Len(); n > listedNodes {
+		have = make([]uint64, 1<<n)
+	}
 	for at := 1; at < 1<<m.part[node].Len(); at++ {
 		i := bits.TrailingZeros(uint(at))
 		have[at] = have[at&(at-1)] + rule.Weights[m.part[node].ID(i)]

@@ -102,6 +102,34 @@ func TestHints(t *testing.T) {
 }
 
 // TestHintsAsRule: more nodes than can be listed are described by a rule.
+// On more nodes than are listed otherwise, align-by-socket still prefers the sets
+// that touch as few sockets as the request needs.
+func TestAlignedHintsAreListed(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		options string
+		kind    hint.Kind
+	}{{"", hint.ByRule}, {AlignBySocket, hint.Options}} {
+		n := newNode(t, machinetest.Build("3s4n2c"), "0", tt.options)
+		answer := n.generate(n.Allocatable(), set(""), 2)
+		if answer.Kind != tt.kind {
+			t.Errorf("%q: answered by %v", tt.options, answer.Kind)
+		}
+		for _, h := range answer.Hints {
+			sockets := map[int]bool{}
+			for id := range h.Nodes.All() {
+				sockets[id/4] = true
+			}
+			if h.Preferred != (len(sockets) == 1) {
+				t.Errorf("nodes %s of %d sockets: preferred %t", h.Nodes, len(sockets), h.Preferred)
+			}
+		}
+		if n := len(answer.Hints); tt.kind == hint.Options && n != 1<<12-1-1 { // all but node 0 by itself
+			t.Errorf("%d sets", n)
+		}
+	}
+}
+
 func TestHintsAsRule(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, machinetest.Build("64n2c2t"), "0", AlignBySocket)
