@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -8,6 +9,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/berthd/berth/managers/fault"
 	"github.com/berthd/berth/managers/ledger"
@@ -73,7 +75,17 @@ func tmpfs(t *testing.T, kib int, flags uintptr) string {
 		t.Skipf("a full disk needs a tmpfs, and uid %d may not mount one: %v", os.Geteuid(), err)
 	}
 	t.Cleanup(func() {
-		if err := syscall.Unmount(dir, 0); err != nil {
+		// A process that another test starts has the files of this one until it is a
+		// program of its own, though they are closed here.
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		tick := time.NewTicker(time.Millisecond)
+		defer tick.Stop()
+		err := syscall.Unmount(dir, 0)
+		for ; errors.Is(err, syscall.EBUSY) && ctx.Err() == nil; err = syscall.Unmount(dir, 0) {
+			<-tick.C
+		}
+		if err != nil {
 			t.Errorf("unmount %s: %v, %v", dir, err, syscall.Unmount(dir, syscall.MNT_DETACH))
 		}
 	})
