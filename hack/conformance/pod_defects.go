@@ -21,7 +21,6 @@ const (
 	overdrawn   = "A5"  // containers get more than their pod
 	deviceless  = "D10" // a pod is decided about without its devices
 	emptied     = "C7"  // the last shared CPUs are given away
-	short       = "C13" // a core counts twice, and a container gets too few CPUs
 	miscounted  = "N5"  // memory is freed where it was not counted
 	wrapsAround = "N10" // huge pages below zero
 )
@@ -48,8 +47,8 @@ func (in podAdmitIn) defectAt(env *Env, want podAdmitWant) (step int, entry, why
 		if entry, why := in.unsound(pod, w); entry != "" {
 			return i, entry, why
 		}
-		if why := in.uneven(env, pod, w); why != "" {
-			return i, torn, why
+		if entry, why := in.uneven(env, pod, w); entry != "" {
+			return i, entry, why
 		}
 		if why := in.emptied(here, w.CPU); why != "" {
 			return i, emptied, why
@@ -91,7 +90,7 @@ func (in podAdmitIn) unsound(pod vector.Pod, w podStepWant) (entry, why string) 
 	for _, c := range p.Walk() {
 		if n := int(c.Requests[workload.CPU] / 1000); exclusive(c) && w.CPU.Assignments[p.UID][c.Name] != "" {
 			if has := parsed(w.CPU.Assignments[p.UID][c.Name]).Len(); has < n {
-				return short, fmt.Sprintf("%s has %d CPUs instead of %d", c.Name, has, n)
+				return doubled, fmt.Sprintf("%s has %d CPUs instead of %d", c.Name, has, n)
 			}
 		}
 	}
@@ -163,20 +162,27 @@ func (in podAdmitIn) twice(s cpuState) (twice cpuset.Set) {
 }
 
 // uneven says what the reference may have got wrong on a machine that has cores or
-// sockets of unlike sizes, where the average that it goes by is not the size of each:
-// it takes whole units with CPUs that are far from the affinity, or before a refusal
-// has counted such as were not free.
-func (in podAdmitIn) uneven(env *Env, pod vector.Pod, w podStepWant) (why string) {
+// sockets of unlike sizes, where the average that it goes by is not the size of each,
+// or such as do not nest: it takes whole units with CPUs that are far from the
+// affinity, or before a refusal has counted such as were not free, or twice.
+func (in podAdmitIn) uneven(env *Env, pod vector.Pod, w podStepWant) (entry, why string) {
 	p, err := pod.Pod()
 	if w.Result == nil || err != nil {
-		return ""
+		return "", ""
 	}
 	m, err := env.Machines.Get(in.Topology)
-	if err != nil || alike(m.ByCore()) && alike(m.BySocket()) {
-		return ""
+	switch {
+	case err != nil:
+		return "", ""
+	case crossing(m):
+		entry = doubled
+	case !alike(m.ByCore()) || !alike(m.BySocket()):
+		entry = torn
+	default:
+		return "", ""
 	}
 	if strings.Contains(w.Result.Message, "not enough cpus available") {
-		return "the CPUs that were counted before the refusal may not have been free"
+		return entry, "the CPUs that were counted before the refusal may not have been free"
 	}
 	sets := w.CPU.Assignments[p.UID]
 	free := parsed(w.CPU.Default)
@@ -194,13 +200,13 @@ func (in podAdmitIn) uneven(env *Env, pod vector.Pod, w podStepWant) (why string
 			home = m.BySocket().Cover(home)
 		}
 		if far := set.Minus(home); wish.NUMA != nil && !far.IsEmpty() && !free.Intersect(home).IsSubsetOf(set) {
-			return fmt.Sprintf("%s has CPUs %s, and others were nearer", c.Name, far)
+			return entry, fmt.Sprintf("%s has CPUs %s, and others were nearer", c.Name, far)
 		}
 		if !c.Role.Feeds() {
 			free = free.Minus(set)
 		}
 	}
-	return ""
+	return "", ""
 }
 
 // alike tells whether all units have the same size.

@@ -35,7 +35,7 @@ func TestPodDefects(t *testing.T) {
 		{"reserved", pod, cpuState{Default: "5-7", Assignments: assignments{"p": {"init": "1-2", "side": "1-2", "main": "0,3"}}}, torn},
 		{"of a sidecar", pod, cpuState{Default: "0,5-7", Assignments: assignments{"p": {"init": "1-2", "side": "1-2", "main": "2-3"}}}, torn},
 		{"nobody's left", pod, cpuState{Assignments: assignments{"p": {"init": "1-2", "side": "1-2"}}}, emptied},
-		{"too few", pod, cpuState{Default: "0,4-7", Assignments: assignments{"p": {"init": "1-2", "side": "1-2", "main": "3"}}}, short},
+		{"too few", pod, cpuState{Default: "0,4-7", Assignments: assignments{"p": {"init": "1-2", "side": "1-2", "main": "3"}}}, doubled},
 		{"as a whole", whole, cpuState{Default: "0,7", PodAssignments: cpuLists{"p": "1-6"}, Assignments: assignments{"p": {"init": "1-2", "side": "1-2", "main": "3-4"}}}, ""},
 		{"as a whole, reserved", whole, cpuState{Default: "7", PodAssignments: cpuLists{"p": "0-5"}, Assignments: assignments{"p": {"init": "1-2", "side": "1-2", "main": "3-4"}}}, torn},
 		{"as a whole, twice", whole, cpuState{Default: "0,7", PodAssignments: cpuLists{"p": "1-6"}, Assignments: assignments{"p": {"init": "1-2", "side": "1-2", "main": "2-3"}}}, torn},
