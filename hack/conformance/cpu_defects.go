@@ -45,7 +45,9 @@ func (p cpuPool) free() cpuset.Set { return p.shared.Minus(p.reserved).Union(p.r
 func (s cpuSetup) strict() bool { return s.Options[cpu.StrictReservation] == "true" }
 
 // unsoundStep says why a recorded operation on a recorded state cannot be right.
-func (s cpuSetup) unsoundStep(before cpuState, pod vector.Pod, container string, res cpuResult, after cpuState) string {
+func (s cpuSetup) unsoundStep(topo *machine.Topology, before cpuState, pod vector.Pod, container string,
+	affinity vector.Affinity, res cpuResult, after cpuState,
+) string {
 	p, err := s.pool(before, pod.UID, container)
 	if err != nil {
 		return err.Error()
@@ -73,8 +75,16 @@ func (s cpuSetup) unsoundStep(before cpuState, pod vector.Pod, container string,
 	if err != nil {
 		return err.Error()
 	}
-	if n := s.asked(w, container); res.Allocated && p.held.IsEmpty() && taken.Len() != n {
-		return fmt.Sprintf("CPUs %s are taken, and %d were asked for", taken, n)
+	if n := s.asked(w, container); res.Allocated && p.held.IsEmpty() {
+		home, err := s.home(topo, affinity)
+		switch {
+		case err != nil:
+			return err.Error()
+		case taken.Len() != n:
+			return fmt.Sprintf("CPUs %s are taken, and %d were asked for", taken, n)
+		case taken.IntersectLen(home) < min(n, p.free().IntersectLen(home)):
+			return fmt.Sprintf("CPUs %s are taken, and more were free where the affinity wants them", taken)
+		}
 	}
 	if container == "" && res.Allocated {
 		if beyond := overlapping(w, taken, after.Assignments[pod.UID]); !beyond.IsEmpty() {
@@ -85,10 +95,30 @@ func (s cpuSetup) unsoundStep(before cpuState, pod vector.Pod, container string,
 }
 
 func cpuAllocateUnsound(env *Env, in cpuAllocateIn, want cpuAllocateWant) string {
-	if why := in.unlikeReserve(env); why != "" || in.Op == "remove" {
+	if why := in.unlikeReserve(env); why != "" {
 		return why
 	}
-	return in.unsoundStep(in.Before, in.Pod, in.Container, want.Result, want.After)
+	topo, err := env.Machines.Get(in.Topology)
+	if err != nil {
+		return ""
+	}
+	if in.Op == "remove" {
+		want.Result = cpuResult{}
+	}
+	return in.unsoundStep(topo, in.Before, in.Pod, in.Container, in.Affinity, want.Result, want.After)
+}
+
+// home are the CPUs where an affinity wants a set; none if it has no wish.
+func (s cpuSetup) home(topo *machine.Topology, affinity vector.Affinity) (cpuset.Set, error) {
+	wish, err := affinity.Hint()
+	if err != nil || wish.Any {
+		return cpuset.Set{}, err
+	}
+	home := topo.CPUsInNodes(wish.Nodes)
+	if s.Options[cpu.AlignBySocket] == "true" {
+		home = topo.BySocket().Cover(home)
+	}
+	return home, nil
 }
 
 // cpuAllocateDiffers checks what must hold whatever the reference answered.
@@ -163,13 +193,9 @@ func (s cpuSetup) holdsStep(topo *machine.Topology, before cpuState, pod *worklo
 	if err != nil {
 		return err
 	}
-	wish, err := affinity.Hint()
+	home, err := s.home(topo, affinity)
 	if err != nil {
 		return err
-	}
-	home := topo.CPUsInNodes(wish.Nodes)
-	if s.Options[cpu.AlignBySocket] == "true" {
-		home = topo.BySocket().Cover(home)
 	}
 	pool := p.shared.Minus(taken)
 	if s.strict() {
@@ -188,7 +214,7 @@ func (s cpuSetup) holdsStep(topo *machine.Topology, before cpuState, pod *worklo
 		return fmt.Errorf("%d CPUs instead of %d", taken.Len(), n)
 	case !taken.IsSubsetOf(p.free()):
 		return fmt.Errorf("CPUs %s were not free", taken.Minus(p.free()))
-	case !wish.Any && taken.IntersectLen(home) != min(n, p.free().IntersectLen(home)):
+	case taken.IntersectLen(home) < min(n, p.free().IntersectLen(home)):
 		return errors.New("the affinity is not followed")
 	}
 	if after.Default != pool.String() {
@@ -218,11 +244,15 @@ func (s cpuSetup) asked(pod *workload.Pod, container string) int {
 }
 
 // unsoundAt finds the first recorded step that cannot be right; -1 if all can.
-func (in cpuSequencesIn) unsoundAt(want cpuSequencesWant) (step int, why string) {
+func (in cpuSequencesIn) unsoundAt(env *Env, want cpuSequencesWant) (step int, why string) {
+	topo, err := env.Machines.Get(in.Topology)
+	if err != nil {
+		return -1, ""
+	}
 	before := in.Initial
 	for i, w := range want.Steps {
 		if w.Result != nil {
-			if why := in.unsoundStep(before, in.Pods[in.Steps[i].Pod], in.Steps[i].Container, *w.Result, w.State); why != "" {
+			if why := in.unsoundStep(topo, before, in.Pods[in.Steps[i].Pod], in.Steps[i].Container, in.Steps[i].Affinity, *w.Result, w.State); why != "" {
 				return i, why
 			}
 		}
@@ -235,7 +265,7 @@ func cpuSequencesUnsound(env *Env, in cpuSequencesIn, want cpuSequencesWant) str
 	if why := in.unlikeReserve(env); why != "" {
 		return why
 	}
-	_, why := in.unsoundAt(want)
+	_, why := in.unsoundAt(env, want)
 	return why
 }
 
@@ -257,7 +287,7 @@ func cpuSequencesDiffer(env *Env, in cpuSequencesIn, want cpuSequencesWant, got 
 			return overwrites, nil
 		}
 	}
-	wrong, _ := in.unsoundAt(want)
+	wrong, _ := in.unsoundAt(env, want)
 	if wrong < 0 {
 		return "", errors.New("the recording is sound")
 	}

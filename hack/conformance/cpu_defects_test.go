@@ -14,6 +14,8 @@ import (
 // that can.
 func TestCPUDefects(t *testing.T) {
 	t.Parallel()
+	topo := shaped(t, "2n4c")
+	anywhere, far := vector.Affinity{}, vector.Affinity{NUMA: []int{1}}
 	two := vector.Amounts{"cpu": "2", "memory": "64Mi"}
 	c := func(name string) vector.Container { return vector.Container{Name: name, Requests: two, Limits: two} }
 	pod := vector.Pod{UID: "p", Containers: []vector.Container{c("a"), c("b")}}
@@ -28,33 +30,36 @@ func TestCPUDefects(t *testing.T) {
 		name      string
 		pod       vector.Pod
 		container string
+		wish      vector.Affinity
 		before    cpuState
 		res       cpuResult
 		after     cpuState
 		want      string
 	}{
-		{"right", pod, "a", cpuState{Default: "0-7"}, cpuResult{OK: true, Allocated: true, CPUSet: "1-2"}, cpuState{}, ""},
-		{"refused", pod, "a", cpuState{Default: "0-1"}, cpuResult{}, cpuState{}, ""},
-		{"held", pod, "a", cpuState{Default: "0", Assignments: assignments{"p": {"a": "1-3"}}}, cpuResult{OK: true, Allocated: true, CPUSet: "1-3"}, cpuState{}, ""},
-		{"handed on", pod, "b", cpuState{Default: "0", Reusable: cpuLists{"p": "1-2"}}, cpuResult{OK: true, Allocated: true, CPUSet: "1-2"}, cpuState{}, ""},
-		{"too few", pod, "a", cpuState{Default: "0-7"}, cpuResult{OK: true, Allocated: true, CPUSet: "1"}, cpuState{}, "CPUs 1 are taken, and 2"},
-		{"reserved", pod, "a", cpuState{Default: "0-7"}, cpuResult{OK: true, Allocated: true, CPUSet: "0-1"}, cpuState{}, "CPUs 0 are taken"},
-		{"not free", pod, "a", cpuState{Default: "0-2"}, cpuResult{OK: true, Allocated: true, CPUSet: "2-3"}, cpuState{}, "CPUs 3 are taken"},
-		{"as a whole", whole, "", cpuState{Default: "0-7"}, cpuResult{OK: true, Allocated: true, CPUSet: "1-4"}, bubble("1-2", "3-4"), ""},
-		{"a second set", whole, "", bubble("1-2", "3-4"), cpuResult{OK: true, Allocated: true, CPUSet: "5-6"}, cpuState{}, "the pod has its CPUs already"},
-		{"kept by a refused pod", whole, "", cpuState{Default: "0-7"}, cpuResult{Allocated: true, CPUSet: "1-4"}, cpuState{}, "the pod is refused and keeps"},
-		{"parts outside of the whole", whole, "", cpuState{Default: "0-7"}, cpuResult{OK: true, Allocated: true, CPUSet: "1-4"}, bubble("1-2", "4-5"), "containers have CPUs 5"},
+		{"right", pod, "a", anywhere, cpuState{Default: "0-7"}, cpuResult{OK: true, Allocated: true, CPUSet: "1-2"}, cpuState{}, ""},
+		{"refused", pod, "a", anywhere, cpuState{Default: "0-1"}, cpuResult{}, cpuState{}, ""},
+		{"held", pod, "a", anywhere, cpuState{Default: "0", Assignments: assignments{"p": {"a": "1-3"}}}, cpuResult{OK: true, Allocated: true, CPUSet: "1-3"}, cpuState{}, ""},
+		{"handed on", pod, "b", anywhere, cpuState{Default: "0", Reusable: cpuLists{"p": "1-2"}}, cpuResult{OK: true, Allocated: true, CPUSet: "1-2"}, cpuState{}, ""},
+		{"too few", pod, "a", anywhere, cpuState{Default: "0-7"}, cpuResult{OK: true, Allocated: true, CPUSet: "1"}, cpuState{}, "CPUs 1 are taken, and 2"},
+		{"reserved", pod, "a", anywhere, cpuState{Default: "0-7"}, cpuResult{OK: true, Allocated: true, CPUSet: "0-1"}, cpuState{}, "CPUs 0 are taken"},
+		{"not free", pod, "a", anywhere, cpuState{Default: "0-2"}, cpuResult{OK: true, Allocated: true, CPUSet: "2-3"}, cpuState{}, "CPUs 3 are taken"},
+		{"as a whole", whole, "", anywhere, cpuState{Default: "0-7"}, cpuResult{OK: true, Allocated: true, CPUSet: "1-4"}, bubble("1-2", "3-4"), ""},
+		{"a second set", whole, "", anywhere, bubble("1-2", "3-4"), cpuResult{OK: true, Allocated: true, CPUSet: "5-6"}, cpuState{}, "the pod has its CPUs already"},
+		{"kept by a refused pod", whole, "", anywhere, cpuState{Default: "0-7"}, cpuResult{Allocated: true, CPUSet: "1-4"}, cpuState{}, "the pod is refused and keeps"},
+		{"parts outside of the whole", whole, "", anywhere, cpuState{Default: "0-7"}, cpuResult{OK: true, Allocated: true, CPUSet: "1-4"}, bubble("1-2", "4-5"), "containers have CPUs 5"},
+		{"not where wanted", pod, "a", far, cpuState{Default: "0-7"}, cpuResult{OK: true, Allocated: true, CPUSet: "1,4"}, cpuState{}, "CPUs 1,4 are taken, and more"},
+		{"where wanted", pod, "a", far, cpuState{Default: "0-7"}, cpuResult{OK: true, Allocated: true, CPUSet: "4-5"}, cpuState{}, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			s := cpuSetup{Gates: vector.Gates{vector.PodLevelResourceManagers: true}, Reserved: "0"}
-			if got := s.unsoundStep(tt.before, tt.pod, tt.container, tt.res, tt.after); !strings.HasPrefix(got, tt.want) || (got == "") != (tt.want == "") {
+			if got := s.unsoundStep(topo, tt.before, tt.pod, tt.container, tt.wish, tt.res, tt.after); !strings.HasPrefix(got, tt.want) || (got == "") != (tt.want == "") {
 				t.Errorf("%q, want %q", got, tt.want)
 			}
 		})
 	}
 	strict := cpuSetup{Reserved: "0", Options: map[string]string{cpu.StrictReservation: "true"}}
-	if got := strict.unsoundStep(cpuState{Default: "0-7"}, pod, "a", cpuResult{}, cpuState{}); got == "" {
+	if got := strict.unsoundStep(topo, cpuState{Default: "0-7"}, pod, "a", vector.Affinity{}, cpuResult{}, cpuState{}); got == "" {
 		t.Error("reserved CPUs in the shared pool went unnoticed")
 	}
 }
@@ -62,14 +67,7 @@ func TestCPUDefects(t *testing.T) {
 // TestHoldsStep holds answers that may differ from the recording against the rules.
 func TestHoldsStep(t *testing.T) {
 	t.Parallel()
-	snapshot, err := machine.ParseShape("2n2c")
-	if err != nil {
-		t.Fatal(err)
-	}
-	topo, err := machine.New(snapshot)
-	if err != nil {
-		t.Fatal(err)
-	}
+	topo := shaped(t, "2n2c")
 	requests := workload.Quantities{workload.CPU: 2000, workload.Memory: 1}
 	pod := &workload.Pod{UID: "p", Containers: []workload.Container{{Name: "a", Requests: requests, Limits: requests}}}
 	before := cpuState{Default: "0-3"}
@@ -119,15 +117,7 @@ func TestOverwrittenReserve(t *testing.T) {
 		{"given", "4n2c", cpuSetup{Options: distribute, Given: &none}, "0,2", false},
 		{"another number", "4n2c", cpuSetup{Options: distribute}, "0,2-3", false},
 	} {
-		snapshot, err := machine.ParseShape(tt.shape)
-		if err != nil {
-			t.Fatal(err)
-		}
-		topo, err := machine.New(snapshot)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := tt.setup.overwritten(topo, mine, parsed(tt.recorded)); got != tt.want {
+		if got := tt.setup.overwritten(shaped(t, tt.shape), mine, parsed(tt.recorded)); got != tt.want {
 			t.Errorf("%s: %t", tt.name, got)
 		}
 	}
@@ -163,4 +153,18 @@ func TestConfigurationDefects(t *testing.T) {
 			t.Errorf("%+v: %q, %v", tt, id, err)
 		}
 	}
+}
+
+// shaped is a made-up machine.
+func shaped(t *testing.T, shape string) *machine.Topology {
+	t.Helper()
+	snapshot, err := machine.ParseShape(shape)
+	if err != nil {
+		t.Fatal(err)
+	}
+	topo, err := machine.New(snapshot)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return topo
 }
