@@ -190,6 +190,28 @@ func TestFullDiskIsUnavailable(t *testing.T) {
 	}
 }
 
+// TestRejectionOnAFullDisk: a verdict needs no room on the disk, only its memory
+// does.
+func TestRejectionOnAFullDisk(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, topology.BestEffort)
+	h.journal.FailNext(1, fault.Unavailablef("write the ledger: no space left on device"))
+	v := h.admit(t, guaranteed("a", 1000, 0))
+	if v.Outcome != admission.Rejected || v.Reason != fault.UnexpectedAdmissionError || len(v.Trace.Suggestions) == 0 {
+		t.Fatalf("%+v", v)
+	}
+	if last := v.Trace.Steps[len(v.Trace.Steps)-1]; !strings.Contains(last.Text, "could not be kept") || !strings.Contains(last.Text, "no space left") {
+		t.Errorf("the trace ends with %+v", last)
+	}
+	if _, kept := h.ledger.View().TraceOfPod("a"); kept {
+		t.Error("the trace is kept all the same")
+	}
+	h.admit(t, guaranteed("a", 1000, 0))
+	if _, kept := h.ledger.View().TraceOfPod("a"); !kept {
+		t.Error("the trace is not kept after the disk had room again")
+	}
+}
+
 func TestLedgerMovesDuringAdmission(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t, topology.BestEffort)
