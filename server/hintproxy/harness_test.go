@@ -28,7 +28,10 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // patience bounds everything that a test waits for; no test takes that long unless
 // it fails.
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
+
+// deadline is the longest that a provider may have for a call.
+const deadline = maxDeadline
 
 // clock is a clock that tests move.
 type clock struct {
@@ -211,7 +214,7 @@ func (s *stage) eventually(what string, done func() bool) {
 // register registers a provider that listens at /name.
 func (s *stage) register(name string, change ...func(*ledger.Outsider)) {
 	s.t.Helper()
-	o := ledger.Outsider{Name: name, Endpoint: "/" + name, Required: true, Deadline: patience}
+	o := ledger.Outsider{Name: name, Endpoint: "/" + name, Required: true, Deadline: deadline}
 	for _, c := range change {
 		c(&o)
 	}

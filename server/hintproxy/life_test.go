@@ -296,7 +296,7 @@ func TestResourceHasOneProvider(t *testing.T) {
 	refused := func(name, resource, text string) {
 		t.Helper()
 		before := s.ledger.View().Generation()
-		err := s.registry.Register(t.Context(), ledger.Outsider{Name: name, Endpoint: "/" + name, Deadline: patience, Resources: []string{resource}})
+		err := s.registry.Register(t.Context(), ledger.Outsider{Name: name, Endpoint: "/" + name, Deadline: deadline, Resources: []string{resource}})
 		if fault.ClassOf(err) != fault.Precondition || !strings.Contains(err.Error(), text) {
 			t.Errorf("%s for %s: %v, want a refusal with %q", name, resource, err, text)
 		}
@@ -464,7 +464,7 @@ func TestProvidersComeAndGoUnderLoad(t *testing.T) {
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		for i := range 20 {
-			o := ledger.Outsider{Name: "seats", Endpoint: "/seats", Required: true, Deadline: patience, Index: i % 3}
+			o := ledger.Outsider{Name: "seats", Endpoint: "/seats", Required: true, Deadline: deadline, Index: i % 3}
 			if err := s.registry.Register(context.Background(), o); err != nil {
 				t.Error(err)
 			}
