@@ -126,6 +126,15 @@ func TestOverwrittenReserve(t *testing.T) {
 	if entry, err := cpuAllocateDiffers(nil, cpuAllocateIn{}, want, same); entry != overwrites || err != nil {
 		t.Errorf("the same with another reserve: %q, %v", entry, err)
 	}
+	removal := cpuAllocateIn{cpuSetup: cpuSetup{Reserved: "0"}, Op: "remove"}
+	want.After.Default, same.After.Default = "0-3", "1-3"
+	if entry, err := cpuAllocateDiffers(nil, removal, want, cpuAllocateGot{After: same.After}); entry != torn || err != nil {
+		t.Errorf("a removal that leaves the reserved CPU out: %q, %v", entry, err)
+	}
+	if _, err := cpuAllocateDiffers(nil, removal, want, cpuAllocateGot{After: want.After}); err == nil {
+		t.Error("a removal kept a reserved CPU in the shared pool")
+	}
+	same.After = want.After
 	if diff := compareCPUAllocate(cpuAllocateIn{}, want, same); diff == "" {
 		t.Errorf("another reserve than %s went unnoticed", recorded)
 	}
