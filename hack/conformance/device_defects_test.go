@@ -8,6 +8,31 @@ import (
 	"github.com/berthd/berth/hack/conformance/vector"
 )
 
+// What has to be refused: c wants 2 of which one is near to no node of the machine,
+// or an init container left such a one.
+func TestRefusedHints(t *testing.T) {
+	t.Parallel()
+	var s deviceState
+	c := vector.Container{Name: "c", Limits: vector.Amounts{"x.io/x": "2"}}
+	for text, want := range map[string]bool{
+		`{"devices":{"x.io/x":[{"id":"a","healthy":true,"numa":[0]},{"id":"b","healthy":true,"numa":[1]}]}}`:    false,
+		`{"devices":{"x.io/x":[{"id":"a","healthy":true,"numa":[0]},{"id":"b","healthy":true,"numa":[40]}]}}`:   true,
+		`{"devices":{"x.io/x":[{"id":"a","healthy":true,"numa":[0]},{"id":"b","healthy":true,"numa":[0,40]}]}}`: false,
+		`{"devices":{"x.io/x":[{"id":"a","healthy":true,"numa":[0]},{"id":"b","healthy":true,"numa":[1]},{"id":"i","numa":[]}]},
+			"pod_devices":{"pod":{"i":{"x.io/x":["i"]}}}}`: true,
+		`{"devices":{"x.io/x":[{"id":"a","healthy":true,"numa":[0]},{"id":"b","healthy":true,"numa":[1]},{"id":"i","numa":null}]},
+			"pod_devices":{"pod":{"i":{"x.io/x":["i"]}}}}`: false,
+	} {
+		s = deviceState{}
+		if err := json.Unmarshal([]byte(text), &s); err != nil {
+			t.Fatal(err)
+		}
+		if got := s.refused([]int{0, 1}, "pod", c, "x.io/x"); got != want {
+			t.Errorf("%s: %t, want %t", text, got, want)
+		}
+	}
+}
+
 // A choice where the reference crashed: init container i had a, b, and a has gone;
 // c and d are free, e is ill, f is another pod's.
 func TestDeviceAllocateDiffers(t *testing.T) {

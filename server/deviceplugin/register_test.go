@@ -236,6 +236,31 @@ func TestEndpoints(t *testing.T) {
 	}
 }
 
+// Ids are the plugin's own affair: it gets back what it sent, whatever that is.
+func TestStrangeIDs(t *testing.T) {
+	t.Parallel()
+	b := start(t, deviceplugin.Config{})
+	var list []script.Device
+	ids := []string{"", "\x00", "\n", "../..", "a b", "a,b", "ünï", strings.Repeat("x", 500)}
+	slices.Sort(ids)
+	for _, id := range ids {
+		list = append(list, script.Device{ID: id, Nodes: []int64{-1, 0, 0, 1 << 40}})
+	}
+	p := b.registered(script.Config{Devices: list})
+	r := b.untilCounts(gpu, len(ids), len(ids))
+	for i, d := range r.Devices {
+		if d.ID != ids[i] || d.Nodes != numa.Of(0) || d.Alien {
+			t.Errorf("device %d is %+v, want %q near to node 0", i, d, ids[i])
+		}
+	}
+	if _, err := b.Allocate(b.ctx, gpu, ids); err != nil {
+		t.Fatal(err)
+	}
+	if calls := p.Calls(script.Allocate); len(calls) != 1 || !slices.Equal(calls[0].IDs, ids) {
+		t.Errorf("the plugin was asked %+v", calls)
+	}
+}
+
 // Who registers without serving is waited for, as plugins do so a moment too early.
 func TestNobodyServes(t *testing.T) {
 	t.Parallel()
