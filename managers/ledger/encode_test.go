@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"encoding/json"
+	"reflect"
 	"testing"
 	"time"
 
@@ -100,4 +101,23 @@ func TestEncodesAsJSONDoes(t *testing.T) {
 			check(c)
 		}
 	})
+}
+
+// TestEveryFieldIsWritten: whoever adds a field has to write it, here too.
+func TestEveryFieldIsWritten(t *testing.T) {
+	t.Parallel()
+	for typ, written := range map[reflect.Type]int{
+		reflect.TypeFor[Pod]():       9,
+		reflect.TypeFor[storedPod](): 2,
+		reflect.TypeFor[Trace]():     12,
+		reflect.TypeFor[Step]():      12,
+		reflect.TypeFor[Affinity]():  3,
+		reflect.TypeFor[Claim]():     8,
+		reflect.TypeFor[Owner]():     2,
+		reflect.TypeFor[CPUs]():      2,
+	} {
+		if got := typ.NumField(); got != written {
+			t.Errorf("%s has %d fields, encode.go knows %d", typ, got, written)
+		}
+	}
 }

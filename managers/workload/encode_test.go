@@ -2,6 +2,7 @@ package workload
 
 import (
 	"encoding/json"
+	"reflect"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -62,5 +63,21 @@ func TestWritesAsJSONDoes(t *testing.T) {
 	w := jsontext.New(0)
 	if (&Pod{Containers: []Container{{Role: 7}}}).WriteJSON(w); w.Err == nil {
 		t.Error("a role that is none is written")
+	}
+}
+
+// TestEveryFieldIsWritten: whoever adds a field has to write it, or two different pods
+// have one digest.
+func TestEveryFieldIsWritten(t *testing.T) {
+	t.Parallel()
+	for typ, written := range map[reflect.Type]int{
+		reflect.TypeFor[Pod]():       14,
+		reflect.TypeFor[Resources](): 2,
+		reflect.TypeFor[Container](): 6,
+		reflect.TypeFor[Excess]():    3,
+	} {
+		if got := typ.NumField(); got != written {
+			t.Errorf("%s has %d fields, encode.go knows %d", typ, got, written)
+		}
 	}
 }

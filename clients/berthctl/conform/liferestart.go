@@ -48,10 +48,11 @@ func (l *life) same(ctx context.Context, held map[string][]string) error {
 	if len(held) == 0 {
 		return nil
 	}
-	if got, err := l.ids(ctx, keeper); err != nil || !maps.EqualFunc(got, held, slices.Equal) {
-		return fmt.Errorf("the pod holds %s now, and held %s: %w", listed(got), listed(held), err)
+	got, err := l.ids(ctx, keeper)
+	if err == nil && !maps.EqualFunc(got, held, slices.Equal) {
+		err = fmt.Errorf("the pod holds %s now, and held %s", listed(got), listed(held))
 	}
-	return nil
+	return err
 }
 
 // holds is what the keeper holds, nothing if there is none.

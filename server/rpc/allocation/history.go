@@ -15,8 +15,8 @@ import (
 
 // History keeps the newest events of the ledger in memory, for readers that come
 // back. It is fed by commits and waits for no reader: one that falls behind what
-// is kept has to start over. No commit waits for events to be made of it either:
-// that is left to Run, or to a reader who comes first.
+// is kept has to start over. A commit does not make its own events: that is left to
+// Run, or to a reader who comes first, unless they are far behind.
 type History struct {
 	limit     int
 	inventory Inventory
