@@ -95,10 +95,11 @@ func (p *Policy) resize(ctx context.Context, m *member, r *api.LinuxResources) e
 }
 
 // recount has berthd count a container that runs as the runtime has it: it may have
-// been resized while nobody was here. That berthd refuses is no reason to move it.
+// been resized while nobody was here. That berthd refuses is no reason to move it; that
+// it has just lost the container's place is one to give places out once more.
 func (p *Policy) recount(ctx context.Context, m *member) error {
 	err := p.count(ctx, m)
-	if err == nil || berth.IsUnavailable(err) || ctx.Err() != nil {
+	if err == nil || berth.IsUnavailable(err) || berth.IsNotFound(err) || ctx.Err() != nil {
 		return err
 	}
 	p.Log.Warn("berthd counts another size of a container than it has", "pod", m.pod.namespace+"/"+m.pod.name, "container", m.name, "error", err)

@@ -1,6 +1,8 @@
 package policy
 
 import (
+	"context"
+	"log/slog"
 	"maps"
 	"os"
 	"slices"
@@ -9,6 +11,7 @@ import (
 
 	"github.com/containerd/nri/pkg/api"
 
+	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 )
@@ -286,6 +289,65 @@ func TestRecount(t *testing.T) {
 	d.expect("one of its own", "trainer-uid.main", "main", 2000, gib)
 	if m := next.members["trainer-1"]; m.key == "" || m.own.String() != own {
 		t.Errorf("the container that berthd counts otherwise lost its place: %+v", m)
+	}
+}
+
+// onWarning is a log that does something at the first warning with a text.
+type onWarning struct {
+	slog.Handler
+	text string
+	do   func()
+}
+
+func (h *onWarning) Handle(_ context.Context, r slog.Record) error {
+	if do := h.do; do != nil && strings.Contains(r.Message, h.text) {
+		h.do = nil
+		do()
+	}
+	return nil
+}
+
+func (h *onWarning) Enabled(context.Context, slog.Level) bool { return true }
+
+// TestLostMeanwhile has a berthd that loses a pod just after it was taken over: its
+// container is not moved off its CPUs for that, and gets its place again.
+func TestLostMeanwhile(t *testing.T) {
+	t.Parallel()
+	d := startBerthd(t)
+	e := newEngine(t, Config{Client: d.Client})
+	greedy, trainer := pod("greedy", "guaranteed"), pod("trainer", "guaranteed")
+	g, tr := container(greedy, "main", "greedy-1", 1000, gib), container(trainer, "main", "trainer-1", 2000, gib)
+	e.run(greedy, g)
+	own := e.run(trainer, tr)
+	for c, p := range map[*api.Container]string{g: "greedy-1", tr: "trainer-1"} {
+		c.State, c.Linux.Resources.Cpu.Cpus = api.ContainerState_CONTAINER_RUNNING, e.on(p)
+	}
+	// berthd refuses this size, after it has given both their places and before it is
+	// asked for the next one.
+	g.Linux.Resources = size(3000, 0, gib)
+	g.Linux.Resources.Cpu.Cpus = e.on("greedy-1")
+	config := e.policy.Config
+	config.Log = slog.New(&onWarning{Handler: slog.DiscardHandler, text: "another size", do: func() {
+		if _, err := d.Admission().Remove(t.Context(), &admissionv1.RemoveRequest{PodUid: "trainer-uid.main"}); err != nil {
+			t.Error(err)
+		}
+	}})
+	next := New(config)
+	updates, err := next.Synchronize(t.Context(), []*api.PodSandbox{greedy, trainer}, []*api.Container{g, tr})
+	if err != nil || len(updates) > 0 {
+		t.Errorf("updates %v, %v", updates, err)
+	}
+	if got := d.uids(); !slices.Equal(got, []string{"greedy-uid.main"}) {
+		t.Fatalf("berthd has %v", got)
+	}
+	if updates, err = next.look(t.Context()); err != nil || len(updates) > 0 {
+		t.Errorf("updates %v, %v", updates, err)
+	}
+	if got := d.uids(); !slices.Equal(got, []string{"greedy-uid.main", "trainer-uid.main"}) {
+		t.Errorf("berthd has %v", got)
+	}
+	if m := next.members["trainer-1"]; m.own.String() != own {
+		t.Errorf("the container has %s for itself, had %s", m.own, own)
 	}
 }
 
