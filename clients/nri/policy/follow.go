@@ -271,7 +271,7 @@ func (p *Policy) sweep(ctx context.Context) {
 		if s.stopped || s.pid == 0 || alive[s] {
 			continue
 		}
-		if _, err := p.CPUsOf(s.pid); err != nil {
+		if _, err := p.CPUsOf(s.pid); gone(err) {
 			p.leave(ctx, s)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"maps"
 	"os"
@@ -133,8 +134,9 @@ type engine struct {
 	cpus  map[string]string
 	pids  map[int]string
 	next  int
-	stuck bool // updates are not carried out
-	ended bool // the processes of sandboxes have gone
+	stuck bool  // updates are not carried out
+	ended bool  // the processes of sandboxes have gone
+	blind error // CPUs of processes cannot be read
 	// before is called with the updates of a request before they are carried out.
 	before func([]*api.ContainerUpdate)
 }
@@ -168,8 +170,11 @@ func (e *engine) cpusOf(pid int) (cpuset.Set, error) {
 	if pid == sandboxPID {
 		cpus, ok = "0-7", !e.ended
 	}
-	if !ok {
-		return cpuset.Set{}, errors.New("no such process")
+	switch {
+	case e.blind != nil:
+		return cpuset.Set{}, e.blind
+	case !ok:
+		return cpuset.Set{}, fs.ErrNotExist
 	}
 	return cpuset.Parse(cpus)
 }

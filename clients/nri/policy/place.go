@@ -3,8 +3,11 @@ package policy
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"slices"
+	"syscall"
 
 	"github.com/containerd/nri/pkg/api"
 
@@ -240,11 +243,15 @@ func (p *Policy) strays(m *member, cpus string) bool {
 	}
 	now, err := p.CPUsOf(m.pid)
 	if err != nil {
-		return false // it has gone
+		return false // it has gone, or nobody knows now
 	}
 	set, err := cpuset.Parse(cpus)
 	return err == nil && !now.IsSubsetOf(set)
 }
+
+// gone tells whether the CPUs of a process could not be read because it has ended: before
+// its file was opened, or before it was read. Another error says nothing of the process.
+func gone(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH) }
 
 // live lists the members that have not exited, in the order of their ids.
 func (p *Policy) live() (out []*member) {
@@ -271,7 +278,7 @@ func (p *Policy) vacate(m *member) error {
 		}
 		now, err := cpuset.Parse(other.cpus)
 		if other.pid != 0 {
-			if now, err = p.CPUsOf(other.pid); err != nil {
+			if now, err = p.CPUsOf(other.pid); gone(err) {
 				continue // it has gone
 			}
 		}

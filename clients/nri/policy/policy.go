@@ -32,7 +32,8 @@ type Config struct {
 	// Timeout tells how long the runtime waits for an answer; nil for as long as the
 	// caller's context lives.
 	Timeout func() time.Duration
-	// CPUsOf reads the CPUs that a process may run on; an error if it is gone.
+	// CPUsOf reads the CPUs that a process may run on; fs.ErrNotExist or ESRCH if it has
+	// ended.
 	CPUsOf func(pid int) (cpuset.Set, error)
 	Log    *slog.Logger
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 
 	"github.com/containerd/nri/pkg/api"
@@ -266,6 +267,51 @@ func TestSilentEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "the place is given back", func() bool { return len(d.uids()) == 0 })
+}
+
+// TestBlind has a machine on which nobody can read where processes run, for the moment:
+// that is no sign that they have ended.
+func TestBlind(t *testing.T) {
+	t.Parallel()
+	d := startBerthd(t)
+	e := newEngine(t, Config{Client: d.Client})
+	see := func(err error) {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.blind = err
+	}
+	look := func() {
+		t.Helper()
+		if _, err := e.policy.look(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	web, idle, trainer := pod("web", "burstable"), pod("idle", "guaranteed"), pod("trainer", "guaranteed")
+	e.run(web, container(web, "main", "web-1", 500, 0))
+	i := container(idle, "main", "idle-1", 1000, gib)
+	e.run(idle, i)
+	e.stop(idle, i) // its pod lives on
+	c := container(trainer, "main", "trainer-1", 2000, gib)
+	if _, err := e.create(trainer, c); err != nil {
+		t.Fatal(err)
+	}
+
+	see(syscall.EMFILE)
+	if err := e.start(trainer, c); err == nil || !strings.Contains(err.Error(), "container main of default/web") {
+		t.Errorf("a container started, though another one may be on its CPUs: %v", err)
+	}
+	look()
+	if got := d.uids(); !slices.Contains(got, "idle-uid.main") {
+		t.Errorf("the place of a pod that lives was given back; berthd has %v", got)
+	}
+	see(syscall.ESRCH) // every process ends while it is looked at
+	if err := e.start(trainer, c); err != nil {
+		t.Error(err)
+	}
+	look()
+	if got := d.uids(); slices.Contains(got, "idle-uid.main") {
+		t.Errorf("the place of a pod that has ended is still there: %v", got)
+	}
 }
 
 // TestOvertaken has an update that is on its way while a container is made that
