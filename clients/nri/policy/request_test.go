@@ -89,30 +89,41 @@ func TestAgree(t *testing.T) {
 		return &typesv1.Pod{Spec: &typesv1.PodSpec{Containers: []*typesv1.Container{{Name: "main", Resources: &typesv1.ResourceRequirements{Requests: requests, Limits: limits}}}}}
 	}
 	cpu := func(text string) map[string]string { return map[string]string{"cpu": text} }
+	memory := func(text string) map[string]string { return map[string]string{"memory": text} }
 	for _, row := range []struct {
 		spec   *typesv1.Pod
 		shares uint64
+		memory int64
 		ok     bool
 	}{
-		{spec(cpu("2"), nil), 2048, true},
-		{spec(nil, cpu("2")), 2048, true},
-		{spec(cpu("1"), cpu("2")), 1024, true},
-		{spec(cpu("1"), cpu("2")), 2048, false},
-		{spec(cpu("100m"), nil), 102, true},
-		{spec(cpu("2"), nil), 2, false},
-		{spec(nil, nil), 2, true},
-		{spec(nil, nil), 1024, false},
-		{spec(cpu("2m"), nil), 2, true},
-		{spec(cpu("2"), nil), 0, true},
-		{spec(cpu("much"), nil), 2, false},
-		{&typesv1.Pod{}, 1024, true},
+		{spec(cpu("2"), nil), 2048, 0, true},
+		{spec(nil, cpu("2")), 2048, 0, true},
+		{spec(cpu("1"), cpu("2")), 1024, 0, true},
+		{spec(cpu("1"), cpu("2")), 2048, 0, false},
+		{spec(cpu("100m"), nil), 102, 0, true},
+		{spec(cpu("2"), nil), 2, 0, false},
+		{spec(nil, nil), 2, 0, true},
+		{spec(nil, nil), 1024, 0, false},
+		{spec(cpu("2m"), nil), 2, 0, true},
+		{spec(cpu("2"), nil), 0, 0, true},
+		{spec(cpu("much"), nil), 2, 0, false},
+		{&typesv1.Pod{}, 1024, 0, true},
+		{spec(cpu("1"), memory("1Gi")), 1024, 1 << 30, true},
+		{spec(cpu("1"), memory("1Gi")), 1024, 1 << 31, false},
+		{spec(cpu("1"), memory("1Gi")), 1024, 1 << 29, false},
+		{spec(cpu("1"), memory("1Gi")), 1024, 0, true},
+		{spec(cpu("1"), nil), 1024, 1 << 30, true}, // the pod's
+		{spec(cpu("1"), memory("much")), 1024, 1 << 30, false},
 	} {
 		c := &api.Container{Name: "main", Linux: &api.LinuxContainer{Resources: &api.LinuxResources{Cpu: &api.LinuxCPU{}}}}
 		if row.shares > 0 {
 			c.Linux.Resources.Cpu.Shares = api.UInt64(row.shares)
 		}
+		if row.memory > 0 {
+			c.Linux.Resources.Memory = &api.LinuxMemory{Limit: api.Int64(row.memory)}
+		}
 		if err := agree(row.spec, "main", c.GetLinux().GetResources()); (err == nil) != row.ok {
-			t.Errorf("%v with %d shares: %v", row.spec, row.shares, err)
+			t.Errorf("%v with %d shares and %d bytes: %v", row.spec, row.shares, row.memory, err)
 		}
 	}
 }
