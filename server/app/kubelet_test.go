@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -296,35 +297,42 @@ func (p *replay) start(s step) {
 		p.t.Fatal(err)
 	}
 	log := slog.New(slog.NewTextHandler(p.t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
-	a, err := app.Build(p.t.Context(), c, app.Environment{
-		Log: log, Now: time.Now, Stage: &app.Stage{Tree: p.tree, MaxPIDs: p.MaxPIDs, Grace: patience},
-	})
+	d := runDaemon(p.t, c, log, &app.Stage{Tree: p.tree, MaxPIDs: p.MaxPIDs, Grace: patience})
+	endPlugins := p.startPlugins(c.DevicePluginDir)
+	p.daemon = &daemon{conn: d.conn, end: func() {
+		endPlugins()
+		d.end()
+	}}
+	p.expectPlugins()
+}
+
+// runDaemon runs a daemon until its end is called, and returns when it answers.
+func runDaemon(t *testing.T, c apiconfig.Config, log *slog.Logger, stage *app.Stage) *daemon {
+	t.Helper()
+	a, err := app.Build(t.Context(), c, app.Environment{Log: log, Now: time.Now, Stage: stage})
 	if err != nil {
-		p.t.Fatal(err)
+		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.WithoutCancel(p.t.Context()))
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	ready, ended := make(chan struct{}), make(chan error, 1)
 	go func() { ended <- a.Run(ctx, func() { close(ready) }) }()
 	select {
 	case <-ready:
 	case err := <-ended:
 		cancel()
-		p.t.Fatalf("%s: berthd ended: %v", s.Config, err)
+		t.Fatalf("berthd ended: %v", err)
 	}
 	conn, err := grpc.NewClient("unix://"+c.Listen, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
-		p.t.Fatal(err)
+		t.Fatal(err)
 	}
-	endPlugins := p.startPlugins(c.DevicePluginDir)
-	p.daemon = &daemon{conn: conn, end: func() {
-		endPlugins()
-		_ = conn.Close()
+	return &daemon{conn: conn, end: func() {
 		cancel()
 		if err := <-ended; err != nil && !errors.Is(err, context.Canceled) {
-			p.t.Errorf("berthd ended: %v", err)
+			t.Errorf("berthd ended: %v", err)
 		}
+		_ = conn.Close() // calls under way have had their answers
 	}}
-	p.expectPlugins()
 }
 
 // startPlugins runs the recorded plugins.
@@ -353,33 +361,38 @@ func (p *replay) startPlugins(dir string) (end func()) {
 // expectPlugins waits until every device is known.
 func (p *replay) expectPlugins() {
 	p.t.Helper()
-	ctx, cancel := context.WithTimeout(p.t.Context(), patience)
+	want := map[string]int64{}
+	for _, r := range p.Plugins {
+		want[r.Resource] = int64(len(r.Devices))
+	}
+	awaitDevices(p.t, p.daemon.conn, want)
+}
+
+// awaitDevices waits until resources have as many devices as are wanted.
+func awaitDevices(t *testing.T, conn *grpc.ClientConn, want map[string]int64) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		resp, err := devicev1.NewDeviceServiceClient(p.daemon.conn).ListResources(ctx, &devicev1.ListResourcesRequest{})
+		resp, err := devicev1.NewDeviceServiceClient(conn).ListResources(ctx, &devicev1.ListResourcesRequest{})
 		if err != nil {
-			p.t.Fatal(err)
+			t.Fatal(err)
 		}
 		known := map[string]int64{}
 		for _, r := range resp.GetResources() {
-			known[r.GetName()] = r.GetAllocatable()
+			if _, wanted := want[r.GetName()]; wanted {
+				known[r.GetName()] = r.GetAllocatable()
+			}
 		}
-		if !slices.ContainsFunc(p.Plugins, func(x struct {
-			Resource            string
-			Devices             []string
-			Preferred, PreStart bool
-		},
-		) bool {
-			return known[x.Resource] != int64(len(x.Devices))
-		}) {
+		if maps.Equal(known, want) {
 			return
 		}
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			p.t.Fatalf("plugins are not known: %v", known)
+			t.Fatalf("plugins are not known: %v, want %v", known, want)
 		}
 	}
 }
