@@ -34,9 +34,14 @@ func (v *View) ClassRequests(f workload.Features) ClassRequests {
 // ClassRequests are sums over the pods of each class.
 type ClassRequests struct{ all requests }
 
-// Of gives one of the sums. It stops at the end of int64.
+// Of gives one of the sums. It stops at the end of int64. What is no class has no
+// pods, so it is 0 for that.
 func (r ClassRequests) Of(class workload.QoSClass, resource workload.Resource) int64 {
-	return r.all[resource][slices.Index(classes[:], class)].amount
+	i := slices.Index(classes[:], class)
+	if i < 0 {
+		return 0
+	}
+	return r.all[resource][i].amount
 }
 
 // requests are sums over pods, by resource and class.
