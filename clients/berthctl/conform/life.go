@@ -51,6 +51,9 @@ type life struct {
 	process *process
 	// resources that it has registered, by name; none until it has.
 	resources []*devicev1.Resource
+	// had is how many devices each of them had at first; what comes later is held
+	// against that.
+	had map[string]int64
 }
 
 // stage is a check of a life; needs says what it needs.
@@ -251,7 +254,7 @@ func (l *life) register(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	l.resources = now
+	l.resources, l.had = now, capacities(now)
 	var names []string
 	for _, r := range now {
 		names = append(names, r.GetName())

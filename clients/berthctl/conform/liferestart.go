@@ -37,13 +37,12 @@ func capacities(resources []*devicev1.Resource) map[string]int64 {
 func (l *life) same(ctx context.Context, held map[string][]string) error {
 	limited, cancel := context.WithTimeout(ctx, l.Patience)
 	defer cancel()
-	had := capacities(l.resources)
 	err := l.daemon.until(limited, func(now []*devicev1.Resource) bool {
-		l.resources = now
-		return maps.Equal(capacities(now), had)
+		l.resources = now // whatever they are, that is where the plugin listens
+		return maps.Equal(capacities(now), l.had)
 	})
 	if err != nil {
-		return warnf("there are other devices now than before: %s instead of %s", counted(capacities(l.resources)), counted(had))
+		return warnf("there are other devices now than before: %s instead of %s", counted(capacities(l.resources)), counted(l.had))
 	}
 	if len(held) == 0 {
 		return nil
