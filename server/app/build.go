@@ -143,7 +143,10 @@ func Build(ctx context.Context, cfg config.Config, env Environment) (_ *App, err
 // Validate checks a configuration against the machine without touching anything.
 func Validate(cfg config.Config) error {
 	a := &App{Config: cfg}
-	return a.buildMachine(context.Background())
+	if err := a.buildMachine(context.Background()); err != nil {
+		return err
+	}
+	return a.checkTree()
 }
 
 // buildMachine finds the machine and makes the managers that decide on it.

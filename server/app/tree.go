@@ -1,6 +1,8 @@
 package app
 
 import (
+	"io"
+
 	"github.com/berthd/berth/api/config"
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/cgroup/memtree"
@@ -31,4 +33,24 @@ func (a *App) openTree() (cgroup.Tree, cgroup.Facts, error) {
 		return nil, cgroup.Facts{}, err
 	}
 	return d, d.Facts(), nil
+}
+
+// checkTree reports whether this machine has the cgroup tree, with its controllers,
+// that the configuration asks for. A machine that is made up has none to look at.
+func (a *App) checkTree() error {
+	if a.Config.Machine != "" || a.Config.Cgroups.Tree == config.TreeMemory {
+		return nil
+	}
+	if a.Config.RuntimeEndpoint != "" {
+		// The driver is the runtime's to say. The controllers are the same for both.
+		a.Config.Cgroups.Driver = string(cgroup.Cgroupfs)
+	}
+	tree, _, err := a.openTree()
+	if err != nil {
+		return err
+	}
+	if c, ok := tree.(io.Closer); ok {
+		return c.Close()
+	}
+	return nil
 }

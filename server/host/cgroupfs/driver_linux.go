@@ -91,25 +91,34 @@ func (d *Driver) detect(required []string) error {
 	if stat.Type == unix.CGROUP2_SUPER_MAGIC {
 		err = d.detectV2()
 	} else {
-		err = d.detectV1()
+		err = d.detectV1("/proc/self/mountinfo")
+	}
+	if err == nil {
+		err = d.require(required)
 	}
 	if err != nil {
 		return err
-	}
-	if required == nil {
-		required = []string{"cpu", "cpuset", "memory"}
-		if d.facts.Version == cgroup.V1 {
-			required = append(required, "cpuacct")
-		}
-	}
-	missing := slices.DeleteFunc(slices.Clone(required), func(c string) bool { return slices.Contains(d.facts.Controllers, c) })
-	if len(missing) > 0 {
-		return fault.Unsupportedf("the controllers %q are missing, only %q are there", missing, d.facts.Controllers)
 	}
 	if slices.Contains(d.facts.Controllers, "hugetlb") {
 		d.facts.HugePageSizes, err = hugePageSizes("/sys/kernel/mm/hugepages")
 	}
 	return err
+}
+
+// require refuses a tree that lacks a controller. What berth promises of CPUs and
+// memory would be in its books alone.
+func (d *Driver) require(controllers []string) error {
+	if controllers == nil {
+		controllers = []string{"cpu", "cpuset", "memory"}
+		if d.facts.Version == cgroup.V1 {
+			controllers = append(controllers, "cpuacct")
+		}
+	}
+	missing := slices.DeleteFunc(slices.Clone(controllers), func(c string) bool { return slices.Contains(d.facts.Controllers, c) })
+	if len(missing) > 0 {
+		return fault.Unsupportedf("cgroup v%d without the controllers %q, only %q are there", d.facts.Version, missing, d.facts.Controllers)
+	}
+	return nil
 }
 
 // v2Controllers are those that berth's values are made of; a valid cgroup has
@@ -154,9 +163,9 @@ func (d *Driver) swapLimitsV2() bool {
 	})
 }
 
-func (d *Driver) detectV1() error {
+func (d *Driver) detectV1(mountinfo string) error {
 	d.facts.Version = cgroup.V1
-	text, err := os.ReadFile("/proc/self/mountinfo")
+	text, err := os.ReadFile(mountinfo)
 	if err != nil {
 		return fault.Unsupportedf("%w", err)
 	}

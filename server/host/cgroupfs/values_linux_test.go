@@ -1,6 +1,7 @@
 package cgroupfs
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/cpuset"
+	"github.com/berthd/berth/managers/fault"
 	"github.com/berthd/berth/managers/numa"
 )
 
@@ -168,6 +170,77 @@ broken line
 	want = []hierarchy{{"devices", []string{"devices"}}}
 	if got := v1Hierarchies("/sys/fs/cgroup", []byte(mountinfo), runtimeControllers); !reflect.DeepEqual(got, want) {
 		t.Errorf("of runtimes: got %+v, want %+v", got, want)
+	}
+}
+
+// TestRequiredControllers: what the kubelet insists on at its start on v1, and the
+// same on v2, has to be there; the error names what is not.
+func TestRequiredControllers(t *testing.T) {
+	t.Parallel()
+	v1 := func(controllers ...string) func(*testing.T) *Driver {
+		return func(t *testing.T) *Driver {
+			t.Helper()
+			d := &Driver{mount: t.TempDir()}
+			var err error
+			if d.root, err = os.OpenRoot(d.mount); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = d.Close() })
+			mountinfo := filepath.Join(t.TempDir(), "mountinfo")
+			var text strings.Builder
+			for _, c := range controllers {
+				fmt.Fprintf(&text, "32 31 0:29 / %s/%s rw,relatime - cgroup cgroup rw,%s\n", d.mount, c, c)
+			}
+			if err := os.WriteFile(mountinfo, []byte(text.String()), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if err := d.detectV1(mountinfo); err != nil {
+				t.Fatal(err)
+			}
+			return d
+		}
+	}
+	v2 := func(controllers ...string) func(*testing.T) *Driver {
+		return func(t *testing.T) *Driver {
+			t.Helper()
+			d := plainV2(t, "pod")
+			if err := d.root.WriteFile("cgroup.controllers", []byte(strings.Join(controllers, " ")+"\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if err := d.detectV2(); err != nil {
+				t.Fatal(err)
+			}
+			return d
+		}
+	}
+	for name, row := range map[string]struct {
+		open     func(*testing.T) *Driver
+		required []string
+		want     string // missing; empty where nothing is
+	}{
+		"v1, all":                    {open: v1("cpu,cpuacct", "cpuset", "memory")},
+		"v1, and those of no need":   {open: v1("cpu", "cpuacct", "cpuset", "memory", "pids", "hugetlb")},
+		"v1 without cpuset":          {open: v1("cpu,cpuacct", "memory", "pids"), want: `cgroup v1 without the controllers ["cpuset"]`},
+		"v1 without cpuacct":         {open: v1("cpu", "cpuset", "memory"), want: `cgroup v1 without the controllers ["cpuacct"]`},
+		"v1 with next to nothing":    {open: v1("pids"), want: `cgroup v1 without the controllers ["cpu" "cpuset" "memory" "cpuacct"], only ["pids"]`},
+		"v2, all":                    {open: v2("cpu", "cpuset", "memory")},
+		"v2 without memory":          {open: v2("cpu", "cpuset", "io", "pids"), want: `cgroup v2 without the controllers ["memory"]`},
+		"v2 beside v1, with nothing": {open: v2(), want: `cgroup v2 without the controllers ["cpu" "cpuset" "memory"], only []`},
+		"nothing is asked for":       {open: v2(), required: []string{}},
+		"something else is":          {open: v2("cpu"), required: []string{"cpu", "gravity"}, want: `cgroup v2 without the controllers ["gravity"]`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			err := row.open(t).require(row.required)
+			switch {
+			case row.want == "":
+				if err != nil {
+					t.Error(err)
+				}
+			case fault.ClassOf(err) != fault.Unsupported || !strings.Contains(err.Error(), row.want):
+				t.Errorf("%v (%s), want %s of class unsupported", err, fault.ClassOf(err), row.want)
+			}
+		})
 	}
 }
 
