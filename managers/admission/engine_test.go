@@ -405,8 +405,8 @@ func TestStartAndAdmissionAtOnce(t *testing.T) {
 	shared.Containers[0].Requests, shared.Containers[0].Limits = workload.Quantities{workload.CPU: 100}, nil
 	h.admit(t, shared)
 	owner := ledger.Owner{Pod: "shared", Container: "main"}
-	for _, uid := range []string{"first", "second"} { // bound for the first time, and again
-		h.places.placed = nil
+	for i, uid := range []string{"first", "second"} { // bound for the first time, and again
+		h.places.placed, h.places.again = nil, nil
 		h.places.starting = func() { h.admit(t, guaranteed(uid, 1, 0)) }
 		got, err := h.PreStart(t.Context(), owner, "id", 0)
 		if err != nil {
@@ -414,6 +414,10 @@ func TestStartAndAdmissionAtOnce(t *testing.T) {
 		}
 		if n := len(h.places.placed); n != 2 || h.places.placed[1] != h.ledger.View().Generation() || got.View != h.ledger.View() {
 			t.Errorf("%s: placed by the generations %v, the ledger is at %d", uid, h.places.placed, h.ledger.View().Generation())
+		}
+		// Its own binding does not make a start one that was allowed before.
+		if want := []bool{i > 0, i > 0}; !slices.Equal(h.places.again, want) {
+			t.Errorf("%s: placed again %v, want %v", uid, h.places.again, want)
 		}
 	}
 	h.places.placed = nil

@@ -40,9 +40,11 @@ type places struct {
 	// during is called inside EnsurePod, to move the ledger meanwhile.
 	during func()
 	// starting is called inside EnsureContainer, once and without the lock; placed
-	// are the generations by which containers were placed.
+	// are the generations by which containers were placed, again whether that was not
+	// for the first start that was asked for.
 	starting func()
 	placed   []uint64
+	again    []bool
 	// remakes makes a container's cgroup again for as long as its id is known, as a
 	// reconciler may.
 	remakes bool
@@ -111,11 +113,13 @@ func (p *places) Resize(_ context.Context, view *ledger.View, uid string) error 
 	return p.failing("resize")
 }
 
-func (p *places) EnsureContainer(_ context.Context, view *ledger.View, b ledger.Binding, _ int) (string, error) {
+func (p *places) EnsureContainer(_ context.Context, view *ledger.View, s admission.Start) (string, error) {
+	b := s.Binding
 	p.mu.Lock()
 	meanwhile := p.starting
 	p.starting = nil
 	p.placed = append(p.placed, view.Generation())
+	p.again = append(p.again, s.Again)
 	p.mu.Unlock()
 	if meanwhile != nil {
 		meanwhile()

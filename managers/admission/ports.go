@@ -77,17 +77,27 @@ type Places interface {
 	// Resize gives the pod's places the values that follow from the view, in an
 	// order that is safe for what runs there. It is idempotent, and also undoes.
 	Resize(ctx context.Context, view *ledger.View, uid string) error
-	// EnsureContainer makes the binding's container run where the view says:
-	// the cgroup exists, pid (if not 0) is inside, every other container has
-	// left its exclusive CPUs. It returns the cgroup's path below the mount
-	// point, or an empty path where a runtime makes the cgroup.
-	EnsureContainer(ctx context.Context, view *ledger.View, b ledger.Binding, pid int) (path string, err error)
+	// EnsureContainer makes a container that is to start run where the view says:
+	// the cgroup exists, the process (if there is one) is inside, every other
+	// container has left its exclusive CPUs. It returns the cgroup's path below the
+	// mount point, or an empty path where a runtime makes the cgroup.
+	EnsureContainer(ctx context.Context, view *ledger.View, s Start) (path string, err error)
 	// RemoveContainer removes the cgroup of a container that has ended.
 	RemoveContainer(ctx context.Context, b ledger.Binding) error
 	// Sweep removes the cgroups of pods that the view does not know and that are
 	// not in keep; left are those in keep that have cgroups. After an error there
 	// may be more of either.
 	Sweep(ctx context.Context, view *ledger.View, keep map[string]bool) (left []string, err error)
+}
+
+// Start is the start of a container that was asked for.
+type Start struct {
+	Binding ledger.Binding
+	// PID is the process to put in; 0 if there is none yet.
+	PID int
+	// Again says that the container was bound before anybody asked for this start:
+	// an earlier one may have been allowed, and may be under way.
+	Again bool
 }
 
 // Starter is told before a container starts; plugins may want to prepare its

@@ -88,7 +88,7 @@ func (e *Engine) PreStart(ctx context.Context, owner ledger.Owner, id string, pi
 	if !known {
 		b = ledger.Binding{ID: id, Owner: owner, Sequence: nextSequence(view, owner)}
 	}
-	path, err := e.Places.EnsureContainer(ctx, view, b, pid)
+	path, err := e.Places.EnsureContainer(ctx, view, Start{Binding: b, PID: pid, Again: known})
 	if err != nil {
 		return Started{}, fmt.Errorf("start container %s: %w", owner, err)
 	}
@@ -118,7 +118,7 @@ func (e *Engine) PreStart(ctx context.Context, owner ledger.Owner, id string, pi
 	if bound.Generation() != generation {
 		// Who was admitted meanwhile took CPUs that the container was placed on,
 		// and nobody could clear them of a container that was not bound yet.
-		if _, err := e.Places.EnsureContainer(ctx, bound, b, pid); err != nil {
+		if _, err := e.Places.EnsureContainer(ctx, bound, Start{Binding: b, PID: pid, Again: known}); err != nil {
 			return Started{}, fmt.Errorf("start container %s: %w", owner, err)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/cgroup/memtree"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
@@ -108,7 +109,7 @@ func (b *bench) live(ctx context.Context, d *dock, uid, id string, n int) error 
 		d.create(id, uid, "0-3")
 	}
 	for range 2 { // once more with the view of the commit
-		path, err := b.EnsureContainer(ctx, b.ledger.View(), bound, pid)
+		path, err := b.EnsureContainer(ctx, b.ledger.View(), admission.Start{Binding: bound, PID: pid})
 		if err != nil {
 			return err
 		}

@@ -15,7 +15,8 @@
 //   - orphan: the cgroup of a pod that the ledger does not know.
 //   - guest: a bound container that a runtime has made, with a cgroup of the
 //     runtime's.
-//   - start: what is known of a guest that does not run yet.
+//   - start: what is known of a guest that does not run yet. One that was told to start
+//     may be on its way since then, though it is asked for once more.
 //
 // Invariants: values come from the ledger and from the configuration and from
 // nowhere else, so a pass may be repeated at any time and after any crash; a

@@ -8,6 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/cgroup/memtree"
 	"github.com/berthd/berth/managers/ledger"
@@ -63,7 +64,7 @@ func (b *bench) happen(r *rapid.T, id string) {
 		}
 		b.update(func(d *ledger.Draft) { d.PutPod(p) })
 	case what == "start":
-		path, err := b.EnsureContainer(b.t.Context(), view, ledger.Binding{ID: id, Owner: owner}, 0)
+		path, err := b.EnsureContainer(b.t.Context(), view, admission.Start{Binding: ledger.Binding{ID: id, Owner: owner}})
 		if err != nil {
 			r.Fatal(err)
 		}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/server/runtime"
@@ -152,16 +153,25 @@ func (l *Loop) update(ctx context.Context, g guest, v cgroup.Values) error {
 // ensureGuest puts into force where a container that a runtime has made may run,
 // after all others have left. A runtime that does not know the container yet is
 // about to make it, with what PreStartContainer answers. The caller holds mu.
-func (l *Loop) ensureGuest(ctx context.Context, view *ledger.View, b ledger.Binding) error {
+func (l *Loop) ensureGuest(ctx context.Context, view *ledger.View, s admission.Start) error {
+	b := s.Binding
 	delete(l.leaving, b.Owner.Pod)
 	if err := l.settle(ctx, view); err != nil {
 		return fmt.Errorf("clear the CPUs for %s: %w", b.Owner, err)
 	}
 	place := cgroup.ContainerCpuset(view, b.Owner)
-	if err := l.Runtime.Update(ctx, b.ID, cgroup.Values{Cpuset: place}); err != nil {
+	err := l.Runtime.Update(ctx, b.ID, cgroup.Values{Cpuset: place})
+	if was := l.waiting[b.ID]; s.Again && was.told && was.sent != place {
+		// A start that was allowed before may have read what was sent then, and the
+		// binding was lost meanwhile, or somebody would have looked.
+		was.sent, place = cgroup.Cpuset{}, cgroup.Cpuset{}
+		l.note(b.ID, was)
+		l.settled = nil
+	}
+	if err != nil {
 		return err
 	}
-	l.note(b.ID, start{since: l.Now(), sent: place})
+	l.note(b.ID, start{since: l.Now(), sent: place, told: true})
 	l.asking.drop(b.ID) // before anybody else can look
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/cgroup/memtree"
 	"github.com/berthd/berth/managers/cpuset"
@@ -148,16 +149,35 @@ func (b *bench) own() {
 	b.update(func(d *ledger.Draft) { d.PutPod(p) })
 }
 
+// box is the binding of a container of a runtime.
+func box(id, pod string) ledger.Binding {
+	return ledger.Binding{ID: id, Owner: ledger.Owner{Pod: pod, Container: "c"}, Sequence: 1}
+}
+
+func (b *bench) bind(id, pod string) {
+	b.t.Helper()
+	b.update(func(d *ledger.Draft) { d.Bind(box(id, pod)) })
+}
+
 // prestart does what the engine does.
 func (b *bench) prestart(id, pod string) error {
-	binding := ledger.Binding{ID: id, Owner: ledger.Owner{Pod: pod, Container: "c"}, Sequence: 1}
-	path, err := b.EnsureContainer(b.t.Context(), b.ledger.View(), binding, 0)
+	view := b.ledger.View()
+	_, bound := view.Binding(id)
+	path, err := b.EnsureContainer(b.t.Context(), view, admission.Start{Binding: box(id, pod), Again: bound})
 	if err == nil && path != "" {
 		b.t.Errorf("berth made %s beside a runtime", path)
 	}
 	if err == nil {
-		_, err = b.ledger.Update(b.t.Context(), func(d *ledger.Draft) error { d.Bind(binding); return nil })
+		_, err = b.ledger.Update(b.t.Context(), func(d *ledger.Draft) error { d.Bind(box(id, pod)); return nil })
 	}
+	return err
+}
+
+// tryPlace is EnsureContainer without waiting for others.
+func (b *bench) tryPlace(view *ledger.View, s admission.Start) error {
+	b.asking.add(s.Binding.ID, s.Again)
+	defer b.asking.drop(s.Binding.ID)
+	_, err := b.ensureContainer(b.t.Context(), view, s)
 	return err
 }
 
@@ -343,7 +363,7 @@ func TestHandedOverBesideARuntime(t *testing.T) {
 		t.Errorf("path %q, %v", path, err)
 	}
 	owner := ledger.Owner{Pod: "a", Container: "c"}
-	path, err := b.EnsureContainer(t.Context(), b.ledger.View(), ledger.Binding{ID: "x", Owner: owner}, b.tree.Spawn(memtree.Mortal))
+	path, err := b.EnsureContainer(t.Context(), b.ledger.View(), admission.Start{Binding: ledger.Binding{ID: "x", Owner: owner}, PID: b.tree.Spawn(memtree.Mortal)})
 	if path != "/kubepods/poda/c" || err != nil {
 		t.Errorf("path %q, %v", path, err)
 	}

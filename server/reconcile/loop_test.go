@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/cgroup/memtree"
 	"github.com/berthd/berth/managers/cpuset"
@@ -154,7 +155,7 @@ func TestWhoSettles(t *testing.T) {
 	b.admit("a", workload.Burstable, cpus(500))
 	owner := ledger.Owner{Pod: "a", Container: "c"}
 	b.pass()
-	path, err := b.EnsureContainer(t.Context(), b.ledger.View(), ledger.Binding{ID: "1", Owner: owner}, 0)
+	path, err := b.EnsureContainer(t.Context(), b.ledger.View(), admission.Start{Binding: ledger.Binding{ID: "1", Owner: owner}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -162,7 +163,7 @@ func TestWhoSettles(t *testing.T) {
 	b.pass()
 	b.update(func(d *ledger.Draft) { d.PutPod(exclusive) })
 	start := func() error {
-		_, err := b.EnsureContainer(t.Context(), b.ledger.View(), ledger.Binding{ID: "2", Owner: ledger.Owner{Pod: "x", Container: "c"}}, 0)
+		_, err := b.EnsureContainer(t.Context(), b.ledger.View(), admission.Start{Binding: ledger.Binding{ID: "2", Owner: ledger.Owner{Pod: "x", Container: "c"}}})
 		return err
 	}
 	b.refuse[path] = errRefused
@@ -191,7 +192,7 @@ func TestStartsShareAPass(t *testing.T) {
 	start := func(uid, id string) {
 		t.Helper()
 		owner := ledger.Owner{Pod: uid, Container: "c"}
-		path, err := b.EnsureContainer(t.Context(), b.ledger.View(), ledger.Binding{ID: id, Owner: owner}, 0)
+		path, err := b.EnsureContainer(t.Context(), b.ledger.View(), admission.Start{Binding: ledger.Binding{ID: id, Owner: owner}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -230,7 +231,7 @@ func TestContainersFollowTheNewestView(t *testing.T) {
 		d.RemovePod("gone")
 		d.PutPod(ledgertest.With(ledgertest.Pod("x", "c"), ledgertest.Exclusive("c", "2-3")))
 	})
-	path, err := b.EnsureContainer(t.Context(), old, ledger.Binding{ID: "1", Owner: owner}, 0)
+	path, err := b.EnsureContainer(t.Context(), old, admission.Start{Binding: ledger.Binding{ID: "1", Owner: owner}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -308,7 +309,7 @@ func TestPlacedProcessesAreScored(t *testing.T) {
 	})
 	b.admit("a", workload.Guaranteed, cpus(1000))
 	place := func() error {
-		_, err := b.EnsureContainer(t.Context(), b.ledger.View(), ledger.Binding{ID: "1", Owner: ledger.Owner{Pod: "a", Container: "c"}}, b.tree.Spawn(memtree.Mortal))
+		_, err := b.EnsureContainer(t.Context(), b.ledger.View(), admission.Start{Binding: ledger.Binding{ID: "1", Owner: ledger.Owner{Pod: "a", Container: "c"}}, PID: b.tree.Spawn(memtree.Mortal)})
 		return err
 	}
 	if err := place(); err != nil || len(scores) != 1 {

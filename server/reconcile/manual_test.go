@@ -4,6 +4,7 @@ import (
 	"context"
 	"testing"
 
+	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/cgroup/memtree"
 	"github.com/berthd/berth/managers/fault"
@@ -63,7 +64,7 @@ func TestBounds(t *testing.T) {
 	b := newBench(t, memtree.V1(), nil)
 	b.admit("a", workload.Burstable, cpus(500))
 	b.pass()
-	path, err := b.EnsureContainer(t.Context(), b.ledger.View(), ledger.Binding{ID: "1", Owner: ledger.Owner{Pod: "a", Container: "c"}}, 0)
+	path, err := b.EnsureContainer(t.Context(), b.ledger.View(), admission.Start{Binding: ledger.Binding{ID: "1", Owner: ledger.Owner{Pod: "a", Container: "c"}}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/cgroup/memtree"
 	"github.com/berthd/berth/managers/cpuset"
@@ -89,19 +90,14 @@ func (h *harbour) those(phase runtime.Phase, more func(*ship) bool) (out []strin
 func (h *harbour) happen(id string) {
 	ctx := h.t.Context()
 	what := rapid.SampledFrom([]string{
-		"pod", "pod", "create", "create", "prestart", "start", "begin", "finish", "end", "find", "follow", "pass", "away", "late", "late", "wait", "resize",
+		"pod", "pod", "create", "create", "prestart", "prestart", "start", "begin", "begin", "finish", "end", "find", "count", "again",
+		"follow", "pass", "away", "late", "late", "wait", "resize",
 	}).Draw(h.r, "what")
 	note := func(format string, args ...any) { h.note(what+" "+format, args...) }
 	view := h.ledger.View()
 	switch what {
 	case "pod":
-		uid := rapid.SampledFrom([]string{"a", "b", "own", "one"}).Draw(h.r, "uid")
-		if _, here := view.Pod(uid); here {
-			note("- %s %v", uid, h.remove(uid))
-		} else {
-			note("+ %s", uid)
-			h.come(uid)
-		}
+		h.comeOrGo("")
 	case "create":
 		var uids []string
 		for p := range view.Pods() {
@@ -124,7 +120,9 @@ func (h *harbour) happen(id string) {
 			}
 		}
 	case "prestart":
-		if id, ok := pick(h.r, "id", h.those(runtime.Created, func(s *ship) bool { return s.read == nil })); ok {
+		// Who was told already may ask once more, as after a start that took too long: that
+		// one may still be under way.
+		if id, ok := pick(h.r, "id", h.those(runtime.Created, func(*ship) bool { return true })); ok {
 			note("%s: %v", id, h.tryStart(id))
 		}
 	case "start":
@@ -157,11 +155,21 @@ func (h *harbour) happen(id string) {
 			h.dock.create(id, "a", "0-3")
 			h.dock.start(h.t, id)
 			h.boxes[id] = &ship{pod: "a", found: true}
-			h.update(func(d *ledger.Draft) {
-				d.Bind(ledger.Binding{ID: id, Owner: ledger.Owner{Pod: "a", Container: "c"}, Sequence: 1})
-			})
+			h.bind(id, h.boxes[id].pod)
 			note("%s", id)
 		}
+	case "count":
+		// A count finds one that nobody has asked for yet.
+		if id, ok := pick(h.r, "id", h.those(runtime.Created, func(s *ship) bool { return !s.told })); ok {
+			if _, here := view.Pod(h.boxes[id].pod); here {
+				h.bind(id, h.boxes[id].pod)
+				note("%s", id)
+			}
+		}
+	case "again":
+		// Another berthd in place of this one.
+		h.Loop = New(h.Config)
+		note("")
 	case "follow", "pass", "away", "late":
 		switch what {
 		case "away":
@@ -191,6 +199,19 @@ func (h *harbour) happen(id string) {
 		if _, here := view.Pod(uid); here {
 			note("%s: %v", uid, h.Resize(ctx, view, uid))
 		}
+	}
+}
+
+// comeOrGo admits or removes a pod, but not a given one.
+func (h *harbour) comeOrGo(not string) {
+	uid := rapid.SampledFrom([]string{"a", "b", "own", "one"}).Draw(h.r, "uid")
+	switch _, here := h.ledger.View().Pod(uid); {
+	case uid == not:
+	case here:
+		h.note("pod - %s %v", uid, h.remove(uid))
+	default:
+		h.note("pod + %s", uid)
+		h.come(uid)
 	}
 }
 
@@ -248,18 +269,28 @@ func (h *harbour) finish(id string) {
 	s.read = nil
 }
 
-// tryStart is prestart without waiting for others.
+// tryStart is what the engine does, without waiting for others. Another pod may come or
+// go before the container is bound.
 func (h *harbour) tryStart(id string) error {
 	s := h.boxes[id]
-	b := ledger.Binding{ID: id, Owner: ledger.Owner{Pod: s.pod, Container: "c"}, Sequence: 1}
-	if _, err := h.ensureContainer(h.t.Context(), h.ledger.View(), b, 0); err != nil {
+	view := h.ledger.View()
+	_, bound := view.Binding(id)
+	start := admission.Start{Binding: box(id, s.pod), Again: bound}
+	if err := h.tryPlace(view, start); err != nil {
 		return err
 	}
-	h.update(func(d *ledger.Draft) { d.Bind(b) })
-	h.cleared()
-	if !s.told {
-		s.told, s.at = true, h.clock()
+	if rapid.IntRange(0, 3).Draw(h.r, "meanwhile") == 0 {
+		h.comeOrGo(s.pod)
 	}
+	overtaken := h.ledger.View().Generation() != view.Generation()
+	h.bind(id, s.pod)
+	if overtaken {
+		if err := h.tryPlace(h.ledger.View(), start); err != nil {
+			return err
+		}
+	}
+	h.cleared()
+	s.told, s.at = true, h.clock()
 	return nil
 }
 

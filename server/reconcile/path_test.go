@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"testing"
 
+	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/cgroup/memtree"
 	"github.com/berthd/berth/managers/cpuset"
@@ -39,7 +40,7 @@ func TestContainerPathIsThatOfTheCgroup(t *testing.T) {
 		t.Fatal(err)
 	}
 	owner := ledger.Owner{Pod: "a", Container: "main"}
-	made, err := loop.EnsureContainer(t.Context(), view, ledger.Binding{ID: "c1", Owner: owner}, 0)
+	made, err := loop.EnsureContainer(t.Context(), view, admission.Start{Binding: ledger.Binding{ID: "c1", Owner: owner}})
 	if err != nil {
 		t.Fatal(err)
 	}

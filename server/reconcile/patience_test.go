@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/cgroup/memtree"
 	"github.com/berthd/berth/managers/fault"
 	"github.com/berthd/berth/managers/ledger"
@@ -94,7 +95,7 @@ func TestTurnsAreWaitedForNoLongerThanAskedFor(t *testing.T) {
 			"resize":  func(ctx context.Context) error { return b.Resize(ctx, view, "a") },
 			"check":   func(ctx context.Context) error { return b.CheckResize(ctx, view, "a") },
 			"container": func(ctx context.Context) error {
-				_, err := b.EnsureContainer(ctx, view, ledger.Binding{ID: "x", Owner: ledger.Owner{Pod: "a", Container: "c"}}, 0)
+				_, err := b.EnsureContainer(ctx, view, admission.Start{Binding: ledger.Binding{ID: "x", Owner: ledger.Owner{Pod: "a", Container: "c"}}})
 				return err
 			},
 			"pass":   b.Pass,

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/fault"
 	"github.com/berthd/berth/managers/ledger"
@@ -129,13 +130,13 @@ func (l *Loop) remove(ctx context.Context, name cgroup.Name) error {
 
 // EnsureContainer implements admission.Places. It waits for containers that a
 // runtime is starting, since those have to leave first.
-func (l *Loop) EnsureContainer(ctx context.Context, view *ledger.View, b ledger.Binding, pid int) (string, error) {
-	if l.Runtime != nil && pid == 0 {
-		l.asking.add(b.ID)
-		defer l.asking.drop(b.ID)
+func (l *Loop) EnsureContainer(ctx context.Context, view *ledger.View, s admission.Start) (string, error) {
+	if l.Runtime != nil && s.PID == 0 {
+		l.asking.add(s.Binding.ID, s.Again)
+		defer l.asking.drop(s.Binding.ID)
 	}
 	for {
-		path, err := l.ensureContainer(ctx, view, b, pid)
+		path, err := l.ensureContainer(ctx, view, s)
 		if !errors.Is(err, errStarting) {
 			return path, err
 		}
@@ -147,7 +148,8 @@ func (l *Loop) EnsureContainer(ctx context.Context, view *ledger.View, b ledger.
 	}
 }
 
-func (l *Loop) ensureContainer(ctx context.Context, view *ledger.View, b ledger.Binding, pid int) (string, error) {
+func (l *Loop) ensureContainer(ctx context.Context, view *ledger.View, s admission.Start) (string, error) {
+	b := s.Binding
 	if err := l.mu.enter(ctx); err != nil {
 		return "", err
 	}
@@ -160,8 +162,8 @@ func (l *Loop) ensureContainer(ctx context.Context, view *ledger.View, b ledger.
 	if err != nil {
 		return "", err
 	}
-	if l.Runtime != nil && pid == 0 {
-		return "", l.ensureGuest(ctx, view, b)
+	if l.Runtime != nil && s.PID == 0 {
+		return "", l.ensureGuest(ctx, view, s)
 	}
 	name, err := l.container(p, b.Owner.Container)
 	if err != nil {
@@ -183,8 +185,8 @@ func (l *Loop) ensureContainer(ctx context.Context, view *ledger.View, b ledger.
 	if err := l.Tree.Ensure(ctx, node); err != nil {
 		return "", err
 	}
-	if pid != 0 {
-		if err := l.place(ctx, p, b.Owner.Container, name, pid); err != nil {
+	if s.PID != 0 {
+		if err := l.place(ctx, p, b.Owner.Container, name, s.PID); err != nil {
 			return "", err
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/cgroup/memtree"
 	"github.com/berthd/berth/managers/fault"
@@ -29,7 +30,7 @@ func resized(t *testing.T, facts cgroup.Facts, from, to *ledger.Pod) (*bench, *l
 	b.update(func(d *ledger.Draft) { d.PutPod(from) })
 	b.pass()
 	owner := ledger.Owner{Pod: "a", Container: "c"}
-	path, err := b.EnsureContainer(t.Context(), b.ledger.View(), ledger.Binding{ID: "1", Owner: owner}, b.tree.Spawn(memtree.Mortal))
+	path, err := b.EnsureContainer(t.Context(), b.ledger.View(), admission.Start{Binding: ledger.Binding{ID: "1", Owner: owner}, PID: b.tree.Spawn(memtree.Mortal)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -28,25 +28,30 @@ type start struct {
 	sent cgroup.Cpuset
 	// created says that the runtime shows the container, and no process of it.
 	created bool
+	// told says that PreStartContainer may have been answered, so that the start may
+	// be under way.
+	told bool
 }
 
 // soon tells whether the container is expected to start any moment.
 func (s start) soon(now time.Time) bool { return s.created && now.Sub(s.since) < youth }
 
 // askers are containers of which PreStartContainer was called and is not answered: they
-// do not start before that.
+// do not start before that, unless it was answered before.
 type askers struct {
-	mu  sync.Mutex
-	ids map[string]bool // guarded by mu
+	mu sync.Mutex
+	// ids are theirs, each with whether the container was bound already when it was
+	// called; guarded by mu.
+	ids map[string]bool
 }
 
-func (a *askers) add(id string) {
+func (a *askers) add(id string, again bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.ids == nil {
 		a.ids = map[string]bool{}
 	}
-	a.ids[id] = true
+	a.ids[id] = again
 }
 
 func (a *askers) drop(id string) {
@@ -55,10 +60,15 @@ func (a *askers) drop(id string) {
 	delete(a.ids, id)
 }
 
-func (a *askers) has(id string) bool {
+// holds tells whether a container does not start before it has its answer. Told says
+// that it may have had one: that counts where it was bound, since until then it is the
+// same call that has its place put in force once more. One that was bound and not
+// told was found by a count.
+func (a *askers) holds(id string, told bool) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.ids[id]
+	again, asks := a.ids[id]
+	return asks && !(again && told)
 }
 
 // errStarting is why another container has to wait: one that is about to start, or
@@ -98,13 +108,14 @@ func (l *Loop) prepare(ctx context.Context, g guests) error {
 		}
 		s, known := l.waiting[g[i].id]
 		if !known {
-			s.since = l.Now()
+			// Before anything was settled it may have been told by who was here before.
+			s.since, s.told = l.Now(), l.settled == nil
 		}
 		s.created = g[i].created
 		err := l.tell(ctx, g[i].id, g[i].values)
 		same := s.sent == g[i].values.Cpuset
 		switch {
-		case err == nil && (same || !s.soon(l.Now()) || l.asking.has(g[i].id)):
+		case err == nil && (same || !s.soon(l.Now()) || l.asking.holds(g[i].id, s.told)):
 			s.sent = g[i].values.Cpuset
 			err = l.agrees(ctx, g[i])
 		case err == nil:

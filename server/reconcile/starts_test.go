@@ -6,9 +6,11 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/cgroup/memtree"
 	"github.com/berthd/berth/managers/fault"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/workload"
 )
 
@@ -88,9 +90,7 @@ func TestFoundContainersAreCleared(t *testing.T) {
 	b.pass()
 	d.create("a1", "a", "0-3")
 	d.start(t, "a1")
-	b.update(func(d *ledger.Draft) {
-		d.Bind(ledger.Binding{ID: "a1", Owner: ledger.Owner{Pod: "a", Container: "c"}, Sequence: 1})
-	})
+	b.bind("a1", "a")
 	b.must(b.prestart("own1", "own"))
 	b.on("a", "a1", "0-1")
 }
@@ -143,9 +143,8 @@ func TestNobodyWaitsForThoseThatAsk(t *testing.T) {
 		b.Now = time.Now
 		b.admit("b", workload.Guaranteed, cpus(100))
 		ensure := func(id, pod string) error {
-			binding := ledger.Binding{ID: id, Owner: ledger.Owner{Pod: pod, Container: "c"}, Sequence: 1}
-			_, err := b.EnsureContainer(t.Context(), b.ledger.View(), binding, 0)
-			b.update(func(d *ledger.Draft) { d.Bind(binding) })
+			_, err := b.EnsureContainer(t.Context(), b.ledger.View(), admission.Start{Binding: box(id, pod)})
+			b.bind(id, pod)
 			return err
 		}
 		for _, pod := range []string{"a", "b"} {
@@ -176,4 +175,102 @@ func TestNobodyWaitsForThoseThatAsk(t *testing.T) {
 			t.Errorf("still asking: %v", b.asking.ids)
 		}
 	})
+}
+
+// Who asks once more because he does not know what became of a start, as one that took
+// too long, has one that may be under way: it is waited for as if nobody had asked.
+func TestRepeatedStartsMayBeUnderWay(t *testing.T) {
+	t.Parallel()
+	for name, meanwhile := range map[string]func(*bench){
+		"no look between": func(*bench) {},
+		"a look between": func(b *bench) {
+			if err := b.Follow(b.t.Context()); !errors.Is(err, errStarting) {
+				b.t.Errorf("between: %v", err)
+			}
+		},
+		"another berthd": func(b *bench) { b.Loop = New(b.Config) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b, d := newDock(t, memtree.V1())
+			d.create("a1", "a", "0-3")
+			b.must(b.prestart("a1", "a"))
+			read := d.boxes["a1"].values
+			b.own()
+			meanwhile(b)
+			d.create("own1", "own", "2-3")
+			for _, s := range []admission.Start{{Binding: box("a1", "a"), Again: true}, {Binding: box("own1", "own")}} {
+				if err := b.tryPlace(b.ledger.View(), s); !errors.Is(err, errStarting) {
+					t.Errorf("container a1 may run on CPUs 2 and 3 in a moment, and %s may start: %v", s.Binding.ID, err)
+				}
+			}
+			d.set(func() { b.must(d.run(t.Context(), "a1", read)) })
+			b.must(b.prestart("own1", "own"))
+			b.on("a", "a1", "0-1")
+		})
+	}
+}
+
+// The same where a count had lost the container in between, so that nobody looked at it.
+func TestRepeatedStartsOfLostContainers(t *testing.T) {
+	t.Parallel()
+	b, d := newDock(t, memtree.V1())
+	d.create("a1", "a", "0-3")
+	b.must(b.prestart("a1", "a"))
+	read := d.boxes["a1"].values
+	b.own()
+	b.update(func(d *ledger.Draft) { d.Unbind("a1") })
+	b.must(b.tryPlace(b.ledger.View(), admission.Start{Binding: box("a1", "a"), Again: true}))
+	b.bind("a1", "a")
+	d.create("own1", "own", "2-3")
+	if err := b.tryPlace(b.ledger.View(), admission.Start{Binding: box("own1", "own")}); !errors.Is(err, errStarting) {
+		t.Errorf("container a1 may run on CPUs 2 and 3 in a moment: %v", err)
+	}
+	d.set(func() { b.must(d.run(t.Context(), "a1", read)) })
+	b.must(b.prestart("own1", "own"))
+	b.on("a", "a1", "0-1")
+}
+
+// The same where what was sent with the repetition may be in force or not.
+func TestRepeatedStartsWithLateAnswers(t *testing.T) {
+	t.Parallel()
+	b, d := newDock(t, memtree.V1())
+	low := ledgertest.With(ledgertest.Pod("low", "c"), ledgertest.Exclusive("c", "0-1"))
+	b.update(func(d *ledger.Draft) { d.PutPod(low) })
+	d.create("a1", "a", "0-3")
+	b.must(b.prestart("a1", "a"))
+	b.update(func(d *ledger.Draft) { d.Unbind("a1"); d.RemovePod("low") })
+	b.own()
+	late := fault.Deadlinef("the answer comes too late")
+	d.set(func() { d.late = late })
+	if err := b.tryPlace(b.ledger.View(), admission.Start{Binding: box("a1", "a"), Again: true}); !errors.Is(err, late) {
+		t.Errorf("got %v", err)
+	}
+	read := d.boxes["a1"].values
+	d.set(func() { d.late = nil })
+	b.update(func(d *ledger.Draft) { d.RemovePod("own"); d.PutPod(low); d.Bind(box("a1", "a")) })
+	d.create("low1", "low", "0-1")
+	if err := b.tryPlace(b.ledger.View(), admission.Start{Binding: box("low1", "low")}); !errors.Is(err, errStarting) {
+		t.Errorf("container a1 may run on CPUs %s in a moment: %v", read.CPUs, err)
+	}
+	d.set(func() { b.must(d.run(t.Context(), "a1", read)) })
+	b.must(b.prestart("low1", "low"))
+	b.on("a", "a1", "2-3")
+}
+
+// A container that a count has bound before anybody asked for its start has not been told
+// to, so it does not wait for itself.
+func TestCountedContainersAskForTheFirstTime(t *testing.T) {
+	t.Parallel()
+	b, d := newDock(t, memtree.V1())
+	d.create("a1", "a", "0-3")
+	b.bind("a1", "a")
+	b.own()
+	if err := b.Follow(t.Context()); !errors.Is(err, errStarting) {
+		t.Errorf("who does not ask may start it: %v", err)
+	}
+	b.must(b.tryPlace(b.ledger.View(), admission.Start{Binding: box("a1", "a"), Again: true}))
+	if got := d.boxes["a1"].values.CPUs.String(); got != "0-1" {
+		t.Errorf("it starts on %s", got)
+	}
 }
