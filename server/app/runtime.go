@@ -29,13 +29,16 @@ func (a *App) buildRuntime(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	driver, told, err := a.runtime.Driver(ctx)
+	driver, known, err := a.runtime.Driver(ctx)
 	if err != nil {
 		return err
 	}
+	if !known {
+		a.metrics.OldRuntime()
+	}
 	log := a.Log.With("runtime", about, "endpoint", a.Config.RuntimeEndpoint)
 	switch {
-	case !told:
+	case driver == "":
 		log.WarnContext(ctx, "the container runtime does not tell its cgroup driver; it has to be the configured one", "driver", a.Config.Cgroups.Driver)
 	case string(driver) != a.Config.Cgroups.Driver:
 		log.WarnContext(ctx, "the container runtime's cgroup driver holds, not the configured one", "driver", driver, "configured", a.Config.Cgroups.Driver)

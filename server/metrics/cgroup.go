@@ -14,6 +14,7 @@ import (
 type cgroupCounters struct {
 	operations *prometheus.HistogramVec
 	version    prometheus.Gauge
+	losing     *prometheus.GaugeVec
 	drifts     *prometheus.CounterVec
 	orphans    prometheus.Gauge
 }
@@ -27,13 +28,17 @@ func newCgroupCounters() cgroupCounters {
 		version: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: cgroupVersion, Help: "Version of the kernel's cgroup interface, 1 or 2.",
 		}),
+		losing: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: losingSupport,
+			Help: "1 beside a container runtime that cannot be asked for its cgroup driver; the version is that of the Kubernetes whose kubelet does not work with it.",
+		}, []string{labelVersion}),
 		drifts:  counters(cgroupDrifts, "Values of cgroups that somebody else changed, by control file.", labelFile),
 		orphans: prometheus.NewGauge(prometheus.GaugeOpts{Name: cgroupOrphans, Help: "Cgroups of pods that the ledger does not know."}),
 	}
 }
 
 func (c *cgroupCounters) all() []prometheus.Collector {
-	return []prometheus.Collector{c.operations, c.version, c.drifts, c.orphans}
+	return []prometheus.Collector{c.operations, c.version, c.losing, c.drifts, c.orphans}
 }
 
 func (c *cgroupCounters) count(o reconcile.Outcome) {
@@ -50,3 +55,7 @@ func (s *Set) Cgroup(op reconcile.Operation, took time.Duration) {
 
 // CgroupVersion is told of what kind the tree is.
 func (s *Set) CgroupVersion(v cgroup.Version) { s.cgroups.version.Set(float64(v)) }
+
+// OldRuntime is told of a container runtime that cannot be asked for its cgroup
+// driver. Beside any other there is no such series.
+func (s *Set) OldRuntime() { s.cgroups.losing.WithLabelValues(firstWithout).Set(1) }

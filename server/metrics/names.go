@@ -30,6 +30,7 @@ const (
 
 	cgroupDuration = "kubelet_cgroup_manager_duration_seconds"
 	cgroupVersion  = "kubelet_cgroup_version"
+	losingSupport  = "kubelet_cri_losing_support"
 
 	memoryQoSMin = "kubelet_memory_qos_node_memory_min_bytes"
 	memoryQoSLow = "kubelet_memory_qos_node_memory_low_bytes"
@@ -67,6 +68,11 @@ const (
 	labelFile           = "file"
 	labelSuccess        = "success"
 	labelReasonDetail   = "reason_detail"
+	labelVersion        = "version"
+
+	// firstWithout is the Kubernetes whose kubelet does not start beside a runtime
+	// that cannot be asked for its cgroup driver, as that of 1.36 tells it.
+	firstWithout = "1.37.0"
 
 	boundaryCore   = "physical_cpu"
 	boundaryUncore = "uncore_cache"

@@ -71,10 +71,10 @@ func (c *Client) About(ctx context.Context) (string, error) {
 	return v.GetRuntimeName() + " " + v.GetRuntimeVersion(), nil
 }
 
-// Driver asks which cgroup driver the runtime uses. It returns false for a
-// runtime that does not say: one from before the call came (containerd 2.0, CRI-O
-// 1.28; KEP-4033), or one that is not for Linux.
-func (c *Client) Driver(ctx context.Context) (cgroup.Driver, bool, error) {
+// Driver asks which cgroup driver the runtime uses. It returns false for one from
+// before the call came (containerd 2.0, CRI-O 1.28; KEP-4033), and no driver for
+// one that knows the call and names none, as it is not for Linux.
+func (c *Client) Driver(ctx context.Context) (driver cgroup.Driver, known bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	answer, err := c.cri.RuntimeConfig(ctx, &criv1.RuntimeConfigRequest{}, grpc.WaitForReady(true))
@@ -84,7 +84,7 @@ func (c *Client) Driver(ctx context.Context) (cgroup.Driver, bool, error) {
 	case err != nil:
 		return "", false, c.failed("ask for the cgroup driver", err)
 	case answer.GetLinux() == nil:
-		return "", false, nil
+		return "", true, nil
 	}
 	switch d := answer.GetLinux().GetCgroupDriver(); d {
 	case criv1.CgroupDriver_CGROUPFS:
