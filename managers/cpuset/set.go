@@ -215,11 +215,13 @@ func (s Set) IDs() []int {
 // String returns the kernel's list format, ascending, with every run of two or
 // more adjacent ids as a range: "0-1,4". The empty set is the empty text.
 func (s Set) String() string {
-	var w idlist.Writer
-	for id := range s.All() {
-		w.Add(id)
+	var room [64]byte // for most sets; longer texts move out by themselves
+	text := idlist.Text{Out: room[:0]}
+	words := s.words()
+	for i := range words {
+		text = text.Word(i*wordBits, s.word(i))
 	}
-	return w.String()
+	return string(text.End(words * wordBits))
 }
 
 // MarshalText returns String, so that a set is a JSON string and may be the

@@ -161,11 +161,8 @@ func (m Mask) CompareEnumeration(o Mask) int {
 // String returns the kernel's list format, ascending, with every run of two or
 // more adjacent ids as a range: "0-1,4". The empty set is the empty text.
 func (m Mask) String() string {
-	var w idlist.Writer
-	for id := range m.All() {
-		w.Add(id)
-	}
-	return w.String()
+	var room [64]byte // for most masks; longer texts move out by themselves
+	return string(idlist.Text{Out: room[:0]}.Word(0, uint64(m)).End(MaxNodes))
 }
 
 // KeyString returns the reference's text form of a mask, which it also uses as

@@ -16,6 +16,7 @@ package idlist
 
 import (
 	"fmt"
+	"math/bits"
 	"strconv"
 	"strings"
 )
@@ -94,40 +95,50 @@ func clip(text string) string {
 	return text[:longest] + "..."
 }
 
-// Writer makes the text form of ids that are added in ascending order. The zero
-// value is the text of the empty set.
-type Writer struct {
-	text []byte
-	// first to last is the run that is not written yet, if open.
-	first, last int
-	open        bool
+// Text is the text form of a set in the making. It is handed on by value, so that
+// it and the room that it is begun with can stay on a caller's stack.
+type Text struct {
+	// Out is what has been written.
+	Out []byte
+	// first is where the run began that is not written yet, if inside one.
+	first  int
+	inside bool
 }
 
-// Add adds id, which must be larger than all ids added before.
-func (w *Writer) Add(id int) {
-	if w.open && id == w.last+1 {
-		w.last = id
-		return
+// Word adds the ids of the next word of a set: from in its lowest bit, and so on.
+// The words must come in order, without gaps. Only where a run begins or ends does
+// it cost anything.
+func (t Text) Word(from int, word uint64) Text {
+	before := word << 1
+	if t.inside {
+		before |= 1
 	}
-	w.text = w.appendRun(w.text)
-	w.first, w.last, w.open = id, id, true
+	for edges := word ^ before; edges != 0; edges &= edges - 1 {
+		id := from + bits.TrailingZeros64(edges)
+		if t.inside {
+			t.Out = appendRun(t.Out, t.first, id-1)
+		}
+		t.first, t.inside = id, !t.inside
+	}
+	return t
 }
 
-// String returns the text form of what was added so far.
-func (w *Writer) String() string { return string(w.appendRun(w.text)) }
-
-// appendRun returns text with the open run at its end.
-func (w *Writer) appendRun(text []byte) []byte {
-	if !w.open {
-		return text
+// End gives the text, of words that end below end.
+func (t Text) End(end int) []byte {
+	if !t.inside {
+		return t.Out
 	}
+	return appendRun(t.Out, t.first, end-1)
+}
+
+func appendRun(text []byte, first, last int) []byte {
 	if len(text) > 0 {
 		text = append(text, ',')
 	}
-	text = strconv.AppendInt(text, int64(w.first), 10)
-	if w.last > w.first {
+	text = strconv.AppendInt(text, int64(first), 10)
+	if last > first {
 		text = append(text, '-')
-		text = strconv.AppendInt(text, int64(w.last), 10)
+		text = strconv.AppendInt(text, int64(last), 10)
 	}
 	return text
 }

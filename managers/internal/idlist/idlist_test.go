@@ -81,25 +81,32 @@ func TestParseReadsTheLongestText(t *testing.T) {
 	}
 }
 
-func TestWriter(t *testing.T) {
+func TestText(t *testing.T) {
 	t.Parallel()
+	const all = ^uint64(0)
 	for _, c := range []struct {
-		ids  []int
-		text string
+		words []uint64
+		text  string
 	}{
 		{nil, ""},
-		{[]int{0}, "0"},
-		{[]int{8191}, "8191"},
-		{[]int{0, 1}, "0-1"},
-		{[]int{0, 2}, "0,2"},
-		{[]int{0, 1, 2, 4, 6, 7}, "0-2,4,6-7"},
+		{[]uint64{0}, ""},
+		{[]uint64{1}, "0"},
+		{[]uint64{0b11}, "0-1"},
+		{[]uint64{0b101}, "0,2"},
+		{[]uint64{0b11010111}, "0-2,4,6-7"},
+		{[]uint64{all}, "0-63"},
+		{[]uint64{1 << 63}, "63"},
+		{[]uint64{1 << 63, 1}, "63-64"},
+		{[]uint64{1 << 63, 0b10}, "63,65"},
+		{[]uint64{all, all, 0, 1}, "0-127,192"},
+		{[]uint64{0, 0xf << 60, 0xf}, "124-131"},
 	} {
-		var w Writer
-		for _, id := range c.ids {
-			w.Add(id)
+		var text Text
+		for i, word := range c.words {
+			text = text.Word(i*64, word)
 		}
-		if got := w.String(); got != c.text {
-			t.Errorf("the text of %v is %q, expected %q", c.ids, got, c.text)
+		if got := string(text.End(len(c.words) * 64)); got != c.text {
+			t.Errorf("the text of %x is %q, expected %q", c.words, got, c.text)
 		}
 	}
 }
