@@ -48,8 +48,8 @@ func (r Reader) Pod(m *typesv1.Pod) (workload.Pod, error) {
 			vs = append(vs, v)
 		}
 	}
-	if err := vs.Err(fmt.Sprintf("pod %.200s", &p)); err != nil {
-		return workload.Pod{}, err
+	if len(vs) > 0 {
+		return workload.Pod{}, vs.Err(fmt.Sprintf("pod %.200s", &p))
 	}
 	return p, nil
 }

@@ -22,7 +22,12 @@ type Bounds struct {
 // Validate checks what can be said of a pod without knowing the node: the rules of the API server for the fields that Pod
 // has, and those that keep a uid safe as a path. The result is nil or a *fault.Error of class Invalid with all findings of
 // Check. It is meant for a pod that went through Defaulted; before that, pod-level limits are compared with less.
-func Validate(p *Pod, b Bounds) error { return Check(p, b).Err(fmt.Sprintf("pod %.200q", p)) }
+func Validate(p *Pod, b Bounds) error {
+	if vs := Check(p, b); len(vs) > 0 {
+		return vs.Err(fmt.Sprintf("pod %.200q", p))
+	}
+	return nil
+}
 
 // Check gives the violations that Validate reports, so that a caller who found others while reading the pod can report them
 // together. Whoever reads quantities must itself refuse what RoundUp cannot hold, at the same paths (QuantityPath).
