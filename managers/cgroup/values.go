@@ -60,6 +60,17 @@ func (v Values) Clone() Values {
 	return v
 }
 
+// Equal reports whether both are the same values.
+func (v *Values) Equal(o *Values) bool {
+	return same(v.CPUShares, o.CPUShares) && same(v.CPUWeight, o.CPUWeight) &&
+		same(v.CPUQuotaUS, o.CPUQuotaUS) && same(v.CPUPeriodUS, o.CPUPeriodUS) &&
+		same(v.MemoryBytes, o.MemoryBytes) && same(v.MemorySwapBytes, o.MemorySwapBytes) && same(v.PIDs, o.PIDs) &&
+		maps.Equal(v.HugePages, o.HugePages) && maps.Equal(v.Unified, o.Unified) && v.Cpuset == o.Cpuset
+}
+
+// same reports whether both are absent or both have one value.
+func same[T comparable](a, b *T) bool { return a == b || a != nil && b != nil && *a == *b }
+
 // Merge returns v with the values that are present in over put on top.
 func (v Values) Merge(over Values) Values {
 	out := v.Clone()

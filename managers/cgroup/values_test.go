@@ -1,8 +1,10 @@
 package cgroup
 
 import (
+	"reflect"
 	"testing"
 
+	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/fault"
 	"github.com/berthd/berth/managers/workload"
 )
@@ -24,6 +26,40 @@ func TestOnly(t *testing.T) {
 	for _, resource := range []string{"pids", "ephemeral-storage"} {
 		if _, err := v.Only(resource); fault.ClassOf(err) != fault.Unsupported {
 			t.Errorf("%s: %v", resource, err)
+		}
+	}
+}
+
+// TestEveryValueIsCompared: what differs in any one field is not equal, also where
+// that is absent on one side.
+func TestEveryValueIsCompared(t *testing.T) {
+	t.Parallel()
+	full := func() Values {
+		return Values{
+			CPUShares: ptr(uint64(1)), CPUWeight: ptr(uint64(2)), CPUQuotaUS: ptr(int64(3)), CPUPeriodUS: ptr(uint64(4)),
+			MemoryBytes: ptr(int64(5)), MemorySwapBytes: ptr(int64(6)), PIDs: ptr(int64(7)),
+			HugePages: map[int64]int64{8: 9}, Unified: map[string]string{"a": "b"},
+			Cpuset: Cpuset{CPUs: cpuset.Of(1, 300), Mems: 1},
+		}
+	}
+	a, b := full(), full()
+	if !a.Equal(&b) || !b.Equal(&a) {
+		t.Error("equal values are not equal")
+	}
+	others := Values{
+		CPUShares: ptr(uint64(0)), CPUWeight: ptr(uint64(0)), CPUQuotaUS: ptr(int64(0)), CPUPeriodUS: ptr(uint64(0)),
+		MemoryBytes: ptr(int64(0)), MemorySwapBytes: ptr(int64(0)), PIDs: ptr(int64(0)),
+		HugePages: map[int64]int64{8: 0}, Unified: map[string]string{"a": ""},
+		Cpuset: Cpuset{CPUs: cpuset.Of(1, 301), Mems: 1},
+	}
+	for i := range reflect.TypeFor[Values]().NumField() {
+		name := reflect.TypeFor[Values]().Field(i).Name
+		for _, value := range []reflect.Value{reflect.ValueOf(others).Field(i), reflect.Zero(reflect.TypeFor[Values]().Field(i).Type)} {
+			b := full()
+			reflect.ValueOf(&b).Elem().Field(i).Set(value)
+			if a.Equal(&b) || b.Equal(&a) {
+				t.Errorf("%s is not compared with %v", name, value)
+			}
 		}
 	}
 }

@@ -3,7 +3,6 @@ package reconcile
 import (
 	"context"
 	"maps"
-	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -95,10 +94,13 @@ func (b *driftBook) hold(written []cgroup.Node, failed map[string]bool) {
 
 // changed lists the nodes that are wanted otherwise than they were last in force.
 func (b *driftBook) changed(desired []cgroup.Node) []cgroup.Node {
-	return slices.DeleteFunc(slices.Clone(desired), func(n cgroup.Node) bool {
-		kept, ok := b.kept[n.Name.String()]
-		return ok && reflect.DeepEqual(kept, n.Values)
-	})
+	var out []cgroup.Node
+	for i := range desired {
+		if kept, ok := b.kept[desired[i].Name.String()]; !ok || !kept.Equal(&desired[i].Values) {
+			out = append(out, desired[i])
+		}
+	}
+	return out
 }
 
 // forget drops a cgroup whose values are being written outside of a pass.
@@ -126,7 +128,7 @@ func (b *driftBook) find(p *plan, now time.Time) []Drift {
 	for _, op := range p.differs {
 		name := op.Name.String()
 		kept, ok := b.kept[name]
-		if !ok || !reflect.DeepEqual(kept, wanted[name]) {
+		if want := wanted[name]; !ok || !kept.Equal(&want) {
 			continue
 		}
 		for _, d := range drifts(op, p.seen, now) {
