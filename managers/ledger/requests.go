@@ -18,7 +18,7 @@ func (v *View) Requests(f workload.Features, except string) (sum workload.Quanti
 	for resource, all := range total {
 		for _, class := range all {
 			if class.pods > 0 {
-				sum[resource] = saturated(sum[resource], class.amount)
+				sum[resource] = workload.Sum(sum[resource], class.amount)
 			}
 		}
 	}
@@ -96,7 +96,7 @@ func (r requests) add(p *Pod, f workload.Features) {
 	for resource, n := range requestsOf(p, f) {
 		all := r[resource]
 		one := &all[class]
-		one.amount, one.pods = saturated(one.amount, n), one.pods+1
+		one.amount, one.pods = workload.Sum(one.amount, n), one.pods+1
 		r[resource] = all
 	}
 }
@@ -124,13 +124,6 @@ func requestsOf(p *Pod, f workload.Features) workload.Quantities {
 	own := make(workload.Quantities)
 	workload.AddRequests(own, &p.Pod, f)
 	return own
-}
-
-func saturated(a, b int64) int64 {
-	if a > math.MaxInt64-b {
-		return math.MaxInt64
-	}
-	return a + b
 }
 
 // lazyRequests are the sums over the pods of a ledger, worked out by the first who

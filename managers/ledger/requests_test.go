@@ -59,7 +59,7 @@ func TestRequestsAreTheSumOverThePods(t *testing.T) {
 			}
 			ofClass := map[workload.QoSClass]int64{workload.BestEffort: 0, workload.Burstable: 0, workload.Guaranteed: 0}
 			for p := range v.Pods() {
-				ofClass[p.QoS] = saturated(ofClass[p.QoS], workload.EffectiveRequest(&p.Pod, f, workload.CPU))
+				ofClass[p.QoS] = workload.Sum(ofClass[p.QoS], workload.EffectiveRequest(&p.Pod, f, workload.CPU))
 			}
 			ofClass["none"] = 0 // nobody is of a class that does not exist
 			for class, want := range ofClass {

@@ -26,7 +26,7 @@ func capacity(facts Facts) workload.Quantities {
 	for _, node := range m.Nodes() {
 		for _, pages := range node.HugePages {
 			r := hugePages(pages.SizeKiB)
-			c[r] = add(c[r], saturated(pages.Count, pages.SizeKiB<<10))
+			c[r] = workload.Sum(c[r], saturated(pages.Count, pages.SizeKiB<<10))
 		}
 	}
 	if facts.MaxPIDs > 0 {
@@ -98,7 +98,7 @@ func (m *Manager) Reservation() workload.Quantities {
 	for r := range m.capacity {
 		for _, part := range m.parts() {
 			if amount := part.amounts[r]; amount > 0 && r != PIDs {
-				out[r] = add(out[r], amount)
+				out[r] = workload.Sum(out[r], amount)
 			}
 		}
 	}
@@ -118,7 +118,7 @@ func (m *Manager) Absolute() workload.Quantities {
 func (m *Manager) Limit() workload.Quantities {
 	out := workload.Quantities{}
 	for r, have := range m.capacity {
-		out[r] = max(have-add(m.cfg.SystemReserved[r], m.cfg.KubeReserved[r]), 0)
+		out[r] = max(have-workload.Sum(m.cfg.SystemReserved[r], m.cfg.KubeReserved[r]), 0)
 	}
 	return out
 }
@@ -144,14 +144,6 @@ func (m *Manager) withPods(q workload.Quantities) workload.Quantities {
 		q[Pods] = m.pods
 	}
 	return q
-}
-
-// add stops at the end of int64. Neither amount is negative.
-func add(a, b int64) int64 {
-	if a > math.MaxInt64-b {
-		return math.MaxInt64
-	}
-	return a + b
 }
 
 // saturated multiplies and stops at the end of int64.

@@ -140,7 +140,7 @@ func (m *Manager) checkSums(bad *fault.Violations) {
 		sum, terms := int64(0), []string(nil)
 		for _, part := range m.parts() {
 			if amount := part.amounts[r]; amount > 0 {
-				sum = add(sum, amount)
+				sum = workload.Sum(sum, amount)
 				terms = append(terms, part.name+" "+r.Text(amount))
 			}
 		}

@@ -1,7 +1,6 @@
 package qos
 
 import (
-	"math"
 	"strconv"
 
 	"github.com/berthd/berth/managers/cgroup"
@@ -45,14 +44,6 @@ func Sums(view *ledger.View, f workload.Features) map[workload.QoSClass]Requests
 	return sums
 }
 
-// add stops at the end of int64.
-func add(a, b int64) int64 {
-	if b > 0 && a > math.MaxInt64-b {
-		return math.MaxInt64
-	}
-	return a + b
-}
-
 // Nodes gives the node of all pods and the two tiers with their values:
 //
 //   - CPU: BestEffort weighs least, Burstable as much as its pods request
@@ -74,7 +65,7 @@ func Nodes(view *ledger.View, l cgroup.Layout, c Config) []cgroup.Node {
 	if c.Cgroup.MemoryQoS && c.Cgroup.Facts.Version == cgroup.V2 {
 		var minimum, protected int64
 		if c.Cgroup.ReservationPolicy == cgroup.ReserveTiered {
-			minimum, protected = add(guaranteed.MemoryBytes, burstable.MemoryBytes), burstable.MemoryBytes
+			minimum, protected = workload.Sum(guaranteed.MemoryBytes, burstable.MemoryBytes), burstable.MemoryBytes
 		}
 		pods.Unified = map[string]string{"memory.min": strconv.FormatInt(minimum, 10)}
 		high.Unified = map[string]string{"memory.low": strconv.FormatInt(protected, 10)}

@@ -12,7 +12,7 @@ func EffectiveRequests(p *Pod, f Features) Quantities {
 func EffectiveRequest(p *Pod, f Features, r Resource) int64 {
 	var room [usualNames]needed
 	all, i := requested(p, f, room[:0]).with(r)
-	return all[i].whole
+	return all[i].Whole
 }
 
 // AddRequests adds EffectiveRequests to a sum over pods, without making the amounts of each. What is below zero, as in no
@@ -20,7 +20,7 @@ func EffectiveRequest(p *Pod, f Features, r Resource) int64 {
 func AddRequests(to Quantities, p *Pod, f Features) {
 	var room [usualNames]needed
 	for _, n := range requested(p, f, room[:0]) {
-		to[n.resource] = sum(to[n.resource], max(n.whole, 0))
+		to[n.resource] = Sum(to[n.resource], max(n.Whole, 0))
 	}
 }
 
@@ -33,7 +33,7 @@ func requested(p *Pod, f Features, room needs) needs {
 	for r := range overhead.amounts {
 		var i int
 		all, i = all.with(r)
-		all[i].exact = all[i].plus(overhead.at(r))
+		all[i].Exact = all[i].Plus(overhead.at(r))
 	}
 	return all
 }
@@ -49,8 +49,8 @@ func EffectiveLimits(p *Pod, f Features) Quantities {
 		all = all.replaced(podLevel)
 	}
 	for i := range all {
-		if n := &all[i]; n.whole != 0 {
-			n.exact = n.plus(overhead.at(n.resource))
+		if n := &all[i]; n.Whole != 0 {
+			n.Exact = n.Plus(overhead.at(n.resource))
 		}
 	}
 	return all.list().amounts
@@ -76,10 +76,10 @@ func declared(p *Pod, f Features, r Resource) bool {
 		limit := c.Limits[r]
 		switch c.Role {
 		case Sidecar:
-			sidecars = sum(sidecars, limit)
+			sidecars = Sum(sidecars, limit)
 			limit = sidecars
 		case Init:
-			limit = sum(sidecars, limit)
+			limit = Sum(sidecars, limit)
 		}
 		if limit == 0 {
 			return false
@@ -92,7 +92,7 @@ func declared(p *Pod, f Features, r Resource) bool {
 type needed struct {
 	resource Resource
 	running  total
-	exact    // of running, in the end
+	Exact    // of running, in the end
 }
 
 // needs are in no particular order. They are few: looking through them costs less than a map.
@@ -120,7 +120,7 @@ func totals(p *Pod, of func(*Container) list, room needs) needs {
 		}
 	}
 	for i := range room {
-		room[i].exact = room[i].running.amount()
+		room[i].Exact = room[i].running.amount()
 	}
 	return room
 }
@@ -131,7 +131,7 @@ func (n needs) replaced(podLevel list) needs {
 		if r.PodLevel() {
 			var i int
 			n, i = n.with(r)
-			n[i].exact = podLevel.at(r)
+			n[i].Exact = podLevel.at(r)
 		}
 	}
 	return n
@@ -141,7 +141,7 @@ func (n needs) replaced(podLevel list) needs {
 func (n needs) list() list {
 	l := list{amounts: make(Quantities, len(n))}
 	for i := range n {
-		l.set(n[i].resource, n[i].exact)
+		l.set(n[i].resource, n[i].Exact)
 	}
 	return l
 }

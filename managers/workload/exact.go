@@ -56,33 +56,44 @@ func ceilDiv(x, positive *big.Int) *big.Int {
 
 const billion = 1_000_000_000
 
-// exact is the number whole - excess/billion, with 0 <= excess < billion; so whole is the number rounded up.
-type exact struct {
-	whole, excess int64
+// Exact is the number Whole - Excess/billion, with 0 <= Excess < billion; so Whole is the number rounded up.
+type Exact struct {
+	Whole, Excess int64
 }
 
-func (a exact) plus(b exact) exact {
-	s := exact{sum(a.whole, b.whole), a.excess + b.excess}
-	if s.excess >= billion {
-		s.whole, s.excess = s.whole-1, s.excess-billion
+// Plus adds. The whole part stops at the ends of int64.
+func (a Exact) Plus(b Exact) Exact {
+	s := Exact{Sum(a.Whole, b.Whole), a.Excess + b.Excess}
+	if s.Excess >= billion {
+		s.Whole, s.Excess = s.Whole-1, s.Excess-billion
 	}
 	return s
 }
 
-func (a exact) above(b exact) bool {
-	return a.whole > b.whole || a.whole == b.whole && a.excess < b.excess
+// Minus subtracts what is not negative. The whole part stops at the ends of int64.
+func (a Exact) Minus(b Exact) Exact {
+	d := Exact{Sum(a.Whole, -b.Whole), a.Excess - b.Excess}
+	if d.Excess < 0 {
+		d.Whole, d.Excess = Sum(d.Whole, 1), d.Excess+billion
+	}
+	return d
+}
+
+func (a Exact) above(b Exact) bool {
+	return a.Whole > b.Whole || a.Whole == b.Whole && a.Excess < b.Excess
 }
 
 // larger gives the larger one of a and b.
-func (a exact) larger(b exact) exact {
+func (a Exact) larger(b Exact) Exact {
 	if b.above(a) {
 		return b
 	}
 	return a
 }
 
-// sum adds and stops at the ends of int64, so that absurd input cannot turn a huge request into a small one.
-func sum(a, b int64) int64 {
+// Sum adds and stops at the ends of int64, so that absurd input cannot turn a huge request into a small one. Whoever adds up
+// amounts of pods or of the node does it with this.
+func Sum(a, b int64) int64 {
 	switch s := a + b; {
 	case a > 0 && b > 0 && s < 0:
 		return math.MaxInt64
@@ -124,7 +135,7 @@ func (p *Pod) podLevel() (requests, limits, overhead list) {
 	return requests, limits, overhead
 }
 
-func (l list) at(r Resource) exact { return exact{l.amounts[r], l.excess[r]} }
+func (l list) at(r Resource) Exact { return Exact{l.amounts[r], l.excess[r]} }
 
 // copied gives a list that may be written to.
 func (l list) copied() list {
@@ -136,13 +147,13 @@ func (l list) copied() list {
 }
 
 // set writes to a copied list.
-func (l *list) set(r Resource, to exact) {
-	l.amounts[r] = to.whole
-	if to.excess != 0 {
+func (l *list) set(r Resource, to Exact) {
+	l.amounts[r] = to.Whole
+	if to.Excess != 0 {
 		if l.excess == nil {
 			l.excess = Quantities{}
 		}
-		l.excess[r] = to.excess
+		l.excess[r] = to.Excess
 	} else {
 		delete(l.excess, r)
 	}

@@ -55,7 +55,7 @@ func drawPod(t *rapid.T) *Pod {
 func slow(p *Pod, r Resource, of func(*Container) list) *big.Rat {
 	value := func(c *Container) *big.Rat {
 		x := of(c).at(r)
-		return new(big.Rat).Sub(new(big.Rat).SetInt64(x.whole), big.NewRat(x.excess, billion))
+		return new(big.Rat).Sub(new(big.Rat).SetInt64(x.Whole), big.NewRat(x.Excess, billion))
 	}
 	running, sidecars, most := new(big.Rat), new(big.Rat), new(big.Rat)
 	for _, c := range p.Walk() {

@@ -48,14 +48,14 @@ func (p *Pod) QoSClass(f Features) QoSClass {
 
 // amounts are sums of what counts for the class. Zero stands for absent: only positive amounts are added.
 type amounts struct {
-	cpu, memory exact
+	cpu, memory Exact
 }
 
 func (a *amounts) add(l list) {
 	if l.amounts[CPU] > 0 {
-		a.cpu = a.cpu.plus(l.at(CPU))
+		a.cpu = a.cpu.Plus(l.at(CPU))
 	}
 	if l.amounts[Memory] > 0 {
-		a.memory = a.memory.plus(l.at(Memory))
+		a.memory = a.memory.Plus(l.at(Memory))
 	}
 }

@@ -92,28 +92,28 @@ func Reusable[S any](p *Pod, name string, held func(*Container) S, union, minus 
 func PodTotal(p *Pod, n func(*Container) int64) int64 {
 	var t total
 	for _, c := range p.Walk() {
-		t = t.with(c.Role, exact{whole: n(c)})
+		t = t.with(c.Role, Exact{Whole: n(c)})
 	}
-	return t.amount().whole
+	return t.amount().Whole
 }
 
 // total is the state of PodTotal's sum for one resource: fed container by container in the order of the walk. Containers
 // that want nothing may be left out.
 type total struct {
-	apps, sidecars exact
-	peak           exact // the most that was in use while an init container ran
+	apps, sidecars Exact
+	peak           Exact // the most that was in use while an init container ran
 }
 
-func (t total) with(role Role, amount exact) total {
+func (t total) with(role Role, amount Exact) total {
 	switch role {
 	case Sidecar:
-		t.sidecars = t.sidecars.plus(amount)
+		t.sidecars = t.sidecars.Plus(amount)
 	case Init:
-		t.peak = t.peak.larger(t.sidecars.plus(amount))
+		t.peak = t.peak.larger(t.sidecars.Plus(amount))
 	default:
-		t.apps = t.apps.plus(amount)
+		t.apps = t.apps.Plus(amount)
 	}
 	return t
 }
 
-func (t total) amount() exact { return t.peak.larger(t.apps.plus(t.sidecars)) }
+func (t total) amount() Exact { return t.peak.larger(t.apps.Plus(t.sidecars)) }
