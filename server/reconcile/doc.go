@@ -20,9 +20,10 @@
 //
 // Invariants: values come from the ledger and from the configuration and from
 // nowhere else, so a pass may be repeated at any time and after any crash; a
-// container with CPUs of its own starts only when its view is settled; passes
-// never overlap; what the kernel refuses for one pod keeps no other from its
-// values, and a runtime that does not answer keeps nobody waiting for longer than a
-// pass has patience, or than he wants to wait himself; an orphan has at most one
+// container with CPUs of its own starts only when its view is settled; turns, which
+// passes take and whoever has one pod's places made, never overlap; what the kernel
+// refuses for one pod keeps no other from its values; a runtime that does not answer
+// holds a turn up for no longer than patience, in all that the turn asks it; whoever
+// waits for his turn waits for no longer than he wants; an orphan has at most one
 // worker that removes it.
 package reconcile

@@ -13,7 +13,7 @@ import (
 // and looks at nothing else: what anybody changed since is left to the next pass
 // over the whole tree. Its time grows with the change, not with the tree.
 func (l *Loop) Follow(ctx context.Context) error {
-	if err := l.mu.enter(ctx); err != nil {
+	if err := l.enter(ctx); err != nil {
 		return err
 	}
 	defer l.mu.Unlock()

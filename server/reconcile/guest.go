@@ -40,12 +40,11 @@ func (l *Loop) meet(ctx context.Context, view *ledger.View) (guests, error) {
 	if l.Runtime == nil {
 		return nil, nil
 	}
-	l.waited = 0
 	if !hasGuests(view) {
 		l.recall(nil)
 		return nil, nil
 	}
-	listed, err := l.Runtime.List(ctx)
+	listed, err := l.list(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -160,7 +159,7 @@ func (l *Loop) ensureGuest(ctx context.Context, view *ledger.View, s admission.S
 		return fmt.Errorf("clear the CPUs for %s: %w", b.Owner, err)
 	}
 	place := cgroup.ContainerCpuset(view, b.Owner)
-	err := l.Runtime.Update(ctx, b.ID, cgroup.Values{Cpuset: place})
+	err := l.tell(ctx, b.ID, cgroup.Values{Cpuset: place})
 	if was := l.waiting[b.ID]; s.Again && was.told && was.sent != place {
 		// A start that was allowed before may have read what was sent then, and the
 		// binding was lost meanwhile, or somebody would have looked.

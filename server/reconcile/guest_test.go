@@ -29,6 +29,7 @@ type dock struct {
 	fail    error
 	late    error           // of an update that is carried out
 	hang    map[string]bool // containers of which updates are never answered
+	slow    time.Duration   // how long a list takes
 	updated func(id string, v cgroup.Values)
 }
 
@@ -38,8 +39,17 @@ type dockBox struct {
 	sent   int
 }
 
-func (d *dock) List(context.Context) (out []runtime.Container, err error) {
+func (d *dock) List(ctx context.Context) (out []runtime.Container, err error) {
 	d.mu.Lock()
+	if slow := d.slow; slow > 0 {
+		d.mu.Unlock()
+		select {
+		case <-time.After(slow):
+		case <-ctx.Done():
+			return nil, fault.Deadlinef("list the containers: %w", ctx.Err())
+		}
+		d.mu.Lock()
+	}
 	defer d.mu.Unlock()
 	for _, b := range d.boxes {
 		out = append(out, b.Container)

@@ -90,7 +90,8 @@ type Loop struct {
 	guests  guests          // guarded by mu: of what is being applied
 	// waiting are the guests that are about to start, by id; guarded by mu.
 	waiting map[string]start
-	waited  time.Duration   // guarded by mu: for the runtime's writes since it was asked for its containers
+	waited  time.Duration   // guarded by mu: for the runtime in this turn
+	hurry   time.Duration   // guarded by mu: how long the next list of containers may take; 0 is patience
 	slow    map[string]bool // guarded by mu: containers whose last write waited too long
 
 	// asking are the guests whose start waits to be answered.
@@ -178,7 +179,7 @@ func (l *Loop) Run(ctx context.Context) error {
 // there with all controllers: an agent that cannot keep pods within bounds does
 // not start. A limit that a tier exceeds already is left to the passes.
 func (l *Loop) Begin(ctx context.Context) error {
-	if err := l.mu.enter(ctx); err != nil {
+	if err := l.enter(ctx); err != nil {
 		return err
 	}
 	defer l.mu.Unlock()
@@ -215,7 +216,7 @@ func unusable(o cgroup.Observed) error {
 
 // Pass makes the tree equal to the current view.
 func (l *Loop) Pass(ctx context.Context) error {
-	if err := l.mu.enter(ctx); err != nil {
+	if err := l.enter(ctx); err != nil {
 		return err
 	}
 	defer l.mu.Unlock()

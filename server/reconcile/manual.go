@@ -77,7 +77,7 @@ func (l *Loop) Procs(ctx context.Context, name cgroup.Name) ([]int, error) {
 // and repaired if it is invalid; without it an absent one is an error of class
 // NotFound. It returns what was done.
 func (l *Loop) Change(ctx context.Context, node cgroup.Node, create bool) ([]cgroup.Op, error) {
-	if err := l.mu.enter(ctx); err != nil {
+	if err := l.enter(ctx); err != nil {
 		return nil, err
 	}
 	defer l.mu.Unlock()
@@ -90,7 +90,7 @@ func (l *Loop) Change(ctx context.Context, node cgroup.Node, create bool) ([]cgr
 
 // PlanChange lists what Change would do.
 func (l *Loop) PlanChange(ctx context.Context, node cgroup.Node, create bool) ([]cgroup.Op, error) {
-	if err := l.mu.enter(ctx); err != nil {
+	if err := l.enter(ctx); err != nil {
 		return nil, err
 	}
 	defer l.mu.Unlock()
@@ -130,7 +130,7 @@ func (l *Loop) Destroy(ctx context.Context, name cgroup.Name) error {
 
 // UpdateTiers writes what differs in the tiers now, and returns what was done.
 func (l *Loop) UpdateTiers(ctx context.Context) ([]cgroup.Op, error) {
-	if err := l.mu.enter(ctx); err != nil {
+	if err := l.enter(ctx); err != nil {
 		return nil, err
 	}
 	defer l.mu.Unlock()
@@ -166,7 +166,7 @@ type Report struct {
 
 // Report compares the tree with the current view. It changes nothing.
 func (l *Loop) Report(ctx context.Context) (Report, error) {
-	if err := l.mu.enter(ctx); err != nil {
+	if err := l.enter(ctx); err != nil {
 		return Report{}, err
 	}
 	defer l.mu.Unlock()

@@ -79,6 +79,77 @@ func TestStuckContainers(t *testing.T) {
 	})
 }
 
+// A runtime that does not list its containers holds up the turn that finds this out for
+// as long as a turn has patience, with whoever waits for the next one, and later turns
+// for less; one that only takes its time is not cut off.
+func TestSilentRuntime(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b, d := slowDock(t)
+		follow := func() {
+			if err := b.Follow(t.Context()); fault.ClassOf(err) != fault.Deadline {
+				t.Errorf("got %v", err)
+			}
+		}
+		d.set(func() { d.slow = time.Hour })
+		took(t, patience, func() {
+			done := make(chan struct{})
+			go func() { defer close(done); follow() }()
+			synctest.Wait()
+			_, _, err := b.EnsurePod(t.Context(), b.ledger.View(), "a")
+			b.must(err)
+			<-done
+		})
+		for range 2 {
+			took(t, brief, func() {
+				if err := b.prestart("own1", "own"); fault.ClassOf(err) != fault.Deadline {
+					t.Errorf("nobody knows who runs: %v", err)
+				}
+			})
+			for _, wait := range []time.Duration{2, 4, 8} {
+				took(t, wait*brief, follow)
+			}
+		}
+		d.set(func() { d.slow = 3 * brief })
+		for _, wait := range []time.Duration{1, 2} {
+			took(t, wait*brief, follow)
+		}
+		took(t, 3*brief, func() { b.must(b.Follow(t.Context())) })
+		d.set(func() { d.slow = 9 * brief })
+		took(t, 9*brief, func() { b.must(b.Follow(t.Context())) })
+		// Who has less time than that says nothing about the runtime.
+		took(t, brief, func() {
+			ctx, cancel := context.WithTimeout(t.Context(), brief)
+			defer cancel()
+			if err := b.Follow(ctx); fault.ClassOf(err) != fault.Deadline {
+				t.Errorf("got %v", err)
+			}
+		})
+		took(t, 9*brief, func() { b.must(b.Follow(t.Context())) })
+	})
+}
+
+// All that one turn asks a runtime has one bound.
+func TestOneBoundForATurn(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b, d := slowDock(t)
+		start := func() {
+			if err := b.prestart("new", "a"); fault.ClassOf(err) != fault.Deadline {
+				t.Errorf("got %v", err)
+			}
+		}
+		// What is left after the list is for the write.
+		d.set(func() { d.slow, d.hang["new"] = patience/2+brief, true })
+		took(t, patience, start)
+		took(t, brief, start)
+		// That is less than what such a container gets.
+		b.update(func(d *ledger.Draft) { d.RemovePod("own") })
+		d.set(func() { d.slow = patience - brief/2 })
+		took(t, patience, start)
+	})
+}
+
 // Whoever needs the tree while the runtime lets everybody wait gives up when its own
 // time is over.
 func TestTurnsAreWaitedForNoLongerThanAskedFor(t *testing.T) {

@@ -23,7 +23,7 @@ func (l *Loop) EnsurePod(ctx context.Context, view *ledger.View, uid string) (pa
 	if parent, err = l.Layout.Literal(name); err != nil {
 		return "", false, err
 	}
-	if err := l.mu.enter(ctx); err != nil {
+	if err := l.enter(ctx); err != nil {
 		return "", false, err
 	}
 	defer l.mu.Unlock()
@@ -104,7 +104,7 @@ func (l *Loop) RemovePod(ctx context.Context, view *ledger.View, uid string) err
 	if err != nil {
 		return err
 	}
-	if err := l.mu.enter(ctx); err != nil {
+	if err := l.enter(ctx); err != nil {
 		return err
 	}
 	l.leaving[uid] = true
@@ -150,7 +150,7 @@ func (l *Loop) EnsureContainer(ctx context.Context, view *ledger.View, s admissi
 
 func (l *Loop) ensureContainer(ctx context.Context, view *ledger.View, s admission.Start) (string, error) {
 	b := s.Binding
-	if err := l.mu.enter(ctx); err != nil {
+	if err := l.enter(ctx); err != nil {
 		return "", err
 	}
 	defer l.mu.Unlock()

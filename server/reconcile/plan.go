@@ -27,7 +27,7 @@ type plan struct {
 
 // Plan lists what a pass would do now.
 func (l *Loop) Plan(ctx context.Context) ([]cgroup.Op, error) {
-	if err := l.mu.enter(ctx); err != nil {
+	if err := l.enter(ctx); err != nil {
 		return nil, err
 	}
 	defer l.mu.Unlock()
