@@ -116,7 +116,7 @@ func (c Config) reservedMemory() ([]memory.Reservation, error) {
 			if err != nil {
 				vs.Addf(fmt.Sprintf("memory.reserved[%d].limits[%q]", i, name), "%v", err)
 			}
-			out = append(out, memory.Reservation{Node: int(r.NUMANode), Resource: workload.Resource(name), Bytes: uint64(bytes)})
+			out = append(out, memory.Reservation{Node: int(r.NUMANode), Resource: workload.Resource(name), Bytes: uint64(bytes.Whole)})
 		}
 	}
 	return out, vs.Err("configuration")
@@ -144,9 +144,8 @@ func (c Config) MemoryConfig(m *machine.Topology) (memory.Config, error) {
 	if err != nil {
 		return out, err
 	}
-	out.SystemReserved = inBytes(whole.SystemReserved())
-	out.KubeReserved = inBytes(whole.KubeReserved())
-	out.HardEviction = inBytes(whole.Eviction())
+	system, agents, eviction := whole.Parts()
+	out.SystemReserved, out.KubeReserved, out.HardEviction = inBytes(system), inBytes(agents), inBytes(eviction)
 	return out, nil
 }
 

@@ -29,13 +29,13 @@ func (c Config) NodeConfig() (node.Config, error) {
 		MemoryQoS: c.Cgroups.MemoryQoS,
 	}
 	var err error
-	if n.SystemReserved, err = amounts("reserved.system", c.Reserved.System); err != nil {
+	if n.SystemReserved, n.SystemExcess, err = amounts("reserved.system", c.Reserved.System); err != nil {
 		return n, err
 	}
-	if n.KubeReserved, err = amounts("reserved.kube", c.Reserved.Kube); err != nil {
+	if n.KubeReserved, n.KubeExcess, err = amounts("reserved.kube", c.Reserved.Kube); err != nil {
 		return n, err
 	}
-	n.EvictionHard, err = node.ParseEviction(c.Reserved.Eviction(), func(text string) (int64, error) { return amount(workload.Memory, text) })
+	n.EvictionHard, err = node.ParseEviction(c.Reserved.Eviction(), func(text string) (workload.Exact, error) { return amount(workload.Memory, text) })
 	return n, err
 }
 
@@ -47,31 +47,37 @@ func (r Reserved) Eviction() map[string]string {
 	return r.EvictionHard
 }
 
-// amounts reads a list of reserved amounts; field names it in errors.
-func amounts(field string, given map[string]string) (workload.Quantities, error) {
-	out := make(workload.Quantities, len(given))
+// amounts reads a list of reserved amounts, with what rounding put on them; field
+// names it in errors.
+func amounts(field string, given map[string]string) (out, excess workload.Quantities, err error) {
+	out = make(workload.Quantities, len(given))
 	var vs fault.Violations
 	for _, name := range slices.Sorted(maps.Keys(given)) {
 		n, err := amount(workload.Resource(name), given[name])
 		if err != nil {
 			vs.Addf(fmt.Sprintf("%s[%q]", field, name), "%v", err)
 		}
-		out[workload.Resource(name)] = n
+		out[workload.Resource(name)] = n.Whole
+		if n.Excess > 0 {
+			if excess == nil {
+				excess = workload.Quantities{}
+			}
+			excess[workload.Resource(name)] = n.Excess
+		}
 	}
-	return out, vs.Err("configuration")
+	return out, excess, vs.Err("configuration")
 }
 
-// amount reads a quantity: of cpu in thousandths, of everything else in whole
-// units, rounded up.
-func amount(name workload.Resource, text string) (int64, error) {
+// amount reads a quantity: of cpu in thousandths, of everything else in units.
+func amount(name workload.Resource, text string) (workload.Exact, error) {
 	q, err := resource.ParseQuantity(text)
 	if err != nil {
-		return 0, fault.Invalidf("%q: expected a quantity such as 500m or 1Gi", text)
+		return workload.Exact{}, fault.Invalidf("%q: expected a quantity such as 500m or 1Gi", text)
 	}
 	d := q.AsDec()
-	n, _, ok := workload.RoundUp(name, d.UnscaledBig(), int(d.Scale()))
+	n, excess, ok := workload.RoundUp(name, d.UnscaledBig(), int(d.Scale()))
 	if !ok || n < 0 {
-		return 0, fault.Invalidf("%q: expected a quantity that is not negative and fits into 64 bits", text)
+		return workload.Exact{}, fault.Invalidf("%q: expected a quantity that is not negative and fits into 64 bits", text)
 	}
-	return n, nil
+	return workload.Exact{Whole: n, Excess: excess}, nil
 }

@@ -187,7 +187,7 @@ func (c Config) CPUConfig() (cpu.Config, error) {
 		if err != nil {
 			return cpu.Config{}, err
 		}
-		reserved = n.SystemReserved[workload.CPU] + n.KubeReserved[workload.CPU]
+		reserved = n.Reserved(workload.CPU)
 	}
 	return cpu.Config{
 		Policy: c.CPU.Policy, Options: maps.Clone(c.CPU.Options),

@@ -58,22 +58,65 @@ func (cfg *Config) podCapacity(m *machine.Topology) int64 {
 
 // part is one of the things that make up a reservation.
 type part struct {
-	name    string
-	amounts workload.Quantities
+	name            string
+	amounts, excess workload.Quantities
+}
+
+func (p part) at(r workload.Resource) workload.Exact {
+	return workload.Exact{Whole: p.amounts[r], Excess: p.excess[r]}
 }
 
 func (m *Manager) parts() []part {
-	eviction := workload.Quantities{}
+	eviction := part{"evictionHard", workload.Quantities{}, workload.Quantities{}}
 	for r, t := range m.cfg.EvictionHard {
 		if have, ok := m.capacity[r]; ok {
-			eviction[r] = t.of(have)
+			amount := t.of(have)
+			eviction.amounts[r], eviction.excess[r] = amount.Whole, amount.Excess
 		}
 	}
+	return append(m.cfg.parts(), eviction)
+}
+
+// parts are those that need no machine.
+func (cfg *Config) parts() []part {
 	return []part{
-		{"systemReserved", m.cfg.SystemReserved},
-		{"kubeReserved", m.cfg.KubeReserved},
-		{"evictionHard", eviction},
+		{"systemReserved", cfg.SystemReserved, cfg.SystemExcess},
+		{"kubeReserved", cfg.KubeReserved, cfg.KubeExcess},
 	}
+}
+
+// Reserved is what the system's and the agents' parts of a resource are together.
+func (cfg *Config) Reserved(r workload.Resource) int64 { return together(r, cfg.parts()).Whole }
+
+// reserved is what all parts of a resource are together.
+func (m *Manager) reserved(r workload.Resource) workload.Exact { return together(r, m.parts()) }
+
+func together(r workload.Resource, parts []part) (sum workload.Exact) {
+	for _, part := range parts {
+		sum = sum.Plus(part.at(r))
+	}
+	return sum
+}
+
+// without takes what is reserved from what there is. What is left of a unit counts
+// for a whole one, and nothing is below zero, as in the kubelet.
+func without(have int64, reserved workload.Exact) int64 {
+	return max(workload.Exact{Whole: have}.Minus(reserved).Whole, 0)
+}
+
+// Parts are what the system, the agents and eviction keep, each with what it adds to
+// the sum of those before it: so they add up to Reservation, also where amounts were
+// rounded that the kubelet adds as they are.
+func (m *Manager) Parts() (system, agents, eviction workload.Quantities) {
+	var out [3]workload.Quantities
+	parts := m.parts()
+	for i, part := range parts {
+		out[i] = make(workload.Quantities, len(part.amounts))
+		for r := range part.amounts {
+			out[i][r] = together(r, parts[:i+1]).Whole - together(r, parts[:i]).Whole
+		}
+	}
+	return out[0], out[1], out[2]
 }
 
 // Capacity is what the machine has, with the number of pods where that is
@@ -96,10 +139,8 @@ func (m *Manager) KubeReserved() workload.Quantities { return maps.Clone(m.cfg.K
 func (m *Manager) Reservation() workload.Quantities {
 	out := workload.Quantities{}
 	for r := range m.capacity {
-		for _, part := range m.parts() {
-			if amount := part.amounts[r]; amount > 0 && r != PIDs {
-				out[r] = workload.Sum(out[r], amount)
-			}
+		if sum := m.reserved(r).Whole; sum > 0 && r != PIDs {
+			out[r] = sum
 		}
 	}
 	return out
@@ -118,7 +159,7 @@ func (m *Manager) Absolute() workload.Quantities {
 func (m *Manager) Limit() workload.Quantities {
 	out := workload.Quantities{}
 	for r, have := range m.capacity {
-		out[r] = max(have-workload.Sum(m.cfg.SystemReserved[r], m.cfg.KubeReserved[r]), 0)
+		out[r] = without(have, together(r, m.cfg.parts()))
 	}
 	return out
 }
@@ -128,8 +169,8 @@ func (m *Manager) Limit() workload.Quantities {
 func (m *Manager) Allocatable() workload.Quantities {
 	out := maps.Clone(m.capacity)
 	delete(out, PIDs)
-	for r, reserved := range m.Reservation() {
-		out[r] = max(out[r]-reserved, 0)
+	for r, have := range out {
+		out[r] = without(have, m.reserved(r))
 	}
 	for r, bytes := range m.capacity {
 		if r.IsHugePages() {

@@ -37,6 +37,10 @@ type Config struct {
 	// SystemReserved and KubeReserved keep amounts of cpu, memory,
 	// ephemeral-storage and pid.
 	SystemReserved, KubeReserved workload.Quantities
+	// SystemExcess and KubeExcess say by how much these were rounded up, as
+	// workload.Excess does: the kubelet adds and subtracts exact quantities and
+	// rounds what comes out.
+	SystemExcess, KubeExcess workload.Quantities
 	// ReservedCPUs is reservedSystemCPUs: their number stands in place of the cpu
 	// amounts.
 	ReservedCPUs cpuset.Set
@@ -125,8 +129,10 @@ func checkReserved(field string, amounts workload.Quantities, bad *fault.Violati
 
 // countReservedCPUs lets an explicit list stand in place of the cpu amounts.
 func (cfg *Config) countReservedCPUs() {
-	cfg.SystemReserved, cfg.KubeReserved = maps.Clone(cfg.SystemReserved), maps.Clone(cfg.KubeReserved)
-	delete(cfg.KubeReserved, workload.CPU)
+	for _, q := range []*workload.Quantities{&cfg.SystemReserved, &cfg.KubeReserved, &cfg.SystemExcess, &cfg.KubeExcess} {
+		*q = maps.Clone(*q)
+		delete(*q, workload.CPU)
+	}
 	if cfg.SystemReserved == nil {
 		cfg.SystemReserved = workload.Quantities{}
 	}
@@ -137,10 +143,9 @@ func (cfg *Config) countReservedCPUs() {
 // the processes.
 func (m *Manager) checkSums(bad *fault.Violations) {
 	for r, have := range m.capacity.Sorted() {
-		sum, terms := int64(0), []string(nil)
+		sum, terms := m.reserved(r).Whole, []string(nil)
 		for _, part := range m.parts() {
 			if amount := part.amounts[r]; amount > 0 {
-				sum = workload.Sum(sum, amount)
 				terms = append(terms, part.name+" "+r.Text(amount))
 			}
 		}

@@ -14,17 +14,19 @@ import (
 // capacity.
 type Threshold struct {
 	Amount int64
+	// Excess is what rounding put on it; see workload.Excess.
+	Excess int64
 	// Part is in the range 0 to 1. It has the kubelet's 32 bits, whose rounding
 	// shows in large amounts.
 	Part float32
 }
 
 // of gives the amount for a capacity.
-func (t Threshold) of(capacity int64) int64 {
+func (t Threshold) of(capacity int64) workload.Exact {
 	if t.Part != 0 {
-		return int64(float64(capacity) * float64(t.Part))
+		return workload.Exact{Whole: int64(float64(capacity) * float64(t.Part))}
 	}
-	return t.Amount
+	return workload.Exact{Whole: t.Amount, Excess: t.Excess}
 }
 
 // Thresholds are the hard eviction thresholds by the resource that they keep
@@ -57,9 +59,9 @@ func DefaultEviction() map[string]string {
 }
 
 // ParseEviction reads evictionHard: a positive quantity or a percentage for each
-// eviction signal; 0% and 100% turn a signal off. quantity reads a quantity in
-// whole units, rounded up. Errors are of class Invalid and name the signal.
-func ParseEviction(given map[string]string, quantity func(string) (int64, error)) (Thresholds, error) {
+// eviction signal; 0% and 100% turn a signal off. quantity reads a quantity.
+// Errors are of class Invalid and name the signal.
+func ParseEviction(given map[string]string, quantity func(string) (workload.Exact, error)) (Thresholds, error) {
 	out := Thresholds{}
 	var bad fault.Violations
 	for _, signal := range slices.Sorted(maps.Keys(given)) {
@@ -82,7 +84,7 @@ func ParseEviction(given map[string]string, quantity func(string) (int64, error)
 }
 
 // parseThreshold reads one value; the zero threshold for one that is turned off.
-func parseThreshold(text string, quantity func(string) (int64, error)) (Threshold, error) {
+func parseThreshold(text string, quantity func(string) (workload.Exact, error)) (Threshold, error) {
 	// The kubelet takes any number of percent signs.
 	digits := strings.TrimRight(text, "%")
 	switch percent := digits != text; {
@@ -99,8 +101,8 @@ func parseThreshold(text string, quantity func(string) (int64, error)) (Threshol
 	if err != nil {
 		return Threshold{}, fault.Invalidf("%q: expected a quantity such as 100Mi or a percentage: %w", text, err)
 	}
-	if amount <= 0 {
+	if amount.Whole <= 0 {
 		return Threshold{}, fault.Invalidf("%q: expected a positive quantity", text)
 	}
-	return Threshold{Amount: amount}, nil
+	return Threshold{Amount: amount.Whole, Excess: amount.Excess}, nil
 }

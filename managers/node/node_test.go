@@ -26,7 +26,7 @@ const (
 )
 
 // whole reads the few quantities that the tests spell.
-func whole(text string) (int64, error) {
+func whole(text string) (workload.Exact, error) {
 	unit := int64(1)
 	for suffix, size := range map[string]int64{"Mi": mi, "Gi": gi} {
 		if digits, ok := strings.CutSuffix(text, suffix); ok {
@@ -34,7 +34,7 @@ func whole(text string) (int64, error) {
 		}
 	}
 	n, err := strconv.ParseInt(text, 10, 64)
-	return n * unit, err
+	return workload.Exact{Whole: n * unit}, err
 }
 
 func thresholds(t *testing.T, given map[string]string) Thresholds {
@@ -106,12 +106,16 @@ func TestReservedCPUs(t *testing.T) {
 	t.Parallel()
 	c, f := example(t)
 	c.ReservedCPUs = cpuset.Of(0, 8, 9)
+	c.SystemExcess, c.KubeExcess = workload.Quantities{workload.CPU: 600_000_000}, workload.Quantities{workload.CPU: 600_000_000}
 	m := build(t, c, f)
+	if got := m.Allocatable()[workload.CPU]; got != 13000 {
+		t.Errorf("allocatable cpu: %d, want that of all other CPUs", got)
+	}
 	if got := m.Reservation()[workload.CPU]; got != 3000 {
 		t.Errorf("reservation of cpu: %d, want the reserved CPUs in place of the amounts", got)
 	}
-	if got := c.KubeReserved[workload.CPU]; got != 500 {
-		t.Errorf("the caller's amounts were changed: %d", got)
+	if got := c.KubeReserved[workload.CPU]; got != 500 || len(c.KubeExcess) != 1 {
+		t.Errorf("the caller's amounts were changed: %d, %v", got, c.KubeExcess)
 	}
 	if _, ok := m.KubeReserved()[workload.CPU]; ok {
 		t.Error("kubeReserved keeps cpu beside reserved CPUs")
@@ -186,7 +190,7 @@ func TestThresholds(t *testing.T) {
 		{"5%", 64 * gi, 3435973888}, {"10%", 64 * gi, 6871947776}, {"5%", 10 * gi, 536870920},
 		{"5%%", 64 * gi, 3435973888}, {"100Mi", 64 * gi, 100 * mi}, {"0%", 64 * gi, 0}, {"100%", 64 * gi, 0},
 	} {
-		got := thresholds(t, map[string]string{"memory.available": tt.value})[workload.Memory].of(tt.capacity)
+		got := thresholds(t, map[string]string{"memory.available": tt.value})[workload.Memory].of(tt.capacity).Whole
 		if got != tt.want {
 			t.Errorf("%s of %d: %d, want %d", tt.value, tt.capacity, got, tt.want)
 		}
