@@ -2,7 +2,6 @@ package ledger
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 
@@ -199,7 +198,7 @@ func (d *decoder) trace(e Entry) error {
 
 // records joins pods with their claims and traces.
 func (d *decoder) records() {
-	for _, uid := range slices.Sorted(maps.Keys(d.pods)) {
+	for _, uid := range sortedKeys(d.pods) {
 		stored := d.pods[uid]
 		p := stored.Pod
 		p.Claims = d.claims[uid]
@@ -221,7 +220,7 @@ func (d *decoder) records() {
 		}
 		d.view.pods.base[uid] = p
 	}
-	for _, uid := range slices.Sorted(maps.Keys(d.claims)) {
+	for _, uid := range sortedKeys(d.claims) {
 		d.damage = append(d.damage, Finding{
 			Kind: Structural, Rule: RuleOwner, Owner: Owner{Pod: uid},
 			Text: fmt.Sprintf("%d claims of pod %q, which is not there", len(d.claims[uid]), uid),

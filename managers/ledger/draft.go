@@ -309,16 +309,13 @@ func (d *Draft) apply(generation uint64) *View {
 			v.unbound = generation
 		}
 	}
-	added := d.newTraces()
-	if len(added) > 0 {
+	if added := d.newTraces(); len(added) > 0 || d.parts() {
 		v.traces = append(make([]keptTrace, 0, len(b.traces)+len(added)), b.traces...)
 		for _, t := range added {
 			v.traces = append(v.traces, keptTrace{number: v.nextTrace, trace: t})
 			v.nextTrace++
 		}
-	}
-	if len(added) > 0 || d.parts() {
-		v.traces = v.liveTraces()
+		v.dropTraces()
 	}
 	d.hold(&v)
 	return &v
@@ -350,7 +347,7 @@ func (d *Draft) hold(v *View) {
 // newTraces returns what the draft explains, the traces of its pods first.
 func (d *Draft) newTraces() []*Trace {
 	var added []*Trace
-	for _, uid := range slices.Sorted(maps.Keys(d.pods)) {
+	for _, uid := range sortedKeys(d.pods) {
 		p := d.pods[uid]
 		if p == nil || p.Trace == nil {
 			continue
@@ -377,8 +374,9 @@ func (d *Draft) parts() bool {
 	return false
 }
 
-// liveTraces returns the newest traces and those of the pods that are here.
-func (v *View) liveTraces() []keptTrace {
+// dropTraces leaves the newest traces and those of the pods that are here. The
+// list must be the view's alone.
+func (v *View) dropTraces() {
 	old, bytes := len(v.traces), 0
 	for old > 0 && len(v.traces)-old < v.keepTraces {
 		bytes += v.traces[old-1].size
@@ -387,16 +385,15 @@ func (v *View) liveTraces() []keptTrace {
 		}
 		old--
 	}
-	if old == 0 {
-		return v.traces
-	}
-	live := make([]keptTrace, 0, len(v.traces))
+	live := v.traces[:0]
 	for _, kept := range v.traces[:old] {
 		if p, ok := v.pods.get(kept.trace.Pod); ok && p.Trace == kept.trace {
 			live = append(live, kept)
 		}
 	}
-	return append(live, v.traces[old:]...)
+	live = append(live, v.traces[old:]...)
+	clear(v.traces[len(live):])
+	v.traces = live
 }
 
 // overlay returns base with the changes applied; base itself if there are none.

@@ -96,6 +96,14 @@ func writeClaim(w *jsontext.Writer, v *Claim) {
 	w.End()
 }
 
+func writeGeneration(w *jsontext.Writer, v storedGeneration) {
+	w.Begin()
+	w.Number("number", v.Number)
+	w.Key("entries")
+	w.Int(int64(v.Entries))
+	w.End()
+}
+
 // writePod writes a pod's record with the number of its trace.
 func writePod(w *jsontext.Writer, p *storedPod) {
 	w.Begin()

@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/berthd/berth/managers/cpuset"
+	"github.com/berthd/berth/managers/internal/jsontext"
 	"github.com/berthd/berth/managers/numa"
 	"github.com/berthd/berth/managers/workload"
 )
@@ -83,8 +84,9 @@ func TestEncodesAsJSONDoes(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got, err := encode(v); err != nil || string(got) != string(want) {
-				t.Fatalf("got  %s, %v\nwant %s", got, err, want)
+			w := jsontext.New(0)
+			if encode(w, v); w.Err != nil || string(w.Out) != string(want) {
+				t.Fatalf("got  %s, %v\nwant %s", w.Out, w.Err, want)
 			}
 		}
 		check(&v)
@@ -97,6 +99,7 @@ func TestEncodesAsJSONDoes(t *testing.T) {
 			p.TraceNumber = &v.Generation
 		}
 		check(&p)
+		check(storedGeneration{v.Generation, v.Tried})
 		if c := drawClaim(t); c != nil {
 			check(c)
 		}
@@ -115,6 +118,8 @@ func TestEveryFieldIsWritten(t *testing.T) {
 		reflect.TypeFor[Claim]():     8,
 		reflect.TypeFor[Owner]():     2,
 		reflect.TypeFor[CPUs]():      2,
+
+		reflect.TypeFor[storedGeneration](): 2,
 	} {
 		if got := typ.NumField(); got != written {
 			t.Errorf("%s has %d fields, encode.go knows %d", typ, got, written)

@@ -159,7 +159,7 @@ func (r records) sorted() iter.Seq[*Pod] {
 	if len(r.changes) == 0 {
 		return slices.Values(base)
 	}
-	changed := slices.Sorted(maps.Keys(r.changes))
+	changed := sortedKeys(r.changes)
 	return func(yield func(*Pod) bool) {
 		rest := changed
 		for _, p := range base {

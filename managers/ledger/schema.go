@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"hash/crc32"
-	"maps"
 	"slices"
 	"strconv"
 
@@ -99,16 +98,28 @@ func checksum(bucket, key string, value []byte) [crcLen]byte {
 
 // seal makes the entry for a value.
 func seal(bucket, key string, value any) (Entry, error) {
-	text, err := encode(value)
-	if err != nil {
-		return Entry{}, fmt.Errorf("encode %s/%s: %w", bucket, key, err)
+	w := jsontext.New(room(value))
+	w.Raw(sealStart + noSum + sealMiddle)
+	encode(w, value)
+	if w.Err != nil {
+		return Entry{}, fmt.Errorf("encode %s/%s: %w", bucket, key, w.Err)
 	}
-	return sealText(bucket, key, text), nil
+	return endSeal(bucket, key, w), nil
 }
 
-// encode gives the JSON of a value.
-func encode(value any) ([]byte, error) {
-	w := jsontext.New(usualText)
+// endSeal puts the checksum in its place, where a value is written behind it.
+func endSeal(bucket, key string, w *jsontext.Writer) Entry {
+	sum := checksum(bucket, key, w.Out[len(sealStart)+crcLen+len(sealMiddle):])
+	copy(w.Out[len(sealStart):], sum[:])
+	w.Raw(sealEnd)
+	return Entry{Bucket: bucket, Key: key, Value: w.Out}
+}
+
+// noSum stands where the checksum will be.
+const noSum = "00000000"
+
+// encode writes the JSON of a value.
+func encode(w *jsontext.Writer, value any) {
 	switch v := value.(type) {
 	case *storedPod:
 		writePod(w, v)
@@ -116,25 +127,20 @@ func encode(value any) ([]byte, error) {
 		writeTrace(w, v)
 	case *Claim:
 		writeClaim(w, v)
+	case storedGeneration:
+		writeGeneration(w, v)
 	default:
-		return json.Marshal(value)
+		w.Value(value)
 	}
-	return w.Out, w.Err
 }
 
-// usualText is more room than most of these values take.
-const usualText = 1024
-
-// sealText makes the entry for a value that is JSON already.
-func sealText(bucket, key string, text []byte) Entry {
-	sum := checksum(bucket, key, text)
-	sealed := make([]byte, 0, len(sealStart)+crcLen+len(sealMiddle)+len(text)+len(sealEnd))
-	sealed = append(sealed, sealStart...)
-	sealed = append(sealed, sum[:]...)
-	sealed = append(sealed, sealMiddle...)
-	sealed = append(sealed, text...)
-	sealed = append(sealed, sealEnd...)
-	return Entry{Bucket: bucket, Key: key, Value: sealed}
+// room is more than most values of a kind take, sealed.
+func room(value any) int {
+	switch value.(type) {
+	case *storedPod, *Trace:
+		return 1280
+	}
+	return 320
 }
 
 // unseal returns the JSON text of a value whose checksum holds.
@@ -177,7 +183,12 @@ func claimKeys(claims []Claim) []string {
 	return keys
 }
 
-func traceKey(number uint64) string { return fmt.Sprintf("%020d", number) }
+// traceKey has as many digits for every number, so that the file has them in order.
+func traceKey(number uint64) string {
+	const zeros = "00000000000000000000" // as many as the largest number has digits
+	digits := strconv.FormatUint(number, 10)
+	return zeros[len(digits):] + digits
+}
 
 // batch collects entries; the first error stays.
 type batch struct {
@@ -211,12 +222,16 @@ func (v *View) entries() int {
 	return n
 }
 
+// usualEntries is what an admission commits, and some more: the generation, a pod,
+// its claims, its trace, and the trace that goes for it.
+const usualEntries = 8
+
 // encodeDraft returns the entries that turn old into next, where d made next of
 // old. The same changes give the same bytes.
 func encodeDraft(old, next *View, d *Draft) ([]Entry, error) {
-	var b batch
+	b := batch{entries: make([]Entry, 0, usualEntries)}
 	b.generation(next)
-	for _, uid := range slices.Sorted(maps.Keys(d.pods)) {
+	for _, uid := range sortedKeys(d.pods) {
 		was, _ := old.pods.get(uid)
 		is, _ := next.pods.get(uid)
 		b.pod(uid, was, is, next)
@@ -232,7 +247,7 @@ func encodeDraft(old, next *View, d *Draft) ([]Entry, error) {
 }
 
 func encodeChanges[V any](b *batch, bucket string, changes map[string]*V) {
-	for _, key := range slices.Sorted(maps.Keys(changes)) {
+	for _, key := range sortedKeys(changes) {
 		if v := changes[key]; v != nil {
 			b.put(bucket, key, v)
 		} else {
@@ -243,8 +258,9 @@ func encodeChanges[V any](b *batch, bucket string, changes map[string]*V) {
 
 // pod writes a pod's record and those of its claims that changed.
 func (b *batch) pod(uid string, old, next *Pod, v *View) {
-	stale := make(map[string][]byte)
+	var stale map[string][]byte // the claims that it had
 	if old != nil {
+		stale = make(map[string][]byte, len(old.Claims))
 		for i, key := range claimKeys(old.Claims) {
 			e, err := seal(BucketClaims, key, &old.Claims[i])
 			b.err = cmp.Or(b.err, err)
@@ -268,7 +284,7 @@ func (b *batch) pod(uid string, old, next *Pod, v *View) {
 	} else if old != nil {
 		b.drop(BucketPods, uid)
 	}
-	for _, key := range slices.Sorted(maps.Keys(stale)) {
+	for _, key := range sortedKeys(stale) {
 		b.drop(BucketClaims, key)
 	}
 }

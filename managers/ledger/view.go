@@ -229,7 +229,7 @@ func (v *View) LastUnbound() uint64 { return v.unbound }
 // SeenResources yields the device resources ever seen, by name.
 func (v *View) SeenResources() iter.Seq[SeenResource] {
 	return func(yield func(SeenResource) bool) {
-		for _, name := range slices.Sorted(maps.Keys(v.resources)) {
+		for _, name := range sortedKeys(v.resources) {
 			if !yield(v.resources[name]) {
 				return
 			}
@@ -240,7 +240,7 @@ func (v *View) SeenResources() iter.Seq[SeenResource] {
 // Leases yields the outstanding leases, by id.
 func (v *View) Leases() iter.Seq[Lease] {
 	return func(yield func(Lease) bool) {
-		for _, id := range slices.Sorted(maps.Keys(v.leases)) {
+		for _, id := range sortedKeys(v.leases) {
 			if !yield(v.leases[id]) {
 				return
 			}
@@ -251,7 +251,7 @@ func (v *View) Leases() iter.Seq[Lease] {
 // Outsiders yields the registrations of outside providers, by name.
 func (v *View) Outsiders() iter.Seq[Outsider] {
 	return func(yield func(Outsider) bool) {
-		for _, name := range slices.Sorted(maps.Keys(v.outsiders)) {
+		for _, name := range sortedKeys(v.outsiders) {
 			if !yield(v.outsiders[name]) {
 				return
 			}
@@ -268,7 +268,7 @@ func (v *View) Spared(uid string) bool {
 // SparedPods yields the pods that live here and are not known, by uid.
 func (v *View) SparedPods() iter.Seq[Spared] {
 	return func(yield func(Spared) bool) {
-		for _, uid := range slices.Sorted(maps.Keys(v.spared)) {
+		for _, uid := range sortedKeys(v.spared) {
 			if !yield(v.spared[uid]) {
 				return
 			}
