@@ -42,7 +42,9 @@ func runBerthd(t testing.TB, changes ...func(*config.Config, *app.Environment)) 
 		t.Fatal(err)
 	}
 	c := config.Default()
-	c.RootDir, c.Listen, c.StateDir = dir, dir+"/b.sock", dir
+	// The ledger lies by itself, as it does by default: the folder around the plugin
+	// registry is watched, and every write of a file in it wakes the watcher.
+	c.RootDir, c.Listen, c.StateDir = dir, dir+"/b.sock", dir+"/state"
 	c.DevicePluginDir, c.PodResourcesDir, c.PluginRegistryDir = dir+"/d", dir+"/p", dir+"/r"
 	c.Machine, c.Cgroups.Tree = "2s4n32c2t", config.TreeMemory
 	c.CPU.Policy, c.Topology.Policy, c.Reserved.CPUs = "static", topology.Restricted, cpuset.Of(0)
