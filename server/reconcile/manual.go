@@ -10,6 +10,42 @@ import (
 	"github.com/berthd/berth/managers/workload"
 )
 
+// Hand changes single cgroups for those who do it by hand.
+type Hand struct {
+	Loop *Loop
+	// Alone keeps out a pod in whose cgroup that would be, as one on its way into the
+	// ledger: it has a cgroup before it is known.
+	Alone Alone
+}
+
+// Change writes those of a cgroup's values that differ. With create the cgroup is
+// made if it is absent, with a limit of 0 for huge pages that are not mentioned,
+// and repaired if it is invalid; without it an absent one is an error of class
+// NotFound. It returns what was done.
+func (h *Hand) Change(ctx context.Context, node cgroup.Node, create bool) (done []cgroup.Op, err error) {
+	err = h.alone(ctx, node.Name, func(ctx context.Context) (err error) {
+		done, err = h.Loop.change(ctx, node, create)
+		return err
+	})
+	return done, err
+}
+
+// Destroy kills what runs in a cgroup, and removes it.
+func (h *Hand) Destroy(ctx context.Context, name cgroup.Name) error {
+	return h.alone(ctx, name, func(ctx context.Context) error { return h.Loop.destroy(ctx, name) })
+}
+
+// alone runs do while no operation is under way on the pod whose cgroup a name is, or
+// lies in; at once if there is none.
+func (h *Hand) alone(ctx context.Context, name cgroup.Name, do func(context.Context) error) error {
+	for n := name; len(n) > 0; n = n.Parent() {
+		if uid, ok := h.Loop.Layout.PodUID(n); ok {
+			return h.Alone(ctx, uid, func(ctx context.Context, _ *ledger.View) error { return do(ctx) })
+		}
+	}
+	return do(ctx)
+}
+
 // inside refuses names outside of the cgroup of all pods.
 func (l *Loop) inside(name cgroup.Name) error {
 	if err := name.Check(); err != nil {
@@ -72,11 +108,8 @@ func (l *Loop) Procs(ctx context.Context, name cgroup.Name) ([]int, error) {
 	return l.Tree.Procs(ctx, name)
 }
 
-// Change writes those of a cgroup's values that differ. With create the cgroup is
-// made if it is absent, with a limit of 0 for huge pages that are not mentioned,
-// and repaired if it is invalid; without it an absent one is an error of class
-// NotFound. It returns what was done.
-func (l *Loop) Change(ctx context.Context, node cgroup.Node, create bool) ([]cgroup.Op, error) {
+// change is Hand's Change; the caller keeps the pod out.
+func (l *Loop) change(ctx context.Context, node cgroup.Node, create bool) ([]cgroup.Op, error) {
 	if err := l.enter(ctx); err != nil {
 		return nil, err
 	}
@@ -88,7 +121,7 @@ func (l *Loop) Change(ctx context.Context, node cgroup.Node, create bool) ([]cgr
 	return ops, l.apply(ctx, ops).err
 }
 
-// PlanChange lists what Change would do.
+// PlanChange lists what Hand's Change would do.
 func (l *Loop) PlanChange(ctx context.Context, node cgroup.Node, create bool) ([]cgroup.Op, error) {
 	if err := l.enter(ctx); err != nil {
 		return nil, err
@@ -120,8 +153,8 @@ func (l *Loop) planChange(ctx context.Context, node cgroup.Node, create bool) ([
 	return cgroup.Diff([]cgroup.Node{node}, seen), nil
 }
 
-// Destroy kills what runs in a cgroup, and removes it.
-func (l *Loop) Destroy(ctx context.Context, name cgroup.Name) error {
+// destroy is Hand's Destroy; the caller keeps the pod out.
+func (l *Loop) destroy(ctx context.Context, name cgroup.Name) error {
 	if err := l.mine(name); err != nil {
 		return err
 	}

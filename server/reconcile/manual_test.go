@@ -20,14 +20,14 @@ func TestChange(t *testing.T) {
 	b.pass()
 	limited := cgroup.Values{MemoryBytes: ptr(int64(1 << 20)), HugePages: map[int64]int64{2 << 20: 4 << 20}}
 	node := cgroup.Node{Name: name("/kubepods/extra"), Values: limited}
-	if _, err := b.Change(t.Context(), node, false); fault.ClassOf(err) != fault.NotFound {
+	if _, err := b.change(t.Context(), node, false); fault.ClassOf(err) != fault.NotFound {
 		t.Errorf("update of an absent cgroup: %v", err)
 	}
 	planned, err := b.PlanChange(t.Context(), node, true)
 	if err != nil || len(planned) != 1 || b.seen("/kubepods/extra").State != cgroup.Absent {
 		t.Errorf("plan %v, %v", planned, err)
 	}
-	if _, err := b.Change(t.Context(), node, true); err != nil {
+	if _, err := b.change(t.Context(), node, true); err != nil {
 		t.Fatal(err)
 	}
 	v := b.seen("/kubepods/extra").Values
@@ -35,7 +35,7 @@ func TestChange(t *testing.T) {
 		t.Errorf("created with %d bytes, huge pages %v", *v.MemoryBytes, v.HugePages)
 	}
 	// What is absent stays, huge pages too.
-	ops, err := b.Change(t.Context(), cgroup.Node{Name: node.Name, Values: cgroup.Lightest()}, false)
+	ops, err := b.change(t.Context(), cgroup.Node{Name: node.Name, Values: cgroup.Lightest()}, false)
 	v = b.seen("/kubepods/extra").Values
 	if err != nil || len(ops) != 1 || *v.CPUShares != 2 || *v.MemoryBytes != 1<<20 || v.HugePages[2<<20] != 4<<20 {
 		t.Errorf("%v, %v: %+v", ops, err, v)
@@ -45,16 +45,16 @@ func TestChange(t *testing.T) {
 		t.Errorf("a pass does %v and takes it for an orphan", b.last.Ops)
 	}
 	b.tree.Break(node.Name, "lacks cpu")
-	if _, err := b.Change(t.Context(), node, false); fault.ClassOf(err) != fault.Precondition {
+	if _, err := b.change(t.Context(), node, false); fault.ClassOf(err) != fault.Precondition {
 		t.Errorf("update of an invalid cgroup: %v", err)
 	}
-	if _, err := b.Change(t.Context(), node, true); err != nil || b.seen("/kubepods/extra").State != cgroup.Valid {
+	if _, err := b.change(t.Context(), node, true); err != nil || b.seen("/kubepods/extra").State != cgroup.Valid {
 		t.Errorf("repair: %v", err)
 	}
-	if err := b.Destroy(t.Context(), node.Name); err != nil || b.seen("/kubepods/extra").State != cgroup.Absent {
+	if err := b.destroy(t.Context(), node.Name); err != nil || b.seen("/kubepods/extra").State != cgroup.Absent {
 		t.Errorf("destroy: %v", err)
 	}
-	if err := b.Destroy(t.Context(), node.Name); err != nil {
+	if err := b.destroy(t.Context(), node.Name); err != nil {
 		t.Errorf("destroy again: %v", err)
 	}
 }
@@ -81,10 +81,10 @@ func TestBounds(t *testing.T) {
 		"/kubepods/burstable/poda":   fault.Precondition,
 		"/kubepods/burstable/poda/c": fault.Precondition,
 	} {
-		if _, err := b.Change(t.Context(), cgroup.Node{Name: name(path)}, true); err == nil || fault.ClassOf(err) != want {
+		if _, err := b.change(t.Context(), cgroup.Node{Name: name(path)}, true); err == nil || fault.ClassOf(err) != want {
 			t.Errorf("change %s: %v, want class %s", path, err, want)
 		}
-		if err := b.Destroy(t.Context(), name(path)); err == nil || fault.ClassOf(err) != want {
+		if err := b.destroy(t.Context(), name(path)); err == nil || fault.ClassOf(err) != want {
 			t.Errorf("destroy %s: %v, want class %s", path, err, want)
 		}
 		_, err := b.Look(t.Context(), name(path))
@@ -97,8 +97,54 @@ func TestBounds(t *testing.T) {
 	}
 	// Below what is berth's, and in the wrong tier, is for others.
 	for _, path := range []string{"/kubepods/burstable/poda/extra", "/kubepods/poda"} {
-		if _, err := b.Change(t.Context(), cgroup.Node{Name: name(path)}, true); err != nil {
+		if _, err := b.change(t.Context(), cgroup.Node{Name: name(path)}, true); err != nil {
 			t.Errorf("change %s: %v", path, err)
+		}
+	}
+}
+
+// The cgroup of a pod that is just being admitted, or of its container that is just
+// being started, is there before the ledger knows: nobody writes or destroys it by hand.
+func TestNobodyTouchesWhatIsOnItsWay(t *testing.T) {
+	t.Parallel()
+	for path, want := range map[string]struct {
+		waited  string
+		refused bool
+	}{
+		"/kubepods/podnew":           {"new", true},
+		"/kubepods/podnew/c":         {"new", true},
+		"/kubepods/podnew/c/below":   {"new", false},
+		"/kubepods/burstable/podnew": {"new", false},
+		"/kubepods/extra":            {"", false},
+	} {
+		for what, do := range map[string]func(context.Context, *Hand) error{
+			"destroy": func(ctx context.Context, h *Hand) error { return h.Destroy(ctx, name(path)) },
+			"change": func(ctx context.Context, h *Hand) error {
+				_, err := h.Change(ctx, cgroup.Node{Name: name(path), Values: cgroup.Lightest()}, false)
+				return err
+			},
+		} {
+			b := newBench(t, memtree.V1(), nil)
+			b.pass()
+			for _, there := range []string{"/kubepods/podnew", "/kubepods/podnew/c", path} {
+				b.set(there, cgroup.Values{})
+			}
+			waited := ""
+			err := do(t.Context(), &Hand{Loop: b.Loop, Alone: func(ctx context.Context, uid string, do func(context.Context, *ledger.View) error) error {
+				// What is under way comes to its end.
+				waited = uid
+				b.admit(uid, workload.Guaranteed, cpus(500))
+				b.update(func(d *ledger.Draft) {
+					d.Bind(ledger.Binding{ID: "1", Owner: ledger.Owner{Pod: uid, Container: "c"}, CgroupPath: "/kubepods/podnew/c", Own: true})
+				})
+				return do(ctx, b.ledger.View())
+			}})
+			if waited != want.waited || (fault.ClassOf(err) == fault.Precondition) != want.refused || (err == nil) == want.refused {
+				t.Errorf("%s %s: waited for pod %q, %v", what, path, waited, err)
+			}
+			if gone := b.seen(path).State == cgroup.Absent; gone != (what == "destroy" && !want.refused) {
+				t.Errorf("%s %s: gone: %v", what, path, gone)
+			}
 		}
 	}
 }

@@ -156,7 +156,7 @@ func (p *Pods) Destroy(ctx context.Context, uid string) (removed []cgroup.Name, 
 // admitted one is an error of class Precondition. Its quota stays.
 func (p *Pods) Reduce(ctx context.Context, uid string) (done []cgroup.Op, err error) {
 	err = p.left(ctx, uid, func(ctx context.Context, name cgroup.Name) error {
-		ops, err := p.Loop.Change(ctx, cgroup.Node{Name: name, Values: cgroup.Lightest()}, false)
+		ops, err := p.Loop.change(ctx, cgroup.Node{Name: name, Values: cgroup.Lightest()}, false)
 		done = append(done, ops...)
 		return err
 	})

@@ -59,11 +59,12 @@ func serve(t *testing.T) served {
 	if err := s.loop.Pass(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	pods := &reconcile.Pods{Loop: s.loop, Alone: func(ctx context.Context, _ string, do func(context.Context, *ledger.View) error) error {
+	alone := func(ctx context.Context, _ string, do func(context.Context, *ledger.View) error) error {
 		return do(ctx, l.View())
-	}}
+	}
+	pods := &reconcile.Pods{Loop: s.loop, Alone: alone}
 	conn := rpctest.Serve(t, func(r grpc.ServiceRegistrar) {
-		cgroupv1.RegisterCgroupServiceServer(r, handler.New(s.loop, s.loop, layout, facts))
+		cgroupv1.RegisterCgroupServiceServer(r, handler.New(s.loop, &reconcile.Hand{Loop: s.loop, Alone: alone}, layout, facts))
 		cgroupv1.RegisterPodCgroupServiceServer(r, handler.NewPods(pods, pods))
 	})
 	s.CgroupServiceClient, s.pods = cgroupv1.NewCgroupServiceClient(conn), cgroupv1.NewPodCgroupServiceClient(conn)
