@@ -15,7 +15,7 @@ func CPUSet(s cpuset.Set) *typesv1.CPUSet { return &typesv1.CPUSet{Cpus: s.Strin
 
 // Mask returns the message form of a set of NUMA nodes.
 func Mask(m numa.Mask) *typesv1.NUMAMask {
-	out := &typesv1.NUMAMask{}
+	out := &typesv1.NUMAMask{Nodes: make([]uint32, 0, m.Len())}
 	for id := range m.All() {
 		out.Nodes = append(out.Nodes, uint32(id))
 	}
@@ -36,6 +36,9 @@ func Hint(a *ledger.Affinity) *typesv1.Hint {
 
 // Hints returns the message form of a list of affinities.
 func Hints(list []ledger.Affinity) []*typesv1.Hint {
+	if len(list) == 0 {
+		return nil
+	}
 	// Every answer to Admit has some of these: one piece of memory for each kind.
 	out, hints, masks := make([]*typesv1.Hint, len(list)), make([]typesv1.Hint, len(list)), make([]typesv1.NUMAMask, len(list))
 	nodes := 0

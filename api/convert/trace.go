@@ -17,8 +17,12 @@ func Trace(t *ledger.Trace) *typesv1.Trace {
 		Generation: t.Generation, Admitted: t.Admitted, DryRun: t.DryRun,
 		Reason: t.Reason, Message: t.Message, Tried: int32(t.Tried),
 	}
+	// Every answer to Admit has some of these: one piece of memory for all.
+	steps := make([]typesv1.TraceStep, len(t.Steps))
+	out.Steps = make([]*typesv1.TraceStep, len(t.Steps))
 	for i := range t.Steps {
-		out.Steps = append(out.Steps, step(&t.Steps[i]))
+		out.Steps[i] = &steps[i]
+		fillStep(&steps[i], &t.Steps[i])
 	}
 	for i := range t.Suggestions {
 		out.Suggestions = append(out.Suggestions, suggestion(&t.Suggestions[i]))
@@ -26,14 +30,11 @@ func Trace(t *ledger.Trace) *typesv1.Trace {
 	return out
 }
 
-func step(s *ledger.Step) *typesv1.TraceStep {
-	out := &typesv1.TraceStep{
-		Kind: string(s.Kind), Container: s.Container, Provider: s.Provider, Resource: s.Resource,
-		Answer: s.Answer, Hints: Hints(s.Hints), Omitted: int32(s.Omitted),
-		Affinity: Hint(s.Affinity), Approximate: s.Approximate, Claim: Claim(s.Claim), Text: s.Text,
-	}
-	out.Shortages = Shortages(s.Shortages)
-	return out
+func fillStep(out *typesv1.TraceStep, s *ledger.Step) {
+	out.Kind, out.Container, out.Provider, out.Resource = string(s.Kind), s.Container, s.Provider, s.Resource
+	out.Answer, out.Hints, out.Omitted = s.Answer, Hints(s.Hints), int32(s.Omitted)
+	out.Affinity, out.Approximate, out.Claim = Hint(s.Affinity), s.Approximate, Claim(s.Claim)
+	out.Shortages, out.Text = Shortages(s.Shortages), s.Text
 }
 
 // Shortages returns the message form of shortages.

@@ -62,7 +62,9 @@ func (s *Set) admission(pod *workload.Pod, v admission.Verdict, took time.Durati
 	for i := range s.pinned {
 		s.pinned[i].count(&d)
 	}
-	s.managers.count(&d)
+	if d.settings.PodLevelResourceManagers {
+		s.managers.count(&d)
+	}
 }
 
 var verdicts = map[admission.Outcome]string{

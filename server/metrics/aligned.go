@@ -42,14 +42,16 @@ func (a *alignment) begin(s Settings) {
 
 func (a *alignment) count(d *decision) {
 	container := string(hint.ContainerScope)
-	for _, c := range d.committed() {
-		if !ofNode(&c) {
+	claims := d.committed()
+	for i := range claims {
+		c := &claims[i]
+		if !ofNode(c) {
 			continue
 		}
 		if d.settings.FullCores {
 			a.done.WithLabelValues(container, boundaryCore).Inc()
 		}
-		if inOneUncore(d.View.Machine(), &c) {
+		if inOneUncore(d.View.Machine(), c) {
 			a.done.WithLabelValues(container, boundaryUncore).Inc()
 		}
 	}

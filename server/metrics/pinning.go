@@ -128,8 +128,10 @@ func (m *managerCounters) all() []prometheus.Collector {
 func (m *managerCounters) count(d *decision) {
 	type container struct{ provider, name string }
 	seen := map[container]bool{}
-	for _, c := range d.committed() {
-		source, kind := d.share(&c)
+	claims := d.committed()
+	for i := range claims {
+		c := &claims[i]
+		source, kind := d.share(c)
 		if kind == "" {
 			continue
 		}
