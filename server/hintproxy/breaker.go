@@ -76,5 +76,13 @@ func (b *breaker) failure(now time.Time, text string) {
 	b.rest = min(2*b.rest, b.Longest)
 }
 
+// comeBack lets one call try at once: the process that answers now may be another
+// than the one that failed.
+func (b *breaker) comeBack(now time.Time) {
+	if b.open() && now.Before(b.until) {
+		b.until = now
+	}
+}
+
 // open reports whether calls are refused or only tried.
 func (b *breaker) open() bool { return !b.until.IsZero() }

@@ -13,7 +13,7 @@
 //   - away: nobody answers at the provider's endpoint, or what answers has not
 //     confirmed its holdings on this connection.
 //   - suspended: it has failed several times in a row and is left alone for a
-//     while.
+//     while, or until it has confirmed its holdings on a new connection.
 //
 // The life of a provider, seen from here: it registers; berthd connects, sends it
 // the machine and its holdings, and only when it has confirmed them puts it on the

@@ -27,8 +27,31 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // patience bounds everything that a test waits for; no test takes that long unless
-// it fails.
-const patience = 2 * time.Minute
+// it fails. It is counted in ticks: a machine that stands still has none, and those
+// whom a test waits for have had no time either.
+const (
+	patience = 2 * time.Minute
+	tickTime = time.Millisecond
+)
+
+// patient makes a context that ends when patience is over, or the test.
+func patient(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		defer cancel()
+		tick := time.NewTicker(tickTime)
+		defer tick.Stop()
+		for range patience / tickTime {
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return ctx
+}
 
 // deadline is the longest that a provider may have for a call.
 const deadline = maxDeadline
@@ -139,7 +162,7 @@ const shape = "2s2n4c"
 // newStage makes a stage with two sockets of two nodes and runs its registry.
 func newStage(t *testing.T, cfg Config) *stage {
 	t.Helper()
-	cfg.Connect = cmp.Or(cfg.Connect, patience)
+	cfg.Connect = cmp.Or(cfg.Connect, time.Hour) // register is patient
 	s := &stage{
 		t: t, clock: newClock(), endpoints: &endpoints{listeners: map[string]*bufconn.Listener{}},
 		journal: ledgertest.NewJournal(), config: cfg, calls: map[int]context.CancelFunc{},
@@ -198,17 +221,15 @@ func (s *stage) theBus() *hint.Bus {
 // eventually waits for what others bring about.
 func (s *stage) eventually(what string, done func() bool) {
 	s.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	tick := time.NewTicker(time.Millisecond)
+	tick := time.NewTicker(tickTime)
 	defer tick.Stop()
-	for !done() {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			s.t.Fatalf("waited in vain: %s", what)
+	for range patience / tickTime {
+		if done() {
+			return
 		}
+		<-tick.C
 	}
+	s.t.Fatalf("waited in vain: %s", what)
 }
 
 // register registers a provider that listens at /name.
@@ -218,7 +239,7 @@ func (s *stage) register(name string, change ...func(*ledger.Outsider)) {
 	for _, c := range change {
 		c(&o)
 	}
-	if err := s.registry.Register(s.t.Context(), o); err != nil {
+	if err := s.registry.Register(patient(s.t), o); err != nil {
 		s.t.Fatal(err)
 	}
 }

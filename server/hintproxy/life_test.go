@@ -280,7 +280,7 @@ func TestRegisterSomebodyElse(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, Config{})
 	s.serveProvider(seatsOf("chairs"))
-	err := s.registry.Register(t.Context(), ledger.Outsider{Name: "seats", Endpoint: "/chairs"})
+	err := s.registry.Register(patient(t), ledger.Outsider{Name: "seats", Endpoint: "/chairs"})
 	if fault.ClassOf(err) != fault.Unavailable || !strings.Contains(err.Error(), `this is provider chairs, not "seats"`) {
 		t.Errorf("%v", err)
 	}
@@ -465,7 +465,7 @@ func TestProvidersComeAndGoUnderLoad(t *testing.T) {
 	wg.Go(func() {
 		for i := range 20 {
 			o := ledger.Outsider{Name: "seats", Endpoint: "/seats", Required: true, Deadline: deadline, Index: i % 3}
-			if err := s.registry.Register(context.Background(), o); err != nil {
+			if err := s.registry.Register(patient(t), o); err != nil {
 				t.Error(err)
 			}
 		}

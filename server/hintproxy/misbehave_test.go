@@ -281,6 +281,46 @@ func TestBreaker(t *testing.T) {
 	}
 }
 
+// A provider that was suspended and has been started anew is tried as soon as it has
+// confirmed its holdings: the rest was for the process before it. If the new one
+// fails too, the rest goes on where it was.
+func TestSuspensionEndsWithTheProcess(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, Config{Breaker: Breaker{Failures: 1, Rest: 10 * time.Second, Longest: time.Minute}})
+	restart := func(stop func()) (*script, func()) {
+		t.Helper()
+		stop()
+		s.eventually("it is away", func() bool { return s.status("seats").State == Away })
+		sc, stop := s.serveScript(seatsOf("seats"))
+		s.eventually("it is found again", func() bool { return s.status("seats").State != Away })
+		return sc, stop
+	}
+	sc, stop := s.serveScript(seatsOf("seats"))
+	s.register("seats")
+	refused := func(id, text string) {
+		t.Helper()
+		if _, err := s.admit(id, seated(id, 1, seat)); err == nil || !strings.Contains(err.Error(), text) {
+			t.Errorf("%s: %v, want %q", id, err, text)
+		}
+	}
+	sc.set(func(s *script) { s.hints = failing })
+	refused("first", "firmware")
+	refused("second", "suspended until 1970-01-12T13:46:50Z after 1 failures")
+
+	sc, stop = restart(stop)
+	sc.set(func(s *script) { s.hints = failing })
+	refused("as bad as before", "firmware")
+	refused("left alone for longer", "suspended until 1970-01-12T13:47:00Z after 2 failures")
+
+	restart(stop)
+	if _, err := s.admit("well", seated("well", 1, seat)); err != nil {
+		t.Errorf("a process that works: %v", err)
+	}
+	if st := s.status("seats"); st.State != Connected || st.Message != "" {
+		t.Errorf("status %+v", st)
+	}
+}
+
 // While one call tries a suspended provider, no other does.
 func TestBreakerTriesOnce(t *testing.T) {
 	t.Parallel()
