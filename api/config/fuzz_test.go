@@ -38,3 +38,21 @@ func FuzzApplyBerth(f *testing.F) {
 		}
 	})
 }
+
+// FuzzApplyKubelet: any text is read or refused.
+func FuzzApplyKubelet(f *testing.F) {
+	head := "apiVersion: " + kubeletAPIVersion + "\nkind: " + kubeletKind + "\n"
+	for _, text := range []string{
+		"", "hello", head, head + "kubeReserved: {cpu: 1}\nkubeReserved: {cpu: 2}\n---\n[", head + "MaxPods: 1\nevictionHard: {a: {b: c}}\n",
+		`{"apiVersion":"` + kubeletAPIVersion + `","kind":"` + kubeletKind + `","maxPods":"1","maxPods":1,"reservedMemory":[{"limits":{"memory":1}}]}`,
+	} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		c := Default()
+		if _, err := c.ApplyKubelet("x", []byte(text)); err != nil && fault.ClassOf(err) != fault.Invalid {
+			t.Fatalf("%v is of class %v", err, fault.ClassOf(err))
+		}
+		_ = c.Validate()
+	})
+}

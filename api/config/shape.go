@@ -51,7 +51,8 @@ func (s *shape) walk(at string, t reflect.Type, value any) {
 	}
 }
 
-// object looks at an object in the order of its keys.
+// object looks at an object in the order of its keys, and takes those out that are
+// unknown.
 func (s *shape) object(at string, t reflect.Type, value map[string]any) {
 	switch t.Kind() {
 	case reflect.Map:
@@ -67,6 +68,7 @@ func (s *shape) object(at string, t reflect.Type, value map[string]any) {
 				continue
 			}
 			s.unknown.Addf(path, "unknown field%s", among(key, known))
+			delete(value, key) // the decoders would take one of another case for known
 		}
 	default:
 		s.misfits.Addf(at, "expected %s, found an object", wanted(t))

@@ -4,13 +4,13 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"reflect"
 	"slices"
+	"strings"
 
+	utiljson "k8s.io/apimachinery/pkg/util/json"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	kubelet "k8s.io/kubelet/config/v1beta1"
 	"sigs.k8s.io/yaml"
@@ -30,29 +30,37 @@ const (
 // parse reads a text that holds one document of the wanted type, and returns it
 // as encoding/json would.
 func parse(path string, data []byte, apiVersion, kind string) (map[string]any, error) {
-	found := 0
-	for reader := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data))); ; {
-		text, err := reader.Read()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			return nil, fault.Invalidf("%s: %w", path, err)
-		}
-		var value any
-		if yaml.Unmarshal(text, &value) != nil || value != nil {
-			found++
-		}
-	}
-	if found > 1 {
+	if found := documents(data); found > 1 {
 		return nil, fault.Invalidf("%s: expected one document, found %d", path, found)
 	}
 	text, err := yaml.YAMLToJSONStrict(data)
 	if err != nil {
 		return nil, fault.Invalidf("%s: %w", path, err)
 	}
+	return object(path, text, apiVersion, kind)
+}
+
+// documents counts those of a text that have something in them.
+func documents(data []byte) (found int) {
+	for reader := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data))); ; {
+		text, err := reader.Read()
+		if err != nil {
+			return found // the end: nothing else goes wrong in memory
+		}
+		var value any
+		if yaml.Unmarshal(text, &value) != nil || value != nil {
+			found++
+		}
+	}
+}
+
+// object reads a JSON text that has the wanted type. Numbers stay as they are
+// written.
+func object(path string, text []byte, apiVersion, kind string) (map[string]any, error) {
 	var value any
-	if err := json.Unmarshal(text, &value); err != nil {
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.UseNumber()
+	if err := decoder.Decode(&value); err != nil {
 		return nil, fault.Invalidf("%s: %w", path, err)
 	}
 	doc, ok := value.(map[string]any)
@@ -65,6 +73,50 @@ func parse(path string, data []byte, apiVersion, kind string) (map[string]any, e
 		return nil, fault.Invalidf("%s: expected apiVersion %s and kind %s, got %q and %q", path, apiVersion, kind, haveVersion, haveKind)
 	}
 	return doc, nil
+}
+
+// readKubelet reads a kubelet's file as the kubelet does. That one tries to be
+// strict first, and where only that fails goes on with a warning (v1beta1): fields
+// that it does not know, also by their case, are left out; of a key that is there
+// twice the later one counts, but two objects of a JSON text go together. It never
+// looks behind the first document. A number is a text to berth where a text is
+// expected, which the kubelet refuses.
+func readKubelet(path string, data []byte) (k kubelet.KubeletConfiguration, notes []string, err error) {
+	note := func(format string, args ...any) { notes = append(notes, path+": "+fmt.Sprintf(format, args...)) }
+	if found := documents(data); found > 1 {
+		note("only the first of %d documents is read", found)
+	}
+	text, strict := yaml.YAMLToJSONStrict(data)
+	if strict != nil {
+		if text, err = yaml.YAMLToJSON(data); err != nil {
+			return k, nil, fault.Invalidf("%s: %w", path, err)
+		}
+		_, twice, _ := strings.Cut(strict.Error(), "\n")
+		for line := range strings.Lines(twice) {
+			note("%s: what comes later counts", strings.TrimSpace(line))
+		}
+	}
+	doc, err := object(path, text, kubeletAPIVersion, kubeletKind)
+	if err != nil {
+		return k, nil, err
+	}
+	var s shape
+	s.walk("", reflect.TypeFor[kubelet.KubeletConfiguration](), doc)
+	for _, v := range s.unknown {
+		note("%v", v)
+	}
+	if err := s.misfits.Err(path); err != nil {
+		return k, nil, err
+	}
+	if strict != nil && json.Valid(data) {
+		err = utiljson.Unmarshal(data, &k)
+	} else if text, err = json.Marshal(doc); err == nil {
+		err = yaml.Unmarshal(text, &k)
+	}
+	if err != nil {
+		return k, nil, fault.Invalidf("%s: %w", path, err)
+	}
+	return k, notes, nil
 }
 
 // ApplyBerth lays berth's own file over a configuration; path names it in errors.
@@ -88,23 +140,11 @@ func (c *Config) ApplyBerth(path string, data []byte) error {
 
 // ApplyKubelet lays the fields of berth's job from a KubeletConfiguration over a
 // configuration; path names it in notes and errors. The file is the kubelet's:
-// fields that even it does not know are only noted. Errors are of class Invalid.
+// what that one only warns of is only noted. Errors are of class Invalid.
 func (c *Config) ApplyKubelet(path string, data []byte) (notes []string, err error) {
-	doc, err := parse(path, data, kubeletAPIVersion, kubeletKind)
+	k, notes, err := readKubelet(path, data)
 	if err != nil {
 		return nil, err
-	}
-	var s shape
-	s.walk("", reflect.TypeFor[kubelet.KubeletConfiguration](), doc)
-	for _, v := range s.unknown {
-		notes = append(notes, fmt.Sprintf("%s: %v", path, v))
-	}
-	if err := s.misfits.Err(path); err != nil {
-		return nil, err
-	}
-	var k kubelet.KubeletConfiguration
-	if err := yaml.Unmarshal(data, &k); err != nil {
-		return nil, fault.Invalidf("%s: %w", path, err)
 	}
 	take(&c.CPU.Policy, k.CPUManagerPolicy)
 	takeMap(&c.CPU.Options, k.CPUManagerPolicyOptions)

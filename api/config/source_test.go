@@ -1,0 +1,75 @@
+package config
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/berthd/berth/managers/fault"
+)
+
+// TestKubeletFileIsTakenAsItIs: what a kubelet only warns of, or does not look at,
+// is noted, and counts as it does for the kubelet.
+func TestKubeletFileIsTakenAsItIs(t *testing.T) {
+	t.Parallel()
+	const (
+		head = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
+		json = `{"apiVersion":"kubelet.config.k8s.io/v1beta1","kind":"KubeletConfiguration"`
+	)
+	for name, row := range map[string]struct {
+		text   string
+		notes  []string
+		policy string // cpuManagerPolicy
+		kube   string // kubeReserved, by name
+	}{
+		"a key twice": {head + "cpuManagerPolicy: none\ncpuManagerPolicy: static\n",
+			[]string{`f: line 4: key "cpuManagerPolicy" already set in map: what comes later counts`}, "static", ""},
+		"a section twice": {head + "kubeReserved: {cpu: 1, memory: 1Gi}\nkubeReserved: {cpu: 2}\n",
+			[]string{`f: line 4: key "kubeReserved" already set in map: what comes later counts`}, "none", "cpu=2"},
+		"two keys twice": {head + "kubeReserved:\n  cpu: 1\n  cpu: 2\nmaxPods: 1\nmaxPods: 2\n", []string{
+			`f: line 5: key "cpu" already set in map: what comes later counts`,
+			`f: line 7: key "maxPods" already set in map: what comes later counts`}, "none", "cpu=2"},
+		"an object of JSON twice": {json + `,"kubeReserved":{"cpu":"1","memory":"1Gi"},"kubeReserved":{"cpu":"2"}}`,
+			[]string{`f: line 1: key "kubeReserved" already set in map: what comes later counts`}, "none", "cpu=2 memory=1Gi"},
+		"a second document": {head + "cpuManagerPolicy: static\n---\ncpuManagerPolicy: none\n",
+			[]string{"f: only the first of 2 documents is read"}, "static", ""},
+		"a second document that is none": {head + "cpuManagerPolicy: static\n---\na: [\n",
+			[]string{"f: only the first of 2 documents is read"}, "static", ""},
+		"an empty one before": {"# mine\n---\n" + head + "cpuManagerPolicy: static\n---\n# the end\n", nil, "static", ""},
+		"a field that nobody knows": {head + "kubeReserved: {cpu: 1}\nbogus: {a: 1}\n",
+			[]string{"f: bogus: unknown field"}, "none", "cpu=1"},
+		"the case of a field": {head + "CPUManagerPolicy: static\nKubeReserved: {cpu: 1}\n", []string{
+			"f: CPUManagerPolicy: unknown field, expected cpuManagerPolicy", "f: KubeReserved: unknown field, expected kubeReserved"}, "none", ""},
+		"numbers for texts": {head + "kubeReserved: {cpu: 0.5, memory: 12345678901234567890}\n", nil, "none", "cpu=0.5 memory=12345678901234567890"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := Default()
+			notes, err := c.ApplyKubelet("f", []byte(row.text))
+			if err != nil || !slices.Equal(notes, row.notes) {
+				t.Errorf("%q, %v; want %q", notes, err, row.notes)
+			}
+			var kube []string
+			for r, text := range c.Reserved.Kube {
+				kube = append(kube, r+"="+text)
+			}
+			slices.Sort(kube)
+			if c.CPU.Policy != row.policy || strings.Join(kube, " ") != row.kube {
+				t.Errorf("policy %s, reserved %q", c.CPU.Policy, kube)
+			}
+		})
+	}
+	for name, text := range map[string]string{
+		"no YAML":                                 "a: [",
+		"a misfit":                                head + "maxPods: x\n",
+		"a misfit in JSON, replaced":              json + `,"maxPods":"x","maxPods":1}`,
+		"the head is in a later document":         "a: 1\n---\n" + head,
+		"a misfit beside what is only warned of":  head + "maxPods: 1\nmaxPods: x\n",
+		"an unknown field with an end that lacks": head + "bogus: {\n",
+	} {
+		c := Default()
+		if notes, err := c.ApplyKubelet("f", []byte(text)); fault.ClassOf(err) != fault.Invalid || notes != nil || !strings.HasPrefix(err.Error(), "f") {
+			t.Errorf("%s: %q, %v; want class invalid", name, notes, err)
+		}
+	}
+}
