@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"slices"
 	"sync/atomic"
@@ -237,6 +238,9 @@ func (a *App) buildCgroups(ctx context.Context) error {
 		Now:     a.Now, SetScore: score,
 		Log:     a.Log.With("part", "reconcile"),
 		Observe: a.metrics.Pass, Timed: a.metrics.Cgroup,
+	}
+	if a.Config.Cgroups.Tree != config.TreeMemory {
+		parts.StillThere = stillThere(os.DirFS("/proc"))
 	}
 	if a.runtime != nil {
 		parts.Runtime = a.runtime

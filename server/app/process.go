@@ -17,6 +17,9 @@ import (
 // a pod's cgroup is limited and in the end killed, by berthd, which is root as a
 // rule; so the role of an agent would be worth as much as root without this. The
 // rule is the kernel's for cgroup.procs of v1.
+//
+// A start may wait long before the process is put into its place. That it is still the
+// one that was handed over then, and not another one that got its id, stillThere tells.
 type ownProcesses struct {
 	lifecycle.Engine
 	proc fs.FS
@@ -25,6 +28,14 @@ type ownProcesses struct {
 
 // PreStart implements lifecycle.Engine.
 func (o ownProcesses) PreStart(ctx context.Context, owner ledger.Owner, id string, pid int) (admission.Started, error) {
+	if pid != 0 {
+		// Before it is looked whose it is: that has to be about this one.
+		since, err := procfs.Since(o.proc, pid)
+		if err != nil && fault.ClassOf(err) != fault.NotFound {
+			return admission.Started{}, err
+		}
+		ctx = context.WithValue(ctx, handedOver{}, handedOver{pid: pid, since: since, missing: err})
+	}
 	if err := o.check(ctx, pid); err != nil {
 		return admission.Started{}, err
 	}
@@ -51,4 +62,33 @@ func (o ownProcesses) check(ctx context.Context, pid int) error {
 		return fault.PermissionDeniedf("process %d is of uid %d: only that user and root may place it, not %s", pid, own, who)
 	}
 	return nil
+}
+
+// handedOver is a process as it was when a caller handed it over, and the key under
+// which a context has it.
+type handedOver struct {
+	pid   int
+	since uint64
+	// missing is the error that there was none.
+	missing error
+}
+
+// stillThere returns an error of class NotFound unless a process is the one that was
+// handed over. What happens between this and the kernel's turn nobody can see: a pid is
+// all that cgroup.procs takes.
+func stillThere(proc fs.FS) func(ctx context.Context, pid int) error {
+	return func(ctx context.Context, pid int) error {
+		p, ok := ctx.Value(handedOver{}).(handedOver)
+		switch {
+		case !ok || p.pid != pid:
+			return fault.Internalf("place process %d: nobody has handed it over", pid)
+		case p.missing != nil:
+			return p.missing
+		}
+		since, err := procfs.Since(proc, pid)
+		if err == nil && since != p.since {
+			err = fault.NotFoundf("process %d has ended: another one has that id now", pid)
+		}
+		return err
+	}
 }

@@ -2,17 +2,22 @@ package app
 
 import (
 	"context"
+	"fmt"
+	"log/slog"
 	"os"
 	"strconv"
 	"strings"
 	"testing"
 	"testing/fstest"
+	"time"
 
 	"google.golang.org/grpc/peer"
 
+	apiconfig "github.com/berthd/berth/api/config"
 	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/fault"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/server/config"
 	"github.com/berthd/berth/server/rpc"
 )
 
@@ -59,6 +64,82 @@ func TestOnlyOwnProcesses(t *testing.T) {
 			t.Errorf("uid %s, process %d: %v, %v; want class %s", row.caller, row.pid, through, err, row.want)
 		case row.want == refused && !strings.Contains(err.Error(), "uid"):
 			t.Errorf("%v does not say whose it is", err)
+		}
+	}
+}
+
+// placing is an engine that waits before it has a process placed.
+type placing struct {
+	starts
+	meanwhile func()
+	place     func(ctx context.Context, pid int) error
+}
+
+func (p *placing) PreStart(ctx context.Context, _ ledger.Owner, _ string, pid int) (admission.Started, error) {
+	p.meanwhile()
+	return admission.Started{}, p.place(ctx, pid)
+}
+
+// Who gets the id of a process that was handed over and has ended is not placed instead
+// of it, whoever handed it over.
+func TestOnlyTheProcessThatWasHandedOver(t *testing.T) {
+	t.Parallel()
+	const ok = fault.Class(-1)
+	for name, row := range map[string]struct {
+		pid       int
+		meanwhile func(proc fstest.MapFS)
+		want      fault.Class
+	}{
+		"the same":           {20, func(fstest.MapFS) {}, ok},
+		"another":            {20, func(proc fstest.MapFS) { proc["20/stat"] = stat(20, 6) }, fault.NotFound},
+		"none":               {20, func(proc fstest.MapFS) { delete(proc, "20/stat") }, fault.NotFound},
+		"not readable":       {20, func(proc fstest.MapFS) { proc["20/stat"] = &fstest.MapFile{} }, fault.Unavailable},
+		"there was none":     {30, func(proc fstest.MapFS) { proc["30/stat"] = stat(30, 0) }, fault.NotFound},
+		"was not readable":   {40, func(proc fstest.MapFS) { t.Error("it was not known, and came through") }, fault.Unavailable},
+		"not the one placed": {0, func(fstest.MapFS) {}, fault.Internal},
+	} {
+		for _, uid := range []uint32{0, 1000} {
+			proc := fstest.MapFS{"20/stat": stat(20, 5), "40/stat": &fstest.MapFile{}}
+			for _, pid := range []string{"20", "30", "40"} {
+				proc[pid+"/status"] = &fstest.MapFile{Data: []byte("Uid:\t1000\t1000\t1000\t1000\n")}
+			}
+			engine := &placing{meanwhile: func() { row.meanwhile(proc) }, place: stillThere(proc)}
+			ctx := peer.NewContext(t.Context(), &peer.Peer{AuthInfo: rpc.Peer{UID: uid}})
+			_, err := ownProcesses{engine, proc, 500}.PreStart(ctx, ledger.Owner{}, "id", row.pid)
+			if (err == nil) != (row.want == ok) || err != nil && fault.ClassOf(err) != row.want {
+				t.Errorf("%s, uid %d: %v", name, uid, err)
+			}
+		}
+	}
+}
+
+func stat(pid, since int) *fstest.MapFile {
+	return &fstest.MapFile{Data: fmt.Appendf(nil, "%d (x) S 1 7 7 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 %d 9 10", pid, since)}
+}
+
+// Processes are looked at again where they are the kernel's.
+func TestHandedOverProcessesAreLookedAtAgain(t *testing.T) {
+	t.Parallel()
+	for _, tree := range []string{apiconfig.TreeKernel, apiconfig.TreeMemory} {
+		c, _, err := config.Load(config.Sources{Flags: func(c *apiconfig.Config) error {
+			c.RootDir, c.Cgroups.Tree, c.Node.KernelTunables = t.TempDir(), tree, apiconfig.TunablesIgnore
+			return nil
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := Validate(c); err != nil {
+			t.Skipf("this machine has no cgroups for berthd: %v", err)
+		}
+		a, err := Build(t.Context(), c, Environment{Log: slog.New(slog.DiscardHandler), Now: time.Now})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if (a.reconcile.StillThere != nil) != (tree == apiconfig.TreeKernel) {
+			t.Errorf("tree %s: processes are looked at again: %v", tree, a.reconcile.StillThere != nil)
+		}
+		if err := a.store.Close(); err != nil {
+			t.Error(err)
 		}
 	}
 }

@@ -30,6 +30,9 @@ type Config struct {
 	// Runtime makes containers and their cgroups; nil where berthd makes those, or
 	// the agent.
 	Runtime Runtime
+	// StillThere tells, before a process is placed, whether it is the one that the
+	// context's caller has handed over; nil where processes are not the kernel's.
+	StillThere func(ctx context.Context, pid int) error
 	// SetScore sets the score of the out-of-memory killer for a process that is
 	// placed; nil where processes are not the loop's to touch.
 	SetScore func(pid, score int) error

@@ -3,6 +3,7 @@ package reconcile
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -327,6 +328,32 @@ func TestPlacedProcessesAreScored(t *testing.T) {
 	refusal = fault.NotFoundf("gone")
 	if err := place(); fault.ClassOf(err) != fault.NotFound {
 		t.Errorf("a process that has gone: %v", err)
+	}
+}
+
+// A process that is not the one any more that was handed over stays where it is.
+func TestOnlyProcessesThatAreStillThere(t *testing.T) {
+	t.Parallel()
+	type key struct{}
+	b := newBench(t, memtree.V1(), func(c *Config) {
+		c.StillThere = func(ctx context.Context, pid int) error {
+			if ctx.Value(key{}) != pid {
+				return fault.NotFoundf("process %d has ended", pid)
+			}
+			return nil
+		}
+	})
+	b.admit("a", workload.Guaranteed, cpus(1000))
+	for handed, want := range map[string]int{"this one": 1, "another": 0} {
+		pid := b.tree.Spawn(memtree.Mortal)
+		ctx := context.WithValue(t.Context(), key{}, pid+1-want)
+		path, err := b.EnsureContainer(ctx, b.ledger.View(), admission.Start{Binding: ledger.Binding{ID: handed, Owner: ledger.Owner{Pod: "a", Container: "c"}}, PID: pid})
+		if (err == nil) != (want == 1) || err != nil && fault.ClassOf(err) != fault.NotFound {
+			t.Errorf("%s: %q, %v", handed, path, err)
+		}
+		if procs, err := b.tree.Procs(t.Context(), name("/kubepods/poda/c")); err != nil || slices.Contains(procs, pid) != (want == 1) {
+			t.Errorf("%s: %d among %v, %v", handed, pid, procs, err)
+		}
 	}
 }
 

@@ -197,6 +197,11 @@ func (l *Loop) ensureContainer(ctx context.Context, view *ledger.View, s admissi
 // kernel refuses (lowering one takes CAP_SYS_RESOURCE) is the agent's to set: it
 // is in the answer to Allocate.
 func (l *Loop) place(ctx context.Context, p *ledger.Pod, container string, name cgroup.Name, pid int) error {
+	if l.StillThere != nil {
+		if err := l.StillThere(ctx, pid); err != nil {
+			return err
+		}
+	}
 	if err := l.Tree.Move(ctx, name, pid); err != nil {
 		return err
 	}

@@ -1,12 +1,14 @@
 package procfs
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
 	"path"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"github.com/berthd/berth/managers/fault"
 )
@@ -34,4 +36,27 @@ func UIDs(proc fs.FS, pid int) (own, saved uint32, err error) {
 		return own, saved, nil
 	}
 	return 0, 0, fault.Unavailablef("find out whose process %d is: %s has no line of user ids", pid, file)
+}
+
+// Since reads when a process began, in ticks of the clock since the machine did
+// (proc_pid_stat(5)). Two processes that had the same id after one another differ in
+// it. A process that has gone is an error of class NotFound.
+func Since(proc fs.FS, pid int) (ticks uint64, err error) {
+	file := path.Join(strconv.Itoa(pid), "stat")
+	text, err := fs.ReadFile(proc, file)
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ESRCH):
+		return 0, fault.NotFoundf("there is no process %d: %w", pid, err)
+	case err != nil:
+		return 0, fault.Unavailablef("find out when process %d began: %w", pid, err)
+	}
+	// The second field is the name of the program, and may contain anything.
+	const third, begin = 3, 22
+	_, rest, _ := bytes.Cut(text[bytes.LastIndexByte(text, ')')+1:], []byte(" "))
+	if fields := bytes.Fields(rest); len(fields) > begin-third {
+		if ticks, err = strconv.ParseUint(string(fields[begin-third]), 10, 64); err == nil {
+			return ticks, nil
+		}
+	}
+	return 0, fault.Unavailablef("find out when process %d began: %s has no field of that", pid, file)
 }

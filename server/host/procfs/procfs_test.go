@@ -1,6 +1,7 @@
 package procfs
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -120,5 +121,33 @@ func TestSetOwnScore(t *testing.T) {
 	}
 	if err := SetOOMScoreAdj(root, os.Getpid(), 1001); fault.ClassOf(err) != fault.Unavailable {
 		t.Errorf("a score out of range: %v", err)
+	}
+}
+
+func TestSince(t *testing.T) {
+	t.Parallel()
+	const after = " S 1 7 7 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 31415 9 10 11"
+	for name, row := range map[string]struct {
+		stat  string
+		want  uint64
+		class fault.Class
+	}{
+		"plain":            {"7 (sleep)" + after, 31415, -1},
+		"a name with more": {"7 (a) b (c d) 1 2)" + after, 31415, -1},
+		"cut off":          {"7 (sleep) S 1 7 7 0 -1", 0, fault.Unavailable},
+		"no name":          {"7", 0, fault.Unavailable},
+		"empty":            {"", 0, fault.Unavailable},
+		"no number":        {"7 (sleep)" + strings.ReplaceAll(after, "31415", "-1"), 0, fault.Unavailable},
+	} {
+		got, err := Since(tree(map[string]string{"7/stat": row.stat}), 7)
+		if got != row.want || (err == nil) != (row.class < 0) || err != nil && fault.ClassOf(err) != row.class {
+			t.Errorf("%s: %d, %v", name, got, err)
+		}
+	}
+	if _, err := Since(tree(nil), 7); fault.ClassOf(err) != fault.NotFound {
+		t.Errorf("a process that has gone: %v", err)
+	}
+	if _, err := Since(os.DirFS("/proc"), os.Getpid()); err != nil && !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("this process: %v", err)
 	}
 }
