@@ -1,0 +1,60 @@
+package rig
+
+import (
+	"os"
+	"os/exec"
+	"testing"
+)
+
+// Log is a file that programs write to.
+type Log string
+
+// String is what they have written so far.
+func (l Log) String() string {
+	text, err := os.ReadFile(string(l))
+	if err != nil {
+		return err.Error()
+	}
+	return string(text)
+}
+
+// Process is a program that runs, or has ended.
+type Process struct {
+	// Cmd is its command; Ended is closed when it has ended.
+	Cmd   *exec.Cmd
+	Ended <-chan struct{}
+	err   error
+}
+
+// Start starts a program. Who calls it ends it, too.
+func Start(t testing.TB, cmd *exec.Cmd, log Log) *Process {
+	t.Helper()
+	f, err := os.OpenFile(string(log), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close() // the program has it too
+	cmd.Stdout, cmd.Stderr = f, f
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	p := &Process{Cmd: cmd, Ended: ended}
+	go func() {
+		defer close(ended)
+		p.err = cmd.Wait()
+	}()
+	return p
+}
+
+// Wait waits until the program has ended, and tells how: nil is in good order.
+func (p *Process) Wait() error {
+	<-p.Ended
+	return p.err
+}
+
+// End sends a signal and waits until the program has ended.
+func (p *Process) End(s os.Signal) error {
+	_ = p.Cmd.Process.Signal(s) // it may have ended already
+	return p.Wait()
+}
