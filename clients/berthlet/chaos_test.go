@@ -10,12 +10,12 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
 	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
+	"github.com/berthd/berth/hack/rig"
 	"github.com/berthd/berth/managers/cpuset"
 )
 
@@ -160,8 +160,8 @@ func (n *node) killSome(rnd *rand.Rand) {
 	type program struct{ kill, start func() }
 	// In the order of their starts: berthd comes up only with the runtime.
 	programs := []program{
-		{func() { _ = n.berthd.end(syscall.SIGKILL) }, n.startBerthd},
-		{func() { _ = n.berthlet.end(syscall.SIGKILL) }, n.startBerthlet},
+		{func() { _ = n.berthd.End(os.Kill) }, n.startBerthd},
+		{func() { _ = n.berthlet.End(os.Kill) }, n.startBerthlet},
 	}
 	if n.containerd != nil {
 		programs = append([]program{{n.killContainerd, n.startContainerd}}, programs...)
@@ -212,7 +212,7 @@ func (n *node) watchOverlaps() (stop func()) {
 func (n *node) placed() (own, others map[int]cpuset.Set) {
 	own, others = map[int]cpuset.Set{}, map[int]cpuset.Set{}
 	for _, exclusive := range []bool{true, false} {
-		for _, dir := range n.cgroups() {
+		for _, dir := range rig.Cgroups(n.top()) {
 			_, pod, found := strings.Cut(dir, "/pod")
 			if !found || strings.HasPrefix(pod, ownPrefix) != exclusive {
 				continue
@@ -251,10 +251,7 @@ func (n *node) gone(name string) {
 }
 
 // steps counts what berthlets have done so far.
-func (n *node) steps() int {
-	text, _ := os.ReadFile(n.path("berthlet.log"))
-	return strings.Count(string(text), "msg=step")
-}
+func (n *node) steps() int { return strings.Count(n.log("berthlet").String(), "msg=step") }
 
 // done tells whether exactly some pods are there, and run.
 func (n *node) done(wanted []string) bool {
@@ -289,7 +286,7 @@ func (n *node) settled(wanted []string) {
 		n.t.Errorf("check: %v, %v", check, err)
 	}
 	pods := map[string]bool{}
-	for _, dir := range n.cgroups() {
+	for _, dir := range rig.Cgroups(n.top()) {
 		if _, name, ok := strings.Cut(dir, "/pod"); ok && !strings.Contains(name, "/") {
 			pods[strings.TrimSuffix(name, "-uid")] = true
 		}

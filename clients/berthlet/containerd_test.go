@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -20,30 +19,9 @@ import (
 // tree of its slices is given.
 func newContainerdNode(t *testing.T, slices *systemd.Driver) *node {
 	t.Helper()
-	programs := os.Getenv(containerd.Variable)
-	if programs == "" {
-		t.Skipf("needs a containerd: %s names a folder with one; make test-all builds it", containerd.Variable)
-	}
 	needContainers(t)
-	dir, err := os.MkdirTemp("", "cd")
-	if err != nil {
-		t.Fatal(err)
-	}
-	d, err := containerd.New(programs, dir, slices != nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := containerd.Prepare(t, slices != nil)
 	socket := "unix://" + d.Socket
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
-		defer cancel()
-		if t.Failed() {
-			t.Log(d.Log())
-		}
-		if err := errors.Join(d.Close(ctx), os.RemoveAll(dir)); err != nil {
-			t.Error(err)
-		}
-	})
 	n := prepareNode(t, "--runtime-endpoint", socket)
 	n.slices = slices
 	n.containerd, n.berthletFlags = d, []string{"--runtime-endpoint", socket}

@@ -4,15 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -20,6 +17,7 @@ import (
 	"github.com/berthd/berth/clients/berth"
 	"github.com/berthd/berth/clients/berthlet/agent"
 	"github.com/berthd/berth/hack/containerd"
+	"github.com/berthd/berth/hack/rig"
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/server/host/systemd"
 )
@@ -32,9 +30,7 @@ func TestMain(m *testing.M) {
 		return
 	}
 	code := m.Run()
-	if builtDir != "" {
-		_ = os.RemoveAll(builtDir)
-	}
+	programs.Remove()
 	os.Exit(code)
 }
 
@@ -44,31 +40,8 @@ const asBerthlet = "BERTHLET_TEST_AS_BERTHLET"
 // it fails.
 const patience = 5 * time.Minute
 
-// builtVariable is the environment variable that names a folder of what built
-// makes, for a machine that has no Go toolchain.
-const builtVariable = "BERTHLET_TEST_BUILT"
-
-var builtDir string
-
-// built builds berthd, and the root file system of the containers, once. It tells
-// their directory.
-var built = sync.OnceValues(func() (string, error) {
-	if dir := os.Getenv(builtVariable); dir != "" {
-		return dir, nil
-	}
-	var err error
-	if builtDir, err = os.MkdirTemp("", "berthlet-built"); err != nil {
-		return "", err
-	}
-	for name, from := range map[string]string{"berthd": "../../server/berthd", "root/probe": "../../hack/probe"} {
-		cmd := exec.Command("go", "build", "-buildvcs=false", "-o", filepath.Join(builtDir, name), from)
-		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return "", fmt.Errorf("build %s: %w: %s", from, err, out)
-		}
-	}
-	return builtDir, nil
-})
+// programs are berthd, and the root file system of the containers.
+var programs = rig.NewPrograms(map[string]string{"berthd": "server/berthd", "root/probe": "hack/probe"})
 
 // needContainers skips what takes root, a cgroup tree to write to and the right to
 // make namespaces, with what the kernel says.
@@ -97,18 +70,11 @@ func needContainers(t *testing.T) {
 type node struct {
 	t                          *testing.T
 	dir, cgroup, built         string
-	berthd, berthlet           *process
+	berthd, berthlet           *rig.Process
 	client                     *berth.Client
 	containerd                 *containerd.Daemon // nil without one
 	slices                     *systemd.Driver    // nil where cgroupfs is the driver
 	berthdFlags, berthletFlags []string
-}
-
-// process is a program that runs.
-type process struct {
-	cmd  *exec.Cmd
-	log  *os.File
-	done chan error
 }
 
 func (n *node) path(elements ...string) string {
@@ -135,7 +101,7 @@ func prepareNode(t *testing.T, berthdFlags ...string) *node {
 	}
 	n := &node{t: t, dir: dir, cgroup: filepath.Base(dir), berthdFlags: berthdFlags}
 	t.Cleanup(n.clean)
-	if n.built, err = built(); err != nil {
+	if n.built, err = programs.Dir(); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Mkdir(n.path("manifests"), 0o755); err != nil {
@@ -147,29 +113,14 @@ func prepareNode(t *testing.T, berthdFlags ...string) *node {
 	return n
 }
 
-func (n *node) launch(name string, cmd *exec.Cmd) *process {
-	n.t.Helper()
-	log, err := os.OpenFile(n.path(name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
-	if err != nil {
-		n.t.Fatal(err)
-	}
-	cmd.Stdout, cmd.Stderr = log, log
-	if err := cmd.Start(); err != nil {
-		n.t.Fatal(err)
-	}
-	p := &process{cmd: cmd, log: log, done: make(chan error, 1)}
-	go func() { p.done <- cmd.Wait() }()
-	return p
-}
-
 func (n *node) startBerthd() {
 	n.t.Helper()
-	n.berthd = n.launch("berthd", exec.Command(filepath.Join(n.built, "berthd"), append([]string{
+	n.berthd = rig.Start(n.t, exec.Command(filepath.Join(n.built, "berthd"), append([]string{
 		"--root-dir", n.path("berthd"), "--cgroup-root", "/" + n.cgroup,
 		"--cpu-manager-policy", "static", "--reserved-cpus", "0", "--topology-manager-policy", "best-effort",
 		// The machine of the tests may be small, and may swap.
 		"--fit=false", "--fail-swap-on=false",
-	}, n.berthdFlags...)...))
+	}, n.berthdFlags...)...), n.log("berthd"))
 	ctx, cancel := context.WithTimeout(n.t.Context(), patience)
 	defer cancel()
 	if err := n.client.WaitReady(ctx); err != nil {
@@ -185,22 +136,17 @@ func (n *node) startBerthlet() {
 		"--restart-pause", "100ms", "--log-level", "debug",
 	}, n.berthletFlags...)...)
 	cmd.Env = append(os.Environ(), asBerthlet+"=1")
-	n.berthlet = n.launch("berthlet", cmd)
+	n.berthlet = rig.Start(n.t, cmd, n.log("berthlet"))
 }
 
-// end ends a program by a signal and waits for it.
-func (p *process) end(s syscall.Signal) error {
-	_ = p.cmd.Process.Signal(s)
-	err := <-p.done
-	_ = p.log.Close()
-	return err
-}
+// log is what a program of the node has written, in all its lives.
+func (n *node) log(name string) rig.Log { return rig.Log(n.path(name + ".log")) }
 
 // clean ends everything. A test that has passed has removed its pods before.
 func (n *node) clean() {
-	for _, p := range []*process{n.berthlet, n.berthd} {
+	for _, p := range []*rig.Process{n.berthlet, n.berthd} {
 		if p != nil {
-			_ = p.end(syscall.SIGKILL)
+			_ = p.End(os.Kill)
 		}
 	}
 	if n.client != nil {
@@ -212,16 +158,6 @@ func (n *node) clean() {
 			n.t.Logf("%s:\n%s", name, text[max(0, len(text)-20000):])
 		}
 	}
-	n.removeSlices()
-	for _, dir := range n.cgroups() {
-		procs, _ := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
-		for _, pid := range strings.Fields(string(procs)) {
-			n.t.Errorf("process %s is left in %s", pid, dir)
-			if pid, err := strconv.Atoi(pid); err == nil {
-				_ = syscall.Kill(pid, syscall.SIGKILL)
-			}
-		}
-	}
 	n.removeCgroups()
 	n.unmountAll()
 	if err := os.RemoveAll(n.dir); err != nil {
@@ -229,44 +165,28 @@ func (n *node) clean() {
 	}
 }
 
-// cgroups lists the directories of the node's cgroup in all hierarchies.
-func (n *node) cgroups() (dirs []string) {
-	root := n.cgroup
+// top names the node's cgroup.
+func (n *node) top() string {
 	if n.slices != nil {
-		root += ".slice"
+		return "/" + n.cgroup + ".slice"
 	}
-	tops, _ := filepath.Glob("/sys/fs/cgroup/*/" + root)
-	for _, top := range append(tops, "/sys/fs/cgroup/"+root) {
-		_ = filepath.WalkDir(top, func(path string, d fs.DirEntry, err error) error {
-			if err == nil && d.IsDir() {
-				dirs = append(dirs, path)
-			}
-			return nil
-		})
-	}
-	return dirs
+	return "/" + n.cgroup
 }
 
-// removeSlices has systemd forget the node's slices.
-func (n *node) removeSlices() {
-	if n.slices == nil {
-		return
-	}
+// removeCgroups ends what is left in the node's cgroups, and removes them.
+func (n *node) removeCgroups() {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	if err := errors.Join(n.slices.Remove(ctx, cgroup.Name{n.cgroup}), n.slices.Close()); err != nil {
-		n.t.Error(err)
+	if n.slices != nil { // systemd has to forget them
+		if err := errors.Join(n.slices.Remove(ctx, cgroup.Name{n.cgroup}), n.slices.Close()); err != nil {
+			n.t.Error(err)
+		}
 	}
-}
-
-func (n *node) removeCgroups() {
-	dirs := n.cgroups()
-	for i := len(dirs) - 1; i >= 0; i-- {
-		// A killed process holds its cgroup until it is reaped.
-		n.eventually("cgroup "+dirs[i]+" goes", func() bool {
-			err := os.Remove(dirs[i])
-			return err == nil || errors.Is(err, fs.ErrNotExist)
-		})
+	for _, what := range rig.KillIn(n.top()) {
+		n.t.Errorf("%s is left", what)
+	}
+	if err := rig.RemoveCgroups(ctx, n.top()); err != nil {
+		n.t.Error(err)
 	}
 }
 
@@ -291,17 +211,7 @@ func (n *node) unmountAll() {
 // eventually waits for a condition.
 func (n *node) eventually(what string, done func() bool) {
 	n.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for !done() {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			n.t.Fatalf("waited in vain: %s", what)
-		}
-	}
+	rig.Eventually(n.t, patience, what, done)
 }
 
 // manifest puts a pod into the folder, as one step.
@@ -373,7 +283,7 @@ func (n *node) noPods() {
 	n.t.Helper()
 	n.eventually("all pods are gone", func() bool { return len(n.pods()) == 0 })
 	n.eventually("their cgroups are gone", func() bool {
-		return !slices.ContainsFunc(n.cgroups(), func(dir string) bool {
+		return !slices.ContainsFunc(rig.Cgroups(n.top()), func(dir string) bool {
 			return strings.Contains(dir, "/pod") || strings.Contains(dir, "-pod")
 		})
 	})

@@ -204,7 +204,7 @@ func testPods(n *node) {
 		n.withdraw(name)
 	}
 	n.noPods()
-	if err := n.berthlet.end(syscall.SIGTERM); err != nil {
+	if err := n.berthlet.End(syscall.SIGTERM); err != nil {
 		t.Errorf("berthlet did not end in order: %v", err)
 	}
 	n.berthlet = nil
@@ -425,7 +425,7 @@ func TestRestarts(t *testing.T) {
 		list, err := n.client.Allocation().List(t.Context(), &allocationv1.ListRequest{})
 		return err == nil && len(list.GetPods()) == 1
 	})
-	if err := n.berthlet.end(syscall.SIGKILL); err == nil {
+	if err := n.berthlet.End(os.Kill); err == nil {
 		t.Error("berthlet was killed and says nothing of it")
 	}
 	n.startBerthlet()
@@ -453,12 +453,11 @@ func TestSecondBerthlet(t *testing.T) {
 	n.startBerthlet()
 	second := n.berthlet
 	n.berthlet = first
-	if err := <-second.done; err == nil {
+	if err := second.Wait(); err == nil {
 		t.Error("a second berthlet ran and ended well")
 	}
-	log, err := os.ReadFile(n.path("berthlet.log"))
-	if err != nil || !strings.Contains(string(log), "another berthlet has it") {
-		t.Errorf("%v, %s", err, log)
+	if log := n.log("berthlet").String(); !strings.Contains(log, "another berthlet has it") {
+		t.Error(log)
 	}
 	n.withdraw("a")
 	n.noPods()
@@ -554,16 +553,16 @@ func TestKilled(t *testing.T) {
 			})
 		}
 	}
-	_ = n.berthd.end(syscall.SIGKILL)
+	_ = n.berthd.End(os.Kill)
 	n.startBerthd()
 	same("berthd was killed")
-	_ = n.berthlet.end(syscall.SIGKILL)
+	_ = n.berthlet.End(os.Kill)
 	n.manifest("c", shared)
 	n.startBerthlet()
 	pids["c"] = n.running("c").ContainerStatuses[0].State.Running.PID
 	same("berthlet was killed")
-	_ = n.berthlet.end(syscall.SIGKILL)
-	_ = n.berthd.end(syscall.SIGKILL)
+	_ = n.berthlet.End(os.Kill)
+	_ = n.berthd.End(os.Kill)
 	n.withdraw("b")
 	delete(pids, "b")
 	n.startBerthd()
@@ -573,7 +572,7 @@ func TestKilled(t *testing.T) {
 
 	// The ledger is lost: berthd hears which pods there are, and gives them their
 	// places again.
-	_ = n.berthd.end(syscall.SIGKILL)
+	_ = n.berthd.End(os.Kill)
 	if err := os.RemoveAll(n.path("berthd", "state")); err != nil {
 		t.Fatal(err)
 	}

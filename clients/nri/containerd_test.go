@@ -68,7 +68,7 @@ func testNode(t *testing.T, slices *systemd.Driver) {
 	greedy.remove()
 
 	// A pod goes and another one comes while there is no plugin.
-	n.plugin.kill()
+	_ = n.plugin.End(os.Kill)
 	trainer.remove()
 	late := n.pod("late", "burstable")
 	l := late.run(100, 0)
@@ -95,7 +95,7 @@ func testNode(t *testing.T, slices *systemd.Driver) {
 	}
 
 	// Without berthd nothing starts.
-	n.berthd.kill()
+	_ = n.berthd.End(os.Kill)
 	refused := n.pod("refused", "burstable")
 	if _, err := refused.create(100, 0); err == nil || !strings.Contains(err.Error(), "berth: place container main") {
 		t.Errorf("a container was made without berthd: %v", err)

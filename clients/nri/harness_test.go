@@ -1,12 +1,10 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -22,6 +20,7 @@ import (
 
 	"github.com/berthd/berth/clients/berth"
 	"github.com/berthd/berth/hack/containerd"
+	"github.com/berthd/berth/hack/rig"
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/server/host/systemd"
 )
@@ -33,7 +32,9 @@ func TestMain(m *testing.M) {
 		main()
 		return
 	}
-	os.Exit(m.Run())
+	code := m.Run()
+	programs.Remove()
+	os.Exit(code)
 }
 
 const asPlugin = "NRI_TEST_AS_PLUGIN"
@@ -42,12 +43,8 @@ const asPlugin = "NRI_TEST_AS_PLUGIN"
 // it fails.
 const patience = 5 * time.Minute
 
-// builtVariable is the environment variable that names a folder with berthd and
-// root/probe, for a machine that has no Go toolchain.
-const builtVariable = "NRI_TEST_BUILT"
-
-// imageName is what the root file system of the containers is called in containerd.
-const imageName = "docker.io/library/probe:latest"
+// programs are berthd, and what runs in the containers.
+var programs = rig.NewPrograms(map[string]string{"berthd": "server/berthd", "root/probe": "hack/probe"})
 
 // node is a machine: a directory and a cgroup, with containerd, berthd and
 // berth-nri, each of which can be killed.
@@ -56,7 +53,7 @@ type node struct {
 	dir, cgroup string
 
 	containerd     *containerd.Daemon
-	berthd, plugin *process
+	berthd, plugin *rig.Process
 	berth          *berth.Client
 	runtime        criv1.RuntimeServiceClient
 	slices         *systemd.Driver // nil where cgroupfs is the driver
@@ -71,33 +68,23 @@ func (n *node) path(elements ...string) string {
 // cgroups is systemd if a tree of its slices is given.
 func newNode(t *testing.T, slices *systemd.Driver) *node {
 	t.Helper()
-	programs := os.Getenv(containerd.Variable)
-	if programs == "" {
-		t.Skipf("needs a containerd: %s names a folder with one; make test-all builds it", containerd.Variable)
-	}
-	if os.Geteuid() != 0 {
-		t.Skipf("containerd needs root: the effective user is %d", os.Geteuid())
-	}
 	// Paths of sockets are short (unix(7)), those of t.TempDir are not.
 	dir, err := os.MkdirTemp("", "nri")
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := &node{t: t, dir: dir, cgroup: filepath.Base(dir), slices: slices, built: os.Getenv(builtVariable)}
-	if err := os.Mkdir(n.path("cd"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if n.containerd, err = containerd.New(programs, n.path("cd"), slices != nil); err != nil {
-		t.Fatal(err)
-	}
+	n := &node{t: t, dir: dir, cgroup: filepath.Base(dir), slices: slices}
 	t.Cleanup(n.clean)
-	if n.built == "" {
-		n.built = dir
-		n.build("../../server/berthd", "berthd")
-		n.build("../../hack/probe", "root/probe")
+	// It goes first, with all pods: berthd and berth-nri have to see that.
+	n.containerd = containerd.Prepare(t, slices != nil)
+	if n.containerd.Old {
+		t.Skip("needs containerd 2 or later, and this is containerd 1, which has no NRI here")
+	}
+	if n.built, err = programs.Dir(); err != nil {
+		t.Fatal(err)
 	}
 	n.startContainerd()
-	if err := n.containerd.Load(n.ctx(), filepath.Join(n.built, "root", "probe"), imageName); err != nil {
+	if err := n.containerd.Load(n.ctx(), filepath.Join(n.built, "root", "probe"), containerd.ProbeImage); err != nil {
 		t.Fatal(err)
 	}
 	conn, err := grpc.NewClient("unix://"+n.containerd.Socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -120,43 +107,8 @@ func (n *node) ctx() context.Context {
 	return ctx
 }
 
-func (n *node) build(pkg, name string) {
-	n.t.Helper()
-	cmd := exec.Command("go", "build", "-o", filepath.Join(n.built, name), pkg)
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if text, err := cmd.CombinedOutput(); err != nil {
-		n.t.Fatalf("build %s: %v\n%s", pkg, err, text)
-	}
-}
-
-// process is a program that runs.
-type process struct {
-	cmd  *exec.Cmd
-	log  *os.File
-	done chan struct{}
-}
-
-func (n *node) launch(name string, cmd *exec.Cmd) *process {
-	n.t.Helper()
-	log, err := os.OpenFile(n.path(name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
-	if err != nil {
-		n.t.Fatal(err)
-	}
-	p := &process{cmd: cmd, log: log, done: make(chan struct{})}
-	cmd.Stdout, cmd.Stderr = log, log
-	if err := cmd.Start(); err != nil {
-		n.t.Fatal(err)
-	}
-	go func() { _ = cmd.Wait(); close(p.done) }()
-	return p
-}
-
-// kill ends a program without a warning.
-func (p *process) kill() {
-	_ = p.cmd.Process.Kill()
-	<-p.done
-	_ = p.log.Close()
-}
+// log is what a program of the node has written, in all its lives.
+func (n *node) log(name string) rig.Log { return rig.Log(n.path(name + ".log")) }
 
 func (n *node) startContainerd() {
 	n.t.Helper()
@@ -167,10 +119,10 @@ func (n *node) startContainerd() {
 
 func (n *node) startBerthd() {
 	n.t.Helper()
-	n.berthd = n.launch("berthd", exec.Command(filepath.Join(n.built, "berthd"),
+	n.berthd = rig.Start(n.t, exec.Command(filepath.Join(n.built, "berthd"),
 		"--root-dir", n.path("berthd-root"), "--cgroup-tree", "memory", "--fit=false", "--fail-swap-on=false",
 		"--cpu-manager-policy", "static", "--reserved-cpus", "0", "--topology-manager-policy", "best-effort",
-		"--memory-manager-policy", "Static", "--system-reserved", "memory=128Mi", "--eviction-hard", "", "--reserved-memory", "0:memory=128Mi"))
+		"--memory-manager-policy", "Static", "--system-reserved", "memory=128Mi", "--eviction-hard", "", "--reserved-memory", "0:memory=128Mi"), n.log("berthd"))
 	if err := n.berth.WaitReady(n.ctx()); err != nil {
 		n.t.Fatal(err)
 	}
@@ -181,14 +133,13 @@ func (n *node) startPlugin() {
 	before := n.connections()
 	cmd := exec.Command(os.Args[0], "--endpoint", n.path("berthd-root", "berth.sock"), "--nri-socket", n.containerd.NRI, "--log-level", "debug")
 	cmd.Env = append(os.Environ(), asPlugin+"=1")
-	n.plugin = n.launch("berth-nri", cmd)
+	n.plugin = rig.Start(n.t, cmd, n.log("berth-nri"))
 	n.connected(before)
 }
 
 // connections counts how often plugins have taken over what runs.
 func (n *node) connections() int {
-	log, _ := os.ReadFile(n.path("berth-nri.log"))
-	return bytes.Count(log, []byte("the runtime has told what runs"))
+	return strings.Count(n.log("berth-nri").String(), "the runtime has told what runs")
 }
 
 // connected waits until there is a connection more than before.
@@ -199,72 +150,37 @@ func (n *node) connected(before int) {
 
 // clean ends everything.
 func (n *node) clean() {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
 	if n.t.Failed() {
-		n.t.Log(n.containerd.Log())
 		for _, name := range []string{"berthd", "berth-nri"} {
-			text, _ := os.ReadFile(n.path(name + ".log"))
+			text := n.log(name).String()
 			n.t.Logf("%s:\n%s", name, text[max(0, len(text)-12000):])
 		}
 	}
-	if err := n.containerd.Close(ctx); err != nil {
-		n.t.Error(err)
-	}
-	for _, p := range []*process{n.plugin, n.berthd} {
+	for _, p := range []*rig.Process{n.plugin, n.berthd} {
 		if p != nil {
-			p.kill()
+			_ = p.End(os.Kill)
 		}
 	}
 	if n.berth != nil {
 		_ = n.berth.Close()
 	}
-	if n.slices != nil {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if n.slices != nil { // systemd has to forget them
 		if err := errors.Join(n.slices.Remove(ctx, cgroup.Name{n.cgroup}), n.slices.Close()); err != nil {
 			n.t.Error(err)
 		}
 	}
-	n.removeCgroups()
-	if err := os.RemoveAll(n.dir); err != nil {
+	// The parents that runc has made for its containers.
+	if err := errors.Join(rig.RemoveCgroups(ctx, n.cgroupOf()), os.RemoveAll(n.dir)); err != nil {
 		n.t.Error(err)
-	}
-}
-
-// removeCgroups removes the parents that runc has made for its containers.
-func (n *node) removeCgroups() {
-	tops, _ := filepath.Glob("/sys/fs/cgroup/*/" + n.cgroup)
-	for _, top := range append(tops, "/sys/fs/cgroup/"+n.cgroup) {
-		var dirs []string
-		_ = filepath.WalkDir(top, func(path string, d fs.DirEntry, err error) error {
-			if err == nil && d.IsDir() {
-				dirs = append(dirs, path)
-			}
-			return nil
-		})
-		for i := len(dirs) - 1; i >= 0; i-- {
-			// A killed process holds its cgroup until it is reaped.
-			n.eventually("cgroup "+dirs[i]+" goes", func() bool {
-				err := os.Remove(dirs[i])
-				return err == nil || errors.Is(err, fs.ErrNotExist)
-			})
-		}
 	}
 }
 
 // eventually waits for a condition.
 func (n *node) eventually(what string, done func() bool) {
 	n.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for !done() {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			n.t.Fatalf("waited in vain: %s", what)
-		}
-	}
+	rig.Eventually(n.t, patience, what, done)
 }
 
 // pod is a pod as a kubelet knows it.
@@ -274,10 +190,10 @@ type pod struct {
 	config                   *criv1.PodSandboxConfig
 }
 
-// cgroupOf names a pod's cgroup as a kubelet does: a folder in others, or a slice,
-// whose name repeats those of the slices that it is in.
-func (n *node) cgroupOf(name, tier string) (path string) {
-	for _, step := range []string{n.cgroup, "kubepods", tier, "pod" + name} {
+// cgroupOf names a cgroup of the node's as a kubelet does: a folder in others, or a
+// slice, whose name repeats those of the slices that it is in. Empty steps are none.
+func (n *node) cgroupOf(steps ...string) (path string) {
+	for _, step := range append([]string{n.cgroup}, steps...) {
 		switch {
 		case step == "":
 		case n.slices == nil:
@@ -298,7 +214,7 @@ func (n *node) pod(name, tier string) *pod {
 	p := &pod{node: n, name: name, config: &criv1.PodSandboxConfig{
 		Metadata:     &criv1.PodSandboxMetadata{Name: name, Uid: name + "-uid", Namespace: "default"},
 		LogDirectory: n.path("logs", name),
-		Linux:        &criv1.LinuxPodSandboxConfig{CgroupParent: n.cgroupOf(name, tier)},
+		Linux:        &criv1.LinuxPodSandboxConfig{CgroupParent: n.cgroupOf("kubepods", tier, "pod"+name)},
 	}}
 	if err := os.MkdirAll(p.config.LogDirectory, 0o755); err != nil {
 		n.t.Fatal(err)
@@ -332,7 +248,7 @@ func (p *pod) create(milli, memory int64) (id string, err error) {
 	answer, err := p.runtime.CreateContainer(p.ctx(), &criv1.CreateContainerRequest{
 		PodSandboxId: p.sandbox, SandboxConfig: p.config,
 		Config: &criv1.ContainerConfig{
-			Metadata: &criv1.ContainerMetadata{Name: "main"}, Image: &criv1.ImageSpec{Image: imageName},
+			Metadata: &criv1.ContainerMetadata{Name: "main"}, Image: &criv1.ImageSpec{Image: containerd.ProbeImage},
 			Command: []string{"/probe", "show", ",", "wait"}, LogPath: "main.log",
 			Linux: &criv1.LinuxContainerConfig{Resources: sized(milli, memory)},
 		},
@@ -404,9 +320,9 @@ func allowed(pid int) string {
 	return cpus.String()
 }
 
-// value reads a file of a process's cgroup, whose name depends on the version of
+// file finds a file of a process's cgroup, whose name depends on the version of
 // cgroups: cgroups(7), "/proc files".
-func (n *node) value(pid int, controller, file1, file2 string) string {
+func (n *node) file(pid int, controller, file1, file2 string) string {
 	n.t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
 	if err != nil {
@@ -420,18 +336,37 @@ func (n *node) value(pid int, controller, file1, file2 string) string {
 		} else if !slices.Contains(strings.Split(fields[1], ","), controller) {
 			continue
 		}
-		if value, err := os.ReadFile(path); err == nil {
-			return strings.TrimSpace(string(value))
+		if _, err := os.Stat(path); err == nil {
+			return path
 		}
 	}
 	n.t.Fatalf("process %d is in no cgroup with %s or %s: %s", pid, file1, file2, text)
 	return ""
 }
 
+// value reads such a file.
+func (n *node) value(pid int, controller, file1, file2 string) string {
+	n.t.Helper()
+	text, err := os.ReadFile(n.file(pid, controller, file1, file2))
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return strings.TrimSpace(string(text))
+}
+
 // runsOn waits until a process may run on some CPUs.
 func (n *node) runsOn(what string, pid int, cpus string) {
 	n.t.Helper()
-	n.eventually(fmt.Sprintf("%s runs on CPUs %s (now %s)", what, cpus, allowed(pid)), func() bool { return allowed(pid) == cpus })
+	now := ""
+	defer func() {
+		if now != cpus {
+			n.t.Logf("%s runs on CPUs %s", what, now)
+		}
+	}()
+	n.eventually(fmt.Sprintf("%s runs on CPUs %s", what, cpus), func() bool {
+		now = allowed(pid)
+		return now == cpus
+	})
 }
 
 // range1 is the list of CPUs from 1 to the last one.

@@ -6,8 +6,7 @@
 //   - programs: a folder with containerd 1 or 2, its shim, ctr and runc, as
 //     hack/containerd/test.sh builds them from their Go modules, or finds installed.
 //   - image: one static binary, as a root file system, under several names.
-//   - shim: containerd's process beside each pod, which outlives it. A daemon that
-//     is closed has ended those too.
+//   - shim: containerd's process beside each pod, which outlives it, but not the test.
 //
 // Not here: anything that a fake in memory can show as well (hack/cri).
 package containerd
@@ -21,26 +20,36 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"strconv"
 	"strings"
 	"syscall"
+	"testing"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/berthd/berth/hack/rig"
 )
 
 // Variable is the environment variable that names the folder of the programs.
 const Variable = "BERTH_CONTAINERD"
 
-// PauseImage is what holds the namespaces of pods.
-const PauseImage = "docker.io/library/pause:latest"
+// Images: PauseImage is what holds the namespaces of pods, ProbeImage is hack/probe.
+const (
+	PauseImage = "docker.io/library/pause:latest"
+	ProbeImage = "docker.io/library/probe:latest"
+)
+
+// patience bounds the end of a daemon; it takes that long only where something fails.
+const patience = 5 * time.Minute
 
 // Daemon is a containerd that runs, or can.
 type Daemon struct {
 	// Socket is where it serves CRI, NRI where plugins connect.
 	Socket, NRI string
+	// Cgroup is one for the cgroups of pods, which goes with the daemon.
+	Cgroup string
 	// Old says that it is containerd 1, which does not tell its cgroup driver.
 	Old           bool
 	programs, dir string
@@ -49,90 +58,69 @@ type Daemon struct {
 	conn          *grpc.ClientConn
 }
 
-// config2 is the configuration of containerd 2, config1 that of containerd 1, which
-// has no NRI here.
-const config2 = `version = 3
-root = "DIR/root"
-state = "DIR/state"
-[debug]
-  level = "warn"
-[grpc]
-  address = "DIR/s"
-[ttrpc]
-  address = "DIR/t"
-[plugins.'io.containerd.nri.v1.nri']
-  disable = false
-  socket_path = "DIR/n"
-  plugin_path = "DIR/nri"
-  plugin_config_path = "DIR/nri"
-  plugin_request_timeout = "20s"
-[plugins.'io.containerd.internal.v1.opt']
-  path = "DIR/opt"
-[plugins.'io.containerd.cri.v1.images']
-  snapshotter = "SNAPSHOTTER"
-  [plugins.'io.containerd.cri.v1.images'.pinned_images]
-    sandbox = "` + PauseImage + `"
-[plugins.'io.containerd.cri.v1.runtime']
-  netns_mounts_under_state_dir = true
-  cdi_spec_dirs = ["DIR/cdi"]
-  restrict_oom_score_adj = RESTRICTED
-  [plugins.'io.containerd.cri.v1.runtime'.cni]
-    bin_dirs = ["DIR/cni/bin"]
-    conf_dir = "DIR/cni/conf"
-  [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]
-    runtime_type = "io.containerd.runc.v2"
-    [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]
-      BinaryName = "PROGRAMS/runc"
-      Root = "DIR/runc"
-      SystemdCgroup = SYSTEMD
-      NoPivotRoot = NOPIVOT
-`
-
-const config1 = `version = 2
-root = "DIR/root"
-state = "DIR/state"
-[debug]
-  level = "warn"
-[grpc]
-  address = "DIR/s"
-[ttrpc]
-  address = "DIR/t"
-[plugins."io.containerd.internal.v1.opt"]
-  path = "DIR/opt"
-[plugins."io.containerd.grpc.v1.cri"]
-  sandbox_image = "` + PauseImage + `"
-  netns_mounts_under_state_dir = true
-  restrict_oom_score_adj = RESTRICTED
-  [plugins."io.containerd.grpc.v1.cri".cni]
-    bin_dir = "DIR/cni/bin"
-    conf_dir = "DIR/cni/conf"
-  [plugins."io.containerd.grpc.v1.cri".containerd]
-    snapshotter = "SNAPSHOTTER"
-  [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
-    runtime_type = "io.containerd.runc.v2"
-    [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
-      BinaryName = "PROGRAMS/runc"
-      Root = "DIR/runc"
-      SystemdCgroup = SYSTEMD
-      NoPivotRoot = NOPIVOT
-`
-
-// network is a plugin of CNI 0.4.0 that sets nothing up, and says that it has:
-// containerd wants an address for every pod.
-const network = `#!/bin/sh
-case "$CNI_COMMAND" in
-VERSION) echo '{"cniVersion":"0.4.0","supportedVersions":["0.3.1","0.4.0"]}' ;;
-ADD) echo '{"cniVersion":"0.4.0","interfaces":[{"name":"'$CNI_IFNAME'","sandbox":"'$CNI_NETNS'"}],"ips":[{"version":"4","address":"192.0.2.2/24","interface":0}]}' ;;
-esac
-`
-
 // oldVersion finds containerd 1 in what it says of itself.
 var oldVersion = regexp.MustCompile(`containerd v?1\.`)
 
-// New prepares a containerd in an empty directory, whose path has to be short
-// (unix(7)). systemd is the cgroup driver, in place of cgroupfs.
-func New(programs, dir string, systemd bool) (*Daemon, error) {
-	d := &Daemon{Socket: filepath.Join(dir, "s"), NRI: filepath.Join(dir, "n"), programs: programs, dir: dir}
+// Run runs a containerd with ProbeImage until the test ends.
+func Run(t testing.TB) *Daemon {
+	t.Helper()
+	d := Prepare(t, false)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	programs := rig.NewPrograms(map[string]string{"probe": "hack/probe"})
+	defer programs.Remove()
+	built, err := programs.Dir()
+	if err == nil {
+		err = d.Start(ctx)
+	}
+	if err == nil {
+		err = d.Load(ctx, filepath.Join(built, "probe"), ProbeImage)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// Prepare makes a containerd for a test, which starts it; in the end all is removed that
+// is left of it. systemd is the cgroup driver, in place of cgroupfs. A test is skipped
+// where there is no containerd for it.
+func Prepare(t testing.TB, systemd bool) *Daemon {
+	t.Helper()
+	programs := os.Getenv(Variable)
+	if programs == "" {
+		t.Skipf("needs a containerd: %s names a folder with one; make test-all builds it", Variable)
+	}
+	if os.Geteuid() != 0 {
+		t.Skipf("containerd needs root: the effective user is %d", os.Geteuid())
+	}
+	// Paths of sockets are short (unix(7)), those of t.TempDir are not.
+	dir, err := os.MkdirTemp("", "cd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := prepare(programs, dir, systemd)
+	if err != nil {
+		t.Fatal(errors.Join(err, os.RemoveAll(dir)))
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		if t.Failed() {
+			t.Log(d.log())
+		}
+		if err := errors.Join(d.close(ctx), os.RemoveAll(dir)); err != nil {
+			t.Error(err)
+		}
+	})
+	return d
+}
+
+func prepare(programs, dir string, systemd bool) (*Daemon, error) {
+	d := &Daemon{
+		Socket: filepath.Join(dir, "s"), NRI: filepath.Join(dir, "n"), Cgroup: "/berth-" + filepath.Base(dir),
+		programs: programs, dir: dir,
+	}
 	version, err := exec.Command(filepath.Join(programs, "containerd"), "--version").Output()
 	if err != nil {
 		return nil, fmt.Errorf("ask containerd for its version: %w", err)
@@ -141,74 +129,11 @@ func New(programs, dir string, systemd bool) (*Daemon, error) {
 	if d.Old = oldVersion.Match(version); d.Old {
 		config = config1
 	}
-	text := strings.NewReplacer(
-		"DIR", dir, "PROGRAMS", programs, "SYSTEMD", fmt.Sprint(systemd), "SNAPSHOTTER", snapshotter(dir),
-		"RESTRICTED", fmt.Sprint(!MayLowerScores()), "NOPIVOT", fmt.Sprint(inFirstFileSystem()),
-	).Replace(config)
-	for name, content := range map[string]string{
-		"config.toml":               text,
-		"cni/conf/10-none.conflist": `{"cniVersion": "0.4.0", "name": "none", "plugins": [{"type": "none"}]}`,
-		"cni/bin/none":              network,
-		"cni/bin/loopback":          network,
-		"cdi/none/keep":             "",
-	} {
-		path := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			return nil, err
-		}
-		if err := os.WriteFile(path, []byte(content), 0o755); err != nil {
-			return nil, err
-		}
+	if err := configure(config, programs, dir, systemd); err != nil {
+		return nil, fmt.Errorf("configure containerd: %w", err)
 	}
 	d.conn, err = grpc.NewClient("unix://"+d.Socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	return d, err
-}
-
-// snapshotter tells how images become file systems: by overlays, or by copies where
-// the directory cannot hold an overlay.
-func snapshotter(dir string) string {
-	at := func(name string) string { return filepath.Join(dir, "overlay", name) }
-	defer func() { _ = os.RemoveAll(filepath.Join(dir, "overlay")) }()
-	for _, name := range []string{"lower", "upper", "work", "merged"} {
-		if err := os.MkdirAll(at(name), 0o755); err != nil {
-			return "native"
-		}
-	}
-	options := "lowerdir=" + at("lower") + ",upperdir=" + at("upper") + ",workdir=" + at("work")
-	if err := syscall.Mount("overlay", at("merged"), "overlay", 0, options); err != nil {
-		return "native"
-	}
-	_ = syscall.Unmount(at("merged"), 0)
-	return "overlayfs"
-}
-
-// MayLowerScores tells whether this process may make the out-of-memory killer spare
-// others, which takes CAP_SYS_RESOURCE (proc(5)). Without, containers get the score
-// of containerd where they should get a lower one.
-func MayLowerScores() bool {
-	const path = "/proc/self/oom_score_adj"
-	text, err := readAll(path)
-	var score int
-	if err == nil {
-		_, err = fmt.Sscan(text, &score)
-	}
-	if err != nil || os.WriteFile(path, []byte(strconv.Itoa(score-1)), 0) != nil {
-		return false
-	}
-	return os.WriteFile(path, []byte(text), 0) == nil
-}
-
-// inFirstFileSystem tells whether the root is what the kernel unpacked at boot,
-// from which nobody can pivot away (pivot_root(2)).
-func inFirstFileSystem() bool {
-	text, _ := readAll("/proc/self/mountinfo")
-	for line := range strings.Lines(text) {
-		mount, source, _ := strings.Cut(line, " - ")
-		if fields := strings.Fields(mount); len(fields) > 4 && fields[4] == "/" && strings.HasPrefix(source, "rootfs ") {
-			return true
-		}
-	}
-	return false
 }
 
 // Start starts it and waits until it answers.
@@ -218,14 +143,14 @@ func (d *Daemon) Start(ctx context.Context) error {
 		return err
 	}
 	defer log.Close()
-	d.cmd = exec.Command(filepath.Join(d.programs, "containerd"), "--config", filepath.Join(d.dir, "config.toml"))
-	d.cmd.Stdout, d.cmd.Stderr = log, log
-	d.cmd.Env = append(os.Environ(), "PATH="+d.programs+":"+os.Getenv("PATH"))
-	if err := d.cmd.Start(); err != nil {
+	cmd := exec.Command(filepath.Join(d.programs, "containerd"), "--config", filepath.Join(d.dir, "config.toml"))
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.Env = append(os.Environ(), "PATH="+d.programs+":"+os.Getenv("PATH"))
+	if err := cmd.Start(); err != nil {
 		return err
 	}
-	cmd, done := d.cmd, make(chan error, 1)
-	d.done = done
+	done := make(chan error, 1)
+	d.cmd, d.done = cmd, done
 	go func() { done <- cmd.Wait() }()
 	// It serves before its CRI service does.
 	return d.until(ctx, "containerd serves", func() (bool, error) {
@@ -271,8 +196,8 @@ func (d *Daemon) Kill() error {
 	return nil
 }
 
-// Log gives the end of what it has written.
-func (d *Daemon) Log() string {
+// log gives the end of what it has written.
+func (d *Daemon) log() string {
 	text, err := os.ReadFile(filepath.Join(d.dir, "log"))
 	if err != nil {
 		return err.Error()
@@ -307,9 +232,12 @@ func (d *Daemon) Load(ctx context.Context, binary string, names ...string) error
 	})
 }
 
-// Close removes every pod, ends containerd, and tells what it could not undo.
-func (d *Daemon) Close(ctx context.Context) error {
-	errs := []error{d.removePods(ctx), d.Kill(), d.conn.Close(), d.endShims(ctx)}
+// close removes every pod, ends containerd, and tells what it could not undo.
+func (d *Daemon) close(ctx context.Context) error {
+	if d.cmd == nil {
+		return d.conn.Close() // it was never started
+	}
+	errs := []error{d.removePods(ctx), d.Kill(), d.conn.Close(), d.endShims(ctx), rig.RemoveCgroups(ctx, d.Cgroup)}
 	for _, dir := range mounts(d.dir) {
 		if err := syscall.Unmount(dir, syscall.MNT_DETACH); err != nil {
 			errs = append(errs, fmt.Errorf("unmount %s: %w", dir, err))

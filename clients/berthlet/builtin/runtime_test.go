@@ -21,6 +21,7 @@ import (
 	"github.com/berthd/berth/clients/berthlet/builtin"
 	"github.com/berthd/berth/clients/berthlet/container"
 	"github.com/berthd/berth/clients/berthlet/container/containertest"
+	"github.com/berthd/berth/hack/rig"
 )
 
 // TestMain lets the test binary be a keeper and the first process of containers,
@@ -36,9 +37,7 @@ func TestMain(m *testing.M) {
 		}
 	}
 	code := m.Run()
-	if probeDir != "" {
-		_ = os.RemoveAll(probeDir)
-	}
+	programs.Remove()
 	os.Exit(code)
 }
 
@@ -72,21 +71,8 @@ func TestVersion2(t *testing.T) {
 	}
 }
 
-var probeDir string
-
-// probe builds the root file system of the tests, once.
-var probe = sync.OnceValues(func() (string, error) {
-	var err error
-	if probeDir, err = os.MkdirTemp("", "probe"); err != nil {
-		return "", err
-	}
-	cmd := exec.Command("go", "build", "-buildvcs=false", "-o", filepath.Join(probeDir, "probe"), "../../../hack/probe")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("%w: %s", err, out)
-	}
-	return probeDir, nil
-})
+// programs are the root file system of the tests.
+var programs = rig.NewPrograms(map[string]string{"root/probe": "hack/probe"})
 
 // needRoot skips what takes root with its rights, with what the kernel says to
 // somebody else.
@@ -132,7 +118,7 @@ type bench struct {
 func open(t *testing.T) *bench {
 	t.Helper()
 	needRoot(t)
-	image, err := probe()
+	built, err := programs.Dir()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -140,7 +126,7 @@ func open(t *testing.T) *bench {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &bench{dir: dir, image: image, cgroup: "/" + filepath.Base(dir), changed: make(chan string, 100)}
+	b := &bench{dir: dir, image: filepath.Join(built, "root"), cgroup: "/" + filepath.Base(dir), changed: make(chan string, 100)}
 	b.Runtime = b.again(t)
 	t.Cleanup(func() {
 		b.Stop()
@@ -152,7 +138,17 @@ func open(t *testing.T) *bench {
 		if err := os.RemoveAll(dir); err != nil {
 			t.Error(err)
 		}
-		removeCgroups(t, b.cgroup)
+		// A cgroup of a container is an error, and the one of all may be there.
+		for _, left := range rig.Cgroups(b.cgroup) {
+			if filepath.Base(left) != filepath.Base(b.cgroup) {
+				t.Errorf("cgroup %s is left", left)
+			}
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		if err := rig.RemoveCgroups(ctx, b.cgroup); err != nil {
+			t.Error(err)
+		}
 	})
 	return b
 }
@@ -169,43 +165,13 @@ func (b *bench) again(t *testing.T) *builtin.Runtime {
 	return r
 }
 
-// removeCgroups removes the test's cgroups, in which nothing runs any more; a
-// cgroup of a container that is still there is an error.
-func removeCgroups(t *testing.T, cgroup string) {
-	t.Helper()
-	tops, _ := filepath.Glob("/sys/fs/cgroup/*" + cgroup)
-	for _, top := range append(tops, "/sys/fs/cgroup"+cgroup) {
-		entries, err := os.ReadDir(top)
-		if err != nil {
-			continue
-		}
-		for _, e := range entries {
-			if e.IsDir() {
-				t.Errorf("cgroup %s/%s is left", top, e.Name())
-				_ = os.Remove(filepath.Join(top, e.Name()))
-			}
-		}
-		if err := os.Remove(top); err != nil && !os.IsNotExist(err) {
-			t.Error(err)
-		}
-	}
-}
-
 // said waits until a container has written something, which the probe does when it
 // listens.
 func said(ctx context.Context, s container.Spec) error {
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		if info, err := os.Stat(s.LogPath); err == nil && info.Size() > 0 {
-			return nil
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
+	return rig.Await(ctx, func() bool {
+		info, err := os.Stat(s.LogPath)
+		return err == nil && info.Size() > 0
+	})
 }
 
 func TestRuntime(t *testing.T) {

@@ -23,6 +23,7 @@ import (
 	"github.com/berthd/berth/api/config"
 	"github.com/berthd/berth/clients/berth"
 	"github.com/berthd/berth/hack/plugin/script"
+	"github.com/berthd/berth/hack/rig"
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/topology"
 	"github.com/berthd/berth/server/app"
@@ -307,17 +308,7 @@ func (e *engine) all() map[string]string {
 // eventually waits for a condition.
 func eventually(t *testing.T, what string, done func() bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for !done() {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			t.Fatalf("waited in vain: %s", what)
-		}
-	}
+	rig.Eventually(t, patience, what, done)
 }
 
 // manifests writes pods into a folder of their own.

@@ -1,0 +1,149 @@
+package containerd
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// places is what containerd 1 and 2 call by the same names: where things are.
+const places = `root = "DIR/root"
+state = "DIR/state"
+[debug]
+  level = "warn"
+[grpc]
+  address = "DIR/s"
+[ttrpc]
+  address = "DIR/t"
+`
+
+// runcOptions end the options of runc, which they share too.
+const runcOptions = `
+      BinaryName = "PROGRAMS/runc"
+      Root = "DIR/runc"
+      SystemdCgroup = SYSTEMD
+      NoPivotRoot = NOPIVOT
+`
+
+// config2 is the configuration of containerd 2, config1 that of containerd 1, which
+// has no NRI here.
+const config2 = "version = 3\n" + places + `[plugins.'io.containerd.nri.v1.nri']
+  disable = false
+  socket_path = "DIR/n"
+  plugin_path = "DIR/nri"
+  plugin_config_path = "DIR/nri"
+  plugin_request_timeout = "20s"
+[plugins.'io.containerd.internal.v1.opt']
+  path = "DIR/opt"
+[plugins.'io.containerd.cri.v1.images']
+  snapshotter = "SNAPSHOTTER"
+  [plugins.'io.containerd.cri.v1.images'.pinned_images]
+    sandbox = "` + PauseImage + `"
+[plugins.'io.containerd.cri.v1.runtime']
+  netns_mounts_under_state_dir = true
+  cdi_spec_dirs = ["DIR/cdi"]
+  restrict_oom_score_adj = RESTRICTED
+  [plugins.'io.containerd.cri.v1.runtime'.cni]
+    bin_dirs = ["DIR/cni/bin"]
+    conf_dir = "DIR/cni/conf"
+  [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]
+    runtime_type = "io.containerd.runc.v2"
+    [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]` + runcOptions
+
+const config1 = "version = 2\n" + places + `[plugins."io.containerd.internal.v1.opt"]
+  path = "DIR/opt"
+[plugins."io.containerd.grpc.v1.cri"]
+  sandbox_image = "` + PauseImage + `"
+  netns_mounts_under_state_dir = true
+  restrict_oom_score_adj = RESTRICTED
+  [plugins."io.containerd.grpc.v1.cri".cni]
+    bin_dir = "DIR/cni/bin"
+    conf_dir = "DIR/cni/conf"
+  [plugins."io.containerd.grpc.v1.cri".containerd]
+    snapshotter = "SNAPSHOTTER"
+  [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
+    runtime_type = "io.containerd.runc.v2"
+    [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]` + runcOptions
+
+// network is a plugin of CNI 0.4.0 that sets nothing up, and says that it has:
+// containerd wants an address for every pod.
+const network = `#!/bin/sh
+case "$CNI_COMMAND" in
+VERSION) echo '{"cniVersion":"0.4.0","supportedVersions":["0.3.1","0.4.0"]}' ;;
+ADD) echo '{"cniVersion":"0.4.0","interfaces":[{"name":"'$CNI_IFNAME'","sandbox":"'$CNI_NETNS'"}],"ips":[{"version":"4","address":"192.0.2.2/24","interface":0}]}' ;;
+esac
+`
+
+// configure writes what containerd reads into its directory.
+func configure(version, programs, dir string, systemd bool) error {
+	text := strings.NewReplacer(
+		"DIR", dir, "PROGRAMS", programs, "SYSTEMD", fmt.Sprint(systemd), "SNAPSHOTTER", snapshotter(dir),
+		"RESTRICTED", fmt.Sprint(!MayLowerScores()), "NOPIVOT", fmt.Sprint(inFirstFileSystem()),
+	).Replace(version)
+	for name, content := range map[string]string{
+		"config.toml":               text,
+		"cni/conf/10-none.conflist": `{"cniVersion": "0.4.0", "name": "none", "plugins": [{"type": "none"}]}`,
+		"cni/bin/none":              network,
+		"cni/bin/loopback":          network,
+		"cdi/none/keep":             "",
+	} {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			return err
+		}
+		if err := os.WriteFile(path, []byte(content), 0o755); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// snapshotter tells how images become file systems: by overlays, or by copies where
+// the directory cannot hold an overlay.
+func snapshotter(dir string) string {
+	at := func(name string) string { return filepath.Join(dir, "overlay", name) }
+	defer func() { _ = os.RemoveAll(filepath.Join(dir, "overlay")) }()
+	for _, name := range []string{"lower", "upper", "work", "merged"} {
+		if err := os.MkdirAll(at(name), 0o755); err != nil {
+			return "native"
+		}
+	}
+	options := "lowerdir=" + at("lower") + ",upperdir=" + at("upper") + ",workdir=" + at("work")
+	if err := syscall.Mount("overlay", at("merged"), "overlay", 0, options); err != nil {
+		return "native"
+	}
+	_ = syscall.Unmount(at("merged"), 0)
+	return "overlayfs"
+}
+
+// MayLowerScores tells whether this process may make the out-of-memory killer spare
+// others, which takes CAP_SYS_RESOURCE (proc(5)). Without, containers get the score
+// of containerd where they should get a lower one.
+func MayLowerScores() bool {
+	const path = "/proc/self/oom_score_adj"
+	text, err := readAll(path)
+	var score int
+	if err == nil {
+		_, err = fmt.Sscan(text, &score)
+	}
+	if err != nil || os.WriteFile(path, []byte(strconv.Itoa(score-1)), 0) != nil {
+		return false
+	}
+	return os.WriteFile(path, []byte(text), 0) == nil
+}
+
+// inFirstFileSystem tells whether the root is what the kernel unpacked at boot,
+// from which nobody can pivot away (pivot_root(2)).
+func inFirstFileSystem() bool {
+	text, _ := readAll("/proc/self/mountinfo")
+	for line := range strings.Lines(text) {
+		mount, source, _ := strings.Cut(line, " - ")
+		if fields := strings.Fields(mount); len(fields) > 4 && fields[4] == "/" && strings.HasPrefix(source, "rootfs ") {
+			return true
+		}
+	}
+	return false
+}
