@@ -18,9 +18,7 @@ import (
 
 func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
-		if builtIn != "" {
-			_ = os.RemoveAll(builtIn)
-		}
+		programs.Remove()
 		os.Exit(code)
 	}))
 }

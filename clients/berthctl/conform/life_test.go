@@ -2,41 +2,19 @@ package conform_test
 
 import (
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/berthd/berth/clients/berthctl/conform"
 	"github.com/berthd/berth/hack/plugin/script"
+	"github.com/berthd/berth/hack/rig"
 )
 
-// built builds berthd and the scripted plugin once, into a folder that TestMain
-// removes.
-var built = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "built")
-	if err != nil {
-		return "", err
-	}
-	builtIn = dir
-	out, err := exec.Command("go", "build", "-buildvcs=false", "-o", dir+"/", "../../../server/berthd", "../../../hack/plugin").CombinedOutput()
-	if err != nil {
-		return "", &buildError{string(out), err}
-	}
-	return dir, nil
-})
-
-var builtIn string
-
-type buildError struct {
-	out string
-	err error
-}
-
-func (e *buildError) Error() string { return e.err.Error() + "\n" + e.out }
+// programs are berthd and the scripted plugin.
+var programs = rig.NewPrograms(map[string]string{"berthd": "server/berthd", "plugin": "hack/plugin"})
 
 // atLength has the tests run that take long.
 const atLength = "BERTH_LONG"
@@ -44,7 +22,7 @@ const atLength = "BERTH_LONG"
 // live lets a plugin live beside berthd.
 func live(t *testing.T, p conform.Plugin, o conform.Options) conform.Report {
 	t.Helper()
-	dir, err := built()
+	dir, err := programs.Dir()
 	if err != nil {
 		t.Fatal(err)
 	}
