@@ -324,8 +324,8 @@ func TestSecondDaemonIsRefused(t *testing.T) {
 	n := newNode(t)
 	d := n.start()
 	out, err := n.command().CombinedOutput()
-	if err == nil || !strings.Contains(string(out), fmt.Sprintf("pid %d", d.cmd.Process.Pid)) {
-		t.Errorf("%v: %s; want a refusal with pid %d", err, out, d.cmd.Process.Pid)
+	if err == nil || !strings.Contains(string(out), fmt.Sprintf("pid %d", d.Cmd.Process.Pid)) {
+		t.Errorf("%v: %s; want a refusal with pid %d", err, out, d.Cmd.Process.Pid)
 	}
 	d.admitted(burstable("still-served"))
 }

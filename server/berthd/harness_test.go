@@ -4,16 +4,13 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"runtime"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -34,6 +31,7 @@ import (
 	lifecyclev1 "github.com/berthd/berth/api/berth/lifecycle/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/hack/plugin/script"
+	"github.com/berthd/berth/hack/rig"
 	"github.com/berthd/berth/managers/cpuset"
 )
 
@@ -55,7 +53,7 @@ func TestMain(m *testing.M) {
 		return
 	}
 	code := m.Run()
-	_ = os.RemoveAll(nicDir)
+	programs.Remove()
 	os.Exit(code)
 }
 
@@ -126,22 +124,7 @@ func (n *node) needKernel() {
 }
 
 // cgroupDirs lists the directories of the node's cgroup in all hierarchies.
-func (n *node) cgroupDirs() (dirs []string) {
-	tops, _ := filepath.Glob(filepath.Join(cgroupMount, "*", n.cgroup))
-	tops = slices.DeleteFunc(tops, func(top string) bool { // cpu is a link to cpu,cpuacct as a rule
-		info, err := os.Lstat(filepath.Dir(top))
-		return err != nil || info.Mode()&fs.ModeSymlink != 0
-	})
-	for _, top := range append(tops, filepath.Join(cgroupMount, n.cgroup)) {
-		_ = filepath.WalkDir(top, func(path string, d fs.DirEntry, err error) error {
-			if err == nil && d.IsDir() {
-				dirs = append(dirs, path)
-			}
-			return nil
-		})
-	}
-	return dirs
-}
+func (n *node) cgroupDirs() []string { return rig.Cgroups("/" + n.cgroup) }
 
 // podCgroups lists the uids of pods that have a cgroup in any hierarchy.
 func (n *node) podCgroups() map[string]bool {
@@ -156,49 +139,26 @@ func (n *node) podCgroups() map[string]bool {
 
 // removeCgroups kills what is left in the node's cgroups and removes them.
 func (n *node) removeCgroups() {
-	dirs := n.cgroupDirs()
-	for _, dir := range dirs {
-		procs, _ := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
-		for _, pid := range strings.Fields(string(procs)) {
-			if pid, err := strconv.Atoi(pid); err == nil {
-				_ = syscall.Kill(pid, syscall.SIGKILL)
-			}
-		}
-	}
-	for i := len(dirs) - 1; i >= 0; i-- {
-		// A killed process holds its cgroup until it is reaped.
-		n.eventually("cgroup "+dirs[i]+" goes", func() bool {
-			err := os.Remove(dirs[i])
-			return err == nil || errors.Is(err, fs.ErrNotExist)
-		})
+	rig.KillIn("/" + n.cgroup)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if err := rig.RemoveCgroups(ctx, "/"+n.cgroup); err != nil {
+		n.t.Error(err)
 	}
 }
 
 // eventually waits for a condition.
 func (n *node) eventually(what string, done func() bool) {
 	n.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for !done() {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			n.t.Fatalf("waited in vain: %s", what)
-		}
-	}
+	rig.Eventually(n.t, patience, what, done)
 }
 
 // daemon is a running berthd with clients.
 type daemon struct {
 	*node
-	cmd  *exec.Cmd
-	log  *syncBuffer
+	*rig.Process
+	log  rig.Log
 	conn *grpc.ClientConn
-	// ended is closed when the process has ended, with err.
-	ended chan struct{}
-	err   error
 
 	admission  admissionv1.AdmissionServiceClient
 	allocation allocationv1.AllocationServiceClient
@@ -239,7 +199,7 @@ func (d *daemon) readyOrDead() (ready bool) {
 	d.t.Helper()
 	d.eventually("berthd is ready", func() bool {
 		select {
-		case <-d.ended:
+		case <-d.Ended:
 			return true
 		default:
 		}
@@ -253,12 +213,8 @@ func (d *daemon) readyOrDead() (ready bool) {
 // launch runs a daemon and waits for nothing.
 func (n *node) launch(args ...string) *daemon {
 	n.t.Helper()
-	d := &daemon{node: n, cmd: n.command(args...), log: new(syncBuffer), ended: make(chan struct{})}
-	d.cmd.Stdout, d.cmd.Stderr = d.log, d.log
-	if err := d.cmd.Start(); err != nil {
-		n.t.Fatal(err)
-	}
-	go func() { d.err = d.cmd.Wait(); close(d.ended) }()
+	d := &daemon{node: n, log: rig.Log(filepath.Join(n.t.TempDir(), "log"))}
+	d.Process = rig.Start(n.t, n.command(args...), d.log)
 	conn, err := grpc.NewClient("unix://"+n.root+"/berth.sock", grpc.WithTransportCredentials(insecure.NewCredentials()),
 		// The socket appears soon; gRPC's own patience between tries is a second.
 		grpc.WithConnectParams(grpc.ConnectParams{
@@ -270,10 +226,9 @@ func (n *node) launch(args ...string) *daemon {
 	d.conn = conn
 	n.t.Cleanup(func() {
 		_ = conn.Close()
-		_ = d.cmd.Process.Kill()
-		<-d.ended // until then it may write files and make cgroups
+		_ = d.End(os.Kill) // until its end it may write files and make cgroups
 		if n.t.Failed() {
-			n.t.Logf("log of berthd %d:\n%s", d.cmd.Process.Pid, d.log)
+			n.t.Logf("log of berthd %d:\n%s", d.Cmd.Process.Pid, d.log)
 		}
 	})
 	d.admission = admissionv1.NewAdmissionServiceClient(conn)
@@ -284,22 +239,13 @@ func (n *node) launch(args ...string) *daemon {
 }
 
 // kill ends the daemon as a crash does.
-func (d *daemon) kill() {
-	d.t.Helper()
-	if err := d.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		d.t.Fatal(err)
-	}
-	<-d.ended
-}
+func (d *daemon) kill() { _ = d.End(os.Kill) }
 
 // stop ends the daemon in an orderly way.
 func (d *daemon) stop() {
 	d.t.Helper()
-	if err := d.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		d.t.Fatal(err)
-	}
-	if <-d.ended; d.err != nil {
-		d.t.Fatalf("berthd did not end in order: %v\n%s", d.err, d.log)
+	if err := d.End(syscall.SIGTERM); err != nil {
+		d.t.Fatalf("berthd did not end in order: %v\n%s", err, d.log)
 	}
 }
 

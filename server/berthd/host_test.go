@@ -21,7 +21,7 @@ func TestKernelSettings(t *testing.T) {
 		t.Fatal(err)
 	}
 	d := n.start()
-	score, err := os.ReadFile(fmt.Sprintf("/proc/%d/oom_score_adj", d.cmd.Process.Pid))
+	score, err := os.ReadFile(fmt.Sprintf("/proc/%d/oom_score_adj", d.Cmd.Process.Pid))
 	if err != nil {
 		t.Error(err)
 	}

@@ -255,7 +255,7 @@ func TestCrashAtEveryDurableStep(t *testing.T) {
 				if status.Code(err) != codes.Unavailable {
 					t.Fatalf("%v, %v", resp, err)
 				}
-				<-d.ended
+				<-d.Ended
 				crashed = true
 				d = n.start()
 				d.check()

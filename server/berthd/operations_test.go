@@ -146,7 +146,7 @@ func TestCrashInEveryOperation(t *testing.T) {
 				if err := op.do(d); status.Code(err) != codes.Unavailable {
 					t.Fatalf("berthd lived on: %v", err)
 				}
-				<-d.ended
+				<-d.Ended
 				d = n.start()
 				if done := op.done(d); name != "Sync after the ledger was lost" {
 					d.check()

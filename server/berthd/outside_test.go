@@ -27,26 +27,14 @@ import (
 	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
 	lifecyclev1 "github.com/berthd/berth/api/berth/lifecycle/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/hack/rig"
 )
 
 // card is the resource of the network card provider.
 const card = "example.com/nic"
 
-// nicDir is where nicBinary is; TestMain removes it.
-var nicDir string
-
-// nicBinary is the example provider, built once.
-var nicBinary = sync.OnceValues(func() (_ string, err error) {
-	if nicDir, err = os.MkdirTemp("", "nicbin"); err != nil {
-		return "", err
-	}
-	path := filepath.Join(nicDir, "nic")
-	out, err := exec.Command("go", "build", "-buildvcs=false", "-o", path, "../../clients/hintprovider/nic").CombinedOutput()
-	if err != nil {
-		return "", fmt.Errorf("build the provider: %w\n%s", err, out)
-	}
-	return path, nil
-})
+// programs are the example provider.
+var programs = rig.NewPrograms(map[string]string{"nic": "clients/hintprovider/nic"})
 
 // outsideNode is a node of two NUMA nodes with two cards on the first and one on
 // the second, for a provider in a process of its own.
@@ -79,7 +67,7 @@ type nic struct {
 // "none".
 func (n *node) nic(endpoint string) *nic {
 	n.t.Helper()
-	binary, err := nicBinary()
+	built, err := programs.Dir()
 	if errors.Is(err, exec.ErrNotFound) {
 		n.t.Skipf("the provider is built for the test: %v", err)
 	}
@@ -87,7 +75,7 @@ func (n *node) nic(endpoint string) *nic {
 		n.t.Fatal(err)
 	}
 	p := &nic{node: n, out: new(syncBuffer), log: new(syncBuffer)}
-	p.cmd = exec.Command(binary, "--sysfs", n.root+"/sys", "--socket", n.root+"/nic.sock", "--berth", endpoint, "--deadline", "20s")
+	p.cmd = exec.Command(filepath.Join(built, "nic"), "--sysfs", n.root+"/sys", "--socket", n.root+"/nic.sock", "--berth", endpoint, "--deadline", "20s")
 	p.cmd.Stdout, p.cmd.Stderr = p.out, p.log
 	if err := p.cmd.Start(); err != nil {
 		n.t.Fatal(err)

@@ -252,7 +252,7 @@ func TestPolicyAndACrash(t *testing.T) {
 			if err == nil {
 				t.Fatal("berthd lived on")
 			}
-			<-d.ended
+			<-d.Ended
 			d = n.start()
 			d.check()
 			name, set := d.policy()

@@ -88,7 +88,7 @@ func TestOneUserDoesNotKeepTheAgentOut(t *testing.T) {
 	}
 	d.admitted(burstable("a"))
 	sockets := func() (n int) {
-		dir := fmt.Sprintf("/proc/%d/fd", d.cmd.Process.Pid)
+		dir := fmt.Sprintf("/proc/%d/fd", d.Cmd.Process.Pid)
 		files, err := os.ReadDir(dir)
 		if err != nil {
 			t.Fatal(err)
