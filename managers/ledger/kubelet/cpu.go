@@ -2,7 +2,6 @@ package kubelet
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -54,7 +53,7 @@ type (
 //
 // Errors of class Corrupt: no JSON object, a list that cannot be parsed (the
 // message names pod and container), a checksum that does not fit. As for the
-// kubelet, a checksum that is absent or 0 is fine in formats 1 and 2. Class
+// kubelet, a checksum that is absent or 0 is fine. Class
 // Precondition: a container id of format 1 that owners does not know.
 func ParseCPU(data []byte, owners map[string]ledger.Owner) (CPUState, error) {
 	state, strangers, err := parseCPU(data, owners)
@@ -81,7 +80,7 @@ func parseCPU(data []byte, owners map[string]ledger.Owner) (s CPUState, stranger
 	byID, byPod := entriesByID{}, entriesByPod{}
 	if len(c.Entries) > 0 && json.Unmarshal(c.Entries, &byPod) != nil {
 		if err := json.Unmarshal(c.Entries, &byID); err != nil {
-			return s, nil, fault.Corruptf("entries are neither lists by container id nor by pod and container: %w", err)
+			return s, nil, fault.Corruptf("entries: expected a list of CPUs as text for each container of each pod, or in format 1 for each container id")
 		}
 		s.Format = 1
 		if sum := checksum(c.dumpIDs(byID)); c.Checksum != 0 && c.Checksum != sum {
@@ -100,16 +99,20 @@ func parseCPU(data []byte, owners map[string]ledger.Owner) (s CPUState, stranger
 }
 
 // format tells formats 2, 3 and 4 apart, and format 1 without entries.
+//
+// A kubelet with the gate that does not find the checksum of format 3 tries format
+// 2, where none is needed, and keeps the pod entries that it has read by then.
 func (c *cpuCheckpoint) format(entries entriesByPod) (int, error) {
 	third, err := c.dumpPods(entries)
 	if err != nil {
 		return 0, err
 	}
 	second := c.dump(currentType, dumpEntries(entries), "")
+	pods := len(c.PodEntries) > 0
 	switch sum := checksum(second); {
-	case c.Checksum == checksum(third):
+	case c.Checksum == checksum(third), pods && (c.Checksum == 0 || c.Checksum == sum):
 		return 3, nil
-	case len(c.PodEntries) > 0:
+	case pods:
 		return 0, wrongChecksum(c.Checksum, checksum(third))
 	case c.Checksum == 0, c.Checksum == sum, c.Checksum == checksum(c.dump(secondType, dumpEntries(entries), "")):
 		if c.Data != nil {
@@ -125,19 +128,6 @@ func (c *cpuCheckpoint) format(entries entriesByPod) (int, error) {
 
 func wrongChecksum(got, want uint64) error {
 	return fault.Corruptf("checkpoint is corrupted: the checksum is %d, the content's %d", got, want)
-}
-
-// misread says why a file does not have the form of its kind, without the words
-// of the program that reads it.
-func misread(err error) error {
-	var wrong *json.UnmarshalTypeError
-	switch {
-	case errors.As(err, &wrong) && wrong.Field != "":
-		return fault.Corruptf("%s: found %s, which does not belong there: is it the file of another manager?", wrong.Field, wrong.Value)
-	case errors.As(err, &wrong):
-		return fault.Corruptf("expected an object, found %s", wrong.Value)
-	}
-	return fault.Corruptf("no JSON: %w", err)
 }
 
 func parseList(what, list string) (cpuset.Set, error) {

@@ -38,6 +38,9 @@ var files = []struct {
 	{2, `{"policyName":"static","defaultCpuSet":"0-3","checksum":0}`},
 	{2, `{"POLICYNAME":"static","defaultCpuSet":"0-3","new":{"a":[1]},"checksum":611748604}`},
 	{4, `{"policyName":"static","defaultCpuSet":"0-3","checksum":611748604,"data":"{}","dataChecksum":1}`},
+	// A kubelet with the gate keeps pod entries that no checksum covers.
+	{3, `{"policyName":"none","defaultCpuSet":"1-3","entries":{"pod":{"container1":"4-6","container2":"1-3"}},"podEntries":{"pod":{"cpuSet":"4-6"}}}`},
+	{3, `{"policyName":"none","defaultCpuSet":"1-3","entries":{"pod":{"container1":"4-6","container2":"1-3"}},"podEntries":{"pod":{"cpuSet":"4-6"}},"checksum":3610638499}`},
 }
 
 func TestParseCPU(t *testing.T) {
@@ -68,15 +71,22 @@ func TestParseCPURefuses(t *testing.T) {
 		name, text, wrong string
 		class             fault.Class
 	}{
-		{"nothing", "", "unexpected end of JSON input", fault.Corrupt},
-		{"cut off", "{", "unexpected end of JSON input", fault.Corrupt},
-		{"no object", "[]", "expected an object, found array", fault.Corrupt},
+		{"nothing", "", "no JSON: unexpected end of JSON input", fault.Corrupt},
+		{"cut off", "{", "no JSON: unexpected end of JSON input", fault.Corrupt},
+		{"no object", "[]", "read cpu_manager_state: expected an object, found a list", fault.Corrupt},
+		{"number for a text", `{"policyName":7}`, ": policyName: expected a text, found a number", fault.Corrupt},
+		{"list for a text", `{"podEntries":{"a":{"cpuSet":[]}}}`, ": podEntries.cpuSet: expected a text, found a list", fault.Corrupt},
+		{"list for an object", `{"podEntries":[]}`, ": podEntries: expected an object, found a list", fault.Corrupt},
+		{"text for a number", `{"checksum":"611748604"}`, ": checksum: expected a whole number from 0 to 2^64-1, found a text", fault.Corrupt},
+		{"fraction", `{"checksum":1.5}`, ": checksum: expected a whole number from 0 to 2^64-1, found 1.5", fault.Corrupt},
+		{"large number", `{"checksum":99999999999999999999}`, ": checksum: expected a whole number from 0 to 2^64-1, found 99999999999999999999", fault.Corrupt},
+		{"truth", `{"defaultCpuSet":true}`, ": defaultCpuSet: expected a text, found a truth value", fault.Corrupt},
 		{"changed", `{"policyName":"static","defaultCpuSet":"0-4","checksum":611748604}`, "corrupted", fault.Corrupt},
-		{"pods without a checksum", `{"policyName":"static","defaultCpuSet":"0-3","podEntries":{"a":{"cpuSet":"4"}}}`, "corrupted", fault.Corrupt},
+		{"pods with a wrong checksum", `{"policyName":"static","defaultCpuSet":"0-3","podEntries":{"a":{"cpuSet":"4"}},"checksum":7}`, "corrupted", fault.Corrupt},
 		{"bad pool", `{"policyName":"static","defaultCpuSet":"3-0"}`, "defaultCpuSet", fault.Corrupt},
 		{"bad entry", `{"policyName":"static","defaultCpuSet":"0","entries":{"uid":{"c":"x"}}}`, `container "c" of pod "uid"`, fault.Corrupt},
 		{"bad pod entry", `{"policyName":"static","defaultCpuSet":"0","podEntries":{"uid":{"cpuSet":"x"}}}`, `pod "uid"`, fault.Corrupt},
-		{"odd entries", `{"policyName":"static","defaultCpuSet":"0","entries":{"uid":7}}`, "neither", fault.Corrupt},
+		{"odd entries", `{"policyName":"static","defaultCpuSet":"0","entries":{"uid":7}}`, ": entries: expected a list of CPUs as text for each container of each pod, or in format 1 for each container id", fault.Corrupt},
 		{"changed format 1", `{"policyName":"none","defaultCpuSet":"1-3","entries":{"id":"4"},"checksum":5}`, "corrupted", fault.Corrupt},
 		{"unknown id", `{"policyName":"none","defaultCpuSet":"1-3","entries":{"id":"4"}}`, `container id "id"`, fault.Precondition},
 	} {

@@ -1,7 +1,9 @@
 package kubelet
 
 import (
+	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -65,12 +67,38 @@ func parseDevice(data []byte) (DeviceState, error) {
 		if oldDevices(data) {
 			return DeviceState{}, fault.Unsupportedf("the device ids are plain lists, as before Kubernetes 1.20")
 		}
+		var bad base64.CorruptInputError
+		if errors.As(err, &bad) {
+			return DeviceState{}, badResponse(data)
+		}
 		return DeviceState{}, misread(err)
 	}
 	if sum := checksum(c.Data.dump()); c.Checksum != sum {
 		return DeviceState{}, wrongChecksum(c.Checksum, sum)
 	}
 	return DeviceState(c.Data), nil
+}
+
+// badResponse names the first entry whose response is no base64: of all fields only
+// that is written so.
+func badResponse(data []byte) error {
+	var c struct {
+		Data struct {
+			Entries []struct {
+				DeviceEntry
+				Response any `json:"AllocResp"`
+			} `json:"PodDeviceEntries"`
+		}
+	}
+	_ = json.Unmarshal(data, &c) // what else is wrong has not been met before that
+	for _, e := range c.Data.Entries {
+		text, _ := e.Response.(string)
+		if _, err := base64.StdEncoding.DecodeString(text); err != nil {
+			return fault.Corruptf("Data.PodDeviceEntries.AllocResp of resource %q of container %q of pod %q: expected a text in base64: %w",
+				e.Resource, e.Container, e.Pod, err)
+		}
+	}
+	return fault.Corruptf("Data.PodDeviceEntries.AllocResp: expected a text in base64")
 }
 
 // oldDevices tells whether the file is one of format 1.

@@ -79,17 +79,19 @@ func TestParseDevice(t *testing.T) {
 		class fault.Class
 		want  string
 	}{
-		"empty":        {"", fault.Corrupt, "unexpected end of JSON input"},
-		"no object":    {"[]", fault.Corrupt, "found "},
-		"cut off":      {`{"Data":{"PodDeviceEntries":[{"PodUID"`, fault.Corrupt, "unexpected end of JSON input"},
-		"no node":      {`{"Data":{"PodDeviceEntries":[{"DeviceIDs":{"x":["a"]}}]},"Checksum":1}`, fault.Corrupt, "found "},
-		"no base64":    {`{"Data":{"PodDeviceEntries":[{"AllocResp":"!"}]},"Checksum":1}`, fault.Corrupt, "illegal base64"},
-		"checksum":     {`{"Data":{"PodDeviceEntries":null,"RegisteredDevices":{}},"Checksum":7}`, fault.Corrupt, "the checksum is 7, the content's"},
-		"no checksum":  {`{"Data":{"PodDeviceEntries":null,"RegisteredDevices":{}}}`, fault.Corrupt, "the checksum is 0, the content's"},
-		"plain lists":  {`{"Data":{"PodDeviceEntries":[{"PodUID":"u","DeviceIDs":["a"]}]},"Checksum":1}`, fault.Unsupported, "before Kubernetes 1.20"},
-		"other kind":   {`{"policyName":"static","defaultCpuSet":"0-15","checksum":4220024897}`, fault.Corrupt, "the checksum is"},
-		"more after":   {`{} {}`, fault.Corrupt, "after top-level value"},
-		"wrong number": {`{"Data":{},"Checksum":-1}`, fault.Corrupt, "found "},
+		"empty":     {"", fault.Corrupt, "unexpected end of JSON input"},
+		"no object": {"[]", fault.Corrupt, "read kubelet_internal_checkpoint: expected an object, found a list"},
+		"cut off":   {`{"Data":{"PodDeviceEntries":[{"PodUID"`, fault.Corrupt, "unexpected end of JSON input"},
+		"no node":   {`{"Data":{"PodDeviceEntries":[{"DeviceIDs":{"x":["a"]}}]},"Checksum":1}`, fault.Corrupt, `: Data.PodDeviceEntries.DeviceIDs: expected whole numbers as keys, found "x"`},
+		"no base64": {`{"Data":{"PodDeviceEntries":[{"AllocResp":"Cgg="},{"PodUID":"u","ContainerName":"c","ResourceName":"s.io/a","AllocResp":"Cgg=!"}]},"Checksum":1}`, fault.Corrupt,
+			`read kubelet_internal_checkpoint: Data.PodDeviceEntries.AllocResp of resource "s.io/a" of container "c" of pod "u": expected a text in base64: illegal base64 data at input byte 4`},
+		"text as bytes": {`{"Data":{"PodDeviceEntries":[{"AllocResp":7}]},"Checksum":1}`, fault.Corrupt, ": Data.PodDeviceEntries.AllocResp: expected a text in base64, found a number"},
+		"checksum":      {`{"Data":{"PodDeviceEntries":null,"RegisteredDevices":{}},"Checksum":7}`, fault.Corrupt, "the checksum is 7, the content's"},
+		"no checksum":   {`{"Data":{"PodDeviceEntries":null,"RegisteredDevices":{}}}`, fault.Corrupt, "the checksum is 0, the content's"},
+		"plain lists":   {`{"Data":{"PodDeviceEntries":[{"PodUID":"u","DeviceIDs":["a"]}]},"Checksum":1}`, fault.Unsupported, "before Kubernetes 1.20"},
+		"other kind":    {`{"policyName":"static","defaultCpuSet":"0-15","checksum":4220024897}`, fault.Corrupt, "the checksum is"},
+		"more after":    {`{} {}`, fault.Corrupt, "after top-level value"},
+		"wrong number":  {`{"Data":{},"Checksum":-1}`, fault.Corrupt, ": Checksum: expected a whole number from 0 to 2^64-1, found -1"},
 	} {
 		_, err := kubelet.ParseDevice([]byte(row.text))
 		if err == nil || fault.ClassOf(err) != row.class || !strings.Contains(err.Error(), row.want) {

@@ -31,7 +31,7 @@ func TestReadCPU(t *testing.T) {
 		"all": {UID: "all", Containers: []workload.Container{asking("own", 2), asking("shares", 0), {Name: "lax"}}},
 	}
 	file := `{"policyName":"static","defaultCpuSet":"0,7","entries":{"all":{"lax":"5-6","own":"3-4","shares":"5-6"},"one":{"c":"1-2"}},"podEntries":{"all":{"cpuSet":"3-6"}},"checksum":`
-	sum := wrongSum(t, file+"0}")
+	sum := wrongSum(t, file+"1}")
 	for _, row := range []struct {
 		name, text, policy string
 		claims, notes      string
@@ -70,7 +70,7 @@ func wrongSum(t *testing.T, text string) string {
 	t.Helper()
 	_, err := ParseCPU([]byte(text), nil)
 	if err == nil {
-		t.Fatal("a checksum of 0 was taken")
+		t.Fatal("a checksum of 1 was taken")
 	}
 	words := strings.Fields(err.Error())
 	return words[len(words)-1]

@@ -49,7 +49,7 @@ type storedPod struct {
 // ParseMemory reads memory_manager_state in either format. All errors are of class
 // Corrupt: no JSON object, a node id that berth cannot have (the message names
 // where it stands), a checksum that does not fit. As for the kubelet, a checksum
-// that is absent or 0 is fine in format 1.
+// that is absent or 0 is fine.
 func ParseMemory(data []byte) (MemoryState, error) {
 	s, err := parseMemory(data)
 	if err != nil {
@@ -94,12 +94,17 @@ func parseMemory(data []byte) (s MemoryState, err error) {
 }
 
 // format tells the formats apart by the checksum.
+//
+// A kubelet with the gate that does not find the checksum of format 2 tries format
+// 1, where none is needed; that of 1.36 keeps the pod entries that it has read by
+// then.
 func (c *memoryCheckpoint) format() (int, error) {
 	first := checksum(c.dump(false))
+	pods := len(c.PodEntries) > 0
 	switch second := checksum(c.dump(true)); {
-	case c.Checksum == second:
+	case c.Checksum == second, pods && (c.Checksum == 0 || c.Checksum == first):
 		return 2, nil
-	case len(c.PodEntries) > 0:
+	case pods:
 		return 0, wrongChecksum(c.Checksum, second)
 	case c.Checksum == first || c.Checksum == 0:
 		return 1, nil
@@ -180,7 +185,11 @@ func (s *MemoryState) Marshal(format int) ([]byte, error) {
 		}
 	}
 	for uid, blocks := range s.Pods {
-		c.PodEntries[uid] = storedPod{stored(blocks)}
+		var pod storedPod
+		if len(blocks) > 0 { // else left out, so that the checksum is of none
+			pod.Blocks = stored(blocks)
+		}
+		c.PodEntries[uid] = pod
 	}
 	c.Checksum = checksum(c.dump(format == 2))
 	data, err := json.Marshal(c)

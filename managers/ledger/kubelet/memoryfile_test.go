@@ -20,6 +20,9 @@ var memoryFiles = []struct {
 	{1, `{"policyName":"Static","machineState":{"2":{"numberOfAssignments":2,"memoryMap":{"hugepages-2Mi":{"total":20,"systemReserved":0,"allocatable":20,"reserved":20,"free":0},"memory":{"total":100,"systemReserved":10,"allocatable":90,"reserved":90,"free":0}},"cells":[2,10]},"10":{"numberOfAssignments":2,"memoryMap":{"hugepages-2Mi":{"total":20,"systemReserved":0,"allocatable":20,"reserved":0,"free":20},"memory":{"total":100,"systemReserved":10,"allocatable":90,"reserved":40,"free":50}},"cells":[2,10]}},"entries":{"pod-a":{"a":null,"x":[]},"pod-b":{"c":[{"numaAffinity":[2,10],"type":"memory","size":130},{"numaAffinity":[2,10],"type":"hugepages-2Mi","size":20}]}},"checksum":3369133635}`},
 	{1, `{"policyName":"Static","machineState":null,"entries":null}`},
 	{1, `{"policyName":"None","new":{"a":[1]},"checksum":4236770233}`},
+	// A kubelet with the gate keeps pod entries that no checksum covers.
+	{2, `{"policyName":"Static","machineState":{},"new":1,"podEntries":{"pod":{"memoryBlocks":[{"numaAffinity":[0],"type":"memory","size":512}]}}}`},
+	{2, `{"policyName":"None","machineState":{},"new":1,"podEntries":{"pod":{"memoryBlocks":[{"numaAffinity":[0],"type":"memory","size":512}]}},"checksum":4236770233}`},
 }
 
 func TestParseMemory(t *testing.T) {
@@ -29,6 +32,9 @@ func TestParseMemory(t *testing.T) {
 		if err != nil || s.Format != f.format {
 			t.Errorf("%s: format %d, %v; want %d", f.text, s.Format, err, f.format)
 			continue
+		}
+		if want := []MemoryBlock{{numa.Of(0), "memory", 512}}; f.format == 2 && !reflect.DeepEqual(s.Pods["pod"], want) {
+			t.Errorf("%s: pods %v", f.text, s.Pods)
 		}
 		if strings.Contains(f.text, "null") || strings.Contains(f.text, "new") {
 			continue // a kubelet writes neither
@@ -55,10 +61,13 @@ func TestParseMemoryRefuses(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct{ name, text, wrong string }{
 		{"nothing", "", "unexpected end of JSON input"},
-		{"no object", "[]", "found "},
+		{"no object", "[]", "read memory_manager_state: expected an object, found a list"},
+		{"text for a list", `{"entries":{"a":{"c":"0-3"}}}`, ": entries: expected a list, found a text"},
+		{"text for a node", `{"machineState":{"first":{}}}`, `: machineState: expected whole numbers as keys, found "first"`},
+		{"half a node", `{"machineState":{"0":{"cells":[0.5]}}}`, ": machineState.cells: expected a whole number, found 0.5"},
 		{"changed", `{"policyName":"Static","machineState":{},"checksum":4236770233}`, "corrupted"},
-		{"pods without a checksum", `{"policyName":"Static","podEntries":{"a":{}}}`, "corrupted"},
-		{"negative size", `{"entries":{"a":{"c":[{"size":-1}]}}}`, "found "},
+		{"pods with a wrong checksum", `{"policyName":"Static","podEntries":{"a":{}},"checksum":7}`, "corrupted"},
+		{"negative size", `{"entries":{"a":{"c":[{"size":-1}]}}}`, ": entries.size: expected a whole number from 0 to 2^64-1, found -1"},
 		{"high node", `{"machineState":{"64":{}}}`, "64 is no NUMA node"},
 		{"node without tables", `{"machineState":{"0":null}}`, "0 is no NUMA node with tables"},
 		{"no table", `{"machineState":{"0":{"memoryMap":{"memory":null}}}}`, `"memory" has no table`},
@@ -75,6 +84,13 @@ func TestParseMemoryRefuses(t *testing.T) {
 		if _, err := whole.Marshal(format); err == nil || fault.ClassOf(err) != fault.Unsupported {
 			t.Errorf("format %d: got %v", format, err)
 		}
+	}
+	text, err := whole.Marshal(2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again, err := ParseMemory(text); err != nil || len(again.Pods) != 1 {
+		t.Errorf("a pod without blocks: %v, %v", again.Pods, err)
 	}
 }
 

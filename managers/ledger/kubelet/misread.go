@@ -1,0 +1,68 @@
+package kubelet
+
+import (
+	"encoding/json"
+	"errors"
+	"reflect"
+	"strconv"
+	"strings"
+
+	"github.com/berthd/berth/managers/fault"
+)
+
+// misread says why a file does not have the form of its kind: where, what was
+// expected, and what is there instead, in the words of the file and not in those of
+// the program that reads it.
+func misread(err error) error {
+	var wrong *json.UnmarshalTypeError
+	var syntax *json.SyntaxError
+	switch {
+	case errors.As(err, &syntax):
+		return fault.Corruptf("no JSON: %w", err)
+	case !errors.As(err, &wrong):
+		return fault.Corruptf("cannot be read: %w", err)
+	case wrong.Field == "":
+		return fault.Corruptf("expected %s, found %s", expected(wrong.Type), found(wrong.Value))
+	}
+	// The decoder takes the keys of such maps for numbers.
+	if number, ok := strings.CutPrefix(wrong.Value, "number "); ok && !json.Valid([]byte(number)) {
+		return fault.Corruptf("%s: expected whole numbers as keys, found %s", wrong.Field, strconv.Quote(number))
+	}
+	return fault.Corruptf("%s: expected %s, found %s", wrong.Field, expected(wrong.Type), found(wrong.Value))
+}
+
+// expected names what a type is read from.
+func expected(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.String:
+		return "a text"
+	case reflect.Uint64:
+		return "a whole number from 0 to 2^64-1"
+	case reflect.Int, reflect.Int64:
+		return "a whole number"
+	case reflect.Slice:
+		if t.Elem().Kind() == reflect.Uint8 {
+			return "a text in base64"
+		}
+		return "a list"
+	}
+	return "an object"
+}
+
+// found names what the decoder calls by the names of JSON.
+func found(value string) string {
+	if number, ok := strings.CutPrefix(value, "number "); ok {
+		return number
+	}
+	switch value {
+	case "string":
+		return "a text"
+	case "array":
+		return "a list"
+	case "bool":
+		return "a truth value"
+	case "object":
+		return "an object"
+	}
+	return "a " + value
+}
