@@ -2,11 +2,13 @@ package reconcile
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
 	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/cgroup"
+	"github.com/berthd/berth/managers/fault"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/server/runtime"
 )
@@ -35,13 +37,15 @@ type guest struct {
 type guests []guest
 
 // meet asks the runtime for the containers of a view that it has made, with the
-// CPUs and memory nodes that they should have. The caller holds mu.
+// CPUs and memory nodes that they should have. An error that wraps errLost comes with
+// those that it has told of. The caller holds mu.
 func (l *Loop) meet(ctx context.Context, view *ledger.View) (guests, error) {
 	if l.Runtime == nil {
 		return nil, nil
 	}
 	if !hasGuests(view) {
 		l.recall(nil)
+		l.strays, l.lost = nil, nil
 		return nil, nil
 	}
 	listed, err := l.list(ctx)
@@ -49,7 +53,9 @@ func (l *Loop) meet(ctx context.Context, view *ledger.View) (guests, error) {
 		return nil, err
 	}
 	var out guests
+	shown := make(map[string]bool, len(listed))
 	for _, c := range listed {
+		shown[c.ID] = true
 		b, bound := view.Binding(c.ID)
 		if !bound || b.Own || c.Phase == runtime.Exited || l.leaving[b.Owner.Pod] {
 			continue
@@ -61,7 +67,8 @@ func (l *Loop) meet(ctx context.Context, view *ledger.View) (guests, error) {
 		})
 	}
 	l.recall(out)
-	return out, nil
+	l.astray(view, out, shown)
+	return out, l.search(ctx, view, shown)
 }
 
 func hasGuests(view *ledger.View) bool {
@@ -155,8 +162,8 @@ func (l *Loop) update(ctx context.Context, g guest, v cgroup.Values) error {
 func (l *Loop) ensureGuest(ctx context.Context, view *ledger.View, s admission.Start) error {
 	b := s.Binding
 	delete(l.leaving, b.Owner.Pod)
-	if err := l.settle(ctx, view); err != nil {
-		return fmt.Errorf("clear the CPUs for %s: %w", b.Owner, err)
+	if err := l.clear(ctx, view, b.Owner); err != nil {
+		return err
 	}
 	place := cgroup.ContainerCpuset(view, b.Owner)
 	err := l.tell(ctx, b.ID, cgroup.Values{Cpuset: place})
@@ -178,8 +185,11 @@ func (l *Loop) ensureGuest(ctx context.Context, view *ledger.View, s admission.S
 // resized gives the guests of a pod with all values that a resize may change.
 func (l *Loop) resized(ctx context.Context, view *ledger.View, p *ledger.Pod) (guests, error) {
 	all, err := l.meet(ctx, view)
-	if err != nil {
+	if err != nil && !errors.Is(err, errLost) {
 		return nil, err
+	}
+	if i := slices.IndexFunc(l.lost, func(o ledger.Owner) bool { return o.Pod == p.UID() }); i >= 0 {
+		return nil, fault.Unavailablef("%w: container %s", errLost, l.lost[i])
 	}
 	var out guests
 	for _, g := range all {

@@ -29,6 +29,7 @@ type dock struct {
 	fail    error
 	late    error           // of an update that is carried out
 	hang    map[string]bool // containers of which updates are never answered
+	hidden  map[string]bool // containers that it has no record of any more
 	slow    time.Duration   // how long a list takes
 	updated func(id string, v cgroup.Values)
 }
@@ -52,7 +53,9 @@ func (d *dock) List(ctx context.Context) (out []runtime.Container, err error) {
 	}
 	defer d.mu.Unlock()
 	for _, b := range d.boxes {
-		out = append(out, b.Container)
+		if !d.hidden[b.ID] {
+			out = append(out, b.Container)
+		}
 	}
 	return out, d.fail
 }
@@ -69,7 +72,7 @@ func (d *dock) Update(ctx context.Context, id string, v cgroup.Values) error {
 	switch {
 	case d.fail != nil:
 		return d.fail
-	case b == nil || b.Phase == runtime.Exited:
+	case b == nil || b.Phase == runtime.Exited || d.hidden[id]:
 		return nil
 	}
 	if d.updated != nil {

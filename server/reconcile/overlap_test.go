@@ -66,6 +66,8 @@ var alone = map[string]string{"own": "2-3", "one": "1"}
 
 func newHarbour(t *testing.T, r *rapid.T, facts cgroup.Facts) *harbour {
 	b, d := newDock(t, facts)
+	b.set("/elsewhere", cgroup.Values{})
+	d.hidden = map[string]bool{}
 	return &harbour{bench: b, dock: d, r: r, boxes: map[string]*ship{}}
 }
 
@@ -90,7 +92,7 @@ func (h *harbour) those(phase runtime.Phase, more func(*ship) bool) (out []strin
 func (h *harbour) happen(id string) {
 	ctx := h.t.Context()
 	what := rapid.SampledFrom([]string{
-		"pod", "pod", "create", "create", "prestart", "prestart", "start", "begin", "begin", "finish", "end", "find", "count", "again",
+		"pod", "pod", "create", "create", "prestart", "prestart", "start", "begin", "begin", "finish", "end", "find", "count", "again", "lose", "show",
 		"follow", "pass", "away", "late", "late", "wait", "resize",
 	}).Draw(h.r, "what")
 	note := func(format string, args ...any) { h.note(what+" "+format, args...) }
@@ -107,6 +109,9 @@ func (h *harbour) happen(id string) {
 			place := cgroup.ContainerCpuset(view, ledger.Owner{Pod: uid, Container: "c"})
 			h.dock.create(id, uid, place.CPUs.String())
 			h.boxes[id] = &ship{pod: uid}
+			if rapid.IntRange(0, 3).Draw(h.r, "where") == 0 {
+				h.dock.boxes[id].Cgroup = name("/elsewhere/" + id)
+			}
 			note("%s of %s on %s", id, uid, place.CPUs)
 			if rapid.Bool().Draw(h.r, "started") {
 				err := h.tryStart(id)
@@ -166,8 +171,22 @@ func (h *harbour) happen(id string) {
 				note("%s", id)
 			}
 		}
+	case "lose":
+		// The runtime has lost its records of one that runs.
+		if id, ok := pick(h.r, "id", h.those(runtime.Running, func(*ship) bool { return true })); ok {
+			err := h.Follow(ctx) // what berth has never seen it cannot look for
+			if err == nil {
+				h.cleared()
+			}
+			h.dock.hidden[id] = true
+			note("%s %v", id, err)
+		}
+	case "show":
+		clear(h.dock.hidden)
+		note("")
 	case "again":
-		// Another berthd in place of this one.
+		// Another berthd in place of this one, which finds lost ones in their pods only.
+		maps.DeleteFunc(h.dock.hidden, func(id string, _ bool) bool { return h.dock.boxes[id].Cgroup.Within(name("/elsewhere")) })
 		h.Loop = New(h.Config)
 		note("")
 	case "follow", "pass", "away", "late":
@@ -236,6 +255,9 @@ func (h *harbour) remove(uid string) error {
 	}
 	for id, s := range h.boxes {
 		if s.pod == uid {
+			if pids, err := h.tree.Procs(h.t.Context(), h.dock.boxes[id].Cgroup); err != nil || len(pids) > 0 {
+				h.r.Fatalf("pod %s is removed, and its container %s runs (%v):\n%s", uid, id, err, errors.Join(lines(h.log)...))
+			}
 			h.end(id)
 		}
 	}

@@ -107,9 +107,17 @@ func (l *Loop) RemovePod(ctx context.Context, view *ledger.View, uid string) err
 	if err := l.enter(ctx); err != nil {
 		return err
 	}
+	strays, err := l.outside(ctx, view, uid)
+	if err != nil {
+		l.mu.Unlock()
+		return err
+	}
 	l.leaving[uid] = true
 	l.mu.Unlock()
-	if err := l.remove(ctx, name); err != nil {
+	for _, name := range append(strays, name) {
+		err = errors.Join(err, l.remove(ctx, name))
+	}
+	if err != nil {
 		l.mu.Lock()
 		delete(l.leaving, uid)
 		l.mu.Unlock()
@@ -178,8 +186,8 @@ func (l *Loop) ensureContainer(ctx context.Context, view *ledger.View, s admissi
 		return "", err
 	}
 	delete(l.leaving, b.Owner.Pod)
-	if err := l.settle(ctx, view); err != nil {
-		return "", fmt.Errorf("clear the CPUs for %s: %w", b.Owner, err)
+	if err := l.clear(ctx, view, b.Owner); err != nil {
+		return "", err
 	}
 	l.drift.forget(name)
 	if err := l.Tree.Ensure(ctx, node); err != nil {

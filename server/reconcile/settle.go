@@ -2,7 +2,10 @@ package reconcile
 
 import (
 	"context"
+	"errors"
+	"fmt"
 
+	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/ledger"
 )
 
@@ -19,6 +22,21 @@ func (l *Loop) settle(ctx context.Context, view *ledger.View) error {
 		return nil
 	}
 	return err
+}
+
+// clear makes sure that nobody runs where a view forbids, for a container that is to
+// start. Whoever has no CPUs of his own does not wait for those that nobody can move,
+// because the runtime has lost them. The caller holds mu.
+func (l *Loop) clear(ctx context.Context, view *ledger.View, owner ledger.Owner) error {
+	err := l.settle(ctx, view)
+	if errors.Is(err, errLost) && !errors.Is(err, errStarting) && !cgroup.ContainerCpuset(view, owner).CPUs.Overlaps(view.ExclusiveCPUs()) {
+		l.Log.ErrorContext(ctx, "reconcile cgroups", "error", err)
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("clear the CPUs for %s: %w", owner, err)
+	}
+	return nil
 }
 
 // hasSettled reports whether a pass has cleared the CPUs for a view, a later one, or

@@ -1,0 +1,152 @@
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/berthd/berth/managers/cgroup"
+	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/ledger"
+)
+
+// errLost is why others have to wait: a container runs that the runtime does not show,
+// and so cannot be told where it may.
+var errLost = errors.New("a container is not shown by the container runtime, and runs")
+
+// astray notes which guests run outside of their pods' cgroups. Of those that are not
+// listed any more nobody has said that they are gone. The caller holds mu.
+func (l *Loop) astray(view *ledger.View, g guests, listed map[string]bool) {
+	now := map[string]guest{}
+	for id, s := range l.strays {
+		if _, bound := view.Binding(id); bound && !listed[id] {
+			now[id] = s
+		}
+	}
+	for _, c := range g {
+		if _, pod, err := l.pod(view, c.owner.Pod); c.runs && err == nil && !c.name.Within(pod) {
+			now[c.id] = c
+		}
+	}
+	l.strays = now
+}
+
+// search looks for containers of a view that run though the runtime has not listed them,
+// as after it lost its own records. An error is about those that are where they may not be,
+// and wraps errLost. The caller holds mu.
+func (l *Loop) search(ctx context.Context, view *ledger.View, listed map[string]bool) error {
+	l.lost = nil
+	var errs []error
+	for b := range view.Bindings() {
+		if b.Own || listed[b.ID] || l.leaving[b.Owner.Pod] {
+			continue
+		}
+		name, err := l.alive(ctx, view, b)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%w, or may: container %s: %w", errLost, b.Owner, err))
+		}
+		if name == nil {
+			continue
+		}
+		l.lost = append(l.lost, b.Owner)
+		seen, err := l.Tree.Observe(ctx, name, 0)
+		want := cgroup.ContainerCpuset(view, b.Owner).CPUs
+		if have := seen.Find(name).Values.CPUs; err == nil && have != want && !want.IsEmpty() {
+			err = fault.Unavailablef("it is in cgroup %s on CPUs %s and not %s", name, have, want)
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%w: container %s, %s: %w", errLost, b.Owner, b.ID, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// alive finds the cgroup of a container that a runtime has made, where it has processes,
+// without asking the runtime; nil if there is none to be seen. The caller holds mu.
+func (l *Loop) alive(ctx context.Context, view *ledger.View, b ledger.Binding) (cgroup.Name, error) {
+	var places []cgroup.Name
+	if s, ok := l.strays[b.ID]; ok {
+		places = append(places, s.name)
+	}
+	_, pod, err := l.pod(view, b.Owner.Pod)
+	if err != nil {
+		return nil, err
+	}
+	inside, err := l.Tree.Observe(ctx, pod, 1)
+	if err != nil {
+		return nil, err
+	}
+	for _, o := range inside.Nodes {
+		if bears(o.Name, b.ID) {
+			places = append(places, o.Name)
+		}
+	}
+	for _, name := range places {
+		pids, err := l.Tree.Procs(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		if len(pids) > 0 {
+			return name, nil
+		}
+	}
+	return nil, nil
+}
+
+// bears tells whether a cgroup is called after a container, as runtimes do: ID, PREFIX-ID
+// or PREFIX-ID.scope.
+func bears(name cgroup.Name, id string) bool {
+	base := strings.TrimSuffix(name.Base(), ".scope")
+	return base == id || strings.HasSuffix(base, "-"+id)
+}
+
+// Lives tells whether a container that a runtime has made, and does not list, has
+// processes.
+func (l *Loop) Lives(ctx context.Context, b ledger.Binding) (bool, error) {
+	if err := l.enter(ctx); err != nil {
+		return false, err
+	}
+	defer l.mu.Unlock()
+	view := l.View()
+	if _, here := view.Pod(b.Owner.Pod); !here {
+		return false, nil
+	}
+	name, err := l.alive(ctx, view, b)
+	return name != nil, err
+}
+
+// outside lists the containers of a pod that run outside of its cgroup: as they are, or
+// as they were when a runtime last answered that does not now. One that cannot be ended
+// because others may be in its cgroup too is an error of class Precondition. The caller
+// holds mu.
+func (l *Loop) outside(ctx context.Context, view *ledger.View, uid string) (out []cgroup.Name, err error) {
+	if l.Runtime == nil {
+		return nil, nil
+	}
+	if now := l.View(); now.Generation() > view.Generation() {
+		view = now
+	}
+	for b := range view.Bindings() {
+		if b.Owner.Pod != uid || b.Own {
+			continue
+		}
+		if _, err := l.meet(ctx, view); err != nil {
+			l.Log.WarnContext(ctx, "look for containers of a pod outside of its cgroup", "uid", uid, "error", err)
+		}
+		break
+	}
+	for id, s := range l.strays {
+		switch {
+		case s.owner.Pod != uid:
+		case !bears(s.name, id):
+			return nil, fault.Preconditionf("container %s (%s) runs in cgroup %s, which is neither in its pod's nor called after it: "+
+				"end it with the container runtime first", s.owner, id, s.name)
+		default:
+			l.Log.WarnContext(ctx, "a container of a pod that is removed runs outside of its cgroup",
+				"owner", s.owner.String(), "id", id, "name", s.name.String())
+			out = append(out, s.name)
+		}
+	}
+	return out, nil
+}

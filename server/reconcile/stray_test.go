@@ -1,0 +1,169 @@
+package reconcile
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/berthd/berth/managers/cgroup"
+	"github.com/berthd/berth/managers/cgroup/memtree"
+	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/workload"
+	"github.com/berthd/berth/server/runtime"
+)
+
+// at has a container of pod a run in a cgroup.
+func (b *bench) at(d *dock, id, path string) {
+	b.t.Helper()
+	b.set(name(path).Parent().String(), cgroup.Values{})
+	d.create(id, "a", "0-3")
+	d.boxes[id].Cgroup = name(path)
+	b.must(b.prestart(id, "a"))
+	d.start(b.t, id)
+}
+
+// procs counts the processes of a cgroup.
+func (b *bench) procs(path string) int {
+	b.t.Helper()
+	pids, err := b.tree.Procs(b.t.Context(), name(path))
+	b.must(err)
+	return len(pids)
+}
+
+// A pod's containers end with it, wherever their runtime runs them.
+func TestRemovalEndsContainersOutside(t *testing.T) {
+	t.Parallel()
+	away := fault.Unavailablef("nobody there")
+	for what, row := range map[string]struct {
+		path      string
+		meanwhile func(*bench, *dock)
+		want      fault.Class
+		left      int
+	}{
+		"not looked at yet": {"/elsewhere/a1", func(*bench, *dock) {}, -1, 0},
+		"a scope":           {"/system.slice/cri-containerd-a1.scope", func(*bench, *dock) {}, -1, 0},
+		"while the runtime is away": {"/elsewhere/a1", func(b *bench, d *dock) {
+			b.must(b.Follow(b.t.Context()))
+			d.set(func() { d.fail = away })
+		}, -1, 0},
+		"that the runtime has lost": {"/elsewhere/a1", func(b *bench, d *dock) {
+			b.must(b.Follow(b.t.Context()))
+			d.set(func() { d.hidden = map[string]bool{"a1": true} })
+			b.must(b.Follow(b.t.Context()))
+		}, -1, 0},
+		"among others": {"/elsewhere/all", func(b *bench, _ *dock) {
+			b.must(b.tree.Move(b.t.Context(), name("/elsewhere/all"), b.tree.Spawn(memtree.Mortal)))
+		}, fault.Precondition, 2},
+		"that does not end": {"/elsewhere/a1", func(b *bench, _ *dock) { b.refuse["/elsewhere/a1"] = errRefused }, fault.Internal, 1},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			b, d := newDock(t, memtree.V1())
+			b.at(d, "a1", row.path)
+			d.create("a2", "a", "0-3")
+			b.must(b.prestart("a2", "a"))
+			d.start(t, "a2")
+			b.admit("b", workload.Guaranteed, cpus(100))
+			b.pass()
+			d.create("b1", "b", "0-3")
+			d.boxes["b1"].Cgroup = name("/elsewhere/b1")
+			b.set("/elsewhere", cgroup.Values{})
+			b.must(b.prestart("b1", "b"))
+			d.start(t, "b1")
+			row.meanwhile(b, d)
+			err := b.RemovePod(t.Context(), b.ledger.View(), "a")
+			if (err == nil) != (row.want < 0) || err != nil && row.want != fault.Internal && fault.ClassOf(err) != row.want {
+				t.Errorf("got %v", err)
+			}
+			if got := b.procs(row.path); got != row.left {
+				t.Errorf("%d processes in %s, want %d", got, row.path, row.left)
+			}
+			// What cannot be done at all is not begun.
+			if got := b.procs("/kubepods/poda"); (got > 0) != (row.want == fault.Precondition) {
+				t.Errorf("%d processes in the pod", got)
+			}
+			if b.procs("/elsewhere/b1") != 1 || b.leaving["a"] != (row.want < 0) {
+				t.Errorf("another pod's container: %d processes; leaving: %v", b.procs("/elsewhere/b1"), b.leaving)
+			}
+		})
+	}
+}
+
+// A container that runs and that the runtime has lost is somewhere all the same: nobody
+// starts on its CPUs, and nobody takes it for resized.
+func TestLostContainers(t *testing.T) {
+	t.Parallel()
+	for _, path := range []string{"/kubepods/poda/a1", "/kubepods/poda/cri-containerd-a1.scope", "/elsewhere/a1"} {
+		t.Run(path, func(t *testing.T) {
+			t.Parallel()
+			b, d := newDock(t, memtree.V1())
+			b.at(d, "a1", path)
+			b.admit("b", workload.Guaranteed, cpus(100))
+			b.pass()
+			b.own()
+			d.set(func() { d.hidden = map[string]bool{"a1": true} })
+			err := b.prestart("own1", "own")
+			if !errors.Is(err, errLost) || fault.ClassOf(err) != fault.Unavailable || !strings.Contains(err.Error(), path+" on CPUs 0-3 and not 0-1") {
+				t.Errorf("a container of its own: %v", err)
+			}
+			b.must(b.Resize(t.Context(), b.ledger.View(), "b"))
+			// Who shares needs no place that somebody else has to leave.
+			d.create("b1", "b", "0-3")
+			b.must(b.prestart("b1", "b"))
+			if got := d.boxes["b1"].values.CPUs.String(); got != "0-1" {
+				t.Errorf("a container that shares starts on %s", got)
+			}
+			d.start(t, "b1")
+			if err := b.prestart("own1", "own"); !errors.Is(err, errLost) {
+				t.Errorf("a container of its own, after one that shares: %v", err)
+			}
+			if err := b.CheckResize(t.Context(), b.ledger.View(), "a"); !errors.Is(err, errLost) {
+				t.Errorf("its pod is resized: %v", err)
+			}
+			if lives, err := b.Lives(t.Context(), box("a1", "a")); !lives || err != nil {
+				t.Errorf("it lives: %v, %v", lives, err)
+			}
+			// Another one with a similar name is not it, nor is one of a pod that has gone.
+			for _, other := range []ledger.Binding{box("1", "a"), box("a1", "gone")} {
+				if lives, err := b.Lives(t.Context(), other); lives || err != nil {
+					t.Errorf("%+v lives: %v, %v", other, lives, err)
+				}
+			}
+
+			// It is found again.
+			d.set(func() { clear(d.hidden) })
+			b.must(b.prestart("own1", "own"))
+			if got := b.seen(path).Values.CPUs.String(); got != "0-1" {
+				t.Errorf("it has CPUs %s", got)
+			}
+			// Where it is where it should be, nobody has to wait.
+			d.set(func() { d.hidden["a1"] = true })
+			b.update(func(d *ledger.Draft) { d.Unbind("own1") })
+			b.must(b.Pass(t.Context()))
+			b.must(b.prestart("own2", "own"))
+			b.update(func(d *ledger.Draft) { d.Unbind("own2"); d.RemovePod("own") })
+			if err := b.Pass(t.Context()); !errors.Is(err, errLost) {
+				t.Errorf("a pass: %v", err)
+			}
+			// It has ended.
+			b.must(b.tree.Remove(t.Context(), name(path)))
+			b.pass()
+			if lives, err := b.Lives(t.Context(), box("a1", "a")); lives || err != nil {
+				t.Errorf("it lives: %v, %v", lives, err)
+			}
+			b.must(b.CheckResize(t.Context(), b.ledger.View(), "a"))
+		})
+	}
+}
+
+// A container that has exited, or that nobody has made yet, is not lost.
+func TestNotLost(t *testing.T) {
+	t.Parallel()
+	b, d := newDock(t, memtree.V1())
+	b.at(d, "a1", "/kubepods/poda/a1")
+	b.must(b.prestart("coming", "a"))
+	b.own()
+	d.set(func() { d.boxes["a1"].Phase = runtime.Exited })
+	b.must(b.prestart("own1", "own"))
+}
