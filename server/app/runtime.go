@@ -53,7 +53,7 @@ func (a *App) buildRuntime(ctx context.Context) (err error) {
 func (a *App) buildCensus() {
 	if a.runtime != nil {
 		a.census = &runtime.Census{
-			Runtime: a.runtime, Engine: a.Engine, View: a.Ledger.View,
+			Runtime: a.runtime, Engine: a.Engine, View: a.Ledger.View, Lives: a.reconcile.Lives,
 			Every: a.Config.Cgroups.ReconcilePeriod.Duration, Log: a.Log.With("part", "runtime"),
 		}
 	}

@@ -28,6 +28,9 @@ type Census struct {
 	Engine  Recounter
 	// View returns the current view.
 	View func() *ledger.View
+	// Lives tells whether a bound container that the runtime does not show has
+	// processes all the same.
+	Lives func(ctx context.Context, b ledger.Binding) (bool, error)
 	// Every is how often the containers are counted.
 	Every time.Duration
 	Log   *slog.Logger
@@ -37,8 +40,8 @@ type Census struct {
 }
 
 // Begin counts before anybody can create containers here: an id that is bound already
-// and that the runtime does not know belongs to a container that is gone. After an
-// error Run makes up for it.
+// and that the runtime does not know belongs to a container that is gone, unless that
+// lives. After an error Run makes up for it.
 func (c *Census) Begin(ctx context.Context) error {
 	c.shown = map[string]bool{}
 	for b := range c.View().Bindings() {
@@ -75,7 +78,16 @@ func (c *Census) take(ctx context.Context) error {
 		found = append(found, admission.Found{ID: l.ID, Owner: l.Owner, Exited: l.Phase == Exited})
 		shown[l.ID] = true
 	}
-	done, err := c.Engine.Recount(ctx, before, found, func(id string) bool { return c.shown[id] })
+	gone := map[string]bool{}
+	for b := range before.Bindings() {
+		if b.Own || shown[b.ID] || !c.shown[b.ID] {
+			continue
+		}
+		if gone[b.ID] = !c.lives(ctx, b); !gone[b.ID] {
+			shown[b.ID] = true
+		}
+	}
+	done, err := c.Engine.Recount(ctx, before, found, func(id string) bool { return gone[id] })
 	if err != nil {
 		return err
 	}
@@ -87,4 +99,17 @@ func (c *Census) take(ctx context.Context) error {
 		c.Log.InfoContext(ctx, "a container of the runtime is gone", "id", b.ID, "owner", b.Owner.String())
 	}
 	return nil
+}
+
+// lives looks for a container that the runtime does not show any more. A runtime may
+// lose its records, or not have read them yet; what runs is bound all the same.
+func (c *Census) lives(ctx context.Context, b ledger.Binding) bool {
+	lives, err := c.Lives(ctx, b)
+	switch {
+	case err != nil:
+		c.Log.ErrorContext(ctx, "look for a container that the runtime does not show", "id", b.ID, "owner", b.Owner.String(), "error", err)
+	case lives:
+		c.Log.WarnContext(ctx, "a container runs that the runtime does not show", "id", b.ID, "owner", b.Owner.String())
+	}
+	return lives || err != nil
 }

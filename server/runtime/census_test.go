@@ -35,6 +35,9 @@ type counted struct {
 	lists
 	t      *testing.T
 	ledger *ledger.Ledger
+	// alive are containers that have processes, whatever is listed; of those in doubt
+	// nobody knows.
+	alive, doubt []string
 }
 
 func newCounted(t *testing.T, bound ...string) *counted {
@@ -43,6 +46,12 @@ func newCounted(t *testing.T, bound ...string) *counted {
 	c.Census = &runtime.Census{
 		Runtime: &c.lists, View: c.ledger.View, Every: time.Millisecond, Log: slog.New(slog.DiscardHandler),
 		Engine: admission.New(admission.Config{}, admission.Parts{Ledger: c.ledger}),
+		Lives: func(_ context.Context, b ledger.Binding) (bool, error) {
+			if slices.Contains(c.doubt, b.ID) {
+				return false, fault.Unavailablef("who knows")
+			}
+			return slices.Contains(c.alive, b.ID), nil
+		},
 	}
 	c.update(func(d *ledger.Draft) { d.PutPod(ledgertest.Pod("a", "c")) })
 	c.bind(bound...)
@@ -110,6 +119,48 @@ func TestCensusAfterABadStart(t *testing.T) {
 	}
 	if err := c.Begin(t.Context()); !errors.Is(err, away) {
 		t.Errorf("got %v", err)
+	}
+	if err := c.Run(ctx); !errors.Is(err, context.Canceled) || len(c.lists) > 0 {
+		t.Errorf("%d steps left: %v", len(c.lists), err)
+	}
+}
+
+// What a runtime does not show, as one that has lost its records or not read them yet,
+// stays bound for as long as it has processes: at a start and later.
+func TestCensusOfWhatLives(t *testing.T) {
+	t.Parallel()
+	c := newCounted(t, "ended", "lives", "unsure")
+	c.alive, c.doubt = []string{"lives"}, []string{"unsure"}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	c.lists = lists{
+		func() ([]string, error) { return nil, nil },
+		func() ([]string, error) {
+			c.bound("lives", "unsure")
+			c.doubt = nil
+			return nil, nil
+		},
+		func() ([]string, error) {
+			c.bound("lives")
+			return []string{"lives"}, nil
+		},
+		func() ([]string, error) {
+			c.bound("lives")
+			return nil, nil
+		},
+		func() ([]string, error) {
+			c.bound("lives")
+			c.alive = nil
+			return nil, nil
+		},
+		func() ([]string, error) {
+			c.bound()
+			cancel()
+			return nil, ctx.Err()
+		},
+	}
+	if err := c.Begin(t.Context()); err != nil {
+		t.Error(err)
 	}
 	if err := c.Run(ctx); !errors.Is(err, context.Canceled) || len(c.lists) > 0 {
 		t.Errorf("%d steps left: %v", len(c.lists), err)
