@@ -137,8 +137,15 @@ func (l *Loop) outside(ctx context.Context, view *ledger.View, uid string) (out 
 		break
 	}
 	for id, s := range l.strays {
+		if s.owner.Pod != uid {
+			continue
+		}
+		pids, err := l.Tree.Procs(ctx, s.name)
 		switch {
-		case s.owner.Pod != uid:
+		case err != nil:
+			return nil, fmt.Errorf("look for container %s outside of its pod's cgroup: %w", s.owner, err)
+		case len(pids) == 0:
+			// It has ended, or the runtime calls by this name what is another place here.
 		case !bears(s.name, id):
 			return nil, fault.Preconditionf("container %s (%s) runs in cgroup %s, which is neither in its pod's nor called after it: "+
 				"end it with the container runtime first", s.owner, id, s.name)

@@ -55,6 +55,7 @@ func TestRemovalEndsContainersOutside(t *testing.T) {
 		"among others": {"/elsewhere/all", func(b *bench, _ *dock) {
 			b.must(b.tree.Move(b.t.Context(), name("/elsewhere/all"), b.tree.Spawn(memtree.Mortal)))
 		}, fault.Precondition, 2},
+		"that is not there": {"/elsewhere/all", func(b *bench, _ *dock) { b.must(b.tree.Remove(b.t.Context(), name("/elsewhere/all"))) }, -1, 0},
 		"that does not end": {"/elsewhere/a1", func(b *bench, _ *dock) { b.refuse["/elsewhere/a1"] = errRefused }, fault.Internal, 1},
 	} {
 		t.Run(what, func(t *testing.T) {
