@@ -166,7 +166,10 @@ func (m *Manager) Limit() workload.Quantities {
 
 // Allocatable is what a scheduler may give out, and what Fit admits up to: the
 // capacity without the reservation; of memory also without all huge pages.
-func (m *Manager) Allocatable() workload.Quantities {
+func (m *Manager) Allocatable() workload.Quantities { return maps.Clone(m.allocatable) }
+
+// unreserved is Allocatable without the pods.
+func (m *Manager) unreserved() workload.Quantities {
 	out := maps.Clone(m.capacity)
 	delete(out, PIDs)
 	for r, have := range out {
@@ -177,7 +180,7 @@ func (m *Manager) Allocatable() workload.Quantities {
 			out[workload.Memory] = max(out[workload.Memory]-bytes, 0)
 		}
 	}
-	return m.withPods(out)
+	return out
 }
 
 func (m *Manager) withPods(q workload.Quantities) workload.Quantities {

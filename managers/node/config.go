@@ -67,6 +67,8 @@ type Manager struct {
 	machine  *machine.Topology
 	capacity workload.Quantities // without pods
 	pods     int64
+	// allocatable is what Allocatable tells: every admission asks for it.
+	allocatable workload.Quantities
 }
 
 const invalidObject = "the configuration of the node"
@@ -111,6 +113,7 @@ func New(cfg Config, facts Facts) (*Manager, error) {
 	if err := bad.Err(invalidObject); err != nil {
 		return nil, err
 	}
+	m.allocatable = m.withPods(m.unreserved())
 	return m, nil
 }
 

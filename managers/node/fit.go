@@ -30,7 +30,6 @@ func (m *Manager) Fit(view *ledger.View, pod *workload.Pod) error {
 
 // lacks refuses requests that are more than is allocatable and not used.
 func (m *Manager) lacks(requests, used workload.Quantities) error {
-	allocatable := m.Allocatable()
 	order := []workload.Resource{workload.CPU, workload.Memory, workload.EphemeralStorage}
 	for r := range requests.Sorted() {
 		if r.IsHugePages() {
@@ -38,7 +37,7 @@ func (m *Manager) lacks(requests, used workload.Quantities) error {
 		}
 	}
 	for _, r := range order {
-		have, known := allocatable[r]
+		have, known := m.allocatable[r]
 		// Huge pages of a size that the kernel does not have are none.
 		if need := requests[r]; need > 0 && (known || r.IsHugePages()) && need > have-used[r] {
 			return outOf(r, need, used[r], have)
@@ -59,9 +58,8 @@ func (m *Manager) FitResize(view *ledger.View, old, wanted *workload.Pod) error 
 			more[r] = amount
 		}
 	}
-	allocatable := m.Allocatable()
 	for r, need := range more.Sorted() {
-		if most, known := allocatable[r]; known && need > most {
+		if most, known := m.allocatable[r]; known && need > most {
 			err := fault.Refuse(fault.Infeasible, "Node didn't have enough capacity: %s, requested: %d, capacity: %d", r, need, most)
 			err.Resource = string(r)
 			return err
@@ -146,7 +144,7 @@ func (g Guard) Explain(view *ledger.View, req hint.Request, nodes numa.Mask) []l
 		}
 		return max(workload.EffectiveRequest(p, g.cfg.Features, resource), 0)
 	}
-	need, have := of(req.Pod), g.Allocatable()[resource]
+	need, have := of(req.Pod), g.allocatable[resource]
 	if resource == Pods {
 		have = g.pods
 	}
