@@ -234,7 +234,11 @@ func (s *Store) Commit(ctx context.Context, gen uint64, batch []ledger.Entry) er
 
 func put(tx *bbolt.Tx, batch []ledger.Entry) error {
 	for _, e := range batch {
-		b, err := tx.CreateBucketIfNotExists([]byte(e.Bucket))
+		var err error
+		b := tx.Bucket([]byte(e.Bucket))
+		if b == nil {
+			b, err = tx.CreateBucket([]byte(e.Bucket))
+		}
 		if err == nil && e.Value == nil {
 			err = b.Delete([]byte(e.Key))
 		} else if err == nil {
