@@ -65,7 +65,7 @@ type Exact struct {
 func (a Exact) Plus(b Exact) Exact {
 	s := Exact{Sum(a.Whole, b.Whole), a.Excess + b.Excess}
 	if s.Excess >= billion {
-		s.Whole, s.Excess = s.Whole-1, s.Excess-billion
+		s.Whole, s.Excess = Sum(s.Whole, -1), s.Excess-billion
 	}
 	return s
 }

@@ -36,6 +36,24 @@ func TestExactAddsLikeFractions(t *testing.T) {
 	})
 }
 
+// TestExactStopsAtTheEnds: also where fractions carry into a whole part that has stopped.
+func TestExactStopsAtTheEnds(t *testing.T) {
+	t.Parallel()
+	most, least, half := Exact{Whole: math.MaxInt64}, Exact{Whole: math.MinInt64, Excess: billion / 2}, Exact{Excess: billion / 2}
+	for what, row := range map[string]struct{ got, want int64 }{
+		"least and less":      {least.Plus(Exact{Whole: -1, Excess: billion / 2}).Whole, math.MinInt64},
+		"least and a half":    {least.Plus(half).Whole, math.MinInt64},
+		"most and more":       {most.Plus(Exact{Whole: 1, Excess: billion / 2}).Whole, math.MaxInt64},
+		"least without more":  {least.Minus(most).Whole, math.MinInt64},
+		"nothing without all": {Exact{}.Minus(most).Whole, -math.MaxInt64},
+		"most without a half": {most.Minus(half).Whole, math.MaxInt64},
+	} {
+		if row.got != row.want {
+			t.Errorf("%s: %d, want %d", what, row.got, row.want)
+		}
+	}
+}
+
 func TestSumStopsAtTheEnds(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct{ a, b, want int64 }{
