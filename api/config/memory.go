@@ -106,17 +106,23 @@ func (c Config) validateMemory(vs *fault.Violations, oneOf func(field, got strin
 	}
 }
 
-// reservedMemory reads Memory.Reserved.
+// reservedMemory reads Memory.Reserved, each with what it adds to the sum of those of
+// its resource before it: fractions of bytes add up as they do in the reservations of
+// the whole node.
 func (c Config) reservedMemory() ([]memory.Reservation, error) {
 	var out []memory.Reservation
 	var vs fault.Violations
+	sums := map[workload.Resource]workload.Exact{}
 	for i, r := range c.Memory.Reserved {
 		for _, name := range slices.Sorted(maps.Keys(r.Limits)) {
-			bytes, err := amount(workload.Resource(name), r.Limits[name])
+			resource := workload.Resource(name)
+			bytes, err := amount(resource, r.Limits[name])
 			if err != nil {
 				vs.Addf(fmt.Sprintf("memory.reserved[%d].limits[%q]", i, name), "%v", err)
 			}
-			out = append(out, memory.Reservation{Node: int(r.NUMANode), Resource: workload.Resource(name), Bytes: uint64(bytes.Whole)})
+			sum := sums[resource].Plus(bytes)
+			out = append(out, memory.Reservation{Node: int(r.NUMANode), Resource: resource, Bytes: uint64(max(sum.Whole-sums[resource].Whole, 0))})
+			sums[resource] = sum
 		}
 	}
 	return out, vs.Err("configuration")

@@ -102,20 +102,33 @@ func TestReservationsAddUpAsTheKubeletsDo(t *testing.T) {
 	})
 }
 
-// TestFractionsReservedByNode: parts with fractions that make whole bytes together
-// are equal to what is reserved of the NUMA nodes.
+// TestFractionsReservedByNode: fractions that are reserved as a whole, and those that
+// are reserved of the NUMA nodes, make whole bytes together.
 func TestFractionsReservedByNode(t *testing.T) {
 	t.Parallel()
-	m := machinetest.Build("1s16c,mem=64Gi")
-	c := Default()
-	c.Memory.Policy = memory.PolicyStatic
-	c.Memory.Reserved = []ReservedMemory{{NUMANode: 0, Limits: map[string]string{"memory": "2148Mi"}}}
-	c.Reserved.System, c.Reserved.Kube = map[string]string{"memory": "1.1Gi"}, map[string]string{"memory": "0.9Gi"}
-	cfg, err := c.MemoryConfig(m)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := memory.New(cfg, m); err != nil {
-		t.Error(err)
+	m := machinetest.Build("2s16c,mem=64Gi")
+	for name, row := range map[string]struct {
+		system, kube string
+		nodes        []string
+		equal        bool
+	}{
+		"of the whole":         {"1.1Gi", "0.9Gi", []string{"2148Mi"}, true},
+		"of each":              {"1.1Gi", "1.1Gi", []string{"1.1Gi", "1226.4Mi"}, true},
+		"of the nodes":         {"1Gi", "1Gi", []string{"1024.3Mi", "1123.7Mi"}, true},
+		"a byte less of nodes": {"1Gi", "1Gi", []string{"1Gi", "1178599423"}, false},
+	} {
+		c := Default()
+		c.Memory.Policy = memory.PolicyStatic
+		for i, text := range row.nodes {
+			c.Memory.Reserved = append(c.Memory.Reserved, ReservedMemory{NUMANode: int32(i), Limits: map[string]string{"memory": text}})
+		}
+		c.Reserved.System, c.Reserved.Kube = map[string]string{"memory": row.system}, map[string]string{"memory": row.kube}
+		cfg, err := c.MemoryConfig(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := memory.New(cfg, m); (err == nil) != row.equal {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
