@@ -31,8 +31,10 @@ type bench struct {
 	now time.Time         // guarded by mu
 	ops map[Operation]int // guarded by mu
 
-	// refuse makes writes to a cgroup fail, by name.
-	refuse map[string]error
+	// refuse makes writes to a cgroup fail, by name, blind looking at it.
+	refuse, blind map[string]error
+	// counted is called after the processes of a cgroup were listed; nil for nothing.
+	counted func(path string)
 }
 
 // Ensure refuses what the test wants to be refused.
@@ -44,6 +46,9 @@ func (b *bench) Ensure(ctx context.Context, n cgroup.Node) error {
 }
 
 func (b *bench) Observe(ctx context.Context, n cgroup.Name, depth int) (*cgroup.Snapshot, error) {
+	if err := b.blind[n.String()]; err != nil {
+		return nil, err
+	}
 	return b.tree.Observe(ctx, n, depth)
 }
 
@@ -51,7 +56,13 @@ func (b *bench) Move(ctx context.Context, n cgroup.Name, pids ...int) error {
 	return b.tree.Move(ctx, n, pids...)
 }
 
-func (b *bench) Procs(ctx context.Context, n cgroup.Name) ([]int, error) { return b.tree.Procs(ctx, n) }
+func (b *bench) Procs(ctx context.Context, n cgroup.Name) ([]int, error) {
+	pids, err := b.tree.Procs(ctx, n)
+	if b.counted != nil {
+		b.counted(n.String())
+	}
+	return pids, err
+}
 
 func (b *bench) Remove(ctx context.Context, n cgroup.Name) error {
 	if err := b.refuse[n.String()]; err != nil {
@@ -70,7 +81,7 @@ func newBench(t *testing.T, facts cgroup.Facts, change func(*Config)) *bench {
 	b := &bench{
 		t: t, tree: memtree.New(facts, cpuset.Range(0, 3), numa.Of(0)), now: time.Unix(1000, 0),
 		ledger: ledgertest.New(t, ledger.Rules{Machine: machinetest.Build("4c")}),
-		ops:    map[Operation]int{}, refuse: map[string]error{},
+		ops:    map[Operation]int{}, refuse: map[string]error{}, blind: map[string]error{},
 	}
 	cfg := Config{
 		Tree: b, Layout: layout, Limits: Limits{QoS: qos.Config{Cgroup: cgroup.DefaultConfig(facts)}},

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/berthd/berth/managers/cgroup"
+	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/fault"
 	"github.com/berthd/berth/managers/ledger"
 )
@@ -50,16 +51,25 @@ func (l *Loop) search(ctx context.Context, view *ledger.View, listed map[string]
 			continue
 		}
 		l.lost = append(l.lost, b.Owner)
-		seen, err := l.Tree.Observe(ctx, name, 0)
-		want := cgroup.ContainerCpuset(view, b.Owner).CPUs
-		if have := seen.Find(name).Values.CPUs; err == nil && have != want && !want.IsEmpty() {
-			err = fault.Unavailablef("it is in cgroup %s on CPUs %s and not %s", name, have, want)
-		}
-		if err != nil {
+		if err := l.allowed(ctx, name, cgroup.ContainerCpuset(view, b.Owner).CPUs); err != nil {
 			errs = append(errs, fmt.Errorf("%w: container %s, %s: %w", errLost, b.Owner, b.ID, err))
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// allowed returns an error unless a cgroup keeps to some CPUs. Fewer are enough: where
+// it has not got what was added since, nobody else has to wait for it.
+func (l *Loop) allowed(ctx context.Context, name cgroup.Name, want cpuset.Set) error {
+	seen, err := l.Tree.Observe(ctx, name, 0)
+	if err != nil {
+		return err
+	}
+	o := seen.Find(name)
+	if o.State == cgroup.Absent || want.IsEmpty() || !o.Values.CPUs.IsEmpty() && o.Values.CPUs.IsSubsetOf(want) {
+		return nil
+	}
+	return fault.Unavailablef("it is in cgroup %s on CPUs %s and not %s", name, o.Values.CPUs, want)
 }
 
 // alive finds the cgroup of a container that a runtime has made, where it has processes,
@@ -78,7 +88,7 @@ func (l *Loop) alive(ctx context.Context, view *ledger.View, b ledger.Binding) (
 		return nil, err
 	}
 	for _, o := range inside.Nodes {
-		if bears(o.Name, b.ID) {
+		if !o.Name.Equal(pod) && bears(o.Name, b.ID) {
 			places = append(places, o.Name)
 		}
 	}
@@ -95,10 +105,11 @@ func (l *Loop) alive(ctx context.Context, view *ledger.View, b ledger.Binding) (
 }
 
 // bears tells whether a cgroup is called after a container, as runtimes do: ID, PREFIX-ID
-// or PREFIX-ID.scope.
+// or PREFIX-ID.scope. What CRI-O has watch a container, conmon, has a cgroup beside it that
+// is called nearly so.
 func bears(name cgroup.Name, id string) bool {
-	base := strings.TrimSuffix(name.Base(), ".scope")
-	return base == id || strings.HasSuffix(base, "-"+id)
+	prefix, ok := strings.CutSuffix(strings.TrimSuffix(name.Base(), ".scope"), id)
+	return ok && (prefix == "" || strings.HasSuffix(prefix, "-") && !strings.HasSuffix(prefix, "-conmon-"))
 }
 
 // Lives tells whether a container that a runtime has made, and does not list, has

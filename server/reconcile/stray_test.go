@@ -125,8 +125,12 @@ func TestLostContainers(t *testing.T) {
 			if lives, err := b.Lives(t.Context(), box("a1", "a")); !lives || err != nil {
 				t.Errorf("it lives: %v, %v", lives, err)
 			}
-			// Another one with a similar name is not it, nor is one of a pod that has gone.
-			for _, other := range []ledger.Binding{box("1", "a"), box("a1", "gone")} {
+			// Another one with a similar name is not it, nor is what watches one, nor a pod
+			// that is called so, nor is one of a pod that has gone.
+			watch := name("/kubepods/poda/crio-conmon-watched.scope")
+			b.set(watch.String(), cgroup.Values{})
+			b.must(b.tree.Move(t.Context(), watch, b.tree.Spawn(memtree.Mortal)))
+			for _, other := range []ledger.Binding{box("1", "a"), box("watched", "a"), box("poda", "a"), box("a1", "gone")} {
 				if lives, err := b.Lives(t.Context(), other); lives || err != nil {
 					t.Errorf("%+v lives: %v, %v", other, lives, err)
 				}
@@ -143,10 +147,15 @@ func TestLostContainers(t *testing.T) {
 			b.update(func(d *ledger.Draft) { d.Unbind("own1") })
 			b.must(b.Pass(t.Context()))
 			b.must(b.prestart("own2", "own"))
+			// Nor does anybody where it could have more.
 			b.update(func(d *ledger.Draft) { d.Unbind("own2"); d.RemovePod("own") })
-			if err := b.Pass(t.Context()); !errors.Is(err, errLost) {
-				t.Errorf("a pass: %v", err)
+			b.pass()
+			if got := b.seen(path).Values.CPUs.String(); got != "0-1" {
+				t.Errorf("it has CPUs %s", got)
 			}
+			b.own()
+			b.must(b.prestart("own3", "own"))
+			b.update(func(d *ledger.Draft) { d.Unbind("own3"); d.RemovePod("own") })
 			// It has ended.
 			b.must(b.tree.Remove(t.Context(), name(path)))
 			b.pass()
@@ -167,4 +176,34 @@ func TestNotLost(t *testing.T) {
 	b.own()
 	d.set(func() { d.boxes["a1"].Phase = runtime.Exited })
 	b.must(b.prestart("own1", "own"))
+}
+
+// What the kernel does not tell about a container that the runtime has lost is an error,
+// and one that ends while it is looked for is not lost.
+func TestLookForTheLost(t *testing.T) {
+	t.Parallel()
+	const path = "/kubepods/poda/a1"
+	for what, row := range map[string]struct {
+		meanwhile func(*bench)
+		want      error
+	}{
+		"unseen":            {func(b *bench) { b.blind[path] = errRefused }, errRefused},
+		"its pod is unseen": {func(b *bench) { b.blind["/kubepods/poda"] = errRefused }, errRefused},
+		"ends": {func(b *bench) {
+			b.counted = func(at string) { b.must(b.tree.Remove(b.t.Context(), name(at))) }
+		}, nil},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			b, d := newDock(t, memtree.V1())
+			b.at(d, "a1", path)
+			b.pass()
+			b.own()
+			d.set(func() { d.hidden = map[string]bool{"a1": true} })
+			row.meanwhile(b)
+			if err := b.prestart("own1", "own"); !errors.Is(err, row.want) || errors.Is(err, errLost) != (row.want != nil) {
+				t.Errorf("got %v, want %v", err, row.want)
+			}
+		})
+	}
 }
