@@ -1,7 +1,6 @@
 package config
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/json"
 	"fmt"
@@ -11,7 +10,6 @@ import (
 	"strings"
 
 	utiljson "k8s.io/apimachinery/pkg/util/json"
-	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	kubelet "k8s.io/kubelet/config/v1beta1"
 	"sigs.k8s.io/yaml"
 
@@ -40,18 +38,30 @@ func parse(path string, data []byte, apiVersion, kind string) (map[string]any, e
 	return object(path, text, apiVersion, kind)
 }
 
-// documents counts those of a text that have something in them.
+// documents counts those of a text that have something in them. YAML lets no line of
+// a document begin with its marks: --- begins one, which may follow on the same line,
+// ... ends one, and % is a word to the parser.
 func documents(data []byte) (found int) {
-	for reader := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data))); ; {
-		text, err := reader.Read()
-		if err != nil {
-			return found // the end: nothing else goes wrong in memory
-		}
+	var piece []byte
+	count := func() {
 		var value any
-		if yaml.Unmarshal(text, &value) != nil || value != nil {
+		if yaml.Unmarshal(piece, &value) != nil || value != nil {
 			found++
 		}
+		piece = piece[:0]
 	}
+	for line := range bytes.Lines(data) {
+		begins, ends := bytes.HasPrefix(line, []byte("---")), bytes.HasPrefix(line, []byte("..."))
+		switch {
+		case (begins || ends) && (len(line) == 3 || bytes.IndexByte([]byte(" \t\r\n"), line[3]) >= 0):
+			count()
+			piece = append(piece, line[3:]...)
+		case line[0] != '%':
+			piece = append(piece, line...)
+		}
+	}
+	count()
+	return found
 }
 
 // object reads a JSON text that has the wanted type. Numbers stay as they are

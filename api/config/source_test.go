@@ -73,3 +73,35 @@ func TestKubeletFileIsTakenAsItIs(t *testing.T) {
 		}
 	}
 }
+
+// TestDocumentsAreCounted: berth's own file with another document is refused, however
+// that is set off.
+func TestDocumentsAreCounted(t *testing.T) {
+	t.Parallel()
+	const head = "apiVersion: " + APIVersion + "\nkind: " + Kind + "\ncpu: {policy: static}\n"
+	for name, row := range map[string]struct {
+		text string
+		want string // part of the error; empty where there is none
+	}{
+		"one":                           {head, ""},
+		"one, begun and ended":          {"%YAML 1.1\n# mine\n---\n" + head + "...\n", ""},
+		"empty ones around it":          {"# mine\n--- # yours\n" + head + "---\n\n--- \r\n# the end\n", ""},
+		"a text with such a line":       {head + "reserved: {system: {cpu: \"1\"}} # ---\n #--- \n", ""},
+		"two":                           {head + "---\ncpu: {policy: none}\n", "expected one document, found 2"},
+		"two, on Windows":               {head + "---\r\ncpu: {policy: none}\r\n", "expected one document, found 2"},
+		"two, and a remark":             {head + "--- # the second\ncpu: {policy: none}\n", "expected one document, found 2"},
+		"two, the second beside":        {head + "--- {cpu: {policy: none}}\n", "expected one document, found 2"},
+		"two, the first ended":          {head + "...\ncpu: {policy: none}\n", "expected one document, found 2"},
+		"three, of which two are wrong": {head + "---\ta: [\n--- b: [\n", "expected one document, found 3"},
+	} {
+		c := Default()
+		switch err := c.ApplyBerth("f", []byte(row.text)); {
+		case row.want == "":
+			if err != nil || c.CPU.Policy != "static" {
+				t.Errorf("%s: policy %s, %v", name, c.CPU.Policy, err)
+			}
+		case fault.ClassOf(err) != fault.Invalid || !strings.Contains(err.Error(), row.want):
+			t.Errorf("%s: %v, want %s", name, err, row.want)
+		}
+	}
+}
