@@ -45,7 +45,7 @@ func (l *Loop) meet(ctx context.Context, view *ledger.View) (guests, error) {
 	}
 	if !hasGuests(view) {
 		l.recall(nil)
-		l.strays, l.lost = nil, nil
+		l.strays, l.home, l.lost = nil, nil, nil
 		return nil, nil
 	}
 	listed, err := l.list(ctx)
@@ -53,9 +53,9 @@ func (l *Loop) meet(ctx context.Context, view *ledger.View) (guests, error) {
 		return nil, err
 	}
 	var out guests
-	shown := make(map[string]bool, len(listed))
+	shown := make(map[string]runtime.Phase, len(listed))
 	for _, c := range listed {
-		shown[c.ID] = true
+		shown[c.ID] = c.Phase
 		b, bound := view.Binding(c.ID)
 		if !bound || b.Own || c.Phase == runtime.Exited || l.leaving[b.Owner.Pod] {
 			continue

@@ -92,8 +92,10 @@ type Loop struct {
 	orphans []cgroup.Name   // guarded by mu: those that the last pass saw
 	guests  guests          // guarded by mu: of what is being applied
 	// strays are the guests that ran outside of their pods' cgroups when the runtime was
-	// last asked, by id, lost the owners of those that it did not show; guarded by mu.
+	// last asked, by id, home the ids of those that do not, or have ended, lost the owners
+	// of those that run and that it did not show; guarded by mu.
 	strays map[string]guest
+	home   map[string]bool
 	lost   []ledger.Owner
 	// waiting are the guests that are about to start, by id; guarded by mu.
 	waiting map[string]start

@@ -13,6 +13,7 @@ import (
 	"github.com/berthd/berth/managers/fault"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/workload"
+	"github.com/berthd/berth/server/runtime"
 )
 
 // slowDock is a dock on the clock of a bubble, in which pod a has containers that do
@@ -147,6 +148,31 @@ func TestOneBoundForATurn(t *testing.T) {
 		b.update(func(d *ledger.Draft) { d.RemovePod("own") })
 		d.set(func() { d.slow = patience - brief/2 })
 		took(t, patience, start)
+	})
+}
+
+// A removal asks the runtime only where it has not said yet what the removal needs.
+func TestRemovalOutlivesASilentRuntime(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b, d := slowDock(t)
+		b.admit("b", workload.Guaranteed, cpus(100))
+		b.pass()
+		for _, id := range []string{"b1", "b2", "b3"} {
+			d.create(id, "b", "0-3")
+			b.must(b.prestart(id, "b"))
+		}
+		d.start(t, "b1")
+		d.set(func() { d.boxes["b2"].Phase = runtime.Exited })
+		b.must(b.Follow(t.Context()))
+		d.set(func() { d.slow = time.Hour })
+		took(t, 0, func() {
+			for _, uid := range []string{"a", "b"} {
+				b.must(b.RemovePod(t.Context(), b.ledger.View(), uid))
+			}
+		})
+		b.bind("new", "b")
+		took(t, patience, func() { b.must(b.RemovePod(t.Context(), b.ledger.View(), "b")) })
 	})
 }
 

@@ -10,37 +10,51 @@ import (
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/fault"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/server/runtime"
 )
 
 // errLost is why others have to wait: a container runs that the runtime does not show,
 // and so cannot be told where it may.
 var errLost = errors.New("a container is not shown by the container runtime, and runs")
 
-// astray notes which guests run outside of their pods' cgroups. Of those that are not
-// listed any more nobody has said that they are gone. The caller holds mu.
-func (l *Loop) astray(view *ledger.View, g guests, listed map[string]bool) {
-	now := map[string]guest{}
+// astray notes which guests run outside of their pods' cgroups, and which do not. What
+// was seen of those that are not listed any more, or whose pod is being removed, holds:
+// nobody has said that they are gone. The caller holds mu.
+func (l *Loop) astray(view *ledger.View, g guests, listed map[string]runtime.Phase) {
+	now, home := map[string]guest{}, map[string]bool{}
 	for id, s := range l.strays {
-		if _, bound := view.Binding(id); bound && !listed[id] {
+		phase, shown := listed[id]
+		if _, bound := view.Binding(id); bound && (!shown || l.leaving[s.owner.Pod] && phase != runtime.Exited) {
 			now[id] = s
 		}
 	}
+	for b := range view.Bindings() {
+		// A container's cgroup stays the same.
+		if l.home[b.ID] || listed[b.ID] == runtime.Exited {
+			home[b.ID] = true
+		}
+	}
 	for _, c := range g {
-		if _, pod, err := l.pod(view, c.owner.Pod); c.runs && err == nil && !c.name.Within(pod) {
+		_, pod, err := l.pod(view, c.owner.Pod)
+		switch {
+		case err != nil || c.name == nil:
+		case c.name.Within(pod):
+			home[c.id] = true
+		case c.runs:
 			now[c.id] = c
 		}
 	}
-	l.strays = now
+	l.strays, l.home = now, home
 }
 
 // search looks for containers of a view that run though the runtime has not listed them,
 // as after it lost its own records. An error is about those that are where they may not be,
 // and wraps errLost. The caller holds mu.
-func (l *Loop) search(ctx context.Context, view *ledger.View, listed map[string]bool) error {
+func (l *Loop) search(ctx context.Context, view *ledger.View, listed map[string]runtime.Phase) error {
 	l.lost = nil
 	var errs []error
 	for b := range view.Bindings() {
-		if b.Own || listed[b.ID] || l.leaving[b.Owner.Pod] {
+		if _, shown := listed[b.ID]; shown || b.Own || l.leaving[b.Owner.Pod] {
 			continue
 		}
 		name, err := l.alive(ctx, view, b)
@@ -127,10 +141,10 @@ func (l *Loop) Lives(ctx context.Context, b ledger.Binding) (bool, error) {
 	return name != nil, err
 }
 
-// outside lists the containers of a pod that run outside of its cgroup: as they are, or
-// as they were when a runtime last answered that does not now. One that cannot be ended
-// because others may be in its cgroup too is an error of class Precondition. The caller
-// holds mu.
+// outside lists the containers of a pod that run outside of its cgroup: as they were when
+// the runtime was last asked, which is now if it has not said yet where one of them is. One
+// that cannot be ended because others may be in its cgroup too is an error of class
+// Precondition. The caller holds mu.
 func (l *Loop) outside(ctx context.Context, view *ledger.View, uid string) (out []cgroup.Name, err error) {
 	if l.Runtime == nil {
 		return nil, nil
@@ -139,7 +153,8 @@ func (l *Loop) outside(ctx context.Context, view *ledger.View, uid string) (out 
 		view = now
 	}
 	for b := range view.Bindings() {
-		if b.Owner.Pod != uid || b.Own {
+		_, stray := l.strays[b.ID]
+		if b.Owner.Pod != uid || b.Own || stray || l.home[b.ID] {
 			continue
 		}
 		if _, err := l.meet(ctx, view); err != nil {

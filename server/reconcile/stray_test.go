@@ -52,6 +52,20 @@ func TestRemovalEndsContainersOutside(t *testing.T) {
 			d.set(func() { d.hidden = map[string]bool{"a1": true} })
 			b.must(b.Follow(b.t.Context()))
 		}, -1, 0},
+		"while it is being removed, and the runtime goes away then": {"/elsewhere/a1", func(b *bench, d *dock) {
+			b.must(b.Follow(b.t.Context()))
+			b.leaving["a"] = true
+			b.must(b.Follow(b.t.Context()))
+			delete(b.leaving, "a") // it could not be removed
+			d.set(func() { d.fail = away })
+		}, -1, 0},
+		"that ends while it is being removed": {"/elsewhere/all", func(b *bench, d *dock) {
+			b.must(b.Follow(b.t.Context()))
+			b.leaving["a"] = true
+			d.set(func() { d.boxes["a1"].Phase = runtime.Exited })
+			b.must(b.Follow(b.t.Context()))
+			delete(b.leaving, "a")
+		}, -1, 1},
 		"among others": {"/elsewhere/all", func(b *bench, _ *dock) {
 			b.must(b.tree.Move(b.t.Context(), name("/elsewhere/all"), b.tree.Spawn(memtree.Mortal)))
 		}, fault.Precondition, 2},

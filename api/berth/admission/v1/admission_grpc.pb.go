@@ -36,7 +36,9 @@ type AdmissionServiceClient interface {
 	// with another spec is FAILED_PRECONDITION.
 	Admit(ctx context.Context, in *AdmitRequest, opts ...grpc.CallOption) (*AdmitResponse, error)
 	// Remove ends a pod: its processes are killed, its cgroup removed, everything
-	// it held is free. Removing an unknown pod succeeds and releases nothing.
+	// it held is free. Removing an unknown pod succeeds and releases nothing. A pod of
+	// which a container runtime runs a container in a cgroup that is shared with others
+	// is FAILED_PRECONDITION until that container has ended.
 	Remove(ctx context.Context, in *RemoveRequest, opts ...grpc.CallOption) (*RemoveResponse, error)
 	// Resize changes the cpu and memory of an admitted pod in place. Only those may
 	// differ from what was admitted. Containers whose cgroups the runtime made are
@@ -114,7 +116,9 @@ type AdmissionServiceServer interface {
 	// with another spec is FAILED_PRECONDITION.
 	Admit(context.Context, *AdmitRequest) (*AdmitResponse, error)
 	// Remove ends a pod: its processes are killed, its cgroup removed, everything
-	// it held is free. Removing an unknown pod succeeds and releases nothing.
+	// it held is free. Removing an unknown pod succeeds and releases nothing. A pod of
+	// which a container runtime runs a container in a cgroup that is shared with others
+	// is FAILED_PRECONDITION until that container has ended.
 	Remove(context.Context, *RemoveRequest) (*RemoveResponse, error)
 	// Resize changes the cpu and memory of an admitted pod in place. Only those may
 	// differ from what was admitted. Containers whose cgroups the runtime made are
