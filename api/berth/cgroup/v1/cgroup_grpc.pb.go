@@ -45,6 +45,11 @@ const (
 // Cgroups that follow from the ledger (the tiers, those of admitted pods and of
 // containers that berth made) cannot be written here: they would be put right
 // again. Changing them is FAILED_PRECONDITION.
+//
+// Whoever writes or destroys the cgroup of a pod, or one below it, waits until no
+// operation on that pod is under way, whether it is admitted or not: one on its way
+// into the ledger has a cgroup before it is known. Who has waited until his deadline
+// gets DEADLINE_EXCEEDED. Reading and Plan do not wait for pods.
 type CgroupServiceClient interface {
 	// Create makes a cgroup with missing parents, or repairs it, and writes the
 	// values that are given. Huge page sizes that are not given get a limit of 0 if
@@ -227,6 +232,11 @@ func (c *cgroupServiceClient) List(ctx context.Context, in *ListRequest, opts ..
 // Cgroups that follow from the ledger (the tiers, those of admitted pods and of
 // containers that berth made) cannot be written here: they would be put right
 // again. Changing them is FAILED_PRECONDITION.
+//
+// Whoever writes or destroys the cgroup of a pod, or one below it, waits until no
+// operation on that pod is under way, whether it is admitted or not: one on its way
+// into the ledger has a cgroup before it is known. Who has waited until his deadline
+// gets DEADLINE_EXCEEDED. Reading and Plan do not wait for pods.
 type CgroupServiceServer interface {
 	// Create makes a cgroup with missing parents, or repairs it, and writes the
 	// values that are given. Huge page sizes that are not given get a limit of 0 if
