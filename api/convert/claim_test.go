@@ -36,6 +36,25 @@ func TestHint(t *testing.T) {
 	}
 }
 
+// TestHintsAreApart: they lie in one piece of memory, and who changes one of them
+// changes no other.
+func TestHintsAreApart(t *testing.T) {
+	t.Parallel()
+	list := []ledger.Affinity{{Nodes: numa.Of(0)}, {Any: true}, {Nodes: numa.Of(1, 2)}, {Preferred: true}, {Nodes: numa.Of(3)}}
+	for i := range list {
+		hints := convert.Hints(list)
+		if m := hints[i].GetNodes(); m != nil {
+			m.Nodes = append(m.Nodes, 9, 9, 9)
+		}
+		hints[i].Preferred = true
+		for k := range list {
+			if want := convert.Hint(&list[k]); k != i && !proto.Equal(hints[k], want) {
+				t.Errorf("hint %d is %v after a change of %d, want %v", k, hints[k], i, want)
+			}
+		}
+	}
+}
+
 func TestClaim(t *testing.T) {
 	t.Parallel()
 	gpu := ledgertest.Devices("main", "example.com/gpu")
