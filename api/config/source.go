@@ -55,7 +55,9 @@ func documents(data []byte) (found int) {
 		switch {
 		case (begins || ends) && (len(line) == 3 || bytes.IndexByte([]byte(" \t\r\n"), line[3]) >= 0):
 			count()
-			piece = append(piece, line[3:]...)
+			if begins {
+				piece = append(piece, line[3:]...)
+			}
 		case line[0] != '%':
 			piece = append(piece, line...)
 		}

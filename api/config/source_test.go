@@ -84,7 +84,7 @@ func TestDocumentsAreCounted(t *testing.T) {
 		want string // part of the error; empty where there is none
 	}{
 		"one":                           {head, ""},
-		"one, begun and ended":          {"%YAML 1.1\n# mine\n---\n" + head + "...\n", ""},
+		"one, begun and ended":          {"%YAML 1.1\n# mine\n---\n" + head + "...\t# the end\n", ""},
 		"empty ones around it":          {"# mine\n--- # yours\n" + head + "---\n\n--- \r\n# the end\n", ""},
 		"a text with such a line":       {head + "reserved: {system: {cpu: \"1\"}} # ---\n #--- \n", ""},
 		"two":                           {head + "---\ncpu: {policy: none}\n", "expected one document, found 2"},
