@@ -2,6 +2,7 @@ package allocation
 
 import (
 	"context"
+	"slices"
 	"sort"
 	"sync"
 
@@ -15,21 +16,28 @@ import (
 
 // History keeps the newest events of the ledger in memory, for readers that come
 // back. It is fed by commits and waits for no reader: one that falls behind what
-// is kept has to start over. A commit does not make its own events: that is left to
-// Run, or to a reader who comes first, unless they are far behind.
+// is kept has to start over. No commit waits for events, its own or others': it only
+// notes what it has changed. Run makes events of that, or a reader who comes first.
 type History struct {
 	limit     int
 	inventory Inventory
+	events    func(commit) []*allocationv1.WatchResponse // commit.events, but in tests
 
-	mu sync.Mutex
-	// events are those after a revision, in order; never changed, only appended
+	// mu is what commits take. Nobody does anything lengthy under it.
+	mu     sync.Mutex
+	queue  []commit      // guarded by mu; what no events have been made of yet
+	lost   uint64        // guarded by mu; the newest revision that the queue had no room for
+	moved  chan struct{} // guarded by mu; closed at the next generation
+	closed bool          // guarded by mu
+
+	// making is held by who makes events or reads them. It is taken before mu.
+	making sync.Mutex
+	// made are the events after a revision, in order; never changed, only appended
 	// to and replaced.
-	events []*allocationv1.WatchResponse // guarded by mu
-	after  uint64                        // guarded by mu
-	last   uint64                        // guarded by mu; the newest revision
-	queue  []commit                      // guarded by mu; what no events have been made of yet
-	moved  chan struct{}                 // guarded by mu; closed at the next generation
-	closed bool                          // guarded by mu
+	made  []*allocationv1.WatchResponse // guarded by making
+	after uint64                        // guarded by making
+	last  uint64                        // guarded by making; the newest revision
+	spare []commit                      // guarded by making; the room of the last queue
 }
 
 // commit is what a commit has changed, with the devices of that moment.
@@ -38,18 +46,20 @@ type commit struct {
 	devices  *device.Snapshot
 }
 
-// longQueue is how many commits wait for their events at most.
-const longQueue = 64
+// longQueue is how many commits wait for their events at most, whose views are kept
+// until then. It takes making events slower than a thousand commits for that; then
+// the oldest are given up, as events are that are too old.
+const longQueue = 1024
 
 // NewHistory makes a history of at least limit events, which is above 0.
 func NewHistory(limit int, inventory Inventory) *History {
-	return &History{limit: limit, inventory: inventory, moved: make(chan struct{})}
+	return &History{limit: limit, inventory: inventory, events: commit.events, moved: make(chan struct{})}
 }
 
 // Start says where the history begins. It is called before the first commit.
 func (h *History) Start(view *ledger.View) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
+	h.making.Lock()
+	defer h.making.Unlock()
 	h.after, h.last = view.Revision(), view.Revision()
 }
 
@@ -58,25 +68,27 @@ func (h *History) Committed(old, new *ledger.View) {
 	devices := h.inventory.Inventory()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.queue = append(h.queue, commit{old, new, devices}); len(h.queue) >= longQueue {
-		h.catchUp()
+	if h.closed {
+		return // no reader comes any more
 	}
-	if !h.closed {
-		close(h.moved)
-		h.moved = make(chan struct{})
+	if len(h.queue) == longQueue {
+		h.lost = h.queue[0].new.Revision()
+		h.queue = slices.Delete(h.queue, 0, 1)
 	}
+	h.queue = append(h.queue, commit{old, new, devices})
+	close(h.moved)
+	h.moved = make(chan struct{})
 }
 
 // Run makes events of commits until ctx ends.
 func (h *History) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
-		h.mu.Lock()
-		h.catchUp()
-		moved := h.moved
-		if h.closed {
-			moved = nil // no reader comes any more
+		h.making.Lock()
+		moved, closed := h.catchUp()
+		h.making.Unlock()
+		if closed {
+			moved = nil
 		}
-		h.mu.Unlock()
 		select {
 		case <-moved:
 		case <-ctx.Done():
@@ -85,23 +97,42 @@ func (h *History) Run(ctx context.Context) error {
 	return nil
 }
 
-// catchUp makes the events of the commits that wait for them. The lock is held.
-func (h *History) catchUp() {
-	for _, c := range h.queue {
+// catchUp makes the events of the commits that wait for them, and tells what is
+// closed when there are more, and whether the history is. The lock making is held;
+// mu is not while events are made, so that commits come and go.
+func (h *History) catchUp() (moved <-chan struct{}, closed bool) {
+	h.mu.Lock()
+	queue, lost := h.queue, h.lost
+	h.queue = h.spare[:0]
+	moved, closed = h.moved, h.closed
+	h.mu.Unlock()
+	if lost > h.after {
+		// What has been made is all from before the gap.
+		h.after, h.made = lost, nil
+	}
+	for _, c := range queue {
 		h.last = c.new.Revision()
-		h.events = append(h.events, c.events()...)
+		h.made = append(h.made, h.events(c)...)
 	}
-	clear(h.queue) // of views that nobody else has
-	h.queue = h.queue[:0]
-	if len(h.events) >= 2*h.limit {
-		// Whole generations go, so that a reader has all of one or none.
-		cut := len(h.events) - h.limit
-		h.after = h.events[cut-1].GetRevision()
-		for cut < len(h.events) && h.events[cut].GetRevision() == h.after {
-			cut++
-		}
-		h.events = append(make([]*allocationv1.WatchResponse, 0, 2*h.limit), h.events[cut:]...)
+	clear(queue) // of views that nobody else has
+	h.spare = queue
+	h.trim()
+	return moved, closed
+}
+
+// trim drops old events once there are far more than the limit. The lock making is
+// held.
+func (h *History) trim() {
+	if len(h.made) < 2*h.limit {
+		return
 	}
+	// Whole generations go, so that a reader has all of one or none.
+	cut := len(h.made) - h.limit
+	h.after = h.made[cut-1].GetRevision()
+	for cut < len(h.made) && h.made[cut].GetRevision() == h.after {
+		cut++
+	}
+	h.made = append(make([]*allocationv1.WatchResponse, 0, 2*h.limit), h.made[cut:]...)
 }
 
 // Close ends all streams that read the history.
@@ -126,17 +157,17 @@ type page struct {
 // since returns the events after a revision that the ledger has had. Errors are of
 // class Gone if they are not kept any more, Unavailable once it is closed.
 func (h *History) since(revision uint64) (page, error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.closed {
+	h.making.Lock()
+	defer h.making.Unlock()
+	moved, closed := h.catchUp()
+	if closed {
 		return page{}, fault.Unavailablef("berthd ends")
 	}
-	h.catchUp()
 	if revision < h.after {
 		return page{}, fault.Gonef("events after revision %d are not kept any more, only those after %d: list, and watch from the list's revision", revision, h.after)
 	}
-	i := sort.Search(len(h.events), func(i int) bool { return h.events[i].GetRevision() > revision })
-	return page{h.events[i:len(h.events):len(h.events)], max(revision, h.last), h.moved}, nil
+	i := sort.Search(len(h.made), func(i int) bool { return h.made[i].GetRevision() > revision })
+	return page{h.made[i:len(h.made):len(h.made)], max(revision, h.last), moved}, nil
 }
 
 // kinds are the types of events by what happened in the ledger.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -36,15 +37,21 @@ type bench struct {
 func newBench(t *testing.T, limit int) *bench {
 	t.Helper()
 	b := newLazyBench(t, limit)
+	b.run()
+	return b
+}
+
+// run has the history's task make events until the test ends.
+func (b *bench) run() {
+	b.t.Helper()
 	ctx, end := context.WithCancel(b.ctx)
 	ended := make(chan error, 1)
 	go func() { ended <- b.history.Run(ctx) }()
-	t.Cleanup(func() {
+	b.t.Cleanup(func() {
 		if end(); <-ended != nil {
-			t.Error("the history's task does not end well")
+			b.t.Error("the history's task does not end well")
 		}
 	})
-	return b
 }
 
 // newLazyBench is a bench where events are made when somebody reads them.
@@ -143,26 +150,137 @@ func (b *bench) bookmark(s stream, revision uint64) (lines []string) {
 	}
 }
 
-// TestWatchMakesEventsLate: what commits have left to do is done for a reader, and
-// by a commit once it is much.
-func TestWatchMakesEventsLate(t *testing.T) {
+// TestCommitsMakeNoEvents: what commits have left to do is done for a reader, and
+// not before, however much it is.
+func TestCommitsMakeNoEvents(t *testing.T) {
 	t.Parallel()
-	b := newLazyBench(t, 1000)
-	b.put("a")
+	b := newLazyBench(t, 2000)
+	var made atomic.Int64
+	b.history.BeforeEvents(func(uint64) { made.Add(1) })
+	first := b.put("a")
 	var want []string
-	for n := range 100 {
+	for n := range allocation.LongQueue - 1 {
 		revision := b.put("a", ledgertest.Exclusive("main", fmt.Sprint(n%7+1)))
 		want = append(want, fmt.Sprintf("%d changed a", revision))
 	}
-	first := b.ledger.View().Revision() - 100
-	got := b.bookmark(b.watch(first), first+100)
+	if n := made.Load(); n != 0 {
+		t.Errorf("commits have made the events of %d", n)
+	}
+	got := b.bookmark(b.watch(first), b.ledger.View().Revision())
 	if got = slices.DeleteFunc(got, func(l string) bool { return strings.Contains(l, "shared_cpus") }); !slices.Equal(got, want) {
 		t.Errorf("%q\nwant %q", got, want)
+	}
+	if n := made.Load(); n != allocation.LongQueue {
+		t.Errorf("the events of %d commits were made, want those of %d", n, allocation.LongQueue)
 	}
 	b.history.Close()
 	if err := b.history.Run(canceled(b.ctx)); err != nil {
 		t.Error(err)
 	}
+}
+
+// TestRunMakesEvents: without any reader.
+func TestRunMakesEvents(t *testing.T) {
+	t.Parallel()
+	b := newLazyBench(t, 100)
+	made := make(chan uint64, 10)
+	b.history.BeforeEvents(func(revision uint64) { made <- revision })
+	b.put("a") // before the task, and after it
+	b.run()
+	for want := range uint64(3) {
+		select {
+		case revision := <-made:
+			if revision != want+1 {
+				t.Fatalf("the events of revision %d were made, want those of %d", revision, want+1)
+			}
+		case <-b.ctx.Done():
+			t.Fatal("nobody makes events")
+		}
+		b.put("a")
+	}
+}
+
+// TestCommitsWaitForNobodysEvents: while somebody makes events, commits come and go,
+// and what they have changed is told in order after that, without another commit.
+func TestCommitsWaitForNobodysEvents(t *testing.T) {
+	t.Parallel()
+	for _, reads := range []bool{false, true} {
+		t.Run(fmt.Sprint("reads=", reads), func(t *testing.T) {
+			t.Parallel()
+			const last = 102
+			b := newLazyBench(t, 1000)
+			begun, release, ended := make(chan struct{}), make(chan struct{}), make(chan struct{})
+			wait := func(event <-chan struct{}, what string) {
+				select {
+				case <-event:
+				case <-b.ctx.Done():
+					t.Error(what)
+				}
+			}
+			b.history.BeforeEvents(func(revision uint64) {
+				switch revision {
+				case 2:
+					close(begun)
+					wait(release, "commits wait for events")
+				case last:
+					close(ended)
+				}
+			})
+			b.put("a")
+			b.put("a")
+			var s stream
+			if reads {
+				s = b.watch(1)
+			} else {
+				b.run()
+			}
+			wait(begun, "nobody makes events")
+			want := []string{"2 changed a"}
+			for range last - 2 {
+				want = append(want, fmt.Sprintf("%d changed a", b.put("a")))
+			}
+			close(release)
+			wait(ended, "nobody makes the events of what came meanwhile")
+			if !reads {
+				s, want = b.watch(1), append(want, fmt.Sprintf("%d bookmark", last))
+			} else {
+				want = slices.Insert(want, 1, "2 bookmark") // then the reader had caught up
+			}
+			b.expect(s, want...)
+		})
+	}
+}
+
+// TestCommitsThatWaitTooLong: only so many commits wait for their events, and who
+// wants to know of the ones before them hears that.
+func TestCommitsThatWaitTooLong(t *testing.T) {
+	t.Parallel()
+	b := newLazyBench(t, allocation.LongQueue+2)
+	for range 2 { // so often that events of both sides of the gap would be cut
+		for range allocation.LongQueue/2 + 5 {
+			b.put("a")
+		}
+		if err := b.history.Read(1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	first := b.ledger.View().Revision()
+	var want []string
+	for range allocation.LongQueue + 5 {
+		want = append(want, fmt.Sprintf("%d changed a", b.put("a")))
+	}
+	last := b.ledger.View().Revision()
+	for _, from := range []uint64{1, first - 1, first, first + 4} {
+		_, err := b.watch(from).Recv()
+		rpctest.Failure{Code: codes.OutOfRange, Reason: "gone", Message: fmt.Sprintf(
+			"events after revision %d are not kept any more, only those after %d: list, and watch from the list's revision", from, first+5)}.Check(t, err)
+	}
+	if got := b.bookmark(b.watch(first+5), last); !slices.Equal(got, want[5:]) {
+		t.Errorf("%q\nwant %q", got, want[5:])
+	}
+	b.put("a") // and it goes on as before
+	b.expect(b.watch(last), fmt.Sprintf("%d changed a", last+1), fmt.Sprintf("%d bookmark", last+1))
+	b.expect(b.watch(first+5), want[5])
 }
 
 // canceled is a context that has ended.

@@ -1,0 +1,21 @@
+package allocation
+
+import allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
+
+// LongQueue is how many commits may wait for their events.
+const LongQueue = longQueue
+
+// BeforeEvents has a function called before the events of each commit are made, by
+// who makes them. It is set before the first commit.
+func (h *History) BeforeEvents(call func(revision uint64)) {
+	h.events = func(c commit) []*allocationv1.WatchResponse {
+		call(c.new.Revision())
+		return c.events()
+	}
+}
+
+// Read is what a reader asks that knows a revision, and leaves again.
+func (h *History) Read(revision uint64) error {
+	_, err := h.since(revision)
+	return err
+}
