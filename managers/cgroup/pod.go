@@ -2,7 +2,6 @@ package cgroup
 
 import (
 	"strconv"
-	"strings"
 
 	"github.com/berthd/berth/managers/workload"
 )
@@ -73,7 +72,7 @@ func (c Config) hugePages(amounts workload.Quantities) map[int64]int64 {
 		limits[size] = 0
 	}
 	for r, bytes := range amounts {
-		if !strings.HasPrefix(string(r), workload.HugePagesPrefix) {
+		if !r.IsHugePages() {
 			continue // nearly all; an error that nobody reads costs more than the rest here
 		}
 		if size, err := workload.HugePageSize(r); err == nil {
