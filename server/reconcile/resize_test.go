@@ -48,7 +48,8 @@ func TestResizePlaces(t *testing.T) {
 		for direction, pods := range map[string][2]*ledger.Pod{"up": {small, large}, "down": {large, small}} {
 			t.Run(name+" "+direction, func(t *testing.T) {
 				t.Parallel()
-				b, view := resized(t, facts, pods[0], pods[1])
+				from, to := *pods[0], *pods[1] // a commit writes into the record
+				b, view := resized(t, facts, &from, &to)
 				if err := b.CheckResize(t.Context(), view, "a"); err != nil {
 					t.Fatal(err)
 				}
@@ -62,7 +63,7 @@ func TestResizePlaces(t *testing.T) {
 						t.Errorf("%s has %d bytes, %d us", path, *v.MemoryBytes, *v.CPUQuotaUS)
 					}
 				}
-				b.update(func(d *ledger.Draft) { d.PutPod(pods[1]) })
+				b.update(func(d *ledger.Draft) { d.PutPod(&to) })
 				b.pass()
 				if len(b.last.Ops) != 0 || len(b.last.Drifts) != 0 {
 					t.Errorf("after the commit a pass does %v, finds %v", b.last.Ops, b.last.Drifts)
