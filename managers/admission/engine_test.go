@@ -406,7 +406,7 @@ func TestStartAndAdmissionAtOnce(t *testing.T) {
 	h.admit(t, shared)
 	owner := ledger.Owner{Pod: "shared", Container: "main"}
 	for i, uid := range []string{"first", "second"} { // bound for the first time, and again
-		h.places.placed, h.places.again = nil, nil
+		h.places.placed, h.places.again, h.places.still = nil, nil, nil
 		h.places.starting = func() { h.admit(t, guaranteed(uid, 1, 0)) }
 		got, err := h.PreStart(t.Context(), owner, "id", 0)
 		if err != nil {
@@ -418,6 +418,9 @@ func TestStartAndAdmissionAtOnce(t *testing.T) {
 		// Its own binding does not make a start one that was allowed before.
 		if want := []bool{i > 0, i > 0}; !slices.Equal(h.places.again, want) {
 			t.Errorf("%s: placed again %v, want %v", uid, h.places.again, want)
+		}
+		if want := []bool{false, true}; !slices.Equal(h.places.still, want) {
+			t.Errorf("%s: placed still %v, want %v", uid, h.places.still, want)
 		}
 	}
 	h.places.placed = nil

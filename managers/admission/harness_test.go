@@ -41,10 +41,11 @@ type places struct {
 	during func()
 	// starting is called inside EnsureContainer, once and without the lock; placed
 	// are the generations by which containers were placed, again whether that was not
-	// for the first start that was asked for.
+	// for the first start that was asked for, still whether not for the first time in it.
 	starting func()
 	placed   []uint64
 	again    []bool
+	still    []bool
 	// remakes makes a container's cgroup again for as long as its id is known, as a
 	// reconciler may.
 	remakes bool
@@ -119,7 +120,7 @@ func (p *places) EnsureContainer(_ context.Context, view *ledger.View, s admissi
 	meanwhile := p.starting
 	p.starting = nil
 	p.placed = append(p.placed, view.Generation())
-	p.again = append(p.again, s.Again)
+	p.again, p.still = append(p.again, s.Again), append(p.still, s.Still)
 	p.mu.Unlock()
 	if meanwhile != nil {
 		meanwhile()

@@ -98,6 +98,9 @@ type Start struct {
 	// Again says that the container was bound before anybody asked for this start:
 	// an earlier one may have been allowed, and may be under way.
 	Again bool
+	// Still says that this start's place was put in force before, and that nobody has
+	// been told yet.
+	Still bool
 }
 
 // Starter is told before a container starts; plugins may want to prepare its

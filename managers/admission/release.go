@@ -118,7 +118,7 @@ func (e *Engine) PreStart(ctx context.Context, owner ledger.Owner, id string, pi
 	if bound.Generation() != generation {
 		// Who was admitted meanwhile took CPUs that the container was placed on,
 		// and nobody could clear them of a container that was not bound yet.
-		if _, err := e.Places.EnsureContainer(ctx, bound, Start{Binding: b, PID: pid, Again: known}); err != nil {
+		if _, err := e.Places.EnsureContainer(ctx, bound, Start{Binding: b, PID: pid, Again: known, Still: true}); err != nil {
 			return Started{}, fmt.Errorf("start container %s: %w", owner, err)
 		}
 	}

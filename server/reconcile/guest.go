@@ -167,7 +167,9 @@ func (l *Loop) ensureGuest(ctx context.Context, view *ledger.View, s admission.S
 	}
 	place := cgroup.ContainerCpuset(view, b.Owner)
 	err := l.tell(ctx, b.ID, cgroup.Values{Cpuset: place})
-	if was := l.waiting[b.ID]; s.Again && was.told && was.sent != place {
+	was := l.waiting[b.ID]
+	repeated := was.repeats(s)
+	if repeated && was.sent != place {
 		// A start that was allowed before may have read what was sent then, and the
 		// binding was lost meanwhile, or somebody would have looked.
 		was.sent, place = cgroup.Cpuset{}, cgroup.Cpuset{}
@@ -177,7 +179,7 @@ func (l *Loop) ensureGuest(ctx context.Context, view *ledger.View, s admission.S
 	if err != nil {
 		return err
 	}
-	l.note(b.ID, start{since: l.Now(), sent: place, told: true})
+	l.note(b.ID, start{since: l.Now(), sent: place, told: true, before: repeated})
 	l.asking.drop(b.ID) // before anybody else can look
 	return nil
 }

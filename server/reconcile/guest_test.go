@@ -188,7 +188,7 @@ func (b *bench) prestart(id, pod string) error {
 
 // tryPlace is EnsureContainer without waiting for others.
 func (b *bench) tryPlace(view *ledger.View, s admission.Start) error {
-	b.asking.add(s.Binding.ID, s.Again)
+	b.asking.add(s)
 	defer b.asking.drop(s.Binding.ID)
 	_, err := b.ensureContainer(b.t.Context(), view, s)
 	return err

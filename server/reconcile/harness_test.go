@@ -35,6 +35,8 @@ type bench struct {
 	refuse, blind map[string]error
 	// counted is called after the processes of a cgroup were listed; nil for nothing.
 	counted func(path string)
+	// removing is called in place of every removal; nil for none.
+	removing func() error
 }
 
 // Ensure refuses what the test wants to be refused.
@@ -65,6 +67,9 @@ func (b *bench) Procs(ctx context.Context, n cgroup.Name) ([]int, error) {
 }
 
 func (b *bench) Remove(ctx context.Context, n cgroup.Name) error {
+	if b.removing != nil {
+		return b.removing()
+	}
 	if err := b.refuse[n.String()]; err != nil {
 		return err
 	}

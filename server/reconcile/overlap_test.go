@@ -22,7 +22,8 @@ import (
 )
 
 // Whatever a runtime and those who use it do, as long as they start what they were
-// told to: nobody runs on the CPUs of a container that was let start on them.
+// told to: nobody runs on the CPUs of a container that was let start on them, and
+// nobody is held up for good.
 func TestNobodyRunsOnCPUsOfOthers(t *testing.T) {
 	t.Parallel()
 	for name, facts := range map[string]cgroup.Facts{"v1": memtree.V1(), "v2": memtree.V2()} {
@@ -34,6 +35,7 @@ func TestNobodyRunsOnCPUsOfOthers(t *testing.T) {
 					h.happen(fmt.Sprint("c", step))
 					h.check()
 				}
+				h.calm()
 			})
 		})
 	}
@@ -46,6 +48,8 @@ type harbour struct {
 	r     *rapid.T
 	boxes map[string]*ship
 	log   []string
+	// calmed says that nothing comes in between any more.
+	calmed bool
 }
 
 // ship is what else there is to know of a container.
@@ -250,6 +254,21 @@ func (h *harbour) come(uid string) {
 }
 
 func (h *harbour) remove(uid string) error {
+	switch how := rapid.SampledFrom([]string{"", "", "", "away", "failed"}).Draw(h.r, "how"); how {
+	case "away", "failed":
+		// The runtime has shown where containers are, and then goes away; a removal that
+		// could not be carried out comes before that, and a look during it.
+		look := func() { h.note("remove %s, %s: %v", uid, how, h.Follow(h.t.Context())) }
+		if look(); how == "failed" {
+			h.removing = func() error { look(); return errRefused }
+			if err := h.RemovePod(h.t.Context(), h.ledger.View(), uid); !errors.Is(err, errRefused) {
+				h.r.Fatalf("pod %s could not be removed: %v", uid, err)
+			}
+			h.removing = nil
+		}
+		h.dock.fail = fault.Unavailablef("nobody there")
+		defer func() { h.dock.fail = nil }()
+	}
 	if err := h.RemovePod(h.t.Context(), h.ledger.View(), uid); err != nil {
 		return err
 	}
@@ -301,12 +320,13 @@ func (h *harbour) tryStart(id string) error {
 	if err := h.tryPlace(view, start); err != nil {
 		return err
 	}
-	if rapid.IntRange(0, 3).Draw(h.r, "meanwhile") == 0 {
+	if !h.calmed && rapid.IntRange(0, 3).Draw(h.r, "meanwhile") == 0 {
 		h.comeOrGo(s.pod)
 	}
 	overtaken := h.ledger.View().Generation() != view.Generation()
 	h.bind(id, s.pod)
 	if overtaken {
+		start.Still = true
 		if err := h.tryPlace(h.ledger.View(), start); err != nil {
 			return err
 		}
@@ -337,6 +357,32 @@ func (h *harbour) check() {
 				h.r.Fatalf("%s of %s runs on %s, and %s of %s was let start on %s:\n%s", id, h.boxes[id].pod, on, own, s.pod, list, errors.Join(lines(h.log)...))
 			}
 		}
+	}
+}
+
+// calm is what comes after all that: the runtime knows its containers and shows what it
+// has started, and whoever is left may start.
+func (h *harbour) calm() {
+	clear(h.dock.hidden)
+	for _, id := range h.those(runtime.Created, func(s *ship) bool { return s.read != nil }) {
+		h.finish(id)
+	}
+	_ = h.Follow(h.t.Context()) // what it finds only now may be starting
+	h.wait(youth)
+	if err := h.Follow(h.t.Context()); err != nil {
+		h.r.Fatalf("starts are held up: %v:\n%s", err, errors.Join(lines(h.log)...))
+	}
+	h.cleared()
+	h.calmed = true
+	for _, id := range h.those(runtime.Created, func(*ship) bool { return true }) {
+		if _, here := h.ledger.View().Pod(h.boxes[id].pod); !here {
+			continue
+		}
+		if err := h.tryStart(id); err != nil {
+			h.r.Fatalf("%s is not let start: %v:\n%s", id, err, errors.Join(lines(h.log)...))
+		}
+		h.dock.start(h.t, id)
+		h.check()
 	}
 }
 

@@ -140,7 +140,7 @@ func (l *Loop) remove(ctx context.Context, name cgroup.Name) error {
 // runtime is starting, since those have to leave first.
 func (l *Loop) EnsureContainer(ctx context.Context, view *ledger.View, s admission.Start) (string, error) {
 	if l.Runtime != nil && s.PID == 0 {
-		l.asking.add(s.Binding.ID, s.Again)
+		l.asking.add(s)
 		defer l.asking.drop(s.Binding.ID)
 	}
 	for {

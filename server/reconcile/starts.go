@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/fault"
 )
@@ -29,8 +30,8 @@ type start struct {
 	// created says that the runtime shows the container, and no process of it.
 	created bool
 	// told says that PreStartContainer may have been answered, so that the start may
-	// be under way.
-	told bool
+	// be under way, before that it may have been when it was last called.
+	told, before bool
 }
 
 // soon tells whether the container is expected to start any moment.
@@ -40,18 +41,17 @@ func (s start) soon(now time.Time) bool { return s.created && now.Sub(s.since) <
 // do not start before that, unless it was answered before.
 type askers struct {
 	mu sync.Mutex
-	// ids are theirs, each with whether the container was bound already when it was
-	// called; guarded by mu.
-	ids map[string]bool
+	// ids are theirs, each with what is asked for; guarded by mu.
+	ids map[string]admission.Start
 }
 
-func (a *askers) add(id string, again bool) {
+func (a *askers) add(s admission.Start) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.ids == nil {
-		a.ids = map[string]bool{}
+		a.ids = map[string]admission.Start{}
 	}
-	a.ids[id] = again
+	a.ids[s.Binding.ID] = s
 }
 
 func (a *askers) drop(id string) {
@@ -60,15 +60,23 @@ func (a *askers) drop(id string) {
 	delete(a.ids, id)
 }
 
-// holds tells whether a container does not start before it has its answer. Told says
-// that it may have had one: that counts where it was bound, since until then it is the
-// same call that has its place put in force once more. One that was bound and not
-// told was found by a count.
-func (a *askers) holds(id string, told bool) bool {
+// holds tells whether a container does not start before it has its answer, of which s is
+// known.
+func (a *askers) holds(id string, s start) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	again, asks := a.ids[id]
-	return asks && !(again && told)
+	asked, asks := a.ids[id]
+	return asks && !s.repeats(asked)
+}
+
+// repeats tells whether a start that is asked for may be under way since an earlier call.
+// One that was not bound then had none, and one that was bound and not told was found by
+// a count.
+func (s start) repeats(asked admission.Start) bool {
+	if asked.Still {
+		return asked.Again && s.before
+	}
+	return asked.Again && s.told
 }
 
 // errStarting is why another container has to wait: one that is about to start, or
@@ -109,13 +117,13 @@ func (l *Loop) prepare(ctx context.Context, g guests) error {
 		s, known := l.waiting[g[i].id]
 		if !known {
 			// Before anything was settled it may have been told by who was here before.
-			s.since, s.told = l.Now(), l.settled == nil
+			s.since, s.told, s.before = l.Now(), l.settled == nil, l.settled == nil
 		}
 		s.created = g[i].created
 		err := l.tell(ctx, g[i].id, g[i].values)
 		same := s.sent == g[i].values.Cpuset
 		switch {
-		case err == nil && (same || !s.soon(l.Now()) || l.asking.holds(g[i].id, s.told)):
+		case err == nil && (same || !s.soon(l.Now()) || l.asking.holds(g[i].id, s)):
 			s.sent = g[i].values.Cpuset
 			err = l.agrees(ctx, g[i])
 		case err == nil:

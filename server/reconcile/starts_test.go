@@ -273,4 +273,17 @@ func TestCountedContainersAskForTheFirstTime(t *testing.T) {
 	if got := d.boxes["a1"].values.CPUs.String(); got != "0-1" {
 		t.Errorf("it starts on %s", got)
 	}
+	// Nor where the same call was overtaken.
+	b.update(func(d *ledger.Draft) { d.RemovePod("own") })
+	b.must(b.tryPlace(b.ledger.View(), admission.Start{Binding: box("a1", "a"), Again: true, Still: true}))
+	if got := d.boxes["a1"].values.CPUs.String(); got != "0-3" {
+		t.Errorf("it starts on %s", got)
+	}
+	// Another call cannot know whether that one was answered, however often it is overtaken.
+	read := d.boxes["a1"].values
+	b.must(b.tryPlace(b.ledger.View(), admission.Start{Binding: box("a1", "a"), Again: true}))
+	b.own()
+	if err := b.tryPlace(b.ledger.View(), admission.Start{Binding: box("a1", "a"), Again: true, Still: true}); !errors.Is(err, errStarting) {
+		t.Errorf("container a1 may run on CPUs %s in a moment: %v", read.CPUs, err)
+	}
 }
