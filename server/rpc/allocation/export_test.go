@@ -2,8 +2,12 @@ package allocation
 
 import allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
 
-// LongQueue is how many commits may wait for their events.
-const LongQueue = longQueue
+// LongQueue is how many commits may wait for their events, and Pile how many do where
+// nobody reads.
+const (
+	LongQueue = longQueue
+	Pile      = pile
+)
 
 // BeforeEvents has a function called before the events of each commit are made, by
 // who makes them. It is set before the first commit.

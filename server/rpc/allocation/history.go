@@ -17,7 +17,8 @@ import (
 // History keeps the newest events of the ledger in memory, for readers that come
 // back. It is fed by commits and waits for no reader: one that falls behind what
 // is kept has to start over. No commit waits for events, its own or others': it only
-// notes what it has changed. Run makes events of that, or a reader who comes first.
+// notes what it has changed. Readers make events of that, or Run, where nobody reads
+// and there is enough of it. So a commit wakes those who wait for it, and nobody else.
 type History struct {
 	limit     int
 	inventory Inventory
@@ -27,8 +28,12 @@ type History struct {
 	mu     sync.Mutex
 	queue  []commit      // guarded by mu; what no events have been made of yet
 	lost   uint64        // guarded by mu; the newest revision that the queue had no room for
-	moved  chan struct{} // guarded by mu; closed at the next generation
+	moved  chan struct{} // guarded by mu; closed at the next generation, if awaited
 	closed bool          // guarded by mu
+	// awaited tells that a reader has been given moved.
+	awaited bool // guarded by mu
+	// due has something for Run when there is a pile.
+	due chan struct{}
 
 	// making is held by who makes events or reads them. It is taken before mu.
 	making sync.Mutex
@@ -51,9 +56,12 @@ type commit struct {
 // the oldest are given up, as events are that are too old.
 const longQueue = 1024
 
+// pile is how many commits wait for their events where nobody reads.
+const pile = 32
+
 // NewHistory makes a history of at least limit events, which is above 0.
 func NewHistory(limit int, inventory Inventory) *History {
-	return &History{limit: limit, inventory: inventory, events: commit.events, moved: make(chan struct{})}
+	return &History{limit: limit, inventory: inventory, events: commit.events, moved: make(chan struct{}), due: make(chan struct{}, 1)}
 }
 
 // Start says where the history begins. It is called before the first commit.
@@ -76,35 +84,41 @@ func (h *History) Committed(old, new *ledger.View) {
 		h.queue = slices.Delete(h.queue, 0, 1)
 	}
 	h.queue = append(h.queue, commit{old, new, devices})
-	close(h.moved)
-	h.moved = make(chan struct{})
-}
-
-// Run makes events of commits until ctx ends.
-func (h *History) Run(ctx context.Context) error {
-	for ctx.Err() == nil {
-		h.making.Lock()
-		moved, closed := h.catchUp()
-		h.making.Unlock()
-		if closed {
-			moved = nil
-		}
+	if h.awaited {
+		close(h.moved)
+		h.moved, h.awaited = make(chan struct{}), false
+	}
+	if len(h.queue) >= pile {
 		select {
-		case <-moved:
-		case <-ctx.Done():
+		case h.due <- struct{}{}:
+		default: // Run will find this one as well
 		}
 	}
-	return nil
+}
+
+// Run makes events of commits that nobody reads, pile by pile, until ctx ends.
+func (h *History) Run(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-h.due:
+		}
+		h.making.Lock()
+		h.catchUp(false)
+		h.making.Unlock()
+	}
 }
 
 // catchUp makes the events of the commits that wait for them, and tells what is
-// closed when there are more, and whether the history is. The lock making is held;
-// mu is not while events are made, so that commits come and go.
-func (h *History) catchUp() (moved <-chan struct{}, closed bool) {
+// closed when there are more, for who reads, and whether the history is. The lock
+// making is held; mu is not while events are made, so that commits come and go.
+func (h *History) catchUp(reads bool) (moved <-chan struct{}, closed bool) {
 	h.mu.Lock()
 	queue, lost := h.queue, h.lost
 	h.queue = h.spare[:0]
 	moved, closed = h.moved, h.closed
+	h.awaited = h.awaited || reads
 	h.mu.Unlock()
 	if lost > h.after {
 		// What has been made is all from before the gap.
@@ -159,7 +173,7 @@ type page struct {
 func (h *History) since(revision uint64) (page, error) {
 	h.making.Lock()
 	defer h.making.Unlock()
-	moved, closed := h.catchUp()
+	moved, closed := h.catchUp(true)
 	if closed {
 		return page{}, fault.Unavailablef("berthd ends")
 	}

@@ -179,15 +179,17 @@ func TestCommitsMakeNoEvents(t *testing.T) {
 	}
 }
 
-// TestRunMakesEvents: without any reader.
+// TestRunMakesEvents: without any reader, pile by pile.
 func TestRunMakesEvents(t *testing.T) {
 	t.Parallel()
-	b := newLazyBench(t, 100)
-	made := make(chan uint64, 10)
+	b := newLazyBench(t, 1000)
+	made := make(chan uint64, 4*allocation.Pile)
 	b.history.BeforeEvents(func(revision uint64) { made <- revision })
-	b.put("a") // before the task, and after it
+	for range allocation.Pile { // before the task, and after it
+		b.put("a")
+	}
 	b.run()
-	for want := range uint64(3) {
+	for want := range uint64(3 * allocation.Pile) {
 		select {
 		case revision := <-made:
 			if revision != want+1 {
@@ -226,8 +228,15 @@ func TestCommitsWaitForNobodysEvents(t *testing.T) {
 					close(ended)
 				}
 			})
-			b.put("a")
-			b.put("a")
+			first := 2
+			if !reads {
+				first = allocation.Pile
+			}
+			var want []string
+			for range first {
+				want = append(want, fmt.Sprintf("%d changed a", b.put("a")))
+			}
+			want = want[1:] // the first is no change
 			var s stream
 			if reads {
 				s = b.watch(1)
@@ -235,8 +244,7 @@ func TestCommitsWaitForNobodysEvents(t *testing.T) {
 				b.run()
 			}
 			wait(begun, "nobody makes events")
-			want := []string{"2 changed a"}
-			for range last - 2 {
+			for range last - first {
 				want = append(want, fmt.Sprintf("%d changed a", b.put("a")))
 			}
 			close(release)
