@@ -109,7 +109,7 @@ func TestRemovalEndsContainersOutside(t *testing.T) {
 // starts on its CPUs, and nobody takes it for resized.
 func TestLostContainers(t *testing.T) {
 	t.Parallel()
-	for _, path := range []string{"/kubepods/poda/a1", "/kubepods/poda/cri-containerd-a1.scope", "/elsewhere/a1"} {
+	for _, path := range []string{"/kubepods/poda/a1", "/kubepods/poda/cri-containerd-a1.scope", "/kubepods/poda/crio-a1", "/elsewhere/a1"} {
 		t.Run(path, func(t *testing.T) {
 			t.Parallel()
 			b, d := newDock(t, memtree.V1())
