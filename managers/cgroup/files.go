@@ -18,17 +18,18 @@ type File struct {
 // on v2 a weight in place of shares, on v1 nothing that only v2 has, no swap
 // limits where the tree has none; memory in whole pages, huge pages in whole huge
 // pages and only of sizes that the tree knows; quotas as systemd rounds them where
-// it keeps them; no zeros that mean "leave as it is". For is idempotent.
+// it keeps them; no zeros that mean "leave as it is". For is idempotent. Maps that
+// stay as they are are shared with v.
 func (v Values) For(f Facts) Values {
-	out := v.Clone()
+	out := v
 	if f.Version == V2 {
 		out.toV2()
+		out.Unified = unifiedFor(v.Unified, f)
 	} else {
 		out.CPUWeight, out.Unified = nil, nil
 	}
 	if !f.SwapLimits {
 		out.MemorySwapBytes = nil
-		delete(out.Unified, fileSwapMax)
 	}
 	dropZero(&out.CPUShares)
 	dropZero(&out.CPUWeight)
@@ -47,14 +48,48 @@ func (v Values) For(f Facts) Values {
 			out.PIDs = ptr(int64(1))
 		}
 	}
-	maps.DeleteFunc(out.HugePages, func(size, _ int64) bool { return !slices.Contains(f.HugePageSizes, size) })
-	for size, limit := range out.HugePages {
-		if limit > 0 {
-			out.HugePages[size] = limit - limit%size
+	out.HugePages = hugePagesFor(v.HugePages, f)
+	return out
+}
+
+// hugePagesFor gives limits in whole pages of the sizes that the tree knows.
+func hugePagesFor(limits map[int64]int64, f Facts) map[int64]int64 {
+	return revised(limits, func(size, limit int64) (int64, bool) {
+		if !slices.Contains(f.HugePageSizes, size) {
+			return 0, false
 		}
-	}
-	for file, text := range out.Unified {
-		out.Unified[file] = normalText(file, text, f.PageBytes)
+		if limit > 0 {
+			limit -= limit % size
+		}
+		return limit, true
+	})
+}
+
+// unifiedFor gives the files that the tree has, with texts as the kernel gives them
+// back.
+func unifiedFor(texts map[string]string, f Facts) map[string]string {
+	return revised(texts, func(file, text string) (string, bool) {
+		return normalText(file, text, f.PageBytes), f.SwapLimits || file != fileSwapMax
+	})
+}
+
+// revised gives what is kept of a map, with new values; the map itself where nothing
+// changes, as nearly always.
+func revised[K, V comparable](m map[K]V, revise func(K, V) (V, bool)) map[K]V {
+	out, own := m, false
+	for k, v := range m {
+		now, kept := revise(k, v)
+		if kept && now == v {
+			continue
+		}
+		if !own {
+			out, own = maps.Clone(m), true
+		}
+		if kept {
+			out[k] = now
+		} else {
+			delete(out, k)
+		}
 	}
 	return out
 }
@@ -136,7 +171,7 @@ func (v Values) files(f Facts) []File {
 
 func (v Values) filesV1() []File {
 	var out []File
-	add := func(name, text string) { out = append(out, File{name, text}) }
+	add := func(name, text string) { out = addFile(out, name, text) }
 	v.cpusetFiles(add)
 	addNumber(add, "memory.limit_in_bytes", v.MemoryBytes, "-1")
 	addNumber(add, "memory.memsw.limit_in_bytes", v.MemorySwapBytes, "-1")
@@ -154,7 +189,7 @@ func (v Values) filesV1() []File {
 
 func (v Values) filesV2() []File {
 	var out []File
-	add := func(name, text string) { out = append(out, File{name, text}) }
+	add := func(name, text string) { out = addFile(out, name, text) }
 	addNumber(add, "pids.max", v.PIDs, "max")
 	addNumber(add, "memory.max", v.MemoryBytes, "max")
 	if v.CPUWeight != nil {
@@ -188,9 +223,24 @@ func (v Values) cpusetFiles(add func(name, text string)) {
 }
 
 func (v Values) hugePageFiles(add func(name, text string), suffix, unlimited string) {
-	for _, size := range slices.Sorted(maps.Keys(v.HugePages)) {
-		addNumber(add, "hugetlb."+HugePageLabel(size)+suffix, ptr(v.HugePages[size]), unlimited)
+	var room [4]int64
+	sizes := room[:0]
+	for size := range v.HugePages {
+		sizes = append(sizes, size)
 	}
+	slices.Sort(sizes)
+	for _, size := range sizes {
+		limit := v.HugePages[size]
+		addNumber(add, "hugetlb."+HugePageLabel(size)+suffix, &limit, unlimited)
+	}
+}
+
+// addFile makes room for as many files as most cgroups are given, if any.
+func addFile(to []File, name, text string) []File {
+	if to == nil {
+		to = make([]File, 0, 10)
+	}
+	return append(to, File{name, text})
 }
 
 func addNumber(add func(name, text string), name string, n *int64, unlimited string) {

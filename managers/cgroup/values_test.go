@@ -1,6 +1,7 @@
 package cgroup
 
 import (
+	"maps"
 	"reflect"
 	"testing"
 
@@ -60,6 +61,46 @@ func TestEveryValueIsCompared(t *testing.T) {
 			if a.Equal(&b) || b.Equal(&a) {
 				t.Errorf("%s is not compared with %v", name, value)
 			}
+		}
+	}
+}
+
+// TestForLeavesTheValuesAlone: maps are shared only where nothing changes in them.
+func TestForLeavesTheValuesAlone(t *testing.T) {
+	t.Parallel()
+	for _, f := range []Facts{
+		{Version: V1, PageBytes: 4096, HugePageSizes: []int64{1 << 21}},
+		{Version: V2, PageBytes: 4096, HugePageSizes: []int64{1 << 21}},
+		{Version: V2, PageBytes: 4096, HugePageSizes: []int64{1 << 21, 1 << 30}, SwapLimits: true},
+	} {
+		v := Values{
+			HugePages: map[int64]int64{1 << 21: 3<<21 + 1, 1 << 30: 1 << 30},
+			Unified:   map[string]string{fileMemoryMin: "4097", fileSwapMax: "0", "memory.oom.group": "1"},
+		}
+		before := v.Clone()
+		got := v.For(f)
+		if !v.Equal(&before) {
+			t.Errorf("%+v: For has made %v of %v", f, v, before)
+		}
+		if again := got.For(f); !again.Equal(&got) {
+			t.Errorf("%+v: once more gives %v, not %v", f, again, got)
+		}
+		want := map[int64]int64{1 << 21: 3 << 21}
+		if len(f.HugePageSizes) > 1 {
+			want[1<<30] = 1 << 30
+		}
+		if !maps.Equal(got.HugePages, want) {
+			t.Errorf("%+v: huge pages are %v, want %v", f, got.HugePages, want)
+		}
+		texts := map[string]string{fileMemoryMin: "4096", "memory.oom.group": "1"}
+		if f.SwapLimits {
+			texts[fileSwapMax] = "0"
+		}
+		if f.Version == V1 {
+			texts = nil
+		}
+		if !maps.Equal(got.Unified, texts) {
+			t.Errorf("%+v: files are %v, want %v", f, got.Unified, texts)
 		}
 	}
 }
