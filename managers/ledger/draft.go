@@ -346,14 +346,23 @@ func (d *Draft) hold(v *View) {
 
 // newTraces returns what the draft explains, the traces of its pods first.
 func (d *Draft) newTraces() []*Trace {
-	var added []*Trace
-	for _, uid := range sortedKeys(d.pods) {
-		p := d.pods[uid]
-		if p == nil || p.Trace == nil {
-			continue
+	explained := 0 // while a draft is being planned, none
+	for _, p := range d.pods {
+		if p != nil && p.Trace != nil {
+			explained++
 		}
-		if old, ok := d.base.pods.get(uid); !ok || old.Trace != p.Trace {
-			added = append(added, p.Trace)
+	}
+	var added []*Trace
+	if explained > 0 {
+		added = make([]*Trace, 0, explained+len(d.traces))
+		for _, uid := range sortedKeys(d.pods) {
+			p := d.pods[uid]
+			if p == nil || p.Trace == nil {
+				continue
+			}
+			if old, ok := d.base.pods.get(uid); !ok || old.Trace != p.Trace {
+				added = append(added, p.Trace)
+			}
 		}
 	}
 	for _, t := range d.traces {

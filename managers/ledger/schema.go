@@ -85,12 +85,11 @@ const (
 	crcLen     = 8
 )
 
-// checksum covers bucket, key and value.
-func checksum(bucket, key string, value []byte) [crcLen]byte {
-	room := make([]byte, 0, 128)
-	room = append(append(room, bucket...), 0)
-	room = append(append(room, key...), 0)
-	sum := crc32.Update(crc32.Update(0, castagnoli, room), castagnoli, value)
+// checksum covers bucket, key and value. The room is for its work, and may be nil.
+func checksum(bucket, key string, value, room []byte) [crcLen]byte {
+	name := append(append(room[:0], bucket...), 0)
+	name = append(append(name, key...), 0)
+	sum := crc32.Update(crc32.Update(0, castagnoli, name), castagnoli, value)
 	var out [crcLen]byte
 	hex.Encode(out[:], binary.BigEndian.AppendUint32(nil, sum))
 	return out
@@ -109,7 +108,7 @@ func seal(bucket, key string, value any) (Entry, error) {
 
 // endSeal puts the checksum in its place, where a value is written behind it.
 func endSeal(bucket, key string, w *jsontext.Writer) Entry {
-	sum := checksum(bucket, key, w.Out[len(sealStart)+crcLen+len(sealMiddle):])
+	sum := checksum(bucket, key, w.Out[len(sealStart)+crcLen+len(sealMiddle):], w.Out[len(w.Out):])
 	copy(w.Out[len(sealStart):], sum[:])
 	w.Raw(sealEnd)
 	return Entry{Bucket: bucket, Key: key, Value: w.Out}
@@ -155,7 +154,7 @@ func unseal(e Entry) ([]byte, error) {
 	if !start || !end {
 		return nil, fmt.Errorf("no value beside the checksum")
 	}
-	if want := checksum(e.Bucket, e.Key, text); sum != string(want[:]) {
+	if want := checksum(e.Bucket, e.Key, text, nil); sum != string(want[:]) {
 		return nil, fmt.Errorf("checksum is %s, stored is %s", want, sum)
 	}
 	return text, nil
