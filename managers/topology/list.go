@@ -20,8 +20,10 @@ type list struct {
 	abstains bool
 	// names: it has a hint that names nodes.
 	names bool
-	// preferred counts the preferred hints that name nodes.
+	// preferred counts the preferred hints that name nodes, and favoured is the part
+	// of the hints from the first of them to the last.
 	preferred int
+	favoured  []hint.Hint
 	// mentioned are the nodes of all its hints; every node if one of them names
 	// none.
 	mentioned numa.Mask
@@ -83,6 +85,7 @@ func read(lists []list, replies []hint.Reply) (_ []list, hints int) {
 func (l *list) scan() {
 	var mentioned numa.Mask
 	preferred, unnamed, least := 0, 0, numa.MaxNodes
+	first, last := 0, -1
 	for i := range l.hints {
 		h := &l.hints[i]
 		if h.Any {
@@ -91,12 +94,15 @@ func (l *list) scan() {
 			continue
 		}
 		if h.Preferred {
-			preferred++
+			if preferred == 0 {
+				first = i
+			}
+			preferred, last = preferred+1, i
 		}
 		mentioned |= h.Nodes
 		least = min(least, h.Nodes.Len())
 	}
-	l.preferred, l.mentioned = preferred, mentioned
+	l.preferred, l.favoured, l.mentioned = preferred, l.hints[first:last+1], mentioned
 	if unnamed > 0 {
 		l.mentioned = everything
 	}

@@ -90,8 +90,8 @@ func common(masks []numa.Mask, lists []list, smallest *list) []numa.Mask {
 
 // appendPreferred appends the masks of the preferred hints that name nodes.
 func (l *list) appendPreferred(masks []numa.Mask) []numa.Mask {
-	for i := range l.hints {
-		if h := &l.hints[i]; h.Preferred && !h.Any {
+	for i := range l.favoured {
+		if h := &l.favoured[i]; h.Preferred && !h.Any {
 			masks = append(masks, h.Nodes)
 		}
 	}
@@ -108,8 +108,8 @@ func (l *list) retain(masks []numa.Mask) []numa.Mask {
 	if len(masks) > len(found) {
 		found = make([]bool, len(masks))
 	}
-	for i := range l.hints {
-		if h := &l.hints[i]; h.Preferred && !h.Any {
+	for i := range l.favoured {
+		if h := &l.favoured[i]; h.Preferred && !h.Any {
 			if at, ok := slices.BinarySearch(masks, h.Nodes); ok {
 				found[at] = true
 			}
@@ -130,7 +130,7 @@ func (l *list) prefers(raw numa.Mask) bool {
 	if l.rule != nil && raw.Len() == l.rule.PreferredSize && l.rule.Allows(raw) {
 		return true
 	}
-	return l.preferred > 0 && slices.Contains(l.hints, hint.Hint{Nodes: raw, Preferred: true})
+	return slices.Contains(l.favoured, hint.Hint{Nodes: raw, Preferred: true})
 }
 
 // agreed returns the preferred choice that gives a raw mask: of each list the
@@ -190,7 +190,7 @@ func disjoint(a, b *list) bool {
 // sharesNamed tells whether another list prefers a mask that a hint of this one
 // names as preferred.
 func (l *list) sharesNamed(other *list) bool {
-	return l.preferred > 0 && slices.ContainsFunc(l.hints, func(h hint.Hint) bool {
+	return slices.ContainsFunc(l.favoured, func(h hint.Hint) bool {
 		return h.Preferred && !h.Any && other.prefers(h.Nodes)
 	})
 }
