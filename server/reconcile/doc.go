@@ -16,8 +16,9 @@
 //   - guest: a bound container that a runtime has made, with a cgroup of the
 //     runtime's.
 //   - lost: a guest that the runtime does not list any more, and that has processes all
-//     the same. Nobody can move it.
-//   - stray: a guest that the runtime runs outside of its pod's cgroup.
+//     the same, or may have. Nobody can move it.
+//   - stray: a guest that the runtime runs outside of its pod's cgroup; one at home does
+//     not, or has ended.
 //   - start: what is known of a guest that does not run yet. One that was told to start
 //     may be on its way since then, though it is asked for once more.
 //

@@ -67,7 +67,7 @@ func (l *Loop) meet(ctx context.Context, view *ledger.View) (guests, error) {
 		})
 	}
 	l.recall(out)
-	l.astray(view, out, shown)
+	l.locate(view, out, shown)
 	return out, l.search(ctx, view, shown)
 }
 

@@ -31,7 +31,8 @@ type bench struct {
 	now time.Time         // guarded by mu
 	ops map[Operation]int // guarded by mu
 
-	// refuse makes writes to a cgroup fail, by name, blind looking at it.
+	// refuse makes writes to a cgroup fail, by name, blind looking at it and, by name and
+	// /cgroup.procs, at its processes.
 	refuse, blind map[string]error
 	// counted is called after the processes of a cgroup were listed; nil for nothing.
 	counted func(path string)
@@ -59,6 +60,9 @@ func (b *bench) Move(ctx context.Context, n cgroup.Name, pids ...int) error {
 }
 
 func (b *bench) Procs(ctx context.Context, n cgroup.Name) ([]int, error) {
+	if err := b.blind[n.String()+"/cgroup.procs"]; err != nil {
+		return nil, err
+	}
 	pids, err := b.tree.Procs(ctx, n)
 	if b.counted != nil {
 		b.counted(n.String())

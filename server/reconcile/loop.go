@@ -91,9 +91,9 @@ type Loop struct {
 	drift   driftBook       // guarded by mu
 	orphans []cgroup.Name   // guarded by mu: those that the last pass saw
 	guests  guests          // guarded by mu: of what is being applied
-	// strays are the guests that ran outside of their pods' cgroups when the runtime was
-	// last asked, by id, home the ids of those that do not, or have ended, lost the owners
-	// of those that run and that it did not show; guarded by mu.
+	// strays are the guests that were seen to run outside of their pods' cgroups, by id,
+	// home the ids of those that do not, or have ended. lost are the owners of those that
+	// run, or may, and that the runtime did not show when it was last asked. Guarded by mu.
 	strays map[string]guest
 	home   map[string]bool
 	lost   []ledger.Owner

@@ -13,13 +13,13 @@ import (
 	"github.com/berthd/berth/server/runtime"
 )
 
-// errLost is why others have to wait: a container runs that the runtime does not show,
-// and so cannot be told where it may.
-var errLost = errors.New("a container is not shown by the container runtime, and runs")
+// errLost is why others have to wait: a container runs, or may, that the runtime does not
+// show, and so cannot be told where it may.
+var errLost = errors.New("a container runs, or may, that the container runtime does not show")
 
 // search looks for containers of a view that run though the runtime has not listed them,
 // as after it lost its own records. An error is about those that are where they may not be,
-// and wraps errLost. The caller holds mu.
+// or of which that is not known, and wraps errLost. The caller holds mu.
 func (l *Loop) search(ctx context.Context, view *ledger.View, listed map[string]runtime.Phase) error {
 	l.lost = nil
 	var errs []error
@@ -28,14 +28,14 @@ func (l *Loop) search(ctx context.Context, view *ledger.View, listed map[string]
 			continue
 		}
 		name, err := l.alive(ctx, view, b)
-		if err != nil {
-			errs = append(errs, fmt.Errorf("%w, or may: container %s: %w", errLost, b.Owner, err))
-		}
-		if name == nil {
+		if name == nil && err == nil {
 			continue
 		}
 		l.lost = append(l.lost, b.Owner)
-		if err := l.allowed(ctx, name, cgroup.ContainerCpuset(view, b.Owner).CPUs); err != nil {
+		if err == nil {
+			err = l.allowed(ctx, name, cgroup.ContainerCpuset(view, b.Owner).CPUs)
+		}
+		if err != nil {
 			errs = append(errs, fmt.Errorf("%w: container %s, %s: %w", errLost, b.Owner, b.ID, err))
 		}
 	}

@@ -110,6 +110,7 @@ func TestLookForTheLost(t *testing.T) {
 		want      error
 	}{
 		"unseen":            {func(b *bench) { b.blind[path] = errRefused }, errRefused},
+		"uncounted":         {func(b *bench) { b.blind[path+"/cgroup.procs"] = errRefused }, errRefused},
 		"its pod is unseen": {func(b *bench) { b.blind["/kubepods/poda"] = errRefused }, errRefused},
 		"ends": {func(b *bench) {
 			b.counted = func(at string) { b.must(b.tree.Remove(b.t.Context(), name(at))) }
@@ -125,6 +126,9 @@ func TestLookForTheLost(t *testing.T) {
 			row.meanwhile(b)
 			if err := b.prestart("own1", "own"); !errors.Is(err, row.want) || errors.Is(err, errLost) != (row.want != nil) {
 				t.Errorf("got %v, want %v", err, row.want)
+			}
+			if err := b.CheckResize(t.Context(), b.ledger.View(), "a"); (err == nil) != (row.want == nil) {
+				t.Errorf("its pod is resized: %v", err)
 			}
 		})
 	}

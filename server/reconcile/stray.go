@@ -10,21 +10,18 @@ import (
 	"github.com/berthd/berth/server/runtime"
 )
 
-// astray notes which guests run outside of their pods' cgroups, and which do not. What
-// was seen of those that are not listed any more, or whose pod is being removed, holds:
-// nobody has said that they are gone. The caller holds mu.
-func (l *Loop) astray(view *ledger.View, g guests, listed map[string]runtime.Phase) {
-	now, home := map[string]guest{}, map[string]bool{}
-	for id, s := range l.strays {
-		phase, shown := listed[id]
-		if _, bound := view.Binding(id); bound && (!shown || l.leaving[s.owner.Pod] && phase != runtime.Exited) {
-			now[id] = s
-		}
-	}
+// locate notes which guests run outside of their pods' cgroups, and which do not. A
+// container's cgroup stays the same: what was seen once holds until the container is said
+// to have ended, or is forgotten. The caller holds mu.
+func (l *Loop) locate(view *ledger.View, g guests, listed map[string]runtime.Phase) {
+	strays, home := map[string]guest{}, map[string]bool{}
 	for b := range view.Bindings() {
-		// A container's cgroup stays the same.
-		if l.home[b.ID] || listed[b.ID] == runtime.Exited {
+		s, stray := l.strays[b.ID]
+		switch {
+		case l.home[b.ID] || listed[b.ID] == runtime.Exited:
 			home[b.ID] = true
+		case stray:
+			strays[b.ID] = s
 		}
 	}
 	for _, c := range g {
@@ -34,10 +31,10 @@ func (l *Loop) astray(view *ledger.View, g guests, listed map[string]runtime.Pha
 		case c.name.Within(pod):
 			home[c.id] = true
 		case c.runs:
-			now[c.id] = c
+			strays[c.id] = c
 		}
 	}
-	l.strays, l.home = now, home
+	l.strays, l.home = strays, home
 }
 
 // outside lists the containers of a pod that run outside of its cgroup: as they were when

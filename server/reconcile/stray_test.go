@@ -49,6 +49,11 @@ func TestRemovalEndsContainersOutside(t *testing.T) {
 			d.set(func() { d.hidden = map[string]bool{"a1": true} })
 			b.must(b.Follow(b.t.Context()))
 		}, -1, 0},
+		"of which the runtime does not tell any more where": {"/elsewhere/a1", func(b *bench, d *dock) {
+			b.must(b.Follow(b.t.Context()))
+			d.set(func() { d.boxes["a1"].Cgroup = nil })
+			b.must(b.Follow(b.t.Context()))
+		}, -1, 0},
 		"while it is being removed, and the runtime goes away then": {"/elsewhere/a1", func(b *bench, d *dock) {
 			b.must(b.Follow(b.t.Context()))
 			b.leaving["a"] = true
