@@ -23,6 +23,20 @@ type Reader struct {
 // workload.Check finds comes back in one error of class Invalid with the fields'
 // paths. A missing namespace is "default", as the API server has it.
 func (r Reader) Pod(m *typesv1.Pod) (workload.Pod, error) {
+	p, err := r.Unchecked(m)
+	if err != nil {
+		return workload.Pod{}, err
+	}
+	defaulted, _ := workload.Defaulted(p, r.Features)
+	if err := workload.Validate(&defaulted, r.Bounds); err != nil {
+		return workload.Pod{}, err
+	}
+	return p, nil
+}
+
+// Unchecked reads a pod for somebody who checks it by workload.Validate: its errors
+// are those of Pod, but a pod that can be read gives none.
+func (r Reader) Unchecked(m *typesv1.Pod) (workload.Pod, error) {
 	var vs fault.Violations
 	if m == nil {
 		vs.Addf("pod", "is required")
@@ -36,6 +50,9 @@ func (r Reader) Pod(m *typesv1.Pod) (workload.Pod, error) {
 	if p.Name == "" {
 		vs.Addf("pod.metadata.name", "is required")
 	}
+	if len(vs) == 0 {
+		return p, nil
+	}
 	// The checks are meant for a pod with defaults; what is missing by default
 	// is no violation. What could not be read is not there to be checked.
 	defaulted, _ := workload.Defaulted(p, r.Features)
@@ -48,10 +65,7 @@ func (r Reader) Pod(m *typesv1.Pod) (workload.Pod, error) {
 			vs = append(vs, v)
 		}
 	}
-	if len(vs) > 0 {
-		return workload.Pod{}, vs.Err(fmt.Sprintf("pod %.200s", &p))
-	}
-	return p, nil
+	return workload.Pod{}, vs.Err(fmt.Sprintf("pod %.200s", &p))
 }
 
 // count refuses a pod with too many containers before anything is made of them.

@@ -24,7 +24,7 @@ type Bounds struct {
 // Check. It is meant for a pod that went through Defaulted; before that, pod-level limits are compared with less.
 func Validate(p *Pod, b Bounds) error {
 	if vs := Check(p, b); len(vs) > 0 {
-		return vs.Err(fmt.Sprintf("pod %.200q", p))
+		return vs.Err(fmt.Sprintf("pod %.200s", p))
 	}
 	return nil
 }

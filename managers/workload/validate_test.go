@@ -127,7 +127,7 @@ func TestValidateBoundsContainers(t *testing.T) {
 func TestValidateNamesThePod(t *testing.T) {
 	t.Parallel()
 	p := podOf()
-	if got, want := Validate(p, Bounds{}).Error(), `pod "default/web (u1)" is invalid: pod.spec.containers: is required: a pod has at least one app container`; got != want {
+	if got, want := Validate(p, Bounds{}).Error(), `pod default/web (u1) is invalid: pod.spec.containers: is required: a pod has at least one app container`; got != want {
 		t.Errorf("got %s\nwant %s", got, want)
 	}
 	p.UID, p.Name = strings.Repeat("\x00", 1<<20), ""
