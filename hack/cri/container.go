@@ -105,7 +105,7 @@ func (*Server) ReopenContainerLog(context.Context, *criv1.ReopenContainerLogRequ
 // end ends a container that runs.
 func (s *Server) end(c *container, code int32) {
 	s.mu.Lock()
-	ran := c.state == criv1.ContainerState_CONTAINER_RUNNING
+	ran := c.state == criv1.ContainerState_CONTAINER_RUNNING || c.state == criv1.ContainerState_CONTAINER_UNKNOWN && !c.started.IsZero()
 	if c.state != criv1.ContainerState_CONTAINER_EXITED {
 		c.state, c.finished, c.exit = criv1.ContainerState_CONTAINER_EXITED, time.Now(), code
 		close(c.ended)
@@ -124,6 +124,14 @@ func (s *Server) End(id string, code int32) {
 	if c != nil {
 		s.end(c, code)
 	}
+}
+
+// Lose forgets how far a container is, as containerd does of one that it was making, or
+// starting, when it was killed.
+func (s *Server) Lose(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.containers[id].state = criv1.ContainerState_CONTAINER_UNKNOWN
 }
 
 // StopContainer implements RuntimeService.

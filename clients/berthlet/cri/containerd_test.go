@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -33,6 +34,33 @@ func TestContainerd(t *testing.T) {
 			}
 		})
 	})
+}
+
+// TestContainerdKilledWhileItMakes has a containerd that was killed before it had written
+// down how far a container is, and does not know it afterwards: the container ends.
+func TestContainerdKilledWhileItMakes(t *testing.T) {
+	t.Parallel()
+	d := containerd.Run(t)
+	r, changed := open(t, d.Socket, "us")
+	dir := t.TempDir()
+	p := thePod(dir)
+	p.CgroupParent = d.Cgroup + "/podu"
+	must(t, r.Open(t.Context(), p))
+	must(t, r.Create(t.Context(), theSpec(dir)))
+	id := only(t, r, "u").ID
+	must(t, d.Kill())
+	must(t, os.Remove(filepath.Join(filepath.Dir(d.Socket), "root/io.containerd.grpc.v1.cri/containers", id, "status")))
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	must(t, d.Start(ctx))
+	for only(t, r, "u").Phase != container.Exited {
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			t.Fatalf("the container is %+v", only(t, r, "u"))
+		}
+	}
+	must(t, r.Remove(ctx, id))
 }
 
 // listening waits for the first line of a container's log.

@@ -9,7 +9,8 @@
 //   - owner: a label on everything that is made here, with the name of this
 //     berthlet. What others make beside it, as a kubelet, is never seen.
 //   - poll: the states of all containers are read every second, which is how the
-//     end of one is noticed. Kubelets do the same.
+//     end of one is noticed. Kubelets do the same. One whose state the runtime does not
+//     know is ended then.
 //
 // What differs from the built-in runtime: ids are the runtime's; a created
 // container has no process, so there is nothing to place before the start, and

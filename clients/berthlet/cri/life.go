@@ -57,7 +57,7 @@ func (r *Runtime) Signal(ctx context.Context, id string, sig syscall.Signal) err
 		r.Changed(s.PodUID)
 		return nil
 	case sig == syscall.SIGTERM:
-		r.tell(id, s.PodUID)
+		r.tell(id, s.PodUID, forever)
 		return nil
 	}
 	_, err = r.cri.StopContainer(ctx, &criv1.StopContainerRequest{ContainerId: id})
@@ -65,17 +65,18 @@ func (r *Runtime) Signal(ctx context.Context, id string, sig syscall.Signal) err
 	return wrap(err, "kill container %s", id)
 }
 
-// tell has the runtime send the signal. The call lasts until the container has
-// ended, so it is left to itself; with berthlet it ends without a kill.
-func (r *Runtime) tell(id, uid string) {
+// tell has the runtime send the signal, and kill after a grace. The call lasts until the
+// container has ended, so it is left to itself; with berthlet it ends. It returns false
+// if one is under way.
+func (r *Runtime) tell(id, uid string, grace int64) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.told[id] || r.background.Err() != nil {
-		return
+		return false
 	}
 	r.told[id] = true
 	r.work.Go(func() {
-		_, err := r.cri.StopContainer(r.background, &criv1.StopContainerRequest{ContainerId: id, Timeout: forever})
+		_, err := r.cri.StopContainer(r.background, &criv1.StopContainerRequest{ContainerId: id, Timeout: grace})
 		if err != nil && r.background.Err() == nil {
 			r.Log.Warn("tell a container to end", "id", id, "error", err)
 		}
@@ -84,6 +85,7 @@ func (r *Runtime) tell(id, uid string) {
 		r.mu.Unlock()
 		r.Changed(uid)
 	})
+	return true
 }
 
 // Remove implements container.Runtime.

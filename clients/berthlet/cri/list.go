@@ -16,8 +16,8 @@ var phases = map[criv1.ContainerState]container.Phase{
 	criv1.ContainerState_CONTAINER_CREATED: container.Created,
 	criv1.ContainerState_CONTAINER_RUNNING: container.Running,
 	criv1.ContainerState_CONTAINER_EXITED:  container.Exited,
-	// The runtime has lost sight of it. It may run; Signal and Remove make sure that
-	// it does not.
+	// The runtime has lost sight of it, as one that was killed while it made it. It may
+	// run, until the next poll has ended it.
 	criv1.ContainerState_CONTAINER_UNKNOWN: container.Running,
 }
 

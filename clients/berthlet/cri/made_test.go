@@ -269,3 +269,33 @@ func TestLogsStartAnew(t *testing.T) {
 		t.Errorf("the old log: %v, %v", info, err)
 	}
 }
+
+// TestUnknownContainers has a runtime that does not know any more how far containers
+// are: they end, or their pod would wait for them for good.
+func TestUnknownContainers(t *testing.T) {
+	t.Parallel()
+	for name, started := range map[string]bool{"made": false, "started": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			s := fake.New(fake.Config{Images: []string{"probe"}})
+			r, changed := open(t, serve(t, s), "us")
+			must(t, r.Open(t.Context(), thePod(dir)))
+			must(t, r.Create(t.Context(), theSpec(dir)))
+			id := only(t, r, "u").ID
+			if started {
+				must(t, r.Start(t.Context(), id))
+			}
+			s.Lose(id)
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			for only(t, r, "u").Phase != container.Exited {
+				select {
+				case <-changed:
+				case <-ctx.Done():
+					t.Fatalf("the container is %+v", only(t, r, "u"))
+				}
+			}
+		})
+	}
+}

@@ -46,8 +46,15 @@ func (r *Runtime) compare(ctx context.Context) error {
 		if r.known[c.GetId()] != s {
 			changed[s.uid] = true
 		}
-		if s.state == criv1.ContainerState_CONTAINER_RUNNING {
+		switch s.state {
+		case criv1.ContainerState_CONTAINER_RUNNING:
 			r.rotate(ctx, c.GetId())
+		case criv1.ContainerState_CONTAINER_UNKNOWN:
+			// Nobody would see its end, which may have been before it began. Kubelets end
+			// such a container too.
+			if r.tell(c.GetId(), s.uid, 0) {
+				r.Log.Warn("end a container of which the runtime does not know how far it is", "pod", s.uid, "id", c.GetId())
+			}
 		}
 	}
 	for id, s := range r.known {
