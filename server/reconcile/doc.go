@@ -29,5 +29,6 @@
 // refuses for one pod keeps no other from its values; a runtime that does not answer
 // holds a turn up for no longer than patience, in all that the turn asks it; whoever
 // waits for his turn waits for no longer than he wants; an orphan has at most one
-// worker that removes it.
+// worker that removes it; nothing is remembered of pods that are gone, nor of their
+// containers, but for starts that were young a moment ago.
 package reconcile

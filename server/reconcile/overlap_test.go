@@ -384,6 +384,23 @@ func (h *harbour) calm() {
 		h.dock.start(h.t, id)
 		h.check()
 	}
+	h.empty()
+}
+
+// empty removes all pods: then nothing is remembered of them and of their containers.
+func (h *harbour) empty() {
+	ctx, view := h.t.Context(), h.ledger.View()
+	for p := range view.Pods() {
+		h.must(h.RemovePod(ctx, view, p.UID()))
+		h.update(func(d *ledger.Draft) { d.RemovePod(p.UID()) })
+	}
+	h.wait(youth)
+	h.must(h.Follow(ctx))
+	l := h.Loop
+	if len(l.waiting)+len(l.slow)+len(l.strays)+len(l.home)+len(l.lost)+len(l.leaving)+len(l.asking.ids) > 0 {
+		h.r.Fatalf("of pods that are gone these are left: waiting %v, slow %v, strays %v, home %v, lost %v, leaving %v, asking %v:\n%s",
+			l.waiting, l.slow, l.strays, l.home, l.lost, l.leaving, l.asking.ids, errors.Join(lines(h.log)...))
+	}
 }
 
 func lines(log []string) (out []error) {

@@ -121,16 +121,15 @@ func (l *Loop) prepare(ctx context.Context, g guests) error {
 		}
 		s.created = g[i].created
 		err := l.tell(ctx, g[i].id, g[i].values)
-		same := s.sent == g[i].values.Cpuset
 		switch {
-		case err == nil && (same || !s.soon(l.Now()) || l.asking.holds(g[i].id, s)):
+		case err != nil:
+			s.sent = cgroup.Cpuset{}
+		case s.sent != g[i].values.Cpuset && s.soon(l.Now()) && !l.asking.holds(g[i].id, s):
+			s.sent = cgroup.Cpuset{}
+			err = fault.Unavailablef("%w: container %s, which may have other CPUs than %s", errStarting, g[i].owner, g[i].values.CPUs)
+		default:
 			s.sent = g[i].values.Cpuset
 			err = l.agrees(ctx, g[i])
-		case err == nil:
-			err = fault.Unavailablef("%w: container %s, which may have other CPUs than %s", errStarting, g[i].owner, g[i].values.CPUs)
-			fallthrough
-		default:
-			s.sent = cgroup.Cpuset{}
 		}
 		l.note(g[i].id, s)
 		errs = append(errs, err)
