@@ -155,6 +155,16 @@ func newDock(t *testing.T, facts cgroup.Facts) (*bench, *dock) {
 	return b, d
 }
 
+// asked is a dock with container a1 of the shared pool, whose start was asked for while
+// all CPUs were shared.
+func asked(t *testing.T) (*bench, *dock) {
+	t.Helper()
+	b, d := newDock(t, memtree.V1())
+	d.create("a1", "a", "0-3")
+	b.must(b.prestart("a1", "a"))
+	return b, d
+}
+
 // own admits the pod with CPUs of its own.
 func (b *bench) own() {
 	b.t.Helper()
@@ -184,6 +194,14 @@ func (b *bench) prestart(id, pod string) error {
 		_, err = b.ledger.Update(b.t.Context(), func(d *ledger.Draft) error { d.Bind(box(id, pod)); return nil })
 	}
 	return err
+}
+
+// mustWait wants a start to wait for container a1, which may run on some CPUs in a moment.
+func (b *bench) mustWait(s admission.Start, list string) {
+	b.t.Helper()
+	if err := b.tryPlace(b.ledger.View(), s); !errors.Is(err, errStarting) {
+		b.t.Errorf("container a1 may run on CPUs %s in a moment, and %s may start: %v", list, s.Binding.ID, err)
+	}
 }
 
 // tryPlace is EnsureContainer without waiting for others.
@@ -251,9 +269,7 @@ func TestGuestsAreWhereTheLedgerSays(t *testing.T) {
 // to start: that one waits until the first shows where it runs, and has left.
 func TestStartsUnderWayAreWaitedFor(t *testing.T) {
 	t.Parallel()
-	b, d := newDock(t, memtree.V1())
-	d.create("a1", "a", "0-3")
-	b.must(b.prestart("a1", "a"))
+	b, d := asked(t)
 	old := d.boxes["a1"].values
 	d.updated = func(id string, _ cgroup.Values) {
 		if id == "a1" {
@@ -291,9 +307,7 @@ func TestStartsUnderWayAreWaitedFor(t *testing.T) {
 // A process that shows up before its container does counts too.
 func TestHalfStartedGuests(t *testing.T) {
 	t.Parallel()
-	b, d := newDock(t, memtree.V1())
-	d.create("a1", "a", "0-3")
-	b.must(b.prestart("a1", "a"))
+	b, d := asked(t)
 	d.start(t, "a1")
 	d.set(func() { d.boxes["a1"].Phase = runtime.Created })
 	b.wait(youth)
@@ -308,9 +322,7 @@ func TestHalfStartedGuests(t *testing.T) {
 
 func TestRuntimeIsAway(t *testing.T) {
 	t.Parallel()
-	b, d := newDock(t, memtree.V1())
-	d.create("a1", "a", "0-3")
-	b.must(b.prestart("a1", "a"))
+	b, d := asked(t)
 	d.start(t, "a1")
 	b.pass()
 	away := fault.Unavailablef("nobody there")

@@ -60,9 +60,7 @@ func TestOldStartsStayKnown(t *testing.T) {
 // for undone.
 func TestFailedWritesAreNotInForce(t *testing.T) {
 	t.Parallel()
-	b, d := newDock(t, memtree.V1())
-	d.create("a1", "a", "0-3")
-	b.must(b.prestart("a1", "a"))
+	b, d := asked(t)
 	d.start(t, "a1")
 	b.own()
 	b.must(b.Follow(t.Context()))
@@ -192,17 +190,13 @@ func TestRepeatedStartsMayBeUnderWay(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b, d := newDock(t, memtree.V1())
-			d.create("a1", "a", "0-3")
-			b.must(b.prestart("a1", "a"))
+			b, d := asked(t)
 			read := d.boxes["a1"].values
 			b.own()
 			meanwhile(b)
 			d.create("own1", "own", "2-3")
 			for _, s := range []admission.Start{{Binding: box("a1", "a"), Again: true}, {Binding: box("own1", "own")}} {
-				if err := b.tryPlace(b.ledger.View(), s); !errors.Is(err, errStarting) {
-					t.Errorf("container a1 may run on CPUs 2 and 3 in a moment, and %s may start: %v", s.Binding.ID, err)
-				}
+				b.mustWait(s, "2-3")
 			}
 			d.set(func() { b.must(d.run(t.Context(), "a1", read)) })
 			b.must(b.prestart("own1", "own"))
@@ -214,18 +208,14 @@ func TestRepeatedStartsMayBeUnderWay(t *testing.T) {
 // The same where a count had lost the container in between, so that nobody looked at it.
 func TestRepeatedStartsOfLostContainers(t *testing.T) {
 	t.Parallel()
-	b, d := newDock(t, memtree.V1())
-	d.create("a1", "a", "0-3")
-	b.must(b.prestart("a1", "a"))
+	b, d := asked(t)
 	read := d.boxes["a1"].values
 	b.own()
 	b.update(func(d *ledger.Draft) { d.Unbind("a1") })
 	b.must(b.tryPlace(b.ledger.View(), admission.Start{Binding: box("a1", "a"), Again: true}))
 	b.bind("a1", "a")
 	d.create("own1", "own", "2-3")
-	if err := b.tryPlace(b.ledger.View(), admission.Start{Binding: box("own1", "own")}); !errors.Is(err, errStarting) {
-		t.Errorf("container a1 may run on CPUs 2 and 3 in a moment: %v", err)
-	}
+	b.mustWait(admission.Start{Binding: box("own1", "own")}, "2-3")
 	d.set(func() { b.must(d.run(t.Context(), "a1", read)) })
 	b.must(b.prestart("own1", "own"))
 	b.on("a", "a1", "0-1")
@@ -250,9 +240,7 @@ func TestRepeatedStartsWithLateAnswers(t *testing.T) {
 	d.set(func() { d.late = nil })
 	b.update(func(d *ledger.Draft) { d.RemovePod("own"); d.PutPod(low); d.Bind(box("a1", "a")) })
 	d.create("low1", "low", "0-1")
-	if err := b.tryPlace(b.ledger.View(), admission.Start{Binding: box("low1", "low")}); !errors.Is(err, errStarting) {
-		t.Errorf("container a1 may run on CPUs %s in a moment: %v", read.CPUs, err)
-	}
+	b.mustWait(admission.Start{Binding: box("low1", "low")}, read.CPUs.String())
 	d.set(func() { b.must(d.run(t.Context(), "a1", read)) })
 	b.must(b.prestart("low1", "low"))
 	b.on("a", "a1", "2-3")
@@ -283,7 +271,5 @@ func TestCountedContainersAskForTheFirstTime(t *testing.T) {
 	read := d.boxes["a1"].values
 	b.must(b.tryPlace(b.ledger.View(), admission.Start{Binding: box("a1", "a"), Again: true}))
 	b.own()
-	if err := b.tryPlace(b.ledger.View(), admission.Start{Binding: box("a1", "a"), Again: true, Still: true}); !errors.Is(err, errStarting) {
-		t.Errorf("container a1 may run on CPUs %s in a moment: %v", read.CPUs, err)
-	}
+	b.mustWait(admission.Start{Binding: box("a1", "a"), Again: true, Still: true}, read.CPUs.String())
 }
