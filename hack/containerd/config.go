@@ -124,22 +124,22 @@ func snapshotter(dir string) string {
 // of containerd where they should get a lower one.
 func MayLowerScores() bool {
 	const path = "/proc/self/oom_score_adj"
-	text, err := readAll(path)
+	text, err := os.ReadFile(path)
 	var score int
 	if err == nil {
-		_, err = fmt.Sscan(text, &score)
+		_, err = fmt.Sscan(string(text), &score)
 	}
 	if err != nil || os.WriteFile(path, []byte(strconv.Itoa(score-1)), 0) != nil {
 		return false
 	}
-	return os.WriteFile(path, []byte(text), 0) == nil
+	return os.WriteFile(path, text, 0) == nil
 }
 
 // inFirstFileSystem tells whether the root is what the kernel unpacked at boot,
 // from which nobody can pivot away (pivot_root(2)).
 func inFirstFileSystem() bool {
-	text, _ := readAll("/proc/self/mountinfo")
-	for line := range strings.Lines(text) {
+	text, _ := os.ReadFile("/proc/self/mountinfo")
+	for line := range strings.Lines(string(text)) {
 		mount, source, _ := strings.Cut(line, " - ")
 		if fields := strings.Fields(mount); len(fields) > 4 && fields[4] == "/" && strings.HasPrefix(source, "rootfs ") {
 			return true

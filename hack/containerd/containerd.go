@@ -15,7 +15,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -262,30 +261,26 @@ func (d *Daemon) removePods(ctx context.Context) error {
 
 // endShims ends the shims of this containerd. Usually there are none any more.
 func (d *Daemon) endShims(ctx context.Context) error {
-	for {
-		left := shims(d.dir)
-		if len(left) == 0 {
-			return nil
-		}
+	var left []int
+	err := rig.Await(ctx, func() bool {
+		left = shims(d.dir)
 		for _, pid := range left {
 			_ = syscall.Kill(pid, syscall.SIGKILL)
 		}
-		timer := time.NewTimer(20 * time.Millisecond)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			return fmt.Errorf("end the shims %v: %w", left, ctx.Err())
-		}
+		return len(left) == 0
+	})
+	if err != nil {
+		return fmt.Errorf("end the shims %v: %w", left, err)
 	}
+	return nil
 }
 
 // shims lists the shims that belong to a directory, by their command lines.
 func shims(dir string) (pids []int) {
 	lines, _ := filepath.Glob("/proc/[0-9]*/cmdline")
 	for _, path := range lines {
-		text, err := readAll(path)
-		args := strings.Split(text, "\x00")
+		text, err := os.ReadFile(path)
+		args := strings.Split(string(text), "\x00")
 		if err != nil || len(args) == 0 || filepath.Base(args[0]) != "containerd-shim-runc-v2" {
 			continue
 		}
@@ -301,20 +296,10 @@ func shims(dir string) (pids []int) {
 	return pids
 }
 
-func readAll(path string) (string, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return "", err
-	}
-	defer f.Close()
-	text, err := io.ReadAll(f)
-	return string(text), err
-}
-
 // mounts lists the mounts below a directory, the innermost first.
 func mounts(dir string) (paths []string) {
-	text, _ := readAll("/proc/self/mountinfo")
-	for line := range strings.Lines(text) {
+	text, _ := os.ReadFile("/proc/self/mountinfo")
+	for line := range strings.Lines(string(text)) {
 		if fields := strings.Fields(line); len(fields) > 4 && strings.HasPrefix(fields[4], dir+"/") {
 			paths = append([]string{fields[4]}, paths...)
 		}
