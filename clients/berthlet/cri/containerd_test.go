@@ -53,13 +53,7 @@ func TestContainerdKilledWhileItMakes(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	must(t, d.Start(ctx))
-	for only(t, r, "u").Phase != container.Exited {
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			t.Fatalf("the container is %+v", only(t, r, "u"))
-		}
-	}
+	ends(t, r, changed)
 	must(t, r.Remove(ctx, id))
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/berthd/berth/clients/berthlet/container"
 	"github.com/berthd/berth/clients/berthlet/cri"
 	fake "github.com/berthd/berth/hack/cri"
+	"github.com/berthd/berth/hack/rig"
 	"github.com/berthd/berth/managers/fault"
 )
 
@@ -36,6 +37,21 @@ func only(t *testing.T, r *cri.Runtime, uid string) container.Status {
 		t.Fatalf("containers %+v, %v", all, err)
 	}
 	return all[0]
+}
+
+// ends waits until the one container of pod u has ended, and looks whenever something has
+// changed.
+func ends(t *testing.T, r *cri.Runtime, changed <-chan string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	for only(t, r, "u").Phase != container.Exited {
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			t.Fatalf("the container is %+v", only(t, r, "u"))
+		}
+	}
 }
 
 func thePod(dir string) container.Pod {
@@ -155,9 +171,7 @@ func TestTakenOver(t *testing.T) {
 	must(t, second.Open(t.Context(), thePod(dir)))
 	must(t, second.Create(t.Context(), c))
 	must(t, second.Signal(t.Context(), before.ID, syscall.SIGTERM))
-	for only(t, second, "u").Phase != container.Exited {
-		<-changed
-	}
+	ends(t, second, changed)
 	other, _ := open(t, socket, "them")
 	if all, err := other.List(t.Context(), ""); err != nil || len(all) > 0 {
 		t.Errorf("another berthlet sees %+v, %v", all, err)
@@ -254,17 +268,7 @@ func TestLogsStartAnew(t *testing.T) {
 	must(t, r.Create(t.Context(), c))
 	must(t, r.Start(t.Context(), only(t, r, "u").ID))
 	must(t, os.WriteFile(c.LogPath, make([]byte, logBytes+1), 0o644))
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	for s.Calls("ReopenContainerLog") == 0 {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			t.Fatal("the log does not start anew")
-		}
-	}
+	rig.Eventually(t, patience, "the log starts anew", func() bool { return s.Calls("ReopenContainerLog") > 0 })
 	if info, err := os.Stat(filepath.Join(dir, "c", "0.log.1")); err != nil || info.Size() != logBytes+1 {
 		t.Errorf("the old log: %v, %v", info, err)
 	}
@@ -287,15 +291,7 @@ func TestUnknownContainers(t *testing.T) {
 				must(t, r.Start(t.Context(), id))
 			}
 			s.Lose(id)
-			ctx, cancel := context.WithTimeout(t.Context(), patience)
-			defer cancel()
-			for only(t, r, "u").Phase != container.Exited {
-				select {
-				case <-changed:
-				case <-ctx.Done():
-					t.Fatalf("the container is %+v", only(t, r, "u"))
-				}
-			}
+			ends(t, r, changed)
 		})
 	}
 }
