@@ -23,3 +23,13 @@ func (h *History) Read(revision uint64) error {
 	_, err := h.since(revision)
 	return err
 }
+
+// Moved is what readers wait for; to look at it is not to wait.
+func (h *History) Moved() <-chan struct{} {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.moved
+}
+
+// Due tells whether there is something for Run.
+func (h *History) Due() bool { return len(h.due) > 0 }

@@ -179,6 +179,29 @@ func TestCommitsMakeNoEvents(t *testing.T) {
 	}
 }
 
+// TestCommitsWakeNobodyElse: without any reader a commit wakes nobody, until there is
+// a pile for the task.
+func TestCommitsWakeNobodyElse(t *testing.T) {
+	t.Parallel()
+	b := newLazyBench(t, 1000)
+	moved := b.history.Moved()
+	for range allocation.Pile - 1 {
+		b.put("a")
+	}
+	if b.history.Due() {
+		t.Error("the task is woken before there is a pile")
+	}
+	b.put("a")
+	if !b.history.Due() {
+		t.Error("the task is not woken by a pile")
+	}
+	select {
+	case <-moved:
+		t.Error("readers are woken where there are none")
+	default:
+	}
+}
+
 // TestRunMakesEvents: without any reader, pile by pile.
 func TestRunMakesEvents(t *testing.T) {
 	t.Parallel()
