@@ -165,7 +165,8 @@ func (m *Manager) Limit() workload.Quantities {
 }
 
 // Allocatable is what a scheduler may give out, and what Fit admits up to: the
-// capacity without the reservation; of memory also without all huge pages.
+// capacity without the reservation; of memory also without all huge pages. The map is
+// the caller's.
 func (m *Manager) Allocatable() workload.Quantities { return maps.Clone(m.allocatable) }
 
 // unreserved is Allocatable without the pods.

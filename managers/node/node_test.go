@@ -99,6 +99,15 @@ func TestAmounts(t *testing.T) {
 	equal(t, "eviction", m.Eviction(), workload.Quantities{workload.Memory: 100 * mi, workload.EphemeralStorage: storage})
 }
 
+// TestAllocatableIsTheCallers: what it is worked out to once stays that.
+func TestAllocatableIsTheCallers(t *testing.T) {
+	t.Parallel()
+	m := build(t, first(example(t)), second(example(t)))
+	want := maps.Clone(m.Allocatable())
+	clear(m.Allocatable())
+	equal(t, "allocatable", m.Allocatable(), want)
+}
+
 func first(c Config, _ Facts) Config { return c }
 func second(_ Config, f Facts) Facts { return f }
 
