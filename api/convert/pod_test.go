@@ -262,3 +262,33 @@ func TestContainerPathsAgree(t *testing.T) {
 		}
 	}
 }
+
+// TestUnchecked: what can be read is nobody's fault yet, and what cannot is told
+// together with all that is wrong besides.
+func TestUnchecked(t *testing.T) {
+	t.Parallel()
+	pod := func(cpu string) *typesv1.Pod {
+		return fromJSON(t, `{"metadata": {"name": "a"}, "spec": {"containers": [{"name": "c", "resources": {"limits": {"cpu": "`+cpu+`"}}}]}}`)
+	}
+	if _, err := reader.Unchecked(pod("-1")); err != nil {
+		t.Errorf("a pod that can be read: %v", err)
+	}
+	fields := func(err error) (out []string) {
+		var invalid *fault.Error
+		if !errors.As(err, &invalid) || invalid.Class != fault.Invalid {
+			t.Fatalf("%v: expected an error of class Invalid", err)
+		}
+		for _, v := range invalid.Fields {
+			out = append(out, v.Field)
+		}
+		slices.Sort(out)
+		return slices.Compact(out)
+	}
+	limits := `pod.spec.containers[0].resources.limits["cpu"]`
+	for cpu, read := range map[string]func(*typesv1.Pod) (workload.Pod, error){"lots": reader.Unchecked, "-1": reader.Pod, "some": reader.Pod} {
+		_, err := read(pod(cpu))
+		if got := fields(err); !slices.Contains(got, limits) || !slices.Contains(got, "pod.metadata.uid") {
+			t.Errorf("%s: %q are wrong", cpu, got)
+		}
+	}
+}

@@ -61,7 +61,7 @@ func (s *service) Admit(ctx context.Context, req *admissionv1.AdmitRequest) (*ad
 
 // Resize implements AdmissionService.
 func (s *service) Resize(ctx context.Context, req *admissionv1.ResizeRequest) (*admissionv1.ResizeResponse, error) {
-	pod, err := s.read.Unchecked(req.GetPod()) // the engine checks it
+	pod, err := s.read.Pod(req.GetPod())
 	if err != nil {
 		return nil, err
 	}
