@@ -35,7 +35,7 @@ func (w *watched) Observe(ctx context.Context, name cgroup.Name, depth int) (*cg
 	return w.Driver.Observe(ctx, name, depth)
 }
 
-func (w *watched) Ensure(ctx context.Context, node cgroup.Node) error {
+func (w *watched) Ensure(ctx context.Context, node cgroup.Node) (created bool, err error) {
 	defer w.since(time.Now())
 	return w.Driver.Ensure(ctx, node)
 }
@@ -53,7 +53,7 @@ func BenchmarkAdmitOnTheNode(b *testing.B) {
 	}
 	defer driver.Close()
 	root := cgroup.Name{fmt.Sprintf("berthbench-node-%d", os.Getpid())}
-	if err := driver.Ensure(b.Context(), cgroup.Node{Name: root}); err != nil {
+	if _, err := driver.Ensure(b.Context(), cgroup.Node{Name: root}); err != nil {
 		b.Skipf("the cgroup tree cannot be written to: %v", err)
 	}
 	defer func() {

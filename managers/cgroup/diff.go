@@ -38,7 +38,7 @@ type Op struct {
 // which names the cgroup.
 func Apply(ctx context.Context, t Tree, ops []Op) error {
 	for _, op := range ops {
-		if err := t.Ensure(ctx, Node{Name: op.Name, Values: op.Values}); err != nil {
+		if _, err := t.Ensure(ctx, Node{Name: op.Name, Values: op.Values}); err != nil {
 			return err
 		}
 	}

@@ -106,12 +106,12 @@ type refusing struct {
 	asked int
 }
 
-func (r *refusing) Ensure(_ context.Context, n Node) error {
+func (r *refusing) Ensure(_ context.Context, n Node) (created bool, err error) {
 	r.asked++
 	if n.Name.Equal(r.name) {
-		return fault.Unavailablef("the kernel's words")
+		return false, fault.Unavailablef("the kernel's words")
 	}
-	return nil
+	return true, nil
 }
 
 func TestApplyStopsAtTheFirstError(t *testing.T) {

@@ -24,7 +24,12 @@ type Tree interface {
 	// cgroup that this call created cannot get its values, it is removed again,
 	// so that a failure leaves no half-made cgroup behind. A parent created on
 	// the way stays.
-	Ensure(ctx context.Context, node Node) error
+	//
+	// created says that the cgroup was nowhere before and that this call made it,
+	// in every hierarchy, by the word of whoever makes it (mkdir, systemd) and not
+	// of a look before. Of calls at the same time at most one creates. It is false
+	// after an error.
+	Ensure(ctx context.Context, node Node) (created bool, err error)
 	// Move puts processes into an existing cgroup. A process that has gone is
 	// an error of class NotFound; a cgroup that is absent is one too. On cgroup
 	// v2 a cgroup that hands controllers to its children takes no processes:

@@ -19,7 +19,7 @@ import (
 // kubelet, names are plain directories under every driver.
 type caretaker struct {
 	tree interface {
-		Ensure(ctx context.Context, node cgroup.Node) error
+		Ensure(ctx context.Context, node cgroup.Node) (created bool, err error)
 		Move(ctx context.Context, name cgroup.Name, pids ...int) error
 		RootProcs() ([]int, error)
 	}
@@ -76,7 +76,7 @@ func (a *App) takeCare(ctx context.Context) error {
 // round does what there is to do now.
 func (c *caretaker) round(ctx context.Context) (err error) {
 	if len(c.own) > 0 {
-		if err = c.tree.Ensure(ctx, cgroup.Node{Name: c.own}); err == nil {
+		if _, err = c.tree.Ensure(ctx, cgroup.Node{Name: c.own}); err == nil {
 			err = c.tree.Move(ctx, c.own, c.pid)
 		}
 		err = errors.Join(err, procfs.SetOOMScoreAdj(c.proc, c.pid, c.score))
@@ -91,7 +91,7 @@ func (c *caretaker) round(ctx context.Context) (err error) {
 // kernel's own, until none is left or enough has been tried. It returns the error
 // of the last that stayed.
 func (c *caretaker) gather(ctx context.Context) error {
-	if err := c.tree.Ensure(ctx, cgroup.Node{Name: c.system}); err != nil {
+	if _, err := c.tree.Ensure(ctx, cgroup.Node{Name: c.system}); err != nil {
 		return err
 	}
 	var last error

@@ -21,11 +21,11 @@ type roots struct {
 	refuse map[int]error
 }
 
-func (r *roots) Ensure(_ context.Context, node cgroup.Node) error {
-	if r.moved[node.Name.String()] == nil {
+func (r *roots) Ensure(_ context.Context, node cgroup.Node) (created bool, err error) {
+	if created = r.moved[node.Name.String()] == nil; created {
 		r.moved[node.Name.String()] = []int{}
 	}
-	return nil
+	return created, nil
 }
 
 func (r *roots) Move(_ context.Context, name cgroup.Name, pids ...int) error {

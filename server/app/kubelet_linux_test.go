@@ -35,7 +35,7 @@ func TestDaemonIsLikeTheKubeletOnTheMachine(t *testing.T) {
 			}
 			fits(t, tree, r)
 			root := cgroup.Name{fmt.Sprintf("berthtest%d-%d", os.Getpid(), i)}
-			err = tree.Ensure(t.Context(), cgroup.Node{Name: root})
+			_, err = tree.Ensure(t.Context(), cgroup.Node{Name: root})
 			if errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM) || errors.Is(err, unix.EROFS) {
 				t.Skipf("the tree cannot be written to (uid %d): %v", os.Getuid(), err)
 			}

@@ -264,7 +264,7 @@ func (p *replay) load(name string) (apiconfig.Config, error) {
 					return err
 				}
 				*reserved = literal
-				if err := p.tree.Ensure(p.t.Context(), cgroup.Node{Name: name}); err != nil {
+				if _, err := p.tree.Ensure(p.t.Context(), cgroup.Node{Name: name}); err != nil {
 					return err
 				}
 			}

@@ -86,7 +86,7 @@ func (d *dock) Update(ctx context.Context, id string, v cgroup.Values) error {
 	}
 	seen, err := d.tree.Observe(ctx, b.Cgroup, 0)
 	if b.Phase == runtime.Running && err == nil && seen.Find(b.Cgroup).State != cgroup.Absent {
-		err = d.tree.Ensure(ctx, cgroup.Node{Name: b.Cgroup, Values: b.values})
+		_, err = d.tree.Ensure(ctx, cgroup.Node{Name: b.Cgroup, Values: b.values})
 	}
 	return errors.Join(err, d.late)
 }
@@ -130,7 +130,7 @@ func (d *dock) launch(ctx context.Context, id string) error {
 func (d *dock) run(ctx context.Context, id string, v cgroup.Values) error {
 	b := d.boxes[id]
 	b.Phase, b.values = runtime.Running, v
-	err := d.tree.Ensure(ctx, cgroup.Node{Name: b.Cgroup, Values: v})
+	_, err := d.tree.Ensure(ctx, cgroup.Node{Name: b.Cgroup, Values: v})
 	if err == nil {
 		err = d.tree.Move(ctx, b.Cgroup, d.tree.Spawn(memtree.Mortal))
 	}

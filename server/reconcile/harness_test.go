@@ -41,9 +41,9 @@ type bench struct {
 }
 
 // Ensure refuses what the test wants to be refused.
-func (b *bench) Ensure(ctx context.Context, n cgroup.Node) error {
+func (b *bench) Ensure(ctx context.Context, n cgroup.Node) (created bool, err error) {
 	if err := b.refuse[n.Name.String()]; err != nil {
-		return err
+		return false, err
 	}
 	return b.tree.Ensure(ctx, n)
 }
@@ -149,7 +149,7 @@ func (b *bench) pass() {
 // set changes a cgroup as somebody else would.
 func (b *bench) set(path string, v cgroup.Values) {
 	b.t.Helper()
-	if err := b.tree.Ensure(b.t.Context(), cgroup.Node{Name: cgroup.ParseCgroupfs(path), Values: v}); err != nil {
+	if _, err := b.tree.Ensure(b.t.Context(), cgroup.Node{Name: cgroup.ParseCgroupfs(path), Values: v}); err != nil {
 		b.t.Fatal(err)
 	}
 }

@@ -305,7 +305,7 @@ func (l *Loop) apply(ctx context.Context, ops []cgroup.Op) applied {
 			}
 		}
 		if err == nil {
-			err = l.ensure(ctx, op)
+			_, err = l.ensure(ctx, op)
 		}
 		l.Log.DebugContext(ctx, "cgroup", "op", op.Kind, "name", op.Name.String(), "writes", op.Writes, "error", err)
 		if err == nil {
@@ -324,15 +324,16 @@ func (l *Loop) apply(ctx context.Context, ops []cgroup.Op) applied {
 	return out
 }
 
-// ensure carries one op out. The caller holds mu.
-func (l *Loop) ensure(ctx context.Context, op cgroup.Op) error {
+// ensure carries one op out, and tells whether that made the cgroup. The caller holds
+// mu.
+func (l *Loop) ensure(ctx context.Context, op cgroup.Op) (created bool, err error) {
 	kind := OpUpdate
 	if op.Kind == cgroup.Create {
 		kind = OpCreate
 	}
 	defer l.timed(kind, l.Now())
 	if g, ok := l.guests.at(op.Name); ok {
-		return l.update(ctx, g, op.Values)
+		return false, l.update(ctx, g, op.Values)
 	}
 	return l.Tree.Ensure(ctx, cgroup.Node{Name: op.Name, Values: op.Values})
 }

@@ -357,6 +357,30 @@ func TestOnlyProcessesThatAreStillThere(t *testing.T) {
 	}
 }
 
+// A cgroup that somebody else made after the last pass looked is not taken for the
+// admission's own: undoing that would kill what runs there.
+func TestCreatedIsWhatTheTreeSays(t *testing.T) {
+	t.Parallel()
+	for _, facts := range []cgroup.Facts{memtree.V1(), memtree.V2()} {
+		b := newBench(t, facts, nil)
+		b.pass()
+		d := ledger.NewDraft(b.ledger.View())
+		for _, uid := range []string{"new", "theirs"} {
+			d.PutPod(ledgertest.Pod(uid, "c"))
+		}
+		path := "/kubepods/podtheirs"
+		b.set(path, cgroup.Values{})
+		if err := b.tree.Move(t.Context(), name(path), b.tree.Spawn(memtree.Mortal)); err != nil {
+			t.Fatal(err)
+		}
+		for uid, want := range map[string]bool{"new": true, "theirs": false} {
+			if _, created, err := b.EnsurePod(t.Context(), d.View(), uid); err != nil || created != want {
+				t.Errorf("cgroup v%d, pod %s: created %t, %v; want %t", facts.Version, uid, created, err, want)
+			}
+		}
+	}
+}
+
 func TestTiersDoNotFailAPod(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, memtree.V1(), nil)

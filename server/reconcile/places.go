@@ -43,7 +43,8 @@ func (l *Loop) EnsurePod(ctx context.Context, view *ledger.View, uid string) (pa
 	failed := map[string]bool{}
 	for _, op := range cgroup.Diff(nodes, seen) {
 		l.drift.forget(op.Name)
-		err := l.ensure(ctx, op)
+		made, err := l.ensure(ctx, op)
+		created = created || made && op.Name.Equal(name)
 		switch {
 		case err == nil:
 		case op.Kind == cgroup.Create || op.Name.Equal(name):
@@ -56,13 +57,14 @@ func (l *Loop) EnsurePod(ctx context.Context, view *ledger.View, uid string) (pa
 		}
 	}
 	l.drift.hold(nodes, failed)
-	return parent, seen.Find(name).State == cgroup.Absent, nil
+	return parent, created, nil
 }
 
 // glance looks at a pod's cgroup, and takes for granted what a pass or an admission
 // has put in force in its tiers: what somebody else has changed there since is the
 // next pass's to heal. A pod that is new to the ledger and was nobody's when the
-// last pass looked has no cgroup.
+// last pass looked is expected to have no cgroup; whether it had one, the tree says
+// when the cgroup is made.
 func (l *Loop) glance(ctx context.Context, tiers []cgroup.Node, pod cgroup.Node, uid string) (*cgroup.Snapshot, error) {
 	var ask []cgroup.Node
 	sure := make([]cgroup.Observed, 0, len(tiers)+1)
@@ -190,7 +192,7 @@ func (l *Loop) ensureContainer(ctx context.Context, view *ledger.View, s admissi
 		return "", err
 	}
 	l.drift.forget(name)
-	if err := l.Tree.Ensure(ctx, node); err != nil {
+	if _, err := l.Tree.Ensure(ctx, node); err != nil {
 		return "", err
 	}
 	if s.PID != 0 {

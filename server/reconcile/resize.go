@@ -127,7 +127,7 @@ func (l *Loop) Resize(ctx context.Context, view *ledger.View, uid string) error 
 	}
 	for _, op := range cgroup.Diff(nodes, seen) {
 		l.drift.forget(op.Name)
-		err := l.ensure(ctx, op)
+		_, err := l.ensure(ctx, op)
 		switch {
 		case err == nil:
 		case op.Name.Within(name):

@@ -43,6 +43,8 @@ func Run(t *testing.T, make func(t *testing.T) Fixture) {
 		test func(t *testing.T, f *suite)
 	}{
 		{"EnsureCreates", testEnsureCreates},
+		{"EnsureTellsWhatItCreated", testEnsureTells},
+		{"EnsureCreatesOnce", testEnsureCreatesOnce},
 		{"EnsureKeepsWhatIsAbsent", testEnsureKeeps},
 		{"EnsureUndoesACreationThatFailed", testEnsureUndoes},
 		{"EnsureKeepsWhatWasThere", testEnsureFailsOnExisting},
@@ -77,7 +79,7 @@ func (s *suite) name(components ...string) cgroup.Name {
 
 func (s *suite) ensure(t *testing.T, name cgroup.Name, v cgroup.Values) {
 	t.Helper()
-	if err := s.Tree.Ensure(t.Context(), cgroup.Node{Name: name, Values: v}); err != nil {
+	if _, err := s.Tree.Ensure(t.Context(), cgroup.Node{Name: name, Values: v}); err != nil {
 		t.Fatalf("Ensure: %v", err)
 	}
 }
@@ -163,6 +165,53 @@ func testEnsureCreates(t *testing.T, s *suite) {
 	s.holds(t, leaf, s.sample(2))
 }
 
+// Created is what was not there before: a parent made on the way is there afterwards.
+func testEnsureTells(t *testing.T, s *suite) {
+	for _, step := range []struct {
+		name    cgroup.Name
+		values  cgroup.Values
+		created bool
+	}{
+		{s.name("a", "b"), s.sample(1), true},
+		{s.name("a", "b"), s.sample(2), false},
+		{s.name("a"), cgroup.Values{}, false},
+		{s.name("a", "c"), cgroup.Values{}, true},
+	} {
+		created, err := s.Tree.Ensure(t.Context(), cgroup.Node{Name: step.name, Values: step.values})
+		if err != nil || created != step.created {
+			t.Errorf("Ensure %s: created %t, %v; want %t", step.name, created, err, step.created)
+		}
+	}
+	if err := s.Tree.Remove(t.Context(), s.name("a", "b")); err != nil {
+		t.Fatal(err)
+	}
+	if created, err := s.Tree.Ensure(t.Context(), cgroup.Node{Name: s.name("a", "b")}); err != nil || !created {
+		t.Errorf("Ensure after Remove: created %t, %v", created, err)
+	}
+}
+
+// Of many who make one cgroup at the same time at most one has created it.
+func testEnsureCreatesOnce(t *testing.T, s *suite) {
+	for round := range 10 {
+		name := s.name("pod" + string(rune('a'+round)))
+		made := make([]bool, 8)
+		var wg sync.WaitGroup
+		for i := range made {
+			wg.Go(func() {
+				created, err := s.Tree.Ensure(t.Context(), cgroup.Node{Name: name})
+				if err != nil {
+					t.Errorf("Ensure at the same time: %v", err)
+				}
+				made[i] = created
+			})
+		}
+		wg.Wait()
+		if made = slices.DeleteFunc(made, func(created bool) bool { return !created }); len(made) > 1 {
+			t.Errorf("%d calls at the same time have created %s", len(made), name)
+		}
+	}
+}
+
 func testEnsureKeeps(t *testing.T, s *suite) {
 	name := s.name("a")
 	s.ensure(t, name, s.sample(2))
@@ -203,7 +252,7 @@ func (s *suite) fails(t *testing.T, name cgroup.Name) {
 	t.Helper()
 	last, _ := s.CPUs.Max()
 	missing := cpuset.Of(last + 1)
-	err := s.Tree.Ensure(t.Context(), cgroup.Node{Name: name, Values: cgroup.Values{Cpuset: cgroup.Cpuset{CPUs: missing}}})
+	_, err := s.Tree.Ensure(t.Context(), cgroup.Node{Name: name, Values: cgroup.Values{Cpuset: cgroup.Cpuset{CPUs: missing}}})
 	if err == nil {
 		t.Fatalf("Ensure with CPU %s, which is not there: no error", missing)
 	}
@@ -253,10 +302,11 @@ func testBadNames(t *testing.T, s *suite) {
 		name := s.name(bad, "a")
 		_, observed := s.Tree.Observe(t.Context(), name, 0)
 		_, procs := s.Tree.Procs(t.Context(), name)
+		_, ensured := s.Tree.Ensure(t.Context(), cgroup.Node{Name: name})
 		for call, err := range map[string]error{
 			"Observe": observed,
 			"Procs":   procs,
-			"Ensure":  s.Tree.Ensure(t.Context(), cgroup.Node{Name: name}),
+			"Ensure":  ensured,
 			"Move":    s.Tree.Move(t.Context(), name, 1),
 			"Remove":  s.Tree.Remove(t.Context(), name),
 		} {
@@ -276,7 +326,7 @@ func testSiblingsAtOnce(t *testing.T, s *suite) {
 	for i := range errs {
 		wg.Go(func() {
 			name := s.name("pods", string(rune('a'+i)))
-			errs[i] = s.Tree.Ensure(t.Context(), cgroup.Node{Name: name, Values: s.sample(1)})
+			_, errs[i] = s.Tree.Ensure(t.Context(), cgroup.Node{Name: name, Values: s.sample(1)})
 			if errs[i] == nil && i%2 == 1 {
 				errs[i] = s.Tree.Remove(t.Context(), name)
 			}
@@ -300,10 +350,11 @@ func testEndedContext(t *testing.T, s *suite) {
 	name := s.name("a")
 	_, observed := s.Tree.Observe(ctx, name, 0)
 	_, procs := s.Tree.Procs(ctx, name)
+	_, ensured := s.Tree.Ensure(ctx, cgroup.Node{Name: name})
 	for call, err := range map[string]error{
 		"Observe": observed,
 		"Procs":   procs,
-		"Ensure":  s.Tree.Ensure(ctx, cgroup.Node{Name: name}),
+		"Ensure":  ensured,
 		"Move":    s.Tree.Move(ctx, name, 1),
 		"Remove":  s.Tree.Remove(ctx, name),
 	} {

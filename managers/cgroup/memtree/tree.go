@@ -122,24 +122,23 @@ func (t *Tree) observe(g *group, depth int, s *cgroup.Snapshot) {
 }
 
 // Ensure implements cgroup.Tree.
-func (t *Tree) Ensure(ctx context.Context, node cgroup.Node) error {
+func (t *Tree) Ensure(ctx context.Context, node cgroup.Node) (created bool, err error) {
 	if err := begin(ctx, "ensure", node.Name); err != nil {
-		return err
+		return false, err
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	g := t.root
-	created := false
 	for _, c := range node.Name {
 		child := g.children[c]
-		if child == nil {
+		created = child == nil
+		if created {
 			if t.facts.Version == cgroup.V2 && g.parent != nil && len(g.procs) > 0 {
-				return fault.Preconditionf("create cgroup %s: %s holds processes and so cannot hand controllers down: %w",
+				return false, fault.Preconditionf("create cgroup %s: %s holds processes and so cannot hand controllers down: %w",
 					node.Name, g.name, errBusy)
 			}
 			child = newGroup(g, c, t.facts)
 			g.children[c] = child
-			created = true
 		}
 		g = child
 		g.lacks = ""
@@ -147,11 +146,13 @@ func (t *Tree) Ensure(ctx context.Context, node cgroup.Node) error {
 			g.inherit()
 		}
 	}
-	err := g.write(node.Values, t.facts, t.machine)
-	if err != nil && created {
-		delete(g.parent.children, node.Name.Base())
+	if err := g.write(node.Values, t.facts, t.machine); err != nil {
+		if created {
+			delete(g.parent.children, node.Name.Base())
+		}
+		return false, err
 	}
-	return err
+	return created, nil
 }
 
 // Move implements cgroup.Tree.

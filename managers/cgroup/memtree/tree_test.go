@@ -34,7 +34,8 @@ func TestTreeKeepsContract(t *testing.T) {
 
 func ensure(t *testing.T, tree *Tree, v cgroup.Values, components ...string) error {
 	t.Helper()
-	return tree.Ensure(t.Context(), cgroup.Node{Name: components, Values: v})
+	_, err := tree.Ensure(t.Context(), cgroup.Node{Name: components, Values: v})
+	return err
 }
 
 func cpus(list string) cgroup.Values {

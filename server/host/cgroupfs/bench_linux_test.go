@@ -26,7 +26,7 @@ func BenchmarkPod(b *testing.B) {
 	}
 	defer d.Close()
 	parent := cgroup.Name{fmt.Sprintf("berthbench-%d", os.Getpid())}
-	if err := d.Ensure(b.Context(), cgroup.Node{Name: parent}); err != nil {
+	if _, err := d.Ensure(b.Context(), cgroup.Node{Name: parent}); err != nil {
 		b.Skipf("the tree cannot be written to: %v", err)
 	}
 	defer func() {
@@ -37,7 +37,7 @@ func BenchmarkPod(b *testing.B) {
 	name, values := append(parent, "pod"), podValues(d.Facts())
 	b.Run("berth", func(b *testing.B) {
 		for b.Loop() {
-			if err := d.Ensure(b.Context(), cgroup.Node{Name: name, Values: values}); err != nil {
+			if _, err := d.Ensure(b.Context(), cgroup.Node{Name: name, Values: values}); err != nil {
 				b.Fatal(err)
 			}
 			b.StopTimer()
@@ -58,7 +58,7 @@ func BenchmarkPod(b *testing.B) {
 		}
 	})
 	b.Run("unchanged", func(b *testing.B) {
-		if err := d.Ensure(b.Context(), cgroup.Node{Name: name, Values: values}); err != nil {
+		if _, err := d.Ensure(b.Context(), cgroup.Node{Name: name, Values: values}); err != nil {
 			b.Fatal(err)
 		}
 		for b.Loop() {

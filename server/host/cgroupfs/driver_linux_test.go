@@ -50,7 +50,7 @@ func (k kernelTree) open(t *testing.T) *Driver {
 func place(t *testing.T, d *Driver) cgroup.Name {
 	t.Helper()
 	name := cgroup.Name{fmt.Sprintf("berthtest-%d-%d", os.Getpid(), places.next())}
-	err := d.Ensure(t.Context(), cgroup.Node{Name: name})
+	_, err := d.Ensure(t.Context(), cgroup.Node{Name: name})
 	if errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM) || errors.Is(err, unix.EROFS) {
 		t.Skipf("the tree cannot be written to (uid %d): %v", os.Getuid(), err)
 	}
@@ -123,7 +123,7 @@ func TestPartialCgroupIsRepaired(t *testing.T) {
 		t.Skipf("%s is cgroup v2: it has one hierarchy", d.mount)
 	}
 	name := append(place(t, d), "pod")
-	if err := d.Ensure(t.Context(), cgroup.Node{Name: name}); err != nil {
+	if _, err := d.Ensure(t.Context(), cgroup.Node{Name: name}); err != nil {
 		t.Fatal(err)
 	}
 	h, _ := d.hierarchy("cpu")
@@ -134,8 +134,8 @@ func TestPartialCgroupIsRepaired(t *testing.T) {
 	if err != nil || seen.Nodes[0].State != cgroup.Invalid || seen.Nodes[0].Reason != "has some missing paths: "+h.path(name) {
 		t.Fatalf("partial cgroup: %+v, %v", seen, err)
 	}
-	if err := d.Ensure(t.Context(), cgroup.Node{Name: name}); err != nil {
-		t.Fatal(err)
+	if created, err := d.Ensure(t.Context(), cgroup.Node{Name: name}); err != nil || created {
+		t.Fatalf("the rest of a cgroup is made: created %t, %v", created, err)
 	}
 	if seen, err = d.Observe(t.Context(), name, 0); err != nil || seen.Nodes[0].State != cgroup.Valid {
 		t.Errorf("after Ensure: %+v, %v", seen, err)
@@ -148,7 +148,7 @@ func TestRemoveOutOfTime(t *testing.T) {
 	t.Parallel()
 	d := kernelTrees[0].open(t)
 	name := append(place(t, d), "pod")
-	if err := d.Ensure(t.Context(), cgroup.Node{Name: name}); err != nil {
+	if _, err := d.Ensure(t.Context(), cgroup.Node{Name: name}); err != nil {
 		t.Fatal(err)
 	}
 	p := start(t)
@@ -175,7 +175,7 @@ func TestRemoveRefusesItsOwnCgroup(t *testing.T) {
 	}
 	d := kernelTrees[0].open(t)
 	name := append(place(t, d), "self")
-	if err := d.Ensure(t.Context(), cgroup.Node{Name: name}); err != nil {
+	if _, err := d.Ensure(t.Context(), cgroup.Node{Name: name}); err != nil {
 		t.Fatal(err)
 	}
 	if err := d.Move(t.Context(), name, os.Getpid()); err != nil {

@@ -19,113 +19,139 @@ import (
 )
 
 // Ensure implements cgroup.Tree.
-func (d *Driver) Ensure(ctx context.Context, node cgroup.Node) error {
+func (d *Driver) Ensure(ctx context.Context, node cgroup.Node) (created bool, err error) {
 	if err := node.Name.Check(); err != nil {
-		return err
+		return false, err
 	}
 	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("ensure cgroup %s: %w", node.Name, err)
+		return false, fmt.Errorf("ensure cgroup %s: %w", node.Name, err)
 	}
-	before, err := d.create(node.Name)
+	made, err := d.create(node.Name)
 	if err != nil {
-		return d.undo(before, node.Name, fmt.Errorf("create cgroup %s: %w", node.Name, err))
+		return false, d.undo(made, node.Name, fmt.Errorf("create cgroup %s: %w", node.Name, err))
 	}
 	if err := d.write(ctx, node); err != nil {
-		return d.undo(before, node.Name, fmt.Errorf("set cgroup %s: %w", node.Name, err))
+		return false, d.undo(made, node.Name, fmt.Errorf("set cgroup %s: %w", node.Name, err))
+	}
+	return made.whole(), nil
+}
+
+// creation is what mkdir said, hierarchy by hierarchy, when a cgroup was to be made.
+type creation struct {
+	// made are the numbers of the hierarchies that have it since, as bits.
+	made uint64
+	// found says that it was there before in another one.
+	found bool
+}
+
+// whole says that nothing of the cgroup was there before.
+func (c creation) whole() bool { return c.made != 0 && !c.found }
+
+// note keeps what mkdir said about hierarchy i. An error is one that is not about a
+// directory that was there.
+func (c *creation) note(i int, err error) error {
+	switch {
+	case err == nil:
+		c.made |= 1 << i
+	case errors.Is(err, fs.ErrExist):
+		c.found = true
+	default:
+		return err
 	}
 	return nil
 }
 
-// undo removes a cgroup that was absent before it could not be completed.
-func (d *Driver) undo(before cgroup.State, name cgroup.Name, err error) error {
-	if before != cgroup.Absent {
+// undo removes a cgroup that is new and could not be completed: the directories that
+// were made, and none that others have made in them since.
+func (d *Driver) undo(c creation, name cgroup.Name, err error) error {
+	if !c.whole() {
 		return err
 	}
-	if left := d.removeDirectories(name); left != nil {
-		return fmt.Errorf("%w (and it could not be removed again: %w)", err, left)
+	for i, h := range d.hierarchies {
+		if c.made&(1<<i) == 0 {
+			continue
+		}
+		if left := d.root.Remove(h.path(name)); left != nil && !gone(left) {
+			return fmt.Errorf("%w (and it could not be removed again: %w)", err, left)
+		}
 	}
 	return err
 }
 
-// create makes the cgroup in every hierarchy, or what is missing of it, and tells
-// what there was before. Most are absent, and then to make one is quicker than to
-// look for it first.
-func (d *Driver) create(name cgroup.Name) (before cgroup.State, err error) {
-	if len(name) > 0 && d.mkdir(d.hierarchies[0].path(name)) == nil {
-		return d.complete(name)
+// create makes the cgroup in every hierarchy, or what is missing of it. Most are
+// absent, and then to make one is quicker than to look for it first.
+func (d *Driver) create(name cgroup.Name) (c creation, err error) {
+	if len(name) == 0 {
+		c.found = true
+	} else if d.mkdir(d.hierarchies[0].path(name)) == nil {
+		c.made = 1
+		return c, d.complete(name, &c)
 	}
-	before, _, err = d.state(name)
+	state, _, err := d.state(name)
 	switch {
 	case err != nil:
-		return cgroup.Valid, err // for all that is known, so that nothing is undone
-	case before == cgroup.Valid:
-		return before, nil
+		return c, err
+	case state == cgroup.Valid:
+		c.found = true
+		return c, nil
 	case d.facts.Version == cgroup.V2:
-		return before, d.createV2(name)
+		return c, d.createV2(name, &c)
 	}
-	for _, h := range d.hierarchies {
-		if _, err := d.createIn(h, name); err != nil {
-			return before, unavailable(err)
+	for i, h := range d.hierarchies {
+		if err := d.createIn(i, h, name, &c); err != nil {
+			return c, unavailable(err)
 		}
 	}
-	return before, nil
+	return c, nil
 }
 
 // complete makes the rest of a cgroup that is there in the first hierarchy since
 // this moment. On v2 there is none, where the parent hands its controllers down.
-func (d *Driver) complete(name cgroup.Name) (before cgroup.State, err error) {
+func (d *Driver) complete(name cgroup.Name, c *creation) error {
 	if d.facts.Version == cgroup.V2 {
 		if has, err := d.controllers(name); err == nil && len(lacking(d.facts.Controllers, has)) == 0 {
-			return cgroup.Absent, nil
+			return nil
 		}
-		return cgroup.Absent, d.createV2(name)
+		// The last directory is there by now, and that is this call's doing.
+		var again creation
+		return d.createV2(name, &again)
 	}
 	if first := d.hierarchies[0]; first.has("cpuset") {
 		if err := d.inherit(first, name, true); err != nil {
-			return cgroup.Absent, unavailable(err)
+			return unavailable(err)
 		}
 	}
-	for _, h := range d.hierarchies[1:] {
-		made, err := d.createIn(h, name)
-		if !made {
-			before = cgroup.Invalid
-		}
-		if err != nil {
-			return before, unavailable(err)
+	for i, h := range d.hierarchies[1:] {
+		if err := d.createIn(i+1, h, name, c); err != nil {
+			return unavailable(err)
 		}
 	}
-	return before, nil
+	return nil
 }
 
-// createIn makes the cgroup in one of v1's hierarchies, with those above it that
-// are missing; false if it was there.
-func (d *Driver) createIn(h hierarchy, name cgroup.Name) (made bool, err error) {
+// createIn makes the cgroup in hierarchy i of v1, with those above it that are
+// missing.
+func (d *Driver) createIn(i int, h hierarchy, name cgroup.Name, c *creation) error {
 	if len(name) == 0 {
-		return false, nil // the mount point
+		return nil // the mount point
 	}
-	err = d.mkdir(h.path(name))
+	err := d.mkdir(h.path(name))
 	if gone(err) {
-		if _, err := d.createIn(h, name.Parent()); err != nil {
-			return true, err
+		var above creation
+		if err := d.createIn(i, h, name.Parent(), &above); err != nil {
+			return err
 		}
 		err = d.mkdir(h.path(name))
 	}
-	made = !errors.Is(err, fs.ErrExist)
-	if made && err != nil || !h.has("cpuset") {
-		return made, ignoreExists(err)
+	made := err == nil
+	if err := c.note(i, err); err != nil || !h.has("cpuset") {
+		return err
 	}
-	return made, d.inherit(h, name, made)
+	return d.inherit(h, name, made)
 }
 
 // mkdir makes a directory, as exists looks at one.
 func (d *Driver) mkdir(path string) error { return os.Mkdir(filepath.Join(d.mount, path), 0o755) }
-
-func ignoreExists(err error) error {
-	if errors.Is(err, fs.ErrExist) {
-		return nil
-	}
-	return err
-}
 
 // inherit gives a v1 cgroup the CPUs and memory nodes of its parent if it has none,
 // as a new one: without any it takes no process. A parent without any gets those
@@ -175,15 +201,19 @@ func (d *Driver) pathsV1(name cgroup.Name) map[string]string {
 // createV2 makes the directories from the top down and has each hand all the
 // tree's controllers to its children, as the kubelet's library does. Afterwards
 // the cgroup must have the needed ones.
-func (d *Driver) createV2(name cgroup.Name) error {
+func (d *Driver) createV2(name cgroup.Name, c *creation) error {
 	var refusals []error
 	for depth := range name {
 		parent, child := d.hierarchies[0].path(name[:depth]), d.hierarchies[0].path(name[:depth+1])
 		if err := d.handDown(parent); err != nil {
 			refusals = append(refusals, err)
 		}
-		if err := d.root.Mkdir(child, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+		var last creation
+		if err := last.note(0, d.root.Mkdir(child, 0o755)); err != nil {
 			return unavailable(err)
+		}
+		if depth == len(name)-1 {
+			*c = last
 		}
 	}
 	lacks, err := d.lacks(name)

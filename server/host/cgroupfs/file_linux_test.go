@@ -82,12 +82,12 @@ func TestSharesBeyond(t *testing.T) {
 	}
 	name := place(t, d)
 	for _, shares := range []uint64{1, 1 << 19} {
-		if err := d.Ensure(t.Context(), cgroup.Node{Name: name, Values: cgroup.Values{CPUShares: &shares}}); err == nil {
+		if _, err := d.Ensure(t.Context(), cgroup.Node{Name: name, Values: cgroup.Values{CPUShares: &shares}}); err == nil {
 			t.Errorf("%d shares were taken", shares)
 		}
 	}
 	for _, shares := range []uint64{fewestShares, mostShares} {
-		if err := d.Ensure(t.Context(), cgroup.Node{Name: name, Values: cgroup.Values{CPUShares: &shares}}); err != nil {
+		if _, err := d.Ensure(t.Context(), cgroup.Node{Name: name, Values: cgroup.Values{CPUShares: &shares}}); err != nil {
 			t.Error(err)
 		}
 		seen, err := d.Observe(t.Context(), name, 0)

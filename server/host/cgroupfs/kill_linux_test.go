@@ -23,7 +23,7 @@ func TestOnlyMembersAreKilled(t *testing.T) {
 		name cgroup.Name
 		pid  int
 	}{"member": {inside, member.PID}, "stranger": {outside, stranger.PID}} {
-		if err := d.Ensure(t.Context(), cgroup.Node{Name: p.name}); err != nil {
+		if _, err := d.Ensure(t.Context(), cgroup.Node{Name: p.name}); err != nil {
 			t.Fatal(err)
 		}
 		if err := d.Move(t.Context(), p.name, p.pid); err != nil {
@@ -59,7 +59,7 @@ func TestRootProcs(t *testing.T) {
 	d := kernelTrees[0].open(t)
 	name := append(place(t, d), "member")
 	member := start(t)
-	if err := d.Ensure(t.Context(), cgroup.Node{Name: name}); err != nil {
+	if _, err := d.Ensure(t.Context(), cgroup.Node{Name: name}); err != nil {
 		t.Fatal(err)
 	}
 	if err := d.Move(t.Context(), name, member.PID); err != nil {

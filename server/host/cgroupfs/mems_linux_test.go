@@ -55,7 +55,7 @@ func TestMemoryComesFromTheNodes(t *testing.T) {
 	for node := range all.All() {
 		name := append(root, fmt.Sprint("node", node))
 		want := cgroup.Cpuset{CPUs: top.Nodes[0].Effective.CPUs, Mems: numa.Of(node)}
-		if err := d.Ensure(t.Context(), cgroup.Node{Name: name, Values: cgroup.Values{Cpuset: want}}); err != nil {
+		if _, err := d.Ensure(t.Context(), cgroup.Node{Name: name, Values: cgroup.Values{Cpuset: want}}); err != nil {
 			t.Fatal(err)
 		}
 		const bytes = 16 << 20

@@ -38,7 +38,7 @@ func TestV2Files(t *testing.T) {
 		Cpuset:    cgroup.Cpuset{CPUs: cpuset.Range(1, 3), Mems: numa.Of(0, 1)},
 	}
 	name := cgroup.Name{"pod"}
-	if err := d.Ensure(t.Context(), cgroup.Node{Name: name, Values: values}); err != nil {
+	if _, err := d.Ensure(t.Context(), cgroup.Node{Name: name, Values: values}); err != nil {
 		t.Fatal(err)
 	}
 	for file, want := range map[string]string{
@@ -58,7 +58,7 @@ func TestV2Files(t *testing.T) {
 		t.Errorf("read back as %s %+v, want %+v", got.State, got.Values, want)
 	}
 	unlimited := cgroup.Values{CPUQuotaUS: ptr(cgroup.Unlimited), MemoryBytes: ptr(cgroup.Unlimited), PIDs: ptr(cgroup.Unlimited)}
-	if err := d.Ensure(t.Context(), cgroup.Node{Name: name, Values: unlimited}); err != nil {
+	if _, err := d.Ensure(t.Context(), cgroup.Node{Name: name, Values: unlimited}); err != nil {
 		t.Fatal(err)
 	}
 	for file, want := range map[string]string{"cpu.max": "max 100000", "memory.max": "max", "pids.max": "max", "cpu.weight": "39"} {

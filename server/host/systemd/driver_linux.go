@@ -117,30 +117,30 @@ func (d *Driver) unit(at cgroup.Name, v cgroup.Values) (cgroups.Manager, *cgroup
 }
 
 // Ensure implements cgroup.Tree.
-func (d *Driver) Ensure(ctx context.Context, node cgroup.Node) error {
+func (d *Driver) Ensure(ctx context.Context, node cgroup.Node) (created bool, err error) {
 	at, err := place(node.Name)
 	if err != nil {
-		return err
+		return false, err
 	}
 	if node.Name.IsRoot() || foreign(node.Name.Base()) {
-		return fault.Invalidf("ensure cgroup %s: it is no slice", node.Name)
+		return false, fault.Invalidf("ensure cgroup %s: it is no slice", node.Name)
 	}
 	seen, err := d.files.Observe(ctx, at, 0)
 	if err != nil {
-		return err
+		return false, err
 	}
 	before := seen.Find(at).State
 	if err := d.ensure(ctx, node, at, before); err != nil {
 		if before != cgroup.Absent {
-			return err
+			return false, err
 		}
 		// What could not be completed is not left half-made.
 		if left := d.Remove(context.WithoutCancel(ctx), node.Name); left != nil {
-			return fmt.Errorf("%w (and it could not be removed again: %w)", err, left)
+			return false, fmt.Errorf("%w (and it could not be removed again: %w)", err, left)
 		}
-		return err
+		return false, err
 	}
-	return nil
+	return before == cgroup.Absent, nil
 }
 
 func (d *Driver) ensure(ctx context.Context, node cgroup.Node, at cgroup.Name, before cgroup.State) error {
@@ -154,7 +154,7 @@ func (d *Driver) ensure(ctx context.Context, node cgroup.Node, at cgroup.Name, b
 			return fmt.Errorf("create cgroup %s: %w", node.Name, fault.Unavailablef("%w", err))
 		}
 		// systemd makes the directories of controllers that it knows.
-		if err := d.files.Ensure(ctx, cgroup.Node{Name: at}); err != nil {
+		if _, err := d.files.Ensure(ctx, cgroup.Node{Name: at}); err != nil {
 			return err
 		}
 	}
@@ -167,7 +167,7 @@ func (d *Driver) ensure(ctx context.Context, node cgroup.Node, at cgroup.Name, b
 	}
 	// The properties come first and are set by now. What is left are files, and
 	// cgroupfs knows what to do about those that depend on each other.
-	if err := d.files.Ensure(ctx, cgroup.Node{Name: at, Values: node.Values.For(d.facts)}); err != nil {
+	if _, err := d.files.Ensure(ctx, cgroup.Node{Name: at, Values: node.Values.For(d.facts)}); err != nil {
 		return fmt.Errorf("set cgroup %s: %w", node.Name, errors.Join(err, fault.Unavailablef("%w", refused)))
 	}
 	return nil

@@ -62,7 +62,7 @@ var roots atomic.Int64
 func root(t *testing.T, d *Driver) cgroup.Name {
 	t.Helper()
 	name := cgroup.Name{fmt.Sprintf("berthtest%d-%d", os.Getpid(), roots.Add(1))}
-	err := d.Ensure(t.Context(), cgroup.Node{Name: name})
+	_, err := d.Ensure(t.Context(), cgroup.Node{Name: name})
 	if errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM) {
 		t.Skipf("systemd lets nobody in (uid %d): %v", os.Getuid(), err)
 	}
@@ -126,7 +126,7 @@ func TestLimitsOutliveAReload(t *testing.T) {
 	name := append(root(t, d), "pod")
 	shares, quota, period, memory, pids := uint64(512), int64(175500), uint64(100000), int64(64<<20), int64(77)
 	values := cgroup.Values{CPUShares: &shares, CPUQuotaUS: &quota, CPUPeriodUS: &period, MemoryBytes: &memory, PIDs: &pids}
-	if err := d.Ensure(t.Context(), cgroup.Node{Name: name, Values: values}); err != nil {
+	if _, err := d.Ensure(t.Context(), cgroup.Node{Name: name, Values: values}); err != nil {
 		t.Fatal(err)
 	}
 	expect := func(when string) {
@@ -174,7 +174,7 @@ func TestForeignUnits(t *testing.T) {
 	if !name.Parent().Equal(cgroup.Name{"system"}) {
 		t.Errorf("a service is named %s", name)
 	}
-	if err := d.Ensure(t.Context(), cgroup.Node{Name: name}); fault.ClassOf(err) != fault.Invalid {
+	if _, err := d.Ensure(t.Context(), cgroup.Node{Name: name}); fault.ClassOf(err) != fault.Invalid {
 		t.Errorf("a service is made: %v", err)
 	}
 	if o, err := d.Observe(t.Context(), name, 0); err != nil || o.Find(name).State == cgroup.Absent {

@@ -201,7 +201,7 @@ func TestList(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	lighter := cgroup.Node{Name: cgroup.ParseCgroupfs("/kubepods/burstable/poda"), Values: cgroup.Lightest()}
-	if err := s.tree.Ensure(t.Context(), lighter); err != nil {
+	if _, err := s.tree.Ensure(t.Context(), lighter); err != nil {
 		t.Fatal(err)
 	}
 	plan, err := s.Plan(t.Context(), &cgroupv1.PlanRequest{})
@@ -242,7 +242,7 @@ func TestPods(t *testing.T) {
 	if err != nil || named.GetName() != "/kubepods/podb" || named.GetCgroupParent() != "/kubepods/podb" {
 		t.Errorf("name: %v, %v", named, err)
 	}
-	if err := s.tree.Ensure(ctx, cgroup.Node{Name: cgroup.ParseCgroupfs("/kubepods/podlost")}); err != nil {
+	if _, err := s.tree.Ensure(ctx, cgroup.Node{Name: cgroup.ParseCgroupfs("/kubepods/podlost")}); err != nil {
 		t.Fatal(err)
 	}
 	list, err := s.pods.ListPods(ctx, &cgroupv1.ListPodsRequest{})
