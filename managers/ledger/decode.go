@@ -166,7 +166,11 @@ func (d *decoder) meta(e Entry) error {
 		d.view.generation, d.entries = stored.Number, stored.Entries
 		return err
 	case metaEpoch:
-		return open(e, &d.view.epoch)
+		return open(e, &d.view.epoch.base)
+	case metaEpochID:
+		return open(e, &d.view.epoch.id)
+	case metaBootID:
+		return open(e, &d.view.epoch.boot)
 	case metaMachine:
 		return open(e, &d.machine)
 	case metaConfig:

@@ -48,6 +48,12 @@ type Options struct {
 	// 1024: milliseconds since 1970 keep them apart from those of ledgers before it
 	// that were lost. A ledger that has begun keeps its own.
 	Epoch uint64
+	// EpochID is the id of a ledger that begins empty or has none: a random number.
+	// A ledger that has one keeps it until RenewEpoch.
+	EpochID EpochID
+	// BootID is the kernel's id of this boot; empty where nobody asks. It is written
+	// with the first commit of each boot.
+	BootID string
 	// Traces is the number of newest traces kept beside those of the pods that
 	// are here; 0 means DefaultTraces.
 	Traces int

@@ -133,7 +133,7 @@ func TestMigrateRefuses(t *testing.T) {
 		"none":             {versionZero(t)[1:], nil, fault.Corrupt, "there is none, beside 5 other entries"},
 		"damaged":          {append(versionZero(t)[1:], Entry{Bucket: BucketMeta, Key: metaSchema, Value: []byte("1")}), nil, fault.Corrupt, "no checksum"},
 	} {
-		st, err := load(c.entries, schemaVersion, c.chain)
+		st, err := load(c.entries, 2, c.chain)
 		if err == nil && len(st.damage) > 0 {
 			err = corrupt(st.damage)
 		}

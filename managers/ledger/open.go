@@ -14,6 +14,9 @@ type Report struct {
 	// MigratedFrom is the schema version of the state if it was an older one,
 	// and nil otherwise.
 	MigratedFrom *int `json:"migrated_from,omitempty"`
+	// LastBootID is the kernel's id of the boot in which the last commit was made;
+	// empty if that is not known.
+	LastBootID string `json:"last_boot_id,omitempty"`
 	// MachineChanged and ConfigChanged tell that the last commit was made on
 	// another machine or under another configuration.
 	MachineChanged bool `json:"machine_changed,omitempty"`
@@ -58,20 +61,20 @@ func Open(ctx context.Context, o Options) (*Ledger, Report, error) {
 	}
 	view := &st.view
 	if st.fresh {
-		view.epoch = o.Epoch
+		view.epoch.base = o.Epoch
 	}
 	if view.override != nil && len(st.damage) == 0 {
 		o.restore(&st, &report)
 	}
 	view.rules, view.keepTraces, view.keepBytes = o.Rules, o.Traces, o.TraceBytes
 	view.holdAll()
-	report.Generation = view.generation
+	report.Generation, report.LastBootID = view.generation, view.epoch.boot
 	report.sort(Check(view))
 	if len(report.Damage) > 0 {
 		return nil, report, corrupt(report.Damage)
 	}
 	l := &Ledger{journal: o.Journal, onCommit: o.OnCommit, turn: make(chan struct{}, 1), pending: st.pending}
-	if st.machine != o.Rules.Machine.Fingerprint() || st.config != o.Rules.ConfigDigest || !slices.Equal(st.memory, o.Rules.Memory) {
+	if o.enter(view) || st.machine != o.Rules.Machine.Fingerprint() || st.config != o.Rules.ConfigDigest || !slices.Equal(st.memory, o.Rules.Memory) {
 		report.MachineChanged = !st.fresh && st.machine != o.Rules.Machine.Fingerprint()
 		report.ConfigChanged = !st.fresh && st.config != o.Rules.ConfigDigest
 		facts, err := encodeFacts(view, st.memory)

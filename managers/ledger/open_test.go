@@ -20,10 +20,16 @@ import (
 	"github.com/berthd/berth/managers/numa"
 )
 
+// The epoch and the boot of small.
+const (
+	someEpoch = ledger.EpochID(0x0123456789abcdef)
+	someBoot  = "5f8ad6f0-7d6c-4a3e-9c5b-1c2d3e4f5a6b"
+)
+
 // small is a ledger with one of everything.
 func small(t *testing.T, j ledger.Journal) *ledger.Ledger {
 	t.Helper()
-	l, _ := ledgertest.Open(t, ledger.Options{Journal: j, Rules: rules()})
+	l, _ := ledgertest.Open(t, ledger.Options{Journal: j, Rules: rules(), Epoch: 1<<40 + 1, EpochID: someEpoch, BootID: someBoot})
 	_, err := l.Update(t.Context(), func(d *ledger.Draft) error {
 		p := ledgertest.With(ledgertest.Pod("a", "init:i", "c"),
 			ledgertest.Exclusive("c", "14-15"), ledgertest.Memory("c", "memory", "0-1", 1<<20),

@@ -15,12 +15,14 @@ import (
 	"github.com/berthd/berth/managers/internal/jsontext"
 )
 
-// The schema. Version 2:
+// The schema. Version 3:
 //
 //	bucket      key                                   value
 //	meta        schema                                number of the schema
 //	meta        generation                            number of commits, count of all entries outside meta
 //	meta        epoch                                 Options.Epoch of the ledger's beginning, absent if it was 0
+//	meta        epoch-id                              View.EpochID, absent if there is none
+//	meta        boot-id                               View.BootID at the last commit, absent if it was not known
 //	meta        machine                               machine.Topology.Fingerprint at the last commit
 //	meta        config                                Rules.ConfigDigest at the last commit
 //	meta        memory                                Rules.Memory at the last commit, absent if it was empty
@@ -41,18 +43,26 @@ import (
 // the bytes of the value as they stand there. It finds flipped bytes and values
 // under a wrong key; lost entries are found by their count.
 //
+// The two epochs have different tasks. "epoch" is a time and the base of the
+// revisions, so that those of later ledgers are higher; it stays as long as the
+// ledger goes on. "epoch-id" is random and says whether two things were written in
+// the same life of the file; it changes whenever the file is made anew.
+//
 // Version 1 had no spared, and pods without "admitted_generation".
+// Version 2 had no "epoch-id" and no "boot-id".
 //
 // To change the schema: raise schemaVersion, append a migration that turns the
 // entries of the former version into those of the new one, and add a golden file
 // of the former version to the tests.
-const schemaVersion = 2
+const schemaVersion = 3
 
 // Keys of the meta bucket.
 const (
 	metaSchema     = "schema"
 	metaGeneration = "generation"
 	metaEpoch      = "epoch"
+	metaEpochID    = "epoch-id"
+	metaBootID     = "boot-id"
 	metaMachine    = "machine"
 	metaConfig     = "config"
 	metaMemory     = "memory"
@@ -381,8 +391,14 @@ func encodeFacts(v *View, memory []NodeMemory) ([]Entry, error) {
 	b.put(BucketMeta, metaSchema, schemaVersion)
 	b.put(BucketMeta, metaMachine, v.rules.Machine.Fingerprint())
 	b.put(BucketMeta, metaConfig, v.rules.ConfigDigest)
-	if v.epoch != 0 {
-		b.put(BucketMeta, metaEpoch, v.epoch)
+	if v.epoch.base != 0 {
+		b.put(BucketMeta, metaEpoch, v.epoch.base)
+	}
+	if v.epoch.id != 0 {
+		b.put(BucketMeta, metaEpochID, v.epoch.id)
+	}
+	if v.epoch.boot != "" {
+		b.put(BucketMeta, metaBootID, v.epoch.boot)
 	}
 	switch {
 	case slices.Equal(v.rules.Memory, memory):

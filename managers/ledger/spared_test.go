@@ -1,10 +1,7 @@
 package ledger_test
 
 import (
-	"bytes"
-	"os"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -120,64 +117,5 @@ func TestAdmittedGeneration(t *testing.T) {
 		if p, ok := l.View().Pod(uid); !ok || p.AdmittedGeneration != want {
 			t.Errorf("pod %s came with generation %d, want %d", uid, p.AdmittedGeneration, want)
 		}
-	}
-}
-
-// TestMigrateFromOne: a ledger as version 1 wrote it opens with all that it held,
-// and the first commit makes it one of today.
-func TestMigrateFromOne(t *testing.T) {
-	t.Parallel()
-	golden, err := os.ReadFile("testdata/schema-1.golden")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var entries []ledger.Entry
-	for head, rest, ok := strings.Cut(string(golden), "\n\t"); ok; head, rest, ok = strings.Cut(rest, "\n\t") {
-		bucket, key, _ := strings.Cut(head, " ")
-		var value string
-		value, rest, _ = strings.Cut(rest, "\n")
-		entries = append(entries, ledger.Entry{Bucket: bucket, Key: key, Value: []byte(value)})
-	}
-	j := ledgertest.NewJournal()
-	if err := j.Commit(t.Context(), 1, entries); err != nil {
-		t.Fatal(err)
-	}
-	j = j.Reopen()
-	old, report := ledgertest.Open(t, ledger.Options{Journal: j, Rules: rules()})
-	if report.MigratedFrom == nil || *report.MigratedFrom != 1 || len(report.Damage) > 0 {
-		t.Fatalf("report %+v", report)
-	}
-	// What it held is what the same ledger of today holds, but for what is new.
-	today := small(t, ledgertest.NewJournal())
-	if _, err := today.Update(t.Context(), func(d *ledger.Draft) error { d.Spare(); return nil }); err != nil {
-		t.Fatal(err)
-	}
-	was, err := ledger.Dump(old.View())
-	if err != nil {
-		t.Fatal(err)
-	}
-	is, err := ledger.Dump(today.View())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(was) != len(is) {
-		t.Fatalf("%d entries, want %d", len(was), len(is))
-	}
-	for i, e := range was {
-		if e.Bucket == ledger.BucketPods || e.Bucket == ledger.BucketMeta {
-			continue
-		}
-		if e.Key != is[i].Key || !bytes.Equal(e.Value, is[i].Value) {
-			t.Errorf("%s/%s is %s, want %s", e.Bucket, e.Key, e.Value, is[i].Value)
-		}
-	}
-	if p, ok := old.View().Pod("a"); !ok || p.AdmittedGeneration != 0 || p.AdmissionID != "admission-a" || len(p.Claims) != 5 {
-		t.Errorf("pod %+v", p)
-	}
-	if _, err := old.Update(t.Context(), func(d *ledger.Draft) error { d.DropLease("lease"); return nil }); err != nil {
-		t.Fatal(err)
-	}
-	if _, report := ledgertest.Open(t, ledger.Options{Journal: j.Reopen(), Rules: rules()}); report.MigratedFrom != nil {
-		t.Errorf("after a commit: %+v", report)
 	}
 }

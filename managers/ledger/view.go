@@ -38,7 +38,7 @@ type NodeMemory struct {
 // top of one. Views never change and may be shared freely between goroutines.
 type View struct {
 	rules      Rules
-	epoch      uint64
+	epoch      epoch
 	generation uint64
 	pods       records
 	bindings   map[string]Binding
@@ -114,7 +114,7 @@ func (v *View) Generation() uint64 { return v.generation }
 func (v *View) Revision() uint64 { return v.RevisionOf(v.generation) }
 
 // RevisionOf is Revision of an earlier generation of the same ledger.
-func (v *View) RevisionOf(generation uint64) uint64 { return v.epoch<<epochShift + generation }
+func (v *View) RevisionOf(generation uint64) uint64 { return v.epoch.base<<epochShift + generation }
 
 // epochShift leaves room for a thousand commits in each unit of an epoch, and with
 // milliseconds since 1970 as epochs keeps revisions below 2^53: readers of JSON that

@@ -61,6 +61,8 @@ type Stage struct {
 	MaxPIDs int64
 	// Grace is how long an orderly stop may take; 0 means as long as berthd's.
 	Grace time.Duration
+	// BootID stands in for the kernel's id of this boot; empty for the real one.
+	BootID string
 }
 
 // App is berthd with all of its parts, built but not running.
@@ -175,9 +177,15 @@ func (a *App) buildLedger(ctx context.Context) error {
 	if a.store, err = store.Open(path, store.Options{Failpoint: a.Failpoint}); err != nil {
 		return err
 	}
+	boot, err := a.bootID(os.DirFS("/proc"))
+	if err != nil {
+		return err
+	}
 	configured := a.first
 	options := ledger.Options{
 		Journal: a.store,
+		EpochID: store.NewEpochID(),
+		BootID:  boot,
 		Rules:   a.first.Rules,
 		Restore: a.restore,
 		OnCommit: func(old, new *ledger.View) {

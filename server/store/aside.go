@@ -39,9 +39,13 @@ const (
 // at every start until the new ledger has had its first commit, since the process
 // that found it may not have lived to act on it; it is nil otherwise. All other
 // errors are those of ledger.Open. Whoever wants damage to be an error calls
-// ledger.Open. A ledger that starts empty has the time as its epoch.
+// ledger.Open. A ledger that starts empty has the time as the base of its
+// revisions, and an epoch of its own.
 func (s *Store) OpenLedger(ctx context.Context, o ledger.Options, now time.Time) (*ledger.Ledger, ledger.Report, *Damage, error) {
 	o.Journal, o.Epoch = s, uint64(max(0, now.UnixMilli()))
+	if o.EpochID == 0 {
+		o.EpochID = NewEpochID()
+	}
 	l, report, err := ledger.Open(ctx, o)
 	switch {
 	case err == nil && report.Generation == 0:

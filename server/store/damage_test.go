@@ -22,7 +22,8 @@ var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 func options(j ledger.Journal) ledger.Options {
 	return ledger.Options{
 		Journal: j, Rules: ledger.Rules{Machine: machinetest.Build("2s1n8c2t"), ConfigDigest: "one"},
-		Epoch: uint64(noon.UnixMilli()), // as OpenLedger has it at noon
+		Epoch:   uint64(noon.UnixMilli()), // as OpenLedger has it at noon
+		EpochID: 0xbe57,
 	}
 }
 

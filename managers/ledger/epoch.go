@@ -1,0 +1,85 @@
+package ledger
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+
+	"github.com/berthd/berth/managers/fault"
+)
+
+// EpochID names one life of a ledger's file: a random number that is drawn when
+// the file is created, restored or salvaged. Generations are comparable only
+// within one epoch. Zero means that no epoch is known.
+//
+// It is not the base of the revisions (Options.Epoch), which is a time and orders
+// ledgers: an epoch's id has no order and is only ever compared for equality.
+type EpochID uint64
+
+// String returns 16 hexadecimal digits.
+func (e EpochID) String() string { return fmt.Sprintf("%016x", uint64(e)) }
+
+// MarshalText implements encoding.TextMarshaler.
+func (e EpochID) MarshalText() ([]byte, error) { return []byte(e.String()), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (e *EpochID) UnmarshalText(text []byte) error {
+	number, err := strconv.ParseUint(string(text), 16, 64)
+	if err != nil || len(text) != len(EpochID(0).String()) {
+		return fmt.Errorf("%q is no epoch id: 16 hexadecimal digits are expected", text)
+	}
+	*e = EpochID(number)
+	return nil
+}
+
+// epoch says in which life of the file, and in which boot, a view stands.
+type epoch struct {
+	base uint64 // of the revisions: Options.Epoch when the ledger began
+	id   EpochID
+	boot string
+}
+
+// EpochID returns the id of the ledger's epoch; zero where the ledger was opened
+// without one. The id of a ledger that begins, or that had none, is durable with
+// the first commit.
+func (v *View) EpochID() EpochID { return v.epoch.id }
+
+// BootID returns the kernel's id of the boot in which the ledger was opened, or
+// where Options did not say one, of the last commit. Report.LastBootID has that of
+// the last commit before the start.
+func (v *View) BootID() string { return v.epoch.boot }
+
+// RenewEpoch begins a new epoch, as a generation of its own: for a ledger that turns
+// out to be an older copy, or otherwise not the one that others have seen. Revisions
+// go on. Drafts on older views become stale. The id must not be zero (class Invalid)
+// and should be random; other errors are those of a journal that cannot write.
+func (l *Ledger) RenewEpoch(ctx context.Context, id EpochID) (*View, error) {
+	if id == 0 {
+		return nil, fault.Invalidf("renew the ledger's epoch: no id given")
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	old := l.View()
+	next := *old
+	next.generation, next.epoch.id = old.generation+1, id
+	entries, err := encodeMeta(&next, old.rules.Memory)
+	if err != nil {
+		return nil, fault.Internalf("renew the ledger's epoch: %w", err)
+	}
+	if err := l.write(ctx, old, &next, entries); err != nil {
+		return nil, err
+	}
+	return &next, nil
+}
+
+// enter gives a view that was found its epoch and boot, and reports whether that
+// is other than what is stored.
+func (o *Options) enter(v *View) (changed bool) {
+	if v.epoch.id == 0 && o.EpochID != 0 {
+		v.epoch.id, changed = o.EpochID, true
+	}
+	if o.BootID != "" && v.epoch.boot != o.BootID {
+		v.epoch.boot, changed = o.BootID, true
+	}
+	return changed
+}
