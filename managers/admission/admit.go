@@ -16,8 +16,8 @@ import (
 // Admit decides about a pod and, unless it is a dry run, makes the decision
 // real. The same pod again gets the same answer; an invalid pod is an error of
 // class Invalid, the same uid with another specification or the admission id of
-// another pod one of class Precondition, a journal that cannot write one of class
-// Unavailable. A rejection is a verdict.
+// another pod one of class Precondition, a journal or a cgroup tree that cannot be
+// written at the moment one of class Unavailable. A rejection is a verdict.
 func (e *Engine) Admit(ctx context.Context, req Request) (Verdict, error) {
 	pod, notes := workload.Defaulted(req.Pod, e.Features)
 	if err := workload.Validate(&pod, e.Bounds); err != nil {
@@ -299,11 +299,9 @@ func (e *Engine) commit(ctx context.Context, draft *ledger.Draft, c *candidate, 
 	return Verdict{Outcome: Admitted, QoS: record.QoS, Pod: &record, View: view, Trace: c.trace}, nil
 }
 
-// refuse turns a refusal into a verdict. Errors that say nothing about the pod
-// stay errors: the caller went away, or the time that the call may take is over.
+// refuse turns a refusal into a verdict. Errors that say nothing about the pod stay errors.
 func (e *Engine) refuse(ctx context.Context, draft *ledger.Draft, c *candidate, err error) (Verdict, error) {
-	switch class := fault.ClassOf(err); {
-	case class == fault.Invalid, class == fault.Canceled, class == fault.Deadline && ctx.Err() != nil:
+	if !aboutPod(ctx, err) {
 		return Verdict{}, err
 	}
 	reason, message := fault.Verdict(err)
@@ -320,6 +318,23 @@ func (e *Engine) refuse(ctx context.Context, draft *ledger.Draft, c *candidate, 
 		Outcome: Rejected, Reason: reason, Message: message,
 		QoS: c.record.QoS, Trace: c.trace, View: draft.Base(),
 	}, err), nil
+}
+
+// aboutPod reports whether an error says something about the pod, and so is a refusal. An error is not about the pod
+// when the caller went away, when the time of the call is over, and when the node itself failed: a controller fails a
+// rejected pod for good, and the node works again later. What a provider cannot do is a refusal, as the kubelet has it.
+func aboutPod(ctx context.Context, err error) bool {
+	fe := new(fault.Error)
+	ofProvider := errors.As(err, &fe) && fe.Provider != ""
+	switch fault.ClassOf(err) {
+	case fault.Invalid, fault.Canceled:
+		return false
+	case fault.Deadline:
+		return ofProvider && ctx.Err() == nil
+	case fault.Unavailable, fault.Internal:
+		return ofProvider
+	}
+	return true
 }
 
 // prepare lets the outside agree to the plan, container by container, and notes

@@ -26,6 +26,11 @@
 // many dry runs, and they are nobody else's to wait for. Whoever asks gets the
 // suggestions with the answer, and the trace keeps them.
 //
+// An error is a verdict only if it says something about the pod: a refusal, a value
+// that the kernel does not take, or what a provider could not do. A node that fails
+// at the moment (no descriptors, a full disk, systemd away) gives an error of class
+// Unavailable or Deadline, and the caller repeats the call.
+//
 // Invariants: the ledger changes by at most one commit per admission; a pod's
 // place exists before its commit; a pod's processes are gone before its claims
 // are free; operations on one pod never overlap. The package has no clock, no

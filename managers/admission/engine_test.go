@@ -102,7 +102,7 @@ func TestDryRunWaitsForNobody(t *testing.T) {
 
 func TestRejectionLeavesNothing(t *testing.T) {
 	t.Parallel()
-	boom := errors.New("write cpu.shares 2048: no space left on device")
+	boom := fault.Preconditionf("write cpu.shares 1: invalid argument")
 	for name, c := range map[string]struct {
 		policy  topology.Policy
 		pod     workload.Pod
@@ -171,6 +171,64 @@ func TestPluginsHearNothingOfARefusedPod(t *testing.T) {
 	p.Containers[1].Requests[gpu] = 3
 	if v := h.admit(t, p); v.Outcome != admission.Admitted || len(h.plugins.calls) != 2 {
 		t.Errorf("%v %s, calls %v", v.Outcome, v.Message, h.plugins.calls)
+	}
+}
+
+// TestWhatPassesIsNoVerdict: a failure that says nothing about the pod stays an error of its class in every call, and
+// changes nothing. A controller fails a rejected pod for good.
+func TestWhatPassesIsNoVerdict(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	calls := map[string]struct {
+		op   string
+		call func(h *house) error
+	}{
+		"Admit": {"ensure", func(h *house) error {
+			v, err := h.Admit(ctx, admission.Request{Pod: guaranteed("b", 1, 1)})
+			if v.Outcome == admission.Rejected && err == nil {
+				t.Errorf("Admit gives the verdict %v %s: %s", v.Outcome, v.Reason, v.Message)
+			}
+			return err
+		}},
+		"PreStart": {"container", func(h *house) error {
+			_, err := h.PreStart(ctx, ledger.Owner{Pod: "a", Container: "main"}, "id", 0)
+			return err
+		}},
+		"Remove": {"remove", func(h *house) error { _, _, err := h.Remove(ctx, "a"); return err }},
+		"Resize, check": {"check resize", func(h *house) error {
+			_, err := h.Resize(ctx, admission.Request{Pod: burstable("s", 700, 2<<20)})
+			return err
+		}},
+		"Resize": {"resize", func(h *house) error {
+			_, err := h.Resize(ctx, admission.Request{Pod: burstable("s", 700, 2<<20)})
+			return err
+		}},
+		"Sync, remove": {"remove", func(h *house) error { _, err := h.Sync(ctx, []string{"s"}, 0); return err }},
+		"Sync, look":   {"observe", func(h *house) error { _, err := h.Sync(ctx, []string{"a", "s"}, 0); return err }},
+		"Sync, sweep":  {"sweep", func(h *house) error { _, err := h.Sync(ctx, []string{"a", "s"}, 0); return err }},
+	}
+	for name, c := range calls {
+		for _, failure := range []error{
+			fault.Unavailablef("open cpuset.cpus: too many open files"),
+			fault.Deadlinef("systemd did not answer within 10s"),
+			errors.New("open cpuset.cpus: too many open files"), // nobody gave it a class
+		} {
+			h := newHouse(t, topology.BestEffort)
+			h.admit(t, guaranteed("a", 1, 1))
+			h.admit(t, burstable("s", 500, 2<<20))
+			h.places.fail[c.op] = failure
+			if err := c.call(h); class(t, err) != fault.ClassOf(failure) || !errors.Is(err, failure) {
+				t.Errorf("%s: %v of class %v; want class %v", name, err, fault.ClassOf(err), fault.ClassOf(failure))
+			}
+			view := h.ledger.View()
+			_, traced := view.TraceOfPod("b")
+			if view.NumPods() != 2 || len(h.places.pods) != 2 || traced {
+				t.Errorf("%s: %d pods, cgroups of %v, trace of a refusal: %v", name, view.NumPods(), h.places.pods, traced)
+			}
+			if err := c.call(h); err != nil {
+				t.Errorf("%s again: %v", name, err)
+			}
+		}
 	}
 }
 

@@ -313,7 +313,7 @@ func TestRejectionsAreExplained(t *testing.T) {
 			pod: sized("x", 1, 1, 1), reason: fault.UnexpectedAdmissionError, provider: "device",
 		},
 		"cgroup fails": {
-			lab: lab{shape: "2s1n4c1t", policy: topology.BestEffort, places: &places{fail: map[string]error{"ensure": errors.New("no space")}}},
+			lab: lab{shape: "2s1n4c1t", policy: topology.BestEffort, places: &places{fail: map[string]error{"ensure": fault.Preconditionf("write cpu.shares: invalid argument")}}},
 			pod: sized("x", 1, 1, 0), reason: fault.UnexpectedAdmissionError,
 		},
 	} {

@@ -10,9 +10,10 @@ import "context"
 // on one and the same cgroup may too, but which one comes last is then open.
 //
 // A name that no driver could spell is an error of class Invalid everywhere. An
-// error of the kernel is of class Unavailable, or of the class that fits better,
-// and names the file, the value written and what the kernel said. Package
-// cgrouptest holds the suite that every implementation passes.
+// error of the kernel names the file, the value written and what the kernel said.
+// It is of class Precondition where the kernel refuses the value as such, of class
+// Unavailable where the same call may succeed later, or of the class that fits
+// better. Package cgrouptest holds the suite that every implementation passes.
 type Tree interface {
 	// Observe reads the cgroup and as many levels below it as depth says; a
 	// negative depth reads the whole subtree. An absent cgroup is no error: the

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 	"unicode/utf8"
@@ -101,6 +102,8 @@ func TestErrorsBecomeStatuses(t *testing.T) {
 		},
 		"refused":      {fmt.Errorf("plan: %w", fault.Refuse(fault.SMTAlignmentError, "no")), codes.FailedPrecondition, "SMTAlignmentError", 0, false},
 		"unavailable":  {fault.Unavailablef("disk full"), codes.Unavailable, "unavailable", 0, true},
+		"descriptors":  {fmt.Errorf("look: %w", syscall.EMFILE), codes.Unavailable, "unavailable", 0, true},
+		"a bad value":  {fmt.Errorf("look: %w", syscall.EINVAL), codes.Internal, "internal", 0, false},
 		"unclassified": {errors.New("oops"), codes.Internal, "internal", 0, false},
 		"a status":     {status.Error(codes.Unknown, "pod x in namespace y not found"), codes.Unknown, "", 0, false},
 	} {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/berthd/berth/api/convert"
 	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/server/host/errno"
 )
 
 // retryAfter is told with errors that may go away by themselves.
@@ -58,7 +59,7 @@ func Status(ctx context.Context, err error) error {
 	if _, ok := err.(interface{ GRPCStatus() *status.Status }); ok {
 		return err
 	}
-	class := fault.ClassOf(err)
+	class := classOf(err)
 	info := &errdetails.ErrorInfo{Domain: convert.Domain, Reason: class.String(), Metadata: map[string]string{}}
 	details := []protoadapt.MessageV1{info}
 	fe := new(fault.Error)
@@ -94,6 +95,16 @@ func Status(ctx context.Context, err error) error {
 		s = with
 	}
 	return s.Err()
+}
+
+// classOf is fault.ClassOf, except for an error of the kernel that nobody has given a class: it is of class Unavailable,
+// since another attempt may succeed.
+func classOf(err error) fault.Class {
+	class := fault.ClassOf(err)
+	if kernel, ok := errno.Class(err); class == fault.Internal && ok && kernel == fault.Unavailable {
+		return kernel
+	}
+	return class
 }
 
 // clip cuts a message that is too long, between two characters.

@@ -170,7 +170,7 @@ func (t *Tree) Move(ctx context.Context, name cgroup.Name, pids ...int) error {
 		return fault.Preconditionf("move processes into cgroup %s: it hands controllers to its children: %w", name, errBusy)
 	}
 	if len(pids) > 0 && (g.effective(t.facts).CPUs.IsEmpty() || g.effective(t.facts).Mems.IsEmpty()) {
-		return fault.Preconditionf("move processes into cgroup %s: it has no CPUs or memory nodes: %w", name, errNoSpace)
+		return fault.Unavailablef("move processes into cgroup %s: it has no CPUs or memory nodes: %w", name, errNoSpace)
 	}
 	for _, pid := range pids {
 		p := t.procs[pid]

@@ -16,6 +16,7 @@ import (
 
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/server/host/errno"
 )
 
 // Ensure implements cgroup.Tree.
@@ -99,7 +100,7 @@ func (d *Driver) create(name cgroup.Name) (c creation, err error) {
 	}
 	for i, h := range d.hierarchies {
 		if err := d.createIn(i, h, name, &c); err != nil {
-			return c, unavailable(err)
+			return c, errno.Classify(err)
 		}
 	}
 	return c, nil
@@ -118,12 +119,12 @@ func (d *Driver) complete(name cgroup.Name, c *creation) error {
 	}
 	if first := d.hierarchies[0]; first.has("cpuset") {
 		if err := d.inherit(first, name, true); err != nil {
-			return unavailable(err)
+			return errno.Classify(err)
 		}
 	}
 	for i, h := range d.hierarchies[1:] {
 		if err := d.createIn(i+1, h, name, c); err != nil {
-			return unavailable(err)
+			return errno.Classify(err)
 		}
 	}
 	return nil
@@ -210,7 +211,7 @@ func (d *Driver) createV2(name cgroup.Name, c *creation) error {
 		}
 		var last creation
 		if err := last.note(0, d.root.Mkdir(child, 0o755)); err != nil {
-			return unavailable(err)
+			return errno.Classify(err)
 		}
 		if depth == len(name)-1 {
 			*c = last
@@ -233,11 +234,11 @@ func (d *Driver) handDown(path string) error {
 	const file = "cgroup.subtree_control"
 	available, err := d.root.ReadFile(filepath.Join(path, "cgroup.controllers"))
 	if err != nil {
-		return unavailable(err)
+		return errno.Classify(err)
 	}
 	enabled, err := d.root.ReadFile(filepath.Join(path, file))
 	if err != nil {
-		return unavailable(err)
+		return errno.Classify(err)
 	}
 	wanted := slices.DeleteFunc(strings.Fields(string(available)), func(c string) bool {
 		return slices.Contains(strings.Fields(string(enabled)), c)
@@ -258,14 +259,14 @@ func (d *Driver) handDown(path string) error {
 func (d *Driver) writeText(path, file, text string) error {
 	f, err := d.root.OpenFile(filepath.Join(path, file), os.O_WRONLY, 0)
 	if err != nil {
-		return unavailable(err)
+		return errno.Classify(err)
 	}
 	_, err = f.WriteString(text)
 	if closed := f.Close(); err == nil {
 		err = closed
 	}
 	if err != nil {
-		return fault.Unavailablef("write %q: %w", text, err)
+		return errno.Classify(fmt.Errorf("write %q: %w", text, err))
 	}
 	return nil
 }
@@ -285,15 +286,15 @@ func (d *Driver) write(ctx context.Context, node cgroup.Node) error {
 	if d.facts.Version == cgroup.V2 {
 		m, err := cgroupsv2.NewManager(&cgroups.Cgroup{Resources: r}, filepath.Join(d.mount, d.hierarchies[0].path(node.Name)))
 		if err != nil {
-			return unavailable(err)
+			return errno.Classify(err)
 		}
-		return unavailable(m.Set(r))
+		return errno.Classify(m.Set(r))
 	}
 	m, err := cgroupsv1.NewManager(&cgroups.Cgroup{Resources: r}, d.pathsV1(node.Name))
 	if err != nil {
-		return unavailable(err)
+		return errno.Classify(err)
 	}
-	return unavailable(d.setV1(ctx, node.Name, r, m.Set))
+	return errno.Classify(d.setV1(ctx, node.Name, r, m.Set))
 }
 
 // Request puts values into the library's form, for other drivers that use it.

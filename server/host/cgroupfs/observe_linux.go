@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/berthd/berth/managers/cgroup"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/server/host/errno"
 )
 
 // Observe implements cgroup.Tree.
@@ -118,7 +118,7 @@ func (d *Driver) lacks(name cgroup.Name) ([]string, error) {
 func (d *Driver) controllers(name cgroup.Name) ([]string, error) {
 	text, err := os.ReadFile(filepath.Join(d.mount, d.hierarchies[0].path(name), "cgroup.controllers"))
 	if err != nil {
-		return nil, unavailable(err)
+		return nil, errno.Classify(err)
 	}
 	return strings.Fields(string(text)), nil
 }
@@ -137,7 +137,7 @@ func (d *Driver) exists(path string) (bool, error) {
 		return false, nil
 	}
 	if err != nil {
-		return false, fault.Unavailablef("look at %s: %w", path, err)
+		return false, errno.Classify(fmt.Errorf("look at %s: %w", path, err))
 	}
 	return true, nil
 }
@@ -166,7 +166,7 @@ func (d *Driver) subdirectories(path string) ([]string, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, unavailable(err)
+		return nil, errno.Classify(err)
 	}
 	defer dir.Close()
 	if info, err := dir.Stat(); err == nil {
@@ -176,7 +176,7 @@ func (d *Driver) subdirectories(path string) ([]string, error) {
 	}
 	entries, err := dir.ReadDir(-1)
 	if err != nil && !gone(err) {
-		return nil, unavailable(err)
+		return nil, errno.Classify(err)
 	}
 	var names []string
 	for _, e := range entries {
@@ -190,12 +190,4 @@ func (d *Driver) subdirectories(path string) ([]string, error) {
 // gone reports whether an error says that the cgroup is not there (any more).
 func gone(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV)
-}
-
-// unavailable gives a kernel's error its class.
-func unavailable(err error) error {
-	if err == nil {
-		return nil
-	}
-	return fault.Unavailablef("%w", err)
 }

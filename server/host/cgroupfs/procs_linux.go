@@ -12,6 +12,7 @@ import (
 
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/server/host/errno"
 )
 
 // Procs implements cgroup.Tree.
@@ -35,7 +36,7 @@ func (d *Driver) procs(name cgroup.Name) ([]int, error) {
 	for _, h := range d.hierarchies {
 		pids, err := cgroups.GetAllPids(filepath.Join(d.mount, h.path(name)))
 		if err != nil && !gone(err) {
-			return nil, unavailable(err)
+			return nil, errno.Classify(err)
 		}
 		all = append(all, pids...)
 	}
@@ -91,8 +92,9 @@ func moveError(name cgroup.Name, pid int, dir string, err error) error {
 	switch {
 	case errors.Is(err, unix.ESRCH):
 		return fault.NotFoundf(format, pid, name, file, err)
-	case errors.Is(err, unix.EBUSY), errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EOPNOTSUPP):
+	case errors.Is(err, unix.EBUSY): // it hands controllers to its children
 		return fault.Preconditionf(format, pid, name, file, err)
 	}
-	return fault.Unavailablef(format, pid, name, file, err)
+	// A cgroup of v1 whose CPUs are all off line says ENOSPC. That passes, like a full disk.
+	return errno.Classify(fmt.Errorf(format, pid, name, file, err))
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/server/host/errno"
 )
 
 // Waits between rounds of killing: short at first, since most processes are gone
@@ -199,7 +200,7 @@ func (d *Driver) removeDirectories(name cgroup.Name) error {
 }
 
 func (d *Driver) removeTree(path string) error {
-	err := d.root.Remove(path)
+	err := d.rmdir(path)
 	if err == nil || gone(err) {
 		return nil
 	}
@@ -212,7 +213,16 @@ func (d *Driver) removeTree(path string) error {
 			return err
 		}
 	}
-	return ignoreGone(unavailable(d.root.Remove(path)))
+	return ignoreGone(errno.Classify(d.rmdir(path)))
+}
+
+// rmdir removes an empty directory, as mkdir makes one. It takes no file descriptor, so that the undo of a cgroup that
+// could not be completed works where no descriptor is left.
+func (d *Driver) rmdir(path string) error {
+	if err := unix.Rmdir(filepath.Join(d.mount, path)); err != nil {
+		return &os.PathError{Op: "rmdir", Path: path, Err: err}
+	}
+	return nil
 }
 
 func ignoreGone(err error) error {

@@ -10,6 +10,7 @@ import (
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/fault"
 	"github.com/berthd/berth/managers/numa"
+	"github.com/berthd/berth/server/host/errno"
 )
 
 // reading collects the values of one cgroup; the first file that cannot be
@@ -34,7 +35,7 @@ func (r *reading) text(controller, file string) (string, bool) {
 	if !opened {
 		var err error
 		if dir, err = r.d.root.OpenRoot(h.path(r.name)); err != nil && !gone(err) {
-			r.err = unavailable(err)
+			r.err = errno.Classify(err)
 			return "", false
 		}
 		r.dirs[h.dir] = dir

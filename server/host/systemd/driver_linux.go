@@ -14,6 +14,7 @@ import (
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/fault"
 	"github.com/berthd/berth/server/host/cgroupfs"
+	"github.com/berthd/berth/server/host/errno"
 )
 
 // Driver is systemd's tree as a cgroup.Tree. It is safe for concurrent use.
@@ -111,7 +112,7 @@ func (d *Driver) unit(at cgroup.Name, v cgroup.Values) (cgroups.Manager, *cgroup
 		m, err = library.NewLegacyManager(c, d.files.Paths(at))
 	}
 	if err != nil {
-		return nil, nil, fault.Unavailablef("%w", err)
+		return nil, nil, errno.Classify(err)
 	}
 	return m, resources, nil
 }
@@ -151,7 +152,7 @@ func (d *Driver) ensure(ctx context.Context, node cgroup.Node, at cgroup.Name, b
 	if before != cgroup.Valid {
 		const noProcess = -1
 		if err := m.Apply(noProcess); err != nil {
-			return fmt.Errorf("create cgroup %s: %w", node.Name, fault.Unavailablef("%w", err))
+			return fmt.Errorf("create cgroup %s: %w", node.Name, errno.Classify(err))
 		}
 		// systemd makes the directories of controllers that it knows.
 		if _, err := d.files.Ensure(ctx, cgroup.Node{Name: at}); err != nil {
@@ -168,7 +169,7 @@ func (d *Driver) ensure(ctx context.Context, node cgroup.Node, at cgroup.Name, b
 	// The properties come first and are set by now. What is left are files, and
 	// cgroupfs knows what to do about those that depend on each other.
 	if _, err := d.files.Ensure(ctx, cgroup.Node{Name: at, Values: node.Values.For(d.facts)}); err != nil {
-		return fmt.Errorf("set cgroup %s: %w", node.Name, errors.Join(err, fault.Unavailablef("%w", refused)))
+		return fmt.Errorf("set cgroup %s: %w", node.Name, errors.Join(err, errno.Classify(refused)))
 	}
 	return nil
 }
@@ -233,7 +234,7 @@ func (d *Driver) Remove(ctx context.Context, n cgroup.Name) error {
 		err = m.Destroy()
 	}
 	if err != nil {
-		return fmt.Errorf("stop the slice of cgroup %s: %w", n, fault.Unavailablef("%w", err))
+		return fmt.Errorf("stop the slice of cgroup %s: %w", n, errno.Classify(err))
 	}
 	// systemd may have made a directory again in between.
 	return d.files.Remove(ctx, at)
