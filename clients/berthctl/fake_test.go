@@ -204,7 +204,7 @@ func (f fakeAdmission) Admit(_ context.Context, req *admissionv1.AdmitRequest) (
 		out.Verdict = admissionv1.Verdict_VERDICT_DEFERRED
 		out.Message = "the ledger was rebuilt after damage; nothing exclusive is given out until the agent has sent Sync"
 		out.RetryAfter = durationpb.New(5e9)
-		out.Condition = &admissionv1.Condition{Reason: "LedgerInDoubt", Domain: "berth"}
+		out.Condition = &admissionv1.Condition{Reason: "StateUncertain", Domain: "berth"}
 		out.Trace = traces()[3]
 	case "wrong":
 		var vs fault.Violations

@@ -275,7 +275,7 @@ func (e *Engine) deferred(view *ledger.View, c *candidate, why string) Verdict {
 	return Verdict{
 		Outcome: Deferred, Message: c.trace.Message, QoS: c.record.QoS,
 		Trace: c.trace, View: view, RetryAfter: e.RetryAfter,
-		Condition: &Condition{Type: LedgerInDoubt},
+		Condition: &Condition{Type: StateUncertain},
 	}
 }
 

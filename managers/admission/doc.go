@@ -8,10 +8,10 @@
 //   - prepare: making the outside (plugins, cgroups) ready for a plan, before
 //     it is committed.
 //   - place: a pod's or container's cgroup; Places makes and removes them.
-//   - doubt: the ledger may not know every pod that lives here, as after a
+//   - uncertain state: the ledger may not know every pod that lives here, as after a
 //     damaged one was set aside; nothing exclusive is given out until the agent
 //     has said which pods live.
-//   - spared: a pod that lives by the agent's word and is not known to the ledger;
+//   - unknown living pod: one that lives here and is not in the ledger;
 //     it is let live, and nothing exclusive is given to others until it is known.
 //   - gap: where a plan failed; what was missing there is asked of the providers.
 //   - suggestion: one change with which a rejected pod would fit. It is found by

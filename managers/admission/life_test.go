@@ -60,11 +60,11 @@ func (l *life) one(t *rapid.T) string {
 // certain tells whether nobody but a given pod may hold what is not known.
 func (l *life) certain(uid string) bool {
 	view := l.ledger.View()
-	if view.Doubt() != "" {
+	if view.Uncertain() != "" {
 		return false
 	}
-	for s := range view.SparedPods() {
-		if !view.Spared(uid) && s.UID != uid {
+	for s := range view.UnknownLivePods() {
+		if !view.UnknownLive(uid) && s.UID != uid {
 			return false
 		}
 	}
@@ -107,7 +107,7 @@ func (l *life) sync(t *rapid.T, list []string, known uint64, knew map[string]int
 			if there || l.places.pods[uid] {
 				t.Fatalf("pod %s is dead and here", uid)
 			}
-		case !there && !view.Spared(uid):
+		case !there && !view.UnknownLive(uid):
 			t.Fatalf("pod %s lives (listed: %v), and is neither known nor spared", uid, listed)
 		}
 	}
@@ -116,8 +116,8 @@ func (l *life) sync(t *rapid.T, list []string, known uint64, knew map[string]int
 			t.Fatalf("the cgroup of %s is left", uid)
 		}
 	}
-	if view.Doubt() != "" {
-		t.Fatalf("doubt %q", view.Doubt())
+	if view.Uncertain() != "" {
+		t.Fatalf("doubt %q", view.Uncertain())
 	}
 }
 
@@ -142,7 +142,7 @@ func TestRandomLife(t *testing.T) {
 				if _, _, err := l.Remove(context.Background(), uid); err != nil {
 					t.Fatalf("%v", err)
 				}
-				if _, known := l.ledger.View().Pod(uid); known || l.ledger.View().Spared(uid) {
+				if _, known := l.ledger.View().Pod(uid); known || l.ledger.View().UnknownLive(uid) {
 					t.Fatalf("pod %s is known or spared after its end", uid)
 				}
 				// The cgroup of a pod that was not known goes with the next sweep.
@@ -163,7 +163,7 @@ func TestRandomLife(t *testing.T) {
 				l.begin(t, ledgertest.NewJournal())
 				l.mark, l.marked = 0, nil
 				if len(l.places.pods) > 0 {
-					if _, err := l.ledger.Update(context.Background(), func(d *ledger.Draft) error { d.SetDoubt("lost"); return nil }); err != nil {
+					if _, err := l.ledger.Update(context.Background(), func(d *ledger.Draft) error { d.SetUncertain("lost"); return nil }); err != nil {
 						t.Fatalf("%v", err)
 					}
 				}
@@ -173,7 +173,7 @@ func TestRandomLife(t *testing.T) {
 			},
 			"sync": func(t *rapid.T) { l.sync(t, l.uids(t, "lives"), 0, maps.Clone(l.living)) },
 			"sync with a mark": func(t *rapid.T) {
-				if l.mark == 0 || l.ledger.View().Doubt() != "" {
+				if l.mark == 0 || l.ledger.View().Uncertain() != "" {
 					// In doubt the list is all that is known of who lives.
 					t.Skip("no mark")
 				}
@@ -205,7 +205,7 @@ func TestRandomLife(t *testing.T) {
 					if !l.places.pods[uid] {
 						t.Fatalf("pod %s lives and has no cgroup", uid)
 					}
-					if _, known := view.Pod(uid); !known && !view.Spared(uid) && view.Doubt() == "" {
+					if _, known := view.Pod(uid); !known && !view.UnknownLive(uid) && view.Uncertain() == "" {
 						t.Fatalf("pod %s lives, and is neither known nor spared nor in doubt", uid)
 					}
 					set, own, known := view.ContainerCPUs(ledger.Owner{Pod: uid, Container: "main"})

@@ -14,7 +14,7 @@ import (
 // shares CPUs with the next holder. It returns what was released, and false if
 // the pod was not known. It is idempotent; after an error it may be repeated.
 //
-// A pod that is only spared is spared no more: its cgroup goes with the next sweep.
+// A pod that is only noted as living and unknown is forgotten: its cgroup goes with the next sweep.
 func (e *Engine) Remove(ctx context.Context, uid string) ([]ledger.Claim, bool, error) {
 	return e.remove(ctx, uid, func(*ledger.Pod) bool { return true })
 }
@@ -29,8 +29,8 @@ func (e *Engine) remove(ctx context.Context, uid string, ends func(*ledger.Pod) 
 	view := e.Ledger.View()
 	pod, ok := view.Pod(uid)
 	switch {
-	case !ok && view.Spared(uid):
-		_, err := e.Ledger.Update(ctx, func(d *ledger.Draft) error { d.Abandon(uid); return nil })
+	case !ok && view.UnknownLive(uid):
+		_, err := e.Ledger.Update(ctx, func(d *ledger.Draft) error { d.ForgetUnknownLive(uid); return nil })
 		if err != nil {
 			return nil, false, fmt.Errorf("remove pod %s: %w", uid, err)
 		}

@@ -16,8 +16,8 @@ import (
 // that are left, or is of class Precondition for a revision that the ledger has not
 // come to: it was told by another one.
 //
-// Living pods that have a cgroup here and are not known are spared from then on. The
-// doubt about the ledger ends with that: every pod here is known, or spared.
+// Living pods that have a cgroup here and are not known are noted as such from then on. The
+// state is certain with that: every pod here is known, or noted.
 func (e *Engine) Sync(ctx context.Context, living []string, known uint64) (removed []string, err error) {
 	view := e.Ledger.View()
 	if now := view.Revision(); known > now {
@@ -64,19 +64,19 @@ func (e *Engine) sweep(ctx context.Context, alive map[string]bool) error {
 	}
 	now := e.Now()
 	_, err = e.Ledger.Update(ctx, func(d *ledger.Draft) error {
-		var spared []ledger.Spared
+		var living []ledger.UnknownLivePod
 		for _, uid := range left {
-			spared = append(spared, ledger.Spared{UID: uid, Since: now})
+			living = append(living, ledger.UnknownLivePod{UID: uid, Since: now})
 		}
 		if swept == nil {
-			d.SetDoubt("")
+			d.SetUncertain("")
 		} else {
 			// Nobody has seen whether those of before are gone.
-			for s := range d.View().SparedPods() {
-				spared = append(spared, s)
+			for s := range d.View().UnknownLivePods() {
+				living = append(living, s)
 			}
 		}
-		d.Spare(spared...)
+		d.SetUnknownLive(living...)
 		return nil
 	})
 	if err != nil {
@@ -86,16 +86,16 @@ func (e *Engine) sweep(ctx context.Context, alive map[string]bool) error {
 }
 
 // uncertain tells why nothing exclusive may be given to a pod on a view: somebody
-// who is not known may hold it. It is empty where there is no such reason. Spared
+// who is not known may hold it. It is empty where there is no such reason. Unknown living
 // pods do not wait for each other.
 func uncertain(view *ledger.View, uid string) string {
-	if doubt := view.Doubt(); doubt != "" {
-		return doubt + "; nothing exclusive is given out until the agent has sent Sync"
+	if why := view.Uncertain(); why != "" {
+		return why + "; nothing exclusive is given out until the agent has sent Sync"
 	}
-	if view.Spared(uid) {
+	if view.UnknownLive(uid) {
 		return ""
 	}
-	for s := range view.SparedPods() {
+	for s := range view.UnknownLivePods() {
 		return fmt.Sprintf("pod %s lives here, and what it holds is not known; nothing exclusive is given out "+
 			"until the agent has admitted or removed it, or has sent Sync without it", s.UID)
 	}

@@ -51,8 +51,8 @@ func TestSyncGoesOn(t *testing.T) {
 		t.Errorf("%v %v", removed, err)
 	}
 	view := h.ledger.View()
-	if _, here := view.Pod("a"); !here || view.NumPods() != 2 || view.Doubt() != "" || h.places.pods["orphan"] || h.spared() != "foreign" {
-		t.Errorf("%d pods, doubt %q, cgroups %v, spared %s", view.NumPods(), view.Doubt(), h.places.pods, h.spared())
+	if _, here := view.Pod("a"); !here || view.NumPods() != 2 || view.Uncertain() != "" || h.places.pods["orphan"] || h.spared() != "foreign" {
+		t.Errorf("%d pods, doubt %q, cgroups %v, spared %s", view.NumPods(), view.Uncertain(), h.places.pods, h.spared())
 	}
 	if removed, err := h.Sync(t.Context(), []string{"c"}, 0); err != nil || strings.Join(removed, ",") != "a" || h.spared() != "" {
 		t.Errorf("again: %v %v, spared %s", removed, err, h.spared())
@@ -74,12 +74,12 @@ func TestSyncWithoutTheTree(t *testing.T) {
 		if _, err := h.Sync(t.Context(), []string{"other"}, 0); class(t, err) != fault.Unavailable {
 			t.Errorf("%v", err)
 		}
-		if got := h.ledger.View().Doubt(); got == "" || h.spared() != "foreign,other" {
+		if got := h.ledger.View().Uncertain(); got == "" || h.spared() != "foreign,other" {
 			t.Errorf("doubt %q, spared %s", got, h.spared())
 		}
 	}
-	if _, err := h.Sync(t.Context(), []string{"other"}, 0); err != nil || h.ledger.View().Doubt() != "" || h.spared() != "other" {
-		t.Errorf("%v, doubt %q, spared %s", err, h.ledger.View().Doubt(), h.spared())
+	if _, err := h.Sync(t.Context(), []string{"other"}, 0); err != nil || h.ledger.View().Uncertain() != "" || h.spared() != "other" {
+		t.Errorf("%v, doubt %q, spared %s", err, h.ledger.View().Uncertain(), h.spared())
 	}
 }
 
@@ -93,7 +93,7 @@ func TestSyncCannotBeWritten(t *testing.T) {
 	if _, err := h.Sync(t.Context(), []string{"foreign"}, 0); class(t, err) != fault.Unavailable {
 		t.Fatal(err)
 	}
-	if got := h.ledger.View().Doubt(); got == "" || h.spared() != "" || !h.places.pods["foreign"] {
+	if got := h.ledger.View().Uncertain(); got == "" || h.spared() != "" || !h.places.pods["foreign"] {
 		t.Errorf("doubt %q, spared %q, cgroups %v", got, h.spared(), h.places.pods)
 	}
 }
@@ -125,9 +125,9 @@ func TestSyncSparesWhoCameLater(t *testing.T) {
 	}
 }
 
-// TestSpared follows pods that outlived their ledger: nobody else gets anything
+// TestUnknownLive follows pods that outlived their ledger: nobody else gets anything
 // exclusive until they are known again, whatever happens to berth meanwhile.
-func TestSpared(t *testing.T) {
+func TestUnknownLive(t *testing.T) {
 	t.Parallel()
 	journal := ledgertest.NewJournal()
 	h := build(t, topology.BestEffort, journal)
@@ -139,13 +139,13 @@ func TestSpared(t *testing.T) {
 	pods := h.places.pods
 	h = build(t, topology.BestEffort, journal.Reopen())
 	h.places.pods = pods
-	if got := h.spared(); got != "old,older" || h.ledger.View().Doubt() != "" {
-		t.Fatalf("after a restart %q are spared, doubt %q", got, h.ledger.View().Doubt())
+	if got := h.spared(); got != "old,older" || h.ledger.View().Uncertain() != "" {
+		t.Fatalf("after a restart %q are spared, doubt %q", got, h.ledger.View().Uncertain())
 	}
 	wait := func(want string) {
 		t.Helper()
 		v := h.admit(t, guaranteed("new", 2, 0))
-		if v.Outcome != admission.Deferred || v.Condition == nil || v.Condition.Type != admission.LedgerInDoubt || !strings.Contains(v.Message, want) {
+		if v.Outcome != admission.Deferred || v.Condition == nil || v.Condition.Type != admission.StateUncertain || !strings.Contains(v.Message, want) {
 			t.Fatalf("verdict %v: %s", v.Outcome, v.Message)
 		}
 	}
@@ -171,7 +171,7 @@ func TestSpared(t *testing.T) {
 // doubt makes the ledger one that may not know every pod.
 func (h *house) doubt(t *testing.T) {
 	t.Helper()
-	if _, err := h.ledger.Update(context.Background(), func(d *ledger.Draft) error { d.SetDoubt("lost"); return nil }); err != nil {
+	if _, err := h.ledger.Update(context.Background(), func(d *ledger.Draft) error { d.SetUncertain("lost"); return nil }); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -179,7 +179,7 @@ func (h *house) doubt(t *testing.T) {
 // spared lists the spared pods.
 func (h *house) spared() string {
 	var uids []string
-	for s := range h.ledger.View().SparedPods() {
+	for s := range h.ledger.View().UnknownLivePods() {
 		uids = append(uids, s.UID)
 	}
 	return strings.Join(uids, ",")

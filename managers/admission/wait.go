@@ -7,13 +7,13 @@ import (
 	"github.com/berthd/berth/managers/hint"
 )
 
-// LedgerInDoubt is the condition of a pod that waits until the ledger is known to
+// StateUncertain is the condition of a pod that waits until the ledger is known to
 // be whole; providers have conditions of their own.
-const LedgerInDoubt = "LedgerInDoubt"
+const StateUncertain = "StateUncertain"
 
 // Condition is what a deferred pod waits for.
 type Condition struct {
-	// Type is LedgerInDoubt, or a word of the provider's such as PluginAway.
+	// Type is StateUncertain, or a word of the provider's such as PluginAway.
 	Type string
 	// Provider and Resource are empty where it is about no resource.
 	Provider, Resource string

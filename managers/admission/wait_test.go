@@ -133,14 +133,14 @@ func TestPluginGoesUnderWay(t *testing.T) {
 	}
 }
 
-// TestDoubtIsACondition checks that a pod is told that it waits for Sync.
-func TestDoubtIsACondition(t *testing.T) {
+// TestUncertainIsACondition checks that a pod is told that it waits for Sync.
+func TestUncertainIsACondition(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t, topology.None)
-	_, err := h.ledger.Update(context.Background(), func(d *ledger.Draft) error { d.SetDoubt("the ledger was lost"); return nil })
+	_, err := h.ledger.Update(context.Background(), func(d *ledger.Draft) error { d.SetUncertain("the ledger was lost"); return nil })
 	must(t, err)
 	v := h.admit(t, guaranteed("pod", 1, 0))
-	if v.Outcome != admission.Deferred || v.Condition == nil || *v.Condition != (admission.Condition{Type: admission.LedgerInDoubt}) {
+	if v.Outcome != admission.Deferred || v.Condition == nil || *v.Condition != (admission.Condition{Type: admission.StateUncertain}) {
 		t.Errorf("%v %v", v.Outcome, v.Condition)
 	}
 }

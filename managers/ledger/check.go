@@ -52,7 +52,7 @@ func (d *Draft) flaw(next *View) (Finding, bool) {
 			}
 		}
 	}
-	c.spared()
+	c.unknown()
 	if !c.found {
 		return Finding{}, false
 	}
@@ -96,7 +96,7 @@ func check(v *View, pods iter.Seq[*Pod], bindings iter.Seq[Binding]) *checker {
 	for b := range bindings {
 		c.binding(b)
 	}
-	c.spared()
+	c.unknown()
 	return c
 }
 
@@ -405,10 +405,10 @@ func (d *Devices) has(id string) bool {
 	return slices.ContainsFunc(d.Devices, func(dev Device) bool { return dev.ID == id })
 }
 
-func (c *checker) spared() {
-	for s := range c.view.SparedPods() {
+func (c *checker) unknown() {
+	for s := range c.view.UnknownLivePods() {
 		if _, known := c.view.pods.get(s.UID); known || s.UID == "" || strings.Contains(s.UID, "/") {
-			c.add(Structural, RuleSpared, Owner{Pod: s.UID}, Owner{}, "", "pod %q is spared, and is known or no pod", s.UID)
+			c.add(Structural, RuleUnknownLive, Owner{Pod: s.UID}, Owner{}, "", "pod %q is noted as living and unknown, and is known or no pod", s.UID)
 		}
 	}
 }

@@ -96,10 +96,10 @@ func TestCommitFindsFlaws(t *testing.T) {
 			meanwhile: func(d *ledger.Draft) { d.Bind(bound("main")) }, want: ledger.RuleOwner,
 		},
 		"a spared uid that is no key": {
-			change: func(d *ledger.Draft) { d.Spare(ledger.Spared{UID: "b/c"}) }, want: ledger.RuleSpared,
+			change: func(d *ledger.Draft) { d.SetUnknownLive(ledger.UnknownLivePod{UID: "b/c"}) }, want: ledger.RuleUnknownLive,
 		},
 		"a spared pod without a uid": {
-			change: func(d *ledger.Draft) { d.Spare(ledger.Spared{}) }, want: ledger.RuleSpared,
+			change: func(d *ledger.Draft) { d.SetUnknownLive(ledger.UnknownLivePod{}) }, want: ledger.RuleUnknownLive,
 		},
 		"what only the rules of today forbid": {
 			change: func(d *ledger.Draft) { d.PutPod(with(pod("a", "main"), ledgertest.Exclusive("main", "7-8"))) },

@@ -73,7 +73,7 @@ func (d *decoder) decode(entries []Entry) {
 		resources: map[string]SeenResource{},
 		leases:    map[string]Lease{},
 		outsiders: map[string]Outsider{},
-		spared:    map[string]Spared{},
+		unknown:   map[string]UnknownLivePod{},
 	}
 	seen := map[string]bool{}
 	for i, e := range entries {
@@ -131,8 +131,8 @@ func (d *decoder) entry(e Entry) error {
 		return decodeInto(e, d.view.leases, func(l *Lease) { l.ID = e.Key })
 	case BucketOutsiders:
 		return decodeInto(e, d.view.outsiders, func(o *Outsider) { o.Name = e.Key })
-	case BucketSpared:
-		return decodeInto(e, d.view.spared, func(s *Spared) { s.UID = e.Key })
+	case BucketUnknownLive:
+		return decodeInto(e, d.view.unknown, func(s *UnknownLivePod) { s.UID = e.Key })
 	}
 	return fmt.Errorf("the schema has no bucket %q", e.Bucket)
 }
@@ -177,8 +177,8 @@ func (d *decoder) meta(e Entry) error {
 		return open(e, &d.config)
 	case metaMemory:
 		return open(e, &d.memory)
-	case metaDoubt:
-		return open(e, &d.view.doubt)
+	case metaUncertain:
+		return open(e, &d.view.uncertain)
 	case metaOverride:
 		d.view.override = new(Override)
 		return open(e, d.view.override)

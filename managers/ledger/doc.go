@@ -11,7 +11,7 @@
 //   - view: a read-only snapshot at a generation; cheap to take, never changes.
 //   - draft: a view plus planned changes; dropped or committed whole.
 //   - journal: where committed changes are made durable, one batch a generation.
-//   - spared: a pod that lives here by the agent's word, though its record is lost.
+//   - unknown living pod: one that lives here although its record is lost.
 //   - rules: machine and configuration facts that claims are checked against.
 //   - finding: something Check has to say about a view.
 //

@@ -15,9 +15,9 @@ type Draft struct {
 	resources map[string]*SeenResource
 	leases    map[string]*Lease
 	outsiders map[string]*Outsider
-	spared    map[string]*Spared
+	unknown   map[string]*UnknownLivePod
 	traces    []*Trace
-	doubt     *string
+	uncertain *string
 	onPods    bool  // RestsOnPods
 	onFewer   bool  // BearsReleases
 	view      *View // of base and changes; nil when a change made it stale
@@ -27,7 +27,7 @@ type Draft struct {
 func NewDraft(base *View) *Draft { return &Draft{base: base} }
 
 // RestsOnPods says that the draft depends on nothing of its base but the pods with
-// their claims, the rules and the doubt. It can be committed on later views as long
+// their claims, the rules and whether the state is uncertain. It can be committed on later views as long
 // as these are the very same: starts of containers, which come by the dozen, do not
 // make it stale.
 func (d *Draft) RestsOnPods() { d.onPods = true }
@@ -94,16 +94,16 @@ func (d *Draft) View() *View {
 
 // Empty reports whether the draft changes nothing.
 func (d *Draft) Empty() bool {
-	return len(d.pods)+len(d.bindings)+len(d.resources)+len(d.leases)+len(d.outsiders)+len(d.spared)+len(d.traces) == 0 && d.doubt == nil
+	return len(d.pods)+len(d.bindings)+len(d.resources)+len(d.leases)+len(d.outsiders)+len(d.unknown)+len(d.traces) == 0 && d.uncertain == nil
 }
 
 // PutPod adds or replaces a pod's record with all of its claims and, if it has
 // one, its trace. The record belongs to the ledger from here on; its claims are
-// put in order. A pod that was spared is known from here on, and spared no more.
+// put in order. It ends that the pod is an unknown living one.
 func (d *Draft) PutPod(p *Pod) {
 	slices.SortFunc(p.Claims, compareClaims)
 	set(&d.pods, p.UID(), p)
-	drop(d.base.spared, &d.spared, p.UID())
+	drop(d.base.unknown, &d.unknown, p.UID())
 	d.view = nil
 }
 
@@ -216,18 +216,18 @@ func (d *Draft) PutTrace(t *Trace) {
 	d.view = nil
 }
 
-// SetDoubt notes why the ledger may not know every pod that lives on this
-// machine; an empty reason ends the doubt.
-func (d *Draft) SetDoubt(reason string) {
-	d.doubt, d.view = nil, nil
-	if reason != d.base.doubt {
-		d.doubt = &reason
+// SetUncertain notes why the ledger may not know every pod that lives on this
+// machine; an empty reason ends that.
+func (d *Draft) SetUncertain(reason string) {
+	d.uncertain, d.view = nil, nil
+	if reason != d.base.uncertain {
+		d.uncertain = &reason
 	}
 }
 
 // Spare makes the given pods the ones that live here and are not known; those that
-// were spared before stay as they were noted then. Known pods are left out.
-func (d *Draft) Spare(pods ...Spared) {
+// were noted before stay as they were noted then. Known pods are left out.
+func (d *Draft) SetUnknownLive(pods ...UnknownLivePod) {
 	view := d.View()
 	wanted := make(map[string]bool, len(pods))
 	for _, s := range pods {
@@ -235,21 +235,21 @@ func (d *Draft) Spare(pods ...Spared) {
 			continue
 		}
 		wanted[s.UID] = true
-		if !view.Spared(s.UID) {
-			set(&d.spared, s.UID, &s)
+		if !view.UnknownLive(s.UID) {
+			set(&d.unknown, s.UID, &s)
 		}
 	}
-	for uid := range view.spared {
+	for uid := range view.unknown {
 		if !wanted[uid] {
-			drop(d.base.spared, &d.spared, uid)
+			drop(d.base.unknown, &d.unknown, uid)
 		}
 	}
 	d.view = nil
 }
 
-// Abandon ends that a pod is spared.
-func (d *Draft) Abandon(uid string) {
-	if drop(d.base.spared, &d.spared, uid) {
+// ForgetUnknownLive ends that a pod counts as living and unknown.
+func (d *Draft) ForgetUnknownLive(uid string) {
+	if drop(d.base.unknown, &d.unknown, uid) {
 		d.view = nil
 	}
 }
@@ -291,18 +291,18 @@ func (d *Draft) apply(generation uint64) *View {
 		resources:  overlay(b.resources, d.resources),
 		leases:     overlay(b.leases, d.leases),
 		outsiders:  overlay(b.outsiders, d.outsiders),
-		spared:     overlay(b.spared, d.spared),
+		unknown:    overlay(b.unknown, d.unknown),
 		traces:     b.traces,
 		nextTrace:  b.nextTrace,
 		keepTraces: b.keepTraces,
 		keepBytes:  b.keepBytes,
 		exclusive:  b.exclusive,
 		contested:  b.contested,
-		doubt:      b.doubt,
+		uncertain:  b.uncertain,
 		override:   b.override,
 	}
-	if d.doubt != nil {
-		v.doubt = *d.doubt
+	if d.uncertain != nil {
+		v.uncertain = *d.uncertain
 	}
 	for _, bound := range d.bindings {
 		if bound == nil {

@@ -33,8 +33,8 @@ const (
 	RuleDeviceOverlap Rule = "device-overlap"
 	// RuleContained: what a container holds of its pod's set is part of that set.
 	RuleContained Rule = "contained"
-	// RuleSpared: a spared pod is not known, and has a uid that can be part of a key.
-	RuleSpared Rule = "spared"
+	// RuleUnknownLive: an unknown living pod is not in the ledger, and has a uid that can be part of a key.
+	RuleUnknownLive Rule = "unknown-live-pod"
 	// RuleStored: every stored value is whole and under the key that belongs to
 	// it.
 	RuleStored Rule = "stored"

@@ -5,15 +5,15 @@ import "context"
 // The buckets of a journal. Together with the JSON shapes of the values they are
 // the schema; see schema.go for keys and versions.
 const (
-	BucketMeta       = "meta"
-	BucketPods       = "pods"
-	BucketClaims     = "claims"
-	BucketTraces     = "traces"
-	BucketContainers = "containers"
-	BucketResources  = "resources"
-	BucketLeases     = "leases"
-	BucketOutsiders  = "outsiders"
-	BucketSpared     = "spared"
+	BucketMeta        = "meta"
+	BucketPods        = "pods"
+	BucketClaims      = "claims"
+	BucketTraces      = "traces"
+	BucketContainers  = "containers"
+	BucketResources   = "resources"
+	BucketLeases      = "leases"
+	BucketOutsiders   = "outsiders"
+	BucketUnknownLive = "spared"
 )
 
 // Entry is one key of a bucket. In a batch a nil Value deletes the key.

@@ -428,10 +428,10 @@ func TestDraftThatBearsReleases(t *testing.T) {
 			d.PutPod(ledgertest.Pod("other", "c"))
 		}, true},
 		"its own pod goes": {func(d *ledger.Draft) { d.RemovePod("own") }, true},
-		"in doubt":         {func(d *ledger.Draft) { d.RemovePod("old"); d.SetDoubt("lost") }, true},
+		"in doubt":         {func(d *ledger.Draft) { d.RemovePod("old"); d.SetUncertain("lost") }, true},
 		"somebody is spared": {func(d *ledger.Draft) {
 			d.RemovePod("old")
-			d.Spare(ledger.Spared{UID: "s"})
+			d.SetUnknownLive(ledger.UnknownLivePod{UID: "s"})
 		}, true},
 	} {
 		l := ledgertest.New(t, rules())
@@ -496,7 +496,7 @@ func TestDraftThatRestsOnPods(t *testing.T) {
 			return err
 		}, true},
 		"doubt": {func(l *ledger.Ledger) error {
-			_, err := l.Update(t.Context(), func(d *ledger.Draft) error { d.SetDoubt("lost"); return nil })
+			_, err := l.Update(t.Context(), func(d *ledger.Draft) error { d.SetUncertain("lost"); return nil })
 			return err
 		}, true},
 		"rules": {func(l *ledger.Ledger) error { _, err := l.SetRules(t.Context(), other); return err }, true},

@@ -206,21 +206,21 @@ func TestRandomHistories(t *testing.T) {
 				}
 			},
 			"spare": func(t *rapid.T) {
-				var pods []ledger.Spared
+				var pods []ledger.UnknownLivePod
 				for _, uid := range rapid.SliceOfN(uid, 0, 4).Draw(t, "living") {
-					pods = append(pods, ledger.Spared{UID: uid})
+					pods = append(pods, ledger.UnknownLivePod{UID: uid})
 				}
 				before := w.view()
-				if err := w.commit(t, func(d *ledger.Draft) { d.Spare(pods...) }); err != nil {
+				if err := w.commit(t, func(d *ledger.Draft) { d.SetUnknownLive(pods...) }); err != nil {
 					t.Fatalf("spare: %v", err)
 				}
-				for s := range w.view().SparedPods() {
-					if _, known := before.Pod(s.UID); known || !slices.ContainsFunc(pods, func(p ledger.Spared) bool { return p.UID == s.UID }) {
+				for s := range w.view().UnknownLivePods() {
+					if _, known := before.Pod(s.UID); known || !slices.ContainsFunc(pods, func(p ledger.UnknownLivePod) bool { return p.UID == s.UID }) {
 						t.Fatalf("pod %s is spared of %v", s.UID, pods)
 					}
 				}
 				for _, p := range pods {
-					if _, known := before.Pod(p.UID); !known && !w.view().Spared(p.UID) {
+					if _, known := before.Pod(p.UID); !known && !w.view().UnknownLive(p.UID) {
 						t.Fatalf("pod %s is not spared", p.UID)
 					}
 				}

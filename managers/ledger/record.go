@@ -86,10 +86,10 @@ type SeenResource struct {
 	PreStart bool `json:"prestart,omitempty"`
 }
 
-// Spared is a pod that the agent has named among the living while the ledger did
+// UnknownLivePod is a pod that the agent has named among the living while the ledger did
 // not know it, as after an older ledger was lost: it has a cgroup here, and what it
 // holds nobody knows until the agent admits it again. Its processes are let live.
-type Spared struct {
+type UnknownLivePod struct {
 	UID string `json:"-"`
 	// Since is when the agent first named it.
 	Since time.Time `json:"since"`

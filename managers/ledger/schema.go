@@ -26,7 +26,7 @@ import (
 //	meta        machine                               machine.Topology.Fingerprint at the last commit
 //	meta        config                                Rules.ConfigDigest at the last commit
 //	meta        memory                                Rules.Memory at the last commit, absent if it was empty
-//	meta        doubt                                 View.Doubt, absent where there is none
+//	meta        doubt                                 View.Uncertain, absent where there is none
 //	meta        override                              Override, absent where there is none
 //	pods        <uid>                                 Pod, with "trace": the number of its trace, if it has one
 //	claims      <uid>/<container or ·pod>/<resource>  Claim; "/<provider>" follows for every claim but the first in
@@ -36,7 +36,7 @@ import (
 //	resources   <resource>                            SeenResource
 //	leases      <id>                                  Lease
 //	outsiders   <provider's name>                     Outsider
-//	spared      <uid>                                 Spared
+//	spared      <uid>                                 UnknownLivePod
 //
 // Every value is a JSON object {"crc":"xxxxxxxx","value":...}: the checksum is
 // CRC-32C, in hexadecimal, over the bucket, a zero byte, the key, a zero byte and
@@ -66,7 +66,7 @@ const (
 	metaMachine    = "machine"
 	metaConfig     = "config"
 	metaMemory     = "memory"
-	metaDoubt      = "doubt"
+	metaUncertain  = "doubt"
 	metaOverride   = "override"
 )
 
@@ -224,7 +224,7 @@ func (b *batch) generation(v *View) {
 
 // entries counts what is stored outside meta.
 func (v *View) entries() int {
-	n := v.pods.len() + len(v.traces) + len(v.bindings) + len(v.resources) + len(v.leases) + len(v.outsiders) + len(v.spared)
+	n := v.pods.len() + len(v.traces) + len(v.bindings) + len(v.resources) + len(v.leases) + len(v.outsiders) + len(v.unknown)
 	for p := range v.pods.all() {
 		n += len(p.Claims)
 	}
@@ -249,9 +249,9 @@ func encodeDraft(old, next *View, d *Draft) ([]Entry, error) {
 	encodeChanges(&b, BucketResources, d.resources)
 	encodeChanges(&b, BucketLeases, d.leases)
 	encodeChanges(&b, BucketOutsiders, d.outsiders)
-	encodeChanges(&b, BucketSpared, d.spared)
+	encodeChanges(&b, BucketUnknownLive, d.unknown)
 	b.traces(old, next)
-	b.doubt(old, next)
+	b.uncertain(old, next)
 	return b.entries, b.err
 }
 
@@ -324,14 +324,14 @@ func (b *batch) override(old, next *View) {
 	}
 }
 
-// doubt writes the doubt if it changed.
-func (b *batch) doubt(old, next *View) {
+// uncertain writes why the state is uncertain, if that changed.
+func (b *batch) uncertain(old, next *View) {
 	switch {
-	case next.doubt == old.doubt:
-	case next.doubt == "":
-		b.drop(BucketMeta, metaDoubt)
+	case next.uncertain == old.uncertain:
+	case next.uncertain == "":
+		b.drop(BucketMeta, metaUncertain)
 	default:
-		b.put(BucketMeta, metaDoubt, next.doubt)
+		b.put(BucketMeta, metaUncertain, next.uncertain)
 	}
 }
 
@@ -356,9 +356,9 @@ func Dump(v *View) ([]Entry, error) {
 	encodeAll(&b, BucketResources, v.resources)
 	encodeAll(&b, BucketLeases, v.leases)
 	encodeAll(&b, BucketOutsiders, v.outsiders)
-	encodeAll(&b, BucketSpared, v.spared)
+	encodeAll(&b, BucketUnknownLive, v.unknown)
 	b.traces(&View{}, v)
-	b.doubt(&View{}, v)
+	b.uncertain(&View{}, v)
 	b.override(&View{}, v)
 	meta, err := encodeMeta(v, nil)
 	if err = cmp.Or(b.err, err); err != nil {

@@ -46,14 +46,14 @@ type View struct {
 	resources  map[string]SeenResource
 	leases     map[string]Lease
 	outsiders  map[string]Outsider
-	spared     map[string]Spared
+	unknown    map[string]UnknownLivePod
 	traces     []keptTrace // by ascending number
 	nextTrace  uint64      // above every number ever used
 	keepTraces int         // how many of the newest are kept, whether or not their pod is here,
 	keepBytes  int         // as long as they are no larger than this together
 	exclusive  cpuset.Set  // out of the shared pool
 	contested  cpuset.Set  // of exclusive, what more than one pod holds
-	doubt      string
+	uncertain  string
 	override   *Override
 }
 
@@ -88,7 +88,7 @@ func (c *CPUs) ofNode() bool {
 }
 
 // SameFacts reports whether two committed views have the very same pods with their
-// claims, spared pods, rules and doubt, so that they differ in nothing but container
+// claims, unknown living pods, rules and certainty, so that they differ in nothing but container
 // ids, seen resources, leases and traces. It may fail to see that they do.
 func (v *View) SameFacts(o *View) bool {
 	return v.pods.same(o.pods) && v.sameFrame(o)
@@ -96,7 +96,7 @@ func (v *View) SameFacts(o *View) bool {
 
 // sameFrame is SameFacts without the pods.
 func (v *View) sameFrame(o *View) bool {
-	return v.rules.same(o.rules) && v.doubt == o.doubt && v.override == o.override && maps.Equal(v.spared, o.spared)
+	return v.rules.same(o.rules) && v.uncertain == o.uncertain && v.override == o.override && maps.Equal(v.unknown, o.unknown)
 }
 
 // same reports whether the rules are the same, on the same machine.
@@ -121,9 +121,9 @@ func (v *View) RevisionOf(generation uint64) uint64 { return v.epoch.base<<epoch
 // know only floating point take them for exact.
 const epochShift = 10
 
-// Doubt tells why the ledger may not know every pod that lives on this machine,
+// Uncertain tells why the ledger may not know every pod that lives on this machine,
 // as after a damaged one was set aside; it is empty where there is none.
-func (v *View) Doubt() string { return v.doubt }
+func (v *View) Uncertain() string { return v.uncertain }
 
 // Rules returns what claims are held against.
 func (v *View) Rules() Rules { return v.rules }
@@ -259,17 +259,17 @@ func (v *View) Outsiders() iter.Seq[Outsider] {
 	}
 }
 
-// Spared reports whether a pod that is not known is to be let live.
-func (v *View) Spared(uid string) bool {
-	_, ok := v.spared[uid]
+// UnknownLive reports whether a pod lives here that the ledger does not know.
+func (v *View) UnknownLive(uid string) bool {
+	_, ok := v.unknown[uid]
 	return ok
 }
 
-// SparedPods yields the pods that live here and are not known, by uid.
-func (v *View) SparedPods() iter.Seq[Spared] {
-	return func(yield func(Spared) bool) {
-		for _, uid := range sortedKeys(v.spared) {
-			if !yield(v.spared[uid]) {
+// UnknownLivePods yields the pods that live here and are not known, by uid.
+func (v *View) UnknownLivePods() iter.Seq[UnknownLivePod] {
+	return func(yield func(UnknownLivePod) bool) {
+		for _, uid := range sortedKeys(v.unknown) {
+			if !yield(v.unknown[uid]) {
 				return
 			}
 		}

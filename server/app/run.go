@@ -121,14 +121,14 @@ func (a *App) settle(ctx context.Context) error {
 	if err := a.checkHost(ctx); err != nil {
 		return err
 	}
-	if err := a.settleDoubt(ctx); err != nil {
+	if err := a.settleUncertain(ctx); err != nil {
 		return err
 	}
 	if err := a.settlePolicy(ctx); err != nil {
 		return err
 	}
 	a.reportStart(ctx)
-	if a.Ledger.View().Doubt() != "" {
+	if a.Ledger.View().Uncertain() != "" {
 		a.Log.WarnContext(ctx, "cgroups of unknown pods are kept until the agent has sent Sync")
 	} else if err := a.sweep(ctx); err != nil {
 		// What cannot be removed now is tried again at the next Sync.
@@ -145,13 +145,13 @@ func (a *App) settle(ctx context.Context) error {
 	return nil
 }
 
-// sweep removes the cgroups of pods that are neither known nor spared.
+// sweep removes the cgroups of pods that are neither known nor noted as living.
 func (a *App) sweep(ctx context.Context) error {
-	spared := map[string]bool{}
-	for s := range a.Ledger.View().SparedPods() {
-		spared[s.UID] = true
+	living := map[string]bool{}
+	for s := range a.Ledger.View().UnknownLivePods() {
+		living[s.UID] = true
 	}
-	_, err := a.reconcile.Sweep(ctx, a.Ledger.View(), spared)
+	_, err := a.reconcile.Sweep(ctx, a.Ledger.View(), living)
 	return err
 }
 
@@ -164,27 +164,27 @@ func (a *App) settlePolicy(ctx context.Context) error {
 	return err
 }
 
-// settleDoubt decides, and keeps in the ledger, whether berth knows every pod
+// settleUncertain decides, and keeps in the ledger, whether berth knows every pod
 // that lives here. It does not after a damaged ledger was set aside, nor on its
 // first start in a tree that holds pods already: another agent's, or its own
-// from before its state was lost. Unknown pods are killed only without doubt.
-func (a *App) settleDoubt(ctx context.Context) error {
+// from before its state was lost. Unknown pods are killed only where the state is certain.
+func (a *App) settleUncertain(ctx context.Context) error {
 	view := a.Ledger.View()
 	if view.Generation() > 0 {
 		return nil
 	}
-	doubt := ""
+	uncertain := ""
 	strangers, err := a.reconcile.Strangers(ctx, view)
 	switch {
 	case err != nil:
 		return err
 	case a.start.Damage != nil:
-		doubt = "the ledger was damaged and had to be started anew"
+		uncertain = "the ledger was damaged and had to be started anew"
 	case len(strangers) > 0:
-		doubt = fmt.Sprintf("the ledger is new, and %d pods have cgroups here already, the first is %s", len(strangers), strangers[0])
+		uncertain = fmt.Sprintf("the ledger is new, and %d pods have cgroups here already, the first is %s", len(strangers), strangers[0])
 	}
-	if doubt != "" {
-		_, err = a.Ledger.Update(ctx, func(d *ledger.Draft) error { d.SetDoubt(doubt); return nil })
+	if uncertain != "" {
+		_, err = a.Ledger.Update(ctx, func(d *ledger.Draft) error { d.SetUncertain(uncertain); return nil })
 	} else {
 		// The first generation says that berth has been here, so that a pod's
 		// cgroup without a record is a leftover from now on.
@@ -207,10 +207,10 @@ func (a *App) StartLines() (lines []string) {
 	if d := a.start.Damage; d != nil {
 		lines = append(lines, fmt.Sprintf("the ledger was damaged and is set aside as %s: %s", d.SetAside, d.Error))
 	}
-	if doubt := a.Ledger.View().Doubt(); doubt != "" {
-		lines = append(lines, doubt+"; waiting for the agent's Sync")
+	if uncertain := a.Ledger.View().Uncertain(); uncertain != "" {
+		lines = append(lines, uncertain+"; waiting for the agent's Sync")
 	}
-	for s := range a.Ledger.View().SparedPods() {
+	for s := range a.Ledger.View().UnknownLivePods() {
 		lines = append(lines, fmt.Sprintf("pod %s lives here and is not known; waiting for the agent to admit it", s.UID))
 	}
 	if r.MigratedFrom != nil {

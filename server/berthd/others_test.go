@@ -159,7 +159,7 @@ func TestLostLedgerGivesNothingAway(t *testing.T) {
 	deferred := func(want string) {
 		t.Helper()
 		v := d.admit(guaranteed("new", 1, 0))
-		if v.GetVerdict() != admissionv1.Verdict_VERDICT_DEFERRED || v.GetCondition().GetReason() != "LedgerInDoubt" || !strings.Contains(v.GetMessage(), want) {
+		if v.GetVerdict() != admissionv1.Verdict_VERDICT_DEFERRED || v.GetCondition().GetReason() != "StateUncertain" || !strings.Contains(v.GetMessage(), want) {
 			t.Fatalf("verdict %s: %s", v.GetVerdict(), v.GetMessage())
 		}
 	}

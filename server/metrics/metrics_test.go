@@ -161,7 +161,7 @@ func TestNoVerdict(t *testing.T) {
 	if _, err := h.Admit(ctx, admission.Request{}); err == nil {
 		t.Fatal("no error")
 	}
-	if _, err := h.ledger.Update(t.Context(), func(d *ledger.Draft) error { d.SetDoubt("lost"); return nil }); err != nil {
+	if _, err := h.ledger.Update(t.Context(), func(d *ledger.Draft) error { d.SetUncertain("lost"); return nil }); err != nil {
 		t.Fatal(err)
 	}
 	if v := h.admit(t, "p", 2); v.Outcome != admission.Deferred {

@@ -113,7 +113,7 @@ func (s *Sweeper) work(ctx context.Context, name cgroup.Name, t *try) {
 	t.wait = min(2*t.wait, lastRetry)
 }
 
-// attempt removes an orphan unless its pod has become known or is spared, or unless
+// attempt removes an orphan unless its pod has become known or is an unknown living one, or unless
 // the ledger may not know every pod.
 func (s *Sweeper) attempt(ctx context.Context, name cgroup.Name) error {
 	uid, ok := s.Layout.PodUID(name)
@@ -123,7 +123,7 @@ func (s *Sweeper) attempt(ctx context.Context, name cgroup.Name) error {
 	return s.Alone(ctx, uid, func(ctx context.Context, view *ledger.View) error {
 		p, here := view.Pod(uid)
 		switch {
-		case here && name.Parent().Equal(s.Layout.Tier(p.QoS)), view.Doubt() != "", view.Spared(uid):
+		case here && name.Parent().Equal(s.Layout.Tier(p.QoS)), view.Uncertain() != "", view.UnknownLive(uid):
 			return nil
 		}
 		s.Log.WarnContext(ctx, "remove a cgroup without a pod", "name", name.String())

@@ -152,7 +152,7 @@ func TestVerdicts(t *testing.T) {
 	t.Run("ledger in doubt", func(t *testing.T) {
 		t.Parallel()
 		within(t, func(h *house) {
-			h.node.answers = []*admissionv1.AdmitResponse{deferred("LedgerInDoubt", time.Second)}
+			h.node.answers = []*admissionv1.AdmitResponse{deferred("StateUncertain", time.Second)}
 			h.want(web("a"))
 			h.pass(time.Second)
 			h.expect("a", "Running, main#0 running")

@@ -82,8 +82,8 @@ func (w *worker) reject(reason, message string) {
 // unsupported is the reason of pods that an agent without an API server cannot run.
 const unsupported = "Unsupported"
 
-// ledgerInDoubt is the condition under which berthd wants to hear which pods live.
-const ledgerInDoubt = "LedgerInDoubt"
+// stateUncertain is the condition under which berthd wants to hear which pods live.
+const stateUncertain = "StateUncertain"
 
 // admit asks berthd for the pod's place.
 func (w *worker) admit(ctx context.Context) error {
@@ -131,7 +131,7 @@ func (w *worker) heedVerdict(ctx context.Context, answer *admissionv1.AdmitRespo
 		return nil
 	case admissionv1.Verdict_VERDICT_DEFERRED:
 		w.rec.Reason, w.rec.Message = told.Reason, told.Message
-		if answer.GetCondition().GetReason() == ledgerInDoubt {
+		if answer.GetCondition().GetReason() == stateUncertain {
 			w.askSync()
 		}
 		return &deferral{answer.GetRetryAfter().AsDuration()}

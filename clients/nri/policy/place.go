@@ -21,8 +21,8 @@ import (
 	"github.com/berthd/berth/managers/fault"
 )
 
-// ledgerInDoubt is the condition under which berthd wants to hear which pods live.
-const ledgerInDoubt = "LedgerInDoubt"
+// stateUncertain is the condition under which berthd wants to hear which pods live.
+const stateUncertain = "StateUncertain"
 
 // admit asks berthd for a pod's place. That there is none is an error too.
 func (p *Policy) admit(ctx context.Context, pod *typesv1.Pod) error {
@@ -37,7 +37,7 @@ func (p *Policy) admit(ctx context.Context, pod *typesv1.Pod) error {
 		case admissionv1.Verdict_VERDICT_REJECTED:
 			return fault.Preconditionf("%s: %s", answer.GetReason(), answer.GetMessage())
 		}
-		if again || answer.GetCondition().GetReason() != ledgerInDoubt {
+		if again || answer.GetCondition().GetReason() != stateUncertain {
 			return fault.Unavailablef("deferred: %s", answer.GetMessage())
 		}
 		if _, err := p.Client.Sync(ctx, p.living); err != nil {

@@ -114,7 +114,7 @@ func TestAdmitAnswersWithTheVerdict(t *testing.T) {
 		},
 		"d": {
 			Outcome: admission.Deferred, Message: "doubt", RetryAfter: 5 * time.Second,
-			Condition: &admission.Condition{Type: admission.LedgerInDoubt},
+			Condition: &admission.Condition{Type: admission.StateUncertain},
 		},
 	}}
 	client := serve(t, e)
@@ -149,7 +149,7 @@ func TestAdmitAnswersWithTheVerdict(t *testing.T) {
 		},
 		"d": {
 			Verdict: admissionv1.Verdict_VERDICT_DEFERRED, Message: "doubt", RetryAfter: durationpb.New(5 * time.Second),
-			Condition: &admissionv1.Condition{Reason: "LedgerInDoubt", Domain: "berth"},
+			Condition: &admissionv1.Condition{Reason: "StateUncertain", Domain: "berth"},
 		},
 	} {
 		got, err := client.Admit(t.Context(), &admissionv1.AdmitRequest{Pod: pod(uid)})

@@ -272,7 +272,7 @@ func (x *AdmitResponse) GetCondition() *Condition {
 type Condition struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// "PluginAway" (the device plugin is known and not connected),
-	// "NoHealthyDevice" (all of its devices are unhealthy), "LedgerInDoubt" (the
+	// "NoHealthyDevice" (all of its devices are unhealthy), "StateUncertain" (the
 	// agent has not said by Sync which pods live, or has not yet admitted again one
 	// that lives here and is not known), or an outside provider's word.
 	Reason string `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"`

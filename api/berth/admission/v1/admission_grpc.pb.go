@@ -53,7 +53,7 @@ type AdmissionServiceClient interface {
 	// Living pods that have a cgroup here and that berth does not know, as after its
 	// ledger was lost, are let live from then on, also through restarts of berthd,
 	// until they are admitted or removed, or a Sync comes without them. Meanwhile no
-	// other pod gets anything exclusive: it is DEFERRED with LedgerInDoubt.
+	// other pod gets anything exclusive: it is DEFERRED with StateUncertain.
 	Sync(ctx context.Context, in *SyncRequest, opts ...grpc.CallOption) (*SyncResponse, error)
 }
 
@@ -133,7 +133,7 @@ type AdmissionServiceServer interface {
 	// Living pods that have a cgroup here and that berth does not know, as after its
 	// ledger was lost, are let live from then on, also through restarts of berthd,
 	// until they are admitted or removed, or a Sync comes without them. Meanwhile no
-	// other pod gets anything exclusive: it is DEFERRED with LedgerInDoubt.
+	// other pod gets anything exclusive: it is DEFERRED with StateUncertain.
 	Sync(context.Context, *SyncRequest) (*SyncResponse, error)
 	mustEmbedUnimplementedAdmissionServiceServer()
 }

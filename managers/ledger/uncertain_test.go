@@ -9,7 +9,7 @@ import (
 	"github.com/berthd/berth/managers/machine/machinetest"
 )
 
-func TestDoubtOutlivesRestarts(t *testing.T) {
+func TestUncertainOutlivesRestarts(t *testing.T) {
 	t.Parallel()
 	j := ledgertest.NewJournal()
 	open := func() *ledger.Ledger {
@@ -18,7 +18,7 @@ func TestDoubtOutlivesRestarts(t *testing.T) {
 		return l
 	}
 	set := func(l *ledger.Ledger, reason string) {
-		if _, err := l.Update(t.Context(), func(d *ledger.Draft) error { d.SetDoubt(reason); return nil }); err != nil {
+		if _, err := l.Update(t.Context(), func(d *ledger.Draft) error { d.SetUncertain(reason); return nil }); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -26,15 +26,15 @@ func TestDoubtOutlivesRestarts(t *testing.T) {
 	set(first, "who knows")
 	generation := first.View().Generation()
 	set(first, "who knows") // nothing new, nothing written
-	if got := first.View(); got.Doubt() != "who knows" || got.Generation() != generation {
-		t.Fatalf("doubt %q at generation %d", got.Doubt(), got.Generation())
+	if got := first.View(); got.Uncertain() != "who knows" || got.Generation() != generation {
+		t.Fatalf("doubt %q at generation %d", got.Uncertain(), got.Generation())
 	}
 	second := open()
-	if got := second.View().Doubt(); got != "who knows" {
+	if got := second.View().Uncertain(); got != "who knows" {
 		t.Fatalf("doubt %q after a restart", got)
 	}
 	set(second, "")
-	if got := open().View().Doubt(); got != "" {
+	if got := open().View().Uncertain(); got != "" {
 		t.Errorf("doubt %q after it ended", got)
 	}
 }

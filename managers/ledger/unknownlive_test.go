@@ -9,9 +9,9 @@ import (
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 )
 
-// TestSpared: who is spared outlives restarts, until the next list or until the pod
+// TestUnknownLive: who is spared outlives restarts, until the next list or until the pod
 // is known again.
-func TestSpared(t *testing.T) {
+func TestUnknownLive(t *testing.T) {
 	t.Parallel()
 	j := ledgertest.NewJournal()
 	open := func() *ledger.Ledger {
@@ -26,48 +26,48 @@ func TestSpared(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	want := func(want ...ledger.Spared) {
+	want := func(want ...ledger.UnknownLivePod) {
 		t.Helper()
 		view := open().View()
-		if got := slices.Collect(view.SparedPods()); !slices.Equal(got, want) {
+		if got := slices.Collect(view.UnknownLivePods()); !slices.Equal(got, want) {
 			t.Errorf("spared are %v, want %v", got, want)
 		}
 		for _, s := range want {
-			if !view.Spared(s.UID) {
+			if !view.UnknownLive(s.UID) {
 				t.Errorf("pod %s is not spared", s.UID)
 			}
 		}
 	}
 	change(func(d *ledger.Draft) { d.PutPod(ledgertest.Pod("known", "c")) })
 	change(func(d *ledger.Draft) {
-		d.Spare(ledger.Spared{UID: "b", Since: early}, ledger.Spared{UID: "known", Since: early}, ledger.Spared{UID: "a", Since: early})
+		d.SetUnknownLive(ledger.UnknownLivePod{UID: "b", Since: early}, ledger.UnknownLivePod{UID: "known", Since: early}, ledger.UnknownLivePod{UID: "a", Since: early})
 	})
-	want(ledger.Spared{UID: "a", Since: early}, ledger.Spared{UID: "b", Since: early})
+	want(ledger.UnknownLivePod{UID: "a", Since: early}, ledger.UnknownLivePod{UID: "b", Since: early})
 	change(func(d *ledger.Draft) {
-		d.Spare(ledger.Spared{UID: "b", Since: late}, ledger.Spared{UID: "c", Since: late})
+		d.SetUnknownLive(ledger.UnknownLivePod{UID: "b", Since: late}, ledger.UnknownLivePod{UID: "c", Since: late})
 	})
-	want(ledger.Spared{UID: "b", Since: early}, ledger.Spared{UID: "c", Since: late})
+	want(ledger.UnknownLivePod{UID: "b", Since: early}, ledger.UnknownLivePod{UID: "c", Since: late})
 	change(func(d *ledger.Draft) { d.PutPod(ledgertest.Pod("b", "c")) })
-	want(ledger.Spared{UID: "c", Since: late})
-	change(func(d *ledger.Draft) { d.Spare() })
+	want(ledger.UnknownLivePod{UID: "c", Since: late})
+	change(func(d *ledger.Draft) { d.SetUnknownLive() })
 	want()
 
 	// In one draft the last word counts.
 	change(func(d *ledger.Draft) {
-		d.Spare(ledger.Spared{UID: "x"}, ledger.Spared{UID: "y"})
+		d.SetUnknownLive(ledger.UnknownLivePod{UID: "x"}, ledger.UnknownLivePod{UID: "y"})
 		d.PutPod(ledgertest.Pod("x", "c"))
 	})
-	want(ledger.Spared{UID: "y"})
+	want(ledger.UnknownLivePod{UID: "y"})
 }
 
-// TestSparedMakesStale: who planned before a pod was spared plans again.
-func TestSparedMakesStale(t *testing.T) {
+// TestUnknownLiveMakesStale: who planned before a pod was spared plans again.
+func TestUnknownLiveMakesStale(t *testing.T) {
 	t.Parallel()
 	l := ledgertest.New(t, rules())
 	d := ledger.NewDraft(l.View())
 	d.PutPod(ledgertest.Pod("a", "c"))
 	d.RestsOnPods()
-	if _, err := l.Update(t.Context(), func(d *ledger.Draft) error { d.Spare(ledger.Spared{UID: "b"}); return nil }); err != nil {
+	if _, err := l.Update(t.Context(), func(d *ledger.Draft) error { d.SetUnknownLive(ledger.UnknownLivePod{UID: "b"}); return nil }); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := l.Commit(t.Context(), d); err == nil {
@@ -75,15 +75,15 @@ func TestSparedMakesStale(t *testing.T) {
 	}
 }
 
-// TestSparedAndKnown: damage that no checksum shows.
-func TestSparedAndKnown(t *testing.T) {
+// TestUnknownLiveAndKnown: damage that no checksum shows.
+func TestUnknownLiveAndKnown(t *testing.T) {
 	t.Parallel()
 	v := ledger.Empty(rules())
 	d := ledger.NewDraft(v)
 	d.PutPod(ledgertest.Pod("a", "c"))
-	d.Spare(ledger.Spared{UID: "b/c"}, ledger.Spared{UID: "a"})
+	d.SetUnknownLive(ledger.UnknownLivePod{UID: "b/c"}, ledger.UnknownLivePod{UID: "a"})
 	found := ledger.Check(d.View())
-	if len(found) != 1 || found[0].Rule != ledger.RuleSpared || found[0].Kind != ledger.Structural || found[0].Owner.Pod != "b/c" {
+	if len(found) != 1 || found[0].Rule != ledger.RuleUnknownLive || found[0].Kind != ledger.Structural || found[0].Owner.Pod != "b/c" {
 		t.Errorf("findings %v", found)
 	}
 }
