@@ -117,6 +117,8 @@ type image struct {
 	debs []string
 	// files come from the host.
 	files []addition
+	// kept are the lines that the boots before have kept.
+	kept []string
 }
 
 // pack writes the image: init, the job, the test binaries, and the folders
@@ -143,6 +145,7 @@ func (i image) pack(ctx context.Context) (err error) {
 		return err
 	}
 	a.Bytes(job.Path, 0o644, text)
+	a.Bytes(job.Kept, 0o644, []byte(strings.Join(i.kept, "")))
 	for _, t := range i.tests {
 		a.Folder(source(t.pkg))
 		a.File(t.program(), t.binary)

@@ -52,6 +52,8 @@ type options struct {
 	qemu        string
 	kernel      string
 	accelerator string
+	diskMiB     int
+	cuts        int
 	files       []addition
 	env         []string
 	packages    []string
@@ -124,6 +126,8 @@ func parse(args []string, stderr io.Writer) (options, shape.Shape, error) {
 	f.StringVar(&o.qemu, "qemu", "", "emulator; found or installed if empty")
 	f.StringVar(&o.kernel, "kernel", "", "kernel; found in the cache or fetched if empty")
 	f.StringVar(&o.accelerator, "accel", "tcg,thread=multi", "QEMU's -accel")
+	f.IntVar(&o.diskMiB, "disk", 0, "give the machine an NVMe disk of so many MiB with an ext4 file system; "+job.DiskEnv+" names it to the tests")
+	f.IntVar(&o.cuts, "cuts", 0, "kill the machine so often in the middle of its tests, and boot it again with the same disk")
 	f.Func("add", "HOST:GUEST, a file or folder of the host and where the guest has it; may be repeated", func(text string) error {
 		host, guest, _ := strings.Cut(text, ":")
 		if host == "" || !path.IsAbs(guest) {
@@ -147,6 +151,9 @@ func parse(args []string, stderr io.Writer) (options, shape.Shape, error) {
 	case job.V1, job.Hybrid, job.V2:
 	default:
 		return o, shape.Shape{}, fmt.Errorf("-cgroup %s: want v1, hybrid or v2", o.cgroup)
+	}
+	if o.cuts > 0 && o.diskMiB == 0 {
+		return o, shape.Shape{}, errors.New("-cuts without -disk: nothing would outlive the machine")
 	}
 	if len(o.packages) == 0 {
 		return o, shape.Shape{}, errors.New("no package is named")
@@ -207,20 +214,15 @@ func (o options) do(ctx context.Context, machine shape.Shape, stdout, stderr io.
 		cfg.KernelArgs = append(cfg.KernelArgs, "rdinit="+userland.Init)
 		i.job.Cgroup = job.Cgroup(o.cgroup)
 	}
-	for _, t := range i.tests {
-		i.job.Tests = append(i.job.Tests, t.job(o))
-	}
-	if err := i.pack(ctx); err != nil {
-		return false, err
+	if o.diskMiB > 0 {
+		if cfg.Disk, err = makeDisk(ctx, cfg.Dir, o.diskMiB); err != nil {
+			return false, err
+		}
 	}
 	cfg.Image = i.path
 	ctx, cancel := context.WithTimeoutCause(ctx, o.timeout, fmt.Errorf("the machine was still running after %s (-timeout)", o.timeout))
 	defer cancel()
-	r := &report{out: stdout, jobs: i.job.Tests, verbose: o.verbose, noSkip: o.noSkip, passed: true, started: time.Now()}
-	if err := emulator.Run(ctx, cfg, r.handle); err != nil {
-		return false, fmt.Errorf("%w%s", err, r.unfinished())
-	}
-	return r.passed, nil
+	return o.boots(ctx, cfg, i, stdout)
 }
 
 // limit is how long a boot may take.

@@ -46,6 +46,10 @@ vm -cgroup v2 -shape n4 "./server/berthd:$kernel"
 vm -cgroup v1 -shape n4 "./server/berthd:$kernel"
 vm -cgroup v2 -shape n8 "./server/berthd:MainJob|MemoryPinned"
 
+# The machine is killed in the middle of admissions and comes back with its disk.
+# (File systems are cut on this machine: TestFileSystemCut.)
+vm -cgroup v2 -cpus 2 -memory 1024 -disk 64 -cuts 10 './server/berthd:^TestMachineCut$'
+
 # Discovery on every other shape.
 for shape in n1 n2asym n2g n2pci n3cpuonly n4 n4il n4mem n8 n12 n1dies n2intel n2dies n4intel n2epyc; do
 	vm -shape "$shape" ./server/host/sysfs:Host

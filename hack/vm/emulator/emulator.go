@@ -34,6 +34,8 @@ import (
 type Config struct {
 	// QEMU, Kernel and Image are paths of the host.
 	QEMU, Kernel, Image string
+	// Disk is the file of an NVMe disk; empty for none. It outlives the machine.
+	Disk string
 	// Accelerator is QEMU's -accel.
 	Accelerator string
 	// Machine are the arguments that make the machine, see package shape.
@@ -137,7 +139,11 @@ func (cfg Config) args(console string) []string {
 		// What costs time under emulation or misjudges it.
 		"mitigations=off", "nowatchdog", "tsc=reliable", "no_timer_check",
 	}, cfg.KernelArgs)
-	return slices.Concat(cfg.Machine, []string{
+	var disk []string
+	if cfg.Disk != "" {
+		disk = []string{"-drive", "if=none,id=disk,format=raw,file=" + cfg.Disk, "-device", "nvme,drive=disk,serial=berth"}
+	}
+	return slices.Concat(cfg.Machine, disk, []string{
 		"-accel", cfg.Accelerator, "-nodefaults", "-display", "none", "-no-reboot",
 		"-serial", "file:" + console,
 		"-chardev", "file,id=events,path=/dev/fd/3", "-serial", "chardev:events",

@@ -35,6 +35,27 @@ const (
 // shape); it is empty for one that has no name.
 const ShapeEnv = "BERTH_VM_SHAPE"
 
+// What the tests of a machine with a disk are told.
+const (
+	// DiskEnv names the disk's device; it is empty without one.
+	DiskEnv = "BERTH_VM_DISK"
+	// BootEnv numbers the boots of a machine that is cut, from 0.
+	BootEnv = "BERTH_VM_BOOT"
+	// CutEnv is not empty in a boot that will be cut.
+	CutEnv = "BERTH_VM_CUT"
+	// KeptEnv names the file of the lines that the boots before have kept.
+	KeptEnv = "BERTH_VM_KEPT"
+)
+
+const (
+	// Disk is the device of the disk.
+	Disk = "/dev/nvme0n1"
+	// Kept is the file of the lines that the boots before have kept.
+	Kept = "/berth/kept"
+	// Keep begins a line that a test prints to have it kept for the next boots.
+	Keep = "keep "
+)
+
 // Cgroup is how the guest mounts cgroups.
 type Cgroup string
 

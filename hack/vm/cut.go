@@ -1,0 +1,117 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/berthd/berth/hack/vm/emulator"
+	"github.com/berthd/berth/hack/vm/job"
+)
+
+// errCut ends a machine whose power is cut.
+var errCut = errors.New("the power was cut")
+
+// mostKept is how many lines a boot keeps at most before it is cut.
+const mostKept = 400
+
+// boots boots the machine once, or with -cuts so often more, on the same disk. All boots
+// but the last are killed after a random number of lines that their tests have kept: a
+// line is written before the test goes on, so the cut comes at any point of its work.
+func (o options) boots(ctx context.Context, cfg emulator.Config, i image, stdout io.Writer) (passed bool, err error) {
+	for boot := range o.cuts + 1 {
+		last := boot == o.cuts
+		i.job.Tests = nil
+		for _, t := range i.tests {
+			test := t.job(o)
+			test.Env = append(test.Env, o.diskEnv(boot, last)...)
+			i.job.Tests = append(i.job.Tests, test)
+		}
+		if err := i.pack(ctx); err != nil {
+			return false, err
+		}
+		r := &report{out: stdout, jobs: i.job.Tests, verbose: o.verbose, noSkip: o.noSkip, passed: true, started: time.Now()}
+		if last {
+			if err := emulator.Run(ctx, cfg, r.handle); err != nil {
+				return false, fmt.Errorf("%w%s", err, r.unfinished())
+			}
+			return r.passed, nil
+		}
+		kept, err := o.cut(ctx, cfg, r)
+		if err != nil {
+			return false, err
+		}
+		i.kept = append(i.kept, kept...)
+		fmt.Fprintf(stdout, "cut %d after %d lines\n", boot+1, len(kept))
+	}
+	panic("unreachable: the last boot returns")
+}
+
+// diskEnv tells a test which disk it has and what becomes of the machine.
+func (o options) diskEnv(boot int, last bool) (env []string) {
+	if o.diskMiB > 0 {
+		env = append(env, job.DiskEnv+"="+job.Disk, job.KeptEnv+"="+job.Kept, fmt.Sprintf("%s=%d", job.BootEnv, boot))
+	}
+	if !last {
+		env = append(env, job.CutEnv+"=1")
+	}
+	return env
+}
+
+// cut boots the machine and kills it. It returns the lines to be kept. A boot whose
+// tests come to their end has failed: they are to go on until the cut.
+func (o options) cut(ctx context.Context, cfg emulator.Config, r *report) (kept []string, err error) {
+	after := 1 + rand.IntN(mostKept)
+	ctx, kill := context.WithCancelCause(ctx)
+	defer kill(nil)
+	rest := ""
+	err = emulator.Run(ctx, cfg, func(e job.Event) {
+		r.handle(e)
+		if e.Kind != job.Output {
+			return
+		}
+		rest += e.Text
+		for {
+			line, more, whole := strings.Cut(rest, "\n")
+			if !whole {
+				return
+			}
+			rest = more
+			if text, ok := strings.CutPrefix(line, job.Keep); ok {
+				if kept = append(kept, text+"\n"); len(kept) == after {
+					kill(errCut) // what it still says counts too
+				}
+			}
+		}
+	})
+	switch {
+	case errors.Is(err, errCut):
+		return kept, nil
+	case err == nil:
+		err = fmt.Errorf("the tests ended after %d of %d lines, before the cut", len(kept), after)
+	}
+	return nil, fmt.Errorf("%w%s", err, r.unfinished())
+}
+
+// makeDisk makes a file with an ext4 file system.
+func makeDisk(ctx context.Context, dir string, mib int) (string, error) {
+	path := filepath.Join(dir, "disk")
+	f, err := os.Create(path)
+	if err != nil {
+		return "", err
+	}
+	if err := errors.Join(f.Truncate(int64(mib)<<20), f.Close()); err != nil {
+		return "", err
+	}
+	if out, err := exec.CommandContext(ctx, "mkfs.ext4", "-q", "-F", path).CombinedOutput(); err != nil {
+		return "", fmt.Errorf("-disk needs mkfs.ext4, of the package e2fsprogs: %w: %s", err, out)
+	}
+	return path, nil
+}
