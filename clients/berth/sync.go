@@ -2,20 +2,28 @@ package berth
 
 import (
 	"context"
+	"fmt"
 
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
 )
 
 // Sync tells berthd which pods live; all others are removed, except those that are admitted after living was called: pods
-// may come while the list is made. living may be called a second time, where berthd has lost its ledger in between.
-func (c *Client) Sync(ctx context.Context, living func() []string) (*admissionv1.SyncResponse, error) {
+// may come while the list is made. living may be called a second time, where berthd has lost its ledger in between. An error
+// of living is returned, and nothing is removed; an empty list without an error removes every pod.
+func (c *Client) Sync(ctx context.Context, living func(ctx context.Context) ([]string, error)) (*admissionv1.SyncResponse, error) {
 	for again := false; ; again = true {
 		now, err := c.Allocation().GetRevision(ctx, &allocationv1.GetRevisionRequest{})
 		if err != nil {
 			return nil, err
 		}
-		answer, err := c.Admission().Sync(ctx, &admissionv1.SyncRequest{ActivePodUids: living(), KnownRevision: now.GetRevision()})
+		uids, err := living(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("list the living pods: %w", err)
+		}
+		answer, err := c.Admission().Sync(ctx, &admissionv1.SyncRequest{
+			ActivePodUids: uids, KnownRevision: now.GetRevision(), AllowEmpty: len(uids) == 0,
+		})
 		if err == nil || again || !IsPrecondition(err) {
 			return answer, err
 		}

@@ -2,6 +2,7 @@ package berth_test
 
 import (
 	"context"
+	"errors"
 	"path/filepath"
 	"reflect"
 	"strings"
@@ -34,7 +35,11 @@ func (s *syncing) GetRevision(context.Context, *allocationv1.GetRevisionRequest)
 }
 
 func (s *syncing) Sync(ctx context.Context, req *admissionv1.SyncRequest) (*admissionv1.SyncResponse, error) {
-	s.asked = append(s.asked, "sync "+strings.Join(req.GetActivePodUids(), ","))
+	text := "sync " + strings.Join(req.GetActivePodUids(), ",")
+	if req.GetAllowEmpty() {
+		text += " or none"
+	}
+	s.asked = append(s.asked, text)
 	s.known = append(s.known, req.GetKnownRevision())
 	if s.lost {
 		s.lost, s.revision = false, 1
@@ -49,16 +54,21 @@ func (s *syncing) Sync(ctx context.Context, req *admissionv1.SyncRequest) (*admi
 // ledger was lost in between.
 func TestSync(t *testing.T) {
 	t.Parallel()
+	two, unlisted := []string{"a", "b"}, errors.New("the runtime is away")
 	for name, row := range map[string]struct {
-		server syncing
-		asked  []string
-		known  []uint64
-		fails  func(error) bool
+		server  syncing
+		living  []string
+		listing error
+		asked   []string
+		known   []uint64
+		fails   func(error) bool
 	}{
-		"once":       {syncing{revision: 7}, []string{"revision", "living", "sync a,b"}, []uint64{7}, nil},
-		"lost":       {syncing{revision: 7, lost: true}, []string{"revision", "living", "sync a,b", "revision", "living", "sync a,b"}, []uint64{7, 1}, nil},
-		"other":      {syncing{revision: 7, fails: fault.Unavailablef("disk full")}, []string{"revision", "living", "sync a,b"}, []uint64{7}, berth.IsUnavailable},
-		"not better": {syncing{revision: 7, fails: fault.Preconditionf("no")}, []string{"revision", "living", "sync a,b", "revision", "living", "sync a,b"}, []uint64{7, 7}, berth.IsPrecondition},
+		"once":       {syncing{revision: 7}, two, nil, []string{"revision", "living", "sync a,b"}, []uint64{7}, nil},
+		"lost":       {syncing{revision: 7, lost: true}, two, nil, []string{"revision", "living", "sync a,b", "revision", "living", "sync a,b"}, []uint64{7, 1}, nil},
+		"other":      {syncing{revision: 7, fails: fault.Unavailablef("disk full")}, two, nil, []string{"revision", "living", "sync a,b"}, []uint64{7}, berth.IsUnavailable},
+		"none":       {syncing{revision: 7}, nil, nil, []string{"revision", "living", "sync  or none"}, []uint64{7}, nil},
+		"no list":    {syncing{revision: 7}, nil, unlisted, []string{"revision", "living"}, nil, func(err error) bool { return errors.Is(err, unlisted) }},
+		"not better": {syncing{revision: 7, fails: fault.Preconditionf("no")}, two, nil, []string{"revision", "living", "sync a,b", "revision", "living", "sync a,b"}, []uint64{7, 7}, berth.IsPrecondition},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -68,9 +78,9 @@ func TestSync(t *testing.T) {
 				admissionv1.RegisterAdmissionServiceServer(g, s)
 				allocationv1.RegisterAllocationServiceServer(g, s)
 			})
-			answer, err := dial(t, path, berth.Options{}).Sync(t.Context(), func() []string {
+			answer, err := dial(t, path, berth.Options{}).Sync(t.Context(), func(context.Context) ([]string, error) {
 				s.asked = append(s.asked, "living")
-				return []string{"a", "b"}
+				return row.living, row.listing
 			})
 			if row.fails != nil && !row.fails(err) || row.fails == nil && (err != nil || len(answer.GetRemovedPodUids()) != 1) {
 				t.Errorf("%v, %v", answer, err)

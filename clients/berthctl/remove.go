@@ -90,7 +90,7 @@ func (c *ctl) sync() *cobra.Command {
 			return usagef("sync", "--none contradicts the living pods that are named")
 		}
 		known := s.names(ctx)
-		answer, err := s.Admission().Sync(ctx, &admissionv1.SyncRequest{ActivePodUids: active, KnownRevision: revision})
+		answer, err := s.Admission().Sync(ctx, &admissionv1.SyncRequest{ActivePodUids: active, KnownRevision: revision, AllowEmpty: none})
 		if err != nil {
 			return err
 		}

@@ -65,6 +65,10 @@ func TestRequests(t *testing.T) {
 			&allocationv1.ListRequest{},
 			&admissionv1.SyncRequest{ActivePodUids: []string{"a", "b", "c", "d"}, KnownRevision: 12},
 		}},
+		{"sync --none", "", []proto.Message{
+			&allocationv1.ListRequest{},
+			&admissionv1.SyncRequest{AllowEmpty: true},
+		}},
 		{"get pods -n shop --resource example.com/gpu", "", []proto.Message{
 			&allocationv1.ListRequest{Namespace: "shop", Resource: "example.com/gpu"},
 		}},

@@ -405,7 +405,7 @@ func TestDamagedLedgerIsSetAside(t *testing.T) {
 	if resp := d.admit(guaranteed("b", 1, 0)); resp.GetVerdict() != admissionv1.Verdict_VERDICT_DEFERRED {
 		t.Errorf("%s after another restart", resp.GetVerdict())
 	}
-	if _, err := d.admission.Sync(n.ctx(), &admissionv1.SyncRequest{}); err != nil {
+	if _, err := d.admission.Sync(n.ctx(), &admissionv1.SyncRequest{AllowEmpty: true}); err != nil {
 		t.Fatal(err)
 	}
 	d.admitted(guaranteed("b", 1, 0))

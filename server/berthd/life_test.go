@@ -116,7 +116,7 @@ func TestRandomLife(t *testing.T) {
 	if n.kernel && strings.Contains(d.log.String(), "msg=cgroup ") {
 		t.Error("the cgroup tree was not equal to the ledger")
 	}
-	if _, err := d.admission.Sync(n.ctx(), &admissionv1.SyncRequest{}); err != nil {
+	if _, err := d.admission.Sync(n.ctx(), &admissionv1.SyncRequest{AllowEmpty: true}); err != nil {
 		t.Fatal(err)
 	}
 	d.check()
@@ -158,7 +158,7 @@ func (d *daemon) sync(living map[string]*typesv1.Pod, dead string) {
 		d.t.Fatal(err)
 	}
 	resp, err := d.admission.Sync(d.ctx(), &admissionv1.SyncRequest{
-		ActivePodUids: slices.Collect(maps.Keys(living)), KnownRevision: known.GetRevision(),
+		ActivePodUids: slices.Collect(maps.Keys(living)), KnownRevision: known.GetRevision(), AllowEmpty: len(living) == 0,
 	})
 	if err != nil {
 		d.t.Fatal(err)

@@ -144,7 +144,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		if err := a.Node.Ready(ctx); err != nil {
 			return err
 		}
-		return a.Node.Sync(ctx, func() []string { return living })
+		return a.Node.Sync(ctx, func(context.Context) ([]string, error) { return living, nil })
 	}); err != nil {
 		return nil
 	}
@@ -277,7 +277,7 @@ func (a *Agent) followNode(ctx context.Context) {
 
 // sync tells berthd which pods live.
 func (a *Agent) sync(ctx context.Context) error {
-	return a.Node.Sync(ctx, a.living)
+	return a.Node.Sync(ctx, func(context.Context) ([]string, error) { return a.living(), nil })
 }
 
 // living lists the pods that are not over.

@@ -77,8 +77,11 @@ func (f *fakeNode) restart(forget bool) {
 	f.lost = make(chan struct{})
 }
 
-func (f *fakeNode) Sync(_ context.Context, living func() []string) error {
-	uids := living()
+func (f *fakeNode) Sync(ctx context.Context, living func(context.Context) ([]string, error)) error {
+	uids, err := living(ctx)
+	if err != nil {
+		return err
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err := f.call("Sync", strings.Join(uids, ",")); err != nil {

@@ -19,9 +19,9 @@ type Node interface {
 	// context ends.
 	Ready(ctx context.Context) error
 	Lost(ctx context.Context)
-	// Sync says which pods live. Those that are admitted after living was asked are
+	// Sync says which pods live. Those that are admitted after living was called are
 	// let live.
-	Sync(ctx context.Context, living func() []string) error
+	Sync(ctx context.Context, living func(context.Context) ([]string, error)) error
 	Admit(ctx context.Context, pod *typesv1.Pod) (*admissionv1.AdmitResponse, error)
 	// Knows tells whether a pod is admitted.
 	Knows(ctx context.Context, uid string) (bool, error)
@@ -54,7 +54,7 @@ func (b Berthd) Lost(ctx context.Context) {
 }
 
 // Sync implements Node.
-func (b Berthd) Sync(ctx context.Context, living func() []string) error {
+func (b Berthd) Sync(ctx context.Context, living func(context.Context) ([]string, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	_, err := b.Client.Sync(ctx, living)

@@ -175,8 +175,12 @@ func (p *Policy) kick() {
 	}
 }
 
-// living lists the pods of berthd that are alive; the caller holds mu.
-func (p *Policy) living() (uids []string) {
+// living lists the pods of berthd that are alive. The error is that the runtime has not said yet what runs: an empty list
+// then would be the end of all pods. The caller holds mu.
+func (p *Policy) living(context.Context) (uids []string, err error) {
+	if !p.told {
+		return nil, fault.Unavailablef("the runtime has not said yet which pods run")
+	}
 	for _, s := range p.sandboxes {
 		if s.stopped {
 			continue
@@ -187,5 +191,5 @@ func (p *Policy) living() (uids []string) {
 		}
 	}
 	slices.Sort(uids)
-	return slices.Compact(uids)
+	return slices.Compact(uids), nil
 }

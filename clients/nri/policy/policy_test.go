@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"log/slog"
 	"maps"
 	"net"
 	"os"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/berthd/berth/hack/cri"
 	"github.com/berthd/berth/managers/cpuset"
+	"github.com/berthd/berth/managers/fault"
 )
 
 const gib = 1 << 30
@@ -513,4 +515,18 @@ func TestBarred(t *testing.T) {
 		_, err := e.create(next, container(next, "main", "next-2", 500, 0))
 		return err == nil
 	})
+}
+
+// TestNothingLivesBeforeTheRuntimeHasSaidSo: before the runtime has said what runs, the policy tells berthd of no empty
+// list.
+func TestNothingLivesBeforeTheRuntimeHasSaidSo(t *testing.T) {
+	t.Parallel()
+	p := New(Config{Log: slog.New(slog.DiscardHandler)})
+	if uids, err := p.living(t.Context()); fault.ClassOf(err) != fault.Unavailable {
+		t.Errorf("living are %v, %v", uids, err)
+	}
+	p.told = true
+	if uids, err := p.living(t.Context()); err != nil || len(uids) > 0 {
+		t.Errorf("living on an empty node are %v, %v", uids, err)
+	}
 }

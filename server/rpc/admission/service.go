@@ -86,7 +86,11 @@ func (s *service) Remove(ctx context.Context, req *admissionv1.RemoveRequest) (*
 
 // Sync implements AdmissionService.
 func (s *service) Sync(ctx context.Context, req *admissionv1.SyncRequest) (*admissionv1.SyncResponse, error) {
-	if err := convert.UIDs("active_pod_uids", req.GetActivePodUids()).Err("request"); err != nil {
+	vs := convert.UIDs("active_pod_uids", req.GetActivePodUids())
+	if len(req.GetActivePodUids()) == 0 && !req.GetAllowEmpty() {
+		vs.Addf("allow_empty", "is required with an empty active_pod_uids, since every pod is removed then")
+	}
+	if err := vs.Err("request"); err != nil {
 		return nil, err
 	}
 	removed, err := s.engine.Sync(ctx, req.GetActivePodUids(), req.GetKnownRevision())

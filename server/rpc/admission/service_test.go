@@ -270,9 +270,19 @@ func TestFailures(t *testing.T) {
 				Message: `request is invalid: active_pod_uids[0]: "default web 1/1": expected the uid of a pod (and 7 more)`,
 			},
 		},
+		"sync with a list that could not be made": {
+			call: func(ctx context.Context, c admissionv1.AdmissionServiceClient) error {
+				_, err := c.Sync(ctx, &admissionv1.SyncRequest{KnownRevision: 1})
+				return err
+			},
+			want: rpctest.Failure{
+				Code: codes.InvalidArgument, Reason: "invalid", Fields: []string{"allow_empty"},
+				Message: "request is invalid: allow_empty: is required with an empty active_pod_uids, since every pod is removed then",
+			},
+		},
 		"sync of another ledger": {
 			call: func(ctx context.Context, c admissionv1.AdmissionServiceClient) error {
-				_, err := c.Sync(ctx, &admissionv1.SyncRequest{KnownRevision: 8})
+				_, err := c.Sync(ctx, &admissionv1.SyncRequest{KnownRevision: 8, AllowEmpty: true})
 				return err
 			},
 			want: rpctest.Failure{Code: codes.FailedPrecondition, Reason: "precondition", Message: "revision 8 is from the future"},
@@ -280,7 +290,7 @@ func TestFailures(t *testing.T) {
 		"sync fails": {
 			engine: fault.Unavailablef("no"),
 			call: func(ctx context.Context, c admissionv1.AdmissionServiceClient) error {
-				_, err := c.Sync(ctx, &admissionv1.SyncRequest{})
+				_, err := c.Sync(ctx, &admissionv1.SyncRequest{AllowEmpty: true})
 				return err
 			},
 			want: rpctest.Failure{Code: codes.Unavailable, Reason: "unavailable", Message: "no", Retry: true},

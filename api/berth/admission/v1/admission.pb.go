@@ -442,6 +442,9 @@ type SyncRequest struct {
 	// list has every pod that is to live. One that the ledger has not come to, as
 	// after it was lost, is FAILED_PRECONDITION: ask again and make the list anew.
 	KnownRevision uint64 `protobuf:"varint,2,opt,name=known_revision,json=knownRevision,proto3" json:"known_revision,omitempty"`
+	// No pod lives: remove every pod. Required with an empty active_pod_uids, which
+	// is INVALID_ARGUMENT without it: a list that could not be made looks the same.
+	AllowEmpty    bool `protobuf:"varint,3,opt,name=allow_empty,json=allowEmpty,proto3" json:"allow_empty,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -488,6 +491,13 @@ func (x *SyncRequest) GetKnownRevision() uint64 {
 		return x.KnownRevision
 	}
 	return 0
+}
+
+func (x *SyncRequest) GetAllowEmpty() bool {
+	if x != nil {
+		return x.AllowEmpty
+	}
+	return false
 }
 
 // SyncResponse lists the pods that were removed, by uid.
@@ -732,10 +742,12 @@ const file_berth_admission_v1_admission_proto_rawDesc = "" +
 	"\apod_uid\x18\x01 \x01(\tR\x06podUid\"]\n" +
 	"\x0eRemoveResponse\x12\x18\n" +
 	"\aremoved\x18\x01 \x01(\bR\aremoved\x121\n" +
-	"\breleased\x18\x02 \x03(\v2\x15.berth.types.v1.ClaimR\breleased\"\\\n" +
+	"\breleased\x18\x02 \x03(\v2\x15.berth.types.v1.ClaimR\breleased\"}\n" +
 	"\vSyncRequest\x12&\n" +
 	"\x0factive_pod_uids\x18\x01 \x03(\tR\ractivePodUids\x12%\n" +
-	"\x0eknown_revision\x18\x02 \x01(\x04R\rknownRevision\"8\n" +
+	"\x0eknown_revision\x18\x02 \x01(\x04R\rknownRevision\x12\x1f\n" +
+	"\vallow_empty\x18\x03 \x01(\bR\n" +
+	"allowEmpty\"8\n" +
 	"\fSyncResponse\x12(\n" +
 	"\x10removed_pod_uids\x18\x01 \x03(\tR\x0eremovedPodUids\"O\n" +
 	"\rResizeRequest\x12%\n" +
