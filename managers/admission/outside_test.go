@@ -11,6 +11,7 @@ import (
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/hint/hinttest"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/topology"
 	"github.com/berthd/berth/managers/workload"
 )
@@ -100,7 +101,7 @@ func TestAdmissionKeepsItsBus(t *testing.T) {
 		h.bus.Store(before) // the provider is taken off the bus
 		if len(l.heard) == 1 {
 			_, err := h.ledger.Update(context.Background(), func(d *ledger.Draft) error {
-				d.PutResource(ledger.SeenResource{Name: "vendor.com/new"})
+				d.PutPod(ledgertest.Pod("between", "c"))
 				return nil
 			})
 			must(t, err)

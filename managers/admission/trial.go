@@ -15,11 +15,7 @@ import (
 type Trial struct {
 	engine *Engine
 	view   *ledger.View
-	drafts int // since the view was flat
 }
-
-// flatten is after how many drafts on top of each other a flat view is cheaper.
-const flatten = 32
 
 // NewTrial starts on a view, such as ledger.Empty. The managers decide as in an
 // engine of that configuration; with Tries below 0 rejections are not explained
@@ -45,7 +41,7 @@ func (t *Trial) Admit(ctx context.Context, pod *workload.Pod, notes ...string) (
 	switch {
 	case err != nil:
 	case v.Outcome == Admitted:
-		t.put(v.View)
+		t.view = v.View
 	case t.engine.Tries > 0:
 		t.engine.explain(ctx, c)
 	}
@@ -56,14 +52,7 @@ func (t *Trial) Admit(ctx context.Context, pod *workload.Pod, notes ...string) (
 func (t *Trial) Remove(uid string) {
 	draft := ledger.NewDraft(t.view)
 	draft.RemovePod(uid)
-	t.put(draft.View())
-}
-
-func (t *Trial) put(view *ledger.View) {
-	t.view = view
-	if t.drafts++; t.drafts == flatten {
-		t.view, t.drafts = view.Flat(), 0
-	}
+	t.view = draft.View()
 }
 
 // Fill admits copies of a pod until one is not admitted or most of them are. It

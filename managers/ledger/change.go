@@ -1,9 +1,9 @@
 package ledger
 
 import (
-	"cmp"
-	"reflect"
 	"slices"
+
+	"github.com/berthd/berth/managers/internal/ordered"
 )
 
 // ChangeKind says what happened.
@@ -35,58 +35,31 @@ type Change struct {
 // Changes returns what happened to pods and container ids between two views of
 // one ledger, in an order that can be followed: ids are forgotten before their
 // pod is removed and bound after it was added; within that by uid and id. A
-// binding that was replaced is forgotten and bound.
+// binding that was replaced is forgotten and bound. It takes time for what changed,
+// not for all there is.
 func Changes(old, new *View) []Change {
 	var gone, removed, put, bound []Change
-	was, is := old.pods.list(), new.pods.list()
-	for len(was)+len(is) > 0 {
-		switch order := first(was, is); {
-		case order < 0:
-			removed = append(removed, Change{Kind: PodRemoved, Pod: was[0]})
-			was = was[1:]
-		case order > 0:
-			put = append(put, Change{Kind: PodAdded, Pod: is[0]})
-			is = is[1:]
+	for c := range ordered.Diff(old.pods, new.pods) {
+		switch {
+		case c.Old == c.New:
+		case !c.Is:
+			removed = append(removed, Change{Kind: PodRemoved, Pod: c.Old})
+		case !c.Was:
+			put = append(put, Change{Kind: PodAdded, Pod: c.New})
 		default:
-			if was[0] != is[0] {
-				put = append(put, Change{Kind: PodChanged, Pod: is[0]})
-			}
-			was, is = was[1:], is[1:]
+			put = append(put, Change{Kind: PodChanged, Pod: c.New})
 		}
 	}
-	if !sameMap(old.bindings, new.bindings) {
-		for id, b := range old.bindings {
-			if new.bindings[id] != b {
-				gone = append(gone, Change{Kind: Unbound, Binding: b})
-			}
+	for c := range ordered.Diff(old.bindings.byID, new.bindings.byID) {
+		if c.Old == c.New {
+			continue
 		}
-		for id, b := range new.bindings {
-			if old.bindings[id] != b {
-				bound = append(bound, Change{Kind: Bound, Binding: b})
-			}
+		if c.Was {
+			gone = append(gone, Change{Kind: Unbound, Binding: c.Old})
 		}
-	}
-	for _, list := range [][]Change{gone, bound} {
-		slices.SortFunc(list, func(a, b Change) int { return cmp.Compare(a.Binding.ID, b.Binding.ID) })
+		if c.Is {
+			bound = append(bound, Change{Kind: Bound, Binding: c.New})
+		}
 	}
 	return slices.Concat(gone, removed, put, bound)
-}
-
-// first tells which of two lists, of which one may be empty, begins with the pod
-// that comes first: below 0 the first list, above 0 the second, 0 both.
-func first(a, b []*Pod) int {
-	switch {
-	case len(a) == 0:
-		return 1
-	case len(b) == 0:
-		return -1
-	case a[0] == b[0]: // nearly always
-		return 0
-	}
-	return cmp.Compare(a[0].UID(), b[0].UID())
-}
-
-// sameMap reports whether two maps are one, as where a commit has left it alone.
-func sameMap[V any](a, b map[string]V) bool {
-	return reflect.ValueOf(a).UnsafePointer() == reflect.ValueOf(b).UnsafePointer()
 }

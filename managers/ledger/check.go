@@ -2,8 +2,6 @@ package ledger
 
 import (
 	"fmt"
-	"iter"
-	"maps"
 	"slices"
 	"strings"
 
@@ -13,13 +11,21 @@ import (
 
 // Check holds a view against the ledger's invariants (structural findings) and
 // against its rules (policy findings). The findings come in order of the pods'
-// uids; the same view gives the same findings. It looks for order and words
-// only once it knows that something is wrong.
+// uids; the same view gives the same findings.
 func Check(v *View) []Finding {
-	if !check(v, v.pods.all(), maps.Values(v.bindings)).found {
-		return nil
+	c := &checker{view: v, allocatable: v.AllocatableCPUs(), expected: 2 * v.pods.Len()}
+	for p := range v.Pods() {
+		c.pod(p)
 	}
-	return check(v, v.Pods(), v.Bindings()).findings
+	c.overlaps()
+	c.memorySums()
+	for b := range v.Bindings() {
+		c.binding(b)
+	}
+	for s := range v.UnknownLivePods() {
+		c.unknown(s.UID)
+	}
+	return c.findings
 }
 
 // flaw returns the first structural finding of the view that a draft has made of a
@@ -33,7 +39,7 @@ func (d *Draft) flaw(next *View) (Finding, bool) {
 		}
 	}
 	if c.devices != nil {
-		for o := range next.pods.holders() {
+		for o := range next.DeviceHolders() {
 			if _, changed := d.pods[o.UID()]; !changed {
 				c.meetDevices(o)
 			}
@@ -41,33 +47,23 @@ func (d *Draft) flaw(next *View) (Finding, bool) {
 	}
 	c.overlaps()
 	for id := range d.bindings {
-		if b, ok := next.bindings[id]; ok {
+		if b, ok := next.Binding(id); ok {
 			c.binding(b)
 		}
 	}
-	if d.replaces() {
-		for _, b := range next.bindings {
-			if _, changed := d.pods[b.Owner.Pod]; changed {
-				c.binding(b)
-			}
+	for uid := range d.pods {
+		for b := range next.BindingsOf(uid) {
+			c.binding(b)
 		}
+		c.unknown(uid)
 	}
-	c.unknown()
-	if !c.found {
+	for uid := range d.unknown {
+		c.unknown(uid)
+	}
+	if len(c.findings) == 0 {
 		return Finding{}, false
 	}
 	return firstStructural(Check(next))
-}
-
-// replaces reports whether the draft changes or removes a pod of its base, which
-// bindings may name.
-func (d *Draft) replaces() bool {
-	for uid := range d.pods {
-		if _, ok := d.base.pods.get(uid); ok {
-			return true
-		}
-	}
-	return false
 }
 
 // checker is one pass over a view.
@@ -82,22 +78,7 @@ type checker struct {
 	owner     Owner               // the last one that was looked up
 	container *workload.Container // of owner; nil for the pod as a whole
 
-	found    bool
 	findings []Finding
-}
-
-func check(v *View, pods iter.Seq[*Pod], bindings iter.Seq[Binding]) *checker {
-	c := &checker{view: v, allocatable: v.AllocatableCPUs(), expected: 2 * v.pods.len()}
-	for p := range pods {
-		c.pod(p)
-	}
-	c.overlaps()
-	c.memorySums()
-	for b := range bindings {
-		c.binding(b)
-	}
-	c.unknown()
-	return c
 }
 
 // CheckPod returns what Check has to say about one pod and its claims, also
@@ -105,14 +86,14 @@ func check(v *View, pods iter.Seq[*Pod], bindings iter.Seq[Binding]) *checker {
 // planner that looks at its own work, on a node with many pods, it is the
 // cheaper question. An unknown pod gives no findings.
 func CheckPod(v *View, uid string) []Finding {
-	p, ok := v.pods.get(uid)
+	p, ok := v.pods.Get(uid)
 	if !ok {
 		return nil
 	}
 	c := &checker{view: v, allocatable: v.AllocatableCPUs(), expected: 2}
 	c.pod(p)
 	if c.devices != nil {
-		for o := range v.pods.holders() {
+		for o := range v.DeviceHolders() {
 			if o != p {
 				c.meetDevices(o)
 			}
@@ -137,7 +118,6 @@ func (c *checker) pod(p *Pod) {
 
 // add notes a finding about a claim, or about an owner if the claim is empty.
 func (c *checker) add(kind Kind, rule Rule, owner, other Owner, resource, format string, args ...any) {
-	c.found = true
 	c.findings = append(c.findings, Finding{
 		Kind: kind, Rule: rule, Owner: owner, Other: other, Resource: resource,
 		Text: fmt.Sprintf(format, args...),
@@ -308,13 +288,13 @@ func handsOn(p *Pod, a, b Owner) bool {
 
 // overlaps names the pods whose CPUs overlap, each with the ones before it.
 func (c *checker) overlaps() {
-	if c.view.contested.IsEmpty() {
+	if c.view.facts.contested.IsEmpty() {
 		return
 	}
 	var before []*Pod
 	for p := range c.view.Pods() {
 		set := nodeCPUs(p)
-		if !set.Overlaps(c.view.contested) {
+		if !set.Overlaps(c.view.facts.contested) {
 			continue
 		}
 		for _, o := range before {
@@ -405,16 +385,16 @@ func (d *Devices) has(id string) bool {
 	return slices.ContainsFunc(d.Devices, func(dev Device) bool { return dev.ID == id })
 }
 
-func (c *checker) unknown() {
-	for s := range c.view.UnknownLivePods() {
-		if _, known := c.view.pods.get(s.UID); known || s.UID == "" || strings.Contains(s.UID, "/") {
-			c.add(Structural, RuleUnknownLive, Owner{Pod: s.UID}, Owner{}, "", "pod %q is noted as living and unknown, and is known or no pod", s.UID)
-		}
+// unknown checks that a uid that is noted as living and unknown is a pod's that is not
+// known.
+func (c *checker) unknown(uid string) {
+	if _, known := c.view.pods.Get(uid); c.view.UnknownLive(uid) && (known || uid == "" || strings.Contains(uid, "/")) {
+		c.add(Structural, RuleUnknownLive, Owner{Pod: uid}, Owner{}, "", "pod %q is noted as living and unknown, and is known or no pod", uid)
 	}
 }
 
 func (c *checker) binding(b Binding) {
-	p, ok := c.view.pods.get(b.Owner.Pod)
+	p, ok := c.view.pods.Get(b.Owner.Pod)
 	if !ok || p.Pod.Container(b.Owner.Container) == nil {
 		c.add(Structural, RuleOwner, b.Owner, Owner{}, "", "container id %s is bound to %s, which is not known", b.ID, b.Owner)
 	}

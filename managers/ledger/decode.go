@@ -68,8 +68,6 @@ type decoder struct {
 func (d *decoder) decode(entries []Entry) {
 	entries = slices.SortedFunc(slices.Values(entries), compareEntries)
 	d.view = View{
-		pods:      newRecords(map[string]*Pod{}),
-		bindings:  map[string]Binding{},
 		resources: map[string]SeenResource{},
 		leases:    map[string]Lease{},
 		outsiders: map[string]Outsider{},
@@ -124,7 +122,13 @@ func (d *decoder) entry(e Entry) error {
 	case BucketTraces:
 		return d.trace(e)
 	case BucketContainers:
-		return decodeInto(e, d.view.bindings, func(b *Binding) { b.ID = e.Key })
+		var b Binding
+		if err := open(e, &b); err != nil {
+			return err
+		}
+		b.ID = e.Key
+		d.view.bindings = d.view.bindings.with(b)
+		return nil
 	case BucketResources:
 		return decodeInto(e, d.view.resources, func(r *SeenResource) { r.Name = e.Key })
 	case BucketLeases:
@@ -195,8 +199,7 @@ func (d *decoder) trace(e Entry) error {
 	if err != nil {
 		return err
 	}
-	d.view.traces = append(d.view.traces, keptTrace{number, &t, len(e.Value)})
-	d.view.nextTrace = number + 1
+	d.view.traces.load(number, &t, len(e.Value))
 	return matches(e.Key, traceKey(number))
 }
 
@@ -215,14 +218,15 @@ func (d *decoder) records() {
 		}
 		if stored.TraceNumber != nil {
 			number := *stored.TraceNumber
-			at := slices.IndexFunc(d.view.traces, func(k keptTrace) bool { return k.number == number })
-			if at < 0 {
+			kept, ok := d.view.traces.kept.Get(number)
+			if !ok {
 				d.stored(BucketTraces, traceKey(number), fmt.Errorf("the trace of pod %s is missing", uid))
 			} else {
-				p.Trace = d.view.traces[at].trace
+				p.Trace = kept.trace
+				d.view.traces.ofPods = d.view.traces.ofPods.Set(uid, number)
 			}
 		}
-		d.view.pods.base[uid] = p
+		d.view.pods = d.view.pods.Set(uid, p)
 	}
 	for _, uid := range sortedKeys(d.claims) {
 		d.damage = append(d.damage, Finding{

@@ -4,6 +4,8 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+
+	"github.com/berthd/berth/managers/internal/ordered"
 )
 
 // Draft is a view plus planned changes. It is not safe for concurrent use, and
@@ -53,13 +55,13 @@ func (d *Draft) bears(now *View) bool {
 		return false
 	}
 	for uid := range d.pods {
-		was, _ := d.base.pods.get(uid)
-		if is, _ := now.pods.get(uid); is != was {
+		was, _ := d.base.pods.Get(uid)
+		if is, _ := now.pods.Get(uid); is != was {
 			return false
 		}
 	}
-	for is := range now.pods.all() {
-		if was, ok := d.base.pods.get(is.UID()); !ok || is != was && !is.lessThan(was) {
+	for c := range ordered.Diff(d.base.pods, now.pods) {
+		if c.Is && c.Old != c.New && !(c.Was && c.New.lessThan(c.Old)) {
 			return false
 		}
 	}
@@ -103,7 +105,7 @@ func (d *Draft) Empty() bool {
 func (d *Draft) PutPod(p *Pod) {
 	slices.SortFunc(p.Claims, compareClaims)
 	set(&d.pods, p.UID(), p)
-	drop(d.base.unknown, &d.unknown, p.UID())
+	drop(&d.unknown, p.UID(), d.base.UnknownLive(p.UID()))
 	d.view = nil
 }
 
@@ -145,13 +147,11 @@ func (d *Draft) DropClaims(uid string, claims ...Claim) {
 // trace stays for as long as it is among the newest.
 func (d *Draft) RemovePod(uid string) {
 	view := d.View()
-	if _, ok := view.pods.get(uid); !ok {
+	if _, ok := view.pods.Get(uid); !ok {
 		return
 	}
-	for id, b := range view.bindings {
-		if b.Owner.Pod == uid {
-			set(&d.bindings, id, nil)
-		}
+	for b := range view.BindingsOf(uid) {
+		set(&d.bindings, b.ID, nil)
 	}
 	set(&d.pods, uid, nil)
 	d.view = nil
@@ -165,7 +165,7 @@ func (d *Draft) Bind(b Binding) {
 
 // Unbind forgets a container id.
 func (d *Draft) Unbind(id string) {
-	if drop(d.base.bindings, &d.bindings, id) {
+	if _, known := d.base.Binding(id); drop(&d.bindings, id, known) {
 		d.view = nil
 	}
 }
@@ -178,7 +178,7 @@ func (d *Draft) PutResource(r SeenResource) {
 
 // ForgetResource drops a device resource.
 func (d *Draft) ForgetResource(name string) {
-	if drop(d.base.resources, &d.resources, name) {
+	if _, known := d.base.resources[name]; drop(&d.resources, name, known) {
 		d.view = nil
 	}
 }
@@ -191,7 +191,7 @@ func (d *Draft) PutLease(l Lease) {
 
 // DropLease forgets a reservation.
 func (d *Draft) DropLease(id string) {
-	if drop(d.base.leases, &d.leases, id) {
+	if _, known := d.base.leases[id]; drop(&d.leases, id, known) {
 		d.view = nil
 	}
 }
@@ -204,7 +204,7 @@ func (d *Draft) PutOutsider(o Outsider) {
 
 // DropOutsider forgets a registration.
 func (d *Draft) DropOutsider(name string) {
-	if drop(d.base.outsiders, &d.outsiders, name) {
+	if _, known := d.base.outsiders[name]; drop(&d.outsiders, name, known) {
 		d.view = nil
 	}
 }
@@ -231,7 +231,7 @@ func (d *Draft) SetUnknownLive(pods ...UnknownLivePod) {
 	view := d.View()
 	wanted := make(map[string]bool, len(pods))
 	for _, s := range pods {
-		if _, known := view.pods.get(s.UID); known {
+		if _, known := view.pods.Get(s.UID); known {
 			continue
 		}
 		wanted[s.UID] = true
@@ -241,7 +241,7 @@ func (d *Draft) SetUnknownLive(pods ...UnknownLivePod) {
 	}
 	for uid := range view.unknown {
 		if !wanted[uid] {
-			drop(d.base.unknown, &d.unknown, uid)
+			drop(&d.unknown, uid, d.base.UnknownLive(uid))
 		}
 	}
 	d.view = nil
@@ -249,7 +249,7 @@ func (d *Draft) SetUnknownLive(pods ...UnknownLivePod) {
 
 // ForgetUnknownLive ends that a pod counts as living and unknown.
 func (d *Draft) ForgetUnknownLive(uid string) {
-	if drop(d.base.unknown, &d.unknown, uid) {
+	if drop(&d.unknown, uid, d.base.UnknownLive(uid)) {
 		d.view = nil
 	}
 }
@@ -262,11 +262,10 @@ func set[V any](m *map[string]*V, key string, v *V) {
 	(*m)[key] = v
 }
 
-// drop marks a key as deleted if the base or the changes have it, and reports
-// whether they do.
-func drop[V any](base map[string]V, changes *map[string]*V, key string) bool {
+// drop marks a key as deleted if it is known to the base or the changes have it, and
+// reports whether that is so.
+func drop[V any](changes *map[string]*V, key string, known bool) bool {
 	changed, planned := (*changes)[key]
-	_, known := base[key]
 	switch {
 	case planned && changed == nil, !planned && !known:
 		return false
@@ -280,129 +279,25 @@ func drop[V any](base map[string]V, changes *map[string]*V, key string) bool {
 
 // apply builds the view that results from the draft at a generation.
 func (d *Draft) apply(generation uint64) *View {
-	b := d.base
-	v := View{
-		rules:      b.rules,
-		epoch:      b.epoch,
-		generation: generation,
-		pods:       b.pods.with(d.pods),
-		bindings:   overlay(b.bindings, d.bindings),
-		unbound:    b.unbound,
-		resources:  overlay(b.resources, d.resources),
-		leases:     overlay(b.leases, d.leases),
-		outsiders:  overlay(b.outsiders, d.outsiders),
-		unknown:    overlay(b.unknown, d.unknown),
-		traces:     b.traces,
-		nextTrace:  b.nextTrace,
-		keepTraces: b.keepTraces,
-		keepBytes:  b.keepBytes,
-		exclusive:  b.exclusive,
-		contested:  b.contested,
-		uncertain:  b.uncertain,
-		override:   b.override,
+	v := *d.base
+	v.generation = generation
+	v.put(d.pods)
+	for id, bound := range d.bindings {
+		if bound == nil {
+			v.bindings, v.unbound = v.bindings.without(id), generation
+		} else {
+			v.bindings = v.bindings.with(*bound)
+		}
 	}
+	v.resources = overlay(v.resources, d.resources)
+	v.leases = overlay(v.leases, d.leases)
+	v.outsiders = overlay(v.outsiders, d.outsiders)
+	v.unknown = overlay(v.unknown, d.unknown)
 	if d.uncertain != nil {
 		v.uncertain = *d.uncertain
 	}
-	for _, bound := range d.bindings {
-		if bound == nil {
-			v.unbound = generation
-		}
-	}
-	if added := d.newTraces(); len(added) > 0 || d.parts() {
-		v.traces = append(make([]keptTrace, 0, len(b.traces)+len(added)), b.traces...)
-		for _, t := range added {
-			v.traces = append(v.traces, keptTrace{number: v.nextTrace, trace: t})
-			v.nextTrace++
-		}
-		v.dropTraces()
-	}
-	d.hold(&v)
+	v.explain(d)
 	return &v
-}
-
-// hold makes the sets of a view that was derived from the base. As long as no
-// CPU of the base is held twice, that needs a look only at what changed: what
-// the pods that the draft replaces held is free then.
-func (d *Draft) hold(v *View) {
-	if len(d.pods) == 0 {
-		return
-	}
-	if !v.contested.IsEmpty() {
-		v.holdAll()
-		return
-	}
-	for uid := range d.pods {
-		if old, ok := d.base.pods.get(uid); ok {
-			v.exclusive = v.exclusive.Minus(nodeCPUs(old))
-		}
-	}
-	for _, p := range d.pods {
-		if p != nil {
-			v.hold(p)
-		}
-	}
-}
-
-// newTraces returns what the draft explains, the traces of its pods first.
-func (d *Draft) newTraces() []*Trace {
-	explained := 0 // while a draft is being planned, none
-	for _, p := range d.pods {
-		if p != nil && p.Trace != nil {
-			explained++
-		}
-	}
-	var added []*Trace
-	if explained > 0 {
-		added = make([]*Trace, 0, explained+len(d.traces))
-		for _, uid := range sortedKeys(d.pods) {
-			p := d.pods[uid]
-			if p == nil || p.Trace == nil {
-				continue
-			}
-			if old, ok := d.base.pods.get(uid); !ok || old.Trace != p.Trace {
-				added = append(added, p.Trace)
-			}
-		}
-	}
-	for _, t := range d.traces {
-		if !slices.Contains(added, t) {
-			added = append(added, t)
-		}
-	}
-	return added
-}
-
-// parts reports whether a trace of the base may lose its pod.
-func (d *Draft) parts() bool {
-	for uid, p := range d.pods {
-		if old, ok := d.base.pods.get(uid); ok && (p == nil || p.Trace != old.Trace) {
-			return true
-		}
-	}
-	return false
-}
-
-// dropTraces leaves the newest traces and those of the pods that are here. The
-// list must be the view's alone.
-func (v *View) dropTraces() {
-	old, bytes := len(v.traces), 0
-	for old > 0 && len(v.traces)-old < v.keepTraces {
-		bytes += v.traces[old-1].size
-		if bytes > v.keepBytes && old < len(v.traces) {
-			break
-		}
-		old--
-	}
-	live := v.traces[:0]
-	for _, kept := range v.traces[:old] {
-		if p, ok := v.pods.get(kept.trace.Pod); ok && p.Trace == kept.trace {
-			live = append(live, kept)
-		}
-	}
-	live = append(live, v.traces[old:]...)
-	clear(v.traces[len(live):])
-	v.traces = live
 }
 
 // overlay returns base with the changes applied; base itself if there are none.

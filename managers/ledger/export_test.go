@@ -10,7 +10,7 @@ const SchemaVersion = schemaVersion
 // dumpable completes a decoded view.
 func dumpable(v View) *View {
 	v.rules = Rules{Machine: machinetest.Build("1s1n1c1t")}
-	v.keepTraces = DefaultTraces
-	v.holdAll()
+	v.traces.limits = traceLimits{DefaultTraces, DefaultTraceBytes}
+	v.derive()
 	return &v
 }

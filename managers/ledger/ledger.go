@@ -103,7 +103,7 @@ func (l *Ledger) Commit(ctx context.Context, d *Draft) (*View, error) {
 	}
 	d.date(old)
 	next := d.apply(old.generation + 1)
-	next.pods = next.pods.flat()
+	next.facts.sums.known()
 	if f, ok := d.flaw(next); ok {
 		return nil, fault.Internalf("commit generation %d: %s", next.generation, f)
 	}
@@ -111,22 +111,21 @@ func (l *Ledger) Commit(ctx context.Context, d *Draft) (*View, error) {
 	if err != nil {
 		return nil, fault.Internalf("commit generation %d: %w", next.generation, err)
 	}
-	next.weighTraces(batch)
+	next.weighTraces(old.traces.next, batch)
 	if err := l.write(ctx, old, next, batch); err != nil {
 		return nil, err
 	}
 	return next, nil
 }
 
-// weighTraces notes the sizes of the traces that a batch brings. They are the last
-// ones of a view that nobody else has yet.
-func (v *View) weighTraces(batch []Entry) {
-	i := len(v.traces)
-	for _, e := range slices.Backward(batch) {
-		if e.Bucket == BucketTraces && e.Value != nil {
-			i--
-			v.traces[i].size = len(e.Value)
-		}
+// weighTraces notes the sizes of the traces that a batch brings: those of a view, which
+// nobody else has yet, from a number on, in their order.
+func (v *View) weighTraces(first uint64, batch []Entry) {
+	added := v.traces.kept
+	for number := range added.From(first) {
+		at := slices.IndexFunc(batch, func(e Entry) bool { return e.Bucket == BucketTraces && e.Value != nil })
+		v.traces.weigh(number, len(batch[at].Value))
+		batch = batch[at+1:]
 	}
 }
 
@@ -137,7 +136,7 @@ func (d *Draft) date(old *View) {
 			continue
 		}
 		p.AdmittedGeneration = old.generation + 1
-		if was, ok := old.pods.get(uid); ok {
+		if was, ok := old.pods.Get(uid); ok {
 			p.AdmittedGeneration = was.AdmittedGeneration
 		}
 	}

@@ -1,9 +1,10 @@
 package ledger
 
 import (
+	"math"
 	"slices"
-	"sync"
 
+	"github.com/berthd/berth/managers/internal/ordered"
 	"github.com/berthd/berth/managers/numa"
 	"github.com/berthd/berth/managers/workload"
 )
@@ -27,60 +28,42 @@ type MemoryUse struct {
 	// Groups has by node id the nodes that are used together with a node: those
 	// of the narrowest block on it. Empty where there is no block.
 	Groups [numa.MaxNodes]numa.Mask
-	held   map[string]*NodeBytes
+	held   ordered.Map[string, *NodeBytes]
 }
 
 // Held returns what is held of a resource, by node.
 func (u *MemoryUse) Held(resource string) NodeBytes {
-	if held := u.held[resource]; held != nil {
+	if held, ok := u.held.Get(resource); ok {
 		return *held
 	}
 	return NodeBytes{}
 }
 
-// lazyUse is worked out by the first who asks.
-type lazyUse struct {
-	once sync.Once
-	use  MemoryUse
-}
-
-func (l *lazyUse) of(base map[string]*Pod) *MemoryUse {
-	l.once.Do(func() {
-		l.use.held = make(map[string]*NodeBytes)
-		for _, p := range base {
-			l.use.pod(p)
-		}
-	})
-	return &l.use
-}
-
-// MemoryUse returns what the memory claims hold. Views share it: it must not be
-// changed. A draft that only adds pods, as an admission does, adds to what its
-// base holds.
+// MemoryUse returns what the memory claims hold; see Requests for what that costs.
 func (v *View) MemoryUse() *MemoryUse {
-	base := v.pods.facts().use.of(v.pods.base)
-	if len(v.pods.changes) == 0 {
-		return base
-	}
-	added := &MemoryUse{Blocks: base.Blocks, Groups: base.Groups, held: make(map[string]*NodeBytes, len(base.held))}
-	for resource, held := range base.held {
-		added.held[resource] = new(*held)
-	}
-	for uid, p := range v.pods.changes {
-		if old := v.pods.base[uid]; old != nil && slices.ContainsFunc(old.Claims, func(c Claim) bool { return len(c.Memory) > 0 }) {
-			flat := v.pods.flat()
-			return flat.facts().use.of(flat.base)
-		}
-		if p != nil {
-			added.pod(p)
+	total := v.facts.sums.known().memory
+	use := &MemoryUse{held: total.held}
+	for nodes, blocks := range total.groups.All() {
+		for id := range nodes.All() {
+			use.Blocks[id] += blocks
+			if use.Groups[id] == 0 || nodes.NarrowerThan(use.Groups[id]) {
+				use.Groups[id] = nodes
+			}
 		}
 	}
-	return added
+	return use
 }
 
-// pod adds the claims of a pod.
-func (u *MemoryUse) pod(p *Pod) {
+// memoryHeld is what memory claims hold together, as it is carried along.
+type memoryHeld struct {
+	groups ordered.Map[numa.Mask, int]     // how many blocks are on exactly these nodes
+	held   ordered.Map[string, *NodeBytes] // by resource; the amounts do not change
+}
+
+// change adds the claims of a pod, or takes them out; see sums.change.
+func (u *memoryHeld) change(p *Pod, add bool) (exact bool) {
 	whole := slices.ContainsFunc(p.Claims, func(c Claim) bool { return c.Owner.Container == "" && len(c.Memory) > 0 })
+	exact = true
 	var handedOn []memoryKey
 	for i := range p.Claims {
 		c := &p.Claims[i]
@@ -90,16 +73,13 @@ func (u *MemoryUse) pod(p *Pod) {
 		container := p.Pod.Container(c.Owner.Container)
 		feeds := container != nil && container.Role.Feeds()
 		for _, b := range c.Memory {
-			for id := range b.Nodes.All() {
-				u.Blocks[id]++
-				if u.Groups[id] == 0 || b.Nodes.NarrowerThan(u.Groups[id]) {
-					u.Groups[id] = b.Nodes
-				}
-			}
+			u.count(b.Nodes, add)
 			key := memoryKey{c.Resource, b.Nodes}
 			switch {
 			case !feeds:
-				b.addTo(u.of(c.Resource))
+				var own NodeBytes
+				b.addTo(&own)
+				exact = u.amount(c.Resource, &own, add) && exact
 			case !slices.Contains(handedOn, key):
 				handedOn = append(handedOn, key)
 			}
@@ -107,17 +87,40 @@ func (u *MemoryUse) pod(p *Pod) {
 	}
 	for _, key := range handedOn {
 		left := p.ReusableMemory("", key.resource, key.nodes)
-		u.of(key.resource).add(&left)
+		exact = u.amount(key.resource, &left, add) && exact
+	}
+	return exact
+}
+
+// count counts a block.
+func (u *memoryHeld) count(nodes numa.Mask, add bool) {
+	blocks, _ := u.groups.Get(nodes)
+	if add {
+		u.groups = u.groups.Set(nodes, blocks+1)
+	} else if blocks > 1 {
+		u.groups = u.groups.Set(nodes, blocks-1)
+	} else {
+		u.groups = u.groups.Delete(nodes)
 	}
 }
 
-func (u *MemoryUse) of(resource string) *NodeBytes {
-	held := u.held[resource]
-	if held == nil {
-		held = new(NodeBytes)
-		u.held[resource] = held
+func (u *memoryHeld) amount(resource string, own *NodeBytes, add bool) (exact bool) {
+	var total NodeBytes
+	if held, ok := u.held.Get(resource); ok {
+		total = *held
 	}
-	return held
+	exact = true
+	if add {
+		total.add(own)
+	} else {
+		exact = total.subtract(own)
+	}
+	if total == (NodeBytes{}) {
+		u.held = u.held.Delete(resource)
+	} else {
+		u.held = u.held.Set(resource, &total)
+	}
+	return exact
 }
 
 // ReusableMemory returns what the init containers before a container leave to it
@@ -165,6 +168,17 @@ func (n *NodeBytes) add(o *NodeBytes) {
 	for i := range n {
 		n[i] = saturate(n[i], o[i])
 	}
+}
+
+// subtract takes out what was added, and tells whether the rest is exact: where a sum
+// has stopped at its end nobody knows.
+func (n *NodeBytes) subtract(o *NodeBytes) (exact bool) {
+	exact = true
+	for i := range n {
+		exact = exact && (o[i] == 0 || n[i] < math.MaxUint64)
+		n[i] -= o[i]
+	}
+	return exact
 }
 
 // addTo adds a block's bytes to the nodes on which they are counted.

@@ -88,7 +88,7 @@ func TestMigrate(t *testing.T) {
 		if st.migratedFrom == nil || *st.migratedFrom != 0 {
 			t.Errorf("to version %d: migrated from %v", version, st.migratedFrom)
 		}
-		if p, ok := st.view.pods.get("a"); !ok || p.Digest != "d" || st.view.generation != 5 || len(st.view.leases) != version-1 {
+		if p, ok := st.view.pods.Get("a"); !ok || p.Digest != "d" || st.view.generation != 5 || len(st.view.leases) != version-1 {
 			t.Errorf("to version %d: pod %+v, generation %d, %d leases", version, p, st.view.generation, len(st.view.leases))
 		}
 		// What is pending makes a store of the new version out of the old one.

@@ -66,8 +66,8 @@ func Open(ctx context.Context, o Options) (*Ledger, Report, error) {
 	if view.override != nil && len(st.damage) == 0 {
 		o.restore(&st, &report)
 	}
-	view.rules, view.keepTraces, view.keepBytes = o.Rules, o.Traces, o.TraceBytes
-	view.holdAll()
+	view.rules, view.traces.limits = o.Rules, traceLimits{o.Traces, o.TraceBytes}
+	view.derive()
 	report.Generation, report.LastBootID = view.generation, view.epoch.boot
 	report.sort(Check(view))
 	if len(report.Damage) > 0 {

@@ -50,6 +50,10 @@ func (p *Pod) Holds(resource string) bool {
 	return slices.ContainsFunc(p.Claims, func(c Claim) bool { return c.Resource == resource })
 }
 
+func (p *Pod) holdsDevices() bool {
+	return slices.ContainsFunc(p.Claims, func(c Claim) bool { return c.Devices != nil })
+}
+
 // Affinity returns the merged hint that the plan for a container followed; nil
 // where no merge ran or the container holds nothing.
 func (p *Pod) Affinity(container string) *Affinity {

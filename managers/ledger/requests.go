@@ -1,21 +1,30 @@
 package ledger
 
 import (
-	"maps"
 	"math"
 	"slices"
-	"sync"
 
+	"github.com/berthd/berth/managers/internal/ordered"
 	"github.com/berthd/berth/managers/workload"
 )
 
 // Requests adds up what the pods request, beside the one named, and counts them.
-// It costs no more where many pods are: what those of the ledger request is
-// carried from commit to commit, and a draft adds its own.
+// It costs no more where many pods are.
 func (v *View) Requests(f workload.Features, except string) (sum workload.Quantities, pods int) {
-	total, pods := v.pods.requests(f, except)
-	sum = make(workload.Quantities, len(total)+1)
-	for resource, all := range total {
+	total, pods := v.facts.sums.known().requests[variant(f)], v.pods.Len()
+	if p, ok := v.pods.Get(except); ok {
+		pods--
+		if !total.change(p, requestsOf(p, f), false) {
+			total = requests{}
+			for p := range v.pods.Values() {
+				if p.UID() != except {
+					total.change(p, requestsOf(p, f), true)
+				}
+			}
+		}
+	}
+	sum = make(workload.Quantities, total.byResource.Len()+1)
+	for resource, all := range total.byResource.All() {
 		for _, class := range all {
 			if class.pods > 0 {
 				sum[resource] = workload.Sum(sum[resource], class.amount)
@@ -27,8 +36,7 @@ func (v *View) Requests(f workload.Features, except string) (sum workload.Quanti
 
 // ClassRequests gives what the pods of each class request; as cheap as Requests.
 func (v *View) ClassRequests(f workload.Features) ClassRequests {
-	total, _ := v.pods.requests(f, "")
-	return ClassRequests{total}
+	return ClassRequests{v.facts.sums.known().requests[variant(f)]}
 }
 
 // ClassRequests are sums over the pods of each class.
@@ -41,11 +49,14 @@ func (r ClassRequests) Of(class workload.QoSClass, resource workload.Resource) i
 	if i < 0 {
 		return 0
 	}
-	return r.all[resource][i].amount
+	all, _ := r.all.byResource.Get(resource)
+	return all[i].amount
 }
 
 // requests are sums over pods, by resource and class.
-type requests map[workload.Resource][len(classes)]requested
+type requests struct {
+	byResource ordered.Map[workload.Resource, [len(classes)]requested]
+}
 
 // classes are the classes in the order of requests.
 var classes = [...]workload.QoSClass{workload.BestEffort, workload.Burstable, workload.Guaranteed}
@@ -60,60 +71,31 @@ type requested struct {
 	pods   int
 }
 
-// requests are those of the records but one, which are counted too.
-func (r records) requests(f workload.Features, except string) (total requests, pods int) {
-	total, exact := maps.Clone(r.facts().requests.of(r.base, f)), true
-	pods = len(r.base)
-	change := func(uid string, now *Pod) {
-		if old, ok := r.base[uid]; ok {
-			exact = total.subtract(old, f) && exact
-			pods--
-		}
-		if now != nil && uid != except {
-			total.add(now, f)
-			pods++
-		}
+// variant is the place of the sums under pod-level resources, the one feature that
+// they depend on.
+func variant(f workload.Features) int {
+	if f.PodLevelResources {
+		return 1
 	}
-	for uid, p := range r.changes {
-		change(uid, p)
-	}
-	if _, changed := r.changes[except]; !changed {
-		change(except, nil)
-	}
-	if !exact {
-		total = make(requests)
-		for p := range r.all() {
-			if p.UID() != except {
-				total.add(p, f)
-			}
-		}
-	}
-	return total, pods
+	return 0
 }
 
-func (r requests) add(p *Pod, f workload.Features) {
-	class := classOf(p)
-	for resource, n := range requestsOf(p, f) {
-		all := r[resource]
-		one := &all[class]
-		one.amount, one.pods = workload.Sum(one.amount, n), one.pods+1
-		r[resource] = all
-	}
-}
-
-// subtract takes out a pod that has been added, and tells whether the sums are what
-// they were before: of one that has stopped at the end nobody knows.
-func (r requests) subtract(p *Pod, f workload.Features) (exact bool) {
+// change adds what a pod requests, or takes it out; see sums.change.
+func (r *requests) change(p *Pod, own workload.Quantities, add bool) (exact bool) {
 	exact = true
 	class := classOf(p)
-	for resource, n := range requestsOf(p, f) {
-		all := r[resource]
-		one := &all[class]
-		exact = exact && one.amount < math.MaxInt64
-		one.pods--
-		one.amount -= n
-		if r[resource] = all; all == [len(classes)]requested{} {
-			delete(r, resource)
+	for resource, n := range own {
+		all, _ := r.byResource.Get(resource)
+		if one := &all[class]; add {
+			one.amount, one.pods = workload.Sum(one.amount, n), one.pods+1
+		} else {
+			exact = exact && one.amount < math.MaxInt64
+			one.amount, one.pods = one.amount-n, one.pods-1
+		}
+		if all == [len(classes)]requested{} {
+			r.byResource = r.byResource.Delete(resource)
+		} else {
+			r.byResource = r.byResource.Set(resource, all)
 		}
 	}
 	return exact
@@ -124,57 +106,4 @@ func requestsOf(p *Pod, f workload.Features) workload.Quantities {
 	own := make(workload.Quantities)
 	workload.AddRequests(own, &p.Pod, f)
 	return own
-}
-
-// lazyRequests are the sums over the pods of a ledger, worked out by the first who
-// asks with and without pod-level resources, the one feature that they depend on.
-type lazyRequests struct {
-	mu  sync.Mutex
-	all [2]requests // never changed once they are here; nil until asked for
-}
-
-// variant is the place of a feature's sums.
-func variant(f workload.Features) int {
-	if f.PodLevelResources {
-		return 1
-	}
-	return 0
-}
-
-func (l *lazyRequests) of(base map[string]*Pod, f workload.Features) requests {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	all := &l.all[variant(f)]
-	if *all == nil {
-		*all = make(requests)
-		for _, p := range base {
-			(*all).add(p, f)
-		}
-	}
-	return *all
-}
-
-// follow takes over what is known before changes, as far as it is.
-func (l *lazyRequests) follow(r records) {
-	before := &r.facts().requests
-	before.mu.Lock()
-	defer before.mu.Unlock()
-	for i, known := range before.all {
-		if known == nil {
-			continue
-		}
-		f := workload.Features{PodLevelResources: i == 1}
-		all, exact := maps.Clone(known), true
-		for uid, p := range r.changes {
-			if old, ok := r.base[uid]; ok {
-				exact = all.subtract(old, f) && exact
-			}
-			if p != nil {
-				all.add(p, f)
-			}
-		}
-		if exact {
-			l.all[i] = all
-		}
-	}
 }

@@ -38,14 +38,17 @@ func TestRequestsAreTheSumOverThePods(t *testing.T) {
 					changes[u] = nil
 				}
 			}
-			if v.pods = v.pods.with(changes); rapid.Bool().Draw(t, "flat") {
-				v.pods = v.pods.flat()
+			next := *v
+			next.put(changes)
+			v = &next
+			if rapid.Bool().Draw(t, "committed") {
+				v.facts.sums.known()
 			}
 			f := workload.Features{PodLevelResources: rapid.Bool().Draw(t, "feature")}
 			except := rapid.OneOf(rapid.Just(""), uid).Draw(t, "except")
 			want, count := workload.Quantities{}, 0
 			var holders []*Pod
-			for p := range v.pods.sorted() {
+			for p := range v.Pods() {
 				if p.UID() != except {
 					workload.AddRequests(want, &p.Pod, f)
 					count++
@@ -67,7 +70,7 @@ func TestRequestsAreTheSumOverThePods(t *testing.T) {
 					t.Fatalf("%s: %d, want %d", class, got, want)
 				}
 			}
-			got := slices.SortedFunc(v.pods.holders(), func(a, b *Pod) int { return cmp.Compare(a.UID(), b.UID()) })
+			got := slices.SortedFunc(v.DeviceHolders(), func(a, b *Pod) int { return cmp.Compare(a.UID(), b.UID()) })
 			if !slices.Equal(got, holders) {
 				t.Fatalf("%d pods hold devices, want %d", len(got), len(holders))
 			}

@@ -8,11 +8,14 @@ import (
 	"encoding/json"
 	"fmt"
 	"hash/crc32"
+	"iter"
+	"maps"
 	"slices"
 	"strconv"
 
 	"github.com/berthd/berth/managers/fault"
 	"github.com/berthd/berth/managers/internal/jsontext"
+	"github.com/berthd/berth/managers/internal/ordered"
 )
 
 // The schema. Version 3:
@@ -224,11 +227,8 @@ func (b *batch) generation(v *View) {
 
 // entries counts what is stored outside meta.
 func (v *View) entries() int {
-	n := v.pods.len() + len(v.traces) + len(v.bindings) + len(v.resources) + len(v.leases) + len(v.outsiders) + len(v.unknown)
-	for p := range v.pods.all() {
-		n += len(p.Claims)
-	}
-	return n
+	return v.pods.Len() + v.facts.claims + v.traces.kept.Len() + v.bindings.byID.Len() +
+		len(v.resources) + len(v.leases) + len(v.outsiders) + len(v.unknown)
 }
 
 // usualEntries is what an admission commits, and some more: the generation, a pod,
@@ -241,8 +241,8 @@ func encodeDraft(old, next *View, d *Draft) ([]Entry, error) {
 	b := batch{entries: make([]Entry, 0, usualEntries)}
 	b.generation(next)
 	for _, uid := range sortedKeys(d.pods) {
-		was, _ := old.pods.get(uid)
-		is, _ := next.pods.get(uid)
+		was, _ := old.pods.Get(uid)
+		is, _ := next.pods.Get(uid)
 		b.pod(uid, was, is, next)
 	}
 	encodeChanges(&b, BucketContainers, d.bindings)
@@ -278,7 +278,7 @@ func (b *batch) pod(uid string, old, next *Pod, v *View) {
 	}
 	if next != nil {
 		stored := &storedPod{Pod: next}
-		if number, ok := v.traceNumber(next.Trace); ok {
+		if number, ok := v.traces.ofPods.Get(uid); ok {
 			stored.TraceNumber = &number
 		}
 		b.put(BucketPods, uid, stored)
@@ -298,18 +298,15 @@ func (b *batch) pod(uid string, old, next *Pod, v *View) {
 	}
 }
 
-// traces writes the new traces and drops the ones that are not kept any more.
+// traces writes the new traces, whose numbers are the highest, and drops the ones that are not kept any more.
 func (b *batch) traces(old, next *View) {
-	i := 0
-	for _, kept := range old.traces {
-		if i < len(next.traces) && next.traces[i].number == kept.number {
-			i++
-		} else {
-			b.drop(BucketTraces, traceKey(kept.number))
+	for c := range ordered.Diff(old.traces.kept, next.traces.kept) {
+		switch {
+		case !c.Is:
+			b.drop(BucketTraces, traceKey(c.Key))
+		case !c.Was:
+			b.put(BucketTraces, traceKey(c.Key), c.New.trace)
 		}
-	}
-	for _, kept := range next.traces[i:] {
-		b.put(BucketTraces, traceKey(kept.number), kept.trace)
 	}
 }
 
@@ -335,16 +332,6 @@ func (b *batch) uncertain(old, next *View) {
 	}
 }
 
-// traceNumber returns the number of a kept trace.
-func (v *View) traceNumber(t *Trace) (uint64, bool) {
-	for _, kept := range slices.Backward(v.traces) {
-		if kept.trace == t {
-			return kept.number, true
-		}
-	}
-	return 0, false
-}
-
 // Dump returns every entry of a view as a journal would hold it, in order of
 // buckets and keys. Equal views give equal bytes.
 func Dump(v *View) ([]Entry, error) {
@@ -352,11 +339,11 @@ func Dump(v *View) ([]Entry, error) {
 	for p := range v.Pods() {
 		b.pod(p.UID(), nil, p, v)
 	}
-	encodeAll(&b, BucketContainers, v.bindings)
-	encodeAll(&b, BucketResources, v.resources)
-	encodeAll(&b, BucketLeases, v.leases)
-	encodeAll(&b, BucketOutsiders, v.outsiders)
-	encodeAll(&b, BucketUnknownLive, v.unknown)
+	encodeAll(&b, BucketContainers, v.bindings.byID.All())
+	encodeAll(&b, BucketResources, maps.All(v.resources))
+	encodeAll(&b, BucketLeases, maps.All(v.leases))
+	encodeAll(&b, BucketOutsiders, maps.All(v.outsiders))
+	encodeAll(&b, BucketUnknownLive, maps.All(v.unknown))
 	b.traces(&View{}, v)
 	b.uncertain(&View{}, v)
 	b.override(&View{}, v)
@@ -369,7 +356,7 @@ func Dump(v *View) ([]Entry, error) {
 	return entries, nil
 }
 
-func encodeAll[V any](b *batch, bucket string, values map[string]V) {
+func encodeAll[V any](b *batch, bucket string, values iter.Seq2[string, V]) {
 	for key, v := range values {
 		b.put(bucket, key, v)
 	}

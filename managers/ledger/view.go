@@ -1,12 +1,12 @@
 package ledger
 
 import (
-	"cmp"
 	"iter"
 	"maps"
 	"slices"
 
 	"github.com/berthd/berth/managers/cpuset"
+	"github.com/berthd/berth/managers/internal/ordered"
 	"github.com/berthd/berth/managers/machine"
 )
 
@@ -40,46 +40,17 @@ type View struct {
 	rules      Rules
 	epoch      epoch
 	generation uint64
-	pods       records
-	bindings   map[string]Binding
+	pods       ordered.Map[string, *Pod] // by uid
+	facts      facts                     // that follow from pods
+	bindings   bindings
 	unbound    uint64 // generation of the last commit that dropped a binding
 	resources  map[string]SeenResource
 	leases     map[string]Lease
 	outsiders  map[string]Outsider
 	unknown    map[string]UnknownLivePod
-	traces     []keptTrace // by ascending number
-	nextTrace  uint64      // above every number ever used
-	keepTraces int         // how many of the newest are kept, whether or not their pod is here,
-	keepBytes  int         // as long as they are no larger than this together
-	exclusive  cpuset.Set  // out of the shared pool
-	contested  cpuset.Set  // of exclusive, what more than one pod holds
+	traces     traces
 	uncertain  string
 	override   *Override
-}
-
-// keptTrace is a trace with the number that orders traces and names them in the
-// journal.
-type keptTrace struct {
-	number uint64
-	trace  *Trace
-	size   int // in bytes, as stored; 0 until it is
-}
-
-// hold takes the CPUs that a pod holds of the node out of the shared pool.
-func (v *View) hold(p *Pod) {
-	set := nodeCPUs(p)
-	if set.Overlaps(v.exclusive) {
-		v.contested = v.contested.Union(set.Intersect(v.exclusive))
-	}
-	v.exclusive = v.exclusive.Union(set)
-}
-
-// holdAll does so for all pods of a view that is not derived from another one.
-func (v *View) holdAll() {
-	v.exclusive, v.contested = cpuset.Set{}, cpuset.Set{}
-	for p := range v.pods.all() {
-		v.hold(p)
-	}
 }
 
 // ofNode reports whether the CPUs are out of the node's shared pool.
@@ -91,7 +62,7 @@ func (c *CPUs) ofNode() bool {
 // claims, unknown living pods, rules and certainty, so that they differ in nothing but container
 // ids, seen resources, leases and traces. It may fail to see that they do.
 func (v *View) SameFacts(o *View) bool {
-	return v.pods.same(o.pods) && v.sameFrame(o)
+	return v.pods.Same(o.pods) && v.sameFrame(o)
 }
 
 // sameFrame is SameFacts without the pods.
@@ -133,24 +104,24 @@ func (v *View) Machine() *machine.Topology { return v.rules.Machine }
 
 // Pod returns the record of an admitted pod. It must not be changed.
 func (v *View) Pod(uid string) (*Pod, bool) {
-	return v.pods.get(uid)
+	return v.pods.Get(uid)
 }
 
 // NumPods returns the number of admitted pods.
-func (v *View) NumPods() int { return v.pods.len() }
+func (v *View) NumPods() int { return v.pods.Len() }
 
 // Pods yields the records in order of their uids.
 func (v *View) Pods() iter.Seq[*Pod] {
-	return v.pods.sorted()
+	return v.pods.Values()
 }
 
-// DeviceHolders yields, in no particular order, the records of the pods that hold
-// devices. They are found without a look at the others.
-func (v *View) DeviceHolders() iter.Seq[*Pod] { return v.pods.holders() }
+// DeviceHolders yields the records of the pods that hold devices, in order of their
+// uids. They are found without a look at the others.
+func (v *View) DeviceHolders() iter.Seq[*Pod] { return v.facts.holders.Values() }
 
 // Claim returns what an owner holds of a resource.
 func (v *View) Claim(owner Owner, resource string) (Claim, bool) {
-	p, ok := v.pods.get(owner.Pod)
+	p, ok := v.pods.Get(owner.Pod)
 	if !ok {
 		return Claim{}, false
 	}
@@ -172,12 +143,12 @@ func (v *View) Claims() iter.Seq[Claim] {
 
 // ExclusiveCPUs returns the CPUs that are out of the shared pool: all exclusive
 // claims and all pod-level sets.
-func (v *View) ExclusiveCPUs() cpuset.Set { return v.exclusive }
+func (v *View) ExclusiveCPUs() cpuset.Set { return v.facts.exclusive }
 
 // SharedCPUs returns the shared pool: all CPUs of the machine without the
 // exclusive ones and, under strict reservation, without the reserved ones.
 func (v *View) SharedCPUs() cpuset.Set {
-	set := v.rules.Machine.CPUs().Minus(v.exclusive)
+	set := v.rules.Machine.CPUs().Minus(v.facts.exclusive)
 	if v.rules.StrictReservation {
 		set = set.Minus(v.rules.ReservedCPUs)
 	}
@@ -194,7 +165,7 @@ func (v *View) AllocatableCPUs() cpuset.Set {
 // its own set, or the shared pool. Exclusive reports which; ok is false for an
 // unknown pod.
 func (v *View) ContainerCPUs(owner Owner) (set cpuset.Set, exclusive, ok bool) {
-	p, ok := v.pods.get(owner.Pod)
+	p, ok := v.pods.Get(owner.Pod)
 	if !ok {
 		return cpuset.Set{}, false, false
 	}
@@ -205,26 +176,6 @@ func (v *View) ContainerCPUs(owner Owner) (set cpuset.Set, exclusive, ok bool) {
 	}
 	return v.SharedCPUs(), false, true
 }
-
-// Binding returns what a runtime's container id stands for.
-func (v *View) Binding(id string) (Binding, bool) {
-	b, ok := v.bindings[id]
-	return b, ok
-}
-
-// Bindings yields all bindings, by owner, older before newer.
-func (v *View) Bindings() iter.Seq[Binding] {
-	all := slices.SortedFunc(maps.Values(v.bindings), func(a, b Binding) int {
-		return cmp.Or(cmp.Compare(a.Owner.Pod, b.Owner.Pod),
-			cmp.Compare(a.Owner.Container, b.Owner.Container),
-			cmp.Compare(a.Sequence, b.Sequence), cmp.Compare(a.ID, b.ID))
-	})
-	return slices.Values(all)
-}
-
-// LastUnbound returns the generation of the last commit that dropped a binding; 0 if
-// there was none since the ledger was opened.
-func (v *View) LastUnbound() uint64 { return v.unbound }
 
 // SeenResources yields the device resources ever seen, by name.
 func (v *View) SeenResources() iter.Seq[SeenResource] {
@@ -274,30 +225,4 @@ func (v *View) UnknownLivePods() iter.Seq[UnknownLivePod] {
 			}
 		}
 	}
-}
-
-// Trace returns the newest trace of an admission.
-func (v *View) Trace(admissionID string) (*Trace, bool) {
-	return v.newestTrace(func(t *Trace) bool { return t.AdmissionID == admissionID })
-}
-
-// TraceOfPod returns the newest trace of an admission of a pod, which may be one
-// that was refused although the pod is here. The trace of the admission that
-// brought the pod here is in its record.
-func (v *View) TraceOfPod(uid string) (*Trace, bool) {
-	return v.newestTrace(func(t *Trace) bool { return t.Pod == uid })
-}
-
-// TraceOfName returns the newest trace of an admission of a pod by its name.
-func (v *View) TraceOfName(namespace, name string) (*Trace, bool) {
-	return v.newestTrace(func(t *Trace) bool { return t.Namespace == namespace && t.Name == name })
-}
-
-func (v *View) newestTrace(match func(*Trace) bool) (*Trace, bool) {
-	for _, kept := range slices.Backward(v.traces) {
-		if match(kept.trace) {
-			return kept.trace, true
-		}
-	}
-	return nil, false
 }
