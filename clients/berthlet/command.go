@@ -17,6 +17,7 @@ import (
 
 	"github.com/berthd/berth/clients/berth"
 	"github.com/berthd/berth/clients/berthlet/agent"
+	"github.com/berthd/berth/clients/berthlet/beneath"
 	"github.com/berthd/berth/clients/berthlet/builtin"
 	"github.com/berthd/berth/clients/berthlet/container"
 	"github.com/berthd/berth/clients/berthlet/cri"
@@ -170,7 +171,7 @@ func (o *options) runtime(changed func(uid string), log *slog.Logger) (interface
 	// Others may use the same runtime, also another berthlet.
 	sum := sha256.Sum256([]byte(o.state))
 	return cri.New(cri.Options{
-		Endpoint: o.runtimeEndpoint, Owner: hex.EncodeToString(sum[:8]), LogBytes: o.logBytes,
+		Endpoint: o.runtimeEndpoint, Owner: hex.EncodeToString(sum[:8]), LogDir: o.logs, LogBytes: o.logBytes,
 		Changed: changed, Now: time.Now, Log: log,
 	})
 }
@@ -193,7 +194,7 @@ func both(ctx context.Context, one, other func(context.Context) error) error {
 // fcntl(2), which belongs to the process: one of flock(2) would be held on by a
 // child that a killed berthlet has just forked.
 func lock(dir string) (unlock func(), err error) {
-	if err := os.MkdirAll(dir, 0o711); err != nil {
+	if err := beneath.Private(dir); err != nil {
 		return nil, err
 	}
 	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR|os.O_CREATE, 0o600)

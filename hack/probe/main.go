@@ -19,6 +19,17 @@
 //	spin              uses a CPU until it is told to end
 //	wait              says so, and ends with the code 0 when it is told to (SIGTERM)
 //	stubborn          says so, and stays until it is killed
+//
+// and what a container does that wants to get out:
+//
+//	link TARGET PATH  makes a symbolic link
+//	directory PATH    makes a directory
+//	pipe PATH         makes a named pipe
+//	swap A B          exchanges two names until it is told to end
+//	copy FROM TO MODE copies a file and gives it a mode, also setuid
+//	appear PATH       tells whether there is such a file
+//	node PATH         makes a device file, and tells how that went
+//	call NAME         makes a system call that changes nothing, and tells the answer
 package main
 
 import (
@@ -107,6 +118,9 @@ func do(task []string, told <-chan os.Signal) error {
 			fmt.Println("no")
 		}
 	default:
+		if known, err := attack(verb, args, told); known {
+			return err
+		}
 		return fmt.Errorf("%q: unknown verb", verb)
 	}
 	return nil

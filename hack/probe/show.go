@@ -31,7 +31,7 @@ func showStatus() error {
 		return err
 	}
 	defer f.Close()
-	names := map[string]string{"Cpus_allowed_list": "cpus", "Mems_allowed_list": "mems", "CapEff": "capabilities", "NoNewPrivs": "no_new_privileges"}
+	names := map[string]string{"Cpus_allowed_list": "cpus", "Mems_allowed_list": "mems", "CapEff": "capabilities", "NoNewPrivs": "no_new_privileges", "Seccomp": "seccomp", "Groups": "groups"}
 	lines := bufio.NewScanner(f)
 	for lines.Scan() {
 		name, value, _ := strings.Cut(lines.Text(), ":")

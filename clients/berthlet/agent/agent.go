@@ -10,8 +10,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/berthd/berth/clients/berthlet/beneath"
 	"github.com/berthd/berth/clients/berthlet/container"
 	"github.com/berthd/berth/clients/berthlet/lifecycle"
+	"github.com/berthd/berth/clients/berthlet/volume"
 	"github.com/berthd/berth/clients/podspec"
 )
 
@@ -19,9 +21,11 @@ import (
 type Config struct {
 	Node    Node
 	Runtime container.Runtime
-	// Dir is where the agent keeps its records and the volumes of pods, LogDir
-	// where it keeps the output of containers.
+	// Dir is where the agent keeps its records and the volumes of pods, closed to
+	// others; LogDir where it keeps the output of containers.
 	Dir, LogDir string
+	// Volumes pins the paths below volumes; nil for pins in Dir.
+	Volumes Volumes
 	// StatusFile gets the status of all pods whenever one changes.
 	StatusFile string
 	// Crash are the pauses between attempts of a container, Retry those between
@@ -29,6 +33,14 @@ type Config struct {
 	Crash, Retry lifecycle.Backoff
 	Now          func() time.Time
 	Log          *slog.Logger
+}
+
+// Volumes gives paths below volumes to runtimes: volume.Pins.
+type Volumes interface {
+	Pin(h volume.Holder, number int, volume, path string) (string, error)
+	Release(h volume.Holder) error
+	ReleasePod(uid string) error
+	Holders() ([]string, error)
 }
 
 // Agent runs pods. Want says which, Changed when to look.
@@ -51,6 +63,9 @@ type Agent struct {
 
 // New makes an agent, which does nothing before Run.
 func New(c Config) *Agent {
+	if c.Volumes == nil {
+		c.Volumes = volume.NewPins(filepath.Join(c.Dir, "pins"))
+	}
 	return &Agent{
 		Config: c, place: place{pods: filepath.Join(c.Dir, "pods"), logs: c.LogDir},
 		workers: map[string]*worker{}, status: map[string]PodStatus{}, dropped: map[string]bool{},
@@ -127,8 +142,10 @@ func (a *Agent) gone(w *worker) {
 // Run brings the pods of earlier runs back and works until the context ends. The
 // containers go on then.
 func (a *Agent) Run(ctx context.Context) error {
-	if err := os.MkdirAll(a.place.pods, 0o700); err != nil {
-		return err
+	for _, dir := range []string{a.Dir, a.place.pods} {
+		if err := beneath.Private(dir); err != nil {
+			return err
+		}
 	}
 	records, err := a.records()
 	if err != nil {
@@ -235,6 +252,24 @@ func (a *Agent) removeStrangers(ctx context.Context, records []*worker) error {
 			err = a.Runtime.Close(ctx, s.PodUID)
 		}
 		if err != nil {
+			return err
+		}
+	}
+	return a.releaseStrangers(records)
+}
+
+// releaseStrangers removes the pins of pods without a record, whose containers are
+// gone.
+func (a *Agent) releaseStrangers(records []*worker) error {
+	uids, err := a.Volumes.Holders()
+	if err != nil {
+		return err
+	}
+	for _, uid := range uids {
+		if slices.ContainsFunc(records, func(w *worker) bool { return w.uid == uid }) {
+			continue
+		}
+		if err := a.Volumes.ReleasePod(uid); err != nil {
 			return err
 		}
 	}

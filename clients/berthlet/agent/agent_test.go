@@ -90,7 +90,7 @@ func TestWhatAContainerIsMadeOf(t *testing.T) {
 			Add: []string{"NET_ADMIN"}, Drop: []string{"ALL"}, HostIPC: true,
 			Mounts: []container.Mount{
 				{Path: "/own", HostPath: h.dir + "/pods/a-uid/volumes/own"},
-				{Path: "/theirs", HostPath: "/srv/sub", ReadOnly: true},
+				{Path: "/theirs", HostPath: "/pinned/srv/sub", ReadOnly: true},
 				{Path: "/lib/d", HostPath: "/host/d", ReadOnly: true},
 			},
 			Devices:    []container.Device{{Path: "/dev/d", HostPath: "/dev/null", Permissions: "rw"}},
@@ -99,7 +99,7 @@ func TestWhatAContainerIsMadeOf(t *testing.T) {
 				CPUs: "3", Mems: "1", CPUShares: 5, CPUQuotaUS: -1, CPUPeriodUS: 6, MemoryBytes: 8, MemorySwapBytes: 9,
 				HugePages: []container.HugePages{{Size: "2MB", Bytes: 10}}, Unified: map[string]string{"memory.min": "1"},
 			},
-			LogPath: h.dir + "/logs/default_a_a-uid/main/0.log",
+			LogRoot: h.dir + "/logs", LogPath: h.dir + "/logs/default_a_a-uid/main/0.log",
 		}
 		if fmt.Sprintf("%+v", got.User) == "" || *got.User != *want.User {
 			t.Errorf("user %v", got.User)

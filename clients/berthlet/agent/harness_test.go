@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -21,6 +22,7 @@ import (
 	"github.com/berthd/berth/clients/berthlet/agent"
 	"github.com/berthd/berth/clients/berthlet/container/containertest"
 	"github.com/berthd/berth/clients/berthlet/lifecycle"
+	"github.com/berthd/berth/clients/berthlet/volume"
 	"github.com/berthd/berth/clients/podspec"
 )
 
@@ -190,6 +192,45 @@ func (f *fakeNode) said(words ...string) []string {
 	return out
 }
 
+// fakePins are pins without mounts: a path is where it is.
+type fakePins struct {
+	mu   sync.Mutex // guards held
+	held map[volume.Holder]int
+}
+
+func (f *fakePins) Pin(h volume.Holder, _ int, dir, path string) (string, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.held == nil {
+		f.held = map[volume.Holder]int{}
+	}
+	f.held[h]++
+	return "/pinned" + dir + "/" + path, nil
+}
+
+func (f *fakePins) Release(h volume.Holder) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.held, h)
+	return nil
+}
+
+func (f *fakePins) ReleasePod(uid string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	maps.DeleteFunc(f.held, func(h volume.Holder, _ int) bool { return h.PodUID == uid })
+	return nil
+}
+
+func (f *fakePins) Holders() (uids []string, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for h := range f.held {
+		uids = append(uids, h.PodUID)
+	}
+	return uids, nil
+}
+
 // house is a machine without anything real: a node, a runtime, a directory.
 type house struct {
 	t       *testing.T
@@ -197,6 +238,7 @@ type house struct {
 	node    *fakeNode
 	runtime *containertest.Fake
 	agent   *agent.Agent
+	pins    fakePins
 	stop    func()
 }
 
@@ -219,7 +261,8 @@ func (h *house) begin() {
 	ctx, cancel := context.WithCancel(h.t.Context())
 	h.agent = agent.New(agent.Config{
 		Node: h.node, Runtime: h.runtime, Dir: h.dir, LogDir: h.dir + "/logs", StatusFile: h.dir + "/status.json",
-		Crash: lifecycle.Crash, Retry: lifecycle.Retry, Now: time.Now, Log: slog.New(slog.DiscardHandler),
+		Volumes: &h.pins,
+		Crash:   lifecycle.Crash, Retry: lifecycle.Retry, Now: time.Now, Log: slog.New(slog.DiscardHandler),
 	})
 	done := make(chan error, 1)
 	go func() { done <- h.agent.Run(ctx) }()
@@ -316,6 +359,9 @@ func (h *house) empty() {
 	statuses, err := h.runtime.List(h.t.Context(), "")
 	if err != nil || len(statuses) > 0 || len(h.runtime.Pods()) > 0 || len(h.agent.Status().Pods) > 0 {
 		h.t.Errorf("left: containers %v, %v; open pods %v; status %+v", statuses, err, h.runtime.Pods(), h.agent.Status())
+	}
+	if uids, _ := h.pins.Holders(); len(uids) > 0 {
+		h.t.Errorf("left: pins of %v", uids)
 	}
 	h.node.mu.Lock()
 	defer h.node.mu.Unlock()

@@ -12,6 +12,7 @@ import (
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
 	"github.com/berthd/berth/clients/berthlet/container"
 	"github.com/berthd/berth/clients/berthlet/lifecycle"
+	"github.com/berthd/berth/clients/berthlet/volume"
 	"github.com/berthd/berth/clients/podspec"
 )
 
@@ -89,7 +90,7 @@ func resources(l *allocationv1.LinuxResources) container.Resources {
 }
 
 // describe puts a container together from its manifest and from what berthd has
-// allocated.
+// allocated, without the mounts.
 func (p place) describe(m podspec.Manifest, l podspec.Launch, a *allocationv1.AllocateResponse, step lifecycle.Step) container.Spec {
 	uid, spec := m.Pod.GetMetadata().GetUid(), m.Pod.GetSpec()
 	out := container.Spec{
@@ -102,17 +103,13 @@ func (p place) describe(m podspec.Manifest, l podspec.Launch, a *allocationv1.Al
 		CDIDevices: a.GetCdiDevices(), Annotations: a.GetAnnotations(),
 		CgroupPath: a.GetCgroupPath(), CgroupParent: a.GetCgroupParent(), OOMScoreAdj: int(a.GetLinux().GetOomScoreAdj()),
 		Resources: resources(a.GetLinux()),
-		LogPath:   p.log(m, l.Name, step.Attempt),
+		LogRoot:   p.logs, LogPath: p.log(m, l.Name, step.Attempt),
 	}
 	for _, v := range a.GetEnvs() {
 		out.Env = append(out.Env, container.Variable{Name: v.GetName(), Value: v.GetValue()})
 	}
 	for _, v := range l.Env { // the pod's own come last, and win, as with the kubelet
 		out.Env = append(out.Env, container.Variable(v))
-	}
-	out.Mounts = p.mounts(m, l)
-	for _, mount := range a.GetMounts() {
-		out.Mounts = append(out.Mounts, container.Mount{Path: mount.GetContainerPath(), HostPath: mount.GetHostPath(), ReadOnly: mount.GetReadOnly()})
 	}
 	for _, d := range a.GetDevices() {
 		out.Devices = append(out.Devices, container.Device{Path: d.GetContainerPath(), HostPath: d.GetHostPath(), Permissions: d.GetPermissions()})
@@ -123,23 +120,34 @@ func (p place) describe(m podspec.Manifest, l podspec.Launch, a *allocationv1.Al
 // hostNames are what a pod on the machine's network needs to find others.
 var hostNames = []string{"/etc/hosts", "/etc/resolv.conf"}
 
-func (p place) mounts(m podspec.Manifest, l podspec.Launch) []container.Mount {
+// mounts lists what appears in a container. Paths below volumes are pinned: the
+// containers of the pod can write there, and the runtime mounts later.
+func (w *worker) mounts(l podspec.Launch, allocated []*allocationv1.Mount) ([]container.Mount, error) {
 	var out []container.Mount
-	if m.Pod.GetSpec().GetHostNetwork() {
+	if w.manifest.Pod.GetSpec().GetHostNetwork() {
 		for _, path := range hostNames {
 			if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() {
 				out = append(out, container.Mount{Path: path, HostPath: path, ReadOnly: true})
 			}
 		}
 	}
-	for _, vm := range l.Mounts {
-		for _, v := range m.Volumes {
+	for i, vm := range l.Mounts {
+		for _, v := range w.manifest.Volumes {
 			if v.Name != vm.Volume {
 				continue
 			}
-			source := cmp.Or(v.HostPath, p.volume(m.Pod.GetMetadata().GetUid(), v.Name))
-			out = append(out, container.Mount{Path: vm.Path, HostPath: filepath.Join(source, vm.SubPath), ReadOnly: vm.ReadOnly})
+			source := cmp.Or(v.HostPath, w.place.volume(w.uid, v.Name))
+			if vm.SubPath != "" {
+				var err error
+				if source, err = w.Volumes.Pin(volume.Holder{PodUID: w.uid, Container: l.Name}, i, source, vm.SubPath); err != nil {
+					return nil, fmt.Errorf("mount volume %q at %s: %w", v.Name, vm.Path, err)
+				}
+			}
+			out = append(out, container.Mount{Path: vm.Path, HostPath: source, ReadOnly: vm.ReadOnly})
 		}
 	}
-	return out
+	for _, m := range allocated {
+		out = append(out, container.Mount{Path: m.GetContainerPath(), HostPath: m.GetHostPath(), ReadOnly: m.GetReadOnly()})
+	}
+	return out, nil
 }

@@ -209,7 +209,7 @@ func (a *Agent) writeStatus(ctx context.Context) {
 		}
 		text, err := json.MarshalIndent(a.Status(), "", "  ")
 		if err == nil {
-			err = replaceFile(a.StatusFile, append(text, '\n'), 0o644)
+			err = replaceFile(a.StatusFile, append(text, '\n'), 0o600)
 		}
 		if err != nil {
 			a.Log.Error("write the status", "error", err)

@@ -12,6 +12,7 @@ import (
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
 	"github.com/berthd/berth/clients/berth"
 	"github.com/berthd/berth/clients/berthlet/lifecycle"
+	"github.com/berthd/berth/clients/berthlet/volume"
 	"github.com/berthd/berth/clients/podspec"
 	"github.com/berthd/berth/managers/fault"
 )
@@ -173,6 +174,9 @@ func (w *worker) create(ctx context.Context, step lifecycle.Step) error {
 	if err := w.discard(ctx, w.rec.past(step.Container)); err != nil {
 		return err
 	}
+	if err := w.Volumes.Release(volume.Holder{PodUID: w.uid, Container: step.Container}); err != nil {
+		return err
+	}
 	allocated, err := w.Node.Allocate(ctx, w.uid, step.Container)
 	if err != nil {
 		return w.heedForgotten(err)
@@ -182,14 +186,18 @@ func (w *worker) create(ctx context.Context, step lifecycle.Step) error {
 	}
 	for _, v := range w.manifest.Volumes {
 		if v.HostPath == "" {
-			if err := os.MkdirAll(w.place.volume(w.uid, v.Name), 0o777); err != nil {
+			if err := volume.MakeEmpty(w.place.volume(w.uid, v.Name), nil); err != nil {
 				return err
 			}
 		}
 	}
 	for _, l := range w.manifest.Launches {
 		if l.Name == step.Container {
-			return w.Runtime.Create(ctx, w.place.describe(w.manifest, l, allocated, step))
+			spec := w.place.describe(w.manifest, l, allocated, step)
+			if spec.Mounts, err = w.mounts(l, allocated.GetMounts()); err != nil {
+				return err
+			}
+			return w.Runtime.Create(ctx, spec)
 		}
 	}
 	return fault.Internalf("the pod has no container %q", step.Container)
@@ -263,6 +271,9 @@ func (w *worker) release(ctx context.Context) error {
 		}
 	}
 	if err := w.Runtime.Close(ctx, w.uid); err != nil {
+		return err
+	}
+	if err := w.Volumes.ReleasePod(w.uid); err != nil {
 		return err
 	}
 	// This also forgets the ids of containers that berthd was not told about.

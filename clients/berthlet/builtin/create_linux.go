@@ -46,10 +46,7 @@ func (r *Runtime) create(ctx context.Context, s container.Spec) error {
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(filepath.Dir(s.LogPath), 0o755); err != nil {
-		return err
-	}
-	if err := os.Mkdir(dir, 0o711); err != nil {
+	if err := os.Mkdir(dir, 0o700); err != nil {
 		return err
 	}
 	err = unix.Mkfifo(filepath.Join(dir, lifePipe), 0o600)

@@ -135,7 +135,7 @@ func (k *keeper) create() error {
 // start starts the process with its output going to the log.
 func (k *keeper) start(b bundle) error {
 	var err error
-	if k.log, err = logs.Open(b.Spec.LogPath, b.LogBytes, time.Now); err != nil {
+	if k.log, err = logs.Open(b.Spec.LogRoot, b.Spec.LogPath, b.LogBytes, time.Now); err != nil {
 		return err
 	}
 	stdin, err := os.Open(os.DevNull)

@@ -12,6 +12,7 @@ import (
 	"github.com/opencontainers/cgroups"
 	"golang.org/x/sys/unix"
 
+	"github.com/berthd/berth/clients/berthlet/beneath"
 	"github.com/berthd/berth/clients/berthlet/container"
 	"github.com/berthd/berth/clients/berthlet/image"
 	"github.com/berthd/berth/managers/fault"
@@ -39,8 +40,10 @@ func New(o Options) (*Runtime, error) {
 		return nil, fault.PermissionDeniedf("the built-in runtime makes namespaces and mounts, which takes root; the effective user is %d", os.Geteuid())
 	}
 	r := &Runtime{Options: o, images: image.NewStore(o.Images, filepath.Join(o.Dir, "layers")), watched: map[string]*os.File{}}
-	for _, dir := range []string{r.containers(), r.run(), r.sandboxes()} {
-		if err := os.MkdirAll(dir, 0o711); err != nil {
+	// What others can reach they can run: a setuid program that a container makes is
+	// root's.
+	for _, dir := range []string{o.Dir, r.containers(), r.run(), r.sandboxes()} {
+		if err := beneath.Private(dir); err != nil {
 			return nil, err
 		}
 	}

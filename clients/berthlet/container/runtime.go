@@ -90,8 +90,9 @@ type Spec struct {
 	Resources                Resources
 	// OOMScoreAdj is the score for the out-of-memory killer, -1000 to 1000.
 	OOMScoreAdj int
-	// LogPath is the file to which the output goes, as CRI has it.
-	LogPath string
+	// LogPath is the file to which the output goes, as CRI has it. No link is followed
+	// in its path below LogRoot; empty for the file's own directory.
+	LogRoot, LogPath string
 }
 
 // Pull says when an image is fetched, in Kubernetes' words.

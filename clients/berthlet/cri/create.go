@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"maps"
-	"os"
 	"path/filepath"
 	"strconv"
 
@@ -12,6 +11,7 @@ import (
 	"k8s.io/kubelet/pkg/types"
 
 	"github.com/berthd/berth/clients/berthlet/container"
+	"github.com/berthd/berth/clients/berthlet/logs"
 	"github.com/berthd/berth/managers/fault"
 )
 
@@ -59,9 +59,11 @@ func (r *Runtime) create(ctx context.Context, s container.Spec) error {
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(filepath.Dir(s.LogPath), 0o755); err != nil {
+	logs, err := logs.Directory(s.LogRoot, s.LogPath)
+	if err != nil {
 		return err
 	}
+	_ = logs.Close()
 	_, err = r.cri.CreateContainer(ctx, &criv1.CreateContainerRequest{PodSandboxId: sandbox, Config: what, SandboxConfig: config})
 	return err
 }

@@ -3,10 +3,14 @@ package cri
 import (
 	"context"
 	"os"
+	"path/filepath"
 	"time"
 
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/kubelet/pkg/types"
+
+	"github.com/berthd/berth/clients/berthlet/beneath"
+	"github.com/berthd/berth/clients/berthlet/logs"
 )
 
 // lastState is a container as a poll saw it.
@@ -80,18 +84,35 @@ func (r *Runtime) rotate(ctx context.Context, id string) {
 	if err != nil || path == "" {
 		return
 	}
-	info, err := os.Stat(path)
-	if err != nil || info.Size() <= r.LogBytes {
+	dir, err := logs.Directory(r.LogDir, path)
+	if err != nil {
+		r.Log.Warn("look at a log", "log", path, "error", err)
 		return
 	}
-	if err := os.Rename(path, path+".1"); err != nil {
+	defer dir.Close()
+	name := filepath.Base(path)
+	if !tooLarge(dir, name, r.LogBytes) {
+		return
+	}
+	if err := beneath.Rename(dir, name, name+".1"); err != nil {
 		r.Log.Warn("let a log start anew", "log", path, "error", err)
 		return
 	}
 	if _, err := r.cri.ReopenContainerLog(ctx, &criv1.ReopenContainerLogRequest{ContainerId: id}); err != nil {
 		r.Log.Warn("let a log start anew", "log", path, "error", err)
-		if err := os.Rename(path+".1", path); err != nil {
+		if err := beneath.Rename(dir, name+".1", name); err != nil {
 			r.Log.Warn("put a log back", "log", path, "error", err)
 		}
 	}
+}
+
+// tooLarge tells whether a log has grown beyond a limit. What is no log never has.
+func tooLarge(dir *os.File, name string, limit int64) bool {
+	f, err := beneath.File(dir, name, os.O_RDONLY, 0)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	return err == nil && info.Size() > limit
 }

@@ -28,6 +28,8 @@ type Options struct {
 	// Owner is the name of this berthlet among those that use the runtime: a label's
 	// value (letters, digits, "-", "_" and ".").
 	Owner string
+	// LogDir holds the logs of all pods. Below it no link is followed.
+	LogDir string
 	// LogBytes is how large a log becomes before it starts anew; 0 for no limit.
 	LogBytes int64
 	// Changed is told the uid of a pod when one of its containers may have ended.

@@ -10,12 +10,16 @@ package logs
 
 import (
 	"bufio"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"sync"
 	"time"
+
+	"github.com/berthd/berth/clients/berthlet/beneath"
 )
 
 // Stream is where a line came from.
@@ -36,7 +40,8 @@ const maxEntry = 16 << 10
 // the file with ".1" at its end, in place of an older one.
 type File struct {
 	now   func() time.Time
-	path  string
+	dir   *os.File
+	name  string
 	limit int64
 
 	mu   sync.Mutex // guards file and size; held over writes, which keeps entries whole
@@ -44,14 +49,43 @@ type File struct {
 	size int64
 }
 
-// Open opens a log for appending; limit is in bytes, 0 for none.
-func Open(path string, limit int64, now func() time.Time) (*File, error) {
-	f := &File{now: now, path: path, limit: limit}
-	return f, f.open()
+// Open opens a log for appending and makes the directories that it is in; limit is
+// in bytes, 0 for none. Below the root no link is followed and nothing but a regular
+// file is opened: a container may have the directory of logs as a volume.
+func Open(root, path string, limit int64, now func() time.Time) (*File, error) {
+	dir, err := Directory(root, path)
+	if err != nil {
+		return nil, err
+	}
+	f := &File{now: now, dir: dir, name: filepath.Base(path), limit: limit}
+	if err := f.open(); err != nil {
+		return nil, errors.Join(err, dir.Close())
+	}
+	return f, nil
+}
+
+// Directory opens the directory of a log, and makes it if need be. An empty root is
+// that directory itself.
+func Directory(root, path string) (*os.File, error) {
+	dir := filepath.Dir(path)
+	root = cmp.Or(root, dir)
+	below, err := filepath.Rel(root, dir)
+	if err != nil {
+		return nil, fmt.Errorf("log %s: %w", path, err)
+	}
+	if err := os.MkdirAll(root, 0o755); err != nil {
+		return nil, err
+	}
+	top, err := beneath.Root(root)
+	if err != nil {
+		return nil, err
+	}
+	defer top.Close()
+	return beneath.OpenOrMake(top, below, 0o750)
 }
 
 func (f *File) open() error {
-	file, err := os.OpenFile(f.path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o640)
+	file, err := beneath.File(f.dir, f.name, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o640)
 	if err != nil {
 		return err
 	}
@@ -114,7 +148,7 @@ func (f *File) rotate() error {
 	if err := f.file.Close(); err != nil {
 		return err
 	}
-	if err := os.Rename(f.path, f.path+".1"); err != nil {
+	if err := beneath.Rename(f.dir, f.name, f.name+".1"); err != nil {
 		return err
 	}
 	return f.open()
@@ -124,5 +158,5 @@ func (f *File) rotate() error {
 func (f *File) Close() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.file.Close()
+	return errors.Join(f.file.Close(), f.dir.Close())
 }

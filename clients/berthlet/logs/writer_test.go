@@ -22,7 +22,7 @@ const stamp = "2026-01-02T15:04:05.123456789Z "
 func write(t *testing.T, limit int64, s logs.Stream, r io.Reader) (text, older string, err error) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "0.log")
-	f, err := logs.Open(path, limit, fixed)
+	f, err := logs.Open("", path, limit, fixed)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +83,7 @@ func TestRotation(t *testing.T) {
 func TestStreamsTogether(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "0.log")
-	f, err := logs.Open(path, 0, fixed)
+	f, err := logs.Open("", path, 0, fixed)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,126 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"unsafe"
+)
+
+// attack does what a container does that wants to get out; false if the verb is none
+// of these.
+func attack(verb string, args []string, told <-chan os.Signal) (bool, error) {
+	wanted := map[string]int{"link": 2, "directory": 1, "pipe": 1, "swap": 2, "copy": 3, "appear": 1, "node": 1, "call": 1}
+	n, ok := wanted[verb]
+	if !ok {
+		return false, nil
+	}
+	if len(args) != n {
+		return true, fmt.Errorf("%s: %d arguments, expected %d", verb, len(args), n)
+	}
+	switch verb {
+	case "link":
+		return true, os.Symlink(args[0], args[1])
+	case "directory":
+		return true, os.MkdirAll(args[0], 0o755)
+	case "pipe":
+		return true, syscall.Mkfifo(args[0], 0o644)
+	case "swap":
+		return true, swap(args[0], args[1], told)
+	case "copy":
+		return true, copyFile(args[0], args[1], args[2])
+	case "appear":
+		_, err := os.Lstat(args[0])
+		fmt.Printf("appear.%s=%t\n", args[0], err == nil)
+	case "node":
+		// The null device, which a device cgroup lets nobody make who may not.
+		fmt.Printf("node=%v\n", syscall.Mknod(args[0], syscall.S_IFCHR|0o666, 1<<8|3))
+	case "call":
+		fmt.Printf("call.%s=%s\n", args[0], call(args[0]))
+	}
+	return true, nil
+}
+
+// swap exchanges two names until it is told to end. It says so once it has begun.
+func swap(a, b string, told <-chan os.Signal) error {
+	from, err := syscall.BytePtrFromString(a)
+	if err != nil {
+		return err
+	}
+	to, err := syscall.BytePtrFromString(b)
+	if err != nil {
+		return err
+	}
+	const exchange = 2
+	here := -100 // AT_FDCWD
+	for first := true; len(told) == 0; first = false {
+		if _, _, errno := syscall.Syscall6(sysRenameat2, uintptr(here), uintptr(unsafe.Pointer(from)), uintptr(here), uintptr(unsafe.Pointer(to)), exchange, 0); errno != 0 {
+			return fmt.Errorf("exchange %s and %s: %w", a, b, errno)
+		}
+		if first {
+			fmt.Println("swaps")
+		}
+	}
+	return nil
+}
+
+// copyFile copies a file and gives it a mode, in octal digits: also setuid.
+func copyFile(from, to, digits string) error {
+	mode, err := strconv.ParseUint(digits, 8, 32)
+	if err != nil {
+		return err
+	}
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.OpenFile(to, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, in)
+	return errors.Join(err, out.Close(), syscall.Chmod(to, uint32(mode)))
+}
+
+// call makes a system call with arguments that change nothing, and tells how the
+// kernel answers: a filter answers before the kernel looks at them.
+func call(name string) string {
+	number, arg := 0, uintptr(0)
+	switch name {
+	case "keyctl":
+		number, arg = syscall.SYS_KEYCTL, 1<<20
+	case "unshare":
+		number = syscall.SYS_UNSHARE
+	case "mount":
+		number = syscall.SYS_MOUNT
+	case "getppid":
+		number = syscall.SYS_GETPPID
+	case "unknown":
+		number = 4000
+	case "raw": // a raw socket
+		_, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_RAW, syscall.IPPROTO_ICMP)
+		return word(err)
+	case "vsock":
+		_, err := syscall.Socket(40, syscall.SOCK_STREAM, 0)
+		return word(err)
+	default:
+		return "no such call here"
+	}
+	_, _, errno := syscall.RawSyscall(uintptr(number), arg, 0, 0)
+	if errno == 0 {
+		return "done"
+	}
+	return word(errno)
+}
+
+func word(err error) string {
+	if err == nil {
+		return "done"
+	}
+	return strings.ReplaceAll(err.Error(), " ", "-")
+}
