@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"context"
 	"log/slog"
-	"os"
+	"maps"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -55,10 +55,16 @@ type Agent struct {
 	dropped map[string]bool // by uid: pods that were wanted and are not any more
 	launch  func(*worker)   // nil before workers may be started
 	status  map[string]PodStatus
+	// unread holds, by uid, the pods of earlier runs whose records cannot be read at the moment; recordless those whose
+	// records are damaged or gone. Both have no worker.
+	unread, recordless map[string]bool
+	// ending is the recordless pod that is being ended; it begins anew only after that.
+	ending string
 
-	group     sync.WaitGroup
-	published chan struct{} // there is a new status to write
-	syncAsked chan struct{}
+	group       sync.WaitGroup
+	published   chan struct{} // there is a new status to write
+	syncAsked   chan struct{}
+	recordAsked chan struct{} // a pod without a record may have to end
 }
 
 // New makes an agent, which does nothing before Run.
@@ -69,7 +75,8 @@ func New(c Config) *Agent {
 	return &Agent{
 		Config: c, place: place{pods: filepath.Join(c.Dir, "pods"), logs: c.LogDir},
 		workers: map[string]*worker{}, status: map[string]PodStatus{}, dropped: map[string]bool{},
-		published: make(chan struct{}, 1), syncAsked: make(chan struct{}, 1),
+		unread: map[string]bool{}, recordless: map[string]bool{},
+		published: make(chan struct{}, 1), syncAsked: make(chan struct{}, 1), recordAsked: make(chan struct{}, 1),
 	}
 }
 
@@ -113,9 +120,14 @@ func (a *Agent) compare() {
 		}
 	}
 	for uid, m := range a.wanted {
-		if a.workers[uid] == nil {
+		if a.workers[uid] == nil && !a.unread[uid] && a.ending != uid {
+			// The runtime tells what runs of a pod whose record was lost.
+			delete(a.recordless, uid)
 			a.begin(m, &record{Document: m.Document})
 		}
+	}
+	if len(a.recordless) > 0 {
+		a.askRecords()
 	}
 }
 
@@ -147,25 +159,19 @@ func (a *Agent) Run(ctx context.Context) error {
 			return err
 		}
 	}
-	records, err := a.records()
-	if err != nil {
-		return err
-	}
-	var living []string
-	for _, w := range records {
-		if !w.rec.Released {
-			living = append(living, w.uid)
-		}
+	var records []*worker
+	if err := a.insist(ctx, "list the records of pods", func() (err error) { records, err = a.records(); return err }); err != nil {
+		return nil
 	}
 	if err := a.insist(ctx, "tell berthd which pods live", func() error {
 		if err := a.Node.Ready(ctx); err != nil {
 			return err
 		}
-		return a.Node.Sync(ctx, func(context.Context) ([]string, error) { return living, nil })
+		return a.Node.Sync(ctx, func(ctx context.Context) ([]string, error) { return a.living(ctx, records) })
 	}); err != nil {
 		return nil
 	}
-	a.Log.Info("berthd knows which pods live", "pods", len(living))
+	a.Log.Info("berthd knows which pods live")
 	if err := a.insist(ctx, "remove containers of nobody", func() error { return a.removeStrangers(ctx, records) }); err != nil {
 		return nil
 	}
@@ -185,6 +191,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	a.compare()
 	a.mu.Unlock()
 	a.group.Go(func() { a.followNode(ctx) })
+	a.group.Go(func() { a.followRecords(ctx) })
 	a.group.Go(func() { a.writeStatus(ctx) })
 	a.group.Wait()
 	return nil
@@ -210,48 +217,18 @@ func (a *Agent) insist(ctx context.Context, what string, try func() error) error
 	}
 }
 
-// records reads the records of earlier runs. One that cannot be read is reported
-// and removed: its containers are nobody's then, and go too.
-func (a *Agent) records() ([]*worker, error) {
-	entries, err := os.ReadDir(a.place.pods)
-	if err != nil {
-		return nil, err
-	}
-	var out []*worker
-	for _, e := range entries {
-		dir := a.place.pod(e.Name())
-		rec, m, err := load(dir)
-		if err != nil {
-			a.Log.Error("the record of a pod is of no use, so the pod ends", "directory", dir, "error", err)
-			if err := os.RemoveAll(dir); err != nil {
-				return nil, err
-			}
-			continue
-		}
-		out = append(out, a.newWorker(m, rec))
-	}
-	return out, nil
-}
-
-// removeStrangers removes the containers of pods without a record.
+// removeStrangers removes the containers of pods that the agent has never had, or has not any more.
 func (a *Agent) removeStrangers(ctx context.Context, records []*worker) error {
 	statuses, err := a.Runtime.List(ctx, "")
 	if err != nil {
 		return err
 	}
 	for _, s := range statuses {
-		if slices.ContainsFunc(records, func(w *worker) bool { return w.uid == s.PodUID }) {
+		if a.undecided(s.PodUID) || slices.ContainsFunc(records, func(w *worker) bool { return w.uid == s.PodUID }) {
 			continue
 		}
 		a.Log.Warn("remove a container of no pod", "id", s.ID, "uid", s.PodUID)
-		err := a.Runtime.Remove(ctx, s.ID)
-		if err == nil {
-			err = a.Node.PostStop(ctx, s.ID)
-		}
-		if err == nil {
-			err = a.Runtime.Close(ctx, s.PodUID)
-		}
-		if err != nil {
+		if err := a.removeContainer(ctx, s); err != nil {
 			return err
 		}
 	}
@@ -266,7 +243,7 @@ func (a *Agent) releaseStrangers(records []*worker) error {
 		return err
 	}
 	for _, uid := range uids {
-		if slices.ContainsFunc(records, func(w *worker) bool { return w.uid == uid }) {
+		if a.undecided(uid) || slices.ContainsFunc(records, func(w *worker) bool { return w.uid == uid }) {
 			continue
 		}
 		if err := a.Volumes.ReleasePod(uid); err != nil {
@@ -274,6 +251,18 @@ func (a *Agent) releaseStrangers(records []*worker) error {
 		}
 	}
 	return nil
+}
+
+// removeContainer removes a container that no worker deals with.
+func (a *Agent) removeContainer(ctx context.Context, s container.Status) error {
+	err := a.Runtime.Remove(ctx, s.ID)
+	if err == nil {
+		err = a.Node.PostStop(ctx, s.ID)
+	}
+	if err == nil {
+		err = a.Runtime.Close(ctx, s.PodUID)
+	}
+	return err
 }
 
 // followNode tells berthd which pods live, and lets every worker ask about its
@@ -312,20 +301,12 @@ func (a *Agent) followNode(ctx context.Context) {
 
 // sync tells berthd which pods live.
 func (a *Agent) sync(ctx context.Context) error {
-	return a.Node.Sync(ctx, func(context.Context) ([]string, error) { return a.living(), nil })
-}
-
-// living lists the pods that are not over.
-func (a *Agent) living() (uids []string) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for uid, w := range a.workers {
-		if !w.over() {
-			uids = append(uids, uid)
-		}
-	}
-	slices.Sort(uids)
-	return uids
+	return a.Node.Sync(ctx, func(ctx context.Context) ([]string, error) {
+		a.mu.Lock()
+		workers := slices.Collect(maps.Values(a.workers))
+		a.mu.Unlock()
+		return a.living(ctx, workers)
+	})
 }
 
 // askSync lets followNode tell berthd which pods live.

@@ -401,17 +401,117 @@ func TestManifestThatWentEndsItsPod(t *testing.T) {
 	})
 }
 
+// TestStrangersAreRemoved: a container of a pod that the agent never had goes at once.
 func TestStrangersAreRemoved(t *testing.T) {
 	t.Parallel()
 	within(t, func(h *house) {
 		h.want(web("a"))
 		h.stop()
-		if err := os.WriteFile(filepath.Join(h.dir, "pods", "a-uid", "pod.json"), []byte("{"), 0o600); err != nil {
+		if err := os.RemoveAll(filepath.Join(h.dir, "pods", "a-uid")); err != nil {
 			t.Fatal(err)
 		}
 		h.begin()
 		h.empty()
 	})
+}
+
+// TestRecordsThatAreNotToBeHad: a pod whose record is damaged, gone or cannot be read now lives on and is among the living,
+// until the manifests say whether it is wanted. Who is wanted keeps its containers.
+func TestRecordsThatAreNotToBeHad(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		spoil func(t *testing.T, record string)
+		// mend makes the record readable again; nil where nobody can.
+		mend  func(t *testing.T, record string)
+		aside int
+	}{
+		"damaged": {func(t *testing.T, record string) { writeRecord(t, record, "{") }, nil, 1},
+		"another pod's": {func(t *testing.T, record string) {
+			text, err := os.ReadFile(record)
+			if err != nil {
+				t.Fatal(err)
+			}
+			writeRecord(t, record, strings.ReplaceAll(string(text), "a-uid", "b-uid"))
+		}, nil, 1},
+		"no manifest": {func(t *testing.T, record string) { writeRecord(t, record, "{}") }, nil, 1},
+		"gone": {func(t *testing.T, record string) {
+			if err := os.Remove(record); err != nil {
+				t.Fatal(err)
+			}
+		}, nil, 0},
+		"not to be read": {func(t *testing.T, record string) {
+			if err := errors.Join(os.Rename(record, record+".kept"), os.Symlink(filepath.Base(record), record)); err != nil {
+				t.Fatal(err)
+			}
+		}, func(t *testing.T, record string) {
+			if err := os.Rename(record+".kept", record); err != nil {
+				t.Fatal(err)
+			}
+		}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			within(t, func(h *house) {
+				h.want(web("a"))
+				before := h.id("a", "main")
+				record := filepath.Join(h.dir, "pods", "a-uid", "pod.json")
+				comesBack := func(manifests ...string) {
+					t.Helper()
+					h.stop()
+					row.spoil(t, record)
+					h.begin()
+					h.pass(time.Hour)
+					runs(h, before)
+					h.node.restart(false)
+					h.pass(time.Hour)
+					if got := h.node.said("Sync"); got[len(got)-1] != "Sync a-uid" || got[len(got)-2] != "Sync a-uid" {
+						t.Errorf("berthd was told %q", got)
+					}
+					h.want(manifests...)
+					if row.mend != nil {
+						h.pass(time.Hour)
+						runs(h, before)
+						row.mend(t, record)
+						h.pass(time.Hour)
+					}
+				}
+				comesBack(web("a"))
+				h.expect("a", "Running, main#0 running")
+				if got := h.id("a", "main"); got != before {
+					t.Errorf("container %s became %s", before, got)
+				}
+				if said := h.node.said("Remove", "PostStop"); len(said) > 0 {
+					t.Errorf("berthd heard %q", said)
+				}
+				comesBack()
+				h.pass(time.Hour)
+				h.empty()
+				if left, err := os.ReadDir(filepath.Join(h.dir, "pods")); err != nil || len(left) > 0 {
+					t.Errorf("left: %v, %v", left, err)
+				}
+				aside, err := filepath.Glob(filepath.Join(h.dir, "damaged", "a-uid.*"))
+				if err != nil || len(aside) != 2*row.aside {
+					t.Errorf("set aside: %q, %v; want %d", aside, err, 2*row.aside)
+				}
+			})
+		})
+	}
+}
+
+func writeRecord(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// runs sees that a container runs.
+func runs(h *house, id string) {
+	h.t.Helper()
+	statuses, err := h.runtime.List(h.t.Context(), "")
+	if err != nil || len(statuses) != 1 || statuses[0].ID != id || statuses[0].Phase != container.Running {
+		h.t.Errorf("containers are %+v, %v; want %s to run", statuses, err, id)
+	}
 }
 
 func TestBerthdComesBack(t *testing.T) {

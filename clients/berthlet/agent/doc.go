@@ -19,4 +19,8 @@
 // that an agent that is killed goes on where it was; a pod that berthd has
 // forgotten is admitted again, and what runs of it is bound again, before anything
 // else is done for it; berthd is told by Sync which pods live whenever it was away.
+//
+// A record that cannot be read now (no descriptors, a disk error) is read again later. A record that is damaged is set
+// aside in the folder "damaged". In both cases the pod is among the living, its containers go on, and it ends only when
+// the manifests say that it is not wanted; one that is wanted goes on from what the runtime tells.
 package agent

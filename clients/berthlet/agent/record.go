@@ -12,7 +12,6 @@ import (
 
 	"github.com/berthd/berth/clients/berthlet/container"
 	"github.com/berthd/berth/clients/berthlet/lifecycle"
-	"github.com/berthd/berth/clients/podspec"
 )
 
 // record is what an agent must not forget of a pod.
@@ -157,21 +156,4 @@ func replaceFile(path string, text []byte, mode fs.FileMode) error {
 		return errors.Join(err, os.Remove(f.Name()))
 	}
 	return nil
-}
-
-// load reads the record of a directory with its manifest.
-func load(dir string) (*record, podspec.Manifest, error) {
-	text, err := os.ReadFile(filepath.Join(dir, recordFile))
-	if err != nil {
-		return nil, podspec.Manifest{}, err
-	}
-	var r record
-	if err := json.Unmarshal(text, &r); err != nil {
-		return nil, podspec.Manifest{}, err
-	}
-	manifests, err := podspec.DecodeManifests(bytes.NewReader(r.Document), podspec.Options{})
-	if err != nil {
-		return nil, podspec.Manifest{}, err
-	}
-	return &r, manifests[0], nil
 }
