@@ -93,6 +93,9 @@ type Devices struct {
 	// Response is the plugin's ContainerAllocateResponse in wire form, present
 	// once the claim is prepared. The ledger does not look into it.
 	Response []byte `json:"response,omitempty"`
+	// Answer is the digest of the plugin's answer where its content is not known,
+	// as of a pod that was taken over from its claim record.
+	Answer string `json:"answer,omitempty"`
 }
 
 // IDs returns the device ids in the order they are kept.

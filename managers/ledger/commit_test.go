@@ -95,10 +95,10 @@ func TestCommitFindsFlaws(t *testing.T) {
 			change:    func(d *ledger.Draft) { d.RemovePod("a"); d.RestsOnPods() },
 			meanwhile: func(d *ledger.Draft) { d.Bind(bound("main")) }, want: ledger.RuleOwner,
 		},
-		"a spared uid that is no key": {
+		"an unknown uid that is no key": {
 			change: func(d *ledger.Draft) { d.SetUnknownLive(ledger.UnknownLivePod{UID: "b/c"}) }, want: ledger.RuleUnknownLive,
 		},
-		"a spared pod without a uid": {
+		"an unknown pod without a uid": {
 			change: func(d *ledger.Draft) { d.SetUnknownLive(ledger.UnknownLivePod{}) }, want: ledger.RuleUnknownLive,
 		},
 		"what only the rules of today forbid": {

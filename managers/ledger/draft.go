@@ -72,7 +72,7 @@ func (d *Draft) bears(now *View) bool {
 // one has no more.
 func (p *Pod) lessThan(was *Pod) bool {
 	same := *was
-	same.Claims = p.Claims
+	same.Claims, same.ChangedGeneration = p.Claims, p.ChangedGeneration
 	return reflect.DeepEqual(&same, p) && !slices.ContainsFunc(p.Claims, func(c Claim) bool {
 		return !slices.ContainsFunc(was.Claims, func(o Claim) bool { return reflect.DeepEqual(o, c) })
 	})

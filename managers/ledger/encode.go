@@ -117,6 +117,9 @@ func writePod(w *jsontext.Writer, p *storedPod) {
 	if p.AdmittedGeneration != 0 {
 		w.Number("admitted_generation", p.AdmittedGeneration)
 	}
+	if p.ChangedGeneration != 0 {
+		w.Number("changed_generation", p.ChangedGeneration)
+	}
 	w.Some("cgroup_parent", p.CgroupParent)
 	if p.TraceNumber != nil {
 		w.Number("trace", *p.TraceNumber)

@@ -110,14 +110,17 @@ func TestEncodesAsJSONDoes(t *testing.T) {
 func TestEveryFieldIsWritten(t *testing.T) {
 	t.Parallel()
 	for typ, written := range map[reflect.Type]int{
-		reflect.TypeFor[Pod]():       9,
-		reflect.TypeFor[storedPod](): 2,
-		reflect.TypeFor[Trace]():     12,
-		reflect.TypeFor[Step]():      12,
-		reflect.TypeFor[Affinity]():  3,
-		reflect.TypeFor[Claim]():     8,
-		reflect.TypeFor[Owner]():     2,
-		reflect.TypeFor[CPUs]():      2,
+		reflect.TypeFor[ClaimRecord]():       10,
+		reflect.TypeFor[storedClaimRecord](): 11,
+		reflect.TypeFor[recordedClaim]():     8,
+		reflect.TypeFor[Pod]():               10,
+		reflect.TypeFor[storedPod]():         2,
+		reflect.TypeFor[Trace]():             12,
+		reflect.TypeFor[Step]():              12,
+		reflect.TypeFor[Affinity]():          3,
+		reflect.TypeFor[Claim]():             8,
+		reflect.TypeFor[Owner]():             2,
+		reflect.TypeFor[CPUs]():              2,
 
 		reflect.TypeFor[storedGeneration](): 2,
 	} {

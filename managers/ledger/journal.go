@@ -13,7 +13,7 @@ const (
 	BucketResources   = "resources"
 	BucketLeases      = "leases"
 	BucketOutsiders   = "outsiders"
-	BucketUnknownLive = "spared"
+	BucketUnknownLive = "unknown-live-pods"
 )
 
 // Entry is one key of a bucket. In a batch a nil Value deletes the key.

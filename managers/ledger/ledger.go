@@ -129,13 +129,13 @@ func (v *View) weighTraces(first uint64, batch []Entry) {
 	}
 }
 
-// date notes in the records of new pods the generation that brings them.
+// date notes in records which generation brought their pods and which changed them.
 func (d *Draft) date(old *View) {
 	for uid, p := range d.pods {
 		if p == nil {
 			continue
 		}
-		p.AdmittedGeneration = old.generation + 1
+		p.AdmittedGeneration, p.ChangedGeneration = old.generation+1, old.generation+1
 		if was, ok := old.pods.Get(uid); ok {
 			p.AdmittedGeneration = was.AdmittedGeneration
 		}

@@ -428,8 +428,8 @@ func TestDraftThatBearsReleases(t *testing.T) {
 			d.PutPod(ledgertest.Pod("other", "c"))
 		}, true},
 		"its own pod goes": {func(d *ledger.Draft) { d.RemovePod("own") }, true},
-		"in doubt":         {func(d *ledger.Draft) { d.RemovePod("old"); d.SetUncertain("lost") }, true},
-		"somebody is spared": {func(d *ledger.Draft) {
+		"uncertain":        {func(d *ledger.Draft) { d.RemovePod("old"); d.SetUncertain("lost") }, true},
+		"somebody lives and is unknown": {func(d *ledger.Draft) {
 			d.RemovePod("old")
 			d.SetUnknownLive(ledger.UnknownLivePod{UID: "s"})
 		}, true},
@@ -469,7 +469,7 @@ func TestDraftThatBearsReleases(t *testing.T) {
 }
 
 // TestDraftThatRestsOnPods is committed on later views as long as pods, rules and
-// doubt are the same there, and loses nothing of theirs.
+// certainty are the same there, and loses nothing of theirs.
 func TestDraftThatRestsOnPods(t *testing.T) {
 	t.Parallel()
 	other := rules()
@@ -495,7 +495,7 @@ func TestDraftThatRestsOnPods(t *testing.T) {
 			_, err := l.Update(t.Context(), func(d *ledger.Draft) error { d.RemovePod("old"); return nil })
 			return err
 		}, true},
-		"doubt": {func(l *ledger.Ledger) error {
+		"uncertain": {func(l *ledger.Ledger) error {
 			_, err := l.Update(t.Context(), func(d *ledger.Draft) error { d.SetUncertain("lost"); return nil })
 			return err
 		}, true},

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/internal/jsontext"
 )
 
 // migration turns the entries of one schema version into those of the next. It
@@ -17,8 +18,31 @@ type migration func([]Entry) ([]Entry, error)
 var migrations = []migration{
 	// Version 2 only has more that can be said.
 	func(entries []Entry) ([]Entry, error) { return entries, nil },
-	// So does version 3: who opens the ledger gives it an epoch's id.
-	func(entries []Entry) ([]Entry, error) { return entries, nil },
+	// So does version 3: who opens the ledger gives it an epoch's id. And it has other
+	// names for two things.
+	func(entries []Entry) ([]Entry, error) {
+		for i, e := range entries {
+			switch {
+			case e.Bucket == "spared":
+				entries[i] = renamed(e, BucketUnknownLive, e.Key)
+			case e.Bucket == BucketMeta && e.Key == "doubt":
+				entries[i] = renamed(e, BucketMeta, metaUncertain)
+			}
+		}
+		return entries, nil
+	},
+}
+
+// renamed puts a value under another name. A damaged one stays damaged.
+func renamed(e Entry, bucket, key string) Entry {
+	text, err := unseal(e)
+	if err != nil {
+		return Entry{Bucket: bucket, Key: key, Value: e.Value}
+	}
+	w := jsontext.New(len(e.Value))
+	w.Raw(sealStart + noSum + sealMiddle)
+	w.Raw(string(text))
+	return endSeal(bucket, key, w)
 }
 
 // migrate leads from one version to another through the whole chain, whose last

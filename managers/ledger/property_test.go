@@ -216,12 +216,12 @@ func TestRandomHistories(t *testing.T) {
 				}
 				for s := range w.view().UnknownLivePods() {
 					if _, known := before.Pod(s.UID); known || !slices.ContainsFunc(pods, func(p ledger.UnknownLivePod) bool { return p.UID == s.UID }) {
-						t.Fatalf("pod %s is spared of %v", s.UID, pods)
+						t.Fatalf("pod %s counts as living of %v", s.UID, pods)
 					}
 				}
 				for _, p := range pods {
 					if _, known := before.Pod(p.UID); !known && !w.view().UnknownLive(p.UID) {
-						t.Fatalf("pod %s is not spared", p.UID)
+						t.Fatalf("pod %s does not count as living", p.UID)
 					}
 				}
 			},

@@ -21,6 +21,9 @@ type Pod struct {
 	// AdmittedGeneration is that of the commit that brought the pod here; 0 where
 	// that was before berth kept it. The ledger sets it.
 	AdmittedGeneration uint64 `json:"admitted_generation,omitempty"`
+	// ChangedGeneration is that of the commit that last changed the record or the
+	// claims; 0 where that was before berth kept it. The ledger sets it.
+	ChangedGeneration uint64 `json:"changed_generation,omitempty"`
 	// CgroupParent is the pod's cgroup as runtimes want it named.
 	CgroupParent string `json:"cgroup_parent,omitempty"`
 	// Claims in the order of compareClaims. They are stored under keys of their

@@ -29,7 +29,7 @@ import (
 //	meta        machine                               machine.Topology.Fingerprint at the last commit
 //	meta        config                                Rules.ConfigDigest at the last commit
 //	meta        memory                                Rules.Memory at the last commit, absent if it was empty
-//	meta        doubt                                 View.Uncertain, absent where there is none
+//	meta        uncertain                             View.Uncertain, absent where there is none
 //	meta        override                              Override, absent where there is none
 //	pods        <uid>                                 Pod, with "trace": the number of its trace, if it has one
 //	claims      <uid>/<container or ·pod>/<resource>  Claim; "/<provider>" follows for every claim but the first in
@@ -39,7 +39,7 @@ import (
 //	resources   <resource>                            SeenResource
 //	leases      <id>                                  Lease
 //	outsiders   <provider's name>                     Outsider
-//	spared      <uid>                                 UnknownLivePod
+//	unknown-live-pods  <uid>                          UnknownLivePod
 //
 // Every value is a JSON object {"crc":"xxxxxxxx","value":...}: the checksum is
 // CRC-32C, in hexadecimal, over the bucket, a zero byte, the key, a zero byte and
@@ -52,7 +52,8 @@ import (
 // the same life of the file; it changes whenever the file is made anew.
 //
 // Version 1 had no spared, and pods without "admitted_generation".
-// Version 2 had no "epoch-id" and no "boot-id".
+// Version 2 had no "epoch-id" and no "boot-id", no "changed_generation" of pods, and
+// "doubt" and "spared" for "uncertain" and "unknown-live-pods".
 //
 // To change the schema: raise schemaVersion, append a migration that turns the
 // entries of the former version into those of the new one, and add a golden file
@@ -69,7 +70,7 @@ const (
 	metaMachine    = "machine"
 	metaConfig     = "config"
 	metaMemory     = "memory"
-	metaUncertain  = "doubt"
+	metaUncertain  = "uncertain"
 	metaOverride   = "override"
 )
 

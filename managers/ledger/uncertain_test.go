@@ -27,15 +27,15 @@ func TestUncertainOutlivesRestarts(t *testing.T) {
 	generation := first.View().Generation()
 	set(first, "who knows") // nothing new, nothing written
 	if got := first.View(); got.Uncertain() != "who knows" || got.Generation() != generation {
-		t.Fatalf("doubt %q at generation %d", got.Uncertain(), got.Generation())
+		t.Fatalf("uncertain: %q at generation %d", got.Uncertain(), got.Generation())
 	}
 	second := open()
 	if got := second.View().Uncertain(); got != "who knows" {
-		t.Fatalf("doubt %q after a restart", got)
+		t.Fatalf("uncertain: %q after a restart", got)
 	}
 	set(second, "")
 	if got := open().View().Uncertain(); got != "" {
-		t.Errorf("doubt %q after it ended", got)
+		t.Errorf("uncertain: %q after it ended", got)
 	}
 }
 

@@ -9,7 +9,7 @@ import (
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 )
 
-// TestUnknownLive: who is spared outlives restarts, until the next list or until the pod
+// TestUnknownLive: who lives and is unknown outlives restarts, until the next list or until the pod
 // is known again.
 func TestUnknownLive(t *testing.T) {
 	t.Parallel()
@@ -30,11 +30,11 @@ func TestUnknownLive(t *testing.T) {
 		t.Helper()
 		view := open().View()
 		if got := slices.Collect(view.UnknownLivePods()); !slices.Equal(got, want) {
-			t.Errorf("spared are %v, want %v", got, want)
+			t.Errorf("living are %v, want %v", got, want)
 		}
 		for _, s := range want {
 			if !view.UnknownLive(s.UID) {
-				t.Errorf("pod %s is not spared", s.UID)
+				t.Errorf("pod %s does not count as living", s.UID)
 			}
 		}
 	}
@@ -60,7 +60,7 @@ func TestUnknownLive(t *testing.T) {
 	want(ledger.UnknownLivePod{UID: "y"})
 }
 
-// TestUnknownLiveMakesStale: who planned before a pod was spared plans again.
+// TestUnknownLiveMakesStale: who planned before a living pod was noted plans again.
 func TestUnknownLiveMakesStale(t *testing.T) {
 	t.Parallel()
 	l := ledgertest.New(t, rules())

@@ -1,0 +1,322 @@
+package ledger
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/internal/jsontext"
+	"github.com/berthd/berth/managers/workload"
+)
+
+const (
+	// ClaimRecordBytes is how large an encoded claim record may be. An extended
+	// attribute takes 64 KiB, all attributes of a cgroup together about 128 KiB.
+	ClaimRecordBytes = 48 << 10
+	// claimRecordFormat is the format that is written. Others are not read.
+	claimRecordFormat = 1
+	// claimRecordBucket stands for the bucket in the checksum of a claim record.
+	claimRecordBucket = "claim-record"
+)
+
+// ClaimRecord says what a pod holds. It is kept where the pod lives and goes with
+// it, so it outlives the loss of the ledger. It is written before the commit of the
+// change that it tells of.
+//
+// A claim record is compared with the pod's ledger record only within one epoch:
+// where Generation is above Pod.ChangedGeneration, the change was not committed, or
+// the ledger is an older copy.
+type ClaimRecord struct {
+	// Pod is the uid.
+	Pod       string
+	Namespace string
+	Name      string
+	// BootID is the kernel's id of the boot in which the record was written. The
+	// record of another boot says nothing about what lives.
+	BootID string
+	// Epoch and Generation are those of the commit that the record was written for.
+	Epoch      EpochID
+	Generation uint64
+	// Digest of the pod's specification, and its class.
+	Digest string
+	QoS    workload.QoSClass
+	// Claims in the order of records. Plugins' answers are in them as digests.
+	Claims []Claim
+	// Bindings has the newest container id of each container, by container.
+	Bindings []RecordedBinding
+}
+
+// RecordedBinding is a binding in a claim record.
+type RecordedBinding struct {
+	ID         string `json:"id"`
+	Container  string `json:"container"`
+	CgroupPath string `json:"cgroup_path,omitempty"`
+	Own        bool   `json:"own,omitempty"`
+}
+
+// storedClaimRecord is the JSON shape of a claim record.
+type storedClaimRecord struct {
+	Format     int               `json:"format"`
+	Pod        string            `json:"pod"`
+	Namespace  string            `json:"namespace"`
+	Name       string            `json:"name"`
+	BootID     string            `json:"boot_id"`
+	Epoch      EpochID           `json:"epoch"`
+	Generation uint64            `json:"generation"`
+	Digest     string            `json:"digest"`
+	QoS        string            `json:"qos"`
+	Claims     []recordedClaim   `json:"claims"`
+	Bindings   []RecordedBinding `json:"bindings,omitempty"`
+}
+
+// recordedClaim is a claim without the pod's uid.
+type recordedClaim struct {
+	Container string    `json:"container,omitempty"`
+	Provider  string    `json:"provider"`
+	Resource  string    `json:"resource"`
+	Affinity  *Affinity `json:"affinity,omitempty"`
+	CPUs      *CPUs     `json:"cpus,omitempty"`
+	Memory    []Block   `json:"memory,omitempty"`
+	Devices   *Devices  `json:"devices,omitempty"`
+	Opaque    []byte    `json:"opaque,omitempty"`
+}
+
+// NewClaimRecord makes the claim record of a pod of the view, as of a generation.
+func NewClaimRecord(v *View, p *Pod, generation uint64) ClaimRecord {
+	r := ClaimRecord{
+		Pod: p.UID(), Namespace: p.Pod.Namespace, Name: p.Pod.Name,
+		BootID: v.BootID(), Epoch: v.EpochID(), Generation: generation,
+		Digest: p.Digest, QoS: p.QoS, Claims: p.Claims,
+	}
+	for b := range v.BindingsOf(p.UID()) { // by container, older before newer
+		if last := len(r.Bindings) - 1; last >= 0 && r.Bindings[last].Container == b.Owner.Container {
+			r.Bindings = r.Bindings[:last]
+		}
+		r.Bindings = append(r.Bindings, RecordedBinding{ID: b.ID, Container: b.Owner.Container, CgroupPath: b.CgroupPath, Own: b.Own})
+	}
+	return r
+}
+
+// Encode returns the record with its checksum. A record above ClaimRecordBytes is an
+// error of class Invalid that names both sizes. The same record gives the same bytes.
+func (r *ClaimRecord) Encode() ([]byte, error) {
+	w := jsontext.New(1024)
+	w.Raw(sealStart + noSum + sealMiddle)
+	w.Begin()
+	w.Number("format", claimRecordFormat)
+	w.Member("pod", r.Pod)
+	w.Member("namespace", r.Namespace)
+	w.Member("name", r.Name)
+	w.Member("boot_id", r.BootID)
+	w.Member("epoch", r.Epoch.String())
+	w.Number("generation", r.Generation)
+	w.Member("digest", r.Digest)
+	w.Member("qos", string(r.QoS))
+	w.Key("claims")
+	jsontext.Array(w, r.Claims, writeRecordedClaim)
+	if len(r.Bindings) > 0 {
+		w.Key("bindings")
+		jsontext.Array(w, r.Bindings, writeRecordedBinding)
+	}
+	w.End()
+	if w.Err != nil {
+		return nil, fault.Internalf("encode the claim record of pod %s: %w", r.Pod, w.Err)
+	}
+	out := endSeal(claimRecordBucket, r.Pod, w).Value
+	if len(out) > ClaimRecordBytes {
+		return nil, fault.Invalidf("the claim record of pod %s would have %d bytes, and may have %d: "+
+			"the pod has too many containers with CPUs, memory or devices of their own", r.Pod, len(out), ClaimRecordBytes)
+	}
+	return out, nil
+}
+
+func writeRecordedClaim(w *jsontext.Writer, c *Claim) {
+	w.Begin()
+	w.Some("container", c.Owner.Container)
+	w.Member("provider", c.Provider)
+	w.Member("resource", c.Resource)
+	if c.Affinity != nil {
+		w.Key("affinity")
+		writeAffinity(w, c.Affinity)
+	}
+	if c.CPUs != nil {
+		w.Key("cpus")
+		w.Begin()
+		w.Member("set", c.CPUs.Set.String())
+		w.Member("use", string(c.CPUs.Use))
+		w.End()
+	}
+	if len(c.Memory) > 0 {
+		w.Key("memory")
+		jsontext.Array(w, c.Memory, writeBlock)
+	}
+	if c.Devices != nil {
+		d := c.Devices.withoutContent()
+		w.Key("devices")
+		w.Begin()
+		w.Key("devices")
+		jsontext.Array(w, d.Devices, writeDevice)
+		w.Some("answer", d.Answer)
+		w.End()
+	}
+	w.Bytes("opaque", c.Opaque)
+	w.End()
+}
+
+func writeRecordedBinding(w *jsontext.Writer, b *RecordedBinding) {
+	w.Begin()
+	w.Member("id", b.ID)
+	w.Member("container", b.Container)
+	w.Some("cgroup_path", b.CgroupPath)
+	w.Flag("own", b.Own)
+	w.End()
+}
+
+func writeBlock(w *jsontext.Writer, b *Block) {
+	w.Begin()
+	w.Member("nodes", b.Nodes.String())
+	w.Number("bytes", b.Bytes)
+	if len(b.Parts) > 0 {
+		w.Key("parts")
+		w.Value(b.Parts)
+	}
+	w.End()
+}
+
+func writeDevice(w *jsontext.Writer, d *Device) {
+	w.Begin()
+	w.Member("id", d.ID)
+	if !d.Nodes.IsEmpty() {
+		w.Member("nodes", d.Nodes.String())
+	}
+	w.Flag("topology", d.Topology)
+	w.End()
+}
+
+// withoutContent returns the devices with the digest of the plugin's answer in the
+// answer's place.
+func (d *Devices) withoutContent() *Devices {
+	if d.Response == nil {
+		return d
+	}
+	return &Devices{Devices: d.Devices, Answer: answerDigest(d.Response)}
+}
+
+// answerDigest names a plugin's answer by its content.
+func answerDigest(response []byte) string {
+	sum := sha256.Sum256(response)
+	return hex.EncodeToString(sum[:])
+}
+
+// DecodeClaimRecord reads the claim record of the pod with a uid. What is too large,
+// damaged, of another pod or format, or contradicts itself is an error of class
+// Corrupt; nothing in the record is believed then.
+func DecodeClaimRecord(uid string, data []byte) (*ClaimRecord, error) {
+	r, err := decodeClaimRecord(uid, data)
+	if err != nil {
+		return nil, fault.Corruptf("the claim record of pod %s: %w", uid, err)
+	}
+	return r, nil
+}
+
+func decodeClaimRecord(uid string, data []byte) (*ClaimRecord, error) {
+	if len(data) > ClaimRecordBytes {
+		return nil, fmt.Errorf("it has %d bytes, and may have %d", len(data), ClaimRecordBytes)
+	}
+	text, err := unseal(Entry{Bucket: claimRecordBucket, Key: uid, Value: data})
+	if err != nil {
+		return nil, err
+	}
+	var stored storedClaimRecord
+	d := json.NewDecoder(bytes.NewReader(text))
+	if err := d.Decode(&stored); err != nil {
+		return nil, err
+	}
+	switch {
+	case stored.Format != claimRecordFormat:
+		return nil, fmt.Errorf("it has format %d, this berth reads format %d", stored.Format, claimRecordFormat)
+	case stored.Pod != uid:
+		return nil, matches(uid, stored.Pod)
+	case stored.Digest == "":
+		return nil, fmt.Errorf("it has no digest of the pod's specification")
+	}
+	r := &ClaimRecord{
+		Pod: stored.Pod, Namespace: stored.Namespace, Name: stored.Name,
+		BootID: stored.BootID, Epoch: stored.Epoch, Generation: stored.Generation,
+		Digest: stored.Digest, QoS: workload.QoSClass(stored.QoS), Bindings: stored.Bindings,
+	}
+	if !slices.Contains(classes[:], r.QoS) {
+		return nil, fmt.Errorf("%q is no QoS class", stored.QoS)
+	}
+	for _, c := range stored.Claims {
+		r.Claims = append(r.Claims, Claim{
+			Owner: Owner{Pod: uid, Container: c.Container}, Provider: c.Provider, Resource: c.Resource,
+			Affinity: c.Affinity, CPUs: c.CPUs, Memory: c.Memory, Devices: c.Devices, Opaque: c.Opaque,
+		})
+	}
+	return r, r.check()
+}
+
+// check finds what no record of berth's says.
+func (r *ClaimRecord) check() error {
+	for i := range r.Claims {
+		c := &r.Claims[i]
+		if c.payloads() != 1 {
+			return fmt.Errorf("the claim of %s on %s has %d payloads, not one", c.Owner, c.Resource, c.payloads())
+		}
+		if i > 0 && compareClaims(r.Claims[i-1], *c) >= 0 {
+			return fmt.Errorf("the claim of %s on %s is there twice, or out of order", c.Owner, c.Resource)
+		}
+		switch {
+		case c.CPUs != nil && (c.CPUs.Set.IsEmpty() || !slices.Contains([]CPUUse{CPUExclusive, CPUPod, CPUPodExclusive, CPUPodShared}, c.CPUs.Use)):
+			return fmt.Errorf("%s cannot hold CPUs %q for use %q", c.Owner, c.CPUs.Set, c.CPUs.Use)
+		case c.Devices != nil && (len(c.Devices.Devices) == 0 || !slices.IsSortedFunc(c.Devices.Devices, ascending)):
+			return fmt.Errorf("the claim of %s on %s names no devices, or not in strict order of their ids", c.Owner, c.Resource)
+		}
+		for _, b := range c.Memory {
+			if b.Nodes.IsEmpty() || !b.whole() {
+				return fmt.Errorf("%d bytes of %s are on no NUMA node, or are not the sum of their parts", b.Bytes, c.Owner)
+			}
+		}
+	}
+	for i, b := range r.Bindings {
+		if b.ID == "" || b.Container == "" || i > 0 && cmp.Compare(r.Bindings[i-1].Container, b.Container) >= 0 {
+			return fmt.Errorf("a container's id is missing, or the containers are out of order")
+		}
+	}
+	return nil
+}
+
+// payloads counts what a claim is about.
+func (c *Claim) payloads() (n int) {
+	for _, is := range []bool{c.CPUs != nil, len(c.Memory) > 0, c.Devices != nil, len(c.Opaque) > 0} {
+		if is {
+			n++
+		}
+	}
+	return n
+}
+
+// Older tells whether the record was written for a generation before the one that
+// last changed a pod of the same epoch: the ledger's record is newer.
+func (r *ClaimRecord) Older(p *Pod) bool { return r.Generation < p.ChangedGeneration }
+
+// SameClaims reports whether two lists of claims are the same facts, plugins'
+// answers and affinities aside.
+func SameClaims(a, b []Claim) bool {
+	return slices.EqualFunc(a, b, func(a, b Claim) bool {
+		return compareClaims(a, b) == 0 && sameCPUs(a.CPUs, b.CPUs) && slices.EqualFunc(a.Memory, b.Memory, Block.Equal) &&
+			sameDevices(a.Devices, b.Devices) && bytes.Equal(a.Opaque, b.Opaque)
+	})
+}
+
+func sameCPUs(a, b *CPUs) bool { return a == b || a != nil && b != nil && *a == *b }
+
+func sameDevices(a, b *Devices) bool {
+	return a == b || a != nil && b != nil && slices.EqualFunc(a.Devices, b.Devices, func(a, b Device) bool { return a.ID == b.ID })
+}

@@ -1,0 +1,244 @@
+package ledger_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"hash/crc32"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/berthd/berth/managers/cpuset"
+	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/ledgertest"
+	"github.com/berthd/berth/managers/numa"
+	"github.com/berthd/berth/managers/workload"
+)
+
+// someRecord has one of everything.
+func someRecord() ledger.ClaimRecord {
+	c := ledger.Owner{Pod: "a", Container: "c"}
+	return ledger.ClaimRecord{
+		Pod: "a", Namespace: "default", Name: "pod-a", BootID: someBoot, Epoch: someEpoch, Generation: 7,
+		Digest: "digest-a", QoS: workload.Guaranteed,
+		Claims: []ledger.Claim{
+			{Owner: ledger.Owner{Pod: "a"}, Provider: "outside", Resource: "vendor.com/lane", Opaque: []byte("lane 1")},
+			{
+				Owner: c, Provider: "cpu", Resource: "cpu", Affinity: &ledger.Affinity{Nodes: numa.Of(0), Preferred: true},
+				CPUs: &ledger.CPUs{Set: cpuset.Of(2, 3), Use: ledger.CPUExclusive},
+			},
+			{Owner: c, Provider: "memory", Resource: "memory", Memory: []ledger.Block{{Nodes: numa.Of(0), Bytes: 1 << 20}}},
+			{
+				Owner: c, Provider: "device", Resource: "vendor.com/gpu",
+				Devices: &ledger.Devices{Devices: []ledger.Device{{ID: "gpu-0", Nodes: numa.Of(0), Topology: true}}, Answer: "digest"},
+			},
+		},
+		Bindings: []ledger.RecordedBinding{{ID: "containerd://1", Container: "c", CgroupPath: "/kubepods/poda/c", Own: true}},
+	}
+}
+
+// TestClaimRecordRoundTrip: what is read is what was written, and the same record
+// gives the same bytes.
+func TestClaimRecordRoundTrip(t *testing.T) {
+	t.Parallel()
+	want := someRecord()
+	data, err := want.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := ledger.DecodeClaimRecord("a", data)
+	if err != nil || !reflect.DeepEqual(*got, want) {
+		t.Fatalf("%v\n%+v\n%+v", err, got, want)
+	}
+	again, err := got.Encode()
+	if err != nil || !bytes.Equal(data, again) || !json.Valid(data) {
+		t.Errorf("%v\n%s\n%s", err, data, again)
+	}
+}
+
+// TestClaimRecordHasNoAnswers: of a plugin's answer the record has the digest.
+func TestClaimRecordHasNoAnswers(t *testing.T) {
+	t.Parallel()
+	r := someRecord()
+	r.Claims[3].Devices = &ledger.Devices{Devices: r.Claims[3].Devices.Devices, Response: bytes.Repeat([]byte("secret"), 20_000)}
+	data, err := r.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := ledger.DecodeClaimRecord("a", data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := got.Claims[3].Devices; d.Response != nil || len(d.Answer) != 64 || bytes.Contains(data, []byte("c2Vjcm")) {
+		t.Errorf("devices %+v in %d bytes", d, len(data))
+	}
+	if !ledger.SameClaims(r.Claims, got.Claims) {
+		t.Error("the claims are others")
+	}
+}
+
+// TestClaimRecordIsBounded: a pod with more claims than a record can take is invalid,
+// and the error has both sizes.
+func TestClaimRecordIsBounded(t *testing.T) {
+	t.Parallel()
+	r := someRecord()
+	for i := range 600 {
+		r.Claims = append(r.Claims, ledger.Claim{
+			Owner: ledger.Owner{Pod: "a", Container: fmt.Sprintf("d%04d", i)}, Provider: "cpu", Resource: "cpu",
+			CPUs: &ledger.CPUs{Set: cpuset.Of(2, 3), Use: ledger.CPUExclusive}, Affinity: &ledger.Affinity{Nodes: numa.Of(0)},
+		})
+	}
+	_, err := r.Encode()
+	if fault.ClassOf(err) != fault.Invalid || !strings.Contains(err.Error(), "49152") || strings.Count(err.Error(), "bytes") != 1 {
+		t.Errorf("error %v", err)
+	}
+	r.Claims = r.Claims[:200]
+	if data, err := r.Encode(); err != nil || len(data) > ledger.ClaimRecordBytes {
+		t.Errorf("%d bytes: %v", len(data), err)
+	}
+}
+
+// TestClaimRecordDamage: a record is believed as a whole or not at all.
+func TestClaimRecordDamage(t *testing.T) {
+	t.Parallel()
+	r := someRecord()
+	whole, err := r.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range whole {
+		for bit := range 8 {
+			data := bytes.Clone(whole)
+			data[i] ^= 1 << bit
+			if _, err := ledger.DecodeClaimRecord("a", data); fault.ClassOf(err) != fault.Corrupt {
+				t.Fatalf("bit %d of byte %d: %v", bit, i, err)
+			}
+		}
+	}
+	for i := range whole {
+		if _, err := ledger.DecodeClaimRecord("a", whole[:i]); err == nil {
+			t.Fatalf("%d of %d bytes are believed", i, len(whole))
+		}
+	}
+	if _, err := ledger.DecodeClaimRecord("b", whole); err == nil {
+		t.Error("the record of another pod is believed")
+	}
+	if _, err := ledger.DecodeClaimRecord("a", make([]byte, ledger.ClaimRecordBytes+1)); err == nil || !strings.Contains(err.Error(), "49153") {
+		t.Errorf("a record beyond the limit: %v", err)
+	}
+}
+
+// sealed puts a text into a record with a checksum that holds.
+func sealed(pod, text string) []byte {
+	name := "claim-record\x00" + pod + "\x00"
+	return fmt.Appendf(nil, `{"crc":"%08x","value":%s}`, crc32.Checksum([]byte(name+text), crc32.MakeTable(crc32.Castagnoli)), text)
+}
+
+// TestClaimRecordContradictions: a checksum that holds does not make sense of what
+// contradicts itself.
+func TestClaimRecordContradictions(t *testing.T) {
+	t.Parallel()
+	const head = `{"format":1,"pod":"a","digest":"d","qos":"Guaranteed","epoch":"0123456789abcdef",`
+	cpus := `{"container":"c","provider":"cpu","resource":"cpu","cpus":{"set":"1","use":"exclusive"}}`
+	if _, err := ledger.DecodeClaimRecord("a", sealed("a", head+`"claims":[`+cpus+`]}`)); err != nil {
+		t.Fatalf("a good one: %v", err)
+	}
+	for name, text := range map[string]string{
+		"another format":   `{"format":2,"pod":"a","digest":"d","qos":"Guaranteed","epoch":"0123456789abcdef"}`,
+		"another pod":      `{"format":1,"pod":"b","digest":"d","qos":"Guaranteed","epoch":"0123456789abcdef"}`,
+		"no digest":        `{"format":1,"pod":"a","qos":"Guaranteed","epoch":"0123456789abcdef"}`,
+		"no class":         `{"format":1,"pod":"a","digest":"d","qos":"Best","epoch":"0123456789abcdef"}`,
+		"no epoch id":      `{"format":1,"pod":"a","digest":"d","qos":"Guaranteed","epoch":"x"}`,
+		"no payload":       head + `"claims":[{"container":"c","provider":"cpu","resource":"cpu"}]}`,
+		"twice":            head + `"claims":[` + cpus + `,` + cpus + `]}`,
+		"no CPUs":          head + `"claims":[{"container":"c","provider":"cpu","resource":"cpu","cpus":{"set":"","use":"exclusive"}}]}`,
+		"unknown use":      head + `"claims":[{"container":"c","provider":"cpu","resource":"cpu","cpus":{"set":"1","use":"mine"}}]}`,
+		"no devices":       head + `"claims":[{"container":"c","provider":"device","resource":"r","devices":{"devices":[]}}]}`,
+		"devices unsorted": head + `"claims":[{"container":"c","provider":"device","resource":"r","devices":{"devices":[{"id":"b"},{"id":"a"}]}}]}`,
+		"memory nowhere":   head + `"claims":[{"container":"c","provider":"memory","resource":"memory","memory":[{"nodes":"","bytes":1}]}]}`,
+		"no id":            head + `"claims":[],"bindings":[{"container":"c"}]}`,
+		"a list":           `[]`,
+	} {
+		if _, err := ledger.DecodeClaimRecord("a", sealed("a", text)); fault.ClassOf(err) != fault.Corrupt {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestNewClaimRecord: a record has what the ledger has of its pod, and of the ids of a
+// container the newest.
+func TestNewClaimRecord(t *testing.T) {
+	t.Parallel()
+	l := small(t, ledgertest.NewJournal())
+	c := ledger.Owner{Pod: "a", Container: "c"}
+	view, err := l.Update(t.Context(), func(d *ledger.Draft) error {
+		d.Bind(ledger.Binding{ID: "containerd://2", Owner: c, Sequence: 2})
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, _ := view.Pod("a")
+	r := ledger.NewClaimRecord(view, p, 9)
+	if len(r.Bindings) != 1 || r.Bindings[0].ID != "containerd://2" || r.Generation != 9 || r.Epoch != view.EpochID() || r.BootID != view.BootID() {
+		t.Errorf("record %+v", r)
+	}
+	data, err := r.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := ledger.DecodeClaimRecord("a", data)
+	if err != nil || !ledger.SameClaims(got.Claims, p.Claims) || got.Digest != p.Digest || got.QoS != p.QoS {
+		t.Errorf("%v: %+v", err, got)
+	}
+	if p.ChangedGeneration != 1 || r.Older(p) {
+		t.Errorf("changed at %d", p.ChangedGeneration)
+	}
+}
+
+// FuzzDecodeClaimRecord: whatever is in an attribute, reading it neither panics nor
+// gives a record that cannot be written again.
+func FuzzDecodeClaimRecord(f *testing.F) {
+	r := someRecord()
+	data, err := r.Encode()
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(data, false)
+	f.Add([]byte(`{"format":1,"pod":"a","digest":"d","qos":"BestEffort","epoch":"0123456789abcdef","claims":[]}`), true)
+	f.Add([]byte{}, false)
+	f.Fuzz(func(t *testing.T, data []byte, seal bool) {
+		if seal { // past the checksum, where the parser is
+			data = sealed("a", string(data))
+		}
+		r, err := ledger.DecodeClaimRecord("a", data)
+		if err != nil {
+			if fault.ClassOf(err) != fault.Corrupt {
+				t.Fatalf("class of %v", err)
+			}
+			return
+		}
+		again, err := r.Encode()
+		if err != nil && fault.ClassOf(err) != fault.Invalid {
+			t.Fatalf("written again: %v", err)
+		}
+		if err != nil {
+			return
+		}
+		if _, err := ledger.DecodeClaimRecord("a", again); err != nil {
+			t.Fatalf("read again: %v", err)
+		}
+	})
+}
+
+func BenchmarkEncodeClaimRecord(b *testing.B) {
+	r := someRecord()
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := r.Encode(); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
