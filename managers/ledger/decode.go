@@ -1,14 +1,17 @@
 package ledger
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/berthd/berth/managers/fault"
 )
 
-// state is what a journal held.
+// state is what a journal held, as far as it can be read: damage hits what it hits,
+// and nothing else.
 type state struct {
 	view            View // without rules
 	machine, config string
@@ -17,35 +20,79 @@ type state struct {
 	migratedFrom    *int
 	pending         []Entry // to be written with the next commit
 	damage          []Finding
+	lost            map[string]*LostPod
+	halves          map[string]half // of the lost, those whose records are whole
+	uncertain       []string        // why pods may be missing of which nothing is known
+
+	counts   *storedGeneration // nil where it cannot be read
+	found    int               // entries outside meta
+	missing  int               // pods that the counts have and the entries do not
+	restless bool              // revisions of this state may have been given out for another one
 }
 
 // load migrates and decodes. Damage is in the state; an error means that the
-// entries are of no version that can be read.
+// entries are of a version that cannot be read.
 func load(entries []Entry, version int, chain []migration) (state, error) {
 	if len(entries) == 0 {
 		return state{fresh: true}, nil
 	}
-	var st state
+	st := state{lost: map[string]*LostPod{}, halves: map[string]half{}}
+	entries = st.rename(entries)
 	found, err := versionOf(entries)
-	if err != nil {
-		st.stored(BucketMeta, metaSchema, err)
-		return st, nil
-	}
-	if found != version {
+	switch {
+	case err != nil:
+		// Values of all versions so far are read alike, and each has its checksum.
+		st.stored(BucketMeta, metaSchema, fmt.Errorf("%w; version %d is assumed", err, version))
+	case found != version:
 		old := entries
-		if entries, err = migrate(entries, found, version, chain); err != nil {
-			if fault.ClassOf(err) == fault.Unsupported {
-				return st, err
-			}
-			st.stored(BucketMeta, metaSchema, err)
-			return st, nil
+		next, err := migrate(entries, found, version, chain)
+		if fault.ClassOf(err) == fault.Unsupported {
+			return st, err
 		}
+		if err != nil {
+			st.stored(BucketMeta, metaSchema, err)
+			break
+		}
+		entries = next
 		st.migratedFrom = &found
 		st.pending = difference(old, entries)
 	}
-	d := decoder{state: &st, pods: map[string]*storedPod{}, claims: map[string][]Claim{}, keys: map[string]bool{}}
+	d := decoder{state: &st, records: map[string]*storedPod{}, claims: map[string][]storedClaim{}, torn: map[string]string{}}
 	d.decode(entries)
 	return st, nil
+}
+
+// buckets are all that there are, in the order of the schema's comment.
+var buckets = []string{
+	BucketMeta, BucketPods, BucketClaims, BucketTraces, BucketContainers, BucketResources, BucketLeases, BucketOutsiders, BucketUnknownLive,
+}
+
+// BucketOf finds out by its checksum to which bucket a value under a key belongs.
+func BucketOf(key string, value []byte) (string, bool) {
+	for _, bucket := range buckets {
+		if _, err := unseal(Entry{Bucket: bucket, Key: key, Value: value}); err == nil {
+			return bucket, true
+		}
+	}
+	return "", false
+}
+
+// rename gives entries of buckets that the schema does not have the bucket that
+// their checksum names: it is the name of the bucket that is damaged, not they.
+func (st *state) rename(entries []Entry) []Entry {
+	for i, e := range entries {
+		if e.Bucket == "spared" || slices.Contains(buckets, e.Bucket) {
+			continue
+		}
+		if bucket, ok := BucketOf(e.Key, e.Value); ok {
+			st.stored(e.Bucket, e.Key, fmt.Errorf("the entry belongs to bucket %s", bucket))
+			if entries[i].Bucket != bucket {
+				entries = slices.Clone(entries)
+				entries[i].Bucket = bucket
+			}
+		}
+	}
+	return entries
 }
 
 // stored notes a value that cannot be used.
@@ -58,34 +105,34 @@ func (st *state) stored(bucket, key string, err error) {
 // decoder builds a view out of entries in any order.
 type decoder struct {
 	*state
-	pods   map[string]*storedPod
-	claims map[string][]Claim // by the pod's uid
-	keys   map[string]bool    // of claims
-
-	entries, found int // outside meta: as counted at the last commit, and now
+	records map[string]*storedPod
+	claims  map[string][]storedClaim // by the pod's uid
+	torn    map[string]string        // why, by the uid in the key of a claim that cannot be read
 }
 
 func (d *decoder) decode(entries []Entry) {
-	entries = slices.SortedFunc(slices.Values(entries), compareEntries)
 	d.view = View{
 		resources: map[string]SeenResource{},
 		leases:    map[string]Lease{},
 		outsiders: map[string]Outsider{},
 		unknown:   map[string]UnknownLivePod{},
 	}
-	seen := map[string]bool{}
-	for i, e := range entries {
-		if i > 0 && compareEntries(entries[i-1], e) == 0 {
-			d.stored(e.Bucket, e.Key, fmt.Errorf("is there twice"))
-			continue
-		}
-		if e.Bucket == BucketMeta {
+	seen, records, unknown := map[string]bool{}, 0, 0
+	for _, e := range d.once(entries) {
+		switch e.Bucket {
+		case BucketMeta:
 			seen[e.Key] = true
-		} else {
+		case BucketPods:
+			records++
+			d.found++
+		case BucketUnknownLive:
+			unknown++
+			d.found++
+		default:
 			d.found++
 		}
 		if err := d.entry(e); err != nil {
-			d.stored(e.Bucket, e.Key, err)
+			d.damaged(e, err)
 		}
 	}
 	for _, key := range []string{metaGeneration, metaMachine, metaConfig} {
@@ -93,13 +140,39 @@ func (d *decoder) decode(entries []Entry) {
 			d.stored(BucketMeta, key, fmt.Errorf("is missing"))
 		}
 	}
-	if d.found != d.entries {
-		d.stored(BucketMeta, metaGeneration, fmt.Errorf("the last commit left %d entries, %d are there", d.entries, d.found))
-	}
-	d.records()
+	d.join()
+	d.count(records, unknown)
 }
 
-// entry decodes one entry. What needs other entries is left to records.
+// once returns the entries in order, each key once. Of several values of a key the
+// one whose checksum holds counts.
+func (d *decoder) once(entries []Entry) []Entry {
+	entries = slices.SortedStableFunc(slices.Values(entries), compareEntries)
+	all := entries[:0]
+	for _, e := range entries {
+		last := len(all) - 1
+		if last < 0 || compareEntries(all[last], e) != 0 {
+			all = append(all, e)
+			continue
+		}
+		_, first := unseal(all[last])
+		_, second := unseal(e)
+		again := fmt.Errorf("is there twice")
+		switch {
+		case bytes.Equal(all[last].Value, e.Value), second != nil:
+			d.stored(e.Bucket, e.Key, again)
+		case first != nil:
+			d.stored(e.Bucket, e.Key, again)
+			all[last] = e
+		default:
+			d.damaged(e, again)
+			all[last].Value = nil
+		}
+	}
+	return all
+}
+
+// entry decodes one entry. What needs other entries is left to join.
 func (d *decoder) entry(e Entry) error {
 	switch e.Bucket {
 	case BucketMeta:
@@ -109,15 +182,17 @@ func (d *decoder) entry(e Entry) error {
 		if err := open(e, &p); err != nil {
 			return err
 		}
-		d.pods[e.Key] = &p
-		return matches(e.Key, p.UID())
+		if err := matches(e.Key, p.UID()); err != nil {
+			return err
+		}
+		d.records[e.Key] = &p
+		return nil
 	case BucketClaims:
 		var c Claim
 		if err := open(e, &c); err != nil {
 			return err
 		}
-		d.claims[c.Owner.Pod] = append(d.claims[c.Owner.Pod], c)
-		d.keys[e.Key] = true
+		d.claims[c.Owner.Pod] = append(d.claims[c.Owner.Pod], storedClaim{c, e})
 		return nil
 	case BucketTraces:
 		return d.trace(e)
@@ -139,6 +214,28 @@ func (d *decoder) entry(e Entry) error {
 		return decodeInto(e, d.view.unknown, func(s *UnknownLivePod) { s.UID = e.Key })
 	}
 	return fmt.Errorf("the schema has no bucket %q", e.Bucket)
+}
+
+// damaged notes an entry that cannot be used, and whom that may concern. The key of
+// a damaged entry may be what is damaged, so it names nobody for certain.
+func (d *decoder) damaged(e Entry, err error) {
+	d.stored(e.Bucket, e.Key, err)
+	switch e.Bucket {
+	case BucketMeta:
+		if e.Key == metaUncertain {
+			d.uncertain = append(d.uncertain, "the state was uncertain before, and the reason is damaged")
+		}
+	case BucketPods:
+		d.lose(e.Key, fmt.Sprintf("its record is damaged: %v", err))
+	case BucketClaims:
+		uid, _, _ := strings.Cut(e.Key, "/")
+		d.torn[uid] = fmt.Sprintf("its claim %s is damaged: %v", e.Key, err)
+	case BucketUnknownLive:
+		d.uncertain = append(d.uncertain, fmt.Sprintf("the note on the living pod %s is damaged", e.Key))
+	case BucketTraces, BucketContainers, BucketResources, BucketLeases, BucketOutsiders:
+	default:
+		d.uncertain = append(d.uncertain, fmt.Sprintf("it is not known what %s/%s was", e.Bucket, e.Key))
+	}
 }
 
 // decodeInto decodes a value that stands for itself.
@@ -166,11 +263,15 @@ func (d *decoder) meta(e Entry) error {
 		return nil // has been read by versionOf
 	case metaGeneration:
 		var stored storedGeneration
-		err := open(e, &stored)
-		d.view.generation, d.entries = stored.Number, stored.Entries
-		return err
+		if err := open(e, &stored); err != nil {
+			return err
+		}
+		d.view.generation, d.counts = stored.Number, &stored
+		return nil
 	case metaEpoch:
-		return open(e, &d.view.epoch.base)
+		err := open(e, &d.view.epoch.base)
+		d.restless = d.restless || err != nil
+		return err
 	case metaEpochID:
 		return open(e, &d.view.epoch.id)
 	case metaBootID:
@@ -184,8 +285,12 @@ func (d *decoder) meta(e Entry) error {
 	case metaUncertain:
 		return open(e, &d.view.uncertain)
 	case metaOverride:
-		d.view.override = new(Override)
-		return open(e, d.view.override)
+		var o Override
+		if err := open(e, &o); err != nil {
+			return err
+		}
+		d.view.override = &o
+		return nil
 	}
 	return fmt.Errorf("the schema has no such key")
 }
@@ -196,42 +301,123 @@ func (d *decoder) trace(e Entry) error {
 		return err
 	}
 	number, err := strconv.ParseUint(e.Key, 10, 64)
+	if err == nil {
+		err = matches(e.Key, traceKey(number))
+	}
 	if err != nil {
 		return err
 	}
 	d.view.traces.load(number, &t, len(e.Value))
-	return matches(e.Key, traceKey(number))
+	return nil
 }
 
-// records joins pods with their claims and traces.
-func (d *decoder) records() {
-	for _, uid := range sortedKeys(d.pods) {
-		stored := d.pods[uid]
-		p := stored.Pod
-		p.Claims = d.claims[uid]
-		delete(d.claims, uid)
-		slices.SortFunc(p.Claims, compareClaims)
-		for _, key := range claimKeys(p.Claims) {
-			if !d.keys[key] {
-				d.stored(BucketClaims, key, fmt.Errorf("its claim is under another key"))
-			}
-		}
-		if stored.TraceNumber != nil {
-			number := *stored.TraceNumber
-			kept, ok := d.view.traces.kept.Get(number)
-			if !ok {
-				d.stored(BucketTraces, traceKey(number), fmt.Errorf("the trace of pod %s is missing", uid))
-			} else {
-				p.Trace = kept.trace
-				d.view.traces.ofPods = d.view.traces.ofPods.Set(uid, number)
-			}
-		}
-		d.view.pods = d.view.pods.Set(uid, p)
+// join puts together what belongs to a pod: its record, its claims and its trace. A
+// pod whose record is whole, and whose claims are those of the record, is whole.
+func (d *decoder) join() {
+	for _, uid := range sortedKeys(d.records) {
+		d.pod(uid, d.records[uid])
 	}
 	for _, uid := range sortedKeys(d.claims) {
+		if _, ok := d.records[uid]; ok {
+			continue
+		}
 		d.damage = append(d.damage, Finding{
 			Kind: Structural, Rule: RuleOwner, Owner: Owner{Pod: uid},
 			Text: fmt.Sprintf("%d claims of pod %q, which is not there", len(d.claims[uid]), uid),
 		})
+		d.lose(uid, "its record is missing").add(d.claims[uid]...)
+	}
+	for uid := range d.lost {
+		if stored := d.records[uid]; stored != nil {
+			d.halves[uid] = half{sum: stored.ClaimsSum, trace: stored.TraceNumber, claims: d.claims[uid]}
+		}
+	}
+	for _, uid := range sortedKeys(d.torn) {
+		if _, whole := d.view.pods.Get(uid); !whole {
+			d.lose(uid, d.torn[uid])
+		}
+	}
+}
+
+// half is a whole record without the claims that belong to it.
+type half struct {
+	sum    string
+	trace  *uint64
+	claims []storedClaim
+}
+
+// pod adds a pod to the view, or to those that are lost.
+func (d *decoder) pod(uid string, stored *storedPod) {
+	claims := d.claims[uid]
+	p := stored.Pod
+	switch sum := sumOf(claims).String(); {
+	// Sums that a migration has made know nothing of claims that were lost before.
+	case d.torn[uid] != "" && (sum != stored.ClaimsSum || d.migratedFrom != nil):
+		d.lose(uid, d.torn[uid]).record(p).add(claims...)
+	case sum != stored.ClaimsSum:
+		why := fmt.Sprintf("its claims are not all there, or not those of its record: their sum is %s, that of the record %s", sum, stored.ClaimsSum)
+		d.stored(BucketPods, uid, fmt.Errorf("%s", why))
+		d.lose(uid, why).record(p).add(claims...)
+	default:
+		p.Claims = claimsOf(claims)
+		for i, key := range claimKeys(p.Claims) {
+			if claims[i].entry.Key != key {
+				d.stored(BucketClaims, claims[i].entry.Key, fmt.Errorf("the claim belongs under the key %s", key))
+			}
+		}
+		if stored.TraceNumber != nil {
+			p.Trace = d.traceOf(uid, *stored.TraceNumber)
+		}
+		d.view.pods = d.view.pods.Set(uid, p)
+	}
+}
+
+// traceOf returns the trace of a pod's record; nil where it is damaged, which costs
+// the pod no more than its explanation.
+func (st *state) traceOf(uid string, number uint64) *Trace {
+	kept, ok := st.view.traces.kept.Get(number)
+	if !ok {
+		st.stored(BucketTraces, traceKey(number), fmt.Errorf("the trace of pod %s is missing", uid))
+		return nil
+	}
+	st.view.traces.ofPods = st.view.traces.ofPods.Set(uid, number)
+	return kept.trace
+}
+
+// count holds what is there against the counts of the last commit.
+func (d *decoder) count(records, unknown int) {
+	if d.counts == nil {
+		d.restless = true
+		for p := range d.view.pods.Values() {
+			d.view.generation = max(d.view.generation, p.newest())
+		}
+		for t := range d.view.traces.kept.Values() {
+			d.view.generation = max(d.view.generation, t.trace.Generation)
+		}
+		d.uncertain = append(d.uncertain, "it is not known how many pods there were")
+		return
+	}
+	if d.found != d.counts.Entries {
+		d.stored(BucketMeta, metaGeneration, fmt.Errorf("the last commit left %d entries, %d are there", d.counts.Entries, d.found))
+	}
+	named := 0 // pods without a record, of which claims are left
+	for uid := range d.claims {
+		if _, ok := d.records[uid]; !ok {
+			named++
+		}
+	}
+	for _, uid := range sortedKeys(d.lost) {
+		if d.records[uid] == nil && len(d.claims[uid]) == 0 && d.torn[uid] == "" {
+			d.uncertain = append(d.uncertain, fmt.Sprintf("the damaged record of pod %s may be one of another pod", uid))
+		}
+	}
+	d.missing = d.counts.Pods - records
+	switch {
+	case d.missing > named:
+		d.uncertain = append(d.uncertain, fmt.Sprintf("there were %d pods at the last commit, the records of %d are there", d.counts.Pods, records))
+	case unknown < d.counts.Unknown:
+		d.uncertain = append(d.uncertain, fmt.Sprintf("%d pods lived here unknown at the last commit, the notes on %d are there", d.counts.Unknown, unknown))
+	case d.found < d.counts.Entries && d.migratedFrom != nil: // pods were not counted then
+		d.uncertain = append(d.uncertain, "entries are missing, and it is not known which")
 	}
 }

@@ -101,10 +101,14 @@ func writeGeneration(w *jsontext.Writer, v storedGeneration) {
 	w.Number("number", v.Number)
 	w.Key("entries")
 	w.Int(int64(v.Entries))
+	w.Key("pods")
+	w.Int(int64(v.Pods))
+	w.Count("unknown", v.Unknown)
 	w.End()
 }
 
-// writePod writes a pod's record with the number of its trace.
+// writePod writes a pod's record with the number of its trace and the sum of its
+// claims.
 func writePod(w *jsontext.Writer, p *storedPod) {
 	w.Begin()
 	w.Key("pod")
@@ -124,5 +128,6 @@ func writePod(w *jsontext.Writer, p *storedPod) {
 	if p.TraceNumber != nil {
 		w.Number("trace", *p.TraceNumber)
 	}
+	w.Some("claims", p.ClaimsSum)
 	w.End()
 }

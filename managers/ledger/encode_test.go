@@ -97,9 +97,10 @@ func TestEncodesAsJSONDoes(t *testing.T) {
 		}}
 		if v.Admitted {
 			p.TraceNumber = &v.Generation
+			p.ClaimsSum = s.Draw(t, "sum")
 		}
 		check(&p)
-		check(storedGeneration{v.Generation, v.Tried})
+		check(storedGeneration{v.Generation, v.Tried, v.Tried % 7, v.Tried % 3})
 		if c := drawClaim(t); c != nil {
 			check(c)
 		}
@@ -114,7 +115,7 @@ func TestEveryFieldIsWritten(t *testing.T) {
 		reflect.TypeFor[storedClaimRecord](): 11,
 		reflect.TypeFor[recordedClaim]():     8,
 		reflect.TypeFor[Pod]():               10,
-		reflect.TypeFor[storedPod]():         2,
+		reflect.TypeFor[storedPod]():         3,
 		reflect.TypeFor[Trace]():             12,
 		reflect.TypeFor[Step]():              12,
 		reflect.TypeFor[Affinity]():          3,
@@ -122,7 +123,7 @@ func TestEveryFieldIsWritten(t *testing.T) {
 		reflect.TypeFor[Owner]():             2,
 		reflect.TypeFor[CPUs]():              2,
 
-		reflect.TypeFor[storedGeneration](): 2,
+		reflect.TypeFor[storedGeneration](): 4,
 	} {
 		if got := typ.NumField(); got != written {
 			t.Errorf("%s has %d fields, encode.go knows %d", typ, got, written)

@@ -14,3 +14,6 @@ func dumpable(v View) *View {
 	v.derive()
 	return &v
 }
+
+// SealText makes the entry for a text.
+func SealText(bucket, key, text string) Entry { return sealText(bucket, key, []byte(text)) }

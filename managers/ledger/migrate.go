@@ -18,19 +18,66 @@ type migration func([]Entry) ([]Entry, error)
 var migrations = []migration{
 	// Version 2 only has more that can be said.
 	func(entries []Entry) ([]Entry, error) { return entries, nil },
-	// So does version 3: who opens the ledger gives it an epoch's id. And it has other
-	// names for two things.
-	func(entries []Entry) ([]Entry, error) {
-		for i, e := range entries {
-			switch {
-			case e.Bucket == "spared":
-				entries[i] = renamed(e, BucketUnknownLive, e.Key)
-			case e.Bucket == BucketMeta && e.Key == "doubt":
-				entries[i] = renamed(e, BucketMeta, metaUncertain)
+	toVersion3,
+}
+
+// toVersion3 counts pods, sums up their claims and renames what has another name
+// now. A value that is damaged stays as it is, for the decoder to find. The id of
+// the epoch is given by whoever opens the ledger.
+func toVersion3(entries []Entry) ([]Entry, error) {
+	claims := map[string][]storedClaim{} // by the pod's uid
+	pods, unknown := 0, 0
+	for _, e := range entries {
+		switch e.Bucket {
+		case BucketPods:
+			pods++
+		case "spared":
+			unknown++
+		case BucketClaims:
+			var c Claim
+			if open(e, &c) == nil {
+				claims[c.Owner.Pod] = append(claims[c.Owner.Pod], storedClaim{c, e})
 			}
 		}
-		return entries, nil
-	},
+	}
+	next := make([]Entry, 0, len(entries))
+	for _, e := range entries {
+		changed, err := version3(e, storedGeneration{Pods: pods, Unknown: unknown}, claims)
+		if err != nil {
+			return nil, err
+		}
+		next = append(next, changed)
+	}
+	return next, nil
+}
+
+// version3 returns what becomes of one entry.
+func version3(e Entry, counts storedGeneration, claims map[string][]storedClaim) (Entry, error) {
+	bucket, key := e.Bucket, e.Key
+	var value any
+	switch {
+	case bucket == "spared":
+		return renamed(e, BucketUnknownLive, key), nil
+	case bucket == BucketMeta && key == "doubt":
+		return renamed(e, BucketMeta, metaUncertain), nil
+	case bucket == BucketMeta && key == metaGeneration:
+		value = new(storedGeneration)
+	case bucket == BucketPods:
+		value = &storedPod{Pod: &Pod{}}
+	default:
+		return e, nil
+	}
+	if open(e, value) != nil {
+		return e, nil
+	}
+	switch v := value.(type) {
+	case *storedGeneration:
+		v.Pods, v.Unknown = counts.Pods, counts.Unknown
+		value = *v
+	case *storedPod:
+		v.ClaimsSum = sumOf(claims[v.UID()]).String()
+	}
+	return seal(bucket, key, value)
 }
 
 // renamed puts a value under another name. A damaged one stays damaged.

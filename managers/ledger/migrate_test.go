@@ -40,9 +40,9 @@ var (
 					return nil, err
 				}
 				p.Digest = digests[e.Key]
-				e, _ = seal(BucketPods, e.Key, p)
+				e, _ = seal(BucketPods, e.Key, &storedPod{Pod: &p, ClaimsSum: claimsSum(0).String()})
 			case e.Bucket == BucketMeta && e.Key == metaGeneration:
-				e, _ = seal(BucketMeta, metaGeneration, storedGeneration{Number: 5, Entries: 1})
+				e, _ = seal(BucketMeta, metaGeneration, storedGeneration{Number: 5, Entries: 1, Pods: 1})
 			}
 			next = append(next, e)
 		}
@@ -51,7 +51,7 @@ var (
 	fromOne migration = func(entries []Entry) ([]Entry, error) {
 		for i, e := range entries {
 			if e.Bucket == BucketMeta && e.Key == metaGeneration {
-				entries[i], _ = seal(BucketMeta, metaGeneration, storedGeneration{Number: 5, Entries: 2})
+				entries[i], _ = seal(BucketMeta, metaGeneration, storedGeneration{Number: 5, Entries: 2, Pods: 1})
 			}
 		}
 		lease, err := seal(BucketLeases, "new", Lease{Provider: "p"})
@@ -135,7 +135,7 @@ func TestMigrateRefuses(t *testing.T) {
 	} {
 		st, err := load(c.entries, 2, c.chain)
 		if err == nil && len(st.damage) > 0 {
-			err = corrupt(st.damage)
+			err = fault.Corruptf("%s", st.damage[0])
 		}
 		if fault.ClassOf(err) != c.class || !strings.Contains(fmt.Sprint(err), c.want) {
 			t.Errorf("%s: %v, want %s: %q", name, err, c.class, c.want)
@@ -153,8 +153,10 @@ func sealText(bucket, key string, text []byte) Entry {
 // FuzzLoad: values whose checksums hold, but whose content is anything, are
 // decoded or reported, and what is decoded is the same after another round.
 func FuzzLoad(f *testing.F) {
+	const claim = `{"owner":{"pod":"a","container":"c"},"resource":"cpu","provider":"p","cpus":{"set":"1-2","use":"exclusive"}}`
+	sum := sumOf([]storedClaim{{entry: sealText(BucketClaims, "a/c/cpu", []byte(claim))}}).String()
 	for _, seed := range [][4]string{
-		{"pods", "a", `{"pod":{"uid":"a","containers":[{"name":"c"}]},"trace":7}`, "claims\na/c/cpu\n" + `{"owner":{"pod":"a","container":"c"},"resource":"cpu","provider":"p","cpus":{"set":"1-2","use":"exclusive"}}`},
+		{"pods", "a", `{"pod":{"uid":"a","containers":[{"name":"c"}]},"claims":"` + sum + `"}`, "claims\na/c/cpu\n" + claim},
 		{"claims", "a/·pod/memory", `{"owner":{"pod":"a"},"resource":"memory","memory":[{"nodes":"0-1","bytes":18446744073709551615}]}`, "pods\na\nnull"},
 		{"traces", "00000000000000000007", `{"steps":null}`, "traces\n7\n{}"},
 		{"containers", "x", `{"owner":{"pod":"a","container":"c"}}`, "meta\nother\n1"},
@@ -167,7 +169,7 @@ func FuzzLoad(f *testing.F) {
 			entries = append(entries, sealText(parts[0], parts[1], []byte(parts[2])))
 		}
 		entries = append(entries, sealed(t, BucketMeta, metaSchema, schemaVersion), sealed(t, BucketMeta, metaMachine, "m"),
-			sealed(t, BucketMeta, metaConfig, "c"), sealed(t, BucketMeta, metaGeneration, storedGeneration{1, len(entries)}))
+			sealed(t, BucketMeta, metaConfig, "c"), sealed(t, BucketMeta, metaGeneration, storedGeneration{Number: 1, Entries: len(entries), Pods: count(entries, BucketPods), Unknown: count(entries, BucketUnknownLive)}))
 		st, err := load(entries, schemaVersion, migrations)
 		if err != nil || len(st.damage) > 0 {
 			return
@@ -189,6 +191,16 @@ func FuzzLoad(f *testing.F) {
 			t.Errorf("second round differs:\n%s\n%s", a, b)
 		}
 	})
+}
+
+// count returns how many entries a bucket has.
+func count(entries []Entry, bucket string) (n int) {
+	for _, e := range entries {
+		if e.Bucket == bucket {
+			n++
+		}
+	}
+	return n
 }
 
 func text(t *testing.T, entries []Entry) []byte {

@@ -25,8 +25,17 @@ type Report struct {
 	Memory []NodeMemory `json:"memory,omitempty"`
 	// Dropped is a policy that was set before and does not hold any more.
 	Dropped *Override `json:"dropped,omitempty"`
-	// Damage is why the state cannot be used.
+	// Damage is what is wrong with the stored state. None of it is in the view of a
+	// ledger that was opened.
 	Damage []Finding `json:"damage,omitempty"`
+	// Whole counts the pods that are kept, Lost are those that are not, by uid.
+	Whole int       `json:"whole"`
+	Lost  []LostPod `json:"lost,omitempty"`
+	// Uncertain tells why there may be pods of which the state says nothing at all;
+	// empty: there are none.
+	Uncertain string `json:"uncertain,omitempty"`
+	// Unread tells, in sentences, which parts of the journal's file could not be read.
+	Unread []string `json:"unread,omitempty"`
 	// Grandfathered are claims that today's rules would not allow. They stay.
 	Grandfathered []Finding `json:"grandfathered,omitempty"`
 	// Broken are claims on CPUs or NUMA nodes that the machine has lost.
@@ -36,8 +45,7 @@ type Report struct {
 // Open loads the journal's state and checks it. It writes nothing.
 //
 // An error of class Corrupt means that the state is damaged; the report lists
-// the findings, and the caller sets the journal's file aside and opens a new
-// one. Class Unsupported means that the state was written by a newer version of
+// what is wrong, and what Salvage would keep of the state. Class Unsupported means that the state was written by a newer version of
 // berth, class Invalid that Options lack something. Errors of Journal.Load come
 // with their own class. Changed rules are no error: the report tells.
 func Open(ctx context.Context, o Options) (*Ledger, Report, error) {
@@ -55,10 +63,10 @@ func Open(ctx context.Context, o Options) (*Ledger, Report, error) {
 		return nil, Report{}, &fault.Error{Class: fault.ClassOf(err), Message: "open ledger: " + err.Error(), Err: err}
 	}
 	st, err := load(entries, schemaVersion, migrations)
-	report := Report{MigratedFrom: st.migratedFrom, Memory: st.memory, Damage: st.damage}
 	if err != nil {
-		return nil, report, err
+		return nil, Report{}, err
 	}
+	var report Report
 	view := &st.view
 	if st.fresh {
 		view.epoch.base = o.Epoch
@@ -67,11 +75,12 @@ func Open(ctx context.Context, o Options) (*Ledger, Report, error) {
 		o.restore(&st, &report)
 	}
 	view.rules, view.traces.limits = o.Rules, traceLimits{o.Traces, o.TraceBytes}
-	view.derive()
+	findings := st.resolve()
+	st.tell(&report)
 	report.Generation, report.LastBootID = view.generation, view.epoch.boot
-	report.sort(Check(view))
+	report.sort(findings)
 	if len(report.Damage) > 0 {
-		return nil, report, corrupt(report.Damage)
+		return nil, report, report.corrupt()
 	}
 	l := &Ledger{journal: o.Journal, onCommit: o.OnCommit, turn: make(chan struct{}, 1), pending: st.pending}
 	if o.enter(view) || st.machine != o.Rules.Machine.Fingerprint() || st.config != o.Rules.ConfigDigest || !slices.Equal(st.memory, o.Rules.Memory) {
@@ -100,24 +109,13 @@ func (o *Options) restore(st *state, r *Report) {
 	st.pending = append(st.pending, Entry{Bucket: BucketMeta, Key: metaOverride})
 }
 
-// sort puts the findings of Check where they belong.
+// sort puts the policy findings of Check where they belong.
 func (r *Report) sort(findings []Finding) {
 	for _, f := range findings {
-		switch {
-		case f.Kind == Structural:
-			r.Damage = append(r.Damage, f)
-		case f.Rule == RuleVanished:
+		if f.Rule == RuleVanished {
 			r.Broken = append(r.Broken, f)
-		default:
+		} else {
 			r.Grandfathered = append(r.Grandfathered, f)
 		}
 	}
-}
-
-// corrupt makes the error for damage; damage is not empty.
-func corrupt(damage []Finding) error {
-	if more := len(damage) - 1; more > 0 {
-		return fault.Corruptf("open ledger: %s (and %d more)", damage[0], more)
-	}
-	return fault.Corruptf("open ledger: %s", damage[0])
 }

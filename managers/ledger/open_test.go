@@ -240,7 +240,7 @@ func TestDamage(t *testing.T) {
 		"flipped config":    {"meta", "config", flip, "stored: meta/config:"},
 		"empty value":       {"pods", "a", put(""), "stored: pods/a: no checksum"},
 		"short value":       {"pods", "a", put(`{"crc":"01234567`), "stored: pods/a: no value"},
-		"lost claim":        {"claims", "a/c/vendor.com/gpu", drop, "the last commit left 12 entries, 11 are there"},
+		"lost claim":        {"claims", "a/c/vendor.com/gpu", drop, "stored: pods/a: its claims are not all there"},
 		"lost pod":          {"pods", "a", drop, "5 claims of pod \"a\", which is not there"},
 		"lost binding":      {"containers", "containerd://1", drop, "the last commit left 12 entries, 11 are there"},
 		"lost unknown":      {"unknown-live-pods", "s", drop, "the last commit left 12 entries, 11 are there"},

@@ -22,7 +22,8 @@ import (
 //
 //	bucket      key                                   value
 //	meta        schema                                number of the schema
-//	meta        generation                            number of commits, count of all entries outside meta
+//	meta        generation                            number of commits, counts of all entries outside meta, of pods
+//	                                                  and of unknown living pods
 //	meta        epoch                                 Options.Epoch of the ledger's beginning, absent if it was 0
 //	meta        epoch-id                              View.EpochID, absent if there is none
 //	meta        boot-id                               View.BootID at the last commit, absent if it was not known
@@ -31,7 +32,8 @@ import (
 //	meta        memory                                Rules.Memory at the last commit, absent if it was empty
 //	meta        uncertain                             View.Uncertain, absent where there is none
 //	meta        override                              Override, absent where there is none
-//	pods        <uid>                                 Pod, with "trace": the number of its trace, if it has one
+//	pods        <uid>                                 Pod, with "trace": the number of its trace, if it has one, and
+//	                                                  "claims": the sum of its claims
 //	claims      <uid>/<container or ·pod>/<resource>  Claim; "/<provider>" follows for every claim but the first in
 //	                                                  order of providers, where several hold claims on one resource
 //	traces      <number, 20 digits>                   Trace; numbers ascend and are not used again while kept
@@ -46,14 +48,19 @@ import (
 // the bytes of the value as they stand there. It finds flipped bytes and values
 // under a wrong key; lost entries are found by their count.
 //
+// The sum of a pod's claims is CRC-32C, in hexadecimal, over the key, a zero byte
+// and the checksum of each of them in their order. It tells whether a pod has the
+// claims that belong to its record: all of them, no others, and none of another time.
+//
 // The two epochs have different tasks. "epoch" is a time and the base of the
 // revisions, so that those of later ledgers are higher; it stays as long as the
 // ledger goes on. "epoch-id" is random and says whether two things were written in
 // the same life of the file; it changes whenever the file is made anew.
 //
 // Version 1 had no spared, and pods without "admitted_generation".
-// Version 2 had no "epoch-id" and no "boot-id", no "changed_generation" of pods, and
-// "doubt" and "spared" for "uncertain" and "unknown-live-pods".
+// Version 2 had no "epoch-id" and no "boot-id", no counts of pods and of unknown living
+// pods, no "changed_generation" of pods and no sums of their claims, and "doubt" and
+// "spared" for "uncertain" and "unknown-live-pods".
 //
 // To change the schema: raise schemaVersion, append a migration that turns the
 // entries of the former version into those of the new one, and add a golden file
@@ -82,12 +89,15 @@ const podKey = "·pod"
 type storedGeneration struct {
 	Number  uint64 `json:"number"`
 	Entries int    `json:"entries"`
+	Pods    int    `json:"pods"`
+	Unknown int    `json:"unknown,omitempty"`
 }
 
 // storedPod is the value of a pod's record.
 type storedPod struct {
 	*Pod
 	TraceNumber *uint64 `json:"trace,omitempty"`
+	ClaimsSum   string  `json:"claims,omitempty"`
 }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -183,6 +193,36 @@ func open(e Entry, v any) error {
 	return json.Unmarshal(text, v)
 }
 
+// claimsSum grows over a pod's claims, as they are stored and in their order.
+type claimsSum uint32
+
+// add takes in a claim whose checksum holds.
+func (s *claimsSum) add(e Entry) {
+	sum := crc32.Update(uint32(*s), castagnoli, append([]byte(e.Key), 0))
+	if len(e.Value) >= len(sealStart)+crcLen {
+		sum = crc32.Update(sum, castagnoli, e.Value[len(sealStart):len(sealStart)+crcLen])
+	}
+	*s = claimsSum(sum)
+}
+
+// storedClaim is a claim beside the entry that it was read from.
+type storedClaim struct {
+	Claim
+	entry Entry
+}
+
+// sumOf puts a pod's claims in order and returns their sum.
+func sumOf(claims []storedClaim) claimsSum {
+	slices.SortFunc(claims, func(a, b storedClaim) int { return compareClaims(a.Claim, b.Claim) })
+	var sum claimsSum
+	for _, c := range claims {
+		sum.add(c.entry)
+	}
+	return sum
+}
+
+func (s claimsSum) String() string { return fmt.Sprintf("%08x", uint32(s)) }
+
 // claimKeys returns the keys of a pod's claims, which are in order.
 func claimKeys(claims []Claim) []string {
 	keys := make([]string, len(claims))
@@ -223,7 +263,7 @@ func (b *batch) drop(bucket, key string) {
 }
 
 func (b *batch) generation(v *View) {
-	b.put(BucketMeta, metaGeneration, storedGeneration{Number: v.generation, Entries: v.entries()})
+	b.put(BucketMeta, metaGeneration, storedGeneration{Number: v.generation, Entries: v.entries(), Pods: v.pods.Len(), Unknown: len(v.unknown)})
 }
 
 // entries counts what is stored outside meta.
@@ -282,15 +322,21 @@ func (b *batch) pod(uid string, old, next *Pod, v *View) {
 		if number, ok := v.traces.ofPods.Get(uid); ok {
 			stored.TraceNumber = &number
 		}
-		b.put(BucketPods, uid, stored)
+		at := len(b.entries)
+		b.entries = append(b.entries, Entry{}) // the record, once the sum of its claims is known
+		var sum claimsSum
 		for i, key := range claimKeys(next.Claims) {
 			e, err := seal(BucketClaims, key, &next.Claims[i])
 			b.err = cmp.Or(b.err, err)
+			sum.add(e)
 			if !bytes.Equal(stale[key], e.Value) {
 				b.entries = append(b.entries, e)
 			}
 			delete(stale, key)
 		}
+		stored.ClaimsSum = sum.String()
+		e, err := seal(BucketPods, uid, stored)
+		b.entries[at], b.err = e, cmp.Or(b.err, err)
 	} else if old != nil {
 		b.drop(BucketPods, uid)
 	}

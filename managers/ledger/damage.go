@@ -1,0 +1,204 @@
+package ledger
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/internal/ordered"
+)
+
+// LostPod is a pod that is not whole any more: its record or one of its claims is
+// damaged or missing, or it contradicts a pod that is kept. It has no place in the
+// ledger, and what it holds is free there; whoever recovers it has to see whether
+// it lives, and what of this it holds.
+type LostPod struct {
+	// UID of the pod. Where nothing but a damaged key is left of a pod, it may be
+	// the damaged form of another uid.
+	UID string `json:"uid"`
+	// Why it is lost, in a sentence; several reasons are joined with "; ".
+	Why string `json:"why"`
+	// Pod is its record, without claims and trace; nil where that cannot be read.
+	Pod *Pod `json:"pod,omitempty"`
+	// Claims are those that could be read, in order. Where PerhapsStale is set there
+	// may be several for one owner, resource and provider, and the pod had one of them.
+	Claims []Claim `json:"claims,omitempty"`
+	// Bindings of its containers by the runtime's id.
+	Bindings map[string]Binding `json:"bindings,omitempty"`
+	// PerhapsStale says that record or claims come, at least in part, from a place
+	// that the file does not refer to any more: the pod may have been removed since,
+	// or hold something else.
+	PerhapsStale bool `json:"perhaps_stale,omitempty"`
+}
+
+// lose notes a pod as lost, once more or for the first time.
+func (st *state) lose(uid, why string) *LostPod {
+	p := st.lost[uid]
+	if p == nil {
+		p = &LostPod{UID: uid}
+		st.lost[uid] = p
+	}
+	if !strings.Contains(p.Why, why) {
+		p.Why = strings.TrimPrefix(p.Why+"; "+why, "; ")
+	}
+	return p
+}
+
+func (l *LostPod) record(p *Pod) *LostPod {
+	l.Pod = p
+	return l
+}
+
+// add gives the pod claims.
+func (l *LostPod) add(claims ...storedClaim) *LostPod {
+	l.Claims = append(l.Claims, claimsOf(claims)...)
+	slices.SortStableFunc(l.Claims, compareClaims)
+	return l
+}
+
+// claimsOf returns claims without their entries.
+func claimsOf(claims []storedClaim) []Claim {
+	var all []Claim
+	for _, c := range claims {
+		all = append(all, c.Claim)
+	}
+	return all
+}
+
+// resolve takes out of the view what contradicts the ledger's invariants, as lost,
+// and returns the policy findings about the rest. The rules must be in place.
+//
+// Of two pods that hold one thing, the one whose last change is older goes, and of
+// two that were changed by one commit the one with the greater uid. The ledger never
+// commits such a pair, so one of them has been removed, and what it held was given to
+// the other one afterwards: the later one is right.
+func (st *state) resolve() []Finding {
+	st.release()
+	for {
+		st.view.derive()
+		findings := Check(&st.view)
+		if _, wrong := firstStructural(findings); !wrong {
+			return findings
+		}
+		before := st.view.pods.Len()
+		for _, f := range findings {
+			if f.Kind == Structural {
+				st.damage = append(st.damage, f)
+				st.keepOut(f)
+			}
+		}
+		if st.view.pods.Len() == before { // nobody can be named: rather nothing than what is wrong
+			for uid := range st.view.pods.All() {
+				st.lose(uid, "the ledger contradicts itself")
+			}
+			st.view.pods, st.view.traces.ofPods = ordered.Map[string, *Pod]{}, ordered.Map[string, uint64]{}
+		}
+		st.release()
+	}
+}
+
+// keepOut takes a pod out of the view because of a finding, unless one that the
+// finding is about is out already.
+func (st *state) keepOut(f Finding) {
+	uid := f.Owner.Pod
+	p, here := st.view.pods.Get(uid)
+	if other := f.Other.Pod; other != "" && other != uid {
+		o, both := st.view.pods.Get(other)
+		if !here || !both {
+			return
+		}
+		if cmp.Or(cmp.Compare(o.newest(), p.newest()), -strings.Compare(other, uid)) < 0 {
+			uid, p = other, o
+		}
+	}
+	if p == nil {
+		return
+	}
+	st.view.pods, st.view.traces.ofPods = st.view.pods.Delete(uid), st.view.traces.ofPods.Delete(uid)
+	lost := st.lose(uid, f.Text)
+	lost.Pod = &Pod{}
+	*lost.Pod = *p
+	lost.Pod.Claims, lost.Pod.Trace = nil, nil
+	lost.Claims = p.Claims
+}
+
+// newest returns the generation of the last change of the pod that is known.
+func (p *Pod) newest() uint64 { return max(p.AdmittedGeneration, p.ChangedGeneration) }
+
+// release takes away what belongs to pods that are not there: their bindings, and
+// notes on living pods that are known or none.
+func (st *state) release() {
+	for b := range st.view.Bindings() {
+		id := b.ID
+		if p, ok := st.view.pods.Get(b.Owner.Pod); ok && p.Pod.Container(b.Owner.Container) != nil {
+			continue
+		}
+		st.view.bindings = st.view.bindings.without(id)
+		lost, ok := st.lost[b.Owner.Pod]
+		if !ok {
+			st.damage = append(st.damage, Finding{
+				Kind: Structural, Rule: RuleOwner, Owner: b.Owner,
+				Text: fmt.Sprintf("container id %s is bound to %s, which is not known", id, b.Owner),
+			})
+			continue
+		}
+		if lost.Bindings == nil {
+			lost.Bindings = map[string]Binding{}
+		}
+		lost.Bindings[id] = b
+	}
+	for _, uid := range sortedKeys(st.view.unknown) {
+		if _, known := st.view.pods.Get(uid); known || uid == "" || strings.Contains(uid, "/") {
+			delete(st.view.unknown, uid)
+			st.damage = append(st.damage, Finding{
+				Kind: Structural, Rule: RuleUnknownLive, Owner: Owner{Pod: uid},
+				Text: fmt.Sprintf("pod %q is noted as living and unknown, and is known or no pod", uid),
+			})
+		}
+	}
+}
+
+// tell puts into the report what is damaged.
+func (st *state) tell(r *Report) {
+	r.MigratedFrom, r.Memory, r.Damage = st.migratedFrom, st.memory, st.damage
+	r.Uncertain = strings.Join(slices.Compact(st.uncertain), "; ")
+	for _, uid := range sortedKeys(st.lost) {
+		r.Lost = append(r.Lost, *st.lost[uid])
+	}
+	r.Whole = st.view.pods.Len()
+}
+
+// corrupt makes the error for damage, which the report has. It says what a start
+// that bears damage would keep.
+func (r *Report) corrupt() error {
+	text := "open ledger: " + r.Damage[0].String()
+	if more := len(r.Damage) - 1; more > 0 {
+		text += fmt.Sprintf(" (and %d more)", more)
+	}
+	return fault.Corruptf("%s; %s", text, r.Outcome())
+}
+
+// Outcome says in a sentence which pods are kept and which are lost.
+func (r *Report) Outcome() string {
+	text := fmt.Sprintf("%d pods are whole", r.Whole)
+	if n := len(r.Lost); n > 0 {
+		uids := make([]string, 0, n)
+		for _, l := range r.Lost[:min(n, toldPods)] {
+			uids = append(uids, l.UID)
+		}
+		text += fmt.Sprintf(", %d are lost (%s", n, strings.Join(uids, ", "))
+		if n > toldPods {
+			text += ", …"
+		}
+		text += ")"
+	}
+	if r.Uncertain != "" {
+		text += "; others may be missing: " + r.Uncertain
+	}
+	return text
+}
+
+// toldPods is how many lost pods a sentence names.
+const toldPods = 10

@@ -1,0 +1,284 @@
+package ledger
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/berthd/berth/managers/fault"
+)
+
+// Found is what could be read of a damaged journal.
+type Found struct {
+	// Entries are those that the journal's newest state refers to.
+	Entries []Entry
+	// Loose are entries that belong to the newest state as far as can be told, but
+	// what led to them is damaged.
+	Loose []Entry
+	// Stale are entries from places that the newest state does not refer to. They
+	// may have been removed or replaced since; several may have one key.
+	Stale []Entry
+	// Unread tells, in sentences, what could not be read.
+	Unread []string
+	// Behind tells why commits may be missing that were acknowledged; empty: none are.
+	Behind string
+}
+
+// Saved is what becomes of a damaged journal.
+type Saved struct {
+	// Entries of a journal that is sound. It begins with Generation, in an epoch of
+	// its own.
+	Entries    []Entry
+	Generation uint64
+	// Report says what was damaged, and who is lost.
+	Report Report
+}
+
+// Salvage makes a sound state out of a damaged one. Every pod whose record and
+// claims are whole stays, and so does every other entry whose checksum holds.
+// What is perhaps stale is never taken for a fact: a pod of which only that is left
+// is lost. Where pods are lost, or may be missing, the state is uncertain
+// (View.Uncertain). Options.EpochID is the epoch of the state, and Options.Epoch the
+// base of its revisions if those of the damaged one are not known for certain.
+// An error of class Unsupported means a state of a newer berth; nothing is saved then.
+func Salvage(o Options, f Found) (Saved, error) {
+	if o.Rules.Machine == nil {
+		return Saved{}, fault.Invalidf("salvage ledger: no machine given")
+	}
+	st, stale, err := f.load()
+	if err != nil {
+		return Saved{}, err
+	}
+	view := &st.view
+	if st.fresh {
+		st.lost, st.halves, st.restless = map[string]*LostPod{}, map[string]half{}, true
+		st.uncertain = append(st.uncertain, "nothing could be read")
+	}
+	if f.Behind != "" {
+		st.restless = true
+		st.uncertain = append(st.uncertain, f.Behind)
+	}
+	st.recall(stale)
+	view.rules = o.Rules
+	view.traces.limits = traceLimits{cmp.Or(o.Traces, DefaultTraces), cmp.Or(o.TraceBytes, DefaultTraceBytes)}
+	saved := Saved{Report: Report{Generation: view.generation, LastBootID: view.epoch.boot}}
+	findings := st.resolve()
+	st.tell(&saved.Report)
+	saved.Report.sort(findings)
+	saved.Report.Unread = f.Unread
+
+	saved.Report.MachineChanged = st.machine != "" && st.machine != o.Rules.Machine.Fingerprint()
+	saved.Report.ConfigChanged = st.config != "" && st.config != o.Rules.ConfigDigest
+	view.generation++
+	view.epoch.id = o.EpochID
+	if st.restless || saved.Report.Uncertain != "" || view.epoch.base == 0 {
+		// Higher than any that was given out, as long as the clock has not gone back.
+		view.epoch.base = max(o.Epoch, view.epoch.base+1)
+	}
+	if len(saved.Report.Lost) > 0 || saved.Report.Uncertain != "" {
+		text := "the ledger was damaged: " + saved.Report.Outcome()
+		if view.uncertain != "" && !strings.HasPrefix(view.uncertain, "the ledger was damaged: ") {
+			text = view.uncertain + "; " + text
+		}
+		view.uncertain = text
+	}
+	saved.Generation = view.generation
+	saved.Entries, err = st.dump()
+	return saved, err
+}
+
+// dump returns the entries of the state, with the machine, the configuration and the
+// memory of the last commit, as far as they are known: the next start compares them
+// with today's.
+func (st *state) dump() ([]Entry, error) {
+	entries, err := Dump(&st.view)
+	if err != nil {
+		return nil, err
+	}
+	var b batch
+	if st.machine != "" {
+		b.put(BucketMeta, metaMachine, st.machine)
+	}
+	if st.config != "" {
+		b.put(BucketMeta, metaConfig, st.config)
+	}
+	if len(st.memory) > 0 {
+		b.put(BucketMeta, metaMemory, st.memory)
+	}
+	if b.err != nil {
+		return nil, fault.Internalf("salvage ledger: %w", b.err)
+	}
+	for _, e := range b.entries {
+		entries = slices.DeleteFunc(entries, func(o Entry) bool { return compareEntries(o, e) == 0 })
+	}
+	entries = append(entries, b.entries...)
+	slices.SortFunc(entries, compareEntries)
+	return entries, nil
+}
+
+// whole reports whether nothing of what the last commit left is damaged or missing.
+func (st *state) whole() bool {
+	return !st.fresh && len(st.damage)+len(st.lost)+len(st.uncertain) == 0
+}
+
+// fits reports whether a state holds no more than the last commit left.
+func (st *state) fits() bool {
+	return st.counts != nil && st.missing >= 0 && st.found <= st.counts.Entries
+}
+
+// load decodes the entries, and of the loose ones those that are missing, if the
+// state then holds no more than it should: else something is loose because it was
+// removed. It returns what is only stale.
+func (f *Found) load() (state, []Entry, error) {
+	st, err := load(f.Entries, schemaVersion, migrations)
+	if err != nil || len(f.Loose)+len(f.Stale) == 0 || st.whole() {
+		return st, nil, err
+	}
+	all := slices.Concat(f.Loose, f.Stale)
+	if len(f.Loose) == 0 {
+		return st, all, nil
+	}
+	more, err := load(merge(f.Entries, f.Loose), schemaVersion, migrations)
+	if err != nil || !more.fits() {
+		return st, all, nil
+	}
+	return more, f.Stale, nil
+}
+
+// merge returns the entries and those of the others whose keys they do not have, or
+// have with a damaged value.
+func merge(entries, others []Entry) []Entry {
+	at := make(map[[2]string]int, len(entries)+len(others))
+	all := slices.Clone(entries)
+	for i, e := range all {
+		at[[2]string{e.Bucket, e.Key}] = i
+	}
+	for _, e := range others {
+		key := [2]string{e.Bucket, e.Key}
+		i, ok := at[key]
+		if !ok {
+			at[key] = len(all)
+			all = append(all, e)
+		} else if _, err := unseal(all[i]); err != nil {
+			all[i] = e
+		}
+	}
+	return all
+}
+
+// tries is how many sets of stale claims are compared with one record.
+const tries = 1 << 10
+
+// recall looks among stale entries for what is missing. A stale claim is a fact only
+// where the sum in a record that is not stale proves it. All else is told as lost.
+func (st *state) recall(entries []Entry) {
+	if len(entries) == 0 {
+		return
+	}
+	pods, claims := map[string]*storedPod{}, map[string][]storedClaim{}
+	for _, e := range entries {
+		switch e.Bucket {
+		case BucketPods:
+			p := storedPod{Pod: &Pod{}}
+			if open(e, &p) == nil && p.UID() == e.Key && p.laterThan(pods[e.Key]) {
+				pods[e.Key] = &p
+			}
+		case BucketClaims:
+			var c Claim
+			if open(e, &c) == nil {
+				claims[c.Owner.Pod] = append(claims[c.Owner.Pod], storedClaim{c, e})
+			}
+		}
+	}
+	for uid := range claims {
+		if _, ok := pods[uid]; !ok {
+			pods[uid] = nil
+		}
+	}
+	// Nobody is looked for who is not missed.
+	missed := st.counts == nil || st.missing > 0 || len(st.uncertain) > 0
+	for _, uid := range sortedKeys(pods) {
+		_, here := st.view.pods.Get(uid)
+		lost := st.lost[uid]
+		switch {
+		case here || lost == nil && !missed:
+		case lost != nil && st.complete(lost, claims[uid]):
+		default:
+			st.lose(uid, "a stale copy is left").remember(pods[uid], claims[uid])
+		}
+	}
+}
+
+// laterThan reports whether a stale record is newer than another one of its pod.
+func (p *storedPod) laterThan(o *storedPod) bool {
+	switch {
+	case o == nil:
+		return true
+	case p.newest() != o.newest():
+		return p.newest() > o.newest()
+	case p.TraceNumber == nil || o.TraceNumber == nil:
+		return p.TraceNumber != nil
+	}
+	return *p.TraceNumber > *o.TraceNumber
+}
+
+// remember adds stale facts about a pod.
+func (l *LostPod) remember(p *storedPod, claims []storedClaim) {
+	if l.Pod == nil && p != nil {
+		l.Pod, l.PerhapsStale = p.Pod, true
+	}
+	for _, c := range claims {
+		if !slices.ContainsFunc(l.Claims, func(o Claim) bool { return sameClaim(o, c.Claim) }) {
+			l.add(c)
+			l.PerhapsStale = true
+		}
+	}
+}
+
+// sameClaim reports whether two claims are the same fact.
+func sameClaim(a, b Claim) bool {
+	x, errX := seal(BucketClaims, "", &a)
+	y, errY := seal(BucketClaims, "", &b)
+	return errX == nil && errY == nil && string(x.Value) == string(y.Value)
+}
+
+// complete looks for the stale claims that a lost pod lacks, and puts the pod back
+// into the view if its record's sum says that these are the ones.
+func (st *state) complete(lost *LostPod, stale []storedClaim) bool {
+	half, ok := st.halves[lost.UID]
+	if !ok {
+		return false
+	}
+	var more []storedClaim
+	for _, c := range stale {
+		same := func(o storedClaim) bool {
+			return compareEntries(o.entry, c.entry) == 0 && string(o.entry.Value) == string(c.entry.Value)
+		}
+		if !slices.ContainsFunc(half.claims, same) && !slices.ContainsFunc(more, same) {
+			more = append(more, c)
+		}
+	}
+	if len(more) == 0 || len(more) > 20 {
+		return false
+	}
+	for set := 1; set < 1<<len(more) && set < tries; set++ {
+		claims := slices.Clone(half.claims)
+		for i, c := range more {
+			if set&(1<<i) != 0 {
+				claims = append(claims, c)
+			}
+		}
+		if sumOf(claims).String() != half.sum {
+			continue
+		}
+		p := lost.Pod
+		p.Claims = claimsOf(claims)
+		if half.trace != nil {
+			p.Trace = st.traceOf(lost.UID, *half.trace)
+		}
+		st.view.pods = st.view.pods.Set(lost.UID, p)
+		delete(st.lost, lost.UID)
+		return true
+	}
+	return false
+}
