@@ -341,7 +341,7 @@ func TestStartsDoNotDisturb(t *testing.T) {
 	h := newHouse(t, topology.BestEffort)
 	h.admit(t, guaranteed("old", 2, 0))
 	h.plugins.during = func() {
-		for i := range 20 {
+		for i := range 16 {
 			if _, err := h.PreStart(t.Context(), ledger.Owner{Pod: "old", Container: "main"}, fmt.Sprint("id", i), 0); err != nil {
 				t.Error(err)
 			}
@@ -358,7 +358,7 @@ func TestStartsDoNotDisturb(t *testing.T) {
 		t.Fatalf("%v %s, %v", v.Outcome, v.Message, kinds(v.Trace))
 	}
 	view := h.ledger.View()
-	if v.View != view || view.NumPods() != 2 || len(slices.Collect(view.Bindings())) != 20 || len(slices.Collect(view.SeenResources())) != 20 {
+	if v.View != view || view.NumPods() != 2 || len(slices.Collect(view.Bindings())) != 16 || len(slices.Collect(view.SeenResources())) != 16 {
 		t.Errorf("%d pods, %d bindings, %d resources: something was lost", view.NumPods(), len(slices.Collect(view.Bindings())), len(slices.Collect(view.SeenResources())))
 	}
 	ledgertest.Check(t, h.ledger)

@@ -31,6 +31,10 @@ type places struct {
 	mu         sync.Mutex
 	pods       map[string]bool
 	containers map[string]string // path to owner
+	// runs has the processes in the cgroups of containers by path; a runtime's
+	// containers have no cgroup here.
+	runs    map[string][]int
+	runtime bool
 	fail       map[string]error  // by operation, once
 	// early lists pods whose processes were killed only after the ledger had
 	// forgotten them: the wrong order.
@@ -130,9 +134,30 @@ func (p *places) EnsureContainer(_ context.Context, view *ledger.View, s admissi
 	if err := p.failing("container"); err != nil {
 		return "", err
 	}
+	if p.runtime {
+		return "", nil
+	}
 	path := "/kubepods/pod" + b.Owner.Pod + "/" + b.Owner.Container
 	p.containers[path] = b.Owner.String()
+	if s.PID != 0 && !slices.Contains(p.runs[path], s.PID) {
+		p.runs[path] = append(p.runs[path], s.PID)
+	}
 	return path, nil
+}
+
+func (p *places) Vacant(_ context.Context, b ledger.Binding, starting int) (bool, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return !slices.ContainsFunc(p.runs[b.CgroupPath], func(pid int) bool { return pid != starting }), p.failing("vacant")
+}
+
+// exits ends a process.
+func (p *places) exits(pid int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for path, pids := range p.runs {
+		p.runs[path] = slices.DeleteFunc(pids, func(p int) bool { return p == pid })
+	}
 }
 
 func (p *places) RemoveContainer(_ context.Context, b ledger.Binding) error {
@@ -226,7 +251,7 @@ func build(t ledgertest.T, policy topology.Policy, journal *ledgertest.Journal) 
 		{ID: "g2", Healthy: true, Nodes: 2, Topology: true}, {ID: "g3", Healthy: true, Nodes: 2, Topology: true},
 	}, time.Unix(0, 0))
 	h := &house{ledger: l, journal: journal, plugins: &plugins{}, inventory: inventory, session: session, places: &places{
-		ledger: l.View, pods: map[string]bool{}, containers: map[string]string{}, fail: map[string]error{},
+		ledger: l.View, pods: map[string]bool{}, containers: map[string]string{}, runs: map[string][]int{}, fail: map[string]error{},
 	}}
 	bus, err := hint.NewBus(nil, []hint.Entry{
 		{Provider: device.New(inventory, h.plugins), Mode: hint.Required},

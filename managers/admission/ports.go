@@ -82,6 +82,9 @@ type Places interface {
 	// container has left its exclusive CPUs. It returns the cgroup's path below the
 	// mount point, or an empty path where a runtime makes the cgroup.
 	EnsureContainer(ctx context.Context, view *ledger.View, s Start) (path string, err error)
+	// Vacant tells whether nothing runs in a container's cgroup, which berth made, not
+	// counting a process that is about to start.
+	Vacant(ctx context.Context, b ledger.Binding, starting int) (bool, error)
 	// RemoveContainer removes the cgroup of a container that has ended.
 	RemoveContainer(ctx context.Context, b ledger.Binding) error
 	// Sweep removes the cgroups of pods that the view does not know and that are

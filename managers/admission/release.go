@@ -67,7 +67,9 @@ type Started struct {
 }
 
 // PreStart binds a runtime's container id to a container and puts its place in
-// force; see Places.EnsureContainer for pid. It is idempotent.
+// force; see Places.EnsureContainer for pid. It is idempotent. Ids of the container
+// that are known to have ended are forgotten; class Precondition if too many of a
+// runtime's may live.
 func (e *Engine) PreStart(ctx context.Context, owner ledger.Owner, id string, pid int) (Started, error) {
 	unlock, err := e.pods.lock(ctx, owner.Pod)
 	if err != nil {
@@ -88,6 +90,10 @@ func (e *Engine) PreStart(ctx context.Context, owner ledger.Owner, id string, pi
 	if !known {
 		b = ledger.Binding{ID: id, Owner: owner, Sequence: nextSequence(view, owner)}
 	}
+	ended, err := e.ended(ctx, view, b, pid)
+	if err != nil {
+		return Started{}, fmt.Errorf("look for the processes of container %s: %w", owner, err)
+	}
 	path, err := e.Places.EnsureContainer(ctx, view, Start{Binding: b, PID: pid, Again: known})
 	if err != nil {
 		return Started{}, fmt.Errorf("start container %s: %w", owner, err)
@@ -104,7 +110,9 @@ func (e *Engine) PreStart(ctx context.Context, owner ledger.Owner, id string, pi
 		case ok && have.Owner != owner:
 			return fault.Conflictf("it belongs to %s already", have.Owner)
 		case !ok || have != b:
-			d.Bind(b)
+			if err := bind(d, b, ended); err != nil {
+				return err
+			}
 		}
 		finished = e.finish(d, owner)
 		if generation = view.Generation(); !d.Empty() {
@@ -176,7 +184,7 @@ func (e *Engine) PostStop(ctx context.Context, id string) (bool, error) {
 // shared reports whether another id of the same container uses the binding's
 // cgroup: the container was restarted before its old id was forgotten.
 func shared(view *ledger.View, b ledger.Binding) bool {
-	for o := range view.Bindings() {
+	for o := range view.BindingsOf(b.Owner.Pod) {
 		if o.ID != b.ID && o.CgroupPath == b.CgroupPath {
 			return true
 		}
@@ -195,15 +203,4 @@ func knows(view *ledger.View, owner ledger.Owner) error {
 		return fault.NotFoundf("pod %s has no container %q", owner.Pod, owner.Container)
 	}
 	return nil
-}
-
-// nextSequence numbers the bindings of one container.
-func nextSequence(view *ledger.View, owner ledger.Owner) uint64 {
-	var last uint64
-	for b := range view.Bindings() {
-		if b.Owner == owner {
-			last = max(last, b.Sequence)
-		}
-	}
-	return last + 1
 }

@@ -252,6 +252,12 @@ func (l *Loop) container(p *ledger.Pod, container string) (cgroup.Name, error) {
 	return l.Layout.Container(pod, container)
 }
 
+// Vacant implements admission.Places.
+func (l *Loop) Vacant(ctx context.Context, b ledger.Binding, starting int) (bool, error) {
+	pids, err := l.Tree.Procs(ctx, l.Layout.Driver().Parse(b.CgroupPath))
+	return !slices.ContainsFunc(pids, func(pid int) bool { return pid != starting }), err
+}
+
 // RemoveContainer implements admission.Places.
 func (l *Loop) RemoveContainer(ctx context.Context, b ledger.Binding) error {
 	return l.remove(ctx, l.Layout.Driver().Parse(b.CgroupPath))

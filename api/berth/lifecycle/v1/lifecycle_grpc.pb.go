@@ -33,6 +33,11 @@ type LifecycleServiceClient interface {
 	// PreStartContainer where they asked for it, and puts the container's cpuset
 	// in force. Call it after the container was created and before its first
 	// instruction.
+	//
+	// Older ids of the container are forgotten once nothing runs in the cgroup that
+	// berthd made for it, also without PostStopContainer. At most 16 ids of one
+	// container are kept; of a container in a cgroup of the runtime's the next one is
+	// FAILED_PRECONDITION.
 	PreStartContainer(ctx context.Context, in *PreStartContainerRequest, opts ...grpc.CallOption) (*PreStartContainerResponse, error)
 	// PostStopContainer forgets the id of a container that has ended.
 	PostStopContainer(ctx context.Context, in *PostStopContainerRequest, opts ...grpc.CallOption) (*PostStopContainerResponse, error)
@@ -76,6 +81,11 @@ type LifecycleServiceServer interface {
 	// PreStartContainer where they asked for it, and puts the container's cpuset
 	// in force. Call it after the container was created and before its first
 	// instruction.
+	//
+	// Older ids of the container are forgotten once nothing runs in the cgroup that
+	// berthd made for it, also without PostStopContainer. At most 16 ids of one
+	// container are kept; of a container in a cgroup of the runtime's the next one is
+	// FAILED_PRECONDITION.
 	PreStartContainer(context.Context, *PreStartContainerRequest) (*PreStartContainerResponse, error)
 	// PostStopContainer forgets the id of a container that has ended.
 	PostStopContainer(context.Context, *PostStopContainerRequest) (*PostStopContainerResponse, error)
