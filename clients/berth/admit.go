@@ -24,7 +24,7 @@ func (c *Client) Admit(ctx context.Context, req *admissionv1.AdmitRequest) (*adm
 	}
 	for attempt := 1; ; attempt++ {
 		answer, err := c.Admission().Admit(ctx, req)
-		if err == nil || !IsUnavailable(err) || attempt >= c.attempts {
+		if err == nil || !IsUnavailable(err) || IsStateUncertain(err) || attempt >= c.attempts {
 			return answer, err
 		}
 		if sleep(ctx, retryAfter(err, attempt)) != nil {

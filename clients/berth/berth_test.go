@@ -244,6 +244,13 @@ func TestAdmitGivesUp(t *testing.T) {
 	if _, err := admitting(t, a, berth.Options{}).Admit(t.Context(), nil); !berth.IsNotFound(err) || len(a.asked) != 1 {
 		t.Errorf("asked %d times, then %v; want once, not found", len(a.asked), err)
 	}
+	// Before the caller has sent Sync asking again is in vain.
+	doubt := fault.Unavailablef("pod a is not decided about")
+	doubt.Reason = berth.StateUncertain
+	a = &admissions{fails: []error{doubt}}
+	if _, err := admitting(t, a, berth.Options{}).Admit(t.Context(), nil); !berth.IsStateUncertain(err) || len(a.asked) != 1 {
+		t.Errorf("asked %d times, then %v; want once, in doubt", len(a.asked), err)
+	}
 	// The caller gives up while berthd answers, so nobody is left to ask again.
 	a = &admissions{fails: []error{fault.Unavailablef("disk full")}}
 	ctx, cancel := context.WithCancel(t.Context())

@@ -72,6 +72,15 @@ func IsPermissionDenied(err error) bool { return hasCode(err, codes.PermissionDe
 // IsUnavailable reports that berthd, or somebody it needs, does not work at the moment.
 func IsUnavailable(err error) bool { return hasCode(err, codes.Unavailable) }
 
+// StateUncertain is the condition under which berthd decides about no pod that wants something of its own until Sync has told
+// it which pods live: the reason of a deferred answer, or of an error where the configuration has no deferrals.
+const StateUncertain = "StateUncertain"
+
+// IsStateUncertain reports that berthd waits for Sync.
+func IsStateUncertain(err error) bool {
+	return IsUnavailable(err) && asError(err).Reason == StateUncertain
+}
+
 // IsUnimplemented reports a method that this berthd does not know: it is older than the client.
 func IsUnimplemented(err error) bool { return hasCode(err, codes.Unimplemented) }
 

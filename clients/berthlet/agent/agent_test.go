@@ -161,6 +161,27 @@ func TestVerdicts(t *testing.T) {
 			}
 		})
 	})
+	t.Run("state uncertain, without deferrals", func(t *testing.T) {
+		t.Parallel()
+		within(t, func(h *house) {
+			synced := 0
+			h.node.fail = func(call string) error {
+				if strings.HasPrefix(call, "Sync") {
+					synced++
+				}
+				if strings.HasPrefix(call, "Admit") && synced < 2 {
+					return &berth.Error{Code: codes.Unavailable, Reason: berth.StateUncertain, Message: "not now"}
+				}
+				return nil
+			}
+			h.want(web("a"))
+			h.pass(time.Minute)
+			h.expect("a", "Running, main#0 running")
+			if got := h.node.said("Sync"); len(got) < 2 || got[0] != "Sync" || got[1] != "Sync a-uid" {
+				t.Errorf("%q", got)
+			}
+		})
+	})
 	t.Run("invalid", func(t *testing.T) {
 		t.Parallel()
 		within(t, func(h *house) {

@@ -83,9 +83,6 @@ func (w *worker) reject(reason, message string) {
 // unsupported is the reason of pods that an agent without an API server cannot run.
 const unsupported = "Unsupported"
 
-// stateUncertain is the condition under which berthd wants to hear which pods live.
-const stateUncertain = "StateUncertain"
-
 // admit asks berthd for the pod's place.
 func (w *worker) admit(ctx context.Context) error {
 	if len(w.manifest.Problems) > 0 {
@@ -107,6 +104,9 @@ func (w *worker) admit(ctx context.Context) error {
 		if _, removeErr := w.Node.Remove(ctx, w.uid); removeErr != nil {
 			return removeErr
 		}
+		return err
+	case berth.IsStateUncertain(err):
+		w.askSync()
 		return err
 	case err != nil:
 		return err
@@ -132,7 +132,7 @@ func (w *worker) heedVerdict(ctx context.Context, answer *admissionv1.AdmitRespo
 		return nil
 	case admissionv1.Verdict_VERDICT_DEFERRED:
 		w.rec.Reason, w.rec.Message = told.Reason, told.Message
-		if answer.GetCondition().GetReason() == stateUncertain {
+		if answer.GetCondition().GetReason() == berth.StateUncertain {
 			w.askSync()
 		}
 		return &deferral{answer.GetRetryAfter().AsDuration()}

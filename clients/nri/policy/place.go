@@ -21,23 +21,19 @@ import (
 	"github.com/berthd/berth/managers/fault"
 )
 
-// stateUncertain is the condition under which berthd wants to hear which pods live.
-const stateUncertain = "StateUncertain"
-
 // admit asks berthd for a pod's place. That there is none is an error too.
 func (p *Policy) admit(ctx context.Context, pod *typesv1.Pod) error {
 	for again := false; ; again = true {
 		answer, err := p.Client.Admit(ctx, &admissionv1.AdmitRequest{Pod: pod})
-		if err != nil {
+		switch {
+		case berth.IsStateUncertain(err) && !again:
+		case err != nil:
 			return err
-		}
-		switch answer.GetVerdict() {
-		case admissionv1.Verdict_VERDICT_ADMITTED:
+		case answer.GetVerdict() == admissionv1.Verdict_VERDICT_ADMITTED:
 			return nil
-		case admissionv1.Verdict_VERDICT_REJECTED:
+		case answer.GetVerdict() == admissionv1.Verdict_VERDICT_REJECTED:
 			return fault.Preconditionf("%s: %s", answer.GetReason(), answer.GetMessage())
-		}
-		if again || answer.GetCondition().GetReason() != stateUncertain {
+		case again || answer.GetCondition().GetReason() != berth.StateUncertain:
 			return fault.Unavailablef("deferred: %s", answer.GetMessage())
 		}
 		if _, err := p.Client.Sync(ctx, p.living); err != nil {
