@@ -65,6 +65,7 @@ type Config struct {
 	Reserved  Reserved  `json:"reserved"`
 	Node      Node      `json:"node"`
 	Providers Providers `json:"providers"`
+	Devices   Devices   `json:"devices"`
 	Limits    Limits    `json:"limits"`
 	Verdicts  Verdicts  `json:"verdicts"`
 	Features  Features  `json:"features"`
@@ -224,9 +225,10 @@ type Outside struct {
 
 // Verdicts says which answers admissions may get.
 type Verdicts struct {
-	// Deferred tells a pod to ask again where only a device plugin that is known
-	// and away, or the health of devices, stands in its way. Otherwise it is
-	// rejected, with the kubelet's words.
+	// Deferred tells a pod to ask again where only something stands in its way that
+	// may pass by itself, such as a device plugin that is known and away. Otherwise
+	// it is rejected, with the kubelet's words, and an admission that nothing was
+	// decided about fails with UNAVAILABLE. A kubelet's file turns it off.
 	Deferred bool `json:"deferred"`
 }
 
@@ -293,6 +295,8 @@ func Default() Config {
 			PluginInfoTimeout: d(time.Second),
 			Outside:           Outside{Deadline: d(2 * time.Second), Connect: d(10 * time.Second), Lease: d(time.Minute)},
 		},
+		Devices:  Devices{Unknown: UnknownDefer, RegistrationGrace: d(time.Minute), ForgetAfter: d(5 * time.Minute)},
+		Verdicts: Verdicts{Deferred: true},
 		Limits: Limits{
 			MessageBytes: 4 << 20, Containers: 1000, Call: d(2 * time.Minute), UserConnections: 64, UserCalls: 256,
 			PodResourcesPerSecond: 100, PodResourcesBurst: 10, WatchEvents: 4096, PodResourcesWait: d(15 * time.Second),

@@ -174,6 +174,8 @@ func (c *Config) ApplyKubelet(path string, data []byte) (notes []string, err err
 	}
 	c.takeNode(&k)
 	c.takeMemory(&k)
+	// Agents of such a node expect the kubelet's answers.
+	c.Verdicts.Deferred, c.Devices.Unknown = false, UnknownIgnore
 	if k.ReservedSystemCPUs != "" {
 		if c.Reserved.CPUs, err = cpuset.Parse(k.ReservedSystemCPUs); err != nil {
 			return nil, fault.Invalidf("%s: reservedSystemCPUs: %w", path, err)

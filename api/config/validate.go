@@ -87,6 +87,7 @@ func (c Config) Validate() error {
 		vs.Addf("limits.podResourcesWait", "expected a duration such as 15s, or 0 for none")
 	}
 	c.validateOrder(&vs)
+	c.validateDevices(&vs, oneOf)
 	if score := c.Node.OOMScoreAdj; score < -1000 || score > 1000 {
 		vs.Addf("node.oomScoreAdj", "expected -1000 to 1000, got %d", score)
 	}

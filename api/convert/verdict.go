@@ -23,6 +23,9 @@ func Verdict(v admission.Verdict) *admissionv1.AdmitResponse {
 		Reason:  string(v.Reason), Message: v.Message,
 		QosClass: QoS(v.QoS), Trace: Trace(v.Trace),
 	}
+	for _, n := range v.Notes {
+		out.Notes = append(out.Notes, n.Text)
+	}
 	out.AdmissionId = out.GetTrace().GetAdmissionId()
 	if v.Pod != nil {
 		out.AdmissionId = v.Pod.AdmissionID

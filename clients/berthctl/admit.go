@@ -124,9 +124,12 @@ func worse(end int, v admissionv1.Verdict) int {
 
 // showVerdict prints what became of a pod.
 func (s *session) showVerdict(ctx context.Context, req *admissionv1.AdmitRequest, answer *admissionv1.AdmitResponse, explain bool) error {
+	meta := req.GetPod().GetMetadata()
+	for _, n := range answer.GetNotes() {
+		fmt.Fprintf(s.err, "warning: pod %s/%s: %s\n", meta.GetNamespace(), meta.GetName(), oneLine(n))
+	}
 	hint := ""
 	err := s.show(answer, func(w io.Writer) {
-		meta := req.GetPod().GetMetadata()
 		would := ""
 		if req.GetDryRun() {
 			would = "would be "

@@ -117,6 +117,7 @@ func (c *ctl) showStart(w io.Writer, a *allocationv1.AllocateResponse) {
 	if c.wide() {
 		f.Add("Holds", claimTexts(a.GetAllocation().GetClaims())...)
 	}
+	f.Add("Notes", a.GetNotes()...)
 	fmt.Fprint(w, f)
 }
 

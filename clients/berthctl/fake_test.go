@@ -195,6 +195,12 @@ func (f fakeAdmission) Admit(_ context.Context, req *admissionv1.AdmitRequest) (
 		out.CgroupParent = "/kubepods/pod" + meta.GetUid()
 		out.Allocations = webContainers()
 		out.Trace = traces()[0]
+	case "without":
+		out.Verdict = admissionv1.Verdict_VERDICT_ADMITTED
+		out.Notes = []string{
+			"container app asks for 1 example.org/fpga, which nobody here provides: it goes without",
+			"container log asks for 1 example.org/nic, which is left to others (devices.elsewhere)",
+		}
 	case "big":
 		out.Verdict = admissionv1.Verdict_VERDICT_REJECTED
 		out.Reason = "TopologyAffinityError"

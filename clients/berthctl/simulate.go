@@ -34,7 +34,8 @@ The machine is a snapshot ('berthctl topology --export') or a shape: 2s4n32c2t h
 of 2 threads; 32m at the end adds 32 nodes with memory only. The configuration is that of berthd; flags win.
 
 A device is ID@NODES, as gpu0@0 or nic@0+1; 4*gpu@0 makes gpu0 to gpu3. A file of devices has a line "resource: devices"
-for each resource. --more asks how many more of a pod would fit after the others.
+for each resource. What nobody declares is not there: a pod that asks for it is rejected, unless devices.elsewhere of the
+configuration names it. --more asks how many more of a pod would fit after the others.
 
 The exit code is 3 if a pod was rejected.`
 
@@ -98,6 +99,11 @@ func (c *ctl) simulate() *cobra.Command {
 		}
 		if out.Machine == "" {
 			out.Machine = scene.Config.Machine
+		}
+		for _, p := range out.GetPods() {
+			for _, n := range p.GetVerdict().GetNotes() {
+				fmt.Fprintf(c.err, "warning: pod %s/%s: %s\n", p.GetNamespace(), p.GetName(), oneLine(n))
+			}
 		}
 		if err := c.show(out, func(w io.Writer) { c.showSimulation(w, out, f.explain) }); err != nil {
 			return err

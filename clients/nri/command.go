@@ -35,7 +35,7 @@ that run are moved when that changes. The kubelet's own CPU, memory and topology
 managers have to be off, and berthd decides without cgroups and without a runtime of
 its own (no --runtime-endpoint):
 
-  berthd --cgroup-tree memory --fit=false --cpu-manager-policy static --reserved-cpus 0`
+  berthd --cgroup-tree memory --fit=false --devices-elsewhere '*' --cpu-manager-policy static --reserved-cpus 0`
 
 // What happens to a container that gets no place.
 const (

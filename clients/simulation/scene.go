@@ -104,9 +104,12 @@ func (s Scene) build() (*stage, error) {
 	}
 	st := &stage{Scene: s, panel: managers, devices: inventory.Snapshot()}
 	st.engine = admission.Config{
-		Features: s.Config.WorkloadFeatures(),
-		Bounds:   workload.Bounds{Containers: s.Config.Limits.Containers},
+		Features:  s.Config.WorkloadFeatures(),
+		Bounds:    workload.Bounds{Containers: s.Config.Limits.Containers},
+		Resources: s.Config.Resources(time.Time{}),
 	}
+	// Nobody will register: what the scene does not have is not there.
+	st.engine.Resources.Unknown = admission.RejectUnknown
 	st.read = convert.Reader{Features: st.engine.Features, Bounds: st.engine.Bounds}
 	return st, nil
 }

@@ -215,3 +215,39 @@ func BenchmarkRun(b *testing.B) {
 		})
 	}
 }
+
+// TestWhatIsNotThere: a pod that asks for what the scene does not have does not fit,
+// whatever berthd would do about it; what is somebody else's is no matter.
+func TestWhatIsNotThere(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		unknown, devices string
+		elsewhere        []string
+		want             admissionv1.Verdict
+		room             uint32
+		notes            int
+	}{
+		"defer":     {unknown: config.UnknownDefer, want: admissionv1.Verdict_VERDICT_REJECTED},
+		"reject":    {unknown: config.UnknownReject, want: admissionv1.Verdict_VERDICT_REJECTED},
+		"ignore":    {unknown: config.UnknownIgnore, want: admissionv1.Verdict_VERDICT_REJECTED},
+		"elsewhere": {unknown: config.UnknownReject, elsewhere: []string{"example.com"}, want: admissionv1.Verdict_VERDICT_ADMITTED, room: 62, notes: 1},
+		"there":     {unknown: config.UnknownReject, devices: "3*a", want: admissionv1.Verdict_VERDICT_ADMITTED, room: 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := scene(t, "64c", topology.None, row.devices)
+			s.Config.Devices.Unknown, s.Config.Devices.Elsewhere = row.unknown, row.elsewhere
+			out, err := s.Run(t.Context(), []*typesv1.Pod{guaranteed("pod", 1, 1)}, simulation.Options{More: guaranteed("more", 1, 1), Most: 1000})
+			if err != nil {
+				t.Fatal(err)
+			}
+			v := out.GetPods()[0].GetVerdict()
+			if v.GetVerdict() != row.want || len(v.GetNotes()) != row.notes || out.GetRoom().GetPods() != row.room {
+				t.Errorf("%v %q, room for %d more, notes %q", v.GetVerdict(), v.GetMessage(), out.GetRoom().GetPods(), v.GetNotes())
+			}
+			if row.want == admissionv1.Verdict_VERDICT_REJECTED && v.GetReason() != "OutOfexample.com/gpu" {
+				t.Errorf("reason %q", v.GetReason())
+			}
+		})
+	}
+}

@@ -49,7 +49,7 @@ func (e *Engine) Admit(ctx context.Context, req Request) (Verdict, error) {
 		if err == nil && v.Outcome != Admitted {
 			e.explain(ctx, c)
 		}
-		return v, err
+		return e.noted(c, v), err
 	}
 	unlock, err := e.pods.lock(ctx, pod.UID)
 	if err != nil {
@@ -62,7 +62,7 @@ func (e *Engine) Admit(ctx context.Context, req Request) (Verdict, error) {
 		e.explain(ctx, c)
 		e.keep(ctx, c)
 	}
-	return v, err
+	return e.noted(c, v), err
 }
 
 func (e *Engine) inLane(ctx context.Context, c *candidate) (Verdict, error) {
@@ -227,7 +227,7 @@ func (e *Engine) attempt(ctx context.Context, view *ledger.View, c *candidate) (
 		return e.refuse(ctx, draft, c, err)
 	}
 	if why := uncertain(view, c.uid()); why != "" && ownsSomething(draft.View(), c.uid()) {
-		return e.deferred(view, c, why), nil
+		return e.deferred(view, c, why)
 	}
 	// What undoes must work also when the caller has gone.
 	undoing := context.WithoutCancel(ctx)
@@ -269,14 +269,14 @@ func (e *Engine) leasesHold(view *ledger.View, c *candidate) error {
 
 // deferred answers a pod that wants something of its own while the ledger cannot
 // be trusted to know every holder.
-func (e *Engine) deferred(view *ledger.View, c *candidate, why string) Verdict {
+func (e *Engine) deferred(view *ledger.View, c *candidate, why string) (Verdict, error) {
 	c.trace.Message = why
 	c.trace.Add(ledger.Step{Kind: ledger.StepRefused, Text: c.trace.Message})
-	return Verdict{
+	return e.undecided(Verdict{
 		Outcome: Deferred, Message: c.trace.Message, QoS: c.record.QoS,
 		Trace: c.trace, View: view, RetryAfter: e.RetryAfter,
 		Condition: &Condition{Type: StateUncertain},
-	}
+	})
 }
 
 // commit writes the record with its trace; the draft holds its claims.
@@ -317,7 +317,7 @@ func (e *Engine) refuse(ctx context.Context, draft *ledger.Draft, c *candidate, 
 	return e.postponed(Verdict{
 		Outcome: Rejected, Reason: reason, Message: message,
 		QoS: c.record.QoS, Trace: c.trace, View: draft.Base(),
-	}, err), nil
+	}, err)
 }
 
 // aboutPod reports whether an error says something about the pod, and so is a refusal. An error is not about the pod

@@ -19,8 +19,11 @@ type Config struct {
 	Attempts int
 	// DeferWaits answers Deferred where only something stands in a pod's way that
 	// may pass by itself: a plugin that is away, devices that are not healthy.
-	// Without it such a pod is rejected, as by the kubelet.
+	// Without it such a pod is rejected, as by the kubelet, and one that nobody has
+	// decided about is an error of class Unavailable.
 	DeferWaits bool
+	// Resources is about extended resources that nobody provides.
+	Resources Resources
 	// RetryAfter is told with a deferred verdict; 0 means 5 s.
 	RetryAfter time.Duration
 	// Tries bounds the dry runs that look for changes which would make a rejected
@@ -95,6 +98,8 @@ type Verdict struct {
 	RetryAfter time.Duration
 	// Condition is what a deferred pod waits for; nil otherwise.
 	Condition *Condition
+	// Notes tell what the pod goes without.
+	Notes []Note
 	// Repeated tells that the pod was admitted before, and this is that answer.
 	Repeated bool
 }

@@ -263,7 +263,10 @@ func build(t ledgertest.T, policy topology.Policy, journal *ledgertest.Journal) 
 	merger, err := topology.New(topology.Config{Policy: policy, Scope: hint.ContainerScope}, m.NodeMask(), m.Distances())
 	must(t, err)
 	var ids atomic.Int64
-	h.Engine = admission.New(admission.Config{Features: workload.Features{PodLevelResources: true}}, admission.Parts{
+	h.Engine = admission.New(admission.Config{
+		Features:   workload.Features{PodLevelResources: true},
+		DeferWaits: true, Resources: admission.Resources{Started: time.Unix(1000, 0), Grace: time.Hour},
+	}, admission.Parts{
 		Ledger: l, Managers: func(*ledger.View) (admission.Bus, admission.Policy) { return h.bus.Load(), merger }, Places: h.places, Starter: h.plugins,
 		Environment: admission.Environment{
 			Now:   func() time.Time { return time.Unix(h.now.Load(), 0) },

@@ -2,7 +2,6 @@ package admission
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/berthd/berth/managers/fault"
 	"github.com/berthd/berth/managers/hint"
@@ -19,7 +18,9 @@ func (e *Engine) plan(ctx context.Context, view *ledger.View, c *candidate) (*le
 	if err := e.planScope(ctx, draft, c); err != nil {
 		return draft, err
 	}
-	noteUnprovided(draft.View(), c)
+	if err := e.checkProvided(draft.View(), c); err != nil {
+		return draft, err
+	}
 	whole := hint.Request{Pod: &c.record.Pod, Container: -1}
 	if err := c.bus.Validate(ctx, draft.View(), whole, c.trace); err != nil {
 		return draft, c.failed(draft, whole, err)
@@ -53,25 +54,6 @@ func (e *Engine) planScope(ctx context.Context, draft *ledger.Draft, c *candidat
 		}
 	}
 	return nil
-}
-
-// noteUnprovided states which extended resources of the pod nobody provides. As
-// in the kubelet that is no reason to reject: another part of the cluster may.
-func noteUnprovided(view *ledger.View, c *candidate) {
-	for _, container := range c.record.Pod.Walk() {
-		for name, n := range container.Limits.Sorted() {
-			if !name.IsExtended() || n == 0 {
-				continue
-			}
-			owner := ledger.Owner{Pod: c.uid(), Container: container.Name}
-			if _, ok := view.Claim(owner, string(name)); !ok {
-				c.trace.Add(ledger.Step{
-					Kind: ledger.StepNoted, Container: container.Name, Resource: string(name),
-					Text: fmt.Sprintf("no device plugin provides %s; it is left to whoever does", name),
-				})
-			}
-		}
-	}
 }
 
 // Hints asks the providers about a pod or one of its containers without

@@ -26,6 +26,8 @@ type Bus interface {
 	// Explain asks every provider that can tell what a request lacks on the given
 	// nodes.
 	Explain(view *ledger.View, req hint.Request, nodes numa.Mask) []ledger.Shortage
+	// Resources returns the names of the resources that providers know, sorted.
+	Resources() []string
 	// Resize asks every provider that has a say about a change in place.
 	Resize(ctx context.Context, view *ledger.View, old, wanted *workload.Pod, trace *ledger.Trace) error
 	// Validate lets every validator look at the whole plan.

@@ -67,6 +67,8 @@ func (e *Engine) Foresee(ctx context.Context, ch Change) (Outlook, error) {
 	}
 	quick := e.Config
 	quick.Tries = -1
+	// What running pods were let in without is no matter of the policy.
+	quick.Resources.Unknown = IgnoreUnknown
 	trial := NewTrial(quick, ledger.Empty(ch.Rules), ch.Bus, ch.Policy)
 	findings := newFindings(o.Before, o.After)
 	for _, p := range inOrder(before) {

@@ -45,7 +45,7 @@ func (t *Trial) Admit(ctx context.Context, pod *workload.Pod, notes ...string) (
 	case t.engine.Tries > 0:
 		t.engine.explain(ctx, c)
 	}
-	return v, err
+	return t.engine.noted(c, v), err
 }
 
 // Remove takes a pod away with all that it holds; an unknown one is no error.

@@ -47,19 +47,41 @@ func awaited(refusal *fault.Error, replies []hint.Reply) error {
 	return refusal
 }
 
-// postponed makes a deferral of a refusal that time may heal, where the
-// configuration has deferrals.
-func (e *Engine) postponed(refused Verdict, err error) Verdict {
+// postponed makes a deferral of a refusal that time may heal. Where the
+// configuration has no deferrals the refusal stands, unless nobody has decided.
+func (e *Engine) postponed(refused Verdict, err error) (Verdict, error) {
 	var w hint.Waiter
-	if !e.DeferWaits || !errors.As(err, &w) {
-		return refused
+	if !errors.As(err, &w) || e.overdue(w.Waits()) {
+		return refused, nil
+	}
+	condition := Condition{Type: w.Waits().Condition, Resource: w.Waits().Resource}
+	if fe := new(fault.Error); errors.As(err, &fe) {
+		condition.Provider = fe.Provider
+	}
+	if !e.DeferWaits && !w.Waits().Undecided {
+		return refused, nil
 	}
 	refused.Outcome, refused.Reason = Deferred, ""
 	refused.Trace.Reason = ""
-	refused.RetryAfter = e.RetryAfter
-	refused.Condition = &Condition{Type: w.Waits().Condition, Resource: w.Waits().Resource}
-	if fe := new(fault.Error); errors.As(err, &fe) {
-		refused.Condition.Provider = fe.Provider
+	refused.RetryAfter, refused.Condition = e.RetryAfter, &condition
+	return e.undecided(refused)
+}
+
+// overdue reports whether a wait that has a bound has reached it.
+func (e *Engine) overdue(w hint.Wait) bool {
+	return !w.Since.IsZero() && !e.Now().Before(w.Since.Add(e.Resources.Grace))
+}
+
+// undecided returns a deferral, where the configuration has them, and else the error
+// of class Unavailable that tells the same.
+func (e *Engine) undecided(v Verdict) (Verdict, error) {
+	if e.DeferWaits {
+		return v, nil
 	}
-	return refused
+	err := fault.Unavailablef("pod %s is not decided about: %s", v.Trace.Pod, v.Message)
+	err.RetryAfter = v.RetryAfter
+	if c := v.Condition; c != nil {
+		err.Reason, err.Provider, err.Resource = fault.Reason(c.Type), c.Provider, c.Resource
+	}
+	return Verdict{}, err
 }

@@ -79,6 +79,7 @@ func TestWaiting(t *testing.T) {
 				}
 			}
 			pod := guaranteed("pod", 0, row.gpus)
+			h.DeferWaits = false
 			check(h.admit(t, pod), false)
 			h.DeferWaits = true
 			check(h.admit(t, pod), true)
@@ -133,7 +134,43 @@ func TestPluginGoesUnderWay(t *testing.T) {
 	}
 }
 
-// TestUncertainIsACondition checks that a pod is told that it waits for Sync.
+// TestWaitsEnd: a plugin that is away is waited for as long as the grace says, and
+// devices that are not healthy for as long as their plugin is there.
+func TestWaitsEnd(t *testing.T) {
+	t.Parallel()
+	listed := []device.Device{{ID: "g0", Nodes: 1, Topology: true}}
+	for name, row := range map[string]struct {
+		event func(h *house, at time.Time)
+		ends  bool
+	}{
+		"gone":          {func(h *house, at time.Time) { h.inventory.Gone(h.session, at) }, true},
+		"without list":  {func(h *house, at time.Time) { h.inventory.Gone(h.session, at); h.inventory.Registered(gpu, device.Options{}, at) }, true},
+		"all unhealthy": {func(h *house, at time.Time) { h.inventory.Listed(h.session, listed, at) }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := newHouse(t, topology.None)
+			h.Resources.Grace = time.Minute
+			row.event(h, time.Unix(2000, 0))
+			for _, step := range []struct {
+				now  int64
+				want admission.Outcome
+			}{{2000, admission.Deferred}, {2059, admission.Deferred}, {2060, admission.Rejected}, {1 << 30, admission.Rejected}} {
+				if !row.ends {
+					step.want = admission.Deferred
+				}
+				h.now.Store(step.now)
+				v := h.admit(t, guaranteed("pod", 0, 1))
+				if v.Outcome != step.want || (v.Condition == nil) != (step.want == admission.Rejected) {
+					t.Errorf("at %d: %v %v %q, want %v", step.now, v.Outcome, v.Condition, v.Message, step.want)
+				}
+			}
+		})
+	}
+}
+
+// TestUncertainIsACondition checks that a pod is told that it waits for Sync, and that
+// the call fails with as much where there are no deferrals.
 func TestUncertainIsACondition(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t, topology.None)
@@ -142,5 +179,11 @@ func TestUncertainIsACondition(t *testing.T) {
 	v := h.admit(t, guaranteed("pod", 1, 0))
 	if v.Outcome != admission.Deferred || v.Condition == nil || *v.Condition != (admission.Condition{Type: admission.StateUncertain}) {
 		t.Errorf("%v %v", v.Outcome, v.Condition)
+	}
+	h.DeferWaits = false
+	_, err = h.Admit(context.Background(), admission.Request{Pod: guaranteed("pod", 1, 0)})
+	var wait *fault.Error
+	if !errors.As(err, &wait) || wait.Class != fault.Unavailable || wait.Reason != admission.StateUncertain || wait.RetryAfter != 5*time.Second {
+		t.Errorf("without deferrals: %#v", err)
 	}
 }

@@ -3,6 +3,7 @@ package device
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/berthd/berth/managers/fault"
 	"github.com/berthd/berth/managers/hint"
@@ -27,6 +28,9 @@ var ErrAway = errors.New("the device plugin is away")
 type WaitError struct {
 	Resource  string
 	Condition Condition
+	// Since is when the plugin went, or when its return was first awaited; zero where
+	// that is not known, and where it is not about a plugin that is away.
+	Since time.Time
 	// Err is what became of a call to a plugin that went away meanwhile; nil where
 	// nothing was asked.
 	Err error
@@ -45,7 +49,7 @@ func (e *WaitError) Unwrap() error { return e.Err }
 
 // Waits tells what would have to happen first.
 func (e *WaitError) Waits() hint.Wait {
-	return hint.Wait{Condition: string(e.Condition), Resource: e.Resource}
+	return hint.Wait{Condition: string(e.Condition), Resource: e.Resource, Since: e.Since}
 }
 
 func noHealthy(resource string) string {
@@ -64,7 +68,7 @@ func refuse(resource string, err error) error {
 // refuseCall makes a refusal of what became of a call to a plugin.
 func refuseCall(resource string, err error) error {
 	if errors.Is(err, ErrAway) {
-		err = &WaitError{resource, PluginAway, err}
+		err = &WaitError{Resource: resource, Condition: PluginAway, Err: err}
 	}
 	return refuse(resource, err)
 }

@@ -24,6 +24,7 @@ var (
 	_ hint.Aborter   = (*Manager)(nil)
 	_ hint.Releaser  = (*Manager)(nil)
 	_ hint.Describer = (*Manager)(nil)
+	_ hint.Catalog   = (*Manager)(nil)
 )
 
 // inFlight are the plugins' answers to the admission that is being prepared, so
@@ -58,6 +59,14 @@ func (m *Manager) Name() string { return Name }
 
 // Inventory returns what the plugins have reported.
 func (m *Manager) Inventory() *Snapshot { return m.inventory.Snapshot() }
+
+// Resources returns the names of the known resources.
+func (m *Manager) Resources() (names []string) {
+	for r := range m.inventory.Snapshot().Resources() {
+		names = append(names, r.Name)
+	}
+	return names
+}
 
 // Describe tells that there is only one policy and that it has no options.
 func (m *Manager) Describe() hint.Description { return hint.Description{Policy: "plugins"} }

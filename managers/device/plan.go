@@ -11,8 +11,8 @@ import (
 )
 
 // Plan chooses devices for a container, or for all containers of a pod one after
-// the other. Resources that nobody has ever served are skipped: another part of
-// the cluster may provide them. Claims of a whole pod are its containers'; the
+// the other. Resources that no plugin has ever served are skipped: another provider
+// may. Claims of a whole pod are its containers'; the
 // kubelet leaves such pods without devices until a container is created.
 func (m *Manager) Plan(ctx context.Context, view *ledger.View, req hint.Request, affinity hint.Hint) ([]ledger.Claim, error) {
 	snap := m.inventory.Snapshot()
@@ -119,7 +119,7 @@ func (b *books) started(owner ledger.Owner) bool {
 func (r *Resource) unusable(n int) error {
 	switch {
 	case r.State != Connected || !r.live:
-		return &WaitError{Resource: r.Name, Condition: PluginAway}
+		return &WaitError{Resource: r.Name, Condition: PluginAway, Since: r.Since}
 	case r.Capacity() > 0 && r.Capacity() >= n:
 		return &WaitError{Resource: r.Name, Condition: NoHealthyDevice}
 	}

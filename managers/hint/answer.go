@@ -1,5 +1,7 @@
 package hint
 
+import "time"
+
 // Kind says which of the four shapes an Answer has.
 type Kind string
 
@@ -34,6 +36,11 @@ type Answer struct {
 type Wait struct {
 	Condition string
 	Resource  string
+	// Since is when the wait began, which bounds it; zero where nothing does.
+	Since time.Time
+	// Undecided tells that nobody has looked at the request as a whole: it is no
+	// refusal, even where there are no deferrals.
+	Undecided bool
 }
 
 // Waiter is an error that time may heal.

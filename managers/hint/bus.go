@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/berthd/berth/managers/fault"
@@ -273,6 +274,19 @@ func (b *Bus) Explain(view *ledger.View, req Request, nodes numa.Mask) []ledger.
 		}
 	}
 	return all
+}
+
+// Resources returns the names of all resources that a Catalog knows, each once and
+// sorted.
+func (b *Bus) Resources() []string {
+	var all []string
+	for i := range b.entries {
+		if c, ok := b.entries[i].Provider.(Catalog); ok {
+			all = append(all, c.Resources()...)
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
 }
 
 // Abort tells every Aborter, in order, that an admission failed after Prepare.

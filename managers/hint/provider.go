@@ -107,6 +107,13 @@ type Explainer interface {
 	Explain(view *ledger.View, req Request, nodes numa.Mask) []ledger.Shortage
 }
 
+// Catalog is a provider that knows resources by their names, whether or not it
+// could serve one now.
+type Catalog interface {
+	// Resources returns the names, in any order.
+	Resources() []string
+}
+
 // Describer tells a provider's policy and options, for its own service.
 type Describer interface {
 	Describe() Description

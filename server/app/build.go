@@ -299,6 +299,7 @@ func (a *App) buildEngine(context.Context) (err error) {
 		Bounds:   workload.Bounds{Containers: a.Config.Limits.Containers},
 
 		DeferWaits: a.Config.Verdicts.Deferred,
+		Resources:  a.Config.Resources(a.Now()),
 	}, admission.Parts{
 		Ledger: a.Ledger, Managers: a.managers,
 		Places: a.reconcile, Starter: a.plugins,

@@ -42,6 +42,18 @@ func TestRejectionsAreLogged(t *testing.T) {
 		"only asked": {answers: answers{verdict: no}, dryRun: true},
 		"admitted":   {answers: answers{verdict: admission.Verdict{Outcome: admission.Admitted}}},
 		"deferred":   {answers: answers{verdict: admission.Verdict{Outcome: admission.Deferred, Reason: "Wait"}}},
+		"admitted without": {
+			answers: answers{verdict: admission.Verdict{Outcome: admission.Admitted, Notes: []admission.Note{
+				{Text: "of others", Expected: true}, {Text: "no gpu"}, {Text: "no fpga"},
+			}}},
+			want: `level=WARN msg="pod admitted without something that it asks for" pod=default/worker uid=u1 notes="no gpu; no fpga" request_id=""` + "\n",
+		},
+		"only what is configured": {answers: answers{verdict: admission.Verdict{
+			Outcome: admission.Admitted, Notes: []admission.Note{{Text: "of others", Expected: true}},
+		}}},
+		"again": {answers: answers{verdict: admission.Verdict{
+			Outcome: admission.Admitted, Notes: []admission.Note{{Text: "no gpu"}}, Repeated: true,
+		}}},
 		"no verdict": {answers: answers{err: errors.New("the disk is full")}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -57,7 +57,7 @@ func (a *App) buildServers(context.Context) error {
 	admissionv1.RegisterAdmissionServiceServer(a.main, admission.New(engine, read))
 	allocationv1.RegisterAllocationServiceServer(a.main, allocation.New(
 		allocation.Config{Read: read, Cgroup: a.containerConfig}, allocation.Parts{
-			Engine: engine, Ledger: a.Ledger, Paths: a.reconcile, Inventory: a.Device, History: a.history,
+			Engine: engine, Noter: a.Engine, Ledger: a.Ledger, Paths: a.reconcile, Inventory: a.Device, History: a.history,
 		}))
 	lifecyclev1.RegisterLifecycleServiceServer(a.main, lifecycle.New(ownProcesses{a.Engine, os.DirFS("/proc"), selfUID()}))
 	cpuv1.RegisterCPUServiceServer(a.main, cpu.New(cpus{a}, a.Ledger, a.Engine, read))

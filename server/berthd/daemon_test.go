@@ -261,19 +261,6 @@ func TestBadInput(t *testing.T) {
 	d.check()
 }
 
-func TestUnknownResourceIsAdmittedAndNoted(t *testing.T) {
-	t.Parallel()
-	d := newNode(t).start()
-	r := map[string]string{"cpu": "100m", "vendor.example/fpga": "1"}
-	resp := d.admitted(pod("x", r, r))
-	for _, s := range resp.GetTrace().GetSteps() {
-		if s.GetKind() == "noted" && s.GetResource() == "vendor.example/fpga" {
-			return
-		}
-	}
-	t.Errorf("the trace does not tell about the resource: %v", resp.GetTrace())
-}
-
 func TestPluginFaultsRejectAndLeaveNothing(t *testing.T) {
 	t.Parallel()
 	needCPUs(t, 2)
@@ -290,7 +277,7 @@ func TestPluginFaultsRejectAndLeaveNothing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			n := newNode(t)
-			if err := os.WriteFile(n.root+"/berth.yaml", []byte("apiVersion: berth/v1alpha1\nkind: BerthConfiguration\nproviders: {allocateTimeout: "+c.timeout+"}\n"), 0o600); err != nil {
+			if err := os.WriteFile(n.root+"/berth.yaml", []byte("apiVersion: berth/v1alpha1\nkind: BerthConfiguration\nverdicts: {deferred: false}\nproviders: {allocateTimeout: "+c.timeout+"}\n"), 0o600); err != nil {
 				t.Fatal(err)
 			}
 			d := n.start("--config", n.root+"/berth.yaml")

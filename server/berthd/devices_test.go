@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -170,12 +171,11 @@ func (n *node) configure(text string) {
 	n.args = append(n.args, "--config", path)
 }
 
-// TestPodsWaitForTheirPlugin asks for a device while nobody can give one: where
-// the configuration has deferrals the pod is told to wait and for what.
+// TestPodsWaitForTheirPlugin asks for a device while nobody can give one: the pod is
+// told to wait and for what.
 func TestPodsWaitForTheirPlugin(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
-	n.configure("verdicts: {deferred: true}\n")
 	d := n.start()
 	waits := func(condition string) {
 		t.Helper()
@@ -219,6 +219,78 @@ func TestPodsWaitForTheirPlugin(t *testing.T) {
 	d.expectResource(gpu, "connected", 2, 2)
 	d.admitted(withDevice("pod", gpu))
 	d.check()
+}
+
+// TestResourcesThatNobodyProvides asks for a device before its plugin was ever here:
+// the pod waits, is refused, or goes without and is told so for as long as it lives.
+func TestResourcesThatNobodyProvides(t *testing.T) {
+	t.Parallel()
+	noted := func(notes []string, text string) bool {
+		return slices.ContainsFunc(notes, func(n string) bool { return strings.Contains(n, text) })
+	}
+	t.Run("waits", func(t *testing.T) {
+		t.Parallel()
+		n := newNode(t)
+		n.configure("devices: {registrationGrace: 1h}\n")
+		d := n.start()
+		answer := d.admit(withDevice("pod", gpu))
+		want := &admissionv1.Condition{Reason: "ResourceUnknown", Domain: "berth", Metadata: map[string]string{"resource": gpu}}
+		if answer.GetVerdict() != admissionv1.Verdict_VERDICT_DEFERRED || answer.GetRetryAfter().AsDuration() <= 0 || !proto.Equal(answer.GetCondition(), want) {
+			t.Errorf("%s, again after %s, for %v", answer.GetVerdict(), answer.GetRetryAfter().AsDuration(), answer.GetCondition())
+		}
+		n.runPlugin(script.Config{Resource: gpu}, "g0 g1")
+		d.expectResource(gpu, "connected", 2, 2)
+		if answer := d.admitted(withDevice("pod", gpu)); len(answer.GetNotes()) > 0 {
+			t.Errorf("notes %q", answer.GetNotes())
+		}
+		d.check()
+	})
+	t.Run("is refused", func(t *testing.T) {
+		t.Parallel()
+		n := newNode(t)
+		n.configure("devices: {registrationGrace: 0s}\n")
+		d := n.start()
+		n.runPlugin(script.Config{Resource: "example.com/nic"}, "n0")
+		d.expectResource("example.com/nic", "connected", 1, 1)
+		answer := d.admit(withDevice("pod", gpu))
+		if answer.GetVerdict() != admissionv1.Verdict_VERDICT_REJECTED || answer.GetReason() != "OutOf"+gpu || !strings.Contains(answer.GetMessage(), "known are example.com/nic.") {
+			t.Errorf("%s %s: %s", answer.GetVerdict(), answer.GetReason(), answer.GetMessage())
+		}
+		d.says("pod rejected")
+	})
+	t.Run("goes without", func(t *testing.T) {
+		t.Parallel()
+		n := newNode(t)
+		d := n.start("--devices-unknown", "ignore")
+		allocated := func() []string {
+			t.Helper()
+			answer, err := d.allocation.Allocate(d.ctx(), &allocationv1.AllocateRequest{PodUid: "pod", ContainerName: "main"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return answer.GetNotes()
+		}
+		for _, notes := range [][]string{d.admitted(withDevice("pod", gpu)).GetNotes(), allocated()} {
+			if !noted(notes, "nobody here provides") {
+				t.Errorf("notes %q", notes)
+			}
+		}
+		d.says("pod admitted without something that it asks for")
+		n.runPlugin(script.Config{Resource: gpu}, "g0 g1")
+		d.expectResource(gpu, "connected", 2, 2)
+		for _, notes := range [][]string{d.admitted(withDevice("pod", gpu)).GetNotes(), allocated()} {
+			if !noted(notes, "let in without the 1 "+gpu) {
+				t.Errorf("after the plugin came: notes %q", notes)
+			}
+		}
+	})
+	t.Run("is left to others", func(t *testing.T) {
+		t.Parallel()
+		d := newNode(t).start("--devices-elsewhere", "example.com")
+		if notes := d.admitted(withDevice("pod", gpu)).GetNotes(); !noted(notes, "left to others") {
+			t.Errorf("notes %q", notes)
+		}
+	})
 }
 
 // follower knows pods only from Watch, and lists where it is told to.

@@ -4,8 +4,10 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/spf13/pflag"
 
@@ -115,6 +117,45 @@ bogusField: 1
 	}
 	if len(notes) != 1 || !strings.Contains(notes[0], "bogusField") {
 		t.Errorf("notes %q, want one about the unknown field", notes)
+	}
+}
+
+// TestDevicesAndVerdicts: where a kubelet's file is given the answers are the
+// kubelet's, unless somebody has said otherwise.
+func TestDevicesAndVerdicts(t *testing.T) {
+	t.Parallel()
+	own := func(sections string) string { return berthHead + sections + "\n" }
+	for name, row := range map[string]struct {
+		kubelet, berth string
+		args           []string
+		deferred       bool
+		unknown        string
+		elsewhere      []string
+	}{
+		"nothing":         {deferred: true, unknown: "defer"},
+		"a kubelet's":     {kubelet: kubeletHead, unknown: "ignore"},
+		"both files":      {kubelet: kubeletHead, berth: own("devices: {registrationGrace: 5s}"), unknown: "ignore"},
+		"own file wins":   {kubelet: kubeletHead, berth: own("verdicts: {deferred: true}\ndevices: {unknown: reject}"), deferred: true, unknown: "reject"},
+		"flags win":       {kubelet: kubeletHead, berth: own("devices: {unknown: reject}"), args: []string{"--devices-unknown", "defer"}, unknown: "defer"},
+		"own file alone":  {berth: own("verdicts: {deferred: false}"), unknown: "defer"},
+		"elsewhere":       {berth: own("devices: {elsewhere: [example.com/gpu, example.org]}"), deferred: true, unknown: "defer", elsewhere: []string{"example.com/gpu", "example.org"}},
+		"elsewhere, flag": {berth: own("devices: {elsewhere: [example.org]}"), args: []string{"--devices-elsewhere", "*"}, deferred: true, unknown: "defer", elsewhere: []string{"*"}},
+		"flag, several":   {args: []string{"--devices-elsewhere", "example.org,example.com/a"}, deferred: true, unknown: "defer", elsewhere: []string{"example.org", "example.com/a"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c, _, err := load(t, row.kubelet, row.berth, row.args...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if c.Verdicts.Deferred != row.deferred || c.Devices.Unknown != row.unknown || !slices.Equal(c.Devices.Elsewhere, row.elsewhere) {
+				t.Errorf("%+v %+v", c.Verdicts, c.Devices)
+			}
+			at := time.Unix(5, 0)
+			if r := c.Resources(at); r.Started != at || string(r.Unknown) != row.unknown || r.Grace != c.Devices.RegistrationGrace.Duration || !slices.Equal(r.Elsewhere, row.elsewhere) {
+				t.Errorf("the engine gets %+v", r)
+			}
+		})
 	}
 }
 
@@ -235,7 +276,13 @@ func TestBadInputNamesTheField(t *testing.T) {
 		"reserved twice":     {args: []string{"--reserved-memory", "0:memory=1,memory=1"}, want: "expected numaNodeID:type=quantity"},
 		"reserved amount":    {args: []string{"--reserved-memory", "0:memory=1Xi"}, want: `reserved[0].limits["memory"]: "1Xi": expected a quantity`},
 		"free pages":         {berth: berthHead + "memory: {checkFreeHugePages: sometimes}\n", want: "memory.checkFreeHugePages: expected one of ignore, defer, reject"},
-		"pages to wait for":  {berth: berthHead + "memory: {checkFreeHugePages: defer}\n", want: "asks for verdicts.deferred"},
+		"pages to wait for":  {berth: berthHead + "verdicts: {deferred: false}\nmemory: {checkFreeHugePages: defer}\n", want: "asks for verdicts.deferred"},
+		"unknown resources":  {args: []string{"--devices-unknown", "wait"}, want: `devices.unknown: expected one of defer, reject, ignore, got "wait"`},
+		"grace":              {berth: berthHead + "devices: {registrationGrace: -1s}\n", want: "devices.registrationGrace: -1s: expected a duration such as 60s, or 0 for none"},
+		"forgetting":         {berth: berthHead + "devices: {forgetAfter: -5m}\n", want: "devices.forgetAfter: -5m0s: expected a duration such as 5m, or 0"},
+		"elsewhere, native":  {berth: berthHead + "devices: {elsewhere: [example.com, kubernetes.io]}\n", want: `devices.elsewhere[1]: "kubernetes.io": expected an extended resource`},
+		"elsewhere, no name": {args: []string{"--devices-elsewhere", "example.com/"}, want: `devices.elsewhere[0]: "example.com/": expected an extended resource such as example.com/gpu, a domain such as example.com, or "*" for all`},
+		"elsewhere, twice":   {args: []string{"--devices-elsewhere", "example.com,example.com"}, want: `devices.elsewhere[1]: "example.com" is there twice`},
 		"duration":           {berth: berthHead + "limits: {call: 0s}\n", want: "limits.call"},
 		"grant":              {berth: berthHead + "access: [{uid: 5, roles: [king]}]\n", want: "access[0].roles[0]"},
 		"long path":          {args: []string{"--root-dir", "/" + strings.Repeat("r", 100)}, want: "the kernel takes at most 107"},

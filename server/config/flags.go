@@ -61,6 +61,10 @@ func AddFlags(fs *pflag.FlagSet) *Sources {
 	stringMap("system-reserved", "what the system keeps, as cpu=500m,memory=1Gi", func(c *config.Config) *map[string]string { return &c.Reserved.System })
 	stringMap("kube-reserved", "what node agents keep, as cpu=500m,memory=1Gi", func(c *config.Config) *map[string]string { return &c.Reserved.Kube })
 
+	str("devices-unknown", "what becomes of pods that ask for extended resources which nobody here knows: defer, reject or ignore (as the kubelet does, and with --kubelet-config)",
+		func(c *config.Config) *string { return &c.Devices.Unknown })
+	elsewhere := fs.StringSlice("devices-elsewhere", nil, "extended resources that somebody else serves, by name or domain; * for all that nobody here knows")
+
 	addNodeFlags(fs, &order)
 
 	cpus := fs.String("reserved-cpus", "", "list of CPUs that no pod gets, in place of the amounts")
@@ -86,6 +90,9 @@ func AddFlags(fs *pflag.FlagSet) *Sources {
 				return fault.Invalidf("--reserved-memory: %w", err)
 			}
 			c.Memory.Reserved = append(c.Memory.Reserved, entries...)
+		}
+		if fs.Changed("devices-elsewhere") {
+			c.Devices.Elsewhere = *elsewhere
 		}
 		if fs.Changed("strict-state") {
 			c.StrictState = *strict

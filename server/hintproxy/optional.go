@@ -18,6 +18,7 @@ type validating struct{ *proxy }
 var (
 	_ hint.Validator = validating{}
 	_ hint.Explainer = (*proxy)(nil)
+	_ hint.Catalog   = (*proxy)(nil)
 )
 
 // provider is the proxy as the bus takes it.
@@ -38,6 +39,9 @@ func outside(p hint.Provider) *proxy {
 	}
 	return nil
 }
+
+// Resources returns the names that the provider has registered for.
+func (p *proxy) Resources() []string { return p.registration.Resources }
 
 // Validate shows the provider the whole plan for a pod that concerns it.
 func (v validating) Validate(ctx context.Context, view *ledger.View, req hint.Request) error {

@@ -144,6 +144,9 @@ func (w *worker) heedVerdict(ctx context.Context, answer *admissionv1.AdmitRespo
 		w.rec.Accepted = w.Now()
 	}
 	w.log.Info("the pod is admitted", "qos", told.QOSClass)
+	for _, n := range answer.GetNotes() {
+		w.log.Warn("the pod goes without something", "note", n)
+	}
 	w.rec.Verdict, w.rec.Reason, w.rec.Message, w.rec.QoS = lifecycle.Admitted, "", "", string(told.QOSClass)
 	return nil
 }

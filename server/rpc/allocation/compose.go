@@ -33,6 +33,9 @@ func (s *service) compose(view *ledger.View, pod *ledger.Pod, c *workload.Contai
 		CgroupParent: pod.CgroupParent, CgroupPath: path,
 		Allocation: convert.Container(view, pod, c.Name), Notes: notes,
 	}
+	for _, n := range s.Noter.Notes(view, pod, c.Name) {
+		out.Notes = append(out.Notes, n.Text)
+	}
 	convert.ClaimHealth(out.GetAllocation().GetClaims(), s.Inventory.Inventory(), convert.Health)
 	fromPlugins(out, answer)
 	return out, nil

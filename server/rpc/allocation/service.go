@@ -35,6 +35,12 @@ type Engine interface {
 	Admit(ctx context.Context, req admission.Request) (admission.Verdict, error)
 }
 
+// Noter tells what a container of an admitted pod goes without; *admission.Engine
+// is the one there is.
+type Noter interface {
+	Notes(view *ledger.View, pod *ledger.Pod, container string) []admission.Note
+}
+
 // Ledger gives the current view.
 type Ledger interface{ View() *ledger.View }
 
@@ -58,6 +64,7 @@ type Inventory interface{ Inventory() *device.Snapshot }
 // Parts are what the service works with.
 type Parts struct {
 	Engine    Engine
+	Noter     Noter
 	Ledger    Ledger
 	Paths     Paths
 	Inventory Inventory

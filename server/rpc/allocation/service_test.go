@@ -115,6 +115,13 @@ func facts(t *testing.T) *ledger.Ledger {
 	return l
 }
 
+// without has a note for every container.
+type without struct{}
+
+func (without) Notes(_ *ledger.View, p *ledger.Pod, container string) []admission.Note {
+	return []admission.Note{{Text: p.UID() + "/" + container + " goes without"}}
+}
+
 func serve(t *testing.T, version cgroup.Version, verdicts map[string]admission.Verdict) allocationv1.AllocationServiceClient {
 	t.Helper()
 	l := facts(t)
@@ -123,7 +130,7 @@ func serve(t *testing.T, version cgroup.Version, verdicts map[string]admission.V
 	return allocationv1.NewAllocationServiceClient(rpctest.Serve(t, func(s grpc.ServiceRegistrar) {
 		allocationv1.RegisterAllocationServiceServer(s,
 			allocation.New(allocation.Config{Cgroup: func() cgroup.Config { return config }}, allocation.Parts{
-				Engine: &engine{l, verdicts}, Ledger: l, Paths: paths{}, Inventory: inventory{device.NewInventory(nil, time.Unix(0, 0))},
+				Engine: &engine{l, verdicts}, Noter: without{}, Ledger: l, Paths: paths{}, Inventory: inventory{device.NewInventory(nil, time.Unix(0, 0))},
 			}))
 	}))
 }
@@ -176,7 +183,7 @@ func TestAllocateTellsAllThatARuntimeNeeds(t *testing.T) {
 				CdiDevices:   []string{"example.com/gpu=0", "example.com/gpu=1"},
 				CgroupParent: "/kubepods/poda", CgroupPath: "/kubepods/poda/main",
 				Allocation: onA(),
-				Notes:      []string{`environment variable A: "1" of example.com/gpu is used, not "2" of example.com/nic`},
+				Notes:      []string{`environment variable A: "1" of example.com/gpu is used, not "2" of example.com/nic`, "a/main goes without"},
 			}
 			if !proto.Equal(got, want) {
 				t.Errorf("got\n\t%v\nwant\n\t%v", got, want)

@@ -162,7 +162,11 @@ type AdmitResponse struct {
 	AdmissionId string               `protobuf:"bytes,9,opt,name=admission_id,json=admissionId,proto3" json:"admission_id,omitempty"`
 	// What the pod waits for; only with VERDICT_DEFERRED. AllocationService.Watch
 	// tells when that may have changed.
-	Condition     *Condition `protobuf:"bytes,10,opt,name=condition,proto3" json:"condition,omitempty"`
+	Condition *Condition `protobuf:"bytes,10,opt,name=condition,proto3" json:"condition,omitempty"`
+	// What the pod asks for and does not get from berth although it is let in, in
+	// sentences: resources that are left to others, or that nobody provides. The same
+	// pod again gets them anew, as they are then.
+	Notes         []string `protobuf:"bytes,11,rep,name=notes,proto3" json:"notes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -267,12 +271,20 @@ func (x *AdmitResponse) GetCondition() *Condition {
 	return nil
 }
 
+func (x *AdmitResponse) GetNotes() []string {
+	if x != nil {
+		return x.Notes
+	}
+	return nil
+}
+
 // Condition is something that may pass by itself. Its fields are those of
 // google.rpc.ErrorInfo.
 type Condition struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// "PluginAway" (the device plugin is known and not connected),
-	// "NoHealthyDevice" (all of its devices are unhealthy), "StateUncertain" (the
+	// "NoHealthyDevice" (all of its devices are unhealthy), "ResourceUnknown" (nobody
+	// has registered for the resource yet), "StateUncertain" (the
 	// agent has not said by Sync which pods live, or has not yet admitted again one
 	// that lives here and is not known), or an outside provider's word.
 	Reason string `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"`
@@ -717,7 +729,7 @@ const file_berth_admission_v1_admission_proto_rawDesc = "" +
 	"\fAdmitRequest\x12%\n" +
 	"\x03pod\x18\x01 \x01(\v2\x13.berth.types.v1.PodR\x03pod\x12\x17\n" +
 	"\adry_run\x18\x02 \x01(\bR\x06dryRun\x12!\n" +
-	"\fadmission_id\x18\x03 \x01(\tR\vadmissionId\"\xe4\x03\n" +
+	"\fadmission_id\x18\x03 \x01(\tR\vadmissionId\"\xfa\x03\n" +
 	"\rAdmitResponse\x125\n" +
 	"\averdict\x18\x01 \x01(\x0e2\x1b.berth.admission.v1.VerdictR\averdict\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x18\n" +
@@ -730,7 +742,8 @@ const file_berth_admission_v1_admission_proto_rawDesc = "" +
 	"retryAfter\x12!\n" +
 	"\fadmission_id\x18\t \x01(\tR\vadmissionId\x12;\n" +
 	"\tcondition\x18\n" +
-	" \x01(\v2\x1d.berth.admission.v1.ConditionR\tcondition\"\xc1\x01\n" +
+	" \x01(\v2\x1d.berth.admission.v1.ConditionR\tcondition\x12\x14\n" +
+	"\x05notes\x18\v \x03(\tR\x05notes\"\xc1\x01\n" +
 	"\tCondition\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\x12\x16\n" +
 	"\x06domain\x18\x02 \x01(\tR\x06domain\x12G\n" +

@@ -183,8 +183,8 @@ type AllocateResponse struct {
 	// makes it.
 	CgroupPath string                  `protobuf:"bytes,8,opt,name=cgroup_path,json=cgroupPath,proto3" json:"cgroup_path,omitempty"`
 	Allocation *v1.ContainerAllocation `protobuf:"bytes,9,opt,name=allocation,proto3" json:"allocation,omitempty"`
-	// Where device plugins contradict each other, and whose answer is used: in
-	// sentences.
+	// Where device plugins contradict each other, and whose answer is used; then what
+	// the container goes without, as AdmitResponse.notes: in sentences.
 	Notes         []string `protobuf:"bytes,10,rep,name=notes,proto3" json:"notes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

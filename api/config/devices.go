@@ -1,0 +1,74 @@
+package config
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/berthd/berth/managers/admission"
+	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/workload"
+)
+
+// Devices is about extended resources: those that device plugins serve, and those
+// that nobody here does.
+type Devices struct {
+	// Unknown says what becomes of a pod that asks for an extended resource which no
+	// plugin, no provider and no configuration knows: defer (it waits for
+	// RegistrationGrace after the start of berthd, then it is rejected), reject, or
+	// ignore (it is admitted without, as by the kubelet). A kubelet's file sets
+	// ignore.
+	Unknown string `json:"unknown"`
+	// RegistrationGrace is how long after the start of berthd plugins have to register
+	// for the first time, and how long after a plugin went pods wait for it.
+	RegistrationGrace metav1.Duration `json:"registrationGrace"`
+	// Elsewhere names the resources that somebody else serves, by their names or
+	// domains; "*" means all that nobody here knows.
+	Elsewhere []string `json:"elsewhere,omitempty"`
+	// ForgetAfter is how long after its plugin went a resource is known that nobody
+	// holds; 0 is for ever.
+	ForgetAfter metav1.Duration `json:"forgetAfter"`
+}
+
+// What becomes of pods that ask for resources which nobody knows.
+const (
+	UnknownDefer  = string(admission.DeferUnknown)
+	UnknownReject = string(admission.RejectUnknown)
+	UnknownIgnore = string(admission.IgnoreUnknown)
+)
+
+// validateDevices checks what needs no machine.
+func (c Config) validateDevices(vs *fault.Violations, oneOf func(field, got string, allowed ...string)) {
+	oneOf("devices.unknown", c.Devices.Unknown, UnknownDefer, UnknownReject, UnknownIgnore)
+	if c.Devices.RegistrationGrace.Duration < 0 {
+		vs.Addf("devices.registrationGrace", "%s: expected a duration such as 60s, or 0 for none", c.Devices.RegistrationGrace.Duration)
+	}
+	if c.Devices.ForgetAfter.Duration < 0 {
+		vs.Addf("devices.forgetAfter", "%s: expected a duration such as 5m, or 0 to forget no resource", c.Devices.ForgetAfter.Duration)
+	}
+	for i, name := range c.Devices.Elsewhere {
+		field := fmt.Sprintf("devices.elsewhere[%d]", i)
+		resource := workload.Resource(name)
+		if !strings.Contains(name, "/") {
+			resource += "/any" // a domain is right if a name in it is
+		}
+		switch {
+		case slices.Contains(c.Devices.Elsewhere[:i], name):
+			vs.Addf(field, "%q is there twice", name)
+		case name != admission.Everywhere && !resource.IsExtended():
+			vs.Addf(field, "%.80q: expected an extended resource such as example.com/gpu, a domain such as example.com, or %q for all", name, admission.Everywhere)
+		}
+	}
+}
+
+// Resources is the admission engine's part, for a berthd that was started at a time.
+func (c Config) Resources(started time.Time) admission.Resources {
+	return admission.Resources{
+		Unknown: admission.UnknownResource(c.Devices.Unknown),
+		Started: started, Grace: c.Devices.RegistrationGrace.Duration,
+		Elsewhere: slices.Clone(c.Devices.Elsewhere),
+	}
+}
