@@ -63,6 +63,8 @@ func Run(t *testing.T, make func(t *testing.T) Fixture) {
 		{"RandomTrees", testRandomTrees},
 		{"SiblingsAtOnce", testSiblingsAtOnce},
 		{"EndedContext", testEndedContext},
+		{"Records", testRecords},
+		{"RecordsOfNobody", testRecordsOfNobody},
 	} {
 		t.Run(c.name, func(t *testing.T) { c.test(t, &suite{Fixture: make(t)}) })
 	}

@@ -34,6 +34,7 @@ type group struct {
 	values   cgroup.Values
 	memory   int64 // in use
 	lacks    string
+	record   []byte // the claim record; nil for none
 }
 
 // newGroup has the kernel's default values.

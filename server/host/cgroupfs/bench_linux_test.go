@@ -57,6 +57,17 @@ func BenchmarkPod(b *testing.B) {
 			b.StartTimer()
 		}
 	})
+	b.Run("record", func(b *testing.B) {
+		if _, err := d.Ensure(b.Context(), cgroup.Node{Name: name}); err != nil {
+			b.Fatal(err)
+		}
+		record := make([]byte, 1024)
+		for b.Loop() {
+			if err := d.WriteRecord(b.Context(), name, record); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
 	b.Run("unchanged", func(b *testing.B) {
 		if _, err := d.Ensure(b.Context(), cgroup.Node{Name: name, Values: values}); err != nil {
 			b.Fatal(err)

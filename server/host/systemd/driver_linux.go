@@ -239,3 +239,23 @@ func (d *Driver) Remove(ctx context.Context, n cgroup.Name) error {
 	// systemd may have made a directory again in between.
 	return d.files.Remove(ctx, at)
 }
+
+var _ cgroup.Records = (*Driver)(nil)
+
+// ReadRecord implements cgroup.Records.
+func (d *Driver) ReadRecord(ctx context.Context, n cgroup.Name) ([]byte, error) {
+	at, err := place(n)
+	if err != nil {
+		return nil, err
+	}
+	return d.files.ReadRecord(ctx, at)
+}
+
+// WriteRecord implements cgroup.Records.
+func (d *Driver) WriteRecord(ctx context.Context, n cgroup.Name, record []byte) error {
+	at, err := place(n)
+	if err != nil {
+		return err
+	}
+	return d.files.WriteRecord(ctx, at, record)
+}

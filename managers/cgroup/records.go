@@ -1,0 +1,25 @@
+package cgroup
+
+import "context"
+
+// RecordAttribute is the extended attribute of a pod's cgroup that holds the pod's
+// claim record. An attribute of the user namespace needs no CAP_SYS_ADMIN; it lies on
+// the pod's cgroup, above what a container is delegated.
+const RecordAttribute = "user.berth.claims"
+
+// Records keeps the claim record of a pod where the pod lives: on v1 as an attribute
+// of its cgroup in the cpuset hierarchy (never in systemd's), on v2 in the one tree,
+// and where the cgroups are nobody's as a file. A record goes with its cgroup.
+//
+// Names are those of pods' cgroups; one that no driver could spell is an error of
+// class Invalid. A tree without attributes is an error of class Unsupported.
+type Records interface {
+	// ReadRecord returns the record of a pod; nil if there is none, or no cgroup.
+	// Where somebody else than root could have written it, that is an error of class
+	// PermissionDenied that names the owner.
+	ReadRecord(ctx context.Context, name Name) ([]byte, error)
+	// WriteRecord puts a record in the place of the one before, as a whole or not at
+	// all; nil removes it, and what is not there is no error then. A cgroup that is
+	// absent is an error of class NotFound.
+	WriteRecord(ctx context.Context, name Name, record []byte) error
+}

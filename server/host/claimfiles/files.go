@@ -1,0 +1,186 @@
+// Package claimfiles keeps the claim records of pods as files, where the cgroups are
+// not the kernel's or it keeps no attributes of them: one file for each pod, in a
+// directory that a boot clears.
+//
+// Words:
+//
+//   - record: what cgroup.Records keeps; this package does not look into it.
+//
+// Invariants: the directory is berthd's alone (mode 0700, and owned by the user that
+// berthd runs as); a record is replaced by a rename, so it is there as a whole or not
+// at all; no link is followed. Records are not synced: what lives does not outlive the
+// boot either.
+package claimfiles
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/berthd/berth/managers/cgroup"
+	"github.com/berthd/berth/managers/fault"
+)
+
+const (
+	dirMode  = 0o700
+	fileMode = 0o600
+	// largest is more than a record may have; of a larger file no more is read.
+	largest = 64 << 10
+	// unfinished begins the names of files that are being written. No pod's cgroup
+	// begins like this.
+	unfinished = "."
+)
+
+// Files are the records in a directory. They are safe for concurrent use; of writes to
+// one record at the same time the last one counts.
+type Files struct {
+	path string
+	dir  *os.Root
+}
+
+var _ cgroup.Records = (*Files)(nil)
+
+// Open opens the directory, and makes it where there is none. One that somebody else
+// owns or can write to is an error of class Precondition that says what to do.
+func Open(path string) (*Files, error) {
+	if err := os.MkdirAll(path, dirMode); err != nil {
+		return nil, fault.Unavailablef("make the directory of claim records: %w", err)
+	}
+	info, err := os.Lstat(path)
+	if err != nil {
+		return nil, fault.Unavailablef("open the directory of claim records: %w", err)
+	}
+	owner, known := owner(info)
+	switch {
+	case !info.IsDir():
+		return nil, fault.Preconditionf("open the directory of claim records: %s is no directory: remove it", path)
+	case known && owner != os.Geteuid():
+		return nil, fault.Preconditionf("open the directory of claim records: %s is owned by uid %d, not by berthd's %d: remove it", path, owner, os.Geteuid())
+	case info.Mode().Perm()&0o077 != 0:
+		return nil, fault.Preconditionf("open the directory of claim records: %s has mode %#o, others must not reach it: chmod 0700", path, info.Mode().Perm())
+	}
+	dir, err := os.OpenRoot(path)
+	if err != nil {
+		return nil, fault.Unavailablef("open the directory of claim records: %w", err)
+	}
+	return &Files{path: path, dir: dir}, nil
+}
+
+// Close lets go of the directory. The records stay.
+func (f *Files) Close() error { return f.dir.Close() }
+
+// Names lists the base names of the cgroups that have records, sorted.
+func (f *Files) Names() ([]string, error) {
+	entries, err := os.ReadDir(f.path)
+	if err != nil {
+		return nil, fault.Unavailablef("list the claim records: %w", err)
+	}
+	var names []string
+	for _, e := range entries {
+		if e.Type().IsRegular() && !strings.HasPrefix(e.Name(), unfinished) {
+			names = append(names, e.Name())
+		}
+	}
+	return names, nil
+}
+
+// file gives the name of a record's file. The pods of all classes share the directory:
+// a uid is one pod's.
+func file(name cgroup.Name) (string, error) {
+	if err := name.Check(); err != nil {
+		return "", err
+	}
+	if base := name.Base(); base != "" && !strings.HasPrefix(base, unfinished) {
+		return base, nil
+	}
+	return "", fault.Invalidf("cgroup %s is not a pod's", name)
+}
+
+// ReadRecord implements cgroup.Records.
+func (f *Files) ReadRecord(ctx context.Context, name cgroup.Name) ([]byte, error) {
+	base, err := file(name)
+	if err != nil {
+		return nil, err
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	in, err := f.dir.OpenFile(base, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, f.failed("read", base, err)
+	}
+	defer in.Close()
+	info, err := in.Stat()
+	if err != nil {
+		return nil, f.failed("read", base, err)
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fault.PermissionDeniedf("read the claim record %s: it is no regular file", filepath.Join(f.path, base))
+	}
+	if owner, known := owner(info); known && owner != os.Geteuid() {
+		return nil, fault.PermissionDeniedf("read the claim record %s: it is owned by uid %d, not by berthd's %d", filepath.Join(f.path, base), owner, os.Geteuid())
+	}
+	record, err := io.ReadAll(io.LimitReader(in, largest))
+	if err != nil {
+		return nil, f.failed("read", base, err)
+	}
+	return record, nil
+}
+
+// WriteRecord implements cgroup.Records. The files know no cgroups, so none is absent.
+func (f *Files) WriteRecord(ctx context.Context, name cgroup.Name, record []byte) error {
+	base, err := file(name)
+	if err != nil {
+		return err
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if record == nil {
+		if err := f.dir.Remove(base); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return f.failed("remove", base, err)
+		}
+		return nil
+	}
+	next := unfinished + base
+	if len(next) > maxName {
+		next = next[:maxName] // of uids of that length the last differ enough
+	}
+	if err := f.write(next, record); err != nil {
+		_ = f.dir.Remove(next)
+		return f.failed("write", base, err)
+	}
+	if err := f.dir.Rename(next, base); err != nil {
+		return f.failed("write", base, err)
+	}
+	return nil
+}
+
+// maxName is how long a file's name may be.
+const maxName = 255
+
+// write makes a file of its own: one that is there was left by a crash.
+func (f *Files) write(name string, record []byte) error {
+	if err := f.dir.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	out, err := f.dir.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL|syscall.O_NOFOLLOW, fileMode)
+	if err != nil {
+		return err
+	}
+	_, err = out.Write(record)
+	return errors.Join(err, out.Close())
+}
+
+func (f *Files) failed(doing, base string, err error) error {
+	return fmt.Errorf("%s the claim record %s: %w", doing, filepath.Join(f.path, base), fault.Unavailablef("%w", err))
+}
