@@ -56,21 +56,21 @@ func (e *Engine) Admit(ctx context.Context, req Request) (Verdict, error) {
 		return Verdict{}, err
 	}
 	defer unlock()
-	v, err := e.inLane(ctx, c)
+	v, err := e.admitLocked(ctx, c)
 	if err == nil && v.Outcome != Admitted {
-		// Out of the lane: what would make this pod fit is no other pod's delay.
+		// Without the lock: what would make this pod fit is no other pod's delay.
 		e.explain(ctx, c)
 		e.keep(ctx, c)
 	}
 	return e.noted(c, v), err
 }
 
-func (e *Engine) inLane(ctx context.Context, c *candidate) (Verdict, error) {
-	leave, err := e.enterLane(ctx)
+func (e *Engine) admitLocked(ctx context.Context, c *candidate) (Verdict, error) {
+	release, err := e.acquire(ctx)
 	if err != nil {
 		return Verdict{}, err
 	}
-	defer leave()
+	defer release()
 	return e.admit(ctx, c)
 }
 
@@ -86,8 +86,8 @@ type candidate struct {
 	// given tells that the caller has named the admission.
 	given bool
 	trace *ledger.Trace
-	// gap is where the plan failed; nil if it did not.
-	gap *gap
+	// failed is where the plan failed; nil if it did not.
+	failed *failurePoint
 	// replanned lists the generations that the ledger moved on from.
 	replanned []uint64
 	// hurried tells that it has been overtaken often enough.
@@ -104,7 +104,7 @@ const usualSteps = 8
 // begin starts the trace of a new attempt on a view.
 func (c *candidate) begin(view *ledger.View) {
 	p := &c.record.Pod
-	c.gap = nil
+	c.failed = nil
 	c.trace = &ledger.Trace{
 		AdmissionID: c.record.AdmissionID,
 		Pod:         p.UID, Namespace: p.Namespace, Name: p.Name,
@@ -310,8 +310,8 @@ func (e *Engine) refuse(ctx context.Context, draft *ledger.Draft, c *candidate, 
 	if fe := new(fault.Error); errors.As(err, &fe) {
 		step.Provider, step.Resource = fe.Provider, fe.Resource
 	}
-	if c.gap != nil {
-		step.Container = c.gap.req.Owner().Container
+	if c.failed != nil {
+		step.Container = c.failed.req.Owner().Container
 	}
 	c.trace.Add(step)
 	return e.postponed(Verdict{

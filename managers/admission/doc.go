@@ -3,7 +3,7 @@
 // Words:
 //
 //   - verdict: the outcome of an admission; a rejection is one, not an error.
-//   - lane: where admissions wait for each other; one is planned at a time.
+//   - admission lock: one admission is planned at a time.
 //   - plan: the claims that the providers would make, on a draft.
 //   - prepare: making the outside (plugins, cgroups) ready for a plan, before
 //     it is committed.
@@ -13,7 +13,7 @@
 //     has said which pods live.
 //   - unknown living pod: one that lives here and is not in the ledger;
 //     it is let live, and nothing exclusive is given to others until it is known.
-//   - gap: where a plan failed; what was missing there is asked of the providers.
+//   - failure point: where a plan failed; what was missing there is asked of the providers.
 //   - suggestion: one change with which a rejected pod would fit. It is found by
 //     dry runs on the view that the pod was rejected on, and offered only if one
 //     of them admitted the pod.
@@ -22,7 +22,7 @@
 // of the scope ask, merge, plan; validate; (a dry run ends here) prepare; place;
 // commit; answer. If the ledger moved meanwhile the plan is made again, at most
 // twice where all that happened is that others have gone. If anything fails the draft is forgotten and what was prepared is undone. A
-// rejection is explained after the lane is free again, before the answer: it takes
+// rejection is explained after the lock is released, before the answer: it takes
 // many dry runs, and they are nobody else's to wait for. Whoever asks gets the
 // suggestions with the answer, and the trace keeps them.
 //

@@ -48,9 +48,9 @@ type Engine struct {
 	Config
 	Parts
 
-	// lane is held while one admission is planned, prepared and committed, on
+	// lock is the admission lock: it is held while one admission is planned, prepared and committed, on
 	// purpose also over remote calls, which all have deadlines.
-	lane chan struct{}
+	lock chan struct{}
 	pods podLocks
 }
 
@@ -68,7 +68,7 @@ func New(cfg Config, parts Parts) *Engine {
 	if cfg.TryTime == 0 {
 		cfg.TryTime = 250 * time.Millisecond
 	}
-	return &Engine{Config: cfg, Parts: parts, lane: make(chan struct{}, 1)}
+	return &Engine{Config: cfg, Parts: parts, lock: make(chan struct{}, 1)}
 }
 
 // Outcome of an admission.
@@ -113,11 +113,11 @@ type Request struct {
 	DryRun      bool
 }
 
-// enterLane waits for the lane; leave must be called if err is nil.
-func (e *Engine) enterLane(ctx context.Context) (leave func(), err error) {
+// acquire waits for the admission lock; release must be called if err is nil.
+func (e *Engine) acquire(ctx context.Context) (release func(), err error) {
 	select {
-	case e.lane <- struct{}{}:
-		return func() { <-e.lane }, nil
+	case e.lock <- struct{}{}:
+		return func() { <-e.lock }, nil
 	case <-ctx.Done():
 		return nil, fault.Deadlinef("wait for the admission before this one: %w", context.Cause(ctx))
 	}

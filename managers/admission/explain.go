@@ -21,27 +21,27 @@ const (
 
 // explain completes the trace of a pod that was rejected for want of resources:
 // what was missing, and what would make it fit. It takes many times as long as
-// the decision, so it is not done in the lane; it looks only at the view that
+// the decision, so the lock is not held meanwhile; it looks only at the view that
 // the decision was made on.
 func (e *Engine) explain(ctx context.Context, c *candidate) {
-	if c.gap == nil || fault.ClassOf(c.gap.err) != fault.Refused {
+	if c.failed == nil || fault.ClassOf(c.failed.err) != fault.Refused {
 		return
 	}
 	refused := &c.trace.Steps[len(c.trace.Steps)-1]
-	refused.Container = c.gap.req.Owner().Container
+	refused.Container = c.failed.req.Owner().Container
 	refused.Shortages = c.missing()
-	if uncertain(c.gap.base, c.uid()) == "" {
+	if uncertain(c.failed.base, c.uid()) == "" {
 		c.trace.Suggestions, c.trace.Tried = e.suggest(ctx, c, refused.Shortages)
 	}
 }
 
 // keep writes the trace of a rejected pod into the ledger. One that cannot be
-// written is not worth failing the answer for. A commit beside the lane would
-// make the admission that is in it plan again, so this one goes through it.
+// written is not worth failing the answer for. A commit without the lock would
+// make the admission that holds it plan again, so this one takes it.
 func (e *Engine) keep(ctx context.Context, c *candidate) {
-	leave, err := e.enterLane(ctx)
+	release, err := e.acquire(ctx)
 	if err == nil {
-		defer leave()
+		defer release()
 		_, err = e.Ledger.Update(ctx, func(d *ledger.Draft) error { d.PutTrace(c.trace); return nil })
 	}
 	if err != nil {
@@ -57,12 +57,12 @@ type lacking interface{ Missing() []ledger.Shortage }
 // an idle machine. It says nothing if such a set lacks nothing: then the request
 // fits, but not in the way that the policy wants.
 func (c *candidate) missing() []ledger.Shortage {
-	machine := c.gap.view.Machine().NodeMask()
-	if list := c.bus.Explain(c.gap.view, c.gap.req, machine); len(list) > 0 {
+	machine := c.failed.view.Machine().NodeMask()
+	if list := c.bus.Explain(c.failed.view, c.failed.req, machine); len(list) > 0 {
 		return list
 	}
 	var own lacking
-	if errors.As(c.gap.err, &own) {
+	if errors.As(c.failed.err, &own) {
 		if list := distinct(own.Missing()); len(list) > 0 {
 			return list[:min(len(list), shownSets)]
 		}
@@ -75,7 +75,7 @@ func (c *candidate) missing() []ledger.Shortage {
 			if tried++; tried > triedSets {
 				return nearest(possible)
 			}
-			list := c.bus.Explain(c.gap.view, c.gap.req, nodes)
+			list := c.bus.Explain(c.failed.view, c.failed.req, nodes)
 			if len(list) == 0 {
 				return nil
 			}

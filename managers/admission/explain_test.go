@@ -498,7 +498,7 @@ func TestSearchAmongManyPods(t *testing.T) {
 }
 
 // BenchmarkRejection measures a rejection on a large machine with its explanation
-// and without. None of the difference is spent in the lane.
+// and without. None of the difference is spent under the admission lock.
 func BenchmarkRejection(b *testing.B) {
 	for _, tries := range []int{-1, 64} {
 		b.Run(fmt.Sprintf("nodes=8/cpus=512/tries=%d", tries), func(b *testing.B) {

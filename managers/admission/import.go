@@ -78,11 +78,11 @@ func (e *Engine) Import(ctx context.Context, req Import) (Imported, error) {
 		}
 		defer unlock()
 	}
-	leave, err := e.enterLane(ctx)
+	release, err := e.acquire(ctx)
 	if err != nil {
 		return Imported{}, err
 	}
-	defer leave()
+	defer release()
 	for attempt := 1; ; attempt++ {
 		err := i.attempt(ctx)
 		switch {

@@ -23,7 +23,7 @@ func (e *Engine) plan(ctx context.Context, view *ledger.View, c *candidate) (*le
 	}
 	whole := hint.Request{Pod: &c.record.Pod, Container: -1}
 	if err := c.bus.Validate(ctx, draft.View(), whole, c.trace); err != nil {
-		return draft, c.failed(draft, whole, err)
+		return draft, c.fail(draft, whole, err)
 	}
 	return draft, nil
 }
@@ -36,20 +36,20 @@ func (e *Engine) planScope(ctx context.Context, draft *ledger.Draft, c *candidat
 		if round.Merge {
 			replies, err := c.bus.Hints(ctx, draft.View(), round.Ask, c.trace)
 			if err != nil {
-				return c.failed(draft, round.Ask, err)
+				return c.fail(draft, round.Ask, err)
 			}
 			result := c.policy.Merge(replies)
 			step := result.Step()
 			step.Container = round.Ask.Owner().Container
 			c.trace.Add(step)
 			if !result.Admit {
-				return c.failed(draft, round.Ask, awaited(c.policy.Refusal(pod, e.Features), replies))
+				return c.fail(draft, round.Ask, awaited(c.policy.Refusal(pod, e.Features), replies))
 			}
 			affinity = result.Affinity
 		}
 		for _, req := range round.Plan {
 			if err := c.bus.Plan(ctx, draft, req, affinity, c.trace); err != nil {
-				return c.failed(draft, req, err)
+				return c.fail(draft, req, err)
 			}
 		}
 	}
@@ -80,16 +80,16 @@ func (e *Engine) Hints(ctx context.Context, pod workload.Pod, container string) 
 	return bus.Hints(ctx, view, hint.Request{Pod: &pod, Container: index}, &trace)
 }
 
-// gap is where a plan failed: on which draft of which view, over which request,
+// failurePoint is where a plan failed: on which draft of which view, over which request,
 // and why.
-type gap struct {
+type failurePoint struct {
 	base, view *ledger.View
 	req        hint.Request
 	err        error
 }
 
-// failed notes where the plan failed and returns the error.
-func (c *candidate) failed(draft *ledger.Draft, req hint.Request, err error) error {
-	c.gap = &gap{draft.Base(), draft.View(), req, err}
+// fail notes where the plan failed and returns the error.
+func (c *candidate) fail(draft *ledger.Draft, req hint.Request, err error) error {
+	c.failed = &failurePoint{draft.Base(), draft.View(), req, err}
 	return err
 }

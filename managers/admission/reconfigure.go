@@ -97,11 +97,11 @@ func (e *Engine) Foresee(ctx context.Context, ch Change) (Outlook, error) {
 // would be empty while a container runs there, those of the trial of running pods,
 // and Unavailable for a journal that cannot write.
 func (e *Engine) Reconfigure(ctx context.Context, ch Change) (Outlook, error) {
-	leave, err := e.enterLane(ctx)
+	release, err := e.acquire(ctx)
 	if err != nil {
 		return Outlook{}, err
 	}
-	defer leave()
+	defer release()
 	o, err := e.Foresee(ctx, ch)
 	if err != nil {
 		return o, err

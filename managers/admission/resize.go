@@ -49,12 +49,12 @@ func (e *Engine) Resize(ctx context.Context, req Request) (Resized, error) {
 		return Resized{}, err
 	}
 	defer unlock()
-	// In the lane, so that nobody else takes what is left meanwhile.
-	leave, err := e.enterLane(ctx)
+	// Under the admission lock, so that nobody else takes what is left meanwhile.
+	release, err := e.acquire(ctx)
 	if err != nil {
 		return Resized{}, err
 	}
-	defer leave()
+	defer release()
 	view := e.Ledger.View()
 	out, err := r.decide(ctx, view)
 	if err != nil || out.Outcome != Admitted || out.Repeated {

@@ -75,7 +75,7 @@ func (s *search) fits(ch change) bool {
 		}
 		record.Pod = *ch.pod
 	}
-	draft := ledger.NewDraft(s.c.gap.base)
+	draft := ledger.NewDraft(s.c.failed.base)
 	for _, p := range ch.without {
 		draft.RemovePod(p.UID())
 	}
@@ -170,7 +170,7 @@ func (s *search) removable() []*ledger.Pod {
 	}
 	fills := s.fills()
 	var pods []*ledger.Pod
-	for p := range s.c.gap.base.Pods() {
+	for p := range s.c.failed.base.Pods() {
 		if fills(p) {
 			holds[p.UID()] = true
 		}
@@ -210,8 +210,8 @@ func (s *search) fills() func(*ledger.Pod) bool {
 // for something else.
 func (s *search) full() workload.Resource {
 	lacked := new(fault.Error)
-	reason, _ := fault.ReasonOf(s.c.gap.err)
-	if !errors.As(s.c.gap.err, &lacked) || lacked.Resource == "" || reason != fault.OutOf(lacked.Resource) {
+	reason, _ := fault.ReasonOf(s.c.failed.err)
+	if !errors.As(s.c.failed.err, &lacked) || lacked.Resource == "" || reason != fault.OutOf(lacked.Resource) {
 		return ""
 	}
 	return workload.Resource(lacked.Resource)

@@ -50,14 +50,14 @@ func (e *Engine) Sync(ctx context.Context, living []string, known uint64) (remov
 }
 
 // sweep removes cgroups without a pod, but not those of living pods, and makes it
-// last which those are. It holds the lane, so that no pod is between its cgroup and
+// last which those are. It holds the admission lock, so that no pod is between its cgroup and
 // its commit meanwhile.
 func (e *Engine) sweep(ctx context.Context, alive map[string]bool) error {
-	leave, err := e.enterLane(ctx)
+	release, err := e.acquire(ctx)
 	if err != nil {
 		return err
 	}
-	defer leave()
+	defer release()
 	left, swept := e.Places.Sweep(ctx, e.Ledger.View(), alive)
 	if swept != nil {
 		swept = fmt.Errorf("remove cgroups without a pod: %w", swept)

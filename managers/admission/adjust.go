@@ -11,10 +11,10 @@ import (
 	"github.com/berthd/berth/managers/workload"
 )
 
-// lever is one amount of a pod's specification that can be lowered, request and
+// adjustable is one amount of a pod's specification that can be lowered, request and
 // limit alike. Amounts are counted in steps of a unit that makes sense: whole
 // CPUs, mebibytes, pages, devices.
-type lever struct {
+type adjustable struct {
 	container int // by index; -1 for the pod's own resources
 	resource  workload.Resource
 	unit      int64
@@ -28,9 +28,9 @@ type lever struct {
 // requests looks for smaller amounts: of one resource, or if that does not help,
 // of several together. Whole cores are also tried by asking for more.
 func (s *search) requests() {
-	levers := s.levers()
+	adjustables := s.adjustables()
 	alone := false
-	for _, l := range levers {
+	for _, l := range adjustables {
 		if l.resource == workload.CPU && s.wholeCores(l) {
 			alone = true
 			continue
@@ -42,27 +42,27 @@ func (s *search) requests() {
 			to, ok = s.largest(&s.c.record.Pod, l)
 		}
 		if ok {
-			s.offerRequest(setting{l, to})
+			s.offerRequest(adjustment{l, to})
 			alone = true
 		}
 	}
-	if alone || len(levers) < 2 {
+	if alone || len(adjustables) < 2 {
 		return
 	}
 	pod := s.c.record.Pod
-	for _, l := range levers {
+	for _, l := range adjustables {
 		pod = l.set(&pod, l.least)
 	}
 	if !s.fits(change{pod: &pod}) {
 		return
 	}
-	var set []setting
-	for _, l := range levers {
+	var set []adjustment
+	for _, l := range adjustables {
 		to := l.now
 		if whole := l.set(&pod, to); !s.fits(change{pod: &whole}) {
 			to, _ = s.largest(&pod, l)
 			to = max(to, l.least) // with which the pod was seen to fit
-			set = append(set, setting{l, to})
+			set = append(set, adjustment{l, to})
 		}
 		pod = l.set(&pod, to)
 	}
@@ -73,26 +73,26 @@ func (s *search) requests() {
 
 // wholeCores answers a refusal to tear cores with the whole cores next to the
 // request, below and above.
-func (s *search) wholeCores(l lever) bool {
+func (s *search) wholeCores(l adjustable) bool {
 	perCore := s.perCore()
-	if reason, _ := fault.ReasonOf(s.c.gap.err); reason != fault.SMTAlignmentError || perCore < 2 || l.now%perCore == 0 {
+	if reason, _ := fault.ReasonOf(s.c.failed.err); reason != fault.SMTAlignmentError || perCore < 2 || l.now%perCore == 0 {
 		return false
 	}
 	below := l.now - l.now%perCore
 	for _, to := range []int64{below, below + perCore} {
 		if pod := l.set(&s.c.record.Pod, to); to > 0 && s.fits(change{pod: &pod}) {
-			s.offerRequest(setting{l, to})
+			s.offerRequest(adjustment{l, to})
 		}
 	}
 	return true
 }
 
-func (s *search) perCore() int64 { return int64(s.c.gap.base.Machine().CPUsPerCore()) }
+func (s *search) perCore() int64 { return int64(s.c.failed.base.Machine().CPUsPerCore()) }
 
 // largest finds the largest smaller amount with which the pod fits; false if
 // there is none. It is exact where less always fits better; preferences may make
 // a request of fewer nodes harder to serve, and then it may find a smaller one.
-func (s *search) largest(pod *workload.Pod, l lever) (int64, bool) {
+func (s *search) largest(pod *workload.Pod, l adjustable) (int64, bool) {
 	fits := func(to int64) bool {
 		changed := l.set(pod, to)
 		return s.fits(change{pod: &changed})
@@ -126,13 +126,13 @@ func (s *search) largest(pod *workload.Pod, l lever) (int64, bool) {
 	return low, true
 }
 
-// levers lists what can be lowered for the request that failed, by resource.
-func (s *search) levers() []lever {
-	pod, at := &s.c.record.Pod, s.c.gap.req.Container
-	best, full := map[workload.Resource]lever{}, s.full()
+// adjustables lists what can be lowered for the request that failed, by resource.
+func (s *search) adjustables() []adjustable {
+	pod, at := &s.c.record.Pod, s.c.failed.req.Container
+	best, full := map[workload.Resource]adjustable{}, s.full()
 	add := func(container int, requests, limits workload.Quantities) {
 		for r, request := range requests {
-			l, ok := newLever(container, r, request, limits[r], r == full)
+			l, ok := newAdjustable(container, r, request, limits[r], r == full)
 			if have, known := best[r]; ok && (!known || have.now < l.now) {
 				best[r] = l
 			}
@@ -151,18 +151,18 @@ func (s *search) levers() []lever {
 		}
 		add(-1, pod.Resources.Requests, pod.Resources.Limits)
 	}
-	var levers []lever
+	var adjustables []adjustable
 	for _, r := range slices.Sorted(maps.Keys(best)) {
-		levers = append(levers, best[r])
+		adjustables = append(adjustables, best[r])
 	}
-	return levers
+	return adjustables
 }
 
-// newLever makes a lever of an amount that somebody hands out: only requests that
+// newAdjustable makes an adjustable of an amount that somebody hands out: only requests that
 // equal the limit are, and whole CPUs. Where the node as a whole is full, any
 // request counts.
-func newLever(container int, r workload.Resource, request, limit int64, full bool) (lever, bool) {
-	l := lever{container: container, resource: r, unit: 1, least: 1, unlimited: request != limit}
+func newAdjustable(container int, r workload.Resource, request, limit int64, full bool) (adjustable, bool) {
+	l := adjustable{container: container, resource: r, unit: 1, least: 1, unlimited: request != limit}
 	switch {
 	case r == workload.CPU:
 		if l.unit = 1000; request%l.unit != 0 {
@@ -188,8 +188,8 @@ func newLever(container int, r workload.Resource, request, limit int64, full boo
 
 const mebi = 1 << 20
 
-// steps is what a shortage says is free, in the lever's steps.
-func (l lever) steps(s ledger.Shortage) int64 {
+// steps is what a shortage says is free, in the adjustable's steps.
+func (l adjustable) steps(s ledger.Shortage) int64 {
 	if l.resource == workload.CPU {
 		return int64(s.Free) * 1000 / l.unit
 	}
@@ -197,7 +197,7 @@ func (l lever) steps(s ledger.Shortage) int64 {
 }
 
 // set returns the pod with another amount.
-func (l lever) set(pod *workload.Pod, steps int64) workload.Pod {
+func (l adjustable) set(pod *workload.Pod, steps int64) workload.Pod {
 	out := *pod
 	if l.container < 0 {
 		out.Resources = &workload.Resources{
@@ -213,7 +213,7 @@ func (l lever) set(pod *workload.Pod, steps int64) workload.Pod {
 	return out
 }
 
-func (l lever) put(q workload.Quantities, steps int64) workload.Quantities {
+func (l adjustable) put(q workload.Quantities, steps int64) workload.Quantities {
 	q = maps.Clone(q)
 	q[l.resource] = l.amount(steps)
 	if steps == 0 {
@@ -222,7 +222,7 @@ func (l lever) put(q workload.Quantities, steps int64) workload.Quantities {
 	return q
 }
 
-func (l lever) limit(q workload.Quantities, steps int64) workload.Quantities {
+func (l adjustable) limit(q workload.Quantities, steps int64) workload.Quantities {
 	if l.unlimited {
 		return q
 	}
@@ -230,7 +230,7 @@ func (l lever) limit(q workload.Quantities, steps int64) workload.Quantities {
 }
 
 // amount is a number of steps as pods count the resource.
-func (l lever) amount(steps int64) int64 {
+func (l adjustable) amount(steps int64) int64 {
 	if steps == l.now {
 		return l.asked
 	}
@@ -238,7 +238,7 @@ func (l lever) amount(steps int64) int64 {
 }
 
 // exact forgets what rounding once put on the amount.
-func (l lever) exact(x *workload.Excess) *workload.Excess {
+func (l adjustable) exact(x *workload.Excess) *workload.Excess {
 	if x == nil {
 		return nil
 	}
@@ -248,13 +248,13 @@ func (l lever) exact(x *workload.Excess) *workload.Excess {
 	return &out
 }
 
-// setting is a lever with what it is set to.
-type setting struct {
-	lever
+// adjustment is an adjustable with what it is set to.
+type adjustment struct {
+	adjustable
 	to int64
 }
 
-func (s *search) offerRequest(set ...setting) {
+func (s *search) offerRequest(set ...adjustment) {
 	offer := ledger.Suggestion{Kind: ledger.SuggestRequest}
 	var parts []string
 	owner := ""
@@ -278,7 +278,7 @@ func (s *search) offerRequest(set ...setting) {
 }
 
 // own is an amount in the resource's own unit.
-func (a setting) own(steps int64) uint64 {
+func (a adjustment) own(steps int64) uint64 {
 	if a.resource == workload.CPU {
 		return uint64(a.amount(steps) / 1000)
 	}
@@ -286,7 +286,7 @@ func (a setting) own(steps int64) uint64 {
 }
 
 // phrase names an amount in a sentence.
-func (a setting) phrase(steps int64) string {
+func (a adjustment) phrase(steps int64) string {
 	text := a.resource.Text(a.amount(steps))
 	switch {
 	case a.resource == workload.CPU && text == "1":
