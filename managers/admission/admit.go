@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"time"
 
 	"github.com/berthd/berth/managers/fault"
 	"github.com/berthd/berth/managers/hint"
@@ -44,34 +42,23 @@ func (e *Engine) Admit(ctx context.Context, req Request) (Verdict, error) {
 		dryRun: req.DryRun,
 	}
 	if req.DryRun {
-		// A dry run waits for nobody: it works on the view of this moment.
-		v, err := e.decide(ctx, e.Ledger.View(), c)
+		v, err := e.dryRun(ctx, c)
 		if err == nil && v.Outcome != Admitted {
 			e.explain(ctx, c)
 		}
 		return e.noted(c, v), err
 	}
-	unlock, err := e.pods.lock(ctx, pod.UID)
+	unlock, err := e.lockPod(ctx, pod.UID)
 	if err != nil {
 		return Verdict{}, err
 	}
 	defer unlock()
-	v, err := e.admitLocked(ctx, c)
+	v, err := e.admit(ctx, c)
 	if err == nil && v.Outcome != Admitted {
-		// Without the lock: what would make this pod fit is no other pod's delay.
 		e.explain(ctx, c)
-		e.keep(ctx, c)
+		e.saveTrace(ctx, c)
 	}
 	return e.noted(c, v), err
-}
-
-func (e *Engine) admitLocked(ctx context.Context, c *candidate) (Verdict, error) {
-	release, err := e.acquire(ctx)
-	if err != nil {
-		return Verdict{}, err
-	}
-	defer release()
-	return e.admit(ctx, c)
 }
 
 // candidate is a pod on its way through an admission.
@@ -88,10 +75,14 @@ type candidate struct {
 	trace *ledger.Trace
 	// failed is where the plan failed; nil if it did not.
 	failed *failurePoint
+	// calls are the remote calls of its planning, and turn says whose turn it is to
+	// make them; nil where there is no turn.
+	calls *hint.Calls
+	turn  *turn
 	// replanned lists the generations that the ledger moved on from.
 	replanned []uint64
-	// hurried tells that it has been overtaken often enough.
-	hurried bool
+	// prepared is the bus whose providers may have prepared something.
+	prepared Bus
 	// undo is what must be undone unless the pod is admitted.
 	undo cleanup
 }
@@ -122,11 +113,12 @@ func (c *candidate) begin(view *ledger.View) {
 	}
 }
 
-// known answers for a pod that is already admitted.
-func (e *Engine) known(view *ledger.View, c *candidate) (Verdict, bool, error) {
+// known answers for a pod that is already admitted. The snapshot has pods on their
+// way, too.
+func (e *Engine) known(view, snapshot *ledger.View, c *candidate) (Verdict, bool, error) {
 	have, ok := view.Pod(c.uid())
 	if !ok {
-		return Verdict{}, false, e.named(view, c)
+		return Verdict{}, false, e.named(snapshot, c)
 	}
 	if have.Digest != c.record.Digest {
 		return Verdict{}, true, fault.Preconditionf(
@@ -149,23 +141,34 @@ func (e *Engine) named(view *ledger.View, c *candidate) error {
 	return nil
 }
 
-// assign finds out who decides about the candidate on a view, and tells whether
-// that has changed. An admission keeps the bus that it began with, though
-// providers come and go, unless other rules ask for other managers.
-func (e *Engine) assign(c *candidate, view *ledger.View) (changed bool) {
-	if c.bus != nil && c.rules == view.Rules().ConfigDigest {
-		return false
+// assign finds out who decides about the candidate on a view. An admission keeps
+// the bus that it began with, though providers come and go, unless other rules ask
+// for other managers.
+func (e *Engine) assign(c *candidate, view *ledger.View) {
+	if c.bus == nil || c.rules != view.Rules().ConfigDigest {
+		c.bus, c.policy = e.Managers(view)
+		c.rules = view.Rules().ConfigDigest
 	}
-	c.bus, c.policy = e.Managers(view)
-	c.rules = view.Rules().ConfigDigest
-	return true
+}
+
+// dryRun decides on what is so at this moment. It waits for no other admission, and
+// makes the remote calls of planning, as their answers decide who gets what.
+func (e *Engine) dryRun(ctx context.Context, c *candidate) (Verdict, error) {
+	c.calls = &hint.Calls{Mode: hint.Live}
+	snapshot, ended := e.snapshot()
+	v, known, err := e.known(e.Ledger.View(), snapshot, c)
+	if known || err != nil {
+		return v, err
+	}
+	v, err = e.decide(hint.WithCalls(ctx, c.calls), snapshot, c)
+	if err == nil && v.Outcome != Admitted && ended != nil && e.fits(ctx, c, e.Ledger.View()) {
+		return e.heldUp(ctx, c)
+	}
+	return v, err
 }
 
 // decide answers on a view, and changes nothing.
 func (e *Engine) decide(ctx context.Context, view *ledger.View, c *candidate) (Verdict, error) {
-	if v, ok, err := e.known(view, c); ok || err != nil {
-		return v, err
-	}
 	e.assign(c, view)
 	draft, err := e.plan(ctx, view, c)
 	if err != nil {
@@ -176,132 +179,20 @@ func (e *Engine) decide(ctx context.Context, view *ledger.View, c *candidate) (V
 	return Verdict{Outcome: Admitted, QoS: c.record.QoS, Pod: c.record, View: draft.View(), Trace: c.trace}, nil
 }
 
-// calmAttempts is how many plans are made for the best of what is free at the moment
-// of the commit. After that, what becomes free meanwhile is left to later pods: on
-// a node where pods go one after the other, the next would wait for the last.
-const calmAttempts = 2
-
-// admit makes attempts until one is not overtaken. What an attempt has prepared
-// stays for the next one; whoever is not admitted in the end has it undone.
-func (e *Engine) admit(ctx context.Context, c *candidate) (v Verdict, err error) {
-	defer func() {
-		if err == nil && v.Outcome == Admitted {
-			return
-		}
-		switch undone := c.undo.run(); {
-		case undone == nil:
-		case err != nil:
-			err = errors.Join(err, undone)
-		default:
-			// The pod is rejected all the same; a cgroup that stayed goes with the
-			// next sweep. The refusal remains the last step.
-			last := len(c.trace.Steps) - 1
-			c.trace.Steps = slices.Insert(c.trace.Steps, last, ledger.Step{
-				Kind: ledger.StepNoted, Text: "not everything could be undone: " + undone.Error(),
-			})
-		}
-	}()
-	for attempt := 1; ; attempt++ {
-		view := e.Ledger.View()
-		if v, ok, err := e.known(view, c); ok || err != nil {
-			return v, err
-		}
-		c.hurried = attempt > calmAttempts
-		v, err := e.attempt(ctx, view, c)
-		if err == nil || !errors.Is(err, ledger.ErrStale) {
-			return v, err
-		}
-		if attempt == e.Attempts {
-			return Verdict{}, fault.Unavailablef("admit pod %s: the ledger moved during each of %d attempts", c.uid(), attempt)
-		}
-		c.replanned = append(c.replanned, view.Generation())
-	}
-}
-
-// attempt plans on a view, prepares and commits. An error wrapping
-// ledger.ErrStale means that the ledger moved and has not been changed.
-func (e *Engine) attempt(ctx context.Context, view *ledger.View, c *candidate) (Verdict, error) {
-	joined := e.assign(c, view)
-	draft, err := e.plan(ctx, view, c)
-	if err != nil {
-		return e.refuse(ctx, draft, c, err)
-	}
-	if why := uncertain(view, c.uid()); why != "" && ownsSomething(draft.View(), c.uid()) {
-		return e.deferred(view, c, why)
-	}
-	// What undoes must work also when the caller has gone.
-	undoing := context.WithoutCancel(ctx)
-	if bus := c.bus; joined {
-		c.undo.add(func() error { bus.Abort(undoing, c.record.AdmissionID); return nil })
-	}
-	if err := e.prepare(ctx, draft, c); err != nil {
-		return e.refuse(ctx, draft, c, err)
-	}
-	parent, created, err := e.Places.EnsurePod(ctx, draft.View(), c.uid())
-	if created {
-		// A cgroup that was there before may hold processes: a pod that lived
-		// through the loss of its ledger is not killed for a full disk.
-		c.undo.add(func() error { return e.Places.ForgetPod(undoing, draft.View(), c.uid()) })
-	}
-	if err != nil {
-		return e.refuse(ctx, draft, c, fmt.Errorf("make the cgroup of pod %s: %w", c.uid(), err))
-	}
-	c.trace.Add(ledger.Step{Kind: ledger.StepPlaced, Text: "cgroup " + parent})
-	if err := e.leasesHold(draft.View(), c); err != nil {
-		return e.refuse(ctx, draft, c, err)
-	}
-	return e.commit(ctx, draft, c, parent)
-}
-
-// leasesHold refuses to commit what an outside provider does not hold any more:
-// it may have given it to somebody else.
-func (e *Engine) leasesHold(view *ledger.View, c *candidate) error {
-	now := e.Now()
-	for l := range view.Leases() {
-		if l.AdmissionID == c.record.AdmissionID && !now.Before(l.Expires) {
-			err := fault.Deadlinef("provider %s held what it reserved until %s, and the admission took longer", l.Provider, l.Expires.UTC().Format(time.RFC3339))
-			err.Provider = l.Provider
-			return err
-		}
-	}
-	return nil
-}
-
-// deferred answers a pod that wants something of its own while the ledger cannot
-// be trusted to know every holder.
-func (e *Engine) deferred(view *ledger.View, c *candidate, why string) (Verdict, error) {
+// deferred answers a pod about which nothing can be decided now, and why.
+func (e *Engine) deferred(view *ledger.View, c *candidate, condition, why string) (Verdict, error) {
 	c.trace.Message = why
 	c.trace.Add(ledger.Step{Kind: ledger.StepRefused, Text: c.trace.Message})
 	return e.undecided(Verdict{
 		Outcome: Deferred, Message: c.trace.Message, QoS: c.record.QoS,
 		Trace: c.trace, View: view, RetryAfter: e.RetryAfter,
-		Condition: &Condition{Type: StateUncertain},
+		Condition: &Condition{Type: condition},
 	})
-}
-
-// commit writes the record with its trace; the draft holds its claims.
-func (e *Engine) commit(ctx context.Context, draft *ledger.Draft, c *candidate, parent string) (Verdict, error) {
-	have, _ := draft.View().Pod(c.uid())
-	record := *have
-	record.CgroupParent = parent
-	record.Trace = c.trace
-	c.trace.Admitted = true
-	c.trace.Add(ledger.Step{Kind: ledger.StepCommitted})
-	draft.PutPod(&record)
-	draft.RestsOnPods()
-	if c.hurried {
-		draft.BearsReleases()
-	}
-	view, err := e.Ledger.Commit(ctx, draft)
-	if err != nil {
-		return Verdict{}, fmt.Errorf("admit pod %s: %w", c.uid(), err)
-	}
-	return Verdict{Outcome: Admitted, QoS: record.QoS, Pod: &record, View: view, Trace: c.trace}, nil
 }
 
 // refuse turns a refusal into a verdict. Errors that say nothing about the pod stay errors.
 func (e *Engine) refuse(ctx context.Context, draft *ledger.Draft, c *candidate, err error) (Verdict, error) {
-	if !aboutPod(ctx, err) {
+	if hint.Interrupts(err) || !aboutPod(ctx, err) {
 		return Verdict{}, err
 	}
 	reason, message := fault.Verdict(err)
@@ -335,19 +226,6 @@ func aboutPod(ctx context.Context, err error) bool {
 		return ofProvider
 	}
 	return true
-}
-
-// prepare lets the outside agree to the plan, container by container, and notes
-// what nobody provides.
-func (e *Engine) prepare(ctx context.Context, draft *ledger.Draft, c *candidate) error {
-	pod := &c.record.Pod
-	for i := -1; i < len(pod.Containers); i++ {
-		req := hint.Request{Pod: pod, Container: i}
-		if err := c.bus.Prepare(ctx, c.record.AdmissionID, draft, req, c.trace); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // ownsSomething reports whether a pod holds any claim.

@@ -175,12 +175,18 @@ func (i *importing) noteOthers(record *ledger.Pod) {
 // check refuses facts that cannot all be true, and reports those that the rules
 // or a validator would not allow.
 func (i *importing) check(ctx context.Context, outcomes map[string]string) error {
+	// Whoever is being admitted has what is reserved for him already.
+	own := slices.Collect(maps.Keys(i.given))
+	reserved := func(view *ledger.View) *ledger.View {
+		view, _ = i.engine.reserved.on(func() *ledger.View { return view }, own...)
+		return view
+	}
 	before := map[ledger.Finding]bool{}
-	for _, f := range ledger.Check(i.view) {
+	for _, f := range ledger.Check(reserved(i.view)) {
 		before[f] = true
 	}
 	var conflicts []string
-	for _, f := range ledger.Check(i.draft.View()) {
+	for _, f := range ledger.Check(reserved(i.draft.View())) {
 		switch {
 		case before[f]:
 		case f.Kind == ledger.Structural:

@@ -14,8 +14,8 @@ import (
 type Config struct {
 	Features workload.Features
 	Bounds   workload.Bounds
-	// Attempts bounds how often a plan is made again because the ledger moved;
-	// 0 means 8. Pods that go make no more than two plans void.
+	// Attempts bounds how often a confirmed plan is made again because the rules
+	// have changed, or somebody has taken what it holds by an import; 0 means 8.
 	Attempts int
 	// DeferWaits answers Deferred where only something stands in a pod's way that
 	// may pass by itself: a plugin that is away, devices that are not healthy.
@@ -48,10 +48,13 @@ type Engine struct {
 	Config
 	Parts
 
-	// lock is the admission lock: it is held while one admission is planned, prepared and committed, on
-	// purpose also over remote calls, which all have deadlines.
-	lock chan struct{}
-	pods podLocks
+	// lock is the admission lock. It is held while a plan is confirmed and reserved,
+	// and while it is committed; never over a remote call or the making of a cgroup.
+	lock     chan struct{}
+	reserved reservations
+	// pods are held over one operation on one pod, and remote over the planning of
+	// admissions that call the same plugin or provider.
+	pods, remote namedLocks
 }
 
 // New makes an engine. It starts nothing.
@@ -119,47 +122,70 @@ func (e *Engine) acquire(ctx context.Context) (release func(), err error) {
 	case e.lock <- struct{}{}:
 		return func() { <-e.lock }, nil
 	case <-ctx.Done():
-		return nil, fault.Deadlinef("wait for the admission before this one: %w", context.Cause(ctx))
+		return nil, fault.Deadlinef("wait for the admission lock: %w", context.Cause(ctx))
 	}
 }
 
-// podLocks serialises operations on one pod.
-type podLocks struct {
+// namedLocks are locks by name. A lock is there as long as somebody holds it or
+// waits for it.
+type namedLocks struct {
 	mu    sync.Mutex
-	locks map[string]*podLock // guarded by mu
+	locks map[string]*namedLock // guarded by mu
 }
 
-type podLock struct {
+type namedLock struct {
 	held    chan struct{}
-	waiting int // guarded by podLocks.mu
+	waiting int // guarded by namedLocks.mu; the holder included
 }
 
-// lock waits until no other operation on the pod runs.
-func (p *podLocks) lock(ctx context.Context, uid string) (unlock func(), err error) {
-	p.mu.Lock()
-	l := p.locks[uid]
-	if l == nil {
-		l = &podLock{held: make(chan struct{}, 1)}
-		if p.locks == nil {
-			p.locks = make(map[string]*podLock)
-		}
-		p.locks[uid] = l
-	}
-	l.waiting++
-	p.mu.Unlock()
-
-	done := func() {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		if l.waiting--; l.waiting == 0 {
-			delete(p.locks, uid)
-		}
-	}
+// lock waits for the lock of a name; what says for what in an error.
+func (n *namedLocks) lock(ctx context.Context, what, name string) (unlock func(), err error) {
+	l := n.enter(name)
 	select {
 	case l.held <- struct{}{}:
-		return func() { <-l.held; done() }, nil
+		return func() { <-l.held; n.leave(name, l) }, nil
 	case <-ctx.Done():
-		done()
-		return nil, fault.Deadlinef("wait for another operation on pod %s: %w", uid, context.Cause(ctx))
+		n.leave(name, l)
+		return nil, fault.Deadlinef("wait for another %s %s: %w", what, name, context.Cause(ctx))
 	}
+}
+
+// try takes the lock of a name if nobody holds it.
+func (n *namedLocks) try(name string) (unlock func(), ok bool) {
+	l := n.enter(name)
+	select {
+	case l.held <- struct{}{}:
+		return func() { <-l.held; n.leave(name, l) }, true
+	default:
+		n.leave(name, l)
+		return nil, false
+	}
+}
+
+func (n *namedLocks) enter(name string) *namedLock {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	l := n.locks[name]
+	if l == nil {
+		l = &namedLock{held: make(chan struct{}, 1)}
+		if n.locks == nil {
+			n.locks = make(map[string]*namedLock)
+		}
+		n.locks[name] = l
+	}
+	l.waiting++
+	return l
+}
+
+func (n *namedLocks) leave(name string, l *namedLock) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if l.waiting--; l.waiting == 0 {
+		delete(n.locks, name)
+	}
+}
+
+// lockPod waits until no other operation on the pod runs.
+func (e *Engine) lockPod(ctx context.Context, uid string) (unlock func(), err error) {
+	return e.pods.lock(ctx, "operation on pod", uid)
 }

@@ -21,8 +21,8 @@ const (
 
 // explain completes the trace of a pod that was rejected for want of resources:
 // what was missing, and what would make it fit. It takes many times as long as
-// the decision, so the lock is not held meanwhile; it looks only at the view that
-// the decision was made on.
+// the decision, so no lock is held meanwhile; it looks only at the view that the
+// decision was made on.
 func (e *Engine) explain(ctx context.Context, c *candidate) {
 	if c.failed == nil || fault.ClassOf(c.failed.err) != fault.Refused {
 		return
@@ -35,15 +35,10 @@ func (e *Engine) explain(ctx context.Context, c *candidate) {
 	}
 }
 
-// keep writes the trace of a rejected pod into the ledger. One that cannot be
-// written is not worth failing the answer for. A commit without the lock would
-// make the admission that holds it plan again, so this one takes it.
-func (e *Engine) keep(ctx context.Context, c *candidate) {
-	release, err := e.acquire(ctx)
-	if err == nil {
-		defer release()
-		_, err = e.Ledger.Update(ctx, func(d *ledger.Draft) error { d.PutTrace(c.trace); return nil })
-	}
+// saveTrace writes the trace of a rejected pod into the ledger. One that cannot be
+// written is not worth failing the answer for.
+func (e *Engine) saveTrace(ctx context.Context, c *candidate) {
+	_, err := e.Ledger.Update(ctx, func(d *ledger.Draft) error { d.PutTrace(c.trace); return nil })
 	if err != nil {
 		c.trace.Add(ledger.Step{Kind: ledger.StepNoted, Text: "this trace could not be kept: " + err.Error()})
 	}

@@ -35,7 +35,7 @@ type places struct {
 	// containers have no cgroup here.
 	runs    map[string][]int
 	runtime bool
-	fail       map[string]error  // by operation, once
+	fail    map[string]error // by operation, once
 	// early lists pods whose processes were killed only after the ledger had
 	// forgotten them: the wrong order.
 	early []string
@@ -50,6 +50,8 @@ type places struct {
 	placed   []uint64
 	again    []bool
 	still    []bool
+	// stuck are pods whose processes do not die before the caller's time is over.
+	stuck map[string]bool
 	// remakes makes a container's cgroup again for as long as its id is known, as a
 	// reconciler may.
 	remakes bool
@@ -85,7 +87,11 @@ func (p *places) ForgetPod(_ context.Context, _ *ledger.View, uid string) error 
 	return p.failing("forget")
 }
 
-func (p *places) RemovePod(_ context.Context, _ *ledger.View, uid string) error {
+func (p *places) RemovePod(ctx context.Context, _ *ledger.View, uid string) error {
+	if p.stuck[uid] {
+		<-ctx.Done()
+		return ctx.Err()
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if err := p.failing("remove"); err != nil {
@@ -170,23 +176,28 @@ func (p *places) RemoveContainer(_ context.Context, b ledger.Binding) error {
 	return nil
 }
 
-func (p *places) Sweep(_ context.Context, view *ledger.View, keep map[string]bool) (left []string, err error) {
+func (p *places) UnknownPods(_ context.Context, view *ledger.View) (uids []string, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if err := p.failing("observe"); err != nil {
-		return nil, err
-	}
 	for uid := range p.pods {
-		if _, ok := view.Pod(uid); ok {
-			continue
-		}
-		if keep[uid] {
-			left = append(left, uid)
-		} else {
-			delete(p.pods, uid)
+		if _, ok := view.Pod(uid); !ok {
+			uids = append(uids, uid)
 		}
 	}
-	return left, p.failing("sweep")
+	return uids, p.failing("observe")
+}
+
+func (p *places) RemoveUnknown(ctx context.Context, view *ledger.View, uid string) error {
+	if p.stuck[uid] {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if _, ok := view.Pod(uid); !ok {
+		delete(p.pods, uid)
+	}
+	return p.failing("sweep")
 }
 
 // plugins answer for every resource, and fail on demand.
@@ -194,15 +205,17 @@ type plugins struct {
 	mu    sync.Mutex
 	fail  error // once
 	calls []string
-	// during is called inside Allocate, to move the ledger meanwhile.
-	during func()
+	// during is called inside Allocate, to move the ledger meanwhile, and allocate,
+	// which may end with an error.
+	during   func()
+	allocate func(ctx context.Context) error
 }
 
 func (p *plugins) Preferred(context.Context, string, []string, []string, int) ([]string, error) {
 	return nil, errors.New("not announced")
 }
 
-func (p *plugins) Allocate(_ context.Context, resource string, ids []string) ([]byte, error) {
+func (p *plugins) Allocate(ctx context.Context, resource string, ids []string) ([]byte, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.calls = append(p.calls, resource+" "+fmt.Sprint(ids))
@@ -211,6 +224,9 @@ func (p *plugins) Allocate(_ context.Context, resource string, ids []string) ([]
 	}
 	err := p.fail
 	p.fail = nil
+	if p.allocate != nil {
+		err = p.allocate(ctx)
+	}
 	return []byte("response"), err
 }
 
@@ -274,6 +290,20 @@ func build(t ledgertest.T, policy topology.Policy, journal *ledgertest.Journal) 
 		},
 	})
 	return h
+}
+
+// replaceDevices has another manager hand out the devices.
+func (h *house) replaceDevices(t *testing.T, m *device.Manager) {
+	t.Helper()
+	entries := h.bus.Load().Entries()
+	for i := range entries {
+		if entries[i].Provider.Name() == device.Name {
+			entries[i].Provider = m
+		}
+	}
+	bus, err := hint.NewBus(nil, entries, nil)
+	must(t, err)
+	h.bus.Store(bus)
 }
 
 func must(t ledgertest.T, err error) {

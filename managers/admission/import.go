@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/kubelet"
 	"github.com/berthd/berth/managers/workload"
@@ -63,7 +64,7 @@ type Imported struct {
 // well-formed, Precondition for a pod that the ledger knows with another
 // specification, Conflict where two owners hold the same thing, which are named.
 func (e *Engine) Import(ctx context.Context, req Import) (Imported, error) {
-	i := &importing{Import: req, engine: e, given: map[string]*ledger.Pod{}, notes: map[string][]string{}}
+	i := &importing{Import: req, engine: e, given: map[string]*ledger.Pod{}, notes: map[string][]string{}, parents: map[string]string{}}
 	if err := i.readPods(); err != nil {
 		return Imported{}, err
 	}
@@ -72,23 +73,25 @@ func (e *Engine) Import(ctx context.Context, req Import) (Imported, error) {
 		return i.out, i.plan(ctx)
 	}
 	for _, uid := range slices.Sorted(maps.Keys(i.given)) {
-		unlock, err := e.pods.lock(ctx, uid)
+		unlock, err := e.lockPod(ctx, uid)
 		if err != nil {
 			return Imported{}, err
 		}
 		defer unlock()
 	}
-	release, err := e.acquire(ctx)
-	if err != nil {
-		return Imported{}, err
-	}
-	defer release()
+	defer func() {
+		for uid := range i.parents {
+			e.reserved.drop(uid)
+		}
+	}()
+	i.calls = &hint.Calls{}
+	ctx = hint.WithCalls(ctx, i.calls)
 	for attempt := 1; ; attempt++ {
-		err := i.attempt(ctx)
+		done, err := i.attempt(ctx)
 		switch {
-		case err == nil:
+		case done:
 			return i.out, nil
-		case !errors.Is(err, ledger.ErrStale):
+		case err != nil && !errors.Is(err, ledger.ErrStale):
 			return Imported{}, errors.Join(err, i.undo.run())
 		case attempt == e.Attempts:
 			return Imported{}, errors.Join(
@@ -107,6 +110,10 @@ type importing struct {
 	given map[string]*ledger.Pod
 	notes map[string][]string
 	undo  cleanup
+	// calls are the remote calls of validators, and parents the cgroups of new pods,
+	// by uid; empty while one is not made.
+	calls   *hint.Calls
+	parents map[string]string
 
 	// Of one attempt.
 	view  *ledger.View
@@ -145,45 +152,81 @@ func (i *importing) begin(view *ledger.View) {
 	i.bus, _ = i.engine.Managers(view)
 }
 
-// attempt plans on the current view, makes the new pods' cgroups and commits. An
-// error wrapping ledger.ErrStale means that the ledger moved.
-func (i *importing) attempt(ctx context.Context) error {
-	i.begin(i.engine.Ledger.View())
-	if err := i.plan(ctx); err != nil {
-		return err
+// attempt plans on the current view under the admission lock, and commits if all new
+// pods have their cgroups. Otherwise it reserves what they hold and makes the
+// cgroups without the lock, as it makes remote calls; then it is not done. An error
+// wrapping ledger.ErrStale means that the ledger moved.
+func (i *importing) attempt(ctx context.Context) (done bool, err error) {
+	placed, err := i.confirm(ctx)
+	switch {
+	case errors.Is(err, hint.ErrUnanswered):
+		i.begin(i.view)
+		i.calls.Mode = hint.Live
+		return false, i.plan(ctx)
+	case err != nil || placed:
+		return placed, err
 	}
+	for _, p := range i.out.Pods {
+		if p.Outcome == ImportNew {
+			if err := i.place(ctx, p.Pod); err != nil {
+				return false, err
+			}
+		}
+	}
+	return false, nil
+}
+
+func (i *importing) confirm(ctx context.Context) (placed bool, err error) {
+	release, err := i.engine.acquire(ctx)
+	if err != nil {
+		return false, err
+	}
+	defer release()
+	i.begin(i.engine.Ledger.View())
+	i.calls.Mode = hint.Replay
+	if err := i.plan(ctx); err != nil {
+		return false, err
+	}
+	placed = true
 	for n, p := range i.out.Pods {
 		if p.Outcome != ImportNew {
 			continue
 		}
-		record, err := i.place(ctx, p.Pod)
-		if err != nil {
-			return err
+		if i.parents[p.Pod.UID()] == "" {
+			placed = false
+			i.parents[p.Pod.UID()] = ""
+			i.engine.reserved.put(p.Pod)
+			continue
 		}
-		i.draft.PutPod(record)
-		i.out.Pods[n].Pod = record
+		record := *p.Pod
+		record.CgroupParent = i.parents[p.Pod.UID()]
+		record.Trace.Add(ledger.Step{Kind: ledger.StepPlaced, Text: "cgroup " + record.CgroupParent})
+		record.Trace.Add(ledger.Step{Kind: ledger.StepCommitted})
+		i.draft.PutPod(&record)
+		i.out.Pods[n].Pod = &record
+	}
+	if !placed {
+		return false, nil
 	}
 	view, err := i.engine.Ledger.Commit(ctx, i.draft)
 	if err != nil {
-		return fmt.Errorf("import %s: %w", i.out.Facts.File, err)
+		return false, fmt.Errorf("import %s: %w", i.out.Facts.File, err)
 	}
 	i.out.View = view
-	return nil
+	return true, nil
 }
 
 // place makes the cgroup of a new pod; under a kubelet it is there already.
-func (i *importing) place(ctx context.Context, pod *ledger.Pod) (*ledger.Pod, error) {
-	record, view := *pod, i.draft.View()
+func (i *importing) place(ctx context.Context, pod *ledger.Pod) error {
+	view, _ := i.engine.snapshot()
 	parent, created, err := i.engine.Places.EnsurePod(ctx, view, pod.UID())
 	if created {
 		undoing := context.WithoutCancel(ctx)
 		i.undo.add(func() error { return i.engine.Places.ForgetPod(undoing, view, pod.UID()) })
 	}
 	if err != nil {
-		return nil, fmt.Errorf("import %s: make the cgroup of pod %s: %w", i.out.Facts.File, pod.UID(), err)
+		return fmt.Errorf("import %s: make the cgroup of pod %s: %w", i.out.Facts.File, pod.UID(), err)
 	}
-	record.CgroupParent = parent
-	record.Trace.Add(ledger.Step{Kind: ledger.StepPlaced, Text: "cgroup " + parent})
-	record.Trace.Add(ledger.Step{Kind: ledger.StepCommitted})
-	return &record, nil
+	i.parents[pod.UID()] = parent
+	return nil
 }

@@ -11,7 +11,6 @@ import (
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/hint/hinttest"
 	"github.com/berthd/berth/managers/ledger"
-	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/topology"
 	"github.com/berthd/berth/managers/workload"
 )
@@ -100,11 +99,7 @@ func TestAdmissionKeepsItsBus(t *testing.T) {
 	l.during = func() {
 		h.bus.Store(before) // the provider is taken off the bus
 		if len(l.heard) == 1 {
-			_, err := h.ledger.Update(context.Background(), func(d *ledger.Draft) error {
-				d.PutPod(ledgertest.Pod("between", "c"))
-				return nil
-			})
-			must(t, err)
+			h.taken(t, "other", "1,9")
 		}
 	}
 	h.with(t, l)

@@ -89,10 +89,11 @@ type Places interface {
 	Vacant(ctx context.Context, b ledger.Binding, starting int) (bool, error)
 	// RemoveContainer removes the cgroup of a container that has ended.
 	RemoveContainer(ctx context.Context, b ledger.Binding) error
-	// Sweep removes the cgroups of pods that the view does not know and that are
-	// not in keep; left are those in keep that have cgroups. After an error there
-	// may be more of either.
-	Sweep(ctx context.Context, view *ledger.View, keep map[string]bool) (left []string, err error)
+	// UnknownPods lists the pods that have a cgroup and that the view does not know.
+	UnknownPods(ctx context.Context, view *ledger.View) (uids []string, err error)
+	// RemoveUnknown kills what runs in the cgroups of a pod that the view does not
+	// know, and removes them.
+	RemoveUnknown(ctx context.Context, view *ledger.View, uid string) error
 }
 
 // Start is the start of a container that was asked for.
@@ -119,4 +120,10 @@ type Environment struct {
 	Now func() time.Time
 	// NewID makes a name for an admission.
 	NewID func() string
+	// WithTimeout is context.WithTimeout. Without it an admission that waits for
+	// others answers only when its time is over.
+	WithTimeout hint.WithTimeout
+	// Each calls do for 0 to n-1, several at a time, and returns when all have
+	// returned. Without it they are called one after the other.
+	Each func(n int, do func(i int))
 }

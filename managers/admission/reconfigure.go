@@ -58,7 +58,9 @@ type PodOutlook struct {
 
 // Foresee tells what a change would mean, and changes nothing. Running pods are
 // tried against the new rules on an empty machine, one after the other in the
-// order of their admission. Errors are those of Reconfigure.
+// order of their admission. No remote call is made: where plugins and providers
+// outside choose, the built-in choice stands for theirs. Errors are those of
+// Reconfigure.
 func (e *Engine) Foresee(ctx context.Context, ch Change) (Outlook, error) {
 	before := e.Ledger.View()
 	o := Outlook{Before: before, After: before.Under(ch.Rules)}
@@ -81,7 +83,7 @@ func (e *Engine) Foresee(ctx context.Context, ch Change) (Outlook, error) {
 		case v.Outcome != Admitted:
 			next.Fate, next.Reason, next.Message = Refused, v.Reason, v.Message
 		default:
-			if next.Message = difference(p, v.Pod); next.Message != "" {
+			if next.Message = difference(p, v.Pod, trial.Skipped()); next.Message != "" {
 				next.Fate = Otherwise
 			}
 		}
@@ -91,9 +93,9 @@ func (e *Engine) Foresee(ctx context.Context, ch Change) (Outlook, error) {
 }
 
 // Reconfigure puts other rules in force, in one commit. Running pods keep what they
-// have, and nobody is stopped. An admission in flight ends first; those that wait
-// are decided by the new managers, which must have their seats already, as must
-// the old ones until it returns. Errors: class Precondition if the shared pool
+// have, and nobody is stopped. Admissions in flight are planned again by the new
+// managers, which must have their seats already, as must the old ones until it
+// returns. Errors: class Precondition if the shared pool
 // would be empty while a container runs there, those of the trial of running pods,
 // and Unavailable for a journal that cannot write.
 func (e *Engine) Reconfigure(ctx context.Context, ch Change) (Outlook, error) {
@@ -150,15 +152,15 @@ func newFindings(before, after *ledger.View) map[string][]ledger.Finding {
 }
 
 // difference tells how the amounts differ that a pod has and would get; empty if
-// they do not.
-func difference(has, would *ledger.Pod) string {
+// they do not. Providers that were skipped have not been called, and are left out.
+func difference(has, would *ledger.Pod, skipped map[string]bool) string {
 	now, then := amounts(has), amounts(would)
 	var texts []string
 	for _, claims := range [][]ledger.Claim{has.Claims, would.Claims} {
 		for i := range claims {
 			key := amountKey{claims[i].Owner, claims[i].Resource, claims[i].Provider}
 			a, b := now[key], then[key]
-			if a == b {
+			if a == b || skipped[key.provider] {
 				continue
 			}
 			delete(now, key)

@@ -21,7 +21,7 @@ func (e *Engine) Remove(ctx context.Context, uid string) ([]ledger.Claim, bool, 
 
 // remove is Remove for a pod of which ends is true.
 func (e *Engine) remove(ctx context.Context, uid string, ends func(*ledger.Pod) bool) ([]ledger.Claim, bool, error) {
-	unlock, err := e.pods.lock(ctx, uid)
+	unlock, err := e.lockPod(ctx, uid)
 	if err != nil {
 		return nil, false, err
 	}
@@ -71,7 +71,7 @@ type Started struct {
 // that are known to have ended are forgotten; class Precondition if too many of a
 // runtime's may live.
 func (e *Engine) PreStart(ctx context.Context, owner ledger.Owner, id string, pid int) (Started, error) {
-	unlock, err := e.pods.lock(ctx, owner.Pod)
+	unlock, err := e.lockPod(ctx, owner.Pod)
 	if err != nil {
 		return Started{}, err
 	}
@@ -154,7 +154,7 @@ func (e *Engine) PostStop(ctx context.Context, id string) (bool, error) {
 	if !ok {
 		return false, nil
 	}
-	unlock, err := e.pods.lock(ctx, b.Owner.Pod)
+	unlock, err := e.lockPod(ctx, b.Owner.Pod)
 	if err != nil {
 		return false, err
 	}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/berthd/berth/managers/fault"
 	"github.com/berthd/berth/managers/ledger"
@@ -41,23 +43,24 @@ func (e *Engine) Resize(ctx context.Context, req Request) (Resized, error) {
 		return Resized{}, fmt.Errorf("resize pod %s: %w", &pod, err)
 	}
 	r := &resizing{engine: e, wanted: pod, digest: digest, notes: notes, dryRun: req.DryRun}
+	view, _ := e.snapshot()
 	if req.DryRun {
-		return r.decide(ctx, e.Ledger.View())
+		return r.decide(ctx, view)
 	}
-	unlock, err := e.pods.lock(ctx, pod.UID)
+	unlock, err := e.lockPod(ctx, pod.UID)
 	if err != nil {
 		return Resized{}, err
 	}
 	defer unlock()
-	// Under the admission lock, so that nobody else takes what is left meanwhile.
-	release, err := e.acquire(ctx)
-	if err != nil {
-		return Resized{}, err
-	}
-	defer release()
-	view := e.Ledger.View()
+	// The kernel is looked at without the admission lock; then the decision is
+	// confirmed, and what the pod is to have is reserved.
+	view, _ = e.snapshot()
 	out, err := r.decide(ctx, view)
 	if err != nil || out.Outcome != Admitted || out.Repeated {
+		return out, err
+	}
+	defer e.reserved.drop(pod.UID)
+	if view, out, err = r.reserve(ctx); err != nil || out.Outcome != Admitted || out.Repeated {
 		return out, err
 	}
 	return r.carryOut(ctx, view, out)
@@ -75,6 +78,67 @@ type resizing struct {
 
 // decide finds out whether the pod can be as wanted, and changes nothing.
 func (r *resizing) decide(ctx context.Context, view *ledger.View) (Resized, error) {
+	out, err := r.allow(ctx, view)
+	if err != nil || out.Outcome != Admitted || out.Repeated {
+		return out, err
+	}
+	if err := r.engine.Places.CheckResize(ctx, out.View, r.wanted.UID); err != nil {
+		have, _ := view.Pod(r.wanted.UID)
+		return r.refuse(have, view, err)
+	}
+	return out, nil
+}
+
+// reserve decides again under the admission lock, and reserves the larger of what
+// the pod has and what it is to have. The view is the one of before.
+func (r *resizing) reserve(ctx context.Context) (*ledger.View, Resized, error) {
+	e := r.engine
+	release, err := e.acquire(ctx)
+	if err != nil {
+		return nil, Resized{}, err
+	}
+	defer release()
+	view, _ := e.snapshot()
+	out, err := r.allow(ctx, view)
+	if err == nil && out.Outcome == Admitted && !out.Repeated {
+		have, _ := view.Pod(r.wanted.UID)
+		reserved := *have
+		reserved.Pod = larger(&have.Pod, &r.wanted)
+		e.reserved.put(&reserved)
+	}
+	return view, out, err
+}
+
+// larger returns a pod with the larger of each amount of two versions of it.
+func larger(a, b *workload.Pod) workload.Pod {
+	out := *b
+	out.Containers = slices.Clone(b.Containers)
+	for i := range out.Containers {
+		c := &out.Containers[i]
+		if old := a.Container(c.Name); old != nil {
+			c.Requests, c.Limits = most(old.Requests, c.Requests), most(old.Limits, c.Limits)
+		}
+	}
+	if a.Resources != nil && b.Resources != nil {
+		out.Resources = &workload.Resources{
+			Requests: most(a.Resources.Requests, b.Resources.Requests), Limits: most(a.Resources.Limits, b.Resources.Limits),
+		}
+	}
+	return out
+}
+
+func most(a, b workload.Quantities) workload.Quantities {
+	out := maps.Clone(b)
+	for r, n := range a {
+		if out[r] < n {
+			out[r] = n
+		}
+	}
+	return out
+}
+
+// allow finds out whether the ledger and the providers let the pod be as wanted.
+func (r *resizing) allow(ctx context.Context, view *ledger.View) (Resized, error) {
 	e, uid := r.engine, r.wanted.UID
 	have, ok := view.Pod(uid)
 	if !ok {
@@ -95,9 +159,6 @@ func (r *resizing) decide(ctx context.Context, view *ledger.View) (Resized, erro
 	draft.PutPod(&record)
 	bus, _ := e.Managers(view)
 	if err := bus.Resize(ctx, view, &have.Pod, &r.wanted, r.trace); err != nil {
-		return r.refuse(have, view, err)
-	}
-	if err := e.Places.CheckResize(ctx, draft.View(), uid); err != nil {
 		return r.refuse(have, view, err)
 	}
 	r.trace.Admitted = true
@@ -149,7 +210,11 @@ func (r *resizing) carryOut(ctx context.Context, before *ledger.View, out Resize
 	}
 	r.trace.Add(ledger.Step{Kind: ledger.StepPlaced, Text: "cgroup " + out.Pod.CgroupParent})
 	r.trace.Add(ledger.Step{Kind: ledger.StepCommitted})
+	rules := before.Rules().ConfigDigest
 	view, err := e.Ledger.Update(ctx, func(d *ledger.Draft) error {
+		if d.Base().Rules().ConfigDigest != rules {
+			return fault.Conflictf("the policy was changed meanwhile: try again")
+		}
 		have, ok := d.View().Pod(uid)
 		if !ok {
 			return fault.Conflictf("the pod left meanwhile")

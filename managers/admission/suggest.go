@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/topology"
 	"github.com/berthd/berth/managers/workload"
@@ -25,7 +26,8 @@ const (
 )
 
 // search looks for changes that would make a rejected pod fit. It offers nothing
-// that a dry run has not shown.
+// that a dry run has not shown, and makes no remote call: where a plugin or provider
+// gave no answer to this admission, the built-in choice stands for it.
 type search struct {
 	*Engine
 	ctx       context.Context
@@ -80,8 +82,10 @@ func (s *search) fits(ch change) bool {
 		draft.RemovePod(p.UID())
 	}
 	trial := &candidate{record: &record, bus: s.c.bus, policy: cmp.Or(ch.policy, s.c.policy)}
-	_, err := s.plan(s.ctx, draft.View(), trial)
-	return err == nil
+	calls := s.c.calls.WhatIf()
+	_, err := s.plan(hint.WithCalls(s.ctx, calls), draft.View(), trial)
+	// What a provider outside would say to the change is not known.
+	return err == nil && len(calls.Skipped) == 0
 }
 
 // policies tries the other settings of the topology manager. Of several looser
@@ -174,7 +178,7 @@ func (s *search) removable() []*ledger.Pod {
 		if fills(p) {
 			holds[p.UID()] = true
 		}
-		if holds[p.UID()] || len(p.Claims) > 0 {
+		if (holds[p.UID()] || len(p.Claims) > 0) && !s.reserved.has(p.UID()) {
 			pods = append(pods, p)
 		}
 	}

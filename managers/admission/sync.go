@@ -37,36 +37,51 @@ func (e *Engine) Sync(ctx context.Context, living []string, known uint64) (remov
 			gone = append(gone, p.UID())
 		}
 	}
-	var errs []error
-	for _, uid := range gone {
-		switch _, ok, err := e.remove(ctx, uid, dead); {
-		case err != nil:
-			errs = append(errs, err) // what one pod cannot do is no reason to keep the others
-		case ok:
+	ok, errs := make([]bool, len(gone)), make([]error, len(gone), len(gone)+1)
+	e.each(len(gone), func(i int) { _, ok[i], errs[i] = e.remove(ctx, gone[i], dead) })
+	for i, uid := range gone {
+		if ok[i] {
 			removed = append(removed, uid)
 		}
 	}
 	return removed, errors.Join(append(errs, e.sweep(ctx, alive))...)
 }
 
-// sweep removes cgroups without a pod, but not those of living pods, and makes it
-// last which those are. It holds the admission lock, so that no pod is between its cgroup and
-// its commit meanwhile.
-func (e *Engine) sweep(ctx context.Context, alive map[string]bool) error {
-	release, err := e.acquire(ctx)
-	if err != nil {
-		return err
+// each calls do for 0 to n-1, side by side where that is possible: a pod that cannot
+// be removed holds up no other.
+func (e *Engine) each(n int, do func(i int)) {
+	if e.Each != nil {
+		e.Each(n, do)
+		return
 	}
-	defer release()
-	left, swept := e.Places.Sweep(ctx, e.Ledger.View(), alive)
+	for i := range n {
+		do(i)
+	}
+}
+
+// sweep removes cgroups without a pod, but not those of living pods, and makes it
+// last which those are.
+func (e *Engine) sweep(ctx context.Context, alive map[string]bool) error {
+	unknown, swept := e.Places.UnknownPods(ctx, e.Ledger.View())
+	if swept == nil {
+		errs := make([]error, len(unknown))
+		e.each(len(unknown), func(i int) {
+			if uid := unknown[i]; !alive[uid] {
+				errs[i] = e.removeUnknown(ctx, uid)
+			}
+		})
+		swept = errors.Join(errs...)
+	}
 	if swept != nil {
 		swept = fmt.Errorf("remove cgroups without a pod: %w", swept)
 	}
 	now := e.Now()
-	_, err = e.Ledger.Update(ctx, func(d *ledger.Draft) error {
+	_, err := e.Ledger.Update(ctx, func(d *ledger.Draft) error {
 		var living []ledger.UnknownLivePod
-		for _, uid := range left {
-			living = append(living, ledger.UnknownLivePod{UID: uid, Since: now})
+		for _, uid := range unknown {
+			if alive[uid] {
+				living = append(living, ledger.UnknownLivePod{UID: uid, Since: now})
+			}
 		}
 		if swept == nil {
 			d.SetUncertain("")
@@ -83,6 +98,18 @@ func (e *Engine) sweep(ctx context.Context, alive map[string]bool) error {
 		err = fmt.Errorf("note which pods live: %w", err)
 	}
 	return errors.Join(swept, err)
+}
+
+// removeUnknown removes the cgroups of a pod that is not known. A pod with an
+// operation under way is left alone: between its cgroup and its commit an admission
+// holds the pod's lock.
+func (e *Engine) removeUnknown(ctx context.Context, uid string) error {
+	unlock, ok := e.pods.try(uid)
+	if !ok {
+		return nil
+	}
+	defer unlock()
+	return e.Places.RemoveUnknown(ctx, e.Ledger.View(), uid)
 }
 
 // uncertain tells why nothing exclusive may be given to a pod on a view: somebody

@@ -5,16 +5,19 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/workload"
 )
 
 // Trial decides about pods one after the other, each seeing what those before it
-// got, on a ledger that is kept nowhere. Nobody outside hears of it but a plugin
-// that is asked which devices it prefers. It is not safe for concurrent use.
+// got, on a ledger that is kept nowhere. It makes no remote call: the built-in choice
+// stands for that of plugins and of providers outside. It is not safe for concurrent
+// use.
 type Trial struct {
-	engine *Engine
-	view   *ledger.View
+	engine  *Engine
+	view    *ledger.View
+	skipped map[string]bool
 }
 
 // NewTrial starts on a view, such as ledger.Empty. The managers decide as in an
@@ -35,9 +38,13 @@ func (t *Trial) View() *ledger.View { return t.view }
 func (t *Trial) Admit(ctx context.Context, pod *workload.Pod, notes ...string) (Verdict, error) {
 	c := &candidate{
 		record: &ledger.Pod{Pod: *pod, QoS: pod.QoSClass(t.engine.Features), AdmissionID: "trial of " + pod.UID},
-		notes:  notes, dryRun: true,
+		notes:  notes, dryRun: true, calls: &hint.Calls{Mode: hint.WhatIf},
 	}
-	v, err := t.engine.decide(ctx, t.view, c)
+	v, known, err := t.engine.known(t.view, t.view, c)
+	if !known && err == nil {
+		v, err = t.engine.decide(hint.WithCalls(ctx, c.calls), t.view, c)
+	}
+	t.skipped = c.calls.Skipped
 	switch {
 	case err != nil:
 	case v.Outcome == Admitted:
@@ -47,6 +54,10 @@ func (t *Trial) Admit(ctx context.Context, pod *workload.Pod, notes ...string) (
 	}
 	return t.engine.noted(c, v), err
 }
+
+// Skipped are the providers that would have had a say about the last pod, and were
+// not called.
+func (t *Trial) Skipped() map[string]bool { return t.skipped }
 
 // Remove takes a pod away with all that it holds; an unknown one is no error.
 func (t *Trial) Remove(uid string) {

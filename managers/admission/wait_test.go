@@ -143,8 +143,11 @@ func TestWaitsEnd(t *testing.T) {
 		event func(h *house, at time.Time)
 		ends  bool
 	}{
-		"gone":          {func(h *house, at time.Time) { h.inventory.Gone(h.session, at) }, true},
-		"without list":  {func(h *house, at time.Time) { h.inventory.Gone(h.session, at); h.inventory.Registered(gpu, device.Options{}, at) }, true},
+		"gone": {func(h *house, at time.Time) { h.inventory.Gone(h.session, at) }, true},
+		"without list": {func(h *house, at time.Time) {
+			h.inventory.Gone(h.session, at)
+			h.inventory.Registered(gpu, device.Options{}, at)
+		}, true},
 		"all unhealthy": {func(h *house, at time.Time) { h.inventory.Listed(h.session, listed, at) }, false},
 	} {
 		t.Run(name, func(t *testing.T) {

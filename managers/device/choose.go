@@ -3,6 +3,7 @@ package device
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -27,7 +28,7 @@ func (m *Manager) choose(ctx context.Context, b *books, req hint.Request, r *Res
 	}
 	s := r.split(free, affinity)
 	if p.need < len(s.aligned) {
-		preferred, err := m.preferred(ctx, r, s.aligned, p.sorted(), n)
+		preferred, err := m.preferred(ctx, r, req, s.aligned, p.sorted(), n)
 		if err != nil {
 			return nil, err
 		}
@@ -39,7 +40,7 @@ func (m *Manager) choose(ctx context.Context, b *books, req hint.Request, r *Res
 	if p.need == 0 {
 		return p.sorted(), nil
 	}
-	preferred, err := m.preferred(ctx, r, free, p.sorted(), n)
+	preferred, err := m.preferred(ctx, r, req, free, p.sorted(), n)
 	if err != nil {
 		return nil, err
 	}
@@ -50,8 +51,8 @@ func (m *Manager) choose(ctx context.Context, b *books, req hint.Request, r *Res
 }
 
 // preferred asks the plugin, if it wants to be asked, about free devices and
-// those taken already; nil if it does not.
-func (m *Manager) preferred(ctx context.Context, r *Resource, free []Device, taken []ledger.Device, size int) (map[string]bool, error) {
+// those taken already; nil if it does not, or is not called for a what-if.
+func (m *Manager) preferred(ctx context.Context, r *Resource, req hint.Request, free []Device, taken []ledger.Device, size int) (map[string]bool, error) {
 	if !r.Options.Preferred {
 		return nil, nil
 	}
@@ -61,11 +62,16 @@ func (m *Manager) preferred(ctx context.Context, r *Resource, free []Device, tak
 		available = append(available, d.ID)
 	}
 	slices.Sort(available)
-	answer, err := m.plugins.Preferred(ctx, r.Name, slices.Compact(available), must, size)
-	if err != nil && ctx.Err() != nil {
+	available = slices.Compact(available)
+	answer, err := hint.Call(ctx, preferredCall(r, req, available, must, size), func(ctx context.Context) ([]string, error) {
+		return m.plugins.Preferred(ctx, r.Name, available, must, size)
+	})
+	switch {
+	case errors.Is(err, hint.ErrNotCalled):
+		return nil, nil
+	case err != nil && (ctx.Err() != nil || hint.Interrupts(err)):
 		return nil, err
-	}
-	if err != nil {
+	case err != nil:
 		return nil, refuseCall(r.Name, fmt.Errorf("device plugin GetPreferredAllocation rpc failed with err: %w", err))
 	}
 	ids := make(map[string]bool, len(answer))
@@ -73,6 +79,15 @@ func (m *Manager) preferred(ctx context.Context, r *Resource, free []Device, tak
 		ids[id] = true
 	}
 	return ids, nil
+}
+
+// preferredCall names a GetPreferredAllocation with all that its answer depends on.
+// The registration is part of that: another plugin may prefer others.
+func preferredCall(r *Resource, req hint.Request, available, must []string, size int) hint.RemoteCall {
+	return hint.RemoteCall{
+		Party: r.Name, Name: "GetPreferredAllocation for " + req.Owner().Container,
+		Inputs: fmt.Sprintf("%d of %q with %q, registration %d", size, available, must, r.session),
+	}
 }
 
 // only returns the devices whose ids are among those given.

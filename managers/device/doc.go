@@ -26,6 +26,5 @@
 // choice; a plugin is asked to allocate only what was planned, once for each
 // container and resource of an admission.
 //
-// The package has the inventory's lock and that of the answers in flight, and no
-// clock: events carry their time.
+// The package has the inventory's lock and no clock: events carry their time.
 package device

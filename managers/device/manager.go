@@ -1,11 +1,6 @@
 package device
 
-import (
-	"sync"
-
-	"github.com/berthd/berth/managers/hint"
-	"github.com/berthd/berth/managers/ledger"
-)
+import "github.com/berthd/berth/managers/hint"
 
 // Name of the provider.
 const Name = "device"
@@ -14,40 +9,13 @@ const Name = "device"
 type Manager struct {
 	inventory *Inventory
 	plugins   Plugins
-
-	mu       sync.Mutex
-	inFlight inFlight // guarded by mu, which is not held over a plugin's call
 }
 
 var (
 	_ hint.Provider  = (*Manager)(nil)
-	_ hint.Aborter   = (*Manager)(nil)
-	_ hint.Releaser  = (*Manager)(nil)
 	_ hint.Describer = (*Manager)(nil)
 	_ hint.Catalog   = (*Manager)(nil)
 )
-
-// inFlight are the plugins' answers to the admission that is being prepared, so
-// that preparing it again asks nobody twice. Admissions are prepared one at a
-// time: another one's id means that this one is over.
-type inFlight struct {
-	admission string
-	// answers by resource, in the order of the calls, which is that of the
-	// containers; at most one for each.
-	answers map[string][]answer
-}
-
-// call names one Allocate of an admission at one plugin.
-type call struct {
-	owner ledger.Owner
-	ids   string
-}
-
-// answer is what a plugin said to a call.
-type answer struct {
-	call
-	response []byte
-}
 
 // New makes a manager of the devices in an inventory.
 func New(inventory *Inventory, plugins Plugins) *Manager {

@@ -13,14 +13,14 @@ import (
 // over from earlier containers included, and keeps its answer in the claim. A
 // plugin that refuses, is away or is silent is a refusal with the plugin's words;
 // a caller that gave up gets its own context's error.
-func (m *Manager) Prepare(ctx context.Context, admissionID string, _ hint.Request, claims []ledger.Claim) ([]ledger.Claim, error) {
+func (m *Manager) Prepare(ctx context.Context, _ string, _ hint.Request, claims []ledger.Claim) ([]ledger.Claim, error) {
 	done := slices.Clone(claims)
 	for i := range done {
 		c := &done[i]
 		if c.Devices == nil || c.Devices.Response != nil {
 			continue
 		}
-		response, err := m.allocate(ctx, admissionID, c)
+		response, err := m.allocate(ctx, c)
 		if ctx.Err() != nil {
 			return nil, err
 		}
@@ -32,65 +32,50 @@ func (m *Manager) Prepare(ctx context.Context, admissionID string, _ hint.Reques
 	return done, nil
 }
 
-func (m *Manager) allocate(ctx context.Context, admissionID string, c *ledger.Claim) ([]byte, error) {
-	ids := c.Devices.IDs()
-	key := call{c.Owner, strings.Join(ids, "\x00")}
-	if response, ok := m.remembered(admissionID, c.Resource, key); ok {
-		return response, nil
-	}
-	response, err := m.plugins.Allocate(ctx, c.Resource, ids)
-	if err != nil {
-		return nil, err
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.inFlight.admission == admissionID {
-		m.inFlight.answers[c.Resource] = append(m.inFlight.answers[c.Resource], answer{key, response})
-	}
-	return response, nil
+// answered are the plugins' answers to the admission that is being prepared, by
+// resource, so that preparing it again calls nobody twice. The answers of one
+// resource are in the order of the calls, which is that of the containers; there is
+// at most one for each container.
+type answered map[string][]answer
+
+// answer is what a plugin said to an Allocate.
+type answer struct {
+	owner    ledger.Owner
+	ids      string
+	response []byte
 }
 
-// remembered finds an answer of the admission in flight, and makes this the
-// admission in flight if it is another. Where a plan was made anew with other
-// devices for a container, the answers for it and for the containers after it are
-// forgotten: what a plugin was asked last about a device is what holds.
-func (m *Manager) remembered(admissionID, resource string, key call) ([]byte, bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.inFlight.admission != admissionID || m.inFlight.answers == nil {
-		m.inFlight = inFlight{admissionID, map[string][]answer{}}
+func (m *Manager) allocate(ctx context.Context, c *ledger.Claim) ([]byte, error) {
+	ids := c.Devices.IDs()
+	answers := hint.Scratch[answered](ctx)
+	call := answer{owner: c.Owner, ids: strings.Join(ids, "\x00")}
+	if response, ok := answers.find(c.Resource, call); ok {
+		return response, nil
 	}
-	have := m.inFlight.answers[resource]
-	i := slices.IndexFunc(have, func(a answer) bool { return a.owner == key.owner })
+	var err error
+	if call.response, err = m.plugins.Allocate(ctx, c.Resource, ids); err != nil {
+		return nil, err
+	}
+	if *answers == nil {
+		*answers = answered{}
+	}
+	(*answers)[c.Resource] = append((*answers)[c.Resource], call)
+	return call.response, nil
+}
+
+// find returns the answer to a call that was made before. Where a plan was made
+// anew with other devices for a container, the answers for it and for the
+// containers after it are forgotten: what a plugin was asked last about a device is
+// what holds.
+func (a answered) find(resource string, call answer) ([]byte, bool) {
+	have := a[resource]
+	i := slices.IndexFunc(have, func(o answer) bool { return o.owner == call.owner })
 	switch {
 	case i < 0:
 		return nil, false
-	case have[i].call != key:
-		m.inFlight.answers[resource] = have[:i]
+	case have[i].ids != call.ids:
+		a[resource] = have[:i]
 		return nil, false
 	}
 	return have[i].response, true
-}
-
-// Abort forgets the answers to an admission. The v1beta1 API has no way to tell
-// the plugins; to them a device that is allocated again is no news.
-func (m *Manager) Abort(_ context.Context, admissionID string) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.inFlight.admission == admissionID {
-		m.inFlight = inFlight{}
-	}
-}
-
-// Released forgets the answers for containers that have gone: their pod may come
-// back under the same admission id, with the plugin restarted meanwhile.
-func (m *Manager) Released(_ context.Context, claims []ledger.Claim) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	gone := func(a answer) bool {
-		return slices.ContainsFunc(claims, func(c ledger.Claim) bool { return c.Owner == a.owner })
-	}
-	for resource, have := range m.inFlight.answers {
-		m.inFlight.answers[resource] = slices.DeleteFunc(have, gone)
-	}
 }

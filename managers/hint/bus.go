@@ -61,6 +61,9 @@ func (b *Bus) call(ctx context.Context, e *Entry, what string, req Request, do f
 	if err == nil {
 		return nil
 	}
+	if Interrupts(err) {
+		return err
+	}
 	name := e.Provider.Name()
 	if ctx.Err() != nil {
 		return fmt.Errorf("%s of provider %s for %s: %w", what, name, req.Owner(), ctx.Err())
@@ -83,7 +86,7 @@ func (b *Bus) call(ctx context.Context, e *Entry, what string, req Request, do f
 // tolerated decides about an error of call: true if the admission goes on
 // without the provider, which the trace then says.
 func tolerated(ctx context.Context, e *Entry, req Request, err error, trace *ledger.Trace) bool {
-	if e.Mode == Required || ctx.Err() != nil {
+	if e.Mode == Required || ctx.Err() != nil || Interrupts(err) {
 		return false
 	}
 	if fault.ClassOf(err) == fault.Refused {

@@ -35,6 +35,7 @@ import (
 	"github.com/berthd/berth/server/rpc/allocation"
 	"github.com/berthd/berth/server/runtime"
 	"github.com/berthd/berth/server/store"
+	"github.com/berthd/berth/server/task"
 )
 
 // LedgerFile is the name of the ledger in the state directory.
@@ -303,7 +304,9 @@ func (a *App) buildEngine(context.Context) (err error) {
 	}, admission.Parts{
 		Ledger: a.Ledger, Managers: a.managers,
 		Places: a.reconcile, Starter: a.plugins,
-		Environment: admission.Environment{Now: a.Now, NewID: rpc.NewID},
+		Environment: admission.Environment{
+			Now: a.Now, NewID: rpc.NewID, WithTimeout: context.WithTimeout, Each: task.Each,
+		},
 	})
 	a.buildCensus()
 	a.sweeper = &reconcile.Sweeper{

@@ -151,8 +151,7 @@ func (a *App) sweep(ctx context.Context) error {
 	for s := range a.Ledger.View().UnknownLivePods() {
 		living[s.UID] = true
 	}
-	_, err := a.reconcile.Sweep(ctx, a.Ledger.View(), living)
-	return err
+	return a.reconcile.Sweep(ctx, a.Ledger.View(), living)
 }
 
 // settlePolicy makes it last that a policy which was set before is dropped.

@@ -216,7 +216,7 @@ func TestOutsideProvider(t *testing.T) {
 	}
 	if resp := d.admit(networked("toomuch", 1)); resp.GetReason() != "TopologyAffinityError" {
 		t.Errorf("no card is left: %s %s: %s", resp.GetVerdict(), resp.GetReason(), resp.GetMessage())
-	} else if text := explained(resp.GetTrace()); text != "example.com/nic on 0-1: 1 needed, 0 free, 3 held by [pair/main single/main]; pod default/single were removed; pod default/pair were removed" {
+	} else if text := explained(resp.GetTrace()); text != "example.com/nic on 0-1: 1 needed, 0 free, 3 held by [pair/main single/main]" {
 		t.Errorf("no card is left, because %s", text)
 	}
 	p.expectBooks(map[string]string{"eth0": "pair/main", "eth1": "pair/main", "eth2": "single/main"})

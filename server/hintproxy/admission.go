@@ -3,6 +3,8 @@ package hintproxy
 import (
 	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -63,19 +65,63 @@ func (p *proxy) question(view *ledger.View, req hint.Request) *hintv1.Question {
 	}
 }
 
-// Hints asks the provider where a request could sit.
-func (p *proxy) Hints(ctx context.Context, view *ledger.View, req hint.Request) (answers []hint.ResourceAnswer, err error) {
+// remote names a call with all that its answer depends on: what the provider is
+// sent, of the pod the amounts that are the provider's. (The rest of the pod is the
+// same for all calls of an admission.)
+func (p *proxy) remote(method string, view *ledger.View, req hint.Request, more proto.Message) (hint.RemoteCall, error) {
+	q := &hintv1.Question{Holdings: convert.Holdings(view, p.Name()), Nodes: convert.Mask(view.Machine().NodeMask())}
+	inputs := fmt.Appendln(nil, p.amounts(req))
+	var err error
+	for _, m := range []proto.Message{q, more} {
+		if inputs, err = (proto.MarshalOptions{Deterministic: true}).MarshalAppend(inputs, m); err != nil {
+			return hint.RemoteCall{}, p.unreadable(method, err)
+		}
+	}
+	return hint.RemoteCall{Party: p.Name(), Name: method + " for " + req.Owner().Container, Inputs: string(inputs)}, nil
+}
+
+// amounts are how much the containers of a pod want of what the provider serves.
+func (p *proxy) amounts(req hint.Request) (out []workload.Quantities) {
+	for _, c := range req.Pod.Walk() {
+		if len(p.registration.Resources) == 0 {
+			out = append(out, c.Requests, c.Limits)
+			continue
+		}
+		own := workload.Quantities{}
+		for _, name := range p.registration.Resources {
+			r := workload.Resource(name)
+			own[r] = max(c.Requests[r], c.Limits[r])
+		}
+		out = append(out, own)
+	}
+	return out
+}
+
+// Hints asks the provider where a request could sit. For a what-if that it was not
+// asked about it has no say.
+func (p *proxy) Hints(ctx context.Context, view *ledger.View, req hint.Request) ([]hint.ResourceAnswer, error) {
 	if !p.concerned(req) {
 		return nil, nil
 	}
-	err = p.call(ctx, "GetHints", func(ctx context.Context) error {
-		resp, err := p.client.GetHints(ctx, &hintv1.GetHintsRequest{Question: p.question(view, req)})
-		if err != nil {
+	rc, err := p.remote("GetHints", view, req, nil)
+	if err != nil {
+		return nil, err
+	}
+	answers, err := hint.Call(ctx, rc, func(ctx context.Context) (answers []hint.ResourceAnswer, err error) {
+		err = p.call(ctx, "GetHints", func(ctx context.Context) error {
+			resp, err := p.client.GetHints(ctx, &hintv1.GetHintsRequest{Question: p.question(view, req)})
+			if err != nil {
+				return err
+			}
+			answers, err = p.readAnswers(resp.GetAnswers(), view.Machine().NodeMask())
 			return err
-		}
-		answers, err = p.readAnswers(resp.GetAnswers(), view.Machine().NodeMask())
-		return err
+		})
+		return answers, err
 	})
+	if errors.Is(err, hint.ErrNotCalled) {
+		hint.Skip(ctx, p.Name())
+		return nil, nil
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -105,26 +151,37 @@ func (p *proxy) readAnswers(messages []*typesv1.Answer, machine numa.Mask) ([]hi
 	return answers, hint.CheckReply(hint.Reply{Provider: p.Name(), Answers: answers}, machine)
 }
 
-// Plan asks the provider what a request would get.
-func (p *proxy) Plan(ctx context.Context, view *ledger.View, req hint.Request, affinity hint.Hint) (claims []ledger.Claim, err error) {
+// Plan asks the provider what a request would get. In a what-if that it was not
+// asked about it gets nothing, and its hints stand for its consent.
+func (p *proxy) Plan(ctx context.Context, view *ledger.View, req hint.Request, affinity hint.Hint) ([]ledger.Claim, error) {
 	if !p.concerned(req) {
 		return nil, nil
 	}
-	err = p.call(ctx, "Plan", func(ctx context.Context) error {
-		resp, err := p.client.Plan(ctx, &hintv1.PlanRequest{Question: p.question(view, req), Affinity: convert.Hint(&affinity)})
-		if err != nil {
-			return err
-		}
-		if r := resp.GetRefusal(); r != nil {
-			return p.refusal(r)
-		}
-		claims, err = p.readClaims(resp.GetClaims(), view.Machine().NodeMask(), req, affinity)
-		return err
-	})
+	rc, err := p.remote("Plan", view, req, convert.Hint(&affinity))
 	if err != nil {
 		return nil, err
 	}
-	return claims, nil
+	claims, err := hint.Call(ctx, rc, func(ctx context.Context) (claims []ledger.Claim, err error) {
+		err = p.call(ctx, "Plan", func(ctx context.Context) error {
+			resp, err := p.client.Plan(ctx, &hintv1.PlanRequest{Question: p.question(view, req), Affinity: convert.Hint(&affinity)})
+			if err != nil {
+				return err
+			}
+			if r := resp.GetRefusal(); r != nil {
+				return p.refusal(r)
+			}
+			claims, err = p.readClaims(resp.GetClaims(), view.Machine().NodeMask(), req, affinity)
+			return err
+		})
+		return claims, err
+	})
+	if errors.Is(err, hint.ErrNotCalled) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return slices.Clone(claims), nil
 }
 
 func (p *proxy) readClaims(messages []*typesv1.Claim, machine numa.Mask, req hint.Request, affinity hint.Hint) ([]ledger.Claim, error) {

@@ -2,6 +2,7 @@ package hintproxy
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	hintv1 "github.com/berthd/berth/api/berth/hint/v1"
@@ -49,20 +50,31 @@ func (v validating) Validate(ctx context.Context, view *ledger.View, req hint.Re
 	if !p.concerned(req) {
 		return nil
 	}
-	return p.call(ctx, "Validate", func(ctx context.Context) error {
-		m := &hintv1.ValidateRequest{Question: p.question(view, req)}
-		if pod, ok := view.Pod(req.Pod.UID); ok {
-			m.Claims = convert.Claims(pod.Claims)
-		}
-		resp, err := p.client.Validate(ctx, m)
-		if err != nil {
-			return err
-		}
-		if r := resp.GetRefusal(); r != nil {
-			return p.refusal(r)
-		}
-		return nil
+	m := &hintv1.ValidateRequest{}
+	if pod, ok := view.Pod(req.Pod.UID); ok {
+		m.Claims = convert.Claims(pod.Claims)
+	}
+	rc, err := p.remote("Validate", view, req, m)
+	if err != nil {
+		return err
+	}
+	_, err = hint.Call(ctx, rc, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, p.call(ctx, "Validate", func(ctx context.Context) error {
+			m.Question = p.question(view, req)
+			resp, err := p.client.Validate(ctx, m)
+			if err != nil {
+				return err
+			}
+			if r := resp.GetRefusal(); r != nil {
+				return p.refusal(r)
+			}
+			return nil
+		})
 	})
+	if errors.Is(err, hint.ErrNotCalled) {
+		return nil
+	}
+	return err
 }
 
 const (

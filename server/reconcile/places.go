@@ -12,6 +12,7 @@ import (
 	"github.com/berthd/berth/managers/fault"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/qos"
+	"github.com/berthd/berth/managers/workload"
 )
 
 // EnsurePod implements admission.Places.
@@ -263,22 +264,60 @@ func (l *Loop) RemoveContainer(ctx context.Context, b ledger.Binding) error {
 	return l.remove(ctx, l.Layout.Driver().Parse(b.CgroupPath))
 }
 
-// Sweep implements admission.Places.
-func (l *Loop) Sweep(ctx context.Context, view *ledger.View, keep map[string]bool) (left []string, err error) {
-	strangers, err := l.Strangers(ctx, view)
+// UnknownPods implements admission.Places.
+func (l *Loop) UnknownPods(ctx context.Context, view *ledger.View) (uids []string, err error) {
+	names, err := l.Strangers(ctx, view)
 	if err != nil {
 		return nil, err
 	}
+	for _, name := range names {
+		if uid, ok := l.Layout.PodUID(name); ok {
+			uids = append(uids, uid)
+		}
+	}
+	slices.Sort(uids)
+	return slices.Compact(uids), nil
+}
+
+// RemoveUnknown implements admission.Places.
+func (l *Loop) RemoveUnknown(ctx context.Context, view *ledger.View, uid string) error {
+	p, known := view.Pod(uid)
 	var errs []error
-	for _, name := range strangers {
-		if uid, ok := l.Layout.PodUID(name); ok && keep[uid] {
-			left = append(left, uid)
+	for _, class := range []workload.QoSClass{workload.Guaranteed, workload.Burstable, workload.BestEffort} {
+		if known && p.QoS == class {
 			continue
 		}
-		l.Log.WarnContext(ctx, "remove a cgroup without a pod", "name", name.String())
-		errs = append(errs, l.remove(ctx, name))
+		name, err := l.Layout.Pod(class, uid)
+		if err != nil {
+			return err
+		}
+		seen, err := l.Tree.Observe(ctx, name, 0)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("observe cgroup %s: %w", name, err))
+			continue
+		}
+		if seen.Find(name).State != cgroup.Absent {
+			l.Log.WarnContext(ctx, "remove a cgroup without a pod", "name", name.String())
+			errs = append(errs, l.remove(ctx, name))
+		}
 	}
-	return left, errors.Join(errs...)
+	return errors.Join(errs...)
+}
+
+// Sweep removes the cgroups of pods that the view does not know and that are not in
+// keep, one after the other, before anybody is served.
+func (l *Loop) Sweep(ctx context.Context, view *ledger.View, keep map[string]bool) error {
+	unknown, err := l.UnknownPods(ctx, view)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, uid := range unknown {
+		if !keep[uid] {
+			errs = append(errs, l.RemoveUnknown(ctx, view, uid))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // Strangers lists the cgroups of pods that the view does not know.

@@ -1,0 +1,185 @@
+package admission
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/hint"
+	"github.com/berthd/berth/managers/ledger"
+)
+
+// errOvertaken is returned where a plan that was confirmed does not hold any more:
+// the rules have changed, or an import has taken what is reserved.
+var errOvertaken = errors.New("the plan does not hold any more")
+
+// admit makes attempts until one is not overtaken. What an attempt has prepared
+// stays for the next one; for a pod that is not admitted in the end it is undone.
+func (e *Engine) admit(ctx context.Context, c *candidate) (v Verdict, err error) {
+	c.calls = &hint.Calls{}
+	ctx = hint.WithCalls(ctx, c.calls)
+	defer func() {
+		err = e.undo(c, v, err)
+		e.reserved.drop(c.uid())
+	}()
+	for attempt := 1; ; attempt++ {
+		draft, v, err := e.reserve(ctx, c)
+		if draft == nil {
+			return v, err
+		}
+		v, err = e.carryOut(ctx, draft, c)
+		if !errors.Is(err, errOvertaken) {
+			return v, err
+		}
+		if attempt == e.Attempts {
+			return Verdict{}, fault.Unavailablef("admit pod %s: the ledger moved during each of %d attempts", c.uid(), attempt)
+		}
+		c.replanned = append(c.replanned, draft.Base().Generation())
+	}
+}
+
+// undo undoes what was prepared for a pod that is not admitted.
+func (e *Engine) undo(c *candidate, v Verdict, err error) error {
+	if err == nil && v.Outcome == Admitted {
+		return nil
+	}
+	switch undone := c.undo.run(); {
+	case undone == nil:
+		return err
+	case err != nil:
+		return errors.Join(err, undone)
+	default:
+		c.noteUndone(undone)
+		return nil
+	}
+}
+
+// noteUndone adds to the trace of a rejected pod what could not be undone: a cgroup
+// that stayed goes with the next sweep. The refusal remains the last step.
+func (c *candidate) noteUndone(undone error) {
+	last := len(c.trace.Steps) - 1
+	c.trace.Steps = slices.Insert(c.trace.Steps, last, ledger.Step{
+		Kind: ledger.StepNoted, Text: "not everything could be undone: " + undone.Error(),
+	})
+}
+
+// carryOut makes the outside ready for a plan that is reserved, without the
+// admission lock, and commits it.
+func (e *Engine) carryOut(ctx context.Context, draft *ledger.Draft, c *candidate) (Verdict, error) {
+	if err := e.prepare(ctx, draft, c); err != nil {
+		return e.refuse(ctx, draft, c, err)
+	}
+	record, _ := draft.View().Pod(c.uid())
+	view := e.placeView(draft, record)
+	parent, created, err := e.Places.EnsurePod(ctx, view, c.uid())
+	if created {
+		// A cgroup that was there before may hold processes: a pod that lived
+		// through the loss of its ledger is not killed for a full disk. What undoes
+		// must work also when the caller has gone.
+		undoing := context.WithoutCancel(ctx)
+		c.undo.add(func() error { return e.Places.ForgetPod(undoing, view, c.uid()) })
+	}
+	if err != nil {
+		return e.refuse(ctx, draft, c, fmt.Errorf("make the cgroup of pod %s: %w", c.uid(), err))
+	}
+	c.trace.Add(ledger.Step{Kind: ledger.StepPlaced, Text: "cgroup " + parent})
+	return e.commit(ctx, draft, c, parent)
+}
+
+// prepare lets the outside agree to the plan, container by container.
+func (e *Engine) prepare(ctx context.Context, draft *ledger.Draft, c *candidate) error {
+	if bus := c.bus; bus != c.prepared {
+		c.prepared = bus
+		undoing := context.WithoutCancel(ctx)
+		c.undo.add(func() error { bus.Abort(undoing, c.record.AdmissionID); return nil })
+	}
+	pod := &c.record.Pod
+	for i := -1; i < len(pod.Containers); i++ {
+		req := hint.Request{Pod: pod, Container: i}
+		if err := c.bus.Prepare(ctx, c.record.AdmissionID, draft, req, c.trace); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// placeView returns a view that has a prepared pod beside all that is here now, or
+// is reserved: the cgroups above the pod's depend on all pods.
+func (e *Engine) placeView(draft *ledger.Draft, record *ledger.Pod) *ledger.View {
+	if draft.Base() == e.Ledger.View() && len(e.reserved.others(record.UID())) == 0 {
+		return draft.View()
+	}
+	e.reserved.put(record)
+	view, _ := e.reserved.on(e.Ledger.View)
+	return view
+}
+
+// commit validates the plan under the admission lock and writes the record with its
+// claims and its trace. The reservation ends with that.
+func (e *Engine) commit(ctx context.Context, draft *ledger.Draft, c *candidate, parent string) (Verdict, error) {
+	release, err := e.acquire(ctx)
+	if err != nil {
+		return Verdict{}, err
+	}
+	defer release()
+	defer e.reserved.drop(c.uid())
+	if err := e.leasesHold(draft.View(), c); err != nil {
+		return e.refuse(ctx, draft, c, err)
+	}
+	planned, _ := draft.View().Pod(c.uid())
+	record := *planned
+	record.CgroupParent = parent
+	record.Trace = c.trace
+	steps := len(c.trace.Steps)
+	c.trace.Admitted = true
+	c.trace.Add(ledger.Step{Kind: ledger.StepCommitted})
+	view, err := e.Ledger.Update(ctx, func(d *ledger.Draft) error {
+		now := d.Base()
+		d.PutPod(&record)
+		for l := range draft.View().Leases() {
+			if l.AdmissionID == c.record.AdmissionID {
+				d.PutLease(l)
+			}
+		}
+		return e.holds(draft.Base(), now, d, c)
+	})
+	if err != nil {
+		c.trace.Admitted, c.trace.Steps = false, c.trace.Steps[:steps]
+		return Verdict{}, fmt.Errorf("admit pod %s: %w", c.uid(), err)
+	}
+	return Verdict{Outcome: Admitted, QoS: record.QoS, Pod: &record, View: view, Trace: c.trace}, nil
+}
+
+// holds returns errOvertaken if a plan does not hold on the view of now. Other
+// admissions and resizes have left alone what is reserved; a change of the rules or
+// of what the ledger is sure of, and an import, may have touched it.
+func (e *Engine) holds(planned, now *ledger.View, d *ledger.Draft, c *candidate) error {
+	if now.SameFacts(planned) {
+		return nil
+	}
+	_, known := now.Pod(c.uid())
+	switch {
+	case known, now.Rules().ConfigDigest != c.rules,
+		uncertain(now, c.uid()) != "" && ownsSomething(d.View(), c.uid()),
+		len(ledger.CheckPod(d.View(), c.uid())) > 0:
+		return errOvertaken
+	}
+	return nil
+}
+
+// leasesHold refuses to commit what an outside provider does not hold any more:
+// it may have given it to somebody else.
+func (e *Engine) leasesHold(view *ledger.View, c *candidate) error {
+	now := e.Now()
+	for l := range view.Leases() {
+		if l.AdmissionID == c.record.AdmissionID && !now.Before(l.Expires) {
+			err := fault.Deadlinef("provider %s held what it reserved until %s, and the admission took longer", l.Provider, l.Expires.UTC().Format(time.RFC3339))
+			err.Provider = l.Provider
+			return err
+		}
+	}
+	return nil
+}

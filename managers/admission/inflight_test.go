@@ -1,0 +1,352 @@
+package admission_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/berthd/berth/managers/admission"
+	"github.com/berthd/berth/managers/device"
+	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/topology"
+	"github.com/berthd/berth/managers/workload"
+)
+
+// hang makes the next Allocate hang until release is called; entered is closed when it
+// does.
+func (p *plugins) hang() (entered <-chan struct{}, release func()) {
+	in, out := make(chan struct{}), make(chan struct{})
+	p.allocate = func(ctx context.Context) error {
+		p.allocate = nil
+		p.mu.Unlock()
+		defer p.mu.Lock()
+		close(in)
+		select {
+		case <-out:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return in, sync.OnceFunc(func() { close(out) })
+}
+
+// TestHungPluginHoldsUpNobody: while a plugin hangs in Allocate, pods that do not need
+// it come, change, go and are synchronised, and the policy is changed.
+func TestHungPluginHoldsUpNobody(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, topology.BestEffort)
+	h.admit(t, guaranteed("old", 1, 0))
+	h.places.pods["nobody"] = true
+	entered, release := h.plugins.hang()
+	defer release()
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if v := h.admit(t, guaranteed("hung", 2, 1)); v.Outcome != admission.Admitted {
+			t.Errorf("%v %s", v.Outcome, v.Message)
+		}
+	})
+	<-entered
+
+	if v := h.admit(t, guaranteed("next", 2, 0)); v.Outcome != admission.Admitted {
+		t.Fatalf("%v %s", v.Outcome, v.Message)
+	}
+	if v := h.admit(t, guaranteed("gpu", 1, 1)); v.Outcome != admission.Admitted || v.Pod.Claims[1].Devices.Devices[0].ID == "g0" {
+		t.Errorf("%v %s: %+v", v.Outcome, v.Message, v.Pod)
+	}
+	shared := guaranteed("shared", 1, 0)
+	shared.Containers[0].Requests = workload.Quantities{workload.CPU: 100, workload.Memory: 1 << 20}
+	shared.Containers[0].Limits = nil
+	h.admit(t, shared)
+	shared.Containers = slices.Clone(shared.Containers)
+	shared.Containers[0].Requests = workload.Quantities{workload.CPU: 200, workload.Memory: 1 << 20}
+	if r, err := h.Resize(t.Context(), admission.Request{Pod: shared}); err != nil || r.Outcome != admission.Admitted {
+		t.Errorf("resize: %+v, %v", r, err)
+	}
+	if removed, err := h.Sync(t.Context(), []string{"next", "gpu", "shared"}, 0); err != nil || !slices.Equal(removed, []string{"old"}) {
+		t.Errorf("sync: %v, %v", removed, err)
+	}
+	if h.places.pods["nobody"] {
+		t.Error("sync has left a cgroup of nobody")
+	}
+	ch := other(t, h, h.ledger.View().Rules().ReservedCPUs, topology.None)
+	if _, err := h.Reconfigure(t.Context(), ch); err != nil {
+		t.Errorf("policy: %v", err)
+	}
+	if _, here := h.ledger.View().Pod("hung"); here {
+		t.Fatal("the plugin does not hang")
+	}
+	release()
+	wg.Wait()
+	if h.cpus("hung") == h.cpus("next") {
+		t.Error("CPUs were given twice")
+	}
+	h.nothingReserved(t)
+}
+
+// nothingReserved: a pod that takes all that is free is admitted at once, or refused.
+func (h *house) nothingReserved(t *testing.T) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if v, err := h.Admit(ctx, admission.Request{Pod: guaranteed("reserved?", 1000, 0), DryRun: true}); err != nil && class(t, err) == fault.Unavailable || strings.Contains(v.Message, "reserved for pods") {
+		t.Errorf("a reservation was left: %s, %v", v.Message, err)
+	}
+}
+
+// TestWaitForReservation goes through what becomes of a pod that fits only without the
+// reservation of another.
+func TestWaitForReservation(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		plugin  error // what it answers at last
+		defers  bool
+		timeout time.Duration
+		outcome admission.Outcome
+		class   fault.Class // of an error
+	}{
+		"the other pod fails":           {plugin: errors.New("no"), timeout: time.Hour, outcome: admission.Admitted},
+		"the other pod is admitted":     {timeout: time.Hour, outcome: admission.Rejected},
+		"the deadline comes first":      {defers: true, timeout: time.Minute, outcome: admission.Deferred},
+		"nobody is deferred":            {timeout: time.Minute, class: fault.Unavailable},
+		"the deadline, a moment before": {defers: true, timeout: 10*time.Minute + 100*time.Millisecond, outcome: admission.Deferred},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				h := newHouse(t, topology.BestEffort)
+				h.Now, h.WithTimeout, h.DeferWaits = time.Now, context.WithTimeout, c.defers
+				h.plugins.allocate = func(context.Context) error {
+					h.plugins.mu.Unlock()
+					defer h.plugins.mu.Lock()
+					time.Sleep(10 * time.Minute)
+					return c.plugin
+				}
+				var wg sync.WaitGroup
+				wg.Go(func() { h.admit(t, guaranteed("first", 1, 4)) })
+				synctest.Wait()
+				if v, err := h.Admit(t.Context(), admission.Request{Pod: guaranteed("second", 9, 0)}); err != nil || v.Outcome != admission.Admitted {
+					t.Fatalf("a pod that fits beside: %+v, %v", v, err)
+				}
+				dry, err := h.Admit(t.Context(), admission.Request{Pod: guaranteed("third", 1, 1), DryRun: true})
+				if c.defers && (dry.Outcome != admission.Deferred || !strings.HasSuffix(dry.Message, "resized: first")) || !c.defers && class(t, err) != fault.Unavailable {
+					t.Errorf("a dry run: %+v, %v", dry, err)
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), c.timeout)
+				defer cancel()
+				h.plugins.allocate = nil
+				v, err := h.Admit(ctx, admission.Request{Pod: guaranteed("third", 1, 1)})
+				if ctx.Err() != nil {
+					t.Error("the answer came too late")
+				}
+				switch {
+				case c.class != 0:
+					if class(t, err) != c.class || !strings.Contains(err.Error(), "first") {
+						t.Errorf("%v", err)
+					}
+				case err != nil || v.Outcome != c.outcome:
+					t.Errorf("%v %s, %v", v.Outcome, v.Message, err)
+				case v.Outcome == admission.Deferred && (v.Condition.Type != admission.AdmissionsInFlight || !strings.HasSuffix(v.Message, "resized: first")):
+					t.Errorf("%+v: %s", v.Condition, v.Message)
+				}
+				wg.Wait()
+				h.nothingReserved(t)
+			})
+		})
+	}
+}
+
+// chooser is a plugin that prefers the devices with the highest ids.
+type chooser struct {
+	*plugins
+	offered []string
+	// during is called inside Preferred, with the number of the call.
+	during func(n int)
+}
+
+func (c *chooser) Preferred(_ context.Context, _ string, available, _ []string, size int) ([]string, error) {
+	c.mu.Lock()
+	c.offered = append(c.offered, strings.Join(available, ","))
+	n := len(c.offered)
+	c.mu.Unlock()
+	if c.during != nil {
+		c.during(n)
+	}
+	return available[len(available)-size:], nil
+}
+
+// choosing makes a house whose plugin is asked which devices it prefers.
+func choosing(t *testing.T, policy topology.Policy) (*house, *chooser) {
+	t.Helper()
+	h := newHouse(t, policy)
+	c := &chooser{plugins: h.plugins}
+	h.replaceDevices(t, device.New(h.inventory, c))
+	session := h.inventory.Registered(gpu, device.Options{Preferred: true}, time.Unix(0, 0))
+	h.session = session
+	h.inventory.Listed(session, []device.Device{g("g0", 0), g("g1", 0), g("g2", 0), g("g3", 1)}, time.Unix(0, 0))
+	return h, c
+}
+
+// TestPlanIsReplayed: a plugin is asked once for a plan, without the admission lock,
+// and again only if what it was offered has changed.
+func TestPlanIsReplayed(t *testing.T) {
+	t.Parallel()
+	h, c := choosing(t, topology.BestEffort)
+	c.during = func(n int) {
+		if n == 1 {
+			// Neither does the ledger stand still nor the other admissions.
+			h.admit(t, guaranteed("beside", 1, 0))
+		}
+	}
+	if v := h.admit(t, guaranteed("a", 1, 1)); v.Outcome != admission.Admitted || v.Pod.Claims[1].Devices.Devices[0].ID != "g2" {
+		t.Fatalf("%v %s: %+v", v.Outcome, v.Message, v.Pod)
+	}
+	if want := []string{"g0,g1,g2"}; !slices.Equal(c.offered, want) {
+		t.Errorf("offered %q, want %q", c.offered, want)
+	}
+	c.offered = nil
+	c.during = func(n int) {
+		if n == 1 {
+			h.inventory.Listed(h.session, []device.Device{g("g0", 0), g("g1", 0), g("g2", 0), g("g4", 0), g("g3", 1)}, time.Unix(1, 0))
+		}
+	}
+	if v := h.admit(t, guaranteed("b", 1, 1)); v.Outcome != admission.Admitted || v.Pod.Claims[1].Devices.Devices[0].ID != "g4" {
+		t.Fatalf("%v %s: %+v", v.Outcome, v.Message, v.Pod)
+	}
+	if want := []string{"g0,g1", "g0,g1,g4"}; !slices.Equal(c.offered, want) {
+		t.Errorf("offered %q, want %q", c.offered, want)
+	}
+}
+
+// TestInputsThatNeverStandStill: a call is repeated three times at most.
+func TestInputsThatNeverStandStill(t *testing.T) {
+	t.Parallel()
+	h, c := choosing(t, topology.BestEffort)
+	devices := []device.Device{g("g0", 0), g("g1", 0), g("g2", 0)}
+	c.during = func(n int) {
+		devices = append(devices, g("h"+string(rune('0'+n)), 0))
+		h.inventory.Listed(h.session, devices, time.Unix(int64(n), 0))
+	}
+	_, err := h.Admit(t.Context(), admission.Request{Pod: guaranteed("a", 1, 1)})
+	if class(t, err) != fault.Unavailable || len(c.offered) != 4 {
+		t.Errorf("%v after %d calls", err, len(c.offered))
+	}
+	h.nothingReserved(t)
+}
+
+// TestAdmissionsOfOnePluginTakeTurns: many at once, and none of them finds that its
+// devices were taken while the plugin was asked.
+func TestAdmissionsOfOnePluginTakeTurns(t *testing.T) {
+	t.Parallel()
+	h, c := choosing(t, topology.BestEffort)
+	var wg sync.WaitGroup
+	for _, uid := range []string{"a", "b", "c"} {
+		wg.Go(func() {
+			if v := h.admit(t, guaranteed(uid, 1, 1)); v.Outcome != admission.Admitted {
+				t.Errorf("%v %s", v.Outcome, v.Message)
+			}
+		})
+	}
+	wg.Wait()
+	// The last one takes the only device that is left near its CPUs.
+	if len(c.offered) > 3 {
+		t.Errorf("asked %d times for three pods: %q", len(c.offered), c.offered)
+	}
+}
+
+// TestWhatIfsCallNobody: a rejection is explained, and a policy tried, without a call to
+// the plugin. Where the plan itself came as far as to the plugin, that is one call.
+func TestWhatIfsCallNobody(t *testing.T) {
+	t.Parallel()
+	for policy, calls := range map[topology.Policy]int{topology.SingleNUMANode: 0, topology.BestEffort: 1} {
+		h, c := choosing(t, policy)
+		v := h.admit(t, guaranteed("a", 20, 1))
+		if v.Outcome != admission.Rejected || v.Trace.Tried == 0 || len(v.Trace.Suggestions) == 0 {
+			t.Errorf("%v %s, tried %d, suggested %+v", v.Outcome, v.Message, v.Trace.Tried, v.Trace.Suggestions)
+		}
+		h.admit(t, guaranteed("b", 1, 1))
+		if _, err := h.Foresee(t.Context(), other(t, h, h.ledger.View().Rules().ReservedCPUs, topology.None)); err != nil {
+			t.Error(err)
+		}
+		if len(c.offered) != calls+1 {
+			t.Errorf("%s: the plugin was asked %d times, want %d", policy, len(c.offered), calls+1)
+		}
+	}
+}
+
+// TestAdmissionIDInFlight: the name of an admission that is under way is taken.
+func TestAdmissionIDInFlight(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, topology.BestEffort)
+	entered, release := h.plugins.hang()
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if _, err := h.Admit(t.Context(), admission.Request{Pod: guaranteed("a", 1, 1), AdmissionID: "one"}); err != nil {
+			t.Error(err)
+		}
+	})
+	<-entered
+	_, err := h.Admit(t.Context(), admission.Request{Pod: guaranteed("b", 1, 1), AdmissionID: "one"})
+	if class(t, err) != fault.Precondition || !strings.Contains(err.Error(), "pod a") {
+		t.Errorf("%v", err)
+	}
+	release()
+	wg.Wait()
+}
+
+// TestSweepLeavesWhoIsOnTheWay: between its cgroup and its commit a pod looks like one
+// that nobody knows.
+func TestSweepLeavesWhoIsOnTheWay(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, topology.BestEffort)
+	h.places.during = func() {
+		h.places.during = nil
+		h.places.pods["a"], h.places.pods["nobody"] = true, true
+		h.places.mu.Unlock()
+		defer h.places.mu.Lock()
+		if _, err := h.Sync(t.Context(), nil, 0); err != nil {
+			t.Error(err)
+		}
+	}
+	if v := h.admit(t, guaranteed("a", 1, 0)); v.Outcome != admission.Admitted {
+		t.Fatalf("%v %s", v.Outcome, v.Message)
+	}
+	if !h.places.pods["a"] || h.places.pods["nobody"] {
+		t.Errorf("cgroups %v", h.places.pods)
+	}
+}
+
+// TestUnremovablePodsHoldUpNoOther: Sync ends with its time, and all that can go have
+// gone by then.
+func TestUnremovablePodsHoldUpNoOther(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		h := newHouse(t, topology.BestEffort)
+		h.Each = func(n int, do func(int)) {
+			var wg sync.WaitGroup
+			for i := range n {
+				wg.Go(func() { do(i) })
+			}
+			wg.Wait()
+		}
+		for _, uid := range []string{"a", "b", "c", "d"} {
+			h.admit(t, guaranteed(uid, 1, 0))
+		}
+		h.places.pods["x"], h.places.pods["y"] = true, true
+		h.places.stuck = map[string]bool{"a": true, "b": true, "x": true}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		removed, err := h.Sync(ctx, nil, 0)
+		if err == nil || !slices.Equal(removed, []string{"c", "d"}) {
+			t.Errorf("removed %v, %v", removed, err)
+		}
+		if h.places.pods["y"] || !h.places.pods["x"] {
+			t.Errorf("cgroups %v", h.places.pods)
+		}
+	})
+}

@@ -1,0 +1,187 @@
+package hint
+
+import (
+	"context"
+	"errors"
+	"reflect"
+
+	"github.com/berthd/berth/managers/fault"
+)
+
+// CallMode says what becomes of a remote call that has no recorded answer.
+type CallMode int
+
+const (
+	// Live makes the call and records its answer.
+	Live CallMode = iota
+	// Replay makes no call: planning ends with ErrUnanswered, and is repeated Live
+	// without the admission lock.
+	Replay
+	// WhatIf makes no call: the provider goes on without the answer (ErrNotCalled).
+	WhatIf
+)
+
+// maxRepeats bounds how often one call is repeated because its inputs have changed.
+const maxRepeats = 3
+
+var (
+	// ErrUnanswered is returned by Call in the mode Replay for a call without a
+	// recorded answer. Providers return it as it is.
+	ErrUnanswered = errors.New("a remote call of the plan has no recorded answer")
+	// ErrNotCalled is returned by Call in the mode WhatIf for a call without a
+	// recorded answer. Providers choose without the answer.
+	ErrNotCalled = errors.New("remote calls are not made for a what-if")
+	// ErrInputsChanged is returned by Call when the inputs of one call have changed
+	// more often than it may be repeated. Its class is Unavailable.
+	ErrInputsChanged error = &fault.Error{
+		Class:   fault.Unavailable,
+		Message: "other admissions changed the inputs of a remote call each time it was made",
+	}
+)
+
+// Interrupts reports whether an error says nothing about the pod or a provider: the
+// plan has to be made again, or cannot be made now.
+func Interrupts(err error) bool {
+	return errors.Is(err, ErrUnanswered) || errors.Is(err, ErrInputsChanged)
+}
+
+// RemoteCall names a call that planning makes outside of the process.
+type RemoteCall struct {
+	// Party is called: the resource of a device plugin, or the name of a provider.
+	Party string
+	// Name tells the calls of one plan to one party apart.
+	Name string
+	// Inputs is everything that the answer depends on, besides the pod.
+	Inputs string
+}
+
+// Calls are the remote calls that the planning of one pod has made, with their
+// answers. A plan is made Live without any lock, and replayed with the recorded
+// answers under the admission lock: the same answers give the same plan, and only
+// calls whose inputs have changed are made again. A party that failed is not
+// called again for the pod. Calls is not safe for concurrent use.
+type Calls struct {
+	// Mode of the plan that is being made.
+	Mode CallMode
+	// Before, if set, runs before each call that is made; its error is the call's.
+	Before func(ctx context.Context, party string) error
+	// Unanswered is the party of the call for which ErrUnanswered was returned last.
+	Unanswered string
+	// Skipped are the parties without whose answer a provider went on (Skip).
+	Skipped map[string]bool
+
+	answers map[RemoteCall]answer
+	failed  map[string]error  // by party
+	made    map[[2]string]int // by party and name
+	scratch map[reflect.Type]any
+}
+
+type answer struct {
+	value any
+	err   error // a refusal
+}
+
+// WhatIf returns a copy in the mode WhatIf, which knows the recorded answers.
+func (c *Calls) WhatIf() *Calls {
+	out := &Calls{Mode: WhatIf}
+	if c != nil {
+		out.answers, out.failed = c.answers, c.failed
+	}
+	return out
+}
+
+type callsKey struct{}
+
+// WithCalls returns a context under which planning makes its remote calls through c.
+func WithCalls(ctx context.Context, c *Calls) context.Context {
+	return context.WithValue(ctx, callsKey{}, c)
+}
+
+// Skip notes that the provider of a party plans without knowing the party's answer.
+func Skip(ctx context.Context, party string) {
+	if c, ok := ctx.Value(callsKey{}).(*Calls); ok {
+		if c.Skipped == nil {
+			c.Skipped = map[string]bool{}
+		}
+		c.Skipped[party] = true
+	}
+}
+
+// Call makes a remote call of planning, or returns its recorded answer, as the
+// mode of the Calls in ctx says; without Calls it is made. Every call outside of
+// the process that Hints, Plan or Validate of a provider needs goes through here.
+// The answer is shared between plans and must not be changed.
+func Call[T any](ctx context.Context, rc RemoteCall, do func(context.Context) (T, error)) (T, error) {
+	var none T
+	c, ok := ctx.Value(callsKey{}).(*Calls)
+	if !ok {
+		return do(ctx)
+	}
+	if a, ok := c.answers[rc]; ok {
+		value, _ := a.value.(T)
+		return value, a.err
+	}
+	if err := c.failed[rc.Party]; err != nil {
+		return none, err
+	}
+	switch c.Mode {
+	case Replay:
+		c.Unanswered = rc.Party
+		return none, ErrUnanswered
+	case WhatIf:
+		return none, ErrNotCalled
+	}
+	if err := c.begin(ctx, rc); err != nil {
+		return none, err
+	}
+	value, err := do(ctx)
+	if ctx.Err() == nil {
+		c.record(rc, value, err)
+	}
+	return value, err
+}
+
+// begin counts a call that is about to be made.
+func (c *Calls) begin(ctx context.Context, rc RemoteCall) error {
+	if c.answers == nil {
+		c.answers, c.failed, c.made = map[RemoteCall]answer{}, map[string]error{}, map[[2]string]int{}
+	}
+	id := [2]string{rc.Party, rc.Name}
+	if c.made[id] > maxRepeats {
+		return ErrInputsChanged
+	}
+	c.made[id]++
+	if c.Before != nil {
+		return c.Before(ctx, rc.Party)
+	}
+	return nil
+}
+
+// record keeps an answer. A refusal is one; any other error is the party's failure.
+func (c *Calls) record(rc RemoteCall, value any, err error) {
+	if err != nil && fault.ClassOf(err) != fault.Refused {
+		c.failed[rc.Party] = err
+		return
+	}
+	c.answers[rc] = answer{value, err}
+}
+
+// Scratch returns what a provider remembers while one pod is admitted: a T of its
+// own, which is forgotten with the admission. Without Calls in ctx nothing is
+// remembered.
+func Scratch[T any](ctx context.Context) *T {
+	c, ok := ctx.Value(callsKey{}).(*Calls)
+	if !ok {
+		return new(T)
+	}
+	of := reflect.TypeFor[T]()
+	have, ok := c.scratch[of].(*T)
+	if !ok {
+		have = new(T)
+		if c.scratch == nil {
+			c.scratch = map[reflect.Type]any{}
+		}
+		c.scratch[of] = have
+	}
+	return have
+}
