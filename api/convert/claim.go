@@ -107,28 +107,22 @@ func Device(d ledger.Device) *typesv1.Device {
 // Container returns what one container of an admitted pod got, as the view has
 // it.
 func Container(view *ledger.View, pod *ledger.Pod, name string) *typesv1.ContainerAllocation {
-	return container(view, pod, name, containerIDs(view))
+	return container(view, pod, name, containerIDs(view, pod))
 }
 
 // Containers returns what the containers of an admitted pod got, in admission
 // order.
 func Containers(view *ledger.View, pod *ledger.Pod) []*typesv1.ContainerAllocation {
-	return containers(view, pod, containerIDs(view))
-}
-
-// Allocation returns an admitted pod with everything it holds.
-func Allocation(view *ledger.View, pod *ledger.Pod) *typesv1.PodAllocation {
-	return allocation(view, pod, containerIDs(view))
+	return containers(view, pod, containerIDs(view, pod))
 }
 
 // Pods returns the allocations of the pods that match, by namespace, name and
 // uid.
 func Pods(view *ledger.View, match func(*ledger.Pod) bool) []*typesv1.PodAllocation {
-	ids := containerIDs(view)
 	var out []*typesv1.PodAllocation
 	for p := range view.Pods() {
 		if match(p) {
-			out = append(out, allocation(view, p, ids))
+			out = append(out, Allocation(view, p))
 		}
 	}
 	slices.SortFunc(out, func(a, b *typesv1.PodAllocation) int {
@@ -140,20 +134,21 @@ func Pods(view *ledger.View, match func(*ledger.Pod) bool) []*typesv1.PodAllocat
 	return out
 }
 
-// containerIDs returns the runtime's ids of each container, oldest first.
-func containerIDs(view *ledger.View) map[ledger.Owner][]string {
+// containerIDs returns the runtime's ids of each container of a pod, oldest first.
+func containerIDs(view *ledger.View, pod *ledger.Pod) map[ledger.Owner][]string {
 	ids := make(map[ledger.Owner][]string)
-	for b := range view.Bindings() {
+	for b := range view.BindingsOf(pod.UID()) {
 		ids[b.Owner] = append(ids[b.Owner], b.ID)
 	}
 	return ids
 }
 
-func allocation(view *ledger.View, pod *ledger.Pod, ids map[ledger.Owner][]string) *typesv1.PodAllocation {
+// Allocation returns an admitted pod with everything it holds.
+func Allocation(view *ledger.View, pod *ledger.Pod) *typesv1.PodAllocation {
 	out := &typesv1.PodAllocation{
 		Uid: pod.UID(), Namespace: pod.Pod.Namespace, Name: pod.Pod.Name,
 		QosClass: QoS(pod.QoS), CgroupParent: pod.CgroupParent,
-		Containers:  containers(view, pod, ids),
+		Containers:  Containers(view, pod),
 		AdmissionId: pod.AdmissionID, AdmittedAtUnix: pod.AdmittedAt.Unix(),
 	}
 	for i := range pod.Claims {

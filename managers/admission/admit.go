@@ -133,10 +133,8 @@ func (e *Engine) named(view *ledger.View, c *candidate) error {
 	if !c.given {
 		return nil
 	}
-	for p := range view.Pods() {
-		if p.AdmissionID == c.record.AdmissionID {
-			return fault.Preconditionf("admission id %q is that of pod %s, which is here: every admission has a name of its own", p.AdmissionID, p.UID())
-		}
+	if p, ok := view.Admitted(c.record.AdmissionID); ok {
+		return fault.Preconditionf("admission id %q is that of pod %s, which is here: every admission has a name of its own", p.AdmissionID, p.UID())
 	}
 	return nil
 }

@@ -152,14 +152,14 @@ func TestDesired(t *testing.T) {
 	for _, n := range nodes {
 		names = append(names, n.Name.String())
 	}
-	want := []string{"/kubepods", "/kubepods/podone", "/kubepods/podtwo", "/kubepods/podone/own", "/kubepods/podone/shared"}
+	want := []string{"/kubepods", "/kubepods/podone", "/kubepods/podone/own", "/kubepods/podone/shared", "/kubepods/podtwo"}
 	if !slices.Equal(names, want) {
 		t.Fatalf("nodes %q, want %q", names, want)
 	}
-	if got := nodes[3].Values; got.CPUs != cpuset.Range(2, 3) || *got.CPUQuotaUS != Unlimited {
+	if got := nodes[2].Values; got.CPUs != cpuset.Range(2, 3) || *got.CPUQuotaUS != Unlimited {
 		t.Errorf("container with CPUs of its own: CPUs %s, quota %d", got.CPUs, *got.CPUQuotaUS)
 	}
-	if got := nodes[4].Values; got.CPUs != view.SharedCPUs() {
+	if got := nodes[3].Values; got.CPUs != view.SharedCPUs() {
 		t.Errorf("container without: CPUs %s, want the shared %s", got.CPUs, view.SharedCPUs())
 	}
 	if _, err := ContainerNode(view, ledger.Binding{Owner: ledger.Owner{Pod: "none"}, CgroupPath: "/a"}, exampleConfig()); fault.ClassOf(err) != fault.Internal {

@@ -17,18 +17,28 @@ func Desired(view *ledger.View, l Layout, c Config, tiers []Node) ([]Node, error
 	nodes := make([]Node, 0, len(tiers)+view.NumPods())
 	nodes = append(nodes, tiers...)
 	for p := range view.Pods() {
-		n, err := PodNode(p, l, c)
+		own, err := PodNodes(view, p, l, c)
 		if err != nil {
 			return nil, err
 		}
-		nodes = append(nodes, n)
+		nodes = append(nodes, own...)
 	}
-	for b := range view.Bindings() {
+	return nodes, nil
+}
+
+// PodNodes gives what Desired has of one pod: its cgroup, and those of its containers
+// that berth made itself.
+func PodNodes(view *ledger.View, p *ledger.Pod, l Layout, c Config) ([]Node, error) {
+	n, err := PodNode(p, l, c)
+	if err != nil {
+		return nil, err
+	}
+	nodes := []Node{n}
+	for b := range view.BindingsOf(p.UID()) {
 		if !b.Own || b.CgroupPath == "" {
 			continue
 		}
-		n, err := ContainerNode(view, b, c)
-		if err != nil {
+		if n, err = ContainerNode(view, b, c); err != nil {
 			return nil, err
 		}
 		nodes = append(nodes, n)

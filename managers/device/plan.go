@@ -106,7 +106,7 @@ func (b *books) outOf(r *Resource, pod *workload.Pod, name workload.Resource) er
 // started tells whether a container was started before, so that its devices are
 // in use whatever their plugin says now.
 func (b *books) started(owner ledger.Owner) bool {
-	for binding := range b.view.Bindings() {
+	for binding := range b.view.BindingsOf(owner.Pod) {
 		if binding.Owner == owner {
 			return true
 		}

@@ -15,8 +15,13 @@ type facts struct {
 	exclusive cpuset.Set                // out of the shared pool
 	contested cpuset.Set                // of exclusive, what more than one pod holds
 	holders   ordered.Map[string, *Pod] // the pods that hold devices, by uid
-	sums      *sums
+	// admissions has the pods by the admission that brought them, and by uid; see
+	// admissionKey.
+	admissions ordered.Map[string, *Pod]
+	sums       *sums
 }
+
+func admissionKey(id, uid string) string { return id + "\x00" + uid }
 
 // hold adds what a pod holds.
 func (f *facts) hold(p *Pod) {
@@ -26,6 +31,7 @@ func (f *facts) hold(p *Pod) {
 	}
 	f.exclusive = f.exclusive.Union(set)
 	f.claims += len(p.Claims)
+	f.admissions = f.admissions.Set(admissionKey(p.AdmissionID, p.UID()), p)
 	if p.holdsDevices() {
 		f.holders = f.holders.Set(p.UID(), p)
 	}
@@ -36,6 +42,7 @@ func (f *facts) hold(p *Pod) {
 func (f *facts) release(p *Pod) {
 	f.exclusive = f.exclusive.Minus(nodeCPUs(p))
 	f.claims -= len(p.Claims)
+	f.admissions = f.admissions.Delete(admissionKey(p.AdmissionID, p.UID()))
 	f.holders = f.holders.Delete(p.UID())
 }
 

@@ -19,7 +19,7 @@ import (
 // drawHolder draws a pod that may hold CPUs, devices and memory, no matter who else
 // holds them.
 func drawHolder(t *rapid.T, uid string) *Pod {
-	p := &Pod{Pod: workload.Pod{UID: uid, Containers: []workload.Container{{Name: "i", Role: workload.Init}, {Name: "c"}}}}
+	p := &Pod{AdmissionID: rapid.SampledFrom([]string{"", "x", "xy"}).Draw(t, "admission"), Pod: workload.Pod{UID: uid, Containers: []workload.Container{{Name: "i", Role: workload.Init}, {Name: "c"}}}}
 	for _, c := range rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"", "i", "c"}), 0, 3, rapid.ID[string]).Draw(t, "owners") {
 		owner := Owner{Pod: uid, Container: c}
 		if rapid.Bool().Draw(t, "cpus") {
@@ -73,6 +73,17 @@ func TestFactsAreCarried(t *testing.T) {
 			}
 			if got, want := maps.Collect(got.holders.All()), maps.Collect(want.holders.All()); !maps.Equal(got, want) {
 				t.Fatalf("%d pods hold devices, want %d", len(got), len(want))
+			}
+			for _, id := range []string{"", "x", "xy", "xyz"} {
+				var want []*Pod
+				for p := range v.Pods() {
+					if p.AdmissionID == id {
+						want = append(want, p)
+					}
+				}
+				if p, ok := v.Admitted(id); ok != (len(want) > 0) || ok && p != want[0] {
+					t.Fatalf("admission %q brought %v %v, want one of %d", id, p, ok, len(want))
+				}
 			}
 			if got, want := fmt.Sprint(heldOf(v)), fmt.Sprint(heldOf(&anew)); got != want {
 				t.Fatalf("memory %s, want %s", got, want)

@@ -107,6 +107,15 @@ func (v *View) Pod(uid string) (*Pod, bool) {
 	return v.pods.Get(uid)
 }
 
+// Admitted returns the record of a pod that an admission brought here; of several, as
+// berth once allowed, the first by uid.
+func (v *View) Admitted(admissionID string) (*Pod, bool) {
+	for _, p := range v.facts.admissions.From(admissionKey(admissionID, "")) {
+		return p, p.AdmissionID == admissionID
+	}
+	return nil, false
+}
+
 // NumPods returns the number of admitted pods.
 func (v *View) NumPods() int { return v.pods.Len() }
 

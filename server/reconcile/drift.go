@@ -4,10 +4,10 @@ import (
 	"context"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/berthd/berth/managers/cgroup"
+	"github.com/berthd/berth/managers/ledger"
 )
 
 // OnDrift says what happens to values that somebody else changed.
@@ -44,37 +44,64 @@ const keptDrifts = 100
 
 // driftBook remembers what was put in force. The zero value remembers nothing.
 type driftBook struct {
-	// kept are the values that were wanted of each cgroup, by name, when they were
-	// last in force.
-	kept map[string]cgroup.Values
+	// kept are the values that were wanted of each cgroup when they were last in force;
+	// nil before the first pass.
+	kept *branch
+	// view is the one that was followed last: what it wants is kept, but for what is
+	// stale since, or failed, and has to be looked at though the view wants nothing else.
+	view  *ledger.View
+	stale map[string]cgroup.Name
+	// guests are those of kept that a runtime has made.
+	guests []cgroup.Name
 	// present are the drifts of the last pass.
 	present map[driftKey]Drift
 	// past are drifts in the order in which they were found, the newest last.
 	past []Drift
 }
 
-// keep notes what is in force after a pass.
-func (b *driftBook) keep(desired []cgroup.Node, failed map[string]bool) {
-	b.kept = make(map[string]cgroup.Values, len(desired))
-	for _, n := range desired {
-		if name := n.Name.String(); !failed[name] {
-			b.kept[name] = n.Values
-		}
-	}
+// branch has the values of a cgroup, nil where they are not known, and those below it.
+type branch struct {
+	values *cgroup.Values
+	below  map[string]*branch
 }
 
-// add notes what is in force of some cgroups, and drops those that are not wanted
-// any more.
-func (b *driftBook) add(desired, written []cgroup.Node, failed map[string]bool) {
+// at finds a cgroup; nil if there is none, unless it is to be made.
+func (b *branch) at(name cgroup.Name, grow bool) *branch {
+	for _, component := range name {
+		if b == nil {
+			return nil
+		}
+		next := b.below[component]
+		if next == nil && grow {
+			next = new(branch)
+			if b.below == nil {
+				b.below = make(map[string]*branch)
+			}
+			b.below[component] = next
+		}
+		b = next
+	}
+	return b
+}
+
+// of returns what is in force in a cgroup; nil where that is not known.
+func (b *driftBook) of(name cgroup.Name) *cgroup.Values {
+	if at := b.kept.at(name, false); at != nil {
+		return at.values
+	}
+	return nil
+}
+
+// keep notes what is in force after a pass for a view.
+func (b *driftBook) keep(view *ledger.View, desired []cgroup.Node, failed map[string]bool) {
+	b.kept, b.stale, b.guests = new(branch), nil, nil
+	b.follow(view, desired, failed)
+}
+
+// follow notes what is in force after some cgroups were written for a view.
+func (b *driftBook) follow(view *ledger.View, written []cgroup.Node, failed map[string]bool) {
 	b.hold(written, failed)
-	if len(b.kept) <= len(desired) {
-		return
-	}
-	wanted := make(map[string]bool, len(desired))
-	for _, n := range desired {
-		wanted[n.Name.String()] = true
-	}
-	maps.DeleteFunc(b.kept, func(name string, _ cgroup.Values) bool { return !wanted[name] })
+	b.view = view
 }
 
 // hold notes what is in force of some cgroups; of those that failed nobody knows. Before
@@ -84,10 +111,10 @@ func (b *driftBook) hold(written []cgroup.Node, failed map[string]bool) {
 		return
 	}
 	for _, n := range written {
-		if name := n.Name.String(); failed[name] {
-			delete(b.kept, name)
+		if failed[n.Name.String()] {
+			b.forget(n.Name)
 		} else {
-			b.kept[name] = n.Values
+			b.kept.at(n.Name, true).values = &n.Values
 		}
 	}
 }
@@ -96,7 +123,7 @@ func (b *driftBook) hold(written []cgroup.Node, failed map[string]bool) {
 func (b *driftBook) changed(desired []cgroup.Node) []cgroup.Node {
 	var out []cgroup.Node
 	for i := range desired {
-		if kept, ok := b.kept[desired[i].Name.String()]; !ok || !kept.Equal(&desired[i].Values) {
+		if kept := b.of(desired[i].Name); kept == nil || !kept.Equal(&desired[i].Values) {
 			out = append(out, desired[i])
 		}
 	}
@@ -104,12 +131,44 @@ func (b *driftBook) changed(desired []cgroup.Node) []cgroup.Node {
 }
 
 // forget drops a cgroup whose values are being written outside of a pass.
-func (b *driftBook) forget(name cgroup.Name) { delete(b.kept, name.String()) }
+func (b *driftBook) forget(name cgroup.Name) {
+	if at := b.kept.at(name, false); at != nil {
+		at.values = nil
+	}
+	b.doubt(name)
+}
 
 // forgetAll drops a cgroup that is gone, with those below it.
 func (b *driftBook) forgetAll(name cgroup.Name) {
-	below := name.String() + "/"
-	maps.DeleteFunc(b.kept, func(have string, _ cgroup.Values) bool { return have+"/" == below || strings.HasPrefix(have, below) })
+	if above := b.kept.at(name.Parent(), false); above != nil {
+		delete(above.below, name.Base())
+	}
+	b.doubt(name)
+}
+
+// doubt has a cgroup looked at.
+func (b *driftBook) doubt(name cgroup.Name) {
+	if b.stale == nil {
+		b.stale = make(map[string]cgroup.Name)
+	}
+	b.stale[name.String()] = name
+}
+
+// list drops the guests that are not among some any more.
+func (b *driftBook) list(guests []cgroup.Node) {
+	here := make(map[string]bool, len(guests))
+	for _, n := range guests {
+		here[n.Name.String()] = true
+	}
+	for _, name := range b.guests {
+		if !here[name.String()] {
+			b.forgetAll(name)
+		}
+	}
+	b.guests = b.guests[:0]
+	for _, n := range guests {
+		b.guests = append(b.guests, n.Name)
+	}
 }
 
 // find lists the drifts behind what differs: of cgroups whose wanted values are
@@ -126,9 +185,8 @@ func (b *driftBook) find(p *plan, now time.Time) []Drift {
 	}
 	found := map[driftKey]Drift{}
 	for _, op := range p.differs {
-		name := op.Name.String()
-		kept, ok := b.kept[name]
-		if want := wanted[name]; !ok || !kept.Equal(&want) {
+		kept := b.of(op.Name)
+		if want := wanted[op.Name.String()]; kept == nil || !kept.Equal(&want) {
 			continue
 		}
 		for _, d := range drifts(op, p.seen, now) {

@@ -26,12 +26,12 @@ func (l *Loop) follow(ctx context.Context, view *ledger.View) error {
 		return l.pass(ctx, view)
 	}
 	start := l.Now()
-	desired, err := cgroup.Desired(view, l.Layout, l.QoS.Cgroup, l.tiers(view))
+	desired, later, err := l.touched(view)
 	if err != nil {
 		return fmt.Errorf("compute the cgroup tree: %w", err)
 	}
-	desired = l.withoutLeaving(view, desired)
 	g, unmet := l.meet(ctx, view)
+	l.drift.list(g.nodes())
 	desired = append(desired, g.nodes()...)
 	nodes := l.withChildren(desired, l.drift.changed(desired))
 	seen, err := l.observe(ctx, nodes)
@@ -44,7 +44,8 @@ func (l *Loop) follow(ctx context.Context, view *ledger.View) error {
 	if unmet != nil {
 		done.cleared, done.err = false, errors.Join(done.err, unmet)
 	}
-	l.drift.add(append(desired, l.Reserved...), nodes, done.failed)
+	l.drift.stale = later
+	l.drift.follow(view, nodes, done.failed)
 	if done.cleared {
 		l.settled = view
 	}
@@ -52,6 +53,51 @@ func (l *Loop) follow(ctx context.Context, view *ledger.View) error {
 		l.Observe(Outcome{Ops: ops, Orphans: len(l.orphans), Took: l.Now().Sub(start), Err: done.err})
 	}
 	return done.err
+}
+
+// touched gives what a view wants of the tiers and of those pods that it may want
+// otherwise than the view that was followed last: which have changed, which are stale,
+// and, where other CPUs are shared, all that have a container. What is stale of pods
+// that are leaving is for later. The caller holds mu.
+func (l *Loop) touched(view *ledger.View) (desired []cgroup.Node, later map[string]cgroup.Name, err error) {
+	last := l.drift.view
+	uids := make(map[string]bool)
+	for _, c := range ledger.Changes(last, view) {
+		if c.Pod != nil {
+			uids[c.Pod.UID()] = true
+		} else {
+			uids[c.Binding.Owner.Pod] = true
+		}
+	}
+	if last.SharedCPUs() != view.SharedCPUs() {
+		for b := range view.Bindings() {
+			uids[b.Owner.Pod] = true
+		}
+	}
+	later = make(map[string]cgroup.Name)
+	for key, name := range l.drift.stale {
+		for n := name; len(n) > 0; n = n.Parent() {
+			if uid, ok := l.Layout.PodUID(n); ok {
+				if uids[uid] = true; l.leaving[uid] {
+					later[key] = name
+				}
+				break
+			}
+		}
+	}
+	desired = l.tiers(view)
+	for uid := range uids {
+		p, ok := view.Pod(uid)
+		if !ok {
+			continue
+		}
+		own, err := cgroup.PodNodes(view, p, l.Layout, l.QoS.Cgroup)
+		if err != nil {
+			return nil, nil, err
+		}
+		desired = append(desired, own...)
+	}
+	return l.withoutLeaving(view, desired), later, nil
 }
 
 // withChildren adds to changed pods what lies in them: parents and children change

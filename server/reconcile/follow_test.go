@@ -1,6 +1,7 @@
 package reconcile
 
 import (
+	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -27,7 +28,9 @@ func TestFollowIsAsGoodAsAPass(t *testing.T) {
 				b := newBench(t, facts, nil)
 				b.pass()
 				for step := range rapid.IntRange(1, 12).Draw(r, "steps") {
-					b.happen(r, fmt.Sprint(step))
+					if b.happen(r, fmt.Sprint(step)); rapid.IntRange(0, 3).Draw(r, "refused") == 0 {
+						b.hinder(r)
+					}
 					if err := b.Follow(t.Context()); err != nil {
 						r.Fatal(err)
 					}
@@ -38,6 +41,78 @@ func TestFollowIsAsGoodAsAPass(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// hinder has the kernel refuse something for a moment: what a follower or a pass writes,
+// or the removal of a pod. What could not be done is not forgotten.
+func (b *bench) hinder(r *rapid.T) {
+	uid := rapid.SampledFrom([]string{"a", "b", "c"}).Draw(r, "hindered")
+	for _, path := range []string{"/kubepods/pod" + uid, "/kubepods/burstable/pod" + uid, "/kubepods/burstable/pod" + uid + "/c"} {
+		b.refuse[path] = errRefused
+	}
+	remove := func() {
+		view := b.ledger.View()
+		if _, here := view.Pod(uid); here {
+			_ = b.RemovePod(b.t.Context(), view, uid)
+		}
+	}
+	do := []func(){
+		func() { _ = b.Follow(b.t.Context()) },
+		func() { _ = b.Pass(b.t.Context()) },
+		remove,
+		func() { // while it is being removed
+			b.removing = func() error {
+				b.removing = nil
+				return errors.Join(b.Pass(b.t.Context()), errRefused)
+			}
+			remove()
+			b.removing = nil
+		},
+	}
+	for range rapid.IntRange(1, 3).Draw(r, "times") {
+		rapid.SampledFrom(do).Draw(r, "do")()
+	}
+	clear(b.refuse)
+}
+
+// TestFollowTakesTheChange: of many pods a commit has only those looked at that it
+// changes, and those that run where others may be now.
+func TestFollowTakesTheChange(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, memtree.V1(), nil)
+	b.update(func(d *ledger.Draft) {
+		for i := range 200 {
+			uid := fmt.Sprint("old", i)
+			d.PutPod(ledgertest.Pod(uid, "c"))
+			if i < 2 {
+				d.Bind(ledger.Binding{ID: uid, Owner: ledger.Owner{Pod: uid, Container: "c"}, CgroupPath: "/kubepods/pod" + uid + "/c", Own: true})
+			}
+		}
+	})
+	b.pass()
+	tiers := len(b.tiers(b.ledger.View()))
+	for _, row := range []struct {
+		name   string
+		change func(d *ledger.Draft)
+		want   int
+	}{
+		{"a pod comes", func(d *ledger.Draft) { d.PutPod(ledgertest.Pod("new", "c")) }, 1},
+		{"a container starts", func(d *ledger.Draft) {
+			d.Bind(ledger.Binding{ID: "x", Owner: ledger.Owner{Pod: "new", Container: "c"}, CgroupPath: "/kubepods/podnew/c", Own: true})
+		}, 2},
+		{"something else", func(d *ledger.Draft) { d.PutResource(ledger.SeenResource{Name: "gpu"}) }, 0},
+		{"CPUs are shared no more", func(d *ledger.Draft) {
+			d.PutPod(ledgertest.With(ledgertest.Pod("own", "c"), ledgertest.Exclusive("c", "2-3")))
+		}, 1 + 3*2},
+		{"pods go", func(d *ledger.Draft) { d.RemovePod("new"); d.RemovePod("old7") }, 0},
+	} {
+		b.update(row.change)
+		desired, _, err := b.touched(b.ledger.View())
+		if err != nil || len(desired) != tiers+row.want {
+			t.Errorf("%s: %d cgroups are looked at beside the tiers, %v, want %d", row.name, len(desired)-tiers, err, row.want)
+		}
+		b.must(b.Follow(t.Context()))
 	}
 }
 

@@ -161,7 +161,6 @@ func (l *Loop) update(ctx context.Context, g guest, v cgroup.Values) error {
 // about to make it, with what PreStartContainer answers. The caller holds mu.
 func (l *Loop) ensureGuest(ctx context.Context, view *ledger.View, s admission.Start) error {
 	b := s.Binding
-	delete(l.leaving, b.Owner.Pod)
 	if err := l.clear(ctx, view, b.Owner); err != nil {
 		return err
 	}

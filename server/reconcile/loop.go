@@ -261,7 +261,8 @@ func (l *Loop) carryOut(ctx context.Context, view *ledger.View, p *plan) error {
 		desired := p.guests.present(qos.AboveUsage(p.desired, seen), seen)
 		done = l.applyTo(ctx, p.guests, cgroup.Diff(desired, seen))
 	}
-	l.drift.keep(p.desired, done.failed)
+	l.drift.keep(view, p.desired, done.failed)
+	l.drift.list(p.guests.nodes())
 	if done.cleared && p.unmet == nil {
 		l.settled = view
 	}

@@ -32,7 +32,7 @@ func (l *Loop) EnsurePod(ctx context.Context, view *ledger.View, uid string) (pa
 	if err != nil {
 		return "", false, err
 	}
-	delete(l.leaving, uid)
+	l.stay(uid, name)
 	// The tiers come first: a pod must not weigh against a tier that does not
 	// count it yet.
 	nodes := l.drift.changed(l.enforced(qos.Above(view, l.Layout, l.QoS, p.QoS)))
@@ -70,16 +70,15 @@ func (l *Loop) glance(ctx context.Context, tiers []cgroup.Node, pod cgroup.Node,
 	var ask []cgroup.Node
 	sure := make([]cgroup.Observed, 0, len(tiers)+1)
 	for _, n := range tiers {
-		if values, ok := l.drift.kept[n.Name.String()]; ok {
-			sure = append(sure, cgroup.Observed{Name: n.Name, State: cgroup.Valid, Values: values})
+		if values := l.drift.of(n.Name); values != nil {
+			sure = append(sure, cgroup.Observed{Name: n.Name, State: cgroup.Valid, Values: *values})
 		} else {
 			ask = append(ask, n)
 		}
 	}
 	_, known := l.View().Pod(uid)
 	orphan := slices.ContainsFunc(l.orphans, pod.Name.Equal)
-	_, here := l.drift.kept[pod.Name.String()]
-	if l.drift.kept == nil || here || known || orphan {
+	if l.drift.kept == nil || l.drift.of(pod.Name) != nil || known || orphan {
 		ask = append(ask, pod)
 	} else {
 		sure = append(sure, cgroup.Observed{Name: pod.Name})
@@ -122,11 +121,20 @@ func (l *Loop) RemovePod(ctx context.Context, view *ledger.View, uid string) err
 	}
 	if err != nil {
 		l.mu.Lock()
-		delete(l.leaving, uid)
+		l.stay(uid, name)
 		l.mu.Unlock()
 		return err
 	}
 	return nil
+}
+
+// stay ends that a pod is leaving: its cgroup has to be as the view wants it again. The
+// caller holds mu.
+func (l *Loop) stay(uid string, name cgroup.Name) {
+	if l.leaving[uid] {
+		delete(l.leaving, uid)
+		l.drift.doubt(name)
+	}
 }
 
 // remove kills what runs in a cgroup and removes it. The caller does not hold mu.
@@ -169,10 +177,11 @@ func (l *Loop) ensureContainer(ctx context.Context, view *ledger.View, s admissi
 	if now := l.View(); now.Generation() > view.Generation() {
 		view = now
 	}
-	p, _, err := l.pod(view, b.Owner.Pod)
+	p, pod, err := l.pod(view, b.Owner.Pod)
 	if err != nil {
 		return "", err
 	}
+	l.stay(b.Owner.Pod, pod)
 	if l.Runtime != nil && s.PID == 0 {
 		return "", l.ensureGuest(ctx, view, s)
 	}
@@ -188,7 +197,6 @@ func (l *Loop) ensureContainer(ctx context.Context, view *ledger.View, s admissi
 	if err != nil {
 		return "", err
 	}
-	delete(l.leaving, b.Owner.Pod)
 	if err := l.clear(ctx, view, b.Owner); err != nil {
 		return "", err
 	}

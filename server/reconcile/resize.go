@@ -85,8 +85,8 @@ func (l *Loop) places(ctx context.Context, view *ledger.View, p *ledger.Pod) ([]
 		return nil, nil, nil, fmt.Errorf("observe cgroup %s: %w", node.Name, err)
 	}
 	seen.Nodes = append(seen.Nodes, inside.Nodes...)
-	for b := range view.Bindings() {
-		if b.Owner.Pod != p.UID() || !b.Own {
+	for b := range view.BindingsOf(p.UID()) {
+		if !b.Own {
 			continue
 		}
 		n, err := cgroup.ContainerNode(view, b, l.QoS.Cgroup)

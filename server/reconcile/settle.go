@@ -53,8 +53,9 @@ func (l *Loop) unplaced(settled, view *ledger.View) bool {
 	if l.Runtime == nil {
 		return false
 	}
-	for b := range view.Bindings() {
-		if _, here := settled.Binding(b.ID); here || b.Own {
+	for _, c := range ledger.Changes(settled, view) {
+		b := c.Binding
+		if _, here := settled.Binding(b.ID); c.Kind != ledger.Bound || here || b.Own {
 			continue
 		}
 		if _, placed := l.waiting[b.ID]; !placed {

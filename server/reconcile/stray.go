@@ -48,9 +48,9 @@ func (l *Loop) outside(ctx context.Context, view *ledger.View, uid string) (out 
 	if now := l.View(); now.Generation() > view.Generation() {
 		view = now
 	}
-	for b := range view.Bindings() {
+	for b := range view.BindingsOf(uid) {
 		_, stray := l.strays[b.ID]
-		if b.Owner.Pod != uid || b.Own || stray || l.home[b.ID] {
+		if b.Own || stray || l.home[b.ID] {
 			continue
 		}
 		if _, err := l.meet(ctx, view); err != nil {
