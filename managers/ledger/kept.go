@@ -54,17 +54,19 @@ func (t *traces) weigh(number uint64, size int) {
 	t.bytes += size
 }
 
-// trim drops what is too old, unless its pod is here.
-func (t *traces) trim() {
+// trim drops what is too old, unless its pod is here, and tells whether something is.
+func (t *traces) trim() (old bool) {
 	for number, kept := range t.kept.From(t.newest) {
 		if t.count <= t.limits.count && (t.bytes <= t.limits.bytes || t.count == 1) {
-			return
+			break
 		}
+		old = true
 		t.newest = number + 1
 		t.count--
 		t.bytes -= kept.size
 		t.drop(number, kept.trace.Pod)
 	}
+	return old
 }
 
 // grow takes back what still fits: the one before the newest may have been large.
@@ -117,8 +119,9 @@ func (v *View) explain(d *Draft) {
 	if len(added)+len(parted) == 0 {
 		return
 	}
-	t.trim()
-	t.grow()
+	if !t.trim() {
+		t.grow()
+	}
 	for uid, number := range parted {
 		t.drop(number, uid)
 	}
