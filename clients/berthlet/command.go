@@ -24,6 +24,7 @@ import (
 	"github.com/berthd/berth/clients/berthlet/lifecycle"
 	"github.com/berthd/berth/clients/berthlet/manifest"
 	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/timestamp"
 )
 
 // options are the flags.
@@ -127,7 +128,7 @@ func (o *options) run(ctx context.Context, errs io.Writer) error {
 	pods := agent.New(agent.Config{
 		Node: agent.Berthd{Client: client},
 		Dir:  o.state, LogDir: o.logs, StatusFile: statusFile(o.state),
-		Crash: crash, Retry: lifecycle.Retry, Now: time.Now, Log: log,
+		Crash: crash, Retry: lifecycle.Retry, Now: timestamp.Clock(time.Now), Log: log,
 	})
 	runtime, err := o.runtime(pods.Changed, log)
 	if err != nil {
@@ -165,14 +166,14 @@ func (o *options) runtime(changed func(uid string), log *slog.Logger) (interface
 	if o.runtimeEndpoint == "" {
 		return builtin.New(builtin.Options{
 			Dir: filepath.Join(o.state, "runtime"), Images: o.images, LogBytes: o.logBytes,
-			Changed: changed, Now: time.Now, Log: log,
+			Changed: changed, Now: timestamp.Clock(time.Now), Log: log,
 		})
 	}
 	// Others may use the same runtime, also another berthlet.
 	sum := sha256.Sum256([]byte(o.state))
 	return cri.New(cri.Options{
 		Endpoint: o.runtimeEndpoint, Owner: hex.EncodeToString(sum[:8]), LogDir: o.logs, LogBytes: o.logBytes,
-		Changed: changed, Now: time.Now, Log: log,
+		Changed: changed, Now: timestamp.Clock(time.Now), Log: log,
 	})
 }
 

@@ -24,6 +24,7 @@ import (
 	"github.com/berthd/berth/managers/node"
 	"github.com/berthd/berth/managers/panel"
 	"github.com/berthd/berth/managers/qos"
+	"github.com/berthd/berth/managers/timestamp"
 	"github.com/berthd/berth/managers/workload"
 	"github.com/berthd/berth/server/deviceplugin"
 	"github.com/berthd/berth/server/deviceplugin/registry"
@@ -118,6 +119,7 @@ type StartReport struct {
 // the ledger; everything else waits for Run. The parts are closed again if one
 // of them fails.
 func Build(ctx context.Context, cfg config.Config, env Environment) (_ *App, err error) {
+	env.Now = timestamp.Clock(env.Now) // what is kept in records or sent in messages comes from here
 	a := &App{Config: cfg, Environment: env, metrics: metrics.New(), patience: make(chan struct{})}
 	defer func() {
 		if err != nil && a.store != nil {

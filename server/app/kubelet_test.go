@@ -309,7 +309,13 @@ func (p *replay) start(s step) {
 // runDaemon runs a daemon until its end is called, and returns when it answers.
 func runDaemon(t *testing.T, c apiconfig.Config, log *slog.Logger, stage *app.Stage) *daemon {
 	t.Helper()
-	a, err := app.Build(t.Context(), c, app.Environment{Log: log, Now: time.Now, Stage: stage})
+	return runDaemonAt(t, c, log, stage, time.Now)
+}
+
+// runDaemonAt is runDaemon with a clock.
+func runDaemonAt(t *testing.T, c apiconfig.Config, log *slog.Logger, stage *app.Stage, now func() time.Time) *daemon {
+	t.Helper()
+	a, err := app.Build(t.Context(), c, app.Environment{Log: log, Now: now, Stage: stage})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -80,6 +80,7 @@ func command() *cobra.Command {
 
 // run is the daemon.
 func run(ctx context.Context, sources config.Sources, hook failpoint.Hook) error {
+	tell := holdSignals()
 	c, notes, err := config.Load(sources)
 	if err != nil {
 		return err
@@ -88,6 +89,9 @@ func run(ctx context.Context, sources config.Sources, hook failpoint.Hook) error
 	for _, n := range notes {
 		log.Warn(n)
 	}
+	ctx, end := context.WithCancel(ctx)
+	defer end()
+	go tell(ctx, log)
 	if text, err := c.Dump(); err == nil {
 		log.Debug("configuration", "text", string(text))
 	}

@@ -26,6 +26,7 @@ import (
 
 	"github.com/berthd/berth/clients/berthlet/container"
 	"github.com/berthd/berth/clients/berthlet/logs"
+	"github.com/berthd/berth/managers/timestamp"
 )
 
 // What this program is when it calls itself.
@@ -129,7 +130,7 @@ func (k *keeper) create() error {
 	if err != nil {
 		return err
 	}
-	return write(k.dir, createdFile, created{PID: pid, At: time.Now(), Boot: boot})
+	return write(k.dir, createdFile, created{PID: pid, At: timestamp.Bounded(time.Now()), Boot: boot})
 }
 
 // start starts the process with its output going to the log.
@@ -176,7 +177,7 @@ func (k *keeper) begin() {
 		_, err = wish.Read(make([]byte, 1))
 	}
 	if err == nil {
-		err = write(k.dir, startedFile, started{At: time.Now()})
+		err = write(k.dir, startedFile, started{At: timestamp.Bounded(time.Now())})
 	}
 	if err == nil {
 		err = k.container.Exec()
@@ -214,7 +215,7 @@ func (k *keeper) wait() error {
 	if state == nil {
 		return err // without an exit file the container is lost
 	}
-	end := exit{Code: state.ExitCode(), At: time.Now()}
+	end := exit{Code: state.ExitCode(), At: timestamp.Bounded(time.Now())}
 	if status, ok := state.Sys().(syscall.WaitStatus); ok && status.Signaled() {
 		end.Code = 128 + int(status.Signal())
 		if status.Signal() == unix.SIGKILL && k.ranOutOfMemory() {
