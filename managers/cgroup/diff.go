@@ -100,6 +100,7 @@ type diffNode struct {
 	have, want Values
 	exists     bool
 	inner      bool // something is below it, or will be
+	lives      bool
 }
 
 func newDiffing(desired []Node, seen *Snapshot) *diffing {
@@ -113,6 +114,7 @@ func newDiffing(desired []Node, seen *Snapshot) *diffing {
 	for i := range desired {
 		d.nodes[i] = &room[i]
 		room[i].name, room[i].want = desired[i].Name, desired[i].Values.For(seen.Facts)
+		room[i].lives = desired[i].Lives
 	}
 	slices.SortStableFunc(d.nodes, func(a, b *diffNode) int { return a.name.Compare(b.name) })
 	// Both lists are in order, so what is below a name comes right behind it.
@@ -136,6 +138,7 @@ func newDiffing(desired []Node, seen *Snapshot) *diffing {
 				}
 			} else if n.exists = o.State == Valid; n.exists {
 				n.have = o.Values.For(seen.Facts)
+				n.revive(o.Values)
 			}
 		}
 		if n.exists {
@@ -143,6 +146,23 @@ func newDiffing(desired []Node, seen *Snapshot) *diffing {
 		}
 	}
 	return d
+}
+
+// revive lets what lives run and fork again. A limit of no process at all is never
+// wanted.
+func (n *diffNode) revive(seen Values) {
+	if !n.lives {
+		return
+	}
+	if seen.Frozen != nil && *seen.Frozen {
+		n.want.Frozen = ptr(false)
+	}
+	if seen.PIDs == nil || *seen.PIDs != 0 {
+		return
+	}
+	if n.have.PIDs = seen.PIDs; n.want.PIDs == nil {
+		n.want.PIDs = ptr(Unlimited)
+	}
 }
 
 // completePairs adds to the wanted values those that the kernel keeps together
@@ -250,6 +270,7 @@ func (v Values) changes(have Values) Values {
 	keep(&out.CPUShares, v.CPUShares, have.CPUShares)
 	keep(&out.CPUWeight, v.CPUWeight, have.CPUWeight)
 	keep(&out.PIDs, v.PIDs, have.PIDs)
+	keep(&out.Frozen, v.Frozen, have.Frozen)
 	if differ(v.CPUQuotaUS, have.CPUQuotaUS) || differ(v.CPUPeriodUS, have.CPUPeriodUS) {
 		out.CPUQuotaUS, out.CPUPeriodUS = v.CPUQuotaUS, v.CPUPeriodUS
 	}

@@ -31,7 +31,7 @@ func describe(ops []Op) []string {
 
 func TestDiff(t *testing.T) {
 	t.Parallel()
-	v1, v2 := Facts{Version: V1, PageBytes: 4096}, Facts{Version: V2, PageBytes: 4096}
+	v1, v2 := Facts{Version: V1, PageBytes: 4096, Controllers: []string{"freezer"}}, Facts{Version: V2, PageBytes: 4096}
 	cpus := func(list string) Values {
 		set, err := cpuset.Parse(list)
 		if err != nil {
@@ -42,6 +42,7 @@ func TestDiff(t *testing.T) {
 	limit := func(bytes int64) Values { return Values{MemoryBytes: &bytes} }
 	quota := func(us int64) Values { return Values{CPUQuotaUS: &us} }
 	full := Values{CPUQuotaUS: ptr(int64(50_000)), CPUPeriodUS: ptr(uint64(200_000))}
+	dead := Values{PIDs: ptr(int64(0)), Frozen: ptr(true)}
 	pod, a, b := Name{"p"}, Name{"p", "a"}, Name{"p", "b"}
 	there := func(n Name, v Values) Observed { return Observed{Name: n, State: Valid, Values: v} }
 	for _, row := range []struct {
@@ -51,41 +52,46 @@ func TestDiff(t *testing.T) {
 		desired []Node
 		want    []string
 	}{
-		{"parents are created first", v1, nil, []Node{{a, limit(8192)}, {pod, Values{}}},
+		{"parents are created first", v1, nil, []Node{{Name: a, Values: limit(8192)}, {Name: pod, Values: Values{}}},
 			[]string{"create /p", "create /p/a memory.limit_in_bytes:>8192"}},
-		{"what is as it should be stays", v1, []Observed{there(pod, limit(8192))}, []Node{{pod, limit(8192 + 100)}}, nil},
-		{"absent values stay", v1, []Observed{there(pod, limit(8192))}, []Node{{pod, Values{}}}, nil},
+		{"what is as it should be stays", v1, []Observed{there(pod, limit(8192))}, []Node{{Name: pod, Values: limit(8192 + 100)}}, nil},
+		{"absent values stay", v1, []Observed{there(pod, limit(8192))}, []Node{{Name: pod, Values: Values{}}}, nil},
 		{"who is not wanted is left alone", v1, []Observed{there(pod, limit(8192)), there(a, limit(4096))}, nil, nil},
-		{"who is not wanted is a child all the same", v1, []Observed{there(pod, cpus("0-1")), there(a, cpus("0-1"))}, []Node{{pod, cpus("1-2")}},
+		{"who is not wanted is a child all the same", v1, []Observed{there(pod, cpus("0-1")), there(a, cpus("0-1"))}, []Node{{Name: pod, Values: cpus("1-2")}},
 			[]string{"set /p cpuset.cpus:0-1>0-2", "set /p cpuset.cpus:0-2>1-2"}},
-		{"but not where nothing is left of it", v1, []Observed{there(pod, cpus("0-1")), {Name: a, State: Absent}}, []Node{{pod, cpus("1-2")}},
+		{"but not where nothing is left of it", v1, []Observed{there(pod, cpus("0-1")), {Name: a, State: Absent}}, []Node{{Name: pod, Values: cpus("1-2")}},
 			[]string{"set /p cpuset.cpus:0-1>1", "set /p cpuset.cpus:1>1-2"}},
 		{"of one that was seen twice the later counts", v1,
 			[]Observed{there(a, limit(8192)), {Name: a, State: Invalid}, {Name: b, State: Invalid}, there(b, limit(8192))},
-			[]Node{{a, limit(8192)}, {b, limit(4096)}},
+			[]Node{{Name: a, Values: limit(8192)}, {Name: b, Values: limit(4096)}},
 			[]string{"create /p/a memory.limit_in_bytes:>8192", "set /p/b memory.limit_in_bytes:8192>4096"}},
-		{"invalid is repaired", v1, []Observed{{Name: pod, State: Invalid}}, []Node{{pod, Values{}}}, []string{"create /p"}},
+		{"who lives is thawed and may fork, others stay as they are", v1,
+			[]Observed{there(pod, dead), there(a, dead), there(b, dead)},
+			[]Node{{Name: pod}, {Name: a, Lives: true}, {Name: b, Values: Values{PIDs: ptr(int64(1))}, Lives: true}},
+			[]string{"set /p/a pids.max:0>max freezer.state:FROZEN>THAWED", "set /p/b pids.max:0>1 freezer.state:FROZEN>THAWED"}},
+		{"a new one is not thawed", v1, nil, []Node{{Name: pod, Lives: true}}, []string{"create /p"}},
+		{"invalid is repaired", v1, []Observed{{Name: pod, State: Invalid}}, []Node{{Name: pod, Values: Values{}}}, []string{"create /p"}},
 		{"memory rises from above and falls from below", v1,
 			[]Observed{there(pod, limit(8192)), there(a, limit(4096)), there(b, limit(8192))},
-			[]Node{{pod, limit(16384)}, {a, limit(16384)}, {b, limit(4096)}},
+			[]Node{{Name: pod, Values: limit(16384)}, {Name: a, Values: limit(16384)}, {Name: b, Values: limit(4096)}},
 			[]string{"set /p memory.limit_in_bytes:8192>16384", "set /p/a memory.limit_in_bytes:4096>16384",
 				"set /p/b memory.limit_in_bytes:8192>4096"}},
 		{"and the parent falls last", v1, []Observed{there(pod, limit(8192)), there(a, limit(8192))},
-			[]Node{{pod, limit(4096)}, {a, limit(4096)}},
+			[]Node{{Name: pod, Values: limit(4096)}, {Name: a, Values: limit(4096)}},
 			[]string{"set /p/a memory.limit_in_bytes:8192>4096", "set /p memory.limit_in_bytes:8192>4096"}},
 		{"CPUs move through the wider set", v1, []Observed{there(pod, cpus("0-1")), there(a, cpus("0-1")), there(b, cpus("1"))},
-			[]Node{{pod, cpus("1-3")}, {a, cpus("1")}, {b, cpus("2-3")}},
+			[]Node{{Name: pod, Values: cpus("1-3")}, {Name: a, Values: cpus("1")}, {Name: b, Values: cpus("2-3")}},
 			[]string{"set /p cpuset.cpus:0-1>0-3", "set /p/a cpuset.cpus:0-1>1", "set /p/b cpuset.cpus:1>2-3", "set /p cpuset.cpus:0-3>1-3"}},
 		{"who had all CPUs leaves first on v2", v2, []Observed{there(pod, Values{}), there(a, cpus("1")), there(b, Values{})},
-			[]Node{{a, cpus("0-1")}, {b, cpus("2-3")}},
+			[]Node{{Name: a, Values: cpus("0-1")}, {Name: b, Values: cpus("2-3")}},
 			[]string{"set /p/b cpuset.cpus:>2-3", "set /p/a cpuset.cpus:1>0-1"}},
 		{"an inner set is not narrowed early on v2", v2, []Observed{there(pod, Values{}), there(a, cpus("0-3"))},
-			[]Node{{pod, cpus("0-1")}, {a, cpus("0")}},
+			[]Node{{Name: pod, Values: cpus("0-1")}, {Name: a, Values: cpus("0")}},
 			[]string{"set /p/a cpuset.cpus:0-3>0", "set /p cpuset.cpus:>0-1"}},
-		{"a quota keeps the period beside it", v2, []Observed{there(pod, full)}, []Node{{pod, quota(100_000)}},
+		{"a quota keeps the period beside it", v2, []Observed{there(pod, full)}, []Node{{Name: pod, Values: quota(100_000)}},
 			[]string{"set /p cpu.max:50000 200000>100000 200000"}},
 		{"no quota is more than any", v1, []Observed{there(pod, full), there(a, full)},
-			[]Node{{pod, quota(Unlimited)}, {a, quota(Unlimited)}},
+			[]Node{{Name: pod, Values: quota(Unlimited)}, {Name: a, Values: quota(Unlimited)}},
 			[]string{"set /p cpu.cfs_period_us:200000>200000 cpu.cfs_quota_us:50000>-1",
 				"set /p/a cpu.cfs_period_us:200000>200000 cpu.cfs_quota_us:50000>-1"}},
 	} {

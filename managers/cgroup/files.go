@@ -27,6 +27,9 @@ func (v Values) For(f Facts) Values {
 		out.Unified = unifiedFor(v.Unified, f)
 	} else {
 		out.CPUWeight, out.Unified = nil, nil
+		if !slices.Contains(f.Controllers, "freezer") {
+			out.Frozen = nil
+		}
 	}
 	if !f.SwapLimits {
 		out.MemorySwapBytes = nil
@@ -184,6 +187,7 @@ func (v Values) filesV1() []File {
 	addNumber(add, "cpu.cfs_quota_us", v.CPUQuotaUS, "-1")
 	addNumber(add, "pids.max", v.PIDs, "max")
 	v.hugePageFiles(add, ".limit_in_bytes", "-1")
+	addFrozen(add, "freezer.state", v.Frozen, "FROZEN", "THAWED")
 	return out
 }
 
@@ -210,6 +214,7 @@ func (v Values) filesV2() []File {
 	for _, name := range slices.Sorted(maps.Keys(v.Unified)) {
 		add(name, v.Unified[name])
 	}
+	addFrozen(add, "cgroup.freeze", v.Frozen, "1", "0")
 	return out
 }
 
@@ -241,6 +246,17 @@ func addFile(to []File, name, text string) []File {
 		to = make([]File, 0, 10)
 	}
 	return append(to, File{name, text})
+}
+
+// addFrozen comes last: what is thawed goes on with all values in force.
+func addFrozen(add func(name, text string), name string, frozen *bool, yes, no string) {
+	switch {
+	case frozen == nil:
+	case *frozen:
+		add(name, yes)
+	default:
+		add(name, no)
+	}
 }
 
 func addNumber(add func(name, text string), name string, n *int64, unlimited string) {

@@ -36,12 +36,17 @@ type Tree interface {
 	// v2 a cgroup that hands controllers to its children takes no processes:
 	// class Precondition.
 	Move(ctx context.Context, name Name, pids ...int) error
+	// Frozen gives the cgroup whose freezer stops what is in a cgroup: the cgroup
+	// itself or the nearest one above it; nil if none does, and for an absent one.
+	Frozen(ctx context.Context, name Name) (by Name, err error)
 	// Procs lists the processes of the cgroup and of all below it, ascending,
 	// each once. An absent cgroup has none.
 	Procs(ctx context.Context, name Name) ([]int, error)
 	// Remove kills every process in the cgroup and below it, also those that
-	// are forked meanwhile, waits until they are gone, and removes the cgroup
-	// with its children from every hierarchy. An absent cgroup is no error. It
+	// are forked meanwhile and those that are frozen in there, waits until they
+	// are gone, and removes the cgroup with its children from every hierarchy. An
+	// absent cgroup is no error. One that is cut off may leave cgroups frozen and
+	// with a limit of no process; Diff lifts both from what lives. It
 	// stops when ctx ends, or after the driver's own deadline, with an error of
 	// class Deadline that lists processes which are left.
 	Remove(ctx context.Context, name Name) error
@@ -135,4 +140,7 @@ func (s *Snapshot) Find(name Name) Observed {
 type Node struct {
 	Name   Name
 	Values Values
+	// Lives says that what runs there is to live: Diff thaws the cgroup itself, and
+	// lifts a limit of no process. Both may be left of a removal that was cut off.
+	Lives bool
 }

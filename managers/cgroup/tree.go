@@ -52,7 +52,8 @@ func PodNode(p *ledger.Pod, l Layout, c Config) (Node, error) {
 	if err != nil {
 		return Node{}, fmt.Errorf("cgroup of pod %s: %w", p.UID(), err)
 	}
-	return Node{Name: name, Values: PodValues(&p.Pod, c, !c.QuotaWithExclusiveCPUs && ExclusiveCPUs(p, c.Features))}, nil
+	values := PodValues(&p.Pod, c, !c.QuotaWithExclusiveCPUs && ExclusiveCPUs(p, c.Features))
+	return Node{Name: name, Values: values, Lives: true}, nil
 }
 
 // ContainerNode gives the cgroup of a bound container. The binding must have a
@@ -70,7 +71,7 @@ func ContainerNode(view *ledger.View, b ledger.Binding, c Config) (Node, error) 
 	if ctr == nil {
 		return Node{}, unknownOwner(b)
 	}
-	return Node{Name: name, Values: AdmittedResources(view, pod, ctr, c).Values}, nil
+	return Node{Name: name, Values: AdmittedResources(view, pod, ctr, c).Values, Lives: true}, nil
 }
 
 // AdmittedResources gives what a container of an admitted pod gets, with the

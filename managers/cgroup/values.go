@@ -48,6 +48,9 @@ type Values struct {
 	// Unified holds further files of v2 with their text, such as memory.min.
 	// On v1 they are left out.
 	Unified map[string]string
+	// Frozen says whether the freezer of the cgroup itself stops what is in it and
+	// below. No cgroup is wanted frozen: see Node.Lives.
+	Frozen *bool
 
 	Cpuset
 }
@@ -65,7 +68,8 @@ func (v *Values) Equal(o *Values) bool {
 	return same(v.CPUShares, o.CPUShares) && same(v.CPUWeight, o.CPUWeight) &&
 		same(v.CPUQuotaUS, o.CPUQuotaUS) && same(v.CPUPeriodUS, o.CPUPeriodUS) &&
 		same(v.MemoryBytes, o.MemoryBytes) && same(v.MemorySwapBytes, o.MemorySwapBytes) && same(v.PIDs, o.PIDs) &&
-		maps.Equal(v.HugePages, o.HugePages) && maps.Equal(v.Unified, o.Unified) && v.Cpuset == o.Cpuset
+		maps.Equal(v.HugePages, o.HugePages) && maps.Equal(v.Unified, o.Unified) &&
+		same(v.Frozen, o.Frozen) && v.Cpuset == o.Cpuset
 }
 
 // same reports whether both are absent or both have one value.
@@ -81,6 +85,7 @@ func (v Values) Merge(over Values) Values {
 	put(&out.MemoryBytes, over.MemoryBytes)
 	put(&out.MemorySwapBytes, over.MemorySwapBytes)
 	put(&out.PIDs, over.PIDs)
+	put(&out.Frozen, over.Frozen)
 	if out.HugePages == nil {
 		out.HugePages = maps.Clone(over.HugePages)
 	} else {

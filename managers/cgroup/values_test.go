@@ -39,7 +39,7 @@ func TestEveryValueIsCompared(t *testing.T) {
 		return Values{
 			CPUShares: ptr(uint64(1)), CPUWeight: ptr(uint64(2)), CPUQuotaUS: ptr(int64(3)), CPUPeriodUS: ptr(uint64(4)),
 			MemoryBytes: ptr(int64(5)), MemorySwapBytes: ptr(int64(6)), PIDs: ptr(int64(7)),
-			HugePages: map[int64]int64{8: 9}, Unified: map[string]string{"a": "b"},
+			HugePages: map[int64]int64{8: 9}, Unified: map[string]string{"a": "b"}, Frozen: ptr(true),
 			Cpuset: Cpuset{CPUs: cpuset.Of(1, 300), Mems: 1},
 		}
 	}
@@ -50,7 +50,7 @@ func TestEveryValueIsCompared(t *testing.T) {
 	others := Values{
 		CPUShares: ptr(uint64(0)), CPUWeight: ptr(uint64(0)), CPUQuotaUS: ptr(int64(0)), CPUPeriodUS: ptr(uint64(0)),
 		MemoryBytes: ptr(int64(0)), MemorySwapBytes: ptr(int64(0)), PIDs: ptr(int64(0)),
-		HugePages: map[int64]int64{8: 0}, Unified: map[string]string{"a": ""},
+		HugePages: map[int64]int64{8: 0}, Unified: map[string]string{"a": ""}, Frozen: ptr(false),
 		Cpuset: Cpuset{CPUs: cpuset.Of(1, 301), Mems: 1},
 	}
 	for i := range reflect.TypeFor[Values]().NumField() {

@@ -11,6 +11,10 @@ const (
 	// Policy findings are facts that today's machine or configuration would not
 	// allow. They are reported and left alone.
 	Policy Kind = "policy"
+	// Kernel findings are what the kernel does otherwise than the ledger says, for
+	// reasons that berth cannot remove. Check knows nothing of them; whoever writes
+	// cgroups does.
+	Kernel Kind = "kernel"
 )
 
 // Rule names what a finding is about.
@@ -51,6 +55,14 @@ const (
 	// RuleValidator: no provider objects to what a pod holds. Check does not ask
 	// them; whoever takes facts over from outside does.
 	RuleValidator Rule = "validator"
+)
+
+// Kernel rules.
+const (
+	// RuleFrozen: the cgroups that pods lie in are not frozen.
+	RuleFrozen Rule = "frozen"
+	// RuleMemoryLimit: memory limits are in force.
+	RuleMemoryLimit Rule = "memory-limit"
 )
 
 // Finding is something that Check or a start has to say.

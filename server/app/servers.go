@@ -71,7 +71,7 @@ func (a *App) buildServers(context.Context) error {
 	}
 	hintv1.RegisterHintBusServiceServer(a.main, hintbus.New(a.outside))
 	inspectv1.RegisterInspectServiceServer(a.main, inspect.New(
-		inspect.Parts{Ledger: a.Ledger, Engine: a.Engine, Read: read, Settings: a.settingsOf, Start: a.StartLines}))
+		inspect.Parts{Ledger: a.Ledger, Engine: a.Engine, Read: read, Settings: a.settingsOf, Kernel: a.reconcile.Findings, Start: a.StartLines}))
 	podresources.RegisterV1(a.main, readers, read.Features)
 	healthpb.RegisterHealthServer(a.main, a.health)
 	reflection.Register(a.main)

@@ -22,6 +22,9 @@ type Sources struct {
 	Settings func() Settings
 	// Sockets lists the plugin sockets in the watched directory.
 	Sockets func() []registry.Socket
+	// Kernel lists what the kernel does otherwise than the ledger says; nil for
+	// nothing.
+	Kernel func() []ledger.Finding
 }
 
 // Settings are what counting depends on beside a verdict.

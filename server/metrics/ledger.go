@@ -14,6 +14,9 @@ type ledgerCollector struct {
 	view func() *ledger.View
 	// cpu tells whether CPUs are given out at all.
 	cpu func() bool
+	// kernel lists what the kernel does otherwise than the ledger says; nil for
+	// nothing.
+	kernel func() []ledger.Finding
 }
 
 var (
@@ -30,7 +33,8 @@ var (
 	descClaims = prometheus.NewDesc(ledgerClaims,
 		"Facts of ownership, by provider and resource.", []string{"provider", "resource"}, nil)
 	descFindings = prometheus.NewDesc(ledgerFindings,
-		"What a check of the ledger finds, by kind and rule; policy findings are claims that today's rules would not allow.",
+		"What a check of the ledger finds, by kind and rule; policy findings are claims that today's rules would not allow, "+
+			"kernel findings what the kernel does otherwise than the ledger says.",
 		[]string{"kind", "rule"}, nil)
 )
 
@@ -59,7 +63,11 @@ func (c *ledgerCollector) Collect(out chan<- prometheus.Metric) {
 			claims[[2]string{p.Claims[i].Provider, p.Claims[i].Resource}]++
 		}
 	}
-	for _, f := range ledger.Check(view) {
+	found := ledger.Check(view)
+	if c.kernel != nil {
+		found = append(found, c.kernel()...)
+	}
+	for _, f := range found {
 		findings[[2]string{string(f.Kind), string(f.Rule)}]++
 	}
 	for class, n := range pods {

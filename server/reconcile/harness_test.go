@@ -3,6 +3,7 @@ package reconcile
 import (
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"sync"
 	"testing"
@@ -53,6 +54,10 @@ func (b *bench) Observe(ctx context.Context, n cgroup.Name, depth int) (*cgroup.
 		return nil, err
 	}
 	return b.tree.Observe(ctx, n, depth)
+}
+
+func (b *bench) Frozen(ctx context.Context, n cgroup.Name) (by cgroup.Name, err error) {
+	return b.tree.Frozen(ctx, n)
 }
 
 func (b *bench) Move(ctx context.Context, n cgroup.Name, pids ...int) error {
@@ -181,4 +186,14 @@ var errRefused = errors.New("the kernel refuses")
 // cpus is a request of CPUs and a little memory.
 func cpus(milli int64) workload.Quantities {
 	return workload.Quantities{workload.CPU: milli, workload.Memory: 1 << 20}
+}
+
+// counting is a log that counts its warnings.
+func counting(warnings *int) *slog.Logger {
+	return slog.New(slog.NewTextHandler(io.Discard, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+		if a.Key == slog.LevelKey && a.Value.Any() == slog.LevelWarn {
+			*warnings++
+		}
+		return a
+	}}))
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/berthd/berth/managers/admission"
@@ -90,7 +91,10 @@ type Loop struct {
 	leaving map[string]bool // guarded by mu: uids
 	drift   driftBook       // guarded by mu
 	orphans []cgroup.Name   // guarded by mu: those that the last pass saw
-	guests  guests          // guarded by mu: of what is being applied
+	// findings are those of the last pass, which changes them. Whoever reads them
+	// waits for no pass.
+	findings atomic.Pointer[[]ledger.Finding]
+	guests   guests // guarded by mu: of what is being applied
 	// strays are the guests that were seen to run outside of their pods' cgroups, by id,
 	// home the ids of those that do not, or have ended. lost are the owners of those that
 	// run, or may, and that the runtime did not show when it was last asked. Guarded by mu.
@@ -105,6 +109,8 @@ type Loop struct {
 
 	// asking are the guests whose start waits to be answered.
 	asking askers
+	// ending are the cgroups that are being removed.
+	ending endings
 }
 
 var _ admission.Places = (*Loop)(nil)
@@ -239,6 +245,7 @@ func (l *Loop) pass(ctx context.Context, view *ledger.View) error {
 	var fresh []Drift
 	if err == nil {
 		l.orphans = l.Layout.Orphans(p.seen, known(view))
+		l.report(ctx, p.findings)
 		fresh = l.drift.news(p.drifts)
 		l.reportDrift(ctx, fresh)
 		err = l.carryOut(ctx, view, p)

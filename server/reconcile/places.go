@@ -140,7 +140,9 @@ func (l *Loop) stay(uid string, name cgroup.Name) {
 // remove kills what runs in a cgroup and removes it. The caller does not hold mu.
 func (l *Loop) remove(ctx context.Context, name cgroup.Name) error {
 	defer l.timed(OpDestroy, l.Now())
+	l.ending.add(name)
 	err := l.Tree.Remove(ctx, name)
+	l.ending.end(name)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.drift.forgetAll(name)
@@ -183,6 +185,9 @@ func (l *Loop) ensureContainer(ctx context.Context, view *ledger.View, s admissi
 	}
 	l.stay(b.Owner.Pod, pod)
 	if l.Runtime != nil && s.PID == 0 {
+		if err := l.thawed(ctx, pod, pod); err != nil {
+			return "", err
+		}
 		return "", l.ensureGuest(ctx, view, s)
 	}
 	name, err := l.container(p, b.Owner.Container)
@@ -201,7 +206,14 @@ func (l *Loop) ensureContainer(ctx context.Context, view *ledger.View, s admissi
 		return "", err
 	}
 	l.drift.forget(name)
-	if _, err := l.Tree.Ensure(ctx, node); err != nil {
+	created, err := l.Tree.Ensure(ctx, node)
+	if err == nil && !created {
+		err = l.revive(ctx, node)
+	}
+	if err == nil {
+		err = l.thawed(ctx, pod, name)
+	}
+	if err != nil {
 		return "", err
 	}
 	if s.PID != 0 {

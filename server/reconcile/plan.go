@@ -20,6 +20,7 @@ type plan struct {
 	differs, ops []cgroup.Op
 	drifts       []Drift
 	guests       guests
+	findings     []ledger.Finding
 	// missing is an error about reserved cgroups that are gone, unmet one about a
 	// runtime that does not tell of its containers.
 	missing, unmet error
@@ -38,7 +39,9 @@ func (l *Loop) Plan(ctx context.Context) ([]cgroup.Op, error) {
 // plan compares the tree with a view. The caller holds mu. The plan is never nil.
 func (l *Loop) plan(ctx context.Context, view *ledger.View) (*plan, error) {
 	p := &plan{}
-	desired, err := cgroup.Desired(view, l.Layout, l.QoS.Cgroup, l.tiers(view))
+	l.ending.forget()
+	tiers := l.tiers(view)
+	desired, err := cgroup.Desired(view, l.Layout, l.QoS.Cgroup, tiers)
 	if err != nil {
 		return p, fmt.Errorf("compute the cgroup tree: %w", err)
 	}
@@ -47,6 +50,9 @@ func (l *Loop) plan(ctx context.Context, view *ledger.View) (*plan, error) {
 	p.desired = append(p.desired, p.guests.nodes()...)
 	if p.seen, err = l.Tree.Observe(ctx, l.Layout.Pods(), -1); err != nil {
 		return p, fmt.Errorf("observe the cgroup tree: %w", err)
+	}
+	if p.findings, err = l.frozenAbove(ctx, tiers); err != nil {
+		return p, err
 	}
 	for _, n := range l.Reserved {
 		seen, err := l.Tree.Observe(ctx, n.Name, 0)
@@ -63,7 +69,7 @@ func (l *Loop) plan(ctx context.Context, view *ledger.View) (*plan, error) {
 	if err := l.elsewhere(ctx, p.guests, p.seen); err != nil {
 		return p, err
 	}
-	p.desired = p.guests.present(p.desired, p.seen)
+	p.desired = l.ending.without(p.guests.present(p.desired, p.seen))
 	p.differs = cgroup.Diff(p.desired, p.seen)
 	p.ops, p.drifts = p.differs, l.drift.find(p, l.Now())
 	if l.OnDrift == Alarm && len(p.drifts) > 0 {

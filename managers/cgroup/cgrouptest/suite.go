@@ -56,6 +56,8 @@ func Run(t *testing.T, make func(t *testing.T) Fixture) {
 		{"RemoveKills", testRemoveKills},
 		{"RemoveForkBomb", testRemoveForkBomb},
 		{"RemoveAbsent", testRemoveAbsent},
+		{"Freezer", testFreezer},
+		{"RemoveFrozen", testRemoveFrozen},
 		{"Cpusets", testCpusets},
 		{"CpusetBeyondParent", testCpusetBeyondParent},
 		{"MemoryUsage", testMemoryUsage},

@@ -49,6 +49,7 @@ func newGroup(parent *group, component string, f cgroup.Facts) *group {
 		MemoryBytes: ptr(cgroup.Unlimited),
 		PIDs:        ptr(cgroup.Unlimited),
 		HugePages:   map[int64]int64{},
+		Frozen:      ptr(false),
 	}
 	for _, size := range f.HugePageSizes {
 		g.values.HugePages[size] = cgroup.Unlimited
@@ -114,6 +115,9 @@ func (g *group) write(v cgroup.Values, f cgroup.Facts, machine cgroup.Cpuset) er
 	}
 	if v.PIDs != nil {
 		g.values.PIDs = v.PIDs
+	}
+	if v.Frozen != nil {
+		g.values.Frozen = v.Frozen
 	}
 	for size, limit := range v.HugePages {
 		g.values.HugePages[size] = limit

@@ -64,7 +64,7 @@ func facts(v cgroup.Version) cgroup.Facts {
 		Driver:        cgroup.Cgroupfs,
 		PageBytes:     4096,
 		HugePageSizes: []int64{2 << 20, 1 << 30},
-		Controllers:   []string{"cpu", "cpuset", "hugetlb", "memory", "pids"},
+		Controllers:   []string{"cpu", "cpuset", "freezer", "hugetlb", "memory", "pids"},
 		SwapLimits:    true,
 	}
 }
@@ -195,6 +195,30 @@ func (t *Tree) Procs(ctx context.Context, name cgroup.Name) ([]int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.find(name).pids(), nil
+}
+
+// Frozen implements cgroup.Tree.
+func (t *Tree) Frozen(ctx context.Context, name cgroup.Name) (by cgroup.Name, err error) {
+	if err := begin(ctx, "look at the freezer of", name); err != nil {
+		return nil, err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for g := t.find(name); g != nil; g = g.parent {
+		if *g.values.Frozen {
+			return g.name, nil
+		}
+	}
+	return nil, nil
+}
+
+// CutOff leaves a cgroup as a removal does that was killed half way: frozen, and with
+// a limit of no process.
+func (t *Tree) CutOff(name cgroup.Name) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	g := t.find(name)
+	g.values.Frozen, g.values.PIDs = ptr(true), ptr(int64(0))
 }
 
 // Remove implements cgroup.Tree. A process that refuses to die stands for one

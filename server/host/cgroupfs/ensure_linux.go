@@ -1,6 +1,7 @@
 package cgroupfs
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -285,16 +286,16 @@ func (d *Driver) write(ctx context.Context, node cgroup.Node) error {
 	r := request(node.Values, d.facts)
 	if d.facts.Version == cgroup.V2 {
 		m, err := cgroupsv2.NewManager(&cgroups.Cgroup{Resources: r}, filepath.Join(d.mount, d.hierarchies[0].path(node.Name)))
-		if err != nil {
-			return errno.Classify(err)
+		if err == nil {
+			err = m.Set(r)
 		}
-		return errno.Classify(m.Set(r))
+		return errno.Classify(cmp.Or(err, d.writeFrozen(node)))
 	}
 	m, err := cgroupsv1.NewManager(&cgroups.Cgroup{Resources: r}, d.pathsV1(node.Name))
-	if err != nil {
-		return errno.Classify(err)
+	if err == nil {
+		err = d.setV1(ctx, node.Name, r, m.Set)
 	}
-	return errno.Classify(d.setV1(ctx, node.Name, r, m.Set))
+	return errno.Classify(cmp.Or(err, d.writeFrozen(node)))
 }
 
 // Request puts values into the library's form, for other drivers that use it.
@@ -304,7 +305,8 @@ func Request(v cgroup.Values, f cgroup.Facts) *cgroups.Resources { return reques
 func (d *Driver) Paths(name cgroup.Name) map[string]string { return d.pathsV1(name) }
 
 // request puts values into the library's form, in which zero means "leave as it
-// is". Device rules and freezing are never asked for.
+// is". Device rules are never asked for, and freezing is not left to the library,
+// which waits for it.
 func request(v cgroup.Values, f cgroup.Facts) *cgroups.Resources {
 	v = v.For(f)
 	r := &cgroups.Resources{

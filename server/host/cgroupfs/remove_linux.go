@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -29,8 +28,9 @@ const (
 //
 //   - v2: cgroup.kill, which catches forks (kernel 5.14); on older kernels as v1,
 //     with the v2 freezer.
-//   - v1: no new processes (pids.max 0), freeze, kill all, thaw. Processes are held
-//     by pidfds (kernel 5.3), so that no other one is hit.
+//   - v1: no new processes (pids.max 0), freeze, kill all, thaw, also what somebody
+//     has frozen below: v1's refrigerator keeps even those that were killed.
+//     Processes are held by pidfds (kernel 5.3), so that no other one is hit.
 //
 // A cgroup whose removal ran out of time stays unable to fork; nothing in it is
 // meant to live.
@@ -73,6 +73,10 @@ func (d *Driver) unremoved(ctx context.Context, name cgroup.Name, left error) er
 	pids, _ := d.procs(name)
 	if errors.Is(context.Cause(ctx), context.Canceled) {
 		return fmt.Errorf("remove cgroup %s: %w (processes left: %v)", name, context.Canceled, pids)
+	}
+	if by, err := d.frozenBy(name.Parent()); err == nil && by != nil && d.facts.Version == cgroup.V1 {
+		return fault.Deadlinef("remove cgroup %s: processes %v do not end while cgroup %s is frozen; thaw it: echo THAWED > %s",
+			name, pids, by, d.freezerFile(by))
 	}
 	return fault.Deadlinef("remove cgroup %s: processes %v are still there: %w", name, pids, left)
 }
@@ -150,35 +154,6 @@ func (d *Driver) killHeld(name cgroup.Name, held map[int]int) error {
 		}
 	}
 	return err
-}
-
-// freezeReads bounds how often the freezer is asked whether it is done: it is
-// quick unless processes keep coming.
-const freezeReads = 100
-
-// freeze stops all processes of the cgroup, as far as the kernel manages to, and
-// returns what lets them go on: to their deaths, if they were killed meanwhile.
-func (d *Driver) freeze(name cgroup.Name) (thaw func()) {
-	file, frozen, thawed, state, done := "freezer.state", "FROZEN", "THAWED", "freezer.state", "FROZEN"
-	if d.facts.Version == cgroup.V2 {
-		file, frozen, thawed, state, done = "cgroup.freeze", "1", "0", "cgroup.events", "frozen 1"
-	}
-	h, ok := d.hierarchy("freezer")
-	if !ok {
-		return func() {}
-	}
-	path := h.path(name)
-	thaw = func() { _ = d.writeText(path, file, thawed) }
-	for range freezeReads {
-		if d.writeText(path, file, frozen) != nil {
-			return thaw
-		}
-		text, err := d.root.ReadFile(filepath.Join(path, state))
-		if err != nil || strings.Contains(string(text), done) {
-			return thaw
-		}
-	}
-	return thaw
 }
 
 // removeDirectories removes the cgroup's directories with those below, in every

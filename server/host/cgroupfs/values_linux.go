@@ -152,6 +152,9 @@ func (d *Driver) readValues(o *cgroup.Observed) error {
 			v.HugePages[size] = *n
 		}
 	}
+	if r.err == nil {
+		v.Frozen, r.err = d.frozen(o.Name)
+	}
 	procs, _ := r.text("cpuset", "cgroup.procs")
 	o.Populated = procs != ""
 	return r.err

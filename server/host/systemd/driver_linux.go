@@ -216,6 +216,18 @@ func (d *Driver) Procs(ctx context.Context, n cgroup.Name) ([]int, error) {
 	return d.files.Procs(ctx, at)
 }
 
+// Frozen implements cgroup.Tree.
+func (d *Driver) Frozen(ctx context.Context, n cgroup.Name) (by cgroup.Name, err error) {
+	at, err := place(n)
+	if err != nil {
+		return nil, err
+	}
+	if by, err = d.files.Frozen(ctx, at); err != nil || by == nil {
+		return nil, err
+	}
+	return n[:len(by)], nil
+}
+
 // Remove implements cgroup.Tree. The processes go first: stopping a slice with its
 // units would ask them to end, and wait for whoever does not.
 func (d *Driver) Remove(ctx context.Context, n cgroup.Name) error {

@@ -34,6 +34,9 @@ type Parts struct {
 	Read convert.Reader
 	// Settings tells those of a kind's manager now, as a state file names them.
 	Settings func(kubelet.Kind) kubelet.Settings
+	// Kernel lists what the kernel does otherwise than the ledger says; nil for
+	// nothing.
+	Kernel func() []ledger.Finding
 	// Start tells what the daemon's start found and did, in lines for people.
 	Start func() []string
 }
@@ -88,7 +91,11 @@ func (s *service) StreamDump(_ *inspectv1.StreamDumpRequest, to grpc.ServerStrea
 func (s *service) Check(context.Context, *inspectv1.CheckRequest) (*inspectv1.CheckResponse, error) {
 	view := s.Ledger.View()
 	out := &inspectv1.CheckResponse{Generation: view.Generation(), StartReport: s.Start()}
-	for _, f := range ledger.Check(view) {
+	findings := ledger.Check(view)
+	if s.Kernel != nil {
+		findings = append(findings, s.Kernel()...)
+	}
+	for _, f := range findings {
 		out.Findings = append(out.Findings, finding(f))
 	}
 	return out, nil

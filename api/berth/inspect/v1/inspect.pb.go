@@ -367,7 +367,8 @@ func (x *CheckResponse) GetStartReport() []string {
 // Finding is one broken invariant.
 type Finding struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// "structural" (damage) or "policy" (outside today's rules).
+	// "structural" (damage), "policy" (outside today's rules) or "kernel" (the kernel
+	// does otherwise than the ledger says, and berth cannot change that).
 	Kind          string `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
 	Owner         string `protobuf:"bytes,2,opt,name=owner,proto3" json:"owner,omitempty"`
 	Text          string `protobuf:"bytes,3,opt,name=text,proto3" json:"text,omitempty"`
