@@ -26,6 +26,9 @@ type Tree interface {
 	// so that a failure leaves no half-made cgroup behind. A parent created on
 	// the way stays.
 	//
+	// A memory limit that would go down below what the cgroup uses is an error that
+	// wraps ErrBelowUse, of class Precondition, and nothing is written.
+	//
 	// created says that the cgroup was nowhere before and that this call made it,
 	// in every hierarchy, by the word of whoever makes it (mkdir, systemd) and not
 	// of a look before. Of calls at the same time at most one creates. It is false

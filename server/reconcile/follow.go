@@ -38,7 +38,9 @@ func (l *Loop) follow(ctx context.Context, view *ledger.View) error {
 	if err != nil {
 		return err
 	}
-	nodes = g.present(nodes, seen)
+	// A limit that is held back is not in force, and so tried again; the next pass
+	// reports it.
+	nodes, _ = l.hold(g.present(nodes, seen), seen)
 	ops := cgroup.Diff(nodes, seen)
 	done := l.applyTo(ctx, g, ops)
 	if unmet != nil {

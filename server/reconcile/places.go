@@ -35,30 +35,46 @@ func (l *Loop) EnsurePod(ctx context.Context, view *ledger.View, uid string) (pa
 	l.stay(uid, name)
 	// The tiers come first: a pod must not weigh against a tier that does not
 	// count it yet.
-	nodes := l.drift.changed(l.enforced(qos.Above(view, l.Layout, l.QoS, p.QoS)))
-	seen, err := l.glance(ctx, nodes, node, uid)
+	tiers := l.drift.changed(l.enforced(qos.Above(view, l.Layout, l.QoS, p.QoS)))
+	seen, err := l.glance(ctx, tiers, node, uid)
 	if err != nil {
 		return "", false, err
 	}
-	nodes = append(nodes, node)
+	created, err = l.ensurePod(ctx, tiers, node, seen)
+	if errors.Is(err, cgroup.ErrBelowUse) {
+		// It was there all the same, and more is in use than the pod may have.
+		if seen, err = l.observe(ctx, append(tiers, node)); err == nil {
+			created, err = l.ensurePod(ctx, tiers, node, seen)
+		}
+	}
+	if err != nil {
+		return "", false, err
+	}
+	return parent, created, nil
+}
+
+// ensurePod makes the tree as it was seen have the tiers and the cgroup of a pod, and
+// tells whether that made the latter. The caller holds mu.
+func (l *Loop) ensurePod(ctx context.Context, tiers []cgroup.Node, pod cgroup.Node, seen *cgroup.Snapshot) (created bool, err error) {
+	nodes, _ := l.hold(append(slices.Clone(tiers), pod), seen)
 	failed := map[string]bool{}
 	for _, op := range cgroup.Diff(nodes, seen) {
 		l.drift.forget(op.Name)
 		made, err := l.ensure(ctx, op)
-		created = created || made && op.Name.Equal(name)
+		created = created || made && op.Name.Equal(pod.Name)
 		switch {
 		case err == nil:
-		case op.Kind == cgroup.Create || op.Name.Equal(name):
-			return "", false, err
+		case op.Kind == cgroup.Create || op.Name.Equal(pod.Name):
+			return false, err
 		default:
 			// A limit that the tier cannot have now is no fault of this pod's; the
 			// next pass tries again.
 			failed[op.Name.String()] = true
-			l.Log.ErrorContext(ctx, "update the tier of a new pod", "uid", uid, "error", err)
+			l.Log.ErrorContext(ctx, "update the tier of a new pod", "cgroup", pod.Name.String(), "error", err)
 		}
 	}
 	l.drift.hold(nodes, failed)
-	return parent, created, nil
+	return created, nil
 }
 
 // glance looks at a pod's cgroup, and takes for granted what a pass or an admission

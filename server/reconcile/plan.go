@@ -70,6 +70,9 @@ func (l *Loop) plan(ctx context.Context, view *ledger.View) (*plan, error) {
 		return p, err
 	}
 	p.desired = l.ending.without(p.guests.present(p.desired, p.seen))
+	var held []cgroup.HeldLimit
+	p.desired, held = l.hold(p.desired, p.seen)
+	p.findings = append(p.findings, l.heldFindings(held)...)
 	p.differs = cgroup.Diff(p.desired, p.seen)
 	p.ops, p.drifts = p.differs, l.drift.find(p, l.Now())
 	if l.OnDrift == Alarm && len(p.drifts) > 0 {

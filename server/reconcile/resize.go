@@ -30,16 +30,16 @@ func (l *Loop) CheckResize(ctx context.Context, view *ledger.View, uid string) e
 	if err != nil {
 		return err
 	}
-	for _, n := range nodes {
-		limit, o := n.Values.MemoryBytes, seen.Find(n.Name)
-		if limit == nil || *limit <= 0 || !n.Name.Within(name) {
-			continue
-		}
-		have := o.Values.MemoryBytes
-		lower := have == nil || *have < 0 || *have > *limit
-		if lower && o.MemoryUsageBytes >= *limit {
+	_, held := l.hold(nodes, seen)
+	return refuseBelowUse(held, name)
+}
+
+// refuseBelowUse refuses to resize a pod while one of its cgroups uses more memory.
+func refuseBelowUse(held []cgroup.HeldLimit, pod cgroup.Name) error {
+	for _, h := range held {
+		if h.Name.Within(pod) {
 			return fault.Refuse(fault.ResizeDeferred, "cannot decrease memory limits: attempting to set the memory limit of %s (%d) below current usage (%d)",
-				n.Name, *limit, o.MemoryUsageBytes)
+				h.Name, h.Bytes, h.UsedBytes)
 		}
 	}
 	return nil
@@ -106,7 +106,9 @@ func (l *Loop) places(ctx context.Context, view *ledger.View, p *ledger.Pod) ([]
 }
 
 // Resize implements admission.Places. The order of the writes is that of a pass:
-// what grows, grows from the outside in, what shrinks, from the inside out.
+// what grows, grows from the outside in, what shrinks, from the inside out. Where a
+// resize is undone, a limit stays that would go down below what is in use by now; the
+// passes try it again.
 func (l *Loop) Resize(ctx context.Context, view *ledger.View, uid string) error {
 	p, name, err := l.pod(view, uid)
 	if err != nil {
@@ -119,6 +121,12 @@ func (l *Loop) Resize(ctx context.Context, view *ledger.View, uid string) error 
 	nodes, seen, g, err := l.places(ctx, view, p)
 	if err != nil {
 		return err
+	}
+	nodes, held := l.hold(nodes, seen)
+	if committed, _ := l.View().Pod(uid); committed != p {
+		if err := refuseBelowUse(held, name); err != nil {
+			return err
+		}
 	}
 	l.guests = g
 	defer func() { l.guests = nil }()

@@ -148,3 +148,102 @@ func TestResizeThatTheKernelRefuses(t *testing.T) {
 		t.Errorf("undone, and yet a pass does %v", b.last.Ops)
 	}
 }
+
+// expectMemory checks the limits of a pod and its container.
+func (b *bench) expectMemory(when string, want int64) {
+	b.t.Helper()
+	for _, path := range []string{"/kubepods/burstable/poda", "/kubepods/burstable/poda/c"} {
+		if got := *b.seen(path).Values.MemoryBytes; got != want {
+			b.t.Errorf("%s: %s may use %d bytes, want %d", when, path, got, want)
+		}
+	}
+}
+
+// A larger size was in force when berthd was killed, and was not committed. The limit
+// of the ledger comes back when less is in use and not before, for v2 would kill; the
+// CPUs of the ledger come back at once.
+func TestPassHoldsALimitBelowUse(t *testing.T) {
+	t.Parallel()
+	const small, large = 4 << 20, 16 << 20
+	for _, facts := range []cgroup.Facts{memtree.V1(), memtree.V2()} {
+		b, view := resized(t, facts, record(500, 1000, small), record(1000, 3000, large))
+		if err := b.Resize(t.Context(), view, "a"); err != nil {
+			t.Fatal(err)
+		}
+		warned := 0
+		b.Log = counting(&warned)
+		b.Loop = New(b.Config)
+		use := func(bytes int64) {
+			for _, path := range []string{"/kubepods/burstable/poda", "/kubepods/burstable/poda/c"} {
+				b.tree.UseMemory(name(path), bytes)
+			}
+		}
+		use(9 << 20)
+		b.pass()
+		b.pass()
+		if err := b.Follow(t.Context()); err != nil {
+			t.Error(err)
+		}
+		b.expectMemory("in use", large)
+		if found := b.Findings(); len(found) != 2 || found[0].Rule != ledger.RuleMemoryLimit || found[0].Owner.Pod != "a" || warned != 2 {
+			t.Errorf("findings %v, %d warnings", found, warned)
+		}
+		if got := *b.seen("/kubepods/burstable/poda/c").Values.CPUQuotaUS; got != 100_000 {
+			t.Errorf("the quota is %d", got)
+		}
+		use(small - 1)
+		b.pass()
+		b.expectMemory("less in use", small)
+		if found := b.Findings(); len(found) != 0 || len(b.last.Drifts) != 0 {
+			t.Errorf("less in use: %v, drifts %v", found, b.last.Drifts)
+		}
+	}
+}
+
+// A resize that is undone leaves a limit above what came into use meanwhile; one that
+// is carried out is refused.
+func TestResizeIsUndoneAboveUse(t *testing.T) {
+	t.Parallel()
+	const small, large = 4 << 20, 16 << 20
+	b, view := resized(t, memtree.V2(), record(500, 1000, small), record(1000, 3000, large))
+	if err := b.Resize(t.Context(), view, "a"); err != nil {
+		t.Fatal(err)
+	}
+	b.tree.UseMemory(name("/kubepods/burstable/poda/c"), 9<<20)
+	b.tree.UseMemory(name("/kubepods/burstable/poda"), 9<<20)
+	if err := b.Resize(t.Context(), b.ledger.View(), "a"); err != nil {
+		t.Fatalf("undo: %v", err)
+	}
+	b.expectMemory("undone", large)
+	d := ledger.NewDraft(b.ledger.View())
+	d.PutPod(record(500, 1000, small+1<<20))
+	err := b.Resize(t.Context(), d.View(), "a")
+	if reason, _ := fault.ReasonOf(err); reason != fault.ResizeDeferred {
+		t.Errorf("carried out below use: %v", err)
+	}
+	b.expectMemory("refused", large)
+}
+
+// A pod's cgroup may be there although no pass has seen it, with more in use than
+// the pod may have: it is admitted, and its limit follows when less is used.
+func TestEnsurePodHoldsALimitBelowUse(t *testing.T) {
+	t.Parallel()
+	for _, seen := range []bool{false, true} {
+		b := newBench(t, memtree.V2(), nil)
+		b.pass()
+		path := "/kubepods/burstable/poda"
+		b.set(path, cgroup.Values{})
+		b.tree.UseMemory(name(path), 9<<20)
+		if seen {
+			b.pass()
+		}
+		d := ledger.NewDraft(b.ledger.View())
+		d.PutPod(record(500, 1000, 4<<20))
+		if _, created, err := b.EnsurePod(t.Context(), d.View(), "a"); err != nil || created {
+			t.Fatalf("created %t, %v", created, err)
+		}
+		if v := b.seen(path).Values; *v.MemoryBytes != cgroup.Unlimited || *v.CPUQuotaUS != 100_000 {
+			t.Errorf("the pod may use %d bytes, and %d us", *v.MemoryBytes, *v.CPUQuotaUS)
+		}
+	}
+}

@@ -104,6 +104,9 @@ func (g *group) inherit() {
 // and stops at the first that the kernel refuses.
 func (g *group) write(v cgroup.Values, f cgroup.Facts, machine cgroup.Cpuset) error {
 	v = v.For(f)
+	if have := *g.values.MemoryBytes; v.MemoryBytes != nil && above(g.memory, *v.MemoryBytes) && (have < 0 || have > *v.MemoryBytes) {
+		return fault.Preconditionf("write \"%d\" to the memory limit of cgroup %s: %w", *v.MemoryBytes, g.name, cgroup.ErrBelowUse)
+	}
 	if err := g.writeSets(v.Cpuset, f, machine); err != nil {
 		return err
 	}
@@ -184,9 +187,6 @@ func (g *group) checkMems(set numa.Mask, f cgroup.Facts, machine cgroup.Cpuset) 
 }
 
 func (g *group) writeMemory(v cgroup.Values, f cgroup.Facts) error {
-	if v.MemoryBytes != nil && f.Version == cgroup.V1 && above(g.memory, *v.MemoryBytes) {
-		return g.refused("memory.limit_in_bytes", *v.MemoryBytes, errBusy)
-	}
 	both := g.values.Merge(cgroup.Values{MemoryBytes: v.MemoryBytes, MemorySwapBytes: v.MemorySwapBytes})
 	if both.MemorySwapBytes != nil && *both.MemorySwapBytes >= 0 &&
 		(*both.MemoryBytes < 0 || *both.MemoryBytes > *both.MemorySwapBytes) {

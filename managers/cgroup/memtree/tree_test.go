@@ -70,8 +70,8 @@ func TestKernelRules(t *testing.T) {
 		{"v1: quota below the child's", V1(), both(quota(5000), quota(2000)), quota(1000), []string{"p"}, "invalid"},
 		{"v2: quota above the parent's", V2(), both(quota(5000), quota(2000)), quota(6000), []string{"p", "c"}, ""},
 		{"v1: less than a millisecond", V1(), both(quota(5000), quota(2000)), quota(999), []string{"p", "c"}, "invalid"},
-		{"v1: memory below the use", V1(), using(1 << 20), memory(4096), []string{"p", "c"}, "busy"},
-		{"v2: memory below the use", V2(), using(1 << 20), memory(4096), []string{"p", "c"}, ""},
+		{"v1: memory below the use", V1(), using(1 << 20), memory(4096), []string{"p", "c"}, "uses more memory"},
+		{"v2: memory below the use", V2(), using(1 << 20), memory(4096), []string{"p", "c"}, "uses more memory"},
 		{"v2: child below a process", V2(), func(t *testing.T, tree *Tree) {
 			both(cpus("0"), cpus("0"))(t, tree)
 			if err := tree.Move(t.Context(), cgroup.Name{"p", "c"}, tree.Spawn(Mortal)); err != nil {

@@ -32,6 +32,11 @@ func (d *Driver) Ensure(ctx context.Context, node cgroup.Node) (created bool, er
 	if err != nil {
 		return false, d.undo(made, node.Name, fmt.Errorf("create cgroup %s: %w", node.Name, err))
 	}
+	if !made.whole() {
+		if err := d.CheckMemory(node); err != nil {
+			return false, fmt.Errorf("set cgroup %s: %w", node.Name, err)
+		}
+	}
 	if err := d.write(ctx, node); err != nil {
 		return false, d.undo(made, node.Name, fmt.Errorf("set cgroup %s: %w", node.Name, err))
 	}

@@ -162,6 +162,9 @@ func (d *Driver) ensure(ctx context.Context, node cgroup.Node, at cgroup.Name, b
 	if len(node.Values.Files(d.facts)) == 0 {
 		return nil
 	}
+	if err := d.files.CheckMemory(cgroup.Node{Name: at, Values: node.Values}); err != nil {
+		return fmt.Errorf("set cgroup %s: %w", node.Name, err)
+	}
 	refused := m.Set(resources)
 	if refused == nil {
 		return nil

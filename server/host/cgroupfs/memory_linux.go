@@ -1,0 +1,46 @@
+package cgroupfs
+
+import (
+	"strings"
+
+	"github.com/berthd/berth/managers/cgroup"
+	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/server/host/errno"
+)
+
+// CheckMemory refuses a memory limit that would go down below what the cgroup uses,
+// with an error that wraps cgroup.ErrBelowUse. v2 would take it and kill until the rest
+// fits; v1 would write out and forget what it can, and then refuse.
+func (d *Driver) CheckMemory(node cgroup.Node) error {
+	limit := node.Values.For(d.facts).MemoryBytes
+	if limit == nil || *limit < 0 {
+		return nil
+	}
+	limitFile, useFile := "memory.limit_in_bytes", "memory.usage_in_bytes"
+	if d.facts.Version == cgroup.V2 {
+		limitFile, useFile = "memory.max", "memory.current"
+	}
+	h, ok := d.hierarchy("memory")
+	if !ok {
+		return nil
+	}
+	dir := d.absolute(h, node.Name)
+	have, err := readNumber(dir, limitFile)
+	if err != nil || have >= 0 && have <= *limit {
+		return ignoreGone(err)
+	}
+	used, err := readNumber(dir, useFile)
+	if err != nil || used <= *limit {
+		return ignoreGone(err)
+	}
+	return fault.Preconditionf("write \"%d\" to %s: %w: %d bytes", *limit, limitFile, cgroup.ErrBelowUse, used)
+}
+
+func readNumber(dir, file string) (int64, error) {
+	text, err := readFile(dir + "/" + file)
+	if err != nil {
+		return 0, errno.Classify(err)
+	}
+	n, err := parseLimit(strings.TrimSpace(text))
+	return n, errno.Classify(err)
+}
