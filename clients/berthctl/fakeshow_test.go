@@ -214,6 +214,13 @@ func (f fakeDevice) ListResources(context.Context, *devicev1.ListResourcesReques
 	return out, nil
 }
 
+func (f fakeDevice) ForgetResource(_ context.Context, req *devicev1.ForgetResourceRequest) (*devicev1.ForgetResourceResponse, error) {
+	if f.ask(req); req.GetResource() != "example.com/nic" {
+		return nil, fault.Preconditionf("%s is not forgotten while it is held: by container app of pod default/web (%s)", req.GetResource(), webUID)
+	}
+	return &devicev1.ForgetResourceResponse{}, nil
+}
+
 func (f fakeDevice) GetTopologyHints(_ context.Context, req *devicev1.GetTopologyHintsRequest) (*devicev1.GetTopologyHintsResponse, error) {
 	if req.GetContainer() == "log" {
 		return &devicev1.GetTopologyHintsResponse{Answers: []*typesv1.Answer{

@@ -146,6 +146,9 @@ var goldens = map[string][]step{
 		{args: "container stop c0ffee"},
 		{args: "container stop gone"},
 	},
+	"forget": {
+		{args: "forget example.com/nic"}, {args: "forget example.com/nic -o json"}, {args: "forget example.com/gpu"}, {args: "forget"},
+	},
 	"remove": {
 		{args: "remove default/web"},
 		{args: "remove " + webUID + " -o json"},

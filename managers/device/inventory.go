@@ -29,7 +29,7 @@ type Inventory struct {
 func NewInventory(seen []ledger.SeenResource, now time.Time) *Inventory {
 	s := newSnapshot(0, nil)
 	for _, r := range seen {
-		s = s.with(Resource{Name: r.Name, State: Expected, Since: now, Options: Options{PreStart: r.PreStart}})
+		s = s.with(Resource{Name: r.Name, State: Expected, Since: now, Away: now, Options: Options{PreStart: r.PreStart}})
 	}
 	return &Inventory{snapshot: s}
 }
@@ -47,7 +47,7 @@ func (inv *Inventory) Expect(resource string, at time.Time) {
 	inv.mu.Lock()
 	defer inv.mu.Unlock()
 	if _, ok := inv.snapshot.Resource(resource); !ok {
-		inv.put(Resource{Name: resource, State: Expected, Since: at})
+		inv.put(Resource{Name: resource, State: Expected, Since: at, Away: at})
 	}
 }
 
@@ -65,6 +65,7 @@ func (inv *Inventory) Registered(resource string, o Options, at time.Time) Sessi
 	}
 	next := *r
 	next.State, next.Since, next.Options, next.session = Connected, at, o, inv.sessions
+	next.Away = time.Time{}
 	inv.put(next)
 	return Session{resource, inv.sessions}
 }
@@ -83,7 +84,7 @@ func (inv *Inventory) Listed(s Session, devices []Device, at time.Time) bool {
 // the session is superseded or gone already.
 func (inv *Inventory) Gone(s Session, at time.Time) bool {
 	return inv.change(s, at, func(r *Resource) {
-		r.State, r.Since, r.live = Stopped, at, false
+		r.State, r.Since, r.Away, r.live = Stopped, at, at, false
 	})
 }
 
@@ -103,10 +104,42 @@ func (inv *Inventory) change(s Session, at time.Time, event func(*Resource)) boo
 }
 
 // put makes a snapshot with r the present one. The lock is held.
-func (inv *Inventory) put(r Resource) {
+func (inv *Inventory) put(r Resource) { inv.replace(inv.snapshot.with(r)) }
+
+// replace makes a snapshot the present one. The lock is held.
+func (inv *Inventory) replace(s *Snapshot) {
 	old := inv.snapshot
-	inv.snapshot = old.with(r)
+	inv.snapshot = s
 	close(old.superseded)
+}
+
+// Forget drops a resource, as if it had never had a plugin. It returns false, and
+// changes nothing, if a plugin is connected or the resource is not known.
+func (inv *Inventory) Forget(resource string) bool {
+	inv.mu.Lock()
+	defer inv.mu.Unlock()
+	r, ok := inv.snapshot.Resource(resource)
+	if !ok || r.State == Connected {
+		return false
+	}
+	inv.replace(inv.snapshot.without(resource))
+	return true
+}
+
+// Retire takes the capacity of a resource at once, and keeps its name for as long
+// as the inventory lives. It returns false, and changes nothing, if a plugin is
+// connected or the resource is not known.
+func (inv *Inventory) Retire(resource string, at time.Time) bool {
+	inv.mu.Lock()
+	defer inv.mu.Unlock()
+	r, ok := inv.snapshot.Resource(resource)
+	if !ok || r.State == Connected {
+		return false
+	}
+	next := r.expired(at)
+	next.Away = time.Time{}
+	inv.put(next)
+	return true
 }
 
 // Expire takes the capacity of resources whose plugin has been away for longer
@@ -117,14 +150,21 @@ func (inv *Inventory) Expire(at time.Time) []string {
 	var names []string
 	for _, r := range inv.snapshot.resources {
 		if r.waiting() && at.Sub(r.Since) > Grace {
-			next := *r
-			next.State, next.Since, next.Devices = Expired, at, nil
-			next.history = next.history.noting(&next, at)
-			inv.put(next)
+			inv.put(r.expired(at))
 			names = append(names, r.Name)
 		}
 	}
 	return names
+}
+
+// expired returns the resource without its capacity.
+func (r *Resource) expired(at time.Time) Resource {
+	next := *r
+	if next.State != Expired {
+		next.State, next.Since, next.Devices = Expired, at, nil
+		next.history = next.history.noting(&next, at)
+	}
+	return next
 }
 
 // waiting tells whether the grace period runs.

@@ -79,6 +79,56 @@ func TestExpect(t *testing.T) {
 	}
 }
 
+// TestForget: what is forgotten is as if it had never been there, what is retired has
+// no capacity and nothing to wait for; a plugin that is connected keeps its resource.
+func TestForget(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		forget func(*Inventory) bool
+		want   string
+	}{
+		"forgotten": {func(inv *Inventory) bool { return inv.Forget(gpu) }, ""},
+		"retired":   {func(inv *Inventory) bool { return inv.Retire(gpu, epoch.Add(time.Minute)) }, "0/0 expired"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			inv := NewInventory(nil, epoch)
+			if row.forget(inv) {
+				t.Error("an unknown one is forgotten")
+			}
+			session := inv.Registered(gpu, Options{}, epoch)
+			inv.Listed(session, parse("a b"), epoch)
+			if row.forget(inv) || inv.Snapshot().counts(gpu) != "2/2 connected" {
+				t.Errorf("connected: %s", inv.Snapshot().counts(gpu))
+			}
+			inv.Gone(session, epoch.Add(time.Second))
+			r, _ := inv.Snapshot().Resource(gpu)
+			if !r.Away.Equal(epoch.Add(time.Second)) {
+				t.Errorf("away since %v", r.Away)
+			}
+			before := inv.Snapshot()
+			if !row.forget(inv) {
+				t.Error("is not forgotten")
+			}
+			<-before.Superseded()
+			r, known := inv.Snapshot().Resource(gpu)
+			if known != (row.want != "") || known && (inv.Snapshot().counts(gpu) != row.want || !r.Away.IsZero() || r.Awaited()) {
+				t.Errorf("%+v, known %v", r, known)
+			}
+			if _, ok := inv.Snapshot().Expiry(); ok {
+				t.Error("something will expire")
+			}
+			if inv.Listed(session, parse("a"), epoch) || inv.Gone(session, epoch) {
+				t.Error("the session of before still counts")
+			}
+			again := inv.Registered(gpu, Options{}, epoch.Add(time.Hour))
+			if again == session || !inv.Listed(again, parse("c"), epoch.Add(time.Hour)) || inv.Snapshot().counts(gpu) != "1/1 connected" {
+				t.Errorf("again: %s", inv.Snapshot().counts(gpu))
+			}
+		})
+	}
+}
+
 func TestFailsBeforeItsFirstList(t *testing.T) {
 	t.Parallel()
 	inv := NewInventory(nil, epoch)
@@ -165,6 +215,9 @@ func TestInventoryAgainstAModel(t *testing.T) {
 			}
 			s := rapid.SampledFrom(sessions).Draw(rt, "session")
 			m := want[s.Resource]
+			if m == nil {
+				return s, nil, false
+			}
 			return s, m, m.state == Connected && m.session == s
 		}
 		rt.Repeat(map[string]func(*rapid.T){
@@ -203,6 +256,26 @@ func TestInventoryAgainstAModel(t *testing.T) {
 				}
 				if counts {
 					m.state, m.since, m.live = Stopped, now, false
+				}
+			},
+			"forget": func(rt *rapid.T) {
+				name := rapid.SampledFrom(names).Draw(rt, "name")
+				m := want[name]
+				away := m != nil && m.state != Connected
+				if rapid.Bool().Draw(rt, "keeps its name") {
+					if got := inv.Retire(name, now); got != away {
+						rt.Fatalf("%s is retired: %v, want %v", name, got, away)
+					}
+					if away {
+						m.state, m.devices = Expired, nil
+					}
+					return
+				}
+				if got := inv.Forget(name); got != away {
+					rt.Fatalf("%s is forgotten: %v, want %v", name, got, away)
+				}
+				if away {
+					delete(want, name)
 				}
 			},
 			"time": func(rt *rapid.T) {

@@ -57,6 +57,9 @@ type Resource struct {
 	State State
 	// Since is when State was entered.
 	Since time.Time
+	// Away is when the plugin went, or when its return was first awaited; zero while
+	// it is connected, and where the resource is known for good (Retire).
+	Away time.Time
 	// Options of the newest plugin; while it is Expected only what is remembered.
 	Options Options
 	// Devices of the last list, by id; none once it is Expired.

@@ -72,3 +72,9 @@ func (s *Snapshot) with(r Resource) *Snapshot {
 	}
 	return newSnapshot(s.revision+1, resources)
 }
+
+// without returns a snapshot that does not have a resource.
+func (s *Snapshot) without(name string) *Snapshot {
+	resources := slices.DeleteFunc(slices.Clone(s.resources), func(r *Resource) bool { return r.Name == name })
+	return newSnapshot(s.revision+1, resources)
+}

@@ -272,6 +272,7 @@ func (a *App) buildDevices(context.Context) error {
 			Dial: p.CallTimeout.Duration, Options: p.CallTimeout.Duration, Preferred: p.CallTimeout.Duration,
 			Allocate: p.AllocateTimeout.Duration, PreStart: p.PreStartTimeout.Duration,
 		},
+		ForgetAfter: a.Config.Devices.ForgetAfter.Duration, KeepName: a.Config.Devices.Unknown == config.UnknownIgnore,
 	}, deviceplugin.Parts{
 		Inventory: a.inventory, Memory: seenResources{a.Ledger},
 		Outsider: func(resource string) (string, bool) { return a.outside.ServedBy(resource) },

@@ -2,7 +2,11 @@ package app
 
 import (
 	"context"
+	"fmt"
+	"strings"
 
+	"github.com/berthd/berth/managers/device"
+	"github.com/berthd/berth/managers/fault"
 	"github.com/berthd/berth/managers/ledger"
 )
 
@@ -13,6 +17,46 @@ type seenResources struct{ ledger *ledger.Ledger }
 func (m seenResources) Remember(ctx context.Context, r ledger.SeenResource) error {
 	_, err := m.ledger.Update(ctx, func(d *ledger.Draft) error { d.PutResource(r); return nil })
 	return err
+}
+
+// Forget implements deviceplugin.Memory.
+func (m seenResources) Forget(ctx context.Context, resource string, may func() error) error {
+	_, err := m.ledger.Update(ctx, func(d *ledger.Draft) error {
+		if holders := holdersOf(d.View(), resource); len(holders) > 0 {
+			return fault.Preconditionf("%s is not forgotten while it is held: by %s", resource, strings.Join(holders, ", "))
+		}
+		if err := may(); err != nil {
+			return err
+		}
+		d.ForgetResource(resource)
+		return nil
+	})
+	return err
+}
+
+// namedHolders bounds how many holders of a resource an error names.
+const namedHolders = 8
+
+// holdersOf names the containers that hold devices of a resource which came from a
+// device plugin.
+func holdersOf(view *ledger.View, resource string) (names []string) {
+	more := 0
+	for p := range view.DeviceHolders() {
+		for i := range p.Claims {
+			c := &p.Claims[i]
+			switch {
+			case c.Resource != resource || c.Provider != device.Name || c.Devices == nil:
+			case len(names) == namedHolders:
+				more++
+			default:
+				names = append(names, fmt.Sprintf("container %s of pod %s", c.Owner.Container, &p.Pod))
+			}
+		}
+	}
+	if more > 0 {
+		names = append(names, fmt.Sprintf("%d more", more))
+	}
+	return names
 }
 
 // expectPlugins tells the inventory of resources that came into the ledger by an

@@ -9,10 +9,14 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
@@ -289,6 +293,88 @@ func TestResourcesThatNobodyProvides(t *testing.T) {
 		d := newNode(t).start("--devices-elsewhere", "example.com")
 		if notes := d.admitted(withDevice("pod", gpu)).GetNotes(); !noted(notes, "left to others") {
 			t.Errorf("notes %q", notes)
+		}
+	})
+}
+
+// TestForgottenResources: a resource whose plugin is gone for good is forgotten when
+// somebody says so, or after its time, but never while it is held; then no restart
+// waits for it.
+func TestForgottenResources(t *testing.T) {
+	t.Parallel()
+	unknown := func(d *daemon) {
+		t.Helper()
+		d.eventually("the resource is forgotten", func() bool {
+			list, err := devicev1.NewDeviceServiceClient(d.conn).ListResources(d.ctx(), &devicev1.ListResourcesRequest{})
+			return err == nil && len(list.GetResources()) == 0
+		})
+	}
+	forget := func(d *daemon) error {
+		_, err := devicev1.NewDeviceServiceClient(d.conn).ForgetResource(d.ctx(), &devicev1.ForgetResourceRequest{Resource: gpu})
+		return err
+	}
+	// missing tells for which resources a reader would wait that asks a berthd which
+	// has just started.
+	missing := func(d *daemon) []string {
+		t.Helper()
+		ctx, end := context.WithTimeout(d.ctx(), 3*time.Second)
+		defer end()
+		var header metadata.MD
+		if _, err := d.readers().GetAllocatableResources(ctx, &podresources.AllocatableResourcesRequest{}, grpc.Header(&header)); err != nil {
+			t.Fatal(err)
+		}
+		return header.Get("berth-missing-resources")
+	}
+	t.Run("by a person", func(t *testing.T) {
+		t.Parallel()
+		n := newNode(t)
+		n.configure("limits: {podResourcesWait: 1h}\n")
+		d := n.start()
+		_, end := n.runPlugin(script.Config{Resource: gpu}, "g0")
+		d.expectResource(gpu, "connected", 1, 1)
+		if err := forget(d); status.Code(err) != codes.FailedPrecondition {
+			t.Errorf("with a plugin: %v", err)
+		}
+		d.admitted(withDevice("pod", gpu))
+		end()
+		d.expectResource(gpu, "stopped", 1, 0)
+		if err := forget(d); status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), "held: by container main of pod default/pod") {
+			t.Errorf("held: %v", err)
+		}
+		d.kill()
+		d = n.start()
+		if got := missing(d); !slices.Equal(got, []string{gpu}) {
+			t.Errorf("readers are told that %q is missing", got)
+		}
+		d.remove("pod")
+		if err := forget(d); err != nil {
+			t.Fatal(err)
+		}
+		unknown(d)
+		if err := forget(d); status.Code(err) != codes.NotFound {
+			t.Errorf("again: %v", err)
+		}
+		d.kill()
+		d = n.start()
+		unknown(d)
+		if got := missing(d); len(got) > 0 {
+			t.Errorf("after a restart readers are told that %q is missing", got)
+		}
+		d.check()
+	})
+	t.Run("after its time", func(t *testing.T) {
+		t.Parallel()
+		n := newNode(t)
+		n.configure("devices: {forgetAfter: 100ms}\nlimits: {podResourcesWait: 1h}\n")
+		d := n.start()
+		_, end := n.runPlugin(script.Config{Resource: gpu}, "g0")
+		d.expectResource(gpu, "connected", 1, 1)
+		end()
+		unknown(d)
+		d.kill()
+		d = n.start()
+		if got := missing(d); len(got) > 0 {
+			t.Errorf("after a restart readers are told that %q is missing", got)
 		}
 	})
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/berthd/berth/hack/plugin/script"
 	"github.com/berthd/berth/managers/device"
+	"github.com/berthd/berth/managers/fault"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/server/deviceplugin"
 )
@@ -186,6 +187,30 @@ type memory struct {
 	last ledger.SeenResource
 	// during, if set, is called when something is to be remembered.
 	during func()
+	// held makes Forget refuse, asked counts its calls.
+	held  bool
+	asked int
+}
+
+func (m *memory) Forget(_ context.Context, resource string, may func() error) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.asked++
+	if m.held {
+		return fault.Preconditionf("%s is held", resource)
+	}
+	if err := may(); err != nil {
+		return err
+	}
+	delete(m.seen, resource)
+	return nil
+}
+
+// release has nobody hold anything any more.
+func (m *memory) release() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.held = false
 }
 
 func (m *memory) Remember(_ context.Context, r ledger.SeenResource) error {

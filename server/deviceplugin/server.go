@@ -31,6 +31,12 @@ type Config struct {
 	Dir string
 	// Deadlines of calls to plugins.
 	Deadlines Deadlines
+	// ForgetAfter is how long after its plugin went a resource is known that nobody
+	// holds; 0 is for ever.
+	ForgetAfter time.Duration
+	// KeepName has pods that ask for such a resource refused, as by the kubelet, until
+	// the server ends: its name stays in the inventory, without a capacity.
+	KeepName bool
 	// MaxListBytes is the largest list that a plugin may send; 0 means 64 MiB.
 	// (The kubelet ends a plugin's stream at 4 MiB.)
 	MaxListBytes int
@@ -65,6 +71,10 @@ type Memory interface {
 	// Remember notes that a resource's plugin has a connection, or had one until
 	// then.
 	Remember(ctx context.Context, r ledger.SeenResource) error
+	// Forget drops a resource, unless somebody holds some of it: that is an error of
+	// class Precondition which names the holders. It calls may, whose error it
+	// returns, at a moment after which no Remember of an earlier call is overwritten.
+	Forget(ctx context.Context, resource string, may func() error) error
 }
 
 // Observer is told what happens with plugins, for metrics.
@@ -184,9 +194,14 @@ func (s *Server) expire(ctx context.Context) bool {
 	for _, name := range s.Inventory.Expire(s.Now()) {
 		s.Log.Warn("device plugin did not come back, its resource has no capacity any more", "resource", name)
 	}
+	// Before forgetting: what changes from here on wakes this again.
 	snap := s.Inventory.Snapshot()
+	at, ok := snap.Expiry()
+	if next := s.forgetAway(ctx, snap); !next.IsZero() && (!ok || next.Before(at)) {
+		at, ok = next, true
+	}
 	var due <-chan time.Time
-	if at, ok := snap.Expiry(); ok {
+	if ok {
 		timer := time.NewTimer(at.Sub(s.Now()) + time.Millisecond)
 		defer timer.Stop()
 		due = timer.C

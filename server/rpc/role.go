@@ -47,6 +47,7 @@ var methodRoles = map[string]access.Role{
 	"/berth.cpu.v1.CPUService/":                       access.Read,
 	"/berth.memory.v1.MemoryService/":                 access.Read,
 	"/berth.device.v1.DeviceService/":                 access.Read,
+	"/berth.device.v1.DeviceService/ForgetResource":   access.Admin,
 	"/berth.topology.v1.TopologyService/":             access.Read,
 	"/berth.topology.v1.TopologyService/SetPolicy":    access.Admin,
 	"/berth.node.v1.NodeService/":                     access.Read,

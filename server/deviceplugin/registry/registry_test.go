@@ -104,6 +104,8 @@ type forgetful struct{}
 
 func (forgetful) Remember(context.Context, ledger.SeenResource) error { return nil }
 
+func (forgetful) Forget(context.Context, string, func() error) error { return nil }
+
 // serve makes a plugin that waits to be found.
 func serve(t *testing.T, cfg script.Config) *script.Plugin {
 	t.Helper()

@@ -103,7 +103,22 @@ func (w *watch) devices(old, new *device.Snapshot) {
 			w.healths(before, r)
 		}
 	}
+	if old == nil {
+		return
+	}
+	for before := range old.Resources() {
+		if _, known := new.Resource(before.Name); !known {
+			gone := &device.Resource{Name: before.Name, State: forgotten}
+			w.send(&allocationv1.WatchResponse{
+				Type: allocationv1.EventType_EVENT_TYPE_RESOURCE, Revision: w.revision, Resource: resource(gone),
+			})
+			w.healths(before, gone)
+		}
+	}
 }
+
+// forgotten is the state of a resource that is not known any more.
+const forgotten device.State = "forgotten"
 
 // healths tells which devices of a resource have come, gone or changed health.
 func (w *watch) healths(before, r *device.Resource) {

@@ -487,6 +487,10 @@ func TestWatchDevices(t *testing.T) {
 	}
 	b.put("b")
 	b.expect(s, "2 added b")
+	b.inv.Gone(session, time.Unix(6, 0))
+	b.expect(s, "2 resource example.com/gpu stopped 1/0 [g1]", `2 device_health example.com/gpu g1 "Unhealthy" []`)
+	b.inv.Forget(gpu)
+	b.expect(s, "2 resource example.com/gpu forgotten 0/0 []", `2 device_health example.com/gpu g1 "" []`)
 }
 
 func TestStreamsEndWithBerth(t *testing.T) {

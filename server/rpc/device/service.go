@@ -1,5 +1,5 @@
 // Package device serves berth.device.v1: the resources of device plugins, their
-// devices, and who holds them. It changes nothing.
+// devices, and who holds them.
 package device
 
 import (
@@ -16,9 +16,13 @@ import (
 // Inventory gives what the plugins have reported; *device.Manager implements it.
 type Inventory interface{ Inventory() *device.Snapshot }
 
-// Plugins tells where the plugin of a resource listens, empty while none does;
-// *deviceplugin.Server implements it.
-type Plugins interface{ Endpoint(resource string) string }
+// Plugins speaks with the plugins; *deviceplugin.Server implements it.
+type Plugins interface {
+	// Endpoint tells where the plugin of a resource listens; empty while none does.
+	Endpoint(resource string) string
+	// Forget drops a resource whose plugin is away and that nobody holds.
+	Forget(ctx context.Context, resource string) error
+}
 
 // Ledger gives the current view.
 type Ledger interface{ View() *ledger.View }
@@ -94,6 +98,17 @@ func (s *service) each(view *ledger.View, visit func(*devicev1.Resource, *device
 			Registration: r.Registration(), Awaited: r.Awaited(),
 		}, r, h)
 	}
+}
+
+// ForgetResource implements DeviceService.
+func (s *service) ForgetResource(ctx context.Context, req *devicev1.ForgetResourceRequest) (*devicev1.ForgetResourceResponse, error) {
+	if err := convert.Names("resource", req.GetResource()).Err("request"); err != nil {
+		return nil, err
+	}
+	if err := s.Plugins.Forget(ctx, req.GetResource()); err != nil {
+		return nil, err
+	}
+	return &devicev1.ForgetResourceResponse{}, nil
 }
 
 // GetTopologyHints implements DeviceService.

@@ -8,6 +8,7 @@ import (
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -44,6 +45,17 @@ func (i inventory) Inventory() *device.Snapshot { return i.Snapshot }
 type plugins map[string]string
 
 func (p plugins) Endpoint(resource string) string { return p[resource] }
+
+// Forget knows only what has a socket, and forgets nothing of it.
+func (p plugins) Forget(_ context.Context, resource string) error {
+	switch {
+	case resource == "example.com/nic":
+		return nil
+	case p[resource] != "":
+		return fault.Preconditionf("%s is held", resource)
+	}
+	return fault.NotFoundf("no %s", resource)
+}
 
 // hinter finds devices impossible, for whatever container.
 type hinter struct{ err error }
@@ -132,6 +144,18 @@ func TestResources(t *testing.T) {
 	}
 	if want := (&devicev1.GetAllocatableResponse{Resources: resources(g0, g1)}); !proto.Equal(allocatable, want) {
 		t.Errorf("allocatable\n\t%v\nwant\n\t%v", allocatable, want)
+	}
+}
+
+func TestForgetResource(t *testing.T) {
+	t.Parallel()
+	client := serve(t, nil)
+	for resource, want := range map[string]codes.Code{
+		"example.com/nic": codes.OK, "example.com/gpu": codes.FailedPrecondition, "example.com/other": codes.NotFound, "": codes.InvalidArgument,
+	} {
+		if _, err := client.ForgetResource(t.Context(), &devicev1.ForgetResourceRequest{Resource: resource}); status.Code(err) != want {
+			t.Errorf("%q: %v, want %s", resource, err, want)
+		}
 	}
 }
 

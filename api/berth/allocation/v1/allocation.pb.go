@@ -1154,8 +1154,8 @@ func (x *ContainerBinding) GetContainerName() string {
 type DeviceResource struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// "connected", "stopped", "expected" or "expired"; see
-	// berth.device.v1.Resource.
+	// "connected", "stopped", "expected" or "expired", see berth.device.v1.Resource; or
+	// "forgotten": the resource is not known any more.
 	Plugin string `protobuf:"bytes,2,opt,name=plugin,proto3" json:"plugin,omitempty"`
 	// Healthy and unhealthy devices together, used ones included.
 	Capacity int64 `protobuf:"varint,3,opt,name=capacity,proto3" json:"capacity,omitempty"`

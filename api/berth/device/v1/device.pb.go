@@ -564,6 +564,89 @@ func (x *ListResourcesResponse) GetResources() []*Resource {
 	return nil
 }
 
+// ForgetResourceRequest names a resource.
+type ForgetResourceRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// As in a pod: "example.com/gpu". Required.
+	Resource      string `protobuf:"bytes,1,opt,name=resource,proto3" json:"resource,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ForgetResourceRequest) Reset() {
+	*x = ForgetResourceRequest{}
+	mi := &file_berth_device_v1_device_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ForgetResourceRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ForgetResourceRequest) ProtoMessage() {}
+
+func (x *ForgetResourceRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_device_v1_device_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ForgetResourceRequest.ProtoReflect.Descriptor instead.
+func (*ForgetResourceRequest) Descriptor() ([]byte, []int) {
+	return file_berth_device_v1_device_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *ForgetResourceRequest) GetResource() string {
+	if x != nil {
+		return x.Resource
+	}
+	return ""
+}
+
+// ForgetResourceResponse is empty.
+type ForgetResourceResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ForgetResourceResponse) Reset() {
+	*x = ForgetResourceResponse{}
+	mi := &file_berth_device_v1_device_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ForgetResourceResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ForgetResourceResponse) ProtoMessage() {}
+
+func (x *ForgetResourceResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_device_v1_device_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ForgetResourceResponse.ProtoReflect.Descriptor instead.
+func (*ForgetResourceResponse) Descriptor() ([]byte, []int) {
+	return file_berth_device_v1_device_proto_rawDescGZIP(), []int{11}
+}
+
 var File_berth_device_v1_device_proto protoreflect.FileDescriptor
 
 const file_berth_device_v1_device_proto_rawDesc = "" +
@@ -599,12 +682,16 @@ const file_berth_device_v1_device_proto_rawDesc = "" +
 	"\tresources\x18\x01 \x03(\v2\x19.berth.device.v1.ResourceR\tresources\"\x16\n" +
 	"\x14ListResourcesRequest\"P\n" +
 	"\x15ListResourcesResponse\x127\n" +
-	"\tresources\x18\x01 \x03(\v2\x19.berth.device.v1.ResourceR\tresources2\x8c\x03\n" +
+	"\tresources\x18\x01 \x03(\v2\x19.berth.device.v1.ResourceR\tresources\"3\n" +
+	"\x15ForgetResourceRequest\x12\x1a\n" +
+	"\bresource\x18\x01 \x01(\tR\bresource\"\x18\n" +
+	"\x16ForgetResourceResponse2\xef\x03\n" +
 	"\rDeviceService\x12O\n" +
 	"\bGetState\x12 .berth.device.v1.GetStateRequest\x1a!.berth.device.v1.GetStateResponse\x12g\n" +
 	"\x10GetTopologyHints\x12(.berth.device.v1.GetTopologyHintsRequest\x1a).berth.device.v1.GetTopologyHintsResponse\x12a\n" +
 	"\x0eGetAllocatable\x12&.berth.device.v1.GetAllocatableRequest\x1a'.berth.device.v1.GetAllocatableResponse\x12^\n" +
-	"\rListResources\x12%.berth.device.v1.ListResourcesRequest\x1a&.berth.device.v1.ListResourcesResponseB6Z4github.com/berthd/berth/api/berth/device/v1;devicev1b\x06proto3"
+	"\rListResources\x12%.berth.device.v1.ListResourcesRequest\x1a&.berth.device.v1.ListResourcesResponse\x12a\n" +
+	"\x0eForgetResource\x12&.berth.device.v1.ForgetResourceRequest\x1a'.berth.device.v1.ForgetResourceResponseB6Z4github.com/berthd/berth/api/berth/device/v1;devicev1b\x06proto3"
 
 var (
 	file_berth_device_v1_device_proto_rawDescOnce sync.Once
@@ -618,7 +705,7 @@ func file_berth_device_v1_device_proto_rawDescGZIP() []byte {
 	return file_berth_device_v1_device_proto_rawDescData
 }
 
-var file_berth_device_v1_device_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
+var file_berth_device_v1_device_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
 var file_berth_device_v1_device_proto_goTypes = []any{
 	(*GetStateRequest)(nil),          // 0: berth.device.v1.GetStateRequest
 	(*GetStateResponse)(nil),         // 1: berth.device.v1.GetStateResponse
@@ -630,28 +717,32 @@ var file_berth_device_v1_device_proto_goTypes = []any{
 	(*GetAllocatableResponse)(nil),   // 7: berth.device.v1.GetAllocatableResponse
 	(*ListResourcesRequest)(nil),     // 8: berth.device.v1.ListResourcesRequest
 	(*ListResourcesResponse)(nil),    // 9: berth.device.v1.ListResourcesResponse
-	(*v1.Device)(nil),                // 10: berth.types.v1.Device
-	(*v1.Pod)(nil),                   // 11: berth.types.v1.Pod
-	(*v1.Answer)(nil),                // 12: berth.types.v1.Answer
+	(*ForgetResourceRequest)(nil),    // 10: berth.device.v1.ForgetResourceRequest
+	(*ForgetResourceResponse)(nil),   // 11: berth.device.v1.ForgetResourceResponse
+	(*v1.Device)(nil),                // 12: berth.types.v1.Device
+	(*v1.Pod)(nil),                   // 13: berth.types.v1.Pod
+	(*v1.Answer)(nil),                // 14: berth.types.v1.Answer
 }
 var file_berth_device_v1_device_proto_depIdxs = []int32{
 	2,  // 0: berth.device.v1.GetStateResponse.resources:type_name -> berth.device.v1.Resource
 	3,  // 1: berth.device.v1.Resource.devices:type_name -> berth.device.v1.DeviceState
-	10, // 2: berth.device.v1.DeviceState.device:type_name -> berth.types.v1.Device
-	11, // 3: berth.device.v1.GetTopologyHintsRequest.pod:type_name -> berth.types.v1.Pod
-	12, // 4: berth.device.v1.GetTopologyHintsResponse.answers:type_name -> berth.types.v1.Answer
+	12, // 2: berth.device.v1.DeviceState.device:type_name -> berth.types.v1.Device
+	13, // 3: berth.device.v1.GetTopologyHintsRequest.pod:type_name -> berth.types.v1.Pod
+	14, // 4: berth.device.v1.GetTopologyHintsResponse.answers:type_name -> berth.types.v1.Answer
 	2,  // 5: berth.device.v1.GetAllocatableResponse.resources:type_name -> berth.device.v1.Resource
 	2,  // 6: berth.device.v1.ListResourcesResponse.resources:type_name -> berth.device.v1.Resource
 	0,  // 7: berth.device.v1.DeviceService.GetState:input_type -> berth.device.v1.GetStateRequest
 	4,  // 8: berth.device.v1.DeviceService.GetTopologyHints:input_type -> berth.device.v1.GetTopologyHintsRequest
 	6,  // 9: berth.device.v1.DeviceService.GetAllocatable:input_type -> berth.device.v1.GetAllocatableRequest
 	8,  // 10: berth.device.v1.DeviceService.ListResources:input_type -> berth.device.v1.ListResourcesRequest
-	1,  // 11: berth.device.v1.DeviceService.GetState:output_type -> berth.device.v1.GetStateResponse
-	5,  // 12: berth.device.v1.DeviceService.GetTopologyHints:output_type -> berth.device.v1.GetTopologyHintsResponse
-	7,  // 13: berth.device.v1.DeviceService.GetAllocatable:output_type -> berth.device.v1.GetAllocatableResponse
-	9,  // 14: berth.device.v1.DeviceService.ListResources:output_type -> berth.device.v1.ListResourcesResponse
-	11, // [11:15] is the sub-list for method output_type
-	7,  // [7:11] is the sub-list for method input_type
+	10, // 11: berth.device.v1.DeviceService.ForgetResource:input_type -> berth.device.v1.ForgetResourceRequest
+	1,  // 12: berth.device.v1.DeviceService.GetState:output_type -> berth.device.v1.GetStateResponse
+	5,  // 13: berth.device.v1.DeviceService.GetTopologyHints:output_type -> berth.device.v1.GetTopologyHintsResponse
+	7,  // 14: berth.device.v1.DeviceService.GetAllocatable:output_type -> berth.device.v1.GetAllocatableResponse
+	9,  // 15: berth.device.v1.DeviceService.ListResources:output_type -> berth.device.v1.ListResourcesResponse
+	11, // 16: berth.device.v1.DeviceService.ForgetResource:output_type -> berth.device.v1.ForgetResourceResponse
+	12, // [12:17] is the sub-list for method output_type
+	7,  // [7:12] is the sub-list for method input_type
 	7,  // [7:7] is the sub-list for extension type_name
 	7,  // [7:7] is the sub-list for extension extendee
 	0,  // [0:7] is the sub-list for field type_name
@@ -668,7 +759,7 @@ func file_berth_device_v1_device_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_berth_device_v1_device_proto_rawDesc), len(file_berth_device_v1_device_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   10,
+			NumMessages:   12,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -23,6 +23,7 @@ const (
 	DeviceService_GetTopologyHints_FullMethodName = "/berth.device.v1.DeviceService/GetTopologyHints"
 	DeviceService_GetAllocatable_FullMethodName   = "/berth.device.v1.DeviceService/GetAllocatable"
 	DeviceService_ListResources_FullMethodName    = "/berth.device.v1.DeviceService/ListResources"
+	DeviceService_ForgetResource_FullMethodName   = "/berth.device.v1.DeviceService/ForgetResource"
 )
 
 // DeviceServiceClient is the client API for DeviceService service.
@@ -39,6 +40,12 @@ type DeviceServiceClient interface {
 	GetAllocatable(ctx context.Context, in *GetAllocatableRequest, opts ...grpc.CallOption) (*GetAllocatableResponse, error)
 	// ListResources returns the device resources with their counts.
 	ListResources(ctx context.Context, in *ListResourcesRequest, opts ...grpc.CallOption) (*ListResourcesResponse, error)
+	// ForgetResource drops a resource whose plugin is away, as if it had never been
+	// here: a restart does not wait for it. Without that, resources that nobody holds
+	// are forgotten some time after their plugin went. One that is not known is
+	// NOT_FOUND; while the plugin is connected or a container holds some of it, it is
+	// FAILED_PRECONDITION, and the holders are named.
+	ForgetResource(ctx context.Context, in *ForgetResourceRequest, opts ...grpc.CallOption) (*ForgetResourceResponse, error)
 }
 
 type deviceServiceClient struct {
@@ -89,6 +96,16 @@ func (c *deviceServiceClient) ListResources(ctx context.Context, in *ListResourc
 	return out, nil
 }
 
+func (c *deviceServiceClient) ForgetResource(ctx context.Context, in *ForgetResourceRequest, opts ...grpc.CallOption) (*ForgetResourceResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ForgetResourceResponse)
+	err := c.cc.Invoke(ctx, DeviceService_ForgetResource_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // DeviceServiceServer is the server API for DeviceService service.
 // All implementations must embed UnimplementedDeviceServiceServer
 // for forward compatibility.
@@ -103,6 +120,12 @@ type DeviceServiceServer interface {
 	GetAllocatable(context.Context, *GetAllocatableRequest) (*GetAllocatableResponse, error)
 	// ListResources returns the device resources with their counts.
 	ListResources(context.Context, *ListResourcesRequest) (*ListResourcesResponse, error)
+	// ForgetResource drops a resource whose plugin is away, as if it had never been
+	// here: a restart does not wait for it. Without that, resources that nobody holds
+	// are forgotten some time after their plugin went. One that is not known is
+	// NOT_FOUND; while the plugin is connected or a container holds some of it, it is
+	// FAILED_PRECONDITION, and the holders are named.
+	ForgetResource(context.Context, *ForgetResourceRequest) (*ForgetResourceResponse, error)
 	mustEmbedUnimplementedDeviceServiceServer()
 }
 
@@ -124,6 +147,9 @@ func (UnimplementedDeviceServiceServer) GetAllocatable(context.Context, *GetAllo
 }
 func (UnimplementedDeviceServiceServer) ListResources(context.Context, *ListResourcesRequest) (*ListResourcesResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListResources not implemented")
+}
+func (UnimplementedDeviceServiceServer) ForgetResource(context.Context, *ForgetResourceRequest) (*ForgetResourceResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ForgetResource not implemented")
 }
 func (UnimplementedDeviceServiceServer) mustEmbedUnimplementedDeviceServiceServer() {}
 func (UnimplementedDeviceServiceServer) testEmbeddedByValue()                       {}
@@ -218,6 +244,24 @@ func _DeviceService_ListResources_Handler(srv interface{}, ctx context.Context, 
 	return interceptor(ctx, in, info, handler)
 }
 
+func _DeviceService_ForgetResource_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ForgetResourceRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(DeviceServiceServer).ForgetResource(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: DeviceService_ForgetResource_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(DeviceServiceServer).ForgetResource(ctx, req.(*ForgetResourceRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // DeviceService_ServiceDesc is the grpc.ServiceDesc for DeviceService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -240,6 +284,10 @@ var DeviceService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ListResources",
 			Handler:    _DeviceService_ListResources_Handler,
+		},
+		{
+			MethodName: "ForgetResource",
+			Handler:    _DeviceService_ForgetResource_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

@@ -1,0 +1,33 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	devicev1 "github.com/berthd/berth/api/berth/device/v1"
+)
+
+const forgetLong = `Drop a device resource whose plugin is gone for good, as if it had never been here. Pods that ask for it are no longer told
+to wait for its plugin, and a restart of berthd does not wait for it either. berthd does so by itself some time after a plugin went
+(devices.forgetAfter).
+
+A resource is not forgotten while its plugin is connected or while a container holds some of it.`
+
+func (c *ctl) forget() *cobra.Command {
+	return c.verb(about{
+		use:     "forget RESOURCE",
+		short:   "Drop a device resource whose plugin is gone for good",
+		long:    forgetLong,
+		example: `  berthctl forget example.com/gpu`,
+		args:    []string{"RESOURCE"},
+	}, func(ctx context.Context, s *session, args []string) error {
+		answer, err := s.Device().ForgetResource(ctx, &devicev1.ForgetResourceRequest{Resource: args[0]})
+		if err != nil {
+			return err
+		}
+		return s.show(answer, func(w io.Writer) { fmt.Fprintf(w, "%s is forgotten\n", args[0]) })
+	})
+}

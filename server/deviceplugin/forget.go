@@ -1,0 +1,84 @@
+package deviceplugin
+
+import (
+	"context"
+	"time"
+
+	"github.com/berthd/berth/managers/device"
+	"github.com/berthd/berth/managers/fault"
+)
+
+// forgetAgain is when a resource is looked at again that could not be forgotten,
+// because somebody holds some of it or the ledger could not be written.
+const forgetAgain = time.Minute
+
+// Forget drops a resource whose plugin is away, as if it had never been here.
+// Errors are of class NotFound for one that is not known, Precondition while its
+// plugin is connected or somebody holds some of it, and Unavailable if that cannot be
+// kept.
+func (s *Server) Forget(ctx context.Context, resource string) error {
+	if _, known := s.Inventory.Snapshot().Resource(resource); !known {
+		return fault.NotFoundf("no device plugin has registered for %.253q", resource)
+	}
+	if err := s.Memory.Forget(ctx, resource, func() error { return s.mayForget(resource) }); err != nil {
+		return err
+	}
+	s.Inventory.Forget(resource)
+	s.Log.InfoContext(ctx, "a device resource is forgotten", "resource", resource)
+	return nil
+}
+
+// mayForget refuses to forget a resource whose plugin is connected.
+func (s *Server) mayForget(resource string) error {
+	if r, ok := s.Inventory.Snapshot().Resource(resource); ok && r.State == device.Connected {
+		return fault.Preconditionf("the device plugin for %s is connected, and would make it known again; end the plugin first", resource)
+	}
+	return nil
+}
+
+// forgetAway drops the resources of a snapshot whose plugins have been away for
+// ForgetAfter and that nobody holds. It returns when to look again at the others; the
+// zero time if there are none.
+func (s *Server) forgetAway(ctx context.Context, snap *device.Snapshot) (next time.Time) {
+	if s.ForgetAfter == 0 {
+		return next
+	}
+	for r := range snap.Resources() {
+		if r.Away.IsZero() {
+			continue
+		}
+		due := r.Away.Add(s.ForgetAfter)
+		if now := s.Now(); !now.Before(due) {
+			if s.forgetOne(ctx, r.Name, now) {
+				continue
+			}
+			due = now.Add(forgetAgain)
+		}
+		if next.IsZero() || due.Before(next) {
+			next = due
+		}
+	}
+	return next
+}
+
+// forgetOne drops a resource whose plugin did not come back, and tells whether that
+// is done.
+func (s *Server) forgetOne(ctx context.Context, resource string, now time.Time) bool {
+	err := s.Memory.Forget(ctx, resource, func() error { return s.mayForget(resource) })
+	switch {
+	case err == nil:
+	case fault.ClassOf(err) == fault.Precondition:
+		s.Log.DebugContext(ctx, "a device resource without a plugin is not forgotten yet", "resource", resource, "error", err)
+		return false
+	default:
+		s.Log.WarnContext(ctx, "a device resource without a plugin cannot be forgotten", "resource", resource, "error", err)
+		return false
+	}
+	if s.KeepName {
+		s.Inventory.Retire(resource, now)
+	} else {
+		s.Inventory.Forget(resource)
+	}
+	s.Log.InfoContext(ctx, "a device resource is forgotten: its plugin did not come back, and nobody holds any of it", "resource", resource, "after", s.ForgetAfter)
+	return true
+}
