@@ -33,24 +33,27 @@ type Options struct {
 	Attempts int
 	// Wait lets Dial return only when berthd is ready.
 	Wait bool
+	// ConnectTimeout is how long berthd may take to answer a new connection; 0 means 20 s. On a machine that is very
+	// busy that takes more than a moment.
+	ConnectTimeout time.Duration
 }
 
 const (
 	defaultMaxReceiveBytes = 64 << 20
 	defaultAttempts        = 5
+	defaultConnectTimeout  = 20 * time.Second
 )
 
 // A berthd that starts is there within milliseconds: dial often at first.
-var reconnect = grpc.ConnectParams{
-	Backoff:           backoff.Config{BaseDelay: 20 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
-	MinConnectTimeout: time.Second,
-}
+var reconnect = backoff.Config{BaseDelay: 20 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second}
 
 // Client talks to one berthd. It may be used from several goroutines at once.
 type Client struct {
 	conn     *grpc.ClientConn
 	path     string
 	attempts int
+	// connectTimeout is how long berthd may take to answer a new connection.
+	connectTimeout time.Duration
 }
 
 // Dial makes a client for an endpoint: a path or unix:///path; empty means what BERTH_ENDPOINT says, and without that
@@ -66,18 +69,21 @@ func Dial(ctx context.Context, endpoint string, o Options) (*Client, error) {
 	if o.Attempts == 0 {
 		o.Attempts = defaultAttempts
 	}
-	c := &Client{path: path, attempts: o.Attempts}
+	if o.ConnectTimeout == 0 {
+		o.ConnectTimeout = defaultConnectTimeout
+	}
+	c := &Client{path: path, attempts: o.Attempts, connectTimeout: o.ConnectTimeout}
 	// The dialer knows the path, so that no character of it can be taken for part of a URL.
 	c.conn, err = grpc.NewClient("passthrough:///localhost",
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, "unix", path)
 		}),
-		grpc.WithConnectParams(reconnect),
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: reconnect, MinConnectTimeout: o.ConnectTimeout}),
 		grpc.WithUserAgent(o.UserAgent),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(o.MaxReceiveBytes)),
-		grpc.WithChainUnaryInterceptor(unaryErrors),
-		grpc.WithChainStreamInterceptor(streamErrors),
+		grpc.WithChainUnaryInterceptor(c.unaryErrors),
+		grpc.WithChainStreamInterceptor(c.streamErrors),
 	)
 	if err != nil {
 		return nil, err
@@ -160,20 +166,27 @@ func (c *Client) Inspect() inspectv1.InspectServiceClient {
 }
 
 // unaryErrors turns the errors of calls into *Error.
-func unaryErrors(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-	return fromStatus(invoke(ctx, method, req, reply, cc, opts...))
+func (c *Client) unaryErrors(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	return c.connectError(fromStatus(invoke(ctx, method, req, reply, cc, opts...)))
 }
 
 // streamErrors turns the errors of streams into *Error.
-func streamErrors(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+func (c *Client) streamErrors(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 	s, err := open(ctx, desc, cc, method, opts...)
 	if err != nil {
-		return nil, fromStatus(err)
+		return nil, c.connectError(fromStatus(err))
 	}
-	return stream{s}, nil
+	return stream{s, c}, nil
 }
 
-type stream struct{ grpc.ClientStream }
+type stream struct {
+	grpc.ClientStream
+	client *Client
+}
 
-func (s stream) SendMsg(m any) error { return fromStatus(s.ClientStream.SendMsg(m)) }
-func (s stream) RecvMsg(m any) error { return fromStatus(s.ClientStream.RecvMsg(m)) }
+func (s stream) SendMsg(m any) error {
+	return s.client.connectError(fromStatus(s.ClientStream.SendMsg(m)))
+}
+func (s stream) RecvMsg(m any) error {
+	return s.client.connectError(fromStatus(s.ClientStream.RecvMsg(m)))
+}

@@ -3,6 +3,8 @@ package berth
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net"
 	"strings"
 	"time"
 
@@ -30,7 +32,13 @@ type Error struct {
 	RequestID string
 
 	status *status.Status
+	// noAnswer is true where somebody took the connection and did not answer in time.
+	noAnswer bool
 }
+
+// ErrNoAnswer matches an error of a call for which berthd took the connection and did not answer within
+// Options.ConnectTimeout: it runs, and is stuck, or the machine is very busy.
+var ErrNoAnswer = errors.New("berthd does not answer")
 
 // Violation is one field of a request and what is wrong with it.
 type Violation struct {
@@ -51,9 +59,11 @@ func (e *Error) Error() string {
 // GRPCStatus returns the status that the error was read from, for package status.
 func (e *Error) GRPCStatus() *status.Status { return e.status }
 
-// Is makes a call that ran out of time, or was given up, match the errors of package context.
+// Is makes a call that ran out of time, or was given up, match the errors of package context, and one that was not answered
+// ErrNoAnswer.
 func (e *Error) Is(target error) bool {
-	return e.Code == codes.DeadlineExceeded && target == context.DeadlineExceeded ||
+	return e.noAnswer && target == ErrNoAnswer ||
+		e.Code == codes.DeadlineExceeded && target == context.DeadlineExceeded ||
 		e.Code == codes.Canceled && target == context.Canceled
 }
 
@@ -122,6 +132,17 @@ func fromStatus(err error) error {
 		}
 	}
 	return e
+}
+
+// connectError says in plain words that the time for a new connection is over. gRPC closes the connection then and reports
+// what its own reader or writer met.
+func (c *Client) connectError(err error) error {
+	var e *Error
+	if errors.As(err, &e) && e.Code == codes.Unavailable && e.Reason == "" && strings.Contains(e.Message, net.ErrClosed.Error()) {
+		e.Message = fmt.Sprintf("berthd at %s accepted the connection and did not answer within %s", c.Endpoint(), c.connectTimeout)
+		e.noAnswer = true
+	}
+	return err
 }
 
 // dialing precedes the dialer's own error in the text of a connection that did not come about.

@@ -38,10 +38,14 @@ func (c *ctl) fail(err error) int {
 	if errors.As(err, &v) {
 		return int(v)
 	}
-	text := oneLine(err.Error())
-	fmt.Fprintf(c.err, "berthctl: %s\n", text)
 	var failed *berth.Error
-	if errors.As(err, &failed) {
+	found := errors.As(err, &failed)
+	text := oneLine(err.Error())
+	if found && c.timeout > 0 && failed.Reason == "" && errors.Is(err, context.DeadlineExceeded) {
+		text = fmt.Sprintf("berthd did not answer within %s (--timeout): %s", c.timeout, text)
+	}
+	fmt.Fprintf(c.err, "berthctl: %s\n", text)
+	if found {
 		for _, f := range failed.Fields {
 			line := oneLine(f.Field + ": " + f.Description)
 			// The only one is in the message.
@@ -80,6 +84,8 @@ func (c *ctl) hint(err error, failed *berth.Error) string {
 		return "--timeout gives it more time"
 	case failed == nil:
 		return ""
+	case errors.Is(err, berth.ErrNoAnswer):
+		return "berthd runs: it is stuck, or the machine is very busy; its log may tell more"
 	}
 	switch failed.Code {
 	case codes.Unavailable:

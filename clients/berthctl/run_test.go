@@ -1,10 +1,12 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -174,6 +176,38 @@ func TestNobodyListens(t *testing.T) {
 		"hint: is berthd running? --endpoint or BERTH_ENDPOINT say where its socket is\n"
 	if r.code != exitError || r.out != "" || r.err != want {
 		t.Errorf("exit %d, %q, %q", r.code, r.out, r.err)
+	}
+}
+
+// TestNobodyAnswers: who takes the connection and never answers is not taken for a berthd that does not run, and the
+// message tells how long it was given.
+func TestNobodyAnswers(t *testing.T) {
+	t.Parallel()
+	dir, err := os.MkdirTemp("", "b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	path := filepath.Join(dir, "berth.sock")
+	mute, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = mute.Close() })
+	r := invoke(t.Context(), path, "", "get", "pods", "--timeout", "20ms")
+	if r.code != exitError || !strings.HasPrefix(r.err, "berthctl: berthd did not answer within 20ms (--timeout): ") ||
+		!strings.HasSuffix(r.err, "\nhint: --timeout gives it more time\n") {
+		t.Errorf("exit %d, %q", r.code, r.err)
+	}
+	var out, errs bytes.Buffer
+	code := run(t.Context(), env{in: strings.NewReader(""), out: &out, err: &errs, now: time.Now,
+		dial: func(ctx context.Context, endpoint string) (*berth.Client, error) {
+			return berth.Dial(ctx, endpoint, berth.Options{ConnectTimeout: 20 * time.Millisecond})
+		}}, []string{"get", "pods", "--endpoint", path})
+	want := "berthctl: berthd at unix://" + path + " accepted the connection and did not answer within 20ms\n" +
+		"hint: berthd runs: it is stuck, or the machine is very busy; its log may tell more\n"
+	if code != exitError || errs.String() != want {
+		t.Errorf("exit %d, %q, want %q", code, errs.String(), want)
 	}
 }
 

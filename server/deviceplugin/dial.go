@@ -18,7 +18,7 @@ import (
 // it listens.
 var retry = grpc.ConnectParams{
 	Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
-	MinConnectTimeout: time.Second,
+	MinConnectTimeout: 20 * time.Second,
 }
 
 // dial connects to a plugin's socket and waits until it answers.

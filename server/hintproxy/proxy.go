@@ -108,7 +108,7 @@ func dialUnix(ctx context.Context, endpoint string) (net.Conn, error) {
 // redial is how often a provider that is away is looked for.
 var redial = grpc.ConnectParams{
 	Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
-	MinConnectTimeout: time.Second,
+	MinConnectTimeout: 20 * time.Second,
 }
 
 // newProxy makes a proxy that has not begun to connect. settled tells that there
