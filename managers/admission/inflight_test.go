@@ -350,3 +350,30 @@ func TestUnremovablePodsHoldUpNoOther(t *testing.T) {
 		}
 	})
 }
+
+// TestSuspendedPlugin: a pod that needs a plugin which is not called for a while is put
+// off until the next probe, or rejected as by the kubelet.
+func TestSuspendedPlugin(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, topology.BestEffort)
+	for _, defers := range []bool{true, false} {
+		err := fault.Unavailablef("Allocate of the device plugin for %s at gpu.sock: it is suspended until noon", gpu)
+		err.Err, err.RetryAfter = device.ErrSuspended, 42*time.Second
+		h.DeferWaits, h.plugins.fail = defers, err
+		v := h.admit(t, guaranteed("a", 1, 1))
+		if !strings.Contains(v.Message, "gpu.sock: it is suspended until noon") {
+			t.Errorf("message %q", v.Message)
+		}
+		if !defers {
+			if v.Outcome != admission.Rejected || v.Reason != fault.UnexpectedAdmissionError {
+				t.Errorf("%v %s", v.Outcome, v.Reason)
+			}
+			continue
+		}
+		want := admission.Condition{Type: string(device.PluginSuspended), Provider: device.Name, Resource: gpu}
+		if v.Outcome != admission.Deferred || v.RetryAfter != 42*time.Second || v.Condition == nil || *v.Condition != want {
+			t.Errorf("%v after %s: %+v", v.Outcome, v.RetryAfter, v.Condition)
+		}
+	}
+	h.nothingReserved(t)
+}

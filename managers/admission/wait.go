@@ -54,16 +54,19 @@ func (e *Engine) postponed(refused Verdict, err error) (Verdict, error) {
 	if !errors.As(err, &w) || e.overdue(w.Waits()) {
 		return refused, nil
 	}
-	condition := Condition{Type: w.Waits().Condition, Resource: w.Waits().Resource}
+	condition, after := Condition{Type: w.Waits().Condition, Resource: w.Waits().Resource}, e.RetryAfter
 	if fe := new(fault.Error); errors.As(err, &fe) {
 		condition.Provider = fe.Provider
+		if fe.RetryAfter > 0 {
+			after = fe.RetryAfter
+		}
 	}
 	if !e.DeferWaits && !w.Waits().Undecided {
 		return refused, nil
 	}
 	refused.Outcome, refused.Reason = Deferred, ""
 	refused.Trace.Reason = ""
-	refused.RetryAfter, refused.Condition = e.RetryAfter, &condition
+	refused.RetryAfter, refused.Condition = after, &condition
 	return e.undecided(refused)
 }
 

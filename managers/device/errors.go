@@ -15,6 +15,9 @@ type Condition string
 const (
 	// PluginAway: the resource's plugin is known and not connected.
 	PluginAway Condition = "PluginAway"
+	// PluginSuspended: the plugin did not answer several times in a row, and is not
+	// called for a while.
+	PluginSuspended Condition = "PluginSuspended"
 	// NoHealthyDevice: the plugin is there and has no healthy device.
 	NoHealthyDevice Condition = "NoHealthyDevice"
 )
@@ -22,6 +25,10 @@ const (
 // ErrAway is behind the errors of Plugins where the plugin is not connected, or its
 // connection broke before it had answered.
 var ErrAway = errors.New("the device plugin is away")
+
+// ErrSuspended is behind the errors of Plugins where the plugin is not called, as it
+// did not answer several times in a row. They tell when it is called again.
+var ErrSuspended = errors.New("the device plugin does not answer")
 
 // WaitError is behind the refusals that time may heal: the resource is known,
 // and none of its devices can be had for the moment.
@@ -67,10 +74,19 @@ func refuse(resource string, err error) error {
 
 // refuseCall makes a refusal of what became of a call to a plugin.
 func refuseCall(resource string, err error) error {
-	if errors.Is(err, ErrAway) {
-		err = &WaitError{Resource: resource, Condition: PluginAway, Err: err}
+	condition := PluginAway
+	switch {
+	case errors.Is(err, ErrSuspended):
+		condition = PluginSuspended
+	case !errors.Is(err, ErrAway):
+		return refuse(resource, err)
 	}
-	return refuse(resource, err)
+	refused := fault.Refuse("", "%w", &WaitError{Resource: resource, Condition: condition, Err: err})
+	refused.Provider, refused.Resource = Name, resource
+	if own := new(fault.Error); errors.As(err, &own) {
+		refused.RetryAfter = max(own.RetryAfter, 0)
+	}
+	return refused
 }
 
 func refusef(resource, format string, args ...any) error {

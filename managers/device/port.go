@@ -5,8 +5,8 @@ import "context"
 // Plugins carries the manager's questions to the plugins. Both must end within a
 // deadline of the implementation's own, and say which resource they were about
 // in their errors. Errors are what the plugin answered, those of class Unavailable
-// that wrap ErrAway if it did not get to answer because it is away, and those of
-// class Deadline if it did not answer in time.
+// that wrap ErrAway if it did not get to answer because it is away or ErrSuspended if
+// it was not called at all, and those of class Deadline if it did not answer in time.
 type Plugins interface {
 	// Preferred asks which size devices out of available the plugin would take,
 	// among them all of mustInclude (GetPreferredAllocation). It is only called

@@ -2,6 +2,7 @@ package deviceplugin
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"github.com/berthd/berth/managers/device"
 	"github.com/berthd/berth/managers/fault"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/server/breaker"
 )
 
 // Preferred asks a plugin which devices it would take (GetPreferredAllocation).
@@ -140,23 +142,89 @@ func (s *Server) ask(ctx context.Context, resource, method string, limit time.Du
 // call makes one call to the plugin within a limit. What the caller's own
 // context ended is the caller's error; all else is the plugin's.
 func (p *session) call(ctx context.Context, method string, limit time.Duration, do func(context.Context) error) error {
+	call, err := p.enter(method)
+	if err != nil {
+		return err
+	}
+	start := p.server.Now()
 	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	defer context.AfterFunc(p.life, cancel)()
-	err := do(limited)
+	err = do(limited)
 	switch {
 	case err == nil:
+		p.leave(call, answered, "")
 		return nil
 	case ctx.Err() != nil:
-		return fmt.Errorf("%s of the device plugin for %s: %w", method, p.resource, context.Cause(ctx))
+		outcome := unknown
+		if errors.Is(ctx.Err(), context.DeadlineExceeded) && p.server.Now().Sub(start) >= limit/2 {
+			// Callers with less patience than berthd must not keep it from learning.
+			outcome = silent
+		}
+		err = fmt.Errorf("%s of the device plugin for %s: %w", method, p.resource, context.Cause(ctx))
+		p.leave(call, outcome, err.Error())
+		return err
 	case status.Code(err) == codes.DeadlineExceeded:
-		return fault.Deadlinef("the device plugin for %s did not answer %s within %s", p.resource, method, limit)
+		err := fault.Deadlinef("the device plugin for %s did not answer %s within %s", p.resource, method, limit)
+		p.leave(call, silent, err.Error())
+		return err
 	}
 	failure := fault.Unavailablef("the device plugin for %s failed at %s: %w", p.resource, method, err)
 	if code := status.Code(err); code == codes.Unavailable ||
 		code == codes.Canceled && (p.life.Err() != nil || p.conn.GetState() == connectivity.Shutdown) {
 		// The connection broke, or the session has ended.
 		failure.Err = device.ErrAway
+		p.leave(call, unknown, "")
+	} else {
+		p.leave(call, answered, "")
 	}
 	return failure
+}
+
+// outcome is what a call says about whether the plugin answers at all.
+type outcome int
+
+const (
+	answered outcome = iota
+	silent
+	unknown
+)
+
+// enter asks the plugin's breaker whether a call may be made. A plugin that was
+// silent three times in a row is not called for a while, so that pods which need
+// it have their answer at once.
+func (p *session) enter(method string) (breaker.Call, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := p.server.Now()
+	call, err := p.breaker.Begin(now)
+	open := new(breaker.OpenError)
+	if !errors.As(err, &open) {
+		return call, nil
+	}
+	refused := fault.Unavailablef("%s of the device plugin for %s at %s: %w", method, p.resource, p.path, err)
+	refused.Err = device.ErrSuspended
+	refused.RetryAfter = open.Until.Sub(now) // below 0 while a probe is under way
+	return call, refused
+}
+
+// leave tells the breaker how a call ended.
+func (p *session) leave(call breaker.Call, o outcome, text string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	wasOpen := p.breaker.Open()
+	switch o {
+	case answered:
+		call.Answered()
+		if wasOpen {
+			p.server.Log.Info("the device plugin answers again", "resource", p.resource, "endpoint", p.path)
+		}
+	case unknown:
+		call.GaveUp()
+	case silent:
+		if now := p.server.Now(); call.Failed(now, text) {
+			p.server.Log.Warn("the device plugin does not answer; it is not called for a while, and pods that need it are put off",
+				"resource", p.resource, "endpoint", p.path, "until", p.breaker.Until().UTC(), "error", text)
+		}
+	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/berthd/berth/managers/device"
 	"github.com/berthd/berth/managers/fault"
 	"github.com/berthd/berth/managers/workload"
+	"github.com/berthd/berth/server/breaker"
 )
 
 // Register answers a plugin's call on kubelet.sock. It calls the plugin back for
@@ -59,7 +60,7 @@ func (s *Server) connect(ctx context.Context, resource, path string) (*session, 
 			Preferred: options.GetPreferredAllocationAvailable,
 			PreStart:  options.PreStartRequired,
 		},
-		ended: make(chan struct{}),
+		ended: make(chan struct{}), breaker: breaker.New(s.Breaker),
 	}, nil
 }
 

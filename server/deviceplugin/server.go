@@ -16,6 +16,7 @@ import (
 	"github.com/berthd/berth/managers/device"
 	"github.com/berthd/berth/managers/fault"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/server/breaker"
 )
 
 // DefaultDir is where plugins expect kubelet.sock; several have it hard-coded.
@@ -40,6 +41,8 @@ type Config struct {
 	// MaxListBytes is the largest list that a plugin may send; 0 means 64 MiB.
 	// (The kubelet ends a plugin's stream at 4 MiB.)
 	MaxListBytes int
+	// Breaker says when a plugin that does not answer is left alone.
+	Breaker breaker.Config
 }
 
 // Deadlines of calls to plugins; 0 means the default. The kubelet has none for

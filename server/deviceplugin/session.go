@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"sync"
 
 	"google.golang.org/grpc"
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
@@ -11,6 +12,7 @@ import (
 	"github.com/berthd/berth/managers/device"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/numa"
+	"github.com/berthd/berth/server/breaker"
 )
 
 // Why a session was ended from this side.
@@ -39,6 +41,9 @@ type session struct {
 	ended chan struct{}
 
 	strange bool // a node that no machine can have was reported
+
+	mu      sync.Mutex
+	breaker *breaker.Breaker // guarded by mu
 }
 
 // run follows the plugin's lists until its stream ends, which is the end of the
@@ -53,7 +58,7 @@ func (p *session) run(before *session) {
 	}
 	ctx := p.life
 	err := p.follow(ctx)
-	if p.leave() {
+	if p.makeRoom() {
 		return
 	}
 	if cause := context.Cause(ctx); cause != nil {
@@ -71,9 +76,9 @@ func (p *session) run(before *session) {
 	s.takeOver(p.resource)
 }
 
-// leave makes room for another session of the resource. It tells whether the
+// makeRoom makes room for another session of the resource. It tells whether the
 // connection is kept.
-func (p *session) leave() (kept bool) {
+func (p *session) makeRoom() (kept bool) {
 	s := p.server
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -5,6 +5,8 @@ import (
 	"slices"
 
 	"google.golang.org/grpc/connectivity"
+
+	"github.com/berthd/berth/server/breaker"
 )
 
 // standby is the connection of a plugin that a newer one has pushed out, without
@@ -61,7 +63,7 @@ func (s *Server) takeOver(resource string) {
 		s.older = slices.Delete(s.older, i, i+1)
 		next := &session{
 			server: s, resource: resource, path: o.path, conn: o.conn, client: o.client,
-			options: o.options, ended: make(chan struct{}),
+			options: o.options, ended: make(chan struct{}), breaker: breaker.New(s.Breaker),
 		}
 		s.Log.Info("an older device plugin takes over", "resource", resource, "endpoint", o.path)
 		if err := s.begin(context.Background(), next); err != nil {

@@ -11,37 +11,39 @@ import (
 
 	"github.com/berthd/berth/managers/fault"
 	"github.com/berthd/berth/managers/hint"
+	"github.com/berthd/berth/server/breaker"
 )
 
 // call makes one call of an admission. A provider that is away or suspended is not
 // called at all; each failure counts, a refusal is none. The error names the
 // provider, except where the caller's own context has ended.
 func (p *proxy) call(ctx context.Context, method string, do func(context.Context) error) error {
-	if err := p.enter(); err != nil {
+	call, err := p.enter()
+	if err != nil {
 		return away(p.Name(), "(%s): %w", method, err)
 	}
-	err := p.within(ctx, method, do)
+	err = p.within(ctx, method, do)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
 	case ctx.Err() != nil:
-		p.breaker.unknown()
+		call.GaveUp()
 	case err == nil, fault.ClassOf(err) == fault.Refused:
-		p.breaker.success()
+		call.Answered()
 	default:
-		p.breaker.failure(p.parts.Now(), err.Error())
+		call.Failed(p.parts.Now(), err.Error())
 	}
 	return err
 }
 
 // enter returns why the provider cannot be called now.
-func (p *proxy) enter() error {
+func (p *proxy) enter() (breaker.Call, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.introduced {
-		return errors.New(p.away)
+		return breaker.Call{}, errors.New(p.away)
 	}
-	return p.breaker.enter(p.parts.Now())
+	return p.breaker.Begin(p.parts.Now())
 }
 
 // within makes a call under the provider's deadline and gives its error a class.

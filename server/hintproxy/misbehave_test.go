@@ -20,6 +20,7 @@ import (
 	"github.com/berthd/berth/managers/hint/hinttest"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/workload"
+	"github.com/berthd/berth/server/breaker"
 )
 
 type hintRequest = hint.Request
@@ -244,7 +245,7 @@ func TestRefusal(t *testing.T) {
 // and back when it works.
 func TestBreaker(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, Config{Breaker: Breaker{Failures: 2, Rest: 10 * time.Second, Longest: 15 * time.Second}})
+	s := newStage(t, Config{Breaker: breaker.Config{Failures: 2, Rest: 10 * time.Second, Longest: 15 * time.Second}})
 	sc, _ := s.serveScript(seatsOf("seats"))
 	s.register("seats")
 	n := 0
@@ -286,7 +287,7 @@ func TestBreaker(t *testing.T) {
 // fails too, the rest goes on where it was.
 func TestSuspensionEndsWithTheProcess(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, Config{Breaker: Breaker{Failures: 1, Rest: 10 * time.Second, Longest: time.Minute}})
+	s := newStage(t, Config{Breaker: breaker.Config{Failures: 1, Rest: 10 * time.Second, Longest: time.Minute}})
 	restart := func(stop func()) (*script, func()) {
 		t.Helper()
 		stop()
@@ -321,38 +322,10 @@ func TestSuspensionEndsWithTheProcess(t *testing.T) {
 	}
 }
 
-// While one call tries a suspended provider, no other does.
-func TestBreakerTriesOnce(t *testing.T) {
-	t.Parallel()
-	now := time.Unix(0, 0)
-	b := breaker{Breaker: Breaker{Failures: 1, Rest: time.Second, Longest: time.Second}}
-	b.failure(now, "no")
-	if err := b.enter(now); err == nil {
-		t.Error("open at once after the failure: entered")
-	}
-	now = now.Add(time.Second)
-	if err := b.enter(now); err != nil {
-		t.Error(err)
-	}
-	if err := b.enter(now); err == nil {
-		t.Error("a second call enters while the first one tries")
-	}
-	b.unknown() // the caller gave up: nothing is known
-	if err := b.enter(now); err != nil {
-		t.Error(err)
-	}
-	b.success()
-	for range 2 {
-		if err := b.enter(now); err != nil {
-			t.Error(err)
-		}
-	}
-}
-
 // A caller that gives up says nothing about the provider.
 func TestCallerGivesUp(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, Config{Breaker: Breaker{Failures: 1}})
+	s := newStage(t, Config{Breaker: breaker.Config{Failures: 1}})
 	sc, _ := s.serveScript(seatsOf("seats"))
 	s.register("seats")
 	ctx, cancel := context.WithCancel(t.Context())

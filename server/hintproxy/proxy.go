@@ -14,6 +14,7 @@ import (
 	hintv1 "github.com/berthd/berth/api/berth/hint/v1"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/server/breaker"
 )
 
 // Config of all proxies. The zero value is good.
@@ -29,7 +30,7 @@ type Config struct {
 	// MaxAnswerBytes bounds one answer; 0 means 4 MiB.
 	MaxAnswerBytes int
 	// Breaker says when a provider is suspended.
-	Breaker Breaker
+	Breaker breaker.Config
 	// Required are names without which nothing is admitted, whether or not a
 	// provider has registered under them.
 	Required []string
@@ -47,7 +48,7 @@ func (c Config) withDefaults() Config {
 	if c.MaxAnswerBytes == 0 {
 		c.MaxAnswerBytes = 4 << 20
 	}
-	c.Breaker = c.Breaker.withDefaults()
+	c.Breaker = c.Breaker.WithDefaults()
 	return c
 }
 
@@ -76,7 +77,7 @@ type proxy struct {
 	telling chan struct{}
 
 	mu           sync.Mutex
-	breaker      breaker
+	breaker      *breaker.Breaker
 	connection   int                     // counts changes of the connection
 	introduced   bool                    // it has confirmed its holdings on this connection
 	away         string                  // why it is not introduced
@@ -117,7 +118,7 @@ func newProxy(o ledger.Outsider, cfg Config, parts Parts, settled bool) (*proxy,
 	p := &proxy{
 		registration: o, config: cfg, parts: parts,
 		wake: make(chan struct{}, 1), retired: make(chan struct{}), refused: make(chan error, 1), telling: make(chan struct{}, 1),
-		breaker: breaker{Breaker: cfg.Breaker}, settled: settled,
+		breaker: breaker.New(cfg.Breaker), settled: settled,
 		away:         "nobody has answered at " + o.Endpoint + " yet",
 		confirmation: make(chan struct{}), confirmed: map[string]ledger.Lease{},
 		reservations: map[string]reservation{}, aborts: map[string]time.Time{},

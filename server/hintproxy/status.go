@@ -57,11 +57,11 @@ func (r *Registry) List() []Status {
 func (p *proxy) status() Status {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	s := Status{Outsider: p.registration, State: Connected, Message: p.breaker.last}
+	s := Status{Outsider: p.registration, State: Connected, Message: p.breaker.Last()}
 	switch {
 	case !p.introduced:
 		s.State, s.Message = Away, p.away
-	case p.breaker.open():
+	case p.breaker.Open():
 		s.State = Suspended
 	}
 	return s

@@ -90,7 +90,7 @@ func (p *proxy) confirm(connection int, leases []ledger.Lease, holdings []*hintv
 	}
 	if !p.introduced {
 		p.introduced, p.away = true, ""
-		p.breaker.comeBack(p.parts.Now())
+		p.breaker.Reconnected()
 		select {
 		case <-p.confirmation:
 		default:

@@ -282,11 +282,13 @@ func (x *AdmitResponse) GetNotes() []string {
 // google.rpc.ErrorInfo.
 type Condition struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// "PluginAway" (the device plugin is known and not connected),
+	// "PluginAway" (the device plugin is known and not connected), "PluginSuspended"
+	// (it did not answer several times in a row), "AdmissionsInFlight" (the pod fits
+	// but for what is reserved for other pods that are being admitted or resized),
 	// "NoHealthyDevice" (all of its devices are unhealthy), "ResourceUnknown" (nobody
-	// has registered for the resource yet), "StateUncertain" (the
-	// agent has not said by Sync which pods live, or has not yet admitted again one
-	// that lives here and is not known), or an outside provider's word.
+	// has registered for the resource yet), "StateUncertain" (the agent has not said by
+	// Sync which pods live, or has not yet admitted again one that lives here and is
+	// not known), or an outside provider's word.
 	Reason string `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"`
 	// "berth".
 	Domain string `protobuf:"bytes,2,opt,name=domain,proto3" json:"domain,omitempty"`
