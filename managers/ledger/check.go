@@ -17,13 +17,13 @@ func Check(v *View) []Finding {
 	for p := range v.Pods() {
 		c.pod(p)
 	}
+	for u := range v.UnknownLivePods() {
+		c.unknown(u.UID)
+	}
 	c.overlaps()
 	c.memorySums()
 	for b := range v.Bindings() {
 		c.binding(b)
-	}
-	for s := range v.UnknownLivePods() {
-		c.unknown(s.UID)
 	}
 	return c.findings
 }
@@ -38,9 +38,13 @@ func (d *Draft) flaw(next *View) (Finding, bool) {
 			c.pod(p)
 		}
 	}
+	for uid := range d.unknown {
+		c.unknown(uid)
+	}
 	if c.devices != nil {
 		for o := range next.DeviceHolders() {
-			if _, changed := d.pods[o.UID()]; !changed {
+			_, changed := d.pods[o.UID()]
+			if _, noted := d.unknown[o.UID()]; !changed && !noted {
 				c.meetDevices(o)
 			}
 		}
@@ -55,10 +59,7 @@ func (d *Draft) flaw(next *View) (Finding, bool) {
 		for b := range next.BindingsOf(uid) {
 			c.binding(b)
 		}
-		c.unknown(uid)
-	}
-	for uid := range d.unknown {
-		c.unknown(uid)
+		c.unknownIsKnown(uid)
 	}
 	if len(c.findings) == 0 {
 		return Finding{}, false
@@ -292,7 +293,7 @@ func (c *checker) overlaps() {
 		return
 	}
 	var before []*Pod
-	for p := range c.view.Pods() {
+	for p := range c.view.holdings() {
 		set := nodeCPUs(p)
 		if !set.Overlaps(c.view.facts.contested) {
 			continue
@@ -383,14 +384,6 @@ func ascending(a, b Device) int {
 // has reports whether a device is among d.
 func (d *Devices) has(id string) bool {
 	return slices.ContainsFunc(d.Devices, func(dev Device) bool { return dev.ID == id })
-}
-
-// unknown checks that a uid that is noted as living and unknown is a pod's that is not
-// known.
-func (c *checker) unknown(uid string) {
-	if _, known := c.view.pods.Get(uid); c.view.UnknownLive(uid) && (known || uid == "" || strings.Contains(uid, "/")) {
-		c.add(Structural, RuleUnknownLive, Owner{Pod: uid}, Owner{}, "", "pod %q is noted as living and unknown, and is known or no pod", uid)
-	}
 }
 
 func (c *checker) binding(b Binding) {

@@ -106,10 +106,15 @@ func (st *state) keepOut(f Finding) {
 	p, here := st.view.pods.Get(uid)
 	if other := f.Other.Pod; other != "" && other != uid {
 		o, both := st.view.pods.Get(other)
-		if !here || !both {
+		switch {
+		case !here && both && st.view.UnknownLive(uid): // who lives keeps what it has
+			uid, p, o = other, o, nil
+		case here && st.view.UnknownLive(other):
+			o = nil
+		case !here || !both:
 			return
 		}
-		if cmp.Or(cmp.Compare(o.newest(), p.newest()), -strings.Compare(other, uid)) < 0 {
+		if o != nil && cmp.Or(cmp.Compare(o.newest(), p.newest()), -strings.Compare(other, uid)) < 0 {
 			uid, p = other, o
 		}
 	}
@@ -149,9 +154,9 @@ func (st *state) release() {
 		}
 		lost.Bindings[id] = b
 	}
-	for _, uid := range sortedKeys(st.view.unknown) {
+	for uid := range st.view.unknown.All() {
 		if _, known := st.view.pods.Get(uid); known || uid == "" || strings.Contains(uid, "/") {
-			delete(st.view.unknown, uid)
+			st.view.unknown = st.view.unknown.Delete(uid)
 			st.damage = append(st.damage, Finding{
 				Kind: Structural, Rule: RuleUnknownLive, Owner: Owner{Pod: uid},
 				Text: fmt.Sprintf("pod %q is noted as living and unknown, and is known or no pod", uid),

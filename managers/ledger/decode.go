@@ -115,7 +115,6 @@ func (d *decoder) decode(entries []Entry) {
 		resources: map[string]SeenResource{},
 		leases:    map[string]Lease{},
 		outsiders: map[string]Outsider{},
-		unknown:   map[string]UnknownLivePod{},
 	}
 	seen, records, unknown := map[string]bool{}, 0, 0
 	for _, e := range d.once(entries) {
@@ -211,7 +210,7 @@ func (d *decoder) entry(e Entry) error {
 	case BucketOutsiders:
 		return decodeInto(e, d.view.outsiders, func(o *Outsider) { o.Name = e.Key })
 	case BucketUnknownLive:
-		return decodeInto(e, d.view.unknown, func(s *UnknownLivePod) { s.UID = e.Key })
+		return d.unknownLive(e)
 	}
 	return fmt.Errorf("the schema has no bucket %q", e.Bucket)
 }
@@ -236,6 +235,16 @@ func (d *decoder) damaged(e Entry, err error) {
 	default:
 		d.uncertain = append(d.uncertain, fmt.Sprintf("it is not known what %s/%s was", e.Bucket, e.Key))
 	}
+}
+
+func (d *decoder) unknownLive(e Entry) error {
+	var u UnknownLivePod
+	if err := open(e, &u); err != nil {
+		return err
+	}
+	u.UID = e.Key
+	d.view.unknown = d.view.unknown.Set(e.Key, u.kept())
+	return nil
 }
 
 // decodeInto decodes a value that stands for itself.

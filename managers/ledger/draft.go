@@ -225,35 +225,6 @@ func (d *Draft) SetUncertain(reason string) {
 	}
 }
 
-// Spare makes the given pods the ones that live here and are not known; those that
-// were noted before stay as they were noted then. Known pods are left out.
-func (d *Draft) SetUnknownLive(pods ...UnknownLivePod) {
-	view := d.View()
-	wanted := make(map[string]bool, len(pods))
-	for _, s := range pods {
-		if _, known := view.pods.Get(s.UID); known {
-			continue
-		}
-		wanted[s.UID] = true
-		if !view.UnknownLive(s.UID) {
-			set(&d.unknown, s.UID, &s)
-		}
-	}
-	for uid := range view.unknown {
-		if !wanted[uid] {
-			drop(&d.unknown, uid, d.base.UnknownLive(uid))
-		}
-	}
-	d.view = nil
-}
-
-// ForgetUnknownLive ends that a pod counts as living and unknown.
-func (d *Draft) ForgetUnknownLive(uid string) {
-	if drop(&d.unknown, uid, d.base.UnknownLive(uid)) {
-		d.view = nil
-	}
-}
-
 // set writes to a map that is made on first use.
 func set[V any](m *map[string]*V, key string, v *V) {
 	if *m == nil {
@@ -281,7 +252,14 @@ func drop[V any](changes *map[string]*V, key string, known bool) bool {
 func (d *Draft) apply(generation uint64) *View {
 	v := *d.base
 	v.generation = generation
+	v.putUnknown(d.unknown)
 	v.put(d.pods)
+	for uid := range d.unknown {
+		if _, both := d.pods[uid]; both { // one uid has held for two for a moment
+			v.derive()
+			break
+		}
+	}
 	for id, bound := range d.bindings {
 		if bound == nil {
 			v.bindings, v.unbound = v.bindings.without(id), generation
@@ -292,7 +270,6 @@ func (d *Draft) apply(generation uint64) *View {
 	v.resources = overlay(v.resources, d.resources)
 	v.leases = overlay(v.leases, d.leases)
 	v.outsiders = overlay(v.outsiders, d.outsiders)
-	v.unknown = overlay(v.unknown, d.unknown)
 	if d.uncertain != nil {
 		v.uncertain = *d.uncertain
 	}

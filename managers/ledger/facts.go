@@ -8,10 +8,10 @@ import (
 	"github.com/berthd/berth/managers/workload"
 )
 
-// facts are what follows from the pods of a view. They are carried from view to view
+// facts are what follows from the pods of a view, unknown living ones included. They are carried from view to view
 // in time proportional to the change; nothing else is kept of the pods twice.
 type facts struct {
-	claims    int                       // how many all pods hold together
+	claims    int                       // how many the pods of the ledger hold together
 	exclusive cpuset.Set                // out of the shared pool
 	contested cpuset.Set                // of exclusive, what more than one pod holds
 	holders   ordered.Map[string, *Pod] // the pods that hold devices, by uid
@@ -30,7 +30,6 @@ func (f *facts) hold(p *Pod) {
 		f.contested = f.contested.Union(set.Intersect(f.exclusive))
 	}
 	f.exclusive = f.exclusive.Union(set)
-	f.claims += len(p.Claims)
 	f.admissions = f.admissions.Set(admissionKey(p.AdmissionID, p.UID()), p)
 	if p.holdsDevices() {
 		f.holders = f.holders.Set(p.UID(), p)
@@ -41,7 +40,6 @@ func (f *facts) hold(p *Pod) {
 // contested.
 func (f *facts) release(p *Pod) {
 	f.exclusive = f.exclusive.Minus(nodeCPUs(p))
-	f.claims -= len(p.Claims)
 	f.admissions = f.admissions.Delete(admissionKey(p.AdmissionID, p.UID()))
 	f.holders = f.holders.Delete(p.UID())
 }
@@ -57,6 +55,7 @@ func (v *View) put(changes map[string]*Pod) {
 	for uid := range changes {
 		if old, ok := v.pods.Get(uid); ok {
 			v.facts.release(old)
+			v.facts.claims -= len(old.Claims)
 			next.gone = append(next.gone, old)
 		}
 	}
@@ -67,9 +66,10 @@ func (v *View) put(changes map[string]*Pod) {
 		}
 		v.pods = v.pods.Set(uid, p)
 		v.facts.hold(p)
+		v.facts.claims += len(p.Claims)
 		next.come = append(next.come, p)
 	}
-	next.pods = v.pods
+	next.pods, next.unknown = v.pods, v.unknown
 	v.facts.sums = next
 	if contested { // what was released may be another's still
 		v.derive()
@@ -78,17 +78,21 @@ func (v *View) put(changes map[string]*Pod) {
 
 // derive works the facts out anew.
 func (v *View) derive() {
-	v.facts = facts{sums: &sums{pods: v.pods}}
-	for p := range v.pods.Values() {
+	v.facts = facts{sums: &sums{pods: v.pods, unknown: v.unknown}}
+	for p := range v.holdings() {
 		v.facts.hold(p)
+	}
+	for p := range v.pods.Values() {
+		v.facts.claims += len(p.Claims)
 	}
 }
 
 // sums are what pods request and hold together. Those of a draft are worked out by
 // the first who asks, from those of its base, those of a ledger at the commit.
 type sums struct {
-	once sync.Once
-	pods ordered.Map[string, *Pod]
+	once    sync.Once
+	pods    ordered.Map[string, *Pod]
+	unknown ordered.Map[string, *UnknownLivePod]
 	// base and what has changed since; empty once the sums are known, and where they
 	// begin.
 	base       *sums
@@ -112,7 +116,7 @@ func (s *sums) add() {
 		base := s.base.known()
 		s.requests, s.memory = base.requests, base.memory
 	}
-	exact := s.base != nil || len(s.come) == s.pods.Len()
+	exact := s.base != nil || len(s.come) == s.pods.Len()+s.unknown.Len()
 	for _, p := range s.gone {
 		exact = s.change(p, false) && exact
 	}
@@ -126,6 +130,9 @@ func (s *sums) add() {
 	s.requests, s.memory = [2]requests{}, memoryHeld{}
 	for p := range s.pods.Values() {
 		s.change(p, true)
+	}
+	for u := range s.unknown.Values() {
+		s.change(u.holds, true)
 	}
 }
 

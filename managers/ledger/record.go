@@ -93,15 +93,6 @@ type SeenResource struct {
 	PreStart bool `json:"prestart,omitempty"`
 }
 
-// UnknownLivePod is a pod that the agent has named among the living while the ledger did
-// not know it, as after an older ledger was lost: it has a cgroup here, and what it
-// holds nobody knows until the agent admits it again. Its processes are let live.
-type UnknownLivePod struct {
-	UID string `json:"-"`
-	// Since is when the agent first named it.
-	Since time.Time `json:"since"`
-}
-
 // Outsider is the registration of a hint provider that is a process of its own.
 // It is kept so that one that is away is known to be missing.
 type Outsider struct {

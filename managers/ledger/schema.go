@@ -263,13 +263,13 @@ func (b *batch) drop(bucket, key string) {
 }
 
 func (b *batch) generation(v *View) {
-	b.put(BucketMeta, metaGeneration, storedGeneration{Number: v.generation, Entries: v.entries(), Pods: v.pods.Len(), Unknown: len(v.unknown)})
+	b.put(BucketMeta, metaGeneration, storedGeneration{Number: v.generation, Entries: v.entries(), Pods: v.pods.Len(), Unknown: v.unknown.Len()})
 }
 
 // entries counts what is stored outside meta.
 func (v *View) entries() int {
 	return v.pods.Len() + v.facts.claims + v.traces.kept.Len() + v.bindings.byID.Len() +
-		len(v.resources) + len(v.leases) + len(v.outsiders) + len(v.unknown)
+		len(v.resources) + len(v.leases) + len(v.outsiders) + v.unknown.Len()
 }
 
 // usualEntries is what an admission commits, and some more: the generation, a pod,
@@ -390,7 +390,7 @@ func Dump(v *View) ([]Entry, error) {
 	encodeAll(&b, BucketResources, maps.All(v.resources))
 	encodeAll(&b, BucketLeases, maps.All(v.leases))
 	encodeAll(&b, BucketOutsiders, maps.All(v.outsiders))
-	encodeAll(&b, BucketUnknownLive, maps.All(v.unknown))
+	encodeAll(&b, BucketUnknownLive, v.unknown.All())
 	b.traces(&View{}, v)
 	b.uncertain(&View{}, v)
 	b.override(&View{}, v)

@@ -29,7 +29,7 @@ func TestUnknownLive(t *testing.T) {
 	want := func(want ...ledger.UnknownLivePod) {
 		t.Helper()
 		view := open().View()
-		if got := slices.Collect(view.UnknownLivePods()); !slices.Equal(got, want) {
+		if got := slices.Collect(view.UnknownLivePods()); !slices.EqualFunc(got, want, func(a, b ledger.UnknownLivePod) bool { return a.UID == b.UID && a.Since.Equal(b.Since) }) {
 			t.Errorf("living are %v, want %v", got, want)
 		}
 		for _, s := range want {
@@ -118,4 +118,77 @@ func TestAdmittedGeneration(t *testing.T) {
 			t.Errorf("pod %s came with generation %d, want %d", uid, p.AdmittedGeneration, want)
 		}
 	}
+}
+
+// TestUnknownLiveHolds: what is known of an unknown living pod is held by it, also after
+// a restart, until the pod is in the ledger or forgotten.
+func TestUnknownLiveHolds(t *testing.T) {
+	t.Parallel()
+	j := ledgertest.NewJournal()
+	open := func() *ledger.Ledger {
+		j = j.Reopen()
+		l, _ := ledgertest.Open(t, ledger.Options{Journal: j, Rules: rules()})
+		return l
+	}
+	l := open()
+	lives := ledgertest.With(ledgertest.Pod("u", "c"), ledgertest.Exclusive("c", "4-5"),
+		ledgertest.Memory("c", "memory", "0", 1<<20), ledgertest.Devices("c", "vendor.com/gpu", "gpu-1"))
+	commit := func(do func(d *ledger.Draft)) error {
+		_, err := l.Update(t.Context(), func(d *ledger.Draft) error { do(d); return nil })
+		return err
+	}
+	holds := func(cpus string, devices int, bytes uint64) {
+		t.Helper()
+		for _, when := range []string{"before", "after"} {
+			v := l.View()
+			held := v.MemoryUse().Held("memory")
+			if got := v.ExclusiveCPUs().String(); got != cpus || len(slices.Collect(v.DeviceHolders())) != devices || held.Total() != bytes {
+				t.Errorf("%s a restart: CPUs %q, %d holders of devices, %d bytes; want %q, %d, %d", when, got,
+					len(slices.Collect(v.DeviceHolders())), held.Total(), cpus, devices, bytes)
+			}
+			l = open()
+		}
+	}
+	note := func(d *ledger.Draft) {
+		d.PutUnknownLive(ledger.UnknownLivePod{UID: "u", Source: ledger.FromClaimRecord, Claims: lives.Claims, DevicesUnknown: true})
+	}
+	if err := commit(note); err != nil {
+		t.Fatal(err)
+	}
+	holds("4-5", 1, 1<<20)
+	if u, ok := l.View().UnknownLivePod("u"); !ok || !u.DevicesUnknown || u.Source != ledger.FromClaimRecord || !ledger.SameClaims(u.Claims, lives.Claims) {
+		t.Errorf("%+v", u)
+	}
+	for name, claim := range map[string]ledger.Claim{
+		"CPUs": ledgertest.Exclusive("c", "5-6"), "devices": ledgertest.Devices("c", "vendor.com/gpu", "gpu-1", "gpu-2"),
+	} {
+		other := ledgertest.With(ledgertest.Pod("other", "c"), claim)
+		if err := commit(func(d *ledger.Draft) { d.PutPod(other) }); err == nil {
+			t.Errorf("another pod got the same %s", name)
+		}
+	}
+	if err := commit(func(d *ledger.Draft) {
+		d.PutPod(ledgertest.With(ledgertest.Pod("other", "c"), ledgertest.Exclusive("c", "6-7"), ledgertest.Devices("c", "vendor.com/gpu", "gpu-2")))
+	}); err != nil {
+		t.Fatal(err)
+	}
+	holds("4-7", 2, 1<<20)
+
+	// It comes into the ledger with what it holds.
+	if err := commit(func(d *ledger.Draft) { d.PutPod(lives) }); err != nil {
+		t.Fatal(err)
+	}
+	holds("4-7", 2, 1<<20)
+	if l.View().UnknownLive("u") {
+		t.Error("the pod is in the ledger and noted as unknown")
+	}
+	// And goes out of it again, as a recovery may have it.
+	if err := commit(func(d *ledger.Draft) { d.RemovePod("u"); note(d) }); err != nil {
+		t.Fatal(err)
+	}
+	holds("4-7", 2, 1<<20)
+	if err := commit(func(d *ledger.Draft) { d.ForgetUnknownLive("u") }); err != nil {
+		t.Fatal(err)
+	}
+	holds("6-7", 1, 0)
 }

@@ -2,7 +2,6 @@ package ledger
 
 import (
 	"iter"
-	"maps"
 	"slices"
 
 	"github.com/berthd/berth/managers/cpuset"
@@ -47,7 +46,7 @@ type View struct {
 	resources  map[string]SeenResource
 	leases     map[string]Lease
 	outsiders  map[string]Outsider
-	unknown    map[string]UnknownLivePod
+	unknown    ordered.Map[string, *UnknownLivePod] // by uid
 	traces     traces
 	uncertain  string
 	override   *Override
@@ -67,7 +66,7 @@ func (v *View) SameFacts(o *View) bool {
 
 // sameFrame is SameFacts without the pods.
 func (v *View) sameFrame(o *View) bool {
-	return v.rules.same(o.rules) && v.uncertain == o.uncertain && v.override == o.override && maps.Equal(v.unknown, o.unknown)
+	return v.rules.same(o.rules) && v.uncertain == o.uncertain && v.override == o.override && v.unknown.Same(o.unknown)
 }
 
 // same reports whether the rules are the same, on the same machine.
@@ -213,23 +212,6 @@ func (v *View) Outsiders() iter.Seq[Outsider] {
 	return func(yield func(Outsider) bool) {
 		for _, name := range sortedKeys(v.outsiders) {
 			if !yield(v.outsiders[name]) {
-				return
-			}
-		}
-	}
-}
-
-// UnknownLive reports whether a pod lives here that the ledger does not know.
-func (v *View) UnknownLive(uid string) bool {
-	_, ok := v.unknown[uid]
-	return ok
-}
-
-// UnknownLivePods yields the pods that live here and are not known, by uid.
-func (v *View) UnknownLivePods() iter.Seq[UnknownLivePod] {
-	return func(yield func(UnknownLivePod) bool) {
-		for _, uid := range sortedKeys(v.unknown) {
-			if !yield(v.unknown[uid]) {
 				return
 			}
 		}
