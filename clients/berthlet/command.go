@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
@@ -127,8 +128,9 @@ func (o *options) run(ctx context.Context, errs io.Writer) error {
 	crash.First, crash.Max = o.firstPause, o.longestPause
 	pods := agent.New(agent.Config{
 		Node: agent.Berthd{Client: client},
-		Dir:  o.state, LogDir: o.logs, StatusFile: statusFile(o.state),
-		Crash: crash, Retry: lifecycle.Retry, Now: timestamp.Clock(time.Now), Log: log,
+		Dir:  o.state, LogDir: o.logs, StatusFile: statusFile(o.state), SeccompDir: filepath.Join(o.state, "seccomp"),
+		Features: o.features(),
+		Crash:    crash, Retry: lifecycle.Retry, Now: timestamp.Clock(time.Now), Log: log,
 	})
 	runtime, err := o.runtime(pods.Changed, log)
 	if err != nil {
@@ -175,6 +177,18 @@ func (o *options) runtime(changed func(uid string), log *slog.Logger) (interface
 		Endpoint: o.runtimeEndpoint, Owner: hex.EncodeToString(sum[:8]), LogDir: o.logs, LogBytes: o.logBytes,
 		Changed: changed, Now: timestamp.Clock(time.Now), Log: log,
 	})
+}
+
+// features tells what confines containers here. The built-in runtime has neither
+// AppArmor nor SELinux; a container runtime leaves out silently what the machine does
+// not have.
+func (o *options) features() container.Features {
+	if o.runtimeEndpoint == "" {
+		return container.Features{}
+	}
+	appArmor, _ := os.ReadFile("/sys/module/apparmor/parameters/enabled")
+	_, err := os.Stat("/sys/fs/selinux/enforce")
+	return container.Features{AppArmor: strings.HasPrefix(string(appArmor), "Y"), SELinux: err == nil}
 }
 
 // both runs two tasks until both have ended; the end of one ends the other.

@@ -23,6 +23,8 @@ type Manifest struct {
 	Hostname string
 	// Volumes are those that an agent without an API server can give.
 	Volumes []Volume
+	// Shared is what the containers of the pod have in common.
+	Shared Shared
 	// Launches holds the init containers and then the others, each group in its order.
 	Launches []Launch
 	// Problems name what the pod cannot run without and an agent cannot give. A pod with problems is not run.
@@ -69,19 +71,6 @@ type VolumeMount struct {
 	ReadOnly bool
 }
 
-// Security is what a container may do and who it runs as.
-type Security struct {
-	// User and Group are nil for the image's.
-	User, Group *int64
-	Privileged  bool
-	// ReadOnlyRoot makes the root file system read-only.
-	ReadOnlyRoot bool
-	// NoNewPrivileges forbids to gain privileges by execve(2).
-	NoNewPrivileges bool
-	// Add and Drop name capabilities without "CAP_"; "ALL" is all of them.
-	Add, Drop []string
-}
-
 // DecodeManifests reads every pod of a YAML or JSON text as Decode does, with what it takes to run it.
 func DecodeManifests(r io.Reader, o Options) ([]Manifest, error) {
 	var out []Manifest
@@ -121,9 +110,7 @@ func manifestOf(p *corev1.Pod, m *typesv1.Pod) (Manifest, error) {
 			out.Launches = append(out.Launches, out.launch(whole, &list.of[i], list.init, fmt.Sprintf("spec.%s[%d]", list.name, i)))
 		}
 	}
-	if p.Spec.SecurityContext != nil && p.Spec.SecurityContext.FSGroup != nil {
-		out.note("spec.securityContext.fsGroup is not applied to volumes")
-	}
+	out.share(p)
 	return out, nil
 }
 
@@ -155,7 +142,7 @@ func (m *Manifest) volumes(list []corev1.Volume) []Volume {
 func (m *Manifest) launch(p *corev1.Pod, c *corev1.Container, init bool, at string) Launch {
 	out := Launch{
 		Name: c.Name, Image: c.Image, Pull: string(c.ImagePullPolicy), Init: init, WorkingDir: c.WorkingDir,
-		RestartPolicy: restartPolicy(p, c, init), Security: security(p.Spec.SecurityContext, c.SecurityContext),
+		RestartPolicy: restartPolicy(p, c, init), Security: m.security(p.Spec.SecurityContext, c, at),
 	}
 	for i, e := range c.Env {
 		value, ok := variable(p, &e)
@@ -180,6 +167,12 @@ func (m *Manifest) launch(p *corev1.Pod, c *corev1.Container, init bool, at stri
 		sub := cmp.Or(vm.SubPath, expand(vm.SubPathExpr, out.Env))
 		if sub != "" && !filepath.IsLocal(sub) {
 			m.problem("%s.volumeMounts[%d]: %q: expected a path within the volume", at, i, sub)
+		}
+		if vm.MountPropagation != nil && *vm.MountPropagation != corev1.MountPropagationNone {
+			m.problem("%s.volumeMounts[%d].mountPropagation: mounts that are made later are not passed on; expected None", at, i)
+		}
+		if vm.RecursiveReadOnly != nil && *vm.RecursiveReadOnly == corev1.RecursiveReadOnlyEnabled {
+			m.problem("%s.volumeMounts[%d].recursiveReadOnly: only the volume itself is mounted read-only, not what is mounted below it; expected Disabled or IfPossible", at, i)
 		}
 		out.Mounts = append(out.Mounts, VolumeMount{Volume: vm.Name, Path: vm.MountPath, SubPath: sub, ReadOnly: vm.ReadOnly})
 	}
@@ -220,33 +213,4 @@ func restartPolicy(p *corev1.Pod, c *corev1.Container, init bool) string {
 		policy = corev1.RestartPolicyAlways
 	}
 	return string(policy)
-}
-
-// security merges the pod's settings with the container's, which win.
-func security(pod *corev1.PodSecurityContext, c *corev1.SecurityContext) Security {
-	var out Security
-	if pod != nil {
-		out.User, out.Group = pod.RunAsUser, pod.RunAsGroup
-	}
-	if c == nil {
-		return out
-	}
-	if c.RunAsUser != nil {
-		out.User = c.RunAsUser
-	}
-	if c.RunAsGroup != nil {
-		out.Group = c.RunAsGroup
-	}
-	out.Privileged = c.Privileged != nil && *c.Privileged
-	out.ReadOnlyRoot = c.ReadOnlyRootFilesystem != nil && *c.ReadOnlyRootFilesystem
-	out.NoNewPrivileges = c.AllowPrivilegeEscalation != nil && !*c.AllowPrivilegeEscalation
-	if c.Capabilities != nil {
-		for _, name := range c.Capabilities.Add {
-			out.Add = append(out.Add, string(name))
-		}
-		for _, name := range c.Capabilities.Drop {
-			out.Drop = append(out.Drop, string(name))
-		}
-	}
-	return out
 }

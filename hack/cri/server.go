@@ -6,6 +6,7 @@ import (
 	"net"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -34,6 +35,10 @@ type Config struct {
 	Kernel Kernel
 	// Mute leaves out where cgroups are.
 	Mute bool
+	// User is what all images say about their user: a number or a name.
+	User string
+	// Features are what the runtime says that it can.
+	Features *criv1.RuntimeFeatures
 }
 
 // Server is the runtime. Its state outlives Serve, as that of a real one does.
@@ -181,7 +186,18 @@ func (s *Server) ImageStatus(_ context.Context, req *criv1.ImageStatusRequest) (
 	if !slices.Contains(s.Images, name) {
 		return &criv1.ImageStatusResponse{}, nil
 	}
-	return &criv1.ImageStatusResponse{Image: &criv1.Image{Id: imageID + name, RepoTags: []string{name}}}, nil
+	image := &criv1.Image{Id: imageID + name, RepoTags: []string{name}}
+	if uid, err := strconv.ParseInt(s.User, 10, 64); err == nil {
+		image.Uid = &criv1.Int64Value{Value: uid}
+	} else {
+		image.Username = s.User
+	}
+	return &criv1.ImageStatusResponse{Image: image}, nil
+}
+
+// Status implements RuntimeService.
+func (s *Server) Status(context.Context, *criv1.StatusRequest) (*criv1.StatusResponse, error) {
+	return &criv1.StatusResponse{Status: &criv1.RuntimeStatus{}, Features: s.Features}, nil
 }
 
 // PullImage implements ImageService: there is nowhere to pull from.

@@ -14,7 +14,7 @@ import (
 // attack does what a container does that wants to get out; false if the verb is none
 // of these.
 func attack(verb string, args []string, told <-chan os.Signal) (bool, error) {
-	wanted := map[string]int{"link": 2, "directory": 1, "pipe": 1, "swap": 2, "copy": 3, "appear": 1, "node": 1, "call": 1}
+	wanted := map[string]int{"link": 2, "directory": 1, "pipe": 1, "swap": 2, "copy": 3, "appear": 1, "node": 1, "call": 1, "mode": 1, "files": 0}
 	n, ok := wanted[verb]
 	if !ok {
 		return false, nil
@@ -39,6 +39,14 @@ func attack(verb string, args []string, told <-chan os.Signal) (bool, error) {
 	case "node":
 		// The null device, which a device cgroup lets nobody make who may not.
 		fmt.Printf("node=%v\n", syscall.Mknod(args[0], syscall.S_IFCHR|0o666, 1<<8|3))
+	case "mode":
+		var stat syscall.Stat_t
+		if err := syscall.Lstat(args[0], &stat); err != nil {
+			return true, err
+		}
+		fmt.Printf("mode.%s=%o %d:%d\n", args[0], stat.Mode, stat.Uid, stat.Gid)
+	case "files":
+		return true, files()
 	case "call":
 		fmt.Printf("call.%s=%s\n", args[0], call(args[0]))
 	}
@@ -65,6 +73,21 @@ func swap(a, b string, told <-chan os.Signal) error {
 			fmt.Println("swaps")
 		}
 	}
+	return nil
+}
+
+// files tells which descriptors are open that nobody here has opened: what is to
+// something else than a pipe or the null device was left by who made the container.
+func files() error {
+	var open []string
+	for fd := range 1024 {
+		target, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
+		if err != nil || strings.HasPrefix(target, "anon_inode:[event") || strings.HasPrefix(target, "/sys/fs/cgroup/") { // Go's own
+			continue
+		}
+		open = append(open, strconv.Itoa(fd))
+	}
+	fmt.Printf("files=%s\n", strings.Join(open, " "))
 	return nil
 }
 
@@ -103,23 +126,26 @@ func call(name string) string {
 	case "unknown":
 		number = 4000
 	case "raw": // a raw socket
-		_, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_RAW, syscall.IPPROTO_ICMP)
-		return word(err)
+		return socket(syscall.AF_INET, syscall.SOCK_RAW, syscall.IPPROTO_ICMP)
 	case "vsock":
-		_, err := syscall.Socket(40, syscall.SOCK_STREAM, 0)
-		return word(err)
+		return socket(40, syscall.SOCK_STREAM, 0)
 	default:
 		return "no such call here"
 	}
 	_, _, errno := syscall.RawSyscall(uintptr(number), arg, 0, 0)
-	if errno == 0 {
-		return "done"
-	}
 	return word(errno)
 }
 
+func socket(family, kind, protocol int) string {
+	fd, err := syscall.Socket(family, kind, protocol)
+	if err != nil {
+		return word(err)
+	}
+	return word(syscall.Close(fd))
+}
+
 func word(err error) string {
-	if err == nil {
+	if errno := syscall.Errno(0); err == nil || errors.As(err, &errno) && errno == 0 {
 		return "done"
 	}
 	return strings.ReplaceAll(err.Error(), " ", "-")

@@ -29,6 +29,8 @@
 //	copy FROM TO MODE copies a file and gives it a mode, also setuid
 //	appear PATH       tells whether there is such a file
 //	node PATH         makes a device file, and tells how that went
+//	mode PATH         tells a file's type and mode, in octal digits, and its owner
+//	files             tells which descriptors are open
 //	call NAME         makes a system call that changes nothing, and tells the answer
 package main
 

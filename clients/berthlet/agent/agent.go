@@ -26,6 +26,10 @@ type Config struct {
 	Dir, LogDir string
 	// Volumes pins the paths below volumes; nil for pins in Dir.
 	Volumes Volumes
+	// Features are what the runtime and the machine can enforce.
+	Features container.Features
+	// SeccompDir holds the seccomp profiles that manifests name.
+	SeccompDir string
 	// StatusFile gets the status of all pods whenever one changes.
 	StatusFile string
 	// Crash are the pauses between attempts of a container, Retry those between

@@ -3,6 +3,7 @@ package agent_test
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -57,6 +58,66 @@ func TestCallsInOrder(t *testing.T) {
 		if entries, err := os.ReadDir(filepath.Join(h.dir, "pods")); err != nil || len(entries) > 0 {
 			t.Errorf("records: %v, %v", entries, err)
 		}
+	})
+}
+
+// TestSecured hands on what a manifest says about who a container is and what it may
+// do.
+func TestSecured(t *testing.T) {
+	t.Parallel()
+	within(t, func(h *house) {
+		h.features = container.Features{AppArmor: true, SELinux: true}
+		h.stop()
+		h.begin()
+		h.want(pod("a", `
+  securityContext: {runAsNonRoot: true, runAsUser: 5, supplementalGroups: [7], supplementalGroupsPolicy: Strict, fsGroup: 9, sysctls: [{name: net.ipv4.tcp_syncookies, value: "1"}]}
+  containers:
+  - name: main
+    image: i
+    command: [/p, wait]
+    securityContext: {seccompProfile: {type: Localhost, localhostProfile: d/p.json}, appArmorProfile: {type: Localhost, localhostProfile: web}, seLinuxOptions: {type: t, level: l}}
+  - {name: free, image: i, command: [/p, wait], securityContext: {privileged: true}}
+`))
+		got, _ := h.runtime.Spec(h.id("a", "main"))
+		const own = "spec.containers[0].securityContext."
+		want := container.Spec{
+			NonRoot: "spec.securityContext.runAsNonRoot", Groups: []int64{7, 9}, StrictGroups: true,
+			Seccomp:  container.Profile{Kind: container.Localhost, Localhost: h.dir + "/seccomp/d/p.json", Field: own + "seccompProfile"},
+			AppArmor: container.Profile{Kind: container.Localhost, Localhost: "web", Field: own + "appArmorProfile"},
+			SELinux:  &container.SELinux{Type: "t", Level: "l"}, Sysctls: map[string]string{"net.ipv4.tcp_syncookies": "1"},
+		}
+		if got.NonRoot != want.NonRoot || !slices.Equal(got.Groups, want.Groups) || got.StrictGroups != want.StrictGroups || got.Seccomp != want.Seccomp ||
+			got.AppArmor != want.AppArmor || got.SELinux == nil || *got.SELinux != *want.SELinux || !maps.Equal(got.Sysctls, want.Sysctls) {
+			t.Errorf("got %+v", got)
+		}
+		shared, _ := h.runtime.Pod("a-uid")
+		if !shared.Privileged || !shared.StrictGroups || !slices.Equal(shared.Groups, want.Groups) || !maps.Equal(shared.Sysctls, want.Sysctls) {
+			t.Errorf("the pod is %+v", shared)
+		}
+	})
+}
+
+// TestUnenforced refuses, by field, what the runtime or the machine does not have.
+func TestUnenforced(t *testing.T) {
+	t.Parallel()
+	within(t, func(h *house) {
+		h.want(pod("a", `
+  securityContext: {appArmorProfile: {type: RuntimeDefault}}
+  containers:
+  - {name: x, image: i, securityContext: {seLinuxOptions: {level: s0}}}
+  - {name: z, image: i}
+`), pod("b", "  containers: [{name: main, image: i, command: [/p, wait], securityContext: {appArmorProfile: {type: Unconfined}}}]\n"))
+		p := h.pod("a")
+		want := []string{"spec.securityContext.appArmorProfile: ", "spec.containers[0].securityContext.seLinuxOptions: "}
+		if p.Phase != "Failed" || p.Reason != "Unsupported" || strings.Count(p.Message, "appArmorProfile") != 1 {
+			t.Errorf("%+v", p)
+		}
+		for _, w := range want {
+			if !strings.Contains(p.Message, w) {
+				t.Errorf("message %q, want %q", p.Message, w)
+			}
+		}
+		h.expect("b", "Running, main#0 running")
 	})
 }
 

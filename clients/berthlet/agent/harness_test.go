@@ -20,6 +20,7 @@ import (
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/clients/berth"
 	"github.com/berthd/berth/clients/berthlet/agent"
+	"github.com/berthd/berth/clients/berthlet/container"
 	"github.com/berthd/berth/clients/berthlet/container/containertest"
 	"github.com/berthd/berth/clients/berthlet/lifecycle"
 	"github.com/berthd/berth/clients/berthlet/volume"
@@ -239,7 +240,9 @@ type house struct {
 	runtime *containertest.Fake
 	agent   *agent.Agent
 	pins    fakePins
-	stop    func()
+	// features are what the runtime can enforce, from the next begin on.
+	features container.Features
+	stop     func()
 }
 
 // within runs a test in a bubble whose clock is the test's.
@@ -261,8 +264,8 @@ func (h *house) begin() {
 	ctx, cancel := context.WithCancel(h.t.Context())
 	h.agent = agent.New(agent.Config{
 		Node: h.node, Runtime: h.runtime, Dir: h.dir, LogDir: h.dir + "/logs", StatusFile: h.dir + "/status.json",
-		Volumes: &h.pins,
-		Crash:   lifecycle.Crash, Retry: lifecycle.Retry, Now: time.Now, Log: slog.New(slog.DiscardHandler),
+		Volumes: &h.pins, Features: h.features, SeccompDir: h.dir + "/seccomp",
+		Crash: lifecycle.Crash, Retry: lifecycle.Retry, Now: time.Now, Log: slog.New(slog.DiscardHandler),
 	})
 	done := make(chan error, 1)
 	go func() { done <- h.agent.Run(ctx) }()

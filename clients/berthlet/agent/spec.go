@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"time"
 
@@ -71,7 +72,8 @@ func (p place) shared(m podspec.Manifest, parent string) container.Pod {
 	return container.Pod{
 		UID: meta.GetUid(), Namespace: meta.GetNamespace(), Name: meta.GetName(), Hostname: m.Hostname,
 		HostNetwork: spec.GetHostNetwork(), HostPID: spec.GetHostPid(), HostIPC: spec.GetHostIpc(), CgroupParent: parent,
-		LogDir: p.podLogs(m),
+		LogDir: p.podLogs(m), Groups: m.Shared.Groups, StrictGroups: m.Shared.StrictGroups, Sysctls: m.Shared.Sysctls,
+		Privileged: slices.ContainsFunc(m.Launches, func(l podspec.Launch) bool { return l.Security.Privileged }),
 	}
 }
 
@@ -90,15 +92,12 @@ func resources(l *allocationv1.LinuxResources) container.Resources {
 }
 
 // describe puts a container together from its manifest and from what berthd has
-// allocated, without the mounts.
+// allocated, without the mounts and without what it may do.
 func (p place) describe(m podspec.Manifest, l podspec.Launch, a *allocationv1.AllocateResponse, step lifecycle.Step) container.Spec {
 	uid, spec := m.Pod.GetMetadata().GetUid(), m.Pod.GetSpec()
 	out := container.Spec{
 		ID: containerID(uid, l.Name, step.Attempt), PodUID: uid, Name: l.Name, Attempt: step.Attempt, Pause: step.Pause,
 		Image: l.Image, Pull: container.Pull(l.Pull), Command: l.Command, Args: l.Args, Dir: l.WorkingDir,
-		User: l.Security.User, Group: l.Security.Group, Privileged: l.Security.Privileged,
-		ReadOnlyRoot: l.Security.ReadOnlyRoot, NoNewPrivileges: l.Security.NoNewPrivileges,
-		Add: l.Security.Add, Drop: l.Security.Drop,
 		HostNetwork: spec.GetHostNetwork(), HostPID: spec.GetHostPid(), HostIPC: spec.GetHostIpc(),
 		CDIDevices: a.GetCdiDevices(), Annotations: a.GetAnnotations(),
 		CgroupPath: a.GetCgroupPath(), CgroupParent: a.GetCgroupParent(), OOMScoreAdj: int(a.GetLinux().GetOomScoreAdj()),

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -85,8 +86,8 @@ const unsupported = "Unsupported"
 
 // admit asks berthd for the pod's place.
 func (w *worker) admit(ctx context.Context) error {
-	if len(w.manifest.Problems) > 0 {
-		w.reject(unsupported, strings.Join(w.manifest.Problems, "; "))
+	if problems := slices.Concat(w.manifest.Problems, unenforced(w.manifest, w.Features)); len(problems) > 0 {
+		w.reject(unsupported, strings.Join(problems, "; "))
 		return nil
 	}
 	known, err := w.Node.Knows(ctx, w.uid)
@@ -189,7 +190,7 @@ func (w *worker) create(ctx context.Context, step lifecycle.Step) error {
 	}
 	for _, v := range w.manifest.Volumes {
 		if v.HostPath == "" {
-			if err := volume.MakeEmpty(w.place.volume(w.uid, v.Name), nil); err != nil {
+			if err := volume.MakeEmpty(w.place.volume(w.uid, v.Name), w.manifest.Shared.VolumeGroup); err != nil {
 				return err
 			}
 		}
@@ -197,6 +198,7 @@ func (w *worker) create(ctx context.Context, step lifecycle.Step) error {
 	for _, l := range w.manifest.Launches {
 		if l.Name == step.Container {
 			spec := w.place.describe(w.manifest, l, allocated, step)
+			secure(&spec, w.manifest.Shared, l.Security, w.SeccompDir)
 			if spec.Mounts, err = w.mounts(l, allocated.GetMounts()); err != nil {
 				return err
 			}

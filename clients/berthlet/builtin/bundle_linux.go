@@ -7,18 +7,22 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	iofs "io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/moby/sys/devices"
 	"github.com/moby/sys/user"
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
 
 	"github.com/berthd/berth/clients/berthlet/container"
 	"github.com/berthd/berth/clients/berthlet/image"
+	"github.com/berthd/berth/clients/berthlet/seccomp"
 	"github.com/berthd/berth/managers/fault"
 )
 
@@ -35,7 +39,14 @@ func (r *Runtime) bundle(ctx context.Context, s container.Spec) (*bundle, error)
 	if err != nil {
 		return nil, err
 	}
+	if who.UID == 0 && s.NonRoot != "" {
+		return nil, fault.PermissionDeniedf("%s: the container would run as root: image %s %s; set runAsUser to the number of another user", s.NonRoot, s.Image, saysUser(img))
+	}
 	known, err := knownCapabilities()
+	if err != nil {
+		return nil, err
+	}
+	filter, err := filterOf(s, capabilities(s, known))
 	if err != nil {
 		return nil, err
 	}
@@ -49,7 +60,7 @@ func (r *Runtime) bundle(ctx context.Context, s container.Spec) (*bundle, error)
 			return nil, err
 		}
 	}
-	return &bundle{Spec: s, OCI: oci, Layers: img.Layers, Run: r.run(), LogBytes: r.LogBytes}, nil
+	return &bundle{Spec: s, OCI: oci, Layers: img.Layers, Filter: filter, Run: r.run(), LogBytes: r.LogBytes}, nil
 }
 
 // addDevice makes a device file of the machine, or all below a directory, appear
@@ -102,10 +113,52 @@ func runsAs(s container.Spec, img image.Image) (specs.User, error) {
 		return specs.User{}, fault.Invalidf("user %q: %w", text, err)
 	}
 	out := specs.User{UID: uint32(found.Uid), GID: uint32(found.Gid)}
-	for _, gid := range found.Sgids {
-		out.AdditionalGids = append(out.AdditionalGids, uint32(gid))
+	if !s.StrictGroups {
+		for _, gid := range found.Sgids {
+			out.AdditionalGids = append(out.AdditionalGids, uint32(gid))
+		}
+	}
+	for _, gid := range s.Groups {
+		if !slices.Contains(out.AdditionalGids, uint32(gid)) {
+			out.AdditionalGids = append(out.AdditionalGids, uint32(gid))
+		}
 	}
 	return out, nil
+}
+
+// saysUser tells what an image says about its user.
+func saysUser(img image.Image) string {
+	if img.User == "" {
+		return "names no user"
+	}
+	return fmt.Sprintf("names user %q", img.User)
+}
+
+// filterOf compiles the seccomp profile of a container with the given capabilities.
+func filterOf(s container.Spec, held []string) (*seccomp.Filter, error) {
+	profile := seccomp.Profile{}
+	switch kind := s.Seccomp.Kind; {
+	case kind == container.Unconfined, kind == "" && s.Privileged:
+		return nil, nil
+	case kind == "", kind == container.RuntimeDefault:
+		profile = seccomp.Default(held)
+	case kind == container.Localhost:
+		f, err := os.Open(s.Seccomp.Localhost)
+		if err != nil {
+			return nil, fault.Preconditionf("%s: %w: put the profile there, or ask for RuntimeDefault", s.Seccomp.Field, err)
+		}
+		defer f.Close()
+		if profile, err = seccomp.Parse(f); err != nil {
+			return nil, fault.Invalidf("%s: %s: %w", s.Seccomp.Field, s.Seccomp.Localhost, err)
+		}
+	default:
+		return nil, fault.Unsupportedf("%s: %q is not known", s.Seccomp.Field, kind)
+	}
+	filter, err := seccomp.Compile(profile)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", cmp.Or(s.Seccomp.Field, "seccompProfile"), err)
+	}
+	return &filter, nil
 }
 
 // etc reads a file of /etc from the topmost layer that has it; links do not lead
@@ -116,7 +169,7 @@ func etc(img image.Image, name string) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		text, err := root.ReadFile("etc/" + name)
+		text, err := readSmall(root, "etc/"+name)
 		_ = root.Close()
 		if err == nil {
 			return string(text), nil
@@ -126,4 +179,23 @@ func etc(img image.Image, name string) (string, error) {
 		}
 	}
 	return "", nil
+}
+
+// readSmall reads a regular file below a directory. Of another kind, as a pipe, it
+// would be waited for.
+func readSmall(root *os.Root, name string) ([]byte, error) {
+	const most = 1 << 20
+	f, err := root.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() || info.Size() > most {
+		return nil, fault.Invalidf("expected a regular file of at most %d bytes", most)
+	}
+	return io.ReadAll(io.LimitReader(f, most))
 }

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/berthd/berth/clients/berthlet/container"
+	"github.com/berthd/berth/clients/berthlet/seccomp"
 )
 
 // Names of files and directories; see the package comment.
@@ -37,6 +38,8 @@ type bundle struct {
 	OCI  *specs.Spec
 	// Layers of the image, the topmost first.
 	Layers []string
+	// Filter is the seccomp filter; nil for a container that asked for none.
+	Filter *seccomp.Filter
 	// Run is libcontainer's directory.
 	Run      string
 	LogBytes int64

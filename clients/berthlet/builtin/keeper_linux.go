@@ -47,6 +47,7 @@ const (
 func Child() bool {
 	switch {
 	case len(os.Args) > 1 && os.Args[1] == initVerb && os.Getenv("_LIBCONTAINER_INITPIPE") != "":
+		awaitFilter()
 		libcontainer.Init()
 	case len(os.Args) == 3 && os.Args[1] == keepVerb:
 		keep(os.Args[2])
@@ -118,12 +119,25 @@ func (k *keeper) create() error {
 	for _, gid := range b.OCI.Process.User.AdditionalGids {
 		k.process.AdditionalGroups = append(k.process.AdditionalGroups, int(gid))
 	}
-	if err := k.start(b); err != nil {
+	process, end, err := connection()
+	if err != nil {
+		return err
+	}
+	defer process.Close()
+	k.process.ExtraFiles = []*os.File{end} // filterFD
+	err = k.start(b)
+	_ = end.Close() // the process has its own
+	if err != nil {
 		return err
 	}
 	pid, err := k.process.Pid()
 	if err != nil {
 		return err
+	}
+	if b.Filter != nil {
+		if err := confine(process, pid, *b.Filter); err != nil {
+			return err
+		}
 	}
 	score(pid, b.Spec.OOMScoreAdj)
 	boot, err := bootID()

@@ -17,10 +17,10 @@ import (
 const defaultPath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 // defaultCapabilities are those that container runtimes commonly leave to root in
-// a container.
+// a container, without container.Undefaulted.
 var defaultCapabilities = []string{
-	"CAP_AUDIT_WRITE", "CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID", "CAP_KILL", "CAP_MKNOD",
-	"CAP_NET_BIND_SERVICE", "CAP_NET_RAW", "CAP_SETFCAP", "CAP_SETGID", "CAP_SETPCAP", "CAP_SETUID", "CAP_SYS_CHROOT",
+	"CAP_AUDIT_WRITE", "CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID", "CAP_KILL",
+	"CAP_NET_BIND_SERVICE", "CAP_SETFCAP", "CAP_SETGID", "CAP_SETPCAP", "CAP_SETUID", "CAP_SYS_CHROOT",
 }
 
 // Parts of /proc and /sys that tell about or change the machine.
@@ -57,6 +57,7 @@ func ociSpec(s container.Spec, img image.Image, known []string, user specs.User,
 			CgroupsPath:       s.CgroupPath,
 			Namespaces:        spaces(s, namespaces),
 			RootfsPropagation: "rslave",
+			Sysctl:            s.Sysctls,
 			Resources:         &specs.LinuxResources{Devices: []specs.LinuxDeviceCgroup{{Allow: s.Privileged, Access: "rwm"}}},
 		},
 	}

@@ -16,6 +16,20 @@ import (
 
 var known = []string{"CAP_CHOWN", "CAP_KILL", "CAP_NET_ADMIN", "CAP_SYS_ADMIN"}
 
+// TestUndefaulted keeps from containers what they have to ask for.
+func TestUndefaulted(t *testing.T) {
+	t.Parallel()
+	for _, name := range container.Undefaulted {
+		name = "CAP_" + name
+		if slices.Contains(defaultCapabilities, name) {
+			t.Errorf("%s is given to everybody", name)
+		}
+		if got := capabilities(container.Spec{Add: []string{name}}, []string{name}); !slices.Equal(got, []string{name}) {
+			t.Errorf("%s was asked for, and the container has %v", name, got)
+		}
+	}
+}
+
 func TestArguments(t *testing.T) {
 	t.Parallel()
 	img := image.Image{Entrypoint: []string{"/e", "1"}, Cmd: []string{"c"}}

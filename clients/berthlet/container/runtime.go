@@ -42,6 +42,13 @@ type Pod struct {
 	CgroupParent string
 	// LogDir is the folder that holds the logs of all containers of the pod.
 	LogDir string
+	// Groups and StrictGroups are those of its containers.
+	Groups       []int64
+	StrictGroups bool
+	// Sysctls are parameters of the kernel, in the namespaces of the pod.
+	Sysctls map[string]string
+	// Privileged says that one of its containers is.
+	Privileged bool
 }
 
 // Spec is a container.
@@ -68,7 +75,17 @@ type Spec struct {
 	Dir string
 
 	// User and Group are nil for the image's.
-	User, Group     *int64
+	User, Group *int64
+	// NonRoot is the manifest's field that forbids to run as user 0; empty if none does.
+	NonRoot string
+	// Groups come in addition to the user's own in the image, or with StrictGroups
+	// in their place.
+	Groups          []int64
+	StrictGroups    bool
+	Seccomp         Profile
+	AppArmor        Profile
+	SELinux         *SELinux
+	Sysctls         map[string]string
 	Privileged      bool
 	ReadOnlyRoot    bool
 	NoNewPrivileges bool
@@ -94,6 +111,37 @@ type Spec struct {
 	// in its path below LogRoot; empty for the file's own directory.
 	LogRoot, LogPath string
 }
+
+// Profile confines a container.
+type Profile struct {
+	// Kind is empty for the default, which is RuntimeDefault for seccomp and the
+	// runtime's own choice for AppArmor.
+	Kind ProfileKind
+	// Localhost is the file of a seccomp profile, or the name of an AppArmor profile.
+	Localhost string
+	// Field is where the manifest asks for it.
+	Field string
+}
+
+// ProfileKind is Kubernetes' word for where a profile comes from.
+type ProfileKind string
+
+// Where profiles come from.
+const (
+	RuntimeDefault ProfileKind = "RuntimeDefault"
+	Unconfined     ProfileKind = "Unconfined"
+	Localhost      ProfileKind = "Localhost"
+)
+
+// SELinux is a label for a container's processes.
+type SELinux struct{ User, Role, Type, Level string }
+
+// Features are what only some runtimes, or machines, can enforce.
+type Features struct{ AppArmor, SELinux bool }
+
+// Undefaulted are capabilities that no container has unless it asks for them: device
+// files come from berthd, and raw sockets can forge what others send.
+var Undefaulted = []string{"MKNOD", "NET_RAW"}
 
 // Pull says when an image is fetched, in Kubernetes' words.
 type Pull string

@@ -15,17 +15,6 @@ import (
 	"github.com/berthd/berth/managers/fault"
 )
 
-// Parts of /proc and /sys that tell about or change the machine; a runtime hides
-// only what it is told to.
-var (
-	maskedPaths = []string{
-		"/proc/acpi", "/proc/asound", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats",
-		"/proc/sched_debug", "/proc/scsi", "/proc/timer_list", "/proc/timer_stats",
-		"/sys/devices/virtual/powercap", "/sys/firmware",
-	}
-	readonlyPaths = []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
-)
-
 // Create implements container.Runtime. The container gets an id of the runtime's,
 // which List tells; the spec's is not used.
 func (r *Runtime) Create(ctx context.Context, s container.Spec) error {
@@ -55,7 +44,10 @@ func (r *Runtime) create(ctx context.Context, s container.Spec) error {
 	if err != nil {
 		return err
 	}
-	what, err := r.describe(s, config, image)
+	what, err := r.describe(s, config, image.GetId())
+	if err == nil {
+		what.Linux.SecurityContext, err = r.security(ctx, s, image)
+	}
 	if err != nil {
 		return err
 	}
@@ -68,22 +60,30 @@ func (r *Runtime) create(ctx context.Context, s container.Spec) error {
 	return err
 }
 
-// image gives the id of the image, and pulls it if the policy wants it to be.
-func (r *Runtime) image(ctx context.Context, s container.Spec, sandbox *criv1.PodSandboxConfig) (string, error) {
+// image gives the image, and pulls it if the policy wants it to be.
+func (r *Runtime) image(ctx context.Context, s container.Spec, sandbox *criv1.PodSandboxConfig) (*criv1.Image, error) {
 	spec := &criv1.ImageSpec{Image: s.Image}
 	if s.Pull != container.PullAlways {
 		there, err := r.images.ImageStatus(ctx, &criv1.ImageStatusRequest{Image: spec})
 		switch {
 		case err != nil:
-			return "", err
+			return nil, err
 		case there.GetImage() != nil:
-			return there.GetImage().GetId(), nil
+			return there.GetImage(), nil
 		case s.Pull == container.PullNever:
-			return "", fault.Preconditionf("image %s is not on the machine, and its pull policy is Never", s.Image)
+			return nil, fault.Preconditionf("image %s is not on the machine, and its pull policy is Never", s.Image)
 		}
 	}
 	pulled, err := r.images.PullImage(ctx, &criv1.PullImageRequest{Image: spec, SandboxConfig: sandbox})
-	return cmp.Or(pulled.GetImageRef(), s.Image), err
+	if err != nil {
+		return nil, err
+	}
+	spec.Image = cmp.Or(pulled.GetImageRef(), s.Image)
+	there, err := r.images.ImageStatus(ctx, &criv1.ImageStatusRequest{Image: spec})
+	if err == nil && there.GetImage() == nil {
+		err = fault.Unavailablef("image %s was pulled, and the runtime does not have it as %s", s.Image, spec.GetImage())
+	}
+	return there.GetImage(), err
 }
 
 // describe puts a container together as CRI wants it.
@@ -98,7 +98,7 @@ func (r *Runtime) describe(s container.Spec, sandbox *criv1.PodSandboxConfig, im
 		Command:  s.Command, Args: s.Args, WorkingDir: s.Dir, LogPath: log,
 		Labels:      maps.Clone(sandbox.GetLabels()),
 		Annotations: maps.Clone(s.Annotations),
-		Linux:       &criv1.LinuxContainerConfig{Resources: resources(s), SecurityContext: security(s)},
+		Linux:       &criv1.LinuxContainerConfig{Resources: resources(s)},
 	}
 	out.Labels[types.KubernetesContainerNameLabel] = s.Name
 	if out.Annotations == nil {
@@ -131,27 +131,6 @@ func resources(s container.Spec) *criv1.LinuxContainerResources {
 	}
 	for _, p := range v.HugePages {
 		out.HugepageLimits = append(out.HugepageLimits, &criv1.HugepageLimit{PageSize: p.Size, Limit: p.Bytes})
-	}
-	return out
-}
-
-func security(s container.Spec) *criv1.LinuxContainerSecurityContext {
-	out := &criv1.LinuxContainerSecurityContext{
-		Capabilities: &criv1.Capability{AddCapabilities: s.Add, DropCapabilities: s.Drop},
-		Privileged:   s.Privileged, ReadonlyRootfs: s.ReadOnlyRoot, NoNewPrivs: s.NoNewPrivileges,
-		NamespaceOptions: namespaces(s.HostNetwork, s.HostPID, s.HostIPC),
-	}
-	if s.User != nil {
-		out.RunAsUser = &criv1.Int64Value{Value: *s.User}
-	}
-	if s.Group != nil {
-		out.RunAsGroup = &criv1.Int64Value{Value: *s.Group}
-		if s.User == nil { // CRI wants a user beside a group
-			out.RunAsUser = &criv1.Int64Value{}
-		}
-	}
-	if !s.Privileged {
-		out.MaskedPaths, out.ReadonlyPaths = maskedPaths, readonlyPaths
 	}
 	return out
 }

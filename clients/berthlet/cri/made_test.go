@@ -128,6 +128,7 @@ func TestWhatIsMade(t *testing.T) {
 				masked_paths: "/sys/firmware"
 				readonly_paths: "/proc/bus" readonly_paths: "/proc/fs" readonly_paths: "/proc/irq" readonly_paths: "/proc/sys"
 				readonly_paths: "/proc/sysrq-trigger"
+				seccomp {profile_type: RuntimeDefault}
 			}
 		}`)
 	pod = proto.Clone(pod).(*criv1.PodSandboxConfig)
@@ -136,7 +137,7 @@ func TestWhatIsMade(t *testing.T) {
 		metadata {name: "web" uid: "u" namespace: "ns"} hostname: "host" log_directory: "`+dir+`"
 		labels {key: "berthlet.berth.dev/owner" value: "us"} labels {key: "io.kubernetes.pod.name" value: "web"}
 		labels {key: "io.kubernetes.pod.namespace" value: "ns"} labels {key: "io.kubernetes.pod.uid" value: "u"}
-		linux {cgroup_parent: "/kubepods/podu" security_context {namespace_options {pid: CONTAINER ipc: NODE}}}`)
+		linux {cgroup_parent: "/kubepods/podu" security_context {namespace_options {pid: CONTAINER ipc: NODE} seccomp {profile_type: RuntimeDefault}}}`)
 
 	c.Name, c.Privileged, c.User, c.HostNetwork, c.HostPID = "d", true, nil, true, true
 	must(t, r.Create(t.Context(), c))
@@ -147,7 +148,8 @@ func TestWhatIsMade(t *testing.T) {
 	made, _ = s.Configs(all[1].ID)
 	text(t, "a privileged one", made.GetLinux().GetSecurityContext(), `
 		capabilities {add_capabilities: "NET_ADMIN" drop_capabilities: "ALL"} privileged: true
-		namespace_options {network: NODE pid: NODE ipc: NODE} run_as_user {} run_as_group {value: 6} readonly_rootfs: true no_new_privs: true`)
+		namespace_options {network: NODE pid: NODE ipc: NODE} run_as_user {} run_as_group {value: 6} readonly_rootfs: true no_new_privs: true
+		seccomp {profile_type: Unconfined}`)
 }
 
 // A berthlet that comes back finds what it has made, and nothing of others.

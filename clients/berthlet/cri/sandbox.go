@@ -121,13 +121,27 @@ func (r *Runtime) sandboxConfig(p container.Pod, attempt uint32) (*criv1.PodSand
 		Annotations: map[string]string{podAnnotation: string(text)},
 		Linux: &criv1.LinuxPodSandboxConfig{
 			CgroupParent:    p.CgroupParent,
-			SecurityContext: &criv1.LinuxSandboxSecurityContext{NamespaceOptions: namespaces(p.HostNetwork, p.HostPID, p.HostIPC)},
+			Sysctls:         p.Sysctls,
+			SecurityContext: sandboxSecurity(p),
 		},
 	}
 	if !p.HostNetwork {
 		out.Hostname = p.Hostname
 	}
 	return out, nil
+}
+
+// sandboxSecurity confines the process that holds the namespaces, if there is one. A
+// runtime makes privileged containers in a privileged sandbox only.
+func sandboxSecurity(p container.Pod) *criv1.LinuxSandboxSecurityContext {
+	out := &criv1.LinuxSandboxSecurityContext{
+		NamespaceOptions: namespaces(p.HostNetwork, p.HostPID, p.HostIPC), Privileged: p.Privileged, SupplementalGroups: p.Groups,
+		Seccomp: &criv1.SecurityProfile{ProfileType: criv1.SecurityProfile_RuntimeDefault},
+	}
+	if p.Privileged {
+		out.Seccomp.ProfileType = criv1.SecurityProfile_Unconfined
+	}
+	return out
 }
 
 // logDir is where the logs of a pod are; all of their paths begin with it.

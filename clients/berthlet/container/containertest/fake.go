@@ -22,7 +22,7 @@ type Fake struct {
 	changed func(uid string)
 
 	mu    sync.Mutex // guards what is below
-	pods  map[string]bool
+	pods  map[string]container.Pod
 	boxes map[string]*box
 	pid   int
 	fail  func(call, name string) error
@@ -38,7 +38,7 @@ var _ container.Runtime = (*Fake)(nil)
 
 // NewFake makes a runtime that tells changed of every container that ends.
 func NewFake(now func() time.Time, changed func(uid string)) *Fake {
-	return &Fake{now: now, changed: changed, pods: map[string]bool{}, boxes: map[string]*box{}, pid: 1000}
+	return &Fake{now: now, changed: changed, pods: map[string]container.Pod{}, boxes: map[string]*box{}, pid: 1000}
 }
 
 // FailWith lets calls fail: f is asked with the method and the container's name,
@@ -97,7 +97,7 @@ func (f *Fake) call(method, name string, attempt int) error {
 func (f *Fake) Open(_ context.Context, p container.Pod) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.pods[p.UID] = true
+	f.pods[p.UID] = p
 	return nil
 }
 
@@ -116,7 +116,7 @@ func (f *Fake) Create(_ context.Context, s container.Spec) error {
 	if f.boxes[s.ID] != nil {
 		return nil
 	}
-	if !f.pods[s.PodUID] {
+	if _, open := f.pods[s.PodUID]; !open {
 		return fault.Preconditionf("create container %s: its pod is not open", s.ID)
 	}
 	if err := f.call("Create", s.Name, s.Attempt); err != nil {
@@ -227,4 +227,12 @@ func (f *Fake) Pods() []string {
 	}
 	slices.Sort(uids)
 	return uids
+}
+
+// Pod gives a pod that is open as it was opened.
+func (f *Fake) Pod(uid string) (container.Pod, bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	p, ok := f.pods[uid]
+	return p, ok
 }
