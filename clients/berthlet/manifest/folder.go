@@ -30,6 +30,9 @@ import (
 // systems tell nothing. The kubelet's fileCheckFrequency is as long.
 const Every = 20 * time.Second
 
+// unwatched is how often the folder is read while the kernel cannot watch it.
+const unwatched = time.Second
+
 // settle is how long the folder is left alone after a change, since a file is
 // often written in several steps.
 const settle = 50 * time.Millisecond
@@ -44,44 +47,82 @@ type Folder struct {
 	last map[string][]podspec.Manifest // by file, as it was read last
 	told map[string]string             // errors by file that were reported
 	gone bool                          // the folder is not there, and that was reported
+	// watcher is nil while the folder is not watched, which blind tells: it is there, and that was reported.
+	watcher *fsnotify.Watcher
+	blind   bool
+	// watch makes a watcher; a test may have none left.
+	watch func() (*fsnotify.Watcher, error)
 }
 
 // Open makes a folder, which need not be there yet.
 func Open(path string, log *slog.Logger) *Folder {
-	return &Folder{path: path, log: log, last: map[string][]podspec.Manifest{}, told: map[string]string{}}
+	return &Folder{path: path, log: log, last: map[string][]podspec.Manifest{}, told: map[string]string{}, watch: fsnotify.NewWatcher}
 }
 
 // Watch reads the folder and hands out what Read gives, at first and whenever
-// something may have changed, until the context ends.
+// something may have changed, until the context ends. A folder that the kernel cannot watch at the moment is read once
+// a second.
 func (f *Folder) Watch(ctx context.Context, want func(manifests []podspec.Manifest, all bool)) error {
-	watcher, err := fsnotify.NewWatcher()
-	if err != nil {
-		return fmt.Errorf("watch %s: %w", f.path, err)
-	}
-	defer func() { _ = watcher.Close() }()
+	defer f.unwatch()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
+		var events <-chan fsnotify.Event
+		var failures <-chan error
+		if f.watcher != nil {
+			events, failures = f.watcher.Events, f.watcher.Errors
+		}
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-watcher.Events:
+		case <-events:
 			timer.Reset(settle)
-		case err := <-watcher.Errors:
+		case err := <-failures:
 			f.log.Warn("watch the manifests", "error", err)
 			timer.Reset(settle)
 		case <-timer.C:
-			// A folder that came back is another one to the kernel.
-			if len(watcher.WatchList()) == 0 {
-				_ = watcher.Add(f.path) // it may not be there; then it is read later
-			}
+			f.look()
 			if manifests, all, err := f.Read(); err != nil {
 				f.log.Error("read the manifests", "error", err)
 			} else {
 				want(manifests, all)
 			}
-			timer.Reset(Every)
+			if f.blind {
+				timer.Reset(unwatched)
+			} else {
+				timer.Reset(Every)
+			}
 		}
+	}
+}
+
+// look sees that the folder is watched, if it is there and the kernel can. A folder that came back is another one to the
+// kernel.
+func (f *Folder) look() {
+	var err error
+	if f.watcher == nil {
+		f.watcher, err = f.watch()
+	}
+	if err == nil && len(f.watcher.WatchList()) == 0 {
+		err = f.watcher.Add(f.path)
+	}
+	missing := errors.Is(err, fs.ErrNotExist)
+	if err != nil && !missing {
+		f.unwatch()
+		if !f.blind {
+			f.log.Warn("the folder of manifests cannot be watched; it is read again and again until it can", "folder", f.path, "every", unwatched, "error", err)
+		}
+	}
+	if err == nil && f.blind {
+		f.log.Info("the folder of manifests is watched again", "folder", f.path)
+	}
+	f.blind = err != nil && !missing
+}
+
+func (f *Folder) unwatch() {
+	if f.watcher != nil {
+		_ = f.watcher.Close()
+		f.watcher = nil
 	}
 }
 

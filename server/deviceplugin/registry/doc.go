@@ -21,6 +21,10 @@
 // told that it is not registered only when that was decided, never because berthd
 // ends or because it is of a type that others serve.
 //
+// Where the kernel has no inotify instances, watches or descriptors left, the
+// directory is read again and again instead, and watched when that is possible: the
+// same sockets are found, up to Config.Poll later.
+//
 // Nothing in the directory is ever removed: unlike device-plugins it belongs to
 // the plugins.
 package registry

@@ -14,7 +14,6 @@ import (
 
 	"github.com/fsnotify/fsnotify"
 
-	"github.com/berthd/berth/managers/fault"
 	"github.com/berthd/berth/server/deviceplugin"
 )
 
@@ -36,6 +35,8 @@ type Config struct {
 	Dir string
 	// Deadlines of calls to registration sockets.
 	Deadlines Deadlines
+	// Poll is how often the directory is read while the kernel cannot watch it; 0 means a second.
+	Poll time.Duration
 }
 
 // Deadlines of calls to registration sockets; 0 means the default, which is the
@@ -57,6 +58,9 @@ type Parts struct {
 	Now     func() time.Time
 	// After is time.After, or what a test has in its place.
 	After func(time.Duration) <-chan time.Time
+	// FailWatch is for tests: an error of the kernel's instead of a new watch of a folder, or of a new inotify instance,
+	// which has no path. nil fails nothing.
+	FailWatch func(path string) error
 }
 
 // Registry watches a directory and keeps the plugins in it connected.
@@ -64,6 +68,10 @@ type Registry struct {
 	Config
 	Parts
 	ready chan struct{}
+	// watcher is nil while the directory is polled; it belongs to Run.
+	watcher *fsnotify.Watcher
+	// polled tells that the log says so.
+	polled bool
 
 	mu      sync.Mutex
 	sockets map[string]*socket // guarded by mu; written only by Run
@@ -94,6 +102,7 @@ func New(cfg Config, parts Parts) *Registry {
 	set(&cfg.Deadlines.Dial, 10*time.Second)
 	set(&cfg.Deadlines.Info, time.Second)
 	set(&cfg.Deadlines.Notify, 5*time.Second)
+	set(&cfg.Poll, time.Second)
 	return &Registry{Config: cfg, Parts: parts, ready: make(chan struct{}), sockets: map[string]*socket{}}
 }
 
@@ -120,35 +129,30 @@ func (r *Registry) Run(ctx context.Context) error {
 	case <-ctx.Done():
 		return nil
 	}
-	watcher, err := fsnotify.NewWatcher()
-	if err != nil {
-		return fault.Unavailablef("watch the plugin registry %s: %w", r.Dir, err)
+	if err := r.makeDir(); err != nil {
+		return err
 	}
-	defer func() { _ = watcher.Close() }()
+	defer r.unwatch()
 	// Nobody who is followed is told anything at the end: the plugin server ends
 	// the connections.
 	defer r.forgetAll()
-	if err := r.scan(ctx, watcher); err != nil {
-		return err
-	}
+	poll := time.NewTicker(r.Poll)
+	defer poll.Stop()
+	r.scan(ctx)
 	close(r.ready)
 	for {
+		events, failures, tick := r.channels(poll)
 		select {
 		case <-ctx.Done():
 			return nil
-		case e, ok := <-watcher.Events:
-			if !ok {
-				return fault.Unavailablef("watch the plugin registry %s: the watch has ended", r.Dir)
-			}
-			if err := r.noticed(ctx, watcher, e); err != nil {
-				return err
-			}
-		case err := <-watcher.Errors:
+		case e := <-events:
+			r.noticed(ctx, e)
+		case err := <-failures:
 			// Most likely events were lost, so look at everything.
 			r.Log.Warn("watch the plugin registry", "dir", r.Dir, "error", err)
-			if err := r.scan(ctx, watcher); err != nil {
-				return err
-			}
+			r.scan(ctx)
+		case <-tick:
+			r.scan(ctx)
 		}
 	}
 }

@@ -4,12 +4,15 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -58,6 +61,29 @@ func start(t *testing.T, dir string) *bench { return startWith(t, registry.Confi
 
 func startWith(t *testing.T, cfg registry.Config) *bench {
 	t.Helper()
+	return startWatching(t, cfg, nil)
+}
+
+// startPolling is start where the kernel has no watches left.
+func startPolling(t *testing.T, dir string) *bench {
+	t.Helper()
+	return startWatching(t, registry.Config{Dir: dir}, func(string) error { return syscall.EMFILE })
+}
+
+// bothWays runs a test with watches and without: both find the same.
+func bothWays(t *testing.T, test func(t *testing.T, start func(t *testing.T, dir string) *bench)) {
+	t.Helper()
+	for name, start := range map[string]func(*testing.T, string) *bench{"watching": start, "polling": startPolling} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, start)
+		})
+	}
+}
+
+func startWatching(t *testing.T, cfg registry.Config, failWatch func(path string) error) *bench {
+	t.Helper()
+	cfg.Poll = time.Millisecond
 	b := &bench{
 		t: t, inv: device.NewInventory(nil, time.Now()), log: &syncBuffer{},
 		pauses: make(chan time.Duration, 100), resume: make(chan time.Time),
@@ -75,7 +101,7 @@ func startWith(t *testing.T, cfg registry.Config) *bench {
 		Inventory: b.inv, Memory: forgetful{}, Log: log, Now: time.Now,
 	})
 	b.Registry = registry.New(cfg, registry.Parts{
-		Plugins: plugins, Log: log, Now: time.Now,
+		Plugins: plugins, Log: log, Now: time.Now, FailWatch: failWatch,
 		After: func(d time.Duration) <-chan time.Time {
 			b.pauses <- d
 			return b.resume
@@ -218,6 +244,11 @@ func (b *bench) follows(want []string) {
 
 func TestFindsSockets(t *testing.T) {
 	t.Parallel()
+	bothWays(t, findsSockets)
+}
+
+func findsSockets(t *testing.T, start func(t *testing.T, dir string) *bench) {
+	t.Helper()
 	dir, outside := directory(t), directory(t)
 	mkdir := func(name string) string {
 		path := filepath.Join(dir, name)
@@ -359,8 +390,9 @@ func TestSocketGoes(t *testing.T) {
 		"renamed":        func(p *script.Plugin, outside string) error { return os.Rename(p.Socket(), outside+"/away.sock") },
 		"folder renamed": func(p *script.Plugin, outside string) error { return os.Rename(p.Dir, outside+"/away") },
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+		bothWays(t, func(t *testing.T, start func(t *testing.T, dir string) *bench) {
+			t.Helper()
+			t.Log(name)
 			b := start(t, directory(t))
 			sub := filepath.Join(b.Dir, "sub")
 			if err := os.Mkdir(sub, 0o700); err != nil {
@@ -383,6 +415,11 @@ func TestSocketGoes(t *testing.T) {
 
 func TestPluginDiesAndComesBack(t *testing.T) {
 	t.Parallel()
+	bothWays(t, pluginDiesAndComesBack)
+}
+
+func pluginDiesAndComesBack(t *testing.T, start func(t *testing.T, dir string) *bench) {
+	t.Helper()
 	b := start(t, directory(t))
 	p := serve(t, script.Config{Dir: b.Dir})
 	b.await(p, script.Notify, 1)
@@ -415,6 +452,11 @@ func TestLostListIsReadAgain(t *testing.T) {
 
 func TestPauses(t *testing.T) {
 	t.Parallel()
+	bothWays(t, pauses)
+}
+
+func pauses(t *testing.T, start func(t *testing.T, dir string) *bench) {
+	t.Helper()
 	b := start(t, directory(t))
 	p := script.New(script.Config{Dir: b.Dir, Watched: true, Resource: gpu, Devices: []script.Device{{ID: "a"}}})
 	p.Behave(script.Info, script.Refuse)
@@ -518,6 +560,11 @@ func TestEndOfBerthIsNoNews(t *testing.T) {
 
 func TestDirectoryIsMadeAgain(t *testing.T) {
 	t.Parallel()
+	bothWays(t, directoryIsMadeAgain)
+}
+
+func directoryIsMadeAgain(t *testing.T, start func(t *testing.T, dir string) *bench) {
+	t.Helper()
 	b := start(t, filepath.Join(directory(t), "registry"))
 	info, err := os.Stat(b.Dir)
 	if err != nil || info.Mode().Perm() != 0o750 {
@@ -540,6 +587,79 @@ func TestDirectoryIsMadeAgain(t *testing.T) {
 		}
 	}
 	b.synced()
+}
+
+// TestWatchesRunOut: watches that run out end nothing. Plugins are found by polling, which the log says once, and are
+// watched again when that is possible.
+func TestWatchesRunOut(t *testing.T) {
+	t.Parallel()
+	for name, fails := range map[string]func(path string) bool{
+		"all":               func(path string) bool { return path != "" },
+		"all but the first": func(path string) bool { return strings.HasSuffix(path, "/sub") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var out atomic.Bool
+			b := startWatching(t, registry.Config{Dir: directory(t)}, func(path string) error {
+				if out.Load() && fails(path) {
+					return syscall.ENOSPC
+				}
+				return nil
+			})
+			out.Store(true)
+			// The directory goes, so all watches are made anew.
+			sub := filepath.Join(b.Dir, "sub")
+			if err := errors.Join(os.RemoveAll(b.Dir), os.MkdirAll(sub, 0o700)); err != nil {
+				t.Fatal(err)
+			}
+			p := serve(t, script.Config{Dir: sub})
+			b.await(p, script.Notify, 1)
+			b.untilCounts(gpu, 2, 2)
+			b.logs("cannot be watched", 1)
+			out.Store(false)
+			b.logs("is watched again", 1)
+			if err := os.Remove(p.Socket()); err != nil {
+				t.Fatal(err)
+			}
+			b.untilCounts(gpu, 2, 0)
+			b.synced()
+		})
+	}
+}
+
+// TestNoWatchesAtTheStart: berthd starts all the same, and watches as soon as it can.
+func TestNoWatchesAtTheStart(t *testing.T) {
+	t.Parallel()
+	var there atomic.Bool
+	b := startWatching(t, registry.Config{Dir: directory(t)}, func(path string) error {
+		if path == "" && !there.Load() {
+			return syscall.EMFILE
+		}
+		return nil
+	})
+	p := serve(t, script.Config{Dir: b.Dir})
+	b.await(p, script.Notify, 1)
+	b.logs("cannot be watched", 1)
+	there.Store(true)
+	b.logs("is watched again", 1)
+	b.synced()
+}
+
+// logs waits until the log has a text, and sees that it has it no more often than wanted.
+func (b *bench) logs(text string, times int) {
+	b.t.Helper()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for strings.Count(b.log.String(), text) < times {
+		select {
+		case <-tick.C:
+		case <-b.ctx.Done():
+			b.t.Fatalf("the log does not say %q:\n%s", text, b.log)
+		}
+	}
+	if got := strings.Count(b.log.String(), text); got != times {
+		b.t.Errorf("the log says %q %d times:\n%s", text, got, b.log)
+	}
 }
 
 // syncBuffer is a log that can be read while it is written.

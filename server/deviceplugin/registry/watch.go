@@ -7,26 +7,37 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
+	"time"
 
 	"github.com/fsnotify/fsnotify"
 
 	"github.com/berthd/berth/managers/fault"
 )
 
+// channels gives what Run waits for: the events of the watcher, or the ticks of the poll while there is no watcher.
+func (r *Registry) channels(poll *time.Ticker) (<-chan fsnotify.Event, <-chan error, <-chan time.Time) {
+	if r.watcher == nil {
+		return nil, nil, poll.C
+	}
+	return r.watcher.Events, r.watcher.Errors, nil
+}
+
 // noticed deals with one event.
-func (r *Registry) noticed(ctx context.Context, watcher *fsnotify.Watcher, e fsnotify.Event) error {
+func (r *Registry) noticed(ctx context.Context, e fsnotify.Event) {
 	switch {
 	case !within(e.Name, r.Dir):
 		// Of the folder around it only the directory itself is of interest.
 	case e.Has(fsnotify.Create):
-		return r.look(ctx, watcher, e.Name)
+		if err := r.look(ctx, e.Name); err != nil {
+			r.poll(ctx, err)
+		}
 	case e.Has(fsnotify.Remove), e.Has(fsnotify.Rename):
-		r.gone(watcher, e.Name)
+		r.gone(e.Name)
 		if e.Name == r.Dir {
-			return r.scan(ctx, watcher)
+			r.scan(ctx)
 		}
 	}
-	return nil
 }
 
 // within tells whether a path is a folder or below it.
@@ -34,34 +45,119 @@ func within(path, folder string) bool {
 	return path == folder || strings.HasPrefix(path, folder+string(filepath.Separator))
 }
 
-// scan makes the directory if need be, watches it and every folder below it, and
-// follows exactly the sockets that are there. The folder around it is watched as
-// well, to learn that the directory itself was removed.
-func (r *Registry) scan(ctx context.Context, watcher *fsnotify.Watcher) error {
+// scan watches the directory, if that is possible, and follows exactly the sockets that are there.
+func (r *Registry) scan(ctx context.Context) {
+	err := r.watch()
+	if err == nil {
+		err = r.followAll(ctx)
+	}
+	if err != nil {
+		r.poll(ctx, err)
+		return
+	}
+	if r.polled {
+		r.polled = false
+		r.Log.Info("the plugin registry is watched again", "dir", r.Dir)
+	}
+}
+
+// poll gives the watches up and looks at everything without them. The next tick tries to watch again.
+func (r *Registry) poll(ctx context.Context, why error) {
+	r.unwatch()
+	if !r.polled {
+		r.polled = true
+		r.Log.Warn("the plugin registry cannot be watched; it is read again and again until it can, so plugins are found a little later",
+			"dir", r.Dir, "every", r.Poll, "error", why)
+	}
+	if err := r.followAll(ctx); err != nil {
+		r.Log.Debug("look at the plugin registry", "dir", r.Dir, "error", err)
+	}
+}
+
+// watch makes a watcher unless there is one.
+func (r *Registry) watch() error {
+	if r.watcher != nil {
+		return nil
+	}
+	if err := r.failWatch(""); err != nil {
+		return err
+	}
+	watcher, err := fsnotify.NewWatcher()
+	if err != nil {
+		return err
+	}
+	r.watcher = watcher
+	return nil
+}
+
+// unwatch ends the watcher.
+func (r *Registry) unwatch() {
+	if r.watcher != nil {
+		_ = r.watcher.Close()
+		r.watcher = nil
+	}
+}
+
+// add watches a folder; nothing while the directory is polled.
+func (r *Registry) add(folder string) error {
+	if r.watcher == nil {
+		return nil
+	}
+	if err := r.failWatch(folder); err != nil {
+		return err
+	}
+	return r.watcher.Add(folder)
+}
+
+func (r *Registry) failWatch(path string) error {
+	if r.FailWatch == nil {
+		return nil
+	}
+	return r.FailWatch(path)
+}
+
+// makeDir makes the directory if need be.
+func (r *Registry) makeDir() error {
 	if err := os.MkdirAll(r.Dir, dirMode); err != nil {
 		return fault.Unavailablef("make the plugin registry: %w", err)
 	}
-	if err := watcher.Add(filepath.Dir(r.Dir)); err != nil {
+	return nil
+}
+
+// followAll makes the directory if need be, watches it and every folder below it, and
+// follows exactly the sockets that are there. The folder around it is watched as
+// well, to learn that the directory itself was removed.
+func (r *Registry) followAll(ctx context.Context) error {
+	if err := r.makeDir(); err != nil {
+		return err
+	}
+	if err := r.add(filepath.Dir(r.Dir)); err != nil {
 		return fault.Unavailablef("watch the folder of the plugin registry %s: %w", r.Dir, err)
 	}
 	for _, s := range r.Sockets() {
-		if _, err := os.Stat(s.Path); errors.Is(err, fs.ErrNotExist) {
+		file, err := os.Stat(s.Path)
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) || err == nil && file.Mode().Type() != fs.ModeSocket {
 			r.forget(s.Path)
 		}
 	}
-	return r.look(ctx, watcher, r.Dir)
+	return r.look(ctx, r.Dir)
 }
 
 // look follows a path if it is a socket, and all below it if it is a folder. What
-// goes while it is looked at has its own event.
-func (r *Registry) look(ctx context.Context, watcher *fsnotify.Watcher, top string) error {
+// goes while it is looked at has its own event. An error is that of a watch.
+func (r *Registry) look(ctx context.Context, top string) error {
 	return filepath.WalkDir(top, func(path string, entry fs.DirEntry, err error) error {
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
 			return nil
-		case err != nil:
-			r.Log.Warn("cannot look at a part of the plugin registry", "path", path, "error", err)
+		case errors.Is(err, fs.ErrPermission):
+			if !r.polled {
+				r.Log.Warn("cannot look at a part of the plugin registry", "path", path, "error", err)
+			}
 			return nil
+		case err != nil:
+			// Out of descriptors, the rest is found by polling.
+			return fault.Unavailablef("look at the plugin registry at %s: %w", path, err)
 		case path != r.Dir && strings.HasPrefix(filepath.Base(path), "."):
 			if entry.IsDir() {
 				return fs.SkipDir
@@ -69,7 +165,7 @@ func (r *Registry) look(ctx context.Context, watcher *fsnotify.Watcher, top stri
 			return nil
 		case entry.IsDir():
 			// First the watch, then what is inside, so that nothing is missed.
-			if err := watcher.Add(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			if err := r.add(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return fault.Unavailablef("watch the plugin registry at %s: %w", path, err)
 			}
 			return nil
@@ -83,10 +179,10 @@ func (r *Registry) look(ctx context.Context, watcher *fsnotify.Watcher, top stri
 
 // gone forgets the socket at a path and all sockets below it. Folders below it are
 // not watched any more: one that was moved would go on telling of its old path.
-func (r *Registry) gone(watcher *fsnotify.Watcher, top string) {
-	for _, folder := range watcher.WatchList() {
+func (r *Registry) gone(top string) {
+	for _, folder := range r.watcher.WatchList() {
 		if within(folder, top) {
-			_ = watcher.Remove(folder) // fails if the kernel has dropped it already
+			_ = r.watcher.Remove(folder) // fails if the kernel has dropped it already
 		}
 	}
 	for _, s := range r.Sockets() {
