@@ -43,6 +43,21 @@ func (d *Driver) Ensure(ctx context.Context, node cgroup.Node) (created bool, er
 	return made.whole(), nil
 }
 
+// Complete makes a cgroup in every hierarchy, as far as it is not there, and on v2 has
+// those above hand all controllers down.
+func (d *Driver) Complete(name cgroup.Name) error {
+	var c creation
+	if d.facts.Version == cgroup.V2 {
+		return d.createV2(name, &c)
+	}
+	for i, h := range d.hierarchies {
+		if err := d.createIn(i, h, name, &c); err != nil {
+			return errno.Classify(err)
+		}
+	}
+	return nil
+}
+
 // creation is what mkdir said, hierarchy by hierarchy, when a cgroup was to be made.
 type creation struct {
 	// made are the numbers of the hierarchies that have it since, as bits.
@@ -302,12 +317,6 @@ func (d *Driver) write(ctx context.Context, node cgroup.Node) error {
 	}
 	return errno.Classify(cmp.Or(err, d.writeFrozen(node)))
 }
-
-// Request puts values into the library's form, for other drivers that use it.
-func Request(v cgroup.Values, f cgroup.Facts) *cgroups.Resources { return request(v, f) }
-
-// Paths gives the library's absolute directories of a cgroup by v1 controller.
-func (d *Driver) Paths(name cgroup.Name) map[string]string { return d.pathsV1(name) }
 
 // request puts values into the library's form, in which zero means "leave as it
 // is". Device rules are never asked for, and freezing is not left to the library,

@@ -4,9 +4,8 @@
 //
 // A slice is started as a transient unit, and what is written there is set as a
 // property of the unit too, so that systemd does not take it back when it reloads.
-// This goes through github.com/opencontainers/cgroups, as in the kubelet. Looking,
-// killing and everything that systemd does not know (huge pages) is package
-// cgroupfs's.
+// The properties are those that the kubelet sets. Looking, killing and everything
+// that systemd does not know (huge pages) is package cgroupfs's.
 //
 // # Words
 //
@@ -17,6 +16,9 @@
 // # Invariants
 //
 //   - Only slices are made, and foreign units are only looked at and killed.
+//   - An operation waits for systemd for no longer than 10 s in all; while systemd
+//     does not answer, the next ones fail at once, and say so.
+//   - A slice that somebody has stopped runs again after the next pass.
 //   - What has been removed is not loaded any more, so that a slice of the same
 //     name begins anew.
 package systemd

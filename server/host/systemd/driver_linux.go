@@ -4,23 +4,20 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path"
+	"os"
 	"path/filepath"
 	"strings"
-
-	"github.com/opencontainers/cgroups"
-	library "github.com/opencontainers/cgroups/systemd"
 
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/fault"
 	"github.com/berthd/berth/server/host/cgroupfs"
-	"github.com/berthd/berth/server/host/errno"
 )
 
 // Driver is systemd's tree as a cgroup.Tree. It is safe for concurrent use.
 type Driver struct {
-	files *cgroupfs.Driver
-	facts cgroup.Facts
+	files   *cgroupfs.Driver
+	facts   cgroup.Facts
+	manager manager
 }
 
 var _ cgroup.Tree = (*Driver)(nil)
@@ -28,12 +25,17 @@ var _ cgroup.Tree = (*Driver)(nil)
 // Mount is where systemd has the tree.
 const Mount = "/sys/fs/cgroup"
 
+// running is there on a system that was booted with systemd (sd_booted(3)).
+const running = "/run/systemd/system"
+
+const sliceSuffix = ".slice"
+
 // Open finds the tree of a system that runs systemd. Another system, a tree
 // elsewhere and the errors of cgroupfs.Open are of class Unsupported. Close the
 // driver after its last use.
 func Open(o cgroupfs.Options) (*Driver, error) {
-	if !library.IsRunningSystemd() {
-		return nil, fault.Unsupportedf("open systemd's cgroup tree: systemd not running on this host: there is no directory /run/systemd/system")
+	if info, err := os.Lstat(running); err != nil || !info.IsDir() {
+		return nil, fault.Unsupportedf("open systemd's cgroup tree: systemd not running on this host: there is no directory %s", running)
 	}
 	if o.Mount != "" && filepath.Clean(o.Mount) != Mount {
 		return nil, fault.Unsupportedf("open systemd's cgroup tree: it is at %s, not at %s", Mount, o.Mount)
@@ -48,14 +50,14 @@ func Open(o cgroupfs.Options) (*Driver, error) {
 	}
 	facts := files.Facts()
 	facts.Driver = cgroup.Systemd
-	return &Driver{files: files, facts: facts}, nil
+	return &Driver{files: files, facts: facts, manager: newBus()}, nil
 }
 
 // Facts describes the tree.
 func (d *Driver) Facts() cgroup.Facts { return d.facts }
 
 // Close lets go of the tree. The cgroups stay.
-func (d *Driver) Close() error { return d.files.Close() }
+func (d *Driver) Close() error { return errors.Join(d.manager.Close(), d.files.Close()) }
 
 // foreignSuffixes end the names of units that are no slices and have a cgroup.
 var foreignSuffixes = []string{".scope", ".service", ".socket", ".mount", ".swap"}
@@ -96,25 +98,12 @@ func name(parent cgroup.Name, component string) cgroup.Name {
 	return append(parent[:len(parent):len(parent)], component)
 }
 
-// unit gives a slice in the library's form, with what is wanted there.
-func (d *Driver) unit(at cgroup.Name, v cgroup.Values) (cgroups.Manager, *cgroups.Resources, error) {
-	resources := cgroupfs.Request(v, d.facts)
-	parent := "-.slice"
+// parent names the unit above a slice.
+func parent(at cgroup.Name) string {
 	if len(at) > 1 {
-		parent = at[len(at)-2]
+		return at[len(at)-2]
 	}
-	c := &cgroups.Cgroup{Name: at.Base(), Parent: parent, Systemd: true, Resources: resources}
-	var m cgroups.Manager
-	var err error
-	if d.facts.Version == cgroup.V2 {
-		m, err = library.NewUnifiedManager(c, path.Join(Mount, at.ToCgroupfs()))
-	} else {
-		m, err = library.NewLegacyManager(c, d.files.Paths(at))
-	}
-	if err != nil {
-		return nil, nil, errno.Classify(err)
-	}
-	return m, resources, nil
+	return "-.slice"
 }
 
 // Ensure implements cgroup.Tree.
@@ -130,51 +119,82 @@ func (d *Driver) Ensure(ctx context.Context, node cgroup.Node) (created bool, er
 	if err != nil {
 		return false, err
 	}
+	within, cancel := patience(ctx)
+	defer cancel()
 	before := seen.Find(at).State
-	if err := d.ensure(ctx, node, at, before); err != nil {
-		if before != cgroup.Absent {
-			return false, err
-		}
+	created, err = d.start(within, at, before)
+	if err == nil {
+		err = d.set(within, at, node.Values, before)
+	}
+	if err == nil {
+		return created, nil
+	}
+	err = fmt.Errorf("ensure cgroup %s: %w", node.Name, err)
+	if created {
 		// What could not be completed is not left half-made.
 		if left := d.Remove(context.WithoutCancel(ctx), node.Name); left != nil {
 			return false, fmt.Errorf("%w (and it could not be removed again: %w)", err, left)
 		}
-		return false, err
 	}
-	return before == cgroup.Absent, nil
+	return false, err
 }
 
-func (d *Driver) ensure(ctx context.Context, node cgroup.Node, at cgroup.Name, before cgroup.State) error {
-	m, resources, err := d.unit(at, node.Values)
-	if err != nil {
-		return fmt.Errorf("ensure cgroup %s: %w", node.Name, err)
-	}
-	if before != cgroup.Valid {
-		const noProcess = -1
-		if err := m.Apply(noProcess); err != nil {
-			return fmt.Errorf("create cgroup %s: %w", node.Name, errno.Classify(err))
+// start makes sure that the slice of a cgroup runs and that its directories are
+// there. It was created if systemd made the unit and there was no directory.
+func (d *Driver) start(ctx context.Context, at cgroup.Name, before cgroup.State) (created bool, err error) {
+	unit := at.Base()
+	if before != cgroup.Absent {
+		active, err := d.manager.Active(ctx, unit)
+		if err != nil || active[unit] && before == cgroup.Valid {
+			return false, err
 		}
-		// systemd makes the directories of controllers that it knows.
-		if _, err := d.files.Ensure(ctx, cgroup.Node{Name: at}); err != nil {
+	}
+	made, err := d.manager.Create(ctx, unit, beginning(parent(at), d.facts))
+	if err == nil && !made {
+		err = d.manager.Start(ctx, unit) // nothing where it runs
+	}
+	if err != nil {
+		return false, err
+	}
+	created = made && before == cgroup.Absent
+	// systemd makes the directories of controllers that it knows, and hands down those
+	// that its units ask for.
+	return created, d.files.Complete(at)
+}
+
+// set puts values into force: as properties first, so that systemd does not take them
+// back, then in the files. A slice that was stopped since it was looked at is started
+// again, with those above it.
+func (d *Driver) set(ctx context.Context, at cgroup.Name, v cgroup.Values, before cgroup.State) error {
+	if len(v.Files(d.facts)) == 0 {
+		return nil
+	}
+	node := cgroup.Node{Name: at, Values: v.For(d.facts)}
+	if before != cgroup.Absent {
+		if err := d.files.CheckMemory(node); err != nil {
 			return err
 		}
 	}
-	if len(node.Values.Files(d.facts)) == 0 {
-		return nil
+	version, err := d.manager.Version(ctx)
+	if err != nil {
+		return err
 	}
-	if err := d.files.CheckMemory(cgroup.Node{Name: at, Values: node.Values}); err != nil {
-		return fmt.Errorf("set cgroup %s: %w", node.Name, err)
+	if wanted := properties(v, d.facts, version); len(wanted) > 0 {
+		err = d.manager.Set(ctx, at.Base(), wanted)
+		if errors.Is(err, errNoUnit) {
+			for i := range at {
+				if _, err := d.start(ctx, at[:i+1], cgroup.Invalid); err != nil {
+					return err
+				}
+			}
+			err = d.manager.Set(ctx, at.Base(), wanted)
+		}
+		if err != nil {
+			return err
+		}
 	}
-	refused := m.Set(resources)
-	if refused == nil {
-		return nil
-	}
-	// The properties come first and are set by now. What is left are files, and
-	// cgroupfs knows what to do about those that depend on each other.
-	if _, err := d.files.Ensure(ctx, cgroup.Node{Name: at, Values: node.Values.For(d.facts)}); err != nil {
-		return fmt.Errorf("set cgroup %s: %w", node.Name, errors.Join(err, errno.Classify(refused)))
-	}
-	return nil
+	_, err = d.files.Ensure(ctx, node)
+	return err
 }
 
 // Observe implements cgroup.Tree.
@@ -188,6 +208,9 @@ func (d *Driver) Observe(ctx context.Context, n cgroup.Name, depth int) (*cgroup
 		return nil, err
 	}
 	seen.Facts = d.facts
+	if depth < 0 {
+		d.compareUnits(ctx, at, seen)
+	}
 	names := map[string]cgroup.Name{at.String(): n}
 	for i := range seen.Nodes {
 		o := &seen.Nodes[i]
@@ -199,6 +222,30 @@ func (d *Driver) Observe(ctx context.Context, n cgroup.Name, depth int) (*cgroup
 		o.Name = found
 	}
 	return seen, nil
+}
+
+// compareUnits marks slices as invalid that somebody has stopped and whose directory
+// is there. It is done where a whole subtree is looked at; while systemd does not
+// answer, the tree is as its files say.
+func (d *Driver) compareUnits(ctx context.Context, at cgroup.Name, seen *cgroup.Snapshot) {
+	patterns := []string{"*" + sliceSuffix}
+	if len(at) > 0 {
+		top := strings.TrimSuffix(at.Base(), sliceSuffix)
+		patterns = []string{at.Base(), top + "-*" + sliceSuffix}
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, probeTimeout, errSilent)
+	defer cancel()
+	active, err := d.manager.Active(ctx, patterns...)
+	if err != nil {
+		return
+	}
+	for i := range seen.Nodes {
+		o := &seen.Nodes[i]
+		unit := o.Name.Base()
+		if o.State == cgroup.Valid && cgroup.IsSystemdStyle(unit) && !active[unit] {
+			o.State, o.Reason = cgroup.Invalid, "has a slice that was stopped: "+unit
+		}
+	}
 }
 
 // Move implements cgroup.Tree.
@@ -244,12 +291,10 @@ func (d *Driver) Remove(ctx context.Context, n cgroup.Name) error {
 	if err := d.files.Remove(ctx, at); err != nil || foreign(n.Base()) {
 		return err
 	}
-	m, _, err := d.unit(at, cgroup.Values{})
-	if err == nil {
-		err = m.Destroy()
-	}
-	if err != nil {
-		return fmt.Errorf("stop the slice of cgroup %s: %w", n, errno.Classify(err))
+	within, cancel := patience(ctx)
+	defer cancel()
+	if err := d.manager.Stop(within, at.Base()); err != nil && !errors.Is(err, errNoUnit) {
+		return fmt.Errorf("remove cgroup %s: %w", n, err)
 	}
 	// systemd may have made a directory again in between.
 	return d.files.Remove(ctx, at)

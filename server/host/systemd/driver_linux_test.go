@@ -158,6 +158,57 @@ func reload(t *testing.T, d *Driver) {
 	root(t, d)
 }
 
+// A pod's slice that somebody has stopped is seen by a pass, runs again after it, and
+// its cgroup can be written and removed meanwhile.
+func TestStoppedSlice(t *testing.T) {
+	d := open(t)
+	top := root(t, d)
+	shares := uint64(512)
+	values := cgroup.Values{CPUShares: &shares}
+	pod, container := append(slices.Clone(top), "pod"), append(slices.Clone(top), "pod", "c")
+	wanted := []cgroup.Node{{Name: top}, {Name: pod, Values: values}, {Name: container, Values: values}}
+	for _, n := range wanted {
+		if _, err := d.Ensure(t.Context(), n); err != nil {
+			t.Fatal(err)
+		}
+	}
+	at, err := place(pod)
+	if err != nil {
+		t.Fatal(err)
+	}
+	somebody := newBus()
+	t.Cleanup(func() { _ = somebody.Close() })
+	for range 2 {
+		if err := somebody.Stop(t.Context(), at.Base()); err != nil {
+			t.Fatal(err)
+		}
+		seen, err := d.Observe(t.Context(), top, -1)
+		if err != nil || seen.Find(pod).State == cgroup.Valid {
+			t.Fatalf("stopped, and %s: %v", seen.Find(pod).State, err)
+		}
+		if err := cgroup.Apply(t.Context(), d, cgroup.Diff(wanted, seen)); err != nil {
+			t.Fatal(err)
+		}
+		active, err := somebody.Active(t.Context(), at.Base())
+		if err != nil || !active[at.Base()] {
+			t.Errorf("after the pass: %v, %v", active, err)
+		}
+		if seen, err = d.Observe(t.Context(), top, -1); err != nil || len(cgroup.Diff(wanted, seen)) > 0 {
+			t.Errorf("after the pass: %v, %v", cgroup.Diff(wanted, seen), err)
+		}
+	}
+	if err := somebody.Stop(t.Context(), at.Base()); err != nil {
+		t.Fatal(err)
+	}
+	shares = 1024
+	if _, err := d.Ensure(t.Context(), wanted[2]); err != nil {
+		t.Errorf("a container of a pod that was stopped: %v", err)
+	}
+	if err := d.Remove(t.Context(), pod); err != nil {
+		t.Error(err)
+	}
+}
+
 // What systemd knows nothing of is foreign: it is seen and not touched.
 func TestForeignUnits(t *testing.T) {
 	t.Parallel()
