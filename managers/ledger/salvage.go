@@ -87,6 +87,26 @@ func Salvage(o Options, f Found) (Saved, error) {
 	return saved, err
 }
 
+// ValueStart is how every stored value begins.
+const ValueStart = sealStart
+
+// GenerationOf returns the generation that an entry names: that of the ledger when it
+// was written. False: the entry is another one, or damaged.
+func GenerationOf(e Entry) (uint64, bool) {
+	var stored storedGeneration
+	if e.Bucket != BucketMeta || e.Key != metaGeneration || open(e, &stored) != nil {
+		return 0, false
+	}
+	return stored.Number, true
+}
+
+// Complete reports whether entries are a whole state: nothing is damaged, and as much
+// is there as the last commit left.
+func Complete(entries []Entry) bool {
+	st, err := load(entries, schemaVersion, migrations)
+	return err == nil && st.whole()
+}
+
 // dump returns the entries of the state, with the machine, the configuration and the
 // memory of the last commit, as far as they are known: the next start compares them
 // with today's.

@@ -24,9 +24,13 @@ type Damage struct {
 	SetAside string `json:"set_aside"`
 	// Error that the file was refused with.
 	Error string `json:"error"`
-	// Report of the ledger; its findings are empty if the file's pages were too
-	// damaged to read values.
+	// Report of the ledger: what was damaged, which pods are lost, what could not be
+	// read.
 	Report ledger.Report `json:"report"`
+	// EpochID and Generation of the file that was made of what was whole. As long as
+	// the ledger has them there was no commit since.
+	EpochID    ledger.EpochID `json:"epoch_id"`
+	Generation uint64         `json:"generation"`
 }
 
 const (
@@ -34,51 +38,115 @@ const (
 	reportSuffix = ".json"
 )
 
-// OpenLedger opens the ledger that is in the store. If it is damaged, the file
-// is set aside, the ledger starts empty and Damage says so. Damage says so again
-// at every start until the new ledger has had its first commit, since the process
-// that found it may not have lived to act on it; it is nil otherwise. All other
-// errors are those of ledger.Open. Whoever wants damage to be an error calls
-// ledger.Open. A ledger that starts empty has the time as the base of its
-// revisions, and an epoch of its own.
+// OpenLedger opens the ledger that is in the store. If it is damaged, a sound file is
+// made of all that is whole (ledger.Salvage), the damaged one is kept beside, and
+// Damage says so; the report then tells what was damaged and which pods are lost.
+// Both say so again at every start until the ledger has had its first commit, since
+// the process that found the damage may not have lived to act on it; otherwise Damage
+// is nil. All other errors are those of ledger.Open. A ledger that begins has the time
+// as the base of its revisions, and an epoch of its own, as has one that was salvaged.
 func (s *Store) OpenLedger(ctx context.Context, o ledger.Options, now time.Time) (*ledger.Ledger, ledger.Report, *Damage, error) {
-	o.Journal, o.Epoch = s, uint64(max(0, now.UnixMilli()))
-	if o.EpochID == 0 {
-		o.EpochID = NewEpochID()
-	}
-	l, report, err := ledger.Open(ctx, o)
+	o = s.options(o, now)
+	l, report, cause := ledger.Open(ctx, o)
 	switch {
-	case err == nil && report.Generation == 0:
-		damage, err := newest(s.path)
+	case cause == nil:
+		damage, err := s.unsettled(l.View())
 		if err != nil {
 			return nil, report, nil, err
 		}
+		if damage != nil {
+			recall(&report, damage.Report)
+		}
 		return l, report, damage, nil
-	case err == nil || fault.ClassOf(err) != fault.Corrupt:
-		return l, report, nil, err
+	case fault.ClassOf(cause) != fault.Corrupt:
+		return l, report, nil, cause
 	}
-	damage, err := s.setAside(now, err, report)
+	damage, err := s.salvage(ctx, o, now, cause)
 	if err != nil {
 		return nil, report, nil, err
 	}
 	l, report, err = ledger.Open(ctx, o)
+	recall(&report, damage.Report)
 	return l, report, &damage, err
 }
 
-// newest returns the last report, nil if there is none.
-func newest(path string) (*Damage, error) {
-	all, err := Damages(path)
-	if err != nil || len(all) == 0 {
-		return nil, err
+// OpenStrict opens the ledger that is in the store, but refuses a damaged one with an
+// error of class Corrupt that says what OpenLedger would keep. It writes nothing.
+func (s *Store) OpenStrict(ctx context.Context, o ledger.Options, now time.Time) (*ledger.Ledger, ledger.Report, error) {
+	o = s.options(o, now)
+	l, report, cause := ledger.Open(ctx, o)
+	if fault.ClassOf(cause) != fault.Corrupt {
+		return l, report, cause
 	}
-	return &all[len(all)-1], nil
+	found, err := s.found(ctx)
+	if err != nil {
+		return nil, report, err
+	}
+	saved, err := ledger.Salvage(o, found)
+	if err != nil {
+		return nil, report, err
+	}
+	if report.Whole == saved.Report.Whole && len(report.Damage) > 0 {
+		return nil, saved.Report, cause // it says all of this
+	}
+	return nil, saved.Report, fmt.Errorf("%w; %s", cause, saved.Report.Outcome())
 }
 
-// setAside renames the file, leaves a report beside it and opens an empty one.
-// The report is written first: a crash in between finds the damage again.
-func (s *Store) setAside(now time.Time, cause error, report ledger.Report) (Damage, error) {
+// options completes those of a ledger in this store.
+func (s *Store) options(o ledger.Options, now time.Time) ledger.Options {
+	o.Journal, o.Epoch = s, uint64(max(0, now.UnixMilli()))
+	if o.EpochID == 0 {
+		o.EpochID = NewEpochID()
+	}
+	return o
+}
+
+// recall puts into the report of a sound file what was found in the damaged one.
+func recall(r *ledger.Report, was ledger.Report) {
+	r.Damage, r.Whole, r.Lost, r.Uncertain, r.Unread = was.Damage, was.Whole, was.Lost, was.Uncertain, was.Unread
+}
+
+// unsettled returns the damage that a ledger was made of if it has had no commit since.
+func (s *Store) unsettled(v *ledger.View) (*Damage, error) {
+	all, err := Damages(s.path)
+	if err != nil {
+		return nil, err
+	}
+	for _, d := range slices.Backward(all) {
+		if d.EpochID != 0 && d.EpochID == v.EpochID() && d.Generation == v.Generation() {
+			return &d, nil
+		}
+	}
+	return nil, nil
+}
+
+// found reads what can be read of a damaged file.
+func (s *Store) found(ctx context.Context) (ledger.Found, error) {
+	if s.db != nil {
+		if entries, err := s.Load(ctx); err == nil {
+			return ledger.Found{Entries: entries}, nil
+		} else if fault.ClassOf(err) != fault.Corrupt {
+			return ledger.Found{}, err
+		}
+	}
+	return salvagePages(s.path)
+}
+
+// salvage makes a sound file of what is whole in a damaged one and puts it in its
+// place. The damaged file gets another name, and a report beside it. A crash at any
+// point leaves either the damaged file under the name, or the sound one: the damaged
+// file has its second name before the sound one takes the first.
+func (s *Store) salvage(ctx context.Context, o ledger.Options, now time.Time, cause error) (Damage, error) {
 	if s.opts.ReadOnly {
-		return Damage{}, fault.Preconditionf("set %s aside: it is open for reading only", s.path)
+		return Damage{}, fault.Preconditionf("salvage %s: it is open for reading only: %w", s.path, cause)
+	}
+	found, err := s.found(ctx)
+	if err != nil {
+		return Damage{}, err
+	}
+	saved, err := ledger.Salvage(o, found)
+	if err != nil {
+		return Damage{}, err
 	}
 	s.opts.Failpoint.Hit(BeforeSetAside)
 	if s.db != nil {
@@ -87,13 +155,24 @@ func (s *Store) setAside(now time.Time, cause error, report ledger.Report) (Dama
 		}
 	}
 	s.db, s.damage, s.broken, s.last = nil, nil, nil, 0
-	d := Damage{Time: now.UTC(), File: s.path, SetAside: freeName(s.path, now), Error: cause.Error(), Report: report}
+	if err := build(s.fresh(), saved.Entries); err != nil {
+		return Damage{}, err
+	}
+	s.opts.Failpoint.Hit(AfterSalvage)
+	d := Damage{
+		Time: now.UTC(), File: s.path, SetAside: freeName(s.path, now), Error: cause.Error(),
+		Report: saved.Report, EpochID: o.EpochID, Generation: saved.Generation,
+	}
 	if err := writeReport(d); err != nil {
 		return Damage{}, err
 	}
 	s.opts.Failpoint.Hit(AfterReport)
-	if err := os.Rename(s.path, d.SetAside); err != nil {
-		return Damage{}, unavailable("set aside", s.path, err)
+	if err := keepAs(s.path, d.SetAside); err != nil {
+		return Damage{}, err
+	}
+	s.opts.Failpoint.Hit(AfterKeep)
+	if err := os.Rename(s.fresh(), s.path); err != nil {
+		return Damage{}, unavailable("replace damaged", s.path, err)
 	}
 	s.opts.Failpoint.Hit(AfterRename)
 	if err := syncDir(filepath.Dir(s.path)); err != nil {
@@ -102,35 +181,81 @@ func (s *Store) setAside(now time.Time, cause error, report ledger.Report) (Dama
 	return d, s.open()
 }
 
-// freeName returns a name for the damaged file that is not taken.
+// fresh is the name of a file that is not whole yet.
+func (s *Store) fresh() string { return s.path + ".new" }
+
+// keepAs gives a file a second name, durably. Where the file system has no links it
+// makes a copy.
+func keepAs(path, name string) error {
+	if was, err := os.Lstat(name); err == nil {
+		if is, err := os.Lstat(path); err == nil && os.SameFile(was, is) {
+			return nil // a crash came after the link
+		}
+	}
+	if os.Link(path, name) != nil {
+		if err := copyFile(path, name); err != nil {
+			return err
+		}
+	}
+	return syncDir(filepath.Dir(path))
+}
+
+// copyFile makes a copy that appears under its name when it is whole.
+func copyFile(path, name string) error {
+	data, err := readFile(path)
+	if err != nil {
+		return err
+	}
+	part := name + ".part"
+	if err := writeFile(part, data); err != nil {
+		return err
+	}
+	if err := os.Rename(part, name); err != nil {
+		return unavailable("name the copy", name, err)
+	}
+	return nil
+}
+
+// writeFile writes and syncs a file.
+func writeFile(path string, data []byte) error {
+	f, err := openRegular(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, fileMode)
+	if err != nil {
+		return opening("write", path, err)
+	}
+	_, err = f.Write(data)
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return unavailable("write", path, err)
+	}
+	return nil
+}
+
+// freeName returns a name for the damaged file that is not taken, or that a crash has
+// left to it.
 func freeName(path string, now time.Time) string {
 	name := path + damagedInfix + now.UTC().Format("20060102T150405Z")
+	is, _ := os.Lstat(path)
 	for n := 1; ; n++ {
 		candidate := name
 		if n > 1 {
 			candidate = fmt.Sprintf("%s-%d", name, n)
 		}
-		if _, err := os.Lstat(candidate); errors.Is(err, os.ErrNotExist) {
-			return candidate
+		taken, err := os.Lstat(candidate)
+		if err != nil && !errors.Is(err, os.ErrNotExist) || err == nil && !os.SameFile(taken, is) {
+			continue
 		}
+		if report, err := os.Lstat(candidate + reportSuffix); err == nil && !report.Mode().IsRegular() {
+			continue
+		}
+		return candidate
 	}
 }
 
 func writeReport(d Damage) error {
-	path := d.SetAside + reportSuffix
 	text, err := json.MarshalIndent(d, "", "  ")
 	if err != nil {
 		return fault.Internalf("report damage of %s: %w", d.File, err)
 	}
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, fileMode)
-	if err != nil {
-		return unavailable("report damage in", path, err)
-	}
-	_, err = f.Write(append(text, '\n'))
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return unavailable("report damage in", path, err)
-	}
-	return nil
+	return writeFile(d.SetAside+reportSuffix, append(text, '\n'))
 }
 
 // Damages returns the reports on all files that were ever set aside for the file
@@ -151,13 +276,19 @@ func Damages(path string) ([]Damage, error) {
 		if _, err := os.Lstat(filepath.Join(dir, name)); errors.Is(err, os.ErrNotExist) {
 			continue
 		}
-		text, err := os.ReadFile(filepath.Join(dir, entry.Name()))
-		if err != nil {
-			return nil, unavailable("read", filepath.Join(dir, entry.Name()), err)
-		}
 		var d Damage
-		if err := json.Unmarshal(text, &d); err != nil {
+		text, err := readFile(filepath.Join(dir, entry.Name()))
+		if err == nil {
+			err = json.Unmarshal(text, &d)
+		}
+		if err != nil {
 			d = Damage{File: path, SetAside: filepath.Join(dir, name), Error: fmt.Sprintf("the report cannot be read: %v", err)}
+		}
+		for _, lost := range d.Report.Lost {
+			for id, b := range lost.Bindings {
+				b.ID = id
+				lost.Bindings[id] = b
+			}
 		}
 		all = append(all, d)
 	}

@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -188,65 +189,102 @@ func TestCrashAtFailpoints(t *testing.T) {
 	const commits = 10
 	for _, point := range store.Failpoints() {
 		for _, times := range []int{1, 2, 7} {
-			aside := slices.Contains([]string{store.BeforeSetAside, store.AfterReport, store.AfterRename}, point)
+			if slices.Contains(salvagePoints, point) {
+				continue // see TestCrashInSalvage
+			}
 			opening := point == store.BeforeOpen || point == store.AfterOpen
-			if times > 1 && (aside || opening) {
+			if times > 1 && opening {
 				continue // passed once in a life
 			}
 			t.Run(fmt.Sprintf("%s %d", point, times), func(t *testing.T) {
 				t.Parallel()
 				path := filepath.Join(t.TempDir(), "berth.db")
-				if aside {
-					if err := os.WriteFile(path, []byte("damaged"), 0o600); err != nil {
-						t.Fatal(err)
-					}
-				}
 				r := start(t, path, fmt.Sprintf("%s:kill:%d", point, times), commits)
 				for _, ok := r.next(t); ok; _, ok = r.next(t) {
 				}
 				if !r.wait(t) {
 					t.Fatalf("the child was not killed at %s", point)
 				}
-				if aside {
-					setAside(t, path)
-				} else {
-					survived(t, path, r.acked)
-				}
+				survived(t, path, r.acked)
 				finish(t, path, commits)
-				forgotten(t, path)
 			})
 		}
 	}
 }
 
-// setAside finishes what a crash interrupted and checks that the damaged file
-// has been kept, once, with its report.
-func setAside(t *testing.T, path string) {
+// salvagePoints are those that are passed where a file is damaged.
+var salvagePoints = []string{store.BeforeSetAside, store.AfterSalvage, store.AfterReport, store.AfterKeep, store.AfterRename}
+
+// Killed at any point of a salvage: the next start finds either the damaged file or the
+// sound one, tells the damage until there is a commit, and keeps the damaged file, once.
+func TestCrashInSalvage(t *testing.T) {
+	t.Parallel()
+	whole := fill(t, filepath.Join(t.TempDir(), "berth.db"), 4)
+	damaged := bytes.ReplaceAll(whole, []byte(`"digest":"digest-pod-0002"`), []byte(`"digest":"digest-pod-0003"`))
+	for _, point := range salvagePoints {
+		t.Run(point, func(t *testing.T) {
+			t.Parallel()
+			path := filepath.Join(t.TempDir(), "berth.db")
+			if err := os.WriteFile(path, damaged, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			r := start(t, path, point+":kill:1", 0)
+			for _, ok := r.next(t); ok; _, ok = r.next(t) {
+			}
+			if !r.wait(t) {
+				t.Fatalf("the child was not killed at %s", point)
+			}
+			for range 2 { // until there is a commit
+				salvaged(t, path, damaged)
+			}
+			s := mustOpen(t, path, store.Options{})
+			defer func() { s.Close() }()
+			l, _, _, err := s.OpenLedger(t.Context(), options(nil), noon)
+			if err == nil {
+				_, err = l.SetRules(t.Context(), l.View().Rules())
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := s.Close(); err != nil {
+				t.Fatal(err)
+			}
+			s = mustOpen(t, path, store.Options{})
+			if _, report, damage, err := s.OpenLedger(t.Context(), options(nil), noon); err != nil || damage != nil || len(report.Damage)+len(report.Lost) > 0 {
+				t.Errorf("start after a commit: %v, damage %v, report %+v", err, damage, report)
+			}
+		})
+	}
+}
+
+// salvaged starts on a file of which pod-0002 was damaged.
+func salvaged(t *testing.T, path string, damaged []byte) {
 	t.Helper()
 	s := mustOpen(t, path, store.Options{})
 	defer s.Close()
-	for range 2 { // until there is a commit
-		if _, _, damage, err := s.OpenLedger(t.Context(), options(nil), noon); err != nil || damage == nil {
-			t.Fatalf("start: %v, damage %v", err, damage)
-		}
+	l, report, damage, err := s.OpenLedger(t.Context(), options(nil), noon)
+	if err != nil || damage == nil {
+		t.Fatalf("start: %v, damage %v", err, damage)
+	}
+	if _, here := l.View().Pod("pod-0002"); here || l.View().NumPods() != 2 || len(report.Lost) != 1 || report.Lost[0].UID != "pod-0002" || len(report.Lost[0].Claims) != 3 {
+		t.Errorf("%d pods, report %+v", l.View().NumPods(), report)
+	}
+	if b, ok := report.Lost[0].Bindings["cri://2"]; !ok || b.ID != "cri://2" {
+		t.Errorf("bindings %v", report.Lost[0].Bindings)
+	}
+	if l.View().Uncertain() == "" {
+		t.Error("a pod is lost, and the state is certain")
 	}
 	all, err := store.Damages(path)
 	if err != nil || len(all) != 1 {
 		t.Fatalf("reports: %+v, %v", all, err)
 	}
-	if data, err := os.ReadFile(all[0].SetAside); err != nil || string(data) != "damaged" {
-		t.Errorf("the damaged file is %q, %v", data, err)
+	if data, err := os.ReadFile(all[0].SetAside); err != nil || !bytes.Equal(data, damaged) {
+		t.Errorf("the damaged file has %d bytes, %v", len(data), err)
 	}
-}
-
-// forgotten checks that a ledger with commits of its own does not speak of an
-// older one's damage.
-func forgotten(t *testing.T, path string) {
-	t.Helper()
-	s := mustOpen(t, path, store.Options{})
-	defer s.Close()
-	if _, _, damage, err := s.OpenLedger(t.Context(), options(nil), noon); err != nil || damage != nil {
-		t.Errorf("start after commits: %v, damage %v", err, damage)
+	names, err := os.ReadDir(filepath.Dir(path))
+	if err != nil || len(names) != 4 { // the file, the lock, the damaged file, its report
+		t.Errorf("the directory has %v, %v", names, err)
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"hash/fnv"
-	"os"
 
 	"github.com/berthd/berth/managers/fault"
 )
@@ -56,10 +55,15 @@ type meta struct {
 // inspect reads the file at path and checks its pages. Class Corrupt says which
 // page is damaged and how.
 func inspect(path string) error {
-	data, err := os.ReadFile(path)
+	data, err := readFile(path)
 	if err != nil {
-		return unavailable("read", path, err)
+		return err
 	}
+	return inspectData(path, data)
+}
+
+// inspectData is inspect of a file's content.
+func inspectData(path string, data []byte) error {
 	in := inspection{path: path, data: data}
 	m, err := in.metas()
 	if err != nil {

@@ -23,9 +23,9 @@ type lock struct{ file *os.File }
 // whatever pid the file still names.
 func acquire(dir string) (*lock, error) {
 	path := filepath.Join(dir, lockName)
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, fileMode)
+	f, err := openRegular(path, os.O_RDWR|os.O_CREATE, fileMode)
 	if err != nil {
-		return nil, unavailable("open lock", path, err)
+		return nil, opening("open lock", path, err)
 	}
 	l := &lock{f}
 	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
@@ -48,9 +48,9 @@ func acquire(dir string) (*lock, error) {
 // writes while its pages are inspected; a daemon that has the file open is
 // refused at once.
 func acquireReader(path string) (*os.File, error) {
-	f, err := os.Open(path)
+	f, err := openRegular(path, os.O_RDONLY, 0)
 	if err != nil {
-		return nil, unavailable("open ledger file", path, err)
+		return nil, opening("open ledger file", path, err)
 	}
 	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_SH|syscall.LOCK_NB); err != nil {
 		_ = f.Close()

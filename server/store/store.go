@@ -27,7 +27,9 @@ const (
 	BeforeCommit   = "store/before-commit"
 	AfterCommit    = "store/after-commit"
 	BeforeSetAside = "store/before-set-aside"
+	AfterSalvage   = "store/after-salvage"
 	AfterReport    = "store/after-report"
+	AfterKeep      = "store/after-keep"
 	AfterRename    = "store/after-rename"
 )
 
@@ -35,7 +37,7 @@ const (
 func Failpoints() []string {
 	return []string{
 		BeforeOpen, AfterOpen, BeforeBegin, AfterPut, BeforeCommit, AfterCommit,
-		BeforeSetAside, AfterReport, AfterRename,
+		BeforeSetAside, AfterSalvage, AfterReport, AfterKeep, AfterRename,
 	}
 }
 
@@ -103,7 +105,7 @@ func Open(path string, o Options) (*Store, error) {
 // open checks and opens the file, or notes its damage.
 func (s *Store) open() error {
 	s.opts.Failpoint.Hit(BeforeOpen)
-	_, err := os.Stat(s.path)
+	info, err := os.Stat(s.path)
 	missing := errors.Is(err, fs.ErrNotExist)
 	switch {
 	case missing && s.opts.ReadOnly:
@@ -114,6 +116,10 @@ func (s *Store) open() error {
 		}
 	case err != nil:
 		return unavailable("open ledger file", s.path, err)
+	default:
+		if err := regular(s.path, info); err != nil {
+			return err
+		}
 	}
 	if s.opts.ReadOnly {
 		reader, err := acquireReader(s.path)
@@ -140,16 +146,8 @@ func (s *Store) open() error {
 // so that a crash or a full disk leaves no file that looks damaged.
 func create(path string) error {
 	fresh := path + ".new"
-	if err := os.Remove(fresh); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return unavailable("remove unfinished", fresh, err)
-	}
-	db, err := openFile(fresh, false)
-	if err != nil {
-		_ = os.Remove(fresh)
+	if err := build(fresh, nil); err != nil {
 		return err
-	}
-	if err := db.Close(); err != nil {
-		return unavailable("close", fresh, err)
 	}
 	if err := os.Rename(fresh, path); err != nil {
 		return unavailable("create ledger file", path, err)
@@ -157,16 +155,37 @@ func create(path string) error {
 	return syncDir(filepath.Dir(path))
 }
 
+// build makes a file with entries, in place of one that was not finished.
+func build(path string, entries []ledger.Entry) error {
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return unavailable("remove unfinished", path, err)
+	}
+	db, err := openFile(path, false)
+	if err != nil {
+		_ = os.Remove(path)
+		return err
+	}
+	if len(entries) > 0 {
+		err = db.Update(func(tx *bbolt.Tx) error { return put(tx, entries) })
+	}
+	if err = errors.Join(err, db.Close()); err != nil {
+		_ = os.Remove(path)
+		return unavailable("write", path, err)
+	}
+	return nil
+}
+
 // openFile opens a file whose pages are known to be good, or that is not there.
 func openFile(path string, readOnly bool) (*bbolt.DB, error) {
 	db, err := bbolt.Open(path, fileMode, &bbolt.Options{
 		Timeout: lockTimeout, ReadOnly: readOnly, FreelistType: bbolt.FreelistMapType, NoStatistics: true,
+		OpenFile: openRegular,
 	})
 	switch {
 	case errors.Is(err, bbolterrors.ErrTimeout):
 		return nil, fault.Unavailablef("open ledger file %s: another process has it open", path)
 	case err != nil:
-		return nil, unavailable("open ledger file", path, err)
+		return nil, opening("open ledger file", path, err)
 	}
 	return db, nil
 }

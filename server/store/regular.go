@@ -1,0 +1,76 @@
+package store
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"syscall"
+
+	"github.com/berthd/berth/managers/fault"
+)
+
+// openRegular opens a regular file, or a symbolic link to one, and nothing else: what
+// it is is looked at before, since opening a device can have effects and opening a
+// named pipe waits, and once more afterwards. Errors: class Precondition for what is
+// there and is something else; others are those of the system.
+func openRegular(path string, flags int, mode fs.FileMode) (*os.File, error) {
+	if info, err := os.Stat(path); err == nil {
+		if err := regular(path, info); err != nil {
+			return nil, err
+		}
+	}
+	f, err := os.OpenFile(path, flags|syscall.O_NONBLOCK|syscall.O_NOCTTY|syscall.O_CLOEXEC, mode)
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err == nil {
+		err = regular(path, info)
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+// regular refuses what is no regular file, by name.
+func regular(path string, info fs.FileInfo) error {
+	var what string
+	switch mode := info.Mode(); {
+	case mode.IsRegular():
+		return nil
+	case mode.IsDir():
+		what = "a directory"
+	case mode&fs.ModeNamedPipe != 0:
+		what = "a named pipe"
+	case mode&fs.ModeSocket != 0:
+		what = "a socket"
+	case mode&fs.ModeDevice != 0:
+		what = "a device"
+	default:
+		what = "a " + mode.Type().String()
+	}
+	return fault.Preconditionf("%s is %s, not a regular file: move it away, or name another state directory", path, what)
+}
+
+// readFile reads a whole regular file.
+func readFile(path string) ([]byte, error) {
+	f, err := openRegular(path, os.O_RDONLY, 0)
+	if err != nil {
+		return nil, opening("read", path, err)
+	}
+	data, err := io.ReadAll(f)
+	if err = errors.Join(err, f.Close()); err != nil {
+		return nil, unavailable("read", path, err)
+	}
+	return data, nil
+}
+
+// opening is unavailable, except for what openRegular refuses.
+func opening(operation, path string, err error) error {
+	if fault.ClassOf(err) == fault.Precondition {
+		return err
+	}
+	return unavailable(operation, path, err)
+}
