@@ -172,8 +172,8 @@ func (a *App) buildMachine(context.Context) (err error) {
 	return err
 }
 
-// buildLedger opens the ledger; a damaged one is set aside and the agent's Sync
-// awaited, unless the configuration wants a refusal.
+// buildLedger opens the ledger; of a damaged one it keeps what is whole, and awaits
+// the agent's Sync where pods are lost, unless the configuration wants a refusal.
 func (a *App) buildLedger(ctx context.Context) error {
 	path := filepath.Join(a.Config.StateDir, LedgerFile)
 	var err error
@@ -199,8 +199,8 @@ func (a *App) buildLedger(ctx context.Context) error {
 		},
 	}
 	if a.Config.StrictState {
-		if a.Ledger, a.start.Ledger, err = ledger.Open(ctx, options); fault.ClassOf(err) == fault.Corrupt {
-			return fmt.Errorf("%w; without strictState (--strict-state) it would be set aside", err)
+		if a.Ledger, a.start.Ledger, err = a.store.OpenStrict(ctx, options, a.Now()); fault.ClassOf(err) == fault.Corrupt {
+			return fmt.Errorf("%w; without strictState (--strict-state) the file would be set aside, and what is whole be kept", err)
 		}
 	} else {
 		a.Ledger, a.start.Ledger, a.start.Damage, err = a.store.OpenLedger(ctx, options, a.Now())

@@ -164,9 +164,9 @@ func (a *App) settlePolicy(ctx context.Context) error {
 }
 
 // settleUncertain decides, and keeps in the ledger, whether berth knows every pod
-// that lives here. It does not after a damaged ledger was set aside, nor on its
-// first start in a tree that holds pods already: another agent's, or its own
-// from before its state was lost. Unknown pods are killed only where the state is certain.
+// that lives here. It does not on its first start in a tree that holds pods already:
+// another agent's, or its own from before its state was lost. A ledger that was
+// salvaged says by itself what it does not know. Unknown pods are killed only where the state is certain.
 func (a *App) settleUncertain(ctx context.Context) error {
 	view := a.Ledger.View()
 	if view.Generation() > 0 {
@@ -177,8 +177,6 @@ func (a *App) settleUncertain(ctx context.Context) error {
 	switch {
 	case err != nil:
 		return err
-	case a.start.Damage != nil:
-		uncertain = "the ledger was damaged and had to be started anew"
 	case len(strangers) > 0:
 		uncertain = fmt.Sprintf("the ledger is new, and %d pods have cgroups here already, the first is %s", len(strangers), strangers[0])
 	}
@@ -203,9 +201,7 @@ func (a *App) reportStart(ctx context.Context) {
 // was nothing to report.
 func (a *App) StartLines() (lines []string) {
 	r := a.start.Ledger
-	if d := a.start.Damage; d != nil {
-		lines = append(lines, fmt.Sprintf("the ledger was damaged and is set aside as %s: %s", d.SetAside, d.Error))
-	}
+	lines = append(lines, damageLines(a.start.Damage, r)...)
 	if uncertain := a.Ledger.View().Uncertain(); uncertain != "" {
 		lines = append(lines, uncertain+"; waiting for the agent's Sync")
 	}
