@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/berthd/berth/clients/berth"
+	"github.com/berthd/berth/clients/berthctl/table"
 	"github.com/berthd/berth/clients/podspec"
 	"github.com/berthd/berth/managers/fault"
 )
@@ -113,7 +114,7 @@ func (c *ctl) hint(err error, failed *berth.Error) string {
 	return ""
 }
 
-// oneLine keeps a text on one line.
+// oneLine keeps a text on one line, with nothing in it that a terminal would act on.
 func oneLine(text string) string {
-	return strings.Join(strings.FieldsFunc(text, func(r rune) bool { return r == '\n' || r == '\r' }), "; ")
+	return table.Printable(strings.Join(strings.FieldsFunc(text, func(r rune) bool { return r == '\n' || r == '\r' }), "; "))
 }

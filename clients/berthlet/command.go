@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/berthd/berth/clients/berth"
+	"github.com/berthd/berth/clients/berthctl/table"
 	"github.com/berthd/berth/clients/berthlet/agent"
 	"github.com/berthd/berth/clients/berthlet/beneath"
 	"github.com/berthd/berth/clients/berthlet/builtin"
@@ -53,7 +54,7 @@ func execute(ctx context.Context, out, errs io.Writer, args []string) int {
 	if err == nil {
 		return exitDone
 	}
-	fmt.Fprintln(errs, "berthlet:", err)
+	fmt.Fprintln(errs, "berthlet:", table.Lines(err.Error()))
 	if !began {
 		fmt.Fprintf(errs, "hint: see '%s --help'\n", cmd.CommandPath())
 		return exitUsage

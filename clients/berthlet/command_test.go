@@ -114,6 +114,19 @@ a          begins    0/1    Pending               0         90m  -
 	if got, err := call(t, "status", "--state-dir", dir); err != nil || got != want {
 		t.Errorf("%v, got\n%swant\n%s", err, got, want)
 	}
+	// What a terminal would act on is shown.
+	status.Pods[3].Message = "no\x1b[2J\na  forged  1/1  Running"
+	forged, err := json.Marshal(status)
+	if err != nil {
+		t.Fatal(err)
+	}
+	elsewhere := t.TempDir()
+	if err := os.WriteFile(filepath.Join(elsewhere, "status.json"), forged, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := call(t, "status", "--state-dir", elsewhere); err != nil || !strings.Contains(got, `no\x1b[2J\na  forged`) || strings.Contains(got, "\na  forged") {
+		t.Errorf("%v, got\n%s", err, got)
+	}
 	if got, err := call(t, "status", "--state-dir", dir, "-o", "json"); err != nil || got != string(text) {
 		t.Errorf("%v, got %s", err, got)
 	}

@@ -6,5 +6,5 @@
 //   - field: a name with one or several values under each other.
 //
 // Invariants: columns are aligned by characters, two blanks apart; no line ends with a blank; what is empty is a dash in
-// a table and left out of fields.
+// a table and left out of fields; what a terminal would act on is spelled so that it is shown.
 package table

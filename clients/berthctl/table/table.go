@@ -49,8 +49,20 @@ func (t *Table) String() string {
 
 const gap = 2
 
+// printable spells every cell so that a terminal shows it.
+func printable(lines [][]string) [][]string {
+	out := make([][]string, len(lines))
+	for i, line := range lines {
+		for _, cell := range line {
+			out[i] = append(out[i], Printable(cell))
+		}
+	}
+	return out
+}
+
 // align puts lines of cells into columns.
 func align(indent string, lines [][]string) string {
+	lines = printable(lines)
 	var widths []int
 	for _, line := range lines {
 		for i, cell := range line {

@@ -2,6 +2,7 @@ package table
 
 import (
 	"math"
+	"strings"
 	"testing"
 	"time"
 )
@@ -66,6 +67,32 @@ func TestCount(t *testing.T) {
 	for n, want := range map[int]string{0: "0 cores", 1: "1 core", 2: "2 cores"} {
 		if got := Count(n, "core"); got != want {
 			t.Errorf("%d: %s", n, got)
+		}
+	}
+}
+
+// TestPrintable has texts that a terminal would act on: they are shown.
+func TestPrintable(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct{ in, want string }{
+		{"", ""}, {"plain text, with ünïcode and 漢字", "plain text, with ünïcode and 漢字"}, {`back\slash "quotes"`, `back\slash "quotes"`},
+		{"\x1b[2J\x1b]0;title\a", `\x1b[2J\x1b]0;title\a`}, {"a\nb\tc\rd", `a\nb\tc\rd`}, {"\x9b31m", `\x9b31m`}, {"\u009b31m", `\u009b31m`},
+		{"\u202eforged", `\u202eforged`}, {"a\u2028b", `a\u2028b`}, {"\xff", `\xff`}, {"\x00\x7f", `\x00\x7f`}, {"\ufffd", "\ufffd"}, {"a\u00a0b", `a\u00a0b`},
+	} {
+		if got := Printable(row.in); got != row.want {
+			t.Errorf("%q: got %q, want %q", row.in, got, row.want)
+		}
+	}
+	if got, want := Lines("a\nb\x1b[0m\rc"), "a\n  b\\x1b[0m\\rc"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	forged := New("NAME", "STATUS")
+	forged.Row("a\nb  Running", "Failed")
+	fields := NewFields("")
+	fields.Add("Message", "x\nUID: forged")
+	for _, text := range []string{forged.String(), fields.String()} {
+		if strings.Contains(text, "\nb  ") || strings.Contains(text, "\nUID") {
+			t.Errorf("a forged line in %q", text)
 		}
 	}
 }
