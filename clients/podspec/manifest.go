@@ -7,6 +7,7 @@ import (
 	"io"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -89,6 +90,9 @@ func DecodeManifests(r io.Reader, o Options) ([]Manifest, error) {
 
 // manifestOf reads a pod that was converted to m.
 func manifestOf(p *corev1.Pod, m *typesv1.Pod) (Manifest, error) {
+	if err := checkNames(p, m); err != nil {
+		return Manifest{}, fmt.Errorf("pod %s: %w", title(p.Namespace, p.Name), err)
+	}
 	whole := p.DeepCopy()
 	whole.Namespace, whole.UID = m.GetMetadata().GetNamespace(), typesUID(m.GetMetadata().GetUid())
 	whole.TypeMeta.Kind, whole.TypeMeta.APIVersion = "Pod", "v1"
@@ -112,6 +116,29 @@ func manifestOf(p *corev1.Pod, m *typesv1.Pod) (Manifest, error) {
 	}
 	out.share(p)
 	return out, nil
+}
+
+// checkNames refuses names that could not be those of files: an agent keeps what belongs to a pod under them.
+func checkNames(p *corev1.Pod, m *typesv1.Pod) error {
+	type named struct{ field, name string }
+	names := []named{
+		{"metadata.uid", m.GetMetadata().GetUid()}, {"metadata.namespace", m.GetMetadata().GetNamespace()}, {"metadata.name", p.Name},
+	}
+	for i, v := range p.Spec.Volumes {
+		names = append(names, named{fmt.Sprintf("spec.volumes[%d].name", i), v.Name})
+	}
+	for i, c := range p.Spec.InitContainers {
+		names = append(names, named{fmt.Sprintf("spec.initContainers[%d].name", i), c.Name})
+	}
+	for i, c := range p.Spec.Containers {
+		names = append(names, named{fmt.Sprintf("spec.containers[%d].name", i), c.Name})
+	}
+	for _, n := range names {
+		if n.name == "." || n.name == ".." || strings.ContainsAny(n.name, "/\x00") || len(n.name) > 253 {
+			return fmt.Errorf("%s %.140q: expected at most 253 characters without a slash, and something else than dots", n.field, n.name)
+		}
+	}
+	return nil
 }
 
 func (m *Manifest) problem(format string, args ...any) {

@@ -142,6 +142,19 @@ func TestProblems(t *testing.T) {
 			t.Errorf("%s: notes %q, want %q", row.spec, got, row.note)
 		}
 	}
+	for field, text := range map[string]string{
+		"metadata.uid":                "metadata: {name: a, uid: ../../x}\nspec: {containers: [{name: c}]}",
+		"metadata.name":               "metadata: {name: a/b}\nspec: {containers: [{name: c}]}",
+		"metadata.namespace":          "metadata: {name: a, namespace: ..}\nspec: {containers: [{name: c}]}",
+		"spec.volumes[0].name":        "metadata: {name: a}\nspec: {volumes: [{name: ../v}], containers: [{name: c}]}",
+		"spec.initContainers[0].name": "metadata: {name: a}\nspec: {initContainers: [{name: .}], containers: [{name: c}]}",
+		"spec.containers[0].name":     "metadata: {name: a}\nspec: {containers: [{name: \"c\\0d\"}]}",
+	} {
+		_, err := podspec.DecodeManifests(strings.NewReader("apiVersion: v1\nkind: Pod\n"+text), podspec.Options{GenerateUID: true})
+		if err == nil || !strings.Contains(err.Error(), field) {
+			t.Errorf("%s: %v", field, err)
+		}
+	}
 	if _, err := podspec.DecodeManifests(strings.NewReader("kind: Secret"), podspec.Options{}); err == nil {
 		t.Error("a secret is no pod")
 	}
