@@ -208,6 +208,9 @@ func (c *Config) ApplyKubelet(path string, data []byte) (notes []string, err err
 	if on, ok := k.FeatureGates["DisableCPUQuotaWithExclusiveCPUs"]; ok {
 		c.Cgroups.QuotaWithExclusiveCPUs = !on
 	}
+	for _, n := range gateNotes(k.FeatureGates) {
+		notes = append(notes, path+": "+n)
+	}
 	return notes, nil
 }
 

@@ -120,6 +120,33 @@ bogusField: 1
 	}
 }
 
+// TestGatesWithoutEffect: gates about berth's job that change nothing are named, those
+// that say what berth does anyway and those of others are not.
+func TestGatesWithoutEffect(t *testing.T) {
+	t.Parallel()
+	for gate, want := range map[string]string{
+		"InPlacePodVerticalScalingExclusiveCPUs: true":   "featureGates.InPlacePodVerticalScalingExclusiveCPUs: true has no effect: in berth who has CPUs of its own is refused another number of them",
+		"InPlacePodVerticalScalingExclusiveCPUs: false":  "",
+		"InPlacePodVerticalScalingExclusiveMemory: true": "featureGates.InPlacePodVerticalScalingExclusiveMemory: true has no effect",
+		"DRANodeAllocatableResources: true":              "featureGates.DRANodeAllocatableResources: true has no effect: in berth dynamic resources are not counted",
+		"KubeletPodResourcesListUseActivePods: false":    "featureGates.KubeletPodResourcesListUseActivePods: false has no effect",
+		"KubeletPodResourcesListUseActivePods: true":     "",
+		"PodLevelResourceManagers: true":                 "",
+		"GracefulNodeShutdown: true":                     "",
+	} {
+		t.Run(gate, func(t *testing.T) {
+			t.Parallel()
+			_, notes, err := load(t, kubeletHead+"featureGates: {"+gate+"}\n", "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if want == "" && len(notes) > 0 || want != "" && (len(notes) != 1 || !strings.Contains(notes[0], "kubelet.yaml: "+want)) {
+				t.Errorf("notes %q, want %q", notes, want)
+			}
+		})
+	}
+}
+
 // TestDevicesAndVerdicts: where a kubelet's file is given the answers are the
 // kubelet's, unless somebody has said otherwise.
 func TestDevicesAndVerdicts(t *testing.T) {

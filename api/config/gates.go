@@ -1,0 +1,45 @@
+package config
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+)
+
+// fixedGate is a feature gate of the kubelet about berth's job that changes nothing
+// here.
+type fixedGate struct {
+	// on is how berth behaves, whatever the gate says.
+	on bool
+	// does tells what that is.
+	does string
+}
+
+// fixedGates are the gates of Kubernetes 1.36 about CPUs, memory, devices, cgroups and
+// podresources that a kubelet's file may set and berth has no setting for. Those that
+// are locked are left out: a kubelet refuses another value by itself.
+var fixedGates = map[string]fixedGate{
+	"CustomCPUCFSQuotaPeriod":                  {true, "cpuCFSQuotaPeriod is used as it is set"},
+	"DRAExtendedResource":                      {false, "extended resources come from device plugins and hint providers alone"},
+	"DRANodeAllocatableResources":              {false, "dynamic resources are not counted among what is allocatable"},
+	"DynamicResourceAllocation":                {false, "pods get no dynamic resources (resourceClaims)"},
+	"InPlacePodLevelResourcesVerticalScaling":  {true, "pod-level resources can be resized in place"},
+	"InPlacePodVerticalScalingExclusiveCPUs":   {false, "who has CPUs of its own is refused another number of them"},
+	"InPlacePodVerticalScalingExclusiveMemory": {false, "who has memory of its own is refused another amount of it"},
+	"KubeletInUserNamespace":                   {false, "kernel settings are as kernelTunables of berth's own file says"},
+	"KubeletPodResourcesListUseActivePods":     {true, "podresources lists the pods that are admitted"},
+	"PodLevelResourcesFixKubeletQOSClass":      {false, "a pod with empty pod-level resources is BestEffort"},
+	"QOSReserved":                              {true, "qosReserved is used as it is set"},
+	"ResourceHealthStatus":                     {true, "the health of devices is told"},
+}
+
+// gateNotes names the gates of a kubelet's file that are about berth's job and ask
+// for something else than berth does.
+func gateNotes(gates map[string]bool) (notes []string) {
+	for _, name := range slices.Sorted(maps.Keys(gates)) {
+		if fixed, ok := fixedGates[name]; ok && gates[name] != fixed.on {
+			notes = append(notes, fmt.Sprintf("featureGates.%s: %v has no effect: in berth %s", name, gates[name], fixed.does))
+		}
+	}
+	return notes
+}
