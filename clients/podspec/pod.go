@@ -70,7 +70,7 @@ func spec(s *corev1.PodSpec) *typesv1.PodSpec {
 		InitContainers:                containers(s.InitContainers),
 		Containers:                    containers(s.Containers),
 		Overhead:                      amounts(s.Overhead),
-		Resources:                     requirements(s.Resources),
+		Resources:                     podLevel(s.Resources),
 		RestartPolicy:                 string(s.RestartPolicy),
 		Priority:                      s.Priority,
 		PriorityClassName:             s.PriorityClassName,
@@ -82,6 +82,23 @@ func spec(s *corev1.PodSpec) *typesv1.PodSpec {
 	}
 	if s.RuntimeClassName != nil {
 		out.RuntimeClassName = *s.RuntimeClassName
+	}
+	for _, c := range s.ResourceClaims {
+		m := &typesv1.PodResourceClaim{Name: c.Name}
+		if c.ResourceClaimName != nil {
+			m.ResourceClaimName = *c.ResourceClaimName
+		}
+		if c.ResourceClaimTemplateName != nil {
+			m.ResourceClaimTemplateName = *c.ResourceClaimTemplateName
+		}
+		out.ResourceClaims = append(out.ResourceClaims, m)
+	}
+	for i := range s.EphemeralContainers {
+		c := &s.EphemeralContainers[i]
+		out.EphemeralContainers = append(out.EphemeralContainers, &typesv1.Container{Name: c.Name, Image: c.Image})
+	}
+	if s.OS != nil {
+		out.Os = &typesv1.PodOS{Name: string(s.OS.Name)}
 	}
 	return out
 }
@@ -104,12 +121,25 @@ func containers(list []corev1.Container) []*typesv1.Container {
 	return out
 }
 
-// requirements converts requests and limits; nil if there are none. Claims on dynamic resources decide no place here.
-func requirements(r *corev1.ResourceRequirements) *typesv1.ResourceRequirements {
-	if r == nil || len(r.Requests) == 0 && len(r.Limits) == 0 {
+// podLevel converts what a pod asks for as a whole. Kubernetes has no claims there, and a pod that asks for nothing else
+// asks for nothing.
+func podLevel(r *corev1.ResourceRequirements) *typesv1.ResourceRequirements {
+	if r == nil {
 		return nil
 	}
-	return &typesv1.ResourceRequirements{Requests: amounts(r.Requests), Limits: amounts(r.Limits)}
+	return requirements(&corev1.ResourceRequirements{Requests: r.Requests, Limits: r.Limits})
+}
+
+// requirements converts requests, limits and claims on dynamic resources; nil if there are none.
+func requirements(r *corev1.ResourceRequirements) *typesv1.ResourceRequirements {
+	if r == nil || len(r.Requests) == 0 && len(r.Limits) == 0 && len(r.Claims) == 0 {
+		return nil
+	}
+	out := &typesv1.ResourceRequirements{Requests: amounts(r.Requests), Limits: amounts(r.Limits)}
+	for _, c := range r.Claims {
+		out.Claims = append(out.Claims, &typesv1.ResourceClaim{Name: c.Name, Request: c.Request})
+	}
+	return out
 }
 
 func amounts(list corev1.ResourceList) map[string]string {

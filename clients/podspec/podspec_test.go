@@ -44,10 +44,13 @@ spec:
   overhead: {cpu: 250m}
   resources: {requests: {cpu: 3}}
   volumes: [{name: v, emptyDir: {}}]
+  os: {name: linux}
+  resourceClaims: [{name: nic, resourceClaimName: nic-1}, {name: card, resourceClaimTemplateName: cards}]
+  ephemeralContainers: [{name: debug, image: registry.example.com/debug:1}]
   initContainers:
   - name: log
     restartPolicy: Always
-    resources: {requests: {cpu: 0.5, memory: 100Mi}}
+    resources: {requests: {cpu: 0.5, memory: 100Mi}, claims: [{name: nic, request: one}]}
   containers:
   - name: app
     image: registry.example.com/web:1
@@ -67,9 +70,12 @@ const wholeWant = `{
     "hostNetwork": true, "hostPID": true, "hostIPC": true, "nodeName": "n1", "runtimeClassName": "kata",
     "terminationGracePeriodSeconds": "30",
     "overhead": {"cpu": "250m"},
-    "resources": {"requests": {"cpu": "3"}},
+    "resources": {"requests": {"cpu": "3"}}, "os": {"name": "linux"},
+    "resourceClaims": [{"name": "nic", "resourceClaimName": "nic-1"}, {"name": "card", "resourceClaimTemplateName": "cards"}],
+    "ephemeralContainers": [{"name": "debug", "image": "registry.example.com/debug:1"}],
     "initContainers": [
-      {"name": "log", "restartPolicy": "Always", "resources": {"requests": {"cpu": "500m", "memory": "100Mi"}}}
+      {"name": "log", "restartPolicy": "Always",
+       "resources": {"requests": {"cpu": "500m", "memory": "100Mi"}, "claims": [{"name": "nic", "request": "one"}]}}
     ],
     "containers": [
       {"name": "app", "image": "registry.example.com/web:1",

@@ -140,9 +140,13 @@ func (s *stage) admit(ctx context.Context, trial *admission.Trial, m *typesv1.Po
 	if _, twice := trial.View().Pod(pod.UID); twice {
 		return nil, fault.Invalidf("pod %s is there twice: every pod has a uid of its own", pod)
 	}
-	v, err := trial.Admit(ctx, pod, notes...)
+	unserved := convert.Unserved(m)
+	v, err := trial.Admit(ctx, pod, append(notes, unserved...)...)
 	if err != nil {
 		return nil, err
+	}
+	for _, text := range unserved {
+		v.Notes = append(v.Notes, admission.Note{Text: text})
 	}
 	return &admissionv1.SimulatedPod{
 		Uid: pod.UID, Namespace: pod.Namespace, Name: pod.Name, Verdict: convert.Verdict(v),

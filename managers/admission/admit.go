@@ -38,8 +38,8 @@ func (e *Engine) Admit(ctx context.Context, req Request) (Verdict, error) {
 			Pod: pod, Digest: digest, QoS: pod.QoS,
 			AdmissionID: req.AdmissionID, AdmittedAt: e.Now(),
 		},
-		notes:  notes,
-		dryRun: req.DryRun,
+		notes:  append(notes, req.Unserved...),
+		dryRun: req.DryRun, unserved: req.Unserved,
 	}
 	if req.DryRun {
 		v, err := e.dryRun(ctx, c)
@@ -67,9 +67,11 @@ type candidate struct {
 	bus    Bus
 	policy Policy
 	// rules is the digest of the configuration that bus and policy decide under.
-	rules  string
-	notes  []string
-	dryRun bool
+	rules string
+	notes []string
+	// unserved are those of the notes that the answer has, too.
+	unserved []string
+	dryRun   bool
 	// given tells that the caller has named the admission.
 	given bool
 	trace *ledger.Trace

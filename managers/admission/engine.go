@@ -111,6 +111,9 @@ type Verdict struct {
 type Request struct {
 	// Pod as the caller sent it, before defaulting.
 	Pod workload.Pod
+	// Unserved tells, in sentences, what the caller's pod has that Pod has not and that
+	// decides a place: nobody gives it.
+	Unserved []string
 	// AdmissionID may be empty.
 	AdmissionID string
 	DryRun      bool

@@ -204,5 +204,8 @@ func (e *Engine) noted(c *candidate, v Verdict) Verdict {
 	case v.View != nil:
 		v.Notes = slices.DeleteFunc(e.Notes(v.View, c.record, ""), func(n Note) bool { return !n.Expected })
 	}
+	for _, text := range c.unserved {
+		v.Notes = append(v.Notes, Note{Text: text})
+	}
 	return v
 }

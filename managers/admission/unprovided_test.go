@@ -217,3 +217,31 @@ func TestForesightBearsUnknownResources(t *testing.T) {
 		t.Errorf("%+v", o.Pods)
 	}
 }
+
+// TestUnservedFields: what the caller's pod has and nobody serves is in every answer
+// about it, and in the trace.
+func TestUnservedFields(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, topology.None)
+	const text = "pod.spec.resourceClaims are not served"
+	for name, row := range map[string]struct {
+		dry, again bool
+		gpus       int64
+		want       admission.Outcome
+	}{
+		"a dry run": {dry: true, want: admission.Admitted}, "b refused": {gpus: 9}, "c admitted": {want: admission.Admitted}, "d again": {again: true, want: admission.Admitted},
+	} {
+		pod := guaranteed("pod-"+name[:1], 1, row.gpus)
+		req := admission.Request{Pod: pod, Unserved: []string{text}, DryRun: row.dry}
+		v, err := h.Admit(context.Background(), req)
+		must(t, err)
+		if row.again {
+			v, err = h.Admit(context.Background(), req)
+			must(t, err)
+		}
+		told := slices.ContainsFunc(v.Trace.Steps, func(s ledger.Step) bool { return s.Kind == ledger.StepNoted && s.Text == text })
+		if v.Outcome != row.want || !slices.Equal(texts(v.Notes), []string{text}) || v.Notes[0].Expected || !told || v.Repeated != row.again {
+			t.Errorf("%s: %v %q, notes %q, in the trace %v", name, v.Outcome, v.Message, texts(v.Notes), told)
+		}
+	}
+}

@@ -51,7 +51,7 @@ func (s *service) Admit(ctx context.Context, req *admissionv1.AdmitRequest) (*ad
 		return nil, err
 	}
 	v, err := s.engine.Admit(ctx, admission.Request{
-		Pod: pod, AdmissionID: req.GetAdmissionId(), DryRun: req.GetDryRun(),
+		Pod: pod, Unserved: convert.Unserved(req.GetPod()), AdmissionID: req.GetAdmissionId(), DryRun: req.GetDryRun(),
 	})
 	if err != nil {
 		return nil, err

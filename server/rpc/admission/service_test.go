@@ -96,6 +96,24 @@ func admitted(t *testing.T, uid string) admission.Verdict {
 	return admission.Verdict{Outcome: admission.Admitted, QoS: workload.Guaranteed, Pod: record, View: view, Trace: record.Trace}
 }
 
+// TestUnservedFieldsAreHandedOn: the engine hears of what the message has and a pod of
+// its own has not, and its notes are in the answer.
+func TestUnservedFieldsAreHandedOn(t *testing.T) {
+	t.Parallel()
+	v := admitted(t, "a")
+	v.Notes = []admission.Note{{Text: "first"}, {Text: "second", Expected: true}}
+	e := &engine{verdicts: map[string]admission.Verdict{"a": v}}
+	p := pod("a")
+	p.Spec.ResourceClaims = []*typesv1.PodResourceClaim{{Name: "card"}}
+	got, err := serve(t, e).Admit(t.Context(), &admissionv1.AdmitRequest{Pod: p})
+	if err != nil || !slices.Equal(got.GetNotes(), []string{"first", "second"}) {
+		t.Errorf("%v, notes %q", err, got.GetNotes())
+	}
+	if want := convert.Unserved(p); len(want) != 1 || !slices.Equal(e.asked.Unserved, want) {
+		t.Errorf("handed on %q, want %q", e.asked.Unserved, want)
+	}
+}
+
 func TestAdmitAnswersWithTheVerdict(t *testing.T) {
 	t.Parallel()
 	refused := &ledger.Trace{

@@ -27,7 +27,6 @@ import (
 	"github.com/berthd/berth/managers/device"
 	"github.com/berthd/berth/managers/fault"
 	"github.com/berthd/berth/managers/ledger"
-	"github.com/berthd/berth/managers/workload"
 )
 
 // Engine admits pods; *admission.Engine is the one there is.
@@ -101,7 +100,7 @@ func (s *service) Allocate(ctx context.Context, req *allocationv1.AllocateReques
 		if err != nil {
 			return nil, err
 		}
-		if view, err = s.admit(ctx, pod, req.GetContainerName()); err != nil {
+		if view, err = s.admit(ctx, admission.Request{Pod: pod, Unserved: convert.Unserved(req.GetPod())}, req.GetContainerName()); err != nil {
 			return nil, err
 		}
 		uid = pod.UID
@@ -115,11 +114,12 @@ func (s *service) Allocate(ctx context.Context, req *allocationv1.AllocateReques
 
 // admit makes sure that a pod is admitted before one of its containers is asked
 // about. What is a verdict elsewhere is an error here.
-func (s *service) admit(ctx context.Context, pod workload.Pod, container string) (*ledger.View, error) {
+func (s *service) admit(ctx context.Context, req admission.Request, container string) (*ledger.View, error) {
+	pod := &req.Pod
 	if pod.Container(container) == nil {
 		return nil, fault.NotFoundf("pod %s has no container %q", pod.UID, container)
 	}
-	v, err := s.Engine.Admit(ctx, admission.Request{Pod: pod})
+	v, err := s.Engine.Admit(ctx, req)
 	switch {
 	case err != nil:
 		return nil, err

@@ -164,8 +164,9 @@ type AdmitResponse struct {
 	// tells when that may have changed.
 	Condition *Condition `protobuf:"bytes,10,opt,name=condition,proto3" json:"condition,omitempty"`
 	// What the pod asks for and does not get from berth although it is let in, in
-	// sentences: resources that are left to others, or that nobody provides. The same
-	// pod again gets them anew, as they are then.
+	// sentences: resources that are left to others, or that nobody provides, and fields
+	// of the pod that decide its place and that berth does not serve. The same pod again
+	// gets them anew, as they are then.
 	Notes         []string `protobuf:"bytes,11,rep,name=notes,proto3" json:"notes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

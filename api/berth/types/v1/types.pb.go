@@ -303,8 +303,16 @@ type PodSpec struct {
 	NodeName                      string `protobuf:"bytes,11,opt,name=node_name,json=nodeName,proto3" json:"node_name,omitempty"`
 	HostPid                       bool   `protobuf:"varint,12,opt,name=host_pid,json=hostPID,proto3" json:"host_pid,omitempty"`
 	HostIpc                       bool   `protobuf:"varint,13,opt,name=host_ipc,json=hostIPC,proto3" json:"host_ipc,omitempty"`
-	unknownFields                 protoimpl.UnknownFields
-	sizeCache                     protoimpl.SizeCache
+	// Claims on dynamic resources (KEP-4381), which berth does not serve: the answer to
+	// an admission has a note about them.
+	ResourceClaims []*PodResourceClaim `protobuf:"bytes,14,rep,name=resource_claims,json=resourceClaims,proto3" json:"resource_claims,omitempty"`
+	// Containers that were added while the pod ran, which have no resources of their own.
+	// berth does not place them: the answer to an admission has a note about them.
+	EphemeralContainers []*Container `protobuf:"bytes,15,rep,name=ephemeral_containers,json=ephemeralContainers,proto3" json:"ephemeral_containers,omitempty"`
+	// The system that the pod is for. Absent, or without a name, means any.
+	Os            *PodOS `protobuf:"bytes,16,opt,name=os,proto3" json:"os,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *PodSpec) Reset() {
@@ -428,6 +436,136 @@ func (x *PodSpec) GetHostIpc() bool {
 	return false
 }
 
+func (x *PodSpec) GetResourceClaims() []*PodResourceClaim {
+	if x != nil {
+		return x.ResourceClaims
+	}
+	return nil
+}
+
+func (x *PodSpec) GetEphemeralContainers() []*Container {
+	if x != nil {
+		return x.EphemeralContainers
+	}
+	return nil
+}
+
+func (x *PodSpec) GetOs() *PodOS {
+	if x != nil {
+		return x.Os
+	}
+	return nil
+}
+
+// PodResourceClaim is a claim on dynamic resources.
+type PodResourceClaim struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// By which containers refer to it.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// The ResourceClaim, or the template that one is made of; one of them is empty.
+	ResourceClaimName         string `protobuf:"bytes,2,opt,name=resource_claim_name,json=resourceClaimName,proto3" json:"resource_claim_name,omitempty"`
+	ResourceClaimTemplateName string `protobuf:"bytes,3,opt,name=resource_claim_template_name,json=resourceClaimTemplateName,proto3" json:"resource_claim_template_name,omitempty"`
+	unknownFields             protoimpl.UnknownFields
+	sizeCache                 protoimpl.SizeCache
+}
+
+func (x *PodResourceClaim) Reset() {
+	*x = PodResourceClaim{}
+	mi := &file_berth_types_v1_types_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PodResourceClaim) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PodResourceClaim) ProtoMessage() {}
+
+func (x *PodResourceClaim) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_types_v1_types_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PodResourceClaim.ProtoReflect.Descriptor instead.
+func (*PodResourceClaim) Descriptor() ([]byte, []int) {
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *PodResourceClaim) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *PodResourceClaim) GetResourceClaimName() string {
+	if x != nil {
+		return x.ResourceClaimName
+	}
+	return ""
+}
+
+func (x *PodResourceClaim) GetResourceClaimTemplateName() string {
+	if x != nil {
+		return x.ResourceClaimTemplateName
+	}
+	return ""
+}
+
+// PodOS names the system that a pod is for.
+type PodOS struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// "linux" or "windows".
+	Name          string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PodOS) Reset() {
+	*x = PodOS{}
+	mi := &file_berth_types_v1_types_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PodOS) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PodOS) ProtoMessage() {}
+
+func (x *PodOS) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_types_v1_types_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PodOS.ProtoReflect.Descriptor instead.
+func (*PodOS) Descriptor() ([]byte, []int) {
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *PodOS) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
 // PodStatus carries the one status field that decides placement.
 type PodStatus struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -439,7 +577,7 @@ type PodStatus struct {
 
 func (x *PodStatus) Reset() {
 	*x = PodStatus{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[3]
+	mi := &file_berth_types_v1_types_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -451,7 +589,7 @@ func (x *PodStatus) String() string {
 func (*PodStatus) ProtoMessage() {}
 
 func (x *PodStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[3]
+	mi := &file_berth_types_v1_types_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -464,7 +602,7 @@ func (x *PodStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodStatus.ProtoReflect.Descriptor instead.
 func (*PodStatus) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{3}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *PodStatus) GetQosClass() string {
@@ -491,7 +629,7 @@ type Container struct {
 
 func (x *Container) Reset() {
 	*x = Container{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[4]
+	mi := &file_berth_types_v1_types_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -503,7 +641,7 @@ func (x *Container) String() string {
 func (*Container) ProtoMessage() {}
 
 func (x *Container) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[4]
+	mi := &file_berth_types_v1_types_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -516,7 +654,7 @@ func (x *Container) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Container.ProtoReflect.Descriptor instead.
 func (*Container) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{4}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Container) GetName() string {
@@ -559,15 +697,17 @@ func (x *Container) GetImage() string {
 type ResourceRequirements struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// A request that is missing where a limit is given equals the limit.
-	Requests      map[string]string `protobuf:"bytes,1,rep,name=requests,proto3" json:"requests,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	Limits        map[string]string `protobuf:"bytes,2,rep,name=limits,proto3" json:"limits,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Requests map[string]string `protobuf:"bytes,1,rep,name=requests,proto3" json:"requests,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Limits   map[string]string `protobuf:"bytes,2,rep,name=limits,proto3" json:"limits,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// Uses of PodSpec.resource_claims, which berth does not serve.
+	Claims        []*ResourceClaim `protobuf:"bytes,3,rep,name=claims,proto3" json:"claims,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ResourceRequirements) Reset() {
 	*x = ResourceRequirements{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[5]
+	mi := &file_berth_types_v1_types_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -579,7 +719,7 @@ func (x *ResourceRequirements) String() string {
 func (*ResourceRequirements) ProtoMessage() {}
 
 func (x *ResourceRequirements) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[5]
+	mi := &file_berth_types_v1_types_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -592,7 +732,7 @@ func (x *ResourceRequirements) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResourceRequirements.ProtoReflect.Descriptor instead.
 func (*ResourceRequirements) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{5}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ResourceRequirements) GetRequests() map[string]string {
@@ -609,6 +749,68 @@ func (x *ResourceRequirements) GetLimits() map[string]string {
 	return nil
 }
 
+func (x *ResourceRequirements) GetClaims() []*ResourceClaim {
+	if x != nil {
+		return x.Claims
+	}
+	return nil
+}
+
+// ResourceClaim is a container's use of a claim of its pod.
+type ResourceClaim struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// PodResourceClaim.name.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// One of the claim's requests; empty means all of them.
+	Request       string `protobuf:"bytes,2,opt,name=request,proto3" json:"request,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResourceClaim) Reset() {
+	*x = ResourceClaim{}
+	mi := &file_berth_types_v1_types_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResourceClaim) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResourceClaim) ProtoMessage() {}
+
+func (x *ResourceClaim) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_types_v1_types_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResourceClaim.ProtoReflect.Descriptor instead.
+func (*ResourceClaim) Descriptor() ([]byte, []int) {
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *ResourceClaim) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ResourceClaim) GetRequest() string {
+	if x != nil {
+		return x.Request
+	}
+	return ""
+}
+
 // ResizePolicy says whether a change of a resource restarts the container.
 type ResizePolicy struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -620,7 +822,7 @@ type ResizePolicy struct {
 
 func (x *ResizePolicy) Reset() {
 	*x = ResizePolicy{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[6]
+	mi := &file_berth_types_v1_types_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -632,7 +834,7 @@ func (x *ResizePolicy) String() string {
 func (*ResizePolicy) ProtoMessage() {}
 
 func (x *ResizePolicy) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[6]
+	mi := &file_berth_types_v1_types_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -645,7 +847,7 @@ func (x *ResizePolicy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResizePolicy.ProtoReflect.Descriptor instead.
 func (*ResizePolicy) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{6}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ResizePolicy) GetResourceName() string {
@@ -673,7 +875,7 @@ type CPUSet struct {
 
 func (x *CPUSet) Reset() {
 	*x = CPUSet{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[7]
+	mi := &file_berth_types_v1_types_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -685,7 +887,7 @@ func (x *CPUSet) String() string {
 func (*CPUSet) ProtoMessage() {}
 
 func (x *CPUSet) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[7]
+	mi := &file_berth_types_v1_types_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -698,7 +900,7 @@ func (x *CPUSet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CPUSet.ProtoReflect.Descriptor instead.
 func (*CPUSet) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{7}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *CPUSet) GetCpus() string {
@@ -718,7 +920,7 @@ type NUMAMask struct {
 
 func (x *NUMAMask) Reset() {
 	*x = NUMAMask{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[8]
+	mi := &file_berth_types_v1_types_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -730,7 +932,7 @@ func (x *NUMAMask) String() string {
 func (*NUMAMask) ProtoMessage() {}
 
 func (x *NUMAMask) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[8]
+	mi := &file_berth_types_v1_types_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -743,7 +945,7 @@ func (x *NUMAMask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NUMAMask.ProtoReflect.Descriptor instead.
 func (*NUMAMask) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{8}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *NUMAMask) GetNodes() []uint32 {
@@ -766,7 +968,7 @@ type Hint struct {
 
 func (x *Hint) Reset() {
 	*x = Hint{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[9]
+	mi := &file_berth_types_v1_types_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -778,7 +980,7 @@ func (x *Hint) String() string {
 func (*Hint) ProtoMessage() {}
 
 func (x *Hint) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[9]
+	mi := &file_berth_types_v1_types_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -791,7 +993,7 @@ func (x *Hint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hint.ProtoReflect.Descriptor instead.
 func (*Hint) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{9}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Hint) GetNodes() *NUMAMask {
@@ -828,7 +1030,7 @@ type Answer struct {
 
 func (x *Answer) Reset() {
 	*x = Answer{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[10]
+	mi := &file_berth_types_v1_types_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -840,7 +1042,7 @@ func (x *Answer) String() string {
 func (*Answer) ProtoMessage() {}
 
 func (x *Answer) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[10]
+	mi := &file_berth_types_v1_types_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -853,7 +1055,7 @@ func (x *Answer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Answer.ProtoReflect.Descriptor instead.
 func (*Answer) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{10}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Answer) GetResource() string {
@@ -915,7 +1117,7 @@ type Rule struct {
 
 func (x *Rule) Reset() {
 	*x = Rule{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[11]
+	mi := &file_berth_types_v1_types_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -927,7 +1129,7 @@ func (x *Rule) String() string {
 func (*Rule) ProtoMessage() {}
 
 func (x *Rule) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[11]
+	mi := &file_berth_types_v1_types_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -940,7 +1142,7 @@ func (x *Rule) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rule.ProtoReflect.Descriptor instead.
 func (*Rule) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{11}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Rule) GetUniverse() *NUMAMask {
@@ -1000,7 +1202,7 @@ type Threshold struct {
 
 func (x *Threshold) Reset() {
 	*x = Threshold{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[12]
+	mi := &file_berth_types_v1_types_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1012,7 +1214,7 @@ func (x *Threshold) String() string {
 func (*Threshold) ProtoMessage() {}
 
 func (x *Threshold) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[12]
+	mi := &file_berth_types_v1_types_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1025,7 +1227,7 @@ func (x *Threshold) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Threshold.ProtoReflect.Descriptor instead.
 func (*Threshold) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{12}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Threshold) GetResource() string {
@@ -1072,7 +1274,7 @@ type Claim struct {
 
 func (x *Claim) Reset() {
 	*x = Claim{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[13]
+	mi := &file_berth_types_v1_types_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1084,7 +1286,7 @@ func (x *Claim) String() string {
 func (*Claim) ProtoMessage() {}
 
 func (x *Claim) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[13]
+	mi := &file_berth_types_v1_types_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1097,7 +1299,7 @@ func (x *Claim) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Claim.ProtoReflect.Descriptor instead.
 func (*Claim) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{13}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Claim) GetPodUid() string {
@@ -1175,7 +1377,7 @@ type CPUClaim struct {
 
 func (x *CPUClaim) Reset() {
 	*x = CPUClaim{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[14]
+	mi := &file_berth_types_v1_types_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1187,7 +1389,7 @@ func (x *CPUClaim) String() string {
 func (*CPUClaim) ProtoMessage() {}
 
 func (x *CPUClaim) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[14]
+	mi := &file_berth_types_v1_types_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1200,7 +1402,7 @@ func (x *CPUClaim) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CPUClaim.ProtoReflect.Descriptor instead.
 func (*CPUClaim) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{14}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *CPUClaim) GetSet() *CPUSet {
@@ -1228,7 +1430,7 @@ type MemoryBlock struct {
 
 func (x *MemoryBlock) Reset() {
 	*x = MemoryBlock{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[15]
+	mi := &file_berth_types_v1_types_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1240,7 +1442,7 @@ func (x *MemoryBlock) String() string {
 func (*MemoryBlock) ProtoMessage() {}
 
 func (x *MemoryBlock) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[15]
+	mi := &file_berth_types_v1_types_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1253,7 +1455,7 @@ func (x *MemoryBlock) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemoryBlock.ProtoReflect.Descriptor instead.
 func (*MemoryBlock) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{15}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *MemoryBlock) GetNodes() *NUMAMask {
@@ -1280,7 +1482,7 @@ type DeviceClaim struct {
 
 func (x *DeviceClaim) Reset() {
 	*x = DeviceClaim{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[16]
+	mi := &file_berth_types_v1_types_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1292,7 +1494,7 @@ func (x *DeviceClaim) String() string {
 func (*DeviceClaim) ProtoMessage() {}
 
 func (x *DeviceClaim) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[16]
+	mi := &file_berth_types_v1_types_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1305,7 +1507,7 @@ func (x *DeviceClaim) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeviceClaim.ProtoReflect.Descriptor instead.
 func (*DeviceClaim) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{16}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *DeviceClaim) GetDevices() []*Device {
@@ -1334,7 +1536,7 @@ type Device struct {
 
 func (x *Device) Reset() {
 	*x = Device{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[17]
+	mi := &file_berth_types_v1_types_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1346,7 +1548,7 @@ func (x *Device) String() string {
 func (*Device) ProtoMessage() {}
 
 func (x *Device) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[17]
+	mi := &file_berth_types_v1_types_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1359,7 +1561,7 @@ func (x *Device) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Device.ProtoReflect.Descriptor instead.
 func (*Device) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{17}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Device) GetId() string {
@@ -1402,7 +1604,7 @@ type HealthChange struct {
 
 func (x *HealthChange) Reset() {
 	*x = HealthChange{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[18]
+	mi := &file_berth_types_v1_types_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1414,7 +1616,7 @@ func (x *HealthChange) String() string {
 func (*HealthChange) ProtoMessage() {}
 
 func (x *HealthChange) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[18]
+	mi := &file_berth_types_v1_types_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1427,7 +1629,7 @@ func (x *HealthChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HealthChange.ProtoReflect.Descriptor instead.
 func (*HealthChange) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{18}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *HealthChange) GetTime() *timestamppb.Timestamp {
@@ -1465,7 +1667,7 @@ type ContainerAllocation struct {
 
 func (x *ContainerAllocation) Reset() {
 	*x = ContainerAllocation{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[19]
+	mi := &file_berth_types_v1_types_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1477,7 +1679,7 @@ func (x *ContainerAllocation) String() string {
 func (*ContainerAllocation) ProtoMessage() {}
 
 func (x *ContainerAllocation) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[19]
+	mi := &file_berth_types_v1_types_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1490,7 +1692,7 @@ func (x *ContainerAllocation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContainerAllocation.ProtoReflect.Descriptor instead.
 func (*ContainerAllocation) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{19}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ContainerAllocation) GetName() string {
@@ -1564,7 +1766,7 @@ type PodAllocation struct {
 
 func (x *PodAllocation) Reset() {
 	*x = PodAllocation{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[20]
+	mi := &file_berth_types_v1_types_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1576,7 +1778,7 @@ func (x *PodAllocation) String() string {
 func (*PodAllocation) ProtoMessage() {}
 
 func (x *PodAllocation) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[20]
+	mi := &file_berth_types_v1_types_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1589,7 +1791,7 @@ func (x *PodAllocation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodAllocation.ProtoReflect.Descriptor instead.
 func (*PodAllocation) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{20}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *PodAllocation) GetUid() string {
@@ -1682,7 +1884,7 @@ type Trace struct {
 
 func (x *Trace) Reset() {
 	*x = Trace{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[21]
+	mi := &file_berth_types_v1_types_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1694,7 +1896,7 @@ func (x *Trace) String() string {
 func (*Trace) ProtoMessage() {}
 
 func (x *Trace) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[21]
+	mi := &file_berth_types_v1_types_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1707,7 +1909,7 @@ func (x *Trace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Trace.ProtoReflect.Descriptor instead.
 func (*Trace) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{21}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Trace) GetAdmissionId() string {
@@ -1820,7 +2022,7 @@ type TraceStep struct {
 
 func (x *TraceStep) Reset() {
 	*x = TraceStep{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[22]
+	mi := &file_berth_types_v1_types_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1832,7 +2034,7 @@ func (x *TraceStep) String() string {
 func (*TraceStep) ProtoMessage() {}
 
 func (x *TraceStep) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[22]
+	mi := &file_berth_types_v1_types_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1845,7 +2047,7 @@ func (x *TraceStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TraceStep.ProtoReflect.Descriptor instead.
 func (*TraceStep) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{22}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *TraceStep) GetKind() string {
@@ -1958,7 +2160,7 @@ type Shortage struct {
 
 func (x *Shortage) Reset() {
 	*x = Shortage{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[23]
+	mi := &file_berth_types_v1_types_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1970,7 +2172,7 @@ func (x *Shortage) String() string {
 func (*Shortage) ProtoMessage() {}
 
 func (x *Shortage) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[23]
+	mi := &file_berth_types_v1_types_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1983,7 +2185,7 @@ func (x *Shortage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Shortage.ProtoReflect.Descriptor instead.
 func (*Shortage) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{23}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Shortage) GetResource() string {
@@ -2069,7 +2271,7 @@ type Suggestion struct {
 
 func (x *Suggestion) Reset() {
 	*x = Suggestion{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[24]
+	mi := &file_berth_types_v1_types_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2081,7 +2283,7 @@ func (x *Suggestion) String() string {
 func (*Suggestion) ProtoMessage() {}
 
 func (x *Suggestion) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[24]
+	mi := &file_berth_types_v1_types_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2094,7 +2296,7 @@ func (x *Suggestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Suggestion.ProtoReflect.Descriptor instead.
 func (*Suggestion) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{24}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Suggestion) GetKind() string {
@@ -2155,7 +2357,7 @@ type RequestChange struct {
 
 func (x *RequestChange) Reset() {
 	*x = RequestChange{}
-	mi := &file_berth_types_v1_types_proto_msgTypes[25]
+	mi := &file_berth_types_v1_types_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2167,7 +2369,7 @@ func (x *RequestChange) String() string {
 func (*RequestChange) ProtoMessage() {}
 
 func (x *RequestChange) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_types_v1_types_proto_msgTypes[25]
+	mi := &file_berth_types_v1_types_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2180,7 +2382,7 @@ func (x *RequestChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RequestChange.ProtoReflect.Descriptor instead.
 func (*RequestChange) Descriptor() ([]byte, []int) {
-	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{25}
+	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *RequestChange) GetContainer() string {
@@ -2231,7 +2433,7 @@ const file_berth_types_v1_types_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a>\n" +
 	"\x10AnnotationsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xe8\x05\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xa8\a\n" +
 	"\aPodSpec\x12B\n" +
 	"\x0finit_containers\x18\x01 \x03(\v2\x19.berth.types.v1.ContainerR\x0einitContainers\x129\n" +
 	"\n" +
@@ -2248,12 +2450,21 @@ const file_berth_types_v1_types_proto_rawDesc = "" +
 	" \x01(\tR\x10runtimeClassName\x12\x1b\n" +
 	"\tnode_name\x18\v \x01(\tR\bnodeName\x12\x19\n" +
 	"\bhost_pid\x18\f \x01(\bR\ahostPID\x12\x19\n" +
-	"\bhost_ipc\x18\r \x01(\bR\ahostIPC\x1a;\n" +
+	"\bhost_ipc\x18\r \x01(\bR\ahostIPC\x12I\n" +
+	"\x0fresource_claims\x18\x0e \x03(\v2 .berth.types.v1.PodResourceClaimR\x0eresourceClaims\x12L\n" +
+	"\x14ephemeral_containers\x18\x0f \x03(\v2\x19.berth.types.v1.ContainerR\x13ephemeralContainers\x12%\n" +
+	"\x02os\x18\x10 \x01(\v2\x15.berth.types.v1.PodOSR\x02os\x1a;\n" +
 	"\rOverheadEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\v\n" +
 	"\t_priorityB#\n" +
-	"!_termination_grace_period_seconds\"(\n" +
+	"!_termination_grace_period_seconds\"\x97\x01\n" +
+	"\x10PodResourceClaim\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12.\n" +
+	"\x13resource_claim_name\x18\x02 \x01(\tR\x11resourceClaimName\x12?\n" +
+	"\x1cresource_claim_template_name\x18\x03 \x01(\tR\x19resourceClaimTemplateName\"\x1b\n" +
+	"\x05PodOS\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\"(\n" +
 	"\tPodStatus\x12\x1b\n" +
 	"\tqos_class\x18\x01 \x01(\tR\bqosClass\"\xe3\x01\n" +
 	"\tContainer\x12\x12\n" +
@@ -2261,16 +2472,20 @@ const file_berth_types_v1_types_proto_rawDesc = "" +
 	"\tresources\x18\x02 \x01(\v2$.berth.types.v1.ResourceRequirementsR\tresources\x12%\n" +
 	"\x0erestart_policy\x18\x03 \x01(\tR\rrestartPolicy\x12A\n" +
 	"\rresize_policy\x18\x04 \x03(\v2\x1c.berth.types.v1.ResizePolicyR\fresizePolicy\x12\x14\n" +
-	"\x05image\x18\x05 \x01(\tR\x05image\"\xa8\x02\n" +
+	"\x05image\x18\x05 \x01(\tR\x05image\"\xdf\x02\n" +
 	"\x14ResourceRequirements\x12N\n" +
 	"\brequests\x18\x01 \x03(\v22.berth.types.v1.ResourceRequirements.RequestsEntryR\brequests\x12H\n" +
-	"\x06limits\x18\x02 \x03(\v20.berth.types.v1.ResourceRequirements.LimitsEntryR\x06limits\x1a;\n" +
+	"\x06limits\x18\x02 \x03(\v20.berth.types.v1.ResourceRequirements.LimitsEntryR\x06limits\x125\n" +
+	"\x06claims\x18\x03 \x03(\v2\x1d.berth.types.v1.ResourceClaimR\x06claims\x1a;\n" +
 	"\rRequestsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a9\n" +
 	"\vLimitsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"Z\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"=\n" +
+	"\rResourceClaim\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
+	"\arequest\x18\x02 \x01(\tR\arequest\"Z\n" +
 	"\fResizePolicy\x12#\n" +
 	"\rresource_name\x18\x01 \x01(\tR\fresourceName\x12%\n" +
 	"\x0erestart_policy\x18\x02 \x01(\tR\rrestartPolicy\"\x1c\n" +
@@ -2429,96 +2644,103 @@ func file_berth_types_v1_types_proto_rawDescGZIP() []byte {
 }
 
 var file_berth_types_v1_types_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_berth_types_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
+var file_berth_types_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
 var file_berth_types_v1_types_proto_goTypes = []any{
 	(QOSClass)(0),                 // 0: berth.types.v1.QOSClass
 	(AnswerKind)(0),               // 1: berth.types.v1.AnswerKind
 	(*Pod)(nil),                   // 2: berth.types.v1.Pod
 	(*PodMetadata)(nil),           // 3: berth.types.v1.PodMetadata
 	(*PodSpec)(nil),               // 4: berth.types.v1.PodSpec
-	(*PodStatus)(nil),             // 5: berth.types.v1.PodStatus
-	(*Container)(nil),             // 6: berth.types.v1.Container
-	(*ResourceRequirements)(nil),  // 7: berth.types.v1.ResourceRequirements
-	(*ResizePolicy)(nil),          // 8: berth.types.v1.ResizePolicy
-	(*CPUSet)(nil),                // 9: berth.types.v1.CPUSet
-	(*NUMAMask)(nil),              // 10: berth.types.v1.NUMAMask
-	(*Hint)(nil),                  // 11: berth.types.v1.Hint
-	(*Answer)(nil),                // 12: berth.types.v1.Answer
-	(*Rule)(nil),                  // 13: berth.types.v1.Rule
-	(*Threshold)(nil),             // 14: berth.types.v1.Threshold
-	(*Claim)(nil),                 // 15: berth.types.v1.Claim
-	(*CPUClaim)(nil),              // 16: berth.types.v1.CPUClaim
-	(*MemoryBlock)(nil),           // 17: berth.types.v1.MemoryBlock
-	(*DeviceClaim)(nil),           // 18: berth.types.v1.DeviceClaim
-	(*Device)(nil),                // 19: berth.types.v1.Device
-	(*HealthChange)(nil),          // 20: berth.types.v1.HealthChange
-	(*ContainerAllocation)(nil),   // 21: berth.types.v1.ContainerAllocation
-	(*PodAllocation)(nil),         // 22: berth.types.v1.PodAllocation
-	(*Trace)(nil),                 // 23: berth.types.v1.Trace
-	(*TraceStep)(nil),             // 24: berth.types.v1.TraceStep
-	(*Shortage)(nil),              // 25: berth.types.v1.Shortage
-	(*Suggestion)(nil),            // 26: berth.types.v1.Suggestion
-	(*RequestChange)(nil),         // 27: berth.types.v1.RequestChange
-	nil,                           // 28: berth.types.v1.PodMetadata.LabelsEntry
-	nil,                           // 29: berth.types.v1.PodMetadata.AnnotationsEntry
-	nil,                           // 30: berth.types.v1.PodSpec.OverheadEntry
-	nil,                           // 31: berth.types.v1.ResourceRequirements.RequestsEntry
-	nil,                           // 32: berth.types.v1.ResourceRequirements.LimitsEntry
-	nil,                           // 33: berth.types.v1.Rule.WeightsEntry
-	nil,                           // 34: berth.types.v1.Threshold.WeightsEntry
-	(*timestamppb.Timestamp)(nil), // 35: google.protobuf.Timestamp
+	(*PodResourceClaim)(nil),      // 5: berth.types.v1.PodResourceClaim
+	(*PodOS)(nil),                 // 6: berth.types.v1.PodOS
+	(*PodStatus)(nil),             // 7: berth.types.v1.PodStatus
+	(*Container)(nil),             // 8: berth.types.v1.Container
+	(*ResourceRequirements)(nil),  // 9: berth.types.v1.ResourceRequirements
+	(*ResourceClaim)(nil),         // 10: berth.types.v1.ResourceClaim
+	(*ResizePolicy)(nil),          // 11: berth.types.v1.ResizePolicy
+	(*CPUSet)(nil),                // 12: berth.types.v1.CPUSet
+	(*NUMAMask)(nil),              // 13: berth.types.v1.NUMAMask
+	(*Hint)(nil),                  // 14: berth.types.v1.Hint
+	(*Answer)(nil),                // 15: berth.types.v1.Answer
+	(*Rule)(nil),                  // 16: berth.types.v1.Rule
+	(*Threshold)(nil),             // 17: berth.types.v1.Threshold
+	(*Claim)(nil),                 // 18: berth.types.v1.Claim
+	(*CPUClaim)(nil),              // 19: berth.types.v1.CPUClaim
+	(*MemoryBlock)(nil),           // 20: berth.types.v1.MemoryBlock
+	(*DeviceClaim)(nil),           // 21: berth.types.v1.DeviceClaim
+	(*Device)(nil),                // 22: berth.types.v1.Device
+	(*HealthChange)(nil),          // 23: berth.types.v1.HealthChange
+	(*ContainerAllocation)(nil),   // 24: berth.types.v1.ContainerAllocation
+	(*PodAllocation)(nil),         // 25: berth.types.v1.PodAllocation
+	(*Trace)(nil),                 // 26: berth.types.v1.Trace
+	(*TraceStep)(nil),             // 27: berth.types.v1.TraceStep
+	(*Shortage)(nil),              // 28: berth.types.v1.Shortage
+	(*Suggestion)(nil),            // 29: berth.types.v1.Suggestion
+	(*RequestChange)(nil),         // 30: berth.types.v1.RequestChange
+	nil,                           // 31: berth.types.v1.PodMetadata.LabelsEntry
+	nil,                           // 32: berth.types.v1.PodMetadata.AnnotationsEntry
+	nil,                           // 33: berth.types.v1.PodSpec.OverheadEntry
+	nil,                           // 34: berth.types.v1.ResourceRequirements.RequestsEntry
+	nil,                           // 35: berth.types.v1.ResourceRequirements.LimitsEntry
+	nil,                           // 36: berth.types.v1.Rule.WeightsEntry
+	nil,                           // 37: berth.types.v1.Threshold.WeightsEntry
+	(*timestamppb.Timestamp)(nil), // 38: google.protobuf.Timestamp
 }
 var file_berth_types_v1_types_proto_depIdxs = []int32{
 	3,  // 0: berth.types.v1.Pod.metadata:type_name -> berth.types.v1.PodMetadata
 	4,  // 1: berth.types.v1.Pod.spec:type_name -> berth.types.v1.PodSpec
-	5,  // 2: berth.types.v1.Pod.status:type_name -> berth.types.v1.PodStatus
-	28, // 3: berth.types.v1.PodMetadata.labels:type_name -> berth.types.v1.PodMetadata.LabelsEntry
-	29, // 4: berth.types.v1.PodMetadata.annotations:type_name -> berth.types.v1.PodMetadata.AnnotationsEntry
-	6,  // 5: berth.types.v1.PodSpec.init_containers:type_name -> berth.types.v1.Container
-	6,  // 6: berth.types.v1.PodSpec.containers:type_name -> berth.types.v1.Container
-	30, // 7: berth.types.v1.PodSpec.overhead:type_name -> berth.types.v1.PodSpec.OverheadEntry
-	7,  // 8: berth.types.v1.PodSpec.resources:type_name -> berth.types.v1.ResourceRequirements
-	7,  // 9: berth.types.v1.Container.resources:type_name -> berth.types.v1.ResourceRequirements
-	8,  // 10: berth.types.v1.Container.resize_policy:type_name -> berth.types.v1.ResizePolicy
-	31, // 11: berth.types.v1.ResourceRequirements.requests:type_name -> berth.types.v1.ResourceRequirements.RequestsEntry
-	32, // 12: berth.types.v1.ResourceRequirements.limits:type_name -> berth.types.v1.ResourceRequirements.LimitsEntry
-	10, // 13: berth.types.v1.Hint.nodes:type_name -> berth.types.v1.NUMAMask
-	1,  // 14: berth.types.v1.Answer.kind:type_name -> berth.types.v1.AnswerKind
-	11, // 15: berth.types.v1.Answer.hints:type_name -> berth.types.v1.Hint
-	13, // 16: berth.types.v1.Answer.rule:type_name -> berth.types.v1.Rule
-	10, // 17: berth.types.v1.Rule.universe:type_name -> berth.types.v1.NUMAMask
-	10, // 18: berth.types.v1.Rule.must:type_name -> berth.types.v1.NUMAMask
-	33, // 19: berth.types.v1.Rule.weights:type_name -> berth.types.v1.Rule.WeightsEntry
-	14, // 20: berth.types.v1.Rule.also:type_name -> berth.types.v1.Threshold
-	34, // 21: berth.types.v1.Threshold.weights:type_name -> berth.types.v1.Threshold.WeightsEntry
-	11, // 22: berth.types.v1.Claim.affinity:type_name -> berth.types.v1.Hint
-	16, // 23: berth.types.v1.Claim.cpu:type_name -> berth.types.v1.CPUClaim
-	17, // 24: berth.types.v1.Claim.memory:type_name -> berth.types.v1.MemoryBlock
-	18, // 25: berth.types.v1.Claim.device:type_name -> berth.types.v1.DeviceClaim
-	9,  // 26: berth.types.v1.CPUClaim.set:type_name -> berth.types.v1.CPUSet
-	10, // 27: berth.types.v1.MemoryBlock.nodes:type_name -> berth.types.v1.NUMAMask
-	19, // 28: berth.types.v1.DeviceClaim.devices:type_name -> berth.types.v1.Device
-	10, // 29: berth.types.v1.Device.nodes:type_name -> berth.types.v1.NUMAMask
-	20, // 30: berth.types.v1.Device.health_history:type_name -> berth.types.v1.HealthChange
-	35, // 31: berth.types.v1.HealthChange.time:type_name -> google.protobuf.Timestamp
-	9,  // 32: berth.types.v1.ContainerAllocation.cpus:type_name -> berth.types.v1.CPUSet
-	11, // 33: berth.types.v1.ContainerAllocation.affinity:type_name -> berth.types.v1.Hint
-	15, // 34: berth.types.v1.ContainerAllocation.claims:type_name -> berth.types.v1.Claim
-	0,  // 35: berth.types.v1.PodAllocation.qos_class:type_name -> berth.types.v1.QOSClass
-	21, // 36: berth.types.v1.PodAllocation.containers:type_name -> berth.types.v1.ContainerAllocation
-	15, // 37: berth.types.v1.PodAllocation.claims:type_name -> berth.types.v1.Claim
-	24, // 38: berth.types.v1.Trace.steps:type_name -> berth.types.v1.TraceStep
-	26, // 39: berth.types.v1.Trace.suggestions:type_name -> berth.types.v1.Suggestion
-	11, // 40: berth.types.v1.TraceStep.hints:type_name -> berth.types.v1.Hint
-	11, // 41: berth.types.v1.TraceStep.affinity:type_name -> berth.types.v1.Hint
-	15, // 42: berth.types.v1.TraceStep.claim:type_name -> berth.types.v1.Claim
-	25, // 43: berth.types.v1.TraceStep.shortages:type_name -> berth.types.v1.Shortage
-	27, // 44: berth.types.v1.Suggestion.requests:type_name -> berth.types.v1.RequestChange
-	45, // [45:45] is the sub-list for method output_type
-	45, // [45:45] is the sub-list for method input_type
-	45, // [45:45] is the sub-list for extension type_name
-	45, // [45:45] is the sub-list for extension extendee
-	0,  // [0:45] is the sub-list for field type_name
+	7,  // 2: berth.types.v1.Pod.status:type_name -> berth.types.v1.PodStatus
+	31, // 3: berth.types.v1.PodMetadata.labels:type_name -> berth.types.v1.PodMetadata.LabelsEntry
+	32, // 4: berth.types.v1.PodMetadata.annotations:type_name -> berth.types.v1.PodMetadata.AnnotationsEntry
+	8,  // 5: berth.types.v1.PodSpec.init_containers:type_name -> berth.types.v1.Container
+	8,  // 6: berth.types.v1.PodSpec.containers:type_name -> berth.types.v1.Container
+	33, // 7: berth.types.v1.PodSpec.overhead:type_name -> berth.types.v1.PodSpec.OverheadEntry
+	9,  // 8: berth.types.v1.PodSpec.resources:type_name -> berth.types.v1.ResourceRequirements
+	5,  // 9: berth.types.v1.PodSpec.resource_claims:type_name -> berth.types.v1.PodResourceClaim
+	8,  // 10: berth.types.v1.PodSpec.ephemeral_containers:type_name -> berth.types.v1.Container
+	6,  // 11: berth.types.v1.PodSpec.os:type_name -> berth.types.v1.PodOS
+	9,  // 12: berth.types.v1.Container.resources:type_name -> berth.types.v1.ResourceRequirements
+	11, // 13: berth.types.v1.Container.resize_policy:type_name -> berth.types.v1.ResizePolicy
+	34, // 14: berth.types.v1.ResourceRequirements.requests:type_name -> berth.types.v1.ResourceRequirements.RequestsEntry
+	35, // 15: berth.types.v1.ResourceRequirements.limits:type_name -> berth.types.v1.ResourceRequirements.LimitsEntry
+	10, // 16: berth.types.v1.ResourceRequirements.claims:type_name -> berth.types.v1.ResourceClaim
+	13, // 17: berth.types.v1.Hint.nodes:type_name -> berth.types.v1.NUMAMask
+	1,  // 18: berth.types.v1.Answer.kind:type_name -> berth.types.v1.AnswerKind
+	14, // 19: berth.types.v1.Answer.hints:type_name -> berth.types.v1.Hint
+	16, // 20: berth.types.v1.Answer.rule:type_name -> berth.types.v1.Rule
+	13, // 21: berth.types.v1.Rule.universe:type_name -> berth.types.v1.NUMAMask
+	13, // 22: berth.types.v1.Rule.must:type_name -> berth.types.v1.NUMAMask
+	36, // 23: berth.types.v1.Rule.weights:type_name -> berth.types.v1.Rule.WeightsEntry
+	17, // 24: berth.types.v1.Rule.also:type_name -> berth.types.v1.Threshold
+	37, // 25: berth.types.v1.Threshold.weights:type_name -> berth.types.v1.Threshold.WeightsEntry
+	14, // 26: berth.types.v1.Claim.affinity:type_name -> berth.types.v1.Hint
+	19, // 27: berth.types.v1.Claim.cpu:type_name -> berth.types.v1.CPUClaim
+	20, // 28: berth.types.v1.Claim.memory:type_name -> berth.types.v1.MemoryBlock
+	21, // 29: berth.types.v1.Claim.device:type_name -> berth.types.v1.DeviceClaim
+	12, // 30: berth.types.v1.CPUClaim.set:type_name -> berth.types.v1.CPUSet
+	13, // 31: berth.types.v1.MemoryBlock.nodes:type_name -> berth.types.v1.NUMAMask
+	22, // 32: berth.types.v1.DeviceClaim.devices:type_name -> berth.types.v1.Device
+	13, // 33: berth.types.v1.Device.nodes:type_name -> berth.types.v1.NUMAMask
+	23, // 34: berth.types.v1.Device.health_history:type_name -> berth.types.v1.HealthChange
+	38, // 35: berth.types.v1.HealthChange.time:type_name -> google.protobuf.Timestamp
+	12, // 36: berth.types.v1.ContainerAllocation.cpus:type_name -> berth.types.v1.CPUSet
+	14, // 37: berth.types.v1.ContainerAllocation.affinity:type_name -> berth.types.v1.Hint
+	18, // 38: berth.types.v1.ContainerAllocation.claims:type_name -> berth.types.v1.Claim
+	0,  // 39: berth.types.v1.PodAllocation.qos_class:type_name -> berth.types.v1.QOSClass
+	24, // 40: berth.types.v1.PodAllocation.containers:type_name -> berth.types.v1.ContainerAllocation
+	18, // 41: berth.types.v1.PodAllocation.claims:type_name -> berth.types.v1.Claim
+	27, // 42: berth.types.v1.Trace.steps:type_name -> berth.types.v1.TraceStep
+	29, // 43: berth.types.v1.Trace.suggestions:type_name -> berth.types.v1.Suggestion
+	14, // 44: berth.types.v1.TraceStep.hints:type_name -> berth.types.v1.Hint
+	14, // 45: berth.types.v1.TraceStep.affinity:type_name -> berth.types.v1.Hint
+	18, // 46: berth.types.v1.TraceStep.claim:type_name -> berth.types.v1.Claim
+	28, // 47: berth.types.v1.TraceStep.shortages:type_name -> berth.types.v1.Shortage
+	30, // 48: berth.types.v1.Suggestion.requests:type_name -> berth.types.v1.RequestChange
+	49, // [49:49] is the sub-list for method output_type
+	49, // [49:49] is the sub-list for method input_type
+	49, // [49:49] is the sub-list for extension type_name
+	49, // [49:49] is the sub-list for extension extendee
+	0,  // [0:49] is the sub-list for field type_name
 }
 
 func init() { file_berth_types_v1_types_proto_init() }
@@ -2533,7 +2755,7 @@ func file_berth_types_v1_types_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_berth_types_v1_types_proto_rawDesc), len(file_berth_types_v1_types_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   33,
+			NumMessages:   36,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
