@@ -2,7 +2,9 @@ package ledger
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/numa"
@@ -124,6 +126,9 @@ type Claim struct {
 	Opaque []byte `json:"opaque,omitempty"`
 }
 
+// SortClaims puts claims into the order in which records keep them.
+func SortClaims(claims []Claim) { slices.SortFunc(claims, compareClaims) }
+
 // compareClaims orders claims by owner, then resource, then provider: the order
 // in which records keep them.
 func compareClaims(a, b Claim) int {
@@ -133,4 +138,21 @@ func compareClaims(a, b Claim) int {
 		cmp.Compare(a.Resource, b.Resource),
 		cmp.Compare(a.Provider, b.Provider),
 	)
+}
+
+// Holding says in words what the claim is about.
+func (c *Claim) Holding() string {
+	switch {
+	case c.CPUs != nil:
+		return fmt.Sprintf("CPUs %s (%s)", c.CPUs.Set, c.CPUs.Use)
+	case len(c.Memory) > 0:
+		parts := make([]string, len(c.Memory))
+		for i, b := range c.Memory {
+			parts[i] = fmt.Sprintf("%d bytes of %s on NUMA nodes %s", b.Bytes, c.Resource, b.Nodes)
+		}
+		return strings.Join(parts, ", ")
+	case c.Devices != nil:
+		return c.Resource + " " + strings.Join(c.Devices.IDs(), ", ")
+	}
+	return "other " + c.Resource
 }

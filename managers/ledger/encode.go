@@ -124,6 +124,10 @@ func writePod(w *jsontext.Writer, p *storedPod) {
 	if p.ChangedGeneration != 0 {
 		w.Number("changed_generation", p.ChangedGeneration)
 	}
+	if len(p.Acknowledged) > 0 {
+		w.Key("acknowledged")
+		jsontext.Array(w, p.Acknowledged, writeClaim)
+	}
 	w.Some("cgroup_parent", p.CgroupParent)
 	if p.TraceNumber != nil {
 		w.Number("trace", *p.TraceNumber)

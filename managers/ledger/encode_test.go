@@ -114,7 +114,7 @@ func TestEveryFieldIsWritten(t *testing.T) {
 		reflect.TypeFor[ClaimRecord]():       10,
 		reflect.TypeFor[storedClaimRecord](): 11,
 		reflect.TypeFor[recordedClaim]():     8,
-		reflect.TypeFor[Pod]():               10,
+		reflect.TypeFor[Pod]():               11,
 		reflect.TypeFor[storedPod]():         3,
 		reflect.TypeFor[Trace]():             12,
 		reflect.TypeFor[Step]():              12,

@@ -24,6 +24,10 @@ type Pod struct {
 	// ChangedGeneration is that of the commit that last changed the record or the
 	// claims; 0 where that was before berth kept it. The ledger sets it.
 	ChangedGeneration uint64 `json:"changed_generation,omitempty"`
+	// Acknowledged are the claims that the last acknowledged change left, where a
+	// later change may be in force that nobody was told of: Claims are the union of
+	// both then. Nil otherwise.
+	Acknowledged []Claim `json:"acknowledged,omitempty"`
 	// CgroupParent is the pod's cgroup as runtimes want it named.
 	CgroupParent string `json:"cgroup_parent,omitempty"`
 	// Claims in the order of compareClaims. They are stored under keys of their

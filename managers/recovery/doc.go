@@ -1,0 +1,54 @@
+// Package recovery decides at a start, pod by pod, what is true: the ledger, the claim
+// record that lies where the pod lives, and the kernel may each be damaged, older than
+// the others, or gone.
+//
+// Words:
+//
+//   - ledger record: a pod with its claims in the ledger. Whole, damaged (Report.Lost:
+//     something is left of it, or its name alone) or missing.
+//   - claim record: ledger.ClaimRecord. Whole, damaged or missing; one of another boot
+//     counts as missing, since nothing of that boot lives.
+//   - processes: running (a cgroup of the pod holds one), empty (there is a cgroup
+//     without any), gone (there is no cgroup), unseen (the cgroups are not the kernel's:
+//     there is a claim record, and nobody can see processes).
+//   - living: with processes that run or are unseen.
+//   - older copy: a ledger that claim records of its own epoch are ahead of by more than
+//     the one change that a crash can leave without an acknowledgement.
+//
+// The cases:
+//
+//	ledger   claim record               processes      kept
+//	whole    same claims                any            ledger record
+//	whole    older, same epoch          any            ledger record
+//	whole    newer, same epoch          any            union of both (a change that nobody was told of)
+//	whole    newer, older copy          any            claim record
+//	whole    other epoch                living         claim record
+//	whole    other epoch                empty          ledger record
+//	whole    damaged or missing         any            ledger record
+//	whole    -                          gone           ledger record, until Sync or Remove
+//	damaged  whole                      living, empty  ledger record with the claims of the claim record, where
+//	                                                   the ledger's part is whole and of the same specification
+//	damaged  whole                      living         else claim record, as an unknown living pod
+//	damaged  damaged or missing         living         what the ledger and the kernel show, as an unknown living pod
+//	damaged  other                      empty          nothing; the cgroup goes
+//	damaged  -                          gone           nothing
+//	missing  whole                      running        claim record, as an unknown living pod
+//	missing  whole, same epoch          unseen         nothing: an admission that nobody was told of
+//	missing  whole, other or older      unseen         claim record, as an unknown living pod
+//	missing  damaged or missing         living         what the kernel shows, as an unknown living pod
+//	missing  any                        empty          nothing: an admission that nobody was told of; the cgroup goes
+//
+// Another boot changes no more than that there are no claim records: what runs then was
+// started since. Where a claim record is kept whose specification is not that of the
+// ledger record, the pod becomes an unknown living one: what it runs with is known, its
+// specification is not.
+//
+// Where the kept of two pods contradict each other, who lives keeps what it has, and the
+// pod without processes is lost. Of two living ones the one whose source is weaker loses
+// what both have: the kernel is weaker than a ledger record, that is weaker than a claim
+// record, and that weaker than both together.
+//
+// Invariants: nobody who lives loses anything to a pod that does not live; no process is
+// ended, and no cgroup removed that holds one; a decision is a function of its input, and
+// every pod that is known, lost or observed has exactly one.
+package recovery

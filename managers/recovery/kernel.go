@@ -1,0 +1,152 @@
+package recovery
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/berthd/berth/managers/cpuset"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/numa"
+	"github.com/berthd/berth/managers/workload"
+)
+
+// shown gives what the kernel shows of the living pods' containers, as claims by uid.
+//
+// A cpuset does not say whether its CPUs are the container's own. They are taken for
+// such unless something says that the container shares them: its pod's class has no
+// CPUs of its own; reserved CPUs are among them, which nobody has for himself and which
+// the shared pool has unless the reservation is strict; a container of another pod runs
+// on some of them; or nothing would be left for those who share.
+func (r *recovery) shown() map[string][]ledger.Claim {
+	known := r.knownCPUs()
+	out := map[string][]ledger.Claim{}
+	left := r.View.Rules().Machine.CPUs().Minus(known)
+	for _, uid := range slices.Sorted(maps.Keys(r.pods)) {
+		p := r.pods[uid]
+		for _, c := range p.seen.Containers {
+			if r.ownCPUs(p, c, known, left) {
+				out[uid] = append(out[uid], ledger.Claim{
+					Owner: ledger.Owner{Pod: uid, Container: c.Name}, Provider: "cpu", Resource: string(workload.CPU),
+					CPUs: &ledger.CPUs{Set: c.CPUs, Use: ledger.CPUExclusive},
+				})
+			}
+			if c.Mems.IsEmpty() || c.Mems == r.View.Rules().Machine.NodeMask() {
+				continue
+			}
+			out[uid] = append(out[uid], ledger.Claim{
+				Owner: ledger.Owner{Pod: uid, Container: c.Name}, Provider: "memory", Resource: string(workload.Memory),
+				Memory: []ledger.Block{{Nodes: c.Mems, Bytes: c.MemoryBytes}},
+			})
+		}
+	}
+	return out
+}
+
+// knownCPUs are those that somebody holds by the word of the ledger or of a claim
+// record.
+func (r *recovery) knownCPUs() cpuset.Set {
+	var set cpuset.Set
+	for _, p := range r.pods {
+		claims := []ledger.Claim(nil)
+		switch {
+		case p.seen.Claims != nil:
+			claims = p.seen.Claims.Claims
+		case p.ledger != nil:
+			claims = p.ledger.Claims
+		case p.noted != nil:
+			claims = p.noted.Claims
+		}
+		for i := range claims {
+			if c := claims[i].CPUs; c != nil {
+				set = set.Union(c.Set)
+			}
+		}
+	}
+	return set
+}
+
+// ownCPUs tells whether a container's CPUs are its own as far as can be seen.
+func (r *recovery) ownCPUs(p *pod, c Container, known, left cpuset.Set) bool {
+	rules := r.View.Rules()
+	switch {
+	case c.CPUs.IsEmpty(), p.seen.QoS != "" && p.seen.QoS != workload.Guaranteed:
+		return false
+	case c.CPUs.Overlaps(rules.ReservedCPUs), left.Minus(rules.ReservedCPUs).IsSubsetOf(c.CPUs):
+		return false
+	case c.CPUs.Overlaps(known) && p.seen.Claims == nil && p.ledger == nil && (p.noted == nil || !overlaps(p.noted.Claims, c.CPUs)):
+		return false // a place of before those were given out
+	}
+	for _, o := range r.pods {
+		if o != p && slices.ContainsFunc(o.seen.Containers, func(other Container) bool { return other.CPUs.Overlaps(c.CPUs) && !r.shares(o, other) }) {
+			return false
+		}
+	}
+	return true
+}
+
+// shares tells whether a container of another pod certainly runs on shared CPUs: where
+// it does, it may be out of date and still have CPUs that are somebody's own now.
+func (r *recovery) shares(p *pod, c Container) bool {
+	return p.seen.QoS != "" && p.seen.QoS != workload.Guaranteed || c.CPUs.Overlaps(r.View.Rules().ReservedCPUs)
+}
+
+func overlaps(claims []ledger.Claim, set cpuset.Set) bool {
+	return slices.ContainsFunc(claims, func(c ledger.Claim) bool { return c.CPUs != nil && c.CPUs.Set.Overlaps(set) })
+}
+
+// Union returns the claims of both lists; where both have one of the same owner,
+// resource and provider, it is about all that either is about.
+func Union(a, b []ledger.Claim) []ledger.Claim {
+	out := slices.Clone(a)
+	for _, c := range b {
+		i := slices.IndexFunc(out, func(have ledger.Claim) bool {
+			return have.Owner == c.Owner && have.Resource == c.Resource && have.Provider == c.Provider
+		})
+		if i < 0 {
+			out = append(out, c)
+			continue
+		}
+		out[i] = unite(out[i], c)
+	}
+	ledger.SortClaims(out)
+	return out
+}
+
+func unite(a, b ledger.Claim) ledger.Claim {
+	switch {
+	case a.CPUs != nil && b.CPUs != nil:
+		a.CPUs = &ledger.CPUs{Set: a.CPUs.Set.Union(b.CPUs.Set), Use: a.CPUs.Use}
+	case a.Devices != nil && b.Devices != nil && !slices.Equal(a.Devices.IDs(), b.Devices.IDs()):
+		devices := slices.Clone(a.Devices.Devices)
+		for _, d := range b.Devices.Devices {
+			if !slices.Contains(a.Devices.IDs(), d.ID) {
+				devices = append(devices, d)
+			}
+		}
+		slices.SortFunc(devices, func(x, y ledger.Device) int {
+			if x.ID < y.ID {
+				return -1
+			}
+			return 1
+		})
+		a.Devices = &ledger.Devices{Devices: devices}
+	case len(a.Memory) > 0 && len(b.Memory) > 0:
+		a.Memory = uniteMemory(a.Memory, b.Memory)
+	}
+	return a
+}
+
+// uniteMemory keeps of blocks on the same nodes the larger one.
+func uniteMemory(a, b []ledger.Block) []ledger.Block {
+	larger := map[numa.Mask]ledger.Block{}
+	for _, block := range slices.Concat(a, b) {
+		if have, ok := larger[block.Nodes]; !ok || have.Bytes < block.Bytes {
+			larger[block.Nodes] = block
+		}
+	}
+	var out []ledger.Block
+	for _, nodes := range slices.Sorted(maps.Keys(larger)) {
+		out = append(out, larger[nodes])
+	}
+	return out
+}

@@ -1,0 +1,415 @@
+package recovery_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/berthd/berth/managers/cpuset"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/ledgertest"
+	"github.com/berthd/berth/managers/machine/machinetest"
+	"github.com/berthd/berth/managers/numa"
+	"github.com/berthd/berth/managers/recovery"
+	"github.com/berthd/berth/managers/workload"
+)
+
+const (
+	boot  = "boot-1"
+	epoch = ledger.EpochID(7)
+	gpu   = "vendor.com/gpu"
+)
+
+var now = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
+
+func rules() ledger.Rules {
+	return ledger.Rules{Machine: machinetest.Build("2s1n4c2t", machinetest.Memory(0, 1<<30), machinetest.Memory(1, 1<<30)), ReservedCPUs: cpuset.Of(0)}
+}
+
+// holding gives the claims of container c.
+func holding(cpus, device string) []ledger.Claim {
+	p := ledgertest.With(ledgertest.Pod("a", "c"), ledgertest.Exclusive("c", cpus), ledgertest.Devices("c", gpu, device))
+	return p.Claims
+}
+
+// world is a ledger with a pod a that holds CPUs 2-3 and gpu-1, and a few generations.
+func world(t *testing.T, known bool) *ledger.View {
+	t.Helper()
+	l, _ := ledgertest.Open(t, ledger.Options{Journal: ledgertest.NewJournal(), Rules: rules(), EpochID: epoch, BootID: boot})
+	commit := func(do func(d *ledger.Draft)) {
+		t.Helper()
+		if _, err := l.Update(t.Context(), func(d *ledger.Draft) error { do(d); return nil }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range 4 {
+		commit(func(d *ledger.Draft) { d.SetUncertain(fmt.Sprint(i)) })
+	}
+	if known {
+		commit(func(d *ledger.Draft) {
+			p := ledgertest.Pod("a", "c")
+			p.Claims = holding("2-3", "gpu-1")
+			p.Claims[1].Devices.Response = []byte("answer")
+			d.PutPod(p)
+		})
+	} else {
+		commit(func(d *ledger.Draft) { d.SetUncertain("") })
+	}
+	return l.View()
+}
+
+// record is a claim record of pod a. The pod's last change in the ledger is of
+// generation 5, and so is the ledger.
+func record(change func(r *ledger.ClaimRecord)) recovery.Observation {
+	r := &ledger.ClaimRecord{
+		Pod: "a", Namespace: "default", Name: "pod-a", BootID: boot, Epoch: epoch, Generation: 5,
+		Digest: "digest-a", QoS: workload.Guaranteed, Claims: holding("2-3", "gpu-1"),
+		Bindings: []ledger.RecordedBinding{{ID: "id-1", Container: "c"}},
+	}
+	if change != nil {
+		change(r)
+	}
+	return recovery.Observation{UID: "a", QoS: workload.Guaranteed, Record: recovery.Whole, Claims: r}
+}
+
+// kernel is what the kernel shows of container c.
+func kernel(cpus string) []recovery.Container {
+	set, err := cpuset.Parse(cpus)
+	if err != nil {
+		panic(err)
+	}
+	return []recovery.Container{{Name: "c", CPUs: set, Mems: numa.Of(1), MemoryBytes: 1 << 20}}
+}
+
+const (
+	mine    = "c: CPUs 2-3 (exclusive), c: vendor.com/gpu gpu-1"
+	theirs  = "c: CPUs 4-5 (exclusive), c: vendor.com/gpu gpu-2"
+	both    = "c: CPUs 2-5 (exclusive), c: vendor.com/gpu gpu-1, gpu-2"
+	shown   = "c: CPUs 6-7 (exclusive), c: 1048576 bytes of memory on NUMA nodes 1, devices that are not known"
+	nothing = "nothing"
+)
+
+// TestTable goes through the table of the package comment, row by row.
+func TestTable(t *testing.T) {
+	t.Parallel()
+	missing := recovery.Observation{UID: "a", QoS: workload.Guaranteed}
+	damaged := recovery.Observation{UID: "a", QoS: workload.Guaranteed, Record: recovery.Damaged}
+	other := func(r *ledger.ClaimRecord) { r.Claims = holding("4-5", "gpu-2") }
+	at := func(generation uint64) recovery.Observation {
+		return record(func(r *ledger.ClaimRecord) { other(r); r.Generation = generation })
+	}
+	foreign := record(func(r *ledger.ClaimRecord) { other(r); r.Epoch = 8 })
+	foreignSpec := record(func(r *ledger.ClaimRecord) { other(r); r.Epoch, r.Digest = 8, "other" })
+	foreignSame := record(func(r *ledger.ClaimRecord) { r.Epoch = 8 })
+	before := record(func(r *ledger.ClaimRecord) { other(r); r.BootID = "boot-0" })
+	resized := record(func(r *ledger.ClaimRecord) { r.Generation, r.Digest = 6, "resized" })
+	every := []recovery.Processes{recovery.Empty, recovery.Running, recovery.Unseen}
+	living := []recovery.Processes{recovery.Running, recovery.Unseen}
+	only := func(p recovery.Processes) []recovery.Processes { return []recovery.Processes{p} }
+	half := &ledger.LostPod{UID: "a", Why: "a claim is damaged", Pod: bare("a"), Claims: holding("2-3", "gpu-1")[:1]}
+	name := &ledger.LostPod{UID: "a", Why: "its record is damaged"}
+	stale := &ledger.LostPod{UID: "a", Why: "a stale copy is left", Pod: bare("a"), Claims: holding("2-3", "gpu-1"), PerhapsStale: true}
+
+	for _, c := range []struct {
+		name      string
+		known     bool
+		lost      *ledger.LostPod
+		seen      recovery.Observation
+		processes []recovery.Processes
+
+		want    recovery.Case
+		source  ledger.ClaimSource
+		kept    string
+		waits   bool
+		removed bool
+	}{
+		{"both agree", true, nil, record(nil), every, recovery.Agrees, ledger.FromBoth, mine, false, false},
+		{"both agree, in other epochs", true, nil, foreignSame, every, recovery.Agrees, ledger.FromBoth, mine, false, false},
+		{"older claim record", true, nil, at(4), every, recovery.LedgerNewer, ledger.FromLedger, mine, false, false},
+		{"of the same generation", true, nil, at(5), every, recovery.LedgerNewer, ledger.FromLedger, mine, false, false},
+		{"newer by a change that was not acknowledged", true, nil, at(6), every, recovery.Unacknowledged, ledger.FromBoth, both, false, false},
+		{"resized without an acknowledgement", true, nil, resized, every, recovery.Unacknowledged, ledger.FromBoth, mine, false, false},
+		{"older copy of the ledger", true, nil, at(7), every, recovery.OlderCopy, ledger.FromClaimRecord, theirs, false, false},
+		{"other epoch", true, nil, foreign, living, recovery.OtherEpoch, ledger.FromClaimRecord, theirs, false, false},
+		{"other epoch and specification", true, nil, foreignSpec, living, recovery.OtherEpoch, ledger.FromClaimRecord, theirs, true, false},
+		{"other epoch, empty", true, nil, foreign, only(recovery.Empty), recovery.LedgerDead, ledger.FromLedger, mine, false, false},
+		{"other boot", true, nil, before, every, recovery.LedgerOnly, ledger.FromLedger, mine, false, false},
+		{"claim record missing", true, nil, missing, every, recovery.LedgerOnly, ledger.FromLedger, mine, false, false},
+		{"claim record damaged", true, nil, damaged, every, recovery.LedgerDamaged, ledger.FromLedger, mine, false, false},
+		{"no cgroup", true, nil, missing, only(recovery.Gone), recovery.NotRunning, ledger.FromLedger, mine, false, false},
+
+		{"claim lost", false, half, record(nil), every, recovery.Restored, ledger.FromClaimRecord, mine, false, false},
+		{"claim lost, other specification", false, half, foreignSpec, living, recovery.Restored, ledger.FromClaimRecord, theirs, true, false},
+		{"record lost", false, name, record(nil), living, recovery.Restored, ledger.FromClaimRecord, mine, true, false},
+		{"record lost, a stale copy is left", false, stale, record(nil), living, recovery.Restored, ledger.FromClaimRecord, mine, true, false},
+		{"claim lost, no claim record", false, half, with(missing, "2-3"), only(recovery.Running), recovery.Damage, ledger.FromLedger,
+			"c: CPUs 2-3 (exclusive), c: 1048576 bytes of memory on NUMA nodes 1, devices that are not known", true, false},
+		{"record lost, no claim record", false, name, with(missing, "6-7"), only(recovery.Running), recovery.Damage, ledger.FromKernel, shown, true, false},
+		{"record lost, claim record damaged", false, name, with(damaged, "6-7"), only(recovery.Running), recovery.Damage, ledger.FromKernel, shown, true, false},
+		{"stale record, no claim record", false, stale, with(missing, "6-7"), only(recovery.Running), recovery.Damage, ledger.FromKernel, shown, true, false},
+		{"record lost, empty", false, name, record(nil), only(recovery.Empty), recovery.LostCase, "", nothing, false, true},
+		{"claim lost, empty, no claim record", false, half, missing, only(recovery.Empty), recovery.LostCase, "", nothing, false, true},
+		{"claim lost, no cgroup", false, half, missing, only(recovery.Gone), recovery.LostCase, "", nothing, false, false},
+
+		{"unknown", false, nil, record(nil), only(recovery.Running), recovery.Unrecorded, ledger.FromClaimRecord, mine, true, false},
+		{"unknown, other epoch", false, nil, foreign, living, recovery.Unrecorded, ledger.FromClaimRecord, theirs, true, false},
+		{"unknown, the ledger is an older copy", false, nil, at(7), living, recovery.Unrecorded, ledger.FromClaimRecord, theirs, true, false},
+		{"never acknowledged", false, nil, at(6), only(recovery.Empty), recovery.NeverAdmitted, "", nothing, false, true},
+		{"never acknowledged, unseen", false, nil, at(6), only(recovery.Unseen), recovery.NeverAdmitted, "", nothing, false, true},
+		{"empty, other epoch", false, nil, foreign, only(recovery.Empty), recovery.NeverAdmitted, "", nothing, false, true},
+		{"nothing known", false, nil, with(missing, "6-7"), only(recovery.Running), recovery.Nothing, ledger.FromKernel, shown, true, false},
+		{"claim record damaged, unknown", false, nil, with(damaged, "6-7"), only(recovery.Running), recovery.Nothing, ledger.FromKernel, shown, true, false},
+		{"record of another boot", false, nil, withBoot(before, "6-7"), only(recovery.Running), recovery.Nothing, ledger.FromKernel, shown, true, false},
+		{"nothing known and nothing to see", false, nil, damaged, only(recovery.Unseen), recovery.Nothing, "", "devices that are not known", true, false},
+		{"empty cgroup of nobody", false, nil, missing, only(recovery.Empty), recovery.NeverAdmitted, "", nothing, false, true},
+	} {
+		for _, processes := range c.processes {
+			t.Run(fmt.Sprintf("%s/%d", c.name, processes), func(t *testing.T) {
+				t.Parallel()
+				view := world(t, c.known)
+				in := recovery.Input{View: view, BootID: boot, Unseen: processes == recovery.Unseen, Now: now}
+				if c.lost != nil {
+					in.Report.Lost = []ledger.LostPod{*c.lost}
+				}
+				c.seen.Processes = processes
+				in.Observed = []recovery.Observation{c.seen}
+				plan := recovery.Decide(in)
+				if len(plan.Decisions) != 1 {
+					t.Fatalf("decisions %+v", plan.Decisions)
+				}
+				d := plan.Decisions[0]
+				if d.Case != c.want || d.Source != c.source || d.Holding() != c.kept || d.Waits != c.waits {
+					t.Errorf("%q from %q: %s, waits %t\nwant %q from %q: %s, waits %t",
+						d.Case, d.Source, d.Holding(), d.Waits, c.want, c.source, c.kept, c.waits)
+				}
+				if removed := slices.Contains(plan.Remove, "a"); removed != c.removed {
+					t.Errorf("the cgroup is removed: %t", removed)
+				}
+				holds(t, view, plan, c.waits, c.kept == nothing)
+			})
+		}
+	}
+}
+
+// holds puts a plan into the ledger and looks that it says what was decided.
+func holds(t *testing.T, view *ledger.View, plan recovery.Plan, waits, none bool) {
+	t.Helper()
+	draft := ledger.NewDraft(view)
+	plan.Apply(draft)
+	after := draft.View()
+	if found := ledger.Check(after); len(found) > 0 {
+		t.Errorf("findings %v", found)
+	}
+	p, known := after.Pod("a")
+	u, noted := after.UnknownLivePod("a")
+	var claims []ledger.Claim
+	switch {
+	case known:
+		claims = p.Claims
+	case noted:
+		claims = u.Claims
+		if u.Since != now {
+			t.Errorf("since %s", u.Since)
+		}
+	}
+	if known == (waits || none) || noted != waits || !ledger.SameClaims(claims, plan.Decisions[0].Kept) {
+		t.Errorf("known %t, noted %t, claims %v", known, noted, claims)
+	}
+	// A second start finds what the first one left.
+	if known && plan.Decisions[0].Source == ledger.FromClaimRecord {
+		if b, ok := after.Binding("id-1"); !ok || b.Owner.Container != "c" {
+			t.Errorf("binding %+v %t", b, ok)
+		}
+	}
+}
+
+func bare(uid string) *ledger.Pod {
+	p := ledgertest.Pod(uid, "c")
+	p.Pod.Containers[0].Limits = workload.Quantities{gpu: 1}
+	return p
+}
+
+func with(o recovery.Observation, cpus string) recovery.Observation {
+	o.Containers = kernel(cpus)
+	return o
+}
+
+func withBoot(o recovery.Observation, cpus string) recovery.Observation { return with(o, cpus) }
+
+// TestAnswersAreKept: where the ledger has a plugin's answer about the same devices, a
+// pod that follows its claim record keeps it.
+func TestAnswersAreKept(t *testing.T) {
+	t.Parallel()
+	seen := record(func(r *ledger.ClaimRecord) {
+		r.Epoch = 8
+		r.Claims[0].CPUs = &ledger.CPUs{Set: cpuset.Of(4, 5), Use: ledger.CPUExclusive}
+	})
+	seen.Processes = recovery.Running
+	view := world(t, true)
+	plan := recovery.Decide(recovery.Input{View: view, BootID: boot, Observed: []recovery.Observation{seen}, Now: now})
+	draft := ledger.NewDraft(view)
+	plan.Apply(draft)
+	p, _ := draft.View().Pod("a")
+	if c, ok := p.Claim("c", gpu); !ok || string(c.Devices.Response) != "answer" {
+		t.Errorf("claim %+v", c)
+	}
+	if c, _ := p.Claim("c", "cpu"); c.CPUs.Set != cpuset.Of(4, 5) {
+		t.Errorf("claim %+v", c)
+	}
+}
+
+// TestUnacknowledgedUnion: the union remembers what was acknowledged.
+func TestUnacknowledgedUnion(t *testing.T) {
+	t.Parallel()
+	seen := record(func(r *ledger.ClaimRecord) { r.Generation, r.Claims = 6, holding("4-5", "gpu-2") })
+	seen.Processes = recovery.Running
+	view := world(t, true)
+	plan := recovery.Decide(recovery.Input{View: view, BootID: boot, Observed: []recovery.Observation{seen}, Now: now})
+	draft := ledger.NewDraft(view)
+	plan.Apply(draft)
+	if p, _ := draft.View().Pod("a"); !ledger.SameClaims(p.Acknowledged, holding("2-3", "gpu-1")) || plan.OlderCopy {
+		t.Errorf("record %+v, older %t", p, plan.OlderCopy)
+	}
+}
+
+// TestWhoLivesKeeps: a pod without processes loses what a living one has, and of two
+// living ones the weaker source yields.
+func TestWhoLivesKeeps(t *testing.T) {
+	t.Parallel()
+	view := world(t, true) // a holds 2-3 and gpu-1
+	b := record(func(r *ledger.ClaimRecord) { r.Pod, r.Epoch, r.Claims = "b", 8, renamed(holding("3-4", "gpu-1"), "b") })
+	b.UID, b.Processes = "b", recovery.Running
+	for _, c := range []struct {
+		a       recovery.Processes
+		record  recovery.Record
+		wantA   recovery.Case
+		keepsA  string
+		keepsB  string
+		unknown bool
+	}{
+		{recovery.Gone, recovery.Missing, recovery.Displaced, nothing, "c: CPUs 3-4 (exclusive), c: vendor.com/gpu gpu-1", false},
+		{recovery.Empty, recovery.Missing, recovery.Displaced, nothing, "c: CPUs 3-4 (exclusive), c: vendor.com/gpu gpu-1", false},
+		{recovery.Running, recovery.Missing, recovery.LedgerOnly, "c: CPUs 2 (exclusive)", "c: CPUs 3-4 (exclusive), c: vendor.com/gpu gpu-1", false},
+		{recovery.Running, recovery.Whole, recovery.Agrees, mine, "c: CPUs 4 (exclusive)", false},
+	} {
+		a := recovery.Observation{UID: "a", Processes: c.a}
+		if c.record == recovery.Whole {
+			a = record(nil)
+			a.Processes = c.a
+		}
+		plan := recovery.Decide(recovery.Input{View: view, BootID: boot, Observed: []recovery.Observation{a, b}, Now: now})
+		got := map[string]recovery.Decision{}
+		for _, d := range plan.Decisions {
+			got[d.UID] = d
+		}
+		if got["a"].Case != c.wantA || got["a"].Holding() != c.keepsA || got["b"].Holding() != c.keepsB {
+			t.Errorf("a %d: %s\n%s\n", c.a, got["a"], got["b"])
+		}
+		draft := ledger.NewDraft(view)
+		plan.Apply(draft)
+		if found := ledger.Check(draft.View()); len(found) > 0 {
+			t.Errorf("findings %v", found)
+		}
+	}
+}
+
+func renamed(claims []ledger.Claim, uid string) []ledger.Claim {
+	for i := range claims {
+		claims[i].Owner.Pod = uid
+	}
+	return claims
+}
+
+// TestKernelShows: which of the CPUs that the kernel shows are taken for a container's
+// own.
+func TestKernelShows(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name string
+		qos  workload.QoSClass
+		cpus string
+		also string // of another pod's container, in the class burstable
+		peer string // of another pod's container, in the class guaranteed
+		want string
+	}{
+		{"its own", workload.Guaranteed, "2-3", "", "", "2-3"},
+		{"a class without CPUs of its own", workload.Burstable, "2-3", "", "", ""},
+		{"reserved CPUs among them", workload.Guaranteed, "0,2-3", "", "", ""},
+		{"nothing left", workload.Guaranteed, "1-15", "", "", ""},
+		{"a sharer is out of date", workload.Guaranteed, "2-3", "0-15", "", "2-3"},
+		{"shared with a peer", workload.Guaranteed, "2-3", "", "3-5", ""},
+		{"no CPUs", workload.Guaranteed, "", "", "", ""},
+	} {
+		o := recovery.Observation{UID: "a", QoS: c.qos, Processes: recovery.Running, Containers: kernel(c.cpus)}
+		in := recovery.Input{View: world(t, false), BootID: boot, Observed: []recovery.Observation{o}, Now: now}
+		if c.also != "" {
+			in.Observed = append(in.Observed, recovery.Observation{UID: "b", QoS: workload.Burstable, Processes: recovery.Running, Containers: kernel(c.also)})
+		}
+		if c.peer != "" {
+			in.Observed = append(in.Observed, recovery.Observation{UID: "p", QoS: workload.Guaranteed, Processes: recovery.Running, Containers: kernel(c.peer)})
+		}
+		got := ""
+		for _, d := range recovery.Decide(in).Decisions {
+			for i := range d.Kept {
+				if set := d.Kept[i].CPUs; d.UID == "a" && set != nil {
+					got = set.Set.String()
+				}
+			}
+		}
+		if got != c.want {
+			t.Errorf("%s: CPUs %q, want %q", c.name, got, c.want)
+		}
+	}
+}
+
+// TestNotesStay: who was found living at an earlier start stays noted with what was
+// known then, and is forgotten once it has gone.
+func TestNotesStay(t *testing.T) {
+	t.Parallel()
+	noted := ledger.UnknownLivePod{UID: "a", Since: now.Add(-time.Hour), Source: ledger.FromKernel, Claims: holding("2-3", "gpu-1")[:1], DevicesUnknown: true}
+	draft := ledger.NewDraft(world(t, false))
+	draft.PutUnknownLive(noted)
+	view := draft.View()
+	decide := func(unseen bool, seen ...recovery.Observation) recovery.Plan {
+		return recovery.Decide(recovery.Input{View: view, BootID: boot, Observed: seen, Unseen: unseen, Now: now})
+	}
+	running := recovery.Observation{UID: "a", Processes: recovery.Running, Containers: kernel("0-15")}
+	if plan := decide(false, running); plan.Changes() || len(plan.Remove) > 0 || !plan.Decisions[0].Waits {
+		t.Errorf("it runs: %+v", plan)
+	}
+	if plan := decide(true); plan.Changes() {
+		t.Errorf("nobody can see it: %+v", plan)
+	}
+	for _, p := range []recovery.Processes{recovery.Gone, recovery.Empty} {
+		plan := decide(false, recovery.Observation{UID: "a", Processes: p})
+		d := ledger.NewDraft(view)
+		plan.Apply(d)
+		if d.View().UnknownLive("a") {
+			t.Errorf("it has gone (%d): %+v", p, plan)
+		}
+	}
+	whole := record(func(r *ledger.ClaimRecord) { r.Epoch = 8 })
+	whole.Processes = recovery.Running
+	plan := decide(false, whole)
+	d := ledger.NewDraft(view)
+	plan.Apply(d)
+	if u, _ := d.View().UnknownLivePod("a"); u.Source != ledger.FromClaimRecord || !u.Since.Equal(noted.Since) || u.DevicesUnknown || u.Digest != "digest-a" {
+		t.Errorf("its claim record is whole: %+v", u)
+	}
+}
+
+// TestLines: a decision reads like a sentence.
+func TestLines(t *testing.T) {
+	t.Parallel()
+	seen := record(func(r *ledger.ClaimRecord) { r.Epoch = 8 })
+	seen.Processes = recovery.Running
+	plan := recovery.Decide(recovery.Input{View: world(t, false), BootID: boot, Observed: []recovery.Observation{seen}, Now: now})
+	got := plan.Decisions[0].String()
+	for _, part := range []string{"pod default/pod-a (a)", "not in the ledger", mine, "claim record", "waiting for the agent"} {
+		if !strings.Contains(got, part) {
+			t.Errorf("%q lacks %q", got, part)
+		}
+	}
+}
