@@ -1,0 +1,311 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc"
+
+	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
+	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/clients/berth"
+	"github.com/berthd/berth/hack/rig"
+)
+
+var programs = rig.NewPrograms(map[string]string{"berthd": "server/berthd"})
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	programs.Remove()
+	nodes.remove()
+	os.Exit(code)
+}
+
+// node is a whole berthd in a process of its own, so that its processor time is not its
+// callers', on a made-up machine and a tree of cgroups in memory.
+type node struct {
+	*running
+	dir     string
+	process *rig.Process
+}
+
+// start starts berthd in a folder, which may have a ledger, and waits until it answers.
+// It returns how long that took.
+func start(t testing.TB, dir string, args ...string) (*node, time.Duration) {
+	t.Helper()
+	built, err := programs.Dir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(filepath.Join(built, "berthd"), append([]string{
+		"--root-dir", dir, "--state-dir", dir + "/state", "--listen", dir + "/b.sock", "--device-plugin-dir", dir + "/d",
+		"--pod-resources-dir", dir + "/p", "--plugin-registry-dir", dir + "/r", "--log-level", "error",
+		"--machine", "2s4n32c2t", "--cgroup-tree", "memory", "--cpu-manager-policy", "static", "--reserved-cpus", "0",
+		"--topology-manager-policy", "restricted", "--max-pods", "0", "--kernel-tunables", "ignore", "--fail-swap-on=false",
+	}, args...)...)
+	// The card has one processor for the callers; berthd has what the machine has.
+	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "GOMAXPROCS=") })
+	log := rig.Log(dir + "/log")
+	begun := time.Now()
+	n := &node{dir: dir, process: rig.Start(t, cmd, log)}
+	t.Cleanup(func() { _ = n.process.End(syscall.SIGTERM) })
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	err = rig.Await(ctx, func() bool { _, err := os.Stat(dir + "/b.sock"); return err == nil })
+	if err != nil {
+		t.Fatalf("no socket: %v\n%s", err, log)
+	}
+	client, err := berth.Dial(ctx, dir+"/b.sock", berth.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.Close() })
+	n.running = &running{Client: client, admission: client.Admission()}
+	req := &allocationv1.GetRequest{PodUid: oldPod(0).GetMetadata().GetUid()}
+	if _, err := n.Allocation().Get(ctx, req, grpc.WaitForReady(true)); err != nil && !berth.IsNotFound(err) {
+		t.Fatalf("%v\n%s", err, log)
+	}
+	return n, time.Since(begun)
+}
+
+// used is the processor time that berthd has taken.
+func (n *node) used(t testing.TB) time.Duration {
+	t.Helper()
+	// As clock_getcpuclockid does: all threads of a process.
+	clock := int32(^n.process.Cmd.Process.Pid<<3 | 2)
+	var ts unix.Timespec
+	if err := unix.ClockGettime(clock, &ts); err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(ts.Nano())
+}
+
+// oldPod is one of the pods that are on a node already: every tenth is BestEffort, the
+// others are Burstable.
+func oldPod(i int) *typesv1.Pod {
+	p := wirePod(fmt.Sprint("old-", i))
+	requests := map[string]string{"cpu": "50m", "memory": "32Mi"}
+	p.Spec.Containers[0].Resources = &typesv1.ResourceRequirements{Requests: requests}
+	if i%10 == 0 {
+		p.Spec.Containers[0].Resources = nil
+	}
+	return p
+}
+
+// nodes are folders of berthds that have a number of pods.
+var nodes kept
+
+type kept struct {
+	mu   sync.Mutex
+	dirs map[int]string
+}
+
+func (k *kept) remove() {
+	for _, dir := range k.dirs {
+		_ = os.RemoveAll(dir)
+	}
+}
+
+// with starts a berthd that knows some pods, on a copy of a folder that is made once,
+// by admissions.
+func (k *kept) with(t testing.TB, pods int, args ...string) (*node, time.Duration) {
+	t.Helper()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.dirs[pods] == "" {
+		dir, err := os.MkdirTemp("", "bench")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if k.dirs == nil {
+			k.dirs = make(map[int]string)
+		}
+		k.dirs[pods] = dir
+		n, _ := start(t, dir)
+		for i := range pods {
+			if err := n.admitPod(t.Context(), oldPod(i), false); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := n.process.End(syscall.SIGTERM); err != nil {
+			t.Fatal(err)
+		}
+	}
+	dir, err := os.MkdirTemp("", "bench")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	if err := os.CopyFS(dir, os.DirFS(k.dirs[pods])); err != nil {
+		t.Fatal(err)
+	}
+	return start(t, dir, args...)
+}
+
+// pair admits a pod and removes it, and tells how long the admission took.
+func (n *node) pair(ctx context.Context, pod *typesv1.Pod) (time.Duration, error) {
+	begun := time.Now()
+	err := n.admitPod(ctx, pod, false)
+	took := time.Since(begun)
+	return took, errors.Join(err, n.remove(ctx, pod.GetMetadata().GetUid()))
+}
+
+// batch is how many pairs one berthd gets before it is the other's turn.
+const batch = 25
+
+// BenchmarkManyPods compares a node with few pods and one with many, in turns: the
+// processor time that berthd takes for an Admit and a Remove of a pod on shared CPUs and
+// of one with 8 CPUs of its own, in turns, and how long the caller of Admit waits in the
+// median.
+func BenchmarkManyPods(b *testing.B) {
+	const few, many = 100, 5000
+	type side struct {
+		*node
+		used   time.Duration
+		admits []time.Duration
+	}
+	var sides [2]*side
+	pods := []*typesv1.Pod{oldPod(many), wirePod("own")}
+	measure := func(b *testing.B, report func(few, many *side)) {
+		for i, pods := range []int{few, many} {
+			n, _ := nodes.with(b, pods)
+			sides[i] = &side{node: n}
+		}
+		turn := func() {
+			for _, s := range sides {
+				before := s.node.used(b)
+				for i := range batch {
+					took, err := s.pair(b.Context(), pods[i%len(pods)])
+					if err != nil {
+						b.Fatal(err)
+					}
+					s.admits = append(s.admits, took)
+				}
+				s.used += s.node.used(b) - before
+			}
+		}
+		turn() // what a start leaves to do
+		for _, s := range sides {
+			s.used, s.admits = 0, nil
+		}
+		for b.Loop() {
+			turn()
+		}
+		for len(sides[0].admits) < leastRounds {
+			turn()
+		}
+		report(sides[0], sides[1])
+	}
+	b.Run("berthd's processor time for an Admit and a Remove/5000/berth", func(b *testing.B) {
+		measure(b, func(few, many *side) {
+			b.ReportMetric(float64(many.used)/float64(len(many.admits)), "ns/op")
+			b.ReportMetric(float64(few.used)/float64(len(few.admits)), "few-ns")
+			b.ReportMetric(float64(many.used)/float64(few.used), "times")
+		})
+	})
+	b.Run("Admit/5000/berth", func(b *testing.B) {
+		measure(b, func(few, many *side) {
+			b.ReportMetric(float64(median(many.admits)), "ns/op")
+			b.ReportMetric(float64(median(few.admits)), "few-ns")
+			b.ReportMetric(float64(median(many.admits))/float64(median(few.admits)), "times")
+		})
+	})
+}
+
+// BenchmarkRestart is how long it takes from the start of the process to the first
+// answer where a node has many pods.
+func BenchmarkRestart(b *testing.B) {
+	b.Run("first answer/5000/berth", func(b *testing.B) {
+		var took []time.Duration
+		for b.Loop() {
+			n, first := nodes.with(b, 5000)
+			took = append(took, first)
+			list, err := n.Allocation().List(b.Context(), &allocationv1.ListRequest{})
+			if err != nil || len(list.GetPods()) != 5000 {
+				b.Fatalf("%d pods, %v", len(list.GetPods()), err)
+			}
+			if err := n.process.End(syscall.SIGTERM); err != nil {
+				b.Fatal(err)
+			}
+		}
+		b.ReportMetric(float64(median(took)), "ns/op")
+	})
+}
+
+// watchers open streams that hear of everything and read all of it.
+func (n *node) watchers(t testing.TB, count int) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var all sync.WaitGroup
+	for range count {
+		client, err := berth.Dial(ctx, n.dir+"/b.sock", berth.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		stream, err := client.Allocation().Watch(ctx, &allocationv1.WatchRequest{})
+		if err == nil {
+			_, err = stream.Recv()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		all.Go(func() {
+			defer client.Close()
+			for err == nil {
+				_, err = stream.Recv()
+			}
+			if !errors.Is(err, io.EOF) && ctx.Err() == nil {
+				t.Error(err)
+			}
+		})
+	}
+	return func() { cancel(); all.Wait() }
+}
+
+// BenchmarkWatch is how long an Admit and a Remove take while many streams hear of it,
+// beside what they take where nobody watches, in turns.
+func BenchmarkWatch(b *testing.B) {
+	const watchers = 190
+	b.Run("Admit and Remove, 190 idle watchers/100/berth", func(b *testing.B) {
+		n, _ := nodes.with(b, 100)
+		var took [2]time.Duration
+		pods, pairs := []*typesv1.Pod{oldPod(100), wirePod("own")}, 0
+		turn := func() {
+			for i := range took {
+				stop := func() {}
+				if i == 1 {
+					stop = n.watchers(b, watchers)
+				}
+				begun := time.Now()
+				for i := range 4 * batch {
+					if _, err := n.pair(b.Context(), pods[i%len(pods)]); err != nil {
+						b.Fatal(err)
+					}
+				}
+				took[i] += time.Since(begun)
+				stop()
+			}
+			pairs += 4 * batch
+		}
+		for b.Loop() {
+			turn()
+		}
+		for pairs < leastRounds {
+			turn()
+		}
+		b.ReportMetric(float64(took[1])/float64(pairs), "ns/op")
+		b.ReportMetric(float64(took[0])/float64(pairs), "alone-ns")
+		b.ReportMetric(float64(took[1])/float64(took[0]), "times")
+	})
+}
