@@ -1,7 +1,5 @@
 package allocation
 
-import allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
-
 // LongQueue is how many commits may wait for their events, and Pile how many do where
 // nobody reads.
 const (
@@ -12,7 +10,7 @@ const (
 // BeforeEvents has a function called before the events of each commit are made, by
 // who makes them. It is set before the first commit.
 func (h *History) BeforeEvents(call func(revision uint64)) {
-	h.events = func(c commit) []*allocationv1.WatchResponse {
+	h.events = func(c commit) []*event {
 		call(c.new.Revision())
 		return c.events()
 	}

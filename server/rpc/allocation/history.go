@@ -6,6 +6,8 @@ import (
 	"sort"
 	"sync"
 
+	"google.golang.org/grpc"
+
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/api/convert"
@@ -22,7 +24,7 @@ import (
 type History struct {
 	limit     int
 	inventory Inventory
-	events    func(commit) []*allocationv1.WatchResponse // commit.events, but in tests
+	events    func(commit) []*event // commit.events, but in tests
 
 	// mu is what commits take. Nobody does anything lengthy under it.
 	mu     sync.Mutex
@@ -39,10 +41,28 @@ type History struct {
 	making sync.Mutex
 	// made are the events after a revision, in order; never changed, only appended
 	// to and replaced.
-	made  []*allocationv1.WatchResponse // guarded by making
-	after uint64                        // guarded by making
-	last  uint64                        // guarded by making; the newest revision
-	spare []commit                      // guarded by making; the room of the last queue
+	made  []*event // guarded by making
+	after uint64   // guarded by making
+	last  uint64   // guarded by making; the newest revision
+	spare []commit // guarded by making; the room of the last queue
+}
+
+// event is one of many streams, for which it is encoded once, when the first sends it.
+type event struct {
+	*allocationv1.WatchResponse
+	once    sync.Once
+	encoded grpc.PreparedMsg
+	err     error
+}
+
+// sendTo sends the event. Streams differ in nothing that its encoding depends on:
+// berthd knows no compression.
+func (e *event) sendTo(stream grpc.ServerStream) error {
+	e.once.Do(func() { e.err = e.encoded.Encode(stream, e.WatchResponse) })
+	if e.err != nil {
+		return e.err
+	}
+	return stream.SendMsg(&e.encoded)
 }
 
 // commit is what a commit has changed, with the devices of that moment.
@@ -146,7 +166,7 @@ func (h *History) trim() {
 	for cut < len(h.made) && h.made[cut].GetRevision() == h.after {
 		cut++
 	}
-	h.made = append(make([]*allocationv1.WatchResponse, 0, 2*h.limit), h.made[cut:]...)
+	h.made = append(make([]*event, 0, 2*h.limit), h.made[cut:]...)
 }
 
 // Close ends all streams that read the history.
@@ -161,7 +181,7 @@ func (h *History) Close() {
 
 // page is what a history has after a revision.
 type page struct {
-	events []*allocationv1.WatchResponse
+	events []*event
 	// revision that a reader of the events has reached.
 	revision uint64
 	// moved is closed when there may be more.
@@ -194,9 +214,9 @@ var kinds = map[ledger.ChangeKind]allocationv1.EventType{
 }
 
 // events returns the message form of what a commit has changed.
-func (c commit) events() []*allocationv1.WatchResponse {
+func (c commit) events() []*event {
 	old, new := c.old, c.new
-	var out []*allocationv1.WatchResponse
+	var out []*event
 	for _, change := range ledger.Changes(old, new) {
 		e := &allocationv1.WatchResponse{Type: kinds[change.Kind], Revision: new.Revision()}
 		switch {
@@ -209,10 +229,10 @@ func (c commit) events() []*allocationv1.WatchResponse {
 		default:
 			e.Pod = allocated(new, change.Pod, c.devices)
 		}
-		out = append(out, e)
+		out = append(out, &event{WatchResponse: e})
 	}
 	if shared := new.SharedCPUs(); shared != old.SharedCPUs() {
-		out = append(out, sharedCPUs(new))
+		out = append(out, &event{WatchResponse: sharedCPUs(new)})
 	}
 	return out
 }

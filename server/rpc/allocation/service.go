@@ -13,11 +13,14 @@
 // plugins that the view's claims carry; nothing is asked again. A reader that is
 // told a revision has been told everything of the ledger up to it; of the devices
 // every stream tells the present state first and then each difference to what it
-// told before. No reader is waited for.
+// told before. No reader is waited for. An event is encoded once, by the first stream that
+// sends it, and no commit waits for that; a stream that has sent something pauses before
+// it looks again, the longer the more streams there are.
 package allocation
 
 import (
 	"context"
+	"sync/atomic"
 
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
@@ -75,6 +78,8 @@ type service struct {
 	allocationv1.UnimplementedAllocationServiceServer
 	Config
 	Parts
+
+	streams atomic.Int64 // of Watch
 }
 
 // New makes the service.

@@ -3,6 +3,7 @@ package allocation
 import (
 	"maps"
 	"slices"
+	"time"
 
 	"google.golang.org/grpc"
 
@@ -13,10 +14,25 @@ import (
 	"github.com/berthd/berth/managers/ledger"
 )
 
+// A stream that has sent something waits before it sends more: a millisecond for each
+// stream there is, and no longer than longestPause. So events are told at once where
+// little happens; where much does, all streams together are woken about a thousand times
+// a second however many they are, and each sends what has come together.
+const (
+	pauseEach    = time.Millisecond
+	longestPause = 250 * time.Millisecond
+)
+
+func (s *service) pause() time.Duration {
+	return min(time.Duration(s.streams.Load())*pauseEach, longestPause)
+}
+
 // Watch implements AllocationService. Every stream has a place in the history and
 // a snapshot of the devices, and looks for what is newer whenever it has sent all;
 // so a slow reader delays nobody, and finds its place gone if it is too slow.
 func (s *service) Watch(req *allocationv1.WatchRequest, stream grpc.ServerStreamingServer[allocationv1.WatchResponse]) error {
+	s.streams.Add(1)
+	defer s.streams.Add(-1)
 	view := s.Ledger.View()
 	if from := req.GetFromRevision(); from > view.Revision() {
 		return fault.Gonef("revision %d is none of this ledger, which is at %d: list, and watch from the list's revision", from, view.Revision())
@@ -34,7 +50,10 @@ func (s *service) Watch(req *allocationv1.WatchRequest, stream grpc.ServerStream
 	w.devices(nil, snap)
 	for caughtUp := false; ; caughtUp = true {
 		for _, e := range next.events {
-			w.send(e)
+			if w.err == nil {
+				w.err = e.sendTo(stream)
+			}
+			w.sent(e.GetRevision())
 		}
 		if !caughtUp || next.revision > w.revision {
 			w.revision = next.revision
@@ -42,6 +61,12 @@ func (s *service) Watch(req *allocationv1.WatchRequest, stream grpc.ServerStream
 		}
 		if w.err != nil {
 			return w.err
+		}
+		if caughtUp {
+			select {
+			case <-time.After(s.pause()):
+			case <-stream.Context().Done():
+			}
 		}
 		select {
 		case <-next.moved:
@@ -71,8 +96,13 @@ func (w *watch) send(e *allocationv1.WatchResponse) {
 	if w.err == nil {
 		w.err = w.stream.Send(e)
 	}
+	w.sent(e.GetRevision())
+}
+
+// sent notes what the reader has been told, unless that failed.
+func (w *watch) sent(revision uint64) {
 	if w.err == nil {
-		w.revision = e.GetRevision()
+		w.revision = revision
 	}
 }
 
