@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/berthd/berth/managers/fault"
 	"github.com/berthd/berth/managers/ledger"
@@ -75,11 +76,15 @@ func (e *Engine) sweep(ctx context.Context, alive map[string]bool) error {
 	if swept != nil {
 		swept = fmt.Errorf("remove cgroups without a pod: %w", swept)
 	}
+	unknown = slices.DeleteFunc(unknown, func(uid string) bool { return !alive[uid] })
+	idle, release, looked := e.idle(ctx, unknown)
+	defer release()
 	now := e.Now()
 	_, err := e.Ledger.Update(ctx, func(d *ledger.Draft) error {
 		var living []ledger.UnknownLivePod
 		for _, uid := range unknown {
-			if alive[uid] {
+			was := d.View()
+			if rests, here := idle[uid]; rests || here && (was.Uncertain() != "" || was.UnknownLive(uid)) {
 				living = append(living, ledger.UnknownLivePod{UID: uid, Since: now})
 			}
 		}
@@ -97,7 +102,35 @@ func (e *Engine) sweep(ctx context.Context, alive map[string]bool) error {
 	if err != nil {
 		err = fmt.Errorf("note which pods live: %w", err)
 	}
-	return errors.Join(swept, err)
+	return errors.Join(swept, looked, err)
+}
+
+// idle tells of unknown pods that have a cgroup whether no operation on them is under
+// way, and keeps it so until release is called. One with an operation is on its way
+// into the ledger, and its cgroup may be new: it is noted as living only if it may
+// have been here before.
+func (e *Engine) idle(ctx context.Context, unknown []string) (idle map[string]bool, release func(), err error) {
+	var unlocks cleanup
+	release = func() { _ = unlocks.run() }
+	if len(unknown) == 0 {
+		return nil, release, nil
+	}
+	held := map[string]bool{}
+	for _, uid := range unknown {
+		if unlock, ok := e.pods.try(uid); ok {
+			held[uid] = true
+			unlocks.add(func() error { unlock(); return nil })
+		}
+	}
+	still, err := e.Places.UnknownPods(ctx, e.Ledger.View())
+	if err != nil {
+		return held, release, fmt.Errorf("find out which pods live: %w", err)
+	}
+	idle = map[string]bool{}
+	for _, uid := range still {
+		idle[uid] = held[uid]
+	}
+	return idle, release, nil
 }
 
 // removeUnknown removes the cgroups of a pod that is not known. A pod with an
