@@ -61,6 +61,8 @@ const (
 const (
 	// RuleFrozen: the cgroups that pods lie in are not frozen.
 	RuleFrozen Rule = "frozen"
+	// RuleUnbound: processes in the cgroup of a container belong to a container id.
+	RuleUnbound Rule = "unbound"
 	// RuleMemoryLimit: memory limits are in force.
 	RuleMemoryLimit Rule = "memory-limit"
 )

@@ -91,6 +91,9 @@ type Loop struct {
 	leaving map[string]bool // guarded by mu: uids
 	drift   driftBook       // guarded by mu
 	orphans []cgroup.Name   // guarded by mu: those that the last pass saw
+	// unbound are the unbound cgroups with processes that the last pass saw, empty those
+	// without; guarded by mu.
+	unbound, empty []unbound
 	// findings are those of the last pass, which changes them. Whoever reads them
 	// waits for no pass.
 	findings atomic.Pointer[[]ledger.Finding]
@@ -246,6 +249,7 @@ func (l *Loop) pass(ctx context.Context, view *ledger.View) error {
 	if err == nil {
 		l.orphans = l.Layout.Orphans(p.seen, known(view))
 		l.report(ctx, p.findings)
+		l.removeEmpty(ctx, p.empty)
 		fresh = l.drift.news(p.drifts)
 		l.reportDrift(ctx, fresh)
 		err = l.carryOut(ctx, view, p)

@@ -21,6 +21,7 @@ type plan struct {
 	drifts       []Drift
 	guests       guests
 	findings     []ledger.Finding
+	empty        []unbound
 	// missing is an error about reserved cgroups that are gone, unmet one about a
 	// runtime that does not tell of its containers.
 	missing, unmet error
@@ -54,6 +55,9 @@ func (l *Loop) plan(ctx context.Context, view *ledger.View) (*plan, error) {
 	if p.findings, err = l.frozenAbove(ctx, tiers); err != nil {
 		return p, err
 	}
+	found, empty := l.lookForUnbound(view, p.seen)
+	p.findings, p.empty = append(p.findings, found...), empty
+	p.desired = append(p.desired, l.unboundNodes(view)...)
 	for _, n := range l.Reserved {
 		seen, err := l.Tree.Observe(ctx, n.Name, 0)
 		if err != nil {
