@@ -22,8 +22,8 @@ import (
 func (n *node) file(cgroup string, names ...string) (path, text string) {
 	n.t.Helper()
 	for _, name := range names {
-		found, _ := filepath.Glob(filepath.Join(cgroupMount, "*", n.cgroup, cgroup, name))
-		for _, path := range append(found, filepath.Join(cgroupMount, n.cgroup, cgroup, name)) {
+		found, _ := filepath.Glob(filepath.Join(cgroupMount, "*", n.path(cgroup), name))
+		for _, path := range append(found, filepath.Join(cgroupMount, n.path(cgroup), name)) {
 			if text, err := os.ReadFile(path); err == nil {
 				return path, strings.TrimSpace(string(text))
 			}

@@ -104,5 +104,5 @@ func TestNoDescriptors(t *testing.T) {
 		t.Errorf("%d pods, want 3", got)
 	}
 	d.check()
-	rig.KillIn("/" + n.cgroup)
+	rig.KillIn(n.path(""))
 }

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -32,7 +33,10 @@ import (
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/hack/plugin/script"
 	"github.com/berthd/berth/hack/rig"
+	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/cpuset"
+	"github.com/berthd/berth/server/host/cgroupfs"
+	"github.com/berthd/berth/server/host/systemd"
 )
 
 // asDaemon makes the test binary be berthd: the tests run the real program as a
@@ -68,10 +72,15 @@ type node struct {
 	root   string
 	cgroup string // below each mount
 	kernel bool   // real cgroups; otherwise the tree in memory
+	driver cgroup.Driver
 	args   []string
 }
 
 var nodes atomic.Int64
+
+// driverEnv names the cgroup driver of the tests' daemons, so that all of these tests
+// can run beside systemd.
+const driverEnv = "BERTH_TEST_CGROUP_DRIVER"
 
 // newNode makes a node that leaves nothing behind.
 func newNode(t *testing.T, args ...string) *node {
@@ -84,7 +93,10 @@ func newNode(t *testing.T, args ...string) *node {
 	n := &node{
 		t: t, root: root, args: args,
 		cgroup: fmt.Sprintf("berthdtest%d-%d", os.Getpid(), nodes.Add(1)),
-		kernel: cgroupsWritable(),
+		kernel: cgroupsWritable(), driver: cgroup.Cgroupfs,
+	}
+	if os.Getenv(driverEnv) == string(cgroup.Systemd) {
+		n.driver = cgroup.Systemd
 	}
 	t.Cleanup(func() {
 		n.removeCgroups()
@@ -123,14 +135,24 @@ func (n *node) needKernel() {
 	}
 }
 
+// path gives the path of one of the node's cgroups, or of its own, below each mount.
+func (n *node) path(below string) string {
+	n.t.Helper()
+	literal, err := n.driver.Literal(append(cgroup.Name{n.cgroup}, cgroup.ParseCgroupfs(below)...))
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return literal
+}
+
 // cgroupDirs lists the directories of the node's cgroup in all hierarchies.
-func (n *node) cgroupDirs() []string { return rig.Cgroups("/" + n.cgroup) }
+func (n *node) cgroupDirs() []string { return rig.Cgroups(n.path("")) }
 
 // podCgroups lists the uids of pods that have a cgroup in any hierarchy.
 func (n *node) podCgroups() map[string]bool {
 	uids := map[string]bool{}
 	for _, dir := range n.cgroupDirs() {
-		if uid, ok := strings.CutPrefix(filepath.Base(dir), "pod"); ok {
+		if uid, ok := strings.CutPrefix(n.driver.Parse(filepath.Base(dir)).Base(), "pod"); ok {
 			uids[uid] = true
 		}
 	}
@@ -139,10 +161,21 @@ func (n *node) podCgroups() map[string]bool {
 
 // removeCgroups kills what is left in the node's cgroups and removes them.
 func (n *node) removeCgroups() {
-	rig.KillIn("/" + n.cgroup)
+	rig.KillIn(n.path(""))
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	if err := rig.RemoveCgroups(ctx, "/"+n.cgroup); err != nil {
+	if n.kernel && n.driver == cgroup.Systemd {
+		tree, err := systemd.Open(cgroupfs.Options{})
+		if err != nil {
+			n.t.Errorf("%s=%s: %v", driverEnv, n.driver, err)
+			return
+		}
+		err = tree.Remove(ctx, cgroup.Name{n.cgroup})
+		if err := errors.Join(err, tree.Close()); err != nil {
+			n.t.Error(err)
+		}
+	}
+	if err := rig.RemoveCgroups(ctx, n.path("")); err != nil {
 		n.t.Error(err)
 	}
 }
@@ -177,6 +210,9 @@ func (n *node) command(args ...string) *exec.Cmd {
 	}
 	if !n.kernel {
 		all = append(all, "--cgroup-tree", "memory")
+	}
+	if n.kernel && n.driver == cgroup.Systemd {
+		all = append(all, "--cgroup-driver", string(n.driver))
 	}
 	all = append(append(all, n.args...), args...)
 	cmd := exec.Command(os.Args[0], all...)
