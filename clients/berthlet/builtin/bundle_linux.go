@@ -112,17 +112,19 @@ func runsAs(s container.Spec, img image.Image) (specs.User, error) {
 	if err != nil {
 		return specs.User{}, fault.Invalidf("user %q: %w", text, err)
 	}
-	out := specs.User{UID: uint32(found.Uid), GID: uint32(found.Gid)}
+	// The group is among the supplementary ones too: else a program with the setgid bit of
+	// another group would take away what a file denies to this one.
+	out := specs.User{UID: uint32(found.Uid), GID: uint32(found.Gid), AdditionalGids: []uint32{uint32(found.Gid)}}
 	if !s.StrictGroups {
 		for _, gid := range found.Sgids {
 			out.AdditionalGids = append(out.AdditionalGids, uint32(gid))
 		}
 	}
 	for _, gid := range s.Groups {
-		if !slices.Contains(out.AdditionalGids, uint32(gid)) {
-			out.AdditionalGids = append(out.AdditionalGids, uint32(gid))
-		}
+		out.AdditionalGids = append(out.AdditionalGids, uint32(gid))
 	}
+	slices.Sort(out.AdditionalGids)
+	out.AdditionalGids = slices.Compact(out.AdditionalGids)
 	return out, nil
 }
 
