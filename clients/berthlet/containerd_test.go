@@ -136,3 +136,52 @@ func TestContainerdChaos(t *testing.T) {
 	needCPUs(t, 2)
 	testChaos(newContainerdNode(t, nil), 20)
 }
+
+// confined is a pod on a container runtime that is confined in every way, with a path
+// below a volume that a container has made.
+const confined = head + `
+  restartPolicy: Never
+  securityContext: {runAsUser: 1000, runAsNonRoot: true, supplementalGroups: [7], fsGroup: 9, sysctls: [{name: net.ipv4.ip_unprivileged_port_start, value: "81"}]}
+  volumes: [{name: v}]
+  initContainers:
+  - {name: plant, image: root, command: [/probe, link, /etc, /v/link], volumeMounts: [{name: v, mountPath: /v}]}
+  containers:
+  - name: main
+    image: root
+    command: [/probe, write, /in/mine, x, ",", cat, /all/not/yet/mine, ",", cat, /proc/sys/net/ipv4/ip_unprivileged_port_start, ",", call, keyctl, ",", call, raw, ",", show]
+    volumeMounts: [{name: v, mountPath: /all}, {name: v, mountPath: /in, subPath: not/yet}]
+`
+
+const escapes = `
+  - {name: escapes, image: root, command: [/probe, show], volumeMounts: [{name: v, mountPath: /in, subPath: link}]}
+`
+
+// TestContainerdConfined has a real runtime confine containers, and mount paths below
+// volumes that were opened before it looks.
+func TestContainerdConfined(t *testing.T) {
+	t.Parallel()
+	needCPUs(t, 2)
+	n := newContainerdNode(t, nil)
+	n.manifest("confined", confined+escapes)
+	n.until("confined", "has ended, and is refused a link", func(p agent.PodStatus) bool {
+		ended, refused := false, false
+		for _, c := range p.ContainerStatuses {
+			ended = ended || c.Name == "main" && c.State.Terminated != nil
+			refused = refused || c.Name == "escapes" && c.State.Waiting != nil && strings.Contains(c.State.Waiting.Message, "symbolic link")
+		}
+		return ended && refused
+	})
+	got := n.shown("confined", "main")
+	for name, want := range map[string]string{
+		"seccomp": "2", "uid": "1000", "groups": "0 7 9", "call.keyctl": "operation-not-permitted", "call.raw": "operation-not-permitted", "x": "", "81": "",
+	} {
+		if have, ok := got[name]; !ok || have != want {
+			t.Errorf("%s is %q, want %q", name, have, want)
+		}
+	}
+	n.withdraw("confined")
+	n.noPods()
+	if entries, err := os.ReadDir(n.path("state", "pins")); err != nil || len(entries) > 0 {
+		t.Errorf("pins are left: %v, %v", entries, err)
+	}
+}

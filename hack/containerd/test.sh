@@ -3,7 +3,9 @@
 # their Go modules, and runs what asks for them, also in a virtual machine where systemd
 # is the driver of cgroups, of version 2; then once more with the containerd that is
 # installed here, if there is one, but for NRI and the machine. With "vm" it runs only
-# the machine's part. Needs root and a C compiler.
+# the machine's part. Needs root, a C compiler, pkg-config and libseccomp with its header
+# (Debian: libseccomp-dev): containers have a seccomp profile by default, and runc
+# refuses to make those where it is built without.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -16,7 +18,9 @@ run_with() {
 }
 
 mkdir "$programs/built" "$programs/installed"
-go build -C hack/tools/containerd -o "$programs/built/" tool
+pkg-config --exists libseccomp || { echo "missing: libseccomp, for runc; apt-get install pkg-config libseccomp-dev" >&2; exit 1; }
+go build -C hack/tools/containerd -tags seccomp -o "$programs/built/" tool
+library=$(ldd "$programs/built/runc" | awk '/libseccomp/ {print $3}')
 [ "${1:-}" = vm ] || run_with "$programs/built" ./server/runtime ./clients/berthlet/... ./clients/nri
 
 # The machine has no Go toolchain, and of its own no shell, which the plugin of the
@@ -27,7 +31,7 @@ CGO_ENABLED=0 go build -o "$programs/berth/root/probe" ./hack/probe
 go run ./hack/vm -systemd -cgroup v2 -nodes 2 -no-skip -timeout 40m \
 	-add "$programs/built:/opt/containerd" -env BERTH_CONTAINERD=/opt/containerd \
 	-add "$programs/berth:/opt/berth" -env BERTH_BUILT=/opt/berth \
-	-add "$(readlink -f /bin/sh):/usr/bin/sh" \
+	-add "$(readlink -f /bin/sh):/usr/bin/sh" -add "$(readlink -f "$library"):$library" \
 	'./clients/berthlet:^TestContainerdSlices$' './clients/nri:^TestContainerdSlices$'
 [ "${1:-}" != vm ] || exit 0
 
