@@ -3,7 +3,6 @@ package deviceplugin
 import (
 	"errors"
 	"io/fs"
-	"net"
 	"os"
 	"path/filepath"
 
@@ -24,7 +23,7 @@ const (
 
 // open makes the directory ready and listens on kubelet.sock. Cleaning comes
 // first, then the new socket: a plugin that sees either can register at once.
-func (s *Server) open() (net.Listener, error) {
+func (s *Server) open() (*socket.Keeper, error) {
 	if err := socket.CheckPath(s.Path()); err != nil {
 		return nil, err
 	}
@@ -37,7 +36,7 @@ func (s *Server) open() (net.Listener, error) {
 	if err := s.clean(); err != nil {
 		return nil, err
 	}
-	return socket.Listen(s.Path(), socket.Options{DirMode: dirMode, Mode: socketMode})
+	return socket.Keep(s.Path(), socket.Options{DirMode: dirMode, Mode: socketMode}, s.Log)
 }
 
 // clean removes every socket, and every link to one, directly in the directory;

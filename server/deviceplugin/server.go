@@ -17,6 +17,7 @@ import (
 	"github.com/berthd/berth/managers/fault"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/server/breaker"
+	"github.com/berthd/berth/server/socket"
 )
 
 // DefaultDir is where plugins expect kubelet.sock; several have it hard-coded.
@@ -114,6 +115,7 @@ type Server struct {
 	sessions map[string]*session // guarded by mu; the newest of each resource
 	older    []*standby          // guarded by mu; of all resources, the newest last
 	running  context.Context     // guarded by mu; nil while the server does not run
+	socket   *socket.Keeper      // guarded by mu; nil while the server does not run
 	streams  sync.WaitGroup      // the sessions' goroutines; added to under mu
 }
 
@@ -144,20 +146,31 @@ func New(cfg Config, parts Parts) *Server {
 // Path returns the path of the registration socket.
 func (s *Server) Path() string { return filepath.Join(s.Dir, SocketName) }
 
+// Problem tells why plugins do not reach the registration socket by its path; nil while they do, or before Run.
+func (s *Server) Problem() error {
+	s.mu.Lock()
+	kept := s.socket
+	s.mu.Unlock()
+	if kept == nil {
+		return nil
+	}
+	return kept.Problem()
+}
+
 // Ready is closed when plugins can register.
 func (s *Server) Ready() <-chan struct{} { return s.ready }
 
 // Run cleans the directory, opens the registration socket and serves it until ctx
 // ends; then it ends all sessions. It is called once.
 func (s *Server) Run(ctx context.Context) error {
-	listener, err := s.open()
+	kept, err := s.open()
 	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	s.mu.Lock()
-	s.running = ctx
+	s.running, s.socket = ctx, kept
 	s.mu.Unlock()
 
 	server := grpc.NewServer(grpc.WaitForHandlers(true), grpc.ChainUnaryInterceptor(
@@ -165,7 +178,7 @@ func (s *Server) Run(ctx context.Context) error {
 	pluginapi.RegisterRegistrationServer(server, s)
 	failed := make(chan error, 1)
 	go func() {
-		failed <- server.Serve(listener)
+		failed <- kept.Serve(server.Serve)
 		cancel()
 	}()
 	close(s.ready)
@@ -175,7 +188,7 @@ func (s *Server) Run(ctx context.Context) error {
 	cancel()
 	server.Stop()
 	s.mu.Lock()
-	s.running = nil
+	s.running, s.socket = nil, nil
 	s.mu.Unlock()
 	s.streams.Wait()
 	if err := <-failed; err != nil && !errors.Is(err, grpc.ErrServerStopped) {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/berthd/berth/managers/fault"
@@ -45,6 +46,14 @@ type Options struct {
 // that somebody serves is refused with class Conflict, any other kind of file with
 // class Invalid.
 func Listen(path string, o Options) (net.Listener, error) {
+	l, err := listen(path, o)
+	if err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+func listen(path string, o Options) (*listener, error) {
 	if err := CheckPath(path); err != nil {
 		return nil, err
 	}
@@ -125,6 +134,14 @@ type listener struct {
 	path string
 	info os.FileInfo
 	once sync.Once
+	// ended is set by Close, outdated by replace.
+	ended, outdated atomic.Bool
+}
+
+// replace stops listening where another listener has taken the place.
+func (l *listener) replace() {
+	l.outdated.Store(true)
+	_ = l.UnixListener.Close()
 }
 
 // Addr gives the final path.
@@ -134,9 +151,10 @@ func (l *listener) Addr() net.Addr { return &net.UnixAddr{Name: l.path, Net: "un
 // its own in its place. It may be called more than once.
 func (l *listener) Close() error {
 	err := net.ErrClosed
+	l.ended.Store(true)
 	l.once.Do(func() {
 		now, serr := os.Lstat(l.path)
-		if serr == nil && os.SameFile(now, l.info) {
+		if serr == nil && os.SameFile(now, l.info) && !l.outdated.Load() {
 			serr = os.Remove(l.path)
 		}
 		if errors.Is(serr, fs.ErrNotExist) {

@@ -1,0 +1,151 @@
+package socket
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/berthd/berth/managers/fault"
+)
+
+// lookEvery is how often a Keeper looks whether its socket is there.
+const lookEvery = time.Second
+
+// Keeper serves a socket, and puts it back when somebody removes it.
+type Keeper struct {
+	path    string
+	options Options
+	log     *slog.Logger
+	every   time.Duration
+
+	mu      sync.Mutex // guards what is below
+	current *listener  // the one that is served; its file may be gone
+	problem error      // why nobody reaches it by its path; nil while it is in place
+}
+
+// Keep listens as Listen does, for Serve to serve.
+func Keep(path string, o Options, log *slog.Logger) (*Keeper, error) {
+	l, err := listen(path, o)
+	if err != nil {
+		return nil, err
+	}
+	return &Keeper{path: path, options: o, log: log, every: lookEvery, current: l}, nil
+}
+
+// Problem tells why nobody reaches the socket by its path; nil while it is in place.
+func (k *Keeper) Problem() error {
+	k.look()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.problem
+}
+
+// Close ends the socket without having served it.
+func (k *Keeper) Close() error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.current.Close()
+}
+
+// Serve calls serve with a listener and returns what that returns. While it runs, a socket that was removed is made
+// anew, with its directory, and serve is called with that listener as well; connections that are there stay. A socket
+// that somebody else has put in its place is reported and left alone. It ends when serve has closed the listener.
+func (k *Keeper) Serve(serve func(net.Listener) error) error {
+	type result struct {
+		of  *listener
+		err error
+	}
+	served := make(chan result)
+	stop := make(chan struct{})
+	var all sync.WaitGroup
+	defer all.Wait()
+	defer close(stop)
+	begin := func(l *listener) {
+		all.Go(func() {
+			r := result{l, serve(l)}
+			select {
+			case served <- r:
+			case <-stop:
+			}
+		})
+	}
+	k.mu.Lock()
+	begin(k.current)
+	k.mu.Unlock()
+	tick := time.NewTicker(k.every)
+	defer tick.Stop()
+	for {
+		select {
+		case r := <-served:
+			if !r.of.outdated.Load() {
+				return r.err
+			}
+		case <-tick.C:
+			if next := k.restore(); next != nil {
+				begin(next)
+			}
+		}
+	}
+}
+
+// look compares the file at the path with the listener's. While that is open the number of its inode belongs to nobody else.
+func (k *Keeper) look() (missing bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.current.ended.Load() {
+		return false // the server ends
+	}
+	now, err := os.Lstat(k.path)
+	switch {
+	case err == nil && os.SameFile(now, k.current.info):
+		k.note(nil)
+	case err == nil:
+		k.note(fault.Conflictf("somebody else has put a file in place of socket %s, so nobody reaches berthd there; remove it, and the socket comes back", k.path))
+	case errors.Is(err, fs.ErrNotExist):
+		if k.problem == nil { // else it is known why it cannot be made again
+			k.note(fault.Unavailablef("socket %s was removed", k.path))
+		}
+		return true
+	default:
+		k.note(fault.Unavailablef("look at socket %s: %w", k.path, err))
+	}
+	return false
+}
+
+// note keeps a problem, and logs it once. The caller holds mu.
+func (k *Keeper) note(problem error) {
+	switch {
+	case problem == nil && k.problem != nil:
+		k.log.Info("the socket is in place again", "socket", k.path)
+	case problem != nil && (k.problem == nil || k.problem.Error() != problem.Error()):
+		k.log.Error("a socket is not in place", "socket", k.path, "error", problem)
+	}
+	k.problem = problem
+}
+
+// restore makes the socket anew if it was removed; nil if there is nothing to serve.
+func (k *Keeper) restore() *listener {
+	if missing := k.look(); !missing {
+		return nil
+	}
+	made, err := listen(k.path, k.options)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	switch {
+	case err != nil:
+		k.note(fmt.Errorf("socket %s was removed and cannot be made again: %w", k.path, err))
+		return nil
+	case k.current.ended.Load():
+		_ = made.Close() // the server has ended meanwhile
+		return nil
+	}
+	k.current.replace()
+	k.current = made
+	k.note(nil)
+	return made
+}
