@@ -31,10 +31,12 @@ import (
 	"github.com/berthd/berth/server/failpoint"
 	"github.com/berthd/berth/server/hintproxy"
 	"github.com/berthd/berth/server/metrics"
+	"github.com/berthd/berth/server/readiness"
 	"github.com/berthd/berth/server/reconcile"
 	"github.com/berthd/berth/server/rpc"
 	"github.com/berthd/berth/server/rpc/allocation"
 	"github.com/berthd/berth/server/runtime"
+	"github.com/berthd/berth/server/socket"
 	"github.com/berthd/berth/server/store"
 	"github.com/berthd/berth/server/task"
 )
@@ -98,8 +100,11 @@ type App struct {
 	metrics   *metrics.Set
 	history   *allocation.History
 	health    *healthServer
-	main      *grpc.Server
-	readers   *grpc.Server
+	monitor   *readiness.Monitor
+	// mainSocket is that of agents, readersSocket that of podresources.
+	mainSocket, readersSocket *socket.Keeper
+	main                      *grpc.Server
+	readers                   *grpc.Server
 	// patience is closed when plugins have had time to come back after the start.
 	patience chan struct{}
 }

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/berthd/berth/api/config"
 	"github.com/berthd/berth/managers/fault"
@@ -43,13 +42,8 @@ func (a *App) Run(ctx context.Context, ready func()) (err error) {
 	if err := a.settle(ctx); err != nil {
 		return err
 	}
-	main, err := socket.Listen(a.Config.Listen, socket.Options{DirMode: 0o755, Mode: 0o666})
-	if err != nil {
+	if err := a.listen(); err != nil {
 		return err
-	}
-	readers, err := socket.Listen(a.Config.PodResourcesSocket(), socket.Options{DirMode: 0o750, Mode: 0o755})
-	if err != nil {
-		return errors.Join(err, main.Close())
 	}
 
 	defer time.AfterFunc(a.Config.Limits.PodResourcesWait.Duration, func() { close(a.patience) }).Stop()
@@ -68,15 +62,15 @@ func (a *App) Run(ctx context.Context, ready func()) (err error) {
 	g.Go("registry", a.registry.Run)
 	g.Go("hintproxy", a.outside.Run)
 	g.OnStop("hintproxy", a.outside.Stop)
-	g.Go("podresources", serve(a.readers, readers))
-	g.Go("api", serve(a.main, main))
+	g.Go("podresources", serve(a.readers, a.readersSocket.Serve))
+	g.Go("api", serve(a.main, a.mainSocket.Serve))
 	g.OnStop("podresources", stop(a.readers, cutOff))
 	g.OnStop("api", stop(a.main, cutOff))
 	g.OnStop("watch", func(context.Context) error { a.history.Close(); return nil })
 	if a.Config.HTTP != "" {
 		l, err := net.Listen("tcp", a.Config.HTTP)
 		if err != nil {
-			return errors.Join(fmt.Errorf("listen on %s: %w", a.Config.HTTP, err), main.Close(), readers.Close())
+			return errors.Join(fmt.Errorf("listen on %s: %w", a.Config.HTTP, err), a.mainSocket.Close(), a.readersSocket.Close())
 		}
 		a.Log.InfoContext(ctx, "metrics and health over HTTP", "address", l.Addr().String())
 		l = socket.Bounded(l, httpConnections)
@@ -92,6 +86,8 @@ func (a *App) Run(ctx context.Context, ready func()) (err error) {
 		})
 		g.OnStop("http", s.Shutdown)
 	}
+	serving, endServing := context.WithCancel(context.WithoutCancel(ctx))
+	defer endServing()
 	g.Go("ready", func(ctx context.Context) error {
 		select {
 		case <-a.plugins.Ready():
@@ -104,11 +100,13 @@ func (a *App) Run(ctx context.Context, ready func()) (err error) {
 		if ready != nil {
 			ready()
 		}
+		// Nobody probes what is being stopped, and the task ends with the others.
+		_ = a.monitor.Run(serving)
 		<-ctx.Done()
 		return ctx.Err()
 	})
 	// The first thing to stop is telling clients that all is well.
-	g.OnStop("health", func(context.Context) error { a.health.Shutdown(); return nil })
+	g.OnStop("health", func(context.Context) error { endServing(); a.health.Shutdown(); return nil })
 	limit := grace
 	if a.Stage != nil && a.Stage.Grace > 0 {
 		limit = a.Stage.Grace
@@ -240,9 +238,9 @@ func (a *App) StartLines() (lines []string) {
 	return append(lines, a.first.Memory.Warnings()...)
 }
 
-// serve runs a gRPC server until it is stopped.
-func serve(s *grpc.Server, l net.Listener) func(context.Context) error {
-	return func(context.Context) error { return s.Serve(l) }
+// serve runs a gRPC server on what keeps its socket, until it is stopped.
+func serve(s *grpc.Server, on func(serve func(net.Listener) error) error) func(context.Context) error {
+	return func(context.Context) error { return on(s.Serve) }
 }
 
 // cutOff is how long calls that were cut off have to notice. Nobody waits longer for
@@ -274,13 +272,6 @@ func (a *App) httpHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", a.metrics.Handler())
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprintln(w, "ok") })
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
-		resp, err := a.health.Check(r.Context(), &healthpb.HealthCheckRequest{})
-		if err != nil || resp.GetStatus() != healthpb.HealthCheckResponse_SERVING {
-			http.Error(w, "not ready", http.StatusServiceUnavailable)
-			return
-		}
-		_, _ = fmt.Fprintln(w, "ok")
-	})
+	mux.HandleFunc("GET /readyz", a.ready)
 	return mux
 }

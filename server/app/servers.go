@@ -86,6 +86,7 @@ func (a *App) buildServers(context.Context) error {
 	for service := range a.main.GetServiceInfo() {
 		a.health.SetServingStatus(service, healthpb.HealthCheckResponse_NOT_SERVING)
 	}
+	a.monitor = a.newMonitor()
 	return nil
 }
 

@@ -55,7 +55,7 @@ func TestStop(t *testing.T) {
 			inspectv1.RegisterInspectServiceServer(s, service)
 			l := bufconn.Listen(1 << 16)
 			served := make(chan error, 1)
-			go func() { served <- serve(s, l)(t.Context()) }()
+			go func() { served <- s.Serve(l) }()
 			conn, err := grpc.NewClient("passthrough:", grpc.WithTransportCredentials(insecure.NewCredentials()),
 				grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }))
 			if err != nil {

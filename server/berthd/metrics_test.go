@@ -39,15 +39,21 @@ var httpAddress = regexp.MustCompile(`over HTTP" address=(\S+)`)
 // metrics are the values of one scrape by name and labels as they stand there.
 type metrics map[string]float64
 
-// scrape reads /metrics.
-func (d *daemon) scrape() metrics {
+// http is the address of /metrics.
+func (d *daemon) http() string {
 	d.t.Helper()
 	var address []string
 	d.eventually("berthd says where /metrics is", func() bool {
 		address = httpAddress.FindStringSubmatch(d.log.String())
 		return address != nil
 	})
-	resp, err := http.Get("http://" + address[1] + "/metrics")
+	return address[1]
+}
+
+// scrape reads /metrics.
+func (d *daemon) scrape() metrics {
+	d.t.Helper()
+	resp, err := http.Get("http://" + d.http() + "/metrics")
 	if err != nil {
 		d.t.Fatal(err)
 	}

@@ -15,6 +15,9 @@ func Register(s grpc.ServiceRegistrar, parts Parts, features workload.Features) 
 	v1alpha1.RegisterPodResourcesListerServer(s, NewV1Alpha1(parts.Ledger, parts.Counter))
 }
 
+// ServiceV1 is the name of version 1.
+const ServiceV1 = "v1.PodResourcesLister"
+
 // RegisterV1 registers the service of v1 alone.
 func RegisterV1(s grpc.ServiceRegistrar, parts Parts, features workload.Features) {
 	v1.RegisterPodResourcesListerServer(s, New(parts, features))

@@ -1,0 +1,49 @@
+package store
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// probeFile is what Probe writes, and removes again.
+const probeFile = ".probe"
+
+// probeBytes is what a small commit needs.
+const probeBytes = 4096
+
+// Probe tells whether a commit can succeed now: the ledger's file is there and usable, and beside it something can be
+// written and synced. It waits for a commit that is under way, and changes nothing in the file. It takes one sync of the
+// disk.
+func (s *Store) Probe() error {
+	s.mu.Lock()
+	damage, broken := s.damage, s.broken
+	s.mu.Unlock()
+	if err := errors.Join(damage, broken); err != nil {
+		return err
+	}
+	if _, err := os.Stat(s.path); err != nil {
+		return unavailable("look at the ledger file", s.path, err)
+	}
+	path := filepath.Join(filepath.Dir(s.path), probeFile)
+	if err := writeProbe(path); err != nil {
+		return unavailable("write and sync a file beside the ledger", path, err)
+	}
+	return nil
+}
+
+func writeProbe(path string) (err error) {
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close(), os.Remove(path)) }()
+	if _, err := f.Write(make([]byte, probeBytes)); err != nil {
+		return err
+	}
+	return f.Sync()
+}
