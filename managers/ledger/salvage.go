@@ -141,9 +141,10 @@ func (st *state) whole() bool {
 	return !st.fresh && len(st.damage)+len(st.lost)+len(st.uncertain) == 0
 }
 
-// fits reports whether a state holds no more than the last commit left.
+// fits reports whether a state holds no more than the last commit left. Where that is
+// not known the state is uncertain in any case.
 func (st *state) fits() bool {
-	return st.counts != nil && st.missing >= 0 && st.found <= st.counts.Entries
+	return st.counts == nil || st.missing >= 0 && st.found <= st.counts.Entries
 }
 
 // load decodes the entries, and of the loose ones those that are missing, if the
@@ -198,6 +199,10 @@ func (st *state) recall(entries []Entry) {
 	pods, claims := map[string]*storedPod{}, map[string][]storedClaim{}
 	for _, e := range entries {
 		switch e.Bucket {
+		case BucketMeta:
+			if number, ok := GenerationOf(e); ok && st.counts == nil {
+				st.view.generation = max(st.view.generation, number)
+			}
 		case BucketPods:
 			p := storedPod{Pod: &Pod{}}
 			if open(e, &p) == nil && p.UID() == e.Key && p.laterThan(pods[e.Key]) {

@@ -61,7 +61,7 @@ func (s *Store) OpenLedger(ctx context.Context, o ledger.Options, now time.Time)
 	case fault.ClassOf(cause) != fault.Corrupt:
 		return l, report, nil, cause
 	}
-	damage, err := s.salvage(ctx, o, now, cause)
+	damage, err := s.salvage(o, now, cause)
 	if err != nil {
 		return nil, report, nil, err
 	}
@@ -78,7 +78,7 @@ func (s *Store) OpenStrict(ctx context.Context, o ledger.Options, now time.Time)
 	if fault.ClassOf(cause) != fault.Corrupt {
 		return l, report, cause
 	}
-	found, err := s.found(ctx)
+	found, err := salvagePages(s.path)
 	if err != nil {
 		return nil, report, err
 	}
@@ -120,27 +120,15 @@ func (s *Store) unsettled(v *ledger.View) (*Damage, error) {
 	return nil, nil
 }
 
-// found reads what can be read of a damaged file.
-func (s *Store) found(ctx context.Context) (ledger.Found, error) {
-	if s.db != nil {
-		if entries, err := s.Load(ctx); err == nil {
-			return ledger.Found{Entries: entries}, nil
-		} else if fault.ClassOf(err) != fault.Corrupt {
-			return ledger.Found{}, err
-		}
-	}
-	return salvagePages(s.path)
-}
-
 // salvage makes a sound file of what is whole in a damaged one and puts it in its
 // place. The damaged file gets another name, and a report beside it. A crash at any
 // point leaves either the damaged file under the name, or the sound one: the damaged
 // file has its second name before the sound one takes the first.
-func (s *Store) salvage(ctx context.Context, o ledger.Options, now time.Time, cause error) (Damage, error) {
+func (s *Store) salvage(o ledger.Options, now time.Time, cause error) (Damage, error) {
 	if s.opts.ReadOnly {
 		return Damage{}, fault.Preconditionf("salvage %s: it is open for reading only: %w", s.path, cause)
 	}
-	found, err := s.found(ctx)
+	found, err := salvagePages(s.path)
 	if err != nil {
 		return Damage{}, err
 	}

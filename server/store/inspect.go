@@ -78,7 +78,16 @@ func inspectData(path string, data []byte) error {
 	if err := in.tree(m.root, nil, nil); err != nil {
 		return err
 	}
-	return in.freelist(m.freelist)
+	if err := in.freelist(m.freelist); err != nil {
+		return err
+	}
+	// A page that says that it is empty leads to nothing. What it led to shows.
+	for id, used := range in.used {
+		if !used && m.freelist != noFreelist {
+			return in.corrupt(uint64(id), "it is neither in use nor free")
+		}
+	}
+	return nil
 }
 
 func (in *inspection) corrupt(page uint64, format string, args ...any) error {
@@ -211,6 +220,9 @@ func (in *inspection) branch(p page, from, to []byte) error {
 	if p.count == 0 {
 		return in.corrupt(p.id, "it is a branch without elements")
 	}
+	if err := in.counted(p, true); err != nil {
+		return err
+	}
 	for i := range p.count {
 		key, _, child, ok := p.element(i, true)
 		if !ok || len(key) == 0 {
@@ -233,6 +245,9 @@ func (in *inspection) branch(p page, from, to []byte) error {
 }
 
 func (in *inspection) leaf(p page, from, to []byte) error {
+	if err := in.counted(p, false); err != nil {
+		return err
+	}
 	var last []byte
 	for i := range p.count {
 		key, value, flags, ok := p.element(i, false)
@@ -249,6 +264,22 @@ func (in *inspection) leaf(p page, from, to []byte) error {
 			return in.corrupt(p.id, "element %d has flags %#x", i, flags)
 		}
 		last = key
+	}
+	return nil
+}
+
+// counted checks that what the first element points to begins right behind the last
+// element, as bbolt writes it: the count is not smaller than it was.
+func (in *inspection) counted(p page, branch bool) error {
+	if p.count == 0 || headerSize+elementSize > len(p.data) {
+		return nil
+	}
+	at := headerSize
+	if !branch {
+		at += 4
+	}
+	if pos := uint64(binary.NativeEndian.Uint32(p.data[at:])); pos != p.count*elementSize {
+		return in.corrupt(p.id, "it has %d elements, and the first one points to byte %d", p.count, pos)
 	}
 	return nil
 }

@@ -49,12 +49,12 @@ func readPages(path string, data []byte) ledger.Found {
 	if err := inspectData(path, data); err != nil {
 		r.note("%v", err)
 	}
-	metas, whole := r.findMetas()
-	if r.pageSize == 0 {
+	if r.findMetas(); r.pageSize == 0 {
 		r.pageSize = r.guessPageSize()
 	}
 	r.slots = (uint64(len(data)) + r.pageSize - 1) / r.pageSize
-	r.unswap()
+	r.unswap() // maybe also a meta page
+	metas, whole := r.findMetas()
 	found := r.state(metas, whole)
 	found.Unread = r.unread
 	if r.more > 0 {
@@ -97,10 +97,11 @@ func (r *rawReader) findMetas() (metas []meta, whole bool) {
 }
 
 // repaired reads a meta page, and if it is damaged tries whether one bit is all that
-// is wrong: the page has a checksum of 64 bits.
+// is wrong: the page has a checksum of 64 bits. Transactions take turns with the two
+// pages, so a copy of the other page shows.
 func (r *rawReader) repaired(page, at uint64) (meta, bool) {
 	if m, err := r.meta(page, at); err == nil {
-		return m, true
+		return m, m.txid%2 == page
 	}
 	if at+headerSize+metaSize > uint64(len(r.data)) {
 		return meta{}, false
@@ -108,7 +109,7 @@ func (r *rawReader) repaired(page, at uint64) (meta, bool) {
 	part := r.data[at : at+headerSize+metaSize]
 	for bit := range len(part) * 8 {
 		part[bit/8] ^= 1 << (bit % 8)
-		if m, err := r.meta(page, at); err == nil {
+		if m, err := r.meta(page, at); err == nil && m.txid%2 == page {
 			return m, true
 		}
 		part[bit/8] ^= 1 << (bit % 8)
@@ -145,7 +146,7 @@ func (r *rawReader) header(slot uint64) (id uint64, flags uint16, count, overflo
 
 // unswap puts pairs of pages back that stand in each other's places.
 func (r *rawReader) unswap() {
-	for slot := uint64(2); (slot+1)*r.pageSize <= uint64(len(r.data)); slot++ {
+	for slot := uint64(0); (slot+1)*r.pageSize <= uint64(len(r.data)); slot++ {
 		other, _, _, _, _ := r.header(slot)
 		if other <= slot || (other+1)*r.pageSize > uint64(len(r.data)) {
 			continue
@@ -179,8 +180,11 @@ func (r *rawReader) state(metas []meta, whole bool) ledger.Found {
 			// Nothing newer has ever been written.
 		case newest > known && r.climb(at):
 			r.note("%s: no meta page leads to the newest state; it was found at generation %d", r.path, newest)
+			if !ledger.Complete(r.entriesOf(r.inReach)) {
+				found.Behind = behind
+			}
 		default:
-			found.Behind = "a page that leads to the newest state of the file is damaged, so the last commit may be missing"
+			found.Behind = behind
 		}
 	}
 	found.Entries = r.entriesOf(r.inReach)
@@ -188,6 +192,8 @@ func (r *rawReader) state(metas []meta, whole bool) ledger.Found {
 	found.Stale = r.entriesOf(func(slot uint64) bool { return !r.inReach(slot) && !r.isLoose(slot) })
 	return found
 }
+
+const behind = "a page that leads to the newest state of the file is damaged, so the last commit may be missing"
 
 func (r *rawReader) inReach(slot uint64) bool { _, ok := r.reached[slot]; return ok }
 
@@ -404,21 +410,30 @@ func entryOf(bucket string, key, value []byte) (e ledger.Entry, sound bool) {
 	return ledger.Entry{Bucket: bucket, Key: string(key), Value: bytes.Clone(value)}, sound
 }
 
+// end returns the page after those that belong to one. They have no headers of their
+// own; where the header that counts them is damaged, those that are in use and nothing
+// else are taken for them.
+func (r *rawReader) end(slot uint64) uint64 {
+	own, _, _, overflow, _ := r.header(slot)
+	next := slot + 1
+	for ; next < r.slots; next++ {
+		id, _, _, _, _ := r.header(next)
+		_, freed := r.free[next]
+		counted := own == slot && next <= slot+overflow
+		if id == next || r.inReach(next) || freed || !counted && (own == slot || r.free == nil) {
+			break
+		}
+	}
+	return next
+}
+
 // maxKey is how long a key can be that scan finds.
 const maxKey = 512
 
 // scan looks in a damaged page for values that no element leads to any more. A key
 // stands right before its value, and the checksum tells where it begins.
 func (r *rawReader) scan(slot uint64, known []ledger.Entry) []ledger.Entry {
-	from := slot * r.pageSize
-	to := min(from+r.pageSize, uint64(len(r.data)))
-	// A page may have more pages behind it, which have no headers of their own.
-	for next := slot + 1; ; next++ {
-		if id, _, _, _, ok := r.header(next); !ok || id == next || r.inReach(next) {
-			break
-		}
-		to = min((next+1)*r.pageSize, uint64(len(r.data)))
-	}
+	from, to := slot*r.pageSize, min(r.end(slot)*r.pageSize, uint64(len(r.data)))
 	have := make(map[string]bool, len(known))
 	for _, e := range known {
 		if _, sound := ledger.BucketOf(e.Key, e.Value); sound {
@@ -473,21 +488,24 @@ func (r *rawReader) newestGeneration() (newest, at uint64) {
 	return newest, at
 }
 
-// climb looks for the root above a page, and takes the tree below it for the state if
-// all of that is there.
+// climb looks for the root above a page, and takes the tree below it for the state: a
+// tree that has all that it should have, or else the one that has most.
 func (r *rawReader) climb(from uint64) bool {
 	reached, broken, free := r.reached, r.broken, r.free
 	unread, more := r.unread, r.more
+	root, most := uint64(0), 0
 	seen := map[uint64]bool{from: true}
 	for candidates := []uint64{from}; len(candidates) > 0 && len(seen) < maxClimb; {
 		slot := candidates[0]
 		candidates = candidates[1:]
 		r.walk(slot, r.slots)
-		complete := len(r.broken) == 0 && ledger.Complete(r.entriesOf(r.inReach))
-		r.unread, r.more = unread, more
-		if complete {
-			r.free = nil
-			return true
+		entries := r.entriesOf(r.inReach)
+		if ledger.Complete(entries) {
+			root = slot
+			break
+		}
+		if len(entries) > most && r.hasBuckets() {
+			root, most = slot, len(entries)
 		}
 		for parent := uint64(2); parent < r.slots; parent++ {
 			if !seen[parent] && r.refers(parent, slot) {
@@ -496,7 +514,23 @@ func (r *rawReader) climb(from uint64) bool {
 			}
 		}
 	}
-	r.reached, r.broken, r.free = reached, broken, free
+	r.unread, r.more = unread, more
+	if root == 0 {
+		r.reached, r.broken, r.free = reached, broken, free
+		return false
+	}
+	r.free = nil
+	r.walk(root, r.slots)
+	return true
+}
+
+// hasBuckets reports whether the walk came through a root: only there are buckets.
+func (r *rawReader) hasBuckets() bool {
+	for _, bucket := range r.reached {
+		if bucket != "" {
+			return true
+		}
+	}
 	return false
 }
 
