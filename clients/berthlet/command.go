@@ -76,7 +76,7 @@ const example = `  # Beside a berthd with its usual socket.
   berthlet --manifests /etc/berth/manifests --images /var/lib/images
 
   # With every path somewhere else.
-  berthlet --endpoint /tmp/b/berth.sock --manifests pods --images images --state-dir state --pod-logs-dir logs
+  berthlet --endpoint /run/berth-try/berth.sock --manifests pods --images images --state-dir state --pod-logs-dir logs
   berthlet status --state-dir state`
 
 // command is the program's command line.

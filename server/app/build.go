@@ -135,6 +135,7 @@ func Build(ctx context.Context, cfg config.Config, env Environment) (_ *App, err
 		}
 	}()
 	for _, step := range []func(context.Context) error{
+		a.checkDirectories,
 		a.buildMachine,
 		a.buildLedger,
 		a.buildRuntime,

@@ -22,7 +22,7 @@ func configCommand(sources *config.Sources) *cobra.Command {
 		&cobra.Command{
 			Use: "dump", Short: "Print the configuration that berthd would run with", Args: cobra.NoArgs,
 			Long:    "Print the configuration that berthd would run with, defaults included, as a file for --config.",
-			Example: "  berthd config dump > berth.yaml\n  berthd config dump --kubelet-config /var/lib/kubelet/config.yaml --root-dir /tmp/berth",
+			Example: "  berthd config dump > berth.yaml\n  berthd config dump --kubelet-config /var/lib/kubelet/config.yaml --root-dir /run/berth-try",
 			RunE:    func(cmd *cobra.Command, _ []string) error { return dump(cmd.OutOrStdout(), *sources) },
 		},
 		&cobra.Command{

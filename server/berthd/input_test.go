@@ -220,7 +220,7 @@ func TestReadOnlyState(t *testing.T) {
 	if err := os.Mkdir(state, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := syscall.Mount("berthtest", state, "tmpfs", 0, "size=2m"); err != nil {
+	if err := syscall.Mount("berthtest", state, "tmpfs", 0, "size=2m,mode=0700"); err != nil {
 		t.Skipf("needs the right to mount a file system: %v", err)
 	}
 	t.Cleanup(func() {

@@ -40,10 +40,10 @@ const example = `  berthd --cpu-manager-policy static --reserved-cpus 0 --topolo
   berthd --kubelet-config /var/lib/kubelet/config.yaml --http localhost:9100
 
   # With every path under one directory and pods' cgroups under one cgroup, beside whatever else runs here.
-  berthd --root-dir /tmp/berth --cgroup-root /berth
+  berthd --root-dir /run/berth-try --cgroup-root /berth
 
   # On a machine that is made up, with cgroups that only exist in berthd.
-  berthd --root-dir /tmp/berth --machine 2s4n32c2t --cgroup-tree memory`
+  berthd --root-dir /run/berth-try --machine 2s4n32c2t --cgroup-tree memory`
 
 // command builds the command line.
 func command() *cobra.Command {

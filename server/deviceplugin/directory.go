@@ -8,6 +8,7 @@ import (
 
 	"github.com/berthd/berth/managers/fault"
 	"github.com/berthd/berth/server/socket"
+	"github.com/berthd/berth/server/trust"
 )
 
 // deprecation is a file that Kubernetes' own plugin stub takes for a sign that
@@ -27,7 +28,7 @@ func (s *Server) open() (*socket.Keeper, error) {
 	if err := socket.CheckPath(s.Path()); err != nil {
 		return nil, err
 	}
-	if err := os.MkdirAll(s.Dir, dirMode); err != nil {
+	if err := trust.MkdirAll(s.Dir, dirMode); err != nil {
 		return nil, fault.Unavailablef("make the device plugin directory %s: %w", s.Dir, err)
 	}
 	if err := socket.Unserved(s.Path()); err != nil {

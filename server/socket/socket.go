@@ -12,6 +12,7 @@ import (
 	"syscall"
 
 	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/server/trust"
 )
 
 // maxPath is how long a socket's path may be: sun_path of unix(7) has 108 bytes,
@@ -63,7 +64,7 @@ func listen(path string, o Options) (*listener, error) {
 	if o.Mode == 0 {
 		o.Mode = 0o660
 	}
-	if err := os.MkdirAll(filepath.Dir(path), o.DirMode); err != nil {
+	if err := trust.MkdirAll(filepath.Dir(path), o.DirMode); err != nil {
 		return nil, fault.Unavailablef("make the directory of socket %s: %w", path, err)
 	}
 	if err := replaceable(path); err != nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/berthd/berth/managers/fault"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/server/failpoint"
+	"github.com/berthd/berth/server/trust"
 )
 
 // The points of this package, in the order in which a daemon comes to them.
@@ -86,7 +87,7 @@ func Open(path string, o Options) (*Store, error) {
 	s := &Store{path: path, opts: o, lost: make(chan struct{})}
 	if !o.ReadOnly {
 		dir := filepath.Dir(path)
-		if err := os.MkdirAll(dir, dirMode); err != nil {
+		if err := trust.MkdirAll(dir, dirMode); err != nil {
 			return nil, unavailable("create state directory", dir, err)
 		}
 		lock, err := acquire(dir)

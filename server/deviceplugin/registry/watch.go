@@ -13,6 +13,7 @@ import (
 	"github.com/fsnotify/fsnotify"
 
 	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/server/trust"
 )
 
 // channels gives what Run waits for: the events of the watcher, or the ticks of the poll while there is no watcher.
@@ -118,7 +119,7 @@ func (r *Registry) failWatch(path string) error {
 
 // makeDir makes the directory if need be.
 func (r *Registry) makeDir() error {
-	if err := os.MkdirAll(r.Dir, dirMode); err != nil {
+	if err := trust.MkdirAll(r.Dir, dirMode); err != nil {
 		return fault.Unavailablef("make the plugin registry: %w", err)
 	}
 	return nil

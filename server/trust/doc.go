@@ -1,0 +1,16 @@
+// Package trust makes directories that berthd can rely on: nobody but root and berthd
+// can change what is in them, or put another directory in their place.
+//
+// Words:
+//
+//   - trusted: belongs to root or to berthd's user, and only they can write to it. A
+//     group may write that is root's or berthd's own.
+//   - way: every directory from the root of the file system to a directory, with the
+//     links on it and what they lead to. Above the directory itself a directory that
+//     all can write to may have the sticky bit, as /tmp has: there only its owner
+//     renames a file.
+//
+// Invariants: a directory is looked at after it was made, since somebody else may have
+// made it a moment before; a refusal names the directory or link, its owner and mode,
+// and what to do.
+package trust
