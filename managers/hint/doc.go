@@ -13,6 +13,9 @@
 //   - required, advisory: whether a provider's failure refuses the admission or
 //     only counts as no preference.
 //
+//   - remote call: a call that leaves the process. Those of planning go through Call,
+//     so that a plan can be repeated with recorded answers.
+//
 // Invariants: the order of providers is data and stable; a provider's Hints and
 // Plan change nothing, and the same input gives the same output; a failure is
 // never silently dropped.

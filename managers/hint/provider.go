@@ -50,7 +50,10 @@ func (r Request) Owner() ledger.Owner {
 // here: Hints (any number of times), Plan once the answers of all were merged,
 // Prepare when every provider has planned; if the admission fails after that,
 // nothing more is said unless the provider is an Aborter. Hints and Plan work on
-// the view they are given, never on anything remembered between calls.
+// the view they are given, never on anything remembered between calls, and make
+// remote calls only through Call: they are called under the admission lock, where
+// Call answers from what was recorded. Prepare is called without that lock, for
+// several admissions at a time.
 type Provider interface {
 	// Name is stable and unique; claims, traces and metrics carry it.
 	Name() string

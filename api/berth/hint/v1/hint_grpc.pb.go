@@ -233,7 +233,9 @@ const (
 // HintProviderService is what a provider serves at its endpoint. Commit comes
 // first on every connection; then, for an admission: GetHints and Plan any number
 // of times, Reserve once every provider has planned, and Commit after the ledger
-// has the claims, or Abort. GetHints and Plan change nothing.
+// has the claims, or Abort. GetHints and Plan change nothing. Calls for several
+// admissions may be under way at the same time; the holdings in a question include
+// what others have been planned and not yet committed.
 //
 // A failure is an error of the call. A pod that cannot have what it wants is no
 // failure: it is an Answer of kind IMPOSSIBLE or a Refusal.
@@ -350,7 +352,9 @@ func (c *hintProviderServiceClient) Explain(ctx context.Context, in *ExplainRequ
 // HintProviderService is what a provider serves at its endpoint. Commit comes
 // first on every connection; then, for an admission: GetHints and Plan any number
 // of times, Reserve once every provider has planned, and Commit after the ledger
-// has the claims, or Abort. GetHints and Plan change nothing.
+// has the claims, or Abort. GetHints and Plan change nothing. Calls for several
+// admissions may be under way at the same time; the holdings in a question include
+// what others have been planned and not yet committed.
 //
 // A failure is an error of the call. A pod that cannot have what it wants is no
 // failure: it is an Answer of kind IMPOSSIBLE or a Refusal.
