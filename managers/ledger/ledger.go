@@ -51,6 +51,9 @@ type Options struct {
 	// EpochID is the id of a ledger that begins empty or has none: a random number.
 	// A ledger that has one keeps it until RenewEpoch.
 	EpochID EpochID
+	// NewEpochID draws the id of another epoch. It is needed where the journal is to be
+	// made anew in its place (ErrDetached); without it commits fail then.
+	NewEpochID func() EpochID
 	// BootID is the kernel's id of this boot; empty where nobody asks. It is written
 	// with the first commit of each boot.
 	BootID string
@@ -67,6 +70,7 @@ type Options struct {
 type Ledger struct {
 	journal  Journal
 	onCommit func(old, new *View)
+	newEpoch func() EpochID
 	current  atomic.Pointer[View]
 	turn     chan struct{} // holds one: an Update that was overtaken
 
@@ -179,7 +183,11 @@ func (l *Ledger) try(ctx context.Context, change func(*Draft) error) (*View, err
 // write makes next durable and then current. The lock is held.
 func (l *Ledger) write(ctx context.Context, old, next *View, batch []Entry) error {
 	// What is pending comes first: an entry of the batch is newer.
-	if err := l.journal.Commit(ctx, next.generation, append(l.pending[:len(l.pending):len(l.pending)], batch...)); err != nil {
+	err := l.journal.Commit(ctx, next.generation, append(l.pending[:len(l.pending):len(l.pending)], batch...))
+	if errors.Is(err, ErrDetached) {
+		err = l.recreate(ctx, next, err)
+	}
+	if err != nil {
 		return fault.Unavailablef("commit generation %d: %w", next.generation, err)
 	}
 	l.pending = nil

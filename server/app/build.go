@@ -183,7 +183,7 @@ func (a *App) buildMachine(context.Context) (err error) {
 func (a *App) buildLedger(ctx context.Context) error {
 	path := filepath.Join(a.Config.StateDir, LedgerFile)
 	var err error
-	if a.store, err = store.Open(path, store.Options{Failpoint: a.Failpoint}); err != nil {
+	if a.store, err = store.Open(path, store.Options{Failpoint: a.Failpoint, Notice: func(text string) { a.Log.Error(text) }}); err != nil {
 		return err
 	}
 	boot, err := a.bootID(os.DirFS("/proc"))
@@ -193,7 +193,7 @@ func (a *App) buildLedger(ctx context.Context) error {
 	configured := a.first
 	options := ledger.Options{
 		Journal: a.store,
-		EpochID: store.NewEpochID(),
+		EpochID: store.NewEpochID(), NewEpochID: store.NewEpochID,
 		BootID:  boot,
 		Rules:   a.first.Rules,
 		Restore: a.restore,

@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -14,9 +15,11 @@ import (
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
 	devicev1 "github.com/berthd/berth/api/berth/device/v1"
 	lifecyclev1 "github.com/berthd/berth/api/berth/lifecycle/v1"
+	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/server/readiness"
 	"github.com/berthd/berth/server/rpc/podresources"
 	"github.com/berthd/berth/server/socket"
+	"github.com/berthd/berth/server/store"
 )
 
 // How often berthd finds out whether it can serve, and how long each probe may take.
@@ -51,7 +54,7 @@ func (a *App) newMonitor() *readiness.Monitor {
 		Every: probeEvery, Timeout: probeTimeout, Log: a.Log.With("part", "readiness"), Changed: a.publishHealth,
 	},
 		readiness.Check{
-			Name: "ledger", Probe: func(context.Context) error { return a.store.Probe() },
+			Name: "ledger", Probe: a.probeLedger,
 			Only: append(only(admissionv1.AdmissionService_ServiceDesc, lifecyclev1.LifecycleService_ServiceDesc), ""),
 		},
 		readiness.Check{Name: "socket", Probe: a.callItself},
@@ -64,6 +67,16 @@ func (a *App) newMonitor() *readiness.Monitor {
 			Only: only(devicev1.DeviceService_ServiceDesc),
 		},
 	)
+}
+
+// probeLedger tells whether a commit can succeed. Where the file is not in its place any
+// more, a commit puts it back.
+func (a *App) probeLedger(ctx context.Context) error {
+	err := a.store.Probe()
+	if errors.Is(err, ledger.ErrDetached) {
+		_, err = a.Ledger.RenewEpoch(ctx, store.NewEpochID())
+	}
+	return err
 }
 
 // publishHealth tells the health service what works. It says nothing after Shutdown.

@@ -28,6 +28,7 @@ const (
 	childPath      = "BERTH_STORE_TEST_PATH"
 	childFailpoint = "BERTH_STORE_TEST_FAILPOINT"
 	childCommits   = "BERTH_STORE_TEST_COMMITS"
+	childRemove    = "BERTH_STORE_TEST_REMOVE" // the generation after which the file is removed
 )
 
 func TestMain(m *testing.M) {
@@ -57,12 +58,17 @@ func child(path string) error {
 	if err != nil {
 		return err
 	}
-	l, _, _, err := s.OpenLedger(context.Background(), options(nil), noon)
+	l, _, _, err := s.OpenLedger(context.Background(), renewing(), noon)
 	if err != nil {
 		return err
 	}
 	fmt.Println("open", l.View().Generation())
 	for l.View().Generation() < uint64(commits) {
+		if os.Getenv(childRemove) == strconv.FormatUint(l.View().Generation(), 10) {
+			if err := os.Remove(path); err != nil {
+				return err
+			}
+		}
 		if err := step(l); err != nil {
 			return err
 		}
@@ -189,8 +195,8 @@ func TestCrashAtFailpoints(t *testing.T) {
 	const commits = 10
 	for _, point := range store.Failpoints() {
 		for _, times := range []int{1, 2, 7} {
-			if slices.Contains(salvagePoints, point) {
-				continue // see TestCrashInSalvage
+			if slices.Contains(salvagePoints, point) || slices.Contains(recreatePoints, point) {
+				continue // see TestCrashInSalvage and TestCrashInRecreate
 			}
 			opening := point == store.BeforeOpen || point == store.AfterOpen
 			if times > 1 && opening {
@@ -214,6 +220,9 @@ func TestCrashAtFailpoints(t *testing.T) {
 
 // salvagePoints are those that are passed where a file is damaged.
 var salvagePoints = []string{store.BeforeSetAside, store.AfterSalvage, store.AfterReport, store.AfterKeep, store.AfterRename}
+
+// recreatePoints are those that are passed where the file was removed.
+var recreatePoints = []string{store.BeforeRecreate, store.AfterRecreate}
 
 // Killed at any point of a salvage: the next start finds either the damaged file or the
 // sound one, tells the damage until there is a commit, and keeps the damaged file, once.

@@ -18,6 +18,12 @@ const lockName = "berthd.lock"
 // lock is a state directory held by this process.
 type lock struct{ file *os.File }
 
+// lockPath is the lock of the directory that a file is in.
+func lockPath(path string) string { return filepath.Join(filepath.Dir(path), lockName) }
+
+// errNotDir is what a path says that leads through a file.
+const errNotDir = syscall.ENOTDIR
+
 // acquire takes the lock of a directory or says at once who has it. The kernel
 // drops an flock with its last open file, so a crashed owner holds nothing,
 // whatever pid the file still names.

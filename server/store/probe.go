@@ -5,6 +5,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"github.com/berthd/berth/managers/fault"
 )
 
 // probeFile is what Probe writes, and removes again.
@@ -18,13 +20,16 @@ const probeBytes = 4096
 // disk.
 func (s *Store) Probe() error {
 	s.mu.Lock()
-	damage, broken := s.damage, s.broken
-	s.mu.Unlock()
-	if err := errors.Join(damage, broken); err != nil {
-		return err
+	err := errors.Join(s.damage, s.broken)
+	if err == nil && s.db == nil {
+		err = fault.Unavailablef("probe %s: it is closed", s.path)
 	}
-	if _, err := os.Stat(s.path); err != nil {
-		return unavailable("look at the ledger file", s.path, err)
+	if err == nil {
+		err = errors.Join(s.inPlace(), s.unwritten())
+	}
+	s.mu.Unlock()
+	if err != nil {
+		return err
 	}
 	path := filepath.Join(filepath.Dir(s.path), probeFile)
 	if err := writeProbe(path); err != nil {

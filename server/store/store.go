@@ -32,6 +32,8 @@ const (
 	AfterReport    = "store/after-report"
 	AfterKeep      = "store/after-keep"
 	AfterRename    = "store/after-rename"
+	BeforeRecreate = "store/before-recreate"
+	AfterRecreate  = "store/after-recreate"
 )
 
 // Failpoints returns all points of this package.
@@ -39,6 +41,7 @@ func Failpoints() []string {
 	return []string{
 		BeforeOpen, AfterOpen, BeforeBegin, AfterPut, BeforeCommit, AfterCommit,
 		BeforeSetAside, AfterSalvage, AfterReport, AfterKeep, AfterRename,
+		BeforeRecreate, AfterRecreate,
 	}
 }
 
@@ -58,6 +61,9 @@ type Options struct {
 	ReadOnly bool
 	// Failpoint is for tests; nil otherwise.
 	Failpoint failpoint.Hook
+	// Notice, if set, is told when the file or the lock had to be made anew while the
+	// store was open.
+	Notice func(text string)
 }
 
 // Store is a ledger.Journal on one file. Load and Commit are for one goroutine at a
@@ -76,6 +82,10 @@ type Store struct {
 	// broken is set when a commit has an unknown outcome.
 	broken error
 	last   uint64 // generation of the last commit through this store
+
+	file *os.File // that db is on, which closes it
+	txid int      // of the last transaction that was committed
+	size int64    // of the file, at least
 }
 
 // Open opens the file at path, with its directory and an empty file where there
@@ -136,8 +146,11 @@ func (s *Store) open() error {
 		}
 		return err
 	}
-	if s.db, err = openFile(s.path, s.opts.ReadOnly); err != nil {
+	if s.db, s.file, err = openFile(s.path, s.opts.ReadOnly); err != nil {
 		return err
+	}
+	if err := s.db.View(func(tx *bbolt.Tx) error { s.txid, s.size = tx.ID(), tx.Size(); return nil }); err != nil {
+		return unavailable("read", s.path, err)
 	}
 	s.opts.Failpoint.Hit(AfterOpen)
 	return nil
@@ -161,7 +174,7 @@ func build(path string, entries []ledger.Entry) error {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return unavailable("remove unfinished", path, err)
 	}
-	db, err := openFile(path, false)
+	db, _, err := openFile(path, false)
 	if err != nil {
 		_ = os.Remove(path)
 		return err
@@ -176,19 +189,24 @@ func build(path string, entries []ledger.Entry) error {
 	return nil
 }
 
-// openFile opens a file whose pages are known to be good, or that is not there.
-func openFile(path string, readOnly bool) (*bbolt.DB, error) {
+// openFile opens a file whose pages are known to be good, or that is not there. The
+// file is the database's.
+func openFile(path string, readOnly bool) (*bbolt.DB, *os.File, error) {
+	var file *os.File
 	db, err := bbolt.Open(path, fileMode, &bbolt.Options{
 		Timeout: lockTimeout, ReadOnly: readOnly, FreelistType: bbolt.FreelistMapType, NoStatistics: true,
-		OpenFile: openRegular,
+		OpenFile: func(path string, flags int, mode os.FileMode) (f *os.File, err error) {
+			file, err = openRegular(path, flags, mode)
+			return file, err
+		},
 	})
 	switch {
 	case errors.Is(err, bbolterrors.ErrTimeout):
-		return nil, fault.Unavailablef("open ledger file %s: another process has it open", path)
+		return nil, nil, fault.Unavailablef("open ledger file %s: another process has it open", path)
 	case err != nil:
-		return nil, opening("open ledger file", path, err)
+		return nil, nil, opening("open ledger file", path, err)
 	}
-	return db, nil
+	return db, file, nil
 }
 
 // Load returns every entry. Class Corrupt means that the file is damaged.
@@ -233,11 +251,14 @@ func (s *Store) Commit(ctx context.Context, gen uint64, batch []ledger.Entry) er
 		return fault.Internalf("commit generation %d to %s after generation %d", gen, s.path, s.last)
 	}
 	s.opts.Failpoint.Hit(BeforeBegin)
+	if err := errors.Join(s.inPlace(), s.unwritten()); err != nil {
+		return err
+	}
 	tx, err := s.db.Begin(true)
 	if err != nil {
 		return unavailable("begin commit", s.path, err)
 	}
-	id := tx.ID()
+	id, size := tx.ID(), tx.Size()
 	if err := put(tx, batch); err != nil {
 		_ = tx.Rollback()
 		return unavailable("commit", s.path, err)
@@ -247,7 +268,11 @@ func (s *Store) Commit(ctx context.Context, gen uint64, batch []ledger.Entry) er
 	if err := tx.Commit(); err != nil {
 		return s.failed(id, err)
 	}
+	s.txid, s.size = id, size
 	s.opts.Failpoint.Hit(AfterCommit)
+	if err := s.inPlace(); err != nil {
+		return err // it is on the disk, where no start will find it
+	}
 	s.last = gen
 	return nil
 }

@@ -1,0 +1,188 @@
+package store
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/ledger"
+)
+
+// inPlace tells whether a start would find this file, and this lock, under their names:
+// somebody may have removed or replaced them, or their directory. It takes two looks at
+// names. A lock that is missing is taken anew. Errors: ledger.ErrDetached if the file is
+// not there, class Unavailable if that cannot be told, and Conflict, once and for all,
+// if another process has taken the lock.
+func (s *Store) inPlace() error {
+	if s.opts.ReadOnly {
+		return nil
+	}
+	if s.broken != nil {
+		return s.broken
+	}
+	if err := s.sameFile(s.path, s.file); err != nil {
+		return err
+	}
+	err := s.sameFile(lockPath(s.path), s.lock.file)
+	if !errors.Is(err, ledger.ErrDetached) {
+		return err
+	}
+	if err := s.relock(); err != nil {
+		return err
+	}
+	s.notice("the lock file %s was removed or replaced while berthd ran; it was made anew", lockPath(s.path))
+	return nil
+}
+
+// sameFile tells whether a path leads to an open file.
+func (s *Store) sameFile(path string, f *os.File) error {
+	own, err := f.Stat()
+	if err != nil {
+		return unavailable("look at", path, err)
+	}
+	there, err := os.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) || errors.Is(err, errNotDir):
+		return fault.Unavailablef("%w: %s was removed: %w", ledger.ErrDetached, path, err)
+	case err != nil:
+		return unavailable("look at", path, err)
+	case !os.SameFile(own, there):
+		return fault.Unavailablef("%w: %s was replaced", ledger.ErrDetached, path)
+	}
+	return nil
+}
+
+// The place of the transaction's number in a file: behind the header of a meta page.
+const txidOffset = headerSize + 48
+
+// unwritten tells whether the file is as the last commit left it. A copy that is written
+// over the file while it is open does not replace it, and bbolt, which maps the file,
+// would go on with what it finds.
+func (s *Store) unwritten() error {
+	info, err := s.file.Stat()
+	if err != nil {
+		return unavailable("look at", s.path, err)
+	}
+	if info.Size() < s.size {
+		return fault.Unavailablef("%w: %s was truncated to %d bytes", ledger.ErrDetached, s.path, info.Size())
+	}
+	var number [8]byte
+	at := int64(s.txid%2)*int64(s.db.Info().PageSize) + txidOffset
+	if _, err := s.file.ReadAt(number[:], at); err != nil {
+		return unavailable("read", s.path, err)
+	}
+	if found := binary.NativeEndian.Uint64(number[:]); found != uint64(s.txid) {
+		return fault.Unavailablef("%w: %s was written over", ledger.ErrDetached, s.path)
+	}
+	return nil
+}
+
+// relock takes the lock anew. Another process that has it is the owner of the
+// directory from now on: this one never commits again.
+func (s *Store) relock() error {
+	lock, err := acquire(filepath.Dir(s.path))
+	if err != nil {
+		if fault.ClassOf(err) == fault.Conflict && s.broken == nil {
+			s.broken = err
+			close(s.lost)
+		}
+		return err
+	}
+	_ = s.lock.file.Close()
+	s.lock = lock
+	return nil
+}
+
+func (s *Store) notice(format string, args ...any) {
+	if s.opts.Notice != nil {
+		s.opts.Notice(fmt.Sprintf(format, args...))
+	}
+}
+
+// Recreate implements ledger.Recreator: it writes a whole state to a new file, which
+// takes the name in one step, with its directory and its lock where they are missing.
+// What stands under the name is kept as NAME.replaced-GENERATION.
+func (s *Store) Recreate(ctx context.Context, gen uint64, entries []ledger.Entry) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.usable(ctx, "recreate"); err != nil {
+		return err
+	}
+	switch {
+	case s.broken != nil:
+		return s.broken
+	case s.opts.ReadOnly:
+		return fault.Preconditionf("recreate %s: it is open for reading only", s.path)
+	case gen < s.last:
+		return fault.Internalf("recreate %s as generation %d after generation %d", s.path, gen, s.last)
+	}
+	s.opts.Failpoint.Hit(BeforeRecreate)
+	dir := filepath.Dir(s.path)
+	if err := os.MkdirAll(dir, dirMode); err != nil {
+		return unavailable("create state directory", dir, err)
+	}
+	if err := s.sameFile(lockPath(s.path), s.lock.file); errors.Is(err, ledger.ErrDetached) {
+		err = s.relock()
+		if err != nil {
+			return err
+		}
+	} else if err != nil {
+		return err
+	}
+	if err := build(s.fresh(), entries); err != nil {
+		return err
+	}
+	kept, err := s.keepForeign(gen)
+	if err != nil {
+		return err
+	}
+	if err := os.Rename(s.fresh(), s.path); err != nil {
+		return unavailable("recreate ledger file", s.path, err)
+	}
+	for _, d := range []string{dir, filepath.Dir(dir)} { // the directory may be new
+		if err := syncDir(d); err != nil {
+			return err
+		}
+	}
+	s.opts.Failpoint.Hit(AfterRecreate)
+	// Nothing of the former file counts any more.
+	_ = s.db.Close()
+	s.db = nil
+	if err = s.open(); err == nil {
+		err = s.damage
+	}
+	if err != nil {
+		s.broken = fault.Unavailablef("open %s after it was made anew: %w", s.path, err)
+		close(s.lost)
+		return s.broken
+	}
+	s.last = gen
+	s.notice("the ledger's file %s was removed, replaced or written over while berthd ran; its whole state, generation %d, was written anew%s", s.path, gen, kept)
+	return nil
+}
+
+// keepForeign keeps what stands in the place of the file, and says where.
+func (s *Store) keepForeign(gen uint64) (kept string, err error) {
+	info, err := os.Lstat(s.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	if err != nil {
+		return "", unavailable("look at", s.path, err)
+	}
+	name := fmt.Sprintf("%s.replaced-%d", s.path, gen)
+	if info.IsDir() {
+		err = os.Rename(s.path, name) // no file can take the name of a directory
+	} else {
+		err = os.Link(s.path, name)
+	}
+	if err != nil && !errors.Is(err, fs.ErrExist) {
+		return "", unavailable("keep what replaced", s.path, err)
+	}
+	return ", and what stood there is kept as " + name, nil
+}
