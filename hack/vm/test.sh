@@ -30,7 +30,7 @@ vm -cgroup hybrid -nodes 2 ./server/host/cgroupfs
 
 # Beside systemd: with slices of its own, and with directories beside them. The loop
 # of kills, damaged ledgers, frozen cgroups and memory on its nodes, with slices.
-loop='MainJob|Crash|DamagedLedger|Orphan|LivingPods|FrozenCgroups|MemoryPinned'
+loop='MainJob|Crash|CutOff|DamagedLedger|Orphan|LivingPods|FrozenCgroups|MemoryPinned'
 vm -systemd -cgroup v2 -nodes 2 ./server/host/cgroupfs ./server/host/systemd './server/berthd:^(TestMainJob|TestSlices)$'
 vm -systemd -cgroup v2 -nodes 2 -env BERTH_TEST_CGROUP_DRIVER=systemd "./server/berthd:$loop"
 vm -systemd -cgroup v1 -nodes 2 -env BERTH_TEST_CGROUP_DRIVER=systemd ./server/host/cgroupfs ./server/host/systemd "./server/berthd:$loop|Slices"
@@ -44,7 +44,7 @@ vm -systemd -cgroup v2 -shape n4intel "$like/smt"
 vm -systemd -cgroup v2 -shape n12 "$like/n12"
 
 # The daemon, as far as it depends on the kernel and the machine.
-kernel='MainJob|Crash|OnTheMachine|Cgroup|Orphan|LivingPods|DamagedLedger|FreeHugePages|Memory|Quota|RolesOfRealUsers'
+kernel='MainJob|Crash|CutOff|OnTheMachine|Cgroup|Orphan|LivingPods|DamagedLedger|FreeHugePages|Memory|Quota|RolesOfRealUsers'
 vm -cgroup v2 -shape n4 "./server/berthd:$kernel"
 vm -cgroup v1 -shape n4 "./server/berthd:$kernel"
 vm -cgroup v2 -shape n8 "./server/berthd:MainJob|MemoryPinned"

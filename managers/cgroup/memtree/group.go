@@ -90,6 +90,21 @@ func (g *group) effective(f cgroup.Facts) cgroup.Cpuset {
 	return own
 }
 
+// takeOffline is v1's rule about CPUs that are not on line.
+func (g *group) takeOffline(online cpuset.Set) {
+	g.values.CPUs = g.values.CPUs.Intersect(online)
+	if g.values.CPUs.IsEmpty() {
+		for pid, p := range g.procs {
+			p.group = g.parent
+			g.parent.procs[pid] = p
+			delete(g.procs, pid)
+		}
+	}
+	for _, c := range g.children {
+		c.takeOffline(online)
+	}
+}
+
 // inherit fills empty sets from the parent, as v1 drivers must.
 func (g *group) inherit() {
 	if g.values.CPUs.IsEmpty() {

@@ -251,6 +251,28 @@ func (t *Tree) Break(name cgroup.Name, reason string) {
 	t.find(name).lacks = reason
 }
 
+// SetOnline says which CPUs of the machine are on line. On v1 the kernel takes the others
+// out of all sets for good, and moves the processes of a set that is empty to the nearest
+// one above; on v2 sets stay as they are written, and one without a CPU that is on line
+// means all that its parent has.
+func (t *Tree) SetOnline(cpus cpuset.Set) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.machine.CPUs, t.root.values.CPUs = cpus, cpus
+	if t.facts.Version == cgroup.V1 {
+		for _, g := range t.root.children {
+			g.takeOffline(cpus)
+		}
+	}
+}
+
+// RunsOn tells where a process may run.
+func (t *Tree) RunsOn(pid int) cpuset.Set {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.procs[pid].group.effective(t.facts).CPUs
+}
+
 // UseMemory sets what a cgroup uses.
 func (t *Tree) UseMemory(name cgroup.Name, bytes int64) {
 	t.mu.Lock()
