@@ -51,6 +51,7 @@ func (a *App) Run(ctx context.Context, ready func()) (err error) {
 	g := task.New()
 	g.Go("reconcile", a.reconcile.Run)
 	g.Go("sweep", a.sweeper.Run)
+	g.Go("systemd", a.followReloads)
 	if a.census != nil {
 		g.Go("runtime", a.census.Run)
 	}

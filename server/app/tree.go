@@ -1,7 +1,9 @@
 package app
 
 import (
+	"context"
 	"io"
+	"time"
 
 	"github.com/berthd/berth/api/config"
 	"github.com/berthd/berth/managers/cgroup"
@@ -53,4 +55,32 @@ func (a *App) checkTree() error {
 		return c.Close()
 	}
 	return nil
+}
+
+// reloadsAgain is how long berthd waits before it watches systemd again, after the bus
+// was gone.
+const reloadsAgain = 10 * time.Second
+
+// followReloads puts the tree right as soon as systemd has read its units again: by then
+// it may have taken values back, and made slices again of pods that have left. Where the
+// tree is not systemd's, nothing is watched; where the bus is away, the passes see it.
+func (a *App) followReloads(ctx context.Context) error {
+	tree, ok := a.tree.(interface {
+		Reloads(ctx context.Context, done func()) error
+	})
+	for ok && ctx.Err() == nil {
+		err := tree.Reloads(ctx, func() {
+			if err := a.reconcile.Pass(ctx); err != nil && ctx.Err() == nil {
+				a.Log.WarnContext(ctx, "reconcile cgroups after a reload of systemd", "error", err)
+			}
+			a.sweeper.Look(ctx)
+		})
+		a.Log.DebugContext(ctx, "reloads of systemd are not watched", "again_in", reloadsAgain, "error", err)
+		select {
+		case <-ctx.Done():
+		case <-time.After(reloadsAgain):
+		}
+	}
+	<-ctx.Done()
+	return ctx.Err()
 }

@@ -333,8 +333,7 @@ func (l *Loop) RemoveUnknown(ctx context.Context, view *ledger.View, uid string)
 			continue
 		}
 		if seen.Find(name).State != cgroup.Absent {
-			l.Log.WarnContext(ctx, "remove a cgroup without a pod", "name", name.String())
-			errs = append(errs, l.remove(ctx, name))
+			errs = append(errs, l.RemoveOrphan(ctx, name))
 		}
 	}
 	return errors.Join(errs...)

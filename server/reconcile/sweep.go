@@ -126,7 +126,6 @@ func (s *Sweeper) attempt(ctx context.Context, name cgroup.Name) error {
 		case here && name.Parent().Equal(s.Layout.Tier(p.QoS)), view.Uncertain() != "", view.UnknownLive(uid):
 			return nil
 		}
-		s.Log.WarnContext(ctx, "remove a cgroup without a pod", "name", name.String())
 		return s.Remove(ctx, name)
 	})
 }
@@ -139,5 +138,13 @@ func (l *Loop) Orphans() []cgroup.Name {
 	return l.orphans
 }
 
-// RemoveOrphan kills what runs in a cgroup and removes it.
-func (l *Loop) RemoveOrphan(ctx context.Context, name cgroup.Name) error { return l.remove(ctx, name) }
+// RemoveOrphan kills what runs in a cgroup and removes it. Nobody needs to know of one
+// in which nothing runs: systemd brings some back when it starts anew.
+func (l *Loop) RemoveOrphan(ctx context.Context, name cgroup.Name) error {
+	level := slog.LevelWarn
+	if pids, err := l.Tree.Procs(ctx, name); err == nil && len(pids) == 0 {
+		level = slog.LevelDebug
+	}
+	l.Log.Log(ctx, level, "remove a cgroup without a pod", "name", name.String())
+	return l.remove(ctx, name)
+}

@@ -156,3 +156,23 @@ func TestSweeperStops(t *testing.T) {
 		t.Error("it ended without its context")
 	}
 }
+
+// Who kills says so; what is empty goes in silence.
+func TestSweepOfEmptyCgroups(t *testing.T) {
+	t.Parallel()
+	warned := 0
+	b := newBench(t, memtree.V1(), func(c *Config) { c.Log = counting(&warned) })
+	for _, path := range []string{"/kubepods/podempty", "/kubepods/podalive"} {
+		b.set(path, cgroup.Values{})
+	}
+	if err := b.tree.Move(t.Context(), name("/kubepods/podalive"), b.tree.Spawn(memtree.Mortal)); err != nil {
+		t.Fatal(err)
+	}
+	b.pass()
+	s, removed := sweeper(b)
+	s.Look(t.Context())
+	expectRemoved(t, "the look", removed(), "/kubepods/podalive", "/kubepods/podempty")
+	if warned != 1 {
+		t.Errorf("%d warnings about a living and an empty one", warned)
+	}
+}

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -206,6 +207,29 @@ func TestStoppedSlice(t *testing.T) {
 	}
 	if err := d.Remove(t.Context(), pod); err != nil {
 		t.Error(err)
+	}
+}
+
+// Whoever watches hears of a reload when it is over.
+func TestReloads(t *testing.T) {
+	d := open(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	over, ended := make(chan struct{}, 100), make(chan error, 1)
+	go func() { ended <- d.Reloads(ctx, func() { over <- struct{}{} }) }()
+	for {
+		reload(t, d) // the watch may not have begun at the first one
+		select {
+		case <-over:
+			cancel()
+			if err := <-ended; !errors.Is(err, context.Canceled) {
+				t.Errorf("it ends with %v", err)
+			}
+			return
+		case err := <-ended:
+			t.Fatalf("the watch ends: %v", err)
+		case <-time.After(time.Second):
+		}
 	}
 }
 

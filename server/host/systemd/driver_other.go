@@ -3,6 +3,7 @@
 package systemd
 
 import (
+	"context"
 	"runtime"
 
 	"github.com/berthd/berth/managers/cgroup"
@@ -20,6 +21,9 @@ func Open(cgroupfs.Options) (*Driver, error) {
 
 // Facts describes the tree.
 func (d *Driver) Facts() cgroup.Facts { return cgroup.Facts{} }
+
+// Reloads ends at once.
+func (d *Driver) Reloads(context.Context, func()) error { return nil }
 
 // Close lets go of the tree.
 func (d *Driver) Close() error { return nil }

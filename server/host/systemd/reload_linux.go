@@ -1,0 +1,64 @@
+package systemd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/godbus/dbus/v5"
+
+	"github.com/berthd/berth/managers/fault"
+)
+
+const (
+	systemdName      = "org.freedesktop.systemd1"
+	systemdPath      = dbus.ObjectPath("/org/freedesktop/systemd1")
+	managerInterface = systemdName + ".Manager"
+)
+
+// errBusGone ends the watch when the bus does.
+var errBusGone = errors.New("the system bus has ended the connection")
+
+// Reloads calls done whenever systemd has read its units again or was started anew in
+// its place, until ctx ends or the bus does: systemd may then have made slices again
+// that were removed, and have taken values back. It returns why it ended.
+func (d *Driver) Reloads(ctx context.Context, done func()) error {
+	conn, err := dbus.ConnectSystemBus(dbus.WithContext(ctx))
+	if err != nil {
+		return fault.Unavailablef("watch systemd: %w", err)
+	}
+	defer conn.Close()
+	// One signal may come while another is handled, and no look is missed by that.
+	signals := make(chan *dbus.Signal, 4)
+	conn.Signal(signals)
+	err = conn.AddMatchSignalContext(ctx, dbus.WithMatchObjectPath(systemdPath),
+		dbus.WithMatchInterface(managerInterface), dbus.WithMatchMember("Reloading"))
+	if err == nil {
+		// systemd sends signals while somebody wants some.
+		err = conn.Object(systemdName, systemdPath).CallWithContext(ctx, managerInterface+".Subscribe", 0).Err
+	}
+	if err != nil {
+		return fault.Unavailablef("watch systemd: %w", err)
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case s, open := <-signals:
+			if !open {
+				return fault.Unavailablef("watch systemd: %w", errBusGone)
+			}
+			if begins, err := reloading(s); err == nil && !begins {
+				done()
+			}
+		}
+	}
+}
+
+// reloading reads the signal: it comes when systemd begins to read, and when it has.
+func reloading(s *dbus.Signal) (begins bool, err error) {
+	if s.Name != managerInterface+".Reloading" {
+		return false, fmt.Errorf("it is %s", s.Name)
+	}
+	return begins, dbus.Store(s.Body, &begins)
+}
