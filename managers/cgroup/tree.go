@@ -85,7 +85,7 @@ func AdmittedResources(view *ledger.View, pod *ledger.Pod, ctr *workload.Contain
 // ContainerCpuset gives where a container runs and takes memory from. Memory
 // nodes are empty, meaning all, for a container that owns no memory.
 func ContainerCpuset(view *ledger.View, owner ledger.Owner) Cpuset {
-	cpus, _, _ := view.ContainerCPUs(owner)
+	cpus := view.RunsOn(owner)
 	var mems numa.Mask
 	if pod, ok := view.Pod(owner.Pod); ok {
 		for i := range pod.Claims {

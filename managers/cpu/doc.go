@@ -9,7 +9,8 @@
 //     own run there. It includes the reserved CPUs, except under the option
 //     strict-cpu-reservation.
 //   - reserved: CPUs that are never given exclusively, kept for the system.
-//   - available: the shared pool without the reserved CPUs.
+//   - available: the shared pool without the reserved CPUs, and so without those that
+//     are off line.
 //   - exclusive: taken out of the shared pool for one container.
 //   - reusable: CPUs of init containers that have finished when the container in
 //     question starts; it may take them over.

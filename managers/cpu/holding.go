@@ -23,7 +23,7 @@ func (m *Manager) holding(view *ledger.View, pod *workload.Pod) *holding {
 	h := &holding{
 		demand:    m.demand(pod),
 		view:      view,
-		available: m.allocatable.Minus(view.ExclusiveCPUs()),
+		available: m.allocatable.Minus(view.ExclusiveCPUs()).Minus(view.Rules().OfflineCPUs),
 		claims:    make([]*ledger.CPUs, len(pod.Containers)),
 	}
 	record, ok := view.Pod(pod.UID)

@@ -13,7 +13,7 @@ import (
 // against its rules (policy findings). The findings come in order of the pods'
 // uids; the same view gives the same findings.
 func Check(v *View) []Finding {
-	c := &checker{view: v, allocatable: v.AllocatableCPUs(), expected: 2 * v.pods.Len()}
+	c := &checker{view: v, allocatable: v.AllocatableCPUs().Minus(v.rules.OfflineCPUs), expected: 2 * v.pods.Len()}
 	for p := range v.Pods() {
 		c.pod(p)
 	}
@@ -32,7 +32,7 @@ func Check(v *View) []Finding {
 // sound one. Only what the draft has changed can be wrong, by itself or beside the
 // rest, so no more is looked at: a commit costs the same beside many pods.
 func (d *Draft) flaw(next *View) (Finding, bool) {
-	c := &checker{view: next, allocatable: next.AllocatableCPUs(), expected: 2}
+	c := &checker{view: next, allocatable: next.AllocatableCPUs().Minus(next.rules.OfflineCPUs), expected: 2}
 	for _, p := range d.pods {
 		if p != nil {
 			c.pod(p)
@@ -91,7 +91,7 @@ func CheckPod(v *View, uid string) []Finding {
 	if !ok {
 		return nil
 	}
-	c := &checker{view: v, allocatable: v.AllocatableCPUs(), expected: 2}
+	c := &checker{view: v, allocatable: v.AllocatableCPUs().Minus(v.rules.OfflineCPUs), expected: 2}
 	c.pod(p)
 	if c.devices != nil {
 		for o := range v.DeviceHolders() {
@@ -221,6 +221,10 @@ func (c *checker) outside(claim *Claim) {
 	if gone := set.Minus(c.view.rules.Machine.CPUs()); !gone.IsEmpty() {
 		c.add(Policy, RuleVanished, claim.Owner, Owner{}, claim.Resource,
 			"CPUs %s of %s are not online", gone, claim.Owner)
+	}
+	if off := set.Intersect(c.view.rules.OfflineCPUs); !off.IsEmpty() {
+		c.add(Policy, RuleOffline, claim.Owner, Owner{}, claim.Resource,
+			"CPUs %s of %s are off line: it runs on %s", off, claim.Owner, c.view.RunsOn(claim.Owner))
 	}
 	if reserved := set.Intersect(c.view.rules.ReservedCPUs); !reserved.IsEmpty() {
 		c.add(Policy, RuleReserved, claim.Owner, Owner{}, claim.Resource,

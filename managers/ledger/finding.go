@@ -50,6 +50,8 @@ const (
 	RuleReserved Rule = "reserved"
 	// RuleVanished: the machine has the CPUs and NUMA nodes that claims name.
 	RuleVanished Rule = "vanished"
+	// RuleOffline: the CPUs that claims name are on line.
+	RuleOffline Rule = "offline"
 	// RuleMemory: the blocks confined to a set of NUMA nodes fit into its memory.
 	RuleMemory Rule = "memory"
 	// RuleValidator: no provider objects to what a pod holds. Check does not ask

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"time"
 
+	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/fault"
 )
 
@@ -27,6 +28,7 @@ func (v *View) Override() *Override { return v.override }
 // would leave it.
 func (v *View) Under(rules Rules) *View {
 	other := *v
+	rules.OfflineCPUs = v.rules.OfflineCPUs
 	other.rules = rules
 	return &other
 }
@@ -45,6 +47,17 @@ func (l *Ledger) SetOverride(ctx context.Context, rules Rules, o *Override) (*Vi
 	return l.reign(ctx, rules, func(*View) *Override { return o })
 }
 
+// SetOffline notes which CPUs of the machine are off line, as a generation of its own.
+// What else the rules say stays, and rules that are set later leave this as it is.
+func (l *Ledger) SetOffline(ctx context.Context, cpus cpuset.Set) (*View, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	old := l.View()
+	next := old.Under(old.rules)
+	next.rules.OfflineCPUs = cpus
+	return l.rule(ctx, old, next, old.override)
+}
+
 func (l *Ledger) reign(ctx context.Context, rules Rules, override func(old *View) *Override) (*View, error) {
 	if rules.Machine == nil {
 		return nil, fault.Invalidf("set rules: no machine given")
@@ -52,8 +65,12 @@ func (l *Ledger) reign(ctx context.Context, rules Rules, override func(old *View
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	old := l.View()
-	next := old.Under(rules)
-	next.generation, next.override = old.generation+1, override(old)
+	return l.rule(ctx, old, old.Under(rules), override(old))
+}
+
+// rule commits a view under other rules. The caller holds mu.
+func (l *Ledger) rule(ctx context.Context, old, next *View, override *Override) (*View, error) {
+	next.generation, next.override = old.generation+1, override
 	entries, err := encodeMeta(next, old.rules.Memory)
 	if err == nil {
 		b := batch{entries: entries}

@@ -17,6 +17,10 @@ type Rules struct {
 	ReservedCPUs cpuset.Set
 	// StrictReservation keeps the reserved CPUs out of the shared pool too.
 	StrictReservation bool
+	// OfflineCPUs are CPUs of the machine that the kernel has taken off line since the
+	// machine was looked at; SetOffline changes them. Nobody is given any, and nobody
+	// runs there.
+	OfflineCPUs cpuset.Set
 	// Memory is what pods can have of each NUMA node, where memory of certain nodes
 	// is given out; by node and resource.
 	Memory []NodeMemory
@@ -72,6 +76,7 @@ func (v *View) sameFrame(o *View) bool {
 // same reports whether the rules are the same, on the same machine.
 func (r Rules) same(o Rules) bool {
 	return r.Machine == o.Machine && r.ReservedCPUs == o.ReservedCPUs && r.StrictReservation == o.StrictReservation &&
+		r.OfflineCPUs == o.OfflineCPUs &&
 		slices.Equal(r.Memory, o.Memory) && r.ConfigDigest == o.ConfigDigest
 }
 
@@ -153,10 +158,10 @@ func (v *View) Claims() iter.Seq[Claim] {
 // claims and all pod-level sets.
 func (v *View) ExclusiveCPUs() cpuset.Set { return v.facts.exclusive }
 
-// SharedCPUs returns the shared pool: all CPUs of the machine without the
-// exclusive ones and, under strict reservation, without the reserved ones.
+// SharedCPUs returns the shared pool: all CPUs of the machine that are on line without
+// the exclusive ones and, under strict reservation, without the reserved ones.
 func (v *View) SharedCPUs() cpuset.Set {
-	set := v.rules.Machine.CPUs().Minus(v.facts.exclusive)
+	set := v.rules.Machine.CPUs().Minus(v.rules.OfflineCPUs).Minus(v.facts.exclusive)
 	if v.rules.StrictReservation {
 		set = set.Minus(v.rules.ReservedCPUs)
 	}
@@ -183,6 +188,19 @@ func (v *View) ContainerCPUs(owner Owner) (set cpuset.Set, exclusive, ok bool) {
 		}
 	}
 	return v.SharedCPUs(), false, true
+}
+
+// RunsOn returns the CPUs on which the kernel is to run a container of an admitted pod:
+// its ContainerCPUs that are on line, or the shared pool if none of them is.
+func (v *View) RunsOn(owner Owner) cpuset.Set {
+	set, _, ok := v.ContainerCPUs(owner)
+	if online := set.Minus(v.rules.OfflineCPUs); !ok || !online.IsEmpty() {
+		return online
+	}
+	if shared := v.SharedCPUs(); !shared.IsEmpty() {
+		return shared
+	}
+	return set
 }
 
 // SeenResources yields the device resources ever seen, by name.

@@ -16,6 +16,7 @@ import (
 	"github.com/berthd/berth/api/config"
 	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/cgroup"
+	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/device"
 	"github.com/berthd/berth/managers/fault"
 	"github.com/berthd/berth/managers/hint"
@@ -258,6 +259,13 @@ func (a *App) buildCgroups(ctx context.Context) error {
 	}
 	if a.Config.Cgroups.Tree != config.TreeMemory {
 		parts.StillThere = stillThere(os.DirFS("/proc"))
+	}
+	if a.Config.Machine == "" {
+		parts.Online = a.onlineCPUs
+		parts.SetOffline = func(ctx context.Context, cpus cpuset.Set) error {
+			_, err := a.Ledger.SetOffline(ctx, cpus)
+			return err
+		}
 	}
 	if a.runtime != nil {
 		parts.Runtime = a.runtime

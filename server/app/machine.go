@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 
+	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/fault"
 	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/server/host/sysfs"
@@ -32,4 +33,13 @@ func findMachine(fileOrShape string) (*machine.Topology, error) {
 		return nil, fault.Invalidf("machine %q is neither a file nor a shape: %w", fileOrShape, err)
 	}
 	return machine.New(snapshot)
+}
+
+// onlineCPUs tells which CPUs the kernel has on line now.
+func (a *App) onlineCPUs() (cpuset.Set, error) {
+	online, all, err := sysfs.Online(os.DirFS("/sys"))
+	if all {
+		online = a.Machine.CPUs()
+	}
+	return online, err
 }

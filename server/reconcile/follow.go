@@ -71,7 +71,7 @@ func (l *Loop) touched(view *ledger.View) (desired []cgroup.Node, later map[stri
 			uids[c.Binding.Owner.Pod] = true
 		}
 	}
-	if last.SharedCPUs() != view.SharedCPUs() {
+	if last.SharedCPUs() != view.SharedCPUs() || last.Rules().OfflineCPUs != view.Rules().OfflineCPUs {
 		for b := range view.Bindings() {
 			uids[b.Owner.Pod] = true
 		}

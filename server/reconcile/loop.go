@@ -9,6 +9,7 @@ import (
 
 	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/cgroup"
+	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/fault"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/qos"
@@ -24,6 +25,10 @@ type Config struct {
 	OnDrift OnDrift
 	// View returns the current view.
 	View func() *ledger.View
+	// Online tells which CPUs are on line now, and SetOffline notes which of the machine
+	// are not; nil where the machine is not the kernel's.
+	Online     func() (cpuset.Set, error)
+	SetOffline func(ctx context.Context, cpus cpuset.Set) error
 	// Every is how often a pass runs without a commit; 0 means 10 s.
 	Every time.Duration
 	// Now is the clock; nil means the system's.
@@ -94,6 +99,8 @@ type Loop struct {
 	// unbound are the unbound cgroups with processes that the last pass saw, empty those
 	// without; guarded by mu.
 	unbound, empty []unbound
+	// returned are CPUs that were off line and have come back; guarded by mu.
+	returned cpuset.Set
 	// findings are those of the last pass, which changes them. Whoever reads them
 	// waits for no pass.
 	findings atomic.Pointer[[]ledger.Finding]
@@ -238,6 +245,9 @@ func (l *Loop) Pass(ctx context.Context) error {
 		return err
 	}
 	defer l.mu.Unlock()
+	if err := l.compareOnline(ctx); err != nil {
+		l.Log.ErrorContext(ctx, "compare the CPUs on line with the machine", "error", err)
+	}
 	return l.pass(ctx, l.View())
 }
 
@@ -264,6 +274,9 @@ func (l *Loop) pass(ctx context.Context, view *ledger.View) error {
 // more already, the limit is set to that use, as the kubelet does.
 func (l *Loop) carryOut(ctx context.Context, view *ledger.View, p *plan) error {
 	done := l.applyTo(ctx, p.guests, p.ops)
+	if err := l.gather(ctx, view, p.guests); err != nil {
+		done.cleared, done.err = false, errors.Join(done.err, err)
+	}
 	if done.err != nil && l.QoS.ReservedMemory > 0 {
 		seen, err := l.observe(ctx, p.desired)
 		if err != nil {

@@ -1,33 +1,45 @@
 package reconcile
 
 import (
+	"context"
 	"testing"
 
-	"github.com/berthd/berth/hack/pending"
 	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/cgroup/memtree"
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
+	"github.com/berthd/berth/managers/workload"
 )
 
 // Who loses the CPUs of its own, because they go off line, runs on those that are
-// shared, never on others' own; that is a finding; and it gets them back.
+// shared, never on others' own; that is a finding, and no CPU of these is given; who
+// shares leaves them; and all get them back.
 func TestCPUsGoOffline(t *testing.T) {
 	t.Parallel()
 	for name, facts := range map[string]cgroup.Facts{"v1": memtree.V1(), "v2": memtree.V2()} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newBench(t, facts, nil)
-			pids := map[string]int{}
+			online := cpuset.Range(0, 3)
+			b := newBench(t, facts, func(c *Config) {
+				c.Layout, _ = cgroup.NewLayout("/node", facts.Driver)
+				c.Online = func() (cpuset.Set, error) { return online, nil }
+			})
+			b.SetOffline = func(ctx context.Context, cpus cpuset.Set) error {
+				_, err := b.ledger.SetOffline(ctx, cpus)
+				return err
+			}
+			b.admit("s", workload.Burstable, cpus(500))
 			for uid, list := range map[string]string{"x": "3", "y": "1"} {
 				b.update(func(d *ledger.Draft) {
 					d.PutPod(ledgertest.With(ledgertest.Pod(uid, "c"), ledgertest.Exclusive("c", list)))
 				})
+			}
+			pids := map[string]int{}
+			for _, uid := range []string{"s", "x", "y"} {
 				pids[uid] = b.tree.Spawn(memtree.Mortal)
-				owner := ledger.Owner{Pod: uid, Container: "c"}
-				bound := ledger.Binding{ID: uid, Owner: owner, Own: true}
+				bound := ledger.Binding{ID: uid, Owner: ledger.Owner{Pod: uid, Container: "c"}, Own: true}
 				var err error
 				if bound.CgroupPath, err = b.EnsureContainer(t.Context(), b.ledger.View(), admission.Start{Binding: bound, PID: pids[uid]}); err != nil {
 					t.Fatal(err)
@@ -35,33 +47,35 @@ func TestCPUsGoOffline(t *testing.T) {
 				b.update(func(d *ledger.Draft) { d.Bind(bound) })
 			}
 			b.pass()
-			b.tree.SetOnline(cpuset.Range(0, 2))
-			pending.Fails(t, pending.CPUOffline, func(t testing.TB) {
-				_ = b.Pass(t.Context()) // v1 takes no CPU that is off line
-				if got := b.tree.RunsOn(pids["x"]); got != cpuset.Of(0, 2) {
-					t.Errorf("who lost CPU 3 runs on %s, and CPU 1 is another's", got)
+			step := func(list string, findings int, on map[string]string) {
+				t.Helper()
+				var err error
+				if online, err = cpuset.Parse(list); err != nil {
+					t.Fatal(err)
 				}
-			})
-			pending.Fails(t, pending.CPUOffline, func(t testing.TB) {
-				if found := b.Findings(); len(found) != 1 || found[0].Owner.Pod != "x" {
-					t.Errorf("findings %v", found)
-				}
-			})
-			b.tree.SetOnline(cpuset.Range(0, 3))
-			if name == "v2" {
-				// v2 does this by itself.
+				b.tree.SetOnline(online)
 				b.pass()
-				if got := b.tree.RunsOn(pids["x"]); got != cpuset.Of(3) {
-					t.Errorf("CPU 3 is back, and its owner runs on %s", got)
+				if len(b.last.Drifts) != 0 {
+					t.Errorf("on line are %s: drifts %v", list, b.last.Drifts)
 				}
-				return
+				for uid, want := range on {
+					if got := b.tree.RunsOn(pids[uid]); got.String() != want {
+						t.Errorf("on line are %s: %s runs on %s, want %s", list, uid, got, want)
+					}
+				}
+				found := ledger.Check(b.ledger.View())
+				if len(found) != findings || findings > 0 && (found[0].Rule != ledger.RuleOffline || found[0].Owner.Pod != "x") {
+					t.Errorf("on line are %s: findings %v", list, found)
+				}
+				b.pass()
+				if len(b.last.Ops) != 0 {
+					t.Errorf("on line are %s: a second pass does %v", list, b.last.Ops)
+				}
 			}
-			pending.Fails(t, pending.CPUOffline, func(t testing.TB) {
-				_ = b.Pass(t.Context())
-				if got := b.tree.RunsOn(pids["x"]); got != cpuset.Of(3) {
-					t.Errorf("CPU 3 is back, and its owner runs on %s", got)
-				}
-			})
+			step("0-2", 1, map[string]string{"s": "0,2", "x": "0,2", "y": "1"})
+			step("0-1", 1, map[string]string{"s": "0", "x": "0", "y": "1"})
+			step("0-3", 0, map[string]string{"s": "0,2", "x": "3", "y": "1"})
+			step("0,1,3", 0, map[string]string{"s": "0", "x": "3", "y": "1"})
 		})
 	}
 }

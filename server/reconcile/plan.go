@@ -73,6 +73,9 @@ func (l *Loop) plan(ctx context.Context, view *ledger.View) (*plan, error) {
 	if err := l.elsewhere(ctx, p.guests, p.seen); err != nil {
 		return p, err
 	}
+	if err := l.widen(ctx, view, p); err != nil {
+		return p, err
+	}
 	p.desired = l.ending.without(p.guests.present(p.desired, p.seen))
 	var held []cgroup.HeldLimit
 	p.desired, held = l.hold(p.desired, p.seen)

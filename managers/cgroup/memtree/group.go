@@ -94,10 +94,10 @@ func (g *group) effective(f cgroup.Facts) cgroup.Cpuset {
 func (g *group) takeOffline(online cpuset.Set) {
 	g.values.CPUs = g.values.CPUs.Intersect(online)
 	if g.values.CPUs.IsEmpty() {
-		for pid, p := range g.procs {
-			p.group = g.parent
-			g.parent.procs[pid] = p
-			delete(g.procs, pid)
+		for _, p := range g.procs {
+			for p.cpuset = g.parent; p.cpuset.values.CPUs.IsEmpty(); {
+				p.cpuset = p.cpuset.parent
+			}
 		}
 	}
 	for _, c := range g.children {

@@ -24,6 +24,8 @@ type process struct {
 	nature Nature
 	group  *group
 	frozen bool
+	// cpuset is where v1 has moved it in the hierarchy of cpuset alone; nil for group.
+	cpuset *group
 }
 
 // Spawn starts a process in the root and returns its number.

@@ -181,7 +181,7 @@ func (t *Tree) Move(ctx context.Context, name cgroup.Name, pids ...int) error {
 			return fault.NotFoundf("move process %d into cgroup %s: no such process", pid, name)
 		}
 		delete(p.group.procs, pid)
-		p.group = g
+		p.group, p.cpuset = g, nil
 		g.procs[pid] = p
 	}
 	return nil
@@ -253,7 +253,7 @@ func (t *Tree) Break(name cgroup.Name, reason string) {
 
 // SetOnline says which CPUs of the machine are on line. On v1 the kernel takes the others
 // out of all sets for good, and moves the processes of a set that is empty to the nearest
-// one above; on v2 sets stay as they are written, and one without a CPU that is on line
+// one above, in that hierarchy; on v2 sets stay as they are written, and one without a CPU that is on line
 // means all that its parent has.
 func (t *Tree) SetOnline(cpus cpuset.Set) {
 	t.mu.Lock()
@@ -270,6 +270,9 @@ func (t *Tree) SetOnline(cpus cpuset.Set) {
 func (t *Tree) RunsOn(pid int) cpuset.Set {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if moved := t.procs[pid].cpuset; moved != nil {
+		return moved.effective(t.facts).CPUs
+	}
 	return t.procs[pid].group.effective(t.facts).CPUs
 }
 

@@ -49,6 +49,16 @@ func Discover(sys, proc fs.FS) (machine.Snapshot, error) {
 	return d.out, nil
 }
 
+// Online tells which CPUs are on line in a /sys; all says that the kernel does not tell,
+// because it cannot take CPUs off line.
+func Online(sys fs.FS) (cpus cpuset.Set, all bool, err error) {
+	t := tree{fsys: sys, mount: "/sys"}
+	if cpus, all, err = t.cpus(cpuDir + "/online"); err != nil {
+		return cpuset.Set{}, false, fmt.Errorf("read the CPUs on line: %w", err)
+	}
+	return cpus, all, nil
+}
+
 func (d *discovery) run() error {
 	all, err := d.sys.numbered(cpuDir, cpuName)
 	if err != nil {

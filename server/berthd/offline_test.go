@@ -1,0 +1,76 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
+)
+
+// offlineEnv says that tests may take CPUs off line, which everybody on the machine
+// notices; hack/vm/test.sh sets it.
+const offlineEnv = "BERTH_TEST_OFFLINE"
+
+// TestCPUGoesOffline takes a CPU off line that a container has for itself. Its process
+// runs with those that share, never on another's CPU; that is a finding; nobody is given
+// the CPU; and its owner has it again once it is back. No other test runs beside it.
+func TestCPUGoesOffline(t *testing.T) {
+	if os.Getenv(offlineEnv) == "" {
+		t.Skipf("takes a CPU of the machine off line: %s is not set", offlineEnv)
+	}
+	needCPUs(t, 4)
+	n := newNode(t)
+	n.needKernel()
+	file := filepath.Join(n.root, "berth.yaml")
+	text := "apiVersion: berth/v1alpha1\nkind: BerthConfiguration\ncgroups: {reconcilePeriod: 200ms}\n"
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	d := n.start("--config", file)
+	run := func(uid string) *process {
+		p := n.stopped()
+		d.run(p, uid, "main", "c-"+uid)
+		p.works()
+		return p
+	}
+	for _, uid := range []string{"x", "y"} {
+		d.admitted(guaranteed(uid, 1, 0))
+	}
+	d.admitted(burstable("s"))
+	x, y, s := run("x"), run("y"), run("s")
+	own := x.allowed()
+	lost, ok := own.Lowest(1).Max()
+	if !ok || own.Len() != 1 || own.Overlaps(y.allowed()) {
+		t.Fatalf("x runs on %s, y on %s", own, y.allowed())
+	}
+	online := fmt.Sprintf("/sys/devices/system/cpu/cpu%d/online", lost)
+	if err := os.WriteFile(online, []byte("0"), 0); err != nil {
+		t.Skipf("CPU %d cannot be taken off line: %v", lost, err)
+	}
+	t.Cleanup(func() { _ = os.WriteFile(online, []byte("1"), 0) })
+	offline := func() bool {
+		check, err := d.inspect.Check(n.ctx(), &inspectv1.CheckRequest{})
+		return err == nil && len(check.GetFindings()) == 1 && check.GetFindings()[0].GetKind() == "policy"
+	}
+	d.eventually("the check finds it", offline)
+	d.eventually("its owner runs with those that share", func() bool { return x.allowed() == s.allowed() && !x.allowed().Overlaps(y.allowed()) })
+	d.admitted(guaranteed("z", 1, 0))
+	if z := run("z").allowed(); z.Overlaps(own) || z.Overlaps(y.allowed()) || z.Len() != 1 {
+		t.Errorf("z was given %s; CPUs %s are off line, and y has %s", z, own, y.allowed())
+	}
+	d.eventually("all others leave it", func() bool { return x.allowed() == s.allowed() })
+	if err := os.WriteFile(online, []byte("1"), 0); err != nil {
+		t.Fatal(err)
+	}
+	d.eventually("its owner has it again", func() bool { return x.allowed() == own })
+	d.eventually("the check finds nothing", func() bool {
+		check, err := d.inspect.Check(n.ctx(), &inspectv1.CheckRequest{})
+		return err == nil && len(check.GetFindings()) == 0
+	})
+	for _, uid := range []string{"x", "y", "z", "s"} {
+		d.remove(uid)
+	}
+	d.check()
+}

@@ -1,0 +1,131 @@
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/berthd/berth/managers/cgroup"
+	"github.com/berthd/berth/managers/cpuset"
+	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/ledger"
+)
+
+// compareOnline notes CPUs of the machine that have gone off line or have come back.
+// Their holders run on the shared pool meanwhile (ledger.View.RunsOn). The caller holds
+// mu.
+func (l *Loop) compareOnline(ctx context.Context) error {
+	if l.Online == nil {
+		return nil
+	}
+	online, err := l.Online()
+	if err != nil {
+		return err
+	}
+	rules := l.View().Rules()
+	offline := rules.Machine.CPUs().Minus(online)
+	if offline == rules.OfflineCPUs {
+		return nil
+	}
+	if gone := offline.Minus(rules.OfflineCPUs); !gone.IsEmpty() {
+		l.Log.WarnContext(ctx, "CPUs have gone off line; who holds them runs on the shared pool", "cpus", gone.String())
+	}
+	if back := rules.OfflineCPUs.Minus(offline); !back.IsEmpty() {
+		l.Log.InfoContext(ctx, "CPUs are on line again", "cpus", back.String())
+		l.returned = l.returned.Union(back)
+	}
+	return l.SetOffline(ctx, offline)
+}
+
+// v1 tells whether the tree is one whose kernel takes CPUs that are off line out of all
+// sets, and does not give them back.
+func (l *Loop) v1() bool { return l.QoS.Cgroup.Facts.Version == cgroup.V1 }
+
+// widen masks CPUs that are off line, and wants those that have come back in all cgroups
+// that are to have what their parents have: v1 takes no set with a CPU that is off line,
+// nor one that its parent does not have. Those above the pods are widened at once. The
+// caller holds mu.
+func (l *Loop) widen(ctx context.Context, view *ledger.View, p *plan) error {
+	offline := view.Rules().OfflineCPUs
+	for i := range p.desired {
+		if set := p.desired[i].Values.CPUs; set.Overlaps(offline) {
+			p.desired[i].Values.CPUs = set.Minus(offline)
+		}
+	}
+	back := l.returned.Minus(offline)
+	if !l.v1() || back.IsEmpty() {
+		return nil
+	}
+	pods := l.Layout.Pods()
+	for depth := 1; depth < len(pods); depth++ {
+		above := pods[:depth]
+		seen, err := l.Tree.Observe(ctx, above, 0)
+		if err != nil {
+			return fmt.Errorf("observe cgroup %s: %w", above, err)
+		}
+		if more, ok := lacking(seen.Find(above), back); ok {
+			node := cgroup.Node{Name: above, Values: cgroup.Values{Cpuset: cgroup.Cpuset{CPUs: more}}}
+			if _, err := l.Tree.Ensure(ctx, node); err != nil {
+				return err
+			}
+		}
+	}
+	for i := range p.desired {
+		n := &p.desired[i]
+		if !n.Values.CPUs.IsEmpty() || !n.Name.Within(pods) {
+			continue
+		}
+		if more, ok := lacking(p.seen.Find(n.Name), back); ok {
+			n.Values.CPUs = more
+		}
+	}
+	return nil
+}
+
+// lacking gives the CPUs of a cgroup with others; false if it has them, or is not there.
+func lacking(o cgroup.Observed, others cpuset.Set) (more cpuset.Set, ok bool) {
+	if o.State != cgroup.Valid || others.IsSubsetOf(o.Values.CPUs) {
+		return cpuset.Set{}, false
+	}
+	return o.Values.CPUs.Union(others), true
+}
+
+// gather puts processes back into the cgroups of containers whose CPUs went off line: v1
+// moves them to the nearest cgroup above that has CPUs, in this hierarchy alone. The
+// caller holds mu.
+func (l *Loop) gather(ctx context.Context, view *ledger.View, g guests) error {
+	offline := view.Rules().OfflineCPUs
+	if !l.v1() || offline.IsEmpty() {
+		return nil
+	}
+	lost := func(owner ledger.Owner) bool {
+		set, _, _ := view.ContainerCPUs(owner)
+		return set.Overlaps(offline)
+	}
+	var names []cgroup.Name
+	for b := range view.Bindings() {
+		if b.Own && b.CgroupPath != "" && lost(b.Owner) {
+			names = append(names, l.Layout.Driver().Parse(b.CgroupPath))
+		}
+	}
+	for i := range g {
+		if g[i].runs && lost(g[i].owner) {
+			names = append(names, g[i].name)
+		}
+	}
+	var errs []error
+	for _, name := range slices.CompactFunc(names, cgroup.Name.Equal) {
+		pids, err := l.Tree.Procs(ctx, name)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		for _, pid := range pids {
+			if err := l.Tree.Move(ctx, name, pid); err != nil && fault.ClassOf(err) != fault.NotFound {
+				errs = append(errs, err)
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
