@@ -13,6 +13,8 @@ import (
 	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/device"
 	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/topology"
 	"github.com/berthd/berth/managers/workload"
 )
@@ -295,6 +297,66 @@ func TestAdmissionIDInFlight(t *testing.T) {
 	}
 	release()
 	wg.Wait()
+}
+
+// TestReleasesDoNotDisturb: what a pod gets is decided when its plan is reserved; what
+// becomes free while a plugin is called is left to later pods.
+func TestReleasesDoNotDisturb(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, topology.BestEffort)
+	h.admit(t, guaranteed("old", 2, 0))
+	moved := false
+	h.plugins.during = func() {
+		if !moved {
+			moved = true
+			if _, _, err := h.Remove(context.Background(), "old"); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	v := h.admit(t, guaranteed("new", 2, 1))
+	if v.Outcome != admission.Admitted {
+		t.Fatalf("%s %s", v.Reason, v.Message)
+	}
+	if got := h.cpus("new"); got != "3-4" {
+		t.Errorf("CPUs %s, want those that were planned (3-4)", got)
+	}
+	if has(ledger.StepReplanned, v.Trace) {
+		t.Error("the plan was made again")
+	}
+	if len(h.plugins.calls) != 1 {
+		t.Errorf("the plugin was asked %d times for one admission: %v", len(h.plugins.calls), h.plugins.calls)
+	}
+}
+
+// TestImportDuringAdmission: somebody takes what was reserved without asking. The
+// plan is made again, and the plugin is called for other devices only.
+func TestImportDuringAdmission(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, topology.BestEffort)
+	h.plugins.during = func() {
+		h.plugins.during = nil
+		h.taken(t, "other", "1")
+	}
+	v := h.admit(t, guaranteed("new", 2, 1))
+	if v.Outcome != admission.Admitted || h.cpus("new") != "2-3" || !has(ledger.StepReplanned, v.Trace) {
+		t.Errorf("%v %s, CPUs %s, %v", v.Outcome, v.Message, h.cpus("new"), kinds(v.Trace))
+	}
+	if len(h.plugins.calls) != 1 {
+		t.Errorf("the plugin was called %d times for one admission: %v", len(h.plugins.calls), h.plugins.calls)
+	}
+	ledgertest.Check(t, h.ledger)
+}
+
+// taken puts a pod with CPUs of its own into the ledger, as an import does.
+func (h *house) taken(t *testing.T, uid, cpus string) {
+	t.Helper()
+	if _, err := h.ledger.Update(t.Context(), func(d *ledger.Draft) error {
+		d.PutPod(ledgertest.With(ledgertest.Pod(uid, "c"), ledgertest.Exclusive("c", cpus)))
+		return nil
+	}); err != nil {
+		t.Error(err)
+	}
 }
 
 // TestSweepLeavesWhoIsOnTheWay: between its cgroup and its commit a pod looks like one

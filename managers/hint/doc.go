@@ -12,7 +12,6 @@
 //     impossible, options, or a rule that stands for many options.
 //   - required, advisory: whether a provider's failure refuses the admission or
 //     only counts as no preference.
-//
 //   - remote call: a call that leaves the process. Those of planning go through Call,
 //     so that a plan can be repeated with recorded answers.
 //
