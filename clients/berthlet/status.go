@@ -33,6 +33,9 @@ func statusCommand(state *string) *cobra.Command {
 			if errors.Is(err, fs.ErrNotExist) {
 				return fmt.Errorf("no berthlet has run with the state directory %s yet", *state)
 			}
+			if errors.Is(err, fs.ErrPermission) {
+				return fmt.Errorf("%w: what berthlet keeps is root's alone, so run this as root", err)
+			}
 			if err != nil {
 				return err
 			}
