@@ -44,7 +44,7 @@ func (c *Client) WaitReady(ctx context.Context) error {
 }
 
 // errNotServing is the last thing known about a berthd that says it is not ready.
-var errNotServing = errors.New("berthd runs but does not serve yet")
+var errNotServing = errors.New("berthd runs and says that it cannot serve; its log says why, and so does /readyz")
 
 // watchHealth returns nil when the health service says that berthd serves; last is told when it says that it does not.
 func (c *Client) watchHealth(ctx context.Context, last *error) error {

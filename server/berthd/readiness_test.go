@@ -69,7 +69,7 @@ func TestNotReadyOnAFullDisk(t *testing.T) {
 	if err := os.Mkdir(state, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := syscall.Mount("berthtest", state, "tmpfs", 0, "size=512k"); err != nil {
+	if err := syscall.Mount("berthtest", state, "tmpfs", 0, "size=512k,mode=0700"); err != nil {
 		t.Skipf("needs the right to mount a file system: %v", err)
 	}
 	t.Cleanup(func() {

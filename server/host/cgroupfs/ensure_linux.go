@@ -93,7 +93,7 @@ func (d *Driver) undo(c creation, name cgroup.Name, err error) error {
 		if c.made&(1<<i) == 0 {
 			continue
 		}
-		if left := d.root.Remove(h.path(name)); left != nil && !gone(left) {
+		if left := d.rmdir(h.path(name)); left != nil && !gone(left) {
 			return fmt.Errorf("%w (and it could not be removed again: %w)", err, left)
 		}
 	}
