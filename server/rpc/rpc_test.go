@@ -137,6 +137,11 @@ func TestErrorsBecomeStatuses(t *testing.T) {
 			if n := strings.Count(log.String(), "finished call"); n != 1 {
 				t.Errorf("%d log lines for one call, want 1:\n%s", n, log)
 			}
+			for _, part := range []string{"request_id=", "peer=", "grpc.service=berth.inspect.v1.InspectService", "grpc.method=Check", "grpc.code=" + c.code.String(), "grpc.time_ms="} {
+				if !strings.Contains(log.String(), part) {
+					t.Errorf("the log line lacks %q:\n%s", part, log)
+				}
+			}
 		})
 	}
 }

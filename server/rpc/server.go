@@ -13,6 +13,7 @@ import (
 	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/recovery"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 
 	"github.com/berthd/berth/managers/fault"
 )
@@ -59,11 +60,6 @@ func NewServer(cfg Config) *grpc.Server {
 	if cfg.MaxReceiveBytes == 0 {
 		cfg.MaxReceiveBytes = DefaultMaxReceiveBytes
 	}
-	opts := []logging.Option{
-		logging.WithLogOnEvents(logging.FinishCall),
-		logging.WithFieldsFromContext(logFields),
-	}
-	logger := slogger(cfg.Log)
 	recovering := recovery.WithRecoveryHandlerContext(func(ctx context.Context, p any) error {
 		cfg.Log.ErrorContext(ctx, "panic in a handler", "panic", p, "request_id", RequestID(ctx), "stack", string(debug.Stack()))
 		return Status(ctx, fault.Internalf("panic in berthd, see its log: %v", p))
@@ -81,7 +77,6 @@ func NewServer(cfg Config) *grpc.Server {
 		grpc.ChainUnaryInterceptor(
 			requestIDUnary,
 			cfg.observeUnary,
-			logging.UnaryServerInterceptor(logger, opts...),
 			recovery.UnaryServerInterceptor(recovering),
 			cfg.gateUnary,
 			statusUnary,
@@ -89,7 +84,6 @@ func NewServer(cfg Config) *grpc.Server {
 		grpc.ChainStreamInterceptor(
 			requestIDStream,
 			cfg.observeStream,
-			logging.StreamServerInterceptor(logger, opts...),
 			recovery.StreamServerInterceptor(recovering),
 			cfg.gateStream,
 			statusStream,
@@ -128,6 +122,7 @@ func (cfg Config) observeUnary(ctx context.Context, req any, info *grpc.UnarySer
 	start := time.Now()
 	resp, err := next(ctx, req)
 	cfg.observe(info.FullMethod, err, start)
+	cfg.logCall(ctx, info.FullMethod, err, start)
 	return resp, err
 }
 
@@ -135,28 +130,38 @@ func (cfg Config) observeStream(srv any, ss grpc.ServerStream, info *grpc.Stream
 	start := time.Now()
 	err := next(srv, ss)
 	cfg.observe(info.FullMethod, err, start)
+	cfg.logCall(ss.Context(), info.FullMethod, err, start)
 	return err
 }
 
 func (cfg Config) observe(method string, err error, start time.Time) {
 	if cfg.Observe != nil {
-		cfg.Observe(method, logging.DefaultErrorToCode(err).String(), time.Since(start))
+		cfg.Observe(method, status.Code(err).String(), time.Since(start))
 	}
 }
 
-// slogger adapts slog to the middleware; ordinary calls are debug lines.
-func slogger(l *slog.Logger) logging.Logger {
-	return logging.LoggerFunc(func(ctx context.Context, level logging.Level, msg string, fields ...any) {
-		if level == logging.LevelInfo {
-			level = logging.LevelDebug
-		}
-		l.Log(ctx, slog.Level(level), msg, fields...)
-	})
+// logCall logs a call at the level that its code has. Few calls have a level that is
+// logged, so the line is put together only for these.
+func (cfg Config) logCall(ctx context.Context, method string, err error, start time.Time) {
+	code := status.Code(err)
+	level := slog.Level(logging.DefaultServerCodeToLevel(code))
+	if level == slog.LevelInfo {
+		level = slog.LevelDebug // ordinary calls
+	}
+	if !cfg.Log.Enabled(ctx, level) {
+		return
+	}
+	service, name, _ := strings.Cut(strings.TrimPrefix(method, "/"), "/")
+	fields := append(logFields(ctx), "grpc.service", service, "grpc.method", name, "grpc.code", code.String())
+	if err != nil {
+		fields = append(fields, "grpc.error", err.Error())
+	}
+	cfg.Log.Log(ctx, level, "finished call", append(fields, "grpc.time_ms", float64(time.Since(start).Microseconds())/1000)...)
 }
 
 // logFields adds who called and the request's id to a log line.
-func logFields(ctx context.Context) logging.Fields {
-	fields := logging.Fields{"request_id", RequestID(ctx)}
+func logFields(ctx context.Context) []any {
+	fields := []any{"request_id", RequestID(ctx)}
 	if who, ok := PeerOf(ctx); ok {
 		fields = append(fields, "peer", who.String())
 	}
@@ -183,11 +188,10 @@ const maxRequestID = 128
 
 // withRequestID takes the caller's id if it is a sane one, or makes one up.
 func withRequestID(ctx context.Context) context.Context {
-	id := NewID()
 	if given := metadata.ValueFromIncomingContext(ctx, RequestIDHeader); len(given) == 1 && sane(given[0]) {
-		id = given[0]
+		return context.WithValue(ctx, requestIDKey{}, given[0])
 	}
-	return context.WithValue(ctx, requestIDKey{}, id)
+	return context.WithValue(ctx, requestIDKey{}, NewID())
 }
 
 // sane reports whether a text can go into logs, headers and messages as it is.
