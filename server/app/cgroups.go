@@ -45,6 +45,7 @@ func (a *App) registerNode(s grpc.ServiceRegistrar) error {
 			SystemReservedCgroup:   c.Node.SystemReservedCgroup, KubeReservedCgroup: c.Node.KubeReservedCgroup,
 			Fit: c.Node.Fit, OnDrift: c.Cgroups.OnDrift, PodPidsLimit: c.Cgroups.PodPIDsLimit,
 			RuntimeEndpoint: c.RuntimeEndpoint,
+			DevicesUnknown:  c.Devices.Unknown, DevicesElsewhere: c.Devices.Elsewhere,
 		},
 		Version: Version(),
 	}))

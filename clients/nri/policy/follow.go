@@ -69,6 +69,9 @@ func (p *Policy) settle(ctx context.Context) ([]*api.ContainerUpdate, error) {
 		}
 		return nil, err
 	}
+	if err := p.warnOfDevices(ctx); err != nil {
+		return nil, err
+	}
 	if _, err := p.Client.Sync(ctx, p.living); err != nil {
 		return nil, err
 	}

@@ -43,6 +43,12 @@ type daemon struct {
 
 func startBerthd(t *testing.T) *daemon {
 	t.Helper()
+	return startBerthdWith(t, func(*config.Config) {})
+}
+
+// startBerthdWith starts one with a configuration that a test changes.
+func startBerthdWith(t *testing.T, change func(*config.Config)) *daemon {
+	t.Helper()
 	dir, err := os.MkdirTemp("", "nri") // a test's own may be too long for a socket
 	if err != nil {
 		t.Fatal(err)
@@ -52,6 +58,7 @@ func startBerthd(t *testing.T) *daemon {
 	c.DevicePluginDir, c.PodResourcesDir, c.PluginRegistryDir = dir+"/d", dir+"/p", dir+"/r"
 	c.Machine, c.Cgroups.Tree = "1s2n4c1t", config.TreeMemory
 	c.CPU.Policy, c.Topology.Policy, c.Reserved.CPUs = "static", topology.BestEffort, cpuset.Of(0)
+	change(&c)
 	d := &daemon{t: t, config: c}
 	d.start()
 	if d.Client, err = berth.Dial(t.Context(), c.Listen, berth.Options{}); err != nil {
@@ -145,7 +152,10 @@ type engine struct {
 func newEngine(t *testing.T, c Config) *engine {
 	t.Helper()
 	e := &engine{t: t, cpus: map[string]string{}, pids: map[int]string{}}
-	c.CPUsOf, c.Log = e.cpusOf, slog.New(slog.DiscardHandler)
+	c.CPUsOf = e.cpusOf
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
 	e.policy = New(c)
 	if _, err := e.policy.Synchronize(t.Context(), nil, nil); err != nil {
 		t.Fatal(err)

@@ -51,6 +51,7 @@ type Policy struct {
 	told      bool       // the runtime has told what runs; nothing is released before
 	unsettled bool       // berthd has not heard it
 	barred    error      // berthd has the containers of a runtime itself
+	warned    bool       // the log has told of devices that nobody would give
 }
 
 // New makes a policy that knows nothing yet.
@@ -70,6 +71,30 @@ func Alone(ctx context.Context, client *berth.Client) error {
 	if e := c.GetRuntimeEndpoint(); e != "" {
 		return fault.Preconditionf("berthd at %s moves the containers of a runtime itself (--runtime-endpoint %s) and cannot stand beside berth-nri: start berthd without it, or leave berth-nri out", client.Endpoint(), e)
 	}
+	return nil
+}
+
+// everywhere in a configuration's devices.elsewhere means all extended resources that
+// berthd does not know.
+const everywhere = "*"
+
+// warnOfDevices tells of a berthd that does not leave to the kubelet what the kubelet's
+// device plugins serve: pods whose specification asks for that get no place. It only
+// matters where specifications are known.
+func (p *Policy) warnOfDevices(ctx context.Context) error {
+	if p.Manifests == "" && p.Annotation == "" || p.warned {
+		return nil
+	}
+	c, err := p.Client.Node().GetConfig(ctx, &nodev1.GetConfigRequest{})
+	if err != nil {
+		return err
+	}
+	if c.GetDevicesUnknown() == "ignore" || slices.Contains(c.GetDevicesElsewhere(), everywhere) {
+		return nil
+	}
+	p.warned = true
+	p.Log.Warn("pods that ask for devices of the kubelet's plugins get no place: berthd has to be started with --devices-elsewhere '*'",
+		"devices.unknown", c.GetDevicesUnknown(), "devices.elsewhere", c.GetDevicesElsewhere())
 	return nil
 }
 

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"bytes"
 	"log/slog"
 	"maps"
 	"net"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/containerd/nri/pkg/api"
 
+	"github.com/berthd/berth/api/config"
 	"github.com/berthd/berth/hack/cri"
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/fault"
@@ -106,6 +108,47 @@ func TestInitContainer(t *testing.T) {
 	e.end(p)
 	if got := d.uids(); len(got) != 0 {
 		t.Errorf("berthd still has %v", got)
+	}
+}
+
+// TestDevicesOfTheKubelet has a pod that asks for a device of the kubelet's: where berthd
+// leaves it to the kubelet the pod gets its place, and where not it gets none, and the
+// log says why.
+func TestDevicesOfTheKubelet(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		change func(*config.Config)
+		whole  bool
+		placed bool
+		warns  bool
+	}{
+		"left to the kubelet":       {change: func(c *config.Config) { c.Devices.Elsewhere = []string{"*"} }, whole: true, placed: true},
+		"ignored":                   {change: func(c *config.Config) { c.Devices.Unknown = config.UnknownIgnore }, whole: true, placed: true},
+		"unknown":                   {change: func(*config.Config) {}, whole: true, warns: true},
+		"container by container":    {change: func(*config.Config) {}, placed: true},
+		"only some are left to him": {change: func(c *config.Config) { c.Devices.Elsewhere = []string{"example.org"} }, whole: true, warns: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var log bytes.Buffer
+			c := Config{Client: startBerthdWith(t, row.change).Client, Log: slog.New(slog.NewTextHandler(&log, nil))}
+			if row.whole {
+				c.Manifests = manifests(t, manifestOf("job", "{limits: {cpu: 2, memory: 1Gi, example.com/gpu: 1}}"))
+			}
+			e := newEngine(t, c)
+			job := pod("job-node7", "guaranteed")
+			job.Annotations = map[string]string{sourceAnnotation: "file"}
+			err := e.policy.RunPodSandbox(t.Context(), job)
+			if err == nil {
+				_, err = e.create(job, container(job, "main", "job-1", 2000, gib))
+			}
+			if (err == nil) != row.placed {
+				t.Errorf("placed: %v", err)
+			}
+			if warned := strings.Contains(log.String(), "--devices-elsewhere '*'"); warned != row.warns {
+				t.Errorf("the log: %s", log.String())
+			}
+		})
 	}
 }
 

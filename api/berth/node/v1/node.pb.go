@@ -917,8 +917,14 @@ type GetConfigResponse struct {
 	// The container runtime that makes the containers' cgroups, as it was configured;
 	// empty: berthd makes them.
 	RuntimeEndpoint string `protobuf:"bytes,12,opt,name=runtime_endpoint,json=runtimeEndpoint,proto3" json:"runtime_endpoint,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// What becomes of pods that ask for extended resources which nobody here knows:
+	// "defer", "reject" or "ignore".
+	DevicesUnknown string `protobuf:"bytes,13,opt,name=devices_unknown,json=devicesUnknown,proto3" json:"devices_unknown,omitempty"`
+	// Extended resources of somebody else, by name or domain; "*" means all that nobody
+	// here knows.
+	DevicesElsewhere []string `protobuf:"bytes,14,rep,name=devices_elsewhere,json=devicesElsewhere,proto3" json:"devices_elsewhere,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *GetConfigResponse) Reset() {
@@ -1035,6 +1041,20 @@ func (x *GetConfigResponse) GetRuntimeEndpoint() string {
 	return ""
 }
 
+func (x *GetConfigResponse) GetDevicesUnknown() string {
+	if x != nil {
+		return x.DevicesUnknown
+	}
+	return ""
+}
+
+func (x *GetConfigResponse) GetDevicesElsewhere() []string {
+	if x != nil {
+		return x.DevicesElsewhere
+	}
+	return nil
+}
+
 var File_berth_node_v1_node_proto protoreflect.FileDescriptor
 
 const file_berth_node_v1_node_proto_rawDesc = "" +
@@ -1120,7 +1140,7 @@ const file_berth_node_v1_node_proto_rawDesc = "" +
 	"\x11GetStatusResponse\x12+\n" +
 	"\x11soft_requirements\x18\x01 \x03(\tR\x10softRequirements\x12'\n" +
 	"\x0fkernel_settings\x18\x02 \x03(\tR\x0ekernelSettings\"\x12\n" +
-	"\x10GetConfigRequest\"\xea\x03\n" +
+	"\x10GetConfigRequest\"\xc0\x04\n" +
 	"\x11GetConfigResponse\x12%\n" +
 	"\x0ecgroup_version\x18\x01 \x01(\x05R\rcgroupVersion\x12#\n" +
 	"\rcgroup_driver\x18\x02 \x01(\tR\fcgroupDriver\x12\x1f\n" +
@@ -1135,7 +1155,9 @@ const file_berth_node_v1_node_proto_rawDesc = "" +
 	"\bon_drift\x18\n" +
 	" \x01(\tR\aonDrift\x12$\n" +
 	"\x0epod_pids_limit\x18\v \x01(\x03R\fpodPidsLimit\x12)\n" +
-	"\x10runtime_endpoint\x18\f \x01(\tR\x0fruntimeEndpoint2\xe7\x04\n" +
+	"\x10runtime_endpoint\x18\f \x01(\tR\x0fruntimeEndpoint\x12'\n" +
+	"\x0fdevices_unknown\x18\r \x01(\tR\x0edevicesUnknown\x12+\n" +
+	"\x11devices_elsewhere\x18\x0e \x03(\tR\x10devicesElsewhere2\xe7\x04\n" +
 	"\vNodeService\x12Q\n" +
 	"\n" +
 	"GetVersion\x12 .berth.node.v1.GetVersionRequest\x1a!.berth.node.v1.GetVersionResponse\x12Q\n" +
