@@ -30,7 +30,9 @@ const (
 	Verdict_VERDICT_UNSPECIFIED Verdict = 0
 	Verdict_VERDICT_ADMITTED    Verdict = 1
 	Verdict_VERDICT_REJECTED    Verdict = 2
-	// Not now: ask again after retry_after.
+	// Not now: ask again after retry_after. Where the configuration has no deferrals
+	// (verdicts.deferred) there is none: the pod is REJECTED, or the call fails with
+	// UNAVAILABLE and the same condition where nothing was decided.
 	Verdict_VERDICT_DEFERRED Verdict = 3
 )
 
