@@ -2,10 +2,7 @@ package ledger
 
 import (
 	"maps"
-	"reflect"
 	"slices"
-
-	"github.com/berthd/berth/managers/internal/ordered"
 )
 
 // Draft is a view plus planned changes. It is not safe for concurrent use, and
@@ -20,63 +17,11 @@ type Draft struct {
 	unknown   map[string]*UnknownLivePod
 	traces    []*Trace
 	uncertain *string
-	onPods    bool  // RestsOnPods
-	onFewer   bool  // BearsReleases
 	view      *View // of base and changes; nil when a change made it stale
 }
 
 // NewDraft starts a draft on a view.
 func NewDraft(base *View) *Draft { return &Draft{base: base} }
-
-// RestsOnPods says that the draft depends on nothing of its base but the pods with
-// their claims, the rules and whether the state is uncertain. It can be committed on later views as long
-// as these are the very same: starts of containers, which come by the dozen, do not
-// make it stale.
-func (d *Draft) RestsOnPods() { d.onPods = true }
-
-// BearsReleases says that a draft that RestsOnPods stands also where pods of its
-// base, or claims of theirs, are gone: what it takes was free before, and is so all
-// the more. That is as if it had been committed before the releases.
-func (d *Draft) BearsReleases() { d.onFewer = true }
-
-// follow moves the draft onto a later view, and tells whether it may stand there.
-func (d *Draft) follow(now *View) bool {
-	if !d.onPods || !d.base.SameFacts(now) && !(d.onFewer && d.bears(now)) {
-		return false
-	}
-	d.base, d.view = now, nil
-	return true
-}
-
-// bears reports whether a later view differs from the base in nothing that the draft
-// rests on but releases, and in none of the draft's own pods.
-func (d *Draft) bears(now *View) bool {
-	if !d.base.sameFrame(now) {
-		return false
-	}
-	for uid := range d.pods {
-		was, _ := d.base.pods.Get(uid)
-		if is, _ := now.pods.Get(uid); is != was {
-			return false
-		}
-	}
-	for c := range ordered.Diff(d.base.pods, now.pods) {
-		if c.Is && c.Old != c.New && !(c.Was && c.New.lessThan(c.Old)) {
-			return false
-		}
-	}
-	return true
-}
-
-// lessThan reports whether two records of a pod differ only in claims that the later
-// one has no more.
-func (p *Pod) lessThan(was *Pod) bool {
-	same := *was
-	same.Claims, same.ChangedGeneration = p.Claims, p.ChangedGeneration
-	return reflect.DeepEqual(&same, p) && !slices.ContainsFunc(p.Claims, func(c Claim) bool {
-		return !slices.ContainsFunc(was.Claims, func(o Claim) bool { return reflect.DeepEqual(o, c) })
-	})
-}
 
 // Base returns the view that the draft started from.
 func (d *Draft) Base() *View { return d.base }

@@ -88,8 +88,7 @@ func (l *Ledger) View() *View { return l.current.Load() }
 // returns the view that is current afterwards. A draft that changes nothing
 // commits nothing. On error nothing is changed:
 //
-//   - ErrStale (class Conflict): the draft's base is not the current view, nor as
-//     good (Draft.RestsOnPods, Draft.BearsReleases).
+//   - ErrStale (class Conflict): the draft's base is not the current view.
 //   - class Internal: the result would break an invariant of the ledger; the
 //     error names the finding. This is a planner's mistake.
 //   - class Unavailable: the journal could not write. Whether a crash in the
@@ -102,7 +101,7 @@ func (l *Ledger) Commit(ctx context.Context, d *Draft) (*View, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	old := l.View()
-	if d.base != old && !d.follow(old) {
+	if d.base != old {
 		return nil, ErrStale
 	}
 	d.date(old)

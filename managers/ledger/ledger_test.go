@@ -397,86 +397,14 @@ func TestManyUpdatesAtOnce(t *testing.T) {
 	}
 }
 
-// holds returns the claims of a pod.
-func holds(v *ledger.View, uid string) []ledger.Claim {
-	p, _ := v.Pod(uid)
-	return p.Claims
-}
-
-// TestDraftThatBearsReleases is committed also where pods of its base hold less, or
-// are gone, and on no other view.
-func TestDraftThatBearsReleases(t *testing.T) {
-	t.Parallel()
-	nic := func(ids ...string) ledger.Claim { return ledgertest.Devices("c", "vendor.com/nic", ids...) }
-	old := func(claims ...ledger.Claim) *ledger.Pod {
-		return ledgertest.With(ledgertest.Pod("old", "c"), claims...)
-	}
-	own := func(claims ...ledger.Claim) *ledger.Pod {
-		return ledgertest.With(ledgertest.Pod("own", "c"), claims...)
-	}
-	for name, c := range map[string]struct {
-		meanwhile func(d *ledger.Draft)
-		stale     bool
-	}{
-		"a pod goes":     {func(d *ledger.Draft) { d.RemovePod("old") }, false},
-		"a claim goes":   {func(d *ledger.Draft) { d.DropClaims("old", holds(d.View(), "old")[0]) }, false},
-		"more is held":   {func(d *ledger.Draft) { d.PutPod(old(ledgertest.Exclusive("c", "4-5"), nic("n0", "n1"))) }, true},
-		"other is held":  {func(d *ledger.Draft) { d.PutPod(old(ledgertest.Exclusive("c", "2-3"), nic("n0"))) }, true},
-		"another digest": {func(d *ledger.Draft) { p := old(nic("n0")); p.Digest = "resized"; d.PutPod(p) }, true},
-		"one goes, one comes": {func(d *ledger.Draft) {
-			d.RemovePod("old")
-			d.PutPod(ledgertest.Pod("other", "c"))
-		}, true},
-		"its own pod goes": {func(d *ledger.Draft) { d.RemovePod("own") }, true},
-		"uncertain":        {func(d *ledger.Draft) { d.RemovePod("old"); d.SetUncertain("lost") }, true},
-		"somebody lives and is unknown": {func(d *ledger.Draft) {
-			d.RemovePod("old")
-			d.SetUnknownLive(ledger.UnknownLivePod{UID: "s"})
-		}, true},
-	} {
-		l := ledgertest.New(t, rules())
-		commit := func(do func(d *ledger.Draft)) {
-			t.Helper()
-			if _, err := l.Update(t.Context(), func(d *ledger.Draft) error { do(d); return nil }); err != nil {
-				t.Fatalf("%s: %v", name, err)
-			}
-		}
-		commit(func(d *ledger.Draft) {
-			d.PutPod(old(ledgertest.Exclusive("c", "4-5"), nic("n0")))
-			d.PutPod(own())
-		})
-		d := ledger.NewDraft(l.View())
-		d.PutPod(own(ledgertest.Exclusive("c", "2-3")))
-		d.RestsOnPods()
-		d.BearsReleases()
-		commit(c.meanwhile)
-		before := l.View()
-		v, err := l.Commit(t.Context(), d)
-		switch {
-		case c.stale && !errors.Is(err, ledger.ErrStale):
-			t.Errorf("%s: %v", name, err)
-		case !c.stale && (err != nil || v.Generation() != before.Generation()+1 || v.NumPods() != before.NumPods()):
-			t.Errorf("%s: %v", name, err)
-		case !c.stale:
-			if set, _, _ := v.ContainerCPUs(ledger.Owner{Pod: "own", Container: "c"}); set.String() != "2-3" {
-				t.Errorf("%s: CPUs %s", name, set)
-			}
-			if _, holds := v.Claim(ledger.Owner{Pod: "old", Container: "c"}, "cpu"); holds {
-				t.Errorf("%s: what was given back is held again", name)
-			}
-		}
-	}
-}
-
-// TestDraftThatRestsOnPods is committed on later views as long as pods, rules and
-// certainty are the same there, and loses nothing of theirs.
-func TestDraftThatRestsOnPods(t *testing.T) {
+// TestSameFacts: views differ in what decisions rest on if pods, rules or certainty do.
+func TestSameFacts(t *testing.T) {
 	t.Parallel()
 	other := rules()
 	other.ConfigDigest = "two"
 	for name, c := range map[string]struct {
 		meanwhile func(l *ledger.Ledger) error
-		stale     bool
+		other     bool
 	}{
 		"a container": {func(l *ledger.Ledger) error {
 			_, err := l.Update(t.Context(), func(d *ledger.Draft) error {
@@ -501,35 +429,16 @@ func TestDraftThatRestsOnPods(t *testing.T) {
 		}, true},
 		"rules": {func(l *ledger.Ledger) error { _, err := l.SetRules(t.Context(), other); return err }, true},
 	} {
-		for _, onPods := range []bool{true, false} {
-			l := ledgertest.New(t, rules())
-			if _, err := l.Update(t.Context(), func(d *ledger.Draft) error { d.PutPod(ledgertest.Pod("old", "c")); return nil }); err != nil {
-				t.Fatal(err)
-			}
-			d := ledger.NewDraft(l.View())
-			pod := ledgertest.With(ledgertest.Pod("new", "c"), ledgertest.Exclusive("c", "2-3"))
-			pod.Trace = &ledger.Trace{AdmissionID: "new", Pod: "new"}
-			d.PutPod(pod)
-			if onPods {
-				d.RestsOnPods()
-			}
-			if err := c.meanwhile(l); err != nil {
-				t.Fatal(err)
-			}
-			before := l.View()
-			v, err := l.Commit(t.Context(), d)
-			switch stale := c.stale || !onPods; {
-			case stale && !errors.Is(err, ledger.ErrStale):
-				t.Errorf("%s, %v: %v", name, onPods, err)
-			case !stale && (err != nil || v.NumPods() != 2 || v.ExclusiveCPUs().String() != "2-3" || v.Generation() != before.Generation()+1):
-				t.Errorf("%s: %v", name, err)
-			case !stale:
-				_, bound := v.Binding("1")
-				_, refused := v.Trace("refused")
-				if _, admitted := v.Trace("new"); !bound || !refused || !admitted {
-					t.Errorf("%s: bound %v, traces %v, %v", name, bound, refused, admitted)
-				}
-			}
+		l := ledgertest.New(t, rules())
+		if _, err := l.Update(t.Context(), func(d *ledger.Draft) error { d.PutPod(ledgertest.Pod("old", "c")); return nil }); err != nil {
+			t.Fatal(err)
+		}
+		before := l.View()
+		if err := c.meanwhile(l); err != nil {
+			t.Fatal(err)
+		}
+		if same := l.View().SameFacts(before); same == c.other || !before.SameFacts(before) {
+			t.Errorf("%s: the same facts: %v", name, same)
 		}
 	}
 }
