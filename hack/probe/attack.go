@@ -113,7 +113,8 @@ func copyFile(from, to, digits string) error {
 // call makes a system call with arguments that change nothing, and tells how the
 // kernel answers: a filter answers before the kernel looks at them.
 func call(name string) string {
-	number, arg := 0, uintptr(0)
+	var number int
+	var arg uintptr
 	switch name {
 	case "keyctl":
 		number, arg = syscall.SYS_KEYCTL, 1<<20

@@ -247,7 +247,15 @@ func (w *worker) start(ctx context.Context, step lifecycle.Step) error {
 	if err := w.Node.PreStart(ctx, w.uid, step.Container, p.ID, p.PID); err != nil {
 		return w.heedForgotten(err)
 	}
-	return w.Runtime.Start(ctx, p.ID)
+	if err := w.Runtime.Start(ctx, p.ID); err != nil {
+		return err
+	}
+	// The container has mounts of its own now. A pin that stays longer is a path below
+	// the state directory to what may be a directory of the machine.
+	if err := w.Volumes.Release(volume.Holder{PodUID: w.uid, Container: step.Container}); err != nil {
+		w.log.Warn("remove the pins of a container that has started", "container", step.Container, "error", err)
+	}
+	return nil
 }
 
 // signal tells a container to end, or ends it.

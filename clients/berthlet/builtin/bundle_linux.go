@@ -138,7 +138,7 @@ func saysUser(img image.Image) string {
 
 // filterOf compiles the seccomp profile of a container with the given capabilities.
 func filterOf(s container.Spec, held []string) (*seccomp.Filter, error) {
-	profile := seccomp.Profile{}
+	var profile seccomp.Profile
 	switch kind := s.Seccomp.Kind; {
 	case kind == container.Unconfined, kind == "" && s.Privileged:
 		return nil, nil

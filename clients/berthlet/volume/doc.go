@@ -6,6 +6,7 @@
 //   - pin: a bind mount of what a path below a volume led to when it was opened, at a
 //     place that only root can reach. A runtime is given that place. It mounts it
 //     later, by its name, and a name within the volume could lead elsewhere by then.
+//     It goes when the container has started.
 //   - holder: the container of a pod that a pin is for.
 //
 // Invariants: no link within a volume is followed (package beneath), and what was
