@@ -34,5 +34,7 @@ func main() {
 func run() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	// Whoever read the log may end. Caught and not ignored: containers inherit what is ignored.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	return execute(ctx, os.Stdout, os.Stderr, os.Args[1:])
 }

@@ -106,7 +106,7 @@ func (a *App) callItself(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer conn.Close()
+	defer func() { _ = conn.Close() }()
 	if _, err := healthpb.NewHealthClient(conn).Check(ctx, &healthpb.HealthCheckRequest{}); err != nil {
 		return fmt.Errorf("call the health service over %s: %w", a.Config.Listen, err)
 	}

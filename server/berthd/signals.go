@@ -12,12 +12,13 @@ import (
 // purposes.
 var unsupported = []os.Signal{syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2}
 
-// holdSignals catches the unsupported signals from now on, and ignores that nobody reads the log any more (SIGPIPE). The
+// holdSignals catches the unsupported signals from now on, and takes no notice of nobody reading the log any more
+// (SIGPIPE: caught and not ignored, since processes inherit what is ignored). The
 // function that it returns logs every caught signal until ctx ends.
 func holdSignals() (tell func(ctx context.Context, log *slog.Logger)) {
 	caught := make(chan os.Signal, 1)
 	signal.Notify(caught, unsupported...)
-	signal.Ignore(syscall.SIGPIPE)
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	return func(ctx context.Context, log *slog.Logger) {
 		for {
 			select {

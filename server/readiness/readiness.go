@@ -71,15 +71,18 @@ func (m *Monitor) follow(ctx context.Context, c Check) {
 	defer tick.Stop()
 	for {
 		limited, cancel := context.WithTimeout(ctx, m.Timeout)
-		done := make(chan error, 1)
-		go func() { done <- c.Probe(limited) }()
+		done, ended := make(chan error, 1), make(chan struct{})
+		go func() {
+			defer close(ended)
+			done <- c.Probe(limited)
+		}()
 		select {
 		case err := <-done:
 			m.note(ctx, c.Name, err)
 		case <-limited.Done():
 			m.note(ctx, c.Name, fault.Deadlinef("it did not end within %s", m.Timeout))
 			select {
-			case <-done: // the next probe tells
+			case <-ended: // the next probe tells
 			case <-ctx.Done():
 			}
 		}

@@ -122,6 +122,11 @@ func kept(dir string) (bool, error) {
 	}
 	defer func() { _ = unix.Close(fd) }()
 	// Nobody ever writes: either there is nothing yet, or the end.
-	_, err = unix.Read(fd, make([]byte, 1))
-	return errors.Is(err, unix.EAGAIN), nil
+	switch _, err = unix.Read(fd, make([]byte, 1)); {
+	case errors.Is(err, unix.EAGAIN):
+		return true, nil
+	case err != nil:
+		return false, fmt.Errorf("look for the keeper of %s: %w", filepath.Base(dir), err)
+	}
+	return false, nil
 }
