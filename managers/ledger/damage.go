@@ -82,21 +82,50 @@ func (st *state) resolve() []Finding {
 		if _, wrong := firstStructural(findings); !wrong {
 			return findings
 		}
-		before := st.view.pods.Len()
+		kept := len(st.lost)
 		for _, f := range findings {
 			if f.Kind == Structural {
 				st.damage = append(st.damage, f)
 				st.keepOut(f)
 			}
 		}
-		if st.view.pods.Len() == before { // nobody can be named: rather nothing than what is wrong
-			for uid := range st.view.pods.All() {
-				st.lose(uid, "the ledger contradicts itself")
-			}
-			st.view.pods, st.view.traces.ofPods = ordered.Map[string, *Pod]{}, ordered.Map[string, uint64]{}
+		if len(st.lost) == kept && !st.empty(findings) {
+			return st.nothing()
 		}
 		st.release()
 	}
+}
+
+// empty takes their claims from unknown living pods that contradict each other or
+// themselves, and reports whether there are such.
+func (st *state) empty(findings []Finding) (some bool) {
+	for _, f := range findings {
+		for _, uid := range []string{f.Owner.Pod, f.Other.Pod} {
+			u, ok := st.view.UnknownLivePod(uid)
+			if f.Kind != Structural || !ok || len(u.Claims) == 0 {
+				continue
+			}
+			u.Claims, u.DevicesUnknown = nil, true
+			st.view.unknown = st.view.unknown.Set(uid, u.kept())
+			st.uncertain = append(st.uncertain, fmt.Sprintf("what the living pod %s holds contradicts itself: %s", uid, f.Text))
+			some = true
+		}
+	}
+	return some
+}
+
+// nothing is left where nobody can be named for what is wrong: rather nothing than that.
+func (st *state) nothing() []Finding {
+	const why = "the ledger contradicts itself"
+	for uid := range st.view.pods.All() {
+		st.lose(uid, why)
+	}
+	st.uncertain = append(st.uncertain, why)
+	st.view.pods, st.view.traces.ofPods = ordered.Map[string, *Pod]{}, ordered.Map[string, uint64]{}
+	st.view.unknown = ordered.Map[string, *UnknownLivePod]{}
+	st.view.bindings = bindings{}
+	st.view.derive()
+	return nil
 }
 
 // keepOut takes a pod out of the view because of a finding, unless one that the

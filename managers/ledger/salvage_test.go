@@ -390,3 +390,25 @@ func TestBucketOf(t *testing.T) {
 		t.Errorf("buckets seen: %v", slices.Sorted(maps.Keys(seen)))
 	}
 }
+
+// TestUnknownContradict: living pods that are not known and contradict each other keep
+// their notes, and nothing else is lost for that.
+func TestUnknownContradict(t *testing.T) {
+	t.Parallel()
+	was := many(t).View()
+	entries := dump(t, was)
+	for _, uid := range []string{"x", "y"} {
+		note := fmt.Sprintf(`{"since":"2026-11-20T08:30:00Z","claims":[{"owner":{"pod":%q,"container":"c"},"provider":"cpu","resource":"cpu","cpus":{"set":"12","use":"exclusive"}}]}`, uid)
+		entries = append(entries, ledger.SealText(ledger.BucketUnknownLive, uid, note))
+	}
+	s := salvage(t, ledger.Found{Entries: entries})
+	s.kept(t, was)
+	for _, uid := range []string{"x", "y"} {
+		if u, ok := s.view.UnknownLivePod(uid); !ok || len(u.Claims) > 0 || !u.DevicesUnknown {
+			t.Errorf("%s: %+v, %t", uid, u, ok)
+		}
+	}
+	if s.view.Uncertain() == "" {
+		t.Error("the state is certain")
+	}
+}
