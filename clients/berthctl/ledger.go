@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -17,10 +18,11 @@ func (c *ctl) ledger() *cobra.Command {
 		use:   "ledger",
 		short: "Look into berthd's record of who has what",
 		example: `  berthctl ledger check
+  berthctl ledger report
   berthctl ledger dump -o json
   berthctl ledger import --kind cpu -f cpu_manager_state --pods pods.json
   berthctl ledger export --kind cpu`,
-	}, c.ledgerDump(), c.ledgerCheck(), c.ledgerImport(), c.ledgerExport())
+	}, c.ledgerDump(), c.ledgerCheck(), c.ledgerReport(), c.ledgerImport(), c.ledgerExport())
 }
 
 // shownValue is how many characters of a stored value a narrow table shows.
@@ -72,6 +74,45 @@ func (c *ctl) ledgerCheck() *cobra.Command {
 		}
 		return nil
 	})
+}
+
+func (c *ctl) ledgerReport() *cobra.Command {
+	return c.verb(about{
+		use:   "report",
+		short: "Show what the last start found about each pod",
+		long: "Show what ledger, claim record and kernel said of each pod when berthd last started, what was kept, " +
+			"and from which source. A pod that waits keeps what it has until the agent admits or removes it.",
+		example: `  berthctl ledger report
+  berthctl ledger report -o json | jq '.pods[] | select(.waits)'`,
+	}, func(ctx context.Context, s *session, _ []string) error {
+		report, err := s.Inspect().GetStartReport(ctx, &inspectv1.GetStartReportRequest{})
+		if err != nil {
+			return err
+		}
+		return s.show(report, func(w io.Writer) { showReport(w, report) })
+	})
+}
+
+func showReport(w io.Writer, report *inspectv1.GetStartReportResponse) {
+	for _, line := range report.GetLines() {
+		fmt.Fprintf(w, "at the last start: %s\n", oneLine(line))
+	}
+	if len(report.GetPods()) == 0 {
+		fmt.Fprintln(w, "there were no pods at the last start")
+		return
+	}
+	t := table.New("POD", "UID", "CASE", "KEPT", "FROM", "WAITS")
+	for _, p := range report.GetPods() {
+		name, waits := p.GetNamespace()+"/"+p.GetName(), "no"
+		if p.GetName() == "" {
+			name = "-"
+		}
+		if p.GetWaits() {
+			waits = "yes"
+		}
+		t.Row(name, p.GetUid(), p.GetCase(), p.GetKept(), cmp.Or(p.GetSource(), "-"), waits)
+	}
+	fmt.Fprint(w, t)
 }
 
 func (s *session) showCheck(ctx context.Context, w io.Writer, check *inspectv1.CheckResponse) {

@@ -39,7 +39,7 @@ func (e *Engine) Admit(ctx context.Context, req Request) (Verdict, error) {
 			AdmissionID: req.AdmissionID, AdmittedAt: e.Now(),
 		},
 		notes:  append(notes, req.Unserved...),
-		dryRun: req.DryRun, unserved: req.Unserved,
+		dryRun: req.DryRun, unserved: req.Unserved, holdings: req.Holdings,
 	}
 	if req.DryRun {
 		v, err := e.dryRun(ctx, c)
@@ -85,6 +85,10 @@ type candidate struct {
 	replanned []uint64
 	// prepared is the bus whose providers may have prepared something.
 	prepared Bus
+	// holdings are what the pod's containers run with, by the caller's word; bindings
+	// are those of a pod that lives here already.
+	holdings []Holding
+	bindings []ledger.Binding
 	// undo is what must be undone unless the pod is admitted.
 	undo cleanup
 }
@@ -226,12 +230,6 @@ func aboutPod(ctx context.Context, err error) bool {
 		return ofProvider
 	}
 	return true
-}
-
-// ownsSomething reports whether a pod holds any claim.
-func ownsSomething(view *ledger.View, uid string) bool {
-	p, ok := view.Pod(uid)
-	return ok && len(p.Claims) > 0
 }
 
 // cleanup undoes steps in reverse order.

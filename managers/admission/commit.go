@@ -69,8 +69,10 @@ func (c *candidate) noteUndone(undone error) {
 // carryOut makes the outside ready for a plan that is reserved, without the
 // admission lock, and commits it.
 func (e *Engine) carryOut(ctx context.Context, draft *ledger.Draft, c *candidate) (Verdict, error) {
-	if err := e.prepare(ctx, draft, c); err != nil {
-		return e.refuse(ctx, draft, c, err)
+	if _, lives := c.living(draft.Base()); !lives {
+		if err := e.prepare(ctx, draft, c); err != nil {
+			return e.refuse(ctx, draft, c, err)
+		}
 	}
 	record, _ := draft.View().Pod(c.uid())
 	view := e.placeView(draft, record)
@@ -86,6 +88,11 @@ func (e *Engine) carryOut(ctx context.Context, draft *ledger.Draft, c *candidate
 		return e.refuse(ctx, draft, c, fmt.Errorf("make the cgroup of pod %s: %w", c.uid(), err))
 	}
 	c.trace.Add(ledger.Step{Kind: ledger.StepPlaced, Text: "cgroup " + parent})
+	restore, err := e.Places.RecordClaims(ctx, view, c.uid(), !created)
+	if err != nil {
+		return e.refuse(ctx, draft, c, fmt.Errorf("record what pod %s holds: %w", c.uid(), err))
+	}
+	c.undo.add(restore)
 	return e.commit(ctx, draft, c, parent)
 }
 
@@ -139,6 +146,9 @@ func (e *Engine) commit(ctx context.Context, draft *ledger.Draft, c *candidate, 
 	view, err := e.Ledger.Update(ctx, func(d *ledger.Draft) error {
 		now := d.Base()
 		d.PutPod(&record)
+		for _, b := range c.bindings {
+			d.Bind(b)
+		}
 		for l := range draft.View().Leases() {
 			if l.AdmissionID == c.record.AdmissionID {
 				d.PutLease(l)
@@ -163,7 +173,7 @@ func (e *Engine) holds(planned, now *ledger.View, d *ledger.Draft, c *candidate)
 	_, known := now.Pod(c.uid())
 	switch {
 	case known, now.Rules().ConfigDigest != c.rules,
-		uncertain(now, c.uid()) != "" && ownsSomething(d.View(), c.uid()),
+		heldBackNow(now, d.View(), c.uid()),
 		len(ledger.CheckPod(d.View(), c.uid())) > 0:
 		return errOvertaken
 	}

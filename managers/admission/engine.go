@@ -3,6 +3,7 @@ package admission
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/berthd/berth/managers/fault"
@@ -40,6 +41,9 @@ type Parts struct {
 	Managers func(view *ledger.View) (Bus, Policy)
 	Places   Places
 	Starter  Starter
+	// Lives tells what is known of a pod that lives here and is not in the ledger; nil
+	// where nothing can be.
+	Lives func(ctx context.Context, uid string) ledger.UnknownLivePod
 	Environment
 }
 
@@ -55,6 +59,7 @@ type Engine struct {
 	// pods are held over one operation on one pod, and remote over the planning of
 	// admissions that call the same plugin or provider.
 	pods, remote namedLocks
+	synced       atomic.Bool // the agent has sent Sync since the start
 }
 
 // New makes an engine. It starts nothing.
@@ -116,7 +121,10 @@ type Request struct {
 	Unserved []string
 	// AdmissionID may be empty.
 	AdmissionID string
-	DryRun      bool
+	// Holdings are what the containers of a pod that runs already hold. They are
+	// booked, if nobody else holds them; nothing is planned then.
+	Holdings []Holding
+	DryRun   bool
 }
 
 // acquire waits for the admission lock; release must be called if err is nil.

@@ -30,7 +30,7 @@ func (e *Engine) explain(ctx context.Context, c *candidate) {
 	refused := &c.trace.Steps[len(c.trace.Steps)-1]
 	refused.Container = c.failed.req.Owner().Container
 	refused.Shortages = c.missing()
-	if uncertain(c.failed.base, c.uid()) == "" {
+	if !suspect(c.failed.base) {
 		c.trace.Suggestions, c.trace.Tried = e.suggest(ctx, c, refused.Shortages)
 	}
 }

@@ -50,6 +50,8 @@ type places struct {
 	placed   []uint64
 	again    []bool
 	still    []bool
+	// records are the claim records by uid.
+	records map[string][]byte
 	// stuck are pods whose processes do not die before the caller's time is over.
 	stuck map[string]bool
 	// remakes makes a container's cgroup again for as long as its id is known, as a
@@ -78,6 +80,53 @@ func (p *places) EnsurePod(_ context.Context, view *ledger.View, uid string) (st
 	created := !p.pods[uid]
 	p.pods[uid] = true
 	return "/kubepods/pod" + uid, created, nil
+}
+
+func (p *places) RecordClaims(_ context.Context, view *ledger.View, uid string, there bool) (func() error, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	have, ok := view.Pod(uid)
+	if !ok {
+		return nil, fmt.Errorf("pod %s is not in the view", uid)
+	}
+	r := ledger.NewClaimRecord(view, have, view.Generation()+1)
+	record, err := r.Encode()
+	if err == nil {
+		err = p.failing("record")
+	}
+	if err != nil {
+		return nil, err
+	}
+	if p.records == nil {
+		p.records = map[string][]byte{}
+	}
+	before := p.records[uid]
+	p.records[uid] = record
+	return func() error {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if there {
+			p.records[uid] = before
+		}
+		return nil
+	}, nil
+}
+
+// lives tells of a living pod what its record has; without one nothing is known.
+func (p *places) lives(_ context.Context, uid string) ledger.UnknownLivePod {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	u := ledger.UnknownLivePod{UID: uid, Since: time.Unix(1000, 0)}
+	if r, err := ledger.DecodeClaimRecord(uid, p.records[uid]); err == nil {
+		u.Source, u.Digest, u.QoS, u.Claims, u.Bindings = ledger.FromClaimRecord, r.Digest, r.QoS, r.Claims, r.Bindings
+	}
+	return u
+}
+
+func (p *places) Started(_ context.Context, view *ledger.View, b ledger.Binding) (bool, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.runs["/kubepods/pod"+b.Owner.Pod+"/"+b.Owner.Container]) > 0, nil
 }
 
 func (p *places) ForgetPod(_ context.Context, _ *ledger.View, uid string) error {
@@ -284,6 +333,7 @@ func build(t ledgertest.T, policy topology.Policy, journal *ledgertest.Journal) 
 		DeferWaits: true, Resources: admission.Resources{Started: time.Unix(1000, 0), Grace: time.Hour},
 	}, admission.Parts{
 		Ledger: l, Managers: func(*ledger.View) (admission.Bus, admission.Policy) { return h.bus.Load(), merger }, Places: h.places, Starter: h.plugins,
+		Lives: func(ctx context.Context, uid string) ledger.UnknownLivePod { return h.places.lives(ctx, uid) },
 		Environment: admission.Environment{
 			Now:   func() time.Time { return time.Unix(h.now.Load(), 0) },
 			NewID: func() string { return "adm-" + strconv.FormatInt(ids.Add(1), 10) },

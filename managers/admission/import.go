@@ -208,12 +208,30 @@ func (i *importing) confirm(ctx context.Context) (placed bool, err error) {
 	if !placed {
 		return false, nil
 	}
+	if err := i.record(ctx); err != nil {
+		return false, err
+	}
 	view, err := i.engine.Ledger.Commit(ctx, i.draft)
 	if err != nil {
 		return false, fmt.Errorf("import %s: %w", i.out.Facts.File, err)
 	}
 	i.out.View = view
 	return true, nil
+}
+
+// record writes the claim records of the pods that the import changes.
+func (i *importing) record(ctx context.Context) error {
+	for _, p := range i.out.Pods {
+		if p.Outcome == ImportKnown {
+			continue
+		}
+		restore, err := i.engine.Places.RecordClaims(ctx, i.draft.View(), p.Pod.UID(), true)
+		if err != nil {
+			return fmt.Errorf("import %s: record what pod %s holds: %w", i.out.Facts.File, p.Pod.UID(), err)
+		}
+		i.undo.add(restore)
+	}
+	return nil
 }
 
 // place makes the cgroup of a new pod; under a kubelet it is there already.

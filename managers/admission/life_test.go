@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/berthd/berth/managers/admission"
+	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/fault"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
@@ -23,6 +24,8 @@ type life struct {
 	journal *ledgertest.Journal
 	// living are the pods that were admitted and did not end, by their CPUs.
 	living map[string]int64
+	// sets are the CPUs that they run on.
+	sets map[string]string
 	// mark is a revision of this ledger with the pods that lived then; 0 is none.
 	mark   uint64
 	marked map[string]int64
@@ -31,12 +34,12 @@ type life struct {
 
 // begin starts on a journal, with the cgroups that are there.
 func (l *life) begin(t *rapid.T, j *ledgertest.Journal) {
-	pods := map[string]bool{}
+	pods, records := map[string]bool{}, map[string][]byte{}
 	if l.house != nil {
-		pods = l.places.pods
+		pods, records = l.places.pods, l.places.records
 	}
 	l.house, l.journal = build(t, topology.BestEffort, j), j
-	l.places.pods = pods
+	l.places.pods, l.places.records = pods, records
 }
 
 // uids draws some of the living.
@@ -64,7 +67,7 @@ func (l *life) certain(uid string) bool {
 		return false
 	}
 	for s := range view.UnknownLivePods() {
-		if !view.UnknownLive(uid) && s.UID != uid {
+		if !view.UnknownLive(uid) && s.UID != uid && s.Source == "" {
 			return false
 		}
 	}
@@ -81,7 +84,11 @@ func (l *life) admitOne(t *rapid.T, uid string, cpus int64) {
 		if cpus > 0 && !certain && !known {
 			t.Fatalf("pod %s got %d CPUs that somebody unknown may hold", uid, cpus)
 		}
-		l.living[uid] = cpus
+		set := l.cpus(uid)
+		if lived && cpus > 0 && l.sets[uid] != set {
+			t.Fatalf("pod %s runs on CPUs %s and was given %s", uid, l.sets[uid], set)
+		}
+		l.living[uid], l.sets[uid] = cpus, set
 		if !known {
 			delete(l.marked, uid) // it comes after the mark, again
 		}
@@ -126,7 +133,7 @@ func (l *life) sync(t *rapid.T, list []string, known uint64, knew map[string]int
 func TestRandomLife(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		l := &life{living: map[string]int64{}}
+		l := &life{living: map[string]int64{}, sets: map[string]string{}}
 		l.begin(t, ledgertest.NewJournal())
 		t.Repeat(map[string]func(*rapid.T){
 			"a new pod": func(t *rapid.T) {
@@ -201,7 +208,15 @@ func TestRandomLife(t *testing.T) {
 			"": func(t *rapid.T) {
 				view := l.ledger.View()
 				ledgertest.Check(t, l.ledger)
+				var all cpuset.Set
 				for uid, cpus := range l.living {
+					set, err := cpuset.Parse(l.sets[uid])
+					if err != nil || cpus > 0 && set.Overlaps(all) {
+						t.Fatalf("pod %s runs on CPUs %s, and others, too: %v", uid, l.sets[uid], err)
+					}
+					if cpus > 0 {
+						all = all.Union(set)
+					}
 					if !l.places.pods[uid] {
 						t.Fatalf("pod %s lives and has no cgroup", uid)
 					}

@@ -12,6 +12,9 @@ import (
 // plan makes a draft that holds the pod with all of its claims. The draft is
 // returned also with an error.
 func (e *Engine) plan(ctx context.Context, view *ledger.View, c *candidate) (*ledger.Draft, error) {
+	if l, ok := c.living(view); ok {
+		return e.takeOver(ctx, view, c, l)
+	}
 	c.begin(view)
 	draft := ledger.NewDraft(view)
 	draft.PutPod(c.record)

@@ -70,6 +70,14 @@ type Places interface {
 	// ForgetPod undoes an EnsurePod that created, for a pod that was not
 	// committed.
 	ForgetPod(ctx context.Context, view *ledger.View, uid string) error
+	// RecordClaims writes the claim record of a pod of the view, as of its next
+	// generation, where the pod lives. Before the commit, so that what lives is known
+	// even if the ledger is lost. restore puts back what was there, and may do nothing
+	// unless there was something. A record that is too large is of class Invalid.
+	RecordClaims(ctx context.Context, view *ledger.View, uid string, there bool) (restore func() error, err error)
+	// Started tells whether a container of a pod of the view runs already: a process is
+	// in the cgroup that berth makes for it, or the runtime says so.
+	Started(ctx context.Context, view *ledger.View, b ledger.Binding) (bool, error)
 	// RemovePod kills every process of the pod and removes its cgroup. After it
 	// returned nil no process of the pod runs.
 	RemovePod(ctx context.Context, view *ledger.View, uid string) error

@@ -14,7 +14,8 @@ import (
 // shares CPUs with the next holder. It returns what was released, and false if
 // the pod was not known. It is idempotent; after an error it may be repeated.
 //
-// A pod that is only noted as living and unknown is forgotten: its cgroup goes with the next sweep.
+// Of a pod that lives here and is not in the ledger the processes are killed, too, before
+// what is known of its claims is free.
 func (e *Engine) Remove(ctx context.Context, uid string) ([]ledger.Claim, bool, error) {
 	return e.remove(ctx, uid, func(*ledger.Pod) bool { return true })
 }
@@ -30,6 +31,9 @@ func (e *Engine) remove(ctx context.Context, uid string, ends func(*ledger.Pod) 
 	pod, ok := view.Pod(uid)
 	switch {
 	case !ok && view.UnknownLive(uid):
+		if err := e.Places.RemoveUnknown(ctx, view, uid); err != nil {
+			return nil, false, fmt.Errorf("remove pod %s: %w", uid, err)
+		}
 		_, err := e.Ledger.Update(ctx, func(d *ledger.Draft) error { d.ForgetUnknownLive(uid); return nil })
 		if err != nil {
 			return nil, false, fmt.Errorf("remove pod %s: %w", uid, err)
@@ -83,12 +87,12 @@ func (e *Engine) PreStart(ctx context.Context, owner ledger.Owner, id string, pi
 	if have, ok := view.Binding(id); ok && have.Owner != owner {
 		return Started{}, fault.Conflictf("container id %s belongs to %s already", id, have.Owner)
 	}
-	if err := e.Starter.PreStart(ctx, view, owner); err != nil {
-		return Started{}, fmt.Errorf("start container %s: %w", owner, err)
-	}
 	b, known := view.Binding(id)
 	if !known {
 		b = ledger.Binding{ID: id, Owner: owner, Sequence: nextSequence(view, owner)}
+	}
+	if err := e.prepareStart(ctx, view, b, known); err != nil {
+		return Started{}, fmt.Errorf("start container %s: %w", owner, err)
 	}
 	ended, err := e.ended(ctx, view, b, pid)
 	if err != nil {
@@ -135,6 +139,23 @@ func (e *Engine) PreStart(ctx context.Context, owner ledger.Owner, id string, pi
 		bus.Released(ctx, finished)
 	}
 	return Started{Binding: b, View: bound}, nil
+}
+
+// prepareStart tells the plugins that a container starts: they may reset its devices.
+// They are not told of one that runs already, as where its id is bound again after the
+// ledger was lost: its id is bound, or none of the container's is.
+func (e *Engine) prepareStart(ctx context.Context, view *ledger.View, b ledger.Binding, known bool) error {
+	others := false
+	for o := range view.BindingsOf(b.Owner.Pod) {
+		others = others || o.Owner == b.Owner
+	}
+	if known || !others {
+		runs, err := e.Places.Started(ctx, view, b)
+		if err != nil || runs {
+			return err
+		}
+	}
+	return e.Starter.PreStart(ctx, view, b.Owner)
 }
 
 // finish takes from a pod what nobody needs any more when one of its containers

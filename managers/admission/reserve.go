@@ -78,8 +78,8 @@ func (e *Engine) confirm(ctx context.Context, c *candidate) (confirmation, Verdi
 		v, err := e.refuse(ctx, draft, c, err)
 		return confirmation{}, v, err
 	}
-	if why := uncertain(view, c.uid()); why != "" && ownsSomething(draft.View(), c.uid()) {
-		v, err := e.deferred(view, c, StateUncertain, why)
+	if condition, why := heldBack(view, draft.View(), c.uid()); condition != "" {
+		v, err := e.deferred(view, c, condition, why)
 		return confirmation{}, v, err
 	}
 	planned, _ := draft.View().Pod(c.uid())

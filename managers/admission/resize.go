@@ -210,6 +210,10 @@ func (r *resizing) carryOut(ctx context.Context, before *ledger.View, out Resize
 	}
 	r.trace.Add(ledger.Step{Kind: ledger.StepPlaced, Text: "cgroup " + out.Pod.CgroupParent})
 	r.trace.Add(ledger.Step{Kind: ledger.StepCommitted})
+	restore, err := e.Places.RecordClaims(ctx, out.View, uid, true)
+	if err != nil {
+		return Resized{}, errors.Join(fmt.Errorf("record what pod %s holds: %w", &r.wanted, err), undo())
+	}
 	rules := before.Rules().ConfigDigest
 	view, err := e.Ledger.Update(ctx, func(d *ledger.Draft) error {
 		if d.Base().Rules().ConfigDigest != rules {
@@ -220,12 +224,12 @@ func (r *resizing) carryOut(ctx context.Context, before *ledger.View, out Resize
 			return fault.Conflictf("the pod left meanwhile")
 		}
 		record := *out.Pod
-		record.Claims = have.Claims
+		record.Claims, record.Acknowledged = have.Claims, nil
 		d.PutPod(&record)
 		return nil
 	})
 	if err != nil {
-		return Resized{}, errors.Join(fmt.Errorf("resize pod %s: %w", &r.wanted, err), undo())
+		return Resized{}, errors.Join(fmt.Errorf("resize pod %s: %w", &r.wanted, err), restore(), undo())
 	}
 	out.View = view
 	out.Pod, _ = view.Pod(uid)

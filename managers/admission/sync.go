@@ -48,6 +48,52 @@ func (e *Engine) Sync(ctx context.Context, living []string, known uint64) (remov
 	return removed, errors.Join(append(errs, e.sweep(ctx, alive))...)
 }
 
+// Synced reports whether the agent has said since the start which pods live. Before that
+// no process is ended that nobody has asked to end.
+func (e *Engine) Synced() bool { return e.synced.Load() }
+
+// unknownPods lists the pods that have a cgroup here and are not in the ledger, and those
+// that are noted as living, which may have no cgroup that can be seen.
+func (e *Engine) unknownPods(ctx context.Context) ([]string, error) {
+	view := e.Ledger.View()
+	unknown, err := e.Places.UnknownPods(ctx, view)
+	for u := range view.UnknownLivePods() {
+		if !slices.Contains(unknown, u.UID) {
+			unknown = append(unknown, u.UID)
+		}
+	}
+	return unknown, err
+}
+
+// found returns what is known of pods that are not in the ledger.
+func (e *Engine) found(ctx context.Context, unknown []string) (out []ledger.UnknownLivePod) {
+	view, now := e.Ledger.View(), e.Now()
+	for _, uid := range unknown {
+		u, noted := view.UnknownLivePod(uid)
+		if !noted {
+			u = ledger.UnknownLivePod{UID: uid, Since: now}
+			if e.Lives != nil {
+				u = e.Lives(ctx, uid)
+			}
+		}
+		out = append(out, u)
+	}
+	return out
+}
+
+// revert takes back what pods hold by changes that nobody was told of: the agent has
+// heard what it was told, and has not repeated them.
+func (e *Engine) revert(d *ledger.Draft) {
+	for p := range d.Base().Pods() {
+		if p.Acknowledged == nil {
+			continue
+		}
+		record := *p
+		record.Claims, record.Acknowledged = p.Acknowledged, nil
+		d.PutPod(&record)
+	}
+}
+
 // each calls do for 0 to n-1, side by side where that is possible: a pod that cannot
 // be removed holds up no other.
 func (e *Engine) each(n int, do func(i int)) {
@@ -63,7 +109,7 @@ func (e *Engine) each(n int, do func(i int)) {
 // sweep removes cgroups without a pod, but not those of living pods, and makes it
 // last which those are.
 func (e *Engine) sweep(ctx context.Context, alive map[string]bool) error {
-	unknown, swept := e.Places.UnknownPods(ctx, e.Ledger.View())
+	unknown, swept := e.unknownPods(ctx)
 	if swept == nil {
 		errs := make([]error, len(unknown))
 		e.each(len(unknown), func(i int) {
@@ -79,15 +125,16 @@ func (e *Engine) sweep(ctx context.Context, alive map[string]bool) error {
 	unknown = slices.DeleteFunc(unknown, func(uid string) bool { return !alive[uid] })
 	idle, release, looked := e.idle(ctx, unknown)
 	defer release()
-	now := e.Now()
+	found := e.found(ctx, unknown)
 	_, err := e.Ledger.Update(ctx, func(d *ledger.Draft) error {
 		var living []ledger.UnknownLivePod
-		for _, uid := range unknown {
+		for _, u := range found {
 			was := d.View()
-			if rests, here := idle[uid]; rests || here && (was.Uncertain() != "" || was.UnknownLive(uid)) {
-				living = append(living, ledger.UnknownLivePod{UID: uid, Since: now})
+			if rests, here := idle[u.UID]; rests || here && (was.Uncertain() != "" || was.UnknownLive(u.UID)) {
+				living = append(living, u)
 			}
 		}
+		e.revert(d)
 		if swept == nil {
 			d.SetUncertain("")
 		} else {
@@ -99,6 +146,9 @@ func (e *Engine) sweep(ctx context.Context, alive map[string]bool) error {
 		d.SetUnknownLive(living...)
 		return nil
 	})
+	if err == nil && swept == nil {
+		e.synced.Store(true)
+	}
 	if err != nil {
 		err = fmt.Errorf("note which pods live: %w", err)
 	}
@@ -122,7 +172,7 @@ func (e *Engine) idle(ctx context.Context, unknown []string) (idle map[string]bo
 			unlocks.add(func() error { unlock(); return nil })
 		}
 	}
-	still, err := e.Places.UnknownPods(ctx, e.Ledger.View())
+	still, err := e.unknownPods(ctx)
 	if err != nil {
 		return held, release, fmt.Errorf("find out which pods live: %w", err)
 	}
@@ -145,19 +195,13 @@ func (e *Engine) removeUnknown(ctx context.Context, uid string) error {
 	return e.Places.RemoveUnknown(ctx, e.Ledger.View(), uid)
 }
 
-// uncertain tells why nothing exclusive may be given to a pod on a view: somebody
-// who is not known may hold it. It is empty where there is no such reason. Unknown living
-// pods do not wait for each other.
-func uncertain(view *ledger.View, uid string) string {
-	if why := view.Uncertain(); why != "" {
-		return why + "; nothing exclusive is given out until the agent has sent Sync"
+// suspect reports whether somebody who is not known may hold something on a view.
+func suspect(view *ledger.View) bool {
+	if view.Uncertain() != "" {
+		return true
 	}
-	if view.UnknownLive(uid) {
-		return ""
+	for range view.UnknownLivePods() {
+		return true
 	}
-	for s := range view.UnknownLivePods() {
-		return fmt.Sprintf("pod %s lives here, and what it holds is not known; nothing exclusive is given out "+
-			"until the agent has admitted or removed it, or has sent Sync without it", s.UID)
-	}
-	return ""
+	return false
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/berthd/berth/managers/admission"
+	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/fault"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
@@ -140,7 +141,7 @@ func TestUnknownLive(t *testing.T) {
 	h = build(t, topology.BestEffort, journal.Reopen())
 	h.places.pods = pods
 	if got := h.spared(); got != "old,older" || h.ledger.View().Uncertain() != "" {
-		t.Fatalf("after a restart %q are spared, doubt %q", got, h.ledger.View().Uncertain())
+		t.Fatalf("after a restart %q are noted as living, uncertain: %q", got, h.ledger.View().Uncertain())
 	}
 	wait := func(want string) {
 		t.Helper()
@@ -153,15 +154,21 @@ func TestUnknownLive(t *testing.T) {
 	if v := h.admit(t, guaranteed("shared", 0, 0)); v.Outcome != admission.Admitted {
 		t.Errorf("a pod that takes nothing from anybody: %s", v.Message)
 	}
-	if v := h.admit(t, guaranteed("old", 1, 0)); v.Outcome != admission.Admitted {
-		t.Fatalf("a spared pod: %s", v.Message)
+	v := h.admit(t, guaranteed("old", 1, 0))
+	if v.Outcome != admission.Deferred || v.Condition.Type != admission.UnknownDevices || !strings.Contains(v.Message, "holdings") {
+		t.Fatalf("a living pod of which nothing is known: %v %s", v.Outcome, v.Message)
+	}
+	holdings := []admission.Holding{{Container: "main", CPUs: cpuset.Of(3)}}
+	v, err := h.Admit(t.Context(), admission.Request{Pod: guaranteed("old", 1, 0), Holdings: holdings})
+	if err != nil || v.Outcome != admission.Admitted || h.cpus("old") != "3" {
+		t.Fatalf("a living pod of which the agent knows: %v %s, on CPUs %s", err, v.Message, h.cpus("old"))
 	}
 	wait("pod older lives here")
 	if _, known, err := h.Remove(t.Context(), "older"); err != nil || known {
 		t.Fatal(known, err)
 	}
 	if got := h.spared(); got != "" {
-		t.Errorf("%q are spared", got)
+		t.Errorf("%q are noted as living", got)
 	}
 	if v := h.admit(t, guaranteed("new", 2, 0)); v.Outcome != admission.Admitted {
 		t.Errorf("with all pods known: %s", v.Message)

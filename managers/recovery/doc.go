@@ -28,15 +28,16 @@
 //	whole    -                          gone           ledger record, until Sync or Remove
 //	damaged  whole                      living, empty  ledger record with the claims of the claim record, where
 //	                                                   the ledger's part is whole and of the same specification
-//	damaged  whole                      living         else claim record, as an unknown living pod
+//	damaged  whole                      living, empty  else claim record, as an unknown living pod
 //	damaged  damaged or missing         living         what the ledger and the kernel show, as an unknown living pod
-//	damaged  other                      empty          nothing; the cgroup goes
+//	damaged  damaged or missing         empty          nothing; the cgroup goes
 //	damaged  -                          gone           nothing
 //	missing  whole                      running        claim record, as an unknown living pod
-//	missing  whole, same epoch          unseen         nothing: an admission that nobody was told of
-//	missing  whole, other or older      unseen         claim record, as an unknown living pod
+//	missing  whole, same epoch          empty, unseen  nothing: an admission that nobody was told of; the cgroup goes
+//	missing  whole, other or older      empty, unseen  claim record, as an unknown living pod until the agent's Sync:
+//	                                                   the agent may have been told, and be about to start it
 //	missing  damaged or missing         living         what the kernel shows, as an unknown living pod
-//	missing  any                        empty          nothing: an admission that nobody was told of; the cgroup goes
+//	missing  damaged or missing         empty          nothing; the cgroup goes
 //
 // Another boot changes no more than that there are no claim records: what runs then was
 // started since. Where a claim record is kept whose specification is not that of the

@@ -71,7 +71,7 @@ func (r *recovery) ownCPUs(p *pod, c Container, known, left cpuset.Set) bool {
 	switch {
 	case c.CPUs.IsEmpty(), p.seen.QoS != "" && p.seen.QoS != workload.Guaranteed:
 		return false
-	case c.CPUs.Overlaps(rules.ReservedCPUs), left.Minus(rules.ReservedCPUs).IsSubsetOf(c.CPUs):
+	case c.CPUs.Overlaps(rules.ReservedCPUs), sharedOf(rules, left).IsSubsetOf(c.CPUs):
 		return false
 	case c.CPUs.Overlaps(known) && p.seen.Claims == nil && p.ledger == nil && (p.noted == nil || !overlaps(p.noted.Claims, c.CPUs)):
 		return false // a place of before those were given out
@@ -82,6 +82,14 @@ func (r *recovery) ownCPUs(p *pod, c Container, known, left cpuset.Set) bool {
 		}
 	}
 	return true
+}
+
+// sharedOf are those of some CPUs that are shared as far as the rules go.
+func sharedOf(rules ledger.Rules, set cpuset.Set) cpuset.Set {
+	if rules.StrictReservation {
+		return set.Minus(rules.ReservedCPUs)
+	}
+	return set
 }
 
 // shares tells whether a container of another pod certainly runs on shared CPUs: where

@@ -356,11 +356,11 @@ func (r *recovery) damaged(p *pod, shown []ledger.Claim) {
 		record.Claims = l.Claims
 		p.Case = Restored
 		p.restore(record)
-	case !p.Living:
-		p.Case = LostCase
 	case c != nil:
 		p.Case = Restored
 		p.wait(ledger.FromClaimRecord, c.Claims)
+	case !p.Living:
+		p.Case = LostCase
 	default:
 		p.Case = Damage
 		p.guess(shown)
@@ -412,10 +412,12 @@ func lacksDevices(p *ledger.Pod, claims []ledger.Claim) bool {
 func (r *recovery) missing(p *pod, shown []ledger.Claim) {
 	c := p.seen.Claims
 	switch {
-	case !p.Living && !(r.Unseen && p.noted != nil):
+	case p.seen.Processes == Gone && !(r.Unseen && p.noted != nil):
 		p.Case = NeverAdmitted
-	case c != nil && p.seen.Processes == Unseen && r.ours(c) && !r.older && p.noted == nil:
+	case p.seen.Processes != Running && c != nil && r.ours(c) && !r.older && p.noted == nil:
 		p.Case, p.Living = NeverAdmitted, false
+	case p.seen.Processes == Empty && c == nil:
+		p.Case = NeverAdmitted
 	case c != nil:
 		p.Case = Unrecorded
 		p.wait(ledger.FromClaimRecord, c.Claims)

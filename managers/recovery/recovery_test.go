@@ -149,7 +149,8 @@ func TestTable(t *testing.T) {
 		{"record lost, no claim record", false, name, with(missing, "6-7"), only(recovery.Running), recovery.Damage, ledger.FromKernel, shown, true, false},
 		{"record lost, claim record damaged", false, name, with(damaged, "6-7"), only(recovery.Running), recovery.Damage, ledger.FromKernel, shown, true, false},
 		{"stale record, no claim record", false, stale, with(missing, "6-7"), only(recovery.Running), recovery.Damage, ledger.FromKernel, shown, true, false},
-		{"record lost, empty", false, name, record(nil), only(recovery.Empty), recovery.LostCase, "", nothing, false, true},
+		{"record lost, empty", false, name, record(nil), only(recovery.Empty), recovery.Restored, ledger.FromClaimRecord, mine, true, false},
+		{"record lost, empty, claim record damaged", false, name, damaged, only(recovery.Empty), recovery.LostCase, "", nothing, false, true},
 		{"claim lost, empty, no claim record", false, half, missing, only(recovery.Empty), recovery.LostCase, "", nothing, false, true},
 		{"claim lost, no cgroup", false, half, missing, only(recovery.Gone), recovery.LostCase, "", nothing, false, false},
 
@@ -158,7 +159,9 @@ func TestTable(t *testing.T) {
 		{"unknown, the ledger is an older copy", false, nil, at(7), living, recovery.Unrecorded, ledger.FromClaimRecord, theirs, true, false},
 		{"never acknowledged", false, nil, at(6), only(recovery.Empty), recovery.NeverAdmitted, "", nothing, false, true},
 		{"never acknowledged, unseen", false, nil, at(6), only(recovery.Unseen), recovery.NeverAdmitted, "", nothing, false, true},
-		{"empty, other epoch", false, nil, foreign, only(recovery.Empty), recovery.NeverAdmitted, "", nothing, false, true},
+		{"empty, other epoch", false, nil, foreign, only(recovery.Empty), recovery.Unrecorded, ledger.FromClaimRecord, theirs, true, false},
+		{"empty, the ledger is an older copy", false, nil, at(7), only(recovery.Empty), recovery.Unrecorded, ledger.FromClaimRecord, theirs, true, false},
+		{"empty, claim record damaged", false, nil, damaged, only(recovery.Empty), recovery.NeverAdmitted, "", nothing, false, true},
 		{"nothing known", false, nil, with(missing, "6-7"), only(recovery.Running), recovery.Nothing, ledger.FromKernel, shown, true, false},
 		{"claim record damaged, unknown", false, nil, with(damaged, "6-7"), only(recovery.Running), recovery.Nothing, ledger.FromKernel, shown, true, false},
 		{"record of another boot", false, nil, withBoot(before, "6-7"), only(recovery.Running), recovery.Nothing, ledger.FromKernel, shown, true, false},
@@ -337,7 +340,7 @@ func TestKernelShows(t *testing.T) {
 		{"its own", workload.Guaranteed, "2-3", "", "", "2-3"},
 		{"a class without CPUs of its own", workload.Burstable, "2-3", "", "", ""},
 		{"reserved CPUs among them", workload.Guaranteed, "0,2-3", "", "", ""},
-		{"nothing left", workload.Guaranteed, "1-15", "", "", ""},
+		{"all but the reserved", workload.Guaranteed, "1-15", "", "", "1-15"},
 		{"a sharer is out of date", workload.Guaranteed, "2-3", "0-15", "", "2-3"},
 		{"shared with a peer", workload.Guaranteed, "2-3", "", "3-5", ""},
 		{"no CPUs", workload.Guaranteed, "", "", "", ""},
@@ -360,6 +363,21 @@ func TestKernelShows(t *testing.T) {
 		}
 		if got != c.want {
 			t.Errorf("%s: CPUs %q, want %q", c.name, got, c.want)
+		}
+	}
+}
+
+// TestKernelShowsUnderStrictReservation: reserved CPUs say nothing then, and who has all
+// the others shares them.
+func TestKernelShowsUnderStrictReservation(t *testing.T) {
+	t.Parallel()
+	for cpus, own := range map[string]bool{"1-15": false, "2-3": true} {
+		strict := rules()
+		strict.StrictReservation = true
+		o := recovery.Observation{UID: "a", QoS: workload.Guaranteed, Processes: recovery.Running, Containers: kernel(cpus)}
+		plan := recovery.Decide(recovery.Input{View: ledger.Empty(strict), Observed: []recovery.Observation{o}, Now: now})
+		if got := strings.Contains(plan.Decisions[0].Holding(), "CPUs"); got != own {
+			t.Errorf("CPUs %s: %s", cpus, plan.Decisions[0])
 		}
 	}
 }

@@ -25,6 +25,7 @@ import (
 	"github.com/berthd/berth/managers/node"
 	"github.com/berthd/berth/managers/panel"
 	"github.com/berthd/berth/managers/qos"
+	"github.com/berthd/berth/managers/recovery"
 	"github.com/berthd/berth/managers/timestamp"
 	"github.com/berthd/berth/managers/workload"
 	"github.com/berthd/berth/server/deviceplugin"
@@ -94,6 +95,7 @@ type App struct {
 	layout    cgroup.Layout
 	limits    atomic.Pointer[reconcile.Limits]
 	tree      cgroup.Tree
+	records   cgroup.Records // files; nil where the tree keeps them
 	reconcile *reconcile.Loop
 	sweeper   *reconcile.Sweeper
 	runtime   *runtime.Client // nil without one
@@ -117,6 +119,10 @@ type StartReport struct {
 	Damage *store.Damage
 	// Drift are the differences of the nodes' memory since the last commit.
 	Drift []ledger.Finding
+	// Recovery has the case of each pod, by uid; OlderCopy tells that the ledger was an
+	// older copy.
+	Recovery  []recovery.Decision
+	OlderCopy bool
 	// PolicyDropped says why a policy that was set before is not in force any more.
 	PolicyDropped string
 }
@@ -132,7 +138,7 @@ func Build(ctx context.Context, cfg config.Config, env Environment) (_ *App, err
 			err = errors.Join(err, a.store.Close())
 		}
 		if err != nil {
-			err = errors.Join(err, a.closeRuntime())
+			err = errors.Join(err, a.closeRuntime(), a.closeRecords())
 		}
 	}()
 	for _, step := range []func(context.Context) error{
@@ -248,7 +254,12 @@ func (a *App) buildCgroups(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	records, err := a.openRecords(ctx)
+	if err != nil {
+		return err
+	}
 	parts := reconcile.Config{
+		Records: records, Unseen: a.Config.Cgroups.Tree == config.TreeMemory, Failpoint: a.Failpoint,
 		Tree: tree, Layout: a.layout, Limits: limits,
 		OnDrift: reconcile.OnDrift(a.Config.Cgroups.OnDrift),
 		View:    a.Ledger.View,
@@ -320,7 +331,7 @@ func (a *App) buildEngine(context.Context) (err error) {
 		Resources:  a.Config.Resources(a.Now()),
 	}, admission.Parts{
 		Ledger: a.Ledger, Managers: a.managers,
-		Places: a.reconcile, Starter: a.plugins,
+		Places: a.reconcile, Starter: a.plugins, Lives: a.lives,
 		Environment: admission.Environment{
 			Now: a.Now, NewID: rpc.NewID, WithTimeout: context.WithTimeout, Each: task.Each,
 		},
@@ -328,7 +339,7 @@ func (a *App) buildEngine(context.Context) (err error) {
 	a.buildCensus()
 	a.sweeper = &reconcile.Sweeper{
 		Orphans: a.reconcile.Orphans, Remove: a.reconcile.RemoveOrphan, Layout: a.reconcile.Layout,
-		Alone: a.Engine.Alone, Every: a.Config.Cgroups.ReconcilePeriod.Duration,
+		Alone: a.Engine.Alone, Keep: a.keepLiving, Every: a.Config.Cgroups.ReconcilePeriod.Duration,
 		Now: a.Now, Log: a.Log.With("part", "sweep"),
 	}
 	return nil

@@ -29,11 +29,11 @@ const httpConnections = 64
 // the sockets answer; it may be nil.
 //
 // The order of a start: nobody else may serve the sockets, because then the pods
-// here may be somebody else's; the cgroup tree is brought to what the ledger says,
-// cgroups of pods that it does not know go; then plugins may register; then
+// here may be somebody else's; it is decided pod by pod what is true; the cgroup tree is
+// brought to what the ledger says; then plugins may register; then
 // readers and agents may call.
 func (a *App) Run(ctx context.Context, ready func()) (err error) {
-	defer func() { err = errors.Join(err, a.store.Close(), a.closeRuntime()) }()
+	defer func() { err = errors.Join(err, a.store.Close(), a.closeRuntime(), a.closeRecords()) }()
 	for _, path := range []string{a.Config.Listen, a.Config.PodResourcesSocket(), a.Config.DevicePluginSocket()} {
 		if err := socket.Unserved(path); err != nil {
 			return err
@@ -120,18 +120,15 @@ func (a *App) settle(ctx context.Context) error {
 	if err := a.checkHost(ctx); err != nil {
 		return err
 	}
-	if err := a.settleUncertain(ctx); err != nil {
+	if err := a.recover(ctx); err != nil {
 		return err
 	}
 	if err := a.settlePolicy(ctx); err != nil {
 		return err
 	}
 	a.reportStart(ctx)
-	if a.Ledger.View().Uncertain() != "" {
-		a.Log.WarnContext(ctx, "cgroups of unknown pods are kept until the agent has sent Sync")
-	} else if err := a.sweep(ctx); err != nil {
-		// What cannot be removed now is tried again at the next Sync.
-		a.Log.ErrorContext(ctx, "remove cgroups without a pod", "error", err)
+	if suspect := a.Ledger.View().Uncertain(); suspect != "" {
+		a.Log.WarnContext(ctx, "nothing exclusive is given out until the agent has sent Sync", "reason", suspect)
 	}
 	a.settleRuntime(ctx)
 	if err := a.reconcile.Begin(ctx); err != nil {
@@ -144,48 +141,12 @@ func (a *App) settle(ctx context.Context) error {
 	return nil
 }
 
-// sweep removes the cgroups of pods that are neither known nor noted as living.
-func (a *App) sweep(ctx context.Context) error {
-	living := map[string]bool{}
-	for s := range a.Ledger.View().UnknownLivePods() {
-		living[s.UID] = true
-	}
-	return a.reconcile.Sweep(ctx, a.Ledger.View(), living)
-}
-
 // settlePolicy makes it last that a policy which was set before is dropped.
 func (a *App) settlePolicy(ctx context.Context) error {
 	if a.start.Ledger.Dropped == nil {
 		return nil
 	}
 	_, err := a.Ledger.SetRules(ctx, a.Ledger.View().Rules())
-	return err
-}
-
-// settleUncertain decides, and keeps in the ledger, whether berth knows every pod
-// that lives here. It does not on its first start in a tree that holds pods already:
-// another agent's, or its own from before its state was lost. A ledger that was
-// salvaged says by itself what it does not know. Unknown pods are killed only where the state is certain.
-func (a *App) settleUncertain(ctx context.Context) error {
-	view := a.Ledger.View()
-	if view.Generation() > 0 {
-		return nil
-	}
-	uncertain := ""
-	strangers, err := a.reconcile.Strangers(ctx, view)
-	switch {
-	case err != nil:
-		return err
-	case len(strangers) > 0:
-		uncertain = fmt.Sprintf("the ledger is new, and %d pods have cgroups here already, the first is %s", len(strangers), strangers[0])
-	}
-	if uncertain != "" {
-		_, err = a.Ledger.Update(ctx, func(d *ledger.Draft) error { d.SetUncertain(uncertain); return nil })
-	} else {
-		// The first generation says that berth has been here, so that a pod's
-		// cgroup without a record is a leftover from now on.
-		_, err = a.Ledger.SetRules(ctx, view.Rules())
-	}
 	return err
 }
 
@@ -204,9 +165,7 @@ func (a *App) StartLines() (lines []string) {
 	if uncertain := a.Ledger.View().Uncertain(); uncertain != "" {
 		lines = append(lines, uncertain+"; waiting for the agent's Sync")
 	}
-	for s := range a.Ledger.View().UnknownLivePods() {
-		lines = append(lines, fmt.Sprintf("pod %s lives here and is not known; waiting for the agent to admit it", s.UID))
-	}
+	lines = append(lines, a.recoveryLines()...)
 	if r.MigratedFrom != nil {
 		lines = append(lines, fmt.Sprintf("the ledger was migrated from schema version %d", *r.MigratedFrom))
 	}

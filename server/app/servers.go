@@ -57,7 +57,7 @@ func (a *App) buildServers(context.Context) error {
 	admissionv1.RegisterAdmissionServiceServer(a.main, admission.New(engine, read))
 	allocationv1.RegisterAllocationServiceServer(a.main, allocation.New(
 		allocation.Config{Read: read, Cgroup: a.containerConfig}, allocation.Parts{
-			Engine: engine, Noter: a.Engine, Ledger: a.Ledger, Paths: a.reconcile, Inventory: a.Device, History: a.history,
+			Engine: engine, Noter: a.Engine, Complete: a.Engine.Complete, Ledger: a.Ledger, Paths: a.reconcile, Inventory: a.Device, History: a.history,
 		}))
 	lifecyclev1.RegisterLifecycleServiceServer(a.main, lifecycle.New(ownProcesses{a.Engine, os.DirFS("/proc"), selfUID()}))
 	cpuv1.RegisterCPUServiceServer(a.main, cpu.New(cpus{a}, a.Ledger, a.Engine, read))
@@ -71,7 +71,7 @@ func (a *App) buildServers(context.Context) error {
 	}
 	hintv1.RegisterHintBusServiceServer(a.main, hintbus.New(a.outside))
 	inspectv1.RegisterInspectServiceServer(a.main, inspect.New(
-		inspect.Parts{Ledger: a.Ledger, Engine: a.Engine, Read: read, Settings: a.settingsOf, Kernel: a.reconcile.Findings, Start: a.StartLines}))
+		inspect.Parts{Ledger: a.Ledger, Engine: a.Engine, Read: read, Settings: a.settingsOf, Kernel: a.reconcile.Findings, Start: a.StartLines, Recovered: a.recovered}))
 	podresources.RegisterV1(a.main, readers, read.Features)
 	healthpb.RegisterHealthServer(a.main, a.health)
 	reflection.Register(a.main)

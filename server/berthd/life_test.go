@@ -76,13 +76,14 @@ func TestRandomLife(t *testing.T) {
 			d.stop()
 			d = n.start()
 		case op < 24 && next%4 == 0: // the ledger is lost
+			had := d.holdings()
 			d.kill()
 			if err := os.RemoveAll(filepath.Join(n.root, "state")); err != nil {
 				t.Fatal(err)
 			}
 			d = n.start()
 			d.expectDevices(3)
-			d.recover(acked)
+			d.recover(acked, had)
 		default: // crash in the middle of an admission and a removal
 			next++
 			p := randomPod(rnd, "p"+strconv.Itoa(next))
@@ -168,22 +169,39 @@ func (d *daemon) sync(living map[string]*typesv1.Pod, dead string) {
 	}
 }
 
-// recover admits the pods again after the ledger was lost. Until all that have a
-// cgroup are known nobody else gets a CPU of its own.
-func (d *daemon) recover(living map[string]*typesv1.Pod) {
+// recover admits the pods again after the ledger was lost. Each gets what it had,
+// whoever else comes in between.
+func (d *daemon) recover(living map[string]*typesv1.Pod, had map[string]string) {
 	d.t.Helper()
 	d.sync(living, "")
 	for uid, p := range living {
-		if d.kernel {
-			if v := d.admit(guaranteed("newcomer", 1, 0)).GetVerdict(); v == admissionv1.Verdict_VERDICT_ADMITTED {
-				d.t.Fatalf("a newcomer is %s while pod %s is not known", v, uid)
-			}
-			if !d.podCgroups()[uid] {
-				d.t.Fatalf("the cgroup of pod %s is gone", uid)
+		if d.kernel && !d.podCgroups()[uid] {
+			d.t.Fatalf("the cgroup of pod %s is gone", uid)
+		}
+		newcomer := d.admit(guaranteed("newcomer", 1, 1)).GetVerdict() == admissionv1.Verdict_VERDICT_ADMITTED
+		d.admitted(p)
+		if newcomer {
+			d.remove("newcomer")
+		}
+	}
+	if has := d.holdings(); !maps.Equal(has, had) {
+		d.t.Fatalf("after the ledger was lost the pods hold\n%v, before\n%v", has, had)
+	}
+}
+
+// holdings tells what each pod has of its own.
+func (d *daemon) holdings() map[string]string {
+	d.t.Helper()
+	out := map[string]string{}
+	for uid, p := range d.pods() {
+		for _, c := range p.GetContainers()[0].GetClaims() {
+			out[uid] += fmt.Sprintf("%s %s ", c.GetResource(), c.GetCpu().GetSet().GetCpus())
+			for _, dev := range c.GetDevice().GetDevices() {
+				out[uid] += dev.GetId() + " "
 			}
 		}
-		d.admitted(p)
 	}
+	return out
 }
 
 // randomPod wants a CPU of its own, a device, both, or neither.

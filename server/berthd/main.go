@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 	"github.com/berthd/berth/server/app"
 	"github.com/berthd/berth/server/config"
 	"github.com/berthd/berth/server/failpoint"
+	"github.com/berthd/berth/server/reconcile"
 	"github.com/berthd/berth/server/store"
 )
 
@@ -62,7 +64,7 @@ func command() *cobra.Command {
 		panic(err) // the flag was declared a line above
 	}
 	root.RunE = func(cmd *cobra.Command, _ []string) error {
-		hook, err := failpoint.Parse(*point, store.Failpoints()...)
+		hook, err := failpoint.Parse(*point, slices.Concat(store.Failpoints(), reconcile.Failpoints(), app.Failpoints())...)
 		if err != nil {
 			return err
 		}

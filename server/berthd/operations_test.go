@@ -114,6 +114,7 @@ func operations() map[string]operation {
 			prepare: func(d *daemon) *daemon {
 				d.needKernel() // the tree in memory goes with berthd
 				d.admitted(burstable("living"))
+				d.admitted(burstable("dead"))
 				d.kill()
 				if err := os.RemoveAll(filepath.Join(d.root, "state")); err != nil {
 					d.t.Fatal(err)

@@ -142,44 +142,46 @@ func TestLivingPodsAreNotSwept(t *testing.T) {
 }
 
 // TestLostLedgerGivesNothingAway: what a pod holds that is not known yet is nobody
-// else's, whatever happens to berthd.
+// else's, whatever happens to berthd, also while nothing of it runs.
 func TestLostLedgerGivesNothingAway(t *testing.T) {
 	t.Parallel()
-	n := newNode(t)
+	n := newNode(t, "--machine", "1s1n2c1t,mem=8Gi")
 	n.needKernel()
+	needCPUs(t, 2)
 	n.configure("cgroups: {reconcilePeriod: 20ms}\n")
 	d := n.start()
-	d.admitted(burstable("living"))
+	d.admitted(guaranteed("living", 1, 0))
 	d.admitted(burstable("unwanted"))
+	had := d.holdings()["living"]
 	d.kill()
 	if err := os.RemoveAll(filepath.Join(n.root, "state")); err != nil {
 		t.Fatal(err)
 	}
 	d = n.start()
-	deferred := func(want string) {
+	rejected := func() {
 		t.Helper()
-		v := d.admit(guaranteed("new", 1, 0))
-		if v.GetVerdict() != admissionv1.Verdict_VERDICT_DEFERRED || v.GetCondition().GetReason() != "StateUncertain" || !strings.Contains(v.GetMessage(), want) {
+		if v := d.admit(guaranteed("new", 1, 0)); v.GetVerdict() != admissionv1.Verdict_VERDICT_REJECTED {
 			t.Fatalf("verdict %s: %s", v.GetVerdict(), v.GetMessage())
 		}
 	}
-	deferred("until the agent has sent Sync")
+	rejected()
 	if _, err := d.admission.Sync(n.ctx(), &admissionv1.SyncRequest{ActivePodUids: []string{"living", "unwanted", "elsewhere"}}); err != nil {
 		t.Fatal(err)
 	}
-	deferred("pod living lives here")
+	rejected()
 	// What is not known can be removed all the same.
 	d.remove("unwanted")
-	n.eventually("the cgroup of a pod that was spared goes with it", func() bool { return !n.podCgroups()["unwanted"] })
-	deferred("pod living lives here")
+	if n.podCgroups()["unwanted"] {
+		t.Error("the cgroup of a removed pod is left")
+	}
 	d.kill()
 	d = n.start()
-	deferred("pod living lives here")
-	d.admitted(burstable("living"))
-	if v := d.admit(guaranteed("new", 1, 0)); v.GetVerdict() != admissionv1.Verdict_VERDICT_ADMITTED {
-		t.Errorf("verdict %s: %s", v.GetVerdict(), v.GetMessage())
+	rejected()
+	d.admitted(guaranteed("living", 1, 0))
+	if has := d.holdings()["living"]; has != had {
+		t.Errorf("it holds %s, and held %s", has, had)
 	}
-	d.remove("new")
 	d.remove("living")
+	d.admitted(guaranteed("new", 1, 0))
 	d.check()
 }

@@ -25,6 +25,10 @@ import (
 // places makes no cgroups.
 type places struct{ admission.Places }
 
+func (places) RecordClaims(context.Context, *ledger.View, string, bool) (func() error, error) {
+	return func() error { return nil }, nil
+}
+
 func (places) EnsurePod(_ context.Context, _ *ledger.View, uid string) (string, bool, error) {
 	return "/pod" + uid, true, nil
 }

@@ -40,7 +40,7 @@ func (l *Loop) follow(ctx context.Context, view *ledger.View) error {
 	}
 	// A limit that is held back is not in force, and so tried again; the next pass
 	// reports it.
-	nodes, _ = l.hold(g.present(nodes, seen), seen)
+	nodes, _ = l.hold(l.presentSharers(g.present(nodes, seen), seen), seen)
 	ops := cgroup.Diff(nodes, seen)
 	done := l.applyTo(ctx, g, ops)
 	if unmet != nil {
@@ -51,6 +51,7 @@ func (l *Loop) follow(ctx context.Context, view *ledger.View) error {
 	if done.cleared {
 		l.settled = view
 	}
+	l.followRecords(ctx, view)
 	if l.Observe != nil {
 		l.Observe(Outcome{Ops: ops, Orphans: len(l.orphans), Took: l.Now().Sub(start), Err: done.err})
 	}
@@ -99,6 +100,7 @@ func (l *Loop) touched(view *ledger.View) (desired []cgroup.Node, later map[stri
 		}
 		desired = append(desired, own...)
 	}
+	desired = append(desired, sharing(l.stillSharing(view), view, nil)...)
 	return l.withoutLeaving(view, desired), later, nil
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/berthd/berth/managers/fault"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/qos"
+	"github.com/berthd/berth/server/failpoint"
 )
 
 // Config of a Loop.
@@ -20,6 +21,12 @@ type Config struct {
 	Tree   cgroup.Tree
 	Layout cgroup.Layout
 	Limits
+	// Records keeps the pods' claim records; nil where they cannot be kept.
+	Records cgroup.Records
+	// Unseen says that the tree is not the kernel's: it shows no processes.
+	Unseen bool
+	// Failpoint is for tests; nil otherwise.
+	Failpoint failpoint.Hook
 	// OnDrift says what happens to values that somebody else changed; empty means
 	// Heal.
 	OnDrift OnDrift
@@ -116,6 +123,9 @@ type Loop struct {
 	waited  time.Duration   // guarded by mu: for the runtime in this turn
 	hurry   time.Duration   // guarded by mu: how long the next list of containers may take; 0 is patience
 	slow    map[string]bool // guarded by mu: containers whose last write waited too long
+
+	records recordBook    // guarded by mu
+	sharers []cgroup.Name // guarded by mu: of unknown living pods; see unknownSharers
 
 	// asking are the guests whose start waits to be answered.
 	asking askers
@@ -263,6 +273,7 @@ func (l *Loop) pass(ctx context.Context, view *ledger.View) error {
 		fresh = l.drift.news(p.drifts)
 		l.reportDrift(ctx, fresh)
 		err = l.carryOut(ctx, view, p)
+		l.repairRecords(ctx, view)
 	}
 	if l.Observe != nil {
 		l.Observe(Outcome{Ops: p.ops, Drifts: fresh, Orphans: len(l.orphans), Took: l.Now().Sub(start), Err: err})

@@ -160,9 +160,12 @@ func (l *Loop) remove(ctx context.Context, name cgroup.Name) error {
 	err := l.Tree.Remove(ctx, name)
 	l.ending.end(name)
 	l.mu.Lock()
-	defer l.mu.Unlock()
 	l.drift.forgetAll(name)
-	return err
+	l.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	return l.forgetRecord(ctx, name)
 }
 
 // EnsureContainer implements admission.Places. It waits for containers that a
@@ -334,22 +337,8 @@ func (l *Loop) RemoveUnknown(ctx context.Context, view *ledger.View, uid string)
 		}
 		if seen.Find(name).State != cgroup.Absent {
 			errs = append(errs, l.RemoveOrphan(ctx, name))
-		}
-	}
-	return errors.Join(errs...)
-}
-
-// Sweep removes the cgroups of pods that the view does not know and that are not in
-// keep, one after the other, before anybody is served.
-func (l *Loop) Sweep(ctx context.Context, view *ledger.View, keep map[string]bool) error {
-	unknown, err := l.UnknownPods(ctx, view)
-	if err != nil {
-		return err
-	}
-	var errs []error
-	for _, uid := range unknown {
-		if !keep[uid] {
-			errs = append(errs, l.RemoveUnknown(ctx, view, uid))
+		} else {
+			errs = append(errs, l.forgetRecord(ctx, name))
 		}
 	}
 	return errors.Join(errs...)

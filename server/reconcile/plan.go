@@ -76,6 +76,8 @@ func (l *Loop) plan(ctx context.Context, view *ledger.View) (*plan, error) {
 	if err := l.widen(ctx, view, p); err != nil {
 		return p, err
 	}
+	l.sharers = l.unknownSharers(view, p.seen)
+	p.desired = append(p.desired, sharing(l.sharers, view, p.seen)...)
 	p.desired = l.ending.without(p.guests.present(p.desired, p.seen))
 	var held []cgroup.HeldLimit
 	p.desired, held = l.hold(p.desired, p.seen)

@@ -28,6 +28,9 @@ type Sweeper struct {
 	Alone Alone
 	// Remove kills what runs in a cgroup and removes it.
 	Remove func(ctx context.Context, name cgroup.Name) error
+	// Keep tells whether a cgroup stays although nobody knows its pod: before the agent
+	// has said which pods live, whatever runs may be a living pod's. Nil keeps none.
+	Keep func(ctx context.Context, name cgroup.Name) (bool, error)
 	// Every is how often orphans are looked for; 0 means 10 s.
 	Every time.Duration
 	Now   func() time.Time
@@ -125,6 +128,11 @@ func (s *Sweeper) attempt(ctx context.Context, name cgroup.Name) error {
 		switch {
 		case here && name.Parent().Equal(s.Layout.Tier(p.QoS)), view.Uncertain() != "", view.UnknownLive(uid):
 			return nil
+		}
+		if s.Keep != nil {
+			if keep, err := s.Keep(ctx, name); keep || err != nil {
+				return err
+			}
 		}
 		return s.Remove(ctx, name)
 	})

@@ -50,8 +50,13 @@ func (s *service) Admit(ctx context.Context, req *admissionv1.AdmitRequest) (*ad
 	if err != nil {
 		return nil, err
 	}
+	holdings, err := convert.ReadRunning(req.GetHoldings())
+	if err != nil {
+		return nil, err
+	}
 	v, err := s.engine.Admit(ctx, admission.Request{
-		Pod: pod, Unserved: convert.Unserved(req.GetPod()), AdmissionID: req.GetAdmissionId(), DryRun: req.GetDryRun(),
+		Holdings: holdings,
+		Pod:      pod, Unserved: convert.Unserved(req.GetPod()), AdmissionID: req.GetAdmissionId(), DryRun: req.GetDryRun(),
 	})
 	if err != nil {
 		return nil, err

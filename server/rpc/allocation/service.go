@@ -72,6 +72,9 @@ type Parts struct {
 	Inventory Inventory
 	// History is fed with the ledger's commits.
 	History *History
+	// Complete has plugins asked for answers about a pod's devices that are not known,
+	// as of a pod that was taken over as it lived; nil where none are missing.
+	Complete func(ctx context.Context, uid string) error
 }
 
 type service struct {
@@ -109,6 +112,14 @@ func (s *service) Allocate(ctx context.Context, req *allocationv1.AllocateReques
 			return nil, err
 		}
 		uid = pod.UID
+	}
+	if s.Complete != nil {
+		if err := s.Complete(ctx, uid); err != nil {
+			return nil, err
+		}
+		if now := s.Ledger.View(); now.Generation() > view.Generation() {
+			view = now
+		}
 	}
 	pod, container, err := view.Find(ledger.Owner{Pod: uid, Container: req.GetContainerName()})
 	if err != nil {

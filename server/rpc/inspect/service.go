@@ -39,6 +39,8 @@ type Parts struct {
 	Kernel func() []ledger.Finding
 	// Start tells what the daemon's start found and did, in lines for people.
 	Start func() []string
+	// Recovered tells what the start decided about the pods.
+	Recovered func() Recovered
 }
 
 type service struct {

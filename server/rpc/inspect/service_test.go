@@ -21,6 +21,7 @@ import (
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/machine/machinetest"
+	"github.com/berthd/berth/managers/recovery"
 	"github.com/berthd/berth/server/rpc/inspect"
 	"github.com/berthd/berth/server/rpc/rpctest"
 )
@@ -182,5 +183,33 @@ func TestGetTrace(t *testing.T) {
 				t.Errorf("got %v, want that of admission %q", got, row.want)
 			}
 		})
+	}
+}
+
+// TestStartReport: the cases of a start come with what was kept and from where.
+func TestStartReport(t *testing.T) {
+	t.Parallel()
+	s := inspect.New(inspect.Parts{
+		Start: func() []string { return []string{"the ledger is an older copy"} },
+		Recovered: func() inspect.Recovered {
+			return inspect.Recovered{OlderCopy: true, Decisions: []recovery.Decision{
+				{UID: "a", Namespace: "default", Name: "pod-a", Case: recovery.Unrecorded, Living: true, Waits: true, Source: ledger.FromKernel, DevicesUnknown: true, Text: "more"},
+				{UID: "b", Case: recovery.NeverAdmitted},
+			}}
+		},
+	})
+	got, err := s.GetStartReport(t.Context(), &inspectv1.GetStartReportRequest{})
+	want := &inspectv1.GetStartReportResponse{
+		OlderCopy: true, Lines: []string{"the ledger is an older copy"},
+		Pods: []*inspectv1.PodCase{
+			{
+				Uid: "a", Namespace: "default", Name: "pod-a", Case: "not in the ledger, claim record whole", Living: true,
+				Kept: "devices that are not known", Source: "kernel", Waits: true, Note: "more",
+			},
+			{Uid: "b", Case: "not in the ledger, not running", Kept: "nothing"},
+		},
+	}
+	if err != nil || !proto.Equal(got, want) {
+		t.Errorf("%v\n%v\n%v", err, got, want)
 	}
 }

@@ -88,7 +88,11 @@ type AdmitRequest struct {
 	DryRun bool `protobuf:"varint,2,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
 	// The caller's name for this attempt; a retry with the same name is safe.
 	// Empty means that berth makes one up. At most 128 characters.
-	AdmissionId   string `protobuf:"bytes,3,opt,name=admission_id,json=admissionId,proto3" json:"admission_id,omitempty"`
+	AdmissionId string `protobuf:"bytes,3,opt,name=admission_id,json=admissionId,proto3" json:"admission_id,omitempty"`
+	// What the containers of a pod that runs already hold, as facts, for a pod that berth
+	// does not know any more, as after its ledger was lost. They are booked if nobody else
+	// holds them, and nothing is planned. Empty for every other pod.
+	Holdings      []*ContainerHolding `protobuf:"bytes,4,rep,name=holdings,proto3" json:"holdings,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -144,6 +148,203 @@ func (x *AdmitRequest) GetAdmissionId() string {
 	return ""
 }
 
+func (x *AdmitRequest) GetHoldings() []*ContainerHolding {
+	if x != nil {
+		return x.Holdings
+	}
+	return nil
+}
+
+// ContainerHolding is what a running container holds.
+type ContainerHolding struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// A container of the pod. Required, and each only once.
+	Container string `protobuf:"bytes,1,opt,name=container,proto3" json:"container,omitempty"`
+	// The CPUs that are its own; empty if it shares CPUs.
+	Cpus *v1.CPUSet `protobuf:"bytes,2,opt,name=cpus,proto3" json:"cpus,omitempty"`
+	// The memory that it is confined to; empty if it is confined to none.
+	Memory []*MemoryHolding `protobuf:"bytes,3,rep,name=memory,proto3" json:"memory,omitempty"`
+	// Its devices.
+	Devices       []*DeviceHolding `protobuf:"bytes,4,rep,name=devices,proto3" json:"devices,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ContainerHolding) Reset() {
+	*x = ContainerHolding{}
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ContainerHolding) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ContainerHolding) ProtoMessage() {}
+
+func (x *ContainerHolding) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ContainerHolding.ProtoReflect.Descriptor instead.
+func (*ContainerHolding) Descriptor() ([]byte, []int) {
+	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *ContainerHolding) GetContainer() string {
+	if x != nil {
+		return x.Container
+	}
+	return ""
+}
+
+func (x *ContainerHolding) GetCpus() *v1.CPUSet {
+	if x != nil {
+		return x.Cpus
+	}
+	return nil
+}
+
+func (x *ContainerHolding) GetMemory() []*MemoryHolding {
+	if x != nil {
+		return x.Memory
+	}
+	return nil
+}
+
+func (x *ContainerHolding) GetDevices() []*DeviceHolding {
+	if x != nil {
+		return x.Devices
+	}
+	return nil
+}
+
+// MemoryHolding is memory of certain NUMA nodes.
+type MemoryHolding struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// "memory" or "hugepages-SIZE"; empty means "memory".
+	Resource string       `protobuf:"bytes,1,opt,name=resource,proto3" json:"resource,omitempty"`
+	Nodes    *v1.NUMAMask `protobuf:"bytes,2,opt,name=nodes,proto3" json:"nodes,omitempty"`
+	// More than 0.
+	Bytes         uint64 `protobuf:"varint,3,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MemoryHolding) Reset() {
+	*x = MemoryHolding{}
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MemoryHolding) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MemoryHolding) ProtoMessage() {}
+
+func (x *MemoryHolding) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MemoryHolding.ProtoReflect.Descriptor instead.
+func (*MemoryHolding) Descriptor() ([]byte, []int) {
+	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *MemoryHolding) GetResource() string {
+	if x != nil {
+		return x.Resource
+	}
+	return ""
+}
+
+func (x *MemoryHolding) GetNodes() *v1.NUMAMask {
+	if x != nil {
+		return x.Nodes
+	}
+	return nil
+}
+
+func (x *MemoryHolding) GetBytes() uint64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+// DeviceHolding names devices of a resource.
+type DeviceHolding struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Resource string                 `protobuf:"bytes,1,opt,name=resource,proto3" json:"resource,omitempty"`
+	// As the device plugin calls them.
+	Ids           []string `protobuf:"bytes,2,rep,name=ids,proto3" json:"ids,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeviceHolding) Reset() {
+	*x = DeviceHolding{}
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeviceHolding) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeviceHolding) ProtoMessage() {}
+
+func (x *DeviceHolding) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeviceHolding.ProtoReflect.Descriptor instead.
+func (*DeviceHolding) Descriptor() ([]byte, []int) {
+	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *DeviceHolding) GetResource() string {
+	if x != nil {
+		return x.Resource
+	}
+	return ""
+}
+
+func (x *DeviceHolding) GetIds() []string {
+	if x != nil {
+		return x.Ids
+	}
+	return nil
+}
+
 // AdmitResponse is the verdict with its reasons.
 type AdmitResponse struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
@@ -176,7 +377,7 @@ type AdmitResponse struct {
 
 func (x *AdmitResponse) Reset() {
 	*x = AdmitResponse{}
-	mi := &file_berth_admission_v1_admission_proto_msgTypes[1]
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -188,7 +389,7 @@ func (x *AdmitResponse) String() string {
 func (*AdmitResponse) ProtoMessage() {}
 
 func (x *AdmitResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_admission_v1_admission_proto_msgTypes[1]
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -201,7 +402,7 @@ func (x *AdmitResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdmitResponse.ProtoReflect.Descriptor instead.
 func (*AdmitResponse) Descriptor() ([]byte, []int) {
-	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{1}
+	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *AdmitResponse) GetVerdict() Verdict {
@@ -285,8 +486,9 @@ func (x *AdmitResponse) GetNotes() []string {
 // google.rpc.ErrorInfo.
 type Condition struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// "PluginAway" (the device plugin is known and not connected), "PluginSuspended"
-	// (it did not answer several times in a row), "AdmissionsInFlight" (the pod fits
+	// "UnknownDevices" (a pod lives here and it is not known which devices it runs with:
+	// Admit it with holdings, remove it, or send Sync without it), "PluginAway" (the
+	// device plugin is known and not connected), "PluginSuspended" (it did not answer several times in a row), "AdmissionsInFlight" (the pod fits
 	// but for what is reserved for other pods that are being admitted or resized),
 	// "NoHealthyDevice" (all of its devices are unhealthy), "ResourceUnknown" (nobody
 	// has registered for the resource yet), "StateUncertain" (the agent has not said by
@@ -303,7 +505,7 @@ type Condition struct {
 
 func (x *Condition) Reset() {
 	*x = Condition{}
-	mi := &file_berth_admission_v1_admission_proto_msgTypes[2]
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -315,7 +517,7 @@ func (x *Condition) String() string {
 func (*Condition) ProtoMessage() {}
 
 func (x *Condition) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_admission_v1_admission_proto_msgTypes[2]
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -328,7 +530,7 @@ func (x *Condition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Condition.ProtoReflect.Descriptor instead.
 func (*Condition) Descriptor() ([]byte, []int) {
-	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{2}
+	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Condition) GetReason() string {
@@ -362,7 +564,7 @@ type RemoveRequest struct {
 
 func (x *RemoveRequest) Reset() {
 	*x = RemoveRequest{}
-	mi := &file_berth_admission_v1_admission_proto_msgTypes[3]
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -374,7 +576,7 @@ func (x *RemoveRequest) String() string {
 func (*RemoveRequest) ProtoMessage() {}
 
 func (x *RemoveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_admission_v1_admission_proto_msgTypes[3]
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -387,7 +589,7 @@ func (x *RemoveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveRequest.ProtoReflect.Descriptor instead.
 func (*RemoveRequest) Descriptor() ([]byte, []int) {
-	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{3}
+	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *RemoveRequest) GetPodUid() string {
@@ -409,7 +611,7 @@ type RemoveResponse struct {
 
 func (x *RemoveResponse) Reset() {
 	*x = RemoveResponse{}
-	mi := &file_berth_admission_v1_admission_proto_msgTypes[4]
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -421,7 +623,7 @@ func (x *RemoveResponse) String() string {
 func (*RemoveResponse) ProtoMessage() {}
 
 func (x *RemoveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_admission_v1_admission_proto_msgTypes[4]
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -434,7 +636,7 @@ func (x *RemoveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveResponse.ProtoReflect.Descriptor instead.
 func (*RemoveResponse) Descriptor() ([]byte, []int) {
-	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{4}
+	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *RemoveResponse) GetRemoved() bool {
@@ -468,7 +670,7 @@ type SyncRequest struct {
 
 func (x *SyncRequest) Reset() {
 	*x = SyncRequest{}
-	mi := &file_berth_admission_v1_admission_proto_msgTypes[5]
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -480,7 +682,7 @@ func (x *SyncRequest) String() string {
 func (*SyncRequest) ProtoMessage() {}
 
 func (x *SyncRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_admission_v1_admission_proto_msgTypes[5]
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -493,7 +695,7 @@ func (x *SyncRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SyncRequest.ProtoReflect.Descriptor instead.
 func (*SyncRequest) Descriptor() ([]byte, []int) {
-	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{5}
+	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *SyncRequest) GetActivePodUids() []string {
@@ -527,7 +729,7 @@ type SyncResponse struct {
 
 func (x *SyncResponse) Reset() {
 	*x = SyncResponse{}
-	mi := &file_berth_admission_v1_admission_proto_msgTypes[6]
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -539,7 +741,7 @@ func (x *SyncResponse) String() string {
 func (*SyncResponse) ProtoMessage() {}
 
 func (x *SyncResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_admission_v1_admission_proto_msgTypes[6]
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -552,7 +754,7 @@ func (x *SyncResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SyncResponse.ProtoReflect.Descriptor instead.
 func (*SyncResponse) Descriptor() ([]byte, []int) {
-	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{6}
+	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *SyncResponse) GetRemovedPodUids() []string {
@@ -575,7 +777,7 @@ type ResizeRequest struct {
 
 func (x *ResizeRequest) Reset() {
 	*x = ResizeRequest{}
-	mi := &file_berth_admission_v1_admission_proto_msgTypes[7]
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -587,7 +789,7 @@ func (x *ResizeRequest) String() string {
 func (*ResizeRequest) ProtoMessage() {}
 
 func (x *ResizeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_admission_v1_admission_proto_msgTypes[7]
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -600,7 +802,7 @@ func (x *ResizeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResizeRequest.ProtoReflect.Descriptor instead.
 func (*ResizeRequest) Descriptor() ([]byte, []int) {
-	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{7}
+	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ResizeRequest) GetPod() *v1.Pod {
@@ -642,7 +844,7 @@ type ResizeResponse struct {
 
 func (x *ResizeResponse) Reset() {
 	*x = ResizeResponse{}
-	mi := &file_berth_admission_v1_admission_proto_msgTypes[8]
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -654,7 +856,7 @@ func (x *ResizeResponse) String() string {
 func (*ResizeResponse) ProtoMessage() {}
 
 func (x *ResizeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_admission_v1_admission_proto_msgTypes[8]
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -667,7 +869,7 @@ func (x *ResizeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResizeResponse.ProtoReflect.Descriptor instead.
 func (*ResizeResponse) Descriptor() ([]byte, []int) {
-	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{8}
+	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ResizeResponse) GetVerdict() Verdict {
@@ -730,11 +932,24 @@ var File_berth_admission_v1_admission_proto protoreflect.FileDescriptor
 
 const file_berth_admission_v1_admission_proto_rawDesc = "" +
 	"\n" +
-	"\"berth/admission/v1/admission.proto\x12\x12berth.admission.v1\x1a\x1aberth/types/v1/types.proto\x1a\x1egoogle/protobuf/duration.proto\"q\n" +
+	"\"berth/admission/v1/admission.proto\x12\x12berth.admission.v1\x1a\x1aberth/types/v1/types.proto\x1a\x1egoogle/protobuf/duration.proto\"\xb3\x01\n" +
 	"\fAdmitRequest\x12%\n" +
 	"\x03pod\x18\x01 \x01(\v2\x13.berth.types.v1.PodR\x03pod\x12\x17\n" +
 	"\adry_run\x18\x02 \x01(\bR\x06dryRun\x12!\n" +
-	"\fadmission_id\x18\x03 \x01(\tR\vadmissionId\"\xfa\x03\n" +
+	"\fadmission_id\x18\x03 \x01(\tR\vadmissionId\x12@\n" +
+	"\bholdings\x18\x04 \x03(\v2$.berth.admission.v1.ContainerHoldingR\bholdings\"\xd4\x01\n" +
+	"\x10ContainerHolding\x12\x1c\n" +
+	"\tcontainer\x18\x01 \x01(\tR\tcontainer\x12*\n" +
+	"\x04cpus\x18\x02 \x01(\v2\x16.berth.types.v1.CPUSetR\x04cpus\x129\n" +
+	"\x06memory\x18\x03 \x03(\v2!.berth.admission.v1.MemoryHoldingR\x06memory\x12;\n" +
+	"\adevices\x18\x04 \x03(\v2!.berth.admission.v1.DeviceHoldingR\adevices\"q\n" +
+	"\rMemoryHolding\x12\x1a\n" +
+	"\bresource\x18\x01 \x01(\tR\bresource\x12.\n" +
+	"\x05nodes\x18\x02 \x01(\v2\x18.berth.types.v1.NUMAMaskR\x05nodes\x12\x14\n" +
+	"\x05bytes\x18\x03 \x01(\x04R\x05bytes\"=\n" +
+	"\rDeviceHolding\x12\x1a\n" +
+	"\bresource\x18\x01 \x01(\tR\bresource\x12\x10\n" +
+	"\x03ids\x18\x02 \x03(\tR\x03ids\"\xfa\x03\n" +
 	"\rAdmitResponse\x125\n" +
 	"\averdict\x18\x01 \x01(\x0e2\x1b.berth.admission.v1.VerdictR\averdict\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x18\n" +
@@ -805,55 +1020,65 @@ func file_berth_admission_v1_admission_proto_rawDescGZIP() []byte {
 }
 
 var file_berth_admission_v1_admission_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_berth_admission_v1_admission_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
+var file_berth_admission_v1_admission_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
 var file_berth_admission_v1_admission_proto_goTypes = []any{
 	(Verdict)(0),                   // 0: berth.admission.v1.Verdict
 	(*AdmitRequest)(nil),           // 1: berth.admission.v1.AdmitRequest
-	(*AdmitResponse)(nil),          // 2: berth.admission.v1.AdmitResponse
-	(*Condition)(nil),              // 3: berth.admission.v1.Condition
-	(*RemoveRequest)(nil),          // 4: berth.admission.v1.RemoveRequest
-	(*RemoveResponse)(nil),         // 5: berth.admission.v1.RemoveResponse
-	(*SyncRequest)(nil),            // 6: berth.admission.v1.SyncRequest
-	(*SyncResponse)(nil),           // 7: berth.admission.v1.SyncResponse
-	(*ResizeRequest)(nil),          // 8: berth.admission.v1.ResizeRequest
-	(*ResizeResponse)(nil),         // 9: berth.admission.v1.ResizeResponse
-	nil,                            // 10: berth.admission.v1.Condition.MetadataEntry
-	(*v1.Pod)(nil),                 // 11: berth.types.v1.Pod
-	(v1.QOSClass)(0),               // 12: berth.types.v1.QOSClass
-	(*v1.ContainerAllocation)(nil), // 13: berth.types.v1.ContainerAllocation
-	(*v1.Trace)(nil),               // 14: berth.types.v1.Trace
-	(*durationpb.Duration)(nil),    // 15: google.protobuf.Duration
-	(*v1.Claim)(nil),               // 16: berth.types.v1.Claim
+	(*ContainerHolding)(nil),       // 2: berth.admission.v1.ContainerHolding
+	(*MemoryHolding)(nil),          // 3: berth.admission.v1.MemoryHolding
+	(*DeviceHolding)(nil),          // 4: berth.admission.v1.DeviceHolding
+	(*AdmitResponse)(nil),          // 5: berth.admission.v1.AdmitResponse
+	(*Condition)(nil),              // 6: berth.admission.v1.Condition
+	(*RemoveRequest)(nil),          // 7: berth.admission.v1.RemoveRequest
+	(*RemoveResponse)(nil),         // 8: berth.admission.v1.RemoveResponse
+	(*SyncRequest)(nil),            // 9: berth.admission.v1.SyncRequest
+	(*SyncResponse)(nil),           // 10: berth.admission.v1.SyncResponse
+	(*ResizeRequest)(nil),          // 11: berth.admission.v1.ResizeRequest
+	(*ResizeResponse)(nil),         // 12: berth.admission.v1.ResizeResponse
+	nil,                            // 13: berth.admission.v1.Condition.MetadataEntry
+	(*v1.Pod)(nil),                 // 14: berth.types.v1.Pod
+	(*v1.CPUSet)(nil),              // 15: berth.types.v1.CPUSet
+	(*v1.NUMAMask)(nil),            // 16: berth.types.v1.NUMAMask
+	(v1.QOSClass)(0),               // 17: berth.types.v1.QOSClass
+	(*v1.ContainerAllocation)(nil), // 18: berth.types.v1.ContainerAllocation
+	(*v1.Trace)(nil),               // 19: berth.types.v1.Trace
+	(*durationpb.Duration)(nil),    // 20: google.protobuf.Duration
+	(*v1.Claim)(nil),               // 21: berth.types.v1.Claim
 }
 var file_berth_admission_v1_admission_proto_depIdxs = []int32{
-	11, // 0: berth.admission.v1.AdmitRequest.pod:type_name -> berth.types.v1.Pod
-	0,  // 1: berth.admission.v1.AdmitResponse.verdict:type_name -> berth.admission.v1.Verdict
-	12, // 2: berth.admission.v1.AdmitResponse.qos_class:type_name -> berth.types.v1.QOSClass
-	13, // 3: berth.admission.v1.AdmitResponse.allocations:type_name -> berth.types.v1.ContainerAllocation
-	14, // 4: berth.admission.v1.AdmitResponse.trace:type_name -> berth.types.v1.Trace
-	15, // 5: berth.admission.v1.AdmitResponse.retry_after:type_name -> google.protobuf.Duration
-	3,  // 6: berth.admission.v1.AdmitResponse.condition:type_name -> berth.admission.v1.Condition
-	10, // 7: berth.admission.v1.Condition.metadata:type_name -> berth.admission.v1.Condition.MetadataEntry
-	16, // 8: berth.admission.v1.RemoveResponse.released:type_name -> berth.types.v1.Claim
-	11, // 9: berth.admission.v1.ResizeRequest.pod:type_name -> berth.types.v1.Pod
-	0,  // 10: berth.admission.v1.ResizeResponse.verdict:type_name -> berth.admission.v1.Verdict
-	12, // 11: berth.admission.v1.ResizeResponse.qos_class:type_name -> berth.types.v1.QOSClass
-	13, // 12: berth.admission.v1.ResizeResponse.allocations:type_name -> berth.types.v1.ContainerAllocation
-	14, // 13: berth.admission.v1.ResizeResponse.trace:type_name -> berth.types.v1.Trace
-	15, // 14: berth.admission.v1.ResizeResponse.retry_after:type_name -> google.protobuf.Duration
-	1,  // 15: berth.admission.v1.AdmissionService.Admit:input_type -> berth.admission.v1.AdmitRequest
-	4,  // 16: berth.admission.v1.AdmissionService.Remove:input_type -> berth.admission.v1.RemoveRequest
-	8,  // 17: berth.admission.v1.AdmissionService.Resize:input_type -> berth.admission.v1.ResizeRequest
-	6,  // 18: berth.admission.v1.AdmissionService.Sync:input_type -> berth.admission.v1.SyncRequest
-	2,  // 19: berth.admission.v1.AdmissionService.Admit:output_type -> berth.admission.v1.AdmitResponse
-	5,  // 20: berth.admission.v1.AdmissionService.Remove:output_type -> berth.admission.v1.RemoveResponse
-	9,  // 21: berth.admission.v1.AdmissionService.Resize:output_type -> berth.admission.v1.ResizeResponse
-	7,  // 22: berth.admission.v1.AdmissionService.Sync:output_type -> berth.admission.v1.SyncResponse
-	19, // [19:23] is the sub-list for method output_type
-	15, // [15:19] is the sub-list for method input_type
-	15, // [15:15] is the sub-list for extension type_name
-	15, // [15:15] is the sub-list for extension extendee
-	0,  // [0:15] is the sub-list for field type_name
+	14, // 0: berth.admission.v1.AdmitRequest.pod:type_name -> berth.types.v1.Pod
+	2,  // 1: berth.admission.v1.AdmitRequest.holdings:type_name -> berth.admission.v1.ContainerHolding
+	15, // 2: berth.admission.v1.ContainerHolding.cpus:type_name -> berth.types.v1.CPUSet
+	3,  // 3: berth.admission.v1.ContainerHolding.memory:type_name -> berth.admission.v1.MemoryHolding
+	4,  // 4: berth.admission.v1.ContainerHolding.devices:type_name -> berth.admission.v1.DeviceHolding
+	16, // 5: berth.admission.v1.MemoryHolding.nodes:type_name -> berth.types.v1.NUMAMask
+	0,  // 6: berth.admission.v1.AdmitResponse.verdict:type_name -> berth.admission.v1.Verdict
+	17, // 7: berth.admission.v1.AdmitResponse.qos_class:type_name -> berth.types.v1.QOSClass
+	18, // 8: berth.admission.v1.AdmitResponse.allocations:type_name -> berth.types.v1.ContainerAllocation
+	19, // 9: berth.admission.v1.AdmitResponse.trace:type_name -> berth.types.v1.Trace
+	20, // 10: berth.admission.v1.AdmitResponse.retry_after:type_name -> google.protobuf.Duration
+	6,  // 11: berth.admission.v1.AdmitResponse.condition:type_name -> berth.admission.v1.Condition
+	13, // 12: berth.admission.v1.Condition.metadata:type_name -> berth.admission.v1.Condition.MetadataEntry
+	21, // 13: berth.admission.v1.RemoveResponse.released:type_name -> berth.types.v1.Claim
+	14, // 14: berth.admission.v1.ResizeRequest.pod:type_name -> berth.types.v1.Pod
+	0,  // 15: berth.admission.v1.ResizeResponse.verdict:type_name -> berth.admission.v1.Verdict
+	17, // 16: berth.admission.v1.ResizeResponse.qos_class:type_name -> berth.types.v1.QOSClass
+	18, // 17: berth.admission.v1.ResizeResponse.allocations:type_name -> berth.types.v1.ContainerAllocation
+	19, // 18: berth.admission.v1.ResizeResponse.trace:type_name -> berth.types.v1.Trace
+	20, // 19: berth.admission.v1.ResizeResponse.retry_after:type_name -> google.protobuf.Duration
+	1,  // 20: berth.admission.v1.AdmissionService.Admit:input_type -> berth.admission.v1.AdmitRequest
+	7,  // 21: berth.admission.v1.AdmissionService.Remove:input_type -> berth.admission.v1.RemoveRequest
+	11, // 22: berth.admission.v1.AdmissionService.Resize:input_type -> berth.admission.v1.ResizeRequest
+	9,  // 23: berth.admission.v1.AdmissionService.Sync:input_type -> berth.admission.v1.SyncRequest
+	5,  // 24: berth.admission.v1.AdmissionService.Admit:output_type -> berth.admission.v1.AdmitResponse
+	8,  // 25: berth.admission.v1.AdmissionService.Remove:output_type -> berth.admission.v1.RemoveResponse
+	12, // 26: berth.admission.v1.AdmissionService.Resize:output_type -> berth.admission.v1.ResizeResponse
+	10, // 27: berth.admission.v1.AdmissionService.Sync:output_type -> berth.admission.v1.SyncResponse
+	24, // [24:28] is the sub-list for method output_type
+	20, // [20:24] is the sub-list for method input_type
+	20, // [20:20] is the sub-list for extension type_name
+	20, // [20:20] is the sub-list for extension extendee
+	0,  // [0:20] is the sub-list for field type_name
 }
 
 func init() { file_berth_admission_v1_admission_proto_init() }
@@ -867,7 +1092,7 @@ func file_berth_admission_v1_admission_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_berth_admission_v1_admission_proto_rawDesc), len(file_berth_admission_v1_admission_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   10,
+			NumMessages:   13,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

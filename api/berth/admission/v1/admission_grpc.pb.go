@@ -51,9 +51,12 @@ type AdmissionServiceClient interface {
 	// not in it, and so removed.
 	//
 	// Living pods that have a cgroup here and that berth does not know, as after its
-	// ledger was lost, are let live from then on, also through restarts of berthd,
-	// until they are admitted or removed, or a Sync comes without them. Meanwhile no
-	// other pod gets anything exclusive: it is DEFERRED with StateUncertain.
+	// ledger was lost, live on with what they have, also through restarts of berthd,
+	// until they are admitted or removed, or a Sync comes without them. No other pod
+	// gets anything that they hold as far as that is known. Where their devices are not
+	// known, a pod that asks for devices is DEFERRED with UnknownDevices; where nothing
+	// is known, one that asks for anything exclusive with StateUncertain. Before the
+	// first Sync after a start of berthd no process of an unknown pod is ended.
 	Sync(ctx context.Context, in *SyncRequest, opts ...grpc.CallOption) (*SyncResponse, error)
 }
 
@@ -131,9 +134,12 @@ type AdmissionServiceServer interface {
 	// not in it, and so removed.
 	//
 	// Living pods that have a cgroup here and that berth does not know, as after its
-	// ledger was lost, are let live from then on, also through restarts of berthd,
-	// until they are admitted or removed, or a Sync comes without them. Meanwhile no
-	// other pod gets anything exclusive: it is DEFERRED with StateUncertain.
+	// ledger was lost, live on with what they have, also through restarts of berthd,
+	// until they are admitted or removed, or a Sync comes without them. No other pod
+	// gets anything that they hold as far as that is known. Where their devices are not
+	// known, a pod that asks for devices is DEFERRED with UnknownDevices; where nothing
+	// is known, one that asks for anything exclusive with StateUncertain. Before the
+	// first Sync after a start of berthd no process of an unknown pod is ended.
 	Sync(context.Context, *SyncRequest) (*SyncResponse, error)
 	mustEmbedUnimplementedAdmissionServiceServer()
 }

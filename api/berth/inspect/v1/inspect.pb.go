@@ -364,6 +364,224 @@ func (x *CheckResponse) GetStartReport() []string {
 	return nil
 }
 
+// GetStartReportRequest is empty.
+type GetStartReportRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetStartReportRequest) Reset() {
+	*x = GetStartReportRequest{}
+	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetStartReportRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetStartReportRequest) ProtoMessage() {}
+
+func (x *GetStartReportRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetStartReportRequest.ProtoReflect.Descriptor instead.
+func (*GetStartReportRequest) Descriptor() ([]byte, []int) {
+	return file_berth_inspect_v1_inspect_proto_rawDescGZIP(), []int{7}
+}
+
+// GetStartReportResponse is what the last start found.
+type GetStartReportResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// By uid.
+	Pods []*PodCase `protobuf:"bytes,1,rep,name=pods,proto3" json:"pods,omitempty"`
+	// The same and more in sentences, as far as there was something to report.
+	Lines []string `protobuf:"bytes,2,rep,name=lines,proto3" json:"lines,omitempty"`
+	// True if the ledger was an older copy: claim records of living pods were newer.
+	OlderCopy     bool `protobuf:"varint,3,opt,name=older_copy,json=olderCopy,proto3" json:"older_copy,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetStartReportResponse) Reset() {
+	*x = GetStartReportResponse{}
+	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetStartReportResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetStartReportResponse) ProtoMessage() {}
+
+func (x *GetStartReportResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetStartReportResponse.ProtoReflect.Descriptor instead.
+func (*GetStartReportResponse) Descriptor() ([]byte, []int) {
+	return file_berth_inspect_v1_inspect_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *GetStartReportResponse) GetPods() []*PodCase {
+	if x != nil {
+		return x.Pods
+	}
+	return nil
+}
+
+func (x *GetStartReportResponse) GetLines() []string {
+	if x != nil {
+		return x.Lines
+	}
+	return nil
+}
+
+func (x *GetStartReportResponse) GetOlderCopy() bool {
+	if x != nil {
+		return x.OlderCopy
+	}
+	return false
+}
+
+// PodCase is what a start found about a pod, and what it kept.
+type PodCase struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Uid   string                 `protobuf:"bytes,1,opt,name=uid,proto3" json:"uid,omitempty"`
+	// Empty where nothing that is left says the name.
+	Namespace string `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	Name      string `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
+	// What ledger, claim record and kernel say, in words.
+	Case string `protobuf:"bytes,4,opt,name=case,proto3" json:"case,omitempty"`
+	// Processes of the pod run, or may.
+	Living bool `protobuf:"varint,5,opt,name=living,proto3" json:"living,omitempty"`
+	// What was kept, in words.
+	Kept string `protobuf:"bytes,6,opt,name=kept,proto3" json:"kept,omitempty"`
+	// "ledger", "claim record", "ledger and claim record" or "kernel"; empty if nothing
+	// was kept.
+	Source string `protobuf:"bytes,7,opt,name=source,proto3" json:"source,omitempty"`
+	// The pod keeps what it has, and waits for the agent to admit it.
+	Waits bool `protobuf:"varint,8,opt,name=waits,proto3" json:"waits,omitempty"`
+	// What else there is to say, such as what the pod lost to another one.
+	Note          string `protobuf:"bytes,9,opt,name=note,proto3" json:"note,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PodCase) Reset() {
+	*x = PodCase{}
+	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PodCase) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PodCase) ProtoMessage() {}
+
+func (x *PodCase) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PodCase.ProtoReflect.Descriptor instead.
+func (*PodCase) Descriptor() ([]byte, []int) {
+	return file_berth_inspect_v1_inspect_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *PodCase) GetUid() string {
+	if x != nil {
+		return x.Uid
+	}
+	return ""
+}
+
+func (x *PodCase) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *PodCase) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *PodCase) GetCase() string {
+	if x != nil {
+		return x.Case
+	}
+	return ""
+}
+
+func (x *PodCase) GetLiving() bool {
+	if x != nil {
+		return x.Living
+	}
+	return false
+}
+
+func (x *PodCase) GetKept() string {
+	if x != nil {
+		return x.Kept
+	}
+	return ""
+}
+
+func (x *PodCase) GetSource() string {
+	if x != nil {
+		return x.Source
+	}
+	return ""
+}
+
+func (x *PodCase) GetWaits() bool {
+	if x != nil {
+		return x.Waits
+	}
+	return false
+}
+
+func (x *PodCase) GetNote() string {
+	if x != nil {
+		return x.Note
+	}
+	return ""
+}
+
 // Finding is one broken invariant.
 type Finding struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -378,7 +596,7 @@ type Finding struct {
 
 func (x *Finding) Reset() {
 	*x = Finding{}
-	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[7]
+	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -390,7 +608,7 @@ func (x *Finding) String() string {
 func (*Finding) ProtoMessage() {}
 
 func (x *Finding) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[7]
+	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -403,7 +621,7 @@ func (x *Finding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finding.ProtoReflect.Descriptor instead.
 func (*Finding) Descriptor() ([]byte, []int) {
-	return file_berth_inspect_v1_inspect_proto_rawDescGZIP(), []int{7}
+	return file_berth_inspect_v1_inspect_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Finding) GetKind() string {
@@ -439,7 +657,7 @@ type GetTraceRequest struct {
 
 func (x *GetTraceRequest) Reset() {
 	*x = GetTraceRequest{}
-	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[8]
+	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -451,7 +669,7 @@ func (x *GetTraceRequest) String() string {
 func (*GetTraceRequest) ProtoMessage() {}
 
 func (x *GetTraceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[8]
+	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -464,7 +682,7 @@ func (x *GetTraceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTraceRequest.ProtoReflect.Descriptor instead.
 func (*GetTraceRequest) Descriptor() ([]byte, []int) {
-	return file_berth_inspect_v1_inspect_proto_rawDescGZIP(), []int{8}
+	return file_berth_inspect_v1_inspect_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *GetTraceRequest) GetAdmissionId() string {
@@ -498,7 +716,7 @@ type GetTraceResponse struct {
 
 func (x *GetTraceResponse) Reset() {
 	*x = GetTraceResponse{}
-	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[9]
+	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -510,7 +728,7 @@ func (x *GetTraceResponse) String() string {
 func (*GetTraceResponse) ProtoMessage() {}
 
 func (x *GetTraceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[9]
+	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -523,7 +741,7 @@ func (x *GetTraceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTraceResponse.ProtoReflect.Descriptor instead.
 func (*GetTraceResponse) Descriptor() ([]byte, []int) {
-	return file_berth_inspect_v1_inspect_proto_rawDescGZIP(), []int{9}
+	return file_berth_inspect_v1_inspect_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *GetTraceResponse) GetTrace() *v1.Trace {
@@ -558,7 +776,7 @@ type ImportRequest struct {
 
 func (x *ImportRequest) Reset() {
 	*x = ImportRequest{}
-	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[10]
+	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -570,7 +788,7 @@ func (x *ImportRequest) String() string {
 func (*ImportRequest) ProtoMessage() {}
 
 func (x *ImportRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[10]
+	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -583,7 +801,7 @@ func (x *ImportRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImportRequest.ProtoReflect.Descriptor instead.
 func (*ImportRequest) Descriptor() ([]byte, []int) {
-	return file_berth_inspect_v1_inspect_proto_rawDescGZIP(), []int{10}
+	return file_berth_inspect_v1_inspect_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ImportRequest) GetKind() string {
@@ -641,7 +859,7 @@ type ContainerName struct {
 
 func (x *ContainerName) Reset() {
 	*x = ContainerName{}
-	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[11]
+	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -653,7 +871,7 @@ func (x *ContainerName) String() string {
 func (*ContainerName) ProtoMessage() {}
 
 func (x *ContainerName) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[11]
+	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -666,7 +884,7 @@ func (x *ContainerName) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContainerName.ProtoReflect.Descriptor instead.
 func (*ContainerName) Descriptor() ([]byte, []int) {
-	return file_berth_inspect_v1_inspect_proto_rawDescGZIP(), []int{11}
+	return file_berth_inspect_v1_inspect_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ContainerName) GetPodUid() string {
@@ -705,7 +923,7 @@ type ImportResponse struct {
 
 func (x *ImportResponse) Reset() {
 	*x = ImportResponse{}
-	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[12]
+	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -717,7 +935,7 @@ func (x *ImportResponse) String() string {
 func (*ImportResponse) ProtoMessage() {}
 
 func (x *ImportResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[12]
+	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -730,7 +948,7 @@ func (x *ImportResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImportResponse.ProtoReflect.Descriptor instead.
 func (*ImportResponse) Descriptor() ([]byte, []int) {
-	return file_berth_inspect_v1_inspect_proto_rawDescGZIP(), []int{12}
+	return file_berth_inspect_v1_inspect_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ImportResponse) GetFormat() uint32 {
@@ -789,7 +1007,7 @@ type ImportedPod struct {
 
 func (x *ImportedPod) Reset() {
 	*x = ImportedPod{}
-	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[13]
+	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -801,7 +1019,7 @@ func (x *ImportedPod) String() string {
 func (*ImportedPod) ProtoMessage() {}
 
 func (x *ImportedPod) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[13]
+	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -814,7 +1032,7 @@ func (x *ImportedPod) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImportedPod.ProtoReflect.Descriptor instead.
 func (*ImportedPod) Descriptor() ([]byte, []int) {
-	return file_berth_inspect_v1_inspect_proto_rawDescGZIP(), []int{13}
+	return file_berth_inspect_v1_inspect_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ImportedPod) GetPod() *v1.PodAllocation {
@@ -845,7 +1063,7 @@ type ExportRequest struct {
 
 func (x *ExportRequest) Reset() {
 	*x = ExportRequest{}
-	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[14]
+	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -857,7 +1075,7 @@ func (x *ExportRequest) String() string {
 func (*ExportRequest) ProtoMessage() {}
 
 func (x *ExportRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[14]
+	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -870,7 +1088,7 @@ func (x *ExportRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportRequest.ProtoReflect.Descriptor instead.
 func (*ExportRequest) Descriptor() ([]byte, []int) {
-	return file_berth_inspect_v1_inspect_proto_rawDescGZIP(), []int{14}
+	return file_berth_inspect_v1_inspect_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ExportRequest) GetKind() string {
@@ -903,7 +1121,7 @@ type ExportResponse struct {
 
 func (x *ExportResponse) Reset() {
 	*x = ExportResponse{}
-	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[15]
+	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -915,7 +1133,7 @@ func (x *ExportResponse) String() string {
 func (*ExportResponse) ProtoMessage() {}
 
 func (x *ExportResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[15]
+	mi := &file_berth_inspect_v1_inspect_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -928,7 +1146,7 @@ func (x *ExportResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportResponse.ProtoReflect.Descriptor instead.
 func (*ExportResponse) Descriptor() ([]byte, []int) {
-	return file_berth_inspect_v1_inspect_proto_rawDescGZIP(), []int{15}
+	return file_berth_inspect_v1_inspect_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ExportResponse) GetState() []byte {
@@ -986,7 +1204,23 @@ const file_berth_inspect_v1_inspect_proto_rawDesc = "" +
 	"generation\x18\x01 \x01(\x04R\n" +
 	"generation\x125\n" +
 	"\bfindings\x18\x02 \x03(\v2\x19.berth.inspect.v1.FindingR\bfindings\x12!\n" +
-	"\fstart_report\x18\x03 \x03(\tR\vstartReport\"G\n" +
+	"\fstart_report\x18\x03 \x03(\tR\vstartReport\"\x17\n" +
+	"\x15GetStartReportRequest\"|\n" +
+	"\x16GetStartReportResponse\x12-\n" +
+	"\x04pods\x18\x01 \x03(\v2\x19.berth.inspect.v1.PodCaseR\x04pods\x12\x14\n" +
+	"\x05lines\x18\x02 \x03(\tR\x05lines\x12\x1d\n" +
+	"\n" +
+	"older_copy\x18\x03 \x01(\bR\tolderCopy\"\xcf\x01\n" +
+	"\aPodCase\x12\x10\n" +
+	"\x03uid\x18\x01 \x01(\tR\x03uid\x12\x1c\n" +
+	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x12\n" +
+	"\x04name\x18\x03 \x01(\tR\x04name\x12\x12\n" +
+	"\x04case\x18\x04 \x01(\tR\x04case\x12\x16\n" +
+	"\x06living\x18\x05 \x01(\bR\x06living\x12\x12\n" +
+	"\x04kept\x18\x06 \x01(\tR\x04kept\x12\x16\n" +
+	"\x06source\x18\a \x01(\tR\x06source\x12\x14\n" +
+	"\x05waits\x18\b \x01(\bR\x05waits\x12\x12\n" +
+	"\x04note\x18\t \x01(\tR\x04note\"G\n" +
 	"\aFinding\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x14\n" +
 	"\x05owner\x18\x02 \x01(\tR\x05owner\x12\x12\n" +
@@ -1031,12 +1265,13 @@ const file_berth_inspect_v1_inspect_proto_rawDesc = "" +
 	"\tfile_name\x18\x03 \x01(\tR\bfileName\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x04 \x01(\x04R\n" +
-	"generation2\xe9\x03\n" +
+	"generation2\xce\x04\n" +
 	"\x0eInspectService\x12E\n" +
 	"\x04Dump\x12\x1d.berth.inspect.v1.DumpRequest\x1a\x1e.berth.inspect.v1.DumpResponse\x12Y\n" +
 	"\n" +
 	"StreamDump\x12#.berth.inspect.v1.StreamDumpRequest\x1a$.berth.inspect.v1.StreamDumpResponse0\x01\x12H\n" +
-	"\x05Check\x12\x1e.berth.inspect.v1.CheckRequest\x1a\x1f.berth.inspect.v1.CheckResponse\x12Q\n" +
+	"\x05Check\x12\x1e.berth.inspect.v1.CheckRequest\x1a\x1f.berth.inspect.v1.CheckResponse\x12c\n" +
+	"\x0eGetStartReport\x12'.berth.inspect.v1.GetStartReportRequest\x1a(.berth.inspect.v1.GetStartReportResponse\x12Q\n" +
 	"\bGetTrace\x12!.berth.inspect.v1.GetTraceRequest\x1a\".berth.inspect.v1.GetTraceResponse\x12K\n" +
 	"\x06Import\x12\x1f.berth.inspect.v1.ImportRequest\x1a .berth.inspect.v1.ImportResponse\x12K\n" +
 	"\x06Export\x12\x1f.berth.inspect.v1.ExportRequest\x1a .berth.inspect.v1.ExportResponseB8Z6github.com/berthd/berth/api/berth/inspect/v1;inspectv1b\x06proto3"
@@ -1053,57 +1288,63 @@ func file_berth_inspect_v1_inspect_proto_rawDescGZIP() []byte {
 	return file_berth_inspect_v1_inspect_proto_rawDescData
 }
 
-var file_berth_inspect_v1_inspect_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
+var file_berth_inspect_v1_inspect_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
 var file_berth_inspect_v1_inspect_proto_goTypes = []any{
-	(*DumpRequest)(nil),        // 0: berth.inspect.v1.DumpRequest
-	(*DumpResponse)(nil),       // 1: berth.inspect.v1.DumpResponse
-	(*StreamDumpRequest)(nil),  // 2: berth.inspect.v1.StreamDumpRequest
-	(*StreamDumpResponse)(nil), // 3: berth.inspect.v1.StreamDumpResponse
-	(*Entry)(nil),              // 4: berth.inspect.v1.Entry
-	(*CheckRequest)(nil),       // 5: berth.inspect.v1.CheckRequest
-	(*CheckResponse)(nil),      // 6: berth.inspect.v1.CheckResponse
-	(*Finding)(nil),            // 7: berth.inspect.v1.Finding
-	(*GetTraceRequest)(nil),    // 8: berth.inspect.v1.GetTraceRequest
-	(*GetTraceResponse)(nil),   // 9: berth.inspect.v1.GetTraceResponse
-	(*ImportRequest)(nil),      // 10: berth.inspect.v1.ImportRequest
-	(*ContainerName)(nil),      // 11: berth.inspect.v1.ContainerName
-	(*ImportResponse)(nil),     // 12: berth.inspect.v1.ImportResponse
-	(*ImportedPod)(nil),        // 13: berth.inspect.v1.ImportedPod
-	(*ExportRequest)(nil),      // 14: berth.inspect.v1.ExportRequest
-	(*ExportResponse)(nil),     // 15: berth.inspect.v1.ExportResponse
-	nil,                        // 16: berth.inspect.v1.ImportRequest.ContainerIdsEntry
-	(*v1.Trace)(nil),           // 17: berth.types.v1.Trace
-	(*v1.Pod)(nil),             // 18: berth.types.v1.Pod
-	(*v1.PodAllocation)(nil),   // 19: berth.types.v1.PodAllocation
+	(*DumpRequest)(nil),            // 0: berth.inspect.v1.DumpRequest
+	(*DumpResponse)(nil),           // 1: berth.inspect.v1.DumpResponse
+	(*StreamDumpRequest)(nil),      // 2: berth.inspect.v1.StreamDumpRequest
+	(*StreamDumpResponse)(nil),     // 3: berth.inspect.v1.StreamDumpResponse
+	(*Entry)(nil),                  // 4: berth.inspect.v1.Entry
+	(*CheckRequest)(nil),           // 5: berth.inspect.v1.CheckRequest
+	(*CheckResponse)(nil),          // 6: berth.inspect.v1.CheckResponse
+	(*GetStartReportRequest)(nil),  // 7: berth.inspect.v1.GetStartReportRequest
+	(*GetStartReportResponse)(nil), // 8: berth.inspect.v1.GetStartReportResponse
+	(*PodCase)(nil),                // 9: berth.inspect.v1.PodCase
+	(*Finding)(nil),                // 10: berth.inspect.v1.Finding
+	(*GetTraceRequest)(nil),        // 11: berth.inspect.v1.GetTraceRequest
+	(*GetTraceResponse)(nil),       // 12: berth.inspect.v1.GetTraceResponse
+	(*ImportRequest)(nil),          // 13: berth.inspect.v1.ImportRequest
+	(*ContainerName)(nil),          // 14: berth.inspect.v1.ContainerName
+	(*ImportResponse)(nil),         // 15: berth.inspect.v1.ImportResponse
+	(*ImportedPod)(nil),            // 16: berth.inspect.v1.ImportedPod
+	(*ExportRequest)(nil),          // 17: berth.inspect.v1.ExportRequest
+	(*ExportResponse)(nil),         // 18: berth.inspect.v1.ExportResponse
+	nil,                            // 19: berth.inspect.v1.ImportRequest.ContainerIdsEntry
+	(*v1.Trace)(nil),               // 20: berth.types.v1.Trace
+	(*v1.Pod)(nil),                 // 21: berth.types.v1.Pod
+	(*v1.PodAllocation)(nil),       // 22: berth.types.v1.PodAllocation
 }
 var file_berth_inspect_v1_inspect_proto_depIdxs = []int32{
 	4,  // 0: berth.inspect.v1.DumpResponse.entries:type_name -> berth.inspect.v1.Entry
 	4,  // 1: berth.inspect.v1.StreamDumpResponse.entries:type_name -> berth.inspect.v1.Entry
-	7,  // 2: berth.inspect.v1.CheckResponse.findings:type_name -> berth.inspect.v1.Finding
-	17, // 3: berth.inspect.v1.GetTraceResponse.trace:type_name -> berth.types.v1.Trace
-	18, // 4: berth.inspect.v1.ImportRequest.pods:type_name -> berth.types.v1.Pod
-	16, // 5: berth.inspect.v1.ImportRequest.container_ids:type_name -> berth.inspect.v1.ImportRequest.ContainerIdsEntry
-	13, // 6: berth.inspect.v1.ImportResponse.pods:type_name -> berth.inspect.v1.ImportedPod
-	7,  // 7: berth.inspect.v1.ImportResponse.findings:type_name -> berth.inspect.v1.Finding
-	19, // 8: berth.inspect.v1.ImportedPod.pod:type_name -> berth.types.v1.PodAllocation
-	11, // 9: berth.inspect.v1.ImportRequest.ContainerIdsEntry.value:type_name -> berth.inspect.v1.ContainerName
-	0,  // 10: berth.inspect.v1.InspectService.Dump:input_type -> berth.inspect.v1.DumpRequest
-	2,  // 11: berth.inspect.v1.InspectService.StreamDump:input_type -> berth.inspect.v1.StreamDumpRequest
-	5,  // 12: berth.inspect.v1.InspectService.Check:input_type -> berth.inspect.v1.CheckRequest
-	8,  // 13: berth.inspect.v1.InspectService.GetTrace:input_type -> berth.inspect.v1.GetTraceRequest
-	10, // 14: berth.inspect.v1.InspectService.Import:input_type -> berth.inspect.v1.ImportRequest
-	14, // 15: berth.inspect.v1.InspectService.Export:input_type -> berth.inspect.v1.ExportRequest
-	1,  // 16: berth.inspect.v1.InspectService.Dump:output_type -> berth.inspect.v1.DumpResponse
-	3,  // 17: berth.inspect.v1.InspectService.StreamDump:output_type -> berth.inspect.v1.StreamDumpResponse
-	6,  // 18: berth.inspect.v1.InspectService.Check:output_type -> berth.inspect.v1.CheckResponse
-	9,  // 19: berth.inspect.v1.InspectService.GetTrace:output_type -> berth.inspect.v1.GetTraceResponse
-	12, // 20: berth.inspect.v1.InspectService.Import:output_type -> berth.inspect.v1.ImportResponse
-	15, // 21: berth.inspect.v1.InspectService.Export:output_type -> berth.inspect.v1.ExportResponse
-	16, // [16:22] is the sub-list for method output_type
-	10, // [10:16] is the sub-list for method input_type
-	10, // [10:10] is the sub-list for extension type_name
-	10, // [10:10] is the sub-list for extension extendee
-	0,  // [0:10] is the sub-list for field type_name
+	10, // 2: berth.inspect.v1.CheckResponse.findings:type_name -> berth.inspect.v1.Finding
+	9,  // 3: berth.inspect.v1.GetStartReportResponse.pods:type_name -> berth.inspect.v1.PodCase
+	20, // 4: berth.inspect.v1.GetTraceResponse.trace:type_name -> berth.types.v1.Trace
+	21, // 5: berth.inspect.v1.ImportRequest.pods:type_name -> berth.types.v1.Pod
+	19, // 6: berth.inspect.v1.ImportRequest.container_ids:type_name -> berth.inspect.v1.ImportRequest.ContainerIdsEntry
+	16, // 7: berth.inspect.v1.ImportResponse.pods:type_name -> berth.inspect.v1.ImportedPod
+	10, // 8: berth.inspect.v1.ImportResponse.findings:type_name -> berth.inspect.v1.Finding
+	22, // 9: berth.inspect.v1.ImportedPod.pod:type_name -> berth.types.v1.PodAllocation
+	14, // 10: berth.inspect.v1.ImportRequest.ContainerIdsEntry.value:type_name -> berth.inspect.v1.ContainerName
+	0,  // 11: berth.inspect.v1.InspectService.Dump:input_type -> berth.inspect.v1.DumpRequest
+	2,  // 12: berth.inspect.v1.InspectService.StreamDump:input_type -> berth.inspect.v1.StreamDumpRequest
+	5,  // 13: berth.inspect.v1.InspectService.Check:input_type -> berth.inspect.v1.CheckRequest
+	7,  // 14: berth.inspect.v1.InspectService.GetStartReport:input_type -> berth.inspect.v1.GetStartReportRequest
+	11, // 15: berth.inspect.v1.InspectService.GetTrace:input_type -> berth.inspect.v1.GetTraceRequest
+	13, // 16: berth.inspect.v1.InspectService.Import:input_type -> berth.inspect.v1.ImportRequest
+	17, // 17: berth.inspect.v1.InspectService.Export:input_type -> berth.inspect.v1.ExportRequest
+	1,  // 18: berth.inspect.v1.InspectService.Dump:output_type -> berth.inspect.v1.DumpResponse
+	3,  // 19: berth.inspect.v1.InspectService.StreamDump:output_type -> berth.inspect.v1.StreamDumpResponse
+	6,  // 20: berth.inspect.v1.InspectService.Check:output_type -> berth.inspect.v1.CheckResponse
+	8,  // 21: berth.inspect.v1.InspectService.GetStartReport:output_type -> berth.inspect.v1.GetStartReportResponse
+	12, // 22: berth.inspect.v1.InspectService.GetTrace:output_type -> berth.inspect.v1.GetTraceResponse
+	15, // 23: berth.inspect.v1.InspectService.Import:output_type -> berth.inspect.v1.ImportResponse
+	18, // 24: berth.inspect.v1.InspectService.Export:output_type -> berth.inspect.v1.ExportResponse
+	18, // [18:25] is the sub-list for method output_type
+	11, // [11:18] is the sub-list for method input_type
+	11, // [11:11] is the sub-list for extension type_name
+	11, // [11:11] is the sub-list for extension extendee
+	0,  // [0:11] is the sub-list for field type_name
 }
 
 func init() { file_berth_inspect_v1_inspect_proto_init() }
@@ -1117,7 +1358,7 @@ func file_berth_inspect_v1_inspect_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_berth_inspect_v1_inspect_proto_rawDesc), len(file_berth_inspect_v1_inspect_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   17,
+			NumMessages:   20,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -19,12 +19,13 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	InspectService_Dump_FullMethodName       = "/berth.inspect.v1.InspectService/Dump"
-	InspectService_StreamDump_FullMethodName = "/berth.inspect.v1.InspectService/StreamDump"
-	InspectService_Check_FullMethodName      = "/berth.inspect.v1.InspectService/Check"
-	InspectService_GetTrace_FullMethodName   = "/berth.inspect.v1.InspectService/GetTrace"
-	InspectService_Import_FullMethodName     = "/berth.inspect.v1.InspectService/Import"
-	InspectService_Export_FullMethodName     = "/berth.inspect.v1.InspectService/Export"
+	InspectService_Dump_FullMethodName           = "/berth.inspect.v1.InspectService/Dump"
+	InspectService_StreamDump_FullMethodName     = "/berth.inspect.v1.InspectService/StreamDump"
+	InspectService_Check_FullMethodName          = "/berth.inspect.v1.InspectService/Check"
+	InspectService_GetStartReport_FullMethodName = "/berth.inspect.v1.InspectService/GetStartReport"
+	InspectService_GetTrace_FullMethodName       = "/berth.inspect.v1.InspectService/GetTrace"
+	InspectService_Import_FullMethodName         = "/berth.inspect.v1.InspectService/Import"
+	InspectService_Export_FullMethodName         = "/berth.inspect.v1.InspectService/Export"
 )
 
 // InspectServiceClient is the client API for InspectService service.
@@ -42,6 +43,9 @@ type InspectServiceClient interface {
 	StreamDump(ctx context.Context, in *StreamDumpRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[StreamDumpResponse], error)
 	// Check runs the ledger's invariants.
 	Check(ctx context.Context, in *CheckRequest, opts ...grpc.CallOption) (*CheckResponse, error)
+	// GetStartReport returns what the last start of berthd found: each pod's case, and
+	// what was kept from which source.
+	GetStartReport(ctx context.Context, in *GetStartReportRequest, opts ...grpc.CallOption) (*GetStartReportResponse, error)
 	// GetTrace returns the explanation of an admission.
 	GetTrace(ctx context.Context, in *GetTraceRequest, opts ...grpc.CallOption) (*GetTraceResponse, error)
 	// Import takes what a kubelet's state file says into the ledger, in one commit
@@ -98,6 +102,16 @@ func (c *inspectServiceClient) Check(ctx context.Context, in *CheckRequest, opts
 	return out, nil
 }
 
+func (c *inspectServiceClient) GetStartReport(ctx context.Context, in *GetStartReportRequest, opts ...grpc.CallOption) (*GetStartReportResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetStartReportResponse)
+	err := c.cc.Invoke(ctx, InspectService_GetStartReport_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *inspectServiceClient) GetTrace(ctx context.Context, in *GetTraceRequest, opts ...grpc.CallOption) (*GetTraceResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(GetTraceResponse)
@@ -143,6 +157,9 @@ type InspectServiceServer interface {
 	StreamDump(*StreamDumpRequest, grpc.ServerStreamingServer[StreamDumpResponse]) error
 	// Check runs the ledger's invariants.
 	Check(context.Context, *CheckRequest) (*CheckResponse, error)
+	// GetStartReport returns what the last start of berthd found: each pod's case, and
+	// what was kept from which source.
+	GetStartReport(context.Context, *GetStartReportRequest) (*GetStartReportResponse, error)
 	// GetTrace returns the explanation of an admission.
 	GetTrace(context.Context, *GetTraceRequest) (*GetTraceResponse, error)
 	// Import takes what a kubelet's state file says into the ledger, in one commit
@@ -168,6 +185,9 @@ func (UnimplementedInspectServiceServer) StreamDump(*StreamDumpRequest, grpc.Ser
 }
 func (UnimplementedInspectServiceServer) Check(context.Context, *CheckRequest) (*CheckResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Check not implemented")
+}
+func (UnimplementedInspectServiceServer) GetStartReport(context.Context, *GetStartReportRequest) (*GetStartReportResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetStartReport not implemented")
 }
 func (UnimplementedInspectServiceServer) GetTrace(context.Context, *GetTraceRequest) (*GetTraceResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetTrace not implemented")
@@ -246,6 +266,24 @@ func _InspectService_Check_Handler(srv interface{}, ctx context.Context, dec fun
 	return interceptor(ctx, in, info, handler)
 }
 
+func _InspectService_GetStartReport_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetStartReportRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(InspectServiceServer).GetStartReport(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: InspectService_GetStartReport_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(InspectServiceServer).GetStartReport(ctx, req.(*GetStartReportRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _InspectService_GetTrace_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(GetTraceRequest)
 	if err := dec(in); err != nil {
@@ -314,6 +352,10 @@ var InspectService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Check",
 			Handler:    _InspectService_Check_Handler,
+		},
+		{
+			MethodName: "GetStartReport",
+			Handler:    _InspectService_GetStartReport_Handler,
 		},
 		{
 			MethodName: "GetTrace",

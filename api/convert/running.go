@@ -1,0 +1,53 @@
+package convert
+
+import (
+	"fmt"
+
+	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
+	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
+	"github.com/berthd/berth/managers/admission"
+	"github.com/berthd/berth/managers/cpuset"
+	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/recovery"
+)
+
+// ReadRunning reads what the containers of a running pod hold. Violations name the
+// field's path; what needs the pod is left to whoever admits it.
+func ReadRunning(list []*admissionv1.ContainerHolding) (out []admission.Holding, err error) {
+	var vs fault.Violations
+	for i, m := range list {
+		path := fmt.Sprintf("holdings[%d]", i)
+		h := admission.Holding{Container: m.GetContainer()}
+		if h.CPUs, err = cpuset.Parse(m.GetCpus().GetCpus()); err != nil {
+			vs.Addf(path+".cpus", "%s", err)
+		}
+		for j, block := range m.GetMemory() {
+			h.Memory = append(h.Memory, admission.MemoryHolding{
+				Resource: block.GetResource(), Bytes: block.GetBytes(),
+				Nodes: readMask(fmt.Sprintf("%s.memory[%d].nodes", path, j), block.GetNodes(), &vs),
+			})
+		}
+		for j, d := range m.GetDevices() {
+			if h.Devices == nil {
+				h.Devices = map[string][]string{}
+			}
+			if _, twice := h.Devices[d.GetResource()]; twice {
+				vs.Addf(fmt.Sprintf("%s.devices[%d].resource", path, j), "%.80q is given twice", d.GetResource())
+			}
+			h.Devices[d.GetResource()] = d.GetIds()
+		}
+		out = append(out, h)
+	}
+	return out, vs.Err("request")
+}
+
+// PodCases tells what a start found about each pod.
+func PodCases(decisions []recovery.Decision) (out []*inspectv1.PodCase) {
+	for _, d := range decisions {
+		out = append(out, &inspectv1.PodCase{
+			Uid: d.UID, Namespace: d.Namespace, Name: d.Name, Case: string(d.Case), Living: d.Living,
+			Kept: d.Holding(), Source: string(d.Source), Waits: d.Waits, Note: d.Text,
+		})
+	}
+	return out
+}

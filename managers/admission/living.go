@@ -1,0 +1,375 @@
+package admission
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/berthd/berth/managers/cpuset"
+	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/hint"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/numa"
+	"github.com/berthd/berth/managers/workload"
+)
+
+// A pod that lives here and is not in the ledger is never planned afresh: its processes
+// run on what they have. It gets back what its claim record says, or what the kernel
+// shows and the caller knows. Plugins hear nothing of that: their answers, which are not
+// in a claim record, are asked for when somebody wants them (Engine.Complete).
+
+// UnknownDevices is the condition of a pod that asks for devices while a pod lives here
+// whose devices are not known, and of that pod itself.
+const UnknownDevices = "UnknownDevices"
+
+// Holding is what a running container holds, as the caller knows it.
+type Holding struct {
+	Container string
+	CPUs      cpuset.Set
+	Memory    []MemoryHolding
+	// Devices are ids by resource.
+	Devices map[string][]string
+}
+
+// MemoryHolding is memory that a running container is confined to.
+type MemoryHolding struct {
+	Resource string // empty means memory
+	Nodes    numa.Mask
+	Bytes    uint64
+}
+
+// takenOver is a pod that lives here, on its way into the ledger.
+type takenOver struct {
+	known    ledger.UnknownLivePod
+	noted    bool
+	holdings []Holding
+}
+
+// living tells whether the candidate is to be taken over as it lives.
+func (c *candidate) living(view *ledger.View) (takenOver, bool) {
+	u, noted := view.UnknownLivePod(c.uid())
+	return takenOver{u, noted, c.holdings}, noted || len(c.holdings) > 0
+}
+
+// takeOver makes a draft that holds the pod with what it runs with. The draft is
+// returned also with an error.
+func (e *Engine) takeOver(ctx context.Context, view *ledger.View, c *candidate, l takenOver) (*ledger.Draft, error) {
+	c.begin(view)
+	c.bindings = nil
+	draft := ledger.NewDraft(view)
+	record := *c.record
+	whole := hint.Request{Pod: &record.Pod, Container: -1}
+	claims, err := e.lives(&record, l)
+	if err != nil {
+		return draft, err
+	}
+	record.Claims = claims
+	draft.PutPod(&record)
+	c.record = &record
+	if err := conflict(draft.View(), &record); err != nil {
+		return draft, err
+	}
+	source := "what the caller says"
+	if len(l.holdings) == 0 {
+		source = string(l.known.Source)
+	}
+	c.trace.Add(ledger.Step{Kind: ledger.StepNoted, Text: "the pod lives here: what it holds is taken over (from: " + source + ")"})
+	for i := range claims {
+		c.trace.Add(ledger.Step{
+			Kind: ledger.StepPlanned, Container: claims[i].Owner.Container, Provider: claims[i].Provider,
+			Resource: claims[i].Resource, Claim: &claims[i],
+		})
+	}
+	for _, b := range l.known.Bindings {
+		_, taken := view.Binding(b.ID)
+		if !taken && record.Pod.Container(b.Container) != nil {
+			c.bindings = append(c.bindings, ledger.Binding{
+				ID: b.ID, Owner: ledger.Owner{Pod: record.UID(), Container: b.Container}, CgroupPath: b.CgroupPath, Own: b.Own, Sequence: 1,
+			})
+		}
+	}
+	return draft, c.bus.Validate(ctx, draft.View(), whole, c.trace)
+}
+
+// lives gives the claims of a pod that runs.
+func (e *Engine) lives(p *ledger.Pod, l takenOver) ([]ledger.Claim, error) {
+	if l.known.Source == ledger.FromClaimRecord && len(l.holdings) == 0 && l.known.Digest != "" {
+		if l.known.Digest != p.Digest {
+			return nil, fault.Preconditionf("pod %s lives here with another specification than the one given: "+
+				"admit it with the specification that it runs with, or remove it first", p.UID())
+		}
+		return slices.Clone(l.known.Claims), nil
+	}
+	claims, err := given(p, l.holdings)
+	if err != nil {
+		return nil, err
+	}
+	if l.noted {
+		claims = add(claims, observed(p, l.known.Claims))
+	}
+	if l.noted && l.known.Source == "" && len(l.holdings) == 0 && wantsCPUs(p) {
+		return nil, unknownHolding(p, "its CPUs and memory are", "")
+	}
+	if missing := e.unknownDevices(p, claims); missing != "" && (!l.noted || l.known.DevicesUnknown || l.known.Digest == "") && len(l.holdings) == 0 {
+		return nil, unknownHolding(p, "which devices of "+missing+" it runs with is", missing)
+	} else if missing != "" && len(l.holdings) > 0 {
+		var vs fault.Violations
+		vs.Addf("holdings", "pod %s asks for %s, and no container's holdings name a device of it", p.UID(), missing)
+		return nil, vs.Err("request")
+	}
+	ledger.SortClaims(claims)
+	return claims, nil
+}
+
+// wantsCPUs reports whether a container of the pod may have CPUs of its own.
+func wantsCPUs(p *ledger.Pod) bool {
+	return slices.ContainsFunc(p.Pod.Containers, func(c workload.Container) bool { return c.Guaranteed() && c.Requests.WholeCPUs() > 0 })
+}
+
+// unknownHolding is the refusal of a pod that lives here while what it holds is not known.
+func unknownHolding(p *ledger.Pod, what, resource string) error {
+	e := &fault.Error{
+		Class: fault.Refused, Reason: UnknownDevices, Resource: resource,
+		Message: fmt.Sprintf("pod %s lives here, and %s not known: send Admit with holdings that name what its containers run with, "+
+			"or import the kubelet's state (berthctl ledger import), or remove the pod", p.UID(), what),
+	}
+	return &waiting{e, hint.Wait{Condition: UnknownDevices, Resource: resource, Undecided: true}}
+}
+
+// unknownDevices names a resource that the pod asks for, that is a device here as far as
+// is known, and of which it holds none.
+func (e *Engine) unknownDevices(p *ledger.Pod, claims []ledger.Claim) string {
+	for _, c := range p.Pod.Walk() {
+		for name, n := range c.Limits.Sorted() {
+			if !name.IsExtended() || n == 0 || e.Resources.elsewhere(name) {
+				continue
+			}
+			if !slices.ContainsFunc(claims, func(have ledger.Claim) bool {
+				return have.Owner.Container == c.Name && have.Resource == string(name)
+			}) {
+				return string(name)
+			}
+		}
+	}
+	return ""
+}
+
+// given makes claims of what the caller says that the containers hold.
+func given(p *ledger.Pod, holdings []Holding) (claims []ledger.Claim, err error) {
+	var vs fault.Violations
+	seen := map[string]bool{}
+	for i, h := range holdings {
+		path := fmt.Sprintf("holdings[%d]", i)
+		if p.Pod.Container(h.Container) == nil || seen[h.Container] {
+			vs.Addf(path+".container", "%.80q is no container of pod %s, or is given twice", h.Container, p.UID())
+			continue
+		}
+		seen[h.Container] = true
+		owner := ledger.Owner{Pod: p.UID(), Container: h.Container}
+		if !h.CPUs.IsEmpty() {
+			claims = append(claims, ownCPUs(owner, h.CPUs))
+		}
+		for j, m := range h.Memory {
+			resource := workload.Resource(m.Resource)
+			if resource == "" {
+				resource = workload.Memory
+			}
+			_, huge := workload.HugePageSize(resource)
+			if m.Nodes.IsEmpty() || m.Bytes == 0 || resource != workload.Memory && huge != nil {
+				vs.Addf(fmt.Sprintf("%s.memory[%d]", path, j), "resource %.80q, nodes %q, %d bytes: expected memory or huge pages, nodes and bytes", resource, m.Nodes, m.Bytes)
+				continue
+			}
+			claims = add(claims, []ledger.Claim{ownMemory(owner, string(resource), m.Nodes, m.Bytes)})
+		}
+		for _, resource := range slices.Sorted(maps.Keys(h.Devices)) {
+			ids := slices.Sorted(slices.Values(h.Devices[resource]))
+			if !workload.Resource(resource).IsExtended() || len(ids) == 0 || len(slices.Compact(slices.Clone(ids))) != len(ids) || ids[0] == "" {
+				vs.Addf(path+".devices", "%.80q: expected an extended resource, and ids that differ", resource)
+				continue
+			}
+			devices := make([]ledger.Device, len(ids))
+			for k, id := range ids {
+				devices[k] = ledger.Device{ID: id}
+			}
+			claims = append(claims, ledger.Claim{Owner: owner, Provider: "device", Resource: resource, Devices: &ledger.Devices{Devices: devices, Answer: notKnown}})
+		}
+	}
+	return claims, vs.Err("request")
+}
+
+// notKnown stands for the digest of an answer of which not even that is known.
+const notKnown = "not known"
+
+func ownCPUs(owner ledger.Owner, set cpuset.Set) ledger.Claim {
+	return ledger.Claim{
+		Owner: owner, Provider: "cpu", Resource: string(workload.CPU), CPUs: &ledger.CPUs{Set: set, Use: ledger.CPUExclusive},
+	}
+}
+
+func ownMemory(owner ledger.Owner, resource string, nodes numa.Mask, bytes uint64) ledger.Claim {
+	return ledger.Claim{
+		Owner: owner, Provider: "memory", Resource: resource, Memory: []ledger.Block{{Nodes: nodes, Bytes: bytes}},
+	}
+}
+
+// add puts those claims beside others that are about something else. Blocks of one
+// resource are one claim.
+func add(claims, more []ledger.Claim) []ledger.Claim {
+	for _, c := range more {
+		i := slices.IndexFunc(claims, func(have ledger.Claim) bool { return have.Owner == c.Owner && have.Resource == c.Resource })
+		switch {
+		case i < 0:
+			claims = append(claims, c)
+		case len(c.Memory) > 0 && len(claims[i].Memory) > 0:
+			claims[i].Memory = append(slices.Clone(claims[i].Memory), c.Memory...)
+		}
+	}
+	return claims
+}
+
+// observed gives what is known of a pod to those of its containers that can hold it. A
+// cgroup that a runtime has made is not called after its container: CPUs are then those of
+// the one container that asks for as many.
+func observed(p *ledger.Pod, known []ledger.Claim) (claims []ledger.Claim) {
+	cgroups := map[string]string{} // cgroup to container
+	for i := range known {
+		c := &known[i]
+		name := c.Owner.Container
+		if name == "" || p.Pod.Container(name) != nil {
+			cgroups[name] = name
+			continue
+		}
+		if c.CPUs == nil {
+			continue
+		}
+		var fit []string
+		for _, ctr := range p.Pod.Walk() {
+			if ctr.Guaranteed() && ctr.Requests.WholeCPUs() == c.CPUs.Set.Len() {
+				fit = append(fit, ctr.Name)
+			}
+		}
+		if len(fit) == 1 {
+			cgroups[name] = fit[0]
+		}
+	}
+	for _, c := range known {
+		name, ok := cgroups[c.Owner.Container]
+		if !ok {
+			continue
+		}
+		c.Owner = ledger.Owner{Pod: p.UID(), Container: name}
+		ctr := p.Pod.Container(name)
+		if c.CPUs != nil && ctr != nil && (!ctr.Guaranteed() || ctr.Requests.WholeCPUs() == 0) {
+			continue // it shares them
+		}
+		if bytes := memoryOf(ctr); len(c.Memory) == 1 && c.Memory[0].Parts == nil && c.Resource == string(workload.Memory) && bytes > 0 {
+			c.Memory = []ledger.Block{{Nodes: c.Memory[0].Nodes, Bytes: bytes}}
+		}
+		claims = append(claims, c)
+	}
+	return claims
+}
+
+func memoryOf(ctr *workload.Container) uint64 {
+	if ctr == nil {
+		return 0
+	}
+	return uint64(max(0, ctr.Requests[workload.Memory]))
+}
+
+// conflict refuses what another pod holds.
+func conflict(view *ledger.View, p *ledger.Pod) error {
+	var texts []string
+	for _, f := range ledger.CheckPod(view, p.UID()) {
+		if f.Kind == ledger.Structural {
+			texts = append(texts, f.Text)
+		}
+	}
+	if len(texts) == 0 {
+		return nil
+	}
+	return fault.Conflictf("pod %s lives here, and cannot have what it is said to run with: %s", p.UID(), strings.Join(texts, "; "))
+}
+
+// heldBack tells why a planned pod cannot be let in on a view: somebody who is not in
+// the ledger may hold what it gets. The condition is empty where there is no such
+// reason. Pods that live here do not wait for each other.
+func heldBack(view *ledger.View, planned *ledger.View, uid string) (condition, why string) {
+	p, ok := planned.Pod(uid)
+	if !ok || len(p.Claims) == 0 {
+		return "", ""
+	}
+	if why := view.Uncertain(); why != "" {
+		return StateUncertain, why + "; nothing exclusive is given out until the agent has sent Sync"
+	}
+	if view.UnknownLive(uid) {
+		return "", ""
+	}
+	devices := slices.ContainsFunc(p.Claims, func(c ledger.Claim) bool { return c.Devices != nil })
+	for u := range view.UnknownLivePods() {
+		const end = "until the agent has admitted or removed it, or has sent Sync without it"
+		switch {
+		case u.Source == "":
+			return StateUncertain, fmt.Sprintf("pod %s lives here, and what it holds is not known; nothing exclusive is given out %s", u.UID, end)
+		case u.DevicesUnknown && devices:
+			return UnknownDevices, fmt.Sprintf("pod %s lives here, and its devices are not known; no devices are given out %s", u.UID, end)
+		}
+	}
+	return "", ""
+}
+
+// heldBackNow is heldBack for a plan that is about to be committed.
+func heldBackNow(view, planned *ledger.View, uid string) bool {
+	condition, _ := heldBack(view, planned, uid)
+	return condition != ""
+}
+
+// Complete asks the plugins for their answers about devices of a pod of which the ledger
+// has the ids alone, as of one that was taken over, and keeps the answers. It does
+// nothing where nothing is missing.
+func (e *Engine) Complete(ctx context.Context, uid string) error {
+	if p, ok := e.Ledger.View().Pod(uid); !ok || !incomplete(p) {
+		return nil
+	}
+	unlock, err := e.lockPod(ctx, uid)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	view := e.Ledger.View()
+	p, ok := view.Pod(uid)
+	if !ok || !incomplete(p) {
+		return nil
+	}
+	draft := ledger.NewDraft(view)
+	draft.PutPod(new(*p))
+	bus, _ := e.Managers(view)
+	trace := &ledger.Trace{}
+	for i := -1; i < len(p.Pod.Containers); i++ {
+		if err := bus.Prepare(ctx, e.NewID(), draft, hint.Request{Pod: &p.Pod, Container: i}, trace); err != nil {
+			return fmt.Errorf("ask what pod %s gets with its devices: %w", uid, err)
+		}
+	}
+	done, _ := draft.View().Pod(uid)
+	_, err = e.Ledger.Update(ctx, func(d *ledger.Draft) error {
+		if now, ok := d.View().Pod(uid); ok && ledger.SameClaims(now.Claims, done.Claims) {
+			record := *now
+			record.Claims = done.Claims
+			d.PutPod(&record)
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("keep what pod %s gets with its devices: %w", uid, err)
+	}
+	return nil
+}
+
+// incomplete reports whether a plugin's answer is missing.
+func incomplete(p *ledger.Pod) bool {
+	return slices.ContainsFunc(p.Claims, func(c ledger.Claim) bool {
+		return c.Devices != nil && c.Devices.Response == nil && c.Devices.Answer != ""
+	})
+}

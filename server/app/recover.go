@@ -1,0 +1,164 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/berthd/berth/api/config"
+	"github.com/berthd/berth/managers/cgroup"
+	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/recovery"
+	"github.com/berthd/berth/server/host/claimfiles"
+	"github.com/berthd/berth/server/rpc/inspect"
+	"github.com/berthd/berth/server/store"
+)
+
+// The points of this package, in the order in which a start comes to them.
+const (
+	AfterRenewal  = "app/after-renewal"
+	AfterRecovery = "app/after-recovery"
+)
+
+// Failpoints returns all points of this package.
+func Failpoints() []string { return []string{AfterRenewal, AfterRecovery} }
+
+// openRecords finds out where the pods' claim records are kept: at their cgroups, or
+// where the tree is not the kernel's, or keeps no attributes, in files.
+func (a *App) openRecords(ctx context.Context) (cgroup.Records, error) {
+	if a.Config.Cgroups.Tree != config.TreeMemory {
+		records, ok := a.tree.(cgroup.Records)
+		if !ok {
+			return nil, nil // a test's tree without
+		}
+		_, err := records.ReadRecord(ctx, a.layout.Pods())
+		if fault.ClassOf(err) != fault.Unsupported {
+			return records, nil
+		}
+		a.Log.WarnContext(ctx, "claim records are kept as files", "directory", a.claimsDir(), "error", err)
+	}
+	files, err := claimfiles.Open(a.claimsDir())
+	if err != nil {
+		return nil, err
+	}
+	a.records = files
+	return files, nil
+}
+
+// claimsDir lies beside berth's own socket, in a directory that a boot clears.
+func (a *App) claimsDir() string { return filepath.Join(filepath.Dir(a.Config.Listen), "claims") }
+
+func (a *App) closeRecords() error {
+	if a.records == nil {
+		return nil
+	}
+	return a.records.(io.Closer).Close()
+}
+
+// recover decides what is true of each pod, and makes it last. Nobody who lives is
+// touched.
+func (a *App) recover(ctx context.Context) error {
+	observed, unseen, err := a.reconcile.ObservePods(ctx)
+	if err != nil {
+		return err
+	}
+	boot, err := a.bootID(os.DirFS("/proc"))
+	if err != nil {
+		return err
+	}
+	view := a.Ledger.View()
+	fresh := view.Generation() == 0
+	plan := recovery.Decide(recovery.Input{
+		View: view, Report: a.start.Ledger, Observed: observed, BootID: boot, Unseen: unseen, Now: a.Now(),
+	})
+	a.start.Recovery, a.start.OlderCopy = plan.Decisions, plan.OlderCopy
+	if plan.OlderCopy {
+		if _, err := a.Ledger.RenewEpoch(ctx, store.NewEpochID()); err != nil {
+			return err
+		}
+		a.Failpoint.Hit(AfterRenewal)
+	}
+	why := a.stillUncertain(view, observed, unseen)
+	if plan.Changes() || why != view.Uncertain() {
+		_, err = a.Ledger.Update(ctx, func(d *ledger.Draft) error {
+			plan.Apply(d)
+			d.SetUncertain(why)
+			return nil
+		})
+	} else if fresh {
+		// The first generation says that berth has been here.
+		_, err = a.Ledger.SetRules(ctx, view.Rules())
+	}
+	if err != nil {
+		return fmt.Errorf("keep what lives here: %w", err)
+	}
+	a.Failpoint.Hit(AfterRecovery)
+	for _, uid := range plan.Remove {
+		if err := a.reconcile.RemoveEmpty(ctx, a.Ledger.View(), uid); err != nil {
+			// What cannot be removed now is tried again by the sweep.
+			a.Log.ErrorContext(ctx, "remove what is left of a pod", "uid", uid, "error", err)
+		}
+	}
+	return nil
+}
+
+// stillUncertain tells why the agent has to say which pods live although all has been
+// looked at: where processes cannot be seen, a pod of which neither ledger nor claim
+// record tell may live all the same.
+func (a *App) stillUncertain(view *ledger.View, observed []recovery.Observation, unseen bool) string {
+	if !unseen || view.Uncertain() == "" {
+		return ""
+	}
+	seen := map[string]bool{}
+	for _, o := range observed {
+		seen[o.UID] = o.Record == recovery.Whole
+	}
+	r := a.start.Ledger
+	if r.Uncertain == "" && a.start.Damage != nil {
+		for _, l := range r.Lost {
+			if !seen[l.UID] {
+				return view.Uncertain()
+			}
+		}
+		return ""
+	}
+	return view.Uncertain()
+}
+
+// keepLiving tells whether a cgroup that no pod of the ledger has stays: until the agent
+// has sent Sync, whatever runs there may be a living pod's.
+func (a *App) keepLiving(ctx context.Context, name cgroup.Name) (bool, error) {
+	if a.Engine.Synced() {
+		return false, nil
+	}
+	pids, err := a.tree.Procs(ctx, name)
+	return len(pids) > 0, err
+}
+
+// lives tells what is known of a pod that was found living by a Sync.
+func (a *App) lives(ctx context.Context, uid string) ledger.UnknownLivePod {
+	return a.reconcile.Known(ctx, uid, a.Ledger.View().BootID())
+}
+
+// recovered is what the start decided, for those who ask later.
+func (a *App) recovered() inspect.Recovered {
+	return inspect.Recovered{Decisions: a.start.Recovery, OlderCopy: a.start.OlderCopy}
+}
+
+// recoveryLines tell each pod's case where there is something to tell.
+func (a *App) recoveryLines() (lines []string) {
+	if a.start.OlderCopy {
+		lines = append(lines, "the ledger is an older copy: claim records of living pods are newer; the pods keep what they have")
+	}
+	for _, d := range a.start.Recovery {
+		switch d.Case {
+		case recovery.Agrees, recovery.LedgerOnly, recovery.NotRunning, recovery.LedgerNewer:
+		default:
+			lines = append(lines, d.String())
+		}
+	}
+	return lines
+}

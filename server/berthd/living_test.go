@@ -1,0 +1,512 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
+	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
+	"github.com/berthd/berth/hack/plugin/script"
+	"github.com/berthd/berth/managers/cgroup"
+	"github.com/berthd/berth/managers/cpuset"
+	"github.com/berthd/berth/managers/recovery"
+)
+
+// recordDirs lists the directories of a pod's cgroup in all hierarchies.
+func (n *node) recordDirs(uid string) (dirs []string) {
+	for _, top := range n.cgroupDirs() {
+		found, _ := filepath.Glob(filepath.Join(top, "kubepods", "pod"+uid))
+		below, _ := filepath.Glob(filepath.Join(top, "kubepods", "*", "pod"+uid))
+		dirs = append(append(dirs, found...), below...)
+	}
+	return dirs
+}
+
+// record returns the claim record of a pod and where it is; nil if there is none.
+func (n *node) record(uid string) (dir string, record []byte) {
+	n.t.Helper()
+	buf := make([]byte, 64<<10)
+	for _, dir := range n.recordDirs(uid) {
+		size, err := unix.Getxattr(dir, cgroup.RecordAttribute, buf)
+		switch {
+		case errors.Is(err, unix.EOPNOTSUPP):
+			n.t.Skipf("the kernel keeps no attributes of cgroups: %v", err)
+		case err == nil:
+			return dir, bytes.Clone(buf[:size])
+		}
+	}
+	return "", nil
+}
+
+// recorded waits until the claim record of a pod has a container's id.
+func (n *node) recorded(uid, id string) {
+	n.t.Helper()
+	n.eventually("the claim record of pod "+uid+" has the container's id", func() bool {
+		_, record := n.record(uid)
+		return bytes.Contains(record, []byte(strconv.Quote(id)))
+	})
+}
+
+// Ways in which claim records fail.
+var recordFaults = map[string]func(n *node, uid string){
+	"whole": func(*node, string) {},
+	"missing": func(n *node, uid string) {
+		dir, _ := n.record(uid)
+		if err := unix.Removexattr(dir, cgroup.RecordAttribute); err != nil {
+			n.t.Fatal(err)
+		}
+	},
+	"damaged": func(n *node, uid string) {
+		dir, record := n.record(uid)
+		record[len(record)/2] ^= 1
+		if err := unix.Setxattr(dir, cgroup.RecordAttribute, record, 0); err != nil {
+			n.t.Fatal(err)
+		}
+	},
+	"forged": func(n *node, uid string) {
+		dir, record := n.record(uid)
+		record = bytes.ReplaceAll(record, []byte(`"dev0"`), []byte(`"devX"`))
+		record = bytes.ReplaceAll(record, []byte(`"dev1"`), []byte(`"dev0"`))
+		record = bytes.ReplaceAll(record, []byte(`"devX"`), []byte(`"dev1"`))
+		if err := unix.Setxattr(dir, cgroup.RecordAttribute, record, 0); err != nil {
+			n.t.Fatal(err)
+		}
+	},
+}
+
+// Ways in which a ledger is lost.
+var ledgerFaults = map[string]func(n *node){
+	"removed": func(n *node) {
+		if err := os.RemoveAll(filepath.Join(n.root, "state")); err != nil {
+			n.t.Fatal(err)
+		}
+	},
+	"overwritten": func(n *node) {
+		path := filepath.Join(n.root, "state", "ledger.db")
+		if err := os.WriteFile(path, bytes.Repeat([]byte("damaged "), 8<<10), 0o600); err != nil {
+			n.t.Fatal(err)
+		}
+	},
+}
+
+// alive says that the pods live, and that nobody else does.
+func (d *daemon) alive(uids ...string) {
+	d.t.Helper()
+	if _, err := d.admission.Sync(d.ctx(), &admissionv1.SyncRequest{ActivePodUids: uids}); err != nil {
+		d.t.Fatal(err)
+	}
+}
+
+// rests waits until a pass has seen what was bound again, and then checks everything.
+func (d *daemon) rests() {
+	d.t.Helper()
+	d.eventually("a pass has nothing to tell", func() bool {
+		check, err := d.inspect.Check(d.ctx(), &inspectv1.CheckRequest{})
+		return err == nil && len(check.GetFindings()) == 0
+	})
+	d.check()
+}
+
+// cases are those of the start report by uid.
+func (d *daemon) cases() map[string]*inspectv1.PodCase {
+	d.t.Helper()
+	report, err := d.inspect.GetStartReport(d.ctx(), &inspectv1.GetStartReportRequest{})
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	out := map[string]*inspectv1.PodCase{}
+	for _, p := range report.GetPods() {
+		out[p.GetUid()] = p
+	}
+	return out
+}
+
+func (p *process) alive() bool {
+	line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", p.pid()))
+	return err == nil && len(line) > 0 // empty: it is a zombie
+}
+
+func holdingDevice(id string) []*admissionv1.ContainerHolding {
+	return []*admissionv1.ContainerHolding{{
+		Container: "main", Devices: []*admissionv1.DeviceHolding{{Resource: gpu, Ids: []string{id}}},
+	}}
+}
+
+// TestLivingPodsKeepTheirDevices loses the ledger under two pods that run, in several
+// ways: whoever is admitted first afterwards, each keeps its device.
+func TestLivingPodsKeepTheirDevices(t *testing.T) {
+	t.Parallel()
+	for record, spoil := range recordFaults {
+		for lost, lose := range ledgerFaults {
+			t.Run(record+"/"+lost, func(t *testing.T) {
+				t.Parallel()
+				n := newNode(t)
+				n.needKernel()
+				n.configure("cgroups: {reconcilePeriod: 20ms}\nverdicts: {deferred: true}\n")
+				d := n.start()
+				plugin, _ := n.runPlugin(script.Config{Resource: gpu, PreStart: true}, "dev0,dev1")
+				d.expectDevices(2)
+				d.admitted(withDevice("pb", gpu))
+				d.admitted(withDevice("pa", gpu))
+				devices := map[string]string{"pa": "dev1", "pb": "dev0"}
+				holds := func() {
+					t.Helper()
+					for uid, id := range devices {
+						if got := d.devicesOf(uid, gpu); !slices.Equal(got, []string{id}) {
+							t.Errorf("pod %s holds %q, its container uses %s", uid, got, id)
+						}
+					}
+				}
+				if got := d.devicesOf("pb", gpu); got[0] != "dev0" {
+					devices["pa"], devices["pb"] = "dev0", "dev1"
+				}
+				holds()
+				pa, pb := n.stopped(), n.stopped()
+				d.run(pa, "pa", "main", "ca")
+				d.run(pb, "pb", "main", "cb")
+				n.recorded("pa", "ca")
+				n.recorded("pb", "cb")
+				d.kill()
+				lose(n)
+				spoil(n, "pa")
+				spoil(n, "pb")
+				d = n.start()
+				d.expectDevices(2)
+				if !pa.alive() || !pb.alive() {
+					t.Fatal("a living pod was killed before the agent said who lives")
+				}
+				if c := d.cases(); !c["pa"].GetWaits() || !c["pb"].GetLiving() {
+					t.Errorf("cases %v", c)
+				}
+				if v := d.admit(withDevice("pc", gpu)); v.GetVerdict() == admissionv1.Verdict_VERDICT_ADMITTED {
+					t.Fatalf("another pod got %q", d.devicesOf("pc", gpu))
+				}
+				d.alive("pa", "pb")
+				for _, uid := range []string{"pb", "pa"} {
+					if record == "whole" {
+						d.admitted(withDevice(uid, gpu))
+						continue
+					}
+					v := d.admit(withDevice(uid, gpu))
+					if v.GetVerdict() != admissionv1.Verdict_VERDICT_DEFERRED || v.GetCondition().GetReason() != "UnknownDevices" || !strings.Contains(v.GetMessage(), "holdings") {
+						t.Fatalf("pod %s, whose devices nobody knows: %s %s", uid, v.GetVerdict(), v.GetMessage())
+					}
+					resp, err := d.admission.Admit(n.ctx(), &admissionv1.AdmitRequest{Pod: withDevice(uid, gpu), Holdings: holdingDevice(devices[uid])})
+					if err != nil || resp.GetVerdict() != admissionv1.Verdict_VERDICT_ADMITTED {
+						t.Fatalf("pod %s with what it holds: %v %s", uid, err, resp.GetMessage())
+					}
+				}
+				holds()
+				if !pa.alive() || !pb.alive() {
+					t.Fatal("a living pod was killed")
+				}
+				if v := d.admit(withDevice("pc", gpu)); v.GetVerdict() == admissionv1.Verdict_VERDICT_ADMITTED {
+					t.Fatalf("another pod got %q", d.devicesOf("pc", gpu))
+				}
+				// Binding a container again that runs does not reset its device.
+				before := len(plugin.Calls(script.PreStart))
+				d.run(pb, "pb", "main", "cb")
+				if calls := plugin.Calls(script.PreStart); before != 2 || len(calls) != before {
+					t.Errorf("the plugin was told that a running container starts: %v", calls)
+				}
+				d.remove("pa")
+				if pa.alive() {
+					t.Error("the process of a removed pod lives")
+				}
+				d.admitted(withDevice("pc", gpu))
+				if got := d.devicesOf("pc", gpu); !slices.Equal(got, []string{devices["pa"]}) {
+					t.Errorf("pod pc got %q, free is %s", got, devices["pa"])
+				}
+				holds2 := d.devicesOf("pb", gpu)
+				if !slices.Equal(holds2, []string{devices["pb"]}) {
+					t.Errorf("pod pb holds %q", holds2)
+				}
+				d.rests()
+			})
+		}
+	}
+}
+
+// TestSharersKeepOffLivingCPUs loses the ledger under a pod with a CPU of its own and
+// one that shares: from the first moment the shared pool lacks that CPU.
+func TestSharersKeepOffLivingCPUs(t *testing.T) {
+	t.Parallel()
+	for _, record := range []string{"whole", "missing"} {
+		t.Run(record, func(t *testing.T) {
+			t.Parallel()
+			n := newNode(t)
+			n.needKernel()
+			n.configure("cgroups: {reconcilePeriod: 20ms}\nverdicts: {deferred: true}\n")
+			d := n.start()
+			d.admitted(guaranteed("own", 1, 0))
+			d.admitted(burstable("shared"))
+			own, shared := n.stopped(), n.stopped()
+			d.run(own, "own", "main", "co")
+			d.run(shared, "shared", "main", "cs")
+			mine := own.allowed()
+			if mine.Len() != 1 || shared.allowed().Overlaps(mine) {
+				t.Fatalf("CPUs %s and %s", mine, shared.allowed())
+			}
+			n.recorded("own", "co")
+			n.recorded("shared", "cs")
+			d.kill()
+			ledgerFaults["overwritten"](n)
+			recordFaults[record](n, "own")
+			recordFaults[record](n, "shared")
+			d = n.start()
+			d.admitted(burstable("shared"))
+			d.admitted(burstable("more"))
+			for _, uid := range []string{"shared", "more"} {
+				set, err := cpuset.Parse(d.pods()[uid].GetContainers()[0].GetCpus().GetCpus())
+				if err != nil || set.IsEmpty() || set.Overlaps(mine) {
+					t.Errorf("pod %s shares CPUs %s, of which %s are another's: %v", uid, set, mine, err)
+				}
+			}
+			if v := d.admit(guaranteed("new", 1, 0)); v.GetVerdict() == admissionv1.Verdict_VERDICT_ADMITTED {
+				set, _ := cpuset.Parse(d.pods()["new"].GetContainers()[0].GetCpus().GetCpus())
+				if set.Overlaps(mine) {
+					t.Errorf("another pod got CPUs %s", set)
+				}
+				d.remove("new")
+			}
+			if got := own.allowed(); got != mine || shared.allowed().Overlaps(mine) {
+				t.Errorf("it runs on %s and not %s any more; the sharer on %s", got, mine, shared.allowed())
+			}
+			d.alive("own", "shared", "more")
+			d.admitted(guaranteed("own", 1, 0))
+			if got := d.pods()["own"].GetContainers()[0].GetCpus().GetCpus(); got != mine.String() {
+				t.Errorf("it got CPUs %s, and runs on %s", got, mine)
+			}
+			d.run(own, "own", "main", "co") // as an agent does that has lost count
+			d.run(shared, "shared", "main", "cs")
+			if got := own.allowed(); got != mine || shared.allowed().Overlaps(mine) {
+				t.Errorf("bound again it runs on %s and not %s; the sharer on %s", got, mine, shared.allowed())
+			}
+			d.rests()
+		})
+	}
+}
+
+// TestOlderCopyOfTheLedger puts an older copy of the ledger back: what has come since
+// lives on, and the ledger begins another epoch.
+func TestOlderCopyOfTheLedger(t *testing.T) {
+	t.Parallel()
+	for _, record := range []string{"whole", "missing", "damaged"} {
+		t.Run(record, func(t *testing.T) {
+			t.Parallel()
+			n := newNode(t)
+			n.needKernel()
+			n.configure("cgroups: {reconcilePeriod: 20ms}\nverdicts: {deferred: true}\n")
+			d := n.start()
+			d.admitted(burstable("before"))
+			d.stop()
+			path := filepath.Join(n.root, "state", "ledger.db")
+			copied, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			d = n.start()
+			d.admitted(burstable("gone"))
+			d.admitted(guaranteed("alive", 1, 0))
+			d.remove("gone")
+			p := n.stopped()
+			d.run(p, "alive", "main", "c")
+			mine := p.allowed()
+			d.kill()
+			if err := os.WriteFile(path, copied, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			recordFaults[record](n, "alive")
+			d = n.start()
+			if !p.alive() {
+				t.Fatal("a living pod was killed before the agent said who lives")
+			}
+			report, err := d.inspect.GetStartReport(n.ctx(), &inspectv1.GetStartReportRequest{})
+			if err != nil || report.GetOlderCopy() != (record == "whole") {
+				t.Errorf("older copy: %t, %v", report.GetOlderCopy(), err)
+			}
+			if c := d.cases()["alive"]; !c.GetWaits() || !c.GetLiving() {
+				t.Errorf("case %v", c)
+			}
+			// Two rounds of the sweep pass: what is empty goes, what lives stays.
+			n.foreignPod(t, "orphan")
+			n.eventually("an empty cgroup is swept", func() bool { return !n.podCgroups()["orphan"] })
+			if !p.alive() {
+				t.Fatal("a living pod was swept before the agent said who lives")
+			}
+			d.alive("before", "alive")
+			d.admitted(guaranteed("alive", 1, 0))
+			if got := d.pods()["alive"].GetContainers()[0].GetCpus().GetCpus(); got != mine.String() || p.allowed() != mine {
+				t.Errorf("it got CPUs %s, and runs on %s of %s", got, p.allowed(), mine)
+			}
+			d.run(p, "alive", "main", "c")
+			d.rests()
+			// The next start finds ledger and claim records in one epoch.
+			d.kill()
+			d = n.start()
+			if c := d.cases()["alive"]; c.GetCase() != string(recovery.Agrees) {
+				t.Errorf("case %v", c)
+			}
+		})
+	}
+}
+
+// TestClaimRecordsFollow: a claim record comes with the admission, follows what happens
+// to the pod, and is written again where it was lost or changed.
+func TestClaimRecordsFollow(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	n.needKernel()
+	n.configure("cgroups: {reconcilePeriod: 20ms}\n")
+	d := n.start()
+	d.admitted(limited("a", "100m", "32Mi"))
+	dir, first := n.record("a")
+	if first == nil || !json.Valid(first) || !bytes.Contains(first, []byte(`"name":"a"`)) {
+		t.Fatalf("record %q", first)
+	}
+	if _, err := d.admission.Resize(n.ctx(), &admissionv1.ResizeRequest{Pod: limited("a", "200m", "48Mi")}); err != nil {
+		t.Fatal(err)
+	}
+	_, resized := n.record("a")
+	if bytes.Equal(first, resized) {
+		t.Errorf("the record did not follow a resize: %q", resized)
+	}
+	p := n.stopped()
+	d.run(p, "a", "main", "the-id")
+	n.recorded("a", "the-id")
+	_, whole := n.record("a")
+	for _, spoil := range []string{"missing", "damaged"} {
+		recordFaults[spoil](n, "a")
+		n.eventually("a record that is "+spoil+" is written again", func() bool {
+			_, record := n.record("a")
+			return bytes.Equal(record, whole)
+		})
+	}
+	// An admission that fails leaves none behind.
+	if v := d.admit(guaranteed("large", 64, 0)); v.GetVerdict() == admissionv1.Verdict_VERDICT_ADMITTED {
+		t.Fatal("admitted")
+	}
+	if dir, record := n.record("large"); record != nil {
+		t.Errorf("a rejected pod has a record in %s", dir)
+	}
+	d.remove("a")
+	if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("%s is left: %v", dir, err)
+	}
+}
+
+// TestCrashAroundTheRecord kills berthd before and after a pod's claim record is
+// written, and in the middle of a recovery: nobody was told of an admission, so nothing
+// of it stays, and what lives stays.
+func TestCrashAroundTheRecord(t *testing.T) {
+	t.Parallel()
+	for _, point := range []string{"reconcile/before-record", "reconcile/after-record", "store/before-commit"} {
+		t.Run(point, func(t *testing.T) {
+			t.Parallel()
+			n := newNode(t)
+			n.needKernel()
+			d := n.start()
+			d.admitted(burstable("first")) // of the new ledger the commits are counted alike
+			d.stop()
+			d = n.start("--failpoint", point+":kill")
+			_, err := d.admission.Admit(n.ctx(), &admissionv1.AdmitRequest{Pod: guaranteed("a", 1, 0)})
+			if err == nil {
+				t.Fatal("it was not killed")
+			}
+			<-d.Ended
+			d = n.start()
+			if _, here := d.pods()["a"]; here || n.podCgroups()["a"] {
+				t.Errorf("pod a is there (%t), or its cgroup", here)
+			}
+			d.admitted(guaranteed("a", 1, 0))
+			d.check()
+		})
+	}
+	for _, point := range []string{"app/after-renewal", "app/after-recovery"} {
+		t.Run(point, func(t *testing.T) {
+			t.Parallel()
+			n := newNode(t)
+			n.needKernel()
+			n.configure("cgroups: {reconcilePeriod: 20ms}\n")
+			d := n.start()
+			d.admitted(burstable("before"))
+			d.stop()
+			path := filepath.Join(n.root, "state", "ledger.db")
+			copied, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			d = n.start()
+			d.admitted(burstable("between"))
+			d.admitted(guaranteed("alive", 1, 0))
+			p := n.stopped()
+			d.run(p, "alive", "main", "c")
+			mine := p.allowed()
+			d.kill()
+			if err := os.WriteFile(path, copied, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			d = n.launch("--failpoint", point+":kill")
+			<-d.Ended
+			d = n.start()
+			if c := d.cases()["alive"]; !c.GetWaits() || !p.alive() {
+				t.Errorf("case %v, alive %t", c, p.alive())
+			}
+			d.alive("before", "alive")
+			d.admitted(guaranteed("alive", 1, 0))
+			if got := d.pods()["alive"].GetContainers()[0].GetCpus().GetCpus(); got != mine.String() {
+				t.Errorf("it got CPUs %s, and runs on %s", got, mine)
+			}
+			d.run(p, "alive", "main", "c")
+			d.rests()
+		})
+	}
+}
+
+// TestClaimRecordsInFiles: where the cgroups are not the kernel's, the records are files,
+// and a pod that was admitted outlives the loss of the ledger all the same.
+func TestClaimRecordsInFiles(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, "--cgroup-tree", "memory")
+	n.kernel = false
+	d := n.start()
+	d.plugin("dev0,dev1")
+	d.admitted(withDevice("pa", gpu))
+	d.admitted(guaranteed("pb", 1, 0))
+	want := d.devicesOf("pa", gpu)
+	cpus := d.pods()["pb"].GetContainers()[0].GetCpus().GetCpus()
+	dir := filepath.Join(n.root, "claims")
+	if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o700 {
+		t.Fatalf("%v %v", info, err)
+	}
+	d.kill()
+	ledgerFaults["removed"](n)
+	d = n.start()
+	d.plugin("dev0,dev1")
+	if c := d.cases(); !c["pa"].GetWaits() || c["pa"].GetSource() != "claim record" {
+		t.Errorf("cases %v", c)
+	}
+	d.alive("pa", "pb")
+	d.admitted(guaranteed("pb", 1, 0))
+	d.admitted(withDevice("pa", gpu))
+	if got := d.devicesOf("pa", gpu); !slices.Equal(got, want) || d.pods()["pb"].GetContainers()[0].GetCpus().GetCpus() != cpus {
+		t.Errorf("devices %q, CPUs %s; want %q and %s", got, d.pods()["pb"].GetContainers()[0].GetCpus(), want, cpus)
+	}
+	for _, uid := range []string{"pa", "pb"} {
+		d.remove(uid)
+	}
+	if names, err := os.ReadDir(dir); err != nil || len(names) > 0 {
+		t.Errorf("records are left: %v, %v", names, err)
+	}
+	d.check()
+}

@@ -1,0 +1,254 @@
+package reconcile
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/berthd/berth/managers/cgroup"
+	"github.com/berthd/berth/managers/cpuset"
+	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/recovery"
+	"github.com/berthd/berth/managers/workload"
+)
+
+// Named lists the claim records by the base names of pods' cgroups, where these are not
+// the kernel's and so cannot be listed.
+type Named interface{ Names() ([]string, error) }
+
+// ObservePods gives what can be seen of all pods that have a cgroup, or a claim record,
+// by uid. unseen says that processes cannot be seen.
+func (l *Loop) ObservePods(ctx context.Context) (all []recovery.Observation, unseen bool, err error) {
+	if files, ok := l.Records.(Named); ok && l.Unseen {
+		return l.observeFiles(ctx, files)
+	}
+	seen, err := l.Tree.Observe(ctx, l.Layout.Pods(), -1)
+	if err != nil {
+		return nil, false, fmt.Errorf("observe the cgroup tree: %w", err)
+	}
+	byUID := map[string]*recovery.Observation{}
+	for i := range seen.Nodes {
+		n := &seen.Nodes[i]
+		uid, ok := l.Layout.PodUID(n.Name)
+		if !ok || n.State == cgroup.Absent {
+			continue
+		}
+		o := byUID[uid]
+		if o == nil {
+			o = &recovery.Observation{UID: uid, Processes: recovery.Empty}
+			byUID[uid] = o
+		}
+		l.observePod(ctx, seen, n.Name, o)
+	}
+	for _, uid := range slices.Sorted(maps.Keys(byUID)) {
+		all = append(all, *byUID[uid])
+	}
+	return all, false, nil
+}
+
+// observePod adds what one cgroup of a pod shows. A pod that has several keeps what the
+// one with processes shows.
+func (l *Loop) observePod(ctx context.Context, seen *cgroup.Snapshot, name cgroup.Name, o *recovery.Observation) {
+	class := l.classOf(name)
+	containers := map[string]*recovery.Container{}
+	for i := range seen.Nodes {
+		n := &seen.Nodes[i]
+		if !n.Name.Within(name) || !n.Populated {
+			continue
+		}
+		o.Processes, o.QoS = recovery.Running, class
+		if len(n.Name) == len(name) {
+			continue // a process beside the containers: nobody's CPUs
+		}
+		top := n.Name[:len(name)+1]
+		c := containers[top.Base()]
+		if c == nil {
+			c = l.shownBy(seen.Find(top))
+			containers[top.Base()] = c
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(containers)) {
+		o.Containers = append(o.Containers, *containers[key])
+	}
+	if o.QoS == "" {
+		o.QoS = class
+	}
+	if o.Record == recovery.Whole && o.QoS != class {
+		return
+	}
+	l.readRecord(ctx, name, o)
+}
+
+// shownBy gives what a container's cgroup shows.
+func (l *Loop) shownBy(n cgroup.Observed) *recovery.Container {
+	c := &recovery.Container{Name: n.Name.Base(), CPUs: n.Values.CPUs, Mems: n.Values.Mems}
+	if c.CPUs.IsEmpty() {
+		c.CPUs = n.Effective.CPUs
+	}
+	if c.Mems.IsEmpty() {
+		c.Mems = n.Effective.Mems
+	}
+	switch limit := n.Values.MemoryBytes; {
+	case limit != nil && *limit > 0:
+		c.MemoryBytes = uint64(*limit)
+	case n.MemoryUsageBytes > 0:
+		c.MemoryBytes = uint64(n.MemoryUsageBytes)
+	}
+	return c
+}
+
+// observeFiles gives the pods of which there is a claim record.
+func (l *Loop) observeFiles(ctx context.Context, files Named) (all []recovery.Observation, unseen bool, err error) {
+	names, err := files.Names()
+	if err != nil {
+		return nil, true, err
+	}
+	for _, base := range names {
+		name := append(slices.Clone(l.Layout.Pods()), base)
+		uid, ok := l.Layout.PodUID(name)
+		if !ok {
+			continue
+		}
+		o := recovery.Observation{UID: uid, Processes: recovery.Unseen}
+		l.readRecord(ctx, name, &o)
+		if o.Claims != nil {
+			o.QoS = o.Claims.QoS
+		}
+		all = append(all, o)
+	}
+	return all, true, nil
+}
+
+// readRecord reads a pod's claim record.
+func (l *Loop) readRecord(ctx context.Context, name cgroup.Name, o *recovery.Observation) {
+	if l.Records == nil {
+		return
+	}
+	data, err := l.Records.ReadRecord(ctx, name)
+	switch {
+	case err != nil:
+		o.Record = recovery.Damaged
+		l.Log.WarnContext(ctx, "a claim record is not believed", "uid", o.UID, "error", err)
+	case data != nil:
+		if o.Claims, err = ledger.DecodeClaimRecord(o.UID, data); err != nil {
+			o.Record, o.Claims = recovery.Damaged, nil
+			l.Log.WarnContext(ctx, "a claim record is not believed", "uid", o.UID, "error", err)
+			return
+		}
+		o.Record = recovery.Whole
+	}
+}
+
+// classOf gives the class in whose tier a pod's cgroup lies.
+func (l *Loop) classOf(name cgroup.Name) workload.QoSClass {
+	for _, class := range []workload.QoSClass{workload.Burstable, workload.BestEffort} {
+		if l.Layout.Tier(class).Equal(name.Parent()) {
+			return class
+		}
+	}
+	return workload.Guaranteed
+}
+
+// RemoveEmpty removes what is left of a pod that is not in the ledger and has no process.
+func (l *Loop) RemoveEmpty(ctx context.Context, view *ledger.View, uid string) error {
+	if _, known := view.Pod(uid); known || view.UnknownLive(uid) {
+		return nil
+	}
+	for _, class := range []workload.QoSClass{workload.Guaranteed, workload.Burstable, workload.BestEffort} {
+		name, err := l.Layout.Pod(class, uid)
+		if err != nil {
+			return err
+		}
+		pids, err := l.Tree.Procs(ctx, name)
+		if err != nil {
+			return err
+		}
+		if len(pids) > 0 {
+			return fault.Preconditionf("remove what is left of pod %s: process %d runs in cgroup %s", uid, pids[0], name)
+		}
+	}
+	return l.RemoveUnknown(ctx, view, uid)
+}
+
+// unknownSharers gives the containers of unknown living pods that run on CPUs which are
+// not their pod's own: they run on the shared pool, so that nobody's own CPUs are among
+// theirs. They are found in a pass, which sees all of the tree, and followed by name.
+func (l *Loop) unknownSharers(view *ledger.View, seen *cgroup.Snapshot) (names []cgroup.Name) {
+	for i := range seen.Nodes {
+		n := &seen.Nodes[i]
+		uid, ok := l.Layout.PodUID(n.Name.Parent())
+		if !ok || n.State == cgroup.Absent {
+			continue
+		}
+		u, unknown := view.UnknownLivePod(uid)
+		if !unknown || u.Source == "" {
+			continue
+		}
+		own := ownCPUs(u)
+		if cpus := n.Values.CPUs; !cpus.IsEmpty() && (own.IsEmpty() || !cpus.IsSubsetOf(own)) {
+			names = append(names, n.Name)
+		}
+	}
+	return names
+}
+
+// stillSharing leaves those of the sharers whose pods are not in the ledger yet.
+func (l *Loop) stillSharing(view *ledger.View) []cgroup.Name {
+	return slices.DeleteFunc(slices.Clone(l.sharers), func(name cgroup.Name) bool {
+		uid, ok := l.Layout.PodUID(name.Parent())
+		return !ok || !view.UnknownLive(uid)
+	})
+}
+
+// presentSharers drops the sharers that have gone: nobody here makes them.
+func (l *Loop) presentSharers(nodes []cgroup.Node, seen *cgroup.Snapshot) []cgroup.Node {
+	return slices.DeleteFunc(nodes, func(n cgroup.Node) bool {
+		return slices.ContainsFunc(l.sharers, n.Name.Equal) && seen.Find(n.Name).State == cgroup.Absent
+	})
+}
+
+// ownCPUs are those that an unknown living pod holds.
+func ownCPUs(u ledger.UnknownLivePod) (set cpuset.Set) {
+	for i := range u.Claims {
+		if c := u.Claims[i].CPUs; c != nil {
+			set = set.Union(c.Set)
+		}
+	}
+	return set
+}
+
+// sharing gives the cgroups of the sharers with the CPUs that are shared in a view.
+func sharing(names []cgroup.Name, view *ledger.View, seen *cgroup.Snapshot) (nodes []cgroup.Node) {
+	shared := view.SharedCPUs()
+	for _, name := range names {
+		if !shared.IsEmpty() && (seen == nil || seen.Find(name).State != cgroup.Absent) {
+			nodes = append(nodes, cgroup.Node{Name: name, Values: cgroup.Values{Cpuset: cgroup.Cpuset{CPUs: shared}}})
+		}
+	}
+	return nodes
+}
+
+// Known tells what is known of a pod that lives here and is not in the ledger, for one
+// that was found while berthd runs.
+func (l *Loop) Known(ctx context.Context, uid, boot string) ledger.UnknownLivePod {
+	view := l.View()
+	bare := ledger.UnknownLivePod{UID: uid, Since: l.Now()}
+	all, unseen, err := l.ObservePods(ctx)
+	if err != nil {
+		l.Log.ErrorContext(ctx, "look what a living pod holds", "uid", uid, "error", err)
+		return bare
+	}
+	at := slices.IndexFunc(all, func(o recovery.Observation) bool { return o.UID == uid })
+	if at < 0 {
+		return bare
+	}
+	plan := recovery.Decide(recovery.Input{View: view, Observed: all, BootID: boot, Unseen: unseen, Now: l.Now()})
+	draft := ledger.NewDraft(view)
+	plan.Apply(draft)
+	if u, ok := draft.View().UnknownLivePod(uid); ok {
+		return u
+	}
+	return bare
+}

@@ -1,0 +1,196 @@
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"hash/maphash"
+
+	"github.com/berthd/berth/managers/cgroup"
+	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/ledger"
+)
+
+// The points of this package, in the order in which an admission comes to them.
+const (
+	BeforeRecord = "reconcile/before-record"
+	AfterRecord  = "reconcile/after-record"
+)
+
+// Failpoints returns all points of this package.
+func Failpoints() []string { return []string{BeforeRecord, AfterRecord} }
+
+// recordBook remembers which claim record each pod's cgroup was given, by its hash, and
+// the view whose changes have been written. Guarded by Loop.mu.
+type recordBook struct {
+	seed    maphash.Seed
+	written map[string]uint64
+	view    *ledger.View
+}
+
+func (b *recordBook) note(uid string, record []byte) {
+	if b.written == nil {
+		b.seed, b.written = maphash.MakeSeed(), map[string]uint64{}
+	}
+	b.written[uid] = maphash.Bytes(b.seed, record)
+}
+
+func (b *recordBook) holds(uid string, record []byte) bool {
+	sum, ok := b.written[uid]
+	return ok && record != nil && sum == maphash.Bytes(b.seed, record)
+}
+
+// RecordClaims implements admission.Places.
+func (l *Loop) RecordClaims(ctx context.Context, view *ledger.View, uid string, there bool) (restore func() error, err error) {
+	restore = func() error { return nil }
+	p, name, err := l.pod(view, uid)
+	if err != nil || l.Records == nil {
+		return restore, err
+	}
+	r := ledger.NewClaimRecord(view, p, view.Generation()+1)
+	record, err := r.Encode()
+	if err != nil {
+		return restore, err
+	}
+	if err := l.enter(ctx); err != nil {
+		return restore, err
+	}
+	defer l.mu.Unlock()
+	if there {
+		before, err := l.Records.ReadRecord(ctx, name)
+		if err != nil && fault.ClassOf(err) != fault.PermissionDenied {
+			return restore, err
+		}
+		undoing := context.WithoutCancel(ctx)
+		restore = func() error { return l.restoreRecord(undoing, uid, name, before) }
+	}
+	l.Failpoint.Hit(BeforeRecord)
+	if err := l.Records.WriteRecord(ctx, name, record); err != nil {
+		return restore, err
+	}
+	l.Failpoint.Hit(AfterRecord)
+	l.records.note(uid, record)
+	return restore, nil
+}
+
+// restoreRecord puts back the record that a pod had before an admission that failed.
+func (l *Loop) restoreRecord(ctx context.Context, uid string, name cgroup.Name, before []byte) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.records.written, uid)
+	return l.Records.WriteRecord(ctx, name, before)
+}
+
+// followRecords writes the claim records of the pods that have changed since the last
+// time. The caller holds mu.
+func (l *Loop) followRecords(ctx context.Context, view *ledger.View) {
+	last := l.records.view
+	if l.Records == nil || last == nil {
+		return
+	}
+	uids := map[string]bool{}
+	for _, c := range ledger.Changes(last, view) {
+		if c.Pod != nil {
+			uids[c.Pod.UID()] = true
+		} else {
+			uids[c.Binding.Owner.Pod] = true
+		}
+	}
+	l.records.view = view
+	for uid := range uids {
+		p, ok := view.Pod(uid)
+		if !ok {
+			delete(l.records.written, uid)
+			continue
+		}
+		if err := l.writeRecord(ctx, view, p); err != nil {
+			l.records.view = nil // the next pass looks at all
+			l.Log.ErrorContext(ctx, "record what a pod holds", "uid", uid, "error", err)
+		}
+	}
+}
+
+// repairRecords compares the claim record of every pod with what was written, and
+// writes what is missing or another one: systemd may have made a pod's slice anew. The
+// caller holds mu.
+func (l *Loop) repairRecords(ctx context.Context, view *ledger.View) {
+	if l.Records == nil {
+		return
+	}
+	l.followRecords(ctx, view)
+	whole := true
+	for p := range view.Pods() {
+		uid := p.UID()
+		_, name, err := l.pod(view, uid)
+		if err != nil || l.leaving[uid] {
+			continue
+		}
+		have, err := l.Records.ReadRecord(ctx, name)
+		if err == nil && l.records.holds(uid, have) {
+			continue
+		}
+		delete(l.records.written, uid)
+		if err := l.writeRecord(ctx, view, p); err != nil {
+			whole = false
+			l.Log.ErrorContext(ctx, "record what a pod holds", "uid", uid, "error", err)
+		}
+	}
+	if l.records.view = view; !whole {
+		l.records.view = nil
+	}
+}
+
+// writeRecord writes the claim record of a pod unless it was written. A pod without a
+// cgroup gets its record with its cgroup. The caller holds mu.
+func (l *Loop) writeRecord(ctx context.Context, view *ledger.View, p *ledger.Pod) error {
+	_, name, err := l.pod(view, p.UID())
+	if err != nil || l.leaving[p.UID()] {
+		return err
+	}
+	r := ledger.NewClaimRecord(view, p, p.ChangedGeneration)
+	record, err := r.Encode()
+	if err != nil || l.records.holds(p.UID(), record) {
+		return err
+	}
+	err = l.Records.WriteRecord(ctx, name, record)
+	if fault.ClassOf(err) == fault.NotFound {
+		return nil
+	}
+	if err == nil {
+		l.records.note(p.UID(), record)
+	}
+	return err
+}
+
+// forgetRecord removes what is left of the record of a pod whose cgroup has gone: files
+// do not go with it.
+func (l *Loop) forgetRecord(ctx context.Context, name cgroup.Name) error {
+	uid, ok := l.Layout.PodUID(name)
+	if !ok || l.Records == nil {
+		return nil
+	}
+	l.mu.Lock()
+	delete(l.records.written, uid)
+	l.mu.Unlock()
+	return l.Records.WriteRecord(context.WithoutCancel(ctx), name, nil)
+}
+
+// Started implements admission.Places.
+func (l *Loop) Started(ctx context.Context, view *ledger.View, b ledger.Binding) (bool, error) {
+	if l.Runtime != nil {
+		// The runtime lists what it has created, too; only processes tell.
+		return l.Lives(ctx, b)
+	}
+	p, _, err := l.pod(view, b.Owner.Pod)
+	if err != nil {
+		return false, err
+	}
+	name, err := l.container(p, b.Owner.Container)
+	if err != nil {
+		return false, err
+	}
+	pids, err := l.Tree.Procs(ctx, name)
+	if err != nil {
+		return false, errors.Join(fault.Unavailablef("look for the processes of container %s", b.Owner), err)
+	}
+	return len(pids) > 0, nil
+}

@@ -1,0 +1,24 @@
+package inspect
+
+import (
+	"context"
+
+	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
+	"github.com/berthd/berth/api/convert"
+	"github.com/berthd/berth/managers/recovery"
+)
+
+// Recovered is what the last start decided about the pods.
+type Recovered struct {
+	Decisions []recovery.Decision
+	// OlderCopy says that the ledger was older than what lives.
+	OlderCopy bool
+}
+
+// GetStartReport implements InspectService.
+func (s *service) GetStartReport(context.Context, *inspectv1.GetStartReportRequest) (*inspectv1.GetStartReportResponse, error) {
+	recovered := s.Recovered()
+	return &inspectv1.GetStartReportResponse{
+		Pods: convert.PodCases(recovered.Decisions), OlderCopy: recovered.OlderCopy, Lines: s.Start(),
+	}, nil
+}
