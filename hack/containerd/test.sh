@@ -31,7 +31,7 @@ CGO_ENABLED=0 go build -o "$programs/berth/root/probe" ./hack/probe
 go run ./hack/vm -systemd -cgroup v2 -nodes 2 -no-skip -timeout 40m \
 	-add "$programs/built:/opt/containerd" -env BERTH_CONTAINERD=/opt/containerd \
 	-add "$programs/berth:/opt/berth" -env BERTH_BUILT=/opt/berth \
-	-add "$(readlink -f /bin/sh):/usr/bin/sh" -add "$(readlink -f "$library"):$library" \
+	-add "$(readlink -f /bin/sh):/usr/bin/sh" -add "$(readlink -f "$library"):/usr${library#/usr}" \
 	'./clients/berthlet:^TestContainerdSlices$' './clients/nri:^TestContainerdSlices$'
 [ "${1:-}" != vm ] || exit 0
 
