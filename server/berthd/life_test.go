@@ -273,7 +273,10 @@ func TestCrashAtEveryDurableStep(t *testing.T) {
 				if status.Code(err) != codes.Unavailable {
 					t.Fatalf("%v, %v", resp, err)
 				}
-				<-d.Ended
+				d.diesOf(func() error {
+					_, err := d.admission.Admit(n.ctx(), &admissionv1.AdmitRequest{Pod: guaranteed("p", 1, 0)})
+					return err
+				})
 				crashed = true
 				d = n.start()
 				d.check()

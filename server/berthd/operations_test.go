@@ -131,6 +131,24 @@ func operations() map[string]operation {
 	}
 }
 
+// diesOf makes a call of which the daemon dies. While it lives it may say that systemd
+// does not answer yet, which on a slow machine takes its time.
+func (d *daemon) diesOf(call func() error) {
+	d.t.Helper()
+	d.eventually("berthd dies", func() bool {
+		err := call()
+		select {
+		case <-d.Ended:
+			return true
+		default:
+		}
+		if status.Code(err) != codes.Unavailable {
+			d.t.Fatalf("berthd lives on: %v", err)
+		}
+		return false
+	})
+}
+
 // TestCrashInEveryOperation kills the daemon before and after the commit of every
 // operation. The next daemon has it whole or not at all, and asking again succeeds.
 func TestCrashInEveryOperation(t *testing.T) {
@@ -144,10 +162,7 @@ func TestCrashInEveryOperation(t *testing.T) {
 				d := op.prepare(n.start())
 				d.kill()
 				d = n.start("--failpoint", point+":kill:1")
-				if err := op.do(d); status.Code(err) != codes.Unavailable {
-					t.Fatalf("berthd lived on: %v", err)
-				}
-				<-d.Ended
+				d.diesOf(func() error { return op.do(d) })
 				d = n.start()
 				if done := op.done(d); name != "Sync after the ledger was lost" {
 					d.check()
