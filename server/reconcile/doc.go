@@ -12,6 +12,12 @@
 //   - leaving: a pod whose cgroup is being removed while the ledger still
 //     knows the pod; a pass must not make it again.
 //   - drift: a value that a pass had put in force and that somebody else changed.
+//   - finding: what the kernel does otherwise than the ledger says and no pass can
+//     change: a cgroup above pods is frozen, a memory limit waits until less is used.
+//   - unbound: the cgroup of a container that berth made and no binding tells of; its
+//     start was cut off, or is under way.
+//   - ending: a cgroup that is being removed. A removal freezes it and takes its
+//     processes away, which a pass neither reports nor undoes.
 //   - orphan: the cgroup of a pod that the ledger does not know.
 //   - guest: a bound container that a runtime has made, with a cgroup of the
 //     runtime's.
