@@ -27,7 +27,7 @@ func (d *Driver) Reloads(ctx context.Context, done func()) error {
 	if err != nil {
 		return fault.Unavailablef("watch systemd: %w", err)
 	}
-	defer conn.Close()
+	defer func() { _ = conn.Close() }()
 	// One signal may come while another is handled, and no look is missed by that.
 	signals := make(chan *dbus.Signal, 4)
 	conn.Signal(signals)
