@@ -52,6 +52,8 @@ type places struct {
 	still    []bool
 	// records are the claim records by uid.
 	records map[string][]byte
+	// resizing is called inside Resize, once and without the lock.
+	resizing func()
 	// stuck are pods whose processes do not die before the caller's time is over.
 	stuck map[string]bool
 	// remakes makes a container's cgroup again for as long as its id is known, as a
@@ -170,6 +172,12 @@ func (p *places) Resize(_ context.Context, view *ledger.View, uid string) error 
 		return fmt.Errorf("pod %s is not in the view", uid)
 	}
 	p.sizes = append(p.sizes, pod.Pod.Containers[0].Requests[workload.CPU])
+	if meanwhile := p.resizing; meanwhile != nil {
+		p.resizing = nil
+		p.mu.Unlock()
+		meanwhile()
+		p.mu.Lock()
+	}
 	return p.failing("resize")
 }
 

@@ -442,3 +442,51 @@ func TestSuspendedPlugin(t *testing.T) {
 	}
 	h.nothingReserved(t)
 }
+
+// TestResizeIsReserved: while a pod is being resized, others count the larger of what it
+// has and what it is to have, of each resource.
+func TestResizeIsReserved(t *testing.T) {
+	t.Parallel()
+	h := lab{shape: "1s1n4c1t", policy: topology.None, fit: true}.open(t)
+	h.DeferWaits = true
+	const mebi = 1 << 20
+	h.admit(t, burstable("s", 1000, 64*mebi))
+	var verdicts []admission.Verdict
+	h.places.resizing = func() {
+		for _, p := range []workload.Pod{burstable("b", 1000, mebi), burstable("c", 500, mebi)} {
+			verdicts = append(verdicts, h.dryRun(t, p))
+		}
+	}
+	// Of 3 CPUs it takes more, and of the memory less.
+	if r, err := h.Resize(t.Context(), admission.Request{Pod: burstable("s", 2500, 32*mebi)}); err != nil || r.Outcome != admission.Admitted {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	if v := verdicts[0]; v.Outcome != admission.Deferred || !strings.HasSuffix(v.Message, "resized: s") {
+		t.Errorf("more than is left: %v %s", v.Outcome, v.Message)
+	}
+	if v := verdicts[1]; v.Outcome != admission.Admitted {
+		t.Errorf("what is left: %v %s", v.Outcome, v.Message)
+	}
+	h.nothingReserved(t)
+}
+
+// TestPolicyChangesDuringResize: what was decided under the old rules is taken back.
+func TestPolicyChangesDuringResize(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, topology.BestEffort)
+	h.admit(t, burstable("s", 500, 2<<20))
+	h.places.resizing = func() {
+		ch := other(t, h, h.ledger.View().Rules().ReservedCPUs, topology.None)
+		if _, err := h.Reconfigure(t.Context(), ch); err != nil {
+			t.Error(err)
+		}
+	}
+	_, err := h.Resize(t.Context(), admission.Request{Pod: burstable("s", 700, 2<<20)})
+	if class(t, err) != fault.Conflict || !slices.Equal(h.places.sizes, []int64{700, 500}) {
+		t.Errorf("%v, sizes %v", err, h.places.sizes)
+	}
+	if have, _ := h.ledger.View().Pod("s"); have.Pod.Containers[0].Requests[workload.CPU] != 500 {
+		t.Errorf("the ledger has %v", have.Pod.Containers[0].Requests)
+	}
+	h.nothingReserved(t)
+}
