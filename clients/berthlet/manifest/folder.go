@@ -75,7 +75,10 @@ func (f *Folder) Watch(ctx context.Context, want func(manifests []podspec.Manife
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-events:
+		case _, ok := <-events:
+			if !ok {
+				f.unwatch() // it has ended by itself; the next look makes another
+			}
 			timer.Reset(settle)
 		case err := <-failures:
 			f.log.Warn("watch the manifests", "error", err)

@@ -145,7 +145,11 @@ func (r *Registry) Run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case e := <-events:
+		case e, ok := <-events:
+			if !ok {
+				r.poll(ctx, errWatchEnded)
+				continue
+			}
 			r.noticed(ctx, e)
 		case err := <-failures:
 			// Most likely events were lost, so look at everything.
@@ -179,6 +183,9 @@ func (r *Registry) appeared(ctx context.Context, path string, file os.FileInfo) 
 		r.follow(following, path, s)
 	}()
 }
+
+// errWatchEnded is why the directory is polled if the watcher ends by itself.
+var errWatchEnded = errors.New("the watch has ended")
 
 // errGone is why a socket is not followed any more.
 var errGone = errors.New("the registration socket is gone")
