@@ -65,12 +65,7 @@ func (c *CPUs) ofNode() bool {
 // claims, unknown living pods, rules and certainty, so that they differ in nothing but container
 // ids, seen resources, leases and traces. It may fail to see that they do.
 func (v *View) SameFacts(o *View) bool {
-	return v.pods.Same(o.pods) && v.sameFrame(o)
-}
-
-// sameFrame is SameFacts without the pods.
-func (v *View) sameFrame(o *View) bool {
-	return v.rules.same(o.rules) && v.uncertain == o.uncertain && v.override == o.override && v.unknown.Same(o.unknown)
+	return v.pods.Same(o.pods) && v.rules.same(o.rules) && v.uncertain == o.uncertain && v.override == o.override && v.unknown.Same(o.unknown)
 }
 
 // same reports whether the rules are the same, on the same machine.

@@ -40,7 +40,7 @@ func (l *Loop) follow(ctx context.Context, view *ledger.View) error {
 	}
 	// A limit that is held back is not in force, and so tried again; the next pass
 	// reports it.
-	nodes, _ = l.hold(l.presentSharers(g.present(nodes, seen), seen), seen)
+	nodes, held := l.hold(l.presentSharers(g.present(nodes, seen), seen), seen)
 	ops := cgroup.Diff(nodes, seen)
 	done := l.applyTo(ctx, g, ops)
 	if unmet != nil {
@@ -48,6 +48,9 @@ func (l *Loop) follow(ctx context.Context, view *ledger.View) error {
 	}
 	l.drift.stale = later
 	l.drift.follow(view, nodes, done.failed)
+	for _, h := range held {
+		l.drift.doubt(h.Name)
+	}
 	if done.cleared {
 		l.settled = view
 	}
@@ -79,12 +82,9 @@ func (l *Loop) touched(view *ledger.View) (desired []cgroup.Node, later map[stri
 	}
 	later = make(map[string]cgroup.Name)
 	for key, name := range l.drift.stale {
-		for n := name; len(n) > 0; n = n.Parent() {
-			if uid, ok := l.Layout.PodUID(n); ok {
-				if uids[uid] = true; l.leaving[uid] {
-					later[key] = name
-				}
-				break
+		if uid := l.inPod(name); uid != "" {
+			if uids[uid] = true; l.leaving[uid] {
+				later[key] = name
 			}
 		}
 	}
