@@ -79,6 +79,16 @@ func (a *App) probeLedger(ctx context.Context) error {
 	return err
 }
 
+// keepLedger puts the ledger's file back before the end if it was removed since the last
+// probe.
+func (a *App) keepLedger(ctx context.Context) error {
+	if !errors.Is(a.store.InPlace(), ledger.ErrDetached) {
+		return nil
+	}
+	_, err := a.Ledger.RenewEpoch(context.WithoutCancel(ctx), store.NewEpochID())
+	return err
+}
+
 // publishHealth tells the health service what works. It says nothing after Shutdown.
 func (a *App) publishHealth(m *readiness.Monitor) {
 	set := func(service string) {

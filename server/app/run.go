@@ -33,7 +33,9 @@ const httpConnections = 64
 // brought to what the ledger says; then plugins may register; then
 // readers and agents may call.
 func (a *App) Run(ctx context.Context, ready func()) (err error) {
-	defer func() { err = errors.Join(err, a.store.Close(), a.closeRuntime(), a.closeRecords()) }()
+	defer func() {
+		err = errors.Join(err, a.keepLedger(ctx), a.store.Close(), a.closeRuntime(), a.closeRecords())
+	}()
 	for _, path := range []string{a.Config.Listen, a.Config.PodResourcesSocket(), a.Config.DevicePluginSocket()} {
 		if err := socket.Unserved(path); err != nil {
 			return err

@@ -35,6 +35,14 @@ func TestLedgerFileRemoved(t *testing.T) {
 				t.Errorf("after a restart: %v", pods)
 			}
 			d.check()
+			if err := remove(filepath.Join(n.root, "state")); err != nil {
+				t.Fatal(err)
+			}
+			d.stop() // without a commit
+			d = n.start()
+			if pods := d.pods(); len(pods) != 2 {
+				t.Errorf("after another restart: %v", pods)
+			}
 		})
 	}
 }

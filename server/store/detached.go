@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	"github.com/berthd/berth/managers/fault"
 	"github.com/berthd/berth/managers/ledger"
@@ -25,10 +26,10 @@ func (s *Store) inPlace() error {
 	if s.broken != nil {
 		return s.broken
 	}
-	if err := s.sameFile(s.path, s.file); err != nil {
+	if err := sameFile(s.path, &s.own); err != nil {
 		return err
 	}
-	err := s.sameFile(lockPath(s.path), s.lock.file)
+	err := sameFile(s.lock.path, &s.lock.own)
 	if !errors.Is(err, ledger.ErrDetached) {
 		return err
 	}
@@ -39,22 +40,39 @@ func (s *Store) inPlace() error {
 	return nil
 }
 
-// sameFile tells whether a path leads to an open file.
-func (s *Store) sameFile(path string, f *os.File) error {
-	own, err := f.Stat()
-	if err != nil {
-		return unavailable("look at", path, err)
+// InPlace tells whether the next start would find what is committed. ledger.ErrDetached: no.
+// It waits for a commit that is under way.
+func (s *Store) InPlace() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.db == nil {
+		return fault.Unavailablef("look for %s: it is closed", s.path)
 	}
-	there, err := os.Stat(path)
-	switch {
-	case errors.Is(err, fs.ErrNotExist) || errors.Is(err, errNotDir):
+	return errors.Join(s.inPlace(), s.unwritten())
+}
+
+// sameFile tells whether a path leads to an open file. No other file has its number as
+// long as it is open.
+func sameFile(path string, own *syscall.Stat_t) error {
+	var there syscall.Stat_t
+	switch err := stat(path, &there); {
+	case errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR):
 		return fault.Unavailablef("%w: %s was removed: %w", ledger.ErrDetached, path, err)
 	case err != nil:
 		return unavailable("look at", path, err)
-	case !os.SameFile(own, there):
+	case own.Dev != there.Dev || own.Ino != there.Ino:
 		return fault.Unavailablef("%w: %s was replaced", ledger.ErrDetached, path)
 	}
 	return nil
+}
+
+// stat looks at a path again where a signal came in between.
+func stat(path string, info *syscall.Stat_t) error {
+	for {
+		if err := syscall.Stat(path, info); !errors.Is(err, syscall.EINTR) {
+			return err
+		}
+	}
 }
 
 // The place of the transaction's number in a file: behind the header of a meta page.
@@ -64,16 +82,15 @@ const txidOffset = headerSize + 48
 // over the file while it is open does not replace it, and bbolt, which maps the file,
 // would go on with what it finds.
 func (s *Store) unwritten() error {
-	info, err := s.file.Stat()
-	if err != nil {
+	var own syscall.Stat_t
+	if err := syscall.Fstat(int(s.file.Fd()), &own); err != nil {
 		return unavailable("look at", s.path, err)
 	}
-	if info.Size() < s.size {
-		return fault.Unavailablef("%w: %s was truncated to %d bytes", ledger.ErrDetached, s.path, info.Size())
+	if own.Size < s.size {
+		return fault.Unavailablef("%w: %s was truncated to %d bytes", ledger.ErrDetached, s.path, own.Size)
 	}
 	var number [8]byte
-	at := int64(s.txid%2)*int64(s.db.Info().PageSize) + txidOffset
-	if _, err := s.file.ReadAt(number[:], at); err != nil {
+	if _, err := s.file.ReadAt(number[:], int64(s.txid%2)*s.pageSize+txidOffset); err != nil {
 		return unavailable("read", s.path, err)
 	}
 	if found := binary.NativeEndian.Uint64(number[:]); found != uint64(s.txid) {
@@ -126,7 +143,7 @@ func (s *Store) Recreate(ctx context.Context, gen uint64, entries []ledger.Entry
 	if err := os.MkdirAll(dir, dirMode); err != nil {
 		return unavailable("create state directory", dir, err)
 	}
-	if err := s.sameFile(lockPath(s.path), s.lock.file); errors.Is(err, ledger.ErrDetached) {
+	if err := sameFile(s.lock.path, &s.lock.own); errors.Is(err, ledger.ErrDetached) {
 		err = s.relock()
 		if err != nil {
 			return err

@@ -34,8 +34,8 @@
 // second name, and then the sound one takes the first, so that a crash leaves one of
 // the two under it.
 //
-// What happens to the file while a store is open is seen at the next commit, before and
-// after it:
+// What happens to the file while a store is open is seen at the next commit, before it is
+// acknowledged:
 //
 //	removed, renamed or replaced, or its    the whole state is written to a new file, with a new
 //	directory                               directory and lock, in a new epoch; what stood there

@@ -16,13 +16,14 @@ import (
 const lockName = "berthd.lock"
 
 // lock is a state directory held by this process.
-type lock struct{ file *os.File }
+type lock struct {
+	file *os.File
+	path string
+	own  syscall.Stat_t // of file
+}
 
 // lockPath is the lock of the directory that a file is in.
 func lockPath(path string) string { return filepath.Join(filepath.Dir(path), lockName) }
-
-// errNotDir is what a path says that leads through a file.
-const errNotDir = syscall.ENOTDIR
 
 // acquire takes the lock of a directory or says at once who has it. The kernel
 // drops an flock with its last open file, so a crashed owner holds nothing,
@@ -33,12 +34,15 @@ func acquire(dir string) (*lock, error) {
 	if err != nil {
 		return nil, opening("open lock", path, err)
 	}
-	l := &lock{f}
+	l := &lock{file: f, path: path}
 	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 	if errors.Is(err, syscall.EWOULDBLOCK) {
 		err = fault.Conflictf("state directory %s is in use by another berthd, %s", dir, l.owner())
 		_ = f.Close()
 		return nil, err
+	}
+	if err == nil {
+		err = syscall.Fstat(int(f.Fd()), &l.own)
 	}
 	if err == nil {
 		err = l.write(strconv.Itoa(os.Getpid()) + "\n")

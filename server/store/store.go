@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"syscall"
 	"time"
 
 	"go.etcd.io/bbolt"
@@ -83,9 +84,12 @@ type Store struct {
 	broken error
 	last   uint64 // generation of the last commit through this store
 
-	file *os.File // that db is on, which closes it
-	txid int      // of the last transaction that was committed
-	size int64    // of the file, at least
+	file *os.File       // that db is on, which closes it
+	own  syscall.Stat_t // of file
+	txid int            // of the last transaction that was committed
+	size int64          // of the file, at least
+	// pageSize of the file.
+	pageSize int64
 }
 
 // Open opens the file at path, with its directory and an empty file where there
@@ -149,7 +153,13 @@ func (s *Store) open() error {
 	if s.db, s.file, err = openFile(s.path, s.opts.ReadOnly); err != nil {
 		return err
 	}
-	if err := s.db.View(func(tx *bbolt.Tx) error { s.txid, s.size = tx.ID(), tx.Size(); return nil }); err != nil {
+	if err := syscall.Fstat(int(s.file.Fd()), &s.own); err != nil {
+		return unavailable("look at", s.path, err)
+	}
+	if err := s.db.View(func(tx *bbolt.Tx) error {
+		s.txid, s.size, s.pageSize = tx.ID(), tx.Size(), int64(s.db.Info().PageSize)
+		return nil
+	}); err != nil {
 		return unavailable("read", s.path, err)
 	}
 	s.opts.Failpoint.Hit(AfterOpen)
@@ -251,7 +261,7 @@ func (s *Store) Commit(ctx context.Context, gen uint64, batch []ledger.Entry) er
 		return fault.Internalf("commit generation %d to %s after generation %d", gen, s.path, s.last)
 	}
 	s.opts.Failpoint.Hit(BeforeBegin)
-	if err := errors.Join(s.inPlace(), s.unwritten()); err != nil {
+	if err := s.unwritten(); err != nil {
 		return err
 	}
 	tx, err := s.db.Begin(true)
