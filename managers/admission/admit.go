@@ -221,6 +221,9 @@ func (e *Engine) refuse(ctx context.Context, draft *ledger.Draft, c *candidate, 
 func aboutPod(ctx context.Context, err error) bool {
 	fe := new(fault.Error)
 	ofProvider := errors.As(err, &fe) && fe.Provider != ""
+	if e := (callersError{}); errors.As(err, &e) {
+		return false
+	}
 	switch fault.ClassOf(err) {
 	case fault.Invalid, fault.Canceled:
 		return false

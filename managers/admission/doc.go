@@ -15,8 +15,11 @@
 //   - uncertain state: the ledger may not know every pod that lives here, as after a
 //     damaged one was set aside; nothing exclusive is given out until the agent
 //     has said which pods live.
-//   - unknown living pod: one that lives here and is not in the ledger;
-//     it is let live, and nothing exclusive is given to others until it is known.
+//   - unknown living pod: one that lives here and is not in the ledger. Nobody else
+//     gets what it holds as far as that is known; it is taken over as it runs, and
+//     never planned.
+//   - claim record: what a pod holds, written where the pod lives before the commit.
+//   - holdings: what the containers of a running pod hold, by the caller's word.
 //   - failure point: where a plan failed; what was missing there is asked of the
 //     providers.
 //   - suggestion: one change with which a rejected pod would fit. It is found by

@@ -262,6 +262,8 @@ type plugins struct {
 	mu    sync.Mutex
 	fail  error // once
 	calls []string
+	// started counts the starts that were told of.
+	started atomic.Int64
 	// during is called inside Allocate, to move the ledger meanwhile, and allocate,
 	// which may end with an error.
 	during   func()
@@ -287,7 +289,12 @@ func (p *plugins) Allocate(ctx context.Context, resource string, ids []string) (
 	return []byte("response"), err
 }
 
-func (p *plugins) PreStart(context.Context, *ledger.View, ledger.Owner) error { return nil }
+func (p *plugins) PreStart(context.Context, *ledger.View, ledger.Owner) error {
+	p.started.Add(1)
+	return nil
+}
+
+func (p *plugins) starts() int { return int(p.started.Load()) }
 
 // house is an engine with everything below it.
 type house struct {

@@ -2,6 +2,7 @@ package admission
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -63,13 +64,13 @@ func (e *Engine) takeOver(ctx context.Context, view *ledger.View, c *candidate, 
 	whole := hint.Request{Pod: &record.Pod, Container: -1}
 	claims, err := e.lives(&record, l)
 	if err != nil {
-		return draft, err
+		return draft, noVerdict(err)
 	}
 	record.Claims = claims
 	draft.PutPod(&record)
 	c.record = &record
 	if err := conflict(draft.View(), &record); err != nil {
-		return draft, err
+		return draft, noVerdict(err)
 	}
 	source := "what the caller says"
 	if len(l.holdings) == 0 {
@@ -91,6 +92,22 @@ func (e *Engine) takeOver(ctx context.Context, view *ledger.View, c *candidate, 
 		}
 	}
 	return draft, c.bus.Validate(ctx, draft.View(), whole, c.trace)
+}
+
+// callersError is about what the caller has sent, and no verdict about the pod, which
+// lives: a controller fails a rejected pod for good.
+type callersError struct{ error }
+
+// Unwrap returns the error.
+func (e callersError) Unwrap() error { return e.error }
+
+// noVerdict keeps an error from becoming a rejection. A wait for what is not known stays
+// one.
+func noVerdict(err error) error {
+	if w := new(waiting); errors.As(err, &w) {
+		return err
+	}
+	return callersError{err}
 }
 
 // lives gives the claims of a pod that runs.

@@ -49,7 +49,7 @@ func BenchmarkEnsurePod(b *testing.B) {
 	}
 	loop := reconcile.New(reconcile.Config{
 		Tree: tree, Layout: layout, Limits: reconcile.Limits{QoS: qos.Config{Cgroup: cgroup.DefaultConfig(tree.Facts())}},
-		View: l.View, Log: slog.New(slog.DiscardHandler),
+		View: l.View, Log: slog.New(slog.DiscardHandler), Records: tree,
 	})
 	if err := loop.Pass(b.Context()); err != nil {
 		b.Skipf("the tree cannot be written to: %v", err)
@@ -75,6 +75,17 @@ func BenchmarkEnsurePod(b *testing.B) {
 				b.Fatal(err)
 			}
 			b.StartTimer()
+		}
+	})
+	b.Run("record", func(b *testing.B) { // what the claim record adds to an admission
+		d := ledger.NewDraft(l.View())
+		d.AddClaims("old0", ledgertest.Exclusive("c", "2-3"), ledgertest.Memory("c", "memory", "0", 1<<30),
+			ledgertest.Devices("c", "vendor.com/gpu", "gpu-0", "gpu-1"))
+		view := d.View()
+		for b.Loop() {
+			if _, err := loop.RecordClaims(b.Context(), view, "old0", false); err != nil {
+				b.Fatal(err)
+			}
 		}
 	})
 	b.Run("follow", func(b *testing.B) {

@@ -116,7 +116,9 @@ func (l *Loop) repairRecords(ctx context.Context, view *ledger.View) {
 	if l.Records == nil {
 		return
 	}
-	l.followRecords(ctx, view)
+	if l.followRecords(ctx, view); l.records.view == nil {
+		clear(l.records.written) // a change may not have been written
+	}
 	whole := true
 	for p := range view.Pods() {
 		uid := p.UID()

@@ -46,16 +46,7 @@ func (d *Driver) ReadRecord(ctx context.Context, name cgroup.Name) ([]byte, erro
 
 // WriteRecord implements cgroup.Records.
 func (d *Driver) WriteRecord(ctx context.Context, name cgroup.Name, record []byte) error {
-	_, err := d.onRecord(ctx, name, func(fd int) ([]byte, error) {
-		if record == nil {
-			err := unix.Fremovexattr(fd, cgroup.RecordAttribute)
-			if errors.Is(err, unix.ENODATA) {
-				err = nil
-			}
-			return nil, attributeError(err)
-		}
-		return nil, attributeError(unix.Fsetxattr(fd, cgroup.RecordAttribute, record, 0))
-	})
+	err := d.writeRecord(ctx, name, record)
 	if record == nil && fault.ClassOf(err) == fault.NotFound {
 		return nil
 	}
@@ -65,15 +56,44 @@ func (d *Driver) WriteRecord(ctx context.Context, name cgroup.Name, record []byt
 	return nil
 }
 
-// onRecord opens the directory whose attribute holds the record of a cgroup.
-func (d *Driver) onRecord(ctx context.Context, name cgroup.Name, do func(fd int) ([]byte, error)) ([]byte, error) {
+// writeRecord takes one system call where a descriptor takes three: every admission
+// waits for it. Names are checked, and there are no links to follow.
+func (d *Driver) writeRecord(ctx context.Context, name cgroup.Name, record []byte) (err error) {
+	path, err := d.recordPath(ctx, name)
+	if err != nil {
+		return err
+	}
+	if record == nil {
+		err = unix.Lremovexattr(path, cgroup.RecordAttribute)
+	} else {
+		err = unix.Lsetxattr(path, cgroup.RecordAttribute, record, 0)
+	}
+	switch {
+	case record == nil && errors.Is(err, unix.ENODATA):
+		return nil
+	case gone(err):
+		return fault.NotFoundf("there is no such cgroup: %w", err)
+	}
+	return attributeError(err)
+}
+
+// recordPath gives the directory whose attribute holds the record of a cgroup.
+func (d *Driver) recordPath(ctx context.Context, name cgroup.Name) (string, error) {
 	if err := name.Check(); err != nil {
-		return nil, err
+		return "", err
 	}
 	if err := ctx.Err(); err != nil {
+		return "", err
+	}
+	return filepath.Join(d.mount, d.recordHierarchy().path(name)), nil
+}
+
+// onRecord opens the directory whose attribute holds the record of a cgroup.
+func (d *Driver) onRecord(ctx context.Context, name cgroup.Name, do func(fd int) ([]byte, error)) ([]byte, error) {
+	path, err := d.recordPath(ctx, name)
+	if err != nil {
 		return nil, err
 	}
-	path := filepath.Join(d.mount, d.recordHierarchy().path(name))
 	fd, err := open(path, unix.O_RDONLY|unix.O_DIRECTORY)
 	if gone(err) {
 		return nil, fault.NotFoundf("there is no such cgroup: %w", err)

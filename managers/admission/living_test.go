@@ -1,0 +1,344 @@
+package admission_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/berthd/berth/managers/admission"
+	"github.com/berthd/berth/managers/cpuset"
+	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/ledgertest"
+	"github.com/berthd/berth/managers/numa"
+	"github.com/berthd/berth/managers/topology"
+	"github.com/berthd/berth/managers/workload"
+)
+
+// found notes a pod as living and not in the ledger.
+func (h *house) found(t *testing.T, u ledger.UnknownLivePod) {
+	t.Helper()
+	u.Since = time.Unix(1, 0)
+	h.places.pods[u.UID] = true
+	if _, err := h.ledger.Update(t.Context(), func(d *ledger.Draft) error { d.PutUnknownLive(u); return nil }); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// owned are claims of a container, which need not be called main.
+func owned(container, cpus string, devices ...string) []ledger.Claim {
+	claims := []ledger.Claim{ledgertest.Exclusive(container, cpus)}
+	if len(devices) > 0 {
+		claims = append(claims, ledgertest.Devices(container, gpu, devices...))
+	}
+	return ledgertest.With(ledgertest.Pod("u", container), claims...).Claims
+}
+
+// TestTakeOver: a pod that lives here gets what it runs with, or an answer that says
+// what is missing; nothing is planned, and no plugin is called.
+func TestTakeOver(t *testing.T) {
+	t.Parallel()
+	digest := func(p workload.Pod) string {
+		h := build(t, topology.BestEffort, ledgertest.NewJournal())
+		return h.admit(t, p).Pod.Digest
+	}
+	asks := guaranteed("u", 2, 1)
+	same := digest(asks)
+	holdings := func(cpus string, devices ...string) []admission.Holding {
+		h := admission.Holding{Container: "main", CPUs: cpuset.Of()}
+		if cpus != "" {
+			h.CPUs, _ = cpuset.Parse(cpus)
+		}
+		if len(devices) > 0 {
+			h.Devices = map[string][]string{gpu: devices}
+		}
+		return []admission.Holding{h}
+	}
+	for name, c := range map[string]struct {
+		known    ledger.UnknownLivePod
+		pod      workload.Pod
+		holdings []admission.Holding
+
+		outcome   admission.Outcome
+		condition string
+		class     fault.Class
+		text      string // part of the message or error
+		cpus      string
+		devices   string
+	}{
+		"claim record": {
+			known: ledger.UnknownLivePod{Source: ledger.FromClaimRecord, Digest: same, Claims: owned("main", "5-6", "g3")},
+			pod:   asks, outcome: admission.Admitted, cpus: "5-6", devices: "g3",
+		},
+		"claim record of another specification": {
+			known: ledger.UnknownLivePod{Source: ledger.FromClaimRecord, Digest: "other", Claims: owned("main", "5-6", "g3")},
+			pod:   asks, class: fault.Precondition, text: "another specification",
+		},
+		"kernel, and devices": {
+			known: ledger.UnknownLivePod{Source: ledger.FromKernel, Claims: owned("main", "5-6"), DevicesUnknown: true},
+			pod:   asks, outcome: admission.Deferred, condition: admission.UnknownDevices, text: "holdings",
+		},
+		"kernel, and the caller knows": {
+			known: ledger.UnknownLivePod{Source: ledger.FromKernel, Claims: owned("main", "5-6"), DevicesUnknown: true},
+			pod:   asks, holdings: holdings("", "g2"), outcome: admission.Admitted, cpus: "5-6", devices: "g2",
+		},
+		"kernel, no devices": {
+			known: ledger.UnknownLivePod{Source: ledger.FromKernel, Claims: owned("main", "5-6"), DevicesUnknown: true},
+			pod:   guaranteed("u", 2, 0), outcome: admission.Admitted, cpus: "5-6",
+		},
+		"kernel, in a runtime's cgroup": {
+			known: ledger.UnknownLivePod{Source: ledger.FromKernel, Claims: owned("crio-7f", "5-6"), DevicesUnknown: true},
+			pod:   guaranteed("u", 2, 0), outcome: admission.Admitted, cpus: "5-6",
+		},
+		"kernel, CPUs that are shared by its specification": {
+			known: ledger.UnknownLivePod{Source: ledger.FromKernel, Claims: owned("main", "5-6")},
+			pod:   guaranteed("u", 0, 0), outcome: admission.Admitted,
+		},
+		"nothing known": {
+			known: ledger.UnknownLivePod{DevicesUnknown: true}, pod: guaranteed("u", 2, 0),
+			outcome: admission.Deferred, condition: admission.UnknownDevices, text: "CPUs and memory",
+		},
+		"nothing known, and it shares": {
+			known: ledger.UnknownLivePod{DevicesUnknown: true}, pod: guaranteed("u", 0, 0), outcome: admission.Admitted,
+		},
+		"the caller is wrong about a device": {
+			known: ledger.UnknownLivePod{Source: ledger.FromKernel, Claims: owned("main", "5-6")},
+			pod:   asks, holdings: holdings("", "taken"), class: fault.Conflict, text: "taken",
+		},
+		"the caller forgets the device": {
+			known: ledger.UnknownLivePod{Source: ledger.FromKernel, Claims: owned("main", "5-6")},
+			pod:   asks, holdings: holdings("5-6"), class: fault.Invalid, text: gpu,
+		},
+		"the caller names no container of it": {
+			known: ledger.UnknownLivePod{}, pod: asks,
+			holdings: []admission.Holding{{Container: "other"}}, class: fault.Invalid, text: "holdings[0].container",
+		},
+		"the caller names one id twice": {
+			known: ledger.UnknownLivePod{}, pod: asks, holdings: holdings("5", "g1", "g1"), class: fault.Invalid, text: "holdings[0].devices",
+		},
+		"the caller has memory without nodes": {
+			known: ledger.UnknownLivePod{}, pod: asks,
+			holdings: []admission.Holding{{Container: "main", Memory: []admission.MemoryHolding{{Bytes: 1}}}},
+			class:    fault.Invalid, text: "holdings[0].memory[0]",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := build(t, topology.BestEffort, ledgertest.NewJournal())
+			taken := ledgertest.With(ledgertest.Pod("other", "c"), ledgertest.Devices("c", gpu, "taken"))
+			if _, err := h.ledger.Update(t.Context(), func(d *ledger.Draft) error { d.PutPod(taken); return nil }); err != nil {
+				t.Fatal(err)
+			}
+			c.known.UID = "u"
+			h.found(t, c.known)
+			for _, dry := range []bool{true, false} {
+				v, err := h.Admit(t.Context(), admission.Request{Pod: c.pod, Holdings: c.holdings, DryRun: dry})
+				if c.text != "" && !strings.Contains(fmt.Sprint(v.Message, err), c.text) {
+					t.Errorf("%s %v lacks %q", v.Message, err, c.text)
+				}
+				if c.class != fault.Internal {
+					if fault.ClassOf(err) != c.class {
+						t.Errorf("dry run %t: %v %v", dry, v, err)
+					}
+					continue
+				}
+				if err != nil || v.Outcome != c.outcome || c.condition != "" && v.Condition.Type != c.condition {
+					t.Fatalf("dry run %t: %v %v: %s", dry, v.Outcome, err, v.Message)
+				}
+				if v.Outcome != admission.Admitted {
+					continue
+				}
+				cpus, devices := "", ""
+				if claim, ok := v.Pod.Claim("main", "cpu"); ok {
+					cpus = claim.CPUs.Set.String()
+				}
+				if claim, ok := v.Pod.Claim("main", gpu); ok {
+					devices = strings.Join(claim.Devices.IDs(), ",")
+				}
+				if cpus != c.cpus || devices != c.devices {
+					t.Errorf("dry run %t: CPUs %q, devices %q; want %q and %q", dry, cpus, devices, c.cpus, c.devices)
+				}
+			}
+			if c.outcome != admission.Admitted || c.class != fault.Internal {
+				if _, known := h.ledger.View().Pod("u"); known || !h.ledger.View().UnknownLive("u") || h.places.records["u"] != nil {
+					t.Error("a failed admission has changed something")
+				}
+			}
+			if !h.places.pods["u"] {
+				t.Error("the cgroup of a living pod was removed")
+			}
+		})
+	}
+}
+
+// TestHoldingsOfMemory: memory of several nodes is booked as it is said.
+func TestHoldingsOfMemory(t *testing.T) {
+	t.Parallel()
+	h := build(t, topology.BestEffort, ledgertest.NewJournal())
+	h.found(t, ledger.UnknownLivePod{UID: "u", Source: ledger.FromKernel})
+	v, err := h.Admit(t.Context(), admission.Request{Pod: guaranteed("u", 0, 0), Holdings: []admission.Holding{{
+		Container: "main", Memory: []admission.MemoryHolding{
+			{Nodes: numa.Of(0), Bytes: 1 << 20}, {Resource: "memory", Nodes: numa.Of(1), Bytes: 2 << 20},
+		},
+	}}})
+	if err != nil || v.Outcome != admission.Admitted {
+		t.Fatal(err, v.Message)
+	}
+	memory, _ := v.Pod.Claim("main", "memory")
+	if len(memory.Memory) != 2 {
+		t.Errorf("%v", memory.Memory)
+	}
+}
+
+// TestUnknownDevicesHoldOthersBack: devices wait until it is known who has which; CPUs do
+// not.
+func TestUnknownDevicesHoldOthersBack(t *testing.T) {
+	t.Parallel()
+	h := build(t, topology.BestEffort, ledgertest.NewJournal())
+	h.found(t, ledger.UnknownLivePod{UID: "u", Source: ledger.FromKernel, Claims: owned("main", "5-6"), DevicesUnknown: true})
+	if v := h.admit(t, guaranteed("cpus", 2, 0)); v.Outcome != admission.Admitted || strings.Contains(h.cpus("cpus"), "5") {
+		t.Errorf("%s on CPUs %s", v.Message, h.cpus("cpus"))
+	}
+	v := h.admit(t, guaranteed("devices", 0, 1))
+	if v.Outcome != admission.Deferred || v.Condition.Type != admission.UnknownDevices || !strings.Contains(v.Message, "pod u lives here") {
+		t.Errorf("%v %s", v.Outcome, v.Message)
+	}
+	if _, _, err := h.Remove(t.Context(), "u"); err != nil || h.places.pods["u"] {
+		t.Errorf("%v: the cgroup is left: %t", err, h.places.pods["u"])
+	}
+	if v := h.admit(t, guaranteed("devices", 0, 1)); v.Outcome != admission.Admitted {
+		t.Error(v.Message)
+	}
+}
+
+// TestRecordThatCannotBeWritten: without its claim record no pod is admitted, and a
+// living one keeps the record that it had.
+func TestRecordThatCannotBeWritten(t *testing.T) {
+	t.Parallel()
+	h := build(t, topology.BestEffort, ledgertest.NewJournal())
+	h.places.fail["record"] = fault.Unavailablef("no space")
+	if _, err := h.Admit(t.Context(), admission.Request{Pod: guaranteed("a", 1, 0)}); fault.ClassOf(err) != fault.Unavailable {
+		t.Errorf("%v", err)
+	}
+	if h.places.pods["a"] || h.ledger.View().NumPods() > 0 {
+		t.Error("something is left of it")
+	}
+	// The journal fails after the record was written.
+	h.found(t, ledger.UnknownLivePod{UID: "u", Source: ledger.FromKernel, Claims: owned("main", "5-6")})
+	h.places.records = map[string][]byte{"u": []byte("as it was")}
+	h.journal.FailNext(1, fault.Unavailablef("disk"))
+	if _, err := h.Admit(t.Context(), admission.Request{Pod: guaranteed("u", 2, 0)}); fault.ClassOf(err) != fault.Unavailable {
+		t.Errorf("%v", err)
+	}
+	if got := string(h.places.records["u"]); got != "as it was" || !h.places.pods["u"] {
+		t.Errorf("record %q, cgroup %t", got, h.places.pods["u"])
+	}
+}
+
+// TestRecordTooLarge: a pod whose claims do not fit into a claim record is invalid, and
+// leaves nothing behind.
+func TestRecordTooLarge(t *testing.T) {
+	t.Parallel()
+	h := build(t, topology.BestEffort, ledgertest.NewJournal())
+	ids := make([]string, 6000)
+	for i := range ids {
+		ids[i] = fmt.Sprintf("device-%05d", i)
+	}
+	h.found(t, ledger.UnknownLivePod{UID: "u"})
+	_, err := h.Admit(t.Context(), admission.Request{
+		Pod: guaranteed("u", 0, 1), Holdings: []admission.Holding{{Container: "main", Devices: map[string][]string{gpu: ids}}},
+	})
+	if fault.ClassOf(err) != fault.Invalid || !strings.Contains(err.Error(), "49152") {
+		t.Errorf("%v", err)
+	}
+	if _, known := h.ledger.View().Pod("u"); known || h.places.records["u"] != nil {
+		t.Error("it is admitted, or has a record")
+	}
+}
+
+// TestComplete: a plugin is asked for its answer when somebody wants it, with exactly the
+// devices that the pod runs with, and once.
+func TestComplete(t *testing.T) {
+	t.Parallel()
+	h := build(t, topology.BestEffort, ledgertest.NewJournal())
+	h.found(t, ledger.UnknownLivePod{UID: "u", Source: ledger.FromKernel, Claims: owned("main", "5-6"), DevicesUnknown: true})
+	_, err := h.Admit(t.Context(), admission.Request{Pod: guaranteed("u", 2, 1), Holdings: []admission.Holding{
+		{Container: "main", Devices: map[string][]string{gpu: {"g3"}}},
+	}})
+	must(t, err)
+	response := func() []byte {
+		p, _ := h.ledger.View().Pod("u")
+		c, _ := p.Claim("main", gpu)
+		if !slices.Equal(c.Devices.IDs(), []string{"g3"}) {
+			t.Errorf("devices %q", c.Devices.IDs())
+		}
+		return c.Devices.Response
+	}
+	if got := response(); got != nil {
+		t.Errorf("the plugin was asked: %q", got)
+	}
+	for range 2 {
+		must(t, h.Complete(t.Context(), "u"))
+		must(t, h.Complete(t.Context(), "nobody"))
+	}
+	if got := response(); len(got) == 0 {
+		t.Error("the plugin was not asked")
+	}
+}
+
+// TestAcknowledgedAgain: a Sync takes back what a pod holds by a change that nobody was
+// told of.
+func TestAcknowledgedAgain(t *testing.T) {
+	t.Parallel()
+	h := build(t, topology.BestEffort, ledgertest.NewJournal())
+	h.admit(t, guaranteed("a", 1, 0))
+	was := h.cpus("a")
+	if _, err := h.ledger.Update(t.Context(), func(d *ledger.Draft) error {
+		p, _ := d.View().Pod("a")
+		union := *p
+		union.Acknowledged = p.Claims
+		union.Claims = slices.Clone(p.Claims)
+		union.Claims[0].CPUs = &ledger.CPUs{Set: p.Claims[0].CPUs.Set.Union(cpuset.Of(7)), Use: ledger.CPUExclusive}
+		d.PutPod(&union)
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if h.cpus("a") == was || h.Synced() {
+		t.Fatalf("CPUs %s, synced %t", h.cpus("a"), h.Synced())
+	}
+	if _, err := h.Sync(t.Context(), []string{"a"}, 0); err != nil {
+		t.Fatal(err)
+	}
+	p, _ := h.ledger.View().Pod("a")
+	if h.cpus("a") != was || p.Acknowledged != nil || !h.Synced() {
+		t.Errorf("CPUs %s, record %+v, synced %t", h.cpus("a"), p, h.Synced())
+	}
+}
+
+// TestRunningContainerIsNotPrepared: plugins hear of a start only if nothing of the
+// container runs yet.
+func TestRunningContainerIsNotPrepared(t *testing.T) {
+	t.Parallel()
+	h := build(t, topology.BestEffort, ledgertest.NewJournal())
+	h.admit(t, guaranteed("a", 1, 1))
+	start := func(id string, pid int, want int) {
+		t.Helper()
+		if _, err := h.PreStart(context.Background(), ledger.Owner{Pod: "a", Container: "main"}, id, pid); err != nil {
+			t.Fatal(err)
+		}
+		if got := h.plugins.starts(); got != want {
+			t.Errorf("%d starts were told of, want %d", got, want)
+		}
+	}
+	start("id-1", 100, 1)
+	start("id-1", 100, 1) // it runs, and is bound again
+	start("id-2", 0, 2)   // it is started anew
+	if _, err := h.ledger.Update(t.Context(), func(d *ledger.Draft) error { d.Unbind("id-1"); d.Unbind("id-2"); return nil }); err != nil {
+		t.Fatal(err)
+	}
+	start("id-3", 100, 2) // nobody knows its id any more, and it runs
+}
