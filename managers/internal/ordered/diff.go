@@ -25,8 +25,8 @@ func Diff[K cmp.Ordered, V any](old, new Map[K, V]) iter.Seq[Change[K, V]] {
 				continue
 			}
 			a, b := was.first(), is.first()
-			change := Change[K, V]{}
-			order := 0
+			var change Change[K, V]
+			var order int
 			switch {
 			case a == nil:
 				order = 1
