@@ -16,7 +16,7 @@ type Config struct {
 	Features workload.Features
 	Bounds   workload.Bounds
 	// Attempts bounds how often a confirmed plan is made again because the rules
-	// have changed, or somebody has taken what it holds by an import; 0 means 8.
+	// have changed, or somebody has taken what it holds by an import; 0 means 64.
 	Attempts int
 	// DeferWaits answers Deferred where only something stands in a pod's way that
 	// may pass by itself: a plugin that is away, devices that are not healthy.
@@ -65,7 +65,7 @@ type Engine struct {
 // New makes an engine. It starts nothing.
 func New(cfg Config, parts Parts) *Engine {
 	if cfg.Attempts == 0 {
-		cfg.Attempts = 8
+		cfg.Attempts = 64
 	}
 	if cfg.RetryAfter == 0 {
 		cfg.RetryAfter = 5 * time.Second

@@ -173,7 +173,6 @@ func (p *places) Resize(_ context.Context, view *ledger.View, uid string) error 
 	}
 	p.sizes = append(p.sizes, pod.Pod.Containers[0].Requests[workload.CPU])
 	if meanwhile := p.resizing; meanwhile != nil {
-		p.resizing = nil
 		p.mu.Unlock()
 		meanwhile()
 		p.mu.Lock()

@@ -3,6 +3,7 @@ package admission_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -453,6 +454,7 @@ func TestResizeIsReserved(t *testing.T) {
 	h.admit(t, burstable("s", 1000, 64*mebi))
 	var verdicts []admission.Verdict
 	h.places.resizing = func() {
+		h.places.resizing = nil
 		for _, p := range []workload.Pod{burstable("b", 1000, mebi), burstable("c", 500, mebi)} {
 			verdicts = append(verdicts, h.dryRun(t, p))
 		}
@@ -470,23 +472,43 @@ func TestResizeIsReserved(t *testing.T) {
 	h.nothingReserved(t)
 }
 
-// TestPolicyChangesDuringResize: what was decided under the old rules is taken back.
+// TestPolicyChangesDuringResize: what was decided under the old rules is taken back, and
+// decided again under the new ones, so often and no more.
 func TestPolicyChangesDuringResize(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, topology.BestEffort)
-	h.admit(t, burstable("s", 500, 2<<20))
-	h.places.resizing = func() {
-		ch := other(t, h, h.ledger.View().Rules().ReservedCPUs, topology.None)
-		if _, err := h.Reconfigure(t.Context(), ch); err != nil {
-			t.Error(err)
-		}
+	for name, c := range map[string]struct {
+		changes int
+		class   fault.Class
+		sizes   []int64
+	}{
+		"once":   {1, 0, []int64{700, 500, 700}},
+		"always": {3, fault.Unavailable, []int64{700, 500, 700, 500, 700, 500}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := newHouse(t, topology.BestEffort)
+			h.Attempts = 3
+			h.admit(t, burstable("s", 500, 2<<20))
+			resizes := 0
+			h.places.resizing = func() {
+				// Every second one takes the change of before back.
+				if resizes++; resizes%2 == 1 && resizes/2 < c.changes {
+					ch := other(t, h, h.ledger.View().Rules().ReservedCPUs, topology.None)
+					ch.Rules.ConfigDigest = fmt.Sprintf("change %d", resizes)
+					if _, err := h.Reconfigure(t.Context(), ch); err != nil {
+						t.Error(err)
+					}
+				}
+			}
+			_, err := h.Resize(t.Context(), admission.Request{Pod: burstable("s", 700, 2<<20)})
+			if c.class == 0 && err != nil || c.class != 0 && class(t, err) != c.class || !slices.Equal(h.places.sizes, c.sizes) {
+				t.Errorf("%v, sizes %v; want class %v, sizes %v", err, h.places.sizes, c.class, c.sizes)
+			}
+			have, _ := h.ledger.View().Pod("s")
+			if got := have.Pod.Containers[0].Requests[workload.CPU]; got != c.sizes[len(c.sizes)-1] {
+				t.Errorf("the ledger has %d", got)
+			}
+			h.nothingReserved(t)
+		})
 	}
-	_, err := h.Resize(t.Context(), admission.Request{Pod: burstable("s", 700, 2<<20)})
-	if class(t, err) != fault.Conflict || !slices.Equal(h.places.sizes, []int64{700, 500}) {
-		t.Errorf("%v, sizes %v", err, h.places.sizes)
-	}
-	if have, _ := h.ledger.View().Pod("s"); have.Pod.Containers[0].Requests[workload.CPU] != 500 {
-		t.Errorf("the ledger has %v", have.Pod.Containers[0].Requests)
-	}
-	h.nothingReserved(t)
 }

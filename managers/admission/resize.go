@@ -43,8 +43,8 @@ func (e *Engine) Resize(ctx context.Context, req Request) (Resized, error) {
 		return Resized{}, fmt.Errorf("resize pod %s: %w", &pod, err)
 	}
 	r := &resizing{engine: e, wanted: pod, digest: digest, notes: notes, dryRun: req.DryRun}
-	view, _ := e.snapshot()
 	if req.DryRun {
+		view, _ := e.snapshot()
 		return r.decide(ctx, view)
 	}
 	unlock, err := e.lockPod(ctx, pod.UID)
@@ -52,14 +52,29 @@ func (e *Engine) Resize(ctx context.Context, req Request) (Resized, error) {
 		return Resized{}, err
 	}
 	defer unlock()
+	for attempt := 1; ; attempt++ {
+		out, err := r.attempt(ctx)
+		switch {
+		case !errors.Is(err, errOvertaken):
+			return out, err
+		case attempt == e.Attempts:
+			return Resized{}, fault.Unavailablef("resize pod %s: the policy was changed during each of %d attempts", &r.wanted, attempt)
+		}
+	}
+}
+
+// attempt decides and carries the decision out. An error that wraps errOvertaken says
+// that the rules have changed meanwhile, and that the pod is as before.
+func (r *resizing) attempt(ctx context.Context) (Resized, error) {
+	e := r.engine
 	// The kernel is looked at without the admission lock; then the decision is
 	// confirmed, and what the pod is to have is reserved.
-	view, _ = e.snapshot()
+	view, _ := e.snapshot()
 	out, err := r.decide(ctx, view)
 	if err != nil || out.Outcome != Admitted || out.Repeated {
 		return out, err
 	}
-	defer e.reserved.drop(pod.UID)
+	defer e.reserved.drop(r.wanted.UID)
 	if view, out, err = r.reserve(ctx); err != nil || out.Outcome != Admitted || out.Repeated {
 		return out, err
 	}
@@ -217,7 +232,7 @@ func (r *resizing) carryOut(ctx context.Context, before *ledger.View, out Resize
 	rules := before.Rules().ConfigDigest
 	view, err := e.Ledger.Update(ctx, func(d *ledger.Draft) error {
 		if d.Base().Rules().ConfigDigest != rules {
-			return fault.Conflictf("the policy was changed meanwhile: try again")
+			return errOvertaken
 		}
 		have, ok := d.View().Pod(uid)
 		if !ok {
