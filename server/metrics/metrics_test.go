@@ -66,7 +66,7 @@ func build(t *testing.T, policy topology.Policy, options ...string) *house {
 		t.Fatal(err)
 	}
 	h := &house{set: metrics.New(), ledger: ledgertest.New(t, ledger.Rules{Machine: m})}
-	h.Engine = h.set.Watch(admission.New(admission.Config{}, admission.Parts{
+	h.Engine = h.set.Watch(admission.New(admission.Config{DeferWaits: true}, admission.Parts{
 		Ledger: h.ledger, Places: places{},
 		Managers:    func(*ledger.View) (admission.Bus, admission.Policy) { return bus, top },
 		Environment: admission.Environment{Now: time.Now, NewID: func() string { return "id" }},
