@@ -47,7 +47,8 @@
 // Where the kept of two pods contradict each other, who lives keeps what it has, and the
 // pod without processes is lost. Of two living ones the one whose source is weaker loses
 // what both have: the kernel is weaker than a ledger record, that is weaker than a claim
-// record, and that weaker than both together.
+// record, and that weaker than both together. Where what one pod would keep contradicts
+// itself, as a union can, it is kept as an unknown living pod.
 //
 // Invariants: nobody who lives loses anything to a pod that does not live; no process is
 // ended, and no cgroup removed that holds one; a decision is a function of its input, and

@@ -431,3 +431,31 @@ func TestLines(t *testing.T) {
 		}
 	}
 }
+
+// TestUnionThatContradictsItself: where a change has moved something between a pod's
+// containers, the union is no record. The pod keeps all of it, and the start succeeds.
+func TestUnionThatContradictsItself(t *testing.T) {
+	t.Parallel()
+	claims := func(c, d string) []ledger.Claim {
+		return ledgertest.With(ledgertest.Pod("a", "c", "d"), ledgertest.Exclusive("c", c), ledgertest.Exclusive("d", d)).Claims
+	}
+	l, _ := ledgertest.Open(t, ledger.Options{Journal: ledgertest.NewJournal(), Rules: rules(), EpochID: epoch, BootID: boot})
+	view, err := l.Update(t.Context(), func(d *ledger.Draft) error {
+		p := ledgertest.Pod("a", "c", "d")
+		p.Claims = claims("2-3", "4")
+		d.PutPod(p)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := record(func(r *ledger.ClaimRecord) { r.Generation, r.Claims = 2, claims("2", "3-4") })
+	seen.Processes = recovery.Running
+	plan := recovery.Decide(recovery.Input{View: view, BootID: boot, Observed: []recovery.Observation{seen}, Now: now})
+	if view, err = l.Update(t.Context(), func(d *ledger.Draft) error { plan.Apply(d); return nil }); err != nil {
+		t.Fatal(err)
+	}
+	if free := view.SharedCPUs(); free.Overlaps(cpuset.Of(2, 3, 4)) {
+		t.Errorf("CPUs %s are shared", free)
+	}
+}

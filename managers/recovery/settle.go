@@ -20,11 +20,14 @@ func (r *recovery) settle() {
 	}
 }
 
-// resolve takes away what the first finding about two pods allows to; false: there is
-// none.
+// resolve takes away what the first finding allows to; false: there is none.
 func (r *recovery) resolve(view *ledger.View) bool {
 	for _, f := range ledger.Check(view) {
 		a, b := r.pods[f.Owner.Pod], r.pods[f.Other.Pod]
+		if f.Kind == ledger.Structural && a != nil && (b == nil || b == a) && a.record != nil {
+			a.unfit(f)
+			return true
+		}
 		if f.Kind != ledger.Structural || a == nil || b == nil || a == b {
 			continue
 		}
@@ -41,6 +44,15 @@ func (r *recovery) resolve(view *ledger.View) bool {
 		return b.yield(a, f)
 	}
 	return false
+}
+
+// unfit makes an unknown living pod of one whose claims contradict each other, such as a
+// union of two divisions between its containers: nobody else gets any of them.
+func (p *pod) unfit(f ledger.Finding) {
+	p.record = nil
+	p.wait(p.Source, p.Kept)
+	p.unknown.Digest = "" // so that the agent says who of its containers has what
+	p.Text = "what it holds contradicts itself: " + f.Text
 }
 
 // yields reports whether a has the weaker right to what both hold.
