@@ -78,10 +78,13 @@ func stat(path string, info *syscall.Stat_t) error {
 // The place of the transaction's number in a file: behind the header of a meta page.
 const txidOffset = headerSize + 48
 
-// unwritten tells whether the file is as the last commit left it. A copy that is written
+// unwritten tells whether the file is as the last acknowledged commit left it. A copy that is written
 // over the file while it is open does not replace it, and bbolt, which maps the file,
 // would go on with what it finds.
 func (s *Store) unwritten() error {
+	if s.ahead {
+		return fault.Unavailablef("%w: %s has a change that was not acknowledged", ledger.ErrDetached, s.path)
+	}
 	var own syscall.Stat_t
 	if err := syscall.Fstat(int(s.file.Fd()), &own); err != nil {
 		return unavailable("look at", s.path, err)
@@ -179,7 +182,7 @@ func (s *Store) Recreate(ctx context.Context, gen uint64, entries []ledger.Entry
 		return s.broken
 	}
 	s.last = gen
-	s.notice("the ledger's file %s was removed, replaced or written over while berthd ran; its whole state, generation %d, was written anew%s", s.path, gen, kept)
+	s.notice("the ledger's file %s was removed, replaced or written over while berthd ran, or has a change that was not acknowledged; its whole state, generation %d, was written anew%s", s.path, gen, kept)
 	return nil
 }
 

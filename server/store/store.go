@@ -90,6 +90,8 @@ type Store struct {
 	size int64          // of the file, at least
 	// pageSize of the file.
 	pageSize int64
+	// ahead: the file has a change that was committed and not acknowledged.
+	ahead bool
 }
 
 // Open opens the file at path, with its directory and an empty file where there
@@ -120,6 +122,7 @@ func Open(path string, o Options) (*Store, error) {
 // open checks and opens the file, or notes its damage.
 func (s *Store) open() error {
 	s.opts.Failpoint.Hit(BeforeOpen)
+	s.ahead = false
 	info, err := os.Stat(s.path)
 	missing := errors.Is(err, fs.ErrNotExist)
 	switch {
@@ -281,7 +284,10 @@ func (s *Store) Commit(ctx context.Context, gen uint64, batch []ledger.Entry) er
 	s.txid, s.size = id, size
 	s.opts.Failpoint.Hit(AfterCommit)
 	if err := s.inPlace(); err != nil {
-		return err // it is on the disk, where no start will find it
+		// It is on the disk, where perhaps no start will find it. The ledger goes on
+		// without it, and so must the file.
+		s.ahead = true
+		return err
 	}
 	s.last = gen
 	return nil
