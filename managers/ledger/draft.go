@@ -17,7 +17,8 @@ type Draft struct {
 	unknown   map[string]*UnknownLivePod
 	traces    []*Trace
 	uncertain *string
-	view      *View // of base and changes; nil when a change made it stale
+	epoch     EpochID // another one than the base's; zero: the base's
+	view      *View   // of base and changes; nil when a change made it stale
 }
 
 // NewDraft starts a draft on a view.
@@ -41,7 +42,7 @@ func (d *Draft) View() *View {
 
 // Empty reports whether the draft changes nothing.
 func (d *Draft) Empty() bool {
-	return len(d.pods)+len(d.bindings)+len(d.resources)+len(d.leases)+len(d.outsiders)+len(d.unknown)+len(d.traces) == 0 && d.uncertain == nil
+	return len(d.pods)+len(d.bindings)+len(d.resources)+len(d.leases)+len(d.outsiders)+len(d.unknown)+len(d.traces) == 0 && d.uncertain == nil && d.epoch == 0
 }
 
 // PutPod adds or replaces a pod's record with all of its claims and, if it has
@@ -170,6 +171,10 @@ func (d *Draft) SetUncertain(reason string) {
 	}
 }
 
+// RenewEpoch begins a new epoch with the draft's commit: what else it changes is durable
+// if, and only if, the epoch is. The id must not be zero and should be random.
+func (d *Draft) RenewEpoch(id EpochID) { d.epoch, d.view = id, nil }
+
 // set writes to a map that is made on first use.
 func set[V any](m *map[string]*V, key string, v *V) {
 	if *m == nil {
@@ -217,6 +222,9 @@ func (d *Draft) apply(generation uint64) *View {
 	v.outsiders = overlay(v.outsiders, d.outsiders)
 	if d.uncertain != nil {
 		v.uncertain = *d.uncertain
+	}
+	if d.epoch != 0 {
+		v.epoch.id = d.epoch
 	}
 	v.explain(d)
 	return &v

@@ -293,6 +293,9 @@ func encodeDraft(old, next *View, d *Draft) ([]Entry, error) {
 	encodeChanges(&b, BucketUnknownLive, d.unknown)
 	b.traces(old, next)
 	b.uncertain(old, next)
+	if next.epoch.id != old.epoch.id {
+		b.put(BucketMeta, metaEpochID, next.epoch.id)
+	}
 	return b.entries, b.err
 }
 

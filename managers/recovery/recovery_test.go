@@ -37,6 +37,11 @@ func holding(cpus, device string) []ledger.Claim {
 // world is a ledger with a pod a that holds CPUs 2-3 and gpu-1, and a few generations.
 func world(t *testing.T, known bool) *ledger.View {
 	t.Helper()
+	return open(t, known).View()
+}
+
+func open(t *testing.T, known bool) *ledger.Ledger {
+	t.Helper()
 	l, _ := ledgertest.Open(t, ledger.Options{Journal: ledgertest.NewJournal(), Rules: rules(), EpochID: epoch, BootID: boot})
 	commit := func(do func(d *ledger.Draft)) {
 		t.Helper()
@@ -57,7 +62,7 @@ func world(t *testing.T, known bool) *ledger.View {
 	} else {
 		commit(func(d *ledger.Draft) { d.SetUncertain("") })
 	}
-	return l.View()
+	return l
 }
 
 // record is a claim record of pod a. The pod's last change in the ledger is of
@@ -171,7 +176,8 @@ func TestTable(t *testing.T) {
 		for _, processes := range c.processes {
 			t.Run(fmt.Sprintf("%s/%d", c.name, processes), func(t *testing.T) {
 				t.Parallel()
-				view := world(t, c.known)
+				l := open(t, c.known)
+				view := l.View()
 				in := recovery.Input{View: view, BootID: boot, Unseen: processes == recovery.Unseen, Now: now}
 				if c.lost != nil {
 					in.Report.Lost = []ledger.LostPod{*c.lost}
@@ -191,9 +197,35 @@ func TestTable(t *testing.T) {
 					t.Errorf("the cgroup is removed: %t", removed)
 				}
 				holds(t, view, plan, c.waits, c.kept == nothing)
+				// A start that is killed before it writes claim records is followed by another.
+				draft := ledger.NewDraft(view)
+				plan.Apply(draft)
+				if plan.OlderCopy {
+					draft.RenewEpoch(9)
+				}
+				again := in
+				again.View, again.Report = commit(t, l, draft), ledger.Report{}
+				if c.removed {
+					again.Observed = nil
+				}
+				for _, d := range recovery.Decide(again).Decisions {
+					if d.Holding() != c.kept || d.Waits != c.waits {
+						t.Errorf("the second start: %s", d)
+					}
+				}
 			})
 		}
 	}
+}
+
+// commit gives the view that a draft leaves, with its generation.
+func commit(t *testing.T, l *ledger.Ledger, draft *ledger.Draft) *ledger.View {
+	t.Helper()
+	view, err := l.Commit(t.Context(), draft)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return view
 }
 
 // holds puts a plan into the ledger and looks that it says what was decided.

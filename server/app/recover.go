@@ -17,14 +17,11 @@ import (
 	"github.com/berthd/berth/server/store"
 )
 
-// The points of this package, in the order in which a start comes to them.
-const (
-	AfterRenewal  = "app/after-renewal"
-	AfterRecovery = "app/after-recovery"
-)
+// AfterRecovery is the point after the commit of what was decided.
+const AfterRecovery = "app/after-recovery"
 
 // Failpoints returns all points of this package.
-func Failpoints() []string { return []string{AfterRenewal, AfterRecovery} }
+func Failpoints() []string { return []string{AfterRecovery} }
 
 // openRecords finds out where the pods' claim records are kept: at their cgroups, or
 // where the tree is not the kernel's, or keeps no attributes, in files.
@@ -75,16 +72,15 @@ func (a *App) recover(ctx context.Context) error {
 		View: view, Report: a.start.Ledger, Observed: observed, BootID: boot, Unseen: unseen, Now: a.Now(),
 	})
 	a.start.Recovery, a.start.OlderCopy = plan.Decisions, plan.OlderCopy
-	if plan.OlderCopy {
-		if _, err := a.Ledger.RenewEpoch(ctx, store.NewEpochID()); err != nil {
-			return err
-		}
-		a.Failpoint.Hit(AfterRenewal)
-	}
 	why := a.stillUncertain(view, observed, unseen)
-	if plan.Changes() || why != view.Uncertain() {
+	if plan.Changes() || plan.OlderCopy || why != view.Uncertain() {
 		_, err = a.Ledger.Update(ctx, func(d *ledger.Draft) error {
 			plan.Apply(d)
+			if plan.OlderCopy {
+				// With the claims that are taken over: a start that finds another epoch,
+				// and not them, would not know that its ledger is an older copy.
+				d.RenewEpoch(store.NewEpochID())
+			}
 			d.SetUncertain(why)
 			return nil
 		})

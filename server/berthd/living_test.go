@@ -432,7 +432,7 @@ func TestCrashAroundTheRecord(t *testing.T) {
 			d.check()
 		})
 	}
-	for _, point := range []string{"app/after-renewal", "app/after-recovery"} {
+	for _, point := range []string{"store/before-commit", "app/after-recovery"} {
 		t.Run(point, func(t *testing.T) {
 			t.Parallel()
 			n := newNode(t)
