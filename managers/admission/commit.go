@@ -125,14 +125,14 @@ func (e *Engine) placeView(draft *ledger.Draft, record *ledger.Pod) *ledger.View
 }
 
 // commit validates the plan under the admission lock and writes the record with its
-// claims and its trace. The reservation ends with that.
+// claims and its trace. The reservation ends with that, or with a plan that has to be
+// made again; what else fails is undone first.
 func (e *Engine) commit(ctx context.Context, draft *ledger.Draft, c *candidate, parent string) (Verdict, error) {
 	release, err := e.acquire(ctx)
 	if err != nil {
 		return Verdict{}, err
 	}
 	defer release()
-	defer e.reserved.drop(c.uid())
 	if err := e.leasesHold(draft.View(), c); err != nil {
 		return e.refuse(ctx, draft, c, err)
 	}
@@ -156,6 +156,9 @@ func (e *Engine) commit(ctx context.Context, draft *ledger.Draft, c *candidate, 
 		}
 		return e.holds(draft.Base(), now, d, c)
 	})
+	if err == nil || errors.Is(err, errOvertaken) {
+		e.reserved.drop(c.uid())
+	}
 	if err != nil {
 		c.trace.Admitted, c.trace.Steps = false, c.trace.Steps[:steps]
 		return Verdict{}, fmt.Errorf("admit pod %s: %w", c.uid(), err)

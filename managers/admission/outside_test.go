@@ -2,6 +2,7 @@ package admission_test
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -113,4 +114,31 @@ func TestAdmissionKeepsItsBus(t *testing.T) {
 	if v := h.admit(t, seated("b")); v.Outcome != admission.Admitted || v.Pod.Holds(string(hinttest.SeatResource)) {
 		t.Errorf("the next admission still asks the provider that is gone: %v, %+v", v.Outcome, v.Pod)
 	}
+}
+
+// listener is a lessor that looks what is reserved when it is told to give up.
+type listener struct {
+	lessor
+	look func()
+}
+
+func (l *listener) Abort(ctx context.Context, id string) { l.look(); l.lessor.Abort(ctx, id) }
+
+// What a provider has reserved for an admission that cannot be committed is given back
+// before the admission's own reservation ends: who waits for that would be refused.
+func TestReservationOutlivesTheUndo(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, topology.BestEffort)
+	var reserved []string
+	l := &listener{lessor: lessor{Seats: hinttest.Seats{At: map[string]int{"s": 1}}, until: 1060}}
+	l.look = func() { reserved = h.Reserved() }
+	h.with(t, l)
+	h.journal.FailNext(1, errors.New("disk full"))
+	if _, err := h.Admit(t.Context(), admission.Request{Pod: seated("a")}); err == nil {
+		t.Fatal("admitted")
+	}
+	if !slices.Equal(reserved, []string{"a"}) {
+		t.Errorf("reserved when the provider was told: %v", reserved)
+	}
+	h.nothingReserved(t)
 }
