@@ -246,3 +246,19 @@ func BenchmarkCommit(b *testing.B) {
 		})
 	}
 }
+
+// TestDroppedClaimsAreNotAcknowledged: what a pod has given back does not come back with
+// what was acknowledged last; it may be another's by then.
+func TestDroppedClaimsAreNotAcknowledged(t *testing.T) {
+	t.Parallel()
+	x, y := ledgertest.Devices("main", "vendor.com/gpu", "x"), ledgertest.Devices("main", "vendor.com/nic", "y")
+	p := ledgertest.With(ledgertest.Pod("a"), x, y)
+	p.Acknowledged = slices.Clone(p.Claims)
+	d := ledger.NewDraft(ledger.Empty(ledger.Rules{}))
+	d.PutPod(p)
+	d.DropClaims("a", p.Claims[0])
+	left, _ := d.View().Pod("a")
+	if !ledger.SameClaims(left.Claims, p.Claims[1:]) || !ledger.SameClaims(left.Acknowledged, p.Claims[1:]) {
+		t.Errorf("claims %+v, acknowledged %+v", left.Claims, left.Acknowledged)
+	}
+}

@@ -75,17 +75,19 @@ func (d *Draft) AddClaims(uid string, claims ...Claim) {
 	d.PutPod(&p)
 }
 
-// DropClaims takes claims from a pod of the draft: those that have the owner,
-// resource and provider of one of the given.
+// DropClaims takes claims from a pod of the draft, also from those that were
+// acknowledged last: those that have the owner, resource and provider of one of the given.
 func (d *Draft) DropClaims(uid string, claims ...Claim) {
 	old, ok := d.View().Pod(uid)
 	if !ok || len(claims) == 0 {
 		return
 	}
 	p := *old
-	p.Claims = slices.DeleteFunc(slices.Clone(old.Claims), func(have Claim) bool {
+	given := func(have Claim) bool {
 		return slices.ContainsFunc(claims, func(c Claim) bool { return compareClaims(have, c) == 0 })
-	})
+	}
+	p.Claims = slices.DeleteFunc(slices.Clone(old.Claims), given)
+	p.Acknowledged = slices.DeleteFunc(slices.Clone(old.Acknowledged), given)
 	d.PutPod(&p)
 }
 
