@@ -54,6 +54,8 @@ type places struct {
 	records map[string][]byte
 	// resizing is called inside Resize, once and without the lock.
 	resizing func()
+	// recording is called inside RecordClaims, once and without the lock.
+	recording func()
 	// stuck are pods whose processes do not die before the caller's time is over.
 	stuck map[string]bool
 	// remakes makes a container's cgroup again for as long as its id is known, as a
@@ -87,6 +89,12 @@ func (p *places) EnsurePod(_ context.Context, view *ledger.View, uid string) (st
 func (p *places) RecordClaims(_ context.Context, view *ledger.View, uid string, there bool) (func() error, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if recording := p.recording; recording != nil {
+		p.recording = nil
+		p.mu.Unlock()
+		recording()
+		p.mu.Lock()
+	}
 	have, ok := view.Pod(uid)
 	if !ok {
 		return nil, fmt.Errorf("pod %s is not in the view", uid)

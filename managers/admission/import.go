@@ -64,7 +64,7 @@ type Imported struct {
 // well-formed, Precondition for a pod that the ledger knows with another
 // specification, Conflict where two owners hold the same thing, which are named.
 func (e *Engine) Import(ctx context.Context, req Import) (Imported, error) {
-	i := &importing{Import: req, engine: e, given: map[string]*ledger.Pod{}, notes: map[string][]string{}, parents: map[string]string{}}
+	i := &importing{Import: req, engine: e, given: map[string]*ledger.Pod{}, notes: map[string][]string{}, parents: map[string]string{}, recorded: map[string][]ledger.Claim{}}
 	if err := i.readPods(); err != nil {
 		return Imported{}, err
 	}
@@ -110,10 +110,11 @@ type importing struct {
 	given map[string]*ledger.Pod
 	notes map[string][]string
 	undo  cleanup
-	// calls are the remote calls of validators, and parents the cgroups of new pods,
-	// by uid; empty while one is not made.
-	calls   *hint.Calls
-	parents map[string]string
+	// calls are the remote calls of validators, parents the cgroups of new pods, by uid,
+	// empty while one is not made, and recorded what claim records tell.
+	calls    *hint.Calls
+	parents  map[string]string
+	recorded map[string][]ledger.Claim
 
 	// Of one attempt.
 	view  *ledger.View
@@ -153,9 +154,9 @@ func (i *importing) begin(view *ledger.View) {
 }
 
 // attempt plans on the current view under the admission lock, and commits if all new
-// pods have their cgroups. Otherwise it reserves what they hold and makes the
-// cgroups without the lock, as it makes remote calls; then it is not done. An error
-// wrapping ledger.ErrStale means that the ledger moved.
+// pods have their cgroups, and all that change their claim records. Otherwise it reserves
+// what the new ones hold and makes these without the lock, as it makes remote calls; then
+// it is not done. An error wrapping ledger.ErrStale means that the ledger moved.
 func (i *importing) attempt(ctx context.Context) (done bool, err error) {
 	placed, err := i.confirm(ctx)
 	switch {
@@ -167,13 +168,13 @@ func (i *importing) attempt(ctx context.Context) (done bool, err error) {
 		return placed, err
 	}
 	for _, p := range i.out.Pods {
-		if p.Outcome == ImportNew {
+		if p.Outcome == ImportNew && i.parents[p.Pod.UID()] == "" {
 			if err := i.place(ctx, p.Pod); err != nil {
 				return false, err
 			}
 		}
 	}
-	return false, nil
+	return false, i.record(ctx)
 }
 
 func (i *importing) confirm(ctx context.Context) (placed bool, err error) {
@@ -188,14 +189,19 @@ func (i *importing) confirm(ctx context.Context) (placed bool, err error) {
 		return false, err
 	}
 	placed = true
-	for n, p := range i.out.Pods {
-		if p.Outcome != ImportNew {
-			continue
-		}
-		if i.parents[p.Pod.UID()] == "" {
+	for _, p := range i.out.Pods {
+		placed = placed && i.isRecorded(p)
+		if p.Outcome == ImportNew && i.parents[p.Pod.UID()] == "" {
 			placed = false
 			i.parents[p.Pod.UID()] = ""
 			i.engine.reserved.put(p.Pod)
+		}
+	}
+	if !placed {
+		return false, nil
+	}
+	for n, p := range i.out.Pods {
+		if p.Outcome != ImportNew {
 			continue
 		}
 		record := *p.Pod
@@ -205,12 +211,6 @@ func (i *importing) confirm(ctx context.Context) (placed bool, err error) {
 		i.draft.PutPod(&record)
 		i.out.Pods[n].Pod = &record
 	}
-	if !placed {
-		return false, nil
-	}
-	if err := i.record(ctx); err != nil {
-		return false, err
-	}
 	view, err := i.engine.Ledger.Commit(ctx, i.draft)
 	if err != nil {
 		return false, fmt.Errorf("import %s: %w", i.out.Facts.File, err)
@@ -219,17 +219,24 @@ func (i *importing) confirm(ctx context.Context) (placed bool, err error) {
 	return true, nil
 }
 
+// isRecorded reports whether a pod's claim record tells what the import leaves it.
+func (i *importing) isRecorded(p ImportedPod) bool {
+	claims, ok := i.recorded[p.Pod.UID()]
+	return p.Outcome == ImportKnown || ok && ledger.SameClaims(claims, p.Pod.Claims)
+}
+
 // record writes the claim records of the pods that the import changes.
 func (i *importing) record(ctx context.Context) error {
 	for _, p := range i.out.Pods {
-		if p.Outcome == ImportKnown {
+		if i.isRecorded(p) {
 			continue
 		}
-		restore, err := i.engine.Places.RecordClaims(ctx, i.draft.View(), p.Pod.UID(), true)
+		restore, err := i.engine.Places.RecordClaims(ctx, i.out.View, p.Pod.UID(), true)
 		if err != nil {
 			return fmt.Errorf("import %s: record what pod %s holds: %w", i.out.Facts.File, p.Pod.UID(), err)
 		}
 		i.undo.add(restore)
+		i.recorded[p.Pod.UID()] = p.Pod.Claims
 	}
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/fault"
@@ -252,5 +253,42 @@ func TestImportIsPlannedAgain(t *testing.T) {
 	must(t, err)
 	if done.View.Generation() != 2 || h.cpus("a") != "1" {
 		t.Errorf("generation %d, a has %s", done.View.Generation(), h.cpus("a"))
+	}
+}
+
+// TestImportHoldsUpNobody: claim records are the kernel's, or wait for who writes there.
+// Others are admitted meanwhile, and an import that would have what they got is refused.
+func TestImportHoldsUpNobody(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ known, want string }{{"", ""}, {"a", "CPU"}} {
+		h := newHouse(t, topology.BestEffort)
+		if c.known != "" { // its claim is not reserved, as the pod is not on its way in
+			_, err := h.ledger.Update(t.Context(), func(d *ledger.Draft) error {
+				p := ledgertest.Pod("a")
+				p.Pod.Containers = guaranteed("a", 1, 0).Containers
+				d.PutPod(p)
+				return nil
+			})
+			must(t, err)
+		}
+		var v admission.Verdict
+		var err error
+		h.places.recording = func() {
+			ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+			defer cancel()
+			v, err = h.Admit(ctx, admission.Request{Pod: guaranteed("b", 1, 0)})
+		}
+		req := admission.Import{Data: file("0,2-15", "a/main=1")}
+		if c.known == "" {
+			req.Pods = []workload.Pod{guaranteed("a", 1, 0)}
+		}
+		_, failed := h.take(req)
+		if err != nil || v.Outcome != admission.Admitted {
+			t.Errorf("while a claim record is written: %+v, %v", v, err)
+		}
+		if c.want == "" && failed != nil || c.want != "" && (failed == nil || !strings.Contains(failed.Error(), c.want)) {
+			t.Errorf("import: %v, want %q", failed, c.want)
+		}
+		h.nothingReserved(t)
 	}
 }
