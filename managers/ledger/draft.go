@@ -17,8 +17,8 @@ type Draft struct {
 	unknown   map[string]*UnknownLivePod
 	traces    []*Trace
 	uncertain *string
-	epoch     EpochID // another one than the base's; zero: the base's
-	view      *View   // of base and changes; nil when a change made it stale
+	renewal   *epoch // what begins with it, but the boot; nil: nothing
+	view      *View  // of base and changes; nil when a change made it stale
 }
 
 // NewDraft starts a draft on a view.
@@ -42,7 +42,7 @@ func (d *Draft) View() *View {
 
 // Empty reports whether the draft changes nothing.
 func (d *Draft) Empty() bool {
-	return len(d.pods)+len(d.bindings)+len(d.resources)+len(d.leases)+len(d.outsiders)+len(d.unknown)+len(d.traces) == 0 && d.uncertain == nil && d.epoch == 0
+	return len(d.pods)+len(d.bindings)+len(d.resources)+len(d.leases)+len(d.outsiders)+len(d.unknown)+len(d.traces) == 0 && d.uncertain == nil && d.renewal == nil
 }
 
 // PutPod adds or replaces a pod's record with all of its claims and, if it has
@@ -173,9 +173,13 @@ func (d *Draft) SetUncertain(reason string) {
 	}
 }
 
-// RenewEpoch begins a new epoch with the draft's commit: what else it changes is durable
-// if, and only if, the epoch is. The id must not be zero and should be random.
-func (d *Draft) RenewEpoch(id EpochID) { d.epoch, d.view = id, nil }
+// RenewEpoch begins a new epoch with the draft's commit, for a ledger that turns out to
+// be an older copy: what else the draft changes is durable if, and only if, the epoch
+// is. The id must not be zero and should be random. Revisions begin anew at a base as
+// Options.Epoch is one: the copy's have been given out for another state.
+func (d *Draft) RenewEpoch(id EpochID, base uint64) {
+	d.renewal, d.view = &epoch{id: id, base: max(base, d.base.epoch.base+1)}, nil
+}
 
 // set writes to a map that is made on first use.
 func set[V any](m *map[string]*V, key string, v *V) {
@@ -225,8 +229,8 @@ func (d *Draft) apply(generation uint64) *View {
 	if d.uncertain != nil {
 		v.uncertain = *d.uncertain
 	}
-	if d.epoch != 0 {
-		v.epoch.id = d.epoch
+	if d.renewal != nil {
+		v.epoch.id, v.epoch.base = d.renewal.id, d.renewal.base
 	}
 	v.explain(d)
 	return &v

@@ -46,11 +46,11 @@ func TestEpochID(t *testing.T) {
 	if _, err := l.Commit(t.Context(), stale); !errors.Is(err, ledger.ErrStale) {
 		t.Errorf("commit of a draft of the epoch before: %v", err)
 	}
-	if v, err = l.Update(t.Context(), func(d *ledger.Draft) error { d.RenewEpoch(8); return nil }); err != nil || v.EpochID() != 8 || v.NumPods() != 1 {
+	if v, err = l.Update(t.Context(), func(d *ledger.Draft) error { d.RenewEpoch(8, 9); return nil }); err != nil || v.EpochID() != 8 || v.Revision() != 9<<10+3 || v.NumPods() != 1 {
 		t.Fatalf("renewed by a draft: epoch %s, %v", v.EpochID(), err)
 	}
-	if l = open(5); l.View().EpochID() != 8 {
-		t.Errorf("after a restart the epoch that a draft began is %s", l.View().EpochID())
+	if l = open(5); l.View().EpochID() != 8 || l.View().Revision() != 9<<10+3 {
+		t.Errorf("after a restart the epoch that a draft began is %s, at revision %d", l.View().EpochID(), l.View().Revision())
 	}
 	if _, err := l.RenewEpoch(t.Context(), 4); err != nil {
 		t.Fatal(err)
@@ -59,7 +59,7 @@ func TestEpochID(t *testing.T) {
 	if draft := ledger.NewDraft(l.View()).View(); draft.EpochID() != 4 {
 		t.Errorf("a draft has epoch %s", draft.EpochID())
 	}
-	if l = open(5); l.View().EpochID() != 4 || l.View().Revision() != 7<<10+5 {
+	if l = open(5); l.View().EpochID() != 4 || l.View().Revision() != 9<<10+5 {
 		t.Errorf("after another restart: epoch %s, revision %d", l.View().EpochID(), l.View().Revision())
 	}
 	if _, err := l.RenewEpoch(t.Context(), 0); fault.ClassOf(err) != fault.Invalid {

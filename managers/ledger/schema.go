@@ -293,8 +293,9 @@ func encodeDraft(old, next *View, d *Draft) ([]Entry, error) {
 	encodeChanges(&b, BucketUnknownLive, d.unknown)
 	b.traces(old, next)
 	b.uncertain(old, next)
-	if next.epoch.id != old.epoch.id {
+	if d.renewal != nil {
 		b.put(BucketMeta, metaEpochID, next.epoch.id)
+		b.put(BucketMeta, metaEpoch, next.epoch.base)
 	}
 	return b.entries, b.err
 }

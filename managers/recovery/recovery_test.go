@@ -201,7 +201,7 @@ func TestTable(t *testing.T) {
 				draft := ledger.NewDraft(view)
 				plan.Apply(draft)
 				if plan.OlderCopy {
-					draft.RenewEpoch(9)
+					draft.RenewEpoch(9, 0)
 				}
 				again := in
 				again.View, again.Report = commit(t, l, draft), ledger.Report{}

@@ -79,7 +79,7 @@ func (a *App) recover(ctx context.Context) error {
 			if plan.OlderCopy {
 				// With the claims that are taken over: a start that finds another epoch,
 				// and not them, would not know that its ledger is an older copy.
-				d.RenewEpoch(store.NewEpochID())
+				d.RenewEpoch(store.NewEpochID(), uint64(max(0, a.Now().UnixMilli())))
 			}
 			d.SetUncertain(why)
 			return nil
@@ -92,6 +92,9 @@ func (a *App) recover(ctx context.Context) error {
 		return fmt.Errorf("keep what lives here: %w", err)
 	}
 	a.Failpoint.Hit(AfterRecovery)
+	if plan.OlderCopy {
+		a.history.Start(a.Ledger.View()) // no reader has seen a state of this ledger
+	}
 	for _, uid := range plan.Remove {
 		if err := a.reconcile.RemoveEmpty(ctx, a.Ledger.View(), uid); err != nil {
 			// What cannot be removed now is tried again by the sweep.

@@ -13,8 +13,11 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
+	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
 	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
 	"github.com/berthd/berth/hack/plugin/script"
 	"github.com/berthd/berth/managers/cgroup"
@@ -509,4 +512,47 @@ func TestClaimRecordsInFiles(t *testing.T) {
 		t.Errorf("records are left: %v, %v", names, err)
 	}
 	d.check()
+}
+
+// TestRevisionsAfterAnOlderCopy: a revision that was read before an older copy of the
+// ledger was put back is never one of what follows: who watches from it is told so.
+func TestRevisionsAfterAnOlderCopy(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, "--cgroup-tree", "memory")
+	n.kernel = false
+	d := n.start()
+	d.admitted(burstable("first"))
+	d.stop()
+	path := filepath.Join(n.root, "state", "ledger.db")
+	copied, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d = n.start()
+	for _, uid := range []string{"a", "b", "c"} {
+		d.admitted(burstable(uid))
+	}
+	revision := func() uint64 {
+		resp, err := d.allocation.GetRevision(n.ctx(), &allocationv1.GetRevisionRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resp.GetRevision()
+	}
+	before := revision()
+	d.kill()
+	if err := os.WriteFile(path, copied, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	d = n.start()
+	if now := revision(); now <= before {
+		t.Errorf("revision %d after %d", now, before)
+	}
+	stream, err := d.allocation.Watch(n.ctx(), &allocationv1.WatchRequest{FromRevision: before})
+	if err == nil {
+		_, err = stream.Recv()
+	}
+	if status.Code(err) != codes.OutOfRange {
+		t.Errorf("watch from a revision of before: %v", err)
+	}
 }
