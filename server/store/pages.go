@@ -362,7 +362,7 @@ func (r *rawReader) leaf(slot uint64) (entries []ledger.Entry, whole bool) {
 	whole = n == count && id == slot && flags == leafFlag
 	for i := range n {
 		key, value, flags, ok := p.element(i, false)
-		if !ok || len(key) == 0 {
+		if !ok || len(key) == 0 || len(key) > longestKey {
 			whole = false
 			continue
 		}
@@ -388,7 +388,7 @@ func (r *rawReader) inline(bucket string, value []byte, reached bool) (entries [
 	whole = true
 	for i := range min(p.count, r.pageSize/elementSize) {
 		key, value, _, ok := p.element(i, false)
-		if !ok || len(key) == 0 {
+		if !ok || len(key) == 0 || len(key) > longestKey {
 			whole = false
 			continue
 		}
@@ -401,13 +401,17 @@ func (r *rawReader) inline(bucket string, value []byte, reached bool) (entries [
 	return entries, whole
 }
 
-// entryOf makes an entry; its checksum knows better to which bucket it belongs.
+// longestKey is more than any key of the ledger's has.
+const longestKey = 2048
+
+// entryOf makes an entry; its checksum knows better to which bucket it belongs. The
+// value stays in the file's data: elements of damaged pages can be as large as the file.
 func entryOf(bucket string, key, value []byte) (e ledger.Entry, sound bool) {
 	own, sound := ledger.BucketOf(string(key), value)
 	if sound {
 		bucket = own
 	}
-	return ledger.Entry{Bucket: bucket, Key: string(key), Value: bytes.Clone(value)}, sound
+	return ledger.Entry{Bucket: bucket, Key: string(key), Value: value}, sound
 }
 
 // end returns the page after those that belong to one. They have no headers of their
