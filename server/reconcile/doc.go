@@ -17,7 +17,8 @@
 //   - unbound: the cgroup of a container that berth made and no binding tells of; its
 //     start was cut off, or is under way.
 //   - ending: a cgroup that is being removed. A removal freezes it and takes its
-//     processes away, which a pass neither reports nor undoes.
+//     processes away, which a pass neither reports nor undoes. It takes from them the
+//     CPUs of others all the same.
 //   - orphan: the cgroup of a pod that the ledger does not know.
 //   - guest: a bound container that a runtime has made, with a cgroup of the
 //     runtime's.

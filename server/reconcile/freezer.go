@@ -3,7 +3,6 @@ package reconcile
 import (
 	"context"
 	"fmt"
-	"slices"
 	"sync"
 
 	"github.com/berthd/berth/managers/cgroup"
@@ -51,22 +50,36 @@ func (e *endings) forget() {
 	}
 }
 
-// without drops the nodes that a removal may have changed since forget. The result
-// shares its array with nodes.
-func (e *endings) without(nodes []cgroup.Node) []cgroup.Node {
+// confine leaves of the nodes that a removal may have changed since forget the CPUs and
+// memory nodes of those that are there: their processes may outlive the removal. The
+// result shares its array with nodes.
+func (e *endings) confine(nodes []cgroup.Node, seen *cgroup.Snapshot) []cgroup.Node {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if len(e.names) == 0 {
 		return nodes
 	}
-	return slices.DeleteFunc(nodes, func(n cgroup.Node) bool {
-		for _, one := range e.names {
-			if n.Name.Within(one.name) {
-				return true
+	out := nodes[:0]
+	for _, n := range nodes {
+		if e.within(n.Name) {
+			if seen.Find(n.Name).State != cgroup.Valid {
+				continue
 			}
+			n = cgroup.Node{Name: n.Name, Values: cgroup.Values{Cpuset: n.Values.Cpuset}}
 		}
-		return false
-	})
+		out = append(out, n)
+	}
+	return out
+}
+
+// within tells whether a cgroup is one of them or lies in one. mu is held.
+func (e *endings) within(name cgroup.Name) bool {
+	for _, one := range e.names {
+		if name.Within(one.name) {
+			return true
+		}
+	}
+	return false
 }
 
 // revive gives a cgroup that was there before what it lacks: it may be left of a

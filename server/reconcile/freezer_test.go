@@ -1,6 +1,7 @@
 package reconcile
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
@@ -163,5 +164,35 @@ func TestFrozenAbovePods(t *testing.T) {
 		if _, err := b.startIn("a", "1"); err != nil {
 			t.Errorf("thawed: %v", err)
 		}
+	}
+}
+
+// A pass beside a removal leaves to it what it changes, but not the CPUs: the processes
+// may outlive it, and whoever is given CPUs of theirs starts after the pass.
+func TestPassClearsCPUsBesideARemoval(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, memtree.V1(), nil)
+	b.admit("a", workload.Burstable, cpus(500))
+	b.pass()
+	path, err := b.startIn("a", "1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.pass()
+	b.removing = func() error {
+		b.tree.CutOff(name(path))
+		b.own()
+		b.pass()
+		return errors.New("processes are still there")
+	}
+	bound, _ := b.ledger.View().Binding("1")
+	if err := b.RemoveContainer(t.Context(), bound); err == nil {
+		t.Fatal("removed")
+	}
+	if got, want := b.seen(path).Values.CPUs, b.ledger.View().SharedCPUs(); got != want {
+		t.Errorf("the container may run on %s, shared are %s", got, want)
+	}
+	if by, _ := b.tree.Frozen(t.Context(), name(path)); by == nil {
+		t.Error("the pass has thawed what is being removed")
 	}
 }

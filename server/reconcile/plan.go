@@ -78,7 +78,7 @@ func (l *Loop) plan(ctx context.Context, view *ledger.View) (*plan, error) {
 	}
 	l.sharers = l.unknownSharers(view, p.seen)
 	p.desired = append(p.desired, sharing(l.sharers, view, p.seen)...)
-	p.desired = l.ending.without(p.guests.present(p.desired, p.seen))
+	p.desired = l.ending.confine(p.guests.present(p.desired, p.seen), p.seen)
 	var held []cgroup.HeldLimit
 	p.desired, held = l.hold(p.desired, p.seen)
 	p.findings = append(p.findings, l.heldFindings(held)...)
