@@ -29,8 +29,11 @@ func (e *Engine) Sync(ctx context.Context, living []string, known uint64) (remov
 	for _, uid := range living {
 		alive[uid] = true
 	}
+	if known == 0 { // but not of those that are admitted while it is carried out
+		known = view.Revision()
+	}
 	dead := func(p *ledger.Pod) bool {
-		return !alive[p.UID()] && (known == 0 || view.RevisionOf(p.AdmittedGeneration) <= known)
+		return !alive[p.UID()] && view.RevisionOf(p.AdmittedGeneration) <= known
 	}
 	var gone []string
 	for p := range view.Pods() {
