@@ -113,9 +113,9 @@ func noVerdict(err error) error {
 // lives gives the claims of a pod that runs.
 func (e *Engine) lives(p *ledger.Pod, l takenOver) ([]ledger.Claim, error) {
 	if l.known.Source == ledger.FromClaimRecord && len(l.holdings) == 0 && l.known.Digest != "" {
-		if l.known.Digest != p.Digest {
-			return nil, fault.Preconditionf("pod %s lives here with another specification than the one given: "+
-				"admit it with the specification that it runs with, or remove it first", p.UID())
+		if l.known.Digest != p.Digest && !amountsFit(p, l.known.Claims) {
+			return nil, fault.Preconditionf("pod %s lives here with another specification than the one given, which asks for other "+
+				"amounts than it holds: admit it with the specification that it runs with, or remove it first", p.UID())
 		}
 		return slices.Clone(l.known.Claims), nil
 	}
@@ -138,6 +138,50 @@ func (e *Engine) lives(p *ledger.Pod, l takenOver) ([]ledger.Claim, error) {
 	}
 	ledger.SortClaims(claims)
 	return claims, nil
+}
+
+// amountsFit reports whether recorded claims are what a changed specification asks for: a
+// pod whose resources were changed while berth was away keeps what it has. A container
+// without CPUs or memory of its own goes on without them.
+func amountsFit(p *ledger.Pod, claims []ledger.Claim) bool {
+	for i := range claims {
+		c := &claims[i]
+		if c.Owner.Container == "" {
+			return false // amounts of a pod as a whole are divided among its containers
+		}
+		ctr := p.Pod.Container(c.Owner.Container)
+		if ctr == nil {
+			return false
+		}
+		resource := workload.Resource(c.Resource)
+		asked, held := ctr.Requests[resource], int64(0)
+		switch {
+		case c.CPUs != nil:
+			if !ctr.Guaranteed() {
+				return false
+			}
+			asked, held = int64(ctr.Requests.WholeCPUs()), int64(c.CPUs.Set.Len())
+		case c.Devices != nil:
+			asked, held = ctr.Limits[resource], int64(len(c.Devices.Devices))
+		case len(c.Memory) > 0:
+			for _, b := range c.Memory {
+				held += int64(b.Bytes)
+			}
+		}
+		if asked != held {
+			return false
+		}
+	}
+	for _, ctr := range p.Pod.Walk() {
+		for name, n := range ctr.Limits.Sorted() {
+			if name.IsExtended() && n > 0 && !slices.ContainsFunc(claims, func(c ledger.Claim) bool {
+				return c.Owner.Container == ctr.Name && c.Resource == string(name)
+			}) {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // wantsCPUs reports whether a container of the pod may have CPUs of its own.

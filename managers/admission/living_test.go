@@ -74,8 +74,20 @@ func TestTakeOver(t *testing.T) {
 			pod:   asks, outcome: admission.Admitted, cpus: "5-6", devices: "g3",
 		},
 		"claim record of another specification": {
-			known: ledger.UnknownLivePod{Source: ledger.FromClaimRecord, Digest: "other", Claims: owned("main", "5-6", "g3")},
+			known: ledger.UnknownLivePod{Source: ledger.FromClaimRecord, Digest: "other", Claims: owned("main", "5-7", "g3")},
 			pod:   asks, class: fault.Precondition, text: "another specification",
+		},
+		"claim record of another specification, without its device": {
+			known: ledger.UnknownLivePod{Source: ledger.FromClaimRecord, Digest: "other", Claims: owned("main", "5-6")},
+			pod:   asks, class: fault.Precondition, text: "another specification",
+		},
+		"claim record of another specification, of another container": {
+			known: ledger.UnknownLivePod{Source: ledger.FromClaimRecord, Digest: "other", Claims: owned("side", "5-6", "g3")},
+			pod:   asks, class: fault.Precondition, text: "another specification",
+		},
+		"claim record of another specification with the same amounts": {
+			known: ledger.UnknownLivePod{Source: ledger.FromClaimRecord, Digest: "other", Claims: owned("main", "5-6", "g3")},
+			pod:   asks, outcome: admission.Admitted, cpus: "5-6", devices: "g3",
 		},
 		"kernel, and devices": {
 			known: ledger.UnknownLivePod{Source: ledger.FromKernel, Claims: owned("main", "5-6"), DevicesUnknown: true},
