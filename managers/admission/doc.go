@@ -61,8 +61,9 @@
 //     pods that need neither; what they take was free for both. Starvation ends with
 //     the deadline of the pod that waits, in an answer that says why.
 //   - Resize, Reconfigure, Import, Remove and Sync count reservations as taken and
-//     wait for none. Sync removes pods side by side; it leaves alone a pod with an
-//     operation under way.
+//     wait for none. Sync removes pods side by side: only the removal of a pod waits
+//     for an operation on that pod, and a pod that is not in the ledger is left alone
+//     while there is one.
 //
 // Invariants: no remote call is made and no cgroup is made or removed under the
 // admission lock; what is reserved is given to nobody else; the ledger changes by at
