@@ -37,7 +37,11 @@ func (a *App) openRecords(ctx context.Context) (cgroup.Records, error) {
 		}
 		a.Log.WarnContext(ctx, "claim records are kept as files", "directory", a.claimsDir(), "error", err)
 	}
-	files, err := claimfiles.Open(a.claimsDir())
+	boot, err := a.bootID(os.DirFS("/proc"))
+	if err != nil {
+		return nil, err
+	}
+	files, err := claimfiles.Open(a.claimsDir(), boot)
 	if err != nil {
 		return nil, err
 	}
@@ -45,7 +49,7 @@ func (a *App) openRecords(ctx context.Context) (cgroup.Records, error) {
 	return files, nil
 }
 
-// claimsDir lies beside berth's own socket, in a directory that a boot clears.
+// claimsDir lies beside berth's own socket, as a rule in a directory that a boot clears.
 func (a *App) claimsDir() string { return filepath.Join(filepath.Dir(a.Config.Listen), "claims") }
 
 func (a *App) closeRecords() error {

@@ -46,9 +46,14 @@ type Files struct {
 
 var _ cgroup.Records = (*Files)(nil)
 
-// Open opens the directory, and makes it where there is none. One that somebody else
-// owns or can write to is an error of class Precondition that says what to do.
-func Open(path string) (*Files, error) {
+// bootFile names the boot that the records are of.
+const bootFile = unfinished + "boot"
+
+// Open opens the directory, and makes it where there is none. Records of another boot than
+// the given one are removed: their pods have ended, and a power cut may have left parts of
+// them. A directory that somebody else owns or can write to is an error of class
+// Precondition that says what to do.
+func Open(path, boot string) (*Files, error) {
 	if err := os.MkdirAll(path, dirMode); err != nil {
 		return nil, fault.Unavailablef("make the directory of claim records: %w", err)
 	}
@@ -69,7 +74,31 @@ func Open(path string) (*Files, error) {
 	if err != nil {
 		return nil, fault.Unavailablef("open the directory of claim records: %w", err)
 	}
-	return &Files{path: path, dir: dir}, nil
+	f := &Files{path: path, dir: dir}
+	if err := f.begin(boot); err != nil {
+		return nil, errors.Join(err, dir.Close())
+	}
+	return f, nil
+}
+
+// begin removes what is not of this boot.
+func (f *Files) begin(boot string) error {
+	if was, err := f.read(bootFile); err == nil && string(was) == boot {
+		return nil
+	}
+	names, err := f.Names()
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if err := f.dir.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return f.failed("remove", name, err)
+		}
+	}
+	if err := f.write(bootFile, []byte(boot)); err != nil {
+		return f.failed("write", bootFile, err)
+	}
+	return nil
 }
 
 // Close lets go of the directory. The records stay.
@@ -111,6 +140,10 @@ func (f *Files) ReadRecord(ctx context.Context, name cgroup.Name) ([]byte, error
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
+	return f.read(base)
+}
+
+func (f *Files) read(base string) ([]byte, error) {
 	in, err := f.dir.OpenFile(base, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil

@@ -14,7 +14,7 @@ import (
 func open(t *testing.T) (*Files, string) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "run", "claims")
-	f, err := Open(path)
+	f, err := Open(path, "boot")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,20 +115,20 @@ func TestForeignDirectory(t *testing.T) {
 	if err := os.Chmod(path, 0o755); err != nil { //nolint:gosec // that is what is refused
 		t.Fatal(err)
 	}
-	if _, err := Open(path); fault.ClassOf(err) != fault.Precondition {
+	if _, err := Open(path, "boot"); fault.ClassOf(err) != fault.Precondition {
 		t.Errorf("mode 0755: %v", err)
 	}
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Open(file); err == nil {
+	if _, err := Open(file, "boot"); err == nil {
 		t.Error("a file was taken for a directory")
 	}
 }
 
 func BenchmarkWriteRecord(b *testing.B) {
-	f, err := Open(filepath.Join(b.TempDir(), "claims"))
+	f, err := Open(filepath.Join(b.TempDir(), "claims"), "boot")
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -137,6 +137,28 @@ func BenchmarkWriteRecord(b *testing.B) {
 	for b.Loop() {
 		if err := f.WriteRecord(b.Context(), pod, record); err != nil {
 			b.Fatal(err)
+		}
+	}
+}
+
+// TestAnotherBoot: the pods of a boot before have ended, whatever is left of their records.
+func TestAnotherBoot(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "claims")
+	name := cgroup.Name{"kubepods", "podp"}
+	for i, boot := range []string{"one", "one", "two"} {
+		f, err := Open(path, boot)
+		if err != nil {
+			t.Fatal(err)
+		}
+		record, err := f.ReadRecord(t.Context(), name)
+		if want := i == 1; err != nil || (record != nil) != want {
+			t.Errorf("start %d, in boot %s: record %q, %v", i, boot, record, err)
+		}
+		if err := f.WriteRecord(t.Context(), name, []byte("record")); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.Close(); err != nil {
+			t.Fatal(err)
 		}
 	}
 }
