@@ -3,6 +3,7 @@ package cgrouptest
 import (
 	"context"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -324,27 +325,32 @@ func testBadNames(t *testing.T, s *suite) {
 	}
 }
 
+// testSiblingsAtOnce makes siblings below a parent that is not there either, again and
+// again: how the calls meet in the kernel is up to chance.
 func testSiblingsAtOnce(t *testing.T, s *suite) {
-	var wg sync.WaitGroup
-	errs := make([]error, 8)
-	for i := range errs {
-		wg.Go(func() {
-			name := s.name("pods", string(rune('a'+i)))
-			_, errs[i] = s.Tree.Ensure(t.Context(), cgroup.Node{Name: name, Values: s.sample(1)})
-			if errs[i] == nil && i%2 == 1 {
-				errs[i] = s.Tree.Remove(t.Context(), name)
-			}
-		})
-	}
-	wg.Wait()
-	for i, err := range errs {
-		if err != nil {
-			t.Errorf("sibling %d: %v", i, err)
+	for round := range 10 {
+		parent := s.name("pods" + strconv.Itoa(round))
+		var wg sync.WaitGroup
+		errs := make([]error, 8)
+		for i := range errs {
+			wg.Go(func() {
+				name := append(slices.Clone(parent), string(rune('a'+i)))
+				_, errs[i] = s.Tree.Ensure(t.Context(), cgroup.Node{Name: name, Values: s.sample(1)})
+				if errs[i] == nil && i%2 == 1 {
+					errs[i] = s.Tree.Remove(t.Context(), name)
+				}
+			})
 		}
-	}
-	got, err := s.Tree.Observe(t.Context(), s.name("pods"), 1)
-	if err != nil || len(got.Nodes) != 1+len(errs)/2 {
-		t.Errorf("left are %d cgroups, %v; want %d", len(got.Nodes), err, 1+len(errs)/2)
+		wg.Wait()
+		for i, err := range errs {
+			if err != nil {
+				t.Errorf("sibling %d: %v", i, err)
+			}
+		}
+		got, err := s.Tree.Observe(t.Context(), parent, 1)
+		if err != nil || len(got.Nodes) != 1+len(errs)/2 {
+			t.Errorf("left are %d cgroups, %v; want %d", len(got.Nodes), err, 1+len(errs)/2)
+		}
 	}
 }
 

@@ -252,24 +252,23 @@ func (d *Driver) createV2(name cgroup.Name, c *creation) error {
 // does not hand down yet: all at once, else one by one. The error is of the
 // needed ones that the kernel refused, as it does while processes are in there.
 func (d *Driver) handDown(path string) error {
-	const file = "cgroup.subtree_control"
 	available, err := d.root.ReadFile(filepath.Join(path, "cgroup.controllers"))
 	if err != nil {
 		return errno.Classify(err)
 	}
-	enabled, err := d.root.ReadFile(filepath.Join(path, file))
+	enabled, err := d.root.ReadFile(filepath.Join(path, subtreeControl))
 	if err != nil {
 		return errno.Classify(err)
 	}
 	wanted := slices.DeleteFunc(strings.Fields(string(available)), func(c string) bool {
 		return slices.Contains(strings.Fields(string(enabled)), c)
 	})
-	if len(wanted) == 0 || d.writeText(path, file, "+"+strings.Join(wanted, " +")) == nil {
+	if len(wanted) == 0 || d.writeText(path, subtreeControl, "+"+strings.Join(wanted, " +")) == nil {
 		return nil
 	}
 	var refusals []error
 	for _, c := range wanted {
-		if err := d.writeText(path, file, "+"+c); err != nil && slices.Contains(d.needed, c) {
+		if err := d.writeText(path, subtreeControl, "+"+c); err != nil && slices.Contains(d.needed, c) {
 			refusals = append(refusals, err)
 		}
 	}
@@ -305,9 +304,9 @@ func (d *Driver) write(ctx context.Context, node cgroup.Node) error {
 	}
 	r := request(node.Values, d.facts)
 	if d.facts.Version == cgroup.V2 {
-		m, err := cgroupsv2.NewManager(&cgroups.Cgroup{Resources: r}, filepath.Join(d.mount, d.hierarchies[0].path(node.Name)))
-		if err == nil {
-			err = m.Set(r)
+		err := d.writeV2(node.Name, r)
+		if errors.Is(err, fs.ErrNotExist) && d.awaitFiles(node.Name) {
+			err = d.writeV2(node.Name, r)
 		}
 		return errno.Classify(cmp.Or(err, d.writeFrozen(node)))
 	}
@@ -317,6 +316,35 @@ func (d *Driver) write(ctx context.Context, node cgroup.Node) error {
 	}
 	return errno.Classify(cmp.Or(err, d.writeFrozen(node)))
 }
+
+// writeV2 puts values into force on v2.
+func (d *Driver) writeV2(name cgroup.Name, r *cgroups.Resources) error {
+	m, err := cgroupsv2.NewManager(&cgroups.Cgroup{Resources: r}, filepath.Join(d.mount, d.hierarchies[0].path(name)))
+	if err != nil {
+		return err
+	}
+	return m.Set(r)
+}
+
+// awaitFiles waits until a cgroup has the files of the controllers that it lists, and
+// reports whether it is worth to look for them again. A controller that is handed
+// down just now, by anybody, is listed before its files are made. The kernel lists it
+// without its lock and makes the files under it, so it is enough to have held that
+// lock since: to hand down once more what is handed down already takes it.
+func (d *Driver) awaitFiles(name cgroup.Name) bool {
+	if len(name) == 0 {
+		return false // the root has its files from the start
+	}
+	parent := d.hierarchies[0].path(name.Parent())
+	enabled, err := d.root.ReadFile(filepath.Join(parent, subtreeControl))
+	if err != nil || len(strings.Fields(string(enabled))) == 0 {
+		return false
+	}
+	return d.writeText(parent, subtreeControl, "+"+strings.Join(strings.Fields(string(enabled)), " +")) == nil
+}
+
+// subtreeControl is the file that lists what a cgroup of v2 hands down.
+const subtreeControl = "cgroup.subtree_control"
 
 // request puts values into the library's form, in which zero means "leave as it
 // is". Device rules are never asked for, and freezing is not left to the library,
