@@ -121,6 +121,25 @@ func TestSystemdKeepsContract(t *testing.T) {
 	})
 }
 
+// A slice without values asks for its share of the CPUs all the same: what no slice
+// asks for, systemd takes away from all of them.
+func TestEverySliceAsksForTheCPUController(t *testing.T) {
+	d := open(t)
+	at, err := place(root(t, d))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := "CPUWeight=100"
+	if d.Facts().Version == cgroup.V1 {
+		want = "CPUShares=1024"
+	}
+	name, _, _ := strings.Cut(want, "=")
+	got, err := exec.CommandContext(t.Context(), "systemctl", "show", "--property="+name, at.Base()).Output()
+	if err != nil || strings.TrimSpace(string(got)) != want {
+		t.Errorf("systemd knows %q (%v), want %s", got, err, want)
+	}
+}
+
 // systemd knows the limits itself: they are still there after it has reloaded.
 func TestLimitsOutliveAReload(t *testing.T) {
 	d := open(t)

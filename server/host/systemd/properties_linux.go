@@ -24,13 +24,16 @@ func property(name string, value any) units.Property {
 }
 
 // beginning are the properties of a slice that begins. What is accounted has its
-// controller.
+// controller; but on v2 systemd accounts CPU time without the controller, and takes
+// that away from a slice with the last neighbour that has a weight. So each slice
+// has one, to begin with the kernel's own.
 func beginning(parent string, f cgroup.Facts) []units.Property {
-	io := "IOAccounting"
+	io, weight := "IOAccounting", property("CPUWeight", uint64(100))
 	if f.Version == cgroup.V1 {
-		io = "BlockIOAccounting"
+		io, weight = "BlockIOAccounting", property("CPUShares", uint64(1024))
 	}
 	return []units.Property{
+		weight,
 		units.PropDescription("berth: a cgroup of pods"),
 		units.PropWants(parent),
 		property("MemoryAccounting", true), property("CPUAccounting", true),
