@@ -17,6 +17,9 @@
 //	device FILE       opens a device for reading and writing, and tells its numbers
 //	fill              uses memory until there is none
 //	spin              uses a CPU until it is told to end
+//	burn CPU TIME     uses the named CPU for a time, as in "5ms"
+//	pulse TIME        uses a CPU for a moment again and again, with a time in between,
+//	                  until it is told to end
 //	wait              says so, and ends with the code 0 when it is told to (SIGTERM)
 //	stubborn          says so, and stays until it is killed
 //
@@ -111,6 +114,10 @@ func do(task []string, told <-chan os.Signal) error {
 		fill()
 	case "spin":
 		spin(told)
+	case "burn":
+		return burn(arg(0), arg(1))
+	case "pulse":
+		return pulse(arg(0), told)
 	case "wait":
 		fmt.Println("waits")
 		<-told

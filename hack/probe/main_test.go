@@ -11,7 +11,8 @@ import (
 func TestTasks(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "x")
-	told := make(chan os.Signal, 2)
+	told := make(chan os.Signal, 3)
+	told <- syscall.SIGTERM
 	told <- syscall.SIGTERM
 	told <- syscall.SIGTERM
 	for _, row := range []struct{ task, want string }{
@@ -20,6 +21,10 @@ func TestTasks(t *testing.T) {
 		{"fail-once " + file, ""},
 		{"wait", ""},
 		{"spin", ""},
+		{"pulse 1ms", ""},
+		{"burn x 1ms", "expected a number"},
+		{"burn 0 soon", "invalid duration"},
+		{"pulse soon", "expected one as in 5ms"},
 		{"show", ""},
 		{"device /dev/null", ""},
 		{"device " + file, "is no device"},
