@@ -1,6 +1,7 @@
 // Package house holds the tests of the project's own rules: which package may
-// import which, what managers/ must not do, what has to be documented, how
-// long a file may be, and for which systems the pure part must build.
+// import which, what managers/ must not do, what has to be documented, and how
+// long a file may be. (For which systems the pure part must build is checked in
+// hack/verify.sh: a build of everything is no test's business.)
 //
 // The import rules are the depguard section of .golangci.yml, and nothing
 // else: the linter reads it, and so do these tests. The tests are there
