@@ -160,7 +160,8 @@ func TestWhatAContainerIsMadeOf(t *testing.T) {
 				CPUs: "3", Mems: "1", CPUShares: 5, CPUQuotaUS: -1, CPUPeriodUS: 6, MemoryBytes: 8, MemorySwapBytes: 9,
 				HugePages: []container.HugePages{{Size: "2MB", Bytes: 10}}, Unified: map[string]string{"memory.min": "1"},
 			},
-			LogRoot: h.dir + "/logs", LogPath: h.dir + "/logs/default_a_a-uid/main/0.log",
+			StartCPUs: []string{"0", "3"},
+			LogRoot:   h.dir + "/logs", LogPath: h.dir + "/logs/default_a_a-uid/main/0.log",
 		}
 		if fmt.Sprintf("%+v", got.User) == "" || *got.User != *want.User {
 			t.Errorf("user %v", got.User)

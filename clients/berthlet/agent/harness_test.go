@@ -156,6 +156,8 @@ func (f *fakeNode) Allocate(_ context.Context, uid, container string) (*allocati
 	}, f.known(uid)
 }
 
+func (f *fakeNode) ReservedCPUs(context.Context) (string, error) { return "0", nil }
+
 func (f *fakeNode) PreStart(_ context.Context, uid, container, id string, pid int) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -8,6 +8,7 @@ import (
 
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
+	cpuv1 "github.com/berthd/berth/api/berth/cpu/v1"
 	lifecyclev1 "github.com/berthd/berth/api/berth/lifecycle/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/clients/berth"
@@ -28,6 +29,8 @@ type Node interface {
 	// Remove tells whether the pod was admitted.
 	Remove(ctx context.Context, uid string) (bool, error)
 	Allocate(ctx context.Context, uid, container string) (*allocationv1.AllocateResponse, error)
+	// ReservedCPUs are those that no container ever gets exclusively.
+	ReservedCPUs(ctx context.Context) (string, error)
 	PreStart(ctx context.Context, uid, container, id string, pid int) error
 	PostStop(ctx context.Context, id string) error
 }
@@ -92,6 +95,14 @@ func (b Berthd) Allocate(ctx context.Context, uid, container string) (*allocatio
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	return b.Allocation().Allocate(ctx, &allocationv1.AllocateRequest{PodUid: uid, ContainerName: container})
+}
+
+// ReservedCPUs implements Node.
+func (b Berthd) ReservedCPUs(ctx context.Context) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	state, err := b.CPU().GetState(ctx, &cpuv1.GetStateRequest{})
+	return state.GetReserved().GetCpus(), err
 }
 
 // PreStart implements Node.

@@ -185,6 +185,10 @@ func (w *worker) create(ctx context.Context, step lifecycle.Step) error {
 	if err != nil {
 		return w.heedForgotten(err)
 	}
+	reserved, err := w.Node.ReservedCPUs(ctx)
+	if err != nil {
+		return err
+	}
 	if err := w.Runtime.Open(ctx, w.place.shared(w.manifest, allocated.GetCgroupParent())); err != nil {
 		return err
 	}
@@ -198,6 +202,7 @@ func (w *worker) create(ctx context.Context, step lifecycle.Step) error {
 	for _, l := range w.manifest.Launches {
 		if l.Name == step.Container {
 			spec := w.place.describe(w.manifest, l, allocated, step)
+			spec.StartCPUs = startCPUs(reserved, spec.Resources.CPUs)
 			secure(&spec, w.manifest.Shared, l.Security, w.SeccompDir)
 			if spec.Mounts, err = w.mounts(l, allocated.GetMounts()); err != nil {
 				return err
@@ -206,6 +211,18 @@ func (w *worker) create(ctx context.Context, step lifecycle.Step) error {
 		}
 	}
 	return fault.Internalf("the pod has no container %q", step.Container)
+}
+
+// startCPUs lists where a container's process may be before its start. Reserved CPUs come
+// first: nobody holds them exclusively. A pod with CPUs of its own has none of them, and
+// the container then waits on its own.
+func startCPUs(reserved, own string) (choices []string) {
+	for _, cpus := range []string{reserved, own} {
+		if cpus != "" {
+			choices = append(choices, cpus)
+		}
+	}
+	return choices
 }
 
 // discard removes a container that has exited from berthd and from the runtime.

@@ -119,13 +119,17 @@ func (k *keeper) create() error {
 	for _, gid := range b.OCI.Process.User.AdditionalGids {
 		k.process.AdditionalGroups = append(k.process.AdditionalGroups, int(gid))
 	}
+	cpus, err := reserveStart(config.Cgroups, b.Spec.StartCPUs)
+	if err != nil {
+		return fmt.Errorf("make cgroup %s: %w", b.Spec.CgroupPath, err)
+	}
 	process, end, err := connection()
 	if err != nil {
 		return err
 	}
 	defer process.Close()
 	k.process.ExtraFiles = []*os.File{end} // filterFD
-	err = k.start(b)
+	err = onCPUs(cpus, func() error { return k.start(b) })
 	_ = end.Close() // the process has its own
 	if err != nil {
 		return err

@@ -105,6 +105,11 @@ type Spec struct {
 	// makes the cgroup, which then gets the Resources.
 	CgroupPath, CgroupParent string
 	Resources                Resources
+	// StartCPUs are lists of CPUs in the kernel's format. Until Start the container's
+	// process runs on the first of them that the pod's cgroup allows: the container's own
+	// CPUs may be another's before berthd is called for the start. Without any it runs on
+	// all CPUs. Only for a runtime that does not make the cgroup.
+	StartCPUs []string
 	// OOMScoreAdj is the score for the out-of-memory killer, -1000 to 1000.
 	OOMScoreAdj int
 	// LogPath is the file to which the output goes, as CRI has it. No link is followed
