@@ -1,0 +1,278 @@
+package placement
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/berthd/berth/managers/cpuset"
+)
+
+// story is a tracker on which events are told one after another.
+type story struct {
+	*testing.T
+	Tracker
+	now time.Time
+}
+
+func newStory(t *testing.T) *story { return &story{T: t, now: time.Unix(100, 0)} }
+
+func set(t *testing.T, list string) cpuset.Set {
+	t.Helper()
+	s, err := cpuset.Parse(list)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func (s *story) tell(kind EventKind, id, cpus string) Effects {
+	s.Helper()
+	return s.Apply(Event{Kind: kind, ID: id, Name: "pod/" + id, CPUs: set(s.T, cpus), At: s.now})
+}
+
+// start has a container start on some CPUs, up to the answer.
+func (s *story) start(id, cpus, own string) {
+	s.Helper()
+	s.tell(Plan, id, "")
+	s.Want(id, set(s.T, cpus), set(s.T, own))
+	s.tell(Sent, id, cpus)
+	s.tell(Confirmed, id, cpus)
+	s.tell(Allow, id, "")
+}
+
+func (s *story) runs(id, cpus, own string) {
+	s.Helper()
+	s.start(id, cpus, own)
+	s.tell(ShownRunning, id, "")
+	s.tell(KernelRuns, id, cpus)
+}
+
+func (s *story) blocked(id, want string) {
+	s.Helper()
+	if got := fmt.Sprint(s.Blockers(id)); got != "["+want+"]" {
+		s.Errorf("%s is blocked by %s, want [%s]", id, got, want)
+	}
+}
+
+func (s *story) writes(want string) {
+	s.Helper()
+	got := ""
+	for _, w := range s.Writes() {
+		got += fmt.Sprintf("%s=%s ", w.ID, w.CPUs)
+	}
+	if got != want {
+		s.Errorf("writes %q, want %q", got, want)
+	}
+}
+
+// own makes the ledger have a container with CPUs 2-3 for itself, and the rest share 0-1.
+func (s *story) own(sharers ...string) {
+	s.tell(Plan, "own", "")
+	s.Want("own", set(s.T, "2-3"), set(s.T, "2-3"))
+	for _, id := range sharers {
+		s.Want(id, set(s.T, "0-1"), cpuset.Set{})
+	}
+}
+
+// A container counts with every set that it was told until it is seen.
+func TestToldContainersCount(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		tell func(s *story)
+		want string
+	}{
+		"told": {func(*story) {}, "CPUs 2-3 may be in use by container pod/a, which is being started"},
+		"listed without a process": {func(s *story) { s.tell(ShownCreated, "a", "") },
+			"CPUs 2-3 may be in use by container pod/a, which is being started"},
+		"not listed": {func(s *story) { s.tell(Unlisted, "a", ""); s.tell(Unlisted, "a", "") },
+			"CPUs 2-3 may be in use by container pod/a, which is being started"},
+		"written since": {func(s *story) { s.tell(Sent, "a", "0-1"); s.tell(Confirmed, "a", "0-1") },
+			"CPUs 2-3 may be in use by container pod/a, which is being started"},
+		"listed once and then not": {func(s *story) { s.tell(ShownCreated, "a", ""); s.tell(Unlisted, "a", "") },
+			"CPUs 2-3 may be in use by container pod/a, of which nobody tells where it runs"},
+		"seen elsewhere": {func(s *story) { s.tell(ShownRunning, "a", ""); s.tell(KernelRuns, "a", "0-1") }, ""},
+		"seen":           {func(s *story) { s.tell(ShownRunning, "a", ""); s.tell(KernelRuns, "a", "0-3") }, "CPUs 2-3 may be in use by container pod/a, which is running"},
+		"seen, moved":    {func(s *story) { s.runs("a", "0-3", ""); s.tell(Sent, "a", "0-1"); s.tell(Confirmed, "a", "0-1") }, ""},
+		"seen, being moved": {func(s *story) { s.runs("a", "0-3", ""); s.tell(Sent, "a", "0-1") },
+			"CPUs 2-3 may be in use by container pod/a, which is running"},
+		"ended":     {func(s *story) { s.tell(Ended, "a", "") }, ""},
+		"forgotten": {func(s *story) { s.Forget("a") }, ""},
+		"withdrawn": {func(s *story) { s.tell(Withdraw, "a", "") }, ""},
+		"being removed": {func(s *story) { s.tell(Stop, "a", "") },
+			"CPUs 2-3 may be in use by container pod/a, which is ending"},
+		"given up, and written": {func(s *story) {
+			s.now = s.now.Add(StartTime)
+			if ids, _ := s.Overdue(s.now); len(ids) != 1 {
+				s.Errorf("overdue: %v", ids)
+			}
+			s.tell(StartOverdue, "a", "")
+			s.blocked("own", "CPUs 2-3 may be in use by container pod/a, which is idle")
+			s.tell(Sent, "a", "0-1")
+			s.tell(Confirmed, "a", "0-1")
+		}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newStory(t)
+			s.start("a", "0-3", "")
+			s.own("a")
+			row.tell(s)
+			s.blocked("own", row.want)
+			s.blocked("a", "") // sharers wait for nobody
+		})
+	}
+}
+
+// A list that lacks a container is doubted once more; only then the kernel decides.
+func TestUnlistedIsDoubtedOnce(t *testing.T) {
+	t.Parallel()
+	s := newStory(t)
+	s.runs("a", "0-3", "")
+	if e := s.tell(Unlisted, "a", ""); !e.List || e.Look {
+		t.Errorf("the first time: %+v", e)
+	}
+	if e := s.tell(Unlisted, "a", ""); e.List || !e.Look {
+		t.Errorf("the second time: %+v", e)
+	}
+	if e := s.tell(KernelEmpty, "a", ""); !e.Freed {
+		t.Errorf("it is gone: %+v", e)
+	}
+	if c, _ := s.Get("a"); c.Phase != Exited || !c.PossibleCPUs.IsEmpty() {
+		t.Errorf("it is gone: %+v", c)
+	}
+}
+
+// A write whose answer was lost may be carried out late: until a later one is confirmed
+// its set counts.
+func TestLostAnswers(t *testing.T) {
+	t.Parallel()
+	s := newStory(t)
+	s.runs("a", "0-1", "")
+	s.tell(Sent, "a", "0-3")
+	s.tell(Failed, "a", "0-3")
+	s.tell(KernelRuns, "a", "0-1")
+	s.own("a")
+	s.blocked("own", "CPUs 2-3 may be in use by container pod/a, which is running")
+	s.writes("a=0-1 ")
+	s.tell(Sent, "a", "0-1")
+	s.tell(Confirmed, "a", "0-1")
+	s.blocked("own", "")
+	// A write that was not carried out for sure does not count.
+	s.tell(Sent, "a", "0-3")
+	s.tell(Refused, "a", "0-3")
+	s.blocked("own", "")
+}
+
+// Who was there before the tracker may be anywhere until somebody looks.
+func TestRestored(t *testing.T) {
+	t.Parallel()
+	s := newStory(t)
+	s.tell(Restore, "a", "")
+	s.own("a")
+	s.blocked("own", "CPUs 2-3 may be in use by container pod/a, which is being started")
+	if got := s.Released(set(t, "0-3"), "own"); !got.IsEmpty() {
+		t.Errorf("released are %s", got)
+	}
+	s.tell(ShownRunning, "a", "")
+	s.tell(KernelRuns, "a", "0-1")
+	s.blocked("own", "")
+	if got := s.Released(set(t, "0-3"), "own").String(); got != "2-3" {
+		t.Errorf("released are %s", got)
+	}
+	if got := s.Released(set(t, "0-3"), "a").String(); got != "0-3" {
+		t.Errorf("released for itself are %s", got)
+	}
+}
+
+// First those leave who have to, and a container with CPUs of its own gets what is
+// released.
+func TestOrderOfWrites(t *testing.T) {
+	t.Parallel()
+	s := newStory(t)
+	s.runs("b", "0-1", "")
+	s.runs("c", "0-3", "")
+	s.runs("own", "2", "2")
+	s.Want("own", set(t, "2-3"), set(t, "2-3"))
+	s.Want("b", set(t, "0"), cpuset.Set{})
+	s.Want("c", set(t, "0-1"), cpuset.Set{})
+	s.writes("c=0-1 b=0 ")
+	for _, w := range s.Writes() {
+		s.tell(Sent, w.ID, w.CPUs.String())
+		s.tell(Confirmed, w.ID, w.CPUs.String())
+	}
+	s.writes("own=2-3 ")
+	s.tell(Sent, "own", "2-3")
+	s.writes("own=2-3 ") // until the kernel or an answer says so
+	s.tell(KernelRuns, "own", "2-3")
+	s.writes("")
+}
+
+// Somebody who was given up and starts all the same is held against those that were let
+// start meanwhile.
+func TestLateStartsAreCompared(t *testing.T) {
+	t.Parallel()
+	s := newStory(t)
+	s.start("a", "0-3", "")
+	s.tell(StartOverdue, "a", "")
+	s.own("a")
+	s.tell(Allow, "own", "")
+	if got := fmt.Sprint(s.Intrusions("a")); got != "[CPUs 2-3 may be in use by container pod/own, which is being started]" {
+		t.Errorf("it comes to run on CPUs of %s", got)
+	}
+	s.tell(Withdraw, "own", "")
+	if got := s.Intrusions("a"); len(got) > 0 {
+		t.Errorf("it comes to run on CPUs of %v", got)
+	}
+}
+
+func TestBlockIsNoted(t *testing.T) {
+	t.Parallel()
+	s := newStory(t)
+	s.runs("a", "0-3", "")
+	s.own("a")
+	begun := s.now
+	for range 2 {
+		if got := s.Block("own", s.now); len(got) != 1 {
+			t.Errorf("blocked by %v", got)
+		}
+		if c, _ := s.Get("own"); fmt.Sprint(c.BlockedBy) != "[pod/a]" || c.BlockedSince != begun {
+			t.Errorf("blocked by %v since %s", c.BlockedBy, c.BlockedSince)
+		}
+		s.now = s.now.Add(time.Second)
+	}
+	if got := s.Count(); got[Running] != 1 || got[Planned] != 1 {
+		t.Errorf("counted %v", got)
+	}
+	s.tell(KernelRuns, "a", "0-1")
+	s.Block("own", s.now)
+	if c, _ := s.Get("own"); len(c.BlockedBy) > 0 || !c.BlockedSince.IsZero() {
+		t.Errorf("blocked by %v since %s", c.BlockedBy, c.BlockedSince)
+	}
+	s.tell(KernelRuns, "a", "0-3")
+	s.Block("own", s.now)
+	s.Unblock("own")
+	if c, _ := s.Get("own"); len(c.BlockedBy) > 0 || !c.BlockedSince.IsZero() {
+		t.Errorf("nobody asks any more, and blocked by %v since %s", c.BlockedBy, c.BlockedSince)
+	}
+}
+
+func TestOverdue(t *testing.T) {
+	t.Parallel()
+	s := newStory(t)
+	s.runs("runs", "0-3", "")
+	s.start("a", "0-3", "")
+	first := s.now
+	s.now = s.now.Add(time.Second)
+	s.start("b", "0-3", "")
+	if ids, next := s.Overdue(s.now); len(ids) > 0 || next != first.Add(StartTime) {
+		t.Errorf("overdue are %v, the next one is at %s", ids, next)
+	}
+	s.start("a", "0-3", "") // another call: the start may have begun just now
+	if ids, next := s.Overdue(first.Add(StartTime)); len(ids) > 0 || next != s.now.Add(StartTime) {
+		t.Errorf("overdue are %v, the next one is at %s", ids, next)
+	}
+	if ids, next := s.Overdue(s.now.Add(StartTime)); fmt.Sprint(ids) != "[a b]" || !next.IsZero() {
+		t.Errorf("overdue are %v, the next one is at %s", ids, next)
+	}
+}
