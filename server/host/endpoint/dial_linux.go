@@ -1,0 +1,62 @@
+package endpoint
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/berthd/berth/managers/fault"
+)
+
+// Dial connects to the unix socket at a path if it belongs to a user and a process of that user serves it. Otherwise
+// the error is of class PermissionDenied, and nothing has been written to the socket.
+func Dial(ctx context.Context, path string, uid uint32) (net.Conn, error) {
+	fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, nothing(path, uid)
+	}
+	defer func() { _ = unix.Close(fd) }()
+	var stat unix.Stat_t
+	if err := unix.Fstat(fd, &stat); err != nil || stat.Mode&unix.S_IFMT != unix.S_IFSOCK || stat.Uid != uid {
+		return nil, nothing(path, uid)
+	}
+	c, err := new(net.Dialer).DialContext(ctx, "unix", "/proc/self/fd/"+strconv.Itoa(fd))
+	if err != nil {
+		return nil, fmt.Errorf("connect to socket %s: %w", path, err)
+	}
+	by, err := server(c)
+	if err == nil && by != uid {
+		err = fault.PermissionDeniedf("socket %s belongs to user %d and is served by user %d: expected the same", path, uid, by)
+	}
+	if err != nil {
+		_ = c.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+// nothing is the error for whatever is not a socket of the user's.
+func nothing(path string, uid uint32) error {
+	return fault.PermissionDeniedf("no socket of user %d is at %s", uid, path)
+}
+
+// server returns whose process listens at the other end of a connection (unix(7), SO_PEERCRED).
+func server(c net.Conn) (uid uint32, err error) {
+	raw, err := c.(*net.UnixConn).SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	cerr := raw.Control(func(fd uintptr) {
+		var cred *unix.Ucred
+		if cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
+			uid = cred.Uid
+		}
+	})
+	if cerr != nil {
+		return 0, cerr
+	}
+	return uid, err
+}

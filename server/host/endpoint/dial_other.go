@@ -1,0 +1,15 @@
+//go:build !linux
+
+package endpoint
+
+import (
+	"context"
+	"net"
+
+	"github.com/berthd/berth/managers/fault"
+)
+
+// Dial connects to the unix socket at a path if a user's process serves it, which only Linux tells.
+func Dial(context.Context, string, uint32) (net.Conn, error) {
+	return nil, fault.Unsupportedf("who serves a socket is known on Linux only")
+}
