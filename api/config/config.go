@@ -212,8 +212,11 @@ type Providers struct {
 // Outside bounds what hint providers outside berthd may cost.
 type Outside struct {
 	// Required are names without which pods are not admitted, whether or not a
-	// provider has registered under them yet, and whatever mode it asks for.
+	// provider has registered under them yet, and whatever mode it asks for. No other
+	// provider can be required.
 	Required []string `json:"required,omitempty"`
+	// Allow says what single providers may do beyond hints and claims.
+	Allow []AllowedProvider `json:"allow,omitempty"`
 	// Deadline of each call of an admission to a provider that asks for none.
 	Deadline metav1.Duration `json:"deadline"`
 	// Connect is how long a provider that registers may take to answer.
@@ -222,6 +225,20 @@ type Outside struct {
 	// admission that neither succeeds nor fails.
 	Lease metav1.Duration `json:"lease"`
 }
+
+// AllowedProvider is a provider that may do more than others.
+type AllowedProvider struct {
+	// Provider is its name.
+	Provider string `json:"provider"`
+	// UID is the user who may register under that name; 0 is root.
+	UID uint32 `json:"uid,omitempty"`
+	// Edits are the kinds of container edits that it may ask of the runtime: env,
+	// mounts, devices, annotations, cdi.
+	Edits []string `json:"edits,omitempty"`
+}
+
+// EditKinds are the kinds of container edits.
+func EditKinds() []string { return []string{"env", "mounts", "devices", "annotations", "cdi"} }
 
 // Verdicts says which answers admissions may get.
 type Verdicts struct {

@@ -172,6 +172,18 @@ func (c Config) validateOrder(vs *fault.Violations) {
 			vs.Addf(fmt.Sprintf("providers.outside.required[%d]", i), "%q: expected the name of a provider outside berthd, once", name)
 		}
 	}
+	for i, a := range c.Providers.Outside.Allow {
+		at := fmt.Sprintf("providers.outside.allow[%d]", i)
+		before := c.Providers.Outside.Allow[:i]
+		if a.Provider == "" || slices.Contains(builtIn, a.Provider) || slices.ContainsFunc(before, func(b AllowedProvider) bool { return b.Provider == a.Provider }) {
+			vs.Addf(at+".provider", "%q: expected the name of a provider outside berthd, once", a.Provider)
+		}
+		for j, kind := range a.Edits {
+			if !slices.Contains(EditKinds(), kind) {
+				vs.Addf(fmt.Sprintf("%s.edits[%d]", at, j), "%q: expected one of %s", kind, strings.Join(EditKinds(), ", "))
+			}
+		}
+	}
 }
 
 // DevicePluginSocket is where device plugins register.

@@ -103,7 +103,11 @@ type Outsider struct {
 	Name string `json:"-"`
 	// Endpoint is the absolute path of the provider's socket.
 	Endpoint string `json:"endpoint"`
-	// Required says that a failure of the provider refuses the admission.
+	// UID is the user that has registered it. The socket and the process behind it
+	// are that user's.
+	UID uint32 `json:"uid,omitempty"`
+	// Required says that a failure of the provider refuses the admission. Whether it
+	// does, the configuration decides: this is what the provider has asked for.
 	Required bool `json:"required,omitempty"`
 	// Deadline bounds each call of an admission to the provider.
 	Deadline time.Duration `json:"deadline_ns"`

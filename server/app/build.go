@@ -348,8 +348,12 @@ func (a *App) buildEngine(context.Context) (err error) {
 // buildOutside puts the providers that the ledger knows beside those inside.
 func (a *App) buildOutside() (err error) {
 	o := a.Config.Providers.Outside
+	var allowed []hintproxy.Allowance
+	for _, p := range o.Allow {
+		allowed = append(allowed, hintproxy.Allowance{Provider: p.Provider, UID: p.UID, Edits: p.Edits})
+	}
 	a.outside, err = hintproxy.New(hintproxy.Config{
-		Deadline: o.Deadline.Duration, Connect: o.Connect.Duration, Lease: o.Lease.Duration, Required: o.Required,
+		Deadline: o.Deadline.Duration, Connect: o.Connect.Duration, Lease: o.Lease.Duration, Required: o.Required, Allowed: allowed,
 	}, hintproxy.Parts{
 		Ledger: a.Ledger, Publish: a.Seats.SetOutside, Log: a.Log.With("part", "hintproxy"), Now: a.Now,
 		Bus: func() []hint.Entry { return a.inForce().Bus.Entries() },

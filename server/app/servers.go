@@ -69,7 +69,7 @@ func (a *App) buildServers(context.Context) error {
 	if err := a.registerNode(a.main); err != nil {
 		return err
 	}
-	hintv1.RegisterHintBusServiceServer(a.main, hintbus.New(a.outside))
+	hintv1.RegisterHintBusServiceServer(a.main, hintbus.New(ownProviders{a.outside, selfUID()}))
 	inspectv1.RegisterInspectServiceServer(a.main, inspect.New(
 		inspect.Parts{Ledger: a.Ledger, Engine: a.Engine, Read: read, Settings: a.settingsOf, Kernel: a.reconcile.Findings, Start: a.StartLines, Recovered: a.recovered}))
 	podresources.RegisterV1(a.main, readers, read.Features)

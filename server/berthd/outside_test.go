@@ -36,12 +36,16 @@ const card = "example.com/nic"
 // programs are the example provider.
 var programs = rig.NewPrograms(map[string]string{"nic": "clients/hintprovider/nic"})
 
+// requiredNIC has the configuration require the provider, which may set a variable.
+const requiredNIC = "providers: {outside: {required: [nic], allow: [{provider: nic, edits: [env]}]}}\n"
+
 // outsideNode is a node of two NUMA nodes with two cards on the first and one on
 // the second, for a provider in a process of its own.
 func outsideNode(t *testing.T) *node {
 	t.Helper()
 	n := newNode(t, "--machine", "1s2n4c1t", "--topology-manager-policy", "single-numa-node", "--cgroup-tree", "memory")
 	n.kernel = false
+	n.configure(requiredNIC)
 	for name, at := range map[string]string{"eth0": "0", "eth1": "0", "eth2": "1"} {
 		dir := filepath.Join(n.root, "sys/class/net", name, "device")
 		if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -490,7 +494,7 @@ func TestDaemonDiesUnderOutsideProvider(t *testing.T) {
 func TestLeaseEndsWithoutDaemon(t *testing.T) {
 	t.Parallel()
 	n := outsideNode(t)
-	n.configure("providers: {outside: {lease: 200ms}}")
+	n.configure(strings.Replace(requiredNIC, "{required", "{lease: 200ms, required", 1))
 	d := n.start()
 	p, r := n.nic("none"), n.relay()
 	d.registerRelay()
@@ -513,7 +517,7 @@ func TestLeaseEndsWithoutDaemon(t *testing.T) {
 func TestRequiredProviderIsAwaited(t *testing.T) {
 	t.Parallel()
 	n := outsideNode(t)
-	n.configure("verdicts: {deferred: true}\nproviders: {outside: {required: [nic]}}\n")
+	n.configure("verdicts: {deferred: true}\n" + requiredNIC)
 	d := n.start()
 	resp := d.admit(networked("pod", 1))
 	if c := resp.GetCondition(); resp.GetVerdict() != admissionv1.Verdict_VERDICT_DEFERRED || c.GetReason() != "ProviderAway" ||

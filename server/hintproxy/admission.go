@@ -36,26 +36,35 @@ func (p *proxy) concerned(req hint.Request) bool {
 	if len(p.registration.Resources) == 0 {
 		return true
 	}
+	return slices.ContainsFunc(p.registration.Resources, func(name string) bool { return requested(req, "", name) })
+}
+
+// requested reports whether what a request is about wants a resource; container, unless
+// empty, is the only one that counts.
+func requested(req hint.Request, container, resource string) bool {
+	r := workload.Resource(resource)
 	for i, c := range req.Pod.Walk() {
-		if req.Container >= 0 && i != req.Container {
-			continue
-		}
-		for _, name := range p.registration.Resources {
-			if r := workload.Resource(name); c.Limits[r] > 0 || c.Requests[r] > 0 {
-				return true
-			}
+		about := (req.Container < 0 || i == req.Container) && (container == "" || c.Name == container)
+		if about && (c.Limits[r] > 0 || c.Requests[r] > 0) {
+			return true
 		}
 	}
 	return false
 }
 
-// serves reports whether a resource is the provider's to speak of: one of those
-// that it has registered for, or, where it named none, any that no plugin serves.
+// serves reports whether a resource is one of those that the provider has
+// registered for: it hands out no other.
 func (p *proxy) serves(resource string) bool {
+	return slices.Contains(p.registration.Resources, resource)
+}
+
+// speaksOf reports whether the provider may have a say in where a resource comes
+// from: one that it serves, or, where it serves none, any that no plugin serves.
+func (p *proxy) speaksOf(resource string) bool {
 	if len(p.registration.Resources) == 0 {
 		return workload.Resource(resource).IsExtended() && !p.parts.Plugin(resource)
 	}
-	return slices.Contains(p.registration.Resources, resource)
+	return p.serves(resource)
 }
 
 func (p *proxy) question(view *ledger.View, req hint.Request) *hintv1.Question {
@@ -133,7 +142,7 @@ func (p *proxy) readAnswers(messages []*typesv1.Answer, machine numa.Mask) ([]hi
 		return nil, p.lie("", "it gave %d answers, expected at most %d", n, maxAnswers)
 	}
 	for _, m := range messages {
-		if !p.serves(m.GetResource()) {
+		if !p.speaksOf(m.GetResource()) {
 			return nil, p.lie("", "it speaks of the resource %.80q, which is not its own", m.GetResource())
 		}
 		if n := len(m.GetHints()); n > maxHints {
@@ -196,7 +205,9 @@ func (p *proxy) readClaims(messages []*typesv1.Claim, machine numa.Mask, req hin
 		c := &claims[i]
 		switch {
 		case !p.serves(c.Resource):
-			return nil, p.lie("", "it planned a claim on %.80q, which is not its own", c.Resource)
+			return nil, p.lie("", "it planned a claim on %.80q, which it has not registered for", c.Resource)
+		case c.Owner.Pod == req.Pod.UID && !requested(req, c.Owner.Container, c.Resource):
+			return nil, p.lie(c.Resource, "it planned a claim on %s, which %s does not request", c.Resource, c.Owner)
 		case len(c.Opaque) > maxPayload:
 			return nil, p.lie(c.Resource, "its claim on %s has %d bytes, expected at most %d", c.Resource, len(c.Opaque), maxPayload)
 		}
@@ -304,6 +315,9 @@ func (p *proxy) readGrants(grants []*hintv1.Grant, claims []ledger.Claim) ([]led
 				c.Opaque = g.GetOpaque()
 			}
 		} else {
+			if err := p.checkEdits(c.Resource, g.GetEdits()); err != nil {
+				return nil, err
+			}
 			edits, err := proto.MarshalOptions{Deterministic: true}.Marshal(g.GetEdits())
 			if err != nil {
 				return nil, p.unreadable("Reserve", err)

@@ -64,7 +64,9 @@ func TestContractOfABuiltInBehindTheProxy(t *testing.T) {
 	hinttest.Run(t, func() hinttest.Setup {
 		s := newStage(t, Config{})
 		s.serveProvider(devices())
-		s.register(device.Name)
+		s.config.Allowed = []Allowance{{Provider: device.Name, Edits: []string{"env"}}}
+		s.restart()
+		s.register(device.Name, func(o *ledger.Outsider) { o.Resources = []string{gpu, "example.com/nic"} })
 		claim := ledgertest.Devices("c", gpu, "g0")
 		draft := ledger.NewDraft(s.ledger.View())
 		draft.PutPod(ledgertest.With(ledgertest.Pod("earlier", "c"), claim))

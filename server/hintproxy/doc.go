@@ -21,6 +21,10 @@
 // holdings change, and on every new connection, all of them are sent again until
 // it confirms. A registration ends by Unregister alone.
 //
+// A provider may be another user's process. A registration belongs to the user who
+// made it, and so do the socket and the process behind it. What it may do to
+// containers is in the configuration, and so is whether pods fail without it.
+//
 // Invariants: a provider that is known is on the bus, connected or not, so a
 // required one that is away refuses what concerns it in its own name; everything
 // that a provider says is checked here before a manager sees it; what an admission

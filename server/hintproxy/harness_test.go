@@ -7,6 +7,7 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -82,7 +83,7 @@ type endpoints struct {
 	listeners map[string]*bufconn.Listener
 }
 
-func (e *endpoints) dial(ctx context.Context, path string) (net.Conn, error) {
+func (e *endpoints) dial(ctx context.Context, path string, _ uint32) (net.Conn, error) {
 	e.mu.Lock()
 	l := e.listeners[path]
 	e.mu.Unlock()
@@ -232,14 +233,30 @@ func (s *stage) eventually(what string, done func() bool) {
 	s.t.Fatalf("waited in vain: %s", what)
 }
 
-// register registers a provider that listens at /name.
+// require has the configuration require a provider.
+func (s *stage) require(name string) {
+	s.registry.mu.Lock()
+	defer s.registry.mu.Unlock()
+	if !slices.Contains(s.config.Required, name) {
+		s.config.Required = append(slices.Clone(s.config.Required), name)
+		s.registry.config.Required = s.config.Required
+	}
+}
+
+// self registers providers as root does.
+var self = Caller{Trusted: true}
+
+// register registers a provider of seats that listens at /name.
 func (s *stage) register(name string, change ...func(*ledger.Outsider)) {
 	s.t.Helper()
-	o := ledger.Outsider{Name: name, Endpoint: "/" + name, Required: true, Deadline: deadline}
+	o := ledger.Outsider{Name: name, Endpoint: "/" + name, Required: true, Deadline: deadline, Resources: []string{string(seat)}}
 	for _, c := range change {
 		c(&o)
 	}
-	if err := s.registry.Register(patient(s.t), o); err != nil {
+	if o.Required {
+		s.require(name)
+	}
+	if err := s.registry.Register(patient(s.t), o, self); err != nil {
 		s.t.Fatal(err)
 	}
 }

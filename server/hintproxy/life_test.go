@@ -254,19 +254,19 @@ func TestRegister(t *testing.T) {
 		"resources":    change(func(o *ledger.Outsider) { o.Resources = make([]string, 100) }),
 	} {
 		fe := new(fault.Error)
-		if err := s.registry.Register(t.Context(), o); !errors.As(err, &fe) || fe.Class != fault.Invalid || fe.Fields[0].Field != field {
+		if err := s.registry.Register(t.Context(), o, self); !errors.As(err, &fe) || fe.Class != fault.Invalid || fe.Fields[0].Field != field {
 			t.Errorf("%s: %v", field, err)
 		}
 	}
 	for _, name := range []string{"", "Seats", "-a", "a-", "a.b", strings.Repeat("a", 64)} {
-		if err := s.registry.Register(t.Context(), change(func(o *ledger.Outsider) { o.Name = name })); fault.ClassOf(err) != fault.Invalid {
+		if err := s.registry.Register(t.Context(), change(func(o *ledger.Outsider) { o.Name = name }), self); fault.ClassOf(err) != fault.Invalid {
 			t.Errorf("name %q: %v", name, err)
 		}
 	}
-	if err := s.registry.Register(t.Context(), change(func(o *ledger.Outsider) { o.Endpoint = "/" + strings.Repeat("x", 107) })); fault.ClassOf(err) != fault.Invalid {
+	if err := s.registry.Register(t.Context(), change(func(o *ledger.Outsider) { o.Endpoint = "/" + strings.Repeat("x", 107) }), self); fault.ClassOf(err) != fault.Invalid {
 		t.Errorf("long path: %v", err)
 	}
-	err := s.registry.Register(t.Context(), good)
+	err := s.registry.Register(t.Context(), good, self)
 	if fault.ClassOf(err) != fault.Unavailable || !strings.Contains(err.Error(), " at /seats") {
 		t.Errorf("nobody there: %v", err)
 	}
@@ -280,7 +280,7 @@ func TestRegisterSomebodyElse(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, Config{})
 	s.serveProvider(seatsOf("chairs"))
-	err := s.registry.Register(patient(t), ledger.Outsider{Name: "seats", Endpoint: "/chairs"})
+	err := s.registry.Register(patient(t), ledger.Outsider{Name: "seats", Endpoint: "/chairs"}, self)
 	if fault.ClassOf(err) != fault.Unavailable || !strings.Contains(err.Error(), `this is provider chairs, not "seats"`) {
 		t.Errorf("%v", err)
 	}
@@ -296,7 +296,7 @@ func TestResourceHasOneProvider(t *testing.T) {
 	refused := func(name, resource, text string) {
 		t.Helper()
 		before := s.ledger.View().Generation()
-		err := s.registry.Register(t.Context(), ledger.Outsider{Name: name, Endpoint: "/" + name, Deadline: deadline, Resources: []string{resource}})
+		err := s.registry.Register(t.Context(), ledger.Outsider{Name: name, Endpoint: "/" + name, Deadline: deadline, Resources: []string{resource}}, self)
 		if fault.ClassOf(err) != fault.Precondition || !strings.Contains(err.Error(), text) {
 			t.Errorf("%s for %s: %v, want a refusal with %q", name, resource, err, text)
 		}
@@ -313,7 +313,7 @@ func TestResourceHasOneProvider(t *testing.T) {
 	}
 	// Its own registration is no obstacle, and after it nothing is.
 	s.register("seats", func(o *ledger.Outsider) { o.Resources = []string{string(seat), "example.com/sofa"} })
-	if err := s.registry.Unregister(t.Context(), "seats"); err != nil {
+	if err := s.registry.Unregister(t.Context(), "seats", self); err != nil {
 		t.Fatal(err)
 	}
 	s.register("benches", func(o *ledger.Outsider) { o.Resources = []string{string(seat)} })
@@ -324,7 +324,7 @@ func TestPluginsResourceIsNotItsOwn(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, Config{})
 	s.serveScript(seatsOf("seats"))
-	s.register("seats")
+	s.register("seats", func(o *ledger.Outsider) { o.Resources = nil })
 	s.plugins.Store(string(seat), true)
 	if _, err := s.admit("a", seated("a", 1, seat)); err == nil || !strings.Contains(err.Error(), "not its own") {
 		t.Errorf("%v, want a lie", err)
@@ -338,7 +338,7 @@ func TestRegistrationsStay(t *testing.T) {
 	sc, stop := s.serveScript(seatsOf("seats"))
 	s.register("seats", func(o *ledger.Outsider) { o.Index = 3 })
 	s.serveScript(seatsOf("benches"))
-	s.register("benches", func(o *ledger.Outsider) { o.Index, o.Required = 5, false })
+	s.register("benches", func(o *ledger.Outsider) { o.Index, o.Required, o.Resources = 5, false, nil })
 	s.end()
 	stop()
 	s.restart()
@@ -404,12 +404,12 @@ func TestUnregister(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, Config{})
 	sc, _ := s.serveScript(seatsOf("seats"))
-	s.register("seats")
+	s.register("seats", func(o *ledger.Outsider) { o.Required = false })
 	sc.set(func(s *script) { s.commit = failing })
 	if _, err := s.admit("adm", seated("pod", 1, seat)); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.registry.Unregister(t.Context(), "seats"); err != nil {
+	if err := s.registry.Unregister(t.Context(), "seats", self); err != nil {
 		t.Fatal(err)
 	}
 	if got := s.leases(); len(got) != 0 || len(s.registry.List()) != 0 || len(s.theBus().Entries()) != 0 {
@@ -418,7 +418,7 @@ func TestUnregister(t *testing.T) {
 	if pod, _ := s.ledger.View().Pod("pod"); len(pod.Claims) != 1 {
 		t.Error("the pod lost its claim with the provider")
 	}
-	if err := s.registry.Unregister(t.Context(), "seats"); fault.ClassOf(err) != fault.NotFound {
+	if err := s.registry.Unregister(t.Context(), "seats", self); fault.ClassOf(err) != fault.NotFound {
 		t.Errorf("again: %v", err)
 	}
 	if _, err := s.admit("other", seated("other", 1, seat)); err != nil {
@@ -446,7 +446,7 @@ func TestRequiredByConfiguration(t *testing.T) {
 	if _, err := s.admit("adm", seated("pod", 1, seat)); err != nil {
 		t.Error(err)
 	}
-	if err := s.registry.Unregister(t.Context(), "seats"); err != nil {
+	if err := s.registry.Unregister(t.Context(), "seats", self); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := s.admit("adm2", seated("pod2", 1, seat)); err == nil {
@@ -464,8 +464,8 @@ func TestProvidersComeAndGoUnderLoad(t *testing.T) {
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		for i := range 20 {
-			o := ledger.Outsider{Name: "seats", Endpoint: "/seats", Required: true, Deadline: deadline, Index: i % 3}
-			if err := s.registry.Register(patient(t), o); err != nil {
+			o := ledger.Outsider{Name: "seats", Endpoint: "/seats", Required: true, Deadline: deadline, Index: i % 3, Resources: []string{string(seat)}}
+			if err := s.registry.Register(patient(t), o, self); err != nil {
 				t.Error(err)
 			}
 		}
@@ -480,4 +480,55 @@ func TestProvidersComeAndGoUnderLoad(t *testing.T) {
 	wg.Wait()
 	s.expectBooks(k, nil, nil)
 	s.eventually("no lease is left", func() bool { return len(s.leases()) == 0 })
+}
+
+// A registration belongs to the user who made it, a name of the configuration's to the
+// user that it has there, and only the configuration makes a provider required.
+func TestRegistrationsBelongToUsers(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, Config{Allowed: []Allowance{{Provider: "benches", UID: 7}}})
+	const owner, other = 5, 6
+	k := seatsOf("seats")
+	s.serveScript(k)
+	s.serveScript(seatsOf("benches"))
+	o := ledger.Outsider{Name: "seats", Endpoint: "/seats", Deadline: deadline, Resources: []string{string(seat)}}
+	denied := func(what string, err error, text string) {
+		t.Helper()
+		if fault.ClassOf(err) != fault.PermissionDenied || !strings.Contains(err.Error(), text) {
+			t.Errorf("%s: %v, want a refusal with %q", what, err, text)
+		}
+	}
+	required := o
+	required.Required = true
+	denied("required", s.registry.Register(t.Context(), required, Caller{UID: owner}), "providers.outside.required")
+	denied("required, by root", s.registry.Register(t.Context(), required, self), "providers.outside.required")
+	benches := ledger.Outsider{Name: "benches", Endpoint: "/benches", Deadline: deadline}
+	denied("a name of another's", s.registry.Register(t.Context(), benches, Caller{UID: owner}), "has this name for user 7, not for user 5")
+	if err := s.registry.Register(patient(t), benches, Caller{UID: 7}); err != nil {
+		t.Error(err)
+	}
+	if err := s.registry.Register(patient(t), o, Caller{UID: owner}); err != nil {
+		t.Fatal(err)
+	}
+	moved := o
+	moved.Endpoint = "/elsewhere"
+	denied("replaced by another", s.registry.Register(t.Context(), moved, Caller{UID: other}), "was registered by user 5")
+	denied("the same by another", s.registry.Register(t.Context(), o, Caller{UID: other}), "was registered by user 5")
+	denied("unregistered by another", s.registry.Unregister(t.Context(), "seats", Caller{UID: other}), "was registered by user 5")
+	if st := s.status("seats"); st.UID != owner || st.Endpoint != "/seats" || st.State != Connected {
+		t.Errorf("status %+v", st)
+	}
+	// What was registered before the configuration had the name for somebody is left out.
+	s.end()
+	s.config.Allowed = append(s.config.Allowed, Allowance{Provider: "seats", UID: other})
+	s.restart()
+	if _, known := s.registry.ServedBy(string(seat)); known {
+		t.Error("the provider of the wrong user is there after a start")
+	}
+	if err := s.registry.Register(patient(t), o, Caller{UID: other}); err != nil {
+		t.Error(err)
+	}
+	if err := s.registry.Unregister(t.Context(), "seats", self); err != nil {
+		t.Errorf("root: %v", err)
+	}
 }

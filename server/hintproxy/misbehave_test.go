@@ -11,6 +11,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	hintv1 "github.com/berthd/berth/api/berth/hint/v1"
@@ -133,7 +134,7 @@ func TestMisbehaviour(t *testing.T) {
 		"in another's name": {first(func(c *typesv1.Claim) { c.Provider = "cpu" }), `in the name of "cpu"`},
 		"for another pod":   {first(func(c *typesv1.Claim) { c.PodUid = "victim" }), "victim/c"},
 		"for no container":  {first(func(c *typesv1.Claim) { c.Container = "" }), "when asked about"},
-		"on another's":      {first(func(c *typesv1.Claim) { c.Resource = "memory" }), "not its own"},
+		"on another's":      {first(func(c *typesv1.Claim) { c.Resource = "memory" }), "has not registered for"},
 		"CPUs":              {first(func(c *typesv1.Claim) { c.Cpu = &typesv1.CPUClaim{Set: &typesv1.CPUSet{Cpus: "0"}} }), "given out by berthd itself"},
 		"device on no node": {first(func(c *typesv1.Claim) { c.Device.Devices[0].Nodes = &typesv1.NUMAMask{Nodes: []uint32{7}} }), "the machine has 0-3"},
 		"what is taken":     {first(func(c *typesv1.Claim) { c.Device.Devices[0].Id = "a" }), "what the ledger does not allow"},
@@ -145,6 +146,14 @@ func TestMisbehaviour(t *testing.T) {
 		"reserves for none": {grants(func(r *hintv1.ReserveResponse) { r.Lease = durationpb.New(0) }), "reserves for 0s"},
 		"grants nothing":    {grants(func(r *hintv1.ReserveResponse) { r.Grants = nil }), "granted 0"},
 		"grants more":       {grants(func(r *hintv1.ReserveResponse) { r.Grants = append(r.Grants, nil) }), "granted 2"},
+		"grants what no field is for": {grants(func(r *hintv1.ReserveResponse) {
+			r.Grants[0].Edits = &hintv1.ContainerEdits{}
+			r.Grants[0].Edits.ProtoReflect().SetUnknown(protowire.AppendBytes(protowire.AppendTag(nil, 99, protowire.BytesType), []byte("x")))
+		}), "has fields that container edits do not have"},
+		"grants what is not allowed": {grants(func(r *hintv1.ReserveResponse) {
+			r.Grants[0].Edits = &hintv1.ContainerEdits{Mounts: []*hintv1.Mount{{ContainerPath: "/host", HostPath: "/"}}}
+		}), "its grant for example.com/seat has mounts, and providers.outside.allow"},
+		"on what nobody requests": {first(func(c *typesv1.Claim) { c.Resource = "example.com/sofa" }), "example.com/sofa, which lie/c does not request"},
 		"large grant": {grants(func(r *hintv1.ReserveResponse) {
 			r.Grants[0].Edits = &hintv1.ContainerEdits{Envs: map[string]string{"a": strings.Repeat("x", maxPayload)}}
 		}), "expected at most"},
@@ -153,10 +162,12 @@ func TestMisbehaviour(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			for _, required := range []bool{true, false} {
-				s := newStage(t, Config{})
+				s := newStage(t, Config{Allowed: []Allowance{{Provider: "seats", Edits: []string{"env"}}}})
 				k := seatsOf("seats")
 				sc, _ := s.serveScript(k)
-				s.register("seats", func(o *ledger.Outsider) { o.Required = required })
+				s.register("seats", func(o *ledger.Outsider) {
+					o.Required, o.Resources = required, []string{string(seat), "example.com/sofa"}
+				})
 				if _, err := s.admit("before", seated("before", 1, seat)); err != nil {
 					t.Fatal(err)
 				}

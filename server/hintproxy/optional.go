@@ -125,7 +125,7 @@ func (p *proxy) talks() bool {
 func (p *proxy) believable(view *ledger.View, s *ledger.Shortage) bool {
 	// Lists of nodes look like lists of CPUs.
 	list, err := cpuset.Parse(s.Nodes)
-	if err != nil || !p.serves(s.Resource) || s.Need <= s.Free || len(s.Holders) > maxShortages || s.MoreHolders < 0 {
+	if err != nil || !p.speaksOf(s.Resource) || s.Need <= s.Free || len(s.Holders) > maxShortages || s.MoreHolders < 0 {
 		return false
 	}
 	machine := view.Machine().NodeMask()

@@ -1,6 +1,7 @@
 package hintproxy
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net"
@@ -12,6 +13,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	hintv1 "github.com/berthd/berth/api/berth/hint/v1"
+	"github.com/berthd/berth/managers/fault"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/server/breaker"
@@ -32,8 +34,29 @@ type Config struct {
 	// Breaker says when a provider is suspended.
 	Breaker breaker.Config
 	// Required are names without which nothing is admitted, whether or not a
-	// provider has registered under them.
+	// provider has registered under them. No other provider is required.
 	Required []string
+	// Allowed says what single providers may do beyond hints and claims.
+	Allowed []Allowance
+}
+
+// Allowance is what one provider may do beyond hints and claims, and who may be it.
+type Allowance struct {
+	Provider string
+	// UID is the user who may register under the name.
+	UID uint32
+	// Edits are the kinds of container edits that its grants may have, of EditKinds.
+	Edits []string
+}
+
+// allowance returns what a name is allowed; false if the configuration does not have it.
+func (c Config) allowance(name string) (Allowance, bool) {
+	for _, a := range c.Allowed {
+		if a.Provider == name {
+			return a, true
+		}
+	}
+	return Allowance{}, false
 }
 
 func (c Config) withDefaults() Config {
@@ -81,6 +104,7 @@ type proxy struct {
 	connection   int                     // counts changes of the connection
 	introduced   bool                    // it has confirmed its holdings on this connection
 	away         string                  // why it is not introduced
+	foreign      string                  // why its endpoint is not taken for its own
 	told         []*hintv1.Holding       // what it has confirmed last
 	confirmed    map[string]ledger.Lease // leases that the ledger had then, by id
 	again        bool                    // it is to be told in any case
@@ -98,13 +122,9 @@ var (
 	_ hint.Leaser   = (*proxy)(nil)
 )
 
-// Dialer makes a connection to a provider's endpoint.
-type Dialer func(ctx context.Context, endpoint string) (net.Conn, error)
-
-// dialUnix is the Dialer for sockets.
-func dialUnix(ctx context.Context, endpoint string) (net.Conn, error) {
-	return new(net.Dialer).DialContext(ctx, "unix", endpoint)
-}
+// Dialer makes a connection to the endpoint of a user's process. An error of class
+// PermissionDenied says that it is not that user's.
+type Dialer func(ctx context.Context, endpoint string, uid uint32) (net.Conn, error)
 
 // redial is how often a provider that is away is looked for.
 var redial = grpc.ConnectParams{
@@ -129,7 +149,9 @@ func newProxy(o ledger.Outsider, cfg Config, parts Parts, settled bool) (*proxy,
 	p.conn, err = grpc.NewClient("passthrough:///localhost",
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
-			return parts.Dial(ctx, o.Endpoint)
+			c, err := parts.Dial(ctx, o.Endpoint, o.UID)
+			p.noteDial(err)
+			return c, err
 		}),
 		grpc.WithConnectParams(redial),
 		grpc.WithIdleTimeout(0),
@@ -140,6 +162,23 @@ func newProxy(o ledger.Outsider, cfg Config, parts Parts, settled bool) (*proxy,
 	}
 	p.client = hintv1.NewHintProviderServiceClient(p.conn)
 	return p, nil
+}
+
+// noteDial keeps why an endpoint is not the provider's.
+func (p *proxy) noteDial(err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.foreign = ""
+	if err != nil && fault.ClassOf(err) == fault.PermissionDenied {
+		p.foreign = err.Error()
+	}
+}
+
+// unanswered says why nobody can be asked while there is no connection.
+func (p *proxy) unanswered() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return cmp.Or(p.foreign, "nobody answers at "+p.registration.Endpoint)
 }
 
 // Name returns the name under which the provider has registered.

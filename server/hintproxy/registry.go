@@ -11,6 +11,7 @@ import (
 	"github.com/berthd/berth/managers/fault"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/server/host/endpoint"
 )
 
 // Ledger is what providers' registrations and leases are kept in.
@@ -31,7 +32,7 @@ type Parts struct {
 	Plugin func(resource string) bool
 	Log    *slog.Logger
 	Now    func() time.Time
-	// Dial connects to a provider's endpoint; nil means by its unix socket.
+	// Dial connects to a provider's endpoint; nil means endpoint.Dial.
 	Dial Dialer
 	// WithTimeout bounds calls; nil means context.WithTimeout.
 	WithTimeout hint.WithTimeout
@@ -58,7 +59,7 @@ type Registry struct {
 // It connects to nobody.
 func New(cfg Config, parts Parts) (*Registry, error) {
 	if parts.Dial == nil {
-		parts.Dial = dialUnix
+		parts.Dial = endpoint.Dial
 	}
 	if parts.Plugin == nil {
 		parts.Plugin = func(string) bool { return false }
@@ -72,6 +73,10 @@ func New(cfg Config, parts Parts) (*Registry, error) {
 	}
 	r.running, r.stop = context.WithCancel(context.Background())
 	for o := range parts.Ledger.View().Outsiders() {
+		if err := r.permitted(o); err != nil {
+			parts.Log.Warn("a hint provider of before is left out", "provider", o.Name, "error", err)
+			continue
+		}
 		p, err := newProxy(o, r.config, parts, false)
 		if err != nil {
 			return nil, err
@@ -87,7 +92,7 @@ func (r *Registry) entries(proxies map[string]*proxy) []hint.Entry {
 	for _, name := range slices.Sorted(maps.Keys(proxies)) {
 		p := proxies[name]
 		mode := hint.Advisory
-		if p.registration.Required || slices.Contains(r.config.Required, name) {
+		if slices.Contains(r.config.Required, name) {
 			mode = hint.Required
 		}
 		// The proxy keeps the deadline itself: it has to tell a slow provider from a
@@ -143,30 +148,48 @@ func (r *Registry) enterChange(ctx context.Context) (leave func(), err error) {
 	}
 }
 
-// Register puts a provider on the bus once it has been reached and has confirmed
-// its holdings, and keeps the registration in the ledger. It may replace an
-// earlier one of the same name. Errors are of class Invalid for a registration
-// that cannot be right, Precondition if somebody else serves one of its resources,
-// Unavailable or Deadline for a provider that cannot be reached; then nothing has
-// changed.
-func (r *Registry) Register(ctx context.Context, o ledger.Outsider) error {
+// Caller is who registers providers and unregisters them.
+type Caller struct {
+	UID uint32
+	// Trusted callers may do so in place of others: root, and berthd's own user.
+	Trusted bool
+}
+
+// Register puts a provider of the caller's on the bus once it has been reached and
+// has confirmed its holdings, and keeps the registration in the ledger. It may
+// replace an earlier one of the same name and user. Errors are of class Invalid for
+// a registration that cannot be right, PermissionDenied for one that is another
+// user's to make or asks for what the configuration does not allow, Precondition if
+// somebody else serves one of its resources, Unavailable or Deadline for a provider
+// that cannot be reached; then nothing has changed.
+func (r *Registry) Register(ctx context.Context, o ledger.Outsider, by Caller) error {
+	o.UID = by.UID
 	if o.Deadline == 0 {
 		o.Deadline = r.config.Deadline
 	}
 	if err := r.validate(&o); err != nil {
 		return err
 	}
+	if err := r.permitted(o); err != nil {
+		return err
+	}
+	if o.Required && !slices.Contains(r.config.Required, o.Name) {
+		return fault.PermissionDeniedf("register provider %s: mode REQUIRED is for the providers that providers.outside.required names; it may register as ADVISORY", o.Name)
+	}
 	leave, err := r.enterChange(ctx)
 	if err != nil {
 		return err
 	}
 	defer leave()
-	if err := r.available(o); err != nil {
-		return err
-	}
 	r.mu.Lock()
 	old := r.proxies[o.Name]
 	r.mu.Unlock()
+	if err := owned(old, o.Name, by); err != nil {
+		return err
+	}
+	if err := r.available(o); err != nil {
+		return err
+	}
 	if old != nil && same(old.registration, o) && old.ready() {
 		return nil
 	}
@@ -193,9 +216,26 @@ func (r *Registry) Register(ctx context.Context, o ledger.Outsider) error {
 		stop()
 		return err
 	}
-	r.parts.Log.InfoContext(ctx, "hint provider registered", "provider", o.Name, "endpoint", o.Endpoint,
+	r.parts.Log.InfoContext(ctx, "hint provider registered", "provider", o.Name, "endpoint", o.Endpoint, "uid", o.UID,
 		"required", o.Required, "resources", o.Resources, "again", old != nil)
 	return nil
+}
+
+// permitted refuses a registration under a name that the configuration has for
+// another user.
+func (r *Registry) permitted(o ledger.Outsider) error {
+	if a, ok := r.config.allowance(o.Name); ok && a.UID != o.UID {
+		return fault.PermissionDeniedf("register provider %s: providers.outside.allow has this name for user %d, not for user %d", o.Name, a.UID, o.UID)
+	}
+	return nil
+}
+
+// owned refuses a caller to whom a registration (nil: none) does not belong.
+func owned(p *proxy, name string, by Caller) error {
+	if p == nil || by.Trusted || p.registration.UID == by.UID {
+		return nil
+	}
+	return fault.PermissionDeniedf("provider %s was registered by user %d: user %d may neither replace nor unregister it", name, p.registration.UID, by.UID)
 }
 
 // available refuses a registration for a resource that somebody else serves: a
@@ -287,18 +327,22 @@ func (r *Registry) replace(name string, p *proxy) error {
 }
 
 // Unregister takes a provider off the bus and out of the ledger, with its leases.
-// An unknown name is an error of class NotFound.
-func (r *Registry) Unregister(ctx context.Context, name string) error {
+// An unknown name is an error of class NotFound, a registration of another user's
+// one of class PermissionDenied.
+func (r *Registry) Unregister(ctx context.Context, name string, by Caller) error {
 	leave, err := r.enterChange(ctx)
 	if err != nil {
 		return err
 	}
 	defer leave()
 	r.mu.Lock()
-	_, known := r.proxies[name]
+	p := r.proxies[name]
 	r.mu.Unlock()
-	if !known {
+	if p == nil {
 		return fault.NotFoundf("no provider outside berthd is registered as %.80q", name)
+	}
+	if err := owned(p, name, by); err != nil {
+		return err
 	}
 	_, err = r.parts.Ledger.Update(ctx, func(d *ledger.Draft) error {
 		for l := range d.View().Leases() {

@@ -165,7 +165,7 @@ func (p *proxy) watch(ctx context.Context) {
 		if state == connectivity.Ready {
 			p.lost("it has not confirmed its holdings yet")
 		} else {
-			p.lost("nobody answers at " + p.registration.Endpoint)
+			p.lost(p.unanswered())
 		}
 		p.poke()
 		if !p.conn.WaitForStateChange(ctx, state) {

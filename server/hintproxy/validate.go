@@ -79,7 +79,7 @@ func isLabel(text string) bool {
 
 // same compares two registrations.
 func same(a, b ledger.Outsider) bool {
-	return a.Name == b.Name && a.Endpoint == b.Endpoint && a.Required == b.Required &&
+	return a.Name == b.Name && a.Endpoint == b.Endpoint && a.UID == b.UID && a.Required == b.Required &&
 		a.Deadline == b.Deadline && a.Index == b.Index && slices.Equal(a.Resources, b.Resources) &&
 		a.Validates == b.Validates && a.Explains == b.Explains
 }

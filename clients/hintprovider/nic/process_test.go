@@ -63,7 +63,10 @@ func TestContractOfTheProcess(t *testing.T) {
 	hinttest.Run(t, func() hinttest.Setup {
 		l := ledgertest.New(t, ledger.Rules{Machine: machinetest.Build("1s2n4c1t")})
 		var outside []hint.Entry
-		registry, err := hintproxy.New(hintproxy.Config{Connect: time.Minute}, hintproxy.Parts{
+		registry, err := hintproxy.New(hintproxy.Config{
+			Connect: time.Minute, Required: []string{"nic"},
+			Allowed: []hintproxy.Allowance{{Provider: "nic", UID: uint32(os.Getuid()), Edits: []string{"env"}}},
+		}, hintproxy.Parts{
 			Ledger: l, Now: time.Now, Log: slog.New(slog.DiscardHandler),
 			Publish: func(o []hint.Entry) error { outside = o; return nil },
 			Bus:     func() []hint.Entry { return outside },
@@ -76,7 +79,7 @@ func TestContractOfTheProcess(t *testing.T) {
 		t.Cleanup(func() { _ = registry.Stop(context.Background()); <-ended })
 		err = registry.Register(t.Context(), ledger.Outsider{
 			Name: "nic", Endpoint: process(t), Required: true, Resources: []string{resource}, Deadline: 20 * time.Second,
-		})
+		}, hintproxy.Caller{UID: uint32(os.Getuid())})
 		if err != nil {
 			t.Fatal(err)
 		}

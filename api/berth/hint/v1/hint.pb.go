@@ -191,17 +191,17 @@ type RegisterRequest struct {
 	// Its name, a DNS label that no other provider bears; claims, traces and
 	// verdicts carry it. Required.
 	Provider string `protobuf:"bytes,1,opt,name=provider,proto3" json:"provider,omitempty"`
-	// The absolute path of the unix socket where it serves HintProviderService.
-	// Required.
+	// The absolute path of the unix socket where it serves HintProviderService. The
+	// socket belongs to the user who registers. Required.
 	Endpoint string `protobuf:"bytes,2,opt,name=endpoint,proto3" json:"endpoint,omitempty"`
-	// Required.
+	// Required. REQUIRED is refused unless the configuration requires the provider.
 	Mode Mode `protobuf:"varint,3,opt,name=mode,proto3,enum=berth.hint.v1.Mode" json:"mode,omitempty"`
 	// The longest that a call of an admission may take. Absent: what berthd is
 	// configured with.
 	Deadline *durationpb.Duration `protobuf:"bytes,4,opt,name=deadline,proto3" json:"deadline,omitempty"`
 	// The resources that it hands out, as pods name them ("example.com/nic"). It is
-	// asked about pods that want one of them only. Empty: it is asked about every
-	// pod.
+	// asked about pods that want one of them only, and claims no others. Empty: it is
+	// asked about every pod and claims nothing.
 	Resources []string `protobuf:"bytes,5,rep,name=resources,proto3" json:"resources,omitempty"`
 	// Orders the providers outside berthd among each other, lower first; equal ones
 	// are ordered by name.
@@ -1258,7 +1258,8 @@ func (x *ReserveResponse) GetLease() *durationpb.Duration {
 // Grant completes a planned claim.
 type Grant struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// For a claim on devices: what the runtime has to do for the container.
+	// For a claim on devices: what the runtime has to do for the container, as far as
+	// the configuration allows the provider.
 	Edits *ContainerEdits `protobuf:"bytes,1,opt,name=edits,proto3" json:"edits,omitempty"`
 	// For an opaque claim: the bytes in place of those that were planned; empty:
 	// they stay.

@@ -33,7 +33,8 @@ const (
 type HintBusServiceClient interface {
 	// Register puts a provider on the bus, or replaces its registration. It returns
 	// once berthd has reached the provider and told it what it holds. The
-	// registration outlives restarts of berthd.
+	// registration outlives restarts of berthd. It belongs to the user who made it:
+	// others are refused to replace it.
 	Register(ctx context.Context, in *RegisterRequest, opts ...grpc.CallOption) (*RegisterResponse, error)
 	// Unregister takes a provider off the bus. Claims that pods hold of it stay
 	// until the pods go.
@@ -90,7 +91,8 @@ func (c *hintBusServiceClient) ListProviders(ctx context.Context, in *ListProvid
 type HintBusServiceServer interface {
 	// Register puts a provider on the bus, or replaces its registration. It returns
 	// once berthd has reached the provider and told it what it holds. The
-	// registration outlives restarts of berthd.
+	// registration outlives restarts of berthd. It belongs to the user who made it:
+	// others are refused to replace it.
 	Register(context.Context, *RegisterRequest) (*RegisterResponse, error)
 	// Unregister takes a provider off the bus. Claims that pods hold of it stay
 	// until the pods go.
