@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"os"
-	"strconv"
 	"time"
 
 	"github.com/berthd/berth/api/config"
@@ -118,9 +117,9 @@ func (c *caretaker) gather(ctx context.Context) error {
 	return last
 }
 
-// isKernels tells a thread of the kernel, or a process that has gone, from one that
-// runs a program.
+// isKernels tells a thread of the kernel, or a process that has gone, from one that runs a
+// program. Its program (exe) is not asked for: that takes CAP_SYS_PTRACE.
 func (c *caretaker) isKernels(pid int) bool {
-	_, err := c.proc.Readlink(strconv.Itoa(pid) + "/exe")
-	return err != nil
+	kernels, err := procfs.KernelThread(c.proc.FS(), pid)
+	return err != nil || kernels
 }

@@ -48,7 +48,7 @@ func processes(t *testing.T, programs ...int) *os.Root {
 	for _, pid := range programs {
 		at := filepath.Join(dir, strconv.Itoa(pid))
 		if err := errors.Join(
-			os.Mkdir(at, 0o755), os.Symlink("program", filepath.Join(at, "exe")),
+			os.Mkdir(at, 0o755), os.WriteFile(filepath.Join(at, "stat"), []byte(strconv.Itoa(pid)+" (program) S 1 1 1 0 -1 4194560 0"), 0o600),
 			os.WriteFile(filepath.Join(at, "oom_score_adj"), []byte("0\n"), 0o600),
 		); err != nil {
 			t.Fatal(err)

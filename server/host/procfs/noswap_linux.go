@@ -1,6 +1,12 @@
 package procfs
 
 import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+
 	"golang.org/x/sys/unix"
 
 	"github.com/berthd/berth/managers/fault"
@@ -8,15 +14,40 @@ import (
 
 // NoSwap tells, with class Unsupported, why memory-backed file systems cannot be
 // kept out of swap space: tmpfs has its option noswap since Linux 6.4, outside of
-// user namespaces only. It asks the kernel for such a file system and mounts none.
+// user namespaces only. It asks the kernel for such a file system and mounts none. Without
+// CAP_SYS_ADMIN, which berthd does not keep for this, the kernel's version answers.
 func NoSwap() error {
-	fs, err := unix.Fsopen("tmpfs", unix.FSOPEN_CLOEXEC)
+	at, err := unix.Fsopen("tmpfs", unix.FSOPEN_CLOEXEC)
+	if errors.Is(err, unix.EPERM) {
+		var name unix.Utsname
+		if err := unix.Uname(&name); err != nil {
+			return fault.Unsupportedf("ask for the kernel's version: %w", err)
+		}
+		return noSwapOf(os.DirFS("/proc"), unix.ByteSliceToString(name.Release[:]))
+	}
 	if err != nil {
 		return fault.Unsupportedf("ask for a tmpfs: %w", err)
 	}
-	defer func() { _ = unix.Close(fs) }()
-	if err := unix.FsconfigSetFlag(fs, "noswap"); err != nil {
+	defer func() { _ = unix.Close(at) }()
+	if err := unix.FsconfigSetFlag(at, "noswap"); err != nil {
 		return fault.Unsupportedf("ask for a tmpfs with noswap: %w", err)
+	}
+	return nil
+}
+
+// noSwapOf answers by a kernel's release, and whether all users of the machine are mapped
+// in the namespace that berthd is in.
+func noSwapOf(proc fs.FS, release string) error {
+	var major, minor int
+	if _, err := fmt.Sscanf(release, "%d.%d", &major, &minor); err != nil || major < 6 || major == 6 && minor < 4 {
+		return fault.Unsupportedf("the kernel is %s, tmpfs has noswap since 6.4", release)
+	}
+	text, err := fs.ReadFile(proc, "self/uid_map")
+	if err != nil {
+		return fault.Unsupportedf("find out which user namespace berthd is in: %w", err)
+	}
+	if strings.Join(strings.Fields(string(text)), " ") != "0 0 4294967295" {
+		return fault.Unsupportedf("berthd is in a user namespace of its own, where tmpfs has no noswap")
 	}
 	return nil
 }

@@ -28,3 +28,21 @@ func TestNoSwap(t *testing.T) {
 		t.Errorf("nothing stands against it, but mount says %v", mounted)
 	}
 }
+
+func TestNoSwapByVersion(t *testing.T) {
+	t.Parallel()
+	const all, some = "         0          0 4294967295\n", "0 100000 65536\n"
+	for _, row := range []struct {
+		release, users string
+		can            bool
+	}{
+		{"6.4.0", all, true}, {"6.18.44-fc-v657", all, true}, {"7.0", all, true},
+		{"6.3.9", all, false}, {"6.1.0-56-cloud-amd64", all, false}, {"5.15.0", all, false}, {"", all, false},
+		{"6.4.0", some, false}, {"6.4.0", "", false},
+	} {
+		err := noSwapOf(tree(map[string]string{"self/uid_map": row.users}), row.release)
+		if (err == nil) != row.can || err != nil && fault.ClassOf(err) != fault.Unsupported {
+			t.Errorf("%s, %q: %v", row.release, row.users, err)
+		}
+	}
+}

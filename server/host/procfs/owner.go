@@ -42,21 +42,41 @@ func UIDs(proc fs.FS, pid int) (own, saved uint32, err error) {
 // (proc_pid_stat(5)). Two processes that had the same id after one another differ in
 // it. A process that has gone is an error of class NotFound.
 func Since(proc fs.FS, pid int) (ticks uint64, err error) {
+	const begin = 22
+	return statField(proc, pid, begin, "when process %d began")
+}
+
+// KernelThread tells whether a process is a thread of the kernel's, which runs no program
+// (proc_pid_stat(5), flags; PF_KTHREAD of linux/sched.h). Every user may read that. A
+// process that has gone is an error of class NotFound.
+func KernelThread(proc fs.FS, pid int) (bool, error) {
+	const (
+		flags   = 9
+		kthread = 0x00200000
+	)
+	have, err := statField(proc, pid, flags, "what process %d runs")
+	return have&kthread != 0, err
+}
+
+// statField reads a field of a process's stat, by its number in proc_pid_stat(5), after
+// the second.
+func statField(proc fs.FS, pid, field int, what string) (uint64, error) {
+	what = fmt.Sprintf("find out "+what, pid)
 	file := path.Join(strconv.Itoa(pid), "stat")
 	text, err := fs.ReadFile(proc, file)
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ESRCH):
 		return 0, fault.NotFoundf("there is no process %d: %w", pid, err)
 	case err != nil:
-		return 0, fault.Unavailablef("find out when process %d began: %w", pid, err)
+		return 0, fault.Unavailablef("%s: %w", what, err)
 	}
 	// The second field is the name of the program, and may contain anything.
-	const third, begin = 3, 22
+	const third = 3
 	_, rest, _ := bytes.Cut(text[bytes.LastIndexByte(text, ')')+1:], []byte(" "))
-	if fields := bytes.Fields(rest); len(fields) > begin-third {
-		if ticks, err = strconv.ParseUint(string(fields[begin-third]), 10, 64); err == nil {
-			return ticks, nil
+	if fields := bytes.Fields(rest); len(fields) > field-third {
+		if value, err := strconv.ParseUint(string(fields[field-third]), 10, 64); err == nil {
+			return value, nil
 		}
 	}
-	return 0, fault.Unavailablef("find out when process %d began: %s has no field of that", pid, file)
+	return 0, fault.Unavailablef("%s: %s has no field of that", what, file)
 }

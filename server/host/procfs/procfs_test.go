@@ -151,3 +151,22 @@ func TestSince(t *testing.T) {
 		t.Errorf("this process: %v", err)
 	}
 }
+
+func TestKernelThread(t *testing.T) {
+	t.Parallel()
+	for stat, want := range map[string]bool{
+		"7 (sleep) S 1 7 7 0 -1 4194560 1":          false,
+		"2 (kthreadd) S 0 0 0 0 -1 2129984 0":       true,
+		"7 (x) 2129984) S 1 7 7 0 -1 4194304 1 2 3": false,
+	} {
+		if got, err := KernelThread(tree(map[string]string{"7/stat": stat}), 7); got != want || err != nil {
+			t.Errorf("%s: %t, %v", stat, got, err)
+		}
+	}
+	if _, err := KernelThread(tree(nil), 7); fault.ClassOf(err) != fault.NotFound {
+		t.Errorf("a process that has gone: %v", err)
+	}
+	if kernels, err := KernelThread(os.DirFS("/proc"), os.Getpid()); (kernels || err != nil) && !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("this process: %t, %v", kernels, err)
+	}
+}
