@@ -1,0 +1,108 @@
+// Package confine takes rights away from this process: capabilities, the files that it
+// does not need (Landlock), and system calls that it does not make (seccomp).
+//
+// Words:
+//
+//   - capability: a part of root's rights, capabilities(7).
+//   - rules: which files and ports the process may use, landlock(7).
+//   - filter: which system calls the process may make, seccomp(2).
+//
+// Capabilities and rules belong to a thread and are passed on by execve(2). So Enter sets
+// them on one thread and replaces the program by itself: after that no thread exists that
+// has more. The filter is set in the new program, on all threads, since it forbids execve.
+//
+// Invariants: nothing is given back. What the kernel does not have is reported and left
+// out; any other failure is an error.
+package confine
+
+import "strings"
+
+// Plan says what is taken away.
+type Plan struct {
+	// Capabilities are those that stay, if DropCapabilities is set.
+	Capabilities     Set
+	DropCapabilities bool
+	// Rules are nil for none.
+	Rules *Rules
+	// Filter sets the filter of system calls.
+	Filter bool
+}
+
+// Rules say which files and ports stay. Everything that is not named is refused.
+type Rules struct {
+	Files []File
+	// TCPPorts are those that may be listened on, 0 for one that the kernel chooses. No
+	// connection over TCP may be made.
+	TCPPorts []uint16
+	// AbstractSockets leaves unix sockets without a path alone.
+	AbstractSockets bool
+}
+
+// File is what may be done with a file, or with everything below a directory. A path that
+// is not there is left out.
+type File struct {
+	Path   string
+	Rights Rights
+}
+
+// Rights are what may be done with files.
+type Rights int
+
+// The rights, of which each has those before it but for MakeAgain.
+const (
+	// ReadFile reads files.
+	ReadFile Rights = iota + 1
+	// Read reads files and lists directories.
+	Read
+	// Run reads, lists and executes.
+	Run
+	// Write reads, lists, and writes files that are there.
+	Write
+	// Change reads, lists, writes, makes and removes.
+	Change
+	// MakeAgain makes directories and sockets and removes files, and reads nothing.
+	MakeAgain
+)
+
+// Report tells what is in force.
+type Report struct {
+	// Capabilities are those that the process has.
+	Capabilities Set
+	// Landlock is the version of its interface, 0 for no rules.
+	Landlock int
+	// Filter tells that system calls are filtered.
+	Filter bool
+	// Missing names what was asked for and this kernel does not have.
+	Missing []string
+}
+
+// Set is a set of capabilities.
+type Set uint64
+
+// Capability is one by its number in linux/capability.h.
+type Capability uint
+
+// Of makes a set.
+func Of(all ...Capability) (s Set) {
+	for _, c := range all {
+		s |= 1 << c
+	}
+	return s
+}
+
+// Has tells whether a capability is in the set.
+func (s Set) Has(c Capability) bool { return s>>c&1 == 1 }
+
+// String lists the set in the order of the numbers; "none" if it is empty.
+func (s Set) String() string {
+	var names []string
+	for c := range Capability(64) {
+		if s.Has(c) {
+			names = append(names, c.String())
+		}
+	}
+	if names == nil {
+		return "none"
+	}
+	return strings.Join(names, " ")
+}

@@ -1,0 +1,77 @@
+package confine
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// variable tells the program that Enter has executed what is in force, as PID:LANDLOCK. A
+// process keeps its id over an execve, so no other process takes it for its own.
+const variable = "BERTHD_CONFINED"
+
+// Enter confines this process. It replaces the program by itself, with the same arguments,
+// and so returns only in the new program, or with an error. Signals should not be caught
+// before: one that is caught and not acted on yet is lost.
+func Enter(p Plan) (Report, error) {
+	version, entered := entered()
+	if !entered && (p.DropCapabilities || p.Rules != nil || p.Filter) {
+		return Report{}, fmt.Errorf("confine berthd: %w", p.replace())
+	}
+	r := Report{Landlock: version}
+	if p.Rules != nil && version == 0 {
+		r.Missing = append(r.Missing, "Landlock")
+	}
+	if p.Filter {
+		var err error
+		if r.Filter, err = filter(); err != nil {
+			return Report{}, fmt.Errorf("confine berthd: %w", err)
+		}
+		if !r.Filter {
+			r.Missing = append(r.Missing, "seccomp")
+		}
+	}
+	var err error
+	r.Capabilities, err = Effective()
+	return r, err
+}
+
+// entered tells whether this is the program that Enter has executed.
+func entered() (landlock int, yes bool) {
+	pid, version, _ := strings.Cut(os.Getenv(variable), ":")
+	if pid != strconv.Itoa(os.Getpid()) {
+		return 0, false
+	}
+	_ = os.Unsetenv(variable)
+	landlock, err := strconv.Atoi(version)
+	return landlock, err == nil
+}
+
+// replace takes capabilities and files away from one thread, and makes it the process.
+func (p Plan) replace() error {
+	runtime.LockOSThread() // for good: nothing else may run on what is left of it
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("set no_new_privs: %w", err)
+	}
+	version := 0
+	if p.Rules != nil {
+		version = landlockVersion()
+	}
+	if version > 0 {
+		if err := p.Rules.restrict(version); err != nil {
+			return err
+		}
+	}
+	if p.DropCapabilities {
+		if err := drop(p.Capabilities); err != nil {
+			return err
+		}
+	}
+	environment := append(os.Environ(), fmt.Sprintf("%s=%d:%d", variable, os.Getpid(), version))
+	return fmt.Errorf("execute berthd again: %w", syscall.Exec("/proc/self/exe", os.Args, environment))
+}

@@ -1,0 +1,8 @@
+package confine
+
+import "golang.org/x/sys/unix"
+
+// machineCalls adds those that have another name here.
+func machineCalls() (machine uint32, calls []uintptr, ok bool) {
+	return unix.AUDIT_ARCH_AARCH64, []uintptr{unix.SYS_FSTATAT}, true
+}
