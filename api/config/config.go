@@ -69,6 +69,8 @@ type Config struct {
 	Limits    Limits    `json:"limits"`
 	Verdicts  Verdicts  `json:"verdicts"`
 	Features  Features  `json:"features"`
+	// Privileges says what berthd takes away from itself.
+	Privileges Privileges `json:"privileges"`
 	// Access grants roles; root always has all of them.
 	Access []access.Grant `json:"access,omitempty"`
 	// StrictState refuses to start on a damaged ledger instead of setting it
@@ -283,6 +285,17 @@ type Features struct {
 	CPUBetaOptions  bool `json:"cpuManagerPolicyBetaOptions"`
 }
 
+// Privileges are what berthd takes away from itself at its start, where the kernel can
+// do that: what it does not need it cannot be made to misuse.
+type Privileges struct {
+	// DropCapabilities leaves berthd the capabilities that this configuration needs.
+	DropCapabilities bool `json:"dropCapabilities"`
+	// Landlock leaves berthd the files and ports that it needs.
+	Landlock bool `json:"landlock"`
+	// Seccomp leaves berthd the system calls that it makes.
+	Seccomp bool `json:"seccomp"`
+}
+
 // Default returns the configuration that no source has touched: the kubelet's
 // defaults where it has the setting.
 func Default() Config {
@@ -318,7 +331,8 @@ func Default() Config {
 			MessageBytes: 4 << 20, Containers: 1000, Call: d(2 * time.Minute), UserConnections: 64, UserCalls: 256,
 			PodResourcesPerSecond: 100, PodResourcesBurst: 10, WatchEvents: 4096, PodResourcesWait: d(15 * time.Second),
 		},
-		Features: Features{PodLevelResources: true, CPUBetaOptions: true},
+		Features:   Features{PodLevelResources: true, CPUBetaOptions: true},
+		Privileges: Privileges{DropCapabilities: true, Landlock: true, Seccomp: true},
 	}
 }
 

@@ -49,10 +49,12 @@ const (
 
 func TestMain(m *testing.M) {
 	if os.Getenv(asDaemon) != "" {
+		doWithout(os.Getenv(without))
 		main()
 		return
 	}
 	if mib := os.Getenv(asProcess); mib != "" {
+		become(os.Getenv(asUser))
 		work(mib)
 		return
 	}
@@ -74,6 +76,7 @@ type node struct {
 	kernel bool   // real cgroups; otherwise the tree in memory
 	driver cgroup.Driver
 	args   []string
+	env    []string // of the daemons
 }
 
 var nodes atomic.Int64
@@ -216,7 +219,7 @@ func (n *node) command(args ...string) *exec.Cmd {
 	}
 	all = append(append(all, n.args...), args...)
 	cmd := exec.Command(os.Args[0], all...)
-	cmd.Env = append(os.Environ(), asDaemon+"=1")
+	cmd.Env = append(append(os.Environ(), asDaemon+"=1"), n.env...)
 	return cmd
 }
 
@@ -470,10 +473,10 @@ func work(mib string) {
 func (n *node) stopped() *process { return n.stoppedWith(0) }
 
 // stoppedWith starts a process that will use so much memory once it goes on.
-func (n *node) stoppedWith(mib int) *process {
+func (n *node) stoppedWith(mib int, env ...string) *process {
 	n.t.Helper()
 	p := &process{t: n.t, cmd: exec.Command(os.Args[0])}
-	p.cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d", asProcess, mib))
+	p.cmd.Env = append(append(os.Environ(), fmt.Sprintf("%s=%d", asProcess, mib)), env...)
 	in, err := p.cmd.StdinPipe()
 	if err != nil {
 		n.t.Fatal(err)

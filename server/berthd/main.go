@@ -22,10 +22,7 @@ import (
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	code := execute(ctx, os.Stdout, os.Stderr, os.Args[1:])
-	stop()
-	os.Exit(code)
+	os.Exit(execute(context.Background(), os.Stdout, os.Stderr, os.Args[1:]))
 }
 
 const long = `berthd gives containers their CPUs, memory, devices and cgroups on this machine. Agents call it over gRPC on its
@@ -82,17 +79,21 @@ func command() *cobra.Command {
 
 // run is the daemon.
 func run(ctx context.Context, sources config.Sources, hook failpoint.Hook) error {
-	tell := holdSignals()
 	c, notes, err := config.Load(sources)
 	if err != nil {
 		return err
 	}
 	log := logger(c.Log.Level, c.Log.Format)
+	// Signals are caught in what this leaves, which is a new program.
+	if err := app.Confine(ctx, c, []string{sources.BerthFile, sources.KubeletFile}, log); err != nil {
+		return err
+	}
+	ctx, end := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	defer end()
+	tell := holdSignals()
 	for _, n := range notes {
 		log.Warn(n)
 	}
-	ctx, end := context.WithCancel(ctx)
-	defer end()
 	go tell(ctx, log)
 	if text, err := c.Dump(); err == nil {
 		log.Debug("configuration", "text", string(text))

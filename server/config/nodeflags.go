@@ -42,6 +42,13 @@ func addNodeFlags(fs *pflag.FlagSet, order *[]func(*config.Config) error) {
 	given("kernel-tunables", func(c *config.Config) error { c.Node.KernelTunables = *tunables; return nil })
 	score := fs.Int("oom-score-adj", d.OOMScoreAdj, "berthd's own score of the out-of-memory killer, -1000 to 1000")
 	given("oom-score-adj", func(c *config.Config) error { c.Node.OOMScoreAdj = *score; return nil })
+	rights := config.Default().Privileges
+	capabilities := fs.Bool("drop-capabilities", rights.DropCapabilities, "keep only the capabilities that this configuration needs")
+	given("drop-capabilities", func(c *config.Config) error { c.Privileges.DropCapabilities = *capabilities; return nil })
+	landlock := fs.Bool("landlock", rights.Landlock, "keep only the files and ports that this configuration needs, where the kernel has Landlock")
+	given("landlock", func(c *config.Config) error { c.Privileges.Landlock = *landlock; return nil })
+	seccomp := fs.Bool("seccomp", rights.Seccomp, "keep only the system calls that berthd makes, where the kernel has seccomp")
+	given("seccomp", func(c *config.Config) error { c.Privileges.Seccomp = *seccomp; return nil })
 	eviction := fs.String("eviction-hard", "", "thresholds that pods do not get, as memory.available<100Mi,nodefs.available<10%")
 	given("eviction-hard", func(c *config.Config) (err error) {
 		c.Reserved.EvictionHard, err = parseEviction(*eviction)
