@@ -11,7 +11,8 @@
 //   - possible CPUs: every set on which a process of the container may run now or
 //     after a start that is under way. A set counts from the moment when it is sent
 //     until it is disproved. Planned and exited containers have none.
-//   - own CPUs: those that a container has exclusively, by the ledger.
+//   - own CPUs: those that a container has exclusively, by the ledger. Where the ledger
+//     gives another container some of them too, as within a pod, both share those.
 //   - in flight: a set that was sent and not answered, or whose write failed so that
 //     it may be carried out late. A write that is confirmed later disproves it: writes
 //     to one container are carried out one after another.
@@ -20,7 +21,7 @@
 //   - blocked: a container whose own CPUs are not all released must not start. A
 //     container without CPUs of its own is blocked by nobody.
 //
-// The transitions. A dot keeps the phase. The marks behind it: + adds the set of the
+// The transitions. A container that is not known counts as exited. A dot keeps the phase. The marks behind it: + adds the set of the
 // event to the possible CPUs; = makes them that set and the sets in flight; ~ keeps
 // them, because a start may have read an earlier set; - takes the set out of those in
 // flight; 0 makes them none; * makes them all CPUs; ? asks for the kernel's view of the
@@ -28,7 +29,7 @@
 //
 //	event           planned    starting   created    idle       running    paused     stopping   exited     unknown
 //	plan            .          .          .          planned0   .          .          .          planned0   .
-//	restore         created*   .          .          .          .          .          .          created*   .
+//	restore         .          .          .          .          .          .          .          created*   .
 //	allow           starting   starting   created    starting   running    paused     starting   starting   starting
 //	withdraw        .          planned0   planned0   .          .          .          starting   .          .
 //	sent            .+         .+         .+         .+         .+         .+         .+         .          .+

@@ -80,7 +80,7 @@ func (t *Tracker) Apply(e Event) Effects {
 		if t.containers == nil {
 			t.containers = map[string]*Container{}
 		}
-		c = &Container{ID: e.ID, Phase: Planned, Since: e.At}
+		c = &Container{ID: e.ID, Phase: Exited, Since: e.At}
 		t.containers[e.ID] = c
 	}
 	if e.Name != "" {
@@ -161,7 +161,8 @@ func (c *Container) on(cpus cpuset.Set) cpuset.Set {
 }
 
 // Want sets what the ledger has for a container, and which CPUs of that it has
-// exclusively.
+// exclusively. Before Blockers, Grantable and Writes it is to be called for all
+// containers for which the ledger has something else now.
 func (t *Tracker) Want(id string, cpus, own cpuset.Set) {
 	if c := t.containers[id]; c != nil {
 		c.WantedCPUs, c.OwnCPUs = cpus, own
@@ -189,6 +190,15 @@ func (t *Tracker) All() iter.Seq[Container] {
 			}
 		}
 	}
+}
+
+// intrudes gives the own CPUs of an owner on which another container may be and should
+// not.
+func (c *Container) intrudes(owner *Container) cpuset.Set {
+	if c == owner || owner.OwnCPUs.IsEmpty() {
+		return cpuset.Set{}
+	}
+	return c.on(owner.OwnCPUs).Minus(c.WantedCPUs)
 }
 
 // copy keeps a reader from what changes later. Containers that cannot run have no
@@ -240,7 +250,7 @@ func (b Blocker) String() string {
 // Blockers lists who has to leave before a container may start: the containers that may
 // be on its own CPUs, in the order of their ids.
 func (t *Tracker) Blockers(id string) []Blocker {
-	return t.others(id, func(c, o *Container) cpuset.Set { return o.on(c.OwnCPUs) })
+	return t.others(id, func(c, o *Container) cpuset.Set { return o.intrudes(c) })
 }
 
 // Intrusions lists the containers that were let start on own CPUs on which a container
@@ -251,7 +261,7 @@ func (t *Tracker) Intrusions(id string) []Blocker {
 		if o.Phase == Planned || o.Phase == Exited {
 			return cpuset.Set{}
 		}
-		return c.on(o.OwnCPUs)
+		return c.intrudes(o)
 	})
 }
 
@@ -262,9 +272,6 @@ func (t *Tracker) others(id string, common func(c, other *Container) cpuset.Set)
 		return nil
 	}
 	for _, o := range t.containers {
-		if o == c {
-			continue
-		}
 		if both := common(c, o); !both.IsEmpty() {
 			out = append(out, Blocker{o.ID, o.Name, o.Phase, both})
 		}
@@ -309,6 +316,20 @@ func (t *Tracker) Released(cpus cpuset.Set, except string) cpuset.Set {
 	return cpus
 }
 
+// Grantable gives those of some CPUs that may be written to a container now: not the own
+// CPUs that another one has not left yet, unless the container may be there anyway.
+func (t *Tracker) Grantable(id string, cpus cpuset.Set) cpuset.Set {
+	owner := t.containers[id]
+	if owner == nil || !owner.OwnCPUs.Overlaps(cpus) {
+		return cpus
+	}
+	var taken cpuset.Set
+	for _, c := range t.containers {
+		taken = taken.Union(c.intrudes(owner))
+	}
+	return cpus.Minus(taken.Minus(owner.on(taken)))
+}
+
 // Write is a set of CPUs that a container is to get.
 type Write struct {
 	ID   string
@@ -317,9 +338,9 @@ type Write struct {
 
 // Writes lists what to write where a container may run elsewhere than the ledger says,
 // in this order: first who is to leave own CPUs of others, then who shares, then who has
-// CPUs of its own. Of its own CPUs a container gets those that are released, or where it
-// may be anyway; once the others have left, the next call gives it the rest. Planned containers get theirs when
-// their start is asked for.
+// CPUs of its own. Of those a container gets what is Grantable; once the others have
+// left, the next call gives it the rest. Planned containers get theirs when their start
+// is asked for.
 func (t *Tracker) Writes() []Write {
 	type ranked struct {
 		Write
@@ -331,10 +352,7 @@ func (t *Tracker) Writes() []Write {
 		if c.Phase == Planned || c.Phase == Exited || c.WantedCPUs.IsEmpty() {
 			continue
 		}
-		to := c.WantedCPUs
-		if !c.OwnCPUs.IsEmpty() {
-			to = to.Minus(c.OwnCPUs.Minus(t.Released(c.OwnCPUs, c.ID)).Minus(c.on(c.OwnCPUs)))
-		}
+		to := t.Grantable(c.ID, c.WantedCPUs)
 		if to.IsEmpty() || c.keeps(to) {
 			continue
 		}

@@ -93,8 +93,13 @@ func TestToldContainersCount(t *testing.T) {
 			"CPUs 2-3 may be in use by container pod/a, of which nobody tells where it runs"},
 		"seen elsewhere": {func(s *story) { s.tell(ShownRunning, "a", ""); s.tell(KernelRuns, "a", "0-1") }, ""},
 		"seen":           {func(s *story) { s.tell(ShownRunning, "a", ""); s.tell(KernelRuns, "a", "0-3") }, "CPUs 2-3 may be in use by container pod/a, which is running"},
-		"seen, moved":    {func(s *story) { s.runs("a", "0-3", ""); s.tell(Sent, "a", "0-1"); s.tell(Confirmed, "a", "0-1") }, ""},
-		"seen, being moved": {func(s *story) { s.runs("a", "0-3", ""); s.tell(Sent, "a", "0-1") },
+		"seen, moved": {func(s *story) {
+			s.runs("a", "0-3", "")
+			s.own("a")
+			s.tell(Sent, "a", "0-1")
+			s.tell(Confirmed, "a", "0-1")
+		}, ""},
+		"seen, being moved": {func(s *story) { s.runs("a", "0-3", ""); s.own("a"); s.tell(Sent, "a", "0-1") },
 			"CPUs 2-3 may be in use by container pod/a, which is running"},
 		"ended":     {func(s *story) { s.tell(Ended, "a", "") }, ""},
 		"forgotten": {func(s *story) { s.Forget("a") }, ""},
@@ -274,5 +279,24 @@ func TestOverdue(t *testing.T) {
 	}
 	if ids, next := s.Overdue(s.now.Add(StartTime)); fmt.Sprint(ids) != "[a b]" || !next.IsZero() {
 		t.Errorf("overdue are %v, the next one is at %s", ids, next)
+	}
+}
+
+// The CPUs of a pod that its containers share are own CPUs against others only.
+func TestOwnCPUsOfAPod(t *testing.T) {
+	t.Parallel()
+	s := newStory(t)
+	s.runs("a", "2-3", "2-3")
+	s.tell(Plan, "b", "")
+	s.Want("b", set(t, "2-3"), set(t, "2-3"))
+	s.blocked("b", "")
+	s.runs("c", "0-3", "")
+	s.Want("c", set(t, "0-1"), cpuset.Set{})
+	s.blocked("b", "CPUs 2-3 may be in use by container pod/c, which is running")
+	if got := s.Grantable("b", set(t, "1-3")).String(); got != "1" {
+		t.Errorf("it may get %s", got)
+	}
+	if got := s.Grantable("a", set(t, "2-3")).String(); got != "2-3" {
+		t.Errorf("who is there may get %s", got)
 	}
 }

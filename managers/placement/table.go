@@ -52,7 +52,7 @@ const (
 const transitions = `
 event           planned    starting   created    idle       running    paused     stopping   exited     unknown
 plan            .          .          .          planned0   .          .          .          planned0   .
-restore         created*   .          .          .          .          .          .          created*   .
+restore         .          .          .          .          .          .          .          created*   .
 allow           starting   starting   created    starting   running    paused     starting   starting   starting
 withdraw        .          planned0   planned0   .          .          .          starting   .          .
 sent            .+         .+         .+         .+         .+         .+         .+         .          .+
