@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Verifies what is checked in: generated code and go.mod are up to date, the
-# house rules hold, the pure part builds for other systems, all builds without a C compiler.
+# house rules hold, the pure part builds for other systems, all builds without a C compiler,
+# and commit subjects are short.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -34,3 +35,17 @@ GOOS=js GOARCH=wasm go build -buildvcs=false "${portable[@]}"
 # All but the container runtime inside of berthlet, which then says what is missing.
 step "builds without a C compiler"
 go build -buildvcs=false -o /dev/null ./server/... ./clients/...
+
+# A copy without the history has nothing to look at.
+step "commit subjects"
+since=$(cat .ci/subjects-since)
+if git cat-file -e "$since^{commit}" 2>/dev/null; then
+	long=$(git log --format='%h %s' "$since..HEAD" | awk '{ n = length($0) - length($1) - 1 } n > 72 { print n " characters: " $0 }')
+	if [ -n "$long" ]; then
+		echo "$long"
+		echo "a subject has at most 72 characters; the body has room for the rest"
+		exit 1
+	fi
+else
+	echo "skipped: this copy does not have commit $since"
+fi
