@@ -26,7 +26,7 @@ func Rule(r *hint.Rule) *typesv1.Rule {
 }
 
 // weights writes what is not zero.
-func weights(w *hint.Weights, universe numa.Mask) map[uint32]uint64 {
+func weights(w *numa.Weights, universe numa.Mask) map[uint32]uint64 {
 	var out map[uint32]uint64
 	for id := range universe.All() {
 		if w[id] != 0 {
@@ -80,7 +80,7 @@ func readRule(path string, m *typesv1.Rule, vs *fault.Violations) *hint.Rule {
 }
 
 // readWeights reads the weights of nodes of a universe.
-func readWeights(path string, m map[uint32]uint64, universe numa.Mask, into *hint.Weights, vs *fault.Violations) {
+func readWeights(path string, m map[uint32]uint64, universe numa.Mask, into *numa.Weights, vs *fault.Violations) {
 	for _, id := range slices.Sorted(maps.Keys(m)) {
 		if id >= numa.MaxNodes || !universe.Contains(int(id)) {
 			vs.Addf(fmt.Sprintf("%s.weights[%d]", path, id), "expected a node of the universe, which is %s", universe)

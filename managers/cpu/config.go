@@ -89,7 +89,6 @@ func New(cfg Config, topo *machine.Topology) (*Manager, error) {
 	if err := bad.Err(invalidObject); err != nil {
 		return nil, err
 	}
-	m.sets = m.nodeSets()
 	return m, nil
 }
 

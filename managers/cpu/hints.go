@@ -3,8 +3,6 @@ package cpu
 import (
 	"context"
 	"fmt"
-	"math/bits"
-	"slices"
 
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/hint"
@@ -12,13 +10,10 @@ import (
 	"github.com/berthd/berth/managers/numa"
 )
 
-// Up to so many nodes with CPUs the node sets are listed: at most 255, and 4095
-// under align-by-socket. On larger machines a rule stands for them. What
-// align-by-socket prefers beyond the smallest size, a rule cannot say.
-const (
-	listedNodes        = 8
-	listedNodesAligned = 12
-)
+// maxListed is how many node sets are tried to list those of a request under
+// align-by-socket, which prefers sets that a rule cannot describe: all sets of 12
+// nodes with CPUs. On larger machines the option changes no preference.
+const maxListed = 1 << 12
 
 // Hints tells between which node sets the CPUs of a container or pod can come
 // from. It has no answer, which means no preference, under the policy none and
@@ -107,74 +102,30 @@ func (m *Manager) generate(available, reusable cpuset.Set, n int) hint.Answer {
 	if have := free + reusable.Len(); have < n {
 		return impossible("%s", hint.TooFew(n, have, "CPU", "CPUs"))
 	}
-	if m.sets != nil {
-		return hint.Answer{Kind: hint.Options, Hints: m.list(rule)}
+	if m.options.bySocket {
+		if hints, err := rule.Expand(maxListed); err == nil {
+			m.preferBySocket(hints, rule.PreferredSize)
+			return hint.Answer{Kind: hint.Options, Hints: hints}
+		}
 	}
 	return hint.Answer{Kind: hint.ByRule, Rule: rule}
 }
 
-// nodeSet is one set of nodes with CPUs.
-type nodeSet struct {
-	nodes numa.Mask
-	// at has a bit for each node by its place among the nodes with CPUs.
-	at            uint16
-	size, sockets int
+// preferBySocket prefers, beside the sets of the preferred size, those that touch
+// as few sockets as that many nodes need (KEP-3327).
+func (m *Manager) preferBySocket(hints []hint.Hint, preferredSize int) {
+	sockets := m.socketsNeeded(preferredSize)
+	for i := range hints {
+		touched := 0
+		for range m.part[socket].Touched(m.topo.CPUsInNodes(hints[i].Nodes)) {
+			touched++
+		}
+		hints[i].Preferred = hints[i].Preferred || touched == sockets
+	}
 }
 
-// nodeSets lists all sets of nodes with CPUs in enumeration order, with the
-// number of sockets that each touches; none if there are too many to be listed.
-func (m *Manager) nodeSets() []nodeSet {
-	t, most := m.table, listedNodes
-	if m.options.bySocket {
-		most = listedNodesAligned
-	}
-	if t.part[node].Len() > most {
-		return nil
-	}
-	sets := make([]nodeSet, 0, 1<<t.part[node].Len()-1)
-	for nodes := range numa.Subsets(t.topo.CPUNodeMask()) {
-		s := nodeSet{nodes: nodes, size: nodes.Len()}
-		for i := range t.part[node].Len() {
-			if nodes.Contains(t.part[node].ID(i)) {
-				s.at |= 1 << i
-			}
-		}
-		for range t.part[socket].Touched(t.topo.CPUsInNodes(nodes)) {
-			s.sockets++
-		}
-		sets = append(sets, s)
-	}
-	return sets
-}
-
-// list writes the node sets of a rule out.
-func (m *Manager) list(rule *hint.Rule) []hint.Hint {
-	var buffer [1 << listedNodes]uint64
-	have := buffer[:] // by nodeSet.at
-	if n := m.part[node].Len(); n > listedNodes {
-		have = make([]uint64, 1<<n)
-	}
-	for at := 1; at < 1<<m.part[node].Len(); at++ {
-		i := bits.TrailingZeros(uint(at))
-		have[at] = have[at&(at-1)] + rule.Weights[m.part[node].ID(i)]
-	}
-	sockets := 0
-	if m.options.bySocket {
-		sockets = m.socketsNeeded(rule.PreferredSize)
-	}
-	hints := make([]hint.Hint, 0, len(m.sets))
-	for i := range m.sets {
-		s := &m.sets[i]
-		if have[s.at] >= rule.Need && rule.Must.IsSubsetOf(s.nodes) {
-			hints = append(hints, hint.Hint{Nodes: s.nodes, Preferred: s.size == rule.PreferredSize || s.sockets == sockets})
-		}
-	}
-	return hints
-}
-
-// socketsNeeded is the number of sockets that so many nodes span, which makes
-// node sets preferred under align-by-socket (KEP-3327); 0 if the machine does
-// not tell.
+// socketsNeeded is the number of sockets that so many nodes span; 0 if the machine
+// does not tell.
 func (m *Manager) socketsNeeded(nodes int) int {
 	if m.topo.NumSockets() == 0 {
 		return 0
@@ -189,15 +140,6 @@ func (m *Manager) socketsNeeded(nodes int) int {
 // narrowest is the smallest number of nodes that have n CPUs in total, busy and
 // reserved ones included; all nodes if even these have fewer.
 func (m *Manager) narrowest(n int) int {
-	sizes := make([]int, m.part[node].Len())
-	for i := range sizes {
-		sizes[i] = m.part[node].Size(i)
-	}
-	slices.SortFunc(sizes, func(a, b int) int { return b - a })
-	for k, size := range sizes {
-		if n -= size; n <= 0 {
-			return k + 1
-		}
-	}
-	return len(sizes)
+	s := numa.Search{Universe: m.topo.CPUNodeMask(), Needs: []numa.Need{{Weights: &m.perNode, Amount: uint64(n)}}}
+	return s.Fewest()
 }

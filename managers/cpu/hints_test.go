@@ -18,8 +18,12 @@ func render(a hint.Answer) string {
 	if a.Kind == hint.Impossible {
 		return "impossible"
 	}
+	hints, err := a.Expand(1 << 12)
+	if err != nil {
+		return err.Error()
+	}
 	var out []string
-	for _, h := range a.Hints {
+	for _, h := range hints {
 		text := strings.ReplaceAll(h.Nodes.String(), ",", "+")
 		if h.Preferred {
 			text += "P"
@@ -101,8 +105,7 @@ func TestHints(t *testing.T) {
 	}
 }
 
-// TestHintsAsRule: more nodes than can be listed are described by a rule.
-// On more nodes than are listed otherwise, align-by-socket still prefers the sets
+// TestAlignedHintsAreListed: on more nodes than are listed otherwise, align-by-socket still prefers the sets
 // that touch as few sockets as the request needs.
 func TestAlignedHintsAreListed(t *testing.T) {
 	t.Parallel()
@@ -130,6 +133,8 @@ func TestAlignedHintsAreListed(t *testing.T) {
 	}
 }
 
+// TestHintsAsRule: where too many nodes would have to be listed, a rule stands for
+// them under align-by-socket too.
 func TestHintsAsRule(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, machinetest.Build("64n2c2t"), "0", AlignBySocket)

@@ -28,7 +28,6 @@ type Manager struct {
 	reserved    cpuset.Set
 	allocatable cpuset.Set // all but the reserved
 	physical    cpuset.Set // all but the cores that have a reserved CPU
-	sets        []nodeSet
 }
 
 var (

@@ -252,8 +252,8 @@ func sortedKeys(m map[string]*workload.Pod) []string {
 	return keys
 }
 
-// TestListAgreesWithRule: the listed hints are the family of their rule.
-func TestListAgreesWithRule(t *testing.T) {
+// TestRuleAgreesWithDefinition: the sets of an answer are those that have enough.
+func TestRuleAgreesWithDefinition(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		topo := anyMachine(t)
@@ -262,16 +262,33 @@ func TestListAgreesWithRule(t *testing.T) {
 		reusable := anySubset(t, "reusable", topo.CPUs()).Minus(available).Lowest(2)
 		want := rapid.IntRange(1, topo.CPUs().Len()).Draw(t, "n")
 		answer := n.generate(available, reusable, want)
+		smallest := narrowest(topo, want)
 		var got []hint.Hint
 		for m := range numa.Subsets(topo.CPUNodeMask()) {
 			free := topo.CPUsInNodes(m)
 			if !topo.NodesOf(reusable).IsSubsetOf(m) || free.IntersectLen(available)+reusable.Len() < want {
 				continue
 			}
-			got = append(got, hint.Hint{Nodes: m, Preferred: m.Len() == n.narrowest(want)})
+			got = append(got, hint.Hint{Nodes: m, Preferred: m.Len() == smallest})
 		}
-		if len(got) == 0 != (answer.Kind == hint.Impossible) || len(got) > 0 && !slices.Equal(got, answer.Hints) {
+		if len(got) == 0 != (answer.Kind == hint.Impossible) {
 			t.Fatalf("got %v, want %v", answer, got)
 		}
+		if answer.Kind == hint.Impossible {
+			return
+		}
+		if listed, err := answer.Expand(1 << 12); err != nil || !slices.Equal(got, listed) {
+			t.Fatalf("got %v, %v, want %v", listed, err, got)
+		}
 	})
+}
+
+// narrowest is the size of the first node set, by size, that has n CPUs.
+func narrowest(topo *machine.Topology, n int) int {
+	for m := range numa.Subsets(topo.CPUNodeMask()) {
+		if topo.CPUsInNodes(m).Len() >= n {
+			return m.Len()
+		}
+	}
+	return topo.CPUNodeMask().Len()
 }

@@ -2,6 +2,7 @@ package cpu
 
 import (
 	"github.com/berthd/berth/managers/machine"
+	"github.com/berthd/berth/managers/numa"
 )
 
 // kind is a kind of unit that CPUs are grouped in.
@@ -33,6 +34,8 @@ type table struct {
 	// perCore, perSocket and perUncore are the averages of the machine, rounded
 	// down, with which the reference compares.
 	perCore, perSocket, perUncore int
+	// perNode is the number of CPUs by node id.
+	perNode numa.Weights
 	// largestCore is the number of threads of the largest core.
 	largestCore int
 
@@ -69,6 +72,9 @@ func newTable(topo *machine.Topology) *table {
 	}
 	for i := range t.part[core].Len() {
 		t.largestCore = max(t.largestCore, t.part[core].Size(i))
+	}
+	for i := range t.part[node].Len() {
+		t.perNode[t.part[node].ID(i)] = uint64(t.part[node].Size(i))
 	}
 	t.socketNodes, t.nodeSockets = t.relate(socket, node), t.relate(node, socket)
 	t.nodeUncores, t.uncoreCores = t.relate(node, uncore), t.relate(uncore, core)

@@ -7,14 +7,9 @@ import (
 	"github.com/berthd/berth/managers/numa"
 )
 
-const (
-	// listedNodes is up to how many nodes the node sets are listed one by one,
-	// even where a rule could describe them.
-	listedNodes = 12
-	// listedSets bounds the list where a rule cannot describe it: all sets of up
-	// to 16 nodes. Beyond, the narrowest are listed, and the widest.
-	listedSets = 1 << 16
-)
+// listedSets bounds the list where a rule cannot describe it: all sets of up to 16
+// nodes. Beyond, the narrowest are listed, and the widest.
+const listedSets = 1 << 16
 
 // family is the question which node sets can serve a request: those that touch
 // enough free devices and, if earlier containers left some, all of those.
@@ -33,13 +28,11 @@ type family struct {
 // (kubernetes#138244): machines with many nodes and few devices took it minutes.
 func (f *family) answer() hint.Answer {
 	universe := f.universe()
-	if universe.Len() > listedNodes {
-		if rule, single := f.rule(universe); single {
-			if !rule.Allows(universe) {
-				return f.uncovered()
-			}
-			return hint.Answer{Kind: hint.ByRule, Rule: rule}
+	if rule, single := f.rule(universe); single {
+		if !rule.Allows(universe) {
+			return f.uncovered()
 		}
+		return hint.Answer{Kind: hint.ByRule, Rule: rule}
 	}
 	hints := f.list(universe)
 	if len(hints) == 0 {
@@ -70,7 +63,7 @@ func (f *family) universe() numa.Mask {
 // would count it twice.
 func (f *family) rule(universe numa.Mask) (*hint.Rule, bool) {
 	r := &hint.Rule{Universe: universe, Need: uint64(max(f.need, 0))}
-	var all [numa.MaxNodes]int
+	var all numa.Weights
 	for i := range f.all {
 		nodes := f.all[i].Nodes & universe
 		if nodes.Len() > 1 {
@@ -102,26 +95,9 @@ func (f *family) rule(universe numa.Mask) (*hint.Rule, bool) {
 		r.Must = r.Must.With(node)
 		r.Weights[node]++
 	}
-	r.PreferredSize = f.narrowest(universe, all)
+	idle := numa.Search{Universe: universe, Needs: []numa.Need{{Weights: &all, Amount: r.Need}}}
+	r.PreferredSize = idle.Fewest()
 	return r, true
-}
-
-// narrowest is the smallest number of nodes that have enough devices together,
-// or all if none have.
-func (f *family) narrowest(universe numa.Mask, perNode [numa.MaxNodes]int) int {
-	n := 0
-	for node := range universe.All() {
-		perNode[n] = perNode[node] // n <= node
-		n++
-	}
-	slices.Sort(perNode[:n])
-	sum := 0
-	for i := range n {
-		if sum += perNode[n-1-i]; sum >= f.need {
-			return i + 1
-		}
-	}
-	return n
 }
 
 // list goes through the node sets by size.

@@ -124,7 +124,7 @@ func (b *Bus) Hints(ctx context.Context, view *ledger.View, req Request, trace *
 			reply.Answers = nil
 		}
 		for j := range reply.Answers {
-			trace.Add(asked(req, reply.Provider, &reply.Answers[j]))
+			trace.Add(asked(req, reply.Provider, reply.Answers[j]))
 		}
 		replies[i] = reply
 	}

@@ -191,20 +191,31 @@ func TestHintsAreTraced(t *testing.T) {
 	}
 }
 
-// TestRulesAreTraced: every need of a rule is told, and the sets beside it.
+// TestRulesAreTraced: a rule about few nodes is written out. Of others every need
+// is told, and the sets beside it.
 func TestRulesAreTraced(t *testing.T) {
 	t.Parallel()
-	rule := &hint.Rule{Universe: numa.Of(0), Must: numa.Of(0), Need: 3 << 30, PreferredSize: 2}
+	rule := &hint.Rule{Universe: numa.Of(0, 2, 3, 4, 5, 6), Must: numa.Of(0), Need: 3 << 30, PreferredSize: 2}
 	rule.Also = []hint.Threshold{{Resource: "hugepages-1Gi", Need: 1 << 30}, {Resource: "example.com/x", Need: 7}}
+	few := &hint.Rule{Universe: numa.Of(0, 7), Must: numa.Of(0), PreferredSize: 2}
+	beside := []hint.Hint{{Nodes: numa.Of(1)}}
 	a := &actor{name: "a", hints: func(context.Context) ([]hint.ResourceAnswer, error) {
-		return []hint.ResourceAnswer{{Resource: "memory", Answer: hint.Answer{Kind: hint.ByRule, Rule: rule, Hints: []hint.Hint{{Nodes: numa.Of(1)}}}}}, nil
+		return []hint.ResourceAnswer{
+			{Resource: "memory", Answer: hint.Answer{Kind: hint.ByRule, Rule: rule, Hints: beside}},
+			{Resource: "other", Answer: hint.Answer{Kind: hint.ByRule, Rule: few, Hints: beside}},
+		}, nil
 	}}
 	s := newStage(t, hint.Entry{Provider: a, Mode: hint.Required})
-	if _, err := s.bus.Hints(t.Context(), s.draft.View(), s.req, &s.trace); err != nil || len(s.trace.Steps) != 1 {
+	s.draft = ledger.NewDraft(ledgertest.New(t, ledger.Rules{Machine: machinetest.Build("1s8n1c")}).View())
+	if _, err := s.bus.Hints(t.Context(), s.draft.View(), s.req, &s.trace); err != nil || len(s.trace.Steps) != 2 {
 		t.Fatalf("%v, trace %+v", err, s.trace)
 	}
+	listed := []hint.Hint{{Nodes: numa.Of(0)}, {Nodes: numa.Of(1)}, {Nodes: numa.Of(0, 7), Preferred: true}}
+	if step := s.trace.Steps[1]; step.Answer != "options" || step.Text != "" || !slices.Equal(step.Hints, listed) {
+		t.Errorf("step %+v, want %v", step, listed)
+	}
 	step := s.trace.Steps[0]
-	want := "any of the nodes 0 that have 3Gi and 1Gi of hugepages-1Gi and 7 of example.com/x together, 0 among them; " +
+	want := "any of the nodes 0,2-6 that have 3Gi and 1Gi of hugepages-1Gi and 7 of example.com/x together, 0 among them; " +
 		"2 nodes are preferred; or one of these sets"
 	if step.Answer != "rule" || step.Text != want || len(step.Hints) != 1 {
 		t.Errorf("step %+v, want %q", step, want)

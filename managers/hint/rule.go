@@ -2,9 +2,6 @@ package hint
 
 import (
 	"fmt"
-	"iter"
-	"math"
-	"math/bits"
 	"slices"
 
 	"github.com/berthd/berth/managers/fault"
@@ -18,7 +15,7 @@ type Rule struct {
 	Universe numa.Mask
 	Must     numa.Mask
 	// Weights of a set must sum up to at least Need.
-	Weights Weights
+	Weights numa.Weights
 	Need    uint64
 	// Also are further needs of the same kind, where a set serves several
 	// resources at once: memory, and huge pages of each size.
@@ -30,44 +27,22 @@ type Rule struct {
 // cannot wrap.
 const MaxWeight = 1 << 57
 
-// Weights are what each node contributes to a need, by node id.
-type Weights [numa.MaxNodes]uint64
-
 // Threshold is one need of a rule.
 type Threshold struct {
 	// Resource that is needed, for people.
 	Resource string
-	Weights  Weights
+	Weights  numa.Weights
 	Need     uint64
 }
 
-// Sum returns what the nodes of m contribute together; math.MaxUint64 if it is
-// more than that.
-func (w *Weights) Sum(m numa.Mask) uint64 {
-	var sum uint64
-	for rest := uint64(m); rest != 0; rest &= rest - 1 {
-		next, carry := bits.Add64(sum, w[bits.TrailingZeros64(rest)], 0)
-		if carry != 0 {
-			return math.MaxUint64
-		}
-		sum = next
+// Needs returns what a set must have enough of, the rule's own need first.
+func (r *Rule) Needs() []numa.Need {
+	needs := make([]numa.Need, 0, 1+len(r.Also))
+	needs = append(needs, numa.Need{Weights: &r.Weights, Amount: r.Need})
+	for i := range r.Also {
+		needs = append(needs, numa.Need{Weights: &r.Also[i].Weights, Amount: r.Also[i].Need})
 	}
-	return sum
-}
-
-// Needs goes through the weights and the need of every threshold, the rule's own
-// first.
-func (r *Rule) Needs() iter.Seq2[*Weights, uint64] {
-	return func(yield func(*Weights, uint64) bool) {
-		if !yield(&r.Weights, r.Need) {
-			return
-		}
-		for i := range r.Also {
-			if !yield(&r.Also[i].Weights, r.Also[i].Need) {
-				return
-			}
-		}
-	}
+	return needs
 }
 
 // check says what is wrong with a rule on a machine, empty if nothing is.
@@ -78,8 +53,8 @@ func (r *Rule) check(machine numa.Mask) string {
 	case !r.Must.IsSubsetOf(r.Universe):
 		return fmt.Sprintf("the rule insists on nodes %s, outside its own %s", r.Must, r.Universe)
 	}
-	for weights, need := range r.Needs() {
-		if most := max(need, slices.Max(weights[:])); most > MaxWeight {
+	for _, n := range r.Needs() {
+		if most := max(n.Amount, slices.Max(n.Weights[:])); most > MaxWeight {
 			return fmt.Sprintf("the rule counts %d, expected at most %d", most, uint64(MaxWeight))
 		}
 	}
@@ -99,30 +74,53 @@ func (r *Rule) Allows(m numa.Mask) bool {
 	return true
 }
 
+// Within lists the sets of the family that have every node of the universe
+// outside of nodes, in ascending order as integers. It looks at 2^n sets, n being
+// the number of nodes that may be left out.
+func (r *Rule) Within(nodes numa.Mask) []Hint {
+	free := nodes & r.Universe &^ r.Must
+	fixed := r.Universe &^ free
+	if !r.Must.IsSubsetOf(r.Universe) {
+		return nil
+	}
+	sets := append(make([]numa.Mask, 0, 1<<free.Len()), fixed)
+	for id := range free.All() {
+		for _, set := range sets {
+			sets = append(sets, set.With(id))
+		}
+	}
+	short := make([]bool, len(sets))
+	short[0] = fixed == 0
+	sums := make([]uint64, 0, len(sets))
+	for _, n := range r.Needs() {
+		sums = append(sums[:0], n.Weights.Sum(fixed))
+		for id := range free.All() {
+			for _, sum := range sums {
+				sums = append(sums, sum+n.Weights[id])
+			}
+		}
+		for i, sum := range sums {
+			short[i] = short[i] || sum < n.Amount
+		}
+	}
+	hints := make([]Hint, 0, len(sets))
+	for i, set := range sets {
+		if !short[i] {
+			hints = append(hints, Hint{Nodes: set, Preferred: set.Len() == r.PreferredSize})
+		}
+	}
+	return hints
+}
+
 // Expand lists the family in enumeration order; empty if no set will do. It has
 // to look at 2^n sets, n being the nodes of the universe that are not in Must,
 // and refuses with class Exhausted if those are more than limit.
 func (r *Rule) Expand(limit int) ([]Hint, error) {
-	free := r.Universe.Minus(r.Must)
-	if n := free.Len(); n >= 63 || 1<<n > limit {
+	if n := r.Universe.Minus(r.Must).Len(); n >= 63 || 1<<n > limit {
 		return nil, fault.Exhaustedf("expand a rule: %d free nodes make 2^%d sets, more than the %d allowed", n, n, limit)
 	}
-	hints := []Hint{}
-	if !r.Must.IsSubsetOf(r.Universe) {
-		return hints, nil
-	}
-	consider := func(m numa.Mask) {
-		if r.Allows(m) {
-			hints = append(hints, Hint{Nodes: m, Preferred: m.Len() == r.PreferredSize})
-		}
-	}
-	consider(r.Must)
-	for m := range numa.Subsets(free) {
-		consider(m | r.Must)
-	}
-	if r.Must != 0 {
-		SortHints(hints)
-	}
+	hints := r.Within(r.Universe)
+	SortHints(hints)
 	return hints, nil
 }
 

@@ -1,7 +1,6 @@
 package hint_test
 
 import (
-	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -28,15 +27,6 @@ func TestExpand(t *testing.T) {
 	rule.Must = rule.Must.With(7)
 	if got, err := rule.Expand(4); err != nil || len(got) != 0 {
 		t.Errorf("must outside the universe: %v, %v", got, err)
-	}
-}
-
-func TestWeightSaturates(t *testing.T) {
-	t.Parallel()
-	rule := hint.Rule{Universe: numa.Of(0, 1)}
-	rule.Weights[0], rule.Weights[1] = math.MaxUint64, 2
-	if got := rule.Weights.Sum(numa.Of(0, 1)); got != math.MaxUint64 {
-		t.Errorf("got %d", got)
 	}
 }
 

@@ -9,11 +9,21 @@ import (
 	"github.com/berthd/berth/managers/workload"
 )
 
-// shownOptions is how many options of an answer a trace keeps.
-const shownOptions = 8
+const (
+	// shownOptions is how many options of an answer a trace keeps.
+	shownOptions = 8
+	// shownSets is how many node sets a rule may stand for to be written out in a
+	// trace: those of four nodes. Of more the rule itself says more.
+	shownSets = 1 << 4
+)
 
 // asked is the step of one answer.
-func asked(req Request, provider string, a *ResourceAnswer) ledger.Step {
+func asked(req Request, provider string, a ResourceAnswer) ledger.Step {
+	if a.Kind == ByRule {
+		if hints, err := a.Expand(shownSets); err == nil && len(hints) > 0 {
+			a.Kind, a.Hints = Options, hints
+		}
+	}
 	s := ledger.Step{
 		Kind:      ledger.StepAsked,
 		Container: req.Owner().Container,

@@ -32,11 +32,8 @@ type capacity struct {
 	// nodes are those that know the resource, be it with an amount of zero.
 	nodes                        numa.Mask
 	total, reserved, allocatable amounts
-	// least is what the node has that has least to give.
-	least int64
-	// subsets has the allocatable sums of all node sets by their dense form; nil
-	// on large machines.
-	subsets []int64
+	// weights are what is allocatable, for searches.
+	weights numa.Weights
 }
 
 // measure fills in what each node has. Regular memory is what is left of a node
@@ -67,7 +64,11 @@ func (m *Manager) measure(topo *machine.Topology, reserved []Reservation) {
 		c.reserved[r.Node] = bytes
 		m.take(c, r.Node, bytes, "what is reserved for the system")
 	}
-	m.enumerate()
+	for _, c := range m.capacities {
+		for _, id := range m.ids {
+			c.weights[id] = uint64(c.allocatable[id])
+		}
+	}
 }
 
 // take lowers what is allocatable, to no less than nothing.
@@ -95,48 +96,4 @@ func (m *Manager) capacity(resource string) *capacity {
 		m.capacities = slices.Insert(m.capacities, at, &capacity{resource: resource})
 	}
 	return m.capacities[at]
-}
-
-// listedNodes is the number of nodes up to which all node sets are looked at: at
-// most 255. On larger machines they are searched, and described by a rule.
-const listedNodes = 8
-
-// subset is a set of nodes, and the same with nodes numbered by position.
-type subset struct {
-	nodes numa.Mask
-	dense int
-}
-
-// enumerate lists all node sets of a small machine, in enumeration order.
-func (m *Manager) enumerate() {
-	if len(m.ids) > listedNodes {
-		return
-	}
-	for nodes := range numa.Subsets(m.nodes) {
-		dense := 0
-		for position, id := range m.ids {
-			if nodes.Contains(id) {
-				dense |= 1 << position
-			}
-		}
-		m.subsets = append(m.subsets, subset{nodes, dense})
-	}
-	for _, c := range m.capacities {
-		c.least = maxBytes
-		for _, id := range m.ids {
-			c.least = min(c.least, c.allocatable[id])
-		}
-		c.subsets = m.sums(&c.allocatable, make([]int64, 1<<len(m.ids)))
-	}
-}
-
-// sums fills in the sum of every node set of a small machine, by dense form.
-func (m *Manager) sums(a *amounts, sums []int64) []int64 {
-	for position, id := range m.ids {
-		half := 1 << position
-		for rest := range half {
-			sums[half|rest] = sums[rest] + a[id]
-		}
-	}
-	return sums
 }

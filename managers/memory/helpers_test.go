@@ -223,9 +223,13 @@ func (n *testNode) hintsFor(p *workload.Pod, container int) string {
 	}
 	var out []string
 	for _, a := range answers {
-		text := shown(a.Hints)
-		if a.Kind != hint.Options {
-			text = string(a.Kind)
+		text := string(a.Kind)
+		if a.Kind == hint.Options || a.Kind == hint.ByRule {
+			hints, err := a.Expand(1 << 12)
+			if err != nil {
+				n.t.Fatalf("hints: %v", err)
+			}
+			text = shown(hints)
 		}
 		out = append(out, a.Resource+": "+text)
 	}

@@ -69,14 +69,7 @@ func (f *family) answers() []hint.ResourceAnswer {
 			return []hint.ResourceAnswer{{Resource: w.resource, Answer: hint.Answer{Kind: hint.Impossible, Reason: reason}}}
 		}
 	}
-	if f.m.subsets == nil {
-		return f.described()
-	}
-	hints := f.list()
-	if len(hints) == 0 {
-		return nil
-	}
-	return same(f.wants, hint.Answer{Kind: hint.Options, Hints: hints})
+	return f.described()
 }
 
 // regenerate answers with the nodes that are held, or, as in the kubelet, not at

@@ -112,7 +112,11 @@ func TestHandedOnCountsOnTheSameNodes(t *testing.T) {
 	if err != nil || len(answers) != 1 {
 		t.Fatalf("%v, %v", answers, err)
 	}
-	wantText(t, "hints", shown(answers[0].Hints), "0p 1p")
+	listed, err := answers[0].Expand(1 << 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantText(t, "hints", shown(listed), "0p 1p")
 }
 
 // TestManyNodes: on a machine of 64 nodes unused nodes are described by a rule, and
@@ -182,32 +186,43 @@ func TestNothingUnused(t *testing.T) {
 	wantText(t, "hints of less", n.hintsFor(pod("x", "c=2Gi"), 0), "memory: 4p 5p 6p 7p 8p 0-3")
 }
 
-// TestAllSetsAgreesWithSearch holds the two ways to find the best node set
-// against each other.
-func TestAllSetsAgreesWithSearch(t *testing.T) {
+// TestBestAgreesWithAllSets: what is described is the family, and what the search
+// finds is the narrowest of its sets that has some nodes.
+func TestBestAgreesWithAllSets(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, nodesOf(3*gi, 5*gi, 4*gi, 0, 6*gi))
 	n.must(n.admit(pod("a", "c=1Gi"), on(1)))
-	large := *n.Manager
-	large.subsets = nil
 	for size := int64(0); size < 20*gi; size += gi / 2 {
-		wants := []want{{"memory", size}}
-		listed := n.table(n.View()).family(wants, nil)
-		searched := large.table(n.View()).family(wants, nil)
-		for base := range n.nodes + 1 {
-			wantHint, wantOK := listed.best(base)
-			got, ok := searched.best(base)
-			if ok != wantOK || ok && got != wantHint {
-				t.Fatalf("%d bytes with %s: searched %v, %t; listed %v, %t", size, base, got, ok, wantHint, wantOK)
+		f := n.table(n.View()).family([]want{{"memory", size}}, nil)
+		var all []hint.Hint
+		least := 0
+		for nodes := range numa.Subsets(n.nodes) {
+			if least == 0 && f.capable(nodes) {
+				least = nodes.Len()
+			}
+			if f.allows(nodes) {
+				all = append(all, hint.Hint{Nodes: nodes, Preferred: nodes.Len() == least})
 			}
 		}
-		answers := searched.described()
+		for base := range n.nodes + 1 {
+			var best hint.Hint
+			for _, h := range all {
+				if base.IsSubsetOf(h.Nodes) && (best.Nodes == 0 || h.Nodes.NarrowerThan(best.Nodes)) {
+					best = h
+				}
+			}
+			got, ok := f.best(base)
+			if ok != (best.Nodes != 0) || ok && got != best {
+				t.Fatalf("%d bytes with %s: searched %v, %t; want %v", size, base, got, ok, best)
+			}
+		}
+		answers := f.described()
 		if len(answers) == 0 {
 			answers = make([]hint.ResourceAnswer, 1)
 		}
 		described, err := answers[0].Expand(1 << 5)
-		if got, listed := shown(described), shown(listed.list()); got != listed || err != nil {
-			t.Fatalf("%d bytes: described %q, listed %q; %v", size, got, listed, err)
+		if got, want := shown(described), shown(all); got != want || err != nil {
+			t.Fatalf("%d bytes: described %q, want %q; %v", size, got, want, err)
 		}
 	}
 }

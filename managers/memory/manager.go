@@ -23,7 +23,6 @@ type Manager struct {
 	nodes      numa.Mask
 	ids        []int       // of nodes, ascending
 	capacities []*capacity // by resource
-	subsets    []subset    // all of a small machine
 }
 
 var (

@@ -1,5 +1,6 @@
-// Package numa holds sets of NUMA nodes, their orders and enumerations, and the
-// distances between nodes.
+// Package numa holds sets of NUMA nodes, their orders and enumerations, the
+// distances between nodes, and the search for the smallest set of nodes that has
+// enough of something.
 //
 // # Words
 //
@@ -11,6 +12,8 @@
 //     The kernel writes distances by position; nothing else here counts so.
 //   - less, narrower: the two orders in which the reference, the kubelet's
 //     topology manager, prefers one mask to another.
+//   - weight: what a node has of something, as CPUs, bytes or devices.
+//   - need: how much of it the nodes of a set must have together.
 //   - enumeration order: the order in which the reference lists masks. It is not
 //     the narrower order.
 //

@@ -67,9 +67,8 @@ type Manager struct {
 	nodes   numa.Mask
 	// distances are used only if closest is set.
 	distances numa.Distances
-	// listed is up to how many nodes rules are listed where they cannot be merged
-	// otherwise.
-	listed int
+	// exact is the number of nodes up to which every merge is exact.
+	exact int
 }
 
 // New checks a configuration against a machine, in the reference's order: with
@@ -97,7 +96,7 @@ func New(c Config, nodes numa.Mask, distances numa.Distances) (*Manager, error) 
 	if c.Scope != hint.ContainerScope && c.Scope != hint.PodScope {
 		return nil, fault.Invalidf("unknown scope: %q", c.Scope)
 	}
-	return &Manager{policy: c.Policy, scope: c.Scope, closest: closest, nodes: nodes, distances: distances, listed: maxListed}, nil
+	return &Manager{policy: c.Policy, scope: c.Scope, closest: closest, nodes: nodes, distances: distances, exact: maxExact}, nil
 }
 
 // options reads the policy options.

@@ -7,7 +7,7 @@ import (
 	"github.com/berthd/berth/managers/numa"
 )
 
-// dense computes which subsets of a universe of at most maxDense nodes are
+// dense computes which subsets of a universe of at most maxExact nodes are
 // reachable. Inside, node sets are numbers of n bits: bit i stands for the i-th
 // node of the universe, so that their order is that of the masks.
 type dense struct {

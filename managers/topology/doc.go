@@ -35,23 +35,27 @@
 // an integer.
 //
 // P needs one intersection of the sets of preferred masks, of all lists that do
-// not abstain. A is built list by list, as the set of masks reachable so far:
-// where all pairs would be too many, by sums over supersets (a zeta transform),
-// whose cost depends on the number of nodes alone. Only nodes that every list
-// mentions can survive, so everything is cut to those first.
+// not abstain. A is built list by list, as the set of masks reachable so far. If
+// all pairs would be too many, sums over supersets (a zeta transform) replace them;
+// their cost depends on the number of nodes alone. Only nodes that every list
+// mentions can remain, so every mask is cut to those first.
 //
-// A rule (hint.Rule) stands for a list that would be too long. Masks that several
-// rules prefer are searched for from the smallest integer up, turning back as
-// soon as a rule cannot be met any more; for what rules leave together see the
-// comment of the type sparing. Hints beside a rule make branches: either the list
-// chooses by its rule, or one of those hints (see the type branch). Where there
-// are lists as well and few nodes, rules are listed.
+// A rule (hint.Rule) stands for a list that would be too long. The masks that
+// several rules prefer are found by numa.Search. Where nothing is preferred, rules
+// are expanded, cut to the nodes that every list mentions.
+//
+// # Many nodes
+//
+// If more than twelve nodes can be part of a result that is not preferred, A is not
+// computed; see the type estimate. Machines whose accelerators' memory makes NUMA
+// nodes have more, but a request for CPUs can only be placed on nodes with CPUs, so
+// that its merge is exact.
 //
 // # Invariants
 //
 //   - The order of providers, of resources and of hints does not change a result.
-//   - A result is exact unless it says Approximate. Even then it is a candidate of
-//     some choice, and never wrongly preferred. Exactness is not to be had at any
-//     price: whether rules of unlike weights leave a given set together is
-//     PARTITION, an NP-complete question.
+//   - A result is exact unless it is marked Approximate. Even then it is a candidate
+//     of some choice, and never wrongly preferred. Whether rules of unlike weights
+//     leave a given set together is PARTITION, an NP-complete question, so no
+//     merge can be exact in all cases.
 package topology

@@ -1,6 +1,8 @@
 package topology
 
 import (
+	"slices"
+
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/numa"
@@ -62,11 +64,11 @@ func (f *formula) reach() []numa.Mask {
 	return out
 }
 
-// distinct are numbers of masks of at most nine nodes, each once, without the
+// distinct are numbers of masks of at most maxExact nodes, each once, without the
 // empty one.
 type distinct struct {
 	masks []int
-	seen  [1 << 9]bool
+	seen  [1 << maxExact]bool
 }
 
 func (d *distinct) add(x int) {
@@ -74,6 +76,33 @@ func (d *distinct) add(x int) {
 		d.seen[x] = true
 		d.masks = append(d.masks, x)
 	}
+}
+
+// served are the masks of at least floor nodes that every list names, or, where a
+// list has a hint without nodes, could have named.
+func (f *formula) served(floor int) []numa.Mask {
+	named := map[numa.Mask]int{}
+	open := 0
+	for _, list := range f.lists {
+		if slices.ContainsFunc(list, func(h hint.Hint) bool { return h.Any }) {
+			open++
+			continue
+		}
+		once := map[numa.Mask]bool{}
+		for _, h := range list {
+			if !once[h.Nodes] {
+				once[h.Nodes] = true
+				named[h.Nodes]++
+			}
+		}
+	}
+	var out []numa.Mask
+	for raw, n := range named {
+		if nodes := raw & f.machine; n+open == len(f.lists) && nodes.Len() >= floor {
+			out = append(out, nodes)
+		}
+	}
+	return out
 }
 
 // preferred computes P.

@@ -30,7 +30,7 @@ type list struct {
 	// least is the smallest number of nodes that one of its hints names; 0 if
 	// none does, or if one names the empty set.
 	least int
-	// cut: to find least would have taken too long; it may be larger.
+	// cut: the search for least reached its limit; least may be larger.
 	cut bool
 	// singles are the nodes that a preferred hint names alone; set only under
 	// single-numa-node.
@@ -110,8 +110,9 @@ func (l *list) scan() {
 		l.names, l.least = true, least
 	}
 	if l.rule != nil {
-		l.least, l.cut = leastOf(l.rule)
-		l.least = min(l.least, least)
+		s := search(l.rule)
+		l.least = min(s.Fewest(), least)
+		l.cut = s.Cut()
 		l.names, l.mentioned = true, l.mentioned|l.rule.Universe
 	}
 }

@@ -69,7 +69,7 @@ func enough(r *hint.Rule, nodes numa.Mask) bool {
 	return met
 }
 
-func weight(weights *hint.Weights, nodes numa.Mask) (sum uint64) {
+func weight(weights *numa.Weights, nodes numa.Mask) (sum uint64) {
 	for id := range nodes.All() {
 		sum += weights[id]
 	}

@@ -3,7 +3,7 @@ package topology
 import "github.com/berthd/berth/managers/numa"
 
 // maxPathWork bounds the search for a path, in hints read.
-const maxPathWork = 1 << 14
+const maxPathWork = 1 << 16
 
 // path finds a choice whose candidate, cut to the universe, is the given one: a
 // hint of every list, in order. Every such hint has all nodes of the candidate,

@@ -49,6 +49,26 @@ func (m *Manager) preferred(lists []list, r *Result) bool {
 	return true
 }
 
+// preferredByRules appends the masks that all lists prefer that do not abstain,
+// where all of those have rules: what the rules prefer in common, and what one
+// list names beside its rule and all others prefer too.
+func (m *Manager) preferredByRules(masks []numa.Mask, lists []list, r *Result) []numa.Mask {
+	var voters []*list
+	var rules []*hint.Rule
+	for i := range lists {
+		if l := &lists[i]; !l.abstains {
+			voters, rules = append(voters, l), append(rules, l.rule)
+			masks = l.appendPreferred(masks)
+		}
+	}
+	masks = slices.DeleteFunc(masks, func(raw numa.Mask) bool {
+		return slices.ContainsFunc(voters, func(l *list) bool { return !l.prefers(raw) })
+	})
+	masks = append(masks, m.preferredByAll(rules, r)...)
+	slices.Sort(masks)
+	return slices.Compact(masks)
+}
+
 // smallestVoter counts the lists that do not abstain, and returns the one with
 // the fewest preferred hints; nil if all of them have rules.
 func smallestVoter(lists []list) (smallest *list, voters int) {
@@ -166,10 +186,6 @@ func conflict(lists []list, apart func(a, b *list) bool) []Source {
 	return nil
 }
 
-// conflictSteps is how long it is searched for what two rules prefer together. It
-// only explains; what is not known by then is no conflict.
-const conflictSteps = 1 << 12
-
 // disjoint tells whether two lists prefer no mask in common; of a list and
 // itself, whether it prefers none at all.
 func disjoint(a, b *list) bool {
@@ -179,10 +195,8 @@ func disjoint(a, b *list) bool {
 		slices.Sort(masks)
 		return len(b.retain(masks)) == 0
 	}
-	if a.rule != nil && b.rule != nil {
-		if s := meet([]*hint.Rule{a.rule, b.rule}, nil, conflictSteps); s.rank.kept > 0 || s.steps > conflictSteps {
-			return false
-		}
+	if a.rule != nil && b.rule != nil && bothPrefer(a.rule, b.rule) {
+		return false
 	}
 	return !a.sharesNamed(b) && !b.sharesNamed(a)
 }

@@ -71,6 +71,16 @@ func (r *ranking) add(c candidate) {
 	r.best[at] = c
 }
 
+// consider adds a set of nodes that is not preferred; b is the result's B.
+func (r *ranking) consider(m *Manager, nodes numa.Mask, b int) {
+	t := tier(nodes.Len(), b)
+	if r.late(t) {
+		r.seen++
+		return
+	}
+	r.add(candidate{tier: t, distance: m.distance(nodes), nodes: nodes})
+}
+
 // losers puts the candidates from the given place on into the result.
 func (r *ranking) losers(res *Result, from int, preferred bool) {
 	if r.kept <= from {

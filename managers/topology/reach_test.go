@@ -61,11 +61,6 @@ func TestReachable(t *testing.T) {
 		if got := slices.Sorted(d.sets()); !slices.Equal(got, want) {
 			t.Fatalf("dense: got %v, want %v", got, want)
 		}
-		s := sparse{universe: universe}
-		s.reach(lists)
-		if got := slices.Sorted(slices.Values(s.masks)); !slices.Equal(got, want) || s.cut {
-			t.Fatalf("sparse: got %v, cut %t, want %v", got, s.cut, want)
-		}
 	})
 }
 
@@ -82,45 +77,5 @@ func TestReachableByManyChoices(t *testing.T) {
 	d.reach(lists)
 	if got := len(slices.Collect(d.sets())); got != 255 {
 		t.Errorf("%d sets, want 255", got)
-	}
-}
-
-// Where too much is reachable to be kept, what is kept is reachable, and lasts.
-func TestReachableIsCut(t *testing.T) {
-	t.Parallel()
-	rng := rand.New(rand.NewPCG(5, 5))
-	const universe, low = numa.Mask(1<<24 - 1), numa.Mask(1<<14 - 1)
-	some := func(count int) *list {
-		l := &list{hints: []hint.Hint{{Nodes: universe}}}
-		for range count {
-			l.hints = append(l.hints, hint.Hint{Nodes: universe & numa.Mask(rng.Uint64()|rng.Uint64())})
-		}
-		return l
-	}
-	first, second := some(20), some(300)
-	// All subsets of the lower nodes, so many that not all pairs are tried.
-	third := &list{hints: append(fullList(14, 1), hint.Hint{Nodes: universe})}
-	s := sparse{universe: universe}
-	s.reach([]*list{first, second, third})
-	if !s.cut || len(s.masks) == 0 || len(s.masks) > maxSparse {
-		t.Fatalf("%d masks are kept, cut %t", len(s.masks), s.cut)
-	}
-	reachable := func(m numa.Mask) bool {
-		for _, a := range first.hints {
-			for _, b := range second.hints {
-				if both := a.Nodes & b.Nodes; m == both || m.IsSubsetOf(both&low) {
-					return true
-				}
-			}
-		}
-		return false
-	}
-	for _, m := range s.masks {
-		if !reachable(m) {
-			t.Errorf("no choice leads to %s", m)
-		}
-	}
-	if !slices.ContainsFunc(s.masks, func(m numa.Mask) bool { return m.Contains(0) }) {
-		t.Error("the lowest node is lost")
 	}
 }

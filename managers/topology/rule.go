@@ -1,84 +1,83 @@
 package topology
 
 import (
-	"cmp"
-	"math/bits"
 	"slices"
 
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/numa"
 )
 
-// maxSteps bounds each search that has no polynomial bound, in steps of some
-// tens of nanoseconds.
-const maxSteps = 1 << 21
+const (
+	// moreSteps is how long a search goes on for runners-up once the best set is
+	// known.
+	moreSteps = 1 << 7
+	// conflictSteps limits the search for a set that two rules prefer. It only
+	// explains a refusal; a search that is cut reports no conflict.
+	conflictSteps = 1 << 12
+)
 
-// leastOf is the size of the smallest set that a rule allows, which must be one
-// that allows any. With several needs it may have to search, and says if that was
-// cut short; the size is then one that no smaller set has.
-func leastOf(r *hint.Rule) (size int, cut bool) {
-	var heaviest numa.Mask
-	for weights, need := range r.Needs() {
-		if nodes := heaviestOf(r, weights, need); nodes.Len() > size || nodes.Len() == size && !r.Allows(heaviest) {
-			size, heaviest = nodes.Len(), nodes
+// search looks for the sets of nodes that every rule allows. Rules of one provider
+// often share their needs; each is checked once.
+func search(rules ...*hint.Rule) *numa.Search {
+	s := &numa.Search{Universe: everything}
+	for _, r := range rules {
+		s.Universe &= r.Universe
+		s.Must |= r.Must
+		for _, n := range r.Needs() {
+			same := func(have numa.Need) bool {
+				return have.Amount == n.Amount && (have.Weights == n.Weights || *have.Weights == *n.Weights)
+			}
+			if !slices.ContainsFunc(s.Needs, same) {
+				s.Needs = append(s.Needs, n)
+			}
 		}
 	}
-	if r.Allows(heaviest) {
-		return size, false
-	}
-	for ; ; size++ {
-		s := newMeeting([]*hint.Rule{r}, size, nil)
-		s.from(0, 0, s.size, s.must.Len(), 0)
-		if s.rank.kept > 0 || s.steps > maxSteps {
-			return size, s.rank.kept == 0
-		}
-	}
+	return s
 }
 
-// heaviestOf is the set of nodes that are heaviest for one need of a rule, as few
-// as meet it.
-func heaviestOf(r *hint.Rule, weights *hint.Weights, need uint64) numa.Mask {
-	nodes, sum := r.Must, weights.Sum(r.Must)
-	var ids [numa.MaxNodes]int
-	n := 0
-	for id := range r.Universe.Minus(r.Must).All() {
-		ids[n] = id
-		n++
+// preferredByAll searches the sets that every rule prefers. The best one is among
+// the results; the others are runners-up.
+func (m *Manager) preferredByAll(rules []*hint.Rule, r *Result) []numa.Mask {
+	size := rules[0].PreferredSize
+	if slices.ContainsFunc(rules, func(r *hint.Rule) bool { return r.PreferredSize != size }) {
+		return nil
 	}
-	slices.SortFunc(ids[:n], func(a, b int) int { return cmp.Compare(weights[b], weights[a]) })
-	for _, id := range ids[:n] {
-		if sum >= need && nodes != 0 {
-			break
-		}
-		sum += weights[id]
-		nodes = nodes.With(id)
+	s := search(rules...)
+	if m.closest {
+		s.Distances = &m.distances
 	}
-	return nodes
+	masks := m.best(s, size)
+	r.Work += s.Steps
+	r.Approximate = r.Approximate || s.Cut() && (m.closest || len(masks) == 0)
+	return masks
 }
 
-// trace lists what a rule's sets leave of the universe: each set as a hint of the
-// whole rule, with all nodes that are not in question. It looks at all subsets of
-// the universe.
-func trace(r *hint.Rule, universe numa.Mask) []hint.Hint {
-	outside := r.Universe.Minus(universe)
-	universe &= r.Universe
-	must := pack(r.Must, universe)
-	ids := universe.IDs()
-	sums := make([]uint64, 1<<len(ids))
-	short := make([]bool, len(sums))
-	for weights, need := range r.Needs() {
-		sums[0] = weights.Sum(outside)
-		for x := 1; x < len(sums); x++ {
-			sums[x] = sums[x&(x-1)] + weights[ids[bits.TrailingZeros(uint(x))]]
-			short[x] = short[x] || sums[x] < need
+// best returns the best set of a size and some runners-up. Without distances the
+// first set that the search finds is the best, with distances the last.
+func (m *Manager) best(s *numa.Search, size int) []numa.Mask {
+	var masks []numa.Mask
+	for nodes := range s.OfSize(size) {
+		masks = append(masks, nodes)
+		switch {
+		case m.closest:
+		case len(masks) == 1:
+			s.Limit = s.Steps + moreSteps
+		case len(masks) == 1+keptLosers:
+			return masks
 		}
 	}
-	var hints []hint.Hint
-	for x := 1; x < len(sums); x++ {
-		if !short[x] && uint64(x)&must == must {
-			nodes := outside | unpack(uint64(x), universe)
-			hints = append(hints, hint.Hint{Nodes: nodes, Preferred: nodes.Len() == r.PreferredSize})
-		}
+	return masks
+}
+
+// bothPrefer tells whether some set of nodes is preferred by two rules.
+func bothPrefer(a, b *hint.Rule) bool {
+	if a.PreferredSize != b.PreferredSize {
+		return false
 	}
-	return hints
+	s := search(a, b)
+	s.Limit = conflictSteps
+	for range s.OfSize(a.PreferredSize) {
+		return true
+	}
+	return s.Cut()
 }
