@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc/codes"
@@ -17,38 +19,78 @@ import (
 
 const watchLong = `Show every change as it happens, until interrupted: pods that come and go, container ids that are bound, the shared
 CPUs, device plugins and the health of devices. It begins with what is there, or with --from after a revision that was
-shown before. A restart of berthd does not end it; what happened meanwhile is shown then.
+shown before. A restart of berthd does not end it; what happened meanwhile is shown then. --types, --namespace and
+--resource say what is of interest; of pods and their containers those are shown that pass both of the latter.
 
 --timeout ends it after that time; without, it goes on.`
 
 func (c *ctl) watch() *cobra.Command {
 	var from uint64
+	var types []string
+	req := &allocationv1.WatchRequest{}
 	var cmd *cobra.Command
 	cmd = c.local(about{
-		use:   "watch [--from REVISION]",
+		use:   "watch [--from REVISION] [--types TYPE,…] [--namespace NAMESPACE] [--resource NAME]",
 		short: "Show what changes, as it happens",
 		long:  watchLong,
 		example: `  berthctl watch
+  berthctl watch --types added,removed --namespace default
   berthctl watch --from 120 -o json`,
 	}, func(ctx context.Context, _ []string) error {
+		var err error
+		if req.Types, err = eventTypes(types); err != nil {
+			return err
+		}
 		if !cmd.Flags().Changed("timeout") {
 			c.timeout = 0
 		}
 		return c.connected(ctx, func(ctx context.Context, s *session) error {
-			w := &watcher{session: s, revision: from, names: names{}}
+			w := &watcher{session: s, request: req, revision: from, names: names{}}
 			if from > 0 {
 				w.names = s.names(ctx)
 			}
 			return w.run(ctx)
 		})
 	})
-	cmd.Flags().Uint64Var(&from, "from", 0, "a revision that was shown before; 0 begins with what is there")
+	f := cmd.Flags()
+	f.Uint64Var(&from, "from", 0, "a revision that was shown before; 0 begins with what is there")
+	f.StringSliceVar(&types, "types", nil, "show only these: "+strings.Join(typeNames(), ", "))
+	f.StringVarP(&req.Namespace, "namespace", "n", "", "show only pods of this namespace and their containers")
+	f.StringVar(&req.Resource, "resource", "", "show only pods that hold this resource, their containers, and its devices")
 	return cmd
+}
+
+// typeName is the name of a type of events in flags, such as "shared-cpus".
+func typeName(t allocationv1.EventType) string {
+	return strings.ReplaceAll(strings.ToLower(strings.TrimPrefix(t.String(), "EVENT_TYPE_")), "_", "-")
+}
+
+func typeNames() (out []string) {
+	for t := range allocationv1.EventType_name {
+		if t != 0 {
+			out = append(out, typeName(allocationv1.EventType(t)))
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// eventTypes reads the names of types.
+func eventTypes(list []string) (out []allocationv1.EventType, err error) {
+	for _, name := range list {
+		n, known := allocationv1.EventType_value["EVENT_TYPE_"+strings.ToUpper(strings.ReplaceAll(name, "-", "_"))]
+		if !known || n == 0 {
+			return nil, usagef("watch", "--types: no events are called %q, only %s", name, strings.Join(typeNames(), ", "))
+		}
+		out = append(out, allocationv1.EventType(n))
+	}
+	return out, nil
 }
 
 // watcher is one run of watch.
 type watcher struct {
 	*session
+	request *allocationv1.WatchRequest
 	// revision up to which all was shown.
 	revision uint64
 	// seen is set once something came.
@@ -80,66 +122,95 @@ func (w *watcher) run(ctx context.Context) error {
 	}
 }
 
-// stream shows the events of one stream; it returns what ended it.
+// stream shows the commits of one stream; it returns what ended it.
 func (w *watcher) stream(ctx context.Context) error {
-	events, err := w.Allocation().Watch(ctx, &allocationv1.WatchRequest{FromRevision: w.revision})
+	w.request.FromRevision = w.revision
+	commits, err := w.Allocation().Watch(ctx, w.request)
 	if err != nil {
 		return err
 	}
 	for {
-		e, err := events.Recv()
+		commit, err := commits.Recv()
 		if err != nil {
 			return err
 		}
-		w.revision, w.seen = e.GetRevision(), true
-		w.learn(e)
-		if err := w.print(e); err != nil {
+		w.revision, w.seen = commit.GetRevision(), true
+		if err := w.print(commit); err != nil {
 			return err
 		}
 	}
 }
 
-// learn keeps the name of a pod that comes.
-func (w *watcher) learn(e *allocationv1.WatchResponse) {
-	if p := e.GetPod(); p != nil && w.names != nil {
-		w.names[p.GetUid()] = podName(p)
-	}
-}
-
-func (w *watcher) print(e *allocationv1.WatchResponse) error {
-	if !w.forPrograms() && e.GetType() == allocationv1.EventType_EVENT_TYPE_BOOKMARK {
+// print shows a commit: for programs as it is, for people a line for each event.
+func (w *watcher) print(commit *allocationv1.WatchResponse) error {
+	if !w.forPrograms() && len(commit.GetEvents()) == 0 {
 		return nil
 	}
-	return w.show(e, func(out io.Writer) {
-		what, text := w.text(e)
-		fmt.Fprintf(out, "%-6d  %-8s  %s\n", e.GetRevision(), what, text)
+	return w.show(commit, func(out io.Writer) {
+		for _, e := range commit.GetEvents() {
+			what, text := w.text(e)
+			fmt.Fprintf(out, "%-6d  %-8s  %s\n", commit.GetRevision(), what, text)
+		}
 	})
 }
 
 // text says what an event is about, and what happened.
-func (w *watcher) text(e *allocationv1.WatchResponse) (what, text string) {
-	switch e.GetType() {
-	case allocationv1.EventType_EVENT_TYPE_ADDED:
-		return "added", w.podText(e.GetPod())
-	case allocationv1.EventType_EVENT_TYPE_CHANGED:
-		return "changed", w.podText(e.GetPod())
-	case allocationv1.EventType_EVENT_TYPE_REMOVED:
-		return "removed", podName(e.GetPod())
-	case allocationv1.EventType_EVENT_TYPE_BOUND, allocationv1.EventType_EVENT_TYPE_UNBOUND:
-		b := e.GetBinding()
-		owner := w.names.owner(b.GetPodUid() + "/" + b.GetContainerName())
-		if e.GetType() == allocationv1.EventType_EVENT_TYPE_BOUND {
-			return "bound", b.GetContainerId() + " is " + owner
-		}
-		return "unbound", b.GetContainerId() + " is " + owner + " no more"
-	case allocationv1.EventType_EVENT_TYPE_SHARED_CPUS:
-		return "shared", orNone(e.GetSharedCpus().GetCpus(), cpuNoun)
-	case allocationv1.EventType_EVENT_TYPE_RESOURCE:
-		return "resource", resourceText(e.GetResource())
-	case allocationv1.EventType_EVENT_TYPE_DEVICE_HEALTH:
-		return "device", w.deviceText(e.GetDevice())
+func (w *watcher) text(event *allocationv1.Event) (what, text string) {
+	switch e := event.GetEvent().(type) {
+	case *allocationv1.Event_Added:
+		w.learn(e.Added)
+		return "added", w.podText(e.Added)
+	case *allocationv1.Event_Changed:
+		w.learn(e.Changed)
+		return "changed", w.podText(e.Changed)
+	case *allocationv1.Event_Removed:
+		return "removed", podName(e.Removed)
+	case *allocationv1.Event_Bound:
+		return "bound", e.Bound.GetContainerId() + " is " + w.owner(e.Bound)
+	case *allocationv1.Event_Unbound:
+		return "unbound", e.Unbound.GetContainerId() + " is " + w.owner(e.Unbound) + " no more"
+	case *allocationv1.Event_SharedCpus:
+		return "shared", orNone(e.SharedCpus.GetCpus(), cpuNoun)
+	case *allocationv1.Event_DeviceResource:
+		return "resource", resourceText(e.DeviceResource)
+	case *allocationv1.Event_DeviceHealth:
+		return "device", w.deviceText(e.DeviceHealth)
+	case *allocationv1.Event_Policy:
+		return "policy", policyText(e.Policy)
+	case *allocationv1.Event_Machine:
+		return "machine", machineText(e.Machine)
 	}
-	return strings.ToLower(strings.TrimPrefix(e.GetType().String(), "EVENT_TYPE_")), ""
+	return "unknown", "an event that this berthctl does not know"
+}
+
+// learn keeps the name of a pod.
+func (w *watcher) learn(p *typesv1.PodAllocation) {
+	if w.names != nil {
+		w.names[p.GetUid()] = podName(p)
+	}
+}
+
+func (w *watcher) owner(b *allocationv1.ContainerBinding) string {
+	return w.names.owner(b.GetPodUid() + "/" + b.GetContainerName())
+}
+
+func policyText(p *allocationv1.PolicyState) string {
+	text := "as configured"
+	if p.GetOverridden() {
+		text = "set at " + p.GetSetTime().AsTime().Format(time.RFC3339)
+	}
+	if cpus := p.GetReservedCpus().GetCpus(); cpus != "" {
+		text += ", " + cpuNoun(cpus) + " reserved"
+	}
+	return text
+}
+
+func machineText(m *allocationv1.MachineState) string {
+	text := cpuNoun(m.GetCpus().GetCpus())
+	if offline := m.GetOfflineCpus().GetCpus(); offline != "" {
+		text += ", of which " + offline + " off line"
+	}
+	return text
 }
 
 // podText spells what a pod holds.

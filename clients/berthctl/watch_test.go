@@ -10,6 +10,8 @@ import (
 
 	"google.golang.org/grpc"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
@@ -20,20 +22,24 @@ import (
 // watched is one stream that the fake serves: from where it has to be asked for,
 // what it tells, and how it ends; without an error it goes on until the end.
 type watched struct {
-	from   uint64
-	events []*allocationv1.WatchResponse
-	end    error
+	from    uint64
+	commits []*allocationv1.WatchResponse
+	end     error
 }
 
 // streams are what the fake serves to Watch, one after the other.
 type streams struct {
 	mu   sync.Mutex
 	left []watched
+	// asked is the last request.
+	asked *allocationv1.WatchRequest
 }
 
-func (s *streams) next(from uint64) (watched, error) {
+func (s *streams) next(req *allocationv1.WatchRequest) (watched, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.asked = req
+	from := req.GetFromRevision()
 	if len(s.left) == 0 || s.left[0].from != from {
 		return watched{}, fault.Internalf("a stream from revision %d is not expected", from)
 	}
@@ -43,12 +49,12 @@ func (s *streams) next(from uint64) (watched, error) {
 }
 
 func (f fakeAllocation) Watch(req *allocationv1.WatchRequest, stream grpc.ServerStreamingServer[allocationv1.WatchResponse]) error {
-	w, err := f.streams.next(req.GetFromRevision())
+	w, err := f.streams.next(req)
 	if err != nil {
 		return err
 	}
-	for _, e := range w.events {
-		if err := stream.Send(e); err != nil {
+	for _, c := range w.commits {
+		if err := stream.Send(c); err != nil {
 			return err
 		}
 	}
@@ -99,37 +105,46 @@ func follow(t *testing.T, s *streams, lines int, args ...string) result {
 	return result{out.String(), errs.String(), code}
 }
 
-// life is all kinds of events.
+// life is all kinds of events, commit by commit.
 func life() []*allocationv1.WatchResponse {
 	web := (&fake{}).pods()[0]
-	event := func(revision uint64, kind allocationv1.EventType) *allocationv1.WatchResponse {
-		return &allocationv1.WatchResponse{Revision: revision, Type: kind}
+	commit := func(revision uint64, events ...*allocationv1.Event) *allocationv1.WatchResponse {
+		return &allocationv1.WatchResponse{Revision: revision, Events: events}
 	}
-	added := event(7, allocationv1.EventType_EVENT_TYPE_ADDED)
-	added.Pod = web
-	shared := event(7, allocationv1.EventType_EVENT_TYPE_SHARED_CPUS)
-	shared.SharedCpus = &typesv1.CPUSet{Cpus: "0,3-7"}
-	resource := event(7, allocationv1.EventType_EVENT_TYPE_RESOURCE)
-	resource.Resource = &allocationv1.DeviceResource{Name: "example.com/gpu", Plugin: "connected", Capacity: 2, Allocatable: 1, UnhealthyDevices: []string{"gpu-1"}}
-	bound := event(8, allocationv1.EventType_EVENT_TYPE_BOUND)
-	bound.Binding = &allocationv1.ContainerBinding{ContainerId: "c0ffee", PodUid: webUID, ContainerName: "app"}
-	device := event(8, allocationv1.EventType_EVENT_TYPE_DEVICE_HEALTH)
-	device.Device = &allocationv1.DeviceHealth{Resource: "example.com/gpu", Device: &typesv1.Device{Id: "gpu-0", Health: "Unhealthy"}, Holders: []string{webUID + "/app"}}
-	missing := event(8, allocationv1.EventType_EVENT_TYPE_DEVICE_HEALTH)
-	missing.Device = &allocationv1.DeviceHealth{Resource: "example.com/gpu", Device: &typesv1.Device{Id: "gpu-1"}}
-	changed := event(9, allocationv1.EventType_EVENT_TYPE_CHANGED)
-	changed.Pod = (&fake{}).pods()[2]
-	unbound := event(10, allocationv1.EventType_EVENT_TYPE_UNBOUND)
-	unbound.Binding = bound.GetBinding()
-	removed := event(10, allocationv1.EventType_EVENT_TYPE_REMOVED)
-	removed.Pod = web
+	added := &allocationv1.Event{Event: &allocationv1.Event_Added{Added: web}}
+	shared := &allocationv1.Event{Event: &allocationv1.Event_SharedCpus{SharedCpus: &typesv1.CPUSet{Cpus: "0,3-7"}}}
+	policy := &allocationv1.Event{Event: &allocationv1.Event_Policy{Policy: &allocationv1.PolicyState{ReservedCpus: &typesv1.CPUSet{Cpus: "0"}}}}
+	machine := &allocationv1.Event{Event: &allocationv1.Event_Machine{Machine: &allocationv1.MachineState{Cpus: &typesv1.CPUSet{Cpus: "0-7"}}}}
+	resource := &allocationv1.Event{Event: &allocationv1.Event_DeviceResource{DeviceResource: &allocationv1.DeviceResource{
+		Name: "example.com/gpu", Plugin: "connected", Capacity: 2, Allocatable: 1, UnhealthyDevices: []string{"gpu-1"},
+	}}}
+	begin := commit(7, added, shared, policy, machine, resource)
+	begin.Initial = true
+	container := &allocationv1.ContainerBinding{ContainerId: "c0ffee", PodUid: webUID, ContainerName: "app"}
+	bound := &allocationv1.Event{Event: &allocationv1.Event_Bound{Bound: container}}
+	unbound := &allocationv1.Event{Event: &allocationv1.Event_Unbound{Unbound: container}}
+	device := &allocationv1.Event{Event: &allocationv1.Event_DeviceHealth{DeviceHealth: &allocationv1.DeviceHealth{
+		Resource: "example.com/gpu", Device: &typesv1.Device{Id: "gpu-0", Health: "Unhealthy"}, Holders: []string{webUID + "/app"},
+	}}}
+	missing := &allocationv1.Event{Event: &allocationv1.Event_DeviceHealth{DeviceHealth: &allocationv1.DeviceHealth{
+		Resource: "example.com/gpu", Device: &typesv1.Device{Id: "gpu-1"},
+	}}}
+	changed := &allocationv1.Event{Event: &allocationv1.Event_Changed{Changed: (&fake{}).pods()[2]}}
+	removed := &allocationv1.Event{Event: &allocationv1.Event_Removed{Removed: web}}
+	set := &allocationv1.Event{Event: &allocationv1.Event_Policy{Policy: &allocationv1.PolicyState{Overridden: true, SetTime: timestamppb.New(testNow)}}}
+	offline := &allocationv1.Event{Event: &allocationv1.Event_Machine{Machine: &allocationv1.MachineState{
+		Cpus: &typesv1.CPUSet{Cpus: "0-7"}, OfflineCpus: &typesv1.CPUSet{Cpus: "7"},
+	}}}
 	return []*allocationv1.WatchResponse{
-		added, shared, resource, event(7, allocationv1.EventType_EVENT_TYPE_BOOKMARK), bound, device, missing, changed, unbound, removed,
+		begin, commit(7), commit(8, bound), commit(8, device, missing), commit(9, changed),
+		commit(10, unbound, removed), commit(11, set), commit(12, offline),
 	}
 }
 
 const lifeText = `7       added     default/web on CPUs 1-2 of its own, memory=1Gi@0, example.com/gpu=1
 7       shared    CPUs 0,3-7
+7       policy    as configured, CPU 0 reserved
+7       machine   CPUs 0-7
 7       resource  example.com/gpu: plugin connected, 1 of 2 healthy, not gpu-1
 8       bound     c0ffee is default/web/app
 8       device    example.com/gpu gpu-0 is Unhealthy, held by default/web/app
@@ -137,11 +152,13 @@ const lifeText = `7       added     default/web on CPUs 1-2 of its own, memory=1
 9       changed   test/twin on the shared CPUs
 10      unbound   c0ffee is default/web/app no more
 10      removed   default/web
+11      policy    set at 2026-11-20T12:00:00Z
+12      machine   CPUs 0-7, of which 7 off line
 `
 
 func TestWatchShowsEverything(t *testing.T) {
 	t.Parallel()
-	got := follow(t, &streams{left: []watched{{events: life()}}}, 9)
+	got := follow(t, &streams{left: []watched{{commits: life()}}}, 13)
 	if got != (result{lifeText, "", exitDone}) {
 		t.Errorf("exit %d\n%s%s", got.code, got.out, got.err)
 	}
@@ -151,11 +168,11 @@ func TestWatchGoesOn(t *testing.T) {
 	t.Parallel()
 	all := life()
 	s := &streams{left: []watched{
-		{from: 6, events: all[:4], end: fault.Unavailablef("berthd ends")},
-		{from: 7, events: all[4:8], end: fault.Gonef("events after revision 9 are not kept any more")},
-		{from: 0, events: all[8:]},
+		{from: 6, commits: all[:2], end: fault.Unavailablef("berthd ends")},
+		{from: 7, commits: all[2:5], end: fault.Gonef("events after revision 9 are not kept any more")},
+		{from: 0, commits: all[5:]},
 	}}
-	got := follow(t, s, 9, "--from", "6")
+	got := follow(t, s, 13, "--from", "6")
 	want := result{lifeText, "berthd has gone; waiting for it\nevents after revision 9 are not kept any more; beginning with what is there\n", exitDone}
 	if got != want {
 		t.Errorf("exit %d\n%s%s", got.code, got.out, got.err)
@@ -164,9 +181,9 @@ func TestWatchGoesOn(t *testing.T) {
 
 func TestWatchForPrograms(t *testing.T) {
 	t.Parallel()
-	s := &streams{left: []watched{{events: life()[3:5]}}}
-	got := follow(t, s, 13, "-o", "json")
-	for _, want := range []string{`"type": "EVENT_TYPE_BOOKMARK"`, `"type": "EVENT_TYPE_BOUND"`, `"containerId": "c0ffee"`} {
+	s := &streams{left: []watched{{commits: life()[1:3]}}}
+	got := follow(t, s, 16, "-o", "json")
+	for _, want := range []string{`"revision": "7"`, `"bound": {`, `"containerId": "c0ffee"`} {
 		if !strings.Contains(got.out, want) || got.code != exitDone {
 			t.Errorf("exit %d, no %s in\n%s", got.code, want, got.out)
 		}
@@ -178,7 +195,7 @@ func TestWatchFails(t *testing.T) {
 	for name, s := range map[string]watched{
 		"too old":   {from: 3, end: fault.Gonef("events after revision 3 are not kept any more")},
 		"away":      {from: 3, end: fault.Unavailablef("berthd ends")},
-		"no role":   {from: 3, events: life()[:1], end: fault.PermissionDeniedf("no")},
+		"no role":   {from: 3, commits: life()[:1], end: fault.PermissionDeniedf("no")},
 		"something": {from: 3, end: fault.Internalf("broken")},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -188,5 +205,24 @@ func TestWatchFails(t *testing.T) {
 				t.Errorf("exit %d: %s", got.code, got.err)
 			}
 		})
+	}
+}
+
+func TestWatchFilters(t *testing.T) {
+	t.Parallel()
+	s := &streams{left: []watched{{commits: life()[4:5]}}}
+	got := follow(t, s, 1, "--types", "changed,shared-cpus", "-n", "test", "--resource", "example.com/gpu")
+	want := &allocationv1.WatchRequest{
+		Types:     []allocationv1.EventType{allocationv1.EventType_EVENT_TYPE_CHANGED, allocationv1.EventType_EVENT_TYPE_SHARED_CPUS},
+		Namespace: "test", Resource: "example.com/gpu",
+	}
+	if got.code != exitDone || !proto.Equal(s.asked, want) {
+		t.Errorf("exit %d, asked for %v: %s", got.code, s.asked, got.err)
+	}
+	for _, name := range []string{"created", "unspecified"} {
+		got := follow(t, &streams{}, 1, "--types", name)
+		if got.code != exitUsage || !strings.Contains(got.err, "--types: no events are called \""+name+"\", only added, bound, changed") {
+			t.Errorf("exit %d: %s", got.code, got.err)
+		}
 	}
 }

@@ -28,6 +28,8 @@ type Change struct {
 	// Pod is the record of the pod afterwards, of one that was removed before;
 	// nil for Bound and Unbound.
 	Pod *Pod
+	// Before is the record that was replaced; nil but for PodChanged.
+	Before *Pod
 	// Binding is empty but for Bound and Unbound.
 	Binding Binding
 }
@@ -47,7 +49,7 @@ func Changes(old, new *View) []Change {
 		case !c.Was:
 			put = append(put, Change{Kind: PodAdded, Pod: c.New})
 		default:
-			put = append(put, Change{Kind: PodChanged, Pod: c.New})
+			put = append(put, Change{Kind: PodChanged, Pod: c.New, Before: c.Old})
 		}
 	}
 	for c := range ordered.Diff(old.bindings.byID, new.bindings.byID) {

@@ -395,9 +395,9 @@ func (f *follower) until(what string, done func() bool) {
 	for !done() {
 		stream, err := f.d.allocation.Watch(ctx, &allocationv1.WatchRequest{FromRevision: f.revision})
 		for err == nil && !done() {
-			var e *allocationv1.WatchResponse
-			if e, err = stream.Recv(); err == nil {
-				f.take(e)
+			var commit *allocationv1.WatchResponse
+			if commit, err = stream.Recv(); err == nil {
+				f.take(commit)
 			}
 		}
 		switch {
@@ -410,16 +410,18 @@ func (f *follower) until(what string, done func() bool) {
 	}
 }
 
-func (f *follower) take(e *allocationv1.WatchResponse) {
-	f.revision = e.GetRevision()
-	switch e.GetType() {
-	case allocationv1.EventType_EVENT_TYPE_ADDED:
-		f.pods[e.GetPod().GetUid()] = true
-	case allocationv1.EventType_EVENT_TYPE_REMOVED:
-		delete(f.pods, e.GetPod().GetUid())
-	case allocationv1.EventType_EVENT_TYPE_RESOURCE:
-		r := e.GetResource()
-		f.resource[r.GetName()] = fmt.Sprintf("%s %d/%d", r.GetPlugin(), r.GetAllocatable(), r.GetCapacity())
+func (f *follower) take(commit *allocationv1.WatchResponse) {
+	f.revision = commit.GetRevision()
+	for _, e := range commit.GetEvents() {
+		switch e := e.GetEvent().(type) {
+		case *allocationv1.Event_Added:
+			f.pods[e.Added.GetUid()] = true
+		case *allocationv1.Event_Removed:
+			delete(f.pods, e.Removed.GetUid())
+		case *allocationv1.Event_DeviceResource:
+			r := e.DeviceResource
+			f.resource[r.GetName()] = fmt.Sprintf("%s %d/%d", r.GetPlugin(), r.GetAllocatable(), r.GetCapacity())
+		}
 	}
 }
 

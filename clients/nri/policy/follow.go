@@ -178,19 +178,19 @@ func (p *Policy) follow(ctx context.Context, runtime Updater) error {
 	if err != nil {
 		return err
 	}
-	stream, err := p.Client.Allocation().Watch(ctx, &allocationv1.WatchRequest{FromRevision: now.GetRevision()})
+	stream, err := p.Client.Allocation().Watch(ctx, &allocationv1.WatchRequest{FromRevision: now.GetRevision(), Types: moves})
 	if err != nil {
 		return err
 	}
 	ended := make(chan error, 1)
 	go func() {
 		for {
-			event, err := stream.Recv()
+			commit, err := stream.Recv()
 			if err != nil {
 				ended <- err
 				return
 			}
-			if moves(event.GetType()) {
+			if len(commit.GetEvents()) > 0 {
 				p.kick()
 			}
 		}
@@ -210,10 +210,8 @@ func (p *Policy) follow(ctx context.Context, runtime Updater) error {
 	}
 }
 
-// moves tells whether an event may change the CPUs of a container that runs.
-func moves(t allocationv1.EventType) bool {
-	return t == allocationv1.EventType_EVENT_TYPE_SHARED_CPUS || t == allocationv1.EventType_EVENT_TYPE_CHANGED
-}
+// moves are the events that may change the CPUs of a container that runs.
+var moves = []allocationv1.EventType{allocationv1.EventType_EVENT_TYPE_SHARED_CPUS, allocationv1.EventType_EVENT_TYPE_CHANGED}
 
 // push updates what has drifted. The runtime calls in here while it does nothing
 // else, so mu must be free while it is called; what another call has given out

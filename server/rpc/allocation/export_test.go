@@ -1,5 +1,7 @@
 package allocation
 
+import allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
+
 // LongQueue is how many commits may wait for their events, and Pile how many do where
 // nobody reads.
 const (
@@ -10,9 +12,23 @@ const (
 // BeforeEvents has a function called before the events of each commit are made, by
 // who makes them. It is set before the first commit.
 func (h *History) BeforeEvents(call func(revision uint64)) {
-	h.events = func(c commit) []*event {
+	h.changes = func(c commit) *change {
 		call(c.new.Revision())
-		return c.events()
+		return c.changes()
+	}
+}
+
+// AfterEvents has a function called with the events of each commit that has any, by who
+// makes them. It is set before the first commit.
+func (h *History) AfterEvents(call func(revision uint64, events []*allocationv1.Event)) {
+	h.changes = func(c commit) *change {
+		out := c.changes()
+		var events []*allocationv1.Event
+		for _, e := range out.events {
+			events = append(events, e.Event)
+		}
+		call(out.revision, events)
+		return out
 	}
 }
 
@@ -31,3 +47,7 @@ func (h *History) Moved() <-chan struct{} {
 
 // Due tells whether there is something for Run.
 func (h *History) Due() bool { return len(h.due) > 0 }
+
+// Split has messages of more than a number of bytes come in parts. It is called
+// before the first stream.
+func (h *History) Split(bytes int) { h.longest = bytes }

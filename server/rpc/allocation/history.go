@@ -6,11 +6,6 @@ import (
 	"sort"
 	"sync"
 
-	"google.golang.org/grpc"
-
-	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
-	typesv1 "github.com/berthd/berth/api/berth/types/v1"
-	"github.com/berthd/berth/api/convert"
 	"github.com/berthd/berth/managers/device"
 	"github.com/berthd/berth/managers/fault"
 	"github.com/berthd/berth/managers/ledger"
@@ -23,8 +18,9 @@ import (
 // and there is enough of it. So a commit wakes those who wait for it, and nobody else.
 type History struct {
 	limit     int
+	longest   int // longestMessage, but in tests
 	inventory Inventory
-	events    func(commit) []*event // commit.events, but in tests
+	changes   func(commit) *change // commit.changes, but in tests
 
 	// mu is what commits take. Nobody does anything lengthy under it.
 	mu     sync.Mutex
@@ -39,30 +35,13 @@ type History struct {
 
 	// making is held by who makes events or reads them. It is taken before mu.
 	making sync.Mutex
-	// made are the events after a revision, in order; never changed, only appended
-	// to and replaced.
-	made  []*event // guarded by making
-	after uint64   // guarded by making
-	last  uint64   // guarded by making; the newest revision
-	spare []commit // guarded by making; the room of the last queue
-}
-
-// event is one of many streams, for which it is encoded once, when the first sends it.
-type event struct {
-	*allocationv1.WatchResponse
-	once    sync.Once
-	encoded grpc.PreparedMsg
-	err     error
-}
-
-// sendTo sends the event. Streams differ in nothing that its encoding depends on:
-// berthd knows no compression.
-func (e *event) sendTo(stream grpc.ServerStream) error {
-	e.once.Do(func() { e.err = e.encoded.Encode(stream, e.WatchResponse) })
-	if e.err != nil {
-		return e.err
-	}
-	return stream.SendMsg(&e.encoded)
+	// made are the commits after a revision that have events, in order; never changed,
+	// only appended to and replaced. They have so many events together.
+	made  []*change // guarded by making
+	held  int       // guarded by making
+	after uint64    // guarded by making
+	last  uint64    // guarded by making; the newest revision
+	spare []commit  // guarded by making; the room of the last queue
 }
 
 // commit is what a commit has changed, with the devices of that moment.
@@ -81,7 +60,7 @@ const pile = 32
 
 // NewHistory makes a history of at least limit events, which is above 0.
 func NewHistory(limit int, inventory Inventory) *History {
-	return &History{limit: limit, inventory: inventory, events: commit.events, moved: make(chan struct{}), due: make(chan struct{}, 1)}
+	return &History{limit: limit, longest: longestMessage, inventory: inventory, changes: commit.changes, moved: make(chan struct{}), due: make(chan struct{}, 1)}
 }
 
 // Start says where the history begins. It is called before the first commit.
@@ -142,11 +121,13 @@ func (h *History) catchUp(reads bool) (moved <-chan struct{}, closed bool) {
 	h.mu.Unlock()
 	if lost > h.after {
 		// What has been made is all from before the gap.
-		h.after, h.made = lost, nil
+		h.after, h.made, h.held = lost, nil, 0
 	}
 	for _, c := range queue {
 		h.last = c.new.Revision()
-		h.made = append(h.made, h.events(c)...)
+		if change := h.changes(c); len(change.events) > 0 {
+			h.made, h.held = append(h.made, change), h.held+len(change.events)
+		}
 	}
 	clear(queue) // of views that nobody else has
 	h.spare = queue
@@ -154,19 +135,18 @@ func (h *History) catchUp(reads bool) (moved <-chan struct{}, closed bool) {
 	return moved, closed
 }
 
-// trim drops old events once there are far more than the limit. The lock making is
-// held.
+// trim drops old commits once there are far more events than the limit. The lock making
+// is held.
 func (h *History) trim() {
-	if len(h.made) < 2*h.limit {
+	if h.held < 2*h.limit {
 		return
 	}
-	// Whole generations go, so that a reader has all of one or none.
-	cut := len(h.made) - h.limit
-	h.after = h.made[cut-1].GetRevision()
-	for cut < len(h.made) && h.made[cut].GetRevision() == h.after {
-		cut++
+	cut := 0
+	for ; h.held > h.limit; cut++ {
+		h.held -= len(h.made[cut].events)
+		h.after = h.made[cut].revision
 	}
-	h.made = append(make([]*event, 0, 2*h.limit), h.made[cut:]...)
+	h.made = slices.Clone(h.made[cut:])
 }
 
 // Close ends all streams that read the history.
@@ -181,8 +161,8 @@ func (h *History) Close() {
 
 // page is what a history has after a revision.
 type page struct {
-	events []*event
-	// revision that a reader of the events has reached.
+	changes []*change
+	// revision that a reader of the changes has reached.
 	revision uint64
 	// moved is closed when there may be more.
 	moved <-chan struct{}
@@ -200,54 +180,6 @@ func (h *History) since(revision uint64) (page, error) {
 	if revision < h.after {
 		return page{}, fault.Gonef("events after revision %d are not kept any more, only those after %d: list, and watch from the list's revision", revision, h.after)
 	}
-	i := sort.Search(len(h.made), func(i int) bool { return h.made[i].GetRevision() > revision })
+	i := sort.Search(len(h.made), func(i int) bool { return h.made[i].revision > revision })
 	return page{h.made[i:len(h.made):len(h.made)], max(revision, h.last), moved}, nil
-}
-
-// kinds are the types of events by what happened in the ledger.
-var kinds = map[ledger.ChangeKind]allocationv1.EventType{
-	ledger.PodAdded:   allocationv1.EventType_EVENT_TYPE_ADDED,
-	ledger.PodRemoved: allocationv1.EventType_EVENT_TYPE_REMOVED,
-	ledger.PodChanged: allocationv1.EventType_EVENT_TYPE_CHANGED,
-	ledger.Bound:      allocationv1.EventType_EVENT_TYPE_BOUND,
-	ledger.Unbound:    allocationv1.EventType_EVENT_TYPE_UNBOUND,
-}
-
-// events returns the message form of what a commit has changed.
-func (c commit) events() []*event {
-	old, new := c.old, c.new
-	var out []*event
-	for _, change := range ledger.Changes(old, new) {
-		e := &allocationv1.WatchResponse{Type: kinds[change.Kind], Revision: new.Revision()}
-		switch {
-		case change.Pod == nil:
-			e.Binding = &allocationv1.ContainerBinding{
-				ContainerId: change.Binding.ID, PodUid: change.Binding.Owner.Pod, ContainerName: change.Binding.Owner.Container,
-			}
-		case change.Kind == ledger.PodRemoved:
-			e.Pod = allocated(old, change.Pod, c.devices)
-		default:
-			e.Pod = allocated(new, change.Pod, c.devices)
-		}
-		out = append(out, &event{WatchResponse: e})
-	}
-	if shared := new.SharedCPUs(); shared != old.SharedCPUs() {
-		out = append(out, &event{WatchResponse: sharedCPUs(new)})
-	}
-	return out
-}
-
-// allocated returns what a pod holds, with the health of its devices.
-func allocated(view *ledger.View, pod *ledger.Pod, devices *device.Snapshot) *typesv1.PodAllocation {
-	out := convert.Allocation(view, pod)
-	convert.PodHealth(out, devices, convert.Health)
-	return out
-}
-
-// sharedCPUs tells the CPUs that are nobody's own.
-func sharedCPUs(view *ledger.View) *allocationv1.WatchResponse {
-	return &allocationv1.WatchResponse{
-		Type: allocationv1.EventType_EVENT_TYPE_SHARED_CPUS, Revision: view.Revision(),
-		SharedCpus: convert.CPUSet(view.SharedCPUs()),
-	}
 }

@@ -6,16 +6,17 @@
 //   - revision: a generation of the ledger, as readers are told it: never one that
 //     another ledger in the same place had before.
 //   - history: the newest events, kept for readers that come back.
-//   - event: one change, of the ledger or of what device plugins report.
-//   - bookmark: an event that only tells how far the reader has come.
+//   - event: one thing that happened, in the ledger or to what device plugins report.
+//   - change: all events of one commit.
+//   - bookmark: a message without events, which only tells how far the reader has come.
 //
 // Invariants: an answer is computed from one view, and from the answers of device
 // plugins that the view's claims carry; nothing is asked again. A reader that is
 // told a revision has been told everything of the ledger up to it; of the devices
 // every stream tells the present state first and then each difference to what it
-// told before. No reader is waited for. An event is encoded once, by the first stream that
-// sends it, and no commit waits for that; a stream that has sent something pauses before
-// it looks again, the longer the more streams there are.
+// told before. No reader is waited for. A change is encoded once for all streams without
+// filters, by the first that sends it, and no commit waits for that; a stream that has
+// sent something pauses before it looks again, the longer the more streams there are.
 package allocation
 
 import (

@@ -1,6 +1,7 @@
 package allocation
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"time"
@@ -33,32 +34,26 @@ func (s *service) pause() time.Duration {
 func (s *service) Watch(req *allocationv1.WatchRequest, stream grpc.ServerStreamingServer[allocationv1.WatchResponse]) error {
 	s.streams.Add(1)
 	defer s.streams.Add(-1)
-	view := s.Ledger.View()
-	if from := req.GetFromRevision(); from > view.Revision() {
+	wanted, err := readFilter(req)
+	if err != nil {
+		return err
+	}
+	view, from := s.Ledger.View(), req.GetFromRevision()
+	if from > view.Revision() {
 		return fault.Gonef("revision %d is none of this ledger, which is at %d: list, and watch from the list's revision", from, view.Revision())
 	}
-	w := &watch{service: s, stream: stream, revision: req.GetFromRevision()}
-	if w.revision == 0 {
+	w := &watch{service: s, stream: stream, filter: wanted, revision: from}
+	if from == 0 {
 		w.revision = view.Revision()
-		w.begin(view)
 	}
 	next, err := s.History.since(w.revision)
 	if err != nil {
 		return err
 	}
 	snap := s.Inventory.Inventory()
-	w.devices(nil, snap)
+	w.begin(view, from, snap)
 	for caughtUp := false; ; caughtUp = true {
-		for _, e := range next.events {
-			if w.err == nil {
-				w.err = e.sendTo(stream)
-			}
-			w.sent(e.GetRevision())
-		}
-		if !caughtUp || next.revision > w.revision {
-			w.revision = next.revision
-			w.send(&allocationv1.WatchResponse{Type: allocationv1.EventType_EVENT_TYPE_BOOKMARK, Revision: w.revision})
-		}
+		w.tell(next, !caughtUp)
 		if w.err != nil {
 			return w.err
 		}
@@ -72,7 +67,9 @@ func (s *service) Watch(req *allocationv1.WatchRequest, stream grpc.ServerStream
 		case <-next.moved:
 		case <-snap.Superseded():
 			newer := s.Inventory.Inventory()
-			w.devices(snap, newer)
+			if events := w.filter.of(w.devices(snap, newer)); len(events) > 0 {
+				w.send(events, w.revision, w.revision, false)
+			}
 			snap = newer
 		case <-stream.Context().Done():
 			return stream.Context().Err()
@@ -87,37 +84,63 @@ func (s *service) Watch(req *allocationv1.WatchRequest, stream grpc.ServerStream
 type watch struct {
 	*service
 	stream grpc.ServerStreamingServer[allocationv1.WatchResponse]
+	filter filter
 	// revision that the reader has been told.
 	revision uint64
 	err      error // of the first send that failed
 }
 
-func (w *watch) send(e *allocationv1.WatchResponse) {
-	if w.err == nil {
-		w.err = w.stream.Send(e)
-	}
-	w.sent(e.GetRevision())
-}
-
-// sent notes what the reader has been told, unless that failed.
-func (w *watch) sent(revision uint64) {
-	if w.err == nil {
-		w.revision = revision
+// send sends events that only this stream is sent.
+func (w *watch) send(events []event, before, revision uint64, initial bool) {
+	for m := range messages(events, before, revision, w.History.longest) {
+		if m.Initial = initial; w.err == nil {
+			w.err = w.stream.Send(m)
+		}
 	}
 }
 
-// begin tells a reader that knows nothing what is there.
-func (w *watch) begin(view *ledger.View) {
-	for _, p := range w.pods(view, func(*ledger.Pod) bool { return true }) {
-		w.send(&allocationv1.WatchResponse{Type: allocationv1.EventType_EVENT_TYPE_ADDED, Revision: view.Revision(), Pod: p})
+// begin tells a reader what is there: one that knows nothing all of it, others the
+// resources of devices, which are not in the history.
+func (w *watch) begin(view *ledger.View, from uint64, snap *device.Snapshot) {
+	var events []event
+	if from == 0 {
+		pods := slices.SortedFunc(view.Pods(), func(a, b *ledger.Pod) int {
+			return cmp.Or(cmp.Compare(a.Pod.Namespace, b.Pod.Namespace), cmp.Compare(a.Pod.Name, b.Pod.Name), cmp.Compare(a.UID(), b.UID()))
+		})
+		for _, p := range pods {
+			events = append(events, added(view, p, snap))
+		}
+		events = append(events, sharedCPUs(view), policy(view), machine(view))
 	}
-	w.send(sharedCPUs(view))
+	events = append(events, w.devices(nil, snap)...)
+	w.send(w.filter.of(events), from, w.revision, true)
 }
 
-// devices tells what has changed between two snapshots of the devices: the
-// resources, and the health of single devices. Without an older one it tells all
+// tell sends what came after the revision that the reader has been told. A message
+// without events tells how far that goes where none says so, or if it is due.
+func (w *watch) tell(next page, due bool) {
+	told := w.revision
+	for _, c := range next.changes {
+		switch events := w.filter.of(c.events); {
+		case w.err != nil:
+			return
+		case w.filter.all():
+			w.err, told = c.sendTo(w.stream, w.History.longest), c.revision
+		case len(events) > 0:
+			w.send(events, c.revision-1, c.revision, false)
+			told = c.revision
+		}
+	}
+	w.revision = next.revision
+	if due || w.revision > told {
+		w.send(nil, w.revision, w.revision, false)
+	}
+}
+
+// devices returns what has changed between two snapshots of the devices: the
+// resources, and the health of single devices. Without an older one it returns all
 // resources.
-func (w *watch) devices(old, new *device.Snapshot) {
+func (w *watch) devices(old, new *device.Snapshot) (events []event) {
 	for r := range new.Resources() {
 		var before *device.Resource
 		if old != nil {
@@ -126,32 +149,28 @@ func (w *watch) devices(old, new *device.Snapshot) {
 		if before == r {
 			continue
 		}
-		w.send(&allocationv1.WatchResponse{
-			Type: allocationv1.EventType_EVENT_TYPE_RESOURCE, Revision: w.revision, Resource: resource(r),
-		})
+		events = append(events, resource(r))
 		if old != nil {
-			w.healths(before, r)
+			events = append(events, w.healths(before, r)...)
 		}
 	}
 	if old == nil {
-		return
+		return events
 	}
 	for before := range old.Resources() {
 		if _, known := new.Resource(before.Name); !known {
 			gone := &device.Resource{Name: before.Name, State: forgotten}
-			w.send(&allocationv1.WatchResponse{
-				Type: allocationv1.EventType_EVENT_TYPE_RESOURCE, Revision: w.revision, Resource: resource(gone),
-			})
-			w.healths(before, gone)
+			events = append(append(events, resource(gone)), w.healths(before, gone)...)
 		}
 	}
+	return events
 }
 
 // forgotten is the state of a resource that is not known any more.
 const forgotten device.State = "forgotten"
 
-// healths tells which devices of a resource have come, gone or changed health.
-func (w *watch) healths(before, r *device.Resource) {
+// healths returns which devices of a resource have come, gone or changed health.
+func (w *watch) healths(before, r *device.Resource) (events []event) {
 	ids := map[string]bool{}
 	for _, d := range r.Devices {
 		ids[d.ID] = true
@@ -176,11 +195,14 @@ func (w *watch) healths(before, r *device.Resource) {
 		}
 		out := convert.Device(ledger.Device{ID: id, Nodes: known.Nodes, Topology: known.Topology})
 		convert.Health(out, r)
-		w.send(&allocationv1.WatchResponse{
-			Type: allocationv1.EventType_EVENT_TYPE_DEVICE_HEALTH, Revision: w.revision,
-			Device: &allocationv1.DeviceHealth{Resource: r.Name, Device: out, Holders: held[id]},
+		events = append(events, event{
+			Event: &allocationv1.Event{Event: &allocationv1.Event_DeviceHealth{
+				DeviceHealth: &allocationv1.DeviceHealth{Resource: r.Name, Device: out, Holders: held[id]},
+			}},
+			kind: allocationv1.EventType_EVENT_TYPE_DEVICE_HEALTH, resource: r.Name,
 		})
 	}
+	return events
 }
 
 // holders returns who holds the devices of a resource, by device, as
@@ -198,8 +220,8 @@ func holders(view *ledger.View, resource string) map[string][]string {
 	return held
 }
 
-// resource returns a device resource in numbers.
-func resource(r *device.Resource) *allocationv1.DeviceResource {
+// resource tells a device resource in numbers.
+func resource(r *device.Resource) event {
 	out := &allocationv1.DeviceResource{
 		Name: r.Name, Plugin: string(r.State),
 		Capacity: int64(r.Capacity()), Allocatable: int64(r.Allocatable()),
@@ -209,5 +231,8 @@ func resource(r *device.Resource) *allocationv1.DeviceResource {
 			out.UnhealthyDevices = append(out.UnhealthyDevices, d.ID)
 		}
 	}
-	return out
+	return event{
+		Event: &allocationv1.Event{Event: &allocationv1.Event_DeviceResource{DeviceResource: out}},
+		kind:  allocationv1.EventType_EVENT_TYPE_DEVICE_RESOURCE, resource: r.Name,
+	}
 }

@@ -10,6 +10,7 @@ import (
 	v1 "github.com/berthd/berth/api/berth/types/v1"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
+	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
 	unsafe "unsafe"
@@ -22,58 +23,50 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// EventType says what happened.
+// EventType is what an event is about: the fields of Event.
 type EventType int32
 
 const (
-	EventType_EVENT_TYPE_UNSPECIFIED EventType = 0
-	// A pod was admitted; with 0 as from_revision also: it is there.
-	EventType_EVENT_TYPE_ADDED EventType = 1
-	// A pod was removed; the event has it as it was.
-	EventType_EVENT_TYPE_REMOVED EventType = 2
-	// What a pod holds has changed.
-	EventType_EVENT_TYPE_CHANGED EventType = 3
-	// A runtime's container id was bound to a container.
-	EventType_EVENT_TYPE_BOUND EventType = 4
-	// A runtime's container id was forgotten.
-	EventType_EVENT_TYPE_UNBOUND EventType = 5
-	// The CPUs that containers without CPUs of their own share have changed.
-	EventType_EVENT_TYPE_SHARED_CPUS EventType = 6
-	// A device resource: its plugin came or went, or its counts changed. Every
-	// stream begins with one for each resource.
-	EventType_EVENT_TYPE_RESOURCE EventType = 7
-	// The health of a device has changed, or it came or went.
-	EventType_EVENT_TYPE_DEVICE_HEALTH EventType = 8
-	// Nothing has happened, up to this revision. Comes also when the stream has
-	// told all that was before it.
-	EventType_EVENT_TYPE_BOOKMARK EventType = 9
+	EventType_EVENT_TYPE_UNSPECIFIED     EventType = 0
+	EventType_EVENT_TYPE_ADDED           EventType = 1
+	EventType_EVENT_TYPE_REMOVED         EventType = 2
+	EventType_EVENT_TYPE_CHANGED         EventType = 3
+	EventType_EVENT_TYPE_BOUND           EventType = 4
+	EventType_EVENT_TYPE_UNBOUND         EventType = 5
+	EventType_EVENT_TYPE_SHARED_CPUS     EventType = 6
+	EventType_EVENT_TYPE_DEVICE_RESOURCE EventType = 7
+	EventType_EVENT_TYPE_DEVICE_HEALTH   EventType = 8
+	EventType_EVENT_TYPE_POLICY          EventType = 9
+	EventType_EVENT_TYPE_MACHINE         EventType = 10
 )
 
 // Enum value maps for EventType.
 var (
 	EventType_name = map[int32]string{
-		0: "EVENT_TYPE_UNSPECIFIED",
-		1: "EVENT_TYPE_ADDED",
-		2: "EVENT_TYPE_REMOVED",
-		3: "EVENT_TYPE_CHANGED",
-		4: "EVENT_TYPE_BOUND",
-		5: "EVENT_TYPE_UNBOUND",
-		6: "EVENT_TYPE_SHARED_CPUS",
-		7: "EVENT_TYPE_RESOURCE",
-		8: "EVENT_TYPE_DEVICE_HEALTH",
-		9: "EVENT_TYPE_BOOKMARK",
+		0:  "EVENT_TYPE_UNSPECIFIED",
+		1:  "EVENT_TYPE_ADDED",
+		2:  "EVENT_TYPE_REMOVED",
+		3:  "EVENT_TYPE_CHANGED",
+		4:  "EVENT_TYPE_BOUND",
+		5:  "EVENT_TYPE_UNBOUND",
+		6:  "EVENT_TYPE_SHARED_CPUS",
+		7:  "EVENT_TYPE_DEVICE_RESOURCE",
+		8:  "EVENT_TYPE_DEVICE_HEALTH",
+		9:  "EVENT_TYPE_POLICY",
+		10: "EVENT_TYPE_MACHINE",
 	}
 	EventType_value = map[string]int32{
-		"EVENT_TYPE_UNSPECIFIED":   0,
-		"EVENT_TYPE_ADDED":         1,
-		"EVENT_TYPE_REMOVED":       2,
-		"EVENT_TYPE_CHANGED":       3,
-		"EVENT_TYPE_BOUND":         4,
-		"EVENT_TYPE_UNBOUND":       5,
-		"EVENT_TYPE_SHARED_CPUS":   6,
-		"EVENT_TYPE_RESOURCE":      7,
-		"EVENT_TYPE_DEVICE_HEALTH": 8,
-		"EVENT_TYPE_BOOKMARK":      9,
+		"EVENT_TYPE_UNSPECIFIED":     0,
+		"EVENT_TYPE_ADDED":           1,
+		"EVENT_TYPE_REMOVED":         2,
+		"EVENT_TYPE_CHANGED":         3,
+		"EVENT_TYPE_BOUND":           4,
+		"EVENT_TYPE_UNBOUND":         5,
+		"EVENT_TYPE_SHARED_CPUS":     6,
+		"EVENT_TYPE_DEVICE_RESOURCE": 7,
+		"EVENT_TYPE_DEVICE_HEALTH":   8,
+		"EVENT_TYPE_POLICY":          9,
+		"EVENT_TYPE_MACHINE":         10,
 	}
 )
 
@@ -942,12 +935,19 @@ func (x *GetRevisionResponse) GetRevision() uint64 {
 	return 0
 }
 
-// WatchRequest says where to begin.
+// WatchRequest says where to begin, and what is of interest. Filters that are empty
+// match everything.
 type WatchRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// A revision from a List, a Get or an event. 0 begins with what is there: every
-	// pod as an ADDED event.
-	FromRevision  uint64 `protobuf:"varint,1,opt,name=from_revision,json=fromRevision,proto3" json:"from_revision,omitempty"`
+	// A revision from a List, a Get or a WatchResponse. 0 begins with what is there.
+	FromRevision uint64 `protobuf:"varint,1,opt,name=from_revision,json=fromRevision,proto3" json:"from_revision,omitempty"`
+	// Only events of these types.
+	Types []EventType `protobuf:"varint,2,rep,packed,name=types,proto3,enum=berth.allocation.v1.EventType" json:"types,omitempty"`
+	// Of the events of pods and of their containers only those in this namespace.
+	Namespace string `protobuf:"bytes,3,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	// Of the events of pods and of their containers only those of pods that hold this
+	// resource, or held it before the event; of those of devices only the resource's.
+	Resource      string `protobuf:"bytes,4,opt,name=resource,proto3" json:"resource,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -989,23 +989,42 @@ func (x *WatchRequest) GetFromRevision() uint64 {
 	return 0
 }
 
-// WatchResponse is one event. Fields that do not apply are empty.
+func (x *WatchRequest) GetTypes() []EventType {
+	if x != nil {
+		return x.Types
+	}
+	return nil
+}
+
+func (x *WatchRequest) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *WatchRequest) GetResource() string {
+	if x != nil {
+		return x.Resource
+	}
+	return ""
+}
+
+// WatchResponse is everything that one commit has changed, or that has changed on the
+// devices since the message before. What is too large for one message, more than
+// about 1 MiB, comes in several: then all but the last have the revision of before.
 type WatchResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	Type  EventType              `protobuf:"varint,1,opt,name=type,proto3,enum=berth.allocation.v1.EventType" json:"type,omitempty"`
-	// What to come back with. Events of devices have that of the event before them:
-	// they are no part of the ledger, and every stream begins with what is.
-	Revision uint64 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
-	// The pod with ADDED, REMOVED and CHANGED.
-	Pod *v1.PodAllocation `protobuf:"bytes,3,opt,name=pod,proto3" json:"pod,omitempty"`
-	// With BOUND and UNBOUND.
-	Binding *ContainerBinding `protobuf:"bytes,4,opt,name=binding,proto3" json:"binding,omitempty"`
-	// With SHARED_CPUS.
-	SharedCpus *v1.CPUSet `protobuf:"bytes,5,opt,name=shared_cpus,json=sharedCpus,proto3" json:"shared_cpus,omitempty"`
-	// With RESOURCE.
-	Resource *DeviceResource `protobuf:"bytes,6,opt,name=resource,proto3" json:"resource,omitempty"`
-	// With DEVICE_HEALTH.
-	Device        *DeviceHealth `protobuf:"bytes,7,opt,name=device,proto3" json:"device,omitempty"`
+	// What to come back with: nothing is missed then, and at most what came in a part of
+	// several is told again.
+	Revision uint64 `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
+	// None: nothing of interest has happened up to this revision. Such a message comes when
+	// all has been told that was before the call, and when events were filtered out.
+	Events []*Event `protobuf:"bytes,2,rep,name=events,proto3" json:"events,omitempty"`
+	// The events tell what is there, not what has changed: everything if the call had no
+	// revision, the devices' resources if it had one. A reader that knew something forgets
+	// what is not among them. All parts but the last have the call's from_revision.
+	Initial       bool `protobuf:"varint,3,opt,name=initial,proto3" json:"initial,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1040,13 +1059,6 @@ func (*WatchResponse) Descriptor() ([]byte, []int) {
 	return file_berth_allocation_v1_allocation_proto_rawDescGZIP(), []int{14}
 }
 
-func (x *WatchResponse) GetType() EventType {
-	if x != nil {
-		return x.Type
-	}
-	return EventType_EVENT_TYPE_UNSPECIFIED
-}
-
 func (x *WatchResponse) GetRevision() uint64 {
 	if x != nil {
 		return x.Revision
@@ -1054,37 +1066,357 @@ func (x *WatchResponse) GetRevision() uint64 {
 	return 0
 }
 
-func (x *WatchResponse) GetPod() *v1.PodAllocation {
+func (x *WatchResponse) GetEvents() []*Event {
 	if x != nil {
-		return x.Pod
+		return x.Events
 	}
 	return nil
 }
 
-func (x *WatchResponse) GetBinding() *ContainerBinding {
+func (x *WatchResponse) GetInitial() bool {
 	if x != nil {
-		return x.Binding
+		return x.Initial
+	}
+	return false
+}
+
+// Event is one thing that happened.
+type Event struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Event:
+	//
+	//	*Event_Added
+	//	*Event_Removed
+	//	*Event_Changed
+	//	*Event_Bound
+	//	*Event_Unbound
+	//	*Event_SharedCpus
+	//	*Event_DeviceResource
+	//	*Event_DeviceHealth
+	//	*Event_Policy
+	//	*Event_Machine
+	Event         isEvent_Event `protobuf_oneof:"event"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Event) Reset() {
+	*x = Event{}
+	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Event) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Event) ProtoMessage() {}
+
+func (x *Event) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Event.ProtoReflect.Descriptor instead.
+func (*Event) Descriptor() ([]byte, []int) {
+	return file_berth_allocation_v1_allocation_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *Event) GetEvent() isEvent_Event {
+	if x != nil {
+		return x.Event
 	}
 	return nil
 }
 
-func (x *WatchResponse) GetSharedCpus() *v1.CPUSet {
+func (x *Event) GetAdded() *v1.PodAllocation {
 	if x != nil {
-		return x.SharedCpus
+		if x, ok := x.Event.(*Event_Added); ok {
+			return x.Added
+		}
 	}
 	return nil
 }
 
-func (x *WatchResponse) GetResource() *DeviceResource {
+func (x *Event) GetRemoved() *v1.PodAllocation {
 	if x != nil {
-		return x.Resource
+		if x, ok := x.Event.(*Event_Removed); ok {
+			return x.Removed
+		}
 	}
 	return nil
 }
 
-func (x *WatchResponse) GetDevice() *DeviceHealth {
+func (x *Event) GetChanged() *v1.PodAllocation {
 	if x != nil {
-		return x.Device
+		if x, ok := x.Event.(*Event_Changed); ok {
+			return x.Changed
+		}
+	}
+	return nil
+}
+
+func (x *Event) GetBound() *ContainerBinding {
+	if x != nil {
+		if x, ok := x.Event.(*Event_Bound); ok {
+			return x.Bound
+		}
+	}
+	return nil
+}
+
+func (x *Event) GetUnbound() *ContainerBinding {
+	if x != nil {
+		if x, ok := x.Event.(*Event_Unbound); ok {
+			return x.Unbound
+		}
+	}
+	return nil
+}
+
+func (x *Event) GetSharedCpus() *v1.CPUSet {
+	if x != nil {
+		if x, ok := x.Event.(*Event_SharedCpus); ok {
+			return x.SharedCpus
+		}
+	}
+	return nil
+}
+
+func (x *Event) GetDeviceResource() *DeviceResource {
+	if x != nil {
+		if x, ok := x.Event.(*Event_DeviceResource); ok {
+			return x.DeviceResource
+		}
+	}
+	return nil
+}
+
+func (x *Event) GetDeviceHealth() *DeviceHealth {
+	if x != nil {
+		if x, ok := x.Event.(*Event_DeviceHealth); ok {
+			return x.DeviceHealth
+		}
+	}
+	return nil
+}
+
+func (x *Event) GetPolicy() *PolicyState {
+	if x != nil {
+		if x, ok := x.Event.(*Event_Policy); ok {
+			return x.Policy
+		}
+	}
+	return nil
+}
+
+func (x *Event) GetMachine() *MachineState {
+	if x != nil {
+		if x, ok := x.Event.(*Event_Machine); ok {
+			return x.Machine
+		}
+	}
+	return nil
+}
+
+type isEvent_Event interface {
+	isEvent_Event()
+}
+
+type Event_Added struct {
+	// A pod was admitted.
+	Added *v1.PodAllocation `protobuf:"bytes,1,opt,name=added,proto3,oneof"`
+}
+
+type Event_Removed struct {
+	// A pod was removed; this is what it had.
+	Removed *v1.PodAllocation `protobuf:"bytes,2,opt,name=removed,proto3,oneof"`
+}
+
+type Event_Changed struct {
+	// What a pod holds has changed.
+	Changed *v1.PodAllocation `protobuf:"bytes,3,opt,name=changed,proto3,oneof"`
+}
+
+type Event_Bound struct {
+	// A runtime's container id was bound to a container.
+	Bound *ContainerBinding `protobuf:"bytes,4,opt,name=bound,proto3,oneof"`
+}
+
+type Event_Unbound struct {
+	// A runtime's container id was forgotten.
+	Unbound *ContainerBinding `protobuf:"bytes,5,opt,name=unbound,proto3,oneof"`
+}
+
+type Event_SharedCpus struct {
+	// The CPUs that containers without CPUs of their own share have changed.
+	SharedCpus *v1.CPUSet `protobuf:"bytes,6,opt,name=shared_cpus,json=sharedCpus,proto3,oneof"`
+}
+
+type Event_DeviceResource struct {
+	// A device resource: its plugin came or went, or its counts changed.
+	DeviceResource *DeviceResource `protobuf:"bytes,7,opt,name=device_resource,json=deviceResource,proto3,oneof"`
+}
+
+type Event_DeviceHealth struct {
+	// The health of a device has changed, or it came or went.
+	DeviceHealth *DeviceHealth `protobuf:"bytes,8,opt,name=device_health,json=deviceHealth,proto3,oneof"`
+}
+
+type Event_Policy struct {
+	// What the managers decide by has changed.
+	Policy *PolicyState `protobuf:"bytes,9,opt,name=policy,proto3,oneof"`
+}
+
+type Event_Machine struct {
+	// The CPUs of the machine that are on line have changed.
+	Machine *MachineState `protobuf:"bytes,10,opt,name=machine,proto3,oneof"`
+}
+
+func (*Event_Added) isEvent_Event() {}
+
+func (*Event_Removed) isEvent_Event() {}
+
+func (*Event_Changed) isEvent_Event() {}
+
+func (*Event_Bound) isEvent_Event() {}
+
+func (*Event_Unbound) isEvent_Event() {}
+
+func (*Event_SharedCpus) isEvent_Event() {}
+
+func (*Event_DeviceResource) isEvent_Event() {}
+
+func (*Event_DeviceHealth) isEvent_Event() {}
+
+func (*Event_Policy) isEvent_Event() {}
+
+func (*Event_Machine) isEvent_Event() {}
+
+// PolicyState is the policy of the managers, in short: TopologyService.GetPolicy
+// returns it.
+type PolicyState struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// CPUs that no pod gets as its own.
+	ReservedCpus *v1.CPUSet `protobuf:"bytes,1,opt,name=reserved_cpus,json=reservedCpus,proto3" json:"reserved_cpus,omitempty"`
+	// True if it was set by SetPolicy and stands in place of the configuration's.
+	Overridden bool `protobuf:"varint,2,opt,name=overridden,proto3" json:"overridden,omitempty"`
+	// When it was set; absent unless overridden.
+	SetTime       *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=set_time,json=setTime,proto3" json:"set_time,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PolicyState) Reset() {
+	*x = PolicyState{}
+	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PolicyState) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PolicyState) ProtoMessage() {}
+
+func (x *PolicyState) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PolicyState.ProtoReflect.Descriptor instead.
+func (*PolicyState) Descriptor() ([]byte, []int) {
+	return file_berth_allocation_v1_allocation_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *PolicyState) GetReservedCpus() *v1.CPUSet {
+	if x != nil {
+		return x.ReservedCpus
+	}
+	return nil
+}
+
+func (x *PolicyState) GetOverridden() bool {
+	if x != nil {
+		return x.Overridden
+	}
+	return false
+}
+
+func (x *PolicyState) GetSetTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.SetTime
+	}
+	return nil
+}
+
+// MachineState is what the machine has.
+type MachineState struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// All CPUs, those that are off line included.
+	Cpus *v1.CPUSet `protobuf:"bytes,1,opt,name=cpus,proto3" json:"cpus,omitempty"`
+	// CPUs that the kernel has taken off line: nobody is given any.
+	OfflineCpus   *v1.CPUSet `protobuf:"bytes,2,opt,name=offline_cpus,json=offlineCpus,proto3" json:"offline_cpus,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MachineState) Reset() {
+	*x = MachineState{}
+	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MachineState) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MachineState) ProtoMessage() {}
+
+func (x *MachineState) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MachineState.ProtoReflect.Descriptor instead.
+func (*MachineState) Descriptor() ([]byte, []int) {
+	return file_berth_allocation_v1_allocation_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *MachineState) GetCpus() *v1.CPUSet {
+	if x != nil {
+		return x.Cpus
+	}
+	return nil
+}
+
+func (x *MachineState) GetOfflineCpus() *v1.CPUSet {
+	if x != nil {
+		return x.OfflineCpus
 	}
 	return nil
 }
@@ -1101,7 +1433,7 @@ type ContainerBinding struct {
 
 func (x *ContainerBinding) Reset() {
 	*x = ContainerBinding{}
-	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[15]
+	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1113,7 +1445,7 @@ func (x *ContainerBinding) String() string {
 func (*ContainerBinding) ProtoMessage() {}
 
 func (x *ContainerBinding) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[15]
+	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1126,7 +1458,7 @@ func (x *ContainerBinding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContainerBinding.ProtoReflect.Descriptor instead.
 func (*ContainerBinding) Descriptor() ([]byte, []int) {
-	return file_berth_allocation_v1_allocation_proto_rawDescGZIP(), []int{15}
+	return file_berth_allocation_v1_allocation_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ContainerBinding) GetContainerId() string {
@@ -1169,7 +1501,7 @@ type DeviceResource struct {
 
 func (x *DeviceResource) Reset() {
 	*x = DeviceResource{}
-	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[16]
+	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1181,7 +1513,7 @@ func (x *DeviceResource) String() string {
 func (*DeviceResource) ProtoMessage() {}
 
 func (x *DeviceResource) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[16]
+	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1194,7 +1526,7 @@ func (x *DeviceResource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeviceResource.ProtoReflect.Descriptor instead.
 func (*DeviceResource) Descriptor() ([]byte, []int) {
-	return file_berth_allocation_v1_allocation_proto_rawDescGZIP(), []int{16}
+	return file_berth_allocation_v1_allocation_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *DeviceResource) GetName() string {
@@ -1246,7 +1578,7 @@ type DeviceHealth struct {
 
 func (x *DeviceHealth) Reset() {
 	*x = DeviceHealth{}
-	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[17]
+	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1258,7 +1590,7 @@ func (x *DeviceHealth) String() string {
 func (*DeviceHealth) ProtoMessage() {}
 
 func (x *DeviceHealth) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[17]
+	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1271,7 +1603,7 @@ func (x *DeviceHealth) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeviceHealth.ProtoReflect.Descriptor instead.
 func (*DeviceHealth) Descriptor() ([]byte, []int) {
-	return file_berth_allocation_v1_allocation_proto_rawDescGZIP(), []int{17}
+	return file_berth_allocation_v1_allocation_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *DeviceHealth) GetResource() string {
@@ -1299,7 +1631,7 @@ var File_berth_allocation_v1_allocation_proto protoreflect.FileDescriptor
 
 const file_berth_allocation_v1_allocation_proto_rawDesc = "" +
 	"\n" +
-	"$berth/allocation/v1/allocation.proto\x12\x13berth.allocation.v1\x1a\x1aberth/types/v1/types.proto\"x\n" +
+	"$berth/allocation/v1/allocation.proto\x12\x13berth.allocation.v1\x1a\x1aberth/types/v1/types.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"x\n" +
 	"\x0fAllocateRequest\x12\x17\n" +
 	"\apod_uid\x18\x01 \x01(\tR\x06podUid\x12%\n" +
 	"\x0econtainer_name\x18\x02 \x01(\tR\rcontainerName\x12%\n" +
@@ -1373,18 +1705,39 @@ const file_berth_allocation_v1_allocation_proto_rawDesc = "" +
 	"\brevision\x18\x02 \x01(\x04R\brevision\"\x14\n" +
 	"\x12GetRevisionRequest\"1\n" +
 	"\x13GetRevisionResponse\x12\x1a\n" +
-	"\brevision\x18\x01 \x01(\x04R\brevision\"3\n" +
+	"\brevision\x18\x01 \x01(\x04R\brevision\"\xa3\x01\n" +
 	"\fWatchRequest\x12#\n" +
-	"\rfrom_revision\x18\x01 \x01(\x04R\ffromRevision\"\x86\x03\n" +
-	"\rWatchResponse\x122\n" +
-	"\x04type\x18\x01 \x01(\x0e2\x1e.berth.allocation.v1.EventTypeR\x04type\x12\x1a\n" +
-	"\brevision\x18\x02 \x01(\x04R\brevision\x12/\n" +
-	"\x03pod\x18\x03 \x01(\v2\x1d.berth.types.v1.PodAllocationR\x03pod\x12?\n" +
-	"\abinding\x18\x04 \x01(\v2%.berth.allocation.v1.ContainerBindingR\abinding\x127\n" +
-	"\vshared_cpus\x18\x05 \x01(\v2\x16.berth.types.v1.CPUSetR\n" +
-	"sharedCpus\x12?\n" +
-	"\bresource\x18\x06 \x01(\v2#.berth.allocation.v1.DeviceResourceR\bresource\x129\n" +
-	"\x06device\x18\a \x01(\v2!.berth.allocation.v1.DeviceHealthR\x06device\"u\n" +
+	"\rfrom_revision\x18\x01 \x01(\x04R\ffromRevision\x124\n" +
+	"\x05types\x18\x02 \x03(\x0e2\x1e.berth.allocation.v1.EventTypeR\x05types\x12\x1c\n" +
+	"\tnamespace\x18\x03 \x01(\tR\tnamespace\x12\x1a\n" +
+	"\bresource\x18\x04 \x01(\tR\bresource\"y\n" +
+	"\rWatchResponse\x12\x1a\n" +
+	"\brevision\x18\x01 \x01(\x04R\brevision\x122\n" +
+	"\x06events\x18\x02 \x03(\v2\x1a.berth.allocation.v1.EventR\x06events\x12\x18\n" +
+	"\ainitial\x18\x03 \x01(\bR\ainitial\"\x8f\x05\n" +
+	"\x05Event\x125\n" +
+	"\x05added\x18\x01 \x01(\v2\x1d.berth.types.v1.PodAllocationH\x00R\x05added\x129\n" +
+	"\aremoved\x18\x02 \x01(\v2\x1d.berth.types.v1.PodAllocationH\x00R\aremoved\x129\n" +
+	"\achanged\x18\x03 \x01(\v2\x1d.berth.types.v1.PodAllocationH\x00R\achanged\x12=\n" +
+	"\x05bound\x18\x04 \x01(\v2%.berth.allocation.v1.ContainerBindingH\x00R\x05bound\x12A\n" +
+	"\aunbound\x18\x05 \x01(\v2%.berth.allocation.v1.ContainerBindingH\x00R\aunbound\x129\n" +
+	"\vshared_cpus\x18\x06 \x01(\v2\x16.berth.types.v1.CPUSetH\x00R\n" +
+	"sharedCpus\x12N\n" +
+	"\x0fdevice_resource\x18\a \x01(\v2#.berth.allocation.v1.DeviceResourceH\x00R\x0edeviceResource\x12H\n" +
+	"\rdevice_health\x18\b \x01(\v2!.berth.allocation.v1.DeviceHealthH\x00R\fdeviceHealth\x12:\n" +
+	"\x06policy\x18\t \x01(\v2 .berth.allocation.v1.PolicyStateH\x00R\x06policy\x12=\n" +
+	"\amachine\x18\n" +
+	" \x01(\v2!.berth.allocation.v1.MachineStateH\x00R\amachineB\a\n" +
+	"\x05event\"\xa1\x01\n" +
+	"\vPolicyState\x12;\n" +
+	"\rreserved_cpus\x18\x01 \x01(\v2\x16.berth.types.v1.CPUSetR\freservedCpus\x12\x1e\n" +
+	"\n" +
+	"overridden\x18\x02 \x01(\bR\n" +
+	"overridden\x125\n" +
+	"\bset_time\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\asetTime\"u\n" +
+	"\fMachineState\x12*\n" +
+	"\x04cpus\x18\x01 \x01(\v2\x16.berth.types.v1.CPUSetR\x04cpus\x129\n" +
+	"\foffline_cpus\x18\x02 \x01(\v2\x16.berth.types.v1.CPUSetR\vofflineCpus\"u\n" +
 	"\x10ContainerBinding\x12!\n" +
 	"\fcontainer_id\x18\x01 \x01(\tR\vcontainerId\x12\x17\n" +
 	"\apod_uid\x18\x02 \x01(\tR\x06podUid\x12%\n" +
@@ -1398,7 +1751,7 @@ const file_berth_allocation_v1_allocation_proto_rawDesc = "" +
 	"\fDeviceHealth\x12\x1a\n" +
 	"\bresource\x18\x01 \x01(\tR\bresource\x12.\n" +
 	"\x06device\x18\x02 \x01(\v2\x16.berth.types.v1.DeviceR\x06device\x12\x18\n" +
-	"\aholders\x18\x03 \x03(\tR\aholders*\x87\x02\n" +
+	"\aholders\x18\x03 \x03(\tR\aholders*\xa4\x02\n" +
 	"\tEventType\x12\x1a\n" +
 	"\x16EVENT_TYPE_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10EVENT_TYPE_ADDED\x10\x01\x12\x16\n" +
@@ -1406,10 +1759,12 @@ const file_berth_allocation_v1_allocation_proto_rawDesc = "" +
 	"\x12EVENT_TYPE_CHANGED\x10\x03\x12\x14\n" +
 	"\x10EVENT_TYPE_BOUND\x10\x04\x12\x16\n" +
 	"\x12EVENT_TYPE_UNBOUND\x10\x05\x12\x1a\n" +
-	"\x16EVENT_TYPE_SHARED_CPUS\x10\x06\x12\x17\n" +
-	"\x13EVENT_TYPE_RESOURCE\x10\a\x12\x1c\n" +
-	"\x18EVENT_TYPE_DEVICE_HEALTH\x10\b\x12\x17\n" +
-	"\x13EVENT_TYPE_BOOKMARK\x10\t2\xb7\x03\n" +
+	"\x16EVENT_TYPE_SHARED_CPUS\x10\x06\x12\x1e\n" +
+	"\x1aEVENT_TYPE_DEVICE_RESOURCE\x10\a\x12\x1c\n" +
+	"\x18EVENT_TYPE_DEVICE_HEALTH\x10\b\x12\x15\n" +
+	"\x11EVENT_TYPE_POLICY\x10\t\x12\x16\n" +
+	"\x12EVENT_TYPE_MACHINE\x10\n" +
+	"2\xb7\x03\n" +
 	"\x11AllocationService\x12W\n" +
 	"\bAllocate\x12$.berth.allocation.v1.AllocateRequest\x1a%.berth.allocation.v1.AllocateResponse\x12H\n" +
 	"\x03Get\x12\x1f.berth.allocation.v1.GetRequest\x1a .berth.allocation.v1.GetResponse\x12K\n" +
@@ -1430,7 +1785,7 @@ func file_berth_allocation_v1_allocation_proto_rawDescGZIP() []byte {
 }
 
 var file_berth_allocation_v1_allocation_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_berth_allocation_v1_allocation_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
+var file_berth_allocation_v1_allocation_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
 var file_berth_allocation_v1_allocation_proto_goTypes = []any{
 	(EventType)(0),                 // 0: berth.allocation.v1.EventType
 	(*AllocateRequest)(nil),        // 1: berth.allocation.v1.AllocateRequest
@@ -1448,51 +1803,65 @@ var file_berth_allocation_v1_allocation_proto_goTypes = []any{
 	(*GetRevisionResponse)(nil),    // 13: berth.allocation.v1.GetRevisionResponse
 	(*WatchRequest)(nil),           // 14: berth.allocation.v1.WatchRequest
 	(*WatchResponse)(nil),          // 15: berth.allocation.v1.WatchResponse
-	(*ContainerBinding)(nil),       // 16: berth.allocation.v1.ContainerBinding
-	(*DeviceResource)(nil),         // 17: berth.allocation.v1.DeviceResource
-	(*DeviceHealth)(nil),           // 18: berth.allocation.v1.DeviceHealth
-	nil,                            // 19: berth.allocation.v1.AllocateResponse.AnnotationsEntry
-	nil,                            // 20: berth.allocation.v1.LinuxResources.UnifiedEntry
-	(*v1.Pod)(nil),                 // 21: berth.types.v1.Pod
-	(*v1.ContainerAllocation)(nil), // 22: berth.types.v1.ContainerAllocation
-	(*v1.PodAllocation)(nil),       // 23: berth.types.v1.PodAllocation
-	(*v1.CPUSet)(nil),              // 24: berth.types.v1.CPUSet
-	(*v1.Device)(nil),              // 25: berth.types.v1.Device
+	(*Event)(nil),                  // 16: berth.allocation.v1.Event
+	(*PolicyState)(nil),            // 17: berth.allocation.v1.PolicyState
+	(*MachineState)(nil),           // 18: berth.allocation.v1.MachineState
+	(*ContainerBinding)(nil),       // 19: berth.allocation.v1.ContainerBinding
+	(*DeviceResource)(nil),         // 20: berth.allocation.v1.DeviceResource
+	(*DeviceHealth)(nil),           // 21: berth.allocation.v1.DeviceHealth
+	nil,                            // 22: berth.allocation.v1.AllocateResponse.AnnotationsEntry
+	nil,                            // 23: berth.allocation.v1.LinuxResources.UnifiedEntry
+	(*v1.Pod)(nil),                 // 24: berth.types.v1.Pod
+	(*v1.ContainerAllocation)(nil), // 25: berth.types.v1.ContainerAllocation
+	(*v1.PodAllocation)(nil),       // 26: berth.types.v1.PodAllocation
+	(*v1.CPUSet)(nil),              // 27: berth.types.v1.CPUSet
+	(*timestamppb.Timestamp)(nil),  // 28: google.protobuf.Timestamp
+	(*v1.Device)(nil),              // 29: berth.types.v1.Device
 }
 var file_berth_allocation_v1_allocation_proto_depIdxs = []int32{
-	21, // 0: berth.allocation.v1.AllocateRequest.pod:type_name -> berth.types.v1.Pod
+	24, // 0: berth.allocation.v1.AllocateRequest.pod:type_name -> berth.types.v1.Pod
 	3,  // 1: berth.allocation.v1.AllocateResponse.linux:type_name -> berth.allocation.v1.LinuxResources
 	5,  // 2: berth.allocation.v1.AllocateResponse.devices:type_name -> berth.allocation.v1.DeviceNode
 	6,  // 3: berth.allocation.v1.AllocateResponse.mounts:type_name -> berth.allocation.v1.Mount
 	7,  // 4: berth.allocation.v1.AllocateResponse.envs:type_name -> berth.allocation.v1.EnvVar
-	19, // 5: berth.allocation.v1.AllocateResponse.annotations:type_name -> berth.allocation.v1.AllocateResponse.AnnotationsEntry
-	22, // 6: berth.allocation.v1.AllocateResponse.allocation:type_name -> berth.types.v1.ContainerAllocation
+	22, // 5: berth.allocation.v1.AllocateResponse.annotations:type_name -> berth.allocation.v1.AllocateResponse.AnnotationsEntry
+	25, // 6: berth.allocation.v1.AllocateResponse.allocation:type_name -> berth.types.v1.ContainerAllocation
 	4,  // 7: berth.allocation.v1.LinuxResources.hugepage_limits:type_name -> berth.allocation.v1.HugepageLimit
-	20, // 8: berth.allocation.v1.LinuxResources.unified:type_name -> berth.allocation.v1.LinuxResources.UnifiedEntry
-	23, // 9: berth.allocation.v1.GetResponse.pod:type_name -> berth.types.v1.PodAllocation
-	23, // 10: berth.allocation.v1.ListResponse.pods:type_name -> berth.types.v1.PodAllocation
-	0,  // 11: berth.allocation.v1.WatchResponse.type:type_name -> berth.allocation.v1.EventType
-	23, // 12: berth.allocation.v1.WatchResponse.pod:type_name -> berth.types.v1.PodAllocation
-	16, // 13: berth.allocation.v1.WatchResponse.binding:type_name -> berth.allocation.v1.ContainerBinding
-	24, // 14: berth.allocation.v1.WatchResponse.shared_cpus:type_name -> berth.types.v1.CPUSet
-	17, // 15: berth.allocation.v1.WatchResponse.resource:type_name -> berth.allocation.v1.DeviceResource
-	18, // 16: berth.allocation.v1.WatchResponse.device:type_name -> berth.allocation.v1.DeviceHealth
-	25, // 17: berth.allocation.v1.DeviceHealth.device:type_name -> berth.types.v1.Device
-	1,  // 18: berth.allocation.v1.AllocationService.Allocate:input_type -> berth.allocation.v1.AllocateRequest
-	8,  // 19: berth.allocation.v1.AllocationService.Get:input_type -> berth.allocation.v1.GetRequest
-	10, // 20: berth.allocation.v1.AllocationService.List:input_type -> berth.allocation.v1.ListRequest
-	12, // 21: berth.allocation.v1.AllocationService.GetRevision:input_type -> berth.allocation.v1.GetRevisionRequest
-	14, // 22: berth.allocation.v1.AllocationService.Watch:input_type -> berth.allocation.v1.WatchRequest
-	2,  // 23: berth.allocation.v1.AllocationService.Allocate:output_type -> berth.allocation.v1.AllocateResponse
-	9,  // 24: berth.allocation.v1.AllocationService.Get:output_type -> berth.allocation.v1.GetResponse
-	11, // 25: berth.allocation.v1.AllocationService.List:output_type -> berth.allocation.v1.ListResponse
-	13, // 26: berth.allocation.v1.AllocationService.GetRevision:output_type -> berth.allocation.v1.GetRevisionResponse
-	15, // 27: berth.allocation.v1.AllocationService.Watch:output_type -> berth.allocation.v1.WatchResponse
-	23, // [23:28] is the sub-list for method output_type
-	18, // [18:23] is the sub-list for method input_type
-	18, // [18:18] is the sub-list for extension type_name
-	18, // [18:18] is the sub-list for extension extendee
-	0,  // [0:18] is the sub-list for field type_name
+	23, // 8: berth.allocation.v1.LinuxResources.unified:type_name -> berth.allocation.v1.LinuxResources.UnifiedEntry
+	26, // 9: berth.allocation.v1.GetResponse.pod:type_name -> berth.types.v1.PodAllocation
+	26, // 10: berth.allocation.v1.ListResponse.pods:type_name -> berth.types.v1.PodAllocation
+	0,  // 11: berth.allocation.v1.WatchRequest.types:type_name -> berth.allocation.v1.EventType
+	16, // 12: berth.allocation.v1.WatchResponse.events:type_name -> berth.allocation.v1.Event
+	26, // 13: berth.allocation.v1.Event.added:type_name -> berth.types.v1.PodAllocation
+	26, // 14: berth.allocation.v1.Event.removed:type_name -> berth.types.v1.PodAllocation
+	26, // 15: berth.allocation.v1.Event.changed:type_name -> berth.types.v1.PodAllocation
+	19, // 16: berth.allocation.v1.Event.bound:type_name -> berth.allocation.v1.ContainerBinding
+	19, // 17: berth.allocation.v1.Event.unbound:type_name -> berth.allocation.v1.ContainerBinding
+	27, // 18: berth.allocation.v1.Event.shared_cpus:type_name -> berth.types.v1.CPUSet
+	20, // 19: berth.allocation.v1.Event.device_resource:type_name -> berth.allocation.v1.DeviceResource
+	21, // 20: berth.allocation.v1.Event.device_health:type_name -> berth.allocation.v1.DeviceHealth
+	17, // 21: berth.allocation.v1.Event.policy:type_name -> berth.allocation.v1.PolicyState
+	18, // 22: berth.allocation.v1.Event.machine:type_name -> berth.allocation.v1.MachineState
+	27, // 23: berth.allocation.v1.PolicyState.reserved_cpus:type_name -> berth.types.v1.CPUSet
+	28, // 24: berth.allocation.v1.PolicyState.set_time:type_name -> google.protobuf.Timestamp
+	27, // 25: berth.allocation.v1.MachineState.cpus:type_name -> berth.types.v1.CPUSet
+	27, // 26: berth.allocation.v1.MachineState.offline_cpus:type_name -> berth.types.v1.CPUSet
+	29, // 27: berth.allocation.v1.DeviceHealth.device:type_name -> berth.types.v1.Device
+	1,  // 28: berth.allocation.v1.AllocationService.Allocate:input_type -> berth.allocation.v1.AllocateRequest
+	8,  // 29: berth.allocation.v1.AllocationService.Get:input_type -> berth.allocation.v1.GetRequest
+	10, // 30: berth.allocation.v1.AllocationService.List:input_type -> berth.allocation.v1.ListRequest
+	12, // 31: berth.allocation.v1.AllocationService.GetRevision:input_type -> berth.allocation.v1.GetRevisionRequest
+	14, // 32: berth.allocation.v1.AllocationService.Watch:input_type -> berth.allocation.v1.WatchRequest
+	2,  // 33: berth.allocation.v1.AllocationService.Allocate:output_type -> berth.allocation.v1.AllocateResponse
+	9,  // 34: berth.allocation.v1.AllocationService.Get:output_type -> berth.allocation.v1.GetResponse
+	11, // 35: berth.allocation.v1.AllocationService.List:output_type -> berth.allocation.v1.ListResponse
+	13, // 36: berth.allocation.v1.AllocationService.GetRevision:output_type -> berth.allocation.v1.GetRevisionResponse
+	15, // 37: berth.allocation.v1.AllocationService.Watch:output_type -> berth.allocation.v1.WatchResponse
+	33, // [33:38] is the sub-list for method output_type
+	28, // [28:33] is the sub-list for method input_type
+	28, // [28:28] is the sub-list for extension type_name
+	28, // [28:28] is the sub-list for extension extendee
+	0,  // [0:28] is the sub-list for field type_name
 }
 
 func init() { file_berth_allocation_v1_allocation_proto_init() }
@@ -1500,13 +1869,25 @@ func file_berth_allocation_v1_allocation_proto_init() {
 	if File_berth_allocation_v1_allocation_proto != nil {
 		return
 	}
+	file_berth_allocation_v1_allocation_proto_msgTypes[15].OneofWrappers = []any{
+		(*Event_Added)(nil),
+		(*Event_Removed)(nil),
+		(*Event_Changed)(nil),
+		(*Event_Bound)(nil),
+		(*Event_Unbound)(nil),
+		(*Event_SharedCpus)(nil),
+		(*Event_DeviceResource)(nil),
+		(*Event_DeviceHealth)(nil),
+		(*Event_Policy)(nil),
+		(*Event_Machine)(nil),
+	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_berth_allocation_v1_allocation_proto_rawDesc), len(file_berth_allocation_v1_allocation_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   20,
+			NumMessages:   23,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

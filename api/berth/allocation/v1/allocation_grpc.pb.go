@@ -45,10 +45,11 @@ type AllocationServiceClient interface {
 	List(ctx context.Context, in *ListRequest, opts ...grpc.CallOption) (*ListResponse, error)
 	// GetRevision returns the revision that a List would be read at now.
 	GetRevision(ctx context.Context, in *GetRevisionRequest, opts ...grpc.CallOption) (*GetRevisionResponse, error)
-	// Watch tells every change after a revision, and from then on as it happens.
-	// A reader that comes back with the last revision it was told misses nothing,
-	// or gets OUT_OF_RANGE: then it lists and watches from the list's revision. The
-	// same ends the stream of a reader that is too slow.
+	// Watch tells every change after a revision, and from then on as it happens: one
+	// message for each commit. A reader that comes back with the revision of the last
+	// message that it was sent misses nothing, wherever it stopped, or gets OUT_OF_RANGE:
+	// then it watches from 0, or lists and watches from the list's revision. The same
+	// ends the stream of a reader that is too slow.
 	Watch(ctx context.Context, in *WatchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchResponse], error)
 }
 
@@ -138,10 +139,11 @@ type AllocationServiceServer interface {
 	List(context.Context, *ListRequest) (*ListResponse, error)
 	// GetRevision returns the revision that a List would be read at now.
 	GetRevision(context.Context, *GetRevisionRequest) (*GetRevisionResponse, error)
-	// Watch tells every change after a revision, and from then on as it happens.
-	// A reader that comes back with the last revision it was told misses nothing,
-	// or gets OUT_OF_RANGE: then it lists and watches from the list's revision. The
-	// same ends the stream of a reader that is too slow.
+	// Watch tells every change after a revision, and from then on as it happens: one
+	// message for each commit. A reader that comes back with the revision of the last
+	// message that it was sent misses nothing, wherever it stopped, or gets OUT_OF_RANGE:
+	// then it watches from 0, or lists and watches from the list's revision. The same
+	// ends the stream of a reader that is too slow.
 	Watch(*WatchRequest, grpc.ServerStreamingServer[WatchResponse]) error
 	mustEmbedUnimplementedAllocationServiceServer()
 }

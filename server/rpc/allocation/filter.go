@@ -1,0 +1,55 @@
+package allocation
+
+import (
+	"fmt"
+	"slices"
+
+	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
+	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/ledger"
+)
+
+// filter is what a stream wants to be told; the zero value is everything.
+type filter struct {
+	types               []allocationv1.EventType
+	namespace, resource string
+}
+
+// readFilter returns the filter of a request. Errors are of class Invalid.
+func readFilter(req *allocationv1.WatchRequest) (filter, error) {
+	var vs fault.Violations
+	for i, t := range req.GetTypes() {
+		if _, known := allocationv1.EventType_name[int32(t)]; !known || t == allocationv1.EventType_EVENT_TYPE_UNSPECIFIED {
+			vs.Addf(fmt.Sprintf("types[%d]", i), "%d is no type of event", t)
+		}
+	}
+	return filter{types: req.GetTypes(), namespace: req.GetNamespace(), resource: req.GetResource()}, vs.Err("request")
+}
+
+func (f filter) all() bool { return len(f.types) == 0 && f.namespace == "" && f.resource == "" }
+
+// of returns the events that pass.
+func (f filter) of(events []event) []event {
+	if f.all() {
+		return events
+	}
+	return slices.DeleteFunc(slices.Clone(events), func(e event) bool { return !f.passes(e) })
+}
+
+func (f filter) passes(e event) bool {
+	if len(f.types) > 0 && !slices.Contains(f.types, e.kind) {
+		return false
+	}
+	switch {
+	case e.pod != nil:
+		return f.has(e.pod) || e.before != nil && f.has(e.before)
+	case e.resource != "":
+		return f.resource == "" || f.resource == e.resource
+	}
+	return true
+}
+
+// has reports whether a pod is one whose events pass.
+func (f filter) has(p *ledger.Pod) bool {
+	return (f.namespace == "" || f.namespace == p.Pod.Namespace) && (f.resource == "" || p.Holds(f.resource))
+}
