@@ -178,9 +178,12 @@ func (l *Loop) Run(ctx context.Context) error {
 	defer tick.Stop()
 	pause := glance
 	for {
-		var soon <-chan time.Time
+		var soon, due <-chan time.Time
 		if l.expecting() {
 			soon = time.After(pause)
+		}
+		if l.recordsDue() {
+			due = time.After(breath)
 		}
 		step := l.Follow
 		select {
@@ -193,6 +196,8 @@ func (l *Loop) Run(ctx context.Context) error {
 			case <-time.After(breath):
 			}
 		case <-soon:
+		case <-due:
+			step = l.WriteDue
 		case <-tick.C:
 			step = l.Pass
 		}

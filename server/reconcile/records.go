@@ -1,6 +1,7 @@
 package reconcile
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"hash/maphash"
@@ -19,24 +20,36 @@ const (
 // Failpoints returns all points of this package.
 func Failpoints() []string { return []string{BeforeRecord, AfterRecord} }
 
-// recordBook remembers which claim record each pod's cgroup was given, by its hash, and
-// the view whose changes have been written. Guarded by Loop.mu.
+// recordBook remembers which claim record each pod's cgroup was given, and the view whose
+// changes have been written. Guarded by Loop.mu.
 type recordBook struct {
 	seed    maphash.Seed
-	written map[string]uint64
+	written map[string]writtenRecord
 	view    *ledger.View
+	// due are the pods whose records are to be written, by uid.
+	due []string
 }
 
-func (b *recordBook) note(uid string, record []byte) {
+// writtenRecord is a record by its hash, and the generation that it was written for.
+type writtenRecord struct {
+	hash       uint64
+	generation uint64
+}
+
+// recordsAtOnce is how many records are written at once. A start where none is left, as
+// on a copy of the ledger, has as many to write as there are pods: nobody waits for those.
+const recordsAtOnce = 64
+
+func (b *recordBook) note(uid string, record []byte, generation uint64) {
 	if b.written == nil {
-		b.seed, b.written = maphash.MakeSeed(), map[string]uint64{}
+		b.seed, b.written = maphash.MakeSeed(), map[string]writtenRecord{}
 	}
-	b.written[uid] = maphash.Bytes(b.seed, record)
+	b.written[uid] = writtenRecord{maphash.Bytes(b.seed, record), generation}
 }
 
 func (b *recordBook) holds(uid string, record []byte) bool {
-	sum, ok := b.written[uid]
-	return ok && record != nil && sum == maphash.Bytes(b.seed, record)
+	w, ok := b.written[uid]
+	return ok && record != nil && w.hash == maphash.Bytes(b.seed, record)
 }
 
 // RecordClaims implements admission.Places.
@@ -68,7 +81,7 @@ func (l *Loop) RecordClaims(ctx context.Context, view *ledger.View, uid string, 
 		return restore, err
 	}
 	l.Failpoint.Hit(AfterRecord)
-	l.records.note(uid, record)
+	l.records.note(uid, record, r.Generation)
 	return restore, nil
 }
 
@@ -77,6 +90,9 @@ func (l *Loop) restoreRecord(ctx context.Context, uid string, name cgroup.Name, 
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.records.written, uid)
+	// What was committed meanwhile is not in it.
+	l.records.due = append(l.records.due, uid)
+	l.Wake()
 	return l.Records.WriteRecord(ctx, name, before)
 }
 
@@ -109,9 +125,9 @@ func (l *Loop) followRecords(ctx context.Context, view *ledger.View) {
 	}
 }
 
-// repairRecords compares the claim record of every pod with what was written, and
-// writes what is missing or another one: systemd may have made a pod's slice anew. The
-// caller holds mu.
+// repairRecords reads the claim record of every pod. Records that are missing, or are not
+// as they were written, are due: systemd may have made a pod's slice anew. The caller
+// holds mu.
 func (l *Loop) repairRecords(ctx context.Context, view *ledger.View) {
 	if l.Records == nil {
 		return
@@ -119,34 +135,71 @@ func (l *Loop) repairRecords(ctx context.Context, view *ledger.View) {
 	if l.followRecords(ctx, view); l.records.view == nil {
 		clear(l.records.written) // a change may not have been written
 	}
-	whole := true
+	l.records.view, l.records.due = view, l.records.due[:0]
 	for p := range view.Pods() {
-		uid := p.UID()
-		_, name, err := l.pod(view, uid)
-		if err != nil || l.leaving[uid] {
+		_, name, err := l.pod(view, p.UID())
+		if err != nil || l.leaving[p.UID()] {
 			continue
 		}
 		have, err := l.Records.ReadRecord(ctx, name)
-		if err == nil && l.records.holds(uid, have) {
+		if err == nil && l.records.holds(p.UID(), have) {
 			continue
 		}
-		delete(l.records.written, uid)
+		delete(l.records.written, p.UID())
+		r := ledger.NewClaimRecord(view, p, p.ChangedGeneration)
+		if want, failed := r.Encode(); failed == nil && err == nil && bytes.Equal(have, want) {
+			l.records.note(p.UID(), have, r.Generation) // written before this start
+			continue
+		}
+		l.records.due = append(l.records.due, p.UID())
+	}
+	l.writeDue(ctx, view)
+}
+
+// recordsDue tells whether there are claim records to write.
+func (l *Loop) recordsDue() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.records.due) > 0
+}
+
+// WriteDue writes some of the claim records that are due.
+func (l *Loop) WriteDue(ctx context.Context) error {
+	if err := l.enter(ctx); err != nil {
+		return err
+	}
+	defer l.mu.Unlock()
+	l.writeDue(ctx, l.View())
+	return nil
+}
+
+// writeDue writes as many of the records that are due as may be written at once. The
+// caller holds mu.
+func (l *Loop) writeDue(ctx context.Context, view *ledger.View) {
+	n := min(len(l.records.due), recordsAtOnce)
+	for _, uid := range l.records.due[:n] {
+		p, ok := view.Pod(uid)
+		if !ok {
+			continue
+		}
 		if err := l.writeRecord(ctx, view, p); err != nil {
-			whole = false
+			l.records.view = nil // the next pass looks at all
 			l.Log.ErrorContext(ctx, "record what a pod holds", "uid", uid, "error", err)
 		}
 	}
-	if l.records.view = view; !whole {
-		l.records.view = nil
-	}
+	l.records.due = l.records.due[n:]
 }
 
-// writeRecord writes the claim record of a pod unless it was written. A pod without a
-// cgroup gets its record with its cgroup. The caller holds mu.
+// writeRecord writes the claim record of a pod unless it was written, or that of a later
+// change, which is being committed. A pod without a cgroup gets its record with its
+// cgroup. The caller holds mu.
 func (l *Loop) writeRecord(ctx context.Context, view *ledger.View, p *ledger.Pod) error {
 	_, name, err := l.pod(view, p.UID())
 	if err != nil || l.leaving[p.UID()] {
 		return err
+	}
+	if l.records.written[p.UID()].generation > p.ChangedGeneration {
+		return nil
 	}
 	r := ledger.NewClaimRecord(view, p, p.ChangedGeneration)
 	record, err := r.Encode()
@@ -158,7 +211,7 @@ func (l *Loop) writeRecord(ctx context.Context, view *ledger.View, p *ledger.Pod
 		return nil
 	}
 	if err == nil {
-		l.records.note(p.UID(), record)
+		l.records.note(p.UID(), record, r.Generation)
 	}
 	return err
 }

@@ -2,6 +2,8 @@ package reconcile
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"testing"
 
 	"github.com/berthd/berth/managers/cgroup"
@@ -244,5 +246,111 @@ func TestSharersOfUnknownPods(t *testing.T) {
 	}
 	if seen, _ := b.tree.Observe(ctx, shares, 0); seen.Find(shares).State != cgroup.Absent {
 		t.Error("the cgroup of somebody else was made again")
+	}
+}
+
+// TestRecordsOfBefore: a start finds the claim records that berthd wrote before it, and
+// writes none of them.
+func TestRecordsOfBefore(t *testing.T) {
+	t.Parallel()
+	b, records, _ := recordBench(t)
+	b.update(func(d *ledger.Draft) { d.AddClaims("a", exclusive("2-3")) })
+	b.update(func(d *ledger.Draft) { d.Bind(ledger.Binding{ID: "id", Owner: ledger.Owner{Pod: "a", Container: "c"}}) })
+	if err := b.Follow(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	next, before := New(b.Config), records.writes
+	if err := errors.Join(next.Pass(t.Context()), next.Pass(t.Context())); err != nil || records.writes != before {
+		t.Errorf("%d records were written: %v", records.writes-before, err)
+	}
+}
+
+// TestRecordsInTurns: a start that finds no records writes a few at once, so that
+// whoever is admitted does not wait for all.
+func TestRecordsInTurns(t *testing.T) {
+	t.Parallel()
+	b, records, name := recordBench(t)
+	const pods = 2*recordsAtOnce + 7
+	b.update(func(d *ledger.Draft) {
+		for i := range pods - 1 {
+			d.PutPod(ledgertest.Pod(fmt.Sprint("p", i), "c"))
+		}
+	})
+	if err := b.Pass(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for p := range b.ledger.View().Pods() {
+		n, _ := b.Layout.Pod(p.QoS, p.UID())
+		if err := b.tree.WriteRecord(t.Context(), n, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.Loop = New(b.Config)
+	before := records.writes
+	expect := func(writes int) {
+		t.Helper()
+		if records.writes-before != writes {
+			t.Errorf("%d records are written, want %d", records.writes-before, writes)
+		}
+	}
+	if err := b.Pass(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	expect(recordsAtOnce)
+	// Who changes meanwhile has his record at once, and is not written again.
+	b.update(func(d *ledger.Draft) {
+		changed := ledgertest.Exclusive("c", "1")
+		changed.Owner.Pod = "p99"
+		d.AddClaims("p99", changed)
+		d.RemovePod("p98")
+	})
+	if err := b.Follow(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for b.recordsDue() {
+		if err := b.WriteDue(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.record(name)
+	for p := range b.ledger.View().Pods() {
+		n, _ := b.Layout.Pod(p.QoS, p.UID())
+		if r := b.record(n); r.Generation != p.ChangedGeneration {
+			t.Errorf("the record of %s is of generation %d, want %d", p.UID(), r.Generation, p.ChangedGeneration)
+		}
+	}
+}
+
+// TestRecordOfAChangeUnderWay: what is committed while a pod's record tells of a change
+// that is not committed yet does not overwrite that. If the change is undone, the record
+// has both what was before and what was committed meanwhile.
+func TestRecordOfAChangeUnderWay(t *testing.T) {
+	t.Parallel()
+	b, _, name := recordBench(t)
+	b.update(func(d *ledger.Draft) { d.AddClaims("a", exclusive("2")) })
+	draft := ledger.NewDraft(b.ledger.View())
+	draft.AddClaims("a", exclusive("2-3"))
+	restore, err := b.RecordClaims(t.Context(), draft.View(), "a", true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	owner := ledger.Owner{Pod: "a", Container: "c"}
+	b.update(func(d *ledger.Draft) { d.Bind(ledger.Binding{ID: "id", Owner: owner}) })
+	for _, step := range []func(context.Context) error{b.Follow, b.Pass} {
+		if err := step(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if r := b.record(name); len(r.Claims) != 1 || r.Claims[0].CPUs.Set != cpuset.Of(2, 3) {
+			t.Errorf("record %+v", r)
+		}
+	}
+	if err := restore(); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(b.Follow(t.Context()), b.WriteDue(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	if r := b.record(name); len(r.Claims) != 1 || r.Claims[0].CPUs.Set != cpuset.Of(2) || len(r.Bindings) != 1 {
+		t.Errorf("record %+v", r)
 	}
 }
