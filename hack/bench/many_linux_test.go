@@ -37,20 +37,40 @@ func TestMain(m *testing.M) {
 // callers', on a made-up machine and a tree of cgroups in memory.
 type node struct {
 	*running
-	dir     string
+	socket  string
 	process *rig.Process
 }
 
-// start starts berthd in a folder, which may have a ledger, and waits until it answers.
-// It returns how long that took.
-func start(t testing.TB, dir string, args ...string) (*node, time.Duration) {
+// folders are those of one berthd: the one on disk has the ledger, the one in memory the
+// socket and the claim records.
+type folders struct{ disk, run string }
+
+func newFolders(t testing.TB) folders {
+	t.Helper()
+	disk, err := os.MkdirTemp("", "bench")
+	if err != nil {
+		t.Fatal(err)
+	}
+	run, err := runDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return folders{disk, run}
+}
+
+func (f folders) remove() { _ = errors.Join(os.RemoveAll(f.disk), os.RemoveAll(f.run)) }
+
+// start starts berthd in its folders, which may have a ledger and claim records, and waits
+// until it answers. It returns how long that took.
+func start(t testing.TB, f folders, args ...string) (*node, time.Duration) {
 	t.Helper()
 	built, err := programs.Dir()
 	if err != nil {
 		t.Fatal(err)
 	}
+	dir, sock := f.disk, f.run+"/b.sock"
 	cmd := exec.Command(filepath.Join(built, "berthd"), append([]string{
-		"--root-dir", dir, "--state-dir", dir + "/state", "--listen", dir + "/b.sock", "--device-plugin-dir", dir + "/d",
+		"--root-dir", dir, "--state-dir", dir + "/state", "--listen", sock, "--device-plugin-dir", dir + "/d",
 		"--pod-resources-dir", dir + "/p", "--plugin-registry-dir", dir + "/r", "--log-level", "error",
 		"--machine", "2s4n32c2t", "--cgroup-tree", "memory", "--cpu-manager-policy", "static", "--reserved-cpus", "0",
 		"--topology-manager-policy", "restricted", "--max-pods", "0", "--kernel-tunables", "ignore", "--fail-swap-on=false",
@@ -59,15 +79,15 @@ func start(t testing.TB, dir string, args ...string) (*node, time.Duration) {
 	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "GOMAXPROCS=") })
 	log := rig.Log(dir + "/log")
 	begun := time.Now()
-	n := &node{dir: dir, process: rig.Start(t, cmd, log)}
+	n := &node{socket: sock, process: rig.Start(t, cmd, log)}
 	t.Cleanup(func() { _ = n.process.End(syscall.SIGTERM) })
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	err = rig.Await(ctx, func() bool { _, err := os.Stat(dir + "/b.sock"); return err == nil })
+	err = rig.Await(ctx, func() bool { _, err := os.Stat(sock); return err == nil })
 	if err != nil {
 		t.Fatalf("no socket: %v\n%s", err, log)
 	}
-	client, err := berth.Dial(ctx, dir+"/b.sock", berth.Options{})
+	client, err := berth.Dial(ctx, sock, berth.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,32 +128,30 @@ func oldPod(i int) *typesv1.Pod {
 var nodes kept
 
 type kept struct {
-	mu   sync.Mutex
-	dirs map[int]string
+	mu      sync.Mutex
+	folders map[int]folders
 }
 
 func (k *kept) remove() {
-	for _, dir := range k.dirs {
-		_ = os.RemoveAll(dir)
+	for _, f := range k.folders {
+		f.remove()
 	}
 }
 
-// with starts a berthd that knows some pods, on a copy of a folder that is made once,
-// by admissions.
+// with starts a berthd that knows some pods, on a copy of folders that are made once, by
+// admissions. The claim records are there, as at any start but a boot's.
 func (k *kept) with(t testing.TB, pods int, args ...string) (*node, time.Duration) {
 	t.Helper()
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.dirs[pods] == "" {
-		dir, err := os.MkdirTemp("", "bench")
-		if err != nil {
-			t.Fatal(err)
+	made, ok := k.folders[pods]
+	if !ok {
+		made = newFolders(t)
+		if k.folders == nil {
+			k.folders = make(map[int]folders)
 		}
-		if k.dirs == nil {
-			k.dirs = make(map[int]string)
-		}
-		k.dirs[pods] = dir
-		n, _ := start(t, dir)
+		k.folders[pods] = made
+		n, _ := start(t, made)
 		for i := range pods {
 			if err := n.admitPod(t.Context(), oldPod(i), false); err != nil {
 				t.Fatal(err)
@@ -143,16 +161,33 @@ func (k *kept) with(t testing.TB, pods int, args ...string) (*node, time.Duratio
 			t.Fatal(err)
 		}
 	}
-	dir, err := os.MkdirTemp("", "bench")
+	f := newFolders(t)
+	t.Cleanup(f.remove)
+	for from, to := range map[string]string{made.disk: f.disk, made.run: f.run} {
+		// With the modes: berthd refuses claim records that others can reach.
+		if text, err := exec.Command("cp", "-a", from+"/.", to).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, text)
+		}
+	}
+	if n := claimRecords(t, f); n != pods {
+		t.Fatalf("%d claim records of %d pods", n, pods)
+	}
+	return start(t, f, args...)
+}
+
+// claimRecords counts the records that are kept as files.
+func claimRecords(t testing.TB, f folders) (n int) {
+	t.Helper()
+	entries, err := os.ReadDir(filepath.Join(f.run, "claims"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	// With the modes: berthd refuses claim records that others can reach.
-	if text, err := exec.Command("cp", "-a", k.dirs[pods]+"/.", dir).CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, text)
+	for _, e := range entries {
+		if !strings.HasPrefix(e.Name(), ".") {
+			n++
+		}
 	}
-	return start(t, dir, args...)
+	return n
 }
 
 // pair admits a pod and removes it, and tells how long the admission took.
@@ -229,10 +264,10 @@ func BenchmarkManyPods(b *testing.B) {
 // answer where a node has many pods.
 func BenchmarkRestart(b *testing.B) {
 	b.Run("first answer/5000/berth", func(b *testing.B) {
-		var took []time.Duration
+		var took, used []time.Duration
 		for b.Loop() {
 			n, first := nodes.with(b, 5000)
-			took = append(took, first)
+			took, used = append(took, first), append(used, n.used(b))
 			list, err := n.Allocation().List(b.Context(), &allocationv1.ListRequest{})
 			if err != nil || len(list.GetPods()) != 5000 {
 				b.Fatalf("%d pods, %v", len(list.GetPods()), err)
@@ -242,6 +277,7 @@ func BenchmarkRestart(b *testing.B) {
 			}
 		}
 		b.ReportMetric(float64(median(took)), "ns/op")
+		b.ReportMetric(float64(median(used)), "processor-ns")
 	})
 }
 
@@ -258,7 +294,7 @@ func (n *node) watchers(t testing.TB, count int) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var all sync.WaitGroup
 	for range count {
-		client, err := berth.Dial(ctx, n.dir+"/b.sock", berth.Options{})
+		client, err := berth.Dial(ctx, n.socket, berth.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}

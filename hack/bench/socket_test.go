@@ -27,7 +27,7 @@ import (
 )
 
 // running is a whole berthd in this process, on a made-up machine and a tree of
-// cgroups in memory, with its ledger on disk.
+// cgroups in memory, with its ledger on disk and its claim records in memory.
 type running struct {
 	*berth.Client
 	config    config.Config
@@ -41,10 +41,14 @@ func runBerthd(t testing.TB, changes ...func(*config.Config, *app.Environment)) 
 	if err != nil {
 		t.Fatal(err)
 	}
+	run, err := runDir()
+	if err != nil {
+		t.Fatal(err)
+	}
 	c := config.Default()
 	// The ledger lies by itself, as it does by default: the folder around the plugin
 	// registry is watched, and every write of a file in it wakes the watcher.
-	c.RootDir, c.Listen, c.StateDir = dir, dir+"/b.sock", dir+"/state"
+	c.RootDir, c.Listen, c.StateDir = dir, run+"/b.sock", dir+"/state"
 	c.DevicePluginDir, c.PodResourcesDir, c.PluginRegistryDir = dir+"/d", dir+"/p", dir+"/r"
 	c.Machine, c.Cgroups.Tree = "2s4n32c2t", config.TreeMemory
 	c.CPU.Policy, c.Topology.Policy, c.Reserved.CPUs = "static", topology.Restricted, cpuset.Of(0)
@@ -72,7 +76,7 @@ func runBerthd(t testing.TB, changes ...func(*config.Config, *app.Environment)) 
 		_ = client.Close()
 		stop()
 		<-ended
-		_ = os.RemoveAll(dir)
+		_ = errors.Join(os.RemoveAll(dir), os.RemoveAll(run))
 	})
 	return &running{client, c, client.Admission(), healthpb.NewHealthClient(client.Conn())}
 }
