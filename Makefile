@@ -7,21 +7,24 @@ CHAOSTIME ?= 10m
 BENCH    ?= .
 
 .DEFAULT_GOAL := help
-.PHONY: help build generate check test test-vm test-all demo bench fuzz cover clean
+.PHONY: help build generate check sbom test test-vm test-all demo bench fuzz cover clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-build: ## Build the programs into bin/; berthlet's own runtime takes a C compiler
-	$(GO) build -o bin/ ./server/berthd ./clients/berthctl ./clients/berthlet
-	$(GO) build -o bin/berth-nri ./clients/nri
+build: ## Build the programs into bin/ as they are released; berthlet's own runtime takes a C compiler
+	GO="$(GO)" hack/build.sh bin
 
 generate: ## Generate api/ from proto/
 	hack/gen.sh
 
-check: ## Check format, vet, lint, proto, generated code, go.mod, house rules (no other tests)
+check: ## Check format, vet, lint, proto, generated code, go.mod, house rules, licences, vulnerabilities (no other tests)
 	hack/lint.sh
 	hack/verify.sh
+	hack/supply.sh check
+
+sbom: build ## Write a bill of materials (CycloneDX) and all licences of the programs into bin/
+	hack/supply.sh sbom bin
 
 test: ## Run every test that needs neither a virtual machine nor others' programs
 	$(GO) test -timeout 30m ./...
@@ -29,13 +32,14 @@ test: ## Run every test that needs neither a virtual machine nor others' program
 test-vm: ## Run what wants another kernel set-up in virtual machines: cgroup v1, hybrid, v2, NUMA
 	hack/vm/test.sh
 
-test-all: ## Run the tests at full length under the race detector, 10 min of plugins' chaos, every fuzz target for FUZZTIME (10s), then test-vm, others' programs and containerd
+test-all: ## Run the tests at full length under the race detector, 10 min of plugins' chaos, every fuzz target for FUZZTIME (10s), then test-vm, others' programs and containerd, and build twice
 	BERTH_LONG=1 $(GO) test -race -timeout 1h ./...
 	BERTH_CHAOS=$(CHAOSTIME) $(GO) test -count=1 -timeout 1h -v -run '^TestPluginChaos$$' ./server/berthd
 	hack/fuzz.sh $(FUZZTIME)
 	hack/vm/test.sh
 	cd hack/thirdparty && $(GO) test ./...
 	hack/containerd/test.sh
+	hack/supply.sh same
 
 demo: build ## Show the main job on this machine, end to end
 	$(GO) build -o bin/plugin ./hack/plugin

@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# Builds berth's programs into a folder, as they are released: without the paths of this
+# machine, to be loaded at any address (PIE), and without cgo but for berthlet, whose own
+# runtime needs it. The same sources give the same bytes (hack/supply.sh same).
+#
+#   hack/build.sh DIR [PROGRAM...]
+#
+# BUILDMODE=exe makes berthd, berthctl and berth-nri static: a PIE needs the loader of a C
+# library, which images without one do not have.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+dir=$1
+shift
+[ $# -gt 0 ] || set -- berthd berthctl berth-nri berthlet
+for program; do
+	cgo=0 mode=${BUILDMODE:-pie} from=./clients/$program
+	case $program in
+	berthd) from=./server/berthd ;;
+	berth-nri) from=./clients/nri ;;
+	berthlet) cgo=1 mode=pie ;;
+	esac
+	CGO_ENABLED=$cgo ${GO:-go} build -trimpath -buildmode="$mode" -o "$dir/$program" "$from"
+done
