@@ -144,6 +144,9 @@ func TestRightsOfBerthd(t *testing.T) {
 				n.needKernel()
 			}
 			d := n.start(row.args...)
+			if name := filepath.Base(os.Args[0]); threads(t, d.Cmd.Process.Pid)[0]["Name"] != name[:min(len(name), 15)] {
+				t.Errorf("the process is named %s, its program %s", threads(t, d.Cmd.Process.Pid)[0]["Name"], name)
+			}
 			for _, s := range threads(t, d.Cmd.Process.Pid) {
 				set := mask(t, row.want...)
 				for line, want := range map[string]string{

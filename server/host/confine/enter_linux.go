@@ -73,5 +73,21 @@ func (p Plan) replace() error {
 		}
 	}
 	environment := append(os.Environ(), fmt.Sprintf("%s=%d:%d", variable, os.Getpid(), version))
-	return fmt.Errorf("execute berthd again: %w", syscall.Exec("/proc/self/exe", os.Args, environment))
+	return fmt.Errorf("execute berthd again: %w", syscall.Exec(self(), os.Args, environment))
+}
+
+// self is the path of this program: its own, after which the process is named, unless
+// another file has taken its place.
+func self() string {
+	const link = "/proc/self/exe"
+	path, err := os.Readlink(link)
+	if err != nil {
+		return link
+	}
+	own, err := os.Stat(link)
+	there, err2 := os.Stat(path)
+	if err != nil || err2 != nil || !os.SameFile(own, there) {
+		return link
+	}
+	return path
 }
