@@ -35,6 +35,11 @@ vm -systemd -cgroup v2 -nodes 2 ./server/host/cgroupfs ./server/host/systemd './
 vm -systemd -cgroup v2 -nodes 2 -env BERTH_TEST_CGROUP_DRIVER=systemd "./server/berthd:$loop"
 vm -systemd -cgroup v1 -nodes 2 ./server/host/cgroupfs ./server/host/systemd './server/berthd:^(TestMainJob|TestSlices|TestFrozenCgroups)$'
 
+# Under the unit that berth comes with.
+unit=(-add "$PWD/deploy:/deploy" -env BERTH_TEST_DEPLOY=/deploy './server/berthd:^TestUnderItsUnit$')
+vm -systemd -cgroup v2 -nodes 2 "${unit[@]}"
+vm -systemd -cgroup v1 -nodes 2 "${unit[@]}"
+
 # Whatever the kubelets of the recordings did, and what it left in the kernel's
 # files; the machine of n4 has room for most of the others.
 like=./server/app:OnTheMachine

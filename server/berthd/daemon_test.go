@@ -56,6 +56,12 @@ func TestMainJob(t *testing.T) {
 	needCPUs(t, 2)
 	n := newNode(t)
 	n.needKernel()
+	mainJob(t, n)
+}
+
+// mainJob is what berthd is for, on a node that has no pods yet.
+func mainJob(t *testing.T, n *node) {
+	t.Helper()
 	d := n.start()
 	d.plugin("g0@0 g1@0")
 

@@ -77,6 +77,17 @@ type node struct {
 	driver cgroup.Driver
 	args   []string
 	env    []string // of the daemons
+	// unit is the systemd unit that runs the daemons; empty: the test does. Their
+	// paths are then the default ones.
+	unit string
+}
+
+// socket is the path of berthd's own socket.
+func (n *node) socket() string {
+	if n.unit != "" {
+		return "/run/berth/berth.sock"
+	}
+	return n.root + "/berth.sock"
 }
 
 var nodes atomic.Int64
@@ -253,8 +264,12 @@ func (d *daemon) readyOrDead() (ready bool) {
 func (n *node) launch(args ...string) *daemon {
 	n.t.Helper()
 	d := &daemon{node: n, log: rig.Log(filepath.Join(n.t.TempDir(), "log"))}
-	d.Process = rig.Start(n.t, n.command(args...), d.log)
-	conn, err := grpc.NewClient("unix://"+n.root+"/berth.sock", grpc.WithTransportCredentials(insecure.NewCredentials()),
+	cmd := n.command(args...)
+	if n.unit != "" {
+		cmd = exec.Command("systemctl", "start", "--wait", n.unit) // ends when the unit does
+	}
+	d.Process = rig.Start(n.t, cmd, d.log)
+	conn, err := grpc.NewClient("unix://"+n.socket(), grpc.WithTransportCredentials(insecure.NewCredentials()),
 		// The socket appears soon; gRPC's own patience between tries is a second.
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff: backoff.Config{BaseDelay: 5 * time.Millisecond, Multiplier: 1, MaxDelay: 5 * time.Millisecond},
@@ -278,11 +293,21 @@ func (n *node) launch(args ...string) *daemon {
 }
 
 // kill ends the daemon as a crash does.
-func (d *daemon) kill() { _ = d.End(os.Kill) }
+func (d *daemon) kill() {
+	if d.unit != "" {
+		d.systemctl("kill", "--kill-who=main", "--signal=KILL", d.unit) // systemd starts it again
+	}
+	_ = d.End(os.Kill)
+}
 
 // stop ends the daemon in an orderly way.
 func (d *daemon) stop() {
 	d.t.Helper()
+	if d.unit != "" {
+		d.systemctl("stop", d.unit)
+		_ = d.Wait()
+		return
+	}
 	if err := d.End(syscall.SIGTERM); err != nil {
 		d.t.Fatalf("berthd did not end in order: %v\n%s", err, d.log)
 	}
