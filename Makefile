@@ -18,7 +18,7 @@ build: ## Build the programs into bin/ as they are released; berthlet's own runt
 generate: ## Generate api/ from proto/
 	hack/gen.sh
 
-check: ## Check format, vet, lint, proto, generated code, go.mod, house rules, licences, vulnerabilities (no other tests)
+check: ## Check format, vet, lint, dead code, proto, generated code, go.mod, house rules, licences, vulnerabilities (no other tests)
 	hack/lint.sh
 	hack/verify.sh
 	hack/supply.sh check

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Format, vet and lint: Go and proto. Changes nothing.
+# Format, vet, lint and dead code: Go and proto. Changes nothing.
 #
 # Environment: BREAKING_BASE is the commit that proto/ must stay compatible
 # with, default origin/main or main.
@@ -21,6 +21,9 @@ go vet ./...
 
 step "golangci-lint"
 go tool -modfile=hack/tools/lint/go.mod golangci-lint run ./...
+
+step "dead code"
+hack/dead.sh
 
 step "buf format"
 buf format --diff --exit-code

@@ -180,7 +180,14 @@ var conversions = map[string]func(in conversionIn) (any, error){
 	"parse_systemd":  func(in conversionIn) (any, error) { return cgroup.ParseSystemd(in.In.Path), nil },
 	"parse_cgroupfs": func(in conversionIn) (any, error) { return cgroup.ParseCgroupfs(in.In.Path), nil },
 	"node_allocatable_root": func(in conversionIn) (any, error) {
-		return cgroup.NodeAllocatableRoot(in.In.CgroupRoot, in.In.CgroupsPerQOS, in.In.Driver)
+		layout, err := cgroup.NewLayout(in.In.CgroupRoot, in.In.Driver)
+		if err != nil {
+			return "", err
+		}
+		if in.In.CgroupsPerQOS {
+			return layout.Literal(layout.Pods())
+		}
+		return layout.Literal(layout.Root())
 	},
 	"is_systemd_style": func(in conversionIn) (any, error) {
 		var name string

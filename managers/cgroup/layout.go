@@ -149,13 +149,3 @@ func (l Layout) Orphans(s *Snapshot, known func(uid string) (workload.QoSClass, 
 	slices.SortFunc(orphans, Name.Compare)
 	return orphans
 }
-
-// NodeAllocatableRoot spells the cgroup whose limits are the node's allocatable
-// resources: the node of all pods with tiers, else the configured root itself.
-func NodeAllocatableRoot(cgroupRoot string, cgroupsPerQOS bool, driver Driver) (string, error) {
-	name := ParseCgroupfs(cgroupRoot)
-	if cgroupsPerQOS {
-		name = name.join(podsComponent)
-	}
-	return driver.Literal(name)
-}

@@ -58,16 +58,6 @@ func (b *Builder) Remove(id int) {
 	}
 }
 
-// RemoveSet removes all ids of s.
-func (b *Builder) RemoveSet(s Set) {
-	for i := range s.head {
-		b.head[i] &^= s.head[i]
-	}
-	for i := range b.tail {
-		b.tail[i] &^= tailWord(s.tail, i)
-	}
-}
-
 // Contains tells whether id is in b. Any int may be asked for.
 func (b *Builder) Contains(id int) bool {
 	if id < 0 {

@@ -195,11 +195,6 @@ func TestBuilderMatchesModel(t *testing.T) {
 				b.AddSet(s)
 				maps.Copy(m, other)
 			},
-			"remove set": func(t *rapid.T) {
-				s, other := drawSet(t, "set")
-				b.RemoveSet(s)
-				maps.DeleteFunc(m, func(id int, _ bool) bool { return other[id] })
-			},
 			"keep": func(*rapid.T) { earlier, earlierModel = b.Set(), maps.Clone(m) },
 			"": func(t *rapid.T) {
 				mustEqual(t, "the builder's set", b.Set(), m)

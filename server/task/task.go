@@ -19,11 +19,10 @@ type Task struct {
 type Group struct {
 	tasks []Task
 	stops []Task
-	ready chan struct{}
 }
 
 // New makes an empty group.
-func New() *Group { return &Group{ready: make(chan struct{})} }
+func New() *Group { return &Group{} }
 
 // Go adds a task.
 func (g *Group) Go(name string, run func(ctx context.Context) error) {
@@ -63,7 +62,6 @@ func (g *Group) Run(ctx context.Context, grace time.Duration) error {
 			cancel(fmt.Errorf("task %s has ended", t.Name))
 		})
 	}
-	close(g.ready)
 	<-ctx.Done()
 
 	// The outer context has ended already; stops get a fresh one.
@@ -92,9 +90,6 @@ func (g *Group) Run(ctx context.Context, grace time.Duration) error {
 	defer mu.Unlock()
 	return errors.Join(errs...)
 }
-
-// Started is closed when every task has been started.
-func (g *Group) Started() <-chan struct{} { return g.ready }
 
 // guard runs a task and turns a panic into an error.
 func guard(ctx context.Context, t Task) (err error) {

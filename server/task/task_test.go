@@ -19,8 +19,11 @@ func TestOrderlyEnd(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	g := task.New()
-	g.Go("a", untilDone)
-	g.Go("b", untilDone)
+	var started sync.WaitGroup
+	for _, name := range []string{"a", "b"} {
+		started.Add(1)
+		g.Go(name, func(ctx context.Context) error { started.Done(); return untilDone(ctx) })
+	}
 	var mu sync.Mutex
 	var order []string
 	for _, name := range []string{"first", "second"} {
@@ -31,7 +34,7 @@ func TestOrderlyEnd(t *testing.T) {
 			return ctx.Err()
 		})
 	}
-	go func() { <-g.Started(); cancel() }()
+	go func() { started.Wait(); cancel() }()
 	if err := g.Run(ctx, time.Minute); err != nil {
 		t.Fatal(err)
 	}

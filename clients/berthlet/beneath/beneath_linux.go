@@ -40,14 +40,9 @@ func Private(path string) error {
 	return dir.Chmod(0o700)
 }
 
-// Open opens a file or directory of any kind by its place only (O_PATH): it can be
-// examined, mounted and opened below, and not be read.
-func Open(root *os.File, path string) (*os.File, error) {
-	return walk(root, path, unix.O_PATH, func(_ int, _ string, err error) error { return err })
-}
-
-// OpenOrMake is Open that makes directories where the path ends early, with the
-// given permissions whatever the umask.
+// OpenOrMake opens a file or directory of any kind by its place only (O_PATH): it
+// can be examined, mounted and opened below, but not read. Directories are made
+// where the path ends early, with the given permissions whatever the umask.
 func OpenOrMake(root *os.File, path string, perm fs.FileMode) (*os.File, error) {
 	return walk(root, path, unix.O_PATH, func(parent int, name string, err error) error {
 		if !errors.Is(err, fs.ErrNotExist) {

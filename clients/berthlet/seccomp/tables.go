@@ -1,7 +1,6 @@
 package seccomp
 
 import (
-	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -45,9 +44,6 @@ var machines = map[string][]architecture{
 	"amd64": {x8664, x86},
 	"arm64": {aarch64},
 }
-
-// Supported tells whether filters can be made for this machine.
-func Supported() bool { return machines[runtime.GOARCH] != nil }
 
 // known tells whether any table has a call.
 func known(name string) bool {

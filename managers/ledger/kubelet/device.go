@@ -4,7 +4,6 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"strconv"
 	"strings"
 
@@ -50,17 +49,9 @@ type deviceCheckpoint struct {
 	Checksum uint64
 }
 
-// ParseDevice reads kubelet_internal_checkpoint. Errors are of class Corrupt: no
+// parseDevice reads kubelet_internal_checkpoint. Errors are of class Corrupt: no
 // JSON object, a checksum that does not fit; and Unsupported for a file from
 // before Kubernetes 1.20.
-func ParseDevice(data []byte) (DeviceState, error) {
-	s, err := parseDevice(data)
-	if err != nil {
-		return DeviceState{}, fmt.Errorf("read kubelet_internal_checkpoint: %w", err)
-	}
-	return s, nil
-}
-
 func parseDevice(data []byte) (DeviceState, error) {
 	var c deviceCheckpoint
 	if err := json.Unmarshal(data, &c); err != nil {
