@@ -182,7 +182,8 @@ type Node struct {
 	// of Kubernetes wants them: ignore, warn, set, or require, which refuses to
 	// start.
 	KernelTunables string `json:"kernelTunables"`
-	// OOMScoreAdj is berthd's own score of the out-of-memory killer, -1000 to 1000.
+	// OOMScoreAdj is berthd's own score of the out-of-memory killer, -1000 to 1000. One
+	// below 0 is written only where berthd's cgroup has a memory limit.
 	OOMScoreAdj int `json:"oomScoreAdj"`
 }
 
@@ -253,17 +254,21 @@ type Verdicts struct {
 
 // Limits bound what callers can ask for.
 type Limits struct {
-	// MessageBytes is how large a request may be.
-	MessageBytes int `json:"messageBytes"`
+	// MessageBytes is how large a request may be, and MessageElements how many messages,
+	// items of lists and entries of maps may be in one of a user other than root.
+	MessageBytes    int `json:"messageBytes"`
+	MessageElements int `json:"messageElements"`
 	// Containers is how many containers a pod may have.
 	Containers int `json:"containers"`
 	// Call is the longest that a unary call may take.
 	Call metav1.Duration `json:"call"`
 	// UserConnections and UserCalls are how many connections and calls under way a
-	// user other than root may have at once. Users without any role have fewer, all
-	// of them together.
+	// user other than root may have at once, and UserBytes how many bytes of requests.
+	// Those who have their roles by a group are one user; so are those without any
+	// role, who have fewer.
 	UserConnections int `json:"userConnections"`
 	UserCalls       int `json:"userCalls"`
+	UserBytes       int `json:"userBytes"`
 	// PodResourcesPerSecond and PodResourcesBurst are the kubelet's rate limit
 	// for podresources.
 	PodResourcesPerSecond float64 `json:"podResourcesPerSecond"`
@@ -328,7 +333,8 @@ func Default() Config {
 		Devices:  Devices{Unknown: UnknownDefer, RegistrationGrace: d(time.Minute), ForgetAfter: d(5 * time.Minute)},
 		Verdicts: Verdicts{Deferred: true},
 		Limits: Limits{
-			MessageBytes: 4 << 20, Containers: 1000, Call: d(2 * time.Minute), UserConnections: 64, UserCalls: 256,
+			MessageBytes: 4 << 20, MessageElements: 20_000, Containers: 1000, Call: d(2 * time.Minute),
+			UserConnections: 64, UserCalls: 256, UserBytes: 8 << 20,
 			PodResourcesPerSecond: 100, PodResourcesBurst: 10, WatchEvents: 4096, PodResourcesWait: d(15 * time.Second),
 		},
 		Features:   Features{PodLevelResources: true, CPUBetaOptions: true},

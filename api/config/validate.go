@@ -56,6 +56,8 @@ func (c Config) Validate() error {
 		"limits.containers":      c.Limits.Containers,
 		"limits.userConnections": c.Limits.UserConnections,
 		"limits.userCalls":       c.Limits.UserCalls,
+		"limits.userBytes":       c.Limits.UserBytes,
+		"limits.messageElements": c.Limits.MessageElements,
 
 		"limits.podResourcesBurst": c.Limits.PodResourcesBurst,
 	}

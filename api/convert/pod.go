@@ -43,6 +43,7 @@ func (r Reader) Unchecked(m *typesv1.Pod) (workload.Pod, error) {
 		return workload.Pod{}, vs.Err("request")
 	}
 	r.count(m.GetSpec(), &vs)
+	vs = append(vs, workload.CheckMetadata(m.GetMetadata().GetLabels(), m.GetMetadata().GetAnnotations())...)
 	if err := vs.Err("pod"); err != nil {
 		return workload.Pod{}, err
 	}

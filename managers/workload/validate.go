@@ -41,6 +41,9 @@ func Check(p *Pod, b Bounds) fault.Violations {
 		vs.Addf(specPath+".containers", "%d containers are more than the %d that are allowed", n, b.Containers)
 		return vs
 	}
+	if vs := CheckMetadata(p.Labels, p.Annotations); len(vs) > 0 {
+		return vs
+	}
 	v := &validation{pod: p, paths: p.ContainerPaths()}
 	v.identity()
 	v.containers()
@@ -49,6 +52,27 @@ func Check(p *Pod, b Bounds) fault.Violations {
 	v.pair(requests, limits, specPath, Resource.inPod)
 	v.consistency(requests, limits)
 	return v.Violations
+}
+
+// MaxMetadata is how many bytes the keys and values of a pod's annotations may have together, as for the API server, and
+// those of its labels. They stay in the ledger as long as the pod.
+const MaxMetadata = 256 << 10
+
+// CheckMetadata gives the violations of labels and annotations, so that a caller can look at them before they are read.
+func CheckMetadata(labels, annotations map[string]string) (vs fault.Violations) {
+	for _, m := range []struct {
+		path    string
+		entries map[string]string
+	}{{"pod.metadata.labels", labels}, {"pod.metadata.annotations", annotations}} {
+		n := 0
+		for k, v := range m.entries {
+			n += len(k) + len(v)
+		}
+		if n > MaxMetadata {
+			vs.Addf(m.path, "%d bytes are more than the %d that are allowed", n, MaxMetadata)
+		}
+	}
+	return vs
 }
 
 // validation is one run of Check.
@@ -78,6 +102,9 @@ func (v *validation) identity() {
 	case "", BestEffort, Burstable, Guaranteed:
 	default:
 		v.Addf("pod.status.qosClass", "%.80q: expected %s, %s or %s", p.QoS, BestEffort, Burstable, Guaranteed)
+	}
+	if p.PriorityClassName != "" && !dnsSubdomain(p.PriorityClassName) {
+		v.Addf(specPath+".priorityClassName", "%.80q: expected a DNS-1123 subdomain of at most %d characters", p.PriorityClassName, maxSubdomain)
 	}
 	switch p.RestartPolicy {
 	case "", "Always", "OnFailure", "Never":

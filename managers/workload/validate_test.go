@@ -31,6 +31,14 @@ func TestValidateAccepts(t *testing.T) {
 	}
 }
 
+func TestMetadataMayBe(t *testing.T) {
+	t.Parallel()
+	full := map[string]string{"a": strings.Repeat("x", MaxMetadata-1)}
+	if vs := CheckMetadata(full, full); len(vs) > 0 {
+		t.Error(vs)
+	}
+}
+
 func TestValidateRefuses(t *testing.T) {
 	t.Parallel()
 	change := func(f func(*Pod)) *Pod {
@@ -55,6 +63,12 @@ func TestValidateRefuses(t *testing.T) {
 		{"names", change(func(p *Pod) { p.Name, p.Namespace = "Web", "a.b" }), []string{`pod.metadata.name: "Web": expected a DNS-1123 subdomain`, `pod.metadata.namespace: "a.b": expected a DNS-1123 label`}},
 		{"long names", change(func(p *Pod) { p.Name, p.Namespace = strings.Repeat("x.", 126)+"xx", long }), []string{"pod.metadata.name: ", "pod.metadata.namespace: "}},
 		{"class", change(func(p *Pod) { p.QoS = "guaranteed" }), []string{`pod.status.qosClass: "guaranteed": expected BestEffort, Burstable or Guaranteed`}},
+		{"annotations", change(func(p *Pod) { p.Annotations = map[string]string{"ab": strings.Repeat("x", MaxMetadata-1)} }),
+			[]string{"pod.metadata.annotations: 262145 bytes are more than the 262144 that are allowed"}},
+		{"labels", change(func(p *Pod) {
+			p.Labels = map[string]string{"a": strings.Repeat("x", MaxMetadata/2), "b": strings.Repeat("x", MaxMetadata/2)}
+		}), []string{"pod.metadata.labels: 262146 bytes are more"}},
+		{"priority class", change(func(p *Pod) { p.PriorityClassName = long + "." + strings.Repeat("x", 1<<20) }), []string{"pod.spec.priorityClassName: "}},
 		{"restart policy", change(func(p *Pod) { p.RestartPolicy = "always" }), []string{`pod.spec.restartPolicy: "always": expected Always`}},
 		{"no containers", podOf(), []string{"pod.spec.containers: is required"}},
 		{"only init", podOf(Container{Role: Init}), []string{"pod.spec.containers: is required"}},

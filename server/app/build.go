@@ -11,8 +11,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"google.golang.org/grpc"
-
 	"github.com/berthd/berth/api/config"
 	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/cgroup"
@@ -106,8 +104,8 @@ type App struct {
 	monitor   *readiness.Monitor
 	// mainSocket is that of agents, readersSocket that of podresources.
 	mainSocket, readersSocket *socket.Keeper
-	main                      *grpc.Server
-	readers                   *grpc.Server
+	main                      *rpc.Server
+	readers                   *rpc.Server
 	// patience is closed when plugins have had time to come back after the start.
 	patience chan struct{}
 }

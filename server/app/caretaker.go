@@ -25,7 +25,7 @@ type caretaker struct {
 	proc *os.Root
 	// system and own are the cgroups; nil for none.
 	system, own cgroup.Name
-	// pid and score are berthd's.
+	// pid and score are berthd's; noScore is not written.
 	pid, score int
 }
 
@@ -54,8 +54,12 @@ func (a *App) takeCare(ctx context.Context) error {
 		return fault.Unavailablef("look at processes: %w", err)
 	}
 	defer proc.Close()
+	own, set, _ := score(a.Config) // the start has said why not
+	if !set {
+		own = noScore
+	}
 	keeper := caretaker{
-		tree: tree, proc: proc, pid: os.Getpid(), score: c.OOMScoreAdj,
+		tree: tree, proc: proc, pid: os.Getpid(), score: own,
 		system: cgroup.ParseCgroupfs(c.SystemCgroup), own: cgroup.ParseCgroupfs(c.OwnCgroup),
 	}
 	tick := time.NewTicker(careEvery)
@@ -78,7 +82,9 @@ func (c *caretaker) round(ctx context.Context) (err error) {
 		if _, err = c.tree.Ensure(ctx, cgroup.Node{Name: c.own}); err == nil {
 			err = c.tree.Move(ctx, c.own, c.pid)
 		}
-		err = errors.Join(err, procfs.SetOOMScoreAdj(c.proc, c.pid, c.score))
+		if c.score != noScore {
+			err = errors.Join(err, procfs.SetOOMScoreAdj(c.proc, c.pid, c.score))
+		}
 	}
 	if len(c.system) > 0 {
 		err = errors.Join(err, c.gather(ctx))

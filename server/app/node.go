@@ -65,10 +65,7 @@ func (a *App) checkHost(ctx context.Context) error {
 			a.Log.WarnContext(ctx, "volumes in memory may end up on disk, as swap is on", "reason", "PossibleMemoryBackedVolumesOnDisk", "error", err)
 		}
 	}
-	// As the kubelet does for itself: without the agent nobody keeps order.
-	if err := procfs.SetOOMScoreAdj(proc, os.Getpid(), c.OOMScoreAdj); err != nil {
-		a.Log.WarnContext(ctx, "berthd keeps its score of the out-of-memory killer", "error", err)
-	}
+	a.keepScore(ctx, proc)
 	return a.checkTunables(ctx, proc)
 }
 

@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"os"
+	"runtime"
 
 	"golang.org/x/time/rate"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
@@ -38,9 +39,13 @@ import (
 func (a *App) buildServers(context.Context) error {
 	a.health = newHealth()
 	frame := rpc.Config{
-		Access:          &rpc.Access{Self: selfUID(), Grants: a.Config.Access},
-		Bounds:          rpc.Bounds{Connections: a.Config.Limits.UserConnections, Calls: a.Config.Limits.UserCalls},
+		Access: &rpc.Access{Self: selfUID(), Grants: a.Config.Access},
+		Bounds: rpc.Bounds{
+			Connections: a.Config.Limits.UserConnections, Calls: a.Config.Limits.UserCalls,
+			Bytes: a.Config.Limits.UserBytes, Slots: runtime.GOMAXPROCS(0) / 4,
+		},
 		MaxReceiveBytes: a.Config.Limits.MessageBytes,
+		MaxElements:     a.Config.Limits.MessageElements,
 		Ceiling:         a.Config.Limits.Call.Duration,
 		Log:             a.Log.With("part", "rpc"),
 		Observe:         a.metrics.Call,

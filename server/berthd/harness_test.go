@@ -76,6 +76,7 @@ type node struct {
 	kernel bool   // real cgroups; otherwise the tree in memory
 	driver cgroup.Driver
 	args   []string
+	own    string   // the directory of the cgroup that berthd starts in; empty for the tests' own
 	env    []string // of the daemons
 	// unit is the systemd unit that runs the daemons; empty: the test does. Their
 	// paths are then the default ones.
@@ -230,6 +231,9 @@ func (n *node) command(args ...string) *exec.Cmd {
 	}
 	all = append(append(all, n.args...), args...)
 	cmd := exec.Command(os.Args[0], all...)
+	if n.own != "" {
+		cmd = exec.Command("/bin/sh", append([]string{"-c", `echo $$ > "$0/cgroup.procs" && exec "$@"`, n.own, os.Args[0]}, all...)...)
+	}
 	cmd.Env = append(append(os.Environ(), asDaemon+"=1"), n.env...)
 	return cmd
 }

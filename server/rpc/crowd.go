@@ -20,11 +20,16 @@ import (
 )
 
 // Bounds of what users other than root and berthd's own may have at once. Users
-// without any role count as one, so that made-up users (user_namespaces(7)) do not
-// help.
+// without any role count as one, and so do those who have their roles by the same
+// group, so that made-up users (user_namespaces(7)) do not help.
 type Bounds struct {
 	// Connections and Calls of each user; 0 means 64 and 256.
 	Connections, Calls int
+	// Bytes that the messages of each user's calls take; 0 means twice as many as one
+	// message may have, which is the least.
+	Bytes int
+	// Slots are how many costly calls of all of them run at a time; 0 means 1.
+	Slots int
 }
 
 // What users without any role have together: enough to be told so.
@@ -52,18 +57,33 @@ type crowd struct {
 	observe func(method string, err error, start time.Time)
 	log     *slog.Logger
 	logging *rate.Limiter
+	slots   *slots
 
 	mu    sync.Mutex
 	users map[user]*load // guarded by mu; without those that have nothing
 }
 
-// user is a uid, or all users without a role.
+// user is a uid, all that have their roles by a group, or all without a role.
 type user struct {
-	uid      uint32
-	stranger bool
+	id   uint32
+	kind userKind
 }
 
-type load struct{ connections, calls int }
+type userKind int
+
+const (
+	byUID userKind = iota
+	byGID
+	withoutRole
+)
+
+// load is what a user has.
+type load struct {
+	connections, calls int
+	// reading is for the one call whose message is read, bytes for what messages take.
+	// They are set once.
+	reading, bytes *room
+}
 
 func newCrowd(cfg Config) *crowd {
 	c := &crowd{
@@ -76,6 +96,8 @@ func newCrowd(cfg Config) *crowd {
 	if c.bounds.Calls == 0 {
 		c.bounds.Calls = 256
 	}
+	c.bounds.Bytes = max(c.bounds.Bytes, 2*cfg.MaxReceiveBytes)
+	c.slots = newSlots(max(1, c.bounds.Slots))
 	return c
 }
 
@@ -86,29 +108,32 @@ func (c *crowd) of(p Peer) (user, Bounds, bool) {
 	case c.access.trusts(p):
 		return user{}, Bounds{}, false
 	case !c.access.knows(p):
-		return user{stranger: true}, Bounds{Connections: strangerConnections, Calls: strangerCalls}, true
+		return user{kind: withoutRole}, Bounds{Connections: strangerConnections, Calls: strangerCalls}, true
 	}
-	return user{uid: p.UID}, c.bounds, true
+	if gid, ok := c.access.byGroup(p); ok {
+		return user{gid, byGID}, c.bounds, true
+	}
+	return user{p.UID, byUID}, c.bounds, true
 }
 
 // add changes the counts of a user by one connection or call more, unless that is
 // too many; less undoes it.
-func (c *crowd) add(u user, bound int, count func(*load) *int) (less func(), ok bool) {
+func (c *crowd) add(u user, bound int, count func(*load) *int) (l *load, less func(), ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	l := c.users[u]
+	l = c.users[u]
 	if l == nil {
-		l = &load{}
+		l = &load{reading: &room{left: 1}, bytes: &room{left: c.bounds.Bytes}}
 		c.users[u] = l
 	}
 	if *count(l) >= bound {
-		return nil, false
+		return nil, nil, false
 	}
 	*count(l)++
-	return func() {
+	return l, func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		if *count(l)--; *l == (load{}) {
+		if *count(l)--; l.connections == 0 && l.calls == 0 {
 			delete(c.users, u)
 		}
 	}, true
@@ -157,7 +182,7 @@ func (cc crowdCredentials) ServerHandshake(c net.Conn) (net.Conn, credentials.Au
 	if !ok {
 		return c, who, nil
 	}
-	less, ok := cc.crowd.add(u, bounds.Connections, connections)
+	_, less, ok := cc.crowd.add(u, bounds.Connections, connections)
 	if !ok {
 		return nil, nil, fmt.Errorf("%s has %d connections already", who, bounds.Connections)
 	}
@@ -180,22 +205,49 @@ func (c *crowd) tap(ctx context.Context, info *tap.Info) (context.Context, error
 	if !ok {
 		return ctx, nil
 	}
-	less, ok := c.add(u, bounds.Calls, calls)
+	l, less, ok := c.add(u, bounds.Calls, calls)
 	if !ok {
-		return nil, c.refuse(ctx, info.FullMethodName, start,
-			fault.Exhaustedf("%s has %d calls under way already", who, bounds.Calls))
+		err := fault.Exhaustedf("%s has %d calls under way already", who, bounds.Calls)
+		err.RetryAfter = retryAfter
+		return nil, c.refuse(ctx, info.FullMethodName, start, err)
 	}
-	t := &ticket{less: less}
-	t.keep = context.AfterFunc(ctx, less)
+	t := &ticket{who: who, user: u, load: l, less: less}
+	t.keep = context.AfterFunc(ctx, t.end)
 	return context.WithValue(ctx, ticketKey{}, t), nil
 }
 
 // ticket is a call's part of what its user has under way.
 type ticket struct {
-	// less gives it back; the call's end does so unless keep is called before. That is
-	// false if it came too late.
+	who  Peer
+	user user
+	load *load
 	less func()
+	// keep has the call count until end is called. It is false if the call was over before.
 	keep func() bool
+
+	mu    sync.Mutex
+	over  bool
+	bytes int // what its message takes
+}
+
+// took notes what the call's message takes until the end.
+func (t *ticket) took(bytes int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.over {
+		t.load.bytes.leave(bytes)
+		return
+	}
+	t.bytes += bytes
+}
+
+// end gives everything back. It is called once.
+func (t *ticket) end() {
+	t.mu.Lock()
+	t.over = true
+	t.load.bytes.leave(t.bytes)
+	t.mu.Unlock()
+	t.less()
 }
 
 type ticketKey struct{}
@@ -211,7 +263,7 @@ func begin(ctx context.Context) (end func(), err error) {
 	case !t.keep():
 		return nil, status.FromContextError(context.Cause(ctx)).Err()
 	}
-	return t.less, nil
+	return t.end, nil
 }
 
 func beginUnary(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {

@@ -164,7 +164,7 @@ func TestCallsAreBounded(t *testing.T) {
 func (c *crowd) until(uid uint32, want int) {
 	for {
 		c.mu.Lock()
-		l := c.users[user{uid: uid}]
+		l := c.users[user{id: uid}]
 		done := l == nil && want == 0 || l != nil && l.calls == want
 		c.mu.Unlock()
 		if done {

@@ -7,12 +7,14 @@
 //   - role: what a peer may do; a method asks for one.
 //   - crowd: users other than root, and what they have at once of connections and
 //     calls. One of them cannot keep the agent out.
+//   - slot: what a costly call of a user other than root needs to run.
 //   - ceiling: the longest that a unary call may take.
 //
 // A call passes, from the outside in: the crowd's bounds and a role that could do,
-// before its message is read; request id, one log line and one latency
-// metric, recovery from panics, the peer's role, the ceiling, the table from
-// error classes to status codes, the handler.
+// before its message is read; room for the bytes of its message, and a count of the
+// elements before they are decoded; request id, one log line and one latency metric,
+// recovery from panics, the peer's role, the ceiling, a slot, the table from error
+// classes to status codes, the handler.
 //
 // Invariants: every method of the main socket has a role; an error leaves as a
 // status with berth's details or is one already; a handler never sees a caller

@@ -29,6 +29,20 @@ func (a Access) knows(p Peer) bool {
 	return a.trusts(p) || a.granted(p, func(access.Grant) bool { return true })
 }
 
+// byGroup returns the group that a peer has its roles by; false for one that has a role
+// by itself.
+func (a Access) byGroup(p Peer) (gid uint32, ok bool) {
+	for _, g := range a.Grants {
+		switch {
+		case g.UID != nil && *g.UID == p.UID:
+			return 0, false
+		case g.GID != nil && !ok && p.in(*g.GID):
+			gid, ok = *g.GID, true
+		}
+	}
+	return gid, ok
+}
+
 // granted reports whether a grant that is meant for a peer is such a one.
 func (a Access) granted(p Peer, such func(access.Grant) bool) bool {
 	return slices.ContainsFunc(a.Grants, func(g access.Grant) bool {

@@ -1,6 +1,7 @@
 package rpc
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/logging"
 	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/recovery"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
@@ -25,8 +27,9 @@ type Config struct {
 	Access *Access
 	// Bounds of the callers; they need Access.
 	Bounds Bounds
-	// MaxReceiveBytes bounds a request message; 0 means 4 MiB.
-	MaxReceiveBytes int
+	// MaxReceiveBytes bounds a request message, and MaxElements one of users other than
+	// root; 0 means 4 MiB and DefaultMaxElements.
+	MaxReceiveBytes, MaxElements int
 	// Ceiling is the longest that a unary call may take; 0 means no limit.
 	Ceiling time.Duration
 	Log     *slog.Logger
@@ -35,6 +38,8 @@ type Config struct {
 	// Limiter may reject calls before anything else looks at them; nil lets all
 	// pass.
 	Limiter Limiter
+
+	crowd *crowd // nil without Access
 }
 
 // Limiter decides whether there is room for one more call.
@@ -47,6 +52,12 @@ const (
 	handshakeTime  = 10 * time.Second
 )
 
+// Windows of a call and of a connection: what may arrive before it is read.
+const (
+	streamWindow = 64 << 10
+	connWindow   = 1 << 20
+)
+
 // DefaultMaxReceiveBytes is how large a request may be unless configured.
 const DefaultMaxReceiveBytes = 4 << 20
 
@@ -56,20 +67,26 @@ const DefaultMaxReceiveBytes = 4 << 20
 const streamWorkers = 4
 
 // NewServer makes a server with the frame described at the top of the package.
-func NewServer(cfg Config) *grpc.Server {
-	if cfg.MaxReceiveBytes == 0 {
-		cfg.MaxReceiveBytes = DefaultMaxReceiveBytes
-	}
+func NewServer(cfg Config) *Server {
+	cfg.MaxReceiveBytes = cmp.Or(cfg.MaxReceiveBytes, DefaultMaxReceiveBytes)
+	cfg.MaxElements = cmp.Or(cfg.MaxElements, DefaultMaxElements)
 	recovering := recovery.WithRecoveryHandlerContext(func(ctx context.Context, p any) error {
 		cfg.Log.ErrorContext(ctx, "panic in a handler", "panic", p, "request_id", RequestID(ctx), "stack", string(debug.Stack()))
 		return Status(ctx, fault.Internalf("panic in berthd, see its log: %v", p))
 	})
 	frame := []grpc.ServerOption{grpc.Creds(PeerCredentials())}
 	if cfg.Access != nil {
-		frame = newCrowd(cfg).options(PeerCredentials())
+		cfg.crowd = newCrowd(cfg)
+		frame = cfg.crowd.options(PeerCredentials())
 	}
-	return grpc.NewServer(append(frame,
+	reading := reading{cfg, cfg.crowd}
+	return &Server{reading: reading, Server: grpc.NewServer(append(frame,
 		grpc.MaxRecvMsgSize(cfg.MaxReceiveBytes),
+		grpc.ForceServerCodecV2(counting{encoding.GetCodecV2("proto")}),
+		// What arrives before somebody reads it is bounded by these; a message that is
+		// read may arrive whole.
+		grpc.StaticStreamWindowSize(streamWindow),
+		grpc.StaticConnWindowSize(connWindow),
 		grpc.NumStreamWorkers(streamWorkers),
 		grpc.MaxHeaderListSize(maxHeaderBytes),
 		grpc.MaxConcurrentStreams(maxStreams),
@@ -82,13 +99,14 @@ func NewServer(cfg Config) *grpc.Server {
 			statusUnary,
 		),
 		grpc.ChainStreamInterceptor(
+			reading.stream,
 			requestIDStream,
 			cfg.observeStream,
 			recovery.StreamServerInterceptor(recovering),
 			cfg.gateStream,
 			statusStream,
 		),
-	)...)
+	)...)}
 }
 
 // gateUnary applies rate limit, role and ceiling.
@@ -106,7 +124,21 @@ func (cfg Config) gateUnary(ctx context.Context, req any, info *grpc.UnaryServer
 		ctx, cancel = context.WithTimeout(ctx, cfg.Ceiling)
 		defer cancel()
 	}
+	leave, err := cfg.slot(ctx, info.FullMethod, req)
+	if err != nil {
+		return nil, Status(ctx, err)
+	}
+	defer leave()
 	return next(ctx, req)
+}
+
+// slot waits for a slot, if the call needs one.
+func (cfg Config) slot(ctx context.Context, method string, req any) (leave func(), err error) {
+	t, counted := ctx.Value(ticketKey{}).(*ticket)
+	if !counted || !isCostly(method, req) {
+		return func() {}, nil
+	}
+	return cfg.crowd.slots.enter(ctx, t.user, t.who)
 }
 
 func (cfg Config) gateStream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
@@ -115,6 +147,16 @@ func (cfg Config) gateStream(srv any, ss grpc.ServerStream, info *grpc.StreamSer
 			return Status(ss.Context(), err)
 		}
 	}
+	if costly[info.FullMethod] && cfg.Ceiling > 0 { // others wait for the slot
+		ctx, cancel := context.WithTimeout(ss.Context(), cfg.Ceiling)
+		defer cancel()
+		ss = streamWithContext{ss, ctx}
+	}
+	leave, err := cfg.slot(ss.Context(), info.FullMethod, nil)
+	if err != nil {
+		return Status(ss.Context(), err)
+	}
+	defer leave()
 	return next(srv, ss)
 }
 

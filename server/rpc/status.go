@@ -87,7 +87,7 @@ func Status(ctx context.Context, err error) error {
 	if id := RequestID(ctx); id != "" {
 		info.Metadata["request_id"] = id
 	}
-	if class == fault.Unavailable || class == fault.Conflict {
+	if class == fault.Unavailable || class == fault.Conflict || fe.RetryAfter > 0 {
 		details = append(details, &errdetails.RetryInfo{RetryDelay: durationpb.New(cmp.Or(fe.RetryAfter, retryAfter))})
 	}
 	s := status.New(classCodes[class], clip(err.Error()))

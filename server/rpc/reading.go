@@ -1,0 +1,104 @@
+package rpc
+
+import (
+	"context"
+	"math"
+	"slices"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/berthd/berth/managers/fault"
+)
+
+// Server is a gRPC server in berth's frame.
+type Server struct {
+	*grpc.Server
+	reading reading
+}
+
+// RegisterService implements grpc.ServiceRegistrar. The messages of the service's calls are read under the bounds of
+// their users.
+func (s *Server) RegisterService(desc *grpc.ServiceDesc, impl any) {
+	bounded := *desc
+	bounded.Methods = slices.Clone(desc.Methods)
+	for i := range bounded.Methods {
+		m := &bounded.Methods[i]
+		full, handler := "/"+desc.ServiceName+"/"+m.MethodName, m.Handler
+		m.Handler = func(srv any, ctx context.Context, decode func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error) {
+			return handler(srv, ctx, func(m any) error { return s.reading.read(ctx, full, m, decode) }, interceptor)
+		}
+	}
+	s.Server.RegisterService(&bounded, impl)
+}
+
+// reading is how the messages of calls are read: one of a user's at a time. What they take is bounded from before the
+// first byte until the call ends: as much as a message may have while it is read, and then what it has become.
+type reading struct {
+	cfg   Config
+	crowd *crowd // nil where nobody is counted
+}
+
+// read has decode read a message.
+func (r reading) read(ctx context.Context, method string, m any, decode func(any) error) error {
+	start := time.Now()
+	l := &letter{message: m, most: math.MaxInt}
+	if t, counted := ctx.Value(ticketKey{}).(*ticket); counted {
+		l.most, l.exact = r.cfg.MaxElements, true
+		whole := r.cfg.MaxReceiveBytes
+		if err := r.enter(ctx, t, whole); err != nil {
+			return r.crowd.refuse(ctx, method, start, err)
+		}
+		defer func() {
+			t.load.reading.leave(1)
+			size := l.size() // it may be more than the room that there was
+			t.load.bytes.leave(whole - size)
+			t.took(size)
+		}()
+	}
+	if err := decode(l); err != nil {
+		return err // gRPC has answered
+	}
+	if l.tooMany { // of a user whom the crowd counts
+		return r.crowd.refuse(ctx, method, start, fault.Exhaustedf(
+			"the request has more elements (containers, items of lists, entries of maps) than the %d that limits.messageElements allows", r.cfg.MaxElements))
+	}
+	return nil
+}
+
+// enter waits until there is room for a message.
+func (r reading) enter(ctx context.Context, t *ticket, size int) error {
+	if r.cfg.Ceiling > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, r.cfg.Ceiling)
+		defer cancel()
+	}
+	err := t.load.reading.enter(ctx, 1)
+	if err == nil {
+		if err = t.load.bytes.enter(ctx, size); err != nil {
+			t.load.reading.leave(1)
+		}
+	}
+	if err != nil {
+		err := fault.Exhaustedf("messages of %s have as many bytes as limits.userBytes allows", t.who)
+		err.RetryAfter = retryAfter
+		return err
+	}
+	return nil
+}
+
+// readStream is a stream whose messages are read under the bounds of its user.
+type readStream struct {
+	grpc.ServerStream
+	method  string
+	reading reading
+}
+
+// RecvMsg implements grpc.ServerStream.
+func (s readStream) RecvMsg(m any) error {
+	return s.reading.read(s.Context(), s.method, m, s.ServerStream.RecvMsg)
+}
+
+func (r reading) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+	return next(srv, readStream{ss, info.FullMethod, r})
+}
