@@ -48,15 +48,15 @@ func (m *manifest) one(c *ctl) (*typesv1.Pod, error) {
 	return pods[0], nil
 }
 
-const admitLong = `Ask for the place of every pod in a file. A pod gets all that it needs, or nothing.
+const admitLong = `Request CPUs, memory, devices and a cgroup for every pod in a file. A pod gets all that it requests, or nothing.
 
-The same pod may be admitted again and gets the same answer. The exit code is 3 if a pod was rejected, 4 if one was
-deferred and none rejected.`
+A pod that is admitted again gets the same answer. The exit code is 3 if a pod was rejected, and 4 if one was deferred
+and none was rejected.`
 
-const admitExample = `  # Would it fit, and why not?
+const admitExample = `  # Would it fit? If not, why?
   berthctl admit -f pod.yaml --dry-run --explain
 
-  # A pod that no API server has seen has no uid yet.
+  # A pod without a uid, as before it is sent to an API server.
   berthctl admit -f pod.yaml --generate-uid
 
   # A pod of the cluster.
@@ -71,7 +71,7 @@ func (c *ctl) admit() *cobra.Command {
 	)
 	cmd := c.verb(about{
 		use:   "admit -f FILE [--dry-run] [--explain]",
-		short: "Ask for a pod's place",
+		short: "Request CPUs, memory, devices and a cgroup for a pod",
 		long:  admitLong, example: admitExample,
 	}, func(ctx context.Context, s *session, _ []string) error {
 		if m.file == "" {
@@ -106,8 +106,8 @@ func (c *ctl) admit() *cobra.Command {
 	})
 	m.flags(cmd.Flags())
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "decide and explain, but change nothing")
-	cmd.Flags().BoolVar(&explain, "explain", false, "say how the decision came about")
-	cmd.Flags().StringVar(&id, "admission-id", "", "name of this attempt; a repetition under the same name is safe")
+	cmd.Flags().BoolVar(&explain, "explain", false, "print how the decision was made")
+	cmd.Flags().StringVar(&id, "admission-id", "", "name of this attempt; it can be repeated safely with the same name")
 	return cmd
 }
 

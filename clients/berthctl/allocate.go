@@ -17,7 +17,7 @@ import (
 const allocateLong = `Show everything that a runtime needs to start a container of an admitted pod. With -f the pod is admitted first; then
 only the container is named.
 
-Asking again changes nothing. The exit code is 3 if the pod was rejected, 4 if it was deferred.`
+A repeated call changes nothing. The exit code is 3 if the pod was rejected, 4 if it was deferred.`
 
 const allocateExample = `  berthctl allocate default/web app
   berthctl allocate -f pod.yaml app -o json`

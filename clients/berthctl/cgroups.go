@@ -24,7 +24,7 @@ const shownDrifts = 10
 func (c *ctl) getCgroups() *cobra.Command {
 	return c.verb(about{
 		use:   "cgroups",
-		short: "Cgroups: what they hold and who changed them",
+		short: "Cgroups with their values, and values that others have changed",
 		long: `List the cgroups below berthd's own root, and reserved ones, with what they hold. A dash is no limit. PENDING is how many
 control files berthd would write now. What somebody else has changed is listed at the end.`,
 		example: `  berthctl get cgroups
@@ -189,7 +189,7 @@ func (c *ctl) cgroupFields(g *cgroupv1.Cgroup, drifts []*cgroupv1.Drift) *table.
 func (c *ctl) getNode() *cobra.Command {
 	return c.verb(about{
 		use:   "node",
-		short: "The node as a whole: what it has, keeps and gives",
+		short: "The node: capacity, reserved, allocatable and requested",
 		long: `List what the node has of every resource, what is kept from pods, what that leaves to give out, and what the pods that are
 here request.`,
 		example: `  berthctl get node

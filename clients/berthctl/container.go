@@ -10,15 +10,16 @@ import (
 	lifecyclev1 "github.com/berthd/berth/api/berth/lifecycle/v1"
 )
 
-const startLong = `Tell berthd that a container was created and is about to run: the runtime's id is bound to it, device plugins that
-asked for it are called, and the container's CPUs are put in force.
+const startLong = `Report that a container was created and is about to run. berthd binds the runtime's id to it, calls PreStartContainer of
+its device plugins where they request it, and applies the container's CPUs.
 
-With --pid the process, which must not have started its own work yet, is moved into the container's cgroup.`
+With --pid berthd also moves the process into the container's cgroup. The process must be stopped before its first
+instruction.`
 
 func (c *ctl) container() *cobra.Command {
 	return group(about{
 		use:   "container",
-		short: "Tell what a runtime did with a container",
+		short: "Report the start or end of a container",
 	}, c.containerStart(), c.containerStop())
 }
 
@@ -29,7 +30,7 @@ func (c *ctl) containerStart() *cobra.Command {
 	)
 	cmd := c.verb(about{
 		use:   "start POD CONTAINER --id ID [--pid N]",
-		short: "Before a container starts: bind its id, put its CPUs in force",
+		short: "Bind the id of a container and apply its CPUs, before it starts",
 		long:  startLong,
 		example: `  berthctl container start default/web app --id 4f5e --pid 1234
   berthctl container start default/web app --id 4f5e`,
@@ -70,7 +71,7 @@ func (c *ctl) containerStart() *cobra.Command {
 func (c *ctl) containerStop() *cobra.Command {
 	return c.verb(about{
 		use:     "stop ID",
-		short:   "After a container's end: forget its id",
+		short:   "Release the id of a container, after it has ended",
 		example: `  berthctl container stop 4f5e`,
 		args:    []string{"ID"},
 	}, func(ctx context.Context, s *session, args []string) error {

@@ -14,11 +14,11 @@ import (
 	"github.com/berthd/berth/clients/berthctl/table"
 )
 
-const explainLong = `Say how the last decision about a pod came about: what each provider of resources said, what was made of it, what was
-missing and who holds it. Rejected pods are remembered too.
+const explainLong = `Explain the last decision about a pod: the answer of each resource manager, the result of the topology policy, what was
+missing and who holds it. Rejected pods are kept, too.
 
 The pod is named by uid, by namespace/name, by the id of the admission, or by name alone in the namespace "default".
--o wide tells every step.`
+-o wide prints every step.`
 
 const explainExample = `  berthctl explain default/web
   berthctl explain 2f1c8a52-0000-4000-8000-000000000001 -o wide`
@@ -26,7 +26,7 @@ const explainExample = `  berthctl explain default/web
 func (c *ctl) explain() *cobra.Command {
 	return c.verb(about{
 		use:   "explain POD",
-		short: "Say why a pod was admitted or rejected",
+		short: "Explain why a pod was admitted or rejected",
 		long:  explainLong, example: explainExample, args: []string{"POD"},
 	}, func(ctx context.Context, s *session, args []string) error {
 		answer, err := s.trace(ctx, args[0])

@@ -10,16 +10,16 @@ import (
 	devicev1 "github.com/berthd/berth/api/berth/device/v1"
 )
 
-const forgetLong = `Drop a device resource whose plugin is gone for good, as if it had never been here. Pods that ask for it are no longer told
-to wait for its plugin, and a restart of berthd does not wait for it either. berthd does so by itself some time after a plugin went
-(devices.forgetAfter).
+const forgetLong = `Forget a device resource whose plugin is gone for good. Pods that request it are then rejected instead of deferred, and a
+restart of berthd does not wait for its plugin. berthd forgets a resource by itself when its plugin has been gone for
+the time in devices.forgetAfter.
 
 A resource is not forgotten while its plugin is connected or while a container holds some of it.`
 
 func (c *ctl) forget() *cobra.Command {
 	return c.verb(about{
 		use:     "forget RESOURCE",
-		short:   "Drop a device resource whose plugin is gone for good",
+		short:   "Forget a device resource whose plugin is gone for good",
 		long:    forgetLong,
 		example: `  berthctl forget example.com/gpu`,
 		args:    []string{"RESOURCE"},

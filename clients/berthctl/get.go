@@ -19,7 +19,7 @@ import (
 func (c *ctl) get() *cobra.Command {
 	cmd := group(about{
 		use:   "get",
-		short: "List what there is and who has it",
+		short: "List pods, CPUs, memory, devices and other objects",
 		example: `  berthctl get pods
   berthctl get cpus -o wide
   berthctl get devices example.com/gpu`,
@@ -62,7 +62,7 @@ func (c *ctl) getPods() *cobra.Command {
 	var f filter
 	cmd := c.verb(about{
 		use:   "pods [POD]",
-		short: "Pods that are admitted",
+		short: "Admitted pods",
 		long:  "List the pods that are admitted, or one of them. CPUs are those that the pod has for itself.",
 		example: `  berthctl get pods
   berthctl get pods default/web -o json
@@ -136,7 +136,7 @@ func (c *ctl) getContainers() *cobra.Command {
 	var f filter
 	cmd := c.verb(about{
 		use:   "containers [POD]",
-		short: "Containers of the pods that are admitted",
+		short: "Containers of admitted pods",
 		long: `List the containers of all admitted pods, or of one, in the order of admission. OWN says whether the CPUs are the
 container's own.`,
 		example: `  berthctl get containers

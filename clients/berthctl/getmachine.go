@@ -22,7 +22,7 @@ import (
 func (c *ctl) getCPUs() *cobra.Command {
 	return c.verb(about{
 		use:   "cpus",
-		short: "CPUs: the pools and who has CPUs of their own",
+		short: "CPU pools and exclusive CPUs with their owners",
 		long: `List the pools of CPUs and then every assignment. A CPU is in the pool "shared" for containers without CPUs of their
 own, or in the pool "exclusive", which the assignments below it divide.`,
 		example: `  berthctl get cpus
@@ -131,7 +131,7 @@ func distances(n *nodev1.NUMANode) string {
 func (c *ctl) getDevices() *cobra.Command {
 	return c.verb(about{
 		use:   "devices [RESOURCE]",
-		short: "Devices and who holds them",
+		short: "Devices and their holders",
 		example: `  berthctl get devices
   berthctl get devices example.com/gpu`,
 		args: []string{"[RESOURCE]"},
@@ -179,7 +179,7 @@ func holderUIDs(d *devicev1.DeviceState) string {
 func (c *ctl) getResources() *cobra.Command {
 	return c.verb(about{
 		use:     "resources",
-		short:   "Device resources and how many there are",
+		short:   "Device resources with their counts and plugins",
 		long:    `List the resources of device plugins. A plugin is "connected", "stopped", or "expected" while it has not come back since berthd started.`,
 		example: `  berthctl get resources -o wide`,
 	}, func(ctx context.Context, s *session, _ []string) error {

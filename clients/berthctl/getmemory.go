@@ -15,10 +15,9 @@ import (
 func (c *ctl) getMemory() *cobra.Command {
 	return c.verb(about{
 		use:   "memory",
-		short: "Memory and huge pages of NUMA nodes, and who holds them",
-		long: `List what each NUMA node has of memory and of huge pages, what of it is reserved for the system, what may be given to
-pods, and what they hold; then who holds what, on which nodes. Memory on several nodes may lie anywhere on them: of nodes
-that are used together, a GROUP, only the sums mean something.`,
+		short: "Memory and huge pages of NUMA nodes with their holders",
+		long: `List memory and huge pages of each NUMA node: total, reserved for the system, allocatable and held; then each holder with
+its nodes. A claim on several nodes, a GROUP, may lie anywhere on them, so only the sums of a group are exact.`,
 		example: `  berthctl get memory
   berthctl get memory -o json`,
 	}, func(ctx context.Context, s *session, _ []string) error {

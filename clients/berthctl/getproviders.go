@@ -16,11 +16,11 @@ import (
 func (c *ctl) getProviders() *cobra.Command {
 	return c.verb(about{
 		use:   "providers",
-		short: "Hint providers, in the order in which they are asked",
-		long: `List who takes part in admissions, in the order in which berthd asks them: the managers inside berthd, and providers in
-processes of their own. A failure of a required provider refuses the pod, one of an advisory provider does not. A provider
-that is suspended has failed too often in a row and is left alone for a while. LEASES are admissions whose commit it has not
-confirmed yet. MESSAGE is what stands in the way, or the last failure.`,
+		short: "Hint providers, in the order of their calls",
+		long: `List the hint providers in the order in which berthd calls them: the managers inside berthd, and external providers. A
+failure of a required provider rejects the pod; a failure of an advisory provider does not. A suspended provider has
+failed three times in a row and is not called for a while. LEASES are admissions that it has not confirmed yet. MESSAGE is
+the reason of the state, or the last failure.`,
 		example: `  berthctl get providers
   berthctl get providers -o wide`,
 	}, func(ctx context.Context, s *session, _ []string) error {

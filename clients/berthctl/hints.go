@@ -17,11 +17,10 @@ import (
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 )
 
-const hintsLong = `Ask every provider of resources where a pod could be placed now, and what the topology policy would make of the
-answers. Nothing is changed, and nothing is taken into account that an earlier container of the same pod would get;
-'admit --dry-run --explain' does that.
+const hintsLong = `Show the topology hints of every resource manager for a pod, and the result of the topology policy. Nothing is changed.
+What earlier containers of the same pod would get is not taken into account; 'admit --dry-run --explain' does that.
 
-With the scope "pod" the pod is asked about as a whole, else each container. -o wide lists every placement.`
+With scope "pod" the hints are for the whole pod, otherwise for each container. -o wide lists every hint.`
 
 func (c *ctl) hints() *cobra.Command {
 	var m manifest

@@ -16,7 +16,7 @@ import (
 func (c *ctl) ledger() *cobra.Command {
 	return group(about{
 		use:   "ledger",
-		short: "Look into berthd's record of who has what",
+		short: "Show, check, import and export the ledger",
 		example: `  berthctl ledger check
   berthctl ledger report
   berthctl ledger dump -o json
@@ -31,7 +31,7 @@ const shownValue = 60
 func (c *ctl) ledgerDump() *cobra.Command {
 	return c.verb(about{
 		use:   "dump",
-		short: "Show everything that is stored",
+		short: "Show every stored entry",
 		long:  "Show every stored entry. A narrow table cuts long values; -o wide and json have them whole.",
 		example: `  berthctl ledger dump
   berthctl ledger dump -o json | jq -r '.entries[].value | fromjson'`,
@@ -79,7 +79,7 @@ func (c *ctl) ledgerCheck() *cobra.Command {
 func (c *ctl) ledgerReport() *cobra.Command {
 	return c.verb(about{
 		use:   "report",
-		short: "Show what the last start found about each pod",
+		short: "Show what the last start of berthd found about each pod",
 		long: "Show what ledger, claim record and kernel said of each pod when berthd last started, what was kept, " +
 			"and from which source. A pod that waits keeps what it has until the agent admits or removes it.",
 		example: `  berthctl ledger report

@@ -23,15 +23,14 @@ import (
 // kindFlag is the flag that says which of a kubelet's state files is meant.
 func kindFlag(cmd *cobra.Command, kind *string) {
 	kinds := []string{"cpu", "memory", "device"}
-	cmd.Flags().StringVar(kind, "kind", "", "whose state file it is: "+strings.Join(kinds, ", "))
+	cmd.Flags().StringVar(kind, "kind", "", "manager that the state file belongs to: "+strings.Join(kinds, ", "))
 	choices(cmd, "kind", kinds...)
 }
 
-const importLong = `Take over what a kubelet's state file says, so that running pods keep what they have.
+const importLong = `Import a state file of the kubelet, so that running pods keep what they have.
 
-The file names pods by their uids and does not tell what they are, so their specifications are needed too: those of the
-node's pods, as the API server has them. Pods that hold nothing in this file are ignored; admit them as usual.
-Everything is taken over, or nothing.`
+The file names pods by uid only, so the specifications of the node's pods are needed, too, as the API server has them.
+Pods without an entry in the file are ignored; admit them as usual. Either the whole file is imported, or nothing.`
 
 const importExample = `  kubectl get pods -A --field-selector spec.nodeName=$(hostname) -o json > pods.json
   berthctl ledger import --kind cpu -f /var/lib/kubelet/cpu_manager_state --pods pods.json --dry-run
@@ -47,7 +46,7 @@ func (c *ctl) ledgerImport() *cobra.Command {
 	var f importFlags
 	cmd := c.verb(about{
 		use:   "import --kind KIND -f FILE [--pods FILE] [--dry-run]",
-		short: "Take over a kubelet's state file",
+		short: "Import a state file of the kubelet",
 		long:  importLong, example: importExample,
 	}, func(ctx context.Context, s *session, _ []string) error {
 		req, err := f.request(s.ctl)
@@ -64,8 +63,8 @@ func (c *ctl) ledgerImport() *cobra.Command {
 	cmd.Flags().StringVarP(&f.file, "filename", "f", "", "the kubelet's state file; - is standard input")
 	cmd.Flags().StringVar(&f.pods, "pods", "", "file with the node's pods in YAML or JSON, or a folder of such files")
 	cmd.Flags().StringVar(&f.containers, "containers", "", `for files of Kubernetes 1.17 and before: JSON file with the containers of the runtime's ids, as {"ID": {"podUid": "UID", "container": "NAME"}}`)
-	cmd.Flags().BoolVar(&f.skip, "skip-unknown", false, "leave out what belongs to pods that are not given, instead of refusing the file")
-	cmd.Flags().BoolVar(&f.dryRun, "dry-run", false, "say what would be, but change nothing")
+	cmd.Flags().BoolVar(&f.skip, "skip-unknown", false, "ignore entries of pods that are not given; otherwise the file is refused")
+	cmd.Flags().BoolVar(&f.dryRun, "dry-run", false, "print the result, but change nothing")
 	return cmd
 }
 
@@ -195,7 +194,8 @@ func showImport(w io.Writer, req *inspectv1.ImportRequest, done *inspectv1.Impor
 	}
 }
 
-const exportLong = `Write the state file that a kubelet would have written, so that it can go on from what berthd has.
+const exportLong = `Write the state file that the kubelet would have written. A kubelet that starts with it continues with the same
+allocations.
 
 Formats of kind cpu: v2 is read by every kubelet since 1.18; v3 by those with the gate PodLevelResourceManagers, and
 only it has a place for CPUs of pods as a whole. Without --format it is the older one that will do.`
@@ -204,7 +204,7 @@ func (c *ctl) ledgerExport() *cobra.Command {
 	var kind, format, file string
 	cmd := c.verb(about{
 		use:   "export --kind KIND [--format vN] [-f FILE]",
-		short: "Write a kubelet's state file",
+		short: "Export a state file for the kubelet",
 		long:  exportLong,
 		example: `  berthctl ledger export --kind cpu
   berthctl ledger export --kind cpu --format v2 -f /var/lib/kubelet/cpu_manager_state`,

@@ -17,22 +17,22 @@ import (
 	"github.com/berthd/berth/clients/berthctl/table"
 )
 
-const pluginTestLong = `Start a berthd that nobody else knows, let a device plugin live beside it, and look whether all is as it should be: the
-plugin registers, its devices are given to pods, berthd is restarted, its socket and kubelet.sock are taken away and
-renewed as a restart does it, the plugin is killed and started again. Then its answers are looked at one by one.
+const pluginTestLong = `Start a private berthd and check a device plugin with it. The plugin registers, its devices are given to pods, berthd is
+restarted, its socket and kubelet.sock are removed and made again as by a restart, and the plugin is killed and started
+again. Then each method of the plugin is called directly.
 
-The plugin is the one that COMMAND starts. In its arguments {plugins} stands for the directory with kubelet.sock,
-{registry} for the one where plugins wait to be found, and {root} for the folder above both; a plugin that has
-/var/lib/kubelet hard-coded needs --as-kubelet-dir (and root). A plugin that runs already is named by its SOCKET: it
-cannot be restarted, and --answers-only leaves berthd out. With neither, whichever plugin registers is tested.
+COMMAND starts the plugin. In its arguments {plugins} stands for the directory with kubelet.sock, {registry} for the
+directory of the plugin watcher, and {root} for the directory above both. A plugin with /var/lib/kubelet built in needs
+--as-kubelet-dir (and root). SOCKET names a plugin that runs already: it is not restarted, and --answers-only leaves
+berthd out. Without both, the first plugin that registers is tested.
 
-Devices are allocated for real, so do not test a plugin that is in use; --no-allocate leaves that out. A check that
-fails makes the exit code 1; a warning does not.`
+Devices are allocated for real, so do not test a plugin that is in use; --no-allocate leaves that out. The exit code is
+1 if a check failed; a warning does not change it.`
 
 func (c *ctl) plugin() *cobra.Command {
 	return group(about{
 		use:     "plugin",
-		short:   "Try a device plugin",
+		short:   "Test a device plugin",
 		example: `  berthctl plugin test -- ./gpu-plugin --plugin-directory {plugins}`,
 	}, c.pluginTest())
 }
@@ -67,7 +67,7 @@ func (c *ctl) pluginTest() *cobra.Command {
 	var o pluginTest
 	cmd := c.local(about{
 		use:   "test [SOCKET] [-- COMMAND...]",
-		short: "Hold a device plugin against what is expected of one",
+		short: "Check a device plugin against the device plugin API",
 		long:  pluginTestLong,
 		example: `  berthctl plugin test -- ./gpu-plugin --plugin-directory {plugins}
   berthctl plugin test --as-kubelet-dir -o junit -- ./gpu-plugin > report.xml

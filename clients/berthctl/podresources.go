@@ -13,15 +13,14 @@ import (
 	"github.com/berthd/berth/managers/cpuset"
 )
 
-const podResourcesLong = `Read the kubelet's podresources protocol, as exporters do. berthd serves it on its own socket and on one of its own for
-unmodified clients, which --socket names: /var/lib/kubelet/pod-resources/kubelet.sock unless configured. A kubelet's
-socket can be read just as well.`
+const podResourcesLong = `Read the kubelet's podresources API, as exporters do. berthd serves it on its main socket, and for unmodified clients on
+/var/lib/kubelet/pod-resources/kubelet.sock, or where podResourcesDir says. --socket names that socket, or a kubelet's.`
 
 func (c *ctl) podResources() *cobra.Command {
 	var socket string
 	cmd := group(about{
 		use:   "podresources",
-		short: "Read the kubelet's podresources protocol",
+		short: "Read the kubelet's podresources API",
 		long:  podResourcesLong,
 		example: `  berthctl podresources list
   berthctl podresources list --socket /var/lib/kubelet/pod-resources/kubelet.sock`,
@@ -45,7 +44,7 @@ func (c *ctl) read(a about, socket *string, f func(ctx context.Context, lister p
 func (c *ctl) podResourcesList(socket *string) *cobra.Command {
 	return c.read(about{
 		use:     "list",
-		short:   "What each container has",
+		short:   "Resources of every container",
 		example: `  berthctl podresources list -o json`,
 	}, socket, func(ctx context.Context, lister podresourcesv1.PodResourcesListerClient, _ []string) error {
 		list, err := lister.List(ctx, &podresourcesv1.ListPodResourcesRequest{})
@@ -59,7 +58,7 @@ func (c *ctl) podResourcesList(socket *string) *cobra.Command {
 func (c *ctl) podResourcesGet(socket *string) *cobra.Command {
 	return c.read(about{
 		use:     "get NAMESPACE/NAME",
-		short:   "What the containers of one pod have",
+		short:   "Resources of the containers of one pod",
 		example: `  berthctl podresources get default/web`,
 		args:    []string{"NAMESPACE/NAME"},
 	}, socket, func(ctx context.Context, lister podresourcesv1.PodResourcesListerClient, args []string) error {

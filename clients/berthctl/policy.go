@@ -20,7 +20,7 @@ import (
 func (c *ctl) policy() *cobra.Command {
 	return group(about{
 		use:   "policy",
-		short: "Show or change the policy of the managers",
+		short: "Show or change the policies of the resource managers",
 		example: `  berthctl policy get
   berthctl policy set --topology-policy restricted --dry-run`,
 	}, c.policyGet(), c.policySet())
@@ -30,7 +30,7 @@ func (c *ctl) policyGet() *cobra.Command {
 	return c.verb(about{
 		use:     "get",
 		short:   "Show the policy in force",
-		long:    "Show the policy of the topology, CPU and memory managers and what is reserved, and whether the configuration says so.",
+		long:    "Show the policies of the topology, CPU and memory managers, what is reserved, and whether this is as configured.",
 		example: `  berthctl policy get -o json`,
 	}, func(ctx context.Context, s *session, _ []string) error {
 		answer, err := s.Topology().GetPolicy(ctx, &topologyv1.GetPolicyRequest{})
@@ -70,18 +70,18 @@ func settingsFields(p *topologyv1.PolicySettings) *table.Fields {
 	return f
 }
 
-const policySetLong = `Change the policy of the managers, all of it at once or nothing. What has no flag stays as it is.
+const policySetLong = `Change the policies of the resource managers, all at once or not at all. Settings without a flag stay as they are.
 
-No pod is stopped, and each keeps what it has. The answer tells what running pods would get if they came anew under the
-new policy. It outlives restarts of berthd, until files or flags of berthd say something else than now.`
+No pod is stopped, and each keeps what it has. The answer shows what running pods would get if they were admitted under
+the new policy. The change survives restarts of berthd, until the policy in its files or flags is changed.`
 
-const policySetExample = `  # What would it mean?
+const policySetExample = `  # Show the effect only.
   berthctl policy set --topology-policy single-numa-node --reserved-cpus 0,32 --dry-run
 
   berthctl policy set --cpu-policy static --cpu-options full-pcpus-only=true --reserved-cpus 0-1
   berthctl policy set --cpu-options ''
 
-  # Back to what the configuration says.
+  # Back to the configured policy.
   berthctl policy set --from-configuration`
 
 // policyFlags are the flags of policy set. Those that are not given change nothing.

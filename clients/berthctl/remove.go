@@ -14,14 +14,14 @@ import (
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
 )
 
-const removeLong = `End a pod: its processes are killed, its cgroup is removed, and all that it held is free for others.
+const removeLong = `Remove a pod. Its processes are killed, its cgroup is removed, and everything that it held becomes free.
 
 A uid that is not known is no error, so that a removal can be repeated.`
 
 func (c *ctl) remove() *cobra.Command {
 	return c.verb(about{
 		use:   "remove POD",
-		short: "End a pod and take back what it holds",
+		short: "Remove a pod and release what it holds",
 		long:  removeLong,
 		example: `  berthctl remove default/web
   berthctl remove 2f1c8a52-0000-4000-8000-000000000001`,
@@ -54,8 +54,8 @@ func (c *ctl) remove() *cobra.Command {
 
 const syncLong = `Tell berthd which pods are alive. Every other pod is removed, with its processes.
 
-A file has one uid on each line; empty lines and those that start with # do not count. An empty list is refused unless
---none says that it is meant. Pods that are admitted while berthctl reads the list are let live.`
+A file has one uid on each line; empty lines and lines that start with # are ignored. An empty list needs --none. Pods
+that are admitted while berthctl reads the list are not removed.`
 
 func (c *ctl) sync() *cobra.Command {
 	var (
@@ -65,7 +65,7 @@ func (c *ctl) sync() *cobra.Command {
 	)
 	cmd := c.verb(about{
 		use:   "sync (--active UID,... | -f FILE | --none)",
-		short: "Remove every pod that is not among the living",
+		short: "Remove every pod that is not in a list of living pods",
 		long:  syncLong,
 		example: `  berthctl sync --active 2f1c8a52-0000-4000-8000-000000000001
   kubectl get pods -A -o jsonpath='{range .items[*]}{.metadata.uid}{"\n"}{end}' | berthctl sync -f -`,

@@ -10,10 +10,10 @@ import (
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
 )
 
-const resizeLong = `Change the cpu and memory of admitted pods while they run. Nothing else of a pod may differ from what was admitted.
+const resizeLong = `Change the cpu and memory of admitted pods while they run. The rest of the pod must be as it was admitted.
 
-berthd changes the pod's cgroup and those of containers that it made. What a container runtime made is changed by the
-runtime: 'berthctl allocate' says to what.`
+berthd changes the pod's cgroup, and the cgroups of containers that it made itself. Containers of a container runtime
+are changed by the runtime; 'berthctl allocate' prints the new values.`
 
 func (c *ctl) resize() *cobra.Command {
 	var (

@@ -57,11 +57,11 @@ func run(ctx context.Context, e env, args []string) int {
 	return c.fail(err)
 }
 
-const rootLong = `berthctl talks to berthd, which gives pods their CPUs, memory and devices on this machine.
+const rootLong = `berthctl is the command line client of berthd. berthd gives pods their CPUs, memory and devices on this machine.
 
-Pods are named by uid, by namespace/name, or by name alone where only one pod has it. Answers go to standard output,
-everything else to standard error. The exit code is 1 if something went wrong, 2 if the command line cannot be
-understood, 3 if a pod was rejected and 4 if one was deferred.`
+A pod is named by uid, by namespace/name, or by its name alone if no other pod has that name. Results go to standard
+output, everything else to standard error. The exit code is 1 after an error, 2 after a wrong command line, 3 if a pod
+was rejected and 4 if a pod was deferred.`
 
 const rootExample = `  berthctl admit -f pod.yaml --dry-run --explain
   berthctl get pods
@@ -70,7 +70,7 @@ const rootExample = `  berthctl admit -f pod.yaml --dry-run --explain
 func (c *ctl) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:                        "berthctl",
-		Short:                      "Talk to berthd",
+		Short:                      "Command line client of berthd",
 		Long:                       rootLong,
 		Example:                    rootExample,
 		SilenceErrors:              true,

@@ -27,8 +27,8 @@ import (
 	"github.com/berthd/berth/managers/topology"
 )
 
-const simulateLong = `Say what a machine would answer to pods that are admitted one after the other, without any berthd: who gets what, who is
-rejected and why, how far each NUMA node is used.
+const simulateLong = `Admit pods one after the other on a simulated machine, without a berthd. The output shows what each pod gets, which pods
+are rejected and why, and how much of each NUMA node is used.
 
 The machine is a snapshot ('berthctl topology --export') or a shape: 2s4n32c2t has 2 sockets of 4 NUMA nodes of 32 cores
 of 2 threads; 32m at the end adds 32 nodes with memory only. The configuration is that of berthd; flags win.
@@ -76,7 +76,7 @@ func (c *ctl) simulate() *cobra.Command {
 	var f simulateFlags
 	cmd := c.local(about{
 		use:   "simulate --machine FILE|SHAPE --pods FILE|DIR [--config FILE]",
-		short: "Try pods on a machine that is recorded or made up",
+		short: "Admit pods on a simulated machine",
 		long:  simulateLong, example: simulateExample,
 	}, func(ctx context.Context, _ []string) error {
 		if f.pods == "" && f.more == "" {

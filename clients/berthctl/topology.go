@@ -17,16 +17,16 @@ import (
 	"github.com/berthd/berth/managers/cpuset"
 )
 
-const topologyLong = `Show how the machine is built: sockets, NUMA nodes, groups of CPUs that share a cache, cores, memory.
+const topologyLong = `Show sockets, NUMA nodes, groups of CPUs that share a cache, cores and memory of the machine.
 
---export writes the machine as a snapshot, to standard output or into FILE. 'berthd --machine FILE' runs on such a
-snapshot in place of the machine it is on.`
+--export writes the machine as a snapshot, to standard output or into FILE. 'berthd --machine FILE' uses such a snapshot
+instead of the machine that it runs on.`
 
 func (c *ctl) topology() *cobra.Command {
 	var export bool
 	cmd := c.verb(about{
 		use:   "topology [--export [FILE]]",
-		short: "Show how the machine is built",
+		short: "Show sockets, NUMA nodes, caches and cores of the machine",
 		long:  topologyLong,
 		example: `  berthctl topology -o wide
   berthctl topology --export machine.json`,

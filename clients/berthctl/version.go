@@ -63,7 +63,7 @@ func (c *ctl) version() *cobra.Command {
 	var alone bool
 	cmd := c.local(about{
 		use:     "version",
-		short:   "Say which berthctl this is, and which berthd",
+		short:   "Print the versions of berthctl and berthd",
 		long:    "Say which berthctl this is, and which berthd answers. That none does is no error.",
 		example: `  berthctl version -o json`,
 	}, func(ctx context.Context, _ []string) error {
@@ -88,7 +88,7 @@ func (c *ctl) version() *cobra.Command {
 			}
 		})
 	})
-	cmd.Flags().BoolVar(&alone, "client", false, "only this berthctl")
+	cmd.Flags().BoolVar(&alone, "client", false, "print only the version of berthctl")
 	return cmd
 }
 

@@ -31,7 +31,7 @@ func (c *ctl) watch() *cobra.Command {
 	var cmd *cobra.Command
 	cmd = c.local(about{
 		use:   "watch [--from REVISION] [--types TYPE,…] [--namespace NAMESPACE] [--resource NAME]",
-		short: "Show what changes, as it happens",
+		short: "Show changes as they happen",
 		long:  watchLong,
 		example: `  berthctl watch
   berthctl watch --types added,removed --namespace default

@@ -89,7 +89,7 @@ func command(out, errs io.Writer) *cobra.Command {
 	}
 	root.SetOut(out)
 	root.SetErr(errs)
-	root.PersistentFlags().StringVar(&o.state, "state-dir", "/var/lib/berthlet", "where berthlet keeps what it must find again")
+	root.PersistentFlags().StringVar(&o.state, "state-dir", "/var/lib/berthlet", "directory of the state that berthlet needs after a restart")
 	f := root.Flags()
 	f.StringVar(&o.manifests, "manifests", "/etc/berth/manifests", "folder of pod manifests")
 	f.StringVar(&o.logs, "pod-logs-dir", "/var/log/pods", "where the output of containers goes")

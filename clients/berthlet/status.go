@@ -26,7 +26,7 @@ func statusCommand(state *string) *cobra.Command {
 	var format string
 	cmd := &cobra.Command{
 		Use: "status", Short: "Show the pods", Args: cobra.NoArgs, DisableFlagsInUseLine: true,
-		Long:    "Show the pods as berthlet wrote them down last, so also while it does not run.",
+		Long:    "Show the pods from the last status that berthlet wrote. It works while berthlet is stopped, too.",
 		Example: "  berthlet status\n  berthlet status -o json | jq -r '.pods[] | select(.phase == \"Failed\") | .message'",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			text, err := os.ReadFile(statusFile(*state))

@@ -14,7 +14,7 @@ import (
 // configCommand looks at the configuration and starts nothing.
 func configCommand(sources *config.Sources) *cobra.Command {
 	group := &cobra.Command{
-		Use: "config", Short: "Look at the configuration", Args: cobra.NoArgs,
+		Use: "config", Short: "Print or check the configuration", Args: cobra.NoArgs,
 		Example: "  berthd config dump --kubelet-config /var/lib/kubelet/config.yaml\n  berthd config validate --config berth.yaml",
 		RunE:    func(*cobra.Command, []string) error { return usage(errors.New("expected one of dump, validate")) },
 	}
