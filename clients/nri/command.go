@@ -7,9 +7,12 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"strconv"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"time"
+	"unsafe"
 
 	"github.com/containerd/nri/pkg/api"
 	"github.com/containerd/nri/pkg/stub"
@@ -92,7 +95,7 @@ func (o *options) run(ctx context.Context, errs io.Writer) error {
 	p := policy.New(policy.Config{
 		Client: client, Manifests: o.manifests, Annotation: o.annotation,
 		Pass: o.failure == pass, PassNamespaces: o.passNamespaces,
-		Timeout: runtime.patience, CPUsOf: cpusOf, Log: log,
+		Timeout: runtime.patience, CPUsOf: cpusOf, Move: move, Log: log,
 	})
 	ctx, cancel := context.WithCancel(ctx)
 	following := make(chan struct{})
@@ -107,8 +110,9 @@ func (o *options) run(ctx context.Context, errs io.Writer) error {
 // serve connects to the runtime, again and again.
 func (o *options) serve(ctx context.Context, p *policy.Policy, runtime *connection, log *slog.Logger) error {
 	started := os.Getenv(api.PluginSocketEnvVar) != "" // by the runtime
+	away := &outage{Policy: p, log: log}
 	for {
-		plugin, err := stub.New(p, o.stubOptions(log)...)
+		plugin, err := stub.New(away, o.stubOptions(log, away)...)
 		if err != nil {
 			return err
 		}
@@ -120,7 +124,9 @@ func (o *options) serve(ctx context.Context, p *policy.Policy, runtime *connecti
 		if started {
 			return err
 		}
-		log.Warn("no connection to the runtime", "socket", o.socket, "error", err)
+		if away.begin() {
+			log.Warn("no connection to the runtime", "socket", o.socket, "error", err)
+		}
 		timer := time.NewTimer(time.Second)
 		select {
 		case <-timer.C:
@@ -131,9 +137,28 @@ func (o *options) serve(ctx context.Context, p *policy.Policy, runtime *connecti
 	}
 }
 
-func (o *options) stubOptions(log *slog.Logger) []stub.Option {
+// outage is the policy as the stub sees it. It keeps the log to one line for the time
+// without a runtime, and one for its end.
+type outage struct {
+	*policy.Policy
+	log  *slog.Logger
+	away atomic.Bool
+}
+
+// begin tells whether the connection has just been lost.
+func (o *outage) begin() bool { return !o.away.Swap(true) }
+
+// Synchronize is the runtime's first call on a connection.
+func (o *outage) Synchronize(ctx context.Context, pods []*api.PodSandbox, containers []*api.Container) ([]*api.ContainerUpdate, error) {
+	if o.away.Swap(false) {
+		o.log.Info("connected to the runtime again")
+	}
+	return o.Policy.Synchronize(ctx, pods, containers)
+}
+
+func (o *options) stubOptions(log *slog.Logger, away *outage) []stub.Option {
 	options := []stub.Option{
-		stub.WithSocketPath(o.socket), stub.WithLogger(logger{log}),
+		stub.WithSocketPath(o.socket), stub.WithLogger(logger{log, away}),
 		stub.WithFailurePolicy(&api.FailurePolicy{FailRequest: o.failure == refuse, KeepConnected: true}),
 	}
 	if os.Getenv(api.PluginIdxEnvVar) == "" {
@@ -173,8 +198,36 @@ func cpusOf(pid int) (cpuset.Set, error) {
 	return cpuset.Parse(strings.TrimSpace(list))
 }
 
-// logger lets package stub write to our log.
-type logger struct{ *slog.Logger }
+// move puts all threads of a process on some CPUs (sched_setaffinity(2)). Threads that are
+// made meanwhile have the CPUs of their maker.
+func move(pid int, cpus cpuset.Set) error {
+	var mask [(cpuset.MaxCPUs + 63) / 64]uint64
+	for cpu := range cpus.All() {
+		mask[cpu/64] |= 1 << (cpu % 64)
+	}
+	threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
+	if err != nil {
+		return err
+	}
+	for _, t := range threads {
+		tid, err := strconv.Atoi(t.Name())
+		if err != nil {
+			return err
+		}
+		_, _, errno := syscall.RawSyscall(syscall.SYS_SCHED_SETAFFINITY, uintptr(tid), unsafe.Sizeof(mask), uintptr(unsafe.Pointer(&mask)))
+		if errno != 0 && errno != syscall.ESRCH {
+			return fmt.Errorf("sched_setaffinity of process %d: %w", pid, errno)
+		}
+	}
+	return nil
+}
+
+// logger lets package stub write to our log. While there is no connection its errors are
+// what the log has told already.
+type logger struct {
+	*slog.Logger
+	away *outage
+}
 
 // Debugf and the others implement nri's Logger.
 func (l logger) Debugf(ctx context.Context, format string, args ...any) {
@@ -186,9 +239,16 @@ func (l logger) Infof(ctx context.Context, format string, args ...any) {
 }
 
 func (l logger) Warnf(ctx context.Context, format string, args ...any) {
-	l.WarnContext(ctx, fmt.Sprintf(format, args...))
+	l.tell(ctx, slog.LevelWarn, fmt.Sprintf(format, args...))
 }
 
 func (l logger) Errorf(ctx context.Context, format string, args ...any) {
-	l.ErrorContext(ctx, fmt.Sprintf(format, args...))
+	l.tell(ctx, slog.LevelError, fmt.Sprintf(format, args...))
+}
+
+func (l logger) tell(ctx context.Context, level slog.Level, text string) {
+	if l.away.away.Load() {
+		level = slog.LevelDebug
+	}
+	l.Log(ctx, level, text)
 }

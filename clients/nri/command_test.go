@@ -3,8 +3,12 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
+	"io/fs"
+	"log/slog"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -13,6 +17,9 @@ import (
 	"google.golang.org/grpc"
 
 	nodev1 "github.com/berthd/berth/api/berth/node/v1"
+	"github.com/berthd/berth/clients/berth"
+	"github.com/berthd/berth/clients/nri/policy"
+	"github.com/berthd/berth/managers/cpuset"
 )
 
 func TestRefusals(t *testing.T) {
@@ -92,4 +99,74 @@ func TestCPUsOf(t *testing.T) {
 	if cpus, err := cpusOf(1 << 30); err == nil {
 		t.Errorf("a process that is not there has CPUs %s", cpus)
 	}
+}
+
+// TestMove puts a process on one CPU.
+func TestMove(t *testing.T) {
+	t.Parallel()
+	cmd := exec.Command("/bin/sh", "-c", "read _")
+	stdin, err := cmd.StdinPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, err := cpusOf(cmd.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var first cpuset.Set
+	for cpu := range before.All() {
+		first = cpuset.Of(cpu)
+		break
+	}
+	if err := move(cmd.Process.Pid, first); err != nil {
+		t.Error(err)
+	}
+	if got := allowed(cmd.Process.Pid); got != first.String() {
+		t.Errorf("the process is on %s, want %s", got, first)
+	}
+	_ = stdin.Close()
+	_ = cmd.Wait()
+	if err := move(cmd.Process.Pid, first); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a process that has ended: %v", err)
+	}
+}
+
+// TestOutage: the log has one line for the time without a runtime, whatever the stub says
+// meanwhile, and one for its end.
+func TestOutage(t *testing.T) {
+	t.Parallel()
+	var text bytes.Buffer
+	log := slog.New(slog.NewTextHandler(&text, nil))
+	p := policy.New(policy.Config{Log: slog.New(slog.DiscardHandler), Client: unconnected(t)})
+	o := &outage{Policy: p, log: log}
+	l := logger{log, o}
+	if !o.begin() || o.begin() {
+		t.Error("the outage does not begin once")
+	}
+	l.Errorf(t.Context(), "failed to %s", "dial")
+	l.Warnf(t.Context(), "closed")
+	if text.Len() > 0 {
+		t.Errorf("during the outage the log has %s", text.String())
+	}
+	if _, err := o.Synchronize(t.Context(), nil, nil); err != nil {
+		t.Error(err)
+	}
+	l.Errorf(t.Context(), "failed to %s", "update")
+	if got := text.String(); strings.Count(got, "\n") != 2 || !strings.Contains(got, "connected to the runtime again") || !strings.Contains(got, "failed to update") {
+		t.Errorf("after the outage the log has %s", got)
+	}
+}
+
+// unconnected is a client of no berthd.
+func unconnected(t *testing.T) *berth.Client {
+	t.Helper()
+	c, err := berth.Dial(t.Context(), filepath.Join(t.TempDir(), "none.sock"), berth.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c
 }

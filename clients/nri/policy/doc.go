@@ -15,7 +15,14 @@
 //     tells of containers, and of each of them only when it is made.
 //   - stranger: a member without a place in berthd: one that was let pass. It
 //     gets the shared CPUs.
-//   - drift: what a member has at the runtime and should not.
+//   - possible CPUs: every set that the runtime was told for a member and that is not
+//     disproved. Package placement keeps them, and the member's phase; what NRI tells and
+//     what the kernel shows of a process are its events here (track.go).
+//   - answered, pushed: CPUs that are on their way to the runtime, in the answer to an event
+//     or in an update that was requested. The runtime has carried an answer out before its
+//     next event, and before an update that is requested after the answer. Neither says how
+//     that went: a container that is not stored yet is left out in silence, and one whose
+//     start is under way has read its CPUs before. The kernel tells, once there is a process.
 //   - size: how much cpu and memory a member asks for, which a resize changes.
 //
 // What is lost apart: alignment of the pod as a whole (topology scope "pod"),
@@ -31,8 +38,9 @@
 //
 // Invariants: while berthd, or its answer, is missing, no container starts (or, if
 // it was configured so, one starts on the shared CPUs as last known, never on all
-// CPUs); a container with CPUs of its own does not start before every other member
-// has left them, which the kernel is asked; no member gets a size that berthd does
+// CPUs); a container with CPUs of its own does not start while they are possible CPUs
+// of another member, and nobody waits for a member with whom he shares no CPU; what a
+// pod has is given back when its last process has gone; no member gets a size that berthd does
 // not agree to, unless it is let pass; no lock is held over a call into the
 // runtime, which holds a lock of its own over its calls in here.
 package policy

@@ -6,6 +6,9 @@ import (
 	"github.com/containerd/nri/pkg/api"
 
 	"github.com/berthd/berth/clients/berth"
+	"github.com/berthd/berth/managers/cpuset"
+	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/placement"
 )
 
 // RunPodSandbox admits a pod whose specification is known. An error keeps its
@@ -15,6 +18,7 @@ func (p *Policy) RunPodSandbox(ctx context.Context, pod *api.PodSandbox) error {
 	defer cancel()
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.arrived()
 	s := p.sandbox(pod)
 	err := p.barred
 	if err == nil {
@@ -24,6 +28,7 @@ func (p *Policy) RunPodSandbox(ctx context.Context, pod *api.PodSandbox) error {
 		err = p.enter(ctx, s)
 	}
 	if err == nil {
+		p.moveSandboxes()
 		return nil
 	}
 	p.Log.Warn("a pod gets no place", "pod", s.namespace+"/"+s.name, "uid", s.uid, "error", err)
@@ -41,6 +46,7 @@ func (p *Policy) StopPodSandbox(ctx context.Context, pod *api.PodSandbox) error 
 	defer cancel()
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.arrived()
 	p.leave(ctx, p.sandbox(pod))
 	return nil
 }
@@ -51,15 +57,26 @@ func (p *Policy) RemovePodSandbox(ctx context.Context, pod *api.PodSandbox) erro
 	defer cancel()
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.arrived()
 	s := p.sandbox(pod)
 	p.leave(ctx, s)
+	if s.leaving {
+		p.kick() // sweep forgets it
+		return nil
+	}
+	p.drop(s)
+	return nil
+}
+
+// drop forgets a pod that has ended.
+func (p *Policy) drop(s *sandbox) {
 	delete(p.sandboxes, s.id)
-	for id, m := range p.members {
+	for _, m := range p.all() {
 		if m.pod == s {
-			delete(p.members, id)
+			p.tracker.Forget(m.id)
+			delete(p.members, m.id)
 		}
 	}
-	return nil
 }
 
 // CreateContainer gives a container its place, and takes those out of the way that
@@ -69,44 +86,61 @@ func (p *Policy) CreateContainer(ctx context.Context, pod *api.PodSandbox, c *ap
 	defer cancel()
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.arrived()
 	m := &member{id: c.GetId(), name: c.GetName(), pod: p.sandbox(pod), asked: c.GetLinux().GetResources()}
-	m.pod.stopped = false
-	log := p.Log.With("pod", m.pod.namespace+"/"+m.pod.name, "container", m.name, "id", m.id)
-	adjust, updates, err := p.create(ctx, m)
+	m.pod.stopped, m.pod.leaving = false, false
+	log := p.Log.With("container", m.title(), "id", m.id)
+	cpus, adjust, err := p.create(ctx, m)
 	switch {
 	case err == nil:
-		log.Info("a container is made", "cpus", m.cpus, "mems", m.mems, "own", !m.own.IsEmpty())
+		log.Debug("a container is made", "cpus", cpus.String(), "mems", m.mems, "own", !m.own.IsEmpty())
 	case p.passes(m.pod):
 		log.Warn("a container gets no place and is let pass to the shared CPUs", "cpus", p.shared.String(), "error", err)
-		*m = member{id: m.id, name: m.name, pod: m.pod, asked: m.asked, cpus: p.shared.String()}
-		adjust, updates = &api.ContainerAdjustment{}, nil
+		*m = member{id: m.id, name: m.name, pod: m.pod, asked: m.asked}
+		cpus, adjust = p.shared, &api.ContainerAdjustment{}
 		p.unsettled = p.unsettled || berth.IsUnavailable(err) || ctx.Err() != nil
-		if m.cpus != "" {
-			adjust.SetLinuxCPUSetCPUs(m.cpus)
+		if !cpus.IsEmpty() {
+			adjust.SetLinuxCPUSetCPUs(cpus.String())
 		}
 	default:
 		log.Warn("a container gets no place", "error", err)
 		return nil, nil, refusal("place container "+m.name, err)
 	}
 	p.replace(m)
+	p.introduce(m, cpus)
+	updates := p.clear(m)
+	if m.own.IsEmpty() {
+		p.kick() // others may have to move, and it does not wait for them
+	}
 	return adjust, updates, nil
 }
 
-func (p *Policy) create(ctx context.Context, m *member) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
+// introduce tells the tracker of a new member and of the CPUs that it is made with.
+func (p *Policy) introduce(m *member, cpus cpuset.Set) {
+	p.apply(m, placement.Plan, cpuset.Set{})
+	p.tracker.Want(m.id, cpus, m.own)
+	p.apply(m, placement.Sent, cpus)
+	p.apply(m, placement.Confirmed, cpus)
+	p.apply(m, placement.Allow, cpuset.Set{})
+}
+
+// create gives a member its place, and what follows from it: its CPUs and the adjustment.
+func (p *Policy) create(ctx context.Context, m *member) (cpus cpuset.Set, adjust *api.ContainerAdjustment, err error) {
 	if p.barred != nil {
-		return nil, nil, p.barred
+		return cpus, nil, p.barred
 	}
 	a, err := p.place(ctx, m)
 	if err != nil {
-		return nil, nil, err
+		return cpus, nil, err
 	}
-	adjust, err := adjustment(a, m.free)
-	if err != nil {
-		return nil, nil, err
+	if adjust, err = adjustment(a, m.free); err != nil {
+		return cpus, nil, err
 	}
-	m.cpus, m.mems = a.GetLinux().GetCpusetCpus(), a.GetLinux().GetCpusetMems()
-	updates, err := p.drift(ctx)
-	return adjust, updates, err
+	if cpus, err = cpuset.Parse(a.GetLinux().GetCpusetCpus()); err != nil {
+		return cpus, nil, fault.Internalf("CPUs of container %s: %w", m.name, err)
+	}
+	m.mems = a.GetLinux().GetCpusetMems()
+	return cpus, adjust, p.want(ctx)
 }
 
 // replace takes a member on, in place of one of its name that was made and never
@@ -114,6 +148,7 @@ func (p *Policy) create(ctx context.Context, m *member) (*api.ContainerAdjustmen
 func (p *Policy) replace(m *member) {
 	for id, other := range p.members {
 		if other.pod == m.pod && other.name == m.name && other.pid == 0 {
+			p.tracker.Forget(id)
 			delete(p.members, id)
 		}
 	}
@@ -121,18 +156,43 @@ func (p *Policy) replace(m *member) {
 	m.pod.made[m.name] = true
 }
 
+// PostCreateContainer lets a container be compared: from now on the runtime stores it,
+// and updates reach it.
+func (p *Policy) PostCreateContainer(_ context.Context, _ *api.PodSandbox, c *api.Container) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.arrived()
+	if m := p.members[c.GetId()]; m != nil && !m.stopped {
+		p.apply(m, placement.ShownCreated, cpuset.Set{})
+		p.kick()
+	}
+	return nil
+}
+
 // StartContainer binds a container in berthd. An error keeps it from starting: it
 // is one if another container may still be on its CPUs.
-func (p *Policy) StartContainer(ctx context.Context, _ *api.PodSandbox, c *api.Container) error {
+func (p *Policy) StartContainer(ctx context.Context, pod *api.PodSandbox, c *api.Container) error {
 	ctx, cancel := p.within(ctx, eventShare)
 	defer cancel()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	m := p.members[c.GetId()]
-	if m == nil {
-		return nil
-	}
+	p.arrived()
 	err := p.barred
+	m := p.members[c.GetId()]
+	if m == nil { // the last list had it in a pod that looked as if it had ended
+		s := p.sandbox(pod)
+		s.stopped = false
+		p.take(s, c, nil)
+		if m = p.members[c.GetId()]; m == nil {
+			return nil
+		}
+		if err == nil {
+			err = p.restore(ctx, m)
+		}
+		if err == nil {
+			err = p.want(ctx)
+		}
+	}
 	if err == nil {
 		err = p.bind(ctx, m)
 	}
@@ -140,17 +200,22 @@ func (p *Policy) StartContainer(ctx context.Context, _ *api.PodSandbox, c *api.C
 		err = p.vacate(m)
 	}
 	if err == nil || p.passes(m.pod) {
+		p.apply(m, placement.Allow, cpuset.Set{})
 		return nil
 	}
+	p.Log.Debug("a container does not start yet", "container", m.title(), "id", m.id, "error", err)
 	return refusal("start container "+m.name, err)
 }
 
-// PostStartContainer notes the process.
+// PostStartContainer notes the process, and where it runs: it was made with the CPUs that
+// the container had when the runtime began to start it.
 func (p *Policy) PostStartContainer(_ context.Context, _ *api.PodSandbox, c *api.Container) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.arrived()
 	if m := p.members[c.GetId()]; m != nil {
-		m.pid = int(c.GetPid())
+		p.began(m, int(c.GetPid()))
+		p.kick()
 	}
 	return nil
 }
@@ -161,6 +226,7 @@ func (p *Policy) StopContainer(ctx context.Context, _ *api.PodSandbox, c *api.Co
 	defer cancel()
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.arrived()
 	if m := p.members[c.GetId()]; m != nil {
 		p.unbind(ctx, m)
 	}
@@ -173,9 +239,13 @@ func (p *Policy) RemoveContainer(ctx context.Context, _ *api.PodSandbox, c *api.
 	defer cancel()
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.arrived()
 	if m := p.members[c.GetId()]; m != nil {
 		p.unbind(ctx, m)
-		delete(p.members, m.id)
+		if m.pid == 0 {
+			p.apply(m, placement.Ended, cpuset.Set{}) // the runtime has removed it
+		}
+		p.forget(m)
 		p.kick() // it may have been the pod's last
 	}
 	return nil

@@ -2,7 +2,6 @@ package policy
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"time"
 
@@ -10,7 +9,9 @@ import (
 
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
 	"github.com/berthd/berth/clients/berth"
+	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/placement"
 )
 
 // Synchronize takes over what runs: it tells berthd which pods live, gives a place
@@ -22,7 +23,10 @@ func (p *Policy) Synchronize(ctx context.Context, pods []*api.PodSandbox, contai
 	defer cancel()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.told, p.sandboxes, p.members = true, map[string]*sandbox{}, map[string]*member{}
+	p.arrived()
+	p.told = true
+	sandboxes, members := p.sandboxes, p.members
+	p.sandboxes, p.members = map[string]*sandbox{}, map[string]*member{}
 	for _, pod := range pods {
 		s := p.sandbox(pod)
 		var err error
@@ -31,72 +35,142 @@ func (p *Policy) Synchronize(ctx context.Context, pods []*api.PodSandbox, contai
 		}
 	}
 	for _, c := range containers {
-		s := p.sandboxes[c.GetPodSandboxId()]
-		if s == nil {
-			continue
-		}
-		s.made[c.GetName()] = true
-		if c.GetState() != api.ContainerState_CONTAINER_STOPPED {
-			s.names[c.GetName()] = false
-			r := c.GetLinux().GetResources()
-			p.members[c.GetId()] = &member{id: c.GetId(), name: c.GetName(), pod: s, asked: r, cpus: r.GetCpu().GetCpus(), mems: r.GetCpu().GetMems(), pid: int(c.GetPid())}
+		if s := p.sandboxes[c.GetPodSandboxId()]; s != nil {
+			p.take(s, c, members[c.GetId()])
 		}
 	}
 	for _, pod := range pods {
 		// A runtime also tells of sandboxes that have ended.
+		// Without a process of its own a sandbox starts no container.
 		s := p.sandboxes[pod.GetId()]
-		s.stopped = pod.GetPid() == 0 && len(s.names) == 0
+		if s.stopped = pod.GetPid() == 0 && !p.populated(s); s.stopped {
+			p.drop(s)
+			p.sandboxes[s.id] = s
+		}
+	}
+	for _, m := range members {
+		p.doubt(m, sandboxes)
 	}
 	p.Log.Info("the runtime has told what runs", "pods", len(pods), "containers", len(p.members))
-	updates, err := p.settle(ctx)
-	if err != nil {
+	if err := p.settle(ctx); err != nil {
 		p.Log.Warn("what runs stays as it is for now", "error", err)
 		return nil, nil
 	}
-	return updates, nil
+	p.kick() // those that have ended are found by a look
+	return p.updates(p.writable(everyone)), nil
+}
+
+// take takes over a container of the runtime's list, and what is known of it already.
+func (p *Policy) take(s *sandbox, c *api.Container, known *member) {
+	s.made[c.GetName()] = true
+	if c.GetState() == api.ContainerState_CONTAINER_STOPPED {
+		return
+	}
+	s.names[c.GetName()] = false
+	r := c.GetLinux().GetResources()
+	m := &member{id: c.GetId(), name: c.GetName(), pod: s, asked: r, mems: r.GetCpu().GetMems()}
+	if known != nil {
+		m.allowed = known.allowed
+	} else {
+		p.apply(m, placement.Restore, cpuset.Set{})
+	}
+	p.members[m.id] = m
+	switch {
+	case c.GetPid() != 0:
+		p.began(m, int(c.GetPid()))
+	case known != nil:
+		p.apply(m, placement.ShownCreated, cpuset.Set{})
+	}
+}
+
+// populated tells whether a container of a pod has a process.
+func (p *Policy) populated(s *sandbox) bool {
+	for _, m := range p.members {
+		if m.pod == s && m.pid != 0 && p.may(m) {
+			return true
+		}
+	}
+	return false
+}
+
+// runs tells whether a sandbox's process is there, as far as anybody can tell.
+func (p *Policy) runs(s *sandbox) bool {
+	if s.pid == 0 {
+		return true
+	}
+	_, err := p.CPUsOf(s.pid)
+	return !gone(err)
+}
+
+// doubt keeps a member that the runtime's list does not have as long as its process is
+// there, with its pod.
+func (p *Policy) doubt(m *member, before map[string]*sandbox) {
+	if p.members[m.id] != nil {
+		return
+	}
+	_, _, _ = p.observe(m)
+	if m.pid == 0 {
+		p.apply(m, placement.Ended, cpuset.Set{})
+	}
+	if !p.may(m) {
+		p.tracker.Forget(m.id)
+		return
+	}
+	p.apply(m, placement.Unlisted, cpuset.Set{})
+	p.Log.Warn("the runtime's list lacks a container that runs; it keeps its place as long as it does", "container", m.title(), "id", m.id, "pid", m.pid)
+	if now := p.sandboxes[m.pod.id]; now != nil {
+		m.pod = now
+	} else if was := before[m.pod.id]; was != nil {
+		p.sandboxes[was.id] = was
+	}
+	m.pod.made[m.name], m.pod.stopped, m.unlisted = true, false, true
+	if !m.stopped {
+		m.pod.names[m.name] = false
+	}
+	p.members[m.id] = m
 }
 
 // settle brings berthd's ledger and the members together. The caller holds mu.
-func (p *Policy) settle(ctx context.Context) ([]*api.ContainerUpdate, error) {
+func (p *Policy) settle(ctx context.Context) error {
 	p.unsettled = p.told
 	if !p.told {
-		return nil, nil
+		return nil
 	}
 	p.barred = nil
 	if err := Alone(ctx, p.Client); err != nil {
 		if fault.ClassOf(err) == fault.Precondition {
 			p.barred = err
 		}
-		return nil, err
+		return err
 	}
 	if err := p.warnOfDevices(ctx); err != nil {
-		return nil, err
+		return err
 	}
 	if _, err := p.Client.Sync(ctx, p.living); err != nil {
-		return nil, err
+		return err
 	}
 	for _, s := range p.sandboxes {
 		if err := p.recognize(ctx, s); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	for _, m := range p.live() {
 		if err := p.restore(ctx, m); err != nil {
 			if berth.IsUnavailable(err) {
-				return nil, err
+				return err
 			}
-			p.Log.Warn("a container that runs gets no place, and is moved to the shared CPUs", "pod", m.pod.namespace+"/"+m.pod.name, "container", m.name, "error", err)
-			m.key = ""
+			p.Log.Warn("a container that runs gets no place, and is moved to the shared CPUs", "container", m.title(), "error", err)
+			m.key, m.own, m.free, m.allowed = "", cpuset.Set{}, false, false
 		}
 	}
 	for _, m := range p.live() {
 		if err := p.recount(ctx, m); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	updates, err := p.drift(ctx)
+	err := p.want(ctx)
 	p.unsettled = err != nil
-	return updates, err
+	return err
 }
 
 // recognize finds out whether berthd has a pod as a whole.
@@ -126,8 +200,9 @@ func (p *Policy) restore(ctx context.Context, m *member) error {
 	}
 	m.bound = slices.Contains(a.GetAllocation().GetContainerIds(), m.id)
 	if mems := a.GetLinux().GetCpusetMems(); mems != m.mems {
-		m.mems, m.cpus = mems, "" // both are updated
+		m.mems, m.moved = mems, true
 	}
+	m.allowed = m.pid != 0 && !m.own.IsEmpty()
 	if m.pid == 0 {
 		return nil // StartContainer binds it
 	}
@@ -139,22 +214,36 @@ type Updater interface {
 	UpdateContainers([]*api.ContainerUpdate) ([]*api.ContainerUpdate, error)
 }
 
-// pause is how long Follow waits after something has failed; glance is how often
-// it looks for drift when nothing has happened.
+// everyone chooses all members.
+func everyone(*member, placement.Container) bool { return true }
+
+// pause is how long Follow waits after something has failed; sweeping is how often it
+// looks for processes that have ended, and glance how often it compares when nothing has
+// happened.
 const (
-	pause  = time.Second
-	glance = 30 * time.Second
+	pause    = time.Second
+	sweeping = 2 * time.Second
+	glance   = 30 * time.Second
 )
 
 // Follow brings changes of the ledger to the containers that run, until the
 // context ends: above all that the shared CPUs have become more, or fewer.
 func (p *Policy) Follow(ctx context.Context, runtime Updater) {
+	told := "" // the outage that the log has told of
 	for ctx.Err() == nil {
-		err := p.follow(ctx, runtime)
+		err := p.follow(ctx, runtime, func() {
+			if told != "" {
+				p.Log.Info("berthd is followed again")
+			}
+			told = ""
+		})
 		if ctx.Err() != nil {
 			return
 		}
-		p.Log.Warn("berthd is not followed", "error", err)
+		if told == "" {
+			told = err.Error()
+			p.Log.Warn("berthd is not followed", "error", err)
+		}
 		p.mu.Lock()
 		p.unsettled = true
 		p.mu.Unlock()
@@ -167,8 +256,8 @@ func (p *Policy) Follow(ctx context.Context, runtime Updater) {
 	}
 }
 
-// follow does so until berthd goes away.
-func (p *Policy) follow(ctx context.Context, runtime Updater) error {
+// follow does so until berthd goes away. It calls connected when berthd answers.
+func (p *Policy) follow(ctx context.Context, runtime Updater, connected func()) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	if err := p.Client.WaitReady(ctx); err != nil {
@@ -182,6 +271,7 @@ func (p *Policy) follow(ctx context.Context, runtime Updater) error {
 	if err != nil {
 		return err
 	}
+	connected()
 	ended := make(chan error, 1)
 	go func() {
 		for {
@@ -195,17 +285,24 @@ func (p *Policy) follow(ctx context.Context, runtime Updater) error {
 			}
 		}
 	}()
-	tick := time.NewTicker(glance)
+	tick, often := time.NewTicker(glance), time.NewTicker(sweeping)
 	defer tick.Stop()
+	defer often.Stop()
 	for {
 		if err := p.push(ctx, runtime); err != nil {
 			return err
 		}
-		select {
-		case <-p.kicked:
-		case <-tick.C:
-		case err := <-ended:
-			return err
+		for looks := false; !looks; {
+			select {
+			case <-p.kicked:
+				looks = true
+			case <-tick.C:
+				looks = true
+			case <-often.C:
+				looks = p.sweepNow(ctx)
+			case err := <-ended:
+				return err
+			}
 		}
 	}
 }
@@ -213,89 +310,138 @@ func (p *Policy) follow(ctx context.Context, runtime Updater) error {
 // moves are the events that may change the CPUs of a container that runs.
 var moves = []allocationv1.EventType{allocationv1.EventType_EVENT_TYPE_SHARED_CPUS, allocationv1.EventType_EVENT_TYPE_CHANGED}
 
-// push updates what has drifted. The runtime calls in here while it does nothing
-// else, so mu must be free while it is called; what another call has given out
-// meanwhile may have been overtaken by it, and is given out again.
+// push requests the updates that are due. The runtime calls in here while it does nothing
+// else, so mu must be free meanwhile. What is given out by another call counts beside
+// them, and is compared afterwards.
 func (p *Policy) push(ctx context.Context, runtime Updater) error {
 	for {
-		updates, err := p.look(ctx)
+		updates, answered, err := p.look(ctx)
 		if err != nil || len(updates) == 0 {
 			return err
 		}
-		p.Log.Info("containers move", "containers", len(updates))
+		p.Log.Debug("containers move", "containers", len(updates))
 		failed, err := runtime.UpdateContainers(updates)
-		if err == nil && len(failed) > 0 {
-			err = errors.New("the runtime could not update " + failed[0].GetContainerId())
+		if p.landed(updates, failed, err, answered) {
+			continue
 		}
-		if err != nil {
-			p.Log.Warn("update containers", "error", err)
-			time.AfterFunc(pause, p.kick)
-		}
-		if !p.landed(updates, err != nil) {
-			return nil
-		}
+		return nil
 	}
 }
 
-// look gives the updates that are due, and notes that they are under way. It is
-// quick, since events wait for it.
-func (p *Policy) look(ctx context.Context) ([]*api.ContainerUpdate, error) {
+// look gives the updates that are due, and notes that they are under way. answered are the
+// members with CPUs in an answer that was given before. It is quick, since events wait
+// for it.
+func (p *Policy) look(ctx context.Context) (updates []*api.ContainerUpdate, answered []*member, err error) {
 	ctx, cancel := p.within(ctx, followShare)
 	defer cancel()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.sweep(ctx)
-	compare := p.drift
+	compare := p.want
 	if p.unsettled {
 		compare = p.settle
 	}
-	updates, err := compare(ctx)
-	if err != nil {
-		return nil, err
+	if err := compare(ctx); err != nil {
+		return nil, nil, err
 	}
-	for _, u := range updates {
-		if m := p.members[u.GetContainerId()]; m != nil {
-			m.flying = m.cpus
+	for _, m := range p.live() {
+		_, _, _ = p.observe(m) // who cannot be seen counts as before
+		if !m.answered.IsEmpty() {
+			answered = append(answered, m)
 		}
 	}
-	return updates, nil
+	for _, w := range p.writable(everyone) {
+		m := p.members[w.ID]
+		p.apply(m, placement.Sent, w.CPUs)
+		m.pushed, m.moved = w.CPUs, false
+		updates = append(updates, update(m, w.CPUs))
+	}
+	return updates, answered, nil
+}
+
+// sweepNow looks for what has ended, and tells whether it found something.
+func (p *Policy) sweepNow(ctx context.Context) bool {
+	ctx, cancel := p.within(ctx, followShare)
+	defer cancel()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.sweep(ctx)
 }
 
 // sweep gives back what pods have whose end was not told: containerd tells nothing
-// of the end of a sandbox that is older than itself. The caller holds mu.
-func (p *Policy) sweep(ctx context.Context) {
+// of the end of a sandbox that is older than itself. A container that was made and has no
+// process yet gets none without its sandbox. The caller holds mu.
+func (p *Policy) sweep(ctx context.Context) (found bool) {
+	p.expire()
 	alive := map[*sandbox]bool{}
-	for _, m := range p.live() {
-		alive[m.pod] = true
+	for _, m := range p.all() {
+		if m.pid == 0 || !p.may(m) {
+			continue
+		}
+		if _, _, _ = p.observe(m); p.may(m) {
+			alive[m.pod] = true
+			continue
+		}
+		found = true
+		if m.unlisted {
+			p.unbind(ctx, m)
+			p.forget(m)
+		}
 	}
 	for _, s := range p.sandboxes {
-		if s.stopped || s.pid == 0 || alive[s] {
-			continue
-		}
-		if _, err := p.CPUsOf(s.pid); gone(err) {
+		switch {
+		case s.stopped || alive[s]:
+		case s.leaving:
+			if p.leave(ctx, s); !s.leaving {
+				p.drop(s)
+				found = true
+			}
+		case s.pid != 0 && !p.runs(s):
 			p.leave(ctx, s)
+			found = true
 		}
 	}
+	return found
 }
 
-// landed takes note that updates were carried out, and tells whether some were
-// overtaken. Where they failed the next look sends them again.
-func (p *Policy) landed(updates []*api.ContainerUpdate, failed bool) (overtaken bool) {
+// landed takes note of what became of updates, and tells whether to look again.
+func (p *Policy) landed(updates, failed []*api.ContainerUpdate, err error, answered []*member) (again bool) {
+	refused := map[string]bool{}
+	for _, u := range failed {
+		refused[u.GetContainerId()] = true
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	for _, m := range answered { // the runtime was done with those before
+		if !m.answered.IsEmpty() {
+			p.outcome(m, m.answered, nil)
+			m.answered = cpuset.Set{}
+		}
+	}
+	var names []string
 	for _, u := range updates {
 		m := p.members[u.GetContainerId()]
-		if m == nil {
+		if m == nil || m.pushed.IsEmpty() {
 			continue
 		}
-		if m.cpus != m.flying {
-			overtaken = true
-			m.cpus = ""
+		sent, became := m.pushed, error(nil)
+		m.pushed = cpuset.Set{}
+		switch {
+		case refused[m.id]:
+			became = errRefused
+		case err != nil && len(failed) == 0:
+			became = err
 		}
-		if failed {
-			m.cpus = ""
+		if became != nil {
+			names = append(names, m.title())
 		}
-		m.flying = ""
+		again = again || !m.answered.IsEmpty()
+		p.outcome(m, sent, became)
 	}
-	return overtaken
+	if len(names) > 0 {
+		p.Log.Warn("update containers", "containers", names, "error", err)
+		time.AfterFunc(pause, p.kick)
+		return false
+	}
+	return again
 }

@@ -141,17 +141,19 @@ type engine struct {
 	mu    sync.Mutex // guards what is below
 	cpus  map[string]string
 	pids  map[int]string
+	pods  map[string]string // sandboxes by containers
 	next  int
-	stuck bool  // updates are not carried out
-	ended bool  // the processes of sandboxes have gone
-	blind error // CPUs of processes cannot be read
+	stuck bool            // updates are not carried out
+	fails map[string]bool // requested updates of these fail
+	ended bool            // the processes of sandboxes have gone
+	blind error           // CPUs of processes cannot be read
 	// before is called with the updates of a request before they are carried out.
 	before func([]*api.ContainerUpdate)
 }
 
 func newEngine(t *testing.T, c Config) *engine {
 	t.Helper()
-	e := &engine{t: t, cpus: map[string]string{}, pids: map[int]string{}}
+	e := &engine{t: t, cpus: map[string]string{}, pids: map[int]string{}, pods: map[string]string{}}
 	c.CPUsOf = e.cpusOf
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
@@ -198,6 +200,15 @@ func (e *engine) UpdateContainers(updates []*api.ContainerUpdate) ([]*api.Contai
 	e.calls.Lock()
 	defer e.calls.Unlock()
 	e.apply(updates)
+	var failed []*api.ContainerUpdate
+	for _, u := range updates {
+		if e.fails[u.GetContainerId()] {
+			failed = append(failed, u)
+		}
+	}
+	if len(failed) > 0 {
+		return failed, errors.New("update of some containers failed")
+	}
 	return nil, nil
 }
 
@@ -205,8 +216,9 @@ func (e *engine) apply(updates []*api.ContainerUpdate) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, u := range updates {
-		if _, ok := e.cpus[u.GetContainerId()]; ok && !e.stuck {
-			e.cpus[u.GetContainerId()] = u.GetLinux().GetResources().GetCpu().GetCpus()
+		cpus := u.GetLinux().GetResources().GetCpu().GetCpus()
+		if _, ok := e.cpus[u.GetContainerId()]; ok && !e.stuck && cpus != "" {
+			e.cpus[u.GetContainerId()] = cpus
 		}
 	}
 }
@@ -244,9 +256,9 @@ func (e *engine) create(p *api.PodSandbox, c *api.Container) (*api.ContainerAdju
 	}
 	e.apply(updates)
 	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.cpus[c.GetId()] = adjust.GetLinux().GetResources().GetCpu().GetCpus()
-	return adjust, nil
+	e.cpus[c.GetId()], e.pods[c.GetId()] = adjust.GetLinux().GetResources().GetCpu().GetCpus(), p.GetId()
+	e.mu.Unlock()
+	return adjust, e.policy.PostCreateContainer(e.t.Context(), p, c)
 }
 
 // start starts a container that was made.
@@ -296,6 +308,9 @@ func (e *engine) end(p *api.PodSandbox) {
 	e.t.Helper()
 	e.calls.Lock()
 	defer e.calls.Unlock()
+	e.mu.Lock()
+	maps.DeleteFunc(e.cpus, func(id, _ string) bool { return e.pods[id] == p.GetId() })
+	e.mu.Unlock()
 	err := e.policy.StopPodSandbox(e.t.Context(), p)
 	if err = errors.Join(err, e.policy.RemovePodSandbox(e.t.Context(), p)); err != nil {
 		e.t.Fatal(err)

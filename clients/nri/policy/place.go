@@ -6,14 +6,15 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"slices"
+	"strings"
 	"syscall"
 
 	"github.com/containerd/nri/pkg/api"
 
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
-	cpuv1 "github.com/berthd/berth/api/berth/cpu/v1"
 	lifecyclev1 "github.com/berthd/berth/api/berth/lifecycle/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/clients/berth"
@@ -47,11 +48,47 @@ func (p *Policy) enter(ctx context.Context, s *sandbox) error {
 	if s.spec == nil || s.whole {
 		return nil
 	}
-	if err := p.admit(ctx, s.spec); err != nil {
+	if err := p.admitOrReclaim(ctx, s, s.spec); err != nil {
 		return err
 	}
 	s.whole = true
 	return nil
+}
+
+// admitOrReclaim admits a pod. Where there is no room, the places of containers that have
+// ended in other pods are given back first: they are only kept for a restart, and a
+// kubelet lets nobody in whose CPUs a pod needs that stays.
+func (p *Policy) admitOrReclaim(ctx context.Context, s *sandbox, pod *typesv1.Pod) error {
+	err := p.admit(ctx, pod)
+	if !berth.IsPrecondition(err) && fault.ClassOf(err) != fault.Precondition {
+		return err
+	}
+	for _, m := range p.all() {
+		_, _, _ = p.observe(m) // who cannot be seen counts as before
+	}
+	reclaimed := false
+	for _, other := range p.sandboxes {
+		if other.uid != s.uid {
+			reclaimed = p.release(ctx, other, func(name string, ended bool) bool { return ended && !p.mayRun(other, name) }) || reclaimed
+		}
+	}
+	if reclaimed {
+		err = p.admit(ctx, pod)
+	}
+	if ending := p.ending(); err != nil && len(ending) > 0 {
+		err = fmt.Errorf("%w; %s", err, strings.Join(ending, "; "))
+	}
+	return err
+}
+
+// ending tells of members with CPUs of their own whose end is under way.
+func (p *Policy) ending() (out []string) {
+	for _, m := range p.all() {
+		if m.stopped && !m.own.IsEmpty() && p.may(m) {
+			out = append(out, fmt.Sprintf("CPUs %s are held by container %s, which is ending", m.own, m.title()))
+		}
+	}
+	return out
 }
 
 // place gives a container its place, and tells what it is made of. The same
@@ -74,13 +111,13 @@ func (p *Policy) place(ctx context.Context, m *member) (*allocationv1.AllocateRe
 		return ended && !known
 	})
 	key := s.key(m.name)
-	err = p.admit(ctx, pod)
+	err = p.admitOrReclaim(ctx, s, pod)
 	if berth.IsPrecondition(err) && s.names[m.name] {
 		// What ran under this name before asked for something else.
 		if _, removeErr := p.Client.Admission().Remove(ctx, &admissionv1.RemoveRequest{PodUid: key}); removeErr != nil {
 			return nil, removeErr
 		}
-		err = p.admit(ctx, pod)
+		err = p.admitOrReclaim(ctx, s, pod)
 	}
 	if err != nil {
 		return nil, err
@@ -140,7 +177,9 @@ func (p *Policy) unbind(ctx context.Context, m *member) {
 	if m.stopped {
 		return
 	}
-	m.stopped = true
+	m.stopped, m.ended = true, p.Now()
+	p.tracker.Want(m.id, cpuset.Set{}, cpuset.Set{}) // what it had is nobody's, or the next one's
+	p.end(m)
 	s := m.pod
 	if _, apart := s.names[m.name]; apart && m.key == s.key(m.name) {
 		s.names[m.name] = true
@@ -148,20 +187,22 @@ func (p *Policy) unbind(ctx context.Context, m *member) {
 	if m.bound {
 		if _, err := p.Client.Lifecycle().PostStopContainer(ctx, &lifecyclev1.PostStopContainerRequest{ContainerId: m.id}); err != nil {
 			// berthd forgets the id with the pod.
-			p.Log.Warn("tell berthd that a container has exited", "container", m.name, "id", m.id, "error", err)
+			p.Log.Warn("tell berthd that a container has exited", "container", m.title(), "id", m.id, "error", err)
 		}
 	}
 }
 
 // release gives places of containers apart back, of those that are chosen. What
 // berthd does not hear now it hears with the next list of living pods.
-func (p *Policy) release(ctx context.Context, s *sandbox, chosen func(name string, ended bool) bool) {
+func (p *Policy) release(ctx context.Context, s *sandbox, chosen func(name string, ended bool) bool) (some bool) {
 	for name, ended := range s.names {
 		if chosen(name, ended) {
 			p.remove(ctx, s, s.key(name))
 			delete(s.names, name)
+			some = true
 		}
 	}
+	return some
 }
 
 func (p *Policy) remove(ctx context.Context, s *sandbox, key string) {
@@ -173,18 +214,24 @@ func (p *Policy) remove(ctx context.Context, s *sandbox, key string) {
 }
 
 // leave gives everything back that a pod has, unless the pod lives on in another
-// sandbox.
+// sandbox. It waits for the end of the pod's processes: sweep calls it again.
 func (p *Policy) leave(ctx context.Context, s *sandbox) {
 	if s.stopped {
 		return
 	}
-	p.Log.Info("a pod has ended", "pod", s.namespace+"/"+s.name)
-	s.stopped = true
-	for _, m := range p.members {
+	for _, m := range p.all() {
 		if m.pod == s {
 			p.unbind(ctx, m)
 		}
 	}
+	for _, m := range p.all() {
+		if m.pod == s && m.pid != 0 && p.may(m) {
+			s.leaving = true
+			return
+		}
+	}
+	p.Log.Debug("a pod has ended", "pod", s.namespace+"/"+s.name)
+	s.stopped, s.leaving = true, false
 	for _, other := range p.sandboxes {
 		if other.uid == s.uid && !other.stopped {
 			return
@@ -197,101 +244,25 @@ func (p *Policy) leave(ctx context.Context, s *sandbox) {
 	}
 }
 
-// drift compares what the members have with what the ledger has for them, and
-// gives the updates that make them equal. The caller holds mu.
-func (p *Policy) drift(ctx context.Context) ([]*api.ContainerUpdate, error) {
-	list, err := p.Client.Allocation().List(ctx, &allocationv1.ListRequest{})
-	if err != nil {
-		return nil, err
-	}
-	state, err := p.Client.CPU().GetState(ctx, &cpuv1.GetStateRequest{})
-	if err != nil {
-		return nil, err
-	}
-	if p.shared, err = cpuset.Parse(state.GetShared().GetCpus()); err != nil {
-		return nil, fault.Internalf("shared CPUs: %w", err)
-	}
-	wanted := map[string]string{}
-	for _, pod := range list.GetPods() {
-		for _, c := range pod.GetContainers() {
-			wanted[pod.GetUid()+"/"+c.GetName()] = c.GetCpus().GetCpus()
-		}
-	}
-	var updates []*api.ContainerUpdate
-	for _, m := range p.live() {
-		cpus, placed := wanted[m.key+"/"+m.name]
-		if !placed {
-			cpus = p.shared.String()
-		}
-		if cpus == "" || cpus == m.cpus && !p.strays(m, cpus) {
-			continue
-		}
-		m.cpus = cpus
-		updates = append(updates, update(m))
-	}
-	return updates, nil
-}
-
-// strays tells whether the kernel lets a member run where it should not.
-func (p *Policy) strays(m *member, cpus string) bool {
-	if m.pid == 0 {
-		return false
-	}
-	now, err := p.CPUsOf(m.pid)
-	if err != nil {
-		return false // it has gone, or nobody knows now
-	}
-	set, err := cpuset.Parse(cpus)
-	return err == nil && !now.IsSubsetOf(set)
-}
-
 // gone tells whether the CPUs of a process could not be read because it has ended: before
 // its file was opened, or before it was read. Another error says nothing of the process.
 func gone(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH) }
 
-// live lists the members that have not exited, in the order of their ids.
-func (p *Policy) live() (out []*member) {
-	for _, m := range p.members {
-		if !m.stopped {
-			out = append(out, m)
-		}
-	}
-	slices.SortFunc(out, func(a, b *member) int { return cmp.Compare(a.id, b.id) })
-	return out
+// all lists the members in the order of their ids, live those of whose end nobody has told.
+func (p *Policy) all() []*member {
+	return slices.SortedFunc(maps.Values(p.members), func(a, b *member) int { return cmp.Compare(a.id, b.id) })
 }
 
-// vacate sees that nobody else is on a container's own CPUs any more.
-func (p *Policy) vacate(m *member) error {
-	if m.own.IsEmpty() {
-		return nil
-	}
-	for _, other := range p.live() {
-		if other == m || !other.own.IsEmpty() {
-			continue // the ledger keeps those apart
-		}
-		if flying, err := cpuset.Parse(other.flying); err == nil && flying.Overlaps(m.own) {
-			return fault.Unavailablef("container %s may just be getting CPUs of %s", other.name, m.own)
-		}
-		now, err := cpuset.Parse(other.cpus)
-		if other.pid != 0 {
-			if now, err = p.CPUsOf(other.pid); gone(err) {
-				continue // it has gone
-			}
-		}
-		// No CPUs are those of a member whose last update failed.
-		if err != nil || now.IsEmpty() || now.Overlaps(m.own) {
-			p.kick()
-			return fault.Unavailablef("container %s of %s/%s may still be on CPUs %s", other.name, other.pod.namespace, other.pod.name, m.own)
-		}
-	}
-	return nil
+func (p *Policy) live() []*member {
+	return slices.DeleteFunc(p.all(), func(m *member) bool { return m.stopped })
 }
 
-func update(m *member) *api.ContainerUpdate {
+// update gives a member CPUs, if there are any, and its memory nodes.
+func update(m *member, cpus cpuset.Set) *api.ContainerUpdate {
 	u := &api.ContainerUpdate{}
 	u.SetContainerId(m.id)
-	if m.cpus != "" {
-		u.SetLinuxCPUSetCPUs(m.cpus)
+	if !cpus.IsEmpty() {
+		u.SetLinuxCPUSetCPUs(cpus.String())
 	}
 	if m.mems != "" {
 		u.SetLinuxCPUSetMems(m.mems)

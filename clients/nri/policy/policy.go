@@ -14,6 +14,7 @@ import (
 	"github.com/berthd/berth/clients/berth"
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/placement"
 )
 
 // Config is what a policy is made of.
@@ -35,27 +36,35 @@ type Config struct {
 	// CPUsOf reads the CPUs that a process may run on; fs.ErrNotExist or ESRCH if it has
 	// ended.
 	CPUsOf func(pid int) (cpuset.Set, error)
-	Log    *slog.Logger
+	// Move puts a sandbox's own process on some CPUs; nil where that is nobody's job.
+	Move func(pid int, cpus cpuset.Set) error
+	// Now is the clock; nil for the system's.
+	Now func() time.Time
+	Log *slog.Logger
 }
 
 // Policy answers a runtime's events. Its methods are the handlers that package
 // stub of NRI looks for, and Follow.
 type Policy struct {
 	Config
-	kicked chan struct{} // look for drift
+	kicked chan struct{} // compare and write
 
 	mu        sync.Mutex // guards what is below; held over calls of berthd
 	sandboxes map[string]*sandbox
 	members   map[string]*member
-	shared    cpuset.Set // as last known
-	told      bool       // the runtime has told what runs; nothing is released before
-	unsettled bool       // berthd has not heard it
-	barred    error      // berthd has the containers of a runtime itself
-	warned    bool       // the log has told of devices that nobody would give
+	tracker   placement.Tracker // of the members, by their ids
+	shared    cpuset.Set        // as last known
+	told      bool              // the runtime has told what runs; nothing is released before
+	unsettled bool              // berthd has not heard it
+	barred    error             // berthd has the containers of a runtime itself
+	warned    bool              // the log has told of devices that nobody would give
 }
 
 // New makes a policy that knows nothing yet.
 func New(c Config) *Policy {
+	if c.Now == nil {
+		c.Now = time.Now
+	}
 	return &Policy{Config: c, kicked: make(chan struct{}, 1), sandboxes: map[string]*sandbox{}, members: map[string]*member{}}
 }
 
@@ -109,8 +118,12 @@ type sandbox struct {
 	spec    *typesv1.Pod
 	whole   bool
 	stopped bool
-	// pid is the sandbox's own process, 0 if the runtime does not tell.
-	pid int
+	// leaving says that it has ended as far as the runtime tells, and that a process of it
+	// is still there.
+	leaving bool
+	// pid is the sandbox's own process, 0 if the runtime does not tell; it is on cpus.
+	pid  int
+	cpus cpuset.Set
 	// names has the containers that are, or were, admitted apart; true for those
 	// that have ended.
 	names map[string]bool
@@ -129,14 +142,29 @@ type member struct {
 	// own are the CPUs that it has for itself; free says that it has no quota on them.
 	own  cpuset.Set
 	free bool
-	// cpus and mems are what the runtime was given last; flying is what an update
-	// that is under way gives.
-	cpus, mems string
-	flying     string
-	pid        int
-	bound      bool
-	stopped    bool
+	// mems is what the runtime was given last.
+	mems string
+	// answered are the CPUs in an answer to the runtime that it may still be carrying out;
+	// pushed are those in an update that was requested and has not returned.
+	// behind says that the answer was given while that update was under way.
+	answered, pushed cpuset.Set
+	behind           bool
+	pid              int
+	bound            bool
+	// allowed says that it has CPUs of its own and was let start on them.
+	allowed bool
+	// stopped says that the runtime has told of its end, at the time ended. It stays known
+	// as long as its process is there.
+	stopped bool
+	ended   time.Time
+	// moved says that its memory nodes have changed and the runtime was not told.
+	moved bool
+	// unlisted says that the runtime's last list did not have it.
+	unlisted bool
 }
+
+// title is what people call a member.
+func (m *member) title() string { return m.name + " of " + m.pod.namespace + "/" + m.pod.name }
 
 // key names a container in berthd that is admitted apart.
 func (s *sandbox) key(name string) string { return s.uid + "." + name }
@@ -192,7 +220,7 @@ func (p *Policy) within(ctx context.Context, percent time.Duration) (context.Con
 	return context.WithTimeout(ctx, p.Timeout()*percent/100)
 }
 
-// kick lets Follow look for drift.
+// kick lets Follow compare.
 func (p *Policy) kick() {
 	select {
 	case p.kicked <- struct{}{}:

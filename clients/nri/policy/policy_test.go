@@ -327,7 +327,7 @@ func TestBlind(t *testing.T) {
 	}
 	look := func() {
 		t.Helper()
-		if _, err := e.policy.look(t.Context()); err != nil {
+		if _, _, err := e.policy.look(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -26,6 +26,7 @@ func (p *Policy) UpdateContainer(ctx context.Context, _ *api.PodSandbox, c *api.
 	defer cancel()
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.arrived()
 	m := p.members[c.GetId()]
 	if m == nil {
 		return nil, nil
@@ -45,7 +46,15 @@ func (p *Policy) UpdateContainer(ctx context.Context, _ *api.PodSandbox, c *api.
 		}
 		m.asked = wanted
 	}
-	u := update(m)
+	// The runtime carries this update out after it has gone on to other events. Of CPUs that
+	// change, an update could therefore be older than one that was requested since; without
+	// CPUs, the container keeps those that the runtime was given last.
+	u := update(m, m.own)
+	if r.GetCpu().GetCpus() != "" && m.own.IsEmpty() {
+		t, _ := p.tracker.Get(m.id)
+		u = update(m, t.WantedCPUs)
+		p.send(m, t.WantedCPUs)
+	}
 	if m.free {
 		u.SetLinuxCPUQuota(-1)
 	}

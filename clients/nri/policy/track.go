@@ -1,0 +1,291 @@
+package policy
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/containerd/nri/pkg/api"
+
+	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
+	cpuv1 "github.com/berthd/berth/api/berth/cpu/v1"
+	"github.com/berthd/berth/managers/cpuset"
+	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/placement"
+)
+
+// apply tells the tracker what has happened to a member.
+func (p *Policy) apply(m *member, kind placement.EventKind, cpus cpuset.Set) {
+	p.tracker.Apply(placement.Event{Kind: kind, ID: m.id, Name: m.title(), CPUs: cpus, At: p.Now()})
+}
+
+// may tells whether processes of a member may run.
+func (p *Policy) may(m *member) bool {
+	c, known := p.tracker.Get(m.id)
+	return known && c.Phase != placement.Exited && c.Phase != placement.Planned
+}
+
+// mayRun tells whether processes of a container of this name may run.
+func (p *Policy) mayRun(s *sandbox, name string) bool {
+	for _, m := range p.members {
+		if m.pod == s && m.name == name && p.may(m) {
+			return true
+		}
+	}
+	return false
+}
+
+// want takes over what the ledger has for the members. The caller holds mu.
+func (p *Policy) want(ctx context.Context) error {
+	list, err := p.Client.Allocation().List(ctx, &allocationv1.ListRequest{})
+	if err != nil {
+		return err
+	}
+	state, err := p.Client.CPU().GetState(ctx, &cpuv1.GetStateRequest{})
+	if err != nil {
+		return err
+	}
+	if p.shared, err = cpuset.Parse(state.GetShared().GetCpus()); err != nil {
+		return fault.Internalf("shared CPUs: %w", err)
+	}
+	placed := map[string]cpuset.Set{}
+	for _, pod := range list.GetPods() {
+		for _, c := range pod.GetContainers() {
+			if placed[pod.GetUid()+"/"+c.GetName()], err = cpuset.Parse(c.GetCpus().GetCpus()); err != nil {
+				return fault.Internalf("CPUs of container %s: %w", c.GetName(), err)
+			}
+		}
+	}
+	for _, m := range p.live() {
+		cpus, known := placed[m.key+"/"+m.name]
+		if !known {
+			cpus = p.shared
+		}
+		p.tracker.Want(m.id, cpus, m.own)
+	}
+	p.moveSandboxes()
+	return nil
+}
+
+// moveSandboxes puts the processes of sandboxes on the shared CPUs. The runtime starts
+// them on all CPUs, and no event of NRI can change that.
+func (p *Policy) moveSandboxes() {
+	if p.Move == nil || p.shared.IsEmpty() {
+		return
+	}
+	for _, s := range p.sandboxes {
+		if s.pid == 0 || s.stopped || s.cpus == p.shared {
+			continue
+		}
+		if err := p.Move(s.pid, p.shared); err != nil {
+			if !gone(err) {
+				p.Log.Warn("move a sandbox's process to the shared CPUs", "pod", s.namespace+"/"+s.name, "pid", s.pid, "cpus", p.shared.String(), "error", err)
+			}
+			continue
+		}
+		s.cpus = p.shared
+	}
+}
+
+// observe tells the tracker where a member's process may run now, as the kernel has it.
+// A process may have narrowed its own affinity and may widen it again: as long as it is
+// within what the member was given, it counts with all of that. Without a process nothing
+// is seen; an error says that nobody can tell.
+func (p *Policy) observe(m *member) (now cpuset.Set, seen bool, err error) {
+	if m.pid == 0 {
+		return cpuset.Set{}, false, nil
+	}
+	now, err = p.CPUsOf(m.pid)
+	switch {
+	case gone(err):
+		p.apply(m, placement.Ended, cpuset.Set{})
+		return cpuset.Set{}, false, nil
+	case err != nil:
+		return cpuset.Set{}, false, err
+	}
+	on := now
+	if c, _ := p.tracker.Get(m.id); now.IsSubsetOf(c.AssignedCPUs) {
+		on = c.AssignedCPUs
+	}
+	p.apply(m, placement.KernelRuns, on)
+	return now, true, nil
+}
+
+// began tells the tracker of a member's process. What it was sent before may have come
+// too late for its start: the kernel says what holds.
+func (p *Policy) began(m *member, pid int) {
+	m.pid = pid
+	p.apply(m, placement.ShownRunning, cpuset.Set{})
+	now, err := p.CPUsOf(pid)
+	switch {
+	case gone(err):
+		p.apply(m, placement.Ended, cpuset.Set{})
+	case err == nil:
+		p.apply(m, placement.KernelRuns, now)
+	}
+}
+
+// end tells the tracker of a member's end. Its process may still be there.
+func (p *Policy) end(m *member) {
+	if m.pid != 0 {
+		if _, err := p.CPUsOf(m.pid); gone(err) {
+			p.apply(m, placement.Ended, cpuset.Set{})
+			return
+		}
+	}
+	p.apply(m, placement.Stop, cpuset.Set{})
+}
+
+// send tells the tracker of CPUs that leave for the runtime in an answer, which carries
+// them out before its next event.
+func (p *Policy) send(m *member, cpus cpuset.Set) {
+	p.apply(m, placement.Sent, cpus)
+	m.answered, m.behind = cpus, !m.pushed.IsEmpty()
+}
+
+// arrived takes note that the runtime has carried out its last answers: it has an event,
+// or has done an update since. It tells nothing of how that went. Of a container that it
+// did not store yet, or that is being started, the kernel tells later. An update that was
+// requested before the answer may still be carried out after it.
+func (p *Policy) arrived() {
+	for _, m := range p.members {
+		if m.answered.IsEmpty() || m.behind && !m.pushed.IsEmpty() {
+			continue
+		}
+		p.outcome(m, m.answered, nil)
+		m.answered = cpuset.Set{}
+	}
+}
+
+// outcome tells the tracker what became of CPUs that were sent.
+func (p *Policy) outcome(m *member, cpus cpuset.Set, err error) {
+	now, seen, blind := p.observe(m)
+	switch {
+	case seen && now.IsSubsetOf(cpus):
+		p.apply(m, placement.Confirmed, cpus)
+	case seen && err == nil, errors.Is(err, errRefused):
+		p.apply(m, placement.Refused, cpus)
+		p.kick()
+	case err != nil || blind != nil:
+		p.apply(m, placement.Failed, cpus)
+	default:
+		p.apply(m, placement.Confirmed, cpus)
+	}
+}
+
+// errRefused is the error of an update that the runtime says it did not carry out.
+var errRefused = errors.New("the runtime refused")
+
+// writable are the updates that are due, of those members that are chosen. A container
+// that the runtime does not store yet cannot be updated: it is compared when it is
+// stored, and when it runs.
+func (p *Policy) writable(chosen func(*member, placement.Container) bool) (out []placement.Write) {
+	for _, w := range p.tracker.Writes() {
+		m := p.members[w.ID]
+		c, _ := p.tracker.Get(w.ID)
+		if m == nil || m.stopped || m.unlisted || c.Phase == placement.Starting || m.pushed == w.CPUs || !chosen(m, c) {
+			continue
+		}
+		out = append(out, w)
+	}
+	for _, m := range p.live() {
+		c, _ := p.tracker.Get(m.id)
+		listed := slices.ContainsFunc(out, func(w placement.Write) bool { return w.ID == m.id })
+		if m.moved && !listed && c.Phase != placement.Starting && !c.WantedCPUs.IsEmpty() && chosen(m, c) {
+			out = append(out, placement.Write{ID: m.id, CPUs: c.WantedCPUs})
+		}
+	}
+	return out
+}
+
+// updates puts writes into an answer. One that fails is no reason for the runtime to
+// fail what it was asked for.
+func (p *Policy) updates(writes []placement.Write) (out []*api.ContainerUpdate) {
+	for _, w := range writes {
+		m := p.members[w.ID]
+		u := update(m, w.CPUs)
+		u.SetIgnoreFailure()
+		m.moved = false
+		p.send(m, w.CPUs)
+		out = append(out, u)
+	}
+	return out
+}
+
+// clear gives the updates that take others from a member's own CPUs.
+func (p *Policy) clear(m *member) []*api.ContainerUpdate {
+	if m.own.IsEmpty() {
+		return nil
+	}
+	for _, other := range p.all() {
+		_, _, _ = p.observe(other) // who cannot be seen counts as before
+	}
+	return p.updates(p.writable(func(other *member, c placement.Container) bool {
+		return other != m && (c.Anywhere || c.PossibleCPUs.Overlaps(m.own))
+	}))
+}
+
+// vacate sees that nobody else may be on a member's own CPUs any more, and that a member
+// that was sent other CPUs too late does not come to those of others.
+func (p *Policy) vacate(m *member) error {
+	var errs []error
+	for _, other := range p.all() {
+		if _, _, err := p.observe(other); err != nil && other != m && !m.own.IsEmpty() {
+			errs = append(errs, fault.Unavailablef("CPUs %s may be in use by container %s: %w", m.own, other.title(), err))
+		}
+	}
+	blockers := p.tracker.Block(m.id, p.Now())
+	if m.own.IsEmpty() {
+		blockers = nil
+		for _, b := range p.tracker.Intrusions(m.id) {
+			if p.members[b.ID] != nil && p.members[b.ID].allowed {
+				blockers = append(blockers, b)
+			}
+		}
+	}
+	for _, b := range blockers {
+		err := fault.Unavailablef("%s", b)
+		if other := p.members[b.ID]; other != nil && other.pushed.Overlaps(m.own) {
+			err = fault.Unavailablef("container %s may just be getting CPUs %s", b.Name, b.CPUs)
+		}
+		errs = append(errs, err)
+	}
+	if len(errs) > 0 {
+		p.kick()
+		return errors.Join(errs...)
+	}
+	m.allowed = !m.own.IsEmpty()
+	return nil
+}
+
+// ending is how long a container without a known process may take to end once the
+// runtime has told so.
+const ending = 2 * time.Second
+
+// expire ends what nothing is heard of: starts that take too long, and containers that
+// have ended without ever showing a process.
+func (p *Policy) expire() {
+	now := p.Now()
+	ids, _ := p.tracker.Overdue(now)
+	for _, id := range ids {
+		if m := p.members[id]; m != nil {
+			p.Log.Warn("a container was made and does not start; it no longer keeps others from their CPUs", "container", m.title(), "id", id, "after", placement.StartTime)
+			p.apply(m, placement.StartOverdue, cpuset.Set{})
+		}
+	}
+	for _, m := range p.all() {
+		if m.stopped && m.pid == 0 && now.Sub(m.ended) >= ending {
+			p.apply(m, placement.KernelEmpty, cpuset.Set{})
+		}
+	}
+}
+
+// forget drops a member. As long as its process is there, it stays known.
+func (p *Policy) forget(m *member) {
+	if m.pid != 0 && p.may(m) {
+		return
+	}
+	p.tracker.Forget(m.id)
+	delete(p.members, m.id)
+}

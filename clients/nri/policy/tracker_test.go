@@ -1,0 +1,375 @@
+package policy
+
+import (
+	"bytes"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/containerd/nri/pkg/api"
+
+	"github.com/berthd/berth/managers/cpuset"
+)
+
+// put has the fake's kernel run a container on some CPUs.
+func (e *engine) put(id, cpus string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.cpus[id] = cpus
+}
+
+// startsAlone has a container of its own tried until it starts, and sees that it then
+// shares no CPU with another one.
+func (e *engine) startsAlone(p *api.PodSandbox, c *api.Container, others ...string) {
+	e.t.Helper()
+	eventually(e.t, "container "+c.GetId()+" starts", func() bool { return e.start(p, c) == nil })
+	own := set(e.t, e.on(c.GetId()))
+	for _, id := range others {
+		if cpus := set(e.t, e.on(id)); cpus.Overlaps(own) {
+			e.t.Errorf("container %s runs on %s, and %s on %s", c.GetId(), own, id, cpus)
+		}
+	}
+}
+
+// TestNotStoredYet has a container that shares CPUs between its creation and its entry in
+// the runtime's store. The runtime answers an update of it without an error and does
+// nothing.
+func TestNotStoredYet(t *testing.T) {
+	t.Parallel()
+	d := startBerthd(t)
+	e := newEngine(t, Config{Client: d.Client})
+	e.follow()
+	web, trainer := pod("web", "burstable"), pod("trainer", "guaranteed")
+	w, tr := container(web, "main", "web-1", 500, 0), container(trainer, "main", "trainer-1", 2000, gib)
+	adjust, _, err := e.policy.CreateContainer(t.Context(), web, w)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.create(trainer, tr); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.start(trainer, tr); err == nil || !strings.Contains(err.Error(), "container main of default/web, which is being started") {
+		t.Errorf("a container started while another one was made that has its CPUs: %v", err)
+	}
+	e.put("web-1", adjust.GetLinux().GetResources().GetCpu().GetCpus())
+	if err := e.policy.PostCreateContainer(t.Context(), web, w); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.start(web, w); err != nil {
+		t.Errorf("a container that shares CPUs waits for another one: %v", err)
+	}
+	e.startsAlone(trainer, tr, "web-1")
+}
+
+// TestStartUnderWay has a container whose start the runtime has begun with the CPUs of
+// before: updates until its end only change what the next start would read.
+func TestStartUnderWay(t *testing.T) {
+	t.Parallel()
+	d := startBerthd(t)
+	e := newEngine(t, Config{Client: d.Client})
+	e.follow()
+	web, trainer := pod("web", "burstable"), pod("trainer", "guaranteed")
+	w, tr := container(web, "main", "web-1", 500, 0), container(trainer, "main", "trainer-1", 2000, gib)
+	if _, err := e.create(web, w); err != nil {
+		t.Fatal(err)
+	}
+	read := e.on("web-1")
+	if _, err := e.create(trainer, tr); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the runtime is told other CPUs", func() bool { return !set(t, e.on("web-1")).Overlaps(set(t, e.on("trainer-1"))) })
+	if err := e.policy.StartContainer(t.Context(), web, w); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.start(trainer, tr); err == nil || !strings.Contains(err.Error(), "container main of default/web, which is being started") {
+		t.Errorf("a container started while the start of another one was under way: %v", err)
+	}
+	e.put("web-1", read)
+	e.mu.Lock()
+	e.pids[77] = "web-1"
+	e.mu.Unlock()
+	w.Pid = 77
+	if err := e.policy.PostStartContainer(t.Context(), web, w); err != nil {
+		t.Fatal(err)
+	}
+	e.startsAlone(trainer, tr, "web-1")
+}
+
+// TestStartOverdue has a container that was made and never starts: in the end it keeps
+// nobody from his CPUs.
+func TestStartOverdue(t *testing.T) {
+	t.Parallel()
+	d := startBerthd(t)
+	var late time.Duration
+	e := newEngine(t, Config{Client: d.Client, Now: func() time.Time { return time.Unix(1000, 0).Add(late) }})
+	web, trainer := pod("web", "burstable"), pod("trainer", "guaranteed")
+	if _, err := e.create(web, container(web, "main", "web-1", 500, 0)); err != nil {
+		t.Fatal(err)
+	}
+	tr := container(trainer, "main", "trainer-1", 2000, gib)
+	if _, err := e.create(trainer, tr); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := e.policy.push(t.Context(), e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := e.start(trainer, tr); err == nil {
+		t.Error("a container started while another one was being started")
+	}
+	late = 3 * time.Minute
+	if err := e.policy.push(t.Context(), e); err != nil {
+		t.Fatal(err)
+	}
+	e.startsAlone(trainer, tr)
+}
+
+// TestLateResize has the runtime carry a resize out after it has moved the container.
+func TestLateResize(t *testing.T) {
+	t.Parallel()
+	d := startBerthd(t)
+	e := newEngine(t, Config{Client: d.Client})
+	web, trainer := pod("web", "burstable"), pod("trainer", "guaranteed")
+	w, tr := container(web, "main", "web-1", 500, 0), container(trainer, "main", "trainer-1", 2000, gib)
+	e.run(web, w)
+	updates, err := e.policy.UpdateContainer(t.Context(), web, w, size(700, 0, gib))
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.run(trainer, tr)
+	e.apply(updates)
+	if set(t, e.on("web-1")).Overlaps(set(t, e.on("trainer-1"))) {
+		t.Errorf("after the resize: %v", e.all())
+	}
+}
+
+// TestAnswersFailNobody: an update in an answer concerns those who are in the way, and its
+// failure is not that of the container that is made.
+func TestAnswersFailNobody(t *testing.T) {
+	t.Parallel()
+	d := startBerthd(t)
+	e := newEngine(t, Config{Client: d.Client})
+	web, other, trainer := pod("web", "burstable"), pod("other", "burstable"), pod("trainer", "guaranteed")
+	e.run(web, container(web, "main", "web-1", 500, 0))
+	e.put("web-1", "0-3") // somebody has moved it
+	if _, updates, err := e.policy.CreateContainer(t.Context(), other, container(other, "main", "other-1", 500, 0)); err != nil || len(updates) > 0 {
+		t.Errorf("a container that shares CPUs: updates %v, %v", updates, err)
+	}
+	e.put("web-1", "0-7")
+	_, updates, err := e.policy.CreateContainer(t.Context(), trainer, container(trainer, "main", "trainer-1", 2000, gib))
+	if err != nil || len(updates) != 1 || !updates[0].GetIgnoreFailure() {
+		t.Errorf("a container of its own: updates %v, %v", updates, err)
+	}
+}
+
+// TestSuccessor replaces a pod whose container has ended and whose sandbox is still there.
+func TestSuccessor(t *testing.T) {
+	t.Parallel()
+	d := startBerthd(t)
+	e := newEngine(t, Config{Client: d.Client})
+	first, second := pod("first", "guaranteed"), pod("second", "guaranteed")
+	c := container(first, "main", "first-1", 7000, gib)
+	e.run(first, c)
+	// The runtime says that it has ended, and a process is left.
+	if _, err := e.policy.StopContainer(t.Context(), first, c); err != nil {
+		t.Fatal(err)
+	}
+	next := container(second, "main", "second-1", 7000, gib)
+	if _, err := e.create(second, next); err == nil || !strings.Contains(err.Error(), "CPUs 1-7 are held by container main of default/first, which is ending") {
+		t.Errorf("the successor of a container that is ending: %v", err)
+	}
+	e.stop(first, c)
+	e.run(second, next)
+	// The next one is made while the process of the one before is there: it does not start.
+	if got := d.uids(); !slices.Equal(got, []string{"second-uid.main"}) {
+		t.Errorf("berthd has %v", got)
+	}
+}
+
+// TestStoppedPodRuns has a process outlive the end of its pod, as the runtime tells it.
+func TestStoppedPodRuns(t *testing.T) {
+	t.Parallel()
+	d := startBerthd(t)
+	e := newEngine(t, Config{Client: d.Client})
+	trainer := pod("trainer", "guaranteed")
+	e.run(trainer, container(trainer, "main", "trainer-1", 2000, gib))
+	for _, end := range []error{e.policy.StopPodSandbox(t.Context(), trainer), e.policy.RemovePodSandbox(t.Context(), trainer)} {
+		if end != nil {
+			t.Fatal(end)
+		}
+	}
+	if got := d.uids(); !slices.Equal(got, []string{"trainer-uid.main"}) {
+		t.Errorf("a process runs, and berthd has %v", got)
+	}
+	e.mu.Lock()
+	delete(e.cpus, "trainer-1")
+	e.mu.Unlock()
+	if !e.policy.sweepNow(t.Context()) {
+		t.Error("the end of the process was not seen")
+	}
+	if got := d.uids(); len(got) > 0 || len(e.policy.sandboxes) > 0 || len(e.policy.members) > 0 {
+		t.Errorf("berthd still has %v; known are %v and %v", got, e.policy.sandboxes, e.policy.members)
+	}
+}
+
+// TestNeverRan frees what a container has that was made and never got a process, once its
+// sandbox's process has gone.
+func TestNeverRan(t *testing.T) {
+	t.Parallel()
+	d := startBerthd(t)
+	e := newEngine(t, Config{Client: d.Client})
+	trainer := pod("trainer", "guaranteed")
+	if _, err := e.create(trainer, container(trainer, "main", "trainer-1", 2000, gib)); err != nil {
+		t.Fatal(err)
+	}
+	if e.policy.sweepNow(t.Context()) {
+		t.Error("a container that is being started has ended")
+	}
+	e.mu.Lock()
+	e.ended = true
+	e.mu.Unlock()
+	e.policy.sweepNow(t.Context())
+	if got := d.uids(); len(got) > 0 {
+		t.Errorf("berthd still has %v", got)
+	}
+}
+
+// TestListOfTheDead has a runtime list a container without a process in a sandbox without
+// one: neither starts any more.
+func TestListOfTheDead(t *testing.T) {
+	t.Parallel()
+	d := startBerthd(t)
+	e := newEngine(t, Config{Client: d.Client})
+	trainer := pod("trainer", "guaranteed")
+	c := container(trainer, "main", "trainer-1", 2000, gib)
+	if _, err := e.create(trainer, c); err != nil {
+		t.Fatal(err)
+	}
+	trainer.Pid, c.State = 0, api.ContainerState_CONTAINER_CREATED
+	if _, err := e.policy.Synchronize(t.Context(), []*api.PodSandbox{trainer}, []*api.Container{c}); err != nil {
+		t.Fatal(err)
+	}
+	if got := d.uids(); len(got) > 0 {
+		t.Errorf("berthd still has %v", got)
+	}
+	// If it starts all the same, it has a place again.
+	trainer.Pid = sandboxPID
+	if err := e.start(trainer, c); err != nil {
+		t.Error(err)
+	}
+	if got := d.uids(); !slices.Equal(got, []string{"trainer-uid.main"}) {
+		t.Errorf("berthd has %v", got)
+	}
+}
+
+// TestEmptyList has a runtime that tells of nothing while containers run.
+func TestEmptyList(t *testing.T) {
+	t.Parallel()
+	d := startBerthd(t)
+	e := newEngine(t, Config{Client: d.Client})
+	web, trainer, next := pod("web", "burstable"), pod("trainer", "guaranteed"), pod("next", "guaranteed")
+	e.run(web, container(web, "main", "web-1", 500, 0))
+	own := set(t, e.run(trainer, container(trainer, "main", "trainer-1", 2000, gib)))
+	if _, err := e.policy.Synchronize(t.Context(), nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	if got := d.uids(); !slices.Equal(got, []string{"trainer-uid.main", "web-uid.main"}) {
+		t.Errorf("berthd has %v", got)
+	}
+	c := container(next, "main", "next-1", 4000, gib)
+	if _, err := e.create(next, c); err != nil {
+		t.Fatal(err)
+	}
+	if cpus := set(t, e.on("next-1")); cpus.Len() != 4 || cpus.Overlaps(own) {
+		t.Errorf("the next container has %s, and another one %s", cpus, own)
+	}
+	e.mu.Lock()
+	maps.DeleteFunc(e.cpus, func(id, _ string) bool { return id != "next-1" })
+	e.ended = true
+	e.mu.Unlock()
+	e.policy.sweepNow(t.Context())
+	if got := d.uids(); slices.Contains(got, "trainer-uid.main") || slices.Contains(got, "web-uid.main") {
+		t.Errorf("berthd still has %v", got)
+	}
+}
+
+// TestSandboxesMove keeps the processes of sandboxes on the shared CPUs.
+func TestSandboxesMove(t *testing.T) {
+	t.Parallel()
+	d := startBerthd(t)
+	moved := map[int]string{}
+	e := newEngine(t, Config{Client: d.Client, Move: func(pid int, cpus cpuset.Set) error {
+		moved[pid] = cpus.String()
+		return nil
+	}})
+	web, trainer := pod("web", "burstable"), pod("trainer", "guaranteed")
+	web.Pid = sandboxPID + 1
+	e.run(web, container(web, "main", "web-1", 500, 0))
+	if moved[sandboxPID+1] != "0-7" {
+		t.Errorf("the sandbox's process is on %v", moved)
+	}
+	own := set(t, e.run(trainer, container(trainer, "main", "trainer-1", 2000, gib)))
+	shared := set(t, "0-7").Minus(own).String()
+	if !maps.Equal(moved, map[int]string{sandboxPID: shared, sandboxPID + 1: shared}) {
+		t.Errorf("the sandboxes' processes are on %v, want %s", moved, shared)
+	}
+	late := pod("late", "burstable")
+	late.Pid = sandboxPID + 2
+	if err := e.policy.RunPodSandbox(t.Context(), late); err != nil {
+		t.Fatal(err)
+	}
+	if moved[sandboxPID+2] != shared {
+		t.Errorf("a new sandbox's process is on %q, want %s", moved[sandboxPID+2], shared)
+	}
+}
+
+// TestQuiet: a container's life leaves no line in the log.
+func TestQuiet(t *testing.T) {
+	t.Parallel()
+	d := startBerthd(t)
+	var log bytes.Buffer
+	e := newEngine(t, Config{Client: d.Client, Log: slog.New(slog.NewTextHandler(&log, nil))})
+	log.Reset()
+	web, trainer := pod("web", "burstable"), pod("trainer", "guaranteed")
+	w, tr := container(web, "main", "web-1", 500, 0), container(trainer, "main", "trainer-1", 2000, gib)
+	e.run(web, w)
+	e.run(trainer, tr)
+	if err := e.policy.push(t.Context(), e); err != nil {
+		t.Fatal(err)
+	}
+	e.stop(trainer, tr)
+	e.end(trainer)
+	e.end(web)
+	if log.Len() > 0 {
+		t.Errorf("the log has\n%s", log.String())
+	}
+}
+
+// TestFailuresAreNamed: who could not be moved is named as people know him.
+func TestFailuresAreNamed(t *testing.T) {
+	t.Parallel()
+	d := startBerthd(t)
+	var log bytes.Buffer
+	e := newEngine(t, Config{Client: d.Client, Log: slog.New(slog.NewTextHandler(&log, nil))})
+	web, trainer := pod("web", "burstable"), pod("trainer", "guaranteed")
+	e.run(web, container(web, "main", "web-1", 500, 0))
+	e.stuck = true
+	tr := container(trainer, "main", "trainer-1", 2000, gib)
+	if _, err := e.create(trainer, tr); err != nil {
+		t.Fatal(err)
+	}
+	e.fails = map[string]bool{"web-1": true}
+	if err := e.policy.push(t.Context(), e); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(log.String(), "main of default/web") {
+		t.Errorf("the log has\n%s", log.String())
+	}
+	if err := e.start(trainer, tr); err == nil {
+		t.Error("a container started while another one was on its CPUs")
+	}
+}
