@@ -14,7 +14,7 @@ import (
 // attack does what a container does that wants to get out; false if the verb is none
 // of these.
 func attack(verb string, args []string, told <-chan os.Signal) (bool, error) {
-	wanted := map[string]int{"link": 2, "directory": 1, "pipe": 1, "swap": 2, "copy": 3, "appear": 1, "node": 1, "call": 1, "mode": 1, "files": 0}
+	wanted := map[string]int{"link": 2, "directory": 1, "pipe": 1, "swap": 2, "copy": 3, "appear": 1, "node": 1, "call": 1, "mode": 1, "files": 0, "reach": 1}
 	n, ok := wanted[verb]
 	if !ok {
 		return false, nil
@@ -47,10 +47,31 @@ func attack(verb string, args []string, told <-chan os.Signal) (bool, error) {
 		fmt.Printf("mode.%s=%o %d:%d\n", args[0], stat.Mode, stat.Uid, stat.Gid)
 	case "files":
 		return true, files()
+	case "reach":
+		reach(args[0])
 	case "call":
 		fmt.Printf("call.%s=%s\n", args[0], call(args[0]))
 	}
 	return true, nil
+}
+
+// reach tells whether a file of the machine's could be read and written to. It writes
+// nothing: if it could, it would be the machine that runs the test.
+func reach(path string) {
+	can := func(flag int, use func(f *os.File) error) string {
+		f, err := os.OpenFile(path, flag|syscall.O_NONBLOCK, 0)
+		if err != nil {
+			return "no"
+		}
+		defer f.Close()
+		if err := use(f); err != nil {
+			return "no"
+		}
+		return "yes"
+	}
+	read := can(os.O_RDONLY, func(f *os.File) error { _, err := f.Read(make([]byte, 1)); return err })
+	write := can(os.O_WRONLY, func(*os.File) error { return nil })
+	fmt.Printf("reach.%s=read %s write %s\n", path, read, write)
 }
 
 // swap exchanges two names until it is told to end. It says so once it has begun.

@@ -9,6 +9,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
 	cgroupv1 "github.com/berthd/berth/api/berth/cgroup/v1"
@@ -236,4 +237,58 @@ func TestOrphanIsSweptUp(t *testing.T) {
 		t.Error("a pod that is known lost its process")
 	}
 	d.remove("a")
+}
+
+// TestCgroupNamesThatLeadElsewhere asks, as root, for cgroups by names that climb, that are
+// files, or that break lines: each is refused, and nothing is made or changed beside berth's
+// own tree.
+func TestCgroupNamesThatLeadElsewhere(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	n.needKernel()
+	d := n.start()
+	c := cgroupv1.NewCgroupServiceClient(d.conn)
+	outside := func() (names []string) {
+		for _, pattern := range []string{"/*", "/*/*"} {
+			found, err := filepath.Glob(cgroupMount + pattern)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, f := range found {
+				// Other tests make their own beside this one.
+				if strings.Contains(f, "escaped") {
+					names = append(names, f)
+				}
+			}
+		}
+		return names
+	}
+	root := "/" + n.cgroup
+	for _, name := range []string{
+		"..", "/..", "../escaped", "/../escaped", root + "/..", root + "/../escaped", root + "/../../escaped", root + "/kubepods/../../escaped",
+		root + "/./escaped", root + "/.", ".", "/.", "//escaped", root + "//escaped/../x", "/escaped/..", root + "/a\x00b", root + "/a\nb", root + "/\x1b[31m",
+		root + "/cgroup.procs", root + "/cgroup.kill", root + "/cgroup.subtree_control", root + "/memory.max", root + "/memory.limit_in_bytes",
+		root + "/cpuset.cpus", root + "/tasks", root + "/notify_on_release", root + "/release_agent", root + "/cpu.max", root + "/freezer.state",
+		root + "/devices.allow", root + "/pids.max", "/cgroup.procs", "/release_agent", "/tasks", root + "/" + strings.Repeat("a", 256), root + strings.Repeat("/a", 3000),
+	} {
+		for what, call := range map[string]func() error{
+			"Create":  func() error { _, err := c.Create(n.ctx(), &cgroupv1.CreateRequest{Name: name}); return err },
+			"Destroy": func() error { _, err := c.Destroy(n.ctx(), &cgroupv1.DestroyRequest{Name: name}); return err },
+			"Update": func() error {
+				_, err := c.Update(n.ctx(), &cgroupv1.UpdateRequest{Name: name, Values: &cgroupv1.Values{CpuShares: proto.Uint64(2)}})
+				return err
+			},
+			"Pids":      func() error { _, err := c.Pids(n.ctx(), &cgroupv1.PidsRequest{Name: name}); return err },
+			"GetConfig": func() error { _, err := c.GetConfig(n.ctx(), &cgroupv1.GetConfigRequest{Name: name}); return err },
+		} {
+			if err := call(); err == nil {
+				t.Errorf("%s %.60q is done", what, name)
+			}
+		}
+	}
+	if left := outside(); len(left) > 0 {
+		t.Errorf("made: %v", left)
+	}
+	d.admitted(burstable("a"))
+	d.check()
 }

@@ -31,10 +31,12 @@ func (s *Server) dial(ctx context.Context, path string) (*grpc.ClientConn, error
 // Dial connects to the socket of a plugin and waits until it answers, or ctx
 // ends; then the error is of class Unavailable.
 func Dial(ctx context.Context, path string, options ...grpc.DialOption) (*grpc.ClientConn, error) {
-	conn, err := grpc.NewClient("passthrough:///"+path, append(options,
+	// The path is no part of the target, which is an URL: %2e%2e%2f would lead out of the
+	// directory of plugins.
+	conn, err := grpc.NewClient("passthrough:///plugin", append(options,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithAuthority("localhost"),
-		grpc.WithContextDialer(func(ctx context.Context, path string) (net.Conn, error) {
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, "unix", path)
 		}),
 		grpc.WithIdleTimeout(0),
