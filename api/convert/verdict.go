@@ -16,17 +16,33 @@ var verdicts = map[admission.Outcome]admissionv1.Verdict{
 	admission.Deferred: admissionv1.Verdict_VERDICT_DEFERRED,
 }
 
+// traced tells whether the answer to an admission has its trace.
+func traced(o admission.Outcome, level admissionv1.TraceLevel) bool {
+	switch level {
+	case admissionv1.TraceLevel_TRACE_LEVEL_NONE:
+		return false
+	case admissionv1.TraceLevel_TRACE_LEVEL_FULL:
+		return true
+	}
+	return o != admission.Admitted
+}
+
 // Verdict returns the message form of the answer to an admission.
-func Verdict(v admission.Verdict) *admissionv1.AdmitResponse {
+func Verdict(v admission.Verdict, level admissionv1.TraceLevel) *admissionv1.AdmitResponse {
 	out := &admissionv1.AdmitResponse{
 		Verdict: verdicts[v.Outcome],
 		Reason:  string(v.Reason), Message: v.Message,
-		QosClass: QoS(v.QoS), Trace: Trace(v.Trace),
+		QosClass: QoS(v.QoS),
+	}
+	if v.Trace != nil {
+		out.AdmissionId = v.Trace.AdmissionID
+	}
+	if traced(v.Outcome, level) {
+		out.Trace = Trace(v.Trace)
 	}
 	for _, n := range v.Notes {
 		out.Notes = append(out.Notes, n.Text)
 	}
-	out.AdmissionId = out.GetTrace().GetAdmissionId()
 	if v.Pod != nil {
 		out.AdmissionId = v.Pod.AdmissionID
 		out.CgroupParent = v.Pod.CgroupParent
@@ -54,8 +70,8 @@ func condition(c *admission.Condition) *admissionv1.Condition {
 }
 
 // Resized returns the message form of the answer to a resize.
-func Resized(r admission.Resized) *admissionv1.ResizeResponse {
-	v := Verdict(r.Verdict)
+func Resized(r admission.Resized, level admissionv1.TraceLevel) *admissionv1.ResizeResponse {
+	v := Verdict(r.Verdict, level)
 	return &admissionv1.ResizeResponse{
 		Verdict: v.GetVerdict(), Reason: v.GetReason(), Message: v.GetMessage(), QosClass: v.GetQosClass(),
 		Allocations: v.GetAllocations(), Trace: v.GetTrace(), RetryAfter: v.GetRetryAfter(),

@@ -90,6 +90,9 @@ func (c *ctl) admit() *cobra.Command {
 				fmt.Fprintln(s.out)
 			}
 			req := &admissionv1.AdmitRequest{Pod: pod, DryRun: dryRun, AdmissionId: id}
+			if explain {
+				req.TraceLevel = admissionv1.TraceLevel_TRACE_LEVEL_FULL
+			}
 			answer, err := s.Admit(ctx, req)
 			if err != nil {
 				return err

@@ -149,7 +149,7 @@ func (s *stage) admit(ctx context.Context, trial *admission.Trial, m *typesv1.Po
 		v.Notes = append(v.Notes, admission.Note{Text: text})
 	}
 	return &admissionv1.SimulatedPod{
-		Uid: pod.UID, Namespace: pod.Namespace, Name: pod.Name, Verdict: convert.Verdict(v),
+		Uid: pod.UID, Namespace: pod.Namespace, Name: pod.Name, Verdict: convert.Verdict(v, admissionv1.TraceLevel_TRACE_LEVEL_FULL),
 	}, nil
 }
 
@@ -171,7 +171,7 @@ func (s *stage) room(ctx context.Context, view *ledger.View, o Options) (*admiss
 		if last, err = s.trial(trial.View(), s.engine.Tries).Admit(ctx, pod, notes...); err != nil {
 			return nil, err
 		}
-		room.Refusal = convert.Verdict(last)
+		room.Refusal = convert.Verdict(last, admissionv1.TraceLevel_TRACE_LEVEL_FULL)
 	}
 	return room, nil
 }

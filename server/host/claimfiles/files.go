@@ -203,10 +203,16 @@ const maxName = 255
 
 // write makes a file of its own: one that is there was left by a crash.
 func (f *Files) write(name string, record []byte) error {
-	if err := f.dir.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
+	create := func() (*os.File, error) {
+		return f.dir.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL|syscall.O_NOFOLLOW, fileMode)
 	}
-	out, err := f.dir.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL|syscall.O_NOFOLLOW, fileMode)
+	out, err := create()
+	if errors.Is(err, fs.ErrExist) {
+		if err := f.dir.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		out, err = create()
+	}
 	if err != nil {
 		return err
 	}

@@ -61,7 +61,7 @@ func (s *service) Admit(ctx context.Context, req *admissionv1.AdmitRequest) (*ad
 	if err != nil {
 		return nil, err
 	}
-	return convert.Verdict(v), nil
+	return convert.Verdict(v, req.GetTraceLevel()), nil
 }
 
 // Resize implements AdmissionService.
@@ -74,7 +74,7 @@ func (s *service) Resize(ctx context.Context, req *admissionv1.ResizeRequest) (*
 	if err != nil {
 		return nil, err
 	}
-	return convert.Resized(r), nil
+	return convert.Resized(r, req.GetTraceLevel()), nil
 }
 
 // Remove implements AdmissionService.

@@ -140,7 +140,6 @@ func TestAdmitAnswersWithTheVerdict(t *testing.T) {
 		"a": {
 			Verdict: admissionv1.Verdict_VERDICT_ADMITTED, QosClass: typesv1.QOSClass_QOS_CLASS_GUARANTEED,
 			CgroupParent: "/kubepods/poda", AdmissionId: "admission-a",
-			Trace: &typesv1.Trace{AdmissionId: "admission-a", PodUid: "a", Admitted: true},
 			Allocations: []*typesv1.ContainerAllocation{{
 				Name: "main", Role: "app", Cpus: &typesv1.CPUSet{Cpus: "2-3"}, ExclusiveCpus: true,
 				Claims: []*typesv1.Claim{{
@@ -339,6 +338,45 @@ func TestRemoveAndSync(t *testing.T) {
 	got, err = client.Remove(t.Context(), &admissionv1.RemoveRequest{PodUid: "a"})
 	if err != nil || got.GetRemoved() || len(got.GetReleased()) != 0 {
 		t.Errorf("remove again: %v, %v; want success and nothing released", got, err)
+	}
+}
+
+// TestTraceLevel: the trace comes with an answer if it is wanted, by default where a pod
+// is not admitted. The name of the attempt comes in any case.
+func TestTraceLevel(t *testing.T) {
+	t.Parallel()
+	v := map[string]admission.Verdict{
+		"a": admitted(t, "a"),
+		"b": {Outcome: admission.Rejected, Trace: &ledger.Trace{AdmissionID: "admission-b"}},
+		"c": {Outcome: admission.Deferred, Trace: &ledger.Trace{AdmissionID: "admission-c"}},
+	}
+	client := serve(t, &engine{verdicts: v})
+	for level, want := range map[admissionv1.TraceLevel]string{
+		admissionv1.TraceLevel_TRACE_LEVEL_UNSPECIFIED: "bc",
+		admissionv1.TraceLevel_TRACE_LEVEL_NONE:        "",
+		admissionv1.TraceLevel_TRACE_LEVEL_REFUSED:     "bc",
+		admissionv1.TraceLevel_TRACE_LEVEL_FULL:        "abc",
+	} {
+		admits, resizes := "", ""
+		for _, uid := range []string{"a", "b", "c"} {
+			got, err := client.Admit(t.Context(), &admissionv1.AdmitRequest{Pod: pod(uid), TraceLevel: level})
+			if err != nil || got.GetAdmissionId() != "admission-"+uid {
+				t.Errorf("%s: pod %s: %v, %v", level, uid, got, err)
+			}
+			if got.GetTrace() != nil {
+				admits += uid
+			}
+			resized, err := client.Resize(t.Context(), &admissionv1.ResizeRequest{Pod: pod(uid), TraceLevel: level})
+			if err != nil {
+				t.Error(err)
+			}
+			if resized.GetTrace() != nil {
+				resizes += uid
+			}
+		}
+		if admits != want || resizes != want {
+			t.Errorf("%s: traces of admissions of %q and resizes of %q, want %q", level, admits, resizes, want)
+		}
 	}
 }
 

@@ -23,6 +23,62 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// TraceLevel says when an answer explains step by step how it came about. The trace of
+// what was decided is kept in any case: InspectService.GetTrace returns it.
+type TraceLevel int32
+
+const (
+	// As REFUSED.
+	TraceLevel_TRACE_LEVEL_UNSPECIFIED TraceLevel = 0
+	TraceLevel_TRACE_LEVEL_NONE        TraceLevel = 1
+	// Unless the pod is admitted.
+	TraceLevel_TRACE_LEVEL_REFUSED TraceLevel = 2
+	TraceLevel_TRACE_LEVEL_FULL    TraceLevel = 3
+)
+
+// Enum value maps for TraceLevel.
+var (
+	TraceLevel_name = map[int32]string{
+		0: "TRACE_LEVEL_UNSPECIFIED",
+		1: "TRACE_LEVEL_NONE",
+		2: "TRACE_LEVEL_REFUSED",
+		3: "TRACE_LEVEL_FULL",
+	}
+	TraceLevel_value = map[string]int32{
+		"TRACE_LEVEL_UNSPECIFIED": 0,
+		"TRACE_LEVEL_NONE":        1,
+		"TRACE_LEVEL_REFUSED":     2,
+		"TRACE_LEVEL_FULL":        3,
+	}
+)
+
+func (x TraceLevel) Enum() *TraceLevel {
+	p := new(TraceLevel)
+	*p = x
+	return p
+}
+
+func (x TraceLevel) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (TraceLevel) Descriptor() protoreflect.EnumDescriptor {
+	return file_berth_admission_v1_admission_proto_enumTypes[0].Descriptor()
+}
+
+func (TraceLevel) Type() protoreflect.EnumType {
+	return &file_berth_admission_v1_admission_proto_enumTypes[0]
+}
+
+func (x TraceLevel) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use TraceLevel.Descriptor instead.
+func (TraceLevel) EnumDescriptor() ([]byte, []int) {
+	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{0}
+}
+
 // Verdict is the outcome of an admission.
 type Verdict int32
 
@@ -63,11 +119,11 @@ func (x Verdict) String() string {
 }
 
 func (Verdict) Descriptor() protoreflect.EnumDescriptor {
-	return file_berth_admission_v1_admission_proto_enumTypes[0].Descriptor()
+	return file_berth_admission_v1_admission_proto_enumTypes[1].Descriptor()
 }
 
 func (Verdict) Type() protoreflect.EnumType {
-	return &file_berth_admission_v1_admission_proto_enumTypes[0]
+	return &file_berth_admission_v1_admission_proto_enumTypes[1]
 }
 
 func (x Verdict) Number() protoreflect.EnumNumber {
@@ -76,7 +132,7 @@ func (x Verdict) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Verdict.Descriptor instead.
 func (Verdict) EnumDescriptor() ([]byte, []int) {
-	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{0}
+	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{1}
 }
 
 // AdmitRequest asks for a pod's place.
@@ -92,7 +148,9 @@ type AdmitRequest struct {
 	// What the containers of a pod that runs already hold, as facts, for a pod that berth
 	// does not know any more, as after its ledger was lost. They are booked if nobody else
 	// holds them, and nothing is planned. Empty for every other pod.
-	Holdings      []*ContainerHolding `protobuf:"bytes,4,rep,name=holdings,proto3" json:"holdings,omitempty"`
+	Holdings []*ContainerHolding `protobuf:"bytes,4,rep,name=holdings,proto3" json:"holdings,omitempty"`
+	// When the answer has the trace.
+	TraceLevel    TraceLevel `protobuf:"varint,5,opt,name=trace_level,json=traceLevel,proto3,enum=berth.admission.v1.TraceLevel" json:"trace_level,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -153,6 +211,13 @@ func (x *AdmitRequest) GetHoldings() []*ContainerHolding {
 		return x.Holdings
 	}
 	return nil
+}
+
+func (x *AdmitRequest) GetTraceLevel() TraceLevel {
+	if x != nil {
+		return x.TraceLevel
+	}
+	return TraceLevel_TRACE_LEVEL_UNSPECIFIED
 }
 
 // ContainerHolding is what a running container holds.
@@ -359,7 +424,8 @@ type AdmitResponse struct {
 	CgroupParent string `protobuf:"bytes,5,opt,name=cgroup_parent,json=cgroupParent,proto3" json:"cgroup_parent,omitempty"`
 	// What each container got, in admission order; empty unless admitted.
 	Allocations []*v1.ContainerAllocation `protobuf:"bytes,6,rep,name=allocations,proto3" json:"allocations,omitempty"`
-	Trace       *v1.Trace                 `protobuf:"bytes,7,opt,name=trace,proto3" json:"trace,omitempty"`
+	// As trace_level of the request says.
+	Trace *v1.Trace `protobuf:"bytes,7,opt,name=trace,proto3" json:"trace,omitempty"`
 	// Only with VERDICT_DEFERRED.
 	RetryAfter  *durationpb.Duration `protobuf:"bytes,8,opt,name=retry_after,json=retryAfter,proto3" json:"retry_after,omitempty"`
 	AdmissionId string               `protobuf:"bytes,9,opt,name=admission_id,json=admissionId,proto3" json:"admission_id,omitempty"`
@@ -770,7 +836,9 @@ type ResizeRequest struct {
 	// The pod as it is to be. Required.
 	Pod *v1.Pod `protobuf:"bytes,1,opt,name=pod,proto3" json:"pod,omitempty"`
 	// Decide and explain, but change nothing.
-	DryRun        bool `protobuf:"varint,2,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	DryRun bool `protobuf:"varint,2,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	// When the answer has the trace.
+	TraceLevel    TraceLevel `protobuf:"varint,3,opt,name=trace_level,json=traceLevel,proto3,enum=berth.admission.v1.TraceLevel" json:"trace_level,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -817,6 +885,13 @@ func (x *ResizeRequest) GetDryRun() bool {
 		return x.DryRun
 	}
 	return false
+}
+
+func (x *ResizeRequest) GetTraceLevel() TraceLevel {
+	if x != nil {
+		return x.TraceLevel
+	}
+	return TraceLevel_TRACE_LEVEL_UNSPECIFIED
 }
 
 // ResizeResponse is the verdict with its reasons. Unless it is ADMITTED the pod
@@ -932,12 +1007,14 @@ var File_berth_admission_v1_admission_proto protoreflect.FileDescriptor
 
 const file_berth_admission_v1_admission_proto_rawDesc = "" +
 	"\n" +
-	"\"berth/admission/v1/admission.proto\x12\x12berth.admission.v1\x1a\x1aberth/types/v1/types.proto\x1a\x1egoogle/protobuf/duration.proto\"\xb3\x01\n" +
+	"\"berth/admission/v1/admission.proto\x12\x12berth.admission.v1\x1a\x1aberth/types/v1/types.proto\x1a\x1egoogle/protobuf/duration.proto\"\xf4\x01\n" +
 	"\fAdmitRequest\x12%\n" +
 	"\x03pod\x18\x01 \x01(\v2\x13.berth.types.v1.PodR\x03pod\x12\x17\n" +
 	"\adry_run\x18\x02 \x01(\bR\x06dryRun\x12!\n" +
 	"\fadmission_id\x18\x03 \x01(\tR\vadmissionId\x12@\n" +
-	"\bholdings\x18\x04 \x03(\v2$.berth.admission.v1.ContainerHoldingR\bholdings\"\xd4\x01\n" +
+	"\bholdings\x18\x04 \x03(\v2$.berth.admission.v1.ContainerHoldingR\bholdings\x12?\n" +
+	"\vtrace_level\x18\x05 \x01(\x0e2\x1e.berth.admission.v1.TraceLevelR\n" +
+	"traceLevel\"\xd4\x01\n" +
 	"\x10ContainerHolding\x12\x1c\n" +
 	"\tcontainer\x18\x01 \x01(\tR\tcontainer\x12*\n" +
 	"\x04cpus\x18\x02 \x01(\v2\x16.berth.types.v1.CPUSetR\x04cpus\x129\n" +
@@ -982,10 +1059,12 @@ const file_berth_admission_v1_admission_proto_rawDesc = "" +
 	"\vallow_empty\x18\x03 \x01(\bR\n" +
 	"allowEmpty\"8\n" +
 	"\fSyncResponse\x12(\n" +
-	"\x10removed_pod_uids\x18\x01 \x03(\tR\x0eremovedPodUids\"O\n" +
+	"\x10removed_pod_uids\x18\x01 \x03(\tR\x0eremovedPodUids\"\x90\x01\n" +
 	"\rResizeRequest\x12%\n" +
 	"\x03pod\x18\x01 \x01(\v2\x13.berth.types.v1.PodR\x03pod\x12\x17\n" +
-	"\adry_run\x18\x02 \x01(\bR\x06dryRun\"\x8f\x03\n" +
+	"\adry_run\x18\x02 \x01(\bR\x06dryRun\x12?\n" +
+	"\vtrace_level\x18\x03 \x01(\x0e2\x1e.berth.admission.v1.TraceLevelR\n" +
+	"traceLevel\"\x8f\x03\n" +
 	"\x0eResizeResponse\x125\n" +
 	"\averdict\x18\x01 \x01(\x0e2\x1b.berth.admission.v1.VerdictR\averdict\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x18\n" +
@@ -995,7 +1074,13 @@ const file_berth_admission_v1_admission_proto_rawDesc = "" +
 	"\x05trace\x18\x06 \x01(\v2\x15.berth.types.v1.TraceR\x05trace\x12:\n" +
 	"\vretry_after\x18\a \x01(\v2\x19.google.protobuf.DurationR\n" +
 	"retryAfter\x12-\n" +
-	"\x12restart_containers\x18\b \x03(\tR\x11restartContainers*d\n" +
+	"\x12restart_containers\x18\b \x03(\tR\x11restartContainers*n\n" +
+	"\n" +
+	"TraceLevel\x12\x1b\n" +
+	"\x17TRACE_LEVEL_UNSPECIFIED\x10\x00\x12\x14\n" +
+	"\x10TRACE_LEVEL_NONE\x10\x01\x12\x17\n" +
+	"\x13TRACE_LEVEL_REFUSED\x10\x02\x12\x14\n" +
+	"\x10TRACE_LEVEL_FULL\x10\x03*d\n" +
 	"\aVerdict\x12\x17\n" +
 	"\x13VERDICT_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10VERDICT_ADMITTED\x10\x01\x12\x14\n" +
@@ -1019,66 +1104,69 @@ func file_berth_admission_v1_admission_proto_rawDescGZIP() []byte {
 	return file_berth_admission_v1_admission_proto_rawDescData
 }
 
-var file_berth_admission_v1_admission_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
+var file_berth_admission_v1_admission_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
 var file_berth_admission_v1_admission_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
 var file_berth_admission_v1_admission_proto_goTypes = []any{
-	(Verdict)(0),                   // 0: berth.admission.v1.Verdict
-	(*AdmitRequest)(nil),           // 1: berth.admission.v1.AdmitRequest
-	(*ContainerHolding)(nil),       // 2: berth.admission.v1.ContainerHolding
-	(*MemoryHolding)(nil),          // 3: berth.admission.v1.MemoryHolding
-	(*DeviceHolding)(nil),          // 4: berth.admission.v1.DeviceHolding
-	(*AdmitResponse)(nil),          // 5: berth.admission.v1.AdmitResponse
-	(*Condition)(nil),              // 6: berth.admission.v1.Condition
-	(*RemoveRequest)(nil),          // 7: berth.admission.v1.RemoveRequest
-	(*RemoveResponse)(nil),         // 8: berth.admission.v1.RemoveResponse
-	(*SyncRequest)(nil),            // 9: berth.admission.v1.SyncRequest
-	(*SyncResponse)(nil),           // 10: berth.admission.v1.SyncResponse
-	(*ResizeRequest)(nil),          // 11: berth.admission.v1.ResizeRequest
-	(*ResizeResponse)(nil),         // 12: berth.admission.v1.ResizeResponse
-	nil,                            // 13: berth.admission.v1.Condition.MetadataEntry
-	(*v1.Pod)(nil),                 // 14: berth.types.v1.Pod
-	(*v1.CPUSet)(nil),              // 15: berth.types.v1.CPUSet
-	(*v1.NUMAMask)(nil),            // 16: berth.types.v1.NUMAMask
-	(v1.QOSClass)(0),               // 17: berth.types.v1.QOSClass
-	(*v1.ContainerAllocation)(nil), // 18: berth.types.v1.ContainerAllocation
-	(*v1.Trace)(nil),               // 19: berth.types.v1.Trace
-	(*durationpb.Duration)(nil),    // 20: google.protobuf.Duration
-	(*v1.Claim)(nil),               // 21: berth.types.v1.Claim
+	(TraceLevel)(0),                // 0: berth.admission.v1.TraceLevel
+	(Verdict)(0),                   // 1: berth.admission.v1.Verdict
+	(*AdmitRequest)(nil),           // 2: berth.admission.v1.AdmitRequest
+	(*ContainerHolding)(nil),       // 3: berth.admission.v1.ContainerHolding
+	(*MemoryHolding)(nil),          // 4: berth.admission.v1.MemoryHolding
+	(*DeviceHolding)(nil),          // 5: berth.admission.v1.DeviceHolding
+	(*AdmitResponse)(nil),          // 6: berth.admission.v1.AdmitResponse
+	(*Condition)(nil),              // 7: berth.admission.v1.Condition
+	(*RemoveRequest)(nil),          // 8: berth.admission.v1.RemoveRequest
+	(*RemoveResponse)(nil),         // 9: berth.admission.v1.RemoveResponse
+	(*SyncRequest)(nil),            // 10: berth.admission.v1.SyncRequest
+	(*SyncResponse)(nil),           // 11: berth.admission.v1.SyncResponse
+	(*ResizeRequest)(nil),          // 12: berth.admission.v1.ResizeRequest
+	(*ResizeResponse)(nil),         // 13: berth.admission.v1.ResizeResponse
+	nil,                            // 14: berth.admission.v1.Condition.MetadataEntry
+	(*v1.Pod)(nil),                 // 15: berth.types.v1.Pod
+	(*v1.CPUSet)(nil),              // 16: berth.types.v1.CPUSet
+	(*v1.NUMAMask)(nil),            // 17: berth.types.v1.NUMAMask
+	(v1.QOSClass)(0),               // 18: berth.types.v1.QOSClass
+	(*v1.ContainerAllocation)(nil), // 19: berth.types.v1.ContainerAllocation
+	(*v1.Trace)(nil),               // 20: berth.types.v1.Trace
+	(*durationpb.Duration)(nil),    // 21: google.protobuf.Duration
+	(*v1.Claim)(nil),               // 22: berth.types.v1.Claim
 }
 var file_berth_admission_v1_admission_proto_depIdxs = []int32{
-	14, // 0: berth.admission.v1.AdmitRequest.pod:type_name -> berth.types.v1.Pod
-	2,  // 1: berth.admission.v1.AdmitRequest.holdings:type_name -> berth.admission.v1.ContainerHolding
-	15, // 2: berth.admission.v1.ContainerHolding.cpus:type_name -> berth.types.v1.CPUSet
-	3,  // 3: berth.admission.v1.ContainerHolding.memory:type_name -> berth.admission.v1.MemoryHolding
-	4,  // 4: berth.admission.v1.ContainerHolding.devices:type_name -> berth.admission.v1.DeviceHolding
-	16, // 5: berth.admission.v1.MemoryHolding.nodes:type_name -> berth.types.v1.NUMAMask
-	0,  // 6: berth.admission.v1.AdmitResponse.verdict:type_name -> berth.admission.v1.Verdict
-	17, // 7: berth.admission.v1.AdmitResponse.qos_class:type_name -> berth.types.v1.QOSClass
-	18, // 8: berth.admission.v1.AdmitResponse.allocations:type_name -> berth.types.v1.ContainerAllocation
-	19, // 9: berth.admission.v1.AdmitResponse.trace:type_name -> berth.types.v1.Trace
-	20, // 10: berth.admission.v1.AdmitResponse.retry_after:type_name -> google.protobuf.Duration
-	6,  // 11: berth.admission.v1.AdmitResponse.condition:type_name -> berth.admission.v1.Condition
-	13, // 12: berth.admission.v1.Condition.metadata:type_name -> berth.admission.v1.Condition.MetadataEntry
-	21, // 13: berth.admission.v1.RemoveResponse.released:type_name -> berth.types.v1.Claim
-	14, // 14: berth.admission.v1.ResizeRequest.pod:type_name -> berth.types.v1.Pod
-	0,  // 15: berth.admission.v1.ResizeResponse.verdict:type_name -> berth.admission.v1.Verdict
-	17, // 16: berth.admission.v1.ResizeResponse.qos_class:type_name -> berth.types.v1.QOSClass
-	18, // 17: berth.admission.v1.ResizeResponse.allocations:type_name -> berth.types.v1.ContainerAllocation
-	19, // 18: berth.admission.v1.ResizeResponse.trace:type_name -> berth.types.v1.Trace
-	20, // 19: berth.admission.v1.ResizeResponse.retry_after:type_name -> google.protobuf.Duration
-	1,  // 20: berth.admission.v1.AdmissionService.Admit:input_type -> berth.admission.v1.AdmitRequest
-	7,  // 21: berth.admission.v1.AdmissionService.Remove:input_type -> berth.admission.v1.RemoveRequest
-	11, // 22: berth.admission.v1.AdmissionService.Resize:input_type -> berth.admission.v1.ResizeRequest
-	9,  // 23: berth.admission.v1.AdmissionService.Sync:input_type -> berth.admission.v1.SyncRequest
-	5,  // 24: berth.admission.v1.AdmissionService.Admit:output_type -> berth.admission.v1.AdmitResponse
-	8,  // 25: berth.admission.v1.AdmissionService.Remove:output_type -> berth.admission.v1.RemoveResponse
-	12, // 26: berth.admission.v1.AdmissionService.Resize:output_type -> berth.admission.v1.ResizeResponse
-	10, // 27: berth.admission.v1.AdmissionService.Sync:output_type -> berth.admission.v1.SyncResponse
-	24, // [24:28] is the sub-list for method output_type
-	20, // [20:24] is the sub-list for method input_type
-	20, // [20:20] is the sub-list for extension type_name
-	20, // [20:20] is the sub-list for extension extendee
-	0,  // [0:20] is the sub-list for field type_name
+	15, // 0: berth.admission.v1.AdmitRequest.pod:type_name -> berth.types.v1.Pod
+	3,  // 1: berth.admission.v1.AdmitRequest.holdings:type_name -> berth.admission.v1.ContainerHolding
+	0,  // 2: berth.admission.v1.AdmitRequest.trace_level:type_name -> berth.admission.v1.TraceLevel
+	16, // 3: berth.admission.v1.ContainerHolding.cpus:type_name -> berth.types.v1.CPUSet
+	4,  // 4: berth.admission.v1.ContainerHolding.memory:type_name -> berth.admission.v1.MemoryHolding
+	5,  // 5: berth.admission.v1.ContainerHolding.devices:type_name -> berth.admission.v1.DeviceHolding
+	17, // 6: berth.admission.v1.MemoryHolding.nodes:type_name -> berth.types.v1.NUMAMask
+	1,  // 7: berth.admission.v1.AdmitResponse.verdict:type_name -> berth.admission.v1.Verdict
+	18, // 8: berth.admission.v1.AdmitResponse.qos_class:type_name -> berth.types.v1.QOSClass
+	19, // 9: berth.admission.v1.AdmitResponse.allocations:type_name -> berth.types.v1.ContainerAllocation
+	20, // 10: berth.admission.v1.AdmitResponse.trace:type_name -> berth.types.v1.Trace
+	21, // 11: berth.admission.v1.AdmitResponse.retry_after:type_name -> google.protobuf.Duration
+	7,  // 12: berth.admission.v1.AdmitResponse.condition:type_name -> berth.admission.v1.Condition
+	14, // 13: berth.admission.v1.Condition.metadata:type_name -> berth.admission.v1.Condition.MetadataEntry
+	22, // 14: berth.admission.v1.RemoveResponse.released:type_name -> berth.types.v1.Claim
+	15, // 15: berth.admission.v1.ResizeRequest.pod:type_name -> berth.types.v1.Pod
+	0,  // 16: berth.admission.v1.ResizeRequest.trace_level:type_name -> berth.admission.v1.TraceLevel
+	1,  // 17: berth.admission.v1.ResizeResponse.verdict:type_name -> berth.admission.v1.Verdict
+	18, // 18: berth.admission.v1.ResizeResponse.qos_class:type_name -> berth.types.v1.QOSClass
+	19, // 19: berth.admission.v1.ResizeResponse.allocations:type_name -> berth.types.v1.ContainerAllocation
+	20, // 20: berth.admission.v1.ResizeResponse.trace:type_name -> berth.types.v1.Trace
+	21, // 21: berth.admission.v1.ResizeResponse.retry_after:type_name -> google.protobuf.Duration
+	2,  // 22: berth.admission.v1.AdmissionService.Admit:input_type -> berth.admission.v1.AdmitRequest
+	8,  // 23: berth.admission.v1.AdmissionService.Remove:input_type -> berth.admission.v1.RemoveRequest
+	12, // 24: berth.admission.v1.AdmissionService.Resize:input_type -> berth.admission.v1.ResizeRequest
+	10, // 25: berth.admission.v1.AdmissionService.Sync:input_type -> berth.admission.v1.SyncRequest
+	6,  // 26: berth.admission.v1.AdmissionService.Admit:output_type -> berth.admission.v1.AdmitResponse
+	9,  // 27: berth.admission.v1.AdmissionService.Remove:output_type -> berth.admission.v1.RemoveResponse
+	13, // 28: berth.admission.v1.AdmissionService.Resize:output_type -> berth.admission.v1.ResizeResponse
+	11, // 29: berth.admission.v1.AdmissionService.Sync:output_type -> berth.admission.v1.SyncResponse
+	26, // [26:30] is the sub-list for method output_type
+	22, // [22:26] is the sub-list for method input_type
+	22, // [22:22] is the sub-list for extension type_name
+	22, // [22:22] is the sub-list for extension extendee
+	0,  // [0:22] is the sub-list for field type_name
 }
 
 func init() { file_berth_admission_v1_admission_proto_init() }
@@ -1091,7 +1179,7 @@ func file_berth_admission_v1_admission_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_berth_admission_v1_admission_proto_rawDesc), len(file_berth_admission_v1_admission_proto_rawDesc)),
-			NumEnums:      1,
+			NumEnums:      2,
 			NumMessages:   13,
 			NumExtensions: 0,
 			NumServices:   1,
