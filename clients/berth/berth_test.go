@@ -77,7 +77,7 @@ func dir(t *testing.T) string {
 func serve(t *testing.T, path string, register func(*grpc.Server)) {
 	t.Helper()
 	s := rpc.NewServer(rpc.Config{Log: slog.New(slog.DiscardHandler)})
-	register(s)
+	register(s.Server)
 	l, err := socket.Listen(path, socket.Options{})
 	if err != nil {
 		t.Fatal(err)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/berthd/berth/api/version"
 	"github.com/berthd/berth/clients/berth"
 )
 
@@ -111,6 +112,7 @@ func (c *ctl) root() *cobra.Command {
 		root.AddCommand(verb)
 	}
 	root.AddCommand(c.version())
+	version.AddFlag(root)
 	return root
 }
 

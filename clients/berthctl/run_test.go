@@ -309,7 +309,7 @@ func TestVersion(t *testing.T) {
 	t.Parallel()
 	path := (&fake{}).start(t)
 	nobody := filepath.Join(t.TempDir(), "nobody.sock")
-	server := build{"v1.2.3", "c0ffee", "go1.26", "linux/amd64"}
+	server := build{Version: "v1.2.3", Commit: "c0ffee", Go: "go1.26", System: "linux/amd64"}
 	for _, row := range []struct {
 		endpoint, args, want string // want of the second line
 		server               bool

@@ -1,17 +1,15 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
-	"runtime"
-	"runtime/debug"
 
 	"github.com/spf13/cobra"
 
 	nodev1 "github.com/berthd/berth/api/berth/node/v1"
+	"github.com/berthd/berth/api/version"
 )
 
 // build says which berthctl this is, or which berthd.
@@ -20,6 +18,7 @@ type build struct {
 	Commit  string `json:"commit,omitempty"`
 	Go      string `json:"go"`
 	System  string `json:"system"`
+	APIs    string `json:"apis,omitempty"`
 }
 
 // builds are those of both sides.
@@ -31,18 +30,8 @@ type builds struct {
 }
 
 func thisBuild() build {
-	b := build{Version: "unknown", Go: runtime.Version(), System: runtime.GOOS + "/" + runtime.GOARCH}
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return b
-	}
-	b.Version = cmp.Or(info.Main.Version, b.Version)
-	for _, s := range info.Settings {
-		if s.Key == "vcs.revision" {
-			b.Commit = s.Value
-		}
-	}
-	return b
+	i := version.Of()
+	return build{i.Version, i.Commit, i.Go, i.Platform, version.APIs}
 }
 
 // withServer adds the berthd that answers.
@@ -50,7 +39,7 @@ func (c *ctl) withServer(ctx context.Context, b *builds) {
 	err := c.connected(ctx, func(ctx context.Context, s *session) error {
 		v, err := s.Node().GetVersion(ctx, &nodev1.GetVersionRequest{})
 		if err == nil {
-			b.Server = &build{v.GetVersion(), v.GetCommit(), v.GetGoVersion(), v.GetPlatform()}
+			b.Server = &build{Version: v.GetVersion(), Commit: v.GetCommit(), Go: v.GetGoVersion(), System: v.GetPlatform()}
 		}
 		return err
 	})
@@ -96,5 +85,8 @@ func (c *ctl) sayBuild(w io.Writer, name string, b *build) {
 	fmt.Fprintf(w, "%s %s, %s, %s\n", name, b.Version, b.Go, b.System)
 	if b.Commit != "" && c.wide() {
 		fmt.Fprintf(w, "  commit %s\n", b.Commit)
+	}
+	if b.APIs != "" && c.wide() {
+		fmt.Fprintf(w, "  APIs %s\n", b.APIs)
 	}
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/berthd/berth/api/version"
 	"github.com/berthd/berth/clients/berth"
 	"github.com/berthd/berth/clients/berthctl/table"
 	"github.com/berthd/berth/clients/berthlet/agent"
@@ -100,7 +101,8 @@ func command(out, errs io.Writer) *cobra.Command {
 	f.Int64Var(&o.logBytes, "container-log-max-bytes", 10<<20, "how large the log of a container becomes before it starts anew; 0 for no limit")
 	f.DurationVar(&o.firstPause, "restart-pause", lifecycle.Crash.First, "pause before the second restart of a container; it doubles from then on")
 	f.DurationVar(&o.longestPause, "restart-pause-max", lifecycle.Crash.Max, "longest pause before a restart")
-	root.AddCommand(statusCommand(&o.state))
+	root.AddCommand(statusCommand(&o.state), version.Command("berthlet"))
+	version.AddFlag(root)
 	return root
 }
 

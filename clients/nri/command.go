@@ -18,6 +18,7 @@ import (
 	"github.com/containerd/nri/pkg/stub"
 	"github.com/spf13/cobra"
 
+	"github.com/berthd/berth/api/version"
 	"github.com/berthd/berth/clients/berth"
 	"github.com/berthd/berth/clients/nri/policy"
 	"github.com/berthd/berth/managers/cpuset"
@@ -66,6 +67,8 @@ func command(out, errs io.Writer) *cobra.Command {
 	f.StringVar(&o.failure, "on-failure", refuse, refuse+": what gets no place does not start; "+pass+": it starts on the shared CPUs")
 	f.StringSliceVar(&o.passNamespaces, "pass-namespaces", nil, "namespaces whose containers start in any case; that of berthd itself, if it runs in a pod")
 	f.StringVar(&o.level, "log-level", "info", "debug, info, warn or error")
+	cmd.AddCommand(version.Command("berth-nri"))
+	version.AddFlag(cmd)
 	return cmd
 }
 

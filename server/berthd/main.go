@@ -4,7 +4,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/berthd/berth/api/version"
 	"github.com/berthd/berth/server/app"
 	"github.com/berthd/berth/server/config"
 	"github.com/berthd/berth/server/failpoint"
@@ -67,13 +67,8 @@ func command() *cobra.Command {
 		}
 		return run(cmd.Context(), *sources, hook)
 	}
-	root.AddCommand(configCommand(sources), &cobra.Command{
-		Use: "version", Short: "Print the version", Args: cobra.NoArgs,
-		Run: func(cmd *cobra.Command, _ []string) {
-			v := app.Version()
-			_, _ = fmt.Fprintf(cmd.OutOrStdout(), "berthd %s, %s, %s\n", v.GetVersion(), v.GetGoVersion(), v.GetPlatform())
-		},
-	})
+	root.AddCommand(configCommand(sources), version.Command("berthd"))
+	version.AddFlag(root)
 	return root
 }
 
