@@ -373,6 +373,20 @@ func (t *Tracker) Writes() []Write {
 	return writes
 }
 
+// Doubtful lists the containers that are where the ledger says, and for which an earlier
+// write is in flight: until another one is confirmed it may be carried out late. They come
+// in the order of their ids.
+func (t *Tracker) Doubtful() []Write {
+	var out []Write
+	for _, c := range t.containers {
+		if len(c.flight) > 0 && c.settled == c.WantedCPUs && c.Phase != Planned && c.Phase != Exited {
+			out = append(out, Write{c.ID, c.WantedCPUs})
+		}
+	}
+	slices.SortFunc(out, func(a, b Write) int { return cmp.Compare(a.ID, b.ID) })
+	return out
+}
+
 // keeps tells whether nothing has to be written for a container to keep to some CPUs. As
 // long as a start may have read another set, it is enough that the last write was
 // confirmed: the container is compared when it shows a process.

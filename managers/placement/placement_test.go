@@ -160,9 +160,15 @@ func TestLostAnswers(t *testing.T) {
 	s.own("a")
 	s.blocked("own", "CPUs 2-3 may be in use by container pod/a, which is running")
 	s.writes("a=0-1 ")
+	if got := s.Doubtful(); len(got) != 1 || got[0].ID != "a" || got[0].CPUs != set(t, "0-1") {
+		t.Errorf("doubtful are %v", got)
+	}
 	s.tell(Sent, "a", "0-1")
 	s.tell(Confirmed, "a", "0-1")
 	s.blocked("own", "")
+	if got := s.Doubtful(); len(got) > 0 {
+		t.Errorf("doubtful are %v", got)
+	}
 	// A write that was not carried out for sure does not count.
 	s.tell(Sent, "a", "0-3")
 	s.tell(Refused, "a", "0-3")

@@ -97,7 +97,6 @@ type App struct {
 	reconcile *reconcile.Loop
 	sweeper   *reconcile.Sweeper
 	runtime   *runtime.Client // nil without one
-	census    *runtime.Census // nil without a runtime
 	metrics   *metrics.Set
 	history   *allocation.History
 	health    *healthServer
@@ -334,7 +333,7 @@ func (a *App) buildEngine(context.Context) (err error) {
 			Now: a.Now, NewID: rpc.NewID, WithTimeout: context.WithTimeout, Each: task.Each,
 		},
 	})
-	a.buildCensus()
+	a.reconcile.Bindings = a.Engine
 	a.sweeper = &reconcile.Sweeper{
 		Orphans: a.reconcile.Orphans, Remove: a.reconcile.RemoveOrphan, Layout: a.reconcile.Layout,
 		Alone: a.Engine.Alone, Keep: a.keepLiving, Every: a.Config.Cgroups.ReconcilePeriod.Duration,

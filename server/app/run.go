@@ -54,9 +54,6 @@ func (a *App) Run(ctx context.Context, ready func()) (err error) {
 	g.Go("reconcile", a.reconcile.Run)
 	g.Go("sweep", a.sweeper.Run)
 	g.Go("systemd", a.followReloads)
-	if a.census != nil {
-		g.Go("runtime", a.census.Run)
-	}
 	// Where nobody knows what the disk has, only another start can tell.
 	g.Go("ledger", a.store.Watch)
 	g.Go("watch", a.history.Run)
@@ -132,7 +129,6 @@ func (a *App) settle(ctx context.Context) error {
 	if suspect := a.Ledger.View().Uncertain(); suspect != "" {
 		a.Log.WarnContext(ctx, "nothing exclusive is given out until the agent has sent Sync", "reason", suspect)
 	}
-	a.settleRuntime(ctx)
 	if err := a.reconcile.Begin(ctx); err != nil {
 		return fmt.Errorf("make the cgroups of all pods: %w", err)
 	}

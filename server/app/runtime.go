@@ -49,16 +49,6 @@ func (a *App) buildRuntime(ctx context.Context) (err error) {
 	return nil
 }
 
-// buildCensus makes what keeps the map of containers.
-func (a *App) buildCensus() {
-	if a.runtime != nil {
-		a.census = &runtime.Census{
-			Runtime: a.runtime, Engine: a.Engine, View: a.Ledger.View, Lives: a.reconcile.Lives,
-			Every: a.Config.Cgroups.ReconcilePeriod.Duration, Log: a.Log.With("part", "runtime"),
-		}
-	}
-}
-
 // closeRuntime lets go of the container runtime, if there is one.
 func (a *App) closeRuntime() error {
 	if a.runtime == nil {
@@ -68,15 +58,4 @@ func (a *App) closeRuntime() error {
 		return fmt.Errorf("close the connection to the container runtime: %w", err)
 	}
 	return nil
-}
-
-// settleRuntime rebuilds the map of containers from what the runtime has. A runtime
-// that has gone again is no reason not to start: what it has is counted later.
-func (a *App) settleRuntime(ctx context.Context) {
-	if a.census == nil {
-		return
-	}
-	if err := a.census.Begin(ctx); err != nil {
-		a.Log.ErrorContext(ctx, "count the containers of the runtime", "error", err)
-	}
 }

@@ -6,9 +6,6 @@
 //     the difference.
 //   - following: putting into force what a newer view wants otherwise, and nothing
 //     else.
-//   - settled: a view is settled when a pass for it, for a later one, or for one
-//     with the same pods and claims has put every container where that view allows;
-//     then nobody runs where it forbids.
 //   - leaving: a pod whose cgroup is being removed while the ledger still
 //     knows the pod; a pass must not make it again.
 //   - drift: a value that a pass had put in force and that somebody else changed.
@@ -20,22 +17,26 @@
 //     processes away, which a pass neither reports nor undoes. It takes from them the
 //     CPUs of others all the same.
 //   - orphan: the cgroup of a pod that the ledger does not know.
-//   - guest: a bound container that a runtime has made, with a cgroup of the
+//   - runtime container: a bound container that a runtime has made, with a cgroup of the
 //     runtime's.
-//   - lost: a guest that the runtime does not list any more, and that has processes all
-//     the same, or may have. Nobody can move it.
-//   - stray: a guest that the runtime runs outside of its pod's cgroup; one at home does
-//     not, or has ended.
-//   - start: what is known of a guest that does not run yet. One that was told to start
-//     may be on its way since then, though it is asked for once more.
+//   - unlisted: a runtime container that the last two lists do not have. One that has
+//     processes all the same cannot be moved by anybody.
+//   - key: the name under which the tracker (managers/placement) knows a container: its
+//     id if a runtime has made it, else its cgroup.
+//   - turn: what is done while mu is held. Turns never overlap.
+//
+// One loop reads the kernel and the runtime's list, tells the tracker, writes what the
+// ledger wants, tells the tracker of that, and reports. Which phase a container is in,
+// where it may run and who is in whose way is the tracker's to say.
 //
 // Invariants: values come from the ledger and from the configuration and from
 // nowhere else, so a pass may be repeated at any time and after any crash; a
-// container with CPUs of its own starts only when its view is settled; turns, which
-// passes take and whoever has one pod's places made, never overlap; what the kernel
-// refuses for one pod keeps no other from its values; a runtime that does not answer
-// holds a turn up for no longer than patience, in all that the turn asks it; whoever
-// waits for his turn waits for no longer than he wants; an orphan has at most one
+// container with CPUs of its own starts only when no other container may be on them, and
+// one without waits for nobody; own CPUs that somebody may still be on are not written to
+// anybody; what the kernel refuses for one pod keeps no other from its values; a turn
+// waits for calls of the runtime for no longer than turnWait, and a call that takes longer
+// goes on without holding anybody up who does not need its answer; whoever waits for a
+// turn waits for no longer than the caller's context lasts; an orphan has at most one
 // worker that removes it; nothing is remembered of pods that are gone, nor of their
-// containers, but for starts that were young a moment ago.
+// containers, but for starts that were never bound, until they have taken too long.
 package reconcile

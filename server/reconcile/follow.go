@@ -40,19 +40,15 @@ func (l *Loop) follow(ctx context.Context, view *ledger.View) error {
 	}
 	// A limit that is held back is not in force, and so tried again; the next pass
 	// reports it.
+	l.noteSeen(g, seen, false)
 	nodes, held := l.hold(l.presentSharers(g.present(nodes, seen), seen), seen)
 	ops := cgroup.Diff(nodes, seen)
 	done := l.applyTo(ctx, g, ops)
-	if unmet != nil {
-		done.cleared, done.err = false, errors.Join(done.err, unmet)
-	}
+	done.err = errors.Join(done.err, unmet)
 	l.drift.stale = later
 	l.drift.follow(view, nodes, done.failed)
 	for _, h := range held {
 		l.drift.doubt(h.Name)
-	}
-	if done.cleared {
-		l.settled = view
 	}
 	l.followRecords(ctx, view)
 	if l.Observe != nil {

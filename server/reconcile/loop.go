@@ -12,6 +12,7 @@ import (
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/fault"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/placement"
 	"github.com/berthd/berth/managers/qos"
 	"github.com/berthd/berth/server/failpoint"
 )
@@ -43,6 +44,9 @@ type Config struct {
 	// Runtime makes containers and their cgroups; nil where berthd makes those, or
 	// the agent.
 	Runtime Runtime
+	// Bindings keeps the ids of a runtime's containers; nil where nobody wants that. It may
+	// be set before the first pass.
+	Bindings Bindings
 	// StillThere tells, before a process is placed, whether it is the one that the
 	// context's caller has handed over; nil where processes are not the kernel's.
 	StillThere func(ctx context.Context, pid int) error
@@ -99,7 +103,6 @@ type Loop struct {
 	// two of them give orders to the kernel at the same time. Killing a pod's
 	// processes does not hold it.
 	mu      gate
-	settled *ledger.View    // guarded by mu: of the last pass that cleared all CPUs; nil before
 	leaving map[string]bool // guarded by mu: uids
 	drift   driftBook       // guarded by mu
 	orphans []cgroup.Name   // guarded by mu: those that the last pass saw
@@ -111,24 +114,25 @@ type Loop struct {
 	// findings are those of the last pass, which changes them. Whoever reads them
 	// waits for no pass.
 	findings atomic.Pointer[[]ledger.Finding]
-	guests   guests // guarded by mu: of what is being applied
-	// strays are the guests that were seen to run outside of their pods' cgroups, by id,
-	// home the ids of those that do not, or have ended. lost are the owners of those that
-	// run, or may, and that the runtime did not show when it was last asked. Guarded by mu.
-	strays map[string]guest
-	home   map[string]bool
-	lost   []ledger.Owner
-	// waiting are the guests that are about to start, by id; guarded by mu.
-	waiting map[string]start
-	waited  time.Duration   // guarded by mu: for the runtime in this turn
-	hurry   time.Duration   // guarded by mu: how long the next list of containers may take; 0 is patience
-	slow    map[string]bool // guarded by mu: containers whose last write waited too long
+	// applying are the containers of the runtime among what is being applied; guarded by mu.
+	applying runtimeContainers
+
+	// tracker knows where each container may run, by its key, as of the view tracked; starts
+	// that are blocked wait for freed to be closed. Guarded by mu.
+	tracker placement.Tracker
+	tracked *ledger.View
+	freed   chan struct{}
+	// cgroups are where the runtime said that its containers are, by id, starting the ids
+	// whose start is asked for, unlisted is what was wrong with containers that the last
+	// list lacked. Guarded by mu.
+	cgroups  map[string]cgroup.Name
+	starting map[string]int
+	unlisted error
+	calls    calls // guarded by mu
 
 	records recordBook    // guarded by mu
 	sharers []cgroup.Name // guarded by mu: of unknown living pods; see unknownSharers
 
-	// asking are the guests whose start waits to be answered.
-	asking askers
 	// ending are the cgroups that are being removed.
 	ending endings
 }
@@ -143,7 +147,8 @@ func New(cfg Config) *Loop {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	return &Loop{Config: cfg, wake: make(chan struct{}, 1), mu: make(gate, 1), leaving: make(map[string]bool)}
+	return &Loop{Config: cfg, wake: make(chan struct{}, 1), mu: make(gate, 1), leaving: make(map[string]bool),
+		freed: make(chan struct{}), cgroups: make(map[string]cgroup.Name), starting: make(map[string]int)}
 }
 
 // SetLimits puts other limits in force and asks for a pass. A pass under way ends
@@ -164,26 +169,32 @@ func (l *Loop) Wake() {
 	}
 }
 
-// breath is how long the loop waits once it is woken. Who has committed gets its
+// debounce is how long the loop waits once it is woken. Who has committed gets its
 // answer first, and of many commits in a row one look follows. Nobody waits for
 // it: what a container needs is put in force before its start is answered.
-const breath = time.Millisecond
+const debounce = time.Millisecond
 
 // Run follows the ledger whenever it is woken and passes over the whole tree at
-// every interval, until ctx ends; while a runtime is about to start a container it
-// follows more often, unless that fails again and again. Errors are logged; the next
+// every interval, until ctx ends. While a runtime is about to start a container it
+// follows more often: at first soon, then less and less often. Errors are logged; the next
 // pass tries again.
 func (l *Loop) Run(ctx context.Context) error {
+	defer l.calls.running.Wait()
 	tick := time.NewTicker(l.Every)
 	defer tick.Stop()
-	pause := glance
+	pause, last := pollInterval, time.Time{}
 	for {
 		var soon, due <-chan time.Time
-		if l.expecting() {
+		if latest := l.latestStart(); latest.IsZero() {
+			pause = pollInterval
+		} else {
+			if latest.After(last) {
+				pause, last = pollInterval, latest
+			}
 			soon = time.After(pause)
 		}
 		if l.recordsDue() {
-			due = time.After(breath)
+			due = time.After(debounce)
 		}
 		step := l.Follow
 		select {
@@ -193,26 +204,33 @@ func (l *Loop) Run(ctx context.Context) error {
 			select {
 			case <-ctx.Done():
 				return ctx.Err()
-			case <-time.After(breath):
+			case <-time.After(debounce):
 			}
 		case <-soon:
+			pause = min(2*pause, l.Every)
 		case <-due:
 			step = l.WriteDue
 		case <-tick.C:
 			step = l.Pass
 		}
-		switch err := step(ctx); {
-		case err == nil, ctx.Err() != nil:
-			pause = glance
-		case errors.Is(err, errStarting):
-			// It is over in a moment, and whoever must not start before waits for it.
-			pause = glance
-			l.Log.InfoContext(ctx, "reconcile cgroups", "error", err)
-		default:
-			pause = min(2*pause, l.Every)
+		if err := step(ctx); err != nil && ctx.Err() == nil {
 			l.Log.ErrorContext(ctx, "reconcile cgroups", "error", err)
 		}
 	}
+}
+
+// latestStart tells when a start that is under way was last allowed; the zero time if none
+// is. Starts that have taken too long are given up.
+func (l *Loop) latestStart() (latest time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.track()
+	for c := range l.tracker.All() {
+		if (c.Phase == placement.Starting || c.Phase == placement.Created) && c.Since.After(latest) {
+			latest = c.Since
+		}
+	}
+	return latest
 }
 
 // Begin makes the tiers and puts limits on the reserved cgroups, which must be
@@ -263,6 +281,7 @@ func (l *Loop) Pass(ctx context.Context) error {
 	if err := l.compareOnline(ctx); err != nil {
 		l.Log.ErrorContext(ctx, "compare the CPUs on line with the machine", "error", err)
 	}
+	l.takeOver(ctx)
 	return l.pass(ctx, l.View())
 }
 
@@ -289,23 +308,20 @@ func (l *Loop) pass(ctx context.Context, view *ledger.View) error {
 // carryOut applies a plan. Where the kernel refuses the limit of a tier that uses
 // more already, the limit is set to that use, as the kubelet does.
 func (l *Loop) carryOut(ctx context.Context, view *ledger.View, p *plan) error {
-	done := l.applyTo(ctx, p.guests, p.ops)
-	if err := l.gather(ctx, view, p.guests); err != nil {
-		done.cleared, done.err = false, errors.Join(done.err, err)
+	done := l.applyTo(ctx, p.containers, p.ops)
+	if err := l.gather(ctx, view, p.containers); err != nil {
+		done.err = errors.Join(done.err, err)
 	}
 	if done.err != nil && l.QoS.ReservedMemory > 0 {
 		seen, err := l.observe(ctx, p.desired)
 		if err != nil {
 			return errors.Join(done.err, err)
 		}
-		desired := p.guests.present(qos.AboveUsage(p.desired, seen), seen)
-		done = l.applyTo(ctx, p.guests, cgroup.Diff(desired, seen))
+		desired := p.containers.present(qos.AboveUsage(p.desired, seen), seen)
+		done = l.applyTo(ctx, p.containers, cgroup.Diff(desired, seen))
 	}
 	l.drift.keep(view, p.desired, done.failed)
-	l.drift.list(p.guests.nodes())
-	if done.cleared && p.unmet == nil {
-		l.settled = view
-	}
+	l.drift.list(p.containers.nodes())
 	return errors.Join(done.err, p.missing, p.unmet)
 }
 
@@ -313,21 +329,17 @@ func (l *Loop) carryOut(ctx context.Context, view *ledger.View, p *plan) error {
 type applied struct {
 	// failed are the names of cgroups that did not get all of their values.
 	failed map[string]bool
-	// cleared says that every change of CPUs and memory nodes is in force.
-	cleared bool
-	err     error
+	err    error
 }
 
-// applyTo prepares guests and applies ops, some of which are theirs. The caller
-// holds mu.
-func (l *Loop) applyTo(ctx context.Context, g guests, ops []cgroup.Op) applied {
-	l.guests = g
-	defer func() { l.guests = nil }()
+// applyTo prepares containers of the runtime and applies ops, some of which are theirs.
+// The caller holds mu.
+func (l *Loop) applyTo(ctx context.Context, g runtimeContainers, ops []cgroup.Op) applied {
+	l.applying = g
+	defer func() { l.applying = nil }()
 	err := l.prepare(ctx, g)
 	done := l.apply(ctx, ops)
-	if err != nil {
-		done.cleared, done.err = false, errors.Join(err, done.err)
-	}
+	done.err = errors.Join(err, done.err, l.repeat(ctx, g))
 	return done
 }
 
@@ -335,7 +347,7 @@ func (l *Loop) applyTo(ctx context.Context, g guests, ops []cgroup.Op) applied {
 // from their turn, except those below a cgroup that could not be made. The caller
 // holds mu.
 func (l *Loop) apply(ctx context.Context, ops []cgroup.Op) applied {
-	out := applied{failed: map[string]bool{}, cleared: true}
+	out := applied{failed: map[string]bool{}}
 	var errs []error
 	var unmade []cgroup.Name
 	for _, op := range ops {
@@ -355,9 +367,6 @@ func (l *Loop) apply(ctx context.Context, ops []cgroup.Op) applied {
 		if op.Kind == cgroup.Create {
 			unmade = append(unmade, op.Name)
 		}
-		if op.Values.Cpuset != (cgroup.Cpuset{}) {
-			out.cleared = false
-		}
 		out.failed[op.Name.String()] = true
 		errs = append(errs, err)
 	}
@@ -373,10 +382,14 @@ func (l *Loop) ensure(ctx context.Context, op cgroup.Op) (created bool, err erro
 		kind = OpCreate
 	}
 	defer l.timed(kind, l.Now())
-	if g, ok := l.guests.at(op.Name); ok {
-		return false, l.update(ctx, g, op.Values)
+	if g, ok := l.applying.at(op.Name); ok {
+		err := l.granted(g.id, &op.Values)
+		return false, errors.Join(err, l.update(ctx, g, op.Values))
 	}
-	return l.Tree.Ensure(ctx, cgroup.Node{Name: op.Name, Values: op.Values})
+	withheld := l.granted(op.Name.String(), &op.Values)
+	created, err = l.Tree.Ensure(ctx, cgroup.Node{Name: op.Name, Values: op.Values})
+	l.written(ctx, op.Name, op.Values.CPUs, err)
+	return created, errors.Join(withheld, err)
 }
 
 // timed tells how long an operation took.

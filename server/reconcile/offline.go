@@ -94,7 +94,7 @@ func lacking(o cgroup.Observed, others cpuset.Set) (more cpuset.Set, ok bool) {
 // gather puts processes back into the cgroups of containers whose CPUs went off line: v1
 // moves them to the nearest cgroup above that has CPUs, in this hierarchy alone. The
 // caller holds mu.
-func (l *Loop) gather(ctx context.Context, view *ledger.View, g guests) error {
+func (l *Loop) gather(ctx context.Context, view *ledger.View, g runtimeContainers) error {
 	offline := view.Rules().OfflineCPUs
 	if !l.v1() || offline.IsEmpty() {
 		return nil

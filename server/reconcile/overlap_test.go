@@ -17,6 +17,7 @@ import (
 	"github.com/berthd/berth/managers/fault"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
+	"github.com/berthd/berth/managers/placement"
 	"github.com/berthd/berth/managers/workload"
 	"github.com/berthd/berth/server/runtime"
 )
@@ -141,7 +142,7 @@ func (h *harbour) happen(id string) {
 		}
 	case "begin":
 		if id, ok := pick(h.r, "id", h.those(runtime.Created, func(s *ship) bool {
-			return s.told && s.read == nil && h.clock().Sub(s.at) < youth
+			return s.told && s.read == nil && h.clock().Sub(s.at) < placement.StartTime
 		})); ok {
 			h.begin(id)
 		}
@@ -215,7 +216,7 @@ func (h *harbour) happen(id string) {
 		for _, id := range h.those(runtime.Created, func(s *ship) bool { return s.read != nil }) {
 			h.finish(id)
 		}
-		h.wait(rapid.SampledFrom([]time.Duration{youth / 2, youth}).Draw(h.r, "for"))
+		h.wait(rapid.SampledFrom([]time.Duration{placement.StartTime / 2, placement.StartTime}).Draw(h.r, "for"))
 		note("")
 	case "resize":
 		uid := rapid.SampledFrom([]string{"a", "b"}).Draw(h.r, "uid")
@@ -331,7 +332,9 @@ func (h *harbour) tryStart(id string) error {
 			return err
 		}
 	}
-	h.cleared()
+	if _, own := alone[s.pod]; own {
+		h.cleared()
+	}
 	s.told, s.at = true, h.clock()
 	return nil
 }
@@ -368,7 +371,7 @@ func (h *harbour) calm() {
 		h.finish(id)
 	}
 	_ = h.Follow(h.t.Context()) // what it finds only now may be starting
-	h.wait(youth)
+	h.wait(placement.StartTime)
 	if err := h.Follow(h.t.Context()); err != nil {
 		h.r.Fatalf("starts are held up: %v:\n%s", err, errors.Join(lines(h.log)...))
 	}
@@ -394,12 +397,12 @@ func (h *harbour) empty() {
 		h.must(h.RemovePod(ctx, view, p.UID()))
 		h.update(func(d *ledger.Draft) { d.RemovePod(p.UID()) })
 	}
-	h.wait(youth)
+	h.wait(placement.StartTime)
 	h.must(h.Follow(ctx))
 	l := h.Loop
-	if len(l.waiting)+len(l.slow)+len(l.strays)+len(l.home)+len(l.lost)+len(l.leaving)+len(l.asking.ids) > 0 {
-		h.r.Fatalf("of pods that are gone these are left: waiting %v, slow %v, strays %v, home %v, lost %v, leaving %v, asking %v:\n%s",
-			l.waiting, l.slow, l.strays, l.home, l.lost, l.leaving, l.asking.ids, errors.Join(lines(h.log)...))
+	if known := slices.Collect(l.tracker.All()); len(known)+len(l.calls.writes)+len(l.cgroups)+len(l.leaving)+len(l.starting) > 0 {
+		h.r.Fatalf("of pods that are gone these are left: containers %+v, writes %v, cgroups %v, leaving %v, starting %v:\n%s",
+			known, l.calls.writes, l.cgroups, l.leaving, l.starting, errors.Join(lines(h.log)...))
 	}
 }
 

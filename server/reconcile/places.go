@@ -5,12 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/fault"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/placement"
 	"github.com/berthd/berth/managers/qos"
 	"github.com/berthd/berth/managers/workload"
 )
@@ -36,7 +36,7 @@ func (l *Loop) EnsurePod(ctx context.Context, view *ledger.View, uid string) (pa
 	// The tiers come first: a pod must not weigh against a tier that does not
 	// count it yet.
 	tiers := l.drift.changed(l.enforced(qos.Above(view, l.Layout, l.QoS, p.QoS)))
-	seen, err := l.glance(ctx, tiers, node, uid)
+	seen, err := l.lookShortly(ctx, tiers, node, uid)
 	if err != nil {
 		return "", false, err
 	}
@@ -77,12 +77,12 @@ func (l *Loop) ensurePod(ctx context.Context, tiers []cgroup.Node, pod cgroup.No
 	return created, nil
 }
 
-// glance looks at a pod's cgroup, and takes for granted what a pass or an admission
+// lookShortly looks at a pod's cgroup, and takes for granted what a pass or an admission
 // has put in force in its tiers: what somebody else has changed there since is the
 // next pass's to heal. A pod that is new to the ledger and was nobody's when the
 // last pass looked is expected to have no cgroup; whether it had one, the tree says
 // when the cgroup is made.
-func (l *Loop) glance(ctx context.Context, tiers []cgroup.Node, pod cgroup.Node, uid string) (*cgroup.Snapshot, error) {
+func (l *Loop) lookShortly(ctx context.Context, tiers []cgroup.Node, pod cgroup.Node, uid string) (*cgroup.Snapshot, error) {
 	var ask []cgroup.Node
 	sure := make([]cgroup.Observed, 0, len(tiers)+1)
 	for _, n := range tiers {
@@ -131,26 +131,38 @@ func (l *Loop) RemovePod(ctx context.Context, view *ledger.View, uid string) err
 		return err
 	}
 	l.leaving[uid] = true
+	l.tellAll(view, uid, placement.Stop)
 	l.mu.Unlock()
 	for _, name := range append(strays, name) {
 		err = errors.Join(err, l.remove(ctx, name))
 	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	if err != nil {
-		l.mu.Lock()
 		l.stay(uid, name)
-		l.mu.Unlock()
+		l.tellAll(view, uid, placement.Withdraw)
 		return err
 	}
+	l.tellAll(view, uid, placement.Ended)
 	return nil
 }
 
-// stay ends that a pod is leaving: its cgroup has to be as the view wants it again. The
-// caller holds mu.
-func (l *Loop) stay(uid string, name cgroup.Name) {
-	if l.leaving[uid] {
-		delete(l.leaving, uid)
-		l.drift.doubt(name)
+// tellAll tells the tracker of all containers of a pod. The caller holds mu.
+func (l *Loop) tellAll(view *ledger.View, uid string, kind placement.EventKind) {
+	for b := range view.BindingsOf(uid) {
+		l.tell(placement.Event{Kind: kind, ID: l.key(b)})
 	}
+}
+
+// stay ends that a pod is leaving, and tells whether it was: its cgroup has to be as the
+// view wants it again. The caller holds mu.
+func (l *Loop) stay(uid string, name cgroup.Name) bool {
+	if !l.leaving[uid] {
+		return false
+	}
+	delete(l.leaving, uid)
+	l.drift.doubt(name)
+	return true
 }
 
 // remove kills what runs in a cgroup and removes it. The caller does not hold mu.
@@ -161,6 +173,9 @@ func (l *Loop) remove(ctx context.Context, name cgroup.Name) error {
 	l.ending.end(name)
 	l.mu.Lock()
 	l.drift.forgetAll(name)
+	if err == nil {
+		l.forget(name.String())
+	}
 	l.mu.Unlock()
 	if err != nil {
 		return err
@@ -168,30 +183,41 @@ func (l *Loop) remove(ctx context.Context, name cgroup.Name) error {
 	return l.forgetRecord(ctx, name)
 }
 
-// EnsureContainer implements admission.Places. It waits for containers that a
-// runtime is starting, since those have to leave first.
-func (l *Loop) EnsureContainer(ctx context.Context, view *ledger.View, s admission.Start) (string, error) {
-	if l.Runtime != nil && s.PID == 0 {
-		l.asking.add(s)
-		defer l.asking.drop(s.Binding.ID)
-	}
-	for {
-		path, err := l.ensureContainer(ctx, view, s)
-		if !errors.Is(err, errStarting) {
-			return path, err
-		}
-		select {
-		case <-time.After(glance):
-		case <-ctx.Done():
+// EnsureContainer implements admission.Places. It waits for containers that leave in a
+// moment, since those have to leave first.
+func (l *Loop) EnsureContainer(ctx context.Context, view *ledger.View, s admission.Start) (path string, err error) {
+	b := s.Binding
+	key := b.ID
+	if l.Runtime == nil || s.PID != 0 {
+		p, _, err := l.pod(view, b.Owner.Pod)
+		if err != nil {
 			return "", err
 		}
+		name, err := l.container(p, b.Owner.Container)
+		if err != nil {
+			return "", err
+		}
+		if b.CgroupPath, err = l.Layout.Literal(name); err != nil {
+			return "", err
+		}
+		b.Own, key = true, name.String()
 	}
+	s.Binding = b
+	if err := l.beginStart(ctx, b.ID); err != nil {
+		return "", err
+	}
+	defer l.endStart(key, b.ID)
+	err = l.untilClear(ctx, "container "+b.Owner.String(), func() error { return l.ensureContainer(ctx, view, s) })
+	if err != nil {
+		return "", err
+	}
+	return b.CgroupPath, nil
 }
 
-func (l *Loop) ensureContainer(ctx context.Context, view *ledger.View, s admission.Start) (string, error) {
+func (l *Loop) ensureContainer(ctx context.Context, view *ledger.View, s admission.Start) error {
 	b := s.Binding
 	if err := l.enter(ctx); err != nil {
-		return "", err
+		return err
 	}
 	defer l.mu.Unlock()
 	// A newer view may be in force already, and has the last word.
@@ -200,47 +226,48 @@ func (l *Loop) ensureContainer(ctx context.Context, view *ledger.View, s admissi
 	}
 	p, pod, err := l.pod(view, b.Owner.Pod)
 	if err != nil {
-		return "", err
+		return err
 	}
-	l.stay(b.Owner.Pod, pod)
-	if l.Runtime != nil && s.PID == 0 {
-		if err := l.thawed(ctx, pod, pod); err != nil {
-			return "", err
+	l.track()
+	if l.stay(b.Owner.Pod, pod) {
+		if err := l.follow(ctx, view); err != nil {
+			l.Log.ErrorContext(ctx, "reconcile cgroups", "error", err)
 		}
-		return "", l.ensureGuest(ctx, view, s)
 	}
-	name, err := l.container(p, b.Owner.Container)
-	if err != nil {
-		return "", err
+	if !b.Own {
+		if err := l.thawed(ctx, pod, pod); err != nil {
+			return err
+		}
+		return l.ensureRuntimeContainer(ctx, view, s)
 	}
-	if b.CgroupPath, err = l.Layout.Literal(name); err != nil {
-		return "", err
-	}
-	b.Own = true
+	name := l.Layout.Driver().Parse(b.CgroupPath)
 	node, err := cgroup.ContainerNode(view, b, l.QoS.Cgroup)
 	if err != nil {
-		return "", err
+		return err
 	}
-	if err := l.clear(ctx, view, b.Owner); err != nil {
-		return "", err
+	l.planStart(view, name.String(), s)
+	if err := l.clear(ctx, view, name.String(), b.Owner); err != nil {
+		return err
 	}
 	l.drift.forget(name)
 	created, err := l.Tree.Ensure(ctx, node)
 	if err == nil && !created {
 		err = l.revive(ctx, node)
 	}
+	l.written(ctx, name, node.Values.CPUs, err)
 	if err == nil {
 		err = l.thawed(ctx, pod, name)
 	}
+	if err == nil && s.PID != 0 {
+		err = l.place(ctx, p, b.Owner.Container, name, s.PID)
+	}
 	if err != nil {
-		return "", err
+		return err
 	}
-	if s.PID != 0 {
-		if err := l.place(ctx, p, b.Owner.Container, name, s.PID); err != nil {
-			return "", err
-		}
+	for _, kind := range []placement.EventKind{placement.Allow, placement.ShownRunning} {
+		l.tell(placement.Event{Kind: kind, ID: name.String()})
 	}
-	return b.CgroupPath, nil
+	return nil
 }
 
 // place puts a process into a container's cgroup and scores it. A score that the

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/berthd/berth/managers/cgroup"
+	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/fault"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/qos"
@@ -19,7 +20,7 @@ type plan struct {
 	// that the pass may apply.
 	differs, ops []cgroup.Op
 	drifts       []Drift
-	guests       guests
+	containers   runtimeContainers
 	findings     []ledger.Finding
 	empty        []unbound
 	// missing is an error about reserved cgroups that are gone, unmet one about a
@@ -47,8 +48,8 @@ func (l *Loop) plan(ctx context.Context, view *ledger.View) (*plan, error) {
 		return p, fmt.Errorf("compute the cgroup tree: %w", err)
 	}
 	p.desired = l.withoutLeaving(view, desired)
-	p.guests, p.unmet = l.meet(ctx, view)
-	p.desired = append(p.desired, p.guests.nodes()...)
+	p.containers, p.unmet = l.meet(ctx, view)
+	p.desired = append(p.desired, p.containers.nodes()...)
 	if p.seen, err = l.Tree.Observe(ctx, l.Layout.Pods(), -1); err != nil {
 		return p, fmt.Errorf("observe the cgroup tree: %w", err)
 	}
@@ -70,15 +71,20 @@ func (l *Loop) plan(ctx context.Context, view *ledger.View) (*plan, error) {
 		p.desired = append(p.desired, n)
 		p.seen.Nodes = append(p.seen.Nodes, seen.Nodes...)
 	}
-	if err := l.elsewhere(ctx, p.guests, p.seen); err != nil {
+	if err := l.elsewhere(ctx, p.containers, p.seen); err != nil {
 		return p, err
 	}
 	if err := l.widen(ctx, view, p); err != nil {
 		return p, err
 	}
 	l.sharers = l.unknownSharers(view, p.seen)
+	for _, name := range l.sharers {
+		l.watch(name, "of an unknown living pod in cgroup "+l.spelt(name))
+		l.tracker.Want(name.String(), view.SharedCPUs(), cpuset.Set{})
+	}
+	l.noteSeen(p.containers, p.seen, true)
 	p.desired = append(p.desired, sharing(l.sharers, view, p.seen)...)
-	p.desired = l.ending.confine(p.guests.present(p.desired, p.seen), p.seen)
+	p.desired = l.ending.confine(p.containers.present(p.desired, p.seen), p.seen)
 	var held []cgroup.HeldLimit
 	p.desired, held = l.hold(p.desired, p.seen)
 	p.findings = append(p.findings, l.heldFindings(held)...)

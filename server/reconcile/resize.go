@@ -63,8 +63,8 @@ func (l *Loop) checkSwap(old, wanted *workload.Pod) error {
 }
 
 // places gives the pod's tiers, its cgroup and those of its containers, as a view
-// wants them, what they are, and the guests among them. The caller holds mu.
-func (l *Loop) places(ctx context.Context, view *ledger.View, p *ledger.Pod) ([]cgroup.Node, *cgroup.Snapshot, guests, error) {
+// wants them, what they are, and the runtime's containers among them. The caller holds mu.
+func (l *Loop) places(ctx context.Context, view *ledger.View, p *ledger.Pod) ([]cgroup.Node, *cgroup.Snapshot, runtimeContainers, error) {
 	node, err := cgroup.PodNode(p, l.Layout, l.QoS.Cgroup)
 	if err != nil {
 		return nil, nil, nil, err
@@ -128,8 +128,8 @@ func (l *Loop) Resize(ctx context.Context, view *ledger.View, uid string) error 
 			return err
 		}
 	}
-	l.guests = g
-	defer func() { l.guests = nil }()
+	l.applying = g
+	defer func() { l.applying = nil }()
 	if err := l.prepare(ctx, g); err != nil {
 		return err
 	}

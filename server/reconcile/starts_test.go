@@ -11,13 +11,13 @@ import (
 	"github.com/berthd/berth/managers/fault"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
+	"github.com/berthd/berth/managers/placement"
 	"github.com/berthd/berth/managers/workload"
 )
 
-// What is known of a container that was created long ago, and never started, stays
-// known when another pod is resized or the runtime was away for a moment: nobody has
-// to wait for it again.
-func TestOldStartsStayKnown(t *testing.T) {
+// A start that has taken too long is given up, whatever has happened meanwhile: nobody
+// waits for it any more.
+func TestOldStartsAreGivenUp(t *testing.T) {
 	t.Parallel()
 	for name, meanwhile := range map[string]func(*bench, *dock){
 		"another pod is resized": func(b *bench, _ *dock) {
@@ -38,19 +38,15 @@ func TestOldStartsStayKnown(t *testing.T) {
 			d.create("a1", "a", "0-3")
 			b.must(b.prestart("a1", "a"))
 			b.must(b.Follow(t.Context()))
-			if !b.expecting() {
-				t.Error("a container that was just created may start")
-			}
-			meanwhile(b, d)
-			if !b.expecting() {
-				t.Error("nobody expects it any more")
-			}
-			b.wait(youth)
 			meanwhile(b, d)
 			b.own()
-			b.must(b.Follow(t.Context()))
-			if got := d.boxes["a1"].values.CPUs.String(); got != "0-1" || b.expecting() {
-				t.Errorf("it would start on %s; expected any moment: %v", got, b.expecting())
+			own := admission.Start{Binding: box("own1", "own")}
+			b.mustWait(own, "2-3")
+			b.wait(placement.StartTime)
+			meanwhile(b, d)
+			b.must(b.tryPlace(b.ledger.View(), own))
+			if got := d.boxes["a1"].values.CPUs.String(); got != "0-1" {
+				t.Errorf("it would start on %s", got)
 			}
 		})
 	}
@@ -99,9 +95,7 @@ func TestStartsUnderWayHaveReadAnything(t *testing.T) {
 	for name, between := range map[string]func(*bench, *dock){
 		"other CPUs for a moment": func(b *bench, _ *dock) {
 			b.update(func(d *ledger.Draft) { d.RemovePod("own") })
-			if err := b.Follow(b.t.Context()); !errors.Is(err, errStarting) {
-				b.t.Errorf("between: %v", err)
-			}
+			b.must(b.Follow(b.t.Context()))
 		},
 		"an error about other CPUs": func(b *bench, d *dock) {
 			b.update(func(d *ledger.Draft) { d.RemovePod("own") })
@@ -122,11 +116,10 @@ func TestStartsUnderWayHaveReadAnything(t *testing.T) {
 			b.must(b.prestart("a1", "a"))
 			between(b, d)
 			b.own()
-			if err := b.Follow(t.Context()); !errors.Is(err, errStarting) {
-				t.Errorf("it may run on CPUs 2 and 3 in a moment: %v", err)
-			}
+			own := admission.Start{Binding: box("own1", "own")}
+			b.mustWait(own, "2-3")
 			d.start(t, "a1")
-			b.must(b.Follow(t.Context()))
+			b.must(b.tryPlace(b.ledger.View(), own))
 			b.on("a", "a1", "0-1")
 		})
 	}
@@ -152,7 +145,7 @@ func TestNobodyWaitsForThoseThatAsk(t *testing.T) {
 		// An admission comes between the container and its binding, so that the engine
 		// asks once more.
 		b.own()
-		took(t, glance, func() {
+		took(t, 0, func() {
 			done := make(chan error)
 			go func() { done <- ensure("a1", "a") }()
 			synctest.Wait()
@@ -164,13 +157,8 @@ func TestNobodyWaitsForThoseThatAsk(t *testing.T) {
 				t.Errorf("%s starts on %s", id, got)
 			}
 		}
-		// Now they may start any moment.
-		b.update(func(d *ledger.Draft) { d.RemovePod("own") })
-		if err := b.Follow(t.Context()); !errors.Is(err, errStarting) {
-			t.Errorf("got %v", err)
-		}
-		if len(b.asking.ids) > 0 {
-			t.Errorf("still asking: %v", b.asking.ids)
+		if len(b.starting) > 0 {
+			t.Errorf("still asked for: %v", b.starting)
 		}
 	})
 }
@@ -181,12 +169,8 @@ func TestRepeatedStartsMayBeUnderWay(t *testing.T) {
 	t.Parallel()
 	for name, meanwhile := range map[string]func(*bench){
 		"no look between": func(*bench) {},
-		"a look between": func(b *bench) {
-			if err := b.Follow(b.t.Context()); !errors.Is(err, errStarting) {
-				b.t.Errorf("between: %v", err)
-			}
-		},
-		"another berthd": func(b *bench) { b.Loop = New(b.Config) },
+		"a look between":  func(b *bench) { b.must(b.Follow(b.t.Context())) },
+		"another berthd":  func(b *bench) { b.Loop = New(b.Config) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -195,9 +179,10 @@ func TestRepeatedStartsMayBeUnderWay(t *testing.T) {
 			b.own()
 			meanwhile(b)
 			d.create("own1", "own", "2-3")
-			for _, s := range []admission.Start{{Binding: box("a1", "a"), Again: true}, {Binding: box("own1", "own")}} {
-				b.mustWait(s, "2-3")
-			}
+			// Who shares waits for nobody, and who has CPUs of its own for the one who may be
+			// under way to them.
+			b.must(b.tryPlace(b.ledger.View(), admission.Start{Binding: box("a1", "a"), Again: true}))
+			b.mustWait(admission.Start{Binding: box("own1", "own")}, "2-3")
 			d.set(func() { b.must(d.run(t.Context(), "a1", read)) })
 			b.must(b.prestart("own1", "own"))
 			b.on("a", "a1", "0-1")
@@ -246,30 +231,20 @@ func TestRepeatedStartsWithLateAnswers(t *testing.T) {
 	b.on("a", "a1", "2-3")
 }
 
-// A container that a count has bound before anybody asked for its start has not been told
-// to, so it does not wait for itself.
-func TestCountedContainersAskForTheFirstTime(t *testing.T) {
+// A container that was found and bound before anybody asked for its start may be started
+// by whoever made it: others wait for it, and it waits for nobody.
+func TestFoundContainersMayStart(t *testing.T) {
 	t.Parallel()
 	b, d := newDock(t, memtree.V1())
 	d.create("a1", "a", "0-3")
 	b.bind("a1", "a")
 	b.own()
-	if err := b.Follow(t.Context()); !errors.Is(err, errStarting) {
-		t.Errorf("who does not ask may start it: %v", err)
-	}
+	own := admission.Start{Binding: box("own1", "own")}
+	b.mustWait(own, "2-3")
 	b.must(b.tryPlace(b.ledger.View(), admission.Start{Binding: box("a1", "a"), Again: true}))
 	if got := d.boxes["a1"].values.CPUs.String(); got != "0-1" {
 		t.Errorf("it starts on %s", got)
 	}
-	// Nor where the same call was overtaken.
-	b.update(func(d *ledger.Draft) { d.RemovePod("own") })
-	b.must(b.tryPlace(b.ledger.View(), admission.Start{Binding: box("a1", "a"), Again: true, Still: true}))
-	if got := d.boxes["a1"].values.CPUs.String(); got != "0-3" {
-		t.Errorf("it starts on %s", got)
-	}
-	// Another call cannot know whether that one was answered, however often it is overtaken.
-	read := d.boxes["a1"].values
-	b.must(b.tryPlace(b.ledger.View(), admission.Start{Binding: box("a1", "a"), Again: true}))
-	b.own()
-	b.mustWait(admission.Start{Binding: box("a1", "a"), Again: true, Still: true}, read.CPUs.String())
+	d.start(t, "a1")
+	b.must(b.tryPlace(b.ledger.View(), own))
 }

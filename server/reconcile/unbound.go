@@ -70,6 +70,8 @@ func (l *Loop) unboundNodes(view *ledger.View) []cgroup.Node {
 		}
 		p, _ := view.Pod(u.owner.Pod)
 		values := cgroup.AdmittedResources(view, p, p.Pod.Container(u.owner.Container), l.QoS.Cgroup).Values
+		l.watch(u.name, u.owner.String())
+		l.want(view, u.name.String(), u.owner)
 		out = append(out, cgroup.Node{Name: u.name, Values: values, Lives: true})
 	}
 	return out

@@ -5,10 +5,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/cgroup/memtree"
 	"github.com/berthd/berth/managers/fault"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/placement"
 	"github.com/berthd/berth/managers/workload"
 	"github.com/berthd/berth/server/runtime"
 )
@@ -27,7 +29,7 @@ func TestLostContainers(t *testing.T) {
 			b.own()
 			d.set(func() { d.hidden = map[string]bool{"a1": true} })
 			err := b.prestart("own1", "own")
-			if !errors.Is(err, errLost) || fault.ClassOf(err) != fault.Unavailable || !strings.Contains(err.Error(), path+" on CPUs 0-3 and not 0-1") {
+			if !errors.Is(err, errUnlisted) || fault.ClassOf(err) != fault.Unavailable || !strings.Contains(err.Error(), path+" on CPUs 0-3 and not 0-1") {
 				t.Errorf("a container of its own: %v", err)
 			}
 			b.must(b.Resize(t.Context(), b.ledger.View(), "b"))
@@ -38,10 +40,10 @@ func TestLostContainers(t *testing.T) {
 				t.Errorf("a container that shares starts on %s", got)
 			}
 			d.start(t, "b1")
-			if err := b.prestart("own1", "own"); !errors.Is(err, errLost) {
+			if err := b.prestart("own1", "own"); !errors.Is(err, errUnlisted) {
 				t.Errorf("a container of its own, after one that shares: %v", err)
 			}
-			if err := b.CheckResize(t.Context(), b.ledger.View(), "a"); !errors.Is(err, errLost) {
+			if err := b.CheckResize(t.Context(), b.ledger.View(), "a"); !errors.Is(err, errUnlisted) {
 				t.Errorf("its pod is resized: %v", err)
 			}
 			if lives, err := b.Lives(t.Context(), box("a1", "a")); !lives || err != nil {
@@ -89,15 +91,30 @@ func TestLostContainers(t *testing.T) {
 	}
 }
 
-// A container that has exited, or that nobody has made yet, is not lost.
-func TestNotLost(t *testing.T) {
+// A container that has exited is nobody's to wait for. One that was told to start and that
+// the runtime does not list yet may run any moment.
+func TestUnlistedStarts(t *testing.T) {
 	t.Parallel()
 	b, d := newDock(t, memtree.V1())
 	b.at(d, "a1", "/kubepods/poda/a1")
 	b.must(b.prestart("coming", "a"))
 	b.own()
 	d.set(func() { d.boxes["a1"].Phase = runtime.Exited })
-	b.must(b.prestart("own1", "own"))
+	own := admission.Start{Binding: box("own1", "own")}
+	b.mustWait(own, "2-3")
+	// It has come.
+	d.create("coming", "a", "0-3")
+	d.start(t, "coming")
+	b.must(b.tryPlace(b.ledger.View(), own))
+	b.on("a", "coming", "0-1")
+	// Another one never comes.
+	b.update(func(d *ledger.Draft) { d.RemovePod("own") })
+	b.pass()
+	b.must(b.prestart("never", "a"))
+	b.own()
+	b.mustWait(own, "2-3")
+	b.wait(placement.StartTime)
+	b.must(b.tryPlace(b.ledger.View(), own))
 }
 
 // What the kernel does not tell about a container that the runtime has lost is an error,
@@ -124,7 +141,7 @@ func TestLookForTheLost(t *testing.T) {
 			b.own()
 			d.set(func() { d.hidden = map[string]bool{"a1": true} })
 			row.meanwhile(b)
-			if err := b.prestart("own1", "own"); !errors.Is(err, row.want) || errors.Is(err, errLost) != (row.want != nil) {
+			if err := b.prestart("own1", "own"); !errors.Is(err, row.want) || errors.Is(err, errUnlisted) != (row.want != nil) {
 				t.Errorf("got %v, want %v", err, row.want)
 			}
 			if err := b.CheckResize(t.Context(), b.ledger.View(), "a"); (err == nil) != (row.want == nil) {

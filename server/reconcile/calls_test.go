@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/berthd/berth/managers/admission"
+	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/cgroup/memtree"
 	"github.com/berthd/berth/managers/fault"
 	"github.com/berthd/berth/managers/ledger"
@@ -49,110 +50,107 @@ func took(t *testing.T, want time.Duration, what func()) {
 	}
 }
 
-// A container of which the runtime does not answer costs others their values only
-// once, and never more than the patience of a pass.
+// A container of which the runtime does not answer costs the others one moment in a turn,
+// and those their start who need its CPUs.
 func TestStuckContainers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b, d := slowDock(t, "0", "1")
-		follow := func() {
-			if err := b.Follow(t.Context()); fault.ClassOf(err) != fault.Deadline {
-				t.Errorf("got %v", err)
-			}
+		for _, wait := range []time.Duration{turnWait + leastWait, 0, 0} {
+			took(t, wait, func() {
+				if err := b.Follow(t.Context()); !errors.Is(err, errPending) || fault.ClassOf(err) != fault.Deadline {
+					t.Errorf("got %v", err)
+				}
+			})
 		}
-		took(t, patience, follow) // all of it for 0
-		b.on("a", "a1", "0-3")
-		took(t, patience, follow) // and the rest for 1
-		b.on("a", "a1", "0-3")
-		took(t, 2*brief, follow)
 		for _, id := range []string{"a1", "a2", "a3"} {
 			b.on("a", id, "0-1")
 		}
-		if err := b.prestart("own1", "own"); fault.ClassOf(err) != fault.Deadline {
+		// A sharer starts all the same.
+		b.admit("b", workload.Guaranteed, cpus(100))
+		d.create("b1", "b", "0-1")
+		took(t, 0, func() { b.must(b.prestart("b1", "b")) })
+		d.start(t, "b1")
+		// A container with CPUs of its own waits for those that may be on them for as long as it has time.
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		_, err := b.EnsureContainer(ctx, b.ledger.View(), admission.Start{Binding: box("own1", "own")})
+		if !errors.Is(err, errBlocked) {
 			t.Errorf("who knows where the stuck ones will run: %v", err)
 		}
 		d.set(func() { clear(d.hang) })
+		time.Sleep(callTime)
 		took(t, 0, func() { b.must(b.Follow(t.Context())) })
+		for _, id := range []string{"0", "1"} {
+			d.start(t, id)
+		}
 		b.must(b.prestart("own1", "own"))
-		if len(b.slow) > 0 {
-			t.Errorf("still slow: %v", b.slow)
+		if len(b.calls.writes) > 0 {
+			t.Errorf("writes under way: %v", b.calls.writes)
 		}
 	})
 }
 
-// A runtime that does not list its containers holds up the turn that finds this out for
-// as long as a turn has patience, with whoever waits for the next one, and later turns
-// for less; one that only takes its time is not cut off.
-func TestSilentRuntime(t *testing.T) {
+// A call that takes longer than a turn waits is not repeated: its answer is taken when it
+// is there.
+func TestSlowAnswersCount(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		b, d := slowDock(t)
-		follow := func() {
-			if err := b.Follow(t.Context()); fault.ClassOf(err) != fault.Deadline {
-				t.Errorf("got %v", err)
-			}
-		}
-		d.set(func() { d.slow = time.Hour })
-		took(t, patience, func() {
-			done := make(chan struct{})
-			go func() { defer close(done); follow() }()
-			synctest.Wait()
-			_, _, err := b.EnsurePod(t.Context(), b.ledger.View(), "a")
-			b.must(err)
-			<-done
-		})
+		b, d := newDock(t, memtree.V1())
+		b.Now = time.Now
+		d.create("a1", "a", "0-3")
+		b.must(b.prestart("a1", "a"))
+		d.set(func() { d.slow = 3 * turnWait })
 		for range 2 {
-			took(t, brief, func() {
-				if err := b.prestart("own1", "own"); fault.ClassOf(err) != fault.Deadline {
-					t.Errorf("nobody knows who runs: %v", err)
+			took(t, turnWait, func() {
+				if err := b.Follow(t.Context()); !errors.Is(err, errPending) {
+					t.Errorf("got %v", err)
 				}
 			})
-			for _, wait := range []time.Duration{2, 4, 8} {
-				took(t, wait*brief, follow)
-			}
 		}
-		d.set(func() { d.slow = 3 * brief })
-		for _, wait := range []time.Duration{1, 2} {
-			took(t, wait*brief, follow)
-		}
-		took(t, 3*brief, func() { b.must(b.Follow(t.Context())) })
-		d.set(func() { d.slow = 9 * brief })
-		took(t, 9*brief, func() { b.must(b.Follow(t.Context())) })
+		time.Sleep(turnWait)
+		took(t, 0, func() { b.must(b.Follow(t.Context())) })
 		// Who has less time than that says nothing about the runtime.
-		took(t, brief, func() {
-			ctx, cancel := context.WithTimeout(t.Context(), brief)
+		took(t, turnWait/2, func() {
+			ctx, cancel := context.WithTimeout(t.Context(), turnWait/2)
 			defer cancel()
 			if err := b.Follow(ctx); fault.ClassOf(err) != fault.Deadline {
 				t.Errorf("got %v", err)
 			}
 		})
-		took(t, 9*brief, func() { b.must(b.Follow(t.Context())) })
 	})
 }
 
-// All that one turn asks a runtime has one bound.
-func TestOneBoundForATurn(t *testing.T) {
+// A start whose write takes long waits for the answer, and is not held up for another
+// call.
+func TestSlowWritesOfAStart(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		b, d := slowDock(t)
-		start := func() {
-			if err := b.prestart("new", "a"); fault.ClassOf(err) != fault.Deadline {
+		b, d := newDock(t, memtree.V1())
+		b.Now = time.Now
+		d.create("a1", "a", "0-3")
+		d.hang = map[string]bool{"a1": true}
+		time.AfterFunc(3*turnWait, func() { d.release("a1") })
+		took(t, 3*turnWait, func() { b.must(b.prestart("a1", "a")) })
+		if got := d.boxes["a1"].sent; got != 1 {
+			t.Errorf("it was sent %d times", got)
+		}
+		d.set(func() { d.hang["a1"] = true })
+		ctx, cancel := context.WithTimeout(t.Context(), 5*turnWait)
+		defer cancel()
+		took(t, 5*turnWait, func() {
+			_, err := b.EnsureContainer(ctx, b.ledger.View(), admission.Start{Binding: box("a1", "a"), Again: true})
+			if !errors.Is(err, errPending) {
 				t.Errorf("got %v", err)
 			}
-		}
-		// What is left after the list is for the write.
-		d.set(func() { d.slow, d.hang["new"] = patience/2+brief, true })
-		took(t, patience, start)
-		took(t, brief, start)
-		// That is less than what such a container gets.
-		b.update(func(d *ledger.Draft) { d.RemovePod("own") })
-		d.set(func() { d.slow = patience - brief/2 })
-		took(t, patience, start)
+		})
 	})
 }
 
-// A removal asks the runtime only where it has not said yet what the removal needs.
-func TestRemovalOutlivesASilentRuntime(t *testing.T) {
+// A removal asks the runtime only where it has not said yet what the removal needs. While
+// a container may run that nobody can find, its pod is not removed, and the error says
+// which.
+func TestRemovalBesideASilentRuntime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b, d := slowDock(t)
@@ -172,7 +170,12 @@ func TestRemovalOutlivesASilentRuntime(t *testing.T) {
 			}
 		})
 		b.bind("new", "b")
-		took(t, patience, func() { b.must(b.RemovePod(t.Context(), b.ledger.View(), "b")) })
+		took(t, turnWait, func() {
+			err := b.RemovePod(t.Context(), b.ledger.View(), "b")
+			if fault.ClassOf(err) != fault.Unavailable || err == nil {
+				t.Errorf("container new may run anywhere: %v", err)
+			}
+		})
 	})
 }
 
@@ -217,8 +220,9 @@ func TestTurnsAreWaitedForNoLongerThanAskedFor(t *testing.T) {
 	})
 }
 
-// A runtime that is away is asked less and less often while a start is expected.
-func TestRunHasPatienceWithARuntimeThatIsAway(t *testing.T) {
+// A runtime is asked less and less often while a start is expected, and soon again after
+// another start.
+func TestRunAsksLessAndLessOften(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b, d := newDock(t, memtree.V1())
@@ -241,8 +245,25 @@ func TestRunHasPatienceWithARuntimeThatIsAway(t *testing.T) {
 		if err := b.Run(ctx); !errors.Is(err, context.DeadlineExceeded) {
 			t.Error(err)
 		}
-		if got := fmt.Sprint(looks); got != "[50ms 150ms 350ms 750ms 1.55s 3.15s 6.35s 12.75s]" {
+		if got := fmt.Sprint(looks); got != "[50ms 150ms 350ms 750ms 1.55s 3.15s 6.35s 12.75s 25.55s 51.15s]" {
 			t.Errorf("it was asked after %s", got)
 		}
 	})
+}
+
+// A container that ends while it is updated has left its CPUs, however the runtime says so.
+func TestEndsWhileUpdated(t *testing.T) {
+	t.Parallel()
+	b, d := asked(t)
+	d.start(t, "a1")
+	b.must(b.Follow(t.Context()))
+	b.own()
+	d.create("own1", "own", "2-3")
+	d.set(func() { d.stopped = map[string]error{"a1": fault.Unavailablef("cannot update a stopped container")} })
+	// Its process has gone, its cgroup is still there.
+	path := "/kubepods/poda/a1"
+	pids, err := b.tree.Procs(t.Context(), name(path))
+	b.must(err)
+	b.must(b.tree.Move(t.Context(), cgroup.Name{}, pids...))
+	b.must(b.prestart("own1", "own"))
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/berthd/berth/managers/fault"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
+	"github.com/berthd/berth/managers/placement"
 	"github.com/berthd/berth/managers/workload"
 	"github.com/berthd/berth/server/runtime"
 )
@@ -27,10 +28,13 @@ type dock struct {
 	mu      sync.Mutex // guards what is below
 	boxes   map[string]*dockBox
 	fail    error
-	late    error           // of an update that is carried out
-	hang    map[string]bool // containers of which updates are never answered
-	hidden  map[string]bool // containers that it has no record of any more
-	slow    time.Duration   // how long a list takes
+	late    error            // of an update that is carried out
+	hang    map[string]bool  // containers of which updates are not answered until release
+	stopped map[string]error // what updates of a container are answered with
+	hidden  map[string]bool  // containers that it has no record of any more
+	freed   chan struct{}    // closed by release
+	slow    time.Duration    // how long a list takes
+	listed  func()           // called after each list
 	updated func(id string, v cgroup.Values)
 }
 
@@ -57,17 +61,31 @@ func (d *dock) List(ctx context.Context) (out []runtime.Container, err error) {
 			out = append(out, b.Container)
 		}
 	}
+	if d.listed != nil {
+		d.listed()
+	}
 	return out, d.fail
 }
 
 func (d *dock) Update(ctx context.Context, id string, v cgroup.Values) error {
 	d.mu.Lock()
 	if d.hang[id] {
+		if d.freed == nil {
+			d.freed = make(chan struct{})
+		}
+		freed := d.freed
 		d.mu.Unlock()
-		<-ctx.Done()
-		return fault.Deadlinef("update container %s: %w", id, ctx.Err())
+		select {
+		case <-freed:
+			d.mu.Lock()
+		case <-ctx.Done():
+			return fault.Deadlinef("update container %s: %w", id, ctx.Err())
+		}
 	}
 	defer d.mu.Unlock()
+	if err := d.stopped[id]; err != nil {
+		return err
+	}
 	b := d.boxes[id]
 	switch {
 	case d.fail != nil:
@@ -89,6 +107,15 @@ func (d *dock) Update(ctx context.Context, id string, v cgroup.Values) error {
 		_, err = d.tree.Ensure(ctx, cgroup.Node{Name: b.Cgroup, Values: b.values})
 	}
 	return errors.Join(err, d.late)
+}
+
+// release has the updates of a container answered, those under way included.
+func (d *dock) release(id string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.hang, id)
+	close(d.freed)
+	d.freed = nil
 }
 
 func merged(have, more cgroup.Cpuset) cgroup.Cpuset {
@@ -150,6 +177,8 @@ func newDock(t *testing.T, facts cgroup.Facts) (*bench, *dock) {
 	d := &dock{boxes: map[string]*dockBox{}}
 	b := newBench(t, facts, func(c *Config) { c.Runtime = d })
 	d.tree = b.tree
+	b.Bindings = admission.New(admission.Config{}, admission.Parts{Ledger: b.ledger})
+	t.Cleanup(func() { b.calls.running.Wait() })
 	b.admit("a", workload.Guaranteed, cpus(500))
 	b.pass()
 	return b, d
@@ -199,17 +228,16 @@ func (b *bench) prestart(id, pod string) error {
 // mustWait wants a start to wait for container a1, which may run on some CPUs in a moment.
 func (b *bench) mustWait(s admission.Start, list string) {
 	b.t.Helper()
-	if err := b.tryPlace(b.ledger.View(), s); !errors.Is(err, errStarting) {
+	if err := b.tryPlace(b.ledger.View(), s); !errors.Is(err, errBlocked) || !waits(err) {
 		b.t.Errorf("container a1 may run on CPUs %s in a moment, and %s may start: %v", list, s.Binding.ID, err)
 	}
 }
 
 // tryPlace is EnsureContainer without waiting for others.
 func (b *bench) tryPlace(view *ledger.View, s admission.Start) error {
-	b.asking.add(s)
-	defer b.asking.drop(s.Binding.ID)
-	_, err := b.ensureContainer(b.t.Context(), view, s)
-	return err
+	b.must(b.beginStart(b.t.Context(), s.Binding.ID))
+	defer b.endStart(s.Binding.ID, s.Binding.ID)
+	return b.ensureContainer(b.t.Context(), view, s)
 }
 
 // on expects the CPUs of a container's cgroup.
@@ -293,14 +321,12 @@ func TestStartsUnderWayAreWaitedFor(t *testing.T) {
 	d.create("b1", "b", "0-3")
 	b.must(b.prestart("b1", "b"))
 	b.own()
-	if err := b.Follow(t.Context()); !errors.Is(err, errStarting) || fault.ClassOf(err) != fault.Unavailable || !b.expecting() {
-		t.Errorf("about to start: %v", err)
-	}
-	b.wait(youth)
 	d.create("own2", "own", "2-3")
+	b.mustWait(admission.Start{Binding: box("own2", "own")}, "2-3")
+	b.wait(placement.StartTime)
 	b.must(b.prestart("own2", "own"))
-	if got := d.boxes["b1"].values.CPUs.String(); got != "0-1" || b.expecting() {
-		t.Errorf("it would start on %s; expected any moment: %v", got, b.expecting())
+	if got := d.boxes["b1"].values.CPUs.String(); got != "0-1" || !b.latestStart().Equal(b.clock()) {
+		t.Errorf("it would start on %s; the latest start: %v", got, b.latestStart())
 	}
 }
 
@@ -310,13 +336,11 @@ func TestHalfStartedGuests(t *testing.T) {
 	b, d := asked(t)
 	d.start(t, "a1")
 	d.set(func() { d.boxes["a1"].Phase = runtime.Created })
-	b.wait(youth)
+	b.wait(placement.StartTime)
 	b.own()
-	if err := b.Follow(t.Context()); !errors.Is(err, errStarting) {
-		t.Errorf("half started: %v", err)
-	}
+	b.mustWait(admission.Start{Binding: box("own1", "own")}, "0-3")
 	d.set(func() { d.boxes["a1"].Phase = runtime.Running })
-	b.must(b.Follow(t.Context()))
+	b.must(b.tryPlace(b.ledger.View(), admission.Start{Binding: box("own1", "own")}))
 	b.on("a", "a1", "0-1")
 }
 

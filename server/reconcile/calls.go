@@ -1,0 +1,210 @@
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/berthd/berth/managers/admission"
+	"github.com/berthd/berth/managers/cgroup"
+	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/placement"
+	"github.com/berthd/berth/server/runtime"
+)
+
+// Runtime is a container runtime, which makes its containers' cgroups itself and
+// is told what to write there; *runtime.Client is the one there is.
+type Runtime interface {
+	List(ctx context.Context) ([]runtime.Container, error)
+	// Update does nothing to a container that has exited or is not known.
+	Update(ctx context.Context, id string, v cgroup.Values) error
+}
+
+// Bindings keeps the ledger's container ids; *admission.Engine is the one there is.
+type Bindings interface {
+	Recount(ctx context.Context, before *ledger.View, found []admission.Found, gone func(id string) bool) (admission.Recounted, error)
+}
+
+const (
+	// callTime bounds one call of the runtime.
+	callTime = 10 * time.Second
+	// turnWait is how long one turn waits for calls of the runtime altogether. A call
+	// that takes longer goes on, and only those wait for it who need its answer.
+	turnWait = time.Second
+	// leastWait is how long each call is waited for all the same.
+	leastWait = 20 * time.Millisecond
+)
+
+// errPending is why a turn goes on without the answer of a call.
+var errPending = errors.New("the container runtime has not answered yet")
+
+// calls are the calls of the runtime that are under way. Guarded by Loop.mu.
+type calls struct {
+	writes map[string]*write // by container id
+	list   *listing
+	// heard is the list of this turn, nil before it was asked for.
+	heard *listing
+	// over is when this turn waits no longer; nil before its first call.
+	over    context.Context
+	endOver context.CancelFunc
+	running sync.WaitGroup
+}
+
+// write is an update of a container.
+type write struct {
+	values cgroup.Values
+	done   chan struct{}
+	err    error // after done
+	noted  bool  // the tracker has heard of the answer
+	at     time.Time
+}
+
+// listing is a list of the containers, with the view from before it was asked for.
+type listing struct {
+	before *ledger.View
+	done   chan struct{}
+	all    []runtime.Container // after done
+	err    error
+}
+
+// begin starts a turn.
+func (c *calls) begin() {
+	if c.endOver != nil {
+		c.endOver()
+	}
+	c.over, c.endOver, c.heard = nil, nil, nil
+}
+
+// await waits for a call as long as this turn may. The caller holds mu.
+func (l *Loop) await(ctx context.Context, what string, done <-chan struct{}) error {
+	if l.calls.over == nil {
+		l.calls.over, l.calls.endOver = context.WithTimeout(context.WithoutCancel(ctx), turnWait)
+	}
+	least := time.NewTimer(leastWait)
+	defer least.Stop()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return fault.Deadlinef("%s: %w", what, errPending)
+	case <-least.C:
+	}
+	select {
+	case <-done:
+		return nil
+	case <-l.calls.over.Done():
+	case <-ctx.Done():
+	}
+	return fault.Deadlinef("%s: %w", what, errPending)
+}
+
+// isOver tells whether a call has been answered.
+func isOver(done <-chan struct{}) bool {
+	select {
+	case <-done:
+		return true
+	default:
+		return false
+	}
+}
+
+// send has the runtime write values of a container. One call for a container is under way
+// at a time. A call that was not waited for until its end is not repeated: its answer is
+// the answer to the next send of the same values. The caller holds mu.
+func (l *Loop) send(ctx context.Context, id string, v cgroup.Values) error {
+	what := "update container " + id
+	if w := l.calls.writes[id]; w != nil {
+		if !isOver(w.done) { // an earlier turn has waited
+			return fault.Deadlinef("%s: %w", what, errPending)
+		}
+		err := l.answered(id, w)
+		if delete(l.calls.writes, id); w.values.Equal(&v) {
+			return err
+		}
+	}
+	w := &write{values: v, done: make(chan struct{})}
+	if l.calls.writes == nil {
+		l.calls.writes = map[string]*write{}
+	}
+	l.calls.writes[id] = w
+	if !v.CPUs.IsEmpty() {
+		l.tell(placement.Event{Kind: placement.Sent, ID: id, CPUs: v.CPUs})
+	}
+	l.calls.running.Go(func() {
+		within, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTime)
+		defer cancel()
+		w.err = l.Runtime.Update(within, id, v)
+		close(w.done)
+	})
+	if err := l.await(ctx, what, w.done); err != nil {
+		l.calls.running.Go(func() {
+			<-w.done
+			l.mu.Lock()
+			l.changed() // a start may be waiting for this answer
+			l.mu.Unlock()
+			l.Wake()
+		})
+		return err
+	}
+	delete(l.calls.writes, id)
+	return l.answered(id, w)
+}
+
+// answered notes the answer to a write. The caller holds mu.
+func (l *Loop) answered(id string, w *write) error {
+	kind := placement.Confirmed
+	if w.err != nil {
+		kind = placement.Failed
+	}
+	if !w.noted && !w.values.CPUs.IsEmpty() {
+		l.tell(placement.Event{Kind: kind, ID: id, CPUs: w.values.CPUs})
+	}
+	w.noted = true
+	return w.err
+}
+
+// settleWrites notes the answers for which nobody has waited. The caller holds mu.
+func (l *Loop) settleWrites() {
+	for id, w := range l.calls.writes {
+		if !isOver(w.done) {
+			continue
+		}
+		if !w.noted {
+			w.at = l.Now()
+		}
+		// The next send of the same values gets the answer, unless it is an error, or old.
+		if l.answered(id, w) != nil || l.Now().Sub(w.at) >= callTime {
+			delete(l.calls.writes, id)
+		}
+	}
+}
+
+// list asks the runtime for its containers: once in a turn, unless again. The caller holds
+// mu.
+func (l *Loop) list(ctx context.Context, again bool) (*listing, error) {
+	if l.calls.heard != nil && !again {
+		return l.calls.heard, nil
+	}
+	if l.calls.list == nil {
+		one := &listing{before: l.View(), done: make(chan struct{})}
+		l.calls.list = one
+		l.calls.running.Go(func() {
+			within, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTime)
+			defer cancel()
+			one.all, one.err = l.Runtime.List(within)
+			close(one.done)
+		})
+	}
+	one := l.calls.list
+	if err := l.await(ctx, "list the containers", one.done); err != nil {
+		return nil, err
+	}
+	l.calls.list = nil
+	if one.err != nil {
+		return nil, one.err
+	}
+	l.calls.heard = one
+	return one, nil
+}

@@ -1,0 +1,495 @@
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/berthd/berth/managers/admission"
+	"github.com/berthd/berth/managers/cgroup"
+	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/placement"
+	"github.com/berthd/berth/server/runtime"
+)
+
+// errUnlisted is about a container that runs, or may, and that the runtime does not list.
+var errUnlisted = errors.New("a container runs, or may, that the container runtime does not list")
+
+// runtimeContainer is a bound container that a runtime has made.
+type runtimeContainer struct {
+	id    string
+	owner ledger.Owner
+	// name is nil where the runtime does not tell.
+	name   cgroup.Name
+	values cgroup.Values
+	// runs says that it has a process, and that the kernel can be asked where.
+	runs bool
+}
+
+// runtimeContainers are those of a view; the zero value is none.
+type runtimeContainers []runtimeContainer
+
+// nodes gives the cgroups of those that run.
+func (g runtimeContainers) nodes() []cgroup.Node {
+	var out []cgroup.Node
+	for i := range g {
+		if g[i].runs {
+			out = append(out, cgroup.Node{Name: g[i].name, Values: g[i].values})
+		}
+	}
+	return out
+}
+
+// at finds the one that runs in a cgroup.
+func (g runtimeContainers) at(name cgroup.Name) (runtimeContainer, bool) {
+	i := g.index(name)
+	if i < 0 {
+		return runtimeContainer{}, false
+	}
+	return g[i], true
+}
+
+func (g runtimeContainers) index(name cgroup.Name) int {
+	return slices.IndexFunc(g, func(g runtimeContainer) bool { return g.runs && g.name.Equal(name) })
+}
+
+// present drops nodes of theirs that were not seen: the container has just exited, or
+// is somewhere else than the runtime says, and so counts as out of sight from here on.
+// What a runtime's cgroup lacks is not berth's to repair, so it counts as valid. The
+// nodes share their array with the result.
+func (g runtimeContainers) present(nodes []cgroup.Node, seen *cgroup.Snapshot) []cgroup.Node {
+	if len(g) == 0 {
+		return nodes
+	}
+	there := make(map[string]bool, len(seen.Nodes))
+	for i := range seen.Nodes {
+		o := &seen.Nodes[i]
+		if o.State == cgroup.Absent {
+			continue
+		}
+		there[o.Name.String()] = true
+		if _, ok := g.at(o.Name); ok {
+			o.State = cgroup.Valid
+		}
+	}
+	return slices.DeleteFunc(nodes, func(n cgroup.Node) bool {
+		i := g.index(n.Name)
+		if i < 0 || there[n.Name.String()] {
+			return false
+		}
+		g[i].runs = false
+		return true
+	})
+}
+
+// meet asks the runtime for the containers of a view that it has made, with the
+// CPUs and memory nodes that they should have. An error that wraps errUnlisted comes with
+// those that it has listed. The caller holds mu.
+func (l *Loop) meet(ctx context.Context, view *ledger.View) (runtimeContainers, error) {
+	l.track()
+	if l.Runtime == nil || !hasRuntimeContainers(view) {
+		return nil, nil
+	}
+	listed, err := l.hear(ctx)
+	if listed == nil {
+		return nil, err
+	}
+	var out runtimeContainers
+	for _, c := range listed.all {
+		b, bound := view.Binding(c.ID)
+		if !bound || b.Own || c.Phase == runtime.Exited || l.leaving[b.Owner.Pod] {
+			continue
+		}
+		out = append(out, runtimeContainer{
+			id: c.ID, owner: b.Owner, name: c.Cgroup,
+			values: cgroup.Values{Cpuset: cgroup.ContainerCpuset(view, b.Owner)},
+			runs:   c.Phase == runtime.Running && c.Cgroup != nil,
+		})
+	}
+	return out, err
+}
+
+func hasRuntimeContainers(view *ledger.View) bool {
+	for b := range view.Bindings() {
+		if !b.Own {
+			return true
+		}
+	}
+	return false
+}
+
+// hear lists the containers of the runtime and tells the tracker of those that are bound.
+// Where some are lacking it lists once more, before anything follows. Then the kernel
+// decides. An error that wraps errUnlisted comes with the list. The caller holds mu.
+func (l *Loop) hear(ctx context.Context) (*listing, error) {
+	if l.calls.heard != nil {
+		return l.calls.heard, l.unlisted
+	}
+	listed, err := l.list(ctx, false)
+	if err != nil {
+		return nil, err
+	}
+	l.unlisted = nil
+	if l.compare(ctx, listed) {
+		if listed, err = l.list(ctx, true); err != nil {
+			return nil, err
+		}
+		l.compare(ctx, listed)
+	}
+	l.dropEnded(ctx, listed)
+	return listed, l.unlisted
+}
+
+// compare tells the tracker what a list has of the bound containers, and whether it wants
+// another list. The caller holds mu.
+func (l *Loop) compare(ctx context.Context, listed *listing) (again bool) {
+	shown := make(map[string]runtime.Container, len(listed.all))
+	for _, c := range listed.all {
+		shown[c.ID] = c
+	}
+	var errs []error
+	for b := range l.tracked.Bindings() {
+		if b.Own {
+			continue
+		}
+		c, ok := shown[b.ID]
+		kind := placement.Unlisted
+		if ok {
+			kind = map[runtime.Phase]placement.EventKind{
+				runtime.Created: placement.ShownCreated, runtime.Running: placement.ShownRunning, runtime.Exited: placement.Ended,
+			}[c.Phase]
+		}
+		if c.Cgroup != nil {
+			l.cgroups[b.ID] = c.Cgroup
+		}
+		e := l.tell(placement.Event{Kind: kind, ID: b.ID})
+		again = again || e.List
+		if kind == placement.Unlisted && e.Look {
+			errs = append(errs, l.search(ctx, b))
+		}
+	}
+	l.unlisted = errors.Join(errs...)
+	return again
+}
+
+// search asks the kernel for a container that the runtime does not list. An error is about
+// one that runs where it may not, or of which that is not known, and wraps errUnlisted. The
+// caller holds mu.
+func (l *Loop) search(ctx context.Context, b ledger.Binding) error {
+	name, err := l.alive(ctx, l.tracked, b)
+	switch {
+	case err != nil:
+		return fmt.Errorf("%w: container %s, %s: %w", errUnlisted, b.Owner, b.ID, err)
+	case name == nil:
+		l.tell(placement.Event{Kind: placement.KernelEmpty, ID: b.ID})
+		return nil
+	}
+	l.cgroups[b.ID] = name
+	return l.lookAt(ctx, b.ID)
+}
+
+// lookAt asks the kernel where a container of the runtime may run. An error wraps
+// errUnlisted if the runtime does not list it, and it is not where it should be. The
+// caller holds mu.
+func (l *Loop) lookAt(ctx context.Context, id string) error {
+	name := l.cgroups[id]
+	if name == nil {
+		return nil
+	}
+	seen, err := l.Tree.Observe(ctx, name, 0)
+	if err != nil {
+		return fmt.Errorf("%w: container %s: %w", errUnlisted, id, err)
+	}
+	o := seen.Find(name)
+	c, _ := l.tracker.Get(id)
+	if o.State == cgroup.Absent {
+		if c.Phase == placement.Unknown { // it has ended while it was looked for
+			l.tell(placement.Event{Kind: placement.KernelEmpty, ID: id})
+		}
+		return nil
+	}
+	if !o.Populated && c.Phase != placement.Unknown {
+		return nil
+	}
+	on := l.allowed(o)
+	l.tell(placement.Event{Kind: placement.KernelRuns, ID: id, CPUs: on})
+	if c.Phase == placement.Unknown && !on.IsSubsetOf(c.WantedCPUs) {
+		return fault.Unavailablef("%w: container %s, %s: it is in cgroup %s on CPUs %s and not %s", errUnlisted, c.Name, id, name, on, c.WantedCPUs)
+	}
+	return nil
+}
+
+// dropEnded has the ledger forget the ids of containers that have ended. The caller holds
+// mu.
+func (l *Loop) dropEnded(ctx context.Context, listed *listing) {
+	ended := map[string]bool{}
+	for b := range l.tracked.Bindings() {
+		if c, ok := l.tracker.Get(b.ID); ok && !b.Own && c.Phase == placement.Exited {
+			ended[b.ID] = true
+		}
+	}
+	if len(ended) > 0 {
+		l.recount(ctx, listed.before, nil, ended)
+	}
+}
+
+// takeOver has the ledger note the containers that the runtime has and nobody has told
+// of, as those that were there before berthd. The caller holds mu.
+func (l *Loop) takeOver(ctx context.Context) {
+	if l.Runtime == nil || l.Bindings == nil {
+		return
+	}
+	l.track()
+	listed, _ := l.hear(ctx) // an error is the pass's to tell
+	if listed == nil {
+		return
+	}
+	var found []admission.Found
+	for _, c := range listed.all {
+		_, bound := l.tracked.Binding(c.ID)
+		_, known := l.tracked.Pod(c.Owner.Pod)
+		if known && !bound && c.Phase != runtime.Exited && l.starting[c.ID] == 0 {
+			found = append(found, admission.Found{ID: c.ID, Owner: c.Owner})
+		}
+	}
+	if len(found) > 0 {
+		l.recount(ctx, listed.before, found, nil)
+	}
+}
+
+// recount changes the ledger's bindings. The caller holds mu.
+func (l *Loop) recount(ctx context.Context, before *ledger.View, found []admission.Found, ended map[string]bool) {
+	if l.Bindings == nil {
+		return
+	}
+	done, err := l.Bindings.Recount(ctx, before, found, func(id string) bool { return ended[id] })
+	if err != nil {
+		l.Log.ErrorContext(ctx, "bring the container ids to what the runtime has", "error", err)
+		return
+	}
+	for _, b := range done.Bound {
+		l.Log.InfoContext(ctx, "a container of the runtime is taken over", "id", b.ID, "container", b.Owner.String())
+	}
+	for _, b := range done.Dropped {
+		l.Log.DebugContext(ctx, "a container of the runtime has ended", "id", b.ID, "container", b.Owner.String())
+	}
+	l.track()
+	if len(done.Bound) > 0 {
+		l.calls.heard = nil // they are to be heard of
+	}
+}
+
+// alive finds the cgroup of a container that a runtime has made, where it has processes,
+// without asking the runtime; nil if there is none to be seen. The caller holds mu.
+func (l *Loop) alive(ctx context.Context, view *ledger.View, b ledger.Binding) (cgroup.Name, error) {
+	var places []cgroup.Name
+	if name := l.cgroups[b.ID]; name != nil {
+		places = append(places, name)
+	}
+	_, pod, err := l.pod(view, b.Owner.Pod)
+	if err != nil {
+		return nil, err
+	}
+	inside, err := l.Tree.Observe(ctx, pod, 1)
+	if err != nil {
+		return nil, err
+	}
+	for _, o := range inside.Nodes {
+		if !o.Name.Equal(pod) && isCalled(o.Name, b.ID) {
+			places = append(places, o.Name)
+		}
+	}
+	for _, name := range places {
+		pids, err := l.Tree.Procs(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		if len(pids) > 0 {
+			return name, nil
+		}
+	}
+	return nil, nil
+}
+
+// isCalled tells whether a cgroup is called after a container, as runtimes do: ID, PREFIX-ID
+// or PREFIX-ID.scope. What CRI-O has watch a container, conmon, has a cgroup beside it that
+// is called nearly so.
+func isCalled(name cgroup.Name, id string) bool {
+	prefix, ok := strings.CutSuffix(strings.TrimSuffix(name.Base(), ".scope"), id)
+	return ok && (prefix == "" || strings.HasSuffix(prefix, "-") && !strings.HasSuffix(prefix, "-conmon-"))
+}
+
+// Lives tells whether a container that a runtime has made has processes, by the kernel.
+func (l *Loop) Lives(ctx context.Context, b ledger.Binding) (bool, error) {
+	if err := l.enter(ctx); err != nil {
+		return false, err
+	}
+	defer l.mu.Unlock()
+	view := l.View()
+	if _, here := view.Pod(b.Owner.Pod); !here {
+		return false, nil
+	}
+	name, err := l.alive(ctx, view, b)
+	return name != nil, err
+}
+
+// outside lists the cgroups of a pod's containers that the runtime runs outside of the
+// pod's. The runtime is asked if it has not said yet where one of them is; as long as it
+// does not answer, that one may run anywhere, which is an error of class Unavailable. One
+// that cannot be ended because others may be in its cgroup too is an error of class
+// Precondition. The caller holds mu.
+func (l *Loop) outside(ctx context.Context, view *ledger.View, uid string) (out []cgroup.Name, err error) {
+	if l.Runtime == nil {
+		return nil, nil
+	}
+	if now := l.View(); now.Generation() > view.Generation() {
+		view = now
+	}
+	l.track()
+	_, pod, err := l.pod(view, uid)
+	if err != nil {
+		return nil, err
+	}
+	for b := range view.BindingsOf(uid) {
+		if b.Own || l.mayRun(b.ID) && l.cgroups[b.ID] == nil && l.isUnheardOf(ctx, b, &err) {
+			continue
+		}
+		name := l.cgroups[b.ID]
+		if name == nil || name.Within(pod) || !l.mayRun(b.ID) {
+			continue
+		}
+		pids, err := l.Tree.Procs(ctx, name)
+		switch {
+		case err != nil:
+			return nil, fmt.Errorf("look for container %s outside of its pod's cgroup: %w", b.Owner, err)
+		case len(pids) == 0:
+			// It has ended, or the runtime calls by this name what is another place here.
+		case !isCalled(name, b.ID):
+			return nil, fault.Preconditionf("container %s (%s) runs in cgroup %s, which is neither in its pod's nor called after it: "+
+				"end it with the container runtime first", b.Owner, b.ID, name)
+		default:
+			l.Log.WarnContext(ctx, "a container of a pod that is removed runs outside of its cgroup",
+				"container", b.Owner.String(), "id", b.ID, "name", name.String())
+			out = append(out, name)
+		}
+	}
+	return out, err
+}
+
+// isUnheardOf asks the runtime for a container of which it has not said where it is. It
+// notes an error if the runtime does not answer. The caller holds mu.
+func (l *Loop) isUnheardOf(ctx context.Context, b ledger.Binding, noted *error) bool {
+	listed, err := l.hear(ctx)
+	if listed == nil {
+		*noted = fault.Unavailablef("container %s (%s) may run outside of its pod's cgroup, and the container runtime does not tell where: %w", b.Owner, b.ID, err)
+		return true
+	}
+	return false
+}
+
+// mayRun tells whether a container may have a process. The caller holds mu.
+func (l *Loop) mayRun(id string) bool {
+	c, ok := l.tracker.Get(id)
+	return ok && c.Phase != placement.Exited && c.Phase != placement.Planned
+}
+
+// prepare lets those that do not run yet start with what the ledger has for them now, and
+// looks whether one has a process all the same. The containers may be some of those that
+// there are. The caller holds mu.
+func (l *Loop) prepare(ctx context.Context, g runtimeContainers) error {
+	var errs []error
+	for i := range g {
+		if g[i].runs {
+			continue
+		}
+		err := l.send(ctx, g[i].id, g[i].values)
+		if err == nil {
+			err = l.lookAt(ctx, g[i].id)
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// repeat sends once more what may have failed, where the kernel shows that all is well: an
+// earlier write may be carried out late, until a later one is confirmed. The caller holds
+// mu.
+func (l *Loop) repeat(ctx context.Context, g runtimeContainers) error {
+	var errs []error
+	for _, w := range l.tracker.Doubtful() {
+		i := slices.IndexFunc(g, func(c runtimeContainer) bool { return c.id == w.ID })
+		if i < 0 || l.calls.writes[w.ID] != nil {
+			continue
+		}
+		v := g[i].values
+		v.CPUs = w.CPUs
+		send := l.update
+		if !g[i].runs {
+			send = func(ctx context.Context, g runtimeContainer, v cgroup.Values) error { return l.send(ctx, g.id, v) }
+		}
+		errs = append(errs, send(ctx, g[i], v))
+	}
+	return errors.Join(errs...)
+}
+
+// update has the runtime write what an op wants. One that has ended has left its CPUs,
+// however the runtime says so. The caller holds mu.
+func (l *Loop) update(ctx context.Context, g runtimeContainer, v cgroup.Values) error {
+	if v.CPUWeight != nil {
+		v.CPUShares = g.values.CPUShares // CRI has no weight
+	}
+	err := l.send(ctx, g.id, v)
+	if err == nil || errors.Is(err, errPending) {
+		return err
+	}
+	if pids, kernel := l.Tree.Procs(ctx, g.name); kernel == nil && len(pids) == 0 {
+		l.Log.DebugContext(ctx, "a container has ended while it was updated", "container", g.owner.String(), "id", g.id, "error", err)
+		l.tell(placement.Event{Kind: placement.Ended, ID: g.id})
+		return nil
+	}
+	return err
+}
+
+// resized gives the runtime's containers of a pod with all values that a resize may
+// change. The caller holds mu.
+func (l *Loop) resized(ctx context.Context, view *ledger.View, p *ledger.Pod) (runtimeContainers, error) {
+	all, err := l.meet(ctx, view)
+	if err != nil && !errors.Is(err, errUnlisted) {
+		return nil, err
+	}
+	for b := range view.BindingsOf(p.UID()) {
+		if c, ok := l.tracker.Get(b.ID); ok && !b.Own && c.Phase == placement.Unknown {
+			return nil, fault.Unavailablef("%w: container %s", errUnlisted, b.Owner)
+		}
+	}
+	var out runtimeContainers
+	for _, g := range all {
+		if g.owner.Pod != p.UID() {
+			continue
+		}
+		if c := p.Pod.Container(g.owner.Container); c != nil {
+			g.values = cgroup.AdmittedResources(view, p, c, l.QoS.Cgroup).Values
+			g.values.HugePages = nil // these cannot be resized
+			out = append(out, g)
+		}
+	}
+	return out, nil
+}
+
+// elsewhere observes those that do not lie among the pods.
+func (l *Loop) elsewhere(ctx context.Context, g runtimeContainers, seen *cgroup.Snapshot) error {
+	for i := range g {
+		if !g[i].runs || g[i].name.Within(l.Layout.Pods()) {
+			continue
+		}
+		o, err := l.Tree.Observe(ctx, g[i].name, 0)
+		if err != nil {
+			return fmt.Errorf("observe the cgroup of container %s: %w", g[i].owner, err)
+		}
+		seen.Nodes = append(seen.Nodes, o.Nodes...)
+	}
+	return nil
+}
