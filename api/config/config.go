@@ -38,6 +38,12 @@ type Config struct {
 	RootDir string `json:"rootDir,omitempty"`
 	// Listen is berth's own socket.
 	Listen string `json:"listen,omitempty"`
+	// ListenMode is the mode of that socket, in octal digits. Empty: 0666 if access
+	// grants roles, otherwise 0660.
+	ListenMode string `json:"listenMode,omitempty"`
+	// ListenGroup is the group, by name or number, of that socket and of one for
+	// metrics. Empty: berthd's own.
+	ListenGroup string `json:"listenGroup,omitempty"`
 	// StateDir holds the ledger.
 	StateDir string `json:"stateDir,omitempty"`
 	// DevicePluginDir holds kubelet.sock, where plugins register, and theirs.
@@ -50,8 +56,11 @@ type Config struct {
 	// RuntimeEndpoint is the socket of the container runtime (CRI v1), which then
 	// makes the containers' cgroups. Empty: berthd makes them.
 	RuntimeEndpoint string `json:"runtimeEndpoint,omitempty"`
-	// HTTP is the address for /metrics, /healthz and /readyz; empty: none.
+	// HTTP is the address for /metrics, /healthz and /readyz, or unix:// and the path of
+	// a socket; empty: none.
 	HTTP string `json:"http,omitempty"`
+	// HTTPMode is the mode of such a socket, in octal digits; empty: 0660.
+	HTTPMode string `json:"httpMode,omitempty"`
 
 	// Machine is a snapshot file or a shape such as 2s4n32c2t to use in place of
 	// the machine that berthd runs on.

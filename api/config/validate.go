@@ -47,6 +47,11 @@ func (c Config) Validate() error {
 	if err := access.Validate("access", c.Access); err != nil {
 		vs.Addf("access", "%v", err)
 	}
+	for field, mode := range map[string]string{"listenMode": c.ListenMode, "httpMode": c.HTTPMode} {
+		if _, err := Mode(mode, 0); err != nil {
+			vs.Addf(field, "%v", err)
+		}
+	}
 	if e := c.RuntimeEndpoint; e != "" && !path.IsAbs(strings.TrimPrefix(e, "unix://")) {
 		vs.Addf("runtimeEndpoint", "%q: expected the absolute path of a socket, as unix:///run/containerd/containerd.sock", e)
 	}

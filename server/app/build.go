@@ -186,7 +186,10 @@ func (a *App) buildMachine(context.Context) (err error) {
 // the agent's Sync where pods are lost, unless the configuration wants a refusal.
 func (a *App) buildLedger(ctx context.Context) error {
 	path := filepath.Join(a.Config.StateDir, LedgerFile)
-	var err error
+	err := a.openStateDir()
+	if err != nil {
+		return fmt.Errorf("stateDir: %w", err)
+	}
 	if a.store, err = store.Open(path, store.Options{Failpoint: a.Failpoint, Notice: func(text string) { a.Log.Error(text) }}); err != nil {
 		return err
 	}

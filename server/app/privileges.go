@@ -43,6 +43,8 @@ var needs = []need{
 		realCgroups},
 	{confine.DACOverride, "call plugins, providers and runtimes of other users", "those whose sockets only their users may write to are not reached",
 		func(config.Config) bool { return true }},
+	{confine.Chown, "give its sockets to a group (listenGroup)", "berthd does not start, unless it is of the group",
+		func(c config.Config) bool { return c.ListenGroup != "" }},
 	{confine.NetBindService, "listen on a port below 1024 (http)", "metrics and health are not served",
 		func(c config.Config) bool { port, ok := httpPort(c); return ok && port > 0 && port < 1024 }},
 }
@@ -149,6 +151,7 @@ func (a *App) rules(files []string) (*confine.Rules, error) {
 		{c.DevicePluginDir, 0o755, true},
 		{c.PluginRegistryDir, 0o750, true},
 		{c.PodResourcesDir, 0o750, true},
+		{a.httpDir(), 0o755, true},
 	} {
 		if d.path == "" {
 			continue

@@ -30,10 +30,13 @@ const (
 
 // listen opens the sockets of agents and of readers.
 func (a *App) listen() (err error) {
-	a.mainSocket, err = socket.Keep(a.Config.Listen, socket.Options{DirMode: 0o755, Mode: 0o666}, a.Log)
+	a.mainSocket, err = socket.Keep(a.Config.Listen, socket.Options{
+		DirMode: 0o755, Mode: a.Config.SocketMode(), Group: a.Config.ListenGroup,
+	}, a.Log)
 	if err != nil {
-		return err
+		return fmt.Errorf("listen: %w", err)
 	}
+	a.checkReach()
 	a.readersSocket, err = socket.Keep(a.Config.PodResourcesSocket(), socket.Options{DirMode: 0o750, Mode: 0o755}, a.Log)
 	if err != nil {
 		_ = a.mainSocket.Close()

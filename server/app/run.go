@@ -68,7 +68,7 @@ func (a *App) Run(ctx context.Context, ready func()) (err error) {
 	g.OnStop("api", stop(a.main.Server, cutOff))
 	g.OnStop("watch", func(context.Context) error { a.history.Close(); return nil })
 	if a.Config.HTTP != "" {
-		l, err := net.Listen("tcp", a.Config.HTTP)
+		l, err := a.listenHTTP()
 		if err != nil {
 			return errors.Join(fmt.Errorf("listen on %s: %w", a.Config.HTTP, err), a.mainSocket.Close(), a.readersSocket.Close())
 		}
@@ -232,4 +232,17 @@ func (a *App) httpHandler() http.Handler {
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprintln(w, "ok") })
 	mux.HandleFunc("GET /readyz", a.ready)
 	return mux
+}
+
+// listenHTTP listens on an address or on a socket.
+func (a *App) listenHTTP() (net.Listener, error) {
+	path, ok := a.Config.HTTPSocket()
+	if !ok {
+		return net.Listen("tcp", a.Config.HTTP)
+	}
+	mode, err := config.Mode(a.Config.HTTPMode, 0o660)
+	if err != nil {
+		return nil, err
+	}
+	return socket.Listen(path, socket.Options{DirMode: 0o755, Mode: mode, Group: a.Config.ListenGroup})
 }

@@ -325,7 +325,24 @@ func TestEachCapabilityIsNeeded(t *testing.T) {
 			}
 			return err
 		}},
+		"give a socket to a group": {unix.CAP_CHOWN, func(t *testing.T, n *node) error {
+			n.premade()
+			n.configure("listenGroup: \"64050\"\n")
+			d, err := begin(t, n)
+			if err != nil {
+				return err
+			}
+			info, err := os.Stat(d.socket())
+			if err != nil {
+				return err
+			}
+			if gid := info.Sys().(*syscall.Stat_t).Gid; gid != 64050 || info.Mode().Perm() != 0o660 {
+				t.Errorf("group %d, mode %s", gid, info.Mode())
+			}
+			return nil
+		}},
 		"lower scores": {unix.CAP_SYS_RESOURCE, func(t *testing.T, n *node) error {
+			n.limited(512 << 20) // without one it does not
 			if got := score(t, n.start().Cmd.Process.Pid); got != "-999" {
 				return fmt.Errorf("the score is %s", got)
 			}

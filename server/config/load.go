@@ -110,13 +110,22 @@ func checkSockets(c config.Config) error {
 			vs.Addf(s.field, "%v", err)
 		}
 	}
-	if c.HTTP != "" {
+	if path, ok := c.HTTPSocket(); ok {
+		if err := socket.CheckPath(path); err != nil {
+			vs.Addf("http", "%v", err)
+		}
+	} else if c.HTTP != "" {
 		_, port, err := net.SplitHostPort(c.HTTP)
 		if err == nil {
 			_, err = net.LookupPort("tcp", port)
 		}
 		if err != nil {
-			vs.Addf("http", "expected HOST:PORT, such as localhost:9100: %v", err)
+			vs.Addf("http", "expected HOST:PORT, such as localhost:9100, or unix:///run/berth/http.sock: %v", err)
+		}
+	}
+	if c.ListenGroup != "" {
+		if _, err := socket.Group(c.ListenGroup); err != nil {
+			vs.Addf("listenGroup", "%v", err)
 		}
 	}
 	return vs.Err("configuration")

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/berthd/berth/managers/fault"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
@@ -53,6 +55,15 @@ type Registry struct {
 	// running ends when the registry stops.
 	running context.Context
 	stop    context.CancelFunc
+
+	lines *rate.Limiter // of the log, since a provider may come and go as it likes
+}
+
+// line logs what a caller has done, unless there are too many lines.
+func (r *Registry) line(ctx context.Context, text string, args ...any) {
+	if r.lines.Allow() {
+		r.parts.Log.InfoContext(ctx, text, args...)
+	}
 }
 
 // New makes a registry of the providers that the ledger knows and publishes them.
@@ -70,6 +81,7 @@ func New(cfg Config, parts Parts) (*Registry, error) {
 	r := &Registry{
 		config: cfg.withDefaults(), parts: parts,
 		changing: make(chan struct{}, 1), proxies: map[string]*proxy{},
+		lines: rate.NewLimiter(rate.Every(time.Second), 20),
 	}
 	r.running, r.stop = context.WithCancel(context.Background())
 	for o := range parts.Ledger.View().Outsiders() {
@@ -216,7 +228,7 @@ func (r *Registry) Register(ctx context.Context, o ledger.Outsider, by Caller) e
 		stop()
 		return err
 	}
-	r.parts.Log.InfoContext(ctx, "hint provider registered", "provider", o.Name, "endpoint", o.Endpoint, "uid", o.UID,
+	r.line(ctx, "hint provider registered", "provider", o.Name, "endpoint", o.Endpoint, "uid", o.UID,
 		"required", o.Required, "resources", o.Resources, "again", old != nil)
 	return nil
 }
@@ -356,6 +368,6 @@ func (r *Registry) Unregister(ctx context.Context, name string, by Caller) error
 	if err != nil {
 		return err
 	}
-	r.parts.Log.InfoContext(ctx, "hint provider unregistered", "provider", name)
+	r.line(ctx, "hint provider unregistered", "provider", name)
 	return r.replace(name, nil)
 }

@@ -36,6 +36,8 @@ type Bounds struct {
 const (
 	strangerConnections = 16
 	strangerCalls       = 32
+	// strangerLife is how long one of their connections lasts.
+	strangerLife = 5 * time.Second
 )
 
 // maxRefusals is how many calls are refused on one connection before it is closed.
@@ -148,11 +150,17 @@ type counted struct {
 	once     sync.Once
 	less     func()
 	refusals atomic.Int32
+	end      *time.Timer // of the connection; nil if it lasts
 }
 
 // Close implements net.Conn.
 func (c *counted) Close() error {
-	c.once.Do(c.less)
+	c.once.Do(func() {
+		c.less()
+		if c.end != nil {
+			c.end.Stop()
+		}
+	})
 	return c.Conn.Close()
 }
 
@@ -187,6 +195,9 @@ func (cc crowdCredentials) ServerHandshake(c net.Conn) (net.Conn, credentials.Au
 		return nil, nil, fmt.Errorf("%s has %d connections already", who, bounds.Connections)
 	}
 	conn := &counted{Conn: c, less: less}
+	if u.kind == withoutRole {
+		conn.end = time.AfterFunc(strangerLife, func() { _ = c.Close() }) // gRPC then closes conn
+	}
 	return conn, link{who, conn}, nil
 }
 

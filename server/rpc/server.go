@@ -13,6 +13,7 @@ import (
 	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/logging"
 	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/recovery"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
@@ -40,6 +41,7 @@ type Config struct {
 	Limiter Limiter
 
 	crowd *crowd // nil without Access
+	lines *lines
 }
 
 // Limiter decides whether there is room for one more call.
@@ -74,6 +76,7 @@ func NewServer(cfg Config) *Server {
 		cfg.Log.ErrorContext(ctx, "panic in a handler", "panic", p, "request_id", RequestID(ctx), "stack", string(debug.Stack()))
 		return Status(ctx, fault.Internalf("panic in berthd, see its log: %v", p))
 	})
+	cfg.lines = newLines()
 	frame := []grpc.ServerOption{grpc.Creds(PeerCredentials())}
 	if cfg.Access != nil {
 		cfg.crowd = newCrowd(cfg)
@@ -187,18 +190,36 @@ func (cfg Config) observe(method string, err error, start time.Time) {
 func (cfg Config) logCall(ctx context.Context, method string, err error, start time.Time) {
 	code := status.Code(err)
 	level := slog.Level(logging.DefaultServerCodeToLevel(code))
-	if level == slog.LevelInfo {
-		level = slog.LevelDebug // ordinary calls
+	if level == slog.LevelInfo || code == codes.Unknown {
+		// Ordinary calls. Unknown is what readers of podresources get for a pod that is
+		// not there, as from the kubelet; no error of berth's has it.
+		level = slog.LevelDebug
 	}
 	if !cfg.Log.Enabled(ctx, level) {
 		return
+	}
+	omitted := int64(0)
+	if level > slog.LevelDebug && !cfg.trusts(ctx) {
+		var ok bool
+		if omitted, ok = cfg.lines.next(); !ok {
+			return
+		}
 	}
 	service, name, _ := strings.Cut(strings.TrimPrefix(method, "/"), "/")
 	fields := append(logFields(ctx), "grpc.service", service, "grpc.method", name, "grpc.code", code.String())
 	if err != nil {
 		fields = append(fields, "grpc.error", err.Error())
 	}
+	if omitted > 0 {
+		fields = append(fields, "omitted", omitted)
+	}
 	cfg.Log.Log(ctx, level, "finished call", append(fields, "grpc.time_ms", float64(time.Since(start).Microseconds())/1000)...)
+}
+
+// trusts reports whether a call is root's or that of berthd's own user.
+func (cfg Config) trusts(ctx context.Context) bool {
+	who, ok := PeerOf(ctx)
+	return ok && who.UID == 0 || ok && cfg.Access != nil && cfg.Access.trusts(who)
 }
 
 // logFields adds who called and the request's id to a log line.

@@ -6,7 +6,9 @@ import (
 	"io/fs"
 	"net"
 	"os"
+	"os/user"
 	"path/filepath"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -41,6 +43,20 @@ type Options struct {
 	// DirMode and Mode are the permissions of a directory that must be made, and
 	// of the socket. Zero means 0750 and 0660.
 	DirMode, Mode os.FileMode
+	// Group is the socket's, by name or number; empty leaves it as it is.
+	Group string
+}
+
+// Group reads a group's name or number.
+func Group(text string) (gid int, err error) {
+	if gid, err := strconv.ParseUint(text, 10, 31); err == nil {
+		return int(gid), nil
+	}
+	g, err := user.LookupGroup(text)
+	if err != nil {
+		return 0, fault.Invalidf("%q: expected a group's name or number: %w", text, err)
+	}
+	return strconv.Atoi(g.Gid)
 }
 
 // Listen listens on a unix socket at path. A stale socket there is replaced; one
@@ -80,6 +96,15 @@ func listen(path string, o Options) (*listener, error) {
 	}
 	l.SetUnlinkOnClose(false)
 	put := func() (os.FileInfo, error) {
+		if o.Group != "" {
+			gid, err := Group(o.Group)
+			if err == nil {
+				err = os.Lchown(tmp, -1, gid)
+			}
+			if err != nil {
+				return nil, err
+			}
+		}
 		if err := os.Chmod(tmp, o.Mode); err != nil {
 			return nil, err
 		}
