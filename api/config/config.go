@@ -278,6 +278,10 @@ type Limits struct {
 	UserConnections int `json:"userConnections"`
 	UserCalls       int `json:"userCalls"`
 	UserBytes       int `json:"userBytes"`
+	// PluginDevices is how many devices a resource of a device plugin may have, and
+	// PluginResources how many such resources there may be.
+	PluginDevices   int `json:"pluginDevices"`
+	PluginResources int `json:"pluginResources"`
 	// PodResourcesPerSecond and PodResourcesBurst are the kubelet's rate limit
 	// for podresources.
 	PodResourcesPerSecond float64 `json:"podResourcesPerSecond"`
@@ -344,6 +348,7 @@ func Default() Config {
 		Limits: Limits{
 			MessageBytes: 4 << 20, MessageElements: 20_000, Containers: 1000, Call: d(2 * time.Minute),
 			UserConnections: 64, UserCalls: 256, UserBytes: 8 << 20,
+			PluginDevices: 1 << 16, PluginResources: 256,
 			PodResourcesPerSecond: 100, PodResourcesBurst: 10, WatchEvents: 4096, PodResourcesWait: d(15 * time.Second),
 		},
 		Features:   Features{PodLevelResources: true, CPUBetaOptions: true},

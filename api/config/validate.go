@@ -62,6 +62,8 @@ func (c Config) Validate() error {
 		"limits.userConnections": c.Limits.UserConnections,
 		"limits.userCalls":       c.Limits.UserCalls,
 		"limits.userBytes":       c.Limits.UserBytes,
+		"limits.pluginDevices":   c.Limits.PluginDevices,
+		"limits.pluginResources": c.Limits.PluginResources,
 		"limits.messageElements": c.Limits.MessageElements,
 
 		"limits.podResourcesBurst": c.Limits.PodResourcesBurst,

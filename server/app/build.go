@@ -297,6 +297,7 @@ func (a *App) buildDevices(context.Context) error {
 			Dial: p.CallTimeout.Duration, Options: p.CallTimeout.Duration, Preferred: p.CallTimeout.Duration,
 			Allocate: p.AllocateTimeout.Duration, PreStart: p.PreStartTimeout.Duration,
 		},
+		MaxDevices: a.Config.Limits.PluginDevices, MaxResources: a.Config.Limits.PluginResources,
 		ForgetAfter: a.Config.Devices.ForgetAfter.Duration, KeepName: a.Config.Devices.Unknown == config.UnknownIgnore,
 	}, deviceplugin.Parts{
 		Inventory: a.inventory, Memory: seenResources{a.Ledger},

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/status"
@@ -27,7 +28,7 @@ func (s *Server) Preferred(ctx context.Context, resource string, available, must
 			ContainerRequests: []*pluginapi.ContainerPreferredAllocationRequest{{
 				AvailableDeviceIDs: available, MustIncludeDeviceIDs: mustInclude, AllocationSize: int32(size),
 			}},
-		})
+		}, grpc.MaxCallRecvMsgSize(maxCallBytes))
 		return err
 	})
 	if err != nil || len(answer.ContainerResponses) == 0 {
@@ -48,7 +49,7 @@ func (s *Server) Allocate(ctx context.Context, resource string, ids []string) ([
 	err := s.ask(ctx, resource, "Allocate", s.Deadlines.Allocate, func(ctx context.Context, p *session) (err error) {
 		answer, err = p.client.Allocate(ctx, &pluginapi.AllocateRequest{
 			ContainerRequests: []*pluginapi.ContainerAllocateRequest{{DevicesIds: ids}},
-		})
+		}, grpc.MaxCallRecvMsgSize(maxCallBytes))
 		return err
 	})
 	if s.Observer != nil {
@@ -64,8 +65,17 @@ func (s *Server) Allocate(ctx context.Context, resource string, ids []string) ([
 	if err != nil {
 		return nil, fault.Internalf("keep the answer of the device plugin for %s: %w", resource, err)
 	}
+	if n := len(wire); n > maxAnswer {
+		return nil, fault.Unavailablef("the device plugin for %s wants %d bytes of settings for a container, expected at most %d", resource, n, maxAnswer)
+	}
 	return wire, nil
 }
+
+// Bounds of one answer to a call, and of what of it stays in the ledger with the claim.
+const (
+	maxCallBytes = 4 << 20
+	maxAnswer    = 256 << 10
+)
 
 // PreStart tells the plugins of a container's devices that it is about to start,
 // those that asked for it (PreStartContainer). It is called before every start,

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/server/wire"
 )
 
 // retry is how a plugin that registers is dialled: it may call a moment before
@@ -25,7 +26,11 @@ var retry = grpc.ConnectParams{
 func (s *Server) dial(ctx context.Context, path string) (*grpc.ClientConn, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.Deadlines.Dial)
 	defer cancel()
-	return Dial(ctx, path, grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(s.MaxListBytes)))
+	return Dial(ctx, path, grpc.WithDefaultCallOptions(
+		grpc.MaxCallRecvMsgSize(s.MaxListBytes),
+		// A device with its node is three elements, and some have several nodes.
+		grpc.ForceCodecV2(wire.Bounded(8*s.MaxDevices)),
+	))
 }
 
 // Dial connects to the socket of a plugin and waits until it answers, or ctx

@@ -99,6 +99,21 @@ func (s *Server) install(ctx context.Context, next *session) error {
 	return s.begin(ctx, next)
 }
 
+// roomFor refuses a resource that would be one too many.
+func (s *Server) roomFor(resource string) error {
+	n := 0
+	for r := range s.Inventory.Snapshot().Resources() {
+		if r.Name == resource {
+			return nil
+		}
+		n++
+	}
+	if n >= s.MaxResources {
+		return fault.Exhaustedf("register %s: device plugins have %d resources already, as many as limits.pluginResources allows", resource, n)
+	}
+	return nil
+}
+
 // begin is install with the lock held.
 func (s *Server) begin(ctx context.Context, next *session) error {
 	if s.running == nil || ctx.Err() != nil {
@@ -110,6 +125,10 @@ func (s *Server) begin(ctx context.Context, next *session) error {
 			_ = next.conn.Close()
 			return fault.Preconditionf("register %s: hint provider %s serves it; a resource has one provider", next.resource, by)
 		}
+	}
+	if err := s.roomFor(next.resource); err != nil {
+		_ = next.conn.Close()
+		return err
 	}
 	before := s.sessions[next.resource]
 	next.id = s.Inventory.Registered(next.resource, next.options, s.Now())

@@ -1,6 +1,7 @@
 package deviceplugin
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -42,6 +43,12 @@ type Config struct {
 	// MaxListBytes is the largest list that a plugin may send; 0 means 64 MiB.
 	// (The kubelet ends a plugin's stream at 4 MiB.)
 	MaxListBytes int
+	// MaxDevices is how many devices a resource may have, and MaxResources how many
+	// resources plugins may have together; 0 means 65,536 and 256.
+	MaxDevices, MaxResources int
+	// UpdateEvery is how often a plugin's list counts; of several in between the last
+	// one does. 0 means 100 ms.
+	UpdateEvery time.Duration
 	// Breaker says when a plugin that does not answer is left alone.
 	Breaker breaker.Config
 }
@@ -133,9 +140,10 @@ func New(cfg Config, parts Parts) *Server {
 			*p.have = *p.def
 		}
 	}
-	if cfg.MaxListBytes == 0 {
-		cfg.MaxListBytes = 64 << 20
-	}
+	cfg.MaxListBytes = cmp.Or(cfg.MaxListBytes, 64<<20)
+	cfg.MaxDevices = cmp.Or(cfg.MaxDevices, 1<<16)
+	cfg.MaxResources = cmp.Or(cfg.MaxResources, 256)
+	cfg.UpdateEvery = cmp.Or(cfg.UpdateEvery, 100*time.Millisecond)
 	return &Server{
 		Config: cfg, Parts: parts,
 		ready:    make(chan struct{}),

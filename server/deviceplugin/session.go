@@ -3,6 +3,7 @@ package deviceplugin
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"sync"
 
@@ -10,6 +11,7 @@ import (
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"github.com/berthd/berth/managers/device"
+	"github.com/berthd/berth/managers/fault"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/numa"
 	"github.com/berthd/berth/server/breaker"
@@ -21,6 +23,10 @@ var (
 	errAgain      = errors.New("the plugin has registered again")
 	errDetached   = errors.New("its socket is gone")
 )
+
+// maxDeviceID is how long a device's id may be: it is in the ledger, in traces and in every
+// list of what a pod holds.
+const maxDeviceID = 1024
 
 // session follows one registration: a connection and the stream of lists on it.
 type session struct {
@@ -40,7 +46,8 @@ type session struct {
 	// for another session.
 	ended chan struct{}
 
-	strange bool // a node that no machine can have was reported
+	strange  bool // a node that no machine can have was reported
+	nameless bool // a device without a usable id was reported
 
 	mu      sync.Mutex
 	breaker *breaker.Breaker // guarded by mu
@@ -94,6 +101,8 @@ func (p *session) makeRoom() (kept bool) {
 
 // follow reads lists until the stream ends and says why it did.
 func (p *session) follow(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	stream, err := p.client.ListAndWatch(ctx, &pluginapi.Empty{})
 	if err != nil {
 		return err
@@ -101,13 +110,19 @@ func (p *session) follow(ctx context.Context) error {
 	// Before anybody can ask for the devices: a resource that has pods and is not known
 	// after a crash would be nobody's.
 	p.remember(ctx)
+	lists := newLatest(stream.Recv)
+	defer lists.wait()
+	defer cancel()
 	for {
-		list, err := stream.Recv()
+		list, err := lists.next(p.server.UpdateEvery)
 		if errors.Is(err, io.EOF) {
 			return errors.New("the plugin ended its list")
 		}
 		if err != nil {
 			return err
+		}
+		if n := len(list.Devices); n > p.server.MaxDevices {
+			return fault.Exhaustedf("the plugin lists %d devices, more than the %d that limits.pluginDevices allows", n, p.server.MaxDevices)
 		}
 		if !p.server.Inventory.Listed(p.id, p.devices(list), p.server.Now()) {
 			return errSuperseded
@@ -127,6 +142,14 @@ func (p *session) remember(ctx context.Context) {
 func (p *session) devices(list *pluginapi.ListAndWatchResponse) []device.Device {
 	out := make([]device.Device, 0, len(list.Devices))
 	for _, d := range list.Devices {
+		if n := len(d.GetID()); n == 0 || n > maxDeviceID {
+			if !p.nameless {
+				p.nameless = true
+				p.server.Log.Warn("device plugin reports a device whose id nobody can use; it is left out",
+					"resource", p.resource, "bytes", n, "expected", fmt.Sprintf("1 to %d", maxDeviceID))
+			}
+			continue
+		}
 		next := device.Device{ID: d.GetID(), Healthy: d.GetHealth() == pluginapi.Healthy, Topology: d.GetTopology() != nil}
 		nodes := d.GetTopology().GetNodes()
 		for _, n := range nodes {

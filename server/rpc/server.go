@@ -14,11 +14,11 @@ import (
 	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/recovery"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/server/wire"
 )
 
 // Config of a server.
@@ -85,7 +85,7 @@ func NewServer(cfg Config) *Server {
 	reading := reading{cfg, cfg.crowd}
 	return &Server{reading: reading, Server: grpc.NewServer(append(frame,
 		grpc.MaxRecvMsgSize(cfg.MaxReceiveBytes),
-		grpc.ForceServerCodecV2(counting{encoding.GetCodecV2("proto")}),
+		grpc.ForceServerCodecV2(counting{wire.Codec()}),
 		// What arrives before somebody reads it is bounded by these; a message that is
 		// read may arrive whole.
 		grpc.StaticStreamWindowSize(streamWindow),

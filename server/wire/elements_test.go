@@ -1,4 +1,4 @@
-package rpc
+package wire_test
 
 import (
 	"fmt"
@@ -11,6 +11,7 @@ import (
 	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
 	topologyv1 "github.com/berthd/berth/api/berth/topology/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/server/wire"
 )
 
 // elements counts those of a decoded message, as the wire count does.
@@ -61,18 +62,18 @@ func TestElementsAreCountedOnTheWire(t *testing.T) {
 		"packed":      &topologyv1.MergeRequest{Providers: []*topologyv1.ProviderAnswers{{Answers: []*typesv1.Answer{{Hints: []*typesv1.Hint{{Nodes: &typesv1.NUMAMask{Nodes: nodes}}}}}}}},
 		"bytes":       &inspectv1.ImportRequest{State: make([]byte, 1<<20)},
 	} {
-		wire, err := proto.Marshal(m)
+		encoded, err := proto.Marshal(m)
 		if err != nil {
 			t.Fatal(err)
 		}
 		want := elements(m.ProtoReflect())
-		if got := 1<<20 - count(m.ProtoReflect().Descriptor(), wire, 1<<20); got != want {
+		if got := 1<<20 - wire.Count(m.ProtoReflect().Descriptor(), encoded, 1<<20); got != want {
 			t.Errorf("%s: %d elements, want %d", name, got, want)
 		}
-		if left := count(m.ProtoReflect().Descriptor(), wire, want); left != 0 {
+		if left := wire.Count(m.ProtoReflect().Descriptor(), encoded, want); left != 0 {
 			t.Errorf("%s: just enough leaves %d", name, left)
 		}
-		if want > 0 && count(m.ProtoReflect().Descriptor(), wire, want-1) >= 0 {
+		if want > 0 && wire.Count(m.ProtoReflect().Descriptor(), encoded, want-1) >= 0 {
 			t.Errorf("%s: one too many passes", name)
 		}
 	}
@@ -85,16 +86,16 @@ func FuzzElements(f *testing.F) {
 		&admissionv1.AdmitRequest{Pod: &typesv1.Pod{Spec: &typesv1.PodSpec{Containers: make([]*typesv1.Container, 3)}}},
 		&topologyv1.MergeRequest{Options: map[string]string{"a": "b"}},
 	} {
-		wire, err := proto.Marshal(m)
+		encoded, err := proto.Marshal(m)
 		if err != nil {
 			f.Fatal(err)
 		}
-		f.Add(wire)
+		f.Add(encoded)
 	}
-	f.Fuzz(func(t *testing.T, wire []byte) {
+	f.Fuzz(func(t *testing.T, encoded []byte) {
 		for _, m := range []proto.Message{&admissionv1.AdmitRequest{}, &topologyv1.MergeRequest{}} {
-			counted := 1<<20 - count(m.ProtoReflect().Descriptor(), wire, 1<<20)
-			if proto.Unmarshal(wire, m) == nil {
+			counted := 1<<20 - wire.Count(m.ProtoReflect().Descriptor(), encoded, 1<<20)
+			if proto.Unmarshal(encoded, m) == nil {
 				if n := elements(m.ProtoReflect()); n > counted && counted < 1<<20 {
 					t.Errorf("%d elements, counted %d", n, counted)
 				}
