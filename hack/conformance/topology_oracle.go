@@ -1,0 +1,123 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/berthd/berth/hack/conformance/vector"
+	"github.com/berthd/berth/managers/numa"
+	"github.com/berthd/berth/managers/topology"
+)
+
+// partChoice is what is known of a choice of one hint from each of the lists so far.
+type partChoice struct {
+	nodes numa.Mask
+	// raw are the nodes that the hints name, if they all name the same.
+	raw       numa.Mask
+	named     bool
+	preferred bool
+}
+
+// byDefinition merges by the definition of a choice and of the order of candidates,
+// with distances by the position of a node in the list of nodes. It shares no code
+// with berth's merge.
+func (in mergeCase) byDefinition() (mergeResult, error) {
+	machine, err := numa.FromIDs(in.NUMANodes)
+	if err != nil {
+		return mergeResult{}, err
+	}
+	lists, err := in.lists()
+	if err != nil {
+		return mergeResult{}, err
+	}
+	single := in.Policy == string(topology.SingleNUMANode)
+	least := 0 // of each list the smallest mask, of these the largest
+	choices := map[partChoice]bool{{nodes: machine, preferred: true}: true}
+	for _, list := range lists {
+		smallest := -1
+		next := map[partChoice]bool{}
+		for _, h := range list {
+			raw, err := numa.FromIDs(h.NUMA)
+			if err != nil {
+				return mergeResult{}, err
+			}
+			named := h.NUMA != nil
+			if single && (!h.Preferred || named && raw.Len() != 1) {
+				continue
+			}
+			if named && (smallest < 0 || raw.Len() < smallest) {
+				smallest = raw.Len()
+			}
+			for c := range choices {
+				c.preferred = c.preferred && h.Preferred && (!named || !c.named || raw == c.raw)
+				if named {
+					c.nodes, c.raw, c.named = c.nodes&raw, raw, true
+				}
+				next[c] = true
+			}
+		}
+		least, choices = max(least, smallest), next
+	}
+	result := mergeResult{Hint: vector.Affinity{NUMA: in.NUMANodes}}
+	var best []int
+	for c := range choices {
+		if c.nodes == 0 {
+			continue
+		}
+		if key := in.key(c, least, single); best == nil || slices.Compare(key, best) < 0 {
+			best, result.Hint = key, vector.Affinity{NUMA: c.nodes.IDs(), Preferred: c.preferred}
+		}
+	}
+	if single && len(result.Hint.NUMA) == len(in.NUMANodes) {
+		result.Hint.NUMA = nil
+	}
+	result.Admit = in.Policy == string(topology.BestEffort) || result.Hint.Preferred
+	return result, nil
+}
+
+// lists are the hints of every provider and resource.
+func (in mergeCase) lists() ([][]vector.Affinity, error) {
+	anywhere := []vector.Affinity{{Preferred: true}}
+	var lists [][]vector.Affinity
+	for _, p := range in.Providers {
+		if len(p) == 0 {
+			lists = append(lists, anywhere)
+		}
+		for _, list := range p {
+			switch {
+			case list == nil:
+				list = anywhere
+			case len(list) == 0:
+				list = []vector.Affinity{{}}
+			}
+			lists = append(lists, list)
+		}
+	}
+	if in.Policy == string(topology.None) {
+		return nil, fmt.Errorf("policy %s merges nothing", in.Policy)
+	}
+	return lists, nil
+}
+
+// key orders candidates, the smallest first.
+func (in mergeCase) key(c partChoice, least int, single bool) []int {
+	size := c.nodes.Len()
+	distance := 0
+	if closest, _ := strconv.ParseBool(in.Options[topology.OptionPreferClosest]); closest && !single {
+		for _, i := range c.nodes.IDs() {
+			for position, j := range in.NUMANodes {
+				if c.nodes.Contains(j) {
+					distance += in.Distances[strconv.Itoa(i)][position]
+				}
+			}
+		}
+	}
+	switch {
+	case c.preferred:
+		return []int{0, size, distance, int(c.nodes)}
+	case size <= least:
+		return []int{1, -size, distance, int(c.nodes)}
+	}
+	return []int{2, size, distance, int(c.nodes)}
+}
