@@ -70,7 +70,7 @@ func TestMemoryOracleWants(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			o, err := memorySetup{Gates: tt.gates}.oracle(nil, memoryState{}, p, tt.container)
+			o, err := memorySetup{Gates: tt.gates}.oracle(memoryState{}, p, tt.container)
 			if err != nil || len(o.wants)+len(tt.want) > 0 && !reflect.DeepEqual(o.wants, tt.want) {
 				t.Errorf("%v, %v; want %v", o.wants, err, tt.want)
 			}

@@ -7,28 +7,30 @@ import (
 
 	"github.com/berthd/berth/hack/conformance/vector"
 	"github.com/berthd/berth/managers/hint"
-	"github.com/berthd/berth/managers/memory"
 	"github.com/berthd/berth/managers/numa"
 	"github.com/berthd/berth/managers/workload"
 )
 
 // memoryOracle answers from the definition of the family of node sets, for cases
-// in which the reference crashes or counts wrongly.
+// in which the reference crashes or counts wrongly. It counts from the recorded
+// machine and state alone.
 type memoryOracle struct {
-	nodes  map[int]memory.NodeState
-	all    numa.Mask
-	wants  map[string]uint64
-	reused map[reuseKey]uint64
+	state memoryState
+	// allocatable and held by node and resource.
+	allocatable, held map[int]map[string]uint64
+	all         numa.Mask
+	wants       map[string]uint64
+	reused      map[reuseKey]uint64
 }
 
 // oracle takes the request of a container, or without a name that of a
 // pod with pod-level resources.
-func (s memorySetup) oracle(nodes []memory.NodeState, state memoryState, pod *workload.Pod, container string) (*memoryOracle, error) {
-	o := &memoryOracle{nodes: map[int]memory.NodeState{}, wants: map[string]uint64{}}
-	for _, n := range nodes {
-		o.nodes[n.Node] = n
-		o.all = o.all.With(n.Node)
+func (s memorySetup) oracle(state memoryState, pod *workload.Pod, container string) (*memoryOracle, error) {
+	o := &memoryOracle{state: state, allocatable: s.allocatable(state), wants: map[string]uint64{}}
+	for id := range o.allocatable {
+		o.all = o.all.With(id)
 	}
+	o.held = o.spread()
 	var err error
 	if o.reused, err = state.handedOn(pod.UID); err != nil {
 		return nil, err
@@ -54,42 +56,120 @@ func (s memorySetup) oracle(nodes []memory.NodeState, state memoryState, pod *wo
 	return o, nil
 }
 
-// have sums what nodes have of a resource; zero where a node does not know it.
-func (o *memoryOracle) have(nodes numa.Mask, resource string, of func(memory.ResourceState) uint64) uint64 {
-	var sum uint64
-	for id := range nodes.All() {
-		for _, r := range o.nodes[id].Resources {
-			if r.Resource == resource {
-				sum += of(r)
+// allocatable is what each node has for pods: that of the recorded state, or, where
+// amounts went below zero in it, what the machine's nodes have beyond their huge
+// pages and what is reserved, and no less than nothing.
+func (s memorySetup) allocatable(state memoryState) map[int]map[string]uint64 {
+	out := map[int]map[string]uint64{}
+	if !state.wrapped() {
+		for id, node := range state.Nodes {
+			out[id] = map[string]uint64{}
+			for resource, t := range node.Memory {
+				out[id][resource] = t.Allocatable
+			}
+		}
+		return out
+	}
+	for _, node := range s.Machine.Nodes {
+		has := map[string]uint64{"memory": node.Memory}
+		for _, p := range node.HugePages {
+			bytes := p.NumPages * p.PageSizeKiB * 1024
+			has[pagesName(p.PageSizeKiB)] = bytes
+			has["memory"] -= min(has["memory"], bytes)
+		}
+		for resource, bytes := range s.Reserved[node.ID] {
+			has[resource] -= min(has[resource], bytes)
+		}
+		out[node.ID] = has
+	}
+	return out
+}
+
+// spread returns what the state counts as held. What is more than a node of a group
+// has lies on the group's next nodes.
+func (o *memoryOracle) spread() map[int]map[string]uint64 {
+	held := map[int]map[string]uint64{}
+	for id := range o.all.All() {
+		held[id] = map[string]uint64{}
+		for resource, t := range o.state.Nodes[id].Memory {
+			held[id][resource] = t.Reserved
+		}
+	}
+	for id := range o.all.All() {
+		for resource, bytes := range held[id] {
+			excess := bytes - min(bytes, o.allocatable[id][resource])
+			for next := range numa.Of(o.state.Nodes[id].Cells...).All() {
+				if room := o.allocatable[next][resource]; next > id && o.state.Nodes[id].Assignments > 0 {
+					moved := min(excess, room-min(room, held[next][resource]))
+					held[id][resource] -= moved
+					held[next][resource] += moved
+					excess -= moved
+				}
 			}
 		}
 	}
-	return sum
+	return held
 }
 
-func (o *memoryOracle) every(nodes numa.Mask, of func(memory.ResourceState) uint64, reuse bool) bool {
+// pagesName is the resource of huge pages of a size.
+func pagesName(sizeKiB uint64) string {
+	switch {
+	case sizeKiB%(1<<20) == 0:
+		return fmt.Sprintf("hugepages-%dGi", sizeKiB>>20)
+	case sizeKiB%(1<<10) == 0:
+		return fmt.Sprintf("hugepages-%dMi", sizeKiB>>10)
+	}
+	return fmt.Sprintf("hugepages-%dKi", sizeKiB)
+}
+
+// capable tells whether nodes would do on an idle machine.
+func (o *memoryOracle) capable(nodes numa.Mask) bool {
 	for resource, bytes := range o.wants {
-		have := o.have(nodes, resource, of)
-		if reuse {
-			have += o.reused[reuseKey{nodes, resource}]
-		}
-		if have < bytes {
+		if total, _ := o.have(nodes, resource); total < bytes {
 			return false
 		}
 	}
 	return true
 }
 
-func allocatable(r memory.ResourceState) uint64 { return r.Allocatable }
-func free(r memory.ResourceState) uint64        { return r.Free }
+// fits tells whether nodes have enough free; with reuse, what init containers left
+// on exactly these nodes counts as free.
+func (o *memoryOracle) fits(nodes numa.Mask, reuse bool) bool {
+	for resource, bytes := range o.wants {
+		_, free := o.have(nodes, resource)
+		if reuse {
+			free += o.reused[reuseKey{nodes, resource}]
+		}
+		if free < bytes {
+			return false
+		}
+	}
+	return true
+}
 
+// have sums what nodes have of a resource, and what of it is free: no less than
+// nothing on the whole.
+func (o *memoryOracle) have(nodes numa.Mask, resource string) (total, free uint64) {
+	var held uint64
+	for id := range nodes.All() {
+		total += o.allocatable[id][resource]
+		held += o.held[id][resource]
+	}
+	return total, total - min(total, held)
+}
+
+// legal tells whether the nodes may be used together.
 func (o *memoryOracle) legal(nodes numa.Mask) bool {
 	for id := range nodes.All() {
-		n := o.nodes[id]
+		n := o.state.Nodes[id]
+		group := numa.Of(id)
+		if n.Assignments > 0 {
+			group = numa.Of(n.Cells...)
+		}
 		switch {
-		case nodes.Len() == 1 && n.Group.Len() > 1:
+		case nodes.Len() == 1 && group.Len() > 1:
 			return false
-		case nodes.Len() > 1 && n.Blocks > 0 && (n.Group.Len() == 1 || n.Group != nodes):
+		case nodes.Len() > 1 && n.Assignments > 0 && (group.Len() == 1 || group != nodes):
 			return false
 		}
 	}
@@ -100,13 +180,13 @@ func (o *memoryOracle) legal(nodes numa.Mask) bool {
 func (o *memoryOracle) family() []hint.Hint {
 	least := o.all.Len()
 	for nodes := range numa.Subsets(o.all) {
-		if o.every(nodes, allocatable, false) {
+		if o.capable(nodes) {
 			least = min(least, nodes.Len())
 		}
 	}
 	var out []hint.Hint
 	for nodes := range numa.Subsets(o.all) {
-		if o.every(nodes, allocatable, false) && o.legal(nodes) && o.every(nodes, free, true) {
+		if o.capable(nodes) && o.legal(nodes) && o.fits(nodes, true) {
 			out = append(out, hint.Hint{Nodes: nodes, Preferred: nodes.Len() == least})
 		}
 	}
@@ -116,7 +196,12 @@ func (o *memoryOracle) family() []hint.Hint {
 // unknown returns a resource that is wanted and that no node knows.
 func (o *memoryOracle) unknown() string {
 	for resource, bytes := range o.wants {
-		if bytes > 0 && o.have(o.all, resource, func(memory.ResourceState) uint64 { return 1 }) == 0 {
+		known := false
+		for id := range o.all.All() {
+			_, has := o.allocatable[id][resource]
+			known = known || has
+		}
+		if bytes > 0 && !known {
 			return resource
 		}
 	}
@@ -141,6 +226,20 @@ func (o *memoryOracle) hints() vector.Hints {
 	return out.Canonical()
 }
 
+// tables checks that the tables after an operation have what the nodes have, and
+// that what is free is what is not held.
+func (o *memoryOracle) tables(after memoryState) error {
+	for id, node := range after.Nodes {
+		for resource, t := range node.Memory {
+			has := o.allocatable[id][resource]
+			if t.Allocatable != has || t.Free != has-min(has, t.Reserved) {
+				return fmt.Errorf("node %d has %d bytes of %s for pods, and %+v is noted", id, has, resource, t)
+			}
+		}
+	}
+	return nil
+}
+
 // judge checks that a request is refused where nothing can serve it under the
 // affinity, and else served in full on a set that can.
 func (o *memoryOracle) judge(wish hint.Hint, got memoryResult) error {
@@ -150,7 +249,7 @@ func (o *memoryOracle) judge(wish hint.Hint, got memoryResult) error {
 			best = h
 		}
 	}
-	asIs := !wish.Any && o.every(wish.Nodes, free, false)
+	asIs := !wish.Any && o.fits(wish.Nodes, false)
 	nodes, possible := best.Nodes, best.Nodes != 0 && (best.Preferred || !wish.Preferred)
 	if asIs {
 		nodes, possible = wish.Nodes, wish.Nodes.Len() == 1 || o.legal(wish.Nodes)

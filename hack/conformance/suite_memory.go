@@ -163,20 +163,15 @@ func memoryAllocateDiffers(_ *Env, in memoryAllocateIn, want memoryAllocateWant,
 		}
 		return "N4", sameTables(in.Before, got.After)
 	}
-	b, err := in.bench(in.Before)
-	if err != nil {
-		return "", err
-	}
 	pod, err := in.Pod.Pod()
 	if err != nil {
 		return "", err
 	}
-	view, err := b.view(in.Before, pod, in.Container)
+	o, err := in.oracle(in.Before, pod, in.Container)
 	if err != nil {
 		return "", err
 	}
-	o, err := in.oracle(b.State(view), in.Before, pod, in.Container)
-	if err != nil {
+	if err := o.tables(got.After); err != nil {
 		return "", err
 	}
 	wish, err := in.Affinity.Hint()
@@ -282,20 +277,12 @@ func compareMemoryHints(_ memoryHintsIn, want memoryHintsWant, got cpuHintsGot) 
 
 // memoryHintsDiffer holds every answer against the definition of the family.
 func memoryHintsDiffer(_ *Env, in memoryHintsIn, want memoryHintsWant, got cpuHintsGot) (string, error) {
-	b, err := in.bench(in.State)
-	if err != nil {
-		return "", err
-	}
 	pod, err := in.Pod.Pod()
 	if err != nil {
 		return "", err
 	}
 	for name, answer := range got.ContainerHints {
-		view, err := b.view(in.State, pod, name)
-		if err != nil {
-			return "", err
-		}
-		o, err := in.oracle(b.State(view), in.State, pod, name)
+		o, err := in.oracle(in.State, pod, name)
 		if err != nil {
 			return "", err
 		}
