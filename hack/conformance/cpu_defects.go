@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -304,6 +305,9 @@ func cpuSequencesDiffer(env *Env, in cpuSequencesIn, want cpuSequencesWant, got 
 	if err != nil {
 		return "", err
 	}
+	if err := in.stepByStep(env, topo, want, wrong); err != nil {
+		return "", err
+	}
 	before := in.Initial
 	for i, step := range in.Steps {
 		if i >= wrong && step.Op == "allocate" && got[i].Result.Allocated {
@@ -321,4 +325,55 @@ func cpuSequencesDiffer(env *Env, in cpuSequencesIn, want cpuSequencesWant, got 
 		return doubled, nil
 	}
 	return torn, nil
+}
+
+// stepByStep decides the steps from one on by themselves, each on the recorded
+// state before it without the defect in it. A step that was recorded rightly has to
+// lead to the recorded result and state, any other one keeps the rules.
+func (in cpuSequencesIn) stepByStep(env *Env, topo *machine.Topology, want cpuSequencesWant, from int) error {
+	b, err := in.bench(env)
+	if err != nil {
+		return err
+	}
+	for i := max(from, 1); i < len(in.Steps); i++ {
+		step, w := in.Steps[i], want.Steps[i]
+		before, after := in.mended(want.Steps[i-1].State, step.Pod), in.mended(w.State, step.Pod)
+		res, state, err := in.decideStep(b, step, before)
+		if err != nil {
+			return fmt.Errorf("step %d by itself: %w", i, err)
+		}
+		if w.Result != nil && res != nil && in.unsoundStep(topo, before, in.Pods[step.Pod], step.Container, step.Affinity, *w.Result, after) != "" {
+			pod, err := in.Pods[step.Pod].Pod()
+			if err != nil {
+				return err
+			}
+			if err := in.holdsStep(topo, before, pod, step.Container, step.Affinity, *res, state, false); err != nil {
+				return fmt.Errorf("step %d by itself: %w", i, err)
+			}
+			continue
+		}
+		diff := ""
+		if w.Result != nil && res != nil {
+			diff = res.differs(*w.Result)
+		}
+		if diff = cmp.Or(diff, state.differs(after)); diff != "" {
+			return fmt.Errorf("step %d by itself: %s: %s %s", i, diff, render(res), render(state))
+		}
+	}
+	return nil
+}
+
+// mended is a recorded state without the CPUs in the shared pool that the defect has
+// put there: those that the pod at hand holds, and reserved ones where they are kept
+// out of it.
+func (s cpuSetup) mended(state cpuState, uid string) cpuState {
+	pool := parsed(state.Default)
+	for _, list := range state.Assignments[uid] {
+		pool = pool.Minus(parsed(list))
+	}
+	if s.strict() {
+		pool = pool.Minus(parsed(s.Reserved))
+	}
+	state.Default = pool.String()
+	return state
 }

@@ -18,9 +18,9 @@ type memoryOracle struct {
 	state memoryState
 	// allocatable and held by node and resource.
 	allocatable, held map[int]map[string]uint64
-	all         numa.Mask
-	wants       map[string]uint64
-	reused      map[reuseKey]uint64
+	all               numa.Mask
+	wants             map[string]uint64
+	reused            map[reuseKey]uint64
 }
 
 // oracle takes the request of a container, or without a name that of a

@@ -255,12 +255,14 @@ type cpuSequencesIn struct {
 	cpuSetup
 	Pods    map[string]vector.Pod `json:"pods"`
 	Initial cpuState              `json:"initial"`
-	Steps   []struct {
-		Op        string          `json:"op"`
-		Pod       string          `json:"pod"`
-		Container string          `json:"container"`
-		Affinity  vector.Affinity `json:"affinity"`
-	} `json:"steps"`
+	Steps   []cpuStep             `json:"steps"`
+}
+
+type cpuStep struct {
+	Op        string          `json:"op"`
+	Pod       string          `json:"pod"`
+	Container string          `json:"container"`
+	Affinity  vector.Affinity `json:"affinity"`
 }
 
 type cpuSequencesWant struct {
@@ -285,31 +287,37 @@ func decideCPUSequences(env *Env, in cpuSequencesIn) ([]cpuStepGot, error) {
 	var got []cpuStepGot
 	state := in.Initial
 	for i, step := range in.Steps {
-		pod, err := in.Pods[step.Pod].Pod()
-		if err != nil {
-			return nil, fmt.Errorf("step %d: %w", i, err)
-		}
 		var res *cpuResult
-		switch reusable := state.Reusable; step.Op {
-		case "allocate":
-			res = &cpuResult{}
-			*res, state, err = b.plan(state, pod, step.Container, step.Affinity)
-			state.Reusable = reusable
-			if err == nil && res.OK && res.Allocated {
-				state.Reusable, err = handedOn(reusable, pod, step.Container, res.CPUSet)
-			}
-		case "remove":
-			state, err = b.remove(state, pod, step.Container)
-			state.Reusable = reusable
-		default:
-			err = fmt.Errorf("unknown operation %q", step.Op)
-		}
-		if err != nil {
+		if res, state, err = in.decideStep(b, step, state); err != nil {
 			return nil, fmt.Errorf("step %d: %w", i, err)
 		}
 		got = append(got, cpuStepGot{Result: res, State: state, Chose: b.chose})
 	}
 	return got, nil
+}
+
+// decideStep decides a step on a state.
+func (in cpuSequencesIn) decideStep(b *cpuBench, step cpuStep, state cpuState) (*cpuResult, cpuState, error) {
+	pod, err := in.Pods[step.Pod].Pod()
+	if err != nil {
+		return nil, state, err
+	}
+	var res *cpuResult
+	switch reusable := state.Reusable; step.Op {
+	case "allocate":
+		res = &cpuResult{}
+		*res, state, err = b.plan(state, pod, step.Container, step.Affinity)
+		state.Reusable = reusable
+		if err == nil && res.OK && res.Allocated {
+			state.Reusable, err = handedOn(reusable, pod, step.Container, res.CPUSet)
+		}
+	case "remove":
+		state, err = b.remove(state, pod, step.Container)
+		state.Reusable = reusable
+	default:
+		err = fmt.Errorf("unknown operation %q", step.Op)
+	}
+	return res, state, err
 }
 
 // handedOn is what the reference remembers as reusable after a container got
