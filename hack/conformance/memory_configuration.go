@@ -49,7 +49,7 @@ func checkMemoryState(_ *Env, in configurationIn) (out map[string]any, refusal, 
 	}
 	s, err := c.State.kubelet()
 	if err != nil {
-		return nil, nil, err
+		return nil, err, nil
 	}
 	return nil, s.Check(vector.Nodes(c.Machine.Nodes), c.Reserved), nil
 }
@@ -62,7 +62,7 @@ func (s memoryState) kubelet() (kubelet.MemoryState, error) {
 		Pods:       map[string][]kubelet.MemoryBlock{},
 	}
 	for id, node := range s.Nodes {
-		group, err := numa.FromIDs(node.Cells)
+		group, err := kubelet.Group(id, node.Cells)
 		if err != nil {
 			return out, err
 		}

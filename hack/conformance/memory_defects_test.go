@@ -32,6 +32,18 @@ func TestWrappedAmounts(t *testing.T) {
 	if _, err := memoryAllocateDiffers(nil, in, want, wrong); err == nil {
 		t.Error("another amount of memory was taken for the same difference")
 	}
+	// A container has pages of which its pod has none: berth refuses the pod.
+	want.After = state(block("hugepages-2Mi", 2), block("memory", 1))
+	if memoryAllocateUnsound(nil, in, want) == "" {
+		t.Error("pages that the pod does not have went unnoticed")
+	}
+	refused := memoryAllocateGot{Result: memoryResult{Error: &vector.Error{}}}
+	if entry, err := memoryAllocateDiffers(nil, in, want, refused); entry != wrapsAround || err != nil {
+		t.Errorf("%q, %v; want %s", entry, err, wrapsAround)
+	}
+	if _, err := memoryAllocateDiffers(nil, in, want, right); err == nil {
+		t.Error("pages that the pod does not have may be given out")
+	}
 	want.After = right.After
 	if why := memoryAllocateUnsound(nil, in, want); why != "" {
 		t.Errorf("a right recording is taken for wrong: %s", why)

@@ -126,16 +126,27 @@ func compareMemoryAllocate(in memoryAllocateIn, want memoryAllocateWant, got mem
 // wrapped is more than any machine has: an amount above it went below zero.
 const wrapped = 1 << 60
 
-// memoryAllocateUnsound finds what a pod with pod-level resources has below zero.
+// memoryAllocateUnsound finds what containers of a pod with pod-level resources have
+// below zero, or of what the pod has nothing.
 func memoryAllocateUnsound(_ *Env, in memoryAllocateIn, want memoryAllocateWant) string {
 	for name, blocks := range want.After.Assignments[in.Pod.UID] {
 		for _, b := range blocks {
 			if b.Size > wrapped {
 				return fmt.Sprintf("%s holds %d bytes of %s", name, b.Size, b.Type)
 			}
+			if in.uncounted(want, b) {
+				return fmt.Sprintf("%s holds %d bytes of %s, and its pod none", name, b.Size, b.Type)
+			}
 		}
 	}
 	return ""
+}
+
+// uncounted tells whether a container has a block of what its pod as a whole, which
+// was just planned, has nothing of.
+func (in memoryAllocateIn) uncounted(want memoryAllocateWant, b memoryBlock) bool {
+	of := func(whole memoryBlock) bool { return whole.Type == b.Type }
+	return in.Op == "allocate_pod" && want.Result.OK && b.Size > 0 && b.Size < wrapped && !slices.ContainsFunc(want.After.PodAssignments[in.Pod.UID], of)
 }
 
 // withoutWrapped returns blocks without those below zero.
@@ -150,6 +161,14 @@ func withoutWrapped(held map[string][]memoryBlock) map[string][]memoryBlock {
 // memoryAllocateDiffers checks what must hold whatever the reference answered.
 func memoryAllocateDiffers(_ *Env, in memoryAllocateIn, want memoryAllocateWant, got memoryAllocateGot) (string, error) {
 	if len(want.Quirks) == 0 && want.Result.OK && in.Op == "allocate_pod" {
+		for _, blocks := range want.After.Assignments[in.Pod.UID] {
+			if slices.ContainsFunc(blocks, func(b memoryBlock) bool { return in.uncounted(want, b) }) {
+				if got.Result.OK {
+					return "", errors.New("pages that the pod does not have are given to its containers")
+				}
+				return wrapsAround, sameTables(in.Before, got.After)
+			}
+		}
 		want.After.Assignments = maps.Clone(want.After.Assignments)
 		want.After.Assignments[in.Pod.UID] = withoutWrapped(want.After.Assignments[in.Pod.UID])
 		if diff := compareMemoryAllocate(in, want, got); diff != "" {

@@ -23,6 +23,7 @@ func (i *importing) plan(ctx context.Context) (err error) {
 	}
 	i.out.Facts, err = kubelet.Read(i.Kind, i.Data, kubelet.Input{
 		Settings: i.Settings, View: i.view, Pods: specs, ContainerIDs: i.ContainerIDs, SkipUnknown: i.SkipUnknown,
+		PodLevel: i.engine.Features.PodLevelResourceManagers,
 	})
 	if err != nil {
 		return err

@@ -64,6 +64,16 @@ func (e *EmptyPodPoolError) Error() string {
 	return fmt.Sprintf("pod rejected, sum of exclusive container %s requests equals pod budget, leaving no memory for shared containers", e.Resource)
 }
 
+// UncountedPagesError is the refusal of a pod with pod-level resources of which a
+// container asks for huge pages that the pod does not. The kubelet takes them from
+// an amount of nothing (deviation N10).
+type UncountedPagesError struct{ Container, Resource string }
+
+func (e *UncountedPagesError) Error() string {
+	return fmt.Sprintf("%scontainer %q requests %s, and the resources of its pod do not: add them to spec.resources.requests and limits",
+		prefix, e.Container, e.Resource)
+}
+
 // refuse makes a refusal of this provider. Without a reason it counts as an
 // unexpected admission error, as in the kubelet.
 func refuse(reason fault.Reason, resource string, err error) error {

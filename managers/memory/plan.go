@@ -120,6 +120,9 @@ func (h *holding) planPod(view *ledger.View, affinity hint.Hint) ([]ledger.Claim
 	if r, early := h.starved(total); r != "" {
 		return nil, refuse(fault.EmptyPodSharedPoolError, r, &EmptyPodPoolError{Resource: r, Init: early})
 	}
+	if err := h.uncounted(total); err != nil {
+		return nil, err
+	}
 	f := h.table.family(total, nil)
 	nodes, err := f.place(view, affinity)
 	if err != nil {
@@ -137,6 +140,19 @@ func (h *holding) planPod(view *ledger.View, affinity hint.Hint) ([]ledger.Claim
 		}
 	}
 	return claims, nil
+}
+
+// uncounted refuses huge pages of a container that the pod as a whole does not ask
+// for. Validation refuses such a pod, but not every caller validates.
+func (h *holding) uncounted(total []want) error {
+	for _, c := range h.pod.Containers {
+		for _, w := range h.of(&c) {
+			if w.bytes > 0 && amount(total, w.resource) == 0 {
+				return refuse("", w.resource, &UncountedPagesError{Container: c.Name, Resource: w.resource})
+			}
+		}
+	}
+	return nil
 }
 
 // divide says what each container may use of its pod's memory. One that is

@@ -288,3 +288,21 @@ func TestFinishedOfNobody(t *testing.T) {
 		t.Errorf("an unknown container ends init containers: %v", got)
 	}
 }
+
+// TestUncountedPages: huge pages of a container that its pod as a whole does not ask
+// for are refused, and nothing is held; those that it asks for are given.
+func TestUncountedPages(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, machinetest.Build("1s2n1c,mem=8Gi,huge=1Gi:2"))
+	p := whole(pod("a", "a=1Gi 1Gi=1Gi", "b=1Gi"), "4Gi", "b")
+	var uncounted *UncountedPagesError
+	err := n.admitWhole(p, on(0))
+	if !errors.As(err, &uncounted) || uncounted.Container != "a" || uncounted.Resource != "hugepages-1Gi" {
+		t.Fatalf("got %v", err)
+	}
+	if _, known := n.View().Pod("a"); known {
+		t.Error("the refused pod is in the ledger")
+	}
+	p.Resources.Requests["hugepages-1Gi"] = 2 * gi // of which b has the rest; requests and limits are one map
+	n.must(n.admitWhole(p, on(0)))
+}

@@ -47,7 +47,7 @@ func TestReadCPU(t *testing.T) {
 		{"none", `{"policyName":"none","defaultCpuSet":""}`, "none", "", ""},
 		{"other policy", `{"policyName":"none","defaultCpuSet":""}`, "static", "", "the file is one of policy none, and berth runs under static"},
 	} {
-		facts, err := Read(CPU, []byte(row.text), Input{View: view, Pods: pods, Settings: Settings{Policy: row.policy}})
+		facts, err := Read(CPU, []byte(row.text), Input{View: view, Pods: pods, Settings: Settings{Policy: row.policy}, PodLevel: true})
 		if err != nil {
 			t.Errorf("%s: %v", row.name, err)
 			continue
@@ -149,7 +149,7 @@ func TestFactsComeBack(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		facts, err := Read(CPU, file.Data, Input{View: view, Settings: Settings{Policy: "static"}})
+		facts, err := Read(CPU, file.Data, Input{View: view, Settings: Settings{Policy: "static"}, PodLevel: true})
 		if err != nil || len(facts.Notes) > 0 || facts.Format != file.Format {
 			t.Fatalf("%s: format %d, notes %q, %v", file.Data, facts.Format, facts.Notes, err)
 		}
@@ -178,7 +178,7 @@ func FuzzReadCPU(f *testing.F) {
 	}
 	pods := map[string]*workload.Pod{"pod": {UID: "pod", Containers: []workload.Container{asking("container1", 1), asking("container2", 0)}}}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		facts, err := Read(CPU, data, Input{View: l.View(), Pods: pods, Settings: Settings{Policy: "static"}, SkipUnknown: true})
+		facts, err := Read(CPU, data, Input{View: l.View(), Pods: pods, Settings: Settings{Policy: "static"}, PodLevel: true, SkipUnknown: true})
 		if err != nil {
 			if c := fault.ClassOf(err); c != fault.Corrupt && c != fault.Precondition {
 				t.Fatalf("class %v: %v", c, err)
@@ -192,4 +192,36 @@ func FuzzReadCPU(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestFormatsOfTheGate: files with entries of pods as a whole are refused where the
+// gate is off that a kubelet writes them with.
+func TestFormatsOfTheGate(t *testing.T) {
+	t.Parallel()
+	view := ledgertest.New(t, ledger.Rules{Machine: machinetest.Build("8c")}).View()
+	cpus := CPUState{Policy: "static", Shared: cpuset.Range(0, 7)}
+	memory := MemoryState{Policy: "Static"}
+	for _, row := range []struct {
+		kind    Kind
+		format  int
+		marshal func(int) ([]byte, error)
+		needs   bool
+	}{
+		{CPU, 2, cpus.Marshal, false},
+		{CPU, 3, cpus.Marshal, true},
+		{Memory, 1, memory.Marshal, false},
+		{Memory, 2, memory.Marshal, true},
+	} {
+		data, err := row.marshal(row.format)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, gate := range []bool{false, true} {
+			_, err := Read(row.kind, data, Input{View: view, PodLevel: gate})
+			refused := fault.ClassOf(err) == fault.Precondition && strings.Contains(err.Error(), "PodLevelResourceManagers")
+			if want := row.needs && !gate; refused != want || !want && err != nil {
+				t.Errorf("%s in format %d, gate %t: %v", row.kind, row.format, gate, err)
+			}
+		}
+	}
 }

@@ -54,6 +54,10 @@ type Input struct {
 	// ContainerIDs are the containers of the runtime's ids, for formats that name
 	// them so.
 	ContainerIDs map[string]ledger.Owner
+	// PodLevel tells whether pods with pod-level resources are managed (feature gate
+	// PodLevelResourceManagers). Without it, files of the formats that have entries
+	// of such pods are refused, as by the kubelet.
+	PodLevel bool
 	// SkipUnknown leaves out what belongs to pods or containers that nobody knows
 	// instead of refusing the file.
 	SkipUnknown bool
@@ -143,6 +147,15 @@ func (in *Input) pod(uid string) *workload.Pod {
 		return &record.Pod
 	}
 	return nil
+}
+
+// allow refuses a format that needs the gate where that is off; needs is the first
+// such format, and last the last one.
+func (in *Input) allow(format, needs, last int) error {
+	if in.PodLevel || format < needs || format > last {
+		return nil
+	}
+	return fault.Preconditionf("format %d is written by a kubelet with the feature gate PodLevelResourceManagers, which is off here: turn it on, or drain the node and import a file that was written without it", format)
 }
 
 // skip notes what belongs to nobody known.

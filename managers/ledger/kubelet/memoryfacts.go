@@ -24,6 +24,9 @@ func (b MemoryBlock) String() string {
 // kubelet refuses (MemoryState.Check), and a note says so.
 func readMemory(data []byte, in Input) (Facts, error) {
 	s, err := parseMemory(data)
+	if err == nil {
+		err = in.allow(s.Format, 2, 2)
+	}
 	if err != nil {
 		return Facts{}, err
 	}

@@ -95,7 +95,7 @@ func TestReadMemory(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		in := kubelet.Input{View: l.View(), Pods: pods, Settings: settings, SkipUnknown: true}
+		in := kubelet.Input{View: l.View(), Pods: pods, Settings: settings, PodLevel: true, SkipUnknown: true}
 		facts, err := kubelet.Read(kubelet.Memory, data, in)
 		if err != nil {
 			t.Errorf("%s: %v", row.name, err)
@@ -191,7 +191,7 @@ func TestMemoryComesBack(t *testing.T) {
 			pods[p.UID()] = &p.Pod
 			again.PutPod(&ledger.Pod{Pod: p.Pod})
 		}
-		facts, err := kubelet.Read(kubelet.Memory, file.Data, kubelet.Input{View: l.View(), Pods: pods, Settings: settings})
+		facts, err := kubelet.Read(kubelet.Memory, file.Data, kubelet.Input{View: l.View(), Pods: pods, Settings: settings, PodLevel: true})
 		if err != nil || len(facts.Notes) > 0 {
 			t.Fatalf("%s: %q, %v", file.Data, facts.Notes, err)
 		}
@@ -270,7 +270,8 @@ func FuzzReadMemory(f *testing.F) {
 	pods := map[string]*workload.Pod{"one": {UID: "one", Containers: []workload.Container{asks("i", workload.Init, 5), asks("c", workload.App, 7)}}}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		facts, err := kubelet.Read(kubelet.Memory, data, kubelet.Input{
-			View: l.View(), Pods: pods, Settings: kubelet.Settings{Policy: memory.PolicyStatic}, SkipUnknown: true,
+			PodLevel: true,
+			View:     l.View(), Pods: pods, Settings: kubelet.Settings{Policy: memory.PolicyStatic}, SkipUnknown: true,
 		})
 		if err != nil {
 			if c := fault.ClassOf(err); c != fault.Corrupt {

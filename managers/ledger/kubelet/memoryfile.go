@@ -116,7 +116,7 @@ func (n *storedNode) read(id int) (MemoryNode, error) {
 	if n == nil || id < 0 || id >= numa.MaxNodes {
 		return MemoryNode{}, fault.Corruptf("machineState: %d is no NUMA node with tables", id)
 	}
-	group, err := readNodes(fmt.Sprintf("cells of NUMA node %d", id), n.Group)
+	group, err := Group(id, n.Group)
 	if err != nil {
 		return MemoryNode{}, err
 	}
@@ -128,6 +128,16 @@ func (n *storedNode) read(id int) (MemoryNode, error) {
 		out.Tables[resource] = MemoryTable(*t)
 	}
 	return out, nil
+}
+
+// Group reads the group of a NUMA node. A node that is named twice is an error, as
+// for the kubelet, which compares lists.
+func Group(id int, cells []int) (numa.Mask, error) {
+	group, err := readNodes(fmt.Sprintf("cells of NUMA node %d", id), cells)
+	if err == nil && group.Len() != len(cells) {
+		return 0, fault.Corruptf("cells of NUMA node %d: %v names a node twice", id, cells)
+	}
+	return group, err
 }
 
 func readNodes(what string, ids []int) (numa.Mask, error) {

@@ -71,6 +71,7 @@ func TestParseMemoryRefuses(t *testing.T) {
 		{"high node", `{"machineState":{"64":{}}}`, "64 is no NUMA node"},
 		{"node without tables", `{"machineState":{"0":null}}`, "0 is no NUMA node with tables"},
 		{"no table", `{"machineState":{"0":{"memoryMap":{"memory":null}}}}`, `"memory" has no table`},
+		{"a node twice", `{"machineState":{"7":{"cells":[7,7]}}}`, "cells of NUMA node 7: [7 7] names a node twice"},
 		{"high cell", `{"machineState":{"0":{"cells":[64]}}}`, "cells of NUMA node 0"},
 		{"negative affinity", `{"entries":{"a":{"c":[{"numaAffinity":[-1]}]}}}`, `numaAffinity of container "c" of pod "a"`},
 	} {
