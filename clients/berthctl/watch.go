@@ -122,34 +122,35 @@ func (w *watcher) run(ctx context.Context) error {
 	}
 }
 
-// stream shows the commits of one stream; it returns what ended it.
+// stream shows what one stream tells; it returns what ended it.
 func (w *watcher) stream(ctx context.Context) error {
 	w.request.FromRevision = w.revision
-	commits, err := w.Allocation().Watch(ctx, w.request)
+	messages, err := w.Allocation().Watch(ctx, w.request)
 	if err != nil {
 		return err
 	}
 	for {
-		commit, err := commits.Recv()
+		message, err := messages.Recv()
 		if err != nil {
 			return err
 		}
-		w.revision, w.seen = commit.GetRevision(), true
-		if err := w.print(commit); err != nil {
+		w.revision, w.seen = message.GetRevision(), true
+		if err := w.print(message); err != nil {
 			return err
 		}
 	}
 }
 
-// print shows a commit: for programs as it is, for people a line for each event.
-func (w *watcher) print(commit *allocationv1.WatchResponse) error {
-	if !w.forPrograms() && len(commit.GetEvents()) == 0 {
+// print shows a message: for programs as it is, for people a line for each event.
+func (w *watcher) print(message *allocationv1.WatchResponse) error {
+	if !w.forPrograms() && len(message.GetEvents()) == 0 {
 		return nil
 	}
-	return w.show(commit, func(out io.Writer) {
-		for _, e := range commit.GetEvents() {
+	return w.show(message, func(out io.Writer) {
+		for _, e := range message.GetEvents() {
 			what, text := w.text(e)
-			fmt.Fprintf(out, "%-6d  %-8s  %s\n", commit.GetRevision(), what, text)
+			// Who comes back with what is shown misses nothing: not what is in the next message.
+			fmt.Fprintf(out, "%-6d  %-8s  %s\n", min(e.GetRevision(), message.GetRevision()), what, text)
 		}
 	})
 }

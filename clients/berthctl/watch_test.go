@@ -109,6 +109,9 @@ func follow(t *testing.T, s *streams, lines int, args ...string) result {
 func life() []*allocationv1.WatchResponse {
 	web := (&fake{}).pods()[0]
 	commit := func(revision uint64, events ...*allocationv1.Event) *allocationv1.WatchResponse {
+		for _, e := range events {
+			e.Revision = revision
+		}
 		return &allocationv1.WatchResponse{Revision: revision, Events: events}
 	}
 	added := &allocationv1.Event{Event: &allocationv1.Event_Added{Added: web}}
@@ -135,9 +138,10 @@ func life() []*allocationv1.WatchResponse {
 	offline := &allocationv1.Event{Event: &allocationv1.Event_Machine{Machine: &allocationv1.MachineState{
 		Cpus: &typesv1.CPUSet{Cpus: "0-7"}, OfflineCpus: &typesv1.CPUSet{Cpus: "7"},
 	}}}
+	together := commit(10, unbound, removed)
+	together.Events, together.Revision = append(together.Events, commit(11, set).GetEvents()...), 11
 	return []*allocationv1.WatchResponse{
-		begin, commit(7), commit(8, bound), commit(8, device, missing), commit(9, changed),
-		commit(10, unbound, removed), commit(11, set), commit(12, offline),
+		begin, commit(7), commit(8, bound), commit(8, device, missing), commit(9, changed), together, commit(12, offline),
 	}
 }
 

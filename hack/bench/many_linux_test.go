@@ -1,10 +1,10 @@
 package bench
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -27,6 +27,13 @@ import (
 var programs = rig.NewPrograms(map[string]string{"berthd": "server/berthd"})
 
 func TestMain(m *testing.M) {
+	if socket := os.Getenv(watchVariable); socket != "" {
+		if err := watch(context.Background(), socket); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	code := m.Run()
 	programs.Remove()
 	nodes.remove()
@@ -289,39 +296,71 @@ func (unread) Marshal(any) ([]byte, error) { return nil, nil }
 func (unread) Unmarshal([]byte, any) error { return nil }
 func (unread) Name() string                { return "proto" }
 
-// watchers open streams that hear of everything and read all of it.
-func (n *node) watchers(t testing.TB, count int) (stop func()) {
-	ctx, cancel := context.WithCancel(context.Background())
-	var all sync.WaitGroup
-	for range count {
-		client, err := berth.Dial(ctx, n.socket, berth.Options{})
+// watchVariable is the environment variable that has this program watch at a socket, and
+// nothing else: the readers are no part of the callers' process, as on a node.
+const watchVariable = "BERTH_BENCH_WATCH"
+
+// watchers is how many streams there are.
+const watchers = 190
+
+// watch opens streams that hear of everything, says that they are open, and reads all of
+// them until one fails.
+func watch(ctx context.Context, socket string) error {
+	failed := make(chan error, watchers)
+	for range watchers {
+		client, err := berth.Dial(ctx, socket, berth.Options{})
 		if err != nil {
-			t.Fatal(err)
+			return err
 		}
 		stream, err := client.Conn().NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, allocationv1.AllocationService_Watch_FullMethodName, grpc.ForceCodec(unread{}))
 		if err == nil {
 			err = errors.Join(stream.SendMsg(nil), stream.CloseSend(), stream.RecvMsg(nil))
 		}
 		if err != nil {
-			t.Fatal(err)
+			return err
 		}
-		all.Go(func() {
-			defer client.Close()
+		go func() {
+			var err error
 			for err == nil {
 				err = stream.RecvMsg(nil)
 			}
-			if !errors.Is(err, io.EOF) && ctx.Err() == nil {
-				t.Error(err)
-			}
-		})
+			failed <- err
+		}()
 	}
-	return func() { cancel(); all.Wait() }
+	fmt.Println("open")
+	return <-failed
 }
 
-// BenchmarkWatch is how long an Admit and a Remove take while many streams hear of it,
-// beside what they take where nobody watches, in turns.
+// watched runs watch in a process of its own until stop is called.
+func (n *node) watched(t testing.TB) (stop func()) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(self)
+	cmd.Env = append(os.Environ(), watchVariable+"="+n.socket)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop = func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	}
+	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || line != "open\n" {
+		stop()
+		t.Fatalf("the watchers say %q: %v", line, err)
+	}
+	return stop
+}
+
+// BenchmarkWatch is how long an Admit and a Remove take while many streams of another
+// process hear of it, beside what they take where nobody watches, in turns.
 func BenchmarkWatch(b *testing.B) {
-	const watchers = 190
 	b.Run("Admit and Remove/190/berth", func(b *testing.B) {
 		n, _ := nodes.with(b, 100)
 		var took [2]time.Duration
@@ -330,7 +369,7 @@ func BenchmarkWatch(b *testing.B) {
 			for i := range took {
 				stop := func() {}
 				if i == 1 {
-					stop = n.watchers(b, watchers)
+					stop = n.watched(b)
 				}
 				begun := time.Now()
 				for i := range leastRounds { // long enough for streams that pause

@@ -395,9 +395,9 @@ func (f *follower) until(what string, done func() bool) {
 	for !done() {
 		stream, err := f.d.allocation.Watch(ctx, &allocationv1.WatchRequest{FromRevision: f.revision})
 		for err == nil && !done() {
-			var commit *allocationv1.WatchResponse
-			if commit, err = stream.Recv(); err == nil {
-				f.take(commit)
+			var m *allocationv1.WatchResponse
+			if m, err = stream.Recv(); err == nil {
+				f.take(m)
 			}
 		}
 		switch {
@@ -410,9 +410,9 @@ func (f *follower) until(what string, done func() bool) {
 	}
 }
 
-func (f *follower) take(commit *allocationv1.WatchResponse) {
-	f.revision = commit.GetRevision()
-	for _, e := range commit.GetEvents() {
+func (f *follower) take(m *allocationv1.WatchResponse) {
+	f.revision = m.GetRevision()
+	for _, e := range m.GetEvents() {
 		switch e := e.GetEvent().(type) {
 		case *allocationv1.Event_Added:
 			f.pods[e.Added.GetUid()] = true

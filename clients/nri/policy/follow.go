@@ -275,12 +275,12 @@ func (p *Policy) follow(ctx context.Context, runtime Updater, connected func()) 
 	ended := make(chan error, 1)
 	go func() {
 		for {
-			commit, err := stream.Recv()
+			message, err := stream.Recv()
 			if err != nil {
 				ended <- err
 				return
 			}
-			if len(commit.GetEvents()) > 0 {
+			if len(message.GetEvents()) > 0 {
 				p.kick()
 			}
 		}

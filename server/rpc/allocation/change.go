@@ -2,9 +2,7 @@ package allocation
 
 import (
 	"iter"
-	"sync"
 
-	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -30,50 +28,22 @@ type event struct {
 type change struct {
 	revision uint64
 	events   []event
-
-	// encoded are the messages to streams without filters, made by the first that sends
-	// them.
-	once    sync.Once
-	encoded []*grpc.PreparedMsg
-	err     error
-}
-
-// sendTo sends the messages of a change to a stream that wants all of it. Streams differ
-// in nothing that their encoding depends on: berthd knows no compression.
-func (c *change) sendTo(stream grpc.ServerStream, longest int) error {
-	c.once.Do(func() {
-		for m := range messages(c.events, c.revision-1, c.revision, longest) {
-			e := &grpc.PreparedMsg{}
-			if c.err = e.Encode(stream, m); c.err != nil {
-				return
-			}
-			c.encoded = append(c.encoded, e)
-		}
-	})
-	if c.err != nil {
-		return c.err
-	}
-	for _, e := range c.encoded {
-		if err := stream.SendMsg(e); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // longestMessage is how many bytes of events come in one message, unless one event has
 // more. Clients refuse messages of more than 4 MiB by default.
 const longestMessage = 1 << 20
 
-// messages puts events into messages, at least one. All but the last have a revision of
-// before, so that a reader that stops between them is told all of them again.
-func messages(events []event, before, revision uint64, longest int) iter.Seq[*allocationv1.WatchResponse] {
+// messages puts events into messages, at least one, which bring a reader to a revision.
+// Those before the last have the revision that told gives for the first event that is not
+// in them.
+func messages(events []event, told func(next event) uint64, revision uint64, longest int) iter.Seq[*allocationv1.WatchResponse] {
 	return func(yield func(*allocationv1.WatchResponse) bool) {
 		m, size := &allocationv1.WatchResponse{}, 0
 		for _, e := range events {
 			n := proto.Size(e.Event)
 			if size > 0 && size+n > longest {
-				if m.Revision = before; !yield(m) {
+				if m.Revision = told(e); !yield(m) {
 					return
 				}
 				m, size = &allocationv1.WatchResponse{}, 0
@@ -84,6 +54,10 @@ func messages(events []event, before, revision uint64, longest int) iter.Seq[*al
 		yield(m)
 	}
 }
+
+// before is what a reader has been told for certain who was told all up to an event of a
+// commit.
+func before(next event) uint64 { return next.GetRevision() - 1 }
 
 // changes returns the events of what a commit has changed.
 func (c commit) changes() *change {
@@ -99,6 +73,9 @@ func (c commit) changes() *change {
 	}
 	if offline := c.new.Rules().OfflineCPUs; offline != c.old.Rules().OfflineCPUs || c.new.Machine() != c.old.Machine() {
 		out.events = append(out.events, machine(c.new))
+	}
+	for _, e := range out.events {
+		e.Revision = out.revision
 	}
 	return out
 }

@@ -34,7 +34,7 @@ func (h *History) AfterEvents(call func(revision uint64, events []*allocationv1.
 
 // Read is what a reader asks that knows a revision, and leaves again.
 func (h *History) Read(revision uint64) error {
-	_, err := h.since(revision)
+	_, err := h.since(revision, true)
 	return err
 }
 

@@ -6,6 +6,8 @@ import (
 	"sort"
 	"sync"
 
+	"google.golang.org/grpc"
+
 	"github.com/berthd/berth/managers/device"
 	"github.com/berthd/berth/managers/fault"
 	"github.com/berthd/berth/managers/ledger"
@@ -41,6 +43,7 @@ type History struct {
 	held  int       // guarded by making
 	after uint64    // guarded by making
 	last  uint64    // guarded by making; the newest revision
+	page  *page     // guarded by making; the one that was read last
 	spare []commit  // guarded by making; the room of the last queue
 }
 
@@ -159,27 +162,71 @@ func (h *History) Close() {
 	}
 }
 
-// page is what a history has after a revision.
+// page is what a history has after a revision. Streams that have come as far as each
+// other share it, and its encoding.
 type page struct {
+	from    uint64
 	changes []*change
 	// revision that a reader of the changes has reached.
 	revision uint64
 	// moved is closed when there may be more.
 	moved <-chan struct{}
+
+	// encoded are the messages to streams without filters, made by the first that sends
+	// them.
+	once    sync.Once
+	encoded []*grpc.PreparedMsg
+	err     error
 }
 
-// since returns the events after a revision that the ledger has had. Errors are of
+// events are those of all commits of the page.
+func (p *page) events() (all []event) {
+	for _, c := range p.changes {
+		all = append(all, c.events...)
+	}
+	return all
+}
+
+// sendTo sends the messages of the page to a stream that wants all of it. Streams differ
+// in nothing that their encoding depends on: berthd knows no compression.
+func (p *page) sendTo(stream grpc.ServerStream, longest int) error {
+	p.once.Do(func() {
+		for m := range messages(p.events(), before, p.revision, longest) {
+			e := &grpc.PreparedMsg{}
+			if p.err = e.Encode(stream, m); p.err != nil {
+				return
+			}
+			p.encoded = append(p.encoded, e)
+		}
+	})
+	if p.err != nil {
+		return p.err
+	}
+	for _, e := range p.encoded {
+		if err := stream.SendMsg(e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// since returns the events after a revision that the ledger has had: all of them, or where
+// that is enough those that another reader was given who had come as far. Errors are of
 // class Gone if they are not kept any more, Unavailable once it is closed.
-func (h *History) since(revision uint64) (page, error) {
+func (h *History) since(revision uint64, all bool) (*page, error) {
 	h.making.Lock()
 	defer h.making.Unlock()
 	moved, closed := h.catchUp(true)
 	if closed {
-		return page{}, fault.Unavailablef("berthd ends")
+		return nil, fault.Unavailablef("berthd ends")
 	}
 	if revision < h.after {
-		return page{}, fault.Gonef("events after revision %d are not kept any more, only those after %d: list, and watch from the list's revision", revision, h.after)
+		return nil, fault.Gonef("events after revision %d are not kept any more, only those after %d: list, and watch from the list's revision", revision, h.after)
+	}
+	if !all && h.page != nil && h.page.from == revision && h.page.revision > revision {
+		return h.page, nil
 	}
 	i := sort.Search(len(h.made), func(i int) bool { return h.made[i].revision > revision })
-	return page{h.made[i:len(h.made):len(h.made)], max(revision, h.last), moved}, nil
+	h.page = &page{from: revision, changes: h.made[i:len(h.made):len(h.made)], revision: max(revision, h.last), moved: moved}
+	return h.page, nil
 }

@@ -247,8 +247,10 @@ func TestWatchMissesNothing(t *testing.T) {
 				t.Fatalf("after revision %d: %v", last, err)
 			}
 			last = m.GetRevision()
-			if len(m.GetEvents()) > 0 && !m.GetInitial() {
-				seen = append(seen, last)
+			for _, e := range m.GetEvents() {
+				if !m.GetInitial() {
+					seen = append(seen, e.GetRevision())
+				}
 			}
 			if last == commits {
 				break
@@ -394,5 +396,24 @@ func TestWatchTellsPolicyAndMachine(t *testing.T) {
 	got := slices.DeleteFunc(b.bookmark(s, 4), func(l string) bool { var at int; return matches(l, "%d bookmark", &at) })
 	if !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// TestCommitsComeTogether: commits that wait for a stream are one message, of which every
+// event says which commit it was in.
+func TestCommitsComeTogether(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, 100)
+	first := b.put("a")
+	var want []string
+	for i := range 5 {
+		uid := fmt.Sprint("p", i)
+		want = append(want, fmt.Sprintf("%d added %s", b.put(uid), uid))
+	}
+	last := b.commit(func(d *ledger.Draft) { d.PutResource(ledger.SeenResource{Name: gpu}) })
+	messages := b.until(b.watch(first), last)
+	got := messages[len(messages)-1]
+	if len(messages) != 2 || got.GetRevision() != last || !slices.Equal(lines(got), want) {
+		t.Errorf("%d messages, the last one at %d: %q, want %q at %d", len(messages), got.GetRevision(), lines(got), want, last)
 	}
 }

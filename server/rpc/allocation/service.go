@@ -14,14 +14,16 @@
 // plugins that the view's claims carry; nothing is asked again. A reader that is
 // told a revision has been told everything of the ledger up to it; of the devices
 // every stream tells the present state first and then each difference to what it
-// told before. No reader is waited for. A change is encoded once for all streams without
-// filters, by the first that sends it, and no commit waits for that; a stream that has
-// sent something pauses before it looks again, the longer the more streams there are.
+// told before. No reader is waited for. What came together is encoded once for all streams
+// without filters, by the first that sends it, and no commit waits for that; a stream that
+// has sent something pauses before it looks again, the longer the more streams there are,
+// and as long as all others.
 package allocation
 
 import (
 	"context"
 	"sync/atomic"
+	"time"
 
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
@@ -84,11 +86,12 @@ type service struct {
 	Parts
 
 	streams atomic.Int64 // of Watch
+	begun   time.Time
 }
 
 // New makes the service.
 func New(cfg Config, parts Parts) allocationv1.AllocationServiceServer {
-	return &service{Config: cfg, Parts: parts}
+	return &service{Config: cfg, Parts: parts, begun: time.Now()}
 }
 
 // Allocate implements AllocationService.

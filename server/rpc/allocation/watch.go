@@ -2,6 +2,7 @@ package allocation
 
 import (
 	"cmp"
+	"iter"
 	"maps"
 	"slices"
 	"time"
@@ -15,17 +16,19 @@ import (
 	"github.com/berthd/berth/managers/ledger"
 )
 
-// A stream that has sent something waits before it sends more: a millisecond for each
-// stream there is, and no longer than longestPause. So events are told at once where
-// little happens; where much does, all streams together are woken about a thousand times
-// a second however many they are, and each sends what has come together.
+// A stream that has sent something waits before it sends more: up to a millisecond for
+// each stream there is, and no longer than longestPause. So events are told at once where
+// little happens. Where much does, streams wait for the same moments: what has come
+// together since the last is one message for all of them.
 const (
 	pauseEach    = time.Millisecond
 	longestPause = 250 * time.Millisecond
 )
 
+// pause is how long it is until the next moment.
 func (s *service) pause() time.Duration {
-	return min(time.Duration(s.streams.Load())*pauseEach, longestPause)
+	p := min(time.Duration(s.streams.Load())*pauseEach, longestPause)
+	return p - time.Since(s.begun)%p
 }
 
 // Watch implements AllocationService. Every stream has a place in the history and
@@ -46,7 +49,7 @@ func (s *service) Watch(req *allocationv1.WatchRequest, stream grpc.ServerStream
 	if from == 0 {
 		w.revision = view.Revision()
 	}
-	next, err := s.History.since(w.revision)
+	next, err := s.History.since(w.revision, true)
 	if err != nil {
 		return err
 	}
@@ -68,13 +71,13 @@ func (s *service) Watch(req *allocationv1.WatchRequest, stream grpc.ServerStream
 		case <-snap.Superseded():
 			newer := s.Inventory.Inventory()
 			if events := w.filter.of(w.devices(snap, newer)); len(events) > 0 {
-				w.send(events, w.revision, w.revision, false)
+				w.send(events, w.revision, false)
 			}
 			snap = newer
 		case <-stream.Context().Done():
 			return stream.Context().Err()
 		}
-		if next, err = s.History.since(w.revision); err != nil {
+		if next, err = s.History.since(w.revision, false); err != nil {
 			return err
 		}
 	}
@@ -90,9 +93,17 @@ type watch struct {
 	err      error // of the first send that failed
 }
 
-// send sends events that only this stream is sent.
-func (w *watch) send(events []event, before, revision uint64, initial bool) {
-	for m := range messages(events, before, revision, w.History.longest) {
+// send sends events of now that only this stream is sent. Until the last message came the
+// reader has been told what it had been told before.
+func (w *watch) send(events []event, before uint64, initial bool) {
+	for _, e := range events {
+		e.Revision = w.revision
+	}
+	w.sendAll(messages(events, func(event) uint64 { return before }, w.revision, w.History.longest), initial)
+}
+
+func (w *watch) sendAll(messages iter.Seq[*allocationv1.WatchResponse], initial bool) {
+	for m := range messages {
 		if m.Initial = initial; w.err == nil {
 			w.err = w.stream.Send(m)
 		}
@@ -113,27 +124,25 @@ func (w *watch) begin(view *ledger.View, from uint64, snap *device.Snapshot) {
 		events = append(events, sharedCPUs(view), policy(view), machine(view))
 	}
 	events = append(events, w.devices(nil, snap)...)
-	w.send(w.filter.of(events), from, w.revision, true)
+	w.send(w.filter.of(events), from, true)
 }
 
 // tell sends what came after the revision that the reader has been told. A message
-// without events tells how far that goes where none says so, or if it is due.
-func (w *watch) tell(next page, due bool) {
+// without events tells how far that goes where none says so, and if it is due.
+func (w *watch) tell(next *page, due bool) {
 	told := w.revision
-	for _, c := range next.changes {
-		switch events := w.filter.of(c.events); {
-		case w.err != nil:
-			return
-		case w.filter.all():
-			w.err, told = c.sendTo(w.stream, w.History.longest), c.revision
-		case len(events) > 0:
-			w.send(events, c.revision-1, c.revision, false)
-			told = c.revision
-		}
-	}
 	w.revision = next.revision
+	switch {
+	case !w.filter.all():
+		if events := w.filter.of(next.events()); len(events) > 0 {
+			w.sendAll(messages(events, before, w.revision, w.History.longest), false)
+			told = w.revision
+		}
+	case len(next.changes) > 0 && w.err == nil:
+		w.err, told = next.sendTo(w.stream, w.History.longest), w.revision
+	}
 	if due || w.revision > told {
-		w.send(nil, w.revision, w.revision, false)
+		w.send(nil, w.revision, false)
 	}
 }
 

@@ -1010,13 +1010,14 @@ func (x *WatchRequest) GetResource() string {
 	return ""
 }
 
-// WatchResponse is everything that one commit has changed, or that has changed on the
-// devices since the message before. What is too large for one message, more than
-// about 1 MiB, comes in several: then all but the last have the revision of before.
+// WatchResponse is everything that one or more commits have changed, or that has changed
+// on the devices since the message before. Commits that come faster than streams are
+// served come together. What is too large for one message, more than about 1 MiB, comes
+// in several.
 type WatchResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What to come back with: nothing is missed then, and at most what came in a part of
-	// several is told again.
+	// What to come back with: nothing is missed then, and told again is at most the commit
+	// of which a part was in the message.
 	Revision uint64 `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
 	// None: nothing of interest has happened up to this revision. Such a message comes when
 	// all has been told that was before the call, and when events were filtered out.
@@ -1083,6 +1084,9 @@ func (x *WatchResponse) GetInitial() bool {
 // Event is one thing that happened.
 type Event struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
+	// Of the commit that it was in. Of an event of devices, and of what is there: what the
+	// ledger was at.
+	Revision uint64 `protobuf:"varint,11,opt,name=revision,proto3" json:"revision,omitempty"`
 	// Types that are valid to be assigned to Event:
 	//
 	//	*Event_Added
@@ -1128,6 +1132,13 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
 	return file_berth_allocation_v1_allocation_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *Event) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
 }
 
 func (x *Event) GetEvent() isEvent_Event {
@@ -1714,8 +1725,9 @@ const file_berth_allocation_v1_allocation_proto_rawDesc = "" +
 	"\rWatchResponse\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x04R\brevision\x122\n" +
 	"\x06events\x18\x02 \x03(\v2\x1a.berth.allocation.v1.EventR\x06events\x12\x18\n" +
-	"\ainitial\x18\x03 \x01(\bR\ainitial\"\x8f\x05\n" +
-	"\x05Event\x125\n" +
+	"\ainitial\x18\x03 \x01(\bR\ainitial\"\xab\x05\n" +
+	"\x05Event\x12\x1a\n" +
+	"\brevision\x18\v \x01(\x04R\brevision\x125\n" +
 	"\x05added\x18\x01 \x01(\v2\x1d.berth.types.v1.PodAllocationH\x00R\x05added\x129\n" +
 	"\aremoved\x18\x02 \x01(\v2\x1d.berth.types.v1.PodAllocationH\x00R\aremoved\x129\n" +
 	"\achanged\x18\x03 \x01(\v2\x1d.berth.types.v1.PodAllocationH\x00R\achanged\x12=\n" +

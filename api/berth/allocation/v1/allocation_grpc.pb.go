@@ -46,7 +46,7 @@ type AllocationServiceClient interface {
 	// GetRevision returns the revision that a List would be read at now.
 	GetRevision(ctx context.Context, in *GetRevisionRequest, opts ...grpc.CallOption) (*GetRevisionResponse, error)
 	// Watch tells every change after a revision, and from then on as it happens: one
-	// message for each commit. A reader that comes back with the revision of the last
+	// message for each commit, or for several where many come. A reader that comes back with the revision of the last
 	// message that it was sent misses nothing, wherever it stopped, or gets OUT_OF_RANGE:
 	// then it watches from 0, or lists and watches from the list's revision. The same
 	// ends the stream of a reader that is too slow.
@@ -140,7 +140,7 @@ type AllocationServiceServer interface {
 	// GetRevision returns the revision that a List would be read at now.
 	GetRevision(context.Context, *GetRevisionRequest) (*GetRevisionResponse, error)
 	// Watch tells every change after a revision, and from then on as it happens: one
-	// message for each commit. A reader that comes back with the revision of the last
+	// message for each commit, or for several where many come. A reader that comes back with the revision of the last
 	// message that it was sent misses nothing, wherever it stopped, or gets OUT_OF_RANGE:
 	// then it watches from 0, or lists and watches from the list's revision. The same
 	// ends the stream of a reader that is too slow.
