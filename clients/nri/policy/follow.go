@@ -2,6 +2,8 @@ package policy
 
 import (
 	"context"
+	"fmt"
+	"log/slog"
 	"slices"
 	"time"
 
@@ -438,10 +440,20 @@ func (p *Policy) landed(updates, failed []*api.ContainerUpdate, err error, answe
 		again = again || !m.answered.IsEmpty()
 		p.outcome(m, sent, became)
 	}
-	if len(names) > 0 {
-		p.Log.Warn("update containers", "containers", names, "error", err)
-		time.AfterFunc(pause, p.kick)
-		return false
+	if len(names) == 0 {
+		p.failing = ""
+		return again
 	}
-	return again
+	// One line for a failure, however often it is tried.
+	level, text := slog.LevelDebug, fmt.Sprint(names, err)
+	if text != p.failing {
+		level, p.failing = slog.LevelWarn, text
+	}
+	p.Log.Log(context.Background(), level, "update containers", "containers", names, "error", err)
+	if p.retry == nil {
+		p.retry = time.AfterFunc(pause, p.kick)
+	} else {
+		p.retry.Reset(pause)
+	}
+	return false
 }

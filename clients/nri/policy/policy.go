@@ -56,6 +56,8 @@ type Policy struct {
 	shared    cpuset.Set        // as last known
 	told      bool              // the runtime has told what runs; nothing is released before
 	unsettled bool              // berthd has not heard it
+	retry     *time.Timer       // kicks after updates have failed
+	failing   string            // the failure that the log has told of
 	barred    error             // berthd has the containers of a runtime itself
 	warned    bool              // the log has told of devices that nobody would give
 }
