@@ -213,6 +213,21 @@ func (p *Policy) remove(ctx context.Context, s *sandbox, key string) {
 	}
 }
 
+// inherit takes over what berthd has for another sandbox of the same pod, whose containers
+// have ended.
+func (s *sandbox) inherit(from *sandbox) {
+	for name := range from.names {
+		if _, known := s.names[name]; !known {
+			s.names[name] = true
+		}
+	}
+	s.whole, from.whole = s.whole || from.whole, false
+	if s.spec == nil {
+		s.spec = from.spec
+	}
+	from.names = map[string]bool{}
+}
+
 // leave gives everything back that a pod has, unless the pod lives on in another
 // sandbox. It waits for the end of the pod's processes: sweep calls it again.
 func (p *Policy) leave(ctx context.Context, s *sandbox) {
@@ -234,6 +249,7 @@ func (p *Policy) leave(ctx context.Context, s *sandbox) {
 	s.stopped, s.leaving = true, false
 	for _, other := range p.sandboxes {
 		if other.uid == s.uid && !other.stopped {
+			other.inherit(s)
 			return
 		}
 	}

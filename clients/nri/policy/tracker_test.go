@@ -373,3 +373,34 @@ func TestFailuresAreNamed(t *testing.T) {
 		t.Error("a container started while another one was on its CPUs")
 	}
 }
+
+// TestTwoSandboxes has a pod with two sandboxes, of which the one ends that has the
+// container: its place is the other's to keep, and to give back.
+func TestTwoSandboxes(t *testing.T) {
+	t.Parallel()
+	d := startBerthd(t)
+	e := newEngine(t, Config{Client: d.Client})
+	first, again, next := pod("trainer", "guaranteed"), pod("trainer", "guaranteed"), pod("next", "guaranteed")
+	again.Id = "trainer-sandbox-2"
+	for _, p := range []*api.PodSandbox{first, again} {
+		if err := e.policy.RunPodSandbox(t.Context(), p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := container(again, "main", "trainer-1", 7000, gib)
+	e.run(again, c)
+	e.stop(again, c)
+	e.end(again)
+	if got := d.uids(); !slices.Equal(got, []string{"trainer-uid.main"}) {
+		t.Errorf("the pod lives, and berthd has %v", got)
+	}
+	n := container(next, "main", "next-1", 7000, gib)
+	e.run(next, n)
+	e.stop(next, n)
+	e.end(next)
+	e.run(first, container(first, "main", "trainer-2", 7000, gib))
+	e.end(first)
+	if got := d.uids(); len(got) > 0 {
+		t.Errorf("berthd still has %v", got)
+	}
+}
