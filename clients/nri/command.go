@@ -7,18 +7,16 @@ import (
 	"io"
 	"log/slog"
 	"os"
-	"strconv"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"time"
-	"unsafe"
 
 	"github.com/containerd/nri/pkg/api"
 	"github.com/containerd/nri/pkg/stub"
 	"github.com/spf13/cobra"
 
 	"github.com/berthd/berth/api/version"
+	"github.com/berthd/berth/clients/affinity"
 	"github.com/berthd/berth/clients/berth"
 	"github.com/berthd/berth/clients/nri/policy"
 	"github.com/berthd/berth/managers/cpuset"
@@ -98,7 +96,7 @@ func (o *options) run(ctx context.Context, errs io.Writer) error {
 	p := policy.New(policy.Config{
 		Client: client, Manifests: o.manifests, Annotation: o.annotation,
 		Pass: o.failure == pass, PassNamespaces: o.passNamespaces,
-		Timeout: runtime.patience, CPUsOf: cpusOf, Move: move, Log: log,
+		Timeout: runtime.patience, CPUsOf: cpusOf, Move: affinity.Set, Log: log,
 	})
 	ctx, cancel := context.WithCancel(ctx)
 	following := make(chan struct{})
@@ -199,30 +197,6 @@ func cpusOf(pid int) (cpuset.Set, error) {
 	_, rest, _ := strings.Cut(string(text), "\nCpus_allowed_list:")
 	list, _, _ := strings.Cut(rest, "\n")
 	return cpuset.Parse(strings.TrimSpace(list))
-}
-
-// move puts all threads of a process on some CPUs (sched_setaffinity(2)). Threads that are
-// made meanwhile have the CPUs of their maker.
-func move(pid int, cpus cpuset.Set) error {
-	var mask [(cpuset.MaxCPUs + 63) / 64]uint64
-	for cpu := range cpus.All() {
-		mask[cpu/64] |= 1 << (cpu % 64)
-	}
-	threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
-	if err != nil {
-		return err
-	}
-	for _, t := range threads {
-		tid, err := strconv.Atoi(t.Name())
-		if err != nil {
-			return err
-		}
-		_, _, errno := syscall.RawSyscall(syscall.SYS_SCHED_SETAFFINITY, uintptr(tid), unsafe.Sizeof(mask), uintptr(unsafe.Pointer(&mask)))
-		if errno != 0 && errno != syscall.ESRCH {
-			return fmt.Errorf("sched_setaffinity of process %d: %w", pid, errno)
-		}
-	}
-	return nil
 }
 
 // logger lets package stub write to our log. While there is no connection its errors are

@@ -3,12 +3,9 @@ package main
 import (
 	"bytes"
 	"context"
-	"errors"
-	"io/fs"
 	"log/slog"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -19,7 +16,6 @@ import (
 	nodev1 "github.com/berthd/berth/api/berth/node/v1"
 	"github.com/berthd/berth/clients/berth"
 	"github.com/berthd/berth/clients/nri/policy"
-	"github.com/berthd/berth/managers/cpuset"
 )
 
 func TestRefusals(t *testing.T) {
@@ -98,39 +94,6 @@ func TestCPUsOf(t *testing.T) {
 	}
 	if cpus, err := cpusOf(1 << 30); err == nil {
 		t.Errorf("a process that is not there has CPUs %s", cpus)
-	}
-}
-
-// TestMove puts a process on one CPU.
-func TestMove(t *testing.T) {
-	t.Parallel()
-	cmd := exec.Command("/bin/sh", "-c", "read _")
-	stdin, err := cmd.StdinPipe()
-	if err == nil {
-		err = cmd.Start()
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	before, err := cpusOf(cmd.Process.Pid)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var first cpuset.Set
-	for cpu := range before.All() {
-		first = cpuset.Of(cpu)
-		break
-	}
-	if err := move(cmd.Process.Pid, first); err != nil {
-		t.Error(err)
-	}
-	if got := allowed(cmd.Process.Pid); got != first.String() {
-		t.Errorf("the process is on %s, want %s", got, first)
-	}
-	_ = stdin.Close()
-	_ = cmd.Wait()
-	if err := move(cmd.Process.Pid, first); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("a process that has ended: %v", err)
 	}
 }
 

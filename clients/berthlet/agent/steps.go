@@ -189,7 +189,9 @@ func (w *worker) create(ctx context.Context, step lifecycle.Step) error {
 	if err != nil {
 		return err
 	}
-	if err := w.Runtime.Open(ctx, w.place.shared(w.manifest, allocated.GetCgroupParent())); err != nil {
+	shared := w.place.shared(w.manifest, allocated.GetCgroupParent())
+	shared.SandboxCPUs = reserved
+	if err := w.Runtime.Open(ctx, shared); err != nil {
 		return err
 	}
 	for _, v := range w.manifest.Volumes {

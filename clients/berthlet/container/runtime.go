@@ -40,6 +40,9 @@ type Pod struct {
 	HostNetwork, HostPID, HostIPC bool
 	// CgroupParent is the pod's cgroup as Allocate names it.
 	CgroupParent string
+	// SandboxCPUs are those of a process that holds what the pod shares, where the runtime
+	// has one; in the kernel's list format, empty for all.
+	SandboxCPUs string
 	// LogDir is the folder that holds the logs of all containers of the pod.
 	LogDir string
 	// Groups and StrictGroups are those of its containers.

@@ -64,3 +64,29 @@ func listening(ctx context.Context, s container.Spec) error {
 		return err == nil && strings.Contains(string(text), " stdout F ")
 	})
 }
+
+// TestContainerdSandboxCPUs keeps the process of a sandbox to some CPUs.
+func TestContainerdSandboxCPUs(t *testing.T) {
+	t.Parallel()
+	d := containerd.Run(t)
+	r, _ := open(t, d.Socket, "us")
+	p := thePod(t.TempDir())
+	p.CgroupParent, p.SandboxCPUs = d.Cgroup+"/podu", "0"
+	must(t, r.Open(t.Context(), p))
+	found := 0
+	for _, dir := range rig.Cgroups(p.CgroupParent) {
+		procs, _ := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+		for _, pid := range strings.Fields(string(procs)) {
+			text, err := os.ReadFile("/proc/" + pid + "/status")
+			must(t, err)
+			if _, rest, _ := strings.Cut(string(text), "\nCpus_allowed_list:"); !strings.HasPrefix(strings.TrimSpace(rest), "0\n") {
+				t.Errorf("process %s of the sandbox is on CPUs %.10s", pid, strings.TrimSpace(rest))
+			}
+			found++
+		}
+	}
+	if found == 0 {
+		t.Error("the sandbox has no process")
+	}
+	must(t, r.Close(t.Context(), p.UID))
+}

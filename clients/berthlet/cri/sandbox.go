@@ -3,11 +3,15 @@ package cri
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"io/fs"
 
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/kubelet/pkg/types"
 
+	"github.com/berthd/berth/clients/affinity"
 	"github.com/berthd/berth/clients/berthlet/container"
+	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/fault"
 )
 
@@ -36,7 +40,7 @@ func (r *Runtime) open(ctx context.Context, p container.Pod) error {
 	attempt := uint32(0)
 	for _, s := range all {
 		if s.GetState() == criv1.PodSandboxState_SANDBOX_READY {
-			return nil
+			return r.moveSandbox(ctx, s.GetId(), p.SandboxCPUs)
 		}
 		attempt = max(attempt, s.GetMetadata().GetAttempt()+1)
 		if _, err := r.cri.StopPodSandbox(ctx, &criv1.StopPodSandboxRequest{PodSandboxId: s.GetId()}); err != nil {
@@ -47,8 +51,32 @@ func (r *Runtime) open(ctx context.Context, p container.Pod) error {
 	if err != nil {
 		return err
 	}
-	_, err = r.cri.RunPodSandbox(ctx, &criv1.RunPodSandboxRequest{Config: config})
-	return err
+	made, err := r.cri.RunPodSandbox(ctx, &criv1.RunPodSandboxRequest{Config: config})
+	if err != nil {
+		return err
+	}
+	return r.moveSandbox(ctx, made.GetPodSandboxId(), p.SandboxCPUs)
+}
+
+// moveSandbox puts a sandbox's process on some CPUs. CRI has no field for that; runtimes
+// tell the process in the verbose status.
+func (r *Runtime) moveSandbox(ctx context.Context, id, cpus string) error {
+	set, err := cpuset.Parse(cpus)
+	if err != nil || set.IsEmpty() {
+		return err
+	}
+	answer, err := r.cri.PodSandboxStatus(ctx, &criv1.PodSandboxStatusRequest{PodSandboxId: id, Verbose: true})
+	if err != nil {
+		return err
+	}
+	var info struct{ PID int }
+	if err := json.Unmarshal([]byte(answer.GetInfo()["info"]), &info); err != nil || info.PID <= 0 {
+		return nil // a runtime that does not tell, or has none
+	}
+	if err := affinity.Set(info.PID, set); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
 }
 
 // Close implements container.Runtime.

@@ -1,0 +1,13 @@
+//go:build !linux
+
+package affinity
+
+import (
+	"github.com/berthd/berth/managers/cpuset"
+	"github.com/berthd/berth/managers/fault"
+)
+
+// Set is not supported on this system.
+func Set(int, cpuset.Set) error {
+	return fault.Unsupportedf("CPUs of processes are set on Linux only")
+}
