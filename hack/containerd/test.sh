@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # The tests on real container runtimes: builds containerd, its shim and runc from
 # their Go modules, and runs what asks for them, also in a virtual machine where systemd
-# is the driver of cgroups, of version 2; then once more with the containerd that is
+# is the driver of cgroups, of version 2, and a stress test of BERTH_STRESS containers (200)
+# that fails if anybody ran on the exclusive CPUs of another; then once more with the containerd that is
 # installed here, if there is one, but for NRI and the machine. With "vm" it runs only
 # the machine's part. Needs root, a C compiler, pkg-config and libseccomp with its header
 # (Debian: libseccomp-dev): containers have a seccomp profile by default, and runc
@@ -21,7 +22,13 @@ mkdir "$programs/built" "$programs/installed"
 pkg-config --exists libseccomp || { echo "missing: libseccomp, for runc; apt-get install pkg-config libseccomp-dev" >&2; exit 1; }
 go build -C hack/tools/containerd -tags seccomp -o "$programs/built/" tool
 library=$(ldd "$programs/built/runc" | awk '/libseccomp/ {print $3}')
-[ "${1:-}" = vm ] || run_with "$programs/built" ./server/runtime ./clients/berthlet/... ./clients/nri
+if [ "${1:-}" != vm ]; then
+	run_with "$programs/built" ./server/runtime ./clients/berthlet/... ./clients/nri
+	# Containers that come and go beside pods with CPUs of their own, while everything is
+	# killed: on NRI, on CRI and on berthlet's own runtime, one after the other.
+	BERTH_STRESS=${BERTH_STRESS:-200} BERTH_CONTAINERD="$programs/built" \
+		go test -count=1 -timeout 2h -p 1 -v -run '^TestStress' ./clients/nri ./clients/berthlet
+fi
 
 # The machine has no Go toolchain, and of its own no shell, which the plugin of the
 # network wants.

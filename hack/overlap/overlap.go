@@ -38,7 +38,9 @@ const (
 // them are one overlap.
 type Overlap struct {
 	Holder, Intruder string
-	// Command is the name of the intruding task, PID its number.
+	// Program is what the intruder executed in the end; empty if that was nothing but the
+	// runtime's init process. Command is the name of the intruding task, PID its number.
+	Program  string
 	Command  string
 	PID, CPU int
 	// After is how long the holder had run when the overlap began.
@@ -49,7 +51,7 @@ type Overlap struct {
 }
 
 func (o Overlap) String() string {
-	return fmt.Sprintf("%s (%s, process %d) ran on CPU %d of %s for %v within %v, from %v after its start on", o.Intruder, o.Command, o.PID, o.CPU, o.Holder, o.Running, o.Length, o.After)
+	return fmt.Sprintf("%s (%q, task %q, process %d) ran on CPU %d of %s for %v within %v, from %v after its start on", o.Intruder, o.Program, o.Command, o.PID, o.CPU, o.Holder, o.Running, o.Length, o.After)
 }
 
 // merged is the longest break within one overlap.
@@ -123,6 +125,7 @@ type life struct {
 	// there was one.
 	from, to     time.Duration
 	began, ended bool
+	program      string
 	tasks        int
 }
 
@@ -187,7 +190,7 @@ func find(slicesOf []slice, lives map[string]*life, now time.Duration) (r Report
 				}
 				o := open[s.container]
 				if o == nil || from-l.from-o.After-o.Length > merged {
-					o = &Overlap{Holder: holder, Intruder: s.container, Command: s.command, PID: s.pid, CPU: cpu, After: from - l.from}
+					o = &Overlap{Holder: holder, Intruder: s.container, Program: lifeOf(lives, s.container).program, Command: s.command, PID: s.pid, CPU: cpu, After: from - l.from}
 					open[s.container], found = o, append(found, o)
 				}
 				o.Length, o.Running = max(o.Length, until-l.from-o.After), o.Running+ran

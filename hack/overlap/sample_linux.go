@@ -98,7 +98,7 @@ func (s *sampler) look(at time.Duration, pid int, p *seen) (program bool) {
 		}
 		program = true
 		if l := lifeOf(s.lives, p.container); !l.began || l.ended {
-			l.began, l.ended = true, false
+			l.began, l.ended, l.program = true, false, t.command
 			if l.from == 0 {
 				l.from = at
 			}

@@ -194,7 +194,7 @@ func (t *tasks) execute(e event) {
 	// A runtime's init process executes itself; a container's program is elsewhere.
 	if n.container != "" && !strings.HasPrefix(e.text, "/proc/") {
 		if l := t.life(n.container); !l.began {
-			l.from, l.began = e.at, true
+			l.from, l.began, l.program = e.at, true, e.text
 		}
 	}
 }
