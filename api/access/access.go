@@ -31,12 +31,15 @@ const (
 // Roles lists all of them.
 func Roles() []Role { return []Role{Read, Agent, Provider, Admin} }
 
-// Grant gives roles to a user or to a group. Exactly one of UID and GID is set. A
+// Grant gives roles to a user or to a group. Exactly one of its first four fields is set;
+// names are of this machine, and berthd turns them into numbers at its start. A
 // process is of a group if that is its effective one or among its supplementary
 // ones when it connects.
 type Grant struct {
 	UID   *uint32 `json:"uid,omitempty"`
 	GID   *uint32 `json:"gid,omitempty"`
+	User  string  `json:"user,omitempty"`
+	Group string  `json:"group,omitempty"`
 	Roles []Role  `json:"roles"`
 }
 
@@ -45,8 +48,14 @@ type Grant struct {
 func Validate(path string, grants []Grant) error {
 	for i, g := range grants {
 		at := fmt.Sprintf("%s[%d]", path, i)
-		if (g.UID == nil) == (g.GID == nil) {
-			return fault.Invalidf("%s: expected exactly one of uid and gid", at)
+		named := 0
+		for _, is := range []bool{g.UID != nil, g.GID != nil, g.User != "", g.Group != ""} {
+			if is {
+				named++
+			}
+		}
+		if named != 1 {
+			return fault.Invalidf("%s: expected exactly one of uid, gid, user and group", at)
 		}
 		if len(g.Roles) == 0 {
 			return fault.Invalidf("%s.roles: expected at least one of %q", at, Roles())

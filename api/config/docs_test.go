@@ -1,6 +1,7 @@
 package config
 
 import (
+	"flag"
 	"os"
 	"reflect"
 	"regexp"
@@ -74,4 +75,67 @@ func missing(t *testing.T, at string, typ reflect.Type, object map[string]any) {
 			missing(t, at+name+".", field, inner)
 		}
 	}
+}
+
+var update = flag.Bool("update", false, "write files that are made from others anew")
+
+// packaged is the file that is installed: the documented one with every field commented,
+// and the group berth, which the package makes, with the role read.
+func packaged(t *testing.T) string {
+	t.Helper()
+	var b strings.Builder
+	b.WriteString("# Configuration of berthd: berthd.yaml(5). Every field is here with its default, or with an example\n" +
+		"# where there is none. 'berthd config validate --config FILE' checks a change.\n")
+	for line := range strings.Lines(documented(t)) {
+		switch {
+		case strings.TrimSpace(line) == "", strings.HasPrefix(line, "apiVersion:"), strings.HasPrefix(line, "kind:"):
+			b.WriteString(line)
+		default:
+			b.WriteString("#" + strings.TrimPrefix(line, "#"))
+		}
+	}
+	b.WriteString("\n# Members of the group berth may look at everything: berthctl get pods.\naccess: [{group: berth, roles: [read]}]\n")
+	return b.String()
+}
+
+// TestPackagedFile: the file that is installed is the documented one, sets nothing but who may
+// read, and has every field.
+func TestPackagedFile(t *testing.T) {
+	t.Parallel()
+	const path = "../../deploy/berthd.yaml"
+	want := packaged(t)
+	if *update {
+		if err := os.WriteFile(path, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(text) != want {
+		t.Errorf("%s is not what docs/configuration.md says; go test ./api/config -update writes it anew", path)
+	}
+	c := Default()
+	if err := c.ApplyBerth(path, text); err != nil {
+		t.Fatal(err)
+	}
+	if len(c.Access) != 1 || c.Access[0].Group != "berth" {
+		t.Errorf("access is %+v", c.Access)
+	}
+	c.Access = nil
+	if want := Default(); !reflect.DeepEqual(c, want) {
+		t.Errorf("it sets:\n%+v\ndefault:\n%+v", c, want)
+	}
+	// With every comment that is a field uncommented, every field is there.
+	lines := strings.Split(string(text), "\n")
+	for i, line := range lines {
+		lines[i] = regexp.MustCompile(`^#( *)#?([a-zA-Z0-9]+:)`).ReplaceAllString(line, "$1$2")
+	}
+	all, _, _ := strings.Cut(strings.Join(lines, "\n"), "\n# Members of the group")
+	doc, err := parse(path, []byte(all), APIVersion, Kind)
+	if err != nil {
+		t.Fatal(err)
+	}
+	missing(t, "", reflect.TypeFor[Config](), doc)
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/berthd/berth/api/manual"
 	"github.com/berthd/berth/api/version"
 	"github.com/berthd/berth/clients/berth"
 )
@@ -113,6 +114,7 @@ func (c *ctl) root() *cobra.Command {
 	}
 	root.AddCommand(c.version())
 	version.AddFlag(root)
+	manual.Add(root, "1")
 	return root
 }
 

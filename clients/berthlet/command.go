@@ -16,6 +16,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/berthd/berth/api/manual"
 	"github.com/berthd/berth/api/version"
 	"github.com/berthd/berth/clients/berth"
 	"github.com/berthd/berth/clients/berthctl/table"
@@ -103,6 +104,7 @@ func command(out, errs io.Writer) *cobra.Command {
 	f.DurationVar(&o.longestPause, "restart-pause-max", lifecycle.Crash.Max, "longest pause before a restart")
 	root.AddCommand(statusCommand(&o.state), version.Command("berthlet"))
 	version.AddFlag(root)
+	manual.Add(root, "8")
 	return root
 }
 

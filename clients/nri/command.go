@@ -15,6 +15,7 @@ import (
 	"github.com/containerd/nri/pkg/stub"
 	"github.com/spf13/cobra"
 
+	"github.com/berthd/berth/api/manual"
 	"github.com/berthd/berth/api/version"
 	"github.com/berthd/berth/clients/affinity"
 	"github.com/berthd/berth/clients/berth"
@@ -67,6 +68,7 @@ func command(out, errs io.Writer) *cobra.Command {
 	f.StringVar(&o.level, "log-level", "info", "debug, info, warn or error")
 	cmd.AddCommand(version.Command("berth-nri"))
 	version.AddFlag(cmd)
+	manual.Add(cmd, "8")
 	return cmd
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/berthd/berth/api/manual"
 	"github.com/berthd/berth/api/version"
 	"github.com/berthd/berth/server/app"
 	"github.com/berthd/berth/server/config"
@@ -69,6 +70,7 @@ func command() *cobra.Command {
 	}
 	root.AddCommand(configCommand(sources), version.Command("berthd"))
 	version.AddFlag(root)
+	manual.Add(root, "8")
 	return root
 }
 

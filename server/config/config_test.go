@@ -267,7 +267,7 @@ func TestBadInputNamesTheField(t *testing.T) {
 		"no object":          {berth: "hello\n", want: "expected an object with apiVersion berth/v1alpha1"},
 		"twice":              {berth: berthHead + "cpu: {}\ncpu: {}\n", want: `line 4: key "cpu" already set`},
 		"nested field":       {berth: berthHead + "cpu: {polic: static}\n", want: "cpu.polic: unknown field, expected any of options, policy"},
-		"field of a list":    {berth: berthHead + "access: [{uid: 1, roles: [read], group: 2}]\n", want: "access[0].group: unknown field"},
+		"field of a list":    {berth: berthHead + "access: [{uid: 1, roles: [read], team: 2}]\n", want: "access[0].team: unknown field"},
 		"upper case":         {berth: berthHead + "CPU: {policy: static}\n", want: "CPU: unknown field, expected cpu"},
 		"bad duration":       {berth: berthHead + "cgroups: {reconcilePeriod: ten}\n", want: `cgroups.reconcilePeriod: expected a duration such as 10s, found "ten"`},
 		"number as duration": {berth: berthHead + "cgroups: {reconcilePeriod: 1}\n", want: "cgroups.reconcilePeriod: expected a duration such as 10s, found 1"},
@@ -434,5 +434,30 @@ func TestEvictionIsDumped(t *testing.T) {
 	c, _, err := load(t, "", "", "--eviction-hard", "")
 	if n, nerr := c.NodeConfig(); err != nil || nerr != nil || len(n.EvictionHard) != 0 {
 		t.Errorf("none on the command line: %v, %v, %v", n.EvictionHard, err, nerr)
+	}
+}
+
+// TestGrantsByName: names of users and groups become numbers; who is not there is an error.
+func TestGrantsByName(t *testing.T) {
+	t.Parallel()
+	root, none := uint32(0), "nobody-of-this-name"
+	c, _, err := load(t, "", berthHead+"access: [{user: root, roles: [read]}, {group: root, roles: [agent]}]\n")
+	if err != nil || len(c.Access) != 2 || c.Access[0].UID == nil || *c.Access[0].UID != root || c.Access[1].GID == nil || *c.Access[1].GID != root {
+		t.Errorf("%+v, %v", c.Access, err)
+	}
+	if text, err := c.Dump(); err != nil || strings.Contains(string(text), "user: root") || !strings.Contains(string(text), "uid: 0") {
+		t.Errorf("%s, %v", text, err)
+	}
+	for grant, want := range map[string]string{
+		"{user: " + none + ", roles: [read]}":          "access[0].user: there is no user",
+		"{group: " + none + ", roles: [read]}":         "access[0].group: there is no group",
+		"{user: root, group: root, roles: [read]}":     "exactly one of",
+		"{user: root, uid: 5, roles: [read]}":          "exactly one of",
+		"{roles: [read]}":                              "exactly one of",
+		"{group: \"\", user: \"\", gid: 0, roles: []}": "expected at least one of",
+	} {
+		if _, _, err := load(t, "", berthHead+"access: ["+grant+"]\n"); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", grant, err, want)
+		}
 	}
 }

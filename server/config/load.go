@@ -4,9 +4,12 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"os/user"
 	"path/filepath"
 	"slices"
+	"strconv"
 
+	"github.com/berthd/berth/api/access"
 	"github.com/berthd/berth/api/config"
 	"github.com/berthd/berth/managers/fault"
 	"github.com/berthd/berth/server/socket"
@@ -49,11 +52,51 @@ func Load(s Sources) (c config.Config, notes []string, err error) {
 	if err := fillPaths(&c); err != nil {
 		return c, nil, err
 	}
+	if err := numbers(c.Access); err != nil {
+		return c, nil, err
+	}
 	slices.Sort(notes)
 	if err := c.Validate(); err != nil {
 		return c, notes, err
 	}
 	return c, notes, checkSockets(c)
+}
+
+// numbers puts the numbers of users and groups in place of their names.
+func numbers(grants []access.Grant) error {
+	for i := range grants {
+		g := &grants[i]
+		var text string
+		switch {
+		case g.UID != nil || g.GID != nil:
+			continue // also if there is a name too: that is found wrong as a whole
+		case g.User != "":
+			u, err := user.Lookup(g.User)
+			if err != nil {
+				return fault.Invalidf("access[%d].user: there is no user %q on this machine: %w", i, g.User, err)
+			}
+			text = u.Uid
+		case g.Group != "":
+			group, err := user.LookupGroup(g.Group)
+			if err != nil {
+				return fault.Invalidf("access[%d].group: there is no group %q on this machine (systemd-sysusers makes the group berth): %w", i, g.Group, err)
+			}
+			text = group.Gid
+		default:
+			continue
+		}
+		n, err := strconv.ParseUint(text, 10, 32)
+		if err != nil {
+			return fault.Invalidf("access[%d]: %s is no number of a user or group", i, text)
+		}
+		number := uint32(n)
+		if g.User != "" && g.Group == "" {
+			g.UID, g.User = &number, ""
+		} else if g.User == "" {
+			g.GID, g.Group = &number, ""
+		}
+	}
+	return nil
 }
 
 // readFile reads a configuration file; what names it in errors.

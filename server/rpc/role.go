@@ -46,7 +46,7 @@ func (a Access) byGroup(p Peer) (gid uint32, ok bool) {
 // granted reports whether a grant that is meant for a peer is such a one.
 func (a Access) granted(p Peer, such func(access.Grant) bool) bool {
 	return slices.ContainsFunc(a.Grants, func(g access.Grant) bool {
-		return (g.UID == nil || *g.UID == p.UID) && (g.GID == nil || p.in(*g.GID)) && such(g)
+		return (g.UID != nil && *g.UID == p.UID || g.GID != nil && p.in(*g.GID)) && such(g)
 	})
 }
 
