@@ -7,13 +7,19 @@ CHAOSTIME ?= 10m
 BENCH    ?= .
 
 .DEFAULT_GOAL := help
-.PHONY: help build generate check sbom test test-vm test-all demo bench fuzz cover clean
+.PHONY: help build install package generate check sbom test test-vm test-all demo bench fuzz cover clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## Build the programs into bin/ as they are released; berthlet's own runtime takes a C compiler
 	GO="$(GO)" hack/build.sh bin
+
+install: build ## Install what is in bin/: PREFIX (/usr/local), DESTDIR, SYSCONFDIR (/etc)
+	hack/install.sh bin
+
+package: ## Make deb and rpm packages for amd64 and arm64 in dist/
+	hack/package.sh
 
 generate: ## Generate api/ from proto/
 	hack/gen.sh
@@ -32,7 +38,7 @@ test: ## Run every test that needs neither a virtual machine nor others' program
 test-vm: ## Run what wants another kernel set-up in virtual machines: cgroup v1, hybrid, v2, NUMA
 	hack/vm/test.sh
 
-test-all: ## Run the tests at full length under the race detector, 10 min of plugins' chaos, every fuzz target for FUZZTIME (10s), then test-vm, others' programs and containerd, and build twice
+test-all: ## Run the tests at full length under the race detector, 10 min of plugins' chaos, every fuzz target for FUZZTIME (10s), then test-vm, others' programs and containerd, build twice, and make packages
 	BERTH_LONG=1 $(GO) test -race -timeout 1h ./...
 	BERTH_CHAOS=$(CHAOSTIME) $(GO) test -count=1 -timeout 1h -v -run '^TestPluginChaos$$' ./server/berthd
 	hack/fuzz.sh $(FUZZTIME)
@@ -40,6 +46,7 @@ test-all: ## Run the tests at full length under the race detector, 10 min of plu
 	cd hack/thirdparty && $(GO) test ./...
 	hack/containerd/test.sh
 	hack/supply.sh same
+	hack/package.sh
 
 demo: build ## Show the main job on this machine, end to end
 	$(GO) build -o bin/plugin ./hack/plugin
@@ -57,4 +64,4 @@ cover: ## Run the tests with coverage and print it for each function
 	$(GO) tool cover -func=cover.out
 
 clean: ## Remove what the commands above have built
-	rm -rf bin cover.out
+	rm -rf bin dist cover.out

@@ -1,0 +1,10 @@
+#!/bin/sh
+# Before a removal; not before an upgrade (deb: upgrade, rpm: 1).
+set -e
+case "$1" in
+remove | 0)
+	if [ -d /run/systemd/system ]; then
+		systemctl disable --now berthlet.service berth-nri.service berthd.service || true
+	fi
+	;;
+esac
