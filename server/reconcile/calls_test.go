@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"log/slog"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -240,10 +242,24 @@ func TestRunAsksLessAndLessOften(t *testing.T) {
 				looks = append(looks, time.Since(start))
 			}
 		}
+		errorLines, infoLines := 0, 0
+		b.Log = slog.New(slog.NewTextHandler(io.Discard, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+			switch {
+			case a.Key == slog.LevelKey && a.Value.Any() == slog.LevelError:
+				errorLines++
+			case a.Key == slog.LevelKey && a.Value.Any() == slog.LevelInfo:
+				infoLines++
+			}
+			return a
+		}}))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
+		time.AfterFunc(55*time.Second, func() { d.set(func() { d.fail = nil }); b.Wake() })
 		if err := b.Run(ctx); !errors.Is(err, context.DeadlineExceeded) {
 			t.Error(err)
+		}
+		if errorLines != 1 || infoLines != 1 {
+			t.Errorf("one outage makes %d lines about an error, and %d others", errorLines, infoLines)
 		}
 		if got := fmt.Sprint(looks); got != "[50ms 150ms 350ms 750ms 1.55s 3.15s 6.35s 12.75s 25.55s 51.15s]" {
 			t.Errorf("it was asked after %s", got)

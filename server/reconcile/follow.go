@@ -31,17 +31,18 @@ func (l *Loop) follow(ctx context.Context, view *ledger.View) error {
 		return fmt.Errorf("compute the cgroup tree: %w", err)
 	}
 	g, unmet := l.meet(ctx, view)
+	l.removeEnded(ctx, view)
 	l.drift.list(g.nodes())
 	desired = append(append(desired, g.nodes()...), l.unboundNodes(view)...)
 	nodes := l.withChildren(desired, l.drift.changed(desired))
-	seen, err := l.observe(ctx, nodes)
+	seen, err := l.observeInside(ctx, nodes)
 	if err != nil {
 		return err
 	}
 	// A limit that is held back is not in force, and so tried again; the next pass
 	// reports it.
 	l.noteSeen(g, seen, false)
-	nodes, held := l.hold(l.presentSharers(g.present(nodes, seen), seen), seen)
+	nodes, held := l.hold(l.nested(l.presentSharers(g.present(nodes, seen), seen), seen), seen)
 	ops := cgroup.Diff(nodes, seen)
 	done := l.applyTo(ctx, g, ops)
 	done.err = errors.Join(done.err, unmet)

@@ -33,10 +33,14 @@ func (e *endings) add(name cgroup.Name) {
 	e.names[name.String()] = ending{name, e.names[name.String()].removers + 1}
 }
 
-func (e *endings) end(name cgroup.Name) {
+// end ends a removal. What is not removed may be made as before.
+func (e *endings) end(name cgroup.Name, removed bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.names[name.String()] = ending{name, e.names[name.String()].removers - 1}
+	one := ending{name, e.names[name.String()].removers - 1}
+	if e.names[name.String()] = one; !removed && one.removers == 0 {
+		delete(e.names, name.String())
+	}
 }
 
 // forget drops those that nobody removes any more. A pass calls it before it looks.
@@ -48,6 +52,22 @@ func (e *endings) forget() {
 			delete(e.names, key)
 		}
 	}
+}
+
+// revoke ends that a cgroup is not made again: it is wanted once more.
+func (e *endings) revoke(name cgroup.Name) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.names[name.String()].removers == 0 {
+		delete(e.names, name.String())
+	}
+}
+
+// has tells whether a cgroup is one of them or lies in one.
+func (e *endings) has(name cgroup.Name) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.within(name)
 }
 
 // confine leaves of the nodes that a removal may have changed since forget the CPUs and

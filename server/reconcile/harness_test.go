@@ -37,6 +37,8 @@ type bench struct {
 	refuse, blind map[string]error
 	// counted is called after the processes of a cgroup were listed; nil for nothing.
 	counted func(path string)
+	// observed is called after a whole tree was looked at; nil for nothing.
+	observed func()
 	// removing is called in place of every removal; nil for none.
 	removing func() error
 }
@@ -53,7 +55,11 @@ func (b *bench) Observe(ctx context.Context, n cgroup.Name, depth int) (*cgroup.
 	if err := b.blind[n.String()]; err != nil {
 		return nil, err
 	}
-	return b.tree.Observe(ctx, n, depth)
+	seen, err := b.tree.Observe(ctx, n, depth)
+	if b.observed != nil && depth < 0 {
+		b.observed()
+	}
+	return seen, err
 }
 
 func (b *bench) Frozen(ctx context.Context, n cgroup.Name) (by cgroup.Name, err error) {
@@ -196,4 +202,9 @@ func counting(warnings *int) *slog.Logger {
 		}
 		return a
 	}}))
+}
+
+// exclusivePod is a pod with CPUs of its own.
+func exclusivePod(uid, list string) *ledger.Pod {
+	return ledgertest.With(ledgertest.Pod(uid, "c"), ledgertest.Exclusive("c", list))
 }

@@ -122,13 +122,16 @@ type Loop struct {
 	tracker placement.Tracker
 	tracked *ledger.View
 	freed   chan struct{}
-	// cgroups are where the runtime said that its containers are, by id, starting the ids
-	// whose start is asked for, unlisted is what was wrong with containers that the last
+	// cgroups are where the runtime said that its containers are, by id, starting the keys
+	// of containers whose start is asked for, unlisted is what was wrong with containers that the last
 	// list lacked. Guarded by mu.
 	cgroups  map[string]cgroup.Name
 	starting map[string]int
 	unlisted error
-	calls    calls // guarded by mu
+	// ended are the cgroups of containers that were unbound since the last look; guarded by
+	// mu.
+	ended []cgroup.Name
+	calls calls // guarded by mu
 
 	records recordBook    // guarded by mu
 	sharers []cgroup.Name // guarded by mu: of unknown living pods; see unknownSharers
@@ -183,6 +186,7 @@ func (l *Loop) Run(ctx context.Context) error {
 	tick := time.NewTicker(l.Every)
 	defer tick.Stop()
 	pause, last := pollInterval, time.Time{}
+	var failing outage
 	for {
 		var soon, due <-chan time.Time
 		if latest := l.latestStart(); latest.IsZero() {
@@ -213,9 +217,33 @@ func (l *Loop) Run(ctx context.Context) error {
 		case <-tick.C:
 			step = l.Pass
 		}
-		if err := step(ctx); err != nil && ctx.Err() == nil {
-			l.Log.ErrorContext(ctx, "reconcile cgroups", "error", err)
+		if err := step(ctx); ctx.Err() == nil {
+			failing.report(ctx, l, err)
 		}
+	}
+}
+
+// outage is what keeps going wrong. The log gets a line for its begin, one for each other
+// thing that goes wrong meanwhile, and one for its end.
+type outage struct {
+	text  string
+	since time.Time
+}
+
+func (o *outage) report(ctx context.Context, l *Loop, err error) {
+	switch {
+	case err == nil && o.text == "":
+	case err == nil:
+		l.Log.InfoContext(ctx, "cgroups are reconciled again", "after", l.Now().Sub(o.since))
+		*o = outage{}
+	case err.Error() == o.text:
+		l.Log.DebugContext(ctx, "reconcile cgroups", "error", err)
+	default:
+		l.Log.ErrorContext(ctx, "reconcile cgroups", "error", err)
+		if o.text == "" {
+			o.since = l.Now()
+		}
+		o.text = err.Error()
 	}
 }
 
@@ -288,6 +316,8 @@ func (l *Loop) Pass(ctx context.Context) error {
 // pass makes the tree equal to a view. The caller holds mu.
 func (l *Loop) pass(ctx context.Context, view *ledger.View) error {
 	start := l.Now()
+	l.track()
+	l.removeEnded(ctx, view)
 	p, err := l.plan(ctx, view)
 	var fresh []Drift
 	if err == nil {
@@ -387,9 +417,24 @@ func (l *Loop) ensure(ctx context.Context, op cgroup.Op) (created bool, err erro
 		return false, errors.Join(err, l.update(ctx, g, op.Values))
 	}
 	withheld := l.granted(op.Name.String(), &op.Values)
+	inside := l.inContainer(op.Name)
+	if inside && op.Kind == cgroup.Create && l.ending.has(op.Name) {
+		return false, nil // it has ended since this was planned
+	}
 	created, err = l.Tree.Ensure(ctx, cgroup.Node{Name: op.Name, Values: op.Values})
+	if inside && created && (op.Kind == cgroup.Set || l.ending.has(op.Name)) {
+		// It has ended while it was written.
+		l.drift.forgetAll(op.Name)
+		return false, errors.Join(withheld, l.Tree.Remove(ctx, op.Name))
+	}
 	l.written(ctx, op.Name, op.Values.CPUs, err)
 	return created, errors.Join(withheld, err)
+}
+
+// inContainer tells whether a name is the cgroup of a container of a pod, or lies in one.
+func (l *Loop) inContainer(name cgroup.Name) bool {
+	_, isPod := l.Layout.PodUID(name)
+	return !isPod && l.inPod(name) != ""
 }
 
 // timed tells how long an operation took.

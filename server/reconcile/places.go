@@ -170,7 +170,7 @@ func (l *Loop) remove(ctx context.Context, name cgroup.Name) error {
 	defer l.timed(OpDestroy, l.Now())
 	l.ending.add(name)
 	err := l.Tree.Remove(ctx, name)
-	l.ending.end(name)
+	l.ending.end(name, err == nil)
 	l.mu.Lock()
 	l.drift.forgetAll(name)
 	if err == nil {
@@ -203,7 +203,7 @@ func (l *Loop) EnsureContainer(ctx context.Context, view *ledger.View, s admissi
 		b.Own, key = true, name.String()
 	}
 	s.Binding = b
-	if err := l.beginStart(ctx, b.ID); err != nil {
+	if err := l.beginStart(ctx, key); err != nil {
 		return "", err
 	}
 	defer l.endStart(key, b.ID)
@@ -250,6 +250,7 @@ func (l *Loop) ensureContainer(ctx context.Context, view *ledger.View, s admissi
 		return err
 	}
 	l.drift.forget(name)
+	l.ending.revoke(name)
 	created, err := l.Tree.Ensure(ctx, node)
 	if err == nil && !created {
 		err = l.revive(ctx, node)

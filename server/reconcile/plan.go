@@ -85,6 +85,7 @@ func (l *Loop) plan(ctx context.Context, view *ledger.View) (*plan, error) {
 	l.noteSeen(p.containers, p.seen, true)
 	p.desired = append(p.desired, sharing(l.sharers, view, p.seen)...)
 	p.desired = l.ending.confine(p.containers.present(p.desired, p.seen), p.seen)
+	p.desired = l.nested(p.desired, p.seen)
 	var held []cgroup.HeldLimit
 	p.desired, held = l.hold(p.desired, p.seen)
 	p.findings = append(p.findings, l.heldFindings(held)...)

@@ -191,11 +191,14 @@ func (l *Loop) search(ctx context.Context, b ledger.Binding) error {
 	return l.lookAt(ctx, b.ID)
 }
 
-// lookAt asks the kernel where a container of the runtime may run. An error wraps
+// lookAt asks the kernel where a container may run. An error wraps
 // errUnlisted if the runtime does not list it, and it is not where it should be. The
 // caller holds mu.
 func (l *Loop) lookAt(ctx context.Context, id string) error {
 	name := l.cgroups[id]
+	if strings.HasPrefix(id, "/") {
+		name = cgroup.ParseCgroupfs(id)
+	}
 	if name == nil {
 		return nil
 	}
@@ -271,7 +274,7 @@ func (l *Loop) recount(ctx context.Context, before *ledger.View, found []admissi
 		return
 	}
 	for _, b := range done.Bound {
-		l.Log.InfoContext(ctx, "a container of the runtime is taken over", "id", b.ID, "container", b.Owner.String())
+		l.Log.DebugContext(ctx, "a container of the runtime is taken over", "id", b.ID, "container", b.Owner.String())
 	}
 	for _, b := range done.Dropped {
 		l.Log.DebugContext(ctx, "a container of the runtime has ended", "id", b.ID, "container", b.Owner.String())

@@ -66,6 +66,8 @@ func (l *Loop) track() {
 				l.restore(c.Binding)
 			case c.Kind == ledger.Unbound && !c.Binding.Own:
 				l.forget(c.Binding.ID)
+			case c.Kind == ledger.Unbound:
+				l.ended = append(l.ended, l.Layout.Driver().Parse(c.Binding.CgroupPath))
 			case c.Pod != nil && !all:
 				for b := range view.BindingsOf(c.Pod.UID()) {
 					l.want(view, l.key(b), b.Owner)
@@ -267,7 +269,8 @@ func (l *Loop) clear(ctx context.Context, view *ledger.View, key string, owner l
 	blockers := l.tracker.Block(key, l.Now())
 	if len(blockers) == 0 {
 		if err != nil {
-			l.Log.ErrorContext(ctx, "reconcile cgroups", "error", err)
+			l.Log.DebugContext(ctx, "reconcile cgroups", "error", err) // the loop meets it too, and reports it
+			l.Wake()
 		}
 		return nil
 	}
@@ -309,12 +312,12 @@ func (l *Loop) untilClear(ctx context.Context, what string, do func() error) err
 }
 
 // beginStart notes that a start is asked for.
-func (l *Loop) beginStart(ctx context.Context, id string) error {
+func (l *Loop) beginStart(ctx context.Context, key string) error {
 	if err := l.enter(ctx); err != nil {
 		return err
 	}
 	defer l.mu.Unlock()
-	l.starting[id]++
+	l.starting[key]++
 	return nil
 }
 
@@ -344,10 +347,10 @@ func (l *Loop) endStart(key, id string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.tracker.Unblock(key)
-	if l.starting[id]--; l.starting[id] == 0 {
-		delete(l.starting, id)
+	if l.starting[key]--; l.starting[key] == 0 {
+		delete(l.starting, key)
 	}
-	if c, ok := l.tracker.Get(key); ok && c.Phase == placement.Planned && l.starting[id] == 0 {
+	if c, ok := l.tracker.Get(key); ok && c.Phase == placement.Planned && l.starting[key] == 0 {
 		if _, bound := l.View().Binding(id); !bound {
 			l.forget(key)
 		}

@@ -1,0 +1,66 @@
+package reconcile
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/berthd/berth/managers/cgroup"
+)
+
+// nested wants CPUs for the cgroups that a container has made below its own, as docker in
+// docker does: v1 narrows no cgroup below what is in it, and gives nothing back. Those
+// that have all CPUs of their container keep having all, others those that are left, or
+// all if none is. On v2 the kernel does so by itself. The caller holds mu.
+func (l *Loop) nested(desired []cgroup.Node, seen *cgroup.Snapshot) []cgroup.Node {
+	if !l.v1() {
+		return desired
+	}
+	wanted := make(map[string]cgroup.Cpuset, len(desired))
+	for _, n := range desired {
+		wanted[n.Name.String()] = n.Values.Cpuset
+	}
+	had := make(map[string]cgroup.Cpuset, len(seen.Nodes))
+	for _, o := range seen.Nodes {
+		had[o.Name.String()] = o.Values.Cpuset
+	}
+	for _, o := range seen.Nodes { // parents before children
+		if !l.inContainer(o.Name) || o.State == cgroup.Absent {
+			continue
+		}
+		parent := o.Name.Parent().String()
+		above, follows := wanted[parent]
+		if _, known := wanted[o.Name.String()]; known || !follows || !l.inContainer(o.Name.Parent()) || above.CPUs.IsEmpty() {
+			continue
+		}
+		cpus := o.Values.CPUs.Intersect(above.CPUs)
+		if cpus.IsEmpty() || o.Values.CPUs == had[parent].CPUs {
+			cpus = above.CPUs
+		}
+		wanted[o.Name.String()] = cgroup.Cpuset{CPUs: cpus}
+		if cpus != o.Values.CPUs {
+			desired = append(desired, cgroup.Node{Name: o.Name, Values: cgroup.Values{Cpuset: cgroup.Cpuset{CPUs: cpus}}})
+		}
+	}
+	return desired
+}
+
+// observeInside looks at the cgroups of nodes, and on v1 at all that lies in those of
+// containers.
+func (l *Loop) observeInside(ctx context.Context, nodes []cgroup.Node) (*cgroup.Snapshot, error) {
+	if !l.v1() {
+		return l.observe(ctx, nodes)
+	}
+	all := &cgroup.Snapshot{Facts: l.QoS.Cgroup.Facts}
+	for _, n := range nodes {
+		depth := 0
+		if l.inContainer(n.Name) {
+			depth = -1
+		}
+		seen, err := l.Tree.Observe(ctx, n.Name, depth)
+		if err != nil {
+			return nil, fmt.Errorf("observe cgroup %s: %w", n.Name, err)
+		}
+		all.Nodes = append(all.Nodes, seen.Nodes...)
+	}
+	return all, nil
+}
