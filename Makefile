@@ -7,7 +7,7 @@ CHAOSTIME ?= 10m
 BENCH    ?= .
 
 .DEFAULT_GOAL := help
-.PHONY: help build install package generate check sbom test test-vm test-all demo bench fuzz cover clean
+.PHONY: help build install package generate check sbom test test-vm test-all mutants demo bench fuzz cover clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,15 +38,19 @@ test: ## Run every test that needs neither a virtual machine nor others' program
 test-vm: ## Run what wants another kernel set-up in virtual machines: cgroup v1, hybrid, v2, NUMA
 	hack/vm/test.sh
 
-test-all: ## Run the tests at full length under the race detector, 10 min of plugins' chaos, every fuzz target for FUZZTIME (10s), then test-vm, others' programs and containerd, build twice, and make packages
+test-all: ## Run the tests at full length under the race detector, 10 min of plugins' chaos, every fuzz target for FUZZTIME (10s), planted defects, then test-vm, others' programs and containerd, build twice, and make packages
 	BERTH_LONG=1 $(GO) test -race -timeout 1h ./...
 	BERTH_CHAOS=$(CHAOSTIME) $(GO) test -count=1 -timeout 1h -v -run '^TestPluginChaos$$' ./server/berthd
 	hack/fuzz.sh $(FUZZTIME)
+	$(GO) run ./hack/mutants
 	hack/vm/test.sh
 	cd hack/thirdparty && $(GO) test ./...
 	hack/containerd/test.sh
 	hack/supply.sh same
 	hack/package.sh
+
+mutants: ## Plant defects into the managers one by one; the recorded vectors find each (about five minutes)
+	$(GO) run ./hack/mutants
 
 demo: build ## Show the main job on this machine, end to end
 	$(GO) build -o bin/plugin ./hack/plugin

@@ -1,0 +1,130 @@
+// Command mutants plants defects into the managers, one by one, and makes sure that
+// the recorded vectors find each of them.
+//
+//	go run ./hack/mutants [-run REGEXP] [-parallel N]
+//
+// Nothing in the tree is changed: a defect is an overlay of the build (go help
+// build). The defects are in list.go; each names the suites of hack/conformance that
+// are asked. A defect that no suite finds, that does not compile, or whose text is not
+// in its file any more fails the run. The recordings are those of
+// ../shared/conformance beside the module; without them the run is skipped.
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"time"
+)
+
+func main() {
+	pattern := flag.String("run", "", "only defects whose name or file matches")
+	parallel := flag.Int("parallel", 2, "defects tried at a time")
+	flag.Parse()
+	if err := run(*pattern, *parallel); err != nil {
+		fmt.Fprintln(os.Stderr, "mutants:", err)
+		os.Exit(1)
+	}
+}
+
+func run(pattern string, parallel int) error {
+	only, err := regexp.Compile(pattern)
+	if err != nil {
+		return err
+	}
+	root, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}").Output()
+	if err != nil {
+		return fmt.Errorf("find the module: %w", err)
+	}
+	w := workspace{root: strings.TrimSpace(string(root))}
+	recordings := filepath.Join(w.root, "..", "shared", "conformance")
+	if _, err := os.Stat(recordings); errors.Is(err, os.ErrNotExist) {
+		fmt.Println("skipped: there are no recordings at", recordings)
+		return nil
+	}
+	if w.dir, err = os.MkdirTemp("", "mutants"); err != nil {
+		return err
+	}
+	defer os.RemoveAll(w.dir)
+
+	begin := time.Now()
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	tried, missed := 0, 0
+	turns := make(chan int, parallel)
+	for i, m := range mutants {
+		if !only.MatchString(m.name) && !only.MatchString(m.file) {
+			continue
+		}
+		wg.Go(func() {
+			turns <- i
+			defer func() { <-turns }()
+			text, ok := w.try(i, m)
+			mu.Lock()
+			defer mu.Unlock()
+			if tried++; !ok {
+				missed++
+			}
+			fmt.Printf("%-12s %s (%s)\n", text, m.name, m.file)
+		})
+	}
+	wg.Wait()
+	fmt.Printf("%d defects in %s, %d not found\n", tried, time.Since(begin).Round(time.Second), missed)
+	if missed > 0 {
+		return fmt.Errorf("%d defects pass every suite: a vector or a rule is missing, or the text of a defect is out of date", missed)
+	}
+	return nil
+}
+
+// workspace is the module and a folder for what is built of it.
+type workspace struct{ root, dir string }
+
+// try plants one defect and says what found it.
+func (w workspace) try(i int, m mutant) (found string, ok bool) {
+	file := filepath.Join(w.root, m.file)
+	source, err := os.ReadFile(file)
+	if err != nil {
+		return err.Error(), false
+	}
+	if n := strings.Count(string(source), m.old); n != 1 {
+		return fmt.Sprintf("STALE: its text is there %d times", n), false
+	}
+	at := filepath.Join(w.dir, fmt.Sprint(i))
+	planted, overlay, program := at+".go", at+".json", at+".bin"
+	replace, err := json.Marshal(map[string]map[string]string{"Replace": {file: planted}})
+	if err != nil {
+		return err.Error(), false
+	}
+	if err := errors.Join(
+		os.WriteFile(planted, []byte(strings.Replace(string(source), m.old, m.new, 1)), 0o600),
+		os.WriteFile(overlay, replace, 0o600),
+	); err != nil {
+		return err.Error(), false
+	}
+	build := exec.Command("go", "build", "-overlay", overlay, "-o", program, "./hack/conformance")
+	build.Dir = w.root
+	if out, err := build.CombinedOutput(); err != nil {
+		return "BROKEN: " + string(out), false
+	}
+	defer os.Remove(program)
+	for _, suite := range m.suites {
+		judge := exec.Command(program, "-suite", suite)
+		judge.Dir = w.root
+		err := judge.Run()
+		var exit *exec.ExitError
+		switch {
+		case errors.As(err, &exit) && exit.ExitCode() == 1:
+			return suite, true
+		case err != nil:
+			return "BROKEN: " + err.Error(), false
+		}
+	}
+	return "NOT FOUND", false
+}
