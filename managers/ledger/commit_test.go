@@ -262,3 +262,26 @@ func TestDroppedClaimsAreNotAcknowledged(t *testing.T) {
 		t.Errorf("claims %+v, acknowledged %+v", left.Claims, left.Acknowledged)
 	}
 }
+
+// TestNothingAcknowledgedLasts: that a pod had no claims before a change is as good a fact
+// as any other, also after a start.
+func TestNothingAcknowledgedLasts(t *testing.T) {
+	t.Parallel()
+	j := ledgertest.NewJournal()
+	l, _ := ledgertest.Open(t, ledger.Options{Journal: j, Rules: rules()})
+	p := ledgertest.With(ledgertest.Pod("a", "main"), ledgertest.Exclusive("main", "1"))
+	p.Acknowledged = []ledger.Claim{}
+	if _, err := l.Update(t.Context(), func(d *ledger.Draft) error {
+		d.PutPod(p)
+		d.PutPod(ledgertest.Pod("b", "main"))
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	l, _ = ledgertest.Open(t, ledger.Options{Journal: j.Reopen(), Rules: rules()})
+	a, _ := l.View().Pod("a")
+	b, _ := l.View().Pod("b")
+	if a.Acknowledged == nil || len(a.Acknowledged) > 0 || b.Acknowledged != nil {
+		t.Errorf("acknowledged %#v and %#v", a.Acknowledged, b.Acknowledged)
+	}
+}

@@ -124,7 +124,7 @@ func writePod(w *jsontext.Writer, p *storedPod) {
 	if p.ChangedGeneration != 0 {
 		w.Number("changed_generation", p.ChangedGeneration)
 	}
-	if len(p.Acknowledged) > 0 {
+	if p.Acknowledged != nil {
 		w.Key("acknowledged")
 		jsontext.Array(w, p.Acknowledged, writeClaim)
 	}

@@ -26,8 +26,8 @@ type Pod struct {
 	ChangedGeneration uint64 `json:"changed_generation,omitempty"`
 	// Acknowledged are the claims that the last acknowledged change left, where a
 	// later change may be in force that nobody was told of: Claims are the union of
-	// both then. Nil otherwise.
-	Acknowledged []Claim `json:"acknowledged,omitempty"`
+	// both then. Nil otherwise; empty where that change left none.
+	Acknowledged []Claim `json:"acknowledged,omitzero"`
 	// CgroupParent is the pod's cgroup as runtimes want it named.
 	CgroupParent string `json:"cgroup_parent,omitempty"`
 	// Claims in the order of compareClaims. They are stored under keys of their

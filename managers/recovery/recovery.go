@@ -336,7 +336,7 @@ func (p *pod) unite() {
 	union := Union(p.ledger.Claims, p.seen.Claims.Claims)
 	record := *p.ledger
 	if !ledger.SameClaims(union, p.ledger.Claims) {
-		record.Claims, record.Acknowledged = union, p.ledger.Claims
+		record.Claims, record.Acknowledged = union, append([]ledger.Claim{}, p.ledger.Claims...)
 		p.Text = "it holds the union until the agent repeats the call or sends Sync"
 	}
 	p.Source, p.Kept, p.record = ledger.FromBoth, record.Claims, &record

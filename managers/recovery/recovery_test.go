@@ -309,6 +309,25 @@ func TestUnacknowledgedUnion(t *testing.T) {
 	}
 }
 
+// TestUnionWithNothing: where the last acknowledged change left no claims, the union
+// remembers that it is one.
+func TestUnionWithNothing(t *testing.T) {
+	t.Parallel()
+	seen := record(func(r *ledger.ClaimRecord) { r.Generation, r.Claims = 6, holding("4-5", "gpu-2") })
+	seen.Processes = recovery.Running
+	none := ledger.NewDraft(world(t, true))
+	p, _ := none.View().Pod("a")
+	without := *p
+	without.Claims = nil
+	none.PutPod(&without)
+	plan := recovery.Decide(recovery.Input{View: none.View(), BootID: boot, Observed: []recovery.Observation{seen}, Now: now})
+	draft := ledger.NewDraft(none.View())
+	plan.Apply(draft)
+	if p, _ := draft.View().Pod("a"); len(p.Claims) == 0 || p.Acknowledged == nil || len(p.Acknowledged) > 0 {
+		t.Errorf("claims %+v, acknowledged %#v", p.Claims, p.Acknowledged)
+	}
+}
+
 // TestWhoLivesKeeps: a pod without processes loses what a living one has, and of two
 // living ones the weaker source yields.
 func TestWhoLivesKeeps(t *testing.T) {
