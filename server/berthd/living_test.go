@@ -300,6 +300,32 @@ func TestSharersKeepOffLivingCPUs(t *testing.T) {
 	}
 }
 
+// olderCopy kills a daemon and puts back a copy of the ledger from before pods between and
+// alive came. The second has a process, on CPUs of its own. Pod before is in the copy.
+func (n *node) olderCopy(then func(*daemon)) (*process, cpuset.Set) {
+	n.t.Helper()
+	d := n.start()
+	d.admitted(burstable("before"))
+	d.stop()
+	path := filepath.Join(n.root, "state", "ledger.db")
+	copied, err := os.ReadFile(path)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	d = n.start()
+	d.admitted(burstable("between"))
+	d.admitted(guaranteed("alive", 1, 0))
+	then(d)
+	p := n.stopped()
+	d.run(p, "alive", "main", "c")
+	mine := p.allowed()
+	d.kill()
+	if err := os.WriteFile(path, copied, 0o600); err != nil {
+		n.t.Fatal(err)
+	}
+	return p, mine
+}
+
 // TestOlderCopyOfTheLedger puts an older copy of the ledger back: what has come since
 // lives on, and the ledger begins another epoch.
 func TestOlderCopyOfTheLedger(t *testing.T) {
@@ -310,27 +336,9 @@ func TestOlderCopyOfTheLedger(t *testing.T) {
 			n := newNode(t)
 			n.needKernel()
 			n.configure("cgroups: {reconcilePeriod: 20ms}\nverdicts: {deferred: true}\n")
-			d := n.start()
-			d.admitted(burstable("before"))
-			d.stop()
-			path := filepath.Join(n.root, "state", "ledger.db")
-			copied, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
-			d = n.start()
-			d.admitted(burstable("gone"))
-			d.admitted(guaranteed("alive", 1, 0))
-			d.remove("gone")
-			p := n.stopped()
-			d.run(p, "alive", "main", "c")
-			mine := p.allowed()
-			d.kill()
-			if err := os.WriteFile(path, copied, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			p, mine := n.olderCopy(func(d *daemon) { d.remove("between") })
 			recordFaults[record](n, "alive")
-			d = n.start()
+			d := n.start()
 			if !p.alive() {
 				t.Fatal("a living pod was killed before the agent said who lives")
 			}
@@ -441,25 +449,8 @@ func TestCrashAroundTheRecord(t *testing.T) {
 			n := newNode(t)
 			n.needKernel()
 			n.configure("cgroups: {reconcilePeriod: 20ms}\n")
-			d := n.start()
-			d.admitted(burstable("before"))
-			d.stop()
-			path := filepath.Join(n.root, "state", "ledger.db")
-			copied, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
-			d = n.start()
-			d.admitted(burstable("between"))
-			d.admitted(guaranteed("alive", 1, 0))
-			p := n.stopped()
-			d.run(p, "alive", "main", "c")
-			mine := p.allowed()
-			d.kill()
-			if err := os.WriteFile(path, copied, 0o600); err != nil {
-				t.Fatal(err)
-			}
-			d = n.launch("--failpoint", point+":kill")
+			p, mine := n.olderCopy(func(*daemon) {})
+			d := n.launch("--failpoint", point+":kill")
 			<-d.Ended
 			d = n.start()
 			if c := d.cases()["alive"]; !c.GetWaits() || !p.alive() {
