@@ -138,11 +138,12 @@ func (p *Policy) settle(ctx context.Context) error {
 	if !p.told {
 		return nil
 	}
-	p.barred = nil
-	if err := Alone(ctx, p.Client); err != nil {
-		if fault.ClassOf(err) == fault.Precondition {
-			p.barred = err
-		}
+	// A berthd that does not answer says nothing about what it moves.
+	err := Alone(ctx, p.Client)
+	if err == nil || fault.ClassOf(err) == fault.Precondition {
+		p.barred = err
+	}
+	if err != nil {
 		return err
 	}
 	if err := p.warnOfDevices(ctx); err != nil {
@@ -170,7 +171,7 @@ func (p *Policy) settle(ctx context.Context) error {
 			return err
 		}
 	}
-	err := p.want(ctx)
+	err = p.want(ctx)
 	p.unsettled = err != nil
 	return err
 }

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"bytes"
+	"context"
 	"log/slog"
 	"maps"
 	"net"
@@ -15,6 +16,7 @@ import (
 	"github.com/containerd/nri/pkg/api"
 
 	"github.com/berthd/berth/api/config"
+	"github.com/berthd/berth/clients/berth"
 	"github.com/berthd/berth/hack/cri"
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/fault"
@@ -558,6 +560,28 @@ func TestBarred(t *testing.T) {
 		_, err := e.create(next, container(next, "main", "next-2", 500, 0))
 		return err == nil
 	})
+}
+
+// TestBarredUntilToldOtherwise: that berthd does not answer in time does not let the plugin
+// move containers beside a berthd that moves them itself.
+func TestBarredUntilToldOtherwise(t *testing.T) {
+	t.Parallel()
+	client, err := berth.Dial(t.Context(), t.TempDir()+"/nobody.sock", berth.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.Close() })
+	p := New(Config{Client: client, Log: slog.New(slog.DiscardHandler)})
+	barred := fault.Preconditionf("both would move them")
+	p.told, p.barred = true, barred
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := p.settle(ctx); err == nil || fault.ClassOf(err) == fault.Precondition {
+		t.Errorf("nobody answers: %v", err)
+	}
+	if p.barred != error(barred) {
+		t.Errorf("barred is %v", p.barred)
+	}
 }
 
 // TestNothingLivesBeforeTheRuntimeHasSaidSo: before the runtime has said what runs, the policy tells berthd of no empty
