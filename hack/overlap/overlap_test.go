@@ -37,7 +37,7 @@ func TestParse(t *testing.T) {
 		},
 		{
 			line: "           sleep-2944    [000] ..... 11847.900350: sched_process_exec: filename=/usr/bin/sleep pid=2944 old_pid=2944",
-			want: event{at: at, kind: executed, pid: 2944, text: "/usr/bin/sleep"}, ok: true,
+			want: event{at: at, kind: executed, pid: 2944, other: 2944, text: "/usr/bin/sleep"}, ok: true,
 		},
 		{
 			line: "           mkdir-2942    [001] ..... 11847.900350: sched_process_exit: comm=mkdir pid=2942 prio=120 group_dead=true",
@@ -131,6 +131,15 @@ func TestTasks(t *testing.T) {
 			{at: 30 * ms, kind: switched, cpu: 1, other: 40, text: "z"}, {at: 35 * ms, kind: attached, pid: 40, text: "/c/late"},
 			{at: 40 * ms, kind: switched, cpu: 1, other: 0},
 		}, want: []Overlap{{Holder: "own", Intruder: "late", Command: "z", PID: 40, CPU: 1, After: 10 * ms, Length: 10 * ms, Running: 10 * ms}}},
+		{name: "one that ends on the CPU", events: []event{
+			{at: 30 * ms, kind: switched, cpu: 1, other: 32, text: "y"}, {at: 33 * ms, kind: exited, pid: 32},
+			{at: 34 * ms, kind: switched, cpu: 1, other: 11},
+		}, want: []Overlap{{Holder: "own", Intruder: "other", Command: "y", PID: 32, CPU: 1, After: 10 * ms, Length: 3 * ms, Running: 3 * ms}}},
+		{name: "a thread that executes a program, and ends as the first one", events: []event{
+			{at: 30 * ms, kind: switched, cpu: 1, other: 32, text: "y"}, {at: 31 * ms, kind: exited, pid: 31},
+			{at: 32 * ms, kind: executed, pid: 31, other: 32, text: "/bin/y"}, {at: 33 * ms, kind: switched, cpu: 1, other: 11},
+			{at: 34 * ms, kind: exited, pid: 31}, {at: 35 * ms, kind: switched, cpu: 1, other: 32}, {at: 36 * ms, kind: switched, cpu: 1, other: 11},
+		}, want: []Overlap{{Holder: "own", Intruder: "other", Program: "/bin/y", Command: "y", PID: 32, CPU: 1, After: 10 * ms, Length: 3 * ms, Running: 3 * ms}}},
 		{name: "one that was cloned into the cgroup", events: []event{
 			{at: 29 * ms, kind: created, pid: 10, other: 77, text: "z", flags: cloneIntoCgroup},
 			{at: 30 * ms, kind: switched, cpu: 1, other: 77, text: "z"}, {at: 31 * ms, kind: switched, cpu: 1, other: 0},

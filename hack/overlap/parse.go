@@ -58,7 +58,7 @@ func parse(line string) (e event, lost int, ok bool) {
 		e.kind, e.text = attached, field(fields, "dst_path")
 		e.pid = number(field(last(fields, " pid="), "pid"))
 	case "sched_process_exec":
-		e.kind, e.text = executed, field(fields, "filename")
+		e.kind, e.text, e.other = executed, field(fields, "filename"), number(field(last(fields, " old_pid="), "old_pid"))
 		e.pid = number(field(last(fields, " pid="), "pid"))
 	case "sched_process_exit":
 		e.kind = exited

@@ -165,6 +165,12 @@ func (t *tasks) apply(e event) {
 	case executed:
 		t.execute(e)
 	case exited:
+		t.cut(e.at, func(pid int) int {
+			if pid == e.pid {
+				return 0 // what is left of its time is the kernel's
+			}
+			return pid
+		})
 		t.remove(e.pid, e.at)
 	}
 }
@@ -185,6 +191,18 @@ func (t *tasks) create(e event) {
 }
 
 func (t *tasks) execute(e event) {
+	// A thread that executes a program becomes the first one of its process (execve(2)).
+	if old := t.all[e.other]; old != nil && e.other != e.pid {
+		container, fresh := old.container, old.fresh
+		t.cut(e.at, func(pid int) int {
+			if pid == e.other {
+				return e.pid
+			}
+			return pid
+		})
+		t.add(e.pid, e.pid, "", container).fresh = fresh
+		t.remove(e.other, e.at)
+	}
 	n := t.all[e.pid]
 	if n == nil {
 		n = t.add(e.pid, e.pid, "", t.placed(e.pid))
@@ -204,12 +222,7 @@ func (t *tasks) attach(process int, name string, at time.Duration) {
 	if t.all[process] == nil {
 		t.add(process, process, "", "")
 	}
-	for cpu, now := range t.on {
-		if n := t.all[now.pid]; n != nil && n.process == process {
-			t.close(cpu, at, false)
-			t.on[cpu] = current{now.pid, at}
-		}
-	}
+	t.cut(at, func(pid int) int { return pid })
 	for pid := range t.threads[process] {
 		n := t.all[pid]
 		if n.container == name {
@@ -222,6 +235,17 @@ func (t *tasks) attach(process int, name string, at time.Duration) {
 		}
 		n.container, n.fresh, n.early = name, false, nil
 		t.enter(name)
+	}
+}
+
+// cut ends the slices that are under way, and begins those of the tasks that a function
+// puts in their place; 0 is none.
+func (t *tasks) cut(at time.Duration, next func(pid int) int) {
+	for cpu, now := range t.on {
+		t.close(cpu, at, false)
+		if pid := next(now.pid); pid != 0 {
+			t.on[cpu] = current{pid, at}
+		}
 	}
 }
 
