@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/clients/berthctl/table"
 )
@@ -97,9 +98,11 @@ func (c *ctl) describeContainer() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if pod, err = s.whole(ctx, pod); err != nil {
+		got, err := s.Allocation().Get(ctx, &allocationv1.GetRequest{PodUid: pod.GetUid()})
+		if err != nil {
 			return err
 		}
+		pod = got.GetPod()
 		for _, a := range pod.GetContainers() {
 			if a.GetName() != args[1] {
 				continue
@@ -109,11 +112,31 @@ func (c *ctl) describeContainer() *cobra.Command {
 				f.Add("Container", podName(pod)+"/"+a.GetName())
 				f.Add("Pod UID", pod.GetUid())
 				s.addContainer(f, a)
+				for _, p := range got.GetPlacements() {
+					if p.GetContainerName() == a.GetName() {
+						s.addPlacement(f, p)
+					}
+				}
 				fmt.Fprint(w, f)
 			})
 		}
 		return fmt.Errorf("pod %s has no container %s: it has %s", podName(pod), args[1], containerNames(pod))
 	})
+}
+
+// addPlacement adds where a container may run, and who keeps it from its start.
+func (s *session) addPlacement(f *table.Fields, p *allocationv1.ContainerPlacement) {
+	possible := p.GetPossibleCpus().GetCpus()
+	if p.GetAnywhere() {
+		possible = "all"
+	}
+	f.Add("Phase", fmt.Sprintf("%s (%s)", p.GetPhase(), p.GetId()))
+	f.Add("Assigned CPUs", p.GetAssignedCpus().GetCpus())
+	f.Add("Possible CPUs", possible)
+	if len(p.GetBlockedBy()) > 0 {
+		f.Add("Blocked by", p.GetBlockedBy()...)
+		f.Add("Blocked since", p.GetBlockedSince().AsTime().Format(time.RFC3339))
+	}
 }
 
 func containerNames(p *typesv1.PodAllocation) string {

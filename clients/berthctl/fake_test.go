@@ -256,7 +256,17 @@ func (f fakeAllocation) Get(_ context.Context, req *allocationv1.GetRequest) (*a
 	if err != nil {
 		return nil, err
 	}
-	return &allocationv1.GetResponse{Pod: p, Revision: 12}, nil
+	out := &allocationv1.GetResponse{Pod: p, Revision: 12}
+	for i, c := range p.GetContainers() {
+		out.Placements = append(out.Placements, &allocationv1.ContainerPlacement{
+			ContainerName: c.GetName(), Id: "0123abcd", Phase: "running", AssignedCpus: c.GetCpus(), PossibleCpus: c.GetCpus(),
+		})
+		if c.GetName() == "app" {
+			out.Placements[i].Phase, out.Placements[i].AssignedCpus = "planned", nil
+			out.Placements[i].BlockedBy, out.Placements[i].BlockedSince = []string{"default/other/app"}, timestamppb.New(testNow)
+		}
+	}
+	return out, nil
 }
 
 func (f fakeAllocation) GetRevision(context.Context, *allocationv1.GetRevisionRequest) (*allocationv1.GetRevisionResponse, error) {

@@ -3,6 +3,7 @@ package placement
 import (
 	"go/parser"
 	"go/token"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -19,6 +20,18 @@ func TestTableIsDocumented(t *testing.T) {
 	}
 	if !strings.Contains(strings.ReplaceAll(f.Doc.Text(), "\t", ""), strings.TrimSpace(transitions)) {
 		t.Error("the table in the package comment is not the one in table.go")
+	}
+	page, err := os.ReadFile("../../docs/lifecycle.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(page), strings.TrimSpace(transitions)) {
+		t.Error("the table in docs/lifecycle.md is not the one in table.go")
+	}
+	for _, phase := range Phases() {
+		if !strings.Contains(string(page), "\n| "+string(phase)+" | ") {
+			t.Errorf("docs/lifecycle.md does not say what phase %s is", phase)
+		}
 	}
 }
 

@@ -368,6 +368,6 @@ func (a *App) buildOutside() (err error) {
 
 // buildMetrics gives the metrics what they read.
 func (a *App) buildMetrics(context.Context) error {
-	a.metrics.Start(metrics.Sources{View: a.Ledger.View, Settings: a.settings, Sockets: a.registry.Sockets, Kernel: a.reconcile.Findings})
+	a.metrics.Start(metrics.Sources{View: a.Ledger.View, Settings: a.settings, Sockets: a.registry.Sockets, Kernel: a.reconcile.Findings, Phases: a.reconcile.Phases})
 	return nil
 }

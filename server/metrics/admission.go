@@ -9,6 +9,7 @@ import (
 	"github.com/berthd/berth/managers/fault"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/placement"
 	"github.com/berthd/berth/managers/topology"
 	"github.com/berthd/berth/managers/workload"
 	"github.com/berthd/berth/server/deviceplugin/registry"
@@ -25,6 +26,8 @@ type Sources struct {
 	// Kernel lists what the kernel does otherwise than the ledger says; nil for
 	// nothing.
 	Kernel func() []ledger.Finding
+	// Phases counts the containers in each phase; nil where nobody knows.
+	Phases func() map[placement.Phase]int
 }
 
 // Settings are what counting depends on beside a verdict.

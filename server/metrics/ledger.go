@@ -6,6 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/placement"
 	"github.com/berthd/berth/managers/workload"
 )
 
@@ -17,6 +18,8 @@ type ledgerCollector struct {
 	// kernel lists what the kernel does otherwise than the ledger says; nil for
 	// nothing.
 	kernel func() []ledger.Finding
+	// phases counts the containers in each phase; nil for none.
+	phases func() map[placement.Phase]int
 }
 
 var (
@@ -36,12 +39,14 @@ var (
 		"What a check of the ledger finds, by kind and rule; policy findings are claims that today's rules would not allow, "+
 			"kernel findings what the kernel does otherwise than the ledger says.",
 		[]string{"kind", "rule"}, nil)
+	descContainers = prometheus.NewDesc(containerPhases,
+		"Containers that berthd places, by phase; docs/lifecycle.md has the phases.", []string{"phase"}, nil)
 )
 
 // Describe implements prometheus.Collector.
 func (c *ledgerCollector) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		descSharedPool, descExclusive, descPerNUMA, descGeneration, descPods, descClaims, descFindings,
+		descSharedPool, descExclusive, descPerNUMA, descGeneration, descPods, descClaims, descFindings, descContainers,
 	} {
 		out <- d
 	}
@@ -78,6 +83,12 @@ func (c *ledgerCollector) Collect(out chan<- prometheus.Metric) {
 	}
 	for of, n := range findings {
 		gauge(descFindings, float64(n), of[0], of[1])
+	}
+	if c.phases != nil {
+		in := c.phases()
+		for _, phase := range placement.Phases() {
+			gauge(descContainers, float64(in[phase]), string(phase))
+		}
 	}
 }
 

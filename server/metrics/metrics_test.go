@@ -16,6 +16,7 @@ import (
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/machine/machinetest"
+	"github.com/berthd/berth/managers/placement"
 	"github.com/berthd/berth/managers/topology"
 	"github.com/berthd/berth/managers/workload"
 	"github.com/berthd/berth/server/deviceplugin/registry"
@@ -79,6 +80,7 @@ func build(t *testing.T, policy topology.Policy, options ...string) *house {
 		Sockets: func() []registry.Socket {
 			return []registry.Socket{{Path: "/a.sock", Registered: true}, {Path: "/b.sock"}}
 		},
+		Phases: func() map[placement.Phase]int { return map[placement.Phase]int{placement.Running: 3} },
 	})
 	return h
 }
@@ -207,5 +209,5 @@ func TestGauges(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.expect(t, "kubelet_cpu_manager_exclusive_cpu_allocation_count 0", "kubelet_cpu_manager_shared_pool_size_millicores 6000",
-		`berth_ledger_pods{qos_class="Guaranteed"} 0`)
+		`berth_ledger_pods{qos_class="Guaranteed"} 0`, `berth_containers{phase="running"} 3`, `berth_containers{phase="starting"} 0`)
 }

@@ -49,6 +49,7 @@ const (
 	ledgerPods        = "berth_ledger_pods"
 	ledgerClaims      = "berth_ledger_claims"
 	ledgerFindings    = "berth_ledger_findings"
+	containerPhases   = "berth_containers"
 	cgroupDrifts      = "berth_cgroup_drifts_total"
 	cgroupOrphans     = "berth_cgroup_orphans"
 )

@@ -77,7 +77,7 @@ func New() *Set {
 func (s *Set) Start(sources Sources) {
 	s.sources = sources
 	s.registry.MustRegister(pluginCollector{sources.Sockets},
-		&ledgerCollector{view: sources.View, kernel: sources.Kernel, cpu: func() bool { return sources.Settings().StaticCPUs }})
+		&ledgerCollector{view: sources.View, kernel: sources.Kernel, phases: sources.Phases, cpu: func() bool { return sources.Settings().StaticCPUs }})
 	settings := sources.Settings()
 	s.aligned.begin(settings)
 	if settings.MemoryQoS {

@@ -32,6 +32,7 @@ func (l *Loop) follow(ctx context.Context, view *ledger.View) error {
 	}
 	g, unmet := l.meet(ctx, view)
 	l.removeEnded(ctx, view)
+	defer l.countPhases()
 	l.drift.list(g.nodes())
 	desired = append(append(desired, g.nodes()...), l.unboundNodes(view)...)
 	nodes := l.withChildren(desired, l.drift.changed(desired))

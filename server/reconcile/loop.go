@@ -114,6 +114,7 @@ type Loop struct {
 	// findings are those of the last pass, which changes them. Whoever reads them
 	// waits for no pass.
 	findings atomic.Pointer[[]ledger.Finding]
+	phases   atomic.Pointer[map[placement.Phase]int] // as findings
 	// applying are the containers of the runtime among what is being applied; guarded by mu.
 	applying runtimeContainers
 
@@ -318,6 +319,7 @@ func (l *Loop) pass(ctx context.Context, view *ledger.View) error {
 	start := l.Now()
 	l.track()
 	l.removeEnded(ctx, view)
+	defer l.countPhases()
 	p, err := l.plan(ctx, view)
 	var fresh []Drift
 	if err == nil {

@@ -2,6 +2,7 @@ package reconcile
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 
 	"github.com/berthd/berth/managers/admission"
@@ -9,6 +10,7 @@ import (
 	"github.com/berthd/berth/managers/cgroup/memtree"
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/placement"
 	"github.com/berthd/berth/managers/workload"
 )
 
@@ -172,5 +174,19 @@ func TestBlockedStartsSayBywhom(t *testing.T) {
 	want := "clear the CPUs for own/c: CPUs 2-3 may be in use by container a/c, which is being started"
 	if err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
+	}
+	// The view for people says the same, for as long as the start is asked for.
+	b.must(b.beginStart(t.Context(), "own1"))
+	_ = b.ensureContainer(t.Context(), b.ledger.View(), admission.Start{Binding: box("own1", "own")})
+	known, err := b.Placements(t.Context(), "own")
+	if err != nil || len(known) != 1 || known[0].Phase != placement.Planned || fmt.Sprint(known[0].BlockedBy) != "[a/c]" || !known[0].BlockedSince.Equal(b.clock()) {
+		t.Errorf("known of pod own: %+v, %v", known, err)
+	}
+	if got := b.Phases(); got[placement.Planned] != 1 || got[placement.Created] != 1 {
+		t.Errorf("phases %v", got)
+	}
+	b.endStart("own1", "own1")
+	if known, err := b.Placements(t.Context(), "own"); err != nil || len(known) > 0 {
+		t.Errorf("nobody asks any more: %+v, %v", known, err)
 	}
 }

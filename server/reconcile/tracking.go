@@ -372,3 +372,34 @@ func (l *Loop) ensureRuntimeContainer(ctx context.Context, view *ledger.View, s 
 	l.tell(placement.Event{Kind: placement.Allow, ID: b.ID}) // before anybody else can look
 	return nil
 }
+
+// Placements lists what is known of the containers of a pod that may run, or wait for
+// their start. It waits for a turn.
+func (l *Loop) Placements(ctx context.Context, uid string) (out []placement.Container, err error) {
+	if err := l.enter(ctx); err != nil {
+		return nil, err
+	}
+	defer l.mu.Unlock()
+	l.track()
+	for c := range l.tracker.All() {
+		if pod, _, ok := strings.Cut(c.Name, "/"); ok && pod == uid {
+			out = append(out, c)
+		}
+	}
+	return out, nil
+}
+
+// Phases counts the containers in each phase, as of the end of the last look. It waits for
+// nobody.
+func (l *Loop) Phases() map[placement.Phase]int {
+	if counted := l.phases.Load(); counted != nil {
+		return *counted
+	}
+	return nil
+}
+
+// countPhases notes how many containers are in each phase. The caller holds mu.
+func (l *Loop) countPhases() {
+	counted := l.tracker.Count()
+	l.phases.Store(&counted)
+}

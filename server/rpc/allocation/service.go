@@ -22,8 +22,11 @@ package allocation
 
 import (
 	"context"
+	"strings"
 	"sync/atomic"
 	"time"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
@@ -33,6 +36,7 @@ import (
 	"github.com/berthd/berth/managers/device"
 	"github.com/berthd/berth/managers/fault"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/placement"
 )
 
 // Engine admits pods; *admission.Engine is the one there is.
@@ -78,6 +82,8 @@ type Parts struct {
 	// Complete has plugins asked for answers about a pod's devices that are not known,
 	// as of a pod that was taken over as it lived; nil where none are missing.
 	Complete func(ctx context.Context, uid string) error
+	// Placements lists where a pod's containers may run; nil where nobody knows.
+	Placements func(ctx context.Context, uid string) ([]placement.Container, error)
 }
 
 type service struct {
@@ -175,7 +181,7 @@ func rejection(uid string, v admission.Verdict) error {
 }
 
 // Get implements AllocationService.
-func (s *service) Get(_ context.Context, req *allocationv1.GetRequest) (*allocationv1.GetResponse, error) {
+func (s *service) Get(ctx context.Context, req *allocationv1.GetRequest) (*allocationv1.GetResponse, error) {
 	if err := convert.Names("pod_uid", req.GetPodUid()).Err("request"); err != nil {
 		return nil, err
 	}
@@ -186,7 +192,30 @@ func (s *service) Get(_ context.Context, req *allocationv1.GetRequest) (*allocat
 	}
 	out := convert.Allocation(view, pod)
 	convert.PodHealth(out, s.Inventory.Inventory(), convert.HealthHistory)
-	return &allocationv1.GetResponse{Pod: out, Revision: view.Revision()}, nil
+	answer := &allocationv1.GetResponse{Pod: out, Revision: view.Revision()}
+	if s.Placements != nil {
+		// Who cannot be told where containers may run is told what they hold all the same.
+		known, _ := s.Placements(ctx, req.GetPodUid())
+		answer.Placements = placements(known)
+	}
+	return answer, nil
+}
+
+// placements puts what is known of containers into a message.
+func placements(known []placement.Container) (out []*allocationv1.ContainerPlacement) {
+	for _, c := range known {
+		_, name, _ := strings.Cut(c.Name, "/")
+		p := &allocationv1.ContainerPlacement{
+			ContainerName: name, Id: c.ID, Phase: string(c.Phase),
+			AssignedCpus: convert.CPUSet(c.AssignedCPUs), PossibleCpus: convert.CPUSet(c.PossibleCPUs), Anywhere: c.Anywhere,
+			BlockedBy: c.BlockedBy,
+		}
+		if !c.BlockedSince.IsZero() {
+			p.BlockedSince = timestamppb.New(c.BlockedSince)
+		}
+		out = append(out, p)
+	}
+	return out
 }
 
 // List implements AllocationService.

@@ -685,9 +685,12 @@ func (x *GetRequest) GetPodUid() string {
 
 // GetResponse holds one pod's allocation.
 type GetResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Pod           *v1.PodAllocation      `protobuf:"bytes,1,opt,name=pod,proto3" json:"pod,omitempty"`
-	Revision      uint64                 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Pod      *v1.PodAllocation      `protobuf:"bytes,1,opt,name=pod,proto3" json:"pod,omitempty"`
+	Revision uint64                 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
+	// Where the pod's containers may run, as of now; for people who look why a container
+	// waits. Containers that were never started are not among them.
+	Placements    []*ContainerPlacement `protobuf:"bytes,3,rep,name=placements,proto3" json:"placements,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -736,6 +739,122 @@ func (x *GetResponse) GetRevision() uint64 {
 	return 0
 }
 
+func (x *GetResponse) GetPlacements() []*ContainerPlacement {
+	if x != nil {
+		return x.Placements
+	}
+	return nil
+}
+
+// ContainerPlacement says where a container may run, and who keeps it from its start.
+type ContainerPlacement struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ContainerName string                 `protobuf:"bytes,1,opt,name=container_name,json=containerName,proto3" json:"container_name,omitempty"`
+	// The runtime's id of it, or its cgroup where berthd makes that.
+	Id string `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
+	// "planned", "starting", "created", "idle", "running", "paused", "stopping", "exited" or
+	// "unknown"; docs/lifecycle.md has what each means.
+	Phase string `protobuf:"bytes,3,opt,name=phase,proto3" json:"phase,omitempty"`
+	// The CPUs that were written last and confirmed.
+	AssignedCpus *v1.CPUSet `protobuf:"bytes,4,opt,name=assigned_cpus,json=assignedCpus,proto3" json:"assigned_cpus,omitempty"`
+	// All CPUs on which a process of it may run now or after a start that is under way.
+	PossibleCpus *v1.CPUSet `protobuf:"bytes,5,opt,name=possible_cpus,json=possibleCpus,proto3" json:"possible_cpus,omitempty"`
+	// True if it may run on any CPU: nobody has looked yet.
+	Anywhere bool `protobuf:"varint,6,opt,name=anywhere,proto3" json:"anywhere,omitempty"`
+	// The containers that have to leave its own CPUs before it may start.
+	BlockedBy []string `protobuf:"bytes,7,rep,name=blocked_by,json=blockedBy,proto3" json:"blocked_by,omitempty"`
+	// Since when they keep it; absent if none does.
+	BlockedSince  *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=blocked_since,json=blockedSince,proto3" json:"blocked_since,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ContainerPlacement) Reset() {
+	*x = ContainerPlacement{}
+	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ContainerPlacement) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ContainerPlacement) ProtoMessage() {}
+
+func (x *ContainerPlacement) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ContainerPlacement.ProtoReflect.Descriptor instead.
+func (*ContainerPlacement) Descriptor() ([]byte, []int) {
+	return file_berth_allocation_v1_allocation_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *ContainerPlacement) GetContainerName() string {
+	if x != nil {
+		return x.ContainerName
+	}
+	return ""
+}
+
+func (x *ContainerPlacement) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *ContainerPlacement) GetPhase() string {
+	if x != nil {
+		return x.Phase
+	}
+	return ""
+}
+
+func (x *ContainerPlacement) GetAssignedCpus() *v1.CPUSet {
+	if x != nil {
+		return x.AssignedCpus
+	}
+	return nil
+}
+
+func (x *ContainerPlacement) GetPossibleCpus() *v1.CPUSet {
+	if x != nil {
+		return x.PossibleCpus
+	}
+	return nil
+}
+
+func (x *ContainerPlacement) GetAnywhere() bool {
+	if x != nil {
+		return x.Anywhere
+	}
+	return false
+}
+
+func (x *ContainerPlacement) GetBlockedBy() []string {
+	if x != nil {
+		return x.BlockedBy
+	}
+	return nil
+}
+
+func (x *ContainerPlacement) GetBlockedSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.BlockedSince
+	}
+	return nil
+}
+
 // ListRequest filters; empty fields match everything.
 type ListRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
@@ -749,7 +868,7 @@ type ListRequest struct {
 
 func (x *ListRequest) Reset() {
 	*x = ListRequest{}
-	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[9]
+	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -761,7 +880,7 @@ func (x *ListRequest) String() string {
 func (*ListRequest) ProtoMessage() {}
 
 func (x *ListRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[9]
+	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -774,7 +893,7 @@ func (x *ListRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRequest.ProtoReflect.Descriptor instead.
 func (*ListRequest) Descriptor() ([]byte, []int) {
-	return file_berth_allocation_v1_allocation_proto_rawDescGZIP(), []int{9}
+	return file_berth_allocation_v1_allocation_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ListRequest) GetNamespace() string {
@@ -811,7 +930,7 @@ type ListResponse struct {
 
 func (x *ListResponse) Reset() {
 	*x = ListResponse{}
-	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[10]
+	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -823,7 +942,7 @@ func (x *ListResponse) String() string {
 func (*ListResponse) ProtoMessage() {}
 
 func (x *ListResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[10]
+	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -836,7 +955,7 @@ func (x *ListResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListResponse.ProtoReflect.Descriptor instead.
 func (*ListResponse) Descriptor() ([]byte, []int) {
-	return file_berth_allocation_v1_allocation_proto_rawDescGZIP(), []int{10}
+	return file_berth_allocation_v1_allocation_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ListResponse) GetPods() []*v1.PodAllocation {
@@ -862,7 +981,7 @@ type GetRevisionRequest struct {
 
 func (x *GetRevisionRequest) Reset() {
 	*x = GetRevisionRequest{}
-	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[11]
+	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -874,7 +993,7 @@ func (x *GetRevisionRequest) String() string {
 func (*GetRevisionRequest) ProtoMessage() {}
 
 func (x *GetRevisionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[11]
+	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -887,7 +1006,7 @@ func (x *GetRevisionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRevisionRequest.ProtoReflect.Descriptor instead.
 func (*GetRevisionRequest) Descriptor() ([]byte, []int) {
-	return file_berth_allocation_v1_allocation_proto_rawDescGZIP(), []int{11}
+	return file_berth_allocation_v1_allocation_proto_rawDescGZIP(), []int{12}
 }
 
 // GetRevisionResponse holds a revision, as ListResponse does.
@@ -900,7 +1019,7 @@ type GetRevisionResponse struct {
 
 func (x *GetRevisionResponse) Reset() {
 	*x = GetRevisionResponse{}
-	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[12]
+	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -912,7 +1031,7 @@ func (x *GetRevisionResponse) String() string {
 func (*GetRevisionResponse) ProtoMessage() {}
 
 func (x *GetRevisionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[12]
+	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -925,7 +1044,7 @@ func (x *GetRevisionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRevisionResponse.ProtoReflect.Descriptor instead.
 func (*GetRevisionResponse) Descriptor() ([]byte, []int) {
-	return file_berth_allocation_v1_allocation_proto_rawDescGZIP(), []int{12}
+	return file_berth_allocation_v1_allocation_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *GetRevisionResponse) GetRevision() uint64 {
@@ -954,7 +1073,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[13]
+	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -966,7 +1085,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[13]
+	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -979,7 +1098,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_berth_allocation_v1_allocation_proto_rawDescGZIP(), []int{13}
+	return file_berth_allocation_v1_allocation_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *WatchRequest) GetFromRevision() uint64 {
@@ -1032,7 +1151,7 @@ type WatchResponse struct {
 
 func (x *WatchResponse) Reset() {
 	*x = WatchResponse{}
-	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[14]
+	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1044,7 +1163,7 @@ func (x *WatchResponse) String() string {
 func (*WatchResponse) ProtoMessage() {}
 
 func (x *WatchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[14]
+	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1057,7 +1176,7 @@ func (x *WatchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchResponse.ProtoReflect.Descriptor instead.
 func (*WatchResponse) Descriptor() ([]byte, []int) {
-	return file_berth_allocation_v1_allocation_proto_rawDescGZIP(), []int{14}
+	return file_berth_allocation_v1_allocation_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *WatchResponse) GetRevision() uint64 {
@@ -1106,7 +1225,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[15]
+	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1118,7 +1237,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[15]
+	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1131,7 +1250,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_berth_allocation_v1_allocation_proto_rawDescGZIP(), []int{15}
+	return file_berth_allocation_v1_allocation_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Event) GetRevision() uint64 {
@@ -1328,7 +1447,7 @@ type PolicyState struct {
 
 func (x *PolicyState) Reset() {
 	*x = PolicyState{}
-	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[16]
+	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1340,7 +1459,7 @@ func (x *PolicyState) String() string {
 func (*PolicyState) ProtoMessage() {}
 
 func (x *PolicyState) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[16]
+	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1353,7 +1472,7 @@ func (x *PolicyState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PolicyState.ProtoReflect.Descriptor instead.
 func (*PolicyState) Descriptor() ([]byte, []int) {
-	return file_berth_allocation_v1_allocation_proto_rawDescGZIP(), []int{16}
+	return file_berth_allocation_v1_allocation_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *PolicyState) GetReservedCpus() *v1.CPUSet {
@@ -1390,7 +1509,7 @@ type MachineState struct {
 
 func (x *MachineState) Reset() {
 	*x = MachineState{}
-	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[17]
+	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1402,7 +1521,7 @@ func (x *MachineState) String() string {
 func (*MachineState) ProtoMessage() {}
 
 func (x *MachineState) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[17]
+	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1415,7 +1534,7 @@ func (x *MachineState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MachineState.ProtoReflect.Descriptor instead.
 func (*MachineState) Descriptor() ([]byte, []int) {
-	return file_berth_allocation_v1_allocation_proto_rawDescGZIP(), []int{17}
+	return file_berth_allocation_v1_allocation_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *MachineState) GetCpus() *v1.CPUSet {
@@ -1444,7 +1563,7 @@ type ContainerBinding struct {
 
 func (x *ContainerBinding) Reset() {
 	*x = ContainerBinding{}
-	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[18]
+	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1456,7 +1575,7 @@ func (x *ContainerBinding) String() string {
 func (*ContainerBinding) ProtoMessage() {}
 
 func (x *ContainerBinding) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[18]
+	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1469,7 +1588,7 @@ func (x *ContainerBinding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContainerBinding.ProtoReflect.Descriptor instead.
 func (*ContainerBinding) Descriptor() ([]byte, []int) {
-	return file_berth_allocation_v1_allocation_proto_rawDescGZIP(), []int{18}
+	return file_berth_allocation_v1_allocation_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ContainerBinding) GetContainerId() string {
@@ -1512,7 +1631,7 @@ type DeviceResource struct {
 
 func (x *DeviceResource) Reset() {
 	*x = DeviceResource{}
-	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[19]
+	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1524,7 +1643,7 @@ func (x *DeviceResource) String() string {
 func (*DeviceResource) ProtoMessage() {}
 
 func (x *DeviceResource) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[19]
+	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1537,7 +1656,7 @@ func (x *DeviceResource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeviceResource.ProtoReflect.Descriptor instead.
 func (*DeviceResource) Descriptor() ([]byte, []int) {
-	return file_berth_allocation_v1_allocation_proto_rawDescGZIP(), []int{19}
+	return file_berth_allocation_v1_allocation_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *DeviceResource) GetName() string {
@@ -1589,7 +1708,7 @@ type DeviceHealth struct {
 
 func (x *DeviceHealth) Reset() {
 	*x = DeviceHealth{}
-	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[20]
+	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1601,7 +1720,7 @@ func (x *DeviceHealth) String() string {
 func (*DeviceHealth) ProtoMessage() {}
 
 func (x *DeviceHealth) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[20]
+	mi := &file_berth_allocation_v1_allocation_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1614,7 +1733,7 @@ func (x *DeviceHealth) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeviceHealth.ProtoReflect.Descriptor instead.
 func (*DeviceHealth) Descriptor() ([]byte, []int) {
-	return file_berth_allocation_v1_allocation_proto_rawDescGZIP(), []int{20}
+	return file_berth_allocation_v1_allocation_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *DeviceHealth) GetResource() string {
@@ -1703,10 +1822,23 @@ const file_berth_allocation_v1_allocation_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\tR\x05value\"%\n" +
 	"\n" +
 	"GetRequest\x12\x17\n" +
-	"\apod_uid\x18\x01 \x01(\tR\x06podUid\"Z\n" +
+	"\apod_uid\x18\x01 \x01(\tR\x06podUid\"\xa3\x01\n" +
 	"\vGetResponse\x12/\n" +
 	"\x03pod\x18\x01 \x01(\v2\x1d.berth.types.v1.PodAllocationR\x03pod\x12\x1a\n" +
-	"\brevision\x18\x02 \x01(\x04R\brevision\"[\n" +
+	"\brevision\x18\x02 \x01(\x04R\brevision\x12G\n" +
+	"\n" +
+	"placements\x18\x03 \x03(\v2'.berth.allocation.v1.ContainerPlacementR\n" +
+	"placements\"\xd7\x02\n" +
+	"\x12ContainerPlacement\x12%\n" +
+	"\x0econtainer_name\x18\x01 \x01(\tR\rcontainerName\x12\x0e\n" +
+	"\x02id\x18\x02 \x01(\tR\x02id\x12\x14\n" +
+	"\x05phase\x18\x03 \x01(\tR\x05phase\x12;\n" +
+	"\rassigned_cpus\x18\x04 \x01(\v2\x16.berth.types.v1.CPUSetR\fassignedCpus\x12;\n" +
+	"\rpossible_cpus\x18\x05 \x01(\v2\x16.berth.types.v1.CPUSetR\fpossibleCpus\x12\x1a\n" +
+	"\banywhere\x18\x06 \x01(\bR\banywhere\x12\x1d\n" +
+	"\n" +
+	"blocked_by\x18\a \x03(\tR\tblockedBy\x12?\n" +
+	"\rblocked_since\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\fblockedSince\"[\n" +
 	"\vListRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1a\n" +
@@ -1797,7 +1929,7 @@ func file_berth_allocation_v1_allocation_proto_rawDescGZIP() []byte {
 }
 
 var file_berth_allocation_v1_allocation_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_berth_allocation_v1_allocation_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
+var file_berth_allocation_v1_allocation_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
 var file_berth_allocation_v1_allocation_proto_goTypes = []any{
 	(EventType)(0),                 // 0: berth.allocation.v1.EventType
 	(*AllocateRequest)(nil),        // 1: berth.allocation.v1.AllocateRequest
@@ -1809,71 +1941,76 @@ var file_berth_allocation_v1_allocation_proto_goTypes = []any{
 	(*EnvVar)(nil),                 // 7: berth.allocation.v1.EnvVar
 	(*GetRequest)(nil),             // 8: berth.allocation.v1.GetRequest
 	(*GetResponse)(nil),            // 9: berth.allocation.v1.GetResponse
-	(*ListRequest)(nil),            // 10: berth.allocation.v1.ListRequest
-	(*ListResponse)(nil),           // 11: berth.allocation.v1.ListResponse
-	(*GetRevisionRequest)(nil),     // 12: berth.allocation.v1.GetRevisionRequest
-	(*GetRevisionResponse)(nil),    // 13: berth.allocation.v1.GetRevisionResponse
-	(*WatchRequest)(nil),           // 14: berth.allocation.v1.WatchRequest
-	(*WatchResponse)(nil),          // 15: berth.allocation.v1.WatchResponse
-	(*Event)(nil),                  // 16: berth.allocation.v1.Event
-	(*PolicyState)(nil),            // 17: berth.allocation.v1.PolicyState
-	(*MachineState)(nil),           // 18: berth.allocation.v1.MachineState
-	(*ContainerBinding)(nil),       // 19: berth.allocation.v1.ContainerBinding
-	(*DeviceResource)(nil),         // 20: berth.allocation.v1.DeviceResource
-	(*DeviceHealth)(nil),           // 21: berth.allocation.v1.DeviceHealth
-	nil,                            // 22: berth.allocation.v1.AllocateResponse.AnnotationsEntry
-	nil,                            // 23: berth.allocation.v1.LinuxResources.UnifiedEntry
-	(*v1.Pod)(nil),                 // 24: berth.types.v1.Pod
-	(*v1.ContainerAllocation)(nil), // 25: berth.types.v1.ContainerAllocation
-	(*v1.PodAllocation)(nil),       // 26: berth.types.v1.PodAllocation
-	(*v1.CPUSet)(nil),              // 27: berth.types.v1.CPUSet
-	(*timestamppb.Timestamp)(nil),  // 28: google.protobuf.Timestamp
-	(*v1.Device)(nil),              // 29: berth.types.v1.Device
+	(*ContainerPlacement)(nil),     // 10: berth.allocation.v1.ContainerPlacement
+	(*ListRequest)(nil),            // 11: berth.allocation.v1.ListRequest
+	(*ListResponse)(nil),           // 12: berth.allocation.v1.ListResponse
+	(*GetRevisionRequest)(nil),     // 13: berth.allocation.v1.GetRevisionRequest
+	(*GetRevisionResponse)(nil),    // 14: berth.allocation.v1.GetRevisionResponse
+	(*WatchRequest)(nil),           // 15: berth.allocation.v1.WatchRequest
+	(*WatchResponse)(nil),          // 16: berth.allocation.v1.WatchResponse
+	(*Event)(nil),                  // 17: berth.allocation.v1.Event
+	(*PolicyState)(nil),            // 18: berth.allocation.v1.PolicyState
+	(*MachineState)(nil),           // 19: berth.allocation.v1.MachineState
+	(*ContainerBinding)(nil),       // 20: berth.allocation.v1.ContainerBinding
+	(*DeviceResource)(nil),         // 21: berth.allocation.v1.DeviceResource
+	(*DeviceHealth)(nil),           // 22: berth.allocation.v1.DeviceHealth
+	nil,                            // 23: berth.allocation.v1.AllocateResponse.AnnotationsEntry
+	nil,                            // 24: berth.allocation.v1.LinuxResources.UnifiedEntry
+	(*v1.Pod)(nil),                 // 25: berth.types.v1.Pod
+	(*v1.ContainerAllocation)(nil), // 26: berth.types.v1.ContainerAllocation
+	(*v1.PodAllocation)(nil),       // 27: berth.types.v1.PodAllocation
+	(*v1.CPUSet)(nil),              // 28: berth.types.v1.CPUSet
+	(*timestamppb.Timestamp)(nil),  // 29: google.protobuf.Timestamp
+	(*v1.Device)(nil),              // 30: berth.types.v1.Device
 }
 var file_berth_allocation_v1_allocation_proto_depIdxs = []int32{
-	24, // 0: berth.allocation.v1.AllocateRequest.pod:type_name -> berth.types.v1.Pod
+	25, // 0: berth.allocation.v1.AllocateRequest.pod:type_name -> berth.types.v1.Pod
 	3,  // 1: berth.allocation.v1.AllocateResponse.linux:type_name -> berth.allocation.v1.LinuxResources
 	5,  // 2: berth.allocation.v1.AllocateResponse.devices:type_name -> berth.allocation.v1.DeviceNode
 	6,  // 3: berth.allocation.v1.AllocateResponse.mounts:type_name -> berth.allocation.v1.Mount
 	7,  // 4: berth.allocation.v1.AllocateResponse.envs:type_name -> berth.allocation.v1.EnvVar
-	22, // 5: berth.allocation.v1.AllocateResponse.annotations:type_name -> berth.allocation.v1.AllocateResponse.AnnotationsEntry
-	25, // 6: berth.allocation.v1.AllocateResponse.allocation:type_name -> berth.types.v1.ContainerAllocation
+	23, // 5: berth.allocation.v1.AllocateResponse.annotations:type_name -> berth.allocation.v1.AllocateResponse.AnnotationsEntry
+	26, // 6: berth.allocation.v1.AllocateResponse.allocation:type_name -> berth.types.v1.ContainerAllocation
 	4,  // 7: berth.allocation.v1.LinuxResources.hugepage_limits:type_name -> berth.allocation.v1.HugepageLimit
-	23, // 8: berth.allocation.v1.LinuxResources.unified:type_name -> berth.allocation.v1.LinuxResources.UnifiedEntry
-	26, // 9: berth.allocation.v1.GetResponse.pod:type_name -> berth.types.v1.PodAllocation
-	26, // 10: berth.allocation.v1.ListResponse.pods:type_name -> berth.types.v1.PodAllocation
-	0,  // 11: berth.allocation.v1.WatchRequest.types:type_name -> berth.allocation.v1.EventType
-	16, // 12: berth.allocation.v1.WatchResponse.events:type_name -> berth.allocation.v1.Event
-	26, // 13: berth.allocation.v1.Event.added:type_name -> berth.types.v1.PodAllocation
-	26, // 14: berth.allocation.v1.Event.removed:type_name -> berth.types.v1.PodAllocation
-	26, // 15: berth.allocation.v1.Event.changed:type_name -> berth.types.v1.PodAllocation
-	19, // 16: berth.allocation.v1.Event.bound:type_name -> berth.allocation.v1.ContainerBinding
-	19, // 17: berth.allocation.v1.Event.unbound:type_name -> berth.allocation.v1.ContainerBinding
-	27, // 18: berth.allocation.v1.Event.shared_cpus:type_name -> berth.types.v1.CPUSet
-	20, // 19: berth.allocation.v1.Event.device_resource:type_name -> berth.allocation.v1.DeviceResource
-	21, // 20: berth.allocation.v1.Event.device_health:type_name -> berth.allocation.v1.DeviceHealth
-	17, // 21: berth.allocation.v1.Event.policy:type_name -> berth.allocation.v1.PolicyState
-	18, // 22: berth.allocation.v1.Event.machine:type_name -> berth.allocation.v1.MachineState
-	27, // 23: berth.allocation.v1.PolicyState.reserved_cpus:type_name -> berth.types.v1.CPUSet
-	28, // 24: berth.allocation.v1.PolicyState.set_time:type_name -> google.protobuf.Timestamp
-	27, // 25: berth.allocation.v1.MachineState.cpus:type_name -> berth.types.v1.CPUSet
-	27, // 26: berth.allocation.v1.MachineState.offline_cpus:type_name -> berth.types.v1.CPUSet
-	29, // 27: berth.allocation.v1.DeviceHealth.device:type_name -> berth.types.v1.Device
-	1,  // 28: berth.allocation.v1.AllocationService.Allocate:input_type -> berth.allocation.v1.AllocateRequest
-	8,  // 29: berth.allocation.v1.AllocationService.Get:input_type -> berth.allocation.v1.GetRequest
-	10, // 30: berth.allocation.v1.AllocationService.List:input_type -> berth.allocation.v1.ListRequest
-	12, // 31: berth.allocation.v1.AllocationService.GetRevision:input_type -> berth.allocation.v1.GetRevisionRequest
-	14, // 32: berth.allocation.v1.AllocationService.Watch:input_type -> berth.allocation.v1.WatchRequest
-	2,  // 33: berth.allocation.v1.AllocationService.Allocate:output_type -> berth.allocation.v1.AllocateResponse
-	9,  // 34: berth.allocation.v1.AllocationService.Get:output_type -> berth.allocation.v1.GetResponse
-	11, // 35: berth.allocation.v1.AllocationService.List:output_type -> berth.allocation.v1.ListResponse
-	13, // 36: berth.allocation.v1.AllocationService.GetRevision:output_type -> berth.allocation.v1.GetRevisionResponse
-	15, // 37: berth.allocation.v1.AllocationService.Watch:output_type -> berth.allocation.v1.WatchResponse
-	33, // [33:38] is the sub-list for method output_type
-	28, // [28:33] is the sub-list for method input_type
-	28, // [28:28] is the sub-list for extension type_name
-	28, // [28:28] is the sub-list for extension extendee
-	0,  // [0:28] is the sub-list for field type_name
+	24, // 8: berth.allocation.v1.LinuxResources.unified:type_name -> berth.allocation.v1.LinuxResources.UnifiedEntry
+	27, // 9: berth.allocation.v1.GetResponse.pod:type_name -> berth.types.v1.PodAllocation
+	10, // 10: berth.allocation.v1.GetResponse.placements:type_name -> berth.allocation.v1.ContainerPlacement
+	28, // 11: berth.allocation.v1.ContainerPlacement.assigned_cpus:type_name -> berth.types.v1.CPUSet
+	28, // 12: berth.allocation.v1.ContainerPlacement.possible_cpus:type_name -> berth.types.v1.CPUSet
+	29, // 13: berth.allocation.v1.ContainerPlacement.blocked_since:type_name -> google.protobuf.Timestamp
+	27, // 14: berth.allocation.v1.ListResponse.pods:type_name -> berth.types.v1.PodAllocation
+	0,  // 15: berth.allocation.v1.WatchRequest.types:type_name -> berth.allocation.v1.EventType
+	17, // 16: berth.allocation.v1.WatchResponse.events:type_name -> berth.allocation.v1.Event
+	27, // 17: berth.allocation.v1.Event.added:type_name -> berth.types.v1.PodAllocation
+	27, // 18: berth.allocation.v1.Event.removed:type_name -> berth.types.v1.PodAllocation
+	27, // 19: berth.allocation.v1.Event.changed:type_name -> berth.types.v1.PodAllocation
+	20, // 20: berth.allocation.v1.Event.bound:type_name -> berth.allocation.v1.ContainerBinding
+	20, // 21: berth.allocation.v1.Event.unbound:type_name -> berth.allocation.v1.ContainerBinding
+	28, // 22: berth.allocation.v1.Event.shared_cpus:type_name -> berth.types.v1.CPUSet
+	21, // 23: berth.allocation.v1.Event.device_resource:type_name -> berth.allocation.v1.DeviceResource
+	22, // 24: berth.allocation.v1.Event.device_health:type_name -> berth.allocation.v1.DeviceHealth
+	18, // 25: berth.allocation.v1.Event.policy:type_name -> berth.allocation.v1.PolicyState
+	19, // 26: berth.allocation.v1.Event.machine:type_name -> berth.allocation.v1.MachineState
+	28, // 27: berth.allocation.v1.PolicyState.reserved_cpus:type_name -> berth.types.v1.CPUSet
+	29, // 28: berth.allocation.v1.PolicyState.set_time:type_name -> google.protobuf.Timestamp
+	28, // 29: berth.allocation.v1.MachineState.cpus:type_name -> berth.types.v1.CPUSet
+	28, // 30: berth.allocation.v1.MachineState.offline_cpus:type_name -> berth.types.v1.CPUSet
+	30, // 31: berth.allocation.v1.DeviceHealth.device:type_name -> berth.types.v1.Device
+	1,  // 32: berth.allocation.v1.AllocationService.Allocate:input_type -> berth.allocation.v1.AllocateRequest
+	8,  // 33: berth.allocation.v1.AllocationService.Get:input_type -> berth.allocation.v1.GetRequest
+	11, // 34: berth.allocation.v1.AllocationService.List:input_type -> berth.allocation.v1.ListRequest
+	13, // 35: berth.allocation.v1.AllocationService.GetRevision:input_type -> berth.allocation.v1.GetRevisionRequest
+	15, // 36: berth.allocation.v1.AllocationService.Watch:input_type -> berth.allocation.v1.WatchRequest
+	2,  // 37: berth.allocation.v1.AllocationService.Allocate:output_type -> berth.allocation.v1.AllocateResponse
+	9,  // 38: berth.allocation.v1.AllocationService.Get:output_type -> berth.allocation.v1.GetResponse
+	12, // 39: berth.allocation.v1.AllocationService.List:output_type -> berth.allocation.v1.ListResponse
+	14, // 40: berth.allocation.v1.AllocationService.GetRevision:output_type -> berth.allocation.v1.GetRevisionResponse
+	16, // 41: berth.allocation.v1.AllocationService.Watch:output_type -> berth.allocation.v1.WatchResponse
+	37, // [37:42] is the sub-list for method output_type
+	32, // [32:37] is the sub-list for method input_type
+	32, // [32:32] is the sub-list for extension type_name
+	32, // [32:32] is the sub-list for extension extendee
+	0,  // [0:32] is the sub-list for field type_name
 }
 
 func init() { file_berth_allocation_v1_allocation_proto_init() }
@@ -1881,7 +2018,7 @@ func file_berth_allocation_v1_allocation_proto_init() {
 	if File_berth_allocation_v1_allocation_proto != nil {
 		return
 	}
-	file_berth_allocation_v1_allocation_proto_msgTypes[15].OneofWrappers = []any{
+	file_berth_allocation_v1_allocation_proto_msgTypes[16].OneofWrappers = []any{
 		(*Event_Added)(nil),
 		(*Event_Removed)(nil),
 		(*Event_Changed)(nil),
@@ -1899,7 +2036,7 @@ func file_berth_allocation_v1_allocation_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_berth_allocation_v1_allocation_proto_rawDesc), len(file_berth_allocation_v1_allocation_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   23,
+			NumMessages:   24,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

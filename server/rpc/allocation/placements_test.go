@@ -1,0 +1,29 @@
+package allocation
+
+import (
+	"testing"
+	"time"
+
+	"github.com/berthd/berth/managers/cpuset"
+	"github.com/berthd/berth/managers/placement"
+)
+
+// Get tells where containers may run and who keeps them from their start.
+func TestPlacements(t *testing.T) {
+	t.Parallel()
+	got := placements([]placement.Container{
+		{
+			ID: "id", Name: "a/main", Phase: placement.Planned, AssignedCPUs: cpuset.Of(1), PossibleCPUs: cpuset.Of(1, 2), Anywhere: true,
+			BlockedBy: []string{"b/main"}, BlockedSince: time.Unix(7, 0),
+		},
+		{ID: "/kubepods/poda/side", Name: "a/side", Phase: placement.Running},
+	})
+	p := got[0]
+	if p.GetContainerName() != "main" || p.GetId() != "id" || p.GetPhase() != "planned" || p.GetAssignedCpus().GetCpus() != "1" ||
+		p.GetPossibleCpus().GetCpus() != "1-2" || !p.GetAnywhere() || len(p.GetBlockedBy()) != 1 || !p.GetBlockedSince().AsTime().Equal(time.Unix(7, 0)) {
+		t.Errorf("got %v", p)
+	}
+	if p := got[1]; p.GetContainerName() != "side" || p.GetBlockedSince() != nil || p.GetPhase() != "running" {
+		t.Errorf("got %v", p)
+	}
+}
