@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds berth's programs into a folder, as they are released: without the paths of this
-# machine, to be loaded at any address (PIE), and without cgo but for berthlet, whose own
+# machine and data for debuggers, to be loaded at any address (PIE), and without cgo but for berthlet, whose own
 # runtime needs it. The same sources give the same bytes (hack/supply.sh same).
 #
 #   hack/build.sh DIR [PROGRAM...]
@@ -12,6 +12,9 @@ cd "$(dirname "$0")/.."
 dir=$1
 shift
 [ $# -gt 0 ] || set -- berthd berthctl berth-nri berthlet
+# The commit is recorded where git tells it.
+vcs=false
+if git rev-parse -q --verify HEAD >/dev/null 2>&1; then vcs=auto; fi
 for program; do
 	cgo=0 mode=${BUILDMODE:-pie} from=./clients/$program
 	case $program in
@@ -19,5 +22,5 @@ for program; do
 	berth-nri) from=./clients/nri ;;
 	berthlet) cgo=1 mode=pie ;;
 	esac
-	CGO_ENABLED=$cgo ${GO:-go} build -trimpath -buildmode="$mode" -o "$dir/$program" "$from"
+	CGO_ENABLED=$cgo ${GO:-go} build -trimpath -buildvcs=$vcs -buildmode="$mode" -ldflags=-w -o "$dir/$program" "$from"
 done

@@ -63,7 +63,7 @@ same)
 	for n in 1 2; do
 		mkdir -p "$work/$n/elsewhere$n"
 		tar -c --exclude=./.git --exclude=./bin --exclude=./dist . | tar -x -C "$work/$n/elsewhere$n"
-		GOFLAGS="${GOFLAGS:-} -buildvcs=false" GOCACHE="$work/$n/cache" "$work/$n/elsewhere$n/hack/build.sh" "$work/$n/out"
+		GOCACHE="$work/$n/cache" "$work/$n/elsewhere$n/hack/build.sh" "$work/$n/out"
 	done
 	for p in $programs; do
 		cmp "$work/1/out/$p" "$work/2/out/$p" || { echo "$p: two builds of the same sources differ"; exit 1; }
