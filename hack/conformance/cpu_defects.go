@@ -161,13 +161,34 @@ func cpuAllocateDiffers(env *Env, in cpuAllocateIn, want cpuAllocateWant, got cp
 	}
 	switch {
 	case slices.Contains(want.Quirks, "slice_aliasing"):
-		return overwrites, nil
+		return overwrites, in.overwritten(topo, pod, want.Result, got.Result)
 	case want.Result.Error != nil && want.Result.Error.Class == "hang":
 		return hangs, nil
 	case crossing(topo):
 		return doubled, nil
 	}
 	return torn, nil
+}
+
+// overwritten checks that the recorded CPUs are those that the defect leads to, and
+// berth's those that it should have led to.
+func (in cpuAllocateIn) overwritten(topo *machine.Topology, pod *workload.Pod, want, got cpuResult) error {
+	p, err := in.pool(in.Before, in.Pod.UID, in.Container)
+	if err != nil {
+		return err
+	}
+	home, err := in.home(topo, in.Affinity)
+	if err != nil {
+		return err
+	}
+	n := in.asked(pod, in.Container)
+	if err := in.spreads(topo, p.free(), home, parsed(want.CPUSet), n, true); err != nil {
+		return fmt.Errorf("recorded with the defect: %w", err)
+	}
+	if err := in.spreads(topo, p.free(), home, parsed(got.CPUSet), n, false); err != nil {
+		return fmt.Errorf("without the defect: %w", err)
+	}
+	return nil
 }
 
 // crossing tells whether a socket or cache of a machine has CPUs on several NUMA

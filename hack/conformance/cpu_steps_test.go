@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 )
 
@@ -69,4 +70,31 @@ func TestStepsAfterADifference(t *testing.T) {
 		t.Errorf("%d steps, %v", exact, err)
 	}
 	t.Logf("%d allocations behind a difference are judged exactly", exact)
+}
+
+// TestSpread is the worked example of the reference's issue (kubernetes#141237): 8
+// nodes of 32 CPUs, all free but two CPUs of nodes 3 and 7.
+func TestSpread(t *testing.T) {
+	t.Parallel()
+	topo := shaped(t, "2s4n16c2t")
+	full := []int{32, 32, 32, 32, 32, 32, 32, 32}
+	less := []int{32, 32, 32, 30, 32, 32, 32, 30}
+	for _, row := range []struct {
+		n      int
+		free   []int
+		defect bool
+		want   []int
+	}{
+		{128, full, false, []int{32, 32, 32, 32, 0, 0, 0, 0}},
+		{128, full, true, []int{32, 32, 32, 0, 0, 0, 0, 32}},
+		{100, full, true, []int{25, 25, 25, 0, 0, 0, 0, 25}},
+		{192, full, true, []int{32, 32, 32, 32, 32, 0, 0, 32}},
+		{120, less, false, []int{30, 30, 30, 0, 30, 0, 0, 0}},
+		{120, less, true, []int{30, 30, 30, 0, 0, 0, 30, 0}},
+	} {
+		s := spread{topo: topo, group: 1, defect: row.defect, free: row.free}
+		if got, ok := s.take(row.n); !ok || !slices.Equal(got, row.want) {
+			t.Errorf("%d, defect %t: %v, %t; want %v", row.n, row.defect, got, ok, row.want)
+		}
+	}
 }

@@ -92,17 +92,22 @@ func configurationUnsound(env *Env, in configurationIn, want configurationWant) 
 		return ""
 	}
 	reserved := b.machine.CPUs().Minus(parsed(allocatable))
-	if reserved == b.Reserved() || !c.overwritten(b.machine, b.Reserved(), reserved) {
+	if !c.misreserved(b.machine, reserved) {
 		return ""
 	}
-	return fmt.Sprintf("CPUs %s are reserved instead of %s", reserved, b.Reserved())
+	return fmt.Sprintf("CPUs %s are reserved, of nodes that were overwritten", reserved)
 }
 
 // configurationDiffers judges such a choice, and the check of a state in which the
 // nodes of a group do not all know the same page sizes, which ends the reference.
-func configurationDiffers(_ *Env, in configurationIn, want configurationWant, got configurationGot) (string, error) {
+func configurationDiffers(env *Env, in configurationIn, want configurationWant, got configurationGot) (string, error) {
 	switch {
 	case in.Op == "cpu_static_policy" && want.OK && got.OK:
+		c, b, refusal, err := in.cpuPolicy(env)
+		recorded, _ := want.Out["allocatable_cpus"].(string)
+		if err != nil || refusal != nil || !c.overwritten(b.machine, b.Reserved(), b.machine.CPUs().Minus(parsed(recorded))) {
+			return "", errors.New("the reserved CPUs are not those that nodes would give that are not overwritten")
+		}
 		return overwrites, nil
 	case in.Op == "memory_state_check" && want.Error != nil && want.Error.Class == "panic":
 		return unknownSize, nil

@@ -1,0 +1,272 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/berthd/berth/managers/cpu"
+	"github.com/berthd/berth/managers/cpuset"
+	"github.com/berthd/berth/managers/machine"
+)
+
+// spread is the reference's distribution of CPUs over NUMA nodes, by the number of
+// CPUs of each node. With the defect it goes on with what stands in the buffers of
+// the chosen nodes when the enumeration has ended (kubernetes#141237).
+type spread struct {
+	topo   *machine.Topology
+	group  int
+	defect bool
+	// free by place of the node in the machine.
+	free []int
+}
+
+// perNode is how many CPUs of a set each node has.
+func perNode(topo *machine.Topology, set cpuset.Set) []int {
+	out := make([]int, topo.ByNode().Len())
+	for i := range out {
+		out[i] = topo.ByNode().CPUs(i).IntersectLen(set)
+	}
+	return out
+}
+
+// order lists the nodes with free CPUs: the sockets with the fewest free CPUs first,
+// and in each the nodes with the fewest.
+func (s *spread) order() []int {
+	nodes, sockets := s.topo.ByNode(), s.topo.BySocket()
+	inSocket := func(socket int) (free int) {
+		for i := range nodes.Len() {
+			if nodes.CPUs(i).IsSubsetOf(sockets.CPUs(socket)) {
+				free += s.free[i]
+			}
+		}
+		return free
+	}
+	socketOf := func(node int) (free, socket int) {
+		for i := range sockets.Len() {
+			if nodes.CPUs(node).IsSubsetOf(sockets.CPUs(i)) {
+				return inSocket(i), i
+			}
+		}
+		return 0, -1
+	}
+	var list []int
+	for i, free := range s.free {
+		if free > 0 {
+			list = append(list, i)
+		}
+	}
+	slices.SortFunc(list, func(a, b int) int {
+		within := cmp.Or(cmp.Compare(s.free[a], s.free[b]), cmp.Compare(a, b))
+		if s.topo.NumSockets() >= s.topo.NumNUMANodes() {
+			return within
+		}
+		freeA, socketA := socketOf(a)
+		freeB, socketB := socketOf(b)
+		return cmp.Or(cmp.Compare(freeA, freeB), cmp.Compare(socketA, socketB), within)
+	})
+	return list
+}
+
+// take returns how many CPUs each node gives of n; false if they are packed.
+func (s *spread) take(n int) ([]int, bool) {
+	taken := make([]int, len(s.free))
+	if n == 0 {
+		return taken, true
+	}
+	if n%s.group != 0 {
+		return nil, false
+	}
+	list := s.order()
+	perUnit := ((s.topo.CPUs().Len()-1)/s.group)/s.topo.NumNUMANodes() + 1
+	needed := (n-1)/s.group + 1
+	for k := (needed-1)/perUnit + 1; k <= min(needed, len(list)); k++ {
+		best := math.Inf(1)
+		var chosen, takers []int
+		all := sets(list, k)
+		stopped := -1
+		for i, subset := range all {
+			if best == 0 {
+				stopped = i
+				break
+			}
+			if score, rest, ok := s.score(list, subset, n); ok && score < best {
+				best, chosen, takers = score, subset, rest
+			}
+		}
+		if chosen == nil {
+			continue
+		}
+		if s.defect {
+			chosen, takers = s.overwritten(all, chosen, takers, stopped, n)
+		}
+		return taken, s.hand(taken, chosen, takers, n, k)
+	}
+	return nil, false
+}
+
+// share is what each of k nodes gives.
+func (s *spread) share(n, k int) int { return n / k / s.group * s.group }
+
+// able are those of a subset that can give a group beside their shares.
+func (s *spread) able(subset []int, n int) []int {
+	return slices.DeleteFunc(slices.Clone(subset), func(x int) bool {
+		return s.free[x]-s.share(n, len(subset)) < s.group
+	})
+}
+
+// score is the deviation of what the nodes of a list are left with.
+func (s *spread) score(list, subset []int, n int) (best float64, takers []int, ok bool) {
+	share, groups := s.share(n, len(subset)), 0
+	rest := slices.Clone(s.free)
+	for _, x := range subset {
+		if groups += s.free[x] / s.group; s.free[x] < share {
+			return 0, nil, false
+		}
+		rest[x] -= share
+	}
+	remainder := n - share*len(subset)
+	if groups*s.group < n {
+		return 0, nil, false
+	}
+	if remainder == 0 {
+		return unevenness(list, rest), nil, true
+	}
+	best = math.Inf(1)
+	able := s.able(subset, n)
+	for j := len(able); j > 0; j-- {
+		for _, some := range sets(able, j) {
+			after := slices.Clone(rest)
+			if s.round(after, some, remainder) != 0 {
+				continue
+			}
+			if score := unevenness(list, after); score < best {
+				best, takers, ok = score, some, true
+			}
+		}
+	}
+	return best, takers, ok
+}
+
+// round takes groups from the takers in turns, and returns what they could not give.
+func (s *spread) round(from, takers []int, remainder int) int {
+	for before := 0; remainder > 0 && before != remainder; {
+		before = remainder
+		for _, x := range takers {
+			if remainder > 0 && from[x] >= s.group {
+				from[x] -= s.group
+				remainder -= s.group
+			}
+		}
+	}
+	return remainder
+}
+
+// overwritten is what stands in the buffers of the chosen nodes and takers after the
+// enumeration: behind the first few, what was written last for the same first few.
+func (s *spread) overwritten(all [][]int, chosen, takers []int, stopped, n int) (_, _ []int) {
+	able := s.able(chosen, n)
+	if kept := fresh(len(takers)); kept < len(takers) {
+		takers = slices.Concat(takers[:kept], able[len(able)-(len(takers)-kept):])
+	}
+	last := all[len(all)-1]
+	if stopped >= 0 {
+		last = all[stopped]
+	}
+	kept := fresh(len(chosen))
+	if stopped < 0 || slices.Equal(last[:kept], chosen[:kept]) {
+		chosen = slices.Concat(chosen[:kept], last[kept:])
+	}
+	return chosen, takers
+}
+
+// fresh is how many elements of a buffer for k are not overwritten: those up to the
+// last time that it had to grow.
+func fresh(k int) int {
+	if k <= 2 {
+		return k
+	}
+	at := 2
+	for at*2 < k {
+		at *= 2
+	}
+	return at + 1
+}
+
+// hand takes the shares and the remainder.
+func (s *spread) hand(taken, chosen, takers []int, n, k int) bool {
+	rest, left := slices.Clone(s.free), n
+	for _, x := range chosen {
+		if share := s.share(n, k); rest[x] >= share {
+			rest[x] -= share
+			left -= share
+		}
+	}
+	left = s.round(rest, takers, left)
+	for i := range taken {
+		taken[i] = s.free[i] - rest[i]
+	}
+	return left == 0
+}
+
+// sets are the k-subsets of a list in the order of their places.
+func sets(list []int, k int) [][]int {
+	if k == 0 {
+		return [][]int{{}}
+	}
+	var out [][]int
+	for i := 0; i+k <= len(list); i++ {
+		for _, rest := range sets(list[i+1:], k-1) {
+			out = append(out, append([]int{list[i]}, rest...))
+		}
+	}
+	return out
+}
+
+// unevenness is the standard deviation of what the nodes of a list are left with,
+// mean and result rounded to three decimals.
+func unevenness(list, rest []int) float64 {
+	round := func(x float64) float64 { return math.Round(x*1000) / 1000 }
+	sum := 0
+	for _, x := range list {
+		sum += rest[x]
+	}
+	mean := round(float64(sum) / float64(len(list)))
+	squares := 0.0
+	for _, x := range list {
+		squares += (float64(rest[x]) - mean) * (float64(rest[x]) - mean)
+	}
+	return round(math.Sqrt(squares / float64(len(list))))
+}
+
+// spreads compares a choice of n CPUs, near first, with what each node gives by the
+// reference's rule, with the defect or without it. Nodes that are packed, because
+// they cannot be spread over, are not compared.
+func (s cpuSetup) spreads(topo *machine.Topology, free, home, taken cpuset.Set, n int, defect bool) error {
+	d := &spread{topo: topo, group: 1, defect: defect}
+	if s.Options[cpu.FullPCPUsOnly] == "true" {
+		d.group = max(topo.CPUsPerCore(), 1)
+	}
+	got, near := perNode(topo, taken), free.Intersect(home)
+	d.free = perNode(topo, near)
+	first, ok := d.take(min(n, near.Len()))
+	if !ok {
+		return nil
+	}
+	d.free = perNode(topo, free)
+	for i := range first {
+		d.free[i] -= first[i]
+	}
+	second, ok := d.take(n - min(n, near.Len()))
+	for i := range got {
+		want := first[i]
+		if ok {
+			want += second[i]
+		}
+		if got[i] < want || ok && got[i] > want {
+			return fmt.Errorf("the nodes give %v CPUs, and by the rule first %v and then %v", got, first, second)
+		}
+	}
+	return nil
+}
