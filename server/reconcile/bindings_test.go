@@ -59,6 +59,21 @@ func TestBindingsAfterABadStart(t *testing.T) {
 	b.bound()
 }
 
+// A container that was started in place of another one while berthd was away is bound by
+// the first pass.
+func TestBindingsOfASuccessor(t *testing.T) {
+	t.Parallel()
+	b, d := newDock(t, memtree.V1())
+	d.create("first", "a", "0-3")
+	b.must(b.prestart("first", "a"))
+	d.set(func() { d.boxes["first"].Phase = runtime.Exited })
+	d.create("second", "a", "0-3")
+	d.start(t, "second")
+	b.Loop = New(b.Config)
+	b.pass()
+	b.bound("second")
+}
+
 // prestartAway is prestart of a container that the runtime does not list yet.
 func (b *bench) prestartAway(d *dock, id, pod string) error {
 	err := b.prestart(id, pod)

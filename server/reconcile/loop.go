@@ -129,6 +129,7 @@ type Loop struct {
 	cgroups  map[string]cgroup.Name
 	starting map[string]int
 	unlisted error
+	adopts   bool // containers that nobody has told of are bound; guarded by mu
 	// ended are the cgroups of containers that were unbound since the last look; guarded by
 	// mu.
 	ended []cgroup.Name

@@ -139,7 +139,7 @@ func (l *Loop) hear(ctx context.Context) (*listing, error) {
 		}
 		l.compare(ctx, listed)
 	}
-	l.dropEnded(ctx, listed)
+	l.keepBindings(ctx, listed)
 	return listed, l.unlisted
 }
 
@@ -225,20 +225,6 @@ func (l *Loop) lookAt(ctx context.Context, id string) error {
 	return nil
 }
 
-// dropEnded has the ledger forget the ids of containers that have ended. The caller holds
-// mu.
-func (l *Loop) dropEnded(ctx context.Context, listed *listing) {
-	ended := map[string]bool{}
-	for b := range l.tracked.Bindings() {
-		if c, ok := l.tracker.Get(b.ID); ok && !b.Own && c.Phase == placement.Exited {
-			ended[b.ID] = true
-		}
-	}
-	if len(ended) > 0 {
-		l.recount(ctx, listed.before, nil, ended)
-	}
-}
-
 // takeOver has the ledger note the containers that the runtime has and nobody has told
 // of, as those that were there before berthd. The caller holds mu.
 func (l *Loop) takeOver(ctx context.Context) {
@@ -246,20 +232,33 @@ func (l *Loop) takeOver(ctx context.Context) {
 		return
 	}
 	l.track()
-	listed, _ := l.hear(ctx) // an error is the pass's to tell
-	if listed == nil {
-		return
-	}
-	var found []admission.Found
-	for _, c := range listed.all {
-		_, bound := l.tracked.Binding(c.ID)
-		_, known := l.tracked.Pod(c.Owner.Pod)
-		if known && !bound && c.Phase != runtime.Exited && l.starting[c.ID] == 0 {
-			found = append(found, admission.Found{ID: c.ID, Owner: c.Owner})
+	l.adopts = true
+	_, _ = l.hear(ctx) // an error is the pass's to tell
+	l.adopts = false
+}
+
+// keepBindings has the ledger forget the ids of containers that have ended and, in a pass,
+// note those that it does not have: both at once, since a list is not believed about who
+// is there when an id was dropped since. The caller holds mu.
+func (l *Loop) keepBindings(ctx context.Context, listed *listing) {
+	ended := map[string]bool{}
+	for b := range l.tracked.Bindings() {
+		if c, ok := l.tracker.Get(b.ID); ok && !b.Own && c.Phase == placement.Exited {
+			ended[b.ID] = true
 		}
 	}
-	if len(found) > 0 {
-		l.recount(ctx, listed.before, found, nil)
+	var found []admission.Found
+	if l.adopts {
+		for _, c := range listed.all {
+			_, bound := l.tracked.Binding(c.ID)
+			_, known := l.tracked.Pod(c.Owner.Pod)
+			if known && !bound && c.Phase != runtime.Exited && l.starting[c.ID] == 0 {
+				found = append(found, admission.Found{ID: c.ID, Owner: c.Owner})
+			}
+		}
+	}
+	if len(ended)+len(found) > 0 {
+		l.recount(ctx, listed.before, found, ended)
 	}
 }
 
