@@ -41,6 +41,7 @@ func (p *Policy) Synchronize(ctx context.Context, pods []*api.PodSandbox, contai
 			p.take(s, c, members[c.GetId()])
 		}
 	}
+	p.dropReplaced()
 	for _, pod := range pods {
 		// A runtime also tells of sandboxes that have ended.
 		// Without a process of its own a sandbox starts no container.
@@ -82,6 +83,18 @@ func (p *Policy) take(s *sandbox, c *api.Container, known *member) {
 		p.began(m, int(c.GetPid()))
 	case known != nil:
 		p.apply(m, placement.ShownCreated, cpuset.Set{})
+	}
+}
+
+// dropReplaced forgets containers without a process of which a later one of the same name
+// runs: a kubelet that was cut off while it made one has made another, and starts no
+// earlier one.
+func (p *Policy) dropReplaced() {
+	for _, m := range p.all() {
+		if m.pid == 0 && slices.ContainsFunc(p.all(), func(o *member) bool { return o.pod == m.pod && o.name == m.name && o.pid != 0 && p.may(o) }) {
+			p.tracker.Forget(m.id)
+			delete(p.members, m.id)
+		}
 	}
 }
 

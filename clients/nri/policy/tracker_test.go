@@ -404,3 +404,26 @@ func TestTwoSandboxes(t *testing.T) {
 		t.Errorf("berthd still has %v", got)
 	}
 }
+
+// TestReplaced has a list with a container whose making was cut off, beside the one that
+// was made in its place and runs: the first one starts no more.
+func TestReplaced(t *testing.T) {
+	t.Parallel()
+	d := startBerthd(t)
+	e := newEngine(t, Config{Client: d.Client})
+	web, trainer := pod("web", "burstable"), pod("trainer", "guaranteed")
+	w := container(web, "main", "web-2", 500, 0)
+	e.run(web, w)
+	left := container(web, "main", "web-1", 500, 0)
+	left.State, left.Linux.Resources.Cpu.Cpus = api.ContainerState_CONTAINER_CREATED, "0-7"
+	again := New(e.policy.Config)
+	if _, err := again.Synchronize(t.Context(), []*api.PodSandbox{web}, []*api.Container{left, w}); err != nil {
+		t.Fatal(err)
+	}
+	e.policy = again
+	tr := container(trainer, "main", "trainer-1", 2000, gib)
+	if _, err := e.create(trainer, tr); err != nil {
+		t.Fatal(err)
+	}
+	e.startsAlone(trainer, tr, "web-2")
+}
