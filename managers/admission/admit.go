@@ -56,7 +56,9 @@ func (e *Engine) Admit(ctx context.Context, req Request) (Verdict, error) {
 	v, err := e.admit(ctx, c)
 	if err == nil && v.Outcome != Admitted {
 		e.explain(ctx, c)
-		e.saveTrace(ctx, c)
+		if v.Outcome != Deferred || !e.saidBefore(c) {
+			e.saveTrace(ctx, c)
+		}
 	}
 	return e.noted(c, v), err
 }

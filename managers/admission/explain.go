@@ -44,6 +44,13 @@ func (e *Engine) saveTrace(ctx context.Context, c *candidate) {
 	}
 }
 
+// saidBefore tells whether the newest trace of the pod says the same. A deferred pod is
+// asked for again and again, and every trace is a commit.
+func (e *Engine) saidBefore(c *candidate) bool {
+	last, ok := e.Ledger.View().TraceOfPod(c.uid())
+	return ok && !last.Admitted && last.Reason == c.trace.Reason && last.Message == c.trace.Message
+}
+
 // lacking is a refusal that carries what was missing.
 type lacking interface{ Missing() []ledger.Shortage }
 

@@ -226,6 +226,40 @@ func TestUnknownDevicesHoldOthersBack(t *testing.T) {
 	}
 }
 
+// TestDeferredAgain: a pod that asks again and hears the same commits nothing more. Another
+// reason is kept.
+func TestDeferredAgain(t *testing.T) {
+	t.Parallel()
+	h := build(t, topology.BestEffort, ledgertest.NewJournal())
+	h.found(t, ledger.UnknownLivePod{UID: "u", Source: ledger.FromKernel, DevicesUnknown: true})
+	admit := func(message string) uint64 {
+		t.Helper()
+		v := h.admit(t, guaranteed("devices", 0, 1))
+		if v.Outcome != admission.Deferred || !strings.Contains(v.Message, message) || v.Trace == nil {
+			t.Fatalf("%v %s", v.Outcome, v.Message)
+		}
+		return h.ledger.View().Generation()
+	}
+	first := admit("pod u lives here")
+	kept, ok := h.ledger.View().TraceOfPod("devices")
+	if !ok || !strings.Contains(kept.Message, "pod u lives here") {
+		t.Fatalf("kept is %+v", kept)
+	}
+	for range 3 {
+		if again := admit("pod u lives here"); again != first {
+			t.Errorf("generation %d after %d", again, first)
+		}
+	}
+	if _, _, err := h.Remove(t.Context(), "u"); err != nil {
+		t.Fatal(err)
+	}
+	h.found(t, ledger.UnknownLivePod{UID: "other", Source: ledger.FromKernel, DevicesUnknown: true})
+	before := h.ledger.View().Generation()
+	if admit("pod other lives here") == before {
+		t.Error("another reason is not kept")
+	}
+}
+
 // TestRecordThatCannotBeWritten: without its claim record no pod is admitted, and a
 // living one keeps the record that it had.
 func TestRecordThatCannotBeWritten(t *testing.T) {

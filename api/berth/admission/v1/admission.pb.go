@@ -23,8 +23,9 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// TraceLevel says when an answer explains step by step how it came about. The trace of
-// what was decided is kept in any case: InspectService.GetTrace returns it.
+// TraceLevel says when an answer explains step by step how it came about. The trace is
+// kept in any case, but for a pod that is deferred again for the same reason:
+// InspectService.GetTrace returns it.
 type TraceLevel int32
 
 const (
