@@ -3,6 +3,7 @@ package policy
 import (
 	"bytes"
 	"context"
+	"errors"
 	"log/slog"
 	"maps"
 	"net"
@@ -579,7 +580,7 @@ func TestBarredUntilToldOtherwise(t *testing.T) {
 	if err := p.settle(ctx); err == nil || fault.ClassOf(err) == fault.Precondition {
 		t.Errorf("nobody answers: %v", err)
 	}
-	if p.barred != error(barred) {
+	if !errors.Is(p.barred, barred) {
 		t.Errorf("barred is %v", p.barred)
 	}
 }
