@@ -259,6 +259,8 @@ func waits(err error) bool {
 // clear makes sure that nobody runs on the own CPUs of a container that is to start. Whoever
 // has none waits for nobody. The caller holds mu.
 func (l *Loop) clear(ctx context.Context, view *ledger.View, key string, owner ledger.Owner) error {
+	blocked := l.tracker.Block(key, l.Now())
+	l.moveAway(ctx, view, blocked)
 	if len(l.tracker.Block(key, l.Now())) == 0 {
 		return nil
 	}
@@ -275,6 +277,42 @@ func (l *Loop) clear(ctx context.Context, view *ledger.View, key string, owner l
 		return nil
 	}
 	return fmt.Errorf("clear the CPUs for %s: %w", owner, &blockedError{blockers, err})
+}
+
+// moveAway writes nothing but CPUs, to those who have to leave, and looks at no cgroup: what
+// is in the way of one start is gone in the time of the writes. Where that is not enough
+// following does the rest, and the loop looks at what was written. The caller holds mu.
+func (l *Loop) moveAway(ctx context.Context, view *ledger.View, blockers []placement.Blocker) {
+	var listed *listing // an update of a container that the runtime does not have is answered, and nothing
+	if len(blockers) > 0 && l.Runtime != nil {
+		listed, _ = l.hear(ctx)
+	}
+	for _, b := range blockers {
+		c, _ := l.tracker.Get(b.ID)
+		if c.AssignedCPUs == c.WantedCPUs || c.WantedCPUs.IsEmpty() {
+			continue // it was moved by somebody else, or a start may have read another set
+		}
+		var err error
+		if strings.HasPrefix(b.ID, "/") {
+			name := cgroup.ParseCgroupfs(b.ID)
+			l.drift.forget(name)
+			_, err = l.ensure(ctx, cgroup.Op{Kind: cgroup.Set, Name: name, Values: cgroup.Values{Cpuset: cgroup.Cpuset{CPUs: c.WantedCPUs}}})
+		} else if bound, ok := view.Binding(b.ID); ok && c.Phase == placement.Running && listed != nil {
+			v := cgroup.Values{Cpuset: cgroup.ContainerCpuset(view, bound.Owner)}
+			if name := l.cgroups[b.ID]; name != nil {
+				l.drift.forget(name)
+			}
+			if err = l.granted(b.ID, &v); err == nil {
+				err = l.send(ctx, b.ID, v)
+			}
+		}
+		if err != nil {
+			l.Log.DebugContext(ctx, "move a container from CPUs of another", "container", c.Name, "error", err)
+		}
+	}
+	if len(blockers) > 0 {
+		l.Wake()
+	}
 }
 
 // longWait is how long a start waits before the log tells of it.

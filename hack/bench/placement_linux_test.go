@@ -1,0 +1,239 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/berthd/berth/managers/admission"
+	"github.com/berthd/berth/managers/cgroup"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/ledgertest"
+	"github.com/berthd/berth/managers/machine/machinetest"
+	"github.com/berthd/berth/managers/qos"
+	"github.com/berthd/berth/managers/workload"
+	"github.com/berthd/berth/server/host/cgroupfs"
+	"github.com/berthd/berth/server/reconcile"
+	"github.com/berthd/berth/server/runtime"
+)
+
+// scripted is a runtime whose containers' cgroups are the kernel's. It keeps the time that
+// its updates take.
+type scripted struct {
+	tree cgroup.Tree
+	all  []runtime.Container
+	took atomic.Int64
+}
+
+func (s *scripted) List(context.Context) ([]runtime.Container, error) { return s.all, nil }
+
+func (s *scripted) Update(ctx context.Context, id string, v cgroup.Values) error {
+	start := time.Now()
+	defer func() { s.took.Add(int64(time.Since(start))) }()
+	for _, c := range s.all {
+		if c.ID == id && c.Phase == runtime.Running {
+			_, err := s.tree.Ensure(ctx, cgroup.Node{Name: c.Cgroup, Values: v})
+			return err
+		}
+	}
+	return nil
+}
+
+// shared is a node with containers that share its CPUs.
+type shared struct {
+	b       *testing.B
+	ledger  *ledger.Ledger
+	loop    *reconcile.Loop
+	tree    *cgroupfs.Driver
+	layout  cgroup.Layout
+	runtime *scripted // nil where the cgroups are berthd's
+}
+
+func newShared(b *testing.B, containers int, beside bool) *shared {
+	b.Helper()
+	tree, err := cgroupfs.Open(cgroupfs.Options{})
+	if err != nil {
+		b.Skipf("no usable tree: %v", err)
+	}
+	b.Cleanup(func() { tree.Close() })
+	root := cgroup.Name{fmt.Sprintf("berthbench-leave-%d", os.Getpid())}
+	layout, err := cgroup.NewLayout(root.String(), tree.Facts().Driver)
+	if err != nil {
+		b.Fatal(err)
+	}
+	s := &shared{b: b, tree: tree, layout: layout, ledger: ledgertest.New(b, ledger.Rules{Machine: machinetest.Build("2c")})}
+	config := reconcile.Config{
+		Tree: tree, Layout: layout, Limits: reconcile.Limits{QoS: qos.Config{Cgroup: cgroup.DefaultConfig(tree.Facts())}},
+		View: s.ledger.View, Log: slog.New(slog.DiscardHandler),
+	}
+	if beside {
+		s.runtime = &scripted{tree: tree}
+		config.Runtime = s.runtime
+	}
+	s.loop = reconcile.New(config)
+	s.update(func(d *ledger.Draft) {
+		for i := range containers {
+			p := ledgertest.Pod(fmt.Sprint("p", i), "c")
+			p.QoS, p.Pod.QoS = workload.Burstable, workload.Burstable
+			p.Pod.Containers[0].Requests = workload.Quantities{workload.CPU: 1, workload.Memory: 1 << 20}
+			d.PutPod(p)
+		}
+	})
+	b.Cleanup(func() {
+		if err := tree.Remove(context.WithoutCancel(b.Context()), root); err != nil {
+			b.Error(err)
+		}
+	})
+	if err := s.loop.Pass(b.Context()); err != nil {
+		b.Skipf("the tree cannot be written to: %v", err)
+	}
+	for i := range containers {
+		uid := fmt.Sprint("p", i)
+		s.start(uid, "id-"+uid)
+	}
+	if err := s.loop.Pass(b.Context()); err != nil {
+		b.Fatal(err)
+	}
+	return s
+}
+
+func (s *shared) update(change func(*ledger.Draft)) {
+	s.b.Helper()
+	if _, err := s.ledger.Update(s.b.Context(), func(d *ledger.Draft) error { change(d); return nil }); err != nil {
+		s.b.Fatal(err)
+	}
+}
+
+// start starts the container of a pod, as the engine does.
+func (s *shared) start(uid, id string) {
+	s.b.Helper()
+	owner := ledger.Owner{Pod: uid, Container: "c"}
+	if s.runtime != nil {
+		pod, err := s.layout.Pod(workload.Burstable, uid)
+		if err != nil {
+			s.b.Fatal(err)
+		}
+		if uid == "own" {
+			pod, _ = s.layout.Pod(workload.Guaranteed, uid)
+		}
+		s.runtime.all = append(s.runtime.all, runtime.Container{ID: id, Owner: owner, Phase: runtime.Running, Cgroup: append(pod, id)})
+		if _, err := s.tree.Ensure(s.b.Context(), cgroup.Node{Name: append(pod, id)}); err != nil {
+			s.b.Fatal(err)
+		}
+	}
+	path, err := s.loop.EnsureContainer(s.b.Context(), s.ledger.View(), admission.Start{Binding: ledger.Binding{ID: id, Owner: owner}})
+	if err != nil {
+		s.b.Fatal(err)
+	}
+	s.update(func(d *ledger.Draft) { d.Bind(ledger.Binding{ID: id, Owner: owner, CgroupPath: path, Own: path != ""}) })
+}
+
+// BenchmarkPlacement measures, with 10, 100 and 500 containers that share the CPUs: "leave",
+// from the commit of an exclusive pod to the answer of its PreStartContainer, when the last
+// of them has left its CPU ("update-ms" are the runtime's own calls in that time); "free",
+// the same start where nobody is in the way; "event", following one container's start;
+// "rest", a pass where nothing has changed, and "x-observe", how often the time of reading
+// the tree fits in.
+func BenchmarkPlacement(b *testing.B) {
+	for _, beside := range []bool{false, true} {
+		who := map[bool]string{false: "kernel", true: "cri"}[beside]
+		for _, containers := range []int{10, 100, 500} {
+			b.Run(fmt.Sprintf("%s/%d", who, containers), func(b *testing.B) {
+				s := newShared(b, containers, beside)
+				b.Run("leave", s.leave)
+				b.Run("event", s.event)
+				b.Run("rest", s.rest)
+			})
+		}
+	}
+}
+
+// own admits a pod with CPU 1 for itself, and starts its container.
+func (s *shared) own() {
+	s.update(func(d *ledger.Draft) {
+		d.PutPod(ledgertest.With(ledgertest.Pod("own", "c"), ledgertest.Exclusive("c", "1")))
+	})
+}
+
+func (s *shared) leave(b *testing.B) {
+	s.b = b
+	var update, free time.Duration
+	for b.Loop() {
+		b.StopTimer()
+		s.own()
+		view := s.ledger.View()
+		if _, _, err := s.loop.EnsurePod(b.Context(), view, "own"); err != nil {
+			b.Fatal(err)
+		}
+		if s.runtime != nil {
+			s.runtime.took.Store(0)
+		}
+		ask := func(id string) {
+			owner := ledger.Owner{Pod: "own", Container: "c"}
+			if _, err := s.loop.EnsureContainer(b.Context(), view, admission.Start{Binding: ledger.Binding{ID: id, Owner: owner}}); err != nil {
+				b.Fatal(err)
+			}
+		}
+		b.StartTimer()
+		ask("own1")
+		b.StopTimer()
+		if s.runtime != nil {
+			update += time.Duration(s.runtime.took.Load())
+		}
+		start := time.Now()
+		ask("own1")
+		free += time.Since(start)
+		if err := s.loop.RemovePod(b.Context(), view, "own"); err != nil {
+			b.Fatal(err)
+		}
+		s.update(func(d *ledger.Draft) { d.RemovePod("own") })
+		if err := s.loop.Follow(b.Context()); err != nil {
+			b.Fatal(err)
+		}
+		b.StartTimer()
+	}
+	per := func(d time.Duration) float64 { return float64(d) / float64(b.N) / float64(time.Millisecond) }
+	b.ReportMetric(per(update), "update-ms")
+	b.ReportMetric(per(free), "free-ms")
+}
+
+func (s *shared) event(b *testing.B) {
+	s.b = b
+	n := 0
+	for b.Loop() {
+		b.StopTimer()
+		n++
+		s.update(func(d *ledger.Draft) {
+			p := ledgertest.Pod(fmt.Sprint("event", n), "c")
+			p.QoS, p.Pod.QoS = workload.Burstable, workload.Burstable
+			d.PutPod(p)
+			d.RemovePod(fmt.Sprint("event", n-1))
+		})
+		b.StartTimer()
+		if err := s.loop.Follow(b.Context()); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func (s *shared) rest(b *testing.B) {
+	s.b = b
+	var observed time.Duration
+	for b.Loop() {
+		b.StopTimer()
+		start := time.Now()
+		if _, err := s.tree.Observe(b.Context(), s.layout.Pods(), -1); err != nil {
+			b.Fatal(err)
+		}
+		observed += time.Since(start)
+		b.StartTimer()
+		if err := s.loop.Pass(b.Context()); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed())/float64(observed), "x-observe")
+}
