@@ -153,6 +153,9 @@ func TestPassBesideAnEnd(t *testing.T) {
 			if got := b.seen(path).State; got != cgroup.Absent {
 				t.Errorf("after its end the cgroup is %s", got)
 			}
+			if c, known := b.tracker.Get(path); known {
+				t.Errorf("after its end it is known still: %+v", c)
+			}
 			_, err = b.startIn("a", "a2")
 			b.must(err)
 			b.pass()

@@ -209,6 +209,9 @@ func (l *Loop) lookAt(ctx context.Context, id string) error {
 	o := seen.Find(name)
 	c, _ := l.tracker.Get(id)
 	if o.State == cgroup.Absent {
+		if strings.HasPrefix(id, "/") && l.starting[id] == 0 {
+			l.forget(id) // nothing can be in it
+		}
 		if c.Phase == placement.Unknown { // it has ended while it was looked for
 			l.tell(placement.Event{Kind: placement.KernelEmpty, ID: id})
 		}

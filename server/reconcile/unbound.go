@@ -118,13 +118,18 @@ func (l *Loop) removeEmpty(ctx context.Context, empty []unbound) {
 // that began before the end of one may have made its cgroup again. The caller holds mu.
 func (l *Loop) removeEnded(ctx context.Context, view *ledger.View) {
 	for _, name := range l.ended {
-		if _, unbound := l.isUnbound(view, name); !unbound || l.starting[name.String()] > 0 {
+		if l.starting[name.String()] > 0 || l.lookAt(ctx, name.String()) != nil {
+			continue
+		}
+		if _, unbound := l.isUnbound(view, name); !unbound {
 			continue
 		}
 		pids, err := l.Tree.Procs(ctx, name)
 		if err == nil && len(pids) == 0 {
 			l.drift.forgetAll(name)
-			err = l.Tree.Remove(ctx, name)
+			if err = l.Tree.Remove(ctx, name); err == nil {
+				l.forget(name.String())
+			}
 		}
 		if err != nil {
 			l.Log.ErrorContext(ctx, "remove the cgroup of a container that has ended", "name", name.String(), "error", err)
