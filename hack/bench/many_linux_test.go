@@ -34,6 +34,10 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
+	if who := os.Getenv(badUserEnv); who != "" {
+		role, socket, _ := strings.Cut(who, " ")
+		beBad(role, socket)
+	}
 	code := m.Run()
 	programs.Remove()
 	nodes.remove()

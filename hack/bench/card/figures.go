@@ -31,6 +31,9 @@ var promises = []promise{
 	{name{"Restart", "first answer", "5000", "berth"}, time.Second, 0},
 }
 
+// mostGrown is by how many MiB one bad user may make berthd grow.
+const mostGrown = 64
+
 // ratio is the most that an operation may take as a multiple of what it is made of; of
 // what it takes beside 100 pods and not 5,000; of what it takes where nobody watches, or
 // where no plugin hangs.
@@ -43,7 +46,12 @@ var ratios = []ratio{
 	{name{"AdmitOverTheSocket", "8 CPUs and 4 GiB", "512", "berth"}, 1.5},
 	{name{"ManyPods", "processor time of an Admit and a Remove", "5000", "berth"}, 1.3},
 	{name{"ManyPods", "Admit", "5000", "berth"}, 1.3},
-	{name{"Watch", "Admit and Remove", "190", "berth"}, 1.25},          // four fifths of the throughput
+	{name{"Watch", "Admit and Remove", "190", "berth"}, 1.25}, // four fifths of the throughput
+	{name{"BadUser", "Admit beside a user who may none", "512", "berth"}, 2},
+	{name{"BadUser", "Admit beside a user who may read", "512", "berth"}, 2},
+	{name{"BadUser", "Admit beside a user who may provider", "512", "berth"}, 2},
+	{name{"BadUser", "Admit beside a user who may agent", "512", "berth"}, 2},
+	{name{"BadUser", "Admit beside a user who may admin", "512", "berth"}, 2},
 	{name{"HungPlugin", "Admit without devices", "512", "berth"}, 1.1}, // what medians differ by
 }
 

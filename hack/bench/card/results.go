@@ -25,7 +25,7 @@ type sample struct {
 	parts []part
 }
 
-// part is a metric: nanoseconds, or how many times something else.
+// part is a metric: nanoseconds, MiB, or how many times something else.
 type part struct {
 	name  string
 	value float64
@@ -34,9 +34,15 @@ type part struct {
 // times is the part that compares a whole with what it is made of.
 const times = "times"
 
+// grown is the part that says how much more memory a process has used.
+const grown = "grown"
+
 func (p part) String() string {
-	if p.name == times {
+	switch p.name {
+	case times:
 		return fmt.Sprintf("%.2f times", p.value)
+	case grown:
+		return fmt.Sprintf("%.0f MiB more", p.value)
 	}
 	return p.name + " " + short(p.value)
 }
@@ -50,13 +56,13 @@ type results struct {
 
 var line = regexp.MustCompile(`^Benchmark([^/]+)/(.+)/([^/]+)/([^/]+?)(?:-\d+)?\s+\d+\s+([0-9.]+) ns/op(?:\s+([0-9.]+) cpu-ns/op)?(?:.*\s(\d+) allocs/op)?`)
 
-var metric = regexp.MustCompile(`([-0-9.]+) (?:([a-z]+)-ns|(times))\b`)
+var metric = regexp.MustCompile(`([-0-9.]+) (?:([a-z]+)-ns|(times)|(grown)-MiB)\b`)
 
 // partsOf reads the metrics of a line.
 func partsOf(text string) (parts []part) {
 	for _, m := range metric.FindAllStringSubmatch(text, -1) {
 		if value, err := strconv.ParseFloat(m[1], 64); err == nil && m[2] != "cpu" {
-			parts = append(parts, part{cmp.Or(m[2], m[3]), value})
+			parts = append(parts, part{cmp.Or(m[2], m[3], m[4]), value})
 		}
 	}
 	return parts
@@ -234,6 +240,10 @@ func (r *results) printPromises(w io.Writer) {
 			head = ""
 			fmt.Fprintf(t, "%s, %s of %s\t%v\t%.1f times\t%d\t-\t%s\n", p.name.subject, p.name.operation, p.name.size,
 				s.parts[i], p.most, s.allocs, verdict(s.parts[i].value <= p.most))
+		}
+		if i := slices.IndexFunc(s.parts, func(p part) bool { return p.name == grown }); i >= 0 {
+			fmt.Fprintf(t, "%s, %s of %s\t%v\t%d MiB\t%d\t-\t%s\n", p.name.subject, p.name.operation, p.name.size,
+				s.parts[i], mostGrown, s.allocs, verdict(s.parts[i].value <= mostGrown))
 		}
 	}
 }

@@ -1,0 +1,254 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
+	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
+	cpuv1 "github.com/berthd/berth/api/berth/cpu/v1"
+	hintv1 "github.com/berthd/berth/api/berth/hint/v1"
+	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
+	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/hack/rig"
+)
+
+// badUserEnv has this program be a bad user: its value is a role, a space and a socket.
+const badUserEnv = "BERTH_BENCH_BAD_USER"
+
+// What one bad user has at a time.
+const (
+	badConnections = 64
+	badCalls       = 32
+)
+
+// badUsers are the numbers of users by role; "none" has none.
+var badUsers = map[string]int{"read": 64301, "agent": 64302, "provider": 64303, "admin": 64304, "none": 64305}
+
+// beBad takes all that a user with a role may have of a berthd, until it is killed. It is
+// nice: what it takes of the machine's processors by itself is not berthd's affair.
+func beBad(role, socket string) {
+	if err := syscall.Setpriority(syscall.PRIO_PROCESS, 0, 19); err != nil {
+		panic(err)
+	}
+	uid := badUsers[role]
+	if err := syscall.Setresgid(uid, uid, uid); err != nil {
+		panic(err)
+	}
+	if err := syscall.Setresuid(uid, uid, uid); err != nil {
+		panic(err)
+	}
+	var conns []*grpc.ClientConn
+	for range badConnections {
+		c, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+		if err != nil {
+			panic(err)
+		}
+		c.Connect()
+		conns = append(conns, c)
+	}
+	fmt.Println("begins")
+	var all sync.WaitGroup
+	for i := range badCalls {
+		all.Go(func() {
+			for n := 0; ; n++ {
+				bad(context.Background(), conns[(i+n*badCalls)%len(conns)], role, i, n)
+			}
+		})
+	}
+	all.Wait()
+}
+
+// crowded is a pod of many containers, and its annotations are as many as can be.
+func crowded(uid string) *typesv1.Pod {
+	p := wirePod(uid)
+	p.Metadata.Annotations = map[string]string{"a": strings.Repeat("x", 200<<10)}
+	for i := range 500 {
+		p.Spec.Containers = append(p.Spec.Containers, &typesv1.Container{
+			Name: fmt.Sprint("c", i), Resources: &typesv1.ResourceRequirements{Requests: map[string]string{"cpu": "1m"}},
+		})
+	}
+	return p
+}
+
+// bad makes the n-th call of a worker; what becomes of it does not matter.
+func bad(ctx context.Context, c *grpc.ClientConn, role string, worker, n int) {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	own := fmt.Sprintf("bad-%d", worker)
+	admission := admissionv1.NewAdmissionServiceClient(c)
+	inspect := inspectv1.NewInspectServiceClient(c)
+	calls := map[string][]func() error{
+		"read": {
+			func() error {
+				_, err := admission.Admit(ctx, &admissionv1.AdmitRequest{Pod: crowded(own), DryRun: true})
+				return err
+			},
+			func() error {
+				_, err := allocationv1.NewAllocationServiceClient(c).List(ctx, &allocationv1.ListRequest{})
+				return err
+			},
+			func() error {
+				_, err := cpuv1.NewCPUServiceClient(c).GetTopologyHints(ctx, &cpuv1.GetTopologyHintsRequest{Pod: crowded(own), Container: "main"})
+				return err
+			},
+			func() error { // more elements than a request may have
+				many := &typesv1.Pod{Spec: &typesv1.PodSpec{Containers: slices.Repeat([]*typesv1.Container{{}}, 500_000)}}
+				_, err := admission.Admit(ctx, &admissionv1.AdmitRequest{Pod: many, DryRun: true})
+				return err
+			},
+		},
+		"agent": {
+			func() error {
+				_, err := admission.Admit(ctx, &admissionv1.AdmitRequest{Pod: oldPod(100_000 + worker)})
+				return err
+			},
+			func() error {
+				_, err := admission.Remove(ctx, &admissionv1.RemoveRequest{PodUid: oldPod(100_000 + worker).GetMetadata().GetUid()})
+				return err
+			},
+		},
+		"provider": {
+			func() error {
+				_, err := hintv1.NewHintBusServiceClient(c).Register(ctx, &hintv1.RegisterRequest{
+					Provider: own, Endpoint: "/nowhere", Mode: hintv1.Mode_MODE_ADVISORY,
+				})
+				return err
+			},
+			func() error {
+				_, err := hintv1.NewHintBusServiceClient(c).Unregister(ctx, &hintv1.UnregisterRequest{Provider: own})
+				return err
+			},
+		},
+		"admin": {
+			func() error { _, err := inspect.Dump(ctx, &inspectv1.DumpRequest{}); return err },
+			func() error { _, err := inspect.Check(ctx, &inspectv1.CheckRequest{}); return err },
+			func() error {
+				_, err := inspect.Import(ctx, &inspectv1.ImportRequest{Kind: "cpu", State: make([]byte, 3<<20), DryRun: true})
+				return err
+			},
+		},
+		"none": {
+			func() error { _, err := admission.Admit(ctx, &admissionv1.AdmitRequest{}); return err },
+		},
+	}[role]
+	_ = calls[n%len(calls)]()
+}
+
+// peak is the most memory that berthd has used so far, in MiB.
+func (n *node) peak(t testing.TB) float64 {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", n.process.Cmd.Process.Pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	kib, err := strconv.Atoi(string(regexp.MustCompile(`VmHWM:\s+(\d+) kB`).FindSubmatch(text)[1]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return float64(kib) / 1024
+}
+
+// beside starts a berthd and a bad user.
+func besideBadUser(t testing.TB, role string) (n *node, begin func() (end func())) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skipf("needs to act as other users, this is user %d", os.Geteuid())
+	}
+	f := newFolders(t)
+	t.Cleanup(f.remove)
+	for _, dir := range []string{f.disk, f.run} {
+		if err := os.Chmod(dir, 0o711); err != nil {
+			t.Fatal(err)
+		}
+	}
+	text := "apiVersion: berth/v1alpha1\nkind: BerthConfiguration\naccess:\n"
+	for role, uid := range badUsers {
+		if role != "none" {
+			text += fmt.Sprintf("- {uid: %d, roles: [%s]}\n", uid, role)
+		}
+	}
+	file := filepath.Join(f.disk, "config.yaml")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	n, _ = start(t, f, "--config", file)
+	return n, func() func() {
+		cmd := exec.Command(os.Args[0])
+		cmd.Env = append(os.Environ(), badUserEnv+"="+role+" "+n.socket)
+		log := rig.Log(filepath.Join(f.disk, "bad"))
+		p := rig.Start(t, cmd, log)
+		end := func() { _ = p.End(os.Kill) }
+		t.Cleanup(end)
+		rig.Eventually(t, time.Minute, "the bad user begins", func() bool { return strings.Contains(log.String(), "begins") })
+		return end
+	}
+}
+
+// BenchmarkBadUser is what one user who takes all that he may have, 64 connections and 32
+// calls at a time, does to root's Admit: ns/op is the 99th percentile beside him, without-ns
+// that without him, times how many times one is of the other, and grown-MiB how much more
+// memory berthd has used at its peak.
+func BenchmarkBadUser(b *testing.B) {
+	for _, role := range []string{"none", "read", "provider", "agent", "admin"} {
+		b.Run("Admit beside a user who may "+role+"/512/berth", func(b *testing.B) {
+			n, begin := besideBadUser(b, role)
+			round := func() (took []time.Duration) {
+				for range 400 {
+					d, err := n.pair(b.Context(), wirePod("root"))
+					if err != nil {
+						b.Fatal(err)
+					}
+					took = append(took, d)
+				}
+				return took
+			}
+			round()
+			without, before := round(), n.peak(b)
+			var beside []time.Duration
+			for b.Loop() {
+				end := begin()
+				beside = append(beside, round()...)
+				end()
+			}
+			b.ReportMetric(float64(p99(beside)), "ns/op")
+			b.ReportMetric(float64(p99(without)), "without-ns")
+			b.ReportMetric(float64(p99(beside))/float64(p99(without)), "times")
+			b.ReportMetric(n.peak(b)-before, "grown-MiB")
+		})
+	}
+}
+
+func p99(list []time.Duration) time.Duration {
+	list = slices.Sorted(slices.Values(list))
+	return list[len(list)*99/100]
+}
+
+// TestBadUser keeps the benchmark honest: each bad user acts, and root is served.
+func TestBadUser(t *testing.T) {
+	t.Parallel()
+	for _, role := range []string{"none", "read"} {
+		n, begin := besideBadUser(t, role)
+		end := begin()
+		for range 3 {
+			if _, err := n.pair(t.Context(), wirePod("root")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		end()
+	}
+}
