@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/berthd/berth/api/manual"
+	"github.com/berthd/berth/api/trust"
 	"github.com/berthd/berth/api/version"
 	"github.com/berthd/berth/clients/berth"
 	"github.com/berthd/berth/clients/berthctl/table"
@@ -214,8 +215,15 @@ func both(ctx context.Context, one, other func(context.Context) error) error {
 // fcntl(2), which belongs to the process: one of flock(2) would be held on by a
 // child that a killed berthlet has just forked.
 func lock(dir string) (unlock func(), err error) {
+	if err := trust.CheckExisting(dir); err != nil {
+		return nil, fmt.Errorf("--state-dir: %w", err)
+	}
 	if err := beneath.Private(dir); err != nil {
 		return nil, err
+	}
+	// Somebody may have made a part of the way a moment before.
+	if err := trust.Check(dir); err != nil {
+		return nil, fmt.Errorf("--state-dir: %w", err)
 	}
 	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 
 	"github.com/berthd/berth/api/config"
 	"github.com/berthd/berth/server/host/confine"
-	"github.com/berthd/berth/server/trust"
+	"github.com/berthd/berth/api/trust"
 )
 
 // need is a capability that a feature rests on.

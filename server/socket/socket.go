@@ -14,7 +14,7 @@ import (
 	"syscall"
 
 	"github.com/berthd/berth/managers/fault"
-	"github.com/berthd/berth/server/trust"
+	"github.com/berthd/berth/api/trust"
 )
 
 // maxPath is how long a socket's path may be: sun_path of unix(7) has 108 bytes,

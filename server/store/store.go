@@ -17,7 +17,7 @@ import (
 	"github.com/berthd/berth/managers/fault"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/server/failpoint"
-	"github.com/berthd/berth/server/trust"
+	"github.com/berthd/berth/api/trust"
 )
 
 // The points of this package, in the order in which a daemon comes to them.

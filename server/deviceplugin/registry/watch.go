@@ -13,7 +13,7 @@ import (
 	"github.com/fsnotify/fsnotify"
 
 	"github.com/berthd/berth/managers/fault"
-	"github.com/berthd/berth/server/trust"
+	"github.com/berthd/berth/api/trust"
 )
 
 // channels gives what Run waits for: the events of the watcher, or the ticks of the poll while there is no watcher.

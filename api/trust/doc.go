@@ -1,10 +1,10 @@
-// Package trust makes directories that berthd can rely on: nobody but root and berthd
-// can change what is in them, or put another directory in their place.
+// Package trust makes directories that berthd and berthlet can rely on: nobody but root and
+// the user they run as can change what is in them, or put another directory in their place.
 //
 // Words:
 //
-//   - trusted: belongs to root or to berthd's user, and only they can write to it. A
-//     group may write that is root's or berthd's own.
+//   - trusted: belongs to root or to the user of this process, and only they can write to it. A
+//     group may write that is root's or that of this process.
 //   - way: every directory from the root of the file system to a directory, with the
 //     links on it and what they lead to. Above the directory itself a directory that
 //     all can write to may have the sticky bit, as /tmp has: there only its owner

@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/berthd/berth/managers/fault"
-	"github.com/berthd/berth/server/trust"
+	"github.com/berthd/berth/api/trust"
 )
 
 func must(t *testing.T, err error) {
