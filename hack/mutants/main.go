@@ -34,7 +34,7 @@ func main() {
 	}
 }
 
-func run(pattern string, parallel int) error {
+func run(pattern string, parallel int) (err error) {
 	only, err := regexp.Compile(pattern)
 	if err != nil {
 		return err
@@ -52,21 +52,24 @@ func run(pattern string, parallel int) error {
 	if w.dir, err = os.MkdirTemp("", "mutants"); err != nil {
 		return err
 	}
-	defer os.RemoveAll(w.dir)
+	defer func() { err = errors.Join(err, os.RemoveAll(w.dir)) }()
 
 	begin := time.Now()
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	tried, missed := 0, 0
-	turns := make(chan int, parallel)
-	for i, m := range mutants {
+	free := make(chan int, parallel) // numbers of workers, by which their files are named
+	for i := range parallel {
+		free <- i
+	}
+	for _, m := range mutants {
 		if !only.MatchString(m.name) && !only.MatchString(m.file) {
 			continue
 		}
 		wg.Go(func() {
-			turns <- i
-			defer func() { <-turns }()
-			text, ok := w.try(i, m)
+			worker := <-free
+			defer func() { free <- worker }()
+			text, ok := w.try(worker, m)
 			mu.Lock()
 			defer mu.Unlock()
 			if tried++; !ok {
@@ -87,7 +90,7 @@ func run(pattern string, parallel int) error {
 type workspace struct{ root, dir string }
 
 // try plants one defect and says what found it.
-func (w workspace) try(i int, m mutant) (found string, ok bool) {
+func (w workspace) try(worker int, m mutant) (found string, ok bool) {
 	file := filepath.Join(w.root, m.file)
 	source, err := os.ReadFile(file)
 	if err != nil {
@@ -96,7 +99,7 @@ func (w workspace) try(i int, m mutant) (found string, ok bool) {
 	if n := strings.Count(string(source), m.old); n != 1 {
 		return fmt.Sprintf("STALE: its text is there %d times", n), false
 	}
-	at := filepath.Join(w.dir, fmt.Sprint(i))
+	at := filepath.Join(w.dir, fmt.Sprint(worker))
 	planted, overlay, program := at+".go", at+".json", at+".bin"
 	replace, err := json.Marshal(map[string]map[string]string{"Replace": {file: planted}})
 	if err != nil {
@@ -113,7 +116,6 @@ func (w workspace) try(i int, m mutant) (found string, ok bool) {
 	if out, err := build.CombinedOutput(); err != nil {
 		return "BROKEN: " + string(out), false
 	}
-	defer os.Remove(program)
 	for _, suite := range m.suites {
 		judge := exec.Command(program, "-suite", suite)
 		judge.Dir = w.root
