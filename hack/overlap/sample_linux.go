@@ -25,7 +25,6 @@ type sampler struct {
 type seen struct {
 	since     time.Duration
 	container string
-	threads   []int
 }
 
 func newSampler(c Config) *sampler {
