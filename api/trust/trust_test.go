@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/berthd/berth/managers/fault"
 	"github.com/berthd/berth/api/trust"
+	"github.com/berthd/berth/managers/fault"
 )
 
 func must(t *testing.T, err error) {

@@ -11,8 +11,8 @@ import (
 	"strings"
 
 	"github.com/berthd/berth/api/config"
-	"github.com/berthd/berth/server/host/confine"
 	"github.com/berthd/berth/api/trust"
+	"github.com/berthd/berth/server/host/confine"
 )
 
 // need is a capability that a feature rests on.

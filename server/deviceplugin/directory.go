@@ -6,9 +6,9 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/berthd/berth/api/trust"
 	"github.com/berthd/berth/managers/fault"
 	"github.com/berthd/berth/server/socket"
-	"github.com/berthd/berth/api/trust"
 )
 
 // deprecation is a file that Kubernetes' own plugin stub takes for a sign that

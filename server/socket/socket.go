@@ -13,8 +13,8 @@ import (
 	"sync/atomic"
 	"syscall"
 
-	"github.com/berthd/berth/managers/fault"
 	"github.com/berthd/berth/api/trust"
+	"github.com/berthd/berth/managers/fault"
 )
 
 // maxPath is how long a socket's path may be: sun_path of unix(7) has 108 bytes,

@@ -14,10 +14,10 @@ import (
 	"go.etcd.io/bbolt"
 	bbolterrors "go.etcd.io/bbolt/errors"
 
+	"github.com/berthd/berth/api/trust"
 	"github.com/berthd/berth/managers/fault"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/server/failpoint"
-	"github.com/berthd/berth/api/trust"
 )
 
 // The points of this package, in the order in which a daemon comes to them.

@@ -12,8 +12,8 @@ import (
 
 	"github.com/fsnotify/fsnotify"
 
-	"github.com/berthd/berth/managers/fault"
 	"github.com/berthd/berth/api/trust"
+	"github.com/berthd/berth/managers/fault"
 )
 
 // channels gives what Run waits for: the events of the watcher, or the ticks of the poll while there is no watcher.
