@@ -81,7 +81,9 @@ func run(ctx context.Context, sources config.Sources, hook failpoint.Hook) error
 		return err
 	}
 	log := logger(c.Log.Level, c.Log.Format)
-	// Signals are caught in what this leaves, which is a new program.
+	// Signals are caught in what this leaves, which is a new program. Until then those
+	// that never end berthd are ignored: that outlives the change of programs.
+	signal.Ignore(append(unsupported, syscall.SIGPIPE)...)
 	if err := app.Confine(ctx, c, []string{sources.BerthFile, sources.KubeletFile}, log); err != nil {
 		return err
 	}

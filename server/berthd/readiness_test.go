@@ -106,7 +106,7 @@ func TestRemovedSocketsComeBack(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, "--http", "127.0.0.1:0")
 	d := n.start()
-	modes := map[string]fs.FileMode{"berth.sock": 0o666, "pod-resources/kubelet.sock": 0o755, "device-plugins/kubelet.sock": 0o755}
+	modes := map[string]fs.FileMode{"berth.sock": 0o660, "pod-resources/kubelet.sock": 0o755, "device-plugins/kubelet.sock": 0o755}
 	d.plugin("g0@0")
 	for name, mode := range modes {
 		path := filepath.Join(n.root, name)
