@@ -22,7 +22,7 @@ step "go.mod"
 go mod tidy -diff || { echo "run go mod tidy"; exit 1; }
 
 step "house rules"
-go test ./hack/house
+go test ./hack/archtest
 
 # vet compiles the tests too. One system after another: each build uses every core.
 step "builds for other systems"

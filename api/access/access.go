@@ -11,7 +11,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 // Role is what a peer may do.
@@ -55,14 +55,14 @@ func Validate(path string, grants []Grant) error {
 			}
 		}
 		if named != 1 {
-			return fault.Invalidf("%s: expected exactly one of uid, gid, user and group", at)
+			return errdefs.Invalidf("%s: expected exactly one of uid, gid, user and group", at)
 		}
 		if len(g.Roles) == 0 {
-			return fault.Invalidf("%s.roles: expected at least one of %q", at, Roles())
+			return errdefs.Invalidf("%s.roles: expected at least one of %q", at, Roles())
 		}
 		for j, r := range g.Roles {
 			if !slices.Contains(Roles(), r) {
-				return fault.Invalidf("%s.roles[%d]: %q is none of %q", at, j, r, Roles())
+				return errdefs.Invalidf("%s.roles[%d]: %q is none of %q", at, j, r, Roles())
 			}
 		}
 	}

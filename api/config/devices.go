@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/berthd/berth/managers/admission"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/workload"
 )
 
@@ -41,7 +41,7 @@ const (
 )
 
 // validateDevices checks what needs no machine.
-func (c Config) validateDevices(vs *fault.Violations, oneOf func(field, got string, allowed ...string)) {
+func (c Config) validateDevices(vs *errdefs.Violations, oneOf func(field, got string, allowed ...string)) {
 	oneOf("devices.unknown", c.Devices.Unknown, UnknownDefer, UnknownReject, UnknownIgnore)
 	if c.Devices.RegistrationGrace.Duration < 0 {
 		vs.Addf("devices.registrationGrace", "%s: expected a duration such as 60s, or 0 for none", c.Devices.RegistrationGrace.Duration)

@@ -3,7 +3,7 @@ package config
 import (
 	"testing"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 // FuzzApplyBerth: any text is read or refused by its fields, and what is read
@@ -19,8 +19,8 @@ func FuzzApplyBerth(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		c := Default()
 		if err := c.ApplyBerth("x", []byte(text)); err != nil {
-			if fault.ClassOf(err) != fault.Invalid {
-				t.Fatalf("%v is of class %v", err, fault.ClassOf(err))
+			if errdefs.ClassOf(err) != errdefs.Invalid {
+				t.Fatalf("%v is of class %v", err, errdefs.ClassOf(err))
 			}
 			return
 		}
@@ -50,8 +50,8 @@ func FuzzApplyKubelet(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		c := Default()
-		if _, err := c.ApplyKubelet("x", []byte(text)); err != nil && fault.ClassOf(err) != fault.Invalid {
-			t.Fatalf("%v is of class %v", err, fault.ClassOf(err))
+		if _, err := c.ApplyKubelet("x", []byte(text)); err != nil && errdefs.ClassOf(err) != errdefs.Invalid {
+			t.Fatalf("%v is of class %v", err, errdefs.ClassOf(err))
 		}
 		_ = c.Validate()
 	})

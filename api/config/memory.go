@@ -9,7 +9,7 @@ import (
 
 	kubelet "k8s.io/kubelet/config/v1beta1"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/managers/memory"
 	"github.com/berthd/berth/managers/node"
@@ -58,7 +58,7 @@ func ParseReservedMemory(text string) ([]ReservedMemory, error) {
 	var out []ReservedMemory
 	for entry := range strings.SplitSeq(text, ";") {
 		wrong := func() error {
-			return fault.Invalidf("%q: expected numaNodeID:type=quantity[,type=quantity...]", entry)
+			return errdefs.Invalidf("%q: expected numaNodeID:type=quantity[,type=quantity...]", entry)
 		}
 		id, list, ok := strings.Cut(entry, ":")
 		node, err := strconv.ParseInt(id, 10, 32)
@@ -95,7 +95,7 @@ func (c *Config) takeMemory(k *kubelet.KubeletConfiguration) {
 }
 
 // validateMemory checks what needs no machine.
-func (c Config) validateMemory(vs *fault.Violations, oneOf func(field, got string, allowed ...string)) {
+func (c Config) validateMemory(vs *errdefs.Violations, oneOf func(field, got string, allowed ...string)) {
 	oneOf("memory.policy", c.Memory.Policy, memory.PolicyNone, memory.PolicyStatic)
 	oneOf("memory.checkFreeHugePages", c.Memory.CheckFreeHugePages, PagesIgnore, PagesDefer, PagesReject)
 	if c.Memory.CheckFreeHugePages == PagesDefer && !c.Verdicts.Deferred {
@@ -111,7 +111,7 @@ func (c Config) validateMemory(vs *fault.Violations, oneOf func(field, got strin
 // the whole node.
 func (c Config) reservedMemory() ([]memory.Reservation, error) {
 	var out []memory.Reservation
-	var vs fault.Violations
+	var vs errdefs.Violations
 	sums := map[workload.Resource]workload.Exact{}
 	for i, r := range c.Memory.Reserved {
 		for _, name := range slices.Sorted(maps.Keys(r.Limits)) {

@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/berthd/berth/managers/cpu"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/node"
 	"github.com/berthd/berth/managers/workload"
 )
@@ -51,7 +51,7 @@ func (r Reserved) Eviction() map[string]string {
 // names it in errors.
 func amounts(field string, given map[string]string) (out, excess workload.Quantities, err error) {
 	out = make(workload.Quantities, len(given))
-	var vs fault.Violations
+	var vs errdefs.Violations
 	for _, name := range slices.Sorted(maps.Keys(given)) {
 		n, err := amount(workload.Resource(name), given[name])
 		if err != nil {
@@ -72,12 +72,12 @@ func amounts(field string, given map[string]string) (out, excess workload.Quanti
 func amount(name workload.Resource, text string) (workload.Exact, error) {
 	q, err := resource.ParseQuantity(text)
 	if err != nil {
-		return workload.Exact{}, fault.Invalidf("%q: expected a quantity such as 500m or 1Gi", text)
+		return workload.Exact{}, errdefs.Invalidf("%q: expected a quantity such as 500m or 1Gi", text)
 	}
 	d := q.AsDec()
 	n, excess, ok := workload.RoundUp(name, d.UnscaledBig(), int(d.Scale()))
 	if !ok || n < 0 {
-		return workload.Exact{}, fault.Invalidf("%q: expected a quantity that is not negative and fits into 64 bits", text)
+		return workload.Exact{}, errdefs.Invalidf("%q: expected a quantity that is not negative and fits into 64 bits", text)
 	}
 	return workload.Exact{Whole: n, Excess: excess}, nil
 }

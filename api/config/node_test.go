@@ -6,7 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"pgregory.net/rapid"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/machine/machinetest"
 	"github.com/berthd/berth/managers/memory"
 	"github.com/berthd/berth/managers/node"
@@ -52,7 +52,7 @@ func TestReservationsAddUpAsTheKubeletsDo(t *testing.T) {
 		reserved, rest := kubeletSums(resource.NewQuantity(memories, resource.BinarySI), system, kube, eviction)
 		_, limit := kubeletSums(resource.NewQuantity(memories, resource.BinarySI), system, kube)
 		if tooMuch := reserved.CmpInt64(memories) > 0 || reservedCPU.CmpInt64(cpus) > 0; tooMuch || err != nil {
-			if !tooMuch || fault.ClassOf(err) != fault.Invalid {
+			if !tooMuch || errdefs.ClassOf(err) != errdefs.Invalid {
 				t.Fatalf("reserved %s of cpu and %s of memory: %v", &reservedCPU, &reserved, err)
 			}
 			return

@@ -7,7 +7,7 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 // Policy is the part of a configuration that can be changed while berthd runs. Its
@@ -55,7 +55,7 @@ func ReadPolicy(text []byte) (p Policy, err error) {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&p); err != nil {
-		return p, fault.Invalidf("read the policy that was kept: %w", err)
+		return p, errdefs.Invalidf("read the policy that was kept: %w", err)
 	}
 	return p, nil
 }

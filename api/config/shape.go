@@ -12,14 +12,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/berthd/berth/managers/cpuset"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 // shape holds a document against the type that it is read into. The decoders say
 // that something does not fit; this says what, by the paths of the fields, and all
 // of it at once.
 type shape struct {
-	unknown, misfits fault.Violations
+	unknown, misfits errdefs.Violations
 }
 
 // walk looks at one value, which encoding/json has decoded; nil, which leaves a

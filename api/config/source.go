@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/berthd/berth/managers/cpuset"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/node"
 	"github.com/berthd/berth/managers/topology"
 )
@@ -29,11 +29,11 @@ const (
 // as encoding/json would.
 func parse(path string, data []byte, apiVersion, kind string) (map[string]any, error) {
 	if found := documents(data); found > 1 {
-		return nil, fault.Invalidf("%s: expected one document, found %d", path, found)
+		return nil, errdefs.Invalidf("%s: expected one document, found %d", path, found)
 	}
 	text, err := yaml.YAMLToJSONStrict(data)
 	if err != nil {
-		return nil, fault.Invalidf("%s: %w", path, err)
+		return nil, errdefs.Invalidf("%s: %w", path, err)
 	}
 	return object(path, text, apiVersion, kind)
 }
@@ -73,16 +73,16 @@ func object(path string, text []byte, apiVersion, kind string) (map[string]any, 
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	decoder.UseNumber()
 	if err := decoder.Decode(&value); err != nil {
-		return nil, fault.Invalidf("%s: %w", path, err)
+		return nil, errdefs.Invalidf("%s: %w", path, err)
 	}
 	doc, ok := value.(map[string]any)
 	if !ok && value != nil {
-		return nil, fault.Invalidf("%s: expected an object with apiVersion %s and kind %s", path, apiVersion, kind)
+		return nil, errdefs.Invalidf("%s: expected an object with apiVersion %s and kind %s", path, apiVersion, kind)
 	}
 	haveVersion, _ := doc["apiVersion"].(string)
 	haveKind, _ := doc["kind"].(string)
 	if haveVersion != apiVersion || haveKind != kind {
-		return nil, fault.Invalidf("%s: expected apiVersion %s and kind %s, got %q and %q", path, apiVersion, kind, haveVersion, haveKind)
+		return nil, errdefs.Invalidf("%s: expected apiVersion %s and kind %s, got %q and %q", path, apiVersion, kind, haveVersion, haveKind)
 	}
 	return doc, nil
 }
@@ -101,7 +101,7 @@ func readKubelet(path string, data []byte) (k kubelet.KubeletConfiguration, note
 	text, strict := yaml.YAMLToJSONStrict(data)
 	if strict != nil {
 		if text, err = yaml.YAMLToJSON(data); err != nil {
-			return k, nil, fault.Invalidf("%s: %w", path, err)
+			return k, nil, errdefs.Invalidf("%s: %w", path, err)
 		}
 		_, twice, _ := strings.Cut(strict.Error(), "\n")
 		for line := range strings.Lines(twice) {
@@ -126,7 +126,7 @@ func readKubelet(path string, data []byte) (k kubelet.KubeletConfiguration, note
 		err = yaml.Unmarshal(text, &k)
 	}
 	if err != nil {
-		return k, nil, fault.Invalidf("%s: %w", path, err)
+		return k, nil, errdefs.Invalidf("%s: %w", path, err)
 	}
 	return k, notes, nil
 }
@@ -145,7 +145,7 @@ func (c *Config) ApplyBerth(path string, data []byte) error {
 		return err
 	}
 	if err := yaml.UnmarshalStrict(data, c); err != nil {
-		return fault.Invalidf("%s: %w", path, err)
+		return errdefs.Invalidf("%s: %w", path, err)
 	}
 	return nil
 }
@@ -167,10 +167,10 @@ func (c *Config) ApplyKubelet(path string, data []byte) (notes []string, err err
 	takeMap(&c.Reserved.System, k.SystemReserved)
 	takeMap(&c.Reserved.Kube, k.KubeReserved)
 	if k.CgroupsPerQOS != nil && !*k.CgroupsPerQOS {
-		return nil, fault.Invalidf("%s: cgroupsPerQOS is false, but berth keeps every pod in a cgroup of its own: without one it could not tell what of a pod still runs", path)
+		return nil, errdefs.Invalidf("%s: cgroupsPerQOS is false, but berth keeps every pod in a cgroup of its own: without one it could not tell what of a pod still runs", path)
 	}
 	if k.SystemCgroups != "" && k.CgroupRoot == "" {
-		return nil, fault.Invalidf("%s: systemCgroups needs cgroupRoot", path)
+		return nil, errdefs.Invalidf("%s: systemCgroups needs cgroupRoot", path)
 	}
 	c.takeNode(&k)
 	c.takeMemory(&k)
@@ -178,7 +178,7 @@ func (c *Config) ApplyKubelet(path string, data []byte) (notes []string, err err
 	c.Verdicts.Deferred, c.Devices.Unknown = false, UnknownIgnore
 	if k.ReservedSystemCPUs != "" {
 		if c.Reserved.CPUs, err = cpuset.Parse(k.ReservedSystemCPUs); err != nil {
-			return nil, fault.Invalidf("%s: reservedSystemCPUs: %w", path, err)
+			return nil, errdefs.Invalidf("%s: reservedSystemCPUs: %w", path, err)
 		}
 	}
 	take(&c.Cgroups.Root, k.CgroupRoot)

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 // TestKubeletFileIsTakenAsItIs: what a kubelet only warns of, or does not look at,
@@ -68,7 +68,7 @@ func TestKubeletFileIsTakenAsItIs(t *testing.T) {
 		"an unknown field with an end that lacks": head + "bogus: {\n",
 	} {
 		c := Default()
-		if notes, err := c.ApplyKubelet("f", []byte(text)); fault.ClassOf(err) != fault.Invalid || notes != nil || !strings.HasPrefix(err.Error(), "f") {
+		if notes, err := c.ApplyKubelet("f", []byte(text)); errdefs.ClassOf(err) != errdefs.Invalid || notes != nil || !strings.HasPrefix(err.Error(), "f") {
 			t.Errorf("%s: %q, %v; want class invalid", name, notes, err)
 		}
 	}
@@ -100,7 +100,7 @@ func TestDocumentsAreCounted(t *testing.T) {
 			if err != nil || c.CPU.Policy != "static" {
 				t.Errorf("%s: policy %s, %v", name, c.CPU.Policy, err)
 			}
-		case fault.ClassOf(err) != fault.Invalid || !strings.Contains(err.Error(), row.want):
+		case errdefs.ClassOf(err) != errdefs.Invalid || !strings.Contains(err.Error(), row.want):
 			t.Errorf("%s: %v, want %s", name, err, row.want)
 		}
 	}

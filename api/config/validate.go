@@ -11,11 +11,11 @@ import (
 	"github.com/berthd/berth/api/access"
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/cpu"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/machine"
+	"github.com/berthd/berth/managers/managerset"
 	"github.com/berthd/berth/managers/numa"
-	"github.com/berthd/berth/managers/panel"
 	"github.com/berthd/berth/managers/qos"
 	"github.com/berthd/berth/managers/topology"
 	"github.com/berthd/berth/managers/workload"
@@ -24,7 +24,7 @@ import (
 // Validate checks everything that can be checked without the machine and its
 // files; the managers' constructors check the rest.
 func (c Config) Validate() error {
-	var vs fault.Violations
+	var vs errdefs.Violations
 	oneOf := func(field, got string, allowed ...string) {
 		if !slices.Contains(allowed, got) {
 			vs.Addf(field, "expected one of %s, got %q", strings.Join(allowed, ", "), got)
@@ -39,7 +39,7 @@ func (c Config) Validate() error {
 	c.validateMemory(&vs, oneOf)
 	oneOf("topology.policy", string(c.Topology.Policy), string(topology.None), string(topology.BestEffort), string(topology.Restricted), string(topology.SingleNUMANode))
 	oneOf("topology.scope", c.Topology.Scope, string(hint.ContainerScope), string(hint.PodScope))
-	if !slices.ContainsFunc(vs, func(v fault.Violation) bool { return strings.HasPrefix(v.Field, "topology.") }) {
+	if !slices.ContainsFunc(vs, func(v errdefs.Violation) bool { return strings.HasPrefix(v.Field, "topology.") }) {
 		if _, err := topology.New(c.TopologyConfig(), 0, numa.Distances{}); err != nil {
 			vs.Addf("topology.options", "%v", err)
 		}
@@ -109,13 +109,13 @@ func (c Config) Validate() error {
 	}
 	include(&vs, "node", err)
 	c.validateCgroups(&vs)
-	slices.SortStableFunc(vs, func(a, b fault.Violation) int { return strings.Compare(a.Field, b.Field) })
+	slices.SortStableFunc(vs, func(a, b errdefs.Violation) int { return strings.Compare(a.Field, b.Field) })
 	return vs.Err("configuration")
 }
 
 // validateCgroups checks what goes for every kernel: a tree of version 2 can have
 // all that a configuration may ask for.
-func (c Config) validateCgroups(vs *fault.Violations) {
+func (c Config) validateCgroups(vs *errdefs.Violations) {
 	driver := cgroup.Driver(c.Cgroups.Driver)
 	if _, err := cgroup.NewLayout(c.Cgroups.Root, driver); err != nil {
 		include(vs, "cgroups.root", err)
@@ -148,8 +148,8 @@ var places = map[string]string{
 
 // include notes what a manager found wrong in its part; field is where it lies if
 // the manager does not say.
-func include(vs *fault.Violations, field string, err error) {
-	var wrong *fault.Error
+func include(vs *errdefs.Violations, field string, err error) {
+	var wrong *errdefs.Error
 	switch {
 	case err == nil:
 	case errors.As(err, &wrong) && len(wrong.Fields) > 0:
@@ -169,7 +169,7 @@ func include(vs *fault.Violations, field string, err error) {
 }
 
 // validateOrder insists on every built-in provider once.
-func (c Config) validateOrder(vs *fault.Violations) {
+func (c Config) validateOrder(vs *errdefs.Violations) {
 	builtIn := Default().Providers.Order
 	got := slices.Sorted(slices.Values(c.Providers.Order))
 	want := slices.Sorted(slices.Values(builtIn))
@@ -223,25 +223,25 @@ func (c Config) CPUConfig() (cpu.Config, error) {
 	}, nil
 }
 
-// Panel is what the managers that decide on a machine are built from.
-func (c Config) Panel(m *machine.Topology) (panel.Config, error) {
+// ManagerSet is what the managers that decide on a machine are built from.
+func (c Config) ManagerSet(m *machine.Topology) (managerset.Config, error) {
 	cpus, err := c.CPUConfig()
 	if err != nil {
-		return panel.Config{}, err
+		return managerset.Config{}, err
 	}
 	mem, err := c.MemoryConfig(m)
 	if err != nil {
-		return panel.Config{}, err
+		return managerset.Config{}, err
 	}
 	digest, err := c.Digest()
 	if err != nil {
-		return panel.Config{}, err
+		return managerset.Config{}, err
 	}
 	whole, err := c.NodeConfig()
 	if err != nil {
-		return panel.Config{}, err
+		return managerset.Config{}, err
 	}
-	return panel.Config{
+	return managerset.Config{
 		CPU: cpus, Memory: mem, Topology: c.TopologyConfig(), Node: whole, Fit: c.Node.Fit,
 		Order: c.Providers.Order, Digest: digest,
 	}, nil
@@ -261,7 +261,7 @@ func (c Config) WorkloadFeatures() workload.Features {
 }
 
 // placeOf checks the name of a cgroup that processes are moved to.
-func placeOf(field, name string, vs *fault.Violations) {
+func placeOf(field, name string, vs *errdefs.Violations) {
 	path := cgroup.ParseCgroupfs(name)
 	switch err := path.Check(); {
 	case name == "":

@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 )
 
@@ -69,7 +69,7 @@ const maxListed = 1 << 16
 
 // ReadAnswers reads a provider's answers; path names them in errors.
 func ReadAnswers(path string, answers []*typesv1.Answer) ([]hint.ResourceAnswer, error) {
-	var vs fault.Violations
+	var vs errdefs.Violations
 	out := make([]hint.ResourceAnswer, len(answers))
 	for i, m := range answers {
 		at := fmt.Sprintf("%s[%d]", path, i)
@@ -101,7 +101,7 @@ func ReadAnswers(path string, answers []*typesv1.Answer) ([]hint.ResourceAnswer,
 	return out, vs.Err("request")
 }
 
-func readHints(path string, hints []*typesv1.Hint, vs *fault.Violations) []hint.Hint {
+func readHints(path string, hints []*typesv1.Hint, vs *errdefs.Violations) []hint.Hint {
 	if len(hints) == 0 {
 		return nil
 	}
@@ -115,12 +115,12 @@ func readHints(path string, hints []*typesv1.Hint, vs *fault.Violations) []hint.
 
 // ReadHint reads the hint that a plan is to follow; path names it in errors.
 func ReadHint(path string, m *typesv1.Hint) (hint.Hint, error) {
-	var vs fault.Violations
+	var vs errdefs.Violations
 	h := readHint(path, m, &vs)
 	return h, vs.Err("request")
 }
 
-func readHint(path string, m *typesv1.Hint, vs *fault.Violations) hint.Hint {
+func readHint(path string, m *typesv1.Hint, vs *errdefs.Violations) hint.Hint {
 	h := hint.Hint{
 		Any: m.GetNodes() == nil, Preferred: m.GetPreferred(),
 		Nodes: readMask(path+".nodes", m.GetNodes(), vs),

@@ -9,14 +9,14 @@ import (
 	cgroupv1 "github.com/berthd/berth/api/berth/cgroup/v1"
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/cpuset"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/numa"
 )
 
 // CgroupName reads the name of a cgroup from a field of a request. Errors are of
 // class Invalid and name the field.
 func CgroupName(field, name string) (cgroup.Name, error) {
-	var vs fault.Violations
+	var vs errdefs.Violations
 	n := cgroup.ParseCgroupfs(name)
 	switch {
 	case name == "":
@@ -59,7 +59,7 @@ func ReadCgroupValues(path string, m *cgroupv1.Values) (cgroup.Values, error) {
 	if m == nil {
 		return cgroup.Values{}, nil
 	}
-	var vs fault.Violations
+	var vs errdefs.Violations
 	v := cgroup.Values{
 		CPUShares: m.CpuShares, CPUWeight: m.CpuWeight, CPUQuotaUS: m.CpuQuotaUs, CPUPeriodUS: m.CpuPeriodUs,
 		MemoryBytes: m.MemoryBytes, MemorySwapBytes: m.MemorySwapBytes, PIDs: m.Pids,
@@ -108,13 +108,13 @@ func controlFile(name string) bool {
 	return true
 }
 
-func inRange(vs *fault.Violations, field string, n *uint64, least, most uint64) {
+func inRange(vs *errdefs.Violations, field string, n *uint64, least, most uint64) {
 	if n != nil && (*n < least || *n > most) {
 		vs.Addf(field, "is %d, expected %d to %d", *n, least, most)
 	}
 }
 
-func atLeast(vs *fault.Violations, field string, n *int64, least int64) {
+func atLeast(vs *errdefs.Violations, field string, n *int64, least int64) {
 	if n != nil && *n < least && *n != cgroup.Unlimited {
 		vs.Addf(field, "is %d, expected at least %d, or %d for no limit", *n, least, cgroup.Unlimited)
 	}

@@ -14,7 +14,7 @@ import (
 	cgroupv1 "github.com/berthd/berth/api/berth/cgroup/v1"
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/cpuset"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/numa"
 )
 
@@ -82,8 +82,8 @@ func TestBadCgroupValues(t *testing.T) {
 		CpusetCpus:     "3-1", CpusetMems: "x",
 	}
 	_, err := ReadCgroupValues("values", m)
-	fe := new(fault.Error)
-	if !errors.As(err, &fe) || fe.Class != fault.Invalid {
+	fe := new(errdefs.Error)
+	if !errors.As(err, &fe) || fe.Class != errdefs.Invalid {
 		t.Fatalf("got %v", err)
 	}
 	var fields []string
@@ -112,7 +112,7 @@ func TestCgroupName(t *testing.T) {
 		}
 	}
 	for _, text := range []string{"", "/a//b", "/a/", "/a/../b", "/" + strings.Repeat("a/", 3000)} {
-		if _, err := CgroupName("name", text); fault.ClassOf(err) != fault.Invalid {
+		if _, err := CgroupName("name", text); errdefs.ClassOf(err) != errdefs.Invalid {
 			t.Errorf("%.20q: %v", text, err)
 		}
 	}

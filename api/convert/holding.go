@@ -8,7 +8,7 @@ import (
 	hintv1 "github.com/berthd/berth/api/berth/hint/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/managers/cpuset"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/workload"
 )
@@ -36,7 +36,7 @@ func Holdings(view *ledger.View, provider string) []*hintv1.Holding {
 // claims; path names them in errors. Of the pods' specifications they have the
 // names of the containers that hold something.
 func ReadHoldings(path string, holdings []*hintv1.Holding) ([]*ledger.Pod, error) {
-	var vs fault.Violations
+	var vs errdefs.Violations
 	out := make([]*ledger.Pod, len(holdings))
 	for i, h := range holdings {
 		at := fmt.Sprintf("%s[%d]", path, i)
@@ -64,12 +64,12 @@ func ReadHoldings(path string, holdings []*hintv1.Holding) ([]*ledger.Pod, error
 // ReadClaims reads claims of an outside provider, which are on devices or have
 // bytes of its own; path names them in errors.
 func ReadClaims(path string, claims []*typesv1.Claim) ([]ledger.Claim, error) {
-	var vs fault.Violations
+	var vs errdefs.Violations
 	out := readClaims(path, claims, &vs)
 	return out, vs.Err("request")
 }
 
-func readClaims(path string, claims []*typesv1.Claim, vs *fault.Violations) []ledger.Claim {
+func readClaims(path string, claims []*typesv1.Claim, vs *errdefs.Violations) []ledger.Claim {
 	out := make([]ledger.Claim, len(claims))
 	for i, m := range claims {
 		at := fmt.Sprintf("%s[%d]", path, i)
@@ -100,7 +100,7 @@ func readClaims(path string, claims []*typesv1.Claim, vs *fault.Violations) []le
 // ReadPlan reads claims of any provider, as berthd itself tells them; path names
 // them in errors.
 func ReadPlan(path string, claims []*typesv1.Claim) ([]ledger.Claim, error) {
-	var vs fault.Violations
+	var vs errdefs.Violations
 	out := make([]ledger.Claim, len(claims))
 	for i, m := range claims {
 		at := fmt.Sprintf("%s[%d]", path, i)
@@ -129,7 +129,7 @@ func ReadPlan(path string, claims []*typesv1.Claim) ([]ledger.Claim, error) {
 	return out, vs.Err("request")
 }
 
-func readDevices(path string, devices []*typesv1.Device, vs *fault.Violations) *ledger.Devices {
+func readDevices(path string, devices []*typesv1.Device, vs *errdefs.Violations) *ledger.Devices {
 	if len(devices) == 0 {
 		vs.Addf(path, "expected at least one device")
 	}

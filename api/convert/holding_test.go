@@ -62,7 +62,7 @@ func TestHoldings(t *testing.T) {
 	}
 }
 
-func TestReadClaimsOfOutsiders(t *testing.T) {
+func TestReadClaimsOfExternalProviders(t *testing.T) {
 	t.Parallel()
 	claim := func(change func(*typesv1.Claim)) *typesv1.Claim {
 		c := &typesv1.Claim{PodUid: "u", Provider: "nic", Resource: "example.com/nic", Opaque: []byte("1")}

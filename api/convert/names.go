@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 // maxName is above the length of every name that a request can carry rightly,
@@ -13,8 +13,8 @@ const maxName = 512
 
 // Names checks names that a request must carry, given as pairs of field and
 // value, and notes those that are missing or longer than any name.
-func Names(fieldsAndValues ...string) fault.Violations {
-	var vs fault.Violations
+func Names(fieldsAndValues ...string) errdefs.Violations {
+	var vs errdefs.Violations
 	for i := 0; i+1 < len(fieldsAndValues); i += 2 {
 		switch field, n := fieldsAndValues[i], len(fieldsAndValues[i+1]); {
 		case n == 0:
@@ -33,8 +33,8 @@ const shownUIDs = 8
 // UIDs checks a list of pods' uids. Blanks and slashes show that it is a list of
 // something else, a table of pods or their names, and who is not in it ends. Pods
 // that are nothing to berth may be in it, whatever their uids are.
-func UIDs(field string, uids []string) fault.Violations {
-	var vs fault.Violations
+func UIDs(field string, uids []string) errdefs.Violations {
+	var vs errdefs.Violations
 	for i, uid := range uids {
 		at := fmt.Sprintf("%s[%d]", field, i)
 		if vs = append(vs, Names(at, uid)...); strings.ContainsAny(uid, " \t\r\n/") {

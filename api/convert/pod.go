@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/workload"
 )
 
@@ -37,7 +37,7 @@ func (r Reader) Pod(m *typesv1.Pod) (workload.Pod, error) {
 // Unchecked reads a pod for somebody who checks it by workload.Validate: its errors
 // are those of Pod, but a pod that can be read gives none.
 func (r Reader) Unchecked(m *typesv1.Pod) (workload.Pod, error) {
-	var vs fault.Violations
+	var vs errdefs.Violations
 	if m == nil {
 		vs.Addf("pod", "is required")
 		return workload.Pod{}, vs.Err("request")
@@ -70,7 +70,7 @@ func (r Reader) Unchecked(m *typesv1.Pod) (workload.Pod, error) {
 }
 
 // count refuses a pod with too many containers before anything is made of them.
-func (r Reader) count(spec *typesv1.PodSpec, vs *fault.Violations) {
+func (r Reader) count(spec *typesv1.PodSpec, vs *errdefs.Violations) {
 	most := cmp.Or(r.Bounds.Containers, workload.DefaultMaxContainers)
 	if n := len(spec.GetInitContainers()) + len(spec.GetContainers()); n > most {
 		vs.Addf("pod.spec.containers", "%d containers are more than the %d that are allowed", n, most)
@@ -78,7 +78,7 @@ func (r Reader) count(spec *typesv1.PodSpec, vs *fault.Violations) {
 }
 
 // readPod copies the fields; amounts that cannot be read are noted.
-func readPod(m *typesv1.Pod, vs *fault.Violations) workload.Pod {
+func readPod(m *typesv1.Pod, vs *errdefs.Violations) workload.Pod {
 	meta, spec := m.GetMetadata(), m.GetSpec()
 	p := workload.Pod{
 		UID: meta.GetUid(), Namespace: meta.GetNamespace(), Name: meta.GetName(),
@@ -122,7 +122,7 @@ func readPod(m *typesv1.Pod, vs *fault.Violations) workload.Pod {
 	return p
 }
 
-func readContainer(m *typesv1.Container, role workload.Role, path string, vs *fault.Violations) workload.Container {
+func readContainer(m *typesv1.Container, role workload.Role, path string, vs *errdefs.Violations) workload.Container {
 	c := workload.Container{Name: m.GetName(), Role: role}
 	var excess workload.Excess
 	c.Requests, excess.Requests = quantities(m.GetResources().GetRequests(), workload.QuantityPath(path, workload.Requests), vs)
@@ -151,7 +151,7 @@ func orNil(e workload.Excess) *workload.Excess {
 
 // quantities reads amounts in Kubernetes' grammar. What cannot be read is noted
 // under its path and left out.
-func quantities(texts map[string]string, path func(workload.Resource) string, vs *fault.Violations) (amounts, excess workload.Quantities) {
+func quantities(texts map[string]string, path func(workload.Resource) string, vs *errdefs.Violations) (amounts, excess workload.Quantities) {
 	if len(texts) == 0 {
 		return nil, nil
 	}

@@ -13,7 +13,7 @@ import (
 
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/api/convert"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/workload"
 )
 
@@ -206,8 +206,8 @@ func TestViolationsCarryTheirPaths(t *testing.T) {
 }
 
 // fields returns the violations that an error carries.
-func fields(err error) []fault.Violation {
-	if fe := new(fault.Error); errors.As(err, &fe) {
+func fields(err error) []errdefs.Violation {
+	if fe := new(errdefs.Error); errors.As(err, &fe) {
 		return fe.Fields
 	}
 	return nil
@@ -216,7 +216,7 @@ func fields(err error) []fault.Violation {
 // violations prints what an error of class Invalid found.
 func violations(t *testing.T, err error) []string {
 	t.Helper()
-	if fault.ClassOf(err) != fault.Invalid || len(fields(err)) == 0 {
+	if errdefs.ClassOf(err) != errdefs.Invalid || len(fields(err)) == 0 {
 		t.Fatalf("%v; want class invalid with violations", err)
 	}
 	var out []string
@@ -274,8 +274,8 @@ func TestUnchecked(t *testing.T) {
 		t.Errorf("a pod that can be read: %v", err)
 	}
 	fields := func(err error) (out []string) {
-		var invalid *fault.Error
-		if !errors.As(err, &invalid) || invalid.Class != fault.Invalid {
+		var invalid *errdefs.Error
+		if !errors.As(err, &invalid) || invalid.Class != errdefs.Invalid {
 			t.Fatalf("%v: expected an error of class Invalid", err)
 		}
 		for _, v := range invalid.Fields {

@@ -12,7 +12,7 @@ import (
 	topologyv1 "github.com/berthd/berth/api/berth/topology/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/api/convert"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/numa"
 	"github.com/berthd/berth/managers/workload"
@@ -176,7 +176,7 @@ func TestAnswersRoundTrip(t *testing.T) {
 // path for each violation, and small enough to be sent.
 func check(t *testing.T, err error) {
 	t.Helper()
-	if fault.ClassOf(err) != fault.Invalid || len(fields(err)) == 0 {
+	if errdefs.ClassOf(err) != errdefs.Invalid || len(fields(err)) == 0 {
 		t.Fatalf("%v; want class invalid with violations", err)
 	}
 	for _, v := range fields(err) {

@@ -6,7 +6,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/resource"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/workload"
 )
 
@@ -69,7 +69,7 @@ func exponentDigits(text string) int {
 
 // tooLong notes a resource name that cannot be one, so that no error has to
 // carry it.
-func tooLong(name, path string, vs *fault.Violations) bool {
+func tooLong(name, path string, vs *errdefs.Violations) bool {
 	if len(name) <= maxResource {
 		return false
 	}

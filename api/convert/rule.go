@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/numa"
 )
@@ -43,7 +43,7 @@ func weights(w *numa.Weights, universe numa.Mask) map[uint32]uint64 {
 const maxAlso = 16
 
 // readRule reads a rule; nil where there is none, which is a violation too.
-func readRule(path string, m *typesv1.Rule, vs *fault.Violations) *hint.Rule {
+func readRule(path string, m *typesv1.Rule, vs *errdefs.Violations) *hint.Rule {
 	if m == nil {
 		vs.Addf(path, "is required with RULE")
 		return nil
@@ -80,7 +80,7 @@ func readRule(path string, m *typesv1.Rule, vs *fault.Violations) *hint.Rule {
 }
 
 // readWeights reads the weights of nodes of a universe.
-func readWeights(path string, m map[uint32]uint64, universe numa.Mask, into *numa.Weights, vs *fault.Violations) {
+func readWeights(path string, m map[uint32]uint64, universe numa.Mask, into *numa.Weights, vs *errdefs.Violations) {
 	for _, id := range slices.Sorted(maps.Keys(m)) {
 		if id >= numa.MaxNodes || !universe.Contains(int(id)) {
 			vs.Addf(fmt.Sprintf("%s.weights[%d]", path, id), "expected a node of the universe, which is %s", universe)
@@ -91,7 +91,7 @@ func readWeights(path string, m map[uint32]uint64, universe numa.Mask, into *num
 	}
 }
 
-func checkWeight(path string, weight uint64, vs *fault.Violations) {
+func checkWeight(path string, weight uint64, vs *errdefs.Violations) {
 	if weight > hint.MaxWeight {
 		vs.Addf(path, "%d: expected at most %d", weight, uint64(hint.MaxWeight))
 	}
@@ -99,13 +99,13 @@ func checkWeight(path string, weight uint64, vs *fault.Violations) {
 
 // ReadMask reads a set of NUMA nodes; path names it in errors.
 func ReadMask(path string, m *typesv1.NUMAMask) (numa.Mask, error) {
-	var vs fault.Violations
+	var vs errdefs.Violations
 	mask := readMask(path, m, &vs)
 	return mask, vs.Err("request")
 }
 
 // readMask reads a set of NUMA nodes; none for a missing one.
-func readMask(path string, m *typesv1.NUMAMask, vs *fault.Violations) (mask numa.Mask) {
+func readMask(path string, m *typesv1.NUMAMask, vs *errdefs.Violations) (mask numa.Mask) {
 	for _, id := range m.GetNodes() {
 		if id >= numa.MaxNodes {
 			vs.Addf(path, "node %d: expected 0 to %d", id, numa.MaxNodes-1)

@@ -7,14 +7,14 @@ import (
 	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
 	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/cpuset"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/recovery"
 )
 
 // ReadRunning reads what the containers of a running pod hold. Violations name the
 // field's path; what needs the pod is left to whoever admits it.
 func ReadRunning(list []*admissionv1.ContainerHolding) (out []admission.Holding, err error) {
-	var vs fault.Violations
+	var vs errdefs.Violations
 	for i, m := range list {
 		path := fmt.Sprintf("holdings[%d]", i)
 		h := admission.Holding{Container: m.GetContainer()}

@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/workload"
 )
 
@@ -48,7 +48,7 @@ func Pod(p *workload.Pod) *typesv1.Pod {
 // readable, everything else was checked when the pod came in. Errors are of class
 // Invalid.
 func SentPod(m *typesv1.Pod) (workload.Pod, error) {
-	var vs fault.Violations
+	var vs errdefs.Violations
 	if m.GetMetadata().GetUid() == "" {
 		vs.Addf("pod.metadata.uid", "is required")
 	}

@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 // MkdirAll makes a directory with those above it, as os.MkdirAll, and returns an error
@@ -57,10 +57,10 @@ func check(path string, partly bool) error {
 			continue
 		}
 		if links++; links > maxLinks {
-			return fault.Preconditionf("%s: there are more than %d links on the way", path, maxLinks)
+			return errdefs.Preconditionf("%s: there are more than %d links on the way", path, maxLinks)
 		}
 		if uid, known := owner(info); known && !ours(uid) {
-			return fault.Preconditionf("%s is a link that belongs to user %d, who could lead it elsewhere; what is there would be trusted: use a directory of root's", next, uid)
+			return errdefs.Preconditionf("%s is a link that belongs to user %d, who could lead it elsewhere; what is there would be trusted: use a directory of root's", next, uid)
 		}
 		target, err := os.Readlink(next)
 		if err != nil {
@@ -104,15 +104,15 @@ func checkElement(path string, last bool) error {
 	const todo = "what is there would be trusted: use a directory that only root can write to, as below /var/lib or /run, or change its owner and mode"
 	switch {
 	case !mode.IsDir():
-		return fault.Preconditionf("%s is no directory", path)
+		return errdefs.Preconditionf("%s is no directory", path)
 	case !ours(uid):
-		return fault.Preconditionf("%s belongs to user %d (mode %#o), who could change what is in it; %s", path, uid, bits, todo)
+		return errdefs.Preconditionf("%s belongs to user %d (mode %#o), who could change what is in it; %s", path, uid, bits, todo)
 	case mode&fs.ModeSticky != 0 && !last:
 		return nil
 	case mode.Perm()&0o002 != 0:
-		return fault.Preconditionf("%s (owner %d, mode %#o) can be written to by everybody; %s", path, uid, bits, todo)
+		return errdefs.Preconditionf("%s (owner %d, mode %#o) can be written to by everybody; %s", path, uid, bits, todo)
 	case mode.Perm()&0o020 != 0 && gid != 0 && gid != os.Getegid():
-		return fault.Preconditionf("%s (owner %d, group %d, mode %#o) can be written to by a group; %s", path, uid, gid, bits, todo)
+		return errdefs.Preconditionf("%s (owner %d, group %d, mode %#o) can be written to by a group; %s", path, uid, gid, bits, todo)
 	}
 	return nil
 }

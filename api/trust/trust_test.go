@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/berthd/berth/api/trust"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 func must(t *testing.T, err error) {
@@ -58,7 +58,7 @@ func TestCheck(t *testing.T) {
 				must(t, os.Symlink(strings.ReplaceAll(target, "/TOP", top), filepath.Join(top, name)))
 			}
 			err := trust.Check(filepath.Join(top, row.path))
-			if row.want == "" && err != nil || row.want != "" && (fault.ClassOf(err) != fault.Precondition || !strings.Contains(err.Error(), row.want)) {
+			if row.want == "" && err != nil || row.want != "" && (errdefs.ClassOf(err) != errdefs.Precondition || !strings.Contains(err.Error(), row.want)) {
 				t.Errorf("%v, want %q", err, row.want)
 			}
 			if row.want != "" && row.name != "endless link" && !strings.Contains(err.Error(), "mode 0") {
@@ -86,7 +86,7 @@ func TestMkdirAll(t *testing.T) {
 	open := filepath.Join(dir, "open")
 	must(t, os.Mkdir(open, 0o700))
 	must(t, os.Chmod(open, 0o777))
-	if err := trust.CheckExisting(filepath.Join(open, "none")); fault.ClassOf(err) != fault.Precondition {
+	if err := trust.CheckExisting(filepath.Join(open, "none")); errdefs.ClassOf(err) != errdefs.Precondition {
 		t.Errorf("below what is open: %v", err)
 	}
 	if os.Geteuid() != 0 {
@@ -95,7 +95,7 @@ func TestMkdirAll(t *testing.T) {
 	theirs := filepath.Join(dir, "theirs")
 	must(t, os.Mkdir(theirs, 0o700))
 	must(t, os.Chown(theirs, 65534, 65534))
-	if err := trust.MkdirAll(filepath.Join(theirs, "x"), 0o750); fault.ClassOf(err) != fault.Precondition || !strings.Contains(err.Error(), theirs+" belongs to user 65534 (mode 0700)") {
+	if err := trust.MkdirAll(filepath.Join(theirs, "x"), 0o750); errdefs.ClassOf(err) != errdefs.Precondition || !strings.Contains(err.Error(), theirs+" belongs to user 65534 (mode 0700)") {
 		t.Errorf("%v", err)
 	}
 }

@@ -4,10 +4,10 @@ package affinity
 
 import (
 	"github.com/berthd/berth/managers/cpuset"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 // Set is not supported on this system.
 func Set(int, cpuset.Set) error {
-	return fault.Unsupportedf("CPUs of processes are set on Linux only")
+	return errdefs.Unsupportedf("CPUs of processes are set on Linux only")
 }

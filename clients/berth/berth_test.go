@@ -31,7 +31,7 @@ import (
 	topologyv1 "github.com/berthd/berth/api/berth/topology/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/clients/berth"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/server/rpc"
 	"github.com/berthd/berth/server/socket"
 )
@@ -112,10 +112,10 @@ func admitting(t *testing.T, a *admissions, o berth.Options) *berth.Client {
 
 func TestErrorsAreTyped(t *testing.T) {
 	t.Parallel()
-	var bad fault.Violations
+	var bad errdefs.Violations
 	bad.Addf("pod.metadata.uid", "is required")
 	bad.Addf("pod.spec.containers", "at least one is required")
-	refusal := fault.Refuse(fault.TopologyAffinityError, "no alignment")
+	refusal := errdefs.Refuse(errdefs.TopologyAffinityError, "no alignment")
 	refusal.Provider, refusal.Resource = "device", "example.com/gpu"
 
 	for _, row := range []struct {
@@ -125,11 +125,11 @@ func TestErrorsAreTyped(t *testing.T) {
 		is     func(error) bool
 	}{
 		{bad.Err("pod default/a"), codes.InvalidArgument, "invalid", berth.IsInvalid},
-		{fault.NotFoundf("pod a is not known"), codes.NotFound, "not found", berth.IsNotFound},
-		{fault.Preconditionf("remove it first"), codes.FailedPrecondition, "precondition", berth.IsPrecondition},
+		{errdefs.NotFoundf("pod a is not known"), codes.NotFound, "not found", berth.IsNotFound},
+		{errdefs.Preconditionf("remove it first"), codes.FailedPrecondition, "precondition", berth.IsPrecondition},
 		{refusal, codes.FailedPrecondition, "TopologyAffinityError", berth.IsPrecondition},
-		{fault.PermissionDeniedf("no role"), codes.PermissionDenied, "permission denied", berth.IsPermissionDenied},
-		{fault.Unavailablef("disk full"), codes.Unavailable, "unavailable", berth.IsUnavailable},
+		{errdefs.PermissionDeniedf("no role"), codes.PermissionDenied, "permission denied", berth.IsPermissionDenied},
+		{errdefs.Unavailablef("disk full"), codes.Unavailable, "unavailable", berth.IsUnavailable},
 	} {
 		t.Run(row.reason, func(t *testing.T) {
 			t.Parallel()
@@ -240,19 +240,19 @@ func TestAdmitGivesUp(t *testing.T) {
 	if _, err := admitting(t, a, berth.Options{Attempts: 2}).Admit(t.Context(), nil); !berth.IsUnavailable(err) || len(a.asked) != 2 {
 		t.Errorf("asked %d times, then %v; want 2, unavailable", len(a.asked), err)
 	}
-	a = &admissions{fails: []error{fault.NotFoundf("x"), nil}}
+	a = &admissions{fails: []error{errdefs.NotFoundf("x"), nil}}
 	if _, err := admitting(t, a, berth.Options{}).Admit(t.Context(), nil); !berth.IsNotFound(err) || len(a.asked) != 1 {
 		t.Errorf("asked %d times, then %v; want once, not found", len(a.asked), err)
 	}
 	// Before the caller has sent Sync asking again is in vain.
-	doubt := fault.Unavailablef("pod a is not decided about")
+	doubt := errdefs.Unavailablef("pod a is not decided about")
 	doubt.Reason = berth.StateUncertain
 	a = &admissions{fails: []error{doubt}}
 	if _, err := admitting(t, a, berth.Options{}).Admit(t.Context(), nil); !berth.IsStateUncertain(err) || len(a.asked) != 1 {
 		t.Errorf("asked %d times, then %v; want once, in doubt", len(a.asked), err)
 	}
 	// The caller gives up while berthd answers, so nobody is left to ask again.
-	a = &admissions{fails: []error{fault.Unavailablef("disk full")}}
+	a = &admissions{fails: []error{errdefs.Unavailablef("disk full")}}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	a.after = cancel

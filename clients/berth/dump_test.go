@@ -10,7 +10,7 @@ import (
 
 	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
 	"github.com/berthd/berth/clients/berth"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 // whole is an inspect service from before dumps came in parts.
@@ -49,7 +49,7 @@ func TestDump(t *testing.T) {
 	}{
 		"in parts": {parted{whole: w}, false},
 		"at once":  {w, false},
-		"broken":   {parted{whole: w, fails: fault.Internalf("no")}, true},
+		"broken":   {parted{whole: w, fails: errdefs.Internalf("no")}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -13,7 +13,7 @@ import (
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
 	"github.com/berthd/berth/clients/berth"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/server/rpc"
 )
 
@@ -45,7 +45,7 @@ func (s *syncing) Sync(ctx context.Context, req *admissionv1.SyncRequest) (*admi
 		s.lost, s.revision = false, 1
 	}
 	if req.GetKnownRevision() > s.revision {
-		return nil, rpc.Status(ctx, fault.Preconditionf("another ledger"))
+		return nil, rpc.Status(ctx, errdefs.Preconditionf("another ledger"))
 	}
 	return &admissionv1.SyncResponse{RemovedPodUids: []string{"dead"}}, rpc.Status(ctx, s.fails)
 }
@@ -65,10 +65,10 @@ func TestSync(t *testing.T) {
 	}{
 		"once":       {syncing{revision: 7}, two, nil, []string{"revision", "living", "sync a,b"}, []uint64{7}, nil},
 		"lost":       {syncing{revision: 7, lost: true}, two, nil, []string{"revision", "living", "sync a,b", "revision", "living", "sync a,b"}, []uint64{7, 1}, nil},
-		"other":      {syncing{revision: 7, fails: fault.Unavailablef("disk full")}, two, nil, []string{"revision", "living", "sync a,b"}, []uint64{7}, berth.IsUnavailable},
+		"other":      {syncing{revision: 7, fails: errdefs.Unavailablef("disk full")}, two, nil, []string{"revision", "living", "sync a,b"}, []uint64{7}, berth.IsUnavailable},
 		"none":       {syncing{revision: 7}, nil, nil, []string{"revision", "living", "sync  or none"}, []uint64{7}, nil},
 		"no list":    {syncing{revision: 7}, nil, unlisted, []string{"revision", "living"}, nil, func(err error) bool { return errors.Is(err, unlisted) }},
-		"not better": {syncing{revision: 7, fails: fault.Preconditionf("no")}, two, nil, []string{"revision", "living", "sync a,b", "revision", "living", "sync a,b"}, []uint64{7, 7}, berth.IsPrecondition},
+		"not better": {syncing{revision: 7, fails: errdefs.Preconditionf("no")}, two, nil, []string{"revision", "living", "sync a,b", "revision", "living", "sync a,b"}, []uint64{7, 7}, berth.IsPrecondition},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

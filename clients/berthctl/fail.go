@@ -11,7 +11,7 @@ import (
 	"github.com/berthd/berth/clients/berth"
 	"github.com/berthd/berth/clients/berthctl/table"
 	"github.com/berthd/berth/clients/podspec"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 // The exit codes.
@@ -56,7 +56,7 @@ func (c *ctl) fail(err error) int {
 		}
 	}
 	// What was found here, without berthd.
-	var wrong *fault.Error
+	var wrong *errdefs.Error
 	if errors.As(err, &wrong) && len(wrong.Fields) > 1 {
 		for _, v := range wrong.Fields {
 			fmt.Fprintf(c.err, "  %s\n", oneLine(v.String()))

@@ -31,7 +31,7 @@ import (
 	nodev1 "github.com/berthd/berth/api/berth/node/v1"
 	topologyv1 "github.com/berthd/berth/api/berth/topology/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/server/rpc"
 	"github.com/berthd/berth/server/socket"
 )
@@ -176,7 +176,7 @@ func (f *fake) pod(uid string) (*typesv1.PodAllocation, error) {
 			return p, nil
 		}
 	}
-	return nil, fault.NotFoundf("pod %s is not known", uid)
+	return nil, errdefs.NotFoundf("pod %s is not known", uid)
 }
 
 type fakeAdmission struct {
@@ -213,16 +213,16 @@ func (f fakeAdmission) Admit(_ context.Context, req *admissionv1.AdmitRequest) (
 		out.Condition = &admissionv1.Condition{Reason: "StateUncertain", Domain: "berth"}
 		out.Trace = traces()[3]
 	case "wrong":
-		var vs fault.Violations
+		var vs errdefs.Violations
 		vs.Addf(`pod.spec.containers[0].resources.requests["cpu"]`, "-1: expected 0 or more")
 		vs.Addf("pod.spec.containers[1].name", "%q is used twice", "c")
 		return nil, vs.Err("pod default/wrong")
 	case "changed":
-		return nil, fault.Preconditionf("pod %s is admitted with another specification: only its resources may change, by Resize; otherwise Remove it first", meta.GetUid())
+		return nil, errdefs.Preconditionf("pod %s is admitted with another specification: only its resources may change, by Resize; otherwise Remove it first", meta.GetUid())
 	case "panic":
 		panic("made to")
 	default:
-		return nil, fault.Unavailablef("commit generation 13: no space left on device")
+		return nil, errdefs.Unavailablef("commit generation 13: no space left on device")
 	}
 	return out, nil
 }
@@ -287,7 +287,7 @@ func (f fakeAllocation) List(_ context.Context, req *allocationv1.ListRequest) (
 func (f fakeAllocation) Allocate(_ context.Context, req *allocationv1.AllocateRequest) (*allocationv1.AllocateResponse, error) {
 	f.ask(req)
 	if req.GetContainerName() != "app" {
-		return nil, fault.NotFoundf("pod %s has no container %s", req.GetPodUid(), req.GetContainerName())
+		return nil, errdefs.NotFoundf("pod %s has no container %s", req.GetPodUid(), req.GetContainerName())
 	}
 	return &allocationv1.AllocateResponse{
 		Linux: &allocationv1.LinuxResources{

@@ -9,7 +9,7 @@ import (
 	cgroupv1 "github.com/berthd/berth/api/berth/cgroup/v1"
 	nodev1 "github.com/berthd/berth/api/berth/node/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 // Resize decides by the pod's name.
@@ -31,7 +31,7 @@ func (f fakeAdmission) Resize(_ context.Context, req *admissionv1.ResizeRequest)
 			Message: "Node didn't have enough resource: cpu, requested: 5001, used: 10000, capacity: 15000",
 		}, nil
 	default:
-		return nil, fault.NotFoundf("pod %s is not admitted", meta.GetUid())
+		return nil, errdefs.NotFoundf("pod %s is not admitted", meta.GetUid())
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 	nodev1 "github.com/berthd/berth/api/berth/node/v1"
 	topologyv1 "github.com/berthd/berth/api/berth/topology/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 // traces are the explanations that the fake remembers.
@@ -88,7 +88,7 @@ func (f fakeInspect) GetTrace(_ context.Context, req *inspectv1.GetTraceRequest)
 			return &inspectv1.GetTraceResponse{Trace: t}, nil
 		}
 	}
-	return nil, fault.NotFoundf("no admission is remembered with %v", req)
+	return nil, errdefs.NotFoundf("no admission is remembered with %v", req)
 }
 
 func (f fakeInspect) StreamDump(_ *inspectv1.StreamDumpRequest, to grpc.ServerStreamingServer[inspectv1.StreamDumpResponse]) error {
@@ -216,7 +216,7 @@ func (f fakeDevice) ListResources(context.Context, *devicev1.ListResourcesReques
 
 func (f fakeDevice) ForgetResource(_ context.Context, req *devicev1.ForgetResourceRequest) (*devicev1.ForgetResourceResponse, error) {
 	if f.ask(req); req.GetResource() != "example.com/nic" {
-		return nil, fault.Preconditionf("%s is not forgotten while it is held: by container app of pod default/web (%s)", req.GetResource(), webUID)
+		return nil, errdefs.Preconditionf("%s is not forgotten while it is held: by container app of pod default/web (%s)", req.GetResource(), webUID)
 	}
 	return &devicev1.ForgetResourceResponse{}, nil
 }
@@ -348,7 +348,7 @@ func (f fakeLister) Get(_ context.Context, req *podresourcesv1.GetPodResourcesRe
 			return &podresourcesv1.GetPodResourcesResponse{PodResources: p}, nil
 		}
 	}
-	return nil, fault.NotFoundf("pod %s in namespace %s not found", req.GetPodName(), req.GetPodNamespace())
+	return nil, errdefs.NotFoundf("pod %s in namespace %s not found", req.GetPodName(), req.GetPodNamespace())
 }
 
 func (f fakeLister) GetAllocatableResources(context.Context, *podresourcesv1.AllocatableResourcesRequest) (*podresourcesv1.AllocatableResourcesResponse, error) {

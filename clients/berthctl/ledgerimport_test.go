@@ -10,18 +10,18 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 func (f fakeInspect) Import(_ context.Context, req *inspectv1.ImportRequest) (*inspectv1.ImportResponse, error) {
 	f.ask(req)
 	if req.GetKind() != "cpu" {
-		return nil, fault.Unsupportedf("import %s: not built yet", req.GetKind())
+		return nil, errdefs.Unsupportedf("import %s: not built yet", req.GetKind())
 	}
 	out := &inspectv1.ImportResponse{Format: 2, Generation: 13}
 	if len(req.GetPods()) == 0 {
 		if !req.GetSkipUnknown() {
-			return nil, fault.Preconditionf("nobody knows the owner of CPUs 1-2 of %s/app", webUID)
+			return nil, errdefs.Preconditionf("nobody knows the owner of CPUs 1-2 of %s/app", webUID)
 		}
 		out.Skipped = []string{"CPUs 1-2 of " + webUID + "/app"}
 		return out, nil

@@ -16,7 +16,7 @@ import (
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/clients/berth"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 // watched is one stream that the fake serves: from where it has to be asked for,
@@ -41,7 +41,7 @@ func (s *streams) next(req *allocationv1.WatchRequest) (watched, error) {
 	s.asked = req
 	from := req.GetFromRevision()
 	if len(s.left) == 0 || s.left[0].from != from {
-		return watched{}, fault.Internalf("a stream from revision %d is not expected", from)
+		return watched{}, errdefs.Internalf("a stream from revision %d is not expected", from)
 	}
 	next := s.left[0]
 	s.left = s.left[1:]
@@ -172,8 +172,8 @@ func TestWatchGoesOn(t *testing.T) {
 	t.Parallel()
 	all := life()
 	s := &streams{left: []watched{
-		{from: 6, commits: all[:2], end: fault.Unavailablef("berthd ends")},
-		{from: 7, commits: all[2:5], end: fault.Gonef("events after revision 9 are not kept any more")},
+		{from: 6, commits: all[:2], end: errdefs.Unavailablef("berthd ends")},
+		{from: 7, commits: all[2:5], end: errdefs.Gonef("events after revision 9 are not kept any more")},
 		{from: 0, commits: all[5:]},
 	}}
 	got := follow(t, s, 13, "--from", "6")
@@ -197,10 +197,10 @@ func TestWatchForPrograms(t *testing.T) {
 func TestWatchFails(t *testing.T) {
 	t.Parallel()
 	for name, s := range map[string]watched{
-		"too old":   {from: 3, end: fault.Gonef("events after revision 3 are not kept any more")},
-		"away":      {from: 3, end: fault.Unavailablef("berthd ends")},
-		"no role":   {from: 3, commits: life()[:1], end: fault.PermissionDeniedf("no")},
-		"something": {from: 3, end: fault.Internalf("broken")},
+		"too old":   {from: 3, end: errdefs.Gonef("events after revision 3 are not kept any more")},
+		"away":      {from: 3, end: errdefs.Unavailablef("berthd ends")},
+		"no role":   {from: 3, commits: life()[:1], end: errdefs.PermissionDeniedf("no")},
+		"something": {from: 3, end: errdefs.Internalf("broken")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

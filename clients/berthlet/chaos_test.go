@@ -15,7 +15,7 @@ import (
 
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
 	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
-	"github.com/berthd/berth/hack/rig"
+	"github.com/berthd/berth/hack/nodetest"
 	"github.com/berthd/berth/managers/cpuset"
 )
 
@@ -212,7 +212,7 @@ func (n *node) watchOverlaps() (stop func()) {
 func (n *node) placed() (own, others map[int]cpuset.Set) {
 	own, others = map[int]cpuset.Set{}, map[int]cpuset.Set{}
 	for _, exclusive := range []bool{true, false} {
-		for _, dir := range rig.Cgroups(n.top()) {
+		for _, dir := range nodetest.Cgroups(n.top()) {
 			_, pod, found := strings.Cut(dir, "/pod")
 			if !found || strings.HasPrefix(pod, ownPrefix) != exclusive {
 				continue
@@ -286,7 +286,7 @@ func (n *node) settled(wanted []string) {
 		n.t.Errorf("check: %v, %v", check, err)
 	}
 	pods := map[string]bool{}
-	for _, dir := range rig.Cgroups(n.top()) {
+	for _, dir := range nodetest.Cgroups(n.top()) {
 		if _, name, ok := strings.Cut(dir, "/pod"); ok && !strings.Contains(name, "/") {
 			pods[strings.TrimSuffix(name, "-uid")] = true
 		}

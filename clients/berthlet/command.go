@@ -28,7 +28,7 @@ import (
 	"github.com/berthd/berth/clients/berthlet/cri"
 	"github.com/berthd/berth/clients/berthlet/lifecycle"
 	"github.com/berthd/berth/clients/berthlet/manifest"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/timestamp"
 )
 
@@ -231,7 +231,7 @@ func lock(dir string) (unlock func(), err error) {
 	}
 	if err := syscall.FcntlFlock(f.Fd(), syscall.F_SETLK, &syscall.Flock_t{Type: syscall.F_WRLCK}); err != nil {
 		_ = f.Close()
-		return nil, fault.Preconditionf("lock %s: another berthlet has it: %w", f.Name(), err)
+		return nil, errdefs.Preconditionf("lock %s: another berthlet has it: %w", f.Name(), err)
 	}
 	return func() { _ = f.Close() }, nil
 }

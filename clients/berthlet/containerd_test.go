@@ -26,7 +26,7 @@ func newContainerdNode(t *testing.T, slices *systemd.Driver) *node {
 	n.slices = slices
 	n.containerd, n.berthletFlags = d, []string{"--runtime-endpoint", socket}
 	n.startContainerd()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	defer cancel()
 	if err := d.Load(ctx, filepath.Join(n.built, "root", "probe"), "docker.io/library/root:latest"); err != nil {
 		t.Fatal(err)
@@ -38,7 +38,7 @@ func newContainerdNode(t *testing.T, slices *systemd.Driver) *node {
 
 func (n *node) startContainerd() {
 	n.t.Helper()
-	ctx, cancel := context.WithTimeout(n.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(n.t.Context(), timeout)
 	defer cancel()
 	if err := n.containerd.Start(ctx); err != nil {
 		n.t.Fatal(err)

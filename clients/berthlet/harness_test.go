@@ -17,7 +17,7 @@ import (
 	"github.com/berthd/berth/clients/berth"
 	"github.com/berthd/berth/clients/berthlet/agent"
 	"github.com/berthd/berth/hack/containerd"
-	"github.com/berthd/berth/hack/rig"
+	"github.com/berthd/berth/hack/nodetest"
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/server/host/systemd"
 )
@@ -36,12 +36,12 @@ func TestMain(m *testing.M) {
 
 const asBerthlet = "BERTHLET_TEST_AS_BERTHLET"
 
-// patience bounds everything that a test waits for; no test takes that long unless
+// timeout bounds everything that a test waits for; no test takes that long unless
 // it fails.
-const patience = 5 * time.Minute
+const timeout = 5 * time.Minute
 
 // programs are berthd, and the root file system of the containers.
-var programs = rig.NewPrograms(map[string]string{"berthd": "server/berthd", "root/probe": "hack/probe"})
+var programs = nodetest.NewPrograms(map[string]string{"berthd": "server/berthd", "root/probe": "hack/probe"})
 
 // needContainers skips what takes root, a cgroup tree to write to and the right to
 // make namespaces, with what the kernel says.
@@ -70,7 +70,7 @@ func needContainers(t *testing.T) {
 type node struct {
 	t                          *testing.T
 	dir, cgroup, built         string
-	berthd, berthlet           *rig.Process
+	berthd, berthlet           *nodetest.Process
 	client                     *berth.Client
 	containerd                 *containerd.Daemon // nil without one
 	slices                     *systemd.Driver    // nil where cgroupfs is the driver
@@ -115,13 +115,13 @@ func prepareNode(t *testing.T, berthdFlags ...string) *node {
 
 func (n *node) startBerthd() {
 	n.t.Helper()
-	n.berthd = rig.Start(n.t, exec.Command(filepath.Join(n.built, "berthd"), append([]string{
+	n.berthd = nodetest.Start(n.t, exec.Command(filepath.Join(n.built, "berthd"), append([]string{
 		"--root-dir", n.path("berthd"), "--cgroup-root", "/" + n.cgroup,
 		"--cpu-manager-policy", "static", "--reserved-cpus", "0", "--topology-manager-policy", "best-effort",
 		// The machine of the tests may be small, and may swap.
 		"--fit=false", "--fail-swap-on=false",
 	}, n.berthdFlags...)...), n.log("berthd"))
-	ctx, cancel := context.WithTimeout(n.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(n.t.Context(), timeout)
 	defer cancel()
 	if err := n.client.WaitReady(ctx); err != nil {
 		n.t.Fatal(err)
@@ -136,15 +136,15 @@ func (n *node) startBerthlet() {
 		"--restart-pause", "100ms", "--log-level", "debug",
 	}, n.berthletFlags...)...)
 	cmd.Env = append(os.Environ(), asBerthlet+"=1")
-	n.berthlet = rig.Start(n.t, cmd, n.log("berthlet"))
+	n.berthlet = nodetest.Start(n.t, cmd, n.log("berthlet"))
 }
 
 // log is what a program of the node has written, in all its lives.
-func (n *node) log(name string) rig.Log { return rig.Log(n.path(name + ".log")) }
+func (n *node) log(name string) nodetest.Log { return nodetest.Log(n.path(name + ".log")) }
 
 // clean ends everything. A test that has passed has removed its pods before.
 func (n *node) clean() {
-	for _, p := range []*rig.Process{n.berthlet, n.berthd} {
+	for _, p := range []*nodetest.Process{n.berthlet, n.berthd} {
 		if p != nil {
 			_ = p.End(os.Kill)
 		}
@@ -175,17 +175,17 @@ func (n *node) top() string {
 
 // removeCgroups ends what is left in the node's cgroups, and removes them.
 func (n *node) removeCgroups() {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	if n.slices != nil { // systemd has to forget them
 		if err := errors.Join(n.slices.Remove(ctx, cgroup.Name{n.cgroup}), n.slices.Close()); err != nil {
 			n.t.Error(err)
 		}
 	}
-	for _, what := range rig.KillIn(n.top()) {
+	for _, what := range nodetest.KillIn(n.top()) {
 		n.t.Errorf("%s is left", what)
 	}
-	if err := rig.RemoveCgroups(ctx, n.top()); err != nil {
+	if err := nodetest.RemoveCgroups(ctx, n.top()); err != nil {
 		n.t.Error(err)
 	}
 }
@@ -211,7 +211,7 @@ func (n *node) unmountAll() {
 // eventually waits for a condition.
 func (n *node) eventually(what string, done func() bool) {
 	n.t.Helper()
-	rig.Eventually(n.t, patience, what, done)
+	nodetest.Eventually(n.t, timeout, what, done)
 }
 
 // manifest puts a pod into the folder, as one step.
@@ -283,7 +283,7 @@ func (n *node) noPods() {
 	n.t.Helper()
 	n.eventually("all pods are gone", func() bool { return len(n.pods()) == 0 })
 	n.eventually("their cgroups are gone", func() bool {
-		return !slices.ContainsFunc(rig.Cgroups(n.top()), func(dir string) bool {
+		return !slices.ContainsFunc(nodetest.Cgroups(n.top()), func(dir string) bool {
 			return strings.Contains(dir, "/pod") || strings.Contains(dir, "-pod")
 		})
 	})

@@ -12,8 +12,8 @@ import (
 
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
 	"github.com/berthd/berth/clients/berthlet/agent"
+	"github.com/berthd/berth/hack/nodetest"
 	"github.com/berthd/berth/hack/overlap"
-	"github.com/berthd/berth/hack/rig"
 	"github.com/berthd/berth/hack/stress"
 	"github.com/berthd/berth/managers/cpuset"
 )
@@ -108,7 +108,7 @@ func (c *crowd) Start(ctx context.Context, u stress.Unit) error {
 		return err
 	}
 	var last agent.PodStatus
-	if err := rig.Await(ctx, func() bool {
+	if err := nodetest.Await(ctx, func() bool {
 		p, err := c.pod(u.Name)
 		last = p
 		if err == nil && u.Exclusive && p.Phase == "Failed" { // the one before has not gone yet
@@ -125,7 +125,7 @@ func (c *crowd) Start(ctx context.Context, u stress.Unit) error {
 
 // Held implements stress.Node.
 func (c *crowd) Held(ctx context.Context, u stress.Unit) (container string, cpus cpuset.Set, err error) {
-	waited := rig.Await(ctx, func() bool {
+	waited := nodetest.Await(ctx, func() bool {
 		var a *allocationv1.AllocateResponse
 		a, err = c.client.Allocation().Allocate(ctx, &allocationv1.AllocateRequest{PodUid: u.Name + "-uid", ContainerName: "main"})
 		if err != nil {
@@ -153,7 +153,7 @@ func (c *crowd) Stop(ctx context.Context, u stress.Unit) error {
 	if err := os.Remove(c.path("manifests", u.Name+".yaml")); err != nil {
 		return err
 	}
-	return rig.Await(ctx, func() bool {
+	return nodetest.Await(ctx, func() bool {
 		_, err := c.pod(u.Name)
 		return errors.Is(err, errNoPod)
 	})

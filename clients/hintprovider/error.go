@@ -7,23 +7,23 @@ import (
 	"google.golang.org/grpc/status"
 
 	hintv1 "github.com/berthd/berth/api/berth/hint/v1"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 // classCodes are the status codes of failures; all others are Unknown.
-var classCodes = map[fault.Class]codes.Code{
-	fault.Invalid:      codes.InvalidArgument,
-	fault.NotFound:     codes.NotFound,
-	fault.Precondition: codes.FailedPrecondition,
-	fault.Unavailable:  codes.Unavailable,
-	fault.Deadline:     codes.DeadlineExceeded,
-	fault.Canceled:     codes.Canceled,
-	fault.Internal:     codes.Internal,
+var classCodes = map[errdefs.Class]codes.Code{
+	errdefs.Invalid:      codes.InvalidArgument,
+	errdefs.NotFound:     codes.NotFound,
+	errdefs.Precondition: codes.FailedPrecondition,
+	errdefs.Unavailable:  codes.Unavailable,
+	errdefs.Deadline:     codes.DeadlineExceeded,
+	errdefs.Canceled:     codes.Canceled,
+	errdefs.Internal:     codes.Internal,
 }
 
 // toStatus makes a failure the error of a call.
 func toStatus(err error) error {
-	code, ok := classCodes[fault.ClassOf(err)]
+	code, ok := classCodes[errdefs.ClassOf(err)]
 	if !ok {
 		code = codes.Unknown
 	}
@@ -32,9 +32,9 @@ func toStatus(err error) error {
 
 // refusal is the message form of a provider's "no".
 func refusal(err error) *hintv1.Refusal {
-	reason, _ := fault.ReasonOf(err)
+	reason, _ := errdefs.ReasonOf(err)
 	out := &hintv1.Refusal{Reason: string(reason), Message: err.Error()}
-	if fe := new(fault.Error); errors.As(err, &fe) {
+	if fe := new(errdefs.Error); errors.As(err, &fe) {
 		out.Resource = fe.Resource
 	}
 	return out

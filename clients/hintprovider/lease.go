@@ -61,8 +61,8 @@ func (s *Server) abortExpired() {
 // Expire aborts what is reserved under leases that have run out. It returns when
 // the next one does; false if there is none.
 func (s *Server) Expire() (next time.Time, ok bool) {
-	s.books.Lock()
-	defer s.books.Unlock()
+	s.usage.Lock()
+	defer s.usage.Unlock()
 	s.abortExpired()
 	s.mu.Lock()
 	defer s.mu.Unlock()

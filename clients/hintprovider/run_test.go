@@ -22,9 +22,9 @@ import (
 	"github.com/berthd/berth/clients/hintprovider"
 )
 
-// patience bounds everything that a test waits for; no test takes that long unless
+// timeout bounds everything that a test waits for; no test takes that long unless
 // it fails.
-const patience = 60 * time.Second
+const timeout = 60 * time.Second
 
 // berthd is as much of a daemon as registration needs.
 type berthd struct {
@@ -84,7 +84,7 @@ func place(t *testing.T) string {
 // await receives within patience.
 func await[T any](t *testing.T, what string, c <-chan T) (v T) {
 	t.Helper()
-	timer := time.NewTimer(patience)
+	timer := time.NewTimer(timeout)
 	defer timer.Stop()
 	select {
 	case v = <-c:
@@ -192,7 +192,7 @@ func TestRunNeedsItsSocket(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = conn.Close() }()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	defer cancel()
 	if _, err := hintv1.NewHintProviderServiceClient(conn).Commit(ctx, &hintv1.CommitRequest{}, grpc.WaitForReady(true)); status.Code(err) != codes.NotFound {
 		t.Errorf("a call at the socket: %v", err)

@@ -11,7 +11,7 @@ import (
 	hintv1 "github.com/berthd/berth/api/berth/hint/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/api/convert"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
 )
@@ -36,7 +36,7 @@ type Server struct {
 	now      func() time.Time
 	changed  chan struct{} // holds one: leases have changed
 
-	books sync.Mutex // held over calls that change the provider's books
+	usage sync.Mutex // held over calls that change the provider's books
 
 	mu     sync.Mutex
 	base   *ledger.View         // guarded by mu: the machine without pods; nil before the first Commit
@@ -75,7 +75,7 @@ func (s *Server) Plan(ctx context.Context, m *hintv1.PlanRequest) (*hintv1.PlanR
 		return nil, toStatus(err)
 	}
 	claims, err := s.provider.Plan(ctx, view, req, affinity)
-	if fault.ClassOf(err) == fault.Refused {
+	if errdefs.ClassOf(err) == errdefs.Refused {
 		return &hintv1.PlanResponse{Refusal: refusal(err)}, nil
 	}
 	if err != nil {
@@ -97,8 +97,8 @@ func (s *Server) Reserve(ctx context.Context, m *hintv1.ReserveRequest) (*hintv1
 	if err != nil {
 		return nil, toStatus(err)
 	}
-	s.books.Lock()
-	defer s.books.Unlock()
+	s.usage.Lock()
+	defer s.usage.Unlock()
 	s.abortExpired()
 	// Whatever Prepare has done until it fails is given back when this ends.
 	s.hold(m.GetAdmissionId(), m.GetLease().AsDuration())
@@ -106,7 +106,7 @@ func (s *Server) Reserve(ctx context.Context, m *hintv1.ReserveRequest) (*hintv1
 	if err == nil {
 		err = hint.CheckPrepared(s.provider.Name(), claims, prepared)
 	}
-	if fault.ClassOf(err) == fault.Refused {
+	if errdefs.ClassOf(err) == errdefs.Refused {
 		return &hintv1.ReserveResponse{Refusal: refusal(err)}, nil
 	}
 	if err != nil {
@@ -137,8 +137,8 @@ func (s *Server) Commit(ctx context.Context, m *hintv1.CommitRequest) (*hintv1.C
 	if err != nil {
 		return nil, toStatus(err)
 	}
-	s.books.Lock()
-	defer s.books.Unlock()
+	s.usage.Lock()
+	defer s.usage.Unlock()
 	if c, ok := s.provider.(Committer); ok {
 		if err := c.Committed(ctx, view); err != nil {
 			return nil, toStatus(err)
@@ -162,7 +162,7 @@ func (s *Server) Commit(ctx context.Context, m *hintv1.CommitRequest) (*hintv1.C
 func (s *Server) Validate(ctx context.Context, m *hintv1.ValidateRequest) (*hintv1.ValidateResponse, error) {
 	v, ok := s.provider.(hint.Validator)
 	if !ok {
-		return nil, toStatus(fault.Unsupportedf("provider %s validates nothing", s.provider.Name()))
+		return nil, toStatus(errdefs.Unsupportedf("provider %s validates nothing", s.provider.Name()))
 	}
 	view, req, err := s.read(m.GetQuestion())
 	if err != nil {
@@ -175,7 +175,7 @@ func (s *Server) Validate(ctx context.Context, m *hintv1.ValidateRequest) (*hint
 	draft := ledger.NewDraft(view)
 	draft.AddClaims(req.Pod.UID, claims...)
 	err = v.Validate(ctx, draft.View(), req)
-	if fault.ClassOf(err) == fault.Refused {
+	if errdefs.ClassOf(err) == errdefs.Refused {
 		return &hintv1.ValidateResponse{Refusal: refusal(err)}, nil
 	}
 	if err != nil {
@@ -188,7 +188,7 @@ func (s *Server) Validate(ctx context.Context, m *hintv1.ValidateRequest) (*hint
 func (s *Server) Explain(_ context.Context, m *hintv1.ExplainRequest) (*hintv1.ExplainResponse, error) {
 	x, ok := s.provider.(hint.Explainer)
 	if !ok {
-		return nil, toStatus(fault.Unsupportedf("provider %s explains nothing", s.provider.Name()))
+		return nil, toStatus(errdefs.Unsupportedf("provider %s explains nothing", s.provider.Name()))
 	}
 	view, req, err := s.read(m.GetQuestion())
 	if err != nil {
@@ -206,8 +206,8 @@ func (s *Server) Abort(ctx context.Context, m *hintv1.AbortRequest) (*hintv1.Abo
 	if err := s.meant(m.GetProvider()); err != nil {
 		return nil, toStatus(err)
 	}
-	s.books.Lock()
-	defer s.books.Unlock()
+	s.usage.Lock()
+	defer s.usage.Unlock()
 	s.release(m.GetAdmissionId())
 	s.abort(ctx, m.GetAdmissionId())
 	return &hintv1.AbortResponse{}, nil
@@ -217,7 +217,7 @@ func (s *Server) Abort(ctx context.Context, m *hintv1.AbortRequest) (*hintv1.Abo
 // wrong name.
 func (s *Server) meant(provider string) error {
 	if name := s.provider.Name(); provider != name {
-		return fault.NotFoundf("this is provider %s, not %.80q", name, provider)
+		return errdefs.NotFoundf("this is provider %s, not %.80q", name, provider)
 	}
 	return nil
 }
@@ -227,7 +227,7 @@ func (s *Server) meant(provider string) error {
 func Edits(e *hintv1.ContainerEdits) ([]byte, error) {
 	text, err := proto.MarshalOptions{Deterministic: true}.Marshal(e)
 	if err != nil {
-		return nil, fault.Internalf("write what the runtime has to do: %w", err)
+		return nil, errdefs.Internalf("write what the runtime has to do: %w", err)
 	}
 	return text, nil
 }
@@ -235,7 +235,7 @@ func Edits(e *hintv1.ContainerEdits) ([]byte, error) {
 func readEdits(text []byte) (*hintv1.ContainerEdits, error) {
 	e := new(hintv1.ContainerEdits)
 	if err := proto.Unmarshal(text, e); err != nil {
-		return nil, fault.Internalf("Prepare has put something into a claim that Edits has not made: %w", err)
+		return nil, errdefs.Internalf("Prepare has put something into a claim that Edits has not made: %w", err)
 	}
 	return e, nil
 }
@@ -254,5 +254,5 @@ func readRequest(pod *typesv1.Pod, container string) (hint.Request, error) {
 			return hint.Request{Pod: &p, Container: i}, nil
 		}
 	}
-	return hint.Request{}, fault.Invalidf("the pod has no container %.80q", container)
+	return hint.Request{}, errdefs.Invalidf("the pod has no container %.80q", container)
 }

@@ -21,7 +21,7 @@ import (
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/api/convert"
 	"github.com/berthd/berth/clients/hintprovider"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/hint/hinttest"
 	"github.com/berthd/berth/managers/ledger"
@@ -243,11 +243,11 @@ func TestRefusalsAreAnswers(t *testing.T) {
 		t.Fatal(err)
 	}
 	plan, err := s.server.Plan(t.Context(), &hintv1.PlanRequest{Question: question(9)})
-	if err != nil || plan.GetRefusal().GetReason() != string(fault.UnexpectedAdmissionError) || !strings.HasPrefix(plan.GetRefusal().GetMessage(), "9 seats are wanted") {
+	if err != nil || plan.GetRefusal().GetReason() != string(errdefs.UnexpectedAdmissionError) || !strings.HasPrefix(plan.GetRefusal().GetMessage(), "9 seats are wanted") {
 		t.Errorf("%v, %v", plan, err)
 	}
 	s.prepare = func([]ledger.Claim) ([]ledger.Claim, error) {
-		e := fault.Refuse("", "the seat is wet")
+		e := errdefs.Refuse("", "the seat is wet")
 		e.Resource = "r"
 		return nil, fmt.Errorf("look at it: %w", e)
 	}
@@ -269,7 +269,7 @@ func TestFailuresAreErrors(t *testing.T) {
 		code    codes.Code
 	}{
 		{func([]ledger.Claim) ([]ledger.Claim, error) { return nil, errors.New("boom") }, codes.Internal},
-		{func([]ledger.Claim) ([]ledger.Claim, error) { return nil, fault.Unavailablef("away") }, codes.Unavailable},
+		{func([]ledger.Claim) ([]ledger.Claim, error) { return nil, errdefs.Unavailablef("away") }, codes.Unavailable},
 		{func([]ledger.Claim) ([]ledger.Claim, error) { return nil, context.DeadlineExceeded }, codes.DeadlineExceeded},
 		// Mistakes of the provider's: a claim too few, and bytes of another form.
 		{func([]ledger.Claim) ([]ledger.Claim, error) { return nil, nil }, codes.Unknown},
@@ -283,7 +283,7 @@ func TestFailuresAreErrors(t *testing.T) {
 			t.Errorf("%v, want %s", err, row.code)
 		}
 	}
-	s.seats.commit = fault.Unavailablef("the switch does not answer")
+	s.seats.commit = errdefs.Unavailablef("the switch does not answer")
 	if err := s.commit(); status.Code(err) != codes.Unavailable {
 		t.Errorf("commit: %v", err)
 	}

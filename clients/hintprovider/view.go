@@ -6,7 +6,7 @@ import (
 
 	hintv1 "github.com/berthd/berth/api/berth/hint/v1"
 	"github.com/berthd/berth/api/convert"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/machine"
@@ -63,7 +63,7 @@ func (s *Server) view(holdings []*hintv1.Holding, pod *workload.Pod) (*ledger.Vi
 	base := s.base
 	s.mu.Unlock()
 	if base == nil {
-		return nil, fault.Preconditionf("berthd has not described the machine yet: Commit comes first on every connection")
+		return nil, errdefs.Preconditionf("berthd has not described the machine yet: Commit comes first on every connection")
 	}
 	records, err := convert.ReadHoldings("holdings", holdings)
 	if err != nil {

@@ -21,7 +21,7 @@ import (
 	"github.com/berthd/berth/clients/berth"
 	"github.com/berthd/berth/clients/nri/policy"
 	"github.com/berthd/berth/managers/cpuset"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 // options are the flags.
@@ -76,13 +76,13 @@ func command(out, errs io.Writer) *cobra.Command {
 func (o *options) run(ctx context.Context, errs io.Writer) error {
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(o.level)); err != nil {
-		return fault.Invalidf("--log-level %q: expected debug, info, warn or error", o.level)
+		return errdefs.Invalidf("--log-level %q: expected debug, info, warn or error", o.level)
 	}
 	if o.failure != refuse && o.failure != pass {
-		return fault.Invalidf("--on-failure %q: expected %s or %s", o.failure, refuse, pass)
+		return errdefs.Invalidf("--on-failure %q: expected %s or %s", o.failure, refuse, pass)
 	}
 	if err := api.CheckPluginIndex(o.index); err != nil {
-		return fault.Invalidf("--index %q: expected two digits: %w", o.index, err)
+		return errdefs.Invalidf("--index %q: expected two digits: %w", o.index, err)
 	}
 	log := slog.New(slog.NewTextHandler(errs, &slog.HandlerOptions{Level: level}))
 	client, err := berth.Dial(ctx, o.endpoint, berth.Options{UserAgent: "berth-nri"})
@@ -91,14 +91,14 @@ func (o *options) run(ctx context.Context, errs io.Writer) error {
 	}
 	defer func() { _ = client.Close() }()
 	// One that is not there yet is asked when it is.
-	if err := policy.Alone(ctx, client); fault.ClassOf(err) == fault.Precondition {
+	if err := policy.Alone(ctx, client); errdefs.ClassOf(err) == errdefs.Precondition {
 		return err
 	}
 	runtime := &connection{}
 	p := policy.New(policy.Config{
 		Client: client, Manifests: o.manifests, Annotation: o.annotation,
 		Pass: o.failure == pass, PassNamespaces: o.passNamespaces,
-		Timeout: runtime.patience, CPUsOf: cpusOf, Move: affinity.Set, Log: log,
+		Timeout: runtime.timeout, CPUsOf: cpusOf, Move: affinity.Set, Log: log,
 	})
 	ctx, cancel := context.WithCancel(ctx)
 	following := make(chan struct{})
@@ -173,8 +173,8 @@ func (o *options) stubOptions(log *slog.Logger, away *outage) []stub.Option {
 // connection is the runtime behind the stub of the moment.
 type connection struct{ stub atomic.Pointer[stub.Stub] }
 
-// patience is how long the runtime waits for an answer.
-func (c *connection) patience() time.Duration {
+// timeout is how long the runtime waits for an answer.
+func (c *connection) timeout() time.Duration {
 	if s := c.stub.Load(); s != nil {
 		return (*s).RequestTimeout()
 	}

@@ -31,7 +31,7 @@ func TestRefusals(t *testing.T) {
 		cmd := command(&out, &out)
 		cmd.SetArgs(args)
 		// One that is not refused serves until the context ends, and then has no error.
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		ctx, cancel := context.WithTimeout(t.Context(), timeout)
 		defer cancel()
 		if err := cmd.ExecuteContext(ctx); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, %s; want %q", args, err, &out, want)
@@ -68,7 +68,7 @@ func TestBesideRuntime(t *testing.T) {
 	var out bytes.Buffer
 	cmd := command(&out, &out)
 	cmd.SetArgs([]string{"--endpoint", filepath.Join(dir, "b"), "--nri-socket", filepath.Join(dir, "n")})
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	defer cancel()
 	if err := cmd.ExecuteContext(ctx); err == nil || !strings.Contains(err.Error(), "--runtime-endpoint unix:///run/containerd/containerd.sock") {
 		t.Errorf("%v, %s", err, &out)
@@ -82,7 +82,7 @@ func TestNotConnected(t *testing.T) {
 	if _, err := c.UpdateContainers(nil); err == nil {
 		t.Error("an update without a connection succeeded")
 	}
-	if got := c.patience(); got != stub.DefaultRequestTimeout {
+	if got := c.timeout(); got != stub.DefaultRequestTimeout {
 		t.Errorf("patience is %v", got)
 	}
 }

@@ -20,7 +20,7 @@ import (
 
 	"github.com/berthd/berth/clients/berth"
 	"github.com/berthd/berth/hack/containerd"
-	"github.com/berthd/berth/hack/rig"
+	"github.com/berthd/berth/hack/nodetest"
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/server/host/systemd"
 )
@@ -39,12 +39,12 @@ func TestMain(m *testing.M) {
 
 const asPlugin = "NRI_TEST_AS_PLUGIN"
 
-// patience bounds everything that a test waits for; no test takes that long unless
+// timeout bounds everything that a test waits for; no test takes that long unless
 // it fails.
-const patience = 5 * time.Minute
+const timeout = 5 * time.Minute
 
 // programs are berthd, and what runs in the containers.
-var programs = rig.NewPrograms(map[string]string{"berthd": "server/berthd", "root/probe": "hack/probe"})
+var programs = nodetest.NewPrograms(map[string]string{"berthd": "server/berthd", "root/probe": "hack/probe"})
 
 // node is a machine: a directory and a cgroup, with containerd, berthd and
 // berth-nri, each of which can be killed.
@@ -53,7 +53,7 @@ type node struct {
 	dir, cgroup string
 
 	containerd     *containerd.Daemon
-	berthd, plugin *rig.Process
+	berthd, plugin *nodetest.Process
 	berth          *berth.Client
 	runtime        criv1.RuntimeServiceClient
 	slices         *systemd.Driver // nil where cgroupfs is the driver
@@ -102,13 +102,13 @@ func newNode(t *testing.T, slices *systemd.Driver) *node {
 }
 
 func (n *node) ctx() context.Context {
-	ctx, cancel := context.WithTimeout(n.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(n.t.Context(), timeout)
 	n.t.Cleanup(cancel)
 	return ctx
 }
 
 // log is what a program of the node has written, in all its lives.
-func (n *node) log(name string) rig.Log { return rig.Log(n.path(name + ".log")) }
+func (n *node) log(name string) nodetest.Log { return nodetest.Log(n.path(name + ".log")) }
 
 func (n *node) startContainerd() {
 	n.t.Helper()
@@ -119,7 +119,7 @@ func (n *node) startContainerd() {
 
 func (n *node) startBerthd() {
 	n.t.Helper()
-	n.berthd = rig.Start(n.t, exec.Command(filepath.Join(n.built, "berthd"),
+	n.berthd = nodetest.Start(n.t, exec.Command(filepath.Join(n.built, "berthd"),
 		"--root-dir", n.path("berthd-root"), "--cgroup-tree", "memory", "--fit=false", "--fail-swap-on=false", "--devices-elsewhere", "*",
 		"--cpu-manager-policy", "static", "--reserved-cpus", "0", "--topology-manager-policy", "best-effort",
 		"--memory-manager-policy", "Static", "--system-reserved", "memory=128Mi", "--eviction-hard", "", "--reserved-memory", "0:memory=128Mi"), n.log("berthd"))
@@ -133,7 +133,7 @@ func (n *node) startPlugin() {
 	before := n.connections()
 	cmd := exec.Command(os.Args[0], "--endpoint", n.path("berthd-root", "berth.sock"), "--nri-socket", n.containerd.NRI, "--log-level", "debug")
 	cmd.Env = append(os.Environ(), asPlugin+"=1")
-	n.plugin = rig.Start(n.t, cmd, n.log("berth-nri"))
+	n.plugin = nodetest.Start(n.t, cmd, n.log("berth-nri"))
 	n.connected(before)
 }
 
@@ -156,7 +156,7 @@ func (n *node) clean() {
 			n.t.Logf("%s:\n%s", name, text[max(0, len(text)-12000):])
 		}
 	}
-	for _, p := range []*rig.Process{n.plugin, n.berthd} {
+	for _, p := range []*nodetest.Process{n.plugin, n.berthd} {
 		if p != nil {
 			_ = p.End(os.Kill)
 		}
@@ -164,7 +164,7 @@ func (n *node) clean() {
 	if n.berth != nil {
 		_ = n.berth.Close()
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	if n.slices != nil { // systemd has to forget them
 		if err := errors.Join(n.slices.Remove(ctx, cgroup.Name{n.cgroup}), n.slices.Close()); err != nil {
@@ -172,7 +172,7 @@ func (n *node) clean() {
 		}
 	}
 	// The parents that runc has made for its containers.
-	if err := errors.Join(rig.RemoveCgroups(ctx, n.cgroupOf()), os.RemoveAll(n.dir)); err != nil {
+	if err := errors.Join(nodetest.RemoveCgroups(ctx, n.cgroupOf()), os.RemoveAll(n.dir)); err != nil {
 		n.t.Error(err)
 	}
 }
@@ -180,7 +180,7 @@ func (n *node) clean() {
 // eventually waits for a condition.
 func (n *node) eventually(what string, done func() bool) {
 	n.t.Helper()
-	rig.Eventually(n.t, patience, what, done)
+	nodetest.Eventually(n.t, timeout, what, done)
 }
 
 // pod is a pod as a kubelet knows it.

@@ -16,8 +16,8 @@ import (
 
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
 	"github.com/berthd/berth/hack/containerd"
+	"github.com/berthd/berth/hack/nodetest"
 	"github.com/berthd/berth/hack/overlap"
-	"github.com/berthd/berth/hack/rig"
 	"github.com/berthd/berth/hack/stress"
 	"github.com/berthd/berth/managers/cpuset"
 )
@@ -248,7 +248,7 @@ func (n *crowd) Kill(ctx context.Context, component string) error {
 	if err := n.containerd.Start(ctx); err != nil {
 		return err
 	}
-	if err := rig.Await(ctx, func() bool { return n.connections() > before }); err != nil {
+	if err := nodetest.Await(ctx, func() bool { return n.connections() > before }); err != nil {
 		return fmt.Errorf("berth-nri is not connected again: %w", err)
 	}
 	return nil

@@ -5,7 +5,7 @@ import (
 	"strings"
 
 	"github.com/berthd/berth/managers/device"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/numa"
 )
 
@@ -29,14 +29,14 @@ func ParseDevices(text string) ([]device.Device, error) {
 		}
 		for _, id := range ids {
 			if seen[id] {
-				return nil, fault.Invalidf("device %q: there are two of this id", id)
+				return nil, errdefs.Invalidf("device %q: there are two of this id", id)
 			}
 			seen[id] = true
 			d.ID = id
 			out = append(out, d)
 		}
 		if len(out) > maxDevices {
-			return nil, fault.Invalidf("more than %d devices", maxDevices)
+			return nil, errdefs.Invalidf("more than %d devices", maxDevices)
 		}
 	}
 	return out, nil
@@ -50,7 +50,7 @@ func parseDevice(text string) (d device.Device, ids []string, err error) {
 		for id := range strings.SplitSeq(nodes, "+") {
 			n, err := strconv.Atoi(id)
 			if err != nil || n < 0 || n >= numa.MaxNodes {
-				return d, nil, fault.Invalidf("device %q: expected NUMA nodes of 0 to %d after @, got %q", text, numa.MaxNodes-1, id)
+				return d, nil, errdefs.Invalidf("device %q: expected NUMA nodes of 0 to %d after @, got %q", text, numa.MaxNodes-1, id)
 			}
 			d.Nodes = d.Nodes.With(n)
 		}
@@ -62,9 +62,9 @@ func parseDevice(text string) (d device.Device, ids []string, err error) {
 	n, err := strconv.Atoi(count)
 	switch {
 	case err != nil || n < 1 || n > maxDevices:
-		return d, nil, fault.Invalidf("device %q: expected a number of 1 to %d before *, got %q", text, maxDevices, count)
+		return d, nil, errdefs.Invalidf("device %q: expected a number of 1 to %d before *, got %q", text, maxDevices, count)
 	case base == "":
-		return d, nil, fault.Invalidf("device %q has no id", text)
+		return d, nil, errdefs.Invalidf("device %q has no id", text)
 	case !several:
 		return d, []string{base}, nil
 	}

@@ -12,11 +12,11 @@ import (
 	"github.com/berthd/berth/api/convert"
 	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/device"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/machine"
-	"github.com/berthd/berth/managers/panel"
+	"github.com/berthd/berth/managers/managerset"
 	"github.com/berthd/berth/managers/workload"
 )
 
@@ -39,10 +39,10 @@ type Options struct {
 // stage is a scene with everything built.
 type stage struct {
 	Scene
-	panel   *panel.Panel
-	devices *device.Snapshot
-	engine  admission.Config
-	read    convert.Reader
+	managerSet *managerset.Set
+	devices    *device.Snapshot
+	engine     admission.Config
+	read       convert.Reader
 }
 
 // Run admits pods one after the other and tells what became of them. Errors are of
@@ -55,10 +55,10 @@ func (s Scene) Run(ctx context.Context, pods []*typesv1.Pod, o Options) (*admiss
 	}
 	out := &admissionv1.Simulation{
 		Machine:        s.Machine.Snapshot().Name,
-		TopologyPolicy: string(st.panel.Topology.Policy()), TopologyScope: string(st.panel.Topology.Scope()),
-		CpuPolicy: st.panel.CPU.Describe().Policy,
+		TopologyPolicy: string(st.managerSet.Topology.Policy()), TopologyScope: string(st.managerSet.Topology.Scope()),
+		CpuPolicy: st.managerSet.CPU.Describe().Policy,
 	}
-	trial := st.trial(ledger.Empty(st.panel.Rules), st.engine.Tries)
+	trial := st.trial(ledger.Empty(st.managerSet.Rules), st.engine.Tries)
 	for _, m := range pods {
 		v, err := st.admit(ctx, trial, m)
 		if err != nil {
@@ -80,11 +80,11 @@ func (s Scene) build() (*stage, error) {
 	if err := s.Config.Validate(); err != nil {
 		return nil, err
 	}
-	cfg, err := s.Config.Panel(s.Machine)
+	cfg, err := s.Config.ManagerSet(s.Machine)
 	if err != nil {
 		return nil, err
 	}
-	managers, err := panel.New(cfg, s.Machine)
+	managers, err := managerset.New(cfg, s.Machine)
 	if err != nil {
 		return nil, err
 	}
@@ -92,7 +92,7 @@ func (s Scene) build() (*stage, error) {
 	for resource, list := range s.Devices {
 		for _, d := range list {
 			if foreign := d.Nodes &^ s.Machine.NodeMask(); foreign != 0 {
-				return nil, fault.Invalidf("device %s of %s: the machine has NUMA nodes %s, not %s", d.ID, resource, s.Machine.NodeMask(), foreign)
+				return nil, errdefs.Invalidf("device %s of %s: the machine has NUMA nodes %s, not %s", d.ID, resource, s.Machine.NodeMask(), foreign)
 			}
 		}
 		inventory.Listed(inventory.Registered(resource, device.Options{}, time.Time{}), list, time.Time{})
@@ -102,7 +102,7 @@ func (s Scene) build() (*stage, error) {
 	if err != nil {
 		return nil, err
 	}
-	st := &stage{Scene: s, panel: managers, devices: inventory.Snapshot()}
+	st := &stage{Scene: s, managerSet: managers, devices: inventory.Snapshot()}
 	st.engine = admission.Config{
 		Features:  s.Config.WorkloadFeatures(),
 		Bounds:    workload.Bounds{Containers: s.Config.Limits.Containers},
@@ -118,7 +118,7 @@ func (s Scene) build() (*stage, error) {
 func (s *stage) trial(view *ledger.View, tries int) *admission.Trial {
 	cfg := s.engine
 	cfg.Tries = tries
-	return admission.NewTrial(cfg, view, s.panel.Bus, s.panel.Topology)
+	return admission.NewTrial(cfg, view, s.managerSet.Bus, s.managerSet.Topology)
 }
 
 // pod reads a pod as an admission does.
@@ -138,7 +138,7 @@ func (s *stage) admit(ctx context.Context, trial *admission.Trial, m *typesv1.Po
 		return nil, err
 	}
 	if _, twice := trial.View().Pod(pod.UID); twice {
-		return nil, fault.Invalidf("pod %s is there twice: every pod has a uid of its own", pod)
+		return nil, errdefs.Invalidf("pod %s is there twice: every pod has a uid of its own", pod)
 	}
 	unserved := convert.Unserved(m)
 	v, err := trial.Admit(ctx, pod, append(notes, unserved...)...)
@@ -178,7 +178,7 @@ func (s *stage) room(ctx context.Context, view *ledger.View, o Options) (*admiss
 
 // uses adds up what there is on each node and what is taken of it.
 func (s *stage) uses(view *ledger.View) []*admissionv1.NodeUse {
-	held := s.panel.Memory.State(view)
+	held := s.managerSet.Memory.State(view)
 	var out []*admissionv1.NodeUse
 	for _, node := range s.Machine.Nodes() {
 		cpus := s.Machine.CPUsInNode(node.ID)

@@ -14,7 +14,7 @@ import (
 	"github.com/berthd/berth/clients/simulation"
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/device"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/managers/topology"
 )
@@ -133,13 +133,13 @@ func TestRunRefuses(t *testing.T) {
 	} {
 		s, p := scene(t, "2s4c", topology.Restricted, ""), guaranteed("a", 1, 0)
 		change(&s, p)
-		if _, err := s.Run(t.Context(), []*typesv1.Pod{p}, simulation.Options{}); fault.ClassOf(err) != fault.Invalid {
+		if _, err := s.Run(t.Context(), []*typesv1.Pod{p}, simulation.Options{}); errdefs.ClassOf(err) != errdefs.Invalid {
 			t.Errorf("%s: %v", name, err)
 		}
 		if name != "pod" {
 			continue
 		}
-		if _, err := s.Run(t.Context(), nil, simulation.Options{More: p, Most: 1}); fault.ClassOf(err) != fault.Invalid {
+		if _, err := s.Run(t.Context(), nil, simulation.Options{More: p, Most: 1}); errdefs.ClassOf(err) != errdefs.Invalid {
 			t.Errorf("%s asked for more of: %v", name, err)
 		}
 	}
@@ -171,7 +171,7 @@ func TestParseDevices(t *testing.T) {
 		if err != nil {
 			got = err.Error()
 		}
-		if !strings.Contains(got, want) || err == nil && got != want || err != nil && fault.ClassOf(err) != fault.Invalid {
+		if !strings.Contains(got, want) || err == nil && got != want || err != nil && errdefs.ClassOf(err) != errdefs.Invalid {
 			t.Errorf("%q: got %s, want %s", text, got, want)
 		}
 	}

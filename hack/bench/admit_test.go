@@ -14,9 +14,9 @@ import (
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/machine/machinetest"
+	"github.com/berthd/berth/managers/managerset"
 	"github.com/berthd/berth/managers/memory"
 	"github.com/berthd/berth/managers/numa"
-	"github.com/berthd/berth/managers/panel"
 	"github.com/berthd/berth/managers/topology"
 	"github.com/berthd/berth/managers/workload"
 )
@@ -90,7 +90,7 @@ func (c admitCase) on(t testing.TB) *decisions {
 	if c.anywhere {
 		mem = memory.Config{Policy: memory.PolicyNone}
 	}
-	p, err := panel.New(panel.Config{
+	p, err := managerset.New(managerset.Config{
 		CPU:      cpu.Config{Policy: cpu.PolicyStatic, ReservedCPUs: cpuset.Of(0), TopologyPolicy: string(c.policy)},
 		Memory:   mem,
 		Topology: topology.Config{Policy: c.policy, Scope: hint.ContainerScope},

@@ -24,7 +24,7 @@ import (
 	hintv1 "github.com/berthd/berth/api/berth/hint/v1"
 	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
-	"github.com/berthd/berth/hack/rig"
+	"github.com/berthd/berth/hack/nodetest"
 )
 
 // badUserEnv has this program be a bad user: its value is a role, a space and a socket.
@@ -190,11 +190,11 @@ func besideBadUser(t testing.TB, role string) (n *node, begin func() (end func()
 	return n, func() func() {
 		cmd := exec.Command(os.Args[0])
 		cmd.Env = append(os.Environ(), badUserEnv+"="+role+" "+n.socket)
-		log := rig.Log(filepath.Join(f.disk, "bad"))
-		p := rig.Start(t, cmd, log)
+		log := nodetest.Log(filepath.Join(f.disk, "bad"))
+		p := nodetest.Start(t, cmd, log)
 		end := func() { _ = p.End(os.Kill) }
 		t.Cleanup(end)
-		rig.Eventually(t, time.Minute, "the bad user begins", func() bool { return strings.Contains(log.String(), "begins") })
+		nodetest.Eventually(t, time.Minute, "the bad user begins", func() bool { return strings.Contains(log.String(), "begins") })
 		return end
 	}
 }

@@ -21,10 +21,10 @@ import (
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/clients/berth"
-	"github.com/berthd/berth/hack/rig"
+	"github.com/berthd/berth/hack/nodetest"
 )
 
-var programs = rig.NewPrograms(map[string]string{"berthd": "server/berthd"})
+var programs = nodetest.NewPrograms(map[string]string{"berthd": "server/berthd"})
 
 func TestMain(m *testing.M) {
 	if socket := os.Getenv(watchVariable); socket != "" {
@@ -49,7 +49,7 @@ func TestMain(m *testing.M) {
 type node struct {
 	*running
 	socket  string
-	process *rig.Process
+	process *nodetest.Process
 }
 
 // folders are those of one berthd: the one on disk has the ledger, the one in memory the
@@ -88,13 +88,13 @@ func start(t testing.TB, f folders, args ...string) (*node, time.Duration) {
 	}, args...)...)
 	// The card has one processor for the callers; berthd has what the machine has.
 	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "GOMAXPROCS=") })
-	log := rig.Log(dir + "/log")
+	log := nodetest.Log(dir + "/log")
 	begun := time.Now()
-	n := &node{socket: sock, process: rig.Start(t, cmd, log)}
+	n := &node{socket: sock, process: nodetest.Start(t, cmd, log)}
 	t.Cleanup(func() { _ = n.process.End(syscall.SIGTERM) })
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	err = rig.Await(ctx, func() bool { _, err := os.Stat(sock); return err == nil })
+	err = nodetest.Await(ctx, func() bool { _, err := os.Stat(sock); return err == nil })
 	if err != nil {
 		t.Fatalf("no socket: %v\n%s", err, log)
 	}

@@ -24,7 +24,7 @@ func TestCPUDefects(t *testing.T) {
 	whole.Resources = &vector.Resources{
 		Requests: vector.Amounts{"cpu": "4", "memory": "1Gi"}, Limits: vector.Amounts{"cpu": "4", "memory": "1Gi"},
 	}
-	bubble := func(a, b string) cpuState {
+	podCPUs := func(a, b string) cpuState {
 		return cpuState{PodAssignments: cpuLists{"p": "1-4"}, Assignments: assignments{"p": {"a": a, "b": b}}}
 	}
 	for _, tt := range []struct {
@@ -44,10 +44,10 @@ func TestCPUDefects(t *testing.T) {
 		{"too few", pod, "a", anywhere, cpuState{Default: "0-7"}, cpuResult{OK: true, Allocated: true, CPUSet: "1"}, cpuState{}, "CPUs 1 are taken, and 2"},
 		{"reserved", pod, "a", anywhere, cpuState{Default: "0-7"}, cpuResult{OK: true, Allocated: true, CPUSet: "0-1"}, cpuState{}, "CPUs 0 are taken"},
 		{"not free", pod, "a", anywhere, cpuState{Default: "0-2"}, cpuResult{OK: true, Allocated: true, CPUSet: "2-3"}, cpuState{}, "CPUs 3 are taken"},
-		{"as a whole", whole, "", anywhere, cpuState{Default: "0-7"}, cpuResult{OK: true, Allocated: true, CPUSet: "1-4"}, bubble("1-2", "3-4"), ""},
-		{"a second set", whole, "", anywhere, bubble("1-2", "3-4"), cpuResult{OK: true, Allocated: true, CPUSet: "5-6"}, cpuState{}, "the pod has its CPUs already"},
+		{"as a whole", whole, "", anywhere, cpuState{Default: "0-7"}, cpuResult{OK: true, Allocated: true, CPUSet: "1-4"}, podCPUs("1-2", "3-4"), ""},
+		{"a second set", whole, "", anywhere, podCPUs("1-2", "3-4"), cpuResult{OK: true, Allocated: true, CPUSet: "5-6"}, cpuState{}, "the pod has its CPUs already"},
 		{"kept by a refused pod", whole, "", anywhere, cpuState{Default: "0-7"}, cpuResult{Allocated: true, CPUSet: "1-4"}, cpuState{}, "the pod is refused and keeps"},
-		{"parts outside of the whole", whole, "", anywhere, cpuState{Default: "0-7"}, cpuResult{OK: true, Allocated: true, CPUSet: "1-4"}, bubble("1-2", "4-5"), "containers have CPUs 5"},
+		{"parts outside of the whole", whole, "", anywhere, cpuState{Default: "0-7"}, cpuResult{OK: true, Allocated: true, CPUSet: "1-4"}, podCPUs("1-2", "4-5"), "containers have CPUs 5"},
 		{"not where wanted", pod, "a", far, cpuState{Default: "0-7"}, cpuResult{OK: true, Allocated: true, CPUSet: "1,4"}, cpuState{}, "CPUs 1,4 are taken, and more"},
 		{"where wanted", pod, "a", far, cpuState{Default: "0-7"}, cpuResult{OK: true, Allocated: true, CPUSet: "4-5"}, cpuState{}, ""},
 	} {

@@ -149,8 +149,8 @@ func (s memoryState) machine() (nodes []vector.Node, reserved map[int]map[string
 }
 
 const (
-	// books is a pod that holds what a recorded state counts.
-	books = "books"
+	// usage is a pod that holds what a recorded state counts.
+	usage = "books"
 	// nothing is a resource of which only the block counts, not its bytes.
 	nothing = "nothing"
 )
@@ -165,7 +165,7 @@ const (
 // count for nothing. Excepted is what the pod's init containers hand on, which is
 // counted for the first of them that has such a block.
 func (b *memoryBench) view(s memoryState, pod *workload.Pod, next string) (*ledger.View, error) {
-	records := map[string]*ledger.Pod{pod.UID: {Pod: *pod}, books: {Pod: workload.Pod{UID: books}}}
+	records := map[string]*ledger.Pod{pod.UID: {Pod: *pod}, usage: {Pod: workload.Pod{UID: usage}}}
 	handed := map[reuseKey]uint64{}
 	if _, holds := s.Assignments[pod.UID][next]; next != "" && !holds {
 		var err error
@@ -220,7 +220,7 @@ func (b *memoryBench) view(s memoryState, pod *workload.Pod, next string) (*ledg
 	if len(handed) > 0 {
 		return nil, fmt.Errorf("pod %s has handed on what none of its init containers holds: %v", pod.UID, handed)
 	}
-	if err := s.keepBooks(records[books], counted); err != nil {
+	if err := s.keepUsage(records[usage], counted); err != nil {
 		return nil, err
 	}
 	draft := ledger.NewDraft(b.base)
@@ -280,10 +280,10 @@ func (s memoryState) spread(key reuseKey, bytes uint64) []ledger.Part {
 	return parts
 }
 
-// keepBooks makes a pod hold what the tables count beyond what is counted
+// keepUsage makes a pod hold what the tables count beyond what is counted
 // already, and groups as the tables have them. What tables count on a node
 // without blocks, where the reference has lost it, is held on no nodes.
-func (s memoryState) keepBooks(r *ledger.Pod, counted map[int]map[string]uint64) error {
+func (s memoryState) keepUsage(r *ledger.Pod, counted map[int]map[string]uint64) error {
 	for _, id := range slices.Sorted(maps.Keys(s.Nodes)) {
 		node := s.Nodes[id]
 		container := fmt.Sprint("node", id)
@@ -294,13 +294,13 @@ func (s memoryState) keepBooks(r *ledger.Pod, counted map[int]map[string]uint64)
 			if group, err = numa.FromIDs(node.Cells); err != nil {
 				return err
 			}
-			r.Claims = append(r.Claims, memoryClaim(books, container, nothing, ledger.Block{
+			r.Claims = append(r.Claims, memoryClaim(usage, container, nothing, ledger.Block{
 				Nodes: group, Parts: []ledger.Part{{Node: id}},
 			}))
 		}
 		for _, name := range slices.Sorted(maps.Keys(node.Memory)) {
 			if bytes := node.Memory[name].Reserved - counted[id][name]; bytes > 0 {
-				r.Claims = append(r.Claims, memoryClaim(books, container, name, ledger.Block{
+				r.Claims = append(r.Claims, memoryClaim(usage, container, name, ledger.Block{
 					Nodes: group, Bytes: bytes, Parts: []ledger.Part{{Node: id, Bytes: bytes}},
 				}))
 			}

@@ -223,8 +223,8 @@ func alike(units *machine.Partition) bool {
 // it: reserved ones, or those of a container that runs beside it.
 func (in podAdmitIn) stolen(p *workload.Pod, s cpuState) (stolen cpuset.Set) {
 	sets, reserved := s.Assignments[p.UID], parsed(in.ReservedCPUs)
-	if bubble, whole := s.PodAssignments[p.UID]; whole {
-		return parsed(bubble).Intersect(reserved).Union(overlapping(p, parsed(bubble), sets))
+	if podCPUs, whole := s.PodAssignments[p.UID]; whole {
+		return parsed(podCPUs).Intersect(reserved).Union(overlapping(p, parsed(podCPUs), sets))
 	}
 	var gone, reusable cpuset.Set
 	for _, c := range p.Walk() {
@@ -242,11 +242,11 @@ func (in podAdmitIn) stolen(p *workload.Pod, s cpuState) (stolen cpuset.Set) {
 
 // overlapping finds the CPUs of containers that are not their pod's, or that two
 // of them have for themselves at the same time.
-func overlapping(p *workload.Pod, bubble cpuset.Set, sets cpuLists) (bad cpuset.Set) {
+func overlapping(p *workload.Pod, podCPUs cpuset.Set, sets cpuLists) (bad cpuset.Set) {
 	var owned cpuset.Set
 	for _, c := range p.Walk() {
 		set := parsed(sets[c.Name])
-		bad = bad.Union(set.Minus(bubble))
+		bad = bad.Union(set.Minus(podCPUs))
 		if !c.Role.Feeds() && exclusive(c) {
 			bad = bad.Union(set.Intersect(owned))
 			owned = owned.Union(set)

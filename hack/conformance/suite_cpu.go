@@ -11,7 +11,7 @@ import (
 	"github.com/berthd/berth/hack/conformance/vector"
 	"github.com/berthd/berth/managers/cpu"
 	"github.com/berthd/berth/managers/cpuset"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/workload"
@@ -73,7 +73,7 @@ func cpuError(err error) *vector.Error {
 	if err == nil {
 		return nil
 	}
-	reason, _ := fault.ReasonOf(err)
+	reason, _ := errdefs.ReasonOf(err)
 	e := &vector.Error{Class: "other", Type: string(reason), Message: err.Error()}
 	var smt *cpu.SMTAlignmentError
 	var short *cpu.ShortageError

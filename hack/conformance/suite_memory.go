@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"github.com/berthd/berth/hack/conformance/vector"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/memory"
@@ -29,7 +29,7 @@ func memoryError(err error) *vector.Error {
 	if err == nil {
 		return nil
 	}
-	reason, _ := fault.ReasonOf(err)
+	reason, _ := errdefs.ReasonOf(err)
 	e := &vector.Error{Class: "other", Type: string(reason), Message: err.Error()}
 	var place *memory.PlacementError
 	var empty *memory.EmptyPodPoolError

@@ -189,7 +189,7 @@ func decidePodAdmit(env *Env, in podAdmitIn) ([]podStepGot, error) {
 	if err != nil {
 		return nil, err
 	}
-	books := memoryState{}.with(b.memory.State(b.View()), b.memory.State(b.View()), &ledger.Pod{}, nil)
+	usage := memoryState{}.with(b.memory.State(b.View()), b.memory.State(b.View()), &ledger.Pod{}, nil)
 	var got []podStepGot
 	for i, step := range in.Steps {
 		pod, err := in.Pods[step.Pod].Pod()
@@ -197,7 +197,7 @@ func decidePodAdmit(env *Env, in podAdmitIn) ([]podStepGot, error) {
 			return nil, fmt.Errorf("step %d: %w", i, err)
 		}
 		pod.Name, pod.Namespace = pod.UID, "default"
-		g, err := b.step(step.Op, pod, &books)
+		g, err := b.step(step.Op, pod, &usage)
 		if err == nil {
 			err = firstFinding(b.View())
 		}
@@ -218,7 +218,7 @@ func firstFinding(view *ledger.View) error {
 
 // step admits or removes a pod. The books are kept as the reference keeps its
 // memory tables.
-func (b *podBench) step(op string, pod *workload.Pod, books *memoryState) (g podStepGot, err error) {
+func (b *podBench) step(op string, pod *workload.Pod, usage *memoryState) (g podStepGot, err error) {
 	before := b.View()
 	switch op {
 	case "admit":
@@ -232,12 +232,12 @@ func (b *podBench) step(op string, pod *workload.Pod, books *memoryState) (g pod
 			break
 		}
 		g.Wrong = amiss(v.Pod)
-		*books = books.with(b.memory.State(before), b.memory.State(v.View), v.Pod, memoryClaims(v.Pod))
+		*usage = usage.with(b.memory.State(before), b.memory.State(v.View), v.Pod, memoryClaims(v.Pod))
 		g.Affinity = mergedFor(v)
 	case "remove":
 		if record, ok := before.Pod(pod.UID); ok {
 			for _, c := range record.Pod.Walk() {
-				*books = books.without(pod.UID, c.Name)
+				*usage = usage.without(pod.UID, c.Name)
 			}
 		}
 		b.Remove(pod.UID)
@@ -245,7 +245,7 @@ func (b *podBench) step(op string, pod *workload.Pod, books *memoryState) (g pod
 		return g, fmt.Errorf("unknown operation %q", op)
 	}
 	b.read(&g, pod.UID)
-	g.Memory = *books
+	g.Memory = *usage
 	return g, nil
 }
 

@@ -28,7 +28,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/berthd/berth/hack/rig"
+	"github.com/berthd/berth/hack/nodetest"
 )
 
 // Variable is the environment variable that names the folder of the programs.
@@ -40,8 +40,8 @@ const (
 	ProbeImage = "docker.io/library/probe:latest"
 )
 
-// patience bounds the end of a daemon; it takes that long only where something fails.
-const patience = 5 * time.Minute
+// timeout bounds the end of a daemon; it takes that long only where something fails.
+const timeout = 5 * time.Minute
 
 // Daemon is a containerd that runs, or can.
 type Daemon struct {
@@ -64,9 +64,9 @@ var oldVersion = regexp.MustCompile(`containerd v?1\.`)
 func Run(t testing.TB) *Daemon {
 	t.Helper()
 	d := Prepare(t, false)
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	defer cancel()
-	programs := rig.NewPrograms(map[string]string{"probe": "hack/probe"})
+	programs := nodetest.NewPrograms(map[string]string{"probe": "hack/probe"})
 	defer programs.Remove()
 	built, err := programs.Dir()
 	if err == nil {
@@ -103,7 +103,7 @@ func Prepare(t testing.TB, systemd bool) *Daemon {
 		t.Fatal(errors.Join(err, os.RemoveAll(dir)))
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		ctx, cancel := context.WithTimeout(context.Background(), timeout)
 		defer cancel()
 		if t.Failed() {
 			t.Log(d.log())
@@ -236,7 +236,7 @@ func (d *Daemon) close(ctx context.Context) error {
 	if d.cmd == nil {
 		return d.conn.Close() // it was never started
 	}
-	errs := []error{d.removePods(ctx), d.Kill(), d.conn.Close(), d.endShims(ctx), rig.RemoveCgroups(ctx, d.Cgroup)}
+	errs := []error{d.removePods(ctx), d.Kill(), d.conn.Close(), d.endShims(ctx), nodetest.RemoveCgroups(ctx, d.Cgroup)}
 	for _, dir := range mounts(d.dir) {
 		if err := syscall.Unmount(dir, syscall.MNT_DETACH); err != nil {
 			errs = append(errs, fmt.Errorf("unmount %s: %w", dir, err))
@@ -262,7 +262,7 @@ func (d *Daemon) removePods(ctx context.Context) error {
 // endShims ends the shims of this containerd. Usually there are none any more.
 func (d *Daemon) endShims(ctx context.Context) error {
 	var left []int
-	err := rig.Await(ctx, func() bool {
+	err := nodetest.Await(ctx, func() bool {
 		left = shims(d.dir)
 		for _, pid := range left {
 			_ = syscall.Kill(pid, syscall.SIGKILL)

@@ -7,12 +7,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/berthd/berth/hack/nodetest"
 	"github.com/berthd/berth/hack/overlap"
-	"github.com/berthd/berth/hack/rig"
 	"github.com/berthd/berth/managers/cpuset"
 )
 
-var programs = rig.NewPrograms(map[string]string{"probe": "hack/probe"})
+var programs = nodetest.NewPrograms(map[string]string{"probe": "hack/probe"})
 
 func TestMain(m *testing.M) {
 	code := m.Run()

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/workload"
 )
@@ -75,7 +75,7 @@ func (s *search) requests() {
 // request, below and above.
 func (s *search) wholeCores(l adjustable) bool {
 	perCore := s.perCore()
-	if reason, _ := fault.ReasonOf(s.c.failed.err); reason != fault.SMTAlignmentError || perCore < 2 || l.now%perCore == 0 {
+	if reason, _ := errdefs.ReasonOf(s.c.failed.err); reason != errdefs.SMTAlignmentError || perCore < 2 || l.now%perCore == 0 {
 		return false
 	}
 	below := l.now - l.now%perCore

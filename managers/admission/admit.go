@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/workload"
@@ -129,7 +129,7 @@ func (e *Engine) known(view, snapshot *ledger.View, c *candidate) (Verdict, bool
 		return Verdict{}, false, e.named(snapshot, c)
 	}
 	if have.Digest != c.record.Digest {
-		return Verdict{}, true, fault.Preconditionf(
+		return Verdict{}, true, errdefs.Preconditionf(
 			"pod %s is admitted with another specification: only its resources may change, by Resize; otherwise Remove it first", c.uid())
 	}
 	return Verdict{Outcome: Admitted, QoS: have.QoS, Pod: have, View: view, Trace: have.Trace, Repeated: true}, true, nil
@@ -142,7 +142,7 @@ func (e *Engine) named(view *ledger.View, c *candidate) error {
 		return nil
 	}
 	if p, ok := view.Admitted(c.record.AdmissionID); ok {
-		return fault.Preconditionf("admission id %q is that of pod %s, which is here: every admission has a name of its own", p.AdmissionID, p.UID())
+		return errdefs.Preconditionf("admission id %q is that of pod %s, which is here: every admission has a name of its own", p.AdmissionID, p.UID())
 	}
 	return nil
 }
@@ -201,10 +201,10 @@ func (e *Engine) refuse(ctx context.Context, draft *ledger.Draft, c *candidate, 
 	if hint.Interrupts(err) || !aboutPod(ctx, err) {
 		return Verdict{}, err
 	}
-	reason, message := fault.Verdict(err)
+	reason, message := errdefs.Verdict(err)
 	c.trace.Reason, c.trace.Message = string(reason), message
 	step := ledger.Step{Kind: ledger.StepRefused, Text: message}
-	if fe := new(fault.Error); errors.As(err, &fe) {
+	if fe := new(errdefs.Error); errors.As(err, &fe) {
 		step.Provider, step.Resource = fe.Provider, fe.Resource
 	}
 	if c.failed != nil {
@@ -221,17 +221,17 @@ func (e *Engine) refuse(ctx context.Context, draft *ledger.Draft, c *candidate, 
 // when the caller went away, when the time of the call is over, and when the node itself failed: a controller fails a
 // rejected pod for good, and the node works again later. What a provider cannot do is a refusal, as the kubelet has it.
 func aboutPod(ctx context.Context, err error) bool {
-	fe := new(fault.Error)
+	fe := new(errdefs.Error)
 	ofProvider := errors.As(err, &fe) && fe.Provider != ""
 	if e := (callersError{}); errors.As(err, &e) {
 		return false
 	}
-	switch fault.ClassOf(err) {
-	case fault.Invalid, fault.Canceled:
+	switch errdefs.ClassOf(err) {
+	case errdefs.Invalid, errdefs.Canceled:
 		return false
-	case fault.Deadline:
+	case errdefs.Deadline:
 		return ofProvider && ctx.Err() == nil
-	case fault.Unavailable, fault.Internal:
+	case errdefs.Unavailable, errdefs.Internal:
 		return ofProvider
 	}
 	return true

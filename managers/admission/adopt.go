@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/kubelet"
@@ -76,7 +76,7 @@ func (i *importing) adopt(uid string, claims []ledger.Claim) (outcome string, er
 		return ImportNew, nil
 	}
 	if given != nil && given.Digest != have.Digest {
-		return "", fault.Preconditionf("pod %s is admitted with another specification than the one given", uid)
+		return "", errdefs.Preconditionf("pod %s is admitted with another specification than the one given", uid)
 	}
 	var missing []ledger.Claim
 	for _, c := range claims {
@@ -87,7 +87,7 @@ func (i *importing) adopt(uid string, claims []ledger.Claim) (outcome string, er
 		case held < 0:
 			missing = append(missing, c)
 		case !sameHolding(have.Claims[held], c):
-			return "", fault.Conflictf("%s holds %s in the ledger, and %s in the file", c.Owner, holding(have.Claims[held]), holding(c))
+			return "", errdefs.Conflictf("%s holds %s in the ledger, and %s in the file", c.Owner, holding(have.Claims[held]), holding(c))
 		}
 	}
 	if len(missing) == 0 {
@@ -197,7 +197,7 @@ func (i *importing) check(ctx context.Context, outcomes map[string]string) error
 		}
 	}
 	if len(conflicts) > 0 {
-		return fault.Conflictf("%s", strings.Join(conflicts, "; "))
+		return errdefs.Conflictf("%s", strings.Join(conflicts, "; "))
 	}
 	for _, uid := range slices.Sorted(maps.Keys(outcomes)) {
 		if outcomes[uid] == ImportKnown {
@@ -210,7 +210,7 @@ func (i *importing) check(ctx context.Context, outcomes map[string]string) error
 		}
 		err := i.bus.Validate(ctx, i.draft.View(), hint.Request{Pod: &pod.Pod, Container: -1}, trace)
 		switch {
-		case err != nil && fault.ClassOf(err) == fault.Refused:
+		case err != nil && errdefs.ClassOf(err) == errdefs.Refused:
 			i.out.Findings = append(i.out.Findings, ledger.Finding{
 				Kind: ledger.Policy, Rule: ledger.RuleValidator, Owner: ledger.Owner{Pod: uid}, Text: err.Error(),
 			})

@@ -4,7 +4,7 @@ import (
 	"context"
 	"slices"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 )
 
@@ -30,7 +30,7 @@ func (e *Engine) ended(ctx context.Context, view *ledger.View, b ledger.Binding,
 	if len(have) == 0 || pid == 0 {
 		return nil, nil
 	}
-	vacant, err := e.Places.Vacant(ctx, have[0], pid)
+	vacant, err := e.CgroupManager.Vacant(ctx, have[0], pid)
 	if err != nil || !vacant {
 		return nil, err
 	}
@@ -51,7 +51,7 @@ func bind(d *ledger.Draft, b ledger.Binding, ended []string) error {
 	have := older(d.View(), b)
 	for i := 0; len(have)-i >= maxIDs; i++ {
 		if !have[i].Own {
-			return fault.Preconditionf("%d ids of this container may live already, the oldest is %s: call PostStopContainer for those that have ended",
+			return errdefs.Preconditionf("%d ids of this container may live already, the oldest is %s: call PostStopContainer for those that have ended",
 				len(have), have[0].ID)
 		}
 		d.Unbind(have[i].ID)

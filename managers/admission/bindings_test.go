@@ -6,14 +6,14 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/topology"
 )
 
 // ids lists the ids of a pod's containers, older before newer.
-func (h *house) ids(uid string) (ids []string) {
+func (h *fixture) ids(uid string) (ids []string) {
 	for b := range h.ledger.View().BindingsOf(uid) {
 		ids = append(ids, b.ID)
 	}
@@ -37,14 +37,14 @@ func TestIDsOfAContainer(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			h := newHouse(t, topology.BestEffort)
+			h := newFixture(t, topology.BestEffort)
 			h.admit(t, guaranteed("a", 1, 0))
 			h.admit(t, guaranteed("b", 1, 0))
 			_, err := h.PreStart(t.Context(), ledger.Owner{Pod: "b", Container: "main"}, "other", 1<<20)
 			must(t, err)
 			for i := 1; i <= starts; i++ {
 				if row.ended {
-					h.places.exits(i - 1)
+					h.cgroups.exits(i - 1)
 				}
 				for range 2 { // it is asked again, as after an answer that was lost
 					_, err := h.PreStart(t.Context(), ledger.Owner{Pod: "a", Container: "main"}, fmt.Sprint("id-", i), row.pid(i))
@@ -74,7 +74,7 @@ func lastIDs(n int) (ids []string) {
 // the one that has started.
 func TestRestartOverlaps(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, topology.BestEffort)
+	h := newFixture(t, topology.BestEffort)
 	h.admit(t, guaranteed("a", 1, 0))
 	owner := ledger.Owner{Pod: "a", Container: "main"}
 	start := func(id string, pid int, want ...string) {
@@ -89,19 +89,19 @@ func TestRestartOverlaps(t *testing.T) {
 	start("new", 2, "old", "new")
 	found, err := h.PostStop(t.Context(), "old")
 	must(t, err)
-	if !found || len(h.places.containers) != 1 {
-		t.Errorf("the old one was known: %v; cgroups %v", found, h.places.containers)
+	if !found || len(h.cgroups.containers) != 1 {
+		t.Errorf("the old one was known: %v; cgroups %v", found, h.cgroups.containers)
 	}
-	h.places.exits(1)
-	h.places.exits(2)
+	h.cgroups.exits(1)
+	h.cgroups.exits(2)
 	start("third", 3, "third")
 	// The end of what was forgotten is no error and ends nobody else.
-	if found, err := h.PostStop(t.Context(), "new"); found || err != nil || len(h.places.containers) != 1 {
-		t.Errorf("%v, %v; cgroups %v", found, err, h.places.containers)
+	if found, err := h.PostStop(t.Context(), "new"); found || err != nil || len(h.cgroups.containers) != 1 {
+		t.Errorf("%v, %v; cgroups %v", found, err, h.cgroups.containers)
 	}
-	h.places.exits(3)
-	h.places.fail["vacant"] = fault.Unavailablef("list processes: too many open files")
-	if _, err := h.PreStart(t.Context(), owner, "fourth", 4); class(t, err) != fault.Unavailable {
+	h.cgroups.exits(3)
+	h.cgroups.fail["vacant"] = errdefs.Unavailablef("list processes: too many open files")
+	if _, err := h.PreStart(t.Context(), owner, "fourth", 4); class(t, err) != errdefs.Unavailable {
 		t.Errorf("%v", err)
 	}
 	start("fourth", 4, "fourth")
@@ -111,16 +111,16 @@ func TestRestartOverlaps(t *testing.T) {
 // too many is refused until somebody has said which have ended.
 func TestIDsOfARuntime(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, topology.BestEffort)
+	h := newFixture(t, topology.BestEffort)
 	h.admit(t, guaranteed("a", 1, 0))
-	h.places.runtime = true
+	h.cgroups.runtime = true
 	owner := ledger.Owner{Pod: "a", Container: "main"}
 	for i := range 16 {
 		_, err := h.PreStart(t.Context(), owner, fmt.Sprint("id-", i), 0)
 		must(t, err)
 	}
 	_, err := h.PreStart(t.Context(), owner, "more", 0)
-	if class(t, err) != fault.Precondition || !strings.Contains(err.Error(), "16 ids of this container may live already, the oldest is id-0: call PostStopContainer") {
+	if class(t, err) != errdefs.Precondition || !strings.Contains(err.Error(), "16 ids of this container may live already, the oldest is id-0: call PostStopContainer") {
 		t.Errorf("%v", err)
 	}
 	_, err = h.PreStart(t.Context(), owner, "id-3", 0)

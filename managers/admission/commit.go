@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
 )
@@ -35,7 +35,7 @@ func (e *Engine) admit(ctx context.Context, c *candidate) (v Verdict, err error)
 			return v, err
 		}
 		if attempt == e.Attempts {
-			return Verdict{}, fault.Unavailablef("admit pod %s: the ledger moved during each of %d attempts", c.uid(), attempt)
+			return Verdict{}, errdefs.Unavailablef("admit pod %s: the ledger moved during each of %d attempts", c.uid(), attempt)
 		}
 		c.replanned = append(c.replanned, draft.Base().Generation())
 	}
@@ -76,19 +76,19 @@ func (e *Engine) carryOut(ctx context.Context, draft *ledger.Draft, c *candidate
 	}
 	record, _ := draft.View().Pod(c.uid())
 	view := e.placeView(draft, record)
-	parent, created, err := e.Places.EnsurePod(ctx, view, c.uid())
+	parent, created, err := e.CgroupManager.EnsurePod(ctx, view, c.uid())
 	if created {
 		// A cgroup that was there before may hold processes: a pod that lived
 		// through the loss of its ledger is not killed for a full disk. What undoes
 		// must work also when the caller has gone.
 		undoing := context.WithoutCancel(ctx)
-		c.undo.add(func() error { return e.Places.ForgetPod(undoing, view, c.uid()) })
+		c.undo.add(func() error { return e.CgroupManager.ForgetPod(undoing, view, c.uid()) })
 	}
 	if err != nil {
 		return e.refuse(ctx, draft, c, fmt.Errorf("make the cgroup of pod %s: %w", c.uid(), err))
 	}
 	c.trace.Add(ledger.Step{Kind: ledger.StepPlaced, Text: "cgroup " + parent})
-	restore, err := e.Places.RecordClaims(ctx, view, c.uid(), !created)
+	restore, err := e.CgroupManager.RecordClaims(ctx, view, c.uid(), !created)
 	if err != nil {
 		return e.refuse(ctx, draft, c, fmt.Errorf("record what pod %s holds: %w", c.uid(), err))
 	}
@@ -189,7 +189,7 @@ func (e *Engine) leasesHold(view *ledger.View, c *candidate) error {
 	now := e.Now()
 	for l := range view.Leases() {
 		if l.AdmissionID == c.record.AdmissionID && !now.Before(l.Expires) {
-			err := fault.Deadlinef("provider %s held what it reserved until %s, and the admission took longer", l.Provider, l.Expires.UTC().Format(time.RFC3339))
+			err := errdefs.Deadlinef("provider %s held what it reserved until %s, and the admission took longer", l.Provider, l.Expires.UTC().Format(time.RFC3339))
 			err.Provider = l.Provider
 			return err
 		}

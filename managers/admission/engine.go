@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/workload"
 )
@@ -38,9 +38,9 @@ type Config struct {
 type Parts struct {
 	Ledger *ledger.Ledger
 	// Managers returns who decides on a view.
-	Managers func(view *ledger.View) (Bus, Policy)
-	Places   Places
-	Starter  Starter
+	Managers      func(view *ledger.View) (Bus, Policy)
+	CgroupManager CgroupManager
+	Starter       Starter
 	// Lives tells what is known of a pod that lives here and is not in the ledger; nil
 	// where nothing can be.
 	Lives func(ctx context.Context, uid string) ledger.UnknownLivePod
@@ -95,7 +95,7 @@ const (
 type Verdict struct {
 	Outcome Outcome
 	// Reason and Message are empty for an admitted pod.
-	Reason  fault.Reason
+	Reason  errdefs.Reason
 	Message string
 	QoS     workload.QoSClass
 	// Pod with its claims; nil unless admitted. In a dry run it is what would be.
@@ -133,7 +133,7 @@ func (e *Engine) acquire(ctx context.Context) (release func(), err error) {
 	case e.lock <- struct{}{}:
 		return func() { <-e.lock }, nil
 	case <-ctx.Done():
-		return nil, fault.Deadlinef("wait for the admission lock: %w", context.Cause(ctx))
+		return nil, errdefs.Deadlinef("wait for the admission lock: %w", context.Cause(ctx))
 	}
 }
 
@@ -157,7 +157,7 @@ func (n *namedLocks) lock(ctx context.Context, what, name string) (unlock func()
 		return func() { <-l.held; n.leave(name, l) }, nil
 	case <-ctx.Done():
 		n.leave(name, l)
-		return nil, fault.Deadlinef("wait for another %s %s: %w", what, name, context.Cause(ctx))
+		return nil, errdefs.Deadlinef("wait for another %s %s: %w", what, name, context.Cause(ctx))
 	}
 }
 

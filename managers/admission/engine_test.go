@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/berthd/berth/managers/admission"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/topology"
@@ -22,7 +22,7 @@ import (
 
 func TestAdmitTakesEverythingAtOnce(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, topology.SingleNUMANode)
+	h := newFixture(t, topology.SingleNUMANode)
 	v := h.admit(t, guaranteed("a", 2, 1))
 	if v.Outcome != admission.Admitted || v.Pod.CgroupParent != "/kubepods/poda" || v.QoS != workload.Guaranteed {
 		t.Fatalf("%+v", v)
@@ -48,7 +48,7 @@ func TestAdmitTakesEverythingAtOnce(t *testing.T) {
 
 func TestSamePodSameAnswer(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, topology.BestEffort)
+	h := newFixture(t, topology.BestEffort)
 	first := h.admit(t, guaranteed("a", 2, 1))
 	commits, calls := h.journal.Commits(), len(h.plugins.calls)
 	pod := guaranteed("a", 2, 1)
@@ -62,20 +62,20 @@ func TestSamePodSameAnswer(t *testing.T) {
 		t.Error("asking again changed something")
 	}
 	_, err := h.Admit(t.Context(), admission.Request{Pod: guaranteed("a", 3, 1)})
-	if class(t, err) != fault.Precondition || !strings.Contains(err.Error(), "Resize") {
+	if class(t, err) != errdefs.Precondition || !strings.Contains(err.Error(), "Resize") {
 		t.Errorf("another spec: %v", err)
 	}
 }
 
 func TestDryRunChangesNothing(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, topology.Restricted)
+	h := newFixture(t, topology.Restricted)
 	before := h.ledger.View()
 	v, err := h.Admit(t.Context(), admission.Request{Pod: guaranteed("a", 2, 1), DryRun: true})
 	if err != nil || v.Outcome != admission.Admitted || len(v.Pod.Claims) != 2 {
 		t.Fatalf("%+v, %v", v, err)
 	}
-	if h.ledger.View() != before || len(h.places.pods) != 0 || len(h.plugins.calls) != 0 {
+	if h.ledger.View() != before || len(h.cgroups.pods) != 0 || len(h.plugins.calls) != 0 {
 		t.Error("a dry run left something behind")
 	}
 	wet := h.admit(t, guaranteed("a", 2, 1))
@@ -86,7 +86,7 @@ func TestDryRunChangesNothing(t *testing.T) {
 
 func TestDryRunWaitsForNobody(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, topology.BestEffort)
+	h := newFixture(t, topology.BestEffort)
 	inside, release := make(chan struct{}), make(chan struct{})
 	h.plugins.during = func() { close(inside); <-release }
 	var wg sync.WaitGroup
@@ -102,38 +102,38 @@ func TestDryRunWaitsForNobody(t *testing.T) {
 
 func TestRejectionLeavesNothing(t *testing.T) {
 	t.Parallel()
-	boom := fault.Preconditionf("write cpu.shares 1: invalid argument")
+	boom := errdefs.Preconditionf("write cpu.shares 1: invalid argument")
 	for name, c := range map[string]struct {
 		policy  topology.Policy
 		pod     workload.Pod
-		arrange func(*house)
-		reason  fault.Reason
+		arrange func(*fixture)
+		reason  errdefs.Reason
 		message string
 	}{
 		"no alignment": {
-			topology.SingleNUMANode, guaranteed("x", 9, 0), nil, fault.TopologyAffinityError,
+			topology.SingleNUMANode, guaranteed("x", 9, 0), nil, errdefs.TopologyAffinityError,
 			"Resources cannot be allocated with Topology locality",
 		},
 		"not enough CPUs": {
-			topology.None, guaranteed("x", 15, 0), nil, fault.UnexpectedAdmissionError,
+			topology.None, guaranteed("x", 15, 0), nil, errdefs.UnexpectedAdmissionError,
 			"Allocate failed due to ",
 		},
 		"not enough devices": {
-			topology.None, guaranteed("x", 1, 5), nil, fault.UnexpectedAdmissionError,
+			topology.None, guaranteed("x", 1, 5), nil, errdefs.UnexpectedAdmissionError,
 			"requested number of devices unavailable for example.com/gpu. Requested: 5, Available: 4",
 		},
 		"plugin refuses": {
-			topology.None, guaranteed("x", 1, 1), func(h *house) { h.plugins.fail = errors.New("gpu fell off the bus") },
-			fault.UnexpectedAdmissionError, "gpu fell off the bus",
+			topology.None, guaranteed("x", 1, 1), func(h *fixture) { h.plugins.fail = errors.New("gpu fell off the bus") },
+			errdefs.UnexpectedAdmissionError, "gpu fell off the bus",
 		},
 		"cgroup fails": {
-			topology.None, guaranteed("x", 1, 1), func(h *house) { h.places.fail["ensure"] = boom },
-			fault.UnexpectedAdmissionError, boom.Error(),
+			topology.None, guaranteed("x", 1, 1), func(h *fixture) { h.cgroups.fail["ensure"] = boom },
+			errdefs.UnexpectedAdmissionError, boom.Error(),
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			h := newHouse(t, c.policy)
+			h := newFixture(t, c.policy)
 			if c.arrange != nil {
 				c.arrange(h)
 			}
@@ -142,8 +142,8 @@ func TestRejectionLeavesNothing(t *testing.T) {
 				t.Fatalf("%v %s %q; want %s with %q", v.Outcome, v.Reason, v.Message, c.reason, c.message)
 			}
 			view := h.ledger.View()
-			if view.NumPods() != 0 || !view.ExclusiveCPUs().IsEmpty() || len(h.places.pods) != 0 {
-				t.Errorf("left behind: %d pods, CPUs %s, cgroups %v", view.NumPods(), view.ExclusiveCPUs(), h.places.pods)
+			if view.NumPods() != 0 || !view.ExclusiveCPUs().IsEmpty() || len(h.cgroups.pods) != 0 {
+				t.Errorf("left behind: %d pods, CPUs %s, cgroups %v", view.NumPods(), view.ExclusiveCPUs(), h.cgroups.pods)
 			}
 			if kept, ok := view.Trace(v.Trace.AdmissionID); !ok || kept.Reason != string(c.reason) {
 				t.Errorf("the trace was not kept: %+v", kept)
@@ -160,7 +160,7 @@ func TestRejectionLeavesNothing(t *testing.T) {
 // the second cannot, and no plugin is asked to allocate anything.
 func TestPluginsHearNothingOfARefusedPod(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, topology.BestEffort)
+	h := newFixture(t, topology.BestEffort)
 	p := guaranteed("a", 1, 1)
 	second := guaranteed("a", 1, 4).Containers[0]
 	second.Name = "second"
@@ -181,53 +181,53 @@ func TestWhatPassesIsNoVerdict(t *testing.T) {
 	ctx := context.Background()
 	calls := map[string]struct {
 		op   string
-		call func(h *house) error
+		call func(h *fixture) error
 	}{
-		"Admit": {"ensure", func(h *house) error {
+		"Admit": {"ensure", func(h *fixture) error {
 			v, err := h.Admit(ctx, admission.Request{Pod: guaranteed("b", 1, 1)})
 			if v.Outcome == admission.Rejected && err == nil {
 				t.Errorf("Admit gives the verdict %v %s: %s", v.Outcome, v.Reason, v.Message)
 			}
 			return err
 		}},
-		"PreStart": {"container", func(h *house) error {
+		"PreStart": {"container", func(h *fixture) error {
 			_, err := h.PreStart(ctx, ledger.Owner{Pod: "a", Container: "main"}, "id", 0)
 			return err
 		}},
-		"Remove": {"remove", func(h *house) error { _, _, err := h.Remove(ctx, "a"); return err }},
-		"Resize, check": {"check resize", func(h *house) error {
+		"Remove": {"remove", func(h *fixture) error { _, _, err := h.Remove(ctx, "a"); return err }},
+		"Resize, check": {"check resize", func(h *fixture) error {
 			_, err := h.Resize(ctx, admission.Request{Pod: burstable("s", 700, 2<<20)})
 			return err
 		}},
-		"Resize": {"resize", func(h *house) error {
+		"Resize": {"resize", func(h *fixture) error {
 			_, err := h.Resize(ctx, admission.Request{Pod: burstable("s", 700, 2<<20)})
 			return err
 		}},
-		"Sync, remove": {"remove", func(h *house) error { _, err := h.Sync(ctx, []string{"s"}, 0); return err }},
-		"Sync, look":   {"observe", func(h *house) error { _, err := h.Sync(ctx, []string{"a", "s"}, 0); return err }},
-		"Sync, sweep": {"sweep", func(h *house) error {
-			h.places.pods["nobody"] = true
+		"Sync, remove": {"remove", func(h *fixture) error { _, err := h.Sync(ctx, []string{"s"}, 0); return err }},
+		"Sync, look":   {"observe", func(h *fixture) error { _, err := h.Sync(ctx, []string{"a", "s"}, 0); return err }},
+		"Sync, sweep": {"sweep", func(h *fixture) error {
+			h.cgroups.pods["nobody"] = true
 			_, err := h.Sync(ctx, []string{"a", "s"}, 0)
 			return err
 		}},
 	}
 	for name, c := range calls {
 		for _, failure := range []error{
-			fault.Unavailablef("open cpuset.cpus: too many open files"),
-			fault.Deadlinef("systemd did not answer within 10s"),
+			errdefs.Unavailablef("open cpuset.cpus: too many open files"),
+			errdefs.Deadlinef("systemd did not answer within 10s"),
 			errors.New("open cpuset.cpus: too many open files"), // nobody gave it a class
 		} {
-			h := newHouse(t, topology.BestEffort)
+			h := newFixture(t, topology.BestEffort)
 			h.admit(t, guaranteed("a", 1, 1))
 			h.admit(t, burstable("s", 500, 2<<20))
-			h.places.fail[c.op] = failure
-			if err := c.call(h); class(t, err) != fault.ClassOf(failure) || !errors.Is(err, failure) {
-				t.Errorf("%s: %v of class %v; want class %v", name, err, fault.ClassOf(err), fault.ClassOf(failure))
+			h.cgroups.fail[c.op] = failure
+			if err := c.call(h); class(t, err) != errdefs.ClassOf(failure) || !errors.Is(err, failure) {
+				t.Errorf("%s: %v of class %v; want class %v", name, err, errdefs.ClassOf(err), errdefs.ClassOf(failure))
 			}
 			view := h.ledger.View()
 			_, traced := view.TraceOfPod("b")
-			if view.NumPods() != 2 || len(h.places.pods) != 2 || traced {
-				t.Errorf("%s: %d pods, cgroups of %v, trace of a refusal: %v", name, view.NumPods(), h.places.pods, traced)
+			if view.NumPods() != 2 || len(h.cgroups.pods) != 2 || traced {
+				t.Errorf("%s: %d pods, cgroups of %v, trace of a refusal: %v", name, view.NumPods(), h.cgroups.pods, traced)
 			}
 			if err := c.call(h); err != nil {
 				t.Errorf("%s again: %v", name, err)
@@ -238,13 +238,13 @@ func TestWhatPassesIsNoVerdict(t *testing.T) {
 
 func TestFullDiskIsUnavailable(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, topology.BestEffort)
-	h.journal.FailNext(1, fault.Unavailablef("write the ledger: no space left on device"))
+	h := newFixture(t, topology.BestEffort)
+	h.journal.FailNext(1, errdefs.Unavailablef("write the ledger: no space left on device"))
 	_, err := h.Admit(t.Context(), admission.Request{Pod: guaranteed("a", 1, 1)})
-	if class(t, err) != fault.Unavailable {
+	if class(t, err) != errdefs.Unavailable {
 		t.Fatalf("%v", err)
 	}
-	if h.ledger.View().NumPods() != 0 || len(h.places.pods) != 0 {
+	if h.ledger.View().NumPods() != 0 || len(h.cgroups.pods) != 0 {
 		t.Error("half-done")
 	}
 	if v := h.admit(t, guaranteed("a", 1, 1)); v.Outcome != admission.Admitted {
@@ -256,10 +256,10 @@ func TestFullDiskIsUnavailable(t *testing.T) {
 // does.
 func TestRejectionOnAFullDisk(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, topology.BestEffort)
-	h.journal.FailNext(1, fault.Unavailablef("write the ledger: no space left on device"))
+	h := newFixture(t, topology.BestEffort)
+	h.journal.FailNext(1, errdefs.Unavailablef("write the ledger: no space left on device"))
 	v := h.admit(t, guaranteed("a", 1000, 0))
-	if v.Outcome != admission.Rejected || v.Reason != fault.UnexpectedAdmissionError || len(v.Trace.Suggestions) == 0 {
+	if v.Outcome != admission.Rejected || v.Reason != errdefs.UnexpectedAdmissionError || len(v.Trace.Suggestions) == 0 {
 		t.Fatalf("%+v", v)
 	}
 	if last := v.Trace.Steps[len(v.Trace.Steps)-1]; !strings.Contains(last.Text, "could not be kept") || !strings.Contains(last.Text, "no space left") {
@@ -278,7 +278,7 @@ func TestRejectionOnAFullDisk(t *testing.T) {
 // admitted, more often than an admission may be planned again; it is planned once.
 func TestStartsDoNotDisturb(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, topology.BestEffort)
+	h := newFixture(t, topology.BestEffort)
 	h.admit(t, guaranteed("old", 2, 0))
 	h.plugins.during = func() {
 		for i := range 16 {
@@ -306,10 +306,10 @@ func TestStartsDoNotDisturb(t *testing.T) {
 
 func TestRemoveKillsBeforeItFrees(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, topology.BestEffort)
+	h := newFixture(t, topology.BestEffort)
 	h.admit(t, guaranteed("a", 2, 1))
-	h.places.fail["remove"] = fault.Deadlinef("process 77 does not die")
-	if _, _, err := h.Remove(t.Context(), "a"); class(t, err) != fault.Deadline {
+	h.cgroups.fail["remove"] = errdefs.Deadlinef("process 77 does not die")
+	if _, _, err := h.Remove(t.Context(), "a"); class(t, err) != errdefs.Deadline {
 		t.Fatalf("%v", err)
 	}
 	if h.cpus("a") != "1-2" {
@@ -319,8 +319,8 @@ func TestRemoveKillsBeforeItFrees(t *testing.T) {
 	if err != nil || !ok || len(released) != 2 {
 		t.Fatalf("%v %v %v", released, ok, err)
 	}
-	if len(h.places.early) != 0 || len(h.places.pods) != 0 || h.ledger.View().NumPods() != 0 {
-		t.Errorf("killed too late: %v, left: %v", h.places.early, h.places.pods)
+	if len(h.cgroups.early) != 0 || len(h.cgroups.pods) != 0 || h.ledger.View().NumPods() != 0 {
+		t.Errorf("killed too late: %v, left: %v", h.cgroups.early, h.cgroups.pods)
 	}
 	if _, ok, err := h.Remove(t.Context(), "a"); ok || err != nil {
 		t.Errorf("removing again: %v %v", ok, err)
@@ -331,28 +331,28 @@ func TestRemoveKillsBeforeItFrees(t *testing.T) {
 // nothing runs there.
 func TestFailedRemovalKeepsThePlace(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, topology.BestEffort)
+	h := newFixture(t, topology.BestEffort)
 	h.admit(t, guaranteed("a", 2, 1))
-	h.journal.FailNext(1, fault.Unavailablef("write the ledger: no space left on device"))
-	if _, _, err := h.Remove(t.Context(), "a"); class(t, err) != fault.Unavailable {
+	h.journal.FailNext(1, errdefs.Unavailablef("write the ledger: no space left on device"))
+	if _, _, err := h.Remove(t.Context(), "a"); class(t, err) != errdefs.Unavailable {
 		t.Fatalf("%v", err)
 	}
-	if !h.places.pods["a"] || h.cpus("a") != "1-2" {
-		t.Errorf("known with CPUs %q, and with a cgroup: %t", h.cpus("a"), h.places.pods["a"])
+	if !h.cgroups.pods["a"] || h.cpus("a") != "1-2" {
+		t.Errorf("known with CPUs %q, and with a cgroup: %t", h.cpus("a"), h.cgroups.pods["a"])
 	}
-	h.journal.FailNext(1, fault.Unavailablef("write the ledger: no space left on device"))
-	h.places.fail["ensure"] = fault.Unavailablef("mkdir: no space left on device")
+	h.journal.FailNext(1, errdefs.Unavailablef("write the ledger: no space left on device"))
+	h.cgroups.fail["ensure"] = errdefs.Unavailablef("mkdir: no space left on device")
 	if _, _, err := h.Remove(t.Context(), "a"); err == nil || !strings.Contains(err.Error(), "mkdir") {
 		t.Errorf("nothing is said of the cgroup that is missing: %v", err)
 	}
-	if _, ok, err := h.Remove(t.Context(), "a"); !ok || err != nil || len(h.places.pods) != 0 {
-		t.Errorf("again: %t, %v, left %v", ok, err, h.places.pods)
+	if _, ok, err := h.Remove(t.Context(), "a"); !ok || err != nil || len(h.cgroups.pods) != 0 {
+		t.Errorf("again: %t, %v, left %v", ok, err, h.cgroups.pods)
 	}
 }
 
 func TestPreStartBindsAndPostStopForgets(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, topology.BestEffort)
+	h := newFixture(t, topology.BestEffort)
 	h.admit(t, guaranteed("a", 2, 0))
 	owner := ledger.Owner{Pod: "a", Container: "main"}
 	for range 2 { // idempotent
@@ -361,14 +361,14 @@ func TestPreStartBindsAndPostStopForgets(t *testing.T) {
 			t.Fatalf("%+v %v", got, err)
 		}
 	}
-	if _, err := h.PreStart(t.Context(), ledger.Owner{Pod: "a", Container: "other"}, "id2", 0); class(t, err) != fault.NotFound {
+	if _, err := h.PreStart(t.Context(), ledger.Owner{Pod: "a", Container: "other"}, "id2", 0); class(t, err) != errdefs.NotFound {
 		t.Errorf("unknown container: %v", err)
 	}
-	if _, err := h.PreStart(t.Context(), ledger.Owner{Pod: "z", Container: "main"}, "id2", 0); class(t, err) != fault.NotFound {
+	if _, err := h.PreStart(t.Context(), ledger.Owner{Pod: "z", Container: "main"}, "id2", 0); class(t, err) != errdefs.NotFound {
 		t.Errorf("unknown pod: %v", err)
 	}
 	h.admit(t, guaranteed("b", 1, 0))
-	if _, err := h.PreStart(t.Context(), ledger.Owner{Pod: "b", Container: "main"}, "id1", 0); class(t, err) != fault.Conflict {
+	if _, err := h.PreStart(t.Context(), ledger.Owner{Pod: "b", Container: "main"}, "id1", 0); class(t, err) != errdefs.Conflict {
 		t.Errorf("another pod's id: %v", err)
 	}
 	// A restarted container shares its cgroup with its old id for a moment.
@@ -378,17 +378,17 @@ func TestPreStartBindsAndPostStopForgets(t *testing.T) {
 	if found, err := h.PostStop(t.Context(), "id1"); !found || err != nil {
 		t.Fatal(found, err)
 	}
-	if len(h.places.containers) != 1 {
+	if len(h.cgroups.containers) != 1 {
 		t.Error("the running container lost its cgroup with its old id")
 	}
-	h.places.remakes = true
+	h.cgroups.remakes = true
 	if found, err := h.PostStop(t.Context(), "id1b"); !found || err != nil {
 		t.Fatal(found, err)
 	}
 	if found, err := h.PostStop(t.Context(), "id1b"); found || err != nil {
 		t.Errorf("forgetting again: %v %v", found, err)
 	}
-	if len(h.places.containers) != 0 {
+	if len(h.cgroups.containers) != 0 {
 		t.Error("the cgroup stayed")
 	}
 }
@@ -398,47 +398,47 @@ func TestPreStartBindsAndPostStopForgets(t *testing.T) {
 // ledger says that has both.
 func TestStartAndAdmissionAtOnce(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, topology.BestEffort)
+	h := newFixture(t, topology.BestEffort)
 	shared := guaranteed("shared", 1, 0)
 	shared.Containers[0].Requests, shared.Containers[0].Limits = workload.Quantities{workload.CPU: 100}, nil
 	h.admit(t, shared)
 	owner := ledger.Owner{Pod: "shared", Container: "main"}
 	for i, uid := range []string{"first", "second"} { // bound for the first time, and again
-		h.places.placed, h.places.again, h.places.still = nil, nil, nil
-		h.places.starting = func() { h.admit(t, guaranteed(uid, 1, 0)) }
+		h.cgroups.placed, h.cgroups.again, h.cgroups.still = nil, nil, nil
+		h.cgroups.starting = func() { h.admit(t, guaranteed(uid, 1, 0)) }
 		got, err := h.PreStart(t.Context(), owner, "id", 0)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if n := len(h.places.placed); n != 2 || h.places.placed[1] != h.ledger.View().Generation() || got.View != h.ledger.View() {
-			t.Errorf("%s: placed by the generations %v, the ledger is at %d", uid, h.places.placed, h.ledger.View().Generation())
+		if n := len(h.cgroups.placed); n != 2 || h.cgroups.placed[1] != h.ledger.View().Generation() || got.View != h.ledger.View() {
+			t.Errorf("%s: placed by the generations %v, the ledger is at %d", uid, h.cgroups.placed, h.ledger.View().Generation())
 		}
 		// Its own binding does not make a start one that was allowed before.
-		if want := []bool{i > 0, i > 0}; !slices.Equal(h.places.again, want) {
-			t.Errorf("%s: placed again %v, want %v", uid, h.places.again, want)
+		if want := []bool{i > 0, i > 0}; !slices.Equal(h.cgroups.again, want) {
+			t.Errorf("%s: placed again %v, want %v", uid, h.cgroups.again, want)
 		}
-		if want := []bool{false, true}; !slices.Equal(h.places.still, want) {
-			t.Errorf("%s: placed still %v, want %v", uid, h.places.still, want)
+		if want := []bool{false, true}; !slices.Equal(h.cgroups.still, want) {
+			t.Errorf("%s: placed still %v, want %v", uid, h.cgroups.still, want)
 		}
 	}
-	h.places.placed = nil
-	if _, err := h.PreStart(t.Context(), owner, "id2", 0); err != nil || len(h.places.placed) != 1 {
-		t.Errorf("nothing happened meanwhile: %v, placed by %v", err, h.places.placed)
+	h.cgroups.placed = nil
+	if _, err := h.PreStart(t.Context(), owner, "id2", 0); err != nil || len(h.cgroups.placed) != 1 {
+		t.Errorf("nothing happened meanwhile: %v, placed by %v", err, h.cgroups.placed)
 	}
 }
 
 // TestIDsOfTwoPodsAtOnce gives two pods one container id while neither is bound.
 func TestIDsOfTwoPodsAtOnce(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, topology.BestEffort)
+	h := newFixture(t, topology.BestEffort)
 	h.admit(t, guaranteed("a", 1, 0))
 	h.admit(t, guaranteed("b", 1, 0))
-	h.places.starting = func() {
+	h.cgroups.starting = func() {
 		if _, err := h.PreStart(t.Context(), ledger.Owner{Pod: "b", Container: "main"}, "id", 0); err != nil {
 			t.Error(err)
 		}
 	}
-	if _, err := h.PreStart(t.Context(), ledger.Owner{Pod: "a", Container: "main"}, "id", 0); class(t, err) != fault.Conflict {
+	if _, err := h.PreStart(t.Context(), ledger.Owner{Pod: "a", Container: "main"}, "id", 0); class(t, err) != errdefs.Conflict {
 		t.Errorf("%v", err)
 	}
 	if b, _ := h.ledger.View().Binding("id"); b.Owner.Pod != "b" {
@@ -449,18 +449,18 @@ func TestIDsOfTwoPodsAtOnce(t *testing.T) {
 // TestAdmissionIDOfAnotherPod: aborting one admission must not abort another.
 func TestAdmissionIDOfAnotherPod(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, topology.BestEffort)
+	h := newFixture(t, topology.BestEffort)
 	for range 2 { // the same pod again may have the same name
 		if v, err := h.Admit(t.Context(), admission.Request{Pod: guaranteed("a", 1, 1), AdmissionID: "one"}); err != nil || v.Outcome != admission.Admitted {
 			t.Fatalf("%+v, %v", v, err)
 		}
 	}
 	_, err := h.Admit(t.Context(), admission.Request{Pod: guaranteed("b", 1, 1), AdmissionID: "one"})
-	if class(t, err) != fault.Precondition || !strings.Contains(err.Error(), "pod a") {
+	if class(t, err) != errdefs.Precondition || !strings.Contains(err.Error(), "pod a") {
 		t.Errorf("%v", err)
 	}
-	if len(h.places.pods) != 1 || len(h.plugins.calls) != 1 {
-		t.Errorf("cgroups %v, calls %v", h.places.pods, h.plugins.calls)
+	if len(h.cgroups.pods) != 1 || len(h.plugins.calls) != 1 {
+		t.Errorf("cgroups %v, calls %v", h.cgroups.pods, h.plugins.calls)
 	}
 	if _, _, err := h.Remove(t.Context(), "a"); err != nil {
 		t.Fatal(err)
@@ -474,16 +474,16 @@ func TestAdmissionIDOfAnotherPod(t *testing.T) {
 // whatever stood still.
 func TestTimeIsOver(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, topology.BestEffort)
+	h := newFixture(t, topology.BestEffort)
 	ctx, cancel := context.WithDeadline(t.Context(), time.Now().Add(time.Hour))
 	defer cancel()
 	over := &endable{Context: ctx}
 	h.plugins.during = over.end
 	h.plugins.fail = context.DeadlineExceeded
-	if v, err := h.Admit(over, admission.Request{Pod: guaranteed("a", 1, 1)}); class(t, err) != fault.Deadline {
+	if v, err := h.Admit(over, admission.Request{Pod: guaranteed("a", 1, 1)}); class(t, err) != errdefs.Deadline {
 		t.Errorf("%+v, %v", v, err)
 	}
-	if h.ledger.View().NumPods() != 0 || len(h.places.pods) != 0 {
+	if h.ledger.View().NumPods() != 0 || len(h.cgroups.pods) != 0 {
 		t.Error("half-done")
 	}
 }
@@ -507,13 +507,13 @@ func (e *endable) Err() error {
 // an error of the rejection, which says why in its last step.
 func TestRejectedAndNotUndone(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, topology.BestEffort)
-	h.places.during = func() {
+	h := newFixture(t, topology.BestEffort)
+	h.cgroups.during = func() {
 		// The pod is planned again when its cgroup is there.
 		h.taken(t, "other", "1")
 		h.inventory.Listed(h.session, nil, time.Unix(1, 0))
 	}
-	h.places.fail["forget"] = errors.New("rmdir: device or resource busy")
+	h.cgroups.fail["forget"] = errors.New("rmdir: device or resource busy")
 	v := h.admit(t, guaranteed("a", 1, 1))
 	if v.Outcome != admission.Rejected || !strings.Contains(v.Message, gpu) {
 		t.Fatalf("%+v", v)
@@ -529,10 +529,10 @@ func TestRejectedAndNotUndone(t *testing.T) {
 
 func TestInvalidPodChangesNothing(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, topology.BestEffort)
+	h := newFixture(t, topology.BestEffort)
 	_, err := h.Admit(t.Context(), admission.Request{Pod: workload.Pod{Name: "x"}})
-	fe := new(fault.Error)
-	if !errors.As(err, &fe) || fe.Class != fault.Invalid || len(fe.Fields) == 0 {
+	fe := new(errdefs.Error)
+	if !errors.As(err, &fe) || fe.Class != errdefs.Invalid || len(fe.Fields) == 0 {
 		t.Fatalf("%v", err)
 	}
 	if h.journal.Commits() != 0 {
@@ -542,7 +542,7 @@ func TestInvalidPodChangesNothing(t *testing.T) {
 
 func TestUnknownResourceIsNoted(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, topology.BestEffort)
+	h := newFixture(t, topology.BestEffort)
 	p := guaranteed("a", 1, 0)
 	p.Containers[0].Requests["vendor.example/fpga"] = 1
 	v := h.admit(t, p)
@@ -559,7 +559,7 @@ func TestUnknownResourceIsNoted(t *testing.T) {
 
 func TestConcurrentAdmissionsDoNotDouble(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, topology.BestEffort)
+	h := newFixture(t, topology.BestEffort)
 	var wg sync.WaitGroup
 	for i := range 20 {
 		uid := string(rune('a' + i%7)) // some twice: the same pod from two callers
@@ -577,7 +577,7 @@ func TestConcurrentAdmissionsDoNotDouble(t *testing.T) {
 	wg.Wait()
 	ledgertest.Check(t, h.ledger)
 	for p := range h.ledger.View().Pods() {
-		if !h.places.pods[p.UID()] {
+		if !h.cgroups.pods[p.UID()] {
 			t.Errorf("pod %s has no cgroup", p.UID())
 		}
 	}

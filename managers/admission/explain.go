@@ -6,7 +6,7 @@ import (
 	"errors"
 	"slices"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/numa"
 	"github.com/berthd/berth/managers/topology"
@@ -24,7 +24,7 @@ const (
 // the decision, so no lock is held meanwhile; it looks only at the view that the
 // decision was made on.
 func (e *Engine) explain(ctx context.Context, c *candidate) {
-	if c.failed == nil || fault.ClassOf(c.failed.err) != fault.Refused {
+	if c.failed == nil || errdefs.ClassOf(c.failed.err) != errdefs.Refused {
 		return
 	}
 	refused := &c.trace.Steps[len(c.trace.Steps)-1]

@@ -12,7 +12,7 @@ import (
 
 	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/device"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/machine/machinetest"
@@ -83,7 +83,7 @@ func TestRejectionsAreExplained(t *testing.T) {
 		lab
 		there       []workload.Pod // admitted before
 		pod         workload.Pod
-		reason      fault.Reason
+		reason      errdefs.Reason
 		provider    string
 		shortages   []string
 		suggestions []string
@@ -91,7 +91,7 @@ func TestRejectionsAreExplained(t *testing.T) {
 		"one node, too little on each": {
 			lab:   lab{shape: "2s1n4c1t", policy: topology.SingleNUMANode, devices: two},
 			there: []workload.Pod{sized("a", 2, 1, 0), sized("b", 2, 1, 1)},
-			pod:   sized("x", 3, 1, 1), reason: fault.TopologyAffinityError,
+			pod:   sized("x", 3, 1, 1), reason: errdefs.TopologyAffinityError,
 			shortages: []string{
 				"cpu@0 1/3 held 2 1 reserved a/main",
 				"example.com/gpu@1 0/1 held 1 b/main",
@@ -106,7 +106,7 @@ func TestRejectionsAreExplained(t *testing.T) {
 		},
 		"wider than a node": {
 			lab: lab{shape: "2s1n4c1t", policy: topology.SingleNUMANode},
-			pod: sized("x", 5, 1, 0), reason: fault.TopologyAffinityError,
+			pod: sized("x", 5, 1, 0), reason: errdefs.TopologyAffinityError,
 			shortages: []string{
 				"cpu@1 4/5 held 0",
 				"cpu@0 3/5 held 0 1 reserved",
@@ -119,7 +119,7 @@ func TestRejectionsAreExplained(t *testing.T) {
 		"restricted, fragmented": {
 			lab:   lab{shape: "2s1n4c1t", policy: topology.Restricted},
 			there: []workload.Pod{sized("a", 2, 1, 0), sized("b", 2, 1, 0)},
-			pod:   sized("x", 3, 1, 0), reason: fault.TopologyAffinityError,
+			pod:   sized("x", 3, 1, 0), reason: errdefs.TopologyAffinityError,
 			shortages: []string{
 				"cpu@1 2/3 held 2 b/main",
 				"cpu@0 1/3 held 2 1 reserved a/main",
@@ -133,7 +133,7 @@ func TestRejectionsAreExplained(t *testing.T) {
 		},
 		"restricted, unlike widths": {
 			lab: lab{shape: "2s1n4c1t", policy: topology.Restricted, devices: two},
-			pod: sized("x", 5, 1, 1), reason: fault.TopologyAffinityError,
+			pod: sized("x", 5, 1, 1), reason: errdefs.TopologyAffinityError,
 			suggestions: []string{
 				"container main asked for 4 CPUs instead of 5",
 				"container main asked for no example.com/gpu instead of 1",
@@ -143,7 +143,7 @@ func TestRejectionsAreExplained(t *testing.T) {
 		"too few CPUs": {
 			lab:   lab{shape: "1s1n4c1t", policy: topology.BestEffort},
 			there: []workload.Pod{sized("a", 1, 1, 0)},
-			pod:   sized("x", 3, 1, 0), reason: fault.UnexpectedAdmissionError, provider: "cpu",
+			pod:   sized("x", 3, 1, 0), reason: errdefs.UnexpectedAdmissionError, provider: "cpu",
 			shortages: []string{
 				"cpu@0 2/3 held 1 1 reserved a/main",
 			},
@@ -169,7 +169,7 @@ func TestRejectionsAreExplained(t *testing.T) {
 		"nothing left to share": {
 			lab:   lab{shape: "1s1n4c1t", policy: topology.None, options: map[string]string{"strict-cpu-reservation": "true"}, fit: true},
 			there: []workload.Pod{sharing("a", 1000)},
-			pod:   sized("x", 3, 1, 0), reason: fault.UnexpectedAdmissionError, provider: "cpu",
+			pod:   sized("x", 3, 1, 0), reason: errdefs.UnexpectedAdmissionError, provider: "cpu",
 			shortages:   []string{"cpu@ 2/3 held 1 a"},
 			suggestions: []string{"container main asked for 2 CPUs instead of 3", "pod default/a were removed"},
 		},
@@ -185,7 +185,7 @@ func TestRejectionsAreExplained(t *testing.T) {
 		"two pods must go": {
 			lab:   lab{shape: "1s1n4c1t", policy: topology.BestEffort},
 			there: []workload.Pod{sized("a", 1, 1, 0), sized("b", 1, 1, 0)},
-			pod:   sized("x", 3, 1, 0), reason: fault.UnexpectedAdmissionError, provider: "cpu",
+			pod:   sized("x", 3, 1, 0), reason: errdefs.UnexpectedAdmissionError, provider: "cpu",
 			shortages: []string{
 				"cpu@0 1/3 held 2 1 reserved a/main b/main",
 			},
@@ -196,7 +196,7 @@ func TestRejectionsAreExplained(t *testing.T) {
 		},
 		"torn core": {
 			lab: lab{shape: "1s1n4c2t", policy: topology.BestEffort, options: map[string]string{"full-pcpus-only": "true"}},
-			pod: sized("x", 3, 1, 0), reason: fault.SMTAlignmentError, provider: "cpu",
+			pod: sized("x", 3, 1, 0), reason: errdefs.SMTAlignmentError, provider: "cpu",
 			suggestions: []string{
 				"container main asked for 2 CPUs instead of 3",
 				"container main asked for 4 CPUs instead of 3",
@@ -205,7 +205,7 @@ func TestRejectionsAreExplained(t *testing.T) {
 		"too few whole cores": {
 			lab:   lab{shape: "1s1n4c2t", policy: topology.BestEffort, options: map[string]string{"full-pcpus-only": "true"}},
 			there: []workload.Pod{sized("a", 2, 1, 0)},
-			pod:   sized("x", 6, 1, 0), reason: fault.SMTAlignmentError, provider: "cpu",
+			pod:   sized("x", 6, 1, 0), reason: errdefs.SMTAlignmentError, provider: "cpu",
 			shortages: []string{
 				"cpu@0 4/6 held 2 2 reserved or on a core with a reserved CPU a/main",
 			},
@@ -217,7 +217,7 @@ func TestRejectionsAreExplained(t *testing.T) {
 		"devices held": {
 			lab:   lab{shape: "2s1n4c1t", policy: topology.BestEffort, devices: two},
 			there: []workload.Pod{sized("a", 1, 1, 1)},
-			pod:   sized("x", 1, 1, 2), reason: fault.UnexpectedAdmissionError, provider: "device",
+			pod:   sized("x", 1, 1, 2), reason: errdefs.UnexpectedAdmissionError, provider: "device",
 			shortages: []string{
 				"example.com/gpu@0-1 1/2 held 1 a/main",
 			},
@@ -228,7 +228,7 @@ func TestRejectionsAreExplained(t *testing.T) {
 		},
 		"devices sick": {
 			lab: lab{shape: "2s1n4c1t", policy: topology.BestEffort, devices: []device.Device{g("g0", 0), sick("g1", 1)}},
-			pod: sized("x", 1, 1, 2), reason: fault.UnexpectedAdmissionError, provider: "device",
+			pod: sized("x", 1, 1, 2), reason: errdefs.UnexpectedAdmissionError, provider: "device",
 			shortages: []string{
 				"example.com/gpu@0-1 1/2 held 0 1 unhealthy",
 			},
@@ -238,7 +238,7 @@ func TestRejectionsAreExplained(t *testing.T) {
 		},
 		"plugin away": {
 			lab: lab{shape: "2s1n4c1t", policy: topology.BestEffort, devices: two, away: true},
-			pod: sized("x", 1, 1, 1), reason: fault.UnexpectedAdmissionError, provider: "device",
+			pod: sized("x", 1, 1, 1), reason: errdefs.UnexpectedAdmissionError, provider: "device",
 			shortages: []string{
 				"example.com/gpu@0-1 0/1 held 0 2 of a plugin that is away",
 			},
@@ -249,7 +249,7 @@ func TestRejectionsAreExplained(t *testing.T) {
 		"too little memory": {
 			lab:   lab{shape: "2s1n4c1t,mem=8Gi", policy: topology.SingleNUMANode, memory: true},
 			there: []workload.Pod{sized("a", 1, 4, 0), sized("b", 1, 4, 0)},
-			pod:   sized("x", 1, 5, 0), reason: fault.UnexpectedAdmissionError, provider: "memory",
+			pod:   sized("x", 1, 5, 0), reason: errdefs.UnexpectedAdmissionError, provider: "memory",
 			shortages: []string{
 				"memory@0 3221225472/5368709120 held 4294967296 1073741824 reserved or huge pages a/main",
 				"memory@1 3221225472/5368709120 held 4294967296 1073741824 reserved or huge pages b/main",
@@ -263,7 +263,7 @@ func TestRejectionsAreExplained(t *testing.T) {
 		"everything short": {
 			lab:   lab{shape: "1s1n4c1t", policy: topology.BestEffort, devices: two[:1]},
 			there: []workload.Pod{sized("a", 1, 1, 0)},
-			pod:   sized("x", 9, 1, 4), reason: fault.UnexpectedAdmissionError, provider: "device",
+			pod:   sized("x", 9, 1, 4), reason: errdefs.UnexpectedAdmissionError, provider: "device",
 			shortages: []string{
 				"example.com/gpu@0 1/4 held 0",
 				"cpu@0 2/9 held 1 1 reserved a/main",
@@ -275,7 +275,7 @@ func TestRejectionsAreExplained(t *testing.T) {
 		"three pods must go": {
 			lab:   lab{shape: "1s1n5c1t", policy: topology.BestEffort},
 			there: []workload.Pod{sized("a", 1, 1, 0), sized("b", 1, 1, 0), important("c", 1), sized("d", 1, 1, 0)},
-			pod:   sized("x", 3, 1, 0), reason: fault.UnexpectedAdmissionError, provider: "cpu",
+			pod:   sized("x", 3, 1, 0), reason: errdefs.UnexpectedAdmissionError, provider: "cpu",
 			shortages: []string{"cpu@0 0/3 held 4 1 reserved a/main b/main c/main d/main"},
 			suggestions: []string{
 				"pods default/a, default/b and default/d were removed",
@@ -283,7 +283,7 @@ func TestRejectionsAreExplained(t *testing.T) {
 		},
 		"pod as a whole": {
 			lab: lab{shape: "1s1n4c1t", policy: topology.SingleNUMANode, scope: hint.PodScope, whole: true},
-			pod: whole("x", 5, 1<<30+1), reason: fault.TopologyAffinityError,
+			pod: whole("x", 5, 1<<30+1), reason: errdefs.TopologyAffinityError,
 			shortages: []string{"cpu@0 3/5 held 0 1 reserved"},
 			suggestions: []string{
 				"the pod asked for 3 CPUs instead of 5",
@@ -294,7 +294,7 @@ func TestRejectionsAreExplained(t *testing.T) {
 		},
 		"huge pages": {
 			lab: lab{shape: "1s1n4c1t,mem=8Gi,huge=2Mi:4", policy: topology.BestEffort, memory: true},
-			pod: with(sized("x", 1, 1, 0), "hugepages-2Mi", 20<<20), reason: fault.UnexpectedAdmissionError, provider: "memory",
+			pod: with(sized("x", 1, 1, 0), "hugepages-2Mi", 20<<20), reason: errdefs.UnexpectedAdmissionError, provider: "memory",
 			shortages: []string{"hugepages-2Mi@0 8388608/20971520 held 0"},
 			suggestions: []string{
 				"container main asked for 8Mi of hugepages-2Mi instead of 20Mi",
@@ -302,7 +302,7 @@ func TestRejectionsAreExplained(t *testing.T) {
 		},
 		"odd bytes": {
 			lab: lab{shape: "1s1n4c1t,mem=3Gi", policy: topology.BestEffort, memory: true},
-			pod: with(sized("x", 1, 0, 0), workload.Memory, 3<<30+1), reason: fault.UnexpectedAdmissionError, provider: "memory",
+			pod: with(sized("x", 1, 0, 0), workload.Memory, 3<<30+1), reason: errdefs.UnexpectedAdmissionError, provider: "memory",
 			shortages: []string{"memory@0 2147483648/3221225473 held 0 1073741824 reserved or huge pages"},
 			suggestions: []string{
 				"container main asked for 2Gi of memory instead of 3221225473",
@@ -310,11 +310,11 @@ func TestRejectionsAreExplained(t *testing.T) {
 		},
 		"plugin refuses": {
 			lab: lab{shape: "2s1n4c1t", policy: topology.BestEffort, devices: two, plugins: &plugins{fail: errors.New("no")}},
-			pod: sized("x", 1, 1, 1), reason: fault.UnexpectedAdmissionError, provider: "device",
+			pod: sized("x", 1, 1, 1), reason: errdefs.UnexpectedAdmissionError, provider: "device",
 		},
 		"cgroup fails": {
-			lab: lab{shape: "2s1n4c1t", policy: topology.BestEffort, places: &places{fail: map[string]error{"ensure": fault.Preconditionf("write cpu.shares: invalid argument")}}},
-			pod: sized("x", 1, 1, 0), reason: fault.UnexpectedAdmissionError,
+			lab: lab{shape: "2s1n4c1t", policy: topology.BestEffort, cgroups: &cgroups{fail: map[string]error{"ensure": errdefs.Preconditionf("write cpu.shares: invalid argument")}}},
+			pod: sized("x", 1, 1, 0), reason: errdefs.UnexpectedAdmissionError,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

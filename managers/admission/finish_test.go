@@ -17,7 +17,7 @@ import (
 // binds the next container, except what that has taken over; and once only.
 func TestStartGivesBack(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, topology.BestEffort)
+	h := newFixture(t, topology.BestEffort)
 	m, err := memory.New(memory.Config{Policy: memory.PolicyStatic, AllowUnreserved: true},
 		machinetest.Build("2s1n8c1t", machinetest.Memory(0, 10), machinetest.Memory(1, 10)))
 	must(t, err)
@@ -63,7 +63,7 @@ func TestStartGivesBack(t *testing.T) {
 			t.Errorf("%s: claims of %s, %d bytes held, after %d commits; want %+v", id, got, use.Total(), started.View.Generation()-before, row)
 		}
 	}
-	if len(h.places.placed) != 6 {
-		t.Errorf("placed by %v: a start that gives back is not overtaken by itself", h.places.placed)
+	if len(h.cgroups.placed) != 6 {
+		t.Errorf("placed by %v: a start that gives back is not overtaken by itself", h.cgroups.placed)
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/cpu"
 	"github.com/berthd/berth/managers/device"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
@@ -23,9 +23,9 @@ import (
 	"github.com/berthd/berth/managers/workload"
 )
 
-// places is a cgroup tree that remembers which pods are in it, and fails on
+// cgroups is a cgroup tree that remembers which pods are in it, and fails on
 // demand.
-type places struct {
+type cgroups struct {
 	ledger func() *ledger.View
 
 	mu         sync.Mutex
@@ -63,13 +63,13 @@ type places struct {
 	remakes bool
 }
 
-func (p *places) failing(op string) error {
+func (p *cgroups) failing(op string) error {
 	err := p.fail[op]
 	delete(p.fail, op)
 	return err
 }
 
-func (p *places) EnsurePod(_ context.Context, view *ledger.View, uid string) (string, bool, error) {
+func (p *cgroups) EnsurePod(_ context.Context, view *ledger.View, uid string) (string, bool, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if _, ok := view.Pod(uid); !ok {
@@ -86,7 +86,7 @@ func (p *places) EnsurePod(_ context.Context, view *ledger.View, uid string) (st
 	return "/kubepods/pod" + uid, created, nil
 }
 
-func (p *places) RecordClaims(_ context.Context, view *ledger.View, uid string, there bool) (func() error, error) {
+func (p *cgroups) RecordClaims(_ context.Context, view *ledger.View, uid string, there bool) (func() error, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if recording := p.recording; recording != nil {
@@ -123,7 +123,7 @@ func (p *places) RecordClaims(_ context.Context, view *ledger.View, uid string, 
 }
 
 // lives tells of a living pod what its record has; without one nothing is known.
-func (p *places) lives(_ context.Context, uid string) ledger.UnknownLivePod {
+func (p *cgroups) lives(_ context.Context, uid string) ledger.UnknownLivePod {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	u := ledger.UnknownLivePod{UID: uid, Since: time.Unix(1000, 0)}
@@ -133,20 +133,20 @@ func (p *places) lives(_ context.Context, uid string) ledger.UnknownLivePod {
 	return u
 }
 
-func (p *places) Started(_ context.Context, view *ledger.View, b ledger.Binding) (bool, error) {
+func (p *cgroups) Started(_ context.Context, view *ledger.View, b ledger.Binding) (bool, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.runs["/kubepods/pod"+b.Owner.Pod+"/"+b.Owner.Container]) > 0, nil
 }
 
-func (p *places) ForgetPod(_ context.Context, _ *ledger.View, uid string) error {
+func (p *cgroups) ForgetPod(_ context.Context, _ *ledger.View, uid string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.pods, uid)
 	return p.failing("forget")
 }
 
-func (p *places) RemovePod(ctx context.Context, _ *ledger.View, uid string) error {
+func (p *cgroups) RemovePod(ctx context.Context, _ *ledger.View, uid string) error {
 	if p.stuck[uid] {
 		<-ctx.Done()
 		return ctx.Err()
@@ -163,7 +163,7 @@ func (p *places) RemovePod(ctx context.Context, _ *ledger.View, uid string) erro
 	return nil
 }
 
-func (p *places) CheckResize(_ context.Context, view *ledger.View, uid string) error {
+func (p *cgroups) CheckResize(_ context.Context, view *ledger.View, uid string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if _, ok := view.Pod(uid); !ok {
@@ -172,7 +172,7 @@ func (p *places) CheckResize(_ context.Context, view *ledger.View, uid string) e
 	return p.failing("check resize")
 }
 
-func (p *places) Resize(_ context.Context, view *ledger.View, uid string) error {
+func (p *cgroups) Resize(_ context.Context, view *ledger.View, uid string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	pod, ok := view.Pod(uid)
@@ -188,7 +188,7 @@ func (p *places) Resize(_ context.Context, view *ledger.View, uid string) error 
 	return p.failing("resize")
 }
 
-func (p *places) EnsureContainer(_ context.Context, view *ledger.View, s admission.Start) (string, error) {
+func (p *cgroups) EnsureContainer(_ context.Context, view *ledger.View, s admission.Start) (string, error) {
 	b := s.Binding
 	p.mu.Lock()
 	meanwhile := p.starting
@@ -215,14 +215,14 @@ func (p *places) EnsureContainer(_ context.Context, view *ledger.View, s admissi
 	return path, nil
 }
 
-func (p *places) Vacant(_ context.Context, b ledger.Binding, starting int) (bool, error) {
+func (p *cgroups) Vacant(_ context.Context, b ledger.Binding, starting int) (bool, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return !slices.ContainsFunc(p.runs[b.CgroupPath], func(pid int) bool { return pid != starting }), p.failing("vacant")
 }
 
 // exits ends a process.
-func (p *places) exits(pid int) {
+func (p *cgroups) exits(pid int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for path, pids := range p.runs {
@@ -230,7 +230,7 @@ func (p *places) exits(pid int) {
 	}
 }
 
-func (p *places) RemoveContainer(_ context.Context, b ledger.Binding) error {
+func (p *cgroups) RemoveContainer(_ context.Context, b ledger.Binding) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.containers, b.CgroupPath)
@@ -240,7 +240,7 @@ func (p *places) RemoveContainer(_ context.Context, b ledger.Binding) error {
 	return nil
 }
 
-func (p *places) UnknownPods(_ context.Context, view *ledger.View) (uids []string, err error) {
+func (p *cgroups) UnknownPods(_ context.Context, view *ledger.View) (uids []string, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for uid := range p.pods {
@@ -251,7 +251,7 @@ func (p *places) UnknownPods(_ context.Context, view *ledger.View) (uids []strin
 	return uids, p.failing("observe")
 }
 
-func (p *places) RemoveUnknown(ctx context.Context, view *ledger.View, uid string) error {
+func (p *cgroups) RemoveUnknown(ctx context.Context, view *ledger.View, uid string) error {
 	if p.stuck[uid] {
 		<-ctx.Done()
 		return ctx.Err()
@@ -303,12 +303,12 @@ func (p *plugins) PreStart(context.Context, *ledger.View, ledger.Owner) error {
 
 func (p *plugins) starts() int { return int(p.started.Load()) }
 
-// house is an engine with everything below it.
-type house struct {
+// fixture is an engine with everything below it.
+type fixture struct {
 	*admission.Engine
 	ledger  *ledger.Ledger
 	journal *ledgertest.Journal
-	places  *places
+	cgroups *cgroups
 	plugins *plugins
 	// inventory of gpu, which session serves.
 	inventory *device.Inventory
@@ -321,7 +321,7 @@ const gpu = "example.com/gpu"
 
 // build makes a house on 2 nodes with 8 CPUs each, CPUs 0 and 8 reserved, and
 // two GPUs on each node.
-func build(t ledgertest.T, policy topology.Policy, journal *ledgertest.Journal) *house {
+func build(t ledgertest.T, policy topology.Policy, journal *ledgertest.Journal) *fixture {
 	m := machinetest.Build("2s1n8c1t")
 	cpus, err := cpu.New(cpu.Config{
 		Policy: cpu.PolicyStatic, ReservedCPUs: m.CPUs().Intersect(m.CPUsInNode(0).Lowest(1).Union(m.CPUsInNode(1).Lowest(1))),
@@ -337,7 +337,7 @@ func build(t ledgertest.T, policy topology.Policy, journal *ledgertest.Journal) 
 		{ID: "g0", Healthy: true, Nodes: 1, Topology: true}, {ID: "g1", Healthy: true, Nodes: 1, Topology: true},
 		{ID: "g2", Healthy: true, Nodes: 2, Topology: true}, {ID: "g3", Healthy: true, Nodes: 2, Topology: true},
 	}, time.Unix(0, 0))
-	h := &house{ledger: l, journal: journal, plugins: &plugins{}, inventory: inventory, session: session, places: &places{
+	h := &fixture{ledger: l, journal: journal, plugins: &plugins{}, inventory: inventory, session: session, cgroups: &cgroups{
 		ledger: l.View, pods: map[string]bool{}, containers: map[string]string{}, runs: map[string][]int{}, fail: map[string]error{},
 	}}
 	bus, err := hint.NewBus(nil, []hint.Entry{
@@ -354,8 +354,8 @@ func build(t ledgertest.T, policy topology.Policy, journal *ledgertest.Journal) 
 		Features:   workload.Features{PodLevelResources: true},
 		DeferWaits: true, Resources: admission.Resources{Started: time.Unix(1000, 0), Grace: time.Hour},
 	}, admission.Parts{
-		Ledger: l, Managers: func(*ledger.View) (admission.Bus, admission.Policy) { return h.bus.Load(), merger }, Places: h.places, Starter: h.plugins,
-		Lives: func(ctx context.Context, uid string) ledger.UnknownLivePod { return h.places.lives(ctx, uid) },
+		Ledger: l, Managers: func(*ledger.View) (admission.Bus, admission.Policy) { return h.bus.Load(), merger }, CgroupManager: h.cgroups, Starter: h.plugins,
+		Lives: func(ctx context.Context, uid string) ledger.UnknownLivePod { return h.cgroups.lives(ctx, uid) },
 		Environment: admission.Environment{
 			Now:   func() time.Time { return time.Unix(h.now.Load(), 0) },
 			NewID: func() string { return "adm-" + strconv.FormatInt(ids.Add(1), 10) },
@@ -365,7 +365,7 @@ func build(t ledgertest.T, policy topology.Policy, journal *ledgertest.Journal) 
 }
 
 // replaceDevices has another manager hand out the devices.
-func (h *house) replaceDevices(t *testing.T, m *device.Manager) {
+func (h *fixture) replaceDevices(t *testing.T, m *device.Manager) {
 	t.Helper()
 	entries := h.bus.Load().Entries()
 	for i := range entries {
@@ -385,8 +385,8 @@ func must(t ledgertest.T, err error) {
 	}
 }
 
-// newHouse is build for an ordinary test.
-func newHouse(t *testing.T, policy topology.Policy) *house {
+// newFixture is build for an ordinary test.
+func newFixture(t *testing.T, policy topology.Policy) *fixture {
 	t.Helper()
 	return build(t, policy, ledgertest.NewJournal())
 }
@@ -403,7 +403,7 @@ func guaranteed(uid string, n, g int64) workload.Pod {
 	}
 }
 
-func (h *house) admit(t ledgertest.T, p workload.Pod) admission.Verdict {
+func (h *fixture) admit(t ledgertest.T, p workload.Pod) admission.Verdict {
 	t.Helper()
 	v, err := h.Admit(context.Background(), admission.Request{Pod: p})
 	must(t, err)
@@ -411,7 +411,7 @@ func (h *house) admit(t ledgertest.T, p workload.Pod) admission.Verdict {
 }
 
 // cpus lists the exclusive CPUs of a pod's only container.
-func (h *house) cpus(uid string) string {
+func (h *fixture) cpus(uid string) string {
 	set, _, _ := h.ledger.View().ContainerCPUs(ledger.Owner{Pod: uid, Container: "main"})
 	return set.String()
 }
@@ -424,13 +424,13 @@ func kinds(t *ledger.Trace) (out []ledger.StepKind) {
 	return out
 }
 
-// class is fault.ClassOf for a failure that must be one.
-func class(t *testing.T, err error) fault.Class {
+// class is errdefs.ClassOf for a failure that must be one.
+func class(t *testing.T, err error) errdefs.Class {
 	t.Helper()
 	if err == nil {
 		t.Fatal("no error")
 	}
-	return fault.ClassOf(err)
+	return errdefs.ClassOf(err)
 }
 
 func has(kind ledger.StepKind, t *ledger.Trace) bool { return slices.Contains(kinds(t), kind) }

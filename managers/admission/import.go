@@ -7,7 +7,7 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/kubelet"
@@ -95,7 +95,7 @@ func (e *Engine) Import(ctx context.Context, req Import) (Imported, error) {
 			return Imported{}, errors.Join(err, i.undo.run())
 		case attempt == e.Attempts:
 			return Imported{}, errors.Join(
-				fault.Unavailablef("import: the ledger moved during each of %d attempts", attempt), i.undo.run())
+				errdefs.Unavailablef("import: the ledger moved during each of %d attempts", attempt), i.undo.run())
 		}
 	}
 }
@@ -136,7 +136,7 @@ func (i *importing) readPods() error {
 			return fmt.Errorf("import pod %s: %w", &pod, err)
 		}
 		if i.given[pod.UID] != nil {
-			var vs fault.Violations
+			var vs errdefs.Violations
 			vs.Addf(fmt.Sprintf("pods[%d].metadata.uid", n), "pod %s is given twice", pod.UID)
 			return vs.Err("request")
 		}
@@ -231,7 +231,7 @@ func (i *importing) record(ctx context.Context) error {
 		if i.isRecorded(p) {
 			continue
 		}
-		restore, err := i.engine.Places.RecordClaims(ctx, i.out.View, p.Pod.UID(), true)
+		restore, err := i.engine.CgroupManager.RecordClaims(ctx, i.out.View, p.Pod.UID(), true)
 		if err != nil {
 			return fmt.Errorf("import %s: record what pod %s holds: %w", i.out.Facts.File, p.Pod.UID(), err)
 		}
@@ -244,10 +244,10 @@ func (i *importing) record(ctx context.Context) error {
 // place makes the cgroup of a new pod; under a kubelet it is there already.
 func (i *importing) place(ctx context.Context, pod *ledger.Pod) error {
 	view, _ := i.engine.snapshot()
-	parent, created, err := i.engine.Places.EnsurePod(ctx, view, pod.UID())
+	parent, created, err := i.engine.CgroupManager.EnsurePod(ctx, view, pod.UID())
 	if created {
 		undoing := context.WithoutCancel(ctx)
-		i.undo.add(func() error { return i.engine.Places.ForgetPod(undoing, view, pod.UID()) })
+		i.undo.add(func() error { return i.engine.CgroupManager.ForgetPod(undoing, view, pod.UID()) })
 	}
 	if err != nil {
 		return fmt.Errorf("import %s: make the cgroup of pod %s: %w", i.out.Facts.File, pod.UID(), err)

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/berthd/berth/managers/admission"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/kubelet"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
@@ -39,7 +39,7 @@ func file(pool string, entries ...string) []byte {
 	return fmt.Appendf(nil, `{"policyName":"static","defaultCpuSet":%q,"entries":{%s}}`, pool, strings.Join(pods, ","))
 }
 
-func (h *house) take(req admission.Import) (admission.Imported, error) {
+func (h *fixture) take(req admission.Import) (admission.Imported, error) {
 	req.Kind, req.Settings.Policy = kubelet.CPU, "static"
 	return h.Import(context.Background(), req)
 }
@@ -54,7 +54,7 @@ func outcomes(done admission.Imported) (out []string) {
 
 func TestImportTakesOver(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, topology.Restricted)
+	h := newFixture(t, topology.Restricted)
 	pods := []workload.Pod{guaranteed("a", 2, 0), guaranteed("b", 1, 1), guaranteed("bystander", 1, 0)}
 	req := admission.Import{Data: file("0,4-15", "a/main=1-2", "b/main=3"), Pods: pods}
 
@@ -63,7 +63,7 @@ func TestImportTakesOver(t *testing.T) {
 	dry.DryRun = true
 	would, err := h.take(dry)
 	must(t, err)
-	if h.ledger.View() != before || len(h.places.pods) != 0 {
+	if h.ledger.View() != before || len(h.cgroups.pods) != 0 {
 		t.Error("the dry run changed something")
 	}
 	done, err := h.take(req)
@@ -75,8 +75,8 @@ func TestImportTakesOver(t *testing.T) {
 	if got := h.ledger.View().Generation() - before.Generation(); got != 1 {
 		t.Errorf("%d commits, want one", got)
 	}
-	if h.cpus("a") != "1-2" || h.cpus("b") != "3" || !h.places.pods["a"] || !h.places.pods["b"] || h.places.pods["bystander"] {
-		t.Errorf("a has %s, b has %s, cgroups %v", h.cpus("a"), h.cpus("b"), h.places.pods)
+	if h.cpus("a") != "1-2" || h.cpus("b") != "3" || !h.cgroups.pods["a"] || !h.cgroups.pods["b"] || h.cgroups.pods["bystander"] {
+		t.Errorf("a has %s, b has %s, cgroups %v", h.cpus("a"), h.cpus("b"), h.cgroups.pods)
 	}
 	record, _ := h.ledger.View().Pod("a")
 	if record.QoS != workload.Guaranteed || record.CgroupParent != "/kubepods/poda" || record.AdmissionID == "" ||
@@ -103,7 +103,7 @@ func TestImportTakesOver(t *testing.T) {
 
 func TestImportExtendsAPod(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, topology.Restricted)
+	h := newFixture(t, topology.Restricted)
 	// A pod that berth admitted into the shared pool, by a request that a kubelet
 	// read otherwise.
 	p := guaranteed("a", 2, 0)
@@ -127,33 +127,33 @@ func TestImportRefuses(t *testing.T) {
 	for name, c := range map[string]struct {
 		data  []byte
 		pods  []workload.Pod
-		class fault.Class
+		class errdefs.Class
 		words []string
 	}{
 		"overlap with the ledger": {file("0,3-15", "a/main=1-2"), []workload.Pod{guaranteed("a", 2, 0)},
-			fault.Conflict, []string{"CPUs 1-2", "pod a", "pod known"}},
+			errdefs.Conflict, []string{"CPUs 1-2", "pod a", "pod known"}},
 		"overlap in the file": {file("0,4-15", "a/main=5-6", "b/main=6"), []workload.Pod{guaranteed("a", 2, 0), guaranteed("b", 1, 0)},
-			fault.Conflict, []string{"CPUs 6", "pod a", "pod b"}},
+			errdefs.Conflict, []string{"CPUs 6", "pod a", "pod b"}},
 		"another set for a known pod": {file("0,4-15", "known/main=3"), nil,
-			fault.Conflict, []string{"known/main holds CPUs 1-2", "CPUs 3"}},
+			errdefs.Conflict, []string{"known/main holds CPUs 1-2", "CPUs 3"}},
 		"another specification": {file("0,3-15", "known/main=1-2"), []workload.Pod{other},
-			fault.Precondition, []string{"known", "another specification"}},
+			errdefs.Precondition, []string{"known", "another specification"}},
 		"nobody's": {file("0,4-15", "ghost/main=5", "known/ghost=6"), nil,
-			fault.Precondition, []string{"CPUs 5 of ghost/main", "CPUs 6 of known/ghost"}},
+			errdefs.Precondition, []string{"CPUs 5 of ghost/main", "CPUs 6 of known/ghost"}},
 		"given twice": {file("0,4-15"), []workload.Pod{guaranteed("a", 1, 0), guaranteed("a", 1, 0)},
-			fault.Invalid, []string{"pods[1].metadata.uid"}},
-		"not well-formed": {file("0,4-15"), []workload.Pod{bad}, fault.Invalid, []string{"requests"}},
-		"damaged":         {[]byte(`{"policyName":"static","defaultCpuSet":"0","checksum":1}`), nil, fault.Corrupt, []string{"checksum"}},
+			errdefs.Invalid, []string{"pods[1].metadata.uid"}},
+		"not well-formed": {file("0,4-15"), []workload.Pod{bad}, errdefs.Invalid, []string{"requests"}},
+		"damaged":         {[]byte(`{"policyName":"static","defaultCpuSet":"0","checksum":1}`), nil, errdefs.Corrupt, []string{"checksum"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			h := newHouse(t, topology.BestEffort)
+			h := newFixture(t, topology.BestEffort)
 			h.admit(t, guaranteed("known", 2, 0))
 			before := h.ledger.View()
 			for _, dry := range []bool{true, false} {
 				_, err := h.take(admission.Import{Data: c.data, Pods: c.pods, DryRun: dry})
 				if class(t, err) != c.class {
-					t.Errorf("class %v: %v", fault.ClassOf(err), err)
+					t.Errorf("class %v: %v", errdefs.ClassOf(err), err)
 				}
 				for _, w := range c.words {
 					if !strings.Contains(err.Error(), w) {
@@ -161,7 +161,7 @@ func TestImportRefuses(t *testing.T) {
 					}
 				}
 			}
-			if h.ledger.View() != before || len(h.places.pods) != 1 {
+			if h.ledger.View() != before || len(h.cgroups.pods) != 1 {
 				t.Error("a refused import changed something")
 			}
 		})
@@ -170,13 +170,13 @@ func TestImportRefuses(t *testing.T) {
 
 func TestImportSkipsTheUnknown(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, topology.Restricted)
+	h := newFixture(t, topology.Restricted)
 	v1 := []byte(`{"policyName":"static","defaultCpuSet":"0,4-15","entries":{"id-a":"1-2","id-b":"3"}}`)
 	req := admission.Import{
 		Data: v1, Pods: []workload.Pod{guaranteed("a", 2, 0)},
 		ContainerIDs: map[string]ledger.Owner{"id-a": {Pod: "a", Container: "main"}},
 	}
-	if _, err := h.take(req); class(t, err) != fault.Precondition || !strings.Contains(err.Error(), "CPUs 3 of container id id-b") {
+	if _, err := h.take(req); class(t, err) != errdefs.Precondition || !strings.Contains(err.Error(), "CPUs 3 of container id id-b") {
 		t.Errorf("got %v", err)
 	}
 	req.SkipUnknown = true
@@ -190,7 +190,7 @@ func TestImportSkipsTheUnknown(t *testing.T) {
 // TestImportReportsWhatRulesForbid: it is kept, as at a start.
 func TestImportReportsWhatRulesForbid(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, topology.Restricted)
+	h := newFixture(t, topology.Restricted)
 	done, err := h.take(admission.Import{Data: file("1-15", "a/main=0"), Pods: []workload.Pod{guaranteed("a", 2, 0)}})
 	must(t, err)
 	if len(done.Findings) != 1 || done.Findings[0].Rule != ledger.RuleReserved || h.cpus("a") != "0" {
@@ -220,17 +220,17 @@ func TestImportIsUndone(t *testing.T) {
 	t.Parallel()
 	h := build(t, topology.Restricted, ledgertest.NewJournal())
 	before := h.ledger.View()
-	h.places.fail["ensure"] = errors.New("no room")
+	h.cgroups.fail["ensure"] = errors.New("no room")
 	req := admission.Import{Data: file("0,3-15", "a/main=1", "b/main=2"), Pods: []workload.Pod{guaranteed("a", 1, 0), guaranteed("b", 1, 0)}}
 	if _, err := h.take(req); err == nil || !strings.Contains(err.Error(), "make the cgroup of pod a: no room") {
 		t.Errorf("got %v", err)
 	}
 	h.journal.FailNext(1, errors.New("disk full"))
-	if _, err := h.take(req); class(t, err) != fault.Unavailable {
+	if _, err := h.take(req); class(t, err) != errdefs.Unavailable {
 		t.Errorf("got %v", err)
 	}
-	if h.ledger.View() != before || len(h.places.pods) != 0 {
-		t.Errorf("left: %v", h.places.pods)
+	if h.ledger.View() != before || len(h.cgroups.pods) != 0 {
+		t.Errorf("left: %v", h.cgroups.pods)
 	}
 	_, err := h.take(req)
 	must(t, err)
@@ -240,9 +240,9 @@ func TestImportIsUndone(t *testing.T) {
 // commit: the import is made again.
 func TestImportIsPlannedAgain(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, topology.Restricted)
-	h.places.during = func() {
-		h.places.during = nil
+	h := newFixture(t, topology.Restricted)
+	h.cgroups.during = func() {
+		h.cgroups.during = nil
 		_, err := h.ledger.Update(context.Background(), func(d *ledger.Draft) error {
 			d.PutResource(ledger.SeenResource{Name: "example.com/x"})
 			return nil
@@ -261,7 +261,7 @@ func TestImportIsPlannedAgain(t *testing.T) {
 func TestImportHoldsUpNobody(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ known, want string }{{"", ""}, {"a", "CPU"}} {
-		h := newHouse(t, topology.BestEffort)
+		h := newFixture(t, topology.BestEffort)
 		if c.known != "" { // its claim is not reserved, as the pod is not on its way in
 			_, err := h.ledger.Update(t.Context(), func(d *ledger.Draft) error {
 				p := ledgertest.Pod("a")
@@ -273,7 +273,7 @@ func TestImportHoldsUpNobody(t *testing.T) {
 		}
 		var v admission.Verdict
 		var err error
-		h.places.recording = func() {
+		h.cgroups.recording = func() {
 			ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 			defer cancel()
 			v, err = h.Admit(ctx, admission.Request{Pod: guaranteed("b", 1, 0)})

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/berthd/berth/managers/admission"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/kubelet"
 	"github.com/berthd/berth/managers/topology"
@@ -33,7 +33,7 @@ func checkpoint(t *testing.T, holdings map[string][]string) []byte {
 // not asked; nobody gets them any more.
 func TestImportDevices(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, topology.Restricted)
+	h := newFixture(t, topology.Restricted)
 	pods := []workload.Pod{guaranteed("a", 2, 2)}
 	_, err := h.take(admission.Import{Data: file("0,3-15", "a/main=1-2"), Pods: pods})
 	must(t, err)
@@ -64,11 +64,11 @@ func TestImportDevices(t *testing.T) {
 	}
 	req.Data = checkpoint(t, map[string][]string{"a": {"g0", "g1"}})
 	_, err = h.Import(context.Background(), req)
-	if fault.ClassOf(err) != fault.Conflict || !strings.Contains(err.Error(), "a/main holds example.com/gpu g2, g3 in the ledger, and example.com/gpu g0, g1 in the file") {
+	if errdefs.ClassOf(err) != errdefs.Conflict || !strings.Contains(err.Error(), "a/main holds example.com/gpu g2, g3 in the ledger, and example.com/gpu g0, g1 in the file") {
 		t.Errorf("other devices: %v", err)
 	}
 	req.Data, req.Pods = checkpoint(t, map[string][]string{"c": {"g3"}}), []workload.Pod{guaranteed("c", 0, 1)}
-	if _, err = h.Import(context.Background(), req); fault.ClassOf(err) != fault.Conflict {
+	if _, err = h.Import(context.Background(), req); errdefs.ClassOf(err) != errdefs.Conflict {
 		t.Errorf("a device of another pod: %v", err)
 	}
 }

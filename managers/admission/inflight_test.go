@@ -13,7 +13,7 @@ import (
 
 	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/device"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/topology"
@@ -43,9 +43,9 @@ func (p *plugins) hang() (entered <-chan struct{}, release func()) {
 // it come, change, go and are synchronised, and the policy is changed.
 func TestHungPluginHoldsUpNobody(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, topology.BestEffort)
+	h := newFixture(t, topology.BestEffort)
 	h.admit(t, guaranteed("old", 1, 0))
-	h.places.pods["nobody"] = true
+	h.cgroups.pods["nobody"] = true
 	entered, release := h.plugins.hang()
 	defer release()
 	var wg sync.WaitGroup
@@ -74,7 +74,7 @@ func TestHungPluginHoldsUpNobody(t *testing.T) {
 	if removed, err := h.Sync(t.Context(), []string{"next", "gpu", "shared"}, 0); err != nil || !slices.Equal(removed, []string{"old"}) {
 		t.Errorf("sync: %v, %v", removed, err)
 	}
-	if h.places.pods["nobody"] {
+	if h.cgroups.pods["nobody"] {
 		t.Error("sync has left a cgroup of nobody")
 	}
 	ch := other(t, h, h.ledger.View().Rules().ReservedCPUs, topology.None)
@@ -93,7 +93,7 @@ func TestHungPluginHoldsUpNobody(t *testing.T) {
 }
 
 // nothingReserved: with the last operation all reservations have ended.
-func (h *house) nothingReserved(t *testing.T) {
+func (h *fixture) nothingReserved(t *testing.T) {
 	t.Helper()
 	if left := h.Reserved(); len(left) > 0 {
 		t.Errorf("reservations are left: %v", left)
@@ -109,18 +109,18 @@ func TestWaitForReservation(t *testing.T) {
 		defers  bool
 		timeout time.Duration
 		outcome admission.Outcome
-		class   fault.Class // of an error
+		class   errdefs.Class // of an error
 	}{
 		"the other pod fails":           {plugin: errors.New("no"), timeout: time.Hour, outcome: admission.Admitted},
 		"the other pod is admitted":     {timeout: time.Hour, outcome: admission.Rejected},
 		"the deadline comes first":      {defers: true, timeout: time.Minute, outcome: admission.Deferred},
-		"nobody is deferred":            {timeout: time.Minute, class: fault.Unavailable},
+		"nobody is deferred":            {timeout: time.Minute, class: errdefs.Unavailable},
 		"the deadline, a moment before": {defers: true, timeout: 10*time.Minute + 100*time.Millisecond, outcome: admission.Deferred},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				h := newHouse(t, topology.BestEffort)
+				h := newFixture(t, topology.BestEffort)
 				h.Now, h.WithTimeout, h.DeferWaits = time.Now, context.WithTimeout, c.defers
 				h.plugins.allocate = func(context.Context) error {
 					h.plugins.mu.Unlock()
@@ -135,7 +135,7 @@ func TestWaitForReservation(t *testing.T) {
 					t.Fatalf("a pod that fits beside: %+v, %v", v, err)
 				}
 				dry, err := h.Admit(t.Context(), admission.Request{Pod: guaranteed("third", 1, 1), DryRun: true})
-				if c.defers && (dry.Outcome != admission.Deferred || !strings.HasSuffix(dry.Message, "resized: first")) || !c.defers && class(t, err) != fault.Unavailable {
+				if c.defers && (dry.Outcome != admission.Deferred || !strings.HasSuffix(dry.Message, "resized: first")) || !c.defers && class(t, err) != errdefs.Unavailable {
 					t.Errorf("a dry run: %+v, %v", dry, err)
 				}
 				ctx, cancel := context.WithTimeout(t.Context(), c.timeout)
@@ -182,9 +182,9 @@ func (c *chooser) Preferred(_ context.Context, _ string, available, _ []string, 
 }
 
 // choosing makes a house whose plugin is asked which devices it prefers.
-func choosing(t *testing.T, policy topology.Policy) (*house, *chooser) {
+func choosing(t *testing.T, policy topology.Policy) (*fixture, *chooser) {
 	t.Helper()
-	h := newHouse(t, policy)
+	h := newFixture(t, policy)
 	c := &chooser{plugins: h.plugins}
 	h.replaceDevices(t, device.New(h.inventory, c))
 	session := h.inventory.Registered(gpu, device.Options{Preferred: true}, time.Unix(0, 0))
@@ -234,7 +234,7 @@ func TestInputsThatNeverStandStill(t *testing.T) {
 		h.inventory.Listed(h.session, devices, time.Unix(int64(n), 0))
 	}
 	_, err := h.Admit(t.Context(), admission.Request{Pod: guaranteed("a", 1, 1)})
-	if class(t, err) != fault.Unavailable || len(c.offered) != 4 {
+	if class(t, err) != errdefs.Unavailable || len(c.offered) != 4 {
 		t.Errorf("%v after %d calls", err, len(c.offered))
 	}
 	h.nothingReserved(t)
@@ -283,7 +283,7 @@ func TestWhatIfsCallNobody(t *testing.T) {
 // TestAdmissionIDInFlight: the name of an admission that is under way is taken.
 func TestAdmissionIDInFlight(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, topology.BestEffort)
+	h := newFixture(t, topology.BestEffort)
 	entered, release := h.plugins.hang()
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -293,7 +293,7 @@ func TestAdmissionIDInFlight(t *testing.T) {
 	})
 	<-entered
 	_, err := h.Admit(t.Context(), admission.Request{Pod: guaranteed("b", 1, 1), AdmissionID: "one"})
-	if class(t, err) != fault.Precondition || !strings.Contains(err.Error(), "pod a") {
+	if class(t, err) != errdefs.Precondition || !strings.Contains(err.Error(), "pod a") {
 		t.Errorf("%v", err)
 	}
 	release()
@@ -304,7 +304,7 @@ func TestAdmissionIDInFlight(t *testing.T) {
 // becomes free while a plugin is called is left to later pods.
 func TestReleasesDoNotDisturb(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, topology.BestEffort)
+	h := newFixture(t, topology.BestEffort)
 	h.admit(t, guaranteed("old", 2, 0))
 	moved := false
 	h.plugins.during = func() {
@@ -334,7 +334,7 @@ func TestReleasesDoNotDisturb(t *testing.T) {
 // plan is made again, and the plugin is called for other devices only.
 func TestImportDuringAdmission(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, topology.BestEffort)
+	h := newFixture(t, topology.BestEffort)
 	h.plugins.during = func() {
 		h.plugins.during = nil
 		h.taken(t, "other", "1")
@@ -350,7 +350,7 @@ func TestImportDuringAdmission(t *testing.T) {
 }
 
 // taken puts a pod with CPUs of its own into the ledger, as an import does.
-func (h *house) taken(t *testing.T, uid, cpus string) {
+func (h *fixture) taken(t *testing.T, uid, cpus string) {
 	t.Helper()
 	if _, err := h.ledger.Update(t.Context(), func(d *ledger.Draft) error {
 		d.PutPod(ledgertest.With(ledgertest.Pod(uid, "c"), ledgertest.Exclusive("c", cpus)))
@@ -364,12 +364,12 @@ func (h *house) taken(t *testing.T, uid, cpus string) {
 // that nobody knows.
 func TestSweepLeavesWhoIsOnTheWay(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, topology.BestEffort)
-	h.places.during = func() {
-		h.places.during = nil
-		h.places.pods["a"], h.places.pods["nobody"] = true, true
-		h.places.mu.Unlock()
-		defer h.places.mu.Lock()
+	h := newFixture(t, topology.BestEffort)
+	h.cgroups.during = func() {
+		h.cgroups.during = nil
+		h.cgroups.pods["a"], h.cgroups.pods["nobody"] = true, true
+		h.cgroups.mu.Unlock()
+		defer h.cgroups.mu.Lock()
 		for _, living := range [][]string{nil, {"a"}} {
 			if _, err := h.Sync(t.Context(), living, 0); err != nil {
 				t.Error(err)
@@ -382,8 +382,8 @@ func TestSweepLeavesWhoIsOnTheWay(t *testing.T) {
 	if v := h.admit(t, guaranteed("a", 1, 0)); v.Outcome != admission.Admitted {
 		t.Fatalf("%v %s", v.Outcome, v.Message)
 	}
-	if !h.places.pods["a"] || h.places.pods["nobody"] {
-		t.Errorf("cgroups %v", h.places.pods)
+	if !h.cgroups.pods["a"] || h.cgroups.pods["nobody"] {
+		t.Errorf("cgroups %v", h.cgroups.pods)
 	}
 }
 
@@ -392,7 +392,7 @@ func TestSweepLeavesWhoIsOnTheWay(t *testing.T) {
 func TestUnremovablePodsHoldUpNoOther(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		h := newHouse(t, topology.BestEffort)
+		h := newFixture(t, topology.BestEffort)
 		h.Each = func(n int, do func(int)) {
 			var wg sync.WaitGroup
 			for i := range n {
@@ -403,16 +403,16 @@ func TestUnremovablePodsHoldUpNoOther(t *testing.T) {
 		for _, uid := range []string{"a", "b", "c", "d"} {
 			h.admit(t, guaranteed(uid, 1, 0))
 		}
-		h.places.pods["x"], h.places.pods["y"] = true, true
-		h.places.stuck = map[string]bool{"a": true, "b": true, "x": true}
+		h.cgroups.pods["x"], h.cgroups.pods["y"] = true, true
+		h.cgroups.stuck = map[string]bool{"a": true, "b": true, "x": true}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		removed, err := h.Sync(ctx, nil, 0)
 		if err == nil || !slices.Equal(removed, []string{"c", "d"}) {
 			t.Errorf("removed %v, %v", removed, err)
 		}
-		if h.places.pods["y"] || !h.places.pods["x"] {
-			t.Errorf("cgroups %v", h.places.pods)
+		if h.cgroups.pods["y"] || !h.cgroups.pods["x"] {
+			t.Errorf("cgroups %v", h.cgroups.pods)
 		}
 	})
 }
@@ -421,9 +421,9 @@ func TestUnremovablePodsHoldUpNoOther(t *testing.T) {
 // off until the next probe, or rejected as by the kubelet.
 func TestSuspendedPlugin(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, topology.BestEffort)
+	h := newFixture(t, topology.BestEffort)
 	for _, defers := range []bool{true, false} {
-		err := fault.Unavailablef("Allocate of the device plugin for %s at gpu.sock: it is suspended until noon", gpu)
+		err := errdefs.Unavailablef("Allocate of the device plugin for %s at gpu.sock: it is suspended until noon", gpu)
 		err.Err, err.RetryAfter = device.ErrSuspended, 42*time.Second
 		h.DeferWaits, h.plugins.fail = defers, err
 		v := h.admit(t, guaranteed("a", 1, 1))
@@ -431,7 +431,7 @@ func TestSuspendedPlugin(t *testing.T) {
 			t.Errorf("message %q", v.Message)
 		}
 		if !defers {
-			if v.Outcome != admission.Rejected || v.Reason != fault.UnexpectedAdmissionError {
+			if v.Outcome != admission.Rejected || v.Reason != errdefs.UnexpectedAdmissionError {
 				t.Errorf("%v %s", v.Outcome, v.Reason)
 			}
 			continue
@@ -453,8 +453,8 @@ func TestResizeIsReserved(t *testing.T) {
 	const mebi = 1 << 20
 	h.admit(t, burstable("s", 1000, 64*mebi))
 	var verdicts []admission.Verdict
-	h.places.resizing = func() {
-		h.places.resizing = nil
+	h.cgroups.resizing = func() {
+		h.cgroups.resizing = nil
 		for _, p := range []workload.Pod{burstable("b", 1000, mebi), burstable("c", 500, mebi)} {
 			verdicts = append(verdicts, h.dryRun(t, p))
 		}
@@ -478,19 +478,19 @@ func TestPolicyChangesDuringResize(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		changes int
-		class   fault.Class
+		class   errdefs.Class
 		sizes   []int64
 	}{
 		"once":   {1, 0, []int64{700, 500, 700}},
-		"always": {3, fault.Unavailable, []int64{700, 500, 700, 500, 700, 500}},
+		"always": {3, errdefs.Unavailable, []int64{700, 500, 700, 500, 700, 500}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			h := newHouse(t, topology.BestEffort)
+			h := newFixture(t, topology.BestEffort)
 			h.Attempts = 3
 			h.admit(t, burstable("s", 500, 2<<20))
 			resizes := 0
-			h.places.resizing = func() {
+			h.cgroups.resizing = func() {
 				// Every second one takes the change of before back.
 				if resizes++; resizes%2 == 1 && resizes/2 < c.changes {
 					ch := other(t, h, h.ledger.View().Rules().ReservedCPUs, topology.None)
@@ -501,8 +501,8 @@ func TestPolicyChangesDuringResize(t *testing.T) {
 				}
 			}
 			_, err := h.Resize(t.Context(), admission.Request{Pod: burstable("s", 700, 2<<20)})
-			if c.class == 0 && err != nil || c.class != 0 && class(t, err) != c.class || !slices.Equal(h.places.sizes, c.sizes) {
-				t.Errorf("%v, sizes %v; want class %v, sizes %v", err, h.places.sizes, c.class, c.sizes)
+			if c.class == 0 && err != nil || c.class != 0 && class(t, err) != c.class || !slices.Equal(h.cgroups.sizes, c.sizes) {
+				t.Errorf("%v, sizes %v; want class %v, sizes %v", err, h.cgroups.sizes, c.class, c.sizes)
 			}
 			have, _ := h.ledger.View().Pod("s")
 			if got := have.Pod.Containers[0].Requests[workload.CPU]; got != c.sizes[len(c.sizes)-1] {

@@ -16,7 +16,7 @@ import (
 	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/cpu"
 	"github.com/berthd/berth/managers/device"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
@@ -108,7 +108,7 @@ type world struct {
 	*scenario
 	*admission.Engine
 	ledger  *ledger.Ledger
-	places  *places
+	cgroups *cgroups
 	changes [3]admission.Change
 
 	mu       sync.Mutex
@@ -185,21 +185,21 @@ func (w *world) latency(ctx context.Context, resource string) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		return fault.Deadlinef("the plugin for %s did not answer", resource)
+		return errdefs.Deadlinef("the plugin for %s did not answer", resource)
 	}
 }
 
-// slowPlaces take a minute for the cgroups of slow pods.
-type slowPlaces struct {
-	*places
+// slowCgroups take a minute for the cgroups of slow pods.
+type slowCgroups struct {
+	*cgroups
 	w *world
 }
 
-func (p slowPlaces) EnsurePod(ctx context.Context, view *ledger.View, uid string) (string, bool, error) {
+func (p slowCgroups) EnsurePod(ctx context.Context, view *ledger.View, uid string) (string, bool, error) {
 	if p.w.slow[uid[0]-'a'] {
 		defer time.Sleep(time.Minute)
 	}
-	return p.places.EnsurePod(ctx, view, uid)
+	return p.cgroups.EnsurePod(ctx, view, uid)
 }
 
 func newWorld(t *testing.T, s *scenario) *world {
@@ -228,9 +228,9 @@ func newWorld(t *testing.T, s *scenario) *world {
 		}
 	}
 	w.ledger, _ = ledgertest.Open(t, ledger.Options{Journal: ledgertest.NewJournal(), Rules: w.changes[1].Rules, OnCommit: w.committed})
-	w.places = &places{ledger: w.ledger.View, pods: map[string]bool{}, containers: map[string]string{}, fail: map[string]error{}}
+	w.cgroups = &cgroups{ledger: w.ledger.View, pods: map[string]bool{}, containers: map[string]string{}, fail: map[string]error{}}
 	w.Engine = admission.New(admission.Config{DeferWaits: true}, admission.Parts{
-		Ledger: w.ledger, Places: slowPlaces{w.places, w}, Starter: w,
+		Ledger: w.ledger, CgroupManager: slowCgroups{w.cgroups, w}, Starter: w,
 		Managers: func(view *ledger.View) (admission.Bus, admission.Policy) {
 			for _, ch := range w.changes {
 				if ch.Rules.ConfigDigest == view.Rules().ConfigDigest {
@@ -307,7 +307,7 @@ func (w *world) run(o operation) {
 	w.mu.Lock()
 	w.running = append(w.running, interval{o, from, time.Now()})
 	w.mu.Unlock()
-	if err != nil && fault.ClassOf(err) == fault.Internal {
+	if err != nil && errdefs.ClassOf(err) == errdefs.Internal {
 		w.complain("%s of %s: %v", o.kind, podName(o.pod), err)
 	}
 	if took := time.Since(from); took > o.limit && !w.slow[o.pod] {
@@ -385,11 +385,11 @@ func TestInterleavings(t *testing.T) {
 				w.complain("reservations of %v are left", left)
 			}
 			for p := range w.ledger.View().Pods() {
-				if !w.places.pods[p.UID()] {
+				if !w.cgroups.pods[p.UID()] {
 					w.complain("pod %s has no cgroup", p.UID())
 				}
 			}
-			for uid := range w.places.pods {
+			for uid := range w.cgroups.pods {
 				if _, known := w.ledger.View().Pod(uid); !known {
 					w.complain("the cgroup of pod %s is left", uid)
 				}

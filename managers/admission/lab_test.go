@@ -43,7 +43,7 @@ type lab struct {
 	pods []*ledger.Pod
 	// plugins answer; nil: they do so well.
 	plugins *plugins
-	places  *places
+	cgroups *cgroups
 }
 
 // g is a healthy device near one node.
@@ -52,7 +52,7 @@ func g(id string, node int) device.Device {
 }
 
 // open makes the house. CPU 0 is reserved, and 1Gi of each node's memory.
-func (b lab) open(t ledgertest.T) *house {
+func (b lab) open(t ledgertest.T) *fixture {
 	m := machinetest.Build(b.shape)
 	reserved := cpuset.Of(0)
 	cpus, err := cpu.New(cpu.Config{
@@ -109,16 +109,16 @@ func (b lab) open(t ledgertest.T) *house {
 	if b.now == nil {
 		b.now = func() time.Time { return time.Unix(1000, 0) }
 	}
-	if b.places == nil {
-		b.places = &places{}
+	if b.cgroups == nil {
+		b.cgroups = &cgroups{}
 	}
-	b.places.ledger = l.View
-	b.places.pods, b.places.containers = map[string]bool{}, map[string]string{}
-	h := &house{ledger: l, plugins: b.plugins, places: b.places}
+	b.cgroups.ledger = l.View
+	b.cgroups.pods, b.cgroups.containers = map[string]bool{}, map[string]string{}
+	h := &fixture{ledger: l, plugins: b.plugins, cgroups: b.cgroups}
 	h.bus.Store(bus)
 	features := workload.Features{PodLevelResources: true, PodLevelResourceManagers: b.whole}
 	h.Engine = admission.New(admission.Config{Features: features}, admission.Parts{
-		Ledger: l, Managers: func(*ledger.View) (admission.Bus, admission.Policy) { return h.bus.Load(), policy }, Places: b.places, Starter: b.plugins,
+		Ledger: l, Managers: func(*ledger.View) (admission.Bus, admission.Policy) { return h.bus.Load(), policy }, CgroupManager: b.cgroups, Starter: b.plugins,
 		Environment: admission.Environment{Now: b.now, NewID: func() string { return "adm" }},
 	})
 	return h
@@ -166,7 +166,7 @@ func replaced(q workload.Quantities, r workload.Resource, amount int64) workload
 	return out
 }
 
-func (h *house) dryRun(t ledgertest.T, p workload.Pod) admission.Verdict {
+func (h *fixture) dryRun(t ledgertest.T, p workload.Pod) admission.Verdict {
 	t.Helper()
 	v, err := h.Admit(context.Background(), admission.Request{Pod: p, DryRun: true})
 	must(t, err)

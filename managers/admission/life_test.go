@@ -11,7 +11,7 @@ import (
 
 	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/cpuset"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/topology"
@@ -20,7 +20,7 @@ import (
 // life is a house through crashes and losses of its ledger, with what its agent
 // knows.
 type life struct {
-	*house
+	*fixture
 	journal *ledgertest.Journal
 	// living are the pods that were admitted and did not end, by their CPUs.
 	living map[string]int64
@@ -35,11 +35,11 @@ type life struct {
 // begin starts on a journal, with the cgroups that are there.
 func (l *life) begin(t *rapid.T, j *ledgertest.Journal) {
 	pods, records := map[string]bool{}, map[string][]byte{}
-	if l.house != nil {
-		pods, records = l.places.pods, l.places.records
+	if l.fixture != nil {
+		pods, records = l.cgroups.pods, l.cgroups.records
 	}
-	l.house, l.journal = build(t, topology.BestEffort, j), j
-	l.places.pods, l.places.records = pods, records
+	l.fixture, l.journal = build(t, topology.BestEffort, j), j
+	l.cgroups.pods, l.cgroups.records = pods, records
 }
 
 // uids draws some of the living.
@@ -111,14 +111,14 @@ func (l *life) sync(t *rapid.T, list []string, known uint64, knew map[string]int
 		switch listed := slices.Contains(list, uid); {
 		case mine && !listed:
 			delete(l.living, uid)
-			if there || l.places.pods[uid] {
+			if there || l.cgroups.pods[uid] {
 				t.Fatalf("pod %s is dead and here", uid)
 			}
 		case !there && !view.UnknownLive(uid):
 			t.Fatalf("pod %s lives (listed: %v), and is neither known nor spared", uid, listed)
 		}
 	}
-	for uid := range l.places.pods {
+	for uid := range l.cgroups.pods {
 		if _, lives := l.living[uid]; !lives {
 			t.Fatalf("the cgroup of %s is left", uid)
 		}
@@ -154,7 +154,7 @@ func TestRandomLife(t *testing.T) {
 				}
 				// The cgroup of a pod that was not known goes with the next sweep.
 				delete(l.living, uid)
-				delete(l.places.pods, uid)
+				delete(l.cgroups.pods, uid)
 				delete(l.marked, uid)
 			},
 			"start": func(t *rapid.T) {
@@ -169,7 +169,7 @@ func TestRandomLife(t *testing.T) {
 			"lose the ledger": func(t *rapid.T) {
 				l.begin(t, ledgertest.NewJournal())
 				l.mark, l.marked = 0, nil
-				if len(l.places.pods) > 0 {
+				if len(l.cgroups.pods) > 0 {
 					if _, err := l.ledger.Update(context.Background(), func(d *ledger.Draft) error { d.SetUncertain("lost"); return nil }); err != nil {
 						t.Fatalf("%v", err)
 					}
@@ -201,7 +201,7 @@ func TestRandomLife(t *testing.T) {
 			"sync of another ledger": func(t *rapid.T) {
 				before := l.ledger.View()
 				_, err := l.Sync(context.Background(), nil, before.Revision()+1)
-				if fault.ClassOf(err) != fault.Precondition || l.ledger.View() != before {
+				if errdefs.ClassOf(err) != errdefs.Precondition || l.ledger.View() != before {
 					t.Fatalf("%v", err)
 				}
 			},
@@ -217,7 +217,7 @@ func TestRandomLife(t *testing.T) {
 					if cpus > 0 {
 						all = all.Union(set)
 					}
-					if !l.places.pods[uid] {
+					if !l.cgroups.pods[uid] {
 						t.Fatalf("pod %s lives and has no cgroup", uid)
 					}
 					if _, known := view.Pod(uid); !known && !view.UnknownLive(uid) && view.Uncertain() == "" {
@@ -228,8 +228,8 @@ func TestRandomLife(t *testing.T) {
 						t.Fatalf("pod %s has %s, not %d CPUs of its own", uid, set, cpus)
 					}
 				}
-				if len(l.places.early) > 0 {
-					t.Fatalf("killed too late: %v", l.places.early)
+				if len(l.cgroups.early) > 0 {
+					t.Fatalf("killed too late: %v", l.cgroups.early)
 				}
 			},
 		})

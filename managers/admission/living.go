@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/berthd/berth/managers/cpuset"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/numa"
@@ -114,7 +114,7 @@ func noVerdict(err error) error {
 func (e *Engine) lives(p *ledger.Pod, l takenOver) ([]ledger.Claim, error) {
 	if l.known.Source == ledger.FromClaimRecord && len(l.holdings) == 0 && l.known.Digest != "" {
 		if l.known.Digest != p.Digest && !amountsFit(p, l.known.Claims) {
-			return nil, fault.Preconditionf("pod %s lives here with another specification than the one given, which asks for other "+
+			return nil, errdefs.Preconditionf("pod %s lives here with another specification than the one given, which asks for other "+
 				"amounts than it holds: admit it with the specification that it runs with, or remove it first", p.UID())
 		}
 		return slices.Clone(l.known.Claims), nil
@@ -132,7 +132,7 @@ func (e *Engine) lives(p *ledger.Pod, l takenOver) ([]ledger.Claim, error) {
 	if missing := e.unknownDevices(p, claims); missing != "" && (!l.noted || l.known.DevicesUnknown || l.known.Digest == "") && len(l.holdings) == 0 {
 		return nil, unknownHolding(p, "which devices of "+missing+" it runs with is", missing)
 	} else if missing != "" && len(l.holdings) > 0 {
-		var vs fault.Violations
+		var vs errdefs.Violations
 		vs.Addf("holdings", "pod %s asks for %s, and no container's holdings name a device of it", p.UID(), missing)
 		return nil, vs.Err("request")
 	}
@@ -191,8 +191,8 @@ func wantsCPUs(p *ledger.Pod) bool {
 
 // unknownHolding is the refusal of a pod that lives here while what it holds is not known.
 func unknownHolding(p *ledger.Pod, what, resource string) error {
-	e := &fault.Error{
-		Class: fault.Refused, Reason: UnknownDevices, Resource: resource,
+	e := &errdefs.Error{
+		Class: errdefs.Refused, Reason: UnknownDevices, Resource: resource,
 		Message: fmt.Sprintf("pod %s lives here, and %s not known: send Admit with holdings that name what its containers run with, "+
 			"or import the kubelet's state (berthctl ledger import), or remove the pod", p.UID(), what),
 	}
@@ -219,7 +219,7 @@ func (e *Engine) unknownDevices(p *ledger.Pod, claims []ledger.Claim) string {
 
 // given makes claims of what the caller says that the containers hold.
 func given(p *ledger.Pod, holdings []Holding) (claims []ledger.Claim, err error) {
-	var vs fault.Violations
+	var vs errdefs.Violations
 	seen := map[string]bool{}
 	for i, h := range holdings {
 		path := fmt.Sprintf("holdings[%d]", i)
@@ -351,7 +351,7 @@ func conflict(view *ledger.View, p *ledger.Pod) error {
 	if len(texts) == 0 {
 		return nil
 	}
-	return fault.Conflictf("pod %s lives here, and cannot have what it is said to run with: %s", p.UID(), strings.Join(texts, "; "))
+	return errdefs.Conflictf("pod %s lives here, and cannot have what it is said to run with: %s", p.UID(), strings.Join(texts, "; "))
 }
 
 // heldBack tells why a planned pod cannot be let in on a view: somebody who is not in

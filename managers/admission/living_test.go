@@ -10,7 +10,7 @@ import (
 
 	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/cpuset"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/numa"
@@ -19,10 +19,10 @@ import (
 )
 
 // found notes a pod as living and not in the ledger.
-func (h *house) found(t *testing.T, u ledger.UnknownLivePod) {
+func (h *fixture) found(t *testing.T, u ledger.UnknownLivePod) {
 	t.Helper()
 	u.Since = time.Unix(1, 0)
-	h.places.pods[u.UID] = true
+	h.cgroups.pods[u.UID] = true
 	if _, err := h.ledger.Update(t.Context(), func(d *ledger.Draft) error { d.PutUnknownLive(u); return nil }); err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +64,7 @@ func TestTakeOver(t *testing.T) {
 
 		outcome   admission.Outcome
 		condition string
-		class     fault.Class
+		class     errdefs.Class
 		text      string // part of the message or error
 		cpus      string
 		devices   string
@@ -75,15 +75,15 @@ func TestTakeOver(t *testing.T) {
 		},
 		"claim record of another specification": {
 			known: ledger.UnknownLivePod{Source: ledger.FromClaimRecord, Digest: "other", Claims: owned("main", "5-7", "g3")},
-			pod:   asks, class: fault.Precondition, text: "another specification",
+			pod:   asks, class: errdefs.Precondition, text: "another specification",
 		},
 		"claim record of another specification, without its device": {
 			known: ledger.UnknownLivePod{Source: ledger.FromClaimRecord, Digest: "other", Claims: owned("main", "5-6")},
-			pod:   asks, class: fault.Precondition, text: "another specification",
+			pod:   asks, class: errdefs.Precondition, text: "another specification",
 		},
 		"claim record of another specification, of another container": {
 			known: ledger.UnknownLivePod{Source: ledger.FromClaimRecord, Digest: "other", Claims: owned("side", "5-6", "g3")},
-			pod:   asks, class: fault.Precondition, text: "another specification",
+			pod:   asks, class: errdefs.Precondition, text: "another specification",
 		},
 		"claim record of another specification with the same amounts": {
 			known: ledger.UnknownLivePod{Source: ledger.FromClaimRecord, Digest: "other", Claims: owned("main", "5-6", "g3")},
@@ -118,23 +118,23 @@ func TestTakeOver(t *testing.T) {
 		},
 		"the caller is wrong about a device": {
 			known: ledger.UnknownLivePod{Source: ledger.FromKernel, Claims: owned("main", "5-6")},
-			pod:   asks, holdings: holdings("", "taken"), class: fault.Conflict, text: "taken",
+			pod:   asks, holdings: holdings("", "taken"), class: errdefs.Conflict, text: "taken",
 		},
 		"the caller forgets the device": {
 			known: ledger.UnknownLivePod{Source: ledger.FromKernel, Claims: owned("main", "5-6")},
-			pod:   asks, holdings: holdings("5-6"), class: fault.Invalid, text: gpu,
+			pod:   asks, holdings: holdings("5-6"), class: errdefs.Invalid, text: gpu,
 		},
 		"the caller names no container of it": {
 			known: ledger.UnknownLivePod{}, pod: asks,
-			holdings: []admission.Holding{{Container: "other"}}, class: fault.Invalid, text: "holdings[0].container",
+			holdings: []admission.Holding{{Container: "other"}}, class: errdefs.Invalid, text: "holdings[0].container",
 		},
 		"the caller names one id twice": {
-			known: ledger.UnknownLivePod{}, pod: asks, holdings: holdings("5", "g1", "g1"), class: fault.Invalid, text: "holdings[0].devices",
+			known: ledger.UnknownLivePod{}, pod: asks, holdings: holdings("5", "g1", "g1"), class: errdefs.Invalid, text: "holdings[0].devices",
 		},
 		"the caller has memory without nodes": {
 			known: ledger.UnknownLivePod{}, pod: asks,
 			holdings: []admission.Holding{{Container: "main", Memory: []admission.MemoryHolding{{Bytes: 1}}}},
-			class:    fault.Invalid, text: "holdings[0].memory[0]",
+			class:    errdefs.Invalid, text: "holdings[0].memory[0]",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -151,8 +151,8 @@ func TestTakeOver(t *testing.T) {
 				if c.text != "" && !strings.Contains(fmt.Sprint(v.Message, err), c.text) {
 					t.Errorf("%s %v lacks %q", v.Message, err, c.text)
 				}
-				if c.class != fault.Internal {
-					if fault.ClassOf(err) != c.class {
+				if c.class != errdefs.Internal {
+					if errdefs.ClassOf(err) != c.class {
 						t.Errorf("dry run %t: %v %v", dry, v, err)
 					}
 					continue
@@ -174,12 +174,12 @@ func TestTakeOver(t *testing.T) {
 					t.Errorf("dry run %t: CPUs %q, devices %q; want %q and %q", dry, cpus, devices, c.cpus, c.devices)
 				}
 			}
-			if c.outcome != admission.Admitted || c.class != fault.Internal {
-				if _, known := h.ledger.View().Pod("u"); known || !h.ledger.View().UnknownLive("u") || h.places.records["u"] != nil {
+			if c.outcome != admission.Admitted || c.class != errdefs.Internal {
+				if _, known := h.ledger.View().Pod("u"); known || !h.ledger.View().UnknownLive("u") || h.cgroups.records["u"] != nil {
 					t.Error("a failed admission has changed something")
 				}
 			}
-			if !h.places.pods["u"] {
+			if !h.cgroups.pods["u"] {
 				t.Error("the cgroup of a living pod was removed")
 			}
 		})
@@ -218,8 +218,8 @@ func TestUnknownDevicesHoldOthersBack(t *testing.T) {
 	if v.Outcome != admission.Deferred || v.Condition.Type != admission.UnknownDevices || !strings.Contains(v.Message, "pod u lives here") {
 		t.Errorf("%v %s", v.Outcome, v.Message)
 	}
-	if _, _, err := h.Remove(t.Context(), "u"); err != nil || h.places.pods["u"] {
-		t.Errorf("%v: the cgroup is left: %t", err, h.places.pods["u"])
+	if _, _, err := h.Remove(t.Context(), "u"); err != nil || h.cgroups.pods["u"] {
+		t.Errorf("%v: the cgroup is left: %t", err, h.cgroups.pods["u"])
 	}
 	if v := h.admit(t, guaranteed("devices", 0, 1)); v.Outcome != admission.Admitted {
 		t.Error(v.Message)
@@ -265,22 +265,22 @@ func TestDeferredAgain(t *testing.T) {
 func TestRecordThatCannotBeWritten(t *testing.T) {
 	t.Parallel()
 	h := build(t, topology.BestEffort, ledgertest.NewJournal())
-	h.places.fail["record"] = fault.Unavailablef("no space")
-	if _, err := h.Admit(t.Context(), admission.Request{Pod: guaranteed("a", 1, 0)}); fault.ClassOf(err) != fault.Unavailable {
+	h.cgroups.fail["record"] = errdefs.Unavailablef("no space")
+	if _, err := h.Admit(t.Context(), admission.Request{Pod: guaranteed("a", 1, 0)}); errdefs.ClassOf(err) != errdefs.Unavailable {
 		t.Errorf("%v", err)
 	}
-	if h.places.pods["a"] || h.ledger.View().NumPods() > 0 {
+	if h.cgroups.pods["a"] || h.ledger.View().NumPods() > 0 {
 		t.Error("something is left of it")
 	}
 	// The journal fails after the record was written.
 	h.found(t, ledger.UnknownLivePod{UID: "u", Source: ledger.FromKernel, Claims: owned("main", "5-6")})
-	h.places.records = map[string][]byte{"u": []byte("as it was")}
-	h.journal.FailNext(1, fault.Unavailablef("disk"))
-	if _, err := h.Admit(t.Context(), admission.Request{Pod: guaranteed("u", 2, 0)}); fault.ClassOf(err) != fault.Unavailable {
+	h.cgroups.records = map[string][]byte{"u": []byte("as it was")}
+	h.journal.FailNext(1, errdefs.Unavailablef("disk"))
+	if _, err := h.Admit(t.Context(), admission.Request{Pod: guaranteed("u", 2, 0)}); errdefs.ClassOf(err) != errdefs.Unavailable {
 		t.Errorf("%v", err)
 	}
-	if got := string(h.places.records["u"]); got != "as it was" || !h.places.pods["u"] {
-		t.Errorf("record %q, cgroup %t", got, h.places.pods["u"])
+	if got := string(h.cgroups.records["u"]); got != "as it was" || !h.cgroups.pods["u"] {
+		t.Errorf("record %q, cgroup %t", got, h.cgroups.pods["u"])
 	}
 }
 
@@ -297,10 +297,10 @@ func TestRecordTooLarge(t *testing.T) {
 	_, err := h.Admit(t.Context(), admission.Request{
 		Pod: guaranteed("u", 0, 1), Holdings: []admission.Holding{{Container: "main", Devices: map[string][]string{gpu: ids}}},
 	})
-	if fault.ClassOf(err) != fault.Invalid || !strings.Contains(err.Error(), "49152") {
+	if errdefs.ClassOf(err) != errdefs.Invalid || !strings.Contains(err.Error(), "49152") {
 		t.Errorf("%v", err)
 	}
-	if _, known := h.ledger.View().Pod("u"); known || h.places.records["u"] != nil {
+	if _, known := h.ledger.View().Pod("u"); known || h.cgroups.records["u"] != nil {
 		t.Error("it is admitted, or has a record")
 	}
 }

@@ -40,7 +40,7 @@ func (l *lessor) Lease(id string) (ledger.Lease, bool) {
 func (l *lessor) Abort(context.Context, string) { l.heard = append(l.heard, "abort") }
 
 // with puts a provider behind those of the house.
-func (h *house) with(t *testing.T, p hint.Provider) {
+func (h *fixture) with(t *testing.T, p hint.Provider) {
 	t.Helper()
 	bus, err := hint.NewBus(nil, append(h.bus.Load().Entries(), hint.Entry{Provider: p, Mode: hint.Required}), nil)
 	must(t, err)
@@ -57,7 +57,7 @@ func seated(uid string) workload.Pod {
 // The lease is in the commit that makes the claims.
 func TestLeaseIsCommittedWithTheClaims(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, topology.BestEffort)
+	h := newFixture(t, topology.BestEffort)
 	l := &lessor{Seats: hinttest.Seats{At: map[string]int{"s": 1}}, until: 1060}
 	h.with(t, l)
 	commits := h.journal.Commits()
@@ -74,7 +74,7 @@ func TestLeaseIsCommittedWithTheClaims(t *testing.T) {
 // what was reserved is given back.
 func TestLeaseRunsOutBeforeTheCommit(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, topology.BestEffort)
+	h := newFixture(t, topology.BestEffort)
 	l := &lessor{Seats: hinttest.Seats{At: map[string]int{"s": 1}}, until: 1060}
 	l.during = func() { h.now.Store(1060) }
 	h.with(t, l)
@@ -86,15 +86,15 @@ func TestLeaseRunsOutBeforeTheCommit(t *testing.T) {
 		t.Errorf("heard %q, want %q", l.heard, want)
 	}
 	view := h.ledger.View()
-	if view.NumPods() != 0 || len(slices.Collect(view.Leases())) != 0 || len(h.places.pods) != 0 {
-		t.Errorf("left: %d pods, cgroups of %v", view.NumPods(), h.places.pods)
+	if view.NumPods() != 0 || len(slices.Collect(view.Leases())) != 0 || len(h.cgroups.pods) != 0 {
+		t.Errorf("left: %d pods, cgroups of %v", view.NumPods(), h.cgroups.pods)
 	}
 }
 
 // An admission stays with the bus that it began with, also when it plans again.
 func TestAdmissionKeepsItsBus(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, topology.BestEffort)
+	h := newFixture(t, topology.BestEffort)
 	before := h.bus.Load()
 	l := &lessor{Seats: hinttest.Seats{At: map[string]int{"s": 1}}, until: 1060}
 	l.during = func() {
@@ -128,7 +128,7 @@ func (l *listener) Abort(ctx context.Context, id string) { l.look(); l.lessor.Ab
 // before the admission's own reservation ends: who waits for that would be refused.
 func TestReservationOutlivesTheUndo(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, topology.BestEffort)
+	h := newFixture(t, topology.BestEffort)
 	var reserved []string
 	l := &listener{lessor: lessor{Seats: hinttest.Seats{At: map[string]int{"s": 1}}, until: 1060}}
 	l.look = func() { reserved = h.Reserved() }

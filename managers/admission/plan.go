@@ -3,7 +3,7 @@ package admission
 import (
 	"context"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/workload"
@@ -74,7 +74,7 @@ func (e *Engine) Hints(ctx context.Context, pod workload.Pod, container string) 
 			}
 		}
 		if index < 0 {
-			return nil, fault.NotFoundf("pod %s has no container %q", pod.UID, container)
+			return nil, errdefs.NotFoundf("pod %s has no container %q", pod.UID, container)
 		}
 	}
 	var trace ledger.Trace

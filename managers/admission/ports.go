@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/numa"
@@ -51,7 +51,7 @@ type Policy interface {
 	// Merge makes one affinity of what the providers replied.
 	Merge(replies []hint.Reply) topology.Result
 	// Refusal is the error for a pod whose merge does not admit it.
-	Refusal(p *workload.Pod, f workload.Features) *fault.Error
+	Refusal(p *workload.Pod, f workload.Features) *errdefs.Error
 	// Policy returns the policy in force.
 	Policy() topology.Policy
 	// Scope returns the scope in force.
@@ -60,8 +60,8 @@ type Policy interface {
 	Alternatives() []*topology.Manager
 }
 
-// Places makes and removes the cgroups of pods and containers.
-type Places interface {
+// CgroupManager makes and removes the cgroups of pods and containers.
+type CgroupManager interface {
 	// EnsurePod makes the pod's cgroup with the values that follow from the
 	// view, which holds the pod already, and its QoS tier's first. It returns
 	// the name for runtimes, and whether the cgroup was not there before; after

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/workload"
 )
@@ -50,7 +50,7 @@ type PodOutlook struct {
 	Fate Fate
 	// Reason and Message are those of a refusal; of another fate than Same, Message
 	// tells the difference.
-	Reason  fault.Reason
+	Reason  errdefs.Reason
 	Message string
 	// Findings about what the pod holds and the new rules would not allow.
 	Findings []ledger.Finding
@@ -125,7 +125,7 @@ func (o *Outlook) sharers() error {
 		for _, c := range p.Pod.Walk() {
 			owner := ledger.Owner{Pod: p.UID(), Container: c.Name}
 			if set, _, _ := o.After.ContainerCPUs(owner); set.IsEmpty() {
-				return fault.Preconditionf("the shared pool would be empty, and container %s of pod %s runs there: remove a pod that has CPUs of its own, or reserve fewer", c.Name, &p.Pod)
+				return errdefs.Preconditionf("the shared pool would be empty, and container %s of pod %s runs there: remove a pod that has CPUs of its own, or reserve fewer", c.Name, &p.Pod)
 			}
 		}
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/berthd/berth/managers/cpu"
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/device"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/topology"
@@ -18,7 +18,7 @@ import (
 
 // other makes a change for a house: the CPU policy with reserved CPUs, or none
 // without, under a topology policy.
-func other(t *testing.T, h *house, reserved cpuset.Set, policy topology.Policy, options ...string) admission.Change {
+func other(t *testing.T, h *fixture, reserved cpuset.Set, policy topology.Policy, options ...string) admission.Change {
 	t.Helper()
 	m := h.ledger.View().Machine()
 	cfg := cpu.Config{Options: map[string]string{}, Features: cpu.Features{BetaOptions: true, PodLevelResources: true}}
@@ -65,29 +65,29 @@ func TestForesee(t *testing.T) {
 	shared := workload.Pod{UID: "shared", Name: "shared", Namespace: "default", Containers: []workload.Container{{Name: "main"}}}
 	for _, row := range []struct {
 		name   string
-		change func(t *testing.T, h *house) admission.Change
+		change func(t *testing.T, h *fixture) admission.Change
 		want   []string
 	}{
-		{"nothing changes", func(t *testing.T, h *house) admission.Change {
+		{"nothing changes", func(t *testing.T, h *fixture) admission.Change {
 			return other(t, h, h.ledger.View().Rules().ReservedCPUs, topology.BestEffort)
 		}, []string{"two same", "wide same", "shared same"}},
-		{"a stricter policy", func(t *testing.T, h *house) admission.Change {
+		{"a stricter policy", func(t *testing.T, h *fixture) admission.Change {
 			return other(t, h, h.ledger.View().Rules().ReservedCPUs, topology.SingleNUMANode)
 		}, []string{"two same", "wide refused: Resources cannot be allocated with Topology locality", "shared same"}},
-		{"no CPUs of their own", func(t *testing.T, h *house) admission.Change {
+		{"no CPUs of their own", func(t *testing.T, h *fixture) admission.Change {
 			return other(t, h, cpuset.Set{}, topology.BestEffort)
 		}, []string{
 			"two otherwise: main has 2 CPUs (exclusive) and would get no CPUs of its own",
 			"wide otherwise: main has 8 CPUs (exclusive) and would get no CPUs of its own", "shared same",
 		}},
-		{"other CPUs reserved", func(t *testing.T, h *house) admission.Change {
+		{"other CPUs reserved", func(t *testing.T, h *fixture) admission.Change {
 			set, _, _ := h.ledger.View().ContainerCPUs(ledger.Owner{Pod: "two", Container: "main"})
 			return other(t, h, set, topology.BestEffort)
 		}, []string{"two same [reserved]", "wide same", "shared same"}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			h := newHouse(t, topology.BestEffort)
+			h := newFixture(t, topology.BestEffort)
 			for _, p := range []workload.Pod{guaranteed("two", 2, 1), guaranteed("wide", 8, 0), shared} {
 				h.now.Add(1)
 				h.admit(t, p)
@@ -109,7 +109,7 @@ func TestForesee(t *testing.T) {
 // decided by the new managers.
 func TestReconfigure(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, topology.BestEffort)
+	h := newFixture(t, topology.BestEffort)
 	h.admit(t, guaranteed("a", 2, 0))
 	had, commits := h.cpus("a"), h.journal.Commits()
 	ch := other(t, h, h.ledger.View().Rules().ReservedCPUs, topology.SingleNUMANode)
@@ -127,7 +127,7 @@ func TestReconfigure(t *testing.T) {
 // the managers of the new rules plan again.
 func TestChangeDuringAdmission(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, topology.BestEffort)
+	h := newFixture(t, topology.BestEffort)
 	ch := other(t, h, h.ledger.View().Rules().ReservedCPUs, topology.SingleNUMANode)
 	old, asked := h.Managers, 0
 	h.Managers = func(view *ledger.View) (admission.Bus, admission.Policy) {
@@ -144,7 +144,7 @@ func TestChangeDuringAdmission(t *testing.T) {
 	}
 	// With a reserved CPU on each node, eight need both.
 	v := h.admit(t, guaranteed("a", 8, 1))
-	if v.Outcome != admission.Rejected || v.Reason != fault.TopologyAffinityError {
+	if v.Outcome != admission.Rejected || v.Reason != errdefs.TopologyAffinityError {
 		t.Errorf("%v %s: %s", v.Outcome, v.Reason, v.Message)
 	}
 	if !has(ledger.StepReplanned, v.Trace) || asked < 2 {
@@ -154,14 +154,14 @@ func TestChangeDuringAdmission(t *testing.T) {
 
 func TestEmptySharedPoolIsRefused(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, topology.BestEffort)
+	h := newFixture(t, topology.BestEffort)
 	m := h.ledger.View().Machine()
 	ch := other(t, h, m.CPUs(), topology.BestEffort, cpu.StrictReservation)
 	_, err := h.Foresee(t.Context(), ch)
 	must(t, err) // nobody runs there
 	h.admit(t, workload.Pod{UID: "shared", Name: "shared", Namespace: "default", Containers: []workload.Container{{Name: "main"}}})
 	before := h.ledger.View()
-	if _, err := h.Reconfigure(t.Context(), ch); class(t, err) != fault.Precondition || !strings.Contains(err.Error(), "container main of pod") {
+	if _, err := h.Reconfigure(t.Context(), ch); class(t, err) != errdefs.Precondition || !strings.Contains(err.Error(), "container main of pod") {
 		t.Errorf("%v", err)
 	}
 	if h.ledger.View() != before {

@@ -15,10 +15,10 @@ type Found struct {
 	Exited bool
 }
 
-// Recounted tells what a Recount has changed.
-type Recounted struct{ Bound, Dropped []ledger.Binding }
+// ReconciledBindings tells what a Recount has changed.
+type ReconciledBindings struct{ Bound, Dropped []ledger.Binding }
 
-// Recount brings the bindings to what a runtime has. Containers of admitted pods
+// ReconcileBindings brings the bindings to what a runtime has. Containers of admitted pods
 // that are not bound yet become so; ids of those that have exited are dropped, and
 // those of which gone is true. Containers whose cgroups berth made are not the
 // runtime's, and stay. It is idempotent.
@@ -26,10 +26,10 @@ type Recounted struct{ Bound, Dropped []ledger.Binding }
 // Before is a view from before the runtime was asked. Where ids were unbound since, any
 // of those that are not bound now may be one of them, whose container has ended after it
 // was found: nothing is bound, and the next count tells.
-func (e *Engine) Recount(ctx context.Context, before *ledger.View, found []Found, gone func(id string) bool) (Recounted, error) {
-	var out Recounted
+func (e *Engine) ReconcileBindings(ctx context.Context, before *ledger.View, found []Found, gone func(id string) bool) (ReconciledBindings, error) {
+	var out ReconciledBindings
 	_, err := e.Ledger.Update(ctx, func(d *ledger.Draft) error {
-		out = Recounted{}
+		out = ReconciledBindings{}
 		there := map[string]bool{}
 		stale := d.Base().LastUnbound() > before.Generation()
 		for _, f := range found {
@@ -55,7 +55,7 @@ func (e *Engine) Recount(ctx context.Context, before *ledger.View, found []Found
 		return nil
 	})
 	if err != nil {
-		return Recounted{}, fmt.Errorf("take over the containers of the runtime: %w", err)
+		return ReconciledBindings{}, fmt.Errorf("take over the containers of the runtime: %w", err)
 	}
 	return out, nil
 }

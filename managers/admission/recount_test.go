@@ -10,9 +10,9 @@ import (
 	"github.com/berthd/berth/managers/topology"
 )
 
-func TestRecount(t *testing.T) {
+func TestReconcileBindings(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, topology.None)
+	h := newFixture(t, topology.None)
 	h.admit(t, guaranteed("a", 1, 0))
 	owner := ledger.Owner{Pod: "a", Container: "main"}
 	for _, id := range []string{"kept", "ended", "vanished", "coming"} {
@@ -37,7 +37,7 @@ func TestRecount(t *testing.T) {
 		{ID: "other", Owner: ledger.Owner{Pod: "a", Container: "other"}},
 	}
 	gone := func(id string) bool { return id != "coming" }
-	done, err := h.Recount(t.Context(), h.ledger.View(), found, gone)
+	done, err := h.ReconcileBindings(t.Context(), h.ledger.View(), found, gone)
 	must(t, err)
 	if got := fmt.Sprint(ids(done.Bound), ids(done.Dropped)); got != "[new] [ended vanished]" {
 		t.Errorf("bound and dropped %s", got)
@@ -49,7 +49,7 @@ func TestRecount(t *testing.T) {
 		t.Errorf("bindings %s", got)
 	}
 	before := h.ledger.View().Generation()
-	again, err := h.Recount(t.Context(), h.ledger.View(), found, gone)
+	again, err := h.ReconcileBindings(t.Context(), h.ledger.View(), found, gone)
 	must(t, err)
 	if len(again.Bound)+len(again.Dropped) > 0 || h.ledger.View().Generation() != before {
 		t.Errorf("again: %+v", again)
@@ -58,9 +58,9 @@ func TestRecount(t *testing.T) {
 
 // What was unbound after the runtime was asked is not bound again by what it answered,
 // while what that says has ended is believed.
-func TestRecountOfYesterday(t *testing.T) {
+func TestReconcileBindingsOfYesterday(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, topology.None)
+	h := newFixture(t, topology.None)
 	h.admit(t, guaranteed("a", 1, 0))
 	owner := ledger.Owner{Pod: "a", Container: "main"}
 	bind := func(ids ...string) {
@@ -86,7 +86,7 @@ func TestRecountOfYesterday(t *testing.T) {
 	stop("brief")
 	count := func(before *ledger.View, want string) {
 		t.Helper()
-		done, err := h.Recount(t.Context(), before, found, func(id string) bool { return id == "gone" })
+		done, err := h.ReconcileBindings(t.Context(), before, found, func(id string) bool { return id == "gone" })
 		must(t, err)
 		if got := fmt.Sprint(ids(done.Bound), ids(done.Dropped)); got != want {
 			t.Errorf("bound and dropped %s, want %s", got, want)

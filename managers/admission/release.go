@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 )
 
@@ -31,7 +31,7 @@ func (e *Engine) remove(ctx context.Context, uid string, ends func(*ledger.Pod) 
 	pod, ok := view.Pod(uid)
 	switch {
 	case !ok && view.UnknownLive(uid):
-		if err := e.Places.RemoveUnknown(ctx, view, uid); err != nil {
+		if err := e.CgroupManager.RemoveUnknown(ctx, view, uid); err != nil {
 			return nil, false, fmt.Errorf("remove pod %s: %w", uid, err)
 		}
 		_, err := e.Ledger.Update(ctx, func(d *ledger.Draft) error { d.ForgetUnknownLive(uid); return nil })
@@ -42,7 +42,7 @@ func (e *Engine) remove(ctx context.Context, uid string, ends func(*ledger.Pod) 
 	case !ok, !ends(pod):
 		return nil, false, nil
 	}
-	if err := e.Places.RemovePod(ctx, view, uid); err != nil {
+	if err := e.CgroupManager.RemovePod(ctx, view, uid); err != nil {
 		return nil, false, fmt.Errorf("remove pod %s: %w", uid, err)
 	}
 	if _, err := e.Ledger.Update(ctx, func(d *ledger.Draft) error { d.RemovePod(uid); return nil }); err != nil {
@@ -60,7 +60,7 @@ func (e *Engine) restore(ctx context.Context, uid string) error {
 	if _, known := view.Pod(uid); !known {
 		return nil
 	}
-	_, _, err := e.Places.EnsurePod(context.WithoutCancel(ctx), view, uid)
+	_, _, err := e.CgroupManager.EnsurePod(context.WithoutCancel(ctx), view, uid)
 	return err
 }
 
@@ -85,7 +85,7 @@ func (e *Engine) PreStart(ctx context.Context, owner ledger.Owner, id string, pi
 		return Started{}, err
 	}
 	if have, ok := view.Binding(id); ok && have.Owner != owner {
-		return Started{}, fault.Conflictf("container id %s belongs to %s already", id, have.Owner)
+		return Started{}, errdefs.Conflictf("container id %s belongs to %s already", id, have.Owner)
 	}
 	b, known := view.Binding(id)
 	if !known {
@@ -98,7 +98,7 @@ func (e *Engine) PreStart(ctx context.Context, owner ledger.Owner, id string, pi
 	if err != nil {
 		return Started{}, fmt.Errorf("look for the processes of container %s: %w", owner, err)
 	}
-	path, err := e.Places.EnsureContainer(ctx, view, Start{Binding: b, PID: pid, Again: known})
+	path, err := e.CgroupManager.EnsureContainer(ctx, view, Start{Binding: b, PID: pid, Again: known})
 	if err != nil {
 		return Started{}, fmt.Errorf("start container %s: %w", owner, err)
 	}
@@ -112,7 +112,7 @@ func (e *Engine) PreStart(ctx context.Context, owner ledger.Owner, id string, pi
 		have, ok := d.View().Binding(id)
 		switch {
 		case ok && have.Owner != owner:
-			return fault.Conflictf("it belongs to %s already", have.Owner)
+			return errdefs.Conflictf("it belongs to %s already", have.Owner)
 		case !ok || have != b:
 			if err := bind(d, b, ended); err != nil {
 				return err
@@ -130,7 +130,7 @@ func (e *Engine) PreStart(ctx context.Context, owner ledger.Owner, id string, pi
 	if bound.Generation() != generation {
 		// Who was admitted meanwhile took CPUs that the container was placed on,
 		// and nobody could clear them of a container that was not bound yet.
-		if _, err := e.Places.EnsureContainer(ctx, bound, Start{Binding: b, PID: pid, Again: known, Still: true}); err != nil {
+		if _, err := e.CgroupManager.EnsureContainer(ctx, bound, Start{Binding: b, PID: pid, Again: known, Still: true}); err != nil {
 			return Started{}, fmt.Errorf("start container %s: %w", owner, err)
 		}
 	}
@@ -150,7 +150,7 @@ func (e *Engine) prepareStart(ctx context.Context, view *ledger.View, b ledger.B
 		others = others || o.Owner == b.Owner
 	}
 	if known || !others {
-		runs, err := e.Places.Started(ctx, view, b)
+		runs, err := e.CgroupManager.Started(ctx, view, b)
 		if err != nil || runs {
 			return err
 		}
@@ -184,7 +184,7 @@ func (e *Engine) PostStop(ctx context.Context, id string) (bool, error) {
 		return false, nil
 	}
 	if b.Own && !shared(e.Ledger.View(), b) {
-		if err := e.Places.RemoveContainer(ctx, b); err != nil {
+		if err := e.CgroupManager.RemoveContainer(ctx, b); err != nil {
 			return true, fmt.Errorf("stop container %s: %w", b.Owner, err)
 		}
 	}
@@ -195,7 +195,7 @@ func (e *Engine) PostStop(ctx context.Context, id string) (bool, error) {
 	if b.Own && !shared(view, b) {
 		// Who keeps the tree equal to the ledger may have made the cgroup again
 		// while the id was known.
-		if err := e.Places.RemoveContainer(ctx, b); err != nil {
+		if err := e.CgroupManager.RemoveContainer(ctx, b); err != nil {
 			return true, fmt.Errorf("stop container %s: %w", b.Owner, err)
 		}
 	}
@@ -218,10 +218,10 @@ func shared(view *ledger.View, b ledger.Binding) bool {
 func knows(view *ledger.View, owner ledger.Owner) error {
 	p, ok := view.Pod(owner.Pod)
 	if !ok {
-		return fault.NotFoundf("pod %s is not admitted", owner.Pod)
+		return errdefs.NotFoundf("pod %s is not admitted", owner.Pod)
 	}
 	if p.Pod.Container(owner.Container) == nil {
-		return fault.NotFoundf("pod %s has no container %q", owner.Pod, owner.Container)
+		return errdefs.NotFoundf("pod %s has no container %q", owner.Pod, owner.Container)
 	}
 	return nil
 }

@@ -7,7 +7,7 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/workload"
 )
@@ -58,7 +58,7 @@ func (e *Engine) Resize(ctx context.Context, req Request) (Resized, error) {
 		case !errors.Is(err, errOvertaken):
 			return out, err
 		case attempt == e.Attempts:
-			return Resized{}, fault.Unavailablef("resize pod %s: the policy was changed during each of %d attempts", &r.wanted, attempt)
+			return Resized{}, errdefs.Unavailablef("resize pod %s: the policy was changed during each of %d attempts", &r.wanted, attempt)
 		}
 	}
 }
@@ -97,7 +97,7 @@ func (r *resizing) decide(ctx context.Context, view *ledger.View) (Resized, erro
 	if err != nil || out.Outcome != Admitted || out.Repeated {
 		return out, err
 	}
-	if err := r.engine.Places.CheckResize(ctx, out.View, r.wanted.UID); err != nil {
+	if err := r.engine.CgroupManager.CheckResize(ctx, out.View, r.wanted.UID); err != nil {
 		have, _ := view.Pod(r.wanted.UID)
 		return r.refuse(have, view, err)
 	}
@@ -157,7 +157,7 @@ func (r *resizing) allow(ctx context.Context, view *ledger.View) (Resized, error
 	e, uid := r.engine, r.wanted.UID
 	have, ok := view.Pod(uid)
 	if !ok {
-		return Resized{}, fault.NotFoundf("pod %s is not admitted", uid)
+		return Resized{}, errdefs.NotFoundf("pod %s is not admitted", uid)
 	}
 	if have.Digest == r.digest {
 		return Resized{Verdict: Verdict{
@@ -197,18 +197,18 @@ func (r *resizing) begin(view *ledger.View) {
 
 // refuse turns a refusal into a verdict; other errors stay errors.
 func (r *resizing) refuse(have *ledger.Pod, view *ledger.View, err error) (Resized, error) {
-	reason, refused := fault.ReasonOf(err)
+	reason, refused := errdefs.ReasonOf(err)
 	if !refused {
 		return Resized{}, fmt.Errorf("resize pod %s: %w", &r.wanted, err)
 	}
-	_, message := fault.Verdict(err)
+	_, message := errdefs.Verdict(err)
 	v := Verdict{Outcome: Rejected, Reason: reason, Message: message, QoS: have.QoS, View: view, Trace: r.trace}
-	if reason == fault.ResizeDeferred {
+	if reason == errdefs.ResizeDeferred {
 		v.Outcome, v.RetryAfter = Deferred, r.engine.RetryAfter
 	}
 	r.trace.Reason, r.trace.Message = string(reason), message
 	step := ledger.Step{Kind: ledger.StepRefused, Text: message}
-	if fe := new(fault.Error); errors.As(err, &fe) {
+	if fe := new(errdefs.Error); errors.As(err, &fe) {
 		step.Provider, step.Resource = fe.Provider, fe.Resource
 	}
 	r.trace.Add(step)
@@ -219,13 +219,13 @@ func (r *resizing) refuse(have *ledger.Pod, view *ledger.View, err error) (Resiz
 // cgroups are as before, or the next reconciliation makes them so.
 func (r *resizing) carryOut(ctx context.Context, before *ledger.View, out Resized) (Resized, error) {
 	e, uid := r.engine, r.wanted.UID
-	undo := func() error { return e.Places.Resize(context.WithoutCancel(ctx), before, uid) }
-	if err := e.Places.Resize(ctx, out.View, uid); err != nil {
+	undo := func() error { return e.CgroupManager.Resize(context.WithoutCancel(ctx), before, uid) }
+	if err := e.CgroupManager.Resize(ctx, out.View, uid); err != nil {
 		return Resized{}, errors.Join(fmt.Errorf("resize pod %s: %w", &r.wanted, err), undo())
 	}
 	r.trace.Add(ledger.Step{Kind: ledger.StepPlaced, Text: "cgroup " + out.Pod.CgroupParent})
 	r.trace.Add(ledger.Step{Kind: ledger.StepCommitted})
-	restore, err := e.Places.RecordClaims(ctx, out.View, uid, true)
+	restore, err := e.CgroupManager.RecordClaims(ctx, out.View, uid, true)
 	if err != nil {
 		return Resized{}, errors.Join(fmt.Errorf("record what pod %s holds: %w", &r.wanted, err), undo())
 	}
@@ -236,7 +236,7 @@ func (r *resizing) carryOut(ctx context.Context, before *ledger.View, out Resize
 		}
 		have, ok := d.View().Pod(uid)
 		if !ok {
-			return fault.Conflictf("the pod left meanwhile")
+			return errdefs.Conflictf("the pod left meanwhile")
 		}
 		record := *out.Pod
 		record.Claims, record.Acknowledged = have.Claims, nil

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/topology"
@@ -213,9 +213,9 @@ func (s *search) fills() func(*ledger.Pod) bool {
 // full is what the node as a whole has too little of, empty if the pod was refused
 // for something else.
 func (s *search) full() workload.Resource {
-	lacked := new(fault.Error)
-	reason, _ := fault.ReasonOf(s.c.failed.err)
-	if !errors.As(s.c.failed.err, &lacked) || lacked.Resource == "" || reason != fault.OutOf(lacked.Resource) {
+	lacked := new(errdefs.Error)
+	reason, _ := errdefs.ReasonOf(s.c.failed.err)
+	if !errors.As(s.c.failed.err, &lacked) || lacked.Resource == "" || reason != errdefs.OutOf(lacked.Resource) {
 		return ""
 	}
 	return workload.Resource(lacked.Resource)

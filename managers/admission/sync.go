@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 )
 
@@ -22,7 +22,7 @@ import (
 func (e *Engine) Sync(ctx context.Context, living []string, known uint64) (removed []string, err error) {
 	view := e.Ledger.View()
 	if now := view.Revision(); known > now {
-		return nil, fault.Preconditionf("revision %d, up to which the list of living pods knows of admissions, "+
+		return nil, errdefs.Preconditionf("revision %d, up to which the list of living pods knows of admissions, "+
 			"is not one of this ledger, which is at %d: read the revision again, then make the list", known, now)
 	}
 	alive := make(map[string]bool, len(living))
@@ -59,7 +59,7 @@ func (e *Engine) Synced() bool { return e.synced.Load() }
 // that are noted as living, which may have no cgroup that can be seen.
 func (e *Engine) unknownPods(ctx context.Context) ([]string, error) {
 	view := e.Ledger.View()
-	unknown, err := e.Places.UnknownPods(ctx, view)
+	unknown, err := e.CgroupManager.UnknownPods(ctx, view)
 	for u := range view.UnknownLivePods() {
 		if !slices.Contains(unknown, u.UID) {
 			unknown = append(unknown, u.UID)
@@ -195,7 +195,7 @@ func (e *Engine) removeUnknown(ctx context.Context, uid string) error {
 		return nil
 	}
 	defer unlock()
-	return e.Places.RemoveUnknown(ctx, e.Ledger.View(), uid)
+	return e.CgroupManager.RemoveUnknown(ctx, e.Ledger.View(), uid)
 }
 
 // suspect reports whether somebody who is not known may hold something on a view.

@@ -11,7 +11,7 @@ import (
 
 	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/cpuset"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/topology"
@@ -19,17 +19,17 @@ import (
 
 func TestSyncRemovesTheDead(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, topology.BestEffort)
+	h := newFixture(t, topology.BestEffort)
 	for _, uid := range []string{"a", "b", "c"} {
 		h.admit(t, guaranteed(uid, 1, 0))
 	}
-	h.places.pods["orphan"], h.places.pods["foreign"] = true, true
+	h.cgroups.pods["orphan"], h.cgroups.pods["foreign"] = true, true
 	removed, err := h.Sync(t.Context(), []string{"b", "foreign", "nowhere"}, 0)
 	if err != nil || strings.Join(removed, ",") != "a,c" {
 		t.Fatalf("%v %v", removed, err)
 	}
-	if want := map[string]bool{"b": true, "foreign": true}; !reflect.DeepEqual(h.places.pods, want) {
-		t.Errorf("cgroups %v, want %v", h.places.pods, want)
+	if want := map[string]bool{"b": true, "foreign": true}; !reflect.DeepEqual(h.cgroups.pods, want) {
+		t.Errorf("cgroups %v, want %v", h.cgroups.pods, want)
 	}
 	if got := h.spared(); got != "foreign" {
 		t.Errorf("spared are %q: those that live here and are not known", got)
@@ -40,20 +40,20 @@ func TestSyncRemovesTheDead(t *testing.T) {
 // doubt.
 func TestSyncGoesOn(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, topology.BestEffort)
+	h := newFixture(t, topology.BestEffort)
 	for _, uid := range []string{"a", "b", "c"} {
 		h.admit(t, guaranteed(uid, 1, 0))
 	}
 	h.doubt(t)
-	h.places.pods["orphan"], h.places.pods["foreign"] = true, true
-	h.places.fail["remove"] = fault.Deadlinef("process 77 does not die")
+	h.cgroups.pods["orphan"], h.cgroups.pods["foreign"] = true, true
+	h.cgroups.fail["remove"] = errdefs.Deadlinef("process 77 does not die")
 	removed, err := h.Sync(t.Context(), []string{"c", "foreign"}, 0)
-	if class(t, err) != fault.Deadline || strings.Join(removed, ",") != "b" {
+	if class(t, err) != errdefs.Deadline || strings.Join(removed, ",") != "b" {
 		t.Errorf("%v %v", removed, err)
 	}
 	view := h.ledger.View()
-	if _, here := view.Pod("a"); !here || view.NumPods() != 2 || view.Uncertain() != "" || h.places.pods["orphan"] || h.spared() != "foreign" {
-		t.Errorf("%d pods, doubt %q, cgroups %v, spared %s", view.NumPods(), view.Uncertain(), h.places.pods, h.spared())
+	if _, here := view.Pod("a"); !here || view.NumPods() != 2 || view.Uncertain() != "" || h.cgroups.pods["orphan"] || h.spared() != "foreign" {
+		t.Errorf("%d pods, doubt %q, cgroups %v, spared %s", view.NumPods(), view.Uncertain(), h.cgroups.pods, h.spared())
 	}
 	if removed, err := h.Sync(t.Context(), []string{"c"}, 0); err != nil || strings.Join(removed, ",") != "a" || h.spared() != "" {
 		t.Errorf("again: %v %v, spared %s", removed, err, h.spared())
@@ -64,15 +64,15 @@ func TestSyncGoesOn(t *testing.T) {
 // stays, and so do those that were spared.
 func TestSyncWithoutTheTree(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, topology.BestEffort)
-	h.places.pods["foreign"], h.places.pods["other"] = true, true
+	h := newFixture(t, topology.BestEffort)
+	h.cgroups.pods["foreign"], h.cgroups.pods["other"] = true, true
 	if _, err := h.Sync(t.Context(), []string{"foreign", "other"}, 0); err != nil {
 		t.Fatal(err)
 	}
 	h.doubt(t)
 	for _, fails := range []string{"observe", "sweep"} {
-		h.places.fail[fails] = fault.Unavailablef("no such mount")
-		if _, err := h.Sync(t.Context(), []string{"other"}, 0); class(t, err) != fault.Unavailable {
+		h.cgroups.fail[fails] = errdefs.Unavailablef("no such mount")
+		if _, err := h.Sync(t.Context(), []string{"other"}, 0); class(t, err) != errdefs.Unavailable {
 			t.Errorf("%v", err)
 		}
 		if got := h.ledger.View().Uncertain(); got == "" || h.spared() != "foreign,other" {
@@ -87,15 +87,15 @@ func TestSyncWithoutTheTree(t *testing.T) {
 // TestSyncCannotBeWritten: what cannot be made to last does not end the doubt.
 func TestSyncCannotBeWritten(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, topology.BestEffort)
-	h.places.pods["foreign"] = true
+	h := newFixture(t, topology.BestEffort)
+	h.cgroups.pods["foreign"] = true
 	h.doubt(t)
 	h.journal.FailNext(1, errors.New("disk full"))
-	if _, err := h.Sync(t.Context(), []string{"foreign"}, 0); class(t, err) != fault.Unavailable {
+	if _, err := h.Sync(t.Context(), []string{"foreign"}, 0); class(t, err) != errdefs.Unavailable {
 		t.Fatal(err)
 	}
-	if got := h.ledger.View().Uncertain(); got == "" || h.spared() != "" || !h.places.pods["foreign"] {
-		t.Errorf("doubt %q, spared %q, cgroups %v", got, h.spared(), h.places.pods)
+	if got := h.ledger.View().Uncertain(); got == "" || h.spared() != "" || !h.cgroups.pods["foreign"] {
+		t.Errorf("doubt %q, spared %q, cgroups %v", got, h.spared(), h.cgroups.pods)
 	}
 }
 
@@ -103,7 +103,7 @@ func TestSyncCannotBeWritten(t *testing.T) {
 // its maker looked.
 func TestSyncSparesWhoCameLater(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, topology.BestEffort)
+	h := newFixture(t, topology.BestEffort)
 	h.admit(t, guaranteed("a", 1, 0))
 	h.admit(t, guaranteed("b", 1, 0))
 	known := h.ledger.View().Revision()
@@ -115,10 +115,10 @@ func TestSyncSparesWhoCameLater(t *testing.T) {
 	if removed, err := h.Sync(t.Context(), []string{"b"}, known); err != nil || strings.Join(removed, ",") != "a" {
 		t.Fatalf("%v %v", removed, err)
 	}
-	if got := slices.Sorted(maps.Keys(h.places.pods)); !slices.Equal(got, []string{"b", "c"}) {
+	if got := slices.Sorted(maps.Keys(h.cgroups.pods)); !slices.Equal(got, []string{"b", "c"}) {
 		t.Errorf("cgroups %v", got)
 	}
-	if _, err := h.Sync(t.Context(), nil, h.ledger.View().Revision()+1); class(t, err) != fault.Precondition || h.ledger.View().NumPods() != 2 {
+	if _, err := h.Sync(t.Context(), nil, h.ledger.View().Revision()+1); class(t, err) != errdefs.Precondition || h.ledger.View().NumPods() != 2 {
 		t.Errorf("a revision of another ledger: %v, %d pods", err, h.ledger.View().NumPods())
 	}
 	if removed, err := h.Sync(t.Context(), nil, h.ledger.View().Revision()); err != nil || strings.Join(removed, ",") != "b,c" {
@@ -132,14 +132,14 @@ func TestUnknownLive(t *testing.T) {
 	t.Parallel()
 	journal := ledgertest.NewJournal()
 	h := build(t, topology.BestEffort, journal)
-	h.places.pods["old"], h.places.pods["older"] = true, true
+	h.cgroups.pods["old"], h.cgroups.pods["older"] = true, true
 	h.doubt(t)
 	if _, err := h.Sync(t.Context(), []string{"old", "older"}, 0); err != nil {
 		t.Fatal(err)
 	}
-	pods := h.places.pods
+	pods := h.cgroups.pods
 	h = build(t, topology.BestEffort, journal.Reopen())
-	h.places.pods = pods
+	h.cgroups.pods = pods
 	if got := h.spared(); got != "old,older" || h.ledger.View().Uncertain() != "" {
 		t.Fatalf("after a restart %q are noted as living, uncertain: %q", got, h.ledger.View().Uncertain())
 	}
@@ -176,7 +176,7 @@ func TestUnknownLive(t *testing.T) {
 }
 
 // doubt makes the ledger one that may not know every pod.
-func (h *house) doubt(t *testing.T) {
+func (h *fixture) doubt(t *testing.T) {
 	t.Helper()
 	if _, err := h.ledger.Update(context.Background(), func(d *ledger.Draft) error { d.SetUncertain("lost"); return nil }); err != nil {
 		t.Fatal(err)
@@ -184,7 +184,7 @@ func (h *house) doubt(t *testing.T) {
 }
 
 // spared lists the spared pods.
-func (h *house) spared() string {
+func (h *fixture) spared() string {
 	var uids []string
 	for s := range h.ledger.View().UnknownLivePods() {
 		uids = append(uids, s.UID)

@@ -6,14 +6,14 @@ import (
 	"testing"
 
 	"github.com/berthd/berth/managers/admission"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/topology"
 	"github.com/berthd/berth/managers/workload"
 )
 
 // trial makes a trial with the managers of a house.
-func trial(h *house) *admission.Trial {
+func trial(h *fixture) *admission.Trial {
 	bus, policy := h.Managers(h.ledger.View())
 	return admission.NewTrial(h.Config, ledger.Empty(h.ledger.View().Rules()), bus, policy)
 }
@@ -22,7 +22,7 @@ func trial(h *house) *admission.Trial {
 // nothing is written or asked for outside.
 func TestTrialAgreesWithTheEngine(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, topology.Restricted)
+	h := newFixture(t, topology.Restricted)
 	try := trial(h)
 	var tried, done []string
 	tell := func(v admission.Verdict, view *ledger.View, uid string) string {
@@ -66,7 +66,7 @@ func TestTrialAgreesWithTheEngine(t *testing.T) {
 
 func TestTrialExplains(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, topology.Restricted)
+	h := newFixture(t, topology.Restricted)
 	for _, tries := range []int{-1, 64} {
 		h.Tries = tries
 		p := guaranteed("a", 40, 0)
@@ -82,14 +82,14 @@ func TestTrialExplains(t *testing.T) {
 // TestFill goes on until nothing is left, over more drafts than are kept apart.
 func TestFill(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, topology.BestEffort)
+	h := newFixture(t, topology.BestEffort)
 	h.Tries = -1
 	try := trial(h)
 	p := guaranteed("a", 1, 0)
 	free := try.View().AllocatableCPUs().Len()
 	n, last, err := try.Fill(t.Context(), &p, 1000)
 	must(t, err)
-	if n != free || last.Outcome != admission.Rejected || last.Reason != fault.UnexpectedAdmissionError {
+	if n != free || last.Outcome != admission.Rejected || last.Reason != errdefs.UnexpectedAdmissionError {
 		t.Errorf("%d of %d, then %+v", n, free, last)
 	}
 	if findings := ledger.Check(try.View()); len(findings) > 0 || try.View().NumPods() != n {

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/workload"
@@ -132,13 +132,13 @@ const namedResources = 16
 func (e *Engine) refuseUnknown(container *workload.Container, name workload.Resource, known []string) error {
 	wants := fmt.Sprintf("container %s asks for %d %s", container.Name, container.Limits[name], name)
 	r := e.Resources
-	var err *fault.Error
+	var err *errdefs.Error
 	if r.Unknown == DeferUnknown && e.Now().Before(r.Started.Add(r.Grace)) {
-		err = fault.Refuse(fault.OutOf(string(name)), "%w", &unregisteredError{string(name), fmt.Sprintf(
+		err = errdefs.Refuse(errdefs.OutOf(string(name)), "%w", &unregisteredError{string(name), fmt.Sprintf(
 			"%s, for which no device plugin and no provider has registered yet; plugins have %s after the start of berthd to do so (devices.registrationGrace)",
 			wants, r.Grace)})
 	} else {
-		err = fault.Refuse(fault.OutOf(string(name)), "%s, which no device plugin and no provider here has ever registered for: %s. "+
+		err = errdefs.Refuse(errdefs.OutOf(string(name)), "%s, which no device plugin and no provider here has ever registered for: %s. "+
 			"A resource that somebody else provides is named in devices.elsewhere", wants, list(known))
 	}
 	err.Resource = string(name)

@@ -10,7 +10,7 @@ import (
 
 	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/device"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/topology"
@@ -73,15 +73,15 @@ func TestUnknownResources(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			h := newHouse(t, topology.None)
+			h := newFixture(t, topology.None)
 			h.DeferWaits = !row.rejects
 			h.Resources = admission.Resources{Unknown: row.unknown, Started: time.Unix(1000, 0), Grace: time.Minute, Elsewhere: row.elsewhere}
 			h.now.Store(row.now)
 			for _, dry := range []bool{true, false} {
 				v, err := h.Admit(context.Background(), admission.Request{Pod: wanting("pod", 1, row.fpgas), DryRun: dry})
 				if row.fails {
-					var wait *fault.Error
-					if !errors.As(err, &wait) || wait.Class != fault.Unavailable || wait.Reason != admission.ResourceUnknown ||
+					var wait *errdefs.Error
+					if !errors.As(err, &wait) || wait.Class != errdefs.Unavailable || wait.Reason != admission.ResourceUnknown ||
 						wait.Resource != fpga || wait.RetryAfter == 0 || !strings.HasSuffix(wait.Message, row.message) {
 						t.Errorf("got %#v", err)
 					}
@@ -98,7 +98,7 @@ func TestUnknownResources(t *testing.T) {
 				}
 				switch row.want {
 				case admission.Rejected:
-					if v.Reason != fault.OutOf(fpga) || v.Condition != nil || v.RetryAfter != 0 {
+					if v.Reason != errdefs.OutOf(fpga) || v.Condition != nil || v.RetryAfter != 0 {
 						t.Errorf("%s %v %v", v.Reason, v.Condition, v.RetryAfter)
 					}
 				case admission.Deferred:
@@ -114,8 +114,8 @@ func TestUnknownResources(t *testing.T) {
 			if _, in := h.ledger.View().Pod("pod"); in != (row.want == admission.Admitted && !row.fails) {
 				t.Errorf("in the ledger: %v", in)
 			}
-			if len(h.places.pods) > 0 && row.want != admission.Admitted || len(h.plugins.calls) > 0 && row.want != admission.Admitted {
-				t.Errorf("a pod that is not admitted has left %v, and called %v", h.places.pods, h.plugins.calls)
+			if len(h.cgroups.pods) > 0 && row.want != admission.Admitted || len(h.plugins.calls) > 0 && row.want != admission.Admitted {
+				t.Errorf("a pod that is not admitted has left %v, and called %v", h.cgroups.pods, h.plugins.calls)
 			}
 		})
 	}
@@ -125,11 +125,11 @@ func TestUnknownResources(t *testing.T) {
 // that was let in without is told what to do, in the answer to the same pod again too.
 func TestResourceTurnsUp(t *testing.T) {
 	t.Parallel()
-	register := func(h *house) {
+	register := func(h *fixture) {
 		s := h.inventory.Registered(fpga, device.Options{}, time.Unix(1001, 0))
 		h.inventory.Listed(s, []device.Device{{ID: "f0", Healthy: true}, {ID: "f1", Healthy: true}}, time.Unix(1001, 0))
 	}
-	h := newHouse(t, topology.None)
+	h := newFixture(t, topology.None)
 	h.Resources.Unknown = admission.DeferUnknown
 	if v := h.admit(t, wanting("waits", 0, 1)); v.Outcome != admission.Deferred {
 		t.Fatalf("%v %q", v.Outcome, v.Message)
@@ -171,7 +171,7 @@ func (offering) Plan(context.Context, *ledger.View, hint.Request, hint.Hint) ([]
 // TestKnownToAnAdvisoryProvider: who has no say does not make a resource unknown.
 func TestKnownToAnAdvisoryProvider(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, topology.None)
+	h := newFixture(t, topology.None)
 	h.Resources.Unknown = admission.RejectUnknown
 	bus, err := hint.NewBus(nil, append(slices.Collect(slices.Values(h.bus.Load().Entries())), hint.Entry{Provider: offering{}, Mode: hint.Advisory}), nil)
 	must(t, err)
@@ -186,7 +186,7 @@ func TestKnownToAnAdvisoryProvider(t *testing.T) {
 // are none.
 func TestManyKnown(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, topology.None)
+	h := newFixture(t, topology.None)
 	h.Resources.Unknown = admission.RejectUnknown
 	for i := range 20 {
 		h.inventory.Expect("example.com/r"+string(rune('a'+i)), time.Unix(0, 0))
@@ -203,11 +203,11 @@ func TestManyKnown(t *testing.T) {
 	}
 }
 
-// TestForesightBearsUnknownResources: a change of policy says nothing about what
+// TestForesightMatchesUnknownResources: a change of policy says nothing about what
 // pods were let in without.
-func TestForesightBearsUnknownResources(t *testing.T) {
+func TestForesightMatchesUnknownResources(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, topology.None)
+	h := newFixture(t, topology.None)
 	h.admit(t, wanting("pod", 0, 1))
 	h.Resources.Unknown = admission.RejectUnknown
 	bus, policy := h.Managers(h.ledger.View())
@@ -222,7 +222,7 @@ func TestForesightBearsUnknownResources(t *testing.T) {
 // about it, and in the trace.
 func TestUnservedFields(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, topology.None)
+	h := newFixture(t, topology.None)
 	const text = "pod.spec.resourceClaims are not served"
 	for name, row := range map[string]struct {
 		dry, again bool

@@ -3,7 +3,7 @@ package admission
 import (
 	"errors"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 )
 
@@ -34,7 +34,7 @@ func (w *waiting) Waits() hint.Wait { return w.wait }
 
 // awaited adds to a refusal of the policy what the first of the providers waits
 // for, if one does.
-func awaited(refusal *fault.Error, replies []hint.Reply) error {
+func awaited(refusal *errdefs.Error, replies []hint.Reply) error {
 	for _, r := range replies {
 		for i := range r.Answers {
 			if w := r.Answers[i].Wait; w != nil {
@@ -55,7 +55,7 @@ func (e *Engine) postponed(refused Verdict, err error) (Verdict, error) {
 		return refused, nil
 	}
 	condition, after := Condition{Type: w.Waits().Condition, Resource: w.Waits().Resource}, e.RetryAfter
-	if fe := new(fault.Error); errors.As(err, &fe) {
+	if fe := new(errdefs.Error); errors.As(err, &fe) {
 		condition.Provider = fe.Provider
 		if fe.RetryAfter > 0 {
 			after = fe.RetryAfter
@@ -81,10 +81,10 @@ func (e *Engine) undecided(v Verdict) (Verdict, error) {
 	if e.DeferWaits {
 		return v, nil
 	}
-	err := fault.Unavailablef("pod %s is not decided about: %s", v.Trace.Pod, v.Message)
+	err := errdefs.Unavailablef("pod %s is not decided about: %s", v.Trace.Pod, v.Message)
 	err.RetryAfter = v.RetryAfter
 	if c := v.Condition; c != nil {
-		err.Reason, err.Provider, err.Resource = fault.Reason(c.Type), c.Provider, c.Resource
+		err.Reason, err.Provider, err.Resource = errdefs.Reason(c.Type), c.Provider, c.Resource
 	}
 	return Verdict{}, err
 }

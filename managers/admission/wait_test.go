@@ -9,7 +9,7 @@ import (
 
 	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/device"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/topology"
 )
@@ -19,47 +19,47 @@ import (
 // kubelet. What the policy makes of an absence of devices is no matter.
 func TestWaiting(t *testing.T) {
 	t.Parallel()
-	unhealthy := func(h *house) {
+	unhealthy := func(h *fixture) {
 		h.inventory.Listed(h.session, []device.Device{{ID: "g0", Nodes: 1, Topology: true}, {ID: "g1", Nodes: 2, Topology: true}}, time.Unix(0, 0))
 	}
 	for name, row := range map[string]struct {
 		policy topology.Policy
-		away   func(h *house)
+		away   func(h *fixture)
 		gpus   int64
 		want   string // empty: rejected in any case
-		reason fault.Reason
+		reason errdefs.Reason
 		text   string
 	}{
 		"plugin gone": {
-			policy: topology.None, gpus: 1, want: "PluginAway", reason: fault.UnexpectedAdmissionError,
-			away: func(h *house) { h.inventory.Gone(h.session, time.Unix(0, 0)) },
+			policy: topology.None, gpus: 1, want: "PluginAway", reason: errdefs.UnexpectedAdmissionError,
+			away: func(h *fixture) { h.inventory.Gone(h.session, time.Unix(0, 0)) },
 			text: "Allocate failed due to no healthy devices present; cannot allocate unhealthy devices example.com/gpu, which is unexpected",
 		},
 		"plugin gone, aligned": {
-			policy: topology.SingleNUMANode, gpus: 1, want: "PluginAway", reason: fault.TopologyAffinityError,
-			away: func(h *house) { h.inventory.Gone(h.session, time.Unix(0, 0)) },
+			policy: topology.SingleNUMANode, gpus: 1, want: "PluginAway", reason: errdefs.TopologyAffinityError,
+			away: func(h *fixture) { h.inventory.Gone(h.session, time.Unix(0, 0)) },
 			text: "Resources cannot be allocated with Topology locality",
 		},
 		"nothing healthy": {
-			policy: topology.None, gpus: 2, want: "NoHealthyDevice", reason: fault.UnexpectedAdmissionError, away: unhealthy,
+			policy: topology.None, gpus: 2, want: "NoHealthyDevice", reason: errdefs.UnexpectedAdmissionError, away: unhealthy,
 			text: "Allocate failed due to no healthy devices present; cannot allocate unhealthy devices example.com/gpu, which is unexpected",
 		},
 		"nothing healthy, aligned": {
-			policy: topology.Restricted, gpus: 1, want: "NoHealthyDevice", reason: fault.TopologyAffinityError, away: unhealthy,
+			policy: topology.Restricted, gpus: 1, want: "NoHealthyDevice", reason: errdefs.TopologyAffinityError, away: unhealthy,
 			text: "Resources cannot be allocated with Topology locality",
 		},
 		"nothing healthy, and too few": {
-			policy: topology.None, gpus: 3, reason: fault.UnexpectedAdmissionError, away: unhealthy,
+			policy: topology.None, gpus: 3, reason: errdefs.UnexpectedAdmissionError, away: unhealthy,
 			text: "Allocate failed due to no healthy devices present; cannot allocate unhealthy devices example.com/gpu, which is unexpected",
 		},
 		"too few, aligned": {
-			policy: topology.SingleNUMANode, gpus: 3, reason: fault.TopologyAffinityError, away: func(*house) {},
+			policy: topology.SingleNUMANode, gpus: 3, reason: errdefs.TopologyAffinityError, away: func(*fixture) {},
 			text: "Resources cannot be allocated with Topology locality",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			h := newHouse(t, row.policy)
+			h := newFixture(t, row.policy)
 			row.away(h)
 			before := h.ledger.View()
 			check := func(v admission.Verdict, deferred bool) {
@@ -86,7 +86,7 @@ func TestWaiting(t *testing.T) {
 			dry, err := h.Admit(context.Background(), admission.Request{Pod: pod, DryRun: true})
 			must(t, err)
 			check(dry, true)
-			if after := h.ledger.View(); after.NumPods() != before.NumPods() || len(h.places.pods) != 0 || len(h.plugins.calls) != 0 {
+			if after := h.ledger.View(); after.NumPods() != before.NumPods() || len(h.cgroups.pods) != 0 || len(h.plugins.calls) != 0 {
 				t.Error("a pod that waits has left something")
 			}
 			if row.want == "" {
@@ -107,7 +107,7 @@ func TestWaiting(t *testing.T) {
 // Allocate, and then one whose plugin refuses: only the first is worth a wait.
 func TestPluginGoesUnderWay(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, topology.Restricted)
+	h := newFixture(t, topology.Restricted)
 	pod := guaranteed("pod", 2, 1)
 	away := fmt.Errorf("the plugin was lost: %w", device.ErrAway)
 	for _, row := range []struct {
@@ -125,7 +125,7 @@ func TestPluginGoesUnderWay(t *testing.T) {
 		if row.want == admission.Deferred && (v.Condition == nil || *v.Condition != (admission.Condition{Type: "PluginAway", Provider: device.Name, Resource: gpu})) {
 			t.Errorf("condition %v", v.Condition)
 		}
-		if h.ledger.View().NumPods() != 0 || len(h.places.pods) != 0 {
+		if h.ledger.View().NumPods() != 0 || len(h.cgroups.pods) != 0 {
 			t.Error("something is left")
 		}
 	}
@@ -140,19 +140,19 @@ func TestWaitsEnd(t *testing.T) {
 	t.Parallel()
 	listed := []device.Device{{ID: "g0", Nodes: 1, Topology: true}}
 	for name, row := range map[string]struct {
-		event func(h *house, at time.Time)
+		event func(h *fixture, at time.Time)
 		ends  bool
 	}{
-		"gone": {func(h *house, at time.Time) { h.inventory.Gone(h.session, at) }, true},
-		"without list": {func(h *house, at time.Time) {
+		"gone": {func(h *fixture, at time.Time) { h.inventory.Gone(h.session, at) }, true},
+		"without list": {func(h *fixture, at time.Time) {
 			h.inventory.Gone(h.session, at)
 			h.inventory.Registered(gpu, device.Options{}, at)
 		}, true},
-		"all unhealthy": {func(h *house, at time.Time) { h.inventory.Listed(h.session, listed, at) }, false},
+		"all unhealthy": {func(h *fixture, at time.Time) { h.inventory.Listed(h.session, listed, at) }, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			h := newHouse(t, topology.None)
+			h := newFixture(t, topology.None)
 			h.Resources.Grace = time.Minute
 			row.event(h, time.Unix(2000, 0))
 			for _, step := range []struct {
@@ -176,7 +176,7 @@ func TestWaitsEnd(t *testing.T) {
 // the call fails with as much where there are no deferrals.
 func TestUncertainIsACondition(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, topology.None)
+	h := newFixture(t, topology.None)
 	_, err := h.ledger.Update(context.Background(), func(d *ledger.Draft) error { d.SetUncertain("the ledger was lost"); return nil })
 	must(t, err)
 	v := h.admit(t, guaranteed("pod", 1, 0))
@@ -185,8 +185,8 @@ func TestUncertainIsACondition(t *testing.T) {
 	}
 	h.DeferWaits = false
 	_, err = h.Admit(context.Background(), admission.Request{Pod: guaranteed("pod", 1, 0)})
-	var wait *fault.Error
-	if !errors.As(err, &wait) || wait.Class != fault.Unavailable || wait.Reason != admission.StateUncertain || wait.RetryAfter != 5*time.Second {
+	var wait *errdefs.Error
+	if !errors.As(err, &wait) || wait.Class != errdefs.Unavailable || wait.Reason != admission.StateUncertain || wait.RetryAfter != 5*time.Second {
 		t.Errorf("without deferrals: %#v", err)
 	}
 }

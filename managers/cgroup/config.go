@@ -1,7 +1,7 @@
 package cgroup
 
 import (
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/workload"
 )
@@ -84,7 +84,7 @@ func DefaultConfig(f Facts) Config {
 // Validate reports all settings that are out of range, with class Invalid and
 // the names of a KubeletConfiguration.
 func (c Config) Validate() error {
-	var vs fault.Violations
+	var vs errdefs.Violations
 	if c.PeriodUS < 1000 || c.PeriodUS > 1_000_000 {
 		vs.Addf("cpuCFSQuotaPeriod", "is %dus, expected 1ms to 1s", c.PeriodUS)
 	}

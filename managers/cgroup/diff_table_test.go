@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/berthd/berth/managers/cpuset"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/machine/machinetest"
@@ -115,7 +115,7 @@ type refusing struct {
 func (r *refusing) Ensure(_ context.Context, n Node) (created bool, err error) {
 	r.asked++
 	if n.Name.Equal(r.name) {
-		return false, fault.Unavailablef("the kernel's words")
+		return false, errdefs.Unavailablef("the kernel's words")
 	}
 	return true, nil
 }
@@ -124,7 +124,7 @@ func TestApplyStopsAtTheFirstError(t *testing.T) {
 	t.Parallel()
 	tree := &refusing{name: Name{"b"}}
 	err := Apply(t.Context(), tree, []Op{{Kind: Create, Name: Name{"a"}}, {Kind: Set, Name: Name{"b"}}, {Kind: Set, Name: Name{"c"}}})
-	var f *fault.Error
+	var f *errdefs.Error
 	if !errors.As(err, &f) || err.Error() != "the kernel's words" || tree.asked != 2 {
 		t.Errorf("%v after %d calls", err, tree.asked)
 	}
@@ -168,7 +168,7 @@ func TestDesired(t *testing.T) {
 	if got := nodes[3].Values; got.CPUs != view.SharedCPUs() {
 		t.Errorf("container without: CPUs %s, want the shared %s", got.CPUs, view.SharedCPUs())
 	}
-	if _, err := ContainerNode(view, ledger.Binding{Owner: ledger.Owner{Pod: "none"}, CgroupPath: "/a"}, exampleConfig()); fault.ClassOf(err) != fault.Internal {
+	if _, err := ContainerNode(view, ledger.Binding{Owner: ledger.Owner{Pod: "none"}, CgroupPath: "/a"}, exampleConfig()); errdefs.ClassOf(err) != errdefs.Internal {
 		t.Errorf("binding of an unknown pod: %v, want class internal", err)
 	}
 }

@@ -4,7 +4,7 @@ import (
 	"path"
 	"strings"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 // Driver is a way to spell cgroup names on disk.
@@ -26,7 +26,7 @@ func ParseDriver(s string) (Driver, error) {
 	case Cgroupfs, Systemd:
 		return d, nil
 	}
-	return "", fault.Invalidf("cgroup driver %q is unknown: expected %s or %s", s, Cgroupfs, Systemd)
+	return "", errdefs.Invalidf("cgroup driver %q is unknown: expected %s or %s", s, Cgroupfs, Systemd)
 }
 
 // Literal spells a name: ToCgroupfs or ToSystemd.
@@ -81,7 +81,7 @@ func (n Name) ToSystemd() (string, error) {
 	prefix := 0
 	for i, c := range escaped {
 		if c == "" || strings.Contains(c, "/") {
-			return "", fault.Invalidf("cgroup %s is no systemd slice: component %d is %q, expected neither an empty one nor a slash", n, i, n[i])
+			return "", errdefs.Invalidf("cgroup %s is no systemd slice: component %d is %q, expected neither an empty one nor a slash", n, i, n[i])
 		}
 		prefix += len(c)
 		b.WriteByte('/')

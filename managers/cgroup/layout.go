@@ -4,7 +4,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/workload"
 )
 
@@ -35,7 +35,7 @@ type Layout struct {
 func NewLayout(cgroupRoot string, driver Driver) (Layout, error) {
 	root := ParseCgroupfs(cgroupRoot)
 	if err := checkRoot(root, driver); err != nil {
-		return Layout{}, fault.Invalidf("cgroup root %q: %w", cgroupRoot, err)
+		return Layout{}, errdefs.Invalidf("cgroup root %q: %w", cgroupRoot, err)
 	}
 	return Layout{pods: root.join(podsComponent), driver: driver}, nil
 }
@@ -50,10 +50,10 @@ func checkRoot(root Name, driver Driver) error {
 	}
 	for _, c := range root {
 		if strings.Contains(c, "_") {
-			return fault.Invalidf("component %q has an underscore, which the systemd driver keeps for dashes", c)
+			return errdefs.Invalidf("component %q has an underscore, which the systemd driver keeps for dashes", c)
 		}
 		if IsSystemdStyle(c) {
-			return fault.Invalidf("component %q ends in %s, which the systemd driver adds itself", c, sliceSuffix)
+			return errdefs.Invalidf("component %q ends in %s, which the systemd driver adds itself", c, sliceSuffix)
 		}
 	}
 	return nil
@@ -80,7 +80,7 @@ func (l Layout) Tier(class workload.QoSClass) Name {
 // makes no component is an error of class Invalid.
 func (l Layout) Pod(class workload.QoSClass, uid string) (Name, error) {
 	if uid == "" {
-		return nil, fault.Invalidf("cgroup of a pod: the uid is empty")
+		return nil, errdefs.Invalidf("cgroup of a pod: the uid is empty")
 	}
 	name, err := NewName(l.Tier(class), podPrefix+uid)
 	if err != nil {

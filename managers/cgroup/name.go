@@ -4,7 +4,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 // Name is the place of a cgroup: its components from the root, which is the
@@ -17,7 +17,7 @@ type Name []string
 func NewName(base Name, components ...string) (Name, error) {
 	for _, c := range components {
 		if i := strings.IndexAny(c, "/_"); i >= 0 {
-			return nil, fault.Invalidf("cgroup name component %q: %q is not allowed there", c, c[i])
+			return nil, errdefs.Invalidf("cgroup name component %q: %q is not allowed there", c, c[i])
 		}
 	}
 	return base.join(components...), nil
@@ -68,11 +68,11 @@ func (n Name) Check() error {
 	for i, c := range n {
 		switch {
 		case c == "" || c == "." || c == "..":
-			return fault.Invalidf("cgroup %q: component %d is %q, expected the name of a directory", []string(n), i, c)
+			return errdefs.Invalidf("cgroup %q: component %d is %q, expected the name of a directory", []string(n), i, c)
 		case len(c) > longest:
-			return fault.Invalidf("cgroup %q: component %d has %d bytes, expected at most %d", []string(n), i, len(c), longest)
+			return errdefs.Invalidf("cgroup %q: component %d has %d bytes, expected at most %d", []string(n), i, len(c), longest)
 		case strings.ContainsFunc(c, func(r rune) bool { return r == '/' || r < ' ' || r == 0x7f }):
-			return fault.Invalidf("cgroup %q: component %d is %q, expected neither a slash nor control characters", []string(n), i, c)
+			return errdefs.Invalidf("cgroup %q: component %d is %q, expected neither a slash nor control characters", []string(n), i, c)
 		}
 	}
 	return nil

@@ -8,7 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/workload"
 )
 
@@ -24,7 +24,7 @@ func TestNewName(t *testing.T) {
 		t.Errorf("names %s and %s, %v: they share memory", one, two, err)
 	}
 	for _, bad := range []string{"a_b", "a/b", "_", "/"} {
-		if _, err := NewName(nil, "ok", bad); fault.ClassOf(err) != fault.Invalid {
+		if _, err := NewName(nil, "ok", bad); errdefs.ClassOf(err) != errdefs.Invalid {
 			t.Errorf("component %q: %v, want class invalid", bad, err)
 		}
 	}
@@ -60,8 +60,8 @@ func TestLiterals(t *testing.T) {
 		if got != row.systemd || (err == nil) == (row.systemd == "") {
 			t.Errorf("%q.ToSystemd() = %q, %v, want %q", row.name, got, err, row.systemd)
 		}
-		if err != nil && fault.ClassOf(err) != fault.Invalid {
-			t.Errorf("%q.ToSystemd(): class %s, want invalid", row.name, fault.ClassOf(err))
+		if err != nil && errdefs.ClassOf(err) != errdefs.Invalid {
+			t.Errorf("%q.ToSystemd(): class %s, want invalid", row.name, errdefs.ClassOf(err))
 		}
 	}
 }
@@ -126,8 +126,8 @@ func FuzzParse(f *testing.F) {
 			n := d.Parse(literal)
 			again, err := d.Literal(n)
 			if err != nil {
-				if fault.ClassOf(err) != fault.Invalid {
-					t.Fatalf("%s: %q: class %s", d, literal, fault.ClassOf(err))
+				if errdefs.ClassOf(err) != errdefs.Invalid {
+					t.Fatalf("%s: %q: class %s", d, literal, errdefs.ClassOf(err))
 				}
 				continue
 			}
@@ -173,7 +173,7 @@ func TestCheck(t *testing.T) {
 		}
 	}
 	for _, n := range []Name{{""}, {"a", ""}, {"."}, {".."}, {"a/b"}, {"a\n"}, {"\x7f"}, {strings.Repeat("x", longest+1)}} {
-		if err := n.Check(); fault.ClassOf(err) != fault.Invalid || err == nil {
+		if err := n.Check(); errdefs.ClassOf(err) != errdefs.Invalid || err == nil {
 			t.Errorf("%q: %v, want class invalid", n, err)
 		}
 	}
@@ -224,7 +224,7 @@ func TestLayout(t *testing.T) {
 		}
 	}
 	for root, driver := range map[string]Driver{"/a/": Cgroupfs, "/..": Cgroupfs, "/a_b": Systemd, "/foo.slice": Systemd} {
-		if _, err := NewLayout(root, driver); fault.ClassOf(err) != fault.Invalid || err == nil {
+		if _, err := NewLayout(root, driver); errdefs.ClassOf(err) != errdefs.Invalid || err == nil {
 			t.Errorf("%s below %q: %v, want class invalid", driver, root, err)
 		}
 	}
@@ -287,7 +287,7 @@ func TestParseDriver(t *testing.T) {
 			t.Errorf("ParseDriver(%q) = %q, %v", d, got, err)
 		}
 	}
-	if _, err := ParseDriver("Systemd"); fault.ClassOf(err) != fault.Invalid || err == nil {
+	if _, err := ParseDriver("Systemd"); errdefs.ClassOf(err) != errdefs.Invalid || err == nil {
 		t.Errorf("unknown driver: %v, want class invalid", err)
 	}
 }

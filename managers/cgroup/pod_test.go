@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/berthd/berth/managers/cpuset"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/workload"
 )
@@ -240,7 +240,7 @@ func TestConfigValidate(t *testing.T) {
 		c := DefaultConfig(Facts{Version: V1})
 		change(&c)
 		err := c.Validate()
-		if fault.ClassOf(err) != fault.Invalid || err == nil || !strings.Contains(err.Error(), field) {
+		if errdefs.ClassOf(err) != errdefs.Invalid || err == nil || !strings.Contains(err.Error(), field) {
 			t.Errorf("%s: %v, want class invalid with the field", field, err)
 		}
 	}

@@ -3,7 +3,7 @@ package cgroup
 import (
 	"fmt"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/numa"
 	"github.com/berthd/berth/managers/workload"
@@ -100,5 +100,5 @@ func ContainerCpuset(view *ledger.View, owner ledger.Owner) Cpuset {
 }
 
 func unknownOwner(b ledger.Binding) error {
-	return fault.Internalf("container id %s is bound to %s, which is not in the ledger", b.ID, b.Owner)
+	return errdefs.Internalf("container id %s is bound to %s, which is not in the ledger", b.ID, b.Owner)
 }

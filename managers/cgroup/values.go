@@ -4,7 +4,7 @@ import (
 	"maps"
 
 	"github.com/berthd/berth/managers/cpuset"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/numa"
 	"github.com/berthd/berth/managers/workload"
 )
@@ -116,7 +116,7 @@ func (v Values) Only(resource string) (Values, error) {
 	case string(workload.Memory):
 		return Values{MemoryBytes: v.MemoryBytes, MemorySwapBytes: v.MemorySwapBytes}, nil
 	}
-	return Values{}, fault.Unsupportedf("unsupported resource %.80q of a cgroup, expected %s or %s", resource, workload.CPU, workload.Memory)
+	return Values{}, errdefs.Unsupportedf("unsupported resource %.80q of a cgroup, expected %s or %s", resource, workload.CPU, workload.Memory)
 }
 
 // MilliCPU gives the weight as a request and the quota as a limit; 0 where there

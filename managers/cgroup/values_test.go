@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/berthd/berth/managers/cpuset"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/workload"
 )
 
@@ -25,7 +25,7 @@ func TestOnly(t *testing.T) {
 		t.Errorf("all: %+v, %v", all, err)
 	}
 	for _, resource := range []string{"pids", "ephemeral-storage"} {
-		if _, err := v.Only(resource); fault.ClassOf(err) != fault.Unsupported {
+		if _, err := v.Only(resource); errdefs.ClassOf(err) != errdefs.Unsupported {
 			t.Errorf("%s: %v", resource, err)
 		}
 	}

@@ -5,7 +5,7 @@ import (
 	"strconv"
 
 	"github.com/berthd/berth/managers/cpuset"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/machine"
 )
 
@@ -64,7 +64,7 @@ type Features struct {
 // that the machine lacks or of another size than the reservation, a reservation
 // larger than the machine.
 func New(cfg Config, topo *machine.Topology) (*Manager, error) {
-	var bad fault.Violations
+	var bad errdefs.Violations
 	m := &Manager{table: newTable(topo), features: cfg.Features, given: maps.Clone(cfg.Options)}
 	switch cfg.Policy {
 	case PolicyNone, "":
@@ -96,7 +96,7 @@ const invalidObject = "the configuration of the CPU manager"
 
 // reserve finds the reserved CPUs: the explicit list, or those that the
 // configured algorithm takes first.
-func (m *Manager) reserve(cfg Config, bad *fault.Violations) {
+func (m *Manager) reserve(cfg Config, bad *errdefs.Violations) {
 	all := m.topo.CPUs()
 	count := wholeCPUs(cfg.ReservedMilliCPU)
 	if cfg.ReservedMilliCPU == 0 {

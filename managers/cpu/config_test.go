@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/machine/machinetest"
 )
 
@@ -104,7 +104,7 @@ func TestNew(t *testing.T) {
 			topo = machinetest.Build("1n2s4c2t")
 		}
 		m, err := New(row.config, topo)
-		var e *fault.Error
+		var e *errdefs.Error
 		switch {
 		case row.wrong == "" && err != nil:
 			t.Errorf("%s: %v", row.name, err)
@@ -114,7 +114,7 @@ func TestNew(t *testing.T) {
 			}
 		case err == nil || !strings.Contains(err.Error(), row.wrong):
 			t.Errorf("%s: got %v, want %q", row.name, err, row.wrong)
-		case !errors.As(err, &e) || e.Class != fault.Invalid || len(e.Fields) == 0:
+		case !errors.As(err, &e) || e.Class != errdefs.Invalid || len(e.Fields) == 0:
 			t.Errorf("%s: %#v has no class Invalid or no fields", row.name, err)
 		}
 	}

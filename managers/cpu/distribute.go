@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"github.com/berthd/berth/managers/cpuset"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 // distributed takes n CPUs spread evenly over as few NUMA nodes as can hold
@@ -267,7 +267,7 @@ func (d *distribution) assign(free cpuset.Set) (cpuset.Set, error) {
 	for _, x := range d.chosen {
 		share := d.share(len(d.chosen))
 		if err := takeAt(x, share); err != nil {
-			return cpuset.Set{}, fault.Internalf("take the share of node %d: %w", d.part[node].ID(int(d.nodes[x])), err)
+			return cpuset.Set{}, errdefs.Internalf("take the share of node %d: %w", d.part[node].ID(int(d.nodes[x])), err)
 		}
 		d.avail[x] -= share
 	}
@@ -276,13 +276,13 @@ func (d *distribution) assign(free cpuset.Set) (cpuset.Set, error) {
 		for _, x := range d.takers {
 			if left > 0 && d.avail[x] >= d.group {
 				if err := takeAt(x, d.group); err != nil {
-					return cpuset.Set{}, fault.Internalf("take the remainder of node %d: %w", d.part[node].ID(int(d.nodes[x])), err)
+					return cpuset.Set{}, errdefs.Internalf("take the remainder of node %d: %w", d.part[node].ID(int(d.nodes[x])), err)
 				}
 				d.avail[x] -= d.group
 			}
 		}
 		if left == before {
-			return cpuset.Set{}, fault.Internalf("distribute %d cpus: %d do not fit the nodes chosen for them", d.n, left)
+			return cpuset.Set{}, errdefs.Internalf("distribute %d cpus: %d do not fit the nodes chosen for them", d.n, left)
 		}
 	}
 	return taken.Set(), nil

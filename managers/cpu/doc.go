@@ -14,7 +14,7 @@
 //   - exclusive: taken out of the shared pool for one container.
 //   - reusable: CPUs of init containers that have finished when the container in
 //     question starts; it may take them over.
-//   - bubble: CPUs taken for a pod as a whole and divided among its containers
+//   - pod's CPU set: CPUs taken for a pod as a whole and divided among its containers
 //     (pod-level resources, KEP-5526).
 //   - packed, spread, distributed: the ways to choose CPUs; see run, and the
 //     options in options.go.

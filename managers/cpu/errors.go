@@ -3,7 +3,7 @@ package cpu
 import (
 	"fmt"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 // ShortageError says that a request needs more CPUs than can be had. Available
@@ -67,8 +67,8 @@ func shortage(requested, available int) error {
 
 // refuse makes a refusal of this provider. Without a reason it counts as an
 // unexpected admission error, as in the kubelet.
-func refuse(reason fault.Reason, err error) error {
-	e := fault.Refuse(reason, "%w", err)
+func refuse(reason errdefs.Reason, err error) error {
+	e := errdefs.Refuse(reason, "%w", err)
 	e.Provider, e.Resource = Name, Resource
 	return e
 }

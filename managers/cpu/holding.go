@@ -15,8 +15,8 @@ type holding struct {
 	available cpuset.Set
 	// claims by index of the container; nil where it has none.
 	claims []*ledger.CPUs
-	// bubble is what the pod holds as a whole; nil if nothing.
-	bubble *ledger.CPUs
+	// podCPUs is what the pod holds as a whole; nil if nothing.
+	podCPUs *ledger.CPUs
 }
 
 func (m *Manager) holding(view *ledger.View, pod *workload.Pod) *holding {
@@ -36,7 +36,7 @@ func (m *Manager) holding(view *ledger.View, pod *workload.Pod) *holding {
 			continue
 		}
 		if c.Owner.Container == "" {
-			h.bubble = c.CPUs
+			h.podCPUs = c.CPUs
 			continue
 		}
 		for at := range pod.Containers {

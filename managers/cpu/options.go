@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/machine"
 )
 
@@ -63,7 +63,7 @@ func (o *options) field(name string) (value *bool, l level) {
 
 // parseOptions reads the options of the static policy. Values are what Go's
 // strconv.ParseBool takes; the empty text is none of them.
-func parseOptions(given map[string]string, f Features, bad *fault.Violations) options {
+func parseOptions(given map[string]string, f Features, bad *errdefs.Violations) options {
 	var o options
 	for _, name := range slices.Sorted(maps.Keys(given)) {
 		path := "cpuManagerPolicyOptions[" + strconv.Quote(name) + "]"
@@ -91,7 +91,7 @@ func parseOptions(given map[string]string, f Features, bad *fault.Violations) op
 
 // check refuses combinations of options that contradict each other, and options
 // that the machine or the topology policy cannot serve.
-func (o options) check(topologyPolicy string, topo *machine.Topology, bad *fault.Violations) {
+func (o options) check(topologyPolicy string, topo *machine.Topology, bad *errdefs.Violations) {
 	exclude := func(a, b string, both bool) {
 		if both {
 			bad.Addf("cpuManagerPolicyOptions", "%s and %s cannot be used together", a, b)

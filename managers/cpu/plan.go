@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"github.com/berthd/berth/managers/cpuset"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
 )
@@ -68,10 +68,10 @@ func (m *Manager) alignable(h *holding, n int) error {
 		return nil
 	}
 	if n%m.perCore != 0 {
-		return refuse(fault.SMTAlignmentError, &SMTAlignmentError{Requested: n, PerCore: m.perCore})
+		return refuse(errdefs.SMTAlignmentError, &SMTAlignmentError{Requested: n, PerCore: m.perCore})
 	}
 	if free := h.available.IntersectLen(m.physical); n > free {
-		return refuse(fault.SMTAlignmentError,
+		return refuse(errdefs.SMTAlignmentError,
 			&SMTAlignmentError{Requested: n, PerCore: m.perCore, NotEnough: true, AvailablePhysical: free})
 	}
 	return nil
@@ -98,7 +98,7 @@ func (m *Manager) near(pool cpuset.Set, n int, affinity hint.Hint) (cpuset.Set, 
 	}
 	set := got.Union(rest)
 	if set.Len() != n {
-		return cpuset.Set{}, fault.Internalf("choose %d cpus of %s: got %s", n, pool, set)
+		return cpuset.Set{}, errdefs.Internalf("choose %d cpus of %s: got %s", n, pool, set)
 	}
 	return set, nil
 }

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/workload"
@@ -151,14 +151,14 @@ func TestRefusals(t *testing.T) {
 		before                  []string
 		cpus                    string
 		as                      any
-		reason                  fault.Reason
+		reason                  errdefs.Reason
 		message                 string
 	}{
 		{"too many", "0,8", "", nil, "15", short, "",
 			"not enough cpus available to satisfy request: requested=15, available=14"},
-		{"not whole cores", "0,8", FullPCPUsOnly, nil, "3", smt, fault.SMTAlignmentError,
+		{"not whole cores", "0,8", FullPCPUsOnly, nil, "3", smt, errdefs.SMTAlignmentError,
 			"SMT Alignment Error: requested 3 cpus not multiple cpus per core = 2"},
-		{"too few whole cores", "0", FullPCPUsOnly, nil, "16", smt, fault.SMTAlignmentError,
+		{"too few whole cores", "0", FullPCPUsOnly, nil, "16", smt, errdefs.SMTAlignmentError,
 			"SMT Alignment Error: not enough free physical CPUs: available physical CPUs = 14, requested CPUs = 16, CPUs per core = 2"},
 		{"too few left", "0,8", "", []string{"a=10"}, "6", short, "",
 			"not enough cpus available to satisfy request: requested=6, available=4"},
@@ -170,10 +170,10 @@ func TestRefusals(t *testing.T) {
 			}
 		}
 		err := n.admit(pod("p", "c="+row.cpus), anywhere)
-		if fault.ClassOf(err) != fault.Refused || !errors.As(err, row.as) || err.Error() != row.message {
+		if errdefs.ClassOf(err) != errdefs.Refused || !errors.As(err, row.as) || err.Error() != row.message {
 			t.Errorf("%s: got %v", row.name, err)
 		}
-		if got, _ := fault.ReasonOf(err); got != row.reason {
+		if got, _ := errdefs.ReasonOf(err); got != row.reason {
 			t.Errorf("%s: reason %q, want %q", row.name, got, row.reason)
 		}
 	}
@@ -269,19 +269,19 @@ func TestPodAsAWholeIsRefusedWhole(t *testing.T) {
 		name    string
 		options string
 		pod     *workload.Pod
-		reason  fault.Reason
+		reason  errdefs.Reason
 		text    string
 	}{
 		{"parts larger than the whole", "", whole(pod("p", "a=2", "b=2"), "2"), "", "not enough cpus available"},
-		{"nothing left to share", "", starved, fault.EmptyPodSharedPoolError, "equals pod budget"},
-		{"nothing left to share before the end", "", early, fault.EmptyPodSharedPoolError, "shared init containers"},
-		{"not whole cores", FullPCPUsOnly, whole(pod("p", "a=2"), "3"), fault.SMTAlignmentError, "not multiple"},
+		{"nothing left to share", "", starved, errdefs.EmptyPodSharedPoolError, "equals pod budget"},
+		{"nothing left to share before the end", "", early, errdefs.EmptyPodSharedPoolError, "shared init containers"},
+		{"not whole cores", FullPCPUsOnly, whole(pod("p", "a=2"), "3"), errdefs.SMTAlignmentError, "not multiple"},
 		{"too many", "", whole(pod("p", "a=2"), "20"), "", "not enough cpus available"},
 	} {
 		n := newNode(t, machines["B"], "0,8", row.options)
 		before := n.View()
 		err := n.admitWhole(row.pod, anywhere)
-		if got, _ := fault.ReasonOf(err); fault.ClassOf(err) != fault.Refused || got != row.reason || !strings.Contains(err.Error(), row.text) {
+		if got, _ := errdefs.ReasonOf(err); errdefs.ClassOf(err) != errdefs.Refused || got != row.reason || !strings.Contains(err.Error(), row.text) {
 			t.Errorf("%s: got %v", row.name, err)
 		}
 		if n.View() != before {

@@ -2,7 +2,7 @@ package cpu
 
 import (
 	"github.com/berthd/berth/managers/cpuset"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
 )
@@ -16,10 +16,10 @@ func (m *Manager) planPod(h *holding, affinity hint.Hint) ([]ledger.Claim, error
 		return nil, nil
 	}
 	if starved := h.starved(total); starved != nil {
-		return nil, refuse(fault.EmptyPodSharedPoolError, starved)
+		return nil, refuse(errdefs.EmptyPodSharedPoolError, starved)
 	}
 	var claims []ledger.Claim
-	if h.bubble == nil {
+	if h.podCPUs == nil {
 		if err := m.alignable(h, total); err != nil {
 			return nil, err
 		}
@@ -27,9 +27,9 @@ func (m *Manager) planPod(h *holding, affinity hint.Hint) ([]ledger.Claim, error
 		if err != nil {
 			return nil, err
 		}
-		h.bubble = &ledger.CPUs{Set: set, Use: ledger.CPUPod}
+		h.podCPUs = &ledger.CPUs{Set: set, Use: ledger.CPUPod}
 		claims = append(claims, ledger.Claim{
-			Owner: ledger.Owner{Pod: h.pod.UID}, Provider: Name, Resource: Resource, Affinity: &affinity, CPUs: h.bubble,
+			Owner: ledger.Owner{Pod: h.pod.UID}, Provider: Name, Resource: Resource, Affinity: &affinity, CPUs: h.podCPUs,
 		})
 	}
 	return m.divide(h, affinity, claims)
@@ -41,7 +41,7 @@ func (m *Manager) planPod(h *holding, affinity hint.Hint) ([]ledger.Claim, error
 // end is shared, by sidecars too. An init container that shares does so with
 // nobody but sidecars: it has all that no sidecar holds.
 func (m *Manager) divide(h *holding, affinity hint.Hint, claims []ledger.Claim) ([]ledger.Claim, error) {
-	rest := h.bubble.Set
+	rest := h.podCPUs.Set
 	for i, c := range h.pod.Walk() {
 		n := h.of(c)
 		if h.claims[i] == nil && n > 0 {

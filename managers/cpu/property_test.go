@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/berthd/berth/managers/cpuset"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/machine"
@@ -156,7 +156,7 @@ func TestHistory(t *testing.T) {
 				admit = n.admitWhole
 			}
 			if err := admit(p, affinity); err != nil {
-				if fault.ClassOf(err) != fault.Refused || n.View() != before {
+				if errdefs.ClassOf(err) != errdefs.Refused || n.View() != before {
 					t.Fatalf("%s: %v", uid, err)
 				}
 				continue

@@ -3,7 +3,7 @@ package cpu
 import (
 	"context"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/workload"
@@ -21,7 +21,7 @@ func (m *Manager) Resize(_ context.Context, view *ledger.View, old, wanted *work
 	demand := m.demand(wanted)
 	p, here := view.Pod(old.UID)
 	if m.policy == PolicyStatic && demand.guaranteed || here && p.Holds(Resource) {
-		return fault.Refuse(fault.Infeasible, "Resize is infeasible for Guaranteed Pods alongside CPU Manager policy %q", PolicyStatic)
+		return errdefs.Refuse(errdefs.Infeasible, "Resize is infeasible for Guaranteed Pods alongside CPU Manager policy %q", PolicyStatic)
 	}
 	return nil
 }

@@ -3,7 +3,7 @@ package cpu
 import (
 	"testing"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/machine/machinetest"
@@ -45,8 +45,8 @@ func TestResize(t *testing.T) {
 			d := ledger.NewDraft(ledgertest.New(t, ledger.Rules{Machine: topo}).View())
 			d.PutPod(record)
 			err = m.Resize(t.Context(), d.View(), tt.old, tt.wanted)
-			reason, _ := fault.ReasonOf(err)
-			if (err != nil) != tt.infeasible || tt.infeasible && reason != fault.Infeasible {
+			reason, _ := errdefs.ReasonOf(err)
+			if (err != nil) != tt.infeasible || tt.infeasible && reason != errdefs.Infeasible {
 				t.Errorf("got %v, want infeasible: %t", err, tt.infeasible)
 			}
 		})

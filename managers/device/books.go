@@ -9,9 +9,9 @@ import (
 	"github.com/berthd/berth/managers/workload"
 )
 
-// books are what a decision looks at: the ledger's claims beside the plugins'
+// usage are what a decision looks at: the ledger's claims beside the plugins'
 // lists. They are made for one call and forgotten.
-type books struct {
+type usage struct {
 	view *ledger.View
 	snap *Snapshot
 	// claims are this manager's own, in no particular order; every device in them is
@@ -19,8 +19,8 @@ type books struct {
 	claims []*ledger.Claim
 }
 
-func newBooks(view *ledger.View, snap *Snapshot) *books {
-	b := &books{view: view, snap: snap}
+func newUsage(view *ledger.View, snap *Snapshot) *usage {
+	b := &usage{view: view, snap: snap}
 	for pod := range view.DeviceHolders() {
 		for i := range pod.Claims {
 			// An outside provider's devices are its own business.
@@ -35,7 +35,7 @@ func newBooks(view *ledger.View, snap *Snapshot) *books {
 // resource returns a known resource that has not expired, and whether the name
 // concerns this manager at all: because the resource is known, or because there
 // are claims on it.
-func (b *books) resource(name string) (r *Resource, counted, concerned bool) {
+func (b *usage) resource(name string) (r *Resource, counted, concerned bool) {
 	r, ok := b.snap.Resource(name)
 	counted = ok && r.State != Expired
 	claimed := func(c *ledger.Claim) bool { return c.Resource == name }
@@ -43,7 +43,7 @@ func (b *books) resource(name string) (r *Resource, counted, concerned bool) {
 }
 
 // used tells, for each device of a resource, whether somebody owns it.
-func (b *books) used(r *Resource) []bool {
+func (b *usage) used(r *Resource) []bool {
 	used := make([]bool, len(r.Devices))
 	for _, c := range b.claims {
 		if c.Resource != r.Name {
@@ -59,7 +59,7 @@ func (b *books) used(r *Resource) []bool {
 }
 
 // owned returns the devices that a container owns.
-func (b *books) owned(pod *workload.Pod, container, resource string) []ledger.Device {
+func (b *usage) owned(pod *workload.Pod, container, resource string) []ledger.Device {
 	c, ok := b.view.Claim(ledger.Owner{Pod: pod.UID, Container: container}, resource)
 	if !ok || c.Devices == nil {
 		return nil
@@ -68,7 +68,7 @@ func (b *books) owned(pod *workload.Pod, container, resource string) []ledger.De
 }
 
 // podOwned returns the devices that any container of a pod owns, each once.
-func (b *books) podOwned(pod *workload.Pod, resource string) []ledger.Device {
+func (b *usage) podOwned(pod *workload.Pod, resource string) []ledger.Device {
 	var all []ledger.Device
 	for _, c := range pod.Walk() {
 		all = union(all, b.owned(pod, c.Name, resource))
@@ -80,13 +80,13 @@ func (b *books) podOwned(pod *workload.Pod, resource string) []ledger.Device {
 const nextContainer = "\x00"
 
 // reusable returns the devices that a container may take over.
-func (b *books) reusable(pod *workload.Pod, container, resource string) []ledger.Device {
+func (b *usage) reusable(pod *workload.Pod, container, resource string) []ledger.Device {
 	held := func(c *workload.Container) []ledger.Device { return b.owned(pod, c.Name, resource) }
 	return workload.Reusable(pod, container, held, union, minus)
 }
 
 // available returns the healthy devices that nobody owns, by id.
-func (b *books) available(r *Resource) []Device {
+func (b *usage) available(r *Resource) []Device {
 	used := b.used(r)
 	free := make([]Device, 0, len(r.Devices))
 	for i, d := range r.Devices {

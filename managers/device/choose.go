@@ -15,7 +15,7 @@ import (
 // free ones the aligned, then what the plugin prefers, then the unaligned and
 // those without nodes. Within a step the lowest ids are taken, where the kubelet
 // follows the random order of a map.
-func (m *Manager) choose(ctx context.Context, b *books, req hint.Request, r *Resource, n int, affinity hint.Hint) ([]ledger.Device, error) {
+func (m *Manager) choose(ctx context.Context, b *usage, req hint.Request, r *Resource, n int, affinity hint.Hint) ([]ledger.Device, error) {
 	p := picked{need: n, ids: map[string]bool{}}
 	reusable := b.reusable(req.Pod, req.Pod.Containers[req.Container].Name, r.Name)
 	p.take(r.byUse(handedOn(r, reusable), affinity))

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 )
 
@@ -67,7 +67,7 @@ func noHealthy(resource string) string {
 // kubelet calls every refusal over devices an unexpected admission error, except
 // those that its check of the node's capacity finds.
 func refuse(resource string, err error) error {
-	e := fault.Refuse("", "%w", err)
+	e := errdefs.Refuse("", "%w", err)
 	e.Provider, e.Resource = Name, resource
 	return e
 }
@@ -81,9 +81,9 @@ func refuseCall(resource string, err error) error {
 	case !errors.Is(err, ErrAway):
 		return refuse(resource, err)
 	}
-	refused := fault.Refuse("", "%w", &WaitError{Resource: resource, Condition: condition, Err: err})
+	refused := errdefs.Refuse("", "%w", &WaitError{Resource: resource, Condition: condition, Err: err})
 	refused.Provider, refused.Resource = Name, resource
-	if own := new(fault.Error); errors.As(err, &own) {
+	if own := new(errdefs.Error); errors.As(err, &own) {
 		refused.RetryAfter = max(own.RetryAfter, 0)
 	}
 	return refused

@@ -11,7 +11,7 @@ var _ hint.Explainer = (*Manager)(nil)
 // Explain says of which resources too few devices are near to some nodes. Where
 // no device has nodes, or all nodes are given, it counts every device.
 func (m *Manager) Explain(view *ledger.View, req hint.Request, nodes numa.Mask) []ledger.Shortage {
-	b := newBooks(view, m.inventory.Snapshot())
+	b := newUsage(view, m.inventory.Snapshot())
 	var list []ledger.Shortage
 	for name, n := range demand(req).Sorted() {
 		r, _, concerned := b.resource(string(name))
@@ -38,7 +38,7 @@ func (m *Manager) Explain(view *ledger.View, req hint.Request, nodes numa.Mask) 
 
 // shortage counts the devices of a resource near to some nodes. A resource that
 // is only known from claims, r being nil, has none.
-func (b *books) shortage(name string, r *Resource, n uint64, reusable []ledger.Device, nodes numa.Mask) (ledger.Shortage, bool) {
+func (b *usage) shortage(name string, r *Resource, n uint64, reusable []ledger.Device, nodes numa.Mask) (ledger.Shortage, bool) {
 	s := ledger.Shortage{Resource: name, Need: n}
 	near := func(numa.Mask) bool { return true }
 	if r != nil && hasNodes(r) {

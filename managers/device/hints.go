@@ -14,7 +14,7 @@ import (
 // devices cannot cover or what contradicts devices that the owner holds already.
 // Devices without nodes count for no placement, as in the kubelet.
 func (m *Manager) Hints(_ context.Context, view *ledger.View, req hint.Request) ([]hint.ResourceAnswer, error) {
-	b := newBooks(view, m.inventory.Snapshot())
+	b := newUsage(view, m.inventory.Snapshot())
 	var answers []hint.ResourceAnswer
 	for name, n := range demand(req).Sorted() {
 		r, counted, concerned := b.resource(string(name))
@@ -40,7 +40,7 @@ func hasNodes(r *Resource) bool {
 }
 
 // answer decides between impossible and a family of node sets.
-func (b *books) answer(req hint.Request, r *Resource, n int) hint.Answer {
+func (b *usage) answer(req hint.Request, r *Resource, n int) hint.Answer {
 	f := family{machine: b.view.Machine().NodeMask(), need: n, all: r.Devices}
 	var owned, reusable []ledger.Device
 	if req.Container < 0 {

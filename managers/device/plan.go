@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/workload"
@@ -17,7 +17,7 @@ import (
 func (m *Manager) Plan(ctx context.Context, view *ledger.View, req hint.Request, affinity hint.Hint) ([]ledger.Claim, error) {
 	snap := m.inventory.Snapshot()
 	if req.Container >= 0 {
-		return m.planContainer(ctx, newBooks(view, snap), req, affinity)
+		return m.planContainer(ctx, newUsage(view, snap), req, affinity)
 	}
 	draft := ledger.NewDraft(view)
 	if _, known := view.Pod(req.Pod.UID); !known {
@@ -26,7 +26,7 @@ func (m *Manager) Plan(ctx context.Context, view *ledger.View, req hint.Request,
 	var all []ledger.Claim
 	for i := range req.Pod.Walk() {
 		one := hint.Request{Pod: req.Pod, Container: i}
-		claims, err := m.planContainer(ctx, newBooks(draft.View(), snap), one, affinity)
+		claims, err := m.planContainer(ctx, newUsage(draft.View(), snap), one, affinity)
 		if err != nil {
 			return nil, err
 		}
@@ -36,7 +36,7 @@ func (m *Manager) Plan(ctx context.Context, view *ledger.View, req hint.Request,
 	return all, nil
 }
 
-func (m *Manager) planContainer(ctx context.Context, b *books, req hint.Request, affinity hint.Hint) ([]ledger.Claim, error) {
+func (m *Manager) planContainer(ctx context.Context, b *usage, req hint.Request, affinity hint.Hint) ([]ledger.Claim, error) {
 	var claims []ledger.Claim
 	for name, n := range req.Pod.Containers[req.Container].Limits.Sorted() {
 		devices, err := m.planResource(ctx, b, req, name, int(n), affinity)
@@ -61,7 +61,7 @@ func (m *Manager) planContainer(ctx context.Context, b *books, req hint.Request,
 // planResource returns the devices that a container is to get of one resource;
 // none if it needs none or has them. The order of the tests is the kubelet's,
 // and so are the texts: clients match on them.
-func (m *Manager) planResource(ctx context.Context, b *books, req hint.Request, name workload.Resource, n int, affinity hint.Hint) ([]ledger.Device, error) {
+func (m *Manager) planResource(ctx context.Context, b *usage, req hint.Request, name workload.Resource, n int, affinity hint.Hint) ([]ledger.Device, error) {
 	resource := string(name)
 	r, counted, concerned := b.resource(resource)
 	if !concerned {
@@ -93,19 +93,19 @@ func (m *Manager) planResource(ctx context.Context, b *books, req hint.Request, 
 
 // outOf refuses a resource whose plugin was here once and has been away for too
 // long, as the kubelet's check of the node's capacity does.
-func (b *books) outOf(r *Resource, pod *workload.Pod, name workload.Resource) error {
+func (b *usage) outOf(r *Resource, pod *workload.Pod, name workload.Resource) error {
 	wanted := podDemand(pod, name)
 	if r == nil || wanted == 0 {
 		return nil
 	}
-	e := fault.Refuse(fault.OutOf(r.Name), "Node didn't have enough resource: %s, requested: %d, used: 0, capacity: 0", r.Name, wanted)
+	e := errdefs.Refuse(errdefs.OutOf(r.Name), "Node didn't have enough resource: %s, requested: %d, used: 0, capacity: 0", r.Name, wanted)
 	e.Provider, e.Resource = Name, r.Name
 	return e
 }
 
 // started tells whether a container was started before, so that its devices are
 // in use whatever their plugin says now.
-func (b *books) started(owner ledger.Owner) bool {
+func (b *usage) started(owner ledger.Owner) bool {
 	for binding := range b.view.BindingsOf(owner.Pod) {
 		if binding.Owner == owner {
 			return true

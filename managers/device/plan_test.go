@@ -10,7 +10,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/hint/hinttest"
 	"github.com/berthd/berth/managers/ledger"
@@ -29,7 +29,7 @@ func TestDecisionTable(t *testing.T) {
 		before    func(*bench, Session)
 		want      []string
 		refusal   string
-		reason    fault.Reason
+		reason    errdefs.Reason
 		condition Condition
 	}{
 		{name: "nobody ever served it", wants: "unknown=1"},
@@ -167,13 +167,13 @@ func TestDecisionTable(t *testing.T) {
 				}
 				return
 			}
-			if err == nil || !strings.Contains(err.Error(), row.refusal) || fault.ClassOf(err) != fault.Refused {
-				t.Fatalf("got %v (%v), want a refusal with %q", err, fault.ClassOf(err), row.refusal)
+			if err == nil || !strings.Contains(err.Error(), row.refusal) || errdefs.ClassOf(err) != errdefs.Refused {
+				t.Fatalf("got %v (%v), want a refusal with %q", err, errdefs.ClassOf(err), row.refusal)
 			}
-			if reason, _ := fault.ReasonOf(err); reason != row.reason {
+			if reason, _ := errdefs.ReasonOf(err); reason != row.reason {
 				t.Errorf("reason %q, want %q", reason, row.reason)
 			}
-			var fe *fault.Error
+			var fe *errdefs.Error
 			if !errors.As(err, &fe) || fe.Provider != Name || fe.Resource != gpu {
 				t.Errorf("provider and resource in %+v", fe)
 			}
@@ -250,7 +250,7 @@ func TestPreferredFails(t *testing.T) {
 	b.list(gpu, "a b", Options{Preferred: true})
 	b.plugins.preferErr = errPlugin
 	_, err := b.plan(b.pod("pod", "c gpu=1"), 0, anywhere)
-	if !errors.Is(err, errPlugin) || fault.ClassOf(err) != fault.Refused || !strings.Contains(err.Error(), "GetPreferredAllocation rpc failed") {
+	if !errors.Is(err, errPlugin) || errdefs.ClassOf(err) != errdefs.Refused || !strings.Contains(err.Error(), "GetPreferredAllocation rpc failed") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -319,7 +319,7 @@ func TestPlanPod(t *testing.T) {
 		}
 	}
 	pod.Containers[2].Limits = workload.Quantities{gpu: 4}
-	if _, err := b.Plan(context.Background(), b.draft.View(), whole, nodes(1)); fault.ClassOf(err) != fault.Refused {
+	if _, err := b.Plan(context.Background(), b.draft.View(), whole, nodes(1)); errdefs.ClassOf(err) != errdefs.Refused {
 		t.Errorf("one container too much: %v", err)
 	}
 }
@@ -399,7 +399,7 @@ func TestPrepare(t *testing.T) {
 
 	b.plugins.allocateErr = errPlugin
 	_, err := b.Prepare(ctx, "three", hint.Request{Pod: pod}, planned)
-	if reason, message := fault.Verdict(err); reason != fault.UnexpectedAdmissionError ||
+	if reason, message := errdefs.Verdict(err); reason != errdefs.UnexpectedAdmissionError ||
 		message != "Allocate failed due to the plugin says no, which is unexpected" {
 		t.Errorf("verdict %s, %q", reason, message)
 	}
@@ -473,10 +473,10 @@ func TestCallerGaveUp(t *testing.T) {
 	}
 	cancel()
 	b.plugins.preferErr, b.plugins.allocateErr = ctx.Err(), ctx.Err()
-	if _, err := b.Plan(ctx, b.draft.View(), hint.Request{Pod: pod}, anywhere); fault.ClassOf(err) != fault.Canceled {
+	if _, err := b.Plan(ctx, b.draft.View(), hint.Request{Pod: pod}, anywhere); errdefs.ClassOf(err) != errdefs.Canceled {
 		t.Errorf("plan: %v", err)
 	}
-	if _, err := b.Prepare(ctx, "id", hint.Request{Pod: pod}, claims); fault.ClassOf(err) != fault.Canceled {
+	if _, err := b.Prepare(ctx, "id", hint.Request{Pod: pod}, claims); errdefs.ClassOf(err) != errdefs.Canceled {
 		t.Errorf("prepare: %v", err)
 	}
 }
@@ -540,7 +540,7 @@ func TestPlansKeepTheLedgerWhole(t *testing.T) {
 				for i := range pod.Containers {
 					got, err := b.plan(pod, i, affinity)
 					if err != nil {
-						if fault.ClassOf(err) != fault.Refused {
+						if errdefs.ClassOf(err) != errdefs.Refused {
 							rt.Fatal(err)
 						}
 						b.draft.RemovePod(uid)
@@ -569,7 +569,7 @@ func TestPlansKeepTheLedgerWhole(t *testing.T) {
 
 // A resource that an outside provider hands out is not this manager's, whoever
 // holds devices of it.
-func TestOutsidersDevicesAreNotOurs(t *testing.T) {
+func TestExternalProvidersDevicesAreNotOurs(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, "2n2c")
 	b.pod("other", "c card=1")

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/numa"
 )
@@ -68,16 +68,16 @@ func (b *Bus) call(ctx context.Context, e *Entry, what string, req Request, do f
 	if ctx.Err() != nil {
 		return fmt.Errorf("%s of provider %s for %s: %w", what, name, req.Owner(), ctx.Err())
 	}
-	var own *fault.Error
+	var own *errdefs.Error
 	if errors.As(err, &own) && own.Provider != "" {
 		return err
 	}
-	named := &fault.Error{Class: fault.ClassOf(err), Message: err.Error(), Provider: name, Err: err}
+	named := &errdefs.Error{Class: errdefs.ClassOf(err), Message: err.Error(), Provider: name, Err: err}
 	if own != nil {
 		named.Resource, named.Fields = own.Resource, own.Fields
 	}
 	if limited.Err() != nil && own == nil {
-		named.Class = fault.Deadline
+		named.Class = errdefs.Deadline
 		named.Message = fmt.Sprintf("provider %s did not answer within %s (%s for %s)", name, e.Deadline, what, req.Owner())
 	}
 	return named
@@ -89,7 +89,7 @@ func tolerated(ctx context.Context, e *Entry, req Request, err error, trace *led
 	if e.Mode == Required || ctx.Err() != nil || Interrupts(err) {
 		return false
 	}
-	if fault.ClassOf(err) == fault.Refused {
+	if errdefs.ClassOf(err) == errdefs.Refused {
 		return false
 	}
 	trace.Add(ledger.Step{

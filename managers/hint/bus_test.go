@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/hint/hinttest"
 	"github.com/berthd/berth/managers/ledger"
@@ -149,7 +149,7 @@ func TestOrder(t *testing.T) {
 			t.Parallel()
 			bus, err := hint.NewBus(row.order, row.entries, nil)
 			if row.err != "" {
-				if err == nil || !strings.Contains(err.Error(), row.err) || fault.ClassOf(err) != fault.Invalid {
+				if err == nil || !strings.Contains(err.Error(), row.err) || errdefs.ClassOf(err) != errdefs.Invalid {
 					t.Fatalf("got %v, want %s", err, row.err)
 				}
 				return
@@ -226,21 +226,21 @@ func TestRulesAreTraced(t *testing.T) {
 func TestFailures(t *testing.T) {
 	t.Parallel()
 	plain := errors.New("out of order")
-	refusal := fault.Refuse(fault.UnexpectedAdmissionError, "no")
+	refusal := errdefs.Refuse(errdefs.UnexpectedAdmissionError, "no")
 	late := func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
 	type failure struct {
 		name string
 		fail func(context.Context) error
 		// deadline is set on the entry.
 		deadline time.Duration
-		class    fault.Class
+		class    errdefs.Class
 		text     string
 	}
 	failures := []failure{
-		{"plain", func(context.Context) error { return plain }, 0, fault.Internal, "out of order"},
-		{"typed", func(context.Context) error { return fault.Unavailablef("away") }, 0, fault.Unavailable, "away"},
-		{"refusal", func(context.Context) error { return refusal }, 0, fault.Refused, "no"},
-		{"deadline", late, time.Second, fault.Deadline, "provider bad did not answer within 1s"},
+		{"plain", func(context.Context) error { return plain }, 0, errdefs.Internal, "out of order"},
+		{"typed", func(context.Context) error { return errdefs.Unavailablef("away") }, 0, errdefs.Unavailable, "away"},
+		{"refusal", func(context.Context) error { return refusal }, 0, errdefs.Refused, "no"},
+		{"deadline", late, time.Second, errdefs.Deadline, "provider bad did not answer within 1s"},
 	}
 	calls := map[string]struct {
 		set func(*actor, func(context.Context) error)
@@ -291,7 +291,7 @@ func TestFailures(t *testing.T) {
 					c.set(a, f.fail)
 					s := newStage(t, hint.Entry{Provider: a, Mode: mode, Deadline: f.deadline})
 					err := c.run(t.Context(), s)
-					if mode == hint.Advisory && f.class != fault.Refused {
+					if mode == hint.Advisory && f.class != errdefs.Refused {
 						notes := s.texts(ledger.StepNoted)
 						if err != nil || len(notes) != 1 || !strings.Contains(notes[0], f.text) || !strings.HasPrefix(notes[0], "bad: ") {
 							t.Errorf("got %v with notes %q", err, notes)
@@ -301,12 +301,12 @@ func TestFailures(t *testing.T) {
 						}
 						return
 					}
-					var typed *fault.Error
+					var typed *errdefs.Error
 					if !errors.As(err, &typed) || typed.Provider != "bad" || typed.Class != f.class || !strings.HasPrefix(err.Error(), f.text) {
 						t.Errorf("got %#v, want class %s of provider bad: %s", err, f.class, f.text)
 					}
 					if f.name == "refusal" {
-						if reason, _ := fault.ReasonOf(err); reason != fault.UnexpectedAdmissionError {
+						if reason, _ := errdefs.ReasonOf(err); reason != errdefs.UnexpectedAdmissionError {
 							t.Errorf("reason %q", reason)
 						}
 					}
@@ -324,7 +324,7 @@ func TestCallerGone(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, err := s.bus.Hints(ctx, s.draft.View(), s.req, &s.trace)
-	if !errors.Is(err, context.Canceled) || fault.ClassOf(err) != fault.Canceled {
+	if !errors.Is(err, context.Canceled) || errdefs.ClassOf(err) != errdefs.Canceled {
 		t.Errorf("got %v", err)
 	}
 }
@@ -366,8 +366,8 @@ func TestLies(t *testing.T) {
 
 func wantLie(t *testing.T, err error, resource string) {
 	t.Helper()
-	var typed *fault.Error
-	if !errors.As(err, &typed) || typed.Class != fault.Corrupt || typed.Provider != "liar" || typed.Resource != resource {
+	var typed *errdefs.Error
+	if !errors.As(err, &typed) || typed.Class != errdefs.Corrupt || typed.Provider != "liar" || typed.Resource != resource {
 		t.Errorf("got %#v, want a lie of liar about %s", err, resource)
 	}
 }
@@ -429,7 +429,7 @@ func TestAdvisoryFailureGivesUpAtOnce(t *testing.T) {
 	calls := 0
 	prepare := func(_ context.Context, claims []ledger.Claim) ([]ledger.Claim, error) {
 		if calls++; calls > 1 {
-			return nil, fault.Unavailablef("the power is gone")
+			return nil, errdefs.Unavailablef("the power is gone")
 		}
 		return claims, nil
 	}

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"reflect"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 // CallMode says what becomes of a remote call that has no recorded answer.
@@ -33,8 +33,8 @@ var (
 	ErrNotCalled = errors.New("remote calls are not made for a what-if")
 	// ErrInputsChanged is returned by Call when the inputs of one call have changed
 	// more often than it may be repeated. Its class is Unavailable.
-	ErrInputsChanged error = &fault.Error{
-		Class:   fault.Unavailable,
+	ErrInputsChanged error = &errdefs.Error{
+		Class:   errdefs.Unavailable,
 		Message: "other admissions changed the inputs of a remote call each time it was made",
 	}
 )
@@ -159,7 +159,7 @@ func (c *Calls) begin(ctx context.Context, rc RemoteCall) error {
 
 // record keeps an answer. A refusal is one; any other error is the party's failure.
 func (c *Calls) record(rc RemoteCall, value any, err error) {
-	if err != nil && fault.ClassOf(err) != fault.Refused {
+	if err != nil && errdefs.ClassOf(err) != errdefs.Refused {
 		c.failed[rc.Party] = err
 		return
 	}

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/hint/hinttest"
 	"github.com/berthd/berth/managers/ledger"
@@ -101,8 +101,8 @@ func TestFailedCalls(t *testing.T) {
 		err   error
 		again []string // the inputs that are heard when a and b are asked again
 	}{
-		"refused": {fault.Refuse("", "no"), []string{"b"}},
-		"failed":  {fault.Deadlinef("no answer"), nil},
+		"refused": {errdefs.Refuse("", "no"), []string{"b"}},
+		"failed":  {errdefs.Deadlinef("no answer"), nil},
 		"unknown": {errors.New("boom"), nil},
 	} {
 		p := party{err: c.err}
@@ -136,7 +136,7 @@ func TestFailedCalls(t *testing.T) {
 	}
 
 	// What is to happen before a call may fail.
-	calls = &hint.Calls{Before: func(_ context.Context, party string) error { return fault.Deadlinef("no turn at %s", party) }}
+	calls = &hint.Calls{Before: func(_ context.Context, party string) error { return errdefs.Deadlinef("no turn at %s", party) }}
 	p.heard = nil
 	if _, err := p.call(hint.WithCalls(t.Context(), calls), "gpu", "a"); err == nil || !strings.Contains(err.Error(), "no turn at gpu") || len(p.heard) > 0 {
 		t.Errorf("%v, heard %q", err, p.heard)

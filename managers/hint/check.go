@@ -3,7 +3,7 @@ package hint
 import (
 	"fmt"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/numa"
 )
@@ -126,7 +126,7 @@ func CheckPrepared(provider string, planned, prepared []ledger.Claim) error {
 
 // broken is the error for a provider that does not keep a promise.
 func broken(provider, resource, format string, args ...any) error {
-	err := fault.Corruptf(format, args...)
+	err := errdefs.Corruptf(format, args...)
 	err.Provider, err.Resource = provider, resource
 	return err
 }

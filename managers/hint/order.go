@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"slices"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 // DefaultOrder is the order of the built-in providers, which is that of the
@@ -25,7 +25,7 @@ func NewBus(order []string, entries []Entry, withTimeout WithTimeout) (*Bus, err
 	rank := make(map[string]int, len(order))
 	for i, name := range order {
 		if _, twice := rank[name]; twice {
-			return nil, fault.Invalidf("the order of hint providers names %q twice", name)
+			return nil, errdefs.Invalidf("the order of hint providers names %q twice", name)
 		}
 		rank[name] = i
 	}
@@ -34,19 +34,19 @@ func NewBus(order []string, entries []Entry, withTimeout WithTimeout) (*Bus, err
 		name := e.Provider.Name()
 		switch {
 		case name == "":
-			return nil, fault.Invalidf("a hint provider has no name")
+			return nil, errdefs.Invalidf("a hint provider has no name")
 		case seen[name]:
-			return nil, fault.Invalidf("two hint providers are called %q", name)
+			return nil, errdefs.Invalidf("two hint providers are called %q", name)
 		case e.Mode != Required && e.Mode != Advisory:
-			return nil, fault.Invalidf("hint provider %s: mode %q is neither %s nor %s", name, e.Mode, Required, Advisory)
+			return nil, errdefs.Invalidf("hint provider %s: mode %q is neither %s nor %s", name, e.Mode, Required, Advisory)
 		case e.Deadline < 0 || e.Deadline > 0 && withTimeout == nil:
-			return nil, fault.Invalidf("hint provider %s: deadline %s cannot be kept", name, e.Deadline)
+			return nil, errdefs.Invalidf("hint provider %s: deadline %s cannot be kept", name, e.Deadline)
 		}
 		seen[name] = true
 	}
 	for _, name := range order {
 		if explicit && !seen[name] {
-			return nil, fault.Invalidf("the order of hint providers names %q, which there is not", name)
+			return nil, errdefs.Invalidf("the order of hint providers names %q, which there is not", name)
 		}
 	}
 	place := func(e Entry) int {

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/numa"
 )
 
@@ -117,7 +117,7 @@ func (r *Rule) Within(nodes numa.Mask) []Hint {
 // and refuses with class Exhausted if those are more than limit.
 func (r *Rule) Expand(limit int) ([]Hint, error) {
 	if n := r.Universe.Minus(r.Must).Len(); n >= 63 || 1<<n > limit {
-		return nil, fault.Exhaustedf("expand a rule: %d free nodes make 2^%d sets, more than the %d allowed", n, n, limit)
+		return nil, errdefs.Exhaustedf("expand a rule: %d free nodes make 2^%d sets, more than the %d allowed", n, n, limit)
 	}
 	hints := r.Within(r.Universe)
 	SortHints(hints)

@@ -7,7 +7,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/numa"
 )
@@ -21,7 +21,7 @@ func TestExpand(t *testing.T) {
 	if err != nil || !slices.Equal(got, want) {
 		t.Errorf("got %v, %v; want %v", got, err, want)
 	}
-	if _, err := rule.Expand(3); fault.ClassOf(err) != fault.Exhausted {
+	if _, err := rule.Expand(3); errdefs.ClassOf(err) != errdefs.Exhausted {
 		t.Errorf("limit 3: %v", err)
 	}
 	rule.Must = rule.Must.With(7)
@@ -78,7 +78,7 @@ func TestRuleWithHints(t *testing.T) {
 	if got, err := answer.Expand(8); err != nil || !slices.Equal(got, want) {
 		t.Errorf("got %v, %v; want %v", got, err, want)
 	}
-	if _, err := answer.Expand(4); fault.ClassOf(err) != fault.Exhausted {
+	if _, err := answer.Expand(4); errdefs.ClassOf(err) != errdefs.Exhausted {
 		t.Errorf("limit 4: %v", err)
 	}
 	for name, row := range map[string]struct {

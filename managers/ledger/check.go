@@ -199,11 +199,11 @@ func (c *checker) cpus(p *Pod, i int) {
 	}
 	if claim.CPUs.ofNode() {
 		if !set.IsSubsetOf(c.allocatable) {
-			c.outside(claim)
+			c.external(claim)
 		}
-	} else if bubble := podCPUs(p); !set.IsSubsetOf(bubble) {
+	} else if podCPUs := podCPUs(p); !set.IsSubsetOf(podCPUs) {
 		c.add(Structural, RuleContained, claim.Owner, Owner{Pod: p.UID()}, claim.Resource,
-			"CPUs %s of %s are not part of its pod's CPUs %q", set, claim.Owner, bubble)
+			"CPUs %s of %s are not part of its pod's CPUs %q", set, claim.Owner, podCPUs)
 	}
 	for j := i + 1; j < len(p.Claims); j++ {
 		o := &p.Claims[j]
@@ -215,8 +215,8 @@ func (c *checker) cpus(p *Pod, i int) {
 	}
 }
 
-// outside tells why CPUs are not allocatable today.
-func (c *checker) outside(claim *Claim) {
+// external tells why CPUs are not allocatable today.
+func (c *checker) external(claim *Claim) {
 	set := claim.CPUs.Set
 	if gone := set.Minus(c.view.rules.Machine.CPUs()); !gone.IsEmpty() {
 		c.add(Policy, RuleVanished, claim.Owner, Owner{}, claim.Resource,

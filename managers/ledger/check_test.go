@@ -29,7 +29,7 @@ func TestCheck(t *testing.T) {
 	pod, with, exclusive, cpus := ledgertest.Pod, ledgertest.With, ledgertest.Exclusive, ledgertest.CPUs
 	memory, devices := ledgertest.Memory, ledgertest.Devices
 	const gpu, mem, huge, whole = "vendor.com/gpu", "memory", "hugepages-2Mi", ""
-	bubble := func(list string) ledger.Claim { return cpus(whole, list, ledger.CPUPod) }
+	podCPUs := func(list string) ledger.Claim { return cpus(whole, list, ledger.CPUPod) }
 	part := func(c, list string) ledger.Claim { return cpus(c, list, ledger.CPUPodExclusive) }
 	rest := func(c, list string) ledger.Claim { return cpus(c, list, ledger.CPUPodShared) }
 	two := func(a, b ledger.Claim) ledger.Claim { a.CPUs = b.CPUs; return a }
@@ -49,7 +49,7 @@ func TestCheck(t *testing.T) {
 		"disjoint":         {pods: []*ledger.Pod{with(pod("a", "c", "d"), exclusive("c", "1"), exclusive("d", "2")), with(pod("b", "c"), exclusive("c", "3-7"))}},
 		"two pods overlap": {pods: []*ledger.Pod{with(pod("a", "c"), exclusive("c", "1-3")), with(pod("b", "c"), exclusive("c", "3-4"))}, want: []string{"cpu-overlap a b"}},
 		"three pods overlap": {pods: []*ledger.Pod{
-			with(pod("a", "c"), exclusive("c", "1-3")), with(pod("b", "c"), exclusive("c", "3-4")), with(pod("c", "c"), bubble("3"))},
+			with(pod("a", "c"), exclusive("c", "1-3")), with(pod("b", "c"), exclusive("c", "3-4")), with(pod("c", "c"), podCPUs("3"))},
 			want: []string{"cpu-overlap a b", "cpu-overlap a c", "cpu-overlap b c"}},
 		"overlap beside reuse": {pods: []*ledger.Pod{
 			with(pod("a", "init:i", "init:j", "c"), exclusive("i", "1-3"), exclusive("j", "1-2"), exclusive("c", "1")), with(pod("b", "c"), exclusive("c", "2"))},
@@ -60,13 +60,13 @@ func TestCheck(t *testing.T) {
 		"apps overlap":              {pods: []*ledger.Pod{with(pod("a", "c", "d"), exclusive("c", "1"), exclusive("d", "1"))}, want: []string{"cpu-overlap a/c a/d"}},
 		"one owner, two providers":  {pods: []*ledger.Pod{with(pod("a", "c"), exclusive("c", "1"), by("other", exclusive("c", "1")))}, want: []string{"cpu-overlap a/c a/c"}},
 		"same claim twice":          {pods: []*ledger.Pod{with(pod("a", "c"), exclusive("c", "1"), exclusive("c", "2"))}, want: []string{"duplicate a/c"}},
-		"pod's set":                 {pods: []*ledger.Pod{with(pod("a", "init:i", "sidecar:s", "c", "d", "e"), bubble("1-6"), rest("i", "1-6"), part("s", "1"), part("c", "2-3"), rest("d", "4-6"), rest("e", "4-6"))}},
-		"part outside pod's set":    {pods: []*ledger.Pod{with(pod("a", "c"), bubble("1-2"), part("c", "2-3"))}, want: []string{"contained a/c a"}},
+		"pod's set":                 {pods: []*ledger.Pod{with(pod("a", "init:i", "sidecar:s", "c", "d", "e"), podCPUs("1-6"), rest("i", "1-6"), part("s", "1"), part("c", "2-3"), rest("d", "4-6"), rest("e", "4-6"))}},
+		"part outside pod's set":    {pods: []*ledger.Pod{with(pod("a", "c"), podCPUs("1-2"), part("c", "2-3"))}, want: []string{"contained a/c a"}},
 		"part without pod's set":    {pods: []*ledger.Pod{with(pod("a", "c"), part("c", "2"))}, want: []string{"contained a/c a"}},
-		"parts overlap":             {pods: []*ledger.Pod{with(pod("a", "c", "d"), bubble("1-2"), part("c", "1"), part("d", "1-2"))}, want: []string{"cpu-overlap a/c a/d"}},
-		"part overlaps the rest":    {pods: []*ledger.Pod{with(pod("a", "c", "d"), bubble("1-2"), part("c", "1"), rest("d", "1-2"))}, want: []string{"cpu-overlap a/c a/d"}},
-		"own set inside pod's set":  {pods: []*ledger.Pod{with(pod("a", "c"), bubble("1-2"), exclusive("c", "2"))}, want: []string{"cpu-overlap a a/c"}},
-		"own set beside pod's set":  {pods: []*ledger.Pod{with(pod("a", "c"), bubble("1-2"), exclusive("c", "3"))}},
+		"parts overlap":             {pods: []*ledger.Pod{with(pod("a", "c", "d"), podCPUs("1-2"), part("c", "1"), part("d", "1-2"))}, want: []string{"cpu-overlap a/c a/d"}},
+		"part overlaps the rest":    {pods: []*ledger.Pod{with(pod("a", "c", "d"), podCPUs("1-2"), part("c", "1"), rest("d", "1-2"))}, want: []string{"cpu-overlap a/c a/d"}},
+		"own set inside pod's set":  {pods: []*ledger.Pod{with(pod("a", "c"), podCPUs("1-2"), exclusive("c", "2"))}, want: []string{"cpu-overlap a a/c"}},
+		"own set beside pod's set":  {pods: []*ledger.Pod{with(pod("a", "c"), podCPUs("1-2"), exclusive("c", "3"))}},
 		"pod with a container's":    {pods: []*ledger.Pod{with(pod("a", "c"), exclusive(whole, "1"))}, want: []string{"payload a"}},
 		"container with a pod's":    {pods: []*ledger.Pod{with(pod("a", "c"), cpus("c", "1", ledger.CPUPod))}, want: []string{"payload a/c"}},
 		"unknown use":               {pods: []*ledger.Pod{with(pod("a", "c"), cpus("c", "1", "borrowed"))}, want: []string{"payload a/c"}},
@@ -80,7 +80,7 @@ func TestCheck(t *testing.T) {
 		"no uid":                    {pods: []*ledger.Pod{pod("", "c")}, want: []string{"record "}},
 		"reserved":                  {pods: []*ledger.Pod{with(pod("a", "c"), exclusive("c", "7-8"))}, want: []string{"reserved a/c"}},
 		"vanished":                  {pods: []*ledger.Pod{with(pod("a", "c"), exclusive("c", "15-16"))}, want: []string{"vanished a/c"}},
-		"vanished and reserved":     {pods: []*ledger.Pod{with(pod("a", "c"), bubble("0,20"))}, want: []string{"vanished a", "reserved a"}},
+		"vanished and reserved":     {pods: []*ledger.Pod{with(pod("a", "c"), podCPUs("0,20"))}, want: []string{"vanished a", "reserved a"}},
 		"devices":                   {pods: []*ledger.Pod{with(pod("a", "init:i", "c"), devices("i", gpu, "1", "2"), devices("c", gpu, "2", "3")), with(pod("b", "c"), devices("c", gpu, "4"), devices("c", "vendor.com/nic", "1"))}},
 		"device in two pods":        {pods: []*ledger.Pod{with(pod("a", "c"), devices("c", gpu, "1", "2")), with(pod("b", "c"), devices("c", gpu, "2", "3"))}, want: []string{"device-overlap a b/c"}},
 		"device in two containers":  {pods: []*ledger.Pod{with(pod("a", "init:i", "sidecar:s", "c"), devices("i", gpu, "1"), devices("s", gpu, "1"), devices("c", gpu, "1"))}, want: []string{"device-overlap a/c a/s"}},

@@ -9,7 +9,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/internal/jsontext"
 	"github.com/berthd/berth/managers/workload"
 )
@@ -125,11 +125,11 @@ func (r *ClaimRecord) Encode() ([]byte, error) {
 	}
 	w.End()
 	if w.Err != nil {
-		return nil, fault.Internalf("encode the claim record of pod %s: %w", r.Pod, w.Err)
+		return nil, errdefs.Internalf("encode the claim record of pod %s: %w", r.Pod, w.Err)
 	}
 	out := endSeal(claimRecordBucket, r.Pod, w).Value
 	if len(out) > ClaimRecordBytes {
-		return nil, fault.Invalidf("the claim record of pod %s would have %d bytes, and may have %d: "+
+		return nil, errdefs.Invalidf("the claim record of pod %s would have %d bytes, and may have %d: "+
 			"the pod has too many containers with CPUs, memory or devices of their own", r.Pod, len(out), ClaimRecordBytes)
 	}
 	return out, nil
@@ -219,7 +219,7 @@ func answerDigest(response []byte) string {
 func DecodeClaimRecord(uid string, data []byte) (*ClaimRecord, error) {
 	r, err := decodeClaimRecord(uid, data)
 	if err != nil {
-		return nil, fault.Corruptf("the claim record of pod %s: %w", uid, err)
+		return nil, errdefs.Corruptf("the claim record of pod %s: %w", uid, err)
 	}
 	return r, nil
 }

@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/berthd/berth/managers/cpuset"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/numa"
@@ -91,7 +91,7 @@ func TestClaimRecordIsBounded(t *testing.T) {
 		})
 	}
 	_, err := r.Encode()
-	if fault.ClassOf(err) != fault.Invalid || !strings.Contains(err.Error(), "49152") || strings.Count(err.Error(), "bytes") != 1 {
+	if errdefs.ClassOf(err) != errdefs.Invalid || !strings.Contains(err.Error(), "49152") || strings.Count(err.Error(), "bytes") != 1 {
 		t.Errorf("error %v", err)
 	}
 	r.Claims = r.Claims[:200]
@@ -112,7 +112,7 @@ func TestClaimRecordDamage(t *testing.T) {
 		for bit := range 8 {
 			data := bytes.Clone(whole)
 			data[i] ^= 1 << bit
-			if _, err := ledger.DecodeClaimRecord("a", data); fault.ClassOf(err) != fault.Corrupt {
+			if _, err := ledger.DecodeClaimRecord("a", data); errdefs.ClassOf(err) != errdefs.Corrupt {
 				t.Fatalf("bit %d of byte %d: %v", bit, i, err)
 			}
 		}
@@ -161,7 +161,7 @@ func TestClaimRecordContradictions(t *testing.T) {
 		"no id":            head + `"claims":[],"bindings":[{"container":"c"}]}`,
 		"a list":           `[]`,
 	} {
-		if _, err := ledger.DecodeClaimRecord("a", sealed("a", text)); fault.ClassOf(err) != fault.Corrupt {
+		if _, err := ledger.DecodeClaimRecord("a", sealed("a", text)); errdefs.ClassOf(err) != errdefs.Corrupt {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -215,13 +215,13 @@ func FuzzDecodeClaimRecord(f *testing.F) {
 		}
 		r, err := ledger.DecodeClaimRecord("a", data)
 		if err != nil {
-			if fault.ClassOf(err) != fault.Corrupt {
+			if errdefs.ClassOf(err) != errdefs.Corrupt {
 				t.Fatalf("class of %v", err)
 			}
 			return
 		}
 		again, err := r.Encode()
-		if err != nil && fault.ClassOf(err) != fault.Invalid {
+		if err != nil && errdefs.ClassOf(err) != errdefs.Invalid {
 			t.Fatalf("written again: %v", err)
 		}
 		if err != nil {

@@ -10,7 +10,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/workload"
@@ -122,7 +122,7 @@ func TestCommitFindsFlaws(t *testing.T) {
 			switch {
 			case row.want == "" && err != nil:
 				t.Error(err)
-			case row.want != "" && (err == nil || fault.ClassOf(err) != fault.Internal || !strings.Contains(err.Error(), "structural "+string(row.want)+": ")):
+			case row.want != "" && (err == nil || errdefs.ClassOf(err) != errdefs.Internal || !strings.Contains(err.Error(), "structural "+string(row.want)+": ")):
 				t.Errorf("got %v, want %s", err, row.want)
 			case row.want != "" && l.View() != before:
 				t.Error("the ledger has changed")
@@ -151,7 +151,7 @@ func TestCommitFindsAsMuchAsCheck(t *testing.T) {
 			}
 			broken := slices.ContainsFunc(ledger.Check(d.View()), func(f ledger.Finding) bool { return f.Kind == ledger.Structural })
 			_, err := l.Commit(context.Background(), d)
-			if (err != nil) != broken || err != nil && fault.ClassOf(err) != fault.Internal {
+			if (err != nil) != broken || err != nil && errdefs.ClassOf(err) != errdefs.Internal {
 				t.Fatalf("a look at everything finds broken %t, the commit says %v", broken, err)
 			}
 		}

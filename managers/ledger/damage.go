@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/internal/ordered"
 )
 
@@ -211,7 +211,7 @@ func (r *Report) corrupt() error {
 	if more := len(r.Damage) - 1; more > 0 {
 		text += fmt.Sprintf(" (and %d more)", more)
 	}
-	return fault.Corruptf("%s; %s", text, r.Outcome())
+	return errdefs.Corruptf("%s; %s", text, r.Outcome())
 }
 
 // Outcome says in a sentence which pods are kept and which are lost.

@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 // state is what a journal held, as far as it can be read: damage hits what it hits,
@@ -46,7 +46,7 @@ func load(entries []Entry, version int, chain []migration) (state, error) {
 	case found != version:
 		old := entries
 		next, err := migrate(entries, found, version, chain)
-		if fault.ClassOf(err) == fault.Unsupported {
+		if errdefs.ClassOf(err) == errdefs.Unsupported {
 			return st, err
 		}
 		if err != nil {
@@ -64,7 +64,7 @@ func load(entries []Entry, version int, chain []migration) (state, error) {
 
 // buckets are all that there are, in the order of the schema's comment.
 var buckets = []string{
-	BucketMeta, BucketPods, BucketClaims, BucketTraces, BucketContainers, BucketResources, BucketLeases, BucketOutsiders, BucketUnknownLive,
+	BucketMeta, BucketPods, BucketClaims, BucketTraces, BucketContainers, BucketResources, BucketLeases, BucketExternalProviders, BucketUnknownLive,
 }
 
 // BucketOf finds out by its checksum to which bucket a value under a key belongs.
@@ -112,9 +112,9 @@ type decoder struct {
 
 func (d *decoder) decode(entries []Entry) {
 	d.view = View{
-		resources: map[string]SeenResource{},
-		leases:    map[string]Lease{},
-		outsiders: map[string]Outsider{},
+		resources:         map[string]SeenResource{},
+		leases:            map[string]Lease{},
+		externalProviders: map[string]ExternalProvider{},
 	}
 	seen, records, unknown := map[string]bool{}, 0, 0
 	for _, e := range d.once(entries) {
@@ -207,8 +207,8 @@ func (d *decoder) entry(e Entry) error {
 		return decodeInto(e, d.view.resources, func(r *SeenResource) { r.Name = e.Key })
 	case BucketLeases:
 		return decodeInto(e, d.view.leases, func(l *Lease) { l.ID = e.Key })
-	case BucketOutsiders:
-		return decodeInto(e, d.view.outsiders, func(o *Outsider) { o.Name = e.Key })
+	case BucketExternalProviders:
+		return decodeInto(e, d.view.externalProviders, func(o *ExternalProvider) { o.Name = e.Key })
 	case BucketUnknownLive:
 		return d.unknownLive(e)
 	}
@@ -231,7 +231,7 @@ func (d *decoder) damaged(e Entry, err error) {
 		d.torn[uid] = fmt.Sprintf("its claim %s is damaged: %v", e.Key, err)
 	case BucketUnknownLive:
 		d.uncertain = append(d.uncertain, fmt.Sprintf("the note on the living pod %s is damaged", e.Key))
-	case BucketTraces, BucketContainers, BucketResources, BucketLeases, BucketOutsiders:
+	case BucketTraces, BucketContainers, BucketResources, BucketLeases, BucketExternalProviders:
 	default:
 		d.uncertain = append(d.uncertain, fmt.Sprintf("it is not known what %s/%s was", e.Bucket, e.Key))
 	}

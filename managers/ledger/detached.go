@@ -4,14 +4,14 @@ import (
 	"context"
 	"errors"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 // ErrDetached is what the Commit of a journal returns that is not in its place any
 // more, as when its file was removed or replaced: the next start would not find what
 // it writes. Its class is Unavailable.
-var ErrDetached error = &fault.Error{
-	Class:   fault.Unavailable,
+var ErrDetached error = &errdefs.Error{
+	Class:   errdefs.Unavailable,
 	Message: "the ledger's file is not in its place any more",
 }
 

@@ -8,17 +8,17 @@ import (
 // Draft is a view plus planned changes. It is not safe for concurrent use, and
 // it is simply forgotten when it is not committed.
 type Draft struct {
-	base      *View
-	pods      map[string]*Pod // nil: removed
-	bindings  map[string]*Binding
-	resources map[string]*SeenResource
-	leases    map[string]*Lease
-	outsiders map[string]*Outsider
-	unknown   map[string]*UnknownLivePod
-	traces    []*Trace
-	uncertain *string
-	renewal   *epoch // what begins with it, but the boot; nil: nothing
-	view      *View  // of base and changes; nil when a change made it stale
+	base              *View
+	pods              map[string]*Pod // nil: removed
+	bindings          map[string]*Binding
+	resources         map[string]*SeenResource
+	leases            map[string]*Lease
+	externalProviders map[string]*ExternalProvider
+	unknown           map[string]*UnknownLivePod
+	traces            []*Trace
+	uncertain         *string
+	renewal           *epoch // what begins with it, but the boot; nil: nothing
+	view              *View  // of base and changes; nil when a change made it stale
 }
 
 // NewDraft starts a draft on a view.
@@ -42,7 +42,7 @@ func (d *Draft) View() *View {
 
 // Empty reports whether the draft changes nothing.
 func (d *Draft) Empty() bool {
-	return len(d.pods)+len(d.bindings)+len(d.resources)+len(d.leases)+len(d.outsiders)+len(d.unknown)+len(d.traces) == 0 && d.uncertain == nil && d.renewal == nil
+	return len(d.pods)+len(d.bindings)+len(d.resources)+len(d.leases)+len(d.externalProviders)+len(d.unknown)+len(d.traces) == 0 && d.uncertain == nil && d.renewal == nil
 }
 
 // PutPod adds or replaces a pod's record with all of its claims and, if it has
@@ -144,15 +144,15 @@ func (d *Draft) DropLease(id string) {
 	}
 }
 
-// PutOutsider remembers or replaces the registration of an outside provider.
-func (d *Draft) PutOutsider(o Outsider) {
-	set(&d.outsiders, o.Name, &o)
+// PutExternalProvider remembers or replaces the registration of an outside provider.
+func (d *Draft) PutExternalProvider(o ExternalProvider) {
+	set(&d.externalProviders, o.Name, &o)
 	d.view = nil
 }
 
-// DropOutsider forgets a registration.
-func (d *Draft) DropOutsider(name string) {
-	if _, known := d.base.outsiders[name]; drop(&d.outsiders, name, known) {
+// DropExternalProvider forgets a registration.
+func (d *Draft) DropExternalProvider(name string) {
+	if _, known := d.base.externalProviders[name]; drop(&d.externalProviders, name, known) {
 		d.view = nil
 	}
 }
@@ -225,7 +225,7 @@ func (d *Draft) apply(generation uint64) *View {
 	}
 	v.resources = overlay(v.resources, d.resources)
 	v.leases = overlay(v.leases, d.leases)
-	v.outsiders = overlay(v.outsiders, d.outsiders)
+	v.externalProviders = overlay(v.externalProviders, d.externalProviders)
 	if d.uncertain != nil {
 		v.uncertain = *d.uncertain
 	}

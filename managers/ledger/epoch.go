@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"strconv"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 // EpochID names one life of a ledger's file: a random number that is drawn when
@@ -55,7 +55,7 @@ func (v *View) BootID() string { return v.epoch.boot }
 // and should be random; other errors are those of a journal that cannot write.
 func (l *Ledger) RenewEpoch(ctx context.Context, id EpochID) (*View, error) {
 	if id == 0 {
-		return nil, fault.Invalidf("renew the ledger's epoch: no id given")
+		return nil, errdefs.Invalidf("renew the ledger's epoch: no id given")
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -64,7 +64,7 @@ func (l *Ledger) RenewEpoch(ctx context.Context, id EpochID) (*View, error) {
 	next.generation, next.epoch.id = old.generation+1, id
 	entries, err := encodeMeta(&next, old.rules.Memory)
 	if err != nil {
-		return nil, fault.Internalf("renew the ledger's epoch: %w", err)
+		return nil, errdefs.Internalf("renew the ledger's epoch: %w", err)
 	}
 	if err := l.write(ctx, old, &next, entries); err != nil {
 		return nil, err

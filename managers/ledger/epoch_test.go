@@ -5,7 +5,7 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 )
@@ -62,12 +62,12 @@ func TestEpochID(t *testing.T) {
 	if l = open(5); l.View().EpochID() != 4 || l.View().Revision() != 9<<10+5 {
 		t.Errorf("after another restart: epoch %s, revision %d", l.View().EpochID(), l.View().Revision())
 	}
-	if _, err := l.RenewEpoch(t.Context(), 0); fault.ClassOf(err) != fault.Invalid {
+	if _, err := l.RenewEpoch(t.Context(), 0); errdefs.ClassOf(err) != errdefs.Invalid {
 		t.Errorf("no id: %v", err)
 	}
 	before := l.View()
 	j.FailNext(1, errors.New("no space"))
-	if _, err := l.RenewEpoch(t.Context(), 6); fault.ClassOf(err) != fault.Unavailable || l.View() != before {
+	if _, err := l.RenewEpoch(t.Context(), 6); errdefs.ClassOf(err) != errdefs.Unavailable || l.View() != before {
 		t.Errorf("a journal that cannot write: %v", err)
 	}
 }

@@ -1,7 +1,7 @@
 package ledger
 
 import (
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/workload"
 )
 
@@ -11,14 +11,14 @@ import (
 func (v *View) Find(o Owner) (*Pod, *workload.Container, error) {
 	p, ok := v.Pod(o.Pod)
 	if !ok {
-		return nil, nil, fault.NotFoundf("pod %s is not admitted", o.Pod)
+		return nil, nil, errdefs.NotFoundf("pod %s is not admitted", o.Pod)
 	}
 	if o.Container == "" {
 		return p, nil, nil
 	}
 	c := p.Pod.Container(o.Container)
 	if c == nil {
-		return nil, nil, fault.NotFoundf("pod %s has no container %q", o.Pod, o.Container)
+		return nil, nil, errdefs.NotFoundf("pod %s has no container %q", o.Pod, o.Container)
 	}
 	return p, c, nil
 }

@@ -3,7 +3,7 @@ package ledger_test
 import (
 	"testing"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/machine/machinetest"
@@ -40,7 +40,7 @@ func TestFind(t *testing.T) {
 		{Pod: "b", Container: "c"}:   "pod b is not admitted",
 		{Pod: "a", Container: "who"}: `pod a has no container "who"`,
 	} {
-		if _, _, err := view.Find(owner); fault.ClassOf(err) != fault.NotFound || err.Error() != want {
+		if _, _, err := view.Find(owner); errdefs.ClassOf(err) != errdefs.NotFound || err.Error() != want {
 			t.Errorf("%s: %v, want class not found: %s", owner, err, want)
 		}
 	}

@@ -5,15 +5,15 @@ import "context"
 // The buckets of a journal. Together with the JSON shapes of the values they are
 // the schema; see schema.go for keys and versions.
 const (
-	BucketMeta        = "meta"
-	BucketPods        = "pods"
-	BucketClaims      = "claims"
-	BucketTraces      = "traces"
-	BucketContainers  = "containers"
-	BucketResources   = "resources"
-	BucketLeases      = "leases"
-	BucketOutsiders   = "outsiders"
-	BucketUnknownLive = "unknown-live-pods"
+	BucketMeta              = "meta"
+	BucketPods              = "pods"
+	BucketClaims            = "claims"
+	BucketTraces            = "traces"
+	BucketContainers        = "containers"
+	BucketResources         = "resources"
+	BucketLeases            = "leases"
+	BucketExternalProviders = "outsiders"
+	BucketUnknownLive       = "unknown-live-pods"
 )
 
 // Entry is one key of a bucket. In a batch a nil Value deletes the key.

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 // DefaultTraces is the number of newest traces that a ledger keeps if Options
@@ -24,8 +24,8 @@ const updateAttempts = 100
 
 // ErrStale is what Commit returns for a draft whose base is no longer the
 // current view: plan again on the new one. Its class is Conflict.
-var ErrStale error = &fault.Error{
-	Class:   fault.Conflict,
+var ErrStale error = &errdefs.Error{
+	Class:   errdefs.Conflict,
 	Message: "the ledger has moved since the draft was started",
 }
 
@@ -108,11 +108,11 @@ func (l *Ledger) Commit(ctx context.Context, d *Draft) (*View, error) {
 	next := d.apply(old.generation + 1)
 	next.facts.sums.known()
 	if f, ok := d.flaw(next); ok {
-		return nil, fault.Internalf("commit generation %d: %s", next.generation, f)
+		return nil, errdefs.Internalf("commit generation %d: %s", next.generation, f)
 	}
 	batch, err := encodeDraft(old, next, d)
 	if err != nil {
-		return nil, fault.Internalf("commit generation %d: %w", next.generation, err)
+		return nil, errdefs.Internalf("commit generation %d: %w", next.generation, err)
 	}
 	next.weighTraces(old.traces.next, batch)
 	if err := l.write(ctx, old, next, batch); err != nil {
@@ -167,7 +167,7 @@ func (l *Ledger) Update(ctx context.Context, change func(*Draft) error) (*View, 
 			return v, err
 		}
 	}
-	return nil, fault.Conflictf("update ledger: overtaken %d times: %w", updateAttempts, ErrStale)
+	return nil, errdefs.Conflictf("update ledger: overtaken %d times: %w", updateAttempts, ErrStale)
 }
 
 // try commits what change does to a draft on the current view.
@@ -187,7 +187,7 @@ func (l *Ledger) write(ctx context.Context, old, next *View, batch []Entry) erro
 		err = l.recreate(ctx, next, err)
 	}
 	if err != nil {
-		return fault.Unavailablef("commit generation %d: %w", next.generation, err)
+		return errdefs.Unavailablef("commit generation %d: %w", next.generation, err)
 	}
 	l.pending = nil
 	l.current.Store(next)

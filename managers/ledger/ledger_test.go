@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/machine/machinetest"
@@ -40,7 +40,7 @@ func TestCommit(t *testing.T) {
 	if got := v.SharedCPUs().String(); got != "0,3-15" {
 		t.Errorf("shared CPUs %s", got)
 	}
-	if v, err := l.Commit(t.Context(), first); v != nil || !errors.Is(err, ledger.ErrStale) || fault.ClassOf(err) != fault.Conflict {
+	if v, err := l.Commit(t.Context(), first); v != nil || !errors.Is(err, ledger.ErrStale) || errdefs.ClassOf(err) != errdefs.Conflict {
 		t.Errorf("second commit of one draft: %v, %v", v, err)
 	}
 	if v, err := l.Commit(t.Context(), ledger.NewDraft(v)); err != nil || v.Generation() != 1 || j.Commits() != 1 {
@@ -65,7 +65,7 @@ func TestJournalFails(t *testing.T) {
 	}
 	j.FailNext(1, disk)
 	before := l.View()
-	if err := put("a"); fault.ClassOf(err) != fault.Unavailable || !errors.Is(err, disk) {
+	if err := put("a"); errdefs.ClassOf(err) != errdefs.Unavailable || !errors.Is(err, disk) {
 		t.Errorf("failed commit: %v", err)
 	}
 	if l.View() != before {
@@ -76,7 +76,7 @@ func TestJournalFails(t *testing.T) {
 	}
 	j.LoseNext(1, disk)
 	for _, uid := range []string{"c", "d"} {
-		if err := put(uid); fault.ClassOf(err) != fault.Unavailable || !errors.Is(err, disk) {
+		if err := put(uid); errdefs.ClassOf(err) != errdefs.Unavailable || !errors.Is(err, disk) {
 			t.Errorf("commit of %s: %v", uid, err)
 		}
 	}
@@ -104,7 +104,7 @@ func TestCommitRefusesStructural(t *testing.T) {
 		t.Fatal(err)
 	}
 	err := put("b", "2-3")
-	if fault.ClassOf(err) != fault.Internal || !strings.Contains(fmt.Sprint(err), "CPUs 2 belong to pod a and to pod b") {
+	if errdefs.ClassOf(err) != errdefs.Internal || !strings.Contains(fmt.Sprint(err), "CPUs 2 belong to pod a and to pod b") {
 		t.Errorf("overlapping commit: %v", err)
 	}
 	if l.View().Generation() != 1 {
@@ -144,7 +144,7 @@ func TestUpdate(t *testing.T) {
 		})
 		return err
 	})
-	if fault.ClassOf(err) != fault.Conflict || !errors.Is(err, ledger.ErrStale) {
+	if errdefs.ClassOf(err) != errdefs.Conflict || !errors.Is(err, ledger.ErrStale) {
 		t.Errorf("an update that overtakes itself: %v", err)
 	}
 }
@@ -262,7 +262,7 @@ func TestDraftOfNothing(t *testing.T) {
 	d.Unbind("a")
 	d.ForgetResource("a")
 	d.DropLease("a")
-	d.DropOutsider("a")
+	d.DropExternalProvider("a")
 	d.AddClaims("a", ledgertest.Exclusive("c", "1"))
 	if !d.Empty() || d.View() != l.View() {
 		t.Error("forgetting what is not there changes something")
@@ -342,14 +342,14 @@ func TestBatch(t *testing.T) {
 			d.Bind(ledger.Binding{ID: "x", Owner: ledger.Owner{Pod: "a", Container: "c"}})
 			d.PutResource(ledger.SeenResource{Name: "vendor.com/gpu"})
 			d.PutLease(ledger.Lease{ID: "l"})
-			d.PutOutsider(ledger.Outsider{Name: "nic"})
+			d.PutExternalProvider(ledger.ExternalProvider{Name: "nic"})
 		}, []string{"+meta/generation", "+containers/x", "+resources/vendor.com/gpu", "+leases/l", "+outsiders/nic"}},
 		{func(d *ledger.Draft) { d.PutTrace(&ledger.Trace{AdmissionID: "2", Pod: "b"}) }, []string{"+meta/generation", "+traces/00000000000000000001"}},
 		{func(d *ledger.Draft) {
 			d.RemovePod("a")
 			d.ForgetResource("vendor.com/gpu")
 			d.DropLease("l")
-			d.DropOutsider("nic")
+			d.DropExternalProvider("nic")
 		},
 			[]string{"+meta/generation", "-pods/a", "-claims/a/c/cpu", "-claims/a/c/vendor.com/gpu", "-containers/x", "-resources/vendor.com/gpu", "-leases/l", "-outsiders/nic", "-traces/00000000000000000000"}},
 	} {

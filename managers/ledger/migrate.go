@@ -5,7 +5,7 @@ import (
 	"cmp"
 	"slices"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/internal/jsontext"
 )
 
@@ -97,23 +97,23 @@ func renamed(e Entry, bucket, key string) Entry {
 // lead there: the entries are too new, or older than anything that is known.
 func migrate(entries []Entry, from, to int, chain []migration) ([]Entry, error) {
 	if from > to {
-		return nil, fault.Unsupportedf("open ledger: its schema has version %d, this berth knows versions up to %d; "+
+		return nil, errdefs.Unsupportedf("open ledger: its schema has version %d, this berth knows versions up to %d; "+
 			"run the newer berth, or move the file away to start empty", from, to)
 	}
 	oldest := to - len(chain)
 	if from < oldest {
-		return nil, fault.Unsupportedf("open ledger: its schema has version %d, this berth reads versions %d to %d", from, oldest, to)
+		return nil, errdefs.Unsupportedf("open ledger: its schema has version %d, this berth reads versions %d to %d", from, oldest, to)
 	}
 	entries = slices.Clone(entries)
 	for version := from; version < to; version++ {
 		var err error
 		if entries, err = chain[version-oldest](entries); err != nil {
-			return nil, fault.Corruptf("migrate from version %d: %w", version, err)
+			return nil, errdefs.Corruptf("migrate from version %d: %w", version, err)
 		}
 	}
 	schema, err := seal(BucketMeta, metaSchema, to)
 	if err != nil {
-		return nil, fault.Internalf("migrate: %w", err)
+		return nil, errdefs.Internalf("migrate: %w", err)
 	}
 	entries = slices.DeleteFunc(entries, func(e Entry) bool { return compareEntries(e, schema) == 0 })
 	return append(entries, schema), nil

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/internal/jsontext"
 )
 
@@ -122,22 +122,22 @@ func TestMigrateRefuses(t *testing.T) {
 	for name, c := range map[string]struct {
 		entries []Entry
 		chain   []migration
-		class   fault.Class // of the error; damage is no error
+		class   errdefs.Class // of the error; damage is no error
 		want    string
 	}{
-		"newer":            {at(7), nil, fault.Unsupported, "version 7, this berth knows versions up to 2"},
-		"older than known": {at(0), nil, fault.Unsupported, "version 0, this berth reads versions 2 to 2"},
-		"broken migration": {at(1), []migration{func([]Entry) ([]Entry, error) { return nil, errors.New("no way") }}, fault.Corrupt, "migrate from version 1: no way"},
-		"negative":         {at(-1), nil, fault.Corrupt, "is no version"},
-		"text":             {at("one"), nil, fault.Corrupt, "is no version"},
-		"none":             {versionZero(t)[1:], nil, fault.Corrupt, "there is none, beside 5 other entries"},
-		"damaged":          {append(versionZero(t)[1:], Entry{Bucket: BucketMeta, Key: metaSchema, Value: []byte("1")}), nil, fault.Corrupt, "no checksum"},
+		"newer":            {at(7), nil, errdefs.Unsupported, "version 7, this berth knows versions up to 2"},
+		"older than known": {at(0), nil, errdefs.Unsupported, "version 0, this berth reads versions 2 to 2"},
+		"broken migration": {at(1), []migration{func([]Entry) ([]Entry, error) { return nil, errors.New("no way") }}, errdefs.Corrupt, "migrate from version 1: no way"},
+		"negative":         {at(-1), nil, errdefs.Corrupt, "is no version"},
+		"text":             {at("one"), nil, errdefs.Corrupt, "is no version"},
+		"none":             {versionZero(t)[1:], nil, errdefs.Corrupt, "there is none, beside 5 other entries"},
+		"damaged":          {append(versionZero(t)[1:], Entry{Bucket: BucketMeta, Key: metaSchema, Value: []byte("1")}), nil, errdefs.Corrupt, "no checksum"},
 	} {
 		st, err := load(c.entries, 2, c.chain)
 		if err == nil && len(st.damage) > 0 {
-			err = fault.Corruptf("%s", st.damage[0])
+			err = errdefs.Corruptf("%s", st.damage[0])
 		}
-		if fault.ClassOf(err) != c.class || !strings.Contains(fmt.Sprint(err), c.want) {
+		if errdefs.ClassOf(err) != c.class || !strings.Contains(fmt.Sprint(err), c.want) {
 			t.Errorf("%s: %v, want %s: %q", name, err, c.class, c.want)
 		}
 	}

@@ -4,7 +4,7 @@ import (
 	"context"
 	"slices"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 // Report says what a start found.
@@ -50,7 +50,7 @@ type Report struct {
 // with their own class. Changed rules are no error: the report tells.
 func Open(ctx context.Context, o Options) (*Ledger, Report, error) {
 	if o.Journal == nil || o.Rules.Machine == nil {
-		return nil, Report{}, fault.Invalidf("open ledger: journal and machine must be given")
+		return nil, Report{}, errdefs.Invalidf("open ledger: journal and machine must be given")
 	}
 	if o.Traces <= 0 {
 		o.Traces = DefaultTraces
@@ -60,7 +60,7 @@ func Open(ctx context.Context, o Options) (*Ledger, Report, error) {
 	}
 	entries, err := o.Journal.Load(ctx)
 	if err != nil {
-		return nil, Report{}, &fault.Error{Class: fault.ClassOf(err), Message: "open ledger: " + err.Error(), Err: err}
+		return nil, Report{}, &errdefs.Error{Class: errdefs.ClassOf(err), Message: "open ledger: " + err.Error(), Err: err}
 	}
 	st, err := load(entries, schemaVersion, migrations)
 	if err != nil {
@@ -88,7 +88,7 @@ func Open(ctx context.Context, o Options) (*Ledger, Report, error) {
 		report.ConfigChanged = !st.fresh && st.config != o.Rules.ConfigDigest
 		facts, err := encodeFacts(view, st.memory)
 		if err != nil {
-			return nil, report, fault.Internalf("open ledger: %w", err)
+			return nil, report, errdefs.Internalf("open ledger: %w", err)
 		}
 		l.pending = append(l.pending, facts...)
 	}

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/berthd/berth/managers/cpuset"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/machine/machinetest"
@@ -167,23 +167,23 @@ func TestChangedRules(t *testing.T) {
 }
 
 // Registrations of outside providers outlive a restart, field by field.
-func TestOutsidersStay(t *testing.T) {
+func TestExternalProvidersStay(t *testing.T) {
 	t.Parallel()
 	j := ledgertest.NewJournal()
 	l := small(t, j)
-	want := []ledger.Outsider{
+	want := []ledger.ExternalProvider{
 		{Name: "fpga", Endpoint: "/run/fpga.sock", Index: -1, Deadline: time.Second},
 		{Name: "nic", Endpoint: "/run/nic.sock", Required: true, Deadline: 2 * time.Second, Resources: []string{"example.com/nic"}},
 	}
 	if _, err := l.Update(t.Context(), func(d *ledger.Draft) error {
-		d.PutOutsider(want[1])
-		d.PutOutsider(want[0])
+		d.PutExternalProvider(want[1])
+		d.PutExternalProvider(want[0])
 		return nil
 	}); err != nil {
 		t.Fatal(err)
 	}
 	again, _ := ledgertest.Open(t, ledger.Options{Journal: j.Reopen(), Rules: rules()})
-	if got := slices.Collect(again.View().Outsiders()); !reflect.DeepEqual(got, want) {
+	if got := slices.Collect(again.View().ExternalProviders()); !reflect.DeepEqual(got, want) {
 		t.Errorf("after a restart %+v, want %+v", got, want)
 	}
 }
@@ -213,10 +213,10 @@ func TestSetRules(t *testing.T) {
 	if _, report := ledgertest.Open(t, ledger.Options{Journal: j.Reopen(), Rules: next}); report.ConfigChanged {
 		t.Errorf("after a restart: %+v", report)
 	}
-	if _, err := l.SetRules(t.Context(), ledger.Rules{}); fault.ClassOf(err) != fault.Invalid {
+	if _, err := l.SetRules(t.Context(), ledger.Rules{}); errdefs.ClassOf(err) != errdefs.Invalid {
 		t.Errorf("rules without a machine: %v", err)
 	}
-	if _, err := l.SetRules(t.Context(), next); fault.ClassOf(err) != fault.Unavailable || l.View() != v {
+	if _, err := l.SetRules(t.Context(), next); errdefs.ClassOf(err) != errdefs.Unavailable || l.View() != v {
 		t.Errorf("rules that cannot be written: %v", err)
 	}
 }
@@ -260,7 +260,7 @@ func TestDamage(t *testing.T) {
 			j = j.Reopen()
 			j.Alter(c.bucket, c.key, c.change)
 			l, report, err := ledger.Open(t.Context(), ledger.Options{Journal: j, Rules: rules()})
-			if l != nil || fault.ClassOf(err) != fault.Corrupt || len(report.Damage) == 0 {
+			if l != nil || errdefs.ClassOf(err) != errdefs.Corrupt || len(report.Damage) == 0 {
 				t.Fatalf("open: %v, report %+v", err, report)
 			}
 			found := false
@@ -284,22 +284,22 @@ func TestSwapped(t *testing.T) {
 	var memory []byte
 	j.Alter("claims", "a/c/memory", func(value []byte) []byte { memory = value; return value })
 	j.Alter("claims", "a/c/cpu", func([]byte) []byte { return memory })
-	if _, _, err := ledger.Open(t.Context(), ledger.Options{Journal: j, Rules: rules()}); fault.ClassOf(err) != fault.Corrupt {
+	if _, _, err := ledger.Open(t.Context(), ledger.Options{Journal: j, Rules: rules()}); errdefs.ClassOf(err) != errdefs.Corrupt {
 		t.Errorf("open: %v", err)
 	}
 }
 
 func TestOpenErrors(t *testing.T) {
 	t.Parallel()
-	if _, _, err := ledger.Open(t.Context(), ledger.Options{Journal: ledgertest.NewJournal()}); fault.ClassOf(err) != fault.Invalid {
+	if _, _, err := ledger.Open(t.Context(), ledger.Options{Journal: ledgertest.NewJournal()}); errdefs.ClassOf(err) != errdefs.Invalid {
 		t.Errorf("no machine: %v", err)
 	}
-	if _, _, err := ledger.Open(t.Context(), ledger.Options{Rules: rules()}); fault.ClassOf(err) != fault.Invalid {
+	if _, _, err := ledger.Open(t.Context(), ledger.Options{Rules: rules()}); errdefs.ClassOf(err) != errdefs.Invalid {
 		t.Errorf("no journal: %v", err)
 	}
 	j := ledgertest.NewJournal()
 	j.Reopen()
-	if _, _, err := ledger.Open(t.Context(), ledger.Options{Journal: j, Rules: rules()}); fault.ClassOf(err) != fault.Unavailable {
+	if _, _, err := ledger.Open(t.Context(), ledger.Options{Journal: j, Rules: rules()}); errdefs.ClassOf(err) != errdefs.Unavailable {
 		t.Errorf("closed journal: %v", err)
 	}
 }

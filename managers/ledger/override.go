@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/berthd/berth/managers/cpuset"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 // Override is a policy that was set while berthd ran and stands in place of what the
@@ -60,7 +60,7 @@ func (l *Ledger) SetOffline(ctx context.Context, cpus cpuset.Set) (*View, error)
 
 func (l *Ledger) reign(ctx context.Context, rules Rules, override func(old *View) *Override) (*View, error) {
 	if rules.Machine == nil {
-		return nil, fault.Invalidf("set rules: no machine given")
+		return nil, errdefs.Invalidf("set rules: no machine given")
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -78,7 +78,7 @@ func (l *Ledger) rule(ctx context.Context, old, next *View, override *Override) 
 		entries, err = b.entries, b.err
 	}
 	if err != nil {
-		return nil, fault.Internalf("set rules: %w", err)
+		return nil, errdefs.Internalf("set rules: %w", err)
 	}
 	if err := l.write(ctx, old, next, entries); err != nil {
 		return nil, err

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/machine/machinetest"
@@ -71,7 +71,7 @@ func TestOverrideEnds(t *testing.T) {
 	if v, err := l.SetOverride(t.Context(), rules, nil); err != nil || v.Override() != nil {
 		t.Errorf("%v, %v", v.Override(), err)
 	}
-	if _, err := l.SetOverride(t.Context(), ledger.Rules{}, nil); fault.ClassOf(err) != fault.Invalid {
+	if _, err := l.SetOverride(t.Context(), ledger.Rules{}, nil); errdefs.ClassOf(err) != errdefs.Invalid {
 		t.Errorf("without a machine: %v", err)
 	}
 }

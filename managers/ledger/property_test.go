@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/berthd/berth/managers/cpuset"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 )
@@ -50,7 +50,7 @@ func (w *twins) commit(t *rapid.T, change func(d *ledger.Draft)) error {
 		}
 		errs[i] = err
 	}
-	if (errs[0] == nil) != (errs[1] == nil) || errs[0] != nil && fault.ClassOf(errs[0]) != fault.ClassOf(errs[1]) {
+	if (errs[0] == nil) != (errs[1] == nil) || errs[0] != nil && errdefs.ClassOf(errs[0]) != errdefs.ClassOf(errs[1]) {
 		t.Fatalf("twins differ: %v, %v", errs[0], errs[1])
 	}
 	return errs[0]
@@ -116,7 +116,7 @@ func TestRandomHistories(t *testing.T) {
 				err := w.commit(t, func(d *ledger.Draft) {
 					d.PutPod(ledgertest.With(ledgertest.Pod("thief", "c"), ledgertest.Exclusive("c", w.view().ExclusiveCPUs().String())))
 				})
-				if err == nil || fault.ClassOf(err) != fault.Internal {
+				if err == nil || errdefs.ClassOf(err) != errdefs.Internal {
 					t.Fatalf("CPUs given twice: %v", err)
 				}
 			},
@@ -143,7 +143,7 @@ func TestRandomHistories(t *testing.T) {
 					j.FailNext(1, disk)
 				}
 				n++
-				if err := w.commit(t, func(d *ledger.Draft) { d.PutLease(ledger.Lease{ID: fmt.Sprint(n)}) }); !errors.Is(err, disk) || fault.ClassOf(err) != fault.Unavailable {
+				if err := w.commit(t, func(d *ledger.Draft) { d.PutLease(ledger.Lease{ID: fmt.Sprint(n)}) }); !errors.Is(err, disk) || errdefs.ClassOf(err) != errdefs.Unavailable {
 					t.Fatalf("commit to a full disk: %v", err)
 				}
 			},

@@ -97,9 +97,9 @@ type SeenResource struct {
 	PreStart bool `json:"prestart,omitempty"`
 }
 
-// Outsider is the registration of a hint provider that is a process of its own.
+// ExternalProvider is the registration of a hint provider that is a process of its own.
 // It is kept so that one that is away is known to be missing.
-type Outsider struct {
+type ExternalProvider struct {
 	Name string `json:"-"`
 	// Endpoint is the absolute path of the provider's socket.
 	Endpoint string `json:"endpoint"`

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 // Found is what could be read of a damaged journal.
@@ -43,7 +43,7 @@ type Saved struct {
 // An error of class Unsupported means a state of a newer berth; nothing is saved then.
 func Salvage(o Options, f Found) (Saved, error) {
 	if o.Rules.Machine == nil {
-		return Saved{}, fault.Invalidf("salvage ledger: no machine given")
+		return Saved{}, errdefs.Invalidf("salvage ledger: no machine given")
 	}
 	st, stale, err := f.load()
 	if err != nil {
@@ -126,7 +126,7 @@ func (st *state) dump() ([]Entry, error) {
 		b.put(BucketMeta, metaMemory, st.memory)
 	}
 	if b.err != nil {
-		return nil, fault.Internalf("salvage ledger: %w", b.err)
+		return nil, errdefs.Internalf("salvage ledger: %w", b.err)
 	}
 	for _, e := range b.entries {
 		entries = slices.DeleteFunc(entries, func(o Entry) bool { return compareEntries(o, e) == 0 })

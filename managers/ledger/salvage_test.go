@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 )
@@ -37,7 +37,7 @@ func many(t *testing.T) *ledger.Ledger {
 	if _, err := l.Update(t.Context(), func(d *ledger.Draft) error {
 		d.PutResource(ledger.SeenResource{Name: "vendor.com/gpu"})
 		d.PutLease(ledger.Lease{ID: "lease", Provider: "outside"})
-		d.PutOutsider(ledger.Outsider{Name: "outside", Endpoint: "/run/x.sock"})
+		d.PutExternalProvider(ledger.ExternalProvider{Name: "outside", Endpoint: "/run/x.sock"})
 		d.SetUnknownLive(ledger.UnknownLivePod{UID: "s", Since: time.Date(2026, 11, 20, 8, 30, 0, 0, time.UTC)})
 		return nil
 	}); err != nil {
@@ -365,10 +365,10 @@ func TestStale(t *testing.T) {
 func TestSalvageRefuses(t *testing.T) {
 	t.Parallel()
 	newer := []ledger.Entry{ledger.SealText("meta", "schema", "2000000")}
-	if _, err := ledger.Salvage(ledger.Options{Rules: rules()}, ledger.Found{Entries: newer}); fault.ClassOf(err) != fault.Unsupported {
+	if _, err := ledger.Salvage(ledger.Options{Rules: rules()}, ledger.Found{Entries: newer}); errdefs.ClassOf(err) != errdefs.Unsupported {
 		t.Errorf("a newer schema: %v", err)
 	}
-	if _, err := ledger.Salvage(ledger.Options{}, ledger.Found{}); fault.ClassOf(err) != fault.Invalid {
+	if _, err := ledger.Salvage(ledger.Options{}, ledger.Found{}); errdefs.ClassOf(err) != errdefs.Invalid {
 		t.Errorf("no machine: %v", err)
 	}
 }

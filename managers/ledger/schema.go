@@ -13,7 +13,7 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/internal/jsontext"
 	"github.com/berthd/berth/managers/internal/ordered"
 )
@@ -269,7 +269,7 @@ func (b *batch) generation(v *View) {
 // entries counts what is stored outside meta.
 func (v *View) entries() int {
 	return v.pods.Len() + v.facts.claims + v.traces.kept.Len() + v.bindings.byID.Len() +
-		len(v.resources) + len(v.leases) + len(v.outsiders) + v.unknown.Len()
+		len(v.resources) + len(v.leases) + len(v.externalProviders) + v.unknown.Len()
 }
 
 // usualEntries is what an admission commits, and some more: the generation, a pod,
@@ -289,7 +289,7 @@ func encodeDraft(old, next *View, d *Draft) ([]Entry, error) {
 	encodeChanges(&b, BucketContainers, d.bindings)
 	encodeChanges(&b, BucketResources, d.resources)
 	encodeChanges(&b, BucketLeases, d.leases)
-	encodeChanges(&b, BucketOutsiders, d.outsiders)
+	encodeChanges(&b, BucketExternalProviders, d.externalProviders)
 	encodeChanges(&b, BucketUnknownLive, d.unknown)
 	b.traces(old, next)
 	b.uncertain(old, next)
@@ -393,14 +393,14 @@ func Dump(v *View) ([]Entry, error) {
 	encodeAll(&b, BucketContainers, v.bindings.byID.All())
 	encodeAll(&b, BucketResources, maps.All(v.resources))
 	encodeAll(&b, BucketLeases, maps.All(v.leases))
-	encodeAll(&b, BucketOutsiders, maps.All(v.outsiders))
+	encodeAll(&b, BucketExternalProviders, maps.All(v.externalProviders))
 	encodeAll(&b, BucketUnknownLive, v.unknown.All())
 	b.traces(&View{}, v)
 	b.uncertain(&View{}, v)
 	b.override(&View{}, v)
 	meta, err := encodeMeta(v, nil)
 	if err = cmp.Or(b.err, err); err != nil {
-		return nil, fault.Internalf("dump ledger: %w", err)
+		return nil, errdefs.Internalf("dump ledger: %w", err)
 	}
 	entries := append(b.entries, meta...)
 	slices.SortFunc(entries, compareEntries)
@@ -464,5 +464,5 @@ func versionOf(entries []Entry) (int, error) {
 		}
 		return version, nil
 	}
-	return 0, fault.Corruptf("there is none, beside %d other entries", len(entries))
+	return 0, errdefs.Corruptf("there is none, beside %d other entries", len(entries))
 }

@@ -40,20 +40,20 @@ type NodeMemory struct {
 // View is a read-only snapshot of the ledger at a generation, or of a draft on
 // top of one. Views never change and may be shared freely between goroutines.
 type View struct {
-	rules      Rules
-	epoch      epoch
-	generation uint64
-	pods       ordered.Map[string, *Pod] // by uid
-	facts      facts                     // that follow from pods
-	bindings   bindings
-	unbound    uint64 // generation of the last commit that dropped a binding
-	resources  map[string]SeenResource
-	leases     map[string]Lease
-	outsiders  map[string]Outsider
-	unknown    ordered.Map[string, *UnknownLivePod] // by uid
-	traces     traces
-	uncertain  string
-	override   *Override
+	rules             Rules
+	epoch             epoch
+	generation        uint64
+	pods              ordered.Map[string, *Pod] // by uid
+	facts             facts                     // that follow from pods
+	bindings          bindings
+	unbound           uint64 // generation of the last commit that dropped a binding
+	resources         map[string]SeenResource
+	leases            map[string]Lease
+	externalProviders map[string]ExternalProvider
+	unknown           ordered.Map[string, *UnknownLivePod] // by uid
+	traces            traces
+	uncertain         string
+	override          *Override
 }
 
 // ofNode reports whether the CPUs are out of the node's shared pool.
@@ -220,11 +220,11 @@ func (v *View) Leases() iter.Seq[Lease] {
 	}
 }
 
-// Outsiders yields the registrations of outside providers, by name.
-func (v *View) Outsiders() iter.Seq[Outsider] {
-	return func(yield func(Outsider) bool) {
-		for _, name := range sortedKeys(v.outsiders) {
-			if !yield(v.outsiders[name]) {
+// ExternalProviders yields the registrations of outside providers, by name.
+func (v *View) ExternalProviders() iter.Seq[ExternalProvider] {
+	return func(yield func(ExternalProvider) bool) {
+		for _, name := range sortedKeys(v.externalProviders) {
+			if !yield(v.externalProviders[name]) {
 				return
 			}
 		}

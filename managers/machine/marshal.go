@@ -9,7 +9,7 @@ import (
 	"io"
 	"strconv"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 // Load reads what Marshal writes. It is strict: an unknown field, a missing
@@ -20,13 +20,13 @@ func Load(data []byte) (*Topology, error) {
 	decoder.DisallowUnknownFields()
 	var s Snapshot
 	if err := decoder.Decode(&s); err != nil {
-		return nil, fault.Invalidf("read machine: %w", err)
+		return nil, errdefs.Invalidf("read machine: %w", err)
 	}
 	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
-		return nil, fault.Invalidf("read machine: there is more after the end of the object, at byte %d", decoder.InputOffset())
+		return nil, errdefs.Invalidf("read machine: there is more after the end of the object, at byte %d", decoder.InputOffset())
 	}
 	if s.Version == 0 {
-		return nil, fault.Invalidf("read machine: version is missing, expected %d", FormatVersion)
+		return nil, errdefs.Invalidf("read machine: version is missing, expected %d", FormatVersion)
 	}
 	return New(s)
 }
@@ -36,7 +36,7 @@ func Load(data []byte) (*Topology, error) {
 func (t *Topology) Marshal() ([]byte, error) {
 	data, err := json.Marshal(t.snap)
 	if err != nil {
-		return nil, fault.Internalf("write machine: %w", err)
+		return nil, errdefs.Internalf("write machine: %w", err)
 	}
 	return breakLines(data), nil
 }

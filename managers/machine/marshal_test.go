@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/managers/machine/machinetest"
 )
@@ -103,7 +103,7 @@ func TestLoadRefuses(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			_, err := machine.Load([]byte(row.text))
-			if err == nil || fault.ClassOf(err) != fault.Invalid || !strings.Contains(err.Error(), row.says) {
+			if err == nil || errdefs.ClassOf(err) != errdefs.Invalid || !strings.Contains(err.Error(), row.says) {
 				t.Errorf("error is %v, want one of class invalid with %q", err, row.says)
 			}
 		})

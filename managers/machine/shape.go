@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/berthd/berth/managers/cpuset"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/numa"
 )
 
@@ -57,17 +57,17 @@ func ParseShape(text string) (Snapshot, error) {
 	sh := shape{sockets: 1, nodes: 1, caches: 1, threads: 1, memoryBytes: shapeMemoryBytes}
 	levels, options, _ := strings.Cut(text, ",")
 	if err := sh.parseLevels(levels); err != nil {
-		return Snapshot{}, fault.Invalidf("shape %q: %w", text, err)
+		return Snapshot{}, errdefs.Invalidf("shape %q: %w", text, err)
 	}
 	if levels != text {
 		for option := range strings.SplitSeq(options, ",") {
 			if err := sh.parseOption(option); err != nil {
-				return Snapshot{}, fault.Invalidf("shape %q: %w", text, err)
+				return Snapshot{}, errdefs.Invalidf("shape %q: %w", text, err)
 			}
 		}
 	}
 	if err := sh.checkSize(); err != nil {
-		return Snapshot{}, fault.Invalidf("shape %q: %w", text, err)
+		return Snapshot{}, errdefs.Invalidf("shape %q: %w", text, err)
 	}
 	return sh.snapshot(text), nil
 }

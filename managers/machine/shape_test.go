@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/machine"
 )
 
@@ -114,7 +114,7 @@ func TestParseShapeRefuses(t *testing.T) {
 		t.Run(row.shape, func(t *testing.T) {
 			t.Parallel()
 			_, err := machine.ParseShape(row.shape)
-			if err == nil || fault.ClassOf(err) != fault.Invalid || !strings.Contains(err.Error(), row.says) {
+			if err == nil || errdefs.ClassOf(err) != errdefs.Invalid || !strings.Contains(err.Error(), row.says) {
 				t.Errorf("error is %v, want one of class invalid with %q", err, row.says)
 			}
 		})

@@ -8,7 +8,7 @@ import (
 	"slices"
 
 	"github.com/berthd/berth/managers/cpuset"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/numa"
 )
 
@@ -18,7 +18,7 @@ func normalize(s Snapshot) (Snapshot, error) {
 	if len(s.Nodes) == 0 {
 		s.Nodes = nodesOf(s.CPUs)
 	}
-	var vs fault.Violations
+	var vs errdefs.Violations
 	if s.Version != 0 && s.Version != FormatVersion {
 		vs.Addf("version", "version %d is not known, expected %d", s.Version, FormatVersion)
 	}
@@ -56,7 +56,7 @@ func nodesOf(cpus []CPU) []Node {
 
 // checkCPUs checks the CPUs one by one and against each other; nodes are the
 // nodes that they may be on.
-func checkCPUs(s Snapshot, nodes numa.Mask, vs *fault.Violations) {
+func checkCPUs(s Snapshot, nodes numa.Mask, vs *errdefs.Violations) {
 	if len(s.CPUs) == 0 {
 		vs.Addf("cpus", "a machine has at least one online CPU")
 		return
@@ -95,7 +95,7 @@ func checkCPUs(s Snapshot, nodes numa.Mask, vs *fault.Violations) {
 }
 
 // checkCPUPlace checks the numbers of one CPU by themselves.
-func checkCPUPlace(field string, cpu CPU, vs *fault.Violations) bool {
+func checkCPUPlace(field string, cpu CPU, vs *errdefs.Violations) bool {
 	before := len(*vs)
 	if cpu.ID < 0 || cpu.ID >= cpuset.MaxCPUs {
 		vs.Addf(field+".id", "CPU id %d is outside 0..%d", cpu.ID, cpuset.MaxCPUs-1)
@@ -128,7 +128,7 @@ func nodeOutside(id int) string {
 
 // checkNodes checks the nodes and distances, and returns the nodes that are
 // listed.
-func checkNodes(s Snapshot, vs *fault.Violations) numa.Mask {
+func checkNodes(s Snapshot, vs *errdefs.Violations) numa.Mask {
 	var seen numa.Mask
 	var total uint64
 	for i, node := range s.Nodes {
@@ -154,7 +154,7 @@ func checkNodes(s Snapshot, vs *fault.Violations) numa.Mask {
 	return seen
 }
 
-func checkHugePages(field string, node Node, vs *fault.Violations) {
+func checkHugePages(field string, node Node, vs *errdefs.Violations) {
 	for j, pages := range node.HugePages {
 		field := fmt.Sprintf("%s.huge_pages[%d]", field, j)
 		if pages.SizeKiB == 0 || pages.SizeKiB > math.MaxInt64/1024 {
@@ -170,7 +170,7 @@ func checkHugePages(field string, node Node, vs *fault.Violations) {
 	}
 }
 
-func checkCounts(c *Counts, vs *fault.Violations) {
+func checkCounts(c *Counts, vs *errdefs.Violations) {
 	if c == nil {
 		return
 	}

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/berthd/berth/managers/cpuset"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/managers/machine/machinetest"
 	"github.com/berthd/berth/managers/numa"
@@ -61,8 +61,8 @@ func TestNewRefuses(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			_, err := machine.New(row.snapshot)
-			var refusal *fault.Error
-			if !errors.As(err, &refusal) || refusal.Class != fault.Invalid || len(refusal.Fields) == 0 {
+			var refusal *errdefs.Error
+			if !errors.As(err, &refusal) || refusal.Class != errdefs.Invalid || len(refusal.Fields) == 0 {
 				t.Fatalf("error is %v, want one of class invalid with fields", err)
 			}
 			if first := refusal.Fields[0]; first.Field != row.field || !strings.Contains(first.Description, row.says) {

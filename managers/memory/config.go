@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/managers/numa"
 	"github.com/berthd/berth/managers/workload"
@@ -70,7 +70,7 @@ const invalidObject = "the configuration of the memory manager"
 // machine lacks; under the static policy, reservations that do not add up to the
 // node's (the error shows both sums), and no reservation of memory at all.
 func New(cfg Config, topo *machine.Topology) (*Manager, error) {
-	var bad fault.Violations
+	var bad errdefs.Violations
 	switch cfg.Policy {
 	case "":
 		cfg.Policy = PolicyNone
@@ -98,7 +98,7 @@ func New(cfg Config, topo *machine.Topology) (*Manager, error) {
 }
 
 // checkEntries looks at each entry by itself, whatever the policy is.
-func checkEntries(reserved []Reservation, bad *fault.Violations) {
+func checkEntries(reserved []Reservation, bad *errdefs.Violations) {
 	type place struct {
 		node     int
 		resource workload.Resource
@@ -119,7 +119,7 @@ func checkEntries(reserved []Reservation, bad *fault.Violations) {
 	}
 }
 
-func checkNodes(reserved []Reservation, nodes numa.Mask, bad *fault.Violations) {
+func checkNodes(reserved []Reservation, nodes numa.Mask, bad *errdefs.Violations) {
 	for i, r := range reserved {
 		if !nodes.Contains(r.Node) {
 			bad.Addf(fmt.Sprintf("reservedMemory[%d]", i), "NUMA node %d does not exist on this machine, which has nodes %s", r.Node, nodes)
@@ -128,7 +128,7 @@ func checkNodes(reserved []Reservation, nodes numa.Mask, bad *fault.Violations) 
 }
 
 // checkSums holds the reservations by node against those of the whole machine.
-func (cfg *Config) checkSums(bad *fault.Violations) {
+func (cfg *Config) checkSums(bad *errdefs.Violations) {
 	resources := map[workload.Resource]bool{}
 	for _, r := range cfg.Reserved {
 		resources[r.Resource] = true

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/machine/machinetest"
@@ -98,8 +98,8 @@ func TestNew(t *testing.T) {
 				}
 				return
 			}
-			var invalid *fault.Error
-			if !errors.As(err, &invalid) || invalid.Class != fault.Invalid {
+			var invalid *errdefs.Error
+			if !errors.As(err, &invalid) || invalid.Class != errdefs.Invalid {
 				t.Fatalf("got %v, want an error of class invalid", err)
 			}
 			var text strings.Builder

@@ -3,7 +3,7 @@ package memory
 import (
 	"fmt"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 )
 
@@ -76,8 +76,8 @@ func (e *UncountedPagesError) Error() string {
 
 // refuse makes a refusal of this provider. Without a reason it counts as an
 // unexpected admission error, as in the kubelet.
-func refuse(reason fault.Reason, resource string, err error) error {
-	e := fault.Refuse(reason, "%w", err)
+func refuse(reason errdefs.Reason, resource string, err error) error {
+	e := errdefs.Refuse(reason, "%w", err)
 	e.Provider, e.Resource = Name, resource
 	return e
 }

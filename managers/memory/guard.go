@@ -4,7 +4,7 @@ import (
 	"context"
 	"strings"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
 )
@@ -82,7 +82,7 @@ func (g *PageGuard) Validate(_ context.Context, view *ledger.View, req hint.Requ
 	if g.Wait {
 		cause = pagesAwaited{taken}
 	}
-	refusal := fault.Refuse(fault.OutOf(taken[0].Resource), "%w", cause)
+	refusal := errdefs.Refuse(errdefs.OutOf(taken[0].Resource), "%w", cause)
 	refusal.Provider, refusal.Resource = PageGuardName, taken[0].Resource
 	return refusal
 }

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/machine/machinetest"
@@ -58,7 +58,7 @@ func TestPageGuard(t *testing.T) {
 		if errors.As(err, &waiter) != row.wait || row.wait && waiter.Waits() != (hint.Wait{Condition: "HugePagesTaken", Resource: "hugepages-1Gi"}) {
 			t.Errorf("%s: waits: %v", row.name, waiter)
 		}
-		if reason, _ := fault.Verdict(err); err != nil && row.failing == nil && reason != fault.OutOf(resourceOf(err)) {
+		if reason, _ := errdefs.Verdict(err); err != nil && row.failing == nil && reason != errdefs.OutOf(resourceOf(err)) {
 			t.Errorf("%s: reason %s", row.name, reason)
 		}
 	}
@@ -66,7 +66,7 @@ func TestPageGuard(t *testing.T) {
 
 // resourceOf tells which resource an error is about.
 func resourceOf(err error) string {
-	e := new(fault.Error)
+	e := new(errdefs.Error)
 	if errors.As(err, &e) {
 		return e.Resource
 	}

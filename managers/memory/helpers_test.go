@@ -187,9 +187,9 @@ func (n *NodeState) resource(name string) ResourceState {
 	return ResourceState{Resource: name}
 }
 
-// books shows the state of a resource in short: for each node what is held and
+// usage shows the state of a resource in short: for each node what is held and
 // what group it is in, as "5Gi[0] 0[1]".
-func (n *testNode) books(resource string) string {
+func (n *testNode) usage(resource string) string {
 	var out []string
 	for _, s := range n.State(n.View()) {
 		out = append(out, fmt.Sprintf("%s[%s]", quantity(s.resource(resource).Held), s.Group))

@@ -132,7 +132,7 @@ func TestHistory(t *testing.T) {
 					t.Fatalf("a restart turned the books from %+v into %+v", before, after)
 				}
 			}
-			checkBooks(t, n, pods)
+			checkUsage(t, n, pods)
 		}
 		for uid := range pods {
 			n.remove(uid)
@@ -143,9 +143,9 @@ func TestHistory(t *testing.T) {
 	})
 }
 
-// checkBooks holds the state against the pods: nothing is given out that is not
+// checkUsage holds the state against the pods: nothing is given out that is not
 // there, and every pod has what it needs at its busiest moment, but not more.
-func checkBooks(t *rapid.T, n *testNode, pods map[string]*workload.Pod) {
+func checkUsage(t *rapid.T, n *testNode, pods map[string]*workload.Pod) {
 	t.Helper()
 	for _, f := range ledger.Check(n.View()) {
 		t.Fatalf("%s", f)

@@ -23,13 +23,13 @@ type PageShortage struct {
 	Nodes    numa.Mask
 	// Need is what the plan takes, Books what is free by the ledger before it,
 	// Kernel what the kernel has free; in bytes.
-	Need, Books, Kernel uint64
+	Need, Usage, Kernel uint64
 }
 
 // String says it in a sentence, with all numbers.
 func (s PageShortage) String() string {
 	return fmt.Sprintf("%s of %s are needed on NUMA nodes %s, where %s are free by the ledger and the kernel has %s",
-		quantity(s.Need), s.Resource, s.Nodes, quantity(s.Books), quantity(s.Kernel))
+		quantity(s.Need), s.Resource, s.Nodes, quantity(s.Usage), quantity(s.Kernel))
 }
 
 // CheckPages compares what a plan takes of huge pages, group by group, with what
@@ -45,13 +45,13 @@ func (m *Manager) CheckPages(base, planned *ledger.View, free []FreePages) []Pag
 		if !isPages {
 			continue
 		}
-		books, left := before.free(c), after.free(c)
+		usage, left := before.free(c), after.free(c)
 		for _, group := range after.everyGroup() {
-			need := books.sum(group) - left.sum(group)
+			need := usage.sum(group) - left.sum(group)
 			if have := kernel.sum(group); need > have {
 				out = append(out, PageShortage{
 					Resource: c.resource, Nodes: group,
-					Need: uint64(need), Books: uint64(max(books.sum(group), 0)), Kernel: uint64(have),
+					Need: uint64(need), Usage: uint64(max(usage.sum(group), 0)), Kernel: uint64(have),
 				})
 			}
 		}

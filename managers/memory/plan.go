@@ -3,7 +3,7 @@ package memory
 import (
 	"context"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/numa"
@@ -118,7 +118,7 @@ func (h *holding) planPod(view *ledger.View, affinity hint.Hint) ([]ledger.Claim
 		return nil, nil
 	}
 	if r, early := h.starved(total); r != "" {
-		return nil, refuse(fault.EmptyPodSharedPoolError, r, &EmptyPodPoolError{Resource: r, Init: early})
+		return nil, refuse(errdefs.EmptyPodSharedPoolError, r, &EmptyPodPoolError{Resource: r, Init: early})
 	}
 	if err := h.uncounted(total); err != nil {
 		return nil, err

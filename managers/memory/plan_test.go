@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/machine/machinetest"
@@ -53,8 +53,8 @@ func TestWhichNodes(t *testing.T) {
 				t.Errorf("got %v, want %s", err, row.want)
 			case err.Error() != "[memorymanager] "+row.want:
 				t.Errorf("users search for %q, not %q", "[memorymanager] "+row.want, err)
-			case fault.ClassOf(err) != fault.Refused || len(place.Shortages) == 0:
-				t.Errorf("class %s, shortages %v", fault.ClassOf(err), place.Shortages)
+			case errdefs.ClassOf(err) != errdefs.Refused || len(place.Shortages) == 0:
+				t.Errorf("class %s, shortages %v", errdefs.ClassOf(err), place.Shortages)
 			}
 		})
 	}
@@ -65,13 +65,13 @@ func TestLifeOfAGroup(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, nodesOf(9*gi, 9*gi))
 	n.must(n.admit(pod("a", "c=12Gi"), anywhere))
-	wantText(t, "books", n.books("memory"), "9Gi[0-1] 3Gi[0-1]")
+	wantText(t, "books", n.usage("memory"), "9Gi[0-1] 3Gi[0-1]")
 	n.must(n.admit(pod("b", "c=2Gi"), anywhere))
-	wantText(t, "books", n.books("memory"), "9Gi[0-1] 5Gi[0-1]")
+	wantText(t, "books", n.usage("memory"), "9Gi[0-1] 5Gi[0-1]")
 	n.remove("a")
-	wantText(t, "books", n.books("memory"), "0[0-1] 2Gi[0-1]")
+	wantText(t, "books", n.usage("memory"), "0[0-1] 2Gi[0-1]")
 	n.remove("b")
-	wantText(t, "books", n.books("memory"), "0[0] 0[1]")
+	wantText(t, "books", n.usage("memory"), "0[0] 0[1]")
 }
 
 // TestRefusalByStages is the longer worked example, under the topology policy
@@ -88,7 +88,7 @@ func TestRefusalByStages(t *testing.T) {
 	if err := n.admit(pod("c", "c=12Gi"), preferably(0)); err == nil || !strings.Contains(err.Error(), string(NoExtension)) {
 		t.Errorf("c: %v", err)
 	}
-	wantText(t, "books", n.books("memory"), "5Gi[0] 5Gi[1]")
+	wantText(t, "books", n.usage("memory"), "5Gi[0] 5Gi[1]")
 	n.remove("a")
 	wantText(t, "hints of c, a gone", n.hintsFor(pod("c", "c=12Gi"), 0), "")
 	n.remove("b")
@@ -120,16 +120,16 @@ func TestHandingOn(t *testing.T) {
 			p := pod("a", row.containers...)
 			for i, want := range row.held {
 				n.must(n.commit(n.draft(p, on(0), i)))
-				wantText(t, "held after "+p.Containers[i].Name, n.books("memory"), want+"[0]")
+				wantText(t, "held after "+p.Containers[i].Name, n.usage("memory"), want+"[0]")
 			}
 			for _, starting := range []string{"j", "a", "b"} {
 				if want := row.after[starting]; want != "" {
 					n.finish("a", starting)
-					wantText(t, "held when "+starting+" has started", n.books("memory"), want+"[0]")
+					wantText(t, "held when "+starting+" has started", n.usage("memory"), want+"[0]")
 				}
 			}
 			n.remove("a")
-			wantText(t, "held in the end", n.books("memory"), "0[0]")
+			wantText(t, "held in the end", n.usage("memory"), "0[0]")
 		})
 	}
 }
@@ -140,9 +140,9 @@ func TestHandingOnAcrossNodes(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, nodesOf(4*gi, 4*gi, 4*gi))
 	n.must(n.admit(pod("a", "init:i=6Gi", "a=9Gi", "b=1Gi"), on(0, 1, 2)))
-	wantText(t, "books", n.books("memory"), "4Gi[0-2] 4Gi[0-2] 2Gi[0-2]")
+	wantText(t, "books", n.usage("memory"), "4Gi[0-2] 4Gi[0-2] 2Gi[0-2]")
 	n.finish("a", "a")
-	wantText(t, "books", n.books("memory"), "4Gi[0-2] 4Gi[0-2] 2Gi[0-2]")
+	wantText(t, "books", n.usage("memory"), "4Gi[0-2] 4Gi[0-2] 2Gi[0-2]")
 }
 
 // TestRepeatedAdmission: planning for an owner that has its memory takes nothing,
@@ -151,15 +151,15 @@ func TestRepeatedAdmission(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, nodesOf(9*gi, 9*gi))
 	plain := pod("a", "init:i=3Gi", "a=1Gi", "b=2Gi")
-	bubble := whole(pod("b", "a=1Gi", "b=1Gi"), "4Gi", "b")
+	podCPUs := whole(pod("b", "a=1Gi", "b=1Gi"), "4Gi", "b")
 	for range 3 {
 		n.must(n.admit(plain, on(0)))
 		n.must(n.admitWhole(plain, on(1)))
-		n.must(n.admitWhole(bubble, on(1)))
-		wantText(t, "books", n.books("memory"), "3Gi[0] 4Gi[1]")
+		n.must(n.admitWhole(podCPUs, on(1)))
+		wantText(t, "books", n.usage("memory"), "3Gi[0] 4Gi[1]")
 	}
 	n.remove("b")
-	wantText(t, "books", n.books("memory"), "3Gi[0] 0[1]")
+	wantText(t, "books", n.usage("memory"), "3Gi[0] 0[1]")
 }
 
 func TestPodAsAWhole(t *testing.T) {
@@ -167,7 +167,7 @@ func TestPodAsAWhole(t *testing.T) {
 	n := newNode(t, nodesOf(9*gi, 9*gi))
 	p := whole(pod("a", "init:own=3Gi", "sidecar:s=1Gi", "init:any=1Gi", "excl=1Gi", "shared=1Gi"), "4Gi", "any", "shared")
 	n.must(n.admitWhole(p, on(0)))
-	wantText(t, "books", n.books("memory"), "4Gi[0] 0[1]")
+	wantText(t, "books", n.usage("memory"), "4Gi[0] 0[1]")
 	record, _ := n.View().Pod("a")
 	for container, want := range map[string]uint64{"": 4 * gi, "own": 3 * gi, "s": gi, "any": 3 * gi, "excl": gi, "shared": 2 * gi} {
 		claim, ok := record.Claim(container, "memory")
@@ -179,7 +179,7 @@ func TestPodAsAWhole(t *testing.T) {
 		t.Errorf("node 0 counts %d blocks, want that of the pod", s[0].Blocks)
 	}
 	n.remove("a")
-	wantText(t, "books", n.books("memory"), "0[0] 0[1]")
+	wantText(t, "books", n.usage("memory"), "0[0] 0[1]")
 }
 
 func TestPodAsAWholeWithNothingToShare(t *testing.T) {
@@ -194,9 +194,9 @@ func TestPodAsAWholeWithNothingToShare(t *testing.T) {
 		{"sidecars take all before an init container", whole(pod("a", "sidecar:s=2Gi", "init:i=1Gi", "a=1Gi"), "2Gi", "i"), true},
 	} {
 		err := n.admitWhole(row.pod, on(0))
-		reason, _ := fault.ReasonOf(err)
+		reason, _ := errdefs.ReasonOf(err)
 		var empty *EmptyPodPoolError
-		if reason != fault.EmptyPodSharedPoolError || !errors.As(err, &empty) || empty.Init != row.init || empty.Resource != "memory" {
+		if reason != errdefs.EmptyPodSharedPoolError || !errors.As(err, &empty) || empty.Init != row.init || empty.Resource != "memory" {
 			t.Errorf("%s: %v", row.name, err)
 		}
 	}
@@ -212,13 +212,13 @@ func TestUnknownPageSize(t *testing.T) {
 	for _, affinity := range []hint.Hint{anywhere, on(0), preferably(0, 1)} {
 		err := n.admit(pod("a", "c=1Gi 512Mi=512Mi"), affinity)
 		var unknown *UnknownPagesError
-		if !errors.As(err, &unknown) || unknown.Resource != "hugepages-512Mi" || fault.ClassOf(err) != fault.Refused {
+		if !errors.As(err, &unknown) || unknown.Resource != "hugepages-512Mi" || errdefs.ClassOf(err) != errdefs.Refused {
 			t.Errorf("under %v: %v", affinity, err)
 		}
 	}
 	n.must(n.admit(pod("b", "c=1Gi 2Mi=2Mi"), on(0)))
 	wantText(t, "nodes", n.placed("b", "c"), "0-1")
-	wantText(t, "pages", n.books("hugepages-2Mi"), "0[0-1] 2Mi[0-1]")
+	wantText(t, "pages", n.usage("hugepages-2Mi"), "0[0-1] 2Mi[0-1]")
 }
 
 // TestGroupsApart: a single node of a group is either let in, and then both
@@ -228,7 +228,7 @@ func TestGroupsApart(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
 		apart       bool
-		want, books string
+		want, usage string
 	}{
 		{false, "0", "9Gi[0] 1Gi[0-1]"},
 		{true, "0-1", "9Gi[0-1] 1Gi[0-1]"},
@@ -240,12 +240,12 @@ func TestGroupsApart(t *testing.T) {
 		n.must(n.admit(pod("c", "c=3Gi"), on(0)))
 		n.must(n.admit(pod("d", "c=2Gi"), on(0)))
 		wantText(t, "nodes", n.placed("c", "c"), row.want)
-		wantText(t, "books", n.books("memory"), row.books)
+		wantText(t, "books", n.usage("memory"), row.usage)
 		n.remove("b")
 		for _, uid := range []string{"c", "d"} {
 			n.remove(uid)
 		}
-		wantText(t, "books", n.books("memory"), "0[0] 0[1]")
+		wantText(t, "books", n.usage("memory"), "0[0] 0[1]")
 	}
 }
 
@@ -259,9 +259,9 @@ func TestFreedIsWhatWasTaken(t *testing.T) {
 	n.must(n.admit(pod("b", "c=6Gi"), on(0, 1)))
 	n.remove("a")
 	n.must(n.admit(pod("c", "c=5Gi"), on(0)))
-	wantText(t, "books", n.books("memory"), "9Gi[0] 2Gi[0-1]")
+	wantText(t, "books", n.usage("memory"), "9Gi[0] 2Gi[0-1]")
 	n.remove("b")
-	wantText(t, "books", n.books("memory"), "5Gi[0] 0[1]")
+	wantText(t, "books", n.usage("memory"), "5Gi[0] 0[1]")
 	if err := n.admit(pod("d", "c=6Gi"), preferably(0)); err == nil {
 		t.Error("node 0 gave out what c holds")
 	}

@@ -3,7 +3,7 @@ package memory
 import (
 	"context"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/workload"
@@ -22,7 +22,7 @@ func (m *Manager) Resize(_ context.Context, view *ledger.View, old, wanted *work
 	guaranteed := wanted.QoSClass(f) == workload.Guaranteed
 	p, here := view.Pod(old.UID)
 	if m.policy == PolicyStatic && guaranteed || here && p.Holds(string(workload.Memory)) {
-		return fault.Refuse(fault.Infeasible, "Resize is infeasible for Guaranteed Pods alongside Memory Manager policy %q", PolicyStatic)
+		return errdefs.Refuse(errdefs.Infeasible, "Resize is infeasible for Guaranteed Pods alongside Memory Manager policy %q", PolicyStatic)
 	}
 	return nil
 }

@@ -7,7 +7,7 @@ import (
 
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/cpuset"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/managers/workload"
 )
@@ -79,7 +79,7 @@ const invalidObject = "the configuration of the node"
 // contradict each other or lack the name of their cgroup.
 func (cfg Config) Validate() error { return cfg.check().Err(invalidObject) }
 
-func (cfg Config) check() (bad fault.Violations) {
+func (cfg Config) check() (bad errdefs.Violations) {
 	checkReserved("systemReserved", cfg.SystemReserved, &bad)
 	checkReserved("kubeReserved", cfg.KubeReserved, &bad)
 	if !cfg.ReservedCPUs.IsEmpty() && (cfg.SystemReservedCgroup != "" || cfg.KubeReservedCgroup != "") {
@@ -118,7 +118,7 @@ func New(cfg Config, facts Facts) (*Manager, error) {
 }
 
 // checkReserved looks at each amount by itself.
-func checkReserved(field string, amounts workload.Quantities, bad *fault.Violations) {
+func checkReserved(field string, amounts workload.Quantities, bad *errdefs.Violations) {
 	for r, amount := range amounts.Sorted() {
 		at := fmt.Sprintf("%s[%q]", field, r)
 		switch {
@@ -144,7 +144,7 @@ func (cfg *Config) countReservedCPUs() {
 
 // checkSums holds what is reserved against what there is. The kubelet leaves out
 // the processes.
-func (m *Manager) checkSums(bad *fault.Violations) {
+func (m *Manager) checkSums(bad *errdefs.Violations) {
 	for r, have := range m.capacity.Sorted() {
 		sum, terms := m.reserved(r).Whole, []string(nil)
 		for _, part := range m.parts() {
@@ -188,7 +188,7 @@ func (e Enforcement) Has(key string) bool {
 
 // check looks for keys that are unknown, contradict each other, or lack what they
 // need.
-func (e Enforcement) check(cfg Config, bad *fault.Violations) {
+func (e Enforcement) check(cfg Config, bad *errdefs.Violations) {
 	const field = "enforceNodeAllocatable"
 	seen := map[string]bool{}
 	for _, key := range e {
@@ -219,7 +219,7 @@ func (e Enforcement) check(cfg Config, bad *fault.Violations) {
 // be reached: under systemd only slices can.
 func CheckCgroup(literal string, driver cgroup.Driver) error {
 	if driver == cgroup.Systemd && !cgroup.IsSystemdStyle(literal) {
-		return fault.Invalidf("cgroup %q is no slice: the systemd driver can reach no other", literal)
+		return errdefs.Invalidf("cgroup %q is no slice: the systemd driver can reach no other", literal)
 	}
 	return driver.Parse(literal).Check()
 }

@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/workload"
 )
 
@@ -63,7 +63,7 @@ func DefaultEviction() map[string]string {
 // Errors are of class Invalid and name the signal.
 func ParseEviction(given map[string]string, quantity func(string) (workload.Exact, error)) (Thresholds, error) {
 	out := Thresholds{}
-	var bad fault.Violations
+	var bad errdefs.Violations
 	for _, signal := range slices.Sorted(maps.Keys(given)) {
 		resource, known := evictionSignals[signal]
 		if !known {
@@ -93,16 +93,16 @@ func parseThreshold(text string, quantity func(string) (workload.Exact, error)) 
 	case percent:
 		n, err := strconv.ParseFloat(digits, 32)
 		if err != nil || !(n >= 0 && n <= 100) {
-			return Threshold{}, fault.Invalidf("%q: expected a percentage from 0%% to 100%%", text)
+			return Threshold{}, errdefs.Invalidf("%q: expected a percentage from 0%% to 100%%", text)
 		}
 		return Threshold{Part: float32(n) / 100}, nil
 	}
 	amount, err := quantity(text)
 	if err != nil {
-		return Threshold{}, fault.Invalidf("%q: expected a quantity such as 100Mi or a percentage: %w", text, err)
+		return Threshold{}, errdefs.Invalidf("%q: expected a quantity such as 100Mi or a percentage: %w", text, err)
 	}
 	if amount.Whole <= 0 {
-		return Threshold{}, fault.Invalidf("%q: expected a positive quantity", text)
+		return Threshold{}, errdefs.Invalidf("%q: expected a positive quantity", text)
 	}
 	return Threshold{Amount: amount.Whole, Excess: amount.Excess}, nil
 }

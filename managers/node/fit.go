@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/numa"
@@ -60,13 +60,13 @@ func (m *Manager) FitResize(view *ledger.View, old, wanted *workload.Pod) error 
 	}
 	for r, need := range more.Sorted() {
 		if most, known := m.allocatable[r]; known && need > most {
-			err := fault.Refuse(fault.Infeasible, "Node didn't have enough capacity: %s, requested: %d, capacity: %d", r, need, most)
+			err := errdefs.Refuse(errdefs.Infeasible, "Node didn't have enough capacity: %s, requested: %d, capacity: %d", r, need, most)
 			err.Resource = string(r)
 			return err
 		}
 	}
 	if err := m.lacks(more, m.requested(view, wanted.UID)); err != nil {
-		return fault.Refuse(fault.ResizeDeferred, "%s", err)
+		return errdefs.Refuse(errdefs.ResizeDeferred, "%s", err)
 	}
 	return nil
 }
@@ -83,8 +83,8 @@ func (m *Manager) requested(view *ledger.View, except string) workload.Quantitie
 
 // outOf is the refusal. CPU is counted in milli-CPU, as the kubelet's message has
 // it.
-func outOf(r workload.Resource, need, used, have int64) *fault.Error {
-	err := fault.Refuse(fault.OutOf(string(r)),
+func outOf(r workload.Resource, need, used, have int64) *errdefs.Error {
+	err := errdefs.Refuse(errdefs.OutOf(string(r)),
 		"Node didn't have enough resource: %s, requested: %d, used: %d, capacity: %d", r, need, used, have)
 	err.Resource = string(r)
 	return err
@@ -133,7 +133,7 @@ func (g Guard) Explain(view *ledger.View, req hint.Request, nodes numa.Mask) []l
 	if nodes != view.Machine().NodeMask() {
 		return nil
 	}
-	var lacked *fault.Error
+	var lacked *errdefs.Error
 	if !errors.As(g.Fit(view, req.Pod), &lacked) {
 		return nil
 	}

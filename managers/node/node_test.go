@@ -12,7 +12,7 @@ import (
 
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/cpuset"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
@@ -177,7 +177,7 @@ func TestRefusedConfigurations(t *testing.T) {
 			c, f := example(t)
 			tt.change(&c)
 			_, err := New(c, f)
-			if err == nil || fault.ClassOf(err) != fault.Invalid || !strings.Contains(err.Error(), tt.want) {
+			if err == nil || errdefs.ClassOf(err) != errdefs.Invalid || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("got %v, want an error of class Invalid about %q", err, tt.want)
 			}
 		})
@@ -209,7 +209,7 @@ func TestThresholds(t *testing.T) {
 		"nodefs.inodesFree": "many", "memory.free": "1Gi", "containerfs.available": "NaN%",
 	} {
 		_, err := ParseEviction(map[string]string{signal: value}, whole)
-		if fault.ClassOf(err) != fault.Invalid || !strings.Contains(err.Error(), signal) {
+		if errdefs.ClassOf(err) != errdefs.Invalid || !strings.Contains(err.Error(), signal) {
 			t.Errorf("%s=%s: got %v, want an error of class Invalid that names the signal", signal, value, err)
 		}
 	}
@@ -281,7 +281,7 @@ func TestReservedNodes(t *testing.T) {
 			t.Errorf("%s has %v, want %s with %v", nodes[i].Name, got, name, want[i])
 		}
 	}
-	if _, err := build(t, c, f).ReservedNodes(cgroup.Systemd); fault.ClassOf(err) != fault.Invalid {
+	if _, err := build(t, c, f).ReservedNodes(cgroup.Systemd); errdefs.ClassOf(err) != errdefs.Invalid {
 		t.Errorf("a name that is no slice under systemd: %v", err)
 	}
 	c.SystemReservedCgroup = "/system.slice"
@@ -290,7 +290,7 @@ func TestReservedNodes(t *testing.T) {
 		t.Errorf("%v, %v", nodes, err)
 	}
 	c.SystemReservedCgroup = "/a//b"
-	if _, err := build(t, c, f).ReservedNodes(cgroup.Cgroupfs); fault.ClassOf(err) != fault.Invalid {
+	if _, err := build(t, c, f).ReservedNodes(cgroup.Cgroupfs); errdefs.ClassOf(err) != errdefs.Invalid {
 		t.Errorf("a doubled slash: %v", err)
 	}
 }
@@ -315,14 +315,14 @@ func TestFit(t *testing.T) {
 	tests := []struct {
 		name     string
 		requests workload.Quantities
-		reason   fault.Reason
+		reason   errdefs.Reason
 		message  string
 	}{
 		{"nothing", nil, "", ""},
 		{"all that is left", workload.Quantities{workload.CPU: 5000, workload.Memory: 9*gi - 100*mi, "hugepages-2Mi": gi / 2}, "", ""},
-		{"cpu first", workload.Quantities{workload.CPU: 5001, workload.Memory: 64 * gi}, fault.OutOfCPU,
+		{"cpu first", workload.Quantities{workload.CPU: 5001, workload.Memory: 64 * gi}, errdefs.OutOfCPU,
 			"Node didn't have enough resource: cpu, requested: 5001, used: 10000, capacity: 15000"},
-		{"memory", workload.Quantities{workload.Memory: 9*gi - 100*mi + 1}, fault.OutOfMemory,
+		{"memory", workload.Quantities{workload.Memory: 9*gi - 100*mi + 1}, errdefs.OutOfMemory,
 			"Node didn't have enough resource: memory, requested: 9558818817, used: 53687091200, capacity: 63245910016"},
 		{"storage", workload.Quantities{workload.EphemeralStorage: 10 * gi}, "OutOfephemeral-storage",
 			"Node didn't have enough resource: ephemeral-storage, requested: 10737418240, used: 0, capacity: 9663676400"},
@@ -334,7 +334,7 @@ func TestFit(t *testing.T) {
 	}
 	for _, tt := range tests {
 		err := m.Fit(view, &pod("c", tt.requests).Pod)
-		reason, _ := fault.ReasonOf(err)
+		reason, _ := errdefs.ReasonOf(err)
 		if reason != tt.reason || err != nil && err.Error() != tt.message {
 			t.Errorf("%s: got %q, %v, want %q, %s", tt.name, reason, err, tt.reason, tt.message)
 		}
@@ -344,7 +344,7 @@ func TestFit(t *testing.T) {
 		t.Errorf("a pod that is in the view: %v", err)
 	}
 	err := m.Fit(d.View(), &pod("d", nil).Pod)
-	if reason, _ := fault.ReasonOf(err); reason != fault.OutOfPods || err.Error() != "Node didn't have enough resource: pods, requested: 1, used: 3, capacity: 3" {
+	if reason, _ := errdefs.ReasonOf(err); reason != errdefs.OutOfPods || err.Error() != "Node didn't have enough resource: pods, requested: 1, used: 3, capacity: 3" {
 		t.Errorf("a fourth pod: %v", err)
 	}
 	if err := m.Fit(two, &pod("d", nil).Pod); err != nil {
@@ -371,7 +371,7 @@ func TestMeaningsNest(t *testing.T) {
 			Enforce:      Enforcement{EnforcePods},
 		}, f)
 		if err != nil {
-			if fault.ClassOf(err) != fault.Invalid {
+			if errdefs.ClassOf(err) != errdefs.Invalid {
 				t.Fatal(err)
 			}
 			return
@@ -405,8 +405,8 @@ func TestGuard(t *testing.T) {
 		t.Errorf("hints: %v, %v", replies, err)
 	}
 	err = bus.Validate(t.Context(), view, req, &trace)
-	reason, message := fault.Verdict(err)
-	if reason != fault.OutOfCPU || !strings.HasPrefix(message, "Node didn't have enough resource: cpu") {
+	reason, message := errdefs.Verdict(err)
+	if reason != errdefs.OutOfCPU || !strings.HasPrefix(message, "Node didn't have enough resource: cpu") {
 		t.Errorf("a pod that is too large: %s, %s", reason, message)
 	}
 }
@@ -422,19 +422,19 @@ func TestFitResize(t *testing.T) {
 	tests := []struct {
 		name     string
 		requests workload.Quantities
-		reason   fault.Reason
+		reason   errdefs.Reason
 		message  string
 	}{
 		{"what is left", workload.Quantities{workload.CPU: 5000, workload.Memory: gi}, "", ""},
-		{"more than is left", workload.Quantities{workload.CPU: 5001, workload.Memory: gi}, fault.ResizeDeferred,
+		{"more than is left", workload.Quantities{workload.CPU: 5001, workload.Memory: gi}, errdefs.ResizeDeferred,
 			"Node didn't have enough resource: cpu, requested: 5001, used: 10000, capacity: 15000"},
-		{"more than there is", workload.Quantities{workload.CPU: 15001, workload.Memory: gi}, fault.Infeasible,
+		{"more than there is", workload.Quantities{workload.CPU: 15001, workload.Memory: gi}, errdefs.Infeasible,
 			"Node didn't have enough capacity: cpu, requested: 15001, capacity: 15000"},
 		{"less", workload.Quantities{workload.CPU: 1000, workload.Memory: mi}, "", ""},
 	}
 	for _, tt := range tests {
 		err := Guard{m}.Resize(t.Context(), d.View(), old, &pod("b", tt.requests).Pod)
-		reason, _ := fault.ReasonOf(err)
+		reason, _ := errdefs.ReasonOf(err)
 		if reason != tt.reason || err != nil && err.Error() != tt.message {
 			t.Errorf("%s: got %q, %v, want %q, %s", tt.name, reason, err, tt.reason, tt.message)
 		}

@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/berthd/berth/managers/cgroup"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/machine/machinetest"
@@ -219,7 +219,7 @@ func TestParseReserved(t *testing.T) {
 	for _, bad := range []map[string]string{
 		{"memory": "50"}, {"memory": "5.5%"}, {"memory": "101%"}, {"memory": "-1%"}, {"memory": "%"}, {"cpu": "10%"},
 	} {
-		if got, err := ParseReserved(bad); fault.ClassOf(err) != fault.Invalid || err == nil {
+		if got, err := ParseReserved(bad); errdefs.ClassOf(err) != errdefs.Invalid || err == nil {
 			t.Errorf("%v: %d, %v, want class invalid", bad, got, err)
 		}
 	}

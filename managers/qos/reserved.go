@@ -5,7 +5,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/workload"
 )
 
@@ -28,12 +28,12 @@ func ParseReserved(given map[string]string) (Percent, error) {
 	var memory Percent
 	for resource, text := range given {
 		if resource != string(workload.Memory) {
-			return 0, fault.Invalidf("qosReserved: cannot reserve %q resource, expected %s only", resource, workload.Memory)
+			return 0, errdefs.Invalidf("qosReserved: cannot reserve %q resource, expected %s only", resource, workload.Memory)
 		}
 		digits := strings.TrimRight(text, "%")
 		n, err := strconv.Atoi(digits)
 		if err != nil || digits == text || n < 0 || n > 100 {
-			return 0, fault.Invalidf("qosReserved: %s=%q, expected a whole percentage from 0%% to 100%%", resource, text)
+			return 0, errdefs.Invalidf("qosReserved: %s=%q, expected a whole percentage from 0%% to 100%%", resource, text)
 		}
 		memory = Percent(n)
 	}

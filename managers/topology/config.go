@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/numa"
 )
@@ -85,16 +85,16 @@ func New(c Config, nodes numa.Mask, distances numa.Distances) (*Manager, error) 
 		return nil, err
 	}
 	if closest && !distances.Has(nodes) {
-		return nil, fault.Invalidf("cannot discover NUMA topology: error getting NUMA distances from cadvisor")
+		return nil, errdefs.Invalidf("cannot discover NUMA topology: error getting NUMA distances from cadvisor")
 	}
 	if nodes.Len() > limit {
-		return nil, fault.Invalidf("unsupported on machines with more than %d NUMA Nodes", limit)
+		return nil, errdefs.Invalidf("unsupported on machines with more than %d NUMA Nodes", limit)
 	}
 	if c.Policy != BestEffort && c.Policy != Restricted && c.Policy != SingleNUMANode {
-		return nil, fault.Invalidf("unknown policy: %q", c.Policy)
+		return nil, errdefs.Invalidf("unknown policy: %q", c.Policy)
 	}
 	if c.Scope != hint.ContainerScope && c.Scope != hint.PodScope {
-		return nil, fault.Invalidf("unknown scope: %q", c.Scope)
+		return nil, errdefs.Invalidf("unknown scope: %q", c.Scope)
 	}
 	return &Manager{policy: c.Policy, scope: c.Scope, closest: closest, nodes: nodes, distances: distances, exact: maxExact}, nil
 }
@@ -109,17 +109,17 @@ func (c Config) options() (closest bool, limit int, err error) {
 		switch name {
 		case OptionPreferClosest:
 			if closest, err = strconv.ParseBool(value); err != nil {
-				return false, 0, fault.Invalidf("bad value for option %q: %w", name, err)
+				return false, 0, errdefs.Invalidf("bad value for option %q: %w", name, err)
 			}
 		case OptionMaxNodes:
 			if limit, err = strconv.Atoi(value); err != nil {
-				return false, 0, fault.Invalidf("unable to convert policy option to integer %q: %w", name, err)
+				return false, 0, errdefs.Invalidf("unable to convert policy option to integer %q: %w", name, err)
 			}
 			if limit < ReferenceMaxNodes {
-				return false, 0, fault.Invalidf("the minimum value of %q should not be less than %d", name, ReferenceMaxNodes)
+				return false, 0, errdefs.Invalidf("the minimum value of %q should not be less than %d", name, ReferenceMaxNodes)
 			}
 		default:
-			return false, 0, fault.Invalidf("unknown Topology Manager Policy option: %q", name)
+			return false, 0, errdefs.Invalidf("unknown Topology Manager Policy option: %q", name)
 		}
 	}
 	return closest, limit, nil

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/numa"
 )
@@ -56,7 +56,7 @@ func TestNew(t *testing.T) {
 				}
 				return
 			}
-			if err == nil || !strings.HasPrefix(err.Error(), row.want) || fault.ClassOf(err) != fault.Invalid {
+			if err == nil || !strings.HasPrefix(err.Error(), row.want) || errdefs.ClassOf(err) != errdefs.Invalid {
 				t.Errorf("got %v, want %s", err, row.want)
 			}
 		})

@@ -1,7 +1,7 @@
 package topology
 
 import (
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/workload"
 )
@@ -53,14 +53,14 @@ func asWhole(p *workload.Pod, f workload.Features) bool {
 
 // Refusal is the error for a pod whose merge does not admit it; reason and
 // messages are the kubelet's.
-func (m *Manager) Refusal(p *workload.Pod, f workload.Features) *fault.Error {
+func (m *Manager) Refusal(p *workload.Pod, f workload.Features) *errdefs.Error {
 	switch {
 	case !asWhole(p, f):
-		return fault.Refuse(fault.TopologyAffinityError, "Resources cannot be allocated with Topology locality")
+		return errdefs.Refuse(errdefs.TopologyAffinityError, "Resources cannot be allocated with Topology locality")
 	case m.scope == hint.PodScope:
-		return fault.Refuse(fault.TopologyAffinityError,
+		return errdefs.Refuse(errdefs.TopologyAffinityError,
 			"Pod Scope pod with pod-level resources failed admission under pod-scope topology manager")
 	}
-	return fault.Refuse(fault.TopologyAffinityError,
+	return errdefs.Refuse(errdefs.TopologyAffinityError,
 		"Pod Scope pod with pod-level resources failed admission with a container-level topology manager")
 }

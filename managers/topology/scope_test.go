@@ -3,7 +3,7 @@ package topology
 import (
 	"testing"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/numa"
 	"github.com/berthd/berth/managers/workload"
@@ -65,7 +65,7 @@ func TestRounds(t *testing.T) {
 				}
 			}
 			refusal := m.Refusal(row.pod, row.features)
-			if refusal.Class != fault.Refused || refusal.Reason != fault.TopologyAffinityError || refusal.Message != row.refusal {
+			if refusal.Class != errdefs.Refused || refusal.Reason != errdefs.TopologyAffinityError || refusal.Message != row.refusal {
 				t.Errorf("refusal %+v, want %q", refusal, row.refusal)
 			}
 		})

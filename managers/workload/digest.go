@@ -4,7 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/internal/jsontext"
 )
 
@@ -20,7 +20,7 @@ func (p *Pod) Digest() (string, error) {
 	w := jsontext.New(usualText)
 	spec.WriteJSON(w)
 	if w.Err != nil {
-		return "", fault.Internalf("digest of pod %s: %w", p, w.Err)
+		return "", errdefs.Internalf("digest of pod %s: %w", p, w.Err)
 	}
 	hash := sha256.Sum256(w.Out)
 	return hex.EncodeToString(hash[:]), nil

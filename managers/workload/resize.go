@@ -4,7 +4,7 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 // RestartContainer is the resize policy by which a change takes effect when the container starts again.
@@ -16,8 +16,8 @@ var resizable = []Resource{CPU, Memory}
 // CheckResize gives the violations of changing old into wanted in place (KEP-1287, KEP-5419): only the cpu and memory of app
 // containers and sidecars, and of the pod as a whole, may change; what is requested or limited stays requested or limited; the
 // class stays. Both went through Defaulted, and wanted is valid.
-func CheckResize(old, wanted *Pod, f Features) fault.Violations {
-	var vs fault.Violations
+func CheckResize(old, wanted *Pod, f Features) errdefs.Violations {
+	var vs errdefs.Violations
 	if a, err := fixed(old).Digest(); err != nil {
 		vs.Addf(specPath, "%v", err)
 	} else if b, err := fixed(wanted).Digest(); err != nil || a != b {
@@ -47,7 +47,7 @@ func CheckResize(old, wanted *Pod, f Features) fault.Violations {
 }
 
 // keeps notes amounts that would vanish.
-func keeps(vs *fault.Violations, path func(Resource) string, old, wanted Quantities) {
+func keeps(vs *errdefs.Violations, path func(Resource) string, old, wanted Quantities) {
 	for _, r := range resizable {
 		_, had := old[r]
 		if _, has := wanted[r]; had && !has {

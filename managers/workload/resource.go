@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 // Resource is the name of a resource as pods spell it.
@@ -64,7 +64,7 @@ var sizeSuffixes = map[string]int64{
 func HugePageSize(r Resource) (int64, error) {
 	size, found := strings.CutPrefix(string(r), HugePagesPrefix)
 	if !found {
-		return 0, fault.Invalidf("%.80q is no huge page resource: expected %s and a page size", string(r), HugePagesPrefix)
+		return 0, errdefs.Invalidf("%.80q is no huge page resource: expected %s and a page size", string(r), HugePagesPrefix)
 	}
 	digits := strings.IndexFunc(size, func(c rune) bool { return c < '0' || c > '9' })
 	if digits < 0 {
@@ -73,7 +73,7 @@ func HugePageSize(r Resource) (int64, error) {
 	unit, known := sizeSuffixes[size[digits:]]
 	n, err := strconv.ParseInt(size[:digits], 10, 64)
 	if err != nil || !known || n == 0 || n > math.MaxInt64/unit {
-		return 0, fault.Invalidf("%.80q has no valid page size: expected a positive whole number of bytes such as 2Mi or 1Gi", string(r))
+		return 0, errdefs.Invalidf("%.80q has no valid page size: expected a positive whole number of bytes such as 2Mi or 1Gi", string(r))
 	}
 	return n * unit, nil
 }

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 func TestHugePageSize(t *testing.T) {
@@ -33,7 +33,7 @@ func TestHugePageSize(t *testing.T) {
 		"hugepages-2m", "hugepages-1.5Gi", "hugepages-2Mi ", "hugepages-2MiMi", "hugepages-8Ei", "hugepages-9223372036854775808",
 		"hugepages-99999999999999999999Ki", "Hugepages-2Mi", "hugepages-2\xffMi",
 	} {
-		if got, err := HugePageSize(name); fault.ClassOf(err) != fault.Invalid {
+		if got, err := HugePageSize(name); errdefs.ClassOf(err) != errdefs.Invalid {
 			t.Errorf("%q: %d, %v; want an error of class invalid", name, got, err)
 		}
 	}

@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 // DefaultMaxContainers is how many containers a pod may have where Bounds says nothing.
@@ -20,7 +20,7 @@ type Bounds struct {
 }
 
 // Validate checks what can be said of a pod without knowing the node: the rules of the API server for the fields that Pod
-// has, and those that keep a uid safe as a path. The result is nil or a *fault.Error of class Invalid with all findings of
+// has, and those that keep a uid safe as a path. The result is nil or a *errdefs.Error of class Invalid with all findings of
 // Check. It is meant for a pod that went through Defaulted; before that, pod-level limits are compared with less.
 func Validate(p *Pod, b Bounds) error {
 	if vs := Check(p, b); len(vs) > 0 {
@@ -31,13 +31,13 @@ func Validate(p *Pod, b Bounds) error {
 
 // Check gives the violations that Validate reports, so that a caller who found others while reading the pod can report them
 // together. Whoever reads quantities must itself refuse what RoundUp cannot hold, at the same paths (QuantityPath).
-func Check(p *Pod, b Bounds) fault.Violations {
+func Check(p *Pod, b Bounds) errdefs.Violations {
 	if b.Containers == 0 {
 		b.Containers = DefaultMaxContainers
 	}
 	if n := len(p.Containers); n > b.Containers {
 		// Nothing else is looked at: the bound is there to keep work and answer small.
-		var vs fault.Violations
+		var vs errdefs.Violations
 		vs.Addf(specPath+".containers", "%d containers are more than the %d that are allowed", n, b.Containers)
 		return vs
 	}
@@ -59,7 +59,7 @@ func Check(p *Pod, b Bounds) fault.Violations {
 const MaxMetadata = 256 << 10
 
 // CheckMetadata gives the violations of labels and annotations, so that a caller can look at them before they are read.
-func CheckMetadata(labels, annotations map[string]string) (vs fault.Violations) {
+func CheckMetadata(labels, annotations map[string]string) (vs errdefs.Violations) {
 	for _, m := range []struct {
 		path    string
 		entries map[string]string
@@ -77,7 +77,7 @@ func CheckMetadata(labels, annotations map[string]string) (vs fault.Violations) 
 
 // validation is one run of Check.
 type validation struct {
-	fault.Violations
+	errdefs.Violations
 	pod   *Pod
 	paths []string // of the containers
 }

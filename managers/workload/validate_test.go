@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 func TestValidateAccepts(t *testing.T) {
@@ -113,11 +113,11 @@ func TestValidateRefuses(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			err := Validate(row.pod, Bounds{})
-			var e *fault.Error
-			if !errors.As(err, &e) || e.Class != fault.Invalid {
+			var e *errdefs.Error
+			if !errors.As(err, &e) || e.Class != errdefs.Invalid {
 				t.Fatalf("got %v, want an error of class invalid", err)
 			}
-			if !slices.EqualFunc(e.Fields, row.want, func(v fault.Violation, want string) bool { return strings.HasPrefix(v.String(), want) }) {
+			if !slices.EqualFunc(e.Fields, row.want, func(v errdefs.Violation, want string) bool { return strings.HasPrefix(v.String(), want) }) {
 				t.Errorf("got %q\nwant %q", e.Fields, row.want)
 			}
 		})

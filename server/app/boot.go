@@ -5,7 +5,7 @@ import (
 	"io/fs"
 	"strings"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 // bootID returns the kernel's id of this boot, random(4), from a /proc.
@@ -13,7 +13,7 @@ func bootID(proc fs.FS) (string, error) {
 	const file = "sys/kernel/random/boot_id"
 	text, err := fs.ReadFile(proc, file)
 	if err != nil {
-		return "", fault.Unavailablef("read the id of this boot: %w", err)
+		return "", errdefs.Unavailablef("read the id of this boot: %w", err)
 	}
 	id := strings.TrimSpace(string(text))
 	if id == "" {

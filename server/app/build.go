@@ -16,12 +16,12 @@ import (
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/device"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/machine"
+	"github.com/berthd/berth/managers/managerset"
 	"github.com/berthd/berth/managers/node"
-	"github.com/berthd/berth/managers/panel"
 	"github.com/berthd/berth/managers/qos"
 	"github.com/berthd/berth/managers/recovery"
 	"github.com/berthd/berth/managers/timestamp"
@@ -77,17 +77,17 @@ type App struct {
 	Machine *machine.Topology
 	Device  *device.Manager
 	Ledger  *ledger.Ledger
-	// Seats holds the managers that decide.
-	Seats  *panel.Seats
-	Engine *admission.Engine
+	// Managers holds the managers that decide.
+	Managers *managerset.Managers
+	Engine   *admission.Engine
 
-	first     *panel.Panel
+	first     *managerset.Set
 	store     *store.Store
 	start     StartReport
 	inventory *device.Inventory
 	plugins   *deviceplugin.Server
 	registry  *registry.Registry
-	outside   *hintproxy.Registry
+	external  *hintproxy.Registry
 	facts     node.Facts
 	qos       qos.Config // of any policy, without what is allocatable
 	layout    cgroup.Layout
@@ -105,8 +105,8 @@ type App struct {
 	mainSocket, readersSocket *socket.Keeper
 	main                      *rpc.Server
 	readers                   *rpc.Server
-	// patience is closed when plugins have had time to come back after the start.
-	patience chan struct{}
+	// timeout is closed when plugins have had time to come back after the start.
+	timeout chan struct{}
 }
 
 // StartReport is what the start found and did, for those who ask later.
@@ -129,7 +129,7 @@ type StartReport struct {
 // of them fails.
 func Build(ctx context.Context, cfg config.Config, env Environment) (_ *App, err error) {
 	env.Now = timestamp.Clock(env.Now) // what is kept in records or sent in messages comes from here
-	a := &App{Config: cfg, Environment: env, metrics: metrics.New(), patience: make(chan struct{})}
+	a := &App{Config: cfg, Environment: env, metrics: metrics.New(), timeout: make(chan struct{})}
 	defer func() {
 		if err != nil && a.store != nil {
 			err = errors.Join(err, a.store.Close())
@@ -178,7 +178,7 @@ func (a *App) buildMachine(context.Context) (err error) {
 	if a.Stage != nil {
 		a.facts.MaxPIDs = a.Stage.MaxPIDs
 	}
-	a.first, err = a.panelOf(a.Config)
+	a.first, err = a.managerSetOf(a.Config)
 	return err
 }
 
@@ -206,13 +206,13 @@ func (a *App) buildLedger(ctx context.Context) error {
 		Restore: a.restore,
 		OnCommit: func(old, new *ledger.View) {
 			a.reconcile.Wake()
-			a.outside.Wake()
+			a.external.Wake()
 			a.history.Committed(old, new)
 			a.expectPlugins(new)
 		},
 	}
 	if a.Config.StrictState {
-		if a.Ledger, a.start.Ledger, err = a.store.OpenStrict(ctx, options, a.Now()); fault.ClassOf(err) == fault.Corrupt {
+		if a.Ledger, a.start.Ledger, err = a.store.OpenStrict(ctx, options, a.Now()); errdefs.ClassOf(err) == errdefs.Corrupt {
 			return fmt.Errorf("%w; without strictState (--strict-state) the file would be set aside, and what is whole be kept", err)
 		}
 	} else {
@@ -301,8 +301,8 @@ func (a *App) buildDevices(context.Context) error {
 		ForgetAfter: a.Config.Devices.ForgetAfter.Duration, KeepName: a.Config.Devices.Unknown == config.UnknownIgnore,
 	}, deviceplugin.Parts{
 		Inventory: a.inventory, Memory: seenResources{a.Ledger},
-		Outsider: func(resource string) (string, bool) { return a.outside.ServedBy(resource) },
-		Log:      a.Log.With("part", "deviceplugin"), Now: a.Now, Observer: a.metrics,
+		ExternalProvider: func(resource string) (string, bool) { return a.external.ServedBy(resource) },
+		Log:              a.Log.With("part", "deviceplugin"), Now: a.Now, Observer: a.metrics,
 	})
 	a.registry = registry.New(registry.Config{
 		Dir: a.Config.PluginRegistryDir,
@@ -318,10 +318,10 @@ func (a *App) buildDevices(context.Context) error {
 
 // buildEngine gives the managers their seats and puts the engine on top.
 func (a *App) buildEngine(context.Context) (err error) {
-	if a.Seats, err = panel.NewSeats(a.first, a.Device, context.WithTimeout); err != nil {
+	if a.Managers, err = managerset.NewManagers(a.first, a.Device, context.WithTimeout); err != nil {
 		return err
 	}
-	if err := a.buildOutside(); err != nil {
+	if err := a.buildExternal(); err != nil {
 		return err
 	}
 	a.Engine = admission.New(admission.Config{
@@ -332,7 +332,7 @@ func (a *App) buildEngine(context.Context) (err error) {
 		Resources:  a.Config.Resources(a.Now()),
 	}, admission.Parts{
 		Ledger: a.Ledger, Managers: a.managers,
-		Places: a.reconcile, Starter: a.plugins, Lives: a.lives,
+		CgroupManager: a.reconcile, Starter: a.plugins, Lives: a.lives,
 		Environment: admission.Environment{
 			Now: a.Now, NewID: rpc.NewID, WithTimeout: context.WithTimeout, Each: task.Each,
 		},
@@ -346,17 +346,17 @@ func (a *App) buildEngine(context.Context) (err error) {
 	return nil
 }
 
-// buildOutside puts the providers that the ledger knows beside those inside.
-func (a *App) buildOutside() (err error) {
+// buildExternal puts the providers that the ledger knows beside those inside.
+func (a *App) buildExternal() (err error) {
 	o := a.Config.Providers.Outside
 	var allowed []hintproxy.Allowance
 	for _, p := range o.Allow {
 		allowed = append(allowed, hintproxy.Allowance{Provider: p.Provider, UID: p.UID, Edits: p.Edits})
 	}
-	a.outside, err = hintproxy.New(hintproxy.Config{
+	a.external, err = hintproxy.New(hintproxy.Config{
 		Deadline: o.Deadline.Duration, Connect: o.Connect.Duration, Lease: o.Lease.Duration, Required: o.Required, Allowed: allowed,
 	}, hintproxy.Parts{
-		Ledger: a.Ledger, Publish: a.Seats.SetOutside, Log: a.Log.With("part", "hintproxy"), Now: a.Now,
+		Ledger: a.Ledger, Publish: a.Managers.SetExternal, Log: a.Log.With("part", "hintproxy"), Now: a.Now,
 		Bus: func() []hint.Entry { return a.inForce().Bus.Entries() },
 		Plugin: func(resource string) bool {
 			r, ok := a.inventory.Snapshot().Resource(resource)

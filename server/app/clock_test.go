@@ -50,7 +50,7 @@ func TestClocksThatAreWrong(t *testing.T) {
 			var now atomic.Pointer[time.Time]
 			now.Store(&clock[0])
 			run := func() *daemon {
-				return runDaemonAt(t, c, slog.New(slog.DiscardHandler), &app.Stage{Grace: patience}, func() time.Time { return *now.Load() })
+				return runDaemonAt(t, c, slog.New(slog.DiscardHandler), &app.Stage{Grace: timeout}, func() time.Time { return *now.Load() })
 			}
 			d := run()
 			const gpu = "example.com/gpu"

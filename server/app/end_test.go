@@ -44,7 +44,7 @@ func TestEndWaitsForAdmissions(t *testing.T) {
 	}
 	var log lines
 	run := func() *daemon {
-		return runDaemon(t, c, slog.New(slog.NewTextHandler(&log, nil)), &app.Stage{Grace: patience})
+		return runDaemon(t, c, slog.New(slog.NewTextHandler(&log, nil)), &app.Stage{Grace: timeout})
 	}
 	d := run()
 	const gpu = "example.com/gpu"
@@ -71,7 +71,7 @@ func TestEndWaitsForAdmissions(t *testing.T) {
 		}})
 		answered <- answer{resp, err}
 	}()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	defer cancel()
 	if _, err := plugin.Await(ctx, script.Allocate, 1); err != nil {
 		t.Fatal(err)

@@ -7,7 +7,7 @@ import (
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 // healthServer is gRPC's health service with streams that end when berthd does.
@@ -35,7 +35,7 @@ func (h *healthServer) Watch(req *healthpb.HealthCheckRequest, stream grpc.Serve
 	defer context.AfterFunc(h.ending, cancel)()
 	err := h.Server.Watch(req, healthStream{stream, ctx})
 	if h.ending.Err() != nil {
-		return fault.Unavailablef("berthd ends")
+		return errdefs.Unavailablef("berthd ends")
 	}
 	return err
 }

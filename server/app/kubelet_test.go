@@ -177,8 +177,8 @@ type daemon struct {
 	conn *grpc.ClientConn
 }
 
-// patience bounds everything that is waited for.
-const patience = time.Minute
+// timeout bounds everything that is waited for.
+const timeout = time.Minute
 
 func newReplay(t *testing.T, r recording, root string, tree tree) *replay {
 	t.Helper()
@@ -297,7 +297,7 @@ func (p *replay) start(s step) {
 		p.t.Fatal(err)
 	}
 	log := slog.New(slog.NewTextHandler(p.t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
-	d := runDaemon(p.t, c, log, &app.Stage{Tree: p.tree, MaxPIDs: p.MaxPIDs, Grace: patience})
+	d := runDaemon(p.t, c, log, &app.Stage{Tree: p.tree, MaxPIDs: p.MaxPIDs, Grace: timeout})
 	endPlugins := p.startPlugins(c.DevicePluginDir)
 	p.daemon = &daemon{conn: d.conn, end: func() {
 		endPlugins()
@@ -377,7 +377,7 @@ func (p *replay) expectPlugins() {
 // awaitDevices waits until resources have as many devices as are wanted.
 func awaitDevices(t *testing.T, conn *grpc.ClientConn, want map[string]int64) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	defer cancel()
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()

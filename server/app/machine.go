@@ -6,7 +6,7 @@ import (
 	"os"
 
 	"github.com/berthd/berth/managers/cpuset"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/server/host/sysfs"
 )
@@ -26,11 +26,11 @@ func findMachine(fileOrShape string) (*machine.Topology, error) {
 		return machine.Load(data)
 	}
 	if !errors.Is(err, fs.ErrNotExist) {
-		return nil, fault.Invalidf("read the machine %s: %w", fileOrShape, err)
+		return nil, errdefs.Invalidf("read the machine %s: %w", fileOrShape, err)
 	}
 	snapshot, err := machine.ParseShape(fileOrShape)
 	if err != nil {
-		return nil, fault.Invalidf("machine %q is neither a file nor a shape: %w", fileOrShape, err)
+		return nil, errdefs.Invalidf("machine %q is neither a file nor a shape: %w", fileOrShape, err)
 	}
 	return machine.New(snapshot)
 }

@@ -8,7 +8,7 @@ import (
 	"runtime/debug"
 
 	"github.com/berthd/berth/api/config"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/server/host/memlimit"
 	"github.com/berthd/berth/server/host/procfs"
 )
@@ -38,7 +38,7 @@ func score(c config.Config) (score int, set bool, err error) {
 	}
 	_, limited, err := memlimit.Own(os.DirFS("/proc"), os.DirFS(c.Cgroups.Mount))
 	if err == nil && !limited {
-		err = fault.Preconditionf("node.oomScoreAdj (--oom-score-adj) is %d, which has the kernel kill everybody else first, and berthd's cgroup has no memory limit: give it one, as by MemoryMax= of its systemd unit", score)
+		err = errdefs.Preconditionf("node.oomScoreAdj (--oom-score-adj) is %d, which has the kernel kill everybody else first, and berthd's cgroup has no memory limit: give it one, as by MemoryMax= of its systemd unit", score)
 	}
 	return score, err == nil, err
 }

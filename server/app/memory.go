@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/berthd/berth/managers/device"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 )
 
@@ -23,7 +23,7 @@ func (m seenResources) Remember(ctx context.Context, r ledger.SeenResource) erro
 func (m seenResources) Forget(ctx context.Context, resource string, may func() error) error {
 	_, err := m.ledger.Update(ctx, func(d *ledger.Draft) error {
 		if holders := holdersOf(d.View(), resource); len(holders) > 0 {
-			return fault.Preconditionf("%s is not forgotten while it is held: by %s", resource, strings.Join(holders, ", "))
+			return errdefs.Preconditionf("%s is not forgotten while it is held: by %s", resource, strings.Join(holders, ", "))
 		}
 		if err := may(); err != nil {
 			return err

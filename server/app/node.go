@@ -8,7 +8,7 @@ import (
 
 	"github.com/berthd/berth/api/config"
 	"github.com/berthd/berth/managers/cgroup"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/node"
 	"github.com/berthd/berth/server/host/disk"
 	"github.com/berthd/berth/server/host/procfs"
@@ -46,11 +46,11 @@ func (a *App) checkHost(ctx context.Context) error {
 		return nil
 	}
 	if c.FailCgroupV1 && a.reconcile.QoS.Cgroup.Facts.Version == cgroup.V1 {
-		return fault.Preconditionf("this system has cgroup v1, and node.failCgroupV1 refuses that")
+		return errdefs.Preconditionf("this system has cgroup v1, and node.failCgroupV1 refuses that")
 	}
 	proc, err := os.OpenRoot("/proc")
 	if err != nil {
-		return fault.Unavailablef("look at the system: %w", err)
+		return errdefs.Unavailablef("look at the system: %w", err)
 	}
 	defer proc.Close()
 	swapping, err := procfs.Swapping(proc.FS())
@@ -58,7 +58,7 @@ func (a *App) checkHost(ctx context.Context) error {
 		return err
 	}
 	if swapping && c.FailSwapOn {
-		return fault.Preconditionf("running with swap on is not supported, please disable swap or set node.failSwapOn (--fail-swap-on) to false")
+		return errdefs.Preconditionf("running with swap on is not supported, please disable swap or set node.failSwapOn (--fail-swap-on) to false")
 	}
 	if swapping {
 		if err := procfs.NoSwap(); err != nil {
@@ -78,7 +78,7 @@ func (a *App) checkTunables(ctx context.Context, proc *os.Root) error {
 	switch action {
 	case config.TunablesRequire:
 		for _, d := range differences {
-			err = errors.Join(err, fault.Preconditionf("%s", d))
+			err = errors.Join(err, errdefs.Preconditionf("%s", d))
 		}
 	case config.TunablesSet:
 		err = errors.Join(err, sysctl.Set(proc, differences))
@@ -105,7 +105,7 @@ func (a *App) setScore() (func(pid, score int) error, error) {
 	}
 	proc, err := os.OpenRoot("/proc")
 	if err != nil {
-		return nil, fault.Unavailablef("open /proc: %w", err)
+		return nil, errdefs.Unavailablef("open /proc: %w", err)
 	}
 	return func(pid, score int) error { return procfs.SetOOMScoreAdj(proc, pid, score) }, nil
 }

@@ -3,7 +3,7 @@ package app
 import (
 	"os"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/memory"
 	"github.com/berthd/berth/server/host/sysfs"
 )
@@ -12,7 +12,7 @@ import (
 func freePages() ([]memory.FreePages, error) {
 	sys, err := os.OpenRoot("/sys")
 	if err != nil {
-		return nil, fault.Unavailablef("look at free huge pages: %w", err)
+		return nil, errdefs.Unavailablef("look at free huge pages: %w", err)
 	}
 	defer sys.Close()
 	nodes, err := sysfs.FreeHugePages(sys.FS())

@@ -9,16 +9,16 @@ import (
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/managerset"
 	"github.com/berthd/berth/managers/memory"
 	"github.com/berthd/berth/managers/node"
-	"github.com/berthd/berth/managers/panel"
 	"github.com/berthd/berth/managers/workload"
 	"github.com/berthd/berth/server/reconcile"
 )
 
-// panelOf makes the managers that a configuration asks for.
-func (a *App) panelOf(c config.Config) (*panel.Panel, error) {
-	cfg, err := c.Panel(a.Machine)
+// managerSetOf makes the managers that a configuration asks for.
+func (a *App) managerSetOf(c config.Config) (*managerset.Set, error) {
+	cfg, err := c.ManagerSet(a.Machine)
 	if err != nil {
 		return nil, err
 	}
@@ -26,12 +26,12 @@ func (a *App) panelOf(c config.Config) (*panel.Panel, error) {
 	if check := c.Memory.CheckFreeHugePages; check != config.PagesIgnore && c.Machine == "" {
 		cfg.Pages = &memory.Pages{Free: freePages, Running: a.runs, Wait: check == config.PagesDefer}
 	}
-	return panel.New(cfg, a.Machine)
+	return managerset.New(cfg, a.Machine)
 }
 
 // limitsOf returns what the cgroups get that follow from the managers and not from
 // pods.
-func (a *App) limitsOf(ctx context.Context, p *panel.Panel) (reconcile.Limits, error) {
+func (a *App) limitsOf(ctx context.Context, p *managerset.Set) (reconcile.Limits, error) {
 	limits := reconcile.Limits{QoS: a.qos, Pods: p.Node.PodsNode(a.layout).Values}
 	limits.QoS.Cgroup.AllocatableMemoryBytes = p.Node.Absolute()[workload.Memory]
 	var err error
@@ -57,14 +57,14 @@ func (a *App) limitsOf(ctx context.Context, p *panel.Panel) (reconcile.Limits, e
 func (a *App) containerConfig() cgroup.Config { return a.limits.Load().QoS.Cgroup }
 
 // inForce returns the managers that decide now.
-func (a *App) inForce() *panel.Panel { return a.Seats.On(a.Ledger.View()) }
+func (a *App) inForce() *managerset.Set { return a.Managers.On(a.Ledger.View()) }
 
 // wholeNode returns the manager of the node as a whole that is in force.
 func (a *App) wholeNode() *node.Manager { return a.inForce().Node }
 
 // managers returns who decides on a view.
 func (a *App) managers(view *ledger.View) (admission.Bus, admission.Policy) {
-	p := a.Seats.On(view)
+	p := a.Managers.On(view)
 	return p.Bus, p.Topology
 }
 

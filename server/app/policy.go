@@ -10,7 +10,7 @@ import (
 	"github.com/berthd/berth/api/config"
 	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/ledger"
-	"github.com/berthd/berth/managers/panel"
+	"github.com/berthd/berth/managers/managerset"
 )
 
 // policies changes the policy of the managers while berthd runs.
@@ -50,7 +50,7 @@ func (p *policies) SetPolicy(ctx context.Context, change func(now, configured co
 	if err := cfg.Validate(); err != nil {
 		return next, false, outlook, err
 	}
-	managers, err := a.panelOf(cfg)
+	managers, err := a.managerSetOf(cfg)
 	if err != nil {
 		return next, false, outlook, err
 	}
@@ -62,23 +62,23 @@ func (p *policies) SetPolicy(ctx context.Context, change func(now, configured co
 	old := a.Ledger.View().Rules().ConfigDigest
 	changed = digest != old
 	if dryRun || !changed {
-		if managers, err = a.Seats.Join(managers); err == nil {
+		if managers, err = a.Managers.Join(managers); err == nil {
 			outlook, err = a.Engine.Foresee(ctx, admission.Change{
 				Rules: managers.Rules, Bus: managers.Bus, Policy: managers.Topology,
 			})
 		}
 		return next, changed, outlook, err
 	}
-	if err := a.Seats.Seat(managers); err != nil {
+	if err := a.Managers.Stage(managers); err != nil {
 		return next, false, outlook, err
 	}
 	// Whatever happens, who stays is who the ledger says.
-	defer func() { a.Seats.Settle(a.Ledger.View().Rules().ConfigDigest) }()
+	defer func() { a.Managers.Activate(a.Ledger.View().Rules().ConfigDigest) }()
 	override, err := a.overrideOf(next, digest)
 	if err != nil {
 		return next, false, outlook, err
 	}
-	seated := a.Seats.Of(digest)
+	seated := a.Managers.Of(digest)
 	outlook, err = a.Engine.Reconfigure(ctx, admission.Change{
 		Rules: seated.Rules, Bus: seated.Bus, Policy: seated.Topology, Override: override,
 	})
@@ -108,7 +108,7 @@ func (a *App) overrideOf(p config.Policy, digest string) (*ledger.Override, erro
 
 // restore puts a policy that was set before in force, when the ledger is opened.
 func (a *App) restore(o ledger.Override) (ledger.Rules, bool) {
-	set, err := a.panelOfOverride(o)
+	set, err := a.managerSetOfOverride(o)
 	if err != nil {
 		a.start.PolicyDropped = err.Error()
 		return ledger.Rules{}, false
@@ -117,9 +117,9 @@ func (a *App) restore(o ledger.Override) (ledger.Rules, bool) {
 	return set.Rules, true
 }
 
-// panelOfOverride makes the managers that an override asks for. An error says why
+// managerSetOfOverride makes the managers that an override asks for. An error says why
 // it has had its day.
-func (a *App) panelOfOverride(o ledger.Override) (*panel.Panel, error) {
+func (a *App) managerSetOfOverride(o ledger.Override) (*managerset.Set, error) {
 	configured, err := a.Config.Digest()
 	if err != nil {
 		return nil, err
@@ -135,7 +135,7 @@ func (a *App) panelOfOverride(o ledger.Override) (*panel.Panel, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	return a.panelOf(c)
+	return a.managerSetOf(c)
 }
 
 // policyLine tells what became of a policy that was set before; empty if there was

@@ -6,7 +6,7 @@ import (
 	"os"
 
 	"github.com/berthd/berth/managers/admission"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/server/host/procfs"
 	"github.com/berthd/berth/server/rpc"
@@ -31,7 +31,7 @@ func (o ownProcesses) PreStart(ctx context.Context, owner ledger.Owner, id strin
 	if pid != 0 {
 		// Before it is looked whose it is: that has to be about this one.
 		since, err := procfs.Since(o.proc, pid)
-		if err != nil && fault.ClassOf(err) != fault.NotFound {
+		if err != nil && errdefs.ClassOf(err) != errdefs.NotFound {
 			return admission.Started{}, err
 		}
 		ctx = context.WithValue(ctx, handedOver{}, handedOver{pid: pid, since: since, missing: err})
@@ -48,7 +48,7 @@ func (o ownProcesses) check(ctx context.Context, pid int) error {
 	case pid == 0:
 		return nil
 	case pid == os.Getpid():
-		var vs fault.Violations
+		var vs errdefs.Violations
 		vs.Addf("pid", "%d is berthd itself", pid)
 		return vs.Err("request")
 	case known && (who.UID == 0 || who.UID == o.self):
@@ -59,7 +59,7 @@ func (o ownProcesses) check(ctx context.Context, pid int) error {
 		return err
 	}
 	if !known || who.UID != own && who.UID != saved {
-		return fault.PermissionDeniedf("process %d is of uid %d: only that user and root may place it, not %s", pid, own, who)
+		return errdefs.PermissionDeniedf("process %d is of uid %d: only that user and root may place it, not %s", pid, own, who)
 	}
 	return nil
 }
@@ -81,13 +81,13 @@ func stillThere(proc fs.FS) func(ctx context.Context, pid int) error {
 		p, ok := ctx.Value(handedOver{}).(handedOver)
 		switch {
 		case !ok || p.pid != pid:
-			return fault.Internalf("place process %d: nobody has handed it over", pid)
+			return errdefs.Internalf("place process %d: nobody has handed it over", pid)
 		case p.missing != nil:
 			return p.missing
 		}
 		since, err := procfs.Since(proc, pid)
 		if err == nil && since != p.since {
-			err = fault.NotFoundf("process %d has ended: another one has that id now", pid)
+			err = errdefs.NotFoundf("process %d has ended: another one has that id now", pid)
 		}
 		return err
 	}

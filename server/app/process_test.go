@@ -15,7 +15,7 @@ import (
 
 	apiconfig "github.com/berthd/berth/api/config"
 	"github.com/berthd/berth/managers/admission"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/server/config"
 	"github.com/berthd/berth/server/rpc"
@@ -38,18 +38,18 @@ func TestOnlyOwnProcesses(t *testing.T) {
 		proc[pid+"/status"] = &fstest.MapFile{Data: []byte("Name:\tx\nUid:\t" + uids + "\nGid:\t0\t0\t0\t0\n")}
 	}
 	proc["50/status"] = &fstest.MapFile{Data: []byte("Name:\tx\n")}
-	const refused, gone, ok = fault.PermissionDenied, fault.NotFound, fault.Class(-1)
+	const refused, gone, ok = errdefs.PermissionDenied, errdefs.NotFound, errdefs.Class(-1)
 	for _, row := range []struct {
 		caller string
 		pid    int
-		want   fault.Class
+		want   errdefs.Class
 	}{
 		{"0", 10, ok}, {"0", 40, ok}, {"0", 99, ok}, // the kernel will say that it is gone
 		{"500", 10, ok}, // berthd's own user
 		{"1000", 20, ok}, {"1000", 30, ok}, {"1000", 0, ok},
-		{"1000", 10, refused}, {"1000", 40, refused}, {"1000", 99, gone}, {"1000", 50, fault.Unavailable},
+		{"1000", 10, refused}, {"1000", 40, refused}, {"1000", 99, gone}, {"1000", 50, errdefs.Unavailable},
 		{"", 0, ok}, {"", 20, refused},
-		{"0", os.Getpid(), fault.Invalid}, {"1000", os.Getpid(), fault.Invalid},
+		{"0", os.Getpid(), errdefs.Invalid}, {"1000", os.Getpid(), errdefs.Invalid},
 	} {
 		ctx := t.Context()
 		if uid, err := strconv.ParseUint(row.caller, 10, 32); err == nil {
@@ -60,7 +60,7 @@ func TestOnlyOwnProcesses(t *testing.T) {
 		switch {
 		case row.want == ok && (err != nil || len(through) != 1 || through[0] != row.pid):
 			t.Errorf("uid %s, process %d: %v, %v", row.caller, row.pid, through, err)
-		case row.want != ok && (err == nil || fault.ClassOf(err) != row.want || len(through) != 0):
+		case row.want != ok && (err == nil || errdefs.ClassOf(err) != row.want || len(through) != 0):
 			t.Errorf("uid %s, process %d: %v, %v; want class %s", row.caller, row.pid, through, err, row.want)
 		case row.want == refused && !strings.Contains(err.Error(), "uid"):
 			t.Errorf("%v does not say whose it is", err)
@@ -84,19 +84,19 @@ func (p *placing) PreStart(ctx context.Context, _ ledger.Owner, _ string, pid in
 // of it, whoever handed it over.
 func TestOnlyTheProcessThatWasHandedOver(t *testing.T) {
 	t.Parallel()
-	const ok = fault.Class(-1)
+	const ok = errdefs.Class(-1)
 	for name, row := range map[string]struct {
 		pid       int
 		meanwhile func(proc fstest.MapFS)
-		want      fault.Class
+		want      errdefs.Class
 	}{
 		"the same":           {20, func(fstest.MapFS) {}, ok},
-		"another":            {20, func(proc fstest.MapFS) { proc["20/stat"] = stat(20, 6) }, fault.NotFound},
-		"none":               {20, func(proc fstest.MapFS) { delete(proc, "20/stat") }, fault.NotFound},
-		"not readable":       {20, func(proc fstest.MapFS) { proc["20/stat"] = &fstest.MapFile{} }, fault.Unavailable},
-		"there was none":     {30, func(proc fstest.MapFS) { proc["30/stat"] = stat(30, 0) }, fault.NotFound},
-		"was not readable":   {40, func(proc fstest.MapFS) { t.Error("it was not known, and came through") }, fault.Unavailable},
-		"not the one placed": {0, func(fstest.MapFS) {}, fault.Internal},
+		"another":            {20, func(proc fstest.MapFS) { proc["20/stat"] = stat(20, 6) }, errdefs.NotFound},
+		"none":               {20, func(proc fstest.MapFS) { delete(proc, "20/stat") }, errdefs.NotFound},
+		"not readable":       {20, func(proc fstest.MapFS) { proc["20/stat"] = &fstest.MapFile{} }, errdefs.Unavailable},
+		"there was none":     {30, func(proc fstest.MapFS) { proc["30/stat"] = stat(30, 0) }, errdefs.NotFound},
+		"was not readable":   {40, func(proc fstest.MapFS) { t.Error("it was not known, and came through") }, errdefs.Unavailable},
+		"not the one placed": {0, func(fstest.MapFS) {}, errdefs.Internal},
 	} {
 		for _, uid := range []uint32{0, 1000} {
 			proc := fstest.MapFS{"20/stat": stat(20, 5), "40/stat": &fstest.MapFile{}}
@@ -106,7 +106,7 @@ func TestOnlyTheProcessThatWasHandedOver(t *testing.T) {
 			engine := &placing{meanwhile: func() { row.meanwhile(proc) }, place: stillThere(proc)}
 			ctx := peer.NewContext(t.Context(), &peer.Peer{AuthInfo: rpc.Peer{UID: uid}})
 			_, err := ownProcesses{engine, proc, 500}.PreStart(ctx, ledger.Owner{}, "id", row.pid)
-			if (err == nil) != (row.want == ok) || err != nil && fault.ClassOf(err) != row.want {
+			if (err == nil) != (row.want == ok) || err != nil && errdefs.ClassOf(err) != row.want {
 				t.Errorf("%s, uid %d: %v", name, uid, err)
 			}
 		}

@@ -3,7 +3,7 @@ package app
 import (
 	"context"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/server/hintproxy"
 	"github.com/berthd/berth/server/rpc"
@@ -16,7 +16,7 @@ type ownProviders struct {
 }
 
 // Register implements hintbus.Registry.
-func (o ownProviders) Register(ctx context.Context, registration ledger.Outsider) error {
+func (o ownProviders) Register(ctx context.Context, registration ledger.ExternalProvider) error {
 	by, err := o.caller(ctx)
 	if err != nil {
 		return err
@@ -36,7 +36,7 @@ func (o ownProviders) Unregister(ctx context.Context, name string) error {
 func (o ownProviders) caller(ctx context.Context) (hintproxy.Caller, error) {
 	who, known := rpc.PeerOf(ctx)
 	if !known {
-		return hintproxy.Caller{}, fault.PermissionDeniedf("the connection does not tell whose provider it is")
+		return hintproxy.Caller{}, errdefs.PermissionDeniedf("the connection does not tell whose provider it is")
 	}
 	return hintproxy.Caller{UID: who.UID, Trusted: who.UID == 0 || who.UID == o.self}, nil
 }

@@ -9,7 +9,7 @@ import (
 
 	"github.com/berthd/berth/api/config"
 	"github.com/berthd/berth/managers/cgroup"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/recovery"
 	"github.com/berthd/berth/server/host/claimfiles"
@@ -32,7 +32,7 @@ func (a *App) openRecords(ctx context.Context) (cgroup.Records, error) {
 			return nil, nil // a test's tree without
 		}
 		_, err := records.ReadRecord(ctx, a.layout.Pods())
-		if fault.ClassOf(err) != fault.Unsupported {
+		if errdefs.ClassOf(err) != errdefs.Unsupported {
 			return records, nil
 		}
 		a.Log.WarnContext(ctx, "claim records are kept as files", "directory", a.claimsDir(), "error", err)

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/berthd/berth/managers/admission"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/workload"
 	rpcadmission "github.com/berthd/berth/server/rpc/admission"
 )
@@ -29,7 +29,7 @@ func (a answers) Admit(context.Context, admission.Request) (admission.Verdict, e
 func TestRejectionsAreLogged(t *testing.T) {
 	t.Parallel()
 	pod := workload.Pod{UID: "u1", Namespace: "default", Name: "worker"}
-	no := admission.Verdict{Outcome: admission.Rejected, Reason: fault.TopologyAffinityError, Message: "no place"}
+	no := admission.Verdict{Outcome: admission.Rejected, Reason: errdefs.TopologyAffinityError, Message: "no place"}
 	for name, row := range map[string]struct {
 		answers
 		dryRun bool

@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/berthd/berth/api/config"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/server/socket"
 	"github.com/berthd/berth/server/task"
@@ -48,7 +48,7 @@ func (a *App) Run(ctx context.Context, ready func()) (err error) {
 		return err
 	}
 
-	defer time.AfterFunc(a.Config.Limits.PodResourcesWait.Duration, func() { close(a.patience) }).Stop()
+	defer time.AfterFunc(a.Config.Limits.PodResourcesWait.Duration, func() { close(a.timeout) }).Stop()
 
 	g := task.New()
 	g.Go("reconcile", a.reconcile.Run)
@@ -60,8 +60,8 @@ func (a *App) Run(ctx context.Context, ready func()) (err error) {
 	g.Go("caretaker", a.takeCare)
 	g.Go("deviceplugin", a.plugins.Run)
 	g.Go("registry", a.registry.Run)
-	g.Go("hintproxy", a.outside.Run)
-	g.OnStop("hintproxy", a.outside.Stop)
+	g.Go("hintproxy", a.external.Run)
+	g.OnStop("hintproxy", a.external.Stop)
 	g.Go("podresources", serve(a.readers.Server, a.readersSocket.Serve))
 	g.Go("api", serve(a.main.Server, a.mainSocket.Serve))
 	g.OnStop("podresources", stop(a.readers.Server, cutOff))
@@ -220,7 +220,7 @@ func stop(s *grpc.Server, notice time.Duration) func(context.Context) error {
 		case <-done:
 			return nil
 		case <-time.After(notice):
-			return fault.Deadlinef("calls still run %s after they were cut off", notice)
+			return errdefs.Deadlinef("calls still run %s after they were cut off", notice)
 		}
 	}
 }

@@ -8,10 +8,10 @@ import (
 	"github.com/berthd/berth/server/runtime"
 )
 
-// runtimePatience is how long a start waits for the container runtime, which may be
+// runtimeTimeout is how long a start waits for the container runtime, which may be
 // starting itself. Nothing can be decided without: which driver spells the cgroups
 // is the runtime's to say.
-const runtimePatience = 30 * time.Second
+const runtimeTimeout = 30 * time.Second
 
 // buildRuntime connects to the container runtime, if there is one, and takes the
 // cgroup driver over from it: pods whose cgroups are spelt in two ways would be in
@@ -23,7 +23,7 @@ func (a *App) buildRuntime(ctx context.Context) (err error) {
 	if a.runtime, err = runtime.Dial(a.Config.RuntimeEndpoint); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, runtimePatience)
+	ctx, cancel := context.WithTimeout(ctx, runtimeTimeout)
 	defer cancel()
 	about, err := a.runtime.About(ctx)
 	if err != nil {

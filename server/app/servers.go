@@ -58,7 +58,7 @@ func (a *App) buildServers(context.Context) error {
 	a.history = allocation.NewHistory(a.Config.Limits.WatchEvents, a.Device)
 	a.history.Start(a.Ledger.View())
 	engine := logRejections(a.metrics.Watch(a.Engine), a.Log.With("part", "admission"), a.Now)
-	readers := podresources.Parts{Ledger: a.Ledger, CPUs: cpus{a}, Inventory: a.Device, Counter: a.metrics, Patience: a.patience}
+	readers := podresources.Parts{Ledger: a.Ledger, CPUs: cpus{a}, Inventory: a.Device, Counter: a.metrics, Timeout: a.timeout}
 	admissionv1.RegisterAdmissionServiceServer(a.main, admission.New(engine, read))
 	allocationv1.RegisterAllocationServiceServer(a.main, allocation.New(
 		allocation.Config{Read: read, Cgroup: a.containerConfig}, allocation.Parts{
@@ -75,7 +75,7 @@ func (a *App) buildServers(context.Context) error {
 	if err := a.registerNode(a.main); err != nil {
 		return err
 	}
-	hintv1.RegisterHintBusServiceServer(a.main, hintbus.New(ownProviders{a.outside, selfUID()}))
+	hintv1.RegisterHintBusServiceServer(a.main, hintbus.New(ownProviders{a.external, selfUID()}))
 	inspectv1.RegisterInspectServiceServer(a.main, inspect.New(
 		inspect.Parts{Ledger: a.Ledger, Engine: a.Engine, Read: read, Settings: a.settingsOf, Kernel: a.reconcile.Findings, Start: a.StartLines, Recovered: a.recovered}))
 	podresources.RegisterV1(a.main, readers, read.Features)
@@ -97,7 +97,7 @@ func (a *App) buildServers(context.Context) error {
 }
 
 // memoryOn returns the memory manager that decides on a view.
-func (a *App) memoryOn(view *ledger.View) memory.Manager { return a.Seats.On(view).Memory }
+func (a *App) memoryOn(view *ledger.View) memory.Manager { return a.Managers.On(view).Memory }
 
 // settingsOf tells those of the manager behind a kubelet's state file.
 func (a *App) settingsOf(kind kubelet.Kind) (s kubelet.Settings) {

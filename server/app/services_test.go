@@ -37,7 +37,7 @@ func TestEveryMethodIsServed(t *testing.T) {
 		}
 		for i := range file.Services().Len() {
 			service := file.Services().Get(i)
-			// The hint provider's is for outsiders to serve.
+			// The hint provider's is for external providers to serve.
 			if service.Name() == "HintProviderService" {
 				continue
 			}

@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 
 	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 // slow is a service whose calls end when they are released, or if they hear that they
@@ -42,11 +42,11 @@ func TestStop(t *testing.T) {
 	for name, row := range map[string]struct {
 		deaf, released, answered bool
 		notice                   time.Duration
-		want                     fault.Class
+		want                     errdefs.Class
 	}{
 		"a call that ends in time":    {released: true, answered: true, notice: time.Minute},
 		"one that is cut off":         {notice: time.Minute},
-		"one that does not notice it": {deaf: true, notice: time.Millisecond, want: fault.Deadline},
+		"one that does not notice it": {deaf: true, notice: time.Millisecond, want: errdefs.Deadline},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -78,7 +78,7 @@ func TestStop(t *testing.T) {
 			} else {
 				cancel()
 			}
-			if err := <-stopped; (err != nil) != (row.want != 0) || err != nil && fault.ClassOf(err) != row.want {
+			if err := <-stopped; (err != nil) != (row.want != 0) || err != nil && errdefs.ClassOf(err) != row.want {
 				t.Errorf("stopped with %v", err)
 			}
 			if err := <-answer; (err == nil) != row.answered {

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	apiconfig "github.com/berthd/berth/api/config"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/server/app"
 	"github.com/berthd/berth/server/config"
 )
@@ -55,8 +55,8 @@ func TestMissingController(t *testing.T) {
 	hideCpuset(t, c.Cgroups.Mount)
 	refused := func(who string, err error) {
 		t.Helper()
-		if fault.ClassOf(err) != fault.Unsupported || !strings.Contains(err.Error(), "without the controllers") || !strings.Contains(err.Error(), `"cpuset"`) {
-			t.Errorf("%s: %v (%s), want class unsupported and the controller", who, err, fault.ClassOf(err))
+		if errdefs.ClassOf(err) != errdefs.Unsupported || !strings.Contains(err.Error(), "without the controllers") || !strings.Contains(err.Error(), `"cpuset"`) {
+			t.Errorf("%s: %v (%s), want class unsupported and the controller", who, err, errdefs.ClassOf(err))
 		}
 	}
 	refused("validate", app.Validate(c))

@@ -248,7 +248,7 @@ func TestCgroupNamesThatLeadElsewhere(t *testing.T) {
 	n.needKernel()
 	d := n.start()
 	c := cgroupv1.NewCgroupServiceClient(d.conn)
-	outside := func() (names []string) {
+	external := func() (names []string) {
 		for _, pattern := range []string{"/*", "/*/*"} {
 			found, err := filepath.Glob(cgroupMount + pattern)
 			if err != nil {
@@ -286,7 +286,7 @@ func TestCgroupNamesThatLeadElsewhere(t *testing.T) {
 			}
 		}
 	}
-	if left := outside(); len(left) > 0 {
+	if left := external(); len(left) > 0 {
 		t.Errorf("made: %v", left)
 	}
 	d.admitted(burstable("a"))

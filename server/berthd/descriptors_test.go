@@ -13,7 +13,7 @@ import (
 
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
 	lifecyclev1 "github.com/berthd/berth/api/berth/lifecycle/v1"
-	"github.com/berthd/berth/hack/rig"
+	"github.com/berthd/berth/hack/nodetest"
 )
 
 // withoutDescriptors runs f while the daemon can open no file, and gives it back what it had.
@@ -104,5 +104,5 @@ func TestNoDescriptors(t *testing.T) {
 		t.Errorf("%d pods, want 3", got)
 	}
 	d.check()
-	rig.KillIn(n.path(""))
+	nodetest.KillIn(n.path(""))
 }

@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 // The exit codes.
@@ -41,7 +41,7 @@ func execute(ctx context.Context, out, errs io.Writer, args []string) int {
 		return exitUsage
 	}
 	// The message has the first of several fields only.
-	var wrong *fault.Error
+	var wrong *errdefs.Error
 	if errors.As(err, &wrong) && len(wrong.Fields) > 1 {
 		for _, v := range wrong.Fields {
 			fmt.Fprintf(errs, "  %v\n", v)

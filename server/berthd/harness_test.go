@@ -31,8 +31,8 @@ import (
 	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
 	lifecyclev1 "github.com/berthd/berth/api/berth/lifecycle/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/hack/nodetest"
 	"github.com/berthd/berth/hack/plugin/script"
-	"github.com/berthd/berth/hack/rig"
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/server/host/cgroupfs"
@@ -63,9 +63,9 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// patience bounds everything that a test waits for; no test takes that long
+// timeout bounds everything that a test waits for; no test takes that long
 // unless it fails.
-const patience = 60 * time.Second
+const timeout = 60 * time.Second
 
 // node is a place for daemons to run one after the other: a root directory and a
 // cgroup of its own.
@@ -161,7 +161,7 @@ func (n *node) path(below string) string {
 }
 
 // cgroupDirs lists the directories of the node's cgroup in all hierarchies.
-func (n *node) cgroupDirs() []string { return rig.Cgroups(n.path("")) }
+func (n *node) cgroupDirs() []string { return nodetest.Cgroups(n.path("")) }
 
 // podCgroups lists the uids of pods that have a cgroup in any hierarchy.
 func (n *node) podCgroups() map[string]bool {
@@ -176,8 +176,8 @@ func (n *node) podCgroups() map[string]bool {
 
 // removeCgroups kills what is left in the node's cgroups and removes them.
 func (n *node) removeCgroups() {
-	rig.KillIn(n.path(""))
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	nodetest.KillIn(n.path(""))
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	if n.kernel && n.driver == cgroup.Systemd {
 		tree, err := systemd.Open(cgroupfs.Options{})
@@ -190,7 +190,7 @@ func (n *node) removeCgroups() {
 			n.t.Error(err)
 		}
 	}
-	if err := rig.RemoveCgroups(ctx, n.path("")); err != nil {
+	if err := nodetest.RemoveCgroups(ctx, n.path("")); err != nil {
 		n.t.Error(err)
 	}
 }
@@ -198,14 +198,14 @@ func (n *node) removeCgroups() {
 // eventually waits for a condition.
 func (n *node) eventually(what string, done func() bool) {
 	n.t.Helper()
-	rig.Eventually(n.t, patience, what, done)
+	nodetest.Eventually(n.t, timeout, what, done)
 }
 
 // daemon is a running berthd with clients.
 type daemon struct {
 	*node
-	*rig.Process
-	log  rig.Log
+	*nodetest.Process
+	log  nodetest.Log
 	conn *grpc.ClientConn
 
 	admission  admissionv1.AdmissionServiceClient
@@ -267,12 +267,12 @@ func (d *daemon) readyOrDead() (ready bool) {
 // launch runs a daemon and waits for nothing.
 func (n *node) launch(args ...string) *daemon {
 	n.t.Helper()
-	d := &daemon{node: n, log: rig.Log(filepath.Join(n.t.TempDir(), "log"))}
+	d := &daemon{node: n, log: nodetest.Log(filepath.Join(n.t.TempDir(), "log"))}
 	cmd := n.command(args...)
 	if n.unit != "" {
 		cmd = exec.Command("systemctl", "start", "--wait", n.unit) // ends when the unit does
 	}
-	d.Process = rig.Start(n.t, cmd, d.log)
+	d.Process = nodetest.Start(n.t, cmd, d.log)
 	conn, err := grpc.NewClient("unix://"+n.socket(), grpc.WithTransportCredentials(insecure.NewCredentials()),
 		// The socket appears soon; gRPC's own patience between tries is a second.
 		grpc.WithConnectParams(grpc.ConnectParams{
@@ -319,7 +319,7 @@ func (d *daemon) stop() {
 
 // ctx is bounded by patience.
 func (n *node) ctx() context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	n.t.Cleanup(cancel)
 	return ctx
 }

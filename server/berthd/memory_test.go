@@ -51,9 +51,9 @@ func (d *daemon) memoryState() *memoryv1.GetStateResponse {
 	return state
 }
 
-// memoryBooks shows what is held of a resource by node, with the node's group where
+// memoryUsage shows what is held of a resource by node, with the node's group where
 // that is not itself: "2Gi 3Gi 6Gi[2 3] 0[2 3]", in MiB.
-func (d *daemon) memoryBooks(resource string) string {
+func (d *daemon) memoryUsage(resource string) string {
 	d.t.Helper()
 	var out []string
 	for _, n := range d.memoryState().GetNodes() {
@@ -81,10 +81,10 @@ func (d *daemon) mems(uid, container string) string {
 	return alloc.GetLinux().GetCpusetMems()
 }
 
-// expectBooks compares memoryBooks.
-func (d *daemon) expectBooks(when, resource, want string) {
+// expectUsage compares memoryUsage.
+func (d *daemon) expectUsage(when, resource, want string) {
 	d.t.Helper()
-	if got := d.memoryBooks(resource); got != want {
+	if got := d.memoryUsage(resource); got != want {
 		d.t.Errorf("%s: of %s there is held %s, want %s", when, resource, got, want)
 	}
 }
@@ -118,8 +118,8 @@ func TestMemoryOfNodes(t *testing.T) {
 		t.Errorf("pages that the machine lacks: %v", rejected)
 	}
 	const held = "2048 3072 3968[2 3] 2176[2 3]"
-	d.expectBooks("admitted", "memory", held)
-	d.expectBooks("admitted", "hugepages-2Mi", "32 0 0[2 3] 0[2 3]")
+	d.expectUsage("admitted", "memory", held)
+	d.expectUsage("admitted", "hugepages-2Mi", "32 0 0[2 3] 0[2 3]")
 	d.memoryReaders(t)
 	before, pods := d.memoryState(), texts(d.pods())
 	d.check()
@@ -135,16 +135,16 @@ func TestMemoryOfNodes(t *testing.T) {
 	if again := d.admitted(pinned("wide", "6Gi")); len(again.GetAllocations()) != 1 {
 		t.Errorf("the same pod: %v", again)
 	}
-	d.expectBooks("admitted again", "memory", held)
+	d.expectUsage("admitted again", "memory", held)
 
 	d.remove("wide")
-	d.expectBooks("group removed", "memory", "2048 3072 0 0")
+	d.expectUsage("group removed", "memory", "2048 3072 0 0")
 	staged := pinned("staged", "1Gi")
 	staged.Spec.InitContainers = []*typesv1.Container{{Name: "prepare", Resources: &typesv1.ResourceRequirements{
 		Requests: map[string]string{"cpu": "100m", "memory": "3Gi"}, Limits: map[string]string{"cpu": "100m", "memory": "3Gi"},
 	}}}
 	d.admitted(staged)
-	d.expectBooks("init container", "memory", "2048 3072 3072 0")
+	d.expectUsage("init container", "memory", "2048 3072 3072 0")
 	for _, container := range []string{"prepare", "main"} {
 		if _, err := d.lifecycle.PreStartContainer(d.ctx(), &lifecyclev1.PreStartContainerRequest{
 			PodUid: "staged", ContainerName: container, ContainerId: "id-" + container,
@@ -152,16 +152,16 @@ func TestMemoryOfNodes(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	d.expectBooks("app container", "memory", "2048 3072 1024 0")
+	d.expectUsage("app container", "memory", "2048 3072 1024 0")
 	d.check()
 	d.kill()
 	d = n.start()
-	d.expectBooks("after a crash", "memory", "2048 3072 1024 0")
+	d.expectUsage("after a crash", "memory", "2048 3072 1024 0")
 	for _, uid := range []string{"one", "two", "staged", "any"} {
 		d.remove(uid)
 	}
-	d.expectBooks("all removed", "memory", "0 0 0 0")
-	d.expectBooks("all removed", "hugepages-2Mi", "0 0 0 0")
+	d.expectUsage("all removed", "memory", "0 0 0 0")
+	d.expectUsage("all removed", "hugepages-2Mi", "0 0 0 0")
 }
 
 // memoryReaders looks at what readers of podresources see.
@@ -245,7 +245,7 @@ func TestMemoryDrifts(t *testing.T) {
 		"memory of NUMA node 1 was 4Gi and is 4194300Ki",
 		"b/main hold 4Gi of memory on NUMA nodes 1, which is 4Ki more than is allocatable there",
 	)
-	d.expectBooks("after the boot", "memory", "3072 4095")
+	d.expectUsage("after the boot", "memory", "3072 4095")
 	if len(d.pods()) != 2 || d.mems("b", "main") != "1" {
 		t.Errorf("pods %v", d.pods())
 	}
@@ -285,7 +285,7 @@ func TestMemoryStateMoves(t *testing.T) {
 	if again := export(other); again != file {
 		t.Errorf("came back as\n%s, want\n%s", again, file)
 	}
-	if a, b := d.memoryBooks("memory"), other.memoryBooks("memory"); a != b {
+	if a, b := d.memoryUsage("memory"), other.memoryUsage("memory"); a != b {
 		t.Errorf("held is %s, was %s", b, a)
 	}
 	other.check()

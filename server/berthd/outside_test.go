@@ -27,21 +27,21 @@ import (
 	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
 	lifecyclev1 "github.com/berthd/berth/api/berth/lifecycle/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
-	"github.com/berthd/berth/hack/rig"
+	"github.com/berthd/berth/hack/nodetest"
 )
 
 // card is the resource of the network card provider.
 const card = "example.com/nic"
 
 // programs are the example provider.
-var programs = rig.NewPrograms(map[string]string{"nic": "clients/hintprovider/nic"})
+var programs = nodetest.NewPrograms(map[string]string{"nic": "clients/hintprovider/nic"})
 
 // requiredNIC has the configuration require the provider, which may set a variable.
 const requiredNIC = "providers: {outside: {required: [nic], allow: [{provider: nic, edits: [env]}]}}\n"
 
-// outsideNode is a node of two NUMA nodes with two cards on the first and one on
+// externalNode is a node of two NUMA nodes with two cards on the first and one on
 // the second, for a provider in a process of its own.
-func outsideNode(t *testing.T) *node {
+func externalNode(t *testing.T) *node {
 	t.Helper()
 	n := newNode(t, "--machine", "1s2n4c1t", "--topology-manager-policy", "single-numa-node", "--cgroup-tree", "memory")
 	n.kernel = false
@@ -104,19 +104,19 @@ func (n *node) nic(endpoint string) *nic {
 	return p
 }
 
-// nicBooks are the provider's own books.
-type nicBooks struct {
+// nicUsage are the provider's own books.
+type nicUsage struct {
 	Held     map[string]string            `json:"held"`
 	Reserved map[string]map[string]string `json:"reserved"`
 }
 
-// expectBooks waits until the provider knows of exactly these cards, by owner, and
+// expectUsage waits until the provider knows of exactly these cards, by owner, and
 // has nothing reserved.
-func (p *nic) expectBooks(held map[string]string) {
+func (p *nic) expectUsage(held map[string]string) {
 	p.t.Helper()
 	p.eventually(fmt.Sprintf("the provider holds %v and has nothing reserved", held), func() bool {
 		lines := strings.Split(strings.TrimSpace(p.out.String()), "\n")
-		var b nicBooks
+		var b nicUsage
 		if err := json.Unmarshal([]byte(lines[len(lines)-1]), &b); err != nil {
 			return false
 		}
@@ -124,8 +124,8 @@ func (p *nic) expectBooks(held map[string]string) {
 	})
 }
 
-// outsider returns what the daemon tells of the provider.
-func (d *daemon) outsider() *hintv1.Provider {
+// externalProvider returns what the daemon tells of the provider.
+func (d *daemon) externalProvider() *hintv1.Provider {
 	d.t.Helper()
 	resp, err := hintv1.NewHintBusServiceClient(d.conn).ListProviders(d.ctx(), &hintv1.ListProvidersRequest{})
 	if err != nil {
@@ -139,9 +139,9 @@ func (d *daemon) outsider() *hintv1.Provider {
 	return nil
 }
 
-func (d *daemon) expectOutsider(s hintv1.State) {
+func (d *daemon) expectExternalProvider(s hintv1.State) {
 	d.t.Helper()
-	d.eventually("the provider is "+s.String(), func() bool { return d.outsider().GetState() == s })
+	d.eventually("the provider is "+s.String(), func() bool { return d.externalProvider().GetState() == s })
 }
 
 // expectNoLease waits until the ledger has no lease.
@@ -203,12 +203,12 @@ func explained(trace *typesv1.Trace) string {
 }
 
 // A provider in a process of its own takes part in admissions over the socket.
-func TestOutsideProvider(t *testing.T) {
+func TestExternalProvider(t *testing.T) {
 	t.Parallel()
-	n := outsideNode(t)
+	n := externalNode(t)
 	d := n.start()
 	p := n.nic(n.root + "/berth.sock")
-	d.expectOutsider(hintv1.State_STATE_CONNECTED)
+	d.expectExternalProvider(hintv1.State_STATE_CONNECTED)
 
 	d.admitted(networked("pair", 2))
 	if cards, at := d.cardsOf("pair"); fmt.Sprint(cards) != "[eth0 eth1]" || at != "[0]" {
@@ -223,7 +223,7 @@ func TestOutsideProvider(t *testing.T) {
 	} else if text := explained(resp.GetTrace()); text != "example.com/nic on 0-1: 1 needed, 0 free, 3 held by [pair/main single/main]" {
 		t.Errorf("no card is left, because %s", text)
 	}
-	p.expectBooks(map[string]string{"eth0": "pair/main", "eth1": "pair/main", "eth2": "single/main"})
+	p.expectUsage(map[string]string{"eth0": "pair/main", "eth1": "pair/main", "eth2": "single/main"})
 	d.expectNoLease()
 	d.check()
 
@@ -247,13 +247,13 @@ func TestOutsideProvider(t *testing.T) {
 	// The next daemon knows the provider, and the provider registers again.
 	d.kill()
 	d = n.start()
-	d.expectOutsider(hintv1.State_STATE_CONNECTED)
+	d.expectExternalProvider(hintv1.State_STATE_CONNECTED)
 	d.remove("pair")
 	d.admitted(networked("next", 1))
-	p.expectBooks(map[string]string{"eth0": "next/main", "eth2": "single/main"})
+	p.expectUsage(map[string]string{"eth0": "next/main", "eth2": "single/main"})
 	d.remove("next")
 	d.remove("single")
-	p.expectBooks(nil)
+	p.expectUsage(nil)
 	d.expectNoLease()
 	d.check()
 	d.stop()
@@ -374,18 +374,18 @@ var moments = []struct {
 // The provider is killed at each moment of an admission. The pod is refused in its
 // name, or stays admitted; nothing is lost and nothing is left, and the provider
 // that comes back knows what is held.
-func TestOutsideProviderDies(t *testing.T) {
+func TestExternalProviderDies(t *testing.T) {
 	t.Parallel()
 	for _, moment := range moments {
 		t.Run(moment.name, func(t *testing.T) {
 			t.Parallel()
-			n := outsideNode(t)
+			n := externalNode(t)
 			d := n.start()
 			p, r := n.nic("none"), n.relay()
 			d.registerRelay()
 			d.admitted(networked("earlier", 1))
 			d.expectNoLease()
-			p.expectBooks(map[string]string{"eth0": "earlier/main"})
+			p.expectUsage(map[string]string{"eth0": "earlier/main"})
 
 			dead := make(chan struct{})
 			die := sync.OnceFunc(func() { p.killed(); close(dead) })
@@ -417,21 +417,21 @@ func TestOutsideProviderDies(t *testing.T) {
 			}
 			d.check()
 
-			d.expectOutsider(hintv1.State_STATE_AWAY)
+			d.expectExternalProvider(hintv1.State_STATE_AWAY)
 			if resp := d.admit(networked("unserved", 1)); resp.GetVerdict() == admissionv1.Verdict_VERDICT_ADMITTED || !strings.Contains(resp.GetMessage(), "provider nic") {
 				t.Errorf("while the provider is away: %s: %s", resp.GetVerdict(), resp.GetMessage())
 			}
 			d.admitted(guaranteed("unconcerned", 1, 0))
 
 			p, _ = n.nic("none"), n.relay()
-			d.expectOutsider(hintv1.State_STATE_CONNECTED)
-			p.expectBooks(held)
+			d.expectExternalProvider(hintv1.State_STATE_CONNECTED)
+			p.expectUsage(held)
 			d.expectNoLease()
 			d.admitted(networked("after", 1))
 			for uid := range d.pods() {
 				d.remove(uid)
 			}
-			p.expectBooks(nil)
+			p.expectUsage(nil)
 			d.expectNoLease()
 			d.check()
 		})
@@ -441,12 +441,12 @@ func TestOutsideProviderDies(t *testing.T) {
 // The daemon is killed at each moment of an admission. The next one knows the pod
 // whole or not at all, and the provider what the ledger knows; without a next one
 // what is reserved ends with the lease.
-func TestDaemonDiesUnderOutsideProvider(t *testing.T) {
+func TestDaemonDiesUnderExternalProvider(t *testing.T) {
 	t.Parallel()
 	for _, moment := range moments {
 		t.Run(moment.name, func(t *testing.T) {
 			t.Parallel()
-			n := outsideNode(t)
+			n := externalNode(t)
 			d := n.start()
 			p, r := n.nic("none"), n.relay()
 			d.registerRelay()
@@ -467,7 +467,7 @@ func TestDaemonDiesUnderOutsideProvider(t *testing.T) {
 			<-dead
 			r.set(nil)
 			d = n.start()
-			d.expectOutsider(hintv1.State_STATE_CONNECTED)
+			d.expectExternalProvider(hintv1.State_STATE_CONNECTED)
 			held := map[string]string{"eth0": "earlier/main"}
 			if d.pods()["victim"] != nil {
 				held["eth1"] = "victim/main"
@@ -475,15 +475,15 @@ func TestDaemonDiesUnderOutsideProvider(t *testing.T) {
 			if moment.admitted != (len(held) == 2) {
 				t.Errorf("killed %s, pods %v", moment.name, d.pods())
 			}
-			p.expectBooks(held)
+			p.expectUsage(held)
 			d.expectNoLease()
 			d.check()
 			d.admitted(networked("victim", 1)) // asking again is safe
-			p.expectBooks(map[string]string{"eth0": "earlier/main", "eth1": "victim/main"})
+			p.expectUsage(map[string]string{"eth0": "earlier/main", "eth1": "victim/main"})
 			for uid := range d.pods() {
 				d.remove(uid)
 			}
-			p.expectBooks(nil)
+			p.expectUsage(nil)
 			d.expectNoLease()
 			d.check()
 		})
@@ -493,7 +493,7 @@ func TestDaemonDiesUnderOutsideProvider(t *testing.T) {
 // No berthd comes back after one that has reserved: the lease ends by itself.
 func TestLeaseEndsWithoutDaemon(t *testing.T) {
 	t.Parallel()
-	n := outsideNode(t)
+	n := externalNode(t)
 	n.configure(strings.Replace(requiredNIC, "{required", "{lease: 200ms, required", 1))
 	d := n.start()
 	p, r := n.nic("none"), n.relay()
@@ -509,14 +509,14 @@ func TestLeaseEndsWithoutDaemon(t *testing.T) {
 		t.Fatalf("answered %v", resp)
 	}
 	n.eventually("the provider has reserved", func() bool { return strings.Contains(p.out.String(), `"event":"reserved"`) })
-	p.expectBooks(nil)
+	p.expectUsage(nil)
 }
 
 // A provider that the configuration requires and that has never registered is
 // missed by name; where the configuration has deferrals the pod is told to wait.
 func TestRequiredProviderIsAwaited(t *testing.T) {
 	t.Parallel()
-	n := outsideNode(t)
+	n := externalNode(t)
 	n.configure("verdicts: {deferred: true}\n" + requiredNIC)
 	d := n.start()
 	resp := d.admit(networked("pod", 1))
@@ -525,7 +525,7 @@ func TestRequiredProviderIsAwaited(t *testing.T) {
 		t.Errorf("%s, waits for %v: %s", resp.GetVerdict(), c, resp.GetMessage())
 	}
 	n.nic(n.root + "/berth.sock")
-	d.expectOutsider(hintv1.State_STATE_CONNECTED)
+	d.expectExternalProvider(hintv1.State_STATE_CONNECTED)
 	d.admitted(networked("pod", 1))
 	d.check()
 }

@@ -65,7 +65,7 @@ func TestOneUserDoesNotKeepTheAgentOut(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skipf("needs to act as other users, this is uid %d", os.Geteuid())
 	}
-	const stranger, reader = 64001, 64002
+	const unprivileged, reader = 64001, 64002
 	n := newNode(t)
 	if err := os.Chmod(n.root, 0o711); err != nil {
 		t.Fatal(err)
@@ -74,7 +74,7 @@ func TestOneUserDoesNotKeepTheAgentOut(t *testing.T) {
 	d := n.start()
 	path := filepath.Join(n.root, "berth.sock")
 	var silent []net.Conn
-	for _, uid := range []int{stranger, reader} {
+	for _, uid := range []int{unprivileged, reader} {
 		for range 60 { // none of them says anything
 			c, err := dialAs(uid, path)
 			if err != nil {
@@ -140,7 +140,7 @@ func TestRolesOfRealUsers(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skipf("needs to act as other users, this is uid %d", os.Geteuid())
 	}
-	const stranger, reader, agent = 64001, 64002, 64003
+	const unprivileged, reader, agent = 64001, 64002, 64003
 	n := newNode(t)
 	if err := os.Chmod(n.root, 0o711); err != nil {
 		t.Fatal(err)
@@ -183,7 +183,7 @@ func TestRolesOfRealUsers(t *testing.T) {
 			return err
 		}, nil, "admin"},
 	} {
-		for _, uid := range []int{stranger, reader, agent} {
+		for _, uid := range []int{unprivileged, reader, agent} {
 			err, allowed := call.do(d.as(uid)), slices.Contains(call.allowed, uid)
 			switch {
 			case allowed && err != nil:

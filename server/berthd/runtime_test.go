@@ -17,23 +17,23 @@ import (
 	"github.com/berthd/berth/hack/cri"
 )
 
-// dock is a container runtime in memory beside a node, with a client of the agent's.
-type dock struct {
+// pluginHost is a container runtime in memory beside a node, with a client of the agent's.
+type pluginHost struct {
 	*cri.Server
 	t        *testing.T
 	endpoint string
 	stop     func()
 }
 
-func newDock(n *node, driver criv1.CgroupDriver) *dock {
+func newPluginHost(n *node, driver criv1.CgroupDriver) *pluginHost {
 	n.t.Helper()
-	d := &dock{Server: cri.New(cri.Config{Driver: &driver, Images: []string{"probe"}}), t: n.t, endpoint: "unix://" + n.root + "/cri.sock"}
+	d := &pluginHost{Server: cri.New(cri.Config{Driver: &driver, Images: []string{"probe"}}), t: n.t, endpoint: "unix://" + n.root + "/cri.sock"}
 	d.serve()
 	n.t.Cleanup(func() { d.stop() })
 	return d
 }
 
-func (d *dock) serve() {
+func (d *pluginHost) serve() {
 	d.t.Helper()
 	l, err := net.Listen("unix", strings.TrimPrefix(d.endpoint, "unix://"))
 	if err != nil {
@@ -52,7 +52,7 @@ func (d *dock) serve() {
 }
 
 // create makes a container of a pod as an agent does, with what Allocate answered.
-func (d *dock) create(uid string, attempt uint32, a *allocationv1.AllocateResponse) string {
+func (d *pluginHost) create(uid string, attempt uint32, a *allocationv1.AllocateResponse) string {
 	d.t.Helper()
 	labels := map[string]string{types.KubernetesPodUIDLabel: uid, types.KubernetesContainerNameLabel: "main"}
 	config := &criv1.PodSandboxConfig{
@@ -77,7 +77,7 @@ func (d *dock) create(uid string, attempt uint32, a *allocationv1.AllocateRespon
 	return made.GetContainerId()
 }
 
-func (d *dock) start(id string) {
+func (d *pluginHost) start(id string) {
 	d.t.Helper()
 	if _, err := d.StartContainer(d.t.Context(), &criv1.StartContainerRequest{ContainerId: id}); err != nil {
 		d.t.Fatal(err)
@@ -111,7 +111,7 @@ func TestRuntime(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, "--cgroup-tree", "memory", "--machine", "1s1n4c1t")
 	n.kernel = false
-	c := newDock(n, criv1.CgroupDriver_CGROUPFS)
+	c := newPluginHost(n, criv1.CgroupDriver_CGROUPFS)
 	n.args = append(n.args, "--runtime-endpoint", c.endpoint)
 	d := n.start()
 	d.admitted(burstable("shared"))
@@ -170,7 +170,7 @@ func TestRuntime(t *testing.T) {
 func TestRuntimeDriver(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, "--cgroup-tree", "memory")
-	c := newDock(n, criv1.CgroupDriver_SYSTEMD)
+	c := newPluginHost(n, criv1.CgroupDriver_SYSTEMD)
 	d := n.start("--runtime-endpoint", c.endpoint)
 	d.says("driver=systemd configured=cgroupfs")
 	d.stop()

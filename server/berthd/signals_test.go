@@ -10,7 +10,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
-	"github.com/berthd/berth/hack/rig"
+	"github.com/berthd/berth/hack/nodetest"
 )
 
 // TestSignalsThatDoNotEndIt: a signal that berthd does not support is logged, at the start already, and berthd goes on.
@@ -56,7 +56,7 @@ func TestNobodyReadsTheLog(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close() })
-	rig.Eventually(t, patience, "berthd serves", func() bool {
+	nodetest.Eventually(t, timeout, "berthd serves", func() bool {
 		select {
 		case err := <-ended:
 			ended <- err

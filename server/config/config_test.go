@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	document "github.com/berthd/berth/api/config"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/machine/machinetest"
 	"github.com/berthd/berth/managers/memory"
 	"github.com/berthd/berth/managers/workload"
@@ -320,7 +320,7 @@ func TestBadInputNamesTheField(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			_, _, err := load(t, row.kubelet, row.berth, row.args...)
-			if fault.ClassOf(err) != fault.Invalid || !strings.Contains(err.Error(), row.want) {
+			if errdefs.ClassOf(err) != errdefs.Invalid || !strings.Contains(err.Error(), row.want) {
 				t.Errorf("%v; want class invalid with %q", err, row.want)
 			}
 		})

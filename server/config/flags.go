@@ -5,7 +5,7 @@ import (
 
 	"github.com/berthd/berth/api/config"
 	"github.com/berthd/berth/managers/cpuset"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 // AddFlags declares the flags of berthd and returns the sources that they make
@@ -74,7 +74,7 @@ func AddFlags(fs *pflag.FlagSet) *Sources {
 		if fs.Changed("reserved-cpus") {
 			set, err := cpuset.Parse(*cpus)
 			if err != nil {
-				return fault.Invalidf("--reserved-cpus: %w", err)
+				return errdefs.Invalidf("--reserved-cpus: %w", err)
 			}
 			c.Reserved.CPUs = set
 		}
@@ -87,7 +87,7 @@ func AddFlags(fs *pflag.FlagSet) *Sources {
 			}
 			entries, err := config.ParseReservedMemory(text)
 			if err != nil {
-				return fault.Invalidf("--reserved-memory: %w", err)
+				return errdefs.Invalidf("--reserved-memory: %w", err)
 			}
 			c.Memory.Reserved = append(c.Memory.Reserved, entries...)
 		}

@@ -11,7 +11,7 @@ import (
 
 	"github.com/berthd/berth/api/access"
 	"github.com/berthd/berth/api/config"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/server/socket"
 )
 
@@ -73,13 +73,13 @@ func numbers(grants []access.Grant) error {
 		case g.User != "":
 			u, err := user.Lookup(g.User)
 			if err != nil {
-				return fault.Invalidf("access[%d].user: there is no user %q on this machine: %w", i, g.User, err)
+				return errdefs.Invalidf("access[%d].user: there is no user %q on this machine: %w", i, g.User, err)
 			}
 			text = u.Uid
 		case g.Group != "":
 			group, err := user.LookupGroup(g.Group)
 			if err != nil {
-				return fault.Invalidf("access[%d].group: there is no group %q on this machine (systemd-sysusers makes the group berth): %w", i, g.Group, err)
+				return errdefs.Invalidf("access[%d].group: there is no group %q on this machine (systemd-sysusers makes the group berth): %w", i, g.Group, err)
 			}
 			text = group.Gid
 		default:
@@ -87,7 +87,7 @@ func numbers(grants []access.Grant) error {
 		}
 		n, err := strconv.ParseUint(text, 10, 32)
 		if err != nil {
-			return fault.Invalidf("access[%d]: %s is no number of a user or group", i, text)
+			return errdefs.Invalidf("access[%d]: %s is no number of a user or group", i, text)
 		}
 		number := uint32(n)
 		if g.User != "" && g.Group == "" {
@@ -103,7 +103,7 @@ func numbers(grants []access.Grant) error {
 func readFile(what, path string) ([]byte, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
-		return nil, fault.Invalidf("read the %s: %w", what, err)
+		return nil, errdefs.Invalidf("read the %s: %w", what, err)
 	}
 	return data, nil
 }
@@ -143,7 +143,7 @@ func fillPaths(c *config.Config) error {
 
 // checkSockets refuses paths and addresses that no socket of berthd can have.
 func checkSockets(c config.Config) error {
-	var vs fault.Violations
+	var vs errdefs.Violations
 	for _, s := range []struct{ field, path string }{
 		{"listen", c.Listen},
 		{"devicePluginDir", c.DevicePluginSocket()},

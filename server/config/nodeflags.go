@@ -6,7 +6,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/berthd/berth/api/config"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 // addNodeFlags declares the flags about the node as a whole, with the kubelet's
@@ -65,10 +65,10 @@ func parseEviction(text string) (map[string]string, error) {
 	for entry := range strings.SplitSeq(text, ",") {
 		signal, value, ok := strings.Cut(entry, "<")
 		if !ok || signal == "" || value == "" {
-			return nil, fault.Invalidf("--eviction-hard: %q: expected a signal and a value as in memory.available<100Mi", entry)
+			return nil, errdefs.Invalidf("--eviction-hard: %q: expected a signal and a value as in memory.available<100Mi", entry)
 		}
 		if _, twice := out[signal]; twice {
-			return nil, fault.Invalidf("--eviction-hard: %s is there twice", signal)
+			return nil, errdefs.Invalidf("--eviction-hard: %s is there twice", signal)
 		}
 		out[signal] = value
 	}

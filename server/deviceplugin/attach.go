@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"github.com/berthd/berth/managers/device"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/workload"
 
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
@@ -31,12 +31,12 @@ func (s *Server) Supports(resource string, versions []string) error {
 	for _, v := range versions {
 		if v == pluginapi.Version {
 			if !workload.Resource(resource).IsExtended() {
-				return fault.Invalidf("the ResourceName %q is invalid", resource)
+				return errdefs.Invalidf("the ResourceName %q is invalid", resource)
 			}
 			return nil
 		}
 	}
-	return fault.Unsupportedf("manager version, %s, is not among plugin supported versions %q", pluginapi.Version, versions)
+	return errdefs.Unsupportedf("manager version, %s, is not among plugin supported versions %q", pluginapi.Version, versions)
 }
 
 // Attach connects to the plugin of a resource at the path of its socket and makes

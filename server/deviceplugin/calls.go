@@ -14,7 +14,7 @@ import (
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"github.com/berthd/berth/managers/device"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/server/breaker"
 )
@@ -59,14 +59,14 @@ func (s *Server) Allocate(ctx context.Context, resource string, ids []string) ([
 		return nil, err
 	}
 	if len(answer.ContainerResponses) == 0 {
-		return nil, fault.Unavailablef("no containers return in allocation response of the device plugin for %s", resource)
+		return nil, errdefs.Unavailablef("no containers return in allocation response of the device plugin for %s", resource)
 	}
 	wire, err := proto.MarshalOptions{Deterministic: true}.Marshal(answer.ContainerResponses[0])
 	if err != nil {
-		return nil, fault.Internalf("keep the answer of the device plugin for %s: %w", resource, err)
+		return nil, errdefs.Internalf("keep the answer of the device plugin for %s: %w", resource, err)
 	}
 	if n := len(wire); n > maxAnswer {
-		return nil, fault.Unavailablef("the device plugin for %s wants %d bytes of settings for a container, expected at most %d", resource, n, maxAnswer)
+		return nil, errdefs.Unavailablef("the device plugin for %s wants %d bytes of settings for a container, expected at most %d", resource, n, maxAnswer)
 	}
 	return wire, nil
 }
@@ -84,7 +84,7 @@ const (
 func (s *Server) PreStart(ctx context.Context, view *ledger.View, owner ledger.Owner) error {
 	pod, ok := view.Pod(owner.Pod)
 	if !ok {
-		return fault.NotFoundf("pod %s is not known", owner.Pod)
+		return errdefs.NotFoundf("pod %s is not known", owner.Pod)
 	}
 	snap := s.Inventory.Snapshot()
 	for _, c := range pod.Claims {
@@ -101,7 +101,7 @@ func (s *Server) PreStart(ctx context.Context, view *ledger.View, owner ledger.O
 func (s *Server) preStart(ctx context.Context, snap *device.Snapshot, c *ledger.Claim) error {
 	r, ok := snap.Resource(c.Resource)
 	if !ok || r.State == device.Expired {
-		return fault.Unavailablef("endpoint not found in cache for a registered resource: %s", c.Resource)
+		return errdefs.Unavailablef("endpoint not found in cache for a registered resource: %s", c.Resource)
 	}
 	if !r.Options.PreStart {
 		return nil
@@ -122,8 +122,8 @@ func (s *Server) session(resource string) (*session, error) {
 	defer s.mu.Unlock()
 	p, ok := s.sessions[resource]
 	if !ok {
-		return nil, &fault.Error{
-			Class: fault.Unavailable, Err: device.ErrAway,
+		return nil, &errdefs.Error{
+			Class: errdefs.Unavailable, Err: device.ErrAway,
 			Message: fmt.Sprintf("the device plugin for %s is not connected", resource),
 		}
 	}
@@ -139,7 +139,7 @@ func (s *Server) ask(ctx context.Context, resource, method string, limit time.Du
 		return err
 	}
 	err = p.call(ctx, method, limit, func(ctx context.Context) error { return do(ctx, p) })
-	if fault.ClassOf(err) != fault.Unavailable {
+	if errdefs.ClassOf(err) != errdefs.Unavailable {
 		return err
 	}
 	again, serr := s.session(resource)
@@ -175,11 +175,11 @@ func (p *session) call(ctx context.Context, method string, limit time.Duration, 
 		p.leave(call, outcome, err.Error())
 		return err
 	case status.Code(err) == codes.DeadlineExceeded:
-		err := fault.Deadlinef("the device plugin for %s did not answer %s within %s", p.resource, method, limit)
+		err := errdefs.Deadlinef("the device plugin for %s did not answer %s within %s", p.resource, method, limit)
 		p.leave(call, silent, err.Error())
 		return err
 	}
-	failure := fault.Unavailablef("the device plugin for %s failed at %s: %w", p.resource, method, err)
+	failure := errdefs.Unavailablef("the device plugin for %s failed at %s: %w", p.resource, method, err)
 	if code := status.Code(err); code == codes.Unavailable ||
 		code == codes.Canceled && (p.life.Err() != nil || p.conn.GetState() == connectivity.Shutdown) {
 		// The connection broke, or the session has ended.
@@ -212,7 +212,7 @@ func (p *session) enter(method string) (breaker.Call, error) {
 	if !errors.As(err, &open) {
 		return call, nil
 	}
-	refused := fault.Unavailablef("%s of the device plugin for %s at %s: %w", method, p.resource, p.path, err)
+	refused := errdefs.Unavailablef("%s of the device plugin for %s at %s: %w", method, p.resource, p.path, err)
 	refused.Err = device.ErrSuspended
 	refused.RetryAfter = open.Until.Sub(now) // below 0 while a probe is under way
 	return call, refused

@@ -13,7 +13,7 @@ import (
 
 	"github.com/berthd/berth/hack/plugin/script"
 	"github.com/berthd/berth/managers/device"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
@@ -148,10 +148,10 @@ func TestFailingCalls(t *testing.T) {
 				}
 				return
 			}
-			if err == nil || !strings.Contains(err.Error(), row.want) || fault.ClassOf(err) != fault.Refused {
-				t.Fatalf("%v (%v), want a refusal with %q", err, fault.ClassOf(err), row.want)
+			if err == nil || !strings.Contains(err.Error(), row.want) || errdefs.ClassOf(err) != errdefs.Refused {
+				t.Fatalf("%v (%v), want a refusal with %q", err, errdefs.ClassOf(err), row.want)
 			}
-			if fe := new(fault.Error); !errors.As(err, &fe) || fe.Provider != device.Name || fe.Resource != gpu {
+			if fe := new(errdefs.Error); !errors.As(err, &fe) || fe.Provider != device.Name || fe.Resource != gpu {
 				t.Errorf("provider and resource are missing in %+v", fe)
 			}
 			// Only what a plugin that died left unanswered is worth waiting for.
@@ -214,18 +214,18 @@ func TestCallerGivesUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	cancel()
-	if err := <-failed; fault.ClassOf(err) != fault.Canceled {
-		t.Errorf("%v (%v), want class canceled", err, fault.ClassOf(err))
+	if err := <-failed; errdefs.ClassOf(err) != errdefs.Canceled {
+		t.Errorf("%v (%v), want class canceled", err, errdefs.ClassOf(err))
 	}
 }
 
 func TestNotConnected(t *testing.T) {
 	t.Parallel()
 	b := start(t, deviceplugin.Config{})
-	if _, err := b.Allocate(b.ctx, gpu, []string{"a"}); fault.ClassOf(err) != fault.Unavailable {
+	if _, err := b.Allocate(b.ctx, gpu, []string{"a"}); errdefs.ClassOf(err) != errdefs.Unavailable {
 		t.Errorf("allocate: %v", err)
 	}
-	if _, err := b.Preferred(b.ctx, gpu, []string{"a"}, nil, 1); fault.ClassOf(err) != fault.Unavailable {
+	if _, err := b.Preferred(b.ctx, gpu, []string{"a"}, nil, 1); errdefs.ClassOf(err) != errdefs.Unavailable {
 		t.Errorf("preferred: %v", err)
 	}
 }
@@ -273,10 +273,10 @@ func TestPreStart(t *testing.T) {
 		t.Parallel()
 		draft := ledger.NewDraft(ledgertest.New(t, ledger.Rules{Machine: machinetest.Build("1n2c")}).View())
 		draft.PutPod(ledgertest.With(ledgertest.Pod("pod", "c"), ledgertest.Devices("c", gpu, "a")))
-		for wants, class := range map[bool]fault.Class{true: fault.Unavailable, false: fault.Internal} {
+		for wants, class := range map[bool]errdefs.Class{true: errdefs.Unavailable, false: errdefs.Internal} {
 			seen := []ledger.SeenResource{{Name: gpu, PreStart: wants}}
 			b := startWith(t, deviceplugin.Config{}, device.NewInventory(seen, time.Now()), time.Now)
-			if err := b.PreStart(b.ctx, draft.View(), owner); (err != nil) != wants || fault.ClassOf(err) != class {
+			if err := b.PreStart(b.ctx, draft.View(), owner); (err != nil) != wants || errdefs.ClassOf(err) != class {
 				t.Errorf("it has to be told %t: %v", wants, err)
 			}
 			b.registered(script.Config{Devices: devices(t, "a"), PreStart: true})
@@ -298,10 +298,10 @@ func TestPreStart(t *testing.T) {
 	})
 	for _, row := range []struct {
 		how   script.Manner
-		class fault.Class
+		class errdefs.Class
 	}{
-		{script.Refuse, fault.Unavailable}, {script.Hang, fault.Deadline},
-		{script.Garbage, fault.Unavailable}, {script.Die, fault.Unavailable},
+		{script.Refuse, errdefs.Unavailable}, {script.Hang, errdefs.Deadline},
+		{script.Garbage, errdefs.Unavailable}, {script.Die, errdefs.Unavailable},
 	} {
 		t.Run(string(row.how), func(t *testing.T) {
 			t.Parallel()
@@ -310,8 +310,8 @@ func TestPreStart(t *testing.T) {
 			view := admitted(t, b, p)
 			p.Behave(script.PreStart, row.how)
 			err := b.PreStart(b.ctx, view, owner)
-			if fault.ClassOf(err) != row.class || !strings.Contains(err.Error(), "device plugin PreStartContainer rpc failed with err") {
-				t.Errorf("%v (%v), want class %v", err, fault.ClassOf(err), row.class)
+			if errdefs.ClassOf(err) != row.class || !strings.Contains(err.Error(), "device plugin PreStartContainer rpc failed with err") {
+				t.Errorf("%v (%v), want class %v", err, errdefs.ClassOf(err), row.class)
 			}
 		})
 	}
@@ -322,7 +322,7 @@ func TestPreStart(t *testing.T) {
 		view := admitted(t, b, p)
 		p.Stop()
 		b.untilCounts(gpu, 2, 0)
-		if err := b.PreStart(b.ctx, view, owner); fault.ClassOf(err) != fault.Unavailable {
+		if err := b.PreStart(b.ctx, view, owner); errdefs.ClassOf(err) != errdefs.Unavailable {
 			t.Errorf("plugin away: %v", err)
 		}
 		if names := b.inv.Expire(time.Now().Add(time.Hour)); len(names) != 1 {
@@ -332,7 +332,7 @@ func TestPreStart(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "endpoint not found in cache for a registered resource: "+gpu) {
 			t.Errorf("plugin expired: %v", err)
 		}
-		if err := b.PreStart(b.ctx, view, ledger.Owner{Pod: "other"}); fault.ClassOf(err) != fault.NotFound {
+		if err := b.PreStart(b.ctx, view, ledger.Owner{Pod: "other"}); errdefs.ClassOf(err) != errdefs.NotFound {
 			t.Errorf("unknown pod: %v", err)
 		}
 		if err := b.PreStart(b.ctx, view, ledger.Owner{Pod: "pod", Container: "no devices"}); err != nil {

@@ -11,7 +11,7 @@ import (
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials/insecure"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/server/wire"
 )
 
@@ -54,7 +54,7 @@ func Dial(ctx context.Context, path string, options ...grpc.DialOption) (*grpc.C
 	for state := conn.GetState(); state != connectivity.Ready; state = conn.GetState() {
 		if !conn.WaitForStateChange(ctx, state) {
 			_ = conn.Close()
-			return nil, fault.Unavailablef("failed to dial device plugin: nobody serves %s (%s): %w", path, state, context.Cause(ctx))
+			return nil, errdefs.Unavailablef("failed to dial device plugin: nobody serves %s (%s): %w", path, state, context.Cause(ctx))
 		}
 	}
 	return conn, nil

@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 
 	"github.com/berthd/berth/api/trust"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/server/socket"
 )
 
@@ -29,7 +29,7 @@ func (s *Server) open() (*socket.Keeper, error) {
 		return nil, err
 	}
 	if err := trust.MkdirAll(s.Dir, dirMode); err != nil {
-		return nil, fault.Unavailablef("make the device plugin directory %s: %w", s.Dir, err)
+		return nil, errdefs.Unavailablef("make the device plugin directory %s: %w", s.Dir, err)
 	}
 	if err := socket.Unserved(s.Path()); err != nil {
 		return nil, err
@@ -46,7 +46,7 @@ func (s *Server) open() (*socket.Keeper, error) {
 func (s *Server) clean() error {
 	entries, err := os.ReadDir(s.Dir)
 	if err != nil {
-		return fault.Unavailablef("read the device plugin directory: %w", err)
+		return errdefs.Unavailablef("read the device plugin directory: %w", err)
 	}
 	var errs []error
 	for _, e := range entries {
@@ -64,7 +64,7 @@ func (s *Server) clean() error {
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
-		return fault.Unavailablef("clean the device plugin directory: %w", err)
+		return errdefs.Unavailablef("clean the device plugin directory: %w", err)
 	}
 	return nil
 }

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/berthd/berth/managers/device"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 // forgetAgain is when a resource is looked at again that could not be forgotten,
@@ -18,7 +18,7 @@ const forgetAgain = time.Minute
 // kept.
 func (s *Server) Forget(ctx context.Context, resource string) error {
 	if _, known := s.Inventory.Snapshot().Resource(resource); !known {
-		return fault.NotFoundf("no device plugin has registered for %.253q", resource)
+		return errdefs.NotFoundf("no device plugin has registered for %.253q", resource)
 	}
 	if err := s.Memory.Forget(ctx, resource, func() error { return s.mayForget(resource) }); err != nil {
 		return err
@@ -31,7 +31,7 @@ func (s *Server) Forget(ctx context.Context, resource string) error {
 // mayForget refuses to forget a resource whose plugin is connected.
 func (s *Server) mayForget(resource string) error {
 	if r, ok := s.Inventory.Snapshot().Resource(resource); ok && r.State == device.Connected {
-		return fault.Preconditionf("the device plugin for %s is connected, and would make it known again; end the plugin first", resource)
+		return errdefs.Preconditionf("the device plugin for %s is connected, and would make it known again; end the plugin first", resource)
 	}
 	return nil
 }
@@ -67,7 +67,7 @@ func (s *Server) forgetOne(ctx context.Context, resource string, now time.Time) 
 	err := s.Memory.Forget(ctx, resource, func() error { return s.mayForget(resource) })
 	switch {
 	case err == nil:
-	case fault.ClassOf(err) == fault.Precondition:
+	case errdefs.ClassOf(err) == errdefs.Precondition:
 		s.Log.DebugContext(ctx, "a device resource without a plugin is not forgotten yet", "resource", resource, "error", err)
 		return false
 	default:

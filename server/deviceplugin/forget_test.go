@@ -6,7 +6,7 @@ import (
 
 	"github.com/berthd/berth/hack/plugin/script"
 	"github.com/berthd/berth/managers/device"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/server/deviceplugin"
 )
 
@@ -69,7 +69,7 @@ func TestForgottenByItself(t *testing.T) {
 		b := start(t, deviceplugin.Config{ForgetAfter: time.Nanosecond})
 		b.mem.held = true
 		b.end(b.registered(script.Config{Devices: devices(t, "g0")}))
-		if err := b.Forget(b.ctx, gpu); fault.ClassOf(err) != fault.Precondition {
+		if err := b.Forget(b.ctx, gpu); errdefs.ClassOf(err) != errdefs.Precondition {
 			t.Errorf("held: %v", err)
 		}
 		b.mem.release()
@@ -83,11 +83,11 @@ func TestForgottenByItself(t *testing.T) {
 func TestForget(t *testing.T) {
 	t.Parallel()
 	b := start(t, deviceplugin.Config{})
-	if err := b.Forget(b.ctx, gpu); fault.ClassOf(err) != fault.NotFound {
+	if err := b.Forget(b.ctx, gpu); errdefs.ClassOf(err) != errdefs.NotFound {
 		t.Errorf("unknown: %v", err)
 	}
 	p := b.registered(script.Config{Devices: devices(t, "g0")})
-	if err := b.Forget(b.ctx, gpu); fault.ClassOf(err) != fault.Precondition {
+	if err := b.Forget(b.ctx, gpu); errdefs.ClassOf(err) != errdefs.Precondition {
 		t.Errorf("connected: %v", err)
 	}
 	b.untilCounts(gpu, 1, 1)

@@ -15,7 +15,7 @@ import (
 
 	"github.com/berthd/berth/hack/plugin/script"
 	"github.com/berthd/berth/managers/device"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/server/deviceplugin"
 )
@@ -24,8 +24,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const gpu = "example.com/gpu"
 
-// patience bounds every wait, so that a test that fails does not hang.
-const patience = time.Minute
+// timeout bounds every wait, so that a test that fails does not hang.
+const timeout = time.Minute
 
 // bench is a server on a directory of its own.
 type bench struct {
@@ -63,14 +63,14 @@ func startWith(t *testing.T, cfg deviceplugin.Config, inv *device.Inventory, now
 	// Only a test that says so sees a plugin run out of time, however busy the machine is.
 	limits := &cfg.Deadlines
 	for _, d := range []*time.Duration{&limits.Dial, &limits.Options, &limits.Preferred, &limits.Allocate, &limits.PreStart} {
-		*d = cmp.Or(*d, patience)
+		*d = cmp.Or(*d, timeout)
 	}
 	b := &bench{t: t, inv: inv, log: &syncBuffer{}, mem: &memory{}}
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	b.ctx = ctx
 	b.Server = deviceplugin.New(cfg, deviceplugin.Parts{
 		Inventory: inv, Memory: b.mem, Log: slog.New(slog.NewTextHandler(b.log, nil)), Now: now, Observer: observer{},
-		Outsider: func(resource string) (string, bool) { return "cards", resource == outsiders },
+		ExternalProvider: func(resource string) (string, bool) { return "cards", resource == externalProviders },
 	})
 	running, end := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -92,8 +92,8 @@ func startWith(t *testing.T, cfg deviceplugin.Config, inv *device.Inventory, now
 	return b
 }
 
-// outsiders is a resource of a hint provider outside berthd.
-const outsiders = "example.com/card"
+// externalProviders is a resource of a hint provider outside berthd.
+const externalProviders = "example.com/card"
 
 // until waits for a state of a resource.
 func (b *bench) until(resource string, what string, ok func(*device.Resource) bool) *device.Resource {
@@ -197,7 +197,7 @@ func (m *memory) Forget(_ context.Context, resource string, may func() error) er
 	defer m.mu.Unlock()
 	m.asked++
 	if m.held {
-		return fault.Preconditionf("%s is held", resource)
+		return errdefs.Preconditionf("%s is held", resource)
 	}
 	if err := may(); err != nil {
 		return err

@@ -9,7 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 )
 
@@ -51,7 +51,7 @@ func Merge(claims []ledger.Claim) (Answer, []string, error) {
 		}
 		var r pluginapi.ContainerAllocateResponse
 		if err := proto.Unmarshal(c.Devices.Response, &r); err != nil {
-			return Answer{}, nil, fault.Corruptf("read the device plugin's answer for %s of %s: %w", c.Resource, c.Owner, err)
+			return Answer{}, nil, errdefs.Corruptf("read the device plugin's answer for %s of %s: %w", c.Resource, c.Owner, err)
 		}
 		m.resource = c.Resource
 		m.add(&r)

@@ -7,7 +7,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/server/deviceplugin"
 )
@@ -78,7 +78,7 @@ func TestMergeNothing(t *testing.T) {
 func TestMergeDamagedAnswer(t *testing.T) {
 	t.Parallel()
 	claims := []ledger.Claim{{Resource: "a.io/a", Devices: &ledger.Devices{Response: []byte{0x0a, 0x7f}}}}
-	if _, _, err := deviceplugin.Merge(claims); fault.ClassOf(err) != fault.Corrupt {
+	if _, _, err := deviceplugin.Merge(claims); errdefs.ClassOf(err) != errdefs.Corrupt {
 		t.Errorf("got %v", err)
 	}
 }
@@ -92,7 +92,7 @@ func FuzzMerge(f *testing.F) {
 			{Resource: "b.io/b", Devices: &ledger.Devices{Response: b}},
 		}
 		got, _, err := deviceplugin.Merge(claims)
-		if (err != nil) != (fault.ClassOf(err) == fault.Corrupt) {
+		if (err != nil) != (errdefs.ClassOf(err) == errdefs.Corrupt) {
 			t.Errorf("error %v", err)
 		}
 		claims[0], claims[1] = claims[1], claims[0]

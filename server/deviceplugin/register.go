@@ -8,7 +8,7 @@ import (
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"github.com/berthd/berth/managers/device"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/workload"
 	"github.com/berthd/berth/server/breaker"
 )
@@ -52,7 +52,7 @@ func (s *Server) connect(ctx context.Context, resource, path string) (*session, 
 	options, err := client.GetDevicePluginOptions(limited, &pluginapi.Empty{})
 	if err != nil {
 		_ = conn.Close()
-		return nil, fault.Unavailablef("failed to get device plugin options: %w", err)
+		return nil, errdefs.Unavailablef("failed to get device plugin options: %w", err)
 	}
 	return &session{
 		server: s, resource: resource, path: path, conn: conn, client: client,
@@ -67,14 +67,14 @@ func (s *Server) connect(ctx context.Context, resource, path string) (*session, 
 // check looks at what a plugin claims to be.
 func (s *Server) check(req *pluginapi.RegisterRequest) error {
 	if req.Version != pluginapi.Version {
-		return fault.Unsupportedf("requested API version %q is not supported by berth. Supported version is %q",
+		return errdefs.Unsupportedf("requested API version %q is not supported by berth. Supported version is %q",
 			req.Version, pluginapi.Version)
 	}
 	if !workload.Resource(req.ResourceName).IsExtended() {
-		return fault.Invalidf("the ResourceName %q is invalid", req.ResourceName)
+		return errdefs.Invalidf("the ResourceName %q is invalid", req.ResourceName)
 	}
 	if !inside(req.Endpoint) {
-		return fault.Invalidf("the Endpoint %q is invalid: expected the name of a socket in %s", req.Endpoint, s.Dir)
+		return errdefs.Invalidf("the Endpoint %q is invalid: expected the name of a socket in %s", req.Endpoint, s.Dir)
 	}
 	return nil
 }
@@ -109,7 +109,7 @@ func (s *Server) roomFor(resource string) error {
 		n++
 	}
 	if n >= s.MaxResources {
-		return fault.Exhaustedf("register %s: device plugins have %d resources already, as many as limits.pluginResources allows", resource, n)
+		return errdefs.Exhaustedf("register %s: device plugins have %d resources already, as many as limits.pluginResources allows", resource, n)
 	}
 	return nil
 }
@@ -118,12 +118,12 @@ func (s *Server) roomFor(resource string) error {
 func (s *Server) begin(ctx context.Context, next *session) error {
 	if s.running == nil || ctx.Err() != nil {
 		_ = next.conn.Close()
-		return fault.Unavailablef("register %s: the plugin hung up, or the server ends", next.resource)
+		return errdefs.Unavailablef("register %s: the plugin hung up, or the server ends", next.resource)
 	}
-	if s.Outsider != nil {
-		if by, taken := s.Outsider(next.resource); taken {
+	if s.ExternalProvider != nil {
+		if by, taken := s.ExternalProvider(next.resource); taken {
 			_ = next.conn.Close()
-			return fault.Preconditionf("register %s: hint provider %s serves it; a resource has one provider", next.resource, by)
+			return errdefs.Preconditionf("register %s: hint provider %s serves it; a resource has one provider", next.resource, by)
 		}
 	}
 	if err := s.roomFor(next.resource); err != nil {

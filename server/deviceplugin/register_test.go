@@ -14,7 +14,7 @@ import (
 
 	"github.com/berthd/berth/hack/plugin/script"
 	"github.com/berthd/berth/managers/device"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/numa"
 	"github.com/berthd/berth/server/deviceplugin"
@@ -99,7 +99,7 @@ func TestSecondServerIsRefused(t *testing.T) {
 	first := start(t, deviceplugin.Config{})
 	p := first.registered(script.Config{Devices: devices(t, "a")})
 	second := deviceplugin.New(deviceplugin.Config{Dir: first.Dir}, first.Parts)
-	if err := second.Run(first.ctx); fault.ClassOf(err) != fault.Conflict {
+	if err := second.Run(first.ctx); errdefs.ClassOf(err) != errdefs.Conflict {
 		t.Errorf("second server on %s: %v", first.Dir, err)
 	}
 	if !exists(first.Dir, p.Endpoint) {
@@ -111,14 +111,14 @@ func TestUnusableDirectory(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(directory(t), "file")
 	write(t, file)
-	for dir, class := range map[string]fault.Class{
-		"relative/dir":                        fault.Invalid,
-		"/tmp/" + strings.Repeat("long/", 30): fault.Invalid,
-		file:                                  fault.Unavailable,
+	for dir, class := range map[string]errdefs.Class{
+		"relative/dir":                        errdefs.Invalid,
+		"/tmp/" + strings.Repeat("long/", 30): errdefs.Invalid,
+		file:                                  errdefs.Unavailable,
 	} {
 		s := deviceplugin.New(deviceplugin.Config{Dir: dir}, deviceplugin.Parts{})
-		if err := s.Run(t.Context()); fault.ClassOf(err) != class {
-			t.Errorf("directory %q: %v (%v), want class %v", dir, err, fault.ClassOf(err), class)
+		if err := s.Run(t.Context()); errdefs.ClassOf(err) != class {
+			t.Errorf("directory %q: %v (%v), want class %v", dir, err, errdefs.ClassOf(err), class)
 		}
 	}
 }
@@ -320,14 +320,14 @@ func TestRefusedNewcomer(t *testing.T) {
 
 // A resource has one provider: a plugin for one that a hint provider outside
 // serves is told who that is, and leaves nothing behind.
-func TestResourceOfAnOutsider(t *testing.T) {
+func TestResourceOfAnExternalProvider(t *testing.T) {
 	t.Parallel()
 	b := start(t, deviceplugin.Config{})
-	p := b.plugin(script.Config{Resource: outsiders, Devices: devices(t, "a")})
+	p := b.plugin(script.Config{Resource: externalProviders, Devices: devices(t, "a")})
 	if err := p.Register(b.ctx); err == nil || !strings.Contains(err.Error(), "hint provider cards serves it") {
 		t.Errorf("%v, want a refusal that names the provider", err)
 	}
-	if _, found := b.inv.Snapshot().Resource(outsiders); found {
+	if _, found := b.inv.Snapshot().Resource(externalProviders); found {
 		t.Error("a refused plugin made a resource")
 	}
 }

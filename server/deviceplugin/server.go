@@ -15,7 +15,7 @@ import (
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"github.com/berthd/berth/managers/device"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/server/breaker"
 	"github.com/berthd/berth/server/socket"
@@ -102,9 +102,9 @@ type Parts struct {
 	Memory    Memory
 	Log       *slog.Logger
 	Now       func() time.Time
-	// Outsider returns the hint provider outside berthd that has registered for a
+	// ExternalProvider returns the hint provider outside berthd that has registered for a
 	// resource; nil means that there are none.
-	Outsider func(resource string) (provider string, ok bool)
+	ExternalProvider func(resource string) (provider string, ok bool)
 	// Observer may be nil.
 	Observer Observer
 }
@@ -200,7 +200,7 @@ func (s *Server) Run(ctx context.Context) error {
 	s.mu.Unlock()
 	s.streams.Wait()
 	if err := <-failed; err != nil && !errors.Is(err, grpc.ErrServerStopped) {
-		return fault.Unavailablef("serve %s: %w", s.Path(), err)
+		return errdefs.Unavailablef("serve %s: %w", s.Path(), err)
 	}
 	return nil
 }
@@ -209,7 +209,7 @@ func (s *Server) Run(ctx context.Context) error {
 // are served on.
 func (s *Server) panicked(ctx context.Context, p any) error {
 	s.Log.ErrorContext(ctx, "panic while a device plugin registered", "panic", p, "stack", string(debug.Stack()))
-	return fault.Internalf("panic in berthd, see its log: %v", p)
+	return errdefs.Internalf("panic in berthd, see its log: %v", p)
 }
 
 // expire takes the capacity of plugins that have been away for too long, and

@@ -11,7 +11,7 @@ import (
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"github.com/berthd/berth/managers/device"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/numa"
 	"github.com/berthd/berth/server/breaker"
@@ -122,7 +122,7 @@ func (p *session) follow(ctx context.Context) error {
 			return err
 		}
 		if n := len(list.Devices); n > p.server.MaxDevices {
-			return fault.Exhaustedf("the plugin lists %d devices, more than the %d that limits.pluginDevices allows", n, p.server.MaxDevices)
+			return errdefs.Exhaustedf("the plugin lists %d devices, more than the %d that limits.pluginDevices allows", n, p.server.MaxDevices)
 		}
 		if !p.server.Inventory.Listed(p.id, p.devices(list), p.server.Now()) {
 			return errSuperseded

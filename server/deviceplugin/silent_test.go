@@ -10,7 +10,7 @@ import (
 
 	"github.com/berthd/berth/hack/plugin/script"
 	"github.com/berthd/berth/managers/device"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/server/breaker"
 	"github.com/berthd/berth/server/deviceplugin"
@@ -53,7 +53,7 @@ func (b *bench) waitInVain(p *script.Plugin, now *clock, long time.Duration) {
 	}
 	now.seconds.Add(int64(long.Seconds()))
 	close(ctx.done)
-	if err := <-failed; fault.ClassOf(err) != fault.Deadline {
+	if err := <-failed; errdefs.ClassOf(err) != errdefs.Deadline {
 		b.t.Fatalf("%v", err)
 	}
 	b.ctx = whole
@@ -85,7 +85,7 @@ func TestSilentPlugin(t *testing.T) {
 		if !errors.As(err, &w) || w.Waits() != (hint.Wait{Condition: string(device.PluginSuspended), Resource: gpu}) {
 			t.Fatalf("%v is nothing to wait for", err)
 		}
-		if fe := new(fault.Error); !errors.As(err, &fe) || fe.RetryAfter != after || !strings.Contains(err.Error(), until) || !strings.Contains(err.Error(), p.Socket()) {
+		if fe := new(errdefs.Error); !errors.As(err, &fe) || fe.RetryAfter != after || !strings.Contains(err.Error(), until) || !strings.Contains(err.Error(), p.Socket()) {
 			t.Errorf("%v, again after %s; want %s with %q and the plugin's socket", err, fe.RetryAfter, after, until)
 		}
 		if n := len(p.Calls(script.Allocate)); n != before {
@@ -115,7 +115,7 @@ func TestSilentPlugin(t *testing.T) {
 	}
 	suspended("while one call tries", 0)
 	cancel()
-	if err := <-failed; fault.ClassOf(err) != fault.Canceled {
+	if err := <-failed; errdefs.ClassOf(err) != errdefs.Canceled {
 		t.Errorf("%v", err)
 	}
 	b.ctx = whole
@@ -160,8 +160,8 @@ func TestImpatientCallers(t *testing.T) {
 	b := startWith(t, deviceplugin.Config{Breaker: breaker.Config{Failures: 1}}, device.NewInventory(nil, now.now()), now.now)
 	p := b.registered(script.Config{Devices: devices(t, "a")})
 	p.Behave(script.Allocate, script.Hang)
-	b.waitInVain(p, &now, patience/2-time.Second)
-	b.waitInVain(p, &now, patience/2)
+	b.waitInVain(p, &now, timeout/2-time.Second)
+	b.waitInVain(p, &now, timeout/2)
 	if err := b.admission(p, 1).run(); err == nil || !strings.Contains(err.Error(), "suspended") {
 		t.Errorf("%v", err)
 	}

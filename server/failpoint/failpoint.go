@@ -21,7 +21,7 @@ import (
 	"sync/atomic"
 	"syscall"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 // Hook is called at every point with its name; nil does nothing.
@@ -44,19 +44,19 @@ func Parse(text string, known ...string) (Hook, error) {
 	}
 	parts := strings.Split(text, ":")
 	if len(parts) < 2 || len(parts) > 3 || parts[1] != "kill" {
-		return nil, fault.Invalidf("failpoint %q: expected POINT:kill or POINT:kill:N", text)
+		return nil, errdefs.Invalidf("failpoint %q: expected POINT:kill or POINT:kill:N", text)
 	}
 	times := int64(1)
 	if len(parts) == 3 {
 		n, err := strconv.ParseInt(parts[2], 10, 64)
 		if err != nil || n < 1 {
-			return nil, fault.Invalidf("failpoint %q: N must be a positive number", text)
+			return nil, errdefs.Invalidf("failpoint %q: N must be a positive number", text)
 		}
 		times = n
 	}
 	point := parts[0]
 	if !slices.Contains(known, point) {
-		return nil, fault.Invalidf("failpoint %q: there is no point %q, known are %s", text, point, strings.Join(known, ", "))
+		return nil, errdefs.Invalidf("failpoint %q: there is no point %q, known are %s", text, point, strings.Join(known, ", "))
 	}
 	var passed atomic.Int64
 	return func(at string) {

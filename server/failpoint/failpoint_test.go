@@ -3,7 +3,7 @@ package failpoint_test
 import (
 	"testing"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/server/failpoint"
 )
 
@@ -16,7 +16,7 @@ func TestParse(t *testing.T) {
 		"store/a:kill:0": false, "store/a:kill:-1": false, "store/a:kill:x": false, "store/a:kill:1:2": false,
 	} {
 		hook, err := failpoint.Parse(text, "store/a", "store/b")
-		if (err == nil) != want || (hook != nil) != want || err != nil && fault.ClassOf(err) != fault.Invalid {
+		if (err == nil) != want || (hook != nil) != want || err != nil && errdefs.ClassOf(err) != errdefs.Invalid {
 			t.Errorf("%q: hook %t, %v", text, hook != nil, err)
 		}
 		if want {

@@ -14,7 +14,7 @@ import (
 	hintv1 "github.com/berthd/berth/api/berth/hint/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/api/convert"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/numa"
@@ -229,14 +229,14 @@ func (p *proxy) readClaims(messages []*typesv1.Claim, machine numa.Mask, req hin
 
 // refusal makes the provider's "no" an error.
 func (p *proxy) refusal(m *hintv1.Refusal) error {
-	reason := fault.UnexpectedAdmissionError
+	reason := errdefs.UnexpectedAdmissionError
 	if text := m.GetReason(); text != "" {
 		if !isReason(text) {
 			return p.lie("", "its refusal has the reason %.80q: expected one word of letters and digits", text)
 		}
-		reason = fault.Reason(text)
+		reason = errdefs.Reason(text)
 	}
-	err := fault.Refuse(reason, "provider %s: %s", p.Name(), clip(m.GetMessage()))
+	err := errdefs.Refuse(reason, "provider %s: %s", p.Name(), clip(m.GetMessage()))
 	err.Provider, err.Resource = p.Name(), clip(m.GetResource())
 	return err
 }

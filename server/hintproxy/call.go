@@ -9,7 +9,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/server/breaker"
 )
@@ -28,7 +28,7 @@ func (p *proxy) call(ctx context.Context, method string, do func(context.Context
 	switch {
 	case ctx.Err() != nil:
 		call.GaveUp()
-	case err == nil, fault.ClassOf(err) == fault.Refused:
+	case err == nil, errdefs.ClassOf(err) == errdefs.Refused:
 		call.Answered()
 	default:
 		call.Failed(p.parts.Now(), err.Error())
@@ -51,7 +51,7 @@ func (p *proxy) within(ctx context.Context, method string, do func(context.Conte
 	limited, cancel := p.parts.WithTimeout(ctx, p.registration.Deadline)
 	defer cancel()
 	err := do(limited)
-	own := new(fault.Error)
+	own := new(errdefs.Error)
 	switch {
 	case err == nil:
 		return nil
@@ -60,11 +60,11 @@ func (p *proxy) within(ctx context.Context, method string, do func(context.Conte
 	case ctx.Err() != nil:
 		return fmt.Errorf("%s of provider %s: %w", method, p.Name(), context.Cause(ctx))
 	case limited.Err() != nil, status.Code(err) == codes.DeadlineExceeded:
-		return p.failed(fault.Deadline, "did not answer %s within %s", method, p.registration.Deadline)
+		return p.failed(errdefs.Deadline, "did not answer %s within %s", method, p.registration.Deadline)
 	case status.Code(err) == codes.ResourceExhausted && strings.Contains(err.Error(), "received message larger than max"):
 		return p.lie("", "it answered %s with more than %d bytes", method, p.config.MaxAnswerBytes)
 	}
-	return p.failed(fault.Unavailable, "failed at %s: %s", method, clip(status.Convert(err).Message()))
+	return p.failed(errdefs.Unavailable, "failed at %s: %s", method, clip(status.Convert(err).Message()))
 }
 
 // ProviderAway is the condition of a pod that waits for a provider that is away or
@@ -83,18 +83,18 @@ func (awayError) Waits() hint.Wait { return hint.Wait{Condition: ProviderAway} }
 // away makes the error for a provider that cannot be asked.
 func away(provider, format string, args ...any) error {
 	err := fmt.Errorf("provider %s cannot be asked "+format, append([]any{provider}, args...)...)
-	return awayError{&fault.Error{Class: fault.Unavailable, Message: err.Error(), Provider: provider, Err: err}}
+	return awayError{&errdefs.Error{Class: errdefs.Unavailable, Message: err.Error(), Provider: provider, Err: err}}
 }
 
 // failed makes an error of the provider's.
-func (p *proxy) failed(class fault.Class, format string, args ...any) error {
+func (p *proxy) failed(class errdefs.Class, format string, args ...any) error {
 	err := fmt.Errorf("provider %s "+format, append([]any{p.Name()}, args...)...)
-	return &fault.Error{Class: class, Message: err.Error(), Provider: p.Name(), Err: err}
+	return &errdefs.Error{Class: class, Message: err.Error(), Provider: p.Name(), Err: err}
 }
 
 // lie is the error for an answer that breaks the rules.
 func (p *proxy) lie(resource, format string, args ...any) error {
-	err := fault.Corruptf("provider %s cannot be believed: %s", p.Name(), clip(fmt.Sprintf(format, args...)))
+	err := errdefs.Corruptf("provider %s cannot be believed: %s", p.Name(), clip(fmt.Sprintf(format, args...)))
 	err.Provider, err.Resource = p.Name(), resource
 	return err
 }
@@ -102,7 +102,7 @@ func (p *proxy) lie(resource, format string, args ...any) error {
 // unreadable is the lie of a message that convert refuses.
 func (p *proxy) unreadable(method string, err error) error {
 	text := err.Error()
-	if fe := new(fault.Error); errors.As(err, &fe) && len(fe.Fields) > 0 {
+	if fe := new(errdefs.Error); errors.As(err, &fe) && len(fe.Fields) > 0 {
 		text = fe.Fields[0].String()
 	}
 	return p.lie("", "its answer to %s has %s", method, text)

@@ -66,7 +66,7 @@ func TestContractOfABuiltInBehindTheProxy(t *testing.T) {
 		s.serveProvider(devices())
 		s.config.Allowed = []Allowance{{Provider: device.Name, Edits: []string{"env"}}}
 		s.restart()
-		s.register(device.Name, func(o *ledger.Outsider) { o.Resources = []string{gpu, "example.com/nic"} })
+		s.register(device.Name, func(o *ledger.ExternalProvider) { o.Resources = []string{gpu, "example.com/nic"} })
 		claim := ledgertest.Devices("c", gpu, "g0")
 		draft := ledger.NewDraft(s.ledger.View())
 		draft.PutPod(ledgertest.With(ledgertest.Pod("earlier", "c"), claim))
@@ -111,7 +111,7 @@ func TestContractByRule(t *testing.T) {
 	setup := func() hinttest.Setup {
 		s := newStage(t, Config{})
 		s.serveProvider(seats())
-		s.register("seats", func(o *ledger.Outsider) { o.Resources = []string{string(hinttest.SeatResource)} })
+		s.register("seats", func(o *ledger.ExternalProvider) { o.Resources = []string{string(hinttest.SeatResource)} })
 		return hinttest.Setup{
 			Provider: s.registry.proxies["seats"], View: s.ledger.View(),
 			Pods: []*workload.Pod{seated("one", 1, hinttest.SeatResource), seated("many", 9, hinttest.SeatResource), seated("none", 1, "example.com/other")},

@@ -7,7 +7,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	hintv1 "github.com/berthd/berth/api/berth/hint/v1"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 // editKinds are the kinds of container edits by their fields in ContainerEdits. Each of
@@ -41,7 +41,7 @@ func (p *proxy) checkEdits(resource string, edits *hintv1.ContainerEdits) error 
 		return p.lie(resource, "its grant for %s has fields that container edits do not have", resource)
 	case len(foreign) > 0:
 		slices.Sort(foreign)
-		err := fault.PermissionDeniedf("provider %s may not change containers so: its grant for %s has %s, and providers.outside.allow does not have edits of that kind for it",
+		err := errdefs.PermissionDeniedf("provider %s may not change containers so: its grant for %s has %s, and providers.outside.allow does not have edits of that kind for it",
 			p.Name(), resource, strings.Join(foreign, ", "))
 		err.Provider, err.Resource = p.Name(), resource
 		return err

@@ -27,11 +27,11 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patience bounds everything that a test waits for; no test takes that long unless
+// timeout bounds everything that a test waits for; no test takes that long unless
 // it fails. It is counted in ticks: a machine that stands still has none, and those
 // whom a test waits for have had no time either.
 const (
-	patience = 2 * time.Minute
+	timeout  = 2 * time.Minute
 	tickTime = time.Millisecond
 )
 
@@ -43,7 +43,7 @@ func patient(t *testing.T) context.Context {
 		defer cancel()
 		tick := time.NewTicker(tickTime)
 		defer tick.Stop()
-		for range patience / tickTime {
+		for range timeout / tickTime {
 			select {
 			case <-tick.C:
 			case <-ctx.Done():
@@ -202,8 +202,8 @@ func (s *stage) restart() {
 	s.start()
 }
 
-func (s *stage) publish(outside []hint.Entry) error {
-	bus, err := hint.NewBus(nil, append(outside, s.builtIn...), context.WithTimeout)
+func (s *stage) publish(external []hint.Entry) error {
+	bus, err := hint.NewBus(nil, append(external, s.builtIn...), context.WithTimeout)
 	if err != nil {
 		return err
 	}
@@ -224,7 +224,7 @@ func (s *stage) eventually(what string, done func() bool) {
 	s.t.Helper()
 	tick := time.NewTicker(tickTime)
 	defer tick.Stop()
-	for range patience / tickTime {
+	for range timeout / tickTime {
 		if done() {
 			return
 		}
@@ -247,9 +247,9 @@ func (s *stage) require(name string) {
 var self = Caller{Trusted: true}
 
 // register registers a provider of seats that listens at /name.
-func (s *stage) register(name string, change ...func(*ledger.Outsider)) {
+func (s *stage) register(name string, change ...func(*ledger.ExternalProvider)) {
 	s.t.Helper()
-	o := ledger.Outsider{Name: name, Endpoint: "/" + name, Required: true, Deadline: deadline, Resources: []string{string(seat)}}
+	o := ledger.ExternalProvider{Name: name, Endpoint: "/" + name, Required: true, Deadline: deadline, Resources: []string{string(seat)}}
 	for _, c := range change {
 		c(&o)
 	}

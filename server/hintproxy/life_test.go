@@ -11,7 +11,7 @@ import (
 	"time"
 
 	hintv1 "github.com/berthd/berth/api/berth/hint/v1"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/hint/hinttest"
 	"github.com/berthd/berth/managers/ledger"
@@ -25,8 +25,8 @@ func (s *stage) leases() (ids []string) {
 	return ids
 }
 
-// expectBooks waits until a provider has reserved and holds what it should.
-func (s *stage) expectBooks(k *keeper, reserved, held []string) {
+// expectUsage waits until a provider has reserved and holds what it should.
+func (s *stage) expectUsage(k *keeper, reserved, held []string) {
 	s.t.Helper()
 	var r, h []string
 	defer func() {
@@ -35,7 +35,7 @@ func (s *stage) expectBooks(k *keeper, reserved, held []string) {
 		}
 	}()
 	s.eventually("the provider's books", func() bool {
-		r, h = k.books()
+		r, h = k.usage()
 		return slices.Equal(r, reserved) && slices.Equal(h, held)
 	})
 }
@@ -49,10 +49,10 @@ func TestCommitIsConfirmedAndRemovalTold(t *testing.T) {
 	if _, err := s.admit("adm", seated("pod", 2, seat)); err != nil {
 		t.Fatal(err)
 	}
-	s.expectBooks(k, nil, []string{"pod"})
+	s.expectUsage(k, nil, []string{"pod"})
 	s.eventually("the lease is taken out of the ledger", func() bool { return len(s.leases()) == 0 })
 	s.remove("pod")
-	s.expectBooks(k, nil, nil)
+	s.expectUsage(k, nil, nil)
 	// All four seats are there for the next one.
 	if _, err := s.admit("adm2", seated("next", 4, seat)); err != nil {
 		t.Error(err)
@@ -92,7 +92,7 @@ func TestUnconfirmedCommit(t *testing.T) {
 		t.Errorf("an admission while the provider does not confirm: %v", err)
 	}
 	sc.set(func(s *script) { s.commit = nil })
-	s.expectBooks(k, nil, []string{"pod"})
+	s.expectUsage(k, nil, []string{"pod"})
 	s.eventually("the lease is taken out of the ledger", func() bool { return len(s.leases()) == 0 })
 }
 
@@ -111,13 +111,13 @@ func TestCrashBeforeConfirmation(t *testing.T) {
 	if got := s.leases(); !slices.Equal(got, []string{"adm"}) {
 		t.Fatalf("leases %q", got)
 	}
-	reserved, held := k.books()
+	reserved, held := k.usage()
 	if !slices.Equal(reserved, []string{"adm"}) || len(held) != 0 {
 		t.Fatalf("reserved %q, held %q", reserved, held)
 	}
 	sc.set(func(s *script) { s.commit = nil })
 	s.restart()
-	s.expectBooks(k, nil, []string{"pod"})
+	s.expectUsage(k, nil, []string{"pod"})
 	s.eventually("the lease is taken out of the ledger", func() bool { return len(s.leases()) == 0 })
 	if _, err := s.admit("adm2", seated("next", 1, seat)); err != nil {
 		t.Error(err)
@@ -155,7 +155,7 @@ func TestCrashBeforeCommit(t *testing.T) {
 		reserve(s)
 		s.restart()
 		s.eventually("it is connected", func() bool { return s.status("seats").State == Connected })
-		s.expectBooks(k, nil, nil)
+		s.expectUsage(k, nil, nil)
 		if _, err := s.admit("adm2", seated("next", 4, seat)); err != nil {
 			t.Error(err)
 		}
@@ -171,12 +171,12 @@ func TestCrashBeforeCommit(t *testing.T) {
 		if next, ok := server.Expire(); !ok || !next.Equal(s.clock.Now().Add(1)) {
 			t.Errorf("the next lease ends %v, %v", next, ok)
 		}
-		s.expectBooks(k, []string{"adm"}, nil)
+		s.expectUsage(k, []string{"adm"}, nil)
 		s.clock.advance(1)
 		if _, ok := server.Expire(); ok {
 			t.Error("a lease is left")
 		}
-		s.expectBooks(k, nil, nil)
+		s.expectUsage(k, nil, nil)
 	})
 }
 
@@ -199,7 +199,7 @@ func TestProviderDiesBeforeCommit(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.eventually("it is away", func() bool { return s.status("seats").State == Away })
-	if _, err := s.admit("x", seated("x", 1, seat)); fault.ClassOf(err) != fault.Unavailable || !strings.Contains(err.Error(), "provider seats") {
+	if _, err := s.admit("x", seated("x", 1, seat)); errdefs.ClassOf(err) != errdefs.Unavailable || !strings.Contains(err.Error(), "provider seats") {
 		t.Errorf("while the provider is away: %v", err)
 	}
 	if got := s.leases(); !slices.Equal(got, []string{"adm"}) {
@@ -207,7 +207,7 @@ func TestProviderDiesBeforeCommit(t *testing.T) {
 	}
 	second := seatsOf("seats")
 	s.serveScript(second)
-	s.expectBooks(second, nil, []string{"pod"})
+	s.expectUsage(second, nil, []string{"pod"})
 	s.eventually("the lease is taken out of the ledger", func() bool { return len(s.leases()) == 0 })
 	if _, err := s.admit("y", seated("y", 1, seat)); err != nil {
 		t.Error(err)
@@ -228,7 +228,7 @@ func TestAbortIsDelivered(t *testing.T) {
 		t.Fatal("admitted")
 	}
 	sc.set(func(s *script) { s.abort, s.reserve = nil, nil })
-	s.expectBooks(k, nil, nil)
+	s.expectUsage(k, nil, nil)
 	// Nobody hears of an admission that reserved nothing.
 	before := len(sc.heard())
 	s.theBus().Abort(t.Context(), "unknown")
@@ -244,30 +244,30 @@ func TestRegister(t *testing.T) {
 	if err := s.publish(nil); err != nil {
 		t.Fatal(err)
 	}
-	good := ledger.Outsider{Name: "seats", Endpoint: "/seats", Deadline: time.Second, Resources: []string{string(seat)}}
-	change := func(f func(*ledger.Outsider)) ledger.Outsider { o := good; f(&o); return o }
-	for field, o := range map[string]ledger.Outsider{
-		"provider":     change(func(o *ledger.Outsider) { o.Name = "cpu" }),
-		"endpoint":     change(func(o *ledger.Outsider) { o.Endpoint = "seats.sock" }),
-		"deadline":     change(func(o *ledger.Outsider) { o.Deadline = time.Hour }),
-		"resources[1]": change(func(o *ledger.Outsider) { o.Resources = []string{string(seat), "cpu"} }),
-		"resources":    change(func(o *ledger.Outsider) { o.Resources = make([]string, 100) }),
+	good := ledger.ExternalProvider{Name: "seats", Endpoint: "/seats", Deadline: time.Second, Resources: []string{string(seat)}}
+	change := func(f func(*ledger.ExternalProvider)) ledger.ExternalProvider { o := good; f(&o); return o }
+	for field, o := range map[string]ledger.ExternalProvider{
+		"provider":     change(func(o *ledger.ExternalProvider) { o.Name = "cpu" }),
+		"endpoint":     change(func(o *ledger.ExternalProvider) { o.Endpoint = "seats.sock" }),
+		"deadline":     change(func(o *ledger.ExternalProvider) { o.Deadline = time.Hour }),
+		"resources[1]": change(func(o *ledger.ExternalProvider) { o.Resources = []string{string(seat), "cpu"} }),
+		"resources":    change(func(o *ledger.ExternalProvider) { o.Resources = make([]string, 100) }),
 	} {
-		fe := new(fault.Error)
-		if err := s.registry.Register(t.Context(), o, self); !errors.As(err, &fe) || fe.Class != fault.Invalid || fe.Fields[0].Field != field {
+		fe := new(errdefs.Error)
+		if err := s.registry.Register(t.Context(), o, self); !errors.As(err, &fe) || fe.Class != errdefs.Invalid || fe.Fields[0].Field != field {
 			t.Errorf("%s: %v", field, err)
 		}
 	}
 	for _, name := range []string{"", "Seats", "-a", "a-", "a.b", strings.Repeat("a", 64)} {
-		if err := s.registry.Register(t.Context(), change(func(o *ledger.Outsider) { o.Name = name }), self); fault.ClassOf(err) != fault.Invalid {
+		if err := s.registry.Register(t.Context(), change(func(o *ledger.ExternalProvider) { o.Name = name }), self); errdefs.ClassOf(err) != errdefs.Invalid {
 			t.Errorf("name %q: %v", name, err)
 		}
 	}
-	if err := s.registry.Register(t.Context(), change(func(o *ledger.Outsider) { o.Endpoint = "/" + strings.Repeat("x", 107) }), self); fault.ClassOf(err) != fault.Invalid {
+	if err := s.registry.Register(t.Context(), change(func(o *ledger.ExternalProvider) { o.Endpoint = "/" + strings.Repeat("x", 107) }), self); errdefs.ClassOf(err) != errdefs.Invalid {
 		t.Errorf("long path: %v", err)
 	}
 	err := s.registry.Register(t.Context(), good, self)
-	if fault.ClassOf(err) != fault.Unavailable || !strings.Contains(err.Error(), " at /seats") {
+	if errdefs.ClassOf(err) != errdefs.Unavailable || !strings.Contains(err.Error(), " at /seats") {
 		t.Errorf("nobody there: %v", err)
 	}
 	if got := s.registry.List(); len(got) != 1 || !got[0].BuiltIn || s.ledger.View().Generation() != 0 {
@@ -280,8 +280,8 @@ func TestRegisterSomebodyElse(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, Config{})
 	s.serveProvider(seatsOf("chairs"))
-	err := s.registry.Register(patient(t), ledger.Outsider{Name: "seats", Endpoint: "/chairs"}, self)
-	if fault.ClassOf(err) != fault.Unavailable || !strings.Contains(err.Error(), `this is provider chairs, not "seats"`) {
+	err := s.registry.Register(patient(t), ledger.ExternalProvider{Name: "seats", Endpoint: "/chairs"}, self)
+	if errdefs.ClassOf(err) != errdefs.Unavailable || !strings.Contains(err.Error(), `this is provider chairs, not "seats"`) {
 		t.Errorf("%v", err)
 	}
 }
@@ -296,8 +296,8 @@ func TestResourceHasOneProvider(t *testing.T) {
 	refused := func(name, resource, text string) {
 		t.Helper()
 		before := s.ledger.View().Generation()
-		err := s.registry.Register(t.Context(), ledger.Outsider{Name: name, Endpoint: "/" + name, Deadline: deadline, Resources: []string{resource}}, self)
-		if fault.ClassOf(err) != fault.Precondition || !strings.Contains(err.Error(), text) {
+		err := s.registry.Register(t.Context(), ledger.ExternalProvider{Name: name, Endpoint: "/" + name, Deadline: deadline, Resources: []string{resource}}, self)
+		if errdefs.ClassOf(err) != errdefs.Precondition || !strings.Contains(err.Error(), text) {
 			t.Errorf("%s for %s: %v, want a refusal with %q", name, resource, err, text)
 		}
 		if s.ledger.View().Generation() != before {
@@ -306,17 +306,17 @@ func TestResourceHasOneProvider(t *testing.T) {
 	}
 	s.plugins.Store("example.com/gpu", true)
 	refused("seats", "example.com/gpu", "a device plugin serves example.com/gpu")
-	s.register("seats", func(o *ledger.Outsider) { o.Resources = []string{string(seat)} })
+	s.register("seats", func(o *ledger.ExternalProvider) { o.Resources = []string{string(seat)} })
 	refused("benches", string(seat), "provider seats serves "+string(seat))
 	if by, ok := s.registry.ServedBy(string(seat)); !ok || by != "seats" {
 		t.Errorf("%s is served by %q, %v", seat, by, ok)
 	}
 	// Its own registration is no obstacle, and after it nothing is.
-	s.register("seats", func(o *ledger.Outsider) { o.Resources = []string{string(seat), "example.com/sofa"} })
+	s.register("seats", func(o *ledger.ExternalProvider) { o.Resources = []string{string(seat), "example.com/sofa"} })
 	if err := s.registry.Unregister(t.Context(), "seats", self); err != nil {
 		t.Fatal(err)
 	}
-	s.register("benches", func(o *ledger.Outsider) { o.Resources = []string{string(seat)} })
+	s.register("benches", func(o *ledger.ExternalProvider) { o.Resources = []string{string(seat)} })
 }
 
 // A provider that named no resources does not speak of a plugin's.
@@ -324,7 +324,7 @@ func TestPluginsResourceIsNotItsOwn(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, Config{})
 	s.serveScript(seatsOf("seats"))
-	s.register("seats", func(o *ledger.Outsider) { o.Resources = nil })
+	s.register("seats", func(o *ledger.ExternalProvider) { o.Resources = nil })
 	s.plugins.Store(string(seat), true)
 	if _, err := s.admit("a", seated("a", 1, seat)); err == nil || !strings.Contains(err.Error(), "not its own") {
 		t.Errorf("%v, want a lie", err)
@@ -336,14 +336,14 @@ func TestRegistrationsStay(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, Config{})
 	sc, stop := s.serveScript(seatsOf("seats"))
-	s.register("seats", func(o *ledger.Outsider) { o.Index = 3 })
+	s.register("seats", func(o *ledger.ExternalProvider) { o.Index = 3 })
 	s.serveScript(seatsOf("benches"))
-	s.register("benches", func(o *ledger.Outsider) { o.Index, o.Required, o.Resources = 5, false, nil })
+	s.register("benches", func(o *ledger.ExternalProvider) { o.Index, o.Required, o.Resources = 5, false, nil })
 	s.end()
 	stop()
 	s.restart()
 	_, err := s.admit("adm", seated("pod", 1, seat))
-	if fault.ClassOf(err) != fault.Unavailable || !strings.Contains(err.Error(), "provider seats cannot be asked") {
+	if errdefs.ClassOf(err) != errdefs.Unavailable || !strings.Contains(err.Error(), "provider seats cannot be asked") {
 		t.Errorf("%v", err)
 	}
 	var names []string
@@ -384,7 +384,7 @@ func TestRegisterAgain(t *testing.T) {
 	if err := bus.Plan(t.Context(), draft, req, hint.Hint{Any: true}, &trace); err != nil {
 		t.Fatal(err)
 	}
-	s.register("seats", func(o *ledger.Outsider) { o.Index = 1 })
+	s.register("seats", func(o *ledger.ExternalProvider) { o.Index = 1 })
 	if s.theBus() == bus {
 		t.Error("another registration did not change the bus")
 	}
@@ -392,11 +392,11 @@ func TestRegisterAgain(t *testing.T) {
 		t.Errorf("with the bus of before: %v", err)
 	}
 	bus.Abort(t.Context(), "adm")
-	s.expectBooks(k, nil, nil)
+	s.expectUsage(k, nil, nil)
 	if _, err := s.admit("next", seated("next", 1, seat)); err != nil {
 		t.Error(err)
 	}
-	s.expectBooks(k, nil, []string{"next"})
+	s.expectUsage(k, nil, []string{"next"})
 	s.eventually("the lease is taken out of the ledger", func() bool { return len(s.leases()) == 0 })
 }
 
@@ -404,7 +404,7 @@ func TestUnregister(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, Config{})
 	sc, _ := s.serveScript(seatsOf("seats"))
-	s.register("seats", func(o *ledger.Outsider) { o.Required = false })
+	s.register("seats", func(o *ledger.ExternalProvider) { o.Required = false })
 	sc.set(func(s *script) { s.commit = failing })
 	if _, err := s.admit("adm", seated("pod", 1, seat)); err != nil {
 		t.Fatal(err)
@@ -418,7 +418,7 @@ func TestUnregister(t *testing.T) {
 	if pod, _ := s.ledger.View().Pod("pod"); len(pod.Claims) != 1 {
 		t.Error("the pod lost its claim with the provider")
 	}
-	if err := s.registry.Unregister(t.Context(), "seats", self); fault.ClassOf(err) != fault.NotFound {
+	if err := s.registry.Unregister(t.Context(), "seats", self); errdefs.ClassOf(err) != errdefs.NotFound {
 		t.Errorf("again: %v", err)
 	}
 	if _, err := s.admit("other", seated("other", 1, seat)); err != nil {
@@ -433,13 +433,13 @@ func TestRequiredByConfiguration(t *testing.T) {
 	s := newStage(t, Config{Required: []string{"seats"}})
 	s.serveScript(seatsOf("seats"))
 	_, err := s.admit("adm", seated("pod", 1, seat))
-	if fault.ClassOf(err) != fault.Unavailable || !strings.Contains(err.Error(), "provider seats cannot be asked yet: the configuration requires it") {
+	if errdefs.ClassOf(err) != errdefs.Unavailable || !strings.Contains(err.Error(), "provider seats cannot be asked yet: the configuration requires it") {
 		t.Errorf("%v", err)
 	}
 	if st := s.status("seats"); st.State != Away || !st.Required {
 		t.Errorf("status %+v", st)
 	}
-	s.register("seats", func(o *ledger.Outsider) { o.Required = false })
+	s.register("seats", func(o *ledger.ExternalProvider) { o.Required = false })
 	if st := s.status("seats"); st.State != Connected || !st.Required {
 		t.Errorf("status %+v", st)
 	}
@@ -464,7 +464,7 @@ func TestProvidersComeAndGoUnderLoad(t *testing.T) {
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		for i := range 20 {
-			o := ledger.Outsider{Name: "seats", Endpoint: "/seats", Required: true, Deadline: deadline, Index: i % 3, Resources: []string{string(seat)}}
+			o := ledger.ExternalProvider{Name: "seats", Endpoint: "/seats", Required: true, Deadline: deadline, Index: i % 3, Resources: []string{string(seat)}}
 			if err := s.registry.Register(patient(t), o, self); err != nil {
 				t.Error(err)
 			}
@@ -478,7 +478,7 @@ func TestProvidersComeAndGoUnderLoad(t *testing.T) {
 		s.remove(id)
 	}
 	wg.Wait()
-	s.expectBooks(k, nil, nil)
+	s.expectUsage(k, nil, nil)
 	s.eventually("no lease is left", func() bool { return len(s.leases()) == 0 })
 }
 
@@ -491,10 +491,10 @@ func TestRegistrationsBelongToUsers(t *testing.T) {
 	k := seatsOf("seats")
 	s.serveScript(k)
 	s.serveScript(seatsOf("benches"))
-	o := ledger.Outsider{Name: "seats", Endpoint: "/seats", Deadline: deadline, Resources: []string{string(seat)}}
+	o := ledger.ExternalProvider{Name: "seats", Endpoint: "/seats", Deadline: deadline, Resources: []string{string(seat)}}
 	denied := func(what string, err error, text string) {
 		t.Helper()
-		if fault.ClassOf(err) != fault.PermissionDenied || !strings.Contains(err.Error(), text) {
+		if errdefs.ClassOf(err) != errdefs.PermissionDenied || !strings.Contains(err.Error(), text) {
 			t.Errorf("%s: %v, want a refusal with %q", what, err, text)
 		}
 	}
@@ -502,7 +502,7 @@ func TestRegistrationsBelongToUsers(t *testing.T) {
 	required.Required = true
 	denied("required", s.registry.Register(t.Context(), required, Caller{UID: owner}), "providers.outside.required")
 	denied("required, by root", s.registry.Register(t.Context(), required, self), "providers.outside.required")
-	benches := ledger.Outsider{Name: "benches", Endpoint: "/benches", Deadline: deadline}
+	benches := ledger.ExternalProvider{Name: "benches", Endpoint: "/benches", Deadline: deadline}
 	denied("a name of another's", s.registry.Register(t.Context(), benches, Caller{UID: owner}), "has this name for user 7, not for user 5")
 	if err := s.registry.Register(patient(t), benches, Caller{UID: 7}); err != nil {
 		t.Error(err)

@@ -16,7 +16,7 @@ import (
 
 	hintv1 "github.com/berthd/berth/api/berth/hint/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/hint/hinttest"
 	"github.com/berthd/berth/managers/ledger"
@@ -165,7 +165,7 @@ func TestMisbehaviour(t *testing.T) {
 				s := newStage(t, Config{Allowed: []Allowance{{Provider: "seats", Edits: []string{"env"}}}})
 				k := seatsOf("seats")
 				sc, _ := s.serveScript(k)
-				s.register("seats", func(o *ledger.Outsider) {
+				s.register("seats", func(o *ledger.ExternalProvider) {
 					o.Required, o.Resources = required, []string{string(seat), "example.com/sofa"}
 				})
 				if _, err := s.admit("before", seated("before", 1, seat)); err != nil {
@@ -187,7 +187,7 @@ func TestMisbehaviour(t *testing.T) {
 				}
 				sc.set(func(s *script) { s.hints, s.plan, s.reserve = nil, nil, nil })
 				s.eventually("all is given back", func() bool {
-					reserved, _ := k.books()
+					reserved, _ := k.usage()
 					return len(reserved) == 0
 				})
 				if _, err := s.admit("after", seated("after", 1, seat)); err != nil {
@@ -209,8 +209,8 @@ func refusing(reason string) func(context.Context, *hintv1.PlanRequest) (*hintv1
 func (s *stage) checkMisbehaviour(text string, required bool, wantClaims int, trace *ledger.Trace, err error) {
 	s.t.Helper()
 	if required {
-		fe := new(fault.Error)
-		if !errors.As(err, &fe) || fe.Provider != "seats" || fe.Class == fault.Refused || !strings.Contains(err.Error(), text) || !strings.Contains(err.Error(), "provider seats") {
+		fe := new(errdefs.Error)
+		if !errors.As(err, &fe) || fe.Provider != "seats" || fe.Class == errdefs.Refused || !strings.Contains(err.Error(), text) || !strings.Contains(err.Error(), "provider seats") {
 			s.t.Errorf("required: %#v (%v), want an error of seats with %q", err, err, text)
 		}
 		if err != nil && len(err.Error()) > 2*maxText {
@@ -237,12 +237,12 @@ func TestRefusal(t *testing.T) {
 	for _, required := range []bool{true, false} {
 		s := newStage(t, Config{})
 		sc, _ := s.serveScript(seatsOf("seats"))
-		s.register("seats", func(o *ledger.Outsider) { o.Required = required })
+		s.register("seats", func(o *ledger.ExternalProvider) { o.Required = required })
 		sc.set(func(s *script) { s.plan = refusing("OutOfSeats") })
 		for i := range 5 {
 			_, err := s.admit("a", seated("a", 1, seat))
-			reason, _ := fault.ReasonOf(err)
-			if fault.ClassOf(err) != fault.Refused || reason != "OutOfSeats" || err.Error() != "provider seats: the seats are wet" {
+			reason, _ := errdefs.ReasonOf(err)
+			if errdefs.ClassOf(err) != errdefs.Refused || reason != "OutOfSeats" || err.Error() != "provider seats: the seats are wet" {
 				t.Fatalf("refusal %d: %v (%s)", i, err, reason)
 			}
 		}
@@ -348,7 +348,7 @@ func TestCallerGivesUp(t *testing.T) {
 		}
 	})
 	_, err := s.theBus().Hints(ctx, s.ledger.View(), hint.Request{Pod: seated("a", 1, seat)}, &ledger.Trace{})
-	if fault.ClassOf(err) != fault.Canceled {
+	if errdefs.ClassOf(err) != errdefs.Canceled {
 		t.Errorf("%v", err)
 	}
 	if st := s.status("seats"); st.State != Connected {
@@ -361,7 +361,7 @@ func TestUnconcernedPods(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, Config{})
 	sc, stop := s.serveScript(seatsOf("seats"))
-	s.register("seats", func(o *ledger.Outsider) { o.Resources = []string{string(seat)} })
+	s.register("seats", func(o *ledger.ExternalProvider) { o.Resources = []string{string(seat)} })
 	before := len(sc.heard())
 	for _, pod := range []*workload.Pod{seated("zero", 0, seat), seated("other", 1, "example.com/other")} {
 		if _, err := s.admit(pod.UID, pod); err != nil {
@@ -377,7 +377,7 @@ func TestUnconcernedPods(t *testing.T) {
 		t.Error(err)
 	}
 	_, err := s.admit("concerned", seated("concerned", 1, seat))
-	if fault.ClassOf(err) != fault.Unavailable || !strings.Contains(err.Error(), "provider seats cannot be asked (GetHints): nobody answers at /seats") {
+	if errdefs.ClassOf(err) != errdefs.Unavailable || !strings.Contains(err.Error(), "provider seats cannot be asked (GetHints): nobody answers at /seats") {
 		t.Errorf("%v", err)
 	}
 	var w hint.Waiter

@@ -30,8 +30,8 @@ func (p *proxy) provider() hint.Provider {
 	return p
 }
 
-// outside returns the proxy behind a provider of the bus; nil if there is none.
-func outside(p hint.Provider) *proxy {
+// external returns the proxy behind a provider of the bus; nil if there is none.
+func external(p hint.Provider) *proxy {
 	switch p := p.(type) {
 	case *proxy:
 		return p

@@ -16,7 +16,7 @@ import (
 	hintv1 "github.com/berthd/berth/api/berth/hint/v1"
 	"github.com/berthd/berth/clients/hintprovider"
 	"github.com/berthd/berth/managers/cpuset"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/numa"
@@ -77,7 +77,7 @@ func (m mute) Explain(ctx context.Context, q *hintv1.ExplainRequest) (*hintv1.Ex
 }
 
 // advised registers an adviser.
-func (s *stage) advised(change func(*ledger.Outsider)) *adviser {
+func (s *stage) advised(change func(*ledger.ExternalProvider)) *adviser {
 	s.t.Helper()
 	a := &adviser{keeper: seatsOf("seats")}
 	s.t.Cleanup(s.endpoints.serve("/seats", func(r grpc.ServiceRegistrar) {
@@ -92,7 +92,7 @@ func (s *stage) advised(change func(*ledger.Outsider)) *adviser {
 func TestExplain(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, Config{})
-	a := s.advised(func(o *ledger.Outsider) { o.Explains, o.Resources = true, []string{string(seat)} })
+	a := s.advised(func(o *ledger.ExternalProvider) { o.Explains, o.Resources = true, []string{string(seat)} })
 	if _, err := s.admit("there", seated("there", 1, seat)); err != nil {
 		t.Fatal(err)
 	}
@@ -151,7 +151,7 @@ func TestExplain(t *testing.T) {
 func TestValidate(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, Config{})
-	a := s.advised(func(o *ledger.Outsider) { o.Validates, o.Required = true, false })
+	a := s.advised(func(o *ledger.ExternalProvider) { o.Validates, o.Required = true, false })
 	pod := seated("x", 1, seat)
 	owner := ledger.Owner{Pod: "x", Container: "c"}
 	claims := []ledger.Claim{
@@ -173,15 +173,15 @@ func TestValidate(t *testing.T) {
 		t.Errorf("it saw %+v, want %+v", a.seen, claims)
 	}
 	a.mu.Lock()
-	a.validate = fault.Refuse("OutOfSeats", "the seats are wet")
+	a.validate = errdefs.Refuse("OutOfSeats", "the seats are wet")
 	a.mu.Unlock()
 	_, err := validate()
-	fe := new(fault.Error)
-	if reason, _ := fault.ReasonOf(err); reason != "OutOfSeats" || err.Error() != "provider seats: the seats are wet" || !errors.As(err, &fe) || fe.Provider != "seats" {
+	fe := new(errdefs.Error)
+	if reason, _ := errdefs.ReasonOf(err); reason != "OutOfSeats" || err.Error() != "provider seats: the seats are wet" || !errors.As(err, &fe) || fe.Provider != "seats" {
 		t.Errorf("refused: %v", err)
 	}
 	a.mu.Lock()
-	a.validate = fault.Unavailablef("no time")
+	a.validate = errdefs.Unavailablef("no time")
 	a.mu.Unlock()
 	if trace, err := validate(); err != nil || !strings.Contains(trace.Steps[0].Text, "no time") {
 		t.Errorf("an advisory validator that fails: %v, %+v", err, trace.Steps)
@@ -192,8 +192,8 @@ func TestValidate(t *testing.T) {
 func TestUnannounced(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, Config{})
-	a := s.advised(func(*ledger.Outsider) {})
-	a.explain, a.validate = []ledger.Shortage{{Resource: string(seat), Need: 1}}, fault.Refuse("No", "no")
+	a := s.advised(func(*ledger.ExternalProvider) {})
+	a.explain, a.validate = []ledger.Shortage{{Resource: string(seat), Need: 1}}, errdefs.Refuse("No", "no")
 	pod, trace := seated("x", 9, seat), &ledger.Trace{}
 	err := s.theBus().Validate(t.Context(), s.ledger.View(), hint.Request{Pod: pod, Container: -1}, trace)
 	got := s.theBus().Explain(s.ledger.View(), hint.Request{Pod: pod}, numa.Of(0))
@@ -201,7 +201,7 @@ func TestUnannounced(t *testing.T) {
 		t.Errorf("%v, %+v, %+v", err, got, trace.Steps)
 	}
 	// A registration that announces it is another one.
-	s.register("seats", func(o *ledger.Outsider) { o.Explains = true })
+	s.register("seats", func(o *ledger.ExternalProvider) { o.Explains = true })
 	if got := s.theBus().Explain(s.ledger.View(), hint.Request{Pod: pod}, numa.Of(0)); len(got) != 1 {
 		t.Errorf("%+v", got)
 	}

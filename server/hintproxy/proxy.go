@@ -13,7 +13,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	hintv1 "github.com/berthd/berth/api/berth/hint/v1"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/server/breaker"
@@ -85,7 +85,7 @@ type reservation struct {
 // proxy is a provider outside berthd as the bus sees it. It is safe for concurrent
 // use.
 type proxy struct {
-	registration ledger.Outsider
+	registration ledger.ExternalProvider
 
 	config Config
 	parts  Parts
@@ -134,7 +134,7 @@ var redial = grpc.ConnectParams{
 
 // newProxy makes a proxy that has not begun to connect. settled tells that there
 // may be admissions under way, which a provider must keep its reservations for.
-func newProxy(o ledger.Outsider, cfg Config, parts Parts, settled bool) (*proxy, error) {
+func newProxy(o ledger.ExternalProvider, cfg Config, parts Parts, settled bool) (*proxy, error) {
 	p := &proxy{
 		registration: o, config: cfg, parts: parts,
 		wake: make(chan struct{}, 1), retired: make(chan struct{}), refused: make(chan error, 1), telling: make(chan struct{}, 1),
@@ -169,7 +169,7 @@ func (p *proxy) noteDial(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.foreign = ""
-	if err != nil && fault.ClassOf(err) == fault.PermissionDenied {
+	if err != nil && errdefs.ClassOf(err) == errdefs.PermissionDenied {
 		p.foreign = err.Error()
 	}
 }

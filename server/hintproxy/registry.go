@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/time/rate"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/server/host/endpoint"
@@ -26,7 +26,7 @@ type Ledger interface {
 type Parts struct {
 	Ledger Ledger
 	// Publish puts the providers on the bus in place of those it was given before.
-	Publish func(outside []hint.Entry) error
+	Publish func(external []hint.Entry) error
 	// Bus returns every provider of the bus, in order.
 	Bus func() []hint.Entry
 	// Plugin reports whether a resource is a device plugin's; nil means that none
@@ -84,7 +84,7 @@ func New(cfg Config, parts Parts) (*Registry, error) {
 		lines: rate.NewLimiter(rate.Every(time.Second), 20),
 	}
 	r.running, r.stop = context.WithCancel(context.Background())
-	for o := range parts.Ledger.View().Outsiders() {
+	for o := range parts.Ledger.View().ExternalProviders() {
 		if err := r.permitted(o); err != nil {
 			parts.Log.Warn("a hint provider of before is left out", "provider", o.Name, "error", err)
 			continue
@@ -156,7 +156,7 @@ func (r *Registry) enterChange(ctx context.Context) (leave func(), err error) {
 	case r.changing <- struct{}{}:
 		return func() { <-r.changing }, nil
 	case <-ctx.Done():
-		return nil, fault.Deadlinef("wait for the registration before this one: %w", context.Cause(ctx))
+		return nil, errdefs.Deadlinef("wait for the registration before this one: %w", context.Cause(ctx))
 	}
 }
 
@@ -174,7 +174,7 @@ type Caller struct {
 // user's to make or asks for what the configuration does not allow, Precondition if
 // somebody else serves one of its resources, Unavailable or Deadline for a provider
 // that cannot be reached; then nothing has changed.
-func (r *Registry) Register(ctx context.Context, o ledger.Outsider, by Caller) error {
+func (r *Registry) Register(ctx context.Context, o ledger.ExternalProvider, by Caller) error {
 	o.UID = by.UID
 	if o.Deadline == 0 {
 		o.Deadline = r.config.Deadline
@@ -186,7 +186,7 @@ func (r *Registry) Register(ctx context.Context, o ledger.Outsider, by Caller) e
 		return err
 	}
 	if o.Required && !slices.Contains(r.config.Required, o.Name) {
-		return fault.PermissionDeniedf("register provider %s: mode REQUIRED is for the providers that providers.outside.required names; it may register as ADVISORY", o.Name)
+		return errdefs.PermissionDeniedf("register provider %s: mode REQUIRED is for the providers that providers.outside.required names; it may register as ADVISORY", o.Name)
 	}
 	leave, err := r.enterChange(ctx)
 	if err != nil {
@@ -218,7 +218,7 @@ func (r *Registry) Register(ctx context.Context, o ledger.Outsider, by Caller) e
 	}
 	err = r.available(o) // a plugin may have come meanwhile
 	if err == nil {
-		_, err = r.parts.Ledger.Update(ctx, func(d *ledger.Draft) error { d.PutOutsider(o); return nil })
+		_, err = r.parts.Ledger.Update(ctx, func(d *ledger.Draft) error { d.PutExternalProvider(o); return nil })
 	}
 	if err != nil {
 		stop()
@@ -235,9 +235,9 @@ func (r *Registry) Register(ctx context.Context, o ledger.Outsider, by Caller) e
 
 // permitted refuses a registration under a name that the configuration has for
 // another user.
-func (r *Registry) permitted(o ledger.Outsider) error {
+func (r *Registry) permitted(o ledger.ExternalProvider) error {
 	if a, ok := r.config.allowance(o.Name); ok && a.UID != o.UID {
-		return fault.PermissionDeniedf("register provider %s: providers.outside.allow has this name for user %d, not for user %d", o.Name, a.UID, o.UID)
+		return errdefs.PermissionDeniedf("register provider %s: providers.outside.allow has this name for user %d, not for user %d", o.Name, a.UID, o.UID)
 	}
 	return nil
 }
@@ -247,18 +247,18 @@ func owned(p *proxy, name string, by Caller) error {
 	if p == nil || by.Trusted || p.registration.UID == by.UID {
 		return nil
 	}
-	return fault.PermissionDeniedf("provider %s was registered by user %d: user %d may neither replace nor unregister it", name, p.registration.UID, by.UID)
+	return errdefs.PermissionDeniedf("provider %s was registered by user %d: user %d may neither replace nor unregister it", name, p.registration.UID, by.UID)
 }
 
 // available refuses a registration for a resource that somebody else serves: a
 // container that wants one would get two.
-func (r *Registry) available(o ledger.Outsider) error {
+func (r *Registry) available(o ledger.ExternalProvider) error {
 	for _, resource := range o.Resources {
 		if r.parts.Plugin(resource) {
-			return fault.Preconditionf("register provider %s: a device plugin serves %s, or did until a moment ago; a resource has one provider", o.Name, resource)
+			return errdefs.Preconditionf("register provider %s: a device plugin serves %s, or did until a moment ago; a resource has one provider", o.Name, resource)
 		}
 		if by, taken := r.ServedBy(resource); taken && by != o.Name {
-			return fault.Preconditionf("register provider %s: provider %s serves %s; a resource has one provider", o.Name, by, resource)
+			return errdefs.Preconditionf("register provider %s: provider %s serves %s; a resource has one provider", o.Name, by, resource)
 		}
 	}
 	return nil
@@ -283,7 +283,7 @@ func (r *Registry) introduce(ctx context.Context, p *proxy) (stop func(), err er
 	if r.running.Err() != nil {
 		r.mu.Unlock()
 		_ = p.conn.Close()
-		return nil, fault.Unavailablef("register provider %s: berthd is ending", p.Name())
+		return nil, errdefs.Unavailablef("register provider %s: berthd is ending", p.Name())
 	}
 	keeping, cancel := context.WithCancel(r.running)
 	ended := make(chan struct{})
@@ -305,9 +305,9 @@ func (r *Registry) introduce(ctx context.Context, p *proxy) (stop func(), err er
 	case ctx.Err() != nil:
 		return nil, context.Cause(ctx)
 	case err != nil:
-		return nil, fault.Unavailablef("register provider %s: %w", p.Name(), err)
+		return nil, errdefs.Unavailablef("register provider %s: %w", p.Name(), err)
 	}
-	return nil, fault.Unavailablef("register provider %s: %s (waited %s)", p.Name(), p.status().Message, r.config.Connect)
+	return nil, errdefs.Unavailablef("register provider %s: %s (waited %s)", p.Name(), p.status().Message, r.config.Connect)
 }
 
 // replace puts a proxy (nil: none) in the place of the one with its name. The
@@ -351,7 +351,7 @@ func (r *Registry) Unregister(ctx context.Context, name string, by Caller) error
 	p := r.proxies[name]
 	r.mu.Unlock()
 	if p == nil {
-		return fault.NotFoundf("no provider outside berthd is registered as %.80q", name)
+		return errdefs.NotFoundf("no provider outside berthd is registered as %.80q", name)
 	}
 	if err := owned(p, name, by); err != nil {
 		return err
@@ -362,7 +362,7 @@ func (r *Registry) Unregister(ctx context.Context, name string, by Caller) error
 				d.DropLease(l.ID)
 			}
 		}
-		d.DropOutsider(name)
+		d.DropExternalProvider(name)
 		return nil
 	})
 	if err != nil {

@@ -56,9 +56,9 @@ func (k *keeper) Committed(_ context.Context, view *ledger.View) error {
 	return nil
 }
 
-// books lists the admissions that have reserved something and the pods that hold
+// usage lists the admissions that have reserved something and the pods that hold
 // something.
-func (k *keeper) books() (reserved, held []string) {
+func (k *keeper) usage() (reserved, held []string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for id := range k.reserved {

@@ -23,7 +23,7 @@ const (
 type Status struct {
 	// BuiltIn providers have a name and a mode and nothing else.
 	BuiltIn bool
-	ledger.Outsider
+	ledger.ExternalProvider
 	State State
 	// Message is what stands in the way, or the last failure.
 	Message string
@@ -39,8 +39,8 @@ func (r *Registry) List() []Status {
 	}
 	var out []Status
 	for _, e := range r.parts.Bus() {
-		s := Status{Outsider: ledger.Outsider{Name: e.Provider.Name()}}
-		if p := outside(e.Provider); p != nil {
+		s := Status{ExternalProvider: ledger.ExternalProvider{Name: e.Provider.Name()}}
+		if p := external(e.Provider); p != nil {
 			s = p.status()
 		} else if _, required := e.Provider.(absent); required {
 			s.State, s.Message = Away, notRegistered
@@ -57,7 +57,7 @@ func (r *Registry) List() []Status {
 func (p *proxy) status() Status {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	s := Status{Outsider: p.registration, State: Connected, Message: p.breaker.Last()}
+	s := Status{ExternalProvider: p.registration, State: Connected, Message: p.breaker.Last()}
 	switch {
 	case !p.introduced:
 		s.State, s.Message = Away, p.away

@@ -11,7 +11,7 @@ import (
 
 	hintv1 "github.com/berthd/berth/api/berth/hint/v1"
 	"github.com/berthd/berth/api/convert"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 )
 
@@ -45,7 +45,7 @@ func (p *proxy) tell(ctx context.Context) error {
 	if !introduced {
 		snapshot, err := view.Machine().Marshal()
 		if err != nil {
-			return fault.Internalf("describe the machine to provider %s: %w", p.Name(), err)
+			return errdefs.Internalf("describe the machine to provider %s: %w", p.Name(), err)
 		}
 		req.MachineSnapshotJson = snapshot
 	}

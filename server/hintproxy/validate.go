@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/workload"
@@ -27,8 +27,8 @@ const (
 )
 
 // validate checks a registration and puts its resources in order.
-func (r *Registry) validate(o *ledger.Outsider) error {
-	var vs fault.Violations
+func (r *Registry) validate(o *ledger.ExternalProvider) error {
+	var vs errdefs.Violations
 	switch {
 	case !isLabel(o.Name):
 		vs.Addf("provider", "%.80q: expected a DNS label of at most %d characters", o.Name, maxName)
@@ -61,7 +61,7 @@ func (r *Registry) validate(o *ledger.Outsider) error {
 func (r *Registry) isBuiltIn(name string) bool {
 	return slices.ContainsFunc(r.parts.Bus(), func(e hint.Entry) bool {
 		_, required := e.Provider.(absent)
-		return outside(e.Provider) == nil && !required && e.Provider.Name() == name
+		return external(e.Provider) == nil && !required && e.Provider.Name() == name
 	})
 }
 
@@ -78,7 +78,7 @@ func isLabel(text string) bool {
 }
 
 // same compares two registrations.
-func same(a, b ledger.Outsider) bool {
+func same(a, b ledger.ExternalProvider) bool {
 	return a.Name == b.Name && a.Endpoint == b.Endpoint && a.UID == b.UID && a.Required == b.Required &&
 		a.Deadline == b.Deadline && a.Index == b.Index && slices.Equal(a.Resources, b.Resources) &&
 		a.Validates == b.Validates && a.Explains == b.Explains

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/berthd/berth/managers/admission"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/placement"
@@ -94,7 +94,7 @@ func (d *decision) refusedBy(provider string) bool {
 
 // refusedByMerge reports whether the topology manager did.
 func (d *decision) refusedByMerge() bool {
-	return d.Outcome == admission.Rejected && d.Reason == fault.TopologyAffinityError
+	return d.Outcome == admission.Rejected && d.Reason == errdefs.TopologyAffinityError
 }
 
 // planned yields the claims that a provider planned, also for a pod that was
@@ -138,13 +138,13 @@ func lastStep(t *ledger.Trace) ledger.Step {
 
 // counted are the reasons that the kubelet counts by name, of those that berth
 // gives.
-var counted = []fault.Reason{
-	fault.TopologyAffinityError, fault.UnexpectedAdmissionError,
-	fault.OutOfCPU, fault.OutOfMemory, fault.OutOfPods, fault.OutOf("ephemeral-storage"),
+var counted = []errdefs.Reason{
+	errdefs.TopologyAffinityError, errdefs.UnexpectedAdmissionError,
+	errdefs.OutOfCPU, errdefs.OutOfMemory, errdefs.OutOfPods, errdefs.OutOf("ephemeral-storage"),
 }
 
 // reason is a label's value: all other reasons are one, as in the kubelet.
-func reason(r fault.Reason) string {
+func reason(r errdefs.Reason) string {
 	if slices.Contains(counted, r) {
 		return string(r)
 	}

@@ -34,7 +34,7 @@ func container(name string, role workload.Role, q workload.Quantities) workload.
 
 // buildMemory is a house that gives out memory, to pods as a whole where they have
 // resources of their own.
-func buildMemory(t *testing.T) *house {
+func buildMemory(t *testing.T) *fixture {
 	t.Helper()
 	m := machinetest.Build("2n2c,mem=1Gi,huge=2Mi:8")
 	features := workload.Features{PodLevelResources: true, PodLevelResourceManagers: true}
@@ -53,9 +53,9 @@ func buildMemory(t *testing.T) *house {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := &house{set: metrics.New(), ledger: ledgertest.New(t, ledger.Rules{Machine: m, Memory: manager.Baseline()})}
+	h := &fixture{set: metrics.New(), ledger: ledgertest.New(t, ledger.Rules{Machine: m, Memory: manager.Baseline()})}
 	h.Engine = h.set.Watch(admission.New(admission.Config{Features: features}, admission.Parts{
-		Ledger: h.ledger, Places: places{},
+		Ledger: h.ledger, CgroupManager: cgroups{},
 		Managers:    func(*ledger.View) (admission.Bus, admission.Policy) { return bus, top },
 		Environment: admission.Environment{Now: time.Now, NewID: func() string { return "id" }},
 	}))
@@ -70,7 +70,7 @@ func buildMemory(t *testing.T) *house {
 }
 
 // take admits a pod, or expects that it is refused.
-func (h *house) take(t *testing.T, p workload.Pod, want admission.Outcome) {
+func (h *fixture) take(t *testing.T, p workload.Pod, want admission.Outcome) {
 	t.Helper()
 	p.Name = p.UID
 	v, err := h.Admit(t.Context(), admission.Request{Pod: p})

@@ -23,29 +23,29 @@ import (
 	"github.com/berthd/berth/server/metrics"
 )
 
-// places makes no cgroups.
-type places struct{ admission.Places }
+// cgroups makes no cgroups.
+type cgroups struct{ admission.CgroupManager }
 
-func (places) RecordClaims(context.Context, *ledger.View, string, bool) (func() error, error) {
+func (cgroups) RecordClaims(context.Context, *ledger.View, string, bool) (func() error, error) {
 	return func() error { return nil }, nil
 }
 
-func (places) EnsurePod(_ context.Context, _ *ledger.View, uid string) (string, bool, error) {
+func (cgroups) EnsurePod(_ context.Context, _ *ledger.View, uid string) (string, bool, error) {
 	return "/pod" + uid, true, nil
 }
 
-func (places) ForgetPod(context.Context, *ledger.View, string) error { return nil }
+func (cgroups) ForgetPod(context.Context, *ledger.View, string) error { return nil }
 
-func (places) RemovePod(context.Context, *ledger.View, string) error { return nil }
+func (cgroups) RemovePod(context.Context, *ledger.View, string) error { return nil }
 
-// house is an engine that is watched, on 8 CPUs of which none is reserved.
-type house struct {
+// fixture is an engine that is watched, on 8 CPUs of which none is reserved.
+type fixture struct {
 	metrics.Engine
 	set    *metrics.Set
 	ledger *ledger.Ledger
 }
 
-func build(t *testing.T, policy topology.Policy, options ...string) *house {
+func build(t *testing.T, policy topology.Policy, options ...string) *fixture {
 	t.Helper()
 	m := machinetest.Build("2s1n2c2t")
 	given := map[string]string{}
@@ -66,9 +66,9 @@ func build(t *testing.T, policy topology.Policy, options ...string) *house {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := &house{set: metrics.New(), ledger: ledgertest.New(t, ledger.Rules{Machine: m})}
+	h := &fixture{set: metrics.New(), ledger: ledgertest.New(t, ledger.Rules{Machine: m})}
 	h.Engine = h.set.Watch(admission.New(admission.Config{DeferWaits: true}, admission.Parts{
-		Ledger: h.ledger, Places: places{},
+		Ledger: h.ledger, CgroupManager: cgroups{},
 		Managers:    func(*ledger.View) (admission.Bus, admission.Policy) { return bus, top },
 		Environment: admission.Environment{Now: time.Now, NewID: func() string { return "id" }},
 	}))
@@ -86,7 +86,7 @@ func build(t *testing.T, policy topology.Policy, options ...string) *house {
 }
 
 // admit admits a pod whose containers ask for so many CPUs each; 0 is a part of one.
-func (h *house) admit(t *testing.T, uid string, cpus ...int64) admission.Verdict {
+func (h *fixture) admit(t *testing.T, uid string, cpus ...int64) admission.Verdict {
 	t.Helper()
 	p := workload.Pod{UID: uid, Name: uid}
 	for i, n := range cpus {
@@ -101,7 +101,7 @@ func (h *house) admit(t *testing.T, uid string, cpus ...int64) admission.Verdict
 }
 
 // expect compares lines of a scrape.
-func (h *house) expect(t *testing.T, lines ...string) {
+func (h *fixture) expect(t *testing.T, lines ...string) {
 	t.Helper()
 	r := httptest.NewRecorder()
 	h.set.Handler().ServeHTTP(r, httptest.NewRequest("GET", "/metrics", nil))

@@ -23,7 +23,7 @@ func TestReservedMemory(t *testing.T) {
 		}},
 		{want: []string{"kubelet_memory_qos_node_memory_min_bytes 0", "kubelet_memory_qos_node_memory_low_bytes 0"}},
 	} {
-		h := &house{set: metrics.New(), ledger: ledgertest.New(t, ledger.Rules{Machine: machinetest.Build("4c")})}
+		h := &fixture{set: metrics.New(), ledger: ledgertest.New(t, ledger.Rules{Machine: machinetest.Build("4c")})}
 		h.set.Start(metrics.Sources{
 			View:     h.ledger.View,
 			Settings: func() metrics.Settings { return metrics.Settings{MemoryQoS: true, TieredReservation: c.tiered} },

@@ -5,15 +5,15 @@ import (
 	"testing"
 
 	"github.com/berthd/berth/managers/admission"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/topology"
 	"github.com/berthd/berth/managers/workload"
 )
 
-func (places) CheckResize(context.Context, *ledger.View, string) error { return nil }
+func (cgroups) CheckResize(context.Context, *ledger.View, string) error { return nil }
 
-func (places) Resize(context.Context, *ledger.View, string) error { return nil }
+func (cgroups) Resize(context.Context, *ledger.View, string) error { return nil }
 
 func TestResizes(t *testing.T) {
 	t.Parallel()
@@ -31,7 +31,7 @@ func TestResizes(t *testing.T) {
 	resize(3000, 1, true)
 	resize(2000, 2, false)
 	resize(2000, 2, false) // the same again
-	if _, err := h.Resize(t.Context(), admission.Request{Pod: workload.Pod{}}); fault.ClassOf(err) != fault.Invalid {
+	if _, err := h.Resize(t.Context(), admission.Request{Pod: workload.Pod{}}); errdefs.ClassOf(err) != errdefs.Invalid {
 		t.Error(err)
 	}
 	h.expect(t,

@@ -18,7 +18,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 // Check is one thing that serving needs.
@@ -80,7 +80,7 @@ func (m *Monitor) follow(ctx context.Context, c Check) {
 		case err := <-done:
 			m.note(ctx, c.Name, err)
 		case <-limited.Done():
-			m.note(ctx, c.Name, fault.Deadlinef("it did not end within %s", m.Timeout))
+			m.note(ctx, c.Name, errdefs.Deadlinef("it did not end within %s", m.Timeout))
 			select {
 			case <-ended: // the next probe tells
 			case <-ctx.Done():

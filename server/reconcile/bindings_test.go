@@ -6,7 +6,7 @@ import (
 
 	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/cgroup/memtree"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/placement"
@@ -36,7 +36,7 @@ func TestBindingsAfterABadStart(t *testing.T) {
 	b.bind("runs", "a")
 	b.Loop = New(b.Config)
 	away := func() {
-		d.set(func() { d.fail = fault.Unavailablef("nobody there") })
+		d.set(func() { d.fail = errdefs.Unavailablef("nobody there") })
 		if err := b.Pass(t.Context()); err == nil {
 			t.Error("nobody noticed")
 		}

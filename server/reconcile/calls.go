@@ -8,7 +8,7 @@ import (
 
 	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/cgroup"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/placement"
 	"github.com/berthd/berth/server/runtime"
@@ -24,7 +24,7 @@ type Runtime interface {
 
 // Bindings keeps the ledger's container ids; *admission.Engine is the one there is.
 type Bindings interface {
-	Recount(ctx context.Context, before *ledger.View, found []admission.Found, gone func(id string) bool) (admission.Recounted, error)
+	ReconcileBindings(ctx context.Context, before *ledger.View, found []admission.Found, gone func(id string) bool) (admission.ReconciledBindings, error)
 }
 
 const (
@@ -88,7 +88,7 @@ func (l *Loop) await(ctx context.Context, what string, done <-chan struct{}) err
 	case <-done:
 		return nil
 	case <-ctx.Done():
-		return fault.Deadlinef("%s: %w", what, errPending)
+		return errdefs.Deadlinef("%s: %w", what, errPending)
 	case <-least.C:
 	}
 	select {
@@ -97,7 +97,7 @@ func (l *Loop) await(ctx context.Context, what string, done <-chan struct{}) err
 	case <-l.calls.over.Done():
 	case <-ctx.Done():
 	}
-	return fault.Deadlinef("%s: %w", what, errPending)
+	return errdefs.Deadlinef("%s: %w", what, errPending)
 }
 
 // isOver tells whether a call has been answered.
@@ -117,7 +117,7 @@ func (l *Loop) send(ctx context.Context, id string, v cgroup.Values) error {
 	what := "update container " + id
 	if w := l.calls.writes[id]; w != nil {
 		if !isOver(w.done) { // an earlier turn has waited
-			return fault.Deadlinef("%s: %w", what, errPending)
+			return errdefs.Deadlinef("%s: %w", what, errPending)
 		}
 		err := l.answered(id, w)
 		if delete(l.calls.writes, id); w.values.Equal(&v) {

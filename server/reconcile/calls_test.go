@@ -13,7 +13,7 @@ import (
 	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/cgroup/memtree"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/workload"
 	"github.com/berthd/berth/server/runtime"
@@ -60,7 +60,7 @@ func TestStuckContainers(t *testing.T) {
 		b, d := slowDock(t, "0", "1")
 		for _, wait := range []time.Duration{turnWait + leastWait, 0, 0} {
 			took(t, wait, func() {
-				if err := b.Follow(t.Context()); !errors.Is(err, errPending) || fault.ClassOf(err) != fault.Deadline {
+				if err := b.Follow(t.Context()); !errors.Is(err, errPending) || errdefs.ClassOf(err) != errdefs.Deadline {
 					t.Errorf("got %v", err)
 				}
 			})
@@ -116,7 +116,7 @@ func TestSlowAnswersCount(t *testing.T) {
 		took(t, turnWait/2, func() {
 			ctx, cancel := context.WithTimeout(t.Context(), turnWait/2)
 			defer cancel()
-			if err := b.Follow(ctx); fault.ClassOf(err) != fault.Deadline {
+			if err := b.Follow(ctx); errdefs.ClassOf(err) != errdefs.Deadline {
 				t.Errorf("got %v", err)
 			}
 		})
@@ -174,7 +174,7 @@ func TestRemovalBesideASilentRuntime(t *testing.T) {
 		b.bind("new", "b")
 		took(t, turnWait, func() {
 			err := b.RemovePod(t.Context(), b.ledger.View(), "b")
-			if fault.ClassOf(err) != fault.Unavailable || err == nil {
+			if errdefs.ClassOf(err) != errdefs.Unavailable || err == nil {
 				t.Errorf("container new may run anywhere: %v", err)
 			}
 		})
@@ -207,13 +207,13 @@ func TestTurnsAreWaitedForNoLongerThanAskedFor(t *testing.T) {
 		} {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 			took(t, time.Millisecond, func() {
-				if err := do(ctx); fault.ClassOf(err) != fault.Deadline || !errors.Is(err, context.DeadlineExceeded) {
+				if err := do(ctx); errdefs.ClassOf(err) != errdefs.Deadline || !errors.Is(err, context.DeadlineExceeded) {
 					t.Errorf("%s: %v", what, err)
 				}
 			})
 			cancel()
 		}
-		if err := <-done; fault.ClassOf(err) != fault.Deadline {
+		if err := <-done; errdefs.ClassOf(err) != errdefs.Deadline {
 			t.Error(err)
 		}
 		if len(b.leaving) > 0 {
@@ -233,7 +233,7 @@ func TestRunAsksLessAndLessOften(t *testing.T) {
 		d.create("a1", "a", "0-3")
 		b.must(b.prestart("a1", "a"))
 		b.must(b.Follow(t.Context()))
-		away := fault.Unavailablef("nobody there")
+		away := errdefs.Unavailablef("nobody there")
 		d.set(func() { d.fail = away })
 		var looks []time.Duration
 		start := time.Now()
@@ -275,7 +275,7 @@ func TestEndsWhileUpdated(t *testing.T) {
 	b.must(b.Follow(t.Context()))
 	b.own()
 	d.create("own1", "own", "2-3")
-	d.set(func() { d.stopped = map[string]error{"a1": fault.Unavailablef("cannot update a stopped container")} })
+	d.set(func() { d.stopped = map[string]error{"a1": errdefs.Unavailablef("cannot update a stopped container")} })
 	// Its process has gone, its cgroup is still there.
 	path := "/kubepods/poda/a1"
 	pids, err := b.tree.Procs(t.Context(), name(path))

@@ -6,7 +6,7 @@ import (
 	"sync"
 
 	"github.com/berthd/berth/managers/cgroup"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 )
 
@@ -130,7 +130,7 @@ func (l *Loop) thawed(ctx context.Context, pod, name cgroup.Name) error {
 			return err
 		}
 	}
-	return fault.Preconditionf("cgroup %s is frozen, so no process in it runs: thaw it", l.spelt(by))
+	return errdefs.Preconditionf("cgroup %s is frozen, so no process in it runs: thaw it", l.spelt(by))
 }
 
 // frozenAbove finds out whether somebody has frozen the cgroups that pods lie in.

@@ -8,7 +8,7 @@ import (
 	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/cgroup/memtree"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/workload"
 )
@@ -150,7 +150,7 @@ func TestFrozenAbovePods(t *testing.T) {
 			t.Errorf("findings %v, %d warnings", found, warned)
 		}
 		_, err := b.startIn("a", "1")
-		if fault.ClassOf(err) != fault.Precondition || !strings.Contains(err.Error(), path+" is frozen") {
+		if errdefs.ClassOf(err) != errdefs.Precondition || !strings.Contains(err.Error(), path+" is frozen") {
 			t.Errorf("a container starts below %s: %v", path, err)
 		}
 		if _, err := b.startIn("b", "2"); (err == nil) != (path != "/kubepods") {

@@ -3,7 +3,7 @@ package reconcile
 import (
 	"context"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 // gate is a lock for which nobody waits longer than a context lasts.
@@ -15,7 +15,7 @@ func (g gate) enter(ctx context.Context) error {
 	case g <- struct{}{}:
 		return nil
 	case <-ctx.Done():
-		return fault.Deadlinef("wait for the cgroups that are being written: %w", context.Cause(ctx))
+		return errdefs.Deadlinef("wait for the cgroups that are being written: %w", context.Cause(ctx))
 	}
 }
 

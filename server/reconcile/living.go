@@ -8,7 +8,7 @@ import (
 
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/cpuset"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/recovery"
 	"github.com/berthd/berth/managers/workload"
@@ -166,7 +166,7 @@ func (l *Loop) RemoveEmpty(ctx context.Context, view *ledger.View, uid string) e
 			return err
 		}
 		if len(pids) > 0 {
-			return fault.Preconditionf("remove what is left of pod %s: process %d runs in cgroup %s", uid, pids[0], name)
+			return errdefs.Preconditionf("remove what is left of pod %s: process %d runs in cgroup %s", uid, pids[0], name)
 		}
 	}
 	return l.RemoveUnknown(ctx, view, uid)

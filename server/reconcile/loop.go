@@ -10,7 +10,7 @@ import (
 	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/cpuset"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/placement"
 	"github.com/berthd/berth/managers/qos"
@@ -142,7 +142,7 @@ type Loop struct {
 	ending endings
 }
 
-var _ admission.Places = (*Loop)(nil)
+var _ admission.CgroupManager = (*Loop)(nil)
 
 // New makes a loop. It starts nothing.
 func New(cfg Config) *Loop {
@@ -278,7 +278,7 @@ func (l *Loop) Begin(ctx context.Context) error {
 	}
 	for _, n := range l.Reserved {
 		if o := seen.Find(n.Name); o.State != cgroup.Valid {
-			return fault.Preconditionf("enforce limits on the reserved cgroup %s: %w", n.Name, unusable(o))
+			return errdefs.Preconditionf("enforce limits on the reserved cgroup %s: %w", n.Name, unusable(o))
 		}
 	}
 	ops := cgroup.Diff(nodes, seen)
@@ -297,9 +297,9 @@ func (l *Loop) Begin(ctx context.Context) error {
 // unusable is the error about a cgroup that nobody here may make.
 func unusable(o cgroup.Observed) error {
 	if o.State == cgroup.Absent {
-		return fault.Preconditionf("it is absent; whoever runs there has to make it")
+		return errdefs.Preconditionf("it is absent; whoever runs there has to make it")
 	}
-	return fault.Preconditionf("it %s", o.Reason)
+	return errdefs.Preconditionf("it %s", o.Reason)
 }
 
 // Pass makes the tree equal to the current view.
@@ -387,7 +387,7 @@ func (l *Loop) apply(ctx context.Context, ops []cgroup.Op) applied {
 		err := ctx.Err()
 		for _, name := range unmade {
 			if op.Name.Within(name) {
-				err = fault.Preconditionf("set cgroup %s: its parent %s could not be made", op.Name, name)
+				err = errdefs.Preconditionf("set cgroup %s: its parent %s could not be made", op.Name, name)
 			}
 		}
 		if err == nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/cgroup/memtree"
 	"github.com/berthd/berth/managers/cpuset"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/workload"
@@ -267,7 +267,7 @@ func TestReservedCgroups(t *testing.T) {
 	t.Parallel()
 	system := cgroup.Node{Name: cgroup.Name{"sys"}, Values: cgroup.Values{CPUShares: ptr(uint64(512))}}
 	b := newBench(t, memtree.V1(), func(c *Config) { c.Reserved = []cgroup.Node{system} })
-	if err := b.Begin(t.Context()); fault.ClassOf(err) != fault.Precondition || !strings.Contains(err.Error(), "/sys") {
+	if err := b.Begin(t.Context()); errdefs.ClassOf(err) != errdefs.Precondition || !strings.Contains(err.Error(), "/sys") {
 		t.Errorf("without the cgroup: %v", err)
 	}
 	if b.seen("/sys").State != cgroup.Absent {
@@ -321,12 +321,12 @@ func TestPlacedProcessesAreScored(t *testing.T) {
 			t.Errorf("process %d is scored %d", pid, score)
 		}
 	}
-	refusal = fault.Unavailablef("not permitted")
+	refusal = errdefs.Unavailablef("not permitted")
 	if err := place(); err != nil {
 		t.Errorf("a score that may not be set is no reason not to start: %v", err)
 	}
-	refusal = fault.NotFoundf("gone")
-	if err := place(); fault.ClassOf(err) != fault.NotFound {
+	refusal = errdefs.NotFoundf("gone")
+	if err := place(); errdefs.ClassOf(err) != errdefs.NotFound {
 		t.Errorf("a process that has gone: %v", err)
 	}
 }
@@ -338,7 +338,7 @@ func TestOnlyProcessesThatAreStillThere(t *testing.T) {
 	b := newBench(t, memtree.V1(), func(c *Config) {
 		c.StillThere = func(ctx context.Context, pid int) error {
 			if ctx.Value(key{}) != pid {
-				return fault.NotFoundf("process %d has ended", pid)
+				return errdefs.NotFoundf("process %d has ended", pid)
 			}
 			return nil
 		}
@@ -348,7 +348,7 @@ func TestOnlyProcessesThatAreStillThere(t *testing.T) {
 		pid := b.tree.Spawn(memtree.Mortal)
 		ctx := context.WithValue(t.Context(), key{}, pid+1-want)
 		path, err := b.EnsureContainer(ctx, b.ledger.View(), admission.Start{Binding: ledger.Binding{ID: handed, Owner: ledger.Owner{Pod: "a", Container: "c"}}, PID: pid})
-		if (err == nil) != (want == 1) || err != nil && fault.ClassOf(err) != fault.NotFound {
+		if (err == nil) != (want == 1) || err != nil && errdefs.ClassOf(err) != errdefs.NotFound {
 			t.Errorf("%s: %q, %v", handed, path, err)
 		}
 		if procs, err := b.tree.Procs(t.Context(), name("/kubepods/poda/c")); err != nil || slices.Contains(procs, pid) != (want == 1) {

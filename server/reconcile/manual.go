@@ -5,7 +5,7 @@ import (
 	"fmt"
 
 	"github.com/berthd/berth/managers/cgroup"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/workload"
 )
@@ -52,7 +52,7 @@ func (l *Loop) inside(name cgroup.Name) error {
 		return err
 	}
 	if !name.Within(l.Layout.Pods()) {
-		return fault.Invalidf("cgroup %s is not below %s, where berth's are", name, l.Layout.Pods())
+		return errdefs.Invalidf("cgroup %s is not below %s, where berth's are", name, l.Layout.Pods())
 	}
 	return nil
 }
@@ -83,7 +83,7 @@ func (l *Loop) mine(name cgroup.Name) error {
 		return err
 	}
 	if why := l.managed(l.View(), name); why != "" {
-		return fault.Preconditionf("cgroup %s cannot be written: %s", name, why)
+		return errdefs.Preconditionf("cgroup %s cannot be written: %s", name, why)
 	}
 	return nil
 }
@@ -146,9 +146,9 @@ func (l *Loop) planChange(ctx context.Context, node cgroup.Node, create bool) ([
 		}
 		node.Values = cgroup.Values{HugePages: none}.Merge(node.Values)
 	case o.State == cgroup.Absent:
-		return nil, fault.NotFoundf("cgroup %s is absent", node.Name)
+		return nil, errdefs.NotFoundf("cgroup %s is absent", node.Name)
 	case !create && o.State == cgroup.Invalid:
-		return nil, fault.Preconditionf("cgroup %s %s", node.Name, o.Reason)
+		return nil, errdefs.Preconditionf("cgroup %s %s", node.Name, o.Reason)
 	}
 	return cgroup.Diff([]cgroup.Node{node}, seen), nil
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/cgroup/memtree"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/workload"
 )
@@ -20,7 +20,7 @@ func TestChange(t *testing.T) {
 	b.pass()
 	limited := cgroup.Values{MemoryBytes: ptr(int64(1 << 20)), HugePages: map[int64]int64{2 << 20: 4 << 20}}
 	node := cgroup.Node{Name: name("/kubepods/extra"), Values: limited}
-	if _, err := b.change(t.Context(), node, false); fault.ClassOf(err) != fault.NotFound {
+	if _, err := b.change(t.Context(), node, false); errdefs.ClassOf(err) != errdefs.NotFound {
 		t.Errorf("update of an absent cgroup: %v", err)
 	}
 	planned, err := b.PlanChange(t.Context(), node, true)
@@ -45,7 +45,7 @@ func TestChange(t *testing.T) {
 		t.Errorf("a pass does %v and takes it for an orphan", b.last.Ops)
 	}
 	b.tree.Break(node.Name, "lacks cpu")
-	if _, err := b.change(t.Context(), node, false); fault.ClassOf(err) != fault.Precondition {
+	if _, err := b.change(t.Context(), node, false); errdefs.ClassOf(err) != errdefs.Precondition {
 		t.Errorf("update of an invalid cgroup: %v", err)
 	}
 	if _, err := b.change(t.Context(), node, true); err != nil || b.seen("/kubepods/extra").State != cgroup.Valid {
@@ -71,27 +71,27 @@ func TestBounds(t *testing.T) {
 	b.update(func(d *ledger.Draft) {
 		d.Bind(ledger.Binding{ID: "1", Owner: ledger.Owner{Pod: "a", Container: "c"}, CgroupPath: path, Own: true})
 	})
-	for path, want := range map[string]fault.Class{
-		"/system.slice":              fault.Invalid,
-		"/":                          fault.Invalid,
-		"/kubepods/../etc":           fault.Invalid,
-		"/kubepodsx":                 fault.Invalid,
-		"/kubepods":                  fault.Precondition,
-		"/kubepods/besteffort":       fault.Precondition,
-		"/kubepods/burstable/poda":   fault.Precondition,
-		"/kubepods/burstable/poda/c": fault.Precondition,
+	for path, want := range map[string]errdefs.Class{
+		"/system.slice":              errdefs.Invalid,
+		"/":                          errdefs.Invalid,
+		"/kubepods/../etc":           errdefs.Invalid,
+		"/kubepodsx":                 errdefs.Invalid,
+		"/kubepods":                  errdefs.Precondition,
+		"/kubepods/besteffort":       errdefs.Precondition,
+		"/kubepods/burstable/poda":   errdefs.Precondition,
+		"/kubepods/burstable/poda/c": errdefs.Precondition,
 	} {
-		if _, err := b.change(t.Context(), cgroup.Node{Name: name(path)}, true); err == nil || fault.ClassOf(err) != want {
+		if _, err := b.change(t.Context(), cgroup.Node{Name: name(path)}, true); err == nil || errdefs.ClassOf(err) != want {
 			t.Errorf("change %s: %v, want class %s", path, err, want)
 		}
-		if err := b.destroy(t.Context(), name(path)); err == nil || fault.ClassOf(err) != want {
+		if err := b.destroy(t.Context(), name(path)); err == nil || errdefs.ClassOf(err) != want {
 			t.Errorf("destroy %s: %v, want class %s", path, err, want)
 		}
 		_, err := b.Look(t.Context(), name(path))
-		if (err == nil) != (want == fault.Precondition) {
+		if (err == nil) != (want == errdefs.Precondition) {
 			t.Errorf("look at %s: %v", path, err)
 		}
-		if _, err := b.Loop.Procs(t.Context(), name(path)); (err == nil) != (want == fault.Precondition) {
+		if _, err := b.Loop.Procs(t.Context(), name(path)); (err == nil) != (want == errdefs.Precondition) {
 			t.Errorf("processes of %s: %v", path, err)
 		}
 	}
@@ -139,7 +139,7 @@ func TestNobodyTouchesWhatIsOnItsWay(t *testing.T) {
 				})
 				return do(ctx, b.ledger.View())
 			}})
-			if waited != want.waited || (fault.ClassOf(err) == fault.Precondition) != want.refused || (err == nil) == want.refused {
+			if waited != want.waited || (errdefs.ClassOf(err) == errdefs.Precondition) != want.refused || (err == nil) == want.refused {
 				t.Errorf("%s %s: waited for pod %q, %v", what, path, waited, err)
 			}
 			if gone := b.seen(path).State == cgroup.Absent; gone != (what == "destroy" && !want.refused) {
@@ -223,7 +223,7 @@ func TestPods(t *testing.T) {
 	if _, created, err := pods.Ensure(t.Context(), "a"); err != nil || created {
 		t.Errorf("ensure again: %t, %v", created, err)
 	}
-	if _, _, err := pods.Ensure(t.Context(), "x"); fault.ClassOf(err) != fault.NotFound {
+	if _, _, err := pods.Ensure(t.Context(), "x"); errdefs.ClassOf(err) != errdefs.NotFound {
 		t.Errorf("ensure an unknown pod: %v", err)
 	}
 	b.set("/kubepods/besteffort/podlost", cgroup.Values{CPUShares: ptr(uint64(100))})
@@ -244,10 +244,10 @@ func TestPods(t *testing.T) {
 	if removed, err := pods.Destroy(t.Context(), "lost"); err != nil || len(removed) != 0 {
 		t.Errorf("destroy again: %v, %v", removed, err)
 	}
-	if _, err := pods.Destroy(t.Context(), "a"); fault.ClassOf(err) != fault.Precondition {
+	if _, err := pods.Destroy(t.Context(), "a"); errdefs.ClassOf(err) != errdefs.Precondition {
 		t.Errorf("destroy an admitted pod: %v", err)
 	}
-	if _, err := pods.Reduce(t.Context(), "a"); fault.ClassOf(err) != fault.Precondition {
+	if _, err := pods.Reduce(t.Context(), "a"); errdefs.ClassOf(err) != errdefs.Precondition {
 		t.Errorf("reduce an admitted pod: %v", err)
 	}
 	if n, _, err := pods.Name("new", workload.BestEffort); err != nil || n.String() != "/kubepods/besteffort/podnew" {
@@ -256,7 +256,7 @@ func TestPods(t *testing.T) {
 	if n, _, err := pods.Name("a", ""); err != nil || n.String() != "/kubepods/burstable/poda" {
 		t.Errorf("name of an admitted pod: %s, %v", n, err)
 	}
-	if _, _, err := pods.Name("new", "Best"); fault.ClassOf(err) != fault.Invalid {
+	if _, _, err := pods.Name("new", "Best"); errdefs.ClassOf(err) != errdefs.Invalid {
 		t.Errorf("name without a class: %v", err)
 	}
 	for literal, want := range map[string]string{

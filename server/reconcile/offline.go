@@ -8,7 +8,7 @@ import (
 
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/cpuset"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 )
 
@@ -122,7 +122,7 @@ func (l *Loop) gather(ctx context.Context, view *ledger.View, g runtimeContainer
 			continue
 		}
 		for _, pid := range pids {
-			if err := l.Tree.Move(ctx, name, pid); err != nil && fault.ClassOf(err) != fault.NotFound {
+			if err := l.Tree.Move(ctx, name, pid); err != nil && errdefs.ClassOf(err) != errdefs.NotFound {
 				errs = append(errs, err)
 			}
 		}

@@ -5,7 +5,7 @@ import (
 
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/cgroup/memtree"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/workload"
 	"github.com/berthd/berth/server/runtime"
 )
@@ -31,11 +31,11 @@ func (b *bench) procs(path string) int {
 // A pod's containers end with it, wherever their runtime runs them.
 func TestRemovalEndsContainersOutside(t *testing.T) {
 	t.Parallel()
-	away := fault.Unavailablef("nobody there")
+	away := errdefs.Unavailablef("nobody there")
 	for what, row := range map[string]struct {
 		path      string
 		meanwhile func(*bench, *dock)
-		want      fault.Class
+		want      errdefs.Class
 		left      int
 	}{
 		"not looked at yet": {"/elsewhere/a1", func(*bench, *dock) {}, -1, 0},
@@ -70,9 +70,9 @@ func TestRemovalEndsContainersOutside(t *testing.T) {
 		}, -1, 1},
 		"among others": {"/elsewhere/all", func(b *bench, _ *dock) {
 			b.must(b.tree.Move(b.t.Context(), name("/elsewhere/all"), b.tree.Spawn(memtree.Mortal)))
-		}, fault.Precondition, 2},
+		}, errdefs.Precondition, 2},
 		"that is not there": {"/elsewhere/all", func(b *bench, _ *dock) { b.must(b.tree.Remove(b.t.Context(), name("/elsewhere/all"))) }, -1, 0},
-		"that does not end": {"/elsewhere/a1", func(b *bench, _ *dock) { b.refuse["/elsewhere/a1"] = errRefused }, fault.Internal, 1},
+		"that does not end": {"/elsewhere/a1", func(b *bench, _ *dock) { b.refuse["/elsewhere/a1"] = errRefused }, errdefs.Internal, 1},
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
@@ -90,14 +90,14 @@ func TestRemovalEndsContainersOutside(t *testing.T) {
 			d.start(t, "b1")
 			row.meanwhile(b, d)
 			err := b.RemovePod(t.Context(), b.ledger.View(), "a")
-			if (err == nil) != (row.want < 0) || err != nil && row.want != fault.Internal && fault.ClassOf(err) != row.want {
+			if (err == nil) != (row.want < 0) || err != nil && row.want != errdefs.Internal && errdefs.ClassOf(err) != row.want {
 				t.Errorf("got %v", err)
 			}
 			if got := b.procs(row.path); got != row.left {
 				t.Errorf("%d processes in %s, want %d", got, row.path, row.left)
 			}
 			// What cannot be done at all is not begun.
-			if got := b.procs("/kubepods/poda"); (got > 0) != (row.want == fault.Precondition) {
+			if got := b.procs("/kubepods/poda"); (got > 0) != (row.want == errdefs.Precondition) {
 				t.Errorf("%d processes in the pod", got)
 			}
 			if b.procs("/elsewhere/b1") != 1 || b.leaving["a"] != (row.want < 0) {

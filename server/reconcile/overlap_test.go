@@ -14,7 +14,7 @@ import (
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/cgroup/memtree"
 	"github.com/berthd/berth/managers/cpuset"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/placement"
@@ -197,9 +197,9 @@ func (h *harbour) happen(id string) {
 	case "follow", "pass", "away", "late":
 		switch what {
 		case "away":
-			h.dock.fail = fault.Unavailablef("nobody there")
+			h.dock.fail = errdefs.Unavailablef("nobody there")
 		case "late":
-			h.dock.late = fault.Deadlinef("too late")
+			h.dock.late = errdefs.Deadlinef("too late")
 		}
 		step := h.Follow
 		if what == "pass" {
@@ -267,7 +267,7 @@ func (h *harbour) remove(uid string) error {
 			}
 			h.removing = nil
 		}
-		h.dock.fail = fault.Unavailablef("nobody there")
+		h.dock.fail = errdefs.Unavailablef("nobody there")
 		defer func() { h.dock.fail = nil }()
 	}
 	if err := h.RemovePod(h.t.Context(), h.ledger.View(), uid); err != nil {

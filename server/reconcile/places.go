@@ -8,7 +8,7 @@ import (
 
 	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/cgroup"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/placement"
 	"github.com/berthd/berth/managers/qos"
@@ -288,7 +288,7 @@ func (l *Loop) place(ctx context.Context, p *ledger.Pod, container string, name 
 	}
 	score := cgroup.ContainerResources(&p.Pod, p.Pod.Container(container), l.QoS.Cgroup, false).OOMScoreAdj
 	err := l.SetScore(pid, score)
-	if fault.ClassOf(err) == fault.NotFound {
+	if errdefs.ClassOf(err) == errdefs.NotFound {
 		return err
 	}
 	if err != nil {
@@ -333,7 +333,7 @@ func (l *Loop) RemoveContainer(ctx context.Context, b ledger.Binding) error {
 
 // UnknownPods implements admission.Places.
 func (l *Loop) UnknownPods(ctx context.Context, view *ledger.View) (uids []string, err error) {
-	names, err := l.Strangers(ctx, view)
+	names, err := l.UnprivilegedUsers(ctx, view)
 	if err != nil {
 		return nil, err
 	}
@@ -372,8 +372,8 @@ func (l *Loop) RemoveUnknown(ctx context.Context, view *ledger.View, uid string)
 	return errors.Join(errs...)
 }
 
-// Strangers lists the cgroups of pods that the view does not know.
-func (l *Loop) Strangers(ctx context.Context, view *ledger.View) ([]cgroup.Name, error) {
+// UnprivilegedUsers lists the cgroups of pods that the view does not know.
+func (l *Loop) UnprivilegedUsers(ctx context.Context, view *ledger.View) ([]cgroup.Name, error) {
 	seen, err := l.Tree.Observe(ctx, l.Layout.Pods(), 2)
 	if err != nil {
 		return nil, fmt.Errorf("observe the cgroup tree: %w", err)
@@ -385,7 +385,7 @@ func (l *Loop) Strangers(ctx context.Context, view *ledger.View) ([]cgroup.Name,
 func (l *Loop) pod(view *ledger.View, uid string) (*ledger.Pod, cgroup.Name, error) {
 	p, ok := view.Pod(uid)
 	if !ok {
-		return nil, nil, fault.Internalf("pod %s is not in the view that its cgroup should follow", uid)
+		return nil, nil, errdefs.Internalf("pod %s is not in the view that its cgroup should follow", uid)
 	}
 	name, err := l.Layout.Pod(p.QoS, uid)
 	return p, name, err

@@ -6,7 +6,7 @@ import (
 
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/cpuset"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/qos"
 	"github.com/berthd/berth/managers/workload"
@@ -65,7 +65,7 @@ func (l *Loop) plan(ctx context.Context, view *ledger.View) (*plan, error) {
 			return p, fmt.Errorf("observe a reserved cgroup: %w", err)
 		}
 		if o := seen.Find(n.Name); o.State != cgroup.Valid {
-			p.missing = fault.Preconditionf("limit the reserved cgroup %s: %w", n.Name, unusable(o))
+			p.missing = errdefs.Preconditionf("limit the reserved cgroup %s: %w", n.Name, unusable(o))
 			continue
 		}
 		p.desired = append(p.desired, n)

@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/berthd/berth/managers/cgroup"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/workload"
 )
@@ -92,7 +92,7 @@ func (p *Pods) find(ctx context.Context, uid string) ([]cgroup.Observed, error) 
 func (p *Pods) Ensure(ctx context.Context, uid string) (parent string, created bool, err error) {
 	err = p.Alone(ctx, uid, func(ctx context.Context, view *ledger.View) (err error) {
 		if _, ok := view.Pod(uid); !ok {
-			return fault.NotFoundf("pod %s is not admitted", uid)
+			return errdefs.NotFoundf("pod %s is not admitted", uid)
 		}
 		parent, created, err = p.Loop.EnsurePod(ctx, view, uid)
 		return err
@@ -108,7 +108,7 @@ func (p *Pods) Name(uid string, class workload.QoSClass) (name cgroup.Name, pare
 		class = pod.QoS
 	}
 	if !slices.Contains([]workload.QoSClass{workload.Guaranteed, workload.Burstable, workload.BestEffort}, class) {
-		var vs fault.Violations
+		var vs errdefs.Violations
 		vs.Addf("qos_class", "%.80q: expected %s, %s or %s for a pod that is not admitted", class, workload.Guaranteed, workload.Burstable, workload.BestEffort)
 		return nil, "", vs.Err("request")
 	}
@@ -128,7 +128,7 @@ func (p *Pods) Of(literal string) (uid string, ok bool) {
 func (p *Pods) left(ctx context.Context, uid string, do func(context.Context, cgroup.Name) error) error {
 	return p.Alone(ctx, uid, func(ctx context.Context, view *ledger.View) error {
 		if _, ok := view.Pod(uid); ok {
-			return fault.Preconditionf("pod %s is admitted: use Remove or Resize", uid)
+			return errdefs.Preconditionf("pod %s is admitted: use Remove or Resize", uid)
 		}
 		found, err := p.find(ctx, uid)
 		errs := []error{err}

@@ -7,7 +7,7 @@ import (
 	"hash/maphash"
 
 	"github.com/berthd/berth/managers/cgroup"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 )
 
@@ -70,7 +70,7 @@ func (l *Loop) RecordClaims(ctx context.Context, view *ledger.View, uid string, 
 	defer l.mu.Unlock()
 	if there {
 		before, err := l.Records.ReadRecord(ctx, name)
-		if err != nil && fault.ClassOf(err) != fault.PermissionDenied {
+		if err != nil && errdefs.ClassOf(err) != errdefs.PermissionDenied {
 			return restore, err
 		}
 		undoing := context.WithoutCancel(ctx)
@@ -207,7 +207,7 @@ func (l *Loop) writeRecord(ctx context.Context, view *ledger.View, p *ledger.Pod
 		return err
 	}
 	err = l.Records.WriteRecord(ctx, name, record)
-	if fault.ClassOf(err) == fault.NotFound {
+	if errdefs.ClassOf(err) == errdefs.NotFound {
 		return nil
 	}
 	if err == nil {
@@ -245,7 +245,7 @@ func (l *Loop) Started(ctx context.Context, view *ledger.View, b ledger.Binding)
 	}
 	pids, err := l.Tree.Procs(ctx, name)
 	if err != nil {
-		return false, errors.Join(fault.Unavailablef("look for the processes of container %s", b.Owner), err)
+		return false, errors.Join(errdefs.Unavailablef("look for the processes of container %s", b.Owner), err)
 	}
 	return len(pids) > 0, nil
 }

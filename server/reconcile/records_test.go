@@ -9,7 +9,7 @@ import (
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/cgroup/memtree"
 	"github.com/berthd/berth/managers/cpuset"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/numa"
@@ -110,7 +110,7 @@ func TestRecordsFollow(t *testing.T) {
 	expect(1, b.Pass)
 	b.record(name)
 	// What cannot be written is tried again, whatever happens.
-	records.fail = fault.Unavailablef("no space")
+	records.fail = errdefs.Unavailablef("no space")
 	b.update(func(d *ledger.Draft) { d.Unbind("id") })
 	_ = b.Follow(t.Context())
 	records.fail = nil
@@ -186,7 +186,7 @@ func TestObservePods(t *testing.T) {
 		t.Errorf("%+v", running)
 	}
 	// What runs is not removed, what is empty is.
-	if err := b.RemoveEmpty(ctx, b.ledger.View(), "runs"); fault.ClassOf(err) != fault.Precondition {
+	if err := b.RemoveEmpty(ctx, b.ledger.View(), "runs"); errdefs.ClassOf(err) != errdefs.Precondition {
 		t.Errorf("%v", err)
 	}
 	if err := b.RemoveEmpty(ctx, b.ledger.View(), "empty"); err != nil {

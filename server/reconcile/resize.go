@@ -5,7 +5,7 @@ import (
 	"fmt"
 
 	"github.com/berthd/berth/managers/cgroup"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/workload"
 )
@@ -38,7 +38,7 @@ func (l *Loop) CheckResize(ctx context.Context, view *ledger.View, uid string) e
 func refuseBelowUse(held []cgroup.HeldLimit, pod cgroup.Name) error {
 	for _, h := range held {
 		if h.Name.Within(pod) {
-			return fault.Refuse(fault.ResizeDeferred, "cannot decrease memory limits: attempting to set the memory limit of %s (%d) below current usage (%d)",
+			return errdefs.Refuse(errdefs.ResizeDeferred, "cannot decrease memory limits: attempting to set the memory limit of %s (%d) below current usage (%d)",
 				h.Name, h.Bytes, h.UsedBytes)
 		}
 	}
@@ -56,7 +56,7 @@ func (l *Loop) checkSwap(old, wanted *workload.Pod) error {
 			continue
 		}
 		if cgroup.MaySwap(old, have, l.QoS.Cgroup) {
-			return fault.Refuse(fault.Infeasible, "In-place resize of containers with swap is not supported (container %s)", c.Name)
+			return errdefs.Refuse(errdefs.Infeasible, "In-place resize of containers with swap is not supported (container %s)", c.Name)
 		}
 	}
 	return nil

@@ -7,7 +7,7 @@ import (
 	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/cgroup/memtree"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/workload"
@@ -85,8 +85,8 @@ func TestResizeBelowUse(t *testing.T) {
 				b, view := resized(t, facts, record(500, 1000, 16<<20), record(500, 1000, 4<<20))
 				b.tree.UseMemory(cgroup.ParseCgroupfs(used), 4<<20)
 				err := b.CheckResize(t.Context(), view, "a")
-				reason, _ := fault.ReasonOf(err)
-				if reason != fault.ResizeDeferred || !strings.Contains(err.Error(), "(4194304) below current usage (4194304)") {
+				reason, _ := errdefs.ReasonOf(err)
+				if reason != errdefs.ResizeDeferred || !strings.Contains(err.Error(), "(4194304) below current usage (4194304)") {
 					t.Errorf("got %v", err)
 				}
 				b.tree.UseMemory(cgroup.ParseCgroupfs(used), 4<<20-1)
@@ -108,7 +108,7 @@ func TestResizeOfSwappers(t *testing.T) {
 	b, view := resized(t, memtree.V2(), record(500, 1000, 4<<20), record(500, 1000, 8<<20))
 	b.QoS.Cgroup.SwapBehavior = cgroup.LimitedSwap
 	err := b.CheckResize(t.Context(), view, "a")
-	if reason, _ := fault.ReasonOf(err); reason != fault.Infeasible {
+	if reason, _ := errdefs.ReasonOf(err); reason != errdefs.Infeasible {
 		t.Errorf("a container that may swap: %v", err)
 	}
 	restarting := record(500, 1000, 8<<20)
@@ -218,7 +218,7 @@ func TestResizeIsUndoneAboveUse(t *testing.T) {
 	d := ledger.NewDraft(b.ledger.View())
 	d.PutPod(record(500, 1000, small+1<<20))
 	err := b.Resize(t.Context(), d.View(), "a")
-	if reason, _ := fault.ReasonOf(err); reason != fault.ResizeDeferred {
+	if reason, _ := errdefs.ReasonOf(err); reason != errdefs.ResizeDeferred {
 		t.Errorf("carried out below use: %v", err)
 	}
 	b.expectMemory("refused", large)

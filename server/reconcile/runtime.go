@@ -9,7 +9,7 @@ import (
 
 	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/cgroup"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/placement"
 	"github.com/berthd/berth/server/runtime"
@@ -223,7 +223,7 @@ func (l *Loop) lookAt(ctx context.Context, id string) error {
 	on := l.allowed(o)
 	l.tell(placement.Event{Kind: placement.KernelRuns, ID: id, CPUs: on})
 	if c.Phase == placement.Unknown && !on.IsSubsetOf(c.WantedCPUs) {
-		return fault.Unavailablef("%w: container %s, %s: it is in cgroup %s on CPUs %s and not %s", errUnlisted, c.Name, id, name, on, c.WantedCPUs)
+		return errdefs.Unavailablef("%w: container %s, %s: it is in cgroup %s on CPUs %s and not %s", errUnlisted, c.Name, id, name, on, c.WantedCPUs)
 	}
 	return nil
 }
@@ -261,16 +261,16 @@ func (l *Loop) keepBindings(ctx context.Context, listed *listing) {
 		}
 	}
 	if len(ended)+len(found) > 0 {
-		l.recount(ctx, listed.before, found, ended)
+		l.reconcileBindings(ctx, listed.before, found, ended)
 	}
 }
 
-// recount changes the ledger's bindings. The caller holds mu.
-func (l *Loop) recount(ctx context.Context, before *ledger.View, found []admission.Found, ended map[string]bool) {
+// reconcileBindings changes the ledger's bindings. The caller holds mu.
+func (l *Loop) reconcileBindings(ctx context.Context, before *ledger.View, found []admission.Found, ended map[string]bool) {
 	if l.Bindings == nil {
 		return
 	}
-	done, err := l.Bindings.Recount(ctx, before, found, func(id string) bool { return ended[id] })
+	done, err := l.Bindings.ReconcileBindings(ctx, before, found, func(id string) bool { return ended[id] })
 	if err != nil {
 		l.Log.ErrorContext(ctx, "bring the container ids to what the runtime has", "error", err)
 		return
@@ -373,7 +373,7 @@ func (l *Loop) outside(ctx context.Context, view *ledger.View, uid string) (out 
 		case len(pids) == 0:
 			// It has ended, or the runtime calls by this name what is another place here.
 		case !isCalled(name, b.ID):
-			return nil, fault.Preconditionf("container %s (%s) runs in cgroup %s, which is neither in its pod's nor called after it: "+
+			return nil, errdefs.Preconditionf("container %s (%s) runs in cgroup %s, which is neither in its pod's nor called after it: "+
 				"end it with the container runtime first", b.Owner, b.ID, name)
 		default:
 			l.Log.WarnContext(ctx, "a container of a pod that is removed runs outside of its cgroup",
@@ -389,7 +389,7 @@ func (l *Loop) outside(ctx context.Context, view *ledger.View, uid string) (out 
 func (l *Loop) isUnheardOf(ctx context.Context, b ledger.Binding, noted *error) bool {
 	listed, err := l.hear(ctx)
 	if listed == nil {
-		*noted = fault.Unavailablef("container %s (%s) may run outside of its pod's cgroup, and the container runtime does not tell where: %w", b.Owner, b.ID, err)
+		*noted = errdefs.Unavailablef("container %s (%s) may run outside of its pod's cgroup, and the container runtime does not tell where: %w", b.Owner, b.ID, err)
 		return true
 	}
 	return false
@@ -467,7 +467,7 @@ func (l *Loop) resized(ctx context.Context, view *ledger.View, p *ledger.Pod) (r
 	}
 	for b := range view.BindingsOf(p.UID()) {
 		if c, ok := l.tracker.Get(b.ID); ok && !b.Own && c.Phase == placement.Unknown {
-			return nil, fault.Unavailablef("%w: container %s", errUnlisted, b.Owner)
+			return nil, errdefs.Unavailablef("%w: container %s", errUnlisted, b.Owner)
 		}
 	}
 	var out runtimeContainers

@@ -13,7 +13,7 @@ import (
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/cgroup/memtree"
 	"github.com/berthd/berth/managers/cpuset"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/placement"
@@ -51,7 +51,7 @@ func (d *dock) List(ctx context.Context) (out []runtime.Container, err error) {
 		select {
 		case <-time.After(slow):
 		case <-ctx.Done():
-			return nil, fault.Deadlinef("list the containers: %w", ctx.Err())
+			return nil, errdefs.Deadlinef("list the containers: %w", ctx.Err())
 		}
 		d.mu.Lock()
 	}
@@ -79,7 +79,7 @@ func (d *dock) Update(ctx context.Context, id string, v cgroup.Values) error {
 		case <-freed:
 			d.mu.Lock()
 		case <-ctx.Done():
-			return fault.Deadlinef("update container %s: %w", id, ctx.Err())
+			return errdefs.Deadlinef("update container %s: %w", id, ctx.Err())
 		}
 	}
 	defer d.mu.Unlock()
@@ -349,7 +349,7 @@ func TestRuntimeIsAway(t *testing.T) {
 	b, d := asked(t)
 	d.start(t, "a1")
 	b.pass()
-	away := fault.Unavailablef("nobody there")
+	away := errdefs.Unavailablef("nobody there")
 	d.set(func() { d.fail = away })
 	b.own()
 	d.create("own1", "own", "2-3")

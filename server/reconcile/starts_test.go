@@ -8,7 +8,7 @@ import (
 
 	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/cgroup/memtree"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/placement"
@@ -24,7 +24,7 @@ func TestOldStartsAreGivenUp(t *testing.T) {
 			b.must(b.Resize(b.t.Context(), b.ledger.View(), "b"))
 		},
 		"the runtime is away": func(b *bench, d *dock) {
-			d.set(func() { d.fail = fault.Unavailablef("nobody there") })
+			d.set(func() { d.fail = errdefs.Unavailablef("nobody there") })
 			if err := b.Follow(b.t.Context()); err == nil {
 				b.t.Error("nobody noticed")
 			}
@@ -62,7 +62,7 @@ func TestFailedWritesAreNotInForce(t *testing.T) {
 	b.must(b.Follow(t.Context()))
 	b.on("a", "a1", "0-1")
 
-	late := fault.Deadlinef("the answer comes too late")
+	late := errdefs.Deadlinef("the answer comes too late")
 	d.set(func() { d.late = late })
 	b.update(func(d *ledger.Draft) { d.RemovePod("own") })
 	if err := b.Follow(t.Context()); !errors.Is(err, late) {
@@ -99,7 +99,7 @@ func TestStartsUnderWayHaveReadAnything(t *testing.T) {
 		},
 		"an error about other CPUs": func(b *bench, d *dock) {
 			b.update(func(d *ledger.Draft) { d.RemovePod("own") })
-			late := fault.Deadlinef("the answer comes too late")
+			late := errdefs.Deadlinef("the answer comes too late")
 			d.set(func() { d.late = late })
 			if err := b.Follow(b.t.Context()); !errors.Is(err, late) {
 				b.t.Errorf("between: %v", err)
@@ -216,7 +216,7 @@ func TestRepeatedStartsWithLateAnswers(t *testing.T) {
 	b.must(b.prestart("a1", "a"))
 	b.update(func(d *ledger.Draft) { d.Unbind("a1"); d.RemovePod("low") })
 	b.own()
-	late := fault.Deadlinef("the answer comes too late")
+	late := errdefs.Deadlinef("the answer comes too late")
 	d.set(func() { d.late = late })
 	if err := b.tryPlace(b.ledger.View(), admission.Start{Binding: box("a1", "a"), Again: true}); !errors.Is(err, late) {
 		t.Errorf("got %v", err)

@@ -10,7 +10,7 @@ import (
 	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/cpuset"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/placement"
 )
@@ -187,7 +187,7 @@ func (l *Loop) granted(key string, v *cgroup.Values) error {
 	if set == v.CPUs {
 		return nil
 	}
-	err := fault.Unavailablef("write CPUs %s of %s: %s may be in use by others", v.CPUs, key, v.CPUs.Minus(set))
+	err := errdefs.Unavailablef("write CPUs %s of %s: %s may be in use by others", v.CPUs, key, v.CPUs.Minus(set))
 	v.CPUs = set
 	return err
 }
@@ -237,7 +237,7 @@ func (e *blockedError) Error() string {
 }
 
 func (e *blockedError) Unwrap() []error {
-	return []error{e.cause, fault.Unavailablef("%w", errBlocked)}
+	return []error{e.cause, errdefs.Unavailablef("%w", errBlocked)}
 }
 
 // passes tells whether those in the way leave, or show themselves, in a moment.

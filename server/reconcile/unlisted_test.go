@@ -8,7 +8,7 @@ import (
 	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/cgroup/memtree"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/placement"
 	"github.com/berthd/berth/managers/workload"
@@ -29,7 +29,7 @@ func TestLostContainers(t *testing.T) {
 			b.own()
 			d.set(func() { d.hidden = map[string]bool{"a1": true} })
 			err := b.prestart("own1", "own")
-			if !errors.Is(err, errUnlisted) || fault.ClassOf(err) != fault.Unavailable || !strings.Contains(err.Error(), path+" on CPUs 0-3 and not 0-1") {
+			if !errors.Is(err, errUnlisted) || errdefs.ClassOf(err) != errdefs.Unavailable || !strings.Contains(err.Error(), path+" on CPUs 0-3 and not 0-1") {
 				t.Errorf("a container of its own: %v", err)
 			}
 			b.must(b.Resize(t.Context(), b.ledger.View(), "b"))

@@ -5,12 +5,12 @@
 //
 //   - peer: the process at the other end, as the kernel names it (SO_PEERCRED).
 //   - role: what a peer may do; a method asks for one.
-//   - crowd: users other than root, and what they have at once of connections and
-//     calls. One of them cannot keep the agent out.
+//   - limiter: bounds how many connections and calls users other than root have at
+//     once, so that none of them can keep the agent out.
 //   - slot: what a costly call of a user other than root needs to run.
 //   - ceiling: the longest that a unary call may take.
 //
-// A call passes, from the outside in: the crowd's bounds and a role that could do,
+// A call passes, from the outside in: the limiter's bounds and a role that could do,
 // before its message is read; room for the bytes of its message, and a count of the
 // elements before they are decoded; request id, one log line and one latency metric,
 // recovery from panics, the peer's role, the ceiling, a slot, the table from error

@@ -8,7 +8,7 @@ import (
 
 	"google.golang.org/grpc"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 // Server is a gRPC server in berth's frame.
@@ -35,8 +35,8 @@ func (s *Server) RegisterService(desc *grpc.ServiceDesc, impl any) {
 // reading is how the messages of calls are read: one of a user's at a time. What they take is bounded from before the
 // first byte until the call ends: as much as a message may have while it is read, and then what it has become.
 type reading struct {
-	cfg   Config
-	crowd *crowd // nil where nobody is counted
+	cfg     Config
+	limiter *limiter // nil where nobody is counted
 }
 
 // read has decode read a message.
@@ -47,7 +47,7 @@ func (r reading) read(ctx context.Context, method string, m any, decode func(any
 		l.most, l.exact = r.cfg.MaxElements, true
 		whole := r.cfg.MaxReceiveBytes
 		if err := r.enter(ctx, t, whole); err != nil {
-			return r.crowd.refuse(ctx, method, start, err)
+			return r.limiter.refuse(ctx, method, start, err)
 		}
 		defer func() {
 			t.load.reading.leave(1)
@@ -59,8 +59,8 @@ func (r reading) read(ctx context.Context, method string, m any, decode func(any
 	if err := decode(l); err != nil {
 		return err // gRPC has answered
 	}
-	if l.tooMany { // of a user whom the crowd counts
-		return r.crowd.refuse(ctx, method, start, fault.Exhaustedf(
+	if l.tooMany { // of a user whom the limiter counts
+		return r.limiter.refuse(ctx, method, start, errdefs.Exhaustedf(
 			"the request has more elements (containers, items of lists, entries of maps) than the %d that limits.messageElements allows", r.cfg.MaxElements))
 	}
 	return nil
@@ -80,7 +80,7 @@ func (r reading) enter(ctx context.Context, t *ticket, size int) error {
 		}
 	}
 	if err != nil {
-		err := fault.Exhaustedf("messages of %s have as many bytes as limits.userBytes allows", t.who)
+		err := errdefs.Exhaustedf("messages of %s have as many bytes as limits.userBytes allows", t.who)
 		err.RetryAfter = retryAfter
 		return err
 	}

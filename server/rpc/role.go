@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/berthd/berth/api/access"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 // Access decides who may do what. Root may do everything, and so may the user
@@ -128,7 +128,7 @@ func (a Access) mayAuthorize(ctx context.Context, fullMethod string) error {
 func (a Access) authorize(ctx context.Context, fullMethod string, req any) error {
 	role, ok := RoleOf(fullMethod)
 	if !ok {
-		return fault.PermissionDeniedf("method %s: nobody may call it, it has no role", fullMethod)
+		return errdefs.PermissionDeniedf("method %s: nobody may call it, it has no role", fullMethod)
 	}
 	if r, ok := req.(requirer); ok && r.GetDryRun() && role == access.Agent {
 		role = access.Read
@@ -140,10 +140,10 @@ func (a Access) authorize(ctx context.Context, fullMethod string, req any) error
 func (a Access) need(ctx context.Context, fullMethod string, role access.Role, or string) error {
 	who, ok := PeerOf(ctx)
 	if !ok {
-		return fault.PermissionDeniedf("method %s needs the role %s%s, and the connection does not tell who calls", fullMethod, role, or)
+		return errdefs.PermissionDeniedf("method %s needs the role %s%s, and the connection does not tell who calls", fullMethod, role, or)
 	}
 	if !a.Allows(who, role) {
-		return fault.PermissionDeniedf("method %s needs the role %s%s, which %s does not have", fullMethod, role, or, who)
+		return errdefs.PermissionDeniedf("method %s needs the role %s%s, which %s does not have", fullMethod, role, or, who)
 	}
 	return nil
 }

@@ -26,7 +26,7 @@ import (
 
 	"github.com/berthd/berth/api/access"
 	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/server/rpc"
 	"github.com/berthd/berth/server/socket"
 )
@@ -97,11 +97,11 @@ func TestErrorsBecomeStatuses(t *testing.T) {
 		retry  bool
 	}{
 		"invalid": {
-			&fault.Error{Class: fault.Invalid, Message: "bad", Fields: []fault.Violation{{Field: "pod.metadata.uid", Description: "required"}}},
+			&errdefs.Error{Class: errdefs.Invalid, Message: "bad", Fields: []errdefs.Violation{{Field: "pod.metadata.uid", Description: "required"}}},
 			codes.InvalidArgument, "invalid", 1, false,
 		},
-		"refused":      {fmt.Errorf("plan: %w", fault.Refuse(fault.SMTAlignmentError, "no")), codes.FailedPrecondition, "SMTAlignmentError", 0, false},
-		"unavailable":  {fault.Unavailablef("disk full"), codes.Unavailable, "unavailable", 0, true},
+		"refused":      {fmt.Errorf("plan: %w", errdefs.Refuse(errdefs.SMTAlignmentError, "no")), codes.FailedPrecondition, "SMTAlignmentError", 0, false},
+		"unavailable":  {errdefs.Unavailablef("disk full"), codes.Unavailable, "unavailable", 0, true},
 		"descriptors":  {fmt.Errorf("look: %w", syscall.EMFILE), codes.Unavailable, "unavailable", 0, true},
 		"a bad value":  {fmt.Errorf("look: %w", syscall.EINVAL), codes.Internal, "internal", 0, false},
 		"unclassified": {errors.New("oops"), codes.Internal, "internal", 0, false},
@@ -149,18 +149,18 @@ func TestErrorsBecomeStatuses(t *testing.T) {
 // TestErrorsFitIntoHeaders: clients in other languages take 8 KiB of headers.
 func TestErrorsFitIntoHeaders(t *testing.T) {
 	t.Parallel()
-	var vs fault.Violations
+	var vs errdefs.Violations
 	for i := range 1000 {
 		vs.Addf(fmt.Sprintf("pod.spec.containers[%d].resources.requests[%q]", i, strings.Repeat("r", 253)), "%s", strings.Repeat("é", 200))
 	}
-	one := fault.Violations{{Field: "f", Description: strings.Repeat("x", 4000)}}
+	one := errdefs.Violations{{Field: "f", Description: strings.Repeat("x", 4000)}}
 	for name, c := range map[string]struct {
 		err    error
 		fields int
 	}{
 		"many violations": {vs.Err("pod"), 2},
 		"a long one":      {one.Err("pod"), 1},
-		"a long message":  {fault.Conflictf("%s", strings.Repeat("é;", 1<<20)), 0},
+		"a long message":  {errdefs.Conflictf("%s", strings.Repeat("é;", 1<<20)), 0},
 	} {
 		client, _ := serve(t, rpc.Config{}, func(context.Context) error { return c.err })
 		ctx := metadata.AppendToOutgoingContext(t.Context(), rpc.RequestIDHeader, strings.Repeat("r", 128))
@@ -243,7 +243,7 @@ func TestCeilingEndsACall(t *testing.T) {
 	t.Parallel()
 	client, _ := serve(t, rpc.Config{Ceiling: time.Millisecond}, func(ctx context.Context) error {
 		<-ctx.Done()
-		return fault.Deadlinef("wait: %w", ctx.Err())
+		return errdefs.Deadlinef("wait: %w", ctx.Err())
 	})
 	if _, err := client.Check(t.Context(), &inspectv1.CheckRequest{}); status.Code(err) != codes.DeadlineExceeded {
 		t.Fatalf("got %v, want DEADLINE_EXCEEDED", err)
@@ -256,7 +256,7 @@ func TestObserverSeesOutcome(t *testing.T) {
 	calls := make(chan call, 1)
 	client, _ := serve(t, rpc.Config{
 		Observe: func(m, c string, _ time.Duration) { calls <- call{m, c} },
-	}, func(context.Context) error { return fault.NotFoundf("nothing") })
+	}, func(context.Context) error { return errdefs.NotFoundf("nothing") })
 	_, _ = client.Check(t.Context(), &inspectv1.CheckRequest{})
 	if got, want := <-calls, (call{"/berth.inspect.v1.InspectService/Check", "NotFound"}); got != want {
 		t.Errorf("observed %v, want %v", got, want)
@@ -295,7 +295,7 @@ func TestAccess(t *testing.T) {
 		{{UID: &uid}},
 		{{UID: &uid, Roles: []access.Role{"king"}}},
 	} {
-		if err := access.Validate("access.grants", bad); fault.ClassOf(err) != fault.Invalid {
+		if err := access.Validate("access.grants", bad); errdefs.ClassOf(err) != errdefs.Invalid {
 			t.Errorf("%v: %v, want class invalid", bad, err)
 		}
 	}

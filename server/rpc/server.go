@@ -17,7 +17,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/server/wire"
 )
 
@@ -40,8 +40,8 @@ type Config struct {
 	// pass.
 	Limiter Limiter
 
-	crowd *crowd // nil without Access
-	lines *lines
+	limiter *limiter // nil without Access
+	lines   *lines
 }
 
 // Limiter decides whether there is room for one more call.
@@ -74,15 +74,15 @@ func NewServer(cfg Config) *Server {
 	cfg.MaxElements = cmp.Or(cfg.MaxElements, DefaultMaxElements)
 	recovering := recovery.WithRecoveryHandlerContext(func(ctx context.Context, p any) error {
 		cfg.Log.ErrorContext(ctx, "panic in a handler", "panic", p, "request_id", RequestID(ctx), "stack", string(debug.Stack()))
-		return Status(ctx, fault.Internalf("panic in berthd, see its log: %v", p))
+		return Status(ctx, errdefs.Internalf("panic in berthd, see its log: %v", p))
 	})
 	cfg.lines = newLines()
 	frame := []grpc.ServerOption{grpc.Creds(PeerCredentials())}
 	if cfg.Access != nil {
-		cfg.crowd = newCrowd(cfg)
-		frame = cfg.crowd.options(PeerCredentials())
+		cfg.limiter = newLimiter(cfg)
+		frame = cfg.limiter.options(PeerCredentials())
 	}
-	reading := reading{cfg, cfg.crowd}
+	reading := reading{cfg, cfg.limiter}
 	return &Server{reading: reading, Server: grpc.NewServer(append(frame,
 		grpc.MaxRecvMsgSize(cfg.MaxReceiveBytes),
 		grpc.ForceServerCodecV2(counting{wire.Codec()}),
@@ -115,7 +115,7 @@ func NewServer(cfg Config) *Server {
 // gateUnary applies rate limit, role and ceiling.
 func (cfg Config) gateUnary(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 	if cfg.Limiter != nil && !cfg.Limiter.Allow() {
-		return nil, Status(ctx, fault.Exhaustedf("rejected by rate limit"))
+		return nil, Status(ctx, errdefs.Exhaustedf("rejected by rate limit"))
 	}
 	if cfg.Access != nil {
 		if err := cfg.Access.authorize(ctx, info.FullMethod, req); err != nil {
@@ -141,7 +141,7 @@ func (cfg Config) slot(ctx context.Context, method string, req any) (leave func(
 	if !counted || !isCostly(method, req) {
 		return func() {}, nil
 	}
-	return cfg.crowd.slots.enter(ctx, t.user, t.who)
+	return cfg.limiter.slots.enter(ctx, t.user, t.who)
 }
 
 func (cfg Config) gateStream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {

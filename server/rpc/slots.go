@@ -5,7 +5,7 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 // maxQueued is how many costly calls of one user wait.
@@ -76,7 +76,7 @@ func (s *slots) enter(ctx context.Context, u user, who Peer) (leave func(), err 
 	}
 	if len(t.waiting) == maxQueued {
 		s.mu.Unlock()
-		err := fault.Exhaustedf("%d costly calls (dry runs, hints, lists, dumps) of %s wait for the one before them already", maxQueued, who)
+		err := errdefs.Exhaustedf("%d costly calls (dry runs, hints, lists, dumps) of %s wait for the one before them already", maxQueued, who)
 		err.RetryAfter = retryAfter
 		return nil, err
 	}

@@ -13,7 +13,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 // TestSlots: a user has one at a time, users take turns, and who asks for too much is told.
@@ -45,8 +45,8 @@ func TestSlots(t *testing.T) {
 			enter(greedy, fmt.Sprint("greedy ", i))
 		}
 		_, err = s.enter(t.Context(), greedy, Peer{UID: 1})
-		fe := new(fault.Error)
-		if !errors.As(err, &fe) || fe.Class != fault.Exhausted || fe.RetryAfter == 0 {
+		fe := new(errdefs.Error)
+		if !errors.As(err, &fe) || fe.Class != errdefs.Exhausted || fe.RetryAfter == 0 {
 			t.Errorf("one more than may wait: %v", err)
 		}
 		enter(modest, "modest")

@@ -15,7 +15,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/berthd/berth/api/convert"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/server/host/errno"
 )
 
@@ -23,21 +23,21 @@ import (
 const retryAfter = time.Second
 
 // classCodes is the one table from error classes to status codes.
-var classCodes = map[fault.Class]codes.Code{
-	fault.Internal:         codes.Internal,
-	fault.Invalid:          codes.InvalidArgument,
-	fault.NotFound:         codes.NotFound,
-	fault.Refused:          codes.FailedPrecondition,
-	fault.Conflict:         codes.Aborted,
-	fault.Precondition:     codes.FailedPrecondition,
-	fault.Unsupported:      codes.Unimplemented,
-	fault.Unavailable:      codes.Unavailable,
-	fault.Exhausted:        codes.ResourceExhausted,
-	fault.PermissionDenied: codes.PermissionDenied,
-	fault.Deadline:         codes.DeadlineExceeded,
-	fault.Canceled:         codes.Canceled,
-	fault.Corrupt:          codes.DataLoss,
-	fault.Gone:             codes.OutOfRange,
+var classCodes = map[errdefs.Class]codes.Code{
+	errdefs.Internal:         codes.Internal,
+	errdefs.Invalid:          codes.InvalidArgument,
+	errdefs.NotFound:         codes.NotFound,
+	errdefs.Refused:          codes.FailedPrecondition,
+	errdefs.Conflict:         codes.Aborted,
+	errdefs.Precondition:     codes.FailedPrecondition,
+	errdefs.Unsupported:      codes.Unimplemented,
+	errdefs.Unavailable:      codes.Unavailable,
+	errdefs.Exhausted:        codes.ResourceExhausted,
+	errdefs.PermissionDenied: codes.PermissionDenied,
+	errdefs.Deadline:         codes.DeadlineExceeded,
+	errdefs.Canceled:         codes.Canceled,
+	errdefs.Corrupt:          codes.DataLoss,
+	errdefs.Gone:             codes.OutOfRange,
 }
 
 // Bounds of one error. It travels in the header block of HTTP/2, of which clients
@@ -62,7 +62,7 @@ func Status(ctx context.Context, err error) error {
 	class := classOf(err)
 	info := &errdetails.ErrorInfo{Domain: convert.Domain, Reason: class.String(), Metadata: map[string]string{}}
 	details := []protoadapt.MessageV1{info}
-	fe := new(fault.Error)
+	fe := new(errdefs.Error)
 	if errors.As(err, &fe) {
 		if fe.Reason != "" {
 			info.Reason = string(fe.Reason)
@@ -87,7 +87,7 @@ func Status(ctx context.Context, err error) error {
 	if id := RequestID(ctx); id != "" {
 		info.Metadata["request_id"] = id
 	}
-	if class == fault.Unavailable || class == fault.Conflict || fe.RetryAfter > 0 {
+	if class == errdefs.Unavailable || class == errdefs.Conflict || fe.RetryAfter > 0 {
 		details = append(details, &errdetails.RetryInfo{RetryDelay: durationpb.New(cmp.Or(fe.RetryAfter, retryAfter))})
 	}
 	s := status.New(classCodes[class], clip(err.Error()))
@@ -97,11 +97,11 @@ func Status(ctx context.Context, err error) error {
 	return s.Err()
 }
 
-// classOf is fault.ClassOf, except for an error of the kernel that nobody has given a class: it is of class Unavailable,
+// classOf is errdefs.ClassOf, except for an error of the kernel that nobody has given a class: it is of class Unavailable,
 // since another attempt may succeed.
-func classOf(err error) fault.Class {
-	class := fault.ClassOf(err)
-	if kernel, ok := errno.Class(err); class == fault.Internal && ok && kernel == fault.Unavailable {
+func classOf(err error) errdefs.Class {
+	class := errdefs.ClassOf(err)
+	if kernel, ok := errno.Class(err); class == errdefs.Internal && ok && kernel == errdefs.Unavailable {
 		return kernel
 	}
 	return class

@@ -17,7 +17,7 @@ import (
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/berthd/berth/managers/cgroup"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 const (
@@ -44,16 +44,16 @@ type Client struct {
 func Dial(endpoint string) (*Client, error) {
 	path := strings.TrimPrefix(endpoint, "unix://")
 	if !filepath.IsAbs(path) {
-		return nil, fault.Invalidf("runtime endpoint %q: expected the absolute path of a socket, as unix:///run/containerd/containerd.sock", endpoint)
+		return nil, errdefs.Invalidf("runtime endpoint %q: expected the absolute path of a socket, as unix:///run/containerd/containerd.sock", endpoint)
 	}
-	patience := backoff.DefaultConfig
-	patience.MaxDelay = time.Second // it is on this machine, and back in a moment
+	timeout := backoff.DefaultConfig
+	timeout.MaxDelay = time.Second // it is on this machine, and back in a moment
 	conn, err := grpc.NewClient("unix://"+path,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)),
-		grpc.WithConnectParams(grpc.ConnectParams{Backoff: patience, MinConnectTimeout: 20 * time.Second}))
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: timeout, MinConnectTimeout: 20 * time.Second}))
 	if err != nil {
-		return nil, fault.Invalidf("runtime endpoint %q: %w", endpoint, err)
+		return nil, errdefs.Invalidf("runtime endpoint %q: %w", endpoint, err)
 	}
 	return &Client{endpoint: path, conn: conn, cri: criv1.NewRuntimeServiceClient(conn), places: map[string]cgroup.Name{}}, nil
 }
@@ -92,7 +92,7 @@ func (c *Client) Driver(ctx context.Context) (driver cgroup.Driver, known bool, 
 	case criv1.CgroupDriver_SYSTEMD:
 		return cgroup.Systemd, true, nil
 	default:
-		return "", false, fault.Unsupportedf("ask the container runtime at %s for the cgroup driver: it answered %s, expected CGROUPFS or SYSTEMD", c.endpoint, d)
+		return "", false, errdefs.Unsupportedf("ask the container runtime at %s for the cgroup driver: it answered %s, expected CGROUPFS or SYSTEMD", c.endpoint, d)
 	}
 }
 
@@ -103,13 +103,13 @@ func (c *Client) failed(what string, err error) error {
 	err = errors.New(s.Message())
 	switch s.Code() {
 	case codes.NotFound:
-		return fault.NotFoundf(text, what, c.endpoint, err)
+		return errdefs.NotFoundf(text, what, c.endpoint, err)
 	case codes.DeadlineExceeded, codes.Canceled:
-		return fault.Deadlinef(text, what, c.endpoint, err)
+		return errdefs.Deadlinef(text, what, c.endpoint, err)
 	case codes.Unimplemented:
-		return fault.Unsupportedf(text, what, c.endpoint, err)
+		return errdefs.Unsupportedf(text, what, c.endpoint, err)
 	default:
 		// Whatever else went wrong is the runtime's, and may pass.
-		return fault.Unavailablef(text, what, c.endpoint, fmt.Errorf("%w (%s)", err, s.Code()))
+		return errdefs.Unavailablef(text, what, c.endpoint, fmt.Errorf("%w (%s)", err, s.Code()))
 	}
 }

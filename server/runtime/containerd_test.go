@@ -20,7 +20,7 @@ func TestContainerd(t *testing.T) {
 	b.parent, b.old = d.Cgroup, d.Old
 	b.read = readKernel(t)
 	b.restart = func() {
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		ctx, cancel := context.WithTimeout(t.Context(), timeout)
 		defer cancel()
 		if err := errors.Join(d.Kill(), d.Start(ctx)); err != nil {
 			t.Fatal(err)

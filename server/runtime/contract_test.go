@@ -12,13 +12,13 @@ import (
 
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/cpuset"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/server/runtime"
 )
 
-// patience bounds every wait; no test takes that long unless it fails.
-const patience = time.Minute
+// timeout bounds every wait; no test takes that long unless it fails.
+const timeout = time.Minute
 
 // bench is a container runtime with an image "probe".
 type bench struct {
@@ -125,7 +125,7 @@ func cpus(list string) cgroup.Values {
 
 // contract holds a runtime against what berthd relies on.
 func contract(b *bench) {
-	ctx, cancel := context.WithTimeout(b.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(b.t.Context(), timeout)
 	defer cancel()
 	if about, err := b.client.About(ctx); err != nil || about == " " {
 		b.t.Errorf("about %q, %v", about, err)
@@ -170,7 +170,7 @@ func (b *bench) onlyEventually(ctx context.Context, id string) runtime.Container
 		if err == nil {
 			return b.only(ctx, id, runtime.Running)
 		}
-		if fault.ClassOf(err) != fault.Unavailable || ctx.Err() != nil {
+		if errdefs.ClassOf(err) != errdefs.Unavailable || ctx.Err() != nil {
 			b.t.Fatal(err)
 		}
 		_, _ = b.client.About(ctx) // waits for the connection

@@ -15,7 +15,7 @@ import (
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/kubelet/pkg/types"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/server/runtime"
 )
 
@@ -108,7 +108,7 @@ func TestOddLists(t *testing.T) {
 	for _, code := range []codes.Code{codes.Unavailable, codes.DeadlineExceeded} {
 		o.containers = append(o.containers, labelled("new"+code.String(), running))
 		o.status = func(string) (*criv1.ContainerStatusResponse, error) { return nil, status.Error(code, "gone") }
-		if _, err := client.List(t.Context()); err == nil || fault.ClassOf(err) == fault.Internal {
+		if _, err := client.List(t.Context()); err == nil || errdefs.ClassOf(err) == errdefs.Internal {
 			t.Errorf("%s: %v", code, err)
 		}
 	}

@@ -18,7 +18,7 @@ import (
 
 	"github.com/berthd/berth/hack/cri"
 	"github.com/berthd/berth/managers/cgroup"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/server/runtime"
 )
 
@@ -102,18 +102,18 @@ func TestDriver(t *testing.T) {
 		driver *criv1.CgroupDriver
 		want   cgroup.Driver
 		told   bool
-		class  fault.Class
+		class  errdefs.Class
 	}{
 		"cgroupfs":               {&cgroupfs, cgroup.Cgroupfs, true, 0},
 		"systemd":                {&systemd, cgroup.Systemd, true, 0},
 		"older than the call":    {nil, "", false, 0},
-		"a driver of the future": {&odd, "", false, fault.Unsupported},
+		"a driver of the future": {&odd, "", false, errdefs.Unsupported},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			socket, _ := serve(t, cri.New(cri.Config{Driver: row.driver}))
 			got, told, err := newBench(t, socket).client.Driver(t.Context())
-			if got != row.want || told != row.told || (err != nil) != (row.class != 0) || err != nil && fault.ClassOf(err) != row.class {
+			if got != row.want || told != row.told || (err != nil) != (row.class != 0) || err != nil && errdefs.ClassOf(err) != row.class {
 				t.Errorf("%q, %v, %v", got, told, err)
 			}
 		})
@@ -127,9 +127,9 @@ func TestErrorsHaveClasses(t *testing.T) {
 	b := newBench(t, socket)
 	b.parent = "/kubepods"
 	id := b.pod(t.Context(), "u")("main", "wait")
-	for code, want := range map[codes.Code]fault.Class{
-		codes.Unavailable: fault.Unavailable, codes.Unknown: fault.Unavailable, codes.Unimplemented: fault.Unsupported,
-		codes.DeadlineExceeded: fault.Deadline,
+	for code, want := range map[codes.Code]errdefs.Class{
+		codes.Unavailable: errdefs.Unavailable, codes.Unknown: errdefs.Unavailable, codes.Unimplemented: errdefs.Unsupported,
+		codes.DeadlineExceeded: errdefs.Deadline,
 	} {
 		refusal := status.Error(code, "not now")
 		s.Fail("ListContainers", refusal)
@@ -145,7 +145,7 @@ func TestErrorsHaveClasses(t *testing.T) {
 				}
 				continue
 			}
-			if fault.ClassOf(err) != want || !strings.Contains(fmt.Sprint(err), "not now") || !strings.Contains(fmt.Sprint(err), socket) {
+			if errdefs.ClassOf(err) != want || !strings.Contains(fmt.Sprint(err), "not now") || !strings.Contains(fmt.Sprint(err), socket) {
 				t.Errorf("%s answered with %s: %v", what, code, err)
 			}
 		}
@@ -189,17 +189,17 @@ func TestPlacesAreAskedOnce(t *testing.T) {
 func TestDialRefuses(t *testing.T) {
 	t.Parallel()
 	for _, endpoint := range []string{"", "containerd.sock", "tcp://127.0.0.1:1", "unix://x"} {
-		if _, err := runtime.Dial(endpoint); fault.ClassOf(err) != fault.Invalid {
+		if _, err := runtime.Dial(endpoint); errdefs.ClassOf(err) != errdefs.Invalid {
 			t.Errorf("%q: %v", endpoint, err)
 		}
 	}
 	b := newBench(t, filepath.Join(t.TempDir(), "none"))
-	if _, err := b.client.List(t.Context()); fault.ClassOf(err) != fault.Unavailable {
+	if _, err := b.client.List(t.Context()); errdefs.ClassOf(err) != errdefs.Unavailable {
 		t.Errorf("nobody there: %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := b.client.About(ctx); err == nil || errors.Is(err, context.Canceled) && fault.ClassOf(err) != fault.Deadline {
+	if _, err := b.client.About(ctx); err == nil || errors.Is(err, context.Canceled) && errdefs.ClassOf(err) != errdefs.Deadline {
 		t.Errorf("nobody there, and no time to wait: %v", err)
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 // lookEvery is how often a Keeper looks whether its socket is there.
@@ -105,14 +105,14 @@ func (k *Keeper) look() (missing bool) {
 	case err == nil && os.SameFile(now, k.current.info):
 		k.note(nil)
 	case err == nil:
-		k.note(fault.Conflictf("somebody else has put a file in place of socket %s, so nobody reaches berthd there; remove it, and the socket comes back", k.path))
+		k.note(errdefs.Conflictf("somebody else has put a file in place of socket %s, so nobody reaches berthd there; remove it, and the socket comes back", k.path))
 	case errors.Is(err, fs.ErrNotExist):
 		if k.problem == nil { // else it is known why it cannot be made again
-			k.note(fault.Unavailablef("socket %s was removed", k.path))
+			k.note(errdefs.Unavailablef("socket %s was removed", k.path))
 		}
 		return true
 	default:
-		k.note(fault.Unavailablef("look at socket %s: %w", k.path, err))
+		k.note(errdefs.Unavailablef("look at socket %s: %w", k.path, err))
 	}
 	return false
 }

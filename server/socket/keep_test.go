@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 // kept is a socket whose server answers every connection with a byte.
@@ -176,7 +176,7 @@ func TestReplacedSocketIsLeftAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if err := k.Problem(); fault.ClassOf(err) != fault.Conflict || !strings.Contains(err.Error(), "somebody else has put a file in place of socket "+k.path) {
+		if err := k.Problem(); errdefs.ClassOf(err) != errdefs.Conflict || !strings.Contains(err.Error(), "somebody else has put a file in place of socket "+k.path) {
 			t.Errorf("the problem is %v", err)
 		}
 	}

@@ -14,7 +14,7 @@ import (
 	"syscall"
 
 	"github.com/berthd/berth/api/trust"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 // maxPath is how long a socket's path may be: sun_path of unix(7) has 108 bytes,
@@ -28,10 +28,10 @@ const staging = ".new-"
 // CheckPath refuses paths that cannot be bound, with the arithmetic.
 func CheckPath(path string) error {
 	if !filepath.IsAbs(path) {
-		return fault.Invalidf("socket path %q: expected an absolute path", path)
+		return errdefs.Invalidf("socket path %q: expected an absolute path", path)
 	}
 	if n := len(path) + len(staging); n > maxPath {
-		return fault.Invalidf(
+		return errdefs.Invalidf(
 			"socket path %q: %d bytes and %d for the name it is made under are %d, but the kernel takes at most %d (unix(7), sun_path); choose a shorter directory",
 			path, len(path), len(staging), n, maxPath)
 	}
@@ -54,7 +54,7 @@ func Group(text string) (gid int, err error) {
 	}
 	g, err := user.LookupGroup(text)
 	if err != nil {
-		return 0, fault.Invalidf("%q: expected a group's name or number: %w", text, err)
+		return 0, errdefs.Invalidf("%q: expected a group's name or number: %w", text, err)
 	}
 	return strconv.Atoi(g.Gid)
 }
@@ -81,18 +81,18 @@ func listen(path string, o Options) (*listener, error) {
 		o.Mode = 0o660
 	}
 	if err := trust.MkdirAll(filepath.Dir(path), o.DirMode); err != nil {
-		return nil, fault.Unavailablef("make the directory of socket %s: %w", path, err)
+		return nil, errdefs.Unavailablef("make the directory of socket %s: %w", path, err)
 	}
 	if err := replaceable(path); err != nil {
 		return nil, err
 	}
 	tmp := filepath.Join(filepath.Dir(path), staging+filepath.Base(path))
 	if err := os.Remove(tmp); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fault.Unavailablef("remove what is left of socket %s: %w", path, err)
+		return nil, errdefs.Unavailablef("remove what is left of socket %s: %w", path, err)
 	}
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: tmp, Net: "unix"})
 	if err != nil {
-		return nil, fault.Unavailablef("listen on socket %s: %w", path, err)
+		return nil, errdefs.Unavailablef("listen on socket %s: %w", path, err)
 	}
 	l.SetUnlinkOnClose(false)
 	put := func() (os.FileInfo, error) {
@@ -116,7 +116,7 @@ func listen(path string, o Options) (*listener, error) {
 	}
 	info, err := put()
 	if err != nil {
-		return nil, fault.Unavailablef("put socket %s in place: %w", path,
+		return nil, errdefs.Unavailablef("put socket %s in place: %w", path,
 			errors.Join(err, l.Close(), os.Remove(tmp)))
 	}
 	return &listener{UnixListener: l, path: path, info: info}, nil
@@ -129,10 +129,10 @@ func replaceable(path string) error {
 		return nil
 	}
 	if err != nil {
-		return fault.Unavailablef("look at socket %s: %w", path, err)
+		return errdefs.Unavailablef("look at socket %s: %w", path, err)
 	}
 	if info.Mode().Type() != fs.ModeSocket {
-		return fault.Invalidf("socket path %s: there is a file that is no socket (%s)", path, info.Mode())
+		return errdefs.Invalidf("socket path %s: there is a file that is no socket (%s)", path, info.Mode())
 	}
 	return Unserved(path)
 }
@@ -148,7 +148,7 @@ func Unserved(path string) error {
 	// too; so may be one that this process may not connect to.
 	for _, served := range []error{nil, syscall.EAGAIN, syscall.EPROTOTYPE, fs.ErrPermission} {
 		if errors.Is(err, served) {
-			return fault.Conflictf("somebody serves %s already: a kubelet, or another berthd with the same path", path)
+			return errdefs.Conflictf("somebody serves %s already: a kubelet, or another berthd with the same path", path)
 		}
 	}
 	return nil

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/server/socket"
 )
 
@@ -106,7 +106,7 @@ func TestListenRefusesALiveSocket(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := socket.Listen(path, socket.Options{}); fault.ClassOf(err) != fault.Conflict || !strings.Contains(err.Error(), path) {
+		if _, err := socket.Listen(path, socket.Options{}); errdefs.ClassOf(err) != errdefs.Conflict || !strings.Contains(err.Error(), path) {
 			t.Errorf("%s: %v; want class conflict with the path", kind, err)
 		}
 		if after, err := os.Lstat(path); err != nil || !os.SameFile(before, after) {
@@ -129,7 +129,7 @@ func TestListenRefuses(t *testing.T) {
 		"a file":   {file, "no socket"},
 	} {
 		_, err := socket.Listen(c.path, socket.Options{})
-		if fault.ClassOf(err) != fault.Invalid || !strings.Contains(err.Error(), c.want) {
+		if errdefs.ClassOf(err) != errdefs.Invalid || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v; want class invalid with %q", name, err, c.want)
 		}
 	}

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 )
 
@@ -58,7 +58,7 @@ func (s *Store) OpenLedger(ctx context.Context, o ledger.Options, now time.Time)
 			recall(&report, damage.Report)
 		}
 		return l, report, damage, nil
-	case fault.ClassOf(cause) != fault.Corrupt:
+	case errdefs.ClassOf(cause) != errdefs.Corrupt:
 		return l, report, nil, cause
 	}
 	damage, err := s.salvage(o, now, cause)
@@ -75,7 +75,7 @@ func (s *Store) OpenLedger(ctx context.Context, o ledger.Options, now time.Time)
 func (s *Store) OpenStrict(ctx context.Context, o ledger.Options, now time.Time) (*ledger.Ledger, ledger.Report, error) {
 	o = s.options(o, now)
 	l, report, cause := ledger.Open(ctx, o)
-	if fault.ClassOf(cause) != fault.Corrupt {
+	if errdefs.ClassOf(cause) != errdefs.Corrupt {
 		return l, report, cause
 	}
 	found, err := salvagePages(s.path)
@@ -126,7 +126,7 @@ func (s *Store) unsettled(v *ledger.View) (*Damage, error) {
 // file has its second name before the sound one takes the first.
 func (s *Store) salvage(o ledger.Options, now time.Time, cause error) (Damage, error) {
 	if s.opts.ReadOnly {
-		return Damage{}, fault.Preconditionf("salvage %s: it is open for reading only: %w", s.path, cause)
+		return Damage{}, errdefs.Preconditionf("salvage %s: it is open for reading only: %w", s.path, cause)
 	}
 	found, err := salvagePages(s.path)
 	if err != nil {
@@ -241,7 +241,7 @@ func freeName(path string, now time.Time) string {
 func writeReport(d Damage) error {
 	text, err := json.MarshalIndent(d, "", "  ")
 	if err != nil {
-		return fault.Internalf("report damage of %s: %w", d.File, err)
+		return errdefs.Internalf("report damage of %s: %w", d.File, err)
 	}
 	return writeFile(d.SetAside+reportSuffix, append(text, '\n'))
 }

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/machine/machinetest"
@@ -121,7 +121,7 @@ func TestDamage(t *testing.T) {
 			}
 			s := mustOpen(t, path, store.Options{})
 			defer s.Close()
-			if _, _, err := ledger.Open(t.Context(), options(s)); fault.ClassOf(err) != fault.Corrupt || !strings.Contains(fmt.Sprint(err), c.want) {
+			if _, _, err := ledger.Open(t.Context(), options(s)); errdefs.ClassOf(err) != errdefs.Corrupt || !strings.Contains(fmt.Sprint(err), c.want) {
 				t.Errorf("open a damaged ledger: %v, want %q", err, c.want)
 			}
 			l, _, damage, err := s.OpenLedger(t.Context(), options(nil), noon)
@@ -174,7 +174,7 @@ func TestFlippedBytes(t *testing.T) {
 		case err == nil:
 			same++
 			ledgertest.SameView(t, got, want.View())
-		case fault.ClassOf(err) == fault.Corrupt:
+		case errdefs.ClassOf(err) == errdefs.Corrupt:
 			refused++
 		default:
 			t.Errorf("%v", err)
@@ -234,7 +234,7 @@ func FuzzOpen(f *testing.F) {
 		s := mustOpen(t, path, store.Options{ReadOnly: true})
 		defer s.Close()
 		_, _, err := ledger.Open(t.Context(), options(s))
-		if err != nil && fault.ClassOf(err) != fault.Corrupt && fault.ClassOf(err) != fault.Unsupported {
+		if err != nil && errdefs.ClassOf(err) != errdefs.Corrupt && errdefs.ClassOf(err) != errdefs.Unsupported {
 			t.Errorf("%v", err)
 		}
 	})
@@ -250,7 +250,7 @@ func TestNewerSchema(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, _, damage, err := s.OpenLedger(t.Context(), options(nil), noon)
-	if damage != nil || err == nil || fault.ClassOf(err) != fault.Unsupported {
+	if damage != nil || err == nil || errdefs.ClassOf(err) != errdefs.Unsupported {
 		t.Errorf("open a newer ledger: damage %v, %v", damage, err)
 	}
 }
@@ -302,7 +302,7 @@ func TestReadOnlyDamage(t *testing.T) {
 	}
 	s := mustOpen(t, path, store.Options{ReadOnly: true})
 	defer s.Close()
-	if _, _, damage, err := s.OpenLedger(t.Context(), options(nil), noon); fault.ClassOf(err) != fault.Precondition || damage != nil {
+	if _, _, damage, err := s.OpenLedger(t.Context(), options(nil), noon); errdefs.ClassOf(err) != errdefs.Precondition || damage != nil {
 		t.Errorf("set aside while reading: damage %v, %v", damage, err)
 	}
 	if data, err := os.ReadFile(path); err != nil || string(data) != "damaged" {
@@ -341,11 +341,11 @@ func TestOpenStrict(t *testing.T) {
 				t.Errorf("%s: %v", name, err)
 			}
 		case "a value":
-			if fault.ClassOf(err) != fault.Corrupt || report.Whole != 2 || !strings.Contains(fmt.Sprint(err), "2 pods are whole, 1 are lost (pod-0002)") {
+			if errdefs.ClassOf(err) != errdefs.Corrupt || report.Whole != 2 || !strings.Contains(fmt.Sprint(err), "2 pods are whole, 1 are lost (pod-0002)") {
 				t.Errorf("%s: %v, report %+v", name, err, report)
 			}
 		default:
-			if fault.ClassOf(err) != fault.Corrupt || !strings.Contains(fmt.Sprint(err), "0 pods are whole; others may be missing") {
+			if errdefs.ClassOf(err) != errdefs.Corrupt || !strings.Contains(fmt.Sprint(err), "0 pods are whole; others may be missing") {
 				t.Errorf("%s: %v", name, err)
 			}
 		}

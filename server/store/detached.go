@@ -10,7 +10,7 @@ import (
 	"path/filepath"
 	"syscall"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 )
 
@@ -46,7 +46,7 @@ func (s *Store) InPlace() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.db == nil {
-		return fault.Unavailablef("look for %s: it is closed", s.path)
+		return errdefs.Unavailablef("look for %s: it is closed", s.path)
 	}
 	return errors.Join(s.inPlace(), s.unwritten())
 }
@@ -57,11 +57,11 @@ func sameFile(path string, own *syscall.Stat_t) error {
 	var there syscall.Stat_t
 	switch err := stat(path, &there); {
 	case errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR):
-		return fault.Unavailablef("%w: %s was removed: %w", ledger.ErrDetached, path, err)
+		return errdefs.Unavailablef("%w: %s was removed: %w", ledger.ErrDetached, path, err)
 	case err != nil:
 		return unavailable("look at", path, err)
 	case own.Dev != there.Dev || own.Ino != there.Ino:
-		return fault.Unavailablef("%w: %s was replaced", ledger.ErrDetached, path)
+		return errdefs.Unavailablef("%w: %s was replaced", ledger.ErrDetached, path)
 	}
 	return nil
 }
@@ -83,21 +83,21 @@ const txidOffset = headerSize + 48
 // would go on with what it finds.
 func (s *Store) unwritten() error {
 	if s.ahead {
-		return fault.Unavailablef("%w: %s has a change that was not acknowledged", ledger.ErrDetached, s.path)
+		return errdefs.Unavailablef("%w: %s has a change that was not acknowledged", ledger.ErrDetached, s.path)
 	}
 	var own syscall.Stat_t
 	if err := syscall.Fstat(int(s.file.Fd()), &own); err != nil {
 		return unavailable("look at", s.path, err)
 	}
 	if own.Size < s.size {
-		return fault.Unavailablef("%w: %s was truncated to %d bytes", ledger.ErrDetached, s.path, own.Size)
+		return errdefs.Unavailablef("%w: %s was truncated to %d bytes", ledger.ErrDetached, s.path, own.Size)
 	}
 	var number [8]byte
 	if _, err := s.file.ReadAt(number[:], int64(s.txid%2)*s.pageSize+txidOffset); err != nil {
 		return unavailable("read", s.path, err)
 	}
 	if found := binary.NativeEndian.Uint64(number[:]); found != uint64(s.txid) {
-		return fault.Unavailablef("%w: %s was written over", ledger.ErrDetached, s.path)
+		return errdefs.Unavailablef("%w: %s was written over", ledger.ErrDetached, s.path)
 	}
 	return nil
 }
@@ -107,7 +107,7 @@ func (s *Store) unwritten() error {
 func (s *Store) relock() error {
 	lock, err := acquire(filepath.Dir(s.path))
 	if err != nil {
-		if fault.ClassOf(err) == fault.Conflict && s.broken == nil {
+		if errdefs.ClassOf(err) == errdefs.Conflict && s.broken == nil {
 			s.broken = err
 			close(s.lost)
 		}
@@ -137,9 +137,9 @@ func (s *Store) Recreate(ctx context.Context, gen uint64, entries []ledger.Entry
 	case s.broken != nil:
 		return s.broken
 	case s.opts.ReadOnly:
-		return fault.Preconditionf("recreate %s: it is open for reading only", s.path)
+		return errdefs.Preconditionf("recreate %s: it is open for reading only", s.path)
 	case gen < s.last:
-		return fault.Internalf("recreate %s as generation %d after generation %d", s.path, gen, s.last)
+		return errdefs.Internalf("recreate %s as generation %d after generation %d", s.path, gen, s.last)
 	}
 	s.opts.Failpoint.Hit(BeforeRecreate)
 	dir := filepath.Dir(s.path)
@@ -177,7 +177,7 @@ func (s *Store) Recreate(ctx context.Context, gen uint64, entries []ledger.Entry
 		err = s.damage
 	}
 	if err != nil {
-		s.broken = fault.Unavailablef("open %s after it was made anew: %w", s.path, err)
+		s.broken = errdefs.Unavailablef("open %s after it was made anew: %w", s.path, err)
 		close(s.lost)
 		return s.broken
 	}

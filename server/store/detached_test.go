@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/server/store"
@@ -72,7 +72,7 @@ func TestDetached(t *testing.T) {
 			if err := c.do(path); err != nil {
 				t.Fatal(err)
 			}
-			if err := s.Probe(); c.same != (err == nil) || err != nil && (!errors.Is(err, ledger.ErrDetached) || fault.ClassOf(err) != fault.Unavailable) {
+			if err := s.Probe(); c.same != (err == nil) || err != nil && (!errors.Is(err, ledger.ErrDetached) || errdefs.ClassOf(err) != errdefs.Unavailable) {
 				t.Errorf("probe: %v", err)
 			}
 			for range 3 {
@@ -89,7 +89,7 @@ func TestDetached(t *testing.T) {
 			if err := s.Probe(); err != nil {
 				t.Errorf("probe after a commit: %v", err)
 			}
-			if other, err := store.Open(path, store.Options{}); fault.ClassOf(err) != fault.Conflict {
+			if other, err := store.Open(path, store.Options{}); errdefs.ClassOf(err) != errdefs.Conflict {
 				t.Errorf("a second store beside this one: %v, %v", other, err)
 			}
 			if kept, err := os.ReadFile(path + ".replaced-8"); c.kept != nil && (err != nil || !bytes.Equal(kept, c.kept)) {
@@ -133,7 +133,7 @@ func TestDetachedForGood(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if err := step(l); fault.ClassOf(err) != fault.Unavailable || !strings.Contains(err.Error(), dir) || l.View() != before {
+		if err := step(l); errdefs.ClassOf(err) != errdefs.Unavailable || !strings.Contains(err.Error(), dir) || l.View() != before {
 			t.Errorf("commit without a directory: %v", err)
 		}
 	}
@@ -191,7 +191,7 @@ func TestSecondOwner(t *testing.T) {
 				t.Errorf("%s: commit beside another owner: %v", name, err)
 			}
 		}
-		if err := s.Watch(t.Context()); fault.ClassOf(err) != fault.Conflict {
+		if err := s.Watch(t.Context()); errdefs.ClassOf(err) != errdefs.Conflict {
 			t.Errorf("%s: watched: %v", name, err)
 		}
 		if _, err := os.Stat(path); name == "directory" && !errors.Is(err, os.ErrNotExist) {

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/server/store"
@@ -25,10 +25,10 @@ func refused(t *testing.T, path string, pid int) {
 		s.Close()
 		t.Fatal("two stores on one file")
 	}
-	if want := fmt.Sprintf("pid %d", pid); fault.ClassOf(err) != fault.Conflict || !strings.Contains(err.Error(), want) {
+	if want := fmt.Sprintf("pid %d", pid); errdefs.ClassOf(err) != errdefs.Conflict || !strings.Contains(err.Error(), want) {
 		t.Errorf("second store: %v, want a conflict with %s", err, want)
 	}
-	if s, err := store.Open(path, store.Options{ReadOnly: true}); err == nil || fault.ClassOf(err) != fault.Unavailable {
+	if s, err := store.Open(path, store.Options{ReadOnly: true}); err == nil || errdefs.ClassOf(err) != errdefs.Unavailable {
 		t.Errorf("reader beside a daemon: %v, %v", s, err)
 	}
 }
@@ -49,7 +49,7 @@ func TestModes(t *testing.T) {
 func TestReadOnly(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "berth.db")
-	if _, err := store.Open(path, store.Options{ReadOnly: true}); fault.ClassOf(err) != fault.NotFound {
+	if _, err := store.Open(path, store.Options{ReadOnly: true}); errdefs.ClassOf(err) != errdefs.NotFound {
 		t.Errorf("read a file that is not there: %v", err)
 	}
 	if names, err := os.ReadDir(filepath.Dir(path)); err != nil || len(names) != 0 {
@@ -61,7 +61,7 @@ func TestReadOnly(t *testing.T) {
 	l, _ := ledgertest.Open(t, options(s))
 	d := ledger.NewDraft(l.View())
 	d.RemovePod("pod-0001")
-	if _, err := l.Commit(t.Context(), d); fault.ClassOf(err) != fault.Unavailable {
+	if _, err := l.Commit(t.Context(), d); errdefs.ClassOf(err) != errdefs.Unavailable {
 		t.Errorf("commit to a file that is open for reading: %v", err)
 	}
 }
@@ -134,7 +134,7 @@ func fillUp(t *testing.T, l *ledger.Ledger, path string) uint64 {
 		if err == nil {
 			continue
 		}
-		if fault.ClassOf(err) != fault.Unavailable || !errors.Is(err, syscall.ENOSPC) || !strings.Contains(err.Error(), path) {
+		if errdefs.ClassOf(err) != errdefs.Unavailable || !errors.Is(err, syscall.ENOSPC) || !strings.Contains(err.Error(), path) {
 			t.Fatalf("full disk: %v", err)
 		}
 		if l.View() != before {
@@ -157,7 +157,7 @@ func TestDiskFullAtStart(t *testing.T) {
 		if err := os.WriteFile(ballast, make([]byte, (64-free)<<10), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := store.Open(path, store.Options{}); fault.ClassOf(err) != fault.Unavailable || !errors.Is(err, syscall.ENOSPC) || !strings.Contains(err.Error(), dir) {
+		if _, err := store.Open(path, store.Options{}); errdefs.ClassOf(err) != errdefs.Unavailable || !errors.Is(err, syscall.ENOSPC) || !strings.Contains(err.Error(), dir) {
 			t.Errorf("open with %d KiB left: %v", free, err)
 		}
 		if err := os.Remove(ballast); err != nil {
@@ -180,7 +180,7 @@ func TestReadOnlyDirectory(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, path := range []string{filepath.Join(dir, "berth.db"), filepath.Join(dir, "state", "berth.db")} {
-		if _, err := store.Open(path, store.Options{}); fault.ClassOf(err) != fault.Unavailable || !strings.Contains(err.Error(), dir) {
+		if _, err := store.Open(path, store.Options{}); errdefs.ClassOf(err) != errdefs.Unavailable || !strings.Contains(err.Error(), dir) {
 			t.Errorf("open %s: %v", path, err)
 		}
 	}
@@ -192,7 +192,7 @@ func TestStateDirectoryIsAFile(t *testing.T) {
 	if err := os.WriteFile(dir, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := store.Open(filepath.Join(dir, "berth.db"), store.Options{}); fault.ClassOf(err) != fault.Unavailable || !strings.Contains(err.Error(), dir) {
+	if _, err := store.Open(filepath.Join(dir, "berth.db"), store.Options{}); errdefs.ClassOf(err) != errdefs.Unavailable || !strings.Contains(err.Error(), dir) {
 		t.Errorf("open: %v", err)
 	}
 }

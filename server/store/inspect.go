@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"hash/fnv"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 // The layout of a bbolt file, version 2. Numbers are in the byte order of the
@@ -91,7 +91,7 @@ func inspectData(path string, data []byte) error {
 }
 
 func (in *inspection) corrupt(page uint64, format string, args ...any) error {
-	return fault.Corruptf("%s: page %d: %s", in.path, page, fmt.Sprintf(format, args...))
+	return errdefs.Corruptf("%s: page %d: %s", in.path, page, fmt.Sprintf(format, args...))
 }
 
 // metas reads both meta pages and returns the newer one. bbolt would make do

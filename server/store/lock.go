@@ -9,7 +9,7 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 // lockName is the name of the lock file in the state directory.
@@ -37,7 +37,7 @@ func acquire(dir string) (*lock, error) {
 	l := &lock{file: f, path: path}
 	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 	if errors.Is(err, syscall.EWOULDBLOCK) {
-		err = fault.Conflictf("state directory %s is in use by another berthd, %s", dir, l.owner())
+		err = errdefs.Conflictf("state directory %s is in use by another berthd, %s", dir, l.owner())
 		_ = f.Close()
 		return nil, err
 	}
@@ -65,7 +65,7 @@ func acquireReader(path string) (*os.File, error) {
 	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_SH|syscall.LOCK_NB); err != nil {
 		_ = f.Close()
 		if errors.Is(err, syscall.EWOULDBLOCK) {
-			return nil, fault.Unavailablef("open ledger file %s: a daemon has it open", path)
+			return nil, errdefs.Unavailablef("open ledger file %s: a daemon has it open", path)
 		}
 		return nil, unavailable("lock", path, err)
 	}

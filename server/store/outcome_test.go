@@ -10,7 +10,7 @@ import (
 
 	"go.etcd.io/bbolt"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 )
 
@@ -34,7 +34,7 @@ func TestOutcome(t *testing.T) {
 	if err := s.db.View(func(tx *bbolt.Tx) error { written = tx.ID(); return nil }); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.failed(written+1, cause); fault.ClassOf(err) != fault.Unavailable || !errors.Is(err, cause) {
+	if err := s.failed(written+1, cause); errdefs.ClassOf(err) != errdefs.Unavailable || !errors.Is(err, cause) {
 		t.Errorf("failed before the meta page: %v", err)
 	}
 	if err := s.Commit(t.Context(), 2, batch); err != nil {
@@ -45,15 +45,15 @@ func TestOutcome(t *testing.T) {
 	if err := s.Watch(ended); !errors.Is(err, context.Canceled) {
 		t.Errorf("watched while all was well: %v", err)
 	}
-	if err := s.failed(written+1, cause); fault.ClassOf(err) != fault.Unavailable || !errors.Is(err, cause) {
+	if err := s.failed(written+1, cause); errdefs.ClassOf(err) != errdefs.Unavailable || !errors.Is(err, cause) {
 		t.Errorf("failed after the meta page: %v", err)
 	}
 	for range 2 {
-		if err := s.Commit(t.Context(), 3, batch); fault.ClassOf(err) != fault.Unavailable || !errors.Is(err, cause) {
+		if err := s.Commit(t.Context(), 3, batch); errdefs.ClassOf(err) != errdefs.Unavailable || !errors.Is(err, cause) {
 			t.Errorf("commit after an unknown outcome: %v", err)
 		}
 	}
-	if err := s.Watch(t.Context()); fault.ClassOf(err) != fault.Unavailable || !errors.Is(err, cause) {
+	if err := s.Watch(t.Context()); errdefs.ClassOf(err) != errdefs.Unavailable || !errors.Is(err, cause) {
 		t.Errorf("watched: %v", err)
 	}
 	if err := s.Close(); err != nil {
@@ -87,7 +87,7 @@ func TestCloseDuringCommits(t *testing.T) {
 		for gen := uint64(1); ; gen++ {
 			entry := ledger.Entry{Bucket: "meta", Key: "generation", Value: strconv.AppendUint(nil, gen, 10)}
 			if err := s.Commit(context.Background(), gen, []ledger.Entry{entry}); err != nil {
-				if fault.ClassOf(err) != fault.Unavailable {
+				if errdefs.ClassOf(err) != errdefs.Unavailable {
 					t.Error(err)
 				}
 				committed <- last

@@ -6,7 +6,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 // probeFile is what Probe writes, and removes again.
@@ -22,7 +22,7 @@ func (s *Store) Probe() error {
 	s.mu.Lock()
 	err := errors.Join(s.damage, s.broken)
 	if err == nil && s.db == nil {
-		err = fault.Unavailablef("probe %s: it is closed", s.path)
+		err = errdefs.Unavailablef("probe %s: it is closed", s.path)
 	}
 	if err == nil {
 		err = errors.Join(s.inPlace(), s.unwritten())

@@ -7,7 +7,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/server/store"
 )
 
@@ -42,7 +42,7 @@ func TestProbe(t *testing.T) {
 	if err := os.Rename(path, path+".away"); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Probe(); fault.ClassOf(err) != fault.Unavailable || !errors.Is(err, os.ErrNotExist) {
+	if err := s.Probe(); errdefs.ClassOf(err) != errdefs.Unavailable || !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("without its file: %v", err)
 	}
 }
@@ -63,7 +63,7 @@ func TestProbeOnAReadOnlyFileSystem(t *testing.T) {
 	if err := syscall.Mount("", dir, "", syscall.MS_BIND|syscall.MS_REMOUNT|syscall.MS_RDONLY, ""); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Probe(); fault.ClassOf(err) != fault.Unavailable || !errors.Is(err, syscall.EROFS) {
+	if err := s.Probe(); errdefs.ClassOf(err) != errdefs.Unavailable || !errors.Is(err, syscall.EROFS) {
 		t.Errorf("read-only: %v", err)
 	}
 }

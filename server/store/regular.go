@@ -7,7 +7,7 @@ import (
 	"os"
 	"syscall"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 // openRegular opens a regular file, or a symbolic link to one, and nothing else: what
@@ -51,7 +51,7 @@ func regular(path string, info fs.FileInfo) error {
 	default:
 		what = "a " + mode.Type().String()
 	}
-	return fault.Preconditionf("%s is %s, not a regular file: move it away, or name another state directory", path, what)
+	return errdefs.Preconditionf("%s is %s, not a regular file: move it away, or name another state directory", path, what)
 }
 
 // readFile reads a whole regular file.
@@ -69,7 +69,7 @@ func readFile(path string) ([]byte, error) {
 
 // opening is unavailable, except for what openRegular refuses.
 func opening(operation, path string, err error) error {
-	if fault.ClassOf(err) == fault.Precondition {
+	if errdefs.ClassOf(err) == errdefs.Precondition {
 		return err
 	}
 	return unavailable(operation, path, err)

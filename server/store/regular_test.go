@@ -8,7 +8,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/server/store"
 )
 
@@ -65,7 +65,7 @@ func TestNoRegularFile(t *testing.T) {
 					if err == nil {
 						s.Close()
 					}
-					if fault.ClassOf(err) != fault.Precondition || !strings.Contains(err.Error(), path+" is "+what+", not a regular file") {
+					if errdefs.ClassOf(err) != errdefs.Precondition || !strings.Contains(err.Error(), path+" is "+what+", not a regular file") {
 						t.Errorf("%s: %v", name, err)
 					}
 				}

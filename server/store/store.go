@@ -15,7 +15,7 @@ import (
 	bbolterrors "go.etcd.io/bbolt/errors"
 
 	"github.com/berthd/berth/api/trust"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/server/failpoint"
 )
@@ -127,7 +127,7 @@ func (s *Store) open() error {
 	missing := errors.Is(err, fs.ErrNotExist)
 	switch {
 	case missing && s.opts.ReadOnly:
-		return fault.NotFoundf("open ledger file: %w", err)
+		return errdefs.NotFoundf("open ledger file: %w", err)
 	case missing:
 		if err := create(s.path); err != nil {
 			return err
@@ -147,7 +147,7 @@ func (s *Store) open() error {
 		defer reader.Close()
 	}
 	if err := inspect(s.path); err != nil {
-		if fault.ClassOf(err) == fault.Corrupt {
+		if errdefs.ClassOf(err) == errdefs.Corrupt {
 			s.damage = err
 			return nil
 		}
@@ -215,7 +215,7 @@ func openFile(path string, readOnly bool) (*bbolt.DB, *os.File, error) {
 	})
 	switch {
 	case errors.Is(err, bbolterrors.ErrTimeout):
-		return nil, nil, fault.Unavailablef("open ledger file %s: another process has it open", path)
+		return nil, nil, errdefs.Unavailablef("open ledger file %s: another process has it open", path)
 	case err != nil:
 		return nil, nil, opening("open ledger file", path, err)
 	}
@@ -233,11 +233,11 @@ func (s *Store) Load(ctx context.Context) ([]ledger.Entry, error) {
 	err := s.db.View(func(tx *bbolt.Tx) error {
 		return tx.ForEach(func(bucket []byte, b *bbolt.Bucket) error {
 			if b == nil {
-				return fault.Corruptf("load %s: %q is not a bucket", s.path, bucket)
+				return errdefs.Corruptf("load %s: %q is not a bucket", s.path, bucket)
 			}
 			return b.ForEach(func(key, value []byte) error {
 				if value == nil {
-					return fault.Corruptf("load %s: bucket %q has a bucket %q inside", s.path, bucket, key)
+					return errdefs.Corruptf("load %s: bucket %q has a bucket %q inside", s.path, bucket, key)
 				}
 				entries = append(entries, ledger.Entry{Bucket: string(bucket), Key: string(key), Value: append([]byte{}, value...)})
 				return nil
@@ -261,7 +261,7 @@ func (s *Store) Commit(ctx context.Context, gen uint64, batch []ledger.Entry) er
 		return s.broken
 	}
 	if gen <= s.last {
-		return fault.Internalf("commit generation %d to %s after generation %d", gen, s.path, s.last)
+		return errdefs.Internalf("commit generation %d to %s after generation %d", gen, s.path, s.last)
 	}
 	s.opts.Failpoint.Hit(BeforeBegin)
 	if err := s.unwritten(); err != nil {
@@ -326,7 +326,7 @@ func (s *Store) failed(id int, cause error) error {
 	if err == nil {
 		return unavailable("commit", s.path, cause)
 	}
-	s.broken = fault.Unavailablef("commit to %s has an unknown outcome (%w): %w", s.path, err, cause)
+	s.broken = errdefs.Unavailablef("commit to %s has an unknown outcome (%w): %w", s.path, err, cause)
 	close(s.lost)
 	return s.broken
 }
@@ -370,7 +370,7 @@ func (s *Store) usable(ctx context.Context, operation string) error {
 	case s.damage != nil:
 		return s.damage
 	case s.db == nil:
-		return fault.Unavailablef("%s %s: it is closed", operation, s.path)
+		return errdefs.Unavailablef("%s %s: it is closed", operation, s.path)
 	}
 	return ctx.Err()
 }
@@ -381,7 +381,7 @@ func unavailable(operation, path string, err error) error {
 	if errors.As(err, &named) && named.Path == path {
 		err = named.Err // the path is not said twice
 	}
-	return fault.Unavailablef("%s %s: %w", operation, path, err)
+	return errdefs.Unavailablef("%s %s: %w", operation, path, err)
 }
 
 // syncDir makes names in a directory durable.

@@ -50,7 +50,7 @@ func serve(t *testing.T, cfg script.Config, devices string, on map[script.Method
 // like two at a time.
 func awaitNoList(t *testing.T, p *script.Plugin) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	defer cancel()
 	if err := p.AwaitStreams(ctx, 0); err != nil {
 		t.Errorf("lists that are still read: %v", err)
@@ -70,7 +70,7 @@ func outcomes(r conform.Report, o conform.Outcome) (names []string) {
 func TestGoodPlugin(t *testing.T) {
 	t.Parallel()
 	p := serve(t, script.Config{Preferred: true, PreStart: true, CDI: true, Watched: true}, "a@0 b@1 c@0+1!", nil)
-	r := conform.Run(t.Context(), p.Socket(), conform.Options{Flood: 20, Patience: patience})
+	r := conform.Run(t.Context(), p.Socket(), conform.Options{Flood: 20, Timeout: timeout})
 	if r.Count(conform.Passed) != len(r.Checks) || r.Resource != "example.com/gpu" {
 		for _, c := range r.Checks {
 			t.Logf("%s %s: %s", c.Name, c.Outcome, c.Text)
@@ -86,7 +86,7 @@ func TestGoodPlugin(t *testing.T) {
 func TestOnlyWhatIsAnnounced(t *testing.T) {
 	t.Parallel()
 	p := serve(t, script.Config{}, "a b", nil)
-	r := conform.Run(t.Context(), p.Socket(), conform.Options{NoAllocate: true, Patience: patience})
+	r := conform.Run(t.Context(), p.Socket(), conform.Options{NoAllocate: true, Timeout: timeout})
 	want := []string{"registration", "preferred allocation", "allocate one", "allocate answer", "allocate again", "allocate all", "allocate unknown", "allocate unhealthy", "prestart", "flood"}
 	if got := outcomes(r, conform.Skipped); !slices.Equal(got, want) || r.Count(conform.Failed)+r.Count(conform.Warned) > 0 {
 		t.Errorf("skipped %q, want %q; %+v", got, want, r.Checks)
@@ -96,13 +96,13 @@ func TestOnlyWhatIsAnnounced(t *testing.T) {
 	}
 }
 
-// patience is for what has to come, however busy the machine is.
-const patience = 60 * time.Second
+// timeout is for what has to come, however busy the machine is.
+const timeout = 60 * time.Second
 
 // eventually expects an outcome of a check. Where that is that something does not
 // come, the patience is short at first, and longer where a busy machine was too slow
 // for what comes before.
-func eventually(t *testing.T, short bool, check string, outcome conform.Outcome, text string, report func(patience time.Duration) conform.Report) {
+func eventually(t *testing.T, short bool, check string, outcome conform.Outcome, text string, report func(timeout time.Duration) conform.Report) {
 	t.Helper()
 	if short {
 		for _, p := range []time.Duration{time.Second, 8 * time.Second} {
@@ -111,7 +111,7 @@ func eventually(t *testing.T, short bool, check string, outcome conform.Outcome,
 			}
 		}
 	}
-	expect(t, report(patience), check, outcome, text)
+	expect(t, report(timeout), check, outcome, text)
 }
 
 // is tells whether a check had an outcome, and a text.
@@ -165,8 +165,8 @@ func TestFaults(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := serve(t, row.cfg, row.devices, row.on)
-			eventually(t, row.hangs, row.check, row.outcome, row.text, func(patience time.Duration) conform.Report {
-				return conform.Run(t.Context(), p.Socket(), conform.Options{Patience: patience})
+			eventually(t, row.hangs, row.check, row.outcome, row.text, func(timeout time.Duration) conform.Report {
+				return conform.Run(t.Context(), p.Socket(), conform.Options{Timeout: timeout})
 			})
 		})
 	}
@@ -174,7 +174,7 @@ func TestFaults(t *testing.T) {
 
 func TestNobody(t *testing.T) {
 	t.Parallel()
-	r := conform.Run(t.Context(), "/nowhere/plugin.sock", conform.Options{Patience: time.Second})
+	r := conform.Run(t.Context(), "/nowhere/plugin.sock", conform.Options{Timeout: time.Second})
 	if r.Checks[0].Outcome != conform.Failed || r.Count(conform.Skipped) != len(r.Checks)-1 {
 		t.Errorf("%+v", r.Checks)
 	}

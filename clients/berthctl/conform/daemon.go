@@ -61,8 +61,8 @@ limits: {podResourcesWait: 1ms}
 `
 
 // newDaemon prepares one that waits so long for an answer of a plugin.
-func newDaemon(ctx context.Context, program, root string, patience time.Duration) (*daemon, error) {
-	if err := os.WriteFile(filepath.Join(root, "berth.yaml"), fmt.Appendf(nil, settings, patience), 0o600); err != nil {
+func newDaemon(ctx context.Context, program, root string, timeout time.Duration) (*daemon, error) {
+	if err := os.WriteFile(filepath.Join(root, "berth.yaml"), fmt.Appendf(nil, settings, timeout), 0o600); err != nil {
 		return nil, err
 	}
 	client, err := berth.Dial(ctx, filepath.Join(root, "berth.sock"), berth.Options{})

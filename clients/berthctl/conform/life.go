@@ -84,11 +84,11 @@ var stages = []stage{
 // given to pods, berthd and the plugin are restarted. Then it is probed as by Run.
 // The report has all checks in any case; an error is of the test itself.
 func Live(ctx context.Context, p Plugin, o Options) (Report, error) {
-	if o.Patience == 0 {
-		o.Patience = defaultPatience
+	if o.Timeout == 0 {
+		o.Timeout = defaultTimeout
 	}
 	l := &life{Options: o, Plugin: p, report: Report{Socket: p.Socket}}
-	d, err := newDaemon(ctx, p.Berthd, p.Root, o.Patience)
+	d, err := newDaemon(ctx, p.Berthd, p.Root, o.Timeout)
 	if err != nil {
 		return Report{}, err
 	}
@@ -135,7 +135,7 @@ func (l *life) finish(ctx context.Context) {
 }
 
 func (l *life) stopDaemon(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.Patience)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.Timeout)
 	defer cancel()
 	l.daemon.stop(ctx)
 }
@@ -197,7 +197,7 @@ func (l *life) plugins() string  { return filepath.Join(l.Root, "device-plugins"
 func (l *life) registry() string { return filepath.Join(l.Root, "plugins_registry") }
 
 func (l *life) begin(ctx context.Context) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, max(l.Wait, l.Patience))
+	ctx, cancel := context.WithTimeout(ctx, max(l.Wait, l.Timeout))
 	defer cancel()
 	if err := l.daemon.start(ctx); err != nil {
 		return "", err
@@ -355,11 +355,11 @@ func (l *life) endPlugin(ctx context.Context) (string, error) {
 		}
 		return "", skipped("it was not started here: give its command after --")
 	}
-	ctx, cancel := context.WithTimeout(ctx, l.Patience)
+	ctx, cancel := context.WithTimeout(ctx, l.Timeout)
 	defer cancel()
 	began := time.Now()
 	if err := l.process.stop(ctx); err != nil {
-		return "", warnf("it did not end within %s of SIGTERM, and was killed", l.Patience)
+		return "", warnf("it did not end within %s of SIGTERM, and was killed", l.Timeout)
 	}
 	return fmt.Sprintf("%s after SIGTERM", time.Since(began).Round(time.Millisecond)), nil
 }

@@ -9,12 +9,12 @@ import (
 	"time"
 
 	"github.com/berthd/berth/clients/berthctl/conform"
+	"github.com/berthd/berth/hack/nodetest"
 	"github.com/berthd/berth/hack/plugin/script"
-	"github.com/berthd/berth/hack/rig"
 )
 
 // programs are berthd and the scripted plugin.
-var programs = rig.NewPrograms(map[string]string{"berthd": "server/berthd", "plugin": "hack/plugin"})
+var programs = nodetest.NewPrograms(map[string]string{"berthd": "server/berthd", "plugin": "hack/plugin"})
 
 // atLength has the tests run that take long.
 const atLength = "BERTH_LONG"
@@ -63,7 +63,7 @@ func TestGoodLife(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := live(t, conform.Plugin{Command: row.command, Wait: patience}, conform.Options{Patience: patience, Flood: 16})
+			r := live(t, conform.Plugin{Command: row.command, Wait: timeout}, conform.Options{Timeout: timeout, Flood: 16})
 			for _, stage := range stages {
 				if slices.Contains(row.skipped, stage) {
 					expect(t, r, stage, conform.Skipped, "waits to be found")
@@ -117,12 +117,12 @@ func TestLies(t *testing.T) {
 				t.Skipf("one of many, each with a berthd of its own; %s=1 has all of them run", atLength)
 			}
 			eventually(t, row.never || row.short, row.check, row.outcome, row.text, func(short time.Duration) conform.Report {
-				p, o := conform.Plugin{Wait: patience}, conform.Options{Patience: patience}
+				p, o := conform.Plugin{Wait: timeout}, conform.Options{Timeout: timeout}
 				if row.never {
 					p.Wait = short
 				}
 				if row.short {
-					o.Patience = short
+					o.Timeout = short
 				}
 				p.Command = append([]string{"plugin", "-dir", "{plugins}", "-devices", "a b c"}, strings.Fields(row.args)...)
 				return live(t, p, o)
@@ -135,7 +135,7 @@ func TestLies(t *testing.T) {
 func TestLifeOfASocket(t *testing.T) {
 	t.Parallel()
 	p := serve(t, script.Config{PreStart: true}, "a b", nil)
-	r := live(t, conform.Plugin{Socket: p.Socket(), Wait: patience}, conform.Options{Patience: patience, Flood: 8})
+	r := live(t, conform.Plugin{Socket: p.Socket(), Wait: timeout}, conform.Options{Timeout: timeout, Flood: 8})
 	for _, stage := range stages[:10] {
 		expect(t, r, stage, conform.Passed, "")
 	}
@@ -157,10 +157,10 @@ func TestNoPlugin(t *testing.T) {
 		text    string
 	}{
 		"nobody":        {nil, time.Second, "nobody has registered"},
-		"no such thing": {[]string{"/no/such/plugin"}, patience, "no such file"},
-		"ends at once":  {[]string{"sh", "-c", "echo no device here; exit 3"}, patience, "it wrote: no device here"},
+		"no such thing": {[]string{"/no/such/plugin"}, timeout, "no such file"},
+		"ends at once":  {[]string{"sh", "-c", "echo no device here; exit 3"}, timeout, "it wrote: no device here"},
 	} {
-		r := live(t, conform.Plugin{Command: row.command, Wait: row.wait}, conform.Options{Patience: patience})
+		r := live(t, conform.Plugin{Command: row.command, Wait: row.wait}, conform.Options{Timeout: timeout})
 		expect(t, r, "plugin registers", conform.Failed, row.text)
 		if r.Count(conform.Failed) != 1 || len(r.Checks) != len(stages)+1 {
 			t.Errorf("%s: %+v", name, r.Checks)
@@ -188,7 +188,7 @@ func TestBerthd(t *testing.T) {
 	}
 	// One that is not berthd does not become one.
 	root := t.TempDir()
-	r, err := conform.Live(t.Context(), conform.Plugin{Berthd: inPath, Root: root, Wait: patience}, conform.Options{Patience: patience})
+	r, err := conform.Live(t.Context(), conform.Plugin{Berthd: inPath, Root: root, Wait: timeout}, conform.Options{Timeout: timeout})
 	if err != nil {
 		t.Fatal(err)
 	}

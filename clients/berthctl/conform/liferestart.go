@@ -35,7 +35,7 @@ func capacities(resources []*devicev1.Resource) map[string]int64 {
 // same waits until everything is as it was: the devices, as soon as the plugin has
 // sent its list, and what the keeper holds.
 func (l *life) same(ctx context.Context, held map[string][]string) error {
-	limited, cancel := context.WithTimeout(ctx, l.Patience)
+	limited, cancel := context.WithTimeout(ctx, l.Timeout)
 	defer cancel()
 	err := l.daemon.until(limited, func(now []*devicev1.Resource) bool {
 		l.resources = now // whatever they are, that is where the plugin listens
@@ -96,7 +96,7 @@ func away(path string) string {
 func (l *life) noticed(ctx context.Context, before map[string]uint64) (string, error) {
 	wait := l.Wait
 	defer func() { l.Wait = wait }()
-	l.Wait = min(l.Wait, 2*l.Patience)
+	l.Wait = min(l.Wait, 2*l.Timeout)
 	if err := l.connected(ctx, before); err != nil {
 		return "", warnf("it does not take that for a restart within %s, so it relies on the other sign", l.Wait)
 	}
@@ -148,7 +148,7 @@ func (l *life) renewServer(ctx context.Context) (string, error) {
 func (l *life) killPlugin(ctx context.Context) (string, error) {
 	held := l.holds(ctx)
 	l.process.kill()
-	ctx, cancel := context.WithTimeout(ctx, l.Patience)
+	ctx, cancel := context.WithTimeout(ctx, l.Timeout)
 	defer cancel()
 	err := l.daemon.until(ctx, func(now []*devicev1.Resource) bool {
 		return !slices.ContainsFunc(now, func(r *devicev1.Resource) bool { return r.GetPlugin() == "connected" })

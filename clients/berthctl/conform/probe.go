@@ -19,12 +19,12 @@ type Options struct {
 	NoAllocate bool
 	// Flood is how many calls are made at once to see that all are answered.
 	Flood int
-	// Patience bounds every call; 0 means 10 s.
-	Patience time.Duration
+	// Timeout bounds every call; 0 means 10 s.
+	Timeout time.Duration
 }
 
-// defaultPatience bounds a call where the options say nothing.
-const defaultPatience = 10 * time.Second
+// defaultTimeout bounds a call where the options say nothing.
+const defaultTimeout = 10 * time.Second
 
 // probe is one run.
 type probe struct {
@@ -85,8 +85,8 @@ func (s skipped) Error() string { return string(s) }
 
 // Run probes the plugin behind a socket.
 func Run(ctx context.Context, socket string, o Options) Report {
-	if o.Patience == 0 {
-		o.Patience = defaultPatience
+	if o.Timeout == 0 {
+		o.Timeout = defaultTimeout
 	}
 	p := &probe{Options: o, socket: socket, report: Report{Socket: socket}}
 	for _, s := range steps {
@@ -104,7 +104,7 @@ func (p *probe) take(ctx context.Context, s step) {
 		if p.conn == nil && s.name != "connect" {
 			return "", skipped("nobody answers")
 		}
-		ctx, cancel := context.WithTimeout(ctx, p.Patience)
+		ctx, cancel := context.WithTimeout(ctx, p.Timeout)
 		defer cancel()
 		return s.run(p, ctx)
 	})

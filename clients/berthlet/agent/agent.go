@@ -190,7 +190,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	for _, w := range records {
 		a.begin(w.manifest, w.rec)
 		// Whether berthd still knows the pod is asked before anything is done for it.
-		a.workers[w.uid].doubt()
+		a.workers[w.uid].markUncertain()
 	}
 	a.compare()
 	a.mu.Unlock()
@@ -297,7 +297,7 @@ func (a *Agent) followNode(ctx context.Context) {
 		}
 		a.mu.Lock()
 		for _, w := range a.workers {
-			w.doubt()
+			w.markUncertain()
 		}
 		a.mu.Unlock()
 	}

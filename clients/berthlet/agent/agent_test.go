@@ -34,7 +34,7 @@ func web(name string) string {
 
 func TestCallsInOrder(t *testing.T) {
 	t.Parallel()
-	within(t, func(h *house) {
+	within(t, func(h *fixture) {
 		h.want(pod("a", `
   initContainers: [{name: first, image: i, command: [/p, exit, "0"]}]
   containers: [{name: main, image: i, command: [/p, wait]}]
@@ -65,7 +65,7 @@ func TestCallsInOrder(t *testing.T) {
 // do.
 func TestSecured(t *testing.T) {
 	t.Parallel()
-	within(t, func(h *house) {
+	within(t, func(h *fixture) {
 		h.features = container.Features{AppArmor: true, SELinux: true}
 		h.stop()
 		h.begin()
@@ -100,7 +100,7 @@ func TestSecured(t *testing.T) {
 // TestUnenforced refuses, by field, what the runtime or the machine does not have.
 func TestUnenforced(t *testing.T) {
 	t.Parallel()
-	within(t, func(h *house) {
+	within(t, func(h *fixture) {
 		h.want(pod("a", `
   securityContext: {appArmorProfile: {type: RuntimeDefault}}
   containers:
@@ -123,7 +123,7 @@ func TestUnenforced(t *testing.T) {
 
 func TestWhatAContainerIsMadeOf(t *testing.T) {
 	t.Parallel()
-	within(t, func(h *house) {
+	within(t, func(h *fixture) {
 		h.want(pod("a", `
   hostIPC: true
   volumes: [{name: own, emptyDir: {}}, {name: theirs, hostPath: {path: /srv}}]
@@ -181,7 +181,7 @@ func TestVerdicts(t *testing.T) {
 	rejected := &admissionv1.AdmitResponse{Verdict: admissionv1.Verdict_VERDICT_REJECTED, Reason: "TopologyAffinityError", Message: "no"}
 	t.Run("rejected", func(t *testing.T) {
 		t.Parallel()
-		within(t, func(h *house) {
+		within(t, func(h *fixture) {
 			h.node.answers = []*admissionv1.AdmitResponse{rejected}
 			h.want(web("a"))
 			if p := h.pod("a"); p.Phase != "Failed" || p.Reason != "TopologyAffinityError" || p.Message != "Pod was rejected: no" {
@@ -197,7 +197,7 @@ func TestVerdicts(t *testing.T) {
 	})
 	t.Run("deferred", func(t *testing.T) {
 		t.Parallel()
-		within(t, func(h *house) {
+		within(t, func(h *fixture) {
 			h.node.answers = []*admissionv1.AdmitResponse{deferred("PluginAway", 7*time.Second)}
 			h.want(web("a"))
 			if p := h.pod("a"); p.Phase != "Pending" || p.Reason != "PluginAway" || p.Message != "not now" {
@@ -213,7 +213,7 @@ func TestVerdicts(t *testing.T) {
 	})
 	t.Run("ledger in doubt", func(t *testing.T) {
 		t.Parallel()
-		within(t, func(h *house) {
+		within(t, func(h *fixture) {
 			h.node.answers = []*admissionv1.AdmitResponse{deferred("StateUncertain", time.Second)}
 			h.want(web("a"))
 			h.pass(time.Second)
@@ -225,7 +225,7 @@ func TestVerdicts(t *testing.T) {
 	})
 	t.Run("state uncertain, without deferrals", func(t *testing.T) {
 		t.Parallel()
-		within(t, func(h *house) {
+		within(t, func(h *fixture) {
 			synced := 0
 			h.node.fail = func(call string) error {
 				if strings.HasPrefix(call, "Sync") {
@@ -246,7 +246,7 @@ func TestVerdicts(t *testing.T) {
 	})
 	t.Run("invalid", func(t *testing.T) {
 		t.Parallel()
-		within(t, func(h *house) {
+		within(t, func(h *fixture) {
 			h.node.fail = failing("Admit", &berth.Error{Code: codes.InvalidArgument, Message: "pod.spec: wrong"})
 			h.want(web("a"))
 			if p := h.pod("a"); p.Phase != "Failed" || p.Reason != "Invalid" || p.Message != "pod.spec: wrong" {
@@ -256,7 +256,7 @@ func TestVerdicts(t *testing.T) {
 	})
 	t.Run("another pod of the same uid", func(t *testing.T) {
 		t.Parallel()
-		within(t, func(h *house) {
+		within(t, func(h *fixture) {
 			removed := false
 			h.node.fail = func(call string) error {
 				removed = removed || strings.HasPrefix(call, "Remove")
@@ -272,7 +272,7 @@ func TestVerdicts(t *testing.T) {
 	})
 	t.Run("what an agent cannot give", func(t *testing.T) {
 		t.Parallel()
-		within(t, func(h *house) {
+		within(t, func(h *fixture) {
 			h.want(pod("a", "  volumes: [{name: v, secret: {secretName: s}}]\n  containers: [{name: main, image: i}]\n"))
 			if p := h.pod("a"); p.Phase != "Failed" || p.Reason != "Unsupported" {
 				t.Errorf("%+v", p)
@@ -296,7 +296,7 @@ func failing(method string, err error) func(string) error {
 
 func TestCrashLoop(t *testing.T) {
 	t.Parallel()
-	within(t, func(h *house) {
+	within(t, func(h *fixture) {
 		h.want(pod("a", `  containers: [{name: main, image: i, command: [/p, exit, "3"]}]`+"\n"))
 		h.expect("a", "Running, main#1 CrashLoopBackOff")
 		last := h.pod("a").ContainerStatuses[0].LastState
@@ -320,7 +320,7 @@ func TestTroubleIsTriedAgain(t *testing.T) {
 	for _, method := range []string{"Allocate", "PreStart", "Knows", "Admit", "Remove", "PostStop"} {
 		t.Run(method, func(t *testing.T) {
 			t.Parallel()
-			within(t, func(h *house) {
+			within(t, func(h *fixture) {
 				down := true
 				h.node.fail = func(call string) error {
 					if first, _, _ := strings.Cut(call, " "); down && first == method {
@@ -349,7 +349,7 @@ func TestTroubleIsTriedAgain(t *testing.T) {
 	}
 	t.Run("Create", func(t *testing.T) {
 		t.Parallel()
-		within(t, func(h *house) {
+		within(t, func(h *fixture) {
 			h.runtime.FailWith(func(call, name string) error {
 				if call == "Create" {
 					return errors.New("no such image")
@@ -369,7 +369,7 @@ func TestTroubleIsTriedAgain(t *testing.T) {
 
 func TestGrace(t *testing.T) {
 	t.Parallel()
-	within(t, func(h *house) {
+	within(t, func(h *fixture) {
 		h.want(pod("a", "  terminationGracePeriodSeconds: 5\n  containers: [{name: main, image: i, command: [/p, stubborn]}]\n"))
 		h.want()
 		if p := h.pod("a"); p.DeletionTimestamp == nil || p.ContainerStatuses[0].State.Running == nil {
@@ -387,7 +387,7 @@ func TestGrace(t *testing.T) {
 
 func TestManifestChanges(t *testing.T) {
 	t.Parallel()
-	within(t, func(h *house) {
+	within(t, func(h *fixture) {
 		h.want(web("a"))
 		before := h.pod("a").StartTime
 		h.pass(time.Second)
@@ -408,7 +408,7 @@ func TestManifestChanges(t *testing.T) {
 
 func TestAgentComesBack(t *testing.T) {
 	t.Parallel()
-	within(t, func(h *house) {
+	within(t, func(h *fixture) {
 		h.want(web("a"), web("b"), pod("job", "  restartPolicy: Never\n  containers: [{name: main, image: i, command: [/p, exit, \"0\"]}]\n"))
 		a := h.id("a", "main")
 		h.stop()
@@ -442,7 +442,7 @@ func TestAgentComesBack(t *testing.T) {
 // first is no reason to end what runs.
 func TestNothingIsEndedBeforeTheManifestsAreRead(t *testing.T) {
 	t.Parallel()
-	within(t, func(h *house) {
+	within(t, func(h *fixture) {
 		h.want(web("a"))
 		h.stop()
 		h.begin()
@@ -464,7 +464,7 @@ func TestNothingIsEndedBeforeTheManifestsAreRead(t *testing.T) {
 // pod whose own file was read, and is gone.
 func TestManifestThatWentEndsItsPod(t *testing.T) {
 	t.Parallel()
-	within(t, func(h *house) {
+	within(t, func(h *fixture) {
 		h.want(web("a"), web("b"), web("c"))
 		h.stop()
 		h.begin()
@@ -487,7 +487,7 @@ func TestManifestThatWentEndsItsPod(t *testing.T) {
 // TestStrangersAreRemoved: a container of a pod that the agent never had goes at once.
 func TestStrangersAreRemoved(t *testing.T) {
 	t.Parallel()
-	within(t, func(h *house) {
+	within(t, func(h *fixture) {
 		h.want(web("a"))
 		h.stop()
 		if err := os.RemoveAll(filepath.Join(h.dir, "pods", "a-uid")); err != nil {
@@ -534,7 +534,7 @@ func TestRecordsThatAreNotToBeHad(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			within(t, func(h *house) {
+			within(t, func(h *fixture) {
 				h.want(web("a"))
 				before := h.id("a", "main")
 				record := filepath.Join(h.dir, "pods", "a-uid", "pod.json")
@@ -589,7 +589,7 @@ func writeRecord(t *testing.T, path, text string) {
 }
 
 // runs sees that a container runs.
-func runs(h *house, id string) {
+func runs(h *fixture, id string) {
 	h.t.Helper()
 	statuses, err := h.runtime.List(h.t.Context(), "")
 	if err != nil || len(statuses) != 1 || statuses[0].ID != id || statuses[0].Phase != container.Running {
@@ -602,7 +602,7 @@ func TestBerthdComesBack(t *testing.T) {
 	for _, forget := range []bool{false, true} {
 		t.Run(fmt.Sprintf("without its ledger: %v", forget), func(t *testing.T) {
 			t.Parallel()
-			within(t, func(h *house) {
+			within(t, func(h *fixture) {
 				h.want(web("a"))
 				h.node.restart(forget)
 				synctest.Wait()
@@ -624,7 +624,7 @@ func TestBerthdComesBack(t *testing.T) {
 	}
 	t.Run("somebody has removed a pod", func(t *testing.T) {
 		t.Parallel()
-		within(t, func(h *house) {
+		within(t, func(h *fixture) {
 			h.want(web("a"))
 			// berthctl remove kills the containers and forgets the pod.
 			h.node.mu.Lock()
@@ -641,7 +641,7 @@ func TestBerthdComesBack(t *testing.T) {
 
 func TestLostContainer(t *testing.T) {
 	t.Parallel()
-	within(t, func(h *house) {
+	within(t, func(h *fixture) {
 		h.want(pod("a", "  restartPolicy: Never\n  containers: [{name: main, image: i, command: [/p, wait]}]\n"))
 		if err := h.runtime.Remove(t.Context(), h.id("a", "main")); err != nil {
 			t.Fatal(err)

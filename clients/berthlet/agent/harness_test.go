@@ -234,8 +234,8 @@ func (f *fakePins) Holders() (uids []string, err error) {
 	return uids, nil
 }
 
-// house is a machine without anything real: a node, a runtime, a directory.
-type house struct {
+// fixture is a machine without anything real: a node, a runtime, a directory.
+type fixture struct {
 	t       *testing.T
 	dir     string
 	node    *fakeNode
@@ -248,11 +248,11 @@ type house struct {
 }
 
 // within runs a test in a bubble whose clock is the test's.
-func within(t *testing.T, test func(h *house)) {
+func within(t *testing.T, test func(h *fixture)) {
 	t.Helper()
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
-		h := &house{t: t, dir: dir, node: newFakeNode()}
+		h := &fixture{t: t, dir: dir, node: newFakeNode()}
 		h.runtime = containertest.NewFake(time.Now, func(uid string) { h.agent.Changed(uid) })
 		h.begin()
 		defer func() { h.stop() }()
@@ -261,7 +261,7 @@ func within(t *testing.T, test func(h *house)) {
 }
 
 // begin starts an agent; stop ends it, as a crash does: without a word to anybody.
-func (h *house) begin() {
+func (h *fixture) begin() {
 	h.t.Helper()
 	ctx, cancel := context.WithCancel(h.t.Context())
 	h.agent = agent.New(agent.Config{
@@ -291,7 +291,7 @@ func decode(t *testing.T, texts ...string) []podspec.Manifest {
 }
 
 // want hands manifests to the agent and waits until it has nothing to do.
-func (h *house) want(texts ...string) {
+func (h *fixture) want(texts ...string) {
 	h.t.Helper()
 	var manifests []podspec.Manifest
 	if len(texts) > 0 {
@@ -304,13 +304,13 @@ func (h *house) want(texts ...string) {
 // pass lets time pass on the clock of the synctest bubble, which moves only while
 // everything in it waits: no test is slower for it, and none depends on how fast
 // the machine is.
-func (h *house) pass(d time.Duration) {
+func (h *fixture) pass(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
 }
 
 // pod gives the status of a pod; a pod that is not there fails the test.
-func (h *house) pod(name string) agent.PodStatus {
+func (h *fixture) pod(name string) agent.PodStatus {
 	h.t.Helper()
 	for _, p := range h.agent.Status().Pods {
 		if p.Name == name {
@@ -339,14 +339,14 @@ func brief(p agent.PodStatus) string {
 	return strings.Join(words, ", ")
 }
 
-func (h *house) expect(name, want string) {
+func (h *fixture) expect(name, want string) {
 	h.t.Helper()
 	if got := brief(h.pod(name)); got != want {
 		h.t.Errorf("pod %s: got  %s\nwant %s", name, got, want)
 	}
 }
 
-func (h *house) id(pod, container string) string {
+func (h *fixture) id(pod, container string) string {
 	h.t.Helper()
 	p := h.pod(pod)
 	for _, c := range slices.Concat(p.InitContainerStatuses, p.ContainerStatuses) {
@@ -359,7 +359,7 @@ func (h *house) id(pod, container string) string {
 }
 
 // empty sees that nothing is left of any pod.
-func (h *house) empty() {
+func (h *fixture) empty() {
 	h.t.Helper()
 	statuses, err := h.runtime.List(h.t.Context(), "")
 	if err != nil || len(statuses) > 0 || len(h.runtime.Pods()) > 0 || len(h.agent.Status().Pods) > 0 {

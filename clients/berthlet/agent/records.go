@@ -195,7 +195,7 @@ func (a *Agent) readAgain() {
 		if w := a.recall(uid); w != nil {
 			a.Log.Info("the record of a pod can be read again", "uid", uid)
 			a.begin(w.manifest, w.rec)
-			a.workers[uid].doubt()
+			a.workers[uid].markUncertain()
 		}
 	}
 	if len(a.unread) < before {

@@ -15,7 +15,7 @@ import (
 	"github.com/berthd/berth/clients/berthlet/lifecycle"
 	"github.com/berthd/berth/clients/berthlet/volume"
 	"github.com/berthd/berth/clients/podspec"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 // do carries a step out and tells whether planning again makes sense at once: not
@@ -212,7 +212,7 @@ func (w *worker) create(ctx context.Context, step lifecycle.Step) error {
 			return w.Runtime.Create(ctx, spec)
 		}
 	}
-	return fault.Internalf("the pod has no container %q", step.Container)
+	return errdefs.Internalf("the pod has no container %q", step.Container)
 }
 
 // startCPUs lists where a container's process may be before its start. Reserved CPUs come

@@ -25,10 +25,10 @@ type worker struct {
 	log      *slog.Logger
 	woken    chan struct{}
 
-	mu       sync.Mutex // guards what is asked of the worker from outside
-	deleted  bool       // the pod is to go
-	doubted  bool       // berthd was away: is the pod known there?
-	released bool       // the pod's place was given back, as in the record
+	mu        sync.Mutex // guards what is asked of the worker from outside
+	deleted   bool       // the pod is to go
+	uncertain bool       // berthd was away: is the pod known there?
+	released  bool       // the pod's place was given back, as in the record
 
 	// The rest belongs to the worker's goroutine.
 	rec      *record
@@ -66,10 +66,10 @@ func (w *worker) remove() {
 	w.wake()
 }
 
-// doubt tells the worker that berthd may have forgotten its pod.
-func (w *worker) doubt() {
+// markUncertain tells the worker that berthd may have forgotten its pod.
+func (w *worker) markUncertain() {
 	w.mu.Lock()
-	w.doubted = true
+	w.uncertain = true
 	w.mu.Unlock()
 	w.wake()
 }
@@ -151,10 +151,10 @@ func (w *worker) heed() {
 		w.rec.Deleted = w.Now()
 		w.log.Info("the pod is to go")
 	}
-	if w.doubted && w.rec.Verdict == lifecycle.Admitted && !w.rec.Released && w.rec.Deleted.IsZero() {
+	if w.uncertain && w.rec.Verdict == lifecycle.Admitted && !w.rec.Released && w.rec.Deleted.IsZero() {
 		w.rec.Verdict, w.wait = lifecycle.Unasked, lifecycle.Trouble{}
 	}
-	w.doubted = false
+	w.uncertain = false
 }
 
 // look takes over what the runtime tells, and tells berthd of what has exited.

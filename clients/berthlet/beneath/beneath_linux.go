@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 // Root opens a directory that paths are below of. Links in its path are followed.
@@ -35,7 +35,7 @@ func Private(path string) error {
 		return &fs.PathError{Op: "stat", Path: path, Err: err}
 	}
 	if int(stat.Uid) != os.Geteuid() {
-		return fault.Preconditionf("directory %s belongs to user %d, and this process runs as %d: its owner could change what is in it; name another directory, or change the owner", path, stat.Uid, os.Geteuid())
+		return errdefs.Preconditionf("directory %s belongs to user %d, and this process runs as %d: its owner could change what is in it; name another directory, or change the owner", path, stat.Uid, os.Geteuid())
 	}
 	return dir.Chmod(0o700)
 }
@@ -64,7 +64,7 @@ func File(dir *os.File, name string, flags int, perm fs.FileMode) (*os.File, err
 		return nil, linkRefused(path)
 	}
 	if errors.Is(err, unix.ENXIO) { // a pipe that nobody reads from, or a socket
-		return nil, fault.PermissionDeniedf("open %s: it is no regular file", path)
+		return nil, errdefs.PermissionDeniedf("open %s: it is no regular file", path)
 	}
 	if err != nil {
 		return nil, &fs.PathError{Op: "open", Path: path, Err: err}
@@ -76,9 +76,9 @@ func File(dir *os.File, name string, flags int, perm fs.FileMode) (*os.File, err
 	}
 	switch {
 	case stat.Mode&unix.S_IFMT != unix.S_IFREG:
-		err = fault.PermissionDeniedf("open %s: it is no regular file", path)
+		err = errdefs.PermissionDeniedf("open %s: it is no regular file", path)
 	case stat.Nlink > 1:
-		err = fault.PermissionDeniedf("open %s: the file has %d names, so it may be another one too; remove it", path, stat.Nlink)
+		err = errdefs.PermissionDeniedf("open %s: the file has %d names, so it may be another one too; remove it", path, stat.Nlink)
 	}
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
@@ -100,7 +100,7 @@ func Rename(dir *os.File, from, to string) error {
 // element refuses a name that is more than one element of a path.
 func element(name string) error {
 	if name == "" || name == "." || name == ".." || strings.Contains(name, "/") {
-		return fault.Invalidf("open %q: expected the name of a file", name)
+		return errdefs.Invalidf("open %q: expected the name of a file", name)
 	}
 	return nil
 }
@@ -112,7 +112,7 @@ func walk(root *os.File, path string, flags int, failed func(parent int, name st
 		path = "."
 	}
 	if !filepath.IsLocal(path) {
-		return nil, fault.Invalidf("open %q below %s: expected a path without \"..\" that does not begin with a slash", path, root.Name())
+		return nil, errdefs.Invalidf("open %q below %s: expected a path without \"..\" that does not begin with a slash", path, root.Name())
 	}
 	at, err := openat(int(root.Fd()), ".", root.Name(), unix.O_PATH|unix.O_DIRECTORY)
 	if err != nil {
@@ -159,7 +159,7 @@ func openat(parent int, name, full string, flags int) (*os.File, error) {
 }
 
 func linkRefused(path string) error {
-	return fault.PermissionDeniedf("open %s: it is a symbolic link, which is not followed: a container could lead it to any file of the machine; put what it leads to in its place", path)
+	return errdefs.PermissionDeniedf("open %s: it is a symbolic link, which is not followed: a container could lead it to any file of the machine; put what it leads to in its place", path)
 }
 
 // mkdirat makes a directory with exactly the given permissions. The umask belongs to

@@ -6,10 +6,10 @@ import (
 	"io/fs"
 	"os"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
-var errNotHere = fault.Unsupportedf("berthlet runs containers on Linux only")
+var errNotHere = errdefs.Unsupportedf("berthlet runs containers on Linux only")
 
 // Root returns an error of class Unsupported.
 func Root(string) (*os.File, error) { return nil, errNotHere }

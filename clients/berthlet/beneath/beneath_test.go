@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/berthd/berth/clients/berthlet/beneath"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 func must(t *testing.T, err error) {
@@ -50,14 +50,14 @@ func TestPaths(t *testing.T) {
 	dir, root := tree(t)
 	for _, row := range []struct {
 		path string
-		want fault.Class
+		want errdefs.Class
 	}{
 		{"a/b", 0}, {"a/b/", 0}, {"./a//b/.", 0}, {"", 0}, {".", 0}, {"file", 0}, {"a/b/file", 0}, {"new/deep", 0}, {"a/new", 0}, {"pipe", 0},
-		{"out", fault.PermissionDenied}, {"out/file", fault.PermissionDenied}, {"out/new", fault.PermissionDenied},
-		{"absolute", fault.PermissionDenied}, {"inside", fault.PermissionDenied}, {"inside/b", fault.PermissionDenied},
-		{"loop", fault.PermissionDenied}, {"dangling", fault.PermissionDenied}, {"dangling/new", fault.PermissionDenied},
-		{"a/up/file", fault.PermissionDenied}, {"filelink", fault.PermissionDenied},
-		{"..", fault.Invalid}, {"../outside", fault.Invalid}, {"a/../../outside", fault.Invalid}, {"/etc", fault.Invalid},
+		{"out", errdefs.PermissionDenied}, {"out/file", errdefs.PermissionDenied}, {"out/new", errdefs.PermissionDenied},
+		{"absolute", errdefs.PermissionDenied}, {"inside", errdefs.PermissionDenied}, {"inside/b", errdefs.PermissionDenied},
+		{"loop", errdefs.PermissionDenied}, {"dangling", errdefs.PermissionDenied}, {"dangling/new", errdefs.PermissionDenied},
+		{"a/up/file", errdefs.PermissionDenied}, {"filelink", errdefs.PermissionDenied},
+		{"..", errdefs.Invalid}, {"../outside", errdefs.Invalid}, {"a/../../outside", errdefs.Invalid}, {"/etc", errdefs.Invalid},
 	} {
 		f, err := beneath.OpenOrMake(root, row.path, 0o777)
 		if row.want == 0 {
@@ -72,7 +72,7 @@ func TestPaths(t *testing.T) {
 			must(t, f.Close())
 			continue
 		}
-		if fault.ClassOf(err) != row.want || !strings.Contains(err.Error(), strings.SplitN(row.path, "/", 2)[0]) {
+		if errdefs.ClassOf(err) != row.want || !strings.Contains(err.Error(), strings.SplitN(row.path, "/", 2)[0]) {
 			t.Errorf("%q: %v, want class %v", row.path, err, row.want)
 		}
 	}
@@ -93,18 +93,18 @@ func TestFiles(t *testing.T) {
 	const append = os.O_WRONLY | os.O_CREATE | os.O_APPEND
 	for _, row := range []struct {
 		name string
-		want fault.Class
+		want errdefs.Class
 	}{
 		{"file", 0}, {"new", 0},
-		{"filelink", fault.PermissionDenied}, {"dangling", fault.PermissionDenied}, {"out", fault.PermissionDenied},
-		{"pipe", fault.PermissionDenied}, {"second", fault.PermissionDenied},
-		{"a/b/file", fault.Invalid}, {"..", fault.Invalid}, {"", fault.Invalid},
+		{"filelink", errdefs.PermissionDenied}, {"dangling", errdefs.PermissionDenied}, {"out", errdefs.PermissionDenied},
+		{"pipe", errdefs.PermissionDenied}, {"second", errdefs.PermissionDenied},
+		{"a/b/file", errdefs.Invalid}, {"..", errdefs.Invalid}, {"", errdefs.Invalid},
 	} {
 		f, err := beneath.File(root, row.name, append, 0o640)
 		if row.want == 0 {
 			must(t, err)
 			must(t, f.Close())
-		} else if fault.ClassOf(err) != row.want {
+		} else if errdefs.ClassOf(err) != row.want {
 			t.Errorf("%q: %v, want class %v", row.name, err, row.want)
 		}
 	}
@@ -112,11 +112,11 @@ func TestFiles(t *testing.T) {
 	reader, err := os.OpenFile(filepath.Join(dir, "root/pipe"), os.O_RDWR, 0)
 	must(t, err)
 	defer reader.Close()
-	if _, err := beneath.File(root, "pipe", append, 0o640); fault.ClassOf(err) != fault.PermissionDenied {
+	if _, err := beneath.File(root, "pipe", append, 0o640); errdefs.ClassOf(err) != errdefs.PermissionDenied {
 		t.Errorf("a pipe with a reader: %v", err)
 	}
 	must(t, beneath.Rename(root, "new", "newer"))
-	if err := beneath.Rename(root, "newer", "../outside/file"); fault.ClassOf(err) != fault.Invalid {
+	if err := beneath.Rename(root, "newer", "../outside/file"); errdefs.ClassOf(err) != errdefs.Invalid {
 		t.Errorf("rename to elsewhere: %v", err)
 	}
 }
@@ -138,7 +138,7 @@ func TestPrivate(t *testing.T) {
 		t.Error("a file")
 	}
 	if os.Geteuid() != 0 {
-		if err := beneath.Private("/"); fault.ClassOf(err) != fault.Precondition || !strings.Contains(err.Error(), "belongs to user 0") {
+		if err := beneath.Private("/"); errdefs.ClassOf(err) != errdefs.Precondition || !strings.Contains(err.Error(), "belongs to user 0") {
 			t.Errorf("a directory of somebody else: %v", err)
 		}
 		return
@@ -146,7 +146,7 @@ func TestPrivate(t *testing.T) {
 	theirs := filepath.Join(dir, "theirs")
 	must(t, os.Mkdir(theirs, 0o755))
 	must(t, os.Chown(theirs, 65534, -1))
-	if err := beneath.Private(theirs); fault.ClassOf(err) != fault.Precondition || !strings.Contains(err.Error(), "belongs to user 65534") {
+	if err := beneath.Private(theirs); errdefs.ClassOf(err) != errdefs.Precondition || !strings.Contains(err.Error(), "belongs to user 65534") {
 		t.Errorf("a directory of somebody else: %v", err)
 	}
 }

@@ -23,13 +23,13 @@ import (
 	"github.com/berthd/berth/clients/berthlet/container"
 	"github.com/berthd/berth/clients/berthlet/image"
 	"github.com/berthd/berth/clients/berthlet/seccomp"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 // bundle finds the image and puts everything together that a keeper needs.
 func (r *Runtime) bundle(ctx context.Context, s container.Spec) (*bundle, error) {
 	if len(s.CDIDevices) > 0 {
-		return nil, fault.Unsupportedf("the built-in runtime does not know CDI, and the container has the devices %q", s.CDIDevices)
+		return nil, errdefs.Unsupportedf("the built-in runtime does not know CDI, and the container has the devices %q", s.CDIDevices)
 	}
 	img, err := r.images.Get(ctx, s.Image)
 	if err != nil {
@@ -40,7 +40,7 @@ func (r *Runtime) bundle(ctx context.Context, s container.Spec) (*bundle, error)
 		return nil, err
 	}
 	if who.UID == 0 && s.NonRoot != "" {
-		return nil, fault.PermissionDeniedf("%s: the container would run as root: image %s %s; set runAsUser to the number of another user", s.NonRoot, s.Image, saysUser(img))
+		return nil, errdefs.PermissionDeniedf("%s: the container would run as root: image %s %s; set runAsUser to the number of another user", s.NonRoot, s.Image, saysUser(img))
 	}
 	known, err := knownCapabilities()
 	if err != nil {
@@ -74,7 +74,7 @@ func addDevice(oci *specs.Spec, d container.Device) error {
 		}
 	}
 	if err != nil {
-		return fault.Invalidf("device %s: %w", d.HostPath, err)
+		return errdefs.Invalidf("device %s: %w", d.HostPath, err)
 	}
 	for _, node := range found {
 		path := cmp.Or(d.Path, d.HostPath) + strings.TrimPrefix(node.Path, d.HostPath)
@@ -110,7 +110,7 @@ func runsAs(s container.Spec, img image.Image) (specs.User, error) {
 	}
 	found, err := user.GetExecUser(text, nil, strings.NewReader(passwd), strings.NewReader(group))
 	if err != nil {
-		return specs.User{}, fault.Invalidf("user %q: %w", text, err)
+		return specs.User{}, errdefs.Invalidf("user %q: %w", text, err)
 	}
 	// The group is among the supplementary ones too: else a program with the setgid bit of
 	// another group would take away what a file denies to this one.
@@ -147,14 +147,14 @@ func filterOf(s container.Spec, held []string) (*seccomp.Filter, error) {
 	case kind == container.Localhost:
 		f, err := os.Open(s.Seccomp.Localhost)
 		if err != nil {
-			return nil, fault.Preconditionf("%s: %w: put the profile there, or ask for RuntimeDefault", s.Seccomp.Field, err)
+			return nil, errdefs.Preconditionf("%s: %w: put the profile there, or ask for RuntimeDefault", s.Seccomp.Field, err)
 		}
 		defer f.Close()
 		if profile, err = seccomp.Parse(f); err != nil {
-			return nil, fault.Invalidf("%s: %s: %w", s.Seccomp.Field, s.Seccomp.Localhost, err)
+			return nil, errdefs.Invalidf("%s: %s: %w", s.Seccomp.Field, s.Seccomp.Localhost, err)
 		}
 	default:
-		return nil, fault.Unsupportedf("%s: %q is not known", s.Seccomp.Field, kind)
+		return nil, errdefs.Unsupportedf("%s: %q is not known", s.Seccomp.Field, kind)
 	}
 	filter, err := seccomp.Compile(profile)
 	if err != nil {
@@ -197,7 +197,7 @@ func readSmall(root *os.Root, name string) ([]byte, error) {
 		return nil, err
 	}
 	if !info.Mode().IsRegular() || info.Size() > most {
-		return nil, fault.Invalidf("expected a regular file of at most %d bytes", most)
+		return nil, errdefs.Invalidf("expected a regular file of at most %d bytes", most)
 	}
 	return io.ReadAll(io.LimitReader(f, most))
 }

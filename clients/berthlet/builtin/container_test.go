@@ -16,7 +16,7 @@ import (
 
 	"github.com/berthd/berth/clients/berthlet/builtin"
 	"github.com/berthd/berth/clients/berthlet/container"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 // spec describes a container of the pod u1.
@@ -30,7 +30,7 @@ func (b *bench) spec(name string, args ...string) container.Spec {
 // ctx is bounded by patience.
 func ctx(t *testing.T) context.Context {
 	t.Helper()
-	bounded, cancel := context.WithTimeout(t.Context(), patience)
+	bounded, cancel := context.WithTimeout(t.Context(), timeout)
 	t.Cleanup(cancel)
 	return bounded
 }
@@ -184,11 +184,11 @@ func TestDevices(t *testing.T) {
 	b.pod(t)
 	s = b.spec("b", "wait")
 	s.Devices = []container.Device{{Path: "/dev/x", HostPath: "/dev/no-such-device", Permissions: "rw"}}
-	if err := b.Create(ctx(t), s); fault.ClassOf(err) != fault.Invalid || !strings.Contains(err.Error(), "/dev/no-such-device") {
+	if err := b.Create(ctx(t), s); errdefs.ClassOf(err) != errdefs.Invalid || !strings.Contains(err.Error(), "/dev/no-such-device") {
 		t.Errorf("%v", err)
 	}
 	s.Devices, s.CDIDevices = nil, []string{"vendor.com/gpu=0"}
-	if err := b.Create(ctx(t), s); fault.ClassOf(err) != fault.Unsupported {
+	if err := b.Create(ctx(t), s); errdefs.ClassOf(err) != errdefs.Unsupported {
 		t.Errorf("%v", err)
 	}
 	must(t, b.Close(ctx(t), "u1"))
@@ -218,7 +218,7 @@ func TestWhatCannotBeCreated(t *testing.T) {
 		}
 	}
 	must(t, b.Close(ctx(t), "u1"))
-	if _, err := builtin.New(builtin.Options{Dir: "relative"}); fault.ClassOf(err) != fault.Invalid {
+	if _, err := builtin.New(builtin.Options{Dir: "relative"}); errdefs.ClassOf(err) != errdefs.Invalid {
 		t.Errorf("a relative directory: %v", err)
 	}
 }

@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/berthd/berth/clients/berthlet/container"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 // Create implements container.Runtime.
@@ -31,7 +31,7 @@ func (r *Runtime) Create(ctx context.Context, s container.Spec) error {
 
 func (r *Runtime) create(ctx context.Context, s container.Spec) error {
 	if s.CgroupPath == "" {
-		return fault.Preconditionf("berthd leaves the cgroups of containers to a container runtime: start it without --runtime-endpoint, or berthlet with it")
+		return errdefs.Preconditionf("berthd leaves the cgroups of containers to a container runtime: start it without --runtime-endpoint, or berthlet with it")
 	}
 	dir := r.container(s.ID)
 	there, err := r.settled(ctx, dir)
@@ -141,10 +141,10 @@ func heard(ctx context.Context, answer *os.File, log string) error {
 	}
 	if err != nil {
 		last, _ := os.ReadFile(log)
-		return fault.Unavailablef("the keeper ended without a word: %w: %s", err, bytes.TrimSpace(last))
+		return errdefs.Unavailablef("the keeper ended without a word: %w: %s", err, bytes.TrimSpace(last))
 	}
 	if said.Error != "" {
-		return fault.Unavailablef("%s", said.Error)
+		return errdefs.Unavailablef("%s", said.Error)
 	}
 	return nil
 }

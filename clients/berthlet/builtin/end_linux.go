@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/berthd/berth/clients/berthlet/container"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 // Start implements container.Runtime.
@@ -26,9 +26,9 @@ func (r *Runtime) Start(ctx context.Context, id string) error {
 		case err != nil:
 			return err
 		case !found:
-			return fault.NotFoundf("start container %s: there is none", id)
+			return errdefs.NotFoundf("start container %s: there is none", id)
 		case s.Phase == container.Exited && s.Started.IsZero():
-			return fault.Preconditionf("start container %s: it has exited", id)
+			return errdefs.Preconditionf("start container %s: it has exited", id)
 		case s.Phase != container.Created:
 			return nil
 		}
@@ -63,7 +63,7 @@ func (r *Runtime) Signal(_ context.Context, id string, sig syscall.Signal) error
 		return err
 	}
 	if !found {
-		return fault.NotFoundf("signal container %s: there is none", id)
+		return errdefs.NotFoundf("signal container %s: there is none", id)
 	}
 	if s.Phase == container.Exited {
 		return nil

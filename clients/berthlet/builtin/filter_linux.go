@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/berthd/berth/clients/berthlet/seccomp"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 // A container's first process is this program until it becomes the container's own.
@@ -108,7 +108,7 @@ func confine(process *os.File, pid int, f seccomp.Filter) error {
 		answer, err = io.ReadAll(process)
 	}
 	if err == nil && string(answer) != installed {
-		err = fault.Unavailablef("%s", answer)
+		err = errdefs.Unavailablef("%s", answer)
 	}
 	if err == nil {
 		err = filtered(pid)
@@ -123,7 +123,7 @@ func confine(process *os.File, pid int, f seccomp.Filter) error {
 func filtered(pid int) error {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err == nil && !strings.Contains(string(text), "\nSeccomp:\t2\n") {
-		err = fault.Internalf("process %d has none", pid)
+		err = errdefs.Internalf("process %d has none", pid)
 	}
 	return err
 }

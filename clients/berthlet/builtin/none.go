@@ -4,7 +4,7 @@ package builtin
 
 import (
 	"github.com/berthd/berth/clients/berthlet/container"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 // Runtime is not there in this build.
@@ -16,7 +16,7 @@ func Child() bool { return false }
 
 // New returns an error of class Unsupported.
 func New(Options) (*Runtime, error) {
-	return nil, fault.Unsupportedf("this berthlet was built without cgo or not for Linux, so it has no container runtime in it; name one that is installed with --runtime-endpoint")
+	return nil, errdefs.Unsupportedf("this berthlet was built without cgo or not for Linux, so it has no container runtime in it; name one that is installed with --runtime-endpoint")
 }
 
 // Stop does nothing.

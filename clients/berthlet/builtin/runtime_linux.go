@@ -15,7 +15,7 @@ import (
 	"github.com/berthd/berth/clients/berthlet/beneath"
 	"github.com/berthd/berth/clients/berthlet/container"
 	"github.com/berthd/berth/clients/berthlet/image"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 // Runtime is the built-in runtime. What is true about containers is in its
@@ -34,10 +34,10 @@ var _ container.Runtime = (*Runtime)(nil)
 // New opens the runtime of a directory, with the containers that are in it.
 func New(o Options) (*Runtime, error) {
 	if !filepath.IsAbs(o.Dir) {
-		return nil, fault.Invalidf("directory %q of the runtime: expected an absolute path", o.Dir)
+		return nil, errdefs.Invalidf("directory %q of the runtime: expected an absolute path", o.Dir)
 	}
 	if os.Geteuid() != 0 {
-		return nil, fault.PermissionDeniedf("the built-in runtime makes namespaces and mounts, which takes root; the effective user is %d", os.Geteuid())
+		return nil, errdefs.PermissionDeniedf("the built-in runtime makes namespaces and mounts, which takes root; the effective user is %d", os.Geteuid())
 	}
 	r := &Runtime{Options: o, images: image.NewStore(o.Images, filepath.Join(o.Dir, "layers")), watched: map[string]*os.File{}}
 	// What others can reach they can run: a setuid program that a container makes is

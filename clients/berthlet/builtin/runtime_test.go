@@ -21,7 +21,7 @@ import (
 	"github.com/berthd/berth/clients/berthlet/builtin"
 	"github.com/berthd/berth/clients/berthlet/container"
 	"github.com/berthd/berth/clients/berthlet/container/containertest"
-	"github.com/berthd/berth/hack/rig"
+	"github.com/berthd/berth/hack/nodetest"
 )
 
 // TestMain lets the test binary be a keeper and the first process of containers,
@@ -72,7 +72,7 @@ func TestVersion2(t *testing.T) {
 }
 
 // programs are the root file system of the tests.
-var programs = rig.NewPrograms(map[string]string{"root/probe": "hack/probe"})
+var programs = nodetest.NewPrograms(map[string]string{"root/probe": "hack/probe"})
 
 // needRoot skips what takes root with its rights, with what the kernel says to
 // somebody else.
@@ -105,7 +105,7 @@ var rights = sync.OnceValue(func() error {
 	return os.Remove(probe)
 })
 
-const patience = time.Minute
+const timeout = time.Minute
 
 type bench struct {
 	*builtin.Runtime
@@ -139,14 +139,14 @@ func open(t *testing.T) *bench {
 			t.Error(err)
 		}
 		// A cgroup of a container is an error, and the one of all may be there.
-		for _, left := range rig.Cgroups(b.cgroup) {
+		for _, left := range nodetest.Cgroups(b.cgroup) {
 			if filepath.Base(left) != filepath.Base(b.cgroup) {
 				t.Errorf("cgroup %s is left", left)
 			}
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		ctx, cancel := context.WithTimeout(context.Background(), timeout)
 		defer cancel()
-		if err := rig.RemoveCgroups(ctx, b.cgroup); err != nil {
+		if err := nodetest.RemoveCgroups(ctx, b.cgroup); err != nil {
 			t.Error(err)
 		}
 	})
@@ -168,7 +168,7 @@ func (b *bench) again(t *testing.T) *builtin.Runtime {
 // said waits until a container has written something, which the probe does when it
 // listens.
 func said(ctx context.Context, s container.Spec) error {
-	return rig.Await(ctx, func() bool {
+	return nodetest.Await(ctx, func() bool {
 		info, err := os.Stat(s.LogPath)
 		return err == nil && info.Size() > 0
 	})

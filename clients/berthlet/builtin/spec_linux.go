@@ -10,7 +10,7 @@ import (
 
 	"github.com/berthd/berth/clients/berthlet/container"
 	"github.com/berthd/berth/clients/berthlet/image"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 // defaultPath is where programs are looked for if the image does not say.
@@ -80,7 +80,7 @@ func arguments(s container.Spec, img image.Image) ([]string, error) {
 		args = slices.Concat(img.Entrypoint, s.Args)
 	}
 	if len(args) == 0 {
-		return nil, fault.Invalidf("container %s: the image names no program, so the manifest has to: expected a command", s.Name)
+		return nil, errdefs.Invalidf("container %s: the image names no program, so the manifest has to: expected a command", s.Name)
 	}
 	return args, nil
 }

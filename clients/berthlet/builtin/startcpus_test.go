@@ -14,8 +14,8 @@ import (
 	"github.com/opencontainers/cgroups"
 
 	"github.com/berthd/berth/clients/berthlet/container"
+	"github.com/berthd/berth/hack/nodetest"
 	"github.com/berthd/berth/hack/overlap"
-	"github.com/berthd/berth/hack/rig"
 	"github.com/berthd/berth/managers/cpuset"
 )
 
@@ -117,7 +117,7 @@ func TestStartCPUs(t *testing.T) {
 			must(t, os.WriteFile(filepath.Join(cpusets(), s.CgroupPath, "cpuset.cpus"), []byte(own), 0))
 			must(t, b.Start(ctx(t), "a"))
 			must(t, said(ctx(t), s))
-			must(t, rig.Await(ctx(t), func() bool {
+			must(t, nodetest.Await(ctx(t), func() bool {
 				text, _ := os.ReadFile(s.LogPath)
 				return strings.Contains(string(text), " waits\n")
 			}))

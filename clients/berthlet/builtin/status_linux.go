@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/berthd/berth/clients/berthlet/container"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 // List implements container.Runtime.
@@ -148,7 +148,7 @@ func (r *Runtime) killAndWait(id string, pid int) error {
 		case err != nil:
 			return err
 		default:
-			return fault.Deadlinef("process %d was killed and is still there", pid)
+			return errdefs.Deadlinef("process %d was killed and is still there", pid)
 		}
 	}
 }

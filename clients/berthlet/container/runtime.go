@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Runtime makes and ends containers. Errors are of the classes of managers/fault:
+// Runtime makes and ends containers. Errors are of the classes of managers/errdefs:
 // NotFound for an id that is not known, Invalid for a spec that can never work.
 // All methods may be called from several goroutines, for different pods.
 type Runtime interface {

@@ -13,10 +13,10 @@ import (
 	"github.com/berthd/berth/clients/berthlet/container"
 	"github.com/berthd/berth/clients/berthlet/container/containertest"
 	"github.com/berthd/berth/hack/containerd"
-	"github.com/berthd/berth/hack/rig"
+	"github.com/berthd/berth/hack/nodetest"
 )
 
-const patience = time.Minute
+const timeout = time.Minute
 
 // TestContainerd holds the runtime against the same demands on a real containerd.
 func TestContainerd(t *testing.T) {
@@ -50,7 +50,7 @@ func TestContainerdKilledWhileItMakes(t *testing.T) {
 	id := only(t, r, "u").ID
 	must(t, d.Kill())
 	must(t, os.Remove(filepath.Join(filepath.Dir(d.Socket), "root/io.containerd.grpc.v1.cri/containers", id, "status")))
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	defer cancel()
 	must(t, d.Start(ctx))
 	ends(t, r, changed)
@@ -59,7 +59,7 @@ func TestContainerdKilledWhileItMakes(t *testing.T) {
 
 // listening waits for the first line of a container's log.
 func listening(ctx context.Context, s container.Spec) error {
-	return rig.Await(ctx, func() bool {
+	return nodetest.Await(ctx, func() bool {
 		text, err := os.ReadFile(s.LogPath)
 		return err == nil && strings.Contains(string(text), " stdout F ")
 	})
@@ -74,7 +74,7 @@ func TestContainerdSandboxCPUs(t *testing.T) {
 	p.CgroupParent, p.SandboxCPUs = d.Cgroup+"/podu", "0"
 	must(t, r.Open(t.Context(), p))
 	found := 0
-	for _, dir := range rig.Cgroups(p.CgroupParent) {
+	for _, dir := range nodetest.Cgroups(p.CgroupParent) {
 		procs, _ := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
 		for _, pid := range strings.Fields(string(procs)) {
 			text, err := os.ReadFile("/proc/" + pid + "/status")

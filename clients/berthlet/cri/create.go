@@ -12,7 +12,7 @@ import (
 
 	"github.com/berthd/berth/clients/berthlet/container"
 	"github.com/berthd/berth/clients/berthlet/logs"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 // Create implements container.Runtime. The container gets an id of the runtime's,
@@ -25,7 +25,7 @@ func (r *Runtime) Create(ctx context.Context, s container.Spec) error {
 
 func (r *Runtime) create(ctx context.Context, s container.Spec) error {
 	if s.CgroupPath != "" {
-		return fault.Preconditionf("berthd makes the cgroups of containers itself: start it with --runtime-endpoint too, so that it leaves them to the runtime and keeps them as they should be")
+		return errdefs.Preconditionf("berthd makes the cgroups of containers itself: start it with --runtime-endpoint too, so that it leaves them to the runtime and keeps them as they should be")
 	}
 	all, err := r.list(ctx, s.PodUID)
 	if err != nil {
@@ -71,7 +71,7 @@ func (r *Runtime) image(ctx context.Context, s container.Spec, sandbox *criv1.Po
 		case there.GetImage() != nil:
 			return there.GetImage(), nil
 		case s.Pull == container.PullNever:
-			return nil, fault.Preconditionf("image %s is not on the machine, and its pull policy is Never", s.Image)
+			return nil, errdefs.Preconditionf("image %s is not on the machine, and its pull policy is Never", s.Image)
 		}
 	}
 	pulled, err := r.images.PullImage(ctx, &criv1.PullImageRequest{Image: spec, SandboxConfig: sandbox})
@@ -81,7 +81,7 @@ func (r *Runtime) image(ctx context.Context, s container.Spec, sandbox *criv1.Po
 	spec.Image = cmp.Or(pulled.GetImageRef(), s.Image)
 	there, err := r.images.ImageStatus(ctx, &criv1.ImageStatusRequest{Image: spec})
 	if err == nil && there.GetImage() == nil {
-		err = fault.Unavailablef("image %s was pulled, and the runtime does not have it as %s", s.Image, spec.GetImage())
+		err = errdefs.Unavailablef("image %s was pulled, and the runtime does not have it as %s", s.Image, spec.GetImage())
 	}
 	return there.GetImage(), err
 }
@@ -90,7 +90,7 @@ func (r *Runtime) image(ctx context.Context, s container.Spec, sandbox *criv1.Po
 func (r *Runtime) describe(s container.Spec, sandbox *criv1.PodSandboxConfig, image string) (*criv1.ContainerConfig, error) {
 	log, err := filepath.Rel(sandbox.GetLogDirectory(), s.LogPath)
 	if err != nil || !filepath.IsLocal(log) {
-		return nil, fault.Invalidf("log %s: expected a path in %s", s.LogPath, sandbox.GetLogDirectory())
+		return nil, errdefs.Invalidf("log %s: expected a path in %s", s.LogPath, sandbox.GetLogDirectory())
 	}
 	out := &criv1.ContainerConfig{
 		Metadata: &criv1.ContainerMetadata{Name: s.Name, Attempt: uint32(s.Attempt)},

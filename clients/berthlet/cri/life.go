@@ -8,7 +8,7 @@ import (
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/berthd/berth/clients/berthlet/container"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 // forever is a grace that does not end: berthlet measures grace itself, and kills
@@ -22,11 +22,11 @@ func (r *Runtime) Start(ctx context.Context, id string) error {
 	s, err := r.status(ctx, id)
 	switch {
 	case missing(err):
-		return fault.NotFoundf("start container %s: there is none", id)
+		return errdefs.NotFoundf("start container %s: there is none", id)
 	case err != nil:
 		return wrap(err, "start container %s", id)
 	case s.Phase == container.Exited:
-		return fault.Preconditionf("start container %s: it has exited", id)
+		return errdefs.Preconditionf("start container %s: it has exited", id)
 	case s.Phase == container.Running:
 		return nil
 	}
@@ -40,12 +40,12 @@ func (r *Runtime) Signal(ctx context.Context, id string, sig syscall.Signal) err
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	if sig != syscall.SIGTERM && sig != syscall.SIGKILL {
-		return fault.Unsupportedf("signal container %s: CRI has no call for %s", id, sig)
+		return errdefs.Unsupportedf("signal container %s: CRI has no call for %s", id, sig)
 	}
 	s, err := r.status(ctx, id)
 	switch {
 	case missing(err):
-		return fault.NotFoundf("signal container %s: there is none", id)
+		return errdefs.NotFoundf("signal container %s: there is none", id)
 	case err != nil:
 		return wrap(err, "signal container %s", id)
 	case s.Phase == container.Exited:

@@ -18,8 +18,8 @@ import (
 	"github.com/berthd/berth/clients/berthlet/container"
 	"github.com/berthd/berth/clients/berthlet/cri"
 	fake "github.com/berthd/berth/hack/cri"
-	"github.com/berthd/berth/hack/rig"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/hack/nodetest"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 func must(t *testing.T, err error) {
@@ -43,7 +43,7 @@ func only(t *testing.T, r *cri.Runtime, uid string) container.Status {
 // changed.
 func ends(t *testing.T, r *cri.Runtime, changed <-chan string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	defer cancel()
 	for only(t, r, "u").Phase != container.Exited {
 		select {
@@ -194,7 +194,7 @@ func TestBrokenSandbox(t *testing.T) {
 	s.Break("u")
 	next := theSpec(dir)
 	next.Attempt = 1
-	if err := r.Create(t.Context(), next); fault.ClassOf(err) != fault.Precondition {
+	if err := r.Create(t.Context(), next); errdefs.ClassOf(err) != errdefs.Precondition {
 		t.Errorf("a container in a broken sandbox: %v", err)
 	}
 	must(t, r.Open(t.Context(), thePod(dir)))
@@ -218,42 +218,42 @@ func TestRefused(t *testing.T) {
 	dir := t.TempDir()
 	s := fake.New(fake.Config{Images: []string{"probe"}})
 	r, _ := open(t, serve(t, s), "us")
-	if err := r.Create(t.Context(), theSpec(dir)); fault.ClassOf(err) != fault.Precondition || !strings.Contains(err.Error(), "not open") {
+	if err := r.Create(t.Context(), theSpec(dir)); errdefs.ClassOf(err) != errdefs.Precondition || !strings.Contains(err.Error(), "not open") {
 		t.Errorf("without a pod: %v", err)
 	}
 	must(t, r.Open(t.Context(), thePod(dir)))
 	for name, row := range map[string]struct {
 		change func(*container.Spec)
-		class  fault.Class
+		class  errdefs.Class
 		text   string
 	}{
-		"berthd makes cgroups":  {func(c *container.Spec) { c.CgroupPath = "/x" }, fault.Precondition, "--runtime-endpoint"},
-		"no image, never pull":  {func(c *container.Spec) { c.Image, c.Pull = "none", container.PullNever }, fault.Precondition, "policy is Never"},
-		"no image, no registry": {func(c *container.Spec) { c.Image = "none" }, fault.Unavailable, "no registry"},
-		"always pull":           {func(c *container.Spec) { c.Pull = container.PullAlways }, fault.Unavailable, "no registry"},
-		"log elsewhere":         {func(c *container.Spec) { c.LogPath = "/elsewhere" }, fault.Invalid, dir},
+		"berthd makes cgroups":  {func(c *container.Spec) { c.CgroupPath = "/x" }, errdefs.Precondition, "--runtime-endpoint"},
+		"no image, never pull":  {func(c *container.Spec) { c.Image, c.Pull = "none", container.PullNever }, errdefs.Precondition, "policy is Never"},
+		"no image, no registry": {func(c *container.Spec) { c.Image = "none" }, errdefs.Unavailable, "no registry"},
+		"always pull":           {func(c *container.Spec) { c.Pull = container.PullAlways }, errdefs.Unavailable, "no registry"},
+		"log elsewhere":         {func(c *container.Spec) { c.LogPath = "/elsewhere" }, errdefs.Invalid, dir},
 	} {
 		c := theSpec(dir)
 		row.change(&c)
-		if err := r.Create(t.Context(), c); fault.ClassOf(err) != row.class || !strings.Contains(err.Error(), row.text) {
+		if err := r.Create(t.Context(), c); errdefs.ClassOf(err) != row.class || !strings.Contains(err.Error(), row.text) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	must(t, r.Create(t.Context(), theSpec(dir)))
-	if err := r.Signal(t.Context(), only(t, r, "u").ID, syscall.SIGHUP); fault.ClassOf(err) != fault.Unsupported {
+	if err := r.Signal(t.Context(), only(t, r, "u").ID, syscall.SIGHUP); errdefs.ClassOf(err) != errdefs.Unsupported {
 		t.Errorf("another signal: %v", err)
 	}
-	for code, want := range map[codes.Code]fault.Class{
-		codes.Unavailable: fault.Unavailable, codes.Unknown: fault.Unavailable, codes.InvalidArgument: fault.Invalid,
-		codes.DeadlineExceeded: fault.Deadline, codes.Unimplemented: fault.Unsupported,
+	for code, want := range map[codes.Code]errdefs.Class{
+		codes.Unavailable: errdefs.Unavailable, codes.Unknown: errdefs.Unavailable, codes.InvalidArgument: errdefs.Invalid,
+		codes.DeadlineExceeded: errdefs.Deadline, codes.Unimplemented: errdefs.Unsupported,
 	} {
 		s.Fail("StartContainer", status.Error(code, "not now"))
-		if err := r.Start(t.Context(), only(t, r, "u").ID); fault.ClassOf(err) != want || !strings.Contains(err.Error(), "not now") {
+		if err := r.Start(t.Context(), only(t, r, "u").ID); errdefs.ClassOf(err) != want || !strings.Contains(err.Error(), "not now") {
 			t.Errorf("%s: %v", code, err)
 		}
 	}
 	for _, endpoint := range []string{"", "x.sock", "tcp://[::1]:1"} {
-		if _, err := cri.New(cri.Options{Endpoint: endpoint}); fault.ClassOf(err) != fault.Invalid {
+		if _, err := cri.New(cri.Options{Endpoint: endpoint}); errdefs.ClassOf(err) != errdefs.Invalid {
 			t.Errorf("endpoint %q: %v", endpoint, err)
 		}
 	}
@@ -270,7 +270,7 @@ func TestLogsStartAnew(t *testing.T) {
 	must(t, r.Create(t.Context(), c))
 	must(t, r.Start(t.Context(), only(t, r, "u").ID))
 	must(t, os.WriteFile(c.LogPath, make([]byte, logBytes+1), 0o644))
-	rig.Eventually(t, patience, "the log starts anew", func() bool { return s.Calls("ReopenContainerLog") > 0 })
+	nodetest.Eventually(t, timeout, "the log starts anew", func() bool { return s.Calls("ReopenContainerLog") > 0 })
 	if info, err := os.Stat(filepath.Join(dir, "c", "0.log.1")); err != nil || info.Size() != logBytes+1 {
 		t.Errorf("the old log: %v, %v", info, err)
 	}

@@ -18,7 +18,7 @@ import (
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/berthd/berth/clients/berthlet/container"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 // Options of a runtime.
@@ -77,16 +77,16 @@ var _ container.Runtime = (*Runtime)(nil)
 func New(o Options) (*Runtime, error) {
 	path := strings.TrimPrefix(o.Endpoint, "unix://")
 	if !filepath.IsAbs(path) {
-		return nil, fault.Invalidf("runtime endpoint %q: expected the absolute path of a socket, as unix:///run/containerd/containerd.sock", o.Endpoint)
+		return nil, errdefs.Invalidf("runtime endpoint %q: expected the absolute path of a socket, as unix:///run/containerd/containerd.sock", o.Endpoint)
 	}
-	patience := backoff.DefaultConfig
-	patience.MaxDelay = time.Second
+	timeout := backoff.DefaultConfig
+	timeout.MaxDelay = time.Second
 	conn, err := grpc.NewClient("unix://"+path,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)),
-		grpc.WithConnectParams(grpc.ConnectParams{Backoff: patience, MinConnectTimeout: 20 * time.Second}))
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: timeout, MinConnectTimeout: 20 * time.Second}))
 	if err != nil {
-		return nil, fault.Invalidf("runtime endpoint %q: %w", o.Endpoint, err)
+		return nil, errdefs.Invalidf("runtime endpoint %q: %w", o.Endpoint, err)
 	}
 	r := &Runtime{
 		Options: o, conn: conn, cri: criv1.NewRuntimeServiceClient(conn), images: criv1.NewImageServiceClient(conn),
@@ -113,15 +113,15 @@ func failed(err error) error {
 	err = errors.New(s.Message())
 	switch s.Code() {
 	case codes.NotFound:
-		return fault.NotFoundf("%w", err)
+		return errdefs.NotFoundf("%w", err)
 	case codes.InvalidArgument:
-		return fault.Invalidf("%w", err)
+		return errdefs.Invalidf("%w", err)
 	case codes.DeadlineExceeded, codes.Canceled:
-		return fault.Deadlinef("%w", err)
+		return errdefs.Deadlinef("%w", err)
 	case codes.Unimplemented:
-		return fault.Unsupportedf("%w", err)
+		return errdefs.Unsupportedf("%w", err)
 	default:
-		return fault.Unavailablef("%w", err)
+		return errdefs.Unavailablef("%w", err)
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 	"github.com/berthd/berth/clients/affinity"
 	"github.com/berthd/berth/clients/berthlet/container"
 	"github.com/berthd/berth/managers/cpuset"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 // Labels and annotations of berthlet, beside those of kubelets.
@@ -122,12 +122,12 @@ func (r *Runtime) ready(ctx context.Context, uid string) (id string, config *cri
 		}
 		var p container.Pod
 		if err := json.Unmarshal([]byte(s.GetAnnotations()[podAnnotation]), &p); err != nil {
-			return "", nil, fault.Corruptf("annotation %s of sandbox %s: %w", podAnnotation, s.GetId(), err)
+			return "", nil, errdefs.Corruptf("annotation %s of sandbox %s: %w", podAnnotation, s.GetId(), err)
 		}
 		config, err := r.sandboxConfig(p, s.GetMetadata().GetAttempt())
 		return s.GetId(), config, err
 	}
-	return "", nil, fault.Preconditionf("pod %s is not open", uid)
+	return "", nil, errdefs.Preconditionf("pod %s is not open", uid)
 }
 
 // sandboxConfig describes a sandbox. The pod is written into it, because CRI wants

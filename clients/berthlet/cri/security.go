@@ -8,7 +8,7 @@ import (
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/berthd/berth/clients/berthlet/container"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 // Parts of /proc and /sys that tell about or change the machine; a runtime hides
@@ -88,9 +88,9 @@ func asUser(out *criv1.LinuxContainerSecurityContext, s container.Spec, image *c
 	case out.RunAsUser.GetValue() != 0:
 		return nil
 	case out.RunAsUser == nil && image.GetUsername() != "":
-		return fault.PermissionDeniedf("%s: image %s names user %q, which may be root; set runAsUser to a number", s.NonRoot, s.Image, image.GetUsername())
+		return errdefs.PermissionDeniedf("%s: image %s names user %q, which may be root; set runAsUser to a number", s.NonRoot, s.Image, image.GetUsername())
 	}
-	return fault.PermissionDeniedf("%s: the container would run as root; set runAsUser to the number of another user", s.NonRoot)
+	return errdefs.PermissionDeniedf("%s: the container would run as root; set runAsUser to the number of another user", s.NonRoot)
 }
 
 // groups gives the supplementary groups. Whether a runtime knows the policy Strict is
@@ -101,7 +101,7 @@ func (r *Runtime) groups(ctx context.Context, gids []int64, strict bool) ([]int6
 	}
 	status, err := r.cri.Status(ctx, &criv1.StatusRequest{})
 	if err == nil && !status.GetFeatures().GetSupplementalGroupsPolicy() {
-		err = fault.Unsupportedf("spec.securityContext.supplementalGroupsPolicy: the container runtime does not know Strict; leave it out, or use containerd 2 or later")
+		err = errdefs.Unsupportedf("spec.securityContext.supplementalGroupsPolicy: the container runtime does not know Strict; leave it out, or use containerd 2 or later")
 	}
 	return gids, criv1.SupplementalGroupsPolicy_Strict, err
 }
@@ -114,7 +114,7 @@ func seccomp(s container.Spec) (*criv1.SecurityProfile, error) {
 		return &criv1.SecurityProfile{ProfileType: criv1.SecurityProfile_Unconfined}, nil
 	case kind == container.Localhost:
 		if info, err := os.Stat(s.Seccomp.Localhost); err != nil || !info.Mode().IsRegular() {
-			return nil, fault.Preconditionf("%s: there is no file %s: put the profile there, or ask for RuntimeDefault", s.Seccomp.Field, s.Seccomp.Localhost)
+			return nil, errdefs.Preconditionf("%s: there is no file %s: put the profile there, or ask for RuntimeDefault", s.Seccomp.Field, s.Seccomp.Localhost)
 		}
 		return &criv1.SecurityProfile{ProfileType: criv1.SecurityProfile_Localhost, LocalhostRef: s.Seccomp.Localhost}, nil
 	}

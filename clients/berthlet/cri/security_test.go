@@ -10,7 +10,7 @@ import (
 
 	"github.com/berthd/berth/clients/berthlet/container"
 	fake "github.com/berthd/berth/hack/cri"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 // TestSecurity hands on what confines a container, and who it runs as.
@@ -95,7 +95,7 @@ func TestSecurityRefused(t *testing.T) {
 			c := theSpec(dir)
 			c.NonRoot = "f"
 			row.change(&c)
-			if err := r.Create(t.Context(), c); err == nil || !strings.Contains(err.Error(), row.want) || fault.ClassOf(err) == fault.Internal {
+			if err := r.Create(t.Context(), c); err == nil || !strings.Contains(err.Error(), row.want) || errdefs.ClassOf(err) == errdefs.Internal {
 				t.Errorf("%v, want %q", err, row.want)
 			}
 			if all, err := r.List(t.Context(), "u"); err != nil || len(all) > 0 {

@@ -21,7 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/berthd/berth/clients/berthlet/image"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 // layout builds an OCI image layout.
@@ -241,7 +241,7 @@ func TestPlatforms(t *testing.T) {
 	if err != nil || img.User != "mine" {
 		t.Errorf("%+v, %v", img, err)
 	}
-	if _, err := l.store().Get(t.Context(), "img"); fault.ClassOf(err) != fault.NotFound || !strings.Contains(err.Error(), "name it by its tag") {
+	if _, err := l.store().Get(t.Context(), "img"); errdefs.ClassOf(err) != errdefs.NotFound || !strings.Contains(err.Error(), "name it by its tag") {
 		t.Errorf("two images and no tag: %v", err)
 	}
 }
@@ -267,14 +267,14 @@ func TestDirectory(t *testing.T) {
 			t.Errorf("%s: %+v, %v", ref, img, err)
 		}
 	}
-	for ref, want := range map[string]fault.Class{
-		"": fault.Invalid, "none": fault.NotFound, "file": fault.NotFound, "../x": fault.Invalid, "root:v1": fault.NotFound, dir + "/none": fault.NotFound,
+	for ref, want := range map[string]errdefs.Class{
+		"": errdefs.Invalid, "none": errdefs.NotFound, "file": errdefs.NotFound, "../x": errdefs.Invalid, "root:v1": errdefs.NotFound, dir + "/none": errdefs.NotFound,
 	} {
-		if _, err := s.Get(t.Context(), ref); fault.ClassOf(err) != want {
+		if _, err := s.Get(t.Context(), ref); errdefs.ClassOf(err) != want {
 			t.Errorf("%q: %v, want %v", ref, err, want)
 		}
 	}
-	if _, err := image.NewStore("", dir).Get(t.Context(), "root"); fault.ClassOf(err) != fault.NotFound {
+	if _, err := image.NewStore("", dir).Get(t.Context(), "root"); errdefs.ClassOf(err) != errdefs.NotFound {
 		t.Errorf("without a folder: %v", err)
 	}
 }
@@ -285,51 +285,51 @@ func TestDamage(t *testing.T) {
 	for _, row := range []struct {
 		name string
 		make func(l *layout)
-		want fault.Class
+		want errdefs.Class
 		text string
 	}{
-		{"no index", func(*layout) {}, fault.Corrupt, "index.json"},
-		{"an index that is no JSON", func(l *layout) { l.write("index.json", []byte("{")) }, fault.Corrupt, "index.json"},
-		{"no image", func(l *layout) { l.index() }, fault.NotFound, "no image"},
-		{"no manifest", func(l *layout) { l.index(tagged("v", digest([]byte("x")))) }, fault.Corrupt, "there is no"},
+		{"no index", func(*layout) {}, errdefs.Corrupt, "index.json"},
+		{"an index that is no JSON", func(l *layout) { l.write("index.json", []byte("{")) }, errdefs.Corrupt, "index.json"},
+		{"no image", func(l *layout) { l.index() }, errdefs.NotFound, "no image"},
+		{"no manifest", func(l *layout) { l.index(tagged("v", digest([]byte("x")))) }, errdefs.Corrupt, "there is no"},
 		{"another manifest", func(l *layout) {
 			l.write("blobs/sha256/"+strings.TrimPrefix(digest([]byte("x")), "sha256:"), []byte("y"))
 			l.index(tagged("v", digest([]byte("x"))))
-		}, fault.Corrupt, "has the digest"},
-		{"a digest that leads away", func(l *layout) { l.index(tagged("v", "sha256:../../../etc/passwd")) }, fault.Corrupt, "hexadecimal"},
-		{"an unknown digest", func(l *layout) { l.index(tagged("v", "md5:00")) }, fault.Unsupported, "md5"},
+		}, errdefs.Corrupt, "has the digest"},
+		{"a digest that leads away", func(l *layout) { l.index(tagged("v", "sha256:../../../etc/passwd")) }, errdefs.Corrupt, "hexadecimal"},
+		{"an unknown digest", func(l *layout) { l.index(tagged("v", "md5:00")) }, errdefs.Unsupported, "md5"},
 		{"another content", func(l *layout) {
 			c := l.json(object{"rootfs": object{"diff_ids": []string{digest([]byte("x"))}}})
 			l.index(tagged("v", l.json(object{"config": object{"digest": c}, "layers": []object{
 				{"mediaType": "application/vnd.oci.image.layer.v1.tar", "digest": l.blob(good)},
 			}})))
-		}, fault.Corrupt, "holds content"},
+		}, errdefs.Corrupt, "holds content"},
 		{"a compression that is not known", func(l *layout) {
 			c := l.json(object{"rootfs": object{"diff_ids": []string{digest(good)}}})
 			l.index(tagged("v", l.json(object{"config": object{"digest": c}, "layers": []object{
 				{"mediaType": "application/vnd.oci.image.layer.v1.tar+zstd", "digest": l.blob(good)},
 			}})))
-		}, fault.Unsupported, "zstd"},
+		}, errdefs.Unsupported, "zstd"},
 		{"layers without content", func(l *layout) {
 			c := l.json(object{"rootfs": object{"diff_ids": []string{}}})
 			l.index(tagged("v", l.json(object{"config": object{"digest": c}, "layers": []object{{"digest": l.blob(good)}}})))
-		}, fault.Corrupt, "1 layers"},
-		{"no layers", func(l *layout) { l.index(tagged("v", l.manifest(nil))) }, fault.Corrupt, "no layers"},
-		{"an archive that is none", func(l *layout) { l.index(tagged("v", l.manifest(nil, []byte(strings.Repeat("x", 600))))) }, fault.Corrupt, "layer"},
+		}, errdefs.Corrupt, "1 layers"},
+		{"no layers", func(l *layout) { l.index(tagged("v", l.manifest(nil))) }, errdefs.Corrupt, "no layers"},
+		{"an archive that is none", func(l *layout) { l.index(tagged("v", l.manifest(nil, []byte(strings.Repeat("x", 600))))) }, errdefs.Corrupt, "layer"},
 		{"a link to what is not there", func(l *layout) {
 			l.index(tagged("v", l.manifest(nil, archive(l.t, tar.Header{Typeflag: tar.TypeLink, Name: "a", Linkname: "none"}))))
-		}, fault.Corrupt, `unpack "a"`},
+		}, errdefs.Corrupt, `unpack "a"`},
 		{"a way out through a link", func(l *layout) {
 			l.index(tagged("v", l.manifest(nil, archive(l.t,
 				tar.Header{Typeflag: tar.TypeSymlink, Name: "out", Linkname: "/tmp"}, file("out/escaped", "x")))))
-		}, fault.Corrupt, "escaped"},
+		}, errdefs.Corrupt, "escaped"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			l := newLayout(t)
 			row.make(l)
 			s := l.store()
-			if _, err := s.Get(t.Context(), "img"); fault.ClassOf(err) != row.want || !strings.Contains(err.Error(), row.text) {
+			if _, err := s.Get(t.Context(), "img"); errdefs.ClassOf(err) != row.want || !strings.Contains(err.Error(), row.text) {
 				t.Errorf("got %v, want %v with %q", err, row.want, row.text)
 			}
 		})

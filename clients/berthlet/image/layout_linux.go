@@ -17,7 +17,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 const (
@@ -72,7 +72,7 @@ func (s *Store) layout(ctx context.Context, dir, tag string) (Image, error) {
 		return Image{}, err
 	}
 	if len(manifest.Layers) != len(config.RootFS.DiffIDs) {
-		return Image{}, fault.Corruptf("the manifest has %d layers, the configuration %d", len(manifest.Layers), len(config.RootFS.DiffIDs))
+		return Image{}, errdefs.Corruptf("the manifest has %d layers, the configuration %d", len(manifest.Layers), len(config.RootFS.DiffIDs))
 	}
 	img := Image{
 		Entrypoint: config.Config.Entrypoint, Cmd: config.Config.Cmd, Env: config.Config.Env,
@@ -87,7 +87,7 @@ func (s *Store) layout(ctx context.Context, dir, tag string) (Image, error) {
 	}
 	slices.Reverse(img.Layers)
 	if len(img.Layers) == 0 {
-		return Image{}, fault.Corruptf("it has no layers")
+		return Image{}, errdefs.Corruptf("it has no layers")
 	}
 	return img, nil
 }
@@ -99,7 +99,7 @@ func pick(dir string, index document, tag string) (document, error) {
 		found = slices.DeleteFunc(slices.Clone(found), func(d descriptor) bool { return d.Annotations[refName] != tag })
 	}
 	if len(found) == 0 {
-		return document{}, fault.NotFoundf("no image with the tag %q in %s", tag, dir)
+		return document{}, errdefs.NotFoundf("no image with the tag %q in %s", tag, dir)
 	}
 	if len(found) > 1 {
 		found = slices.DeleteFunc(slices.Clone(found), func(d descriptor) bool {
@@ -107,7 +107,7 @@ func pick(dir string, index document, tag string) (document, error) {
 		})
 	}
 	if len(found) != 1 {
-		return document{}, fault.NotFoundf("%d images for linux/%s and the tag %q in %s, expected one: name it by its tag", len(found), runtime.GOARCH, tag, dir)
+		return document{}, errdefs.NotFoundf("%d images for linux/%s and the tag %q in %s, expected one: name it by its tag", len(found), runtime.GOARCH, tag, dir)
 	}
 	var next document
 	if err := readBlob(dir, found[0].Digest, &next); err != nil {
@@ -129,10 +129,10 @@ func digester(digest string) (hash.Hash, string, error) {
 	case "sha512":
 		h = sha512.New()
 	default:
-		return nil, "", fault.Unsupportedf("digest %q: expected sha256 or sha512", digest)
+		return nil, "", errdefs.Unsupportedf("digest %q: expected sha256 or sha512", digest)
 	}
 	if raw, err := hex.DecodeString(digits); err != nil || len(raw) != h.Size() {
-		return nil, "", fault.Corruptf("digest %q: expected %d hexadecimal digits", digest, 2*h.Size())
+		return nil, "", errdefs.Corruptf("digest %q: expected %d hexadecimal digits", digest, 2*h.Size())
 	}
 	return h, digits, nil
 }
@@ -153,7 +153,7 @@ func readBlob(dir, digest string, into any) error {
 func readJSON(path, digest string, into any) error {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return fault.Corruptf("there is no %s", path)
+		return errdefs.Corruptf("there is no %s", path)
 	}
 	if err != nil {
 		return err
@@ -170,11 +170,11 @@ func readJSON(path, digest string, into any) error {
 		}
 		h.Write(text)
 		if got := hex.EncodeToString(h.Sum(nil)); got != digits {
-			return fault.Corruptf("%s has the digest %s", path, got)
+			return errdefs.Corruptf("%s has the digest %s", path, got)
 		}
 	}
 	if err := json.Unmarshal(text, into); err != nil {
-		return fault.Corruptf("%s: %w", path, err)
+		return errdefs.Corruptf("%s: %w", path, err)
 	}
 	return nil
 }
@@ -200,7 +200,7 @@ func (s *Store) layer(ctx context.Context, dir string, d descriptor, diffID stri
 	}
 	f, err := os.Open(blobPath(dir, d.Digest))
 	if err != nil {
-		return "", fault.Corruptf("layer %s: %w", d.Digest, err)
+		return "", errdefs.Corruptf("layer %s: %w", d.Digest, err)
 	}
 	defer f.Close()
 	if err := os.MkdirAll(s.layers, 0o700); err != nil {
@@ -218,19 +218,19 @@ func (s *Store) layer(ctx context.Context, dir string, d descriptor, diffID stri
 	}
 	plain = io.TeeReader(plain, diff)
 	if err := unpack(ctx, temporary, plain); err != nil {
-		return "", fault.Corruptf("layer %s: %w", d.Digest, err)
+		return "", errdefs.Corruptf("layer %s: %w", d.Digest, err)
 	}
 	// What comes behind an archive belongs to the digests too.
 	for _, rest := range []io.Reader{plain, raw} {
 		if _, err := io.Copy(io.Discard, rest); err != nil {
-			return "", fault.Corruptf("layer %s: %w", d.Digest, err)
+			return "", errdefs.Corruptf("layer %s: %w", d.Digest, err)
 		}
 	}
 	if got := hex.EncodeToString(blob.Sum(nil)); got != digits {
-		return "", fault.Corruptf("layer %s has the digest %s", d.Digest, got)
+		return "", errdefs.Corruptf("layer %s has the digest %s", d.Digest, got)
 	}
 	if got := hex.EncodeToString(diff.Sum(nil)); got != want {
-		return "", fault.Corruptf("layer %s holds content of digest %s, expected %s", d.Digest, got, diffID)
+		return "", errdefs.Corruptf("layer %s holds content of digest %s, expected %s", d.Digest, got, diffID)
 	}
 	if err := os.Chmod(temporary, 0o755); err != nil {
 		return "", err
@@ -246,5 +246,5 @@ func decompress(mediaType string, r io.Reader) (io.Reader, error) {
 	case strings.HasSuffix(mediaType, ".tar"):
 		return r, nil
 	}
-	return nil, fault.Unsupportedf("layer of media type %q: expected a tar archive, plain or with gzip", mediaType)
+	return nil, errdefs.Unsupportedf("layer of media type %q: expected a tar archive, plain or with gzip", mediaType)
 }

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 // Image is a root file system with what it says about its program.
@@ -44,7 +44,7 @@ func (s *Store) Get(ctx context.Context, ref string) (Image, error) {
 	}
 	if _, err := os.Stat(filepath.Join(path, layoutFile)); errors.Is(err, fs.ErrNotExist) {
 		if tag != "" {
-			return Image{}, fault.NotFoundf("find image %q: %s is no OCI image layout, so it has no tags", ref, path)
+			return Image{}, errdefs.NotFoundf("find image %q: %s is no OCI image layout, so it has no tags", ref, path)
 		}
 		return Image{Layers: []string{path}}, nil
 	}
@@ -63,25 +63,25 @@ func (s *Store) resolve(ref string) (path, tag string, err error) {
 	}
 	switch {
 	case ref == "":
-		return "", "", fault.Invalidf("expected a directory or an OCI image layout")
+		return "", "", errdefs.Invalidf("expected a directory or an OCI image layout")
 	case filepath.IsAbs(path):
 	case s.images == "":
-		return "", "", fault.NotFoundf("there is no folder of images, so expected an absolute path")
+		return "", "", errdefs.NotFoundf("there is no folder of images, so expected an absolute path")
 	case !filepath.IsLocal(path):
-		return "", "", fault.Invalidf("expected a path below %s, or an absolute one", s.images)
+		return "", "", errdefs.Invalidf("expected a path below %s, or an absolute one", s.images)
 	default:
 		path = filepath.Join(s.images, path)
 	}
 	// The runtime wants a path without links in it.
 	real, err := filepath.EvalSymlinks(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return "", "", fault.NotFoundf("there is no %s", path)
+		return "", "", errdefs.NotFoundf("there is no %s", path)
 	}
 	if err != nil {
 		return "", "", err
 	}
 	if info, err := os.Stat(real); err != nil || !info.IsDir() {
-		return "", "", fault.NotFoundf("%s is no directory", path)
+		return "", "", errdefs.NotFoundf("%s is no directory", path)
 	}
 	return real, tag, nil
 }

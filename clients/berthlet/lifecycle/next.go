@@ -162,18 +162,18 @@ func end(p Pod, s State, now time.Time, plan *Plan) {
 		}
 	}
 	// When the pod's time is up the sidecars do not wait for each other any more.
-	hurry := !s.Deleted.IsZero() && !now.Before(s.Deleted.Add(p.Grace))
+	timeout := !s.Deleted.IsZero() && !now.Before(s.Deleted.Add(p.Grace))
 	for i := len(p.Containers) - 1; i >= 0; i-- {
 		c := p.Containers[i]
 		if c.Role != Sidecar || !s.Containers[c.Name].Phase.alive() {
 			continue
 		}
-		if !alive || hurry {
+		if !alive || timeout {
 			finish(p, s, c, now, plan)
 		}
 		alive = true
 	}
-	if alive && !hurry && !s.Deleted.IsZero() {
+	if alive && !timeout && !s.Deleted.IsZero() {
 		plan.wakeAt(s.Deleted.Add(p.Grace))
 	}
 	if !alive {

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"syscall"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 // Instruction is one of classic BPF, as the kernel takes it (struct sock_filter).
@@ -51,7 +51,7 @@ func Compile(p Profile) (Filter, error) { return compile(p, machineArchitectures
 
 func compile(p Profile, machine []architecture) (Filter, error) {
 	if len(machine) == 0 {
-		return Filter{}, fault.Unsupportedf("seccomp profiles are supported on x86-64 and 64-bit ARM only, and this is %s", runtime.GOARCH)
+		return Filter{}, errdefs.Unsupportedf("seccomp profiles are supported on x86-64 and 64-bit ARM only, and this is %s", runtime.GOARCH)
 	}
 	if err := p.check(); err != nil {
 		return Filter{}, err
@@ -74,7 +74,7 @@ func compile(p Profile, machine []architecture) (Filter, error) {
 	}
 	out = append(out, Instruction{Code: answer, K: results[KillProcess]})
 	if len(out) > mostInstructions {
-		return Filter{}, fault.Unsupportedf("the profile becomes a filter of %d instructions, and the kernel takes %d", len(out), mostInstructions)
+		return Filter{}, errdefs.Unsupportedf("the profile becomes a filter of %d instructions, and the kernel takes %d", len(out), mostInstructions)
 	}
 	return Filter{Program: out, Flags: bits}, nil
 }
@@ -154,7 +154,7 @@ func decide(rules []Rule, byDefault uint32) ([]Instruction, error) {
 			tests = append(r.Conditions[i].code(len(tests)+1), tests...)
 		}
 		if len(tests) > 200 { // jumps reach 255 instructions
-			return nil, fault.Unsupportedf("a rule of system call %s has %d conditions, which are too many", fmt.Sprint(r.Names), len(r.Conditions))
+			return nil, errdefs.Unsupportedf("a rule of system call %s has %d conditions, which are too many", fmt.Sprint(r.Names), len(r.Conditions))
 		}
 		out = append(append(out, tests...), Instruction{Code: answer, K: value})
 		if len(r.Conditions) == 0 {

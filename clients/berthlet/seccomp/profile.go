@@ -7,7 +7,7 @@ import (
 	"io"
 	"syscall"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 // Profile says which system calls are answered how.
@@ -81,16 +81,16 @@ func (a Action) result(errno *uint) (uint32, error) {
 	value, ok := results[a]
 	switch {
 	case !ok:
-		return 0, fault.Unsupportedf("action %q is not known: expected SCMP_ACT_ALLOW, _LOG, _ERRNO, _TRAP, _TRACE, _KILL, _KILL_THREAD or _KILL_PROCESS", a)
+		return 0, errdefs.Unsupportedf("action %q is not known: expected SCMP_ACT_ALLOW, _LOG, _ERRNO, _TRAP, _TRACE, _KILL, _KILL_THREAD or _KILL_PROCESS", a)
 	case a != Errno && a != Trace:
 		if errno != nil {
-			return 0, fault.Invalidf("errnoRet: action %s has no error", a)
+			return 0, errdefs.Invalidf("errnoRet: action %s has no error", a)
 		}
 		return value, nil
 	case errno == nil:
 		return value | uint32(syscall.EPERM), nil
 	case *errno > 4095:
-		return 0, fault.Invalidf("errnoRet %d: expected an error number, at most 4095", *errno)
+		return 0, errdefs.Invalidf("errnoRet %d: expected an error number, at most 4095", *errno)
 	}
 	return value | uint32(*errno), nil
 }
@@ -113,16 +113,16 @@ func Parse(r io.Reader) (Profile, error) {
 		return Profile{}, err
 	}
 	if len(text) > most {
-		return Profile{}, fault.Invalidf("the profile has more than %d bytes", most)
+		return Profile{}, errdefs.Invalidf("the profile has more than %d bytes", most)
 	}
 	var p Profile
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(&p); err != nil {
-		return Profile{}, fault.Invalidf("expected a seccomp profile as the OCI runtime specification has it: %w", err)
+		return Profile{}, errdefs.Invalidf("expected a seccomp profile as the OCI runtime specification has it: %w", err)
 	}
 	if _, err := decoder.Token(); err != io.EOF {
-		return Profile{}, fault.Invalidf("there is more behind the profile")
+		return Profile{}, errdefs.Invalidf("there is more behind the profile")
 	}
 	return p, nil
 }
@@ -132,7 +132,7 @@ func (p Profile) flagBits() (bits uint32, err error) {
 	for _, f := range p.Flags {
 		bit, ok := flags[f]
 		if !ok {
-			return 0, fault.Unsupportedf("flag %q is not known", f)
+			return 0, errdefs.Unsupportedf("flag %q is not known", f)
 		}
 		bits |= bit
 	}
@@ -154,7 +154,7 @@ func (p Profile) check() error {
 
 func (r Rule) check() error {
 	if len(r.Names) == 0 {
-		return fault.Invalidf("names: expected at least one")
+		return errdefs.Invalidf("names: expected at least one")
 	}
 	if _, err := r.Action.result(r.Errno); err != nil {
 		return err
@@ -163,15 +163,15 @@ func (r Rule) check() error {
 		// What is allowed and unknown stays refused; what is refused and unknown would
 		// be allowed.
 		if !r.Action.permits() && !known(name) {
-			return fault.Invalidf("system call %q is not known", name)
+			return errdefs.Invalidf("system call %q is not known", name)
 		}
 	}
 	for i, c := range r.Conditions {
 		if c.Index > 5 {
-			return fault.Invalidf("args[%d].index %d: a system call has six arguments", i, c.Index)
+			return errdefs.Invalidf("args[%d].index %d: a system call has six arguments", i, c.Index)
 		}
 		if !c.Op.known() {
-			return fault.Invalidf("args[%d].op %q is not known", i, c.Op)
+			return errdefs.Invalidf("args[%d].op %q is not known", i, c.Op)
 		}
 	}
 	return nil

@@ -15,7 +15,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 // call is what a filter sees (struct seccomp_data).
@@ -282,21 +282,21 @@ func TestParse(t *testing.T) {
 			t.Errorf("%.60s: %v, want %q", row.text, err, row.want)
 		}
 	}
-	if _, err := compile(p, nil); fault.ClassOf(err) != fault.Unsupported {
+	if _, err := compile(p, nil); errdefs.ClassOf(err) != errdefs.Unsupported {
 		t.Errorf("another machine: %v", err)
 	}
 	large := Profile{Default: Allow}
 	for i := range 3000 {
 		large.Syscalls = append(large.Syscalls, Rule{Names: []string{"read"}, Action: Kill, Conditions: []Condition{{Value: uint64(i), Op: Equal}}})
 	}
-	if _, err := compile(large, machines["amd64"]); fault.ClassOf(err) != fault.Unsupported {
+	if _, err := compile(large, machines["amd64"]); errdefs.ClassOf(err) != errdefs.Unsupported {
 		t.Errorf("a filter that is too large: %v", err)
 	}
 	large.Syscalls = []Rule{{Names: []string{"read"}, Action: Kill, Conditions: make([]Condition, 100)}}
 	for i := range large.Syscalls[0].Conditions {
 		large.Syscalls[0].Conditions[i].Op = Equal
 	}
-	if _, err := compile(large, machines["amd64"]); fault.ClassOf(err) != fault.Unsupported {
+	if _, err := compile(large, machines["amd64"]); errdefs.ClassOf(err) != errdefs.Unsupported {
 		t.Errorf("a rule that is too long: %v", err)
 	}
 }

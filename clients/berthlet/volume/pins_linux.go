@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/berthd/berth/clients/berthlet/beneath"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 // Pin opens a path below a volume, makes it a directory where it is missing, and
@@ -55,7 +55,7 @@ func (p Pins) pin(place, volume, path string) error {
 	case 0, fs.ModeSocket:
 		err = os.WriteFile(place, nil, 0o600)
 	default:
-		return fault.PermissionDeniedf("%s is of the kind %s: expected a directory, a regular file or a socket", source.Name(), kind)
+		return errdefs.PermissionDeniedf("%s is of the kind %s: expected a directory, a regular file or a socket", source.Name(), kind)
 	}
 	if err != nil {
 		return err
@@ -66,7 +66,7 @@ func (p Pins) pin(place, volume, path string) error {
 		err = unix.Mount("", place, "", unix.MS_PRIVATE, "")
 	}
 	if err != nil {
-		return errors.Join(fault.Unavailablef("mount %s at %s: %w", source.Name(), place, err), remove(place))
+		return errors.Join(errdefs.Unavailablef("mount %s at %s: %w", source.Name(), place, err), remove(place))
 	}
 	return nil
 }

@@ -2,11 +2,11 @@
 
 package volume
 
-import "github.com/berthd/berth/managers/fault"
+import "github.com/berthd/berth/managers/errdefs"
 
 // Pin returns an error of class Unsupported.
 func (Pins) Pin(Holder, int, string, string) (string, error) {
-	return "", fault.Unsupportedf("berthlet mounts volumes on Linux only")
+	return "", errdefs.Unsupportedf("berthlet mounts volumes on Linux only")
 }
 
 // Release does nothing: there are no pins.

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/berthd/berth/clients/berthlet/volume"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 func must(t *testing.T, err error) {
@@ -140,7 +140,7 @@ func TestPinRace(t *testing.T) {
 	for range 3000 {
 		place, err := pins.Pin(holder, 0, v, "a/data")
 		if err != nil {
-			if fault.ClassOf(err) != fault.PermissionDenied {
+			if errdefs.ClassOf(err) != errdefs.PermissionDenied {
 				t.Errorf("refused for another reason: %v", err)
 				break
 			}

@@ -7,11 +7,11 @@ import (
 	"maps"
 	"sync"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
-// books say which cards are taken. They are safe for concurrent use.
-type books struct {
+// usage say which cards are taken. They are safe for concurrent use.
+type usage struct {
 	out io.Writer
 
 	mu sync.Mutex
@@ -21,24 +21,24 @@ type books struct {
 	reserved map[string]map[string]string
 }
 
-func newBooks(out io.Writer) *books {
-	return &books{out: out, held: map[string]string{}, reserved: map[string]map[string]string{}}
+func newUsage(out io.Writer) *usage {
+	return &usage{out: out, held: map[string]string{}, reserved: map[string]map[string]string{}}
 }
 
 // reserve takes cards for an owner, in place of those that the admission has
 // reserved for it before. A card that another admission or pod has is refused, and
 // nothing changes then.
-func (b *books) reserve(admissionID, owner string, cards []string) error {
+func (b *usage) reserve(admissionID, owner string, cards []string) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, card := range cards {
 		for other, cards := range b.reserved {
 			if _, taken := cards[card]; taken && other != admissionID {
-				return fault.Refuse("", "card %s is reserved for admission %s", card, other)
+				return errdefs.Refuse("", "card %s is reserved for admission %s", card, other)
 			}
 		}
 		if holder, taken := b.held[card]; taken && holder != owner {
-			return fault.Refuse("", "card %s is held by %s", card, holder)
+			return errdefs.Refuse("", "card %s is held by %s", card, holder)
 		}
 	}
 	mine := maps.Clone(b.reserved[admissionID])
@@ -55,7 +55,7 @@ func (b *books) reserve(admissionID, owner string, cards []string) error {
 }
 
 // abort forgets what an admission has reserved.
-func (b *books) abort(admissionID string) {
+func (b *usage) abort(admissionID string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if _, ok := b.reserved[admissionID]; ok {
@@ -66,7 +66,7 @@ func (b *books) abort(admissionID string) {
 
 // commit makes held all that is held, and ends the reservations of the admissions
 // that came to it.
-func (b *books) commit(held map[string]string, admissions []string) {
+func (b *usage) commit(held map[string]string, admissions []string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.held = held
@@ -77,7 +77,7 @@ func (b *books) commit(held map[string]string, admissions []string) {
 }
 
 // print writes the books as a line. mu is held.
-func (b *books) print(event string) {
+func (b *usage) print(event string) {
 	text, err := json.Marshal(struct {
 		Event    string                       `json:"event"`
 		Held     map[string]string            `json:"held"`

@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/numa"
 )
 
@@ -28,7 +28,7 @@ func readCards(sysfs fs.FS) ([]card, error) {
 	const class = "class/net"
 	entries, err := fs.ReadDir(sysfs, class)
 	if err != nil {
-		return nil, fault.Unavailablef("list network interfaces: %w", err)
+		return nil, errdefs.Unavailablef("list network interfaces: %w", err)
 	}
 	var cards []card
 	for _, e := range entries {
@@ -38,7 +38,7 @@ func readCards(sysfs fs.FS) ([]card, error) {
 		}
 		node, err := strconv.Atoi(strings.TrimSpace(string(text)))
 		if err != nil || node < nowhere || node >= numa.MaxNodes {
-			return nil, fault.Unavailablef("interface %s: numa_node %.40q is no node", e.Name(), text)
+			return nil, errdefs.Unavailablef("interface %s: numa_node %.40q is no node", e.Name(), text)
 		}
 		cards = append(cards, card{e.Name(), node})
 	}

@@ -77,7 +77,7 @@ func TestContractOfTheProcess(t *testing.T) {
 		ended := make(chan struct{})
 		go func() { defer close(ended); _ = registry.Run(t.Context()) }()
 		t.Cleanup(func() { _ = registry.Stop(context.Background()); <-ended })
-		err = registry.Register(t.Context(), ledger.Outsider{
+		err = registry.Register(t.Context(), ledger.ExternalProvider{
 			Name: "nic", Endpoint: process(t), Required: true, Resources: []string{resource}, Deadline: 20 * time.Second,
 		}, hintproxy.Caller{UID: uint32(os.Getuid())})
 		if err != nil {

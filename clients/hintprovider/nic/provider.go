@@ -10,7 +10,7 @@ import (
 
 	hintv1 "github.com/berthd/berth/api/berth/hint/v1"
 	"github.com/berthd/berth/clients/hintprovider"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/numa"
@@ -23,7 +23,7 @@ type provider struct {
 	name     string
 	resource workload.Resource
 	sysfs    fs.FS
-	books    *books
+	usage    *usage
 }
 
 var (
@@ -34,7 +34,7 @@ var (
 )
 
 func newProvider(name, resource string, sysfs fs.FS, out io.Writer) *provider {
-	return &provider{name: name, resource: workload.Resource(resource), sysfs: sysfs, books: newBooks(out)}
+	return &provider{name: name, resource: workload.Resource(resource), sysfs: sysfs, usage: newUsage(out)}
 }
 
 // Name implements hint.Provider.
@@ -147,7 +147,7 @@ func (p *provider) Plan(_ context.Context, view *ledger.View, req hint.Request, 
 		return nil, err
 	}
 	if len(free) < n {
-		refusal := fault.Refuse(fault.OutOf(string(p.resource)), "%s wanted, %d free", count(n), len(free))
+		refusal := errdefs.Refuse(errdefs.OutOf(string(p.resource)), "%s wanted, %d free", count(n), len(free))
 		refusal.Resource = string(p.resource)
 		return nil, refusal
 	}
@@ -230,7 +230,7 @@ func (p *provider) Prepare(_ context.Context, admissionID string, req hint.Reque
 	for i := range done {
 		c := &done[i]
 		if c.Devices == nil {
-			return nil, fault.Invalidf("the claim of %s on %s is not one on cards", c.Owner, c.Resource)
+			return nil, errdefs.Invalidf("the claim of %s on %s is not one on cards", c.Owner, c.Resource)
 		}
 		ids := c.Devices.IDs()
 		edits, err := hintprovider.Edits(&hintv1.ContainerEdits{
@@ -239,7 +239,7 @@ func (p *provider) Prepare(_ context.Context, admissionID string, req hint.Reque
 		if err != nil {
 			return nil, err
 		}
-		if err := p.books.reserve(admissionID, req.Owner().String(), ids); err != nil {
+		if err := p.usage.reserve(admissionID, req.Owner().String(), ids); err != nil {
 			return nil, err
 		}
 		c.Devices = &ledger.Devices{Devices: c.Devices.Devices, Response: edits}
@@ -258,7 +258,7 @@ func (p *provider) variable() string {
 }
 
 // Abort gives back what is reserved for an admission.
-func (p *provider) Abort(_ context.Context, admissionID string) { p.books.abort(admissionID) }
+func (p *provider) Abort(_ context.Context, admissionID string) { p.usage.abort(admissionID) }
 
 // Committed takes over what pods hold.
 func (p *provider) Committed(_ context.Context, view *ledger.View) error {
@@ -275,6 +275,6 @@ func (p *provider) Committed(_ context.Context, view *ledger.View) error {
 			}
 		}
 	}
-	p.books.commit(held, admissions)
+	p.usage.commit(held, admissions)
 	return nil
 }

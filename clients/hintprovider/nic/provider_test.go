@@ -10,7 +10,7 @@ import (
 	"testing"
 	"testing/fstest"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/hint/hinttest"
 	"github.com/berthd/berth/managers/ledger"
@@ -66,11 +66,11 @@ func TestReadCards(t *testing.T) {
 		t.Errorf("got %v, %v; want %v", got, err, want)
 	}
 	for _, bad := range []string{"", "x", "64", "-2"} {
-		if _, err := readCards(tree(map[string]string{"eth0": bad})); fault.ClassOf(err) != fault.Unavailable || !strings.Contains(err.Error(), "eth0") {
+		if _, err := readCards(tree(map[string]string{"eth0": bad})); errdefs.ClassOf(err) != errdefs.Unavailable || !strings.Contains(err.Error(), "eth0") {
 			t.Errorf("numa_node %q: %v", bad, err)
 		}
 	}
-	if _, err := readCards(fstest.MapFS{}); fault.ClassOf(err) != fault.Unavailable {
+	if _, err := readCards(fstest.MapFS{}); errdefs.ClassOf(err) != errdefs.Unavailable {
 		t.Errorf("no tree: %v", err)
 	}
 }
@@ -150,7 +150,7 @@ func TestPlan(t *testing.T) {
 		p := newProvider("nic", resource, tree(four), io.Discard)
 		claims, err := p.Plan(t.Context(), view(t, row.held...), hint.Request{Pod: wanting("p", row.cards)}, row.affinity)
 		if row.want == "" {
-			if reason, _ := fault.ReasonOf(err); reason != "OutOfexample.com/nic" {
+			if reason, _ := errdefs.ReasonOf(err); reason != "OutOfexample.com/nic" {
 				t.Errorf("%s: %v, %v", name, claims, err)
 			}
 			continue
@@ -188,14 +188,14 @@ func TestExplain(t *testing.T) {
 
 // What is reserved or held is refused to others, given back by an abort and taken
 // over by a commit.
-func TestBooks(t *testing.T) {
+func TestUsage(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
-	b := newBooks(&out)
+	b := newUsage(&out)
 	reserve := func(admission, owner, want string, cards ...string) {
 		t.Helper()
 		err := b.reserve(admission, owner, cards)
-		if (want == "") != (err == nil) || err != nil && (fault.ClassOf(err) != fault.Refused || err.Error() != want) {
+		if (want == "") != (err == nil) || err != nil && (errdefs.ClassOf(err) != errdefs.Refused || err.Error() != want) {
 			t.Errorf("reserve %v for %s: %v, want %q", cards, owner, err, want)
 		}
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/containerd/nri/pkg/api"
 
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 // adjustment is what a container gets that has a place. CPU weight, quota and
@@ -61,7 +61,7 @@ func deviceNode(d *allocationv1.DeviceNode) (*api.LinuxDevice, error) {
 	}
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	if !ok || info.Mode()&os.ModeDevice == 0 {
-		return nil, fault.Invalidf("device %s of the container: expected a device file, it is %s", d.GetHostPath(), info.Mode())
+		return nil, errdefs.Invalidf("device %s of the container: expected a device file, it is %s", d.GetHostPath(), info.Mode())
 	}
 	kind := "b"
 	if info.Mode()&os.ModeCharDevice != 0 {

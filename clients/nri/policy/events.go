@@ -7,7 +7,7 @@ import (
 
 	"github.com/berthd/berth/clients/berth"
 	"github.com/berthd/berth/managers/cpuset"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/placement"
 )
 
@@ -137,7 +137,7 @@ func (p *Policy) create(ctx context.Context, m *member) (cpus cpuset.Set, adjust
 		return cpus, nil, err
 	}
 	if cpus, err = cpuset.Parse(a.GetLinux().GetCpusetCpus()); err != nil {
-		return cpus, nil, fault.Internalf("CPUs of container %s: %w", m.name, err)
+		return cpus, nil, errdefs.Internalf("CPUs of container %s: %w", m.name, err)
 	}
 	m.mems = a.GetLinux().GetCpusetMems()
 	return cpus, adjust, p.want(ctx)

@@ -12,7 +12,7 @@ import (
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
 	"github.com/berthd/berth/clients/berth"
 	"github.com/berthd/berth/managers/cpuset"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/placement"
 )
 
@@ -153,7 +153,7 @@ func (p *Policy) settle(ctx context.Context) error {
 	}
 	// A berthd that does not answer says nothing about what it moves.
 	err := Alone(ctx, p.Client)
-	if err == nil || fault.ClassOf(err) == fault.Precondition {
+	if err == nil || errdefs.ClassOf(err) == errdefs.Precondition {
 		p.barred = err
 	}
 	if err != nil {
@@ -180,7 +180,7 @@ func (p *Policy) settle(ctx context.Context) error {
 		}
 	}
 	for _, m := range p.live() {
-		if err := p.recount(ctx, m); err != nil {
+		if err := p.reconcileBindings(ctx, m); err != nil {
 			return err
 		}
 	}

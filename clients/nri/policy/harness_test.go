@@ -22,15 +22,15 @@ import (
 	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
 	"github.com/berthd/berth/api/config"
 	"github.com/berthd/berth/clients/berth"
+	"github.com/berthd/berth/hack/nodetest"
 	"github.com/berthd/berth/hack/plugin/script"
-	"github.com/berthd/berth/hack/rig"
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/topology"
 	"github.com/berthd/berth/server/app"
 )
 
-// patience bounds everything that a test waits for.
-const patience = time.Minute
+// timeout bounds everything that a test waits for.
+const timeout = time.Minute
 
 // daemon is a whole berthd in this process, on a made-up machine with 8 CPUs, of
 // which CPU 0 is reserved.
@@ -97,7 +97,7 @@ func (d *daemon) start() {
 func (d *daemon) again() {
 	d.t.Helper()
 	d.start()
-	ctx, cancel := context.WithTimeout(d.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(d.t.Context(), timeout)
 	defer cancel()
 	if err := d.WaitReady(ctx); err != nil {
 		d.t.Fatal(err)
@@ -333,7 +333,7 @@ func (e *engine) all() map[string]string {
 // eventually waits for a condition.
 func eventually(t *testing.T, what string, done func() bool) {
 	t.Helper()
-	rig.Eventually(t, patience, what, done)
+	nodetest.Eventually(t, timeout, what, done)
 }
 
 // manifests writes pods into a folder of their own.

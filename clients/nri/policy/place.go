@@ -19,7 +19,7 @@ import (
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/clients/berth"
 	"github.com/berthd/berth/managers/cpuset"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 // admit asks berthd for a pod's place. That there is none is an error too.
@@ -33,9 +33,9 @@ func (p *Policy) admit(ctx context.Context, pod *typesv1.Pod) error {
 		case answer.GetVerdict() == admissionv1.Verdict_VERDICT_ADMITTED:
 			return nil
 		case answer.GetVerdict() == admissionv1.Verdict_VERDICT_REJECTED:
-			return fault.Preconditionf("%s: %s", answer.GetReason(), answer.GetMessage())
+			return errdefs.Preconditionf("%s: %s", answer.GetReason(), answer.GetMessage())
 		case again || answer.GetCondition().GetReason() != berth.StateUncertain:
-			return fault.Unavailablef("deferred: %s", answer.GetMessage())
+			return errdefs.Unavailablef("deferred: %s", answer.GetMessage())
 		}
 		if _, err := p.Client.Sync(ctx, p.living); err != nil {
 			return err
@@ -60,7 +60,7 @@ func (p *Policy) enter(ctx context.Context, s *sandbox) error {
 // kubelet lets nobody in whose CPUs a pod needs that stays.
 func (p *Policy) admitOrReclaim(ctx context.Context, s *sandbox, pod *typesv1.Pod) error {
 	err := p.admit(ctx, pod)
-	if !berth.IsPrecondition(err) && fault.ClassOf(err) != fault.Precondition {
+	if !berth.IsPrecondition(err) && errdefs.ClassOf(err) != errdefs.Precondition {
 		return err
 	}
 	for _, m := range p.all() {
@@ -153,7 +153,7 @@ func (p *Policy) allocate(ctx context.Context, m *member, key string) (*allocati
 	if a.GetAllocation().GetExclusiveCpus() {
 		m.free = a.GetLinux().GetCpuQuotaUs() < 0
 		if m.own, err = cpuset.Parse(a.GetLinux().GetCpusetCpus()); err != nil {
-			return nil, fault.Internalf("CPUs of container %s: %w", m.name, err)
+			return nil, errdefs.Internalf("CPUs of container %s: %w", m.name, err)
 		}
 	}
 	return a, nil

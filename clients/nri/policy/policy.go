@@ -13,7 +13,7 @@ import (
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/clients/berth"
 	"github.com/berthd/berth/managers/cpuset"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/placement"
 )
 
@@ -80,7 +80,7 @@ func Alone(ctx context.Context, client *berth.Client) error {
 		return err
 	}
 	if e := c.GetRuntimeEndpoint(); e != "" {
-		return fault.Preconditionf("berthd at %s moves the containers of a runtime itself (--runtime-endpoint %s) and cannot stand beside berth-nri: start berthd without it, or leave berth-nri out", client.Endpoint(), e)
+		return errdefs.Preconditionf("berthd at %s moves the containers of a runtime itself (--runtime-endpoint %s) and cannot stand beside berth-nri: start berthd without it, or leave berth-nri out", client.Endpoint(), e)
 	}
 	return nil
 }
@@ -234,7 +234,7 @@ func (p *Policy) kick() {
 // then would be the end of all pods. The caller holds mu.
 func (p *Policy) living(context.Context) (uids []string, err error) {
 	if !p.told {
-		return nil, fault.Unavailablef("the runtime has not said yet which pods run")
+		return nil, errdefs.Unavailablef("the runtime has not said yet which pods run")
 	}
 	for _, s := range p.sandboxes {
 		if s.stopped {

@@ -20,7 +20,7 @@ import (
 	"github.com/berthd/berth/clients/berth"
 	"github.com/berthd/berth/hack/cri"
 	"github.com/berthd/berth/managers/cpuset"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 const gib = 1 << 30
@@ -573,11 +573,11 @@ func TestBarredUntilToldOtherwise(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = client.Close() })
 	p := New(Config{Client: client, Log: slog.New(slog.DiscardHandler)})
-	barred := fault.Preconditionf("both would move them")
+	barred := errdefs.Preconditionf("both would move them")
 	p.told, p.barred = true, barred
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := p.settle(ctx); err == nil || fault.ClassOf(err) == fault.Precondition {
+	if err := p.settle(ctx); err == nil || errdefs.ClassOf(err) == errdefs.Precondition {
 		t.Errorf("nobody answers: %v", err)
 	}
 	if !errors.Is(p.barred, barred) {
@@ -590,7 +590,7 @@ func TestBarredUntilToldOtherwise(t *testing.T) {
 func TestNothingLivesBeforeTheRuntimeHasSaidSo(t *testing.T) {
 	t.Parallel()
 	p := New(Config{Log: slog.New(slog.DiscardHandler)})
-	if uids, err := p.living(t.Context()); fault.ClassOf(err) != fault.Unavailable {
+	if uids, err := p.living(t.Context()); errdefs.ClassOf(err) != errdefs.Unavailable {
 		t.Errorf("living are %v, %v", uids, err)
 	}
 	p.told = true

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/workload"
 )
 
@@ -117,7 +117,7 @@ func pageSize(text string) (int64, error) {
 			}
 		}
 	}
-	return 0, fault.Invalidf("huge page size %q: expected a number and KB, MB or GB", text)
+	return 0, errdefs.Invalidf("huge page size %q: expected a number and KB, MB or GB", text)
 }
 
 // even tells whether a container's limits are its requests, whatever its quota is.
@@ -154,7 +154,7 @@ func declared(c *typesv1.Container) (a amounts, err error) {
 		}
 		q, err := resource.ParseQuantity(text)
 		if err != nil {
-			return a, fault.Invalidf("container %s: %s %q: %w", c.GetName(), f.name, text, err)
+			return a, errdefs.Invalidf("container %s: %s %q: %w", c.GetName(), f.name, text, err)
 		}
 		if *f.to = q.Value(); f.name == "cpu" {
 			*f.to = q.MilliValue()
@@ -184,10 +184,10 @@ func agree(spec *typesv1.Pod, name string, r *api.LinuxResources) error {
 			return err
 		}
 		if request := milliRequest(r); !sameRequest(asked.cpuRequest, request) {
-			return fault.Preconditionf("container %s: the pod's specification requests %dm of cpu, and the runtime was told of %dm", name, asked.cpuRequest, request)
+			return errdefs.Preconditionf("container %s: the pod's specification requests %dm of cpu, and the runtime was told of %dm", name, asked.cpuRequest, request)
 		}
 		if limit := told(r, false).memoryLimit; !sameMemory(asked.memoryLimit, limit) {
-			return fault.Preconditionf("container %s: the pod's specification limits memory to %d, and the runtime was told of %d", name, asked.memoryLimit, limit)
+			return errdefs.Preconditionf("container %s: the pod's specification limits memory to %d, and the runtime was told of %d", name, asked.memoryLimit, limit)
 		}
 	}
 	return nil

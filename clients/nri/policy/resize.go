@@ -11,7 +11,7 @@ import (
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/clients/berth"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 // UpdateContainer has berthd agree to another size of a container before the runtime
@@ -103,10 +103,10 @@ func (p *Policy) resize(ctx context.Context, m *member, r *api.LinuxResources) e
 	return err
 }
 
-// recount has berthd count a container that runs as the runtime has it: it may have
+// reconcileBindings has berthd count a container that runs as the runtime has it: it may have
 // been resized while nobody was here. That berthd refuses is no reason to move it; that
 // it has just lost the container's place is one to give places out once more.
-func (p *Policy) recount(ctx context.Context, m *member) error {
+func (p *Policy) reconcileBindings(ctx context.Context, m *member) error {
 	err := p.count(ctx, m)
 	if err == nil || berth.IsUnavailable(err) || berth.IsNotFound(err) || ctx.Err() != nil {
 		return err
@@ -130,7 +130,7 @@ func (p *Policy) count(ctx context.Context, m *member) error {
 		}
 		return p.agreeTo(ctx, pod)
 	case s.spec == nil:
-		return fault.Preconditionf("the specification that pod %s was admitted with is not known any more", s.uid)
+		return errdefs.Preconditionf("the specification that pod %s was admitted with is not known any more", s.uid)
 	}
 	pod, err := p.grown(m)
 	if err == nil {
@@ -153,7 +153,7 @@ func (p *Policy) agreeTo(ctx context.Context, pod *typesv1.Pod) error {
 	case err != nil:
 		return err
 	case answer.GetVerdict() != admissionv1.Verdict_VERDICT_ADMITTED:
-		return fault.Preconditionf("%s: %s", answer.GetReason(), answer.GetMessage())
+		return errdefs.Preconditionf("%s: %s", answer.GetReason(), answer.GetMessage())
 	}
 	return nil
 }

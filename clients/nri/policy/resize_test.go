@@ -271,8 +271,8 @@ func TestResizeUnheard(t *testing.T) {
 	d.expect("after the ledger was lost", "system-uid.main", "main", 700, 0)
 }
 
-// TestRecount finds containers that were resized while there was no plugin.
-func TestRecount(t *testing.T) {
+// TestReconcileBindings finds containers that were resized while there was no plugin.
+func TestReconcileBindings(t *testing.T) {
 	t.Parallel()
 	d := startBerthd(t)
 	e := newEngine(t, Config{Client: d.Client})

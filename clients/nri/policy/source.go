@@ -9,7 +9,7 @@ import (
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/clients/berthlet/manifest"
 	"github.com/berthd/berth/clients/podspec"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 // sourceAnnotation is what the kubelet puts on pods that do not come from the API
@@ -49,7 +49,7 @@ func annotated(s *sandbox, text string) (*typesv1.Pod, error) {
 		"spec":     json.RawMessage(text),
 	})
 	if err != nil {
-		return nil, fault.Invalidf("expected the spec of a pod as JSON: %w", err)
+		return nil, errdefs.Invalidf("expected the spec of a pod as JSON: %w", err)
 	}
 	pods, err := podspec.Decode(bytes.NewReader(document), podspec.Options{})
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
 	cpuv1 "github.com/berthd/berth/api/berth/cpu/v1"
 	"github.com/berthd/berth/managers/cpuset"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/placement"
 )
 
@@ -47,13 +47,13 @@ func (p *Policy) want(ctx context.Context) error {
 		return err
 	}
 	if p.shared, err = cpuset.Parse(state.GetShared().GetCpus()); err != nil {
-		return fault.Internalf("shared CPUs: %w", err)
+		return errdefs.Internalf("shared CPUs: %w", err)
 	}
 	placed := map[string]cpuset.Set{}
 	for _, pod := range list.GetPods() {
 		for _, c := range pod.GetContainers() {
 			if placed[pod.GetUid()+"/"+c.GetName()], err = cpuset.Parse(c.GetCpus().GetCpus()); err != nil {
-				return fault.Internalf("CPUs of container %s: %w", c.GetName(), err)
+				return errdefs.Internalf("CPUs of container %s: %w", c.GetName(), err)
 			}
 		}
 	}
@@ -232,7 +232,7 @@ func (p *Policy) vacate(m *member) error {
 	var errs []error
 	for _, other := range p.all() {
 		if _, _, err := p.observe(other); err != nil && other != m && !m.own.IsEmpty() {
-			errs = append(errs, fault.Unavailablef("CPUs %s may be in use by container %s: %w", m.own, other.title(), err))
+			errs = append(errs, errdefs.Unavailablef("CPUs %s may be in use by container %s: %w", m.own, other.title(), err))
 		}
 	}
 	blockers := p.tracker.Block(m.id, p.Now())
@@ -245,9 +245,9 @@ func (p *Policy) vacate(m *member) error {
 		}
 	}
 	for _, b := range blockers {
-		err := fault.Unavailablef("%s", b)
+		err := errdefs.Unavailablef("%s", b)
 		if other := p.members[b.ID]; other != nil && other.pushed.Overlaps(m.own) {
-			err = fault.Unavailablef("container %s may just be getting CPUs %s", b.Name, b.CPUs)
+			err = errdefs.Unavailablef("container %s may just be getting CPUs %s", b.Name, b.CPUs)
 		}
 		errs = append(errs, err)
 	}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/cpuset"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/numa"
 )
 
@@ -315,12 +315,12 @@ func testBadNames(t *testing.T, s *suite) {
 			"Move":    s.Tree.Move(t.Context(), name, 1),
 			"Remove":  s.Tree.Remove(t.Context(), name),
 		} {
-			if err == nil || fault.ClassOf(err) != fault.Invalid {
+			if err == nil || errdefs.ClassOf(err) != errdefs.Invalid {
 				t.Errorf("%s of component %q: %v, want class invalid", call, bad, err)
 			}
 		}
 	}
-	if err := s.Tree.Remove(t.Context(), nil); fault.ClassOf(err) != fault.Invalid {
+	if err := s.Tree.Remove(t.Context(), nil); errdefs.ClassOf(err) != errdefs.Invalid {
 		t.Errorf("Remove of the root: %v, want class invalid", err)
 	}
 }
@@ -368,7 +368,7 @@ func testEndedContext(t *testing.T, s *suite) {
 		"Move":    s.Tree.Move(ctx, name, 1),
 		"Remove":  s.Tree.Remove(ctx, name),
 	} {
-		if fault.ClassOf(err) != fault.Canceled {
+		if errdefs.ClassOf(err) != errdefs.Canceled {
 			t.Errorf("%s with an ended context: %v, want class canceled", call, err)
 		}
 	}

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/berthd/berth/managers/cgroup"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 func (s *suite) procs(t *testing.T, name cgroup.Name) []int {
@@ -58,18 +58,18 @@ func testMoveAndProcs(t *testing.T, s *suite) {
 
 func testMoveRefusals(t *testing.T, s *suite) {
 	p := s.Start(t)
-	if err := s.Tree.Move(t.Context(), s.name("none"), p.PID); fault.ClassOf(err) != fault.NotFound {
+	if err := s.Tree.Move(t.Context(), s.name("none"), p.PID); errdefs.ClassOf(err) != errdefs.NotFound {
 		t.Errorf("Move into an absent cgroup: %v, want class not found", err)
 	}
 	leaf := s.name("pod", "a")
 	s.ensure(t, leaf, cgroup.Values{})
 	const noSuchPID = 1 << 22 // one more than the kernel's largest
-	if err := s.Tree.Move(t.Context(), leaf, noSuchPID); fault.ClassOf(err) != fault.NotFound {
+	if err := s.Tree.Move(t.Context(), leaf, noSuchPID); errdefs.ClassOf(err) != errdefs.NotFound {
 		t.Errorf("Move of a process that is not there: %v, want class not found", err)
 	}
 	err := s.Tree.Move(t.Context(), s.name("pod"), p.PID)
 	if s.Facts.Version == cgroup.V2 && s.handsDown() {
-		if fault.ClassOf(err) != fault.Precondition {
+		if errdefs.ClassOf(err) != errdefs.Precondition {
 			t.Errorf("Move into an inner cgroup on v2: %v, want class precondition", err)
 		}
 	} else if err != nil {

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/berthd/berth/managers/cgroup"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 )
 
@@ -17,7 +17,7 @@ func (s *suite) records(t *testing.T) cgroup.Records {
 		t.Fatalf("%T keeps no claim records", s.Tree)
 	}
 	_, err := records.ReadRecord(t.Context(), s.Root)
-	if fault.ClassOf(err) == fault.Unsupported {
+	if errdefs.ClassOf(err) == errdefs.Unsupported {
 		t.Skipf("the kernel keeps no attributes of cgroups: %v", err)
 	}
 	return records
@@ -69,14 +69,14 @@ func testRecordsOfNobody(t *testing.T, s *suite) {
 	if err := records.WriteRecord(t.Context(), s.name("none"), nil); err != nil {
 		t.Errorf("no record for an absent cgroup: %v", err)
 	}
-	if err := records.WriteRecord(t.Context(), s.name("none"), []byte("record")); fault.ClassOf(err) != fault.NotFound {
+	if err := records.WriteRecord(t.Context(), s.name("none"), []byte("record")); errdefs.ClassOf(err) != errdefs.NotFound {
 		t.Errorf("a record for an absent cgroup: %v, want class not found", err)
 	}
 	for _, bad := range []string{"", "..", "a/b"} {
-		if _, err := records.ReadRecord(t.Context(), s.name(bad)); fault.ClassOf(err) != fault.Invalid {
+		if _, err := records.ReadRecord(t.Context(), s.name(bad)); errdefs.ClassOf(err) != errdefs.Invalid {
 			t.Errorf("read of component %q: %v, want class invalid", bad, err)
 		}
-		if err := records.WriteRecord(t.Context(), s.name(bad), []byte("r")); fault.ClassOf(err) != fault.Invalid {
+		if err := records.WriteRecord(t.Context(), s.name(bad), []byte("r")); errdefs.ClassOf(err) != errdefs.Invalid {
 			t.Errorf("write of component %q: %v, want class invalid", bad, err)
 		}
 	}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/cpuset"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/numa"
 )
 
@@ -120,7 +120,7 @@ func (g *group) inherit() {
 func (g *group) write(v cgroup.Values, f cgroup.Facts, machine cgroup.Cpuset) error {
 	v = v.For(f)
 	if have := *g.values.MemoryBytes; v.MemoryBytes != nil && above(g.memory, *v.MemoryBytes) && (have < 0 || have > *v.MemoryBytes) {
-		return fault.Preconditionf("write \"%d\" to the memory limit of cgroup %s: %w", *v.MemoryBytes, g.name, cgroup.ErrBelowUse)
+		return errdefs.Preconditionf("write \"%d\" to the memory limit of cgroup %s: %w", *v.MemoryBytes, g.name, cgroup.ErrBelowUse)
 	}
 	if err := g.writeSets(v.Cpuset, f, machine); err != nil {
 		return err
@@ -284,5 +284,5 @@ func exceeds(v, limit cgroup.Values) bool {
 
 // refused is the error of a write.
 func (g *group) refused(file string, value any, err error) error {
-	return fault.Unavailablef("write %q to %s of cgroup %s: %w", fmt.Sprint(value), file, g.name, err)
+	return errdefs.Unavailablef("write %q to %s of cgroup %s: %w", fmt.Sprint(value), file, g.name, err)
 }

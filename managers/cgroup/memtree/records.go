@@ -5,7 +5,7 @@ import (
 	"context"
 
 	"github.com/berthd/berth/managers/cgroup"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 var _ cgroup.Records = (*Tree)(nil)
@@ -35,7 +35,7 @@ func (t *Tree) WriteRecord(ctx context.Context, name cgroup.Name, record []byte)
 	case g != nil:
 		g.record = bytes.Clone(record)
 	case record != nil:
-		return fault.NotFoundf("write the claim record of cgroup %s: %w", name, errNoEntry)
+		return errdefs.NotFoundf("write the claim record of cgroup %s: %w", name, errNoEntry)
 	}
 	return nil
 }

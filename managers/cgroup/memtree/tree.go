@@ -9,7 +9,7 @@ import (
 
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/cpuset"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/numa"
 )
 
@@ -134,7 +134,7 @@ func (t *Tree) Ensure(ctx context.Context, node cgroup.Node) (created bool, err 
 		created = child == nil
 		if created {
 			if t.facts.Version == cgroup.V2 && g.parent != nil && len(g.procs) > 0 {
-				return false, fault.Preconditionf("create cgroup %s: %s holds processes and so cannot hand controllers down: %w",
+				return false, errdefs.Preconditionf("create cgroup %s: %s holds processes and so cannot hand controllers down: %w",
 					node.Name, g.name, errBusy)
 			}
 			child = newGroup(g, c, t.facts)
@@ -164,13 +164,13 @@ func (t *Tree) Move(ctx context.Context, name cgroup.Name, pids ...int) error {
 	defer t.mu.Unlock()
 	g := t.find(name)
 	if g == nil {
-		return fault.NotFoundf("move processes into cgroup %s: %w", name, errNoEntry)
+		return errdefs.NotFoundf("move processes into cgroup %s: %w", name, errNoEntry)
 	}
 	if t.facts.Version == cgroup.V2 && g.parent != nil && len(g.children) > 0 {
-		return fault.Preconditionf("move processes into cgroup %s: it hands controllers to its children: %w", name, errBusy)
+		return errdefs.Preconditionf("move processes into cgroup %s: it hands controllers to its children: %w", name, errBusy)
 	}
 	if len(pids) > 0 && (g.effective(t.facts).CPUs.IsEmpty() || g.effective(t.facts).Mems.IsEmpty()) {
-		return fault.Unavailablef("move processes into cgroup %s: it has no CPUs or memory nodes: %w", name, errNoSpace)
+		return errdefs.Unavailablef("move processes into cgroup %s: it has no CPUs or memory nodes: %w", name, errNoSpace)
 	}
 	for _, pid := range pids {
 		p := t.procs[pid]
@@ -178,7 +178,7 @@ func (t *Tree) Move(ctx context.Context, name cgroup.Name, pids ...int) error {
 			p = t.adopt(pid)
 		}
 		if p == nil {
-			return fault.NotFoundf("move process %d into cgroup %s: no such process", pid, name)
+			return errdefs.NotFoundf("move process %d into cgroup %s: no such process", pid, name)
 		}
 		delete(p.group.procs, pid)
 		p.group, p.cpuset = g, nil
@@ -228,7 +228,7 @@ func (t *Tree) Remove(ctx context.Context, name cgroup.Name) error {
 		return err
 	}
 	if name.IsRoot() {
-		return fault.Invalidf("remove cgroup %s: the root cannot be removed", name)
+		return errdefs.Invalidf("remove cgroup %s: the root cannot be removed", name)
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -238,7 +238,7 @@ func (t *Tree) Remove(ctx context.Context, name cgroup.Name) error {
 	}
 	t.killAll(g)
 	if left := g.pids(); len(left) > 0 {
-		return fault.Deadlinef("remove cgroup %s: processes %v are still there", name, left)
+		return errdefs.Deadlinef("remove cgroup %s: processes %v are still there", name, left)
 	}
 	delete(g.parent.children, name.Base())
 	return nil

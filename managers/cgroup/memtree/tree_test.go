@@ -8,7 +8,7 @@ import (
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/cgroup/cgrouptest"
 	"github.com/berthd/berth/managers/cpuset"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/numa"
 )
 
@@ -149,7 +149,7 @@ func TestStuckProcessEndsInDeadline(t *testing.T) {
 		t.Fatal(err)
 	}
 	err := tree.Remove(t.Context(), name)
-	if fault.ClassOf(err) != fault.Deadline {
+	if errdefs.ClassOf(err) != errdefs.Deadline {
 		t.Fatalf("Remove: %v, want class deadline", err)
 	}
 	if left, err := tree.Procs(t.Context(), name); err != nil || !slices.Equal(left, []int{stuck}) {

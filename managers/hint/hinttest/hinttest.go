@@ -6,7 +6,7 @@ import (
 	"reflect"
 	"testing"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/workload"
@@ -161,7 +161,7 @@ func (s *suite) plan(p, fresh hint.Provider, view *ledger.View, req hint.Request
 		}
 	}
 	if err != nil {
-		if fault.ClassOf(err) == fault.Internal {
+		if errdefs.ClassOf(err) == errdefs.Internal {
 			s.addf("%s: the error has no class: %v", what, err)
 		}
 		if len(claims) > 0 {

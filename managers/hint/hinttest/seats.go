@@ -4,7 +4,7 @@ import (
 	"context"
 	"slices"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/numa"
@@ -100,7 +100,7 @@ func (s *Seats) Plan(_ context.Context, view *ledger.View, req hint.Request, aff
 	}
 	ids := s.free(view, nodes)
 	if len(ids) < n {
-		return nil, fault.Refuse(fault.UnexpectedAdmissionError, "%d seats are wanted on nodes %s, %d are free", n, nodes, len(ids))
+		return nil, errdefs.Refuse(errdefs.UnexpectedAdmissionError, "%d seats are wanted on nodes %s, %d are free", n, nodes, len(ids))
 	}
 	claim := ledger.Claim{
 		Owner: req.Owner(), Provider: s.Name(), Resource: string(SeatResource), Affinity: &affinity,

@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"github.com/berthd/berth/managers/cpuset"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 )
 
@@ -56,19 +56,19 @@ type (
 // kubelet, a checksum that is absent or 0 is fine. Class
 // Precondition: a container id of format 1 that owners does not know.
 func ParseCPU(data []byte, owners map[string]ledger.Owner) (CPUState, error) {
-	state, strangers, err := parseCPU(data, owners)
+	state, unknownIDs, err := parseCPU(data, owners)
 	if err != nil {
 		return CPUState{}, fmt.Errorf("read cpu_manager_state: %w", err)
 	}
-	for _, id := range slices.Sorted(maps.Keys(strangers)) {
-		return CPUState{}, fault.Preconditionf("read cpu_manager_state: container id %q: format 1 names containers by the runtime's ids, and the pod and container of this one are not known", id)
+	for _, id := range slices.Sorted(maps.Keys(unknownIDs)) {
+		return CPUState{}, errdefs.Preconditionf("read cpu_manager_state: container id %q: format 1 names containers by the runtime's ids, and the pod and container of this one are not known", id)
 	}
 	return state, nil
 }
 
 // parseCPU returns beside the state what format 1 has of ids that owners does not
 // know.
-func parseCPU(data []byte, owners map[string]ledger.Owner) (s CPUState, strangers map[string]cpuset.Set, err error) {
+func parseCPU(data []byte, owners map[string]ledger.Owner) (s CPUState, unknownIDs map[string]cpuset.Set, err error) {
 	c := cpuCheckpoint{PodEntries: map[string]podEntry{}}
 	if err := json.Unmarshal(data, &c); err != nil {
 		return s, nil, misread(err)
@@ -80,14 +80,14 @@ func parseCPU(data []byte, owners map[string]ledger.Owner) (s CPUState, stranger
 	byID, byPod := entriesByID{}, entriesByPod{}
 	if len(c.Entries) > 0 && json.Unmarshal(c.Entries, &byPod) != nil {
 		if err := json.Unmarshal(c.Entries, &byID); err != nil {
-			return s, nil, fault.Corruptf("entries: expected a list of CPUs as text for each container of each pod, or in format 1 for each container id")
+			return s, nil, errdefs.Corruptf("entries: expected a list of CPUs as text for each container of each pod, or in format 1 for each container id")
 		}
 		s.Format = 1
 		if sum := checksum(c.dumpIDs(byID)); c.Checksum != 0 && c.Checksum != sum {
 			return s, nil, wrongChecksum(c.Checksum, sum)
 		}
-		strangers, err = s.addIDs(byID, owners)
-		return s, strangers, err
+		unknownIDs, err = s.addIDs(byID, owners)
+		return s, unknownIDs, err
 	}
 	if s.Format, err = c.format(byPod); err != nil {
 		return s, nil, err
@@ -127,13 +127,13 @@ func (c *cpuCheckpoint) format(entries entriesByPod) (int, error) {
 }
 
 func wrongChecksum(got, want uint64) error {
-	return fault.Corruptf("checkpoint is corrupted: the checksum is %d, the content's %d", got, want)
+	return errdefs.Corruptf("checkpoint is corrupted: the checksum is %d, the content's %d", got, want)
 }
 
 func parseList(what, list string) (cpuset.Set, error) {
 	set, err := cpuset.Parse(list)
 	if err != nil {
-		return set, fault.Corruptf("%s: %w", what, err)
+		return set, errdefs.Corruptf("%s: %w", what, err)
 	}
 	return set, nil
 }
@@ -152,8 +152,8 @@ func (s *CPUState) addContainers(entries entriesByPod) error {
 	return nil
 }
 
-func (s *CPUState) addIDs(entries entriesByID, owners map[string]ledger.Owner) (strangers map[string]cpuset.Set, err error) {
-	strangers = map[string]cpuset.Set{}
+func (s *CPUState) addIDs(entries entriesByID, owners map[string]ledger.Owner) (unknownIDs map[string]cpuset.Set, err error) {
+	unknownIDs = map[string]cpuset.Set{}
 	for _, id := range slices.Sorted(maps.Keys(entries)) {
 		set, err := parseList(fmt.Sprintf("container id %q", id), entries[id])
 		if err != nil {
@@ -161,18 +161,18 @@ func (s *CPUState) addIDs(entries entriesByID, owners map[string]ledger.Owner) (
 		}
 		owner, known := owners[id]
 		if !known {
-			strangers[id] = set
+			unknownIDs[id] = set
 			continue
 		}
 		if s.Containers[owner.Pod] == nil {
 			s.Containers[owner.Pod] = map[string]cpuset.Set{}
 		}
 		if have, twice := s.Containers[owner.Pod][owner.Container]; twice && have != set {
-			return nil, fault.Preconditionf("container id %q: another id of %s has CPUs %q, this one has %q; name only the one that runs", id, owner, have, set)
+			return nil, errdefs.Preconditionf("container id %q: another id of %s has CPUs %q, this one has %q; name only the one that runs", id, owner, have, set)
 		}
 		s.Containers[owner.Pod][owner.Container] = set
 	}
-	return strangers, nil
+	return unknownIDs, nil
 }
 
 func (s *CPUState) addPods(entries map[string]podEntry) error {
@@ -200,7 +200,7 @@ func (s *CPUState) Marshal(format int) ([]byte, error) {
 	}
 	switch {
 	case format == 2 && len(s.Pods) > 0:
-		return nil, fault.Unsupportedf("write cpu_manager_state: format 2 has no place for the CPUs of pods as a whole; use format 3")
+		return nil, errdefs.Unsupportedf("write cpu_manager_state: format 2 has no place for the CPUs of pods as a whole; use format 3")
 	case format == 2:
 		c.Checksum = checksum(c.dump(currentType, dumpEntries(entries), ""))
 	case format == 3:
@@ -213,12 +213,12 @@ func (s *CPUState) Marshal(format int) ([]byte, error) {
 		}
 		c.Checksum = checksum(text)
 	default:
-		return nil, fault.Unsupportedf("write cpu_manager_state: format %d: expected 2 or 3", format)
+		return nil, errdefs.Unsupportedf("write cpu_manager_state: format %d: expected 2 or 3", format)
 	}
 	if len(entries) > 0 {
 		var err error
 		if c.Entries, err = json.Marshal(entries); err != nil {
-			return nil, fault.Internalf("write cpu_manager_state: %w", err)
+			return nil, errdefs.Internalf("write cpu_manager_state: %w", err)
 		}
 	}
 	return json.Marshal(c)
@@ -237,20 +237,20 @@ func (s *CPUState) Check(machine, reserved cpuset.Set, strict bool) error {
 		if len(s.Containers) == 0 {
 			return nil
 		}
-		return fault.Preconditionf("the shared pool is empty")
+		return errdefs.Preconditionf("the shared pool is empty")
 	}
 	if both := reserved.Intersect(s.Shared); strict && !both.IsEmpty() {
-		return fault.Preconditionf("the strictly reserved CPUs %s are in the shared pool %s", both, s.Shared)
+		return errdefs.Preconditionf("the strictly reserved CPUs %s are in the shared pool %s", both, s.Shared)
 	}
 	if missing := reserved.Minus(s.Shared); !strict && !missing.IsEmpty() {
-		return fault.Preconditionf("the reserved CPUs %s are not in the shared pool %s", missing, s.Shared)
+		return errdefs.Preconditionf("the reserved CPUs %s are not in the shared pool %s", missing, s.Shared)
 	}
 	known := s.Shared
 	for _, uid := range slices.Sorted(maps.Keys(s.Containers)) {
 		for _, name := range slices.Sorted(maps.Keys(s.Containers[uid])) {
 			set := s.Containers[uid][name]
 			if set.Overlaps(s.Shared) {
-				return fault.Preconditionf("CPUs %s of container %q of pod %q are in the shared pool %s too", set.Intersect(s.Shared), name, uid, s.Shared)
+				return errdefs.Preconditionf("CPUs %s of container %q of pod %q are in the shared pool %s too", set.Intersect(s.Shared), name, uid, s.Shared)
 			}
 			known = known.Union(set)
 		}
@@ -259,7 +259,7 @@ func (s *CPUState) Check(machine, reserved cpuset.Set, strict bool) error {
 		known = known.Union(set)
 	}
 	if known != machine {
-		return fault.Preconditionf("the state knows CPUs %s, and there are %s", known, machine)
+		return errdefs.Preconditionf("the state knows CPUs %s, and there are %s", known, machine)
 	}
 	return nil
 }

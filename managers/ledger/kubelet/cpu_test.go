@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/berthd/berth/managers/cpuset"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 )
 
@@ -69,29 +69,29 @@ func TestParseCPURefuses(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
 		name, text, wrong string
-		class             fault.Class
+		class             errdefs.Class
 	}{
-		{"nothing", "", "no JSON: unexpected end of JSON input", fault.Corrupt},
-		{"cut off", "{", "no JSON: unexpected end of JSON input", fault.Corrupt},
-		{"no object", "[]", "read cpu_manager_state: expected an object, found a list", fault.Corrupt},
-		{"number for a text", `{"policyName":7}`, ": policyName: expected a text, found a number", fault.Corrupt},
-		{"list for a text", `{"podEntries":{"a":{"cpuSet":[]}}}`, ": podEntries.cpuSet: expected a text, found a list", fault.Corrupt},
-		{"list for an object", `{"podEntries":[]}`, ": podEntries: expected an object, found a list", fault.Corrupt},
-		{"text for a number", `{"checksum":"611748604"}`, ": checksum: expected a whole number from 0 to 2^64-1, found a text", fault.Corrupt},
-		{"fraction", `{"checksum":1.5}`, ": checksum: expected a whole number from 0 to 2^64-1, found 1.5", fault.Corrupt},
-		{"large number", `{"checksum":99999999999999999999}`, ": checksum: expected a whole number from 0 to 2^64-1, found 99999999999999999999", fault.Corrupt},
-		{"truth", `{"defaultCpuSet":true}`, ": defaultCpuSet: expected a text, found a truth value", fault.Corrupt},
-		{"changed", `{"policyName":"static","defaultCpuSet":"0-4","checksum":611748604}`, "corrupted", fault.Corrupt},
-		{"pods with a wrong checksum", `{"policyName":"static","defaultCpuSet":"0-3","podEntries":{"a":{"cpuSet":"4"}},"checksum":7}`, "corrupted", fault.Corrupt},
-		{"bad pool", `{"policyName":"static","defaultCpuSet":"3-0"}`, "defaultCpuSet", fault.Corrupt},
-		{"bad entry", `{"policyName":"static","defaultCpuSet":"0","entries":{"uid":{"c":"x"}}}`, `container "c" of pod "uid"`, fault.Corrupt},
-		{"bad pod entry", `{"policyName":"static","defaultCpuSet":"0","podEntries":{"uid":{"cpuSet":"x"}}}`, `pod "uid"`, fault.Corrupt},
-		{"odd entries", `{"policyName":"static","defaultCpuSet":"0","entries":{"uid":7}}`, ": entries: expected a list of CPUs as text for each container of each pod, or in format 1 for each container id", fault.Corrupt},
-		{"changed format 1", `{"policyName":"none","defaultCpuSet":"1-3","entries":{"id":"4"},"checksum":5}`, "corrupted", fault.Corrupt},
-		{"unknown id", `{"policyName":"none","defaultCpuSet":"1-3","entries":{"id":"4"}}`, `container id "id"`, fault.Precondition},
+		{"nothing", "", "no JSON: unexpected end of JSON input", errdefs.Corrupt},
+		{"cut off", "{", "no JSON: unexpected end of JSON input", errdefs.Corrupt},
+		{"no object", "[]", "read cpu_manager_state: expected an object, found a list", errdefs.Corrupt},
+		{"number for a text", `{"policyName":7}`, ": policyName: expected a text, found a number", errdefs.Corrupt},
+		{"list for a text", `{"podEntries":{"a":{"cpuSet":[]}}}`, ": podEntries.cpuSet: expected a text, found a list", errdefs.Corrupt},
+		{"list for an object", `{"podEntries":[]}`, ": podEntries: expected an object, found a list", errdefs.Corrupt},
+		{"text for a number", `{"checksum":"611748604"}`, ": checksum: expected a whole number from 0 to 2^64-1, found a text", errdefs.Corrupt},
+		{"fraction", `{"checksum":1.5}`, ": checksum: expected a whole number from 0 to 2^64-1, found 1.5", errdefs.Corrupt},
+		{"large number", `{"checksum":99999999999999999999}`, ": checksum: expected a whole number from 0 to 2^64-1, found 99999999999999999999", errdefs.Corrupt},
+		{"truth", `{"defaultCpuSet":true}`, ": defaultCpuSet: expected a text, found a truth value", errdefs.Corrupt},
+		{"changed", `{"policyName":"static","defaultCpuSet":"0-4","checksum":611748604}`, "corrupted", errdefs.Corrupt},
+		{"pods with a wrong checksum", `{"policyName":"static","defaultCpuSet":"0-3","podEntries":{"a":{"cpuSet":"4"}},"checksum":7}`, "corrupted", errdefs.Corrupt},
+		{"bad pool", `{"policyName":"static","defaultCpuSet":"3-0"}`, "defaultCpuSet", errdefs.Corrupt},
+		{"bad entry", `{"policyName":"static","defaultCpuSet":"0","entries":{"uid":{"c":"x"}}}`, `container "c" of pod "uid"`, errdefs.Corrupt},
+		{"bad pod entry", `{"policyName":"static","defaultCpuSet":"0","podEntries":{"uid":{"cpuSet":"x"}}}`, `pod "uid"`, errdefs.Corrupt},
+		{"odd entries", `{"policyName":"static","defaultCpuSet":"0","entries":{"uid":7}}`, ": entries: expected a list of CPUs as text for each container of each pod, or in format 1 for each container id", errdefs.Corrupt},
+		{"changed format 1", `{"policyName":"none","defaultCpuSet":"1-3","entries":{"id":"4"},"checksum":5}`, "corrupted", errdefs.Corrupt},
+		{"unknown id", `{"policyName":"none","defaultCpuSet":"1-3","entries":{"id":"4"}}`, `container id "id"`, errdefs.Precondition},
 	} {
 		_, err := ParseCPU([]byte(row.text), nil)
-		var e *fault.Error
+		var e *errdefs.Error
 		if !errors.As(err, &e) || e.Class != row.class || !strings.Contains(err.Error(), row.wrong) {
 			t.Errorf("%s: got %v", row.name, err)
 		}
@@ -114,7 +114,7 @@ func TestMarshalCPU(t *testing.T) {
 	}
 	whole := CPUState{Policy: "static", Pods: map[string]cpuset.Set{"uid": set("1")}}
 	for _, format := range []int{0, 1, 2, 4} {
-		if _, err := whole.Marshal(format); fault.ClassOf(err) != fault.Unsupported {
+		if _, err := whole.Marshal(format); errdefs.ClassOf(err) != errdefs.Unsupported {
 			t.Errorf("format %d: got %v", format, err)
 		}
 	}
@@ -144,7 +144,7 @@ func TestCheckCPU(t *testing.T) {
 		switch {
 		case row.wrong == "" && err != nil:
 			t.Errorf("%s: %v", row.name, err)
-		case row.wrong != "" && (fault.ClassOf(err) != fault.Precondition || err == nil || !strings.Contains(err.Error(), row.wrong)):
+		case row.wrong != "" && (errdefs.ClassOf(err) != errdefs.Precondition || err == nil || !strings.Contains(err.Error(), row.wrong)):
 			t.Errorf("%s: got %v, want %q", row.name, err, row.wrong)
 		}
 	}
@@ -184,7 +184,7 @@ func FuzzParseCPU(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		s, err := ParseCPU(data, map[string]ledger.Owner{"a": {Pod: "p", Container: "c"}})
 		if err != nil {
-			if c := fault.ClassOf(err); c != fault.Corrupt && c != fault.Precondition {
+			if c := errdefs.ClassOf(err); c != errdefs.Corrupt && c != errdefs.Precondition {
 				t.Fatalf("class %v: %v", c, err)
 			}
 			return

@@ -17,7 +17,7 @@ const policyNone = "none"
 // berth the pool is what nobody holds. Where the two differ the file is one that
 // a kubelet refuses (CPUState.Check), and a note says so.
 func readCPU(data []byte, in Input) (Facts, error) {
-	s, strangers, err := parseCPU(data, in.ContainerIDs)
+	s, unknownIDs, err := parseCPU(data, in.ContainerIDs)
 	if err == nil {
 		err = in.allow(s.Format, 3, 3) // format 4 has a copy in format 2
 	}
@@ -25,8 +25,8 @@ func readCPU(data []byte, in Input) (Facts, error) {
 		return Facts{}, err
 	}
 	facts := Facts{Format: s.Format}
-	for _, id := range slices.Sorted(maps.Keys(strangers)) {
-		facts.skip("CPUs %s of container id %s", strangers[id], id)
+	for _, id := range slices.Sorted(maps.Keys(unknownIDs)) {
+		facts.skip("CPUs %s of container id %s", unknownIDs[id], id)
 	}
 	uids := slices.Concat(slices.Collect(maps.Keys(s.Containers)), slices.Collect(maps.Keys(s.Pods)))
 	slices.Sort(uids)

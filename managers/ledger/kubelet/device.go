@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 // deviceFormat is the one format of kubelet_internal_checkpoint that there has
@@ -56,7 +56,7 @@ func parseDevice(data []byte) (DeviceState, error) {
 	var c deviceCheckpoint
 	if err := json.Unmarshal(data, &c); err != nil {
 		if oldDevices(data) {
-			return DeviceState{}, fault.Unsupportedf("the device ids are plain lists, as before Kubernetes 1.20")
+			return DeviceState{}, errdefs.Unsupportedf("the device ids are plain lists, as before Kubernetes 1.20")
 		}
 		var bad base64.CorruptInputError
 		if errors.As(err, &bad) {
@@ -85,11 +85,11 @@ func badResponse(data []byte) error {
 	for _, e := range c.Data.Entries {
 		text, _ := e.Response.(string)
 		if _, err := base64.StdEncoding.DecodeString(text); err != nil {
-			return fault.Corruptf("Data.PodDeviceEntries.AllocResp of resource %q of container %q of pod %q: expected a text in base64: %w",
+			return errdefs.Corruptf("Data.PodDeviceEntries.AllocResp of resource %q of container %q of pod %q: expected a text in base64: %w",
 				e.Resource, e.Container, e.Pod, err)
 		}
 	}
-	return fault.Corruptf("Data.PodDeviceEntries.AllocResp: expected a text in base64")
+	return errdefs.Corruptf("Data.PodDeviceEntries.AllocResp: expected a text in base64")
 }
 
 // oldDevices tells whether the file is one of format 1.

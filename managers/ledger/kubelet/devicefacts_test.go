@@ -9,7 +9,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/machine/machinetest"
@@ -102,7 +102,7 @@ func TestReadDevice(t *testing.T) {
 		}
 	}
 	_, err := Read(Device, deviceFile(t, nil, DeviceEntry{Pod: "q", Container: "c", Resource: "s.io/gpu"}), Input{View: view})
-	if fault.ClassOf(err) != fault.Precondition {
+	if errdefs.ClassOf(err) != errdefs.Precondition {
 		t.Errorf("unknown owner: %v", err)
 	}
 }
@@ -111,14 +111,14 @@ func TestWriteDevice(t *testing.T) {
 	t.Parallel()
 	l := ledgertest.New(t, ledger.Rules{Machine: machinetest.Build("2n4c")})
 	unprepared := ledgertest.Devices("c", "s.io/nic", "n0")
-	outside := ledgertest.Devices("c", "s.io/tpu", "t0")
-	outside.Provider, outside.Devices.Response = "tpud", []byte{}
+	external := ledgertest.Devices("c", "s.io/tpu", "t0")
+	external.Provider, external.Devices.Response = "tpud", []byte{}
 	gpus := ledgertest.Devices("c", "s.io/gpu", "g0", "g1", "g2")
 	gpus.Devices.Response = []byte("x")
 	gpus.Devices.Devices[0].Nodes, gpus.Devices.Devices[0].Topology = numa.Of(0, 1), true
 	gpus.Devices.Devices[1].Topology = true // a topology without nodes
 	view, err := l.Update(t.Context(), func(d *ledger.Draft) error {
-		d.PutPod(ledgertest.With(ledgertest.Pod("p", "c"), gpus, unprepared, outside))
+		d.PutPod(ledgertest.With(ledgertest.Pod("p", "c"), gpus, unprepared, external))
 		d.PutResource(ledger.SeenResource{Name: "s.io/gpu"})
 		d.PutResource(ledger.SeenResource{Name: "s.io/away"})
 		return nil
@@ -133,7 +133,7 @@ func TestWriteDevice(t *testing.T) {
 	if err != nil || string(file.Data) != want || file.Format != 2 {
 		t.Errorf("format %d, %v\n\t%s\nwant\n\t%s", file.Format, err, file.Data, want)
 	}
-	if _, err := Write(Device, view, Settings{}, 1); fault.ClassOf(err) != fault.Unsupported {
+	if _, err := Write(Device, view, Settings{}, 1); errdefs.ClassOf(err) != errdefs.Unsupported {
 		t.Errorf("format 1: %v", err)
 	}
 	empty, err := Write(Device, ledgertest.New(t, ledger.Rules{Machine: machinetest.Build("4c")}).View(), Settings{}, 2)

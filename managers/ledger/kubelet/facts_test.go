@@ -7,7 +7,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/berthd/berth/managers/cpuset"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/machine/machinetest"
@@ -87,17 +87,17 @@ func TestKinds(t *testing.T) {
 		if _, err := Write(kind, view, Settings{Policy: "static"}, 0); err != nil {
 			t.Errorf("export %s: %v", kind, err)
 		}
-		if _, err := Write(kind, view, Settings{Policy: "static"}, 99); fault.ClassOf(err) != fault.Unsupported {
+		if _, err := Write(kind, view, Settings{Policy: "static"}, 99); errdefs.ClassOf(err) != errdefs.Unsupported {
 			t.Errorf("export %s in format 99: %v", kind, err)
 		}
-		if _, err := Read(kind, []byte("{"), Input{View: view}); err == nil || fault.ClassOf(err) != fault.Corrupt {
-			t.Errorf("import %s: %v, want class %v", kind, err, fault.Corrupt)
+		if _, err := Read(kind, []byte("{"), Input{View: view}); err == nil || errdefs.ClassOf(err) != errdefs.Corrupt {
+			t.Errorf("import %s: %v, want class %v", kind, err, errdefs.Corrupt)
 		}
 	}
-	if _, err := Write("disk", view, Settings{Policy: "static"}, 0); fault.ClassOf(err) != fault.Invalid {
+	if _, err := Write("disk", view, Settings{Policy: "static"}, 0); errdefs.ClassOf(err) != errdefs.Invalid {
 		t.Errorf("export disk: %v", err)
 	}
-	if _, err := Read("disk", nil, Input{View: view}); fault.ClassOf(err) != fault.Invalid {
+	if _, err := Read("disk", nil, Input{View: view}); errdefs.ClassOf(err) != errdefs.Invalid {
 		t.Errorf("import disk: %v", err)
 	}
 }
@@ -110,12 +110,12 @@ func TestUnknownOwnersAreCounted(t *testing.T) {
 		entries = append(entries, `"id`+n+`":"`+n+`"`)
 	}
 	_, err := Read(CPU, []byte(`{"policyName":"static","defaultCpuSet":"10-31","entries":{`+strings.Join(entries, ",")+`}}`), Input{View: view, Settings: Settings{Policy: "static"}})
-	if err == nil || fault.ClassOf(err) != fault.Precondition || !strings.Contains(err.Error(), "CPUs 7 of container id id7 and 2 more;") {
+	if err == nil || errdefs.ClassOf(err) != errdefs.Precondition || !strings.Contains(err.Error(), "CPUs 7 of container id id7 and 2 more;") {
 		t.Errorf("got %v", err)
 	}
 	twice := map[string]ledger.Owner{"a": {Pod: "p", Container: "c"}, "b": {Pod: "p", Container: "c"}}
 	_, err = Read(CPU, []byte(`{"policyName":"static","defaultCpuSet":"2-31","entries":{"a":"0","b":"1"}}`), Input{View: view, ContainerIDs: twice})
-	if err == nil || fault.ClassOf(err) != fault.Precondition || !strings.Contains(err.Error(), `another id of p/c has CPUs "0", this one has "1"`) {
+	if err == nil || errdefs.ClassOf(err) != errdefs.Precondition || !strings.Contains(err.Error(), `another id of p/c has CPUs "0", this one has "1"`) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -180,7 +180,7 @@ func FuzzReadCPU(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		facts, err := Read(CPU, data, Input{View: l.View(), Pods: pods, Settings: Settings{Policy: "static"}, PodLevel: true, SkipUnknown: true})
 		if err != nil {
-			if c := fault.ClassOf(err); c != fault.Corrupt && c != fault.Precondition {
+			if c := errdefs.ClassOf(err); c != errdefs.Corrupt && c != errdefs.Precondition {
 				t.Fatalf("class %v: %v", c, err)
 			}
 			return
@@ -218,7 +218,7 @@ func TestFormatsOfTheGate(t *testing.T) {
 		}
 		for _, gate := range []bool{false, true} {
 			_, err := Read(row.kind, data, Input{View: view, PodLevel: gate})
-			refused := fault.ClassOf(err) == fault.Precondition && strings.Contains(err.Error(), "PodLevelResourceManagers")
+			refused := errdefs.ClassOf(err) == errdefs.Precondition && strings.Contains(err.Error(), "PodLevelResourceManagers")
 			if want := row.needs && !gate; refused != want || !want && err != nil {
 				t.Errorf("%s in format %d, gate %t: %v", row.kind, row.format, gate, err)
 			}

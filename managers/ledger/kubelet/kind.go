@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/workload"
 )
@@ -100,7 +100,7 @@ func Read(kind Kind, data []byte, in Input) (Facts, error) {
 	}
 	facts.File = k.file
 	if len(facts.Skipped) > 0 && !in.SkipUnknown {
-		return Facts{}, fault.Preconditionf("import %s: nobody knows the owner of %s; give these pods too, or skip what is unknown",
+		return Facts{}, errdefs.Preconditionf("import %s: nobody knows the owner of %s; give these pods too, or skip what is unknown",
 			k.file, first(facts.Skipped))
 	}
 	return facts, nil
@@ -124,7 +124,7 @@ func Write(kind Kind, view *ledger.View, settings Settings, format int) (File, e
 }
 
 func unknownKind(kind Kind) error {
-	var vs fault.Violations
+	var vs errdefs.Violations
 	vs.Addf("kind", "%.40q: expected one of %s, %s, %s", string(kind), CPU, Memory, Device)
 	return vs.Err("request")
 }
@@ -155,7 +155,7 @@ func (in *Input) allow(format, needs, last int) error {
 	if in.PodLevel || format < needs || format > last {
 		return nil
 	}
-	return fault.Preconditionf("format %d is written by a kubelet with the feature gate PodLevelResourceManagers, which is off here: turn it on, or drain the node and import a file that was written without it", format)
+	return errdefs.Preconditionf("format %d is written by a kubelet with the feature gate PodLevelResourceManagers, which is off here: turn it on, or drain the node and import a file that was written without it", format)
 }
 
 // skip notes what belongs to nobody known.

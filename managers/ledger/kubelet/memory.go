@@ -5,7 +5,7 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/managers/numa"
 	"github.com/berthd/berth/managers/workload"
@@ -59,7 +59,7 @@ type MemoryBlock struct {
 func (s *MemoryState) Check(nodes []machine.Node, reserved map[int]map[string]uint64) error {
 	if len(s.Nodes) == 0 {
 		if len(s.Containers) > 0 {
-			return fault.Preconditionf("there are blocks of %d pods, and no tables", len(s.Containers))
+			return errdefs.Preconditionf("there are blocks of %d pods, and no tables", len(s.Containers))
 		}
 		return nil
 	}
@@ -76,13 +76,13 @@ func (s *MemoryState) tables(nodes []machine.Node, reserved map[int]map[string]u
 	for _, uid := range slices.Sorted(maps.Keys(s.Containers)) {
 		if whole, ok := s.Pods[uid]; ok {
 			if err := place(out, whole); err != nil {
-				return nil, fault.Preconditionf("pod %s: %w", uid, err)
+				return nil, errdefs.Preconditionf("pod %s: %w", uid, err)
 			}
 			continue
 		}
 		for _, name := range slices.Sorted(maps.Keys(s.Containers[uid])) {
 			if err := place(out, s.Containers[uid][name]); err != nil {
-				return nil, fault.Preconditionf("pod %s, container %s: %w", uid, name, err)
+				return nil, errdefs.Preconditionf("pod %s, container %s: %w", uid, name, err)
 			}
 		}
 	}
@@ -140,21 +140,21 @@ func place(nodes map[int]MemoryNode, blocks []MemoryBlock) error {
 
 func (s *MemoryState) compare(expected map[int]MemoryNode) error {
 	if len(s.Nodes) != len(expected) {
-		return fault.Preconditionf("there are tables of %d NUMA nodes, and the machine has %d", len(s.Nodes), len(expected))
+		return errdefs.Preconditionf("there are tables of %d NUMA nodes, and the machine has %d", len(s.Nodes), len(expected))
 	}
 	for _, id := range slices.Sorted(maps.Keys(s.Nodes)) {
 		got, want := s.Nodes[id], expected[id]
 		switch {
 		case want.Tables == nil:
-			return fault.Preconditionf("there is a table of NUMA node %d, which does not exist", id)
+			return errdefs.Preconditionf("there is a table of NUMA node %d, which does not exist", id)
 		case got.Blocks != want.Blocks:
-			return fault.Preconditionf("NUMA node %d counts %d blocks and has %d", id, got.Blocks, want.Blocks)
+			return errdefs.Preconditionf("NUMA node %d counts %d blocks and has %d", id, got.Blocks, want.Blocks)
 		case got.Group != want.Group:
-			return fault.Preconditionf("NUMA node %d is in group %s, and its blocks in %s", id, got.Group, want.Group)
+			return errdefs.Preconditionf("NUMA node %d is in group %s, and its blocks in %s", id, got.Group, want.Group)
 		case !s.partition(got.Group):
-			return fault.Preconditionf("NUMA node %d is in group %s, and another node of that in another one: a kubelet goes on from this only by chance", id, got.Group)
+			return errdefs.Preconditionf("NUMA node %d is in group %s, and another node of that in another one: a kubelet goes on from this only by chance", id, got.Group)
 		case len(got.Tables) != len(want.Tables):
-			return fault.Preconditionf("NUMA node %d has tables of %d resources instead of %d", id, len(got.Tables), len(want.Tables))
+			return errdefs.Preconditionf("NUMA node %d has tables of %d resources instead of %d", id, len(got.Tables), len(want.Tables))
 		}
 		for _, resource := range slices.Sorted(maps.Keys(got.Tables)) {
 			t, w := got.Tables[resource], want.Tables[resource]
@@ -162,10 +162,10 @@ func (s *MemoryState) compare(expected map[int]MemoryNode) error {
 			wantHeld, wantFree := sums(expected, got.Group, resource)
 			switch {
 			case t.Total != w.Total || t.SystemReserved != w.SystemReserved || t.Allocatable != w.Allocatable:
-				return fault.Preconditionf("NUMA node %d has of %s %d bytes, %d reserved and %d allocatable, instead of %d, %d and %d",
+				return errdefs.Preconditionf("NUMA node %d has of %s %d bytes, %d reserved and %d allocatable, instead of %d, %d and %d",
 					id, resource, t.Total, t.SystemReserved, t.Allocatable, w.Total, w.SystemReserved, w.Allocatable)
 			case held != wantHeld || free != wantFree:
-				return fault.Preconditionf("of %s, NUMA nodes %s count %d bytes as held and %d as free, instead of %d and %d",
+				return errdefs.Preconditionf("of %s, NUMA nodes %s count %d bytes as held and %d as free, instead of %d and %d",
 					resource, got.Group, held, free, wantHeld, wantFree)
 			}
 		}

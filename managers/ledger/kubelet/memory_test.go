@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger/kubelet"
 	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/managers/numa"
@@ -100,7 +100,7 @@ func TestCheckMemory(t *testing.T) {
 			switch {
 			case err == nil && row.want != "":
 				t.Errorf("no error, want %q", row.want)
-			case err != nil && (row.want == "" || !strings.Contains(err.Error(), row.want) || fault.ClassOf(err) != fault.Precondition):
+			case err != nil && (row.want == "" || !strings.Contains(err.Error(), row.want) || errdefs.ClassOf(err) != errdefs.Precondition):
 				t.Errorf("got %v, want %q", err, row.want)
 			}
 		})

@@ -8,7 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/kubelet"
@@ -20,9 +20,9 @@ import (
 	"github.com/berthd/berth/managers/workload"
 )
 
-// memoryLab is a memory manager on four nodes with pages of two sizes, of whose
+// memoryFixture is a memory manager on four nodes with pages of two sizes, of whose
 // memory the system keeps some.
-func memoryLab(t ledgertest.T, features memory.Features) (*memory.Manager, *ledger.Ledger, kubelet.Settings) {
+func memoryFixture(t ledgertest.T, features memory.Features) (*memory.Manager, *ledger.Ledger, kubelet.Settings) {
 	t.Helper()
 	shape, err := machine.ParseShape("4n2c,mem=8Gi,huge=2Mi:64,huge=1Gi:2")
 	if err != nil {
@@ -53,7 +53,7 @@ func asks(name string, role workload.Role, bytes int64) workload.Container {
 
 func TestReadMemory(t *testing.T) {
 	t.Parallel()
-	_, l, settings := memoryLab(t, memory.Features{})
+	_, l, settings := memoryFixture(t, memory.Features{})
 	pods := map[string]*workload.Pod{
 		"one": {UID: "one", Containers: []workload.Container{asks("i", workload.Init, 4*gi), asks("c", workload.App, 9*gi)}},
 	}
@@ -129,7 +129,7 @@ func TestMemoryNobodyHas(t *testing.T) {
 	draft := ledger.NewDraft(l.View())
 	draft.PutPod(ledgertest.With(ledgertest.Pod("a", "c"), ledgertest.Memory("c", "memory", "3", 1)))
 	_, err := kubelet.Write(kubelet.Memory, draft.View(), kubelet.Settings{Policy: memory.PolicyStatic}, 0)
-	if err == nil || fault.ClassOf(err) != fault.Precondition || !strings.Contains(err.Error(), "export memory_manager_state: pod a, container c: a block of memory is on NUMA node 3") {
+	if err == nil || errdefs.ClassOf(err) != errdefs.Precondition || !strings.Contains(err.Error(), "export memory_manager_state: pod a, container c: a block of memory is on NUMA node 3") {
 		t.Errorf("got %v", err)
 	}
 	if file, err := kubelet.Write(kubelet.Memory, draft.View(), kubelet.Settings{Policy: memory.PolicyNone}, 0); err != nil || !strings.Contains(string(file.Data), `"machineState":{},"entries":{"a"`) {
@@ -170,7 +170,7 @@ func TestMemoryComesBack(t *testing.T) {
 	t.Parallel()
 	formats := map[int]int{}
 	rapid.Check(t, func(t *rapid.T) {
-		m, l, settings := memoryLab(t, memory.Features{PodLevelResources: true, PodLevelResourceManagers: true})
+		m, l, settings := memoryFixture(t, memory.Features{PodLevelResources: true, PodLevelResourceManagers: true})
 		draft := ledger.NewDraft(l.View())
 		for i := range rapid.IntRange(1, 8).Draw(t, "pods") {
 			p := memoryPod(t, fmt.Sprint("pod", i))
@@ -274,7 +274,7 @@ func FuzzReadMemory(f *testing.F) {
 			View:     l.View(), Pods: pods, Settings: kubelet.Settings{Policy: memory.PolicyStatic}, SkipUnknown: true,
 		})
 		if err != nil {
-			if c := fault.ClassOf(err); c != fault.Corrupt {
+			if c := errdefs.ClassOf(err); c != errdefs.Corrupt {
 				t.Fatalf("class %v: %v", c, err)
 			}
 			return

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/numa"
 )
 
@@ -114,7 +114,7 @@ func (c *memoryCheckpoint) format() (int, error) {
 
 func (n *storedNode) read(id int) (MemoryNode, error) {
 	if n == nil || id < 0 || id >= numa.MaxNodes {
-		return MemoryNode{}, fault.Corruptf("machineState: %d is no NUMA node with tables", id)
+		return MemoryNode{}, errdefs.Corruptf("machineState: %d is no NUMA node with tables", id)
 	}
 	group, err := Group(id, n.Group)
 	if err != nil {
@@ -123,7 +123,7 @@ func (n *storedNode) read(id int) (MemoryNode, error) {
 	out := MemoryNode{Blocks: n.Blocks, Group: group, Tables: map[string]MemoryTable{}}
 	for resource, t := range n.Tables {
 		if t == nil {
-			return MemoryNode{}, fault.Corruptf("memoryMap of NUMA node %d: %q has no table", id, resource)
+			return MemoryNode{}, errdefs.Corruptf("memoryMap of NUMA node %d: %q has no table", id, resource)
 		}
 		out.Tables[resource] = MemoryTable(*t)
 	}
@@ -135,7 +135,7 @@ func (n *storedNode) read(id int) (MemoryNode, error) {
 func Group(id int, cells []int) (numa.Mask, error) {
 	group, err := readNodes(fmt.Sprintf("cells of NUMA node %d", id), cells)
 	if err == nil && group.Len() != len(cells) {
-		return 0, fault.Corruptf("cells of NUMA node %d: %v names a node twice", id, cells)
+		return 0, errdefs.Corruptf("cells of NUMA node %d: %v names a node twice", id, cells)
 	}
 	return group, err
 }
@@ -143,7 +143,7 @@ func Group(id int, cells []int) (numa.Mask, error) {
 func readNodes(what string, ids []int) (numa.Mask, error) {
 	nodes, err := numa.FromIDs(ids)
 	if err != nil {
-		return 0, fault.Corruptf("%s: %w", what, err)
+		return 0, errdefs.Corruptf("%s: %w", what, err)
 	}
 	return nodes, nil
 }
@@ -174,9 +174,9 @@ func stored(blocks []MemoryBlock) storedBlocks {
 func (s *MemoryState) Marshal(format int) ([]byte, error) {
 	switch {
 	case format == 1 && len(s.Pods) > 0:
-		return nil, fault.Unsupportedf("write memory_manager_state: format 1 has no place for the memory of pods as a whole; use format 2")
+		return nil, errdefs.Unsupportedf("write memory_manager_state: format 1 has no place for the memory of pods as a whole; use format 2")
 	case format != 1 && format != 2:
-		return nil, fault.Unsupportedf("write memory_manager_state: format %d: expected 1 or 2", format)
+		return nil, errdefs.Unsupportedf("write memory_manager_state: format %d: expected 1 or 2", format)
 	}
 	c := memoryCheckpoint{
 		Policy: s.Policy,
@@ -204,7 +204,7 @@ func (s *MemoryState) Marshal(format int) ([]byte, error) {
 	c.Checksum = checksum(c.dump(format == 2))
 	data, err := json.Marshal(c)
 	if err != nil {
-		return nil, fault.Internalf("write memory_manager_state: %w", err)
+		return nil, errdefs.Internalf("write memory_manager_state: %w", err)
 	}
 	return data, nil
 }

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/numa"
 )
 
@@ -76,13 +76,13 @@ func TestParseMemoryRefuses(t *testing.T) {
 		{"negative affinity", `{"entries":{"a":{"c":[{"numaAffinity":[-1]}]}}}`, `numaAffinity of container "c" of pod "a"`},
 	} {
 		_, err := ParseMemory([]byte(row.text))
-		if err == nil || fault.ClassOf(err) != fault.Corrupt || !strings.Contains(err.Error(), row.wrong) {
+		if err == nil || errdefs.ClassOf(err) != errdefs.Corrupt || !strings.Contains(err.Error(), row.wrong) {
 			t.Errorf("%s: got %v, want %q", row.name, err, row.wrong)
 		}
 	}
 	whole := MemoryState{Pods: map[string][]MemoryBlock{"uid": nil}}
 	for _, format := range []int{0, 1, 3} {
-		if _, err := whole.Marshal(format); err == nil || fault.ClassOf(err) != fault.Unsupported {
+		if _, err := whole.Marshal(format); err == nil || errdefs.ClassOf(err) != errdefs.Unsupported {
 			t.Errorf("format %d: got %v", format, err)
 		}
 	}
@@ -103,8 +103,8 @@ func FuzzParseMemory(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		s, err := ParseMemory(data)
 		if err != nil {
-			if fault.ClassOf(err) != fault.Corrupt {
-				t.Fatalf("class %v: %v", fault.ClassOf(err), err)
+			if errdefs.ClassOf(err) != errdefs.Corrupt {
+				t.Fatalf("class %v: %v", errdefs.ClassOf(err), err)
 			}
 			return
 		}

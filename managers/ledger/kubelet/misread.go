@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 // misread says why a file does not have the form of its kind: where, what was
@@ -18,17 +18,17 @@ func misread(err error) error {
 	var syntax *json.SyntaxError
 	switch {
 	case errors.As(err, &syntax):
-		return fault.Corruptf("no JSON: %w", err)
+		return errdefs.Corruptf("no JSON: %w", err)
 	case !errors.As(err, &wrong):
-		return fault.Corruptf("cannot be read: %w", err)
+		return errdefs.Corruptf("cannot be read: %w", err)
 	case wrong.Field == "":
-		return fault.Corruptf("expected %s, found %s", expected(wrong.Type), found(wrong.Value))
+		return errdefs.Corruptf("expected %s, found %s", expected(wrong.Type), found(wrong.Value))
 	}
 	// The decoder takes the keys of such maps for numbers.
 	if number, ok := strings.CutPrefix(wrong.Value, "number "); ok && !json.Valid([]byte(number)) {
-		return fault.Corruptf("%s: expected whole numbers as keys, found %s", wrong.Field, strconv.Quote(number))
+		return errdefs.Corruptf("%s: expected whole numbers as keys, found %s", wrong.Field, strconv.Quote(number))
 	}
-	return fault.Corruptf("%s: expected %s, found %s", wrong.Field, expected(wrong.Type), found(wrong.Value))
+	return errdefs.Corruptf("%s: expected %s, found %s", wrong.Field, expected(wrong.Type), found(wrong.Value))
 }
 
 // expected names what a type is read from.

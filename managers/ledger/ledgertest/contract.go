@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/machine/machinetest"
 )
@@ -123,7 +123,7 @@ func testGenerations(t *testing.T, h *handles) {
 	j := h.next()
 	h.commit(7, entry("pods", "a", "1"))
 	for _, gen := range []uint64{7, 6, 0} {
-		if err := j.Commit(t.Context(), gen, []ledger.Entry{entry("pods", "a", "2")}); err == nil || fault.ClassOf(err) != fault.Internal {
+		if err := j.Commit(t.Context(), gen, []ledger.Entry{entry("pods", "a", "2")}); err == nil || errdefs.ClassOf(err) != errdefs.Internal {
 			t.Errorf("commit generation %d after 7: %v", gen, err)
 		}
 	}

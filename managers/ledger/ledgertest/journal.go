@@ -7,7 +7,7 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 )
 
@@ -111,10 +111,10 @@ func (j *Journal) Commit(ctx context.Context, gen uint64, batch []ledger.Entry) 
 		return err
 	}
 	if j.broken != nil {
-		return fault.Unavailablef("an earlier commit has an unknown outcome: %w", j.broken)
+		return errdefs.Unavailablef("an earlier commit has an unknown outcome: %w", j.broken)
 	}
 	if gen <= j.last {
-		return fault.Internalf("commit generation %d after %d", gen, j.last)
+		return errdefs.Internalf("commit generation %d after %d", gen, j.last)
 	}
 	j.commits++
 	f, fails := j.failures[j.commits]
@@ -132,7 +132,7 @@ func (j *Journal) Commit(ctx context.Context, gen uint64, batch []ledger.Entry) 
 	j.last = gen
 	if fails {
 		j.broken = f.err
-		return fault.Unavailablef("commit generation %d, outcome unknown: %w", gen, f.err)
+		return errdefs.Unavailablef("commit generation %d, outcome unknown: %w", gen, f.err)
 	}
 	return nil
 }
@@ -148,7 +148,7 @@ func (j *Journal) Close() error {
 // usable reports why a call cannot be served. The lock is held.
 func (j *Journal) usable(ctx context.Context) error {
 	if j.closed {
-		return fault.Unavailablef("the journal is closed")
+		return errdefs.Unavailablef("the journal is closed")
 	}
 	return ctx.Err()
 }

@@ -30,8 +30,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const gpu = "example.com/gpu"
 
-// patience bounds every wait, so that a test that fails does not hang.
-const patience = time.Minute
+// timeout bounds every wait, so that a test that fails does not hang.
+const timeout = time.Minute
 
 // bench is a registry on a directory of its own, with the plugin server that it
 // attaches to and a clock that the test turns.
@@ -88,15 +88,15 @@ func startWatching(t *testing.T, cfg registry.Config, failWatch func(path string
 		t: t, inv: device.NewInventory(nil, time.Now()), log: &syncBuffer{},
 		pauses: make(chan time.Duration, 100), resume: make(chan time.Time),
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	b.ctx = ctx
 	log := slog.New(slog.NewTextHandler(b.log, nil))
 	// Only a test that says so sees a plugin run out of time, however busy the machine is.
 	for _, d := range []*time.Duration{&cfg.Deadlines.Dial, &cfg.Deadlines.Info, &cfg.Deadlines.Notify} {
-		*d = cmp.Or(*d, patience)
+		*d = cmp.Or(*d, timeout)
 	}
 	plugins := deviceplugin.New(deviceplugin.Config{
-		Dir: directory(t), Deadlines: deviceplugin.Deadlines{Dial: patience, Options: patience},
+		Dir: directory(t), Deadlines: deviceplugin.Deadlines{Dial: timeout, Options: timeout},
 	}, deviceplugin.Parts{
 		Inventory: b.inv, Memory: forgetful{}, Log: log, Now: time.Now,
 	})

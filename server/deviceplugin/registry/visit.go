@@ -9,7 +9,7 @@ import (
 
 	registrationapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/server/deviceplugin"
 )
 
@@ -63,7 +63,7 @@ func (r *Registry) visit(ctx context.Context, path string, s *socket) error {
 	if err := r.Plugins.Vacant(ctx, resource); err != nil {
 		return err
 	}
-	return fault.Unavailablef("the connection of the plugin for %s has ended", resource)
+	return errdefs.Unavailablef("the connection of the plugin for %s has ended", resource)
 }
 
 // release detaches a plugin, unless berthd ends: then the plugin server ends its
@@ -112,14 +112,14 @@ func (r *Registry) attach(ctx context.Context, info *registrationapi.PluginInfo,
 	case registrationapi.CSIPlugin, registrationapi.DRAPlugin:
 		return none, errForeign
 	default:
-		return none, fault.Unsupportedf("no handler registered for plugin type: %q", info.GetType())
+		return none, errdefs.Unsupportedf("no handler registered for plugin type: %q", info.GetType())
 	}
 	if err := r.Plugins.Supports(info.GetName(), info.GetSupportedVersions()); err != nil {
 		return none, fmt.Errorf("plugin validation failed with err: %w", err)
 	}
 	endpoint := cmp.Or(info.GetEndpoint(), path)
 	if !filepath.IsAbs(endpoint) {
-		return none, fault.Invalidf("plugin validation failed with err: the endpoint %q is not an absolute path", endpoint)
+		return none, errdefs.Invalidf("plugin validation failed with err: the endpoint %q is not an absolute path", endpoint)
 	}
 	plugin, err := r.Plugins.Attach(ctx, info.GetName(), endpoint)
 	if err != nil {
@@ -133,7 +133,7 @@ func (r *Registry) info(ctx context.Context, client registrationapi.Registration
 	defer cancel()
 	info, err := client.GetInfo(limited, &registrationapi.InfoRequest{})
 	if err != nil {
-		return nil, fault.Unavailablef("failed to get plugin info (within %s): %w", r.Deadlines.Info, err)
+		return nil, errdefs.Unavailablef("failed to get plugin info (within %s): %w", r.Deadlines.Info, err)
 	}
 	return info, nil
 }
@@ -147,7 +147,7 @@ func (r *Registry) notify(ctx context.Context, client registrationapi.Registrati
 		status.Error = refusal.Error()
 	}
 	if _, err := client.NotifyRegistrationStatus(limited, status); err != nil {
-		return fault.Unavailablef("the plugin does not take the news of its registration (within %s): %w", r.Deadlines.Notify, err)
+		return errdefs.Unavailablef("the plugin does not take the news of its registration (within %s): %w", r.Deadlines.Notify, err)
 	}
 	return nil
 }

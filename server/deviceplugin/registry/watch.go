@@ -13,7 +13,7 @@ import (
 	"github.com/fsnotify/fsnotify"
 
 	"github.com/berthd/berth/api/trust"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 // channels gives what Run waits for: the events of the watcher, or the ticks of the poll while there is no watcher.
@@ -120,7 +120,7 @@ func (r *Registry) failWatch(path string) error {
 // makeDir makes the directory if need be.
 func (r *Registry) makeDir() error {
 	if err := trust.MkdirAll(r.Dir, dirMode); err != nil {
-		return fault.Unavailablef("make the plugin registry: %w", err)
+		return errdefs.Unavailablef("make the plugin registry: %w", err)
 	}
 	return nil
 }
@@ -133,7 +133,7 @@ func (r *Registry) followAll(ctx context.Context) error {
 		return err
 	}
 	if err := r.add(filepath.Dir(r.Dir)); err != nil {
-		return fault.Unavailablef("watch the folder of the plugin registry %s: %w", r.Dir, err)
+		return errdefs.Unavailablef("watch the folder of the plugin registry %s: %w", r.Dir, err)
 	}
 	for _, s := range r.Sockets() {
 		file, err := os.Stat(s.Path)
@@ -158,7 +158,7 @@ func (r *Registry) look(ctx context.Context, top string) error {
 			return nil
 		case err != nil:
 			// Out of descriptors, the rest is found by polling.
-			return fault.Unavailablef("look at the plugin registry at %s: %w", path, err)
+			return errdefs.Unavailablef("look at the plugin registry at %s: %w", path, err)
 		case path != r.Dir && strings.HasPrefix(filepath.Base(path), "."):
 			if entry.IsDir() {
 				return fs.SkipDir
@@ -167,7 +167,7 @@ func (r *Registry) look(ctx context.Context, top string) error {
 		case entry.IsDir():
 			// First the watch, then what is inside, so that nothing is missed.
 			if err := r.add(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-				return fault.Unavailablef("watch the plugin registry at %s: %w", path, err)
+				return errdefs.Unavailablef("watch the plugin registry at %s: %w", path, err)
 			}
 			return nil
 		}

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/berthd/berth/managers/cgroup"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 // Driver is the kernel's tree as a cgroup.Tree. It is safe for concurrent use and
@@ -59,11 +59,11 @@ func Open(o Options) (*Driver, error) {
 	}
 	mount, err := filepath.EvalSymlinks(o.Mount)
 	if err != nil {
-		return nil, fault.Unsupportedf("open the cgroup tree: %w", err)
+		return nil, errdefs.Unsupportedf("open the cgroup tree: %w", err)
 	}
 	root, err := os.OpenRoot(mount)
 	if err != nil {
-		return nil, fault.Unsupportedf("open the cgroup tree: %w", err)
+		return nil, errdefs.Unsupportedf("open the cgroup tree: %w", err)
 	}
 	d := &Driver{mount: mount, root: root, killTimeout: o.KillTimeout}
 	if err := d.detect(o.Required); err != nil {
@@ -85,7 +85,7 @@ func (d *Driver) detect(required []string) error {
 	d.facts = cgroup.Facts{Driver: cgroup.Cgroupfs, PageBytes: int64(os.Getpagesize())}
 	var stat unix.Statfs_t
 	if err := unix.Statfs(d.mount, &stat); err != nil {
-		return fault.Unsupportedf("statfs: %w", err)
+		return errdefs.Unsupportedf("statfs: %w", err)
 	}
 	var err error
 	if stat.Type == unix.CGROUP2_SUPER_MAGIC {
@@ -116,7 +116,7 @@ func (d *Driver) require(controllers []string) error {
 	}
 	missing := slices.DeleteFunc(slices.Clone(controllers), func(c string) bool { return slices.Contains(d.facts.Controllers, c) })
 	if len(missing) > 0 {
-		return fault.Unsupportedf("cgroup v%d without the controllers %q, only %q are there", d.facts.Version, missing, d.facts.Controllers)
+		return errdefs.Unsupportedf("cgroup v%d without the controllers %q, only %q are there", d.facts.Version, missing, d.facts.Controllers)
 	}
 	return nil
 }
@@ -130,7 +130,7 @@ func (d *Driver) detectV2() error {
 	d.hierarchies = []hierarchy{{dir: "."}}
 	text, err := d.root.ReadFile("cgroup.controllers")
 	if err != nil {
-		return fault.Unsupportedf("%w", err)
+		return errdefs.Unsupportedf("%w", err)
 	}
 	d.facts.Controllers = strings.Fields(string(text))
 	slices.Sort(d.facts.Controllers)
@@ -167,7 +167,7 @@ func (d *Driver) detectV1(mountinfo string) error {
 	d.facts.Version = cgroup.V1
 	text, err := os.ReadFile(mountinfo)
 	if err != nil {
-		return fault.Unsupportedf("%w", err)
+		return errdefs.Unsupportedf("%w", err)
 	}
 	d.hierarchies = v1Hierarchies(d.mount, text, v1Controllers)
 	d.runtimes = v1Hierarchies(d.mount, text, runtimeControllers)
@@ -179,7 +179,7 @@ func (d *Driver) detectV1(mountinfo string) error {
 		}
 	}
 	if len(d.facts.Controllers) == 0 {
-		return fault.Unsupportedf("neither is it a cgroup2 mount nor are cgroup controllers mounted below it")
+		return errdefs.Unsupportedf("neither is it a cgroup2 mount nor are cgroup controllers mounted below it")
 	}
 	slices.Sort(d.facts.Controllers)
 	if memory, ok := d.hierarchy("memory"); ok {
@@ -265,7 +265,7 @@ func (d *Driver) hierarchy(controller string) (hierarchy, bool) {
 func hugePageSizes(dir string) ([]int64, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !os.IsNotExist(err) {
-		return nil, fault.Unavailablef("huge page sizes: %w", err)
+		return nil, errdefs.Unavailablef("huge page sizes: %w", err)
 	}
 	var sizes []int64
 	for _, e := range entries {
@@ -275,7 +275,7 @@ func hugePageSizes(dir string) ([]int64, error) {
 		}
 		kib, err := strconv.ParseInt(strings.TrimSuffix(text, "kB"), 10, 64)
 		if err != nil || kib <= 0 {
-			return nil, fault.Unavailablef("huge page sizes: %s/%s has no size in kB", dir, e.Name())
+			return nil, errdefs.Unavailablef("huge page sizes: %s/%s has no size in kB", dir, e.Name())
 		}
 		sizes = append(sizes, kib<<10)
 	}

@@ -15,7 +15,7 @@ import (
 
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/cgroup/cgrouptest"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 // kernelTree is a tree of this machine that tests may write to.
@@ -158,7 +158,7 @@ func TestRemoveOutOfTime(t *testing.T) {
 	hasty := *d
 	hasty.killTimeout = 1
 	err := hasty.Remove(t.Context(), name)
-	if fault.ClassOf(err) != fault.Deadline || !strings.Contains(err.Error(), strconv.Itoa(p.PID)) {
+	if errdefs.ClassOf(err) != errdefs.Deadline || !strings.Contains(err.Error(), strconv.Itoa(p.PID)) {
 		t.Errorf("%v, want class deadline and process %d", err, p.PID)
 	}
 	if err := d.Remove(t.Context(), name); err != nil {

@@ -6,7 +6,7 @@ import (
 	"runtime"
 
 	"github.com/berthd/berth/managers/cgroup"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 // Driver cannot be had on this system.
@@ -14,7 +14,7 @@ type Driver struct{ cgroup.Tree }
 
 // Open refuses with an error of class Unsupported: there are no cgroups here.
 func Open(Options) (*Driver, error) {
-	return nil, fault.Unsupportedf("open the cgroup tree: %s has no cgroups", runtime.GOOS)
+	return nil, errdefs.Unsupportedf("open the cgroup tree: %s has no cgroups", runtime.GOOS)
 }
 
 // Facts describes no tree.

@@ -16,7 +16,7 @@ import (
 	cgroupsv2 "github.com/opencontainers/cgroups/fs2"
 
 	"github.com/berthd/berth/managers/cgroup"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/server/host/errno"
 )
 
@@ -243,7 +243,7 @@ func (d *Driver) createV2(name cgroup.Name, c *creation) error {
 		return err
 	}
 	if len(lacks) > 0 {
-		return fault.Preconditionf("it does not get the controllers %q from above: %w", lacks, errors.Join(refusals...))
+		return errdefs.Preconditionf("it does not get the controllers %q from above: %w", lacks, errors.Join(refusals...))
 	}
 	return nil
 }

@@ -18,11 +18,11 @@ func TestOnlyMembersAreKilled(t *testing.T) {
 	top := place(t, d)
 	inside, outside := append(top[:1:1], "inside"), append(top[:1:1], "outside")
 	held := map[int]int{}
-	member, stranger := start(t), start(t)
+	member, unprivileged := start(t), start(t)
 	for name, p := range map[string]struct {
 		name cgroup.Name
 		pid  int
-	}{"member": {inside, member.PID}, "stranger": {outside, stranger.PID}} {
+	}{"member": {inside, member.PID}, "stranger": {outside, unprivileged.PID}} {
 		if _, err := d.Ensure(t.Context(), cgroup.Node{Name: p.name}); err != nil {
 			t.Fatal(err)
 		}
@@ -47,7 +47,7 @@ func TestOnlyMembersAreKilled(t *testing.T) {
 			t.Fatalf("the member still lives: %v", err)
 		}
 	}
-	stranger.Fork()
+	unprivileged.Fork()
 	if pids, err := d.procs(outside); err != nil || len(pids) == 0 {
 		t.Errorf("the stranger does not live to fork: %v, %v", pids, err)
 	}

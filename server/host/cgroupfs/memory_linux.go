@@ -4,7 +4,7 @@ import (
 	"strings"
 
 	"github.com/berthd/berth/managers/cgroup"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/server/host/errno"
 )
 
@@ -33,7 +33,7 @@ func (d *Driver) CheckMemory(node cgroup.Node) error {
 	if err != nil || used <= *limit {
 		return ignoreGone(err)
 	}
-	return fault.Preconditionf("write \"%d\" to %s: %w: %d bytes", *limit, limitFile, cgroup.ErrBelowUse, used)
+	return errdefs.Preconditionf("write \"%d\" to %s: %w: %d bytes", *limit, limitFile, cgroup.ErrBelowUse, used)
 }
 
 func readNumber(dir, file string) (int64, error) {

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/berthd/berth/managers/cgroup"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 // user runs a process in a cgroup that uses so many bytes, for as long as the test.
@@ -64,7 +64,7 @@ func TestLimitBelowUse(t *testing.T) {
 	}
 	user(t, d, name, used)
 	_, err := d.Ensure(t.Context(), limit(used/2))
-	if !errors.Is(err, cgroup.ErrBelowUse) || fault.ClassOf(err) != fault.Precondition {
+	if !errors.Is(err, cgroup.ErrBelowUse) || errdefs.ClassOf(err) != errdefs.Precondition {
 		t.Errorf("below the use: %v", err)
 	}
 	seen, err := d.Observe(t.Context(), name, 0)

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/berthd/berth/managers/cgroup"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/server/host/errno"
 )
 
@@ -54,7 +54,7 @@ func (d *Driver) RootProcs() ([]int, error) {
 	}
 	pids, err := cgroups.GetPids(filepath.Join(d.mount, h.dir))
 	if err != nil {
-		return nil, fault.Unavailablef("list processes of the root cgroup: %w", err)
+		return nil, errdefs.Unavailablef("list processes of the root cgroup: %w", err)
 	}
 	return pids, nil
 }
@@ -73,7 +73,7 @@ func (d *Driver) Move(ctx context.Context, name cgroup.Name, pids ...int) error 
 		return fmt.Errorf("move processes into cgroup %s: %w", name, err)
 	}
 	if state == cgroup.Absent {
-		return fault.NotFoundf("move processes into cgroup %s: there is no such cgroup", name)
+		return errdefs.NotFoundf("move processes into cgroup %s: there is no such cgroup", name)
 	}
 	for _, pid := range pids {
 		for _, h := range d.hierarchies {
@@ -91,9 +91,9 @@ func moveError(name cgroup.Name, pid int, dir string, err error) error {
 	file := filepath.Join(dir, cgroups.CgroupProcesses)
 	switch {
 	case errors.Is(err, unix.ESRCH):
-		return fault.NotFoundf(format, pid, name, file, err)
+		return errdefs.NotFoundf(format, pid, name, file, err)
 	case errors.Is(err, unix.EBUSY): // it hands controllers to its children
-		return fault.Preconditionf(format, pid, name, file, err)
+		return errdefs.Preconditionf(format, pid, name, file, err)
 	}
 	// A cgroup of v1 whose CPUs are all off line says ENOSPC. That passes, like a full disk.
 	return errno.Classify(fmt.Errorf(format, pid, name, file, err))

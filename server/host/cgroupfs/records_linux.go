@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/berthd/berth/managers/cgroup"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/server/host/errno"
 )
 
@@ -31,11 +31,11 @@ func (d *Driver) ReadRecord(ctx context.Context, name cgroup.Name) ([]byte, erro
 		}
 		record, err := readAttribute(fd)
 		if err == nil && record != nil && stat.Uid != 0 {
-			return nil, fault.PermissionDeniedf("the cgroup is owned by uid %d, and only root's are believed", stat.Uid)
+			return nil, errdefs.PermissionDeniedf("the cgroup is owned by uid %d, and only root's are believed", stat.Uid)
 		}
 		return record, err
 	})
-	if fault.ClassOf(err) == fault.NotFound {
+	if errdefs.ClassOf(err) == errdefs.NotFound {
 		return nil, nil
 	}
 	if err != nil {
@@ -47,7 +47,7 @@ func (d *Driver) ReadRecord(ctx context.Context, name cgroup.Name) ([]byte, erro
 // WriteRecord implements cgroup.Records.
 func (d *Driver) WriteRecord(ctx context.Context, name cgroup.Name, record []byte) error {
 	err := d.writeRecord(ctx, name, record)
-	if record == nil && fault.ClassOf(err) == fault.NotFound {
+	if record == nil && errdefs.ClassOf(err) == errdefs.NotFound {
 		return nil
 	}
 	if err != nil {
@@ -72,7 +72,7 @@ func (d *Driver) writeRecord(ctx context.Context, name cgroup.Name, record []byt
 	case record == nil && errors.Is(err, unix.ENODATA):
 		return nil
 	case gone(err):
-		return fault.NotFoundf("there is no such cgroup: %w", err)
+		return errdefs.NotFoundf("there is no such cgroup: %w", err)
 	}
 	return attributeError(err)
 }
@@ -96,7 +96,7 @@ func (d *Driver) onRecord(ctx context.Context, name cgroup.Name, do func(fd int)
 	}
 	fd, err := open(path, unix.O_RDONLY|unix.O_DIRECTORY)
 	if gone(err) {
-		return nil, fault.NotFoundf("there is no such cgroup: %w", err)
+		return nil, errdefs.NotFoundf("there is no such cgroup: %w", err)
 	}
 	if err != nil {
 		return nil, errno.Classify(err)
@@ -139,7 +139,7 @@ func readAttribute(fd int) ([]byte, error) {
 // attributeError gives a kernel's error about an attribute its class.
 func attributeError(err error) error {
 	if errors.Is(err, unix.EOPNOTSUPP) {
-		return fault.Unsupportedf("this kernel keeps no attribute %s of cgroups: %w", cgroup.RecordAttribute, err)
+		return errdefs.Unsupportedf("this kernel keeps no attribute %s of cgroups: %w", cgroup.RecordAttribute, err)
 	}
 	return errno.Classify(err)
 }

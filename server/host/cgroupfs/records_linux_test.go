@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/berthd/berth/managers/cgroup"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 // recordTree is the system's tree with a pod's cgroup.
@@ -20,7 +20,7 @@ func recordTree(t *testing.T) (*Driver, cgroup.Name) {
 	if _, err := d.Ensure(t.Context(), cgroup.Node{Name: name}); err != nil {
 		t.Fatal(err)
 	}
-	if err := d.WriteRecord(t.Context(), name, []byte("record")); fault.ClassOf(err) == fault.Unsupported {
+	if err := d.WriteRecord(t.Context(), name, []byte("record")); errdefs.ClassOf(err) == errdefs.Unsupported {
 		t.Skipf("the kernel keeps no attributes of cgroups: %v", err)
 	} else if err != nil {
 		t.Fatal(err)
@@ -40,7 +40,7 @@ func TestRecordOfAnotherOwner(t *testing.T) {
 		t.Fatal(err)
 	}
 	got, err := d.ReadRecord(t.Context(), name)
-	if fault.ClassOf(err) != fault.PermissionDenied || got != nil || !strings.Contains(err.Error(), "65534") {
+	if errdefs.ClassOf(err) != errdefs.PermissionDenied || got != nil || !strings.Contains(err.Error(), "65534") {
 		t.Errorf("%q, %v", got, err)
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/berthd/berth/managers/cgroup"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/server/host/errno"
 )
 
@@ -39,7 +39,7 @@ func (d *Driver) Remove(ctx context.Context, name cgroup.Name) error {
 		return err
 	}
 	if name.IsRoot() {
-		return fault.Invalidf("remove cgroup %s: the root cannot be removed", name)
+		return errdefs.Invalidf("remove cgroup %s: the root cannot be removed", name)
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, d.killTimeout, errKillTimeout)
 	defer cancel()
@@ -75,10 +75,10 @@ func (d *Driver) unremoved(ctx context.Context, name cgroup.Name, left error) er
 		return fmt.Errorf("remove cgroup %s: %w (processes left: %v)", name, context.Canceled, pids)
 	}
 	if by, err := d.frozenBy(name.Parent()); err == nil && by != nil && d.facts.Version == cgroup.V1 {
-		return fault.Deadlinef("remove cgroup %s: processes %v do not end while cgroup %s is frozen; thaw it: echo THAWED > %s",
+		return errdefs.Deadlinef("remove cgroup %s: processes %v do not end while cgroup %s is frozen; thaw it: echo THAWED > %s",
 			name, pids, by, d.freezerFile(by))
 	}
-	return fault.Deadlinef("remove cgroup %s: processes %v are still there: %w", name, pids, left)
+	return errdefs.Deadlinef("remove cgroup %s: processes %v are still there: %w", name, pids, left)
 }
 
 // removeOnce kills what there is and removes the directories. left says what
@@ -89,7 +89,7 @@ func (d *Driver) removeOnce(name cgroup.Name) (left, err error) {
 		return nil, err
 	}
 	if slices.Contains(pids, os.Getpid()) {
-		return nil, fault.Preconditionf("it holds this very process, %d", os.Getpid())
+		return nil, errdefs.Preconditionf("it holds this very process, %d", os.Getpid())
 	}
 	if len(pids) > 0 {
 		if err := d.kill(name); err != nil {
@@ -133,7 +133,7 @@ func (d *Driver) killFrozen(name cgroup.Name) error {
 		if fd, err := unix.PidfdOpen(pid, 0); err == nil {
 			held[pid] = fd
 		} else if !errors.Is(err, unix.ESRCH) {
-			return fault.Unavailablef("hold process %d: %w", pid, err)
+			return errdefs.Unavailablef("hold process %d: %w", pid, err)
 		}
 	}
 	return d.killHeld(name, held)
@@ -150,7 +150,7 @@ func (d *Driver) killHeld(name cgroup.Name, held map[int]int) error {
 			continue // the next round's
 		}
 		if killed := unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0); killed != nil && !errors.Is(killed, unix.ESRCH) && err == nil {
-			err = fault.Unavailablef("kill process %d: %w", pid, killed)
+			err = errdefs.Unavailablef("kill process %d: %w", pid, killed)
 		}
 	}
 	return err

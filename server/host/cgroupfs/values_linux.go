@@ -8,7 +8,7 @@ import (
 
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/cpuset"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/numa"
 	"github.com/berthd/berth/server/host/errno"
 )
@@ -46,7 +46,7 @@ func (r *reading) text(controller, file string) (string, bool) {
 	data, err := dir.ReadFile(file)
 	if err != nil {
 		if !gone(err) {
-			r.err = fault.Unavailablef("read %s: %w", file, err)
+			r.err = errdefs.Unavailablef("read %s: %w", file, err)
 		}
 		return "", false
 	}
@@ -122,7 +122,7 @@ func (r *reading) mems(file string) (mask numa.Mask) {
 // fail keeps the error of a file that could not be understood.
 func (r *reading) fail(file string, err error) {
 	if err != nil {
-		r.err = fault.Unavailablef("read %s: %w", file, err)
+		r.err = errdefs.Unavailablef("read %s: %w", file, err)
 	}
 }
 
@@ -184,7 +184,7 @@ func (r *reading) valuesV2(o *cgroup.Observed) (usage *int64) {
 		q, qerr := parseLimit(quota)
 		p, perr := strconv.ParseUint(period, 10, 64)
 		if qerr != nil || perr != nil {
-			r.err = fault.Unavailablef("read cpu.max: %q is no quota with a period", text)
+			r.err = errdefs.Unavailablef("read cpu.max: %q is no quota with a period", text)
 		}
 		v.CPUQuotaUS, v.CPUPeriodUS = &q, &p
 	}

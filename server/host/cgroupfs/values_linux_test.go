@@ -12,7 +12,7 @@ import (
 
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/cpuset"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/numa"
 )
 
@@ -237,8 +237,8 @@ func TestRequiredControllers(t *testing.T) {
 				if err != nil {
 					t.Error(err)
 				}
-			case fault.ClassOf(err) != fault.Unsupported || !strings.Contains(err.Error(), row.want):
-				t.Errorf("%v (%s), want %s of class unsupported", err, fault.ClassOf(err), row.want)
+			case errdefs.ClassOf(err) != errdefs.Unsupported || !strings.Contains(err.Error(), row.want):
+				t.Errorf("%v (%s), want %s of class unsupported", err, errdefs.ClassOf(err), row.want)
 			}
 		})
 	}

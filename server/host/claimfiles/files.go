@@ -24,7 +24,7 @@ import (
 	"syscall"
 
 	"github.com/berthd/berth/managers/cgroup"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 const (
@@ -55,24 +55,24 @@ const bootFile = unfinished + "boot"
 // Precondition that says what to do.
 func Open(path, boot string) (*Files, error) {
 	if err := os.MkdirAll(path, dirMode); err != nil {
-		return nil, fault.Unavailablef("make the directory of claim records: %w", err)
+		return nil, errdefs.Unavailablef("make the directory of claim records: %w", err)
 	}
 	info, err := os.Lstat(path)
 	if err != nil {
-		return nil, fault.Unavailablef("open the directory of claim records: %w", err)
+		return nil, errdefs.Unavailablef("open the directory of claim records: %w", err)
 	}
 	owner, known := owner(info)
 	switch {
 	case !info.IsDir():
-		return nil, fault.Preconditionf("open the directory of claim records: %s is no directory: remove it", path)
+		return nil, errdefs.Preconditionf("open the directory of claim records: %s is no directory: remove it", path)
 	case known && owner != os.Geteuid():
-		return nil, fault.Preconditionf("open the directory of claim records: %s is owned by uid %d, not by berthd's %d: remove it", path, owner, os.Geteuid())
+		return nil, errdefs.Preconditionf("open the directory of claim records: %s is owned by uid %d, not by berthd's %d: remove it", path, owner, os.Geteuid())
 	case info.Mode().Perm()&0o077 != 0:
-		return nil, fault.Preconditionf("open the directory of claim records: %s has mode %#o, others must not reach it: chmod 0700", path, info.Mode().Perm())
+		return nil, errdefs.Preconditionf("open the directory of claim records: %s has mode %#o, others must not reach it: chmod 0700", path, info.Mode().Perm())
 	}
 	dir, err := os.OpenRoot(path)
 	if err != nil {
-		return nil, fault.Unavailablef("open the directory of claim records: %w", err)
+		return nil, errdefs.Unavailablef("open the directory of claim records: %w", err)
 	}
 	f := &Files{path: path, dir: dir}
 	if err := f.begin(boot); err != nil {
@@ -108,7 +108,7 @@ func (f *Files) Close() error { return f.dir.Close() }
 func (f *Files) Names() ([]string, error) {
 	entries, err := os.ReadDir(f.path)
 	if err != nil {
-		return nil, fault.Unavailablef("list the claim records: %w", err)
+		return nil, errdefs.Unavailablef("list the claim records: %w", err)
 	}
 	var names []string
 	for _, e := range entries {
@@ -128,7 +128,7 @@ func file(name cgroup.Name) (string, error) {
 	if base := name.Base(); base != "" && !strings.HasPrefix(base, unfinished) {
 		return base, nil
 	}
-	return "", fault.Invalidf("cgroup %s is not a pod's", name)
+	return "", errdefs.Invalidf("cgroup %s is not a pod's", name)
 }
 
 // ReadRecord implements cgroup.Records.
@@ -157,10 +157,10 @@ func (f *Files) read(base string) ([]byte, error) {
 		return nil, f.failed("read", base, err)
 	}
 	if !info.Mode().IsRegular() {
-		return nil, fault.PermissionDeniedf("read the claim record %s: it is no regular file", filepath.Join(f.path, base))
+		return nil, errdefs.PermissionDeniedf("read the claim record %s: it is no regular file", filepath.Join(f.path, base))
 	}
 	if owner, known := owner(info); known && owner != os.Geteuid() {
-		return nil, fault.PermissionDeniedf("read the claim record %s: it is owned by uid %d, not by berthd's %d", filepath.Join(f.path, base), owner, os.Geteuid())
+		return nil, errdefs.PermissionDeniedf("read the claim record %s: it is owned by uid %d, not by berthd's %d", filepath.Join(f.path, base), owner, os.Geteuid())
 	}
 	record, err := io.ReadAll(io.LimitReader(in, largest))
 	if err != nil {
@@ -221,5 +221,5 @@ func (f *Files) write(name string, record []byte) error {
 }
 
 func (f *Files) failed(doing, base string, err error) error {
-	return fmt.Errorf("%s the claim record %s: %w", doing, filepath.Join(f.path, base), fault.Unavailablef("%w", err))
+	return fmt.Errorf("%s the claim record %s: %w", doing, filepath.Join(f.path, base), errdefs.Unavailablef("%w", err))
 }

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/berthd/berth/managers/cgroup"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 func open(t *testing.T) (*Files, string) {
@@ -54,10 +54,10 @@ func TestFiles(t *testing.T) {
 		}
 		holds(nil)
 	}
-	if _, err := f.ReadRecord(t.Context(), cgroup.Name{"..", "x"}); fault.ClassOf(err) != fault.Invalid {
+	if _, err := f.ReadRecord(t.Context(), cgroup.Name{"..", "x"}); errdefs.ClassOf(err) != errdefs.Invalid {
 		t.Errorf("a bad name: %v", err)
 	}
-	if err := f.WriteRecord(t.Context(), nil, []byte("x")); fault.ClassOf(err) != fault.Invalid {
+	if err := f.WriteRecord(t.Context(), nil, []byte("x")); errdefs.ClassOf(err) != errdefs.Invalid {
 		t.Errorf("the root: %v", err)
 	}
 }
@@ -115,7 +115,7 @@ func TestForeignDirectory(t *testing.T) {
 	if err := os.Chmod(path, 0o755); err != nil { //nolint:gosec // that is what is refused
 		t.Fatal(err)
 	}
-	if _, err := Open(path, "boot"); fault.ClassOf(err) != fault.Precondition {
+	if _, err := Open(path, "boot"); errdefs.ClassOf(err) != errdefs.Precondition {
 		t.Errorf("mode 0755: %v", err)
 	}
 	file := filepath.Join(t.TempDir(), "file")

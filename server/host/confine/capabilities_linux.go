@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 // The capabilities that berthd may need.
@@ -53,18 +53,18 @@ func (c Capability) String() string {
 func Effective() (Set, error) {
 	text, err := os.ReadFile("/proc/self/status")
 	if err != nil {
-		return 0, fault.Unavailablef("read which capabilities berthd has: %w", err)
+		return 0, errdefs.Unavailablef("read which capabilities berthd has: %w", err)
 	}
 	for line := range strings.Lines(string(text)) {
 		if mask, ok := strings.CutPrefix(line, "CapEff:"); ok {
 			bits, err := strconv.ParseUint(strings.TrimSpace(mask), 16, 64)
 			if err != nil {
-				return 0, fault.Unavailablef("read which capabilities berthd has: %w", err)
+				return 0, errdefs.Unavailablef("read which capabilities berthd has: %w", err)
 			}
 			return Set(bits), nil
 		}
 	}
-	return 0, fault.Unavailablef("read which capabilities berthd has: /proc/self/status does not say")
+	return 0, errdefs.Unavailablef("read which capabilities berthd has: /proc/self/status does not say")
 }
 
 // drop leaves the capabilities keep to the program that this thread executes next, of

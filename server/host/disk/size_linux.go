@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 // Size is how many bytes the file system has on which a directory lies, or will
@@ -22,7 +22,7 @@ func Size(dir string) (int64, error) {
 			break
 		}
 		if !errors.Is(err, fs.ErrNotExist) || at == filepath.Dir(at) {
-			return 0, fault.Unavailablef("measure the file system of %s: %w", dir, err)
+			return 0, errdefs.Unavailablef("measure the file system of %s: %w", dir, err)
 		}
 	}
 	hi, size := bits.Mul64(stat.Blocks, uint64(stat.Bsize))

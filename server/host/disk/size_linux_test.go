@@ -5,7 +5,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 func TestSize(t *testing.T) {
@@ -23,7 +23,7 @@ func TestSize(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Size(filepath.Join(file, "below")); fault.ClassOf(err) != fault.Unavailable {
+	if _, err := Size(filepath.Join(file, "below")); errdefs.ClassOf(err) != errdefs.Unavailable {
 		t.Errorf("below a file: %v", err)
 	}
 }

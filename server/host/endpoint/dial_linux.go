@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 // Dial connects to the unix socket at a path if it belongs to a user and a process of that user serves it. Otherwise
@@ -29,7 +29,7 @@ func Dial(ctx context.Context, path string, uid uint32) (net.Conn, error) {
 	}
 	by, err := server(c)
 	if err == nil && by != uid {
-		err = fault.PermissionDeniedf("socket %s belongs to user %d and is served by user %d: expected the same", path, uid, by)
+		err = errdefs.PermissionDeniedf("socket %s belongs to user %d and is served by user %d: expected the same", path, uid, by)
 	}
 	if err != nil {
 		_ = c.Close()
@@ -40,7 +40,7 @@ func Dial(ctx context.Context, path string, uid uint32) (net.Conn, error) {
 
 // nothing is the error for whatever is not a socket of the user's.
 func nothing(path string, uid uint32) error {
-	return fault.PermissionDeniedf("no socket of user %d is at %s", uid, path)
+	return errdefs.PermissionDeniedf("no socket of user %d is at %s", uid, path)
 }
 
 // server returns whose process listens at the other end of a connection (unix(7), SO_PEERCRED).

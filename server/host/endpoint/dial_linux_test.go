@@ -7,7 +7,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/server/host/endpoint"
 )
 
@@ -56,17 +56,17 @@ func TestDial(t *testing.T) {
 		name, path string
 		uid        int
 		ok         bool
-		class      fault.Class
+		class      errdefs.Class
 	}{
 		{"own", own, self, true, 0},
 		{"own, by a link", link, self, true, 0},
-		{"another's", own, self + 1, false, fault.PermissionDenied},
-		{"no socket", file, self, false, fault.PermissionDenied},
-		{"nothing", filepath.Join(dir, "nothing"), self, false, fault.PermissionDenied},
-		{"nobody listens", stale, self, false, fault.Internal},
+		{"another's", own, self + 1, false, errdefs.PermissionDenied},
+		{"no socket", file, self, false, errdefs.PermissionDenied},
+		{"nothing", filepath.Join(dir, "nothing"), self, false, errdefs.PermissionDenied},
+		{"nobody listens", stale, self, false, errdefs.Internal},
 	} {
 		c, err := endpoint.Dial(t.Context(), row.path, uint32(row.uid))
-		if row.ok != (err == nil) || err != nil && fault.ClassOf(err) != row.class {
+		if row.ok != (err == nil) || err != nil && errdefs.ClassOf(err) != row.class {
 			t.Errorf("%s: %v", row.name, err)
 		}
 		if c != nil {
@@ -119,7 +119,7 @@ func TestDialRace(t *testing.T) {
 			t.Error("connected")
 			break
 		}
-		if fault.ClassOf(err) != fault.PermissionDenied {
+		if errdefs.ClassOf(err) != errdefs.PermissionDenied {
 			t.Errorf("%v", err)
 			break
 		}

@@ -6,10 +6,10 @@ import (
 	"context"
 	"net"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 // Dial connects to the unix socket at a path if a user's process serves it, which only Linux tells.
 func Dial(context.Context, string, uint32) (net.Conn, error) {
-	return nil, fault.Unsupportedf("who serves a socket is known on Linux only")
+	return nil, errdefs.Unsupportedf("who serves a socket is known on Linux only")
 }

@@ -15,7 +15,7 @@ import (
 	"errors"
 	"syscall"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 // valueRefusals lists the value refusals.
@@ -26,28 +26,28 @@ var valueRefusals = []syscall.Errno{
 
 // Class gives the class of an error that carries an error number: Precondition for a value refusal, Unavailable for
 // any other number. It is false for an error without a number.
-func Class(err error) (fault.Class, bool) {
+func Class(err error) (errdefs.Class, bool) {
 	var n syscall.Errno
 	if !errors.As(err, &n) || n == 0 {
-		return fault.Internal, false
+		return errdefs.Internal, false
 	}
 	for _, refusal := range valueRefusals {
 		if n == refusal {
-			return fault.Precondition, true
+			return errdefs.Precondition, true
 		}
 	}
-	return fault.Unavailable, true
+	return errdefs.Unavailable, true
 }
 
 // Classify gives an error of the kernel its class. An error that has a class keeps it; one without an error number is of
 // class Unavailable, since libraries that write control files do not always keep the number. nil stays nil.
 func Classify(err error) error {
-	var have *fault.Error
+	var have *errdefs.Error
 	if err == nil || errors.As(err, &have) {
 		return err
 	}
-	if class, ok := Class(err); ok && class == fault.Precondition {
-		return fault.Preconditionf("%w", err)
+	if class, ok := Class(err); ok && class == errdefs.Precondition {
+		return errdefs.Preconditionf("%w", err)
 	}
-	return fault.Unavailablef("%w", err)
+	return errdefs.Unavailablef("%w", err)
 }

@@ -9,7 +9,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 // largest is more than the largest error number of any kernel.
@@ -31,14 +31,14 @@ func TestEveryNumberHasAClass(t *testing.T) {
 			"joined":  errors.Join(io.ErrUnexpectedEOF, n),
 		} {
 			class, ok := Class(err)
-			if !ok || class != fault.Unavailable && class != fault.Precondition {
+			if !ok || class != errdefs.Unavailable && class != errdefs.Precondition {
 				t.Errorf("%s %d (%v) is of class %v, %v", form, n, n, class, ok)
 			}
-			if slices.Contains(passes, n) && class != fault.Unavailable || slices.Contains(refuses, n) && class != fault.Precondition {
+			if slices.Contains(passes, n) && class != errdefs.Unavailable || slices.Contains(refuses, n) && class != errdefs.Precondition {
 				t.Errorf("%s %v is of class %v", form, n, class)
 			}
 			classified := Classify(err)
-			if got := fault.ClassOf(classified); got != class || !errors.Is(classified, n) || classified.Error() != err.Error() {
+			if got := errdefs.ClassOf(classified); got != class || !errors.Is(classified, n) || classified.Error() != err.Error() {
 				t.Errorf("%s %v became %v of class %v, want class %v", form, n, classified, got, class)
 			}
 		}
@@ -50,12 +50,12 @@ func TestClassifyKeepsAClass(t *testing.T) {
 	if err := Classify(nil); err != nil {
 		t.Errorf("nil became %v", err)
 	}
-	gone := fmt.Errorf("move: %w", fault.NotFoundf("%w", syscall.ESRCH))
+	gone := fmt.Errorf("move: %w", errdefs.NotFoundf("%w", syscall.ESRCH))
 	if err := Classify(gone); err != gone { //nolint:errorlint // it has to be the very same
 		t.Errorf("%v became %v", gone, err)
 	}
-	if err := Classify(io.ErrShortWrite); fault.ClassOf(err) != fault.Unavailable || !errors.Is(err, io.ErrShortWrite) {
-		t.Errorf("an error without a number became %v of class %v", err, fault.ClassOf(err))
+	if err := Classify(io.ErrShortWrite); errdefs.ClassOf(err) != errdefs.Unavailable || !errors.Is(err, io.ErrShortWrite) {
+		t.Errorf("an error without a number became %v of class %v", err, errdefs.ClassOf(err))
 	}
 	for _, err := range []error{nil, io.EOF, syscall.Errno(0)} {
 		if class, ok := Class(err); ok {

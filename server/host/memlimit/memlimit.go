@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 // unlimited is what version 1 has in place of no limit, or more: it depends on the size of a page.
@@ -21,7 +21,7 @@ const unlimited = 1 << 62
 func Own(proc, mount fs.FS) (bytes int64, ok bool, err error) {
 	text, err := fs.ReadFile(proc, "self/cgroup")
 	if err != nil {
-		return 0, false, fault.Unavailablef("find out in which cgroups berthd is: %w", err)
+		return 0, false, errdefs.Unavailablef("find out in which cgroups berthd is: %w", err)
 	}
 	dir, file := "", "memory.max"
 	for line := range strings.Lines(string(text)) {
@@ -53,11 +53,11 @@ func least(mount fs.FS, dir, root, file string) (bytes int64, ok bool, err error
 		switch {
 		case errors.Is(err, fs.ErrNotExist), err == nil && value == "max":
 		case err != nil:
-			return 0, false, fault.Unavailablef("read the memory limit of berthd's cgroup: %w", err)
+			return 0, false, errdefs.Unavailablef("read the memory limit of berthd's cgroup: %w", err)
 		default:
 			n, err := strconv.ParseInt(value, 10, 64)
 			if err != nil {
-				return 0, false, fault.Unavailablef("read the memory limit of berthd's cgroup: %w", fmt.Errorf("%s/%s: %w", dir, file, err))
+				return 0, false, errdefs.Unavailablef("read the memory limit of berthd's cgroup: %w", fmt.Errorf("%s/%s: %w", dir, file, err))
 			}
 			if n < unlimited && (!ok || n < bytes) {
 				bytes, ok = n, true

@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 // MaxPIDs is how many processes the kernel can have: the smaller one of
@@ -20,12 +20,12 @@ func MaxPIDs(proc fs.FS) (int64, error) {
 	for _, file := range []string{"sys/kernel/pid_max", "sys/kernel/threads-max"} {
 		text, err := fs.ReadFile(proc, file)
 		if err != nil {
-			errs = append(errs, fault.Unavailablef("count possible processes: %w", err))
+			errs = append(errs, errdefs.Unavailablef("count possible processes: %w", err))
 			continue
 		}
 		n, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
 		if err != nil || n <= 0 {
-			errs = append(errs, fault.Unavailablef("count possible processes: %s: %q is no positive number", file, text))
+			errs = append(errs, errdefs.Unavailablef("count possible processes: %s: %q is no positive number", file, text))
 			continue
 		}
 		if least == 0 || n < least {
@@ -46,7 +46,7 @@ func Swapping(proc fs.FS) (bool, error) {
 	case errors.Is(err, fs.ErrNotExist):
 		return false, nil
 	case err != nil:
-		return false, fault.Unavailablef("look for swap space: %w", err)
+		return false, errdefs.Unavailablef("look for swap space: %w", err)
 	}
 	// The first line is a heading.
 	return bytes.ContainsRune(bytes.TrimSpace(text), '\n'), nil
@@ -58,7 +58,7 @@ func SwapBytes(proc fs.FS) (int64, error) {
 	const file = "meminfo"
 	text, err := fs.ReadFile(proc, file)
 	if err != nil {
-		return 0, fault.Unavailablef("measure swap space: %w", err)
+		return 0, errdefs.Unavailablef("measure swap space: %w", err)
 	}
 	for lines := bufio.NewScanner(bytes.NewReader(text)); lines.Scan(); {
 		rest, found := strings.CutPrefix(lines.Text(), "SwapTotal:")
@@ -67,7 +67,7 @@ func SwapBytes(proc fs.FS) (int64, error) {
 		}
 		kib, err := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(rest, "kB")), 10, 54)
 		if err != nil || kib < 0 {
-			return 0, fault.Unavailablef("measure swap space: %s: %q", file, lines.Text())
+			return 0, errdefs.Unavailablef("measure swap space: %s: %q", file, lines.Text())
 		}
 		return kib << 10, nil
 	}

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 // NoSwap tells, with class Unsupported, why memory-backed file systems cannot be
@@ -21,16 +21,16 @@ func NoSwap() error {
 	if errors.Is(err, unix.EPERM) {
 		var name unix.Utsname
 		if err := unix.Uname(&name); err != nil {
-			return fault.Unsupportedf("ask for the kernel's version: %w", err)
+			return errdefs.Unsupportedf("ask for the kernel's version: %w", err)
 		}
 		return noSwapOf(os.DirFS("/proc"), unix.ByteSliceToString(name.Release[:]))
 	}
 	if err != nil {
-		return fault.Unsupportedf("ask for a tmpfs: %w", err)
+		return errdefs.Unsupportedf("ask for a tmpfs: %w", err)
 	}
 	defer func() { _ = unix.Close(at) }()
 	if err := unix.FsconfigSetFlag(at, "noswap"); err != nil {
-		return fault.Unsupportedf("ask for a tmpfs with noswap: %w", err)
+		return errdefs.Unsupportedf("ask for a tmpfs with noswap: %w", err)
 	}
 	return nil
 }
@@ -40,14 +40,14 @@ func NoSwap() error {
 func noSwapOf(proc fs.FS, release string) error {
 	var major, minor int
 	if _, err := fmt.Sscanf(release, "%d.%d", &major, &minor); err != nil || major < 6 || major == 6 && minor < 4 {
-		return fault.Unsupportedf("the kernel is %s, tmpfs has noswap since 6.4", release)
+		return errdefs.Unsupportedf("the kernel is %s, tmpfs has noswap since 6.4", release)
 	}
 	text, err := fs.ReadFile(proc, "self/uid_map")
 	if err != nil {
-		return fault.Unsupportedf("find out which user namespace berthd is in: %w", err)
+		return errdefs.Unsupportedf("find out which user namespace berthd is in: %w", err)
 	}
 	if strings.Join(strings.Fields(string(text)), " ") != "0 0 4294967295" {
-		return fault.Unsupportedf("berthd is in a user namespace of its own, where tmpfs has no noswap")
+		return errdefs.Unsupportedf("berthd is in a user namespace of its own, where tmpfs has no noswap")
 	}
 	return nil
 }

@@ -5,14 +5,14 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 func TestNoSwap(t *testing.T) {
 	t.Parallel()
 	err := NoSwap()
-	if err != nil && fault.ClassOf(err) != fault.Unsupported {
-		t.Errorf("%v is of class %s", err, fault.ClassOf(err))
+	if err != nil && errdefs.ClassOf(err) != errdefs.Unsupported {
+		t.Errorf("%v is of class %s", err, errdefs.ClassOf(err))
 	}
 	// What a mount says is the truth.
 	dir := t.TempDir()
@@ -41,7 +41,7 @@ func TestNoSwapByVersion(t *testing.T) {
 		{"6.4.0", some, false}, {"6.4.0", "", false},
 	} {
 		err := noSwapOf(tree(map[string]string{"self/uid_map": row.users}), row.release)
-		if (err == nil) != row.can || err != nil && fault.ClassOf(err) != fault.Unsupported {
+		if (err == nil) != row.can || err != nil && errdefs.ClassOf(err) != errdefs.Unsupported {
 			t.Errorf("%s, %q: %v", row.release, row.users, err)
 		}
 	}

@@ -2,7 +2,7 @@
 
 package procfs
 
-import "github.com/berthd/berth/managers/fault"
+import "github.com/berthd/berth/managers/errdefs"
 
 // NoSwap is for Linux only.
-func NoSwap() error { return fault.Unsupportedf("there is no tmpfs on this system") }
+func NoSwap() error { return errdefs.Unsupportedf("there is no tmpfs on this system") }

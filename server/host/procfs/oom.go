@@ -9,7 +9,7 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 // SetOOMScoreAdj writes a score of -1000 to 1000 for a process, whose own numbers
@@ -28,9 +28,9 @@ func SetOOMScoreAdj(proc *os.Root, pid, score int) error {
 	}
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ESRCH):
-		return fault.NotFoundf("set oom_score_adj of process %d: %w", pid, err)
+		return errdefs.NotFoundf("set oom_score_adj of process %d: %w", pid, err)
 	case err != nil:
-		return fault.Unavailablef("set oom_score_adj of process %d to %d: %w", pid, score, err)
+		return errdefs.Unavailablef("set oom_score_adj of process %d to %d: %w", pid, score, err)
 	}
 	return nil
 }

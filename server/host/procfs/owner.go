@@ -10,7 +10,7 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 // UIDs reads whose a process is: its real and its saved user id (proc_pid_status(5)).
@@ -19,10 +19,10 @@ func UIDs(proc fs.FS, pid int) (own, saved uint32, err error) {
 	file := path.Join(strconv.Itoa(pid), "status")
 	text, err := fs.ReadFile(proc, file)
 	if errors.Is(err, fs.ErrNotExist) {
-		return 0, 0, fault.NotFoundf("there is no process %d: %w", pid, err)
+		return 0, 0, errdefs.NotFoundf("there is no process %d: %w", pid, err)
 	}
 	if err != nil {
-		return 0, 0, fault.Unavailablef("find out whose process %d is: %w", pid, err)
+		return 0, 0, errdefs.Unavailablef("find out whose process %d is: %w", pid, err)
 	}
 	for line := range strings.Lines(string(text)) {
 		ids, ok := strings.CutPrefix(line, "Uid:")
@@ -35,7 +35,7 @@ func UIDs(proc fs.FS, pid int) (own, saved uint32, err error) {
 		}
 		return own, saved, nil
 	}
-	return 0, 0, fault.Unavailablef("find out whose process %d is: %s has no line of user ids", pid, file)
+	return 0, 0, errdefs.Unavailablef("find out whose process %d is: %s has no line of user ids", pid, file)
 }
 
 // Since reads when a process began, in ticks of the clock since the machine did
@@ -66,9 +66,9 @@ func statField(proc fs.FS, pid, field int, what string) (uint64, error) {
 	text, err := fs.ReadFile(proc, file)
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ESRCH):
-		return 0, fault.NotFoundf("there is no process %d: %w", pid, err)
+		return 0, errdefs.NotFoundf("there is no process %d: %w", pid, err)
 	case err != nil:
-		return 0, fault.Unavailablef("%s: %w", what, err)
+		return 0, errdefs.Unavailablef("%s: %w", what, err)
 	}
 	// The second field is the name of the program, and may contain anything.
 	const third = 3
@@ -78,5 +78,5 @@ func statField(proc fs.FS, pid, field int, what string) (uint64, error) {
 			return value, nil
 		}
 	}
-	return 0, fault.Unavailablef("%s: %s has no field of that", what, file)
+	return 0, errdefs.Unavailablef("%s: %s has no field of that", what, file)
 }

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"testing/fstest"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 func tree(files map[string]string) fstest.MapFS {
@@ -68,7 +68,7 @@ func TestSwap(t *testing.T) {
 			t.Errorf("%s: %d bytes, %v, want %d", tt.name, bytes, err, tt.bytes)
 		}
 	}
-	if _, err := SwapBytes(tree(map[string]string{"meminfo": "SwapTotal: much kB\n"})); fault.ClassOf(err) != fault.Unavailable {
+	if _, err := SwapBytes(tree(map[string]string{"meminfo": "SwapTotal: much kB\n"})); errdefs.ClassOf(err) != errdefs.Unavailable {
 		t.Errorf("a number that is none: %v", err)
 	}
 }
@@ -94,7 +94,7 @@ func TestSetOOMScoreAdj(t *testing.T) {
 	if got, _ := os.ReadFile(file); string(got) != "-997" {
 		t.Errorf("the file says %q", got)
 	}
-	if err := SetOOMScoreAdj(root, 8, 0); fault.ClassOf(err) != fault.NotFound {
+	if err := SetOOMScoreAdj(root, 8, 0); errdefs.ClassOf(err) != errdefs.NotFound {
 		t.Errorf("a process that is gone: %v", err)
 	}
 }
@@ -119,7 +119,7 @@ func TestSetOwnScore(t *testing.T) {
 	if err := SetOOMScoreAdj(root, os.Getpid(), min(score+1, 1000)); err != nil {
 		t.Fatal(err)
 	}
-	if err := SetOOMScoreAdj(root, os.Getpid(), 1001); fault.ClassOf(err) != fault.Unavailable {
+	if err := SetOOMScoreAdj(root, os.Getpid(), 1001); errdefs.ClassOf(err) != errdefs.Unavailable {
 		t.Errorf("a score out of range: %v", err)
 	}
 }
@@ -130,21 +130,21 @@ func TestSince(t *testing.T) {
 	for name, row := range map[string]struct {
 		stat  string
 		want  uint64
-		class fault.Class
+		class errdefs.Class
 	}{
 		"plain":            {"7 (sleep)" + after, 31415, -1},
 		"a name with more": {"7 (a) b (c d) 1 2)" + after, 31415, -1},
-		"cut off":          {"7 (sleep) S 1 7 7 0 -1", 0, fault.Unavailable},
-		"no name":          {"7", 0, fault.Unavailable},
-		"empty":            {"", 0, fault.Unavailable},
-		"no number":        {"7 (sleep)" + strings.ReplaceAll(after, "31415", "-1"), 0, fault.Unavailable},
+		"cut off":          {"7 (sleep) S 1 7 7 0 -1", 0, errdefs.Unavailable},
+		"no name":          {"7", 0, errdefs.Unavailable},
+		"empty":            {"", 0, errdefs.Unavailable},
+		"no number":        {"7 (sleep)" + strings.ReplaceAll(after, "31415", "-1"), 0, errdefs.Unavailable},
 	} {
 		got, err := Since(tree(map[string]string{"7/stat": row.stat}), 7)
-		if got != row.want || (err == nil) != (row.class < 0) || err != nil && fault.ClassOf(err) != row.class {
+		if got != row.want || (err == nil) != (row.class < 0) || err != nil && errdefs.ClassOf(err) != row.class {
 			t.Errorf("%s: %d, %v", name, got, err)
 		}
 	}
-	if _, err := Since(tree(nil), 7); fault.ClassOf(err) != fault.NotFound {
+	if _, err := Since(tree(nil), 7); errdefs.ClassOf(err) != errdefs.NotFound {
 		t.Errorf("a process that has gone: %v", err)
 	}
 	if _, err := Since(os.DirFS("/proc"), os.Getpid()); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -163,7 +163,7 @@ func TestKernelThread(t *testing.T) {
 			t.Errorf("%s: %t, %v", stat, got, err)
 		}
 	}
-	if _, err := KernelThread(tree(nil), 7); fault.ClassOf(err) != fault.NotFound {
+	if _, err := KernelThread(tree(nil), 7); errdefs.ClassOf(err) != errdefs.NotFound {
 		t.Errorf("a process that has gone: %v", err)
 	}
 	if kernels, err := KernelThread(os.DirFS("/proc"), os.Getpid()); (kernels || err != nil) && !errors.Is(err, os.ErrNotExist) {

@@ -17,7 +17,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 // Setting is a kernel setting by its path below /proc/sys and the number that is
@@ -60,12 +60,12 @@ func Compare(proc fs.FS, wanted []Setting) ([]Difference, error) {
 	for _, s := range wanted {
 		text, err := fs.ReadFile(proc, path.Join("sys", s.Name))
 		if err != nil {
-			errs = append(errs, fault.Unavailablef("read the kernel setting %s: %w", s.Name, err))
+			errs = append(errs, errdefs.Unavailablef("read the kernel setting %s: %w", s.Name, err))
 			continue
 		}
 		have, err := strconv.Atoi(strings.TrimSpace(string(text)))
 		if err != nil {
-			errs = append(errs, fault.Unavailablef("read the kernel setting %s: %q is no number", s.Name, text))
+			errs = append(errs, errdefs.Unavailablef("read the kernel setting %s: %q is no number", s.Name, text))
 			continue
 		}
 		if have != s.Want {
@@ -86,7 +86,7 @@ func Set(proc *os.Root, differences []Difference) error {
 			err = errors.Join(err, f.Close())
 		}
 		if err != nil {
-			errs = append(errs, fault.Unavailablef("set the kernel setting %s to %d: %w", d.Name, d.Want, err))
+			errs = append(errs, errdefs.Unavailablef("set the kernel setting %s to %d: %w", d.Name, d.Want, err))
 		}
 	}
 	return errors.Join(errs...)

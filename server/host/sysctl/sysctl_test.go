@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 // proc makes a tree in which every wanted setting is as wanted.
@@ -74,12 +74,12 @@ func TestTrouble(t *testing.T) {
 		t.Errorf("what can be read: %v", got)
 	}
 	for _, name := range []string{"kernel/panic", "kernel/keys/root_maxkeys"} {
-		if fault.ClassOf(err) != fault.Unavailable || !strings.Contains(err.Error(), name) {
+		if errdefs.ClassOf(err) != errdefs.Unavailable || !strings.Contains(err.Error(), name) {
 			t.Errorf("the error is silent about %s: %v", name, err)
 		}
 	}
 	err = Set(root, []Difference{{Setting{"kernel/missing", 1}, 0}, got[0]})
-	if fault.ClassOf(err) != fault.Unavailable || !strings.Contains(err.Error(), "kernel/missing") {
+	if errdefs.ClassOf(err) != errdefs.Unavailable || !strings.Contains(err.Error(), "kernel/missing") {
 		t.Errorf("a setting that is not there: %v", err)
 	}
 	if left, _ := Compare(root.FS(), []Setting{got[0].Setting}); len(left) != 0 {

@@ -8,7 +8,7 @@ import (
 	"slices"
 
 	"github.com/berthd/berth/managers/cpuset"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/machine"
 )
 
@@ -95,7 +95,7 @@ func (d *discovery) readCoreKey(cpu int) (coreKey, error) {
 		return coreKey{}, err
 	}
 	if socket < unknown {
-		return coreKey{}, fault.Corruptf("read /sys/%s: package %d is below -1", packageFile(cpu), socket)
+		return coreKey{}, errdefs.Corruptf("read /sys/%s: package %d is below -1", packageFile(cpu), socket)
 	}
 	return coreKey{
 		id:     id,
@@ -165,7 +165,7 @@ func (d *discovery) readCaches(c *core) ([]cache, error) {
 			return nil, err
 		}
 		if ca.cpus, err = countBits(shared); err != nil {
-			return nil, fault.Corruptf("read /sys/%s: %w", file("shared_cpu_map"), err)
+			return nil, errdefs.Corruptf("read /sys/%s: %w", file("shared_cpu_map"), err)
 		}
 		caches = append(caches, ca)
 	}

@@ -8,7 +8,7 @@ import (
 	"slices"
 
 	"github.com/berthd/berth/managers/cpuset"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/machine"
 )
 
@@ -83,7 +83,7 @@ func (d *discovery) run() error {
 		return err
 	}
 	if len(d.out.CPUs) == 0 {
-		return fault.Corruptf("no online CPU in /sys/%s has a core_id and a physical_package_id", cpuDir)
+		return errdefs.Corruptf("no online CPU in /sys/%s has a core_id and a physical_package_id", cpuDir)
 	}
 	d.noteLostCPUs()
 	if err := d.readKinds(); err != nil {
@@ -135,7 +135,7 @@ func (d *discovery) readMemory() error {
 		return err
 	}
 	if d.out.MemoryBytes, err = memTotal(text); err != nil {
-		return fault.Corruptf("read /proc/meminfo: %w", err)
+		return errdefs.Corruptf("read /proc/meminfo: %w", err)
 	}
 	return nil
 }

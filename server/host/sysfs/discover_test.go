@@ -8,7 +8,7 @@ import (
 	"testing"
 	"testing/fstest"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/machine"
 )
 
@@ -315,7 +315,7 @@ func TestBadFiles(t *testing.T) {
 			f[row.file] = row.content
 			sys, proc := f.trees()
 			_, err := Discover(sys, proc)
-			if err == nil || fault.ClassOf(err) != fault.Corrupt || !strings.Contains(err.Error(), "/"+row.file) || !strings.Contains(err.Error(), row.says) {
+			if err == nil || errdefs.ClassOf(err) != errdefs.Corrupt || !strings.Contains(err.Error(), "/"+row.file) || !strings.Contains(err.Error(), row.says) {
 				t.Errorf("error is %v, want one of class corrupt with the file and %q", err, row.says)
 			}
 		})

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"testing/fstest"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/server/host/sysfs"
 )
@@ -49,7 +49,7 @@ func TestFreeHugePages(t *testing.T) {
 		"no number": {"devices/system/node/node0/hugepages/hugepages-2048kB/free_hugepages": {Data: []byte("many")}},
 		"no nodes":  {"kernel/mm/hugepages/hugepages-2048kB/free_hugepages": {Data: []byte("-1")}},
 	} {
-		if _, err := sysfs.FreeHugePages(files); err == nil || fault.ClassOf(err) != fault.Corrupt {
+		if _, err := sysfs.FreeHugePages(files); err == nil || errdefs.ClassOf(err) != errdefs.Corrupt {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -5,11 +5,11 @@ package sysfs
 import (
 	"runtime"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/machine"
 )
 
 // Host refuses with an error of class Unsupported: there is no /sys to read.
 func Host() (machine.Snapshot, error) {
-	return machine.Snapshot{}, fault.Unsupportedf("discover machine: %s has no /sys; give a recorded machine or a shape", runtime.GOOS)
+	return machine.Snapshot{}, errdefs.Unsupportedf("discover machine: %s has no /sys; give a recorded machine or a shape", runtime.GOOS)
 }

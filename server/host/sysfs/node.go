@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/managers/numa"
 )
@@ -48,7 +48,7 @@ func (d *discovery) readNodeMemory(base string) (uint64, error) {
 	}
 	bytes, err := memTotal(text)
 	if err != nil {
-		return 0, fault.Corruptf("read /sys/%s/meminfo: %w", base, err)
+		return 0, errdefs.Corruptf("read /sys/%s/meminfo: %w", base, err)
 	}
 	return bytes, nil
 }
@@ -69,7 +69,7 @@ func (t tree) hugePages(dir, count string) ([]machine.HugePages, error) {
 		}
 		n, err := strconv.ParseUint(text, 10, 64)
 		if err != nil {
-			return nil, fault.Corruptf("read %s/%s: %q is not a number of pages", t.mount, file, text)
+			return nil, errdefs.Corruptf("read %s/%s: %q is not a number of pages", t.mount, file, text)
 		}
 		pages = append(pages, machine.HugePages{SizeKiB: uint64(pool.id), Count: n})
 	}
@@ -103,7 +103,7 @@ func (d *discovery) readDistances(dirs []entry) error {
 		}
 		list, err := parseDistances(text)
 		if err != nil {
-			return fault.Corruptf("read /sys/%s: %w", file, err)
+			return errdefs.Corruptf("read /sys/%s: %w", file, err)
 		}
 		if len(list) != len(ids) {
 			d.notef("the distances of node %d are left out: /sys/%s has %d numbers for %d nodes", dir.id, file, len(list), len(ids))
@@ -113,7 +113,7 @@ func (d *discovery) readDistances(dirs []entry) error {
 	}
 	var err error
 	if d.out.Distances, err = numa.FromLists(ids, lists); err != nil {
-		return fault.Corruptf("read distances: %w", err)
+		return errdefs.Corruptf("read distances: %w", err)
 	}
 	return nil
 }

@@ -12,7 +12,7 @@ import (
 	"strings"
 
 	"github.com/berthd/berth/managers/cpuset"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 // tree is a file system that knows where it is mounted, for messages.
@@ -47,7 +47,7 @@ func (t tree) number(name string) (int, error) {
 	}
 	n, err := strconv.ParseInt(text, 10, 32)
 	if err != nil {
-		return 0, fault.Corruptf("read %s/%s: %q is not a number of 32 bits", t.mount, name, text)
+		return 0, errdefs.Corruptf("read %s/%s: %q is not a number of 32 bits", t.mount, name, text)
 	}
 	return int(n), nil
 }
@@ -76,7 +76,7 @@ func (t tree) cpus(name string) (set cpuset.Set, absent bool, err error) {
 	}
 	set, err = cpuset.Parse(text)
 	if err != nil {
-		return cpuset.Set{}, false, fault.Corruptf("read %s/%s: %w", t.mount, name, err)
+		return cpuset.Set{}, false, errdefs.Corruptf("read %s/%s: %w", t.mount, name, err)
 	}
 	return set, false, nil
 }
@@ -106,7 +106,7 @@ func (t tree) numbered(dir string, pattern *regexp.Regexp) ([]entry, error) {
 		}
 		id, err := strconv.ParseInt(match[1], 10, 32)
 		if err != nil {
-			return nil, fault.Corruptf("list %s/%s: the number of %q does not fit into 32 bits", t.mount, dir, e.Name())
+			return nil, errdefs.Corruptf("list %s/%s: the number of %q does not fit into 32 bits", t.mount, dir, e.Name())
 		}
 		found = append(found, entry{name: e.Name(), id: int(id)})
 	}

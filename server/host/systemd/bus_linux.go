@@ -12,7 +12,7 @@ import (
 	units "github.com/coreos/go-systemd/v22/dbus"
 	"github.com/godbus/dbus/v5"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 // manager is systemd's manager of units, as far as slices need it. An error about a
@@ -50,11 +50,11 @@ var (
 
 // silent is the error about a systemd that does not answer.
 func silent(what string) error {
-	return fault.Unavailablef("%s: %w; it may be reloading its units: try again in a moment, and see systemctl status", what, errSilent)
+	return errdefs.Unavailablef("%s: %w; it may be reloading its units: try again in a moment, and see systemctl status", what, errSilent)
 }
 
-// patience bounds an operation.
-func patience(ctx context.Context) (context.Context, context.CancelFunc) {
+// timeout bounds an operation.
+func timeout(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeoutCause(ctx, answerTimeout, errSilent)
 }
 
@@ -125,9 +125,9 @@ func failed(ctx context.Context, what string, err error) error {
 	case ctx.Err() != nil:
 		return fmt.Errorf("%s: %w: %w", what, errSilent, ctx.Err())
 	case errors.As(err, &said) && said.Name == "org.freedesktop.systemd1.NoSuchUnit":
-		return fault.NotFoundf("%s: %w", what, errNoUnit)
+		return errdefs.NotFoundf("%s: %w", what, errNoUnit)
 	}
-	return fault.Unavailablef("%s: %w", what, err)
+	return errdefs.Unavailablef("%s: %w", what, err)
 }
 
 // connect makes sure of a connection. A bus that does not answer holds nobody up

@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/berthd/berth/managers/cgroup"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/server/host/cgroupfs"
 )
 
@@ -35,10 +35,10 @@ const sliceSuffix = ".slice"
 // driver after its last use.
 func Open(o cgroupfs.Options) (*Driver, error) {
 	if info, err := os.Lstat(running); err != nil || !info.IsDir() {
-		return nil, fault.Unsupportedf("open systemd's cgroup tree: systemd not running on this host: there is no directory %s", running)
+		return nil, errdefs.Unsupportedf("open systemd's cgroup tree: systemd not running on this host: there is no directory %s", running)
 	}
 	if o.Mount != "" && filepath.Clean(o.Mount) != Mount {
-		return nil, fault.Unsupportedf("open systemd's cgroup tree: it is at %s, not at %s", Mount, o.Mount)
+		return nil, errdefs.Unsupportedf("open systemd's cgroup tree: it is at %s, not at %s", Mount, o.Mount)
 	}
 	// systemd takes a controller away that none of its units asks for, and gives it
 	// back to those that do. It is the only one that it does so with, since
@@ -113,13 +113,13 @@ func (d *Driver) Ensure(ctx context.Context, node cgroup.Node) (created bool, er
 		return false, err
 	}
 	if node.Name.IsRoot() || foreign(node.Name.Base()) {
-		return false, fault.Invalidf("ensure cgroup %s: it is no slice", node.Name)
+		return false, errdefs.Invalidf("ensure cgroup %s: it is no slice", node.Name)
 	}
 	seen, err := d.files.Observe(ctx, at, 0)
 	if err != nil {
 		return false, err
 	}
-	within, cancel := patience(ctx)
+	within, cancel := timeout(ctx)
 	defer cancel()
 	before := seen.Find(at).State
 	created, err = d.start(within, at, before)
@@ -286,12 +286,12 @@ func (d *Driver) Remove(ctx context.Context, n cgroup.Name) error {
 		return err
 	}
 	if n.IsRoot() {
-		return fault.Invalidf("remove cgroup %s: the root cannot be removed", n)
+		return errdefs.Invalidf("remove cgroup %s: the root cannot be removed", n)
 	}
 	if err := d.files.Remove(ctx, at); err != nil || foreign(n.Base()) {
 		return err
 	}
-	within, cancel := patience(ctx)
+	within, cancel := timeout(ctx)
 	defer cancel()
 	if err := d.manager.Stop(within, at.Base()); err != nil && !errors.Is(err, errNoUnit) {
 		return fmt.Errorf("remove cgroup %s: %w", n, err)

@@ -17,7 +17,7 @@ import (
 
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/cgroup/cgrouptest"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/server/host/cgroupfs"
 )
 
@@ -268,7 +268,7 @@ func TestForeignUnits(t *testing.T) {
 	if !name.Parent().Equal(cgroup.Name{"system"}) {
 		t.Errorf("a service is named %s", name)
 	}
-	if _, err := d.Ensure(t.Context(), cgroup.Node{Name: name}); fault.ClassOf(err) != fault.Invalid {
+	if _, err := d.Ensure(t.Context(), cgroup.Node{Name: name}); errdefs.ClassOf(err) != errdefs.Invalid {
 		t.Errorf("a service is made: %v", err)
 	}
 	if o, err := d.Observe(t.Context(), name, 0); err != nil || o.Find(name).State == cgroup.Absent {
@@ -302,7 +302,7 @@ func TestPlaces(t *testing.T) {
 		}
 	}
 	for _, bad := range []cgroup.Name{{"a", ""}, {"a", ".."}, {"a/b"}} {
-		if _, err := place(bad); fault.ClassOf(err) != fault.Invalid {
+		if _, err := place(bad); errdefs.ClassOf(err) != errdefs.Invalid {
 			t.Errorf("%q: %v", []string(bad), err)
 		}
 	}

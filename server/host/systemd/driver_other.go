@@ -7,7 +7,7 @@ import (
 	"runtime"
 
 	"github.com/berthd/berth/managers/cgroup"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/server/host/cgroupfs"
 )
 
@@ -16,7 +16,7 @@ type Driver struct{ cgroup.Tree }
 
 // Open refuses with an error of class Unsupported.
 func Open(cgroupfs.Options) (*Driver, error) {
-	return nil, fault.Unsupportedf("open systemd's cgroup tree: there is none on %s", runtime.GOOS)
+	return nil, errdefs.Unsupportedf("open systemd's cgroup tree: there is none on %s", runtime.GOOS)
 }
 
 // Facts describes the tree.

@@ -17,7 +17,7 @@ import (
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/cgroup/cgrouptest"
 	"github.com/berthd/berth/managers/cpuset"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/numa"
 	"github.com/berthd/berth/server/host/cgroupfs"
 )
@@ -66,7 +66,7 @@ func (p *pretender) Start(ctx context.Context, unit string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if _, known := p.loaded[unit]; !known {
-		return fault.NotFoundf("start %s: %w", unit, errNoUnit)
+		return errdefs.NotFoundf("start %s: %w", unit, errNoUnit)
 	}
 	p.loaded[unit] = true
 	return nil
@@ -79,7 +79,7 @@ func (p *pretender) Stop(ctx context.Context, unit string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if _, known := p.loaded[unit]; !known {
-		return fault.NotFoundf("stop %s: %w", unit, errNoUnit)
+		return errdefs.NotFoundf("stop %s: %w", unit, errNoUnit)
 	}
 	delete(p.loaded, unit)
 	return nil
@@ -92,7 +92,7 @@ func (p *pretender) Set(ctx context.Context, unit string, _ []units.Property) er
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if _, known := p.loaded[unit]; !known {
-		return fault.NotFoundf("set %s: %w", unit, errNoUnit)
+		return errdefs.NotFoundf("set %s: %w", unit, errNoUnit)
 	}
 	return nil
 }
@@ -251,7 +251,7 @@ func TestSilentSystemd(t *testing.T) {
 		defer func() { p.hangs = false }()
 		begun := time.Now()
 		_, err := d.Ensure(t.Context(), cgroup.Node{Name: pod})
-		if fault.ClassOf(err) != fault.Unavailable || !strings.Contains(err.Error(), "systemd does not answer") {
+		if errdefs.ClassOf(err) != errdefs.Unavailable || !strings.Contains(err.Error(), "systemd does not answer") {
 			t.Errorf("Ensure: %v", err)
 		}
 		if took := time.Since(begun); took != answerTimeout {
@@ -286,9 +286,9 @@ func TestSilentBus(t *testing.T) {
 		ask := func() time.Duration {
 			t.Helper()
 			begun := time.Now()
-			ctx, cancel := patience(t.Context())
+			ctx, cancel := timeout(t.Context())
 			defer cancel()
-			if err := b.Stop(ctx, "a.slice"); fault.ClassOf(err) != fault.Unavailable || !errors.Is(err, errSilent) {
+			if err := b.Stop(ctx, "a.slice"); errdefs.ClassOf(err) != errdefs.Unavailable || !errors.Is(err, errSilent) {
 				t.Errorf("got %v", err)
 			}
 			return time.Since(begun)

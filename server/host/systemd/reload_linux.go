@@ -7,7 +7,7 @@ import (
 
 	"github.com/godbus/dbus/v5"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 const (
@@ -25,7 +25,7 @@ var errBusGone = errors.New("the system bus has ended the connection")
 func (d *Driver) Reloads(ctx context.Context, done func()) error {
 	conn, err := dbus.ConnectSystemBus(dbus.WithContext(ctx))
 	if err != nil {
-		return fault.Unavailablef("watch systemd: %w", err)
+		return errdefs.Unavailablef("watch systemd: %w", err)
 	}
 	defer func() { _ = conn.Close() }()
 	// One signal may come while another is handled, and no look is missed by that.
@@ -38,7 +38,7 @@ func (d *Driver) Reloads(ctx context.Context, done func()) error {
 		err = conn.Object(systemdName, systemdPath).CallWithContext(ctx, managerInterface+".Subscribe", 0).Err
 	}
 	if err != nil {
-		return fault.Unavailablef("watch systemd: %w", err)
+		return errdefs.Unavailablef("watch systemd: %w", err)
 	}
 	for {
 		select {
@@ -46,7 +46,7 @@ func (d *Driver) Reloads(ctx context.Context, done func()) error {
 			return ctx.Err()
 		case s, open := <-signals:
 			if !open {
-				return fault.Unavailablef("watch systemd: %w", errBusGone)
+				return errdefs.Unavailablef("watch systemd: %w", errBusGone)
 			}
 			if begins, err := reloading(s); err == nil && !begins {
 				done()

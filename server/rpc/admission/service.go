@@ -8,7 +8,7 @@ import (
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
 	"github.com/berthd/berth/api/convert"
 	"github.com/berthd/berth/managers/admission"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 )
 
@@ -42,7 +42,7 @@ func New(engine Engine, read convert.Reader) admissionv1.AdmissionServiceServer 
 // Admit implements AdmissionService.
 func (s *service) Admit(ctx context.Context, req *admissionv1.AdmitRequest) (*admissionv1.AdmitResponse, error) {
 	if n := len(req.GetAdmissionId()); n > maxAdmissionID {
-		var vs fault.Violations
+		var vs errdefs.Violations
 		vs.Addf("admission_id", "%d characters: expected at most %d", n, maxAdmissionID)
 		return nil, vs.Err("request")
 	}

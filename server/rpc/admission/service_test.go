@@ -17,7 +17,7 @@ import (
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/api/convert"
 	"github.com/berthd/berth/managers/admission"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/machine/machinetest"
@@ -56,7 +56,7 @@ func (e *engine) Remove(_ context.Context, uid string) ([]ledger.Claim, bool, er
 
 func (e *engine) Sync(_ context.Context, living []string, known uint64) ([]string, error) {
 	if known > 7 {
-		return nil, fault.Preconditionf("revision %d is from the future", known)
+		return nil, errdefs.Preconditionf("revision %d is from the future", known)
 	}
 	var removed []string
 	for uid := range e.verdicts {
@@ -123,7 +123,7 @@ func TestAdmitAnswersWithTheVerdict(t *testing.T) {
 	e := &engine{verdicts: map[string]admission.Verdict{
 		"a": admitted(t, "a"),
 		"b": {
-			Outcome: admission.Rejected, Reason: fault.TopologyAffinityError, Message: "no",
+			Outcome: admission.Rejected, Reason: errdefs.TopologyAffinityError, Message: "no",
 			QoS: workload.Burstable, Trace: refused,
 		},
 		"c": {
@@ -230,7 +230,7 @@ func TestFailures(t *testing.T) {
 			},
 		},
 		"another specification": {
-			engine: fault.Preconditionf("pod a is admitted with another specification"),
+			engine: errdefs.Preconditionf("pod a is admitted with another specification"),
 			call:   admit(&admissionv1.AdmitRequest{Pod: pod("a")}),
 			want: rpctest.Failure{
 				Code: codes.FailedPrecondition, Reason: "precondition",
@@ -238,7 +238,7 @@ func TestFailures(t *testing.T) {
 			},
 		},
 		"disk full": {
-			engine: fault.Unavailablef("commit generation 7: no space left on device"),
+			engine: errdefs.Unavailablef("commit generation 7: no space left on device"),
 			call:   admit(&admissionv1.AdmitRequest{Pod: pod("a")}),
 			want: rpctest.Failure{
 				Code: codes.Unavailable, Reason: "unavailable", Retry: true,
@@ -256,7 +256,7 @@ func TestFailures(t *testing.T) {
 			},
 		},
 		"removal fails": {
-			engine: fault.Deadlinef("remove pod a: processes are left"),
+			engine: errdefs.Deadlinef("remove pod a: processes are left"),
 			call: func(ctx context.Context, c admissionv1.AdmissionServiceClient) error {
 				_, err := c.Remove(ctx, &admissionv1.RemoveRequest{PodUid: "a"})
 				return err
@@ -305,7 +305,7 @@ func TestFailures(t *testing.T) {
 			want: rpctest.Failure{Code: codes.FailedPrecondition, Reason: "precondition", Message: "revision 8 is from the future"},
 		},
 		"sync fails": {
-			engine: fault.Unavailablef("no"),
+			engine: errdefs.Unavailablef("no"),
 			call: func(ctx context.Context, c admissionv1.AdmissionServiceClient) error {
 				_, err := c.Sync(ctx, &admissionv1.SyncRequest{AllowEmpty: true})
 				return err
@@ -386,8 +386,8 @@ func TestResize(t *testing.T) {
 	record := ledgertest.Pod("a", "main")
 	e := &engine{verdicts: map[string]admission.Verdict{
 		"a": {Outcome: admission.Admitted, QoS: workload.Guaranteed, Pod: record, View: view, Trace: &ledger.Trace{}},
-		"b": {Outcome: admission.Rejected, Reason: fault.Infeasible, Message: "no", Trace: &ledger.Trace{}},
-		"c": {Outcome: admission.Deferred, Reason: fault.ResizeDeferred, RetryAfter: 5 * time.Second, Trace: &ledger.Trace{}},
+		"b": {Outcome: admission.Rejected, Reason: errdefs.Infeasible, Message: "no", Trace: &ledger.Trace{}},
+		"c": {Outcome: admission.Deferred, Reason: errdefs.ResizeDeferred, RetryAfter: 5 * time.Second, Trace: &ledger.Trace{}},
 	}}
 	client := serve(t, e)
 	tests := []struct {
@@ -414,7 +414,7 @@ func TestResize(t *testing.T) {
 	rpctest.Failure{
 		Code: codes.InvalidArgument, Reason: "invalid", Fields: []string{"pod"}, Message: "request is invalid: pod: is required",
 	}.Check(t, err)
-	e.err = fault.NotFoundf("pod a is not admitted")
+	e.err = errdefs.NotFoundf("pod a is not admitted")
 	_, err = client.Resize(t.Context(), &admissionv1.ResizeRequest{Pod: pod("a")})
 	rpctest.Failure{Code: codes.NotFound, Reason: "not found", Message: "pod a is not admitted"}.Check(t, err)
 }

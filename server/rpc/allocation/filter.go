@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 )
 
@@ -17,7 +17,7 @@ type filter struct {
 
 // readFilter returns the filter of a request. Errors are of class Invalid.
 func readFilter(req *allocationv1.WatchRequest) (filter, error) {
-	var vs fault.Violations
+	var vs errdefs.Violations
 	for i, t := range req.GetTypes() {
 		if _, known := allocationv1.EventType_name[int32(t)]; !known || t == allocationv1.EventType_EVENT_TYPE_UNSPECIFIED {
 			vs.Addf(fmt.Sprintf("types[%d]", i), "%d is no type of event", t)

@@ -9,7 +9,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/berthd/berth/managers/device"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 )
 
@@ -218,10 +218,10 @@ func (h *History) since(revision uint64, all bool) (*page, error) {
 	defer h.making.Unlock()
 	moved, closed := h.catchUp(true)
 	if closed {
-		return nil, fault.Unavailablef("berthd ends")
+		return nil, errdefs.Unavailablef("berthd ends")
 	}
 	if revision < h.after {
-		return nil, fault.Gonef("events after revision %d are not kept any more, only those after %d: list, and watch from the list's revision", revision, h.after)
+		return nil, errdefs.Gonef("events after revision %d are not kept any more, only those after %d: list, and watch from the list's revision", revision, h.after)
 	}
 	if !all && h.page != nil && h.page.from == revision && h.page.revision > revision {
 		return h.page, nil

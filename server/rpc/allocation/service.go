@@ -34,7 +34,7 @@ import (
 	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/device"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/placement"
 )
@@ -143,7 +143,7 @@ func (s *service) Allocate(ctx context.Context, req *allocationv1.AllocateReques
 func (s *service) admit(ctx context.Context, req admission.Request, container string) (*ledger.View, error) {
 	pod := &req.Pod
 	if pod.Container(container) == nil {
-		return nil, fault.NotFoundf("pod %s has no container %q", pod.UID, container)
+		return nil, errdefs.NotFoundf("pod %s has no container %q", pod.UID, container)
 	}
 	v, err := s.Engine.Admit(ctx, req)
 	switch {
@@ -159,17 +159,17 @@ func (s *service) admit(ctx context.Context, req admission.Request, container st
 
 // deferral says with the words of the verdict what the pod waits for.
 func deferral(uid string, v admission.Verdict) error {
-	e := fault.Unavailablef("pod %s is deferred: %s", uid, v.Message)
+	e := errdefs.Unavailablef("pod %s is deferred: %s", uid, v.Message)
 	e.RetryAfter = v.RetryAfter
 	if c := v.Condition; c != nil {
-		e.Reason, e.Provider, e.Resource = fault.Reason(c.Type), c.Provider, c.Resource
+		e.Reason, e.Provider, e.Resource = errdefs.Reason(c.Type), c.Provider, c.Resource
 	}
 	return e
 }
 
 // rejection says with the words of the verdict who refused over what.
 func rejection(uid string, v admission.Verdict) error {
-	e := fault.Refuse(v.Reason, "pod %s is rejected: %s", uid, v.Message)
+	e := errdefs.Refuse(v.Reason, "pod %s is rejected: %s", uid, v.Message)
 	if v.Trace != nil {
 		for _, step := range v.Trace.Steps {
 			if step.Kind == ledger.StepRefused {

@@ -18,7 +18,7 @@ import (
 	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/device"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/machine/machinetest"
@@ -233,10 +233,10 @@ func TestFailures(t *testing.T) {
 	t.Parallel()
 	client := serve(t, cgroup.V1, map[string]admission.Verdict{
 		"rejected": {
-			Outcome: admission.Rejected, Reason: fault.TopologyAffinityError, Message: "Resources cannot be allocated with Topology locality",
+			Outcome: admission.Rejected, Reason: errdefs.TopologyAffinityError, Message: "Resources cannot be allocated with Topology locality",
 			Trace: &ledger.Trace{Steps: []ledger.Step{{Kind: ledger.StepAsked, Provider: "device"}, {Kind: ledger.StepRefused, Provider: "cpu", Resource: "cpu"}}},
 		},
-		"unexplained": {Outcome: admission.Rejected, Reason: fault.UnexpectedAdmissionError, Message: "no"},
+		"unexplained": {Outcome: admission.Rejected, Reason: errdefs.UnexpectedAdmissionError, Message: "no"},
 		"deferred":    {Outcome: admission.Deferred, Message: "the agent has not sent Sync"},
 		"waiting": {
 			Outcome: admission.Deferred, Message: "no plugin", RetryAfter: 7 * time.Second,

@@ -12,7 +12,7 @@ import (
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
 	"github.com/berthd/berth/api/convert"
 	"github.com/berthd/berth/managers/device"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 )
 
@@ -43,7 +43,7 @@ func (s *service) Watch(req *allocationv1.WatchRequest, stream grpc.ServerStream
 	}
 	view, from := s.Ledger.View(), req.GetFromRevision()
 	if from > view.Revision() {
-		return fault.Gonef("revision %d is none of this ledger, which is at %d: list, and watch from the list's revision", from, view.Revision())
+		return errdefs.Gonef("revision %d is none of this ledger, which is at %d: list, and watch from the list's revision", from, view.Revision())
 	}
 	w := &watch{service: s, stream: stream, filter: wanted, revision: from}
 	if from == 0 {

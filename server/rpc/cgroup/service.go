@@ -8,7 +8,7 @@ import (
 	cgroupv1 "github.com/berthd/berth/api/berth/cgroup/v1"
 	"github.com/berthd/berth/api/convert"
 	"github.com/berthd/berth/managers/cgroup"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/server/reconcile"
 )
 
@@ -64,7 +64,7 @@ func node(req valued) (cgroup.Node, error) {
 func (s *service) look(ctx context.Context, req named) (cgroup.Observed, error) {
 	o, err := s.state(ctx, req)
 	if err == nil && o.State == cgroup.Absent {
-		err = fault.NotFoundf("cgroup %s is absent", o.Name)
+		err = errdefs.NotFoundf("cgroup %s is absent", o.Name)
 	}
 	return o, err
 }
@@ -124,7 +124,7 @@ func (s *service) Exists(ctx context.Context, req *cgroupv1.ExistsRequest) (*cgr
 func (s *service) Validate(ctx context.Context, req *cgroupv1.ValidateRequest) (*cgroupv1.ValidateResponse, error) {
 	o, err := s.state(ctx, req)
 	if err == nil && o.State != cgroup.Valid {
-		err = fault.Preconditionf("cgroup %s is %s: %s", o.Name, o.State, o.Reason)
+		err = errdefs.Preconditionf("cgroup %s is %s: %s", o.Name, o.State, o.Reason)
 	}
 	return &cgroupv1.ValidateResponse{}, err
 }
@@ -184,7 +184,7 @@ func (s *service) Name(_ context.Context, req *cgroupv1.NameRequest) (*cgroupv1.
 		}
 	}
 	if (req.GetName() == "") == (req.GetLiteral() == "") {
-		var vs fault.Violations
+		var vs errdefs.Violations
 		vs.Addf("name", "expected either name or literal")
 		return nil, vs.Err("request")
 	}

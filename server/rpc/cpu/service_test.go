@@ -15,7 +15,7 @@ import (
 	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/cpu"
 	"github.com/berthd/berth/managers/cpuset"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
@@ -41,7 +41,7 @@ func (hinter) Hints(_ context.Context, pod workload.Pod, container string) ([]hi
 	case "big":
 		answer = hint.Answer{Kind: hint.ByRule, Rule: &hint.Rule{Universe: ^numa.Mask(0), Need: 1}}
 	default:
-		return nil, fault.NotFoundf("pod %s has no container %q", pod.UID, container)
+		return nil, errdefs.NotFoundf("pod %s has no container %q", pod.UID, container)
 	}
 	return []hint.Reply{
 		{Provider: "device", Answers: []hint.ResourceAnswer{{Resource: "example.com/gpu", Answer: hint.Answer{Kind: hint.NoPreference}}}},

@@ -17,7 +17,7 @@ import (
 	"github.com/berthd/berth/api/convert"
 	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/device"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
@@ -52,9 +52,9 @@ func (p plugins) Forget(_ context.Context, resource string) error {
 	case resource == "example.com/nic":
 		return nil
 	case p[resource] != "":
-		return fault.Preconditionf("%s is held", resource)
+		return errdefs.Preconditionf("%s is held", resource)
 	}
-	return fault.NotFoundf("no %s", resource)
+	return errdefs.NotFoundf("no %s", resource)
 }
 
 // hinter finds devices impossible, for whatever container.
@@ -179,6 +179,6 @@ func TestGetTopologyHints(t *testing.T) {
 	rpctest.Failure{
 		Code: codes.InvalidArgument, Reason: "invalid", Fields: []string{"pod"}, Message: "request is invalid: pod: is required",
 	}.Check(t, err)
-	_, err = serve(t, fault.NotFoundf("no such container")).GetTopologyHints(t.Context(), &devicev1.GetTopologyHintsRequest{Pod: pod})
+	_, err = serve(t, errdefs.NotFoundf("no such container")).GetTopologyHints(t.Context(), &devicev1.GetTopologyHintsRequest{Pod: pod})
 	rpctest.Failure{Code: codes.NotFound, Reason: "not found", Message: "no such container"}.Check(t, err)
 }

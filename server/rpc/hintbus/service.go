@@ -18,7 +18,7 @@ import (
 
 // Registry knows the providers; *hintproxy.Registry is the one there is.
 type Registry interface {
-	Register(ctx context.Context, o ledger.Outsider) error
+	Register(ctx context.Context, o ledger.ExternalProvider) error
 	Unregister(ctx context.Context, name string) error
 	List() []hintproxy.Status
 }
@@ -50,7 +50,7 @@ func (s *service) Register(ctx context.Context, req *hintv1.RegisterRequest) (*h
 	if err := vs.Err("request"); err != nil {
 		return nil, err
 	}
-	return &hintv1.RegisterResponse{}, s.registry.Register(ctx, ledger.Outsider{
+	return &hintv1.RegisterResponse{}, s.registry.Register(ctx, ledger.ExternalProvider{
 		Name: req.GetProvider(), Endpoint: req.GetEndpoint(),
 		Required: req.GetMode() == hintv1.Mode_MODE_REQUIRED,
 		Deadline: req.GetDeadline().AsDuration(), Index: int(req.GetIndex()),

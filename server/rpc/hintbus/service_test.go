@@ -14,7 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	hintv1 "github.com/berthd/berth/api/berth/hint/v1"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/server/hintproxy"
 	"github.com/berthd/berth/server/rpc/hintbus"
@@ -26,12 +26,12 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // registry notes what it is told, and fails if it is to.
 type registry struct {
 	err        error
-	registered []ledger.Outsider
+	registered []ledger.ExternalProvider
 	gone       []string
 	list       []hintproxy.Status
 }
 
-func (r *registry) Register(_ context.Context, o ledger.Outsider) error {
+func (r *registry) Register(_ context.Context, o ledger.ExternalProvider) error {
 	r.registered = append(r.registered, o)
 	return r.err
 }
@@ -77,7 +77,7 @@ func TestRegister(t *testing.T) {
 			invalid("request is invalid: deadline: expected a positive duration", "deadline")},
 		"no capability": {change(func(m *hintv1.RegisterRequest) { m.Capabilities[1] = 99 }), nil,
 			invalid("request is invalid: capabilities[1]: expected VALIDATE or EXPLAIN", "capabilities[1]")},
-		"unreachable": {good, fault.Unavailablef("register provider nic: nobody answers"),
+		"unreachable": {good, errdefs.Unavailablef("register provider nic: nobody answers"),
 			rpctest.Failure{Code: codes.Unavailable, Reason: "unavailable", Message: "register provider nic: nobody answers", Retry: true}},
 	} {
 		r := &registry{err: row.err}
@@ -86,11 +86,11 @@ func TestRegister(t *testing.T) {
 		if row.want.Code == codes.InvalidArgument != (len(r.registered) == 0) {
 			t.Errorf("%s: the registry was told %+v", name, r.registered)
 		}
-		want := ledger.Outsider{
+		want := ledger.ExternalProvider{
 			Name: "nic", Endpoint: "/run/nic.sock", Required: true, Deadline: time.Second,
 			Resources: []string{"example.com/nic"}, Index: -2, Validates: true, Explains: true,
 		}
-		if name == "good" && !reflect.DeepEqual(r.registered, []ledger.Outsider{want}) {
+		if name == "good" && !reflect.DeepEqual(r.registered, []ledger.ExternalProvider{want}) {
 			t.Errorf("the registry was told %+v, want %+v", r.registered, want)
 		}
 		if name == "advisory" && (r.registered[0].Required || r.registered[0].Deadline != 0) {
@@ -101,7 +101,7 @@ func TestRegister(t *testing.T) {
 
 func TestUnregister(t *testing.T) {
 	t.Parallel()
-	r := &registry{err: fault.NotFoundf("no such provider")}
+	r := &registry{err: errdefs.NotFoundf("no such provider")}
 	client := serve(t, r)
 	_, err := client.Unregister(t.Context(), &hintv1.UnregisterRequest{})
 	rpctest.Failure{
@@ -118,9 +118,9 @@ func TestListProviders(t *testing.T) {
 	t.Parallel()
 	end := time.Unix(1000, 0)
 	client := serve(t, &registry{list: []hintproxy.Status{
-		{BuiltIn: true, Outsider: ledger.Outsider{Name: "cpu", Required: true}},
+		{BuiltIn: true, ExternalProvider: ledger.ExternalProvider{Name: "cpu", Required: true}},
 		{
-			Outsider: ledger.Outsider{
+			ExternalProvider: ledger.ExternalProvider{
 				Name: "nic", Endpoint: "/nic", Deadline: time.Second, Index: 1, Resources: []string{"example.com/nic"},
 				Validates: true, Explains: true,
 			},

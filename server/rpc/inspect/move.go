@@ -12,7 +12,7 @@ import (
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/api/convert"
 	"github.com/berthd/berth/managers/admission"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/kubelet"
 	"github.com/berthd/berth/managers/workload"
@@ -54,7 +54,7 @@ func (s *service) Import(ctx context.Context, req *inspectv1.ImportRequest) (*in
 }
 
 // containerIDs reads whom runtime ids stand for.
-func containerIDs(m map[string]*inspectv1.ContainerName, vs *fault.Violations) map[string]ledger.Owner {
+func containerIDs(m map[string]*inspectv1.ContainerName, vs *errdefs.Violations) map[string]ledger.Owner {
 	owners := make(map[string]ledger.Owner, len(m))
 	for _, id := range slices.Sorted(maps.Keys(m)) {
 		path := fmt.Sprintf("container_ids[%.80q]", id)
@@ -73,7 +73,7 @@ func (s *service) pods(list []*typesv1.Pod) ([]workload.Pod, error) {
 			continue
 		}
 		at := fmt.Sprintf("pods[%d]", i)
-		if fe := new(fault.Error); errors.As(err, &fe) {
+		if fe := new(errdefs.Error); errors.As(err, &fe) {
 			for f := range fe.Fields {
 				fe.Fields[f].Field = at + strings.TrimPrefix(fe.Fields[f].Field, "pod")
 			}

@@ -31,18 +31,18 @@ import (
 	"github.com/berthd/berth/server/rpc/rpctest"
 )
 
-// places makes no cgroups.
-type places struct{ admission.Places }
+// cgroups makes no cgroups.
+type cgroups struct{ admission.CgroupManager }
 
-func (places) RecordClaims(context.Context, *ledger.View, string, bool) (func() error, error) {
+func (cgroups) RecordClaims(context.Context, *ledger.View, string, bool) (func() error, error) {
 	return func() error { return nil }, nil
 }
 
-func (places) EnsurePod(_ context.Context, _ *ledger.View, uid string) (string, bool, error) {
+func (cgroups) EnsurePod(_ context.Context, _ *ledger.View, uid string) (string, bool, error) {
 	return "/kubepods/pod" + uid, true, nil
 }
 
-func (places) ForgetPod(context.Context, *ledger.View, string) error { return nil }
+func (cgroups) ForgetPod(context.Context, *ledger.View, string) error { return nil }
 
 // move serves an engine without providers on an empty ledger.
 func move(t *testing.T, rules ledger.Rules) inspectv1.InspectServiceClient {
@@ -59,7 +59,7 @@ func moveWith(t *testing.T, rules ledger.Rules, settings kubelet.Settings) inspe
 	}
 	features := workload.Features{PodLevelResources: true, PodLevelResourceManagers: true}
 	engine := admission.New(admission.Config{Features: features}, admission.Parts{
-		Ledger: l, Managers: func(*ledger.View) (admission.Bus, admission.Policy) { return bus, nil }, Places: places{},
+		Ledger: l, Managers: func(*ledger.View) (admission.Bus, admission.Policy) { return bus, nil }, CgroupManager: cgroups{},
 		Environment: admission.Environment{Now: time.Now, NewID: func() string { return "id" }},
 	})
 	return inspectv1.NewInspectServiceClient(rpctest.Serve(t, func(s grpc.ServiceRegistrar) {

@@ -13,7 +13,7 @@ import (
 	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
 	"github.com/berthd/berth/api/convert"
 	"github.com/berthd/berth/managers/admission"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/kubelet"
 )
@@ -120,7 +120,7 @@ func (s *service) GetTrace(_ context.Context, req *inspectv1.GetTraceRequest) (*
 		{"pod_name", req.GetPodName(), func(n string) (*ledger.Trace, bool) { return view.TraceOfName(split(n)) }},
 	}, func(n name) bool { return n.value == "" })
 	if len(given) != 1 {
-		var vs fault.Violations
+		var vs errdefs.Violations
 		vs.Addf("admission_id", "expected exactly one of admission_id, pod_uid and pod_name")
 		return nil, vs.Err("request")
 	}
@@ -130,7 +130,7 @@ func (s *service) GetTrace(_ context.Context, req *inspectv1.GetTraceRequest) (*
 	}
 	t, ok := n.find(n.value)
 	if !ok {
-		return nil, fault.NotFoundf("no admission is remembered with %s %s", n.field, n.value)
+		return nil, errdefs.NotFoundf("no admission is remembered with %s %s", n.field, n.value)
 	}
 	return &inspectv1.GetTraceResponse{Trace: convert.Trace(t)}, nil
 }

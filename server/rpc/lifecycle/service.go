@@ -10,7 +10,7 @@ import (
 	"github.com/berthd/berth/api/convert"
 	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/cgroup"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 )
 
@@ -34,7 +34,7 @@ func New(engine Engine) lifecyclev1.LifecycleServiceServer { return &service{eng
 var containerID = regexp.MustCompile(`^[A-Za-z0-9._-]{1,128}$`)
 
 // checkID notes an id that no runtime would give.
-func checkID(id string, vs *fault.Violations) {
+func checkID(id string, vs *errdefs.Violations) {
 	if !containerID.MatchString(id) {
 		vs.Addf("container_id", "%.140q: expected 1 to 128 letters, digits, '-', '_' and '.'", id)
 	}
@@ -64,7 +64,7 @@ func (s *service) PreStartContainer(ctx context.Context, req *lifecyclev1.PreSta
 
 // PostStopContainer implements LifecycleService.
 func (s *service) PostStopContainer(ctx context.Context, req *lifecyclev1.PostStopContainerRequest) (*lifecyclev1.PostStopContainerResponse, error) {
-	var vs fault.Violations
+	var vs errdefs.Violations
 	checkID(req.GetContainerId(), &vs)
 	if err := vs.Err("request"); err != nil {
 		return nil, err

@@ -12,7 +12,7 @@ import (
 
 	lifecyclev1 "github.com/berthd/berth/api/berth/lifecycle/v1"
 	"github.com/berthd/berth/managers/admission"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/machine/machinetest"
@@ -33,7 +33,7 @@ func (e *engine) PreStart(ctx context.Context, owner ledger.Owner, id string, pi
 		return admission.Started{}, err
 	}
 	if b, ok := e.ledger.View().Binding(id); ok && b.Owner != owner {
-		return admission.Started{}, fault.Conflictf("container id %s belongs to %s already", id, b.Owner)
+		return admission.Started{}, errdefs.Conflictf("container id %s belongs to %s already", id, b.Owner)
 	}
 	e.pid = pid
 	b := ledger.Binding{ID: id, Owner: owner, CgroupPath: "/kubepods/poda/main", Own: true, Sequence: 1}

@@ -13,7 +13,7 @@ import (
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/api/convert"
 	"github.com/berthd/berth/managers/admission"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
@@ -34,7 +34,7 @@ type hinter struct{}
 
 func (hinter) Hints(_ context.Context, pod workload.Pod, container string) ([]hint.Reply, error) {
 	if container != "" && container != "main" {
-		return nil, fault.NotFoundf("pod %s has no container %q", pod.UID, container)
+		return nil, errdefs.NotFoundf("pod %s has no container %q", pod.UID, container)
 	}
 	return []hint.Reply{
 		{Provider: "cpu", Answers: []hint.ResourceAnswer{{Resource: "cpu", Answer: hint.Answer{Kind: hint.NoPreference}}}},

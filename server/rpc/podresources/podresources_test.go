@@ -72,12 +72,12 @@ func serve(t testing.TB, l *ledger.Ledger, inv *device.Inventory, features workl
 	return serveWith(t, l, inv, features, nil)
 }
 
-func serveWith(t testing.TB, l *ledger.Ledger, inv *device.Inventory, features workload.Features, patience <-chan struct{}) clients {
+func serveWith(t testing.TB, l *ledger.Ledger, inv *device.Inventory, features workload.Features, timeout <-chan struct{}) clients {
 	t.Helper()
 	count := &counter{counts: map[string]int{}}
 	conn := rpctest.Serve(t, func(s grpc.ServiceRegistrar) {
 		podresources.Register(s, podresources.Parts{
-			Ledger: l, CPUs: cpus{cpuset.Range(1, 3)}, Inventory: inventory{inv}, Counter: count, Patience: patience,
+			Ledger: l, CPUs: cpus{cpuset.Range(1, 3)}, Inventory: inventory{inv}, Counter: count, Timeout: timeout,
 		}, features)
 	})
 	return clients{v1.NewPodResourcesListerClient(conn), v1alpha1.NewPodResourcesListerClient(conn), count}
@@ -360,29 +360,29 @@ func TestAllocatableWaitsForPlugins(t *testing.T) {
 	at := time.Unix(0, 0)
 	list := []device.Device{{ID: "g0", Healthy: true}}
 	for name, row := range map[string]struct {
-		happen  func(inv *device.Inventory, patience chan struct{})
-		hurry   bool // the caller's own time is short, and decides
+		happen  func(inv *device.Inventory, timeout chan struct{})
+		timeout bool // the caller's own time is short, and decides
 		devices int
 		missing []string
 	}{
 		"back": {devices: 1, happen: func(inv *device.Inventory, _ chan struct{}) {
 			inv.Listed(inv.Registered("example.com/gpu", device.Options{}, at), list, at)
 		}},
-		"not back": {missing: []string{"example.com/gpu"}, happen: func(_ *device.Inventory, patience chan struct{}) {
-			close(patience)
+		"not back": {missing: []string{"example.com/gpu"}, happen: func(_ *device.Inventory, timeout chan struct{}) {
+			close(timeout)
 		}},
-		"back without a list": {missing: []string{"example.com/gpu"}, happen: func(inv *device.Inventory, patience chan struct{}) {
+		"back without a list": {missing: []string{"example.com/gpu"}, happen: func(inv *device.Inventory, timeout chan struct{}) {
 			inv.Registered("example.com/gpu", device.Options{}, at)
-			close(patience)
+			close(timeout)
 		}},
-		"caller in a hurry": {missing: []string{"example.com/gpu"}, hurry: true, happen: func(*device.Inventory, chan struct{}) {}},
+		"caller in a hurry": {missing: []string{"example.com/gpu"}, timeout: true, happen: func(*device.Inventory, chan struct{}) {}},
 		"given up":          {happen: func(inv *device.Inventory, _ chan struct{}) { inv.Expire(at.Add(2 * device.Grace)) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			inv := device.NewInventory([]ledger.SeenResource{{Name: "example.com/gpu"}}, at)
-			patience := make(chan struct{})
-			c := serveWith(t, put(t), inv, workload.Features{}, patience)
+			timeout := make(chan struct{})
+			c := serveWith(t, put(t), inv, workload.Features{}, timeout)
 			var header metadata.MD
 			var got *v1.AllocatableResourcesResponse
 			ask := func(limit time.Duration) error {
@@ -394,7 +394,7 @@ func TestAllocatableWaitsForPlugins(t *testing.T) {
 			}
 			done := make(chan error, 1)
 			go func() {
-				if !row.hurry {
+				if !row.timeout {
 					done <- ask(time.Minute)
 					return
 				}
@@ -405,7 +405,7 @@ func TestAllocatableWaitsForPlugins(t *testing.T) {
 				}
 				done <- err
 			}()
-			row.happen(inv, patience)
+			row.happen(inv, timeout)
 			if err := <-done; err != nil {
 				t.Fatal(err)
 			}

@@ -39,7 +39,7 @@ func (s *service) settled(ctx context.Context) (*device.Snapshot, error) {
 		}
 		select {
 		case <-snap.Superseded():
-		case <-s.Patience:
+		case <-s.Timeout:
 			waiting = false
 		case <-ctx.Done():
 			waiting = false

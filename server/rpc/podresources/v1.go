@@ -32,9 +32,9 @@ type Parts struct {
 	CPUs      CPUs
 	Inventory Inventory
 	Counter   Counter
-	// Patience is closed when plugins that were there before the start have had
+	// Timeout is closed when plugins that were there before the start have had
 	// time enough to come back. Nil means that there is no such time.
-	Patience <-chan struct{}
+	Timeout <-chan struct{}
 }
 
 type service struct {

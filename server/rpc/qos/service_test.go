@@ -11,7 +11,7 @@ import (
 
 	qosv1 "github.com/berthd/berth/api/berth/qos/v1"
 	"github.com/berthd/berth/managers/cgroup"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/server/rpc/qos"
 	"github.com/berthd/berth/server/rpc/rpctest"
 )
@@ -45,7 +45,7 @@ func TestService(t *testing.T) {
 	if err != nil || len(done.GetWrites()) != 1 || done.GetWrites()[0].GetCgroup() != "/a" {
 		t.Errorf("%v, %v", done, err)
 	}
-	tiers.err = fault.Unavailablef("device or resource busy")
+	tiers.err = errdefs.Unavailablef("device or resource busy")
 	if _, err := client.UpdateCgroups(t.Context(), &qosv1.UpdateCgroupsRequest{}); status.Code(err) != codes.Unavailable {
 		t.Errorf("a refusal of the kernel: %v", err)
 	}

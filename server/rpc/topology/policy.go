@@ -9,7 +9,7 @@ import (
 	"github.com/berthd/berth/api/convert"
 	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/cpuset"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 )
 
@@ -44,7 +44,7 @@ func (s *service) SetPolicy(ctx context.Context, req *topologyv1.SetPolicyReques
 	if req.GetReservedCpus() != nil {
 		var err error
 		if cpus, err = cpuset.Parse(req.GetReservedCpus().GetCpus()); err != nil {
-			var vs fault.Violations
+			var vs errdefs.Violations
 			vs.Addf("reserved_cpus.cpus", "%v", err)
 			return nil, vs.Err("request")
 		}

@@ -14,7 +14,7 @@ import (
 	"github.com/berthd/berth/api/config"
 	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/cpuset"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/machine/machinetest"
@@ -63,7 +63,7 @@ func TestSetPolicy(t *testing.T) {
 		view: l.View, now: config.Default().Policy(), configured: config.Default().Policy(),
 		override: &ledger.Override{SetAt: time.Unix(1000, 0)},
 		outlook: []admission.PodOutlook{
-			{Pod: pod("a"), Fate: admission.Refused, Reason: fault.TopologyAffinityError, Message: "no"},
+			{Pod: pod("a"), Fate: admission.Refused, Reason: errdefs.TopologyAffinityError, Message: "no"},
 			{Pod: pod("b"), Fate: admission.Same, Findings: []ledger.Finding{{Text: "holds 4"}}},
 		},
 	}
@@ -148,7 +148,7 @@ func TestSetPolicy(t *testing.T) {
 		Code: codes.InvalidArgument, Reason: "invalid", Fields: []string{"reserved_cpus.cpus"},
 		Message: `request is invalid: reserved_cpus.cpus: cpu list "3-1": range 3-1 ends before it starts`,
 	}.Check(t, err)
-	f.fail = fault.Preconditionf("the shared pool would be empty")
+	f.fail = errdefs.Preconditionf("the shared pool would be empty")
 	_, err = client.SetPolicy(t.Context(), &topologyv1.SetPolicyRequest{ReservedCpus: &typesv1.CPUSet{Cpus: cpuset.Of(0).String()}})
 	rpctest.Failure{Code: codes.FailedPrecondition, Reason: "precondition", Message: "the shared pool would be empty"}.Check(t, err)
 }

@@ -10,7 +10,7 @@ import (
 	topologyv1 "github.com/berthd/berth/api/berth/topology/v1"
 	"github.com/berthd/berth/api/config"
 	"github.com/berthd/berth/api/convert"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/topology"
@@ -45,7 +45,7 @@ func (s *service) Merge(_ context.Context, req *topologyv1.MergeRequest) (*topol
 	if req.GetPolicy() != "" {
 		config.Policy, config.Options = topology.Policy(req.GetPolicy()), req.GetOptions()
 	} else if len(req.GetOptions()) > 0 {
-		var vs fault.Violations
+		var vs errdefs.Violations
 		vs.Addf("options", "expected none without a policy: they go with the configured one")
 		return nil, vs.Err("request")
 	}

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/berthd/berth/clients/berthlet/container"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 // Fake is a runtime without processes. It plays the program Program: "exit N"
@@ -117,7 +117,7 @@ func (f *Fake) Create(_ context.Context, s container.Spec) error {
 		return nil
 	}
 	if _, open := f.pods[s.PodUID]; !open {
-		return fault.Preconditionf("create container %s: its pod is not open", s.ID)
+		return errdefs.Preconditionf("create container %s: its pod is not open", s.ID)
 	}
 	if err := f.call("Create", s.Name, s.Attempt); err != nil {
 		return err
@@ -136,11 +136,11 @@ func (f *Fake) Start(_ context.Context, id string) error {
 	defer f.mu.Unlock()
 	b := f.boxes[id]
 	if b == nil {
-		return fault.NotFoundf("start container %s: there is none", id)
+		return errdefs.NotFoundf("start container %s: there is none", id)
 	}
 	switch b.status.Phase {
 	case container.Exited:
-		return fault.Preconditionf("start container %s: it has exited", id)
+		return errdefs.Preconditionf("start container %s: it has exited", id)
 	case container.Running:
 		return nil
 	}
@@ -172,7 +172,7 @@ func (f *Fake) Signal(_ context.Context, id string, s syscall.Signal) error {
 	defer f.mu.Unlock()
 	b := f.boxes[id]
 	if b == nil {
-		return fault.NotFoundf("signal container %s: there is none", id)
+		return errdefs.NotFoundf("signal container %s: there is none", id)
 	}
 	if err := f.call("Signal "+s.String(), b.spec.Name, b.spec.Attempt); err != nil {
 		return err

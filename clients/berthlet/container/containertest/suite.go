@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/berthd/berth/clients/berthlet/container"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 // Bench is a runtime to be tested.
@@ -34,8 +34,8 @@ type Bench struct {
 	Listening func(ctx context.Context, s container.Spec) error
 }
 
-// patience bounds every wait; no test takes that long unless it fails.
-const patience = time.Minute
+// timeout bounds every wait; no test takes that long unless it fails.
+const timeout = time.Minute
 
 type tried struct {
 	Bench
@@ -60,7 +60,7 @@ func Run(t *testing.T, open func(t *testing.T) Bench) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			ctx, cancel := context.WithTimeout(t.Context(), timeout)
 			defer cancel()
 			b := &tried{Bench: open(t), t: t, ctx: ctx}
 			b.uid = "u1" + b.Suffix
@@ -267,10 +267,10 @@ func apart(b *tried) {
 }
 
 func unknown(b *tried) {
-	if err := b.Runtime.Start(b.ctx, "none"); fault.ClassOf(err) != fault.NotFound {
+	if err := b.Runtime.Start(b.ctx, "none"); errdefs.ClassOf(err) != errdefs.NotFound {
 		b.t.Errorf("start: %v", err)
 	}
-	if err := b.Runtime.Signal(b.ctx, "none", syscall.SIGTERM); fault.ClassOf(err) != fault.NotFound {
+	if err := b.Runtime.Signal(b.ctx, "none", syscall.SIGTERM); errdefs.ClassOf(err) != errdefs.NotFound {
 		b.t.Errorf("signal: %v", err)
 	}
 	b.must(b.Runtime.Remove(b.ctx, "none"))

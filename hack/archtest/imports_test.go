@@ -1,4 +1,4 @@
-package house
+package archtest
 
 import (
 	"errors"
@@ -219,8 +219,8 @@ func known(t *testing.T, rules map[string]importRule) func(entry string) bool {
 	}
 }
 
-// houseRules reads the rules of the repository.
-func houseRules(t *testing.T) map[string]importRule {
+// archRules reads the rules of the repository.
+func archRules(t *testing.T) map[string]importRule {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(root, ".golangci.yml"))
 	if err != nil {
@@ -235,7 +235,7 @@ func houseRules(t *testing.T) map[string]importRule {
 
 func TestImports(t *testing.T) {
 	t.Parallel()
-	rules := houseRules(t)
+	rules := archRules(t)
 	for _, s := range files(t, func(*source) bool { return true }) {
 		report(t, breaches(rules, s))
 	}
@@ -243,7 +243,7 @@ func TestImports(t *testing.T) {
 
 func TestImportRulesAreAlive(t *testing.T) {
 	t.Parallel()
-	rules := houseRules(t)
+	rules := archRules(t)
 	var paths []string
 	for _, s := range files(t, func(*source) bool { return true }) {
 		paths = append(paths, s.path)

@@ -1,4 +1,4 @@
-package rig
+package nodetest
 
 import (
 	"context"
@@ -24,10 +24,10 @@ func Await(ctx context.Context, done func() bool) error {
 }
 
 // Eventually waits for a condition, and ends the test where it does not come about.
-func Eventually(t testing.TB, patience time.Duration, what string, done func() bool) {
+func Eventually(t testing.TB, timeout time.Duration, what string, done func() bool) {
 	t.Helper()
 	// What a test waits for in its clean-up, it waits for after its own context.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), patience)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), timeout)
 	defer cancel()
 	if Await(ctx, done) != nil {
 		t.Fatalf("waited in vain: %s", what)

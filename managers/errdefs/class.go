@@ -1,4 +1,4 @@
-// Package fault holds the classes of error that cross package borders in berth.
+// Package errdefs holds the classes of error that cross package borders in berth.
 //
 // A manager says what went wrong in words of its own; this package adds the one thing that callers decide on: the
 // class. The servers turn a class into a status code, the admission engine turns a refusal into a verdict, and neither
@@ -14,7 +14,7 @@
 //
 // Invariants: an error without a class counts as Internal; wrapping with %w keeps class, reason and fields; the
 // message of an Error is complete by itself, so that nobody has to print the chain.
-package fault
+package errdefs
 
 import "strconv"
 

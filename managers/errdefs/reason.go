@@ -1,4 +1,4 @@
-package fault
+package errdefs
 
 // Reason is the short name that a rejected pod gets as its status reason. The kubelet's spelling is part of the
 // contract: controllers, dashboards and tests match on it.

@@ -16,7 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/tap"
 
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 // Bounds of what users other than root and berthd's own may have at once. Users
@@ -34,10 +34,10 @@ type Bounds struct {
 
 // What users without any role have together: enough to be told so.
 const (
-	strangerConnections = 16
-	strangerCalls       = 32
-	// strangerLife is how long one of their connections lasts.
-	strangerLife = 5 * time.Second
+	unprivilegedConnections = 16
+	unprivilegedCalls       = 32
+	// unprivilegedLife is how long one of their connections lasts.
+	unprivilegedLife = 5 * time.Second
 )
 
 // maxRefusals is how many calls are refused on one connection before it is closed.
@@ -51,9 +51,9 @@ const (
 	refusalLogBurst = 20
 )
 
-// crowd counts what users have at once. Root and berthd's own user are not counted:
+// limiter counts what users have at once. Root and berthd's own user are not counted:
 // whatever others do, there is room for them.
-type crowd struct {
+type limiter struct {
 	access  Access
 	bounds  Bounds
 	observe func(method string, err error, start time.Time)
@@ -87,8 +87,8 @@ type load struct {
 	reading, bytes *room
 }
 
-func newCrowd(cfg Config) *crowd {
-	c := &crowd{
+func newLimiter(cfg Config) *limiter {
+	c := &limiter{
 		access: *cfg.Access, bounds: cfg.Bounds, observe: cfg.observe, log: cfg.Log,
 		logging: rate.NewLimiter(rate.Every(refusalLogEvery), refusalLogBurst), users: map[user]*load{},
 	}
@@ -105,12 +105,12 @@ func newCrowd(cfg Config) *crowd {
 
 // of tells which user a peer counts as, and what that may have; false if it is not
 // counted.
-func (c *crowd) of(p Peer) (user, Bounds, bool) {
+func (c *limiter) of(p Peer) (user, Bounds, bool) {
 	switch {
 	case c.access.trusts(p):
 		return user{}, Bounds{}, false
 	case !c.access.knows(p):
-		return user{kind: withoutRole}, Bounds{Connections: strangerConnections, Calls: strangerCalls}, true
+		return user{kind: withoutRole}, Bounds{Connections: unprivilegedConnections, Calls: unprivilegedCalls}, true
 	}
 	if gid, ok := c.access.byGroup(p); ok {
 		return user{gid, byGID}, c.bounds, true
@@ -120,7 +120,7 @@ func (c *crowd) of(p Peer) (user, Bounds, bool) {
 
 // add changes the counts of a user by one connection or call more, unless that is
 // too many; less undoes it.
-func (c *crowd) add(u user, bound int, count func(*load) *int) (l *load, less func(), ok bool) {
+func (c *limiter) add(u user, bound int, count func(*load) *int) (l *load, less func(), ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	l = c.users[u]
@@ -170,14 +170,14 @@ type link struct {
 	conn *counted
 }
 
-// crowdCredentials are PeerCredentials that turn away whom there is no room for.
-type crowdCredentials struct {
+// limiterCredentials are PeerCredentials that turn away whom there is no room for.
+type limiterCredentials struct {
 	credentials.TransportCredentials
-	crowd *crowd
+	limiter *limiter
 }
 
 // ServerHandshake implements credentials.TransportCredentials.
-func (cc crowdCredentials) ServerHandshake(c net.Conn) (net.Conn, credentials.AuthInfo, error) {
+func (cc limiterCredentials) ServerHandshake(c net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	c, info, err := cc.TransportCredentials.ServerHandshake(c)
 	if err != nil {
 		return nil, nil, err
@@ -186,27 +186,27 @@ func (cc crowdCredentials) ServerHandshake(c net.Conn) (net.Conn, credentials.Au
 	if !ok {
 		return nil, nil, fmt.Errorf("connection of %T", info)
 	}
-	u, bounds, ok := cc.crowd.of(who)
+	u, bounds, ok := cc.limiter.of(who)
 	if !ok {
 		return c, who, nil
 	}
-	_, less, ok := cc.crowd.add(u, bounds.Connections, connections)
+	_, less, ok := cc.limiter.add(u, bounds.Connections, connections)
 	if !ok {
 		return nil, nil, fmt.Errorf("%s has %d connections already", who, bounds.Connections)
 	}
 	conn := &counted{Conn: c, less: less}
 	if u.kind == withoutRole {
-		conn.end = time.AfterFunc(strangerLife, func() { _ = c.Close() }) // gRPC then closes conn
+		conn.end = time.AfterFunc(unprivilegedLife, func() { _ = c.Close() }) // gRPC then closes conn
 	}
 	return conn, link{who, conn}, nil
 }
 
 // Clone implements credentials.TransportCredentials.
-func (cc crowdCredentials) Clone() credentials.TransportCredentials { return cc }
+func (cc limiterCredentials) Clone() credentials.TransportCredentials { return cc }
 
 // tap looks at every call before its message is read: it refuses callers without a
 // role that the method could ask for, and those who have too many calls under way.
-func (c *crowd) tap(ctx context.Context, info *tap.Info) (context.Context, error) {
+func (c *limiter) tap(ctx context.Context, info *tap.Info) (context.Context, error) {
 	start := time.Now()
 	if err := c.access.mayAuthorize(ctx, info.FullMethodName); err != nil {
 		return nil, c.refuse(ctx, info.FullMethodName, start, err)
@@ -218,7 +218,7 @@ func (c *crowd) tap(ctx context.Context, info *tap.Info) (context.Context, error
 	}
 	l, less, ok := c.add(u, bounds.Calls, calls)
 	if !ok {
-		err := fault.Exhaustedf("%s has %d calls under way already", who, bounds.Calls)
+		err := errdefs.Exhaustedf("%s has %d calls under way already", who, bounds.Calls)
 		err.RetryAfter = retryAfter
 		return nil, c.refuse(ctx, info.FullMethodName, start, err)
 	}
@@ -297,15 +297,15 @@ func beginStream(srv any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, next g
 
 // options make a server count. They come before all others, so that nothing of a call
 // runs uncounted.
-func (c *crowd) options(who credentials.TransportCredentials) []grpc.ServerOption {
+func (c *limiter) options(who credentials.TransportCredentials) []grpc.ServerOption {
 	return []grpc.ServerOption{
-		grpc.Creds(crowdCredentials{who, c}), grpc.InTapHandle(c.tap),
+		grpc.Creds(limiterCredentials{who, c}), grpc.InTapHandle(c.tap),
 		grpc.ChainUnaryInterceptor(beginUnary), grpc.ChainStreamInterceptor(beginStream),
 	}
 }
 
 // refuse ends a call that no interceptor will see.
-func (c *crowd) refuse(ctx context.Context, method string, start time.Time, err error) error {
+func (c *limiter) refuse(ctx context.Context, method string, start time.Time, err error) error {
 	ctx = withRequestID(ctx)
 	err = Status(ctx, err)
 	c.observe(method, err, start)

@@ -1,4 +1,4 @@
-// Package house holds the tests of the project's own rules: which package may
+// Package archtest holds the tests of the project's own rules: which package may
 // import which, what managers/ must not do, what has to be documented, and how
 // long a file may be. (For which systems the pure part must build is checked in
 // hack/verify.sh: a build of everything is no test's business.)
@@ -11,4 +11,4 @@
 //
 // Words: a room is a folder with a package in it; a finding is one breach, as
 // "file:line: what is wrong".
-package house
+package archtest

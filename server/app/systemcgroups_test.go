@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/berthd/berth/managers/cgroup"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 // roots is a tree that knows the processes of its root.
@@ -62,13 +62,13 @@ func processes(t *testing.T, programs ...int) *os.Root {
 	return root
 }
 
-func TestCaretaker(t *testing.T) {
+func TestSystemCgroups(t *testing.T) {
 	t.Parallel()
 	tree := &roots{
 		root: []int{0, 1, 2, 10, 11, 12}, moved: map[string][]int{},
-		refuse: map[int]error{12: fault.NotFoundf("no such process")},
+		refuse: map[int]error{12: errdefs.NotFoundf("no such process")},
 	}
-	c := caretaker{
+	c := systemCgroups{
 		tree: tree, proc: processes(t, 1, 10, 11, 40), pid: 40, score: -999,
 		system: cgroup.Name{"system"}, own: cgroup.Name{"runtime", "berth"},
 	}
@@ -84,17 +84,17 @@ func TestCaretaker(t *testing.T) {
 	if score, err := c.proc.ReadFile("40/oom_score_adj"); err != nil || string(score) != "-999" {
 		t.Errorf("berthd's score is %q, %v", score, err)
 	}
-	busy := fault.Preconditionf("device or resource busy")
+	busy := errdefs.Preconditionf("device or resource busy")
 	tree.root, tree.refuse = []int{10}, map[int]error{10: busy}
 	if err := c.round(t.Context()); !errors.Is(err, busy) {
 		t.Errorf("%v, want %v", err, busy)
 	}
 }
 
-func TestCaretakerWithNothingToDo(t *testing.T) {
+func TestSystemCgroupsWithNothingToDo(t *testing.T) {
 	t.Parallel()
 	tree := &roots{root: []int{10}, moved: map[string][]int{}}
-	c := caretaker{tree: tree, proc: processes(t, 10)}
+	c := systemCgroups{tree: tree, proc: processes(t, 10)}
 	if err := c.round(t.Context()); err != nil || len(tree.moved) > 0 {
 		t.Errorf("%v, %v", tree.moved, err)
 	}

@@ -1,4 +1,4 @@
-// Package rig is what tests share that run whole programs: it builds them, starts and
+// Package nodetest is what tests share that run whole programs: it builds them, starts and
 // ends them, waits for what they bring about, and removes the cgroups that are left.
 //
 // Words:
@@ -10,4 +10,4 @@
 //     each of the kernel's hierarchies (cgroups(7)).
 //
 // Not here: which programs, with which flags, and what is expected of them.
-package rig
+package nodetest

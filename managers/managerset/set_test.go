@@ -1,4 +1,4 @@
-package panel_test
+package managerset_test
 
 import (
 	"context"
@@ -8,34 +8,34 @@ import (
 
 	"github.com/berthd/berth/managers/cpu"
 	"github.com/berthd/berth/managers/device"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/machine"
+	"github.com/berthd/berth/managers/managerset"
 	"github.com/berthd/berth/managers/memory"
-	"github.com/berthd/berth/managers/panel"
 	"github.com/berthd/berth/managers/topology"
 )
 
-// outside is a provider that has no opinion.
-type outside struct{ name string }
+// external is a provider that has no opinion.
+type external struct{ name string }
 
-func (o outside) Name() string { return o.name }
-func (outside) Hints(context.Context, *ledger.View, hint.Request) ([]hint.ResourceAnswer, error) {
+func (o external) Name() string { return o.name }
+func (external) Hints(context.Context, *ledger.View, hint.Request) ([]hint.ResourceAnswer, error) {
 	return nil, nil
 }
 
-func (outside) Plan(context.Context, *ledger.View, hint.Request, hint.Hint) ([]ledger.Claim, error) {
+func (external) Plan(context.Context, *ledger.View, hint.Request, hint.Hint) ([]ledger.Claim, error) {
 	return nil, nil
 }
 
-func (outside) Prepare(_ context.Context, _ string, _ hint.Request, claims []ledger.Claim) ([]ledger.Claim, error) {
+func (external) Prepare(_ context.Context, _ string, _ hint.Request, claims []ledger.Claim) ([]ledger.Claim, error) {
 	return claims, nil
 }
 
-// build makes a panel of the static CPU policy with n reserved CPUs.
-func build(t *testing.T, digest string, reserved int64) *panel.Panel {
+// build makes a set of the static CPU policy with n reserved CPUs.
+func build(t *testing.T, digest string, reserved int64) *managerset.Set {
 	t.Helper()
 	shape, err := machine.ParseShape("2s4c")
 	if err != nil {
@@ -45,7 +45,7 @@ func build(t *testing.T, digest string, reserved int64) *panel.Panel {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := panel.New(panel.Config{
+	p, err := managerset.New(managerset.Config{
 		CPU:      cpu.Config{Policy: cpu.PolicyStatic, ReservedMilliCPU: reserved * 1000},
 		Topology: topology.Config{Policy: topology.Restricted, Scope: hint.ContainerScope},
 		Digest:   digest,
@@ -56,18 +56,18 @@ func build(t *testing.T, digest string, reserved int64) *panel.Panel {
 	return p
 }
 
-// seat puts a panel in force.
-func seat(t *testing.T, p *panel.Panel) *panel.Seats {
+// seat puts a set in force.
+func seat(t *testing.T, p *managerset.Set) *managerset.Managers {
 	t.Helper()
-	s, err := panel.NewSeats(p, device.New(device.NewInventory(nil, time.Time{}), nil), nil)
+	s, err := managerset.NewManagers(p, device.New(device.NewInventory(nil, time.Time{}), nil), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return s
 }
 
-// names asks a panel's providers something and lists who answered.
-func names(t *testing.T, p *panel.Panel, view *ledger.View) (out []string) {
+// names asks a set's providers something and lists who answered.
+func names(t *testing.T, p *managerset.Set, view *ledger.View) (out []string) {
 	t.Helper()
 	replies, err := p.Bus.Hints(t.Context(), view, hint.Request{Pod: &ledgertest.Pod("a", "main").Pod, Container: 0}, &ledger.Trace{})
 	if err != nil {
@@ -94,13 +94,13 @@ func TestBuiltInProvidersInOrder(t *testing.T) {
 func TestBadConfiguration(t *testing.T) {
 	t.Parallel()
 	good := build(t, "a", 1)
-	for name, cfg := range map[string]panel.Config{
+	for name, cfg := range map[string]managerset.Config{
 		"cpu":      {CPU: cpu.Config{Policy: "dynamic"}, Topology: topology.Config{Policy: topology.None}},
 		"memory":   {Memory: memory.Config{Policy: "dynamic"}, Topology: topology.Config{Policy: topology.None}},
 		"topology": {Topology: topology.Config{Policy: "dynamic"}},
 	} {
-		_, err := panel.New(cfg, good.Rules.Machine)
-		if err == nil || fault.ClassOf(err) != fault.Invalid {
+		_, err := managerset.New(cfg, good.Rules.Machine)
+		if err == nil || errdefs.ClassOf(err) != errdefs.Invalid {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -114,13 +114,13 @@ func TestReplacement(t *testing.T) {
 	l := ledgertest.New(t, first.Rules)
 	old := l.View()
 	s := seat(t, first)
-	expect := func(when string, view *ledger.View, want *panel.Panel) {
+	expect := func(when string, view *ledger.View, want *managerset.Set) {
 		t.Helper()
 		if got := s.On(view); got.CPU != want.CPU {
 			t.Errorf("%s: the panel of %q decides on a view of %q", when, got.Rules.ConfigDigest, view.Rules().ConfigDigest)
 		}
 	}
-	if err := s.Seat(second); err != nil {
+	if err := s.Stage(second); err != nil {
 		t.Fatal(err)
 	}
 	expect("before the commit", old, first)
@@ -130,30 +130,30 @@ func TestReplacement(t *testing.T) {
 	}
 	expect("after the commit", now, second)
 	expect("after the commit", old, first)
-	s.Settle("b")
+	s.Activate("b")
 	expect("settled", now, second)
 	expect("settled", old, second)
 
-	// A change that was not committed leaves the former panel.
-	if err := s.Seat(first); err != nil {
+	// A change that was not committed leaves the former set.
+	if err := s.Stage(first); err != nil {
 		t.Fatal(err)
 	}
-	s.Settle("b")
+	s.Activate("b")
 	expect("given up", now, second)
-	s.Settle("nobody")
+	s.Activate("nobody")
 	expect("settled by mistake", now, second)
 }
 
-// TestOutsideProviders join every panel, also one that was built before they came.
-func TestOutsideProviders(t *testing.T) {
+// TestExternalProviders join every set, also one that was built before they came.
+func TestExternalProviders(t *testing.T) {
 	t.Parallel()
 	first, second := build(t, "a", 1), build(t, "b", 2)
 	l := ledgertest.New(t, first.Rules)
 	s := seat(t, first)
-	if err := s.SetOutside([]hint.Entry{{Provider: outside{"net"}, Mode: hint.Advisory}}); err != nil {
+	if err := s.SetExternal([]hint.Entry{{Provider: external{"net"}, Mode: hint.Advisory}}); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Seat(second); err != nil {
+	if err := s.Stage(second); err != nil {
 		t.Fatal(err)
 	}
 	want := []string{"device", "cpu", "memory", "net"}
@@ -174,13 +174,13 @@ func TestOutsideProviders(t *testing.T) {
 	if got := names(t, trial, now); !slices.Equal(got, want) {
 		t.Errorf("without a seat: asked %v", got)
 	}
-	if err := s.SetOutside([]hint.Entry{{Provider: outside{"cpu"}, Mode: hint.Advisory}}); fault.ClassOf(err) != fault.Invalid {
+	if err := s.SetExternal([]hint.Entry{{Provider: external{"cpu"}, Mode: hint.Advisory}}); errdefs.ClassOf(err) != errdefs.Invalid {
 		t.Errorf("a second provider called cpu: %v", err)
 	}
 	if got := names(t, s.On(now), now); !slices.Equal(got, want) {
 		t.Errorf("after the mistake: asked %v", got)
 	}
-	if err := s.SetOutside(nil); err != nil || len(names(t, s.On(now), now)) != 3 {
+	if err := s.SetExternal(nil); err != nil || len(names(t, s.On(now), now)) != 3 {
 		t.Errorf("gone: %v", err)
 	}
 }

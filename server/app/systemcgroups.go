@@ -8,15 +8,15 @@ import (
 
 	"github.com/berthd/berth/api/config"
 	"github.com/berthd/berth/managers/cgroup"
-	"github.com/berthd/berth/managers/fault"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/server/host/cgroupfs"
 	"github.com/berthd/berth/server/host/procfs"
 )
 
-// caretaker keeps berthd itself, and the system's processes that nobody has put
+// systemCgroups keeps berthd itself, and the system's processes that nobody has put
 // anywhere, in the cgroups that the configuration names for them. As in the
 // kubelet, names are plain directories under every driver.
-type caretaker struct {
+type systemCgroups struct {
 	tree interface {
 		Ensure(ctx context.Context, node cgroup.Node) (created bool, err error)
 		Move(ctx context.Context, name cgroup.Name, pids ...int) error
@@ -29,13 +29,13 @@ type caretaker struct {
 	pid, score int
 }
 
-// Bounds of the caretaker, the kubelet's.
+// Bounds of the task of the system cgroups, the kubelet's.
 const (
 	careEvery  = time.Minute
 	careRounds = 11
 )
 
-// takeCare runs the caretaker, if there is anything to take care of, until ctx
+// takeCare runs the task of the system cgroups, if there is anything to take care of, until ctx
 // ends. The first round is at once; errors are logged, and the next round tries
 // again.
 func (a *App) takeCare(ctx context.Context) error {
@@ -51,14 +51,14 @@ func (a *App) takeCare(ctx context.Context) error {
 	defer func() { _ = tree.Close() }()
 	proc, err := os.OpenRoot("/proc")
 	if err != nil {
-		return fault.Unavailablef("look at processes: %w", err)
+		return errdefs.Unavailablef("look at processes: %w", err)
 	}
 	defer proc.Close()
 	own, set, _ := score(a.Config) // the start has said why not
 	if !set {
 		own = noScore
 	}
-	keeper := caretaker{
+	keeper := systemCgroups{
 		tree: tree, proc: proc, pid: os.Getpid(), score: own,
 		system: cgroup.ParseCgroupfs(c.SystemCgroup), own: cgroup.ParseCgroupfs(c.OwnCgroup),
 	}
@@ -77,7 +77,7 @@ func (a *App) takeCare(ctx context.Context) error {
 }
 
 // round does what there is to do now.
-func (c *caretaker) round(ctx context.Context) (err error) {
+func (c *systemCgroups) round(ctx context.Context) (err error) {
 	if len(c.own) > 0 {
 		if _, err = c.tree.Ensure(ctx, cgroup.Node{Name: c.own}); err == nil {
 			err = c.tree.Move(ctx, c.own, c.pid)
@@ -95,7 +95,7 @@ func (c *caretaker) round(ctx context.Context) (err error) {
 // gather moves the processes of the root cgroup, but for the first one and the
 // kernel's own, until none is left or enough has been tried. It returns the error
 // of the last that stayed.
-func (c *caretaker) gather(ctx context.Context) error {
+func (c *systemCgroups) gather(ctx context.Context) error {
 	if _, err := c.tree.Ensure(ctx, cgroup.Node{Name: c.system}); err != nil {
 		return err
 	}
@@ -112,7 +112,7 @@ func (c *caretaker) gather(ctx context.Context) error {
 				continue
 			}
 			found = true
-			if err := c.tree.Move(ctx, c.system, pid); err != nil && fault.ClassOf(err) != fault.NotFound {
+			if err := c.tree.Move(ctx, c.system, pid); err != nil && errdefs.ClassOf(err) != errdefs.NotFound {
 				last = err
 			}
 		}
@@ -125,7 +125,7 @@ func (c *caretaker) gather(ctx context.Context) error {
 
 // isKernels tells a thread of the kernel, or a process that has gone, from one that runs a
 // program. Its program (exe) is not asked for: that takes CAP_SYS_PTRACE.
-func (c *caretaker) isKernels(pid int) bool {
+func (c *systemCgroups) isKernels(pid int) bool {
 	kernels, err := procfs.KernelThread(c.proc.FS(), pid)
 	return err != nil || kernels
 }

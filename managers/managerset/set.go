@@ -1,4 +1,4 @@
-package panel
+package managerset
 
 import (
 	"github.com/berthd/berth/managers/cpu"
@@ -10,7 +10,7 @@ import (
 	"github.com/berthd/berth/managers/topology"
 )
 
-// Config is what a panel is built from.
+// Config is what a set is built from.
 type Config struct {
 	CPU    cpu.Config
 	Memory memory.Config
@@ -29,8 +29,8 @@ type Config struct {
 	Digest string
 }
 
-// Panel is the managers of one configuration. Its fields must not be changed.
-type Panel struct {
+// Set is the managers of one configuration. Its fields must not be changed.
+type Set struct {
 	CPU      *cpu.Manager
 	Memory   *memory.Manager
 	Topology *topology.Manager
@@ -47,7 +47,7 @@ type Panel struct {
 
 // New builds the managers. Errors are of class Invalid: those of the managers'
 // constructors.
-func New(cfg Config, m *machine.Topology) (*Panel, error) {
+func New(cfg Config, m *machine.Topology) (*Set, error) {
 	cpus, err := cpu.New(cfg.CPU, m)
 	if err != nil {
 		return nil, err
@@ -65,7 +65,7 @@ func New(cfg Config, m *machine.Topology) (*Panel, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Panel{
+	return &Set{
 		CPU: cpus, Memory: mem, Topology: policy, Node: whole, order: cfg.Order, fit: cfg.Fit, pages: cfg.Pages,
 		Rules: ledger.Rules{
 			Machine: m, ReservedCPUs: cpus.Reserved(), StrictReservation: cpus.StrictReservation(),
@@ -74,10 +74,10 @@ func New(cfg Config, m *machine.Topology) (*Panel, error) {
 	}, nil
 }
 
-// Join returns the panel with a bus of its managers and of others: the provider
+// Join returns the set with a bus of its managers and of others: the provider
 // of devices, outside providers. Errors are those of hint.NewBus, which
 // withTimeout is for.
-func (p *Panel) Join(others []hint.Entry, withTimeout hint.WithTimeout) (*Panel, error) {
+func (p *Set) Join(others []hint.Entry, withTimeout hint.WithTimeout) (*Set, error) {
 	entries := append([]hint.Entry{
 		{Provider: p.CPU, Mode: hint.Required},
 		{Provider: p.Memory, Mode: hint.Required},

@@ -37,13 +37,13 @@ func (a asPeer) ServerHandshake(c net.Conn) (net.Conn, credentials.AuthInfo, err
 	return c, a.who, nil
 }
 
-const root, reader, agent, stranger, other, admin = 0, 1, 2, 3, 4, 5
+const root, reader, agent, unprivileged, other, admin = 0, 1, 2, 3, 4, 5
 
-// bounded is a crowd in which uid 1 may read, uid 2 is an agent, uid 5 may do
+// bounded is a limiter in which uid 1 may read, uid 2 is an agent, uid 5 may do
 // everything, and uid 9 is berthd's own.
-func bounded(log io.Writer) *crowd {
+func bounded(log io.Writer) *limiter {
 	uid := func(uid uint32) *uint32 { return &uid }
-	return newCrowd(Config{
+	return newLimiter(Config{
 		Access: &Access{Self: 9, Grants: []access.Grant{
 			{UID: uid(reader), Roles: []access.Role{access.Read}},
 			{UID: uid(agent), Roles: []access.Role{access.Agent}},
@@ -55,11 +55,11 @@ func bounded(log io.Writer) *crowd {
 }
 
 // dial makes a connection of a user, with the context of its calls.
-func (c *crowd) dial(t *testing.T, uid uint32) (net.Conn, context.Context, error) {
+func (c *limiter) dial(t *testing.T, uid uint32) (net.Conn, context.Context, error) {
 	t.Helper()
 	near, far := net.Pipe()
 	t.Cleanup(func() { _ = near.Close(); _ = far.Close() })
-	conn, info, err := crowdCredentials{asPeer{who: Peer{UID: uid}}, c}.Clone().ServerHandshake(near)
+	conn, info, err := limiterCredentials{asPeer{who: Peer{UID: uid}}, c}.Clone().ServerHandshake(near)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -74,7 +74,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 		uids []uint32
 		want int
 	}{
-		{[]uint32{reader}, 3}, {[]uint32{agent}, 3}, {[]uint32{stranger, other}, strangerConnections}, {[]uint32{root, 9}, 100},
+		{[]uint32{reader}, 3}, {[]uint32{agent}, 3}, {[]uint32{unprivileged, other}, unprivilegedConnections}, {[]uint32{root, 9}, 100},
 	} {
 		var mu sync.Mutex
 		var open []net.Conn
@@ -161,7 +161,7 @@ func TestCallsAreBounded(t *testing.T) {
 
 // until waits until a user has so many calls under way: contexts end by themselves, in
 // goroutines of their own.
-func (c *crowd) until(uid uint32, want int) {
+func (c *limiter) until(uid uint32, want int) {
 	for {
 		c.mu.Lock()
 		l := c.users[user{id: uid}]
@@ -306,10 +306,10 @@ func TestRolesBeforeMessages(t *testing.T) {
 		{reader, list, codes.OK},
 		{reader, admit, codes.OK}, // it may be a dry run
 		{reader, "/berth.admission.v1.AdmissionService/Remove", codes.PermissionDenied},
-		{stranger, list, codes.PermissionDenied},
-		{stranger, admit, codes.PermissionDenied},
-		{stranger, "/grpc.health.v1.Health/Check", codes.PermissionDenied},
-		{stranger, "/who.knows/What", codes.OK}, // gRPC says that there is none
+		{unprivileged, list, codes.PermissionDenied},
+		{unprivileged, admit, codes.PermissionDenied},
+		{unprivileged, "/grpc.health.v1.Health/Check", codes.PermissionDenied},
+		{unprivileged, "/who.knows/What", codes.OK}, // gRPC says that there is none
 	} {
 		conn, ctx, err := c.dial(t, row.uid)
 		if err != nil {
@@ -360,7 +360,7 @@ func TestRefusalsEndAConnection(t *testing.T) {
 	c := bounded(&log)
 	near, far := net.Pipe()
 	defer far.Close()
-	_, info, err := crowdCredentials{asPeer{who: Peer{UID: stranger}}, c}.ServerHandshake(near)
+	_, info, err := limiterCredentials{asPeer{who: Peer{UID: unprivileged}}, c}.ServerHandshake(near)
 	if err != nil {
 		t.Fatal(err)
 	}

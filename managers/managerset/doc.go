@@ -1,0 +1,20 @@
+// Package managerset holds the resource managers of one configuration on one machine,
+// joined on a bus, with the policy that merges their hints. berthd, simulations and
+// benchmarks get the same managers from the same configuration here, and nowhere else.
+//
+// Words:
+//
+//   - set: the managers of one configuration. A set never changes.
+//   - managers: the sets in use. There is one, except while it is replaced.
+//   - external provider: a hint provider in a process of its own. It comes and goes
+//     independently of the configuration.
+//
+// A set is replaced in three steps. Stage adds the new set beside the old one. The
+// ledger commits the new set's rules. Activate removes the old set. An admission takes
+// its set once for each attempt, by the view that it works on, so it never combines the
+// bus, policy and rules of two configurations. What it planned under the old rules is
+// stale, because the ledger has a new generation.
+//
+// Invariants: there is always a set for the current view; sets with the same digest
+// make the same decisions, apart from external providers.
+package managerset
