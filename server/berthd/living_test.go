@@ -26,13 +26,10 @@ import (
 )
 
 // recordDirs lists the directories of a pod's cgroup in all hierarchies.
-func (n *node) recordDirs(uid string) (dirs []string) {
-	for _, top := range n.cgroupDirs() {
-		found, _ := filepath.Glob(filepath.Join(top, "kubepods", "pod"+uid))
-		below, _ := filepath.Glob(filepath.Join(top, "kubepods", "*", "pod"+uid))
-		dirs = append(append(dirs, found...), below...)
-	}
-	return dirs
+func (n *node) recordDirs(uid string) []string {
+	return slices.DeleteFunc(n.cgroupDirs(), func(dir string) bool {
+		return n.driver.Parse(filepath.Base(dir)).Base() != "pod"+uid
+	})
 }
 
 // record returns the claim record of a pod and where it is; nil if there is none.
