@@ -54,6 +54,7 @@ func (m *Manager) estimate(lists []list, nodes numa.Mask, r *Result) {
 		r.Path = e.path(r.Affinity.Nodes)
 	} else {
 		r.Affinity.Nodes, r.Path = e.leftover()
+		e.cut = true // other choices were not tried, and may leave something better
 	}
 	r.Approximate = r.Approximate || !e.certain(r)
 }
