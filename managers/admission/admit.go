@@ -167,7 +167,7 @@ func (e *Engine) dryRun(ctx context.Context, c *candidate) (Verdict, error) {
 		return v, err
 	}
 	v, err = e.decide(hint.WithCalls(ctx, c.calls), snapshot, c)
-	if err == nil && v.Outcome != Admitted && ended != nil && e.fits(ctx, c, e.Ledger.View()) {
+	if err == nil && v.Outcome != Admitted && ended != nil && e.fits(ctx, c, e.freed()) {
 		return e.heldUp(ctx, c)
 	}
 	return v, err

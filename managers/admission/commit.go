@@ -116,7 +116,7 @@ func (e *Engine) prepare(ctx context.Context, draft *ledger.Draft, c *candidate)
 // placeView returns a view that has a prepared pod beside all that is here now, or
 // is reserved: the cgroups above the pod's depend on all pods.
 func (e *Engine) placeView(draft *ledger.Draft, record *ledger.Pod) *ledger.View {
-	if draft.Base() == e.Ledger.View() && len(e.reserved.others(record.UID())) == 0 {
+	if others, _ := e.reserved.others(record.UID()); draft.Base() == e.Ledger.View() && len(others) == 0 {
 		return draft.View()
 	}
 	e.reserved.put(record)

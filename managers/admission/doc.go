@@ -8,6 +8,8 @@
 //   - remote call: a call that leaves the process: to a device plugin, to a provider
 //     outside, to a container runtime.
 //   - reservation: what a confirmed plan takes, until it is committed or given back.
+//   - ending: a pod whose removal is under way. It holds what it has until its last
+//     process has gone.
 //     It is in memory only.
 //   - prepare: making the outside (plugins, providers, cgroups) ready for a plan that
 //     is reserved, before it is committed.
@@ -53,11 +55,11 @@
 //   - Admissions that call the same plugin or provider while they are planned make
 //     these calls one after the other, in turns that end with the reservation: each
 //     offers what is free then. Who calls two of them takes no turn.
-//   - A pod that does not fit, but would fit without the reservations of others,
-//     waits until one of them ends, and is planned again. At its deadline it is
-//     deferred, and the pods that stood in its way are named.
+//   - A pod that does not fit, but would fit without the reservations of others and
+//     the pods that are ending, waits until one of them ends, and is planned again. At
+//     its deadline it is deferred, and the pods that stood in its way are named.
 //   - All else may be overtaken: plans are confirmed in the order in which they get
-//     the lock. A pod that waits for a plugin or for a reservation is overtaken by
+//     the lock. A pod that waits for a plugin or for another pod is overtaken by
 //     pods that need neither; what they take was free for both. Starvation ends with
 //     the deadline of the pod that waits, in an answer that says why.
 //   - Resize, Reconfigure, Import, Remove and Sync count reservations as taken and

@@ -58,6 +58,8 @@ type cgroups struct {
 	recording func()
 	// stuck are pods whose processes do not die before the caller's time is over.
 	stuck map[string]bool
+	// removing is called inside RemovePod, once and without the lock.
+	removing func()
 	// remakes makes a container's cgroup again for as long as its id is known, as a
 	// reconciler may.
 	remakes bool
@@ -153,6 +155,12 @@ func (p *cgroups) RemovePod(ctx context.Context, _ *ledger.View, uid string) err
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if meanwhile := p.removing; meanwhile != nil {
+		p.removing = nil
+		p.mu.Unlock()
+		meanwhile()
+		p.mu.Lock()
+	}
 	if err := p.failing("remove"); err != nil {
 		return err
 	}

@@ -42,6 +42,7 @@ func (e *Engine) remove(ctx context.Context, uid string, ends func(*ledger.Pod) 
 	case !ok, !ends(pod):
 		return nil, false, nil
 	}
+	defer e.reserved.remove(uid)()
 	if err := e.CgroupManager.RemovePod(ctx, view, uid); err != nil {
 		return nil, false, fmt.Errorf("remove pod %s: %w", uid, err)
 	}

@@ -12,8 +12,16 @@ import (
 )
 
 // snapshot returns the current view with all reservations on top of it, and a
-// channel that is closed when one of them has ended; nil if there are none.
+// channel that is closed when one of them or a removal has ended; nil if there are none.
 func (e *Engine) snapshot() (*ledger.View, <-chan struct{}) { return e.reserved.on(e.Ledger.View) }
+
+// freed returns the current view without any reservation, and without the pods that are
+// ending.
+func (e *Engine) freed() *ledger.View {
+	reserved, ending := e.reserved.others("")
+	view, _ := e.reserved.on(e.Ledger.View, append(reserved, ending...)...)
+	return view
+}
 
 // confirmation is what became of a plan under the admission lock. The zero value
 // says that the pod got a verdict.
@@ -22,13 +30,14 @@ type confirmation struct {
 	draft *ledger.Draft
 	// unanswered is the view on which a remote call has to be made first.
 	unanswered *ledger.View
-	// ended is closed when a reservation has ended without which the pod might fit.
+	// ended is closed when a reservation or a removal has ended without which, or after
+	// which, the pod might fit.
 	ended <-chan struct{}
 }
 
 // reserve plans until a plan is confirmed under the admission lock, and reserves
-// what it takes. Remote calls are made and other reservations are awaited without
-// the lock. The draft is nil where the pod got a verdict instead.
+// what it takes. Remote calls are made, and other reservations and removals are awaited,
+// without the lock. The draft is nil where the pod got a verdict instead.
 func (e *Engine) reserve(ctx context.Context, c *candidate) (*ledger.Draft, Verdict, error) {
 	defer func() { c.turn.end(); c.turn = nil }()
 	for {
@@ -72,7 +81,7 @@ func (e *Engine) confirm(ctx context.Context, c *candidate) (confirmation, Verdi
 	switch {
 	case errors.Is(err, hint.ErrUnanswered):
 		return confirmation{unanswered: view}, Verdict{}, nil
-	case err != nil && ended != nil && e.fits(ctx, c, e.Ledger.View()):
+	case err != nil && ended != nil && e.fits(ctx, c, e.freed()):
 		return confirmation{ended: ended}, Verdict{}, nil
 	case err != nil:
 		v, err := e.refuse(ctx, draft, c, err)
@@ -160,7 +169,7 @@ func (e *Engine) fits(ctx context.Context, c *candidate, view *ledger.View) bool
 	return err == nil
 }
 
-// await waits until a reservation has ended. It is false if the time of the pod's
+// await waits until a reservation or a removal has ended. It is false if the time of the pod's
 // own admission is over before that, but for what it takes to answer.
 func (e *Engine) await(ctx context.Context, ended <-chan struct{}) bool {
 	limited := ctx
@@ -182,37 +191,56 @@ func (e *Engine) await(ctx context.Context, ended <-chan struct{}) bool {
 // vain.
 const toAnswer = time.Second
 
-// AdmissionsInFlight is the condition of a pod that would fit, but for what
-// admissions in flight have reserved.
-const AdmissionsInFlight = "AdmissionsInFlight"
+// The conditions of a pod that would fit, but for what others hold for a moment.
+const (
+	// AdmissionsInFlight: admissions and resizes in flight have reserved it.
+	AdmissionsInFlight = "AdmissionsInFlight"
+	// PodsEnding: it is held by pods whose removal is under way.
+	PodsEnding = "PodsEnding"
+)
 
-// heldUp answers a pod that would fit, but for reservations of other pods.
+// heldUp answers a pod that would fit, but for reservations of other pods or for pods
+// that are ending.
 func (e *Engine) heldUp(ctx context.Context, c *candidate) (Verdict, error) {
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return Verdict{}, fmt.Errorf("admit pod %s: %w", c.uid(), context.Cause(ctx))
 	}
-	message := fmt.Sprintf("pod %s would fit, but for what is reserved for pods that are being admitted or resized: %s",
-		c.uid(), strings.Join(e.blockers(ctx, c), ", "))
-	c.failed = nil // the reservations explain enough
-	return e.deferred(e.Ledger.View(), c, AdmissionsInFlight, message)
+	reserved, ending := e.reserved.others(c.uid())
+	reserved, ending = e.blockers(ctx, c, reserved, ending)
+	condition, message := AdmissionsInFlight, fmt.Sprintf("pod %s would fit, but for what is", c.uid())
+	if len(reserved)+len(ending) == 0 {
+		message = fmt.Sprintf("pod %s fits only now: admit it again", c.uid())
+	}
+	if len(ending) > 0 {
+		condition, message = PodsEnding, fmt.Sprintf("%s held by pod %s, which is ending", message, strings.Join(ending, ", which is ending, by pod "))
+	}
+	if len(ending) > 0 && len(reserved) > 0 {
+		message += ", and for what is"
+	}
+	if len(reserved) > 0 {
+		message += " reserved for pods that are being admitted or resized: " + strings.Join(reserved, ", ")
+	}
+	c.failed = nil // those in the way explain enough
+	return e.deferred(e.Ledger.View(), c, condition, message)
 }
 
-// triedBlockers bounds the reservations that are looked at one by one.
+// triedBlockers bounds the pods in the way that are looked at one by one.
 const triedBlockers = 8
 
-// blockers are the pods whose reservation alone keeps the pod out; where there are
-// none, all that have one.
-func (e *Engine) blockers(ctx context.Context, c *candidate) []string {
-	all := e.reserved.others(c.uid())
-	var alone []string
-	for _, uid := range all[:min(len(all), triedBlockers)] {
-		view, _ := e.reserved.on(e.Ledger.View, uid)
-		if e.fits(context.WithoutCancel(ctx), c, view) {
-			alone = append(alone, uid)
+// blockers are those pods whose reservation or whose end alone keeps the pod out; where
+// there are none, all.
+func (e *Engine) blockers(ctx context.Context, c *candidate, reserved, ending []string) (_, _ []string) {
+	alone := func(all []string) (out []string) {
+		for _, uid := range all[:min(len(all), triedBlockers)] {
+			view, _ := e.reserved.on(e.Ledger.View, uid)
+			if e.fits(context.WithoutCancel(ctx), c, view) {
+				out = append(out, uid)
+			}
 		}
+		return out
 	}
-	if len(alone) > 0 {
-		return alone
+	if r, d := alone(reserved), alone(ending); len(r)+len(d) > 0 {
+		return r, d
 	}
-	return all
+	return reserved, ending
 }

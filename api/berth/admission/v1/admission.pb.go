@@ -556,7 +556,8 @@ type Condition struct {
 	// "UnknownDevices" (a pod lives here and it is not known which devices it runs with:
 	// Admit it with holdings, remove it, or send Sync without it), "PluginAway" (the
 	// device plugin is known and not connected), "PluginSuspended" (it did not answer several times in a row), "AdmissionsInFlight" (the pod fits
-	// but for what is reserved for other pods that are being admitted or resized),
+	// but for what is reserved for other pods that are being admitted or resized), "PodsEnding" (it fits but for
+	// what pods hold whose removal is under way),
 	// "NoHealthyDevice" (all of its devices are unhealthy), "ResourceUnknown" (nobody
 	// has registered for the resource yet), "StateUncertain" (the agent has not said by
 	// Sync which pods live, or has not yet admitted again one that lives here and is
