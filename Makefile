@@ -24,7 +24,7 @@ package: ## Make deb and rpm packages for amd64 and arm64 in dist/
 generate: ## Generate api/ from proto/
 	hack/gen.sh
 
-check: ## Check format, vet, lint, dead code, proto, generated code, go.mod, house rules, licences, vulnerabilities (no other tests)
+check: ## Check format, vet, lint, dead code, proto, generated code, go.mod, architecture rules, licences, vulnerabilities (no other tests)
 	hack/lint.sh
 	hack/verify.sh
 	hack/supply.sh check

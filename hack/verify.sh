@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Verifies what is checked in: generated code and go.mod are up to date, the
-# house rules hold, the pure part builds for other systems, all builds without a C compiler,
+# architecture rules hold, the pure part builds for other systems, all builds without a C compiler,
 # and commit subjects are short.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -21,7 +21,7 @@ done
 step "go.mod"
 go mod tidy -diff || { echo "run go mod tidy"; exit 1; }
 
-step "house rules"
+step "architecture rules"
 go test ./hack/archtest
 
 # vet compiles the tests too. One system after another: each build uses every core.

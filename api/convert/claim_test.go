@@ -77,7 +77,7 @@ func TestClaim(t *testing.T) {
 			Container: "main", Provider: "device", Resource: "example.com/gpu",
 			Device: &typesv1.DeviceClaim{Devices: []*typesv1.Device{{Id: "g0", Nodes: nodes(1)}, {Id: "g1", Nodes: nodes()}, {Id: "g2"}}},
 		}},
-		"of an outsider": {
+		"of an external provider": {
 			ledger.Claim{Owner: ledger.Owner{Pod: "u", Container: "c"}, Provider: "p", Resource: "r", Opaque: []byte{1}, Affinity: &ledger.Affinity{Nodes: numa.Of(2)}},
 			&typesv1.Claim{PodUid: "u", Container: "c", Provider: "p", Resource: "r", Opaque: []byte{1}, Affinity: &typesv1.Hint{Nodes: nodes(2)}},
 		},

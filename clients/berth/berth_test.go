@@ -245,11 +245,11 @@ func TestAdmitGivesUp(t *testing.T) {
 		t.Errorf("asked %d times, then %v; want once, not found", len(a.asked), err)
 	}
 	// Before the caller has sent Sync asking again is in vain.
-	doubt := errdefs.Unavailablef("pod a is not decided about")
-	doubt.Reason = berth.StateUncertain
-	a = &admissions{fails: []error{doubt}}
+	uncertain := errdefs.Unavailablef("pod a is not decided about")
+	uncertain.Reason = berth.StateUncertain
+	a = &admissions{fails: []error{uncertain}}
 	if _, err := admitting(t, a, berth.Options{}).Admit(t.Context(), nil); !berth.IsStateUncertain(err) || len(a.asked) != 1 {
-		t.Errorf("asked %d times, then %v; want once, in doubt", len(a.asked), err)
+		t.Errorf("asked %d times, then %v; want once, while the state is uncertain", len(a.asked), err)
 	}
 	// The caller gives up while berthd answers, so nobody is left to ask again.
 	a = &admissions{fails: []error{errdefs.Unavailablef("disk full")}}

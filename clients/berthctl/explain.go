@@ -166,7 +166,7 @@ const star = "*"
 // starNote says what the mark means.
 const starNote = star + " preferred: no smaller set of nodes could do"
 
-// stepText is a step in a line; empty if people are spared it.
+// stepText is a step in a line; empty if it is not printed.
 func (c *ctl) stepText(s *typesv1.TraceStep, t *typesv1.Trace) string {
 	switch s.GetKind() {
 	case "noted", "replanned":

@@ -100,7 +100,7 @@ func (c *ctl) pluginTest() *cobra.Command {
 	f.StringVar(&o.berthd, "berthd", "", "the program of berthd (default: the one beside berthctl, or in PATH)")
 	f.StringVar(&o.Resource, "resource", "berthctl.test/device", "what to call the resource of a plugin at SOCKET")
 	f.DurationVar(&o.Wait, "wait", time.Minute, "how long the plugin may take to register, also after a restart")
-	f.DurationVar(&o.Timeout, "patience", 0, "how long the plugin may take for an answer (default 10s)")
+	f.DurationVar(&o.Timeout, "call-timeout", 0, "how long the plugin may take for an answer (default 10s)")
 	f.IntVar(&o.Flood, "flood", 50, "how many calls are made at once, and pods come and go; 0 leaves that out")
 	f.StringVar(&o.junit, "junit", "", "a file to write the report to, in JUnit's form")
 	f.VarP(reportFormat{&c.format}, "output", "o", "table, json, yaml or junit")

@@ -147,7 +147,7 @@ func testChaos(n *node, kills int) {
 		n.eventually("some steps are done, or all", func() bool { return n.steps() >= until || n.done(wanted) })
 		n.killSome(rnd)
 	}
-	n.settled(wanted)
+	n.awaitPods(wanted)
 	for _, name := range wanted {
 		n.withdraw(name)
 	}
@@ -264,9 +264,9 @@ func (n *node) done(wanted []string) bool {
 	return len(pods) == len(wanted)
 }
 
-// settled waits until exactly some pods run, and compares processes, ledger and
+// awaitPods waits until exactly some pods run, and compares processes, ledger and
 // cgroups.
-func (n *node) settled(wanted []string) {
+func (n *node) awaitPods(wanted []string) {
 	n.t.Helper()
 	n.eventually("the pods run", func() bool { return n.done(wanted) })
 	n.eventually("berthd has these pods and no others", func() bool {

@@ -44,7 +44,7 @@ func testStress(n *node, o stress.Options, fromBirth bool) {
 		t.Fatal(err)
 	}
 	o.Probe = filepath.Join(n.built, "root", "probe")
-	stress.Run(t.Context(), t, &crowd{n}, d, o)
+	stress.Run(t.Context(), t, &stressNode{n}, d, o)
 	n.noPods()
 }
 
@@ -57,8 +57,8 @@ func (n *node) container(cgroup string) string {
 	return cgroup
 }
 
-// crowd is a node as the stress test sees it: a pod for each unit.
-type crowd struct{ *node }
+// stressNode is a node as the stress test sees it: a pod for each unit.
+type stressNode struct{ *node }
 
 const stressed = `
 apiVersion: v1
@@ -76,7 +76,7 @@ spec:
 var errNoPod = errors.New("no such pod")
 
 // pod reads what berthlet says of a pod. It may be away.
-func (c *crowd) pod(name string) (agent.PodStatus, error) {
+func (c *stressNode) pod(name string) (agent.PodStatus, error) {
 	text, err := os.ReadFile(c.path("state", "status.json"))
 	if err != nil {
 		return agent.PodStatus{}, err
@@ -94,7 +94,7 @@ func (c *crowd) pod(name string) (agent.PodStatus, error) {
 }
 
 // Start implements stress.Node.
-func (c *crowd) Start(ctx context.Context, u stress.Unit) error {
+func (c *stressNode) Start(ctx context.Context, u stress.Unit) error {
 	text := stressed
 	if u.Exclusive {
 		text += "    resources: {limits: {cpu: 1, memory: 64Mi}}\n"
@@ -124,7 +124,7 @@ func (c *crowd) Start(ctx context.Context, u stress.Unit) error {
 }
 
 // Held implements stress.Node.
-func (c *crowd) Held(ctx context.Context, u stress.Unit) (container string, cpus cpuset.Set, err error) {
+func (c *stressNode) Held(ctx context.Context, u stress.Unit) (container string, cpus cpuset.Set, err error) {
 	waited := nodetest.Await(ctx, func() bool {
 		var a *allocationv1.AllocateResponse
 		a, err = c.client.Allocation().Allocate(ctx, &allocationv1.AllocateRequest{PodUid: u.Name + "-uid", ContainerName: "main"})
@@ -146,10 +146,10 @@ func (c *crowd) Held(ctx context.Context, u stress.Unit) (container string, cpus
 }
 
 // Resize implements stress.Node: berthlet resizes nothing in place.
-func (c *crowd) Resize(ctx context.Context, u stress.Unit, milli int64) error { return ctx.Err() }
+func (c *stressNode) Resize(ctx context.Context, u stress.Unit, milli int64) error { return ctx.Err() }
 
 // Stop implements stress.Node.
-func (c *crowd) Stop(ctx context.Context, u stress.Unit) error {
+func (c *stressNode) Stop(ctx context.Context, u stress.Unit) error {
 	if err := os.Remove(c.path("manifests", u.Name+".yaml")); err != nil {
 		return err
 	}
@@ -160,7 +160,7 @@ func (c *crowd) Stop(ctx context.Context, u stress.Unit) error {
 }
 
 // Components implements stress.Node.
-func (c *crowd) Components() []string {
+func (c *stressNode) Components() []string {
 	if c.containerd == nil {
 		return []string{"berthd", "berthlet"}
 	}
@@ -168,7 +168,7 @@ func (c *crowd) Components() []string {
 }
 
 // Kill implements stress.Node.
-func (c *crowd) Kill(ctx context.Context, component string) error {
+func (c *stressNode) Kill(ctx context.Context, component string) error {
 	switch component {
 	case "berthd":
 		_ = c.berthd.End(os.Kill)

@@ -17,22 +17,22 @@ import (
 )
 
 // brittle panics at the abort of one admission.
-type brittle struct{ *seats }
+type brittle struct{ *slots }
 
 func (b brittle) Abort(ctx context.Context, id string) {
 	if id == "bad" {
 		panic("the provider was told to")
 	}
-	b.seats.Abort(ctx, id)
+	b.slots.Abort(ctx, id)
 }
 
 // A panic in a provider is an Internal error of that call, and holds no lock: the
 // next call is answered.
 func TestPanicInTheProvider(t *testing.T) {
 	t.Parallel()
-	socket := place(t) + "/seats.sock"
+	socket := place(t) + "/slots.sock"
 	var log bytes.Buffer
-	p := brittle{newSeats()}
+	p := brittle{newSlots()}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {

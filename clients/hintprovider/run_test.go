@@ -81,7 +81,7 @@ func place(t *testing.T) string {
 	return dir
 }
 
-// await receives within patience.
+// await receives before the test's deadline.
 func await[T any](t *testing.T, what string, c <-chan T) (v T) {
 	t.Helper()
 	timer := time.NewTimer(timeout)
@@ -94,12 +94,12 @@ func await[T any](t *testing.T, what string, c <-chan T) (v T) {
 	return v
 }
 
-// run runs the seats in the background.
+// run runs the slots in the background.
 func run(t *testing.T, o hintprovider.Options) (ended <-chan error, stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- hintprovider.Run(ctx, newSeats(), o) }()
+	go func() { done <- hintprovider.Run(ctx, newSlots(), o) }()
 	t.Cleanup(cancel)
 	return done, cancel
 }
@@ -113,13 +113,13 @@ func TestRunRegistersWithEachBerthd(t *testing.T) {
 		}
 		return nil
 	}}
-	socket := filepath.Join(dir, "seats.sock")
+	socket := filepath.Join(dir, "slots.sock")
 	ended, stop := run(t, hintprovider.Options{
-		Socket: socket, Berth: dir + "/berth.sock", Required: true, Deadline: time.Second, Resources: []string{"example.com/seat"}, Index: 3,
+		Socket: socket, Berth: dir + "/berth.sock", Required: true, Deadline: time.Second, Resources: []string{"example.com/slot"}, Index: 3,
 	})
 	kill := b.start(t, dir+"/berth.sock")
 	req := await(t, "the first registration", b.registered)
-	if req.GetProvider() != "seats" || req.GetEndpoint() != socket || req.GetMode() != hintv1.Mode_MODE_REQUIRED ||
+	if req.GetProvider() != "slots" || req.GetEndpoint() != socket || req.GetMode() != hintv1.Mode_MODE_REQUIRED ||
 		req.GetDeadline().AsDuration() != time.Second || req.GetIndex() != 3 || len(req.GetResources()) != 1 {
 		t.Errorf("registered %v", req)
 	}
@@ -152,8 +152,8 @@ func TestRunGivesUp(t *testing.T) {
 		dir := place(t)
 		b := &berthd{registered: make(chan *hintv1.RegisterRequest, 1), answers: func(int) error { return status.Error(code, "never") }}
 		b.start(t, dir+"/berth.sock")
-		ended, _ := run(t, hintprovider.Options{Socket: dir + "/seats.sock", Berth: dir + "/berth.sock"})
-		if err := await(t, "the end", ended); err == nil || !strings.Contains(err.Error(), "register provider seats: never") {
+		ended, _ := run(t, hintprovider.Options{Socket: dir + "/slots.sock", Berth: dir + "/berth.sock"})
+		if err := await(t, "the end", ended); err == nil || !strings.Contains(err.Error(), "register provider slots: never") {
 			t.Errorf("%s: %v", code, err)
 		}
 	}

@@ -31,9 +31,9 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// seats is a provider that notes what it hears of admissions.
-type seats struct {
-	hinttest.Seats
+// slots is a provider that notes what it hears of admissions.
+type slots struct {
+	hinttest.Slots
 
 	mu      sync.Mutex
 	heard   []string
@@ -41,18 +41,18 @@ type seats struct {
 	commit  error
 }
 
-func newSeats() *seats {
-	return &seats{Seats: hinttest.Seats{At: map[string]int{"a": 0, "b": 1, "c": 1}}}
+func newSlots() *slots {
+	return &slots{Slots: hinttest.Slots{At: map[string]int{"a": 0, "b": 1, "c": 1}}}
 }
 
-func (s *seats) note(format string, args ...any) {
+func (s *slots) note(format string, args ...any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.heard = append(s.heard, fmt.Sprintf(format, args...))
 }
 
 // said returns what was heard since the last time.
-func (s *seats) said() string {
+func (s *slots) said() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	text := strings.Join(s.heard, ", ")
@@ -60,7 +60,7 @@ func (s *seats) said() string {
 	return text
 }
 
-func (s *seats) Prepare(_ context.Context, id string, req hint.Request, claims []ledger.Claim) ([]ledger.Claim, error) {
+func (s *slots) Prepare(_ context.Context, id string, req hint.Request, claims []ledger.Claim) ([]ledger.Claim, error) {
 	s.note("prepare %s for %s", id, req.Owner())
 	if s.prepare != nil {
 		return s.prepare(slices.Clone(claims))
@@ -68,9 +68,9 @@ func (s *seats) Prepare(_ context.Context, id string, req hint.Request, claims [
 	return claims, nil
 }
 
-func (s *seats) Abort(_ context.Context, id string) { s.note("abort %s", id) }
+func (s *slots) Abort(_ context.Context, id string) { s.note("abort %s", id) }
 
-func (s *seats) Committed(_ context.Context, view *ledger.View) error {
+func (s *slots) Committed(_ context.Context, view *ledger.View) error {
 	var held []string
 	for c := range view.Claims() {
 		held = append(held, c.Owner.String()+" "+strings.Join(c.Devices.IDs(), "+"))
@@ -86,14 +86,14 @@ func (c *clock) Now() time.Time { return c.now }
 
 type stage struct {
 	t *testing.T
-	*seats
+	*slots
 	clock  *clock
 	server *hintprovider.Server
 }
 
 func newStage(t *testing.T) *stage {
-	s := &stage{t: t, seats: newSeats(), clock: &clock{time.Unix(1000, 0)}}
-	s.server = hintprovider.NewServer(s.seats, s.clock.Now)
+	s := &stage{t: t, slots: newSlots(), clock: &clock{time.Unix(1000, 0)}}
+	s.server = hintprovider.NewServer(s.slots, s.clock.Now)
 	return s
 }
 
@@ -104,7 +104,7 @@ func (s *stage) commit(change ...func(*hintv1.CommitRequest)) error {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	req := &hintv1.CommitRequest{Provider: "seats", MachineSnapshotJson: text}
+	req := &hintv1.CommitRequest{Provider: "slots", MachineSnapshotJson: text}
 	for _, c := range change {
 		c(req)
 	}
@@ -113,23 +113,23 @@ func (s *stage) commit(change ...func(*hintv1.CommitRequest)) error {
 }
 
 func pod(n int64) *typesv1.Pod {
-	q := workload.Quantities{hinttest.SeatResource: n}
+	q := workload.Quantities{hinttest.SlotResource: n}
 	return convert.Pod(&workload.Pod{UID: "p", Containers: []workload.Container{{Name: "c", Requests: q, Limits: q}}})
 }
 
-// holding is a pod that holds seat a.
+// holding is a pod that holds slot a.
 func holding(uid string) *hintv1.Holding {
 	return &hintv1.Holding{AdmissionId: "adm-" + uid, PodUid: uid, Claims: []*typesv1.Claim{{
-		PodUid: uid, Container: "c", Provider: "seats", Resource: string(hinttest.SeatResource),
+		PodUid: uid, Container: "c", Provider: "slots", Resource: string(hinttest.SlotResource),
 		Device: &typesv1.DeviceClaim{Devices: []*typesv1.Device{{Id: "a"}}},
 	}}}
 }
 
 func question(n int64, held ...*hintv1.Holding) *hintv1.Question {
-	return &hintv1.Question{Provider: "seats", Pod: pod(n), Container: "c", Holdings: held}
+	return &hintv1.Question{Provider: "slots", Pod: pod(n), Container: "c", Holdings: held}
 }
 
-// reserve asks for a seat under an admission.
+// reserve asks for a slot under an admission.
 func (s *stage) reserve(id string) (*hintv1.ReserveResponse, error) {
 	s.t.Helper()
 	resp, err := s.server.Plan(s.t.Context(), &hintv1.PlanRequest{Question: question(1)})
@@ -137,7 +137,7 @@ func (s *stage) reserve(id string) (*hintv1.ReserveResponse, error) {
 		s.t.Fatal(err)
 	}
 	return s.server.Reserve(s.t.Context(), &hintv1.ReserveRequest{
-		Provider: "seats", AdmissionId: id, Pod: pod(1), Container: "c", Claims: resp.GetClaims(), Lease: durationpb.New(time.Minute),
+		Provider: "slots", AdmissionId: id, Pod: pod(1), Container: "c", Claims: resp.GetClaims(), Lease: durationpb.New(time.Minute),
 	})
 }
 
@@ -161,7 +161,7 @@ func TestCallsInOrder(t *testing.T) {
 	s.expect(`committed []`)
 	hints, err := s.server.GetHints(t.Context(), &hintv1.GetHintsRequest{Question: question(2, holding("other"))})
 	if err != nil || len(hints.GetAnswers()) != 1 || len(hints.GetAnswers()[0].GetHints()) != 2 {
-		t.Errorf("two seats, one taken: %v, %v", hints, err)
+		t.Errorf("two slots, one taken: %v, %v", hints, err)
 	}
 	if _, err := s.reserve("adm"); err != nil {
 		t.Fatal(err)
@@ -191,7 +191,7 @@ func TestBadCalls(t *testing.T) {
 		"another provider's hints": {func() error {
 			_, err := s.server.GetHints(ctx, &hintv1.GetHintsRequest{Question: other(question(1), func(q *hintv1.Question) { q.Provider = "x" })})
 			return err
-		}, codes.NotFound, `this is provider seats, not "x"`},
+		}, codes.NotFound, `this is provider slots, not "x"`},
 		"another provider's commit": {func() error { return s.commit(func(r *hintv1.CommitRequest) { r.Provider = "x" }) }, codes.NotFound, `not "x"`},
 		"another provider's abort": {func() error {
 			_, err := s.server.Abort(ctx, &hintv1.AbortRequest{AdmissionId: "a"})
@@ -222,7 +222,7 @@ func TestBadCalls(t *testing.T) {
 			return err
 		}, codes.InvalidArgument, "affinity.nodes"},
 		"bad claims": {func() error {
-			_, err := s.server.Reserve(ctx, &hintv1.ReserveRequest{Provider: "seats", Pod: pod(1), Container: "c", Claims: make([]*typesv1.Claim, 1)})
+			_, err := s.server.Reserve(ctx, &hintv1.ReserveRequest{Provider: "slots", Pod: pod(1), Container: "c", Claims: make([]*typesv1.Claim, 1)})
 			return err
 		}, codes.InvalidArgument, "claims[0]"},
 		"bad machine": {func() error {
@@ -243,16 +243,16 @@ func TestRefusalsAreAnswers(t *testing.T) {
 		t.Fatal(err)
 	}
 	plan, err := s.server.Plan(t.Context(), &hintv1.PlanRequest{Question: question(9)})
-	if err != nil || plan.GetRefusal().GetReason() != string(errdefs.UnexpectedAdmissionError) || !strings.HasPrefix(plan.GetRefusal().GetMessage(), "9 seats are wanted") {
+	if err != nil || plan.GetRefusal().GetReason() != string(errdefs.UnexpectedAdmissionError) || !strings.HasPrefix(plan.GetRefusal().GetMessage(), "9 slots are wanted") {
 		t.Errorf("%v, %v", plan, err)
 	}
 	s.prepare = func([]ledger.Claim) ([]ledger.Claim, error) {
-		e := errdefs.Refuse("", "the seat is wet")
+		e := errdefs.Refuse("", "the slot is wet")
 		e.Resource = "r"
 		return nil, fmt.Errorf("look at it: %w", e)
 	}
 	reserved, err := s.reserve("adm")
-	want := &hintv1.Refusal{Message: "look at it: the seat is wet", Resource: "r"}
+	want := &hintv1.Refusal{Message: "look at it: the slot is wet", Resource: "r"}
 	if err != nil || !proto.Equal(reserved.GetRefusal(), want) {
 		t.Errorf("%v, %v; want %v", reserved, err, want)
 	}
@@ -283,7 +283,7 @@ func TestFailuresAreErrors(t *testing.T) {
 			t.Errorf("%v, want %s", err, row.code)
 		}
 	}
-	s.seats.commit = errdefs.Unavailablef("the switch does not answer")
+	s.slots.commit = errdefs.Unavailablef("the switch does not answer")
 	if err := s.commit(); status.Code(err) != codes.Unavailable {
 		t.Errorf("commit: %v", err)
 	}
@@ -352,7 +352,7 @@ func TestLeases(t *testing.T) {
 	if _, ok := s.server.Expire(); !ok {
 		t.Error("a renewed lease has ended")
 	}
-	if _, err := s.server.Abort(t.Context(), &hintv1.AbortRequest{Provider: "seats", AdmissionId: "two"}); err != nil {
+	if _, err := s.server.Abort(t.Context(), &hintv1.AbortRequest{Provider: "slots", AdmissionId: "two"}); err != nil {
 		t.Fatal(err)
 	}
 	s.expect("abort two")

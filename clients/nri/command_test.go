@@ -83,7 +83,7 @@ func TestNotConnected(t *testing.T) {
 		t.Error("an update without a connection succeeded")
 	}
 	if got := c.timeout(); got != stub.DefaultRequestTimeout {
-		t.Errorf("patience is %v", got)
+		t.Errorf("deadline is %v", got)
 	}
 }
 

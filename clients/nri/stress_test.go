@@ -26,7 +26,7 @@ import (
 // their own, on a containerd whose runc is slow at times, and kills its programs meanwhile.
 func TestStressContainerd(t *testing.T) {
 	o := stress.Configured(t)
-	n := &crowd{node: newNode(t, nil), units: map[string]*unit{}}
+	n := &stressNode{node: newNode(t, nil), units: map[string]*unit{}}
 	if err := n.containerd.SlowDown(5, 1.5); err != nil {
 		t.Fatal(err)
 	}
@@ -47,8 +47,8 @@ func TestStressContainerd(t *testing.T) {
 // sharedPods is how many pods the units that share CPUs are spread over.
 const sharedPods = 5
 
-// crowd is a node as the stress test sees it.
-type crowd struct {
+// stressNode is a node as the stress test sees it.
+type stressNode struct {
 	*node
 	shared []*pod
 	// starts is held for reading by who starts a container, and for writing while there is
@@ -67,7 +67,7 @@ type unit struct {
 }
 
 // container names a container, and a sandbox, by its id, which is its cgroup's name.
-func (n *crowd) container(cgroup string) string {
+func (n *stressNode) container(cgroup string) string {
 	if !strings.HasPrefix(cgroup, n.cgroupOf("kubepods")+"/") {
 		return ""
 	}
@@ -95,7 +95,7 @@ func retry(ctx context.Context, call func() error) error {
 }
 
 // again numbers an attempt: what is left of one that was cut off keeps its name.
-func (n *crowd) again() uint32 {
+func (n *stressNode) again() uint32 {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.attempt++
@@ -103,7 +103,7 @@ func (n *crowd) again() uint32 {
 }
 
 // Start implements stress.Node.
-func (n *crowd) Start(ctx context.Context, u stress.Unit) error {
+func (n *stressNode) Start(ctx context.Context, u stress.Unit) error {
 	p, milli, memory := n.shared[int(n.again())%len(n.shared)], int64(10), int64(0)
 	if u.Exclusive {
 		milli, memory = 1000, 64*mib
@@ -116,7 +116,7 @@ func (n *crowd) Start(ctx context.Context, u stress.Unit) error {
 }
 
 // sandbox starts a pod of its own.
-func (n *crowd) sandbox(ctx context.Context, p *pod) error {
+func (n *stressNode) sandbox(ctx context.Context, p *pod) error {
 	p.config = &criv1.PodSandboxConfig{
 		Metadata:     &criv1.PodSandboxMetadata{Name: p.name, Uid: p.name + "-uid", Namespace: "default", Attempt: n.again()},
 		LogDirectory: n.path("logs", p.name),
@@ -131,7 +131,7 @@ func (n *crowd) sandbox(ctx context.Context, p *pod) error {
 }
 
 // launch tries once, as a kubelet does: what does not start is removed.
-func (n *crowd) launch(ctx context.Context, u stress.Unit, p *pod, milli, memory int64) error {
+func (n *stressNode) launch(ctx context.Context, u stress.Unit, p *pod, milli, memory int64) error {
 	id, err := n.create(ctx, u, p, milli, memory)
 	if err != nil && id != "" {
 		_ = retry(ctx, func() error {
@@ -142,7 +142,7 @@ func (n *crowd) launch(ctx context.Context, u stress.Unit, p *pod, milli, memory
 	return err
 }
 
-func (n *crowd) create(ctx context.Context, u stress.Unit, p *pod, milli, memory int64) (id string, err error) {
+func (n *stressNode) create(ctx context.Context, u stress.Unit, p *pod, milli, memory int64) (id string, err error) {
 	n.starts.RLock()
 	defer n.starts.RUnlock()
 	made, err := n.runtime.CreateContainer(ctx, &criv1.CreateContainerRequest{
@@ -166,14 +166,14 @@ func (n *crowd) create(ctx context.Context, u stress.Unit, p *pod, milli, memory
 	return id, nil
 }
 
-func (n *crowd) unit(u stress.Unit) *unit {
+func (n *stressNode) unit(u stress.Unit) *unit {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.units[u.Name]
 }
 
 // Held implements stress.Node.
-func (n *crowd) Held(ctx context.Context, u stress.Unit) (string, cpuset.Set, error) {
+func (n *stressNode) Held(ctx context.Context, u stress.Unit) (string, cpuset.Set, error) {
 	var cpus cpuset.Set
 	m := n.unit(u)
 	err := retry(ctx, func() error {
@@ -187,14 +187,14 @@ func (n *crowd) Held(ctx context.Context, u stress.Unit) (string, cpuset.Set, er
 }
 
 // Resize implements stress.Node.
-func (n *crowd) Resize(ctx context.Context, u stress.Unit, milli int64) error {
+func (n *stressNode) Resize(ctx context.Context, u stress.Unit, milli int64) error {
 	// It may be refused, and the runtime may be away.
 	_, _ = n.runtime.UpdateContainerResources(ctx, &criv1.UpdateContainerResourcesRequest{ContainerId: n.unit(u).id, Linux: sized(milli, 0)})
 	return ctx.Err()
 }
 
 // Stop implements stress.Node.
-func (n *crowd) Stop(ctx context.Context, u stress.Unit) error {
+func (n *stressNode) Stop(ctx context.Context, u stress.Unit) error {
 	m := n.unit(u)
 	return retry(ctx, func() error {
 		_, err := n.runtime.StopContainer(ctx, &criv1.StopContainerRequest{ContainerId: m.id})
@@ -209,7 +209,7 @@ func (n *crowd) Stop(ctx context.Context, u stress.Unit) error {
 }
 
 // end ends all sandboxes of a pod: there may be one whose making was cut off.
-func (n *crowd) end(ctx context.Context, uid string) error {
+func (n *stressNode) end(ctx context.Context, uid string) error {
 	all, err := n.runtime.ListPodSandbox(ctx, &criv1.ListPodSandboxRequest{})
 	for _, s := range all.GetItems() {
 		if err != nil || s.GetMetadata().GetUid() != uid {
@@ -223,10 +223,10 @@ func (n *crowd) end(ctx context.Context, uid string) error {
 }
 
 // Components implements stress.Node.
-func (n *crowd) Components() []string { return []string{"berthd", "berth-nri", "containerd"} }
+func (n *stressNode) Components() []string { return []string{"berthd", "berth-nri", "containerd"} }
 
 // Kill implements stress.Node.
-func (n *crowd) Kill(ctx context.Context, component string) error {
+func (n *stressNode) Kill(ctx context.Context, component string) error {
 	switch component {
 	case "berthd":
 		_ = n.berthd.End(os.Kill)

@@ -236,7 +236,7 @@ func TestGeneratedUID(t *testing.T) {
 	}
 	o := podspec.Options{GenerateUID: true}
 	got, err := podspec.FromPod(pod, o)
-	// The spelling is pinned: a uid that changes with a release would make a pod that is admitted a stranger.
+	// The spelling is pinned: a uid that changes with a release would make a pod that is admitted an unknown one.
 	if want := "0b81d159-82f3-8448-80cd-a654d07041cb"; err != nil || got.GetMetadata().GetUid() != want {
 		t.Errorf("%v, %v; want %s", got, err, want)
 	}

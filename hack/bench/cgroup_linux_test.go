@@ -24,8 +24,8 @@ import (
 )
 
 // BenchmarkCgroup makes the cgroup of one more Burstable pod as an admission does,
-// its tier's weight included, and in turns with it does what the kernel cannot be
-// spared: the directories, and the same values into the same files. The figures are
+// its tier's weight included, and in turns with it does what the kernel cannot
+// avoid: the directories, and the same values into the same files. The figures are
 // medians of all turns, in processor time of the one thread that does it all;
 // "x-kernel" is the one by the other.
 func BenchmarkCgroup(b *testing.B) {

@@ -93,7 +93,7 @@ func (d *Detector) look() error {
 	if err := d.trace.read(); err != nil {
 		return err
 	}
-	for _, e := range d.trace.take(d.trace.newest - settled) {
+	for _, e := range d.trace.take(d.trace.newest - maxLag) {
 		d.tasks.apply(e)
 	}
 	return nil

@@ -23,8 +23,8 @@ const (
 	instance = "berth-overlap-"
 	// bufferKB is what the kernel keeps for each CPU until it is read.
 	bufferKB = "32768"
-	// settled is how long an event of another CPU may come later than a younger one.
-	settled = 100 * time.Millisecond
+	// maxLag is how long an event of another CPU may come later than a younger one.
+	maxLag = 100 * time.Millisecond
 	// poll is how often the events are read.
 	poll = 5 * time.Millisecond
 )

@@ -31,9 +31,9 @@ const inside = "BERTH_THIRDPARTY_INSIDE"
 // kubelet is the directory that the programs have hard-coded.
 const kubelet = "/var/lib/kubelet"
 
-// patience bounds everything that a test waits for. The slowest plugin polls every
+// testTime bounds everything that a test waits for. The slowest plugin polls every
 // ten seconds.
-const patience = 90 * time.Second
+const testTime = 90 * time.Second
 
 func TestMain(m *testing.M) {
 	if os.Getenv(inside) != "" {
@@ -159,7 +159,7 @@ func (n *node) restart() {
 }
 
 func (n *node) ctx() context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), testTime)
 	n.t.Cleanup(cancel)
 	return ctx
 }

@@ -80,7 +80,7 @@ func TestRejectionsAreExplained(t *testing.T) {
 	}
 	two := []device.Device{g("g0", 0), g("g1", 1)}
 	for name, row := range map[string]struct {
-		lab
+		setup
 		there       []workload.Pod // admitted before
 		pod         workload.Pod
 		reason      errdefs.Reason
@@ -89,7 +89,7 @@ func TestRejectionsAreExplained(t *testing.T) {
 		suggestions []string
 	}{
 		"one node, too little on each": {
-			lab:   lab{shape: "2s1n4c1t", policy: topology.SingleNUMANode, devices: two},
+			setup: setup{shape: "2s1n4c1t", policy: topology.SingleNUMANode, devices: two},
 			there: []workload.Pod{sized("a", 2, 1, 0), sized("b", 2, 1, 1)},
 			pod:   sized("x", 3, 1, 1), reason: errdefs.TopologyAffinityError,
 			shortages: []string{
@@ -105,8 +105,8 @@ func TestRejectionsAreExplained(t *testing.T) {
 			},
 		},
 		"wider than a node": {
-			lab: lab{shape: "2s1n4c1t", policy: topology.SingleNUMANode},
-			pod: sized("x", 5, 1, 0), reason: errdefs.TopologyAffinityError,
+			setup: setup{shape: "2s1n4c1t", policy: topology.SingleNUMANode},
+			pod:   sized("x", 5, 1, 0), reason: errdefs.TopologyAffinityError,
 			shortages: []string{
 				"cpu@1 4/5 held 0",
 				"cpu@0 3/5 held 0 1 reserved",
@@ -117,7 +117,7 @@ func TestRejectionsAreExplained(t *testing.T) {
 			},
 		},
 		"restricted, fragmented": {
-			lab:   lab{shape: "2s1n4c1t", policy: topology.Restricted},
+			setup: setup{shape: "2s1n4c1t", policy: topology.Restricted},
 			there: []workload.Pod{sized("a", 2, 1, 0), sized("b", 2, 1, 0)},
 			pod:   sized("x", 3, 1, 0), reason: errdefs.TopologyAffinityError,
 			shortages: []string{
@@ -132,8 +132,8 @@ func TestRejectionsAreExplained(t *testing.T) {
 			},
 		},
 		"restricted, unlike widths": {
-			lab: lab{shape: "2s1n4c1t", policy: topology.Restricted, devices: two},
-			pod: sized("x", 5, 1, 1), reason: errdefs.TopologyAffinityError,
+			setup: setup{shape: "2s1n4c1t", policy: topology.Restricted, devices: two},
+			pod:   sized("x", 5, 1, 1), reason: errdefs.TopologyAffinityError,
 			suggestions: []string{
 				"container main asked for 4 CPUs instead of 5",
 				"container main asked for no example.com/gpu instead of 1",
@@ -141,7 +141,7 @@ func TestRejectionsAreExplained(t *testing.T) {
 			},
 		},
 		"too few CPUs": {
-			lab:   lab{shape: "1s1n4c1t", policy: topology.BestEffort},
+			setup: setup{shape: "1s1n4c1t", policy: topology.BestEffort},
 			there: []workload.Pod{sized("a", 1, 1, 0)},
 			pod:   sized("x", 3, 1, 0), reason: errdefs.UnexpectedAdmissionError, provider: "cpu",
 			shortages: []string{
@@ -153,28 +153,28 @@ func TestRejectionsAreExplained(t *testing.T) {
 			},
 		},
 		"node full of requests": {
-			lab:   lab{shape: "1s1n8c1t", policy: topology.None, fit: true},
+			setup: setup{shape: "1s1n8c1t", policy: topology.None, fit: true},
 			there: []workload.Pod{sharing("small", 500), sharing("large", 3500)},
 			pod:   sharing("x", 4000), reason: "OutOfcpu", provider: "node",
 			shortages:   []string{"cpu@ 3/4 held 4 large small"},
 			suggestions: []string{"container main asked for 3 CPUs instead of 4", "pod default/large were removed"},
 		},
 		"node lacks part of a CPU": {
-			lab:   lab{shape: "1s1n8c1t", policy: topology.None, fit: true},
+			setup: setup{shape: "1s1n8c1t", policy: topology.None, fit: true},
 			there: []workload.Pod{sharing("a", 6500)},
 			pod:   sharing("x", 900), reason: "OutOfcpu", provider: "node",
 			shortages:   []string{"cpu@ 0/1 held 7 0 counted in whole CPUs: 900m is requested, and 500m is left a"},
 			suggestions: []string{"pod default/a were removed"},
 		},
 		"nothing left to share": {
-			lab:   lab{shape: "1s1n4c1t", policy: topology.None, options: map[string]string{"strict-cpu-reservation": "true"}, fit: true},
+			setup: setup{shape: "1s1n4c1t", policy: topology.None, options: map[string]string{"strict-cpu-reservation": "true"}, fit: true},
 			there: []workload.Pod{sharing("a", 1000)},
 			pod:   sized("x", 3, 1, 0), reason: errdefs.UnexpectedAdmissionError, provider: "cpu",
 			shortages:   []string{"cpu@ 2/3 held 1 a"},
 			suggestions: []string{"container main asked for 2 CPUs instead of 3", "pod default/a were removed"},
 		},
 		"node full of pods": {
-			lab:   lab{shape: "1s1n8c1t", policy: topology.None, fit: true},
+			setup: setup{shape: "1s1n8c1t", policy: topology.None, fit: true},
 			there: []workload.Pod{sharing("a", 1), sharing("b", 0), sized("c", 2, 1, 0)},
 			pod:   sharing("x", 1), reason: "OutOfpods", provider: "node",
 			shortages: []string{"pods@ 0/1 held 3 a b c"},
@@ -183,7 +183,7 @@ func TestRejectionsAreExplained(t *testing.T) {
 			},
 		},
 		"two pods must go": {
-			lab:   lab{shape: "1s1n4c1t", policy: topology.BestEffort},
+			setup: setup{shape: "1s1n4c1t", policy: topology.BestEffort},
 			there: []workload.Pod{sized("a", 1, 1, 0), sized("b", 1, 1, 0)},
 			pod:   sized("x", 3, 1, 0), reason: errdefs.UnexpectedAdmissionError, provider: "cpu",
 			shortages: []string{
@@ -195,15 +195,15 @@ func TestRejectionsAreExplained(t *testing.T) {
 			},
 		},
 		"torn core": {
-			lab: lab{shape: "1s1n4c2t", policy: topology.BestEffort, options: map[string]string{"full-pcpus-only": "true"}},
-			pod: sized("x", 3, 1, 0), reason: errdefs.SMTAlignmentError, provider: "cpu",
+			setup: setup{shape: "1s1n4c2t", policy: topology.BestEffort, options: map[string]string{"full-pcpus-only": "true"}},
+			pod:   sized("x", 3, 1, 0), reason: errdefs.SMTAlignmentError, provider: "cpu",
 			suggestions: []string{
 				"container main asked for 2 CPUs instead of 3",
 				"container main asked for 4 CPUs instead of 3",
 			},
 		},
 		"too few whole cores": {
-			lab:   lab{shape: "1s1n4c2t", policy: topology.BestEffort, options: map[string]string{"full-pcpus-only": "true"}},
+			setup: setup{shape: "1s1n4c2t", policy: topology.BestEffort, options: map[string]string{"full-pcpus-only": "true"}},
 			there: []workload.Pod{sized("a", 2, 1, 0)},
 			pod:   sized("x", 6, 1, 0), reason: errdefs.SMTAlignmentError, provider: "cpu",
 			shortages: []string{
@@ -215,7 +215,7 @@ func TestRejectionsAreExplained(t *testing.T) {
 			},
 		},
 		"devices held": {
-			lab:   lab{shape: "2s1n4c1t", policy: topology.BestEffort, devices: two},
+			setup: setup{shape: "2s1n4c1t", policy: topology.BestEffort, devices: two},
 			there: []workload.Pod{sized("a", 1, 1, 1)},
 			pod:   sized("x", 1, 1, 2), reason: errdefs.UnexpectedAdmissionError, provider: "device",
 			shortages: []string{
@@ -227,8 +227,8 @@ func TestRejectionsAreExplained(t *testing.T) {
 			},
 		},
 		"devices sick": {
-			lab: lab{shape: "2s1n4c1t", policy: topology.BestEffort, devices: []device.Device{g("g0", 0), sick("g1", 1)}},
-			pod: sized("x", 1, 1, 2), reason: errdefs.UnexpectedAdmissionError, provider: "device",
+			setup: setup{shape: "2s1n4c1t", policy: topology.BestEffort, devices: []device.Device{g("g0", 0), sick("g1", 1)}},
+			pod:   sized("x", 1, 1, 2), reason: errdefs.UnexpectedAdmissionError, provider: "device",
 			shortages: []string{
 				"example.com/gpu@0-1 1/2 held 0 1 unhealthy",
 			},
@@ -237,8 +237,8 @@ func TestRejectionsAreExplained(t *testing.T) {
 			},
 		},
 		"plugin away": {
-			lab: lab{shape: "2s1n4c1t", policy: topology.BestEffort, devices: two, away: true},
-			pod: sized("x", 1, 1, 1), reason: errdefs.UnexpectedAdmissionError, provider: "device",
+			setup: setup{shape: "2s1n4c1t", policy: topology.BestEffort, devices: two, away: true},
+			pod:   sized("x", 1, 1, 1), reason: errdefs.UnexpectedAdmissionError, provider: "device",
 			shortages: []string{
 				"example.com/gpu@0-1 0/1 held 0 2 of a plugin that is away",
 			},
@@ -247,7 +247,7 @@ func TestRejectionsAreExplained(t *testing.T) {
 			},
 		},
 		"too little memory": {
-			lab:   lab{shape: "2s1n4c1t,mem=8Gi", policy: topology.SingleNUMANode, memory: true},
+			setup: setup{shape: "2s1n4c1t,mem=8Gi", policy: topology.SingleNUMANode, memory: true},
 			there: []workload.Pod{sized("a", 1, 4, 0), sized("b", 1, 4, 0)},
 			pod:   sized("x", 1, 5, 0), reason: errdefs.UnexpectedAdmissionError, provider: "memory",
 			shortages: []string{
@@ -261,7 +261,7 @@ func TestRejectionsAreExplained(t *testing.T) {
 			},
 		},
 		"everything short": {
-			lab:   lab{shape: "1s1n4c1t", policy: topology.BestEffort, devices: two[:1]},
+			setup: setup{shape: "1s1n4c1t", policy: topology.BestEffort, devices: two[:1]},
 			there: []workload.Pod{sized("a", 1, 1, 0)},
 			pod:   sized("x", 9, 1, 4), reason: errdefs.UnexpectedAdmissionError, provider: "device",
 			shortages: []string{
@@ -273,7 +273,7 @@ func TestRejectionsAreExplained(t *testing.T) {
 			},
 		},
 		"three pods must go": {
-			lab:   lab{shape: "1s1n5c1t", policy: topology.BestEffort},
+			setup: setup{shape: "1s1n5c1t", policy: topology.BestEffort},
 			there: []workload.Pod{sized("a", 1, 1, 0), sized("b", 1, 1, 0), important("c", 1), sized("d", 1, 1, 0)},
 			pod:   sized("x", 3, 1, 0), reason: errdefs.UnexpectedAdmissionError, provider: "cpu",
 			shortages: []string{"cpu@0 0/3 held 4 1 reserved a/main b/main c/main d/main"},
@@ -282,8 +282,8 @@ func TestRejectionsAreExplained(t *testing.T) {
 			},
 		},
 		"pod as a whole": {
-			lab: lab{shape: "1s1n4c1t", policy: topology.SingleNUMANode, scope: hint.PodScope, whole: true},
-			pod: whole("x", 5, 1<<30+1), reason: errdefs.TopologyAffinityError,
+			setup: setup{shape: "1s1n4c1t", policy: topology.SingleNUMANode, scope: hint.PodScope, whole: true},
+			pod:   whole("x", 5, 1<<30+1), reason: errdefs.TopologyAffinityError,
 			shortages: []string{"cpu@0 3/5 held 0 1 reserved"},
 			suggestions: []string{
 				"the pod asked for 3 CPUs instead of 5",
@@ -293,28 +293,28 @@ func TestRejectionsAreExplained(t *testing.T) {
 			},
 		},
 		"huge pages": {
-			lab: lab{shape: "1s1n4c1t,mem=8Gi,huge=2Mi:4", policy: topology.BestEffort, memory: true},
-			pod: with(sized("x", 1, 1, 0), "hugepages-2Mi", 20<<20), reason: errdefs.UnexpectedAdmissionError, provider: "memory",
+			setup: setup{shape: "1s1n4c1t,mem=8Gi,huge=2Mi:4", policy: topology.BestEffort, memory: true},
+			pod:   with(sized("x", 1, 1, 0), "hugepages-2Mi", 20<<20), reason: errdefs.UnexpectedAdmissionError, provider: "memory",
 			shortages: []string{"hugepages-2Mi@0 8388608/20971520 held 0"},
 			suggestions: []string{
 				"container main asked for 8Mi of hugepages-2Mi instead of 20Mi",
 			},
 		},
 		"odd bytes": {
-			lab: lab{shape: "1s1n4c1t,mem=3Gi", policy: topology.BestEffort, memory: true},
-			pod: with(sized("x", 1, 0, 0), workload.Memory, 3<<30+1), reason: errdefs.UnexpectedAdmissionError, provider: "memory",
+			setup: setup{shape: "1s1n4c1t,mem=3Gi", policy: topology.BestEffort, memory: true},
+			pod:   with(sized("x", 1, 0, 0), workload.Memory, 3<<30+1), reason: errdefs.UnexpectedAdmissionError, provider: "memory",
 			shortages: []string{"memory@0 2147483648/3221225473 held 0 1073741824 reserved or huge pages"},
 			suggestions: []string{
 				"container main asked for 2Gi of memory instead of 3221225473",
 			},
 		},
 		"plugin refuses": {
-			lab: lab{shape: "2s1n4c1t", policy: topology.BestEffort, devices: two, plugins: &plugins{fail: errors.New("no")}},
-			pod: sized("x", 1, 1, 1), reason: errdefs.UnexpectedAdmissionError, provider: "device",
+			setup: setup{shape: "2s1n4c1t", policy: topology.BestEffort, devices: two, plugins: &plugins{fail: errors.New("no")}},
+			pod:   sized("x", 1, 1, 1), reason: errdefs.UnexpectedAdmissionError, provider: "device",
 		},
 		"cgroup fails": {
-			lab: lab{shape: "2s1n4c1t", policy: topology.BestEffort, cgroups: &cgroups{fail: map[string]error{"ensure": errdefs.Preconditionf("write cpu.shares: invalid argument")}}},
-			pod: sized("x", 1, 1, 0), reason: errdefs.UnexpectedAdmissionError,
+			setup: setup{shape: "2s1n4c1t", policy: topology.BestEffort, cgroups: &cgroups{fail: map[string]error{"ensure": errdefs.Preconditionf("write cpu.shares: invalid argument")}}},
+			pod:   sized("x", 1, 1, 0), reason: errdefs.UnexpectedAdmissionError,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -355,9 +355,9 @@ func TestRejectionsAreExplained(t *testing.T) {
 	}
 }
 
-// drawLab makes a random house and pods that fill it.
-func drawLab(t *rapid.T) lab {
-	b := lab{
+// drawSetup makes a random setup and pods that fill it.
+func drawSetup(t *rapid.T) setup {
+	b := setup{
 		shape: rapid.SampledFrom([]string{"1s1n6c1t", "2s1n4c1t", "2s1n3c2t", "2s2n2c2t"}).Draw(t, "shape"),
 		policy: rapid.SampledFrom([]topology.Policy{
 			topology.None, topology.BestEffort, topology.Restricted, topology.SingleNUMANode,
@@ -390,13 +390,13 @@ func drawPod(t *rapid.T, uid string) workload.Pod {
 	return p
 }
 
-// Every suggestion, followed on a fresh house with the same pods, gets the pod
+// Every suggestion, followed on a fresh engine with the same pods, gets the pod
 // admitted; and a shortage is one.
 func TestSuggestionsHold(t *testing.T) {
 	t.Parallel()
 	offered := map[ledger.SuggestionKind]int{}
 	rapid.Check(t, func(t *rapid.T) {
-		b := drawLab(t)
+		b := drawSetup(t)
 		h := b.open(t)
 		for i := range rapid.IntRange(1, 8).Draw(t, "pods") {
 			pod := drawPod(t, fmt.Sprintf("p%d", i))
@@ -434,7 +434,7 @@ func TestSuggestionsHold(t *testing.T) {
 func TestSmallerRequestIsTheLargest(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		b := drawLab(t)
+		b := drawSetup(t)
 		b.options, b.memory = nil, false
 		b.policy = rapid.SampledFrom([]topology.Policy{topology.None, topology.BestEffort, topology.SingleNUMANode}).Draw(t, "monotone policy")
 		h := b.open(t)
@@ -464,7 +464,7 @@ func TestSmallerRequestIsTheLargest(t *testing.T) {
 
 func TestSearchIsBounded(t *testing.T) {
 	t.Parallel()
-	b := lab{shape: "1s1n4c1t", policy: topology.BestEffort}
+	b := setup{shape: "1s1n4c1t", policy: topology.BestEffort}
 	var ticks int64
 	b.now = func() time.Time { ticks++; return time.Unix(ticks, 0) }
 	h := b.open(t)
@@ -480,10 +480,10 @@ func TestSearchIsBounded(t *testing.T) {
 	}
 }
 
-// A large house full of small pods: the search stays within its dry runs.
+// A large machine full of small pods: the search stays within its dry runs.
 func TestSearchAmongManyPods(t *testing.T) {
 	t.Parallel()
-	h := lab{shape: "2s1n32c2t", policy: topology.SingleNUMANode}.open(t)
+	h := setup{shape: "2s1n32c2t", policy: topology.SingleNUMANode}.open(t)
 	for i := range 120 {
 		h.admit(t, sized(fmt.Sprintf("p%03d", i), 1, 1, 0))
 	}
@@ -502,7 +502,7 @@ func TestSearchAmongManyPods(t *testing.T) {
 func BenchmarkRejection(b *testing.B) {
 	for _, tries := range []int{-1, 64} {
 		b.Run(fmt.Sprintf("nodes=8/cpus=512/tries=%d", tries), func(b *testing.B) {
-			h := lab{shape: "2s4n32c2t", policy: topology.SingleNUMANode, memory: true}.open(b)
+			h := setup{shape: "2s4n32c2t", policy: topology.SingleNUMANode, memory: true}.open(b)
 			h.Tries = tries
 			for i := range 120 {
 				h.admit(b, sized(fmt.Sprintf("p%d", i), 4, 4, 0))

@@ -327,7 +327,7 @@ type fixture struct {
 
 const gpu = "example.com/gpu"
 
-// build makes a house on 2 nodes with 8 CPUs each, CPUs 0 and 8 reserved, and
+// build makes an engine on 2 nodes with 8 CPUs each, CPUs 0 and 8 reserved, and
 // two GPUs on each node.
 func build(t ledgertest.T, policy topology.Policy, journal *ledgertest.Journal) *fixture {
 	m := machinetest.Build("2s1n8c1t")

@@ -181,7 +181,7 @@ func (c *chooser) Preferred(_ context.Context, _ string, available, _ []string, 
 	return available[len(available)-size:], nil
 }
 
-// choosing makes a house whose plugin is asked which devices it prefers.
+// choosing makes an engine whose plugin is asked which devices it prefers.
 func choosing(t *testing.T, policy topology.Policy) (*fixture, *chooser) {
 	t.Helper()
 	h := newFixture(t, policy)
@@ -448,7 +448,7 @@ func TestSuspendedPlugin(t *testing.T) {
 // has and what it is to have, of each resource.
 func TestResizeIsReserved(t *testing.T) {
 	t.Parallel()
-	h := lab{shape: "1s1n4c1t", policy: topology.None, fit: true}.open(t)
+	h := setup{shape: "1s1n4c1t", policy: topology.None, fit: true}.open(t)
 	h.DeferWaits = true
 	const mebi = 1 << 20
 	h.admit(t, burstable("s", 1000, 64*mebi))

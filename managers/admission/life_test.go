@@ -17,7 +17,7 @@ import (
 	"github.com/berthd/berth/managers/topology"
 )
 
-// life is a house through crashes and losses of its ledger, with what its agent
+// life is an engine through crashes and losses of its ledger, with what its agent
 // knows.
 type life struct {
 	*fixture
@@ -93,7 +93,7 @@ func (l *life) admitOne(t *rapid.T, uid string, cpus int64) {
 			delete(l.marked, uid) // it comes after the mark, again
 		}
 	case v.Outcome == admission.Deferred && (certain || cpus == 0):
-		t.Fatalf("pod %s is deferred without a doubt: %s", uid, v.Message)
+		t.Fatalf("pod %s is deferred although the state is certain: %s", uid, v.Message)
 	case lived && certain:
 		t.Fatalf("pod %s had its place and does not get it again: %s", uid, v.Message)
 	}
@@ -115,7 +115,7 @@ func (l *life) sync(t *rapid.T, list []string, known uint64, knew map[string]int
 				t.Fatalf("pod %s is dead and here", uid)
 			}
 		case !there && !view.UnknownLive(uid):
-			t.Fatalf("pod %s lives (listed: %v), and is neither known nor spared", uid, listed)
+			t.Fatalf("pod %s lives (listed: %v), and is neither known nor an unknown live pod", uid, listed)
 		}
 	}
 	for uid := range l.cgroups.pods {
@@ -124,7 +124,7 @@ func (l *life) sync(t *rapid.T, list []string, known uint64, knew map[string]int
 		}
 	}
 	if view.Uncertain() != "" {
-		t.Fatalf("doubt %q", view.Uncertain())
+		t.Fatalf("uncertain %q", view.Uncertain())
 	}
 }
 
@@ -150,7 +150,7 @@ func TestRandomLife(t *testing.T) {
 					t.Fatalf("%v", err)
 				}
 				if _, known := l.ledger.View().Pod(uid); known || l.ledger.View().UnknownLive(uid) {
-					t.Fatalf("pod %s is known or spared after its end", uid)
+					t.Fatalf("pod %s is known or an unknown live pod after its end", uid)
 				}
 				// The cgroup of a pod that was not known goes with the next sweep.
 				delete(l.living, uid)
@@ -181,7 +181,7 @@ func TestRandomLife(t *testing.T) {
 			"sync": func(t *rapid.T) { l.sync(t, l.uids(t, "lives"), 0, maps.Clone(l.living)) },
 			"sync with a mark": func(t *rapid.T) {
 				if l.mark == 0 || l.ledger.View().Uncertain() != "" {
-					// In doubt the list is all that is known of who lives.
+					// While the state is uncertain, the list is all that is known of who lives.
 					t.Skip("no mark")
 				}
 				var list []string
@@ -221,7 +221,7 @@ func TestRandomLife(t *testing.T) {
 						t.Fatalf("pod %s lives and has no cgroup", uid)
 					}
 					if _, known := view.Pod(uid); !known && !view.UnknownLive(uid) && view.Uncertain() == "" {
-						t.Fatalf("pod %s lives, and is neither known nor spared nor in doubt", uid)
+						t.Fatalf("pod %s lives, and is neither known nor an unknown live pod nor is the state uncertain", uid)
 					}
 					set, own, known := view.ContainerCPUs(ledger.Owner{Pod: uid, Container: "main"})
 					if known && cpus > 0 && (!own || set.Len() != int(cpus)) {

@@ -16,10 +16,10 @@ import (
 	"github.com/berthd/berth/managers/workload"
 )
 
-// lessor hands out seats that it holds reserved until a second of the house's
+// lessor hands out slots that it holds reserved until a second of the engine's
 // clock, and notes what it hears.
 type lessor struct {
-	hinttest.Seats
+	hinttest.Slots
 	until  int64
 	during func()
 	heard  []string
@@ -30,16 +30,16 @@ func (l *lessor) Prepare(ctx context.Context, id string, req hint.Request, claim
 	if l.during != nil {
 		l.during()
 	}
-	return l.Seats.Prepare(ctx, id, req, claims)
+	return l.Slots.Prepare(ctx, id, req, claims)
 }
 
 func (l *lessor) Lease(id string) (ledger.Lease, bool) {
-	return ledger.Lease{ID: "seats/" + id, Provider: "seats", AdmissionID: id, Expires: time.Unix(l.until, 0)}, true
+	return ledger.Lease{ID: "slots/" + id, Provider: "slots", AdmissionID: id, Expires: time.Unix(l.until, 0)}, true
 }
 
 func (l *lessor) Abort(context.Context, string) { l.heard = append(l.heard, "abort") }
 
-// with puts a provider behind those of the house.
+// with puts a provider behind those of the engine.
 func (h *fixture) with(t *testing.T, p hint.Provider) {
 	t.Helper()
 	bus, err := hint.NewBus(nil, append(h.bus.Load().Entries(), hint.Entry{Provider: p, Mode: hint.Required}), nil)
@@ -47,10 +47,10 @@ func (h *fixture) with(t *testing.T, p hint.Provider) {
 	h.bus.Store(bus)
 }
 
-// seated is a pod that wants a seat.
-func seated(uid string) workload.Pod {
+// wantingSlot is a pod that wants a slot.
+func wantingSlot(uid string) workload.Pod {
 	p := guaranteed(uid, 1, 0)
-	p.Containers[0].Requests[hinttest.SeatResource] = 1
+	p.Containers[0].Requests[hinttest.SlotResource] = 1
 	return p
 }
 
@@ -58,10 +58,10 @@ func seated(uid string) workload.Pod {
 func TestLeaseIsCommittedWithTheClaims(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, topology.BestEffort)
-	l := &lessor{Seats: hinttest.Seats{At: map[string]int{"s": 1}}, until: 1060}
+	l := &lessor{Slots: hinttest.Slots{At: map[string]int{"s": 1}}, until: 1060}
 	h.with(t, l)
 	commits := h.journal.Commits()
-	if v := h.admit(t, seated("a")); v.Outcome != admission.Admitted {
+	if v := h.admit(t, wantingSlot("a")); v.Outcome != admission.Admitted {
 		t.Fatalf("%s: %s", v.Reason, v.Message)
 	}
 	leases := slices.Collect(h.ledger.View().Leases())
@@ -75,11 +75,11 @@ func TestLeaseIsCommittedWithTheClaims(t *testing.T) {
 func TestLeaseRunsOutBeforeTheCommit(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, topology.BestEffort)
-	l := &lessor{Seats: hinttest.Seats{At: map[string]int{"s": 1}}, until: 1060}
+	l := &lessor{Slots: hinttest.Slots{At: map[string]int{"s": 1}}, until: 1060}
 	l.during = func() { h.now.Store(1060) }
 	h.with(t, l)
-	v := h.admit(t, seated("a"))
-	if v.Outcome != admission.Rejected || !strings.Contains(v.Message, "provider seats") {
+	v := h.admit(t, wantingSlot("a"))
+	if v.Outcome != admission.Rejected || !strings.Contains(v.Message, "provider slots") {
 		t.Errorf("outcome %v, %s", v.Outcome, v.Message)
 	}
 	if want := []string{"prepare", "abort"}; !slices.Equal(l.heard, want) {
@@ -96,7 +96,7 @@ func TestAdmissionKeepsItsBus(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, topology.BestEffort)
 	before := h.bus.Load()
-	l := &lessor{Seats: hinttest.Seats{At: map[string]int{"s": 1}}, until: 1060}
+	l := &lessor{Slots: hinttest.Slots{At: map[string]int{"s": 1}}, until: 1060}
 	l.during = func() {
 		h.bus.Store(before) // the provider is taken off the bus
 		if len(l.heard) == 1 {
@@ -104,14 +104,14 @@ func TestAdmissionKeepsItsBus(t *testing.T) {
 		}
 	}
 	h.with(t, l)
-	v := h.admit(t, seated("a"))
-	if v.Outcome != admission.Admitted || !v.Pod.Holds(string(hinttest.SeatResource)) || !has(ledger.StepReplanned, v.Trace) {
+	v := h.admit(t, wantingSlot("a"))
+	if v.Outcome != admission.Admitted || !v.Pod.Holds(string(hinttest.SlotResource)) || !has(ledger.StepReplanned, v.Trace) {
 		t.Errorf("outcome %v (%s), claims %+v", v.Outcome, v.Message, v.Pod)
 	}
 	if want := []string{"prepare", "prepare"}; !slices.Equal(l.heard, want) {
 		t.Errorf("heard %q, want %q", l.heard, want)
 	}
-	if v := h.admit(t, seated("b")); v.Outcome != admission.Admitted || v.Pod.Holds(string(hinttest.SeatResource)) {
+	if v := h.admit(t, wantingSlot("b")); v.Outcome != admission.Admitted || v.Pod.Holds(string(hinttest.SlotResource)) {
 		t.Errorf("the next admission still asks the provider that is gone: %v, %+v", v.Outcome, v.Pod)
 	}
 }
@@ -130,11 +130,11 @@ func TestReservationOutlivesTheUndo(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, topology.BestEffort)
 	var reserved []string
-	l := &listener{lessor: lessor{Seats: hinttest.Seats{At: map[string]int{"s": 1}}, until: 1060}}
+	l := &listener{lessor: lessor{Slots: hinttest.Slots{At: map[string]int{"s": 1}}, until: 1060}}
 	l.look = func() { reserved = h.Reserved() }
 	h.with(t, l)
 	h.journal.FailNext(1, errors.New("disk full"))
-	if _, err := h.Admit(t.Context(), admission.Request{Pod: seated("a")}); err == nil {
+	if _, err := h.Admit(t.Context(), admission.Request{Pod: wantingSlot("a")}); err == nil {
 		t.Fatal("admitted")
 	}
 	if !slices.Equal(reserved, []string{"a"}) {

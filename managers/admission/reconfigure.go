@@ -94,7 +94,7 @@ func (e *Engine) Foresee(ctx context.Context, ch Change) (Outlook, error) {
 
 // Reconfigure puts other rules in force, in one commit. Running pods keep what they
 // have, and nobody is stopped. Admissions in flight are planned again by the new
-// managers, which must have their seats already, as must the old ones until it
+// managers, which must be active already, as must the old ones until it
 // returns. Errors: class Precondition if the shared pool
 // would be empty while a container runs there, those of the trial of running pods,
 // and Unavailable for a journal that cannot write.

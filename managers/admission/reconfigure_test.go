@@ -16,7 +16,7 @@ import (
 	"github.com/berthd/berth/managers/workload"
 )
 
-// other makes a change for a house: the CPU policy with reserved CPUs, or none
+// other makes a change for an engine: the CPU policy with reserved CPUs, or none
 // without, under a topology policy.
 func other(t *testing.T, h *fixture, reserved cpuset.Set, policy topology.Policy, options ...string) admission.Change {
 	t.Helper()

@@ -33,7 +33,7 @@ func TestReconcileBindings(t *testing.T) {
 	found := []admission.Found{
 		{ID: "kept", Owner: owner}, {ID: "ended", Owner: owner, Exited: true},
 		{ID: "new", Owner: owner}, {ID: "old", Owner: owner, Exited: true},
-		{ID: "stranger", Owner: ledger.Owner{Pod: "z", Container: "main"}},
+		{ID: "unknown", Owner: ledger.Owner{Pod: "z", Container: "main"}},
 		{ID: "other", Owner: ledger.Owner{Pod: "a", Container: "other"}},
 	}
 	gone := func(id string) bool { return id != "coming" }

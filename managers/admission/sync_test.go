@@ -31,20 +31,20 @@ func TestSyncRemovesTheDead(t *testing.T) {
 	if want := map[string]bool{"b": true, "foreign": true}; !reflect.DeepEqual(h.cgroups.pods, want) {
 		t.Errorf("cgroups %v, want %v", h.cgroups.pods, want)
 	}
-	if got := h.spared(); got != "foreign" {
-		t.Errorf("spared are %q: those that live here and are not known", got)
+	if got := h.unknownLivePods(); got != "foreign" {
+		t.Errorf("unknown live pods are %q", got)
 	}
 }
 
 // TestSyncGoesOn: a pod that does not die keeps neither the others alive nor the
-// doubt.
+// uncertain state.
 func TestSyncGoesOn(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, topology.BestEffort)
 	for _, uid := range []string{"a", "b", "c"} {
 		h.admit(t, guaranteed(uid, 1, 0))
 	}
-	h.doubt(t)
+	h.makeUncertain(t)
 	h.cgroups.pods["orphan"], h.cgroups.pods["foreign"] = true, true
 	h.cgroups.fail["remove"] = errdefs.Deadlinef("process 77 does not die")
 	removed, err := h.Sync(t.Context(), []string{"c", "foreign"}, 0)
@@ -52,16 +52,16 @@ func TestSyncGoesOn(t *testing.T) {
 		t.Errorf("%v %v", removed, err)
 	}
 	view := h.ledger.View()
-	if _, here := view.Pod("a"); !here || view.NumPods() != 2 || view.Uncertain() != "" || h.cgroups.pods["orphan"] || h.spared() != "foreign" {
-		t.Errorf("%d pods, doubt %q, cgroups %v, spared %s", view.NumPods(), view.Uncertain(), h.cgroups.pods, h.spared())
+	if _, here := view.Pod("a"); !here || view.NumPods() != 2 || view.Uncertain() != "" || h.cgroups.pods["orphan"] || h.unknownLivePods() != "foreign" {
+		t.Errorf("%d pods, uncertain %q, cgroups %v, unknown live pods %s", view.NumPods(), view.Uncertain(), h.cgroups.pods, h.unknownLivePods())
 	}
-	if removed, err := h.Sync(t.Context(), []string{"c"}, 0); err != nil || strings.Join(removed, ",") != "a" || h.spared() != "" {
-		t.Errorf("again: %v %v, spared %s", removed, err, h.spared())
+	if removed, err := h.Sync(t.Context(), []string{"c"}, 0); err != nil || strings.Join(removed, ",") != "a" || h.unknownLivePods() != "" {
+		t.Errorf("again: %v %v, unknown live pods %s", removed, err, h.unknownLivePods())
 	}
 }
 
-// TestSyncWithoutTheTree: as long as nobody has seen what lives here, the doubt
-// stays, and so do those that were spared.
+// TestSyncWithoutTheTree: as long as nobody has seen what lives here, the uncertainty
+// stays, and so do the unknown live pods.
 func TestSyncWithoutTheTree(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, topology.BestEffort)
@@ -69,33 +69,33 @@ func TestSyncWithoutTheTree(t *testing.T) {
 	if _, err := h.Sync(t.Context(), []string{"foreign", "other"}, 0); err != nil {
 		t.Fatal(err)
 	}
-	h.doubt(t)
+	h.makeUncertain(t)
 	for _, fails := range []string{"observe", "sweep"} {
 		h.cgroups.fail[fails] = errdefs.Unavailablef("no such mount")
 		if _, err := h.Sync(t.Context(), []string{"other"}, 0); class(t, err) != errdefs.Unavailable {
 			t.Errorf("%v", err)
 		}
-		if got := h.ledger.View().Uncertain(); got == "" || h.spared() != "foreign,other" {
-			t.Errorf("doubt %q, spared %s", got, h.spared())
+		if got := h.ledger.View().Uncertain(); got == "" || h.unknownLivePods() != "foreign,other" {
+			t.Errorf("uncertain %q, unknown live pods %s", got, h.unknownLivePods())
 		}
 	}
-	if _, err := h.Sync(t.Context(), []string{"other"}, 0); err != nil || h.ledger.View().Uncertain() != "" || h.spared() != "other" {
-		t.Errorf("%v, doubt %q, spared %s", err, h.ledger.View().Uncertain(), h.spared())
+	if _, err := h.Sync(t.Context(), []string{"other"}, 0); err != nil || h.ledger.View().Uncertain() != "" || h.unknownLivePods() != "other" {
+		t.Errorf("%v, uncertain %q, unknown live pods %s", err, h.ledger.View().Uncertain(), h.unknownLivePods())
 	}
 }
 
-// TestSyncCannotBeWritten: what cannot be made to last does not end the doubt.
+// TestSyncCannotBeWritten: what cannot be made to last does not end the uncertainty.
 func TestSyncCannotBeWritten(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, topology.BestEffort)
 	h.cgroups.pods["foreign"] = true
-	h.doubt(t)
+	h.makeUncertain(t)
 	h.journal.FailNext(1, errors.New("disk full"))
 	if _, err := h.Sync(t.Context(), []string{"foreign"}, 0); class(t, err) != errdefs.Unavailable {
 		t.Fatal(err)
 	}
-	if got := h.ledger.View().Uncertain(); got == "" || h.spared() != "" || !h.cgroups.pods["foreign"] {
-		t.Errorf("doubt %q, spared %q, cgroups %v", got, h.spared(), h.cgroups.pods)
+	if got := h.ledger.View().Uncertain(); got == "" || h.unknownLivePods() != "" || !h.cgroups.pods["foreign"] {
+		t.Errorf("uncertain %q, unknown live pods %q, cgroups %v", got, h.unknownLivePods(), h.cgroups.pods)
 	}
 }
 
@@ -133,14 +133,14 @@ func TestUnknownLive(t *testing.T) {
 	journal := ledgertest.NewJournal()
 	h := build(t, topology.BestEffort, journal)
 	h.cgroups.pods["old"], h.cgroups.pods["older"] = true, true
-	h.doubt(t)
+	h.makeUncertain(t)
 	if _, err := h.Sync(t.Context(), []string{"old", "older"}, 0); err != nil {
 		t.Fatal(err)
 	}
 	pods := h.cgroups.pods
 	h = build(t, topology.BestEffort, journal.Reopen())
 	h.cgroups.pods = pods
-	if got := h.spared(); got != "old,older" || h.ledger.View().Uncertain() != "" {
+	if got := h.unknownLivePods(); got != "old,older" || h.ledger.View().Uncertain() != "" {
 		t.Fatalf("after a restart %q are noted as living, uncertain: %q", got, h.ledger.View().Uncertain())
 	}
 	wait := func(want string) {
@@ -167,7 +167,7 @@ func TestUnknownLive(t *testing.T) {
 	if _, known, err := h.Remove(t.Context(), "older"); err != nil || known {
 		t.Fatal(known, err)
 	}
-	if got := h.spared(); got != "" {
+	if got := h.unknownLivePods(); got != "" {
 		t.Errorf("%q are noted as living", got)
 	}
 	if v := h.admit(t, guaranteed("new", 2, 0)); v.Outcome != admission.Admitted {
@@ -175,16 +175,16 @@ func TestUnknownLive(t *testing.T) {
 	}
 }
 
-// doubt makes the ledger one that may not know every pod.
-func (h *fixture) doubt(t *testing.T) {
+// makeUncertain makes the ledger one that may not know every pod.
+func (h *fixture) makeUncertain(t *testing.T) {
 	t.Helper()
 	if _, err := h.ledger.Update(context.Background(), func(d *ledger.Draft) error { d.SetUncertain("lost"); return nil }); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// spared lists the spared pods.
-func (h *fixture) spared() string {
+// unknownLivePods lists the unknown live pods.
+func (h *fixture) unknownLivePods() string {
 	var uids []string
 	for s := range h.ledger.View().UnknownLivePods() {
 		uids = append(uids, s.UID)

@@ -12,7 +12,7 @@ import (
 	"github.com/berthd/berth/managers/workload"
 )
 
-// trial makes a trial with the managers of a house.
+// trial makes a trial with the managers of an engine.
 func trial(h *fixture) *admission.Trial {
 	bus, policy := h.Managers(h.ledger.View())
 	return admission.NewTrial(h.Config, ledger.Empty(h.ledger.View().Rules()), bus, policy)

@@ -76,12 +76,12 @@ func Diff(desired []Node, seen *Snapshot) []Op {
 	}
 	for _, n := range d.nodes {
 		if !n.inner {
-			d.settle(n)
+			d.setExact(n)
 		}
 	}
 	for _, n := range slices.Backward(d.nodes) {
 		if n.inner {
-			d.settle(n)
+			d.setExact(n)
 		}
 	}
 	return d.ops
@@ -222,8 +222,8 @@ func (d *diffing) shrink(n *diffNode) Values {
 	return kept
 }
 
-// settle gives a node its exact values.
-func (d *diffing) settle(n *diffNode) {
+// setExact gives a node its exact values.
+func (d *diffing) setExact(n *diffNode) {
 	if !n.exists {
 		d.create(n)
 		return

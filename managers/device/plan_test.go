@@ -574,7 +574,7 @@ func TestExternalProvidersDevicesAreNotOurs(t *testing.T) {
 	b := newBench(t, "2n2c")
 	b.pod("other", "c card=1")
 	claim := ledgertest.Devices("c", "example.com/card", "a")
-	claim.Owner.Pod, claim.Provider = "other", "outsider"
+	claim.Owner.Pod, claim.Provider = "other", "external"
 	b.draft.AddClaims("other", claim)
 	pod := b.pod("pod", "c card=1")
 	if got, err := b.plan(pod, 0, anywhere); err != nil || len(got) != 0 {

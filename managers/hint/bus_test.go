@@ -171,15 +171,15 @@ func TestOrder(t *testing.T) {
 func TestHintsAreTraced(t *testing.T) {
 	t.Parallel()
 	s := newStage(t,
-		hint.Entry{Provider: &hinttest.Seats{At: map[string]int{"a": 0, "b": 1}}, Mode: hint.Required},
-		hint.Entry{Provider: &actor{name: "silent"}, Mode: hint.Required},
+		hint.Entry{Provider: &hinttest.Slots{At: map[string]int{"a": 0, "b": 1}}, Mode: hint.Required},
+		hint.Entry{Provider: &actor{name: "without"}, Mode: hint.Required},
 	)
-	s.req.Pod.Containers[0].Requests = workload.Quantities{hinttest.SeatResource: 1}
+	s.req.Pod.Containers[0].Requests = workload.Quantities{hinttest.SlotResource: 1}
 	replies, err := s.bus.Hints(t.Context(), s.draft.View(), s.req, &s.trace)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(replies) != 2 || replies[0].Provider != "seats" || len(replies[0].Answers) != 1 || len(replies[1].Answers) != 0 {
+	if len(replies) != 2 || replies[0].Provider != "slots" || len(replies[0].Answers) != 1 || len(replies[1].Answers) != 0 {
 		t.Errorf("replies %+v", replies)
 	}
 	if len(s.trace.Steps) != 1 {

@@ -144,7 +144,7 @@ func TestFailedCalls(t *testing.T) {
 }
 
 // interrupted is a provider whose hints need a remote call.
-type interrupted struct{ hinttest.Seats }
+type interrupted struct{ hinttest.Slots }
 
 func (interrupted) Hints(context.Context, *ledger.View, hint.Request) ([]hint.ResourceAnswer, error) {
 	return nil, hint.ErrUnanswered
@@ -154,7 +154,7 @@ func (interrupted) Hints(context.Context, *ledger.View, hint.Request) ([]hint.Re
 // of a provider whose failures count for nothing.
 func TestInterrupted(t *testing.T) {
 	t.Parallel()
-	bus, err := hint.NewBus(nil, []hint.Entry{{Provider: &interrupted{hinttest.Seats{At: map[string]int{"s": 0}}}, Mode: hint.Advisory}}, nil)
+	bus, err := hint.NewBus(nil, []hint.Entry{{Provider: &interrupted{hinttest.Slots{At: map[string]int{"s": 0}}}, Mode: hint.Advisory}}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

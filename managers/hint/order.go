@@ -15,7 +15,7 @@ var DefaultOrder = []string{"device", "cpu", "memory"}
 // NewBus puts providers into order: first those that order names, as it names
 // them; then all others by index and name. A nil order is DefaultOrder, of which
 // any may be missing. Errors are of class Invalid: a name that order has twice
-// or that no provider bears, two providers of one name, an unknown mode, a
+// or that no provider has, two providers of one name, an unknown mode, a
 // deadline without a clock.
 func NewBus(order []string, entries []Entry, withTimeout WithTimeout) (*Bus, error) {
 	explicit := order != nil

@@ -10,8 +10,8 @@ import (
 // Resizer has a say when a pod that is here changes its cpu or memory in place.
 type Resizer interface {
 	// Resize holds what is wanted against what the pod has. A refusal is a
-	// *fault.Error of class Refused: fault.Infeasible if it can never be on this
-	// node, fault.ResizeDeferred if it may be later.
+	// *errdefs.Error of class Refused: errdefs.Infeasible if it can never be on this
+	// node, errdefs.ResizeDeferred if it may be later.
 	Resize(ctx context.Context, view *ledger.View, old, wanted *workload.Pod) error
 }
 

@@ -205,7 +205,7 @@ func (st *state) tell(r *Report) {
 }
 
 // corrupt makes the error for damage, which the report has. It says what a start
-// that bears damage would keep.
+// that is damaged would keep.
 func (r *Report) corrupt() error {
 	text := "open ledger: " + r.Damage[0].String()
 	if more := len(r.Damage) - 1; more > 0 {

@@ -27,7 +27,7 @@ type Entry struct {
 // times from one goroutine at a time, then Close. After Commit returned nil the
 // batch survives any crash; after an error none of it is visible to a later
 // Load, except that an error which leaves the outcome unknown must be typed
-// fault.Unavailable and makes every later Commit fail until the journal is
+// errdefs.Unavailable and makes every later Commit fail until the journal is
 // opened again.
 type Journal interface {
 	// Load returns every entry, in any order.

@@ -56,8 +56,8 @@ func build(t *testing.T, digest string, reserved int64) *managerset.Set {
 	return p
 }
 
-// seat puts a set in force.
-func seat(t *testing.T, p *managerset.Set) *managerset.Managers {
+// activate makes a set active.
+func activate(t *testing.T, p *managerset.Set) *managerset.Managers {
 	t.Helper()
 	s, err := managerset.NewManagers(p, device.New(device.NewInventory(nil, time.Time{}), nil), nil)
 	if err != nil {
@@ -83,7 +83,7 @@ func TestBuiltInProvidersInOrder(t *testing.T) {
 	t.Parallel()
 	p := build(t, "a", 1)
 	l := ledgertest.New(t, p.Rules)
-	if got := names(t, seat(t, p).On(l.View()), l.View()); !slices.Equal(got, []string{"device", "cpu", "memory"}) {
+	if got := names(t, activate(t, p).On(l.View()), l.View()); !slices.Equal(got, []string{"device", "cpu", "memory"}) {
 		t.Errorf("asked %v", got)
 	}
 	if p.Rules.ReservedCPUs != p.CPU.Reserved() || p.Rules.ConfigDigest != "a" {
@@ -113,11 +113,11 @@ func TestReplacement(t *testing.T) {
 	first, second := build(t, "a", 1), build(t, "b", 2)
 	l := ledgertest.New(t, first.Rules)
 	old := l.View()
-	s := seat(t, first)
+	s := activate(t, first)
 	expect := func(when string, view *ledger.View, want *managerset.Set) {
 		t.Helper()
 		if got := s.On(view); got.CPU != want.CPU {
-			t.Errorf("%s: the panel of %q decides on a view of %q", when, got.Rules.ConfigDigest, view.Rules().ConfigDigest)
+			t.Errorf("%s: the managers of %q decides on a view of %q", when, got.Rules.ConfigDigest, view.Rules().ConfigDigest)
 		}
 	}
 	if err := s.Stage(second); err != nil {
@@ -131,8 +131,8 @@ func TestReplacement(t *testing.T) {
 	expect("after the commit", now, second)
 	expect("after the commit", old, first)
 	s.Activate("b")
-	expect("settled", now, second)
-	expect("settled", old, second)
+	expect("activated", now, second)
+	expect("activated", old, second)
 
 	// A change that was not committed leaves the former set.
 	if err := s.Stage(first); err != nil {
@@ -141,7 +141,7 @@ func TestReplacement(t *testing.T) {
 	s.Activate("b")
 	expect("given up", now, second)
 	s.Activate("nobody")
-	expect("settled by mistake", now, second)
+	expect("activated by mistake", now, second)
 }
 
 // TestExternalProviders join every set, also one that was built before they came.
@@ -149,7 +149,7 @@ func TestExternalProviders(t *testing.T) {
 	t.Parallel()
 	first, second := build(t, "a", 1), build(t, "b", 2)
 	l := ledgertest.New(t, first.Rules)
-	s := seat(t, first)
+	s := activate(t, first)
 	if err := s.SetExternal([]hint.Entry{{Provider: external{"net"}, Mode: hint.Advisory}}); err != nil {
 		t.Fatal(err)
 	}
@@ -172,7 +172,7 @@ func TestExternalProviders(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := names(t, trial, now); !slices.Equal(got, want) {
-		t.Errorf("without a seat: asked %v", got)
+		t.Errorf("without an activation: asked %v", got)
 	}
 	if err := s.SetExternal([]hint.Entry{{Provider: external{"cpu"}, Mode: hint.Advisory}}); errdefs.ClassOf(err) != errdefs.Invalid {
 		t.Errorf("a second provider called cpu: %v", err)

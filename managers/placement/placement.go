@@ -36,8 +36,8 @@ type Container struct {
 	BlockedBy    []string
 	BlockedSince time.Time
 
-	settled cpuset.Set // the possible CPUs but for those in flight
-	flight  []cpuset.Set
+	confirmed cpuset.Set // the possible CPUs but for those in flight
+	flight    []cpuset.Set
 }
 
 // Event is something that has happened to a container.
@@ -106,7 +106,7 @@ func (c *Container) change(do effect, e Event) {
 		if e.Kind == Sent {
 			c.flight = append(c.flight, e.CPUs)
 		} else {
-			c.settled = c.settled.Union(e.CPUs)
+			c.confirmed = c.confirmed.Union(e.CPUs)
 		}
 	case become, arrive:
 		if e.Kind == Confirmed {
@@ -114,18 +114,18 @@ func (c *Container) change(do effect, e Event) {
 			c.disprove(e.CPUs, do == arrive)
 		}
 		if do == become {
-			c.settled, c.Anywhere = e.CPUs, false
+			c.confirmed, c.Anywhere = e.CPUs, false
 		} else {
-			c.settled = c.settled.Union(e.CPUs)
+			c.confirmed = c.confirmed.Union(e.CPUs)
 		}
 	case retract:
 		if i := slices.Index(c.flight, e.CPUs); i >= 0 {
 			c.flight = slices.Delete(c.flight, i, i+1)
 		}
 	case none, all:
-		c.settled, c.flight, c.Anywhere = cpuset.Set{}, nil, do == all
+		c.confirmed, c.flight, c.Anywhere = cpuset.Set{}, nil, do == all
 	}
-	c.PossibleCPUs = c.settled.Union(cpuset.UnionOf(c.flight...))
+	c.PossibleCPUs = c.confirmed.Union(cpuset.UnionOf(c.flight...))
 }
 
 // disprove ends the flight of a set that is confirmed and of those that were sent before
@@ -136,7 +136,7 @@ func (c *Container) disprove(set cpuset.Set, settle bool) {
 			continue
 		}
 		if settle {
-			c.settled = c.settled.Union(cpuset.UnionOf(c.flight[:i]...))
+			c.confirmed = c.confirmed.Union(cpuset.UnionOf(c.flight[:i]...))
 		}
 		c.flight = slices.Delete(c.flight, 0, i+1)
 		return
@@ -379,7 +379,7 @@ func (t *Tracker) Writes() []Write {
 func (t *Tracker) Doubtful() []Write {
 	var out []Write
 	for _, c := range t.containers {
-		if len(c.flight) > 0 && c.settled == c.WantedCPUs && c.Phase != Planned && c.Phase != Exited {
+		if len(c.flight) > 0 && c.confirmed == c.WantedCPUs && c.Phase != Planned && c.Phase != Exited {
 			out = append(out, Write{c.ID, c.WantedCPUs})
 		}
 	}
@@ -395,7 +395,7 @@ func (c *Container) keeps(cpus cpuset.Set) bool {
 	case Starting, Created, Unknown:
 		return cpus == c.AssignedCPUs && len(c.flight) == 0
 	default:
-		return cpus == c.settled && cpus == c.PossibleCPUs && !c.Anywhere
+		return cpus == c.confirmed && cpus == c.PossibleCPUs && !c.Anywhere
 	}
 }
 

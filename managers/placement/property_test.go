@@ -59,8 +59,8 @@ type box struct {
 
 func (b *box) lives() bool { return b.starting || b.running }
 
-// crowd is how many containers there are at a time: with few, more happens to each.
-const crowd = 4
+// maxContainers is how many containers there are at a time: with few, more happens to each.
+const maxContainers = 4
 
 // owns are the sets that pods get for themselves.
 var owns = []cpuset.Set{cpuset.Of(1), cpuset.Of(2, 3), cpuset.Of(3)}
@@ -125,13 +125,13 @@ func (n *node) happen(id string) {
 	n.note("%s", what)
 	switch what {
 	case "come":
-		if len(n.boxes) >= crowd {
+		if len(n.boxes) >= maxContainers {
 			return
 		}
 		n.boxes[id] = &box{spec: cpuset.Range(0, 3)}
 		n.tell(Plan, id, cpuset.Set{})
 	case "own":
-		if len(n.boxes) >= crowd {
+		if len(n.boxes) >= maxContainers {
 			return
 		}
 		own := rapid.SampledFrom(owns).Draw(n.r, "own")

@@ -69,7 +69,7 @@ func TestEveryCell(t *testing.T) {
 			if kind == Confirmed || kind == Failed || kind == Refused {
 				cpus = cpuset.Of(2)
 			}
-			x := &Container{ID: "x", Name: "p/x", Phase: from, Since: then, settled: cpuset.Of(0, 1), flight: []cpuset.Set{cpuset.Of(2)}, PossibleCPUs: cpuset.Range(0, 2)}
+			x := &Container{ID: "x", Name: "p/x", Phase: from, Since: then, confirmed: cpuset.Of(0, 1), flight: []cpuset.Set{cpuset.Of(2)}, PossibleCPUs: cpuset.Range(0, 2)}
 			tr := &Tracker{containers: map[string]*Container{"x": x}}
 			effects := tr.Apply(Event{Kind: kind, ID: "x", CPUs: cpus, At: now})
 			want := map[effect]string{

@@ -316,7 +316,7 @@ func (a *App) buildDevices(context.Context) error {
 	return nil
 }
 
-// buildEngine gives the managers their seats and puts the engine on top.
+// buildEngine activates the managers and builds the engine on them.
 func (a *App) buildEngine(context.Context) (err error) {
 	if a.Managers, err = managerset.NewManagers(a.first, a.Device, context.WithTimeout); err != nil {
 		return err

@@ -22,7 +22,7 @@ import (
 // TestEndWaitsForAdmissions tells berthd to end while a plugin is asked for
 // devices: the connection to the plugin outlasts the admission, so what becomes of
 // the pod is the plugin's doing and not that of the end. The end has as long as the
-// test has patience, so that a busy machine does not cut the admission off.
+// test has a long deadline, so that a busy machine does not cut the admission off.
 func TestEndWaitsForAdmissions(t *testing.T) {
 	t.Parallel()
 	dir, err := os.MkdirTemp("", "berth") // sockets need short paths

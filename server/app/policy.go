@@ -78,16 +78,16 @@ func (p *policies) SetPolicy(ctx context.Context, change func(now, configured co
 	if err != nil {
 		return next, false, outlook, err
 	}
-	seated := a.Managers.Of(digest)
+	active := a.Managers.Of(digest)
 	outlook, err = a.Engine.Reconfigure(ctx, admission.Change{
-		Rules: seated.Rules, Bus: seated.Bus, Policy: seated.Topology, Override: override,
+		Rules: active.Rules, Bus: active.Bus, Policy: active.Topology, Override: override,
 	})
 	if err != nil {
 		return next, false, outlook, err
 	}
 	a.limits.Store(&limits)
 	a.reconcile.SetLimits(limits)
-	a.Log.InfoContext(ctx, "the policy was changed", "topology", seated.Topology.String(),
+	a.Log.InfoContext(ctx, "the policy was changed", "topology", active.Topology.String(),
 		"cpu", next.CPU.Policy, "memory", next.Memory.Policy, "generation", outlook.After.Generation())
 	return next, true, outlook, nil
 }

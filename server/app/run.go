@@ -57,7 +57,7 @@ func (a *App) Run(ctx context.Context, ready func()) (err error) {
 	// Where nobody knows what the disk has, only another start can tell.
 	g.Go("ledger", a.store.Watch)
 	g.Go("watch", a.history.Run)
-	g.Go("caretaker", a.takeCare)
+	g.Go("system cgroups", a.takeCare)
 	g.Go("deviceplugin", a.plugins.Run)
 	g.Go("registry", a.registry.Run)
 	g.Go("hintproxy", a.external.Run)

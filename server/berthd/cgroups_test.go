@@ -196,7 +196,7 @@ func TestCgroupServices(t *testing.T) {
 	}
 	plan, err := cgroups.Plan(d.ctx(), &cgroupv1.PlanRequest{})
 	if err != nil || len(plan.GetWrites()) != 0 {
-		t.Errorf("a settled tree is planned to change: %v, %v", plan, err)
+		t.Errorf("a tree at rest is planned to change: %v, %v", plan, err)
 	}
 	info, err := qosv1.NewQOSServiceClient(d.conn).GetQOSContainersInfo(d.ctx(), &qosv1.GetQOSContainersInfoRequest{})
 	if err != nil || info.GetBurstable() != root+"/burstable" || info.GetGuaranteed() != root {

@@ -274,7 +274,7 @@ func (n *node) launch(args ...string) *daemon {
 	}
 	d.Process = nodetest.Start(n.t, cmd, d.log)
 	conn, err := grpc.NewClient("unix://"+n.socket(), grpc.WithTransportCredentials(insecure.NewCredentials()),
-		// The socket appears soon; gRPC's own patience between tries is a second.
+		// The socket appears soon; gRPC's own pause between tries is a second.
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff: backoff.Config{BaseDelay: 5 * time.Millisecond, Multiplier: 1, MaxDelay: 5 * time.Millisecond},
 		}))
@@ -317,7 +317,7 @@ func (d *daemon) stop() {
 	}
 }
 
-// ctx is bounded by patience.
+// ctx has the test's deadline.
 func (n *node) ctx() context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	n.t.Cleanup(cancel)

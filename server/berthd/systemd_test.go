@@ -68,7 +68,7 @@ func TestSlices(t *testing.T) {
 	}
 	plan, err := cgroupv1.NewCgroupServiceClient(d.conn).Plan(d.ctx(), &cgroupv1.PlanRequest{})
 	if err != nil || len(plan.GetWrites()) > 0 {
-		t.Errorf("a settled tree is planned to change: %v, %v", plan, err)
+		t.Errorf("a tree at rest is planned to change: %v, %v", plan, err)
 	}
 	d.remove("a-1")
 	if seen, err := tree.Observe(t.Context(), pod, 0); err != nil || seen.Nodes[0].State != cgroup.Absent {

@@ -168,7 +168,7 @@ func (p *session) call(ctx context.Context, method string, limit time.Duration, 
 	case ctx.Err() != nil:
 		outcome := unknown
 		if errors.Is(ctx.Err(), context.DeadlineExceeded) && p.server.Now().Sub(start) >= limit/2 {
-			// Callers with less patience than berthd must not keep it from learning.
+			// A caller's shorter deadline does not keep berthd from learning.
 			outcome = silent
 		}
 		err = fmt.Errorf("%s of the device plugin for %s: %w", method, p.resource, context.Cause(ctx))

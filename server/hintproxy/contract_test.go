@@ -82,15 +82,15 @@ func TestContractOfABuiltInBehindTheProxy(t *testing.T) {
 	})
 }
 
-// byRule answers for seats with a rule, as a provider on a large machine does.
-type byRule struct{ hinttest.Seats }
+// byRule answers for slots with a rule, as a provider on a large machine does.
+type byRule struct{ hinttest.Slots }
 
 func (b *byRule) Hints(ctx context.Context, view *ledger.View, req hint.Request) ([]hint.ResourceAnswer, error) {
-	answers, err := b.Seats.Hints(ctx, view, req)
+	answers, err := b.Slots.Hints(ctx, view, req)
 	if err != nil || len(answers) == 0 || answers[0].Kind != hint.Options {
 		return answers, err
 	}
-	rule := &hint.Rule{Universe: view.Machine().NodeMask(), Need: uint64(req.Pod.Containers[max(req.Container, 0)].Requests[hinttest.SeatResource]), PreferredSize: 1}
+	rule := &hint.Rule{Universe: view.Machine().NodeMask(), Need: uint64(req.Pod.Containers[max(req.Container, 0)].Requests[hinttest.SlotResource]), PreferredSize: 1}
 	for _, node := range b.At {
 		rule.Weights[node]++
 	}
@@ -107,21 +107,21 @@ func (b *byRule) Prepare(_ context.Context, _ string, _ hint.Request, claims []l
 // the proxy says what the provider says.
 func TestContractByRule(t *testing.T) {
 	t.Parallel()
-	seats := func() *byRule { return &byRule{hinttest.Seats{At: map[string]int{"a": 0, "b": 0, "c": 1, "d": 3}}} }
+	slots := func() *byRule { return &byRule{hinttest.Slots{At: map[string]int{"a": 0, "b": 0, "c": 1, "d": 3}}} }
 	setup := func() hinttest.Setup {
 		s := newStage(t, Config{})
-		s.serveProvider(seats())
-		s.register("seats", func(o *ledger.ExternalProvider) { o.Resources = []string{string(hinttest.SeatResource)} })
+		s.serveProvider(slots())
+		s.register("slots", func(o *ledger.ExternalProvider) { o.Resources = []string{string(hinttest.SlotResource)} })
 		return hinttest.Setup{
-			Provider: s.registry.proxies["seats"], View: s.ledger.View(),
-			Pods: []*workload.Pod{seated("one", 1, hinttest.SeatResource), seated("many", 9, hinttest.SeatResource), seated("none", 1, "example.com/other")},
+			Provider: s.registry.proxies["slots"], View: s.ledger.View(),
+			Pods: []*workload.Pod{wantingSlots("one", 1, hinttest.SlotResource), wantingSlots("many", 9, hinttest.SlotResource), wantingSlots("none", 1, "example.com/other")},
 		}
 	}
 	hinttest.Run(t, setup)
 	s := setup()
 	for _, pod := range s.Pods {
 		req := hint.Request{Pod: pod}
-		want, _ := seats().Hints(t.Context(), s.View, req)
+		want, _ := slots().Hints(t.Context(), s.View, req)
 		got, err := s.Provider.Hints(t.Context(), s.View, req)
 		if err != nil || len(got) != len(want) {
 			t.Fatalf("%v, %v; want %v", got, err, want)

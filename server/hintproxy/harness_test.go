@@ -35,7 +35,7 @@ const (
 	tickTime = time.Millisecond
 )
 
-// patient makes a context that ends when patience is over, or the test.
+// patient makes a context that ends at the deadline, or with the test.
 func patient(t *testing.T) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -246,10 +246,10 @@ func (s *stage) require(name string) {
 // self registers providers as root does.
 var self = Caller{Trusted: true}
 
-// register registers a provider of seats that listens at /name.
+// register registers a provider of slots that listens at /name.
 func (s *stage) register(name string, change ...func(*ledger.ExternalProvider)) {
 	s.t.Helper()
-	o := ledger.ExternalProvider{Name: name, Endpoint: "/" + name, Required: true, Deadline: deadline, Resources: []string{string(seat)}}
+	o := ledger.ExternalProvider{Name: name, Endpoint: "/" + name, Required: true, Deadline: deadline, Resources: []string{string(slot)}}
 	for _, c := range change {
 		c(&o)
 	}
@@ -281,9 +281,9 @@ func (s *stage) serveProvider(p hint.Provider) (server *hintprovider.Server, sto
 	return server, stop
 }
 
-// seated is a pod whose container wants seats.
-func seated(uid string, seats int64, resource workload.Resource) *workload.Pod {
-	q := workload.Quantities{resource: seats}
+// wantingSlots is a pod whose container wants slots.
+func wantingSlots(uid string, slots int64, resource workload.Resource) *workload.Pod {
+	q := workload.Quantities{resource: slots}
 	return &workload.Pod{UID: uid, Containers: []workload.Container{{Name: "c", Requests: q, Limits: q}}}
 }
 

@@ -43,18 +43,18 @@ func (s *stage) expectUsage(k *keeper, reserved, held []string) {
 func TestCommitIsConfirmedAndRemovalTold(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, Config{})
-	k := seatsOf("seats")
+	k := slotsOf("slots")
 	s.serveScript(k)
-	s.register("seats")
-	if _, err := s.admit("adm", seated("pod", 2, seat)); err != nil {
+	s.register("slots")
+	if _, err := s.admit("adm", wantingSlots("pod", 2, slot)); err != nil {
 		t.Fatal(err)
 	}
 	s.expectUsage(k, nil, []string{"pod"})
 	s.eventually("the lease is taken out of the ledger", func() bool { return len(s.leases()) == 0 })
 	s.remove("pod")
 	s.expectUsage(k, nil, nil)
-	// All four seats are there for the next one.
-	if _, err := s.admit("adm2", seated("next", 4, seat)); err != nil {
+	// All four slots are there for the next one.
+	if _, err := s.admit("adm2", wantingSlots("next", 4, slot)); err != nil {
 		t.Error(err)
 	}
 }
@@ -64,11 +64,11 @@ func TestCommitIsConfirmedAndRemovalTold(t *testing.T) {
 func TestUnconfirmedCommit(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, Config{})
-	k := seatsOf("seats")
+	k := slotsOf("slots")
 	sc, _ := s.serveScript(k)
-	s.register("seats")
+	s.register("slots")
 	sc.set(func(s *script) { s.commit = failing })
-	if _, err := s.admit("adm", seated("pod", 1, seat)); err != nil {
+	if _, err := s.admit("adm", wantingSlots("pod", 1, slot)); err != nil {
 		t.Fatal(err)
 	}
 	count := func() (n int) {
@@ -84,11 +84,11 @@ func TestUnconfirmedCommit(t *testing.T) {
 	if got := s.leases(); !slices.Equal(got, []string{"adm"}) {
 		t.Errorf("leases %q", got)
 	}
-	if st := s.status("seats"); len(st.Leases) != 1 || st.Leases[0].AdmissionID != "adm" {
+	if st := s.status("slots"); len(st.Leases) != 1 || st.Leases[0].AdmissionID != "adm" {
 		t.Errorf("status %+v", st)
 	}
 	// What it does not know it cannot reserve against: it is told first.
-	if _, err := s.admit("adm2", seated("other", 1, seat)); err == nil || !strings.Contains(err.Error(), "firmware") {
+	if _, err := s.admit("adm2", wantingSlots("other", 1, slot)); err == nil || !strings.Contains(err.Error(), "firmware") {
 		t.Errorf("an admission while the provider does not confirm: %v", err)
 	}
 	sc.set(func(s *script) { s.commit = nil })
@@ -100,11 +100,11 @@ func TestUnconfirmedCommit(t *testing.T) {
 func TestCrashBeforeConfirmation(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, Config{})
-	k := seatsOf("seats")
+	k := slotsOf("slots")
 	sc, _ := s.serveScript(k)
-	s.register("seats")
+	s.register("slots")
 	sc.set(func(s *script) { s.commit = failing })
-	if _, err := s.admit("adm", seated("pod", 1, seat)); err != nil {
+	if _, err := s.admit("adm", wantingSlots("pod", 1, slot)); err != nil {
 		t.Fatal(err)
 	}
 	s.end()
@@ -119,7 +119,7 @@ func TestCrashBeforeConfirmation(t *testing.T) {
 	s.restart()
 	s.expectUsage(k, nil, []string{"pod"})
 	s.eventually("the lease is taken out of the ledger", func() bool { return len(s.leases()) == 0 })
-	if _, err := s.admit("adm2", seated("next", 1, seat)); err != nil {
+	if _, err := s.admit("adm2", wantingSlots("next", 1, slot)); err != nil {
 		t.Error(err)
 	}
 }
@@ -130,7 +130,7 @@ func TestCrashBeforeCommit(t *testing.T) {
 	t.Parallel()
 	reserve := func(s *stage) {
 		s.t.Helper()
-		pod := seated("pod", 4, seat)
+		pod := wantingSlots("pod", 4, slot)
 		draft := ledger.NewDraft(s.ledger.View())
 		draft.PutPod(&ledger.Pod{Pod: *pod})
 		req := hint.Request{Pod: pod}
@@ -149,23 +149,23 @@ func TestCrashBeforeCommit(t *testing.T) {
 	t.Run("another berthd", func(t *testing.T) {
 		t.Parallel()
 		s := newStage(t, Config{})
-		k := seatsOf("seats")
+		k := slotsOf("slots")
 		s.serveProvider(k)
-		s.register("seats")
+		s.register("slots")
 		reserve(s)
 		s.restart()
-		s.eventually("it is connected", func() bool { return s.status("seats").State == Connected })
+		s.eventually("it is connected", func() bool { return s.status("slots").State == Connected })
 		s.expectUsage(k, nil, nil)
-		if _, err := s.admit("adm2", seated("next", 4, seat)); err != nil {
+		if _, err := s.admit("adm2", wantingSlots("next", 4, slot)); err != nil {
 			t.Error(err)
 		}
 	})
 	t.Run("no other berthd", func(t *testing.T) {
 		t.Parallel()
 		s := newStage(t, Config{})
-		k := seatsOf("seats")
+		k := slotsOf("slots")
 		server, _ := s.serveProvider(k)
-		s.register("seats")
+		s.register("slots")
 		reserve(s)
 		s.clock.advance(time.Minute - 1)
 		if next, ok := server.Expire(); !ok || !next.Equal(s.clock.Now().Add(1)) {
@@ -185,9 +185,9 @@ func TestCrashBeforeCommit(t *testing.T) {
 func TestProviderDiesBeforeCommit(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, Config{})
-	first := seatsOf("seats")
+	first := slotsOf("slots")
 	sc, stop := s.serveScript(first)
-	s.register("seats")
+	s.register("slots")
 	sc.set(grants(func(*hintv1.ReserveResponse) {}))
 	sc.set(func(sc *script) {
 		sc.commit = func(context.Context, *hintv1.CommitRequest) (*hintv1.CommitResponse, error) {
@@ -195,21 +195,21 @@ func TestProviderDiesBeforeCommit(t *testing.T) {
 			return nil, errors.New("dying")
 		}
 	})
-	if _, err := s.admit("adm", seated("pod", 1, seat)); err != nil {
+	if _, err := s.admit("adm", wantingSlots("pod", 1, slot)); err != nil {
 		t.Fatal(err)
 	}
-	s.eventually("it is away", func() bool { return s.status("seats").State == Away })
-	if _, err := s.admit("x", seated("x", 1, seat)); errdefs.ClassOf(err) != errdefs.Unavailable || !strings.Contains(err.Error(), "provider seats") {
+	s.eventually("it is away", func() bool { return s.status("slots").State == Away })
+	if _, err := s.admit("x", wantingSlots("x", 1, slot)); errdefs.ClassOf(err) != errdefs.Unavailable || !strings.Contains(err.Error(), "provider slots") {
 		t.Errorf("while the provider is away: %v", err)
 	}
 	if got := s.leases(); !slices.Equal(got, []string{"adm"}) {
 		t.Errorf("leases %q", got)
 	}
-	second := seatsOf("seats")
+	second := slotsOf("slots")
 	s.serveScript(second)
 	s.expectUsage(second, nil, []string{"pod"})
 	s.eventually("the lease is taken out of the ledger", func() bool { return len(s.leases()) == 0 })
-	if _, err := s.admit("y", seated("y", 1, seat)); err != nil {
+	if _, err := s.admit("y", wantingSlots("y", 1, slot)); err != nil {
 		t.Error(err)
 	}
 }
@@ -219,12 +219,12 @@ func TestProviderDiesBeforeCommit(t *testing.T) {
 func TestAbortIsDelivered(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, Config{})
-	k := seatsOf("seats")
+	k := slotsOf("slots")
 	sc, _ := s.serveScript(k)
-	s.register("seats")
+	s.register("slots")
 	sc.set(func(s *script) { s.abort = failing })
 	sc.set(grants(func(r *hintv1.ReserveResponse) { r.Grants = nil }))
-	if _, err := s.admit("adm", seated("pod", 1, seat)); err == nil {
+	if _, err := s.admit("adm", wantingSlots("pod", 1, slot)); err == nil {
 		t.Fatal("admitted")
 	}
 	sc.set(func(s *script) { s.abort, s.reserve = nil, nil })
@@ -240,17 +240,17 @@ func TestAbortIsDelivered(t *testing.T) {
 func TestRegister(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, Config{Connect: 50 * time.Millisecond})
-	s.builtIn = []hint.Entry{{Provider: &hinttest.Seats{Called: "cpu"}, Mode: hint.Required}}
+	s.builtIn = []hint.Entry{{Provider: &hinttest.Slots{Called: "cpu"}, Mode: hint.Required}}
 	if err := s.publish(nil); err != nil {
 		t.Fatal(err)
 	}
-	good := ledger.ExternalProvider{Name: "seats", Endpoint: "/seats", Deadline: time.Second, Resources: []string{string(seat)}}
+	good := ledger.ExternalProvider{Name: "slots", Endpoint: "/slots", Deadline: time.Second, Resources: []string{string(slot)}}
 	change := func(f func(*ledger.ExternalProvider)) ledger.ExternalProvider { o := good; f(&o); return o }
 	for field, o := range map[string]ledger.ExternalProvider{
 		"provider":     change(func(o *ledger.ExternalProvider) { o.Name = "cpu" }),
-		"endpoint":     change(func(o *ledger.ExternalProvider) { o.Endpoint = "seats.sock" }),
+		"endpoint":     change(func(o *ledger.ExternalProvider) { o.Endpoint = "slots.sock" }),
 		"deadline":     change(func(o *ledger.ExternalProvider) { o.Deadline = time.Hour }),
-		"resources[1]": change(func(o *ledger.ExternalProvider) { o.Resources = []string{string(seat), "cpu"} }),
+		"resources[1]": change(func(o *ledger.ExternalProvider) { o.Resources = []string{string(slot), "cpu"} }),
 		"resources":    change(func(o *ledger.ExternalProvider) { o.Resources = make([]string, 100) }),
 	} {
 		fe := new(errdefs.Error)
@@ -258,7 +258,7 @@ func TestRegister(t *testing.T) {
 			t.Errorf("%s: %v", field, err)
 		}
 	}
-	for _, name := range []string{"", "Seats", "-a", "a-", "a.b", strings.Repeat("a", 64)} {
+	for _, name := range []string{"", "Slots", "-a", "a-", "a.b", strings.Repeat("a", 64)} {
 		if err := s.registry.Register(t.Context(), change(func(o *ledger.ExternalProvider) { o.Name = name }), self); errdefs.ClassOf(err) != errdefs.Invalid {
 			t.Errorf("name %q: %v", name, err)
 		}
@@ -267,7 +267,7 @@ func TestRegister(t *testing.T) {
 		t.Errorf("long path: %v", err)
 	}
 	err := s.registry.Register(t.Context(), good, self)
-	if errdefs.ClassOf(err) != errdefs.Unavailable || !strings.Contains(err.Error(), " at /seats") {
+	if errdefs.ClassOf(err) != errdefs.Unavailable || !strings.Contains(err.Error(), " at /slots") {
 		t.Errorf("nobody there: %v", err)
 	}
 	if got := s.registry.List(); len(got) != 1 || !got[0].BuiltIn || s.ledger.View().Generation() != 0 {
@@ -279,9 +279,9 @@ func TestRegister(t *testing.T) {
 func TestRegisterSomebodyElse(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, Config{})
-	s.serveProvider(seatsOf("chairs"))
-	err := s.registry.Register(patient(t), ledger.ExternalProvider{Name: "seats", Endpoint: "/chairs"}, self)
-	if errdefs.ClassOf(err) != errdefs.Unavailable || !strings.Contains(err.Error(), `this is provider chairs, not "seats"`) {
+	s.serveProvider(slotsOf("chairs"))
+	err := s.registry.Register(patient(t), ledger.ExternalProvider{Name: "slots", Endpoint: "/chairs"}, self)
+	if errdefs.ClassOf(err) != errdefs.Unavailable || !strings.Contains(err.Error(), `this is provider chairs, not "slots"`) {
 		t.Errorf("%v", err)
 	}
 }
@@ -290,8 +290,8 @@ func TestRegisterSomebodyElse(t *testing.T) {
 func TestResourceHasOneProvider(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, Config{})
-	for _, name := range []string{"seats", "benches"} {
-		s.serveScript(seatsOf(name))
+	for _, name := range []string{"slots", "benches"} {
+		s.serveScript(slotsOf(name))
 	}
 	refused := func(name, resource, text string) {
 		t.Helper()
@@ -305,28 +305,28 @@ func TestResourceHasOneProvider(t *testing.T) {
 		}
 	}
 	s.plugins.Store("example.com/gpu", true)
-	refused("seats", "example.com/gpu", "a device plugin serves example.com/gpu")
-	s.register("seats", func(o *ledger.ExternalProvider) { o.Resources = []string{string(seat)} })
-	refused("benches", string(seat), "provider seats serves "+string(seat))
-	if by, ok := s.registry.ServedBy(string(seat)); !ok || by != "seats" {
-		t.Errorf("%s is served by %q, %v", seat, by, ok)
+	refused("slots", "example.com/gpu", "a device plugin serves example.com/gpu")
+	s.register("slots", func(o *ledger.ExternalProvider) { o.Resources = []string{string(slot)} })
+	refused("benches", string(slot), "provider slots serves "+string(slot))
+	if by, ok := s.registry.ServedBy(string(slot)); !ok || by != "slots" {
+		t.Errorf("%s is served by %q, %v", slot, by, ok)
 	}
 	// Its own registration is no obstacle, and after it nothing is.
-	s.register("seats", func(o *ledger.ExternalProvider) { o.Resources = []string{string(seat), "example.com/sofa"} })
-	if err := s.registry.Unregister(t.Context(), "seats", self); err != nil {
+	s.register("slots", func(o *ledger.ExternalProvider) { o.Resources = []string{string(slot), "example.com/sofa"} })
+	if err := s.registry.Unregister(t.Context(), "slots", self); err != nil {
 		t.Fatal(err)
 	}
-	s.register("benches", func(o *ledger.ExternalProvider) { o.Resources = []string{string(seat)} })
+	s.register("benches", func(o *ledger.ExternalProvider) { o.Resources = []string{string(slot)} })
 }
 
 // A provider that named no resources does not speak of a plugin's.
 func TestPluginsResourceIsNotItsOwn(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, Config{})
-	s.serveScript(seatsOf("seats"))
-	s.register("seats", func(o *ledger.ExternalProvider) { o.Resources = nil })
-	s.plugins.Store(string(seat), true)
-	if _, err := s.admit("a", seated("a", 1, seat)); err == nil || !strings.Contains(err.Error(), "not its own") {
+	s.serveScript(slotsOf("slots"))
+	s.register("slots", func(o *ledger.ExternalProvider) { o.Resources = nil })
+	s.plugins.Store(string(slot), true)
+	if _, err := s.admit("a", wantingSlots("a", 1, slot)); err == nil || !strings.Contains(err.Error(), "not its own") {
 		t.Errorf("%v, want a lie", err)
 	}
 }
@@ -335,30 +335,30 @@ func TestPluginsResourceIsNotItsOwn(t *testing.T) {
 func TestRegistrationsStay(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, Config{})
-	sc, stop := s.serveScript(seatsOf("seats"))
-	s.register("seats", func(o *ledger.ExternalProvider) { o.Index = 3 })
-	s.serveScript(seatsOf("benches"))
+	sc, stop := s.serveScript(slotsOf("slots"))
+	s.register("slots", func(o *ledger.ExternalProvider) { o.Index = 3 })
+	s.serveScript(slotsOf("benches"))
 	s.register("benches", func(o *ledger.ExternalProvider) { o.Index, o.Required, o.Resources = 5, false, nil })
 	s.end()
 	stop()
 	s.restart()
-	_, err := s.admit("adm", seated("pod", 1, seat))
-	if errdefs.ClassOf(err) != errdefs.Unavailable || !strings.Contains(err.Error(), "provider seats cannot be asked") {
+	_, err := s.admit("adm", wantingSlots("pod", 1, slot))
+	if errdefs.ClassOf(err) != errdefs.Unavailable || !strings.Contains(err.Error(), "provider slots cannot be asked") {
 		t.Errorf("%v", err)
 	}
 	var names []string
 	for _, e := range s.theBus().Entries() {
 		names = append(names, e.Provider.Name()+" "+string(e.Mode))
 	}
-	if want := []string{"seats required", "benches advisory"}; !slices.Equal(names, want) {
+	if want := []string{"slots required", "benches advisory"}; !slices.Equal(names, want) {
 		t.Errorf("bus %q, want %q", names, want)
 	}
 	if len(sc.heard()) == 0 {
 		t.Error("the first one was never asked")
 	}
-	s.serveScript(seatsOf("seats"))
-	s.eventually("it is found again", func() bool { return s.status("seats").State == Connected })
-	if _, err := s.admit("adm", seated("pod", 1, seat)); err != nil {
+	s.serveScript(slotsOf("slots"))
+	s.eventually("it is found again", func() bool { return s.status("slots").State == Connected })
+	if _, err := s.admit("adm", wantingSlots("pod", 1, slot)); err != nil {
 		t.Error(err)
 	}
 }
@@ -367,16 +367,16 @@ func TestRegistrationsStay(t *testing.T) {
 func TestRegisterAgain(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, Config{})
-	k := seatsOf("seats")
+	k := slotsOf("slots")
 	s.serveScript(k)
-	s.register("seats")
+	s.register("slots")
 	generation, bus := s.ledger.View().Generation(), s.theBus()
-	s.register("seats")
+	s.register("slots")
 	if s.ledger.View().Generation() != generation || s.theBus() != bus {
 		t.Error("the same registration again changed something")
 	}
 	// An admission that began before goes on with what it began with.
-	pod := seated("pod", 1, seat)
+	pod := wantingSlots("pod", 1, slot)
 	draft := ledger.NewDraft(s.ledger.View())
 	draft.PutPod(&ledger.Pod{Pod: *pod})
 	req := hint.Request{Pod: pod}
@@ -384,7 +384,7 @@ func TestRegisterAgain(t *testing.T) {
 	if err := bus.Plan(t.Context(), draft, req, hint.Hint{Any: true}, &trace); err != nil {
 		t.Fatal(err)
 	}
-	s.register("seats", func(o *ledger.ExternalProvider) { o.Index = 1 })
+	s.register("slots", func(o *ledger.ExternalProvider) { o.Index = 1 })
 	if s.theBus() == bus {
 		t.Error("another registration did not change the bus")
 	}
@@ -393,7 +393,7 @@ func TestRegisterAgain(t *testing.T) {
 	}
 	bus.Abort(t.Context(), "adm")
 	s.expectUsage(k, nil, nil)
-	if _, err := s.admit("next", seated("next", 1, seat)); err != nil {
+	if _, err := s.admit("next", wantingSlots("next", 1, slot)); err != nil {
 		t.Error(err)
 	}
 	s.expectUsage(k, nil, []string{"next"})
@@ -403,13 +403,13 @@ func TestRegisterAgain(t *testing.T) {
 func TestUnregister(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, Config{})
-	sc, _ := s.serveScript(seatsOf("seats"))
-	s.register("seats", func(o *ledger.ExternalProvider) { o.Required = false })
+	sc, _ := s.serveScript(slotsOf("slots"))
+	s.register("slots", func(o *ledger.ExternalProvider) { o.Required = false })
 	sc.set(func(s *script) { s.commit = failing })
-	if _, err := s.admit("adm", seated("pod", 1, seat)); err != nil {
+	if _, err := s.admit("adm", wantingSlots("pod", 1, slot)); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.registry.Unregister(t.Context(), "seats", self); err != nil {
+	if err := s.registry.Unregister(t.Context(), "slots", self); err != nil {
 		t.Fatal(err)
 	}
 	if got := s.leases(); len(got) != 0 || len(s.registry.List()) != 0 || len(s.theBus().Entries()) != 0 {
@@ -418,10 +418,10 @@ func TestUnregister(t *testing.T) {
 	if pod, _ := s.ledger.View().Pod("pod"); len(pod.Claims) != 1 {
 		t.Error("the pod lost its claim with the provider")
 	}
-	if err := s.registry.Unregister(t.Context(), "seats", self); errdefs.ClassOf(err) != errdefs.NotFound {
+	if err := s.registry.Unregister(t.Context(), "slots", self); errdefs.ClassOf(err) != errdefs.NotFound {
 		t.Errorf("again: %v", err)
 	}
-	if _, err := s.admit("other", seated("other", 1, seat)); err != nil {
+	if _, err := s.admit("other", wantingSlots("other", 1, slot)); err != nil {
 		t.Errorf("without the provider: %v", err)
 	}
 }
@@ -430,26 +430,26 @@ func TestUnregister(t *testing.T) {
 // whatever it says itself.
 func TestRequiredByConfiguration(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, Config{Required: []string{"seats"}})
-	s.serveScript(seatsOf("seats"))
-	_, err := s.admit("adm", seated("pod", 1, seat))
-	if errdefs.ClassOf(err) != errdefs.Unavailable || !strings.Contains(err.Error(), "provider seats cannot be asked yet: the configuration requires it") {
+	s := newStage(t, Config{Required: []string{"slots"}})
+	s.serveScript(slotsOf("slots"))
+	_, err := s.admit("adm", wantingSlots("pod", 1, slot))
+	if errdefs.ClassOf(err) != errdefs.Unavailable || !strings.Contains(err.Error(), "provider slots cannot be asked yet: the configuration requires it") {
 		t.Errorf("%v", err)
 	}
-	if st := s.status("seats"); st.State != Away || !st.Required {
+	if st := s.status("slots"); st.State != Away || !st.Required {
 		t.Errorf("status %+v", st)
 	}
-	s.register("seats", func(o *ledger.ExternalProvider) { o.Required = false })
-	if st := s.status("seats"); st.State != Connected || !st.Required {
+	s.register("slots", func(o *ledger.ExternalProvider) { o.Required = false })
+	if st := s.status("slots"); st.State != Connected || !st.Required {
 		t.Errorf("status %+v", st)
 	}
-	if _, err := s.admit("adm", seated("pod", 1, seat)); err != nil {
+	if _, err := s.admit("adm", wantingSlots("pod", 1, slot)); err != nil {
 		t.Error(err)
 	}
-	if err := s.registry.Unregister(t.Context(), "seats", self); err != nil {
+	if err := s.registry.Unregister(t.Context(), "slots", self); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.admit("adm2", seated("pod2", 1, seat)); err == nil {
+	if _, err := s.admit("adm2", wantingSlots("pod2", 1, slot)); err == nil {
 		t.Error("admitted without a required provider")
 	}
 }
@@ -458,13 +458,13 @@ func TestRequiredByConfiguration(t *testing.T) {
 func TestProvidersComeAndGoUnderLoad(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, Config{})
-	k := seatsOf("seats")
+	k := slotsOf("slots")
 	s.serveScript(k)
-	s.register("seats")
+	s.register("slots")
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		for i := range 20 {
-			o := ledger.ExternalProvider{Name: "seats", Endpoint: "/seats", Required: true, Deadline: deadline, Index: i % 3, Resources: []string{string(seat)}}
+			o := ledger.ExternalProvider{Name: "slots", Endpoint: "/slots", Required: true, Deadline: deadline, Index: i % 3, Resources: []string{string(slot)}}
 			if err := s.registry.Register(patient(t), o, self); err != nil {
 				t.Error(err)
 			}
@@ -472,7 +472,7 @@ func TestProvidersComeAndGoUnderLoad(t *testing.T) {
 	})
 	for i := range 40 {
 		id := fmt.Sprint(i)
-		if _, err := s.admit(id, seated(id, 2, seat)); err != nil {
+		if _, err := s.admit(id, wantingSlots(id, 2, slot)); err != nil {
 			t.Errorf("admission %s: %v", id, err)
 		}
 		s.remove(id)
@@ -488,10 +488,10 @@ func TestRegistrationsBelongToUsers(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, Config{Allowed: []Allowance{{Provider: "benches", UID: 7}}})
 	const owner, other = 5, 6
-	k := seatsOf("seats")
+	k := slotsOf("slots")
 	s.serveScript(k)
-	s.serveScript(seatsOf("benches"))
-	o := ledger.ExternalProvider{Name: "seats", Endpoint: "/seats", Deadline: deadline, Resources: []string{string(seat)}}
+	s.serveScript(slotsOf("benches"))
+	o := ledger.ExternalProvider{Name: "slots", Endpoint: "/slots", Deadline: deadline, Resources: []string{string(slot)}}
 	denied := func(what string, err error, text string) {
 		t.Helper()
 		if errdefs.ClassOf(err) != errdefs.PermissionDenied || !strings.Contains(err.Error(), text) {
@@ -514,21 +514,21 @@ func TestRegistrationsBelongToUsers(t *testing.T) {
 	moved.Endpoint = "/elsewhere"
 	denied("replaced by another", s.registry.Register(t.Context(), moved, Caller{UID: other}), "was registered by user 5")
 	denied("the same by another", s.registry.Register(t.Context(), o, Caller{UID: other}), "was registered by user 5")
-	denied("unregistered by another", s.registry.Unregister(t.Context(), "seats", Caller{UID: other}), "was registered by user 5")
-	if st := s.status("seats"); st.UID != owner || st.Endpoint != "/seats" || st.State != Connected {
+	denied("unregistered by another", s.registry.Unregister(t.Context(), "slots", Caller{UID: other}), "was registered by user 5")
+	if st := s.status("slots"); st.UID != owner || st.Endpoint != "/slots" || st.State != Connected {
 		t.Errorf("status %+v", st)
 	}
 	// What was registered before the configuration had the name for somebody is left out.
 	s.end()
-	s.config.Allowed = append(s.config.Allowed, Allowance{Provider: "seats", UID: other})
+	s.config.Allowed = append(s.config.Allowed, Allowance{Provider: "slots", UID: other})
 	s.restart()
-	if _, known := s.registry.ServedBy(string(seat)); known {
+	if _, known := s.registry.ServedBy(string(slot)); known {
 		t.Error("the provider of the wrong user is there after a start")
 	}
 	if err := s.registry.Register(patient(t), o, Caller{UID: other}); err != nil {
 		t.Error(err)
 	}
-	if err := s.registry.Unregister(t.Context(), "seats", self); err != nil {
+	if err := s.registry.Unregister(t.Context(), "slots", self); err != nil {
 		t.Errorf("root: %v", err)
 	}
 }

@@ -26,7 +26,7 @@ import (
 
 type hintRequest = hint.Request
 
-const seat = hinttest.SeatResource
+const slot = hinttest.SlotResource
 
 // answers is a script that gives these answers.
 func answers(list ...*typesv1.Answer) func(*script) {
@@ -109,24 +109,24 @@ func TestMisbehaviour(t *testing.T) {
 		lie  func(*script)
 		text string
 	}{
-		"node outside the machine": {answers(options(string(seat), on(0, 9))), "the machine has 0-3"},
-		"node that cannot be":      {answers(options(string(seat), on(99))), "node 99: expected 0 to 63"},
+		"node outside the machine": {answers(options(string(slot), on(0, 9))), "the machine has 0-3"},
+		"node that cannot be":      {answers(options(string(slot), on(99))), "node 99: expected 0 to 63"},
 		"rule outside the machine": {answers(&typesv1.Answer{
-			Resource: string(seat), Kind: typesv1.AnswerKind_ANSWER_KIND_RULE,
+			Resource: string(slot), Kind: typesv1.AnswerKind_ANSWER_KIND_RULE,
 			Rule: &typesv1.Rule{Universe: &typesv1.NUMAMask{Nodes: []uint32{0, 40}}},
 		}), "the machine has 0-3"},
 		"rule that contradicts itself": {answers(&typesv1.Answer{
-			Resource: string(seat), Kind: typesv1.AnswerKind_ANSWER_KIND_RULE,
+			Resource: string(slot), Kind: typesv1.AnswerKind_ANSWER_KIND_RULE,
 			Rule: &typesv1.Rule{Universe: &typesv1.NUMAMask{Nodes: []uint32{0}}, Must: &typesv1.NUMAMask{Nodes: []uint32{1}}},
 		}), "expected a part of the universe"},
-		"no kind":           {answers(&typesv1.Answer{Resource: string(seat)}), "expected NO_PREFERENCE"},
-		"no options":        {answers(options(string(seat))), "expected at least one hint"},
-		"twice":             {answers(options(string(seat), on(0)), options(string(seat), on(1))), "two answers"},
+		"no kind":           {answers(&typesv1.Answer{Resource: string(slot)}), "expected NO_PREFERENCE"},
+		"no options":        {answers(options(string(slot))), "expected at least one hint"},
+		"twice":             {answers(options(string(slot), on(0)), options(string(slot), on(1))), "two answers"},
 		"somebody else's":   {answers(options("cpu", on(0))), "not its own"},
 		"long name":         {answers(options(strings.Repeat("x", 1<<20), on(0))), "not its own"},
-		"too many hints":    {answers(options(string(seat), manyHints...)), "4097 hints"},
+		"too many hints":    {answers(options(string(slot), manyHints...)), "4097 hints"},
 		"too many answers":  {answers(make([]*typesv1.Answer, maxAnswers+1)...), "65 answers"},
-		"giant message":     {answers(&typesv1.Answer{Resource: string(seat), Kind: typesv1.AnswerKind_ANSWER_KIND_IMPOSSIBLE, Reason: strings.Repeat("x", 5<<20)}), "more than 4194304 bytes"},
+		"giant message":     {answers(&typesv1.Answer{Resource: string(slot), Kind: typesv1.AnswerKind_ANSWER_KIND_IMPOSSIBLE, Reason: strings.Repeat("x", 5<<20)}), "more than 4194304 bytes"},
 		"silent at hints":   {func(s *script) { s.hints = silent[*hintv1.GetHintsRequest, *hintv1.GetHintsResponse](s) }, "did not answer GetHints within 30s"},
 		"fails at hints":    {func(s *script) { s.hints = failing }, "the card's firmware has crashed"},
 		"silent at plan":    {func(s *script) { s.plan = silent[*hintv1.PlanRequest, *hintv1.PlanResponse](s) }, "did not answer Plan within 30s"},
@@ -152,7 +152,7 @@ func TestMisbehaviour(t *testing.T) {
 		}), "has fields that container edits do not have"},
 		"grants what is not allowed": {grants(func(r *hintv1.ReserveResponse) {
 			r.Grants[0].Edits = &hintv1.ContainerEdits{Mounts: []*hintv1.Mount{{ContainerPath: "/host", HostPath: "/"}}}
-		}), "its grant for example.com/seat has mounts, and providers.outside.allow"},
+		}), "its grant for example.com/slot has mounts, and providers.outside.allow"},
 		"on what nobody requests": {first(func(c *typesv1.Claim) { c.Resource = "example.com/sofa" }), "example.com/sofa, which lie/c does not request"},
 		"large grant": {grants(func(r *hintv1.ReserveResponse) {
 			r.Grants[0].Edits = &hintv1.ContainerEdits{Envs: map[string]string{"a": strings.Repeat("x", maxPayload)}}
@@ -162,18 +162,18 @@ func TestMisbehaviour(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			for _, required := range []bool{true, false} {
-				s := newStage(t, Config{Allowed: []Allowance{{Provider: "seats", Edits: []string{"env"}}}})
-				k := seatsOf("seats")
+				s := newStage(t, Config{Allowed: []Allowance{{Provider: "slots", Edits: []string{"env"}}}})
+				k := slotsOf("slots")
 				sc, _ := s.serveScript(k)
-				s.register("seats", func(o *ledger.ExternalProvider) {
-					o.Required, o.Resources = required, []string{string(seat), "example.com/sofa"}
+				s.register("slots", func(o *ledger.ExternalProvider) {
+					o.Required, o.Resources = required, []string{string(slot), "example.com/sofa"}
 				})
-				if _, err := s.admit("before", seated("before", 1, seat)); err != nil {
+				if _, err := s.admit("before", wantingSlots("before", 1, slot)); err != nil {
 					t.Fatal(err)
 				}
 				sc.set(row.lie)
 				before := s.ledger.View().NumPods()
-				trace, err := s.admit("lie", seated("lie", 1, seat))
+				trace, err := s.admit("lie", wantingSlots("lie", 1, slot))
 				if row.text == "" {
 					continue // harmless: the ledger has one of equal claims
 				}
@@ -190,7 +190,7 @@ func TestMisbehaviour(t *testing.T) {
 					reserved, _ := k.usage()
 					return len(reserved) == 0
 				})
-				if _, err := s.admit("after", seated("after", 1, seat)); err != nil {
+				if _, err := s.admit("after", wantingSlots("after", 1, slot)); err != nil {
 					t.Errorf("afterwards: %v", err)
 				}
 			}
@@ -200,7 +200,7 @@ func TestMisbehaviour(t *testing.T) {
 
 func refusing(reason string) func(context.Context, *hintv1.PlanRequest) (*hintv1.PlanResponse, error) {
 	return func(context.Context, *hintv1.PlanRequest) (*hintv1.PlanResponse, error) {
-		return &hintv1.PlanResponse{Refusal: &hintv1.Refusal{Reason: reason, Message: "the seats are wet", Resource: string(seat)}}, nil
+		return &hintv1.PlanResponse{Refusal: &hintv1.Refusal{Reason: reason, Message: "the slots are wet", Resource: string(slot)}}, nil
 	}
 }
 
@@ -210,8 +210,8 @@ func (s *stage) checkMisbehaviour(text string, required bool, wantClaims int, tr
 	s.t.Helper()
 	if required {
 		fe := new(errdefs.Error)
-		if !errors.As(err, &fe) || fe.Provider != "seats" || fe.Class == errdefs.Refused || !strings.Contains(err.Error(), text) || !strings.Contains(err.Error(), "provider seats") {
-			s.t.Errorf("required: %#v (%v), want an error of seats with %q", err, err, text)
+		if !errors.As(err, &fe) || fe.Provider != "slots" || fe.Class == errdefs.Refused || !strings.Contains(err.Error(), text) || !strings.Contains(err.Error(), "provider slots") {
+			s.t.Errorf("required: %#v (%v), want an error of slots with %q", err, err, text)
 		}
 		if err != nil && len(err.Error()) > 2*maxText {
 			s.t.Errorf("an error of %d bytes", len(err.Error()))
@@ -223,7 +223,7 @@ func (s *stage) checkMisbehaviour(text string, required bool, wantClaims int, tr
 		return
 	}
 	noted := slices.ContainsFunc(trace.Steps, func(st ledger.Step) bool {
-		return st.Kind == ledger.StepNoted && st.Provider == "seats" && strings.Contains(st.Text, text)
+		return st.Kind == ledger.StepNoted && st.Provider == "slots" && strings.Contains(st.Text, text)
 	})
 	if pod, _ := s.ledger.View().Pod("lie"); !noted || len(pod.Claims) != wantClaims {
 		s.t.Errorf("advisory: claims %+v, steps %+v; want %d and a note with %q", pod.Claims, trace.Steps, wantClaims, text)
@@ -236,17 +236,17 @@ func TestRefusal(t *testing.T) {
 	t.Parallel()
 	for _, required := range []bool{true, false} {
 		s := newStage(t, Config{})
-		sc, _ := s.serveScript(seatsOf("seats"))
-		s.register("seats", func(o *ledger.ExternalProvider) { o.Required = required })
-		sc.set(func(s *script) { s.plan = refusing("OutOfSeats") })
+		sc, _ := s.serveScript(slotsOf("slots"))
+		s.register("slots", func(o *ledger.ExternalProvider) { o.Required = required })
+		sc.set(func(s *script) { s.plan = refusing("OutOfSlots") })
 		for i := range 5 {
-			_, err := s.admit("a", seated("a", 1, seat))
+			_, err := s.admit("a", wantingSlots("a", 1, slot))
 			reason, _ := errdefs.ReasonOf(err)
-			if errdefs.ClassOf(err) != errdefs.Refused || reason != "OutOfSeats" || err.Error() != "provider seats: the seats are wet" {
+			if errdefs.ClassOf(err) != errdefs.Refused || reason != "OutOfSlots" || err.Error() != "provider slots: the slots are wet" {
 				t.Fatalf("refusal %d: %v (%s)", i, err, reason)
 			}
 		}
-		if st := s.status("seats"); st.State != Connected {
+		if st := s.status("slots"); st.State != Connected {
 			t.Errorf("after refusals the provider is %s: %s", st.State, st.Message)
 		}
 	}
@@ -257,13 +257,13 @@ func TestRefusal(t *testing.T) {
 func TestBreaker(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, Config{Breaker: breaker.Config{Failures: 2, Rest: 10 * time.Second, Longest: 15 * time.Second}})
-	sc, _ := s.serveScript(seatsOf("seats"))
-	s.register("seats")
+	sc, _ := s.serveScript(slotsOf("slots"))
+	s.register("slots")
 	n := 0
 	admit := func() (asked bool, err error) {
 		n++
 		before := len(sc.heard())
-		_, err = s.admit(fmt.Sprint("a", n), seated(fmt.Sprint("p", n), 1, seat))
+		_, err = s.admit(fmt.Sprint("a", n), wantingSlots(fmt.Sprint("p", n), 1, slot))
 		return slices.Contains(sc.heard()[before:], "hints"), err
 	}
 	expect := func(what string, wantAsked bool, text string) {
@@ -276,8 +276,8 @@ func TestBreaker(t *testing.T) {
 	sc.set(func(s *script) { s.hints = failing })
 	expect("first failure", true, "firmware")
 	expect("second failure", true, "firmware")
-	expect("suspended", false, "suspended until 1970-01-12T13:46:50Z after 2 failures in a row, the last: provider seats failed at GetHints: the card's firmware has crashed")
-	if st := s.status("seats"); st.State != Suspended || !strings.Contains(st.Message, "firmware") {
+	expect("suspended", false, "suspended until 1970-01-12T13:46:50Z after 2 failures in a row, the last: provider slots failed at GetHints: the card's firmware has crashed")
+	if st := s.status("slots"); st.State != Suspended || !strings.Contains(st.Message, "firmware") {
 		t.Errorf("status %+v", st)
 	}
 	s.clock.advance(10 * time.Second)
@@ -288,7 +288,7 @@ func TestBreaker(t *testing.T) {
 	sc.set(func(s *script) { s.hints = nil })
 	expect("works again", true, "")
 	expect("and again", true, "")
-	if st := s.status("seats"); st.State != Connected || st.Message != "" {
+	if st := s.status("slots"); st.State != Connected || st.Message != "" {
 		t.Errorf("status %+v", st)
 	}
 }
@@ -302,16 +302,16 @@ func TestSuspensionEndsWithTheProcess(t *testing.T) {
 	restart := func(stop func()) (*script, func()) {
 		t.Helper()
 		stop()
-		s.eventually("it is away", func() bool { return s.status("seats").State == Away })
-		sc, stop := s.serveScript(seatsOf("seats"))
-		s.eventually("it is found again", func() bool { return s.status("seats").State != Away })
+		s.eventually("it is away", func() bool { return s.status("slots").State == Away })
+		sc, stop := s.serveScript(slotsOf("slots"))
+		s.eventually("it is found again", func() bool { return s.status("slots").State != Away })
 		return sc, stop
 	}
-	sc, stop := s.serveScript(seatsOf("seats"))
-	s.register("seats")
+	sc, stop := s.serveScript(slotsOf("slots"))
+	s.register("slots")
 	refused := func(id, text string) {
 		t.Helper()
-		if _, err := s.admit(id, seated(id, 1, seat)); err == nil || !strings.Contains(err.Error(), text) {
+		if _, err := s.admit(id, wantingSlots(id, 1, slot)); err == nil || !strings.Contains(err.Error(), text) {
 			t.Errorf("%s: %v, want %q", id, err, text)
 		}
 	}
@@ -325,10 +325,10 @@ func TestSuspensionEndsWithTheProcess(t *testing.T) {
 	refused("left alone for longer", "suspended until 1970-01-12T13:47:00Z after 2 failures")
 
 	restart(stop)
-	if _, err := s.admit("well", seated("well", 1, seat)); err != nil {
+	if _, err := s.admit("well", wantingSlots("well", 1, slot)); err != nil {
 		t.Errorf("a process that works: %v", err)
 	}
-	if st := s.status("seats"); st.State != Connected || st.Message != "" {
+	if st := s.status("slots"); st.State != Connected || st.Message != "" {
 		t.Errorf("status %+v", st)
 	}
 }
@@ -337,8 +337,8 @@ func TestSuspensionEndsWithTheProcess(t *testing.T) {
 func TestCallerGivesUp(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, Config{Breaker: breaker.Config{Failures: 1}})
-	sc, _ := s.serveScript(seatsOf("seats"))
-	s.register("seats")
+	sc, _ := s.serveScript(slotsOf("slots"))
+	s.register("slots")
 	ctx, cancel := context.WithCancel(t.Context())
 	sc.set(func(s *script) {
 		s.hints = func(ctx context.Context, _ *hintv1.GetHintsRequest) (*hintv1.GetHintsResponse, error) {
@@ -347,11 +347,11 @@ func TestCallerGivesUp(t *testing.T) {
 			return nil, ctx.Err()
 		}
 	})
-	_, err := s.theBus().Hints(ctx, s.ledger.View(), hint.Request{Pod: seated("a", 1, seat)}, &ledger.Trace{})
+	_, err := s.theBus().Hints(ctx, s.ledger.View(), hint.Request{Pod: wantingSlots("a", 1, slot)}, &ledger.Trace{})
 	if errdefs.ClassOf(err) != errdefs.Canceled {
 		t.Errorf("%v", err)
 	}
-	if st := s.status("seats"); st.State != Connected {
+	if st := s.status("slots"); st.State != Connected {
 		t.Errorf("status %+v", st)
 	}
 }
@@ -360,10 +360,10 @@ func TestCallerGivesUp(t *testing.T) {
 func TestUnconcernedPods(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, Config{})
-	sc, stop := s.serveScript(seatsOf("seats"))
-	s.register("seats", func(o *ledger.ExternalProvider) { o.Resources = []string{string(seat)} })
+	sc, stop := s.serveScript(slotsOf("slots"))
+	s.register("slots", func(o *ledger.ExternalProvider) { o.Resources = []string{string(slot)} })
 	before := len(sc.heard())
-	for _, pod := range []*workload.Pod{seated("zero", 0, seat), seated("other", 1, "example.com/other")} {
+	for _, pod := range []*workload.Pod{wantingSlots("zero", 0, slot), wantingSlots("other", 1, "example.com/other")} {
 		if _, err := s.admit(pod.UID, pod); err != nil {
 			t.Error(err)
 		}
@@ -372,12 +372,12 @@ func TestUnconcernedPods(t *testing.T) {
 		t.Errorf("the provider heard %q", heard)
 	}
 	stop()
-	s.eventually("the provider is away", func() bool { return s.status("seats").State == Away })
-	if _, err := s.admit("another", seated("another", 0, seat)); err != nil {
+	s.eventually("the provider is away", func() bool { return s.status("slots").State == Away })
+	if _, err := s.admit("another", wantingSlots("another", 0, slot)); err != nil {
 		t.Error(err)
 	}
-	_, err := s.admit("concerned", seated("concerned", 1, seat))
-	if errdefs.ClassOf(err) != errdefs.Unavailable || !strings.Contains(err.Error(), "provider seats cannot be asked (GetHints): nobody answers at /seats") {
+	_, err := s.admit("concerned", wantingSlots("concerned", 1, slot))
+	if errdefs.ClassOf(err) != errdefs.Unavailable || !strings.Contains(err.Error(), "provider slots cannot be asked (GetHints): nobody answers at /slots") {
 		t.Errorf("%v", err)
 	}
 	var w hint.Waiter

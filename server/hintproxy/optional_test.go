@@ -79,11 +79,11 @@ func (m mute) Explain(ctx context.Context, q *hintv1.ExplainRequest) (*hintv1.Ex
 // advised registers an adviser.
 func (s *stage) advised(change func(*ledger.ExternalProvider)) *adviser {
 	s.t.Helper()
-	a := &adviser{keeper: seatsOf("seats")}
-	s.t.Cleanup(s.endpoints.serve("/seats", func(r grpc.ServiceRegistrar) {
+	a := &adviser{keeper: slotsOf("slots")}
+	s.t.Cleanup(s.endpoints.serve("/slots", func(r grpc.ServiceRegistrar) {
 		hintv1.RegisterHintProviderServiceServer(r, mute{hintprovider.NewServer(a, s.clock.Now), a})
 	}))
-	s.register("seats", change)
+	s.register("slots", change)
 	return a
 }
 
@@ -92,12 +92,12 @@ func (s *stage) advised(change func(*ledger.ExternalProvider)) *adviser {
 func TestExplain(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, Config{})
-	a := s.advised(func(o *ledger.ExternalProvider) { o.Explains, o.Resources = true, []string{string(seat)} })
-	if _, err := s.admit("there", seated("there", 1, seat)); err != nil {
+	a := s.advised(func(o *ledger.ExternalProvider) { o.Explains, o.Resources = true, []string{string(slot)} })
+	if _, err := s.admit("there", wantingSlots("there", 1, slot)); err != nil {
 		t.Fatal(err)
 	}
 	good := ledger.Shortage{
-		Resource: string(seat), Nodes: "0-1", Need: 9, Free: 2, Held: 1, Withheld: 1, Why: "wet", MoreHolders: 2,
+		Resource: string(slot), Nodes: "0-1", Need: 9, Free: 2, Held: 1, Withheld: 1, Why: "wet", MoreHolders: 2,
 		Holders: []ledger.Owner{{Pod: "there", Container: "c"}},
 	}
 	change := func(f func(*ledger.Shortage)) ledger.Shortage {
@@ -114,7 +114,7 @@ func TestExplain(t *testing.T) {
 		good,
 	}
 	ask := func() []ledger.Shortage {
-		pod := seated("x", 9, seat)
+		pod := wantingSlots("x", 9, slot)
 		return s.theBus().Explain(s.ledger.View(), hint.Request{Pod: pod}, numa.Of(0, 1))
 	}
 	if got := ask(); !reflect.DeepEqual(got, []ledger.Shortage{good}) {
@@ -123,7 +123,7 @@ func TestExplain(t *testing.T) {
 	if told := a.told(); told != "explain x/c on 0-1" {
 		t.Errorf("asked %q", told)
 	}
-	other := seated("x", 1, "example.com/other")
+	other := wantingSlots("x", 1, "example.com/other")
 	if got := s.theBus().Explain(s.ledger.View(), hint.Request{Pod: other}, numa.Of(0)); got != nil || a.told() != "" {
 		t.Errorf("a pod that does not concern it lacks %+v", got)
 	}
@@ -135,7 +135,7 @@ func TestExplain(t *testing.T) {
 	if got := append(ask(), ask()...); got != nil || a.told() != "explain in vain" {
 		t.Errorf("shortages %+v", got)
 	}
-	if st := s.status("seats"); st.State != Connected || st.Message != "" {
+	if st := s.status("slots"); st.State != Connected || st.Message != "" {
 		t.Errorf("the provider is %s: %s", st.State, st.Message)
 	}
 	a.mu.Lock()
@@ -152,13 +152,13 @@ func TestValidate(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, Config{})
 	a := s.advised(func(o *ledger.ExternalProvider) { o.Validates, o.Required = true, false })
-	pod := seated("x", 1, seat)
+	pod := wantingSlots("x", 1, slot)
 	owner := ledger.Owner{Pod: "x", Container: "c"}
 	claims := []ledger.Claim{
 		{Owner: owner, Provider: "cpu", Resource: "cpu", Affinity: &hint.Hint{Nodes: numa.Of(1), Preferred: true},
 			CPUs: &ledger.CPUs{Set: cpuset.Of(1, 2), Use: ledger.CPUExclusive}},
 		{Owner: owner, Provider: "memory", Resource: "memory", Memory: []ledger.Block{{Nodes: numa.Of(0, 1), Bytes: 1 << 30}}},
-		{Owner: owner, Provider: "seats", Resource: string(seat), Devices: &ledger.Devices{Devices: []ledger.Device{{ID: "a", Topology: true, Nodes: numa.Of(0)}}}},
+		{Owner: owner, Provider: "slots", Resource: string(slot), Devices: &ledger.Devices{Devices: []ledger.Device{{ID: "a", Topology: true, Nodes: numa.Of(0)}}}},
 	}
 	draft := ledger.NewDraft(s.ledger.View())
 	draft.PutPod(&ledger.Pod{Pod: *pod, AdmissionID: "x", Claims: claims})
@@ -173,11 +173,11 @@ func TestValidate(t *testing.T) {
 		t.Errorf("it saw %+v, want %+v", a.seen, claims)
 	}
 	a.mu.Lock()
-	a.validate = errdefs.Refuse("OutOfSeats", "the seats are wet")
+	a.validate = errdefs.Refuse("OutOfSlots", "the slots are wet")
 	a.mu.Unlock()
 	_, err := validate()
 	fe := new(errdefs.Error)
-	if reason, _ := errdefs.ReasonOf(err); reason != "OutOfSeats" || err.Error() != "provider seats: the seats are wet" || !errors.As(err, &fe) || fe.Provider != "seats" {
+	if reason, _ := errdefs.ReasonOf(err); reason != "OutOfSlots" || err.Error() != "provider slots: the slots are wet" || !errors.As(err, &fe) || fe.Provider != "slots" {
 		t.Errorf("refused: %v", err)
 	}
 	a.mu.Lock()
@@ -193,15 +193,15 @@ func TestUnannounced(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, Config{})
 	a := s.advised(func(*ledger.ExternalProvider) {})
-	a.explain, a.validate = []ledger.Shortage{{Resource: string(seat), Need: 1}}, errdefs.Refuse("No", "no")
-	pod, trace := seated("x", 9, seat), &ledger.Trace{}
+	a.explain, a.validate = []ledger.Shortage{{Resource: string(slot), Need: 1}}, errdefs.Refuse("No", "no")
+	pod, trace := wantingSlots("x", 9, slot), &ledger.Trace{}
 	err := s.theBus().Validate(t.Context(), s.ledger.View(), hint.Request{Pod: pod, Container: -1}, trace)
 	got := s.theBus().Explain(s.ledger.View(), hint.Request{Pod: pod}, numa.Of(0))
 	if err != nil || got != nil || len(trace.Steps) != 0 || a.told() != "" {
 		t.Errorf("%v, %+v, %+v", err, got, trace.Steps)
 	}
 	// A registration that announces it is another one.
-	s.register("seats", func(o *ledger.ExternalProvider) { o.Explains = true })
+	s.register("slots", func(o *ledger.ExternalProvider) { o.Explains = true })
 	if got := s.theBus().Explain(s.ledger.View(), hint.Request{Pod: pod}, numa.Of(0)); len(got) != 1 {
 		t.Errorf("%+v", got)
 	}

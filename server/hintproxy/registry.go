@@ -108,7 +108,7 @@ func (r *Registry) entries(proxies map[string]*proxy) []hint.Entry {
 			mode = hint.Required
 		}
 		// The proxy keeps the deadline itself: it has to tell a slow provider from a
-		// caller in a hurry.
+		// caller with a short deadline.
 		out = append(out, hint.Entry{Provider: p.provider(), Mode: mode, Index: p.registration.Index})
 	}
 	for _, name := range r.config.Required {

@@ -13,17 +13,17 @@ import (
 	"github.com/berthd/berth/managers/ledger"
 )
 
-// seatsOf is an honest provider of four seats on nodes 0, 0, 1 and 3, with books.
-func seatsOf(name string) *keeper {
+// slotsOf is an honest provider of four slots on nodes 0, 0, 1 and 3, with books.
+func slotsOf(name string) *keeper {
 	return &keeper{
-		Seats:    hinttest.Seats{At: map[string]int{"a": 0, "b": 0, "c": 1, "d": 3}, Called: name},
+		Slots:    hinttest.Slots{At: map[string]int{"a": 0, "b": 0, "c": 1, "d": 3}, Called: name},
 		reserved: map[string]bool{}, held: map[string]string{},
 	}
 }
 
 // keeper is a provider with books.
 type keeper struct {
-	hinttest.Seats
+	hinttest.Slots
 
 	mu       sync.Mutex
 	reserved map[string]bool   // admissions

@@ -32,7 +32,7 @@ func container(name string, role workload.Role, q workload.Quantities) workload.
 	return workload.Container{Name: name, Role: role, Requests: q, Limits: q}
 }
 
-// buildMemory is a house that gives out memory, to pods as a whole where they have
+// buildMemory is an engine that allocates memory, to pods as a whole where they have
 // resources of their own.
 func buildMemory(t *testing.T) *fixture {
 	t.Helper()

@@ -29,7 +29,7 @@ func (b *bench) bound(want ...string) {
 // is bound meanwhile stays.
 func TestBindingsAfterABadStart(t *testing.T) {
 	t.Parallel()
-	b, d := newDock(t, memtree.V1())
+	b, d := newFakeRuntime(t, memtree.V1())
 	d.create("runs", "a", "0-3")
 	d.start(t, "runs")
 	b.bind("ended", "a")
@@ -63,7 +63,7 @@ func TestBindingsAfterABadStart(t *testing.T) {
 // the first pass.
 func TestBindingsOfASuccessor(t *testing.T) {
 	t.Parallel()
-	b, d := newDock(t, memtree.V1())
+	b, d := newFakeRuntime(t, memtree.V1())
 	d.create("first", "a", "0-3")
 	b.must(b.prestart("first", "a"))
 	d.set(func() { d.boxes["first"].Phase = runtime.Exited })
@@ -75,7 +75,7 @@ func TestBindingsOfASuccessor(t *testing.T) {
 }
 
 // prestartAway is prestart of a container that the runtime does not list yet.
-func (b *bench) prestartAway(d *dock, id, pod string) error {
+func (b *bench) prestartAway(d *fakeRuntime, id, pod string) error {
 	err := b.prestart(id, pod)
 	if d.boxes[id] != nil {
 		b.t.Errorf("container %s is there", id)
@@ -88,7 +88,7 @@ func (b *bench) prestartAway(d *dock, id, pod string) error {
 func TestBindingsOfWhatLives(t *testing.T) {
 	t.Parallel()
 	const path = "/kubepods/poda/lives"
-	b, d := newDock(t, memtree.V1())
+	b, d := newFakeRuntime(t, memtree.V1())
 	d.hidden = map[string]bool{}
 	d.create("lives", "a", "0-3")
 	d.start(t, "lives")
@@ -116,7 +116,7 @@ func TestBindingsOfWhatLives(t *testing.T) {
 // neither bindings nor CPUs are given up for it.
 func TestPartialListsAreDoubted(t *testing.T) {
 	t.Parallel()
-	b, d := newDock(t, memtree.V1())
+	b, d := newFakeRuntime(t, memtree.V1())
 	d.hidden = map[string]bool{}
 	d.create("a1", "a", "0-3")
 	b.must(b.prestart("a1", "a"))
@@ -152,7 +152,7 @@ func TestBindingsOfAnOldList(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b, d := newDock(t, memtree.V1())
+			b, d := newFakeRuntime(t, memtree.V1())
 			b.bind("short", "a")
 			for _, id := range []string{"short", "shorter"} {
 				d.create(id, "a", "0-3")

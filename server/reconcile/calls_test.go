@@ -19,12 +19,12 @@ import (
 	"github.com/berthd/berth/server/runtime"
 )
 
-// slowDock is a dock on the clock of a bubble, in which pod a has containers that do
+// slowRuntime is a fake runtime on the clock of a bubble, in which pod a has containers that do
 // not run, "stuck", and that do, a1 to a3. Updates of the stuck ones are never
 // answered.
-func slowDock(t *testing.T, stuck ...string) (*bench, *dock) {
+func slowRuntime(t *testing.T, stuck ...string) (*bench, *fakeRuntime) {
 	t.Helper()
-	b, d := newDock(t, memtree.V1())
+	b, d := newFakeRuntime(t, memtree.V1())
 	b.Now = time.Now
 	for i, id := range append(stuck, "a1", "a2", "a3") {
 		d.create(id, "a", "0-3")
@@ -57,7 +57,7 @@ func took(t *testing.T, want time.Duration, what func()) {
 func TestStuckContainers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		b, d := slowDock(t, "0", "1")
+		b, d := slowRuntime(t, "0", "1")
 		for _, wait := range []time.Duration{turnWait + leastWait, 0, 0} {
 			took(t, wait, func() {
 				if err := b.Follow(t.Context()); !errors.Is(err, errPending) || errdefs.ClassOf(err) != errdefs.Deadline {
@@ -98,7 +98,7 @@ func TestStuckContainers(t *testing.T) {
 func TestSlowAnswersCount(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		b, d := newDock(t, memtree.V1())
+		b, d := newFakeRuntime(t, memtree.V1())
 		b.Now = time.Now
 		d.create("a1", "a", "0-3")
 		b.must(b.prestart("a1", "a"))
@@ -128,7 +128,7 @@ func TestSlowAnswersCount(t *testing.T) {
 func TestSlowWritesOfAStart(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		b, d := newDock(t, memtree.V1())
+		b, d := newFakeRuntime(t, memtree.V1())
 		b.Now = time.Now
 		d.create("a1", "a", "0-3")
 		d.hang = map[string]bool{"a1": true}
@@ -155,7 +155,7 @@ func TestSlowWritesOfAStart(t *testing.T) {
 func TestRemovalBesideASilentRuntime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		b, d := slowDock(t)
+		b, d := slowRuntime(t)
 		b.admit("b", workload.Guaranteed, cpus(100))
 		b.pass()
 		for _, id := range []string{"b1", "b2", "b3"} {
@@ -186,7 +186,7 @@ func TestRemovalBesideASilentRuntime(t *testing.T) {
 func TestTurnsAreWaitedForNoLongerThanAskedFor(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		b, _ := slowDock(t, "stuck")
+		b, _ := slowRuntime(t, "stuck")
 		view := b.ledger.View()
 		done := make(chan error)
 		go func() { done <- b.Follow(t.Context()) }()
@@ -227,7 +227,7 @@ func TestTurnsAreWaitedForNoLongerThanAskedFor(t *testing.T) {
 func TestRunAsksLessAndLessOften(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		b, d := newDock(t, memtree.V1())
+		b, d := newFakeRuntime(t, memtree.V1())
 		b.Now, b.Every = time.Now, time.Hour
 		b.admit("b", workload.Guaranteed, cpus(100))
 		d.create("a1", "a", "0-3")

@@ -22,7 +22,7 @@ func TestManyAtOnce(t *testing.T) {
 	t.Parallel()
 	t.Run("of a runtime", func(t *testing.T) {
 		t.Parallel()
-		b, d := newDock(t, memtree.V1())
+		b, d := newFakeRuntime(t, memtree.V1())
 		manyAtOnce(t, b, d)
 	})
 	t.Run("of berth", func(t *testing.T) {
@@ -33,7 +33,7 @@ func TestManyAtOnce(t *testing.T) {
 	})
 }
 
-func manyAtOnce(t *testing.T, b *bench, d *dock) {
+func manyAtOnce(t *testing.T, b *bench, d *fakeRuntime) {
 	t.Helper()
 	b.Every, b.Now = time.Millisecond, time.Now
 	b.Config.Observe = nil
@@ -80,8 +80,8 @@ func (b *bench) limits() Limits {
 }
 
 // live is the life of a pod, as the engine leads it, with a container of a runtime or,
-// without a dock, of berth.
-func (b *bench) live(ctx context.Context, d *dock, uid, id string, n int) error {
+// without a fake runtime, of berth.
+func (b *bench) live(ctx context.Context, d *fakeRuntime, uid, id string, n int) error {
 	p := ledgertest.Pod(uid, "c")
 	if uid == "own" {
 		p = ledgertest.With(p, ledgertest.Exclusive("c", "2-3"))

@@ -51,8 +51,8 @@ type driftBook struct {
 	// stale since, or failed, and has to be looked at though the view wants nothing else.
 	view  *ledger.View
 	stale map[string]cgroup.Name
-	// guests are those of kept that a runtime has made.
-	guests []cgroup.Name
+	// containers are the cgroups of kept that a runtime made.
+	containers []cgroup.Name
 	// present are the drifts of the last pass.
 	present map[driftKey]Drift
 	// past are drifts in the order in which they were found, the newest last.
@@ -94,7 +94,7 @@ func (b *driftBook) of(name cgroup.Name) *cgroup.Values {
 
 // keep notes what is in force after a pass for a view.
 func (b *driftBook) keep(view *ledger.View, desired []cgroup.Node, failed map[string]bool) {
-	b.kept, b.stale, b.guests = new(branch), nil, nil
+	b.kept, b.stale, b.containers = new(branch), nil, nil
 	b.follow(view, desired, failed)
 }
 
@@ -135,7 +135,7 @@ func (b *driftBook) forget(name cgroup.Name) {
 	if at := b.kept.at(name, false); at != nil {
 		at.values = nil
 	}
-	b.doubt(name)
+	b.recheck(name)
 }
 
 // forgetAll drops a cgroup that is gone, with those below it.
@@ -143,31 +143,31 @@ func (b *driftBook) forgetAll(name cgroup.Name) {
 	if above := b.kept.at(name.Parent(), false); above != nil {
 		delete(above.below, name.Base())
 	}
-	b.doubt(name)
+	b.recheck(name)
 }
 
-// doubt has a cgroup looked at.
-func (b *driftBook) doubt(name cgroup.Name) {
+// recheck marks a cgroup for comparison in the next pass.
+func (b *driftBook) recheck(name cgroup.Name) {
 	if b.stale == nil {
 		b.stale = make(map[string]cgroup.Name)
 	}
 	b.stale[name.String()] = name
 }
 
-// list drops the guests that are not among some any more.
-func (b *driftBook) list(guests []cgroup.Node) {
-	here := make(map[string]bool, len(guests))
-	for _, n := range guests {
+// list forgets the runtime containers that are not listed any more.
+func (b *driftBook) list(listed []cgroup.Node) {
+	here := make(map[string]bool, len(listed))
+	for _, n := range listed {
 		here[n.Name.String()] = true
 	}
-	for _, name := range b.guests {
+	for _, name := range b.containers {
 		if !here[name.String()] {
 			b.forgetAll(name)
 		}
 	}
-	b.guests = b.guests[:0]
-	for _, n := range guests {
-		b.guests = append(b.guests, n.Name)
+	b.containers = b.containers[:0]
+	for _, n := range listed {
+		b.containers = append(b.containers, n.Name)
 	}
 }
 

@@ -50,7 +50,7 @@ func (l *Loop) follow(ctx context.Context, view *ledger.View) error {
 	l.drift.stale = later
 	l.drift.follow(view, nodes, done.failed)
 	for _, h := range held {
-		l.drift.doubt(h.Name)
+		l.drift.recheck(h.Name)
 	}
 	l.followRecords(ctx, view)
 	if l.Observe != nil {

@@ -211,7 +211,7 @@ func TestFollowLooksAtNothingElse(t *testing.T) {
 // not touch what is wanted.
 func TestFollowKeepsWhatIsWanted(t *testing.T) {
 	t.Parallel()
-	b, d := newDock(t, memtree.V1())
+	b, d := newFakeRuntime(t, memtree.V1())
 	for _, id := range []string{"a1", "a2", "a3"} {
 		d.create(id, "a", "0-3")
 		b.must(b.prestart(id, "a"))

@@ -169,7 +169,7 @@ func TestPassBesideAnEnd(t *testing.T) {
 // What lets a start wait is said in it: who is in the way, and why.
 func TestBlockedStartsSayBywhom(t *testing.T) {
 	t.Parallel()
-	b, d := newDock(t, memtree.V1())
+	b, d := newFakeRuntime(t, memtree.V1())
 	d.create("a1", "a", "0-3")
 	b.must(b.prestart("a1", "a"))
 	b.own()

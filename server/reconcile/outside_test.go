@@ -11,7 +11,7 @@ import (
 )
 
 // at has a container of pod a run in a cgroup.
-func (b *bench) at(d *dock, id, path string) {
+func (b *bench) at(d *fakeRuntime, id, path string) {
 	b.t.Helper()
 	b.set(name(path).Parent().String(), cgroup.Values{})
 	d.create(id, "a", "0-3")
@@ -34,49 +34,49 @@ func TestRemovalEndsContainersOutside(t *testing.T) {
 	away := errdefs.Unavailablef("nobody there")
 	for what, row := range map[string]struct {
 		path      string
-		meanwhile func(*bench, *dock)
+		meanwhile func(*bench, *fakeRuntime)
 		want      errdefs.Class
 		left      int
 	}{
-		"not looked at yet": {"/elsewhere/a1", func(*bench, *dock) {}, -1, 0},
-		"a scope":           {"/system.slice/cri-containerd-a1.scope", func(*bench, *dock) {}, -1, 0},
-		"while the runtime is away": {"/elsewhere/a1", func(b *bench, d *dock) {
+		"not looked at yet": {"/elsewhere/a1", func(*bench, *fakeRuntime) {}, -1, 0},
+		"a scope":           {"/system.slice/cri-containerd-a1.scope", func(*bench, *fakeRuntime) {}, -1, 0},
+		"while the runtime is away": {"/elsewhere/a1", func(b *bench, d *fakeRuntime) {
 			b.must(b.Follow(b.t.Context()))
 			d.set(func() { d.fail = away })
 		}, -1, 0},
-		"that the runtime has lost": {"/elsewhere/a1", func(b *bench, d *dock) {
+		"that the runtime has lost": {"/elsewhere/a1", func(b *bench, d *fakeRuntime) {
 			b.must(b.Follow(b.t.Context()))
 			d.set(func() { d.hidden = map[string]bool{"a1": true} })
 			b.must(b.Follow(b.t.Context()))
 		}, -1, 0},
-		"of which the runtime does not tell any more where": {"/elsewhere/a1", func(b *bench, d *dock) {
+		"of which the runtime does not tell any more where": {"/elsewhere/a1", func(b *bench, d *fakeRuntime) {
 			b.must(b.Follow(b.t.Context()))
 			d.set(func() { d.boxes["a1"].Cgroup = nil })
 			b.must(b.Follow(b.t.Context()))
 		}, -1, 0},
-		"while it is being removed, and the runtime goes away then": {"/elsewhere/a1", func(b *bench, d *dock) {
+		"while it is being removed, and the runtime goes away then": {"/elsewhere/a1", func(b *bench, d *fakeRuntime) {
 			b.must(b.Follow(b.t.Context()))
 			b.leaving["a"] = true
 			b.must(b.Follow(b.t.Context()))
 			delete(b.leaving, "a") // it could not be removed
 			d.set(func() { d.fail = away })
 		}, -1, 0},
-		"that ends while it is being removed": {"/elsewhere/all", func(b *bench, d *dock) {
+		"that ends while it is being removed": {"/elsewhere/all", func(b *bench, d *fakeRuntime) {
 			b.must(b.Follow(b.t.Context()))
 			b.leaving["a"] = true
 			d.set(func() { d.boxes["a1"].Phase = runtime.Exited })
 			b.must(b.Follow(b.t.Context()))
 			delete(b.leaving, "a")
 		}, -1, 1},
-		"among others": {"/elsewhere/all", func(b *bench, _ *dock) {
+		"among others": {"/elsewhere/all", func(b *bench, _ *fakeRuntime) {
 			b.must(b.tree.Move(b.t.Context(), name("/elsewhere/all"), b.tree.Spawn(memtree.Mortal)))
 		}, errdefs.Precondition, 2},
-		"that is not there": {"/elsewhere/all", func(b *bench, _ *dock) { b.must(b.tree.Remove(b.t.Context(), name("/elsewhere/all"))) }, -1, 0},
-		"that does not end": {"/elsewhere/a1", func(b *bench, _ *dock) { b.refuse["/elsewhere/a1"] = errRefused }, errdefs.Internal, 1},
+		"that is not there": {"/elsewhere/all", func(b *bench, _ *fakeRuntime) { b.must(b.tree.Remove(b.t.Context(), name("/elsewhere/all"))) }, -1, 0},
+		"that does not end": {"/elsewhere/a1", func(b *bench, _ *fakeRuntime) { b.refuse["/elsewhere/a1"] = errRefused }, errdefs.Internal, 1},
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
-			b, d := newDock(t, memtree.V1())
+			b, d := newFakeRuntime(t, memtree.V1())
 			b.at(d, "a1", row.path)
 			d.create("a2", "a", "0-3")
 			b.must(b.prestart("a2", "a"))

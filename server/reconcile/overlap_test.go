@@ -31,7 +31,7 @@ func TestNobodyRunsOnCPUsOfOthers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			rapid.Check(t, func(r *rapid.T) {
-				h := newHarbour(t, r, facts)
+				h := newSimulation(t, r, facts)
 				for step := range rapid.IntRange(1, 40).Draw(r, "steps") {
 					h.happen(fmt.Sprint("c", step))
 					h.check()
@@ -42,19 +42,19 @@ func TestNobodyRunsOnCPUsOfOthers(t *testing.T) {
 	}
 }
 
-// harbour is a dock at which anything may happen.
-type harbour struct {
+// simulation is a fake runtime at which anything may happen.
+type simulation struct {
 	*bench
-	dock  *dock
+	fake  *fakeRuntime
 	r     *rapid.T
-	boxes map[string]*ship
+	boxes map[string]*simulated
 	log   []string
 	// calmed says that nothing comes in between any more.
 	calmed bool
 }
 
-// ship is what else there is to know of a container.
-type ship struct {
+// simulated is what else there is to know of a container.
+type simulated struct {
 	pod string
 	// told says that PreStart was answered, at what time.
 	told bool
@@ -69,11 +69,11 @@ type ship struct {
 // alone are the pods with CPUs of their own; all others share the rest.
 var alone = map[string]string{"own": "2-3", "one": "1"}
 
-func newHarbour(t *testing.T, r *rapid.T, facts cgroup.Facts) *harbour {
-	b, d := newDock(t, facts)
+func newSimulation(t *testing.T, r *rapid.T, facts cgroup.Facts) *simulation {
+	b, d := newFakeRuntime(t, facts)
 	b.set("/elsewhere", cgroup.Values{})
 	d.hidden = map[string]bool{}
-	return &harbour{bench: b, dock: d, r: r, boxes: map[string]*ship{}}
+	return &simulation{bench: b, fake: d, r: r, boxes: map[string]*simulated{}}
 }
 
 // pick takes one of some.
@@ -85,16 +85,16 @@ func pick[T any](r *rapid.T, label string, some []T) (one T, ok bool) {
 }
 
 // those lists containers in a phase.
-func (h *harbour) those(phase runtime.Phase, more func(*ship) bool) (out []string) {
+func (h *simulation) those(phase runtime.Phase, more func(*simulated) bool) (out []string) {
 	for _, id := range slices.Sorted(maps.Keys(h.boxes)) {
-		if h.dock.boxes[id].Phase == phase && more(h.boxes[id]) {
+		if h.fake.boxes[id].Phase == phase && more(h.boxes[id]) {
 			out = append(out, id)
 		}
 	}
 	return out
 }
 
-func (h *harbour) happen(id string) {
+func (h *simulation) happen(id string) {
 	ctx := h.t.Context()
 	what := rapid.SampledFrom([]string{
 		"pod", "pod", "create", "create", "prestart", "prestart", "start", "begin", "begin", "finish", "end", "find", "count", "again", "lose", "show",
@@ -112,10 +112,10 @@ func (h *harbour) happen(id string) {
 		}
 		if uid, ok := pick(h.r, "uid", uids); ok {
 			place := cgroup.ContainerCpuset(view, ledger.Owner{Pod: uid, Container: "c"})
-			h.dock.create(id, uid, place.CPUs.String())
-			h.boxes[id] = &ship{pod: uid}
+			h.fake.create(id, uid, place.CPUs.String())
+			h.boxes[id] = &simulated{pod: uid}
 			if rapid.IntRange(0, 3).Draw(h.r, "where") == 0 {
-				h.dock.boxes[id].Cgroup = name("/elsewhere/" + id)
+				h.fake.boxes[id].Cgroup = name("/elsewhere/" + id)
 			}
 			note("%s of %s on %s", id, uid, place.CPUs)
 			if rapid.Bool().Draw(h.r, "started") {
@@ -125,34 +125,34 @@ func (h *harbour) happen(id string) {
 				case err == nil && now == 1:
 					h.begin(id)
 				case err == nil && now == 2:
-					h.dock.start(h.t, id)
+					h.fake.start(h.t, id)
 				}
 			}
 		}
 	case "prestart":
 		// Who was told already may ask once more, as after a start that took too long: that
 		// one may still be under way.
-		if id, ok := pick(h.r, "id", h.those(runtime.Created, func(*ship) bool { return true })); ok {
+		if id, ok := pick(h.r, "id", h.those(runtime.Created, func(*simulated) bool { return true })); ok {
 			note("%s: %v", id, h.tryStart(id))
 		}
 	case "start":
-		if id, ok := pick(h.r, "id", h.those(runtime.Created, func(s *ship) bool { return s.told && s.read == nil })); ok {
-			h.dock.start(h.t, id)
-			note("%s on %s", id, h.dock.boxes[id].values.CPUs)
+		if id, ok := pick(h.r, "id", h.those(runtime.Created, func(s *simulated) bool { return s.told && s.read == nil })); ok {
+			h.fake.start(h.t, id)
+			note("%s on %s", id, h.fake.boxes[id].values.CPUs)
 		}
 	case "begin":
-		if id, ok := pick(h.r, "id", h.those(runtime.Created, func(s *ship) bool {
+		if id, ok := pick(h.r, "id", h.those(runtime.Created, func(s *simulated) bool {
 			return s.told && s.read == nil && h.clock().Sub(s.at) < placement.StartTime
 		})); ok {
 			h.begin(id)
 		}
 	case "finish":
-		if id, ok := pick(h.r, "id", h.those(runtime.Created, func(s *ship) bool { return s.read != nil })); ok {
+		if id, ok := pick(h.r, "id", h.those(runtime.Created, func(s *simulated) bool { return s.read != nil })); ok {
 			h.finish(id)
 			note("%s", id)
 		}
 	case "end":
-		if id, ok := pick(h.r, "id", h.those(runtime.Running, func(*ship) bool { return true })); ok {
+		if id, ok := pick(h.r, "id", h.those(runtime.Running, func(*simulated) bool { return true })); ok {
 			h.end(id)
 			if rapid.Bool().Draw(h.r, "told") {
 				h.update(func(d *ledger.Draft) { d.Unbind(id) })
@@ -162,15 +162,15 @@ func (h *harbour) happen(id string) {
 	case "find":
 		// Somebody has made it past berth.
 		if _, here := view.Pod("a"); here {
-			h.dock.create(id, "a", "0-3")
-			h.dock.start(h.t, id)
-			h.boxes[id] = &ship{pod: "a", found: true}
+			h.fake.create(id, "a", "0-3")
+			h.fake.start(h.t, id)
+			h.boxes[id] = &simulated{pod: "a", found: true}
 			h.bind(id, h.boxes[id].pod)
 			note("%s", id)
 		}
 	case "count":
 		// A count finds one that nobody has asked for yet.
-		if id, ok := pick(h.r, "id", h.those(runtime.Created, func(s *ship) bool { return !s.told })); ok {
+		if id, ok := pick(h.r, "id", h.those(runtime.Created, func(s *simulated) bool { return !s.told })); ok {
 			if _, here := view.Pod(h.boxes[id].pod); here {
 				h.bind(id, h.boxes[id].pod)
 				note("%s", id)
@@ -178,42 +178,42 @@ func (h *harbour) happen(id string) {
 		}
 	case "lose":
 		// The runtime has lost its records of one that runs.
-		if id, ok := pick(h.r, "id", h.those(runtime.Running, func(*ship) bool { return true })); ok {
+		if id, ok := pick(h.r, "id", h.those(runtime.Running, func(*simulated) bool { return true })); ok {
 			err := h.Follow(ctx) // what berth has never seen it cannot look for
 			if err == nil {
 				h.cleared()
 			}
-			h.dock.hidden[id] = true
+			h.fake.hidden[id] = true
 			note("%s %v", id, err)
 		}
 	case "show":
-		clear(h.dock.hidden)
+		clear(h.fake.hidden)
 		note("")
 	case "again":
 		// Another berthd in place of this one, which finds lost ones in their pods only.
-		maps.DeleteFunc(h.dock.hidden, func(id string, _ bool) bool { return h.dock.boxes[id].Cgroup.Within(name("/elsewhere")) })
+		maps.DeleteFunc(h.fake.hidden, func(id string, _ bool) bool { return h.fake.boxes[id].Cgroup.Within(name("/elsewhere")) })
 		h.Loop = New(h.Config)
 		note("")
 	case "follow", "pass", "away", "late":
 		switch what {
 		case "away":
-			h.dock.fail = errdefs.Unavailablef("nobody there")
+			h.fake.fail = errdefs.Unavailablef("nobody there")
 		case "late":
-			h.dock.late = errdefs.Deadlinef("too late")
+			h.fake.late = errdefs.Deadlinef("too late")
 		}
 		step := h.Follow
 		if what == "pass" {
 			step = h.Pass
 		}
 		err := step(ctx)
-		h.dock.fail, h.dock.late = nil, nil
+		h.fake.fail, h.fake.late = nil, nil
 		if err == nil {
 			h.cleared()
 		}
 		note("%v", err)
 	case "wait":
 		// A start that is under way shows up before it is not young any more.
-		for _, id := range h.those(runtime.Created, func(s *ship) bool { return s.read != nil }) {
+		for _, id := range h.those(runtime.Created, func(s *simulated) bool { return s.read != nil }) {
 			h.finish(id)
 		}
 		h.wait(rapid.SampledFrom([]time.Duration{placement.StartTime / 2, placement.StartTime}).Draw(h.r, "for"))
@@ -227,7 +227,7 @@ func (h *harbour) happen(id string) {
 }
 
 // comeOrGo admits or removes a pod, but not a given one.
-func (h *harbour) comeOrGo(not string) {
+func (h *simulation) comeOrGo(not string) {
 	uid := rapid.SampledFrom([]string{"a", "b", "own", "one"}).Draw(h.r, "uid")
 	switch _, here := h.ledger.View().Pod(uid); {
 	case uid == not:
@@ -239,7 +239,7 @@ func (h *harbour) comeOrGo(not string) {
 	}
 }
 
-func (h *harbour) come(uid string) {
+func (h *simulation) come(uid string) {
 	p := ledgertest.Pod(uid, "c")
 	if list, own := alone[uid]; own {
 		p = ledgertest.With(p, ledgertest.Exclusive("c", list))
@@ -254,7 +254,7 @@ func (h *harbour) come(uid string) {
 	h.update(func(d *ledger.Draft) { d.PutPod(p) })
 }
 
-func (h *harbour) remove(uid string) error {
+func (h *simulation) remove(uid string) error {
 	switch how := rapid.SampledFrom([]string{"", "", "", "away", "failed"}).Draw(h.r, "how"); how {
 	case "away", "failed":
 		// The runtime has shown where containers are, and then goes away; a removal that
@@ -267,15 +267,15 @@ func (h *harbour) remove(uid string) error {
 			}
 			h.removing = nil
 		}
-		h.dock.fail = errdefs.Unavailablef("nobody there")
-		defer func() { h.dock.fail = nil }()
+		h.fake.fail = errdefs.Unavailablef("nobody there")
+		defer func() { h.fake.fail = nil }()
 	}
 	if err := h.RemovePod(h.t.Context(), h.ledger.View(), uid); err != nil {
 		return err
 	}
 	for id, s := range h.boxes {
 		if s.pod == uid {
-			if pids, err := h.tree.Procs(h.t.Context(), h.dock.boxes[id].Cgroup); err != nil || len(pids) > 0 {
+			if pids, err := h.tree.Procs(h.t.Context(), h.fake.boxes[id].Cgroup); err != nil || len(pids) > 0 {
 				h.r.Fatalf("pod %s is removed, and its container %s runs (%v):\n%s", uid, id, err, errors.Join(lines(h.log)...))
 			}
 			h.end(id)
@@ -285,35 +285,35 @@ func (h *harbour) remove(uid string) error {
 	return nil
 }
 
-func (h *harbour) end(id string) {
-	b := h.dock.boxes[id]
+func (h *simulation) end(id string) {
+	b := h.fake.boxes[id]
 	b.Phase = runtime.Exited
 	h.boxes[id].told, h.boxes[id].read = false, nil
 	h.must(h.tree.Remove(h.t.Context(), b.Cgroup))
 }
 
-func (h *harbour) note(format string, args ...any) {
+func (h *simulation) note(format string, args ...any) {
 	h.log = append(h.log, fmt.Sprintf(format, args...))
 }
 
 // begin has the runtime read what a container is to start with.
-func (h *harbour) begin(id string) {
-	v := h.dock.boxes[id].values
+func (h *simulation) begin(id string) {
+	v := h.fake.boxes[id].values
 	h.boxes[id].read = &v
 	h.note("begin %s on %s", id, v.CPUs)
 }
 
-func (h *harbour) finish(id string) {
+func (h *simulation) finish(id string) {
 	s := h.boxes[id]
-	h.dock.mu.Lock()
-	defer h.dock.mu.Unlock()
-	h.must(h.dock.run(h.t.Context(), id, *s.read))
+	h.fake.mu.Lock()
+	defer h.fake.mu.Unlock()
+	h.must(h.fake.run(h.t.Context(), id, *s.read))
 	s.read = nil
 }
 
 // tryStart is what the engine does, without waiting for others. Another pod may come or
 // go before the container is bound.
-func (h *harbour) tryStart(id string) error {
+func (h *simulation) tryStart(id string) error {
 	s := h.boxes[id]
 	view := h.ledger.View()
 	_, bound := view.Binding(id)
@@ -340,14 +340,14 @@ func (h *harbour) tryStart(id string) error {
 }
 
 // cleared says that all found containers must have been met.
-func (h *harbour) cleared() {
+func (h *simulation) cleared() {
 	for _, s := range h.boxes {
 		s.found = false
 	}
 }
 
 // check looks for somebody on the CPUs of a container that was let start.
-func (h *harbour) check() {
+func (h *simulation) check() {
 	for own, s := range h.boxes {
 		list, alone := alone[s.pod]
 		if !alone || !s.told {
@@ -355,8 +355,8 @@ func (h *harbour) check() {
 		}
 		set, err := cpuset.Parse(list)
 		h.must(err)
-		for _, id := range h.those(runtime.Running, func(o *ship) bool { return o.pod != s.pod && !o.found }) {
-			if on := h.seen(h.dock.boxes[id].Cgroup.String()).Values.CPUs; on.Overlaps(set) {
+		for _, id := range h.those(runtime.Running, func(o *simulated) bool { return o.pod != s.pod && !o.found }) {
+			if on := h.seen(h.fake.boxes[id].Cgroup.String()).Values.CPUs; on.Overlaps(set) {
 				h.r.Fatalf("%s of %s runs on %s, and %s of %s was let start on %s:\n%s", id, h.boxes[id].pod, on, own, s.pod, list, errors.Join(lines(h.log)...))
 			}
 		}
@@ -365,9 +365,9 @@ func (h *harbour) check() {
 
 // calm is what comes after all that: the runtime knows its containers and shows what it
 // has started, and whoever is left may start.
-func (h *harbour) calm() {
-	clear(h.dock.hidden)
-	for _, id := range h.those(runtime.Created, func(s *ship) bool { return s.read != nil }) {
+func (h *simulation) calm() {
+	clear(h.fake.hidden)
+	for _, id := range h.those(runtime.Created, func(s *simulated) bool { return s.read != nil }) {
 		h.finish(id)
 	}
 	_ = h.Follow(h.t.Context()) // what it finds only now may be starting
@@ -377,21 +377,21 @@ func (h *harbour) calm() {
 	}
 	h.cleared()
 	h.calmed = true
-	for _, id := range h.those(runtime.Created, func(*ship) bool { return true }) {
+	for _, id := range h.those(runtime.Created, func(*simulated) bool { return true }) {
 		if _, here := h.ledger.View().Pod(h.boxes[id].pod); !here {
 			continue
 		}
 		if err := h.tryStart(id); err != nil {
 			h.r.Fatalf("%s is not let start: %v:\n%s", id, err, errors.Join(lines(h.log)...))
 		}
-		h.dock.start(h.t, id)
+		h.fake.start(h.t, id)
 		h.check()
 	}
 	h.empty()
 }
 
 // empty removes all pods: then nothing is remembered of them and of their containers.
-func (h *harbour) empty() {
+func (h *simulation) empty() {
 	ctx, view := h.t.Context(), h.ledger.View()
 	for p := range view.Pods() {
 		h.must(h.RemovePod(ctx, view, p.UID()))

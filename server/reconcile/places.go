@@ -125,7 +125,7 @@ func (l *Loop) RemovePod(ctx context.Context, view *ledger.View, uid string) err
 	if err := l.enter(ctx); err != nil {
 		return err
 	}
-	strays, err := l.outside(ctx, view, uid)
+	outside, err := l.outside(ctx, view, uid)
 	if err != nil {
 		l.mu.Unlock()
 		return err
@@ -133,7 +133,7 @@ func (l *Loop) RemovePod(ctx context.Context, view *ledger.View, uid string) err
 	l.leaving[uid] = true
 	l.tellAll(view, uid, placement.Stop)
 	l.mu.Unlock()
-	for _, name := range append(strays, name) {
+	for _, name := range append(outside, name) {
 		err = errors.Join(err, l.remove(ctx, name))
 	}
 	l.mu.Lock()
@@ -161,7 +161,7 @@ func (l *Loop) stay(uid string, name cgroup.Name) bool {
 		return false
 	}
 	delete(l.leaving, uid)
-	l.drift.doubt(name)
+	l.drift.recheck(name)
 	return true
 }
 

@@ -21,12 +21,12 @@ import (
 	"github.com/berthd/berth/server/runtime"
 )
 
-// dock is a runtime that keeps its containers' cgroups in the bench's tree.
-type dock struct {
+// fakeRuntime is a runtime that keeps its containers' cgroups in the bench's tree.
+type fakeRuntime struct {
 	tree *memtree.Tree
 
 	mu      sync.Mutex // guards what is below
-	boxes   map[string]*dockBox
+	boxes   map[string]*fakeContainer
 	fail    error
 	late    error            // of an update that is carried out
 	hang    map[string]bool  // containers of which updates are not answered until release
@@ -38,13 +38,13 @@ type dock struct {
 	updated func(id string, v cgroup.Values)
 }
 
-type dockBox struct {
+type fakeContainer struct {
 	runtime.Container
 	values cgroup.Values
 	sent   int
 }
 
-func (d *dock) List(ctx context.Context) (out []runtime.Container, err error) {
+func (d *fakeRuntime) List(ctx context.Context) (out []runtime.Container, err error) {
 	d.mu.Lock()
 	if slow := d.slow; slow > 0 {
 		d.mu.Unlock()
@@ -67,7 +67,7 @@ func (d *dock) List(ctx context.Context) (out []runtime.Container, err error) {
 	return out, d.fail
 }
 
-func (d *dock) Update(ctx context.Context, id string, v cgroup.Values) error {
+func (d *fakeRuntime) Update(ctx context.Context, id string, v cgroup.Values) error {
 	d.mu.Lock()
 	if d.hang[id] {
 		if d.freed == nil {
@@ -110,7 +110,7 @@ func (d *dock) Update(ctx context.Context, id string, v cgroup.Values) error {
 }
 
 // release has the updates of a container answered, those under way included.
-func (d *dock) release(id string) {
+func (d *fakeRuntime) release(id string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(d.hang, id)
@@ -129,10 +129,10 @@ func merged(have, more cgroup.Cpuset) cgroup.Cpuset {
 }
 
 // create makes a container that may run on the CPUs of a list.
-func (d *dock) create(id, pod, list string) {
+func (d *fakeRuntime) create(id, pod, list string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.boxes[id] = &dockBox{Container: runtime.Container{
+	d.boxes[id] = &fakeContainer{Container: runtime.Container{
 		ID: id, Owner: ledger.Owner{Pod: pod, Container: "c"}, Phase: runtime.Created,
 		Cgroup: cgroup.ParseCgroupfs("/kubepods/pod" + pod + "/" + id),
 	}}
@@ -140,21 +140,21 @@ func (d *dock) create(id, pod, list string) {
 }
 
 // start has a container run with what it was created with, or sent since.
-func (d *dock) start(t *testing.T, id string) {
+func (d *fakeRuntime) start(t *testing.T, id string) {
 	t.Helper()
 	if err := d.launch(t.Context(), id); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func (d *dock) launch(ctx context.Context, id string) error {
+func (d *fakeRuntime) launch(ctx context.Context, id string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.run(ctx, id, d.boxes[id].values)
 }
 
 // run is for callers that hold mu.
-func (d *dock) run(ctx context.Context, id string, v cgroup.Values) error {
+func (d *fakeRuntime) run(ctx context.Context, id string, v cgroup.Values) error {
 	b := d.boxes[id]
 	b.Phase, b.values = runtime.Running, v
 	_, err := d.tree.Ensure(ctx, cgroup.Node{Name: b.Cgroup, Values: v})
@@ -164,17 +164,17 @@ func (d *dock) run(ctx context.Context, id string, v cgroup.Values) error {
 	return err
 }
 
-func (d *dock) set(change func()) {
+func (d *fakeRuntime) set(change func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	change()
 }
 
-// newDock makes a bench beside a runtime. Pods a, b are shared, and "own" has CPUs 2
+// newFakeRuntime makes a bench beside a runtime. Pods a, b are shared, and "own" has CPUs 2
 // and 3 for itself.
-func newDock(t *testing.T, facts cgroup.Facts) (*bench, *dock) {
+func newFakeRuntime(t *testing.T, facts cgroup.Facts) (*bench, *fakeRuntime) {
 	t.Helper()
-	d := &dock{boxes: map[string]*dockBox{}}
+	d := &fakeRuntime{boxes: map[string]*fakeContainer{}}
 	b := newBench(t, facts, func(c *Config) { c.Runtime = d })
 	d.tree = b.tree
 	b.Bindings = admission.New(admission.Config{}, admission.Parts{Ledger: b.ledger})
@@ -184,11 +184,11 @@ func newDock(t *testing.T, facts cgroup.Facts) (*bench, *dock) {
 	return b, d
 }
 
-// asked is a dock with container a1 of the shared pool, whose start was asked for while
+// asked is a fake runtime with container a1 of the shared pool, whose start was asked for while
 // all CPUs were shared.
-func asked(t *testing.T) (*bench, *dock) {
+func asked(t *testing.T) (*bench, *fakeRuntime) {
 	t.Helper()
-	b, d := newDock(t, memtree.V1())
+	b, d := newFakeRuntime(t, memtree.V1())
 	d.create("a1", "a", "0-3")
 	b.must(b.prestart("a1", "a"))
 	return b, d
@@ -260,7 +260,7 @@ func TestGuestsAreWhereTheLedgerSays(t *testing.T) {
 	for name, facts := range map[string]cgroup.Facts{"v1": memtree.V1(), "v2": memtree.V2()} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b, d := newDock(t, facts)
+			b, d := newFakeRuntime(t, facts)
 			d.create("a1", "a", "0-3")
 			b.must(b.prestart("a1", "a"))
 			d.start(t, "a1")
@@ -371,7 +371,7 @@ func TestRuntimeIsAway(t *testing.T) {
 // made again.
 func TestGuestsOutOfSight(t *testing.T) {
 	t.Parallel()
-	b, d := newDock(t, memtree.V1())
+	b, d := newFakeRuntime(t, memtree.V1())
 	d.create("a1", "a", "0-3")
 	d.set(func() { d.boxes["a1"].Cgroup, d.boxes["a1"].Phase = nil, runtime.Running })
 	b.must(b.prestart("a1", "a"))
@@ -382,11 +382,11 @@ func TestGuestsOutOfSight(t *testing.T) {
 	}
 	d.set(func() {
 		d.boxes["a1"].Cgroup = cgroup.ParseCgroupfs("/kubepods/poda/a1")
-		d.boxes["other"] = &dockBox{Container: runtime.Container{ID: "other", Phase: runtime.Running, Cgroup: cgroup.ParseCgroupfs("/kubepods/poda/other")}}
+		d.boxes["other"] = &fakeContainer{Container: runtime.Container{ID: "other", Phase: runtime.Running, Cgroup: cgroup.ParseCgroupfs("/kubepods/poda/other")}}
 	})
 	b.pass()
 	if d.boxes["a1"].sent < 3 || d.boxes["other"].sent > 0 {
-		t.Errorf("sent %d times to a container that is not where the runtime says, %d to a stranger", d.boxes["a1"].sent, d.boxes["other"].sent)
+		t.Errorf("sent %d times to a container that is not where the runtime says, %d to another container", d.boxes["a1"].sent, d.boxes["other"].sent)
 	}
 	for _, id := range []string{"a1", "other"} {
 		if o := b.seen("/kubepods/poda/" + id); o.State != cgroup.Absent {
@@ -406,7 +406,7 @@ func TestGuestsOutOfSight(t *testing.T) {
 // A process that the agent hands over is berth's to place, also beside a runtime.
 func TestHandedOverBesideARuntime(t *testing.T) {
 	t.Parallel()
-	b, _ := newDock(t, memtree.V1())
+	b, _ := newFakeRuntime(t, memtree.V1())
 	p, _ := b.ledger.View().Pod("a")
 	if path, err := b.ContainerPath(p, "c"); path != "" || err != nil {
 		t.Errorf("path %q, %v", path, err)
@@ -423,7 +423,7 @@ func TestGuestsAreResized(t *testing.T) {
 	for name, facts := range map[string]cgroup.Facts{"v1": memtree.V1(), "v2": memtree.V2()} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b, d := newDock(t, facts)
+			b, d := newFakeRuntime(t, facts)
 			d.create("a1", "a", "0-3")
 			b.must(b.prestart("a1", "a"))
 			d.start(t, "a1")
@@ -466,7 +466,7 @@ func TestGuestsAreResized(t *testing.T) {
 // A loop that runs follows a start without being asked.
 func TestRunLooksAtStarts(t *testing.T) {
 	t.Parallel()
-	b, d := newDock(t, memtree.V1())
+	b, d := newFakeRuntime(t, memtree.V1())
 	looked := make(chan struct{}, 1000)
 	b.Config.Observe = func(Outcome) {
 		select {

@@ -19,11 +19,11 @@ import (
 // waits for it any more.
 func TestOldStartsAreGivenUp(t *testing.T) {
 	t.Parallel()
-	for name, meanwhile := range map[string]func(*bench, *dock){
-		"another pod is resized": func(b *bench, _ *dock) {
+	for name, meanwhile := range map[string]func(*bench, *fakeRuntime){
+		"another pod is resized": func(b *bench, _ *fakeRuntime) {
 			b.must(b.Resize(b.t.Context(), b.ledger.View(), "b"))
 		},
-		"the runtime is away": func(b *bench, d *dock) {
+		"the runtime is away": func(b *bench, d *fakeRuntime) {
 			d.set(func() { d.fail = errdefs.Unavailablef("nobody there") })
 			if err := b.Follow(b.t.Context()); err == nil {
 				b.t.Error("nobody noticed")
@@ -33,7 +33,7 @@ func TestOldStartsAreGivenUp(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b, d := newDock(t, memtree.V1())
+			b, d := newFakeRuntime(t, memtree.V1())
 			b.admit("b", workload.Guaranteed, cpus(100))
 			d.create("a1", "a", "0-3")
 			b.must(b.prestart("a1", "a"))
@@ -79,7 +79,7 @@ func TestFailedWritesAreNotInForce(t *testing.T) {
 // placed, has left the CPUs of another one before that one starts.
 func TestFoundContainersAreCleared(t *testing.T) {
 	t.Parallel()
-	b, d := newDock(t, memtree.V1())
+	b, d := newFakeRuntime(t, memtree.V1())
 	b.own()
 	b.pass()
 	d.create("a1", "a", "0-3")
@@ -92,12 +92,12 @@ func TestFoundContainersAreCleared(t *testing.T) {
 // A start that is under way may have read anything that was sent before it.
 func TestStartsUnderWayHaveReadAnything(t *testing.T) {
 	t.Parallel()
-	for name, between := range map[string]func(*bench, *dock){
-		"other CPUs for a moment": func(b *bench, _ *dock) {
+	for name, between := range map[string]func(*bench, *fakeRuntime){
+		"other CPUs for a moment": func(b *bench, _ *fakeRuntime) {
 			b.update(func(d *ledger.Draft) { d.RemovePod("own") })
 			b.must(b.Follow(b.t.Context()))
 		},
-		"an error about other CPUs": func(b *bench, d *dock) {
+		"an error about other CPUs": func(b *bench, d *fakeRuntime) {
 			b.update(func(d *ledger.Draft) { d.RemovePod("own") })
 			late := errdefs.Deadlinef("the answer comes too late")
 			d.set(func() { d.late = late })
@@ -109,7 +109,7 @@ func TestStartsUnderWayHaveReadAnything(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b, d := newDock(t, memtree.V1())
+			b, d := newFakeRuntime(t, memtree.V1())
 			b.own()
 			b.pass()
 			d.create("a1", "a", "0-3")
@@ -130,7 +130,7 @@ func TestStartsUnderWayHaveReadAnything(t *testing.T) {
 func TestNobodyWaitsForThoseThatAsk(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		b, d := newDock(t, memtree.V1())
+		b, d := newFakeRuntime(t, memtree.V1())
 		b.Now = time.Now
 		b.admit("b", workload.Guaranteed, cpus(100))
 		ensure := func(id, pod string) error {
@@ -209,7 +209,7 @@ func TestRepeatedStartsOfLostContainers(t *testing.T) {
 // The same where what was sent with the repetition may be in force or not.
 func TestRepeatedStartsWithLateAnswers(t *testing.T) {
 	t.Parallel()
-	b, d := newDock(t, memtree.V1())
+	b, d := newFakeRuntime(t, memtree.V1())
 	low := ledgertest.With(ledgertest.Pod("low", "c"), ledgertest.Exclusive("c", "0-1"))
 	b.update(func(d *ledger.Draft) { d.PutPod(low) })
 	d.create("a1", "a", "0-3")
@@ -235,7 +235,7 @@ func TestRepeatedStartsWithLateAnswers(t *testing.T) {
 // by whoever made it: others wait for it, and it waits for nobody.
 func TestFoundContainersMayStart(t *testing.T) {
 	t.Parallel()
-	b, d := newDock(t, memtree.V1())
+	b, d := newFakeRuntime(t, memtree.V1())
 	d.create("a1", "a", "0-3")
 	b.bind("a1", "a")
 	b.own()

@@ -106,13 +106,13 @@ func TestSweepLeavesNewPodsAlone(t *testing.T) {
 	b.pass()
 	b.wait(time.Hour)
 	s.Look(t.Context())
-	expectRemoved(t, "in doubt", removed())
+	expectRemoved(t, "uncertain", removed())
 	b.update(func(d *ledger.Draft) { d.SetUncertain(""); d.SetUnknownLive(ledger.UnknownLivePod{UID: "f"}) })
 	s.Look(t.Context())
 	expectRemoved(t, "the agent says that it lives", removed())
 	b.update(func(d *ledger.Draft) { d.ForgetUnknownLive("f") })
 	s.Look(t.Context())
-	expectRemoved(t, "without doubt", removed(), "/kubepods/podf")
+	expectRemoved(t, "certain", removed(), "/kubepods/podf")
 }
 
 // An orphan that takes long has one worker, however often it is looked for.

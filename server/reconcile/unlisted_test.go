@@ -22,7 +22,7 @@ func TestLostContainers(t *testing.T) {
 	for _, path := range []string{"/kubepods/poda/a1", "/kubepods/poda/cri-containerd-a1.scope", "/kubepods/poda/crio-a1", "/elsewhere/a1"} {
 		t.Run(path, func(t *testing.T) {
 			t.Parallel()
-			b, d := newDock(t, memtree.V1())
+			b, d := newFakeRuntime(t, memtree.V1())
 			b.at(d, "a1", path)
 			b.admit("b", workload.Guaranteed, cpus(100))
 			b.pass()
@@ -95,7 +95,7 @@ func TestLostContainers(t *testing.T) {
 // the runtime does not list yet may run any moment.
 func TestUnlistedStarts(t *testing.T) {
 	t.Parallel()
-	b, d := newDock(t, memtree.V1())
+	b, d := newFakeRuntime(t, memtree.V1())
 	b.at(d, "a1", "/kubepods/poda/a1")
 	b.must(b.prestart("coming", "a"))
 	b.own()
@@ -135,7 +135,7 @@ func TestLookForTheLost(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
-			b, d := newDock(t, memtree.V1())
+			b, d := newFakeRuntime(t, memtree.V1())
 			b.at(d, "a1", path)
 			b.pass()
 			b.own()

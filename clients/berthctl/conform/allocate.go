@@ -194,15 +194,15 @@ func (p *probe) flood(ctx context.Context) (string, error) {
 	return fmt.Sprintf("%d calls at once took %s", p.Flood, time.Since(began).Round(time.Millisecond)), nil
 }
 
-// settle is how long a list has to stay open to count as open.
-const settle = 500 * time.Millisecond
+// openTime is how long a list has to stay open to count as open.
+const openTime = 500 * time.Millisecond
 
 // staysOpen waits a moment for what comes after the first list.
 func (p *probe) staysOpen(ctx context.Context) (string, error) {
 	if p.stream == nil {
 		return "", errNoList
 	}
-	ctx, cancel := context.WithTimeout(ctx, settle)
+	ctx, cancel := context.WithTimeout(ctx, openTime)
 	defer cancel()
 	_, err := receive(ctx, p.stream)
 	switch {

@@ -100,7 +100,7 @@ func TestOnlyWhatIsAnnounced(t *testing.T) {
 const timeout = 60 * time.Second
 
 // eventually expects an outcome of a check. Where that is that something does not
-// come, the patience is short at first, and longer where a busy machine was too slow
+// come, the timeout is short at first, and longer where a busy machine was too slow
 // for what comes before.
 func eventually(t *testing.T, short bool, check string, outcome conform.Outcome, text string, report func(timeout time.Duration) conform.Report) {
 	t.Helper()

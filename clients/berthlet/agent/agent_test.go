@@ -211,7 +211,7 @@ func TestVerdicts(t *testing.T) {
 			h.expect("a", "Running, main#0 running")
 		})
 	})
-	t.Run("ledger in doubt", func(t *testing.T) {
+	t.Run("ledger uncertain", func(t *testing.T) {
 		t.Parallel()
 		within(t, func(h *fixture) {
 			h.node.answers = []*admissionv1.AdmitResponse{deferred("StateUncertain", time.Second)}

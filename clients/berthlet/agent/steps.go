@@ -24,10 +24,10 @@ func (w *worker) do(ctx context.Context, step lifecycle.Step) (again bool) {
 	w.log.Debug("step", "do", step.Do.String(), "container", step.Container, "attempt", step.Attempt)
 	switch step.Do {
 	case lifecycle.Admit:
-		w.settle(w.admit(ctx), "ask berthd for the pod's place")
+		w.retryLater(w.admit(ctx), "ask berthd for the pod's place")
 		return true
 	case lifecycle.Release:
-		w.settle(w.release(ctx), "release the pod")
+		w.retryLater(w.release(ctx), "release the pod")
 		return true
 	case lifecycle.Create:
 		w.trouble(step, w.create(ctx, step))
@@ -42,8 +42,8 @@ func (w *worker) do(ctx context.Context, step lifecycle.Step) (again bool) {
 	}
 }
 
-// settle keeps a failed step of the pod for later.
-func (w *worker) settle(err error, what string) {
+// retryLater notes that a step of the pod failed and is to be tried again.
+func (w *worker) retryLater(err error, what string) {
 	if err == nil {
 		w.wait = lifecycle.Trouble{}
 		return

@@ -27,7 +27,7 @@ func (b *bench) spec(name string, args ...string) container.Spec {
 	}
 }
 
-// ctx is bounded by patience.
+// ctx has the test's deadline.
 func ctx(t *testing.T) context.Context {
 	t.Helper()
 	bounded, cancel := context.WithTimeout(t.Context(), timeout)

@@ -34,7 +34,7 @@ func (r *Runtime) create(ctx context.Context, s container.Spec) error {
 		return errdefs.Preconditionf("berthd leaves the cgroups of containers to a container runtime: start it without --runtime-endpoint, or berthlet with it")
 	}
 	dir := r.container(s.ID)
-	there, err := r.settled(ctx, dir)
+	there, err := r.made(ctx, dir)
 	if err != nil || there {
 		return err
 	}
@@ -66,9 +66,9 @@ func (r *Runtime) create(ctx context.Context, s container.Spec) error {
 	return nil
 }
 
-// settled tells whether a container was made. One that a keeper is still making
+// made tells whether a container was made. One that a keeper is still making
 // is waited for.
-func (r *Runtime) settled(ctx context.Context, dir string) (bool, error) {
+func (r *Runtime) made(ctx context.Context, dir string) (bool, error) {
 	for {
 		if exists(filepath.Join(dir, createdFile)) {
 			return true, nil

@@ -97,7 +97,7 @@ func (r *Runtime) Remove(ctx context.Context, id string) error {
 func (r *Runtime) remove(ctx context.Context, id string) error {
 	dir := r.container(id)
 	for {
-		if _, err := r.settled(ctx, dir); err != nil {
+		if _, err := r.made(ctx, dir); err != nil {
 			return err
 		}
 		s, found, err := r.status(id)

@@ -45,7 +45,7 @@ func (r *Runtime) listed(ctx context.Context, id, uid string) (container.Status,
 	if err != nil || !found || uid != "" && uid != b.Spec.PodUID {
 		return container.Status{}, false, err
 	}
-	if _, err := r.settled(ctx, r.container(id)); err != nil {
+	if _, err := r.made(ctx, r.container(id)); err != nil {
 		return container.Status{}, false, err
 	}
 	return r.examine(id, b)

@@ -13,7 +13,7 @@
 //     container is admitted by itself when it is made, as a pod of one container
 //     in berthd, under the uid POD-UID.CONTAINER: NRI tells of a sandbox before it
 //     tells of containers, and of each of them only when it is made.
-//   - stranger: a member without a place in berthd: one that was let pass. It
+//   - unmanaged: a member that berthd does not know: one that was let pass. It
 //     gets the shared CPUs.
 //   - possible CPUs: every set that the runtime was told for a member and that is not
 //     disproved. Package placement keeps them, and the member's phase; what NRI tells and

@@ -98,7 +98,7 @@ func (p *Policy) CreateContainer(ctx context.Context, pod *api.PodSandbox, c *ap
 		log.Warn("a container gets no place and is let pass to the shared CPUs", "cpus", p.shared.String(), "error", err)
 		*m = member{id: m.id, name: m.name, pod: m.pod, asked: m.asked}
 		cpus, adjust = p.shared, &api.ContainerAdjustment{}
-		p.unsettled = p.unsettled || berth.IsUnavailable(err) || ctx.Err() != nil
+		p.unreconciled = p.unreconciled || berth.IsUnavailable(err) || ctx.Err() != nil
 		if !cpus.IsEmpty() {
 			adjust.SetLinuxCPUSetCPUs(cpus.String())
 		}

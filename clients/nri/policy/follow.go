@@ -52,10 +52,10 @@ func (p *Policy) Synchronize(ctx context.Context, pods []*api.PodSandbox, contai
 		}
 	}
 	for _, m := range members {
-		p.doubt(m, sandboxes)
+		p.retain(m, sandboxes)
 	}
 	p.Log.Info("the runtime has told what runs", "pods", len(pods), "containers", len(p.members))
-	if err := p.settle(ctx); err != nil {
+	if err := p.reconcile(ctx); err != nil {
 		p.Log.Warn("what runs stays as it is for now", "error", err)
 		return nil, nil
 	}
@@ -117,9 +117,9 @@ func (p *Policy) runs(s *sandbox) bool {
 	return !gone(err)
 }
 
-// doubt keeps a member that the runtime's list does not have as long as its process is
+// retain keeps a member that the runtime's list does not have as long as its process is
 // there, with its pod.
-func (p *Policy) doubt(m *member, before map[string]*sandbox) {
+func (p *Policy) retain(m *member, before map[string]*sandbox) {
 	if p.members[m.id] != nil {
 		return
 	}
@@ -145,9 +145,9 @@ func (p *Policy) doubt(m *member, before map[string]*sandbox) {
 	p.members[m.id] = m
 }
 
-// settle brings berthd's ledger and the members together. The caller holds mu.
-func (p *Policy) settle(ctx context.Context) error {
-	p.unsettled = p.told
+// reconcile brings berthd's ledger and the members together. The caller holds mu.
+func (p *Policy) reconcile(ctx context.Context) error {
+	p.unreconciled = p.told
 	if !p.told {
 		return nil
 	}
@@ -185,7 +185,7 @@ func (p *Policy) settle(ctx context.Context) error {
 		}
 	}
 	err = p.want(ctx)
-	p.unsettled = err != nil
+	p.unreconciled = err != nil
 	return err
 }
 
@@ -234,12 +234,12 @@ type Updater interface {
 func everyone(*member, placement.Container) bool { return true }
 
 // pause is how long Follow waits after something has failed; sweeping is how often it
-// looks for processes that have ended, and glance how often it compares when nothing has
+// looks for processes that have ended, and compareInterval how often it compares when nothing has
 // happened.
 const (
-	pause    = time.Second
-	sweeping = 2 * time.Second
-	glance   = 30 * time.Second
+	pause           = time.Second
+	sweeping        = 2 * time.Second
+	compareInterval = 30 * time.Second
 )
 
 // Follow brings changes of the ledger to the containers that run, until the
@@ -261,7 +261,7 @@ func (p *Policy) Follow(ctx context.Context, runtime Updater) {
 			p.Log.Warn("berthd is not followed", "error", err)
 		}
 		p.mu.Lock()
-		p.unsettled = true
+		p.unreconciled = true
 		p.mu.Unlock()
 		timer := time.NewTimer(pause)
 		select {
@@ -301,7 +301,7 @@ func (p *Policy) follow(ctx context.Context, runtime Updater, connected func()) 
 			}
 		}
 	}()
-	tick, often := time.NewTicker(glance), time.NewTicker(sweeping)
+	tick, often := time.NewTicker(compareInterval), time.NewTicker(sweeping)
 	defer tick.Stop()
 	defer often.Stop()
 	for {
@@ -354,8 +354,8 @@ func (p *Policy) look(ctx context.Context) (updates []*api.ContainerUpdate, answ
 	defer p.mu.Unlock()
 	p.sweep(ctx)
 	compare := p.want
-	if p.unsettled {
-		compare = p.settle
+	if p.unreconciled {
+		compare = p.reconcile
 	}
 	if err := compare(ctx); err != nil {
 		return nil, nil, err

@@ -208,7 +208,7 @@ func (p *Policy) release(ctx context.Context, s *sandbox, chosen func(name strin
 func (p *Policy) remove(ctx context.Context, s *sandbox, key string) {
 	if _, err := p.Client.Admission().Remove(ctx, &admissionv1.RemoveRequest{PodUid: key}); err != nil {
 		p.Log.Warn("give a place back", "pod", s.namespace+"/"+s.name, "uid", key, "error", err)
-		p.unsettled = true
+		p.unreconciled = true
 		p.kick()
 	}
 }

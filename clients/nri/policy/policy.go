@@ -49,17 +49,17 @@ type Policy struct {
 	Config
 	kicked chan struct{} // compare and write
 
-	mu        sync.Mutex // guards what is below; held over calls of berthd
-	sandboxes map[string]*sandbox
-	members   map[string]*member
-	tracker   placement.Tracker // of the members, by their ids
-	shared    cpuset.Set        // as last known
-	told      bool              // the runtime has told what runs; nothing is released before
-	unsettled bool              // berthd has not heard it
-	retry     *time.Timer       // kicks after updates have failed
-	failing   string            // the failure that the log has told of
-	barred    error             // berthd has the containers of a runtime itself
-	warned    bool              // the log has told of devices that nobody would give
+	mu           sync.Mutex // guards what is below; held over calls of berthd
+	sandboxes    map[string]*sandbox
+	members      map[string]*member
+	tracker      placement.Tracker // of the members, by their ids
+	shared       cpuset.Set        // as last known
+	told         bool              // the runtime has told what runs; nothing is released before
+	unreconciled bool              // berthd has not heard it
+	retry        *time.Timer       // kicks after updates have failed
+	failing      string            // the failure that the log has told of
+	barred       error             // berthd has the containers of a runtime itself
+	warned       bool              // the log has told of devices that nobody would give
 }
 
 // New makes a policy that knows nothing yet.
@@ -139,7 +139,7 @@ type member struct {
 	pod      *sandbox
 	// asked is what the runtime has been told that the container asks for.
 	asked *api.LinuxResources
-	// key is the uid of the container's pod in berthd, empty for a stranger.
+	// key is the uid of the container's pod in berthd, empty for an unmanaged one.
 	key string
 	// own are the CPUs that it has for itself; free says that it has no quota on them.
 	own  cpuset.Set
@@ -206,14 +206,14 @@ func (p *Policy) passes(s *sandbox) bool {
 	return p.Pass || slices.Contains(p.PassNamespaces, s.namespace)
 }
 
-// What part of the runtime's patience, in percent, is for an event and what part for
+// What part of the runtime's deadline, in percent, is for an event and what part for
 // a look by Follow, for which an event may have to wait.
 const (
 	eventShare  = 60
 	followShare = 25
 )
 
-// within limits a context to a part of the runtime's patience: it drops a plugin
+// within limits a context to a part of the runtime's deadline: it drops a plugin
 // that does not answer, and goes on without.
 func (p *Policy) within(ctx context.Context, percent time.Duration) (context.Context, context.CancelFunc) {
 	if p.Timeout == nil {

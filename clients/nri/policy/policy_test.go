@@ -577,7 +577,7 @@ func TestBarredUntilToldOtherwise(t *testing.T) {
 	p.told, p.barred = true, barred
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := p.settle(ctx); err == nil || errdefs.ClassOf(err) == errdefs.Precondition {
+	if err := p.reconcile(ctx); err == nil || errdefs.ClassOf(err) == errdefs.Precondition {
 		t.Errorf("nobody answers: %v", err)
 	}
 	if !errors.Is(p.barred, barred) {

@@ -91,7 +91,7 @@ func changed(have, by *api.LinuxResources) *api.LinuxResources {
 	return out
 }
 
-// resize has berthd count a container with other resources. A stranger's are nobody's
+// resize has berthd count a container with other resources. An unmanaged container's are nobody's
 // to count. The caller holds mu.
 func (p *Policy) resize(ctx context.Context, m *member, r *api.LinuxResources) error {
 	was := m.asked
@@ -147,7 +147,7 @@ func (p *Policy) agreeTo(ctx context.Context, pod *typesv1.Pod) error {
 	answer, err := p.Client.Admission().Resize(ctx, &admissionv1.ResizeRequest{Pod: pod})
 	switch {
 	case berth.IsNotFound(err):
-		p.unsettled = true // it has lost the pod
+		p.unreconciled = true // it has lost the pod
 		p.kick()
 		return err
 	case err != nil:

@@ -16,41 +16,41 @@ import (
 	"github.com/berthd/berth/managers/workload"
 )
 
-// seated is a pod whose containers want so many seats each.
-func seated(uid string, seats ...int64) *workload.Pod {
+// wanting is a pod whose containers want so many slots each.
+func wanting(uid string, slots ...int64) *workload.Pod {
 	p := &workload.Pod{UID: uid}
-	for i, n := range seats {
+	for i, n := range slots {
 		c := workload.Container{Name: fmt.Sprint("c", i)}
 		if n > 0 {
-			c.Requests = workload.Quantities{SeatResource: n}
+			c.Requests = workload.Quantities{SlotResource: n}
 		}
 		p.Containers = append(p.Containers, c)
 	}
 	return p
 }
 
-// setup is a machine of two nodes with four seats, one of them taken
+// setup is a machine of two nodes with four slots, one of them taken
 // by a pod of a draft, so that a liar who changes it spoils no ledger.
 func setup(t *testing.T) Setup {
-	claim := ledgertest.Devices("c", string(SeatResource), "a")
-	claim.Provider = "seats"
+	claim := ledgertest.Devices("c", string(SlotResource), "a")
+	claim.Provider = "slots"
 	draft := ledger.NewDraft(ledgertest.New(t, ledger.Rules{Machine: machinetest.Build("1s2n4c1t")}).View())
 	draft.PutPod(ledgertest.With(ledgertest.Pod("earlier", "c"), claim))
 	return Setup{
-		Provider: &Seats{At: map[string]int{"a": 0, "b": 0, "c": 1, "d": 1}},
+		Provider: &Slots{At: map[string]int{"a": 0, "b": 0, "c": 1, "d": 1}},
 		View:     draft.View(),
-		Pods:     []*workload.Pod{seated("one", 1), seated("two", 2, 0, 1), seated("many", 3, 1), seated("none", 0)},
+		Pods:     []*workload.Pod{wanting("one", 1), wanting("two", 2, 0, 1), wanting("many", 3, 1), wanting("none", 0)},
 	}
 }
 
-func TestSeatsKeepTheContract(t *testing.T) {
+func TestSlotsKeepTheContract(t *testing.T) {
 	t.Parallel()
 	Run(t, func() Setup { return setup(t) })
 }
 
 // liar breaks promises by replacing methods of a provider that keeps them.
 type liar struct {
-	*Seats
+	*Slots
 	name    func() string
 	hints   func(view *ledger.View, req hint.Request, honest []hint.ResourceAnswer) []hint.ResourceAnswer
 	plan    func(view *ledger.View, req hint.Request, honest []ledger.Claim) ([]ledger.Claim, error)
@@ -61,11 +61,11 @@ func (l *liar) Name() string {
 	if l.name != nil {
 		return l.name()
 	}
-	return l.Seats.Name()
+	return l.Slots.Name()
 }
 
 func (l *liar) Hints(ctx context.Context, view *ledger.View, req hint.Request) ([]hint.ResourceAnswer, error) {
-	answers, err := l.Seats.Hints(ctx, view, req)
+	answers, err := l.Slots.Hints(ctx, view, req)
 	if l.hints != nil && len(answers) > 0 {
 		answers = l.hints(view, req, answers)
 	}
@@ -73,7 +73,7 @@ func (l *liar) Hints(ctx context.Context, view *ledger.View, req hint.Request) (
 }
 
 func (l *liar) Plan(ctx context.Context, view *ledger.View, req hint.Request, affinity hint.Hint) ([]ledger.Claim, error) {
-	claims, err := l.Seats.Plan(ctx, view, req, affinity)
+	claims, err := l.Slots.Plan(ctx, view, req, affinity)
 	if l.plan != nil && len(claims) > 0 {
 		return l.plan(view, req, claims)
 	}
@@ -81,7 +81,7 @@ func (l *liar) Plan(ctx context.Context, view *ledger.View, req hint.Request, af
 }
 
 func (l *liar) Prepare(ctx context.Context, id string, req hint.Request, claims []ledger.Claim) ([]ledger.Claim, error) {
-	claims, err := l.Seats.Prepare(ctx, id, req, claims)
+	claims, err := l.Slots.Prepare(ctx, id, req, claims)
 	if l.prepare != nil {
 		return l.prepare(id, claims)
 	}
@@ -150,7 +150,7 @@ func TestLiarsAreCaught(t *testing.T) {
 			findings := Check(t.Context(), func() Setup {
 				s := setup(t)
 				l := row.liar
-				l.Seats = s.Provider.(*Seats)
+				l.Slots = s.Provider.(*Slots)
 				s.Provider = &l
 				return s
 			})

@@ -18,7 +18,7 @@ func podValues(f cgroup.Facts) cgroup.Values {
 }
 
 // BenchmarkPod makes and removes a pod's cgroup, and beside it does what the
-// kernel cannot be spared: the directories and the writes.
+// kernel cannot avoid: the directories and the writes.
 func BenchmarkPod(b *testing.B) {
 	d, err := Open(Options{})
 	if err != nil {

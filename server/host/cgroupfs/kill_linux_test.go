@@ -22,7 +22,7 @@ func TestOnlyMembersAreKilled(t *testing.T) {
 	for name, p := range map[string]struct {
 		name cgroup.Name
 		pid  int
-	}{"member": {inside, member.PID}, "stranger": {outside, unprivileged.PID}} {
+	}{"member": {inside, member.PID}, "nonmember": {outside, unprivileged.PID}} {
 		if _, err := d.Ensure(t.Context(), cgroup.Node{Name: p.name}); err != nil {
 			t.Fatal(err)
 		}
@@ -49,7 +49,7 @@ func TestOnlyMembersAreKilled(t *testing.T) {
 	}
 	unprivileged.Fork()
 	if pids, err := d.procs(outside); err != nil || len(pids) == 0 {
-		t.Errorf("the stranger does not live to fork: %v, %v", pids, err)
+		t.Errorf("the nonmember does not live to fork: %v, %v", pids, err)
 	}
 }
 

@@ -131,7 +131,7 @@ func TestAdmitAnswersWithTheVerdict(t *testing.T) {
 			Condition: &admission.Condition{Type: "PluginAway", Provider: "device", Resource: "example.com/gpu"},
 		},
 		"d": {
-			Outcome: admission.Deferred, Message: "doubt", RetryAfter: 5 * time.Second,
+			Outcome: admission.Deferred, Message: "uncertain", RetryAfter: 5 * time.Second,
 			Condition: &admission.Condition{Type: admission.StateUncertain},
 		},
 	}}
@@ -165,7 +165,7 @@ func TestAdmitAnswersWithTheVerdict(t *testing.T) {
 			},
 		},
 		"d": {
-			Verdict: admissionv1.Verdict_VERDICT_DEFERRED, Message: "doubt", RetryAfter: durationpb.New(5 * time.Second),
+			Verdict: admissionv1.Verdict_VERDICT_DEFERRED, Message: "uncertain", RetryAfter: durationpb.New(5 * time.Second),
 			Condition: &admissionv1.Condition{Reason: "StateUncertain", Domain: "berth"},
 		},
 	} {

@@ -375,8 +375,8 @@ func TestAllocatableWaitsForPlugins(t *testing.T) {
 			inv.Registered("example.com/gpu", device.Options{}, at)
 			close(timeout)
 		}},
-		"caller in a hurry": {missing: []string{"example.com/gpu"}, timeout: true, happen: func(*device.Inventory, chan struct{}) {}},
-		"given up":          {happen: func(inv *device.Inventory, _ chan struct{}) { inv.Expire(at.Add(2 * device.Grace)) }},
+		"caller with a short deadline": {missing: []string{"example.com/gpu"}, timeout: true, happen: func(*device.Inventory, chan struct{}) {}},
+		"given up":                     {happen: func(inv *device.Inventory, _ chan struct{}) { inv.Expire(at.Add(2 * device.Grace)) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

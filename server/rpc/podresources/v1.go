@@ -84,7 +84,7 @@ func (s *service) GetAllocatableResources(ctx context.Context, _ *v1.Allocatable
 			})
 		}
 	}
-	snap, err := s.settled(ctx)
+	snap, err := s.complete(ctx)
 	if err != nil {
 		return nil, err
 	}

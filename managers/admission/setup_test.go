@@ -20,8 +20,8 @@ import (
 	"github.com/berthd/berth/managers/workload"
 )
 
-// lab is a house of any shape: the built-in providers on a made-up machine.
-type lab struct {
+// setup describes an engine on a machine of any shape: the built-in providers on a made-up machine.
+type setup struct {
 	shape  string
 	policy topology.Policy
 	scope  hint.Scope // empty: container
@@ -51,8 +51,8 @@ func g(id string, node int) device.Device {
 	return device.Device{ID: id, Healthy: true, Nodes: numa.Of(node), Topology: true}
 }
 
-// open makes the house. CPU 0 is reserved, and 1Gi of each node's memory.
-func (b lab) open(t ledgertest.T) *fixture {
+// open makes the engine. CPU 0 is reserved, and 1Gi of each node's memory.
+func (b setup) open(t ledgertest.T) *fixture {
 	m := machinetest.Build(b.shape)
 	reserved := cpuset.Of(0)
 	cpus, err := cpu.New(cpu.Config{
@@ -124,9 +124,9 @@ func (b lab) open(t ledgertest.T) *fixture {
 	return h
 }
 
-// as makes the same lab again after a suggestion was followed, and the pod as the
+// as makes the same setup again after a suggestion was followed, and the pod as the
 // suggestion wants it.
-func (b lab) as(s ledger.Suggestion, view *ledger.View, pod workload.Pod) (lab, workload.Pod) {
+func (b setup) as(s ledger.Suggestion, view *ledger.View, pod workload.Pod) (setup, workload.Pod) {
 	b.pods = nil
 	for p := range view.Pods() {
 		if !slices.Contains(s.Remove, p.UID()) {

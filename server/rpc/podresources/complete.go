@@ -17,10 +17,10 @@ const MissingHeader = "berth-missing-resources"
 // margin is what is left of a caller's time for the answer itself.
 const margin = time.Second
 
-// settled returns the devices once every plugin that was there before a start of
-// berthd is back. It waits for that as long as berthd and the caller have patience:
+// complete returns the devices once every plugin that was there before a start of
+// berthd is back. It waits for that within berthd's and the caller's deadlines:
 // some readers ask once in their life, and would miss the devices for good.
-func (s *service) settled(ctx context.Context) (*device.Snapshot, error) {
+func (s *service) complete(ctx context.Context) (*device.Snapshot, error) {
 	if deadline, ok := ctx.Deadline(); ok {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithDeadline(ctx, deadline.Add(-margin))

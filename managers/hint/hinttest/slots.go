@@ -11,36 +11,36 @@ import (
 	"github.com/berthd/berth/managers/workload"
 )
 
-// SeatResource is what Seats hands out.
-const SeatResource workload.Resource = "example.com/seat"
+// SlotResource is what Slots hands out.
+const SlotResource workload.Resource = "example.com/slot"
 
-// Seats is a small provider that keeps the contract, for tests of whoever works
-// with providers: it hands out seats, each near to one NUMA node.
-type Seats struct {
-	// At has the node of each seat by id.
+// Slots is a small provider that keeps the contract, for tests of whoever works
+// with providers: it hands out slots, each near to one NUMA node.
+type Slots struct {
+	// At has the node of each slot by id.
 	At map[string]int
-	// Called is Name; empty means "seats".
+	// Called is Name; empty means "slots".
 	Called string
 }
 
-// Name returns Called, or "seats".
-func (s *Seats) Name() string {
+// Name returns Called, or "slots".
+func (s *Slots) Name() string {
 	if s.Called == "" {
-		return "seats"
+		return "slots"
 	}
 	return s.Called
 }
 
-// wanted is how many seats the request is for.
+// wanted is how many slots the request is for.
 func wanted(req hint.Request) int {
 	if req.Container < 0 {
-		return int(workload.PodTotal(req.Pod, func(c *workload.Container) int64 { return c.Requests[SeatResource] }))
+		return int(workload.PodTotal(req.Pod, func(c *workload.Container) int64 { return c.Requests[SlotResource] }))
 	}
-	return int(req.Pod.Containers[req.Container].Requests[SeatResource])
+	return int(req.Pod.Containers[req.Container].Requests[SlotResource])
 }
 
-// free returns the seats that nobody holds, on the given nodes, by id.
-func (s *Seats) free(view *ledger.View, nodes numa.Mask) []string {
+// free returns the slots that nobody holds, on the given nodes, by id.
+func (s *Slots) free(view *ledger.View, nodes numa.Mask) []string {
 	taken := map[string]bool{}
 	for c := range view.Claims() {
 		if c.Provider == s.Name() {
@@ -59,14 +59,14 @@ func (s *Seats) free(view *ledger.View, nodes numa.Mask) []string {
 	return ids
 }
 
-// Hints answers with all node sets that have enough free seats; preferred are
-// those of the size that would do with all seats free.
-func (s *Seats) Hints(_ context.Context, view *ledger.View, req hint.Request) ([]hint.ResourceAnswer, error) {
+// Hints answers with all node sets that have enough free slots; preferred are
+// those of the size that would do with all slots free.
+func (s *Slots) Hints(_ context.Context, view *ledger.View, req hint.Request) ([]hint.ResourceAnswer, error) {
 	n := wanted(req)
 	if n == 0 {
 		return nil, nil
 	}
-	answer := hint.Answer{Kind: hint.Impossible, Reason: "too few free seats"}
+	answer := hint.Answer{Kind: hint.Impossible, Reason: "too few free slots"}
 	perNode := map[int]int{}
 	for _, node := range s.At {
 		perNode[node]++
@@ -85,11 +85,11 @@ func (s *Seats) Hints(_ context.Context, view *ledger.View, req hint.Request) ([
 			answer.Hints = append(answer.Hints, hint.Hint{Nodes: m, Preferred: m.Len() == least})
 		}
 	}
-	return []hint.ResourceAnswer{{Resource: string(SeatResource), Answer: answer}}, nil
+	return []hint.ResourceAnswer{{Resource: string(SlotResource), Answer: answer}}, nil
 }
 
-// Plan takes the free seats with the lowest ids within the affinity.
-func (s *Seats) Plan(_ context.Context, view *ledger.View, req hint.Request, affinity hint.Hint) ([]ledger.Claim, error) {
+// Plan takes the free slots with the lowest ids within the affinity.
+func (s *Slots) Plan(_ context.Context, view *ledger.View, req hint.Request, affinity hint.Hint) ([]ledger.Claim, error) {
 	n := wanted(req)
 	if n == 0 || req.Container < 0 {
 		return nil, nil
@@ -100,10 +100,10 @@ func (s *Seats) Plan(_ context.Context, view *ledger.View, req hint.Request, aff
 	}
 	ids := s.free(view, nodes)
 	if len(ids) < n {
-		return nil, errdefs.Refuse(errdefs.UnexpectedAdmissionError, "%d seats are wanted on nodes %s, %d are free", n, nodes, len(ids))
+		return nil, errdefs.Refuse(errdefs.UnexpectedAdmissionError, "%d slots are wanted on nodes %s, %d are free", n, nodes, len(ids))
 	}
 	claim := ledger.Claim{
-		Owner: req.Owner(), Provider: s.Name(), Resource: string(SeatResource), Affinity: &affinity,
+		Owner: req.Owner(), Provider: s.Name(), Resource: string(SlotResource), Affinity: &affinity,
 		Devices: &ledger.Devices{},
 	}
 	for _, id := range ids[:n] {
@@ -113,7 +113,7 @@ func (s *Seats) Plan(_ context.Context, view *ledger.View, req hint.Request, aff
 }
 
 // Prepare writes the admission into the claims.
-func (s *Seats) Prepare(_ context.Context, admissionID string, _ hint.Request, claims []ledger.Claim) ([]ledger.Claim, error) {
+func (s *Slots) Prepare(_ context.Context, admissionID string, _ hint.Request, claims []ledger.Claim) ([]ledger.Claim, error) {
 	out := slices.Clone(claims)
 	for i := range out {
 		d := *out[i].Devices
