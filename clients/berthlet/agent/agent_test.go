@@ -385,6 +385,33 @@ func TestGrace(t *testing.T) {
 	})
 }
 
+// TestPlaceIsGivenBackBeforeTheSandbox: what a pod holds is free when its last process has
+// gone, however long the runtime takes to close its sandbox.
+func TestPlaceIsGivenBackBeforeTheSandbox(t *testing.T) {
+	t.Parallel()
+	within(t, func(h *fixture) {
+		h.want(web("a"))
+		h.expect("a", "Running, main#0 running")
+		stuck := true
+		h.runtime.FailWith(func(method, _ string) error {
+			if stuck && method == "Close" {
+				return errors.New("no")
+			}
+			return nil
+		})
+		h.want()
+		if got := h.node.said("Remove"); !slices.Equal(got, []string{"Remove a-uid"}) {
+			t.Errorf("%q while the sandbox is open", got)
+		}
+		stuck = false
+		h.pass(time.Minute)
+		h.empty()
+		if got := h.node.said("Remove"); len(got) != 1 {
+			t.Errorf("%q", got)
+		}
+	})
+}
+
 func TestManifestChanges(t *testing.T) {
 	t.Parallel()
 	within(t, func(h *fixture) {

@@ -291,7 +291,8 @@ func (w *worker) signal(ctx context.Context, step lifecycle.Step, s syscall.Sign
 	return s == syscall.SIGTERM
 }
 
-// release gives back everything that the pod has.
+// release gives back everything that the pod has: its place first, when its last process
+// has gone, since others may wait for that. What takes long afterwards holds up nobody.
 func (w *worker) release(ctx context.Context) error {
 	statuses, err := w.Runtime.List(ctx, w.uid)
 	if err != nil {
@@ -302,27 +303,38 @@ func (w *worker) release(ctx context.Context) error {
 			return err
 		}
 	}
+	if err := w.giveBack(ctx); err != nil {
+		return err
+	}
 	if err := w.Runtime.Close(ctx, w.uid); err != nil {
 		return err
 	}
 	if err := w.Volumes.ReleasePod(w.uid); err != nil {
 		return err
 	}
-	// This also forgets the ids of containers that berthd was not told about.
-	known, err := w.Node.Remove(ctx, w.uid)
-	if err != nil {
-		return err
-	}
-	for _, p := range w.rec.Containers {
-		p.Unbound = true
-	}
 	if err := os.RemoveAll(w.place.pod(w.uid) + "/volumes"); err != nil {
 		return err
 	}
 	w.rec.Released = true
+	return nil
+}
+
+// giveBack has berthd forget the pod, and the ids of containers that it was not told
+// about: once, however often the release is tried.
+func (w *worker) giveBack(ctx context.Context) error {
+	if w.over() {
+		return nil
+	}
+	known, err := w.Node.Remove(ctx, w.uid)
+	if err != nil {
+		return err
+	}
 	w.mu.Lock()
 	w.released = true
 	w.mu.Unlock()
+	for _, p := range w.rec.Containers {
+		p.Unbound = true
+	}
 	if !known && !w.rec.Accepted.IsZero() {
 		// berthd has lost the pod, but not its cgroup, which it keeps as long as the
 		// pod lives in the last it heard.

@@ -28,7 +28,7 @@ type worker struct {
 	mu        sync.Mutex // guards what is asked of the worker from outside
 	deleted   bool       // the pod is to go
 	uncertain bool       // berthd was away: is the pod known there?
-	released  bool       // the pod's place was given back, as in the record
+	released  bool       // the pod's place was given back; the record says so when its sandbox is gone too
 
 	// The rest belongs to the worker's goroutine.
 	rec      *record
@@ -151,7 +151,7 @@ func (w *worker) heed() {
 		w.rec.Deleted = w.Now()
 		w.log.Info("the pod is to go")
 	}
-	if w.uncertain && w.rec.Verdict == lifecycle.Admitted && !w.rec.Released && w.rec.Deleted.IsZero() {
+	if w.uncertain && w.rec.Verdict == lifecycle.Admitted && !w.released && w.rec.Deleted.IsZero() {
 		w.rec.Verdict, w.wait = lifecycle.Unasked, lifecycle.Trouble{}
 	}
 	w.uncertain = false

@@ -105,6 +105,11 @@ func (f *Fake) Open(_ context.Context, p container.Pod) error {
 func (f *Fake) Close(_ context.Context, uid string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.fail != nil {
+		if err := f.fail("Close", uid); err != nil {
+			return err
+		}
+	}
 	delete(f.pods, uid)
 	return nil
 }
