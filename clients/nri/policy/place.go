@@ -55,21 +55,22 @@ func (p *Policy) enter(ctx context.Context, s *sandbox) error {
 	return nil
 }
 
-// admitOrReclaim admits a pod. Where there is no room, the places of containers that have
-// ended in other pods are given back first: they are only kept for a restart, and a
-// kubelet lets nobody in whose CPUs a pod needs that stays.
+// admitOrReclaim admits a pod. Where there is no room, the kernel is asked who has ended,
+// though no event has told of it yet, and the places of containers that have ended in
+// other pods are given back: they are only kept for a restart, and a kubelet lets nobody
+// in whose CPUs a pod needs that stays.
 func (p *Policy) admitOrReclaim(ctx context.Context, s *sandbox, pod *typesv1.Pod) error {
 	err := p.admit(ctx, pod)
 	if !berth.IsPrecondition(err) && errdefs.ClassOf(err) != errdefs.Precondition {
 		return err
 	}
-	for _, m := range p.all() {
-		_, _, _ = p.observe(m) // who cannot be seen counts as before
-	}
-	reclaimed := false
+	reclaimed := p.sweep(ctx)
+	s.stopped, s.leaving = false, false // it was just asked for
 	for _, other := range p.sandboxes {
 		if other.uid != s.uid {
-			reclaimed = p.release(ctx, other, func(name string, ended bool) bool { return ended && !p.mayRun(other, name) }) || reclaimed
+			reclaimed = p.release(ctx, other, func(name string, ended bool) bool {
+				return !p.mayRun(other, name) && (ended || p.hasRun(other, name))
+			}) || reclaimed
 		}
 	}
 	if reclaimed {

@@ -36,6 +36,16 @@ func (p *Policy) mayRun(s *sandbox, name string) bool {
 	return false
 }
 
+// hasRun tells whether a container of this name has had a process.
+func (p *Policy) hasRun(s *sandbox, name string) bool {
+	for _, m := range p.members {
+		if m.pod == s && m.name == name && m.pid != 0 {
+			return true
+		}
+	}
+	return false
+}
+
 // want takes over what the ledger has for the members. The caller holds mu.
 func (p *Policy) want(ctx context.Context) error {
 	list, err := p.Client.Allocation().List(ctx, &allocationv1.ListRequest{})

@@ -190,6 +190,50 @@ func TestSuccessor(t *testing.T) {
 	}
 }
 
+// TestSuccessorBeforeTheEvents replaces a pod that was killed, of whose end the runtime has
+// not told yet: the kernel says that its processes have gone. A pod that is only between
+// two runs of its container keeps its place.
+func TestSuccessorBeforeTheEvents(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		whole, sandboxGone, admitted bool
+	}{
+		"a container apart":           {admitted: true},
+		"a pod, and its sandbox":      {whole: true, sandboxGone: true, admitted: true},
+		"a pod whose sandbox is left": {whole: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := startBerthd(t)
+			config := Config{Client: d.Client}
+			if c.whole {
+				config.Manifests = manifests(t, manifestOf("first", "{limits: {cpu: 7, memory: 1Gi}}"), manifestOf("second", "{limits: {cpu: 7, memory: 1Gi}}"))
+			}
+			e := newEngine(t, config)
+			first, second := pod("first", "guaranteed"), pod("second", "guaranteed")
+			second.Pid = 0 // the runtime has not made its process yet
+			if err := e.policy.RunPodSandbox(t.Context(), first); err != nil {
+				t.Fatal(err)
+			}
+			e.run(first, container(first, "main", "first-1", 7000, gib))
+			if err := e.policy.RunPodSandbox(t.Context(), second); (err == nil) == c.whole {
+				t.Fatalf("beside a pod that runs: %v", err)
+			}
+			e.mu.Lock()
+			delete(e.cpus, "first-1")
+			e.ended = c.sandboxGone
+			e.mu.Unlock()
+			err := e.policy.RunPodSandbox(t.Context(), second)
+			if err == nil {
+				_, err = e.create(second, container(second, "main", "second-1", 7000, gib))
+			}
+			if (err == nil) != c.admitted {
+				t.Errorf("the successor: %v", err)
+			}
+		})
+	}
+}
+
 // TestStoppedPodRuns has a process outlive the end of its pod, as the runtime tells it.
 func TestStoppedPodRuns(t *testing.T) {
 	t.Parallel()
