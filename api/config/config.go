@@ -106,6 +106,10 @@ type Cgroups struct {
 	Mount string `json:"mount"`
 	// Root is the cgroup below which everything of berth lies.
 	Root string `json:"root"`
+	// PerQOS keeps every pod in a cgroup of its own, in the tier of its QoS class.
+	// Without it there are neither: CPUs, memory and devices are decided all the same,
+	// and what makes the containers has to make their cgroups.
+	PerQOS bool `json:"cgroupsPerQOS"`
 	// ReconcilePeriod is how often the kernel's values are compared.
 	ReconcilePeriod metav1.Duration `json:"reconcilePeriod"`
 	// OnDrift says what happens to values that somebody else has changed: heal
@@ -322,7 +326,7 @@ func Default() Config {
 		APIVersion: APIVersion, Kind: Kind,
 		Log: Log{Level: "info", Format: "text"},
 		Cgroups: Cgroups{
-			Tree: TreeKernel, Driver: string(cgroup.Cgroupfs), Mount: "/sys/fs/cgroup", Root: "/",
+			Tree: TreeKernel, Driver: string(cgroup.Cgroupfs), Mount: "/sys/fs/cgroup", Root: "/", PerQOS: true,
 			ReconcilePeriod: d(10 * time.Second), OnDrift: DriftHeal,
 			CPUCFSQuota: true, CPUCFSPeriod: d(100 * time.Millisecond),
 			PodPIDsLimit: -1, MemoryThrottlingFactor: 0.9,

@@ -166,9 +166,7 @@ func (c *Config) ApplyKubelet(path string, data []byte) (notes []string, err err
 	c.Topology.MaxNodes = topology.ReferenceMaxNodes
 	takeMap(&c.Reserved.System, k.SystemReserved)
 	takeMap(&c.Reserved.Kube, k.KubeReserved)
-	if k.CgroupsPerQOS != nil && !*k.CgroupsPerQOS {
-		return nil, errdefs.Invalidf("%s: cgroupsPerQOS is false, but berth keeps every pod in a cgroup of its own: without one it could not tell what of a pod still runs", path)
-	}
+	takePointer(&c.Cgroups.PerQOS, k.CgroupsPerQOS)
 	if k.SystemCgroups != "" && k.CgroupRoot == "" {
 		return nil, errdefs.Invalidf("%s: systemCgroups needs cgroupRoot", path)
 	}

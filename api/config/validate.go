@@ -136,6 +136,7 @@ var places = map[string]string{
 	"evictionHard":            "reserved.evictionHard",
 	"reservedSystemCPUs":      "reserved.cpus",
 	"enforceNodeAllocatable":  "node.enforceNodeAllocatable",
+	"cgroupsPerQOS":           "cgroups.cgroupsPerQOS",
 	"systemReservedCgroup":    "node.systemReservedCgroup",
 	"kubeReservedCgroup":      "node.kubeReservedCgroup",
 	"maxPods":                 "node.maxPods",

@@ -51,6 +51,9 @@ type Config struct {
 	// SystemReservedCgroup and KubeReservedCgroup name the reserved cgroups as the
 	// cgroup driver spells them.
 	SystemReservedCgroup, KubeReservedCgroup string
+	// NoPodCgroups is cgroupsPerQOS, switched off: pods have no cgroups that could be
+	// limited together.
+	NoPodCgroups bool
 	// MaxPods and PodsPerCore are the fields of these names; 0 is no bound.
 	MaxPods, PodsPerCore int64
 	// AllCPUs writes the machine's CPUs into the cgroups, which keeps systemd from
@@ -201,6 +204,9 @@ func (e Enforcement) check(cfg Config, bad *errdefs.Violations) {
 			bad.Addf(field, "%q cannot be combined with other keys", key)
 		}
 		seen[key] = true
+		if cfg.NoPodCgroups && key != EnforceNone {
+			bad.Addf(field, "%q needs cgroupsPerQOS to be true: without cgroups of pods there is nothing to enforce; expected no key, or %s", key, EnforceNone)
+		}
 	}
 	for _, family := range []struct{ plain, compressible, cgroup, name string }{
 		{EnforceSystem, EnforceSystemCompressible, cfg.SystemReservedCgroup, "systemReservedCgroup"},

@@ -11,8 +11,11 @@ import (
 // PodsNode gives the cgroup of all pods: weighed and limited by Limit where
 // EnforcePods is asked for, else by what the machine has. Its huge pages are the
 // tiers' to limit: the kubelet writes them here too, and overwrites them within a
-// minute.
+// minute. Without cgroups of pods it is the configured root, with what the machine has.
 func (m *Manager) PodsNode(l cgroup.Layout) cgroup.Node {
+	if m.cfg.NoPodCgroups {
+		return cgroup.Node{Name: l.Root(), Values: m.values(m.capacity)}
+	}
 	amounts := m.capacity
 	if m.cfg.Enforce.Has(EnforcePods) {
 		amounts = m.Limit()

@@ -259,7 +259,7 @@ func (a *App) buildCgroups(ctx context.Context) error {
 		return err
 	}
 	parts := reconcile.Config{
-		Records: records, Unseen: a.Config.Cgroups.Tree == config.TreeMemory, Failpoint: a.Failpoint,
+		Records: records, Unseen: !a.keepsPods(), NoPodCgroups: !a.Config.Cgroups.PerQOS, Failpoint: a.Failpoint,
 		Tree: tree, Layout: a.layout, Limits: limits,
 		OnDrift: reconcile.OnDrift(a.Config.Cgroups.OnDrift),
 		View:    a.Ledger.View,

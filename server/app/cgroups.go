@@ -11,6 +11,7 @@ import (
 	nodev1 "github.com/berthd/berth/api/berth/node/v1"
 	qosv1 "github.com/berthd/berth/api/berth/qos/v1"
 	"github.com/berthd/berth/api/config"
+	cgroups "github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/server/host/sysctl"
 	"github.com/berthd/berth/server/reconcile"
 	"github.com/berthd/berth/server/rpc/cgroup"
@@ -31,7 +32,7 @@ func (a *App) registerNode(s grpc.ServiceRegistrar) error {
 	if err != nil {
 		return err
 	}
-	podRoot, err := layout.Literal(layout.Pods())
+	podRoot, err := layout.Literal(a.podRoot())
 	if err != nil {
 		return err
 	}
@@ -44,22 +45,33 @@ func (a *App) registerNode(s grpc.ServiceRegistrar) error {
 			EnforceNodeAllocatable: c.Node.Enforce,
 			SystemReservedCgroup:   c.Node.SystemReservedCgroup, KubeReservedCgroup: c.Node.KubeReservedCgroup,
 			Fit: c.Node.Fit, OnDrift: c.Cgroups.OnDrift, PodPidsLimit: c.Cgroups.PodPIDsLimit,
-			RuntimeEndpoint: c.RuntimeEndpoint,
-			DevicesUnknown:  c.Devices.Unknown, DevicesElsewhere: c.Devices.Elsewhere,
+			RuntimeEndpoint: c.RuntimeEndpoint, CgroupsPerQos: c.Cgroups.PerQOS,
+			DevicesUnknown: c.Devices.Unknown, DevicesElsewhere: c.Devices.Elsewhere,
 		},
 		Version: Version(),
 	}))
 	return nil
 }
 
+// podRoot is the cgroup that pods lie in: that of all pods, or the configured root where
+// pods have none of their own.
+func (a *App) podRoot() cgroups.Name {
+	if !a.Config.Cgroups.PerQOS {
+		return a.layout.Root()
+	}
+	return a.layout.Pods()
+}
+
 // nodeStatus tells what the system lacks that the node would want.
 func (a *App) nodeStatus(ctx context.Context) (soft, kernel []string, err error) {
-	pods, err := a.reconcile.Look(ctx, a.reconcile.Layout.Pods())
-	if err != nil {
-		return nil, nil, err
-	}
-	if pods.Values.CPUQuotaUS == nil {
-		soft = append(soft, "CPU hardcapping unsupported")
+	if a.Config.Cgroups.PerQOS {
+		pods, err := a.reconcile.Look(ctx, a.reconcile.Layout.Pods())
+		if err != nil {
+			return nil, nil, err
+		}
+		if pods.Values.CPUQuotaUS == nil {
+			soft = append(soft, "CPU hardcapping unsupported")
+		}
 	}
 	if a.Config.Cgroups.Tree == config.TreeMemory {
 		return soft, nil, nil

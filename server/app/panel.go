@@ -32,11 +32,15 @@ func (a *App) managerSetOf(c config.Config) (*managerset.Set, error) {
 // limitsOf returns what the cgroups get that follow from the managers and not from
 // pods.
 func (a *App) limitsOf(ctx context.Context, p *managerset.Set) (reconcile.Limits, error) {
-	limits := reconcile.Limits{QoS: a.qos, Pods: p.Node.PodsNode(a.layout).Values}
+	top := p.Node.PodsNode(a.layout)
+	limits := reconcile.Limits{QoS: a.qos, Pods: top.Values}
 	limits.QoS.Cgroup.AllocatableMemoryBytes = p.Node.Absolute()[workload.Memory]
 	var err error
 	if limits.Reserved, err = p.Node.ReservedNodes(a.qos.Cgroup.Facts.Driver); err != nil {
 		return limits, err
+	}
+	if !a.Config.Cgroups.PerQOS && !top.Name.IsRoot() {
+		limits.Reserved = append(limits.Reserved, top)
 	}
 	// In a container the tree may have fewer CPUs than the machine.
 	root, err := a.tree.Observe(ctx, nil, 0)

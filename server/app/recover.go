@@ -23,10 +23,15 @@ const AfterRecovery = "app/after-recovery"
 // Failpoints returns all points of this package.
 func Failpoints() []string { return []string{AfterRecovery} }
 
+// keepsPods tells whether pods have cgroups of the kernel's, which show what lives.
+func (a *App) keepsPods() bool {
+	return a.Config.Cgroups.Tree != config.TreeMemory && a.Config.Cgroups.PerQOS
+}
+
 // openRecords finds out where the pods' claim records are kept: at their cgroups, or
 // where the tree is not the kernel's, or keeps no attributes, in files.
 func (a *App) openRecords(ctx context.Context) (cgroup.Records, error) {
-	if a.Config.Cgroups.Tree != config.TreeMemory {
+	if a.keepsPods() {
 		records, ok := a.tree.(cgroup.Records)
 		if !ok {
 			return nil, nil // a test's tree without

@@ -24,6 +24,9 @@ func addNodeFlags(fs *pflag.FlagSet, order *[]func(*config.Config) error) {
 	enforce := fs.StringSlice("enforce-node-allocatable", d.Enforce,
 		"cgroups that get limits: pods, system-reserved, kube-reserved, the last two also with -compressible, none")
 	given("enforce-node-allocatable", func(c *config.Config) error { c.Node.Enforce = *enforce; return nil })
+	perQOS := fs.Bool("cgroups-per-qos", config.Default().Cgroups.PerQOS,
+		"keep every pod in a cgroup of its own; false: make none, which takes --enforce-node-allocatable=none")
+	given("cgroups-per-qos", func(c *config.Config) error { c.Cgroups.PerQOS = *perQOS; return nil })
 	system := fs.String("system-reserved-cgroup", d.SystemReservedCgroup, "cgroup of the system, for system-reserved")
 	given("system-reserved-cgroup", func(c *config.Config) error { c.Node.SystemReservedCgroup = *system; return nil })
 	kube := fs.String("kube-reserved-cgroup", d.KubeReservedCgroup, "cgroup of the node's agents, for kube-reserved")

@@ -40,6 +40,9 @@ func (l *Loop) follow(ctx context.Context, view *ledger.View) error {
 	if err != nil {
 		return err
 	}
+	if l.NoPodCgroups {
+		nodes = made(nodes, seen)
+	}
 	// A limit that is held back is not in force, and so tried again; the next pass
 	// reports it.
 	l.noteSeen(g, seen, false)
@@ -92,7 +95,7 @@ func (l *Loop) touched(view *ledger.View) (desired []cgroup.Node, later map[stri
 		if !ok {
 			continue
 		}
-		own, err := cgroup.PodNodes(view, p, l.Layout, l.QoS.Cgroup)
+		own, err := l.podNodes(view, p)
 		if err != nil {
 			return nil, nil, err
 		}

@@ -21,6 +21,9 @@ import (
 type Config struct {
 	Tree   cgroup.Tree
 	Layout cgroup.Layout
+	// NoPodCgroups makes no cgroup for any pod, tier or container, and takes none for a
+	// pod's. What runs on which CPUs is the runtime's to carry out, or the agent's.
+	NoPodCgroups bool
 	Limits
 	// Records keeps the pods' claim records; nil where they cannot be kept.
 	Records cgroup.Records
@@ -277,13 +280,19 @@ func (l *Loop) Begin(ctx context.Context) error {
 		return err
 	}
 	for _, n := range l.Reserved {
-		if o := seen.Find(n.Name); o.State != cgroup.Valid {
+		if o := seen.Find(n.Name); o.State != cgroup.Valid && !l.NoPodCgroups {
 			return errdefs.Preconditionf("enforce limits on the reserved cgroup %s: %w", n.Name, unusable(o))
 		}
+	}
+	if l.NoPodCgroups {
+		nodes = made(nodes, seen)
 	}
 	ops := cgroup.Diff(nodes, seen)
 	done := l.apply(ctx, ops)
 	for _, op := range ops {
+		if l.NoPodCgroups {
+			break // the passes report it and try again
+		}
 		if done.failed[op.Name.String()] && (op.Kind == cgroup.Create || !op.Name.Within(l.Layout.Pods())) {
 			return done.err
 		}
@@ -324,7 +333,9 @@ func (l *Loop) pass(ctx context.Context, view *ledger.View) error {
 	p, err := l.plan(ctx, view)
 	var fresh []Drift
 	if err == nil {
-		l.orphans = l.Layout.Orphans(p.seen, known(view))
+		if !l.NoPodCgroups {
+			l.orphans = l.Layout.Orphans(p.seen, known(view))
+		}
 		l.report(ctx, p.findings)
 		l.removeEmpty(ctx, p.empty)
 		fresh = l.drift.news(p.drifts)

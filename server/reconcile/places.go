@@ -18,7 +18,7 @@ import (
 // EnsurePod implements admission.Places.
 func (l *Loop) EnsurePod(ctx context.Context, view *ledger.View, uid string) (parent string, created bool, err error) {
 	p, name, err := l.pod(view, uid)
-	if err != nil {
+	if err != nil || l.NoPodCgroups {
 		return "", false, err
 	}
 	if parent, err = l.Layout.Literal(name); err != nil {
@@ -113,7 +113,7 @@ func (l *Loop) ForgetPod(ctx context.Context, view *ledger.View, uid string) err
 	if err != nil {
 		return err
 	}
-	return l.remove(ctx, name)
+	return l.removePlace(ctx, view, uid, name)
 }
 
 // RemovePod implements admission.Places.
@@ -133,9 +133,10 @@ func (l *Loop) RemovePod(ctx context.Context, view *ledger.View, uid string) err
 	l.leaving[uid] = true
 	l.tellAll(view, uid, placement.Stop)
 	l.mu.Unlock()
-	for _, name := range append(outside, name) {
+	for _, name := range outside {
 		err = errors.Join(err, l.remove(ctx, name))
 	}
+	err = errors.Join(err, l.removePlace(ctx, view, uid, name))
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err != nil {
@@ -188,7 +189,14 @@ func (l *Loop) remove(ctx context.Context, name cgroup.Name) error {
 func (l *Loop) EnsureContainer(ctx context.Context, view *ledger.View, s admission.Start) (path string, err error) {
 	b := s.Binding
 	key := b.ID
-	if l.Runtime == nil || s.PID != 0 {
+	if l.NoPodCgroups {
+		if b.Own && s.PID == 0 {
+			return b.CgroupPath, nil // an earlier configuration has made it
+		}
+		if s.PID != 0 || l.Runtime == nil {
+			return "", l.allowStart(s)
+		}
+	} else if l.Runtime == nil || s.PID != 0 {
 		p, _, err := l.pod(view, b.Owner.Pod)
 		if err != nil {
 			return "", err
@@ -301,7 +309,7 @@ func (l *Loop) place(ctx context.Context, p *ledger.Pod, container string, name 
 // ContainerPath returns the path below the mount point of the cgroup that
 // EnsureContainer makes for a container; empty where a runtime makes it.
 func (l *Loop) ContainerPath(p *ledger.Pod, container string) (string, error) {
-	if l.Runtime != nil {
+	if l.Runtime != nil || l.NoPodCgroups {
 		return "", nil
 	}
 	name, err := l.container(p, container)
@@ -350,6 +358,13 @@ func (l *Loop) UnknownPods(ctx context.Context, view *ledger.View) (uids []strin
 func (l *Loop) RemoveUnknown(ctx context.Context, view *ledger.View, uid string) error {
 	p, known := view.Pod(uid)
 	var errs []error
+	if l.NoPodCgroups {
+		name, err := l.Layout.Pod(workload.Guaranteed, uid)
+		if err != nil || known {
+			return err
+		}
+		return l.forgetRecord(ctx, name)
+	}
 	for _, class := range []workload.QoSClass{workload.Guaranteed, workload.Burstable, workload.BestEffort} {
 		if known && p.QoS == class {
 			continue
@@ -374,6 +389,9 @@ func (l *Loop) RemoveUnknown(ctx context.Context, view *ledger.View, uid string)
 
 // UnprivilegedUsers lists the cgroups of pods that the view does not know.
 func (l *Loop) UnprivilegedUsers(ctx context.Context, view *ledger.View) ([]cgroup.Name, error) {
+	if l.NoPodCgroups {
+		return nil, nil
+	}
 	seen, err := l.Tree.Observe(ctx, l.Layout.Pods(), 2)
 	if err != nil {
 		return nil, fmt.Errorf("observe the cgroup tree: %w", err)

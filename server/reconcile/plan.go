@@ -43,7 +43,7 @@ func (l *Loop) plan(ctx context.Context, view *ledger.View) (*plan, error) {
 	p := &plan{}
 	l.ending.forget()
 	tiers := l.tiers(view)
-	desired, err := cgroup.Desired(view, l.Layout, l.QoS.Cgroup, tiers)
+	desired, err := l.desired(view, tiers)
 	if err != nil {
 		return p, fmt.Errorf("compute the cgroup tree: %w", err)
 	}
@@ -84,6 +84,9 @@ func (l *Loop) plan(ctx context.Context, view *ledger.View) (*plan, error) {
 	}
 	l.noteSeen(p.containers, p.seen, true)
 	p.desired = append(p.desired, sharing(l.sharers, view, p.seen)...)
+	if l.NoPodCgroups {
+		p.desired = made(p.desired, p.seen)
+	}
 	p.desired = l.ending.confine(p.containers.present(p.desired, p.seen), p.seen)
 	p.desired = l.nested(p.desired, p.seen)
 	var held []cgroup.HeldLimit
@@ -99,6 +102,9 @@ func (l *Loop) plan(ctx context.Context, view *ledger.View) (*plan, error) {
 
 // tiers gives the cgroup of all pods and the tiers as a view wants them.
 func (l *Loop) tiers(view *ledger.View) []cgroup.Node {
+	if l.NoPodCgroups {
+		return nil
+	}
 	return l.enforced(qos.Nodes(view, l.Layout, l.QoS))
 }
 

@@ -16,7 +16,8 @@ import (
 type Alone func(ctx context.Context, uid string, do func(ctx context.Context, view *ledger.View) error) error
 
 // Pods reaches the cgroups of pods one by one, for those who ask or clean up by
-// hand.
+// hand. Where none are made (Config.NoPodCgroups) it answers as the kubelet does then:
+// every pod has all that it needs, nothing is to be done, and the name is the root.
 type Pods struct {
 	Loop  *Loop
 	Alone Alone
@@ -33,6 +34,9 @@ type PodCgroup struct {
 // List lists the cgroups of pods that exist, in order of their names.
 func (p *Pods) List(ctx context.Context) ([]PodCgroup, error) {
 	l := p.Loop
+	if l.NoPodCgroups {
+		return nil, nil
+	}
 	seen, err := l.Tree.Observe(ctx, l.Layout.Pods(), 2)
 	if err != nil {
 		return nil, err
@@ -54,6 +58,10 @@ func (p *Pods) List(ctx context.Context) ([]PodCgroup, error) {
 // there is one.
 func (p *Pods) Look(ctx context.Context, uid string) (cgroup.Observed, error) {
 	l := p.Loop
+	if l.NoPodCgroups {
+		// As in the kubelet: nobody has to make anything for the pod.
+		return cgroup.Observed{Name: l.Layout.Root(), State: cgroup.Valid}, nil
+	}
 	if pod, ok := l.View().Pod(uid); ok {
 		name, err := l.Layout.Pod(pod.QoS, uid)
 		if err != nil {
@@ -90,6 +98,9 @@ func (p *Pods) find(ctx context.Context, uid string) ([]cgroup.Observed, error) 
 // Ensure makes the cgroup of an admitted pod or writes what differs there. A pod
 // that is not admitted is an error of class NotFound.
 func (p *Pods) Ensure(ctx context.Context, uid string) (parent string, created bool, err error) {
+	if p.Loop.NoPodCgroups {
+		return "", false, nil
+	}
 	err = p.Alone(ctx, uid, func(ctx context.Context, view *ledger.View) (err error) {
 		if _, ok := view.Pod(uid); !ok {
 			return errdefs.NotFoundf("pod %s is not admitted", uid)
@@ -104,6 +115,9 @@ func (p *Pods) Ensure(ctx context.Context, uid string) (parent string, created b
 // admitted pod; otherwise that is an error of class Invalid.
 func (p *Pods) Name(uid string, class workload.QoSClass) (name cgroup.Name, parent string, err error) {
 	l := p.Loop
+	if l.NoPodCgroups {
+		return l.Layout.Root(), "", nil
+	}
 	if pod, ok := l.View().Pod(uid); ok {
 		class = pod.QoS
 	}
@@ -121,11 +135,17 @@ func (p *Pods) Name(uid string, class workload.QoSClass) (name cgroup.Name, pare
 
 // Of tells whether a path on disk is the cgroup of a pod, and of which.
 func (p *Pods) Of(literal string) (uid string, ok bool) {
+	if p.Loop.NoPodCgroups {
+		return "", false
+	}
 	return p.Loop.Layout.PodUID(p.Loop.Layout.Driver().Parse(literal))
 }
 
 // left calls do for every cgroup that a pod has which is not admitted.
 func (p *Pods) left(ctx context.Context, uid string, do func(context.Context, cgroup.Name) error) error {
+	if p.Loop.NoPodCgroups {
+		return nil
+	}
 	return p.Alone(ctx, uid, func(ctx context.Context, view *ledger.View) error {
 		if _, ok := view.Pod(uid); ok {
 			return errdefs.Preconditionf("pod %s is admitted: use Remove or Resize", uid)

@@ -31,7 +31,15 @@ func (l *Loop) CheckResize(ctx context.Context, view *ledger.View, uid string) e
 		return err
 	}
 	_, held := l.hold(nodes, seen)
-	return refuseBelowUse(held, name)
+	return refuseBelowUse(held, l.within(name))
+}
+
+// within is the cgroup in which all of a pod's are: its own, or any.
+func (l *Loop) within(pod cgroup.Name) cgroup.Name {
+	if l.NoPodCgroups {
+		return nil
+	}
+	return pod
 }
 
 // refuseBelowUse refuses to resize a pod while one of its cgroups uses more memory.
@@ -75,8 +83,7 @@ func (l *Loop) places(ctx context.Context, view *ledger.View, p *ledger.Pod) ([]
 			nodes = append(nodes, tier)
 		}
 	}
-	nodes = append(nodes, node)
-	seen, err := l.observe(ctx, nodes[:len(nodes)-1])
+	seen, err := l.observe(ctx, nodes)
 	if err != nil {
 		return nil, nil, nil, err
 	}
@@ -85,6 +92,9 @@ func (l *Loop) places(ctx context.Context, view *ledger.View, p *ledger.Pod) ([]
 		return nil, nil, nil, fmt.Errorf("observe cgroup %s: %w", node.Name, err)
 	}
 	seen.Nodes = append(seen.Nodes, inside.Nodes...)
+	if !l.NoPodCgroups {
+		nodes = append(nodes, node)
+	}
 	for b := range view.BindingsOf(p.UID()) {
 		if !b.Own {
 			continue
@@ -102,7 +112,11 @@ func (l *Loop) places(ctx context.Context, view *ledger.View, p *ledger.Pod) ([]
 	if err := l.elsewhere(ctx, g, seen); err != nil {
 		return nil, nil, nil, err
 	}
-	return g.present(append(nodes, g.nodes()...), seen), seen, g, nil
+	nodes = append(nodes, g.nodes()...)
+	if l.NoPodCgroups {
+		nodes = made(nodes, seen)
+	}
+	return g.present(nodes, seen), seen, g, nil
 }
 
 // Resize implements admission.Places. The order of the writes is that of a pass:
@@ -124,7 +138,7 @@ func (l *Loop) Resize(ctx context.Context, view *ledger.View, uid string) error 
 	}
 	nodes, held := l.hold(nodes, seen)
 	if committed, _ := l.View().Pod(uid); committed != p {
-		if err := refuseBelowUse(held, name); err != nil {
+		if err := refuseBelowUse(held, l.within(name)); err != nil {
 			return err
 		}
 	}
@@ -138,7 +152,7 @@ func (l *Loop) Resize(ctx context.Context, view *ledger.View, uid string) error 
 		_, err := l.ensure(ctx, op)
 		switch {
 		case err == nil:
-		case op.Name.Within(name):
+		case op.Name.Within(l.within(name)):
 			return err
 		default:
 			// As for a new pod: the next pass tries again.

@@ -19,7 +19,7 @@ type unbound struct {
 // unboundOf finds the unbound cgroups of a tree, those with processes apart from those
 // without. Where a runtime makes containers, their cgroups are the runtime's.
 func (l *Loop) unboundOf(view *ledger.View, seen *cgroup.Snapshot) (live, empty []unbound) {
-	if l.Runtime != nil {
+	if l.Runtime != nil || l.NoPodCgroups {
 		return nil, nil
 	}
 	for i := range seen.Nodes {

@@ -31,7 +31,7 @@ func (r *Runtime) Create(ctx context.Context, s container.Spec) error {
 
 func (r *Runtime) create(ctx context.Context, s container.Spec) error {
 	if s.CgroupPath == "" {
-		return errdefs.Preconditionf("berthd leaves the cgroups of containers to a container runtime: start it without --runtime-endpoint, or berthlet with it")
+		return errdefs.Preconditionf("berthd makes no cgroups of containers: start it without --runtime-endpoint and without --cgroups-per-qos=false, or berthlet with --runtime-endpoint")
 	}
 	dir := r.container(s.ID)
 	there, err := r.made(ctx, dir)

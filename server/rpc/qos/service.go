@@ -14,6 +14,8 @@ import (
 // Tiers updates the cgroups of the classes; *reconcile.Loop is the one there is.
 type Tiers interface {
 	UpdateTiers(ctx context.Context) ([]cgroup.Op, error)
+	// HasTiers tells whether there are any.
+	HasTiers() bool
 }
 
 type service struct {
@@ -30,6 +32,9 @@ func New(tiers Tiers, layout cgroup.Layout) qosv1.QOSServiceServer {
 // GetQOSContainersInfo implements QOSService.
 func (s *service) GetQOSContainersInfo(context.Context, *qosv1.GetQOSContainersInfoRequest) (*qosv1.GetQOSContainersInfoResponse, error) {
 	out := &qosv1.GetQOSContainersInfoResponse{}
+	if !s.tiers.HasTiers() {
+		return out, nil
+	}
 	for class, field := range map[workload.QoSClass]*string{
 		workload.Guaranteed: &out.Guaranteed, workload.Burstable: &out.Burstable, workload.BestEffort: &out.BestEffort,
 	} {

@@ -19,9 +19,12 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 type tiers struct {
-	ops []cgroup.Op
-	err error
+	ops  []cgroup.Op
+	err  error
+	none bool
 }
+
+func (t *tiers) HasTiers() bool { return !t.none }
 
 func (t *tiers) UpdateTiers(context.Context) ([]cgroup.Op, error) { return t.ops, t.err }
 
@@ -40,6 +43,10 @@ func TestService(t *testing.T) {
 		info.GetBurstable() != "/berth.slice/berth-kubepods.slice/berth-kubepods-burstable.slice" ||
 		info.GetBestEffort() != "/berth.slice/berth-kubepods.slice/berth-kubepods-besteffort.slice" {
 		t.Errorf("%v, %v", info, err)
+	}
+	tiers.none = true
+	if info, err = client.GetQOSContainersInfo(t.Context(), &qosv1.GetQOSContainersInfoRequest{}); err != nil || info.String() != "" {
+		t.Errorf("without tiers: %v, %v", info, err)
 	}
 	done, err := client.UpdateCgroups(t.Context(), &qosv1.UpdateCgroupsRequest{})
 	if err != nil || len(done.GetWrites()) != 1 || done.GetWrites()[0].GetCgroup() != "/a" {

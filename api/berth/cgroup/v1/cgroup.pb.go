@@ -1914,7 +1914,7 @@ type EnsureExistsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The cgroup was not there.
 	Created bool `protobuf:"varint,1,opt,name=created,proto3" json:"created,omitempty"`
-	// The cgroup as a runtime wants it named.
+	// The cgroup as a runtime wants it named; empty where pods have none.
 	CgroupParent  string `protobuf:"bytes,2,opt,name=cgroup_parent,json=cgroupParent,proto3" json:"cgroup_parent,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -650,7 +650,10 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// PodCgroupService reaches the cgroups of pods.
+// PodCgroupService reaches the cgroups of pods. Where pods have none
+// (cgroups.cgroupsPerQOS is false), it answers as the kubelet does then: every pod's
+// cgroup is valid and its name is the configured root, EnsureExists, Destroy and
+// ReduceCPULimits do nothing, nothing is the cgroup of a pod, and none is listed.
 type PodCgroupServiceClient interface {
 	// Exists tells absent, invalid and valid cgroups of pods apart.
 	Exists(ctx context.Context, in *PodCgroupServiceExistsRequest, opts ...grpc.CallOption) (*PodCgroupServiceExistsResponse, error)
@@ -753,7 +756,10 @@ func (c *podCgroupServiceClient) ListPods(ctx context.Context, in *ListPodsReque
 // All implementations must embed UnimplementedPodCgroupServiceServer
 // for forward compatibility.
 //
-// PodCgroupService reaches the cgroups of pods.
+// PodCgroupService reaches the cgroups of pods. Where pods have none
+// (cgroups.cgroupsPerQOS is false), it answers as the kubelet does then: every pod's
+// cgroup is valid and its name is the configured root, EnsureExists, Destroy and
+// ReduceCPULimits do nothing, nothing is the cgroup of a pod, and none is listed.
 type PodCgroupServiceServer interface {
 	// Exists tells absent, invalid and valid cgroups of pods apart.
 	Exists(context.Context, *PodCgroupServiceExistsRequest) (*PodCgroupServiceExistsResponse, error)

@@ -923,8 +923,11 @@ type GetConfigResponse struct {
 	// Extended resources of somebody else, by name or domain; "*" means all that nobody
 	// here knows.
 	DevicesElsewhere []string `protobuf:"bytes,14,rep,name=devices_elsewhere,json=devicesElsewhere,proto3" json:"devices_elsewhere,omitempty"`
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	// Pods have cgroups of their own, in the tiers of their QoS classes. If false,
+	// berthd makes none, and pod_cgroup_root is cgroup_root.
+	CgroupsPerQos bool `protobuf:"varint,15,opt,name=cgroups_per_qos,json=cgroupsPerQos,proto3" json:"cgroups_per_qos,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *GetConfigResponse) Reset() {
@@ -1055,6 +1058,13 @@ func (x *GetConfigResponse) GetDevicesElsewhere() []string {
 	return nil
 }
 
+func (x *GetConfigResponse) GetCgroupsPerQos() bool {
+	if x != nil {
+		return x.CgroupsPerQos
+	}
+	return false
+}
+
 var File_berth_node_v1_node_proto protoreflect.FileDescriptor
 
 const file_berth_node_v1_node_proto_rawDesc = "" +
@@ -1140,7 +1150,7 @@ const file_berth_node_v1_node_proto_rawDesc = "" +
 	"\x11GetStatusResponse\x12+\n" +
 	"\x11soft_requirements\x18\x01 \x03(\tR\x10softRequirements\x12'\n" +
 	"\x0fkernel_settings\x18\x02 \x03(\tR\x0ekernelSettings\"\x12\n" +
-	"\x10GetConfigRequest\"\xc0\x04\n" +
+	"\x10GetConfigRequest\"\xe8\x04\n" +
 	"\x11GetConfigResponse\x12%\n" +
 	"\x0ecgroup_version\x18\x01 \x01(\x05R\rcgroupVersion\x12#\n" +
 	"\rcgroup_driver\x18\x02 \x01(\tR\fcgroupDriver\x12\x1f\n" +
@@ -1157,7 +1167,8 @@ const file_berth_node_v1_node_proto_rawDesc = "" +
 	"\x0epod_pids_limit\x18\v \x01(\x03R\fpodPidsLimit\x12)\n" +
 	"\x10runtime_endpoint\x18\f \x01(\tR\x0fruntimeEndpoint\x12'\n" +
 	"\x0fdevices_unknown\x18\r \x01(\tR\x0edevicesUnknown\x12+\n" +
-	"\x11devices_elsewhere\x18\x0e \x03(\tR\x10devicesElsewhere2\xe7\x04\n" +
+	"\x11devices_elsewhere\x18\x0e \x03(\tR\x10devicesElsewhere\x12&\n" +
+	"\x0fcgroups_per_qos\x18\x0f \x01(\bR\rcgroupsPerQos2\xe7\x04\n" +
 	"\vNodeService\x12Q\n" +
 	"\n" +
 	"GetVersion\x12 .berth.node.v1.GetVersionRequest\x1a!.berth.node.v1.GetVersionResponse\x12Q\n" +

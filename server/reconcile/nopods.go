@@ -1,0 +1,77 @@
+package reconcile
+
+import (
+	"context"
+
+	"github.com/berthd/berth/managers/admission"
+	"github.com/berthd/berth/managers/cgroup"
+	"github.com/berthd/berth/managers/errdefs"
+	"github.com/berthd/berth/managers/ledger"
+)
+
+// This file is the variant without cgroups of pods (Config.NoPodCgroups), the kubelet's
+// podContainerManagerNoop. What an earlier configuration has made is not made again, and
+// stays in force while it is there: containers whose cgroups berth made keep their CPUs.
+
+// desired gives what a view wants of the tiers, the pods and the containers that berth
+// made.
+func (l *Loop) desired(view *ledger.View, tiers []cgroup.Node) ([]cgroup.Node, error) {
+	if !l.NoPodCgroups {
+		return cgroup.Desired(view, l.Layout, l.QoS.Cgroup, tiers)
+	}
+	var nodes []cgroup.Node
+	for p := range view.Pods() {
+		own, err := l.podNodes(view, p)
+		if err != nil {
+			return nil, err
+		}
+		nodes = append(nodes, own...)
+	}
+	return nodes, nil
+}
+
+// podNodes gives what desired has of one pod.
+func (l *Loop) podNodes(view *ledger.View, p *ledger.Pod) ([]cgroup.Node, error) {
+	nodes, err := cgroup.PodNodes(view, p, l.Layout, l.QoS.Cgroup)
+	if err == nil && l.NoPodCgroups {
+		nodes = nodes[1:] // the pod's own comes first
+	}
+	return nodes, err
+}
+
+// made drops the nodes that are absent.
+func made(nodes []cgroup.Node, seen *cgroup.Snapshot) (out []cgroup.Node) {
+	for _, n := range nodes {
+		if seen.Find(n.Name).State != cgroup.Absent {
+			out = append(out, n)
+		}
+	}
+	return out
+}
+
+// allowStart is EnsureContainer for a container whose cgroup neither berth nor a runtime
+// that it speaks with makes. A process can only be placed by whoever makes a cgroup.
+func (l *Loop) allowStart(s admission.Start) error {
+	if s.PID == 0 {
+		return nil
+	}
+	return errdefs.Preconditionf("process %d cannot be placed: with cgroups.cgroupsPerQOS (--cgroups-per-qos) false berthd makes no cgroup; "+
+		"leave the pid out, and put the process into a cgroup with the values that Allocate answers", s.PID)
+}
+
+// removePlace removes the cgroup of a pod; if none are made now, only one in which an
+// earlier configuration has started containers.
+func (l *Loop) removePlace(ctx context.Context, view *ledger.View, uid string, name cgroup.Name) error {
+	if !l.NoPodCgroups {
+		return l.remove(ctx, name)
+	}
+	for b := range view.BindingsOf(uid) {
+		if b.Own {
+			return l.remove(ctx, name)
+		}
+	}
+	return l.forgetRecord(ctx, name)
+}
+
+// HasTiers tells whether the QoS classes have cgroups.
+func (l *Loop) HasTiers() bool { return !l.NoPodCgroups }
