@@ -20,9 +20,9 @@ type Role string
 const (
 	// Read: look at state, ask for hints, run admissions dry.
 	Read Role = "read"
-	// Agent: admit, allocate, follow containers, remove.
+	// Agent: admit, allocate, follow containers, remove; and what Read is for.
 	Agent Role = "agent"
-	// Provider: register with the hint bus.
+	// Provider: register with the hint bus; and what Read is for.
 	Provider Role = "provider"
 	// Admin: policy, cgroup writes, the ledger itself.
 	Admin Role = "admin"

@@ -8,10 +8,10 @@ import (
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
 )
 
-// Sync tells berthd which pods live; all others are removed, except those that are admitted after living was called: pods
+// SyncPods tells berthd which pods live; all others are removed, except those that are admitted after living was called: pods
 // may come while the list is made. living may be called a second time, where berthd has lost its ledger in between. An error
 // of living is returned, and nothing is removed; an empty list without an error removes every pod.
-func (c *Client) Sync(ctx context.Context, living func(ctx context.Context) ([]string, error)) (*admissionv1.SyncResponse, error) {
+func (c *Client) SyncPods(ctx context.Context, living func(ctx context.Context) ([]string, error)) (*admissionv1.SyncPodsResponse, error) {
 	for again := false; ; again = true {
 		now, err := c.Allocation().GetRevision(ctx, &allocationv1.GetRevisionRequest{})
 		if err != nil {
@@ -21,7 +21,7 @@ func (c *Client) Sync(ctx context.Context, living func(ctx context.Context) ([]s
 		if err != nil {
 			return nil, fmt.Errorf("list the living pods: %w", err)
 		}
-		answer, err := c.Admission().Sync(ctx, &admissionv1.SyncRequest{
+		answer, err := c.Admission().SyncPods(ctx, &admissionv1.SyncPodsRequest{
 			ActivePodUids: uids, KnownRevision: now.GetRevision(), AllowEmpty: len(uids) == 0,
 		})
 		if err == nil || again || !IsPrecondition(err) {

@@ -34,7 +34,7 @@ func (s *syncing) GetRevision(context.Context, *allocationv1.GetRevisionRequest)
 	return &allocationv1.GetRevisionResponse{Revision: s.revision}, nil
 }
 
-func (s *syncing) Sync(ctx context.Context, req *admissionv1.SyncRequest) (*admissionv1.SyncResponse, error) {
+func (s *syncing) SyncPods(ctx context.Context, req *admissionv1.SyncPodsRequest) (*admissionv1.SyncPodsResponse, error) {
 	text := "sync " + strings.Join(req.GetActivePodUids(), ",")
 	if req.GetAllowEmpty() {
 		text += " or none"
@@ -47,7 +47,7 @@ func (s *syncing) Sync(ctx context.Context, req *admissionv1.SyncRequest) (*admi
 	if req.GetKnownRevision() > s.revision {
 		return nil, rpc.Status(ctx, errdefs.Preconditionf("another ledger"))
 	}
-	return &admissionv1.SyncResponse{RemovedPodUids: []string{"dead"}}, rpc.Status(ctx, s.fails)
+	return &admissionv1.SyncPodsResponse{RemovedPodUids: []string{"dead"}}, rpc.Status(ctx, s.fails)
 }
 
 // TestSync: the revision is read before the list is made, and both anew where the
@@ -78,7 +78,7 @@ func TestSync(t *testing.T) {
 				admissionv1.RegisterAdmissionServiceServer(g, s)
 				allocationv1.RegisterAllocationServiceServer(g, s)
 			})
-			answer, err := dial(t, path, berth.Options{}).Sync(t.Context(), func(context.Context) ([]string, error) {
+			answer, err := dial(t, path, berth.Options{}).SyncPods(t.Context(), func(context.Context) ([]string, error) {
 				s.asked = append(s.asked, "living")
 				return row.living, row.listing
 			})

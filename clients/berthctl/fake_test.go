@@ -227,17 +227,17 @@ func (f fakeAdmission) Admit(_ context.Context, req *admissionv1.AdmitRequest) (
 	return out, nil
 }
 
-func (f fakeAdmission) Remove(_ context.Context, req *admissionv1.RemoveRequest) (*admissionv1.RemoveResponse, error) {
+func (f fakeAdmission) RemovePod(_ context.Context, req *admissionv1.RemovePodRequest) (*admissionv1.RemovePodResponse, error) {
 	f.ask(req)
 	if req.GetPodUid() != webUID {
-		return &admissionv1.RemoveResponse{}, nil
+		return &admissionv1.RemovePodResponse{}, nil
 	}
-	return &admissionv1.RemoveResponse{Removed: true, Released: webContainers()[1].GetClaims()}, nil
+	return &admissionv1.RemovePodResponse{Removed: true, Released: webContainers()[1].GetClaims()}, nil
 }
 
-func (f fakeAdmission) Sync(_ context.Context, req *admissionv1.SyncRequest) (*admissionv1.SyncResponse, error) {
+func (f fakeAdmission) SyncPods(_ context.Context, req *admissionv1.SyncPodsRequest) (*admissionv1.SyncPodsResponse, error) {
 	f.ask(req)
-	out := &admissionv1.SyncResponse{}
+	out := &admissionv1.SyncPodsResponse{}
 	for _, p := range f.pods() {
 		if !slices.Contains(req.GetActivePodUids(), p.GetUid()) {
 			out.RemovedPodUids = append(out.RemovedPodUids, p.GetUid())

@@ -35,7 +35,7 @@ func (c *ctl) remove() *cobra.Command {
 		case !errors.As(err, new(*unknownPodError)) || strings.Contains(args[0], "/"):
 			return err
 		}
-		answer, err := s.Admission().Remove(ctx, &admissionv1.RemoveRequest{PodUid: uid})
+		answer, err := s.Admission().RemovePod(ctx, &admissionv1.RemovePodRequest{PodUid: uid})
 		if err != nil {
 			return err
 		}
@@ -55,28 +55,31 @@ func (c *ctl) remove() *cobra.Command {
 const syncLong = `Tell berthd which pods are alive. Every other pod is removed, with its processes.
 
 A file has one uid on each line; empty lines and lines that start with # are ignored. An empty list needs --none. Pods
-that are admitted while berthctl reads the list are not removed.`
+that are admitted after the list was made are not removed: --known-revision says when that was, without it the list is
+taken as made when berthctl starts.`
 
 func (c *ctl) sync() *cobra.Command {
 	var (
 		active []string
 		file   string
 		none   bool
+		req    = &admissionv1.SyncPodsRequest{}
 	)
 	cmd := c.verb(about{
-		use:   "sync (--active UID,... | -f FILE | --none)",
+		use:   "sync (--active UID,... | -f FILE | --none) [--dry-run]",
 		short: "Remove every pod that is not in a list of living pods",
 		long:  syncLong,
 		example: `  berthctl sync --active 2f1c8a52-0000-4000-8000-000000000001
   kubectl get pods -A -o jsonpath='{range .items[*]}{.metadata.uid}{"\n"}{end}' | berthctl sync -f -`,
 	}, func(ctx context.Context, s *session, _ []string) error {
-		var revision uint64
-		if file != "" {
+		if req.KnownRevision == 0 {
 			now, err := s.Allocation().GetRevision(ctx, &allocationv1.GetRevisionRequest{})
 			if err != nil {
 				return err
 			}
-			revision = now.GetRevision()
+			req.KnownRevision = now.GetRevision()
+		}
+		if file != "" {
 			listed, err := s.uids(file)
 			if err != nil {
 				return err
@@ -90,7 +93,8 @@ func (c *ctl) sync() *cobra.Command {
 			return usagef("sync", "--none contradicts the living pods that are named")
 		}
 		known := s.names(ctx)
-		answer, err := s.Admission().Sync(ctx, &admissionv1.SyncRequest{ActivePodUids: active, KnownRevision: revision, AllowEmpty: none})
+		req.ActivePodUids, req.AllowEmpty = active, none
+		answer, err := s.Admission().SyncPods(ctx, req)
 		if err != nil {
 			return err
 		}
@@ -99,6 +103,10 @@ func (c *ctl) sync() *cobra.Command {
 				fmt.Fprintln(w, "nothing to remove")
 			}
 			for _, uid := range answer.GetRemovedPodUids() {
+				if req.GetDryRun() {
+					fmt.Fprintf(w, "%s would be removed\n", known.pod(uid))
+					continue
+				}
 				fmt.Fprintf(w, "%s is removed\n", known.pod(uid))
 			}
 		})
@@ -106,6 +114,8 @@ func (c *ctl) sync() *cobra.Command {
 	cmd.Flags().StringSliceVar(&active, "active", nil, "uids of the living pods")
 	cmd.Flags().StringVarP(&file, "filename", "f", "", "file with the uids of the living pods; - is standard input")
 	cmd.Flags().BoolVar(&none, "none", false, "no pod is alive: remove all")
+	cmd.Flags().BoolVar(&req.DryRun, "dry-run", false, "show what would be removed, and remove nothing")
+	cmd.Flags().Uint64Var(&req.KnownRevision, "known-revision", 0, "the revision at which the list was made (default: the revision when berthctl starts)")
 	return cmd
 }
 

@@ -61,15 +61,19 @@ func TestRequests(t *testing.T) {
 		}},
 		{"remove default/web", "", []proto.Message{
 			&allocationv1.ListRequest{Namespace: "default", Name: "web"},
-			&admissionv1.RemoveRequest{PodUid: webUID},
+			&admissionv1.RemovePodRequest{PodUid: webUID},
 		}},
 		{"sync --active a,b --active c -f -", "d\n", []proto.Message{
 			&allocationv1.ListRequest{},
-			&admissionv1.SyncRequest{ActivePodUids: []string{"a", "b", "c", "d"}, KnownRevision: 12},
+			&admissionv1.SyncPodsRequest{ActivePodUids: []string{"a", "b", "c", "d"}, KnownRevision: 12},
+		}},
+		{"sync --active a --known-revision 9 --dry-run", "", []proto.Message{
+			&allocationv1.ListRequest{},
+			&admissionv1.SyncPodsRequest{ActivePodUids: []string{"a"}, KnownRevision: 9, DryRun: true},
 		}},
 		{"sync --none", "", []proto.Message{
 			&allocationv1.ListRequest{},
-			&admissionv1.SyncRequest{AllowEmpty: true},
+			&admissionv1.SyncPodsRequest{AllowEmpty: true, KnownRevision: 12},
 		}},
 		{"get pods -n shop --resource example.com/gpu", "", []proto.Message{
 			&allocationv1.ListRequest{Namespace: "shop", Resource: "example.com/gpu"},

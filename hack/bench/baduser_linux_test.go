@@ -118,7 +118,7 @@ func bad(ctx context.Context, c *grpc.ClientConn, role string, worker, n int) {
 				return err
 			},
 			func() error {
-				_, err := admission.Remove(ctx, &admissionv1.RemoveRequest{PodUid: oldPod(100_000 + worker).GetMetadata().GetUid()})
+				_, err := admission.RemovePod(ctx, &admissionv1.RemovePodRequest{PodUid: oldPod(100_000 + worker).GetMetadata().GetUid()})
 				return err
 			},
 		},

@@ -106,7 +106,7 @@ func (r *running) admitPod(ctx context.Context, pod *typesv1.Pod, dryRun bool) e
 }
 
 func (r *running) remove(ctx context.Context, uid string) error {
-	_, err := r.admission.Remove(ctx, &admissionv1.RemoveRequest{PodUid: uid})
+	_, err := r.admission.RemovePod(ctx, &admissionv1.RemovePodRequest{PodUid: uid})
 	return err
 }
 

@@ -203,11 +203,11 @@ func TestWhatPassesIsNoVerdict(t *testing.T) {
 			_, err := h.Resize(ctx, admission.Request{Pod: burstable("s", 700, 2<<20)})
 			return err
 		}},
-		"Sync, remove": {"remove", func(h *fixture) error { _, err := h.Sync(ctx, []string{"s"}, 0); return err }},
-		"Sync, look":   {"observe", func(h *fixture) error { _, err := h.Sync(ctx, []string{"a", "s"}, 0); return err }},
+		"Sync, remove": {"remove", func(h *fixture) error { _, err := h.Sync(ctx, h.listed([]string{"s"})); return err }},
+		"Sync, look":   {"observe", func(h *fixture) error { _, err := h.Sync(ctx, h.listed([]string{"a", "s"})); return err }},
 		"Sync, sweep": {"sweep", func(h *fixture) error {
 			h.cgroups.pods["nobody"] = true
-			_, err := h.Sync(ctx, []string{"a", "s"}, 0)
+			_, err := h.Sync(ctx, h.listed([]string{"a", "s"}))
 			return err
 		}},
 	}

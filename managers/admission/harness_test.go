@@ -325,6 +325,11 @@ type fixture struct {
 	now       atomic.Int64 // seconds
 }
 
+// listed is a Sync of who lives, by a list that is made now.
+func (h *fixture) listed(uids []string) admission.SyncRequest {
+	return admission.SyncRequest{Living: uids, Known: h.ledger.View().Revision()}
+}
+
 const gpu = "example.com/gpu"
 
 // build makes an engine on 2 nodes with 8 CPUs each, CPUs 0 and 8 reserved, and

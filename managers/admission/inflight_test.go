@@ -71,7 +71,7 @@ func TestHungPluginHoldsUpNobody(t *testing.T) {
 	if r, err := h.Resize(t.Context(), admission.Request{Pod: shared}); err != nil || r.Outcome != admission.Admitted {
 		t.Errorf("resize: %+v, %v", r, err)
 	}
-	if removed, err := h.Sync(t.Context(), []string{"next", "gpu", "shared"}, 0); err != nil || !slices.Equal(removed, []string{"old"}) {
+	if removed, err := h.Sync(t.Context(), h.listed([]string{"next", "gpu", "shared"})); err != nil || !slices.Equal(removed, []string{"old"}) {
 		t.Errorf("sync: %v, %v", removed, err)
 	}
 	if h.cgroups.pods["nobody"] {
@@ -371,7 +371,7 @@ func TestSweepLeavesWhoIsOnTheWay(t *testing.T) {
 		h.cgroups.mu.Unlock()
 		defer h.cgroups.mu.Lock()
 		for _, living := range [][]string{nil, {"a"}} {
-			if _, err := h.Sync(t.Context(), living, 0); err != nil {
+			if _, err := h.Sync(t.Context(), h.listed(living)); err != nil {
 				t.Error(err)
 			}
 			if noted := slices.Collect(h.ledger.View().UnknownLivePods()); len(noted) > 0 {
@@ -407,7 +407,7 @@ func TestUnremovablePodsHoldUpNoOther(t *testing.T) {
 		h.cgroups.stuck = map[string]bool{"a": true, "b": true, "x": true}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		removed, err := h.Sync(ctx, nil, 0)
+		removed, err := h.Sync(ctx, h.listed(nil))
 		if err == nil || !slices.Equal(removed, []string{"c", "d"}) {
 			t.Errorf("removed %v, %v", removed, err)
 		}

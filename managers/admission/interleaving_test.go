@@ -300,7 +300,7 @@ func (w *world) run(o operation) {
 		for _, i := range o.living {
 			living = append(living, podName(i))
 		}
-		_, err = w.Sync(ctx, living, 0)
+		_, err = w.Sync(ctx, admission.SyncRequest{Living: living, Known: w.ledger.View().Revision()})
 	case "policy":
 		_, err = w.Reconfigure(ctx, w.changes[o.policy])
 	}

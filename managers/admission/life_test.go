@@ -101,7 +101,7 @@ func (l *life) admitOne(t *rapid.T, uid string, cpus int64) {
 
 // sync says who lives, of those that the agent knew when it made its list.
 func (l *life) sync(t *rapid.T, list []string, known uint64, knew map[string]int64) {
-	if _, err := l.Sync(context.Background(), list, known); err != nil {
+	if _, err := l.Sync(context.Background(), admission.SyncRequest{Living: list, Known: known}); err != nil {
 		t.Fatalf("Sync: %v", err)
 	}
 	view := l.ledger.View()
@@ -178,7 +178,7 @@ func TestRandomLife(t *testing.T) {
 			"mark": func(*rapid.T) {
 				l.mark, l.marked = l.ledger.View().Revision(), maps.Clone(l.living)
 			},
-			"sync": func(t *rapid.T) { l.sync(t, l.uids(t, "lives"), 0, maps.Clone(l.living)) },
+			"sync": func(t *rapid.T) { l.sync(t, l.uids(t, "lives"), l.ledger.View().Revision(), maps.Clone(l.living)) },
 			"sync with a mark": func(t *rapid.T) {
 				if l.mark == 0 || l.ledger.View().Uncertain() != "" {
 					// While the state is uncertain, the list is all that is known of who lives.
@@ -200,7 +200,7 @@ func TestRandomLife(t *testing.T) {
 			},
 			"sync of another ledger": func(t *rapid.T) {
 				before := l.ledger.View()
-				_, err := l.Sync(context.Background(), nil, before.Revision()+1)
+				_, err := l.Sync(context.Background(), admission.SyncRequest{Living: nil, Known: before.Revision() + 1})
 				if errdefs.ClassOf(err) != errdefs.Precondition || l.ledger.View() != before {
 					t.Fatalf("%v", err)
 				}

@@ -356,7 +356,7 @@ func TestAcknowledgedAgain(t *testing.T) {
 	if h.cpus("a") == was || h.Synced() {
 		t.Fatalf("CPUs %s, synced %t", h.cpus("a"), h.Synced())
 	}
-	if _, err := h.Sync(t.Context(), []string{"a"}, 0); err != nil {
+	if _, err := h.Sync(t.Context(), h.listed([]string{"a"})); err != nil {
 		t.Fatal(err)
 	}
 	p, _ := h.ledger.View().Pod("a")

@@ -10,36 +10,44 @@ import (
 	"github.com/berthd/berth/managers/ledger"
 )
 
+// SyncRequest says which pods live.
+type SyncRequest struct {
+	// Living are the uids of the living pods.
+	Living []string
+	// Known is the revision up to which whoever made the list knew of admissions.
+	Known uint64
+	// DryRun tells who would be removed, and changes nothing.
+	DryRun bool
+}
+
 // Sync removes every pod that is not among the living, and the cgroups of pods
-// that nobody knows. known is the revision up to which whoever made the list knew
-// of admissions: pods that came later are let live; 0 means that it knew of all. It
+// that nobody knows. Pods that came after the revision Known are let live. It
 // returns the uids of the removed pods, also with an error, which concerns those
-// that are left, or is of class Precondition for a revision that the ledger has not
-// come to: it was told by another one.
+// that are left, or is of class Precondition for a revision of another ledger.
 //
 // Living pods that have a cgroup here and are not known are noted as such from then on. The
 // state is certain with that: every pod here is known, or noted.
-func (e *Engine) Sync(ctx context.Context, living []string, known uint64) (removed []string, err error) {
+func (e *Engine) Sync(ctx context.Context, req SyncRequest) (removed []string, err error) {
 	view := e.Ledger.View()
-	if now := view.Revision(); known > now {
+	if first, now := view.RevisionOf(0), view.Revision(); req.Known < first || req.Known > now {
 		return nil, errdefs.Preconditionf("revision %d, up to which the list of living pods knows of admissions, "+
-			"is not one of this ledger, which is at %d: read the revision again, then make the list", known, now)
+			"is not one of this ledger, which has those from %d to %d: read the revision again, then make the list", req.Known, first, now)
 	}
-	alive := make(map[string]bool, len(living))
-	for _, uid := range living {
+	alive := make(map[string]bool, len(req.Living))
+	for _, uid := range req.Living {
 		alive[uid] = true
 	}
-	if known == 0 { // but not of those that are admitted while it is carried out
-		known = view.Revision()
-	}
 	dead := func(p *ledger.Pod) bool {
-		return !alive[p.UID()] && view.RevisionOf(p.AdmittedGeneration) <= known
+		return !alive[p.UID()] && view.RevisionOf(p.AdmittedGeneration) <= req.Known
 	}
 	var gone []string
 	for p := range view.Pods() {
 		if dead(p) {
 			gone = append(gone, p.UID())
 		}
+	}
+	if req.DryRun {
+		return gone, nil
 	}
 	ok, errs := make([]bool, len(gone)), make([]error, len(gone), len(gone)+1)
 	e.each(len(gone), func(i int) { _, ok[i], errs[i] = e.remove(ctx, gone[i], dead) })

@@ -24,7 +24,7 @@ func TestSyncRemovesTheDead(t *testing.T) {
 		h.admit(t, guaranteed(uid, 1, 0))
 	}
 	h.cgroups.pods["orphan"], h.cgroups.pods["foreign"] = true, true
-	removed, err := h.Sync(t.Context(), []string{"b", "foreign", "nowhere"}, 0)
+	removed, err := h.Sync(t.Context(), h.listed([]string{"b", "foreign", "nowhere"}))
 	if err != nil || strings.Join(removed, ",") != "a,c" {
 		t.Fatalf("%v %v", removed, err)
 	}
@@ -47,7 +47,7 @@ func TestSyncGoesOn(t *testing.T) {
 	h.makeUncertain(t)
 	h.cgroups.pods["orphan"], h.cgroups.pods["foreign"] = true, true
 	h.cgroups.fail["remove"] = errdefs.Deadlinef("process 77 does not die")
-	removed, err := h.Sync(t.Context(), []string{"c", "foreign"}, 0)
+	removed, err := h.Sync(t.Context(), h.listed([]string{"c", "foreign"}))
 	if class(t, err) != errdefs.Deadline || strings.Join(removed, ",") != "b" {
 		t.Errorf("%v %v", removed, err)
 	}
@@ -55,7 +55,7 @@ func TestSyncGoesOn(t *testing.T) {
 	if _, here := view.Pod("a"); !here || view.NumPods() != 2 || view.Uncertain() != "" || h.cgroups.pods["orphan"] || h.unknownLivePods() != "foreign" {
 		t.Errorf("%d pods, uncertain %q, cgroups %v, unknown live pods %s", view.NumPods(), view.Uncertain(), h.cgroups.pods, h.unknownLivePods())
 	}
-	if removed, err := h.Sync(t.Context(), []string{"c"}, 0); err != nil || strings.Join(removed, ",") != "a" || h.unknownLivePods() != "" {
+	if removed, err := h.Sync(t.Context(), h.listed([]string{"c"})); err != nil || strings.Join(removed, ",") != "a" || h.unknownLivePods() != "" {
 		t.Errorf("again: %v %v, unknown live pods %s", removed, err, h.unknownLivePods())
 	}
 }
@@ -66,20 +66,20 @@ func TestSyncWithoutTheTree(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, topology.BestEffort)
 	h.cgroups.pods["foreign"], h.cgroups.pods["other"] = true, true
-	if _, err := h.Sync(t.Context(), []string{"foreign", "other"}, 0); err != nil {
+	if _, err := h.Sync(t.Context(), h.listed([]string{"foreign", "other"})); err != nil {
 		t.Fatal(err)
 	}
 	h.makeUncertain(t)
 	for _, fails := range []string{"observe", "sweep"} {
 		h.cgroups.fail[fails] = errdefs.Unavailablef("no such mount")
-		if _, err := h.Sync(t.Context(), []string{"other"}, 0); class(t, err) != errdefs.Unavailable {
+		if _, err := h.Sync(t.Context(), h.listed([]string{"other"})); class(t, err) != errdefs.Unavailable {
 			t.Errorf("%v", err)
 		}
 		if got := h.ledger.View().Uncertain(); got == "" || h.unknownLivePods() != "foreign,other" {
 			t.Errorf("uncertain %q, unknown live pods %s", got, h.unknownLivePods())
 		}
 	}
-	if _, err := h.Sync(t.Context(), []string{"other"}, 0); err != nil || h.ledger.View().Uncertain() != "" || h.unknownLivePods() != "other" {
+	if _, err := h.Sync(t.Context(), h.listed([]string{"other"})); err != nil || h.ledger.View().Uncertain() != "" || h.unknownLivePods() != "other" {
 		t.Errorf("%v, uncertain %q, unknown live pods %s", err, h.ledger.View().Uncertain(), h.unknownLivePods())
 	}
 }
@@ -91,7 +91,7 @@ func TestSyncCannotBeWritten(t *testing.T) {
 	h.cgroups.pods["foreign"] = true
 	h.makeUncertain(t)
 	h.journal.FailNext(1, errors.New("disk full"))
-	if _, err := h.Sync(t.Context(), []string{"foreign"}, 0); class(t, err) != errdefs.Unavailable {
+	if _, err := h.Sync(t.Context(), h.listed([]string{"foreign"})); class(t, err) != errdefs.Unavailable {
 		t.Fatal(err)
 	}
 	if got := h.ledger.View().Uncertain(); got == "" || h.unknownLivePods() != "" || !h.cgroups.pods["foreign"] {
@@ -112,17 +112,56 @@ func TestSyncSparesWhoCameLater(t *testing.T) {
 	if _, err := h.PreStart(t.Context(), ledger.Owner{Pod: "a", Container: "main"}, "id", 0); err != nil {
 		t.Fatal(err)
 	}
-	if removed, err := h.Sync(t.Context(), []string{"b"}, known); err != nil || strings.Join(removed, ",") != "a" {
+	if removed, err := h.Sync(t.Context(), admission.SyncRequest{Living: []string{"b"}, Known: known}); err != nil || strings.Join(removed, ",") != "a" {
 		t.Fatalf("%v %v", removed, err)
 	}
 	if got := slices.Sorted(maps.Keys(h.cgroups.pods)); !slices.Equal(got, []string{"b", "c"}) {
 		t.Errorf("cgroups %v", got)
 	}
-	if _, err := h.Sync(t.Context(), nil, h.ledger.View().Revision()+1); class(t, err) != errdefs.Precondition || h.ledger.View().NumPods() != 2 {
+	if _, err := h.Sync(t.Context(), admission.SyncRequest{Living: nil, Known: h.ledger.View().Revision() + 1}); class(t, err) != errdefs.Precondition || h.ledger.View().NumPods() != 2 {
 		t.Errorf("a revision of another ledger: %v, %d pods", err, h.ledger.View().NumPods())
 	}
-	if removed, err := h.Sync(t.Context(), nil, h.ledger.View().Revision()); err != nil || strings.Join(removed, ",") != "b,c" {
+	if removed, err := h.Sync(t.Context(), admission.SyncRequest{Living: nil, Known: h.ledger.View().Revision()}); err != nil || strings.Join(removed, ",") != "b,c" {
 		t.Errorf("%v %v", removed, err)
+	}
+}
+
+// TestSyncOfAnotherLedger: a list that was made beside another ledger removes nobody,
+// whether that ledger had come further or was there before.
+func TestSyncOfAnotherLedger(t *testing.T) {
+	t.Parallel()
+	h := newFixture(t, topology.BestEffort)
+	h.admit(t, guaranteed("a", 1, 0))
+	l, _ := ledgertest.Open(t, ledger.Options{Journal: ledgertest.NewJournal(), Rules: h.ledger.View().Rules(), Epoch: 7})
+	h.Ledger = l
+	h.admit(t, guaranteed("b", 1, 0))
+	first, now := l.View().RevisionOf(0), l.View().Revision()
+	for revision, other := range map[uint64]bool{first - 1: true, 1: true, first: false, now: false, now + 1: true} {
+		removed, err := h.Sync(t.Context(), admission.SyncRequest{Known: revision, DryRun: true})
+		if other && (class(t, err) != errdefs.Precondition || removed != nil) || !other && err != nil {
+			t.Errorf("revision %d of a ledger that has those from %d to %d: %v, %v", revision, first, now, removed, err)
+		}
+	}
+}
+
+// TestSyncDryRun: it tells who would go, changes nothing, and is no word on who lives.
+func TestSyncDryRun(t *testing.T) {
+	t.Parallel()
+	h := newFixture(t, topology.BestEffort)
+	for _, uid := range []string{"a", "b", "c"} {
+		h.admit(t, guaranteed(uid, 1, 0))
+	}
+	h.makeUncertain(t)
+	h.cgroups.pods["orphan"] = true
+	before := h.ledger.View()
+	req := h.listed([]string{"b"})
+	req.DryRun = true
+	removed, err := h.Sync(t.Context(), req)
+	if err != nil || strings.Join(removed, ",") != "a,c" {
+		t.Errorf("%v %v", removed, err)
+	}
+	if h.ledger.View() != before || len(h.cgroups.pods) != 4 || h.Synced() {
+		t.Errorf("the ledger has moved: %v; cgroups %v, synced %v", h.ledger.View() != before, h.cgroups.pods, h.Synced())
 	}
 }
 
@@ -134,7 +173,7 @@ func TestUnknownLive(t *testing.T) {
 	h := build(t, topology.BestEffort, journal)
 	h.cgroups.pods["old"], h.cgroups.pods["older"] = true, true
 	h.makeUncertain(t)
-	if _, err := h.Sync(t.Context(), []string{"old", "older"}, 0); err != nil {
+	if _, err := h.Sync(t.Context(), h.listed([]string{"old", "older"})); err != nil {
 		t.Fatal(err)
 	}
 	pods := h.cgroups.pods

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
+	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
 	devicev1 "github.com/berthd/berth/api/berth/device/v1"
 	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
 	lifecyclev1 "github.com/berthd/berth/api/berth/lifecycle/v1"
@@ -90,7 +91,13 @@ func TestClocksThatAreWrong(t *testing.T) {
 			}
 			end()
 			awaitDevices(t, d.conn, map[string]int64{gpu: 0})
-			if _, err := admissionv1.NewAdmissionServiceClient(d.conn).Sync(t.Context(), &admissionv1.SyncRequest{ActivePodUids: []string{"x", "y"}}); err != nil {
+			known, err := allocationv1.NewAllocationServiceClient(d.conn).GetRevision(t.Context(), &allocationv1.GetRevisionRequest{})
+			if err != nil {
+				t.Error(err)
+			}
+			if _, err := admissionv1.NewAdmissionServiceClient(d.conn).SyncPods(t.Context(), &admissionv1.SyncPodsRequest{
+				ActivePodUids: []string{"x", "y"}, KnownRevision: known.GetRevision(),
+			}); err != nil {
 				t.Error(err)
 			}
 			check()

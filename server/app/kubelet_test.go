@@ -480,7 +480,7 @@ func (p *replay) remove(pod string) {
 	if !p.live[pod] {
 		return // rejected, and forgotten at once
 	}
-	_, err := admissionv1.NewAdmissionServiceClient(p.daemon.conn).Remove(p.t.Context(), &admissionv1.RemoveRequest{PodUid: p.pod(pod).GetMetadata().GetUid()})
+	_, err := admissionv1.NewAdmissionServiceClient(p.daemon.conn).RemovePod(p.t.Context(), &admissionv1.RemovePodRequest{PodUid: p.pod(pod).GetMetadata().GetUid()})
 	if err != nil {
 		p.t.Fatalf("remove %s: %v", pod, err)
 	}

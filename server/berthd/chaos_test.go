@@ -302,7 +302,7 @@ func (c *chaos) burst(n int) {
 	}
 	if victim != "" {
 		removal.Go(func() {
-			if _, err := d.admission.Remove(d.ctx(), &admissionv1.RemoveRequest{PodUid: victim}); err != nil {
+			if _, err := d.admission.RemovePod(d.ctx(), &admissionv1.RemovePodRequest{PodUid: victim}); err != nil {
 				c.t.Errorf("remove %s: %v", victim, err)
 			}
 		})
@@ -409,7 +409,7 @@ func (c *chaos) crash() {
 	removed := false
 	if victim != "" {
 		removal.Go(func() {
-			_, err := d.admission.Remove(d.ctx(), &admissionv1.RemoveRequest{PodUid: victim})
+			_, err := d.admission.RemovePod(d.ctx(), &admissionv1.RemovePodRequest{PodUid: victim})
 			removed = err == nil
 		})
 	}

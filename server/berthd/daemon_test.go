@@ -400,7 +400,7 @@ func TestDamagedLedgerIsSetAside(t *testing.T) {
 	if c := d.cases()["a"]; !c.GetWaits() {
 		t.Errorf("case %v", c)
 	}
-	if _, err := d.admission.Sync(n.ctx(), &admissionv1.SyncRequest{AllowEmpty: true}); err != nil {
+	if _, err := d.admission.SyncPods(n.ctx(), &admissionv1.SyncPodsRequest{AllowEmpty: true, KnownRevision: d.revision()}); err != nil {
 		t.Fatal(err)
 	}
 	if n.kernel && n.podCgroups()["a"] {

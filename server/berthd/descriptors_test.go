@@ -76,11 +76,11 @@ func TestNoDescriptors(t *testing.T) {
 			return err
 		}},
 		{"Remove", func(ctx context.Context) error {
-			_, err := d.admission.Remove(ctx, &admissionv1.RemoveRequest{PodUid: "leaving"})
+			_, err := d.admission.RemovePod(ctx, &admissionv1.RemovePodRequest{PodUid: "leaving"})
 			return err
 		}},
 		{"Sync", func(ctx context.Context) error {
-			_, err := d.admission.Sync(ctx, &admissionv1.SyncRequest{ActivePodUids: []string{"there", "small", "new"}})
+			_, err := d.admission.SyncPods(ctx, &admissionv1.SyncPodsRequest{ActivePodUids: []string{"there", "small", "new"}, KnownRevision: d.revision()})
 			return err
 		}},
 	}

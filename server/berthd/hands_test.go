@@ -51,7 +51,7 @@ func TestManyHandsOnFewPods(t *testing.T) {
 				_, err = agent.Admit(ctx, &admissionv1.AdmitRequest{Pod: pod, DryRun: rnd.IntN(4) == 0})
 				return "admit", err
 			case 2, 3:
-				_, err = agent.Remove(ctx, &admissionv1.RemoveRequest{PodUid: uid})
+				_, err = agent.RemovePod(ctx, &admissionv1.RemovePodRequest{PodUid: uid})
 				return "remove", err
 			case 4:
 				_, err = agent.Resize(ctx, &admissionv1.ResizeRequest{Pod: limited(uid, fmt.Sprintf("%dm", 100+rnd.IntN(3)), "64Mi")})

@@ -78,7 +78,7 @@ func TestHungPlugin(t *testing.T) {
 				t.Errorf("resize: %v, %v", v, err)
 			}
 			first.stillHangs(t, "a resize")
-			sync, err := d.admission.Sync(d.ctx(), &admissionv1.SyncRequest{ActivePodUids: []string{"network", "plain", "shared", "hung"}})
+			sync, err := d.admission.SyncPods(d.ctx(), &admissionv1.SyncPodsRequest{ActivePodUids: []string{"network", "plain", "shared", "hung"}, KnownRevision: d.revision()})
 			if err != nil || !slices.Equal(sync.GetRemovedPodUids(), []string{"old"}) {
 				t.Errorf("sync: %v, %v", sync, err)
 			}

@@ -346,7 +346,7 @@ func (d *daemon) admitted(p *typesv1.Pod) *admissionv1.AdmitResponse {
 
 func (d *daemon) remove(uid string) {
 	d.t.Helper()
-	if _, err := d.admission.Remove(d.ctx(), &admissionv1.RemoveRequest{PodUid: uid}); err != nil {
+	if _, err := d.admission.RemovePod(d.ctx(), &admissionv1.RemovePodRequest{PodUid: uid}); err != nil {
 		d.t.Fatalf("remove %s: %v", uid, err)
 	}
 }

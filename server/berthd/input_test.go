@@ -74,10 +74,10 @@ func TestHostileInput(t *testing.T) {
 	if _, err := d.admission.Admit(n.ctx(), &admissionv1.AdmitRequest{Pod: burstable("x"), AdmissionId: strings.Repeat("a", 129)}); status.Code(err) != codes.InvalidArgument {
 		t.Errorf("a long admission id: %v", err)
 	}
-	if _, err := d.admission.Remove(n.ctx(), &admissionv1.RemoveRequest{}); status.Code(err) != codes.InvalidArgument {
+	if _, err := d.admission.RemovePod(n.ctx(), &admissionv1.RemovePodRequest{}); status.Code(err) != codes.InvalidArgument {
 		t.Errorf("remove nothing: %v", err)
 	}
-	if _, err := d.admission.Sync(n.ctx(), &admissionv1.SyncRequest{ActivePodUids: []string{"a", ""}}); status.Code(err) != codes.InvalidArgument {
+	if _, err := d.admission.SyncPods(n.ctx(), &admissionv1.SyncPodsRequest{ActivePodUids: []string{"a", ""}, KnownRevision: d.revision()}); status.Code(err) != codes.InvalidArgument {
 		t.Errorf("a living pod without a uid: %v", err)
 	}
 	if after := d.revision(); after != before {
@@ -118,7 +118,7 @@ func TestWhoIsNotHere(t *testing.T) {
 		}
 	}
 	// What is gone already is no error to those who want it gone.
-	if resp, err := d.admission.Remove(n.ctx(), &admissionv1.RemoveRequest{PodUid: "ghost"}); err != nil || resp.GetRemoved() {
+	if resp, err := d.admission.RemovePod(n.ctx(), &admissionv1.RemovePodRequest{PodUid: "ghost"}); err != nil || resp.GetRemoved() {
 		t.Errorf("remove: %v, %v", resp, err)
 	}
 	if resp, err := d.lifecycle.PostStopContainer(n.ctx(), &lifecyclev1.PostStopContainerRequest{ContainerId: "ghost"}); err != nil || resp.GetFound() {

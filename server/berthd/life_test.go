@@ -117,7 +117,7 @@ func TestRandomLife(t *testing.T) {
 	if n.kernel && strings.Contains(d.log.String(), "msg=cgroup ") {
 		t.Error("the cgroup tree was not equal to the ledger")
 	}
-	if _, err := d.admission.Sync(n.ctx(), &admissionv1.SyncRequest{AllowEmpty: true}); err != nil {
+	if _, err := d.admission.SyncPods(n.ctx(), &admissionv1.SyncPodsRequest{AllowEmpty: true, KnownRevision: d.revision()}); err != nil {
 		t.Fatal(err)
 	}
 	d.check()
@@ -158,7 +158,7 @@ func (d *daemon) sync(living map[string]*typesv1.Pod, dead string) {
 	if err != nil {
 		d.t.Fatal(err)
 	}
-	resp, err := d.admission.Sync(d.ctx(), &admissionv1.SyncRequest{
+	resp, err := d.admission.SyncPods(d.ctx(), &admissionv1.SyncPodsRequest{
 		ActivePodUids: slices.Collect(maps.Keys(living)), KnownRevision: known.GetRevision(), AllowEmpty: len(living) == 0,
 	})
 	if err != nil {
@@ -224,7 +224,7 @@ func crashDuring(d *daemon, p *typesv1.Pod, victim string, acked map[string]*typ
 	}()
 	go func() {
 		if victim != "" {
-			_, _ = d.admission.Remove(d.ctx(), &admissionv1.RemoveRequest{PodUid: victim})
+			_, _ = d.admission.RemovePod(d.ctx(), &admissionv1.RemovePodRequest{PodUid: victim})
 		}
 		calls <- false
 	}()
@@ -298,7 +298,7 @@ func TestCrashAtEveryDurableStep(t *testing.T) {
 // tryRemove removes the pod of the crash test; the daemon may die on the way.
 func (d *daemon) tryRemove() {
 	d.t.Helper()
-	_, err := d.admission.Remove(context.Background(), &admissionv1.RemoveRequest{PodUid: "p"})
+	_, err := d.admission.RemovePod(context.Background(), &admissionv1.RemovePodRequest{PodUid: "p"})
 	if err != nil && status.Code(err) != codes.Unavailable {
 		d.t.Fatal(err)
 	}

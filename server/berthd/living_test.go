@@ -102,7 +102,7 @@ var ledgerFaults = map[string]func(n *node){
 // alive says that the pods live, and that nobody else does.
 func (d *daemon) alive(uids ...string) {
 	d.t.Helper()
-	if _, err := d.admission.Sync(d.ctx(), &admissionv1.SyncRequest{ActivePodUids: uids}); err != nil {
+	if _, err := d.admission.SyncPods(d.ctx(), &admissionv1.SyncPodsRequest{ActivePodUids: uids, KnownRevision: d.revision()}); err != nil {
 		d.t.Fatal(err)
 	}
 }

@@ -59,7 +59,7 @@ func TestNoCgroupsPerQOS(t *testing.T) {
 	if now := allocate().GetLinux().GetCpusetCpus(); now != "1-2" {
 		t.Errorf("after a crash the container has CPUs %s", now)
 	}
-	if _, err := d.admission.Sync(d.ctx(), &admissionv1.SyncRequest{ActivePodUids: []string{"a"}}); err != nil {
+	if _, err := d.admission.SyncPods(d.ctx(), &admissionv1.SyncPodsRequest{ActivePodUids: []string{"a"}, KnownRevision: d.revision()}); err != nil {
 		t.Errorf("sync: %v", err)
 	}
 	d.remove("a")

@@ -61,7 +61,7 @@ func operations() map[string]operation {
 		"Remove": {
 			prepare: admitted("p", "q"),
 			do: func(d *daemon) error {
-				_, err := d.admission.Remove(d.ctx(), &admissionv1.RemoveRequest{PodUid: "p"})
+				_, err := d.admission.RemovePod(d.ctx(), &admissionv1.RemovePodRequest{PodUid: "p"})
 				return err
 			},
 			done: func(d *daemon) bool { return d.pods()["p"] == nil && d.pods()["q"] != nil },
@@ -69,7 +69,7 @@ func operations() map[string]operation {
 		"Sync": {
 			prepare: admitted("p", "q"),
 			do: func(d *daemon) error {
-				_, err := d.admission.Sync(d.ctx(), &admissionv1.SyncRequest{ActivePodUids: []string{"q"}})
+				_, err := d.admission.SyncPods(d.ctx(), &admissionv1.SyncPodsRequest{ActivePodUids: []string{"q"}, KnownRevision: d.revision()})
 				return err
 			},
 			done: func(d *daemon) bool { return d.pods()["p"] == nil && d.pods()["q"] != nil },
@@ -122,7 +122,7 @@ func operations() map[string]operation {
 				return d.start()
 			},
 			do: func(d *daemon) error {
-				_, err := d.admission.Sync(d.ctx(), &admissionv1.SyncRequest{ActivePodUids: []string{"living"}})
+				_, err := d.admission.SyncPods(d.ctx(), &admissionv1.SyncPodsRequest{ActivePodUids: []string{"living"}, KnownRevision: d.revision()})
 				return err
 			},
 			// Done or not, the pod is not known and lives.
@@ -225,7 +225,7 @@ func TestManyClients(t *testing.T) {
 					mu.Lock()
 					living := slices.Clone(begun)
 					mu.Unlock()
-					removed, err := agent.Sync(n.ctx(), &admissionv1.SyncRequest{ActivePodUids: living, KnownRevision: known.GetRevision()})
+					removed, err := agent.SyncPods(n.ctx(), &admissionv1.SyncPodsRequest{ActivePodUids: living, KnownRevision: known.GetRevision()})
 					if err != nil || len(removed.GetRemovedPodUids()) > 0 {
 						t.Errorf("Sync: %v, %v", removed, err)
 					}
@@ -239,7 +239,7 @@ func TestManyClients(t *testing.T) {
 					t.Errorf("%s: %v", uid, err)
 				}
 				if round%2 == 0 {
-					if _, err := agent.Remove(n.ctx(), &admissionv1.RemoveRequest{PodUid: uid}); err != nil {
+					if _, err := agent.RemovePod(n.ctx(), &admissionv1.RemovePodRequest{PodUid: uid}); err != nil {
 						t.Errorf("%s: %v", uid, err)
 					}
 					continue
@@ -285,7 +285,7 @@ func TestEndUnderLoad(t *testing.T) {
 				v, err := agent.Admit(n.ctx(), &admissionv1.AdmitRequest{Pod: guaranteed(uid, 1, 0)})
 				here := v.GetVerdict() == admissionv1.Verdict_VERDICT_ADMITTED
 				if err == nil && round%3 != 0 {
-					_, err = agent.Remove(n.ctx(), &admissionv1.RemoveRequest{PodUid: uid})
+					_, err = agent.RemovePod(n.ctx(), &admissionv1.RemovePodRequest{PodUid: uid})
 					here = false
 				}
 				mu.Lock()

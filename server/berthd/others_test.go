@@ -120,7 +120,7 @@ func TestLivingPodsAreNotSwept(t *testing.T) {
 		t.Fatal(err)
 	}
 	d = n.start()
-	if _, err := d.admission.Sync(n.ctx(), &admissionv1.SyncRequest{ActivePodUids: []string{"living"}}); err != nil {
+	if _, err := d.admission.SyncPods(n.ctx(), &admissionv1.SyncPodsRequest{ActivePodUids: []string{"living"}, KnownRevision: d.revision()}); err != nil {
 		t.Fatal(err)
 	}
 	// What the agent said outlives berthd too: it has not admitted the pod again yet.
@@ -165,7 +165,7 @@ func TestLostLedgerGivesNothingAway(t *testing.T) {
 		}
 	}
 	rejected()
-	if _, err := d.admission.Sync(n.ctx(), &admissionv1.SyncRequest{ActivePodUids: []string{"living", "unwanted", "elsewhere"}}); err != nil {
+	if _, err := d.admission.SyncPods(n.ctx(), &admissionv1.SyncPodsRequest{ActivePodUids: []string{"living", "unwanted", "elsewhere"}, KnownRevision: d.revision()}); err != nil {
 		t.Fatal(err)
 	}
 	rejected()

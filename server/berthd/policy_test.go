@@ -288,7 +288,7 @@ func TestPolicyChangesUnderLoad(t *testing.T) {
 				if v.GetVerdict() == admissionv1.Verdict_VERDICT_ADMITTED && !v.GetAllocations()[0].GetExclusiveCpus() {
 					t.Errorf("%s got no CPUs", uid)
 				}
-				if _, err := d.admission.Remove(d.ctx(), &admissionv1.RemoveRequest{PodUid: uid}); err != nil {
+				if _, err := d.admission.RemovePod(d.ctx(), &admissionv1.RemovePodRequest{PodUid: uid}); err != nil {
 					t.Error(err)
 					return
 				}

@@ -328,7 +328,7 @@ func (d *daemon) churn(boot any, known *acknowledged, answers int, cut func()) {
 				gone := mine[0]
 				mine = mine[1:]
 				known.note("removing", gone, "")
-				if _, err := d.admission.Remove(ctx, &admissionv1.RemoveRequest{PodUid: gone}); err != nil {
+				if _, err := d.admission.RemovePod(ctx, &admissionv1.RemovePodRequest{PodUid: gone}); err != nil {
 					return
 				}
 				known.note("removed", gone, "")

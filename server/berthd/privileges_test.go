@@ -265,7 +265,7 @@ func TestEachCapabilityIsNeeded(t *testing.T) {
 			if _, err := start(t, n, d, "a", fmt.Sprintf("%s=%d", asUser, user)); err != nil {
 				t.Fatal(err)
 			}
-			_, err := d.admission.Remove(d.ctx(), &admissionv1.RemoveRequest{PodUid: "a"})
+			_, err := d.admission.RemovePod(d.ctx(), &admissionv1.RemovePodRequest{PodUid: "a"})
 			return err
 		}},
 		"place processes with capabilities that berthd has not": {unix.CAP_SYS_NICE, func(t *testing.T, n *node) error {

@@ -175,7 +175,7 @@ func TestRolesOfRealUsers(t *testing.T) {
 		{"PreStartContainer", start(0), []int{agent}, "agent"},
 		{"PreStartContainer of root's process", start(held.pid()), nil, ""},
 		{"Remove", func(c *grpc.ClientConn) error {
-			_, err := admissionv1.NewAdmissionServiceClient(c).Remove(n.ctx(), &admissionv1.RemoveRequest{PodUid: "ghost"})
+			_, err := admissionv1.NewAdmissionServiceClient(c).RemovePod(n.ctx(), &admissionv1.RemovePodRequest{PodUid: "ghost"})
 			return err
 		}, []int{agent}, "agent"},
 		{"Dump", func(c *grpc.ClientConn) error {

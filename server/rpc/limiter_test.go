@@ -302,7 +302,8 @@ func TestRolesBeforeMessages(t *testing.T) {
 	}{
 		{root, admit, codes.OK},
 		{agent, admit, codes.OK},
-		{agent, list, codes.PermissionDenied},
+		{agent, list, codes.OK}, // which includes read
+		{agent, "/berth.inspect.v1.InspectService/Check", codes.PermissionDenied},
 		{reader, list, codes.OK},
 		{reader, admit, codes.OK}, // it may be a dry run
 		{reader, "/berth.admission.v1.AdmissionService/Remove", codes.PermissionDenied},

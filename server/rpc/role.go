@@ -18,7 +18,7 @@ type Access struct {
 
 // Allows reports whether a peer has a role.
 func (a Access) Allows(p Peer, r access.Role) bool {
-	return a.trusts(p) || a.granted(p, func(g access.Grant) bool { return slices.Contains(g.Roles, r) })
+	return a.trusts(p) || a.granted(p, func(g access.Grant) bool { return covers(g, r) })
 }
 
 // trusts reports whether a peer may do everything.
@@ -41,6 +41,12 @@ func (a Access) byGroup(p Peer) (gid uint32, ok bool) {
 		}
 	}
 	return gid, ok
+}
+
+// covers reports whether a grant gives a role: an agent and a provider may also read.
+func covers(g access.Grant, r access.Role) bool {
+	return slices.Contains(g.Roles, r) ||
+		r == access.Read && (slices.Contains(g.Roles, access.Agent) || slices.Contains(g.Roles, access.Provider))
 }
 
 // granted reports whether a grant that is meant for a peer is such a one.
@@ -107,6 +113,8 @@ type requirer interface{ GetDryRun() bool }
 var triable = []string{
 	"/berth.admission.v1.AdmissionService/Admit",
 	"/berth.admission.v1.AdmissionService/Resize",
+	"/berth.admission.v1.AdmissionService/Sync",
+	"/berth.admission.v1.AdmissionService/SyncPods",
 }
 
 // mayAuthorize refuses a peer that authorize would refuse whatever is asked. What

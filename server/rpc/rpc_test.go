@@ -265,10 +265,12 @@ func TestObserverSeesOutcome(t *testing.T) {
 
 func TestAccess(t *testing.T) {
 	t.Parallel()
-	uid, gid := uint32(1000), uint32(2000)
+	uid, gid, provider, admin := uint32(1000), uint32(2000), uint32(1001), uint32(1002)
 	a := rpc.Access{Self: 77, Grants: []access.Grant{
 		{UID: &uid, Roles: []access.Role{access.Read}},
 		{GID: &gid, Roles: []access.Role{access.Agent}},
+		{UID: &provider, Roles: []access.Role{access.Provider}},
+		{UID: &admin, Roles: []access.Role{access.Admin}},
 	}}
 	for _, c := range []struct {
 		peer rpc.Peer
@@ -280,7 +282,12 @@ func TestAccess(t *testing.T) {
 		{rpc.Peer{UID: 1000}, access.Read, true},
 		{rpc.Peer{UID: 1000}, access.Agent, false},
 		{rpc.Peer{UID: 1000, GID: 2000}, access.Agent, true},
-		{rpc.Peer{UID: 5, GID: 2000}, access.Read, false},
+		// Who asks for places asks what there is, too.
+		{rpc.Peer{UID: 5, GID: 2000}, access.Read, true},
+		{rpc.Peer{UID: 5, GID: 2000}, access.Provider, false},
+		{rpc.Peer{UID: 1001}, access.Read, true},
+		{rpc.Peer{UID: 1001}, access.Agent, false},
+		{rpc.Peer{UID: 1002}, access.Read, false},
 		{rpc.Peer{UID: 5, GID: 5, Groups: []uint32{6, 2000}}, access.Agent, true},
 		{rpc.Peer{UID: 5, GID: 5, Groups: []uint32{6, 2001}}, access.Agent, false},
 		{rpc.Peer{UID: 5, GID: 5}, access.Read, false},

@@ -58,7 +58,7 @@ func TestElementsAreCountedOnTheWire(t *testing.T) {
 		"empty":       &admissionv1.AdmitRequest{},
 		"containers":  &admissionv1.AdmitRequest{Pod: &typesv1.Pod{Spec: many}},
 		"annotations": &admissionv1.AdmitRequest{Pod: &typesv1.Pod{Metadata: &typesv1.PodMetadata{Annotations: map[string]string{"a": "b", "c": "d"}}}},
-		"strings":     &admissionv1.SyncRequest{ActivePodUids: []string{"a", "", "c"}},
+		"strings":     &admissionv1.SyncPodsRequest{ActivePodUids: []string{"a", "", "c"}},
 		"packed":      &topologyv1.MergeRequest{Providers: []*topologyv1.ProviderAnswers{{Answers: []*typesv1.Answer{{Hints: []*typesv1.Hint{{Nodes: &typesv1.NUMAMask{Nodes: nodes}}}}}}}},
 		"bytes":       &inspectv1.ImportRequest{State: make([]byte, 1<<20)},
 	} {

@@ -88,7 +88,7 @@ func (l *life) admit(ctx context.Context, name string, wants map[string]int64) e
 }
 
 func (l *life) remove(ctx context.Context, name string) error {
-	_, err := l.daemon.client.Admission().Remove(ctx, &admissionv1.RemoveRequest{PodUid: name})
+	_, err := l.daemon.client.Admission().RemovePod(ctx, &admissionv1.RemovePodRequest{PodUid: name})
 	return err
 }
 

@@ -60,7 +60,7 @@ func (b Berthd) Lost(ctx context.Context) {
 func (b Berthd) Sync(ctx context.Context, living func(context.Context) ([]string, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	_, err := b.Client.Sync(ctx, living)
+	_, err := b.Client.SyncPods(ctx, living)
 	return err
 }
 
@@ -86,7 +86,7 @@ func (b Berthd) Knows(ctx context.Context, uid string) (bool, error) {
 func (b Berthd) Remove(ctx context.Context, uid string) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	answer, err := b.Admission().Remove(ctx, &admissionv1.RemoveRequest{PodUid: uid})
+	answer, err := b.Admission().RemovePod(ctx, &admissionv1.RemovePodRequest{PodUid: uid})
 	return answer.GetRemoved(), err
 }
 

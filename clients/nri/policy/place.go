@@ -37,7 +37,7 @@ func (p *Policy) admit(ctx context.Context, pod *typesv1.Pod) error {
 		case again || answer.GetCondition().GetReason() != berth.StateUncertain:
 			return errdefs.Unavailablef("deferred: %s", answer.GetMessage())
 		}
-		if _, err := p.Client.Sync(ctx, p.living); err != nil {
+		if _, err := p.Client.SyncPods(ctx, p.living); err != nil {
 			return err
 		}
 	}
@@ -115,7 +115,7 @@ func (p *Policy) place(ctx context.Context, m *member) (*allocationv1.AllocateRe
 	err = p.admitOrReclaim(ctx, s, pod)
 	if berth.IsPrecondition(err) && s.names[m.name] {
 		// What ran under this name before asked for something else.
-		if _, removeErr := p.Client.Admission().Remove(ctx, &admissionv1.RemoveRequest{PodUid: key}); removeErr != nil {
+		if _, removeErr := p.Client.Admission().RemovePod(ctx, &admissionv1.RemovePodRequest{PodUid: key}); removeErr != nil {
 			return nil, removeErr
 		}
 		err = p.admitOrReclaim(ctx, s, pod)
@@ -207,7 +207,7 @@ func (p *Policy) release(ctx context.Context, s *sandbox, chosen func(name strin
 }
 
 func (p *Policy) remove(ctx context.Context, s *sandbox, key string) {
-	if _, err := p.Client.Admission().Remove(ctx, &admissionv1.RemoveRequest{PodUid: key}); err != nil {
+	if _, err := p.Client.Admission().RemovePod(ctx, &admissionv1.RemovePodRequest{PodUid: key}); err != nil {
 		p.Log.Warn("give a place back", "pod", s.namespace+"/"+s.name, "uid", key, "error", err)
 		p.unreconciled = true
 		p.kick()

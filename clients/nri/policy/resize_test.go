@@ -332,7 +332,7 @@ func TestLostMeanwhile(t *testing.T) {
 	g.Linux.Resources.Cpu.Cpus = e.on("greedy-1")
 	config := e.policy.Config
 	config.Log = slog.New(&onWarning{Handler: slog.DiscardHandler, text: "another size", do: func() {
-		if _, err := d.Admission().Remove(t.Context(), &admissionv1.RemoveRequest{PodUid: "trainer-uid.main"}); err != nil {
+		if _, err := d.Admission().RemovePod(t.Context(), &admissionv1.RemovePodRequest{PodUid: "trainer-uid.main"}); err != nil {
 			t.Error(err)
 		}
 	}})

@@ -21,8 +21,8 @@ type Engine interface {
 	// Remove ends a pod and returns what it held, and whether it was known.
 	Remove(ctx context.Context, uid string) ([]ledger.Claim, bool, error)
 	// Sync removes the pods that are not among the living and were admitted up to
-	// the revision known.
-	Sync(ctx context.Context, living []string, known uint64) ([]string, error)
+	// a revision.
+	Sync(ctx context.Context, req admission.SyncRequest) ([]string, error)
 }
 
 // maxAdmissionID bounds the caller's name for an admission.
@@ -77,8 +77,8 @@ func (s *service) Resize(ctx context.Context, req *admissionv1.ResizeRequest) (*
 	return convert.Resized(r, req.GetTraceLevel()), nil
 }
 
-// Remove implements AdmissionService.
-func (s *service) Remove(ctx context.Context, req *admissionv1.RemoveRequest) (*admissionv1.RemoveResponse, error) {
+// RemovePod implements AdmissionService.
+func (s *service) RemovePod(ctx context.Context, req *admissionv1.RemovePodRequest) (*admissionv1.RemovePodResponse, error) {
 	if err := convert.Names("pod_uid", req.GetPodUid()).Err("request"); err != nil {
 		return nil, err
 	}
@@ -86,21 +86,36 @@ func (s *service) Remove(ctx context.Context, req *admissionv1.RemoveRequest) (*
 	if err != nil {
 		return nil, err
 	}
-	return &admissionv1.RemoveResponse{Removed: known, Released: convert.Claims(claims)}, nil
+	return &admissionv1.RemovePodResponse{Removed: known, Released: convert.Claims(claims)}, nil
 }
 
-// Sync implements AdmissionService.
-func (s *service) Sync(ctx context.Context, req *admissionv1.SyncRequest) (*admissionv1.SyncResponse, error) {
+// SyncPods implements AdmissionService.
+func (s *service) SyncPods(ctx context.Context, req *admissionv1.SyncPodsRequest) (*admissionv1.SyncPodsResponse, error) {
 	vs := convert.UIDs("active_pod_uids", req.GetActivePodUids())
+	if req.GetKnownRevision() == 0 {
+		vs.Addf("known_revision", "is required: what AllocationService.GetRevision answered before the list was made")
+	}
 	if len(req.GetActivePodUids()) == 0 && !req.GetAllowEmpty() {
 		vs.Addf("allow_empty", "is required with an empty active_pod_uids, since every pod is removed then")
 	}
 	if err := vs.Err("request"); err != nil {
 		return nil, err
 	}
-	removed, err := s.engine.Sync(ctx, req.GetActivePodUids(), req.GetKnownRevision())
+	removed, err := s.engine.Sync(ctx, admission.SyncRequest{
+		Living: req.GetActivePodUids(), Known: req.GetKnownRevision(), DryRun: req.GetDryRun(),
+	})
 	if err != nil {
 		return nil, err
 	}
-	return &admissionv1.SyncResponse{RemovedPodUids: removed}, nil
+	return &admissionv1.SyncPodsResponse{RemovedPodUids: removed}, nil
+}
+
+// Remove implements AdmissionService.
+func (s *service) Remove(ctx context.Context, req *admissionv1.RemovePodRequest) (*admissionv1.RemovePodResponse, error) {
+	return s.RemovePod(ctx, req)
+}
+
+// Sync implements AdmissionService.
+func (s *service) Sync(ctx context.Context, req *admissionv1.SyncPodsRequest) (*admissionv1.SyncPodsResponse, error) {
+	return s.SyncPods(ctx, req)
 }

@@ -2,6 +2,7 @@ package admission_test
 
 import (
 	"context"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -33,6 +34,7 @@ type engine struct {
 	verdicts map[string]admission.Verdict // by uid
 	err      error
 	asked    admission.Request
+	synced   []admission.SyncRequest
 }
 
 func (e *engine) Admit(_ context.Context, req admission.Request) (admission.Verdict, error) {
@@ -54,13 +56,14 @@ func (e *engine) Remove(_ context.Context, uid string) ([]ledger.Claim, bool, er
 	return v.Pod.Claims, true, nil
 }
 
-func (e *engine) Sync(_ context.Context, living []string, known uint64) ([]string, error) {
-	if known > 7 {
-		return nil, errdefs.Preconditionf("revision %d is from the future", known)
+func (e *engine) Sync(_ context.Context, req admission.SyncRequest) ([]string, error) {
+	if req.Known > 7 {
+		return nil, errdefs.Preconditionf("revision %d is from the future", req.Known)
 	}
+	e.synced = append(e.synced, req)
 	var removed []string
 	for uid := range e.verdicts {
-		if !strings.Contains(strings.Join(living, " "), uid) {
+		if !strings.Contains(strings.Join(req.Living, " "), uid) {
 			removed = append(removed, uid)
 		}
 	}
@@ -247,7 +250,7 @@ func TestFailures(t *testing.T) {
 		},
 		"remove nobody": {
 			call: func(ctx context.Context, c admissionv1.AdmissionServiceClient) error {
-				_, err := c.Remove(ctx, &admissionv1.RemoveRequest{})
+				_, err := c.RemovePod(ctx, &admissionv1.RemovePodRequest{})
 				return err
 			},
 			want: rpctest.Failure{
@@ -258,14 +261,14 @@ func TestFailures(t *testing.T) {
 		"removal fails": {
 			engine: errdefs.Deadlinef("remove pod a: processes are left"),
 			call: func(ctx context.Context, c admissionv1.AdmissionServiceClient) error {
-				_, err := c.Remove(ctx, &admissionv1.RemoveRequest{PodUid: "a"})
+				_, err := c.RemovePod(ctx, &admissionv1.RemovePodRequest{PodUid: "a"})
 				return err
 			},
 			want: rpctest.Failure{Code: codes.DeadlineExceeded, Reason: "deadline", Message: "remove pod a: processes are left"},
 		},
 		"sync with a hole": {
 			call: func(ctx context.Context, c admissionv1.AdmissionServiceClient) error {
-				_, err := c.Sync(ctx, &admissionv1.SyncRequest{ActivePodUids: []string{"a", ""}})
+				_, err := c.SyncPods(ctx, &admissionv1.SyncPodsRequest{ActivePodUids: []string{"a", ""}, KnownRevision: 1})
 				return err
 			},
 			want: rpctest.Failure{
@@ -275,7 +278,7 @@ func TestFailures(t *testing.T) {
 		},
 		"sync with a table in place of uids": {
 			call: func(ctx context.Context, c admissionv1.AdmissionServiceClient) error {
-				_, err := c.Sync(ctx, &admissionv1.SyncRequest{ActivePodUids: append(slices.Repeat([]string{"default web 1/1"}, 20), "a")})
+				_, err := c.SyncPods(ctx, &admissionv1.SyncPodsRequest{ActivePodUids: append(slices.Repeat([]string{"default web 1/1"}, 20), "a"), KnownRevision: 1})
 				return err
 			},
 			want: rpctest.Failure{
@@ -289,7 +292,7 @@ func TestFailures(t *testing.T) {
 		},
 		"sync with a list that could not be made": {
 			call: func(ctx context.Context, c admissionv1.AdmissionServiceClient) error {
-				_, err := c.Sync(ctx, &admissionv1.SyncRequest{KnownRevision: 1})
+				_, err := c.SyncPods(ctx, &admissionv1.SyncPodsRequest{KnownRevision: 1})
 				return err
 			},
 			want: rpctest.Failure{
@@ -297,9 +300,19 @@ func TestFailures(t *testing.T) {
 				Message: "request is invalid: allow_empty: is required with an empty active_pod_uids, since every pod is removed then",
 			},
 		},
+		"sync of nobody knows when": {
+			call: func(ctx context.Context, c admissionv1.AdmissionServiceClient) error {
+				_, err := c.SyncPods(ctx, &admissionv1.SyncPodsRequest{})
+				return err
+			},
+			want: rpctest.Failure{
+				Code: codes.InvalidArgument, Reason: "invalid", Fields: []string{"known_revision", "allow_empty"},
+				Message: "request is invalid: known_revision: is required: what AllocationService.GetRevision answered before the list was made (and 1 more)",
+			},
+		},
 		"sync of another ledger": {
 			call: func(ctx context.Context, c admissionv1.AdmissionServiceClient) error {
-				_, err := c.Sync(ctx, &admissionv1.SyncRequest{KnownRevision: 8, AllowEmpty: true})
+				_, err := c.SyncPods(ctx, &admissionv1.SyncPodsRequest{KnownRevision: 8, AllowEmpty: true})
 				return err
 			},
 			want: rpctest.Failure{Code: codes.FailedPrecondition, Reason: "precondition", Message: "revision 8 is from the future"},
@@ -307,7 +320,7 @@ func TestFailures(t *testing.T) {
 		"sync fails": {
 			engine: errdefs.Unavailablef("no"),
 			call: func(ctx context.Context, c admissionv1.AdmissionServiceClient) error {
-				_, err := c.Sync(ctx, &admissionv1.SyncRequest{AllowEmpty: true})
+				_, err := c.SyncPods(ctx, &admissionv1.SyncPodsRequest{AllowEmpty: true, KnownRevision: 1})
 				return err
 			},
 			want: rpctest.Failure{Code: codes.Unavailable, Reason: "unavailable", Message: "no", Retry: true},
@@ -326,16 +339,22 @@ func TestFailures(t *testing.T) {
 
 func TestRemoveAndSync(t *testing.T) {
 	t.Parallel()
-	client := serve(t, &engine{verdicts: map[string]admission.Verdict{"a": admitted(t, "a"), "b": admitted(t, "b")}})
-	synced, err := client.Sync(t.Context(), &admissionv1.SyncRequest{ActivePodUids: []string{"a"}})
+	e := &engine{verdicts: map[string]admission.Verdict{"a": admitted(t, "a"), "b": admitted(t, "b")}}
+	client := serve(t, e)
+	// The former names of both are the same calls.
+	synced, err := client.Sync(t.Context(), &admissionv1.SyncPodsRequest{ActivePodUids: []string{"a"}, KnownRevision: 7, DryRun: true})
+	if want := (admission.SyncRequest{Living: []string{"a"}, Known: 7, DryRun: true}); err != nil || !reflect.DeepEqual(e.synced[len(e.synced)-1], want) {
+		t.Errorf("asked %+v, %v", e.synced, err)
+	}
+	synced, err = client.SyncPods(t.Context(), &admissionv1.SyncPodsRequest{ActivePodUids: []string{"a"}, KnownRevision: 7})
 	if err != nil || len(synced.GetRemovedPodUids()) != 1 || synced.GetRemovedPodUids()[0] != "b" {
 		t.Errorf("sync: %v, %v; want b removed", synced, err)
 	}
-	got, err := client.Remove(t.Context(), &admissionv1.RemoveRequest{PodUid: "a"})
+	got, err := client.RemovePod(t.Context(), &admissionv1.RemovePodRequest{PodUid: "a"})
 	if err != nil || !got.GetRemoved() || len(got.GetReleased()) != 1 || got.GetReleased()[0].GetCpu().GetSet().GetCpus() != "2-3" {
 		t.Errorf("remove: %v, %v; want CPUs 2-3 released", got, err)
 	}
-	got, err = client.Remove(t.Context(), &admissionv1.RemoveRequest{PodUid: "a"})
+	got, err = client.Remove(t.Context(), &admissionv1.RemovePodRequest{PodUid: "a"})
 	if err != nil || got.GetRemoved() || len(got.GetReleased()) != 0 {
 		t.Errorf("remove again: %v, %v; want success and nothing released", got, err)
 	}

@@ -554,13 +554,13 @@ func (x *AdmitResponse) GetNotes() []string {
 type Condition struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// "UnknownDevices" (a pod lives here and it is not known which devices it runs with:
-	// Admit it with holdings, remove it, or send Sync without it), "PluginAway" (the
+	// Admit it with holdings, remove it, or send SyncPods without it), "PluginAway" (the
 	// device plugin is known and not connected), "PluginSuspended" (it did not answer several times in a row), "AdmissionsInFlight" (the pod fits
 	// but for what is reserved for other pods that are being admitted or resized), "PodsEnding" (it fits but for
 	// what pods hold whose removal is under way),
 	// "NoHealthyDevice" (all of its devices are unhealthy), "ResourceUnknown" (nobody
 	// has registered for the resource yet), "StateUncertain" (the agent has not said by
-	// Sync which pods live, or has not yet admitted again one that lives here and is
+	// SyncPods which pods live, or has not yet admitted again one that lives here and is
 	// not known), or an outside provider's word.
 	Reason string `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"`
 	// "berth".
@@ -622,28 +622,28 @@ func (x *Condition) GetMetadata() map[string]string {
 	return nil
 }
 
-// RemoveRequest names the pod to end.
-type RemoveRequest struct {
+// RemovePodRequest names the pod to end.
+type RemovePodRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	PodUid        string                 `protobuf:"bytes,1,opt,name=pod_uid,json=podUid,proto3" json:"pod_uid,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *RemoveRequest) Reset() {
-	*x = RemoveRequest{}
+func (x *RemovePodRequest) Reset() {
+	*x = RemovePodRequest{}
 	mi := &file_berth_admission_v1_admission_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *RemoveRequest) String() string {
+func (x *RemovePodRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*RemoveRequest) ProtoMessage() {}
+func (*RemovePodRequest) ProtoMessage() {}
 
-func (x *RemoveRequest) ProtoReflect() protoreflect.Message {
+func (x *RemovePodRequest) ProtoReflect() protoreflect.Message {
 	mi := &file_berth_admission_v1_admission_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -655,20 +655,20 @@ func (x *RemoveRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use RemoveRequest.ProtoReflect.Descriptor instead.
-func (*RemoveRequest) Descriptor() ([]byte, []int) {
+// Deprecated: Use RemovePodRequest.ProtoReflect.Descriptor instead.
+func (*RemovePodRequest) Descriptor() ([]byte, []int) {
 	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{6}
 }
 
-func (x *RemoveRequest) GetPodUid() string {
+func (x *RemovePodRequest) GetPodUid() string {
 	if x != nil {
 		return x.PodUid
 	}
 	return ""
 }
 
-// RemoveResponse lists what was given back.
-type RemoveResponse struct {
+// RemovePodResponse lists what was given back.
+type RemovePodResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// False if the pod was not known.
 	Removed       bool        `protobuf:"varint,1,opt,name=removed,proto3" json:"removed,omitempty"`
@@ -677,20 +677,20 @@ type RemoveResponse struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *RemoveResponse) Reset() {
-	*x = RemoveResponse{}
+func (x *RemovePodResponse) Reset() {
+	*x = RemovePodResponse{}
 	mi := &file_berth_admission_v1_admission_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *RemoveResponse) String() string {
+func (x *RemovePodResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*RemoveResponse) ProtoMessage() {}
+func (*RemovePodResponse) ProtoMessage() {}
 
-func (x *RemoveResponse) ProtoReflect() protoreflect.Message {
+func (x *RemovePodResponse) ProtoReflect() protoreflect.Message {
 	mi := &file_berth_admission_v1_admission_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -702,54 +702,57 @@ func (x *RemoveResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use RemoveResponse.ProtoReflect.Descriptor instead.
-func (*RemoveResponse) Descriptor() ([]byte, []int) {
+// Deprecated: Use RemovePodResponse.ProtoReflect.Descriptor instead.
+func (*RemovePodResponse) Descriptor() ([]byte, []int) {
 	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{7}
 }
 
-func (x *RemoveResponse) GetRemoved() bool {
+func (x *RemovePodResponse) GetRemoved() bool {
 	if x != nil {
 		return x.Removed
 	}
 	return false
 }
 
-func (x *RemoveResponse) GetReleased() []*v1.Claim {
+func (x *RemovePodResponse) GetReleased() []*v1.Claim {
 	if x != nil {
 		return x.Released
 	}
 	return nil
 }
 
-// SyncRequest lists the living pods.
-type SyncRequest struct {
+// SyncPodsRequest lists the living pods.
+type SyncPodsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	ActivePodUids []string               `protobuf:"bytes,1,rep,name=active_pod_uids,json=activePodUids,proto3" json:"active_pod_uids,omitempty"`
-	// What AllocationService.GetRevision answered before the list was made; 0 if the
-	// list has every pod that is to live. One that the ledger has not come to, as
-	// after it was lost, is FAILED_PRECONDITION: ask again and make the list anew.
+	// What AllocationService.GetRevision answered before the list was made. Required. One
+	// of another ledger, as before this one was lost, is FAILED_PRECONDITION: ask again
+	// and make the list anew.
 	KnownRevision uint64 `protobuf:"varint,2,opt,name=known_revision,json=knownRevision,proto3" json:"known_revision,omitempty"`
 	// No pod lives: remove every pod. Required with an empty active_pod_uids, which
 	// is INVALID_ARGUMENT without it: a list that could not be made looks the same.
-	AllowEmpty    bool `protobuf:"varint,3,opt,name=allow_empty,json=allowEmpty,proto3" json:"allow_empty,omitempty"`
+	AllowEmpty bool `protobuf:"varint,3,opt,name=allow_empty,json=allowEmpty,proto3" json:"allow_empty,omitempty"`
+	// Tell which pods would be removed, but change nothing. It does not count as the word
+	// on which pods live.
+	DryRun        bool `protobuf:"varint,4,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *SyncRequest) Reset() {
-	*x = SyncRequest{}
+func (x *SyncPodsRequest) Reset() {
+	*x = SyncPodsRequest{}
 	mi := &file_berth_admission_v1_admission_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *SyncRequest) String() string {
+func (x *SyncPodsRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*SyncRequest) ProtoMessage() {}
+func (*SyncPodsRequest) ProtoMessage() {}
 
-func (x *SyncRequest) ProtoReflect() protoreflect.Message {
+func (x *SyncPodsRequest) ProtoReflect() protoreflect.Message {
 	mi := &file_berth_admission_v1_admission_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -761,54 +764,61 @@ func (x *SyncRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use SyncRequest.ProtoReflect.Descriptor instead.
-func (*SyncRequest) Descriptor() ([]byte, []int) {
+// Deprecated: Use SyncPodsRequest.ProtoReflect.Descriptor instead.
+func (*SyncPodsRequest) Descriptor() ([]byte, []int) {
 	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{8}
 }
 
-func (x *SyncRequest) GetActivePodUids() []string {
+func (x *SyncPodsRequest) GetActivePodUids() []string {
 	if x != nil {
 		return x.ActivePodUids
 	}
 	return nil
 }
 
-func (x *SyncRequest) GetKnownRevision() uint64 {
+func (x *SyncPodsRequest) GetKnownRevision() uint64 {
 	if x != nil {
 		return x.KnownRevision
 	}
 	return 0
 }
 
-func (x *SyncRequest) GetAllowEmpty() bool {
+func (x *SyncPodsRequest) GetAllowEmpty() bool {
 	if x != nil {
 		return x.AllowEmpty
 	}
 	return false
 }
 
-// SyncResponse lists the pods that were removed, by uid.
-type SyncResponse struct {
+func (x *SyncPodsRequest) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
+}
+
+// SyncPodsResponse lists the pods that were removed, by uid, or would be.
+type SyncPodsResponse struct {
 	state          protoimpl.MessageState `protogen:"open.v1"`
 	RemovedPodUids []string               `protobuf:"bytes,1,rep,name=removed_pod_uids,json=removedPodUids,proto3" json:"removed_pod_uids,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
 
-func (x *SyncResponse) Reset() {
-	*x = SyncResponse{}
+func (x *SyncPodsResponse) Reset() {
+	*x = SyncPodsResponse{}
 	mi := &file_berth_admission_v1_admission_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *SyncResponse) String() string {
+func (x *SyncPodsResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*SyncResponse) ProtoMessage() {}
+func (*SyncPodsResponse) ProtoMessage() {}
 
-func (x *SyncResponse) ProtoReflect() protoreflect.Message {
+func (x *SyncPodsResponse) ProtoReflect() protoreflect.Message {
 	mi := &file_berth_admission_v1_admission_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -820,12 +830,12 @@ func (x *SyncResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use SyncResponse.ProtoReflect.Descriptor instead.
-func (*SyncResponse) Descriptor() ([]byte, []int) {
+// Deprecated: Use SyncPodsResponse.ProtoReflect.Descriptor instead.
+func (*SyncPodsResponse) Descriptor() ([]byte, []int) {
 	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{9}
 }
 
-func (x *SyncResponse) GetRemovedPodUids() []string {
+func (x *SyncPodsResponse) GetRemovedPodUids() []string {
 	if x != nil {
 		return x.RemovedPodUids
 	}
@@ -1049,18 +1059,19 @@ const file_berth_admission_v1_admission_proto_rawDesc = "" +
 	"\bmetadata\x18\x03 \x03(\v2+.berth.admission.v1.Condition.MetadataEntryR\bmetadata\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"(\n" +
-	"\rRemoveRequest\x12\x17\n" +
-	"\apod_uid\x18\x01 \x01(\tR\x06podUid\"]\n" +
-	"\x0eRemoveResponse\x12\x18\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"+\n" +
+	"\x10RemovePodRequest\x12\x17\n" +
+	"\apod_uid\x18\x01 \x01(\tR\x06podUid\"`\n" +
+	"\x11RemovePodResponse\x12\x18\n" +
 	"\aremoved\x18\x01 \x01(\bR\aremoved\x121\n" +
-	"\breleased\x18\x02 \x03(\v2\x15.berth.types.v1.ClaimR\breleased\"}\n" +
-	"\vSyncRequest\x12&\n" +
+	"\breleased\x18\x02 \x03(\v2\x15.berth.types.v1.ClaimR\breleased\"\x9a\x01\n" +
+	"\x0fSyncPodsRequest\x12&\n" +
 	"\x0factive_pod_uids\x18\x01 \x03(\tR\ractivePodUids\x12%\n" +
 	"\x0eknown_revision\x18\x02 \x01(\x04R\rknownRevision\x12\x1f\n" +
 	"\vallow_empty\x18\x03 \x01(\bR\n" +
-	"allowEmpty\"8\n" +
-	"\fSyncResponse\x12(\n" +
+	"allowEmpty\x12\x17\n" +
+	"\adry_run\x18\x04 \x01(\bR\x06dryRun\"<\n" +
+	"\x10SyncPodsResponse\x12(\n" +
 	"\x10removed_pod_uids\x18\x01 \x03(\tR\x0eremovedPodUids\"\x90\x01\n" +
 	"\rResizeRequest\x12%\n" +
 	"\x03pod\x18\x01 \x01(\v2\x13.berth.types.v1.PodR\x03pod\x12\x17\n" +
@@ -1087,12 +1098,14 @@ const file_berth_admission_v1_admission_proto_rawDesc = "" +
 	"\x13VERDICT_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10VERDICT_ADMITTED\x10\x01\x12\x14\n" +
 	"\x10VERDICT_REJECTED\x10\x02\x12\x14\n" +
-	"\x10VERDICT_DEFERRED\x10\x032\xcd\x02\n" +
+	"\x10VERDICT_DEFERRED\x10\x032\x8c\x04\n" +
 	"\x10AdmissionService\x12L\n" +
-	"\x05Admit\x12 .berth.admission.v1.AdmitRequest\x1a!.berth.admission.v1.AdmitResponse\x12O\n" +
-	"\x06Remove\x12!.berth.admission.v1.RemoveRequest\x1a\".berth.admission.v1.RemoveResponse\x12O\n" +
-	"\x06Resize\x12!.berth.admission.v1.ResizeRequest\x1a\".berth.admission.v1.ResizeResponse\x12I\n" +
-	"\x04Sync\x12\x1f.berth.admission.v1.SyncRequest\x1a .berth.admission.v1.SyncResponseB<Z:github.com/berthd/berth/api/berth/admission/v1;admissionv1b\x06proto3"
+	"\x05Admit\x12 .berth.admission.v1.AdmitRequest\x1a!.berth.admission.v1.AdmitResponse\x12X\n" +
+	"\tRemovePod\x12$.berth.admission.v1.RemovePodRequest\x1a%.berth.admission.v1.RemovePodResponse\x12U\n" +
+	"\x06Remove\x12$.berth.admission.v1.RemovePodRequest\x1a%.berth.admission.v1.RemovePodResponse\x12O\n" +
+	"\x06Resize\x12!.berth.admission.v1.ResizeRequest\x1a\".berth.admission.v1.ResizeResponse\x12U\n" +
+	"\bSyncPods\x12#.berth.admission.v1.SyncPodsRequest\x1a$.berth.admission.v1.SyncPodsResponse\x12Q\n" +
+	"\x04Sync\x12#.berth.admission.v1.SyncPodsRequest\x1a$.berth.admission.v1.SyncPodsResponseB<Z:github.com/berthd/berth/api/berth/admission/v1;admissionv1b\x06proto3"
 
 var (
 	file_berth_admission_v1_admission_proto_rawDescOnce sync.Once
@@ -1117,10 +1130,10 @@ var file_berth_admission_v1_admission_proto_goTypes = []any{
 	(*DeviceHolding)(nil),          // 5: berth.admission.v1.DeviceHolding
 	(*AdmitResponse)(nil),          // 6: berth.admission.v1.AdmitResponse
 	(*Condition)(nil),              // 7: berth.admission.v1.Condition
-	(*RemoveRequest)(nil),          // 8: berth.admission.v1.RemoveRequest
-	(*RemoveResponse)(nil),         // 9: berth.admission.v1.RemoveResponse
-	(*SyncRequest)(nil),            // 10: berth.admission.v1.SyncRequest
-	(*SyncResponse)(nil),           // 11: berth.admission.v1.SyncResponse
+	(*RemovePodRequest)(nil),       // 8: berth.admission.v1.RemovePodRequest
+	(*RemovePodResponse)(nil),      // 9: berth.admission.v1.RemovePodResponse
+	(*SyncPodsRequest)(nil),        // 10: berth.admission.v1.SyncPodsRequest
+	(*SyncPodsResponse)(nil),       // 11: berth.admission.v1.SyncPodsResponse
 	(*ResizeRequest)(nil),          // 12: berth.admission.v1.ResizeRequest
 	(*ResizeResponse)(nil),         // 13: berth.admission.v1.ResizeResponse
 	nil,                            // 14: berth.admission.v1.Condition.MetadataEntry
@@ -1148,7 +1161,7 @@ var file_berth_admission_v1_admission_proto_depIdxs = []int32{
 	21, // 11: berth.admission.v1.AdmitResponse.retry_after:type_name -> google.protobuf.Duration
 	7,  // 12: berth.admission.v1.AdmitResponse.condition:type_name -> berth.admission.v1.Condition
 	14, // 13: berth.admission.v1.Condition.metadata:type_name -> berth.admission.v1.Condition.MetadataEntry
-	22, // 14: berth.admission.v1.RemoveResponse.released:type_name -> berth.types.v1.Claim
+	22, // 14: berth.admission.v1.RemovePodResponse.released:type_name -> berth.types.v1.Claim
 	15, // 15: berth.admission.v1.ResizeRequest.pod:type_name -> berth.types.v1.Pod
 	0,  // 16: berth.admission.v1.ResizeRequest.trace_level:type_name -> berth.admission.v1.TraceLevel
 	1,  // 17: berth.admission.v1.ResizeResponse.verdict:type_name -> berth.admission.v1.Verdict
@@ -1157,15 +1170,19 @@ var file_berth_admission_v1_admission_proto_depIdxs = []int32{
 	20, // 20: berth.admission.v1.ResizeResponse.trace:type_name -> berth.types.v1.Trace
 	21, // 21: berth.admission.v1.ResizeResponse.retry_after:type_name -> google.protobuf.Duration
 	2,  // 22: berth.admission.v1.AdmissionService.Admit:input_type -> berth.admission.v1.AdmitRequest
-	8,  // 23: berth.admission.v1.AdmissionService.Remove:input_type -> berth.admission.v1.RemoveRequest
-	12, // 24: berth.admission.v1.AdmissionService.Resize:input_type -> berth.admission.v1.ResizeRequest
-	10, // 25: berth.admission.v1.AdmissionService.Sync:input_type -> berth.admission.v1.SyncRequest
-	6,  // 26: berth.admission.v1.AdmissionService.Admit:output_type -> berth.admission.v1.AdmitResponse
-	9,  // 27: berth.admission.v1.AdmissionService.Remove:output_type -> berth.admission.v1.RemoveResponse
-	13, // 28: berth.admission.v1.AdmissionService.Resize:output_type -> berth.admission.v1.ResizeResponse
-	11, // 29: berth.admission.v1.AdmissionService.Sync:output_type -> berth.admission.v1.SyncResponse
-	26, // [26:30] is the sub-list for method output_type
-	22, // [22:26] is the sub-list for method input_type
+	8,  // 23: berth.admission.v1.AdmissionService.RemovePod:input_type -> berth.admission.v1.RemovePodRequest
+	8,  // 24: berth.admission.v1.AdmissionService.Remove:input_type -> berth.admission.v1.RemovePodRequest
+	12, // 25: berth.admission.v1.AdmissionService.Resize:input_type -> berth.admission.v1.ResizeRequest
+	10, // 26: berth.admission.v1.AdmissionService.SyncPods:input_type -> berth.admission.v1.SyncPodsRequest
+	10, // 27: berth.admission.v1.AdmissionService.Sync:input_type -> berth.admission.v1.SyncPodsRequest
+	6,  // 28: berth.admission.v1.AdmissionService.Admit:output_type -> berth.admission.v1.AdmitResponse
+	9,  // 29: berth.admission.v1.AdmissionService.RemovePod:output_type -> berth.admission.v1.RemovePodResponse
+	9,  // 30: berth.admission.v1.AdmissionService.Remove:output_type -> berth.admission.v1.RemovePodResponse
+	13, // 31: berth.admission.v1.AdmissionService.Resize:output_type -> berth.admission.v1.ResizeResponse
+	11, // 32: berth.admission.v1.AdmissionService.SyncPods:output_type -> berth.admission.v1.SyncPodsResponse
+	11, // 33: berth.admission.v1.AdmissionService.Sync:output_type -> berth.admission.v1.SyncPodsResponse
+	28, // [28:34] is the sub-list for method output_type
+	22, // [22:28] is the sub-list for method input_type
 	22, // [22:22] is the sub-list for extension type_name
 	22, // [22:22] is the sub-list for extension extendee
 	0,  // [0:22] is the sub-list for field type_name

@@ -19,10 +19,12 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	AdmissionService_Admit_FullMethodName  = "/berth.admission.v1.AdmissionService/Admit"
-	AdmissionService_Remove_FullMethodName = "/berth.admission.v1.AdmissionService/Remove"
-	AdmissionService_Resize_FullMethodName = "/berth.admission.v1.AdmissionService/Resize"
-	AdmissionService_Sync_FullMethodName   = "/berth.admission.v1.AdmissionService/Sync"
+	AdmissionService_Admit_FullMethodName     = "/berth.admission.v1.AdmissionService/Admit"
+	AdmissionService_RemovePod_FullMethodName = "/berth.admission.v1.AdmissionService/RemovePod"
+	AdmissionService_Remove_FullMethodName    = "/berth.admission.v1.AdmissionService/Remove"
+	AdmissionService_Resize_FullMethodName    = "/berth.admission.v1.AdmissionService/Resize"
+	AdmissionService_SyncPods_FullMethodName  = "/berth.admission.v1.AdmissionService/SyncPods"
+	AdmissionService_Sync_FullMethodName      = "/berth.admission.v1.AdmissionService/Sync"
 )
 
 // AdmissionServiceClient is the client API for AdmissionService service.
@@ -39,25 +41,35 @@ type AdmissionServiceClient interface {
 	// it held is free. Removing an unknown pod succeeds and releases nothing. A pod of
 	// which a container runtime runs a container in a cgroup that is shared with others
 	// is FAILED_PRECONDITION until that container has ended.
-	Remove(ctx context.Context, in *RemoveRequest, opts ...grpc.CallOption) (*RemoveResponse, error)
+	// buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
+	RemovePod(ctx context.Context, in *RemovePodRequest, opts ...grpc.CallOption) (*RemovePodResponse, error)
+	// Remove is RemovePod.
+	// buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
+	// buf:lint:ignore RPC_REQUEST_STANDARD_NAME
+	// buf:lint:ignore RPC_RESPONSE_STANDARD_NAME
+	Remove(ctx context.Context, in *RemovePodRequest, opts ...grpc.CallOption) (*RemovePodResponse, error)
 	// Resize changes the cpu and memory of an admitted pod in place. Only those may
 	// differ from what was admitted. Containers whose cgroups the runtime made are
 	// the agent's to change, with what Allocate answers afterwards.
 	Resize(ctx context.Context, in *ResizeRequest, opts ...grpc.CallOption) (*ResizeResponse, error)
-	// Sync removes every pod that is not in the agent's list of living pods. An
-	// agent that admits pods meanwhile asks for AllocationService.GetRevision first,
-	// then makes the list, and sends both: pods that were admitted later are let
-	// live. Without the revision, a pod that was admitted after the list was made is
-	// not in it, and so removed.
+	// SyncPods removes every pod that is not in the agent's list of living pods. The agent
+	// asks for AllocationService.GetRevision first, then makes the list, and sends both:
+	// pods that were admitted after that revision are neither removed nor an error.
 	//
 	// Living pods that have a cgroup here and that berth does not know, as after its
 	// ledger was lost, live on with what they have, also through restarts of berthd,
-	// until they are admitted or removed, or a Sync comes without them. No other pod
+	// until they are admitted or removed, or a SyncPods comes without them. No other pod
 	// gets anything that they hold as far as that is known. Where their devices are not
 	// known, a pod that asks for devices is DEFERRED with UnknownDevices; where nothing
 	// is known, one that asks for anything exclusive with StateUncertain. Before the
-	// first Sync after a start of berthd no process of an unknown pod is ended.
-	Sync(ctx context.Context, in *SyncRequest, opts ...grpc.CallOption) (*SyncResponse, error)
+	// first SyncPods after a start of berthd no process of an unknown pod is ended.
+	// buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
+	SyncPods(ctx context.Context, in *SyncPodsRequest, opts ...grpc.CallOption) (*SyncPodsResponse, error)
+	// Sync is SyncPods.
+	// buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
+	// buf:lint:ignore RPC_REQUEST_STANDARD_NAME
+	// buf:lint:ignore RPC_RESPONSE_STANDARD_NAME
+	Sync(ctx context.Context, in *SyncPodsRequest, opts ...grpc.CallOption) (*SyncPodsResponse, error)
 }
 
 type admissionServiceClient struct {
@@ -78,9 +90,19 @@ func (c *admissionServiceClient) Admit(ctx context.Context, in *AdmitRequest, op
 	return out, nil
 }
 
-func (c *admissionServiceClient) Remove(ctx context.Context, in *RemoveRequest, opts ...grpc.CallOption) (*RemoveResponse, error) {
+func (c *admissionServiceClient) RemovePod(ctx context.Context, in *RemovePodRequest, opts ...grpc.CallOption) (*RemovePodResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(RemoveResponse)
+	out := new(RemovePodResponse)
+	err := c.cc.Invoke(ctx, AdmissionService_RemovePod_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *admissionServiceClient) Remove(ctx context.Context, in *RemovePodRequest, opts ...grpc.CallOption) (*RemovePodResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RemovePodResponse)
 	err := c.cc.Invoke(ctx, AdmissionService_Remove_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
@@ -98,9 +120,19 @@ func (c *admissionServiceClient) Resize(ctx context.Context, in *ResizeRequest, 
 	return out, nil
 }
 
-func (c *admissionServiceClient) Sync(ctx context.Context, in *SyncRequest, opts ...grpc.CallOption) (*SyncResponse, error) {
+func (c *admissionServiceClient) SyncPods(ctx context.Context, in *SyncPodsRequest, opts ...grpc.CallOption) (*SyncPodsResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(SyncResponse)
+	out := new(SyncPodsResponse)
+	err := c.cc.Invoke(ctx, AdmissionService_SyncPods_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *admissionServiceClient) Sync(ctx context.Context, in *SyncPodsRequest, opts ...grpc.CallOption) (*SyncPodsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SyncPodsResponse)
 	err := c.cc.Invoke(ctx, AdmissionService_Sync_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
@@ -122,25 +154,35 @@ type AdmissionServiceServer interface {
 	// it held is free. Removing an unknown pod succeeds and releases nothing. A pod of
 	// which a container runtime runs a container in a cgroup that is shared with others
 	// is FAILED_PRECONDITION until that container has ended.
-	Remove(context.Context, *RemoveRequest) (*RemoveResponse, error)
+	// buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
+	RemovePod(context.Context, *RemovePodRequest) (*RemovePodResponse, error)
+	// Remove is RemovePod.
+	// buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
+	// buf:lint:ignore RPC_REQUEST_STANDARD_NAME
+	// buf:lint:ignore RPC_RESPONSE_STANDARD_NAME
+	Remove(context.Context, *RemovePodRequest) (*RemovePodResponse, error)
 	// Resize changes the cpu and memory of an admitted pod in place. Only those may
 	// differ from what was admitted. Containers whose cgroups the runtime made are
 	// the agent's to change, with what Allocate answers afterwards.
 	Resize(context.Context, *ResizeRequest) (*ResizeResponse, error)
-	// Sync removes every pod that is not in the agent's list of living pods. An
-	// agent that admits pods meanwhile asks for AllocationService.GetRevision first,
-	// then makes the list, and sends both: pods that were admitted later are let
-	// live. Without the revision, a pod that was admitted after the list was made is
-	// not in it, and so removed.
+	// SyncPods removes every pod that is not in the agent's list of living pods. The agent
+	// asks for AllocationService.GetRevision first, then makes the list, and sends both:
+	// pods that were admitted after that revision are neither removed nor an error.
 	//
 	// Living pods that have a cgroup here and that berth does not know, as after its
 	// ledger was lost, live on with what they have, also through restarts of berthd,
-	// until they are admitted or removed, or a Sync comes without them. No other pod
+	// until they are admitted or removed, or a SyncPods comes without them. No other pod
 	// gets anything that they hold as far as that is known. Where their devices are not
 	// known, a pod that asks for devices is DEFERRED with UnknownDevices; where nothing
 	// is known, one that asks for anything exclusive with StateUncertain. Before the
-	// first Sync after a start of berthd no process of an unknown pod is ended.
-	Sync(context.Context, *SyncRequest) (*SyncResponse, error)
+	// first SyncPods after a start of berthd no process of an unknown pod is ended.
+	// buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
+	SyncPods(context.Context, *SyncPodsRequest) (*SyncPodsResponse, error)
+	// Sync is SyncPods.
+	// buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
+	// buf:lint:ignore RPC_REQUEST_STANDARD_NAME
+	// buf:lint:ignore RPC_RESPONSE_STANDARD_NAME
+	Sync(context.Context, *SyncPodsRequest) (*SyncPodsResponse, error)
 	mustEmbedUnimplementedAdmissionServiceServer()
 }
 
@@ -154,13 +196,19 @@ type UnimplementedAdmissionServiceServer struct{}
 func (UnimplementedAdmissionServiceServer) Admit(context.Context, *AdmitRequest) (*AdmitResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Admit not implemented")
 }
-func (UnimplementedAdmissionServiceServer) Remove(context.Context, *RemoveRequest) (*RemoveResponse, error) {
+func (UnimplementedAdmissionServiceServer) RemovePod(context.Context, *RemovePodRequest) (*RemovePodResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method RemovePod not implemented")
+}
+func (UnimplementedAdmissionServiceServer) Remove(context.Context, *RemovePodRequest) (*RemovePodResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Remove not implemented")
 }
 func (UnimplementedAdmissionServiceServer) Resize(context.Context, *ResizeRequest) (*ResizeResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Resize not implemented")
 }
-func (UnimplementedAdmissionServiceServer) Sync(context.Context, *SyncRequest) (*SyncResponse, error) {
+func (UnimplementedAdmissionServiceServer) SyncPods(context.Context, *SyncPodsRequest) (*SyncPodsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method SyncPods not implemented")
+}
+func (UnimplementedAdmissionServiceServer) Sync(context.Context, *SyncPodsRequest) (*SyncPodsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Sync not implemented")
 }
 func (UnimplementedAdmissionServiceServer) mustEmbedUnimplementedAdmissionServiceServer() {}
@@ -202,8 +250,26 @@ func _AdmissionService_Admit_Handler(srv interface{}, ctx context.Context, dec f
 	return interceptor(ctx, in, info, handler)
 }
 
+func _AdmissionService_RemovePod_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RemovePodRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdmissionServiceServer).RemovePod(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdmissionService_RemovePod_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdmissionServiceServer).RemovePod(ctx, req.(*RemovePodRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _AdmissionService_Remove_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(RemoveRequest)
+	in := new(RemovePodRequest)
 	if err := dec(in); err != nil {
 		return nil, err
 	}
@@ -215,7 +281,7 @@ func _AdmissionService_Remove_Handler(srv interface{}, ctx context.Context, dec 
 		FullMethod: AdmissionService_Remove_FullMethodName,
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(AdmissionServiceServer).Remove(ctx, req.(*RemoveRequest))
+		return srv.(AdmissionServiceServer).Remove(ctx, req.(*RemovePodRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -238,8 +304,26 @@ func _AdmissionService_Resize_Handler(srv interface{}, ctx context.Context, dec 
 	return interceptor(ctx, in, info, handler)
 }
 
+func _AdmissionService_SyncPods_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SyncPodsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdmissionServiceServer).SyncPods(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdmissionService_SyncPods_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdmissionServiceServer).SyncPods(ctx, req.(*SyncPodsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _AdmissionService_Sync_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(SyncRequest)
+	in := new(SyncPodsRequest)
 	if err := dec(in); err != nil {
 		return nil, err
 	}
@@ -251,7 +335,7 @@ func _AdmissionService_Sync_Handler(srv interface{}, ctx context.Context, dec fu
 		FullMethod: AdmissionService_Sync_FullMethodName,
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(AdmissionServiceServer).Sync(ctx, req.(*SyncRequest))
+		return srv.(AdmissionServiceServer).Sync(ctx, req.(*SyncPodsRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -268,12 +352,20 @@ var AdmissionService_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _AdmissionService_Admit_Handler,
 		},
 		{
+			MethodName: "RemovePod",
+			Handler:    _AdmissionService_RemovePod_Handler,
+		},
+		{
 			MethodName: "Remove",
 			Handler:    _AdmissionService_Remove_Handler,
 		},
 		{
 			MethodName: "Resize",
 			Handler:    _AdmissionService_Resize_Handler,
+		},
+		{
+			MethodName: "SyncPods",
+			Handler:    _AdmissionService_SyncPods_Handler,
 		},
 		{
 			MethodName: "Sync",
