@@ -138,7 +138,7 @@ func (c admitCase) on(t testing.TB) *decisions {
 	})
 	must(err)
 	engine := admission.New(admission.Config{Tries: -1}, admission.Parts{
-		Ledger: l, Managers: func(*ledger.View) (admission.Bus, admission.Policy) { return p.Bus, p.Topology },
+		Ledger: l, Managers: func(*ledger.View) (*hint.Bus, *topology.Manager) { return p.Bus, p.Topology },
 		Environment: admission.Environment{
 			Now: func() time.Time { return time.Time{} }, NewID: func() string { return "a" },
 		},

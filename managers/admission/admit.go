@@ -8,6 +8,7 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/topology"
 	"github.com/berthd/berth/managers/workload"
 )
 
@@ -66,8 +67,8 @@ func (e *Engine) Admit(ctx context.Context, req Request) (Verdict, error) {
 // candidate is a pod on its way through an admission.
 type candidate struct {
 	record *ledger.Pod
-	bus    Bus
-	policy Policy
+	bus    *hint.Bus
+	policy *topology.Manager
 	// rules is the digest of the configuration that bus and policy decide under.
 	rules string
 	notes []string
@@ -86,7 +87,7 @@ type candidate struct {
 	// replanned lists the generations that the ledger moved on from.
 	replanned []uint64
 	// prepared is the bus whose providers may have prepared something.
-	prepared Bus
+	prepared *hint.Bus
 	// holdings are what the pod's containers run with, by the caller's word; bindings
 	// are those of a pod that lives here already.
 	holdings []Holding

@@ -7,7 +7,9 @@ import (
 	"time"
 
 	"github.com/berthd/berth/managers/errdefs"
+	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/topology"
 	"github.com/berthd/berth/managers/workload"
 )
 
@@ -38,7 +40,7 @@ type Config struct {
 type Parts struct {
 	Ledger *ledger.Ledger
 	// Managers returns who decides on a view.
-	Managers      func(view *ledger.View) (Bus, Policy)
+	Managers      func(view *ledger.View) (*hint.Bus, *topology.Manager)
 	CgroupManager CgroupManager
 	Starter       Starter
 	// Lives tells what is known of a pod that lives here and is not in the ledger; nil

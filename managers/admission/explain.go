@@ -1,22 +1,14 @@
 package admission
 
 import (
-	"cmp"
 	"context"
-	"errors"
-	"slices"
 
 	"github.com/berthd/berth/managers/errdefs"
+	"github.com/berthd/berth/managers/explain"
+	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
-	"github.com/berthd/berth/managers/numa"
 	"github.com/berthd/berth/managers/topology"
-)
-
-const (
-	// triedSets bounds the node sets that are looked at for what is missing.
-	triedSets = 64
-	// shownSets is how many of them a trace tells about: those that lack least.
-	shownSets = 4
+	"github.com/berthd/berth/managers/workload"
 )
 
 // explain completes the trace of a pod that was rejected for want of resources:
@@ -29,9 +21,29 @@ func (e *Engine) explain(ctx context.Context, c *candidate) {
 	}
 	refused := &c.trace.Steps[len(c.trace.Steps)-1]
 	refused.Container = c.failed.req.Owner().Container
-	refused.Shortages = c.missing()
+	r := &explain.Refusal{
+		Request: c.failed.req, Err: c.failed.err, Base: c.failed.base, Planned: c.failed.view,
+		Bus: c.bus, Policy: c.policy,
+	}
+	refused.Shortages = r.Missing()
 	if !suspect(c.failed.base) {
-		c.trace.Suggestions, c.trace.Tried = e.suggest(ctx, c, refused.Shortages)
+		c.trace.Suggestions, c.trace.Tried = r.Suggest(ctx, e.dry(c), refused.Shortages)
+	}
+}
+
+// dry is how changes of a rejected pod are tried: on a view, without a lock. A remote
+// call of its admission is not repeated, and where a provider outside would have to
+// be called its answer is not known.
+func (e *Engine) dry(c *candidate) explain.Dry {
+	return explain.Dry{
+		Run: func(ctx context.Context, view *ledger.View, pod *workload.Pod, policy *topology.Manager) bool {
+			record := *c.record
+			record.Pod = *pod
+			calls := c.calls.WhatIf()
+			_, err := e.plan(hint.WithCalls(ctx, calls), view, &candidate{record: &record, bus: c.bus, policy: policy})
+			return err == nil && len(calls.Skipped) == 0
+		},
+		Busy: e.reserved.has, Tries: e.Tries, Time: e.TryTime, Now: e.Now, Bounds: e.Bounds, Features: e.Features,
 	}
 }
 
@@ -49,75 +61,4 @@ func (e *Engine) saveTrace(ctx context.Context, c *candidate) {
 func (e *Engine) saidBefore(c *candidate) bool {
 	last, ok := e.Ledger.View().TraceOfPod(c.uid())
 	return ok && !last.Admitted && last.Reason == c.trace.Reason && last.Message == c.trace.Message
-}
-
-// lacking is a refusal that carries what was missing.
-type lacking interface{ Missing() []ledger.Shortage }
-
-// missing says what a refused request lacked: on the whole machine; or else as the
-// refusal says; or else on node sets of the smallest size that could serve it on
-// an idle machine. It says nothing if such a set lacks nothing: then the request
-// fits, but not in the way that the policy wants.
-func (c *candidate) missing() []ledger.Shortage {
-	machine := c.failed.view.Machine().NodeMask()
-	if list := c.bus.Explain(c.failed.view, c.failed.req, machine); len(list) > 0 {
-		return list
-	}
-	var own lacking
-	if errors.As(c.failed.err, &own) {
-		if list := distinct(own.Missing()); len(list) > 0 {
-			return list[:min(len(list), shownSets)]
-		}
-	}
-	single := c.policy.Policy() == topology.SingleNUMANode
-	tried := 0
-	for size := 1; size < machine.Len(); size++ {
-		var all, possible [][]ledger.Shortage
-		for nodes := range numa.SubsetsOfSize(machine, size) {
-			if tried++; tried > triedSets {
-				return nearest(possible)
-			}
-			list := c.bus.Explain(c.failed.view, c.failed.req, nodes)
-			if len(list) == 0 {
-				return nil
-			}
-			all = append(all, list)
-			if !slices.ContainsFunc(list, hopeless) {
-				possible = append(possible, list)
-			}
-		}
-		switch {
-		case len(possible) > 0:
-			return nearest(possible)
-		case single:
-			return nearest(all)
-		}
-	}
-	return nil
-}
-
-// distinct leaves out what was said before.
-func distinct(list []ledger.Shortage) (out []ledger.Shortage) {
-	for _, s := range list {
-		said := func(o ledger.Shortage) bool { return o.Resource == s.Resource && o.Nodes == s.Nodes }
-		if !slices.ContainsFunc(out, said) {
-			out = append(out, s)
-		}
-	}
-	return out
-}
-
-// hopeless tells whether the nodes would not do even if they were idle.
-func hopeless(s ledger.Shortage) bool { return s.Need > s.Free+s.Held+s.Withheld }
-
-// nearest returns the shortages of the few node sets that lack least.
-func nearest(sets [][]ledger.Shortage) []ledger.Shortage {
-	lack := func(list []ledger.Shortage) (sum float64) {
-		for _, s := range list {
-			sum += float64(s.Need-s.Free) / float64(s.Need)
-		}
-		return sum
-	}
-	slices.SortStableFunc(sets, func(a, b []ledger.Shortage) int { return cmp.Compare(lack(a), lack(b)) })
-	return slices.Concat(sets[:min(len(sets), shownSets)]...)
 }

@@ -367,7 +367,7 @@ func build(t ledgertest.T, policy topology.Policy, journal *ledgertest.Journal) 
 		Features:   workload.Features{PodLevelResources: true},
 		DeferWaits: true, Resources: admission.Resources{Started: time.Unix(1000, 0), Grace: time.Hour},
 	}, admission.Parts{
-		Ledger: l, Managers: func(*ledger.View) (admission.Bus, admission.Policy) { return h.bus.Load(), merger }, CgroupManager: h.cgroups, Starter: h.plugins,
+		Ledger: l, Managers: func(*ledger.View) (*hint.Bus, *topology.Manager) { return h.bus.Load(), merger }, CgroupManager: h.cgroups, Starter: h.plugins,
 		Lives: func(ctx context.Context, uid string) ledger.UnknownLivePod { return h.cgroups.lives(ctx, uid) },
 		Environment: admission.Environment{
 			Now:   func() time.Time { return time.Unix(h.now.Load(), 0) },

@@ -104,7 +104,7 @@ func (e *Engine) Import(ctx context.Context, req Import) (Imported, error) {
 type importing struct {
 	Import
 	engine *Engine
-	bus    Bus
+	bus    *hint.Bus
 	// given are the records of the pods that the caller sent, and notes what
 	// defaulting did to them, by uid.
 	given map[string]*ledger.Pod

@@ -231,7 +231,7 @@ func newWorld(t *testing.T, s *scenario) *world {
 	w.cgroups = &cgroups{ledger: w.ledger.View, pods: map[string]bool{}, containers: map[string]string{}, fail: map[string]error{}}
 	w.Engine = admission.New(admission.Config{DeferWaits: true}, admission.Parts{
 		Ledger: w.ledger, CgroupManager: slowCgroups{w.cgroups, w}, Starter: w,
-		Managers: func(view *ledger.View) (admission.Bus, admission.Policy) {
+		Managers: func(view *ledger.View) (*hint.Bus, *topology.Manager) {
 			for _, ch := range w.changes {
 				if ch.Rules.ConfigDigest == view.Rules().ConfigDigest {
 					return ch.Bus, ch.Policy

@@ -4,61 +4,9 @@ import (
 	"context"
 	"time"
 
-	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
-	"github.com/berthd/berth/managers/numa"
-	"github.com/berthd/berth/managers/topology"
-	"github.com/berthd/berth/managers/workload"
 )
-
-// Bus is what the engine needs of the hint providers, all of them in their
-// configured order; *hint.Bus is the one there is. Providers come and go by
-// another bus taking the place of this one: what the engine does on a view it does
-// with one bus.
-type Bus interface {
-	// Hints asks every provider and writes the answers into the trace. An error
-	// is a required provider's failure.
-	Hints(ctx context.Context, view *ledger.View, req hint.Request, trace *ledger.Trace) ([]hint.Reply, error)
-	// Plan lets every provider plan on the draft, each seeing what those before
-	// it have planned.
-	Plan(ctx context.Context, draft *ledger.Draft, req hint.Request, affinity hint.Hint, trace *ledger.Trace) error
-	// Explain asks every provider that can tell what a request lacks on the given
-	// nodes.
-	Explain(view *ledger.View, req hint.Request, nodes numa.Mask) []ledger.Shortage
-	// Resources returns the names of the resources that providers know, sorted.
-	Resources() []string
-	// Resize asks every provider that has a say about a change in place.
-	Resize(ctx context.Context, view *ledger.View, old, wanted *workload.Pod, trace *ledger.Trace) error
-	// Validate lets every validator look at the whole plan.
-	Validate(ctx context.Context, view *ledger.View, req hint.Request, trace *ledger.Trace) error
-	// Prepare completes the request's claims in the draft with what the outside
-	// answers.
-	Prepare(ctx context.Context, admissionID string, draft *ledger.Draft, req hint.Request, trace *ledger.Trace) error
-	// Abort tells who wants to know that an admission failed after Prepare.
-	Abort(ctx context.Context, admissionID string)
-	// Finished asks every provider that can tell what nobody needs any more when a
-	// container of a pod starts.
-	Finished(pod *ledger.Pod, starting string) []ledger.Claim
-	// Released tells who wants to know what a removal or a start gave back.
-	Released(ctx context.Context, claims []ledger.Claim)
-}
-
-// Policy merges answers; *topology.Manager is the one there is.
-type Policy interface {
-	// Rounds are the steps of a pod's admission.
-	Rounds(p *workload.Pod, f workload.Features) []topology.Round
-	// Merge makes one affinity of what the providers replied.
-	Merge(replies []hint.Reply) topology.Result
-	// Refusal is the error for a pod whose merge does not admit it.
-	Refusal(p *workload.Pod, f workload.Features) *errdefs.Error
-	// Policy returns the policy in force.
-	Policy() topology.Policy
-	// Scope returns the scope in force.
-	Scope() hint.Scope
-	// Alternatives are what an operator could set instead, the nearest first.
-	Alternatives() []*topology.Manager
-}
 
 // CgroupManager makes and removes the cgroups of pods and containers.
 type CgroupManager interface {

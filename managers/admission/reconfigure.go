@@ -8,7 +8,9 @@ import (
 	"strings"
 
 	"github.com/berthd/berth/managers/errdefs"
+	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/topology"
 	"github.com/berthd/berth/managers/workload"
 )
 
@@ -16,8 +18,8 @@ import (
 // held against.
 type Change struct {
 	Rules  ledger.Rules
-	Bus    Bus
-	Policy Policy
+	Bus    *hint.Bus
+	Policy *topology.Manager
 	// Override is what the ledger keeps of the change; nil where the configuration
 	// says the same.
 	Override *ledger.Override

@@ -130,7 +130,7 @@ func TestChangeDuringAdmission(t *testing.T) {
 	h := newFixture(t, topology.BestEffort)
 	ch := other(t, h, h.ledger.View().Rules().ReservedCPUs, topology.SingleNUMANode)
 	old, asked := h.Managers, 0
-	h.Managers = func(view *ledger.View) (admission.Bus, admission.Policy) {
+	h.Managers = func(view *ledger.View) (*hint.Bus, *topology.Manager) {
 		asked++
 		if view.Rules().ConfigDigest == "changed" {
 			return ch.Bus, ch.Policy

@@ -118,7 +118,7 @@ func (b setup) open(t ledgertest.T) *fixture {
 	h.bus.Store(bus)
 	features := workload.Features{PodLevelResources: true, PodLevelResourceManagers: b.whole}
 	h.Engine = admission.New(admission.Config{Features: features}, admission.Parts{
-		Ledger: l, Managers: func(*ledger.View) (admission.Bus, admission.Policy) { return h.bus.Load(), policy }, CgroupManager: b.cgroups, Starter: b.plugins,
+		Ledger: l, Managers: func(*ledger.View) (*hint.Bus, *topology.Manager) { return h.bus.Load(), policy }, CgroupManager: b.cgroups, Starter: b.plugins,
 		Environment: admission.Environment{Now: b.now, NewID: func() string { return "adm" }},
 	})
 	return h

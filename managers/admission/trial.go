@@ -7,6 +7,7 @@ import (
 
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/topology"
 	"github.com/berthd/berth/managers/workload"
 )
 
@@ -23,9 +24,9 @@ type Trial struct {
 // NewTrial starts on a view, such as ledger.Empty. The managers decide as in an
 // engine of that configuration; with Tries below 0 rejections are not explained
 // beyond their reason, which is many times faster.
-func NewTrial(cfg Config, view *ledger.View, bus Bus, policy Policy) *Trial {
+func NewTrial(cfg Config, view *ledger.View, bus *hint.Bus, policy *topology.Manager) *Trial {
 	return &Trial{view: view, engine: New(cfg, Parts{
-		Managers:    func(*ledger.View) (Bus, Policy) { return bus, policy },
+		Managers:    func(*ledger.View) (*hint.Bus, *topology.Manager) { return bus, policy },
 		Environment: Environment{Now: func() (never time.Time) { return never }},
 	})}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"github.com/berthd/berth/api/config"
-	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/hint"
@@ -12,6 +11,7 @@ import (
 	"github.com/berthd/berth/managers/managerset"
 	"github.com/berthd/berth/managers/memory"
 	"github.com/berthd/berth/managers/node"
+	"github.com/berthd/berth/managers/topology"
 	"github.com/berthd/berth/managers/workload"
 	"github.com/berthd/berth/server/reconcile"
 )
@@ -67,7 +67,7 @@ func (a *App) inForce() *managerset.Set { return a.Managers.On(a.Ledger.View()) 
 func (a *App) wholeNode() *node.Manager { return a.inForce().Node }
 
 // managers returns who decides on a view.
-func (a *App) managers(view *ledger.View) (admission.Bus, admission.Policy) {
+func (a *App) managers(view *ledger.View) (*hint.Bus, *topology.Manager) {
 	p := a.Managers.On(view)
 	return p.Bus, p.Topology
 }

@@ -69,7 +69,7 @@ func build(t *testing.T, policy topology.Policy, options ...string) *fixture {
 	h := &fixture{set: metrics.New(), ledger: ledgertest.New(t, ledger.Rules{Machine: m})}
 	h.Engine = h.set.Watch(admission.New(admission.Config{DeferWaits: true}, admission.Parts{
 		Ledger: h.ledger, CgroupManager: cgroups{},
-		Managers:    func(*ledger.View) (admission.Bus, admission.Policy) { return bus, top },
+		Managers:    func(*ledger.View) (*hint.Bus, *topology.Manager) { return bus, top },
 		Environment: admission.Environment{Now: time.Now, NewID: func() string { return "id" }},
 	}))
 	h.set.Start(metrics.Sources{

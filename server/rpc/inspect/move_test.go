@@ -26,6 +26,7 @@ import (
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/managers/machine/machinetest"
+	"github.com/berthd/berth/managers/topology"
 	"github.com/berthd/berth/managers/workload"
 	"github.com/berthd/berth/server/rpc/inspect"
 	"github.com/berthd/berth/server/rpc/rpctest"
@@ -59,7 +60,7 @@ func moveWith(t *testing.T, rules ledger.Rules, settings kubelet.Settings) inspe
 	}
 	features := workload.Features{PodLevelResources: true, PodLevelResourceManagers: true}
 	engine := admission.New(admission.Config{Features: features}, admission.Parts{
-		Ledger: l, Managers: func(*ledger.View) (admission.Bus, admission.Policy) { return bus, nil }, CgroupManager: cgroups{},
+		Ledger: l, Managers: func(*ledger.View) (*hint.Bus, *topology.Manager) { return bus, nil }, CgroupManager: cgroups{},
 		Environment: admission.Environment{Now: time.Now, NewID: func() string { return "id" }},
 	})
 	return inspectv1.NewInspectServiceClient(rpctest.Serve(t, func(s grpc.ServiceRegistrar) {

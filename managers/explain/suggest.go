@@ -1,4 +1,4 @@
-package admission
+package explain
 
 import (
 	"cmp"
@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/berthd/berth/managers/errdefs"
-	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/topology"
 	"github.com/berthd/berth/managers/workload"
@@ -25,13 +24,28 @@ const (
 	leftForRemovals = 24
 )
 
+// Dry is how changes are tried, and how many of them.
+type Dry struct {
+	// Run tells whether a pod would be admitted on a view under a policy. It makes no
+	// remote call: where a plugin or provider gave no answer to this admission, the
+	// built-in choice stands for it.
+	Run func(ctx context.Context, view *ledger.View, pod *workload.Pod, policy *topology.Manager) bool
+	// Busy tells of which pods nothing may be said: they are on their way.
+	Busy func(uid string) bool
+	// Tries bounds the dry runs, and Time how long they take together by Now.
+	Tries    int
+	Time     time.Duration
+	Now      func() time.Time
+	Bounds   workload.Bounds
+	Features workload.Features
+}
+
 // search looks for changes that would make a rejected pod fit. It offers nothing
-// that a dry run has not shown, and makes no remote call: where a plugin or provider
-// gave no answer to this admission, the built-in choice stands for it.
+// that a dry run has not shown.
 type search struct {
-	*Engine
+	*Refusal
+	Dry
 	ctx       context.Context
-	c         *candidate
 	shortages []ledger.Shortage
 	until     time.Time
 	left      int // dry runs
@@ -39,13 +53,10 @@ type search struct {
 	found     []ledger.Suggestion
 }
 
-// suggest returns changes that would make a rejected pod fit, and how many were
-// tried.
-func (e *Engine) suggest(ctx context.Context, c *candidate, shortages []ledger.Shortage) ([]ledger.Suggestion, int) {
-	s := &search{
-		Engine: e, ctx: ctx, c: c, shortages: shortages,
-		until: e.Now().Add(e.TryTime), left: max(e.Tries, 0),
-	}
+// Suggest returns changes that would make the pod fit, and how many were tried.
+// The shortages, those of Missing, say where to look first.
+func (r *Refusal) Suggest(ctx context.Context, d Dry, shortages []ledger.Shortage) ([]ledger.Suggestion, int) {
+	s := &search{Refusal: r, Dry: d, ctx: ctx, shortages: shortages, until: d.Now().Add(d.Time), left: max(d.Tries, 0)}
 	kept := min(s.left/2, leftForRemovals)
 	s.left -= kept
 	s.requests()
@@ -58,7 +69,7 @@ func (e *Engine) suggest(ctx context.Context, c *candidate, shortages []ledger.S
 // change is what one dry run tries; what is empty stays as it is.
 type change struct {
 	pod     *workload.Pod
-	policy  Policy
+	policy  *topology.Manager
 	without []*ledger.Pod
 }
 
@@ -70,28 +81,20 @@ func (s *search) fits(ch change) bool {
 	}
 	s.left--
 	s.tried++
-	record := *s.c.record
-	if ch.pod != nil {
-		if workload.Validate(ch.pod, s.Bounds) != nil {
-			return false
-		}
-		record.Pod = *ch.pod
+	if ch.pod != nil && workload.Validate(ch.pod, s.Bounds) != nil {
+		return false
 	}
-	draft := ledger.NewDraft(s.c.failed.base)
+	draft := ledger.NewDraft(s.Base)
 	for _, p := range ch.without {
 		draft.RemovePod(p.UID())
 	}
-	trial := &candidate{record: &record, bus: s.c.bus, policy: cmp.Or(ch.policy, s.c.policy)}
-	calls := s.c.calls.WhatIf()
-	_, err := s.plan(hint.WithCalls(s.ctx, calls), draft.View(), trial)
-	// What a provider outside would say to the change is not known.
-	return err == nil && len(calls.Skipped) == 0
+	return s.Run(s.ctx, draft.View(), cmp.Or(ch.pod, s.Request.Pod), cmp.Or(ch.policy, s.Policy))
 }
 
 // policies tries the other settings of the topology manager. Of several looser
 // policies that would do only the strictest is offered.
 func (s *search) policies() {
-	now, loosened := s.c.policy, false
+	now, loosened := s.Policy, false
 	for _, m := range now.Alternatives() {
 		looser := m.Policy() != now.Policy()
 		if looser && loosened || !s.fits(change{policy: m}) {
@@ -174,11 +177,11 @@ func (s *search) removable() []*ledger.Pod {
 	}
 	fills := s.fills()
 	var pods []*ledger.Pod
-	for p := range s.c.failed.base.Pods() {
+	for p := range s.Base.Pods() {
 		if fills(p) {
 			holds[p.UID()] = true
 		}
-		if (holds[p.UID()] || len(p.Claims) > 0) && !s.reserved.has(p.UID()) {
+		if (holds[p.UID()] || len(p.Claims) > 0) && !s.Busy(p.UID()) {
 			pods = append(pods, p)
 		}
 	}
@@ -214,8 +217,8 @@ func (s *search) fills() func(*ledger.Pod) bool {
 // for something else.
 func (s *search) full() workload.Resource {
 	lacked := new(errdefs.Error)
-	reason, _ := errdefs.ReasonOf(s.c.failed.err)
-	if !errors.As(s.c.failed.err, &lacked) || lacked.Resource == "" || reason != errdefs.OutOf(lacked.Resource) {
+	reason, _ := errdefs.ReasonOf(s.Err)
+	if !errors.As(s.Err, &lacked) || lacked.Resource == "" || reason != errdefs.OutOf(lacked.Resource) {
 		return ""
 	}
 	return workload.Resource(lacked.Resource)
@@ -236,5 +239,3 @@ func (s *search) offerRemoval(pods ...*ledger.Pod) {
 	}
 	s.found = append(s.found, offer)
 }
-
-var _ Policy = (*topology.Manager)(nil)

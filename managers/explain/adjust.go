@@ -1,4 +1,4 @@
-package admission
+package explain
 
 import (
 	"fmt"
@@ -35,11 +35,11 @@ func (s *search) requests() {
 			alone = true
 			continue
 		}
-		to, ok := s.largest(&s.c.record.Pod, l)
+		to, ok := s.largest(s.Request.Pod, l)
 		if perCore := s.perCore(); !ok && l.resource == workload.CPU && perCore > 1 && l.now%perCore == 0 {
 			// Single CPUs may be refused where whole cores are not.
 			l.unit, l.now = l.unit*perCore, l.now/perCore
-			to, ok = s.largest(&s.c.record.Pod, l)
+			to, ok = s.largest(s.Request.Pod, l)
 		}
 		if ok {
 			s.offerRequest(adjustment{l, to})
@@ -49,7 +49,7 @@ func (s *search) requests() {
 	if alone || len(adjustables) < 2 {
 		return
 	}
-	pod := s.c.record.Pod
+	pod := *s.Request.Pod
 	for _, l := range adjustables {
 		pod = l.set(&pod, l.least)
 	}
@@ -75,19 +75,19 @@ func (s *search) requests() {
 // request, below and above.
 func (s *search) wholeCores(l adjustable) bool {
 	perCore := s.perCore()
-	if reason, _ := errdefs.ReasonOf(s.c.failed.err); reason != errdefs.SMTAlignmentError || perCore < 2 || l.now%perCore == 0 {
+	if reason, _ := errdefs.ReasonOf(s.Err); reason != errdefs.SMTAlignmentError || perCore < 2 || l.now%perCore == 0 {
 		return false
 	}
 	below := l.now - l.now%perCore
 	for _, to := range []int64{below, below + perCore} {
-		if pod := l.set(&s.c.record.Pod, to); to > 0 && s.fits(change{pod: &pod}) {
+		if pod := l.set(s.Request.Pod, to); to > 0 && s.fits(change{pod: &pod}) {
 			s.offerRequest(adjustment{l, to})
 		}
 	}
 	return true
 }
 
-func (s *search) perCore() int64 { return int64(s.c.failed.base.Machine().CPUsPerCore()) }
+func (s *search) perCore() int64 { return int64(s.Base.Machine().CPUsPerCore()) }
 
 // largest finds the largest smaller amount with which the pod fits; false if
 // there is none. It is exact where less always fits better; preferences may make
@@ -128,7 +128,7 @@ func (s *search) largest(pod *workload.Pod, l adjustable) (int64, bool) {
 
 // adjustables lists what can be lowered for the request that failed, by resource.
 func (s *search) adjustables() []adjustable {
-	pod, at := &s.c.record.Pod, s.c.failed.req.Container
+	pod, at := s.Request.Pod, s.Request.Container
 	best, full := map[workload.Resource]adjustable{}, s.full()
 	add := func(container int, requests, limits workload.Quantities) {
 		for r, request := range requests {
@@ -262,7 +262,7 @@ func (s *search) offerRequest(set ...adjustment) {
 		who := "the pod"
 		change := ledger.RequestChange{Resource: string(a.resource), From: a.own(a.now), To: a.own(a.to)}
 		if a.container >= 0 {
-			change.Container = s.c.record.Pod.Containers[a.container].Name
+			change.Container = s.Request.Pod.Containers[a.container].Name
 			who = "container " + change.Container
 		}
 		offer.Requests = append(offer.Requests, change)

@@ -1,0 +1,89 @@
+package explain
+
+import (
+	"cmp"
+	"errors"
+	"slices"
+
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/numa"
+	"github.com/berthd/berth/managers/topology"
+)
+
+const (
+	// triedSets bounds the node sets that are looked at for what is missing.
+	triedSets = 64
+	// shownSets is how many of them a trace tells about: those that lack least.
+	shownSets = 4
+)
+
+// lacking is a refusal that carries what was missing.
+type lacking interface{ Missing() []ledger.Shortage }
+
+// Missing says what a refused request lacked: on the whole machine; or else as the
+// refusal says; or else on node sets of the smallest size that could serve it on
+// an idle machine. It says nothing if such a set lacks nothing: then the request
+// fits, but not in the way that the policy wants.
+func (r *Refusal) Missing() []ledger.Shortage {
+	machine := r.Planned.Machine().NodeMask()
+	if list := r.Bus.Explain(r.Planned, r.Request, machine); len(list) > 0 {
+		return list
+	}
+	var own lacking
+	if errors.As(r.Err, &own) {
+		if list := distinct(own.Missing()); len(list) > 0 {
+			return list[:min(len(list), shownSets)]
+		}
+	}
+	single := r.Policy.Policy() == topology.SingleNUMANode
+	tried := 0
+	for size := 1; size < machine.Len(); size++ {
+		var all, possible [][]ledger.Shortage
+		for nodes := range numa.SubsetsOfSize(machine, size) {
+			if tried++; tried > triedSets {
+				return nearest(possible)
+			}
+			list := r.Bus.Explain(r.Planned, r.Request, nodes)
+			if len(list) == 0 {
+				return nil
+			}
+			all = append(all, list)
+			if !slices.ContainsFunc(list, hopeless) {
+				possible = append(possible, list)
+			}
+		}
+		switch {
+		case len(possible) > 0:
+			return nearest(possible)
+		case single:
+			return nearest(all)
+		}
+	}
+	return nil
+}
+
+// distinct leaves out what was said before.
+func distinct(list []ledger.Shortage) (out []ledger.Shortage) {
+	for _, s := range list {
+		said := func(o ledger.Shortage) bool { return o.Resource == s.Resource && o.Nodes == s.Nodes }
+		if !slices.ContainsFunc(out, said) {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// hopeless tells whether the nodes would not do even if they were idle.
+func hopeless(s ledger.Shortage) bool { return s.Need > s.Free+s.Held+s.Withheld }
+
+// nearest returns the shortages of the few node sets that lack least.
+func nearest(sets [][]ledger.Shortage) []ledger.Shortage {
+	lack := func(list []ledger.Shortage) (sum float64) {
+		for _, s := range list {
+			sum += float64(s.Need-s.Free) / float64(s.Need)
+		}
+		return sum
+	}
+	slices.SortStableFunc(sets, func(a, b []ledger.Shortage) int { return cmp.Compare(lack(a), lack(b)) })
+	return slices.Concat(sets[:min(len(sets), shownSets)]...)
+}
