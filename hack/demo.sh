@@ -128,7 +128,7 @@ where() {
 	done
 }
 
-say "berthd starts, and berthlet, which runs the pods of a folder; all files lie under $root"
+say "berthd starts; berthlet starts and runs the pods of a folder; all files are below $root"
 start_daemon
 start_agent
 run berthctl topology
@@ -142,14 +142,14 @@ run berthctl get resources
 say "A pod on the shared CPUs"
 begin web - 64Mi
 
-say "A pod with a CPU and a GPU of its own; the other one leaves that CPU before it starts"
+say "A pod with an exclusive CPU and a GPU; pod web leaves that CPU before the pod starts"
 begin trainer 1 128Mi 1
 [ -z "$containers" ] || where web trainer
 
-say "What a runtime is told, to start the container"
+say "What the runtime gets, to start the container"
 [ "$(nproc)" -lt 2 ] || run berthctl allocate trainer main
 
-say "A pod that does not fit is rejected: what is missing, who holds it, what would help; nothing is left of it"
+say "A pod that does not fit is rejected: what is missing, which pod holds it, which change would help"
 begin greedy $(($(nproc) > 2 ? $(nproc) - 1 : 1)) 64Mi 2
 run berthctl explain greedy
 
@@ -158,7 +158,7 @@ say "All pods"
 run berthctl get pods
 run berthctl get cpus
 
-say "berthd and berthlet are killed and started again; the containers do not notice"
+say "berthd and berthlet are killed and started again; the containers keep running"
 before=$(berthctl get pods -o json | grep -vE 'revision|health')
 kill -KILL "$daemon" $agent
 wait "$daemon" $agent 2>/dev/null || true
@@ -168,7 +168,7 @@ if [ "$(berthctl get pods -o json | grep -vE 'revision|health')" = "$before" ]; 
 [ -z "$containers" ] || where web trainer
 run berthctl ledger check
 
-say "The pods go: containers ended, cgroups gone, everything free"
+say "The manifests are removed: containers end, cgroups are removed, CPUs and devices are free"
 if [ -n "$containers" ]; then
 	run rm "$manifests/greedy.yaml" "$manifests/trainer.yaml" "$manifests/web.yaml"
 	until [ -z "$(field web 4)$(field trainer 4)$(field greedy 4)" ]; do sleep 0.05; done
