@@ -44,6 +44,9 @@ var errPending = errors.New("the container runtime has not answered yet")
 type calls struct {
 	writes map[string]*write // by container id
 	list   *listing
+	// silent says that a turn has waited in vain for a list, and that none was answered since:
+	// no other turn waits before the runtime answers again.
+	silent bool
 	// heard is the list of this turn, nil before it was asked for.
 	heard *listing
 	// over is when this turn waits no longer; nil before its first call.
@@ -67,6 +70,7 @@ type listing struct {
 	done   chan struct{}
 	all    []runtime.Container // after done
 	err    error
+	late   bool // a turn went on without it
 }
 
 // begin starts a turn.
@@ -198,13 +202,35 @@ func (l *Loop) list(ctx context.Context, again bool) (*listing, error) {
 		})
 	}
 	one := l.calls.list
-	if err := l.await(ctx, "list the containers", one.done); err != nil {
+	if err := l.awaitList(ctx, one); err != nil {
 		return nil, err
 	}
 	l.calls.list = nil
+	l.calls.silent = errdefs.ClassOf(one.err) == errdefs.Deadline
 	if one.err != nil {
 		return nil, one.err
 	}
 	l.calls.heard = one
 	return one, nil
+}
+
+// awaitList waits for a list: once in an outage of the runtime. A list that comes later wakes
+// the loop. The caller holds mu.
+func (l *Loop) awaitList(ctx context.Context, one *listing) error {
+	const what = "list the containers"
+	if !l.calls.silent || isOver(one.done) {
+		err := l.await(ctx, what, one.done)
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+		l.calls.silent = true
+	}
+	if !one.late {
+		one.late = true
+		l.calls.running.Go(func() {
+			<-one.done
+			l.Wake()
+		})
+	}
+	return errdefs.Deadlinef("%s: %w", what, errPending)
 }

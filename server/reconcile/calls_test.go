@@ -103,14 +103,15 @@ func TestSlowAnswersCount(t *testing.T) {
 		d.create("a1", "a", "0-3")
 		b.must(b.prestart("a1", "a"))
 		d.set(func() { d.slow = 3 * turnWait })
-		for range 2 {
-			took(t, turnWait, func() {
+		for _, wait := range []time.Duration{turnWait, 0} {
+			took(t, wait, func() {
 				if err := b.Follow(t.Context()); !errors.Is(err, errPending) {
 					t.Errorf("got %v", err)
 				}
 			})
 		}
-		time.Sleep(turnWait)
+		time.Sleep(2 * turnWait)
+		synctest.Wait()
 		took(t, 0, func() { b.must(b.Follow(t.Context())) })
 		// Who has less time than that says nothing about the runtime.
 		took(t, turnWait/2, func() {
@@ -120,6 +121,30 @@ func TestSlowAnswersCount(t *testing.T) {
 				t.Errorf("got %v", err)
 			}
 		})
+	})
+}
+
+// A runtime that does not answer costs all turns of the outage together one wait.
+func TestOneWaitInAnOutage(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b, d := slowRuntime(t)
+		for range 2 {
+			d.set(func() { d.slow = time.Hour })
+			took(t, turnWait+30*time.Second, func() {
+				for range 30 {
+					if err := b.Pass(t.Context()); !errors.Is(err, errPending) && errdefs.ClassOf(err) != errdefs.Deadline {
+						t.Errorf("got %v", err)
+					}
+					time.Sleep(time.Second)
+				}
+			})
+			d.set(func() { d.slow = 0 })
+			time.Sleep(callTime) // the last call that hangs
+			_ = b.Pass(t.Context())
+			synctest.Wait()
+			b.must(b.Pass(t.Context()))
+		}
 	})
 }
 

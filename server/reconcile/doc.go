@@ -34,8 +34,9 @@
 // container with CPUs of its own starts only when no other container may be on them, and
 // one without waits for nobody; own CPUs that somebody may still be on are not written to
 // anybody; what the kernel refuses for one pod keeps no other from its values; a turn
-// waits for calls of the runtime for no longer than turnWait, and a call that takes longer
-// goes on without holding anybody up who does not need its answer; whoever waits for a
+// waits for calls of the runtime for no longer than turnWait, for a list only once in an
+// outage, and a call that takes longer goes on without holding anybody up who does not need
+// its answer; whoever waits for a
 // turn waits for no longer than the caller's context lasts; an orphan has at most one
 // worker that removes it; nothing is remembered of pods that are gone, nor of their
 // containers, but for starts that were never bound, until they have taken too long.
