@@ -16,11 +16,12 @@ import (
 func (c *ctl) describe() *cobra.Command {
 	return group(about{
 		use:   "describe",
-		short: "Show all about a pod, a container or a cgroup",
+		short: "Show all about a pod, a container, a cgroup or the node",
 		example: `  berthctl describe pod default/web
   berthctl describe container default/web app
-  berthctl describe cgroup /kubepods/burstable`,
-	}, c.describePod(), c.describeContainer(), c.describeCgroup())
+  berthctl describe cgroup /kubepods/burstable
+  berthctl describe node`,
+	}, c.describePod(), c.describeContainer(), c.describeCgroup(), c.describeNode())
 }
 
 func (c *ctl) describePod() *cobra.Command {

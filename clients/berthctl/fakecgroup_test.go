@@ -101,3 +101,25 @@ func (f fakeNode) GetReservation(context.Context, *nodev1.GetReservationRequest)
 		Eviction:    map[string]int64{"memory": 100 << 20, "ephemeral-storage": 10 << 30},
 	}, nil
 }
+
+// GetConfig is that of a node without cgroups of pods where there is nothing else either.
+func (f fakeNode) GetConfig(context.Context, *nodev1.GetConfigRequest) (*nodev1.GetConfigResponse, error) {
+	if f.empty {
+		return &nodev1.GetConfigResponse{
+			CgroupVersion: 1, CgroupDriver: "cgroupfs", CgroupRoot: "/", PodCgroupRoot: "/", Controllers: []string{"cpu", "memory"},
+			EnforceNodeAllocatable: []string{"none"},
+		}, nil
+	}
+	return &nodev1.GetConfigResponse{
+		CgroupVersion: 2, CgroupDriver: "systemd", CgroupRoot: "/", PodCgroupRoot: "/kubepods.slice", Controllers: []string{"cpu", "cpuset", "memory"},
+		EnforceNodeAllocatable: []string{"pods", "kube-reserved"}, KubeReservedCgroup: "/kube.slice", Fit: true, CgroupsPerQos: true,
+		RuntimeEndpoint: "unix:///run/containerd/containerd.sock",
+	}, nil
+}
+
+func (f fakeNode) GetStatus(context.Context, *nodev1.GetStatusRequest) (*nodev1.GetStatusResponse, error) {
+	return &nodev1.GetStatusResponse{
+		SoftRequirements: []string{"CPU hardcapping unsupported"}, KernelSettings: []string{"kernel/panic is 0, expected 10"},
+		ResetExtendedResources: f.empty,
+	}, nil
+}

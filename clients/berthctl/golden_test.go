@@ -187,6 +187,7 @@ var goldens = map[string][]step{
 	"describe": {
 		{args: "describe pod default/web"}, {args: "describe pod " + twinUID}, {args: "describe container web app"},
 		{args: "describe container shop/twin c -o json"},
+		{args: "describe node"}, {args: "describe node", fake: empty}, {args: "describe node -o json", fake: empty},
 	},
 	"explain": {
 		{args: "explain default/web"}, {args: "explain web -o wide"}, {args: "explain default/big"}, {args: "explain " + otherUID},

@@ -120,6 +120,9 @@ type StartReport struct {
 	// older copy.
 	Recovery  []recovery.Decision
 	OlderCopy bool
+	// NoDevices says that no device resource was known, also after the recovery: the
+	// kubelet's ShouldResetExtendedResourceCapacity.
+	NoDevices bool
 	// PolicyDropped says why a policy that was set before is not in force any more.
 	PolicyDropped string
 }

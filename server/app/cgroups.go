@@ -62,26 +62,27 @@ func (a *App) podRoot() cgroups.Name {
 	return a.layout.Pods()
 }
 
-// nodeStatus tells what the system lacks that the node would want.
-func (a *App) nodeStatus(ctx context.Context) (soft, kernel []string, err error) {
+// nodeStatus tells how the system is, and what it lacks that the node would want.
+func (a *App) nodeStatus(ctx context.Context) (*nodev1.GetStatusResponse, error) {
+	out := &nodev1.GetStatusResponse{ResetExtendedResources: a.start.NoDevices}
 	if a.Config.Cgroups.PerQOS {
 		pods, err := a.reconcile.Look(ctx, a.reconcile.Layout.Pods())
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		if pods.Values.CPUQuotaUS == nil {
-			soft = append(soft, "CPU hardcapping unsupported")
+			out.SoftRequirements = append(out.SoftRequirements, "CPU hardcapping unsupported")
 		}
 	}
 	if a.Config.Cgroups.Tree == config.TreeMemory {
-		return soft, nil, nil
+		return out, nil
 	}
 	differences, err := sysctl.Compare(os.DirFS("/proc"), sysctl.Wanted())
 	for _, d := range differences {
-		kernel = append(kernel, d.String())
+		out.KernelSettings = append(out.KernelSettings, d.String())
 	}
 	if err != nil {
-		kernel = append(kernel, fmt.Sprint(err))
+		out.KernelSettings = append(out.KernelSettings, fmt.Sprint(err))
 	}
-	return soft, kernel, nil
+	return out, nil
 }

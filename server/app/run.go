@@ -122,6 +122,7 @@ func (a *App) settle(ctx context.Context) error {
 	if err := a.recover(ctx); err != nil {
 		return err
 	}
+	a.start.NoDevices = !knowsDevices(a.Ledger.View())
 	if err := a.settlePolicy(ctx); err != nil {
 		return err
 	}
@@ -137,6 +138,24 @@ func (a *App) settle(ctx context.Context) error {
 		a.Log.ErrorContext(ctx, "bring the cgroup tree to what the ledger says", "error", err)
 	}
 	return nil
+}
+
+// knowsDevices tells whether a view has a device resource, or devices that a pod holds.
+func knowsDevices(view *ledger.View) bool {
+	for range view.SeenResources() {
+		return true
+	}
+	for u := range view.UnknownLivePods() {
+		if slices.ContainsFunc(u.Claims, func(c ledger.Claim) bool { return c.Devices != nil }) {
+			return true
+		}
+	}
+	for c := range view.Claims() {
+		if c.Devices != nil {
+			return true
+		}
+	}
+	return false
 }
 
 // settlePolicy makes it last that a policy which was set before is dropped.

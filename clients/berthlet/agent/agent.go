@@ -175,7 +175,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	}); err != nil {
 		return nil
 	}
-	a.Log.Info("berthd knows which pods live")
+	a.synced(ctx)
 	if err := a.insist(ctx, "remove containers of nobody", func() error { return a.removeStrangers(ctx, records) }); err != nil {
 		return nil
 	}
@@ -293,13 +293,26 @@ func (a *Agent) followNode(ctx context.Context) {
 			}
 			return a.sync(ctx)
 		}) == nil {
-			a.Log.Info("berthd knows which pods live")
+			a.synced(ctx)
 		}
 		a.mu.Lock()
 		for _, w := range a.workers {
 			w.markUncertain()
 		}
 		a.mu.Unlock()
+	}
+}
+
+// synced notes that berthd knows which pods live. A berthd that knew no devices was made
+// anew: pods that ask for some wait for their plugins, and whoever publishes them says so.
+func (a *Agent) synced(ctx context.Context) {
+	a.Log.Info("berthd knows which pods live")
+	none, err := a.Node.NoDevices(ctx)
+	switch {
+	case err != nil:
+		a.Log.Warn("ask berthd whether it knew devices", "error", err)
+	case none:
+		a.Log.Info("berthd knew no devices when it started: extended resources that were published of this node are there only once their plugins register")
 	}
 }
 

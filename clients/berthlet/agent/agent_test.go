@@ -678,3 +678,18 @@ func TestLostContainer(t *testing.T) {
 		h.expect("a", "Failed, main#0 ContainerLost 137")
 	})
 }
+
+// A berthd that was made anew is told of once for each time that it comes.
+func TestNoDevices(t *testing.T) {
+	t.Parallel()
+	for _, none := range []bool{false, true} {
+		within(t, func(h *fixture) {
+			h.stop()
+			h.node.noDevices = none
+			h.begin()
+			if told := strings.Contains(h.log.String(), "berthd knew no devices when it started"); told != none {
+				t.Errorf("berthd knew no devices: %t, and the log tells it: %t\n%s", none, told, h.log.String())
+			}
+		})
+	}
+}

@@ -38,6 +38,8 @@ type fakeNode struct {
 	// fail lets a call fail.
 	fail func(call string) error
 	lost chan struct{}
+	// noDevices is what NoDevices answers.
+	noDevices bool
 }
 
 func newFakeNode() *fakeNode {
@@ -156,6 +158,8 @@ func (f *fakeNode) Allocate(_ context.Context, uid, container string) (*allocati
 	}, f.known(uid)
 }
 
+func (f *fakeNode) NoDevices(context.Context) (bool, error) { return f.noDevices, nil }
+
 func (f *fakeNode) ReservedCPUs(context.Context) (string, error) { return "0", nil }
 
 func (f *fakeNode) PreStart(_ context.Context, uid, container, id string, pid int) error {
@@ -245,6 +249,25 @@ type fixture struct {
 	// features are what the runtime can enforce, from the next begin on.
 	features container.Features
 	stop     func()
+	log      logBuffer
+}
+
+// logBuffer keeps the text of a log.
+type logBuffer struct {
+	mu   sync.Mutex
+	text strings.Builder // guarded by mu
+}
+
+func (b *logBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *logBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
 }
 
 // within runs a test in a bubble whose clock is the test's.
@@ -267,7 +290,7 @@ func (h *fixture) begin() {
 	h.agent = agent.New(agent.Config{
 		Node: h.node, Runtime: h.runtime, Dir: h.dir, LogDir: h.dir + "/logs", StatusFile: h.dir + "/status.json",
 		Volumes: &h.pins, Features: h.features, SeccompDir: h.dir + "/seccomp",
-		Crash: lifecycle.Crash, Retry: lifecycle.Retry, Now: time.Now, Log: slog.New(slog.DiscardHandler),
+		Crash: lifecycle.Crash, Retry: lifecycle.Retry, Now: time.Now, Log: slog.New(slog.NewTextHandler(&h.log, nil)),
 	})
 	done := make(chan error, 1)
 	go func() { done <- h.agent.Run(ctx) }()

@@ -10,6 +10,7 @@ import (
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
 	cpuv1 "github.com/berthd/berth/api/berth/cpu/v1"
 	lifecyclev1 "github.com/berthd/berth/api/berth/lifecycle/v1"
+	nodev1 "github.com/berthd/berth/api/berth/node/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/clients/berth"
 )
@@ -29,6 +30,8 @@ type Node interface {
 	// Remove tells whether the pod was admitted.
 	Remove(ctx context.Context, uid string) (bool, error)
 	Allocate(ctx context.Context, uid, container string) (*allocationv1.AllocateResponse, error)
+	// NoDevices tells that berthd knew no device resource when it started.
+	NoDevices(ctx context.Context) (bool, error)
 	// ReservedCPUs are those that no container ever gets exclusively.
 	ReservedCPUs(ctx context.Context) (string, error)
 	PreStart(ctx context.Context, uid, container, id string, pid int) error
@@ -95,6 +98,14 @@ func (b Berthd) Allocate(ctx context.Context, uid, container string) (*allocatio
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	return b.Allocation().Allocate(ctx, &allocationv1.AllocateRequest{PodUid: uid, ContainerName: container})
+}
+
+// NoDevices implements Node.
+func (b Berthd) NoDevices(ctx context.Context) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	status, err := b.Client.Node().GetStatus(ctx, &nodev1.GetStatusRequest{})
+	return status.GetResetExtendedResources(), err
 }
 
 // ReservedCPUs implements Node.

@@ -19,9 +19,8 @@ type Parts struct {
 	// Node returns the manager in force; a change of policy replaces it.
 	Node func() *node.Manager
 	View func() *ledger.View
-	// Status tells what the system lacks at the moment: requirements that are not
-	// met, and kernel settings that are otherwise than wanted.
-	Status  func(ctx context.Context) (soft, kernel []string, err error)
+	// Status tells how the system is at the moment.
+	Status  func(ctx context.Context) (*nodev1.GetStatusResponse, error)
 	Config  *nodev1.GetConfigResponse
 	Version *nodev1.GetVersionResponse
 }
@@ -59,8 +58,7 @@ func (s *service) GetReservation(context.Context, *nodev1.GetReservationRequest)
 
 // GetStatus implements NodeService.
 func (s *service) GetStatus(ctx context.Context, _ *nodev1.GetStatusRequest) (*nodev1.GetStatusResponse, error) {
-	soft, kernel, err := s.Status(ctx)
-	return &nodev1.GetStatusResponse{SoftRequirements: soft, KernelSettings: kernel}, err
+	return s.Status(ctx)
 }
 
 // GetVersion implements NodeService.

@@ -96,9 +96,10 @@ func TestAmounts(t *testing.T) {
 		t.Fatal(err)
 	}
 	config := &nodev1.GetConfigResponse{CgroupVersion: 2, EnforceNodeAllocatable: []string{"pods"}}
+	lacks := &nodev1.GetStatusResponse{SoftRequirements: []string{"soft"}, KernelSettings: []string{"kernel"}, ResetExtendedResources: true}
 	client := serve(t, node.Parts{
 		Machine: m, Node: func() *nodes.Manager { return manager }, View: l.View, Config: config,
-		Status: func(context.Context) ([]string, []string, error) { return []string{"soft"}, []string{"kernel"}, nil },
+		Status: func(context.Context) (*nodev1.GetStatusResponse, error) { return lacks, nil },
 	})
 	expect := func(got proto.Message, err error, want proto.Message) {
 		t.Helper()
@@ -123,7 +124,7 @@ func TestAmounts(t *testing.T) {
 		Eviction:    map[string]int64{"memory": 1 << 20},
 	})
 	status, err := client.GetStatus(t.Context(), &nodev1.GetStatusRequest{})
-	expect(status, err, &nodev1.GetStatusResponse{SoftRequirements: []string{"soft"}, KernelSettings: []string{"kernel"}})
+	expect(status, err, lacks)
 	got, err := client.GetConfig(t.Context(), &nodev1.GetConfigRequest{})
 	expect(got, err, config)
 }

@@ -807,8 +807,13 @@ type GetStatusResponse struct {
 	SoftRequirements []string `protobuf:"bytes,1,rep,name=soft_requirements,json=softRequirements,proto3" json:"soft_requirements,omitempty"`
 	// Kernel settings that are not as Kubernetes wants them, in the kubelet's words.
 	KernelSettings []string `protobuf:"bytes,2,rep,name=kernel_settings,json=kernelSettings,proto3" json:"kernel_settings,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// No device resource was known when berthd started, neither from before nor from a pod
+	// that lives: the node was made anew. Then an agent that has published extended
+	// resources sets those to zero that DeviceService.ListResources does not name, as a
+	// kubelet without a checkpoint of its device manager does.
+	ResetExtendedResources bool `protobuf:"varint,3,opt,name=reset_extended_resources,json=resetExtendedResources,proto3" json:"reset_extended_resources,omitempty"`
+	unknownFields          protoimpl.UnknownFields
+	sizeCache              protoimpl.SizeCache
 }
 
 func (x *GetStatusResponse) Reset() {
@@ -853,6 +858,13 @@ func (x *GetStatusResponse) GetKernelSettings() []string {
 		return x.KernelSettings
 	}
 	return nil
+}
+
+func (x *GetStatusResponse) GetResetExtendedResources() bool {
+	if x != nil {
+		return x.ResetExtendedResources
+	}
+	return false
 }
 
 // GetConfigRequest is empty.
@@ -1146,10 +1158,11 @@ const file_berth_node_v1_node_proto_rawDesc = "" +
 	"\rEvictionEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"\x12\n" +
-	"\x10GetStatusRequest\"i\n" +
+	"\x10GetStatusRequest\"\xa3\x01\n" +
 	"\x11GetStatusResponse\x12+\n" +
 	"\x11soft_requirements\x18\x01 \x03(\tR\x10softRequirements\x12'\n" +
-	"\x0fkernel_settings\x18\x02 \x03(\tR\x0ekernelSettings\"\x12\n" +
+	"\x0fkernel_settings\x18\x02 \x03(\tR\x0ekernelSettings\x128\n" +
+	"\x18reset_extended_resources\x18\x03 \x01(\bR\x16resetExtendedResources\"\x12\n" +
 	"\x10GetConfigRequest\"\xe8\x04\n" +
 	"\x11GetConfigResponse\x12%\n" +
 	"\x0ecgroup_version\x18\x01 \x01(\x05R\rcgroupVersion\x12#\n" +

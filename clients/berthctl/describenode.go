@@ -1,0 +1,75 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	nodev1 "github.com/berthd/berth/api/berth/node/v1"
+	"github.com/berthd/berth/clients/berthctl/table"
+)
+
+// nodeReport is what describe node prints for programs.
+type nodeReport struct {
+	Config json.RawMessage `json:"config"`
+	Status json.RawMessage `json:"status"`
+}
+
+func (c *ctl) describeNode() *cobra.Command {
+	return c.verb(about{
+		use:     "node",
+		short:   "Show how the node is set up, and what it lacks",
+		example: `  berthctl describe node`,
+	}, func(ctx context.Context, s *session, _ []string) error {
+		config, err := s.Node().GetConfig(ctx, &nodev1.GetConfigRequest{})
+		if err != nil {
+			return err
+		}
+		status, err := s.Node().GetStatus(ctx, &nodev1.GetStatusRequest{})
+		if err != nil {
+			return err
+		}
+		if !s.forPrograms() {
+			return s.say(func(w io.Writer) { showNode(w, config, status) })
+		}
+		var report nodeReport
+		if report.Config, err = marshal(config); err != nil {
+			return err
+		}
+		if report.Status, err = marshal(status); err != nil {
+			return err
+		}
+		raw, err := json.Marshal(report)
+		if err != nil {
+			return fmt.Errorf("print the answer: %w", err)
+		}
+		return s.print(raw)
+	})
+}
+
+func showNode(w io.Writer, c *nodev1.GetConfigResponse, status *nodev1.GetStatusResponse) {
+	f := table.NewFields("")
+	f.Add("Cgroups", fmt.Sprintf("version %d, driver %s", c.GetCgroupVersion(), c.GetCgroupDriver()))
+	f.Add("Root", c.GetCgroupRoot())
+	pods := "have no cgroups of their own (cgroupsPerQOS is false)"
+	if c.GetCgroupsPerQos() {
+		pods = "in " + c.GetPodCgroupRoot()
+	}
+	f.Add("Pods", pods)
+	f.Add("Controllers", strings.Join(c.GetControllers(), ", "))
+	f.Add("Enforced", strings.Join(c.GetEnforceNodeAllocatable(), ", "))
+	f.Add("System reserved", c.GetSystemReservedCgroup())
+	f.Add("Kube reserved", c.GetKubeReservedCgroup())
+	f.Add("Runtime", c.GetRuntimeEndpoint())
+	f.Add("Node fit", yesNo(c.GetFit()))
+	f.Add("Lacks", status.GetSoftRequirements()...)
+	f.Add("Kernel", status.GetKernelSettings()...)
+	if status.GetResetExtendedResources() {
+		f.Add("Devices", "none were known when berthd started: extended resources that are published and not in \"berthctl get resources\" are to be 0")
+	}
+	fmt.Fprint(w, f)
+}
