@@ -150,10 +150,8 @@ func knowsDevices(view *ledger.View) bool {
 			return true
 		}
 	}
-	for c := range view.Claims() {
-		if c.Devices != nil {
-			return true
-		}
+	for range view.DeviceHolders() {
+		return true
 	}
 	return false
 }

@@ -111,6 +111,25 @@ func (s *service) ForgetResource(ctx context.Context, req *devicev1.ForgetResour
 	return &devicev1.ForgetResourceResponse{}, nil
 }
 
+// UpdatePluginResources implements DeviceService.
+func (s *service) UpdatePluginResources(_ context.Context, req *devicev1.UpdatePluginResourcesRequest) (*devicev1.UpdatePluginResourcesResponse, error) {
+	published, excess, vs := convert.Amounts("allocatable", req.GetAllocatable())
+	if err := append(convert.Names("pod_uid", req.GetPodUid()), vs...).Err("request"); err != nil {
+		return nil, err
+	}
+	if len(published) == 0 {
+		published = s.Inventory.Inventory().Allocatable()
+	}
+	view := s.Ledger.View()
+	needed, raised := device.UpdatePublished(view, req.GetPodUid(), published)
+	for _, r := range raised {
+		delete(excess, workload.Resource(r))
+	}
+	return &devicev1.UpdatePluginResourcesResponse{
+		Allocatable: convert.AmountTexts(needed, excess), Raised: raised, Revision: view.Revision(),
+	}, nil
+}
+
 // GetTopologyHints implements DeviceService.
 func (s *service) GetTopologyHints(ctx context.Context, req *devicev1.GetTopologyHintsRequest) (*devicev1.GetTopologyHintsResponse, error) {
 	pod, err := s.read.Pod(req.GetPod())

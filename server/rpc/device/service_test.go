@@ -182,3 +182,28 @@ func TestGetTopologyHints(t *testing.T) {
 	_, err = serve(t, errdefs.NotFoundf("no such container")).GetTopologyHints(t.Context(), &devicev1.GetTopologyHintsRequest{Pod: pod})
 	rpctest.Failure{Code: codes.NotFound, Reason: "not found", Message: "no such container"}.Check(t, err)
 }
+
+// TestUpdatePluginResources: what Admit counts, for agents that count by themselves.
+func TestUpdatePluginResources(t *testing.T) {
+	t.Parallel()
+	client := serve(t, nil)
+	for _, tt := range []struct {
+		uid         string
+		given, want map[string]string
+		raised      []string
+	}{
+		{"a", nil, map[string]string{"example.com/gpu": "2", "example.com/nic": "0", "example.com/tpu": "0"}, nil},
+		{"a", map[string]string{"example.com/gpu": "0", "cpu": "1500m"}, map[string]string{"example.com/gpu": "2", "cpu": "1500m"}, []string{"example.com/gpu"}},
+		{"b", map[string]string{"example.com/gpu": "0"}, map[string]string{"example.com/gpu": "0"}, nil},
+	} {
+		got, err := client.UpdatePluginResources(t.Context(), &devicev1.UpdatePluginResourcesRequest{PodUid: tt.uid, Allocatable: tt.given})
+		want := &devicev1.UpdatePluginResourcesResponse{Allocatable: tt.want, Raised: tt.raised, Revision: 1}
+		if err != nil || !proto.Equal(got, want) {
+			t.Errorf("pod %s, %v: %v, %v, want %v", tt.uid, tt.given, got, err, want)
+		}
+	}
+	_, err := client.UpdatePluginResources(t.Context(), &devicev1.UpdatePluginResourcesRequest{Allocatable: map[string]string{"example.com/gpu": "many"}})
+	rpctest.Failure{
+		Code: codes.InvalidArgument, Reason: "invalid", Fields: []string{"pod_uid", `allocatable["example.com/gpu"]`}, Message: "request is invalid: pod_uid: is required (and 1 more)",
+	}.Check(t, err)
+}

@@ -647,6 +647,126 @@ func (*ForgetResourceResponse) Descriptor() ([]byte, []int) {
 	return file_berth_device_v1_device_proto_rawDescGZIP(), []int{11}
 }
 
+// UpdatePluginResourcesRequest names the pod that is checked.
+type UpdatePluginResourcesRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Required. A pod that holds no devices changes nothing.
+	PodUid string `protobuf:"bytes,1,opt,name=pod_uid,json=podUid,proto3" json:"pod_uid,omitempty"`
+	// What the agent has for the node, as quantities by resource. Empty: what
+	// ListResources tells as allocatable.
+	Allocatable   map[string]string `protobuf:"bytes,2,rep,name=allocatable,proto3" json:"allocatable,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UpdatePluginResourcesRequest) Reset() {
+	*x = UpdatePluginResourcesRequest{}
+	mi := &file_berth_device_v1_device_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UpdatePluginResourcesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UpdatePluginResourcesRequest) ProtoMessage() {}
+
+func (x *UpdatePluginResourcesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_device_v1_device_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UpdatePluginResourcesRequest.ProtoReflect.Descriptor instead.
+func (*UpdatePluginResourcesRequest) Descriptor() ([]byte, []int) {
+	return file_berth_device_v1_device_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *UpdatePluginResourcesRequest) GetPodUid() string {
+	if x != nil {
+		return x.PodUid
+	}
+	return ""
+}
+
+func (x *UpdatePluginResourcesRequest) GetAllocatable() map[string]string {
+	if x != nil {
+		return x.Allocatable
+	}
+	return nil
+}
+
+// UpdatePluginResourcesResponse is what the node has to have.
+type UpdatePluginResourcesResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The amounts of the request, of each resource of which pods hold devices at least as
+	// many as they hold together.
+	Allocatable map[string]string `protobuf:"bytes,1,rep,name=allocatable,proto3" json:"allocatable,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// The resources whose amount was raised, or that were not there, sorted.
+	Raised        []string `protobuf:"bytes,2,rep,name=raised,proto3" json:"raised,omitempty"`
+	Revision      uint64   `protobuf:"varint,3,opt,name=revision,proto3" json:"revision,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UpdatePluginResourcesResponse) Reset() {
+	*x = UpdatePluginResourcesResponse{}
+	mi := &file_berth_device_v1_device_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UpdatePluginResourcesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UpdatePluginResourcesResponse) ProtoMessage() {}
+
+func (x *UpdatePluginResourcesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_device_v1_device_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UpdatePluginResourcesResponse.ProtoReflect.Descriptor instead.
+func (*UpdatePluginResourcesResponse) Descriptor() ([]byte, []int) {
+	return file_berth_device_v1_device_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *UpdatePluginResourcesResponse) GetAllocatable() map[string]string {
+	if x != nil {
+		return x.Allocatable
+	}
+	return nil
+}
+
+func (x *UpdatePluginResourcesResponse) GetRaised() []string {
+	if x != nil {
+		return x.Raised
+	}
+	return nil
+}
+
+func (x *UpdatePluginResourcesResponse) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
 var File_berth_device_v1_device_proto protoreflect.FileDescriptor
 
 const file_berth_device_v1_device_proto_rawDesc = "" +
@@ -685,13 +805,27 @@ const file_berth_device_v1_device_proto_rawDesc = "" +
 	"\tresources\x18\x01 \x03(\v2\x19.berth.device.v1.ResourceR\tresources\"3\n" +
 	"\x15ForgetResourceRequest\x12\x1a\n" +
 	"\bresource\x18\x01 \x01(\tR\bresource\"\x18\n" +
-	"\x16ForgetResourceResponse2\xef\x03\n" +
+	"\x16ForgetResourceResponse\"\xd9\x01\n" +
+	"\x1cUpdatePluginResourcesRequest\x12\x17\n" +
+	"\apod_uid\x18\x01 \x01(\tR\x06podUid\x12`\n" +
+	"\vallocatable\x18\x02 \x03(\v2>.berth.device.v1.UpdatePluginResourcesRequest.AllocatableEntryR\vallocatable\x1a>\n" +
+	"\x10AllocatableEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xf6\x01\n" +
+	"\x1dUpdatePluginResourcesResponse\x12a\n" +
+	"\vallocatable\x18\x01 \x03(\v2?.berth.device.v1.UpdatePluginResourcesResponse.AllocatableEntryR\vallocatable\x12\x16\n" +
+	"\x06raised\x18\x02 \x03(\tR\x06raised\x12\x1a\n" +
+	"\brevision\x18\x03 \x01(\x04R\brevision\x1a>\n" +
+	"\x10AllocatableEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x012\xe7\x04\n" +
 	"\rDeviceService\x12O\n" +
 	"\bGetState\x12 .berth.device.v1.GetStateRequest\x1a!.berth.device.v1.GetStateResponse\x12g\n" +
 	"\x10GetTopologyHints\x12(.berth.device.v1.GetTopologyHintsRequest\x1a).berth.device.v1.GetTopologyHintsResponse\x12a\n" +
 	"\x0eGetAllocatable\x12&.berth.device.v1.GetAllocatableRequest\x1a'.berth.device.v1.GetAllocatableResponse\x12^\n" +
 	"\rListResources\x12%.berth.device.v1.ListResourcesRequest\x1a&.berth.device.v1.ListResourcesResponse\x12a\n" +
-	"\x0eForgetResource\x12&.berth.device.v1.ForgetResourceRequest\x1a'.berth.device.v1.ForgetResourceResponseB6Z4github.com/berthd/berth/api/berth/device/v1;devicev1b\x06proto3"
+	"\x0eForgetResource\x12&.berth.device.v1.ForgetResourceRequest\x1a'.berth.device.v1.ForgetResourceResponse\x12v\n" +
+	"\x15UpdatePluginResources\x12-.berth.device.v1.UpdatePluginResourcesRequest\x1a..berth.device.v1.UpdatePluginResourcesResponseB6Z4github.com/berthd/berth/api/berth/device/v1;devicev1b\x06proto3"
 
 var (
 	file_berth_device_v1_device_proto_rawDescOnce sync.Once
@@ -705,47 +839,55 @@ func file_berth_device_v1_device_proto_rawDescGZIP() []byte {
 	return file_berth_device_v1_device_proto_rawDescData
 }
 
-var file_berth_device_v1_device_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
+var file_berth_device_v1_device_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
 var file_berth_device_v1_device_proto_goTypes = []any{
-	(*GetStateRequest)(nil),          // 0: berth.device.v1.GetStateRequest
-	(*GetStateResponse)(nil),         // 1: berth.device.v1.GetStateResponse
-	(*Resource)(nil),                 // 2: berth.device.v1.Resource
-	(*DeviceState)(nil),              // 3: berth.device.v1.DeviceState
-	(*GetTopologyHintsRequest)(nil),  // 4: berth.device.v1.GetTopologyHintsRequest
-	(*GetTopologyHintsResponse)(nil), // 5: berth.device.v1.GetTopologyHintsResponse
-	(*GetAllocatableRequest)(nil),    // 6: berth.device.v1.GetAllocatableRequest
-	(*GetAllocatableResponse)(nil),   // 7: berth.device.v1.GetAllocatableResponse
-	(*ListResourcesRequest)(nil),     // 8: berth.device.v1.ListResourcesRequest
-	(*ListResourcesResponse)(nil),    // 9: berth.device.v1.ListResourcesResponse
-	(*ForgetResourceRequest)(nil),    // 10: berth.device.v1.ForgetResourceRequest
-	(*ForgetResourceResponse)(nil),   // 11: berth.device.v1.ForgetResourceResponse
-	(*v1.Device)(nil),                // 12: berth.types.v1.Device
-	(*v1.Pod)(nil),                   // 13: berth.types.v1.Pod
-	(*v1.Answer)(nil),                // 14: berth.types.v1.Answer
+	(*GetStateRequest)(nil),               // 0: berth.device.v1.GetStateRequest
+	(*GetStateResponse)(nil),              // 1: berth.device.v1.GetStateResponse
+	(*Resource)(nil),                      // 2: berth.device.v1.Resource
+	(*DeviceState)(nil),                   // 3: berth.device.v1.DeviceState
+	(*GetTopologyHintsRequest)(nil),       // 4: berth.device.v1.GetTopologyHintsRequest
+	(*GetTopologyHintsResponse)(nil),      // 5: berth.device.v1.GetTopologyHintsResponse
+	(*GetAllocatableRequest)(nil),         // 6: berth.device.v1.GetAllocatableRequest
+	(*GetAllocatableResponse)(nil),        // 7: berth.device.v1.GetAllocatableResponse
+	(*ListResourcesRequest)(nil),          // 8: berth.device.v1.ListResourcesRequest
+	(*ListResourcesResponse)(nil),         // 9: berth.device.v1.ListResourcesResponse
+	(*ForgetResourceRequest)(nil),         // 10: berth.device.v1.ForgetResourceRequest
+	(*ForgetResourceResponse)(nil),        // 11: berth.device.v1.ForgetResourceResponse
+	(*UpdatePluginResourcesRequest)(nil),  // 12: berth.device.v1.UpdatePluginResourcesRequest
+	(*UpdatePluginResourcesResponse)(nil), // 13: berth.device.v1.UpdatePluginResourcesResponse
+	nil,                                   // 14: berth.device.v1.UpdatePluginResourcesRequest.AllocatableEntry
+	nil,                                   // 15: berth.device.v1.UpdatePluginResourcesResponse.AllocatableEntry
+	(*v1.Device)(nil),                     // 16: berth.types.v1.Device
+	(*v1.Pod)(nil),                        // 17: berth.types.v1.Pod
+	(*v1.Answer)(nil),                     // 18: berth.types.v1.Answer
 }
 var file_berth_device_v1_device_proto_depIdxs = []int32{
 	2,  // 0: berth.device.v1.GetStateResponse.resources:type_name -> berth.device.v1.Resource
 	3,  // 1: berth.device.v1.Resource.devices:type_name -> berth.device.v1.DeviceState
-	12, // 2: berth.device.v1.DeviceState.device:type_name -> berth.types.v1.Device
-	13, // 3: berth.device.v1.GetTopologyHintsRequest.pod:type_name -> berth.types.v1.Pod
-	14, // 4: berth.device.v1.GetTopologyHintsResponse.answers:type_name -> berth.types.v1.Answer
+	16, // 2: berth.device.v1.DeviceState.device:type_name -> berth.types.v1.Device
+	17, // 3: berth.device.v1.GetTopologyHintsRequest.pod:type_name -> berth.types.v1.Pod
+	18, // 4: berth.device.v1.GetTopologyHintsResponse.answers:type_name -> berth.types.v1.Answer
 	2,  // 5: berth.device.v1.GetAllocatableResponse.resources:type_name -> berth.device.v1.Resource
 	2,  // 6: berth.device.v1.ListResourcesResponse.resources:type_name -> berth.device.v1.Resource
-	0,  // 7: berth.device.v1.DeviceService.GetState:input_type -> berth.device.v1.GetStateRequest
-	4,  // 8: berth.device.v1.DeviceService.GetTopologyHints:input_type -> berth.device.v1.GetTopologyHintsRequest
-	6,  // 9: berth.device.v1.DeviceService.GetAllocatable:input_type -> berth.device.v1.GetAllocatableRequest
-	8,  // 10: berth.device.v1.DeviceService.ListResources:input_type -> berth.device.v1.ListResourcesRequest
-	10, // 11: berth.device.v1.DeviceService.ForgetResource:input_type -> berth.device.v1.ForgetResourceRequest
-	1,  // 12: berth.device.v1.DeviceService.GetState:output_type -> berth.device.v1.GetStateResponse
-	5,  // 13: berth.device.v1.DeviceService.GetTopologyHints:output_type -> berth.device.v1.GetTopologyHintsResponse
-	7,  // 14: berth.device.v1.DeviceService.GetAllocatable:output_type -> berth.device.v1.GetAllocatableResponse
-	9,  // 15: berth.device.v1.DeviceService.ListResources:output_type -> berth.device.v1.ListResourcesResponse
-	11, // 16: berth.device.v1.DeviceService.ForgetResource:output_type -> berth.device.v1.ForgetResourceResponse
-	12, // [12:17] is the sub-list for method output_type
-	7,  // [7:12] is the sub-list for method input_type
-	7,  // [7:7] is the sub-list for extension type_name
-	7,  // [7:7] is the sub-list for extension extendee
-	0,  // [0:7] is the sub-list for field type_name
+	14, // 7: berth.device.v1.UpdatePluginResourcesRequest.allocatable:type_name -> berth.device.v1.UpdatePluginResourcesRequest.AllocatableEntry
+	15, // 8: berth.device.v1.UpdatePluginResourcesResponse.allocatable:type_name -> berth.device.v1.UpdatePluginResourcesResponse.AllocatableEntry
+	0,  // 9: berth.device.v1.DeviceService.GetState:input_type -> berth.device.v1.GetStateRequest
+	4,  // 10: berth.device.v1.DeviceService.GetTopologyHints:input_type -> berth.device.v1.GetTopologyHintsRequest
+	6,  // 11: berth.device.v1.DeviceService.GetAllocatable:input_type -> berth.device.v1.GetAllocatableRequest
+	8,  // 12: berth.device.v1.DeviceService.ListResources:input_type -> berth.device.v1.ListResourcesRequest
+	10, // 13: berth.device.v1.DeviceService.ForgetResource:input_type -> berth.device.v1.ForgetResourceRequest
+	12, // 14: berth.device.v1.DeviceService.UpdatePluginResources:input_type -> berth.device.v1.UpdatePluginResourcesRequest
+	1,  // 15: berth.device.v1.DeviceService.GetState:output_type -> berth.device.v1.GetStateResponse
+	5,  // 16: berth.device.v1.DeviceService.GetTopologyHints:output_type -> berth.device.v1.GetTopologyHintsResponse
+	7,  // 17: berth.device.v1.DeviceService.GetAllocatable:output_type -> berth.device.v1.GetAllocatableResponse
+	9,  // 18: berth.device.v1.DeviceService.ListResources:output_type -> berth.device.v1.ListResourcesResponse
+	11, // 19: berth.device.v1.DeviceService.ForgetResource:output_type -> berth.device.v1.ForgetResourceResponse
+	13, // 20: berth.device.v1.DeviceService.UpdatePluginResources:output_type -> berth.device.v1.UpdatePluginResourcesResponse
+	15, // [15:21] is the sub-list for method output_type
+	9,  // [9:15] is the sub-list for method input_type
+	9,  // [9:9] is the sub-list for extension type_name
+	9,  // [9:9] is the sub-list for extension extendee
+	0,  // [0:9] is the sub-list for field type_name
 }
 
 func init() { file_berth_device_v1_device_proto_init() }
@@ -759,7 +901,7 @@ func file_berth_device_v1_device_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_berth_device_v1_device_proto_rawDesc), len(file_berth_device_v1_device_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   12,
+			NumMessages:   16,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

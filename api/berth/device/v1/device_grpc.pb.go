@@ -19,11 +19,12 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	DeviceService_GetState_FullMethodName         = "/berth.device.v1.DeviceService/GetState"
-	DeviceService_GetTopologyHints_FullMethodName = "/berth.device.v1.DeviceService/GetTopologyHints"
-	DeviceService_GetAllocatable_FullMethodName   = "/berth.device.v1.DeviceService/GetAllocatable"
-	DeviceService_ListResources_FullMethodName    = "/berth.device.v1.DeviceService/ListResources"
-	DeviceService_ForgetResource_FullMethodName   = "/berth.device.v1.DeviceService/ForgetResource"
+	DeviceService_GetState_FullMethodName              = "/berth.device.v1.DeviceService/GetState"
+	DeviceService_GetTopologyHints_FullMethodName      = "/berth.device.v1.DeviceService/GetTopologyHints"
+	DeviceService_GetAllocatable_FullMethodName        = "/berth.device.v1.DeviceService/GetAllocatable"
+	DeviceService_ListResources_FullMethodName         = "/berth.device.v1.DeviceService/ListResources"
+	DeviceService_ForgetResource_FullMethodName        = "/berth.device.v1.DeviceService/ForgetResource"
+	DeviceService_UpdatePluginResources_FullMethodName = "/berth.device.v1.DeviceService/UpdatePluginResources"
 )
 
 // DeviceServiceClient is the client API for DeviceService service.
@@ -46,6 +47,11 @@ type DeviceServiceClient interface {
 	// NOT_FOUND; while the plugin is connected or a container holds some of it, it is
 	// FAILED_PRECONDITION, and the holders are named.
 	ForgetResource(ctx context.Context, in *ForgetResourceRequest, opts ...grpc.CallOption) (*ForgetResourceResponse, error)
+	// UpdatePluginResources tells what a node's extended resources have to be where an
+	// agent checks by itself whether a pod fits: a pod that holds devices fits also while
+	// their plugin is away and the node has none to give. Admit counts in the same way. It
+	// changes nothing.
+	UpdatePluginResources(ctx context.Context, in *UpdatePluginResourcesRequest, opts ...grpc.CallOption) (*UpdatePluginResourcesResponse, error)
 }
 
 type deviceServiceClient struct {
@@ -106,6 +112,16 @@ func (c *deviceServiceClient) ForgetResource(ctx context.Context, in *ForgetReso
 	return out, nil
 }
 
+func (c *deviceServiceClient) UpdatePluginResources(ctx context.Context, in *UpdatePluginResourcesRequest, opts ...grpc.CallOption) (*UpdatePluginResourcesResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(UpdatePluginResourcesResponse)
+	err := c.cc.Invoke(ctx, DeviceService_UpdatePluginResources_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // DeviceServiceServer is the server API for DeviceService service.
 // All implementations must embed UnimplementedDeviceServiceServer
 // for forward compatibility.
@@ -126,6 +142,11 @@ type DeviceServiceServer interface {
 	// NOT_FOUND; while the plugin is connected or a container holds some of it, it is
 	// FAILED_PRECONDITION, and the holders are named.
 	ForgetResource(context.Context, *ForgetResourceRequest) (*ForgetResourceResponse, error)
+	// UpdatePluginResources tells what a node's extended resources have to be where an
+	// agent checks by itself whether a pod fits: a pod that holds devices fits also while
+	// their plugin is away and the node has none to give. Admit counts in the same way. It
+	// changes nothing.
+	UpdatePluginResources(context.Context, *UpdatePluginResourcesRequest) (*UpdatePluginResourcesResponse, error)
 	mustEmbedUnimplementedDeviceServiceServer()
 }
 
@@ -150,6 +171,9 @@ func (UnimplementedDeviceServiceServer) ListResources(context.Context, *ListReso
 }
 func (UnimplementedDeviceServiceServer) ForgetResource(context.Context, *ForgetResourceRequest) (*ForgetResourceResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ForgetResource not implemented")
+}
+func (UnimplementedDeviceServiceServer) UpdatePluginResources(context.Context, *UpdatePluginResourcesRequest) (*UpdatePluginResourcesResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method UpdatePluginResources not implemented")
 }
 func (UnimplementedDeviceServiceServer) mustEmbedUnimplementedDeviceServiceServer() {}
 func (UnimplementedDeviceServiceServer) testEmbeddedByValue()                       {}
@@ -262,6 +286,24 @@ func _DeviceService_ForgetResource_Handler(srv interface{}, ctx context.Context,
 	return interceptor(ctx, in, info, handler)
 }
 
+func _DeviceService_UpdatePluginResources_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(UpdatePluginResourcesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(DeviceServiceServer).UpdatePluginResources(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: DeviceService_UpdatePluginResources_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(DeviceServiceServer).UpdatePluginResources(ctx, req.(*UpdatePluginResourcesRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // DeviceService_ServiceDesc is the grpc.ServiceDesc for DeviceService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -288,6 +330,10 @@ var DeviceService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ForgetResource",
 			Handler:    _DeviceService_ForgetResource_Handler,
+		},
+		{
+			MethodName: "UpdatePluginResources",
+			Handler:    _DeviceService_UpdatePluginResources_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},
