@@ -61,6 +61,15 @@ func showNode(w io.Writer, c *nodev1.GetConfigResponse, status *nodev1.GetStatus
 	}
 	f.Add("Pods", pods)
 	f.Add("Controllers", strings.Join(c.GetControllers(), ", "))
+	var mounted []string
+	for _, m := range c.GetMountedSubsystems() {
+		text := fmt.Sprintf("%s at %s, version %d", m.GetName(), m.GetMountPoint(), m.GetVersion())
+		if id := m.GetHierarchyId(); id != 0 {
+			text += fmt.Sprintf(", hierarchy %d", id)
+		}
+		mounted = append(mounted, text)
+	}
+	f.Add("Mounted", mounted...)
 	f.Add("Enforced", strings.Join(c.GetEnforceNodeAllocatable(), ", "))
 	f.Add("System reserved", c.GetSystemReservedCgroup())
 	f.Add("Kube reserved", c.GetKubeReservedCgroup())

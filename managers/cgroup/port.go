@@ -78,8 +78,21 @@ type Facts struct {
 	HugePageSizes []int64
 	// Controllers are those available to the tree, sorted.
 	Controllers []string
+	// Subsystems are all that is mounted, by name: controllers that the tree has no use
+	// for too, and on v1 hierarchies without controllers. None where the tree is not the
+	// kernel's.
+	Subsystems []Subsystem
 	// SwapLimits says whether swap can be limited.
 	SwapLimits bool
+}
+
+// Subsystem is a controller, or a hierarchy without one, and where it is mounted.
+type Subsystem struct {
+	Name, MountPoint string
+	// Hierarchy is the kernel's number of it, 0 for the one of v2. Controllers with the
+	// same number are mounted together.
+	Hierarchy int
+	Version   Version
 }
 
 // State says whether a cgroup is there and usable.

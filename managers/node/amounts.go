@@ -146,6 +146,13 @@ func (m *Manager) Reservation() workload.Quantities {
 	return out
 }
 
+// SystemCgroupsLimit is what the system containers (the cgroups of the system, the agent
+// and the runtime) may have together. It is no CPU by definition: the kubelet adds up a
+// number of each of them that nothing sets, since these cgroups are only weighed.
+func (m *Manager) SystemCgroupsLimit() workload.Quantities {
+	return workload.Quantities{workload.CPU: 0}
+}
+
 // Absolute is what there is without the system's and the agents' parts, eviction
 // not counted: what the QoS tiers share.
 func (m *Manager) Absolute() workload.Quantities {

@@ -445,3 +445,17 @@ func TestFitResize(t *testing.T) {
 		t.Errorf("shrinking: %v", err)
 	}
 }
+
+// TestSystemCgroupsLimit: whatever is reserved, as in section 14.2 of the specification.
+func TestSystemCgroupsLimit(t *testing.T) {
+	t.Parallel()
+	m, err := New(Config{
+		SystemReserved: workload.Quantities{workload.CPU: 500}, SystemReservedCgroup: "/system", Enforce: Enforcement{EnforceSystem},
+	}, Facts{Machine: machinetest.Build("4c")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := m.SystemCgroupsLimit(); len(got) != 1 || got[workload.CPU] != 0 {
+		t.Errorf("%v", got)
+	}
+}

@@ -11,6 +11,7 @@ import (
 	nodev1 "github.com/berthd/berth/api/berth/node/v1"
 	qosv1 "github.com/berthd/berth/api/berth/qos/v1"
 	"github.com/berthd/berth/api/config"
+	"github.com/berthd/berth/api/convert"
 	cgroups "github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/server/host/sysctl"
 	"github.com/berthd/berth/server/reconcile"
@@ -46,7 +47,8 @@ func (a *App) registerNode(s grpc.ServiceRegistrar) error {
 			SystemReservedCgroup:   c.Node.SystemReservedCgroup, KubeReservedCgroup: c.Node.KubeReservedCgroup,
 			Fit: c.Node.Fit, OnDrift: c.Cgroups.OnDrift, PodPidsLimit: c.Cgroups.PodPIDsLimit,
 			RuntimeEndpoint: c.RuntimeEndpoint, CgroupsPerQos: c.Cgroups.PerQOS,
-			DevicesUnknown: c.Devices.Unknown, DevicesElsewhere: c.Devices.Elsewhere,
+			MountedSubsystems: subsystems(facts.Subsystems), SystemCgroupsLimit: convert.AmountTexts(a.wholeNode().SystemCgroupsLimit(), nil),
+			DevicesUnknown:    c.Devices.Unknown, DevicesElsewhere: c.Devices.Elsewhere,
 		},
 		Version: Version(),
 	}))
@@ -85,4 +87,14 @@ func (a *App) nodeStatus(ctx context.Context) (*nodev1.GetStatusResponse, error)
 		out.KernelSettings = append(out.KernelSettings, fmt.Sprint(err))
 	}
 	return out, nil
+}
+
+// subsystems gives the message form.
+func subsystems(all []cgroups.Subsystem) (out []*nodev1.MountedSubsystem) {
+	for _, s := range all {
+		out = append(out, &nodev1.MountedSubsystem{
+			Name: s.Name, MountPoint: s.MountPoint, HierarchyId: uint32(s.Hierarchy), Version: uint32(s.Version),
+		})
+	}
+	return out
 }

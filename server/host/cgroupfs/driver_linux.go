@@ -96,6 +96,9 @@ func (d *Driver) detect(required []string) error {
 	if err == nil {
 		err = d.require(required)
 	}
+	if err == nil {
+		err = d.listSubsystems()
+	}
 	if err != nil {
 		return err
 	}

@@ -938,8 +938,14 @@ type GetConfigResponse struct {
 	// Pods have cgroups of their own, in the tiers of their QoS classes. If false,
 	// berthd makes none, and pod_cgroup_root is cgroup_root.
 	CgroupsPerQos bool `protobuf:"varint,15,opt,name=cgroups_per_qos,json=cgroupsPerQos,proto3" json:"cgroups_per_qos,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	// What is mounted of cgroups, by name; empty where the tree only exists in berthd.
+	MountedSubsystems []*MountedSubsystem `protobuf:"bytes,16,rep,name=mounted_subsystems,json=mountedSubsystems,proto3" json:"mounted_subsystems,omitempty"`
+	// What the system containers (systemCgroups, kubeletCgroups, runtimeCgroups) may have
+	// together, as quantities. cpu is 0 by definition: none of them has a limit of CPU time,
+	// in the kubelet neither.
+	SystemCgroupsLimit map[string]string `protobuf:"bytes,17,rep,name=system_cgroups_limit,json=systemCgroupsLimit,proto3" json:"system_cgroups_limit,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
 }
 
 func (x *GetConfigResponse) Reset() {
@@ -1077,6 +1083,96 @@ func (x *GetConfigResponse) GetCgroupsPerQos() bool {
 	return false
 }
 
+func (x *GetConfigResponse) GetMountedSubsystems() []*MountedSubsystem {
+	if x != nil {
+		return x.MountedSubsystems
+	}
+	return nil
+}
+
+func (x *GetConfigResponse) GetSystemCgroupsLimit() map[string]string {
+	if x != nil {
+		return x.SystemCgroupsLimit
+	}
+	return nil
+}
+
+// MountedSubsystem is a controller of cgroups, or a hierarchy without one.
+type MountedSubsystem struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Of a named hierarchy of version 1 the name, as "systemd"; "unified" for that of
+	// version 2 beside those of version 1. With version 2 also "devices" and "freezer",
+	// which are no controllers there.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// The shortest one where it is mounted more than once.
+	MountPoint string `protobuf:"bytes,2,opt,name=mount_point,json=mountPoint,proto3" json:"mount_point,omitempty"`
+	// The kernel's number of the hierarchy, 0 for that of version 2. Controllers with the
+	// same one are mounted together.
+	HierarchyId uint32 `protobuf:"varint,3,opt,name=hierarchy_id,json=hierarchyId,proto3" json:"hierarchy_id,omitempty"`
+	// 1 or 2. In a hybrid set-up there are both.
+	Version       uint32 `protobuf:"varint,4,opt,name=version,proto3" json:"version,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MountedSubsystem) Reset() {
+	*x = MountedSubsystem{}
+	mi := &file_berth_node_v1_node_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MountedSubsystem) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MountedSubsystem) ProtoMessage() {}
+
+func (x *MountedSubsystem) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_node_v1_node_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MountedSubsystem.ProtoReflect.Descriptor instead.
+func (*MountedSubsystem) Descriptor() ([]byte, []int) {
+	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *MountedSubsystem) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *MountedSubsystem) GetMountPoint() string {
+	if x != nil {
+		return x.MountPoint
+	}
+	return ""
+}
+
+func (x *MountedSubsystem) GetHierarchyId() uint32 {
+	if x != nil {
+		return x.HierarchyId
+	}
+	return 0
+}
+
+func (x *MountedSubsystem) GetVersion() uint32 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
 var File_berth_node_v1_node_proto protoreflect.FileDescriptor
 
 const file_berth_node_v1_node_proto_rawDesc = "" +
@@ -1163,7 +1259,7 @@ const file_berth_node_v1_node_proto_rawDesc = "" +
 	"\x11soft_requirements\x18\x01 \x03(\tR\x10softRequirements\x12'\n" +
 	"\x0fkernel_settings\x18\x02 \x03(\tR\x0ekernelSettings\x128\n" +
 	"\x18reset_extended_resources\x18\x03 \x01(\bR\x16resetExtendedResources\"\x12\n" +
-	"\x10GetConfigRequest\"\xe8\x04\n" +
+	"\x10GetConfigRequest\"\xeb\x06\n" +
 	"\x11GetConfigResponse\x12%\n" +
 	"\x0ecgroup_version\x18\x01 \x01(\x05R\rcgroupVersion\x12#\n" +
 	"\rcgroup_driver\x18\x02 \x01(\tR\fcgroupDriver\x12\x1f\n" +
@@ -1181,7 +1277,18 @@ const file_berth_node_v1_node_proto_rawDesc = "" +
 	"\x10runtime_endpoint\x18\f \x01(\tR\x0fruntimeEndpoint\x12'\n" +
 	"\x0fdevices_unknown\x18\r \x01(\tR\x0edevicesUnknown\x12+\n" +
 	"\x11devices_elsewhere\x18\x0e \x03(\tR\x10devicesElsewhere\x12&\n" +
-	"\x0fcgroups_per_qos\x18\x0f \x01(\bR\rcgroupsPerQos2\xe7\x04\n" +
+	"\x0fcgroups_per_qos\x18\x0f \x01(\bR\rcgroupsPerQos\x12N\n" +
+	"\x12mounted_subsystems\x18\x10 \x03(\v2\x1f.berth.node.v1.MountedSubsystemR\x11mountedSubsystems\x12j\n" +
+	"\x14system_cgroups_limit\x18\x11 \x03(\v28.berth.node.v1.GetConfigResponse.SystemCgroupsLimitEntryR\x12systemCgroupsLimit\x1aE\n" +
+	"\x17SystemCgroupsLimitEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x84\x01\n" +
+	"\x10MountedSubsystem\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1f\n" +
+	"\vmount_point\x18\x02 \x01(\tR\n" +
+	"mountPoint\x12!\n" +
+	"\fhierarchy_id\x18\x03 \x01(\rR\vhierarchyId\x12\x18\n" +
+	"\aversion\x18\x04 \x01(\rR\aversion2\xe7\x04\n" +
 	"\vNodeService\x12Q\n" +
 	"\n" +
 	"GetVersion\x12 .berth.node.v1.GetVersionRequest\x1a!.berth.node.v1.GetVersionResponse\x12Q\n" +
@@ -1205,7 +1312,7 @@ func file_berth_node_v1_node_proto_rawDescGZIP() []byte {
 	return file_berth_node_v1_node_proto_rawDescData
 }
 
-var file_berth_node_v1_node_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
+var file_berth_node_v1_node_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
 var file_berth_node_v1_node_proto_goTypes = []any{
 	(*GetVersionRequest)(nil),      // 0: berth.node.v1.GetVersionRequest
 	(*GetVersionResponse)(nil),     // 1: berth.node.v1.GetVersionResponse
@@ -1224,50 +1331,54 @@ var file_berth_node_v1_node_proto_goTypes = []any{
 	(*GetStatusResponse)(nil),      // 14: berth.node.v1.GetStatusResponse
 	(*GetConfigRequest)(nil),       // 15: berth.node.v1.GetConfigRequest
 	(*GetConfigResponse)(nil),      // 16: berth.node.v1.GetConfigResponse
-	nil,                            // 17: berth.node.v1.NUMANode.DistancesEntry
-	nil,                            // 18: berth.node.v1.GetCapacityResponse.CapacityEntry
-	nil,                            // 19: berth.node.v1.GetAllocatableResponse.AllocatableEntry
-	nil,                            // 20: berth.node.v1.GetAllocatableResponse.AbsoluteEntry
-	nil,                            // 21: berth.node.v1.GetAllocatableResponse.LimitEntry
-	nil,                            // 22: berth.node.v1.GetAllocatableResponse.RequestedEntry
-	nil,                            // 23: berth.node.v1.GetReservationResponse.ReservationEntry
-	nil,                            // 24: berth.node.v1.GetReservationResponse.SystemEntry
-	nil,                            // 25: berth.node.v1.GetReservationResponse.KubeEntry
-	nil,                            // 26: berth.node.v1.GetReservationResponse.EvictionEntry
+	(*MountedSubsystem)(nil),       // 17: berth.node.v1.MountedSubsystem
+	nil,                            // 18: berth.node.v1.NUMANode.DistancesEntry
+	nil,                            // 19: berth.node.v1.GetCapacityResponse.CapacityEntry
+	nil,                            // 20: berth.node.v1.GetAllocatableResponse.AllocatableEntry
+	nil,                            // 21: berth.node.v1.GetAllocatableResponse.AbsoluteEntry
+	nil,                            // 22: berth.node.v1.GetAllocatableResponse.LimitEntry
+	nil,                            // 23: berth.node.v1.GetAllocatableResponse.RequestedEntry
+	nil,                            // 24: berth.node.v1.GetReservationResponse.ReservationEntry
+	nil,                            // 25: berth.node.v1.GetReservationResponse.SystemEntry
+	nil,                            // 26: berth.node.v1.GetReservationResponse.KubeEntry
+	nil,                            // 27: berth.node.v1.GetReservationResponse.EvictionEntry
+	nil,                            // 28: berth.node.v1.GetConfigResponse.SystemCgroupsLimitEntry
 }
 var file_berth_node_v1_node_proto_depIdxs = []int32{
 	4,  // 0: berth.node.v1.GetMachineResponse.cpus:type_name -> berth.node.v1.CPU
 	5,  // 1: berth.node.v1.GetMachineResponse.nodes:type_name -> berth.node.v1.NUMANode
 	6,  // 2: berth.node.v1.NUMANode.huge_pages:type_name -> berth.node.v1.HugePages
-	17, // 3: berth.node.v1.NUMANode.distances:type_name -> berth.node.v1.NUMANode.DistancesEntry
-	18, // 4: berth.node.v1.GetCapacityResponse.capacity:type_name -> berth.node.v1.GetCapacityResponse.CapacityEntry
-	19, // 5: berth.node.v1.GetAllocatableResponse.allocatable:type_name -> berth.node.v1.GetAllocatableResponse.AllocatableEntry
-	20, // 6: berth.node.v1.GetAllocatableResponse.absolute:type_name -> berth.node.v1.GetAllocatableResponse.AbsoluteEntry
-	21, // 7: berth.node.v1.GetAllocatableResponse.limit:type_name -> berth.node.v1.GetAllocatableResponse.LimitEntry
-	22, // 8: berth.node.v1.GetAllocatableResponse.requested:type_name -> berth.node.v1.GetAllocatableResponse.RequestedEntry
-	23, // 9: berth.node.v1.GetReservationResponse.reservation:type_name -> berth.node.v1.GetReservationResponse.ReservationEntry
-	24, // 10: berth.node.v1.GetReservationResponse.system:type_name -> berth.node.v1.GetReservationResponse.SystemEntry
-	25, // 11: berth.node.v1.GetReservationResponse.kube:type_name -> berth.node.v1.GetReservationResponse.KubeEntry
-	26, // 12: berth.node.v1.GetReservationResponse.eviction:type_name -> berth.node.v1.GetReservationResponse.EvictionEntry
-	0,  // 13: berth.node.v1.NodeService.GetVersion:input_type -> berth.node.v1.GetVersionRequest
-	2,  // 14: berth.node.v1.NodeService.GetMachine:input_type -> berth.node.v1.GetMachineRequest
-	7,  // 15: berth.node.v1.NodeService.GetCapacity:input_type -> berth.node.v1.GetCapacityRequest
-	9,  // 16: berth.node.v1.NodeService.GetAllocatable:input_type -> berth.node.v1.GetAllocatableRequest
-	11, // 17: berth.node.v1.NodeService.GetReservation:input_type -> berth.node.v1.GetReservationRequest
-	13, // 18: berth.node.v1.NodeService.GetStatus:input_type -> berth.node.v1.GetStatusRequest
-	15, // 19: berth.node.v1.NodeService.GetConfig:input_type -> berth.node.v1.GetConfigRequest
-	1,  // 20: berth.node.v1.NodeService.GetVersion:output_type -> berth.node.v1.GetVersionResponse
-	3,  // 21: berth.node.v1.NodeService.GetMachine:output_type -> berth.node.v1.GetMachineResponse
-	8,  // 22: berth.node.v1.NodeService.GetCapacity:output_type -> berth.node.v1.GetCapacityResponse
-	10, // 23: berth.node.v1.NodeService.GetAllocatable:output_type -> berth.node.v1.GetAllocatableResponse
-	12, // 24: berth.node.v1.NodeService.GetReservation:output_type -> berth.node.v1.GetReservationResponse
-	14, // 25: berth.node.v1.NodeService.GetStatus:output_type -> berth.node.v1.GetStatusResponse
-	16, // 26: berth.node.v1.NodeService.GetConfig:output_type -> berth.node.v1.GetConfigResponse
-	20, // [20:27] is the sub-list for method output_type
-	13, // [13:20] is the sub-list for method input_type
-	13, // [13:13] is the sub-list for extension type_name
-	13, // [13:13] is the sub-list for extension extendee
-	0,  // [0:13] is the sub-list for field type_name
+	18, // 3: berth.node.v1.NUMANode.distances:type_name -> berth.node.v1.NUMANode.DistancesEntry
+	19, // 4: berth.node.v1.GetCapacityResponse.capacity:type_name -> berth.node.v1.GetCapacityResponse.CapacityEntry
+	20, // 5: berth.node.v1.GetAllocatableResponse.allocatable:type_name -> berth.node.v1.GetAllocatableResponse.AllocatableEntry
+	21, // 6: berth.node.v1.GetAllocatableResponse.absolute:type_name -> berth.node.v1.GetAllocatableResponse.AbsoluteEntry
+	22, // 7: berth.node.v1.GetAllocatableResponse.limit:type_name -> berth.node.v1.GetAllocatableResponse.LimitEntry
+	23, // 8: berth.node.v1.GetAllocatableResponse.requested:type_name -> berth.node.v1.GetAllocatableResponse.RequestedEntry
+	24, // 9: berth.node.v1.GetReservationResponse.reservation:type_name -> berth.node.v1.GetReservationResponse.ReservationEntry
+	25, // 10: berth.node.v1.GetReservationResponse.system:type_name -> berth.node.v1.GetReservationResponse.SystemEntry
+	26, // 11: berth.node.v1.GetReservationResponse.kube:type_name -> berth.node.v1.GetReservationResponse.KubeEntry
+	27, // 12: berth.node.v1.GetReservationResponse.eviction:type_name -> berth.node.v1.GetReservationResponse.EvictionEntry
+	17, // 13: berth.node.v1.GetConfigResponse.mounted_subsystems:type_name -> berth.node.v1.MountedSubsystem
+	28, // 14: berth.node.v1.GetConfigResponse.system_cgroups_limit:type_name -> berth.node.v1.GetConfigResponse.SystemCgroupsLimitEntry
+	0,  // 15: berth.node.v1.NodeService.GetVersion:input_type -> berth.node.v1.GetVersionRequest
+	2,  // 16: berth.node.v1.NodeService.GetMachine:input_type -> berth.node.v1.GetMachineRequest
+	7,  // 17: berth.node.v1.NodeService.GetCapacity:input_type -> berth.node.v1.GetCapacityRequest
+	9,  // 18: berth.node.v1.NodeService.GetAllocatable:input_type -> berth.node.v1.GetAllocatableRequest
+	11, // 19: berth.node.v1.NodeService.GetReservation:input_type -> berth.node.v1.GetReservationRequest
+	13, // 20: berth.node.v1.NodeService.GetStatus:input_type -> berth.node.v1.GetStatusRequest
+	15, // 21: berth.node.v1.NodeService.GetConfig:input_type -> berth.node.v1.GetConfigRequest
+	1,  // 22: berth.node.v1.NodeService.GetVersion:output_type -> berth.node.v1.GetVersionResponse
+	3,  // 23: berth.node.v1.NodeService.GetMachine:output_type -> berth.node.v1.GetMachineResponse
+	8,  // 24: berth.node.v1.NodeService.GetCapacity:output_type -> berth.node.v1.GetCapacityResponse
+	10, // 25: berth.node.v1.NodeService.GetAllocatable:output_type -> berth.node.v1.GetAllocatableResponse
+	12, // 26: berth.node.v1.NodeService.GetReservation:output_type -> berth.node.v1.GetReservationResponse
+	14, // 27: berth.node.v1.NodeService.GetStatus:output_type -> berth.node.v1.GetStatusResponse
+	16, // 28: berth.node.v1.NodeService.GetConfig:output_type -> berth.node.v1.GetConfigResponse
+	22, // [22:29] is the sub-list for method output_type
+	15, // [15:22] is the sub-list for method input_type
+	15, // [15:15] is the sub-list for extension type_name
+	15, // [15:15] is the sub-list for extension extendee
+	0,  // [0:15] is the sub-list for field type_name
 }
 
 func init() { file_berth_node_v1_node_proto_init() }
@@ -1281,7 +1392,7 @@ func file_berth_node_v1_node_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_berth_node_v1_node_proto_rawDesc), len(file_berth_node_v1_node_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   27,
+			NumMessages:   29,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
