@@ -48,7 +48,7 @@ func (a *App) registerNode(s grpc.ServiceRegistrar) error {
 			Fit: c.Node.Fit, OnDrift: c.Cgroups.OnDrift, PodPidsLimit: c.Cgroups.PodPIDsLimit,
 			RuntimeEndpoint: c.RuntimeEndpoint, CgroupsPerQos: c.Cgroups.PerQOS,
 			MountedSubsystems: subsystems(facts.Subsystems), SystemCgroupsLimit: convert.AmountTexts(a.wholeNode().SystemCgroupsLimit(), nil),
-			DevicesUnknown:    c.Devices.Unknown, DevicesElsewhere: c.Devices.Elsewhere,
+			DevicesUnknown: c.Devices.Unknown, DevicesElsewhere: c.Devices.Elsewhere,
 		},
 		Version: Version(),
 	}))
