@@ -305,36 +305,6 @@ func TestRecordTooLarge(t *testing.T) {
 	}
 }
 
-// TestComplete: a plugin is asked for its answer when somebody wants it, with exactly the
-// devices that the pod runs with, and once.
-func TestComplete(t *testing.T) {
-	t.Parallel()
-	h := build(t, topology.BestEffort, ledgertest.NewJournal())
-	h.found(t, ledger.UnknownLivePod{UID: "u", Source: ledger.FromKernel, Claims: owned("main", "5-6"), DevicesUnknown: true})
-	_, err := h.Admit(t.Context(), admission.Request{Pod: guaranteed("u", 2, 1), Holdings: []admission.Holding{
-		{Container: "main", Devices: map[string][]string{gpu: {"g3"}}},
-	}})
-	must(t, err)
-	response := func() []byte {
-		p, _ := h.ledger.View().Pod("u")
-		c, _ := p.Claim("main", gpu)
-		if !slices.Equal(c.Devices.IDs(), []string{"g3"}) {
-			t.Errorf("devices %q", c.Devices.IDs())
-		}
-		return c.Devices.Response
-	}
-	if got := response(); got != nil {
-		t.Errorf("the plugin was asked: %q", got)
-	}
-	for range 2 {
-		must(t, h.Complete(t.Context(), "u"))
-		must(t, h.Complete(t.Context(), "nobody"))
-	}
-	if got := response(); len(got) == 0 {
-		t.Error("the plugin was not asked")
-	}
-}
-
 // TestAcknowledgedAgain: a Sync takes back what a pod holds by a change that nobody was
 // told of.
 func TestAcknowledgedAgain(t *testing.T) {

@@ -237,6 +237,32 @@ func TestAbortIsDelivered(t *testing.T) {
 	}
 }
 
+// A pod that is admitted holds what it holds, also when something that was reserved once
+// more for its admission is given up: the provider is told its holdings again.
+func TestAbortOfAnAdmittedPod(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, Config{})
+	k := slotsOf("slots")
+	sc, _ := s.serveScript(k)
+	s.register("slots")
+	pod := wantingSlots("pod", 1, slot)
+	if _, err := s.admit("adm", pod); err != nil {
+		t.Fatal(err)
+	}
+	s.expectUsage(k, nil, []string{"pod"})
+	draft := ledger.NewDraft(s.ledger.View())
+	if err := s.theBus().Prepare(t.Context(), "adm", draft, hint.Request{Pod: pod}, &ledger.Trace{}); err != nil {
+		t.Fatal(err)
+	}
+	s.expectUsage(k, []string{"adm"}, []string{"pod"})
+	before := len(sc.heard())
+	s.theBus().Abort(t.Context(), "adm")
+	if heard := sc.heard()[before:]; !slices.Equal(heard, []string{"abort", "commit"}) {
+		t.Errorf("heard %q, want an abort and all holdings", heard)
+	}
+	s.expectUsage(k, nil, []string{"pod"})
+}
+
 func TestRegister(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, Config{Connect: 50 * time.Millisecond})

@@ -121,8 +121,12 @@ func (p *proxy) tellAborts(ctx context.Context) error {
 				return err
 			}
 		}
+		// A pod may hold what was reserved once more for its admission; a provider that
+		// has taken that for given up is told again.
+		_, holds := p.parts.Ledger.View().Admitted(id)
 		p.mu.Lock()
 		delete(p.aborts, id)
+		p.again = p.again || holds
 		p.mu.Unlock()
 	}
 	return nil

@@ -1,0 +1,101 @@
+package admission
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/berthd/berth/managers/errdefs"
+	"github.com/berthd/berth/managers/hint"
+	"github.com/berthd/berth/managers/ledger"
+)
+
+// Complete asks plugins and providers for their answers about devices of a pod of which
+// the ledger has the ids alone, as of one that was taken over, and keeps the answers. It
+// does nothing where nothing is missing.
+//
+// Only claims without an answer are sent, under the pod's own admission id: to a provider
+// it is the same admission again, whether an earlier attempt reached it or not. What it
+// reserves is confirmed by the lease that is committed with the answers, or is aborted;
+// the pod holds its devices either way.
+func (e *Engine) Complete(ctx context.Context, uid string) error {
+	if p, ok := e.Ledger.View().Pod(uid); !ok || !incomplete(p) {
+		return nil
+	}
+	unlock, err := e.lockPod(ctx, uid)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	view := e.Ledger.View()
+	p, ok := view.Pod(uid)
+	if !ok || !incomplete(p) {
+		return nil
+	}
+	bus, _ := e.Managers(view)
+	draft, err := e.answers(ctx, bus, view, p)
+	if err == nil {
+		err = e.keepAnswers(ctx, draft, p)
+	}
+	if err != nil {
+		bus.Abort(context.WithoutCancel(ctx), p.AdmissionID)
+		return fmt.Errorf("ask what pod %s gets with its devices: %w", uid, err)
+	}
+	return nil
+}
+
+// answers makes a draft in which the pod has only the claims that lacked an answer, each
+// with it.
+func (e *Engine) answers(ctx context.Context, bus *hint.Bus, view *ledger.View, p *ledger.Pod) (*ledger.Draft, error) {
+	asked := *p
+	asked.Claims = slices.DeleteFunc(slices.Clone(p.Claims), func(c ledger.Claim) bool { return !unanswered(&c) })
+	draft := ledger.NewDraft(view)
+	draft.PutPod(&asked)
+	trace := &ledger.Trace{}
+	for i := -1; i < len(p.Pod.Containers); i++ {
+		if err := bus.Prepare(ctx, p.AdmissionID, draft, hint.Request{Pod: &p.Pod, Container: i}, trace); err != nil {
+			return nil, err
+		}
+	}
+	// An advisory provider that fails loses its claims in the draft. The pod runs with
+	// the devices, so that is a failure here.
+	if done, _ := draft.View().Pod(p.UID()); len(done.Claims) != len(asked.Claims) {
+		text := "a provider gave no answer"
+		for _, s := range trace.Steps {
+			if s.Kind == ledger.StepNoted {
+				text = s.Text
+			}
+		}
+		return nil, errdefs.Unavailablef("%s", text)
+	}
+	return draft, nil
+}
+
+// keepAnswers commits the answers of a draft with their leases.
+func (e *Engine) keepAnswers(ctx context.Context, draft *ledger.Draft, p *ledger.Pod) error {
+	done, _ := draft.View().Pod(p.UID())
+	_, err := e.Ledger.Update(ctx, func(d *ledger.Draft) error {
+		now, ok := d.View().Pod(p.UID())
+		if !ok || !ledger.SameClaims(now.Claims, p.Claims) {
+			return errdefs.Unavailablef("what pod %s holds has changed meanwhile", p.UID())
+		}
+		d.AddClaims(p.UID(), done.Claims...)
+		for l := range draft.View().Leases() {
+			if l.AdmissionID == p.AdmissionID {
+				d.PutLease(l)
+			}
+		}
+		return nil
+	})
+	return err
+}
+
+// incomplete reports whether a plugin's answer is missing.
+func incomplete(p *ledger.Pod) bool {
+	return slices.ContainsFunc(p.Claims, func(c ledger.Claim) bool { return unanswered(&c) })
+}
+
+// unanswered reports whether a claim lacks the answer about its devices.
+func unanswered(c *ledger.Claim) bool {
+	return c.Devices != nil && c.Devices.Response == nil && c.Devices.Answer != ""
+}
