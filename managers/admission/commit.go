@@ -16,8 +16,8 @@ import (
 // the rules have changed, or an import has taken what is reserved.
 var errOvertaken = errors.New("the plan does not hold any more")
 
-// admit makes attempts until one is not overtaken. What an attempt has prepared
-// stays for the next one; for a pod that is not admitted in the end it is undone.
+// admit makes attempts until one is not overtaken. The cgroup that an attempt has made
+// stays for the next one; for a pod that is not admitted in the end it is removed.
 func (e *Engine) admit(ctx context.Context, c *candidate) (v Verdict, err error) {
 	c.calls = &hint.Calls{}
 	ctx = hint.WithCalls(ctx, c.calls)
@@ -38,7 +38,17 @@ func (e *Engine) admit(ctx context.Context, c *candidate) (v Verdict, err error)
 			return Verdict{}, errdefs.Unavailablef("admit pod %s: the ledger moved during each of %d attempts", c.uid(), attempt)
 		}
 		c.replanned = append(c.replanned, draft.Base().Generation())
+		e.giveBack(ctx, c)
 	}
+}
+
+// giveBack ends the reservation of a plan that does not hold any more. Providers give up
+// what they reserved for it first: others are offered that from then on.
+func (e *Engine) giveBack(ctx context.Context, c *candidate) {
+	if c.prepared != nil {
+		c.prepared.Abort(context.WithoutCancel(ctx), c.record.AdmissionID)
+	}
+	e.reserved.drop(c.uid())
 }
 
 // undo undoes what was prepared for a pod that is not admitted.
@@ -125,8 +135,8 @@ func (e *Engine) placeView(draft *ledger.Draft, record *ledger.Pod) *ledger.View
 }
 
 // commit validates the plan under the admission lock and writes the record with its
-// claims and its trace. The reservation ends with that, or with a plan that has to be
-// made again; what else fails is undone first.
+// claims and its trace. The reservation ends with that; a plan that fails, or has to be
+// made again, is undone first.
 func (e *Engine) commit(ctx context.Context, draft *ledger.Draft, c *candidate, parent string) (Verdict, error) {
 	release, err := e.acquire(ctx)
 	if err != nil {
@@ -156,13 +166,11 @@ func (e *Engine) commit(ctx context.Context, draft *ledger.Draft, c *candidate, 
 		}
 		return e.holds(draft.Base(), now, d, c)
 	})
-	if err == nil || errors.Is(err, errOvertaken) {
-		e.reserved.drop(c.uid())
-	}
 	if err != nil {
 		c.trace.Admitted, c.trace.Steps = false, c.trace.Steps[:steps]
 		return Verdict{}, fmt.Errorf("admit pod %s: %w", c.uid(), err)
 	}
+	e.reserved.drop(c.uid())
 	return Verdict{Outcome: Admitted, QoS: record.QoS, Pod: &record, View: view, Trace: c.trace}, nil
 }
 

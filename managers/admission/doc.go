@@ -37,8 +37,8 @@
 // times. (A dry run plans once, without the lock, with its remote calls, and ends
 // here.) Reserve, release the lock; prepare and make the cgroup; take the lock,
 // validate, commit; answer. If the rules have changed meanwhile, or an import has
-// taken what was reserved, the plan is made again. If anything fails, what was
-// prepared is undone and the reservation ends. A rejection is explained without any
+// taken what was reserved, the providers give up what they reserved and the plan is made
+// again. If anything fails, what was prepared is undone and the reservation ends. A rejection is explained without any
 // lock and without a remote call for what-ifs; the trace keeps the suggestions.
 //
 // An error is a verdict only if it says something about the pod: a refusal, a value

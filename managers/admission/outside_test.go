@@ -108,7 +108,7 @@ func TestAdmissionKeepsItsBus(t *testing.T) {
 	if v.Outcome != admission.Admitted || !v.Pod.Holds(string(hinttest.SlotResource)) || !has(ledger.StepReplanned, v.Trace) {
 		t.Errorf("outcome %v (%s), claims %+v", v.Outcome, v.Message, v.Pod)
 	}
-	if want := []string{"prepare", "prepare"}; !slices.Equal(l.heard, want) {
+	if want := []string{"prepare", "abort", "prepare"}; !slices.Equal(l.heard, want) {
 		t.Errorf("heard %q, want %q", l.heard, want)
 	}
 	if v := h.admit(t, wantingSlot("b")); v.Outcome != admission.Admitted || v.Pod.Holds(string(hinttest.SlotResource)) {
@@ -136,6 +136,32 @@ func TestReservationOutlivesTheUndo(t *testing.T) {
 	h.journal.FailNext(1, errors.New("disk full"))
 	if _, err := h.Admit(t.Context(), admission.Request{Pod: wantingSlot("a")}); err == nil {
 		t.Fatal("admitted")
+	}
+	if !slices.Equal(reserved, []string{"a"}) {
+		t.Errorf("reserved when the provider was told: %v", reserved)
+	}
+	h.nothingReserved(t)
+}
+
+// TestOvertakenPlanIsGivenBack: a plan that does not hold any more is given up at the
+// providers before its reservation ends: who comes then is offered what they hold.
+func TestOvertakenPlanIsGivenBack(t *testing.T) {
+	t.Parallel()
+	h := newFixture(t, topology.BestEffort)
+	var reserved []string
+	l := &listener{lessor: lessor{Slots: hinttest.Slots{At: map[string]int{"s": 1}}, until: 1060}}
+	l.look = func() { reserved = append(reserved, h.Reserved()...) }
+	l.during = func() {
+		if len(l.heard) == 1 {
+			h.taken(t, "other", "1,9")
+		}
+	}
+	h.with(t, l)
+	if v := h.admit(t, wantingSlot("a")); v.Outcome != admission.Admitted || !has(ledger.StepReplanned, v.Trace) {
+		t.Fatalf("outcome %v (%s)", v.Outcome, v.Message)
+	}
+	if want := []string{"prepare", "abort", "prepare"}; !slices.Equal(l.heard, want) {
+		t.Errorf("heard %q, want %q", l.heard, want)
 	}
 	if !slices.Equal(reserved, []string{"a"}) {
 		t.Errorf("reserved when the provider was told: %v", reserved)
