@@ -116,16 +116,15 @@ func (p *proxy) Hints(ctx context.Context, view *ledger.View, req hint.Request) 
 	if err != nil {
 		return nil, err
 	}
-	answers, err := hint.Call(ctx, rc, func(ctx context.Context) (answers []hint.ResourceAnswer, err error) {
-		err = p.call(ctx, "GetHints", func(ctx context.Context) error {
-			resp, err := p.client.GetHints(ctx, &hintv1.GetHintsRequest{Question: p.question(view, req)})
+	answers, err := hint.Call(ctx, rc, func(ctx context.Context) ([]hint.ResourceAnswer, error) {
+		question := p.question(view, req)
+		return ask(ctx, p, "GetHints", func(ctx context.Context) ([]hint.ResourceAnswer, error) {
+			resp, err := p.client.GetHints(ctx, &hintv1.GetHintsRequest{Question: question})
 			if err != nil {
-				return err
+				return nil, err
 			}
-			answers, err = p.readAnswers(resp.GetAnswers(), view.Machine().NodeMask())
-			return err
+			return p.readAnswers(resp.GetAnswers(), view.Machine().NodeMask())
 		})
-		return answers, err
 	})
 	if errors.Is(err, hint.ErrNotCalled) {
 		hint.Skip(ctx, p.Name())
@@ -170,19 +169,18 @@ func (p *proxy) Plan(ctx context.Context, view *ledger.View, req hint.Request, a
 	if err != nil {
 		return nil, err
 	}
-	claims, err := hint.Call(ctx, rc, func(ctx context.Context) (claims []ledger.Claim, err error) {
-		err = p.call(ctx, "Plan", func(ctx context.Context) error {
-			resp, err := p.client.Plan(ctx, &hintv1.PlanRequest{Question: p.question(view, req), Affinity: convert.Hint(&affinity)})
+	claims, err := hint.Call(ctx, rc, func(ctx context.Context) ([]ledger.Claim, error) {
+		question := p.question(view, req)
+		return ask(ctx, p, "Plan", func(ctx context.Context) ([]ledger.Claim, error) {
+			resp, err := p.client.Plan(ctx, &hintv1.PlanRequest{Question: question, Affinity: convert.Hint(&affinity)})
 			if err != nil {
-				return err
+				return nil, err
 			}
 			if r := resp.GetRefusal(); r != nil {
-				return p.refusal(r)
+				return nil, p.refusal(r)
 			}
-			claims, err = p.readClaims(resp.GetClaims(), view.Machine().NodeMask(), req, affinity)
-			return err
+			return p.readClaims(resp.GetClaims(), view.Machine().NodeMask(), req, affinity)
 		})
-		return claims, err
 	})
 	if errors.Is(err, hint.ErrNotCalled) {
 		return nil, nil

@@ -14,41 +14,107 @@ import (
 	"github.com/berthd/berth/server/breaker"
 )
 
-// call makes one call of an admission. A provider that is away or suspended is not
-// called at all; each failure counts, a refusal is none. The error names the
-// provider, except where the caller's own context has ended.
+// call makes one call of an admission that has an effect at the provider. A provider
+// that is away or suspended is not called at all; each failure counts, a refusal is none.
+// The error names the provider, except where the caller's own context has ended: then the
+// call is given up, which says nothing about the provider.
 func (p *proxy) call(ctx context.Context, method string, do func(context.Context) error) error {
-	call, err := p.enter()
+	call, err := p.enter(method)
 	if err != nil {
-		return away(p.Name(), "(%s): %w", method, err)
+		return err
 	}
 	err = p.within(ctx, method, do)
+	p.leave(call, ctx.Err() != nil, err)
+	return err
+}
+
+// ask is call for a call that changes nothing at the provider. Whoever is less patient
+// than the provider's deadline has his error, and the call goes on without him: only so
+// callers neither condemn a provider that would have answered in time, nor keep berthd
+// from finding out that it does not.
+func ask[T any](ctx context.Context, p *proxy, method string, do func(context.Context) (T, error)) (T, error) {
+	type result struct {
+		answer T
+		err    error
+	}
+	call, err := p.enter(method)
+	if err != nil {
+		return *new(T), err
+	}
+	calling, giveUp := context.WithCancel(context.WithoutCancel(ctx))
+	done, left := make(chan result, 1), make(chan bool, 1)
+	go func() {
+		defer giveUp()
+		var r result
+		r.err = p.within(calling, method, func(ctx context.Context) (err error) { r.answer, err = do(ctx); return err })
+		p.leave(call, calling.Err() != nil, r.err)
+		done <- r
+		if <-left {
+			p.unattended(-1)
+		}
+	}()
+	select {
+	case r := <-done:
+		left <- false
+		return r.answer, r.err
+	case <-ctx.Done():
+		goesOn := p.unattended(1)
+		if !goesOn {
+			giveUp()
+		}
+		left <- goesOn
+		return *new(T), p.callerGone(ctx, method)
+	}
+}
+
+// unattended counts the calls that go on without their callers. It is false if there are
+// enough of them to open the breaker; the count stays then.
+func (p *proxy) unattended(more int) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if more > 0 && p.alone >= p.config.Breaker.Failures {
+		return false
+	}
+	p.alone += more
+	return true
+}
+
+// leave tells the breaker how a call ended.
+func (p *proxy) leave(call breaker.Call, gaveUp bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
-	case ctx.Err() != nil:
+	case gaveUp:
 		call.GaveUp()
 	case err == nil, errdefs.ClassOf(err) == errdefs.Refused:
 		call.Answered()
 	default:
 		call.Failed(p.parts.Now(), err.Error())
 	}
-	return err
 }
 
-// enter returns why the provider cannot be called now.
-func (p *proxy) enter() (breaker.Call, error) {
+// enter asks whether the provider can be called now.
+func (p *proxy) enter(method string) (breaker.Call, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.introduced {
-		return breaker.Call{}, errors.New(p.away)
+		return breaker.Call{}, away(p.Name(), "(%s): %s", method, p.away)
 	}
-	return p.breaker.Begin(p.parts.Now())
+	call, err := p.breaker.Begin(p.parts.Now())
+	if err != nil {
+		return breaker.Call{}, away(p.Name(), "(%s): %w", method, err)
+	}
+	return call, nil
 }
 
-// within makes a call under the provider's deadline and gives its error a class.
+// within makes a call under the provider's deadline and gives its error a class. The
+// provider does not see a deadline of the caller's: a failure at that moment would count
+// as its own.
 func (p *proxy) within(ctx context.Context, method string, do func(context.Context) error) error {
-	limited, cancel := p.parts.WithTimeout(ctx, p.registration.Deadline)
+	calling, giveUp := context.WithCancel(context.WithoutCancel(ctx))
+	defer giveUp()
+	defer context.AfterFunc(ctx, giveUp)()
+	limited, cancel := p.parts.WithTimeout(calling, p.registration.Deadline)
 	defer cancel()
 	err := do(limited)
 	own := new(errdefs.Error)
@@ -58,13 +124,18 @@ func (p *proxy) within(ctx context.Context, method string, do func(context.Conte
 	case errors.As(err, &own):
 		return err
 	case ctx.Err() != nil:
-		return fmt.Errorf("%s of provider %s: %w", method, p.Name(), context.Cause(ctx))
+		return p.callerGone(ctx, method)
 	case limited.Err() != nil, status.Code(err) == codes.DeadlineExceeded:
 		return p.failed(errdefs.Deadline, "did not answer %s within %s", method, p.registration.Deadline)
 	case status.Code(err) == codes.ResourceExhausted && strings.Contains(err.Error(), "received message larger than max"):
 		return p.lie("", "it answered %s with more than %d bytes", method, p.config.MaxAnswerBytes)
 	}
 	return p.failed(errdefs.Unavailable, "failed at %s: %s", method, clip(status.Convert(err).Message()))
+}
+
+// callerGone is the error of a call whose caller has left.
+func (p *proxy) callerGone(ctx context.Context, method string) error {
+	return fmt.Errorf("%s of provider %s: %w", method, p.Name(), context.Cause(ctx))
 }
 
 // ProviderAway is the condition of a pod that waits for a provider that is away or

@@ -273,6 +273,20 @@ func (s *stage) status(name string) Status {
 	return Status{}
 }
 
+// alone is how many calls to a provider go on without their callers.
+func (s *stage) alone(name string) int {
+	s.t.Helper()
+	for _, e := range s.theBus().Entries() {
+		if p := external(e.Provider); p != nil && p.Name() == name {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			return p.alone
+		}
+	}
+	s.t.Fatalf("no provider %s", name)
+	return 0
+}
+
 // serveProvider serves a provider of the SDK at /name.
 func (s *stage) serveProvider(p hint.Provider) (server *hintprovider.Server, stop func()) {
 	server = hintprovider.NewServer(p, s.clock.Now)

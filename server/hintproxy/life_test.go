@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/connectivity"
+
 	hintv1 "github.com/berthd/berth/api/berth/hint/v1"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
@@ -556,5 +558,39 @@ func TestRegistrationsBelongToUsers(t *testing.T) {
 	}
 	if err := s.registry.Unregister(t.Context(), "slots", self); err != nil {
 		t.Errorf("root: %v", err)
+	}
+}
+
+// TestConfirmedOnAKnownConnection: a provider is told its holdings only once it is noted
+// that the connection is there. What it confirmed before would be forgotten then, and a
+// provider that has just registered would be away for a moment.
+func TestConfirmedOnAKnownConnection(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, Config{})
+	sc, _ := s.serveScript(slotsOf("slots"))
+	p, err := newProxy(ledger.ExternalProvider{Name: "slots", Endpoint: "/slots", Deadline: deadline}, Config{}.withDefaults(), s.registry.parts, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.conn.Close()
+	p.conn.Connect()
+	s.eventually("it is connected", func() bool { return p.conn.GetState() == connectivity.Ready })
+	if err := p.attempt(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if heard := sc.heard(); len(heard) > 0 {
+		t.Errorf("told before: %q", heard)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	watching := make(chan struct{})
+	go func() { defer close(watching); p.watch(ctx) }()
+	<-p.wake
+	if err := p.attempt(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	<-watching
+	if st := p.status(); st.State != Connected {
+		t.Errorf("status %+v", st)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -333,26 +334,101 @@ func TestSuspensionEndsWithTheProcess(t *testing.T) {
 	}
 }
 
-// A caller that gives up says nothing about the provider.
+// impatient makes a call whose caller leaves while the provider is at it.
+func (s *stage) impatient(sc *script, answer func(context.Context) error) {
+	s.t.Helper()
+	ctx, leave := context.WithCancel(s.t.Context())
+	sc.set(func(sc *script) {
+		sc.hints = func(ctx context.Context, _ *hintv1.GetHintsRequest) (*hintv1.GetHintsResponse, error) {
+			leave()
+			return &hintv1.GetHintsResponse{}, answer(ctx)
+		}
+	})
+	_, err := s.theBus().Hints(ctx, s.ledger.View(), hint.Request{Pod: wantingSlots("a", 1, slot)}, &ledger.Trace{})
+	if errdefs.ClassOf(err) != errdefs.Canceled {
+		s.t.Errorf("%v", err)
+	}
+}
+
+// A caller that gives up says nothing about the provider: what counts is whether it
+// answers within its own deadline.
 func TestCallerGivesUp(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, Config{Breaker: breaker.Config{Failures: 1}})
 	sc, _ := s.serveScript(slotsOf("slots"))
 	s.register("slots")
-	ctx, cancel := context.WithCancel(t.Context())
-	sc.set(func(s *script) {
-		s.hints = func(ctx context.Context, _ *hintv1.GetHintsRequest) (*hintv1.GetHintsResponse, error) {
-			cancel()
-			<-ctx.Done()
-			return nil, ctx.Err()
-		}
-	})
-	_, err := s.theBus().Hints(ctx, s.ledger.View(), hint.Request{Pod: wantingSlots("a", 1, slot)}, &ledger.Trace{})
-	if errdefs.ClassOf(err) != errdefs.Canceled {
-		t.Errorf("%v", err)
-	}
+	answered := make(chan struct{})
+	s.impatient(sc, func(context.Context) error { <-answered; return nil })
 	if st := s.status("slots"); st.State != Connected {
 		t.Errorf("status %+v", st)
+	}
+	close(answered)
+	s.eventually("the call has ended", func() bool { return s.alone("slots") == 0 })
+	if st := s.status("slots"); st.State != Connected || st.Message != "" {
+		t.Errorf("status %+v", st)
+	}
+}
+
+// Callers that are all less patient than the provider's deadline do not keep berthd from
+// finding out that it does not answer. No more calls go on without their callers than it
+// takes for that.
+func TestOnlyImpatientCallers(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, Config{Breaker: breaker.Config{Failures: 2}})
+	sc, _ := s.serveScript(slotsOf("slots"))
+	s.register("slots")
+	var gone atomic.Int64
+	for range 3 {
+		s.impatient(sc, func(ctx context.Context) error { <-ctx.Done(); gone.Add(1); return ctx.Err() })
+	}
+	s.eventually("the third call is given up", func() bool { return gone.Load() == 1 })
+	if n, st := s.alone("slots"), s.status("slots"); n != 2 || st.State != Connected {
+		t.Errorf("%d calls go on, status %+v", n, st)
+	}
+	s.timeUp()
+	s.eventually("the calls have ended", func() bool { return s.alone("slots") == 0 })
+	if st := s.status("slots"); st.State != Suspended || !strings.Contains(st.Message, "did not answer GetHints within") {
+		t.Errorf("status %+v", st)
+	}
+}
+
+// The provider does not see how long the caller waits: what it answers when that is over
+// would count as its own failure.
+func TestCallersDeadlineIsNotTheProviders(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, Config{})
+	sc, _ := s.serveScript(slotsOf("slots"))
+	s.register("slots")
+	var seen []string
+	note := func(ctx context.Context, method string) {
+		if _, ok := ctx.Deadline(); ok {
+			seen = append(seen, method)
+		}
+	}
+	sc.set(func(sc *script) {
+		sc.plan = func(ctx context.Context, m *hintv1.PlanRequest) (*hintv1.PlanResponse, error) {
+			note(ctx, "Plan")
+			return sc.HintProviderServiceServer.Plan(ctx, m)
+		}
+		sc.reserve = func(ctx context.Context, m *hintv1.ReserveRequest) (*hintv1.ReserveResponse, error) {
+			note(ctx, "Reserve")
+			return sc.HintProviderServiceServer.Reserve(ctx, m)
+		}
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+	defer cancel()
+	pod, bus, trace := wantingSlots("a", 1, slot), s.theBus(), &ledger.Trace{}
+	draft := ledger.NewDraft(s.ledger.View())
+	draft.PutPod(&ledger.Pod{Pod: *pod})
+	if err := bus.Plan(ctx, draft, hint.Request{Pod: pod}, hint.Hint{Any: true}, trace); err != nil {
+		t.Fatal(err)
+	}
+	if err := bus.Prepare(ctx, "adm", draft, hint.Request{Pod: pod}, trace); err != nil {
+		t.Fatal(err)
+	}
+	bus.Abort(t.Context(), "adm")
+	if len(seen) > 0 {
+		t.Errorf("the provider sees a deadline in %q", seen)
 	}
 }
 

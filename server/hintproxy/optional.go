@@ -59,16 +59,16 @@ func (v validating) Validate(ctx context.Context, view *ledger.View, req hint.Re
 		return err
 	}
 	_, err = hint.Call(ctx, rc, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, p.call(ctx, "Validate", func(ctx context.Context) error {
-			m.Question = p.question(view, req)
-			resp, err := p.client.Validate(ctx, m)
+		whole := &hintv1.ValidateRequest{Question: p.question(view, req), Claims: m.GetClaims()}
+		return ask(ctx, p, "Validate", func(ctx context.Context) (none struct{}, err error) {
+			resp, err := p.client.Validate(ctx, whole)
 			if err != nil {
-				return err
+				return none, err
 			}
 			if r := resp.GetRefusal(); r != nil {
-				return p.refusal(r)
+				return none, p.refusal(r)
 			}
-			return nil
+			return none, nil
 		})
 	})
 	if errors.Is(err, hint.ErrNotCalled) {

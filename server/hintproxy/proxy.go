@@ -101,7 +101,9 @@ type proxy struct {
 
 	mu           sync.Mutex
 	breaker      *breaker.Breaker
+	alone        int                     // calls that go on without their callers
 	connection   int                     // counts changes of the connection
+	reachable    bool                    // the connection is ready, and watch has noted it
 	introduced   bool                    // it has confirmed its holdings on this connection
 	away         string                  // why it is not introduced
 	foreign      string                  // why its endpoint is not taken for its own

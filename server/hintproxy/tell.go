@@ -132,13 +132,21 @@ func (p *proxy) tellAborts(ctx context.Context) error {
 	return nil
 }
 
-// lost notes that the connection has changed: what answers next, if anything does,
+// changed notes that the connection has changed: what answers next, if anything does,
 // may be another process, which knows nothing.
-func (p *proxy) lost(why string) {
+func (p *proxy) changed(reachable bool, away string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.connection++
-	p.introduced, p.away = false, why
+	p.reachable, p.introduced, p.away = reachable, false, away
+}
+
+// canBeTold reports whether the connection is one that watch has noted: what a provider
+// confirms on another is forgotten when that is noted.
+func (p *proxy) canBeTold() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.reachable
 }
 
 // silence ends the telling, for another proxy of the same provider that does it
@@ -167,9 +175,9 @@ func (p *proxy) watch(ctx context.Context) {
 			p.conn.Connect()
 		}
 		if state == connectivity.Ready {
-			p.lost("it has not confirmed its holdings yet")
+			p.changed(true, "it has not confirmed its holdings yet")
 		} else {
-			p.lost(p.unanswered())
+			p.changed(false, p.unanswered())
 		}
 		p.poke()
 		if !p.conn.WaitForStateChange(ctx, state) {
@@ -225,7 +233,7 @@ const slowest = 5 * time.Second
 
 // attempt tells the provider once, if anybody answers.
 func (p *proxy) attempt(ctx context.Context) error {
-	if p.conn.GetState() != connectivity.Ready {
+	if !p.canBeTold() {
 		return nil // watch will poke
 	}
 	if err := p.within(ctx, "Commit", p.tell); err != nil {
