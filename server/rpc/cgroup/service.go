@@ -48,16 +48,30 @@ type named interface{ GetName() string }
 type valued interface {
 	named
 	GetValues() *cgroupv1.Values
+	GetStrict() bool
 }
 
-// node reads a request that says what a cgroup is to hold.
-func node(req valued) (cgroup.Node, error) {
+// node reads a request that says what a cgroup is to hold, and what of that this system
+// cannot hold. A strict request is refused then.
+func (s *service) node(req valued) (cgroup.Node, []*cgroupv1.NotApplied, error) {
 	name, err := convert.CgroupName("name", req.GetName())
 	if err != nil {
-		return cgroup.Node{}, err
+		return cgroup.Node{}, nil, err
 	}
 	values, err := convert.ReadCgroupValues("values", req.GetValues())
-	return cgroup.Node{Name: name, Values: values}, err
+	if err != nil {
+		return cgroup.Node{}, nil, err
+	}
+	var out []*cgroupv1.NotApplied
+	var vs errdefs.Violations
+	for _, n := range values.NotApplied(s.facts) {
+		out = append(out, &cgroupv1.NotApplied{Field: "values." + n.Field, Reason: n.Why})
+		vs.Addf("values."+n.Field, "cannot be applied: %s", n.Why)
+	}
+	if req.GetStrict() {
+		err = vs.Err("request")
+	}
+	return cgroup.Node{Name: name, Values: values}, out, err
 }
 
 // look observes the cgroup of a request, which has to be there.
@@ -78,31 +92,31 @@ func (s *service) state(ctx context.Context, req named) (cgroup.Observed, error)
 }
 
 // change makes or changes the cgroup of a request.
-func (s *service) change(ctx context.Context, req valued, create bool) ([]*cgroupv1.Write, error) {
-	n, err := node(req)
+func (s *service) change(ctx context.Context, req valued, create bool) ([]*cgroupv1.Write, []*cgroupv1.NotApplied, error) {
+	n, dropped, err := s.node(req)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	ops, err := s.write.Change(ctx, n, create)
-	return convert.CgroupWrites(ops), err
+	return convert.CgroupWrites(ops), dropped, err
 }
 
 // Create implements CgroupService.
 func (s *service) Create(ctx context.Context, req *cgroupv1.CreateRequest) (*cgroupv1.CreateResponse, error) {
-	writes, err := s.change(ctx, req, true)
-	return &cgroupv1.CreateResponse{Writes: writes}, err
+	writes, dropped, err := s.change(ctx, req, true)
+	return &cgroupv1.CreateResponse{Writes: writes, NotApplied: dropped}, err
 }
 
 // Update implements CgroupService.
 func (s *service) Update(ctx context.Context, req *cgroupv1.UpdateRequest) (*cgroupv1.UpdateResponse, error) {
-	writes, err := s.change(ctx, req, false)
-	return &cgroupv1.UpdateResponse{Writes: writes}, err
+	writes, dropped, err := s.change(ctx, req, false)
+	return &cgroupv1.UpdateResponse{Writes: writes, NotApplied: dropped}, err
 }
 
 // SetConfig implements CgroupService.
 func (s *service) SetConfig(ctx context.Context, req *cgroupv1.SetConfigRequest) (*cgroupv1.SetConfigResponse, error) {
-	writes, err := s.change(ctx, req, false)
-	return &cgroupv1.SetConfigResponse{Writes: writes}, err
+	writes, dropped, err := s.change(ctx, req, false)
+	return &cgroupv1.SetConfigResponse{Writes: writes, NotApplied: dropped}, err
 }
 
 // Destroy implements CgroupService.
@@ -205,12 +219,12 @@ func (s *service) Plan(ctx context.Context, req *cgroupv1.PlanRequest) (*cgroupv
 		ops, err := s.read.Plan(ctx)
 		return &cgroupv1.PlanResponse{Writes: convert.CgroupWrites(ops)}, err
 	}
-	n, err := node(req)
+	n, dropped, err := s.node(req)
 	if err != nil {
 		return nil, err
 	}
 	ops, err := s.read.PlanChange(ctx, n, true)
-	return &cgroupv1.PlanResponse{Writes: convert.CgroupWrites(ops)}, err
+	return &cgroupv1.PlanResponse{Writes: convert.CgroupWrites(ops), NotApplied: dropped}, err
 }
 
 // List implements CgroupService.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"slices"
+	"strings"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -263,5 +264,55 @@ func TestPods(t *testing.T) {
 	is, err := s.pods.IsPodCgroup(ctx, &cgroupv1.IsPodCgroupRequest{Literal: "/kubepods/burstable/poda"})
 	if err != nil || !is.GetIsPod() || is.GetPodUid() != "a" {
 		t.Errorf("is: %v, %v", is, err)
+	}
+}
+
+// TestNotApplied: what this version of cgroups has no place for is told, or refused.
+func TestNotApplied(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	ctx := t.Context()
+	values := &cgroupv1.Values{MemoryBytes: ptr(int64(1 << 20)), MemorySwapBytes: ptr(int64(2 << 20)), HugePageLimits: map[int64]int64{4096: 0}}
+	want := []string{"values.memory_swap_bytes", "values.huge_page_limits[4096]"}
+	for _, call := range []struct {
+		method string
+		do     func(strict bool) ([]*cgroupv1.NotApplied, error)
+	}{
+		{"Plan", func(strict bool) ([]*cgroupv1.NotApplied, error) {
+			resp, err := s.Plan(ctx, &cgroupv1.PlanRequest{Name: "/kubepods/extra", Values: values, Strict: strict})
+			return resp.GetNotApplied(), err
+		}},
+		{"Create", func(strict bool) ([]*cgroupv1.NotApplied, error) {
+			resp, err := s.Create(ctx, &cgroupv1.CreateRequest{Name: "/kubepods/extra", Values: values, Strict: strict})
+			return resp.GetNotApplied(), err
+		}},
+		{"Update", func(strict bool) ([]*cgroupv1.NotApplied, error) {
+			resp, err := s.Update(ctx, &cgroupv1.UpdateRequest{Name: "/kubepods/extra", Values: values, Strict: strict})
+			return resp.GetNotApplied(), err
+		}},
+		{"SetConfig", func(strict bool) ([]*cgroupv1.NotApplied, error) {
+			resp, err := s.SetConfig(ctx, &cgroupv1.SetConfigRequest{Name: "/kubepods/extra", Values: values, Strict: strict})
+			return resp.GetNotApplied(), err
+		}},
+	} {
+		_, err := call.do(true)
+		if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), want[0]) {
+			t.Errorf("%s, strict: %v", call.method, err)
+		}
+		if o, err := s.Exists(ctx, &cgroupv1.ExistsRequest{Name: "/kubepods/extra"}); err != nil || call.method == "Create" && o.GetState() != cgroupv1.State_STATE_ABSENT {
+			t.Errorf("%s, strict: the cgroup is %v, %v", call.method, o, err)
+		}
+		dropped, err := call.do(false)
+		var got []string
+		for _, d := range dropped {
+			got = append(got, d.GetField())
+		}
+		if err != nil || !slices.Equal(got, want) {
+			t.Errorf("%s: %q, %v, want %q", call.method, got, err, want)
+		}
+	}
+	config, err := s.GetConfig(ctx, &cgroupv1.GetConfigRequest{Name: "/kubepods/extra"})
+	if err != nil || config.GetValues().GetMemoryBytes() != 1<<20 {
+		t.Errorf("the other values: %v, %v", config, err)
 	}
 }

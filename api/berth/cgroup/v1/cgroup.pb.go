@@ -295,18 +295,77 @@ func (x *Write) GetCreate() bool {
 	return false
 }
 
+// NotApplied is a value that was given and has no place on this system.
+type NotApplied struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its field in the request, as "values.cpu_weight".
+	Field string `protobuf:"bytes,1,opt,name=field,proto3" json:"field,omitempty"`
+	// Why, and what to give in its place.
+	Reason        string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NotApplied) Reset() {
+	*x = NotApplied{}
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NotApplied) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NotApplied) ProtoMessage() {}
+
+func (x *NotApplied) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NotApplied.ProtoReflect.Descriptor instead.
+func (*NotApplied) Descriptor() ([]byte, []int) {
+	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *NotApplied) GetField() string {
+	if x != nil {
+		return x.Field
+	}
+	return ""
+}
+
+func (x *NotApplied) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
 // CreateRequest names a cgroup and what it is to hold.
 type CreateRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Values        *Values                `protobuf:"bytes,2,opt,name=values,proto3" json:"values,omitempty"`
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Name   string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Values *Values                `protobuf:"bytes,2,opt,name=values,proto3" json:"values,omitempty"`
+	// Refuse the request as a whole, with INVALID_ARGUMENT and the fields by name, if
+	// this system cannot hold one of the values. Otherwise the others are written, and the
+	// answer says which were not.
+	Strict        bool `protobuf:"varint,3,opt,name=strict,proto3" json:"strict,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *CreateRequest) Reset() {
 	*x = CreateRequest{}
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[2]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -318,7 +377,7 @@ func (x *CreateRequest) String() string {
 func (*CreateRequest) ProtoMessage() {}
 
 func (x *CreateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[2]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -331,7 +390,7 @@ func (x *CreateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateRequest.ProtoReflect.Descriptor instead.
 func (*CreateRequest) Descriptor() ([]byte, []int) {
-	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{2}
+	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *CreateRequest) GetName() string {
@@ -348,17 +407,26 @@ func (x *CreateRequest) GetValues() *Values {
 	return nil
 }
 
+func (x *CreateRequest) GetStrict() bool {
+	if x != nil {
+		return x.Strict
+	}
+	return false
+}
+
 // CreateResponse lists what was written.
 type CreateResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Writes        []*Write               `protobuf:"bytes,1,rep,name=writes,proto3" json:"writes,omitempty"`
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Writes []*Write               `protobuf:"bytes,1,rep,name=writes,proto3" json:"writes,omitempty"`
+	// Values that this system cannot hold.
+	NotApplied    []*NotApplied `protobuf:"bytes,2,rep,name=not_applied,json=notApplied,proto3" json:"not_applied,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *CreateResponse) Reset() {
 	*x = CreateResponse{}
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[3]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -370,7 +438,7 @@ func (x *CreateResponse) String() string {
 func (*CreateResponse) ProtoMessage() {}
 
 func (x *CreateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[3]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -383,12 +451,19 @@ func (x *CreateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateResponse.ProtoReflect.Descriptor instead.
 func (*CreateResponse) Descriptor() ([]byte, []int) {
-	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{3}
+	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *CreateResponse) GetWrites() []*Write {
 	if x != nil {
 		return x.Writes
+	}
+	return nil
+}
+
+func (x *CreateResponse) GetNotApplied() []*NotApplied {
+	if x != nil {
+		return x.NotApplied
 	}
 	return nil
 }
@@ -403,7 +478,7 @@ type DestroyRequest struct {
 
 func (x *DestroyRequest) Reset() {
 	*x = DestroyRequest{}
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[4]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -415,7 +490,7 @@ func (x *DestroyRequest) String() string {
 func (*DestroyRequest) ProtoMessage() {}
 
 func (x *DestroyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[4]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -428,7 +503,7 @@ func (x *DestroyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DestroyRequest.ProtoReflect.Descriptor instead.
 func (*DestroyRequest) Descriptor() ([]byte, []int) {
-	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{4}
+	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *DestroyRequest) GetName() string {
@@ -447,7 +522,7 @@ type DestroyResponse struct {
 
 func (x *DestroyResponse) Reset() {
 	*x = DestroyResponse{}
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[5]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -459,7 +534,7 @@ func (x *DestroyResponse) String() string {
 func (*DestroyResponse) ProtoMessage() {}
 
 func (x *DestroyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[5]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -472,21 +547,25 @@ func (x *DestroyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DestroyResponse.ProtoReflect.Descriptor instead.
 func (*DestroyResponse) Descriptor() ([]byte, []int) {
-	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{5}
+	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{6}
 }
 
 // UpdateRequest names a cgroup and what it is to hold from now on.
 type UpdateRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Values        *Values                `protobuf:"bytes,2,opt,name=values,proto3" json:"values,omitempty"`
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Name   string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Values *Values                `protobuf:"bytes,2,opt,name=values,proto3" json:"values,omitempty"`
+	// Refuse the request as a whole, with INVALID_ARGUMENT and the fields by name, if
+	// this system cannot hold one of the values. Otherwise the others are written, and the
+	// answer says which were not.
+	Strict        bool `protobuf:"varint,3,opt,name=strict,proto3" json:"strict,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *UpdateRequest) Reset() {
 	*x = UpdateRequest{}
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[6]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -498,7 +577,7 @@ func (x *UpdateRequest) String() string {
 func (*UpdateRequest) ProtoMessage() {}
 
 func (x *UpdateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[6]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -511,7 +590,7 @@ func (x *UpdateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateRequest.ProtoReflect.Descriptor instead.
 func (*UpdateRequest) Descriptor() ([]byte, []int) {
-	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{6}
+	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *UpdateRequest) GetName() string {
@@ -528,17 +607,26 @@ func (x *UpdateRequest) GetValues() *Values {
 	return nil
 }
 
+func (x *UpdateRequest) GetStrict() bool {
+	if x != nil {
+		return x.Strict
+	}
+	return false
+}
+
 // UpdateResponse lists what was written.
 type UpdateResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Writes        []*Write               `protobuf:"bytes,1,rep,name=writes,proto3" json:"writes,omitempty"`
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Writes []*Write               `protobuf:"bytes,1,rep,name=writes,proto3" json:"writes,omitempty"`
+	// Values that this system cannot hold.
+	NotApplied    []*NotApplied `protobuf:"bytes,2,rep,name=not_applied,json=notApplied,proto3" json:"not_applied,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *UpdateResponse) Reset() {
 	*x = UpdateResponse{}
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[7]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -550,7 +638,7 @@ func (x *UpdateResponse) String() string {
 func (*UpdateResponse) ProtoMessage() {}
 
 func (x *UpdateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[7]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -563,12 +651,19 @@ func (x *UpdateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateResponse.ProtoReflect.Descriptor instead.
 func (*UpdateResponse) Descriptor() ([]byte, []int) {
-	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{7}
+	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *UpdateResponse) GetWrites() []*Write {
 	if x != nil {
 		return x.Writes
+	}
+	return nil
+}
+
+func (x *UpdateResponse) GetNotApplied() []*NotApplied {
+	if x != nil {
+		return x.NotApplied
 	}
 	return nil
 }
@@ -583,7 +678,7 @@ type ExistsRequest struct {
 
 func (x *ExistsRequest) Reset() {
 	*x = ExistsRequest{}
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[8]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -595,7 +690,7 @@ func (x *ExistsRequest) String() string {
 func (*ExistsRequest) ProtoMessage() {}
 
 func (x *ExistsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[8]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -608,7 +703,7 @@ func (x *ExistsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExistsRequest.ProtoReflect.Descriptor instead.
 func (*ExistsRequest) Descriptor() ([]byte, []int) {
-	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{8}
+	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ExistsRequest) GetName() string {
@@ -630,7 +725,7 @@ type ExistsResponse struct {
 
 func (x *ExistsResponse) Reset() {
 	*x = ExistsResponse{}
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[9]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -642,7 +737,7 @@ func (x *ExistsResponse) String() string {
 func (*ExistsResponse) ProtoMessage() {}
 
 func (x *ExistsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[9]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -655,7 +750,7 @@ func (x *ExistsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExistsResponse.ProtoReflect.Descriptor instead.
 func (*ExistsResponse) Descriptor() ([]byte, []int) {
-	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{9}
+	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ExistsResponse) GetState() State {
@@ -682,7 +777,7 @@ type ValidateRequest struct {
 
 func (x *ValidateRequest) Reset() {
 	*x = ValidateRequest{}
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[10]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -694,7 +789,7 @@ func (x *ValidateRequest) String() string {
 func (*ValidateRequest) ProtoMessage() {}
 
 func (x *ValidateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[10]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -707,7 +802,7 @@ func (x *ValidateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ValidateRequest.ProtoReflect.Descriptor instead.
 func (*ValidateRequest) Descriptor() ([]byte, []int) {
-	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{10}
+	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ValidateRequest) GetName() string {
@@ -726,7 +821,7 @@ type ValidateResponse struct {
 
 func (x *ValidateResponse) Reset() {
 	*x = ValidateResponse{}
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[11]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -738,7 +833,7 @@ func (x *ValidateResponse) String() string {
 func (*ValidateResponse) ProtoMessage() {}
 
 func (x *ValidateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[11]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -751,7 +846,7 @@ func (x *ValidateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ValidateResponse.ProtoReflect.Descriptor instead.
 func (*ValidateResponse) Descriptor() ([]byte, []int) {
-	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{11}
+	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{12}
 }
 
 // GetConfigRequest names a cgroup.
@@ -766,7 +861,7 @@ type GetConfigRequest struct {
 
 func (x *GetConfigRequest) Reset() {
 	*x = GetConfigRequest{}
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[12]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -778,7 +873,7 @@ func (x *GetConfigRequest) String() string {
 func (*GetConfigRequest) ProtoMessage() {}
 
 func (x *GetConfigRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[12]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -791,7 +886,7 @@ func (x *GetConfigRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetConfigRequest.ProtoReflect.Descriptor instead.
 func (*GetConfigRequest) Descriptor() ([]byte, []int) {
-	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{12}
+	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *GetConfigRequest) GetName() string {
@@ -822,7 +917,7 @@ type GetConfigResponse struct {
 
 func (x *GetConfigResponse) Reset() {
 	*x = GetConfigResponse{}
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[13]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -834,7 +929,7 @@ func (x *GetConfigResponse) String() string {
 func (*GetConfigResponse) ProtoMessage() {}
 
 func (x *GetConfigResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[13]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -847,7 +942,7 @@ func (x *GetConfigResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetConfigResponse.ProtoReflect.Descriptor instead.
 func (*GetConfigResponse) Descriptor() ([]byte, []int) {
-	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{13}
+	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *GetConfigResponse) GetValues() *Values {
@@ -873,16 +968,20 @@ func (x *GetConfigResponse) GetMilliCpuLimit() int64 {
 
 // SetConfigRequest is as UpdateRequest.
 type SetConfigRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Values        *Values                `protobuf:"bytes,2,opt,name=values,proto3" json:"values,omitempty"`
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Name   string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Values *Values                `protobuf:"bytes,2,opt,name=values,proto3" json:"values,omitempty"`
+	// Refuse the request as a whole, with INVALID_ARGUMENT and the fields by name, if
+	// this system cannot hold one of the values. Otherwise the others are written, and the
+	// answer says which were not.
+	Strict        bool `protobuf:"varint,3,opt,name=strict,proto3" json:"strict,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *SetConfigRequest) Reset() {
 	*x = SetConfigRequest{}
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[14]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -894,7 +993,7 @@ func (x *SetConfigRequest) String() string {
 func (*SetConfigRequest) ProtoMessage() {}
 
 func (x *SetConfigRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[14]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -907,7 +1006,7 @@ func (x *SetConfigRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetConfigRequest.ProtoReflect.Descriptor instead.
 func (*SetConfigRequest) Descriptor() ([]byte, []int) {
-	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{14}
+	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *SetConfigRequest) GetName() string {
@@ -924,17 +1023,26 @@ func (x *SetConfigRequest) GetValues() *Values {
 	return nil
 }
 
+func (x *SetConfigRequest) GetStrict() bool {
+	if x != nil {
+		return x.Strict
+	}
+	return false
+}
+
 // SetConfigResponse lists what was written.
 type SetConfigResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Writes        []*Write               `protobuf:"bytes,1,rep,name=writes,proto3" json:"writes,omitempty"`
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Writes []*Write               `protobuf:"bytes,1,rep,name=writes,proto3" json:"writes,omitempty"`
+	// Values that this system cannot hold.
+	NotApplied    []*NotApplied `protobuf:"bytes,2,rep,name=not_applied,json=notApplied,proto3" json:"not_applied,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *SetConfigResponse) Reset() {
 	*x = SetConfigResponse{}
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[15]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -946,7 +1054,7 @@ func (x *SetConfigResponse) String() string {
 func (*SetConfigResponse) ProtoMessage() {}
 
 func (x *SetConfigResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[15]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -959,12 +1067,19 @@ func (x *SetConfigResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetConfigResponse.ProtoReflect.Descriptor instead.
 func (*SetConfigResponse) Descriptor() ([]byte, []int) {
-	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{15}
+	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *SetConfigResponse) GetWrites() []*Write {
 	if x != nil {
 		return x.Writes
+	}
+	return nil
+}
+
+func (x *SetConfigResponse) GetNotApplied() []*NotApplied {
+	if x != nil {
+		return x.NotApplied
 	}
 	return nil
 }
@@ -979,7 +1094,7 @@ type PidsRequest struct {
 
 func (x *PidsRequest) Reset() {
 	*x = PidsRequest{}
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[16]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -991,7 +1106,7 @@ func (x *PidsRequest) String() string {
 func (*PidsRequest) ProtoMessage() {}
 
 func (x *PidsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[16]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1004,7 +1119,7 @@ func (x *PidsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PidsRequest.ProtoReflect.Descriptor instead.
 func (*PidsRequest) Descriptor() ([]byte, []int) {
-	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{16}
+	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *PidsRequest) GetName() string {
@@ -1024,7 +1139,7 @@ type PidsResponse struct {
 
 func (x *PidsResponse) Reset() {
 	*x = PidsResponse{}
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[17]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1036,7 +1151,7 @@ func (x *PidsResponse) String() string {
 func (*PidsResponse) ProtoMessage() {}
 
 func (x *PidsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[17]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1049,7 +1164,7 @@ func (x *PidsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PidsResponse.ProtoReflect.Descriptor instead.
 func (*PidsResponse) Descriptor() ([]byte, []int) {
-	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{17}
+	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *PidsResponse) GetPids() []int64 {
@@ -1069,7 +1184,7 @@ type ReduceCPULimitsRequest struct {
 
 func (x *ReduceCPULimitsRequest) Reset() {
 	*x = ReduceCPULimitsRequest{}
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[18]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1081,7 +1196,7 @@ func (x *ReduceCPULimitsRequest) String() string {
 func (*ReduceCPULimitsRequest) ProtoMessage() {}
 
 func (x *ReduceCPULimitsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[18]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1094,7 +1209,7 @@ func (x *ReduceCPULimitsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReduceCPULimitsRequest.ProtoReflect.Descriptor instead.
 func (*ReduceCPULimitsRequest) Descriptor() ([]byte, []int) {
-	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{18}
+	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ReduceCPULimitsRequest) GetName() string {
@@ -1114,7 +1229,7 @@ type ReduceCPULimitsResponse struct {
 
 func (x *ReduceCPULimitsResponse) Reset() {
 	*x = ReduceCPULimitsResponse{}
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[19]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1126,7 +1241,7 @@ func (x *ReduceCPULimitsResponse) String() string {
 func (*ReduceCPULimitsResponse) ProtoMessage() {}
 
 func (x *ReduceCPULimitsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[19]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1139,7 +1254,7 @@ func (x *ReduceCPULimitsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReduceCPULimitsResponse.ProtoReflect.Descriptor instead.
 func (*ReduceCPULimitsResponse) Descriptor() ([]byte, []int) {
-	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{19}
+	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ReduceCPULimitsResponse) GetWrites() []*Write {
@@ -1159,7 +1274,7 @@ type MemoryUsageRequest struct {
 
 func (x *MemoryUsageRequest) Reset() {
 	*x = MemoryUsageRequest{}
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[20]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1171,7 +1286,7 @@ func (x *MemoryUsageRequest) String() string {
 func (*MemoryUsageRequest) ProtoMessage() {}
 
 func (x *MemoryUsageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[20]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1184,7 +1299,7 @@ func (x *MemoryUsageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemoryUsageRequest.ProtoReflect.Descriptor instead.
 func (*MemoryUsageRequest) Descriptor() ([]byte, []int) {
-	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{20}
+	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *MemoryUsageRequest) GetName() string {
@@ -1204,7 +1319,7 @@ type MemoryUsageResponse struct {
 
 func (x *MemoryUsageResponse) Reset() {
 	*x = MemoryUsageResponse{}
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[21]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1216,7 +1331,7 @@ func (x *MemoryUsageResponse) String() string {
 func (*MemoryUsageResponse) ProtoMessage() {}
 
 func (x *MemoryUsageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[21]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1229,7 +1344,7 @@ func (x *MemoryUsageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemoryUsageResponse.ProtoReflect.Descriptor instead.
 func (*MemoryUsageResponse) Descriptor() ([]byte, []int) {
-	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{21}
+	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *MemoryUsageResponse) GetBytes() int64 {
@@ -1254,7 +1369,7 @@ type NameRequest struct {
 
 func (x *NameRequest) Reset() {
 	*x = NameRequest{}
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[22]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1266,7 +1381,7 @@ func (x *NameRequest) String() string {
 func (*NameRequest) ProtoMessage() {}
 
 func (x *NameRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[22]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1279,7 +1394,7 @@ func (x *NameRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NameRequest.ProtoReflect.Descriptor instead.
 func (*NameRequest) Descriptor() ([]byte, []int) {
-	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{22}
+	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *NameRequest) GetName() string {
@@ -1315,7 +1430,7 @@ type NameResponse struct {
 
 func (x *NameResponse) Reset() {
 	*x = NameResponse{}
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[23]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1327,7 +1442,7 @@ func (x *NameResponse) String() string {
 func (*NameResponse) ProtoMessage() {}
 
 func (x *NameResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[23]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1340,7 +1455,7 @@ func (x *NameResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NameResponse.ProtoReflect.Descriptor instead.
 func (*NameResponse) Descriptor() ([]byte, []int) {
-	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{23}
+	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *NameResponse) GetName() string {
@@ -1370,14 +1485,16 @@ type PlanRequest struct {
 	// A cgroup to update, or to create if it is absent. Empty: the next pass.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// What the cgroup is to hold; only with name.
-	Values        *Values `protobuf:"bytes,2,opt,name=values,proto3" json:"values,omitempty"`
+	Values *Values `protobuf:"bytes,2,opt,name=values,proto3" json:"values,omitempty"`
+	// As in an Update; only with name.
+	Strict        bool `protobuf:"varint,3,opt,name=strict,proto3" json:"strict,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *PlanRequest) Reset() {
 	*x = PlanRequest{}
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[24]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1389,7 +1506,7 @@ func (x *PlanRequest) String() string {
 func (*PlanRequest) ProtoMessage() {}
 
 func (x *PlanRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[24]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1402,7 +1519,7 @@ func (x *PlanRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanRequest.ProtoReflect.Descriptor instead.
 func (*PlanRequest) Descriptor() ([]byte, []int) {
-	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{24}
+	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *PlanRequest) GetName() string {
@@ -1419,17 +1536,26 @@ func (x *PlanRequest) GetValues() *Values {
 	return nil
 }
 
+func (x *PlanRequest) GetStrict() bool {
+	if x != nil {
+		return x.Strict
+	}
+	return false
+}
+
 // PlanResponse lists what would be written, in order.
 type PlanResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Writes        []*Write               `protobuf:"bytes,1,rep,name=writes,proto3" json:"writes,omitempty"`
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Writes []*Write               `protobuf:"bytes,1,rep,name=writes,proto3" json:"writes,omitempty"`
+	// Values that this system cannot hold.
+	NotApplied    []*NotApplied `protobuf:"bytes,2,rep,name=not_applied,json=notApplied,proto3" json:"not_applied,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *PlanResponse) Reset() {
 	*x = PlanResponse{}
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[25]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1441,7 +1567,7 @@ func (x *PlanResponse) String() string {
 func (*PlanResponse) ProtoMessage() {}
 
 func (x *PlanResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[25]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1454,12 +1580,19 @@ func (x *PlanResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanResponse.ProtoReflect.Descriptor instead.
 func (*PlanResponse) Descriptor() ([]byte, []int) {
-	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{25}
+	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *PlanResponse) GetWrites() []*Write {
 	if x != nil {
 		return x.Writes
+	}
+	return nil
+}
+
+func (x *PlanResponse) GetNotApplied() []*NotApplied {
+	if x != nil {
+		return x.NotApplied
 	}
 	return nil
 }
@@ -1473,7 +1606,7 @@ type ListRequest struct {
 
 func (x *ListRequest) Reset() {
 	*x = ListRequest{}
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[26]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1485,7 +1618,7 @@ func (x *ListRequest) String() string {
 func (*ListRequest) ProtoMessage() {}
 
 func (x *ListRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[26]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1498,7 +1631,7 @@ func (x *ListRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRequest.ProtoReflect.Descriptor instead.
 func (*ListRequest) Descriptor() ([]byte, []int) {
-	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{26}
+	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{27}
 }
 
 // ListResponse shows the tree.
@@ -1518,7 +1651,7 @@ type ListResponse struct {
 
 func (x *ListResponse) Reset() {
 	*x = ListResponse{}
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[27]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1530,7 +1663,7 @@ func (x *ListResponse) String() string {
 func (*ListResponse) ProtoMessage() {}
 
 func (x *ListResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[27]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1543,7 +1676,7 @@ func (x *ListResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListResponse.ProtoReflect.Descriptor instead.
 func (*ListResponse) Descriptor() ([]byte, []int) {
-	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{27}
+	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ListResponse) GetCgroups() []*Cgroup {
@@ -1596,7 +1729,7 @@ type Cgroup struct {
 
 func (x *Cgroup) Reset() {
 	*x = Cgroup{}
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[28]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1608,7 +1741,7 @@ func (x *Cgroup) String() string {
 func (*Cgroup) ProtoMessage() {}
 
 func (x *Cgroup) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[28]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1621,7 +1754,7 @@ func (x *Cgroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cgroup.ProtoReflect.Descriptor instead.
 func (*Cgroup) Descriptor() ([]byte, []int) {
-	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{28}
+	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Cgroup) GetName() string {
@@ -1703,7 +1836,7 @@ type Drift struct {
 
 func (x *Drift) Reset() {
 	*x = Drift{}
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[29]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1715,7 +1848,7 @@ func (x *Drift) String() string {
 func (*Drift) ProtoMessage() {}
 
 func (x *Drift) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[29]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1728,7 +1861,7 @@ func (x *Drift) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Drift.ProtoReflect.Descriptor instead.
 func (*Drift) Descriptor() ([]byte, []int) {
-	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{29}
+	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Drift) GetCgroup() string {
@@ -1776,7 +1909,7 @@ type PodCgroupServiceExistsRequest struct {
 
 func (x *PodCgroupServiceExistsRequest) Reset() {
 	*x = PodCgroupServiceExistsRequest{}
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[30]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1788,7 +1921,7 @@ func (x *PodCgroupServiceExistsRequest) String() string {
 func (*PodCgroupServiceExistsRequest) ProtoMessage() {}
 
 func (x *PodCgroupServiceExistsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[30]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1801,7 +1934,7 @@ func (x *PodCgroupServiceExistsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodCgroupServiceExistsRequest.ProtoReflect.Descriptor instead.
 func (*PodCgroupServiceExistsRequest) Descriptor() ([]byte, []int) {
-	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{30}
+	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *PodCgroupServiceExistsRequest) GetPodUid() string {
@@ -1822,7 +1955,7 @@ type PodCgroupServiceExistsResponse struct {
 
 func (x *PodCgroupServiceExistsResponse) Reset() {
 	*x = PodCgroupServiceExistsResponse{}
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[31]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1834,7 +1967,7 @@ func (x *PodCgroupServiceExistsResponse) String() string {
 func (*PodCgroupServiceExistsResponse) ProtoMessage() {}
 
 func (x *PodCgroupServiceExistsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[31]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1847,7 +1980,7 @@ func (x *PodCgroupServiceExistsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodCgroupServiceExistsResponse.ProtoReflect.Descriptor instead.
 func (*PodCgroupServiceExistsResponse) Descriptor() ([]byte, []int) {
-	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{31}
+	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *PodCgroupServiceExistsResponse) GetState() State {
@@ -1874,7 +2007,7 @@ type EnsureExistsRequest struct {
 
 func (x *EnsureExistsRequest) Reset() {
 	*x = EnsureExistsRequest{}
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[32]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1886,7 +2019,7 @@ func (x *EnsureExistsRequest) String() string {
 func (*EnsureExistsRequest) ProtoMessage() {}
 
 func (x *EnsureExistsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[32]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1899,7 +2032,7 @@ func (x *EnsureExistsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EnsureExistsRequest.ProtoReflect.Descriptor instead.
 func (*EnsureExistsRequest) Descriptor() ([]byte, []int) {
-	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{32}
+	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *EnsureExistsRequest) GetPodUid() string {
@@ -1922,7 +2055,7 @@ type EnsureExistsResponse struct {
 
 func (x *EnsureExistsResponse) Reset() {
 	*x = EnsureExistsResponse{}
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[33]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1934,7 +2067,7 @@ func (x *EnsureExistsResponse) String() string {
 func (*EnsureExistsResponse) ProtoMessage() {}
 
 func (x *EnsureExistsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[33]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1947,7 +2080,7 @@ func (x *EnsureExistsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EnsureExistsResponse.ProtoReflect.Descriptor instead.
 func (*EnsureExistsResponse) Descriptor() ([]byte, []int) {
-	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{33}
+	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *EnsureExistsResponse) GetCreated() bool {
@@ -1977,7 +2110,7 @@ type GetNameRequest struct {
 
 func (x *GetNameRequest) Reset() {
 	*x = GetNameRequest{}
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[34]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1989,7 +2122,7 @@ func (x *GetNameRequest) String() string {
 func (*GetNameRequest) ProtoMessage() {}
 
 func (x *GetNameRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[34]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2002,7 +2135,7 @@ func (x *GetNameRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetNameRequest.ProtoReflect.Descriptor instead.
 func (*GetNameRequest) Descriptor() ([]byte, []int) {
-	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{34}
+	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *GetNameRequest) GetPodUid() string {
@@ -2031,7 +2164,7 @@ type GetNameResponse struct {
 
 func (x *GetNameResponse) Reset() {
 	*x = GetNameResponse{}
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[35]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2043,7 +2176,7 @@ func (x *GetNameResponse) String() string {
 func (*GetNameResponse) ProtoMessage() {}
 
 func (x *GetNameResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[35]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2056,7 +2189,7 @@ func (x *GetNameResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetNameResponse.ProtoReflect.Descriptor instead.
 func (*GetNameResponse) Descriptor() ([]byte, []int) {
-	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{35}
+	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *GetNameResponse) GetName() string {
@@ -2083,7 +2216,7 @@ type PodCgroupServiceDestroyRequest struct {
 
 func (x *PodCgroupServiceDestroyRequest) Reset() {
 	*x = PodCgroupServiceDestroyRequest{}
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[36]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2095,7 +2228,7 @@ func (x *PodCgroupServiceDestroyRequest) String() string {
 func (*PodCgroupServiceDestroyRequest) ProtoMessage() {}
 
 func (x *PodCgroupServiceDestroyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[36]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2108,7 +2241,7 @@ func (x *PodCgroupServiceDestroyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodCgroupServiceDestroyRequest.ProtoReflect.Descriptor instead.
 func (*PodCgroupServiceDestroyRequest) Descriptor() ([]byte, []int) {
-	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{36}
+	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *PodCgroupServiceDestroyRequest) GetPodUid() string {
@@ -2128,7 +2261,7 @@ type PodCgroupServiceDestroyResponse struct {
 
 func (x *PodCgroupServiceDestroyResponse) Reset() {
 	*x = PodCgroupServiceDestroyResponse{}
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[37]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2140,7 +2273,7 @@ func (x *PodCgroupServiceDestroyResponse) String() string {
 func (*PodCgroupServiceDestroyResponse) ProtoMessage() {}
 
 func (x *PodCgroupServiceDestroyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[37]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2153,7 +2286,7 @@ func (x *PodCgroupServiceDestroyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodCgroupServiceDestroyResponse.ProtoReflect.Descriptor instead.
 func (*PodCgroupServiceDestroyResponse) Descriptor() ([]byte, []int) {
-	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{37}
+	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *PodCgroupServiceDestroyResponse) GetNames() []string {
@@ -2173,7 +2306,7 @@ type PodCgroupServiceReduceCPULimitsRequest struct {
 
 func (x *PodCgroupServiceReduceCPULimitsRequest) Reset() {
 	*x = PodCgroupServiceReduceCPULimitsRequest{}
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[38]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2185,7 +2318,7 @@ func (x *PodCgroupServiceReduceCPULimitsRequest) String() string {
 func (*PodCgroupServiceReduceCPULimitsRequest) ProtoMessage() {}
 
 func (x *PodCgroupServiceReduceCPULimitsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[38]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2198,7 +2331,7 @@ func (x *PodCgroupServiceReduceCPULimitsRequest) ProtoReflect() protoreflect.Mes
 
 // Deprecated: Use PodCgroupServiceReduceCPULimitsRequest.ProtoReflect.Descriptor instead.
 func (*PodCgroupServiceReduceCPULimitsRequest) Descriptor() ([]byte, []int) {
-	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{38}
+	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *PodCgroupServiceReduceCPULimitsRequest) GetPodUid() string {
@@ -2218,7 +2351,7 @@ type PodCgroupServiceReduceCPULimitsResponse struct {
 
 func (x *PodCgroupServiceReduceCPULimitsResponse) Reset() {
 	*x = PodCgroupServiceReduceCPULimitsResponse{}
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[39]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2230,7 +2363,7 @@ func (x *PodCgroupServiceReduceCPULimitsResponse) String() string {
 func (*PodCgroupServiceReduceCPULimitsResponse) ProtoMessage() {}
 
 func (x *PodCgroupServiceReduceCPULimitsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[39]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2243,7 +2376,7 @@ func (x *PodCgroupServiceReduceCPULimitsResponse) ProtoReflect() protoreflect.Me
 
 // Deprecated: Use PodCgroupServiceReduceCPULimitsResponse.ProtoReflect.Descriptor instead.
 func (*PodCgroupServiceReduceCPULimitsResponse) Descriptor() ([]byte, []int) {
-	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{39}
+	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *PodCgroupServiceReduceCPULimitsResponse) GetWrites() []*Write {
@@ -2264,7 +2397,7 @@ type IsPodCgroupRequest struct {
 
 func (x *IsPodCgroupRequest) Reset() {
 	*x = IsPodCgroupRequest{}
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[40]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2276,7 +2409,7 @@ func (x *IsPodCgroupRequest) String() string {
 func (*IsPodCgroupRequest) ProtoMessage() {}
 
 func (x *IsPodCgroupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[40]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2289,7 +2422,7 @@ func (x *IsPodCgroupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IsPodCgroupRequest.ProtoReflect.Descriptor instead.
 func (*IsPodCgroupRequest) Descriptor() ([]byte, []int) {
-	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{40}
+	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *IsPodCgroupRequest) GetLiteral() string {
@@ -2310,7 +2443,7 @@ type IsPodCgroupResponse struct {
 
 func (x *IsPodCgroupResponse) Reset() {
 	*x = IsPodCgroupResponse{}
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[41]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2322,7 +2455,7 @@ func (x *IsPodCgroupResponse) String() string {
 func (*IsPodCgroupResponse) ProtoMessage() {}
 
 func (x *IsPodCgroupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[41]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2335,7 +2468,7 @@ func (x *IsPodCgroupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IsPodCgroupResponse.ProtoReflect.Descriptor instead.
 func (*IsPodCgroupResponse) Descriptor() ([]byte, []int) {
-	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{41}
+	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *IsPodCgroupResponse) GetIsPod() bool {
@@ -2361,7 +2494,7 @@ type ListPodsRequest struct {
 
 func (x *ListPodsRequest) Reset() {
 	*x = ListPodsRequest{}
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[42]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2373,7 +2506,7 @@ func (x *ListPodsRequest) String() string {
 func (*ListPodsRequest) ProtoMessage() {}
 
 func (x *ListPodsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[42]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2386,7 +2519,7 @@ func (x *ListPodsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPodsRequest.ProtoReflect.Descriptor instead.
 func (*ListPodsRequest) Descriptor() ([]byte, []int) {
-	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{42}
+	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{43}
 }
 
 // ListPodsResponse lists cgroups of pods.
@@ -2399,7 +2532,7 @@ type ListPodsResponse struct {
 
 func (x *ListPodsResponse) Reset() {
 	*x = ListPodsResponse{}
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[43]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2411,7 +2544,7 @@ func (x *ListPodsResponse) String() string {
 func (*ListPodsResponse) ProtoMessage() {}
 
 func (x *ListPodsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[43]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2424,7 +2557,7 @@ func (x *ListPodsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPodsResponse.ProtoReflect.Descriptor instead.
 func (*ListPodsResponse) Descriptor() ([]byte, []int) {
-	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{43}
+	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ListPodsResponse) GetPods() []*PodCgroup {
@@ -2448,7 +2581,7 @@ type PodCgroup struct {
 
 func (x *PodCgroup) Reset() {
 	*x = PodCgroup{}
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[44]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2460,7 +2593,7 @@ func (x *PodCgroup) String() string {
 func (*PodCgroup) ProtoMessage() {}
 
 func (x *PodCgroup) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[44]
+	mi := &file_berth_cgroup_v1_cgroup_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2473,7 +2606,7 @@ func (x *PodCgroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodCgroup.ProtoReflect.Descriptor instead.
 func (*PodCgroup) Descriptor() ([]byte, []int) {
-	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{44}
+	return file_berth_cgroup_v1_cgroup_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *PodCgroup) GetPodUid() string {
@@ -2545,20 +2678,30 @@ const file_berth_cgroup_v1_cgroup_proto_rawDesc = "" +
 	"\x04file\x18\x02 \x01(\tR\x04file\x12\x10\n" +
 	"\x03old\x18\x03 \x01(\tR\x03old\x12\x10\n" +
 	"\x03new\x18\x04 \x01(\tR\x03new\x12\x16\n" +
-	"\x06create\x18\x05 \x01(\bR\x06create\"T\n" +
+	"\x06create\x18\x05 \x01(\bR\x06create\":\n" +
+	"\n" +
+	"NotApplied\x12\x14\n" +
+	"\x05field\x18\x01 \x01(\tR\x05field\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\"l\n" +
 	"\rCreateRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12/\n" +
-	"\x06values\x18\x02 \x01(\v2\x17.berth.cgroup.v1.ValuesR\x06values\"@\n" +
+	"\x06values\x18\x02 \x01(\v2\x17.berth.cgroup.v1.ValuesR\x06values\x12\x16\n" +
+	"\x06strict\x18\x03 \x01(\bR\x06strict\"~\n" +
 	"\x0eCreateResponse\x12.\n" +
-	"\x06writes\x18\x01 \x03(\v2\x16.berth.cgroup.v1.WriteR\x06writes\"$\n" +
+	"\x06writes\x18\x01 \x03(\v2\x16.berth.cgroup.v1.WriteR\x06writes\x12<\n" +
+	"\vnot_applied\x18\x02 \x03(\v2\x1b.berth.cgroup.v1.NotAppliedR\n" +
+	"notApplied\"$\n" +
 	"\x0eDestroyRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"\x11\n" +
-	"\x0fDestroyResponse\"T\n" +
+	"\x0fDestroyResponse\"l\n" +
 	"\rUpdateRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12/\n" +
-	"\x06values\x18\x02 \x01(\v2\x17.berth.cgroup.v1.ValuesR\x06values\"@\n" +
+	"\x06values\x18\x02 \x01(\v2\x17.berth.cgroup.v1.ValuesR\x06values\x12\x16\n" +
+	"\x06strict\x18\x03 \x01(\bR\x06strict\"~\n" +
 	"\x0eUpdateResponse\x12.\n" +
-	"\x06writes\x18\x01 \x03(\v2\x16.berth.cgroup.v1.WriteR\x06writes\"#\n" +
+	"\x06writes\x18\x01 \x03(\v2\x16.berth.cgroup.v1.WriteR\x06writes\x12<\n" +
+	"\vnot_applied\x18\x02 \x03(\v2\x1b.berth.cgroup.v1.NotAppliedR\n" +
+	"notApplied\"#\n" +
 	"\rExistsRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"V\n" +
 	"\x0eExistsResponse\x12,\n" +
@@ -2573,12 +2716,15 @@ const file_berth_cgroup_v1_cgroup_proto_rawDesc = "" +
 	"\x11GetConfigResponse\x12/\n" +
 	"\x06values\x18\x01 \x01(\v2\x17.berth.cgroup.v1.ValuesR\x06values\x12*\n" +
 	"\x11milli_cpu_request\x18\x02 \x01(\x03R\x0fmilliCpuRequest\x12&\n" +
-	"\x0fmilli_cpu_limit\x18\x03 \x01(\x03R\rmilliCpuLimit\"W\n" +
+	"\x0fmilli_cpu_limit\x18\x03 \x01(\x03R\rmilliCpuLimit\"o\n" +
 	"\x10SetConfigRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12/\n" +
-	"\x06values\x18\x02 \x01(\v2\x17.berth.cgroup.v1.ValuesR\x06values\"C\n" +
+	"\x06values\x18\x02 \x01(\v2\x17.berth.cgroup.v1.ValuesR\x06values\x12\x16\n" +
+	"\x06strict\x18\x03 \x01(\bR\x06strict\"\x81\x01\n" +
 	"\x11SetConfigResponse\x12.\n" +
-	"\x06writes\x18\x01 \x03(\v2\x16.berth.cgroup.v1.WriteR\x06writes\"!\n" +
+	"\x06writes\x18\x01 \x03(\v2\x16.berth.cgroup.v1.WriteR\x06writes\x12<\n" +
+	"\vnot_applied\x18\x02 \x03(\v2\x1b.berth.cgroup.v1.NotAppliedR\n" +
+	"notApplied\"!\n" +
 	"\vPidsRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"\"\n" +
 	"\fPidsResponse\x12\x12\n" +
@@ -2600,12 +2746,15 @@ const file_berth_cgroup_v1_cgroup_proto_rawDesc = "" +
 	"\n" +
 	"components\x18\x02 \x03(\tR\n" +
 	"components\x12\x18\n" +
-	"\aliteral\x18\x03 \x01(\tR\aliteral\"R\n" +
+	"\aliteral\x18\x03 \x01(\tR\aliteral\"j\n" +
 	"\vPlanRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12/\n" +
-	"\x06values\x18\x02 \x01(\v2\x17.berth.cgroup.v1.ValuesR\x06values\">\n" +
+	"\x06values\x18\x02 \x01(\v2\x17.berth.cgroup.v1.ValuesR\x06values\x12\x16\n" +
+	"\x06strict\x18\x03 \x01(\bR\x06strict\"|\n" +
 	"\fPlanResponse\x12.\n" +
-	"\x06writes\x18\x01 \x03(\v2\x16.berth.cgroup.v1.WriteR\x06writes\"\r\n" +
+	"\x06writes\x18\x01 \x03(\v2\x16.berth.cgroup.v1.WriteR\x06writes\x12<\n" +
+	"\vnot_applied\x18\x02 \x03(\v2\x1b.berth.cgroup.v1.NotAppliedR\n" +
+	"notApplied\"\r\n" +
 	"\vListRequest\"\xa3\x01\n" +
 	"\fListResponse\x121\n" +
 	"\acgroups\x18\x01 \x03(\v2\x17.berth.cgroup.v1.CgroupR\acgroups\x12.\n" +
@@ -2707,125 +2856,130 @@ func file_berth_cgroup_v1_cgroup_proto_rawDescGZIP() []byte {
 }
 
 var file_berth_cgroup_v1_cgroup_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_berth_cgroup_v1_cgroup_proto_msgTypes = make([]protoimpl.MessageInfo, 47)
+var file_berth_cgroup_v1_cgroup_proto_msgTypes = make([]protoimpl.MessageInfo, 48)
 var file_berth_cgroup_v1_cgroup_proto_goTypes = []any{
 	(State)(0),                                      // 0: berth.cgroup.v1.State
 	(*Values)(nil),                                  // 1: berth.cgroup.v1.Values
 	(*Write)(nil),                                   // 2: berth.cgroup.v1.Write
-	(*CreateRequest)(nil),                           // 3: berth.cgroup.v1.CreateRequest
-	(*CreateResponse)(nil),                          // 4: berth.cgroup.v1.CreateResponse
-	(*DestroyRequest)(nil),                          // 5: berth.cgroup.v1.DestroyRequest
-	(*DestroyResponse)(nil),                         // 6: berth.cgroup.v1.DestroyResponse
-	(*UpdateRequest)(nil),                           // 7: berth.cgroup.v1.UpdateRequest
-	(*UpdateResponse)(nil),                          // 8: berth.cgroup.v1.UpdateResponse
-	(*ExistsRequest)(nil),                           // 9: berth.cgroup.v1.ExistsRequest
-	(*ExistsResponse)(nil),                          // 10: berth.cgroup.v1.ExistsResponse
-	(*ValidateRequest)(nil),                         // 11: berth.cgroup.v1.ValidateRequest
-	(*ValidateResponse)(nil),                        // 12: berth.cgroup.v1.ValidateResponse
-	(*GetConfigRequest)(nil),                        // 13: berth.cgroup.v1.GetConfigRequest
-	(*GetConfigResponse)(nil),                       // 14: berth.cgroup.v1.GetConfigResponse
-	(*SetConfigRequest)(nil),                        // 15: berth.cgroup.v1.SetConfigRequest
-	(*SetConfigResponse)(nil),                       // 16: berth.cgroup.v1.SetConfigResponse
-	(*PidsRequest)(nil),                             // 17: berth.cgroup.v1.PidsRequest
-	(*PidsResponse)(nil),                            // 18: berth.cgroup.v1.PidsResponse
-	(*ReduceCPULimitsRequest)(nil),                  // 19: berth.cgroup.v1.ReduceCPULimitsRequest
-	(*ReduceCPULimitsResponse)(nil),                 // 20: berth.cgroup.v1.ReduceCPULimitsResponse
-	(*MemoryUsageRequest)(nil),                      // 21: berth.cgroup.v1.MemoryUsageRequest
-	(*MemoryUsageResponse)(nil),                     // 22: berth.cgroup.v1.MemoryUsageResponse
-	(*NameRequest)(nil),                             // 23: berth.cgroup.v1.NameRequest
-	(*NameResponse)(nil),                            // 24: berth.cgroup.v1.NameResponse
-	(*PlanRequest)(nil),                             // 25: berth.cgroup.v1.PlanRequest
-	(*PlanResponse)(nil),                            // 26: berth.cgroup.v1.PlanResponse
-	(*ListRequest)(nil),                             // 27: berth.cgroup.v1.ListRequest
-	(*ListResponse)(nil),                            // 28: berth.cgroup.v1.ListResponse
-	(*Cgroup)(nil),                                  // 29: berth.cgroup.v1.Cgroup
-	(*Drift)(nil),                                   // 30: berth.cgroup.v1.Drift
-	(*PodCgroupServiceExistsRequest)(nil),           // 31: berth.cgroup.v1.PodCgroupServiceExistsRequest
-	(*PodCgroupServiceExistsResponse)(nil),          // 32: berth.cgroup.v1.PodCgroupServiceExistsResponse
-	(*EnsureExistsRequest)(nil),                     // 33: berth.cgroup.v1.EnsureExistsRequest
-	(*EnsureExistsResponse)(nil),                    // 34: berth.cgroup.v1.EnsureExistsResponse
-	(*GetNameRequest)(nil),                          // 35: berth.cgroup.v1.GetNameRequest
-	(*GetNameResponse)(nil),                         // 36: berth.cgroup.v1.GetNameResponse
-	(*PodCgroupServiceDestroyRequest)(nil),          // 37: berth.cgroup.v1.PodCgroupServiceDestroyRequest
-	(*PodCgroupServiceDestroyResponse)(nil),         // 38: berth.cgroup.v1.PodCgroupServiceDestroyResponse
-	(*PodCgroupServiceReduceCPULimitsRequest)(nil),  // 39: berth.cgroup.v1.PodCgroupServiceReduceCPULimitsRequest
-	(*PodCgroupServiceReduceCPULimitsResponse)(nil), // 40: berth.cgroup.v1.PodCgroupServiceReduceCPULimitsResponse
-	(*IsPodCgroupRequest)(nil),                      // 41: berth.cgroup.v1.IsPodCgroupRequest
-	(*IsPodCgroupResponse)(nil),                     // 42: berth.cgroup.v1.IsPodCgroupResponse
-	(*ListPodsRequest)(nil),                         // 43: berth.cgroup.v1.ListPodsRequest
-	(*ListPodsResponse)(nil),                        // 44: berth.cgroup.v1.ListPodsResponse
-	(*PodCgroup)(nil),                               // 45: berth.cgroup.v1.PodCgroup
-	nil,                                             // 46: berth.cgroup.v1.Values.HugePageLimitsEntry
-	nil,                                             // 47: berth.cgroup.v1.Values.UnifiedEntry
+	(*NotApplied)(nil),                              // 3: berth.cgroup.v1.NotApplied
+	(*CreateRequest)(nil),                           // 4: berth.cgroup.v1.CreateRequest
+	(*CreateResponse)(nil),                          // 5: berth.cgroup.v1.CreateResponse
+	(*DestroyRequest)(nil),                          // 6: berth.cgroup.v1.DestroyRequest
+	(*DestroyResponse)(nil),                         // 7: berth.cgroup.v1.DestroyResponse
+	(*UpdateRequest)(nil),                           // 8: berth.cgroup.v1.UpdateRequest
+	(*UpdateResponse)(nil),                          // 9: berth.cgroup.v1.UpdateResponse
+	(*ExistsRequest)(nil),                           // 10: berth.cgroup.v1.ExistsRequest
+	(*ExistsResponse)(nil),                          // 11: berth.cgroup.v1.ExistsResponse
+	(*ValidateRequest)(nil),                         // 12: berth.cgroup.v1.ValidateRequest
+	(*ValidateResponse)(nil),                        // 13: berth.cgroup.v1.ValidateResponse
+	(*GetConfigRequest)(nil),                        // 14: berth.cgroup.v1.GetConfigRequest
+	(*GetConfigResponse)(nil),                       // 15: berth.cgroup.v1.GetConfigResponse
+	(*SetConfigRequest)(nil),                        // 16: berth.cgroup.v1.SetConfigRequest
+	(*SetConfigResponse)(nil),                       // 17: berth.cgroup.v1.SetConfigResponse
+	(*PidsRequest)(nil),                             // 18: berth.cgroup.v1.PidsRequest
+	(*PidsResponse)(nil),                            // 19: berth.cgroup.v1.PidsResponse
+	(*ReduceCPULimitsRequest)(nil),                  // 20: berth.cgroup.v1.ReduceCPULimitsRequest
+	(*ReduceCPULimitsResponse)(nil),                 // 21: berth.cgroup.v1.ReduceCPULimitsResponse
+	(*MemoryUsageRequest)(nil),                      // 22: berth.cgroup.v1.MemoryUsageRequest
+	(*MemoryUsageResponse)(nil),                     // 23: berth.cgroup.v1.MemoryUsageResponse
+	(*NameRequest)(nil),                             // 24: berth.cgroup.v1.NameRequest
+	(*NameResponse)(nil),                            // 25: berth.cgroup.v1.NameResponse
+	(*PlanRequest)(nil),                             // 26: berth.cgroup.v1.PlanRequest
+	(*PlanResponse)(nil),                            // 27: berth.cgroup.v1.PlanResponse
+	(*ListRequest)(nil),                             // 28: berth.cgroup.v1.ListRequest
+	(*ListResponse)(nil),                            // 29: berth.cgroup.v1.ListResponse
+	(*Cgroup)(nil),                                  // 30: berth.cgroup.v1.Cgroup
+	(*Drift)(nil),                                   // 31: berth.cgroup.v1.Drift
+	(*PodCgroupServiceExistsRequest)(nil),           // 32: berth.cgroup.v1.PodCgroupServiceExistsRequest
+	(*PodCgroupServiceExistsResponse)(nil),          // 33: berth.cgroup.v1.PodCgroupServiceExistsResponse
+	(*EnsureExistsRequest)(nil),                     // 34: berth.cgroup.v1.EnsureExistsRequest
+	(*EnsureExistsResponse)(nil),                    // 35: berth.cgroup.v1.EnsureExistsResponse
+	(*GetNameRequest)(nil),                          // 36: berth.cgroup.v1.GetNameRequest
+	(*GetNameResponse)(nil),                         // 37: berth.cgroup.v1.GetNameResponse
+	(*PodCgroupServiceDestroyRequest)(nil),          // 38: berth.cgroup.v1.PodCgroupServiceDestroyRequest
+	(*PodCgroupServiceDestroyResponse)(nil),         // 39: berth.cgroup.v1.PodCgroupServiceDestroyResponse
+	(*PodCgroupServiceReduceCPULimitsRequest)(nil),  // 40: berth.cgroup.v1.PodCgroupServiceReduceCPULimitsRequest
+	(*PodCgroupServiceReduceCPULimitsResponse)(nil), // 41: berth.cgroup.v1.PodCgroupServiceReduceCPULimitsResponse
+	(*IsPodCgroupRequest)(nil),                      // 42: berth.cgroup.v1.IsPodCgroupRequest
+	(*IsPodCgroupResponse)(nil),                     // 43: berth.cgroup.v1.IsPodCgroupResponse
+	(*ListPodsRequest)(nil),                         // 44: berth.cgroup.v1.ListPodsRequest
+	(*ListPodsResponse)(nil),                        // 45: berth.cgroup.v1.ListPodsResponse
+	(*PodCgroup)(nil),                               // 46: berth.cgroup.v1.PodCgroup
+	nil,                                             // 47: berth.cgroup.v1.Values.HugePageLimitsEntry
+	nil,                                             // 48: berth.cgroup.v1.Values.UnifiedEntry
 }
 var file_berth_cgroup_v1_cgroup_proto_depIdxs = []int32{
-	46, // 0: berth.cgroup.v1.Values.huge_page_limits:type_name -> berth.cgroup.v1.Values.HugePageLimitsEntry
-	47, // 1: berth.cgroup.v1.Values.unified:type_name -> berth.cgroup.v1.Values.UnifiedEntry
+	47, // 0: berth.cgroup.v1.Values.huge_page_limits:type_name -> berth.cgroup.v1.Values.HugePageLimitsEntry
+	48, // 1: berth.cgroup.v1.Values.unified:type_name -> berth.cgroup.v1.Values.UnifiedEntry
 	1,  // 2: berth.cgroup.v1.CreateRequest.values:type_name -> berth.cgroup.v1.Values
 	2,  // 3: berth.cgroup.v1.CreateResponse.writes:type_name -> berth.cgroup.v1.Write
-	1,  // 4: berth.cgroup.v1.UpdateRequest.values:type_name -> berth.cgroup.v1.Values
-	2,  // 5: berth.cgroup.v1.UpdateResponse.writes:type_name -> berth.cgroup.v1.Write
-	0,  // 6: berth.cgroup.v1.ExistsResponse.state:type_name -> berth.cgroup.v1.State
-	1,  // 7: berth.cgroup.v1.GetConfigResponse.values:type_name -> berth.cgroup.v1.Values
-	1,  // 8: berth.cgroup.v1.SetConfigRequest.values:type_name -> berth.cgroup.v1.Values
-	2,  // 9: berth.cgroup.v1.SetConfigResponse.writes:type_name -> berth.cgroup.v1.Write
-	2,  // 10: berth.cgroup.v1.ReduceCPULimitsResponse.writes:type_name -> berth.cgroup.v1.Write
-	1,  // 11: berth.cgroup.v1.PlanRequest.values:type_name -> berth.cgroup.v1.Values
-	2,  // 12: berth.cgroup.v1.PlanResponse.writes:type_name -> berth.cgroup.v1.Write
-	29, // 13: berth.cgroup.v1.ListResponse.cgroups:type_name -> berth.cgroup.v1.Cgroup
-	30, // 14: berth.cgroup.v1.ListResponse.drifts:type_name -> berth.cgroup.v1.Drift
-	0,  // 15: berth.cgroup.v1.Cgroup.state:type_name -> berth.cgroup.v1.State
-	1,  // 16: berth.cgroup.v1.Cgroup.values:type_name -> berth.cgroup.v1.Values
-	2,  // 17: berth.cgroup.v1.Cgroup.pending:type_name -> berth.cgroup.v1.Write
-	0,  // 18: berth.cgroup.v1.PodCgroupServiceExistsResponse.state:type_name -> berth.cgroup.v1.State
-	2,  // 19: berth.cgroup.v1.PodCgroupServiceReduceCPULimitsResponse.writes:type_name -> berth.cgroup.v1.Write
-	45, // 20: berth.cgroup.v1.ListPodsResponse.pods:type_name -> berth.cgroup.v1.PodCgroup
-	0,  // 21: berth.cgroup.v1.PodCgroup.state:type_name -> berth.cgroup.v1.State
-	3,  // 22: berth.cgroup.v1.CgroupService.Create:input_type -> berth.cgroup.v1.CreateRequest
-	5,  // 23: berth.cgroup.v1.CgroupService.Destroy:input_type -> berth.cgroup.v1.DestroyRequest
-	7,  // 24: berth.cgroup.v1.CgroupService.Update:input_type -> berth.cgroup.v1.UpdateRequest
-	9,  // 25: berth.cgroup.v1.CgroupService.Exists:input_type -> berth.cgroup.v1.ExistsRequest
-	11, // 26: berth.cgroup.v1.CgroupService.Validate:input_type -> berth.cgroup.v1.ValidateRequest
-	13, // 27: berth.cgroup.v1.CgroupService.GetConfig:input_type -> berth.cgroup.v1.GetConfigRequest
-	15, // 28: berth.cgroup.v1.CgroupService.SetConfig:input_type -> berth.cgroup.v1.SetConfigRequest
-	17, // 29: berth.cgroup.v1.CgroupService.Pids:input_type -> berth.cgroup.v1.PidsRequest
-	19, // 30: berth.cgroup.v1.CgroupService.ReduceCPULimits:input_type -> berth.cgroup.v1.ReduceCPULimitsRequest
-	21, // 31: berth.cgroup.v1.CgroupService.MemoryUsage:input_type -> berth.cgroup.v1.MemoryUsageRequest
-	23, // 32: berth.cgroup.v1.CgroupService.Name:input_type -> berth.cgroup.v1.NameRequest
-	25, // 33: berth.cgroup.v1.CgroupService.Plan:input_type -> berth.cgroup.v1.PlanRequest
-	27, // 34: berth.cgroup.v1.CgroupService.List:input_type -> berth.cgroup.v1.ListRequest
-	31, // 35: berth.cgroup.v1.PodCgroupService.Exists:input_type -> berth.cgroup.v1.PodCgroupServiceExistsRequest
-	33, // 36: berth.cgroup.v1.PodCgroupService.EnsureExists:input_type -> berth.cgroup.v1.EnsureExistsRequest
-	35, // 37: berth.cgroup.v1.PodCgroupService.GetName:input_type -> berth.cgroup.v1.GetNameRequest
-	37, // 38: berth.cgroup.v1.PodCgroupService.Destroy:input_type -> berth.cgroup.v1.PodCgroupServiceDestroyRequest
-	39, // 39: berth.cgroup.v1.PodCgroupService.ReduceCPULimits:input_type -> berth.cgroup.v1.PodCgroupServiceReduceCPULimitsRequest
-	41, // 40: berth.cgroup.v1.PodCgroupService.IsPodCgroup:input_type -> berth.cgroup.v1.IsPodCgroupRequest
-	43, // 41: berth.cgroup.v1.PodCgroupService.ListPods:input_type -> berth.cgroup.v1.ListPodsRequest
-	4,  // 42: berth.cgroup.v1.CgroupService.Create:output_type -> berth.cgroup.v1.CreateResponse
-	6,  // 43: berth.cgroup.v1.CgroupService.Destroy:output_type -> berth.cgroup.v1.DestroyResponse
-	8,  // 44: berth.cgroup.v1.CgroupService.Update:output_type -> berth.cgroup.v1.UpdateResponse
-	10, // 45: berth.cgroup.v1.CgroupService.Exists:output_type -> berth.cgroup.v1.ExistsResponse
-	12, // 46: berth.cgroup.v1.CgroupService.Validate:output_type -> berth.cgroup.v1.ValidateResponse
-	14, // 47: berth.cgroup.v1.CgroupService.GetConfig:output_type -> berth.cgroup.v1.GetConfigResponse
-	16, // 48: berth.cgroup.v1.CgroupService.SetConfig:output_type -> berth.cgroup.v1.SetConfigResponse
-	18, // 49: berth.cgroup.v1.CgroupService.Pids:output_type -> berth.cgroup.v1.PidsResponse
-	20, // 50: berth.cgroup.v1.CgroupService.ReduceCPULimits:output_type -> berth.cgroup.v1.ReduceCPULimitsResponse
-	22, // 51: berth.cgroup.v1.CgroupService.MemoryUsage:output_type -> berth.cgroup.v1.MemoryUsageResponse
-	24, // 52: berth.cgroup.v1.CgroupService.Name:output_type -> berth.cgroup.v1.NameResponse
-	26, // 53: berth.cgroup.v1.CgroupService.Plan:output_type -> berth.cgroup.v1.PlanResponse
-	28, // 54: berth.cgroup.v1.CgroupService.List:output_type -> berth.cgroup.v1.ListResponse
-	32, // 55: berth.cgroup.v1.PodCgroupService.Exists:output_type -> berth.cgroup.v1.PodCgroupServiceExistsResponse
-	34, // 56: berth.cgroup.v1.PodCgroupService.EnsureExists:output_type -> berth.cgroup.v1.EnsureExistsResponse
-	36, // 57: berth.cgroup.v1.PodCgroupService.GetName:output_type -> berth.cgroup.v1.GetNameResponse
-	38, // 58: berth.cgroup.v1.PodCgroupService.Destroy:output_type -> berth.cgroup.v1.PodCgroupServiceDestroyResponse
-	40, // 59: berth.cgroup.v1.PodCgroupService.ReduceCPULimits:output_type -> berth.cgroup.v1.PodCgroupServiceReduceCPULimitsResponse
-	42, // 60: berth.cgroup.v1.PodCgroupService.IsPodCgroup:output_type -> berth.cgroup.v1.IsPodCgroupResponse
-	44, // 61: berth.cgroup.v1.PodCgroupService.ListPods:output_type -> berth.cgroup.v1.ListPodsResponse
-	42, // [42:62] is the sub-list for method output_type
-	22, // [22:42] is the sub-list for method input_type
-	22, // [22:22] is the sub-list for extension type_name
-	22, // [22:22] is the sub-list for extension extendee
-	0,  // [0:22] is the sub-list for field type_name
+	3,  // 4: berth.cgroup.v1.CreateResponse.not_applied:type_name -> berth.cgroup.v1.NotApplied
+	1,  // 5: berth.cgroup.v1.UpdateRequest.values:type_name -> berth.cgroup.v1.Values
+	2,  // 6: berth.cgroup.v1.UpdateResponse.writes:type_name -> berth.cgroup.v1.Write
+	3,  // 7: berth.cgroup.v1.UpdateResponse.not_applied:type_name -> berth.cgroup.v1.NotApplied
+	0,  // 8: berth.cgroup.v1.ExistsResponse.state:type_name -> berth.cgroup.v1.State
+	1,  // 9: berth.cgroup.v1.GetConfigResponse.values:type_name -> berth.cgroup.v1.Values
+	1,  // 10: berth.cgroup.v1.SetConfigRequest.values:type_name -> berth.cgroup.v1.Values
+	2,  // 11: berth.cgroup.v1.SetConfigResponse.writes:type_name -> berth.cgroup.v1.Write
+	3,  // 12: berth.cgroup.v1.SetConfigResponse.not_applied:type_name -> berth.cgroup.v1.NotApplied
+	2,  // 13: berth.cgroup.v1.ReduceCPULimitsResponse.writes:type_name -> berth.cgroup.v1.Write
+	1,  // 14: berth.cgroup.v1.PlanRequest.values:type_name -> berth.cgroup.v1.Values
+	2,  // 15: berth.cgroup.v1.PlanResponse.writes:type_name -> berth.cgroup.v1.Write
+	3,  // 16: berth.cgroup.v1.PlanResponse.not_applied:type_name -> berth.cgroup.v1.NotApplied
+	30, // 17: berth.cgroup.v1.ListResponse.cgroups:type_name -> berth.cgroup.v1.Cgroup
+	31, // 18: berth.cgroup.v1.ListResponse.drifts:type_name -> berth.cgroup.v1.Drift
+	0,  // 19: berth.cgroup.v1.Cgroup.state:type_name -> berth.cgroup.v1.State
+	1,  // 20: berth.cgroup.v1.Cgroup.values:type_name -> berth.cgroup.v1.Values
+	2,  // 21: berth.cgroup.v1.Cgroup.pending:type_name -> berth.cgroup.v1.Write
+	0,  // 22: berth.cgroup.v1.PodCgroupServiceExistsResponse.state:type_name -> berth.cgroup.v1.State
+	2,  // 23: berth.cgroup.v1.PodCgroupServiceReduceCPULimitsResponse.writes:type_name -> berth.cgroup.v1.Write
+	46, // 24: berth.cgroup.v1.ListPodsResponse.pods:type_name -> berth.cgroup.v1.PodCgroup
+	0,  // 25: berth.cgroup.v1.PodCgroup.state:type_name -> berth.cgroup.v1.State
+	4,  // 26: berth.cgroup.v1.CgroupService.Create:input_type -> berth.cgroup.v1.CreateRequest
+	6,  // 27: berth.cgroup.v1.CgroupService.Destroy:input_type -> berth.cgroup.v1.DestroyRequest
+	8,  // 28: berth.cgroup.v1.CgroupService.Update:input_type -> berth.cgroup.v1.UpdateRequest
+	10, // 29: berth.cgroup.v1.CgroupService.Exists:input_type -> berth.cgroup.v1.ExistsRequest
+	12, // 30: berth.cgroup.v1.CgroupService.Validate:input_type -> berth.cgroup.v1.ValidateRequest
+	14, // 31: berth.cgroup.v1.CgroupService.GetConfig:input_type -> berth.cgroup.v1.GetConfigRequest
+	16, // 32: berth.cgroup.v1.CgroupService.SetConfig:input_type -> berth.cgroup.v1.SetConfigRequest
+	18, // 33: berth.cgroup.v1.CgroupService.Pids:input_type -> berth.cgroup.v1.PidsRequest
+	20, // 34: berth.cgroup.v1.CgroupService.ReduceCPULimits:input_type -> berth.cgroup.v1.ReduceCPULimitsRequest
+	22, // 35: berth.cgroup.v1.CgroupService.MemoryUsage:input_type -> berth.cgroup.v1.MemoryUsageRequest
+	24, // 36: berth.cgroup.v1.CgroupService.Name:input_type -> berth.cgroup.v1.NameRequest
+	26, // 37: berth.cgroup.v1.CgroupService.Plan:input_type -> berth.cgroup.v1.PlanRequest
+	28, // 38: berth.cgroup.v1.CgroupService.List:input_type -> berth.cgroup.v1.ListRequest
+	32, // 39: berth.cgroup.v1.PodCgroupService.Exists:input_type -> berth.cgroup.v1.PodCgroupServiceExistsRequest
+	34, // 40: berth.cgroup.v1.PodCgroupService.EnsureExists:input_type -> berth.cgroup.v1.EnsureExistsRequest
+	36, // 41: berth.cgroup.v1.PodCgroupService.GetName:input_type -> berth.cgroup.v1.GetNameRequest
+	38, // 42: berth.cgroup.v1.PodCgroupService.Destroy:input_type -> berth.cgroup.v1.PodCgroupServiceDestroyRequest
+	40, // 43: berth.cgroup.v1.PodCgroupService.ReduceCPULimits:input_type -> berth.cgroup.v1.PodCgroupServiceReduceCPULimitsRequest
+	42, // 44: berth.cgroup.v1.PodCgroupService.IsPodCgroup:input_type -> berth.cgroup.v1.IsPodCgroupRequest
+	44, // 45: berth.cgroup.v1.PodCgroupService.ListPods:input_type -> berth.cgroup.v1.ListPodsRequest
+	5,  // 46: berth.cgroup.v1.CgroupService.Create:output_type -> berth.cgroup.v1.CreateResponse
+	7,  // 47: berth.cgroup.v1.CgroupService.Destroy:output_type -> berth.cgroup.v1.DestroyResponse
+	9,  // 48: berth.cgroup.v1.CgroupService.Update:output_type -> berth.cgroup.v1.UpdateResponse
+	11, // 49: berth.cgroup.v1.CgroupService.Exists:output_type -> berth.cgroup.v1.ExistsResponse
+	13, // 50: berth.cgroup.v1.CgroupService.Validate:output_type -> berth.cgroup.v1.ValidateResponse
+	15, // 51: berth.cgroup.v1.CgroupService.GetConfig:output_type -> berth.cgroup.v1.GetConfigResponse
+	17, // 52: berth.cgroup.v1.CgroupService.SetConfig:output_type -> berth.cgroup.v1.SetConfigResponse
+	19, // 53: berth.cgroup.v1.CgroupService.Pids:output_type -> berth.cgroup.v1.PidsResponse
+	21, // 54: berth.cgroup.v1.CgroupService.ReduceCPULimits:output_type -> berth.cgroup.v1.ReduceCPULimitsResponse
+	23, // 55: berth.cgroup.v1.CgroupService.MemoryUsage:output_type -> berth.cgroup.v1.MemoryUsageResponse
+	25, // 56: berth.cgroup.v1.CgroupService.Name:output_type -> berth.cgroup.v1.NameResponse
+	27, // 57: berth.cgroup.v1.CgroupService.Plan:output_type -> berth.cgroup.v1.PlanResponse
+	29, // 58: berth.cgroup.v1.CgroupService.List:output_type -> berth.cgroup.v1.ListResponse
+	33, // 59: berth.cgroup.v1.PodCgroupService.Exists:output_type -> berth.cgroup.v1.PodCgroupServiceExistsResponse
+	35, // 60: berth.cgroup.v1.PodCgroupService.EnsureExists:output_type -> berth.cgroup.v1.EnsureExistsResponse
+	37, // 61: berth.cgroup.v1.PodCgroupService.GetName:output_type -> berth.cgroup.v1.GetNameResponse
+	39, // 62: berth.cgroup.v1.PodCgroupService.Destroy:output_type -> berth.cgroup.v1.PodCgroupServiceDestroyResponse
+	41, // 63: berth.cgroup.v1.PodCgroupService.ReduceCPULimits:output_type -> berth.cgroup.v1.PodCgroupServiceReduceCPULimitsResponse
+	43, // 64: berth.cgroup.v1.PodCgroupService.IsPodCgroup:output_type -> berth.cgroup.v1.IsPodCgroupResponse
+	45, // 65: berth.cgroup.v1.PodCgroupService.ListPods:output_type -> berth.cgroup.v1.ListPodsResponse
+	46, // [46:66] is the sub-list for method output_type
+	26, // [26:46] is the sub-list for method input_type
+	26, // [26:26] is the sub-list for extension type_name
+	26, // [26:26] is the sub-list for extension extendee
+	0,  // [0:26] is the sub-list for field type_name
 }
 
 func init() { file_berth_cgroup_v1_cgroup_proto_init() }
@@ -2840,7 +2994,7 @@ func file_berth_cgroup_v1_cgroup_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_berth_cgroup_v1_cgroup_proto_rawDesc), len(file_berth_cgroup_v1_cgroup_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   47,
+			NumMessages:   48,
 			NumExtensions: 0,
 			NumServices:   2,
 		},
