@@ -1,16 +1,13 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"maps"
-	"slices"
 
 	"github.com/berthd/berth/hack/conformance/vector"
 	"github.com/berthd/berth/managers/cpu"
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/ledger"
-	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/managers/workload"
 )
@@ -63,10 +60,7 @@ func (s cpuSetup) bench(env *Env) (*cpuBench, error) {
 			return nil, err
 		}
 	}
-	b, err := newCPUBench(m, topo)
-	if err != nil {
-		return nil, err
-	}
+	b := newCPUBench(m, topo)
 	b.chose = chose
 	return b, nil
 }
@@ -94,15 +88,9 @@ func (s cpuSetup) unlikeReserve(env *Env) string {
 	return ""
 }
 
-func newCPUBench(m *cpu.Manager, topo *machine.Topology) (*cpuBench, error) {
-	l, _, err := ledger.Open(context.Background(), ledger.Options{
-		Journal: ledgertest.NewJournal(),
-		Rules:   ledger.Rules{Machine: topo, ReservedCPUs: m.Reserved(), StrictReservation: m.StrictReservation()},
-	})
-	if err != nil {
-		return nil, err
-	}
-	return &cpuBench{Manager: m, machine: topo, base: l.View()}, nil
+func newCPUBench(m *cpu.Manager, topo *machine.Topology) *cpuBench {
+	rules := ledger.Rules{Machine: topo, ReservedCPUs: m.Reserved(), StrictReservation: m.StrictReservation()}
+	return &cpuBench{Manager: m, machine: topo, base: ledger.Empty(rules)}
 }
 
 // config is the manager's configuration. The recordings call the static policy
@@ -148,48 +136,55 @@ type (
 	cpuLists    map[string]string
 )
 
-// Pods that stand for what has no pod in a recorded state.
-const (
-	// nobody holds the CPUs that are neither in the shared pool nor assigned.
-	nobody = "nobody"
-	// spent holds CPUs of init containers that nobody may reuse any more.
-	spent = "spent"
-)
+// spent holds CPUs of init containers that nobody may reuse any more.
+const spent = "spent"
 
-// view returns the state as a view. The pod is in it as it is, others with the
-// containers that hold something; next is the container that is to come.
+// view returns the state as a view; next is the container of the pod that is to come.
 //
 // In berth what is reusable follows from what a pod's containers hold. The
 // reference remembers it, and forgets it when another pod gets CPUs or when a
 // single container is removed, which berth never does. Where the state says that
 // CPUs of an init container cannot be reused, the view shows them as held by
-// somebody else. And where it counts a CPU that another pod holds to the shared
-// pool, as the reference does after giving it out twice, it is in the pool.
+// somebody else.
 func (b *cpuBench) view(s cpuState, pod *workload.Pod, next string) (*ledger.View, error) {
-	pool, err := cpuset.Parse(s.Default)
+	records := seeded(pod)
+	if err := b.seed(records, s, pod.UID); err != nil {
+		return nil, err
+	}
+	reusable, err := cpuset.Parse(s.Reusable[pod.UID])
 	if err != nil {
 		return nil, err
+	}
+	if _, holds := s.Assignments[pod.UID][next]; next != "" && !holds {
+		spend(records, pod, reusableBefore(records[pod.UID], next).Minus(reusable))
+	}
+	return records.on(b.base), nil
+}
+
+// seed adds the claims of a state. Where it counts a CPU that a pod other than the
+// one at hand holds to the shared pool, as the reference does after giving it out
+// twice, it is in the pool; what is in neither is held by nobody.
+func (b *cpuBench) seed(records seed, s cpuState, atHand string) error {
+	pool, err := cpuset.Parse(s.Default)
+	if err != nil {
+		return err
 	}
 	known := pool
 	if b.StrictReservation() {
 		known = known.Union(b.Reserved())
 	}
-	records := map[string]*ledger.Pod{pod.UID: {Pod: *pod}}
 	add := func(uid, container, list string, use ledger.CPUUse) error {
-		if records[uid] == nil {
-			records[uid] = &ledger.Pod{Pod: workload.Pod{UID: uid}}
-		}
 		set, err := cpuset.Parse(list)
 		known = known.Union(set)
-		if uid != pod.UID {
+		if uid != atHand {
 			set = set.Minus(pool)
 		}
-		hold(records[uid], container, set, use)
+		records.hold(uid, container, cpuClaim(set, use))
 		return err
 	}
 	for uid, list := range s.PodAssignments {
 		if err := add(uid, "", list, ledger.CPUPod); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	for uid, containers := range s.Assignments {
@@ -199,39 +194,18 @@ func (b *cpuBench) view(s cpuState, pod *workload.Pod, next string) (*ledger.Vie
 		}
 		for name, list := range containers {
 			if err := add(uid, name, list, use); err != nil {
-				return nil, err
+				return err
 			}
 		}
 	}
 	if missing := b.machine.CPUs().Minus(known); !missing.IsEmpty() {
-		if err := add(nobody, "c0", missing.String(), ledger.CPUExclusive); err != nil {
-			return nil, err
-		}
+		records.hold(nobody, "c0", cpuClaim(missing, ledger.CPUExclusive))
 	}
-	reusable, err := cpuset.Parse(s.Reusable[pod.UID])
-	if err != nil {
-		return nil, err
-	}
-	if _, holds := s.Assignments[pod.UID][next]; next != "" && !holds {
-		spend(records, pod, reusableBefore(records[pod.UID], next).Minus(reusable))
-	}
-	draft := ledger.NewDraft(b.base)
-	for _, uid := range slices.Sorted(maps.Keys(records)) {
-		draft.PutPod(records[uid])
-	}
-	return draft.View(), nil
+	return nil
 }
 
-// hold adds a claim to a record, and the container if the record lacks it.
-func hold(r *ledger.Pod, container string, set cpuset.Set, use ledger.CPUUse) {
-	r.Claims = append(r.Claims, ledger.Claim{
-		Owner:    ledger.Owner{Pod: r.UID(), Container: container},
-		Provider: cpu.Name, Resource: cpu.Resource,
-		CPUs: &ledger.CPUs{Set: set, Use: use},
-	})
-	if container != "" && r.Pod.Container(container) == nil {
-		r.Pod.Containers = append(r.Pod.Containers, workload.Container{Name: container})
-	}
+func cpuClaim(set cpuset.Set, use ledger.CPUUse) ledger.Claim {
+	return ledger.Claim{Provider: cpu.Name, Resource: cpu.Resource, CPUs: &ledger.CPUs{Set: set, Use: use}}
 }
 
 // reusableBefore is what follows from a record for its next container.
@@ -246,20 +220,19 @@ func reusableBefore(r *ledger.Pod, next string) cpuset.Set {
 }
 
 // spend shows CPUs of a pod's init containers as held by another pod.
-func spend(records map[string]*ledger.Pod, pod *workload.Pod, stale cpuset.Set) {
+func spend(records seed, pod *workload.Pod, stale cpuset.Set) {
 	if stale.IsEmpty() {
 		return
 	}
 	old := records[pod.UID]
 	records[pod.UID] = &ledger.Pod{Pod: old.Pod}
-	records[spent] = &ledger.Pod{Pod: workload.Pod{UID: spent}}
 	for _, claim := range old.Claims {
 		set := claim.CPUs.Set
 		if c := pod.Container(claim.Owner.Container); c != nil && c.Role.Feeds() && set.Overlaps(stale) {
-			hold(records[spent], c.Name, set.Intersect(stale), claim.CPUs.Use)
+			records.hold(spent, c.Name, cpuClaim(set.Intersect(stale), claim.CPUs.Use))
 			set = set.Minus(stale)
 		}
-		hold(records[pod.UID], claim.Owner.Container, set, claim.CPUs.Use)
+		records.hold(pod.UID, claim.Owner.Container, cpuClaim(set, claim.CPUs.Use))
 	}
 }
 

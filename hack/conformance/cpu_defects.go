@@ -298,7 +298,7 @@ func cpuSequencesUnsound(env *Env, in cpuSequencesIn, want cpuSequencesWant) str
 }
 
 // cpuHintsDiffer has nothing to say of hints: only the reserve may be another.
-func cpuHintsDiffer(_ *Env, in cpuHintsIn, want, got cpuHintsGot) (string, error) {
+func cpuHintsDiffer(_ *Env, in cpuHintsIn, want, got podHints) (string, error) {
 	got.Chose = ""
 	if diff := compareCPUHints(in, want, got); diff != "" {
 		return "", errors.New(diff)

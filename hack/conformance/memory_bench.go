@@ -8,9 +8,7 @@ import (
 	"slices"
 
 	"github.com/berthd/berth/hack/conformance/vector"
-	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
-	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/managers/memory"
 	"github.com/berthd/berth/managers/numa"
@@ -83,13 +81,7 @@ func (s memorySetup) build(nodes []vector.Node, reserved map[int]map[string]uint
 	if err != nil {
 		return nil, err
 	}
-	l, _, err := ledger.Open(context.Background(), ledger.Options{
-		Journal: ledgertest.NewJournal(), Rules: ledger.Rules{Machine: topo},
-	})
-	if err != nil {
-		return nil, err
-	}
-	return &memoryBench{Manager: m, base: l.View()}, nil
+	return &memoryBench{Manager: m, base: ledger.Empty(ledger.Rules{Machine: topo})}, nil
 }
 
 // manager builds the manager. The recordings give only what is reserved by node,
@@ -157,6 +149,15 @@ const (
 
 // view returns the state as a view in which next, if it holds nothing yet, is the
 // container that is to come.
+func (b *memoryBench) view(s memoryState, pod *workload.Pod, next string) (*ledger.View, error) {
+	records := seeded(pod)
+	if err := s.seed(records, pod, next); err != nil {
+		return nil, err
+	}
+	return records.on(b.base), nil
+}
+
+// seed adds the claims of the state.
 //
 // A recorded state has tables and blocks, and after releases the tables do not
 // follow from the blocks: freeing begins at the lowest node, wherever the bytes
@@ -164,27 +165,19 @@ const (
 // the nodes where they count it, and the blocks hold their size and nodes but
 // count for nothing. Excepted is what the pod's init containers hand on, which is
 // counted for the first of them that has such a block.
-func (b *memoryBench) view(s memoryState, pod *workload.Pod, next string) (*ledger.View, error) {
-	records := map[string]*ledger.Pod{pod.UID: {Pod: *pod}, usage: {Pod: workload.Pod{UID: usage}}}
+func (s memoryState) seed(records seed, pod *workload.Pod, next string) error {
 	handed := map[reuseKey]uint64{}
 	if _, holds := s.Assignments[pod.UID][next]; next != "" && !holds {
 		var err error
 		if handed, err = s.handedOn(pod.UID); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	counted := map[int]map[string]uint64{}
 	add := func(uid, container string, blocks []memoryBlock) error {
-		if records[uid] == nil {
-			records[uid] = &ledger.Pod{Pod: workload.Pod{UID: uid}}
-		}
-		r := records[uid]
-		if container != "" && r.Pod.Container(container) == nil {
-			r.Pod.Containers = append(r.Pod.Containers, workload.Container{Name: container})
-		}
 		if uid == pod.UID && blocks != nil && len(blocks) == 0 {
 			// The reference notes even that a container has nothing.
-			r.Claims = append(r.Claims, memoryClaim(uid, container, nothing, ledger.Block{}))
+			records.hold(uid, container, memoryClaim(nothing, ledger.Block{}))
 		}
 		for _, block := range blocks {
 			nodes, err := numa.FromIDs(block.NUMA)
@@ -201,40 +194,30 @@ func (b *memoryBench) view(s memoryState, pod *workload.Pod, next string) (*ledg
 					tally(counted, p.Node, block.Type, p.Bytes)
 				}
 			}
-			r.Claims = append(r.Claims, memoryClaim(uid, container, block.Type, ledger.Block{Nodes: nodes, Bytes: block.Size, Parts: parts}))
+			records.hold(uid, container, memoryClaim(block.Type, ledger.Block{Nodes: nodes, Bytes: block.Size, Parts: parts}))
 		}
 		return nil
 	}
 	for uid, blocks := range s.PodAssignments {
 		if err := add(uid, "", blocks); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	for uid, containers := range s.Assignments {
 		for _, name := range slices.Sorted(maps.Keys(containers)) {
 			if err := add(uid, name, containers[name]); err != nil {
-				return nil, err
+				return err
 			}
 		}
 	}
 	if len(handed) > 0 {
-		return nil, fmt.Errorf("pod %s has handed on what none of its init containers holds: %v", pod.UID, handed)
+		return fmt.Errorf("pod %s has handed on what none of its init containers holds: %v", pod.UID, handed)
 	}
-	if err := s.keepUsage(records[usage], counted); err != nil {
-		return nil, err
-	}
-	draft := ledger.NewDraft(b.base)
-	for _, uid := range slices.Sorted(maps.Keys(records)) {
-		draft.PutPod(records[uid])
-	}
-	return draft.View(), nil
+	return s.keepUsage(records, counted)
 }
 
-func memoryClaim(uid, container, resource string, b ledger.Block) ledger.Claim {
-	return ledger.Claim{
-		Owner: ledger.Owner{Pod: uid, Container: container}, Provider: memory.Name, Resource: resource,
-		Memory: []ledger.Block{b},
-	}
+func memoryClaim(resource string, b ledger.Block) ledger.Claim {
+	return ledger.Claim{Provider: memory.Name, Resource: resource, Memory: []ledger.Block{b}}
 }
 
 func tally(counted map[int]map[string]uint64, node int, resource string, bytes uint64) {
@@ -283,24 +266,21 @@ func (s memoryState) spread(key reuseKey, bytes uint64) []ledger.Part {
 // keepUsage makes a pod hold what the tables count beyond what is counted
 // already, and groups as the tables have them. What tables count on a node
 // without blocks, where the reference has lost it, is held on no nodes.
-func (s memoryState) keepUsage(r *ledger.Pod, counted map[int]map[string]uint64) error {
+func (s memoryState) keepUsage(records seed, counted map[int]map[string]uint64) error {
 	for _, id := range slices.Sorted(maps.Keys(s.Nodes)) {
 		node := s.Nodes[id]
 		container := fmt.Sprint("node", id)
-		r.Pod.Containers = append(r.Pod.Containers, workload.Container{Name: container})
 		var group numa.Mask
 		if node.Assignments > 0 {
 			var err error
 			if group, err = numa.FromIDs(node.Cells); err != nil {
 				return err
 			}
-			r.Claims = append(r.Claims, memoryClaim(usage, container, nothing, ledger.Block{
-				Nodes: group, Parts: []ledger.Part{{Node: id}},
-			}))
+			records.hold(usage, container, memoryClaim(nothing, ledger.Block{Nodes: group, Parts: []ledger.Part{{Node: id}}}))
 		}
 		for _, name := range slices.Sorted(maps.Keys(node.Memory)) {
 			if bytes := node.Memory[name].Reserved - counted[id][name]; bytes > 0 {
-				r.Claims = append(r.Claims, memoryClaim(usage, container, name, ledger.Block{
+				records.hold(usage, container, memoryClaim(name, ledger.Block{
 					Nodes: group, Bytes: bytes, Parts: []ledger.Part{{Node: id, Bytes: bytes}},
 				}))
 			}
@@ -316,13 +296,7 @@ func (b *memoryBench) plan(s memoryState, pod *workload.Pod, container string, a
 	if err != nil {
 		return memoryResult{}, s, err
 	}
-	req := hint.Request{Pod: pod, Container: -1}
-	if container != "" {
-		if req.Container, err = vector.Index(pod, container); err != nil {
-			return memoryResult{}, s, err
-		}
-	}
-	wish, err := affinity.Hint()
+	req, wish, err := request(pod, container, affinity)
 	if err != nil {
 		return memoryResult{}, s, err
 	}

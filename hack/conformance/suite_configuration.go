@@ -165,8 +165,7 @@ func (in configurationIn) cpuPolicy(env *Env) (c cpuPolicyIn, b *cpuBench, refus
 	if refusal != nil {
 		return c, nil, refusal, nil
 	}
-	b, err = newCPUBench(m, topo)
-	return c, b, nil, err
+	return c, newCPUBench(m, topo), nil, nil
 }
 
 func configureCPUPolicy(env *Env, in configurationIn) (out map[string]any, refusal, err error) {

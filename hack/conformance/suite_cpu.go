@@ -4,15 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"reflect"
-	"slices"
 
 	"github.com/berthd/berth/hack/conformance/vector"
 	"github.com/berthd/berth/managers/cpu"
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/errdefs"
-	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/workload"
 )
@@ -32,13 +28,7 @@ func (b *cpuBench) plan(s cpuState, pod *workload.Pod, container string, affinit
 	if err != nil {
 		return cpuResult{}, s, err
 	}
-	req := hint.Request{Pod: pod, Container: -1}
-	if container != "" {
-		if req.Container, err = vector.Index(pod, container); err != nil {
-			return cpuResult{}, s, err
-		}
-	}
-	wish, err := affinity.Hint()
+	req, wish, err := request(pod, container, affinity)
 	if err != nil {
 		return cpuResult{}, s, err
 	}
@@ -179,11 +169,11 @@ func otherReserve(chose string) string {
 }
 
 // cpuHints: hints for every container of a pod, and for the pod.
-var cpuHints = Define("cpu_hints", Plan[cpuHintsIn, cpuHintsGot, cpuHintsGot]{
+var cpuHints = Define("cpu_hints", Plan[cpuHintsIn, podHints, podHints]{
 	Decide:  decideCPUHints,
 	Compare: compareCPUHints,
 	Differs: cpuHintsDiffer,
-	Unsound: func(env *Env, in cpuHintsIn, _ cpuHintsGot) string { return in.unlikeReserve(env) },
+	Unsound: func(env *Env, in cpuHintsIn, _ podHints) string { return in.unlikeReserve(env) },
 })
 
 type cpuHintsIn struct {
@@ -192,56 +182,17 @@ type cpuHintsIn struct {
 	State cpuState   `json:"state"`
 }
 
-type cpuHintsGot struct {
-	ContainerHints map[string]vector.Hints `json:"container_hints"`
-	PodHints       vector.Hints            `json:"pod_hints"`
-	// Chose is cpuBench.chose.
-	Chose string `json:"chose,omitempty"`
-}
-
-func decideCPUHints(env *Env, in cpuHintsIn) (cpuHintsGot, error) {
-	got := cpuHintsGot{ContainerHints: map[string]vector.Hints{}}
+func decideCPUHints(env *Env, in cpuHintsIn) (podHints, error) {
 	b, err := in.bench(env)
 	if err != nil {
-		return got, err
+		return podHints{}, err
 	}
+	got, err := hintsFor(b, in.Pod, func(pod *workload.Pod, next string) (*ledger.View, error) { return b.view(in.State, pod, next) })
 	got.Chose = b.chose
-	pod, err := in.Pod.Pod()
-	if err != nil {
-		return got, err
-	}
-	for i, c := range pod.Walk() {
-		if got.ContainerHints[c.Name], err = b.hints(in.State, pod, i, c.Name); err != nil {
-			return got, err
-		}
-	}
-	got.PodHints, err = b.hints(in.State, pod, -1, "")
 	return got, err
 }
 
-func (b *cpuBench) hints(s cpuState, pod *workload.Pod, container int, name string) (vector.Hints, error) {
-	view, err := b.view(s, pod, name)
-	if err != nil {
-		return nil, err
-	}
-	answers, err := b.Hints(context.Background(), view, hint.Request{Pod: pod, Container: container})
-	if err != nil {
-		return nil, err
-	}
-	return vector.Lists(answers)
-}
-
-func compareCPUHints(_ cpuHintsIn, want, got cpuHintsGot) string {
-	for _, name := range slices.Sorted(maps.Keys(want.ContainerHints)) {
-		if !reflect.DeepEqual(want.ContainerHints[name].Canonical(), got.ContainerHints[name]) {
-			return "hints for container " + name
-		}
-	}
-	if !reflect.DeepEqual(want.PodHints.Canonical(), got.PodHints) {
-		return "hints for the pod"
-	}
-	return otherReserve(got.Chose)
-}
+func compareCPUHints(_ cpuHintsIn, want, got podHints) string { return got.differs(want) }
 
 // cpuSequences: a machine's life.
 var cpuSequences = Define("cpu_sequences", Plan[cpuSequencesIn, cpuSequencesWant, []cpuStepGot]{

@@ -12,9 +12,7 @@ import (
 
 	"github.com/berthd/berth/hack/conformance/vector"
 	"github.com/berthd/berth/managers/device"
-	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
-	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/managers/numa"
 	"github.com/berthd/berth/managers/workload"
@@ -88,18 +86,10 @@ func (s deviceState) bench(nodes []int, pod *workload.Pod, plugins map[string]de
 	if err != nil {
 		return nil, err
 	}
-	l, _, err := ledger.Open(context.Background(), ledger.Options{
-		Journal: ledgertest.NewJournal(), Rules: ledger.Rules{Machine: m},
-	})
-	if err != nil {
-		return nil, err
-	}
-	draft := ledger.NewDraft(l.View())
-	for _, record := range s.records(pod, known) {
-		draft.PutPod(record)
-	}
+	records := seeded(pod)
+	s.seed(records, known)
 	fake := &scripted{plugins, map[string]preferredCall{}}
-	return &deviceBench{device.New(inv, fake), draft.View(), fake}, nil
+	return &deviceBench{device.New(inv, fake), records.on(ledger.Empty(ledger.Rules{Machine: m})), fake}, nil
 }
 
 // inventory has what the plugins have listed; known are the devices by resource
@@ -138,47 +128,33 @@ func deviceMachine(nodes []int) (*machine.Topology, error) {
 	return machine.New(snapshot)
 }
 
-// records are the pods of the ledger: the pod in question, those that own
-// devices, and one that owns what is allocated and nobody has.
-func (s deviceState) records(pod *workload.Pod, known map[string]map[string]ledger.Device) map[string]*ledger.Pod {
-	owning := maps.Clone(s.PodDevices)
-	if owning == nil {
-		owning = map[string]podOwning{}
-	}
-	leaked := map[string][]string{}
-	for resource, ids := range s.Allocated {
-		for _, id := range ids {
-			if !s.owns(resource, id) {
-				leaked[resource] = append(leaked[resource], id)
+// seed adds the claims of those who own devices, and of nobody on what is allocated
+// besides.
+func (s deviceState) seed(records seed, known map[string]map[string]ledger.Device) {
+	hold := func(uid, container, resource string, ids []string) {
+		claim := ledger.Claim{Provider: device.Name, Resource: resource, Devices: &ledger.Devices{}}
+		for _, id := range slices.Sorted(slices.Values(ids)) {
+			d, listed := known[resource][id]
+			if !listed {
+				d.ID = id
 			}
+			claim.Devices.Devices = append(claim.Devices.Devices, d)
 		}
+		records.hold(uid, container, claim)
 	}
-	if len(leaked) > 0 {
-		owning[nobody] = podOwning{"c": leaked}
-	}
-	records := map[string]*ledger.Pod{pod.UID: {Pod: *pod}}
-	for uid, containers := range owning {
-		if records[uid] == nil {
-			records[uid] = &ledger.Pod{Pod: workload.Pod{UID: uid}}
-		}
+	for uid, containers := range s.PodDevices {
 		for container, resources := range containers {
 			for resource, ids := range resources {
-				claim := ledger.Claim{
-					Owner: ledger.Owner{Pod: uid, Container: container}, Provider: device.Name, Resource: resource,
-					Devices: &ledger.Devices{},
-				}
-				for _, id := range slices.Sorted(slices.Values(ids)) {
-					d, listed := known[resource][id]
-					if !listed {
-						d.ID = id
-					}
-					claim.Devices.Devices = append(claim.Devices.Devices, d)
-				}
-				records[uid].Claims = append(records[uid].Claims, claim)
+				hold(uid, container, resource, ids)
 			}
 		}
 	}
-	return records
+	for resource, ids := range s.Allocated {
+		owned := func(id string) bool { return s.owns(resource, id) }
+		if leaked := slices.DeleteFunc(slices.Clone(ids), owned); len(leaked) > 0 {
+			hold(nobody, "c", resource, leaked)
+		}
+	}
 }
 
 func (s deviceState) owns(resource, id string) bool {
@@ -218,7 +194,7 @@ func owned(view *ledger.View) map[string]podOwning {
 }
 
 // deviceHints: where the devices of a container, and of a pod, could be.
-var deviceHints = Define("device_hints", Plan[deviceHintsIn, deviceHintsWant, deviceHintsGot]{
+var deviceHints = Define("device_hints", Plan[deviceHintsIn, deviceHintsWant, podHints]{
 	Decide:  decideDeviceHints,
 	Compare: compareDeviceHints,
 	Differs: deviceHintsDiffer,
@@ -232,61 +208,33 @@ type deviceHintsIn struct {
 }
 
 type deviceHintsWant struct {
-	ContainerHints map[string]vector.Hints `json:"container_hints"`
-	PodHints       vector.Hints            `json:"pod_hints"`
-	Panic          string                  `json:"panic"`
+	podHints
+	Panic string `json:"panic"`
 }
 
-type deviceHintsGot struct {
-	ContainerHints map[string]vector.Hints `json:"container_hints"`
-	PodHints       vector.Hints            `json:"pod_hints"`
-}
-
-func decideDeviceHints(_ *Env, in deviceHintsIn) (got deviceHintsGot, err error) {
+func decideDeviceHints(_ *Env, in deviceHintsIn) (podHints, error) {
 	pod, err := in.Pod.Pod()
 	if err != nil {
-		return got, err
+		return podHints{}, err
 	}
 	b, err := in.State.bench(in.NUMANodes, pod, nil)
 	if err != nil {
-		return got, err
+		return podHints{}, err
 	}
-	ask := func(container int) (vector.Hints, error) {
-		answers, err := b.Hints(context.Background(), b.view, hint.Request{Pod: pod, Container: container})
-		if err != nil {
-			return nil, err
-		}
-		return vector.Lists(answers)
-	}
-	got.ContainerHints = map[string]vector.Hints{}
-	for i, c := range pod.Walk() {
-		if got.ContainerHints[c.Name], err = ask(i); err != nil {
-			return got, err
-		}
-	}
-	got.PodHints, err = ask(-1)
-	return got, err
+	return hintsFor(b, in.Pod, func(*workload.Pod, string) (*ledger.View, error) { return b.view, nil })
 }
 
-func compareDeviceHints(_ deviceHintsIn, want deviceHintsWant, got deviceHintsGot) string {
+func compareDeviceHints(_ deviceHintsIn, want deviceHintsWant, got podHints) string {
 	if want.Panic != "" {
 		return "the reference panicked"
 	}
-	for name, w := range want.ContainerHints {
-		if !reflect.DeepEqual(w.Canonical(), got.ContainerHints[name]) {
-			return "container " + name
-		}
-	}
-	if !reflect.DeepEqual(want.PodHints.Canonical(), got.PodHints) {
-		return "pod"
-	}
-	return ""
+	return got.differs(want.podHints)
 }
 
 // deviceHintsDiffer judges hints where the reference crashed over an allocation
 // whose device is gone. The recordings do not tell where the device was, so no
 // answer of its holder can be checked beyond being one.
-func deviceHintsDiffer(_ *Env, in deviceHintsIn, want deviceHintsWant, got deviceHintsGot) (string, error) {
+func deviceHintsDiffer(_ *Env, in deviceHintsIn, want deviceHintsWant, got podHints) (string, error) {
 	if want.Panic == "" {
 		return "", errors.New("the reference did not crash")
 	}
@@ -385,11 +333,7 @@ func decideDeviceAllocate(_ *Env, in deviceAllocateIn) (got deviceAllocateGot, e
 	if err != nil {
 		return got, err
 	}
-	req := hint.Request{Pod: pod}
-	if req.Container, err = vector.Index(pod, in.Container); err != nil {
-		return got, err
-	}
-	affinity, err := in.Affinity.Hint()
+	req, affinity, err := request(pod, in.Container, in.Affinity)
 	if err != nil {
 		return got, err
 	}

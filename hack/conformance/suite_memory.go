@@ -11,7 +11,6 @@ import (
 
 	"github.com/berthd/berth/hack/conformance/vector"
 	"github.com/berthd/berth/managers/errdefs"
-	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/memory"
 	"github.com/berthd/berth/managers/workload"
@@ -230,7 +229,7 @@ func sameTables(before, after memoryState) error {
 }
 
 // memoryHints: hints for every container of a pod, and for the pod.
-var memoryHints = Define("memory_hints", Plan[memoryHintsIn, memoryHintsWant, cpuHintsGot]{
+var memoryHints = Define("memory_hints", Plan[memoryHintsIn, memoryHintsWant, podHints]{
 	Decide:  decideMemoryHints,
 	Compare: compareMemoryHints,
 	Differs: memoryHintsDiffer,
@@ -243,59 +242,28 @@ type memoryHintsIn struct {
 }
 
 type memoryHintsWant struct {
-	cpuHintsGot
+	podHints
 	Quirks []string `json:"quirks"`
 	Panic  string   `json:"panic"`
 }
 
-func decideMemoryHints(_ *Env, in memoryHintsIn) (cpuHintsGot, error) {
-	got := cpuHintsGot{ContainerHints: map[string]vector.Hints{}}
+func decideMemoryHints(_ *Env, in memoryHintsIn) (podHints, error) {
 	b, err := in.bench(in.State)
 	if err != nil {
-		return got, err
+		return podHints{}, err
 	}
-	pod, err := in.Pod.Pod()
-	if err != nil {
-		return got, err
-	}
-	for i, c := range pod.Walk() {
-		if got.ContainerHints[c.Name], err = b.hints(in.State, pod, i, c.Name); err != nil {
-			return got, err
-		}
-	}
-	got.PodHints, err = b.hints(in.State, pod, -1, "")
-	return got, err
+	return hintsFor(b, in.Pod, func(pod *workload.Pod, next string) (*ledger.View, error) { return b.view(in.State, pod, next) })
 }
 
-func (b *memoryBench) hints(s memoryState, pod *workload.Pod, container int, name string) (vector.Hints, error) {
-	view, err := b.view(s, pod, name)
-	if err != nil {
-		return nil, err
-	}
-	answers, err := b.Hints(context.Background(), view, hint.Request{Pod: pod, Container: container})
-	if err != nil {
-		return nil, err
-	}
-	return vector.Lists(answers)
-}
-
-func compareMemoryHints(_ memoryHintsIn, want memoryHintsWant, got cpuHintsGot) string {
+func compareMemoryHints(_ memoryHintsIn, want memoryHintsWant, got podHints) string {
 	if want.Panic != "" {
 		return "an answer where the reference has none"
 	}
-	for _, name := range slices.Sorted(maps.Keys(want.ContainerHints)) {
-		if !reflect.DeepEqual(want.ContainerHints[name].Canonical(), got.ContainerHints[name]) {
-			return "hints for container " + name
-		}
-	}
-	if !reflect.DeepEqual(want.PodHints.Canonical(), got.PodHints) {
-		return "hints for the pod"
-	}
-	return ""
+	return got.differs(want.podHints)
 }
 
 // memoryHintsDiffer holds every answer against the definition of the family.
-func memoryHintsDiffer(_ *Env, in memoryHintsIn, want memoryHintsWant, got cpuHintsGot) (string, error) {
+func memoryHintsDiffer(_ *Env, in memoryHintsIn, want memoryHintsWant, got podHints) (string, error) {
 	pod, err := in.Pod.Pod()
 	if err != nil {
 		return "", err
@@ -420,15 +388,11 @@ func (l *memoryLife) follow(step memoryStep, pod *workload.Pod, result memoryRes
 			delete(l.partly, pod.UID)
 		}
 	} else {
-		wish, err := step.Affinity.Hint()
+		req, wish, err := request(pod, step.Container, step.Affinity)
 		if err != nil {
 			return err
 		}
-		at, err := vector.Index(pod, step.Container)
-		if err != nil {
-			return err
-		}
-		claims, refusal := l.bench.Plan(context.Background(), draft.View(), hint.Request{Pod: pod, Container: at}, wish)
+		claims, refusal := l.bench.Plan(context.Background(), draft.View(), req, wish)
 		draft.AddClaims(pod.UID, claims...)
 		held, _ := draft.View().Pod(pod.UID)
 		mine := memoryResult{OK: refusal == nil, Error: memoryError(refusal), Blocks: blocksOf(held, step.Container)}
