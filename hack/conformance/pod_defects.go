@@ -25,35 +25,53 @@ const (
 	wrapsAround = "N10" // huge pages below zero
 )
 
-// defectAt finds the first recorded step that cannot be right, and the entry that
-// tells of it; -1 if all can.
-func (in podAdmitIn) defectAt(env *Env, want podAdmitWant) (step int, entry, why string) {
+// podDefect says why a recorded step cannot be right, by itself and on the recorded
+// state before it, and which entry tells of it.
+type podDefect struct{ entry, why string }
+
+// defects judges every recorded step; an empty entry if it can be right.
+func (in podAdmitIn) defects(env *Env, want podAdmitWant) []podDefect {
+	out := make([]podDefect, len(want.Steps))
 	var before podStepWant
 	counted := map[string]map[int]resourceBytes{}
 	here := map[string]podStepWant{} // steps that admitted the pods that are here
 	for i, w := range want.Steps {
 		pod := in.Pods[in.Steps[i].Pod]
+		d := &out[i]
 		if in.Steps[i].Op == "admit" {
 			counted[pod.UID] = taken(before.Memory, w.Memory)
-			if why := in.deviceless(pod, here); why != "" {
-				return i, deviceless, why
+			if d.why = in.deviceless(pod, here); d.why != "" {
+				d.entry = deviceless
 			}
 			if w.Result.Admit {
 				here[pod.UID] = w
 			}
 		} else if delete(here, pod.UID); i > 0 && !maps.EqualFunc(counted[pod.UID], taken(w.Memory, before.Memory), maps.Equal[resourceBytes, resourceBytes]) {
-			return i, miscounted, "memory is freed on other nodes than it was taken from"
+			*d = podDefect{miscounted, "memory is freed on other nodes than it was taken from"}
 		}
-		if entry, why := in.unsound(pod, w); entry != "" {
-			return i, entry, why
+		if d.entry == "" {
+			d.entry, d.why = in.unsound(pod, before, w, i == 0)
 		}
-		if entry, why := in.uneven(env, pod, w); entry != "" {
-			return i, entry, why
+		if d.entry == "" {
+			d.entry, d.why = in.uneven(env, pod, w)
 		}
-		if why := in.emptied(here, w.CPU); why != "" {
-			return i, emptied, why
+		if d.entry == "" {
+			if d.why = in.emptied(here, w.CPU); d.why != "" {
+				d.entry = emptied
+			}
 		}
 		before = w
+	}
+	return out
+}
+
+// defectAt finds the first recorded step that cannot be right, and the entry that
+// tells of it; -1 if all can.
+func (in podAdmitIn) defectAt(env *Env, want podAdmitWant) (step int, entry, why string) {
+	for i, d := range in.defects(env, want) {
+		if d.entry != "" {
+			return i, d.entry, d.why
+		}
 	}
 	return -1, "", ""
 }
@@ -75,16 +93,21 @@ func taken(before, after memoryState) map[int]resourceBytes {
 	return out
 }
 
-// unsound says why a recorded state cannot be right after a step about a pod.
-func (in podAdmitIn) unsound(pod vector.Pod, w podStepWant) (entry, why string) {
+// unsound says why a recorded state cannot be right after a step about a pod. Of what
+// was wrong with the state before it nothing is said again.
+func (in podAdmitIn) unsound(pod vector.Pod, before, w podStepWant, first bool) (entry, why string) {
 	p, err := pod.Pod()
 	if err != nil {
 		return "", ""
 	}
-	if twice := in.twice(w.CPU); !twice.IsEmpty() {
+	if twice := in.twice(p, w.CPU); !twice.IsEmpty() {
 		return torn, fmt.Sprintf("CPUs %s are in two places", twice)
 	}
-	if stolen := in.stolen(p, w.CPU); !stolen.IsEmpty() {
+	stolen := in.stolen(p, w.CPU)
+	if !first && before.CPU.held(p.UID).IsEmpty() {
+		stolen = stolen.Union(w.CPU.held(p.UID).Minus(parsed(before.CPU.Default)))
+	}
+	if !stolen.IsEmpty() {
 		return torn, fmt.Sprintf("CPUs %s are taken and were not free", stolen)
 	}
 	for _, c := range p.Walk() {
@@ -96,21 +119,22 @@ func (in podAdmitIn) unsound(pod vector.Pod, w podStepWant) (entry, why string) 
 	}
 	for id, node := range w.Memory.Nodes {
 		for _, other := range node.Cells {
-			if !slices.Contains(w.Memory.Nodes[other].Cells, id) {
+			if w.Memory.lopsided(id, other) && !before.Memory.lopsided(id, other) {
 				return miscounted, fmt.Sprintf("node %d is in the group of node %d, but not the other way round", other, id)
 			}
 		}
 	}
-	for uid, containers := range w.Memory.Assignments {
-		for name, blocks := range containers {
-			for _, b := range blocks {
-				whole, level := podBlock(w.Memory.PodAssignments[uid], b.Type)
-				if b.Size > 1<<60 {
-					return wrapsAround, fmt.Sprintf("%s/%s holds %d bytes of %s", uid, name, b.Size, b.Type)
-				}
-				if level && b.Size > whole {
-					return overdrawn, fmt.Sprintf("%s/%s holds %d bytes of %s, its pod %d", uid, name, b.Size, b.Type, whole)
-				}
+	for name, blocks := range w.Memory.Assignments[p.UID] {
+		for _, b := range blocks {
+			whole, level := podBlock(w.Memory.PodAssignments[p.UID], b.Type)
+			if b.Size > wrapped {
+				return wrapsAround, fmt.Sprintf("%s holds %d bytes of %s", name, b.Size, b.Type)
+			}
+			if !level && b.Size > 0 && len(w.Memory.PodAssignments[p.UID]) > 0 {
+				return wrapsAround, fmt.Sprintf("%s holds %d bytes of %s, and its pod none", name, b.Size, b.Type)
+			}
+			if level && b.Size > whole {
+				return overdrawn, fmt.Sprintf("%s holds %d bytes of %s, its pod %d", name, b.Size, b.Type, whole)
 			}
 		}
 	}
@@ -136,29 +160,32 @@ func podBlock(blocks []memoryBlock, kind string) (size uint64, ok bool) {
 	return 0, false
 }
 
-// twice finds the CPUs that have two owners: pods and the shared pool, and inside
-// a pod without a set of its own the containers that are there together.
-func (in podAdmitIn) twice(s cpuState) (twice cpuset.Set) {
-	claim := func(seen *cpuset.Set, set cpuset.Set) {
-		twice = twice.Union(seen.Intersect(set))
-		*seen = seen.Union(set)
+// lopsided tells whether a node is in the group of another, but not the other way
+// round.
+func (s memoryState) lopsided(id, other int) bool {
+	return slices.Contains(s.Nodes[id].Cells, other) && !slices.Contains(s.Nodes[other].Cells, id)
+}
+
+// held are the CPUs of a pod and its containers.
+func (s cpuState) held(uid string) cpuset.Set {
+	held := parsed(s.PodAssignments[uid])
+	for _, list := range s.Assignments[uid] {
+		held = held.Union(parsed(list))
 	}
-	all := parsed(s.Default)
-	for uid, containers := range s.Assignments {
-		var together cpuset.Set
-		held := parsed(s.PodAssignments[uid])
-		for name, list := range containers {
-			handsOn := slices.ContainsFunc(in.Pods[uid].InitContainers, func(c vector.Container) bool {
-				return c.Name == name && c.RestartPolicy == ""
-			})
-			if s.PodAssignments[uid] == "" && !handsOn {
-				claim(&together, parsed(list))
-			}
-			held = held.Union(parsed(list))
+	return held
+}
+
+// twice finds the CPUs of a pod that the shared pool has, too, or in a pod without a
+// set of its own several containers that are there together.
+func (in podAdmitIn) twice(p *workload.Pod, s cpuState) (twice cpuset.Set) {
+	var together cpuset.Set
+	for _, c := range p.Walk() {
+		if s.PodAssignments[p.UID] == "" && !c.Role.Feeds() {
+			set := parsed(s.Assignments[p.UID][c.Name])
+			twice, together = twice.Union(together.Intersect(set)), together.Union(set)
 		}
-		claim(&all, held)
 	}
-	return twice
+	return twice.Union(s.held(p.UID).Intersect(parsed(s.Default)))
 }
 
 // uneven says what the reference may have got wrong on a machine that has cores or
@@ -323,11 +350,12 @@ func podAdmitUnsound(env *Env, in podAdmitIn, want podAdmitWant) string {
 }
 
 // podAdmitDiffers checks that berth agrees with the recording up to the step at
-// which that goes wrong, and from there on that rejected pods leave nothing and
-// admitted ones hold what they ask for. That nothing has two owners was checked at
-// every step.
+// which that goes wrong. From there on rejected pods leave nothing, admitted ones hold
+// what they ask for, and every step that was recorded rightly is decided once more by
+// itself. That nothing has two owners was checked at every step.
 func podAdmitDiffers(env *Env, in podAdmitIn, want podAdmitWant, got []podStepGot) (string, error) {
-	wrong, entry, _ := in.defectAt(env, want)
+	defects := in.defects(env, want)
+	wrong := slices.IndexFunc(defects, func(d podDefect) bool { return d.entry != "" })
 	if wrong < 0 {
 		return "", errors.New("the recording is sound")
 	}
@@ -339,7 +367,10 @@ func podAdmitDiffers(env *Env, in podAdmitIn, want podAdmitWant, got []podStepGo
 			return "", fmt.Errorf("step %d: a rejected pod leaves %q, an admitted one holds %q", wrong+i, g.Left, g.Wrong)
 		}
 	}
-	return entry, nil
+	if _, err := in.stepByStep(env, want, defects, wrong); err != nil {
+		return "", err
+	}
+	return defects[wrong].entry, nil
 }
 
 // amiss says what an admitted pod holds that is not what it asks for.

@@ -94,7 +94,12 @@ type podStepGot struct {
 // not defaulted or validated here either.
 type podBench struct {
 	*admission.Trial
+	cpus   *cpuBench
 	memory *memory.Manager
+	// known are the listed devices by resource and id.
+	known map[string]map[string]ledger.Device
+	// on starts a trial on another view.
+	on func(*ledger.View) *admission.Trial
 }
 
 // providerNames are the managers in the recordings' spelling.
@@ -131,7 +136,7 @@ func (in podAdmitIn) bench(env *Env) (*podBench, error) {
 	for name := range in.Devices {
 		plugins[name] = devicePlugin{Preferred: true}
 	}
-	inventory, _, err := in.inventory(plugins)
+	inventory, known, err := in.inventory(plugins)
 	if err != nil {
 		return nil, err
 	}
@@ -146,14 +151,17 @@ func (in podAdmitIn) bench(env *Env) (*podBench, error) {
 	if err != nil {
 		return nil, err
 	}
-	rules := ledger.Rules{Machine: m, ReservedCPUs: cpus.Reserved(), StrictReservation: cpus.StrictReservation()}
-	return &podBench{memory: mem, Trial: admission.NewTrial(admission.Config{
+	config := admission.Config{
 		Features: workload.Features{
 			PodLevelResources:        in.Gates.On(vector.PodLevelResources),
 			PodLevelResourceManagers: in.Gates.On(vector.PodLevelResourceManagers),
 		},
 		Tries: -1,
-	}, ledger.Empty(rules), bus, policy)}, nil
+	}
+	b := &podBench{cpus: newCPUBench(cpus, m), memory: mem, known: known}
+	b.on = func(view *ledger.View) *admission.Trial { return admission.NewTrial(config, view, bus, policy) }
+	b.Trial = b.on(b.cpus.base)
+	return b, nil
 }
 
 // machine has the CPUs of the named machine and the case's own memory.
@@ -192,18 +200,14 @@ func decidePodAdmit(env *Env, in podAdmitIn) ([]podStepGot, error) {
 	usage := memoryState{}.with(b.memory.State(b.View()), b.memory.State(b.View()), &ledger.Pod{}, nil)
 	var got []podStepGot
 	for i, step := range in.Steps {
-		pod, err := in.Pods[step.Pod].Pod()
-		if err != nil {
-			return nil, fmt.Errorf("step %d: %w", i, err)
-		}
-		pod.Name, pod.Namespace = pod.UID, "default"
-		g, err := b.step(step.Op, pod, &usage)
+		g, err := in.step(b, step, &usage)
 		if err == nil {
 			err = firstFinding(b.View())
 		}
 		if err != nil {
 			return nil, fmt.Errorf("step %d: %w", i, err)
 		}
+		b.read(&g, in.Pods[step.Pod].UID)
 		got = append(got, g)
 	}
 	return got, nil
@@ -216,11 +220,16 @@ func firstFinding(view *ledger.View) error {
 	return nil
 }
 
-// step admits or removes a pod. The books are kept as the reference keeps its
-// memory tables.
-func (b *podBench) step(op string, pod *workload.Pod, usage *memoryState) (g podStepGot, err error) {
+// step admits or removes a pod. The usage is kept as the reference keeps its memory
+// tables.
+func (in podAdmitIn) step(b *podBench, step podStep, usage *memoryState) (g podStepGot, err error) {
+	pod, err := in.Pods[step.Pod].Pod()
+	if err != nil {
+		return g, err
+	}
+	pod.Name, pod.Namespace = pod.UID, "default"
 	before := b.View()
-	switch op {
+	switch step.Op {
 	case "admit":
 		v, err := b.Admit(context.Background(), pod)
 		if err != nil {
@@ -235,16 +244,13 @@ func (b *podBench) step(op string, pod *workload.Pod, usage *memoryState) (g pod
 		*usage = usage.with(b.memory.State(before), b.memory.State(v.View), v.Pod, memoryClaims(v.Pod))
 		g.Affinity = mergedFor(v)
 	case "remove":
-		if record, ok := before.Pod(pod.UID); ok {
-			for _, c := range record.Pod.Walk() {
-				*usage = usage.without(pod.UID, c.Name)
-			}
+		for _, c := range pod.Walk() {
+			*usage = usage.without(pod.UID, c.Name)
 		}
 		b.Remove(pod.UID)
 	default:
-		return g, fmt.Errorf("unknown operation %q", op)
+		return g, fmt.Errorf("unknown operation %q", step.Op)
 	}
-	b.read(&g, pod.UID)
 	g.Memory = *usage
 	return g, nil
 }

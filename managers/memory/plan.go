@@ -120,11 +120,11 @@ func (h *holding) planPod(view *ledger.View, affinity hint.Hint) ([]ledger.Claim
 	if r, early := h.starved(total); r != "" {
 		return nil, refuse(errdefs.EmptyPodSharedPoolError, r, &EmptyPodPoolError{Resource: r, Init: early})
 	}
-	if err := h.uncounted(total); err != nil {
-		return nil, err
-	}
 	f := h.table.family(total, nil)
 	nodes, err := f.place(view, affinity)
+	if err == nil {
+		err = h.uncounted(total)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,117 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+
+	"github.com/berthd/berth/managers/cpuset"
+	"github.com/berthd/berth/managers/ledger"
+)
+
+// stepByStep decides the steps from one on by themselves, each on the recorded
+// state before it. A step that was recorded rightly has to lead to the recorded
+// result and state; after any other one an admitted pod holds what it asks for and a
+// rejected one nothing. It returns how many steps were judged by the recording.
+func (in podAdmitIn) stepByStep(env *Env, want podAdmitWant, defects []podDefect, from int) (exact int, err error) {
+	b, err := in.bench(env)
+	if err != nil {
+		return 0, err
+	}
+	here := map[string]podOwning{} // devices of the pods that are here
+	for i, step := range in.Steps {
+		uid, w := in.Pods[step.Pod].UID, want.Steps[i]
+		if i >= max(from, 1) {
+			before := want.Steps[i-1]
+			before.CPU = in.mended(before.CPU, uid)
+			g, err := in.alone(b, step, before, here)
+			if err != nil {
+				return exact, fmt.Errorf("step %d by itself: %w", i, err)
+			}
+			diff := g.Left + g.Wrong
+			if defects[i].entry == "" {
+				exact++
+				if w.CPU = in.mended(w.CPU, uid); step.Op == "remove" {
+					w.CPU, g.CPU = w.CPU.disjoint(), g.CPU.disjoint()
+				}
+				diff = cmp.Or(diff, g.differs(w))
+			}
+			if diff != "" {
+				return exact, fmt.Errorf("step %d by itself: %s: %s", i, diff, render(g))
+			}
+		}
+		if delete(here, uid); step.Op == "admit" && w.Result.Admit {
+			here[uid] = w.Devices
+		}
+	}
+	return exact, nil
+}
+
+// alone decides a step on a recorded state.
+func (in podAdmitIn) alone(b *podBench, step podStep, before podStepWant, here map[string]podOwning) (podStepGot, error) {
+	pod, err := in.Pods[step.Pod].Pod()
+	if err != nil {
+		return podStepGot{}, err
+	}
+	records := seed{}
+	for _, recorded := range in.Pods {
+		if _, there := here[recorded.UID]; !there {
+			continue
+		}
+		other, err := recorded.Pod()
+		if err != nil {
+			return podStepGot{}, err
+		}
+		records[other.UID] = &ledger.Pod{Pod: *other}
+	}
+	if err := b.cpus.seed(records, before.CPU, pod.UID); err != nil {
+		return podStepGot{}, err
+	}
+	if err := before.Memory.seed(records, pod, ""); err != nil {
+		return podStepGot{}, err
+	}
+	if counted := records[usage]; counted != nil { // whose containers do not run on shared CPUs
+		for _, node := range counted.Pod.Containers {
+			records.hold(usage, node.Name, cpuClaim(cpuset.Set{}, ledger.CPUExclusive))
+		}
+	}
+	deviceState{PodDevices: here}.seed(records, b.known)
+	b.Trial = b.on(records.on(b.cpus.base))
+	g, err := in.step(b, step, &before.Memory)
+	if err != nil {
+		return g, err
+	}
+	b.read(&g, pod.UID)
+	var claims []ledger.Claim
+	if record, ok := b.View().Pod(pod.UID); ok {
+		for _, c := range record.Claims {
+			if c.CPUs != nil {
+				claims = append(claims, c)
+			}
+		}
+	} else {
+		before.CPU.Assignments, before.CPU.PodAssignments = maps.Clone(before.CPU.Assignments), maps.Clone(before.CPU.PodAssignments)
+		delete(before.CPU.Assignments, pod.UID)
+		delete(before.CPU.PodAssignments, pod.UID)
+	}
+	g.CPU = before.CPU.with(b.View(), claims)
+	return g, nil
+}
+
+// mended is cpuSetup.mended for the reservation at hand.
+func (in podAdmitIn) mended(state cpuState, uid string) cpuState {
+	return cpuSetup{Options: in.CPUOptions, Reserved: in.ReservedCPUs}.mended(state, uid)
+}
+
+// disjoint is the state without the CPUs in the shared pool that pods hold.
+func (s cpuState) disjoint() cpuState {
+	pool := parsed(s.Default)
+	for uid, containers := range s.Assignments {
+		pool = pool.Minus(parsed(s.PodAssignments[uid]))
+		for _, list := range containers {
+			pool = pool.Minus(parsed(list))
+		}
+	}
+	s.Default = pool.String()
+	return s
+}

@@ -1,0 +1,191 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+)
+
+// eachCase calls do for every case of a published file.
+func eachCase[In, Want any](t *testing.T, name string, do func(env *Env, in In, want Want)) {
+	t.Helper()
+	root, err := moduleRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(root, "..", "shared", "conformance")
+	if _, err := os.Stat(dir); os.IsNotExist(err) {
+		t.Skipf("no recordings: %v", err)
+	}
+	env, err := loadEnv(root, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := eachLine(filepath.Join(dir, name+".jsonl.gz"), func(line []byte) error {
+		var in In
+		var want Want
+		if err := errors.Join(json.Unmarshal(line, &in), json.Unmarshal(line, &want)); err != nil {
+			return err
+		}
+		do(env, in, want)
+		return nil
+	}); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestStepsAfterADifference: behind the step at which a recording goes wrong, every
+// step that was recorded rightly counts. Each of them is changed in turn, and every
+// change is found.
+func TestStepsAfterADifference(t *testing.T) {
+	t.Parallel()
+	exact := 0
+	eachCase(t, "cpu_sequences", func(env *Env, in cpuSequencesIn, want cpuSequencesWant) {
+		wrong, _ := in.unsoundAt(env, want)
+		if wrong < 0 {
+			return
+		}
+		got, err := decideCPUSequences(env, in)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		topo, err := env.Machines.Get(in.Topology)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		for i := max(wrong, 1); i < len(in.Steps); i++ {
+			step, w := in.Steps[i], &want.Steps[i]
+			if step.Op != "allocate" || !w.Result.OK || !w.Result.Allocated {
+				continue
+			}
+			before, after := in.mended(want.Steps[i-1].State, step.Pod), in.mended(w.State, step.Pod)
+			if in.unsoundStep(topo, before, in.Pods[step.Pod], step.Container, step.Affinity, *w.Result, after) != "" {
+				continue
+			}
+			exact++
+			recorded := *w.Result
+			w.Result.OK = false
+			if _, err := cpuSequencesDiffer(env, in, want, got); err == nil {
+				t.Errorf("step %d of %s: another verdict is not noticed", i, in.Topology)
+			}
+			*w.Result = recorded
+		}
+	})
+	if exact < 50 {
+		t.Errorf("%d steps", exact)
+	}
+	t.Logf("%d allocations behind a difference are judged exactly", exact)
+}
+
+// TestPodStepsAfterADifference is the same for whole pods: of every step another
+// verdict is found, and of every one that lets a pod in also other CPUs, other
+// devices and other groups of memory. Steps of sequences without a difference lead by
+// themselves, too, to what was recorded.
+func TestPodStepsAfterADifference(t *testing.T) {
+	t.Parallel()
+	until, exact, all := 0, 0, 0
+	eachCase(t, "pod_admit", func(env *Env, in podAdmitIn, want podAdmitWant) {
+		defects := in.defects(env, want)
+		if _, err := in.stepByStep(env, want, defects, 0); err != nil {
+			t.Error(err)
+		}
+		wrong := slices.IndexFunc(defects, func(d podDefect) bool { return d.entry != "" })
+		if wrong < 0 {
+			return
+		}
+		judge := func() (int, error) { return in.stepByStep(env, want, defects, wrong) }
+		n, err := judge()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		until, exact, all = until+wrong, exact+n, all+len(in.Steps)
+		for i := max(wrong, 1); i < len(in.Steps); i++ {
+			if defects[i].entry != "" {
+				continue
+			}
+			w := &want.Steps[i]
+			for name, change := range podChanges {
+				recorded := *w
+				changed := change(w, in.Pods[in.Steps[i].Pod].UID)
+				if _, err := judge(); changed && err == nil {
+					t.Errorf("step %d on %s: %s not noticed", i, in.Topology, name)
+				}
+				*w = recorded
+			}
+		}
+	})
+	t.Logf("%d steps, %d of them until the first difference and %d behind it are judged by the recording", all, until, exact)
+	if until+exact < all*85/100 {
+		t.Error("these are too few")
+	}
+}
+
+// podChanges make another step of a recorded one, where they can.
+var podChanges = map[string]func(w *podStepWant, uid string) bool{
+	"another verdict": func(w *podStepWant, _ string) bool {
+		if w.Result == nil {
+			return false
+		}
+		w.Result = &podResult{Admit: !w.Result.Admit, Reason: w.Result.Reason, Message: w.Result.Message}
+		return true
+	},
+	"a CPU less in the shared pool": func(w *podStepWant, _ string) bool {
+		pool := parsed(w.CPU.disjoint().Default)
+		w.CPU.Default = pool.Minus(pool.Lowest(1)).String()
+		return !pool.IsEmpty() && (w.Result == nil || w.Result.Admit)
+	},
+	"other CPUs": func(w *podStepWant, uid string) bool {
+		w.CPU.Assignments = maps.Clone(w.CPU.Assignments)
+		w.CPU.Assignments[uid] = maps.Clone(w.CPU.Assignments[uid])
+		for name := range w.CPU.Assignments[uid] {
+			w.CPU.Assignments[uid][name] = "0-1023"
+		}
+		return w.Result != nil && w.Result.Admit && len(w.CPU.Assignments[uid]) > 0
+	},
+	"other devices": func(w *podStepWant, _ string) bool {
+		w.Devices = map[string]map[string][]string{"c": {"other": {"one"}}}
+		return w.Result != nil && w.Result.Admit
+	},
+	"another group": func(w *podStepWant, _ string) bool {
+		w.Memory.Nodes = maps.Clone(w.Memory.Nodes)
+		for id, node := range w.Memory.Nodes {
+			node.Assignments++
+			w.Memory.Nodes[id] = node
+		}
+		return len(w.Memory.Nodes) > 0 && (w.Result == nil || w.Result.Admit)
+	},
+}
+
+// TestSpread is the worked example of the reference's issue (kubernetes#141237): 8
+// nodes of 32 CPUs, all free but two CPUs of nodes 3 and 7.
+func TestSpread(t *testing.T) {
+	t.Parallel()
+	topo := shaped(t, "2s4n16c2t")
+	full := []int{32, 32, 32, 32, 32, 32, 32, 32}
+	less := []int{32, 32, 32, 30, 32, 32, 32, 30}
+	for _, row := range []struct {
+		n      int
+		free   []int
+		defect bool
+		want   []int
+	}{
+		{128, full, false, []int{32, 32, 32, 32, 0, 0, 0, 0}},
+		{128, full, true, []int{32, 32, 32, 0, 0, 0, 0, 32}},
+		{100, full, true, []int{25, 25, 25, 0, 0, 0, 0, 25}},
+		{192, full, true, []int{32, 32, 32, 32, 32, 0, 0, 32}},
+		{120, less, false, []int{30, 30, 30, 0, 30, 0, 0, 0}},
+		{120, less, true, []int{30, 30, 30, 0, 0, 0, 30, 0}},
+	} {
+		s := spread{topo: topo, group: 1, defect: row.defect, free: row.free}
+		if got, ok := s.take(row.n); !ok || !slices.Equal(got, row.want) {
+			t.Errorf("%d, defect %t: %v, %t; want %v", row.n, row.defect, got, ok, row.want)
+		}
+	}
+}
