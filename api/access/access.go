@@ -12,6 +12,7 @@ import (
 	"slices"
 
 	"github.com/berthd/berth/managers/errdefs"
+	"github.com/berthd/berth/managers/workload"
 )
 
 // Role is what a peer may do.
@@ -41,6 +42,10 @@ type Grant struct {
 	User  string  `json:"user,omitempty"`
 	Group string  `json:"group,omitempty"`
 	Roles []Role  `json:"roles"`
+	// Owners are the names under which an agent of this grant has pods. Empty means
+	// those that no grant names. Nobody else acts for an owner that a grant names, but
+	// for root and the role Admin.
+	Owners []string `json:"owners,omitempty"`
 }
 
 // Validate checks a list of grants; path names it in errors, which are of class
@@ -63,6 +68,14 @@ func Validate(path string, grants []Grant) error {
 		for j, r := range g.Roles {
 			if !slices.Contains(Roles(), r) {
 				return errdefs.Invalidf("%s.roles[%d]: %q is none of %q", at, j, r, Roles())
+			}
+		}
+		if len(g.Owners) > 0 && !slices.Contains(g.Roles, Agent) {
+			return errdefs.Invalidf("%s.owners: only who has the role %q acts for an owner", at, Agent)
+		}
+		for j, owner := range g.Owners {
+			if !workload.IsDNSLabel(owner) {
+				return errdefs.Invalidf("%s.owners[%d]: %.80q: expected a DNS label of at most 63 characters", at, j, owner)
 			}
 		}
 	}

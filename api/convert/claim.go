@@ -150,6 +150,7 @@ func Allocation(view *ledger.View, pod *ledger.Pod) *typesv1.PodAllocation {
 		QosClass: QoS(pod.QoS), CgroupParent: pod.CgroupParent,
 		Containers:  Containers(view, pod),
 		AdmissionId: pod.AdmissionID, AdmittedAtUnix: pod.AdmittedAt.Unix(),
+		Owner: pod.Agent(),
 	}
 	for i := range pod.Claims {
 		if pod.Claims[i].Owner.Container == "" {

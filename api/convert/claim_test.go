@@ -181,7 +181,7 @@ func TestPods(t *testing.T) {
 	claims := convert.Claims(whole.Claims)
 	want := &typesv1.PodAllocation{
 		Uid: "u2", Namespace: "default", Name: "pod-u2", QosClass: typesv1.QOSClass_QOS_CLASS_GUARANTEED,
-		CgroupParent: "/kubepods/podu2", AdmissionId: "admission-u2", AdmittedAtUnix: 99,
+		CgroupParent: "/kubepods/podu2", AdmissionId: "admission-u2", AdmittedAtUnix: 99, Owner: "default",
 		Claims: claims[:1],
 		Containers: []*typesv1.ContainerAllocation{
 			{Name: "prepare", Role: "init", Cpus: &typesv1.CPUSet{Cpus: "0-1,6-7"}},

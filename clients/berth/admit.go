@@ -1,6 +1,7 @@
 package berth
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"time"
@@ -10,16 +11,16 @@ import (
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
 )
 
-// Admit asks for a pod's place. A request without an admission id gets one, which is in the answer; the request itself
-// is left as it is. While berthd, or somebody it needs, is unavailable, Admit asks again with the same admission id, as
+// Admit asks for a pod's place. A request without an admission id gets one, which is in the answer; one without an
+// owner gets that of Options. The request itself is left as it is. While berthd, or somebody it needs, is unavailable, Admit asks again with the same admission id, as
 // often as Options.Attempts allows and until the context ends: an attempt whose answer was lost is not made twice.
 //
 // A rejected or deferred pod is an answer; whether to come back after a deferral is for the caller to decide.
 func (c *Client) Admit(ctx context.Context, req *admissionv1.AdmitRequest) (*admissionv1.AdmitResponse, error) {
-	if req.GetAdmissionId() == "" {
+	if req.GetAdmissionId() == "" || req.GetOwner() == "" && c.owner != "" {
 		named := &admissionv1.AdmitRequest{}
 		proto.Merge(named, req)
-		named.AdmissionId = rand.Text()
+		named.AdmissionId, named.Owner = cmp.Or(req.GetAdmissionId(), rand.Text()), cmp.Or(req.GetOwner(), c.owner)
 		req = named
 	}
 	for attempt := 1; ; attempt++ {

@@ -227,6 +227,12 @@ func TestAdmitAsksAgainUnderOneName(t *testing.T) {
 		}
 	}
 
+	for _, row := range []struct{ options, request, want string }{{"", "", ""}, {"me", "", "me"}, {"me", "you", "you"}} {
+		_, err := admitting(t, a, berth.Options{Owner: row.options}).Admit(t.Context(), &admissionv1.AdmitRequest{Pod: req.GetPod(), AdmissionId: "x", Owner: row.request})
+		if got := a.asked[len(a.asked)-1].GetOwner(); err != nil || got != row.want {
+			t.Errorf("a client of %q asks for %q as %q: %v", row.options, row.request, got, err)
+		}
+	}
 	req.AdmissionId = "mine"
 	if answer, err := c.Admit(t.Context(), req); err != nil || answer.GetAdmissionId() != "mine" {
 		t.Errorf("a given name became %q, %v", answer.GetAdmissionId(), err)

@@ -27,6 +27,9 @@ import (
 type Options struct {
 	// UserAgent is what berthd sees of the program.
 	UserAgent string
+	// Owner is whose pods the client admits, removes and lists: the name of the agent, a DNS label. Empty means "default".
+	// Requests that name an owner themselves keep it.
+	Owner string
 	// MaxReceiveBytes bounds an answer; 0 means 64 MiB, since a dump of the ledger holds an explanation for every pod.
 	MaxReceiveBytes int
 	// Attempts is how often Admit asks at most; 0 means 5.
@@ -51,6 +54,7 @@ var reconnect = backoff.Config{BaseDelay: 20 * time.Millisecond, Multiplier: 1.6
 type Client struct {
 	conn     *grpc.ClientConn
 	path     string
+	owner    string
 	attempts int
 	// connectTimeout is how long berthd may take to answer a new connection.
 	connectTimeout time.Duration
@@ -72,7 +76,7 @@ func Dial(ctx context.Context, endpoint string, o Options) (*Client, error) {
 	if o.ConnectTimeout == 0 {
 		o.ConnectTimeout = defaultConnectTimeout
 	}
-	c := &Client{path: path, attempts: o.Attempts, connectTimeout: o.ConnectTimeout}
+	c := &Client{path: path, owner: o.Owner, attempts: o.Attempts, connectTimeout: o.ConnectTimeout}
 	// The dialer knows the path, so that no character of it can be taken for part of a URL.
 	c.conn, err = grpc.NewClient("passthrough:///localhost",
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
@@ -102,6 +106,9 @@ func (c *Client) Close() error { return c.conn.Close() }
 
 // Endpoint returns where the client expects berthd, as unix:///path.
 func (c *Client) Endpoint() string { return "unix://" + c.path }
+
+// Owner returns the owner of Options; empty means "default".
+func (c *Client) Owner() string { return c.owner }
 
 // Conn returns the connection, for services that have no accessor here: health, reflection, the kubelet's podresources.
 func (c *Client) Conn() grpc.ClientConnInterface { return c.conn }

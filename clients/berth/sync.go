@@ -8,9 +8,9 @@ import (
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
 )
 
-// SyncPods tells berthd which pods live; all others are removed, except those that are admitted after living was called: pods
+// SyncPods tells berthd which pods of the owner of Options live; all others of this owner are removed, except those that are admitted after living was called: pods
 // may come while the list is made. living may be called a second time, where berthd has lost its ledger in between. An error
-// of living is returned, and nothing is removed; an empty list without an error removes every pod.
+// of living is returned, and nothing is removed; an empty list without an error removes every pod of the owner.
 func (c *Client) SyncPods(ctx context.Context, living func(ctx context.Context) ([]string, error)) (*admissionv1.SyncPodsResponse, error) {
 	for again := false; ; again = true {
 		now, err := c.Allocation().GetRevision(ctx, &allocationv1.GetRevisionRequest{})
@@ -22,7 +22,7 @@ func (c *Client) SyncPods(ctx context.Context, living func(ctx context.Context) 
 			return nil, fmt.Errorf("list the living pods: %w", err)
 		}
 		answer, err := c.Admission().SyncPods(ctx, &admissionv1.SyncPodsRequest{
-			ActivePodUids: uids, KnownRevision: now.GetRevision(), AllowEmpty: len(uids) == 0,
+			ActivePodUids: uids, KnownRevision: now.GetRevision(), AllowEmpty: len(uids) == 0, Owner: c.owner,
 		})
 		if err == nil || again || !IsPrecondition(err) {
 			return answer, err

@@ -27,6 +27,7 @@ type syncing struct {
 	fails    error
 	asked    []string
 	known    []uint64
+	owner    string // of the last Sync
 }
 
 func (s *syncing) GetRevision(context.Context, *allocationv1.GetRevisionRequest) (*allocationv1.GetRevisionResponse, error) {
@@ -41,6 +42,7 @@ func (s *syncing) SyncPods(ctx context.Context, req *admissionv1.SyncPodsRequest
 	}
 	s.asked = append(s.asked, text)
 	s.known = append(s.known, req.GetKnownRevision())
+	s.owner = req.GetOwner()
 	if s.lost {
 		s.lost, s.revision = false, 1
 	}
@@ -78,12 +80,15 @@ func TestSync(t *testing.T) {
 				admissionv1.RegisterAdmissionServiceServer(g, s)
 				allocationv1.RegisterAllocationServiceServer(g, s)
 			})
-			answer, err := dial(t, path, berth.Options{}).SyncPods(t.Context(), func(context.Context) ([]string, error) {
+			answer, err := dial(t, path, berth.Options{Owner: "me"}).SyncPods(t.Context(), func(context.Context) ([]string, error) {
 				s.asked = append(s.asked, "living")
 				return row.living, row.listing
 			})
 			if row.fails != nil && !row.fails(err) || row.fails == nil && (err != nil || len(answer.GetRemovedPodUids()) != 1) {
 				t.Errorf("%v, %v", answer, err)
+			}
+			if row.listing == nil && s.owner != "me" {
+				t.Errorf("for the owner %q", s.owner)
 			}
 			if !reflect.DeepEqual(s.asked, row.asked) || !reflect.DeepEqual(s.known, row.known) {
 				t.Errorf("asked %q with %v", s.asked, s.known)

@@ -26,6 +26,11 @@ func (m *manifest) flags(f *pflag.FlagSet) {
 	f.BoolVar(&m.generateUID, "generate-uid", false, "give a pod without uid one made from its namespace and name")
 }
 
+// ownerFlag declares the flag for the owner of pods.
+func ownerFlag(f *pflag.FlagSet, owner *string, what string) {
+	f.StringVar(owner, "owner", "", what+": the name of an agent, such as berthlet or kubernetes (default \"default\")")
+}
+
 // load reads the pods. Fields that are not understood are worth a warning: most are misspelt.
 func (m *manifest) load(c *ctl) ([]*typesv1.Pod, error) {
 	return podspec.Load(m.file, c.in, podspec.Options{
@@ -68,6 +73,7 @@ func (c *ctl) admit() *cobra.Command {
 		dryRun  bool
 		explain bool
 		id      string
+		owner   string
 	)
 	cmd := c.verb(about{
 		use:   "admit -f FILE [--dry-run] [--explain]",
@@ -89,7 +95,7 @@ func (c *ctl) admit() *cobra.Command {
 			if i > 0 && !s.forPrograms() {
 				fmt.Fprintln(s.out)
 			}
-			req := &admissionv1.AdmitRequest{Pod: pod, DryRun: dryRun, AdmissionId: id}
+			req := &admissionv1.AdmitRequest{Pod: pod, DryRun: dryRun, AdmissionId: id, Owner: owner}
 			if explain {
 				req.TraceLevel = admissionv1.TraceLevel_TRACE_LEVEL_FULL
 			}
@@ -111,6 +117,7 @@ func (c *ctl) admit() *cobra.Command {
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "decide and explain, but change nothing")
 	cmd.Flags().BoolVar(&explain, "explain", false, "print how the decision was made")
 	cmd.Flags().StringVar(&id, "admission-id", "", "name of this attempt; it can be repeated safely with the same name")
+	ownerFlag(cmd.Flags(), &owner, "whose pod it becomes")
 	return cmd
 }
 

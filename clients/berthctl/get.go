@@ -35,15 +35,16 @@ func (c *ctl) get() *cobra.Command {
 }
 
 // filter is the flags of verbs that list pods.
-type filter struct{ namespace, resource string }
+type filter struct{ namespace, resource, owner string }
 
 func (f *filter) flags(cmd *cobra.Command) {
 	cmd.Flags().StringVarP(&f.namespace, "namespace", "n", "", "only pods of this namespace")
 	cmd.Flags().StringVar(&f.resource, "resource", "", "only pods that hold this resource")
+	cmd.Flags().StringVar(&f.owner, "owner", "", "only pods of this agent, such as berthlet or kubernetes")
 }
 
 func (f *filter) request() *allocationv1.ListRequest {
-	return &allocationv1.ListRequest{Namespace: f.namespace, Resource: f.resource}
+	return &allocationv1.ListRequest{Namespace: f.namespace, Resource: f.resource, Owner: f.owner}
 }
 
 // sayNone says that no pod matches.
@@ -51,6 +52,9 @@ func (f *filter) sayNone(w io.Writer) {
 	pod, what := "no pod", "is admitted"
 	if f.namespace != "" {
 		pod += " in namespace " + f.namespace
+	}
+	if f.owner != "" {
+		pod += " of " + f.owner
 	}
 	if f.resource != "" {
 		what = "holds " + f.resource
@@ -79,12 +83,12 @@ func (c *ctl) getPods() *cobra.Command {
 				return
 			}
 			t := table.New("NAMESPACE", "NAME", "QOS", "CONTAINERS", "CPUS", "DEVICES", "AGE").
-				Wide(s.wide(), "MEMORY", "UID", "CGROUP", "ADMISSION")
+				Wide(s.wide(), "MEMORY", "UID", "CGROUP", "ADMISSION", "OWNER")
 			for _, p := range list.GetPods() {
 				claims := allClaims(p)
 				t.Row(p.GetNamespace(), p.GetName(), qos(p.GetQosClass()), strconv.Itoa(len(p.GetContainers())),
 					orShared(ownCPUs(p)), deviceCounts(claims), s.age(p),
-					memory(claims), p.GetUid(), p.GetCgroupParent(), p.GetAdmissionId())
+					memory(claims), p.GetUid(), p.GetCgroupParent(), p.GetAdmissionId(), p.GetOwner())
 			}
 			fmt.Fprint(w, t)
 		})

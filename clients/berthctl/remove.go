@@ -16,11 +16,13 @@ import (
 
 const removeLong = `Remove a pod. Its processes are killed, its cgroup is removed, and everything that it held becomes free.
 
-A uid that is not known is no error, so that a removal can be repeated.`
+A uid that is not known is no error, so that a removal can be repeated. The pod of an agent with a name of its own, such
+as berthlet, needs --owner with that name, or --all-owners.`
 
 func (c *ctl) remove() *cobra.Command {
-	return c.verb(about{
-		use:   "remove POD",
+	req := &admissionv1.RemovePodRequest{}
+	cmd := c.verb(about{
+		use:   "remove POD [--owner NAME | --all-owners]",
 		short: "Remove a pod and release what it holds",
 		long:  removeLong,
 		example: `  berthctl remove default/web
@@ -35,7 +37,8 @@ func (c *ctl) remove() *cobra.Command {
 		case !errors.As(err, new(*unknownPodError)) || strings.Contains(args[0], "/"):
 			return err
 		}
-		answer, err := s.Admission().RemovePod(ctx, &admissionv1.RemovePodRequest{PodUid: uid})
+		req.PodUid = uid
+		answer, err := s.Admission().RemovePod(ctx, req)
 		if err != nil {
 			return err
 		}
@@ -50,9 +53,12 @@ func (c *ctl) remove() *cobra.Command {
 			}
 		})
 	})
+	ownerFlag(cmd.Flags(), &req.Owner, "whose pod it is")
+	cmd.Flags().BoolVar(&req.AllOwners, "all-owners", false, "remove the pod whosever it is")
+	return cmd
 }
 
-const syncLong = `Tell berthd which pods are alive. Every other pod is removed, with its processes.
+const syncLong = `Tell berthd which pods of an owner are alive. Every other pod of this owner is removed, with its processes.
 
 A file has one uid on each line; empty lines and lines that start with # are ignored. An empty list needs --none. Pods
 that are admitted after the list was made are not removed: --known-revision says when that was, without it the list is
@@ -66,11 +72,11 @@ func (c *ctl) sync() *cobra.Command {
 		req    = &admissionv1.SyncPodsRequest{}
 	)
 	cmd := c.verb(about{
-		use:   "sync (--active UID,... | -f FILE | --none) [--dry-run]",
+		use:   "sync (--active UID,... | -f FILE | --none) [--owner NAME | --all-owners] [--dry-run]",
 		short: "Remove every pod that is not in a list of living pods",
 		long:  syncLong,
 		example: `  berthctl sync --active 2f1c8a52-0000-4000-8000-000000000001
-  kubectl get pods -A -o jsonpath='{range .items[*]}{.metadata.uid}{"\n"}{end}' | berthctl sync -f -`,
+  kubectl get pods -A -o jsonpath='{range .items[*]}{.metadata.uid}{"\n"}{end}' | berthctl sync --owner kubernetes -f -`,
 	}, func(ctx context.Context, s *session, _ []string) error {
 		if req.KnownRevision == 0 {
 			now, err := s.Allocation().GetRevision(ctx, &allocationv1.GetRevisionRequest{})
@@ -115,6 +121,8 @@ func (c *ctl) sync() *cobra.Command {
 	cmd.Flags().StringVarP(&file, "filename", "f", "", "file with the uids of the living pods; - is standard input")
 	cmd.Flags().BoolVar(&none, "none", false, "no pod is alive: remove all")
 	cmd.Flags().BoolVar(&req.DryRun, "dry-run", false, "show what would be removed, and remove nothing")
+	ownerFlag(cmd.Flags(), &req.Owner, "whose pods are listed")
+	cmd.Flags().BoolVar(&req.AllOwners, "all-owners", false, "the list is of the pods of all owners")
 	cmd.Flags().Uint64Var(&req.KnownRevision, "known-revision", 0, "the revision at which the list was made (default: the revision when berthctl starts)")
 	return cmd
 }

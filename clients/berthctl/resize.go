@@ -19,6 +19,7 @@ func (c *ctl) resize() *cobra.Command {
 	var (
 		m      manifest
 		dryRun bool
+		owner  string
 	)
 	cmd := c.verb(about{
 		use:     "resize -f FILE [--dry-run]",
@@ -35,7 +36,7 @@ func (c *ctl) resize() *cobra.Command {
 		}
 		end := exitDone
 		for _, pod := range pods {
-			answer, err := s.Admission().Resize(ctx, &admissionv1.ResizeRequest{Pod: pod, DryRun: dryRun})
+			answer, err := s.Admission().Resize(ctx, &admissionv1.ResizeRequest{Pod: pod, DryRun: dryRun, Owner: owner})
 			if err != nil {
 				return err
 			}
@@ -58,6 +59,7 @@ func (c *ctl) resize() *cobra.Command {
 	})
 	m.flags(cmd.Flags())
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "decide, but change nothing")
+	ownerFlag(cmd.Flags(), &owner, "whose pod it is")
 	return cmd
 }
 

@@ -71,6 +71,20 @@ func TestRequests(t *testing.T) {
 			&allocationv1.ListRequest{},
 			&admissionv1.SyncPodsRequest{ActivePodUids: []string{"a"}, KnownRevision: 9, DryRun: true},
 		}},
+		{"sync --active a --owner kubernetes", "", []proto.Message{
+			&allocationv1.ListRequest{},
+			&admissionv1.SyncPodsRequest{ActivePodUids: []string{"a"}, KnownRevision: 12, Owner: "kubernetes"},
+		}},
+		{"sync --none --all-owners", "", []proto.Message{
+			&allocationv1.ListRequest{},
+			&admissionv1.SyncPodsRequest{AllowEmpty: true, KnownRevision: 12, AllOwners: true},
+		}},
+		{"remove " + webUID + " --owner berthlet", "", []proto.Message{
+			&admissionv1.RemovePodRequest{PodUid: webUID, Owner: "berthlet"},
+		}},
+		{"get pods --owner berthlet", "", []proto.Message{
+			&allocationv1.ListRequest{Owner: "berthlet"},
+		}},
 		{"sync --none", "", []proto.Message{
 			&allocationv1.ListRequest{},
 			&admissionv1.SyncPodsRequest{AllowEmpty: true, KnownRevision: 12},

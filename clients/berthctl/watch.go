@@ -19,8 +19,8 @@ import (
 
 const watchLong = `Show every change as it happens, until interrupted: pods that come and go, container ids that are bound, the shared
 CPUs, device plugins and the health of devices. It begins with what is there, or with --from after a revision that was
-shown before. A restart of berthd does not end it; what happened meanwhile is shown then. --types, --namespace and
---resource say what is of interest; of pods and their containers those are shown that pass both of the latter.
+shown before. A restart of berthd does not end it; what happened meanwhile is shown then. --types, --namespace,
+--resource and --owner say what is of interest; of pods and their containers those are shown that pass all of the latter.
 
 --timeout ends it after that time; without, it goes on.`
 
@@ -30,7 +30,7 @@ func (c *ctl) watch() *cobra.Command {
 	req := &allocationv1.WatchRequest{}
 	var cmd *cobra.Command
 	cmd = c.local(about{
-		use:   "watch [--from REVISION] [--types TYPE,…] [--namespace NAMESPACE] [--resource NAME]",
+		use:   "watch [--from REVISION] [--types TYPE,…] [--namespace NAMESPACE] [--resource NAME] [--owner NAME]",
 		short: "Show changes as they happen",
 		long:  watchLong,
 		example: `  berthctl watch
@@ -57,6 +57,7 @@ func (c *ctl) watch() *cobra.Command {
 	f.StringSliceVar(&types, "types", nil, "show only these: "+strings.Join(typeNames(), ", "))
 	f.StringVarP(&req.Namespace, "namespace", "n", "", "show only pods of this namespace and their containers")
 	f.StringVar(&req.Resource, "resource", "", "show only pods that hold this resource, their containers, and its devices")
+	f.StringVar(&req.Owner, "owner", "", "show only pods of this agent, such as berthlet or kubernetes, and their containers")
 	return cmd
 }
 

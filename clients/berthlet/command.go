@@ -124,7 +124,7 @@ func (o *options) run(ctx context.Context, errs io.Writer) error {
 		return err
 	}
 	defer unlock()
-	client, err := berth.Dial(ctx, o.endpoint, berth.Options{UserAgent: "berthlet"})
+	client, err := berth.Dial(ctx, o.endpoint, berth.Options{UserAgent: "berthlet", Owner: "berthlet"})
 	if err != nil {
 		return err
 	}

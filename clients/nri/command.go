@@ -85,7 +85,7 @@ func (o *options) run(ctx context.Context, errs io.Writer) error {
 		return errdefs.Invalidf("--index %q: expected two digits: %w", o.index, err)
 	}
 	log := slog.New(slog.NewTextHandler(errs, &slog.HandlerOptions{Level: level}))
-	client, err := berth.Dial(ctx, o.endpoint, berth.Options{UserAgent: "berth-nri"})
+	client, err := berth.Dial(ctx, o.endpoint, berth.Options{UserAgent: "berth-nri", Owner: "kubernetes"})
 	if err != nil {
 		return err
 	}

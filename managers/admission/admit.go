@@ -36,7 +36,7 @@ func (e *Engine) Admit(ctx context.Context, req Request) (Verdict, error) {
 	c := &candidate{
 		given: given,
 		record: &ledger.Pod{
-			Pod: pod, Digest: digest, QoS: pod.QoS,
+			Pod: pod, Digest: digest, QoS: pod.QoS, OwnedBy: ledger.OwnedByOf(req.Owner),
 			AdmissionID: req.AdmissionID, AdmittedAt: e.Now(),
 		},
 		notes:  append(notes, req.Unserved...),
@@ -98,6 +98,8 @@ type candidate struct {
 
 func (c *candidate) uid() string { return c.record.UID() }
 
+func (c *candidate) scope() Scope { return Scope{Owner: c.record.OwnedBy} }
+
 // usualSteps is how many steps a trace has for a container, and besides.
 const usualSteps = 8
 
@@ -126,8 +128,16 @@ func (c *candidate) begin(view *ledger.View) {
 // way, too.
 func (e *Engine) known(view, snapshot *ledger.View, c *candidate) (Verdict, bool, error) {
 	have, ok := view.Pod(c.uid())
+	if u, lives := view.UnknownLivePod(c.uid()); !ok && lives {
+		if err := c.scope().checkUnknown(&u); err != nil {
+			return Verdict{}, true, err
+		}
+	}
 	if !ok {
 		return Verdict{}, false, e.named(snapshot, c)
+	}
+	if err := c.scope().check(c.uid(), have.Agent()); err != nil {
+		return Verdict{}, true, err
 	}
 	if have.Digest != c.record.Digest {
 		return Verdict{}, true, errdefs.Preconditionf(

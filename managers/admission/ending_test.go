@@ -41,7 +41,7 @@ func TestWaitForPodThatEnds(t *testing.T) {
 					h.cgroups.fail["remove"] = c.removal
 				}
 				var wg sync.WaitGroup
-				wg.Go(func() { _, _, _ = h.Remove(t.Context(), "first") })
+				wg.Go(func() { _, _, _ = h.Remove(t.Context(), "first", admission.Scope{}) })
 				synctest.Wait()
 				if v := h.admit(t, guaranteed("beside", 6, 0)); v.Outcome != admission.Admitted {
 					t.Fatalf("a pod that fits beside: %+v", v)

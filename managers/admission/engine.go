@@ -121,6 +121,8 @@ type Request struct {
 	// Unserved tells, in sentences, what the caller's pod has that Pod has not and that
 	// decides a place: nobody gives it.
 	Unserved []string
+	// Owner is the agent that the pod belongs to; empty means ledger.DefaultOwner.
+	Owner string
 	// AdmissionID may be empty.
 	AdmissionID string
 	// Holdings are what the containers of a pod that runs already hold. They are

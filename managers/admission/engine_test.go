@@ -194,7 +194,7 @@ func TestWhatPassesIsNoVerdict(t *testing.T) {
 			_, err := h.PreStart(ctx, ledger.Owner{Pod: "a", Container: "main"}, "id", 0)
 			return err
 		}},
-		"Remove": {"remove", func(h *fixture) error { _, _, err := h.Remove(ctx, "a"); return err }},
+		"Remove": {"remove", func(h *fixture) error { _, _, err := h.Remove(ctx, "a", admission.Scope{}); return err }},
 		"Resize, check": {"check resize", func(h *fixture) error {
 			_, err := h.Resize(ctx, admission.Request{Pod: burstable("s", 700, 2<<20)})
 			return err
@@ -309,20 +309,20 @@ func TestRemoveKillsBeforeItFrees(t *testing.T) {
 	h := newFixture(t, topology.BestEffort)
 	h.admit(t, guaranteed("a", 2, 1))
 	h.cgroups.fail["remove"] = errdefs.Deadlinef("process 77 does not die")
-	if _, _, err := h.Remove(t.Context(), "a"); class(t, err) != errdefs.Deadline {
+	if _, _, err := h.Remove(t.Context(), "a", admission.Scope{}); class(t, err) != errdefs.Deadline {
 		t.Fatalf("%v", err)
 	}
 	if h.cpus("a") != "1-2" {
 		t.Fatal("freed although a process lives")
 	}
-	released, ok, err := h.Remove(t.Context(), "a")
+	released, ok, err := h.Remove(t.Context(), "a", admission.Scope{})
 	if err != nil || !ok || len(released) != 2 {
 		t.Fatalf("%v %v %v", released, ok, err)
 	}
 	if len(h.cgroups.early) != 0 || len(h.cgroups.pods) != 0 || h.ledger.View().NumPods() != 0 {
 		t.Errorf("killed too late: %v, left: %v", h.cgroups.early, h.cgroups.pods)
 	}
-	if _, ok, err := h.Remove(t.Context(), "a"); ok || err != nil {
+	if _, ok, err := h.Remove(t.Context(), "a", admission.Scope{}); ok || err != nil {
 		t.Errorf("removing again: %v %v", ok, err)
 	}
 }
@@ -334,7 +334,7 @@ func TestFailedRemovalKeepsThePlace(t *testing.T) {
 	h := newFixture(t, topology.BestEffort)
 	h.admit(t, guaranteed("a", 2, 1))
 	h.journal.FailNext(1, errdefs.Unavailablef("write the ledger: no space left on device"))
-	if _, _, err := h.Remove(t.Context(), "a"); class(t, err) != errdefs.Unavailable {
+	if _, _, err := h.Remove(t.Context(), "a", admission.Scope{}); class(t, err) != errdefs.Unavailable {
 		t.Fatalf("%v", err)
 	}
 	if !h.cgroups.pods["a"] || h.cpus("a") != "1-2" {
@@ -342,10 +342,10 @@ func TestFailedRemovalKeepsThePlace(t *testing.T) {
 	}
 	h.journal.FailNext(1, errdefs.Unavailablef("write the ledger: no space left on device"))
 	h.cgroups.fail["ensure"] = errdefs.Unavailablef("mkdir: no space left on device")
-	if _, _, err := h.Remove(t.Context(), "a"); err == nil || !strings.Contains(err.Error(), "mkdir") {
+	if _, _, err := h.Remove(t.Context(), "a", admission.Scope{}); err == nil || !strings.Contains(err.Error(), "mkdir") {
 		t.Errorf("nothing is said of the cgroup that is missing: %v", err)
 	}
-	if _, ok, err := h.Remove(t.Context(), "a"); !ok || err != nil || len(h.cgroups.pods) != 0 {
+	if _, ok, err := h.Remove(t.Context(), "a", admission.Scope{}); !ok || err != nil || len(h.cgroups.pods) != 0 {
 		t.Errorf("again: %t, %v, left %v", ok, err, h.cgroups.pods)
 	}
 }
@@ -462,7 +462,7 @@ func TestAdmissionIDOfAnotherPod(t *testing.T) {
 	if len(h.cgroups.pods) != 1 || len(h.plugins.calls) != 1 {
 		t.Errorf("cgroups %v, calls %v", h.cgroups.pods, h.plugins.calls)
 	}
-	if _, _, err := h.Remove(t.Context(), "a"); err != nil {
+	if _, _, err := h.Remove(t.Context(), "a", admission.Scope{}); err != nil {
 		t.Fatal(err)
 	}
 	if v, err := h.Admit(t.Context(), admission.Request{Pod: guaranteed("b", 1, 1), AdmissionID: "one"}); err != nil || v.Outcome != admission.Admitted {
@@ -568,7 +568,7 @@ func TestConcurrentAdmissionsDoNotDouble(t *testing.T) {
 				t.Error(err)
 			}
 			if i%3 == 0 {
-				if _, _, err := h.Remove(t.Context(), uid); err != nil {
+				if _, _, err := h.Remove(t.Context(), uid, admission.Scope{}); err != nil {
 					t.Error(err)
 				}
 			}

@@ -20,6 +20,9 @@ type Import struct {
 	Data []byte
 	// Settings of the kind's manager.
 	Settings kubelet.Settings
+	// Owner is whose pods those become that the ledger does not know; empty means
+	// ledger.DefaultOwner.
+	Owner string
 	// Pods that the file speaks of, as the caller sent them, before defaulting.
 	Pods []workload.Pod
 	// ContainerIDs and SkipUnknown are as in kubelet.Input.
@@ -141,7 +144,7 @@ func (i *importing) readPods() error {
 			return vs.Err("request")
 		}
 		i.given[pod.UID] = &ledger.Pod{
-			Pod: pod, Digest: digest, QoS: pod.QoS, AdmissionID: e.NewID(), AdmittedAt: e.Now(),
+			Pod: pod, Digest: digest, QoS: pod.QoS, OwnedBy: ledger.OwnedByOf(i.Owner), AdmissionID: e.NewID(), AdmittedAt: e.Now(),
 		}
 		i.notes[pod.UID] = notes
 	}

@@ -199,7 +199,7 @@ func TestImportReportsWhatRulesForbid(t *testing.T) {
 	if n := strings.Join(done.Facts.Notes, "\n"); !strings.Contains(n, "asks for 2") || !strings.Contains(n, "would not go on") {
 		t.Errorf("notes %s", n)
 	}
-	_, _, err = h.Remove(context.Background(), "a") // the ledger is checked at the end
+	_, _, err = h.Remove(context.Background(), "a", admission.Scope{}) // the ledger is checked at the end
 	must(t, err)
 
 	// A shared pool that nothing is left of is the CPU manager's to point out.
@@ -212,7 +212,7 @@ func TestImportReportsWhatRulesForbid(t *testing.T) {
 	}) {
 		t.Errorf("findings %v", done.Findings)
 	}
-	_, _, err = h.Remove(context.Background(), "a")
+	_, _, err = h.Remove(context.Background(), "a", admission.Scope{})
 	must(t, err)
 }
 

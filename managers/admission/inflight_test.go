@@ -310,7 +310,7 @@ func TestReleasesDoNotDisturb(t *testing.T) {
 	h.plugins.during = func() {
 		if !moved {
 			moved = true
-			if _, _, err := h.Remove(context.Background(), "old"); err != nil {
+			if _, _, err := h.Remove(context.Background(), "old", admission.Scope{}); err != nil {
 				t.Error(err)
 			}
 		}

@@ -294,7 +294,7 @@ func (w *world) run(o operation) {
 		p.Containers[0].Requests = replaced(p.Containers[0].Requests, workload.CPU, 200)
 		_, err = w.Resize(ctx, admission.Request{Pod: p})
 	case "remove":
-		_, _, err = w.Remove(ctx, podName(o.pod))
+		_, _, err = w.Remove(ctx, podName(o.pod), admission.Scope{})
 	case "sync":
 		var living []string
 		for _, i := range o.living {

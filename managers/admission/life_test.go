@@ -146,7 +146,7 @@ func TestRandomLife(t *testing.T) {
 			},
 			"remove": func(t *rapid.T) {
 				uid := l.one(t)
-				if _, _, err := l.Remove(context.Background(), uid); err != nil {
+				if _, _, err := l.Remove(context.Background(), uid, admission.Scope{}); err != nil {
 					t.Fatalf("%v", err)
 				}
 				if _, known := l.ledger.View().Pod(uid); known || l.ledger.View().UnknownLive(uid) {

@@ -218,7 +218,7 @@ func TestUnknownDevicesHoldOthersBack(t *testing.T) {
 	if v.Outcome != admission.Deferred || v.Condition.Type != admission.UnknownDevices || !strings.Contains(v.Message, "pod u lives here") {
 		t.Errorf("%v %s", v.Outcome, v.Message)
 	}
-	if _, _, err := h.Remove(t.Context(), "u"); err != nil || h.cgroups.pods["u"] {
+	if _, _, err := h.Remove(t.Context(), "u", admission.Scope{}); err != nil || h.cgroups.pods["u"] {
 		t.Errorf("%v: the cgroup is left: %t", err, h.cgroups.pods["u"])
 	}
 	if v := h.admit(t, guaranteed("devices", 0, 1)); v.Outcome != admission.Admitted {
@@ -250,7 +250,7 @@ func TestDeferredAgain(t *testing.T) {
 			t.Errorf("generation %d after %d", again, first)
 		}
 	}
-	if _, _, err := h.Remove(t.Context(), "u"); err != nil {
+	if _, _, err := h.Remove(t.Context(), "u", admission.Scope{}); err != nil {
 		t.Fatal(err)
 	}
 	h.found(t, ledger.UnknownLivePod{UID: "other", Source: ledger.FromKernel, DevicesUnknown: true})

@@ -14,14 +14,16 @@ import (
 // shares CPUs with the next holder. It returns what was released, and false if
 // the pod was not known. It is idempotent; after an error it may be repeated.
 //
+// A pod that the scope has not is an error of class Precondition.
+//
 // Of a pod that lives here and is not in the ledger the processes are killed, too, before
 // what is known of its claims is free.
-func (e *Engine) Remove(ctx context.Context, uid string) ([]ledger.Claim, bool, error) {
-	return e.remove(ctx, uid, func(*ledger.Pod) bool { return true })
+func (e *Engine) Remove(ctx context.Context, uid string, scope Scope) ([]ledger.Claim, bool, error) {
+	return e.remove(ctx, uid, scope, func(*ledger.Pod) bool { return true })
 }
 
 // remove is Remove for a pod of which ends is true.
-func (e *Engine) remove(ctx context.Context, uid string, ends func(*ledger.Pod) bool) ([]ledger.Claim, bool, error) {
+func (e *Engine) remove(ctx context.Context, uid string, scope Scope, ends func(*ledger.Pod) bool) ([]ledger.Claim, bool, error) {
 	unlock, err := e.lockPod(ctx, uid)
 	if err != nil {
 		return nil, false, err
@@ -29,8 +31,12 @@ func (e *Engine) remove(ctx context.Context, uid string, ends func(*ledger.Pod) 
 	defer unlock()
 	view := e.Ledger.View()
 	pod, ok := view.Pod(uid)
+	unknown, lives := view.UnknownLivePod(uid)
 	switch {
-	case !ok && view.UnknownLive(uid):
+	case !ok && lives:
+		if err := scope.checkUnknown(&unknown); err != nil {
+			return nil, false, err
+		}
 		if err := e.CgroupManager.RemoveUnknown(ctx, view, uid); err != nil {
 			return nil, false, fmt.Errorf("remove pod %s: %w", uid, err)
 		}
@@ -41,6 +47,9 @@ func (e *Engine) remove(ctx context.Context, uid string, ends func(*ledger.Pod) 
 		return nil, false, nil
 	case !ok, !ends(pod):
 		return nil, false, nil
+	}
+	if err := scope.check(uid, pod.Agent()); err != nil {
+		return nil, false, err
 	}
 	defer e.reserved.remove(uid)()
 	if err := e.CgroupManager.RemovePod(ctx, view, uid); err != nil {

@@ -29,7 +29,7 @@ type Resized struct {
 // stays what it is: who owns CPUs or pinned memory is refused another amount.
 //
 // The pod as it is already is admitted again. A pod that is not admitted is an
-// error of class NotFound; one that differs in anything else, or that is invalid,
+// error of class NotFound; one of another owner of class Precondition; one that differs in anything else, or that is invalid,
 // of class Invalid; the kernel's refusal of a value is an error of its class, and
 // the pod has its old values.
 func (e *Engine) Resize(ctx context.Context, req Request) (Resized, error) {
@@ -42,7 +42,7 @@ func (e *Engine) Resize(ctx context.Context, req Request) (Resized, error) {
 	if err != nil {
 		return Resized{}, fmt.Errorf("resize pod %s: %w", &pod, err)
 	}
-	r := &resizing{engine: e, wanted: pod, digest: digest, notes: notes, dryRun: req.DryRun}
+	r := &resizing{engine: e, wanted: pod, digest: digest, notes: notes, dryRun: req.DryRun, scope: Scope{Owner: req.Owner}}
 	if req.DryRun {
 		view, _ := e.snapshot()
 		return r.decide(ctx, view)
@@ -88,6 +88,7 @@ type resizing struct {
 	digest string
 	notes  []string
 	dryRun bool
+	scope  Scope
 	trace  *ledger.Trace
 }
 
@@ -158,6 +159,9 @@ func (r *resizing) allow(ctx context.Context, view *ledger.View) (Resized, error
 	have, ok := view.Pod(uid)
 	if !ok {
 		return Resized{}, errdefs.NotFoundf("pod %s is not admitted", uid)
+	}
+	if err := r.scope.check(uid, have.Agent()); err != nil {
+		return Resized{}, err
 	}
 	if have.Digest == r.digest {
 		return Resized{Verdict: Verdict{

@@ -14,14 +14,16 @@ import (
 type SyncRequest struct {
 	// Living are the uids of the living pods.
 	Living []string
+	// Scope says of whose pods the list is.
+	Scope
 	// Known is the revision up to which whoever made the list knew of admissions.
 	Known uint64
 	// DryRun tells who would be removed, and changes nothing.
 	DryRun bool
 }
 
-// Sync removes every pod that is not among the living, and the cgroups of pods
-// that nobody knows. Pods that came after the revision Known are let live. It
+// Sync removes every pod of the scope that is not among the living, and the cgroups of
+// pods that nobody knows, unless they are another owner's, or may be. Pods that came after the revision Known are let live. It
 // returns the uids of the removed pods, also with an error, which concerns those
 // that are left, or is of class Precondition for a revision of another ledger.
 //
@@ -38,7 +40,7 @@ func (e *Engine) Sync(ctx context.Context, req SyncRequest) (removed []string, e
 		alive[uid] = true
 	}
 	dead := func(p *ledger.Pod) bool {
-		return !alive[p.UID()] && view.RevisionOf(p.AdmittedGeneration) <= req.Known
+		return req.has(p.Agent()) && !alive[p.UID()] && view.RevisionOf(p.AdmittedGeneration) <= req.Known
 	}
 	var gone []string
 	for p := range view.Pods() {
@@ -50,13 +52,13 @@ func (e *Engine) Sync(ctx context.Context, req SyncRequest) (removed []string, e
 		return gone, nil
 	}
 	ok, errs := make([]bool, len(gone)), make([]error, len(gone), len(gone)+1)
-	e.each(len(gone), func(i int) { _, ok[i], errs[i] = e.remove(ctx, gone[i], dead) })
+	e.each(len(gone), func(i int) { _, ok[i], errs[i] = e.remove(ctx, gone[i], req.Scope, dead) })
 	for i, uid := range gone {
 		if ok[i] {
 			removed = append(removed, uid)
 		}
 	}
-	return removed, errors.Join(append(errs, e.sweep(ctx, alive))...)
+	return removed, errors.Join(append(errs, e.sweep(ctx, req.Scope, alive))...)
 }
 
 // Synced reports whether the agent has said since the start which pods live. Before that
@@ -94,9 +96,9 @@ func (e *Engine) found(ctx context.Context, unknown []string) (out []ledger.Unkn
 
 // revert takes back what pods hold by changes that nobody was told of: the agent has
 // heard what it was told, and has not repeated them.
-func (e *Engine) revert(d *ledger.Draft) {
+func (e *Engine) revert(d *ledger.Draft, scope Scope) {
 	for p := range d.Base().Pods() {
-		if p.Acknowledged == nil {
+		if p.Acknowledged == nil || !scope.has(p.Agent()) {
 			continue
 		}
 		record := *p
@@ -117,14 +119,31 @@ func (e *Engine) each(n int, do func(i int)) {
 	}
 }
 
+// spared returns which of the pods that are not in the ledger the scope has no say about:
+// those of other owners, and where another owner has pods here, those of which nothing
+// tells whose they are.
+func (e *Engine) spared(ctx context.Context, scope Scope, unknown []string) map[string]bool {
+	spared := map[string]bool{}
+	if scope.All || len(unknown) == 0 {
+		return spared
+	}
+	alone := scope.alone(e.Ledger.View())
+	for _, u := range e.found(ctx, unknown) {
+		owner, told := u.Agent()
+		spared[u.UID] = told && !scope.has(owner) || !told && !alone
+	}
+	return spared
+}
+
 // sweep removes cgroups without a pod, but not those of living pods, and makes it
 // last which those are.
-func (e *Engine) sweep(ctx context.Context, alive map[string]bool) error {
+func (e *Engine) sweep(ctx context.Context, scope Scope, alive map[string]bool) error {
 	unknown, swept := e.unknownPods(ctx)
+	spared := e.spared(ctx, scope, unknown)
 	if swept == nil {
 		errs := make([]error, len(unknown))
 		e.each(len(unknown), func(i int) {
-			if uid := unknown[i]; !alive[uid] {
+			if uid := unknown[i]; !alive[uid] && !spared[uid] {
 				errs[i] = e.removeUnknown(ctx, uid)
 			}
 		})
@@ -133,7 +152,7 @@ func (e *Engine) sweep(ctx context.Context, alive map[string]bool) error {
 	if swept != nil {
 		swept = fmt.Errorf("remove cgroups without a pod: %w", swept)
 	}
-	unknown = slices.DeleteFunc(unknown, func(uid string) bool { return !alive[uid] })
+	unknown = slices.DeleteFunc(unknown, func(uid string) bool { return !alive[uid] && !spared[uid] })
 	idle, release, looked := e.idle(ctx, unknown)
 	defer release()
 	found := e.found(ctx, unknown)
@@ -145,7 +164,7 @@ func (e *Engine) sweep(ctx context.Context, alive map[string]bool) error {
 				living = append(living, u)
 			}
 		}
-		e.revert(d)
+		e.revert(d, scope)
 		if swept == nil {
 			d.SetUncertain("")
 		} else {

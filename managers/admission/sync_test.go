@@ -203,7 +203,7 @@ func TestUnknownLive(t *testing.T) {
 		t.Fatalf("a living pod of which the agent knows: %v %s, on CPUs %s", err, v.Message, h.cpus("old"))
 	}
 	wait("pod older lives here")
-	if _, known, err := h.Remove(t.Context(), "older"); err != nil || known {
+	if _, known, err := h.Remove(t.Context(), "older", admission.Scope{}); err != nil || known {
 		t.Fatal(known, err)
 	}
 	if got := h.unknownLivePods(); got != "" {

@@ -45,6 +45,8 @@ type ClaimRecord struct {
 	// Digest of the pod's specification, and its class.
 	Digest string
 	QoS    workload.QoSClass
+	// OwnedBy is the agent that the pod belongs to; empty for DefaultOwner.
+	OwnedBy string
 	// Claims in the order of records. Plugins' answers are in them as digests.
 	Claims []Claim
 	// Bindings has the newest container id of each container, by container.
@@ -70,6 +72,7 @@ type storedClaimRecord struct {
 	Generation uint64            `json:"generation"`
 	Digest     string            `json:"digest"`
 	QoS        string            `json:"qos"`
+	OwnedBy    string            `json:"owned_by,omitempty"`
 	Claims     []recordedClaim   `json:"claims"`
 	Bindings   []RecordedBinding `json:"bindings,omitempty"`
 }
@@ -91,7 +94,7 @@ func NewClaimRecord(v *View, p *Pod, generation uint64) ClaimRecord {
 	r := ClaimRecord{
 		Pod: p.UID(), Namespace: p.Pod.Namespace, Name: p.Pod.Name,
 		BootID: v.BootID(), Epoch: v.EpochID(), Generation: generation,
-		Digest: p.Digest, QoS: p.QoS, Claims: p.Claims,
+		Digest: p.Digest, QoS: p.QoS, OwnedBy: p.OwnedBy, Claims: p.Claims,
 	}
 	for b := range v.BindingsOf(p.UID()) { // by container, older before newer
 		if last := len(r.Bindings) - 1; last >= 0 && r.Bindings[last].Container == b.Owner.Container {
@@ -117,6 +120,7 @@ func (r *ClaimRecord) Encode() ([]byte, error) {
 	w.Number("generation", r.Generation)
 	w.Member("digest", r.Digest)
 	w.Member("qos", string(r.QoS))
+	w.Some("owned_by", r.OwnedBy)
 	w.Key("claims")
 	jsontext.Array(w, r.Claims, writeRecordedClaim)
 	if len(r.Bindings) > 0 {
@@ -248,7 +252,7 @@ func decodeClaimRecord(uid string, data []byte) (*ClaimRecord, error) {
 	r := &ClaimRecord{
 		Pod: stored.Pod, Namespace: stored.Namespace, Name: stored.Name,
 		BootID: stored.BootID, Epoch: stored.Epoch, Generation: stored.Generation,
-		Digest: stored.Digest, QoS: workload.QoSClass(stored.QoS), Bindings: stored.Bindings,
+		Digest: stored.Digest, QoS: workload.QoSClass(stored.QoS), OwnedBy: stored.OwnedBy, Bindings: stored.Bindings,
 	}
 	if !slices.Contains(classes[:], r.QoS) {
 		return nil, fmt.Errorf("%q is no QoS class", stored.QoS)

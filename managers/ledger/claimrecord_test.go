@@ -22,7 +22,7 @@ func someRecord() ledger.ClaimRecord {
 	c := ledger.Owner{Pod: "a", Container: "c"}
 	return ledger.ClaimRecord{
 		Pod: "a", Namespace: "default", Name: "pod-a", BootID: someBoot, Epoch: someEpoch, Generation: 7,
-		Digest: "digest-a", QoS: workload.Guaranteed,
+		Digest: "digest-a", QoS: workload.Guaranteed, OwnedBy: "berthlet",
 		Claims: []ledger.Claim{
 			{Owner: ledger.Owner{Pod: "a"}, Provider: "outside", Resource: "vendor.com/lane", Opaque: []byte("lane 1")},
 			{

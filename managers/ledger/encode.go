@@ -115,6 +115,7 @@ func writePod(w *jsontext.Writer, p *storedPod) {
 	p.Pod.Pod.WriteJSON(w)
 	w.Member("digest", p.Digest)
 	w.Member("qos", string(p.QoS))
+	w.Some("owned_by", p.OwnedBy)
 	w.Member("admission_id", p.AdmissionID)
 	w.Key("admitted_at")
 	w.Time(p.AdmittedAt)

@@ -14,10 +14,12 @@ type Pod struct {
 	Pod workload.Pod `json:"pod"`
 	// Digest of the pod as the caller sent it, to tell a repeated admission from
 	// a changed one.
-	Digest      string            `json:"digest"`
-	QoS         workload.QoSClass `json:"qos"`
-	AdmissionID string            `json:"admission_id"`
-	AdmittedAt  time.Time         `json:"admitted_at"`
+	Digest string            `json:"digest"`
+	QoS    workload.QoSClass `json:"qos"`
+	// OwnedBy is the agent that the pod belongs to; empty for DefaultOwner.
+	OwnedBy     string    `json:"owned_by,omitempty"`
+	AdmissionID string    `json:"admission_id"`
+	AdmittedAt  time.Time `json:"admitted_at"`
 	// AdmittedGeneration is that of the commit that brought the pod here; 0 where
 	// that was before berth kept it. The ledger sets it.
 	AdmittedGeneration uint64 `json:"admitted_generation,omitempty"`

@@ -33,7 +33,8 @@ import (
 //	meta        uncertain                             View.Uncertain, absent where there is none
 //	meta        override                              Override, absent where there is none
 //	pods        <uid>                                 Pod, with "trace": the number of its trace, if it has one, and
-//	                                                  "claims": the sum of its claims
+//	                                                  "claims": the sum of its claims; without "owned_by" it
+//	                                                  belongs to DefaultOwner
 //	claims      <uid>/<container or ·pod>/<resource>  Claim; "/<provider>" follows for every claim but the first in
 //	                                                  order of providers, where several hold claims on one resource
 //	traces      <number, 20 digits>                   Trace; numbers ascend and are not used again while kept

@@ -23,6 +23,9 @@ type UnknownLivePod struct {
 	// Digest of the pod's specification and its class, where they are known.
 	Digest string            `json:"digest,omitempty"`
 	QoS    workload.QoSClass `json:"qos,omitempty"`
+	// OwnedBy is the agent that the pod belongs to; empty for DefaultOwner, and where
+	// that is not known.
+	OwnedBy string `json:"owned_by,omitempty"`
 	// Claims that are known, in the order of records. Those that the kernel shows are
 	// owned by the container's cgroup, by its last component.
 	Claims []Claim `json:"claims,omitempty"`
@@ -52,7 +55,7 @@ const (
 func (u UnknownLivePod) kept() *UnknownLivePod {
 	u.holds = &Pod{
 		Pod: workload.Pod{UID: u.UID, Namespace: u.Namespace, Name: u.Name},
-		QoS: u.QoS, Claims: u.Claims,
+		QoS: u.QoS, OwnedBy: u.OwnedBy, Claims: u.Claims,
 	}
 	return &u
 }

@@ -445,7 +445,7 @@ func (p *pod) wait(source ledger.ClaimSource, claims []ledger.Claim) {
 		p.unknown.Since = p.noted.Since
 	}
 	if c := p.seen.Claims; c != nil && source == ledger.FromClaimRecord {
-		p.unknown.Digest, p.unknown.QoS, p.unknown.Bindings = c.Digest, c.QoS, c.Bindings
+		p.unknown.Digest, p.unknown.QoS, p.unknown.Bindings, p.unknown.OwnedBy = c.Digest, c.QoS, c.Bindings, c.OwnedBy
 	}
 }
 

@@ -27,6 +27,9 @@ func word(s string, longest int, allowed func(byte) bool, extra string) bool {
 	return true
 }
 
+// IsDNSLabel reports whether a text is a label of RFC 1123 in lower case, of at most 63 characters.
+func IsDNSLabel(s string) bool { return dnsLabel(s) }
+
 // dnsLabel is RFC 1123's label in lower case.
 func dnsLabel(s string) bool {
 	return word(s, maxLabel, func(c byte) bool { return lower(c) || digit(c) }, "-")

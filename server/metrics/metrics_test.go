@@ -205,7 +205,7 @@ func TestGauges(t *testing.T) {
 	}
 	pool := h.ledger.View().SharedCPUs().Minus(reserved.ReservedCPUs).Len()
 	h.expect(t, "kubelet_cpu_manager_shared_pool_size_millicores "+string(rune('0'+pool))+"000")
-	if _, _, err := h.Remove(t.Context(), "p"); err != nil {
+	if _, _, err := h.Remove(t.Context(), "p", admission.Scope{}); err != nil {
 		t.Fatal(err)
 	}
 	h.expect(t, "kubelet_cpu_manager_exclusive_cpu_allocation_count 0", "kubelet_cpu_manager_shared_pool_size_millicores 6000",

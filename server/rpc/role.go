@@ -1,12 +1,14 @@
 package rpc
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
 
 	"github.com/berthd/berth/api/access"
 	"github.com/berthd/berth/managers/errdefs"
+	"github.com/berthd/berth/managers/ledger"
 )
 
 // Access decides who may do what. Root may do everything, and so may the user
@@ -141,7 +143,42 @@ func (a Access) authorize(ctx context.Context, fullMethod string, req any) error
 	if r, ok := req.(requirer); ok && r.GetDryRun() && role == access.Agent {
 		role = access.Read
 	}
-	return a.need(ctx, fullMethod, role, "")
+	if err := a.need(ctx, fullMethod, role, ""); err != nil || role != access.Agent {
+		return err
+	}
+	return a.mayActFor(ctx, fullMethod, req)
+}
+
+// owned is a request that is made for an owner of pods, and everyone one that may be made
+// for all of them.
+type (
+	owned    interface{ GetOwner() string }
+	everyone interface{ GetAllOwners() bool }
+)
+
+// mayActFor refuses an agent that acts for an owner of pods whose name others have.
+func (a Access) mayActFor(ctx context.Context, fullMethod string, req any) error {
+	if r, ok := req.(everyone); ok && r.GetAllOwners() {
+		return a.need(ctx, fullMethod+" for all owners", access.Admin, "")
+	}
+	r, ok := req.(owned)
+	if !ok {
+		return nil
+	}
+	owner := cmp.Or(r.GetOwner(), ledger.DefaultOwner)
+	if who, ok := PeerOf(ctx); !ok || !a.actsFor(who, owner) {
+		return errdefs.PermissionDeniedf("method %s for the owner %q needs a grant in access that names this owner, or the role admin, which %s does not have",
+			fullMethod, owner, who)
+	}
+	return nil
+}
+
+// actsFor reports whether a peer with the role of agents may act for an owner.
+func (a Access) actsFor(p Peer, owner string) bool {
+	named := slices.ContainsFunc(a.Grants, func(g access.Grant) bool { return slices.Contains(g.Owners, owner) })
+	return a.Allows(p, access.Admin) || a.granted(p, func(g access.Grant) bool {
+		return slices.Contains(g.Roles, access.Agent) && (slices.Contains(g.Owners, owner) || len(g.Owners) == 0 && !named)
+	})
 }
 
 // need refuses a peer without a role; or is what else would do.

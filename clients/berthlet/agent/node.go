@@ -89,7 +89,7 @@ func (b Berthd) Knows(ctx context.Context, uid string) (bool, error) {
 func (b Berthd) Remove(ctx context.Context, uid string) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	answer, err := b.Admission().RemovePod(ctx, &admissionv1.RemovePodRequest{PodUid: uid})
+	answer, err := b.Admission().RemovePod(ctx, &admissionv1.RemovePodRequest{PodUid: uid, Owner: b.Owner()})
 	return answer.GetRemoved(), err
 }
 

@@ -115,7 +115,7 @@ func (p *Policy) place(ctx context.Context, m *member) (*allocationv1.AllocateRe
 	err = p.admitOrReclaim(ctx, s, pod)
 	if berth.IsPrecondition(err) && s.names[m.name] {
 		// What ran under this name before asked for something else.
-		if _, removeErr := p.Client.Admission().RemovePod(ctx, &admissionv1.RemovePodRequest{PodUid: key}); removeErr != nil {
+		if _, removeErr := p.Client.Admission().RemovePod(ctx, &admissionv1.RemovePodRequest{PodUid: key, Owner: p.Client.Owner()}); removeErr != nil {
 			return nil, removeErr
 		}
 		err = p.admitOrReclaim(ctx, s, pod)
@@ -207,7 +207,7 @@ func (p *Policy) release(ctx context.Context, s *sandbox, chosen func(name strin
 }
 
 func (p *Policy) remove(ctx context.Context, s *sandbox, key string) {
-	if _, err := p.Client.Admission().RemovePod(ctx, &admissionv1.RemovePodRequest{PodUid: key}); err != nil {
+	if _, err := p.Client.Admission().RemovePod(ctx, &admissionv1.RemovePodRequest{PodUid: key, Owner: p.Client.Owner()}); err != nil {
 		p.Log.Warn("give a place back", "pod", s.namespace+"/"+s.name, "uid", key, "error", err)
 		p.unreconciled = true
 		p.kick()

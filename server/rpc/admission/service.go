@@ -18,8 +18,8 @@ type Engine interface {
 	Admit(ctx context.Context, req admission.Request) (admission.Verdict, error)
 	// Resize changes the cpu and memory of a pod that is here.
 	Resize(ctx context.Context, req admission.Request) (admission.Resized, error)
-	// Remove ends a pod and returns what it held, and whether it was known.
-	Remove(ctx context.Context, uid string) ([]ledger.Claim, bool, error)
+	// Remove ends a pod of the scope and returns what it held, and whether it was known.
+	Remove(ctx context.Context, uid string, scope admission.Scope) ([]ledger.Claim, bool, error)
 	// Sync removes the pods that are not among the living and were admitted up to
 	// a revision.
 	Sync(ctx context.Context, req admission.SyncRequest) ([]string, error)
@@ -41,10 +41,13 @@ func New(engine Engine, read convert.Reader) admissionv1.AdmissionServiceServer 
 
 // Admit implements AdmissionService.
 func (s *service) Admit(ctx context.Context, req *admissionv1.AdmitRequest) (*admissionv1.AdmitResponse, error) {
+	var vs errdefs.Violations
 	if n := len(req.GetAdmissionId()); n > maxAdmissionID {
-		var vs errdefs.Violations
 		vs.Addf("admission_id", "%d characters: expected at most %d", n, maxAdmissionID)
-		return nil, vs.Err("request")
+	}
+	convert.Owner("owner", req.GetOwner(), &vs)
+	if err := vs.Err("request"); err != nil {
+		return nil, err
 	}
 	pod, err := s.read.Unchecked(req.GetPod()) // the engine checks it
 	if err != nil {
@@ -55,8 +58,8 @@ func (s *service) Admit(ctx context.Context, req *admissionv1.AdmitRequest) (*ad
 		return nil, err
 	}
 	v, err := s.engine.Admit(ctx, admission.Request{
-		Holdings: holdings,
-		Pod:      pod, Unserved: convert.Unserved(req.GetPod()), AdmissionID: req.GetAdmissionId(), DryRun: req.GetDryRun(),
+		Holdings: holdings, Owner: req.GetOwner(),
+		Pod: pod, Unserved: convert.Unserved(req.GetPod()), AdmissionID: req.GetAdmissionId(), DryRun: req.GetDryRun(),
 	})
 	if err != nil {
 		return nil, err
@@ -66,23 +69,47 @@ func (s *service) Admit(ctx context.Context, req *admissionv1.AdmitRequest) (*ad
 
 // Resize implements AdmissionService.
 func (s *service) Resize(ctx context.Context, req *admissionv1.ResizeRequest) (*admissionv1.ResizeResponse, error) {
+	var vs errdefs.Violations
+	if convert.Owner("owner", req.GetOwner(), &vs); len(vs) > 0 {
+		return nil, vs.Err("request")
+	}
 	pod, err := s.read.Pod(req.GetPod())
 	if err != nil {
 		return nil, err
 	}
-	r, err := s.engine.Resize(ctx, admission.Request{Pod: pod, DryRun: req.GetDryRun()})
+	r, err := s.engine.Resize(ctx, admission.Request{Pod: pod, Owner: req.GetOwner(), DryRun: req.GetDryRun()})
 	if err != nil {
 		return nil, err
 	}
 	return convert.Resized(r, req.GetTraceLevel()), nil
 }
 
+// scoped is a request about the pods of an owner.
+type scoped interface {
+	GetOwner() string
+	GetAllOwners() bool
+}
+
+func scope(req scoped) admission.Scope {
+	return admission.Scope{Owner: req.GetOwner(), All: req.GetAllOwners()}
+}
+
+// scopeOf adds what is wrong with the scope of a request.
+func scopeOf(req scoped, vs *errdefs.Violations) errdefs.Violations {
+	convert.Owner("owner", req.GetOwner(), vs)
+	if req.GetAllOwners() && req.GetOwner() != "" {
+		vs.Addf("owner", "expected either owner or all_owners, not both")
+	}
+	return *vs
+}
+
 // RemovePod implements AdmissionService.
 func (s *service) RemovePod(ctx context.Context, req *admissionv1.RemovePodRequest) (*admissionv1.RemovePodResponse, error) {
-	if err := convert.Names("pod_uid", req.GetPodUid()).Err("request"); err != nil {
+	vs := convert.Names("pod_uid", req.GetPodUid())
+	if err := scopeOf(req, &vs).Err("request"); err != nil {
 		return nil, err
 	}
-	claims, known, err := s.engine.Remove(ctx, req.GetPodUid())
+	claims, known, err := s.engine.Remove(ctx, req.GetPodUid(), scope(req))
 	if err != nil {
 		return nil, err
 	}
@@ -98,11 +125,11 @@ func (s *service) SyncPods(ctx context.Context, req *admissionv1.SyncPodsRequest
 	if len(req.GetActivePodUids()) == 0 && !req.GetAllowEmpty() {
 		vs.Addf("allow_empty", "is required with an empty active_pod_uids, since every pod is removed then")
 	}
-	if err := vs.Err("request"); err != nil {
+	if err := scopeOf(req, &vs).Err("request"); err != nil {
 		return nil, err
 	}
 	removed, err := s.engine.Sync(ctx, admission.SyncRequest{
-		Living: req.GetActivePodUids(), Known: req.GetKnownRevision(), DryRun: req.GetDryRun(),
+		Living: req.GetActivePodUids(), Scope: scope(req), Known: req.GetKnownRevision(), DryRun: req.GetDryRun(),
 	})
 	if err != nil {
 		return nil, err

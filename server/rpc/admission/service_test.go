@@ -35,6 +35,7 @@ type engine struct {
 	err      error
 	asked    admission.Request
 	synced   []admission.SyncRequest
+	removed  []admission.Scope
 }
 
 func (e *engine) Admit(_ context.Context, req admission.Request) (admission.Verdict, error) {
@@ -47,7 +48,8 @@ func (e *engine) Resize(_ context.Context, req admission.Request) (admission.Res
 	return admission.Resized{Verdict: e.verdicts[req.Pod.UID], Restarts: []string{"main"}}, e.err
 }
 
-func (e *engine) Remove(_ context.Context, uid string) ([]ledger.Claim, bool, error) {
+func (e *engine) Remove(_ context.Context, uid string, scope admission.Scope) ([]ledger.Claim, bool, error) {
+	e.removed = append(e.removed, scope)
 	v, ok := e.verdicts[uid]
 	delete(e.verdicts, uid)
 	if !ok || e.err != nil {
@@ -258,6 +260,33 @@ func TestFailures(t *testing.T) {
 				Message: "request is invalid: pod_uid: is required",
 			},
 		},
+		"owners": {
+			call: func(ctx context.Context, c admissionv1.AdmissionServiceClient) error {
+				_, err := c.SyncPods(ctx, &admissionv1.SyncPodsRequest{KnownRevision: 1, AllowEmpty: true, AllOwners: true, Owner: "me"})
+				return err
+			},
+			want: rpctest.Failure{
+				Code: codes.InvalidArgument, Reason: "invalid", Fields: []string{"owner"},
+				Message: "request is invalid: owner: expected either owner or all_owners, not both",
+			},
+		},
+		"removal for nobody": {
+			call: func(ctx context.Context, c admissionv1.AdmissionServiceClient) error {
+				_, err := c.RemovePod(ctx, &admissionv1.RemovePodRequest{PodUid: "a", Owner: "Me"})
+				return err
+			},
+			want: rpctest.Failure{
+				Code: codes.InvalidArgument, Reason: "invalid", Fields: []string{"owner"},
+				Message: `request is invalid: owner: "Me": expected a DNS label of at most 63 characters`,
+			},
+		},
+		"admission for nobody": {
+			call: admit(&admissionv1.AdmitRequest{Pod: pod("a"), Owner: "a.b"}),
+			want: rpctest.Failure{
+				Code: codes.InvalidArgument, Reason: "invalid", Fields: []string{"owner"},
+				Message: `request is invalid: owner: "a.b": expected a DNS label of at most 63 characters`,
+			},
+		},
 		"removal fails": {
 			engine: errdefs.Deadlinef("remove pod a: processes are left"),
 			call: func(ctx context.Context, c admissionv1.AdmissionServiceClient) error {
@@ -357,6 +386,29 @@ func TestRemoveAndSync(t *testing.T) {
 	got, err = client.Remove(t.Context(), &admissionv1.RemovePodRequest{PodUid: "a"})
 	if err != nil || got.GetRemoved() || len(got.GetReleased()) != 0 {
 		t.Errorf("remove again: %v, %v; want success and nothing released", got, err)
+	}
+}
+
+// TestOwner: what a request says of owners is what the engine is asked.
+func TestOwner(t *testing.T) {
+	t.Parallel()
+	e := &engine{verdicts: map[string]admission.Verdict{"a": admitted(t, "a")}}
+	c := serve(t, e)
+	if _, err := c.Admit(t.Context(), &admissionv1.AdmitRequest{Pod: pod("a"), Owner: "me"}); err != nil || e.asked.Owner != "me" {
+		t.Errorf("%v, admitted for %q", err, e.asked.Owner)
+	}
+	if _, err := c.Resize(t.Context(), &admissionv1.ResizeRequest{Pod: pod("a"), Owner: "you"}); err != nil || e.asked.Owner != "you" {
+		t.Errorf("%v, resized for %q", err, e.asked.Owner)
+	}
+	for _, want := range []admission.Scope{{}, {Owner: "me"}, {All: true}} {
+		_, err := c.RemovePod(t.Context(), &admissionv1.RemovePodRequest{PodUid: "a", Owner: want.Owner, AllOwners: want.All})
+		if got := e.removed[len(e.removed)-1]; err != nil || got != want {
+			t.Errorf("%v, removed for %+v, want %+v", err, got, want)
+		}
+		_, err = c.SyncPods(t.Context(), &admissionv1.SyncPodsRequest{KnownRevision: 1, AllowEmpty: true, Owner: want.Owner, AllOwners: want.All})
+		if got := e.synced[len(e.synced)-1].Scope; err != nil || got != want {
+			t.Errorf("%v, synced for %+v, want %+v", err, got, want)
+		}
 	}
 }
 

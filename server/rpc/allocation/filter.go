@@ -11,8 +11,8 @@ import (
 
 // filter is what a stream wants to be told; the zero value is everything.
 type filter struct {
-	types               []allocationv1.EventType
-	namespace, resource string
+	types                      []allocationv1.EventType
+	namespace, resource, owner string
 }
 
 // readFilter returns the filter of a request. Errors are of class Invalid.
@@ -23,10 +23,12 @@ func readFilter(req *allocationv1.WatchRequest) (filter, error) {
 			vs.Addf(fmt.Sprintf("types[%d]", i), "%d is no type of event", t)
 		}
 	}
-	return filter{types: req.GetTypes(), namespace: req.GetNamespace(), resource: req.GetResource()}, vs.Err("request")
+	return filter{types: req.GetTypes(), namespace: req.GetNamespace(), resource: req.GetResource(), owner: req.GetOwner()}, vs.Err("request")
 }
 
-func (f filter) all() bool { return len(f.types) == 0 && f.namespace == "" && f.resource == "" }
+func (f filter) all() bool {
+	return len(f.types) == 0 && f.namespace == "" && f.resource == "" && f.owner == ""
+}
 
 // of returns the events that pass.
 func (f filter) of(events []event) []event {
@@ -51,5 +53,6 @@ func (f filter) passes(e event) bool {
 
 // has reports whether a pod is one whose events pass.
 func (f filter) has(p *ledger.Pod) bool {
-	return (f.namespace == "" || f.namespace == p.Pod.Namespace) && (f.resource == "" || p.Holds(f.resource))
+	return (f.namespace == "" || f.namespace == p.Pod.Namespace) && (f.resource == "" || p.Holds(f.resource)) &&
+		(f.owner == "" || f.owner == p.Agent())
 }

@@ -304,6 +304,9 @@ func TestWatchFilters(t *testing.T) {
 	put := func(uid, namespace string, claims ...ledger.Claim) {
 		p := ledgertest.With(ledgertest.Pod(uid, "main"), claims...)
 		p.Pod.Namespace = namespace
+		if uid == "a" {
+			p.OwnedBy = "kubernetes"
+		}
 		b.commit(func(d *ledger.Draft) { d.PutPod(p) })
 	}
 	session := b.inv.Registered(gpu, device.Options{}, time.Unix(1, 0))
@@ -317,6 +320,9 @@ func TestWatchFilters(t *testing.T) {
 			{Resource: gpu},
 			{Resource: "example.com/nic", Types: []allocationv1.EventType{allocationv1.EventType_EVENT_TYPE_CHANGED, allocationv1.EventType_EVENT_TYPE_DEVICE_RESOURCE}},
 			{Namespace: "two", Resource: gpu},
+			{Owner: "kubernetes", Types: []allocationv1.EventType{
+				allocationv1.EventType_EVENT_TYPE_ADDED, allocationv1.EventType_EVENT_TYPE_BOUND, allocationv1.EventType_EVENT_TYPE_CHANGED,
+			}},
 		}
 	}
 	wants := [][2][]string{
@@ -334,6 +340,7 @@ func TestWatchFilters(t *testing.T) {
 			{"2 added b", "2 shared_cpus 0-7", "2 policy reserved ", "2 machine 0-7 without ", "2 resource example.com/gpu connected 1/1 []"},
 			{"4 shared_cpus 0-1,3-7", "5 changed b"},
 		},
+		{{"2 added a"}, {"3 bound c1 a/main", "4 changed a"}},
 	}
 	var streams []*reader
 	for i, req := range all() {

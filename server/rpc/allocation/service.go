@@ -106,9 +106,12 @@ func (s *service) Allocate(ctx context.Context, req *allocationv1.AllocateReques
 	switch {
 	case req.GetPod() != nil && req.GetPodUid() != "":
 		vs.Addf("pod_uid", "expected either pod_uid or pod, not both")
+	case req.GetPod() == nil && req.GetOwner() != "":
+		vs.Addf("owner", "expected only with a pod: the pod of pod_uid has its owner")
 	case req.GetPod() == nil:
 		vs = append(vs, convert.Names("pod_uid", req.GetPodUid())...)
 	}
+	convert.Owner("owner", req.GetOwner(), &vs)
 	if err := vs.Err("request"); err != nil {
 		return nil, err
 	}
@@ -118,7 +121,7 @@ func (s *service) Allocate(ctx context.Context, req *allocationv1.AllocateReques
 		if err != nil {
 			return nil, err
 		}
-		if view, err = s.admit(ctx, admission.Request{Pod: pod, Unserved: convert.Unserved(req.GetPod())}, req.GetContainerName()); err != nil {
+		if view, err = s.admit(ctx, admission.Request{Pod: pod, Owner: req.GetOwner(), Unserved: convert.Unserved(req.GetPod())}, req.GetContainerName()); err != nil {
 			return nil, err
 		}
 		uid = pod.UID
@@ -245,6 +248,9 @@ func matches(p *ledger.Pod, req *allocationv1.ListRequest) bool {
 		return false
 	}
 	if name := req.GetName(); name != "" && name != p.Pod.Name {
+		return false
+	}
+	if owner := req.GetOwner(); owner != "" && owner != p.Agent() {
 		return false
 	}
 	return req.GetResource() == "" || p.Holds(req.GetResource())

@@ -101,6 +101,7 @@ func facts(t *testing.T) *ledger.Ledger {
 	broken := ledgertest.Devices("main", "example.com/tpu", "t0")
 	broken.Devices.Response = []byte{0xff}
 	x := ledgertest.With(ledgertest.Pod("x", "main"), broken)
+	x.OwnedBy = "kubernetes"
 	_, err := l.Update(t.Context(), func(d *ledger.Draft) error {
 		d.PutPod(a)
 		d.PutPod(b)
@@ -290,6 +291,14 @@ func TestFailures(t *testing.T) {
 			row.want.Check(t, err)
 		})
 	}
+	t.Run("owner without a pod", func(t *testing.T) {
+		t.Parallel()
+		_, err := client.Allocate(t.Context(), &allocationv1.AllocateRequest{PodUid: "a", ContainerName: "main", Owner: "me"})
+		rpctest.Failure{
+			Code: codes.InvalidArgument, Reason: "invalid", Fields: []string{"owner"},
+			Message: "request is invalid: owner: expected only with a pod: the pod of pod_uid has its owner",
+		}.Check(t, err)
+	})
 	t.Run("answer that cannot be read", func(t *testing.T) {
 		t.Parallel()
 		_, err := client.Allocate(t.Context(), &allocationv1.AllocateRequest{PodUid: "x", ContainerName: "main"})
@@ -319,7 +328,7 @@ func TestGetAndList(t *testing.T) {
 	prepare := &typesv1.ContainerAllocation{Name: "prepare", Role: "init", Cpus: &typesv1.CPUSet{Cpus: "0-1,4-15"}}
 	want := &typesv1.PodAllocation{
 		Uid: "a", Namespace: "default", Name: "pod-a", QosClass: typesv1.QOSClass_QOS_CLASS_GUARANTEED,
-		CgroupParent: "/kubepods/poda", AdmissionId: "admission-a", AdmittedAtUnix: 1000,
+		CgroupParent: "/kubepods/poda", AdmissionId: "admission-a", AdmittedAtUnix: 1000, Owner: "default",
 		Containers: []*typesv1.ContainerAllocation{prepare, onA()},
 	}
 	if !proto.Equal(got.GetPod(), want) || got.GetRevision() != 1 {
@@ -336,6 +345,8 @@ func TestGetAndList(t *testing.T) {
 		"namespace": {&allocationv1.ListRequest{Namespace: "default"}, []string{"a", "x"}},
 		"name":      {&allocationv1.ListRequest{Name: "pod-x"}, []string{"x"}},
 		"resource":  {&allocationv1.ListRequest{Resource: "example.com/nic"}, []string{"a"}},
+		"owner":     {&allocationv1.ListRequest{Owner: "kubernetes"}, []string{"x"}},
+		"default":   {&allocationv1.ListRequest{Owner: "default"}, []string{"b", "a"}},
 		"both":      {&allocationv1.ListRequest{Namespace: "away", Resource: "cpu"}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {

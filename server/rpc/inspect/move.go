@@ -35,7 +35,7 @@ func (s *service) Import(ctx context.Context, req *inspectv1.ImportRequest) (*in
 	kind := kubelet.Kind(req.GetKind())
 	done, err := s.Engine.Import(ctx, admission.Import{
 		Kind: kind, Data: req.GetState(), Settings: s.Settings(kind), Pods: pods,
-		ContainerIDs: owners, SkipUnknown: req.GetSkipUnknown(), DryRun: req.GetDryRun(),
+		ContainerIDs: owners, Owner: req.GetOwner(), SkipUnknown: req.GetSkipUnknown(), DryRun: req.GetDryRun(),
 	})
 	if err != nil {
 		return nil, err

@@ -151,7 +151,10 @@ type AdmitRequest struct {
 	// holds them, and nothing is planned. Empty for every other pod.
 	Holdings []*ContainerHolding `protobuf:"bytes,4,rep,name=holdings,proto3" json:"holdings,omitempty"`
 	// When the answer has the trace.
-	TraceLevel    TraceLevel `protobuf:"varint,5,opt,name=trace_level,json=traceLevel,proto3,enum=berth.admission.v1.TraceLevel" json:"trace_level,omitempty"`
+	TraceLevel TraceLevel `protobuf:"varint,5,opt,name=trace_level,json=traceLevel,proto3,enum=berth.admission.v1.TraceLevel" json:"trace_level,omitempty"`
+	// Whose pod it becomes: the name of the agent, a DNS label; empty means "default". Agents with
+	// names of their own do not touch each other's pods.
+	Owner         string `protobuf:"bytes,6,opt,name=owner,proto3" json:"owner,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -219,6 +222,13 @@ func (x *AdmitRequest) GetTraceLevel() TraceLevel {
 		return x.TraceLevel
 	}
 	return TraceLevel_TRACE_LEVEL_UNSPECIFIED
+}
+
+func (x *AdmitRequest) GetOwner() string {
+	if x != nil {
+		return x.Owner
+	}
+	return ""
 }
 
 // ContainerHolding is what a running container holds.
@@ -624,8 +634,13 @@ func (x *Condition) GetMetadata() map[string]string {
 
 // RemovePodRequest names the pod to end.
 type RemovePodRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	PodUid        string                 `protobuf:"bytes,1,opt,name=pod_uid,json=podUid,proto3" json:"pod_uid,omitempty"`
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	PodUid string                 `protobuf:"bytes,1,opt,name=pod_uid,json=podUid,proto3" json:"pod_uid,omitempty"`
+	// Whose pod it is: the name of the agent, a DNS label; empty means "default". Agents with
+	// names of their own do not touch each other's pods.
+	Owner string `protobuf:"bytes,2,opt,name=owner,proto3" json:"owner,omitempty"`
+	// Whosever the pod is. Needs the role admin.
+	AllOwners     bool `protobuf:"varint,3,opt,name=all_owners,json=allOwners,proto3" json:"all_owners,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -665,6 +680,20 @@ func (x *RemovePodRequest) GetPodUid() string {
 		return x.PodUid
 	}
 	return ""
+}
+
+func (x *RemovePodRequest) GetOwner() string {
+	if x != nil {
+		return x.Owner
+	}
+	return ""
+}
+
+func (x *RemovePodRequest) GetAllOwners() bool {
+	if x != nil {
+		return x.AllOwners
+	}
+	return false
 }
 
 // RemovePodResponse lists what was given back.
@@ -734,7 +763,12 @@ type SyncPodsRequest struct {
 	AllowEmpty bool `protobuf:"varint,3,opt,name=allow_empty,json=allowEmpty,proto3" json:"allow_empty,omitempty"`
 	// Tell which pods would be removed, but change nothing. It does not count as the word
 	// on which pods live.
-	DryRun        bool `protobuf:"varint,4,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	DryRun bool `protobuf:"varint,4,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	// Whose pods the list is of: the name of the agent, a DNS label; empty means "default".
+	Owner string `protobuf:"bytes,5,opt,name=owner,proto3" json:"owner,omitempty"`
+	// The list is of all pods here, and pods of all owners are removed. Needs the role
+	// admin.
+	AllOwners     bool `protobuf:"varint,6,opt,name=all_owners,json=allOwners,proto3" json:"all_owners,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -797,6 +831,20 @@ func (x *SyncPodsRequest) GetDryRun() bool {
 	return false
 }
 
+func (x *SyncPodsRequest) GetOwner() string {
+	if x != nil {
+		return x.Owner
+	}
+	return ""
+}
+
+func (x *SyncPodsRequest) GetAllOwners() bool {
+	if x != nil {
+		return x.AllOwners
+	}
+	return false
+}
+
 // SyncPodsResponse lists the pods that were removed, by uid, or would be.
 type SyncPodsResponse struct {
 	state          protoimpl.MessageState `protogen:"open.v1"`
@@ -850,7 +898,10 @@ type ResizeRequest struct {
 	// Decide and explain, but change nothing.
 	DryRun bool `protobuf:"varint,2,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
 	// When the answer has the trace.
-	TraceLevel    TraceLevel `protobuf:"varint,3,opt,name=trace_level,json=traceLevel,proto3,enum=berth.admission.v1.TraceLevel" json:"trace_level,omitempty"`
+	TraceLevel TraceLevel `protobuf:"varint,3,opt,name=trace_level,json=traceLevel,proto3,enum=berth.admission.v1.TraceLevel" json:"trace_level,omitempty"`
+	// Whose pod it is: the name of the agent, a DNS label; empty means "default". Agents with
+	// names of their own do not touch each other's pods.
+	Owner         string `protobuf:"bytes,4,opt,name=owner,proto3" json:"owner,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -904,6 +955,13 @@ func (x *ResizeRequest) GetTraceLevel() TraceLevel {
 		return x.TraceLevel
 	}
 	return TraceLevel_TRACE_LEVEL_UNSPECIFIED
+}
+
+func (x *ResizeRequest) GetOwner() string {
+	if x != nil {
+		return x.Owner
+	}
+	return ""
 }
 
 // ResizeResponse is the verdict with its reasons. Unless it is ADMITTED the pod
@@ -1019,14 +1077,15 @@ var File_berth_admission_v1_admission_proto protoreflect.FileDescriptor
 
 const file_berth_admission_v1_admission_proto_rawDesc = "" +
 	"\n" +
-	"\"berth/admission/v1/admission.proto\x12\x12berth.admission.v1\x1a\x1aberth/types/v1/types.proto\x1a\x1egoogle/protobuf/duration.proto\"\xf4\x01\n" +
+	"\"berth/admission/v1/admission.proto\x12\x12berth.admission.v1\x1a\x1aberth/types/v1/types.proto\x1a\x1egoogle/protobuf/duration.proto\"\x8a\x02\n" +
 	"\fAdmitRequest\x12%\n" +
 	"\x03pod\x18\x01 \x01(\v2\x13.berth.types.v1.PodR\x03pod\x12\x17\n" +
 	"\adry_run\x18\x02 \x01(\bR\x06dryRun\x12!\n" +
 	"\fadmission_id\x18\x03 \x01(\tR\vadmissionId\x12@\n" +
 	"\bholdings\x18\x04 \x03(\v2$.berth.admission.v1.ContainerHoldingR\bholdings\x12?\n" +
 	"\vtrace_level\x18\x05 \x01(\x0e2\x1e.berth.admission.v1.TraceLevelR\n" +
-	"traceLevel\"\xd4\x01\n" +
+	"traceLevel\x12\x14\n" +
+	"\x05owner\x18\x06 \x01(\tR\x05owner\"\xd4\x01\n" +
 	"\x10ContainerHolding\x12\x1c\n" +
 	"\tcontainer\x18\x01 \x01(\tR\tcontainer\x12*\n" +
 	"\x04cpus\x18\x02 \x01(\v2\x16.berth.types.v1.CPUSetR\x04cpus\x129\n" +
@@ -1059,25 +1118,32 @@ const file_berth_admission_v1_admission_proto_rawDesc = "" +
 	"\bmetadata\x18\x03 \x03(\v2+.berth.admission.v1.Condition.MetadataEntryR\bmetadata\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"+\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"`\n" +
 	"\x10RemovePodRequest\x12\x17\n" +
-	"\apod_uid\x18\x01 \x01(\tR\x06podUid\"`\n" +
+	"\apod_uid\x18\x01 \x01(\tR\x06podUid\x12\x14\n" +
+	"\x05owner\x18\x02 \x01(\tR\x05owner\x12\x1d\n" +
+	"\n" +
+	"all_owners\x18\x03 \x01(\bR\tallOwners\"`\n" +
 	"\x11RemovePodResponse\x12\x18\n" +
 	"\aremoved\x18\x01 \x01(\bR\aremoved\x121\n" +
-	"\breleased\x18\x02 \x03(\v2\x15.berth.types.v1.ClaimR\breleased\"\x9a\x01\n" +
+	"\breleased\x18\x02 \x03(\v2\x15.berth.types.v1.ClaimR\breleased\"\xcf\x01\n" +
 	"\x0fSyncPodsRequest\x12&\n" +
 	"\x0factive_pod_uids\x18\x01 \x03(\tR\ractivePodUids\x12%\n" +
 	"\x0eknown_revision\x18\x02 \x01(\x04R\rknownRevision\x12\x1f\n" +
 	"\vallow_empty\x18\x03 \x01(\bR\n" +
 	"allowEmpty\x12\x17\n" +
-	"\adry_run\x18\x04 \x01(\bR\x06dryRun\"<\n" +
+	"\adry_run\x18\x04 \x01(\bR\x06dryRun\x12\x14\n" +
+	"\x05owner\x18\x05 \x01(\tR\x05owner\x12\x1d\n" +
+	"\n" +
+	"all_owners\x18\x06 \x01(\bR\tallOwners\"<\n" +
 	"\x10SyncPodsResponse\x12(\n" +
-	"\x10removed_pod_uids\x18\x01 \x03(\tR\x0eremovedPodUids\"\x90\x01\n" +
+	"\x10removed_pod_uids\x18\x01 \x03(\tR\x0eremovedPodUids\"\xa6\x01\n" +
 	"\rResizeRequest\x12%\n" +
 	"\x03pod\x18\x01 \x01(\v2\x13.berth.types.v1.PodR\x03pod\x12\x17\n" +
 	"\adry_run\x18\x02 \x01(\bR\x06dryRun\x12?\n" +
 	"\vtrace_level\x18\x03 \x01(\x0e2\x1e.berth.admission.v1.TraceLevelR\n" +
-	"traceLevel\"\x8f\x03\n" +
+	"traceLevel\x12\x14\n" +
+	"\x05owner\x18\x04 \x01(\tR\x05owner\"\x8f\x03\n" +
 	"\x0eResizeResponse\x125\n" +
 	"\averdict\x18\x01 \x01(\x0e2\x1b.berth.admission.v1.VerdictR\averdict\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x18\n" +

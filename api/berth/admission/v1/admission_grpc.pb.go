@@ -35,10 +35,11 @@ const (
 type AdmissionServiceClient interface {
 	// Admit takes everything that the pod needs, or nothing. A rejection is an
 	// answer, not an error. The same pod again gets the same answer; the same uid
-	// with another spec is FAILED_PRECONDITION.
+	// with another spec or for another owner is FAILED_PRECONDITION.
 	Admit(ctx context.Context, in *AdmitRequest, opts ...grpc.CallOption) (*AdmitResponse, error)
 	// Remove ends a pod: its processes are killed, its cgroup removed, everything
 	// it held is free. Removing an unknown pod succeeds and releases nothing. A pod of
+	// another owner is FAILED_PRECONDITION. A pod of
 	// which a container runtime runs a container in a cgroup that is shared with others
 	// is FAILED_PRECONDITION until that container has ended.
 	// buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
@@ -49,10 +50,11 @@ type AdmissionServiceClient interface {
 	// buf:lint:ignore RPC_RESPONSE_STANDARD_NAME
 	Remove(ctx context.Context, in *RemovePodRequest, opts ...grpc.CallOption) (*RemovePodResponse, error)
 	// Resize changes the cpu and memory of an admitted pod in place. Only those may
-	// differ from what was admitted. Containers whose cgroups the runtime made are
+	// differ from what was admitted. A pod of another owner is FAILED_PRECONDITION. Containers whose cgroups the runtime made are
 	// the agent's to change, with what Allocate answers afterwards.
 	Resize(ctx context.Context, in *ResizeRequest, opts ...grpc.CallOption) (*ResizeResponse, error)
-	// SyncPods removes every pod that is not in the agent's list of living pods. The agent
+	// SyncPods removes every pod of the owner that is not in the agent's list of living
+	// pods. Pods of other owners are left alone. The agent
 	// asks for AllocationService.GetRevision first, then makes the list, and sends both:
 	// pods that were admitted after that revision are neither removed nor an error.
 	//
@@ -148,10 +150,11 @@ func (c *admissionServiceClient) Sync(ctx context.Context, in *SyncPodsRequest, 
 type AdmissionServiceServer interface {
 	// Admit takes everything that the pod needs, or nothing. A rejection is an
 	// answer, not an error. The same pod again gets the same answer; the same uid
-	// with another spec is FAILED_PRECONDITION.
+	// with another spec or for another owner is FAILED_PRECONDITION.
 	Admit(context.Context, *AdmitRequest) (*AdmitResponse, error)
 	// Remove ends a pod: its processes are killed, its cgroup removed, everything
 	// it held is free. Removing an unknown pod succeeds and releases nothing. A pod of
+	// another owner is FAILED_PRECONDITION. A pod of
 	// which a container runtime runs a container in a cgroup that is shared with others
 	// is FAILED_PRECONDITION until that container has ended.
 	// buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
@@ -162,10 +165,11 @@ type AdmissionServiceServer interface {
 	// buf:lint:ignore RPC_RESPONSE_STANDARD_NAME
 	Remove(context.Context, *RemovePodRequest) (*RemovePodResponse, error)
 	// Resize changes the cpu and memory of an admitted pod in place. Only those may
-	// differ from what was admitted. Containers whose cgroups the runtime made are
+	// differ from what was admitted. A pod of another owner is FAILED_PRECONDITION. Containers whose cgroups the runtime made are
 	// the agent's to change, with what Allocate answers afterwards.
 	Resize(context.Context, *ResizeRequest) (*ResizeResponse, error)
-	// SyncPods removes every pod that is not in the agent's list of living pods. The agent
+	// SyncPods removes every pod of the owner that is not in the agent's list of living
+	// pods. Pods of other owners are left alone. The agent
 	// asks for AllocationService.GetRevision first, then makes the list, and sends both:
 	// pods that were admitted after that revision are neither removed nor an error.
 	//

@@ -104,6 +104,8 @@ type AllocateRequest struct {
 	PodUid        string  `protobuf:"bytes,1,opt,name=pod_uid,json=podUid,proto3" json:"pod_uid,omitempty"`
 	ContainerName string  `protobuf:"bytes,2,opt,name=container_name,json=containerName,proto3" json:"container_name,omitempty"`
 	Pod           *v1.Pod `protobuf:"bytes,3,opt,name=pod,proto3" json:"pod,omitempty"`
+	// Whose pod it becomes, as in berth.admission.v1.AdmitRequest; only with a pod.
+	Owner         string `protobuf:"bytes,4,opt,name=owner,proto3" json:"owner,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -157,6 +159,13 @@ func (x *AllocateRequest) GetPod() *v1.Pod {
 		return x.Pod
 	}
 	return nil
+}
+
+func (x *AllocateRequest) GetOwner() string {
+	if x != nil {
+		return x.Owner
+	}
+	return ""
 }
 
 // AllocateResponse is what a runtime needs to start the container.
@@ -861,7 +870,9 @@ type ListRequest struct {
 	Namespace string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
 	Name      string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
 	// Only pods that hold this resource.
-	Resource      string `protobuf:"bytes,3,opt,name=resource,proto3" json:"resource,omitempty"`
+	Resource string `protobuf:"bytes,3,opt,name=resource,proto3" json:"resource,omitempty"`
+	// Only pods of this owner.
+	Owner         string `protobuf:"bytes,4,opt,name=owner,proto3" json:"owner,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -913,6 +924,13 @@ func (x *ListRequest) GetName() string {
 func (x *ListRequest) GetResource() string {
 	if x != nil {
 		return x.Resource
+	}
+	return ""
+}
+
+func (x *ListRequest) GetOwner() string {
+	if x != nil {
+		return x.Owner
 	}
 	return ""
 }
@@ -1066,7 +1084,9 @@ type WatchRequest struct {
 	Namespace string `protobuf:"bytes,3,opt,name=namespace,proto3" json:"namespace,omitempty"`
 	// Of the events of pods and of their containers only those of pods that hold this
 	// resource, or held it before the event; of those of devices only the resource's.
-	Resource      string `protobuf:"bytes,4,opt,name=resource,proto3" json:"resource,omitempty"`
+	Resource string `protobuf:"bytes,4,opt,name=resource,proto3" json:"resource,omitempty"`
+	// Of the events of pods and of their containers only those of this owner's pods.
+	Owner         string `protobuf:"bytes,5,opt,name=owner,proto3" json:"owner,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1125,6 +1145,13 @@ func (x *WatchRequest) GetNamespace() string {
 func (x *WatchRequest) GetResource() string {
 	if x != nil {
 		return x.Resource
+	}
+	return ""
+}
+
+func (x *WatchRequest) GetOwner() string {
+	if x != nil {
+		return x.Owner
 	}
 	return ""
 }
@@ -1761,11 +1788,12 @@ var File_berth_allocation_v1_allocation_proto protoreflect.FileDescriptor
 
 const file_berth_allocation_v1_allocation_proto_rawDesc = "" +
 	"\n" +
-	"$berth/allocation/v1/allocation.proto\x12\x13berth.allocation.v1\x1a\x1aberth/types/v1/types.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"x\n" +
+	"$berth/allocation/v1/allocation.proto\x12\x13berth.allocation.v1\x1a\x1aberth/types/v1/types.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x8e\x01\n" +
 	"\x0fAllocateRequest\x12\x17\n" +
 	"\apod_uid\x18\x01 \x01(\tR\x06podUid\x12%\n" +
 	"\x0econtainer_name\x18\x02 \x01(\tR\rcontainerName\x12%\n" +
-	"\x03pod\x18\x03 \x01(\v2\x13.berth.types.v1.PodR\x03pod\"\xc9\x04\n" +
+	"\x03pod\x18\x03 \x01(\v2\x13.berth.types.v1.PodR\x03pod\x12\x14\n" +
+	"\x05owner\x18\x04 \x01(\tR\x05owner\"\xc9\x04\n" +
 	"\x10AllocateResponse\x129\n" +
 	"\x05linux\x18\x01 \x01(\v2#.berth.allocation.v1.LinuxResourcesR\x05linux\x129\n" +
 	"\adevices\x18\x02 \x03(\v2\x1f.berth.allocation.v1.DeviceNodeR\adevices\x122\n" +
@@ -1838,22 +1866,24 @@ const file_berth_allocation_v1_allocation_proto_rawDesc = "" +
 	"\banywhere\x18\x06 \x01(\bR\banywhere\x12\x1d\n" +
 	"\n" +
 	"blocked_by\x18\a \x03(\tR\tblockedBy\x12?\n" +
-	"\rblocked_since\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\fblockedSince\"[\n" +
+	"\rblocked_since\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\fblockedSince\"q\n" +
 	"\vListRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1a\n" +
-	"\bresource\x18\x03 \x01(\tR\bresource\"]\n" +
+	"\bresource\x18\x03 \x01(\tR\bresource\x12\x14\n" +
+	"\x05owner\x18\x04 \x01(\tR\x05owner\"]\n" +
 	"\fListResponse\x121\n" +
 	"\x04pods\x18\x01 \x03(\v2\x1d.berth.types.v1.PodAllocationR\x04pods\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x04R\brevision\"\x14\n" +
 	"\x12GetRevisionRequest\"1\n" +
 	"\x13GetRevisionResponse\x12\x1a\n" +
-	"\brevision\x18\x01 \x01(\x04R\brevision\"\xa3\x01\n" +
+	"\brevision\x18\x01 \x01(\x04R\brevision\"\xb9\x01\n" +
 	"\fWatchRequest\x12#\n" +
 	"\rfrom_revision\x18\x01 \x01(\x04R\ffromRevision\x124\n" +
 	"\x05types\x18\x02 \x03(\x0e2\x1e.berth.allocation.v1.EventTypeR\x05types\x12\x1c\n" +
 	"\tnamespace\x18\x03 \x01(\tR\tnamespace\x12\x1a\n" +
-	"\bresource\x18\x04 \x01(\tR\bresource\"y\n" +
+	"\bresource\x18\x04 \x01(\tR\bresource\x12\x14\n" +
+	"\x05owner\x18\x05 \x01(\tR\x05owner\"y\n" +
 	"\rWatchResponse\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x04R\brevision\x122\n" +
 	"\x06events\x18\x02 \x03(\v2\x1a.berth.allocation.v1.EventR\x06events\x12\x18\n" +

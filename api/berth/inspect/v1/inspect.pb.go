@@ -769,7 +769,10 @@ type ImportRequest struct {
 	SkipUnknown bool `protobuf:"varint,5,opt,name=skip_unknown,json=skipUnknown,proto3" json:"skip_unknown,omitempty"`
 	// The containers of runtime ids, which files of Kubernetes 1.17 and before
 	// carry in place of names.
-	ContainerIds  map[string]*ContainerName `protobuf:"bytes,6,rep,name=container_ids,json=containerIds,proto3" json:"container_ids,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	ContainerIds map[string]*ContainerName `protobuf:"bytes,6,rep,name=container_ids,json=containerIds,proto3" json:"container_ids,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// Whose pods become those that the ledger does not know, as in
+	// berth.admission.v1.AdmitRequest.
+	Owner         string `protobuf:"bytes,7,opt,name=owner,proto3" json:"owner,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -844,6 +847,13 @@ func (x *ImportRequest) GetContainerIds() map[string]*ContainerName {
 		return x.ContainerIds
 	}
 	return nil
+}
+
+func (x *ImportRequest) GetOwner() string {
+	if x != nil {
+		return x.Owner
+	}
+	return ""
 }
 
 // ContainerName names a container of a pod.
@@ -1230,14 +1240,15 @@ const file_berth_inspect_v1_inspect_proto_rawDesc = "" +
 	"\apod_uid\x18\x02 \x01(\tR\x06podUid\x12\x19\n" +
 	"\bpod_name\x18\x03 \x01(\tR\apodName\"?\n" +
 	"\x10GetTraceResponse\x12+\n" +
-	"\x05trace\x18\x01 \x01(\v2\x15.berth.types.v1.TraceR\x05trace\"\xd8\x02\n" +
+	"\x05trace\x18\x01 \x01(\v2\x15.berth.types.v1.TraceR\x05trace\"\xee\x02\n" +
 	"\rImportRequest\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x14\n" +
 	"\x05state\x18\x02 \x01(\fR\x05state\x12\x17\n" +
 	"\adry_run\x18\x03 \x01(\bR\x06dryRun\x12'\n" +
 	"\x04pods\x18\x04 \x03(\v2\x13.berth.types.v1.PodR\x04pods\x12!\n" +
 	"\fskip_unknown\x18\x05 \x01(\bR\vskipUnknown\x12V\n" +
-	"\rcontainer_ids\x18\x06 \x03(\v21.berth.inspect.v1.ImportRequest.ContainerIdsEntryR\fcontainerIds\x1a`\n" +
+	"\rcontainer_ids\x18\x06 \x03(\v21.berth.inspect.v1.ImportRequest.ContainerIdsEntryR\fcontainerIds\x12\x14\n" +
+	"\x05owner\x18\a \x01(\tR\x05owner\x1a`\n" +
 	"\x11ContainerIdsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x125\n" +
 	"\x05value\x18\x02 \x01(\v2\x1f.berth.inspect.v1.ContainerNameR\x05value:\x028\x01\"F\n" +

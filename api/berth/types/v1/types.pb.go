@@ -1760,8 +1760,10 @@ type PodAllocation struct {
 	AdmissionId string   `protobuf:"bytes,8,opt,name=admission_id,json=admissionId,proto3" json:"admission_id,omitempty"`
 	// Seconds since the epoch, UTC.
 	AdmittedAtUnix int64 `protobuf:"varint,9,opt,name=admitted_at_unix,json=admittedAtUnix,proto3" json:"admitted_at_unix,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// Whose pod it is: the name of the agent that admitted it.
+	Owner         string `protobuf:"bytes,10,opt,name=owner,proto3" json:"owner,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *PodAllocation) Reset() {
@@ -1855,6 +1857,13 @@ func (x *PodAllocation) GetAdmittedAtUnix() int64 {
 		return x.AdmittedAtUnix
 	}
 	return 0
+}
+
+func (x *PodAllocation) GetOwner() string {
+	if x != nil {
+		return x.Owner
+	}
+	return ""
 }
 
 // Trace explains one admission, step by step.
@@ -2552,7 +2561,7 @@ const file_berth_types_v1_types_proto_rawDesc = "" +
 	"\x0eexclusive_cpus\x18\x04 \x01(\bR\rexclusiveCpus\x120\n" +
 	"\baffinity\x18\x05 \x01(\v2\x14.berth.types.v1.HintR\baffinity\x12-\n" +
 	"\x06claims\x18\x06 \x03(\v2\x15.berth.types.v1.ClaimR\x06claims\x12#\n" +
-	"\rcontainer_ids\x18\a \x03(\tR\fcontainerIds\"\xf0\x02\n" +
+	"\rcontainer_ids\x18\a \x03(\tR\fcontainerIds\"\x86\x03\n" +
 	"\rPodAllocation\x12\x10\n" +
 	"\x03uid\x18\x01 \x01(\tR\x03uid\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x12\n" +
@@ -2564,7 +2573,9 @@ const file_berth_types_v1_types_proto_rawDesc = "" +
 	"containers\x12-\n" +
 	"\x06claims\x18\a \x03(\v2\x15.berth.types.v1.ClaimR\x06claims\x12!\n" +
 	"\fadmission_id\x18\b \x01(\tR\vadmissionId\x12(\n" +
-	"\x10admitted_at_unix\x18\t \x01(\x03R\x0eadmittedAtUnix\"\x81\x03\n" +
+	"\x10admitted_at_unix\x18\t \x01(\x03R\x0eadmittedAtUnix\x12\x14\n" +
+	"\x05owner\x18\n" +
+	" \x01(\tR\x05owner\"\x81\x03\n" +
 	"\x05Trace\x12!\n" +
 	"\fadmission_id\x18\x01 \x01(\tR\vadmissionId\x12\x17\n" +
 	"\apod_uid\x18\x02 \x01(\tR\x06podUid\x12\x1c\n" +

@@ -1,0 +1,52 @@
+package admission
+
+import (
+	"cmp"
+
+	"github.com/berthd/berth/managers/errdefs"
+	"github.com/berthd/berth/managers/ledger"
+)
+
+// Scope says whose pods a call is about. The zero value is those of the default owner.
+type Scope struct {
+	// Owner is the name of an agent; empty means ledger.DefaultOwner.
+	Owner string
+	// All means the pods of all owners.
+	All bool
+}
+
+func (s Scope) has(owner string) bool {
+	return s.All || owner == cmp.Or(s.Owner, ledger.DefaultOwner)
+}
+
+// check refuses a call about a pod of another owner, with an error of class Precondition.
+func (s Scope) check(uid, owner string) error {
+	if s.has(owner) {
+		return nil
+	}
+	return errdefs.Preconditionf("pod %s belongs to the owner %q, not to %q: an admin may name its owner to act on it", uid, owner, cmp.Or(s.Owner, ledger.DefaultOwner))
+}
+
+// checkUnknown is check for a pod that lives here and is not in the ledger. One of which
+// nobody knows the owner is everybody's.
+func (s Scope) checkUnknown(u *ledger.UnknownLivePod) error {
+	if owner, told := u.Agent(); told {
+		return s.check(u.UID, owner)
+	}
+	return nil
+}
+
+// alone reports whether no pod of another owner is known here.
+func (s Scope) alone(view *ledger.View) bool {
+	for p := range view.Pods() {
+		if !s.has(p.Agent()) {
+			return false
+		}
+	}
+	for u := range view.UnknownLivePods() {
+		if owner, told := u.Agent(); told && !s.has(owner) {
+			return false
+		}
+	}
+	return true
+}
