@@ -284,6 +284,10 @@ func (a *App) buildCgroups(ctx context.Context) error {
 	if a.runtime != nil {
 		parts.Runtime = a.runtime
 	}
+	parts.Listed = a.listed()
+	if parts.Plain, err = a.plainTree(); err != nil {
+		return err
+	}
 	a.reconcile = reconcile.New(parts)
 	return nil
 }

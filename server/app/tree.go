@@ -10,6 +10,7 @@ import (
 	"github.com/berthd/berth/managers/cgroup/memtree"
 	"github.com/berthd/berth/server/host/cgroupfs"
 	"github.com/berthd/berth/server/host/systemd"
+	"github.com/berthd/berth/server/reconcile"
 )
 
 // openTree opens the cgroup tree that the configuration asks for.
@@ -35,6 +36,36 @@ func (a *App) openTree() (cgroup.Tree, cgroup.Facts, error) {
 		return nil, cgroup.Facts{}, err
 	}
 	return d, d.Facts(), nil
+}
+
+// listed gives the cgroups beside those of pods that the configuration names.
+func (a *App) listed() (out []reconcile.Listed) {
+	c := a.Config.Node
+	for _, l := range []struct {
+		field, literal string
+		plain          bool
+	}{
+		{"node.systemReservedCgroup", c.SystemReservedCgroup, false}, {"node.kubeReservedCgroup", c.KubeReservedCgroup, false},
+		{"node.systemCgroups", c.SystemCgroup, true}, {"node.kubeletCgroups", c.OwnCgroup, true},
+	} {
+		name := a.layout.Driver().Parse(l.literal)
+		if l.plain {
+			name = cgroup.ParseCgroupfs(l.literal)
+		}
+		if l.literal != "" && !name.IsRoot() {
+			out = append(out, reconcile.Listed{Name: name, Field: l.field, Plain: l.plain})
+		}
+	}
+	return out
+}
+
+// plainTree reaches plain directories where the driver makes slices; nil where it makes
+// directories itself.
+func (a *App) plainTree() (cgroup.Tree, error) {
+	if a.layout.Driver() != cgroup.Systemd || a.Config.Cgroups.Tree == config.TreeMemory || a.Stage != nil && a.Stage.Tree != nil {
+		return nil, nil
+	}
+	return cgroupfs.Open(cgroupfs.Options{Mount: a.Config.Cgroups.Mount})
 }
 
 // checkTree reports whether this machine has the cgroup tree, with its controllers,

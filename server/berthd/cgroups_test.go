@@ -1,8 +1,10 @@
 package main
 
 import (
+	"context"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -16,6 +18,7 @@ import (
 	nodev1 "github.com/berthd/berth/api/berth/node/v1"
 	qosv1 "github.com/berthd/berth/api/berth/qos/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/hack/nodetest"
 )
 
 // file finds a control file of one of the node's cgroups, under whichever name and
@@ -291,4 +294,56 @@ func TestCgroupNamesThatLeadElsewhere(t *testing.T) {
 	}
 	d.admitted(burstable("a"))
 	d.check()
+}
+
+// TestCgroupsBesideThePods: an admin makes, weighs and removes a cgroup beside those of
+// pods, looks at a reserved one, and gets at nobody else's.
+func TestCgroupsBesideThePods(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	n.needKernel()
+	own := n.newCgroup("own")
+	n.configure("node: {kubeletCgroups: " + own + "}\n")
+	d := n.start()
+	client := cgroupv1.NewCgroupServiceClient(d.conn)
+	extra := "/" + n.cgroup + "/extra"
+	shares := uint64(4)
+	if _, err := client.Create(d.ctx(), &cgroupv1.CreateRequest{Name: extra, Values: &cgroupv1.Values{CpuShares: &shares}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, weight := n.file("extra", "cpu.weight", "cpu.shares"); weight != "4" && weight != "1" {
+		t.Errorf("it weighs %s", weight)
+	}
+	if _, err := client.Destroy(d.ctx(), &cgroupv1.DestroyRequest{Name: extra}); err != nil {
+		t.Error(err)
+	}
+	if slices.ContainsFunc(n.cgroupDirs(), func(dir string) bool { return filepath.Base(dir) == filepath.Base(n.path("extra")) }) {
+		t.Error("it is still there")
+	}
+	n.eventually("berthd is in its own cgroup", func() bool {
+		pids, err := client.Pids(d.ctx(), &cgroupv1.PidsRequest{Name: own})
+		return err == nil && slices.Contains(pids.GetPids(), int64(d.Cmd.Process.Pid))
+	})
+	for name, want := range map[string]codes.Code{
+		"/": codes.InvalidArgument, "/" + n.cgroup + "/some.service": codes.FailedPrecondition, "/berthdtest": codes.InvalidArgument, own: codes.FailedPrecondition,
+	} {
+		if _, err := client.Destroy(d.ctx(), &cgroupv1.DestroyRequest{Name: name}); status.Code(err) != want {
+			t.Errorf("destroy %s: %v, want %s", name, err, want)
+		}
+	}
+}
+
+// newCgroup gives the path, as a plain directory, of a cgroup beside the node's that goes
+// with the test.
+func (n *node) newCgroup(name string) string {
+	path := "/" + n.cgroup + "-" + name
+	n.t.Cleanup(func() {
+		nodetest.KillIn(path)
+		ctx, cancel := context.WithTimeout(context.Background(), timeout)
+		defer cancel()
+		if err := nodetest.RemoveCgroups(ctx, path); err != nil {
+			n.t.Error(err)
+		}
+	})
+	return path
 }

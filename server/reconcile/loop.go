@@ -24,6 +24,10 @@ type Config struct {
 	// NoPodCgroups makes no cgroup for any pod, tier or container, and takes none for a
 	// pod's. What runs on which CPUs is the runtime's to carry out, or the agent's.
 	NoPodCgroups bool
+	// Listed are cgroups beside those of pods that may be looked at and changed by hand;
+	// Plain reaches those that are plain directories, nil where Tree does.
+	Listed []Listed
+	Plain  cgroup.Tree
 	Limits
 	// Records keeps the pods' claim records; nil where they cannot be kept.
 	Records cgroup.Records
@@ -435,7 +439,7 @@ func (l *Loop) ensure(ctx context.Context, op cgroup.Op) (created bool, err erro
 	if inside && op.Kind == cgroup.Create && l.ending.has(op.Name) {
 		return false, nil // it has ended since this was planned
 	}
-	created, err = l.Tree.Ensure(ctx, cgroup.Node{Name: op.Name, Values: op.Values})
+	created, err = l.treeOf(op.Name).Ensure(ctx, cgroup.Node{Name: op.Name, Values: op.Values})
 	if inside && created && (op.Kind == cgroup.Set || l.ending.has(op.Name)) {
 		// It has ended while it was written.
 		l.drift.forgetAll(op.Name)

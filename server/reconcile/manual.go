@@ -3,6 +3,7 @@ package reconcile
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/errdefs"
@@ -46,22 +47,20 @@ func (h *Hand) alone(ctx context.Context, name cgroup.Name, do func(context.Cont
 	return do(ctx)
 }
 
-// inside refuses names outside of the cgroup of all pods.
-func (l *Loop) inside(name cgroup.Name) error {
-	if err := name.Check(); err != nil {
-		return err
-	}
-	if !name.Within(l.Layout.Pods()) {
-		return errdefs.Invalidf("cgroup %s is not below %s, where berth's are", name, l.Layout.Pods())
-	}
-	return nil
-}
-
-// managed says why a cgroup is not for others to write; empty if it is.
+// managed says why a cgroup is not for others to write; empty if it is. The caller holds
+// mu.
 func (l *Loop) managed(view *ledger.View, name cgroup.Name) string {
 	for _, class := range []workload.QoSClass{workload.Guaranteed, workload.Burstable, workload.BestEffort} {
 		if name.Equal(l.Layout.Tier(class)) {
 			return "it is the parent of pods; its values follow from them and from the configuration"
+		}
+	}
+	if slices.ContainsFunc(l.Reserved, func(n cgroup.Node) bool { return n.Name.Equal(name) }) {
+		return "its limits follow from the configuration (node.enforceNodeAllocatable)"
+	}
+	for id, at := range l.cgroups {
+		if name.Within(at) {
+			return "it belongs to container " + id + " of the container runtime"
 		}
 	}
 	if uid, ok := l.Layout.PodUID(name); ok {
@@ -77,7 +76,7 @@ func (l *Loop) managed(view *ledger.View, name cgroup.Name) string {
 	return ""
 }
 
-// mine refuses names that are not for others to write.
+// mine refuses names that are not for others to write. The caller holds mu.
 func (l *Loop) mine(name cgroup.Name) error {
 	if err := l.inside(name); err != nil {
 		return err
@@ -88,12 +87,12 @@ func (l *Loop) mine(name cgroup.Name) error {
 	return nil
 }
 
-// Look observes a cgroup below the one of all pods, or that one itself.
+// Look observes a cgroup that is berth's or that the configuration names.
 func (l *Loop) Look(ctx context.Context, name cgroup.Name) (cgroup.Observed, error) {
 	if err := l.inside(name); err != nil {
 		return cgroup.Observed{}, err
 	}
-	seen, err := l.Tree.Observe(ctx, name, 0)
+	seen, err := l.treeOf(name).Observe(ctx, name, 0)
 	if err != nil {
 		return cgroup.Observed{}, err
 	}
@@ -105,7 +104,7 @@ func (l *Loop) Procs(ctx context.Context, name cgroup.Name) ([]int, error) {
 	if err := l.inside(name); err != nil {
 		return nil, err
 	}
-	return l.Tree.Procs(ctx, name)
+	return l.treeOf(name).Procs(ctx, name)
 }
 
 // change is Hand's Change; the caller keeps the pod out.
@@ -155,7 +154,7 @@ func (l *Loop) planChange(ctx context.Context, node cgroup.Node, create bool) ([
 
 // destroy is Hand's Destroy; the caller keeps the pod out.
 func (l *Loop) destroy(ctx context.Context, name cgroup.Name) error {
-	if err := l.mine(name); err != nil {
+	if err := l.removable(ctx, name); err != nil {
 		return err
 	}
 	return l.remove(ctx, name)

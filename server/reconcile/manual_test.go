@@ -2,6 +2,8 @@ package reconcile
 
 import (
 	"context"
+	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/berthd/berth/managers/admission"
@@ -72,10 +74,7 @@ func TestBounds(t *testing.T) {
 		d.Bind(ledger.Binding{ID: "1", Owner: ledger.Owner{Pod: "a", Container: "c"}, CgroupPath: path, Own: true})
 	})
 	for path, want := range map[string]errdefs.Class{
-		"/system.slice":              errdefs.Invalid,
-		"/":                          errdefs.Invalid,
 		"/kubepods/../etc":           errdefs.Invalid,
-		"/kubepodsx":                 errdefs.Invalid,
 		"/kubepods":                  errdefs.Precondition,
 		"/kubepods/besteffort":       errdefs.Precondition,
 		"/kubepods/burstable/poda":   errdefs.Precondition,
@@ -95,8 +94,8 @@ func TestBounds(t *testing.T) {
 			t.Errorf("processes of %s: %v", path, err)
 		}
 	}
-	// Below what is berth's, and in the wrong tier, is for others.
-	for _, path := range []string{"/kubepods/burstable/poda/extra", "/kubepods/poda"} {
+	// Below what is berth's, in the wrong tier, and beside the pods is for others.
+	for _, path := range []string{"/kubepods/burstable/poda/extra", "/kubepods/poda", "/kubepodsx", "/batch/job1"} {
 		if _, err := b.change(t.Context(), cgroup.Node{Name: name(path)}, true); err != nil {
 			t.Errorf("change %s: %v", path, err)
 		}
@@ -265,5 +264,90 @@ func TestPods(t *testing.T) {
 		if uid, ok := pods.Of(literal); uid != want || ok != (want != "") {
 			t.Errorf("%s is of %q, %t", literal, uid, ok)
 		}
+	}
+}
+
+// TestOthersCgroups: what is the kernel's or another manager's is refused by name, and so
+// is what lies elsewhere, unless the configuration names it.
+func TestOthersCgroups(t *testing.T) {
+	t.Parallel()
+	const fine = errdefs.Class(-1)
+	for _, tt := range []struct {
+		root, path string
+		want       errdefs.Class
+		says       string
+	}{
+		{"/", "/", errdefs.Precondition, "the kernel's"},
+		{"/", "/system.slice", errdefs.Precondition, "systemd's"},
+		{"/", "/system.slice/cron.service", errdefs.Precondition, "systemd's"},
+		{"/", "/user.slice/user-1000.slice/session-1.scope", errdefs.Precondition, "systemd's"},
+		{"/", "/system", errdefs.Precondition, "systemd's"},
+		{"/", "/docker/4f5e", errdefs.Precondition, "Docker's"},
+		{"/", "/lxc.payload.web", errdefs.Precondition, "LXC's"},
+		{"/node", "/system.slice", errdefs.Invalid, "neither below /node (cgroups.root) nor named by the configuration (/reserved, /system.slice/kubelet.service)"},
+		{"/node", "/nodes", errdefs.Invalid, "neither below /node"},
+		{"/node", "/node/some.service", errdefs.Precondition, "systemd's"},
+		{"/node", "/node/docker", fine, ""},
+		{"/node", "/node/extra", fine, ""},
+		{"/node", "/reserved", fine, ""},
+		{"/node", "/system.slice/kubelet.service", fine, ""},
+	} {
+		b := newBench(t, memtree.V2(), func(c *Config) {
+			layout, err := cgroup.NewLayout(tt.root, c.Layout.Driver())
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.Layout = layout
+			if tt.root != "/" {
+				c.Listed = []Listed{
+					{Name: name("/reserved"), Field: "node.kubeReservedCgroup"},
+					{Name: name("/system.slice/kubelet.service"), Field: "node.kubeletCgroups", Plain: true},
+				}
+			}
+		})
+		check := func(what string, err error) {
+			t.Helper()
+			if tt.want == fine && err != nil || tt.want != fine && (errdefs.ClassOf(err) != tt.want || !strings.Contains(fmt.Sprint(err), tt.says)) {
+				t.Errorf("%s %s with the root %s: %v, want class %v and %q", what, tt.path, tt.root, err, tt.want, tt.says)
+			}
+		}
+		_, err := b.Look(t.Context(), name(tt.path))
+		check("look at", err)
+		_, err = b.Loop.Procs(t.Context(), name(tt.path))
+		check("list the processes of", err)
+		_, err = b.PlanChange(t.Context(), cgroup.Node{Name: name(tt.path)}, true)
+		check("plan to change", err)
+		_, err = b.change(t.Context(), cgroup.Node{Name: name(tt.path), Values: cgroup.Lightest()}, true)
+		check("change", err)
+	}
+}
+
+// TestWhatIsNotRemovedByHand: pods, what the configuration names and berthd live on.
+func TestWhatIsNotRemovedByHand(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, memtree.V2(), func(c *Config) {
+		c.Layout, _ = cgroup.NewLayout("/a/node", c.Layout.Driver())
+		c.Listed = []Listed{{Name: name("/a/node/agents/kube"), Field: "node.kubeReservedCgroup"}, {Name: name("/other")}}
+		c.Reserved = []cgroup.Node{{Name: name("/other"), Values: cgroup.Lightest()}}
+	})
+	b.set("/other", cgroup.Values{})
+	b.set("/a/node/extra", cgroup.Values{})
+	for path, says := range map[string]string{
+		"/a/node":             "the cgroup of all pods, /a/node/kubepods, lies in it",
+		"/a/node/kubepods":    "parent of pods",
+		"/a/node/agents":      "names /a/node/agents/kube (node.kubeReservedCgroup)",
+		"/a/node/agents/kube": "names /a/node/agents/kube (node.kubeReservedCgroup)",
+		"/other":              "node.enforceNodeAllocatable",
+	} {
+		if err := b.destroy(t.Context(), name(path)); errdefs.ClassOf(err) != errdefs.Precondition || !strings.Contains(err.Error(), says) {
+			t.Errorf("destroy %s: %v, want %q", path, err, says)
+		}
+	}
+	if _, err := b.change(t.Context(), cgroup.Node{Name: name("/other"), Values: cgroup.Lightest()}, false); errdefs.ClassOf(err) != errdefs.Precondition {
+		t.Errorf("change a reserved cgroup: %v", err)
+	}
+	b.must(b.destroy(t.Context(), name("/a/node/extra")))
+	if b.seen("/a/node/extra").State != cgroup.Absent {
+		t.Error("the cgroup beside the pods is still there")
 	}
 }

@@ -122,7 +122,7 @@ func (l *Loop) enforced(nodes []cgroup.Node) []cgroup.Node {
 func (l *Loop) observe(ctx context.Context, nodes []cgroup.Node) (*cgroup.Snapshot, error) {
 	all := &cgroup.Snapshot{Facts: l.QoS.Cgroup.Facts}
 	for _, n := range nodes {
-		seen, err := l.Tree.Observe(ctx, n.Name, 0)
+		seen, err := l.treeOf(n.Name).Observe(ctx, n.Name, 0)
 		if err != nil {
 			return nil, fmt.Errorf("observe cgroup %s: %w", n.Name, err)
 		}

@@ -38,13 +38,17 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// CgroupService reaches the cgroups below berth's own root, the cgroup of all
-// pods. A cgroup is named by its components as a path ("/kubepods/burstable/poda"),
-// whatever the driver; Name turns such names into what is on disk and back.
+// CgroupService reaches the cgroups below the configured root (cgroups.root), and those
+// that the configuration names: the reserved ones, systemCgroups, kubeletCgroups and
+// runtimeCgroups. A cgroup is named by its components as a path
+// ("/kubepods/burstable/poda"), whatever the driver; Name turns such names into what is on
+// disk and back. What is somebody else's there (the root of the tree, systemd's units,
+// other container engines') is FAILED_PRECONDITION, and the message says whose it is; any
+// other name is INVALID_ARGUMENT.
 //
-// Cgroups that follow from the ledger (the tiers, those of admitted pods and of
-// containers that berth made) cannot be written here: they would be put right
-// again. Changing them is FAILED_PRECONDITION.
+// Cgroups that follow from the ledger or the configuration (the tiers, those of admitted
+// pods and of containers, reserved ones with limits) cannot be written here: they would be
+// put right again. Changing them is FAILED_PRECONDITION.
 //
 // Whoever writes or destroys the cgroup of a pod, or one below it, waits until no
 // operation on that pod is under way, whether it is admitted or not: one on its way
@@ -56,7 +60,8 @@ type CgroupServiceClient interface {
 	// the cgroup is new. If a value is refused, a new cgroup is removed again.
 	Create(ctx context.Context, in *CreateRequest, opts ...grpc.CallOption) (*CreateResponse, error)
 	// Destroy kills what runs in a cgroup and below, waits until it is gone and
-	// removes it. An absent cgroup is destroyed already.
+	// removes it. An absent cgroup is destroyed already. One that holds the pods, berthd
+	// itself or a cgroup that the configuration names is FAILED_PRECONDITION.
 	Destroy(ctx context.Context, in *DestroyRequest, opts ...grpc.CallOption) (*DestroyResponse, error)
 	// Update writes those of the given values that differ; what is not given stays.
 	Update(ctx context.Context, in *UpdateRequest, opts ...grpc.CallOption) (*UpdateResponse, error)
@@ -225,13 +230,17 @@ func (c *cgroupServiceClient) List(ctx context.Context, in *ListRequest, opts ..
 // All implementations must embed UnimplementedCgroupServiceServer
 // for forward compatibility.
 //
-// CgroupService reaches the cgroups below berth's own root, the cgroup of all
-// pods. A cgroup is named by its components as a path ("/kubepods/burstable/poda"),
-// whatever the driver; Name turns such names into what is on disk and back.
+// CgroupService reaches the cgroups below the configured root (cgroups.root), and those
+// that the configuration names: the reserved ones, systemCgroups, kubeletCgroups and
+// runtimeCgroups. A cgroup is named by its components as a path
+// ("/kubepods/burstable/poda"), whatever the driver; Name turns such names into what is on
+// disk and back. What is somebody else's there (the root of the tree, systemd's units,
+// other container engines') is FAILED_PRECONDITION, and the message says whose it is; any
+// other name is INVALID_ARGUMENT.
 //
-// Cgroups that follow from the ledger (the tiers, those of admitted pods and of
-// containers that berth made) cannot be written here: they would be put right
-// again. Changing them is FAILED_PRECONDITION.
+// Cgroups that follow from the ledger or the configuration (the tiers, those of admitted
+// pods and of containers, reserved ones with limits) cannot be written here: they would be
+// put right again. Changing them is FAILED_PRECONDITION.
 //
 // Whoever writes or destroys the cgroup of a pod, or one below it, waits until no
 // operation on that pod is under way, whether it is admitted or not: one on its way
@@ -243,7 +252,8 @@ type CgroupServiceServer interface {
 	// the cgroup is new. If a value is refused, a new cgroup is removed again.
 	Create(context.Context, *CreateRequest) (*CreateResponse, error)
 	// Destroy kills what runs in a cgroup and below, waits until it is gone and
-	// removes it. An absent cgroup is destroyed already.
+	// removes it. An absent cgroup is destroyed already. One that holds the pods, berthd
+	// itself or a cgroup that the configuration names is FAILED_PRECONDITION.
 	Destroy(context.Context, *DestroyRequest) (*DestroyResponse, error)
 	// Update writes those of the given values that differ; what is not given stays.
 	Update(context.Context, *UpdateRequest) (*UpdateResponse, error)

@@ -1,0 +1,125 @@
+package reconcile
+
+import (
+	"context"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/berthd/berth/managers/cgroup"
+	"github.com/berthd/berth/managers/errdefs"
+)
+
+// Listed is a cgroup that the configuration names and that lies beside those of pods.
+type Listed struct {
+	Name cgroup.Name
+	// Field is where the configuration names it.
+	Field string
+	// Plain says that it is reached as a plain directory under every driver.
+	Plain bool
+}
+
+// unitSuffixes are those of the units that systemd makes cgroups for.
+var unitSuffixes = []string{".slice", ".scope", ".service", ".socket", ".mount", ".swap"}
+
+// managersOfTheTree have cgroups of these names, or names that begin so and go on with a
+// dot, directly below the root of the tree.
+var managersOfTheTree = map[string]string{
+	"system": "systemd", "user": "systemd", "machine": "systemd", "init": "systemd",
+	"docker": "Docker", "libpod_parent": "Podman", "lxc": "LXC",
+}
+
+// listed finds a cgroup that the configuration names.
+func (l *Loop) listed(name cgroup.Name) (Listed, bool) {
+	i := slices.IndexFunc(l.Listed, func(o Listed) bool { return o.Name.Equal(name) })
+	if i < 0 {
+		return Listed{}, false
+	}
+	return l.Listed[i], true
+}
+
+// treeOf gives the tree through which a cgroup is reached.
+func (l *Loop) treeOf(name cgroup.Name) cgroup.Tree {
+	if o, ok := l.listed(name); ok && o.Plain && l.Plain != nil {
+		return l.Plain
+	}
+	return l.Tree
+}
+
+// inside refuses names that are not below the configured root, unless the configuration
+// names them, and those of others there.
+func (l *Loop) inside(name cgroup.Name) error {
+	if err := name.Check(); err != nil {
+		return err
+	}
+	_, named := l.listed(name)
+	root := l.Layout.Root()
+	switch {
+	case named, name.Within(l.Layout.Pods()):
+		return nil
+	case !name.Within(root):
+		return errdefs.Invalidf("cgroup %s is neither below %s (cgroups.root) nor named by the configuration (%s)", name, root, l.listedNames())
+	}
+	if whose := l.others(name); whose != "" {
+		return errdefs.Preconditionf("cgroup %s is %s: reach it there", name, whose)
+	}
+	return nil
+}
+
+func (l *Loop) listedNames() string {
+	if len(l.Listed) == 0 {
+		return "which names none"
+	}
+	var names []string
+	for _, o := range l.Listed {
+		names = append(names, o.Name.String())
+	}
+	return strings.Join(names, ", ")
+}
+
+// others says whose a cgroup is that is neither berth's nor free for anybody; empty if it
+// is no such one.
+func (l *Loop) others(name cgroup.Name) string {
+	if name.IsRoot() {
+		return "the root of the tree and the kernel's"
+	}
+	for _, c := range name {
+		if slices.ContainsFunc(unitSuffixes, func(suffix string) bool { return strings.HasSuffix(c, suffix) }) {
+			return "systemd's"
+		}
+	}
+	first, _, _ := strings.Cut(name[0], ".")
+	if who := managersOfTheTree[first]; who != "" && l.Layout.Root().IsRoot() {
+		return who + "'s"
+	}
+	return ""
+}
+
+// removable refuses the removal of what others than the caller's processes live in. The
+// caller does not hold mu.
+func (l *Loop) removable(ctx context.Context, name cgroup.Name) error {
+	if err := l.enter(ctx); err != nil {
+		return err
+	}
+	err := l.mine(name)
+	l.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	if l.Layout.Pods().Within(name) {
+		return errdefs.Preconditionf("cgroup %s cannot be removed: the cgroup of all pods, %s, lies in it", name, l.Layout.Pods())
+	}
+	for _, o := range l.Listed {
+		if o.Name.Within(name) {
+			return errdefs.Preconditionf("cgroup %s cannot be removed: the configuration names %s (%s)", name, o.Name, o.Field)
+		}
+	}
+	if l.Unseen {
+		return nil
+	}
+	pids, err := l.Tree.Procs(ctx, name)
+	if err == nil && slices.Contains(pids, os.Getpid()) {
+		err = errdefs.Preconditionf("cgroup %s cannot be removed: berthd itself runs in it", name)
+	}
+	return err
+}
