@@ -5,8 +5,13 @@ import (
 	"os"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/berthd/berth/managers/cpu"
+	"github.com/berthd/berth/managers/memory"
+	"github.com/berthd/berth/managers/topology"
 )
 
 // documented is the file in docs/configuration.md.
@@ -60,6 +65,36 @@ func TestDocumentedFields(t *testing.T) {
 		t.Fatal(err)
 	}
 	missing(t, "", reflect.TypeFor[Config](), doc)
+}
+
+// TestDocumentedOptions: the tables of policy options have every option of the managers,
+// and none besides; the managers of memory and devices have none.
+func TestDocumentedOptions(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../docs/configuration.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(text), "\n## Policy options\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	for field, names := range map[string][]string{"cpu.options": cpu.OptionNames(), "topology.options": topology.OptionNames()} {
+		_, table, _ := strings.Cut(section, "\n| `"+field+"` |")
+		table, _, _ = strings.Cut(table, "\n\n")
+		var rows []string
+		for _, row := range regexp.MustCompile("(?m)^\\| `([a-z-]+)` \\|").FindAllStringSubmatch(table, -1) {
+			rows = append(rows, row[1])
+		}
+		slices.Sort(rows)
+		slices.Sort(names)
+		if !slices.Equal(rows, names) {
+			t.Errorf("the table of %s in docs/configuration.md has %q, and the options are %q", field, rows, names)
+		}
+	}
+	for _, typ := range []reflect.Type{reflect.TypeFor[memory.Config](), reflect.TypeFor[Devices]()} {
+		if _, has := typ.FieldByName("Options"); has {
+			t.Errorf("%s has options: docs/configuration.md lacks a table of them", typ)
+		}
+	}
 }
 
 // missing reports the fields of a struct, and of those in it, that an object lacks.

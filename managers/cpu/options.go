@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/machine"
@@ -43,22 +44,26 @@ const (
 	alpha
 )
 
-func (o *options) field(name string) (value *bool, l level) {
-	switch name {
-	case FullPCPUsOnly:
-		return &o.fullCores, stable
-	case StrictReservation:
-		return &o.strict, stable
-	case PreferUncores:
-		return &o.uncores, stable
-	case DistributeAcrossNUMA:
-		return &o.acrossNUMA, beta
-	case AlignBySocket:
-		return &o.bySocket, alpha
-	case DistributeAcrossCores:
-		return &o.acrossCores, alpha
+// known are the options, in the order of their levels.
+var known = []struct {
+	name  string
+	needs level
+	field func(*options) *bool
+}{
+	{FullPCPUsOnly, stable, func(o *options) *bool { return &o.fullCores }},
+	{StrictReservation, stable, func(o *options) *bool { return &o.strict }},
+	{PreferUncores, stable, func(o *options) *bool { return &o.uncores }},
+	{DistributeAcrossNUMA, beta, func(o *options) *bool { return &o.acrossNUMA }},
+	{AlignBySocket, alpha, func(o *options) *bool { return &o.bySocket }},
+	{DistributeAcrossCores, alpha, func(o *options) *bool { return &o.acrossCores }},
+}
+
+// OptionNames are the options that the static policy has.
+func OptionNames() (names []string) {
+	for _, k := range known {
+		names = append(names, k.name)
 	}
-	return nil, stable
+	return names
 }
 
 // parseOptions reads the options of the static policy. Values are what Go's
@@ -67,15 +72,15 @@ func parseOptions(given map[string]string, f Features, bad *errdefs.Violations) 
 	var o options
 	for _, name := range slices.Sorted(maps.Keys(given)) {
 		path := "cpuManagerPolicyOptions[" + strconv.Quote(name) + "]"
-		value, needs := o.field(name)
+		at := slices.Index(OptionNames(), name)
 		switch {
-		case value == nil:
-			bad.Addf(path, "the static policy has no such option")
+		case at < 0:
+			bad.Addf(path, "the static policy has no such option; it has %s", strings.Join(OptionNames(), ", "))
 			continue
-		case needs == alpha && !f.AlphaOptions:
+		case known[at].needs == alpha && !f.AlphaOptions:
 			bad.Addf(path, "is an alpha option; enable CPUManagerPolicyAlphaOptions to use it")
 			continue
-		case needs == beta && !f.BetaOptions:
+		case known[at].needs == beta && !f.BetaOptions:
 			bad.Addf(path, "is a beta option; enable CPUManagerPolicyBetaOptions to use it")
 			continue
 		}
@@ -84,7 +89,7 @@ func parseOptions(given map[string]string, f Features, bad *errdefs.Violations) 
 			bad.Addf(path, "expected true or false, got %q", given[name])
 			continue
 		}
-		*value = set
+		*known[at].field(&o) = set
 	}
 	return o
 }

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
@@ -119,11 +120,14 @@ func (c Config) options() (closest bool, limit int, err error) {
 				return false, 0, errdefs.Invalidf("the minimum value of %q should not be less than %d", name, ReferenceMaxNodes)
 			}
 		default:
-			return false, 0, errdefs.Invalidf("unknown Topology Manager Policy option: %q", name)
+			return false, 0, errdefs.Invalidf("unknown Topology Manager Policy option: %q; known are %s", name, strings.Join(OptionNames(), ", "))
 		}
 	}
 	return closest, limit, nil
 }
+
+// OptionNames are the options that the policies have.
+func OptionNames() []string { return []string{OptionPreferClosest, OptionMaxNodes} }
 
 // Policy returns the policy in force.
 func (m *Manager) Policy() Policy { return m.policy }
