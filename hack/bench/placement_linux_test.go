@@ -5,7 +5,8 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"sync/atomic"
+	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -21,19 +22,47 @@ import (
 	"github.com/berthd/berth/server/runtime"
 )
 
-// scripted is a runtime whose containers' cgroups are the kernel's. It keeps the time that
-// its updates take.
+// scripted is a runtime whose containers' cgroups are the kernel's. It keeps the time in which
+// at least one of its updates was in progress.
 type scripted struct {
 	tree cgroup.Tree
 	all  []runtime.Container
-	took atomic.Int64
+
+	mu    sync.Mutex // guards what is below
+	busy  int
+	since time.Time
+	took  time.Duration
 }
 
-func (s *scripted) List(context.Context) ([]runtime.Container, error) { return s.all, nil }
+// working notes that an update begins, or ends.
+func (s *scripted) working(more int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	if s.busy > 0 {
+		s.took += now.Sub(s.since)
+	}
+	s.busy += more
+	s.since = now
+}
+
+func (s *scripted) List(_ context.Context, ids ...string) ([]runtime.Container, error) {
+	if len(ids) == 0 {
+		return s.all, nil
+	}
+	return slices.DeleteFunc(slices.Clone(s.all), func(c runtime.Container) bool { return !slices.Contains(ids, c.ID) }), nil
+}
+
+func (s *scripted) Sandboxes(context.Context) (out []runtime.Sandbox, err error) {
+	for _, c := range s.all {
+		out = append(out, runtime.Sandbox{ID: c.ID + "-sandbox", Pod: c.Owner.Pod, Ready: true})
+	}
+	return out, nil
+}
 
 func (s *scripted) Update(ctx context.Context, id string, v cgroup.Values) error {
-	start := time.Now()
-	defer func() { s.took.Add(int64(time.Since(start))) }()
+	s.working(1)
+	defer s.working(-1)
 	for _, c := range s.all {
 		if c.ID == id && c.Phase == runtime.Running {
 			_, err := s.tree.Ensure(ctx, cgroup.Node{Name: c.Cgroup, Values: v})
@@ -170,7 +199,7 @@ func (s *shared) leave(b *testing.B) {
 			b.Fatal(err)
 		}
 		if s.runtime != nil {
-			s.runtime.took.Store(0)
+			s.runtime.took = 0
 		}
 		ask := func(id string) {
 			owner := ledger.Owner{Pod: "own", Container: "c"}
@@ -182,7 +211,7 @@ func (s *shared) leave(b *testing.B) {
 		ask("own1")
 		b.StopTimer()
 		if s.runtime != nil {
-			update += time.Duration(s.runtime.took.Load())
+			update += s.runtime.took
 		}
 		start := time.Now()
 		ask("own1")
@@ -213,10 +242,27 @@ func (s *shared) event(b *testing.B) {
 			d.PutPod(p)
 			d.RemovePod(fmt.Sprint("event", n-1))
 		})
+		uid := fmt.Sprint("event", n)
+		pod, err := s.layout.Pod(workload.Burstable, uid)
+		if err != nil {
+			b.Fatal(err)
+		}
+		if err := s.loop.Follow(b.Context()); err != nil { // as after its admission
+			b.Fatal(err)
+		}
+		s.start(uid, "id-"+uid)
 		b.StartTimer()
 		if err := s.loop.Follow(b.Context()); err != nil {
 			b.Fatal(err)
 		}
+		b.StopTimer()
+		if s.runtime != nil {
+			s.runtime.all = s.runtime.all[:len(s.runtime.all)-1]
+		}
+		if err := s.tree.Remove(b.Context(), pod); err != nil {
+			b.Fatal(err)
+		}
+		b.StartTimer()
 	}
 }
 

@@ -179,7 +179,7 @@ func (s *Server) ListContainers(_ context.Context, req *criv1.ListContainersRequ
 	defer s.mu.Unlock()
 	out := &criv1.ListContainersResponse{}
 	for _, c := range s.containers {
-		if !matches(c.config.GetLabels(), req.GetFilter().GetLabelSelector()) {
+		if id := req.GetFilter().GetId(); id != "" && id != c.id || !matches(c.config.GetLabels(), req.GetFilter().GetLabelSelector()) {
 			continue
 		}
 		out.Containers = append(out.Containers, &criv1.Container{

@@ -67,6 +67,10 @@ type Effects struct {
 // concurrent use.
 type Tracker struct {
 	containers map[string]*Container
+	// starting are those with a start that is, or may be, under way; phases says how many
+	// are in each phase.
+	starting map[string]*Container
+	phases   map[Phase]int
 }
 
 // Apply takes an event. An event about a container that is not known does nothing,
@@ -80,8 +84,9 @@ func (t *Tracker) Apply(e Event) Effects {
 		if t.containers == nil {
 			t.containers = map[string]*Container{}
 		}
-		c = &Container{ID: e.ID, Phase: Exited, Since: e.At}
+		c = &Container{ID: e.ID}
 		t.containers[e.ID] = c
+		t.enter(c, Exited, e.At)
 	}
 	if e.Name != "" {
 		c.Name = e.Name
@@ -92,11 +97,32 @@ func (t *Tracker) Apply(e Event) Effects {
 	}
 	before, anywhere := c.possible()
 	if step.next != c.Phase || e.Kind == Allow {
-		c.Phase, c.Since = step.next, e.At
+		t.enter(c, step.next, e.At)
 	}
 	c.change(step.do, e)
 	after, still := c.possible()
 	return Effects{Look: step.look, List: step.list, Freed: !before.IsSubsetOf(after) || anywhere && !still}
+}
+
+// enter notes that a phase has begun.
+func (t *Tracker) enter(c *Container, phase Phase, at time.Time) {
+	if t.phases == nil {
+		t.starting, t.phases = map[string]*Container{}, map[Phase]int{}
+	}
+	t.leave(c)
+	c.Phase, c.Since = phase, at
+	t.phases[phase]++
+	if phase == Starting || phase == Created {
+		t.starting[c.ID] = c
+	}
+}
+
+// leave takes a container out of what is known of its phase.
+func (t *Tracker) leave(c *Container) {
+	delete(t.starting, c.ID)
+	if t.phases[c.Phase]--; t.phases[c.Phase] <= 0 {
+		delete(t.phases, c.Phase)
+	}
 }
 
 // change carries out what a cell says of the possible CPUs.
@@ -170,7 +196,12 @@ func (t *Tracker) Want(id string, cpus, own cpuset.Set) {
 }
 
 // Forget drops a container that nobody will tell of again.
-func (t *Tracker) Forget(id string) { delete(t.containers, id) }
+func (t *Tracker) Forget(id string) {
+	if c := t.containers[id]; c != nil {
+		t.leave(c)
+		delete(t.containers, id)
+	}
+}
 
 // Get returns what is known of a container.
 func (t *Tracker) Get(id string) (Container, bool) {
@@ -210,21 +241,24 @@ func (c *Container) copy() Container {
 	return out
 }
 
-// Overdue tells of the starts that have taken too long, and when the next one will have;
-// the zero time if none is under way. StartOverdue is to be applied to each.
-func (t *Tracker) Overdue(now time.Time) (ids []string, next time.Time) {
-	for c := range t.All() {
-		if c.Phase != Starting && c.Phase != Created {
-			continue
-		}
-		switch end := c.Since.Add(StartTime); {
-		case !now.Before(end):
+// Starts lists the containers with a start that is, or may be, under way, in the order of
+// their ids.
+func (t *Tracker) Starts() (out []Container) {
+	for _, id := range slices.Sorted(maps.Keys(t.starting)) {
+		out = append(out, t.starting[id].copy())
+	}
+	return out
+}
+
+// Overdue tells of the starts that have taken too long. StartOverdue is to be applied to
+// each.
+func (t *Tracker) Overdue(now time.Time) (ids []string) {
+	for _, c := range t.Starts() {
+		if !now.Before(c.Since.Add(StartTime)) {
 			ids = append(ids, c.ID)
-		case next.IsZero() || end.Before(next):
-			next = end
 		}
 	}
-	return ids, next
+	return ids
 }
 
 // Blocker is a container that keeps another one from its start.
@@ -410,10 +444,4 @@ func (t *Tracker) owned() (cpus cpuset.Set) {
 }
 
 // Count gives how many containers are in each phase.
-func (t *Tracker) Count() map[Phase]int {
-	out := map[Phase]int{}
-	for _, c := range t.containers {
-		out[c.Phase]++
-	}
-	return out
-}
+func (t *Tracker) Count() map[Phase]int { return maps.Clone(t.phases) }

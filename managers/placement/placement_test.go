@@ -108,7 +108,7 @@ func TestToldContainersCount(t *testing.T) {
 			"CPUs 2-3 may be in use by container pod/a, which is ending"},
 		"given up, and written": {func(s *story) {
 			s.now = s.now.Add(StartTime)
-			if ids, _ := s.Overdue(s.now); len(ids) != 1 {
+			if ids := s.Overdue(s.now); len(ids) != 1 {
 				s.Errorf("overdue: %v", ids)
 			}
 			s.tell(StartOverdue, "a", "")
@@ -276,15 +276,15 @@ func TestOverdue(t *testing.T) {
 	first := s.now
 	s.now = s.now.Add(time.Second)
 	s.start("b", "0-3", "")
-	if ids, next := s.Overdue(s.now); len(ids) > 0 || next != first.Add(StartTime) {
-		t.Errorf("overdue are %v, the next one is at %s", ids, next)
+	if ids := s.Overdue(s.now); len(ids) > 0 || len(s.Starts()) != 2 {
+		t.Errorf("overdue are %v, starts %v", ids, s.Starts())
 	}
 	s.start("a", "0-3", "") // another call: the start may have begun just now
-	if ids, next := s.Overdue(first.Add(StartTime)); len(ids) > 0 || next != s.now.Add(StartTime) {
-		t.Errorf("overdue are %v, the next one is at %s", ids, next)
+	if ids := s.Overdue(first.Add(StartTime)); len(ids) > 0 || len(s.Starts()) != 2 {
+		t.Errorf("overdue are %v, starts %v", ids, s.Starts())
 	}
-	if ids, next := s.Overdue(s.now.Add(StartTime)); fmt.Sprint(ids) != "[a b]" || !next.IsZero() {
-		t.Errorf("overdue are %v, the next one is at %s", ids, next)
+	if ids := s.Overdue(s.now.Add(StartTime)); fmt.Sprint(ids) != "[a b]" {
+		t.Errorf("overdue are %v, starts %v", ids, s.Starts())
 	}
 }
 

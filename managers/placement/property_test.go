@@ -354,7 +354,7 @@ func (n *node) wait(d time.Duration) {
 	for _, id := range n.those(func(b *box) bool { return b.told && !b.lives() && n.now.Sub(b.at) >= StartTime }) {
 		n.boxes[id].told = false // who let it start has given up
 	}
-	ids, _ := n.Overdue(n.now)
+	ids := n.Overdue(n.now)
 	for _, id := range ids {
 		n.tell(StartOverdue, id, cpuset.Set{})
 	}

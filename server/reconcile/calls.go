@@ -3,6 +3,7 @@ package reconcile
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -17,7 +18,9 @@ import (
 // Runtime is a container runtime, which makes its containers' cgroups itself and
 // is told what to write there; *runtime.Client is the one there is.
 type Runtime interface {
-	List(ctx context.Context) ([]runtime.Container, error)
+	// List lists all containers, or those of some ids.
+	List(ctx context.Context, ids ...string) ([]runtime.Container, error)
+	Sandboxes(ctx context.Context) ([]runtime.Sandbox, error)
 	// Update does nothing to a container that has exited or is not known.
 	Update(ctx context.Context, id string, v cgroup.Values) error
 }
@@ -64,13 +67,35 @@ type write struct {
 	at     time.Time
 }
 
-// listing is a list of the containers, with the view from before it was asked for.
+// listing is a list of containers, with the view and the time from before it was asked for.
 type listing struct {
 	before *ledger.View
+	at     time.Time
+	ids    []string // nil for all
 	done   chan struct{}
-	all    []runtime.Container // after done
-	err    error
 	late   bool // a turn went on without it
+	// After done; the sandboxes come with a list of all containers.
+	all       []runtime.Container
+	sandboxes []runtime.Sandbox
+	err       error
+}
+
+// covers tells whether a list has all that one of some ids, or of all, has.
+func (o *listing) covers(ids []string) bool {
+	if o.ids == nil || ids == nil {
+		return o.ids == nil
+	}
+	return !slices.ContainsFunc(ids, func(id string) bool { return !slices.Contains(o.ids, id) })
+}
+
+// fill asks the runtime.
+func (o *listing) fill(ctx context.Context, r Runtime) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTime)
+	defer cancel()
+	defer close(o.done)
+	if o.all, o.err = r.List(ctx, o.ids...); o.err == nil && o.ids == nil {
+		o.sandboxes, o.err = r.Sandboxes(ctx)
+	}
 }
 
 // begin starts a turn.
@@ -114,7 +139,7 @@ func isOver(done <-chan struct{}) bool {
 	}
 }
 
-// send has the runtime write values of a container. One call for a container is under way
+// send has the runtime write values of a container. One call for a container is in progress
 // at a time. A call that was not waited for until its end is not repeated: its answer is
 // the answer to the next send of the same values. The caller holds mu.
 func (l *Loop) send(ctx context.Context, id string, v cgroup.Values) error {
@@ -185,33 +210,32 @@ func (l *Loop) settleWrites() {
 	}
 }
 
-// list asks the runtime for its containers: once in a turn, unless again. The caller holds
-// mu.
-func (l *Loop) list(ctx context.Context, again bool) (*listing, error) {
-	if l.calls.heard != nil && !again {
+// list asks the runtime for some of its containers, or for all if ids is nil: once in a turn,
+// unless again. The caller holds mu.
+func (l *Loop) list(ctx context.Context, ids []string, again bool) (*listing, error) {
+	if l.calls.heard != nil && !again && l.calls.heard.covers(ids) {
 		return l.calls.heard, nil
 	}
-	if l.calls.list == nil {
-		one := &listing{before: l.View(), done: make(chan struct{})}
-		l.calls.list = one
-		l.calls.running.Go(func() {
-			within, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTime)
-			defer cancel()
-			one.all, one.err = l.Runtime.List(within)
-			close(one.done)
-		})
+	for {
+		one := l.calls.list
+		if one == nil {
+			one = &listing{before: l.View(), at: l.Now(), ids: ids, done: make(chan struct{})}
+			l.calls.list = one
+			l.calls.running.Go(func() { one.fill(ctx, l.Runtime) })
+		}
+		if err := l.awaitList(ctx, one); err != nil {
+			return nil, err
+		}
+		l.calls.list = nil
+		l.calls.silent = errdefs.ClassOf(one.err) == errdefs.Deadline
+		if one.err != nil {
+			return nil, one.err
+		}
+		if one.covers(ids) {
+			l.calls.heard = one
+			return one, nil
+		}
 	}
-	one := l.calls.list
-	if err := l.awaitList(ctx, one); err != nil {
-		return nil, err
-	}
-	l.calls.list = nil
-	l.calls.silent = errdefs.ClassOf(one.err) == errdefs.Deadline
-	if one.err != nil {
-		return nil, one.err
-	}
-	l.calls.heard = one
-	return one, nil
 }
 
 // awaitList waits for a list: once in an outage of the runtime. A list that comes later wakes

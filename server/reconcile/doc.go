@@ -29,6 +29,9 @@
 // ledger wants, tells the tracker of that, and reports. Which phase a container is in,
 // where it may run and who is in whose way is the tracker's to say.
 //
+// After the event of one container, or the commit of one pod, the runtime is asked for the
+// containers concerned only, and so is the kernel; a pass asks for all.
+//
 // Invariants: values come from the ledger and from the configuration and from
 // nowhere else, so a pass may be repeated at any time and after any crash; a
 // container with CPUs of its own starts only when no other container may be on them, and

@@ -52,7 +52,7 @@ type driftBook struct {
 	view  *ledger.View
 	stale map[string]cgroup.Name
 	// containers are the cgroups of kept that a runtime made.
-	containers []cgroup.Name
+	containers map[string]cgroup.Name
 	// present are the drifts of the last pass.
 	present map[driftKey]Drift
 	// past are drifts in the order in which they were found, the newest last.
@@ -154,20 +154,24 @@ func (b *driftBook) recheck(name cgroup.Name) {
 	b.stale[name.String()] = name
 }
 
-// list forgets the runtime containers that are not listed any more.
-func (b *driftBook) list(listed []cgroup.Node) {
-	here := make(map[string]bool, len(listed))
-	for _, n := range listed {
-		here[n.Name.String()] = true
+// list notes the cgroups of running containers that a runtime made, and forgets those that
+// do not run any more: gone, or with all every one that is not among running.
+func (b *driftBook) list(running []cgroup.Node, gone []cgroup.Name, all bool) {
+	last := b.containers
+	if all || last == nil {
+		b.containers = make(map[string]cgroup.Name, len(running))
 	}
-	for _, name := range b.containers {
-		if !here[name.String()] {
+	for _, n := range running {
+		b.containers[n.Name.String()] = n.Name
+	}
+	if all {
+		gone = slices.Collect(maps.Values(last))
+	}
+	for _, name := range gone {
+		if last[name.String()] != nil && (!all || b.containers[name.String()] == nil) {
 			b.forgetAll(name)
+			delete(b.containers, name.String())
 		}
-	}
-	b.containers = b.containers[:0]
-	for _, n := range listed {
-		b.containers = append(b.containers, n.Name)
 	}
 }
 

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/ledger"
@@ -17,23 +19,27 @@ func (l *Loop) Follow(ctx context.Context) error {
 		return err
 	}
 	defer l.mu.Unlock()
-	return l.follow(ctx, l.View())
+	return l.follow(ctx, l.View(), nil)
 }
 
-// follow follows a view. The caller holds mu.
-func (l *Loop) follow(ctx context.Context, view *ledger.View) error {
+// follow follows a view, and compares some containers, by their ids, though the view wants
+// nothing else of them. The caller holds mu.
+func (l *Loop) follow(ctx context.Context, view *ledger.View, also []string) error {
 	if l.drift.kept == nil {
 		return l.pass(ctx, view)
 	}
 	start := l.Now()
-	desired, later, err := l.touched(view)
+	desired, ids, later, err := l.touched(view)
 	if err != nil {
 		return fmt.Errorf("compute the cgroup tree: %w", err)
 	}
-	g, unmet := l.meet(ctx, view)
+	if ids != nil {
+		ids = few(append(ids, also...))
+	}
+	g, unmet := l.meet(ctx, view, ids)
 	l.removeEnded(ctx, view)
 	defer l.countPhases()
-	l.drift.list(g.nodes())
+	l.drift.list(g.nodes(), l.gone(g, ids), ids == nil)
 	desired = append(append(desired, g.nodes()...), l.unboundNodes(view)...)
 	nodes := l.withChildren(desired, l.drift.changed(desired))
 	seen, err := l.observeInside(ctx, nodes)
@@ -64,9 +70,10 @@ func (l *Loop) follow(ctx context.Context, view *ledger.View) error {
 
 // touched gives what a view wants of the tiers and of those pods that it may want
 // otherwise than the view that was followed last: which have changed, which are stale,
-// and, where other CPUs are shared, all that have a container. What is stale of pods
-// that are leaving is for later. The caller holds mu.
-func (l *Loop) touched(view *ledger.View) (desired []cgroup.Node, later map[string]cgroup.Name, err error) {
+// and, where other CPUs are shared, all that have a container. ids are those of the containers
+// that a runtime has made in these pods, and of those whose start may be in progress; nil for
+// all. What is stale of pods that are leaving is for later. The caller holds mu.
+func (l *Loop) touched(view *ledger.View) (desired []cgroup.Node, ids []string, later map[string]cgroup.Name, err error) {
 	last := l.drift.view
 	uids := make(map[string]bool)
 	for _, c := range ledger.Changes(last, view) {
@@ -89,7 +96,7 @@ func (l *Loop) touched(view *ledger.View) (desired []cgroup.Node, later map[stri
 			}
 		}
 	}
-	desired = l.tiers(view)
+	desired, ids = l.tiers(view), []string{}
 	for uid := range uids {
 		p, ok := view.Pod(uid)
 		if !ok {
@@ -97,12 +104,32 @@ func (l *Loop) touched(view *ledger.View) (desired []cgroup.Node, later map[stri
 		}
 		own, err := l.podNodes(view, p)
 		if err != nil {
-			return nil, nil, err
+			return nil, nil, nil, err
 		}
 		desired = append(desired, own...)
+		for b := range view.BindingsOf(uid) {
+			if !b.Own {
+				ids = append(ids, b.ID)
+			}
+		}
+	}
+	for _, c := range l.tracker.Starts() {
+		if !strings.HasPrefix(c.ID, "/") && !slices.Contains(ids, c.ID) {
+			ids = append(ids, c.ID)
+		}
 	}
 	desired = append(desired, sharing(l.stillSharing(view), view, nil)...)
-	return l.withoutLeaving(view, desired), later, nil
+	return l.withoutLeaving(view, desired), few(ids), later, nil
+}
+
+// gone lists the cgroups of those containers of some ids that do not run. The caller holds mu.
+func (l *Loop) gone(g runtimeContainers, ids []string) (names []cgroup.Name) {
+	for _, id := range ids {
+		if name := l.cgroups[id]; name != nil && g.index(name) < 0 {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // withChildren adds to changed pods what lies in them: parents and children change

@@ -108,7 +108,7 @@ func TestFollowTakesTheChange(t *testing.T) {
 		{"pods go", func(d *ledger.Draft) { d.RemovePod("new"); d.RemovePod("old7") }, 0},
 	} {
 		b.update(row.change)
-		desired, _, err := b.touched(b.ledger.View())
+		desired, _, _, err := b.touched(b.ledger.View())
 		if err != nil || len(desired) != tiers+row.want {
 			t.Errorf("%s: %d cgroups are looked at beside the tiers, %v, want %d", row.name, len(desired)-tiers, err, row.want)
 		}
@@ -220,7 +220,7 @@ func TestFollowKeepsWhatIsWanted(t *testing.T) {
 	b.must(b.Follow(t.Context()))
 	b.own()
 	view := b.ledger.View()
-	g, err := b.meet(t.Context(), view)
+	g, err := b.meet(t.Context(), view, nil)
 	b.must(err)
 	desired, err := cgroup.Desired(view, b.Layout, b.QoS.Cgroup, b.tiers(view))
 	b.must(err)

@@ -262,8 +262,8 @@ func (l *Loop) latestStart() (latest time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.track()
-	for c := range l.tracker.All() {
-		if (c.Phase == placement.Starting || c.Phase == placement.Created) && c.Since.After(latest) {
+	for _, c := range l.tracker.Starts() {
+		if c.Since.After(latest) {
 			latest = c.Since
 		}
 	}
@@ -369,7 +369,7 @@ func (l *Loop) carryOut(ctx context.Context, view *ledger.View, p *plan) error {
 		done = l.applyTo(ctx, p.containers, cgroup.Diff(desired, seen))
 	}
 	l.drift.keep(view, p.desired, done.failed)
-	l.drift.list(p.containers.nodes())
+	l.drift.list(p.containers.nodes(), nil, true)
 	return errors.Join(done.err, p.missing, p.unmet)
 }
 

@@ -238,7 +238,7 @@ func (l *Loop) ensureContainer(ctx context.Context, view *ledger.View, s admissi
 	}
 	l.track()
 	if l.stay(b.Owner.Pod, pod) {
-		if err := l.follow(ctx, view); err != nil {
+		if err := l.follow(ctx, view, nil); err != nil {
 			l.Log.ErrorContext(ctx, "reconcile cgroups", "error", err)
 		}
 	}

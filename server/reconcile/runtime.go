@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
+	"maps"
 	"slices"
 	"strings"
 
@@ -85,15 +87,15 @@ func (g runtimeContainers) present(nodes []cgroup.Node, seen *cgroup.Snapshot) [
 	})
 }
 
-// meet asks the runtime for the containers of a view that it has made, with the
-// CPUs and memory nodes that they should have. An error that wraps errUnlisted comes with
-// those that it has listed. The caller holds mu.
-func (l *Loop) meet(ctx context.Context, view *ledger.View) (runtimeContainers, error) {
+// meet asks the runtime for containers of a view that it has made, all or those of some ids,
+// with the CPUs and memory nodes that they should have. An error that wraps errUnlisted comes
+// with those that it has listed. The caller holds mu.
+func (l *Loop) meet(ctx context.Context, view *ledger.View, ids []string) (runtimeContainers, error) {
 	l.track()
-	if l.Runtime == nil || !hasRuntimeContainers(view) {
+	if l.Runtime == nil || ids != nil && len(ids) == 0 || !hasRuntimeContainers(view) && len(l.tracker.Starts()) == 0 {
 		return nil, nil
 	}
-	listed, err := l.hear(ctx)
+	listed, err := l.hear(ctx, ids)
 	if listed == nil {
 		return nil, err
 	}
@@ -121,26 +123,31 @@ func hasRuntimeContainers(view *ledger.View) bool {
 	return false
 }
 
-// hear lists the containers of the runtime and tells the tracker of those that are bound.
-// Where some are lacking it lists once more, before anything follows. Then the kernel
+// hear lists containers of the runtime and tells the tracker of those that are bound. Where
+// some are lacking it lists all once more, before anything follows. Then the kernel
 // decides. An error that wraps errUnlisted comes with the list. The caller holds mu.
-func (l *Loop) hear(ctx context.Context) (*listing, error) {
-	if l.calls.heard != nil {
-		return l.calls.heard, l.unlisted
+func (l *Loop) hear(ctx context.Context, ids []string) (*listing, error) {
+	if heard := l.calls.heard; heard != nil && heard.covers(ids) {
+		return heard, l.unlisted
 	}
-	listed, err := l.list(ctx, false)
+	listed, err := l.list(ctx, ids, false)
 	if err != nil {
 		return nil, err
 	}
 	l.unlisted = nil
 	if l.compare(ctx, listed) {
-		if listed, err = l.list(ctx, true); err != nil {
+		if listed, err = l.list(ctx, nil, true); err != nil {
 			return nil, err
 		}
 		l.compare(ctx, listed)
 	}
 	l.keepBindings(ctx, listed)
 	return listed, l.unlisted
+}
+
+// shownAs are the events of what a list shows.
+var shownAs = map[runtime.Phase]placement.EventKind{
+	runtime.Created: placement.ShownCreated, runtime.Running: placement.ShownRunning, runtime.Exited: placement.Ended,
 }
 
 // compare tells the tracker what a list has of the bound containers, and whether it wants
@@ -151,28 +158,85 @@ func (l *Loop) compare(ctx context.Context, listed *listing) (again bool) {
 		shown[c.ID] = c
 	}
 	var errs []error
-	for b := range l.tracked.Bindings() {
-		if b.Own {
-			continue
-		}
-		c, ok := shown[b.ID]
-		kind := placement.Unlisted
-		if ok {
-			kind = map[runtime.Phase]placement.EventKind{
-				runtime.Created: placement.ShownCreated, runtime.Running: placement.ShownRunning, runtime.Exited: placement.Ended,
-			}[c.Phase]
+	owners := l.concerned(listed.ids)
+	for _, id := range slices.Sorted(maps.Keys(owners)) {
+		owner := owners[id]
+		c, ok := shown[id]
+		kind := shownAs[c.Phase]
+		switch {
+		case !ok && l.cannotStart(listed, id, owner):
+			kind = placement.Ended
+		case !ok:
+			kind = placement.Unlisted
+			again = again || listed.ids != nil // all are asked for before anything follows
 		}
 		if c.Cgroup != nil {
-			l.cgroups[b.ID] = c.Cgroup
+			l.cgroups[id] = c.Cgroup
 		}
-		e := l.tell(placement.Event{Kind: kind, ID: b.ID})
+		e := l.tell(placement.Event{Kind: kind, ID: id})
 		again = again || e.List
 		if kind == placement.Unlisted && e.Look {
-			errs = append(errs, l.search(ctx, b))
+			errs = append(errs, l.search(ctx, ledger.Binding{ID: id, Owner: owner}))
+		}
+		if _, bound := l.tracked.Binding(id); !bound && !l.mayRun(id) && l.starting[id] == 0 {
+			l.forget(id) // nobody will tell of it again
 		}
 	}
 	l.unlisted = errors.Join(errs...)
 	return again
+}
+
+// concerned gives the containers that a list of some ids, or of all, may show: those that
+// are bound, and those with a start that was never bound. The caller holds mu.
+func (l *Loop) concerned(ids []string) map[string]ledger.Owner {
+	out := map[string]ledger.Owner{}
+	for b := range l.bindings(ids) {
+		if !b.Own {
+			out[b.ID] = b.Owner
+		}
+	}
+	for _, c := range l.tracker.Starts() {
+		pod, name, ok := strings.Cut(c.Name, "/")
+		if ok && !strings.HasPrefix(c.ID, "/") && (ids == nil || slices.Contains(ids, c.ID)) {
+			out[c.ID] = ledger.Owner{Pod: pod, Container: name}
+		}
+	}
+	return out
+}
+
+// bindings lists the bindings of some ids, or all. The caller holds mu.
+func (l *Loop) bindings(ids []string) iter.Seq[ledger.Binding] {
+	if ids == nil {
+		return l.tracked.Bindings()
+	}
+	return func(yield func(ledger.Binding) bool) {
+		for _, id := range ids {
+			if b, ok := l.tracked.Binding(id); ok && !yield(b) {
+				return
+			}
+		}
+	}
+}
+
+// manyIDs is from how many containers on a list of all is asked for.
+const manyIDs = 16
+
+// few gives ids that are to be listed: nil, which stands for all, where they are many.
+func few(ids []string) []string {
+	if len(ids) >= manyIDs {
+		return nil
+	}
+	return ids
+}
+
+// cannotStart tells whether a container that was let start, and that nobody has shown, does
+// not start any more: a list of all that began afterwards does not have it, and its pod has
+// no sandbox in which it could start. A runtime lists a container before anybody can know
+// its id, and does not forget one that is being started. The caller holds mu.
+func (l *Loop) cannotStart(listed *listing, id string, owner ledger.Owner) bool {
+	c, ok := l.tracker.Get(id)
+	return ok && c.Phase == placement.Starting && l.starting[id] == 0 && listed.ids == nil && c.Since.Before(listed.at) &&
+		!slices.ContainsFunc(listed.sandboxes, func(s runtime.Sandbox) bool { return s.Ready && s.Pod == owner.Pod })
 }
 
 // search asks the kernel for a container that the runtime does not list. An error is about
@@ -236,7 +300,7 @@ func (l *Loop) takeOver(ctx context.Context) {
 	}
 	l.track()
 	l.adopts = true
-	_, _ = l.hear(ctx) // an error is the pass's to tell
+	_, _ = l.hear(ctx, nil) // an error is the pass's to tell
 	l.adopts = false
 }
 
@@ -245,7 +309,7 @@ func (l *Loop) takeOver(ctx context.Context) {
 // is there when an id was dropped since. The caller holds mu.
 func (l *Loop) keepBindings(ctx context.Context, listed *listing) {
 	ended := map[string]bool{}
-	for b := range l.tracked.Bindings() {
+	for b := range l.bindings(listed.ids) {
 		if c, ok := l.tracker.Get(b.ID); ok && !b.Own && c.Phase == placement.Exited {
 			ended[b.ID] = true
 		}
@@ -372,10 +436,10 @@ func (l *Loop) outside(ctx context.Context, view *ledger.View, uid string) (out 
 			return nil, fmt.Errorf("look for container %s outside of its pod's cgroup: %w", b.Owner, err)
 		case len(pids) == 0:
 			// It has ended, or the runtime calls by this name what is another place here.
-		case !isCalled(name, b.ID):
+		case !isCalled(name, b.ID) && !l.hasEnded(ctx, b.ID):
 			return nil, errdefs.Preconditionf("container %s (%s) runs in cgroup %s, which is neither in its pod's nor called after it: "+
 				"end it with the container runtime first", b.Owner, b.ID, name)
-		default:
+		case isCalled(name, b.ID):
 			l.Log.WarnContext(ctx, "a container of a pod that is removed runs outside of its cgroup",
 				"container", b.Owner.String(), "id", b.ID, "name", name.String())
 			out = append(out, name)
@@ -387,12 +451,18 @@ func (l *Loop) outside(ctx context.Context, view *ledger.View, uid string) (out 
 // isUnheardOf asks the runtime for a container of which it has not said where it is. It
 // notes an error if the runtime does not answer. The caller holds mu.
 func (l *Loop) isUnheardOf(ctx context.Context, b ledger.Binding, noted *error) bool {
-	listed, err := l.hear(ctx)
+	listed, err := l.hear(ctx, nil)
 	if listed == nil {
 		*noted = errdefs.Unavailablef("container %s (%s) may run outside of its pod's cgroup, and the container runtime does not tell where: %w", b.Owner, b.ID, err)
 		return true
 	}
 	return false
+}
+
+// hasEnded asks the runtime whether a container has ended. The caller holds mu.
+func (l *Loop) hasEnded(ctx context.Context, id string) bool {
+	_, _ = l.hear(ctx, []string{id}) // one that does not answer has not said so
+	return !l.mayRun(id)
 }
 
 // mayRun tells whether a container may have a process. The caller holds mu.
@@ -461,7 +531,7 @@ func (l *Loop) update(ctx context.Context, g runtimeContainer, v cgroup.Values) 
 // resized gives the runtime's containers of a pod with all values that a resize may
 // change. The caller holds mu.
 func (l *Loop) resized(ctx context.Context, view *ledger.View, p *ledger.Pod) (runtimeContainers, error) {
-	all, err := l.meet(ctx, view)
+	all, err := l.meet(ctx, view, nil)
 	if err != nil && !errors.Is(err, errUnlisted) {
 		return nil, err
 	}

@@ -32,10 +32,12 @@ type fakeRuntime struct {
 	hang    map[string]bool  // containers of which updates are not answered until release
 	stopped map[string]error // what updates of a container are answered with
 	hidden  map[string]bool  // containers that it has no record of any more
+	closed  map[string]bool  // pods whose sandbox is not ready
 	freed   chan struct{}    // closed by release
 	slow    time.Duration    // how long a list takes
 	listed  func()           // called after each list
 	updated func(id string, v cgroup.Values)
+	asked   [][]string // the ids of each list
 }
 
 type fakeContainer struct {
@@ -44,8 +46,19 @@ type fakeContainer struct {
 	sent   int
 }
 
-func (d *fakeRuntime) List(ctx context.Context) (out []runtime.Container, err error) {
+// Sandboxes has one for each pod, which is ready unless it is closed.
+func (d *fakeRuntime) Sandboxes(context.Context) (out []runtime.Sandbox, err error) {
 	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, pod := range []string{"a", "b", "own"} {
+		out = append(out, runtime.Sandbox{ID: pod + "-sandbox", Pod: pod, Ready: !d.closed[pod]})
+	}
+	return out, d.fail
+}
+
+func (d *fakeRuntime) List(ctx context.Context, ids ...string) (out []runtime.Container, err error) {
+	d.mu.Lock()
+	d.asked = append(d.asked, ids)
 	if slow := d.slow; slow > 0 {
 		d.mu.Unlock()
 		select {
@@ -57,7 +70,7 @@ func (d *fakeRuntime) List(ctx context.Context) (out []runtime.Container, err er
 	}
 	defer d.mu.Unlock()
 	for _, b := range d.boxes {
-		if !d.hidden[b.ID] {
+		if !d.hidden[b.ID] && (len(ids) == 0 || slices.Contains(ids, b.ID)) {
 			out = append(out, b.Container)
 		}
 	}

@@ -2,6 +2,7 @@ package reconcile
 
 import (
 	"errors"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -50,6 +51,89 @@ func TestOldStartsAreGivenUp(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A start that was answered and that nobody has shown keeps others from its CPUs only as long
+// as it may come: without a container in the list and a sandbox it does not.
+func TestStartsWithoutASandbox(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		listed, open, bound bool
+	}{
+		"nothing is left":     {bound: true},
+		"it was never bound":  {},
+		"a sandbox":           {open: true, bound: true},
+		"it is listed, still": {listed: true, bound: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b, d := newFakeRuntime(t, memtree.V1())
+			d.closed = map[string]bool{"a": !row.open}
+			if row.listed {
+				d.create("a1", "a", "0-3")
+			}
+			if row.bound {
+				b.must(b.prestart("a1", "a"))
+			} else {
+				_, err := b.EnsureContainer(t.Context(), b.ledger.View(), admission.Start{Binding: box("a1", "a")})
+				b.must(err)
+			}
+			// A list that began before the answer says nothing.
+			_ = b.Follow(t.Context())
+			if !b.mayRun("a1") {
+				t.Error("the start was given up at the moment when it was allowed")
+			}
+			b.wait(time.Second)
+			_ = b.Follow(t.Context())
+			if got, want := b.mayRun("a1"), row.listed || row.open; got != want {
+				t.Errorf("it counts as one that may run: %v, want %v", got, want)
+			}
+			if _, bound := b.ledger.View().Binding("a1"); bound != (row.bound && (row.listed || row.open)) {
+				t.Errorf("bound: %v", bound)
+			}
+		})
+	}
+}
+
+// A look after one container's event asks the runtime for that container only.
+func TestAnEventListsWhoItIsAbout(t *testing.T) {
+	t.Parallel()
+	b, d := newFakeRuntime(t, memtree.V1())
+	for _, id := range []string{"a1", "a2", "a3"} {
+		d.create(id, "a", "0-3")
+		b.must(b.prestart(id, "a"))
+		d.start(t, id)
+	}
+	b.pass()
+	asked := func(what func()) (lists [][]string) {
+		d.asked = nil
+		what()
+		return d.asked
+	}
+	follow := func() { b.must(b.Follow(t.Context())) }
+	if got := asked(follow); got != nil {
+		t.Errorf("nothing has happened, and %q were listed", got)
+	}
+	b.admit("b", workload.Guaranteed, cpus(100))
+	if got := asked(follow); got != nil {
+		t.Errorf("a pod has come, and %q were listed", got)
+	}
+	d.create("b1", "b", "0-3")
+	b.must(b.prestart("b1", "b"))
+	if got := asked(follow); !slices.EqualFunc(got, [][]string{{"b1"}}, slices.Equal) {
+		t.Errorf("a container starts, and %q were listed", got)
+	}
+	d.start(t, "b1")
+	b.must(b.Follow(t.Context()))
+	if c, _ := b.tracker.Get("b1"); c.Phase != placement.Running {
+		t.Errorf("it is %s", c.Phase)
+	}
+	b.own() // other CPUs are shared: it is about all
+	b.must(b.Follow(t.Context()))
+	for _, id := range []string{"a1", "a2", "a3"} {
+		b.on("a", id, "0-1")
+	}
+	b.on("b", "b1", "0-1")
 }
 
 // A write that the runtime carries out although it tells of an error is not taken

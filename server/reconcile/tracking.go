@@ -264,7 +264,7 @@ func (l *Loop) clear(ctx context.Context, view *ledger.View, key string, owner l
 	if len(l.tracker.Block(key, l.Now())) == 0 {
 		return nil
 	}
-	err := l.follow(ctx, view)
+	err := l.follow(ctx, view, runtimeIDs(blocked))
 	for _, b := range l.tracker.Block(key, l.Now()) {
 		err = errors.Join(err, l.lookAt(ctx, b.ID))
 	}
@@ -279,13 +279,23 @@ func (l *Loop) clear(ctx context.Context, view *ledger.View, key string, owner l
 	return fmt.Errorf("clear the CPUs for %s: %w", owner, &blockedError{blockers, err})
 }
 
+// runtimeIDs gives the ids of those that a runtime has made.
+func runtimeIDs(blockers []placement.Blocker) (ids []string) {
+	for _, b := range blockers {
+		if !strings.HasPrefix(b.ID, "/") {
+			ids = append(ids, b.ID)
+		}
+	}
+	return ids
+}
+
 // moveAway writes nothing but CPUs, to those who have to leave, and looks at no cgroup: what
 // is in the way of one start is gone in the time of the writes. Where that is not enough
 // following does the rest, and the loop looks at what was written. The caller holds mu.
 func (l *Loop) moveAway(ctx context.Context, view *ledger.View, blockers []placement.Blocker) {
 	var listed *listing // an update of a container that the runtime does not have is answered, and nothing
-	if len(blockers) > 0 && l.Runtime != nil {
-		listed, _ = l.hear(ctx)
+	if ids := runtimeIDs(blockers); len(ids) > 0 && l.Runtime != nil {
+		listed, _ = l.hear(ctx, few(ids))
 	}
 	for _, b := range blockers {
 		c, _ := l.tracker.Get(b.ID)
@@ -362,8 +372,7 @@ func (l *Loop) beginStart(ctx context.Context, key string) error {
 // giveUp ends starts that have taken too long. What was let start and is not bound by
 // then has been unbound again. The caller holds mu.
 func (l *Loop) giveUp() {
-	ids, _ := l.tracker.Overdue(l.Now())
-	for _, id := range ids {
+	for _, id := range l.tracker.Overdue(l.Now()) {
 		l.tell(placement.Event{Kind: placement.StartOverdue, ID: id})
 		if _, bound := l.tracked.Binding(id); !bound && !strings.HasPrefix(id, "/") && l.starting[id] == 0 {
 			l.forget(id)

@@ -54,35 +54,68 @@ type Container struct {
 	Cgroup cgroup.Name
 }
 
-// List lists the containers that have labels, those that have exited included, each
-// once and in order of their ids. What is the matter with one of them keeps none of the
-// others out.
-func (c *Client) List(ctx context.Context) ([]Container, error) {
+// Sandbox is the sandbox of a pod as the runtime has it.
+type Sandbox struct {
+	ID, Pod string
+	// Ready says that containers can start in it.
+	Ready bool
+}
+
+// Sandboxes lists the sandboxes of pods.
+func (c *Client) Sandboxes(ctx context.Context) ([]Sandbox, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	answer, err := c.cri.ListContainers(ctx, &criv1.ListContainersRequest{})
+	answer, err := c.cri.ListPodSandbox(ctx, &criv1.ListPodSandboxRequest{})
 	if err != nil {
-		return nil, c.failed("list the containers", err)
+		return nil, c.failed("list the sandboxes", err)
+	}
+	var out []Sandbox
+	for _, s := range answer.GetItems() {
+		out = append(out, Sandbox{s.GetId(), s.GetMetadata().GetUid(), s.GetState() == criv1.PodSandboxState_SANDBOX_READY})
+	}
+	return out, nil
+}
+
+// List lists the containers that have labels, those that have exited included, each
+// once and in order of their ids; with ids, only those. What is the matter with one of
+// them keeps none of the others out.
+func (c *Client) List(ctx context.Context, ids ...string) ([]Container, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	var filters []*criv1.ContainerFilter
+	for _, id := range ids {
+		filters = append(filters, &criv1.ContainerFilter{Id: id})
+	}
+	if len(ids) == 0 {
+		filters = append(filters, nil)
 	}
 	var out []Container
-	for _, m := range answer.GetContainers() {
-		owner := ledger.Owner{Pod: m.GetLabels()[types.KubernetesPodUIDLabel], Container: m.GetLabels()[types.KubernetesContainerNameLabel]}
-		if owner.Pod == "" || owner.Container == "" || m.GetId() == "" {
-			continue
+	for _, filter := range filters {
+		answer, err := c.cri.ListContainers(ctx, &criv1.ListContainersRequest{Filter: filter})
+		if err != nil {
+			return nil, c.failed("list the containers", err)
 		}
-		found := Container{ID: m.GetId(), Owner: owner, Attempt: m.GetMetadata().GetAttempt(), Phase: phase(m.GetState())}
-		if found.Phase != Exited {
-			if found.Cgroup, err = c.place(ctx, found.ID); err != nil {
-				return nil, err
+		for _, m := range answer.GetContainers() {
+			owner := ledger.Owner{Pod: m.GetLabels()[types.KubernetesPodUIDLabel], Container: m.GetLabels()[types.KubernetesContainerNameLabel]}
+			if owner.Pod == "" || owner.Container == "" || m.GetId() == "" {
+				continue
 			}
+			found := Container{ID: m.GetId(), Owner: owner, Attempt: m.GetMetadata().GetAttempt(), Phase: phase(m.GetState())}
+			if found.Phase != Exited {
+				if found.Cgroup, err = c.place(ctx, found.ID); err != nil {
+					return nil, err
+				}
+			}
+			out = append(out, found)
 		}
-		out = append(out, found)
 	}
 	slices.SortFunc(out, func(a, b Container) int {
 		return cmp.Or(strings.Compare(a.ID, b.ID), lives(b)-lives(a))
 	})
 	out = slices.CompactFunc(out, func(a, b Container) bool { return a.ID == b.ID })
-	c.forget(out)
+	if len(ids) == 0 {
+		c.forget(out)
+	}
 	return out, nil
 }
 

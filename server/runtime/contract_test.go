@@ -140,6 +140,18 @@ func contract(b *bench) {
 	if want := (ledger.Owner{Pod: "u", Container: "main"}); c.Owner != want || c.Attempt != 0 || c.Cgroup.ToCgroupfs() != b.parent+"/podu/"+id {
 		b.t.Errorf("created: %+v", c)
 	}
+	for _, ids := range [][]string{{id}, {"nobody", id}} {
+		if some, err := b.client.List(ctx, ids...); err != nil || len(some) != 1 || some[0].ID != id {
+			b.t.Errorf("those of %v: %+v, %v", ids, some, err)
+		}
+	}
+	if some, err := b.client.List(ctx, "nobody"); err != nil || len(some) > 0 {
+		b.t.Errorf("nobody: %+v, %v", some, err)
+	}
+	sandboxes, err := b.client.Sandboxes(ctx)
+	if err != nil || len(sandboxes) != 1 || sandboxes[0].Pod != "u" || !sandboxes[0].Ready {
+		b.t.Errorf("sandboxes %+v, %v", sandboxes, err)
+	}
 	b.must(b.client.Update(ctx, id, cpus("0")))
 	b.start(ctx, id)
 	b.only(ctx, id, runtime.Running)
@@ -152,13 +164,18 @@ func contract(b *bench) {
 	}
 	b.must(b.client.Update(ctx, id, cpus("0-1")))
 	b.on(c.Cgroup, "0-1")
-	_, err := b.cri.StopContainer(ctx, &criv1.StopContainerRequest{ContainerId: id}, grpc.WaitForReady(true))
+	_, err = b.cri.StopContainer(ctx, &criv1.StopContainerRequest{ContainerId: id}, grpc.WaitForReady(true))
 	b.must(err)
 	if c := b.only(ctx, id, runtime.Exited); c.Cgroup != nil {
 		b.t.Errorf("exited: %+v", c)
 	}
 	b.must(b.client.Update(ctx, id, cpus("0")))
 	b.must(b.client.Update(ctx, "nobody", cpus("0")))
+	_, err = b.cri.StopPodSandbox(ctx, &criv1.StopPodSandboxRequest{PodSandboxId: sandboxes[0].ID})
+	b.must(err)
+	if sandboxes, err := b.client.Sandboxes(ctx); err != nil || len(sandboxes) != 1 || sandboxes[0].Ready {
+		b.t.Errorf("after its stop: %+v, %v", sandboxes, err)
+	}
 }
 
 // onlyEventually is only for a runtime that was away: a connection notices that at

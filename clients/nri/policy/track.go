@@ -277,8 +277,7 @@ const ending = 2 * time.Second
 // have ended without ever showing a process.
 func (p *Policy) expire() {
 	now := p.Now()
-	ids, _ := p.tracker.Overdue(now)
-	for _, id := range ids {
+	for _, id := range p.tracker.Overdue(now) {
 		if m := p.members[id]; m != nil {
 			p.Log.Warn("a container was made and does not start; it no longer keeps others from their CPUs", "container", m.title(), "id", id, "after", placement.StartTime)
 			p.apply(m, placement.StartOverdue, cpuset.Set{})
