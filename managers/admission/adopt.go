@@ -17,15 +17,7 @@ import (
 
 // plan puts the facts into the draft and says what they mean.
 func (i *importing) plan(ctx context.Context) (err error) {
-	specs := make(map[string]*workload.Pod, len(i.given))
-	for uid, record := range i.given {
-		specs[uid] = &record.Pod
-	}
-	i.out.Facts, err = kubelet.Read(i.Kind, i.Data, kubelet.Input{
-		Settings: i.Settings, View: i.view, Pods: specs, ContainerIDs: i.ContainerIDs, SkipUnknown: i.SkipUnknown,
-		PodLevel: i.engine.Features.PodLevelResourceManagers,
-	})
-	if err != nil {
+	if i.out.Facts, err = i.read(i.view, i.SkipUnknown); err != nil {
 		return err
 	}
 	i.rememberResources()
@@ -48,6 +40,18 @@ func (i *importing) plan(ctx context.Context) (err error) {
 		i.out.Pods = append(i.out.Pods, ImportedPod{Pod: pod, Outcome: outcomes[uid]})
 	}
 	return nil
+}
+
+// read returns what the file says to a view.
+func (i *importing) read(view *ledger.View, skipUnknown bool) (kubelet.Facts, error) {
+	specs := make(map[string]*workload.Pod, len(i.given))
+	for uid, record := range i.given {
+		specs[uid] = &record.Pod
+	}
+	return kubelet.Read(i.Kind, i.Data, kubelet.Input{
+		Settings: i.Settings, View: view, Pods: specs, ContainerIDs: i.ContainerIDs, SkipUnknown: skipUnknown,
+		PodLevel: i.engine.Features.PodLevelResourceManagers,
+	})
 }
 
 // rememberResources notes the device resources that had plugins, so that they

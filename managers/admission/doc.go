@@ -62,6 +62,7 @@
 //     the lock. A pod that waits for a plugin or for another pod is overtaken by
 //     pods that need neither; what they take was free for both. Starvation ends with
 //     the deadline of the pod that waits, in an answer that says why.
+//   - An import waits for the operations on all pods that its file names.
 //   - Resize, Reconfigure, Import, Remove and Sync count reservations as taken and
 //     wait for none. Sync removes pods side by side: only the removal of a pod waits
 //     for an operation on that pod, and a pod that is not in the ledger is left alone

@@ -75,13 +75,11 @@ func (e *Engine) Import(ctx context.Context, req Import) (Imported, error) {
 		i.begin(e.Ledger.View())
 		return i.out, i.plan(ctx)
 	}
-	for _, uid := range slices.Sorted(maps.Keys(i.given)) {
-		unlock, err := e.lockPod(ctx, uid)
-		if err != nil {
-			return Imported{}, err
-		}
-		defer unlock()
+	unlock, err := i.lockPods(ctx)
+	if err != nil {
+		return Imported{}, err
 	}
+	defer unlock()
 	defer func() {
 		for uid := range i.parents {
 			e.reserved.drop(uid)
@@ -149,6 +147,28 @@ func (i *importing) readPods() error {
 		i.notes[pod.UID] = notes
 	}
 	return nil
+}
+
+// lockPods locks all pods that the import may change: those that were sent, and those that
+// the file names, as they may be known. One import takes the locks in the order of another.
+func (i *importing) lockPods(ctx context.Context) (unlock func(), err error) {
+	facts, err := i.read(i.engine.Ledger.View(), true)
+	if err != nil {
+		return nil, err
+	}
+	var locks cleanup
+	unlock = func() { _ = locks.run() }
+	uids := slices.Concat(facts.Pods, slices.Collect(maps.Keys(i.given)))
+	slices.Sort(uids)
+	for _, uid := range slices.Compact(uids) {
+		one, err := i.engine.lockPod(ctx, uid)
+		if err != nil {
+			unlock()
+			return nil, err
+		}
+		locks.add(func() error { one(); return nil })
+	}
+	return unlock, nil
 }
 
 func (i *importing) begin(view *ledger.View) {

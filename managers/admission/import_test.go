@@ -292,3 +292,36 @@ func TestImportHoldsUpNobody(t *testing.T) {
 		h.nothingReserved(t)
 	}
 }
+
+// TestImportWaitsForWhatItNames: an import does not touch a pod while somebody else is at
+// it, also if the pod is known already and was not sent.
+func TestImportWaitsForWhatItNames(t *testing.T) {
+	t.Parallel()
+	h := newFixture(t, topology.BestEffort)
+	h.admit(t, burstable("s", 500, 1<<20))
+	tried := 0
+	h.cgroups.resizing = func() {
+		h.cgroups.resizing = nil
+		tried++
+		hasty, cancel := context.WithCancel(t.Context())
+		cancel()
+		for _, sent := range [][]workload.Pod{nil, {guaranteed("z", 2, 0)}} {
+			_, err := h.Import(hasty, admission.Import{
+				Kind: kubelet.CPU, Data: file("0,3-15", "s/main=1-2"), Settings: kubelet.Settings{Policy: "static"}, Pods: sent,
+			})
+			if err == nil || !strings.Contains(err.Error(), "wait for another operation on pod s") {
+				t.Errorf("with %d pods: %v", len(sent), err)
+			}
+		}
+	}
+	_, err := h.Resize(t.Context(), admission.Request{Pod: burstable("s", 700, 1<<20)})
+	must(t, err)
+	if tried != 1 {
+		t.Error("nothing was resized")
+	}
+	for _, uid := range []string{"s", "z"} {
+		if _, _, err := h.Remove(t.Context(), uid, admission.Scope{}); err != nil {
+			t.Errorf("a lock is left: %v", err)
+		}
+	}
+}

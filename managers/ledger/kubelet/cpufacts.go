@@ -28,9 +28,9 @@ func readCPU(data []byte, in Input) (Facts, error) {
 	for _, id := range slices.Sorted(maps.Keys(unknownIDs)) {
 		facts.skip("CPUs %s of container id %s", unknownIDs[id], id)
 	}
-	uids := slices.Concat(slices.Collect(maps.Keys(s.Containers)), slices.Collect(maps.Keys(s.Pods)))
-	slices.Sort(uids)
-	for _, uid := range slices.Compact(uids) {
+	facts.name(maps.Keys(s.Containers))
+	facts.name(maps.Keys(s.Pods))
+	for _, uid := range facts.Pods {
 		s.addClaims(&facts, uid, in.pod(uid))
 	}
 	if s.Policy != in.Policy {

@@ -30,6 +30,9 @@ func readDevice(data []byte, in Input) (Facts, error) {
 	for _, key := range slices.SortedFunc(maps.Keys(last), order) {
 		e := last[key]
 		owner := ledger.Owner{Pod: e.Pod, Container: e.Container}
+		if n := len(facts.Pods); n == 0 || facts.Pods[n-1] != e.Pod {
+			facts.Pods = append(facts.Pods, e.Pod)
+		}
 		pod := in.pod(e.Pod)
 		if pod == nil || pod.Container(e.Container) == nil {
 			facts.skip("%s of %s", e.text(), owner)

@@ -225,3 +225,26 @@ func TestFormatsOfTheGate(t *testing.T) {
 		}
 	}
 }
+
+// TestPodsOfAFile: every pod that a file names is told, known or not.
+func TestPodsOfAFile(t *testing.T) {
+	t.Parallel()
+	view := ledgertest.New(t, ledger.Rules{Machine: machinetest.Build("8c")}).View()
+	entry := func(pod, container, id string) DeviceEntry {
+		return DeviceEntry{Pod: pod, Container: container, Resource: "r/x", IDs: map[int64][]string{0: {id}}}
+	}
+	devices, err := (&DeviceState{Entries: []DeviceEntry{entry("b", "c", "1"), entry("a", "c", "2"), entry("b", "d", "3")}}).Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for kind, text := range map[Kind]string{
+		CPU:    `{"policyName":"static","defaultCpuSet":"0,4-7","entries":{"b":{"c":"1"},"a":{"c":"2-3"}}}`,
+		Memory: `{"policyName":"Static","machineState":{},"entries":{"b":{"c":[]},"a":{"c":[]}}}`,
+		Device: string(devices),
+	} {
+		facts, err := Read(kind, []byte(text), Input{View: view, SkipUnknown: true})
+		if err != nil || strings.Join(facts.Pods, " ") != "a b" {
+			t.Errorf("%s: pods %q, %v", kind, facts.Pods, err)
+		}
+	}
+}

@@ -2,6 +2,7 @@ package kubelet
 
 import (
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 
@@ -69,6 +70,8 @@ type Facts struct {
 	File string
 	// Format is the file's, counted as its kind does.
 	Format int
+	// Pods are the uids of all pods that the file names, known or not, sorted.
+	Pods []string
 	// Claims of owners that are known.
 	Claims []ledger.Claim
 	// Resources are device resources that had plugins.
@@ -156,6 +159,13 @@ func (in *Input) allow(format, needs, last int) error {
 		return nil
 	}
 	return errdefs.Preconditionf("format %d is written by a kubelet with the feature gate PodLevelResourceManagers, which is off here: turn it on, or drain the node and import a file that was written without it", format)
+}
+
+// name adds pods that the file names.
+func (f *Facts) name(uids iter.Seq[string]) {
+	f.Pods = slices.AppendSeq(f.Pods, uids)
+	slices.Sort(f.Pods)
+	f.Pods = slices.Compact(f.Pods)
 }
 
 // skip notes what belongs to nobody known.

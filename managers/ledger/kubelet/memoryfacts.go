@@ -32,9 +32,9 @@ func readMemory(data []byte, in Input) (Facts, error) {
 	}
 	facts := Facts{Format: s.Format}
 	held := s.held()
-	uids := slices.Concat(slices.Collect(maps.Keys(s.Containers)), slices.Collect(maps.Keys(s.Pods)))
-	slices.Sort(uids)
-	for _, uid := range slices.Compact(uids) {
+	facts.name(maps.Keys(s.Containers))
+	facts.name(maps.Keys(s.Pods))
+	for _, uid := range facts.Pods {
 		if pod := in.pod(uid); pod != nil {
 			s.addPod(&facts, held, pod)
 		} else {
