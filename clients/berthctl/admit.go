@@ -56,7 +56,13 @@ func (m *manifest) one(c *ctl) (*typesv1.Pod, error) {
 const admitLong = `Request CPUs, memory, devices and a cgroup for every pod in a file. A pod gets all that it requests, or nothing.
 
 A pod that is admitted again gets the same answer. The exit code is 3 if a pod was rejected, and 4 if one was deferred
-and none was rejected.`
+and none was rejected.
+
+--holds is for a pod that runs and that berthd does not know any more, as after its ledger was lost. It tells what the
+pod's containers hold, as the container runtime has it. That is recorded if no other pod holds it, and nothing is chosen
+anew. NAME=VALUE is cpus=2-5,8 (CPUs of its own), memory=0-1:4Gi or hugepages-1Gi=0:2Gi (NUMA nodes and amount), or
+devices as example.com/gpu=ID,ID. Without --holds berthd goes by the pod's claim record, or by what the kernel shows,
+which never has the devices.`
 
 const admitExample = `  # Would it fit? If not, why?
   berthctl admit -f pod.yaml --dry-run --explain
@@ -65,7 +71,10 @@ const admitExample = `  # Would it fit? If not, why?
   berthctl admit -f pod.yaml --generate-uid
 
   # A pod of the cluster.
-  kubectl get pod web -o json | berthctl admit -f -`
+  kubectl get pod web -o json | berthctl admit -f -
+
+  # A running pod that berthd has lost: what its containers app and sidecar hold.
+  berthctl admit -f pod.yaml --holds app:cpus=2-5 --holds app:memory=0:4Gi --holds sidecar:example.com/gpu=g0,g3`
 
 func (c *ctl) admit() *cobra.Command {
 	var (
@@ -74,6 +83,7 @@ func (c *ctl) admit() *cobra.Command {
 		explain bool
 		id      string
 		owner   string
+		held    []string
 	)
 	cmd := c.verb(about{
 		use:   "admit -f FILE [--dry-run] [--explain]",
@@ -90,12 +100,19 @@ func (c *ctl) admit() *cobra.Command {
 		if id != "" && len(pods) > 1 {
 			return usagef("admit", "--admission-id names one attempt, and %s has %d pods", m.file, len(pods))
 		}
+		holdings, err := holds(held)
+		if err != nil {
+			return err
+		}
+		if len(holdings) > 0 && len(pods) > 1 {
+			return usagef("admit", "--holds is about one pod, and %s has %d", m.file, len(pods))
+		}
 		end := exitDone
 		for i, pod := range pods {
 			if i > 0 && !s.forPrograms() {
 				fmt.Fprintln(s.out)
 			}
-			req := &admissionv1.AdmitRequest{Pod: pod, DryRun: dryRun, AdmissionId: id, Owner: owner}
+			req := &admissionv1.AdmitRequest{Pod: pod, DryRun: dryRun, AdmissionId: id, Owner: owner, Holdings: holdings}
 			if explain {
 				req.TraceLevel = admissionv1.TraceLevel_TRACE_LEVEL_FULL
 			}
@@ -118,6 +135,7 @@ func (c *ctl) admit() *cobra.Command {
 	cmd.Flags().BoolVar(&explain, "explain", false, "print how the decision was made")
 	cmd.Flags().StringVar(&id, "admission-id", "", "name of this attempt; it can be repeated safely with the same name")
 	ownerFlag(cmd.Flags(), &owner, "whose pod it becomes")
+	cmd.Flags().StringArrayVar(&held, "holds", nil, "what a container of a running pod holds, as `CONTAINER:NAME=VALUE`; may be repeated")
 	return cmd
 }
 

@@ -79,6 +79,11 @@ var goldens = map[string][]step{
 		{args: "sync"}, {args: "sync --none --active a"}, {args: "sync --active="}, {args: "topology out.json"}, {args: "allocate app"},
 		{args: "allocate default/web app -f x"}, {args: "get containers default/web -n shop"},
 		{args: "admit -f - --admission-id x", stdin: podYAML("web") + "---\n" + podYAML("big")},
+		{args: "admit -f - --holds app:cpus=1", stdin: podYAML("web") + "---\n" + podYAML("big")},
+		{args: "admit -f - --holds cpus=1", stdin: podYAML("web")}, {args: "admit -f - --holds app:cpus=x", stdin: podYAML("web")},
+		{args: "admit -f - --holds app:memory=0", stdin: podYAML("web")}, {args: "admit -f - --holds app:memory=4Gi", stdin: podYAML("web")},
+		{args: "admit -f - --holds app:gpu=g0", stdin: podYAML("web")},
+		{args: "admit -f - --holds app:cpus=1 --holds app:cpus=2", stdin: podYAML("web")},
 		{args: "get pods --timeout -1s"}, {args: "remove default/"}, {args: "remove /"}, {args: "describe pod /web"},
 	},
 	"policy": {

@@ -56,6 +56,19 @@ func TestRequests(t *testing.T) {
 				Spec:     podOf("web").GetSpec(),
 			}},
 		}},
+		{"admit --admission-id mine --filename " + manifest + " --holds app:cpus=5,2-4 --holds app:memory=0:4Gi --holds app:memory=1,3:1 --holds app:hugepages-1Gi=0-1:2Gi " +
+			"--holds side:example.com/gpu=g3,g0 --holds side:example.com/nic=n", "", []proto.Message{
+			&admissionv1.AdmitRequest{Pod: podOf("web"), AdmissionId: "mine", Holdings: []*admissionv1.ContainerHolding{
+				{Container: "app", Cpus: &typesv1.CPUSet{Cpus: "2-5"}, Memory: []*admissionv1.MemoryHolding{
+					{Resource: "memory", Nodes: &typesv1.NUMAMask{Nodes: []uint32{0}}, Bytes: 4 << 30},
+					{Resource: "memory", Nodes: &typesv1.NUMAMask{Nodes: []uint32{1, 3}}, Bytes: 1},
+					{Resource: "hugepages-1Gi", Nodes: &typesv1.NUMAMask{Nodes: []uint32{0, 1}}, Bytes: 2 << 30},
+				}},
+				{Container: "side", Devices: []*admissionv1.DeviceHolding{
+					{Resource: "example.com/gpu", Ids: []string{"g3", "g0"}}, {Resource: "example.com/nic", Ids: []string{"n"}},
+				}},
+			}},
+		}},
 		{"allocate " + webUID + " app", "", []proto.Message{
 			&allocationv1.AllocateRequest{PodUid: webUID, ContainerName: "app"},
 		}},
