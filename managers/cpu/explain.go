@@ -15,7 +15,7 @@ var _ hint.Explainer = (*Manager)(nil)
 func (m *Manager) Explain(view *ledger.View, req hint.Request, nodes numa.Mask) []ledger.Shortage {
 	h := m.holding(view, req.Pod)
 	n, reusable := h.wants(req)
-	if m.policy == PolicyNone || h.left || n == 0 {
+	if m.policy == PolicyNone || h.Left || n == 0 {
 		return nil
 	}
 	home := m.topo.CPUsInNodes(nodes)
@@ -62,5 +62,5 @@ func (h *holding) wants(req hint.Request) (n int, reusable cpuset.Set) {
 	if h.claims[req.Container] != nil {
 		return 0, cpuset.Set{}
 	}
-	return h.of(&h.pod.Containers[req.Container]), h.reusable(req.Container)
+	return h.of(&h.Pod.Containers[req.Container]), h.reusable(req.Container)
 }

@@ -25,7 +25,7 @@ func (m *Manager) Hints(_ context.Context, view *ledger.View, req hint.Request) 
 		return nil, nil
 	}
 	h := m.holding(view, req.Pod)
-	if h.left {
+	if h.Left {
 		return nil, nil
 	}
 	answer := m.podHints
@@ -39,13 +39,13 @@ func (m *Manager) Hints(_ context.Context, view *ledger.View, req hint.Request) 
 }
 
 func (m *Manager) containerHints(h *holding, i int) (hint.Answer, bool) {
-	n := h.of(&h.pod.Containers[i])
+	n := h.of(&h.Pod.Containers[i])
 	if n == 0 {
 		return hint.Answer{}, false
 	}
 	if held := h.claims[i]; held != nil {
 		if size := held.Set.Len(); size != n {
-			return impossible("container %q has %d CPUs already and now asks for %d", h.pod.Containers[i].Name, size, n), true
+			return impossible("container %q has %d CPUs already and now asks for %d", h.Pod.Containers[i].Name, size, n), true
 		}
 		return m.generate(held.Set, cpuset.Set{}, n), true
 	}
@@ -57,7 +57,7 @@ func (m *Manager) podHints(h *holding) (hint.Answer, bool) {
 	if total == 0 {
 		return hint.Answer{}, false
 	}
-	if h.whole {
+	if h.Whole {
 		if starved := h.starved(total); starved != nil {
 			return impossible("%v", starved), true
 		}
@@ -66,8 +66,8 @@ func (m *Manager) podHints(h *holding) (hint.Answer, bool) {
 		if held == nil {
 			continue
 		}
-		if size, n := held.Set.Len(), h.of(&h.pod.Containers[i]); size != n {
-			return impossible("container %q has %d CPUs already and now asks for %d", h.pod.Containers[i].Name, size, n), true
+		if size, n := held.Set.Len(), h.of(&h.Pod.Containers[i]); size != n {
+			return impossible("container %q has %d CPUs already and now asks for %d", h.Pod.Containers[i].Name, size, n), true
 		}
 	}
 	held := h.union()

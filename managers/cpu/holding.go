@@ -58,13 +58,13 @@ func (h *holding) reusable(i int) cpuset.Set {
 		}
 		return h.claims[at].Set
 	}
-	return workload.Reusable(h.pod, h.pod.Containers[i].Name, held, cpuset.Set.Union, cpuset.Set.Minus)
+	return workload.Reusable(h.Pod, h.Pod.Containers[i].Name, held, cpuset.Set.Union, cpuset.Set.Minus)
 }
 
 // claim notes that container i now holds a set, and returns that as a fact.
 func (h *holding) claim(i int, set cpuset.Set, use ledger.CPUUse, affinity hint.Hint) ledger.Claim {
 	h.claims[i] = &ledger.CPUs{Set: set, Use: use}
 	h.available = h.available.Minus(set)
-	owner := ledger.Owner{Pod: h.pod.UID, Container: h.pod.Containers[i].Name}
+	owner := ledger.Owner{Pod: h.Pod.UID, Container: h.Pod.Containers[i].Name}
 	return ledger.Claim{Owner: owner, Provider: Name, Resource: Resource, Affinity: &affinity, CPUs: h.claims[i]}
 }

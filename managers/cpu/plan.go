@@ -22,11 +22,11 @@ func (m *Manager) Plan(_ context.Context, view *ledger.View, req hint.Request, a
 	}
 	h := m.holding(view, req.Pod)
 	switch {
-	case h.left:
+	case h.Left:
 		return nil, nil
 	case req.Scope() == hint.ContainerScope:
 		return m.planContainer(h, req.Container, affinity, nil)
-	case h.whole:
+	case h.Whole:
 		return m.planPod(h, affinity)
 	}
 	var claims []ledger.Claim
@@ -41,7 +41,7 @@ func (m *Manager) Plan(_ context.Context, view *ledger.View, req hint.Request, a
 
 // planContainer appends the claim of one container, if it gets one.
 func (m *Manager) planContainer(h *holding, i int, affinity hint.Hint, claims []ledger.Claim) ([]ledger.Claim, error) {
-	n := h.of(&h.pod.Containers[i])
+	n := h.of(&h.Pod.Containers[i])
 	if n == 0 {
 		return claims, nil
 	}

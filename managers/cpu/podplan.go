@@ -29,7 +29,7 @@ func (m *Manager) planPod(h *holding, affinity hint.Hint) ([]ledger.Claim, error
 		}
 		h.podCPUs = &ledger.CPUs{Set: set, Use: ledger.CPUPod}
 		claims = append(claims, ledger.Claim{
-			Owner: ledger.Owner{Pod: h.pod.UID}, Provider: Name, Resource: Resource, Affinity: &affinity, CPUs: h.podCPUs,
+			Owner: ledger.Owner{Pod: h.Pod.UID}, Provider: Name, Resource: Resource, Affinity: &affinity, CPUs: h.podCPUs,
 		})
 	}
 	return m.divide(h, affinity, claims)
@@ -42,7 +42,7 @@ func (m *Manager) planPod(h *holding, affinity hint.Hint) ([]ledger.Claim, error
 // nobody but sidecars: it has all that no sidecar holds.
 func (m *Manager) divide(h *holding, affinity hint.Hint, claims []ledger.Claim) ([]ledger.Claim, error) {
 	rest := h.podCPUs.Set
-	for i, c := range h.pod.Walk() {
+	for i, c := range h.Pod.Walk() {
 		n := h.of(c)
 		if h.claims[i] == nil && n > 0 {
 			part, err := m.choose(rest, n)

@@ -20,7 +20,7 @@ func (m *Manager) Resize(_ context.Context, view *ledger.View, old, wanted *work
 	}
 	demand := m.demand(wanted)
 	p, here := view.Pod(old.UID)
-	if m.policy == PolicyStatic && demand.guaranteed || here && p.Holds(Resource) {
+	if m.policy == PolicyStatic && demand.Guaranteed || here && p.Holds(Resource) {
 		return errdefs.Refuse(errdefs.Infeasible, "Resize is infeasible for Guaranteed Pods alongside CPU Manager policy %q", PolicyStatic)
 	}
 	return nil

@@ -51,15 +51,8 @@ type Reservation struct {
 	Bytes    uint64
 }
 
-// Features selects what the kubelet puts behind feature gates. In Kubernetes
-// 1.36 PodLevelResources is on and PodLevelResourceManagers is off.
-type Features struct {
-	// PodLevelResources honours resources of the pod as a whole (KEP-2837).
-	PodLevelResources bool
-	// PodLevelResourceManagers gives such pods memory of certain nodes
-	// (KEP-5526). It needs PodLevelResources and has no effect without.
-	PodLevelResourceManagers bool
-}
+// Features are the feature gates that the manager looks at.
+type Features = workload.Features
 
 const invalidObject = "the configuration of the memory manager"
 

@@ -14,38 +14,15 @@ type want struct {
 }
 
 // demand answers how much memory of certain nodes a pod and its containers get.
-type demand struct {
-	pod        *workload.Pod
-	guaranteed bool
-	// left is true for a pod with pod-level resources that this configuration
-	// does not pin.
-	left bool
-	// whole is true for a pod with pod-level resources that it does pin.
-	whole bool
-}
+type demand struct{ workload.Share }
 
-func (m *Manager) demand(pod *workload.Pod) demand {
-	f := workload.Features{
-		PodLevelResources:        m.features.PodLevelResources,
-		PodLevelResourceManagers: m.features.PodLevelResources && m.features.PodLevelResourceManagers,
-	}
-	podLevel := pod.HasPodLevel()
-	return demand{
-		pod:        pod,
-		guaranteed: pod.QoSClass(f) == workload.Guaranteed,
-		left:       podLevel && !f.PodLevelResourceManagers,
-		whole:      podLevel && f.PodLevelResourceManagers,
-	}
-}
-
-// none tells whether the pod gets nothing.
-func (d *demand) none() bool { return !d.guaranteed || d.left }
+func (m *Manager) demand(pod *workload.Pod) demand { return demand{pod.Share(m.features)} }
 
 // of is what a container asks for by itself, zero amounts included, by resource.
 // A container of a pod with pod-level resources must be Guaranteed by itself for
 // that (KEP-5526).
 func (d *demand) of(c *workload.Container) []want {
-	if d.whole && !c.Guaranteed() {
+	if !d.Apart(c) {
 		return nil
 	}
 	return wants(c.Requests, 0)
@@ -67,11 +44,11 @@ func wants(requests workload.Quantities, least int64) []want {
 // names as a whole, or else of those that some app container asks for. As in the
 // kubelet, what only init containers ask for is left out.
 func (d *demand) total() []want {
-	if d.whole {
-		return wants(d.pod.Resources.Requests, 1)
+	if d.Whole {
+		return wants(d.Pod.Resources.Requests, 1)
 	}
 	var out []want
-	for _, c := range d.pod.Walk() {
+	for _, c := range d.Pod.Walk() {
 		if c.Role != workload.App {
 			continue
 		}
@@ -83,7 +60,7 @@ func (d *demand) total() []want {
 	}
 	for i := range out {
 		r := workload.Resource(out[i].resource)
-		out[i].bytes = workload.PodTotal(d.pod, func(c *workload.Container) int64 { return max(c.Requests[r], 0) })
+		out[i].bytes = workload.PodTotal(d.Pod, func(c *workload.Container) int64 { return max(c.Requests[r], 0) })
 	}
 	slices.SortFunc(out, func(a, b want) int { return cmp.Compare(a.resource, b.resource) })
 	return out
@@ -101,35 +78,22 @@ func amount(list []want, resource string) int64 {
 
 // starved names the resource, if there is one, of which the containers with
 // memory of their own use up what a pod has as a whole, while a container shares
-// the rest. Memory of an init container comes back; that of sidecars and app
-// containers does not. early tells that it is an init container that shares.
+// the rest. early tells that it is an init container that shares.
 func (d *demand) starved(total []want) (resource string, early bool) {
-	held := map[string]int64{}
-	spent := func() string {
+	amounts := func(list []want) (out []int64) {
 		for _, w := range total {
-			if held[w.resource] >= w.bytes {
-				return w.resource
-			}
+			out = append(out, amount(list, w.resource))
 		}
-		return ""
+		return out
 	}
-	shares := false
-	for _, c := range d.pod.Walk() {
-		own := d.of(c)
-		switch {
-		case c.Role != workload.Init:
-			for _, w := range own {
-				held[w.resource] += w.bytes
-			}
-			shares = shares || own == nil
-		case own == nil:
-			if r := spent(); r != "" {
-				return r, true
-			}
+	at, early := d.Starved(amounts(total), func(c *workload.Container) []int64 {
+		if own := d.of(c); own != nil {
+			return amounts(own)
 		}
+		return nil
+	})
+	if at < 0 {
+		return "", false
 	}
-	if r := spent(); shares && r != "" {
-		return r, false
-	}
-	return "", false
+	return total[at].resource, early
 }

@@ -19,7 +19,7 @@ func (m *Manager) Explain(view *ledger.View, req hint.Request, nodes numa.Mask) 
 		return nil
 	}
 	h := m.holding(view, req.Pod)
-	if h.none() {
+	if h.None() {
 		return nil
 	}
 	var f *family

@@ -20,7 +20,7 @@ func (m *Manager) Hints(_ context.Context, view *ledger.View, req hint.Request) 
 		return nil, nil
 	}
 	h := m.holding(view, req.Pod)
-	if h.none() {
+	if h.None() {
 		return nil, nil
 	}
 	if req.Scope() == hint.PodScope {
@@ -35,13 +35,13 @@ func (m *Manager) Hints(_ context.Context, view *ledger.View, req hint.Request) 
 
 func (h *holding) podHints() []hint.ResourceAnswer {
 	total := h.total()
-	if h.whole {
+	if h.Whole {
 		if r, early := h.starved(total); r != "" {
 			reason := (&EmptyPodPoolError{Resource: r, Init: early}).Error()
 			return same(total, hint.Answer{Kind: hint.Impossible, Reason: reason})
 		}
 	}
-	for _, c := range h.pod.Walk() {
+	for _, c := range h.Pod.Walk() {
 		if held := h.claims(c.Name); len(held) > 0 {
 			return regenerate(held, total)
 		}

@@ -46,18 +46,18 @@ func (h *holding) containerFamily(i int, wants []want) *family {
 // left finds what the init containers before container i leave to it.
 func (h *holding) left(i int, wants []want) []reusable {
 	var out []reusable
-	for at, c := range h.pod.Containers[:i] {
+	for at, c := range h.Pod.Containers[:i] {
 		if !c.Role.Feeds() {
 			continue
 		}
-		for _, claim := range h.claims(h.pod.Containers[at].Name) {
+		for _, claim := range h.claims(h.Pod.Containers[at].Name) {
 			want := slices.IndexFunc(wants, func(w want) bool { return w.resource == claim.Resource })
 			for _, b := range claim.Memory {
 				known := slices.ContainsFunc(out, func(r reusable) bool { return r.nodes == b.Nodes && r.want == want })
 				if want < 0 || known {
 					continue
 				}
-				bytes := h.record.ReusableMemory(h.pod.Containers[i].Name, claim.Resource, b.Nodes)
+				bytes := h.record.ReusableMemory(h.Pod.Containers[i].Name, claim.Resource, b.Nodes)
 				out = append(out, reusable{b.Nodes, want, int64(min(bytes.Total(), maxBytes))})
 			}
 		}
@@ -70,7 +70,7 @@ func (h *holding) left(i int, wants []want) []reusable {
 // longer free.
 func (h *holding) claim(container string, w want, nodes numa.Mask, of ledger.NodeBytes, free *amounts, affinity hint.Hint) ledger.Claim {
 	return ledger.Claim{
-		Owner:    ledger.Owner{Pod: h.pod.UID, Container: container},
+		Owner:    ledger.Owner{Pod: h.Pod.UID, Container: container},
 		Provider: Name, Resource: w.resource, Affinity: &affinity,
 		Memory: []ledger.Block{block(w.bytes, nodes, of, free)},
 	}

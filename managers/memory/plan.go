@@ -24,11 +24,11 @@ func (m *Manager) Plan(_ context.Context, view *ledger.View, req hint.Request, a
 	}
 	h := m.holding(view, req.Pod)
 	switch {
-	case h.none():
+	case h.None():
 		return nil, nil
 	case req.Scope() == hint.ContainerScope:
 		return h.planContainer(view, req.Container, affinity)
-	case h.whole:
+	case h.Whole:
 		return h.planPod(view, affinity)
 	}
 	return m.planEach(view, req.Pod, affinity)
@@ -54,11 +54,11 @@ func (m *Manager) planEach(view *ledger.View, pod *workload.Pod, affinity hint.H
 }
 
 func (h *holding) planContainer(view *ledger.View, i int, affinity hint.Hint) ([]ledger.Claim, error) {
-	name := h.pod.Containers[i].Name
+	name := h.Pod.Containers[i].Name
 	if len(h.claims(name)) > 0 {
 		return nil, nil
 	}
-	wants := h.of(&h.pod.Containers[i])
+	wants := h.of(&h.Pod.Containers[i])
 	f := h.containerFamily(i, wants)
 	nodes, err := f.place(view, affinity)
 	if err != nil {
@@ -135,7 +135,7 @@ func (h *holding) planPod(view *ledger.View, affinity hint.Hint) ([]ledger.Claim
 	// Parts of the pod's memory are counted nowhere, so they need no place either.
 	for i, part := range h.divide(total) {
 		for _, w := range part {
-			name := h.pod.Containers[i].Name
+			name := h.Pod.Containers[i].Name
 			claims = append(claims, h.claim(name, w, nodes, ledger.NodeBytes{}, &amounts{}, affinity))
 		}
 	}
@@ -145,7 +145,7 @@ func (h *holding) planPod(view *ledger.View, affinity hint.Hint) ([]ledger.Claim
 // uncounted refuses huge pages of a container that the pod as a whole does not ask
 // for. Validation refuses such a pod, but not every caller validates.
 func (h *holding) uncounted(total []want) error {
-	for _, c := range h.pod.Containers {
+	for _, c := range h.Pod.Containers {
 		for _, w := range h.of(&c) {
 			if w.bytes > 0 && amount(total, w.resource) == 0 {
 				return refuse("", w.resource, &UncountedPagesError{Container: c.Name, Resource: w.resource})
@@ -163,7 +163,7 @@ func (h *holding) divide(total []want) [][]want {
 	rest := func(until int) []want {
 		var out []want
 		for _, w := range total {
-			for _, c := range h.pod.Containers[:until] {
+			for _, c := range h.Pod.Containers[:until] {
 				if c.Role != workload.Init {
 					w.bytes -= amount(h.of(&c), w.resource)
 				}
@@ -174,15 +174,15 @@ func (h *holding) divide(total []want) [][]want {
 		}
 		return out
 	}
-	parts := make([][]want, len(h.pod.Containers))
-	for i, c := range h.pod.Walk() {
+	parts := make([][]want, len(h.Pod.Containers))
+	for i, c := range h.Pod.Walk() {
 		switch own := h.of(c); {
 		case own != nil:
 			parts[i] = own
 		case c.Role == workload.Init:
 			parts[i] = rest(i)
 		default:
-			parts[i] = rest(len(h.pod.Containers))
+			parts[i] = rest(len(h.Pod.Containers))
 		}
 	}
 	return parts
