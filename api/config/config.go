@@ -177,6 +177,13 @@ type Node struct {
 	// under every driver; empty: nobody is moved.
 	SystemCgroup string `json:"systemCgroups,omitempty"`
 	OwnCgroup    string `json:"kubeletCgroups,omitempty"`
+	// RuntimeCgroup takes the container runtime and AgentCgroup the agent, as OwnCgroup
+	// berthd. Which process that is says the file with its id; without one the runtime is
+	// who serves the socket at runtimeEndpoint.
+	RuntimeCgroup  string `json:"runtimeCgroups,omitempty"`
+	RuntimePIDFile string `json:"runtimePidFile,omitempty"`
+	AgentCgroup    string `json:"agentCgroups,omitempty"`
+	AgentPIDFile   string `json:"agentPidFile,omitempty"`
 	// MaxPods and PodsPerCore bound how many pods may be here; 0 is no bound.
 	MaxPods     int64 `json:"maxPods"`
 	PodsPerCore int64 `json:"podsPerCore,omitempty"`
@@ -196,7 +203,9 @@ type Node struct {
 	// start.
 	KernelTunables string `json:"kernelTunables"`
 	// OOMScoreAdj is berthd's own score of the out-of-memory killer, -1000 to 1000. One
-	// below 0 is written only where berthd's cgroup has a memory limit.
+	// below 0 is written only where berthd's cgroup has a memory limit. The agent that
+	// AgentPIDFile names gets it too, and the runtime the kubelet's, -999, where
+	// RuntimeCgroup or RuntimePIDFile names it.
 	OOMScoreAdj int `json:"oomScoreAdj"`
 }
 

@@ -102,6 +102,7 @@ func (c Config) Validate() error {
 	}
 	placeOf("node.systemCgroups", c.Node.SystemCgroup, &vs)
 	placeOf("node.kubeletCgroups", c.Node.OwnCgroup, &vs)
+	c.validateKept(&vs)
 	oneOf("node.kernelTunables", c.Node.KernelTunables, TunablesIgnore, TunablesWarn, TunablesSet, TunablesRequire)
 	n, err := c.NodeConfig()
 	if err == nil {
@@ -258,6 +259,23 @@ func (c Config) WorkloadFeatures() workload.Features {
 	return workload.Features{
 		PodLevelResources:        c.Features.PodLevelResources,
 		PodLevelResourceManagers: c.Features.PodLevelResourceManagers,
+	}
+}
+
+// validateKept checks what is said of the processes of the runtime and the agent.
+func (c Config) validateKept(vs *errdefs.Violations) {
+	placeOf("node.runtimeCgroups", c.Node.RuntimeCgroup, vs)
+	placeOf("node.agentCgroups", c.Node.AgentCgroup, vs)
+	for field, file := range map[string]string{"node.runtimePidFile": c.Node.RuntimePIDFile, "node.agentPidFile": c.Node.AgentPIDFile} {
+		if file != "" && !path.IsAbs(file) {
+			vs.Addf(field, "%q: expected the absolute path of a file with the id of a process", file)
+		}
+	}
+	if c.Node.RuntimeCgroup != "" && c.Node.RuntimePIDFile == "" && c.RuntimeEndpoint == "" {
+		vs.Addf("node.runtimeCgroups", "needs node.runtimePidFile or runtimeEndpoint (--runtime-endpoint), which tell the runtime's process")
+	}
+	if c.Node.AgentCgroup != "" && c.Node.AgentPIDFile == "" {
+		vs.Addf("node.agentCgroups", "needs node.agentPidFile, which tells the agent's process")
 	}
 }
 

@@ -75,6 +75,21 @@ func showNode(w io.Writer, c *nodev1.GetConfigResponse, status *nodev1.GetStatus
 	f.Add("Kube reserved", c.GetKubeReservedCgroup())
 	f.Add("Runtime", c.GetRuntimeEndpoint())
 	f.Add("Node fit", yesNo(c.GetFit()))
+	var parts []string
+	for _, p := range status.GetSystemContainers() {
+		text := strings.ToLower(strings.TrimPrefix(p.GetPart().String(), "PART_"))
+		if p.GetPid() != 0 {
+			text += fmt.Sprintf(", process %d", p.GetPid())
+		}
+		if p.GetCgroup() != "" {
+			text += ", in " + p.GetCgroup()
+		}
+		if p.GetProblem() != "" {
+			text += ": " + p.GetProblem()
+		}
+		parts = append(parts, text)
+	}
+	f.Add("Processes", parts...)
 	f.Add("Lacks", status.GetSoftRequirements()...)
 	f.Add("Kernel", status.GetKernelSettings()...)
 	if status.GetResetExtendedResources() {

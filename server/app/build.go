@@ -96,6 +96,7 @@ type App struct {
 	records   cgroup.Records // files; nil where the tree keeps them
 	reconcile *reconcile.Loop
 	sweeper   *reconcile.Sweeper
+	care      systemCgroups
 	runtime   *runtime.Client // nil without one
 	metrics   *metrics.Set
 	history   *allocation.History

@@ -67,6 +67,12 @@ func (a *App) podRoot() cgroups.Name {
 // nodeStatus tells how the system is, and what it lacks that the node would want.
 func (a *App) nodeStatus(ctx context.Context) (*nodev1.GetStatusResponse, error) {
 	out := &nodev1.GetStatusResponse{ResetExtendedResources: a.start.NoDevices}
+	if found := a.care.found.Load(); found != nil {
+		out.SystemContainers = append(out.SystemContainers, *found...)
+	}
+	if podRoot, err := a.layout.Literal(a.podRoot()); err == nil {
+		out.SystemContainers = append(out.SystemContainers, &nodev1.SystemContainer{Part: nodev1.SystemContainer_PART_PODS, Cgroup: podRoot})
+	}
 	if a.Config.Cgroups.PerQOS {
 		pods, err := a.reconcile.Look(ctx, a.reconcile.Layout.Pods())
 		if err != nil {

@@ -21,6 +21,8 @@ func (a *App) checkDirectories(context.Context) error {
 		{"pluginRegistryDir", a.Config.PluginRegistryDir},
 		{"podResourcesDir", a.Config.PodResourcesDir},
 		{"http", a.httpDir()},
+		{"node.runtimePidFile", filepath.Dir(a.Config.Node.RuntimePIDFile)},
+		{"node.agentPidFile", filepath.Dir(a.Config.Node.AgentPIDFile)},
 	} {
 		if !filepath.IsAbs(dir.path) {
 			continue // not set

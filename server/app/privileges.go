@@ -128,7 +128,7 @@ func (a *App) rules(files []string) (*confine.Rules, error) {
 	// Names of hosts, ports, users, groups and time zones.
 	r.Files = append(r.Files, allow(confine.ReadFile, "/etc/hosts", "/etc/resolv.conf", "/etc/nsswitch.conf", "/etc/host.conf", "/etc/gai.conf",
 		"/etc/services", "/etc/passwd", "/etc/group", "/etc/localtime", "/etc/ld.so.cache", "/usr/share/zoneinfo")...)
-	for _, f := range append(files, machineFile(c)) {
+	for _, f := range append(files, machineFile(c), c.Node.RuntimePIDFile, c.Node.AgentPIDFile) {
 		if f != "" {
 			// An editor puts another file in its place.
 			r.Files = append(r.Files, allow(confine.ReadFile, f, filepath.Dir(f))...)

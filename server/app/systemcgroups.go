@@ -3,19 +3,25 @@ package app
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
+	"strconv"
+	"strings"
+	"sync/atomic"
 	"time"
 
+	nodev1 "github.com/berthd/berth/api/berth/node/v1"
 	"github.com/berthd/berth/api/config"
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/server/host/cgroupfs"
+	"github.com/berthd/berth/server/host/endpoint"
 	"github.com/berthd/berth/server/host/procfs"
 )
 
-// systemCgroups keeps berthd itself, and the system's processes that nobody has put
-// anywhere, in the cgroups that the configuration names for them. As in the
-// kubelet, names are plain directories under every driver.
+// systemCgroups keeps berthd itself, the container runtime, the agent, and the system's
+// processes that nobody has put anywhere, in the cgroups that the configuration names for
+// them. As in the kubelet, names are plain directories under every driver.
 type systemCgroups struct {
 	tree interface {
 		Ensure(ctx context.Context, node cgroup.Node) (created bool, err error)
@@ -23,24 +29,36 @@ type systemCgroups struct {
 		RootProcs() ([]int, error)
 	}
 	proc *os.Root
-	// system and own are the cgroups; nil for none.
-	system, own cgroup.Name
-	// pid and score are berthd's; noScore is not written.
-	pid, score int
+	// system takes whoever is in the root cgroup; nil for nobody.
+	system cgroup.Name
+	kept   []keptProcess
+	// found is what the last round found.
+	found atomic.Pointer[[]*nodev1.SystemContainer]
 }
 
-// Bounds of the task of the system cgroups, the kubelet's.
+// keptProcess is a process that is kept in a cgroup and at a score.
+type keptProcess struct {
+	part nodev1.SystemContainer_Part
+	// find tells which process it is.
+	find func(context.Context) (pid int, err error)
+	// in is the cgroup; nil leaves the process where it is. noScore is not written.
+	in    cgroup.Name
+	score int
+}
+
+// Bounds of the task of the system cgroups, the kubelet's, and the score that it gives the
+// runtime.
 const (
-	careEvery  = time.Minute
-	careRounds = 11
+	careEvery    = time.Minute
+	careRounds   = 11
+	runtimeScore = -999
 )
 
 // takeCare runs the task of the system cgroups, if there is anything to take care of, until ctx
 // ends. The first round is at once; errors are logged, and the next round tries
 // again.
 func (a *App) takeCare(ctx context.Context) error {
-	c := a.Config.Node
-	if a.Config.Cgroups.Tree == config.TreeMemory || c.SystemCgroup == "" && c.OwnCgroup == "" {
+	if a.Config.Cgroups.Tree == config.TreeMemory {
 		<-ctx.Done()
 		return ctx.Err()
 	}
@@ -54,14 +72,10 @@ func (a *App) takeCare(ctx context.Context) error {
 		return errdefs.Unavailablef("look at processes: %w", err)
 	}
 	defer proc.Close()
-	own, set, _ := score(a.Config) // the start has said why not
-	if !set {
-		own = noScore
-	}
-	keeper := systemCgroups{
-		tree: tree, proc: proc, pid: os.Getpid(), score: own,
-		system: cgroup.ParseCgroupfs(c.SystemCgroup), own: cgroup.ParseCgroupfs(c.OwnCgroup),
-	}
+	keeper := &a.care
+	keeper.tree, keeper.proc = tree, proc
+	keeper.system = configured(a.Config.Node.SystemCgroup)
+	keeper.kept = a.keptProcesses()
 	tick := time.NewTicker(careEvery)
 	defer tick.Stop()
 	for {
@@ -76,20 +90,116 @@ func (a *App) takeCare(ctx context.Context) error {
 	}
 }
 
+// configured reads the name of a cgroup; nil for none.
+func configured(literal string) cgroup.Name {
+	if literal == "" {
+		return nil
+	}
+	return cgroup.ParseCgroupfs(literal)
+}
+
+// keptProcesses are those that the configuration tells of.
+func (a *App) keptProcesses() []keptProcess {
+	c := a.Config.Node
+	own, set, _ := score(a.Config) // the start has said why not
+	if !set {
+		own = noScore
+	}
+	self := func(context.Context) (int, error) { return os.Getpid(), nil }
+	out := []keptProcess{{nodev1.SystemContainer_PART_BERTHD, self, configured(c.OwnCgroup), own}}
+	if file := c.AgentPIDFile; file != "" {
+		out = append(out, keptProcess{nodev1.SystemContainer_PART_AGENT, pidIn(file), configured(c.AgentCgroup), c.OOMScoreAdj})
+	}
+	adj := runtimeScore
+	if c.RuntimeCgroup == "" && c.RuntimePIDFile == "" {
+		adj = noScore // it is only looked at
+	}
+	switch {
+	case c.RuntimePIDFile != "":
+		out = append(out, keptProcess{nodev1.SystemContainer_PART_RUNTIME, pidIn(c.RuntimePIDFile), configured(c.RuntimeCgroup), adj})
+	case a.Config.RuntimeEndpoint != "":
+		path := strings.TrimPrefix(a.Config.RuntimeEndpoint, "unix://")
+		find := func(ctx context.Context) (int, error) {
+			ctx, cancel := context.WithTimeout(ctx, peerTimeout)
+			defer cancel()
+			return endpoint.Server(ctx, path)
+		}
+		out = append(out, keptProcess{nodev1.SystemContainer_PART_RUNTIME, find, configured(c.RuntimeCgroup), adj})
+	}
+	return out
+}
+
+// peerTimeout is how long the runtime's socket may take to take a connection.
+const peerTimeout = 10 * time.Second
+
+// pidIn reads the id of a process from a file.
+func pidIn(file string) func(context.Context) (int, error) {
+	return func(context.Context) (int, error) {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return 0, errdefs.Unavailablef("read the id of a process: %w", err)
+		}
+		pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+		if err != nil || pid <= 0 {
+			return 0, errdefs.Preconditionf("%s holds %.20q, expected the id of a process", file, text)
+		}
+		return pid, nil
+	}
+}
+
 // round does what there is to do now.
-func (c *systemCgroups) round(ctx context.Context) (err error) {
-	if len(c.own) > 0 {
-		if _, err = c.tree.Ensure(ctx, cgroup.Node{Name: c.own}); err == nil {
-			err = c.tree.Move(ctx, c.own, c.pid)
+func (c *systemCgroups) round(ctx context.Context) error {
+	var errs []error
+	var found []*nodev1.SystemContainer
+	for _, k := range c.kept {
+		pid, err := c.keep(ctx, k)
+		one := &nodev1.SystemContainer{Part: k.part, Pid: int64(pid)}
+		if err == nil {
+			var unknown error // matters to nobody but those who ask
+			if one.Cgroup, unknown = procfs.Cgroup(c.proc.FS(), pid); unknown != nil {
+				one.Problem = unknown.Error()
+			}
 		}
-		if c.score != noScore {
-			err = errors.Join(err, procfs.SetOOMScoreAdj(c.proc, c.pid, c.score))
+		if err != nil {
+			one.Problem = err.Error()
+			err = fmt.Errorf("%s: %w", strings.ToLower(strings.TrimPrefix(k.part.String(), "PART_")), err)
 		}
+		found, errs = append(found, one), append(errs, err)
 	}
 	if len(c.system) > 0 {
-		err = errors.Join(err, c.gather(ctx))
+		one := &nodev1.SystemContainer{Part: nodev1.SystemContainer_PART_SYSTEM, Cgroup: c.system.String()}
+		err := c.gather(ctx)
+		if err != nil {
+			one.Problem = err.Error()
+		}
+		found, errs = append(found, one), append(errs, err)
 	}
-	return err
+	c.found.Store(&found)
+	return errors.Join(errs...)
+}
+
+// keep puts one process where it is to be: the kubelet's ensureProcessInContainerWithOOMScore.
+// One of a container is left alone, as there, and so is the first one, which systemd keeps.
+func (c *systemCgroups) keep(ctx context.Context, k keptProcess) (pid int, err error) {
+	if pid, err = k.find(ctx); err != nil {
+		return 0, err
+	}
+	if pid == 1 && k.part != nodev1.SystemContainer_PART_BERTHD {
+		return 0, errdefs.Preconditionf("process 1 has made its socket and serves it on demand, so it does not tell who does: name its pid file")
+	}
+	here, err := procfs.InCallersNamespace(c.proc.FS(), pid)
+	if err != nil || !here {
+		return pid, err
+	}
+	if len(k.in) > 0 {
+		if _, err = c.tree.Ensure(ctx, cgroup.Node{Name: k.in}); err == nil {
+			err = c.tree.Move(ctx, k.in, pid)
+		}
+	}
+	if k.score != noScore {
+		err = errors.Join(err, procfs.SetOOMScoreAdj(c.proc, pid, k.score))
+	}
+	return pid, err
 }
 
 // gather moves the processes of the root cgroup, but for the first one and the

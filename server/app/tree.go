@@ -47,6 +47,7 @@ func (a *App) listed() (out []reconcile.Listed) {
 	}{
 		{"node.systemReservedCgroup", c.SystemReservedCgroup, false}, {"node.kubeReservedCgroup", c.KubeReservedCgroup, false},
 		{"node.systemCgroups", c.SystemCgroup, true}, {"node.kubeletCgroups", c.OwnCgroup, true},
+		{"node.runtimeCgroups", c.RuntimeCgroup, true}, {"node.agentCgroups", c.AgentCgroup, true},
 	} {
 		name := a.layout.Driver().Parse(l.literal)
 		if l.plain {

@@ -24,6 +24,18 @@ func addNodeFlags(fs *pflag.FlagSet, order *[]func(*config.Config) error) {
 	enforce := fs.StringSlice("enforce-node-allocatable", d.Enforce,
 		"cgroups that get limits: pods, system-reserved, kube-reserved, the last two also with -compressible, none")
 	given("enforce-node-allocatable", func(c *config.Config) error { c.Node.Enforce = *enforce; return nil })
+	for name, to := range map[string]struct {
+		usage string
+		field func(*config.Config) *string
+	}{
+		"runtime-cgroups":  {"cgroup that the container runtime is kept in", func(c *config.Config) *string { return &c.Node.RuntimeCgroup }},
+		"runtime-pid-file": {"file with the id of the runtime's process; without one it is who serves --runtime-endpoint", func(c *config.Config) *string { return &c.Node.RuntimePIDFile }},
+		"agent-cgroups":    {"cgroup that the agent is kept in", func(c *config.Config) *string { return &c.Node.AgentCgroup }},
+		"agent-pid-file":   {"file with the id of the agent's process", func(c *config.Config) *string { return &c.Node.AgentPIDFile }},
+	} {
+		value := fs.String(name, "", to.usage)
+		given(name, func(c *config.Config) error { *to.field(c) = *value; return nil })
+	}
 	perQOS := fs.Bool("cgroups-per-qos", config.Default().Cgroups.PerQOS,
 		"keep every pod in a cgroup of its own; false: make none, which takes --enforce-node-allocatable=none")
 	given("cgroups-per-qos", func(c *config.Config) error { c.Cgroups.PerQOS = *perQOS; return nil })

@@ -43,20 +43,40 @@ func nothing(path string, uid uint32) error {
 	return errdefs.PermissionDeniedf("no socket of user %d is at %s", uid, path)
 }
 
-// server returns whose process listens at the other end of a connection (unix(7), SO_PEERCRED).
+// Server returns the id of the process that listens at the unix socket at a path. Where
+// somebody else has made the socket for it (systemd's socket units), that one is returned.
+func Server(ctx context.Context, path string) (pid int, err error) {
+	c, err := new(net.Dialer).DialContext(ctx, "unix", path)
+	if err != nil {
+		return 0, errdefs.Unavailablef("find out who serves socket %s: %w", path, err)
+	}
+	defer func() { _ = c.Close() }()
+	by, err := credentials(c)
+	if err != nil {
+		return 0, errdefs.Unavailablef("find out who serves socket %s: %w", path, err)
+	}
+	return int(by.Pid), nil
+}
+
+// server returns whose process listens at the other end of a connection.
 func server(c net.Conn) (uid uint32, err error) {
-	raw, err := c.(*net.UnixConn).SyscallConn()
+	by, err := credentials(c)
 	if err != nil {
 		return 0, err
 	}
-	cerr := raw.Control(func(fd uintptr) {
-		var cred *unix.Ucred
-		if cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
-			uid = cred.Uid
-		}
-	})
-	if cerr != nil {
-		return 0, cerr
+	return by.Uid, nil
+}
+
+// credentials are those of the process that listens at the other end of a connection
+// (unix(7), SO_PEERCRED).
+func credentials(c net.Conn) (by *unix.Ucred, err error) {
+	raw, err := c.(*net.UnixConn).SyscallConn()
+	if err != nil {
+		return nil, err
 	}
-	return uid, err
+	cerr := raw.Control(func(fd uintptr) { by, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
+	if cerr != nil {
+		return nil, cerr
+	}
+	return by, err
 }

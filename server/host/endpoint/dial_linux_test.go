@@ -127,3 +127,15 @@ func TestDialRace(t *testing.T) {
 	close(stop)
 	swapping.Wait()
 }
+
+func TestServer(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(short(t), "own")
+	listen(t, path, os.Getuid())
+	if pid, err := endpoint.Server(t.Context(), path); pid != os.Getpid() || err != nil {
+		t.Errorf("process %d, %v, want %d", pid, err, os.Getpid())
+	}
+	if _, err := endpoint.Server(t.Context(), path+"-not"); errdefs.ClassOf(err) != errdefs.Unavailable {
+		t.Errorf("nobody: %v", err)
+	}
+}

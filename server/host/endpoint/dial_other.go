@@ -13,3 +13,8 @@ import (
 func Dial(context.Context, string, uint32) (net.Conn, error) {
 	return nil, errdefs.Unsupportedf("who serves a socket is known on Linux only")
 }
+
+// Server finds nobody.
+func Server(context.Context, string) (int, error) {
+	return 0, errdefs.Unsupportedf("who serves a socket is known on Linux only")
+}

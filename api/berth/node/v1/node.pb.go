@@ -21,6 +21,70 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// Part of the system.
+type SystemContainer_Part int32
+
+const (
+	SystemContainer_PART_UNSPECIFIED SystemContainer_Part = 0
+	// berthd, which the kubelet's statistics call "kubelet".
+	SystemContainer_PART_BERTHD SystemContainer_Part = 1
+	// The agent (agentPidFile).
+	SystemContainer_PART_AGENT SystemContainer_Part = 2
+	// The container runtime ("runtime").
+	SystemContainer_PART_RUNTIME SystemContainer_Part = 3
+	// Everything else (systemCgroups, "misc").
+	SystemContainer_PART_SYSTEM SystemContainer_Part = 4
+	// All pods ("pods").
+	SystemContainer_PART_PODS SystemContainer_Part = 5
+)
+
+// Enum value maps for SystemContainer_Part.
+var (
+	SystemContainer_Part_name = map[int32]string{
+		0: "PART_UNSPECIFIED",
+		1: "PART_BERTHD",
+		2: "PART_AGENT",
+		3: "PART_RUNTIME",
+		4: "PART_SYSTEM",
+		5: "PART_PODS",
+	}
+	SystemContainer_Part_value = map[string]int32{
+		"PART_UNSPECIFIED": 0,
+		"PART_BERTHD":      1,
+		"PART_AGENT":       2,
+		"PART_RUNTIME":     3,
+		"PART_SYSTEM":      4,
+		"PART_PODS":        5,
+	}
+)
+
+func (x SystemContainer_Part) Enum() *SystemContainer_Part {
+	p := new(SystemContainer_Part)
+	*p = x
+	return p
+}
+
+func (x SystemContainer_Part) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (SystemContainer_Part) Descriptor() protoreflect.EnumDescriptor {
+	return file_berth_node_v1_node_proto_enumTypes[0].Descriptor()
+}
+
+func (SystemContainer_Part) Type() protoreflect.EnumType {
+	return &file_berth_node_v1_node_proto_enumTypes[0]
+}
+
+func (x SystemContainer_Part) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use SystemContainer_Part.Descriptor instead.
+func (SystemContainer_Part) EnumDescriptor() ([]byte, []int) {
+	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{15, 0}
+}
+
 // GetVersionRequest is empty.
 type GetVersionRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -812,8 +876,10 @@ type GetStatusResponse struct {
 	// resources sets those to zero that DeviceService.ListResources does not name, as a
 	// kubelet without a checkpoint of its device manager does.
 	ResetExtendedResources bool `protobuf:"varint,3,opt,name=reset_extended_resources,json=resetExtendedResources,proto3" json:"reset_extended_resources,omitempty"`
-	unknownFields          protoimpl.UnknownFields
-	sizeCache              protoimpl.SizeCache
+	// The processes of the system that berthd keeps or knows, as found at most a minute ago.
+	SystemContainers []*SystemContainer `protobuf:"bytes,4,rep,name=system_containers,json=systemContainers,proto3" json:"system_containers,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *GetStatusResponse) Reset() {
@@ -867,6 +933,85 @@ func (x *GetStatusResponse) GetResetExtendedResources() bool {
 	return false
 }
 
+func (x *GetStatusResponse) GetSystemContainers() []*SystemContainer {
+	if x != nil {
+		return x.SystemContainers
+	}
+	return nil
+}
+
+// SystemContainer is what the kubelet calls the cgroup of one part of the system.
+type SystemContainer struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Part  SystemContainer_Part   `protobuf:"varint,1,opt,name=part,proto3,enum=berth.node.v1.SystemContainer_Part" json:"part,omitempty"`
+	// Path below the mount point; empty if it could not be found.
+	Cgroup string `protobuf:"bytes,2,opt,name=cgroup,proto3" json:"cgroup,omitempty"`
+	// The process; 0 where the cgroup has many, or it was not found.
+	Pid int64 `protobuf:"varint,3,opt,name=pid,proto3" json:"pid,omitempty"`
+	// Why the process or its cgroup was not found, or the process could not be kept there.
+	Problem       string `protobuf:"bytes,4,opt,name=problem,proto3" json:"problem,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SystemContainer) Reset() {
+	*x = SystemContainer{}
+	mi := &file_berth_node_v1_node_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SystemContainer) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SystemContainer) ProtoMessage() {}
+
+func (x *SystemContainer) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_node_v1_node_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SystemContainer.ProtoReflect.Descriptor instead.
+func (*SystemContainer) Descriptor() ([]byte, []int) {
+	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *SystemContainer) GetPart() SystemContainer_Part {
+	if x != nil {
+		return x.Part
+	}
+	return SystemContainer_PART_UNSPECIFIED
+}
+
+func (x *SystemContainer) GetCgroup() string {
+	if x != nil {
+		return x.Cgroup
+	}
+	return ""
+}
+
+func (x *SystemContainer) GetPid() int64 {
+	if x != nil {
+		return x.Pid
+	}
+	return 0
+}
+
+func (x *SystemContainer) GetProblem() string {
+	if x != nil {
+		return x.Problem
+	}
+	return ""
+}
+
 // GetConfigRequest is empty.
 type GetConfigRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -876,7 +1021,7 @@ type GetConfigRequest struct {
 
 func (x *GetConfigRequest) Reset() {
 	*x = GetConfigRequest{}
-	mi := &file_berth_node_v1_node_proto_msgTypes[15]
+	mi := &file_berth_node_v1_node_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -888,7 +1033,7 @@ func (x *GetConfigRequest) String() string {
 func (*GetConfigRequest) ProtoMessage() {}
 
 func (x *GetConfigRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_node_v1_node_proto_msgTypes[15]
+	mi := &file_berth_node_v1_node_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -901,7 +1046,7 @@ func (x *GetConfigRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetConfigRequest.ProtoReflect.Descriptor instead.
 func (*GetConfigRequest) Descriptor() ([]byte, []int) {
-	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{15}
+	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{16}
 }
 
 // GetConfigResponse is the set-up of the node.
@@ -950,7 +1095,7 @@ type GetConfigResponse struct {
 
 func (x *GetConfigResponse) Reset() {
 	*x = GetConfigResponse{}
-	mi := &file_berth_node_v1_node_proto_msgTypes[16]
+	mi := &file_berth_node_v1_node_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -962,7 +1107,7 @@ func (x *GetConfigResponse) String() string {
 func (*GetConfigResponse) ProtoMessage() {}
 
 func (x *GetConfigResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_node_v1_node_proto_msgTypes[16]
+	mi := &file_berth_node_v1_node_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -975,7 +1120,7 @@ func (x *GetConfigResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetConfigResponse.ProtoReflect.Descriptor instead.
 func (*GetConfigResponse) Descriptor() ([]byte, []int) {
-	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{16}
+	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *GetConfigResponse) GetCgroupVersion() int32 {
@@ -1117,7 +1262,7 @@ type MountedSubsystem struct {
 
 func (x *MountedSubsystem) Reset() {
 	*x = MountedSubsystem{}
-	mi := &file_berth_node_v1_node_proto_msgTypes[17]
+	mi := &file_berth_node_v1_node_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1129,7 +1274,7 @@ func (x *MountedSubsystem) String() string {
 func (*MountedSubsystem) ProtoMessage() {}
 
 func (x *MountedSubsystem) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_node_v1_node_proto_msgTypes[17]
+	mi := &file_berth_node_v1_node_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1142,7 +1287,7 @@ func (x *MountedSubsystem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MountedSubsystem.ProtoReflect.Descriptor instead.
 func (*MountedSubsystem) Descriptor() ([]byte, []int) {
-	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{17}
+	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *MountedSubsystem) GetName() string {
@@ -1254,11 +1399,25 @@ const file_berth_node_v1_node_proto_rawDesc = "" +
 	"\rEvictionEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"\x12\n" +
-	"\x10GetStatusRequest\"\xa3\x01\n" +
+	"\x10GetStatusRequest\"\xf0\x01\n" +
 	"\x11GetStatusResponse\x12+\n" +
 	"\x11soft_requirements\x18\x01 \x03(\tR\x10softRequirements\x12'\n" +
 	"\x0fkernel_settings\x18\x02 \x03(\tR\x0ekernelSettings\x128\n" +
-	"\x18reset_extended_resources\x18\x03 \x01(\bR\x16resetExtendedResources\"\x12\n" +
+	"\x18reset_extended_resources\x18\x03 \x01(\bR\x16resetExtendedResources\x12K\n" +
+	"\x11system_containers\x18\x04 \x03(\v2\x1e.berth.node.v1.SystemContainerR\x10systemContainers\"\xff\x01\n" +
+	"\x0fSystemContainer\x127\n" +
+	"\x04part\x18\x01 \x01(\x0e2#.berth.node.v1.SystemContainer.PartR\x04part\x12\x16\n" +
+	"\x06cgroup\x18\x02 \x01(\tR\x06cgroup\x12\x10\n" +
+	"\x03pid\x18\x03 \x01(\x03R\x03pid\x12\x18\n" +
+	"\aproblem\x18\x04 \x01(\tR\aproblem\"o\n" +
+	"\x04Part\x12\x14\n" +
+	"\x10PART_UNSPECIFIED\x10\x00\x12\x0f\n" +
+	"\vPART_BERTHD\x10\x01\x12\x0e\n" +
+	"\n" +
+	"PART_AGENT\x10\x02\x12\x10\n" +
+	"\fPART_RUNTIME\x10\x03\x12\x0f\n" +
+	"\vPART_SYSTEM\x10\x04\x12\r\n" +
+	"\tPART_PODS\x10\x05\"\x12\n" +
 	"\x10GetConfigRequest\"\xeb\x06\n" +
 	"\x11GetConfigResponse\x12%\n" +
 	"\x0ecgroup_version\x18\x01 \x01(\x05R\rcgroupVersion\x12#\n" +
@@ -1312,73 +1471,78 @@ func file_berth_node_v1_node_proto_rawDescGZIP() []byte {
 	return file_berth_node_v1_node_proto_rawDescData
 }
 
-var file_berth_node_v1_node_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
+var file_berth_node_v1_node_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
+var file_berth_node_v1_node_proto_msgTypes = make([]protoimpl.MessageInfo, 30)
 var file_berth_node_v1_node_proto_goTypes = []any{
-	(*GetVersionRequest)(nil),      // 0: berth.node.v1.GetVersionRequest
-	(*GetVersionResponse)(nil),     // 1: berth.node.v1.GetVersionResponse
-	(*GetMachineRequest)(nil),      // 2: berth.node.v1.GetMachineRequest
-	(*GetMachineResponse)(nil),     // 3: berth.node.v1.GetMachineResponse
-	(*CPU)(nil),                    // 4: berth.node.v1.CPU
-	(*NUMANode)(nil),               // 5: berth.node.v1.NUMANode
-	(*HugePages)(nil),              // 6: berth.node.v1.HugePages
-	(*GetCapacityRequest)(nil),     // 7: berth.node.v1.GetCapacityRequest
-	(*GetCapacityResponse)(nil),    // 8: berth.node.v1.GetCapacityResponse
-	(*GetAllocatableRequest)(nil),  // 9: berth.node.v1.GetAllocatableRequest
-	(*GetAllocatableResponse)(nil), // 10: berth.node.v1.GetAllocatableResponse
-	(*GetReservationRequest)(nil),  // 11: berth.node.v1.GetReservationRequest
-	(*GetReservationResponse)(nil), // 12: berth.node.v1.GetReservationResponse
-	(*GetStatusRequest)(nil),       // 13: berth.node.v1.GetStatusRequest
-	(*GetStatusResponse)(nil),      // 14: berth.node.v1.GetStatusResponse
-	(*GetConfigRequest)(nil),       // 15: berth.node.v1.GetConfigRequest
-	(*GetConfigResponse)(nil),      // 16: berth.node.v1.GetConfigResponse
-	(*MountedSubsystem)(nil),       // 17: berth.node.v1.MountedSubsystem
-	nil,                            // 18: berth.node.v1.NUMANode.DistancesEntry
-	nil,                            // 19: berth.node.v1.GetCapacityResponse.CapacityEntry
-	nil,                            // 20: berth.node.v1.GetAllocatableResponse.AllocatableEntry
-	nil,                            // 21: berth.node.v1.GetAllocatableResponse.AbsoluteEntry
-	nil,                            // 22: berth.node.v1.GetAllocatableResponse.LimitEntry
-	nil,                            // 23: berth.node.v1.GetAllocatableResponse.RequestedEntry
-	nil,                            // 24: berth.node.v1.GetReservationResponse.ReservationEntry
-	nil,                            // 25: berth.node.v1.GetReservationResponse.SystemEntry
-	nil,                            // 26: berth.node.v1.GetReservationResponse.KubeEntry
-	nil,                            // 27: berth.node.v1.GetReservationResponse.EvictionEntry
-	nil,                            // 28: berth.node.v1.GetConfigResponse.SystemCgroupsLimitEntry
+	(SystemContainer_Part)(0),      // 0: berth.node.v1.SystemContainer.Part
+	(*GetVersionRequest)(nil),      // 1: berth.node.v1.GetVersionRequest
+	(*GetVersionResponse)(nil),     // 2: berth.node.v1.GetVersionResponse
+	(*GetMachineRequest)(nil),      // 3: berth.node.v1.GetMachineRequest
+	(*GetMachineResponse)(nil),     // 4: berth.node.v1.GetMachineResponse
+	(*CPU)(nil),                    // 5: berth.node.v1.CPU
+	(*NUMANode)(nil),               // 6: berth.node.v1.NUMANode
+	(*HugePages)(nil),              // 7: berth.node.v1.HugePages
+	(*GetCapacityRequest)(nil),     // 8: berth.node.v1.GetCapacityRequest
+	(*GetCapacityResponse)(nil),    // 9: berth.node.v1.GetCapacityResponse
+	(*GetAllocatableRequest)(nil),  // 10: berth.node.v1.GetAllocatableRequest
+	(*GetAllocatableResponse)(nil), // 11: berth.node.v1.GetAllocatableResponse
+	(*GetReservationRequest)(nil),  // 12: berth.node.v1.GetReservationRequest
+	(*GetReservationResponse)(nil), // 13: berth.node.v1.GetReservationResponse
+	(*GetStatusRequest)(nil),       // 14: berth.node.v1.GetStatusRequest
+	(*GetStatusResponse)(nil),      // 15: berth.node.v1.GetStatusResponse
+	(*SystemContainer)(nil),        // 16: berth.node.v1.SystemContainer
+	(*GetConfigRequest)(nil),       // 17: berth.node.v1.GetConfigRequest
+	(*GetConfigResponse)(nil),      // 18: berth.node.v1.GetConfigResponse
+	(*MountedSubsystem)(nil),       // 19: berth.node.v1.MountedSubsystem
+	nil,                            // 20: berth.node.v1.NUMANode.DistancesEntry
+	nil,                            // 21: berth.node.v1.GetCapacityResponse.CapacityEntry
+	nil,                            // 22: berth.node.v1.GetAllocatableResponse.AllocatableEntry
+	nil,                            // 23: berth.node.v1.GetAllocatableResponse.AbsoluteEntry
+	nil,                            // 24: berth.node.v1.GetAllocatableResponse.LimitEntry
+	nil,                            // 25: berth.node.v1.GetAllocatableResponse.RequestedEntry
+	nil,                            // 26: berth.node.v1.GetReservationResponse.ReservationEntry
+	nil,                            // 27: berth.node.v1.GetReservationResponse.SystemEntry
+	nil,                            // 28: berth.node.v1.GetReservationResponse.KubeEntry
+	nil,                            // 29: berth.node.v1.GetReservationResponse.EvictionEntry
+	nil,                            // 30: berth.node.v1.GetConfigResponse.SystemCgroupsLimitEntry
 }
 var file_berth_node_v1_node_proto_depIdxs = []int32{
-	4,  // 0: berth.node.v1.GetMachineResponse.cpus:type_name -> berth.node.v1.CPU
-	5,  // 1: berth.node.v1.GetMachineResponse.nodes:type_name -> berth.node.v1.NUMANode
-	6,  // 2: berth.node.v1.NUMANode.huge_pages:type_name -> berth.node.v1.HugePages
-	18, // 3: berth.node.v1.NUMANode.distances:type_name -> berth.node.v1.NUMANode.DistancesEntry
-	19, // 4: berth.node.v1.GetCapacityResponse.capacity:type_name -> berth.node.v1.GetCapacityResponse.CapacityEntry
-	20, // 5: berth.node.v1.GetAllocatableResponse.allocatable:type_name -> berth.node.v1.GetAllocatableResponse.AllocatableEntry
-	21, // 6: berth.node.v1.GetAllocatableResponse.absolute:type_name -> berth.node.v1.GetAllocatableResponse.AbsoluteEntry
-	22, // 7: berth.node.v1.GetAllocatableResponse.limit:type_name -> berth.node.v1.GetAllocatableResponse.LimitEntry
-	23, // 8: berth.node.v1.GetAllocatableResponse.requested:type_name -> berth.node.v1.GetAllocatableResponse.RequestedEntry
-	24, // 9: berth.node.v1.GetReservationResponse.reservation:type_name -> berth.node.v1.GetReservationResponse.ReservationEntry
-	25, // 10: berth.node.v1.GetReservationResponse.system:type_name -> berth.node.v1.GetReservationResponse.SystemEntry
-	26, // 11: berth.node.v1.GetReservationResponse.kube:type_name -> berth.node.v1.GetReservationResponse.KubeEntry
-	27, // 12: berth.node.v1.GetReservationResponse.eviction:type_name -> berth.node.v1.GetReservationResponse.EvictionEntry
-	17, // 13: berth.node.v1.GetConfigResponse.mounted_subsystems:type_name -> berth.node.v1.MountedSubsystem
-	28, // 14: berth.node.v1.GetConfigResponse.system_cgroups_limit:type_name -> berth.node.v1.GetConfigResponse.SystemCgroupsLimitEntry
-	0,  // 15: berth.node.v1.NodeService.GetVersion:input_type -> berth.node.v1.GetVersionRequest
-	2,  // 16: berth.node.v1.NodeService.GetMachine:input_type -> berth.node.v1.GetMachineRequest
-	7,  // 17: berth.node.v1.NodeService.GetCapacity:input_type -> berth.node.v1.GetCapacityRequest
-	9,  // 18: berth.node.v1.NodeService.GetAllocatable:input_type -> berth.node.v1.GetAllocatableRequest
-	11, // 19: berth.node.v1.NodeService.GetReservation:input_type -> berth.node.v1.GetReservationRequest
-	13, // 20: berth.node.v1.NodeService.GetStatus:input_type -> berth.node.v1.GetStatusRequest
-	15, // 21: berth.node.v1.NodeService.GetConfig:input_type -> berth.node.v1.GetConfigRequest
-	1,  // 22: berth.node.v1.NodeService.GetVersion:output_type -> berth.node.v1.GetVersionResponse
-	3,  // 23: berth.node.v1.NodeService.GetMachine:output_type -> berth.node.v1.GetMachineResponse
-	8,  // 24: berth.node.v1.NodeService.GetCapacity:output_type -> berth.node.v1.GetCapacityResponse
-	10, // 25: berth.node.v1.NodeService.GetAllocatable:output_type -> berth.node.v1.GetAllocatableResponse
-	12, // 26: berth.node.v1.NodeService.GetReservation:output_type -> berth.node.v1.GetReservationResponse
-	14, // 27: berth.node.v1.NodeService.GetStatus:output_type -> berth.node.v1.GetStatusResponse
-	16, // 28: berth.node.v1.NodeService.GetConfig:output_type -> berth.node.v1.GetConfigResponse
-	22, // [22:29] is the sub-list for method output_type
-	15, // [15:22] is the sub-list for method input_type
-	15, // [15:15] is the sub-list for extension type_name
-	15, // [15:15] is the sub-list for extension extendee
-	0,  // [0:15] is the sub-list for field type_name
+	5,  // 0: berth.node.v1.GetMachineResponse.cpus:type_name -> berth.node.v1.CPU
+	6,  // 1: berth.node.v1.GetMachineResponse.nodes:type_name -> berth.node.v1.NUMANode
+	7,  // 2: berth.node.v1.NUMANode.huge_pages:type_name -> berth.node.v1.HugePages
+	20, // 3: berth.node.v1.NUMANode.distances:type_name -> berth.node.v1.NUMANode.DistancesEntry
+	21, // 4: berth.node.v1.GetCapacityResponse.capacity:type_name -> berth.node.v1.GetCapacityResponse.CapacityEntry
+	22, // 5: berth.node.v1.GetAllocatableResponse.allocatable:type_name -> berth.node.v1.GetAllocatableResponse.AllocatableEntry
+	23, // 6: berth.node.v1.GetAllocatableResponse.absolute:type_name -> berth.node.v1.GetAllocatableResponse.AbsoluteEntry
+	24, // 7: berth.node.v1.GetAllocatableResponse.limit:type_name -> berth.node.v1.GetAllocatableResponse.LimitEntry
+	25, // 8: berth.node.v1.GetAllocatableResponse.requested:type_name -> berth.node.v1.GetAllocatableResponse.RequestedEntry
+	26, // 9: berth.node.v1.GetReservationResponse.reservation:type_name -> berth.node.v1.GetReservationResponse.ReservationEntry
+	27, // 10: berth.node.v1.GetReservationResponse.system:type_name -> berth.node.v1.GetReservationResponse.SystemEntry
+	28, // 11: berth.node.v1.GetReservationResponse.kube:type_name -> berth.node.v1.GetReservationResponse.KubeEntry
+	29, // 12: berth.node.v1.GetReservationResponse.eviction:type_name -> berth.node.v1.GetReservationResponse.EvictionEntry
+	16, // 13: berth.node.v1.GetStatusResponse.system_containers:type_name -> berth.node.v1.SystemContainer
+	0,  // 14: berth.node.v1.SystemContainer.part:type_name -> berth.node.v1.SystemContainer.Part
+	19, // 15: berth.node.v1.GetConfigResponse.mounted_subsystems:type_name -> berth.node.v1.MountedSubsystem
+	30, // 16: berth.node.v1.GetConfigResponse.system_cgroups_limit:type_name -> berth.node.v1.GetConfigResponse.SystemCgroupsLimitEntry
+	1,  // 17: berth.node.v1.NodeService.GetVersion:input_type -> berth.node.v1.GetVersionRequest
+	3,  // 18: berth.node.v1.NodeService.GetMachine:input_type -> berth.node.v1.GetMachineRequest
+	8,  // 19: berth.node.v1.NodeService.GetCapacity:input_type -> berth.node.v1.GetCapacityRequest
+	10, // 20: berth.node.v1.NodeService.GetAllocatable:input_type -> berth.node.v1.GetAllocatableRequest
+	12, // 21: berth.node.v1.NodeService.GetReservation:input_type -> berth.node.v1.GetReservationRequest
+	14, // 22: berth.node.v1.NodeService.GetStatus:input_type -> berth.node.v1.GetStatusRequest
+	17, // 23: berth.node.v1.NodeService.GetConfig:input_type -> berth.node.v1.GetConfigRequest
+	2,  // 24: berth.node.v1.NodeService.GetVersion:output_type -> berth.node.v1.GetVersionResponse
+	4,  // 25: berth.node.v1.NodeService.GetMachine:output_type -> berth.node.v1.GetMachineResponse
+	9,  // 26: berth.node.v1.NodeService.GetCapacity:output_type -> berth.node.v1.GetCapacityResponse
+	11, // 27: berth.node.v1.NodeService.GetAllocatable:output_type -> berth.node.v1.GetAllocatableResponse
+	13, // 28: berth.node.v1.NodeService.GetReservation:output_type -> berth.node.v1.GetReservationResponse
+	15, // 29: berth.node.v1.NodeService.GetStatus:output_type -> berth.node.v1.GetStatusResponse
+	18, // 30: berth.node.v1.NodeService.GetConfig:output_type -> berth.node.v1.GetConfigResponse
+	24, // [24:31] is the sub-list for method output_type
+	17, // [17:24] is the sub-list for method input_type
+	17, // [17:17] is the sub-list for extension type_name
+	17, // [17:17] is the sub-list for extension extendee
+	0,  // [0:17] is the sub-list for field type_name
 }
 
 func init() { file_berth_node_v1_node_proto_init() }
@@ -1391,13 +1555,14 @@ func file_berth_node_v1_node_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_berth_node_v1_node_proto_rawDesc), len(file_berth_node_v1_node_proto_rawDesc)),
-			NumEnums:      0,
-			NumMessages:   29,
+			NumEnums:      1,
+			NumMessages:   30,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
 		GoTypes:           file_berth_node_v1_node_proto_goTypes,
 		DependencyIndexes: file_berth_node_v1_node_proto_depIdxs,
+		EnumInfos:         file_berth_node_v1_node_proto_enumTypes,
 		MessageInfos:      file_berth_node_v1_node_proto_msgTypes,
 	}.Build()
 	File_berth_node_v1_node_proto = out.File
