@@ -1,6 +1,6 @@
 #!/bin/sh
-# After an installation or an upgrade. No unit is started by it: a node's agent is started
-# when its configuration is right. A berthd that runs is replaced by the new one; pods go on.
+# Runs after an installation or an upgrade. An installation starts no unit, because the
+# configuration comes first. An upgrade restarts running units; pods keep running.
 set -e
 if command -v systemd-sysusers >/dev/null; then
 	systemd-sysusers berth.conf

@@ -1,6 +1,6 @@
 #!/bin/sh
-# After a removal. What berth knows of pods stays until the package is purged (deb); rpm has
-# no purge, and leaves it.
+# Runs after a removal. deb packages keep the ledger until they are purged; rpm packages have
+# no purge and keep it.
 set -e
 if [ -d /run/systemd/system ]; then
 	systemctl daemon-reload

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Before a removal; not before an upgrade (deb: upgrade, rpm: 1).
+# Runs before a removal, and does nothing before an upgrade (deb: upgrade, rpm: 1).
 set -e
 case "$1" in
 remove | 0)
