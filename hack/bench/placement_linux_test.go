@@ -57,7 +57,7 @@ func (s *scripted) List(_ context.Context, ids ...string) ([]runtime.Container, 
 	return slices.DeleteFunc(slices.Clone(s.all), func(c runtime.Container) bool { return !slices.Contains(ids, c.ID) }), nil
 }
 
-func (s *scripted) Sandboxes(context.Context) (out []runtime.Sandbox, err error) {
+func (s *scripted) Sandboxes(context.Context, ...string) (out []runtime.Sandbox, err error) {
 	for _, c := range s.all {
 		out = append(out, runtime.Sandbox{ID: c.ID + "-sandbox", Pod: c.Owner.Pod, Ready: true})
 	}

@@ -20,7 +20,8 @@ import (
 type Runtime interface {
 	// List lists all containers, or those of some ids.
 	List(ctx context.Context, ids ...string) ([]runtime.Container, error)
-	Sandboxes(ctx context.Context) ([]runtime.Sandbox, error)
+	// Sandboxes lists all sandboxes, or those of some pods.
+	Sandboxes(ctx context.Context, pods ...string) ([]runtime.Sandbox, error)
 	// Update does nothing to a container that has exited or is not known.
 	Update(ctx context.Context, id string, v cgroup.Values) error
 }
@@ -72,9 +73,10 @@ type listing struct {
 	before *ledger.View
 	at     time.Time
 	ids    []string // nil for all
+	pods   []string // of which the sandboxes are listed; all if all containers are
 	done   chan struct{}
 	late   bool // a turn went on without it
-	// After done; the sandboxes come with a list of all containers.
+	// After done.
 	all       []runtime.Container
 	sandboxes []runtime.Sandbox
 	err       error
@@ -93,8 +95,8 @@ func (o *listing) fill(ctx context.Context, r Runtime) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTime)
 	defer cancel()
 	defer close(o.done)
-	if o.all, o.err = r.List(ctx, o.ids...); o.err == nil && o.ids == nil {
-		o.sandboxes, o.err = r.Sandboxes(ctx)
+	if o.all, o.err = r.List(ctx, o.ids...); o.err == nil && (o.ids == nil || len(o.pods) > 0) {
+		o.sandboxes, o.err = r.Sandboxes(ctx, o.pods...)
 	}
 }
 
@@ -219,7 +221,7 @@ func (l *Loop) list(ctx context.Context, ids []string, again bool) (*listing, er
 	for {
 		one := l.calls.list
 		if one == nil {
-			one = &listing{before: l.View(), at: l.Now(), ids: ids, done: make(chan struct{})}
+			one = &listing{before: l.View(), at: l.Now(), ids: ids, pods: l.podsOfStarts(ids), done: make(chan struct{})}
 			l.calls.list = one
 			l.calls.running.Go(func() { one.fill(ctx, l.Runtime) })
 		}

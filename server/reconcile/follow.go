@@ -40,7 +40,7 @@ func (l *Loop) follow(ctx context.Context, view *ledger.View, also []string) err
 	l.removeEnded(ctx, view)
 	defer l.countPhases()
 	l.drift.list(g.nodes(), l.gone(g, ids), ids == nil)
-	desired = append(append(desired, g.nodes()...), l.unboundNodes(view)...)
+	desired = slices.Concat(desired, g.nodes(), l.unboundNodes(view), l.withoutLeaving(view, sharing(l.sharing(view), view, nil)))
 	nodes := l.withChildren(desired, l.drift.changed(desired))
 	seen, err := l.observeInside(ctx, nodes)
 	if err != nil {
@@ -118,7 +118,6 @@ func (l *Loop) touched(view *ledger.View) (desired []cgroup.Node, ids []string, 
 			ids = append(ids, c.ID)
 		}
 	}
-	desired = append(desired, sharing(l.stillSharing(view), view, nil)...)
 	return l.withoutLeaving(view, desired), few(ids), later, nil
 }
 

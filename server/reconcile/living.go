@@ -205,7 +205,7 @@ func (l *Loop) stillSharing(view *ledger.View) []cgroup.Name {
 // presentSharers drops the sharers that have gone: nobody here makes them.
 func (l *Loop) presentSharers(nodes []cgroup.Node, seen *cgroup.Snapshot) []cgroup.Node {
 	return slices.DeleteFunc(nodes, func(n cgroup.Node) bool {
-		return slices.ContainsFunc(l.sharers, n.Name.Equal) && seen.Find(n.Name).State == cgroup.Absent
+		return (slices.ContainsFunc(l.sharers, n.Name.Equal) || slices.ContainsFunc(l.sandboxes, n.Name.Equal)) && seen.Find(n.Name).State == cgroup.Absent
 	})
 }
 

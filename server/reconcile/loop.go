@@ -142,8 +142,9 @@ type Loop struct {
 	ended []cgroup.Name
 	calls calls // guarded by mu
 
-	records recordBook    // guarded by mu
-	sharers []cgroup.Name // guarded by mu: of unknown living pods; see unknownSharers
+	records   recordBook    // guarded by mu
+	sharers   []cgroup.Name // guarded by mu: of unknown living pods; see unknownSharers
+	sandboxes []cgroup.Name // guarded by mu: of pods that the ledger has, where a runtime made them
 
 	// ending are the cgroups that are being removed.
 	ending endings

@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"github.com/berthd/berth/managers/cgroup"
-	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/qos"
@@ -80,10 +79,11 @@ func (l *Loop) plan(ctx context.Context, view *ledger.View) (*plan, error) {
 	l.sharers = l.unknownSharers(view, p.seen)
 	for _, name := range l.sharers {
 		l.watch(name, "of an unknown living pod in cgroup "+l.spelt(name))
-		l.tracker.Want(name.String(), view.SharedCPUs(), cpuset.Set{})
+		l.shares(view, name)
 	}
+	l.noteSandboxes(view, p.seen)
 	l.noteSeen(p.containers, p.seen, true)
-	p.desired = append(p.desired, sharing(l.sharers, view, p.seen)...)
+	p.desired = append(p.desired, l.withoutLeaving(view, sharing(l.sharing(view), view, p.seen))...)
 	if l.NoPodCgroups {
 		p.desired = made(p.desired, p.seen)
 	}

@@ -141,6 +141,7 @@ func (l *Loop) hear(ctx context.Context, ids []string) (*listing, error) {
 		}
 		l.compare(ctx, listed)
 	}
+	l.findSandboxes(ctx, listed)
 	l.keepBindings(ctx, listed)
 	return listed, l.unlisted
 }

@@ -47,11 +47,13 @@ type fakeContainer struct {
 }
 
 // Sandboxes has one for each pod, which is ready unless it is closed.
-func (d *fakeRuntime) Sandboxes(context.Context) (out []runtime.Sandbox, err error) {
+func (d *fakeRuntime) Sandboxes(_ context.Context, pods ...string) (out []runtime.Sandbox, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, pod := range []string{"a", "b", "own"} {
-		out = append(out, runtime.Sandbox{ID: pod + "-sandbox", Pod: pod, Ready: !d.closed[pod]})
+		if len(pods) == 0 || slices.Contains(pods, pod) {
+			out = append(out, runtime.Sandbox{ID: pod + "-sandbox", Pod: pod, Ready: !d.closed[pod]})
+		}
 	}
 	return out, d.fail
 }

@@ -82,8 +82,8 @@ func (l *Loop) track() {
 		for _, u := range l.unbound {
 			l.want(view, u.name.String(), u.owner)
 		}
-		for _, name := range l.sharers {
-			l.tracker.Want(name.String(), view.SharedCPUs(), cpuset.Set{})
+		for _, name := range l.sharing(view) {
+			l.shares(view, name)
 		}
 	}
 }
@@ -114,6 +114,11 @@ func (l *Loop) want(view *ledger.View, key string, owner ledger.Owner) {
 		own = set.Intersect(view.ExclusiveCPUs()).Intersect(cpus)
 	}
 	l.tracker.Want(key, cpus, own)
+}
+
+// shares tells the tracker that a cgroup without a binding shares the shared CPUs.
+func (l *Loop) shares(view *ledger.View, name cgroup.Name) {
+	l.tracker.Want(name.String(), view.SharedCPUs(), cpuset.Set{})
 }
 
 // watch has the tracker know a cgroup with processes in which no bound container is. The

@@ -61,17 +61,25 @@ type Sandbox struct {
 	Ready bool
 }
 
-// Sandboxes lists the sandboxes of pods.
-func (c *Client) Sandboxes(ctx context.Context) ([]Sandbox, error) {
+// Sandboxes lists the sandboxes of all pods, or of some, by their labels.
+func (c *Client) Sandboxes(ctx context.Context, pods ...string) (out []Sandbox, err error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	answer, err := c.cri.ListPodSandbox(ctx, &criv1.ListPodSandboxRequest{})
-	if err != nil {
-		return nil, c.failed("list the sandboxes", err)
+	filters := []*criv1.PodSandboxFilter{nil}
+	if len(pods) > 0 {
+		filters = nil
 	}
-	var out []Sandbox
-	for _, s := range answer.GetItems() {
-		out = append(out, Sandbox{s.GetId(), s.GetMetadata().GetUid(), s.GetState() == criv1.PodSandboxState_SANDBOX_READY})
+	for _, uid := range pods {
+		filters = append(filters, &criv1.PodSandboxFilter{LabelSelector: map[string]string{types.KubernetesPodUIDLabel: uid}})
+	}
+	for _, filter := range filters {
+		answer, err := c.cri.ListPodSandbox(ctx, &criv1.ListPodSandboxRequest{Filter: filter})
+		if err != nil {
+			return nil, c.failed("list the sandboxes", err)
+		}
+		for _, s := range answer.GetItems() {
+			out = append(out, Sandbox{s.GetId(), s.GetMetadata().GetUid(), s.GetState() == criv1.PodSandboxState_SANDBOX_READY})
+		}
 	}
 	return out, nil
 }

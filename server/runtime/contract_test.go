@@ -2,6 +2,7 @@ package runtime_test
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"time"
 
@@ -70,6 +71,7 @@ func (b *bench) pod(ctx context.Context, uid string) (create func(name string, w
 	}
 	config := &criv1.PodSandboxConfig{
 		Metadata: &criv1.PodSandboxMetadata{Name: uid, Namespace: "default", Uid: uid},
+		Labels:   map[string]string{types.KubernetesPodUIDLabel: uid},
 		Linux:    &criv1.LinuxPodSandboxConfig{CgroupParent: b.parent + "/pod" + uid},
 	}
 	answer, err := b.cri.RunPodSandbox(ctx, &criv1.RunPodSandboxRequest{Config: config}, grpc.WaitForReady(true))
@@ -151,6 +153,9 @@ func contract(b *bench) {
 	sandboxes, err := b.client.Sandboxes(ctx)
 	if err != nil || len(sandboxes) != 1 || sandboxes[0].Pod != "u" || !sandboxes[0].Ready {
 		b.t.Errorf("sandboxes %+v, %v", sandboxes, err)
+	}
+	if some, err := b.client.Sandboxes(ctx, "other", "u"); err != nil || !slices.Equal(some, sandboxes) {
+		b.t.Errorf("those of some pods: %+v, %v", some, err)
 	}
 	b.must(b.client.Update(ctx, id, cpus("0")))
 	b.start(ctx, id)
