@@ -8,9 +8,9 @@
 //   - remote call: a call that leaves the process: to a device plugin, to a provider
 //     outside, to a container runtime.
 //   - reservation: what a confirmed plan takes, until it is committed or given back.
+//     It is in memory only.
 //   - ending: a pod whose removal is under way. It holds what it has until its last
 //     process has gone.
-//     It is in memory only.
 //   - prepare: making the outside (plugins, providers, cgroups) ready for a plan that
 //     is reserved, before it is committed.
 //   - place: a pod's or container's cgroup; Places makes and removes them.

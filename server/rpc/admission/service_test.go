@@ -371,11 +371,11 @@ func TestRemoveAndSync(t *testing.T) {
 	e := &engine{verdicts: map[string]admission.Verdict{"a": admitted(t, "a"), "b": admitted(t, "b")}}
 	client := serve(t, e)
 	// The former names of both are the same calls.
-	synced, err := client.Sync(t.Context(), &admissionv1.SyncPodsRequest{ActivePodUids: []string{"a"}, KnownRevision: 7, DryRun: true})
+	_, err := client.Sync(t.Context(), &admissionv1.SyncPodsRequest{ActivePodUids: []string{"a"}, KnownRevision: 7, DryRun: true})
 	if want := (admission.SyncRequest{Living: []string{"a"}, Known: 7, DryRun: true}); err != nil || !reflect.DeepEqual(e.synced[len(e.synced)-1], want) {
 		t.Errorf("asked %+v, %v", e.synced, err)
 	}
-	synced, err = client.SyncPods(t.Context(), &admissionv1.SyncPodsRequest{ActivePodUids: []string{"a"}, KnownRevision: 7})
+	synced, err := client.SyncPods(t.Context(), &admissionv1.SyncPodsRequest{ActivePodUids: []string{"a"}, KnownRevision: 7})
 	if err != nil || len(synced.GetRemovedPodUids()) != 1 || synced.GetRemovedPodUids()[0] != "b" {
 		t.Errorf("sync: %v, %v; want b removed", synced, err)
 	}
