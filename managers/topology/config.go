@@ -16,54 +16,52 @@ import (
 type Policy string
 
 const (
-	// None asks nobody and admits everything.
+	// None calls no provider and admits everything.
 	None Policy = "none"
-	// BestEffort merges, and admits everything.
+	// BestEffort merges, and admits every result.
 	BestEffort Policy = "best-effort"
-	// Restricted admits only what is preferred.
+	// Restricted admits only preferred results.
 	Restricted Policy = "restricted"
-	// SingleNUMANode admits only what is preferred and fits on one node.
+	// SingleNUMANode admits only preferred results on one node.
 	SingleNUMANode Policy = "single-numa-node"
 )
 
 // NoScope is the scope of a manager whose policy is None.
 const NoScope hint.Scope = "none"
 
-// The policy options, with the values that the reference takes (KEP-3545,
-// KEP-4622).
+// The policy options, with the values that the kubelet accepts (KEP-3545, KEP-4622).
 const (
-	// OptionPreferClosest compares sets of equal size by distance; a boolean.
+	// OptionPreferClosest compares sets of equal size by distance. Its value is a boolean.
 	OptionPreferClosest = "prefer-closest-numa-nodes"
-	// OptionMaxNodes is how many nodes a machine may have; an integer of at
-	// least ReferenceMaxNodes.
+	// OptionMaxNodes is the largest number of nodes that a machine may have. Its value is
+	// an integer of at least ReferenceMaxNodes.
 	OptionMaxNodes = "max-allowable-numa-nodes"
 )
 
-// ReferenceMaxNodes is how many NUMA nodes the reference works with unless
-// OptionMaxNodes allows more.
+// ReferenceMaxNodes is the kubelet's limit of NUMA nodes, unless OptionMaxNodes raises it.
 const ReferenceMaxNodes = 8
 
-// Config is what an operator chooses. The zero value is not valid: the
-// reference's defaults are None and hint.ContainerScope.
+// Config is the operator's choice. The zero value is not valid; the kubelet's defaults are
+// None and hint.ContainerScope.
 type Config struct {
 	Policy Policy
 	Scope  hint.Scope
-	// Options in the reference's names and spelling.
+	// Options have the kubelet's names and values.
 	Options map[string]string
-	// MaxNodes is how many nodes a machine may have where OptionMaxNodes is
-	// absent; 0 means numa.MaxNodes, which is what a merge can do. A kubelet's
-	// own configuration is read with ReferenceMaxNodes, so that it is refused
-	// where the kubelet would refuse it.
+	// MaxNodes is the largest number of nodes that a machine may have if OptionMaxNodes is
+	// absent; 0 means numa.MaxNodes, the limit of a merge. For a kubelet's own
+	// configuration it is ReferenceMaxNodes, so that berth refuses the machines that the
+	// kubelet refuses.
 	MaxNodes int
 }
 
-// Manager merges under one configuration on one machine. It never changes and
-// may be shared between goroutines.
+// Manager merges hints under one configuration on one machine. It is immutable, so
+// goroutines may share it.
 type Manager struct {
 	policy Policy
 	scope  hint.Scope
-	// closest has no effect under single-numa-node: sets of one node are compared
-	// by their ids.
+	// closest has no effect under single-numa-node, because sets of one node are compared
+	// by id.
 	closest bool
 	nodes   numa.Mask
 	// distances are used only if closest is set.
@@ -72,11 +70,11 @@ type Manager struct {
 	exact int
 }
 
-// New checks a configuration against a machine, in the reference's order: with
-// policy None nothing else is looked at; then the options, the distances if they
-// are needed, the number of nodes, policy and scope. Errors are of class Invalid
-// and in the reference's words. With several bad options the one whose name
-// comes first is reported; the reference picks one at random.
+// New checks a configuration against a machine, in the kubelet's order. With policy None it
+// checks nothing else. Otherwise it checks the options, the distances if they are needed,
+// the number of nodes, policy and scope. Errors are of class Invalid and have the kubelet's
+// words. If several options are bad, New reports the first by name; the kubelet reports a
+// random one.
 func New(c Config, nodes numa.Mask, distances numa.Distances) (*Manager, error) {
 	if c.Policy == None {
 		return &Manager{policy: None, scope: NoScope, nodes: nodes}, nil
@@ -100,7 +98,7 @@ func New(c Config, nodes numa.Mask, distances numa.Distances) (*Manager, error) 
 	return &Manager{policy: c.Policy, scope: c.Scope, closest: closest, nodes: nodes, distances: distances, exact: maxExact}, nil
 }
 
-// options reads the policy options.
+// options parses the policy options.
 func (c Config) options() (closest bool, limit int, err error) {
 	if limit = c.MaxNodes; limit == 0 {
 		limit = numa.MaxNodes
@@ -126,7 +124,7 @@ func (c Config) options() (closest bool, limit int, err error) {
 	return closest, limit, nil
 }
 
-// OptionNames are the options that the policies have.
+// OptionNames returns the options of the policies.
 func OptionNames() []string { return []string{OptionPreferClosest, OptionMaxNodes} }
 
 // Policy returns the policy in force.
@@ -138,9 +136,9 @@ func (m *Manager) Scope() hint.Scope { return m.scope }
 // String names policy and scope, as in "restricted, pod scope".
 func (m *Manager) String() string { return fmt.Sprintf("%s, %s scope", m.policy, m.scope) }
 
-// Alternatives returns the managers that differ in one setting and may admit what
-// this one does not: first the one of the other scope, then those of looser
-// policies, the strictest first. There are none under policy None.
+// Alternatives returns managers that differ in one setting and may admit a request that
+// this one refuses. First comes the other scope, then looser policies, the strictest first.
+// Policy None has no alternatives.
 func (m *Manager) Alternatives() []*Manager {
 	if m.policy == None {
 		return nil

@@ -7,32 +7,31 @@ import (
 	"github.com/berthd/berth/managers/numa"
 )
 
-// dense computes which subsets of a universe of at most maxExact nodes are
-// reachable. Inside, node sets are numbers of n bits: bit i stands for the i-th
-// node of the universe, so that their order is that of the masks.
+// dense computes the reachable subsets of a universe of at most maxExact nodes. Internally,
+// a node set is a number of n bits: bit i is the i-th node of the universe. So packed sets
+// have the same order as masks.
 type dense struct {
 	universe numa.Mask
 	n        int
-	// low is set if the universe is nodes 0 to n-1, so that nothing has to be
-	// renumbered.
+	// low is set if the universe is nodes 0 to n-1. Then packed sets equal masks.
 	low  bool
 	work int
 
-	// members are the subsets reachable so far, while they are listed.
+	// members are the subsets reached so far, while they are kept as a list.
 	members []uint32
-	// counts are set once listing all pairs became too dear: the number of
-	// choices that lead to a superset of each subset, and an upper bound for
+	// counts replace members when listing all pairs costs too much. For each subset they
+	// have the number of choices that lead to a superset of it. bound is an upper bound for
 	// all of them.
 	counts []uint64
 	bound  uint64
 
-	// masks and scratch hold one list at a time, seen what masks has already.
+	// masks and scratch hold the current list; seen marks the masks in it.
 	masks   []uint32
 	scratch []uint64
 	seen    []uint64
 }
 
-// small are the buffers of a dense on eight nodes, in one piece.
+// small holds the buffers of a dense on at most eight nodes, in one allocation.
 type small struct {
 	members, masks  [1 << 8]uint32
 	counts, scratch [1 << 8]uint64
@@ -68,8 +67,8 @@ func (d *dense) reach(lists []*list) {
 	}
 }
 
-// load puts the masks of a list, cut to the universe and without repetition,
-// into masks. The empty set is left out: it leads nowhere.
+// load copies the masks of a list to masks, restricted to the universe and without
+// duplicates. The empty set is left out, because no choice with it leaves a node.
 func (d *dense) load(l *list) {
 	d.masks = d.masks[:0]
 	clear(d.seen)
@@ -90,7 +89,7 @@ func (d *dense) load(l *list) {
 	}
 }
 
-// pairs replaces members by the intersections of all members with all masks.
+// pairs replaces members by the intersections of every member with every mask.
 func (d *dense) pairs() {
 	d.work += len(d.members) * len(d.masks)
 	clear(d.seen)
@@ -110,13 +109,13 @@ func (d *dense) pairs() {
 	}
 }
 
-// transform multiplies the counts with those of masks. Choices are counted by
-// the supersets of what they leave: the count of a product is then the product
-// of the counts, and list gets back what each choice leaves exactly.
+// transform multiplies counts by the counts of masks. Both count, for each subset, the
+// choices that leave a superset of it. The count of a combination is then the product of
+// the counts, and list recovers the choices that leave exactly a subset.
 func (d *dense) transform() {
 	high, bound := bits.Mul64(d.bound, uint64(len(d.masks)))
 	if d.bound > 0 && (high != 0 || bound > 1<<63) {
-		d.list() // counts must not wrap: start again from what is reachable
+		d.list() // counts must not overflow: start again from the reachable subsets
 		bound = 0
 	}
 	if bound == 0 {
@@ -135,7 +134,7 @@ func (d *dense) transform() {
 	d.bound = bound
 }
 
-// indicate makes of the table the counts of supersets of the subsets given.
+// indicate fills the table with the number of given subsets that contain each subset.
 func (d *dense) indicate(table []uint64, subsets []uint32) {
 	d.work += d.n << d.n / 2
 	clear(table)
@@ -152,7 +151,7 @@ func (d *dense) indicate(table []uint64, subsets []uint32) {
 	}
 }
 
-// list turns counts back into members.
+// list converts counts back to members.
 func (d *dense) list() {
 	d.work += d.n << d.n / 2
 	for half := 1; half < len(d.counts); half *= 2 {
@@ -187,8 +186,8 @@ func (d *dense) sets() iter.Seq[numa.Mask] {
 	}
 }
 
-// pack numbers a subset of the universe: bit i of the result stands for the
-// i-th node of the universe.
+// pack converts a subset of the universe to a number: bit i of the result is the i-th node
+// of the universe.
 func pack(nodes, universe numa.Mask) uint64 {
 	var x, bit uint64 = 0, 1
 	for rest := universe; rest != 0; rest &= rest - 1 {

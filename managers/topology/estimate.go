@@ -8,32 +8,31 @@ import (
 	"github.com/berthd/berth/managers/numa"
 )
 
-// estimate finds a result that is not preferred on more nodes than an exact merge
-// may have. The result is one of the sets of every list, so every request fits on
-// it; it is not narrower than what any list prefers, and it is the best of at most
-// n² sets, n being the number of nodes. Where no such set exists, the result is
-// what some choice leaves. A result is marked approximate unless it is known to be
-// the best.
+// estimate finds a result that is not preferred on more than maxExact nodes. The result is
+// one of the sets of every list, so every request fits on it. It is at least as wide as
+// every list's preferred size, and the best of at most n² tried sets, n being the number of
+// nodes. If no such set exists, the result is the candidate of some choice. A result is
+// marked approximate unless it is known to be the best.
 type estimate struct {
 	m     *Manager
 	lists []wideList
-	// nodes are those that every list mentions.
+	// nodes are the nodes that every list mentions.
 	nodes numa.Mask
-	// floor is the least size of a result.
+	// floor is the minimum size of a result.
 	floor int
-	// left is how many more sets may be tried.
+	// left is the number of sets that may still be tried.
 	left int
 	rank ranking
-	// cut is set when sets remained that were not tried.
+	// cut is set if some sets were not tried.
 	cut bool
 }
 
-// wideList is a list with its sets prepared for look-up.
+// wideList is a list with its sets prepared for lookup.
 type wideList struct {
 	*list
-	// masks are those that hints name, ascending and each once.
+	// masks are the sets that hints name, sorted and unique.
 	masks []numa.Mask
-	// open: a hint names no nodes, so any set will do.
+	// open is set if a hint names no nodes, so that every set is allowed.
 	open bool
 }
 
@@ -54,7 +53,7 @@ func (m *Manager) estimate(lists []list, nodes numa.Mask, r *Result) {
 		r.Path = e.path(r.Affinity.Nodes)
 	} else {
 		r.Affinity.Nodes, r.Path = e.leftover()
-		e.cut = true // other choices were not tried, and may leave something better
+		e.cut = true // other choices were not tried, and one may be better
 	}
 	r.Approximate = r.Approximate || !e.certain(r)
 }
@@ -88,7 +87,7 @@ func (l *list) preferredSize() int {
 	return size
 }
 
-// serves tells whether a set of nodes is one of the list's.
+// serves returns whether a set of nodes is one of the list's.
 func (w *wideList) serves(raw numa.Mask) bool {
 	if w.open || w.rule != nil && w.rule.Allows(raw) {
 		return true
@@ -97,8 +96,8 @@ func (w *wideList) serves(raw numa.Mask) bool {
 	return named
 }
 
-// tryNamed tries the sets that hints name. If some list has no rule, its sets are
-// all that can be a result.
+// tryNamed tries the sets that hints name. If a list has no rule, only its named sets can
+// be results.
 func (e *estimate) tryNamed() {
 	var masks []numa.Mask
 	closed := false
@@ -127,9 +126,9 @@ func (e *estimate) tryNamed() {
 	}
 }
 
-// tryRules tries sets that all rules allow, where every list has a rule or takes
-// any set: first the narrowest in order, then what remains when nodes are taken
-// away one by one.
+// tryRules tries sets that all rules allow. Every list must have a rule or allow any set.
+// It tries the narrowest sets in order, then the sets that remain when nodes are removed
+// one by one.
 func (e *estimate) tryRules() {
 	var rules []*hint.Rule
 	for i := range e.lists {
@@ -170,8 +169,8 @@ func (e *estimate) tryRules() {
 	}
 }
 
-// takeAway begins with all nodes and takes away, as long as the rest has enough,
-// the node that contributes least; of equal ones the farthest, then the highest.
+// takeAway starts with all nodes. While the rest has enough, it removes the node that
+// contributes least; of equal nodes the farthest, then the highest.
 func (e *estimate) takeAway(s *numa.Search) {
 	nodes := s.Universe
 	if !s.Enough(nodes) {
@@ -201,7 +200,7 @@ func (e *estimate) takeAway(s *numa.Search) {
 	e.rank.consider(e.m, nodes, e.floor)
 }
 
-// share is the largest part of a need, in thousandths, that a node meets.
+// share returns the largest fraction of a need that a node covers, in thousandths.
 func share(s *numa.Search, id int) int {
 	most := 0
 	for _, n := range s.Needs {
@@ -212,9 +211,9 @@ func share(s *numa.Search, id int) int {
 	return most
 }
 
-// certain tells whether no choice leaves a better set than the result: where only
-// one list names nodes and all of its sets were tried that come before the result,
-// or where the result is the first of all sets of its size.
+// certain returns whether no choice leaves a better set than the result. That is the case
+// if only one list names nodes and all its sets before the result were tried, or if the
+// result is the first of all sets of its size.
 func (e *estimate) certain(r *Result) bool {
 	nodes, named := r.Affinity.Nodes, 0
 	for i := range e.lists {
@@ -231,7 +230,7 @@ func (e *estimate) certain(r *Result) bool {
 	return false
 }
 
-// path is the choice in which every list that names nodes takes the same set.
+// path returns the choice in which every list that names nodes takes the same set.
 func (e *estimate) path(nodes numa.Mask) []Chosen {
 	path := make([]Chosen, 0, len(e.lists))
 	for i := range e.lists {
@@ -240,8 +239,8 @@ func (e *estimate) path(nodes numa.Mask) []Chosen {
 	return path
 }
 
-// chooses returns a hint of the list that leaves exactly some nodes of the machine,
-// or else one that leaves all.
+// chooses returns a hint of the list that leaves exactly the given nodes of the machine, or
+// else a hint that leaves all of them.
 func (w *wideList) chooses(machine, nodes numa.Mask) hint.Hint {
 	if w.rule != nil && w.rule.Allows(nodes) {
 		return hint.Hint{Nodes: nodes, Preferred: nodes.Len() == w.rule.PreferredSize}
@@ -258,9 +257,9 @@ func (w *wideList) chooses(machine, nodes numa.Mask) hint.Hint {
 	return other
 }
 
-// leftover makes a choice where the lists have no set in common: of each list the
-// set that leaves most of the nodes, the list that leaves least first. No list
-// leaves nothing, because every list mentions all of the nodes.
+// leftover makes a choice for lists that have no set in common. In each step it takes the
+// hint that leaves most nodes, from the list that leaves least. Every list leaves at least
+// one node, because it mentions all of them.
 func (e *estimate) leftover() (numa.Mask, []Chosen) {
 	nodes := e.nodes
 	path := make([]Chosen, len(e.lists))
@@ -284,8 +283,8 @@ func (e *estimate) leftover() (numa.Mask, []Chosen) {
 	return nodes, path
 }
 
-// most returns the hint that leaves most of some nodes, and what it leaves; of
-// equal ones the smallest integer.
+// most returns the hint that leaves most of the given nodes, and the nodes left; of equal
+// hints the one with the smallest value.
 func (w *wideList) most(nodes numa.Mask) (chosen hint.Hint, left numa.Mask) {
 	if w.rule != nil {
 		chosen = hint.Hint{Nodes: w.rule.Universe, Preferred: w.rule.Universe.Len() == w.rule.PreferredSize}

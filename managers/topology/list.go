@@ -5,45 +5,44 @@ import (
 	"github.com/berthd/berth/managers/numa"
 )
 
-// list is one provider's answer for one resource, with what a single look at
-// its hints tells. An answer without a preference makes no list: it abstains,
-// and its only mask is "everything", so it changes neither P nor A nor B.
+// list is one provider's answer for one resource, with the properties found by one scan of
+// its hints. An answer without a preference creates no list. Its only mask is "everything",
+// so it would not change P, A or B.
 type list struct {
 	source Source
-	// hints are the options; of a rule those beside it.
+	// hints are the answer's hints; of a rule the hints beside it.
 	hints []hint.Hint
 	// rule is set if the answer is a rule that allows at least one set.
 	rule *hint.Rule
-	// impossible: nothing can serve the request.
+	// impossible: no set of nodes serves the request.
 	impossible bool
-	// abstains: it has a preferred hint without nodes.
+	// abstains: the list has a preferred hint without nodes.
 	abstains bool
-	// names: it has a hint that names nodes.
+	// names: the list has a hint that names nodes.
 	names bool
-	// preferred counts the preferred hints that name nodes, and favoured is the part
-	// of the hints from the first of them to the last.
+	// preferred is the number of preferred hints that name nodes. favoured are the hints
+	// from the first of them to the last.
 	preferred int
 	favoured  []hint.Hint
-	// mentioned are the nodes of all its hints; every node if one of them names
-	// none.
+	// mentioned are the nodes of all hints; every node if one hint names none.
 	mentioned numa.Mask
-	// least is the smallest number of nodes that one of its hints names; 0 if
-	// none does, or if one names the empty set.
+	// least is the smallest number of nodes that a hint names; 0 if no hint names nodes, or
+	// if one names the empty set.
 	least int
-	// cut: the search for least reached its limit; least may be larger.
+	// cut: the search for least reached its limit, so least may be too large.
 	cut bool
-	// singles are the nodes that a preferred hint names alone; set only under
+	// singles are the nodes that form a preferred hint of one node; set only under
 	// single-numa-node.
 	singles numa.Mask
 }
 
-// impossible is the reference's form of an answer that nothing can serve.
+// impossible is the kubelet's form of an answer for a request that cannot be served.
 var impossible = []hint.Hint{{Any: true}}
 
 // everything is the mask of a hint that names no nodes.
 const everything = ^numa.Mask(0)
 
-// mask returns the nodes that a hint leaves.
+// mask returns the nodes that remain with a hint.
 func mask(h hint.Hint) numa.Mask {
 	if h.Any {
 		return everything
@@ -80,8 +79,8 @@ func read(lists []list, replies []hint.Reply) (_ []list, hints int) {
 	return lists, hints
 }
 
-// scan fills in what the hints tell. It reads every hint of every list, so it
-// is most of what a merge with a preferred result costs.
+// scan computes the list's properties from its hints. It reads every hint, which is most of
+// the cost of a merge with a preferred result.
 func (l *list) scan() {
 	var mentioned numa.Mask
 	preferred, unnamed, least := 0, 0, numa.MaxNodes
@@ -117,7 +116,7 @@ func (l *list) scan() {
 	}
 }
 
-// keepSingles reduces the list to what single-numa-node counts.
+// keepSingles reduces the list to the hints that count under single-numa-node.
 func (l *list) keepSingles() {
 	if l.rule != nil && l.rule.PreferredSize == 1 {
 		for id := range l.rule.Universe.All() {

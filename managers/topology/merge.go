@@ -6,11 +6,11 @@ import (
 	"github.com/berthd/berth/managers/numa"
 )
 
-// usualLists is how many lists a merge takes without asking for memory.
+// usualLists is the number of lists that a merge handles without allocating memory.
 const usualLists = 8
 
-// Merge turns the replies of all providers to one request into a result. It
-// never fails: where nothing fits, the result says so.
+// Merge combines the replies of all providers to one request. It never fails; the result
+// says whether the request fits.
 func (m *Manager) Merge(replies []hint.Reply) Result {
 	if m.policy == None {
 		return Result{Affinity: ledger.Affinity{Any: true}, Admit: true, Stage: Unasked}
@@ -32,9 +32,8 @@ func (m *Manager) Merge(replies []hint.Reply) Result {
 	return r
 }
 
-// general merges under best-effort and restricted. A restricted merge that
-// fails is carried through as well: the result is not planned with, but it
-// explains the refusal.
+// general merges under best-effort and restricted. A refused restricted merge is completed
+// too. Its result explains the refusal and is not used for planning.
 func (m *Manager) general(lists []list, r *Result) {
 	for i := range lists {
 		r.B = max(r.B, lists[i].least)
@@ -55,9 +54,9 @@ func (m *Manager) general(lists []list, r *Result) {
 	r.Affinity = ledger.Affinity{Nodes: m.nodes}
 }
 
-// single merges under single-numa-node, which counts only preferred hints that
-// name one node or none. A result that is the whole machine, as any is on a
-// machine of one node, becomes one without nodes.
+// single merges under single-numa-node, which counts only preferred hints that name one
+// node or none. A result with all nodes of the machine is returned without nodes; on a
+// machine with one node this is every result.
 func (m *Manager) single(lists []list, r *Result) {
 	common, union, voters := m.nodes, numa.Mask(0), 0
 	for i := range lists {

@@ -2,14 +2,13 @@ package topology
 
 import "github.com/berthd/berth/managers/numa"
 
-// maxPathWork bounds the search for a path, in hints read.
+// maxPathWork limits the search for a path, counted in hints read.
 const maxPathWork = 1 << 16
 
-// path finds a choice whose candidate, cut to the universe, is the given one: a
-// hint of every list, in order. Every such hint has all nodes of the candidate,
-// and together they have to leave out all others. It looks at what leaves out
-// most first and does not look at the same rest twice; nil if that is not
-// enough to find one in time.
+// path finds a choice whose candidate, restricted to the universe, is the given set. Each
+// hint of the choice has all nodes of the candidate, and together the hints exclude all
+// other nodes. Hints that exclude most are tried first, and no rest is tried twice. path
+// returns nil if it finds no choice within maxPathWork.
 func path(lists []list, universe, nodes numa.Mask) []Chosen {
 	s := pathSearch{lists: lists, nodes: nodes, failed: map[pathState]bool{}, path: make([]Chosen, len(lists))}
 	if !s.from(0, universe&^nodes) {
@@ -18,8 +17,8 @@ func path(lists []list, universe, nodes numa.Mask) []Chosen {
 	return s.path
 }
 
-// pathState is a place in the search: the lists from at on have to leave out
-// rest.
+// pathState is a position in the search: the lists from index at on have to exclude the
+// nodes in rest.
 type pathState struct {
 	at   int
 	rest numa.Mask
@@ -33,7 +32,7 @@ type pathSearch struct {
 	work   int
 }
 
-// from completes the path with the lists from at on.
+// from completes the path with the lists from index at on.
 func (s *pathSearch) from(at int, rest numa.Mask) bool {
 	if at == len(s.lists) {
 		return rest == 0
@@ -64,7 +63,7 @@ func (s *pathSearch) from(at int, rest numa.Mask) bool {
 	return false
 }
 
-// with completes the path with hint i of list at, and the lists behind it.
+// with completes the path with hint i of list at, and the following lists.
 func (s *pathSearch) with(at, i int, rest numa.Mask) bool {
 	l := &s.lists[at]
 	s.path[at] = Chosen{l.source, l.hints[i]}

@@ -8,14 +8,14 @@ import (
 	"github.com/berthd/berth/managers/numa"
 )
 
-// usualMasks is how many masks fit into a buffer on the stack: all preferred
-// sets of one size on eight nodes.
+// usualMasks is the size of a buffer on the stack. It is enough for all preferred sets of
+// one size on eight nodes.
 const usualMasks = 80
 
-// preferred looks for preferred candidates and reports whether there are any. A
-// choice is preferred if all lists that do not abstain give the same mask; the
-// others may abstain. If all may, everybody abstaining is a choice too, and so
-// is any mask that one of them prefers.
+// preferred looks for preferred candidates and returns whether there are any. A choice is
+// preferred if all lists that do not abstain have the same mask; the other lists must
+// abstain. If all lists can abstain, two more kinds of choices are preferred: all lists
+// abstain, or any one list's preferred mask is used.
 func (m *Manager) preferred(lists []list, r *Result) bool {
 	var buffer [usualMasks]numa.Mask
 	masks := buffer[:0]
@@ -49,9 +49,9 @@ func (m *Manager) preferred(lists []list, r *Result) bool {
 	return true
 }
 
-// preferredByRules appends the masks that all lists prefer that do not abstain,
-// where all of those have rules: what the rules prefer in common, and what one
-// list names beside its rule and all others prefer too.
+// preferredByRules appends the masks that all non-abstaining lists prefer, if all of these
+// lists have rules. These are the masks that all rules prefer, and the masks that one list
+// names beside its rule and all others prefer.
 func (m *Manager) preferredByRules(masks []numa.Mask, lists []list, r *Result) []numa.Mask {
 	var voters []*list
 	var rules []*hint.Rule
@@ -69,8 +69,8 @@ func (m *Manager) preferredByRules(masks []numa.Mask, lists []list, r *Result) [
 	return slices.Compact(masks)
 }
 
-// smallestVoter counts the lists that do not abstain, and returns the one with
-// the fewest preferred hints; nil if all of them have rules.
+// smallestVoter counts the lists that do not abstain. It returns the one with the fewest
+// preferred hints, or nil if all of them have rules.
 func smallestVoter(lists []list) (smallest *list, voters int) {
 	for i := range lists {
 		l := &lists[i]
@@ -94,8 +94,8 @@ func anyPreferred(masks []numa.Mask, lists []list) []numa.Mask {
 	return slices.Compact(masks)
 }
 
-// common appends the masks that every list prefers or abstains from, without
-// repetition; smallest is one that does not abstain.
+// common appends the masks that every list prefers or abstains from, without repetition.
+// smallest must not abstain.
 func common(masks []numa.Mask, lists []list, smallest *list) []numa.Mask {
 	masks = smallest.appendPreferred(masks)
 	slices.Sort(masks)
@@ -118,7 +118,7 @@ func (l *list) appendPreferred(masks []numa.Mask) []numa.Mask {
 	return masks
 }
 
-// retain keeps, in place, those of the sorted masks that the list prefers.
+// retain keeps, in place, the sorted masks that the list prefers.
 func (l *list) retain(masks []numa.Mask) []numa.Mask {
 	if l.rule != nil {
 		return slices.DeleteFunc(masks, func(raw numa.Mask) bool { return !l.prefers(raw) })
@@ -145,7 +145,7 @@ func (l *list) retain(masks []numa.Mask) []numa.Mask {
 	return masks[:kept]
 }
 
-// prefers tells whether the list prefers a mask.
+// prefers returns whether the list prefers a mask.
 func (l *list) prefers(raw numa.Mask) bool {
 	if l.rule != nil && raw.Len() == l.rule.PreferredSize && l.rule.Allows(raw) {
 		return true
@@ -153,8 +153,8 @@ func (l *list) prefers(raw numa.Mask) bool {
 	return slices.Contains(l.favoured, hint.Hint{Nodes: raw, Preferred: true})
 }
 
-// agreed returns the preferred choice that gives a raw mask: of each list the
-// preferred hint that names it, or else the abstention.
+// agreed returns the preferred choice for a mask: from each list the preferred hint that
+// names the mask, or else the abstention.
 func agreed(lists []list, raw numa.Mask) []Chosen {
 	path := make([]Chosen, 0, len(lists))
 	for i := range lists {
@@ -168,8 +168,8 @@ func agreed(lists []list, raw numa.Mask) []Chosen {
 	return path
 }
 
-// conflict names the first list that prefers nothing, or else the first two
-// that apart tells to have nothing preferred in common.
+// conflict returns the first list without preferred hints, or else the first two lists for
+// which apart returns true.
 func conflict(lists []list, apart func(a, b *list) bool) []Source {
 	for i := range lists {
 		if l := &lists[i]; !l.abstains && apart(l, l) {
@@ -186,8 +186,8 @@ func conflict(lists []list, apart func(a, b *list) bool) []Source {
 	return nil
 }
 
-// disjoint tells whether two lists prefer no mask in common; of a list and
-// itself, whether it prefers none at all.
+// disjoint returns whether two lists prefer no mask in common. For twice the same list, it
+// returns whether the list prefers no mask.
 func disjoint(a, b *list) bool {
 	if a.rule == nil && b.rule == nil && a != b {
 		var buffer [usualMasks]numa.Mask
@@ -201,8 +201,8 @@ func disjoint(a, b *list) bool {
 	return !a.sharesNamed(b) && !b.sharesNamed(a)
 }
 
-// sharesNamed tells whether another list prefers a mask that a hint of this one
-// names as preferred.
+// sharesNamed returns whether another list prefers a mask that a preferred hint of this
+// list names.
 func (l *list) sharesNamed(other *list) bool {
 	return slices.ContainsFunc(l.favoured, func(h hint.Hint) bool {
 		return h.Preferred && !h.Any && other.prefers(h.Nodes)

@@ -7,9 +7,9 @@ import (
 	"github.com/berthd/berth/managers/numa"
 )
 
-// candidate is a set of nodes that some choice leaves, with its place among
-// candidates of the same stage: the smaller tier wins, then the smaller
-// distance, then the smaller integer.
+// candidate is a set of nodes that some choice leaves, with its rank among candidates of
+// the same stage: the smaller tier wins, then the smaller distance, then the smaller
+// integer.
 type candidate struct {
 	tier     int
 	distance int64
@@ -29,7 +29,7 @@ func tier(size, b int) int {
 	return size
 }
 
-// distance is what decides between sets of one size before their value does.
+// distance is compared between sets of one size, before their value.
 func (m *Manager) distance(nodes numa.Mask) int64 {
 	if !m.closest {
 		return 0
@@ -37,15 +37,15 @@ func (m *Manager) distance(nodes numa.Mask) int64 {
 	return m.distances.Sum(nodes)
 }
 
-// ranking keeps the best few of the candidates it is given, each once.
+// ranking keeps the best few of its candidates, without duplicates.
 type ranking struct {
 	best [1 + keptLosers]candidate
 	kept int
 	seen int
 }
 
-// late tells whether a candidate of a tier comes too late to be kept, so that
-// its distance need not be known.
+// late returns whether a candidate of a tier cannot be kept, so that its distance is not
+// needed.
 func (r *ranking) late(tier int) bool {
 	return r.kept == len(r.best) && tier > r.best[r.kept-1].tier
 }
@@ -81,7 +81,7 @@ func (r *ranking) consider(m *Manager, nodes numa.Mask, b int) {
 	r.add(candidate{tier: t, distance: m.distance(nodes), nodes: nodes})
 }
 
-// losers puts the candidates from the given place on into the result.
+// losers appends the candidates from the given index on to the result's losers.
 func (r *ranking) losers(res *Result, from int, preferred bool) {
 	if r.kept <= from {
 		return

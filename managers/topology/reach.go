@@ -7,14 +7,13 @@ import (
 	"github.com/berthd/berth/managers/numa"
 )
 
-// maxExact is the number of nodes up to which a merge without a preferred result
-// is exact. Rules are expanded, and reachable sets are looked up in tables of all
-// subsets.
+// maxExact is the number of nodes up to which a merge without a preferred result is exact.
+// Up to this number, rules are expanded and tables have an entry for every subset.
 const maxExact = 12
 
-// reachable looks for the best candidate where none is preferred, and reports
-// whether there is one. Only nodes that every list mentions can be left by a
-// choice, so all masks are cut to those.
+// reachable looks for the best candidate if none is preferred, and returns whether there is
+// one. A choice leaves only nodes that every list mentions, so all masks are restricted to
+// these.
 func (m *Manager) reachable(lists []list, r *Result) bool {
 	universe := m.nodes
 	for i := range lists {
@@ -44,9 +43,9 @@ func (m *Manager) reachable(lists []list, r *Result) bool {
 	return true
 }
 
-// expanded lists what rules leave of the universe beside the hints of their lists.
-// It returns the lists that name nodes, short ones first so that the set of
-// reachable masks stays small for long; the other lists change nothing.
+// expanded returns the lists that name nodes, with rules expanded on the universe. Short
+// lists come first, so that the set of reachable masks stays small for long. The other
+// lists do not affect the result.
 func expanded(lists []list, universe numa.Mask) []*list {
 	named := make([]*list, 0, usualLists)
 	for i := range lists {

@@ -9,7 +9,7 @@ import (
 	"github.com/berthd/berth/managers/ledger"
 )
 
-// Stage says how far a merge came.
+// Stage is the outcome of a merge.
 type Stage string
 
 const (
@@ -19,44 +19,43 @@ const (
 	Preferred Stage = "preferred"
 	// NotPreferred: there are candidates, none of them preferred.
 	NotPreferred Stage = "not-preferred"
-	// NoCandidate: no choice leaves any node; the result is the whole machine.
+	// NoCandidate: no choice leaves a node. The result is the whole machine.
 	NoCandidate Stage = "no-candidate"
 )
 
-// keptLosers is how many of the candidates that lost a Result names.
+// keptLosers is the number of losing candidates in a Result.
 const keptLosers = 4
 
 // Result is the outcome of a merge with its explanation.
 type Result struct {
-	// Affinity to plan with.
+	// Affinity is the set of nodes to plan with.
 	Affinity ledger.Affinity
-	// Admit tells whether the policy lets the request in.
+	// Admit is whether the policy admits the request.
 	Admit bool
 	Stage Stage
-	// B is the smallest number of nodes that serves the list that needs most.
+	// B is defined in the package comment.
 	B int
-	// Losers are the candidates that came after the result in the same stage,
-	// best first; Omitted counts those beyond the first few. Of rules only the next
-	// few are looked at.
+	// Losers are the next best candidates of the same stage, best first. Omitted is the
+	// number of further ones. For rules only the next few are computed.
 	Losers  []ledger.Affinity
 	Omitted int
-	// Path has one choice that leads to the result, a hint of every list, in the
-	// order of the replies; of a rule one of the sets that it allows. Lists without
-	// a preference are left out. It is empty where no candidate was left, and where
-	// finding it would cost more than the merge.
+	// Path is one choice that leads to the result: a hint of every list, in the order of
+	// the replies, and one allowed set of each rule. Lists without a preference are
+	// omitted. Path is empty if no candidate is left, or if the search would cost more than
+	// the merge.
 	Path []Chosen
-	// Conflict names lists that no preferred result can serve together: one that
-	// has no preferred hint at all, or the first two that have none in common.
-	// Empty at stage Preferred, and if only three or more lists together fail.
+	// Conflict names lists that no preferred result can serve together: one list without
+	// preferred hints, or the first two without a common one. It is empty at stage
+	// Preferred, and if only three or more lists conflict.
 	Conflict []Source
-	// Approximate marks a result that ran out of its work budget: it is a
-	// candidate, but maybe not the best.
+	// Approximate marks a result whose search reached its limit. It is a candidate, but
+	// maybe not the best.
 	Approximate bool
-	// Work counts the hints read and the pairs of node sets looked at.
+	// Work counts the hints read and the pairs of node sets examined.
 	Work int
 
 	policy Policy
-	// impossible names the lists that nothing can serve.
+	// impossible names the lists that no set of nodes serves.
 	impossible []Source
 }
 
@@ -102,7 +101,7 @@ func (r *Result) Text() string {
 	return text
 }
 
-// nodes begins a sentence about the nodes of a result.
+// nodes returns the beginning of a sentence about the nodes of a result.
 func nodes(a ledger.Affinity) string {
 	switch {
 	case a.Any:
@@ -113,7 +112,7 @@ func nodes(a ledger.Affinity) string {
 	return "nodes " + a.Nodes.String() + " are"
 }
 
-// why says what stands against a preferred result.
+// why returns the reason for the lack of a preferred result.
 func (r *Result) why() string {
 	single := r.policy == SingleNUMANode
 	switch {
@@ -133,7 +132,7 @@ func (r *Result) why() string {
 	return "no nodes are preferred by all"
 }
 
-// judgement says what the policy makes of a result that is not preferred.
+// judgement returns the policy's decision on a result that is not preferred.
 func (r *Result) judgement() string {
 	switch {
 	case !r.Admit:
@@ -145,11 +144,11 @@ func (r *Result) judgement() string {
 		strings.TrimSuffix(strings.TrimSuffix(nodes(r.Affinity), " is"), " are") + r.common()
 }
 
-// shownChosen is how many hints of a path a sentence tells about.
+// shownChosen is the number of hints of a path that a sentence lists.
 const shownChosen = 6
 
-// common says which sets of nodes the result is the common part of, where that is
-// more than one.
+// common names the sets of nodes whose intersection is the result, if there is more than
+// one.
 func (r *Result) common() string {
 	var list []string
 	apart := false
@@ -169,8 +168,8 @@ func (r *Result) common() string {
 	return ", which " + strings.Join(list[:last], ", ") + " and " + list[last] + " have in common"
 }
 
-// names lists sources by their resources, and by their providers too where the
-// resources do not tell them apart.
+// names lists sources by their resources. If the resources are ambiguous, the providers are
+// added.
 func names(sources []Source) string {
 	var list []string
 	for _, s := range sources {

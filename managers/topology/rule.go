@@ -8,16 +8,15 @@ import (
 )
 
 const (
-	// moreSteps is how long a search goes on for runners-up once the best set is
-	// known.
+	// moreSteps limits the search for runners-up after the best set was found.
 	moreSteps = 1 << 7
-	// conflictSteps limits the search for a set that two rules prefer. It only
-	// explains a refusal; a search that is cut reports no conflict.
+	// conflictSteps limits the search for a set that two rules prefer. The search only
+	// explains a refusal. If it is cut, it reports no conflict.
 	conflictSteps = 1 << 12
 )
 
-// search looks for the sets of nodes that every rule allows. Rules of one provider
-// often share their needs; each is checked once.
+// search returns a search for the sets of nodes that every rule allows. Rules of one
+// provider often share their needs; each need is checked once.
 func search(rules ...*hint.Rule) *numa.Search {
 	s := &numa.Search{Universe: everything}
 	for _, r := range rules {
@@ -35,8 +34,8 @@ func search(rules ...*hint.Rule) *numa.Search {
 	return s
 }
 
-// preferredByAll searches the sets that every rule prefers. The best one is among
-// the results; the others are runners-up.
+// preferredByAll searches the sets that every rule prefers. The results contain the best
+// one; the others are runners-up.
 func (m *Manager) preferredByAll(rules []*hint.Rule, r *Result) []numa.Mask {
 	size := rules[0].PreferredSize
 	if slices.ContainsFunc(rules, func(r *hint.Rule) bool { return r.PreferredSize != size }) {
@@ -69,7 +68,7 @@ func (m *Manager) best(s *numa.Search, size int) []numa.Mask {
 	return masks
 }
 
-// bothPrefer tells whether some set of nodes is preferred by two rules.
+// bothPrefer returns whether two rules prefer a common set of nodes.
 func bothPrefer(a, b *hint.Rule) bool {
 	if a.PreferredSize != b.PreferredSize {
 		return false

@@ -6,9 +6,9 @@ import (
 	"github.com/berthd/berth/managers/workload"
 )
 
-// Round is one step of an admission: what is asked and merged, and who is then
-// planned with the result, in order. In a round that does not Merge nobody is
-// asked, and the plans follow no affinity.
+// Round is one step of an admission. A round requests hints and merges them if Merge is
+// set. Then it plans its containers, in order, with the result. Without Merge, the plans
+// have no affinity.
 type Round struct {
 	Merge bool
 	Ask   hint.Request
@@ -17,13 +17,12 @@ type Round struct {
 
 // Rounds returns the rounds of a pod's admission, in order.
 //
-//   - Policy none: one round, nobody asked, container by container.
+// - Policy none: one round without hints, container by container.
 //   - Container scope: a round for each container. Hints of a later container
 //     must see what the earlier rounds planned.
-//   - Pod scope: one round; the pod is asked about as a whole and each of its
-//     containers is planned with the same result. A pod with resources of its
-//     own is planned as a whole too if the managers work for such pods
-//     (KEP-5526).
+// - Pod scope: one round. Hints are requested for the whole pod, and each container is
+//   planned with the same result. A pod with pod-level resources is planned as a whole if
+//   the managers support such pods (KEP-5526).
 func (m *Manager) Rounds(p *workload.Pod, f workload.Features) []Round {
 	containers := make([]hint.Request, len(p.Containers))
 	for i := range p.Containers {
@@ -46,13 +45,13 @@ func (m *Manager) Rounds(p *workload.Pod, f workload.Features) []Round {
 	return rounds
 }
 
-// asWhole tells whether the managers treat the pod as one owner of resources.
+// asWhole returns whether the managers treat the pod as one owner of resources.
 func asWhole(p *workload.Pod, f workload.Features) bool {
 	return f.PodLevelResources && f.PodLevelResourceManagers && p.HasPodLevel()
 }
 
-// Refusal is the error for a pod whose merge does not admit it; reason and
-// messages are the kubelet's.
+// Refusal returns the error for a pod that the merge does not admit, with the kubelet's
+// reason and messages.
 func (m *Manager) Refusal(p *workload.Pod, f workload.Features) *errdefs.Error {
 	switch {
 	case !asWhole(p, f):
