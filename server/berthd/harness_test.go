@@ -49,6 +49,7 @@ const (
 
 func TestMain(m *testing.M) {
 	if os.Getenv(asDaemon) != "" {
+		enterCgroup(os.Getenv(inCgroup))
 		doWithout(os.Getenv(without))
 		main()
 		return
@@ -231,10 +232,7 @@ func (n *node) command(args ...string) *exec.Cmd {
 	}
 	all = append(append(all, n.args...), args...)
 	cmd := exec.Command(os.Args[0], all...)
-	if n.own != "" {
-		cmd = exec.Command("/bin/sh", append([]string{"-c", `echo $$ > "$0/cgroup.procs" && exec "$@"`, n.own, os.Args[0]}, all...)...)
-	}
-	cmd.Env = append(append(os.Environ(), asDaemon+"=1"), n.env...)
+	cmd.Env = append(append(os.Environ(), asDaemon+"=1", inCgroup+"="+n.own), n.env...)
 	return cmd
 }
 

@@ -27,9 +27,23 @@ import (
 const (
 	// without has numbers of capabilities that a daemon does not get.
 	without = "BERTHD_TEST_WITHOUT"
+	// inCgroup is the directory of the cgroup that a daemon starts in; empty for the test's own.
+	inCgroup = "BERTHD_TEST_IN_CGROUP"
 	// asUser is the user that a process in a container is.
 	asUser = "BERTHD_TEST_AS_USER"
 )
+
+// enterCgroup moves this process into a cgroup. Virtual machines have no shell that could.
+func enterCgroup(dir string) {
+	_ = os.Unsetenv(inCgroup)
+	if dir == "" {
+		return
+	}
+	if err := os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte("0"), 0); err != nil {
+		fmt.Fprintln(os.Stderr, "enter a cgroup:", err)
+		os.Exit(1)
+	}
+}
 
 // doWithout takes capabilities out of the bounding set and executes the program again: what
 // root has then is what is left there.
