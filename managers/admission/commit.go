@@ -113,6 +113,9 @@ func (e *Engine) prepare(ctx context.Context, draft *ledger.Draft, c *candidate)
 		undoing := context.WithoutCancel(ctx)
 		c.undo.add(func() error { bus.Abort(undoing, c.record.AdmissionID); return nil })
 	}
+	if planned, _ := draft.View().Pod(c.uid()); slices.ContainsFunc(planned.Claims, isRemote) {
+		e.waits(ctx)
+	}
 	pod := &c.record.Pod
 	for i := -1; i < len(pod.Containers); i++ {
 		req := hint.Request{Pod: pod, Container: i}
@@ -122,6 +125,9 @@ func (e *Engine) prepare(ctx context.Context, draft *ledger.Draft, c *candidate)
 	}
 	return nil
 }
+
+// isRemote reports whether somebody outside is asked to prepare a claim.
+func isRemote(c ledger.Claim) bool { return c.CPUs == nil && len(c.Memory) == 0 }
 
 // placeView returns a view that has a prepared pod beside all that is here now, or
 // is reserved: the cgroups above the pod's depend on all pods.
@@ -138,7 +144,7 @@ func (e *Engine) placeView(draft *ledger.Draft, record *ledger.Pod) *ledger.View
 // claims and its trace. The reservation ends with that; a plan that fails, or has to be
 // made again, is undone first.
 func (e *Engine) commit(ctx context.Context, draft *ledger.Draft, c *candidate, parent string) (Verdict, error) {
-	release, err := e.acquire(ctx)
+	release, err := e.reacquire(ctx)
 	if err != nil {
 		return Verdict{}, err
 	}

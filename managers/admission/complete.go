@@ -22,6 +22,7 @@ func (e *Engine) Complete(ctx context.Context, uid string) error {
 	if p, ok := e.Ledger.View().Pod(uid); !ok || !incomplete(p) {
 		return nil
 	}
+	e.waits(ctx)
 	unlock, err := e.lockPod(ctx, uid)
 	if err != nil {
 		return err
@@ -74,7 +75,7 @@ func (e *Engine) answers(ctx context.Context, bus *hint.Bus, view *ledger.View, 
 // keepAnswers commits the answers of a draft with their leases.
 func (e *Engine) keepAnswers(ctx context.Context, draft *ledger.Draft, p *ledger.Pod) error {
 	done, _ := draft.View().Pod(p.UID())
-	_, err := e.Ledger.Update(ctx, func(d *ledger.Draft) error {
+	_, err := e.update(ctx, func(d *ledger.Draft) error {
 		now, ok := d.View().Pod(p.UID())
 		if !ok || !ledger.SameClaims(now.Claims, p.Claims) {
 			return errdefs.Unavailablef("what pod %s holds has changed meanwhile", p.UID())

@@ -3,7 +3,7 @@
 // Words:
 //
 //   - verdict: the outcome of an admission; a rejection is one, not an error.
-//   - admission lock: held while a plan is confirmed, and while it is committed.
+//   - admission lock: held while a plan is confirmed, and while anything is committed.
 //   - plan: the claims that the providers would make, on a draft.
 //   - remote call: a call that leaves the process: to a device plugin, to a provider
 //     outside, to a container runtime.
@@ -58,6 +58,10 @@
 //   - A pod that does not fit, but would fit without the reservations of others and
 //     the pods that are ending, waits until one of them ends, and is planned again. At
 //     its deadline it is deferred, and the pods that stood in its way are named.
+//   - The calls of a user wait for the admission lock in a queue of their own. Root has
+//     every second turn, other users share the rest: one call of somebody else goes
+//     before a call of root's at most. A user has 64 calls in the queue at most that
+//     have not begun; the next one is of class Exhausted.
 //   - All else may be overtaken: plans are confirmed in the order in which they get
 //     the lock. A pod that waits for a plugin or for another pod is overtaken by
 //     pods that need neither; what they take was free for both. Starvation ends with

@@ -55,8 +55,8 @@ type Engine struct {
 	Parts
 
 	// lock is the admission lock. It is held while a plan is confirmed and reserved,
-	// and while it is committed; never over a remote call or the making of a cgroup.
-	lock     chan struct{}
+	// and while anything is committed; never over a remote call or the making of a cgroup.
+	lock     fairLock
 	reserved reservations
 	// pods are held over one operation on one pod, and remote over the planning of
 	// admissions that call the same plugin or provider.
@@ -78,7 +78,7 @@ func New(cfg Config, parts Parts) *Engine {
 	if cfg.TryTime == 0 {
 		cfg.TryTime = 250 * time.Millisecond
 	}
-	return &Engine{Config: cfg, Parts: parts, lock: make(chan struct{}, 1)}
+	return &Engine{Config: cfg, Parts: parts, pods: namedLocks{waits: parts.Waits}, remote: namedLocks{waits: parts.Waits}}
 }
 
 // Outcome of an admission.
@@ -131,19 +131,57 @@ type Request struct {
 	DryRun   bool
 }
 
-// acquire waits for the admission lock; release must be called if err is nil.
+// acquire waits for the admission lock; release must be called if err is nil. It is of
+// class Exhausted if too many calls of the user wait already.
 func (e *Engine) acquire(ctx context.Context) (release func(), err error) {
-	select {
-	case e.lock <- struct{}{}:
-		return func() { <-e.lock }, nil
-	case <-ctx.Done():
-		return nil, errdefs.Deadlinef("wait for the admission lock: %w", context.Cause(ctx))
+	return e.take(ctx, maxWaiting)
+}
+
+// reacquire waits for the admission lock to finish what has begun: a call that has
+// prepared or ended something is not sent away.
+func (e *Engine) reacquire(ctx context.Context) (release func(), err error) {
+	return e.take(ctx, 0)
+}
+
+func (e *Engine) take(ctx context.Context, most int) (release func(), err error) {
+	release, err = e.lock.lock(ctx, e.user(ctx), most)
+	if err != nil && errdefs.ClassOf(err) != errdefs.Exhausted {
+		err = errdefs.Deadlinef("wait for the admission lock: %w", err)
 	}
+	return release, err
+}
+
+// waits tells that a call is about to wait for somebody else.
+func (e *Engine) waits(ctx context.Context) {
+	if e.Waits != nil {
+		e.Waits(ctx)
+	}
+}
+
+// user names the user that a call is made for.
+func (e *Engine) user(ctx context.Context) string {
+	if e.User == nil {
+		return ""
+	}
+	return e.User(ctx)
+}
+
+// update changes the ledger when it is the turn of the call's user: commits of one user
+// do not push ahead of another's. The caller does not hold the admission lock.
+func (e *Engine) update(ctx context.Context, change func(*ledger.Draft) error) (*ledger.View, error) {
+	release, err := e.reacquire(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	return e.Ledger.Update(ctx, change)
 }
 
 // namedLocks are locks by name. A lock is there as long as somebody holds it or
 // waits for it.
 type namedLocks struct {
+	waits func(ctx context.Context) // is told when a call is about to wait; may be nil
+
 	mu    sync.Mutex
 	locks map[string]*namedLock // guarded by mu
 }
@@ -155,6 +193,12 @@ type namedLock struct {
 
 // lock waits for the lock of a name; what says for what in an error.
 func (n *namedLocks) lock(ctx context.Context, what, name string) (unlock func(), err error) {
+	if unlock, ok := n.try(name); ok {
+		return unlock, nil
+	}
+	if n.waits != nil {
+		n.waits(ctx)
+	}
 	l := n.enter(name)
 	select {
 	case l.held <- struct{}{}:

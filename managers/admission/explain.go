@@ -26,9 +26,17 @@ func (e *Engine) explain(ctx context.Context, c *candidate) {
 		Bus: c.bus, Policy: c.policy,
 	}
 	refused.Shortages = r.Missing()
-	if !suspect(c.failed.base) {
-		c.trace.Suggestions, c.trace.Tried = r.Suggest(ctx, e.dry(c), refused.Shortages)
+	if suspect(c.failed.base) {
+		return
 	}
+	if e.Slot != nil && !c.dryRun { // a dry run has one
+		leave, err := e.Slot(ctx)
+		if err != nil {
+			return // its user is told what was missing, and nothing is suggested
+		}
+		defer leave()
+	}
+	c.trace.Suggestions, c.trace.Tried = r.Suggest(ctx, e.dry(c), refused.Shortages)
 }
 
 // dry is how changes of a rejected pod are tried: on a view, without a lock. A remote
@@ -50,7 +58,7 @@ func (e *Engine) dry(c *candidate) explain.Dry {
 // saveTrace writes the trace of a rejected pod into the ledger. One that cannot be
 // written is not worth failing the answer for.
 func (e *Engine) saveTrace(ctx context.Context, c *candidate) {
-	_, err := e.Ledger.Update(ctx, func(d *ledger.Draft) error { d.PutTrace(c.trace); return nil })
+	_, err := e.update(ctx, func(d *ledger.Draft) error { d.PutTrace(c.trace); return nil })
 	if err != nil {
 		c.trace.Add(ledger.Step{Kind: ledger.StepNoted, Text: "this trace could not be kept: " + err.Error()})
 	}

@@ -76,6 +76,15 @@ type Environment struct {
 	Now func() time.Time
 	// NewID makes a name for an admission.
 	NewID func() string
+	// User names the user for whom a call is made, who shares the admission lock with
+	// others; empty for root and for berth itself. Without it every call is root's.
+	User func(ctx context.Context) string
+	// Waits, if set, is told when a call is about to wait for something that may take
+	// long: another call, a plugin, a provider, the end of processes. It is told no
+	// sooner, and may be told again.
+	Waits func(ctx context.Context)
+	// Slot, if set, waits until a call may take much of a processor.
+	Slot func(ctx context.Context) (leave func(), err error)
 	// WithTimeout is context.WithTimeout. Without it an admission that waits for
 	// others answers only when its time is over.
 	WithTimeout hint.WithTimeout

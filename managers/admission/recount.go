@@ -28,7 +28,7 @@ type ReconciledBindings struct{ Bound, Dropped []ledger.Binding }
 // was found: nothing is bound, and the next count tells.
 func (e *Engine) ReconcileBindings(ctx context.Context, before *ledger.View, found []Found, gone func(id string) bool) (ReconciledBindings, error) {
 	var out ReconciledBindings
-	_, err := e.Ledger.Update(ctx, func(d *ledger.Draft) error {
+	_, err := e.update(ctx, func(d *ledger.Draft) error {
 		out = ReconciledBindings{}
 		there := map[string]bool{}
 		stale := d.Base().LastUnbound() > before.Generation()

@@ -37,10 +37,11 @@ func (e *Engine) remove(ctx context.Context, uid string, scope Scope, ends func(
 		if err := scope.checkUnknown(&unknown); err != nil {
 			return nil, false, err
 		}
+		e.waits(ctx)
 		if err := e.CgroupManager.RemoveUnknown(ctx, view, uid); err != nil {
 			return nil, false, fmt.Errorf("remove pod %s: %w", uid, err)
 		}
-		_, err := e.Ledger.Update(ctx, func(d *ledger.Draft) error { d.ForgetUnknownLive(uid); return nil })
+		_, err := e.update(ctx, func(d *ledger.Draft) error { d.ForgetUnknownLive(uid); return nil })
 		if err != nil {
 			return nil, false, fmt.Errorf("remove pod %s: %w", uid, err)
 		}
@@ -51,11 +52,14 @@ func (e *Engine) remove(ctx context.Context, uid string, scope Scope, ends func(
 	if err := scope.check(uid, pod.Agent()); err != nil {
 		return nil, false, err
 	}
+	for range view.BindingsOf(uid) { // its processes may take a while to end
+		e.waits(ctx)
+	}
 	defer e.reserved.remove(uid)()
 	if err := e.CgroupManager.RemovePod(ctx, view, uid); err != nil {
 		return nil, false, fmt.Errorf("remove pod %s: %w", uid, err)
 	}
-	if _, err := e.Ledger.Update(ctx, func(d *ledger.Draft) error { d.RemovePod(uid); return nil }); err != nil {
+	if _, err := e.update(ctx, func(d *ledger.Draft) error { d.RemovePod(uid); return nil }); err != nil {
 		return nil, false, fmt.Errorf("remove pod %s: %w", uid, errors.Join(err, e.restore(ctx, uid)))
 	}
 	bus, _ := e.Managers(e.Ledger.View())
@@ -97,6 +101,7 @@ func (e *Engine) PreStart(ctx context.Context, owner ledger.Owner, id string, pi
 	if have, ok := view.Binding(id); ok && have.Owner != owner {
 		return Started{}, errdefs.Conflictf("container id %s belongs to %s already", id, have.Owner)
 	}
+	e.waits(ctx)
 	b, known := view.Binding(id)
 	if !known {
 		b = ledger.Binding{ID: id, Owner: owner, Sequence: nextSequence(view, owner)}
@@ -115,7 +120,7 @@ func (e *Engine) PreStart(ctx context.Context, owner ledger.Owner, id string, pi
 	b.CgroupPath, b.Own = path, path != ""
 	generation := view.Generation()
 	var finished []ledger.Claim
-	bound, err := e.Ledger.Update(ctx, func(d *ledger.Draft) error {
+	bound, err := e.update(ctx, func(d *ledger.Draft) error {
 		if err := knows(d.View(), owner); err != nil {
 			return err
 		}
@@ -185,6 +190,7 @@ func (e *Engine) PostStop(ctx context.Context, id string) (bool, error) {
 	if !ok {
 		return false, nil
 	}
+	e.waits(ctx)
 	unlock, err := e.lockPod(ctx, b.Owner.Pod)
 	if err != nil {
 		return false, err
@@ -198,7 +204,7 @@ func (e *Engine) PostStop(ctx context.Context, id string) (bool, error) {
 			return true, fmt.Errorf("stop container %s: %w", b.Owner, err)
 		}
 	}
-	view, err := e.Ledger.Update(ctx, func(d *ledger.Draft) error { d.Unbind(id); return nil })
+	view, err := e.update(ctx, func(d *ledger.Draft) error { d.Unbind(id); return nil })
 	if err != nil {
 		return true, fmt.Errorf("forget container id %s: %w", id, err)
 	}

@@ -99,6 +99,7 @@ func (e *Engine) confirm(ctx context.Context, c *candidate) (confirmation, Verdi
 // call plans on a view without the admission lock, and makes the remote calls that
 // have no recorded answer. What becomes of the plan counts for nothing.
 func (e *Engine) call(ctx context.Context, view *ledger.View, c *candidate) error {
+	e.waits(ctx)
 	if c.turn == nil {
 		var err error
 		if c.turn, err = e.takeTurn(ctx, c.calls.Unanswered); err != nil {
@@ -179,6 +180,7 @@ func (e *Engine) await(ctx context.Context, ended <-chan struct{}) bool {
 		limited, cancel = e.WithTimeout(ctx, left-min(left/10, toAnswer))
 		defer cancel()
 	}
+	e.waits(ctx)
 	select {
 	case <-ended:
 		return true

@@ -234,7 +234,7 @@ func (r *resizing) carryOut(ctx context.Context, before *ledger.View, out Resize
 		return Resized{}, errors.Join(fmt.Errorf("record what pod %s holds: %w", &r.wanted, err), undo())
 	}
 	rules := before.Rules().ConfigDigest
-	view, err := e.Ledger.Update(ctx, func(d *ledger.Draft) error {
+	view, err := e.update(ctx, func(d *ledger.Draft) error {
 		if d.Base().Rules().ConfigDigest != rules {
 			return errOvertaken
 		}

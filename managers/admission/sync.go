@@ -30,6 +30,7 @@ type SyncRequest struct {
 // Living pods that have a cgroup here and are not known are noted as such from then on. The
 // state is certain with that: every pod here is known, or noted.
 func (e *Engine) Sync(ctx context.Context, req SyncRequest) (removed []string, err error) {
+	e.waits(ctx)
 	view := e.Ledger.View()
 	if first, now := view.RevisionOf(0), view.Revision(); req.Known < first || req.Known > now {
 		return nil, errdefs.Preconditionf("revision %d, up to which the list of living pods knows of admissions, "+
@@ -156,7 +157,7 @@ func (e *Engine) sweep(ctx context.Context, scope Scope, alive map[string]bool) 
 	idle, release, looked := e.idle(ctx, unknown)
 	defer release()
 	found := e.found(ctx, unknown)
-	_, err := e.Ledger.Update(ctx, func(d *ledger.Draft) error {
+	_, err := e.update(ctx, func(d *ledger.Draft) error {
 		var living []ledger.UnknownLivePod
 		for _, u := range found {
 			was := d.View()

@@ -1,0 +1,102 @@
+package admission
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/berthd/berth/managers/errdefs"
+)
+
+// maxWaiting is how many calls of one user wait for the admission lock before they have
+// changed anything.
+const maxWaiting = 64
+
+// retryCrowded is told to a user whose calls are too many.
+const retryCrowded = time.Second
+
+// fairLock is a lock that users hold in turns. The calls of each user wait in a queue of
+// their own. The calls of root, who has the empty name, have every second turn, and the
+// other users share the rest. So root waits for one holder at most, however many calls of
+// others there are, and nobody waits forever. It is safe for concurrent use; the zero value
+// is a lock that nobody holds.
+type fairLock struct {
+	mu     sync.Mutex
+	held   bool
+	holder string                     // the user of the last holder
+	queues map[string][]chan struct{} // guarded by mu; the calls that wait, by user
+	order  []string                   // guarded by mu; users other than root with calls that wait, the next one first
+}
+
+// lock waits for a user's turn. Most bounds how many calls of the user may wait; 0 means no
+// bound. The error is of class Exhausted beyond that, or that of ctx.
+func (l *fairLock) lock(ctx context.Context, user string, most int) (unlock func(), err error) {
+	l.mu.Lock()
+	if !l.held {
+		l.held, l.holder = true, user
+		l.mu.Unlock()
+		return l.unlock, nil
+	}
+	if n := len(l.queues[user]); user != "" && most > 0 && n >= most {
+		l.mu.Unlock()
+		err := errdefs.Exhaustedf("%d calls of %s wait for the admission lock already, and no more may", n, user)
+		err.RetryAfter = retryCrowded
+		return nil, err
+	}
+	ready := make(chan struct{})
+	if l.queues == nil {
+		l.queues = map[string][]chan struct{}{}
+	}
+	if l.queues[user] = append(l.queues[user], ready); len(l.queues[user]) == 1 && user != "" {
+		l.order = append(l.order, user)
+	}
+	l.mu.Unlock()
+	select {
+	case <-ready:
+		return l.unlock, nil
+	case <-ctx.Done():
+	}
+	l.mu.Lock()
+	i := slices.Index(l.queues[user], ready)
+	if i >= 0 {
+		l.remove(user, i)
+	}
+	l.mu.Unlock()
+	if i < 0 {
+		l.unlock() // its turn came just now
+	}
+	return nil, context.Cause(ctx)
+}
+
+// unlock gives the lock to the next call.
+func (l *fairLock) unlock() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var next string // root
+	switch rootWaits := len(l.queues[""]) > 0; {
+	case len(l.order) == 0 && !rootWaits:
+		l.held = false
+		return
+	case len(l.order) > 0 && (l.holder == "" || !rootWaits):
+		next = l.order[0]
+	}
+	ready := l.queues[next][0]
+	l.remove(next, 0)
+	if i := slices.Index(l.order, next); i >= 0 {
+		l.order = append(slices.Delete(l.order, i, i+1), next)
+	}
+	l.holder = next
+	close(ready)
+}
+
+// remove takes a call out of a user's queue. The caller holds mu.
+func (l *fairLock) remove(user string, i int) {
+	if l.queues[user] = slices.Delete(l.queues[user], i, i+1); len(l.queues[user]) > 0 {
+		return
+	}
+	delete(l.queues, user)
+	if i := slices.Index(l.order, user); i >= 0 {
+		l.order = slices.Delete(l.order, i, i+1)
+	}
+}
