@@ -114,8 +114,14 @@ func start(t testing.TB, f folders, args ...string) (*node, time.Duration) {
 // used is the processor time that berthd has taken.
 func (n *node) used(t testing.TB) time.Duration {
 	t.Helper()
+	return processTime(t, n.process.Cmd.Process.Pid)
+}
+
+// processTime is the processor time that a process has taken.
+func processTime(t testing.TB, pid int) time.Duration {
+	t.Helper()
 	// As clock_getcpuclockid does: all threads of a process.
-	clock := int32(^n.process.Cmd.Process.Pid<<3 | 2)
+	clock := int32(^pid<<3 | 2)
 	var ts unix.Timespec
 	if err := unix.ClockGettime(clock, &ts); err != nil {
 		t.Fatal(err)

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"math"
 	"os"
+	"runtime"
 	"runtime/debug"
 
 	"github.com/berthd/berth/api/config"
@@ -26,6 +27,19 @@ func LimitMemory(ctx context.Context, c config.Config, log *slog.Logger) {
 	case ok:
 		debug.SetMemoryLimit(limit - limit/10)
 		log.InfoContext(ctx, "memory", "limit", limit, "collected from", limit-limit/10)
+	}
+}
+
+// leastProcessors is how many goroutines berthd runs at a time at least. Where there are
+// fewer processors the kernel shares them: a call of root's begins at once beside one of
+// another user that computes, instead of behind it in a queue of Go's, for up to 10 ms.
+const leastProcessors = 4
+
+// ShareProcessors has the kernel share the processors of a small machine, unless
+// GOMAXPROCS says something else.
+func ShareProcessors() {
+	if _, set := os.LookupEnv("GOMAXPROCS"); !set && runtime.GOMAXPROCS(0) < leastProcessors {
+		runtime.GOMAXPROCS(leastProcessors)
 	}
 }
 

@@ -98,6 +98,7 @@ func run(ctx context.Context, sources config.Sources, hook failpoint.Hook) error
 		log.Debug("configuration", "text", string(text))
 	}
 	app.LimitMemory(ctx, c, log)
+	app.ShareProcessors()
 	a, err := app.Build(ctx, c, app.Environment{Log: log, Now: time.Now, Failpoint: hook})
 	if err != nil {
 		return err
