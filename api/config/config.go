@@ -285,7 +285,8 @@ type Limits struct {
 	// Call is the longest that a unary call may take.
 	Call metav1.Duration `json:"call"`
 	// UserConnections and UserCalls are how many connections and calls under way a
-	// user other than root may have at once, and UserBytes how many bytes of requests.
+	// user other than root may have at once, and UserBytes how many bytes of requests,
+	// and how many of answers that the user has not read.
 	// Those who have their roles by a group are one user; so are those without any
 	// role, who have fewer.
 	UserConnections int `json:"userConnections"`

@@ -62,6 +62,7 @@ func (a *App) buildServers(context.Context) error {
 	admissionv1.RegisterAdmissionServiceServer(a.main, admission.New(engine, read))
 	allocationv1.RegisterAllocationServiceServer(a.main, allocation.New(
 		allocation.Config{Read: read, Cgroup: a.containerConfig}, allocation.Parts{
+			Slot: rpc.Slot, Turn: rpc.Turn,
 			Engine: engine, Noter: a.Engine, Complete: a.Engine.Complete, Ledger: a.Ledger, Paths: a.reconcile, Inventory: a.Device, History: a.history,
 			Placements: a.reconcile.Placements,
 		}))

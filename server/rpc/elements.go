@@ -1,6 +1,8 @@
 package rpc
 
 import (
+	"fmt"
+
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/proto"
@@ -28,6 +30,21 @@ func (l *letter) size() int { return 4*l.bytes + 300*l.elements }
 
 // counting is the codec of proto messages that takes letters.
 type counting struct{ encoding.CodecV2 }
+
+// Marshal implements encoding.CodecV2. An answer keeps its buffer until somebody has read
+// it, so that has the size of the answer; of gRPC's own the next one above 32 KiB has 1 MiB.
+func (c counting) Marshal(v any) (mem.BufferSlice, error) {
+	m, ok := v.(proto.Message)
+	if !ok {
+		return c.CodecV2.Marshal(v)
+	}
+	size := proto.Size(m)
+	buf, err := proto.MarshalOptions{UseCachedSize: true}.MarshalAppend(make([]byte, 0, size), m)
+	if err != nil {
+		return nil, fmt.Errorf("encode an answer of %d bytes: %w", size, err)
+	}
+	return mem.BufferSlice{mem.SliceBuffer(buf)}, nil
+}
 
 // Unmarshal implements encoding.CodecV2.
 func (c counting) Unmarshal(data mem.BufferSlice, v any) error {

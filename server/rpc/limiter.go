@@ -82,9 +82,14 @@ const (
 // load is what a user has.
 type load struct {
 	connections, calls int
-	// reading is for the one call whose message is read, bytes for what messages take.
-	// They are set once.
-	reading, bytes *room
+	// reading is for the one call whose message is read, turn for the one that runs, bytes
+	// for what messages take. They are set once.
+	reading, turn, bytes *room
+	// answers is for what has not been read.
+	answers *room
+
+	mu   sync.Mutex
+	open map[*counted]struct{} // guarded by mu; connections
 }
 
 func newLimiter(cfg Config) *limiter {
@@ -125,7 +130,9 @@ func (c *limiter) add(u user, bound int, count func(*load) *int) (l *load, less 
 	defer c.mu.Unlock()
 	l = c.users[u]
 	if l == nil {
-		l = &load{reading: &room{left: 1}, bytes: &room{left: c.bounds.Bytes}}
+		l = &load{reading: &room{left: 1}, turn: &room{left: 1}, bytes: &room{left: c.bounds.Bytes},
+			answers: &room{left: c.bounds.Bytes}, open: map[*counted]struct{}{},
+		}
 		c.users[u] = l
 	}
 	if *count(l) >= bound {
@@ -149,14 +156,23 @@ type counted struct {
 	net.Conn
 	once     sync.Once
 	less     func()
+	answers  answers
 	refusals atomic.Int32
 	end      *time.Timer // of the connection; nil if it lasts
+}
+
+// Write implements net.Conn.
+func (c *counted) Write(b []byte) (int, error) {
+	n, err := c.Conn.Write(b)
+	c.answers.written(b[:n])
+	return n, err
 }
 
 // Close implements net.Conn.
 func (c *counted) Close() error {
 	c.once.Do(func() {
 		c.less()
+		c.answers.end()
 		if c.end != nil {
 			c.end.Stop()
 		}
@@ -190,15 +206,30 @@ func (cc limiterCredentials) ServerHandshake(c net.Conn) (net.Conn, credentials.
 	if !ok {
 		return c, who, nil
 	}
-	_, less, ok := cc.limiter.add(u, bounds.Connections, connections)
+	l, less, ok := cc.limiter.add(u, bounds.Connections, connections)
 	if !ok {
 		return nil, nil, fmt.Errorf("%s has %d connections already", who, bounds.Connections)
 	}
-	conn := &counted{Conn: c, less: less}
+	conn := l.opened(c, less)
 	if u.kind == withoutRole {
 		conn.end = time.AfterFunc(unprivilegedLife, func() { _ = c.Close() }) // gRPC then closes conn
 	}
 	return conn, link{who, conn}, nil
+}
+
+// opened makes a connection one of a user's.
+func (l *load) opened(c net.Conn, less func()) *counted {
+	conn := &counted{Conn: c, answers: answers{room: l.answers}}
+	conn.less = func() {
+		l.mu.Lock()
+		delete(l.open, conn)
+		l.mu.Unlock()
+		less()
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.open[conn] = struct{}{}
+	return conn
 }
 
 // Clone implements credentials.TransportCredentials.
@@ -222,7 +253,12 @@ func (c *limiter) tap(ctx context.Context, info *tap.Info) (context.Context, err
 		err.RetryAfter = retryAfter
 		return nil, c.refuse(ctx, info.FullMethodName, start, err)
 	}
-	t := &ticket{who: who, user: u, load: l, less: less}
+	t := &ticket{who: who, user: u, load: l, slots: c.slots, less: less}
+	if p, ok := peer.FromContext(ctx); ok {
+		if l, ok := p.AuthInfo.(link); ok {
+			t.conn = l.conn
+		}
+	}
 	t.keep = context.AfterFunc(ctx, t.end)
 	return context.WithValue(ctx, ticketKey{}, t), nil
 }
@@ -232,13 +268,17 @@ type ticket struct {
 	who  Peer
 	user user
 	load *load
+	conn *counted // nil if it is not known
 	less func()
+	// slots are those of all users.
+	slots *slots
 	// keep has the call count until end is called. It is false if the call was over before.
 	keep func() bool
 
 	mu    sync.Mutex
 	over  bool
-	bytes int // what its message takes
+	bytes int  // what its message takes
+	turn  bool // it has the user's turn
 }
 
 // took notes what the call's message takes until the end.
@@ -257,6 +297,7 @@ func (t *ticket) end() {
 	t.mu.Lock()
 	t.over = true
 	t.load.bytes.leave(t.bytes)
+	t.leaveTurn()
 	t.mu.Unlock()
 	t.less()
 }
@@ -283,7 +324,18 @@ func beginUnary(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc
 		return nil, err
 	}
 	defer end()
-	return next(ctx, req)
+	resp, err := next(ctx, req)
+	if err == nil {
+		answering(ctx, resp)
+	}
+	return resp, err
+}
+
+// answering says that a message is about to be sent.
+func answering(ctx context.Context, m any) {
+	if t, ok := ctx.Value(ticketKey{}).(*ticket); ok && t.conn != nil {
+		t.conn.answers.add(m)
+	}
 }
 
 func beginStream(srv any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler) error {

@@ -49,8 +49,8 @@ func bounded(log io.Writer) *limiter {
 			{UID: uid(agent), Roles: []access.Role{access.Agent}},
 			{UID: uid(admin), Roles: []access.Role{access.Admin}},
 		}},
-		Bounds: Bounds{Connections: 3, Calls: 5},
-		Log:    slog.New(slog.NewTextHandler(log, nil)),
+		Bounds: Bounds{Connections: 3, Calls: 5}, MaxReceiveBytes: 1 << 20,
+		Log: slog.New(slog.NewTextHandler(log, nil)),
 	})
 }
 

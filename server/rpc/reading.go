@@ -59,6 +59,13 @@ func (r reading) read(ctx context.Context, method string, m any, decode func(any
 	if err := decode(l); err != nil {
 		return err // gRPC has answered
 	}
+	if t, counted := ctx.Value(ticketKey{}).(*ticket); counted && !l.tooMany {
+		ctx, cancel := r.limited(ctx)
+		defer cancel()
+		if err := t.takeTurn(ctx); err != nil {
+			return r.limiter.refuse(ctx, method, start, err)
+		}
+	}
 	if l.tooMany { // of a user whom the limiter counts
 		return r.limiter.refuse(ctx, method, start, errdefs.Exhaustedf(
 			"the request has more elements (containers, items of lists, entries of maps) than the %d that limits.messageElements allows", r.cfg.MaxElements))
@@ -68,11 +75,8 @@ func (r reading) read(ctx context.Context, method string, m any, decode func(any
 
 // enter waits until there is room for a message.
 func (r reading) enter(ctx context.Context, t *ticket, size int) error {
-	if r.cfg.Ceiling > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, r.cfg.Ceiling)
-		defer cancel()
-	}
+	ctx, cancel := r.limited(ctx)
+	defer cancel()
 	err := t.load.reading.enter(ctx, 1)
 	if err == nil {
 		if err = t.load.bytes.enter(ctx, size); err != nil {
@@ -87,6 +91,14 @@ func (r reading) enter(ctx context.Context, t *ticket, size int) error {
 	return nil
 }
 
+// limited returns a context that ends when a call has taken as long as it may.
+func (r reading) limited(ctx context.Context) (context.Context, context.CancelFunc) {
+	if r.cfg.Ceiling > 0 {
+		return context.WithTimeout(ctx, r.cfg.Ceiling)
+	}
+	return ctx, func() {}
+}
+
 // readStream is a stream whose messages are read under the bounds of its user.
 type readStream struct {
 	grpc.ServerStream
@@ -96,7 +108,20 @@ type readStream struct {
 
 // RecvMsg implements grpc.ServerStream.
 func (s readStream) RecvMsg(m any) error {
+	EndTurn(s.Context())
 	return s.reading.read(s.Context(), s.method, m, s.ServerStream.RecvMsg)
+}
+
+// SendMsg implements grpc.ServerStream. A message may wait until its reader has read others.
+func (s readStream) SendMsg(m any) error {
+	EndTurn(s.Context())
+	if t, ok := s.Context().Value(ticketKey{}).(*ticket); ok {
+		if err := t.awaitReading(s.Context()); err != nil {
+			return err
+		}
+		answering(s.Context(), m)
+	}
+	return s.ServerStream.SendMsg(m)
 }
 
 func (r reading) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {

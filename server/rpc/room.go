@@ -48,6 +48,13 @@ func (r *room) enter(ctx context.Context, amount int) error {
 	return context.Cause(ctx)
 }
 
+// take takes an amount whether or not it is left: who enters next waits until it is back.
+func (r *room) take(amount int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.left -= amount
+}
+
 // leave gives an amount back.
 func (r *room) leave(amount int) {
 	r.mu.Lock()

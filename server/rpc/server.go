@@ -138,7 +138,11 @@ func (cfg Config) gateUnary(ctx context.Context, req any, info *grpc.UnaryServer
 // slot waits for a slot, if the call needs one.
 func (cfg Config) slot(ctx context.Context, method string, req any) (leave func(), err error) {
 	t, counted := ctx.Value(ticketKey{}).(*ticket)
-	if !counted || !isCostly(method, req) {
+	costs := counted && isCostly(method, req)
+	if counted && (costs || !keepsTurn(method)) {
+		t.endTurn()
+	}
+	if !costs {
 		return func() {}, nil
 	}
 	return cfg.limiter.slots.enter(ctx, t.user, t.who)

@@ -36,11 +36,11 @@ const longestMessage = 1 << 20
 
 // messages puts events into messages, at least one, which bring a reader to a revision.
 // Those before the last have the revision that told gives for the first event that is not
-// in them.
-func messages(events []event, told func(next event) uint64, revision uint64, longest int) iter.Seq[*allocationv1.WatchResponse] {
+// in them. Events are taken as they are needed: no more of them are there than a message has.
+func messages(events iter.Seq[event], told func(next event) uint64, revision uint64, longest int) iter.Seq[*allocationv1.WatchResponse] {
 	return func(yield func(*allocationv1.WatchResponse) bool) {
 		m, size := &allocationv1.WatchResponse{}, 0
-		for _, e := range events {
+		for e := range events {
 			n := proto.Size(e.Event)
 			if size > 0 && size+n > longest {
 				if m.Revision = told(e); !yield(m) {

@@ -51,3 +51,11 @@ func (h *History) Due() bool { return len(h.due) > 0 }
 // Split has messages of more than a number of bytes come in parts. It is called
 // before the first stream.
 func (h *History) Split(bytes int) { h.longest = bytes }
+
+// Kept is how many messages are kept for other streams that come to where the last reader
+// came to.
+func (h *History) Kept() int {
+	h.making.Lock()
+	defer h.making.Unlock()
+	return len(h.page.encoded)
+}

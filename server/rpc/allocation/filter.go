@@ -23,7 +23,9 @@ func readFilter(req *allocationv1.WatchRequest) (filter, error) {
 			vs.Addf(fmt.Sprintf("types[%d]", i), "%d is no type of event", t)
 		}
 	}
-	return filter{types: req.GetTypes(), namespace: req.GetNamespace(), resource: req.GetResource(), owner: req.GetOwner()}, vs.Err("request")
+	// However often a type is asked for, it is looked for once with each event.
+	types := slices.Compact(slices.Sorted(slices.Values(req.GetTypes())))
+	return filter{types: types, namespace: req.GetNamespace(), resource: req.GetResource(), owner: req.GetOwner()}, vs.Err("request")
 }
 
 func (f filter) all() bool {

@@ -191,7 +191,7 @@ func (p *page) events() (all []event) {
 // in nothing that their encoding depends on: berthd knows no compression.
 func (p *page) sendTo(stream grpc.ServerStream, longest int) error {
 	p.once.Do(func() {
-		for m := range messages(p.events(), before, p.revision, longest) {
+		for m := range messages(slices.Values(p.events()), before, p.revision, longest) {
 			e := &grpc.PreparedMsg{}
 			if p.err = e.Encode(stream, m); p.err != nil {
 				return

@@ -72,11 +72,14 @@ type Inventory interface{ Inventory() *device.Snapshot }
 
 // Parts are what the service works with.
 type Parts struct {
-	Engine    Engine
-	Noter     Noter
-	Ledger    Ledger
-	Paths     Paths
-	Inventory Inventory
+	// Slot waits until a caller may look at all pods, and Turn until a stream of the caller
+	// may make its events; nil where nobody has to wait.
+	Slot, Turn func(ctx context.Context) (leave func(), err error)
+	Engine     Engine
+	Noter      Noter
+	Ledger     Ledger
+	Paths      Paths
+	Inventory  Inventory
 	// History is fed with the ledger's commits.
 	History *History
 	// Complete has plugins asked for answers about a pod's devices that are not known,
@@ -133,6 +136,13 @@ func (s *service) Allocate(ctx context.Context, req *allocationv1.AllocateReques
 		if now := s.Ledger.View(); now.Generation() > view.Generation() {
 			view = now
 		}
+	}
+	if s.Slot != nil {
+		leave, err := s.Slot(ctx)
+		if err != nil {
+			return nil, err
+		}
+		defer leave()
 	}
 	pod, container, err := view.Find(ledger.Owner{Pod: uid, Container: req.GetContainerName()})
 	if err != nil {

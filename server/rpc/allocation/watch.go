@@ -56,7 +56,12 @@ func (s *service) Watch(req *allocationv1.WatchRequest, stream grpc.ServerStream
 	snap := s.Inventory.Inventory()
 	w.begin(view, from, snap)
 	for caughtUp := false; ; caughtUp = true {
+		end, err := w.turn()
+		if err != nil {
+			return err
+		}
 		w.tell(next, !caughtUp)
+		end()
 		if w.err != nil {
 			return w.err
 		}
@@ -99,32 +104,85 @@ func (w *watch) send(events []event, before uint64, initial bool) {
 	for _, e := range events {
 		e.Revision = w.revision
 	}
-	w.sendAll(messages(events, func(event) uint64 { return before }, w.revision, w.History.longest), initial)
+	w.sendAll(messages(slices.Values(events), func(event) uint64 { return before }, w.revision, w.History.longest), initial)
 }
 
 func (w *watch) sendAll(messages iter.Seq[*allocationv1.WatchResponse], initial bool) {
+	leave := func() {}
+	if initial {
+		leave = w.slot()
+	}
 	for m := range messages {
-		if m.Initial = initial; w.err == nil {
+		if leave(); w.err == nil {
+			m.Initial = initial
 			w.err = w.stream.Send(m)
 		}
+		if w.err != nil {
+			return
+		}
+		if initial {
+			leave = w.slot()
+		}
 	}
+	leave()
+}
+
+// slot waits until the stream may look at all pods.
+func (w *watch) slot() (leave func()) {
+	if w.Slot == nil || w.err != nil {
+		return func() {}
+	}
+	leave, err := w.Slot(w.stream.Context())
+	if w.err = err; err != nil {
+		return func() {}
+	}
+	return leave
+}
+
+// turn waits until the stream may work.
+func (w *watch) turn() (end func(), err error) {
+	if w.Turn == nil {
+		return func() {}, nil
+	}
+	return w.Turn(w.stream.Context())
 }
 
 // begin tells a reader what is there: one that knows nothing all of it, others the
-// resources of devices, which are not in the history.
+// resources of devices, which are not in the history. The view stays as it is while the
+// reader reads, and events are made as far as they are sent.
 func (w *watch) begin(view *ledger.View, from uint64, snap *device.Snapshot) {
-	var events []event
+	events := func(yield func(event) bool) {
+		for e := range w.present(view, from, snap) {
+			if e.Revision = w.revision; (w.filter.all() || w.filter.passes(e)) && !yield(e) {
+				return
+			}
+		}
+	}
+	w.sendAll(messages(events, func(event) uint64 { return from }, w.revision, w.History.longest), true)
+}
+
+// present makes the events that begin tells of.
+func (w *watch) present(view *ledger.View, from uint64, snap *device.Snapshot) iter.Seq[event] {
+	var pods []*ledger.Pod
+	rest := w.devices(nil, snap)
 	if from == 0 {
-		pods := slices.SortedFunc(view.Pods(), func(a, b *ledger.Pod) int {
+		pods = slices.SortedFunc(view.Pods(), func(a, b *ledger.Pod) int {
 			return cmp.Or(cmp.Compare(a.Pod.Namespace, b.Pod.Namespace), cmp.Compare(a.Pod.Name, b.Pod.Name), cmp.Compare(a.UID(), b.UID()))
 		})
-		for _, p := range pods {
-			events = append(events, added(view, p, snap))
-		}
-		events = append(events, sharedCPUs(view), policy(view), machine(view))
+		rest = append([]event{sharedCPUs(view), policy(view), machine(view)}, rest...)
 	}
-	events = append(events, w.devices(nil, snap)...)
-	w.send(w.filter.of(events), from, true)
+	return func(yield func(event) bool) {
+		for _, p := range pods {
+			if !yield(added(view, p, snap)) {
+				return
+			}
+		}
+		for _, e := range rest {
+			if !yield(e) {
+				return
+			}
+		}
+	}
 }
 
 // tell sends what came after the revision that the reader has been told. A message
@@ -133,9 +191,11 @@ func (w *watch) tell(next *page, due bool) {
 	told := w.revision
 	w.revision = next.revision
 	switch {
-	case !w.filter.all():
+	case !w.filter.all() || due:
+		// Few others have come from the same revision, and it may be long ago: each message
+		// is made when the one before it has been read, and not kept.
 		if events := w.filter.of(next.events()); len(events) > 0 {
-			w.sendAll(messages(events, before, w.revision, w.History.longest), false)
+			w.sendAll(messages(slices.Values(events), before, w.revision, w.History.longest), false)
 			told = w.revision
 		}
 	case len(next.changes) > 0 && w.err == nil:

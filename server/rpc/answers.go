@@ -1,0 +1,147 @@
+package rpc
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/berthd/berth/managers/errdefs"
+)
+
+// gRPC takes an answer when the handler returns, and keeps it until the other end has room
+// for it: a client that reads nothing has berthd keep all it was ever answered. So each
+// connection of a user other than root counts the bytes of answers that are not written yet,
+// and no call of the user begins while they are as many as limits.userBytes.
+
+// stalled is how long a connection may have answers that nobody reads while calls of its
+// user wait for that. Then it is closed. A call that was given up before its answer was
+// written counts until then, too.
+const stalled = 5 * time.Second
+
+// answers is what a connection has been answered and not been sent.
+type answers struct {
+	room *room // the user's
+
+	mu     sync.Mutex
+	bytes  int       // guarded by mu
+	since  time.Time // guarded by mu; the newest byte of an answer was sent then
+	closed bool      // guarded by mu
+	frames frames    // guarded by mu
+}
+
+// add counts an answer that is about to be sent.
+func (a *answers) add(message any) {
+	m, ok := message.(proto.Message)
+	if !ok {
+		return // one that many streams share
+	}
+	size := headerSize + proto.Size(m)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.closed {
+		return
+	}
+	if a.bytes == 0 {
+		a.since = time.Now()
+	}
+	a.bytes += size
+	a.room.take(size)
+}
+
+// headerSize is what gRPC puts before a message.
+const headerSize = 5
+
+// written counts bytes that went to the other end.
+func (a *answers) written(b []byte) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	n := min(a.frames.data(b), a.bytes)
+	if n == 0 || a.closed {
+		return
+	}
+	a.since = time.Now()
+	a.bytes -= n
+	a.room.leave(n)
+}
+
+// end says that nothing is kept any more, since the connection is closed.
+func (a *answers) end() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !a.closed {
+		a.closed = true
+		a.room.leave(a.bytes)
+	}
+}
+
+// isStalled reports whether there is something that nobody has read for a while.
+func (a *answers) isStalled() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.bytes > 0 && time.Since(a.since) >= stalled
+}
+
+// frames follows the frames of HTTP/2 (RFC 9113, section 4.1) through a stream of bytes.
+type frames struct {
+	header [9]byte
+	have   int // of the header
+	left   int // of the frame's payload
+}
+
+// isData reports whether the frame is one that answers are in.
+func (f *frames) isData() bool { return f.header[3] == 0 }
+
+// data returns how many of the next bytes are payload of data frames.
+func (f *frames) data(b []byte) (n int) {
+	for len(b) > 0 {
+		if f.left == 0 {
+			k := copy(f.header[f.have:], b)
+			b = b[k:]
+			if f.have += k; f.have < len(f.header) {
+				return n
+			}
+			f.have, f.left = 0, int(f.header[0])<<16|int(f.header[1])<<8|int(f.header[2])
+			continue
+		}
+		k := min(f.left, len(b))
+		if f.isData() {
+			n += k
+		}
+		f.left -= k
+		b = b[k:]
+	}
+	return n
+}
+
+// awaitReading waits until the answers that the call's user has not read leave room for
+// more. Connections that have not moved for a while are closed.
+func (t *ticket) awaitReading(ctx context.Context) error {
+	for {
+		limited, cancel := context.WithTimeout(ctx, stalled)
+		err := t.load.answers.enter(limited, 1)
+		cancel()
+		switch {
+		case err == nil:
+			t.load.answers.leave(1)
+			return nil
+		case ctx.Err() != nil:
+			err := errdefs.Exhaustedf("answers that %s has not read have as many bytes as limits.userBytes allows", t.who)
+			err.RetryAfter = retryAfter
+			return err
+		}
+		t.load.closeStalled()
+	}
+}
+
+// closeStalled closes the connections that keep answers which nobody reads.
+func (l *load) closeStalled() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for c := range l.open {
+		if c.answers.isStalled() {
+			_ = c.Conn.Close() // gRPC notices, and closes c
+		}
+	}
+}
