@@ -4,19 +4,19 @@
 //
 // # Words
 //
-// - list: a provider's answer for one resource, as the merge uses it.
-// - abstention: a preferred hint without nodes. A list with an abstention is compatible
-//   with every preferred result.
-// - choice: one hint from every list. Its candidate is the intersection of the machine's
-//   nodes and all chosen hints. The choice is preferred if all chosen hints are preferred
-//   and name the same nodes.
-// - D: the nodes of the machine.
-// - B: for each list, take the smallest number of nodes that one of its hints names; B is
-//   the largest of these numbers.
-// - stage: the result of the merge: a preferred candidate, another candidate, or no
-//   candidate.
+//   - list: a provider's answer for one resource, as the merge uses it.
+//   - abstention: a preferred hint without nodes. A list with an abstention is compatible
+//     with every preferred result.
+//   - choice: one hint from every list. Its candidate is the intersection of the machine's
+//     nodes and all chosen hints. The choice is preferred if all chosen hints are preferred
+//     and name the same nodes.
+//   - D: the nodes of the machine.
+//   - B: for each list, take the smallest number of nodes that one of its hints names; B is
+//     the largest of these numbers.
+//   - stage: the result of the merge: a preferred candidate, another candidate, or no
+//     candidate.
 //     or no candidate at all.
-// - scope: whether a pod is placed container by container or as a whole.
+//   - scope: whether a pod is placed container by container or as a whole.
 //
 // # The result, without any order
 //
@@ -54,8 +54,8 @@
 // # Invariants
 //
 //   - The order of providers, of resources and of hints does not change a result.
-// - A result is exact unless it is marked Approximate. An approximate result is still a
-//   candidate of some choice, and never wrongly marked preferred. Whether rules of
-//   different weights leave a given set is the NP-complete problem PARTITION, so no fast
-//   merge is exact in all cases.
+//   - A result is exact unless it is marked Approximate. An approximate result is still a
+//     candidate of some choice, and never wrongly marked preferred. Whether rules of
+//     different weights leave a given set is the NP-complete problem PARTITION, so no fast
+//     merge is exact in all cases.
 package topology

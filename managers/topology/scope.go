@@ -20,9 +20,9 @@ type Round struct {
 // - Policy none: one round without hints, container by container.
 //   - Container scope: a round for each container. Hints of a later container
 //     must see what the earlier rounds planned.
-// - Pod scope: one round. Hints are requested for the whole pod, and each container is
-//   planned with the same result. A pod with pod-level resources is planned as a whole if
-//   the managers support such pods (KEP-5526).
+//   - Pod scope: one round. Hints are requested for the whole pod, and each container is
+//     planned with the same result. A pod with pod-level resources is planned as a whole if
+//     the managers support such pods (KEP-5526).
 func (m *Manager) Rounds(p *workload.Pod, f workload.Features) []Round {
 	containers := make([]hint.Request, len(p.Containers))
 	for i := range p.Containers {
