@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"time"
 
@@ -24,9 +25,9 @@ const (
 	Advisory Mode = "advisory"
 )
 
-// Entry is a provider with its place on the bus.
+// Entry is a provider, or another member, with its place on the bus.
 type Entry struct {
-	Provider Provider
+	Provider Member
 	Mode     Mode
 	// Deadline bounds each call; 0 leaves it to the caller's context. A provider
 	// has to watch its context: the bus starts nothing that could overtake it.
@@ -44,6 +45,17 @@ type WithTimeout func(ctx context.Context, d time.Duration) (context.Context, co
 type Bus struct {
 	entries     []Entry
 	withTimeout WithTimeout
+}
+
+// providers are the members that hand something out, in order.
+func (b *Bus) providers() iter.Seq2[*Entry, Provider] {
+	return func(yield func(*Entry, Provider) bool) {
+		for i := range b.entries {
+			if p, ok := b.entries[i].Provider.(Provider); ok && !yield(&b.entries[i], p) {
+				return
+			}
+		}
+	}
 }
 
 // call runs one call to a provider under its deadline. The error is nil, or one
@@ -106,13 +118,12 @@ func tolerated(ctx context.Context, e *Entry, req Request, err error, trace *led
 // one failed. An error is a required provider's failure and names it; an answer
 // that breaks the rules of CheckReply is one.
 func (b *Bus) Hints(ctx context.Context, view *ledger.View, req Request, trace *ledger.Trace) ([]Reply, error) {
-	replies := make([]Reply, len(b.entries))
+	replies := make([]Reply, 0, len(b.entries))
 	machine := view.Machine().NodeMask()
-	for i := range b.entries {
-		e := &b.entries[i]
-		reply := Reply{Provider: e.Provider.Name()}
+	for e, p := range b.providers() {
+		reply := Reply{Provider: p.Name()}
 		err := b.call(ctx, e, "hints", req, func(ctx context.Context) (err error) {
-			if reply.Answers, err = e.Provider.Hints(ctx, view, req); err != nil {
+			if reply.Answers, err = p.Hints(ctx, view, req); err != nil {
 				return err
 			}
 			return CheckReply(reply, machine)
@@ -126,7 +137,7 @@ func (b *Bus) Hints(ctx context.Context, view *ledger.View, req Request, trace *
 		for j := range reply.Answers {
 			trace.Add(asked(req, reply.Provider, reply.Answers[j]))
 		}
-		replies[i] = reply
+		replies = append(replies, reply)
 	}
 	return replies, nil
 }
@@ -137,15 +148,14 @@ func (b *Bus) Hints(ctx context.Context, view *ledger.View, req Request, trace *
 // failure; claims that break the rules of CheckPlan, or the ledger's own, are
 // one. The draft then holds part of a plan and must be dropped.
 func (b *Bus) Plan(ctx context.Context, draft *ledger.Draft, req Request, affinity Hint, trace *ledger.Trace) error {
-	for i := range b.entries {
-		e := &b.entries[i]
+	for e, p := range b.providers() {
 		var claims []ledger.Claim
 		err := b.call(ctx, e, "plan", req, func(ctx context.Context) (err error) {
 			view := draft.View()
-			if claims, err = e.Provider.Plan(ctx, view, req, affinity); err != nil || len(claims) == 0 {
+			if claims, err = p.Plan(ctx, view, req, affinity); err != nil || len(claims) == 0 {
 				return err
 			}
-			return addPlan(e.Provider.Name(), draft, req, claims)
+			return addPlan(p.Name(), draft, req, claims)
 		})
 		if err != nil {
 			if !tolerated(ctx, e, req, err, trace) {
@@ -218,16 +228,15 @@ func (b *Bus) Validate(ctx context.Context, view *ledger.View, req Request, trac
 // that failed loses all of its claims of the pod and is told that at once: it may
 // hold what nobody has heard of.
 func (b *Bus) Prepare(ctx context.Context, admissionID string, draft *ledger.Draft, req Request, trace *ledger.Trace) error {
-	for i := range b.entries {
-		e := &b.entries[i]
-		name := e.Provider.Name()
+	for e, p := range b.providers() {
+		name := p.Name()
 		claims := ofRequest(draft, name, req)
 		if len(claims) == 0 {
 			continue
 		}
 		var prepared []ledger.Claim
 		err := b.call(ctx, e, "preparation", req, func(ctx context.Context) (err error) {
-			if prepared, err = e.Provider.Prepare(ctx, admissionID, req, claims); err != nil {
+			if prepared, err = p.Prepare(ctx, admissionID, req, claims); err != nil {
 				return err
 			}
 			return CheckPrepared(name, claims, prepared)
@@ -240,7 +249,7 @@ func (b *Bus) Prepare(ctx context.Context, admissionID string, draft *ledger.Dra
 			continue
 		}
 		draft.AddClaims(req.Pod.UID, prepared...)
-		if l, ok := e.Provider.(Leaser); ok {
+		if l, ok := p.(Leaser); ok {
 			if lease, held := l.Lease(admissionID); held {
 				draft.PutLease(lease)
 			}

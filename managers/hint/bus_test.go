@@ -191,6 +191,42 @@ func TestHintsAreTraced(t *testing.T) {
 	}
 }
 
+// named is a member without any part, guard one that only validates.
+type named struct{}
+
+func (named) Name() string { return "guard" }
+
+type guard struct{ named }
+
+func (guard) Validate(context.Context, *ledger.View, hint.Request) error {
+	return errdefs.Refuse("Full", "full")
+}
+
+// TestMemberThatOnlyValidates: it is not asked for hints or plans, and its refusal
+// counts.
+func TestMemberThatOnlyValidates(t *testing.T) {
+	t.Parallel()
+	a := &actor{name: "a", plan: opaque("a")}
+	s := newStage(t, hint.Entry{Provider: guard{}, Mode: hint.Required}, hint.Entry{Provider: a, Mode: hint.Required})
+	replies, err := s.bus.Hints(t.Context(), s.draft.View(), s.req, &s.trace)
+	if err != nil || len(replies) != 1 || replies[0].Provider != "a" {
+		t.Errorf("replies %+v, %v", replies, err)
+	}
+	if err := s.bus.Plan(t.Context(), s.draft, s.req, hint.Hint{Any: true}, &s.trace); err != nil {
+		t.Error(err)
+	}
+	if err := s.bus.Prepare(t.Context(), "id", s.draft, s.req, &s.trace); err != nil {
+		t.Error(err)
+	}
+	err = s.bus.Validate(t.Context(), s.draft.View(), s.req, &s.trace)
+	if reason, _ := errdefs.ReasonOf(err); reason != "Full" || !strings.Contains(err.Error(), "full") {
+		t.Errorf("validation: %v", err)
+	}
+	if _, err := hint.NewBus(nil, []hint.Entry{{Provider: named{}, Mode: hint.Required}}, nil); err == nil {
+		t.Error("a member without any part is on the bus")
+	}
+}
+
 // TestRulesAreTraced: a rule about few nodes is written out. Of others every need
 // is told, and the sets beside it.
 func TestRulesAreTraced(t *testing.T) {

@@ -37,6 +37,8 @@ func NewBus(order []string, entries []Entry, withTimeout WithTimeout) (*Bus, err
 			return nil, errdefs.Invalidf("a hint provider has no name")
 		case seen[name]:
 			return nil, errdefs.Invalidf("two hint providers are called %q", name)
+		case !has(e.Provider):
+			return nil, errdefs.Invalidf("%s neither provides nor validates anything", name)
 		case e.Mode != Required && e.Mode != Advisory:
 			return nil, errdefs.Invalidf("hint provider %s: mode %q is neither %s nor %s", name, e.Mode, Required, Advisory)
 		case e.Deadline < 0 || e.Deadline > 0 && withTimeout == nil:
@@ -64,6 +66,13 @@ func NewBus(order []string, entries []Entry, withTimeout WithTimeout) (*Bus, err
 		return i - j
 	})
 	return &Bus{entries: sorted, withTimeout: withTimeout}, nil
+}
+
+// has tells whether a member has a part in an admission.
+func has(m Member) bool {
+	_, provides := m.(Provider)
+	_, validates := m.(Validator)
+	return provides || validates
 }
 
 // Entries returns the providers in order, the caller's to keep.

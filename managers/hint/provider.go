@@ -46,6 +46,13 @@ func (r Request) Owner() ledger.Owner {
 	return o
 }
 
+// Member has a place on the bus. It is a Provider, or only one of those that look at
+// what providers plan (Validator, Explainer, Resizer).
+type Member interface {
+	// Name is stable and unique; claims, traces and metrics carry it.
+	Name() string
+}
+
 // Provider hands out one kind of resource. The life of an admission, seen from
 // here: Hints (any number of times), Plan once the answers of all were merged,
 // Prepare when every provider has planned; if the admission fails after that,
@@ -55,8 +62,7 @@ func (r Request) Owner() ledger.Owner {
 // Call answers from what was recorded. Prepare is called without that lock, for
 // several admissions at a time.
 type Provider interface {
-	// Name is stable and unique; claims, traces and metrics carry it.
-	Name() string
+	Member
 	// Hints answers per resource, ordered by resource name. No answers at all
 	// means that the request does not concern this provider.
 	Hints(ctx context.Context, view *ledger.View, req Request) ([]ResourceAnswer, error)
@@ -96,7 +102,7 @@ type Releaser interface {
 }
 
 // Validator is the second phase: it sees the pristine request and every claim
-// with its owner, and may refuse.
+// with its owner, and may refuse. It need not be a Provider.
 type Validator interface {
 	Validate(ctx context.Context, view *ledger.View, req Request) error
 }

@@ -22,18 +22,14 @@ type Pages struct {
 	Wait bool
 }
 
-// PageGuard is that comparison on the hint bus: it has no opinion on NUMA nodes and
-// hands nothing out, and refuses in the second phase a pod whose huge pages
-// somebody else has taken.
+// PageGuard is that comparison on the hint bus: it hands nothing out, and refuses in
+// the second phase a pod whose huge pages somebody else has taken.
 type PageGuard struct {
 	Manager *Manager
 	Pages
 }
 
-var (
-	_ hint.Provider  = (*PageGuard)(nil)
-	_ hint.Validator = (*PageGuard)(nil)
-)
+var _ hint.Validator = (*PageGuard)(nil)
 
 // PageGuardName is the name of the guard on the hint bus, and PagesTaken the
 // condition of pods that wait because of it.
@@ -42,23 +38,8 @@ const (
 	PagesTaken    = "HugePagesTaken"
 )
 
-// Name implements hint.Provider.
+// Name implements hint.Member.
 func (*PageGuard) Name() string { return PageGuardName }
-
-// Hints implements hint.Provider.
-func (*PageGuard) Hints(context.Context, *ledger.View, hint.Request) ([]hint.ResourceAnswer, error) {
-	return nil, nil
-}
-
-// Plan implements hint.Provider.
-func (*PageGuard) Plan(context.Context, *ledger.View, hint.Request, hint.Hint) ([]ledger.Claim, error) {
-	return nil, nil
-}
-
-// Prepare implements hint.Provider.
-func (*PageGuard) Prepare(_ context.Context, _ string, _ hint.Request, claims []ledger.Claim) ([]ledger.Claim, error) {
-	return claims, nil
-}
 
 // Validate implements hint.Validator. A refusal has the reason that the kubelet
 // gives where the node as a whole has too few huge pages (OutOfhugepages-2Mi), and

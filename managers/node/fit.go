@@ -90,12 +90,11 @@ func outOf(r workload.Resource, need, used, have int64) *errdefs.Error {
 	return err
 }
 
-// Guard is the node on the hint bus: it has no opinion on NUMA nodes and hands
-// nothing out, and refuses in the second phase what does not fit.
+// Guard is the node on the hint bus: it hands nothing out, and refuses in the second
+// phase what does not fit.
 type Guard struct{ *Manager }
 
 var (
-	_ hint.Provider  = Guard{}
 	_ hint.Validator = Guard{}
 	_ hint.Explainer = Guard{}
 	_ hint.Resizer   = Guard{}
@@ -104,23 +103,8 @@ var (
 // GuardName is the name of the node on the hint bus.
 const GuardName = "node"
 
-// Name implements hint.Provider.
+// Name implements hint.Member.
 func (Guard) Name() string { return GuardName }
-
-// Hints implements hint.Provider.
-func (Guard) Hints(context.Context, *ledger.View, hint.Request) ([]hint.ResourceAnswer, error) {
-	return nil, nil
-}
-
-// Plan implements hint.Provider.
-func (Guard) Plan(context.Context, *ledger.View, hint.Request, hint.Hint) ([]ledger.Claim, error) {
-	return nil, nil
-}
-
-// Prepare implements hint.Provider.
-func (Guard) Prepare(_ context.Context, _ string, _ hint.Request, claims []ledger.Claim) ([]ledger.Claim, error) {
-	return claims, nil
-}
 
 // Validate implements hint.Validator.
 func (g Guard) Validate(_ context.Context, view *ledger.View, req hint.Request) error {

@@ -31,7 +31,7 @@ func (p *proxy) provider() hint.Provider {
 }
 
 // external returns the proxy behind a provider of the bus; nil if there is none.
-func external(p hint.Provider) *proxy {
+func external(p hint.Member) *proxy {
 	switch p := p.(type) {
 	case *proxy:
 		return p

@@ -83,6 +83,6 @@ func TestContractOfTheProcess(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return setup(t, outside[0].Provider)
+		return setup(t, outside[0].Provider.(hint.Provider))
 	})
 }
