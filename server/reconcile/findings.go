@@ -42,7 +42,7 @@ func (l *Loop) heldFindings(held []cgroup.HeldLimit) []ledger.Finding {
 // report notes what a pass found that the kernel does otherwise than the ledger says,
 // and that no pass can change. What is new is logged. The caller holds mu.
 func (l *Loop) report(ctx context.Context, found []ledger.Finding) {
-	before := l.Findings()
+	before := l.foundLast()
 	for _, f := range found {
 		if !slices.Contains(before, f) {
 			l.Log.WarnContext(ctx, "the kernel does not do what the ledger says", "finding", f.Text)
@@ -57,8 +57,24 @@ func (l *Loop) report(ctx context.Context, found []ledger.Finding) {
 }
 
 // Findings lists what the last pass found that keeps the kernel from doing what the
-// ledger says.
+// ledger says. A pass takes time: what the ledger has settled since is left out.
 func (l *Loop) Findings() []ledger.Finding {
+	view := l.View()
+	return slices.DeleteFunc(slices.Clone(l.foundLast()), func(f ledger.Finding) bool {
+		if f.Rule != ledger.RuleUnbound {
+			return false
+		}
+		for b := range view.BindingsOf(f.Owner.Pod) {
+			if b.Owner == f.Owner {
+				return true
+			}
+		}
+		_, known := view.Pod(f.Owner.Pod)
+		return !known
+	})
+}
+
+func (l *Loop) foundLast() []ledger.Finding {
 	if found := l.findings.Load(); found != nil {
 		return *found
 	}
