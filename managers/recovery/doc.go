@@ -12,8 +12,9 @@
 //     without any), gone (there is no cgroup), unseen (the cgroups are not the kernel's:
 //     there is a claim record, and nobody can see processes).
 //   - living: with processes that run or are unseen.
-//   - older copy: a ledger that claim records of its own epoch are ahead of by more than
-//     the one change that a crash can leave without an acknowledgement.
+//   - older copy: a ledger that lacks a commit of its epoch that was acknowledged. The mark
+//     of the last commit tells, or where that is lost claim records that are ahead by more
+//     than the one change that a crash can leave without an acknowledgement.
 //
 // The cases:
 //

@@ -70,9 +70,18 @@ type Input struct {
 	Observed []Observation
 	// BootID of this boot.
 	BootID string
+	// Acknowledged is the newest commit that somebody may have heard of; zero where that
+	// is not known.
+	Acknowledged Commit
 	// Unseen says that nobody can see processes: the cgroups are not the kernel's.
 	Unseen bool
 	Now    time.Time
+}
+
+// Commit names a commit of the ledger.
+type Commit struct {
+	Epoch      ledger.EpochID
+	Generation uint64
 }
 
 // Case names a row of the table in the package comment.
@@ -163,9 +172,10 @@ func (p *Plan) Apply(d *ledger.Draft) {
 func Decide(in Input) Plan {
 	r := &recovery{Input: in, pods: map[string]*pod{}}
 	r.collect()
-	r.older = slices.ContainsFunc(in.Observed, func(o Observation) bool {
-		return o.Record == Whole && r.ours(o.Claims) && o.Claims.Generation > in.View.Generation()+1
-	})
+	r.older = in.Acknowledged.Epoch == in.View.EpochID() && in.Acknowledged.Generation > in.View.Generation() ||
+		slices.ContainsFunc(in.Observed, func(o Observation) bool {
+			return o.Record == Whole && r.ours(o.Claims) && o.Claims.Generation > in.View.Generation()+1
+		})
 	shown := r.shown()
 	for _, uid := range slices.Sorted(maps.Keys(r.pods)) {
 		r.decide(r.pods[uid], shown[uid])

@@ -510,3 +510,28 @@ func TestUnionThatContradictsItself(t *testing.T) {
 		t.Errorf("CPUs %s are shared", free)
 	}
 }
+
+// TestOlderByOneCommit: a ledger that lacks an acknowledged commit of its epoch is an older
+// copy, also by one; so a pod that it does not know may be one that the agent knows.
+func TestOlderByOneCommit(t *testing.T) {
+	t.Parallel()
+	view := world(t, false)
+	seen := record(func(r *ledger.ClaimRecord) { r.Generation = view.Generation() + 1 })
+	seen.Processes = recovery.Empty
+	for _, c := range []struct {
+		name         string
+		acknowledged recovery.Commit
+		older        bool
+		want         recovery.Case
+	}{
+		{"not known", recovery.Commit{}, false, recovery.NeverAdmitted},
+		{"the ledger's last", recovery.Commit{Epoch: epoch, Generation: view.Generation()}, false, recovery.NeverAdmitted},
+		{"of another epoch", recovery.Commit{Epoch: 8, Generation: view.Generation() + 1}, false, recovery.NeverAdmitted},
+		{"one that it lacks", recovery.Commit{Epoch: epoch, Generation: view.Generation() + 1}, true, recovery.Unrecorded},
+	} {
+		plan := recovery.Decide(recovery.Input{View: view, Observed: []recovery.Observation{seen}, BootID: boot, Now: now, Acknowledged: c.acknowledged})
+		if d := plan.Decisions[0]; plan.OlderCopy != c.older || d.Case != c.want || d.Waits != c.older || (len(plan.Remove) > 0) == c.older {
+			t.Errorf("%s: older %t, %+v, removes %q", c.name, plan.OlderCopy, d, plan.Remove)
+		}
+	}
+}

@@ -30,6 +30,7 @@ import (
 	"github.com/berthd/berth/server/deviceplugin/registry"
 	"github.com/berthd/berth/server/failpoint"
 	"github.com/berthd/berth/server/hintproxy"
+	"github.com/berthd/berth/server/host/claimfiles"
 	"github.com/berthd/berth/server/metrics"
 	"github.com/berthd/berth/server/readiness"
 	"github.com/berthd/berth/server/reconcile"
@@ -94,14 +95,18 @@ type App struct {
 	limits    atomic.Pointer[reconcile.Limits]
 	tree      cgroup.Tree
 	records   cgroup.Records // files; nil where the tree keeps them
-	reconcile *reconcile.Loop
-	sweeper   *reconcile.Sweeper
-	care      systemCgroups
-	runtime   *runtime.Client // nil without one
-	metrics   *metrics.Set
-	history   *allocation.History
-	health    *healthServer
-	monitor   *readiness.Monitor
+	// lastCommit marks the last commit; nil where that is not possible. markFails says that
+	// the last write of it failed.
+	lastCommit *claimfiles.Mark
+	markFails  bool
+	reconcile  *reconcile.Loop
+	sweeper    *reconcile.Sweeper
+	care       systemCgroups
+	runtime    *runtime.Client // nil without one
+	metrics    *metrics.Set
+	history    *allocation.History
+	health     *healthServer
+	monitor    *readiness.Monitor
 	// mainSocket is that of agents, readersSocket that of podresources.
 	mainSocket, readersSocket *socket.Keeper
 	main                      *rpc.Server
@@ -209,6 +214,7 @@ func (a *App) buildLedger(ctx context.Context) error {
 		Rules:   a.first.Rules,
 		Restore: a.restore,
 		OnCommit: func(old, new *ledger.View) {
+			a.markCommit(new)
 			a.reconcile.Wake()
 			a.external.Wake()
 			a.history.Committed(old, new)
@@ -262,6 +268,7 @@ func (a *App) buildCgroups(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	a.openLastCommit(ctx)
 	parts := reconcile.Config{
 		Records: records, Unseen: !a.keepsPods(), NoPodCgroups: !a.Config.Cgroups.PerQOS, Failpoint: a.Failpoint,
 		Tree: tree, Layout: a.layout, Limits: limits,

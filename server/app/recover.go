@@ -2,12 +2,14 @@ package app
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 
 	"github.com/berthd/berth/api/config"
+	"github.com/berthd/berth/api/trust"
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
@@ -58,10 +60,50 @@ func (a *App) openRecords(ctx context.Context) (cgroup.Records, error) {
 func (a *App) claimsDir() string { return filepath.Join(filepath.Dir(a.Config.Listen), "claims") }
 
 func (a *App) closeRecords() error {
-	if a.records == nil {
-		return nil
+	var errs []error
+	if a.records != nil {
+		errs = append(errs, a.records.(io.Closer).Close())
 	}
-	return a.records.(io.Closer).Close()
+	if a.lastCommit != nil {
+		errs = append(errs, a.lastCommit.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// openLastCommit opens the mark of the last commit. Without it, copies of the ledger that
+// are older by one commit cannot be told from a crash before it.
+func (a *App) openLastCommit(ctx context.Context) {
+	boot, err := a.bootID(os.DirFS("/proc"))
+	if err == nil {
+		err = trust.MkdirAll(a.claimsDir(), 0o700)
+	}
+	if err == nil {
+		a.lastCommit, err = claimfiles.OpenMark(filepath.Join(a.claimsDir(), ".last-commit"), boot)
+	}
+	if err != nil {
+		a.Log.WarnContext(ctx, "the last commit is not marked: a copy of the ledger that is older by one commit would not be recognized", "error", err)
+	}
+}
+
+// markCommit marks a commit, before the call that made it answers. Calls come one at a time.
+func (a *App) markCommit(v *ledger.View) {
+	if a.lastCommit == nil {
+		return
+	}
+	err := a.lastCommit.Set(uint64(v.EpochID()), v.Generation())
+	if err != nil && !a.markFails {
+		a.Log.Warn("the last commit cannot be marked", "error", err)
+	}
+	a.markFails = err != nil
+}
+
+// acknowledged is the last commit that the berthd before this one marked.
+func (a *App) acknowledged() recovery.Commit {
+	if a.lastCommit == nil {
+		return recovery.Commit{}
+	}
+	epoch, generation, _ := a.lastCommit.Found()
+	return recovery.Commit{Epoch: ledger.EpochID(epoch), Generation: generation}
 }
 
 // recover decides what is true of each pod, and makes it last. Nobody who lives is
@@ -79,6 +121,7 @@ func (a *App) recover(ctx context.Context) error {
 	fresh := view.Generation() == 0
 	plan := recovery.Decide(recovery.Input{
 		View: view, Report: a.start.Ledger, Observed: observed, BootID: boot, Unseen: unseen, Now: a.Now(),
+		Acknowledged: a.acknowledged(),
 	})
 	a.start.Recovery, a.start.OlderCopy = plan.Decisions, plan.OlderCopy
 	why := a.stillUncertain(view, observed, unseen)
@@ -159,7 +202,7 @@ func (a *App) recovered() inspect.Recovered {
 // recoveryLines tell each pod's case where there is something to tell.
 func (a *App) recoveryLines() (lines []string) {
 	if a.start.OlderCopy {
-		lines = append(lines, "the ledger is an older copy: claim records of living pods are newer; the pods keep what they have")
+		lines = append(lines, "the ledger is an older copy: commits that were acknowledged are not in it; living pods keep what they have")
 	}
 	for _, d := range a.start.Recovery {
 		switch d.Case {

@@ -1,0 +1,78 @@
+package claimfiles
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/berthd/berth/managers/errdefs"
+)
+
+// Mark tells in a file which commit of the ledger was acknowledged last, beside the
+// ledger itself: a start that finds a copy of the ledger from before that commit can tell
+// it from a crash before the commit. It is written after each commit and before anybody
+// hears of it, so it is never ahead of a ledger that is the last one. Like the claim
+// records it is of one boot and not synced.
+type Mark struct {
+	file *os.File
+	boot string
+	// found is what the file said when it was opened, and known whether it said anything.
+	epoch, generation uint64
+	known             bool
+}
+
+// largestMark is more than a mark has.
+const largestMark = 256
+
+// OpenMark opens the file, and makes it where there is none. What is of another boot, or
+// no mark, counts as nothing. A path at which something else lies is an error of class
+// Precondition that says what to do.
+func OpenMark(path, boot string) (*Mark, error) {
+	dir, err := os.OpenRoot(filepath.Dir(path))
+	if err != nil {
+		return nil, errdefs.Unavailablef("open the mark of the last commit: %w", err)
+	}
+	defer dir.Close()
+	name := filepath.Base(path)
+	if info, err := dir.Lstat(name); err == nil && !info.Mode().IsRegular() {
+		return nil, errdefs.Preconditionf("open the mark of the last commit: %s is no regular file: remove it", path)
+	}
+	file, err := dir.OpenFile(name, os.O_RDWR|os.O_CREATE, fileMode)
+	if err != nil {
+		return nil, errdefs.Unavailablef("open the mark of the last commit: %w", err)
+	}
+	m := &Mark{file: file, boot: boot}
+	text := make([]byte, largestMark)
+	n, err := file.ReadAt(text, 0)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, errors.Join(errdefs.Unavailablef("read the mark of the last commit: %w", err), file.Close())
+	}
+	var epoch, generation uint64
+	if _, err := fmt.Sscanf(string(text[:n]), "%x %d", &epoch, &generation); err == nil && string(text[:n]) == m.text(epoch, generation) {
+		m.epoch, m.generation, m.known = epoch, generation, true
+	}
+	return m, nil
+}
+
+// text is the content of the file. All marks of a boot have one length, so that a write
+// leaves nothing of the one before.
+func (m *Mark) text(epoch, generation uint64) string {
+	return fmt.Sprintf("%016x %020d %s\n", epoch, generation, m.boot)
+}
+
+// Found returns the last mark of the process before this one; false if there is none of
+// this boot.
+func (m *Mark) Found() (epoch, generation uint64, ok bool) { return m.epoch, m.generation, m.known }
+
+// Set marks a commit.
+func (m *Mark) Set(epoch, generation uint64) error {
+	if _, err := m.file.WriteAt([]byte(m.text(epoch, generation)), 0); err != nil {
+		return errdefs.Unavailablef("mark the last commit: %w", err)
+	}
+	return nil
+}
+
+// Close lets go of the file. The mark stays.
+func (m *Mark) Close() error { return m.file.Close() }
