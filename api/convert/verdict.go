@@ -8,7 +8,7 @@ import (
 )
 
 // Domain is the domain of the reasons in error details and conditions.
-const Domain = "berth"
+const Domain = "berthd.github.io"
 
 var verdicts = map[admission.Outcome]admissionv1.Verdict{
 	admission.Admitted: admissionv1.Verdict_VERDICT_ADMITTED,

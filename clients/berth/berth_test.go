@@ -124,12 +124,13 @@ func TestErrorsAreTyped(t *testing.T) {
 		reason string
 		is     func(error) bool
 	}{
-		{bad.Err("pod default/a"), codes.InvalidArgument, "invalid", berth.IsInvalid},
-		{errdefs.NotFoundf("pod a is not known"), codes.NotFound, "not found", berth.IsNotFound},
-		{errdefs.Preconditionf("remove it first"), codes.FailedPrecondition, "precondition", berth.IsPrecondition},
-		{refusal, codes.FailedPrecondition, "TopologyAffinityError", berth.IsPrecondition},
-		{errdefs.PermissionDeniedf("no role"), codes.PermissionDenied, "permission denied", berth.IsPermissionDenied},
-		{errdefs.Unavailablef("disk full"), codes.Unavailable, "unavailable", berth.IsUnavailable},
+		{bad.Err("pod default/a"), codes.InvalidArgument, "REQUEST_INVALID", berth.IsInvalid},
+		{errdefs.NotFoundf("pod a is not known"), codes.NotFound, "OBJECT_NOT_FOUND", berth.IsNotFound},
+		{errdefs.Preconditionf("remove it first"), codes.FailedPrecondition, "PRECONDITION_FAILED", berth.IsPrecondition},
+		{refusal, codes.FailedPrecondition, "POD_REJECTED", berth.IsPrecondition},
+		{errdefs.Existsf("bound").Coded(errdefs.ContainerIDBound, "container_id", "c1"), codes.AlreadyExists, "CONTAINER_ID_BOUND", berth.IsExists},
+		{errdefs.PermissionDeniedf("no role"), codes.PermissionDenied, "NOT_PERMITTED", berth.IsPermissionDenied},
+		{errdefs.Unavailablef("disk full"), codes.Unavailable, "TEMPORARILY_UNAVAILABLE", berth.IsUnavailable},
 	} {
 		t.Run(row.reason, func(t *testing.T) {
 			t.Parallel()
@@ -147,7 +148,7 @@ func TestErrorsAreTyped(t *testing.T) {
 				t.Errorf("request id %q", e.RequestID)
 			}
 			for i, is := range []func(error) bool{
-				berth.IsInvalid, berth.IsNotFound, berth.IsPrecondition, berth.IsPermissionDenied, berth.IsUnavailable,
+				berth.IsInvalid, berth.IsNotFound, berth.IsPrecondition, berth.IsPermissionDenied, berth.IsUnavailable, berth.IsExists,
 			} {
 				if got, want := is(wrapped), row.is(wrapped) && is(err); got != want {
 					t.Errorf("predicate %d: %v, want %v", i, got, want)
@@ -160,16 +161,16 @@ func TestErrorsAreTyped(t *testing.T) {
 				t.Errorf("package status sees %v", status.Code(err))
 			}
 			switch row.reason {
-			case "invalid":
+			case "REQUEST_INVALID":
 				want := []berth.Violation{{"pod.metadata.uid", "is required"}, {"pod.spec.containers", "at least one is required"}}
 				if fmt.Sprint(e.Fields) != fmt.Sprint(want) {
 					t.Errorf("fields %v, want %v", e.Fields, want)
 				}
-			case "unavailable":
+			case "TEMPORARILY_UNAVAILABLE":
 				if e.RetryAfter <= 0 {
 					t.Error("no time to retry after")
 				}
-			case "TopologyAffinityError":
+			case "POD_REJECTED":
 				if e.Provider != "device" || e.Resource != "example.com/gpu" {
 					t.Errorf("at fault: %q over %q", e.Provider, e.Resource)
 				}

@@ -11,15 +11,22 @@ import (
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	errorsv1 "github.com/berthd/berth/api/berth/errors/v1"
 )
 
 // Error is a call that failed, with what berthd tells about it. errors.As finds it in whatever wraps it.
 type Error struct {
 	// Code is the status code of the call.
 	Code codes.Code
-	// Reason is the kind of failure in a word ("not found"), or the name under which the kubelet knows it
-	// ("TopologyAffinityError"). Empty where it was not berthd that answered.
+	// Reason names the failure for programs, as berth.errors.v1.ErrorReason does ("POD_NOT_FOUND"). Empty where it was not
+	// berthd that answered.
 	Reason string
+	// VerdictReason is the name under which the kubelet knows the reason of a rejection ("TopologyAffinityError"), or what a
+	// deferred pod waits for ("PluginAway"). Empty for other errors.
+	VerdictReason string
+	// Metadata says more, by keys that berth.errors.v1.ErrorReason lists.
+	Metadata map[string]string
 	// Message is a sentence for people.
 	Message string
 	// Fields lists what is wrong with the request, place by place.
@@ -73,6 +80,14 @@ func IsNotFound(err error) bool { return hasCode(err, codes.NotFound) }
 // IsInvalid reports that the request can never be right; the error's fields say why.
 func IsInvalid(err error) bool { return hasCode(err, codes.InvalidArgument) }
 
+// IsExists reports that another object has the name already; to repeat the request never helps.
+func IsExists(err error) bool { return hasCode(err, codes.AlreadyExists) }
+
+// HasReason reports that an error of berthd has a reason of berth.errors.v1.
+func HasReason(err error, reason errorsv1.ErrorReason) bool {
+	return asError(err).Reason == reason.String()
+}
+
 // IsPrecondition reports that something else has to be done first.
 func IsPrecondition(err error) bool { return hasCode(err, codes.FailedPrecondition) }
 
@@ -88,7 +103,7 @@ const StateUncertain = "StateUncertain"
 
 // IsStateUncertain reports that berthd waits for Sync.
 func IsStateUncertain(err error) bool {
-	return IsUnavailable(err) && asError(err).Reason == StateUncertain
+	return IsUnavailable(err) && asError(err).VerdictReason == StateUncertain
 }
 
 // IsUnimplemented reports a method that this berthd does not know: it is older than the client.
@@ -120,7 +135,8 @@ func fromStatus(err error) error {
 	for _, detail := range s.Details() {
 		switch d := detail.(type) {
 		case *errdetails.ErrorInfo:
-			e.Reason = d.GetReason()
+			e.Reason, e.Metadata = d.GetReason(), d.GetMetadata()
+			e.VerdictReason = d.GetMetadata()["verdict_reason"]
 			e.Provider, e.Resource = d.GetMetadata()["provider"], d.GetMetadata()["resource"]
 			e.RequestID = d.GetMetadata()["request_id"]
 		case *errdetails.BadRequest:

@@ -14,8 +14,8 @@ import (
 
 // Admit decides about a pod and, unless it is a dry run, makes the decision
 // real. The same pod again gets the same answer; an invalid pod is an error of
-// class Invalid, the same uid with another specification or the admission id of
-// another pod one of class Precondition, a journal or a cgroup tree that cannot be
+// class Invalid, the same uid with another specification or for another owner
+// one of class Precondition, the admission id of another pod one of class Exists, a journal or a cgroup tree that cannot be
 // written at the moment one of class Unavailable. A rejection is a verdict.
 func (e *Engine) Admit(ctx context.Context, req Request) (Verdict, error) {
 	pod, notes := workload.Defaulted(req.Pod, e.Features)
@@ -141,7 +141,8 @@ func (e *Engine) known(view, snapshot *ledger.View, c *candidate) (Verdict, bool
 	}
 	if have.Digest != c.record.Digest {
 		return Verdict{}, true, errdefs.Preconditionf(
-			"pod %s is admitted with another specification: only its resources may change, by Resize; otherwise Remove it first", c.uid())
+			"pod %s is admitted with another specification: only its resources may change, by Resize; otherwise remove it first", c.uid()).
+			Coded(errdefs.PodSpecDiffers, "pod_uid", c.uid())
 	}
 	return Verdict{Outcome: Admitted, QoS: have.QoS, Pod: have, View: view, Trace: have.Trace, Repeated: true}, true, nil
 }
@@ -153,7 +154,8 @@ func (e *Engine) named(view *ledger.View, c *candidate) error {
 		return nil
 	}
 	if p, ok := view.Admitted(c.record.AdmissionID); ok {
-		return errdefs.Preconditionf("admission id %q is that of pod %s, which is here: every admission has a name of its own", p.AdmissionID, p.UID())
+		return errdefs.Existsf("admission id %q is that of pod %s, which is here: every admission has a name of its own", p.AdmissionID, p.UID()).
+			Coded(errdefs.AdmissionIDUsed, "admission_id", p.AdmissionID, "pod_uid", p.UID())
 	}
 	return nil
 }

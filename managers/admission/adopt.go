@@ -80,7 +80,8 @@ func (i *importing) adopt(uid string, claims []ledger.Claim) (outcome string, er
 		return ImportNew, nil
 	}
 	if given != nil && given.Digest != have.Digest {
-		return "", errdefs.Preconditionf("pod %s is admitted with another specification than the one given", uid)
+		return "", errdefs.Preconditionf("pod %s is admitted with another specification than the one given", uid).
+			Coded(errdefs.PodSpecDiffers, "pod_uid", uid)
 	}
 	var missing []ledger.Claim
 	for _, c := range claims {
@@ -91,7 +92,8 @@ func (i *importing) adopt(uid string, claims []ledger.Claim) (outcome string, er
 		case held < 0:
 			missing = append(missing, c)
 		case !sameHolding(have.Claims[held], c):
-			return "", errdefs.Conflictf("%s holds %s in the ledger, and %s in the file", c.Owner, holding(have.Claims[held]), holding(c))
+			return "", errdefs.Preconditionf("%s holds %s in the ledger, and %s in the file", c.Owner, holding(have.Claims[held]), holding(c)).
+				Coded(errdefs.ImportContradicts, "pod_uid", c.Owner.Pod, "container_name", c.Owner.Container, "resource", c.Resource)
 		}
 	}
 	if len(missing) == 0 {
@@ -201,7 +203,7 @@ func (i *importing) check(ctx context.Context, outcomes map[string]string) error
 		}
 	}
 	if len(conflicts) > 0 {
-		return errdefs.Conflictf("%s", strings.Join(conflicts, "; "))
+		return errdefs.Preconditionf("%s", strings.Join(conflicts, "; ")).Coded(errdefs.ImportContradicts)
 	}
 	for _, uid := range slices.Sorted(maps.Keys(outcomes)) {
 		if outcomes[uid] == ImportKnown {

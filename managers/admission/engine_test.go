@@ -368,7 +368,7 @@ func TestPreStartBindsAndPostStopForgets(t *testing.T) {
 		t.Errorf("unknown pod: %v", err)
 	}
 	h.admit(t, guaranteed("b", 1, 0))
-	if _, err := h.PreStart(t.Context(), ledger.Owner{Pod: "b", Container: "main"}, "id1", 0); class(t, err) != errdefs.Conflict {
+	if _, err := h.PreStart(t.Context(), ledger.Owner{Pod: "b", Container: "main"}, "id1", 0); class(t, err) != errdefs.Exists {
 		t.Errorf("another pod's id: %v", err)
 	}
 	// A restarted container shares its cgroup with its old id for a moment.
@@ -438,7 +438,7 @@ func TestIDsOfTwoPodsAtOnce(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if _, err := h.PreStart(t.Context(), ledger.Owner{Pod: "a", Container: "main"}, "id", 0); class(t, err) != errdefs.Conflict {
+	if _, err := h.PreStart(t.Context(), ledger.Owner{Pod: "a", Container: "main"}, "id", 0); class(t, err) != errdefs.Exists {
 		t.Errorf("%v", err)
 	}
 	if b, _ := h.ledger.View().Binding("id"); b.Owner.Pod != "b" {
@@ -456,7 +456,7 @@ func TestAdmissionIDOfAnotherPod(t *testing.T) {
 		}
 	}
 	_, err := h.Admit(t.Context(), admission.Request{Pod: guaranteed("b", 1, 1), AdmissionID: "one"})
-	if class(t, err) != errdefs.Precondition || !strings.Contains(err.Error(), "pod a") {
+	if class(t, err) != errdefs.Exists || !strings.Contains(err.Error(), "pod a") {
 		t.Errorf("%v", err)
 	}
 	if len(h.cgroups.pods) != 1 || len(h.plugins.calls) != 1 {

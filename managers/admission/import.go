@@ -65,7 +65,7 @@ type Imported struct {
 //
 // Errors are those of kubelet.Read, and of class Invalid for pods that are not
 // well-formed, Precondition for a pod that the ledger knows with another
-// specification, Conflict where two owners hold the same thing, which are named.
+// specification, and where two owners hold the same thing, which are named.
 func (e *Engine) Import(ctx context.Context, req Import) (Imported, error) {
 	i := &importing{Import: req, engine: e, given: map[string]*ledger.Pod{}, notes: map[string][]string{}, parents: map[string]string{}, recorded: map[string][]ledger.Claim{}}
 	if err := i.readPods(); err != nil {

@@ -131,11 +131,11 @@ func TestImportRefuses(t *testing.T) {
 		words []string
 	}{
 		"overlap with the ledger": {file("0,3-15", "a/main=1-2"), []workload.Pod{guaranteed("a", 2, 0)},
-			errdefs.Conflict, []string{"CPUs 1-2", "pod a", "pod known"}},
+			errdefs.Precondition, []string{"CPUs 1-2", "pod a", "pod known"}},
 		"overlap in the file": {file("0,4-15", "a/main=5-6", "b/main=6"), []workload.Pod{guaranteed("a", 2, 0), guaranteed("b", 1, 0)},
-			errdefs.Conflict, []string{"CPUs 6", "pod a", "pod b"}},
+			errdefs.Precondition, []string{"CPUs 6", "pod a", "pod b"}},
 		"another set for a known pod": {file("0,4-15", "known/main=3"), nil,
-			errdefs.Conflict, []string{"known/main holds CPUs 1-2", "CPUs 3"}},
+			errdefs.Precondition, []string{"known/main holds CPUs 1-2", "CPUs 3"}},
 		"another specification": {file("0,3-15", "known/main=1-2"), []workload.Pod{other},
 			errdefs.Precondition, []string{"known", "another specification"}},
 		"nobody's": {file("0,4-15", "ghost/main=5", "known/ghost=6"), nil,

@@ -64,11 +64,11 @@ func TestImportDevices(t *testing.T) {
 	}
 	req.Data = checkpoint(t, map[string][]string{"a": {"g0", "g1"}})
 	_, err = h.Import(context.Background(), req)
-	if errdefs.ClassOf(err) != errdefs.Conflict || !strings.Contains(err.Error(), "a/main holds example.com/gpu g2, g3 in the ledger, and example.com/gpu g0, g1 in the file") {
+	if errdefs.ClassOf(err) != errdefs.Precondition || !strings.Contains(err.Error(), "a/main holds example.com/gpu g2, g3 in the ledger, and example.com/gpu g0, g1 in the file") {
 		t.Errorf("other devices: %v", err)
 	}
 	req.Data, req.Pods = checkpoint(t, map[string][]string{"c": {"g3"}}), []workload.Pod{guaranteed("c", 0, 1)}
-	if _, err = h.Import(context.Background(), req); errdefs.ClassOf(err) != errdefs.Conflict {
+	if _, err = h.Import(context.Background(), req); errdefs.ClassOf(err) != errdefs.Precondition {
 		t.Errorf("a device of another pod: %v", err)
 	}
 }

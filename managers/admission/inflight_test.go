@@ -293,7 +293,7 @@ func TestAdmissionIDInFlight(t *testing.T) {
 	})
 	<-entered
 	_, err := h.Admit(t.Context(), admission.Request{Pod: guaranteed("b", 1, 1), AdmissionID: "one"})
-	if class(t, err) != errdefs.Precondition || !strings.Contains(err.Error(), "pod a") {
+	if class(t, err) != errdefs.Exists || !strings.Contains(err.Error(), "pod a") {
 		t.Errorf("%v", err)
 	}
 	release()

@@ -115,7 +115,7 @@ func (e *Engine) lives(p *ledger.Pod, l takenOver) ([]ledger.Claim, error) {
 	if l.known.Source == ledger.FromClaimRecord && len(l.holdings) == 0 && l.known.Digest != "" {
 		if l.known.Digest != p.Digest && !amountsFit(p, l.known.Claims) {
 			return nil, errdefs.Preconditionf("pod %s lives here with another specification than the one given, which asks for other "+
-				"amounts than it holds: admit it with the specification that it runs with, or remove it first", p.UID())
+				"amounts than it holds: admit it with the specification that it runs with, or remove it first", p.UID()).Coded(errdefs.PodSpecDiffers, "pod_uid", p.UID())
 		}
 		return slices.Clone(l.known.Claims), nil
 	}
@@ -351,7 +351,8 @@ func conflict(view *ledger.View, p *ledger.Pod) error {
 	if len(texts) == 0 {
 		return nil
 	}
-	return errdefs.Conflictf("pod %s lives here, and cannot have what it is said to run with: %s", p.UID(), strings.Join(texts, "; "))
+	return errdefs.Preconditionf("pod %s lives here, and cannot have what it is said to run with: %s", p.UID(), strings.Join(texts, "; ")).
+		Coded(errdefs.HoldingsContradict, "pod_uid", p.UID())
 }
 
 // heldBack tells why a planned pod cannot be let in on a view: somebody who is not in

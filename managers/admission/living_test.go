@@ -118,7 +118,7 @@ func TestTakeOver(t *testing.T) {
 		},
 		"the caller is wrong about a device": {
 			known: ledger.UnknownLivePod{Source: ledger.FromKernel, Claims: owned("main", "5-6")},
-			pod:   asks, holdings: holdings("", "taken"), class: errdefs.Conflict, text: "taken",
+			pod:   asks, holdings: holdings("", "taken"), class: errdefs.Precondition, text: "taken",
 		},
 		"the caller forgets the device": {
 			known: ledger.UnknownLivePod{Source: ledger.FromKernel, Claims: owned("main", "5-6")},

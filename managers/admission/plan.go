@@ -74,7 +74,8 @@ func (e *Engine) Hints(ctx context.Context, pod workload.Pod, container string) 
 			}
 		}
 		if index < 0 {
-			return nil, errdefs.NotFoundf("pod %s has no container %q", pod.UID, container)
+			return nil, errdefs.NotFoundf("pod %s has no container %q", pod.UID, container).
+				Coded(errdefs.ContainerNotFound, "pod_uid", pod.UID, "container_name", container)
 		}
 	}
 	var trace ledger.Trace

@@ -127,7 +127,8 @@ func (o *Outlook) sharers() error {
 		for _, c := range p.Pod.Walk() {
 			owner := ledger.Owner{Pod: p.UID(), Container: c.Name}
 			if set, _, _ := o.After.ContainerCPUs(owner); set.IsEmpty() {
-				return errdefs.Preconditionf("the shared pool would be empty, and container %s of pod %s runs there: remove a pod that has CPUs of its own, or reserve fewer", c.Name, &p.Pod)
+				return errdefs.Preconditionf("the shared pool would be empty, and container %s of pod %s runs there: remove a pod that has CPUs of its own, or reserve fewer", c.Name, &p.Pod).
+					Coded(errdefs.SharedPoolEmpty, "pod_uid", p.UID(), "container_name", c.Name)
 			}
 		}
 	}

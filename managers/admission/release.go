@@ -99,7 +99,7 @@ func (e *Engine) PreStart(ctx context.Context, owner ledger.Owner, id string, pi
 		return Started{}, err
 	}
 	if have, ok := view.Binding(id); ok && have.Owner != owner {
-		return Started{}, errdefs.Conflictf("container id %s belongs to %s already", id, have.Owner)
+		return Started{}, bound(id, have.Owner)
 	}
 	e.waits(ctx)
 	b, known := view.Binding(id)
@@ -127,7 +127,7 @@ func (e *Engine) PreStart(ctx context.Context, owner ledger.Owner, id string, pi
 		have, ok := d.View().Binding(id)
 		switch {
 		case ok && have.Owner != owner:
-			return errdefs.Conflictf("it belongs to %s already", have.Owner)
+			return bound(id, have.Owner)
 		case !ok || have != b:
 			if err := bind(d, b, ended); err != nil {
 				return err
@@ -154,6 +154,12 @@ func (e *Engine) PreStart(ctx context.Context, owner ledger.Owner, id string, pi
 		bus.Released(ctx, finished)
 	}
 	return Started{Binding: b, View: bound}, nil
+}
+
+// bound refuses an id that another container has.
+func bound(id string, owner ledger.Owner) error {
+	return errdefs.Existsf("container id %s belongs to %s already", id, owner).
+		Coded(errdefs.ContainerIDBound, "container_id", id, "pod_uid", owner.Pod, "container_name", owner.Container)
 }
 
 // prepareStart tells the plugins that a container starts: they may reset its devices.
@@ -234,10 +240,11 @@ func shared(view *ledger.View, b ledger.Binding) bool {
 func knows(view *ledger.View, owner ledger.Owner) error {
 	p, ok := view.Pod(owner.Pod)
 	if !ok {
-		return errdefs.NotFoundf("pod %s is not admitted", owner.Pod)
+		return errdefs.NotFoundf("pod %s is not admitted", owner.Pod).Coded(errdefs.PodNotFound, "pod_uid", owner.Pod)
 	}
 	if p.Pod.Container(owner.Container) == nil {
-		return errdefs.NotFoundf("pod %s has no container %q", owner.Pod, owner.Container)
+		return errdefs.NotFoundf("pod %s has no container %q", owner.Pod, owner.Container).
+			Coded(errdefs.ContainerNotFound, "pod_uid", owner.Pod, "container_name", owner.Container)
 	}
 	return nil
 }

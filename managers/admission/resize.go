@@ -158,7 +158,7 @@ func (r *resizing) allow(ctx context.Context, view *ledger.View) (Resized, error
 	e, uid := r.engine, r.wanted.UID
 	have, ok := view.Pod(uid)
 	if !ok {
-		return Resized{}, errdefs.NotFoundf("pod %s is not admitted", uid)
+		return Resized{}, errdefs.NotFoundf("pod %s is not admitted", uid).Coded(errdefs.PodNotFound, "pod_uid", uid)
 	}
 	if err := r.scope.check(uid, have.Agent()); err != nil {
 		return Resized{}, err

@@ -24,7 +24,8 @@ func (s Scope) check(uid, owner string) error {
 	if s.has(owner) {
 		return nil
 	}
-	return errdefs.Preconditionf("pod %s belongs to the owner %q, not to %q: an admin may name its owner to act on it", uid, owner, cmp.Or(s.Owner, ledger.DefaultOwner))
+	return errdefs.Preconditionf("pod %s belongs to the owner %q, not to %q: an admin may name its owner to act on it", uid, owner, cmp.Or(s.Owner, ledger.DefaultOwner)).
+		Coded(errdefs.OwnerDiffers, "pod_uid", uid, "owner", owner)
 }
 
 // checkUnknown is check for a pod that lives here and is not in the ledger. One of which

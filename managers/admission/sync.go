@@ -34,7 +34,8 @@ func (e *Engine) Sync(ctx context.Context, req SyncRequest) (removed []string, e
 	view := e.Ledger.View()
 	if first, now := view.RevisionOf(0), view.Revision(); req.Known < first || req.Known > now {
 		return nil, errdefs.Preconditionf("revision %d, up to which the list of living pods knows of admissions, "+
-			"is not one of this ledger, which has those from %d to %d: read the revision again, then make the list", req.Known, first, now)
+			"is not one of this ledger, which has those from %d to %d: read the revision again, then make the list", req.Known, first, now).
+			Coded(errdefs.RevisionUnknown)
 	}
 	alive := make(map[string]bool, len(req.Living))
 	for _, uid := range req.Living {

@@ -29,9 +29,12 @@ const (
 	Invalid
 	// NotFound is a well-formed name of something that is not known here.
 	NotFound
+	// Exists is a name that another object has already; repeating never helps.
+	Exists
 	// Refused is a decision against a well-formed request. It carries a Reason.
 	Refused
-	// Conflict is two owners for one thing, or a change made to an outdated state; reading again and repeating may help.
+	// Conflict is a change made to an outdated state, or something that another process has at the moment; reading again and
+	// repeating may help. Two owners for one thing for good are of class Exists or Precondition.
 	Conflict
 	// Precondition is a request that the present state forbids until something else is done first, such as admitting a
 	// known pod uid with another specification.
@@ -58,6 +61,7 @@ var classNames = [...]string{
 	Internal:         "internal",
 	Invalid:          "invalid",
 	NotFound:         "not found",
+	Exists:           "exists",
 	Refused:          "refused",
 	Conflict:         "conflict",
 	Precondition:     "precondition",

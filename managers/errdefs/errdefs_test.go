@@ -21,6 +21,7 @@ func TestClassOf(t *testing.T) {
 		{Invalidf("x"), Invalid, "invalid"},
 		{NotFoundf("x"), NotFound, "not found"},
 		{Refuse(OutOfCPU, "x"), Refused, "refused"},
+		{Existsf("x"), Exists, "exists"},
 		{Conflictf("x"), Conflict, "conflict"},
 		{Preconditionf("x"), Precondition, "precondition"},
 		{Unsupportedf("x"), Unsupported, "unsupported"},
@@ -49,6 +50,37 @@ func TestClassOf(t *testing.T) {
 	}
 	if got := Class(-1).String(); got != "class(-1)" {
 		t.Errorf("negative class prints as %q", got)
+	}
+}
+
+func TestCodeOf(t *testing.T) {
+	t.Parallel()
+	bound := func() *Error { return Existsf("id is bound").Coded(ContainerIDBound, "container_id", "c1") }
+	for name, row := range map[string]struct {
+		err  error
+		want Code
+		id   string
+	}{
+		"given":                   {bound(), ContainerIDBound, "c1"},
+		"given, wrapped":          {fmt.Errorf("start: %w", bound()), ContainerIDBound, "c1"},
+		"same class around it":    {Existsf("start: %w", bound()), ContainerIDBound, "c1"},
+		"other class around it":   {Unavailablef("start: %w", bound()), "TEMPORARILY_UNAVAILABLE", ""},
+		"class":                   {Existsf("x"), "OBJECT_EXISTS", ""},
+		"no class":                {io.EOF, "INTERNAL_ERROR", ""},
+		"deadline":                {context.DeadlineExceeded, "TIMED_OUT", ""},
+		"rejected":                {Refuse(OutOfCPU, "x"), "POD_REJECTED", ""},
+		"deferred":                {&Error{Class: Unavailable, Reason: "NoHealthyDevice"}, "POD_DEFERRED", ""},
+		"deferred by uncertainty": {&Error{Class: Unavailable, Reason: "StateUncertain"}, "LEDGER_UNCERTAIN", ""},
+	} {
+		code, metadata := CodeOf(row.err, ClassOf(row.err))
+		if code != row.want || metadata["container_id"] != row.id {
+			t.Errorf("%s: %s with %v, want %s", name, code, metadata, row.want)
+		}
+	}
+	for c := range codes {
+		if codes[c] == "" {
+			t.Errorf("class %s has no code", Class(c))
+		}
 	}
 }
 

@@ -11,6 +11,10 @@ import (
 type Error struct {
 	// Class is what kind of failure it is.
 	Class Class
+	// Code names the failure for programs; empty means the class's own, see CodeOf.
+	Code Code
+	// Metadata says more to programs, by keys that berth.errors.v1.ErrorReason lists.
+	Metadata map[string]string
 	// Reason is set on refusals, and empty where the kubelet has no name for the case; on what is put off it is the
 	// word for what is waited for.
 	Reason Reason
@@ -54,6 +58,9 @@ func Invalidf(format string, args ...any) *Error { return newf(Invalid, format, 
 
 // NotFoundf makes an error of class NotFound; format may use %w.
 func NotFoundf(format string, args ...any) *Error { return newf(NotFound, format, args...) }
+
+// Existsf makes an error of class Exists; format may use %w.
+func Existsf(format string, args ...any) *Error { return newf(Exists, format, args...) }
 
 // Conflictf makes an error of class Conflict; format may use %w.
 func Conflictf(format string, args ...any) *Error { return newf(Conflict, format, args...) }

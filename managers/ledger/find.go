@@ -11,14 +11,15 @@ import (
 func (v *View) Find(o Owner) (*Pod, *workload.Container, error) {
 	p, ok := v.Pod(o.Pod)
 	if !ok {
-		return nil, nil, errdefs.NotFoundf("pod %s is not admitted", o.Pod)
+		return nil, nil, errdefs.NotFoundf("pod %s is not admitted", o.Pod).Coded(errdefs.PodNotFound, "pod_uid", o.Pod)
 	}
 	if o.Container == "" {
 		return p, nil, nil
 	}
 	c := p.Pod.Container(o.Container)
 	if c == nil {
-		return nil, nil, errdefs.NotFoundf("pod %s has no container %q", o.Pod, o.Container)
+		return nil, nil, errdefs.NotFoundf("pod %s has no container %q", o.Pod, o.Container).
+			Coded(errdefs.ContainerNotFound, "pod_uid", o.Pod, "container_name", o.Container)
 	}
 	return p, c, nil
 }

@@ -187,7 +187,7 @@ func (l *Ledger) write(ctx context.Context, old, next *View, batch []Entry) erro
 		err = l.recreate(ctx, next, err)
 	}
 	if err != nil {
-		return errdefs.Unavailablef("commit generation %d: %w", next.generation, err)
+		return errdefs.Unavailablef("commit generation %d: %w", next.generation, err).Coded(errdefs.LedgerUnavailable)
 	}
 	l.pending = nil
 	l.current.Store(next)

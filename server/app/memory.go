@@ -23,7 +23,8 @@ func (m seenResources) Remember(ctx context.Context, r ledger.SeenResource) erro
 func (m seenResources) Forget(ctx context.Context, resource string, may func() error) error {
 	_, err := m.ledger.Update(ctx, func(d *ledger.Draft) error {
 		if holders := holdersOf(d.View(), resource); len(holders) > 0 {
-			return errdefs.Preconditionf("%s is not forgotten while it is held: by %s", resource, strings.Join(holders, ", "))
+			return errdefs.Preconditionf("%s is not forgotten while it is held: by %s", resource, strings.Join(holders, ", ")).
+				Coded(errdefs.ResourceInUse, "resource", resource)
 		}
 		if err := may(); err != nil {
 			return err

@@ -87,7 +87,7 @@ func stillThere(proc fs.FS) func(ctx context.Context, pid int) error {
 		}
 		since, err := procfs.Since(proc, pid)
 		if err == nil && since != p.since {
-			err = errdefs.NotFoundf("process %d has ended: another one has that id now", pid)
+			err = errdefs.NotFoundf("process %d has ended: another one has that id now", pid).Coded(errdefs.ProcessNotFound)
 		}
 		return err
 	}

@@ -187,7 +187,7 @@ func TestPodsWaitForTheirPlugin(t *testing.T) {
 		if answer.GetVerdict() != admissionv1.Verdict_VERDICT_DEFERRED || answer.GetRetryAfter().AsDuration() <= 0 {
 			t.Errorf("%s, again after %s", answer.GetVerdict(), answer.GetRetryAfter().AsDuration())
 		}
-		want := &admissionv1.Condition{Reason: condition, Domain: "berth", Metadata: map[string]string{"provider": "device", "resource": gpu}}
+		want := &admissionv1.Condition{Reason: condition, Domain: "berthd.github.io", Metadata: map[string]string{"provider": "device", "resource": gpu}}
 		if !proto.Equal(answer.GetCondition(), want) {
 			t.Errorf("waits for %v, want %v", answer.GetCondition(), want)
 		}
@@ -238,7 +238,7 @@ func TestResourcesThatNobodyProvides(t *testing.T) {
 		n.configure("devices: {registrationGrace: 1h}\n")
 		d := n.start()
 		answer := d.admit(withDevice("pod", gpu))
-		want := &admissionv1.Condition{Reason: "ResourceUnknown", Domain: "berth", Metadata: map[string]string{"resource": gpu}}
+		want := &admissionv1.Condition{Reason: "ResourceUnknown", Domain: "berthd.github.io", Metadata: map[string]string{"resource": gpu}}
 		if answer.GetVerdict() != admissionv1.Verdict_VERDICT_DEFERRED || answer.GetRetryAfter().AsDuration() <= 0 || !proto.Equal(answer.GetCondition(), want) {
 			t.Errorf("%s, again after %s, for %v", answer.GetVerdict(), answer.GetRetryAfter().AsDuration(), answer.GetCondition())
 		}

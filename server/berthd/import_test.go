@@ -93,7 +93,7 @@ func TestImportConflictsAreNamed(t *testing.T) {
 	before, cpus := d.export(2), d.pods()["here"].GetContainers()[0].GetCpus().GetCpus()
 	state := `{"policyName":"static","defaultCpuSet":"0","entries":{"there":{"main":"` + cpus + `"}}}`
 	_, err := d.inspect.Import(d.ctx(), &inspectv1.ImportRequest{Kind: "cpu", State: []byte(state), Pods: []*typesv1.Pod{guaranteed("there", 2, 0)}})
-	if status.Code(err) != codes.Aborted || !strings.Contains(err.Error(), "pod here") || !strings.Contains(err.Error(), "pod there") {
+	if status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), "pod here") || !strings.Contains(err.Error(), "pod there") {
 		t.Errorf("got %v, want both owners named", err)
 	}
 	if after := d.export(2); after != before {

@@ -208,8 +208,8 @@ func TestBadPolicyChangesNothing(t *testing.T) {
 		code codes.Code
 		want string
 	}{
-		"topology policy": {&topologyv1.SetPolicyRequest{TopologyPolicy: new("loose")}, codes.InvalidArgument, "topology.policy: expected one of none"},
-		"CPU policy":      {&topologyv1.SetPolicyRequest{CpuPolicy: new("dynamic")}, codes.InvalidArgument, "cpu.policy"},
+		"topology policy": {&topologyv1.SetPolicyRequest{TopologyPolicy: new("loose")}, codes.InvalidArgument, "topology_policy: expected one of none"},
+		"CPU policy":      {&topologyv1.SetPolicyRequest{CpuPolicy: new("dynamic")}, codes.InvalidArgument, "cpu_policy"},
 		"memory policy":   {&topologyv1.SetPolicyRequest{MemoryPolicy: new("Loose")}, codes.InvalidArgument, "emory"},
 		"option": {&topologyv1.SetPolicyRequest{CpuOptions: &topologyv1.Values{Values: map[string]string{"x": "true"}}},
 			codes.InvalidArgument, "cpuManagerPolicyOptions"},

@@ -84,7 +84,7 @@ const (
 func (s *Server) PreStart(ctx context.Context, view *ledger.View, owner ledger.Owner) error {
 	pod, ok := view.Pod(owner.Pod)
 	if !ok {
-		return errdefs.NotFoundf("pod %s is not known", owner.Pod)
+		return errdefs.NotFoundf("pod %s is not known", owner.Pod).Coded(errdefs.PodNotFound, "pod_uid", owner.Pod)
 	}
 	snap := s.Inventory.Snapshot()
 	for _, c := range pod.Claims {
@@ -179,7 +179,7 @@ func (p *session) call(ctx context.Context, method string, limit time.Duration, 
 		p.leave(call, silent, err.Error())
 		return err
 	}
-	failure := errdefs.Unavailablef("the device plugin for %s failed at %s: %w", p.resource, method, err)
+	failure := errdefs.Unavailablef("the device plugin for %s failed at %s: %w", p.resource, method, err).Coded(errdefs.PluginFailed)
 	if code := status.Code(err); code == codes.Unavailable ||
 		code == codes.Canceled && (p.life.Err() != nil || p.conn.GetState() == connectivity.Shutdown) {
 		// The connection broke, or the session has ended.
@@ -212,7 +212,7 @@ func (p *session) enter(method string) (breaker.Call, error) {
 	if !errors.As(err, &open) {
 		return call, nil
 	}
-	refused := errdefs.Unavailablef("%s of the device plugin for %s at %s: %w", method, p.resource, p.path, err)
+	refused := errdefs.Unavailablef("%s of the device plugin for %s at %s: %w", method, p.resource, p.path, err).Coded(errdefs.PluginFailed)
 	refused.Err = device.ErrSuspended
 	refused.RetryAfter = open.Until.Sub(now) // below 0 while a probe is under way
 	return call, refused

@@ -18,7 +18,7 @@ const forgetAgain = time.Minute
 // kept.
 func (s *Server) Forget(ctx context.Context, resource string) error {
 	if _, known := s.Inventory.Snapshot().Resource(resource); !known {
-		return errdefs.NotFoundf("no device plugin has registered for %.253q", resource)
+		return errdefs.NotFoundf("no device plugin has registered for %.253q", resource).Coded(errdefs.ResourceNotFound)
 	}
 	if err := s.Memory.Forget(ctx, resource, func() error { return s.mayForget(resource) }); err != nil {
 		return err
@@ -31,7 +31,7 @@ func (s *Server) Forget(ctx context.Context, resource string) error {
 // mayForget refuses to forget a resource whose plugin is connected.
 func (s *Server) mayForget(resource string) error {
 	if r, ok := s.Inventory.Snapshot().Resource(resource); ok && r.State == device.Connected {
-		return errdefs.Preconditionf("the device plugin for %s is connected, and would make it known again; end the plugin first", resource)
+		return errdefs.Preconditionf("the device plugin for %s is connected, and would make it known again; end the plugin first", resource).Coded(errdefs.ResourceServed, "resource", resource)
 	}
 	return nil
 }

@@ -255,10 +255,10 @@ func owned(p *proxy, name string, by Caller) error {
 func (r *Registry) available(o ledger.ExternalProvider) error {
 	for _, resource := range o.Resources {
 		if r.parts.Plugin(resource) {
-			return errdefs.Preconditionf("register provider %s: a device plugin serves %s, or did until a moment ago; a resource has one provider", o.Name, resource)
+			return errdefs.Preconditionf("register provider %s: a device plugin serves %s, or did until a moment ago; a resource has one provider", o.Name, resource).Coded(errdefs.ResourceServed, "resource", resource)
 		}
 		if by, taken := r.ServedBy(resource); taken && by != o.Name {
-			return errdefs.Preconditionf("register provider %s: provider %s serves %s; a resource has one provider", o.Name, by, resource)
+			return errdefs.Preconditionf("register provider %s: provider %s serves %s; a resource has one provider", o.Name, by, resource).Coded(errdefs.ResourceServed, "resource", resource)
 		}
 	}
 	return nil
@@ -283,7 +283,7 @@ func (r *Registry) introduce(ctx context.Context, p *proxy) (stop func(), err er
 	if r.running.Err() != nil {
 		r.mu.Unlock()
 		_ = p.conn.Close()
-		return nil, errdefs.Unavailablef("register provider %s: berthd is ending", p.Name())
+		return nil, errdefs.Unavailablef("register provider %s: berthd is ending", p.Name()).Coded(errdefs.ShuttingDown)
 	}
 	keeping, cancel := context.WithCancel(r.running)
 	ended := make(chan struct{})
@@ -305,7 +305,7 @@ func (r *Registry) introduce(ctx context.Context, p *proxy) (stop func(), err er
 	case ctx.Err() != nil:
 		return nil, context.Cause(ctx)
 	case err != nil:
-		return nil, errdefs.Unavailablef("register provider %s: %w", p.Name(), err)
+		return nil, errdefs.Unavailablef("register provider %s: %w", p.Name(), err).Coded(errdefs.ProviderFailed, "provider", p.Name())
 	}
 	return nil, errdefs.Unavailablef("register provider %s: %s (waited %s)", p.Name(), p.status().Message, r.config.Connect)
 }
@@ -351,7 +351,7 @@ func (r *Registry) Unregister(ctx context.Context, name string, by Caller) error
 	p := r.proxies[name]
 	r.mu.Unlock()
 	if p == nil {
-		return errdefs.NotFoundf("no provider outside berthd is registered as %.80q", name)
+		return errdefs.NotFoundf("no provider outside berthd is registered as %.80q", name).Coded(errdefs.ProviderNotFound, "provider", name)
 	}
 	if err := owned(p, name, by); err != nil {
 		return err

@@ -145,7 +145,7 @@ func (l *Loop) planChange(ctx context.Context, node cgroup.Node, create bool) ([
 		}
 		node.Values = cgroup.Values{HugePages: none}.Merge(node.Values)
 	case o.State == cgroup.Absent:
-		return nil, errdefs.NotFoundf("cgroup %s is absent", node.Name)
+		return nil, errdefs.NotFoundf("cgroup %s is absent", node.Name).Coded(errdefs.CgroupNotFound)
 	case !create && o.State == cgroup.Invalid:
 		return nil, errdefs.Preconditionf("cgroup %s %s", node.Name, o.Reason)
 	}

@@ -103,7 +103,7 @@ func (p *Pods) Ensure(ctx context.Context, uid string) (parent string, created b
 	}
 	err = p.Alone(ctx, uid, func(ctx context.Context, view *ledger.View) (err error) {
 		if _, ok := view.Pod(uid); !ok {
-			return errdefs.NotFoundf("pod %s is not admitted", uid)
+			return errdefs.NotFoundf("pod %s is not admitted", uid).Coded(errdefs.PodNotFound, "pod_uid", uid)
 		}
 		parent, created, err = p.Loop.EnsurePod(ctx, view, uid)
 		return err

@@ -249,7 +249,7 @@ func (c *limiter) tap(ctx context.Context, info *tap.Info) (context.Context, err
 	}
 	l, less, ok := c.add(u, bounds.Calls, calls)
 	if !ok {
-		err := errdefs.Exhaustedf("%s has %d calls under way already", who, bounds.Calls)
+		err := errdefs.Exhaustedf("%s has %d calls under way already", who, bounds.Calls).Coded(errdefs.TooManyCalls)
 		err.RetryAfter = retryAfter
 		return nil, c.refuse(ctx, info.FullMethodName, start, err)
 	}

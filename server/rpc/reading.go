@@ -84,7 +84,7 @@ func (r reading) enter(ctx context.Context, t *ticket, size int) error {
 		}
 	}
 	if err != nil {
-		err := errdefs.Exhaustedf("messages of %s have as many bytes as limits.userBytes allows", t.who)
+		err := errdefs.Exhaustedf("messages of %s have as many bytes as limits.userBytes allows", t.who).Coded(errdefs.TooManyCalls)
 		err.RetryAfter = retryAfter
 		return err
 	}

@@ -168,7 +168,7 @@ func (a Access) mayActFor(ctx context.Context, fullMethod string, req any) error
 	owner := cmp.Or(r.GetOwner(), ledger.DefaultOwner)
 	if who, ok := PeerOf(ctx); !ok || !a.actsFor(who, owner) {
 		return errdefs.PermissionDeniedf("method %s for the owner %q needs a grant in access that names this owner, or the role admin, which %s does not have",
-			fullMethod, owner, who)
+			fullMethod, owner, who).Coded(errdefs.OwnerNotPermitted, "owner", owner)
 	}
 	return nil
 }
@@ -185,10 +185,10 @@ func (a Access) actsFor(p Peer, owner string) bool {
 func (a Access) need(ctx context.Context, fullMethod string, role access.Role, or string) error {
 	who, ok := PeerOf(ctx)
 	if !ok {
-		return errdefs.PermissionDeniedf("method %s needs the role %s%s, and the connection does not tell who calls", fullMethod, role, or)
+		return errdefs.PermissionDeniedf("method %s needs the role %s%s, and the connection does not tell who calls", fullMethod, role, or).Coded(errdefs.RoleMissing, "role", string(role))
 	}
 	if !a.Allows(who, role) {
-		return errdefs.PermissionDeniedf("method %s needs the role %s%s, which %s does not have", fullMethod, role, or, who)
+		return errdefs.PermissionDeniedf("method %s needs the role %s%s, which %s does not have", fullMethod, role, or, who).Coded(errdefs.RoleMissing, "role", string(role))
 	}
 	return nil
 }

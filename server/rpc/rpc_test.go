@@ -98,13 +98,15 @@ func TestErrorsBecomeStatuses(t *testing.T) {
 	}{
 		"invalid": {
 			&errdefs.Error{Class: errdefs.Invalid, Message: "bad", Fields: []errdefs.Violation{{Field: "pod.metadata.uid", Description: "required"}}},
-			codes.InvalidArgument, "invalid", 1, false,
+			codes.InvalidArgument, "REQUEST_INVALID", 1, false,
 		},
-		"refused":      {fmt.Errorf("plan: %w", errdefs.Refuse(errdefs.SMTAlignmentError, "no")), codes.FailedPrecondition, "SMTAlignmentError", 0, false},
-		"unavailable":  {errdefs.Unavailablef("disk full"), codes.Unavailable, "unavailable", 0, true},
-		"descriptors":  {fmt.Errorf("look: %w", syscall.EMFILE), codes.Unavailable, "unavailable", 0, true},
-		"a bad value":  {fmt.Errorf("look: %w", syscall.EINVAL), codes.Internal, "internal", 0, false},
-		"unclassified": {errors.New("oops"), codes.Internal, "internal", 0, false},
+		"refused":      {fmt.Errorf("plan: %w", errdefs.Refuse(errdefs.SMTAlignmentError, "no")), codes.FailedPrecondition, "POD_REJECTED", 0, false},
+		"unavailable":  {errdefs.Unavailablef("disk full"), codes.Unavailable, "TEMPORARILY_UNAVAILABLE", 0, true},
+		"descriptors":  {fmt.Errorf("look: %w", syscall.EMFILE), codes.Unavailable, "TEMPORARILY_UNAVAILABLE", 0, true},
+		"a bad value":  {fmt.Errorf("look: %w", syscall.EINVAL), codes.Internal, "INTERNAL_ERROR", 0, false},
+		"exists":       {errdefs.Existsf("no").Coded(errdefs.ContainerIDBound), codes.AlreadyExists, "CONTAINER_ID_BOUND", 0, false},
+		"stale":        {errdefs.Conflictf("moved"), codes.Aborted, "STATE_MOVED", 0, true},
+		"unclassified": {errors.New("oops"), codes.Internal, "INTERNAL_ERROR", 0, false},
 		"a status":     {status.Error(codes.Unknown, "pod x in namespace y not found"), codes.Unknown, "", 0, false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -122,7 +124,7 @@ func TestErrorsBecomeStatuses(t *testing.T) {
 				switch d := d.(type) {
 				case *errdetails.ErrorInfo:
 					reason = d.Reason
-					if d.Domain != "berth" || d.Metadata["request_id"] == "" {
+					if d.Domain != "berthd.github.io" || d.Metadata["request_id"] == "" {
 						t.Errorf("error info %v lacks domain or request id", d)
 					}
 				case *errdetails.BadRequest:

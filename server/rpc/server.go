@@ -115,7 +115,7 @@ func NewServer(cfg Config) *Server {
 // gateUnary applies rate limit, role and ceiling.
 func (cfg Config) gateUnary(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 	if cfg.Limiter != nil && !cfg.Limiter.Allow() {
-		return nil, Status(ctx, errdefs.Exhaustedf("rejected by rate limit"))
+		return nil, Status(ctx, errdefs.Exhaustedf("rejected by rate limit").Coded(errdefs.TooManyCalls))
 	}
 	if cfg.Access != nil {
 		if err := cfg.Access.authorize(ctx, info.FullMethod, req); err != nil {

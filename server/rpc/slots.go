@@ -76,7 +76,7 @@ func (s *slots) enter(ctx context.Context, u user, who Peer) (leave func(), err 
 	}
 	if len(t.waiting) == maxQueued {
 		s.mu.Unlock()
-		err := errdefs.Exhaustedf("%d costly calls (dry runs, hints, lists, dumps) of %s wait for the one before them already", maxQueued, who)
+		err := errdefs.Exhaustedf("%d costly calls (dry runs, hints, lists, dumps) of %s wait for the one before them already", maxQueued, who).Coded(errdefs.TooManyCalls)
 		err.RetryAfter = retryAfter
 		return nil, err
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"strings"
 	"time"
 
@@ -28,6 +29,7 @@ var classCodes = map[errdefs.Class]codes.Code{
 	errdefs.Invalid:          codes.InvalidArgument,
 	errdefs.NotFound:         codes.NotFound,
 	errdefs.Refused:          codes.FailedPrecondition,
+	errdefs.Exists:           codes.AlreadyExists,
 	errdefs.Conflict:         codes.Aborted,
 	errdefs.Precondition:     codes.FailedPrecondition,
 	errdefs.Unsupported:      codes.Unimplemented,
@@ -60,14 +62,13 @@ func Status(ctx context.Context, err error) error {
 		return err
 	}
 	class := classOf(err)
-	info := &errdetails.ErrorInfo{Domain: convert.Domain, Reason: class.String(), Metadata: map[string]string{}}
+	code, metadata := errdefs.CodeOf(err, class)
+	info := &errdetails.ErrorInfo{Domain: convert.Domain, Reason: string(code), Metadata: map[string]string{}}
+	maps.Copy(info.Metadata, metadata)
 	details := []protoadapt.MessageV1{info}
 	fe := new(errdefs.Error)
 	if errors.As(err, &fe) {
-		if fe.Reason != "" {
-			info.Reason = string(fe.Reason)
-		}
-		for key, value := range map[string]string{"provider": fe.Provider, "resource": fe.Resource} {
+		for key, value := range map[string]string{"provider": fe.Provider, "resource": fe.Resource, "verdict_reason": string(fe.Reason)} {
 			if value != "" {
 				info.Metadata[key] = value
 			}

@@ -232,7 +232,7 @@ func TestVerdicts(t *testing.T) {
 					synced++
 				}
 				if strings.HasPrefix(call, "Admit") && synced < 2 {
-					return &berth.Error{Code: codes.Unavailable, Reason: berth.StateUncertain, Message: "not now"}
+					return &berth.Error{Code: codes.Unavailable, VerdictReason: berth.StateUncertain, Message: "not now"}
 				}
 				return nil
 			}

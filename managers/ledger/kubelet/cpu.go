@@ -200,7 +200,7 @@ func (s *CPUState) Marshal(format int) ([]byte, error) {
 	}
 	switch {
 	case format == 2 && len(s.Pods) > 0:
-		return nil, errdefs.Unsupportedf("write cpu_manager_state: format 2 has no place for the CPUs of pods as a whole; use format 3")
+		return nil, badFormat("2 has no place for the CPUs of pods as a whole; use format 3")
 	case format == 2:
 		c.Checksum = checksum(c.dump(currentType, dumpEntries(entries), ""))
 	case format == 3:
@@ -213,7 +213,7 @@ func (s *CPUState) Marshal(format int) ([]byte, error) {
 		}
 		c.Checksum = checksum(text)
 	default:
-		return nil, errdefs.Unsupportedf("write cpu_manager_state: format %d: expected 2 or 3", format)
+		return nil, badFormat("%d: expected 2 or 3", format)
 	}
 	if len(entries) > 0 {
 		var err error

@@ -114,7 +114,7 @@ func TestMarshalCPU(t *testing.T) {
 	}
 	whole := CPUState{Policy: "static", Pods: map[string]cpuset.Set{"uid": set("1")}}
 	for _, format := range []int{0, 1, 2, 4} {
-		if _, err := whole.Marshal(format); errdefs.ClassOf(err) != errdefs.Unsupported {
+		if _, err := whole.Marshal(format); errdefs.ClassOf(err) != errdefs.Invalid {
 			t.Errorf("format %d: got %v", format, err)
 		}
 	}

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/numa"
 	"github.com/berthd/berth/managers/workload"
@@ -135,7 +134,7 @@ func message(b []byte) bool {
 // prepared are left out, as a kubelet does.
 func writeDevice(view *ledger.View, settings Settings, format int) (File, error) {
 	if format != 0 && format != deviceFormat {
-		return File{}, errdefs.Unsupportedf("write kubelet_internal_checkpoint: format %d: expected %d", format, deviceFormat)
+		return File{}, badFormat("%d: expected %d", format, deviceFormat)
 	}
 	s := DeviceState{Registered: map[string][]string{}}
 	for r := range view.SeenResources() {

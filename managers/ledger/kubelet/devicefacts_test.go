@@ -133,7 +133,7 @@ func TestWriteDevice(t *testing.T) {
 	if err != nil || string(file.Data) != want || file.Format != 2 {
 		t.Errorf("format %d, %v\n\t%s\nwant\n\t%s", file.Format, err, file.Data, want)
 	}
-	if _, err := Write(Device, view, Settings{}, 1); errdefs.ClassOf(err) != errdefs.Unsupported {
+	if _, err := Write(Device, view, Settings{}, 1); errdefs.ClassOf(err) != errdefs.Invalid {
 		t.Errorf("format 1: %v", err)
 	}
 	empty, err := Write(Device, ledgertest.New(t, ledger.Rules{Machine: machinetest.Build("4c")}).View(), Settings{}, 2)

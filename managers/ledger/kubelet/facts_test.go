@@ -87,7 +87,7 @@ func TestKinds(t *testing.T) {
 		if _, err := Write(kind, view, Settings{Policy: "static"}, 0); err != nil {
 			t.Errorf("export %s: %v", kind, err)
 		}
-		if _, err := Write(kind, view, Settings{Policy: "static"}, 99); errdefs.ClassOf(err) != errdefs.Unsupported {
+		if _, err := Write(kind, view, Settings{Policy: "static"}, 99); errdefs.ClassOf(err) != errdefs.Invalid {
 			t.Errorf("export %s in format 99: %v", kind, err)
 		}
 		if _, err := Read(kind, []byte("{"), Input{View: view}); err == nil || errdefs.ClassOf(err) != errdefs.Corrupt {

@@ -178,3 +178,10 @@ func (f *Facts) note(format string, args ...any) {
 		f.Notes = append(f.Notes, text)
 	}
 }
+
+// badFormat refuses the format in which a file is to be written.
+func badFormat(format string, args ...any) error {
+	var vs errdefs.Violations
+	vs.Addf("format", format, args...)
+	return vs.Err("request")
+}

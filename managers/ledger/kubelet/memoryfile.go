@@ -174,9 +174,9 @@ func stored(blocks []MemoryBlock) storedBlocks {
 func (s *MemoryState) Marshal(format int) ([]byte, error) {
 	switch {
 	case format == 1 && len(s.Pods) > 0:
-		return nil, errdefs.Unsupportedf("write memory_manager_state: format 1 has no place for the memory of pods as a whole; use format 2")
+		return nil, badFormat("1 has no place for the memory of pods as a whole; use format 2")
 	case format != 1 && format != 2:
-		return nil, errdefs.Unsupportedf("write memory_manager_state: format %d: expected 1 or 2", format)
+		return nil, badFormat("%d: expected 1 or 2", format)
 	}
 	c := memoryCheckpoint{
 		Policy: s.Policy,

@@ -82,7 +82,7 @@ func TestParseMemoryRefuses(t *testing.T) {
 	}
 	whole := MemoryState{Pods: map[string][]MemoryBlock{"uid": nil}}
 	for _, format := range []int{0, 1, 3} {
-		if _, err := whole.Marshal(format); err == nil || errdefs.ClassOf(err) != errdefs.Unsupported {
+		if _, err := whole.Marshal(format); err == nil || errdefs.ClassOf(err) != errdefs.Invalid {
 			t.Errorf("format %d: got %v", format, err)
 		}
 	}

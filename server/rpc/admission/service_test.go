@@ -165,13 +165,13 @@ func TestAdmitAnswersWithTheVerdict(t *testing.T) {
 			Verdict: admissionv1.Verdict_VERDICT_DEFERRED, QosClass: typesv1.QOSClass_QOS_CLASS_BEST_EFFORT,
 			Message: "wait", RetryAfter: durationpb.New(5 * time.Second),
 			Condition: &admissionv1.Condition{
-				Reason: "PluginAway", Domain: "berth",
+				Reason: "PluginAway", Domain: "berthd.github.io",
 				Metadata: map[string]string{"provider": "device", "resource": "example.com/gpu"},
 			},
 		},
 		"d": {
 			Verdict: admissionv1.Verdict_VERDICT_DEFERRED, Message: "uncertain", RetryAfter: durationpb.New(5 * time.Second),
-			Condition: &admissionv1.Condition{Reason: "StateUncertain", Domain: "berth"},
+			Condition: &admissionv1.Condition{Reason: "StateUncertain", Domain: "berthd.github.io"},
 		},
 	} {
 		got, err := client.Admit(t.Context(), &admissionv1.AdmitRequest{Pod: pod(uid)})
@@ -214,11 +214,11 @@ func TestFailures(t *testing.T) {
 		want   rpctest.Failure
 	}{
 		"no pod": {call: admit(&admissionv1.AdmitRequest{}), want: rpctest.Failure{
-			Code: codes.InvalidArgument, Reason: "invalid", Fields: []string{"pod"},
+			Code: codes.InvalidArgument, Reason: "REQUEST_INVALID", Fields: []string{"pod"},
 			Message: "request is invalid: pod: is required",
 		}},
 		"bad pod": {call: admit(&admissionv1.AdmitRequest{Pod: bad}), want: rpctest.Failure{
-			Code: codes.InvalidArgument, Reason: "invalid",
+			Code: codes.InvalidArgument, Reason: "REQUEST_INVALID",
 			Fields: []string{
 				`pod.spec.containers[0].resources.requests["memory"]`,
 				"pod.metadata.uid",
@@ -230,7 +230,7 @@ func TestFailures(t *testing.T) {
 		"long admission id": {
 			call: admit(&admissionv1.AdmitRequest{Pod: pod("a"), AdmissionId: strings.Repeat("x", 129)}),
 			want: rpctest.Failure{
-				Code: codes.InvalidArgument, Reason: "invalid", Fields: []string{"admission_id"},
+				Code: codes.InvalidArgument, Reason: "REQUEST_INVALID", Fields: []string{"admission_id"},
 				Message: "request is invalid: admission_id: 129 characters: expected at most 128",
 			},
 		},
@@ -238,7 +238,7 @@ func TestFailures(t *testing.T) {
 			engine: errdefs.Preconditionf("pod a is admitted with another specification"),
 			call:   admit(&admissionv1.AdmitRequest{Pod: pod("a")}),
 			want: rpctest.Failure{
-				Code: codes.FailedPrecondition, Reason: "precondition",
+				Code: codes.FailedPrecondition, Reason: "PRECONDITION_FAILED",
 				Message: "pod a is admitted with another specification",
 			},
 		},
@@ -246,7 +246,7 @@ func TestFailures(t *testing.T) {
 			engine: errdefs.Unavailablef("commit generation 7: no space left on device"),
 			call:   admit(&admissionv1.AdmitRequest{Pod: pod("a")}),
 			want: rpctest.Failure{
-				Code: codes.Unavailable, Reason: "unavailable", Retry: true,
+				Code: codes.Unavailable, Reason: "TEMPORARILY_UNAVAILABLE", Retry: true,
 				Message: "commit generation 7: no space left on device",
 			},
 		},
@@ -256,7 +256,7 @@ func TestFailures(t *testing.T) {
 				return err
 			},
 			want: rpctest.Failure{
-				Code: codes.InvalidArgument, Reason: "invalid", Fields: []string{"pod_uid"},
+				Code: codes.InvalidArgument, Reason: "REQUEST_INVALID", Fields: []string{"pod_uid"},
 				Message: "request is invalid: pod_uid: is required",
 			},
 		},
@@ -266,7 +266,7 @@ func TestFailures(t *testing.T) {
 				return err
 			},
 			want: rpctest.Failure{
-				Code: codes.InvalidArgument, Reason: "invalid", Fields: []string{"owner"},
+				Code: codes.InvalidArgument, Reason: "REQUEST_INVALID", Fields: []string{"owner"},
 				Message: "request is invalid: owner: expected either owner or all_owners, not both",
 			},
 		},
@@ -276,14 +276,14 @@ func TestFailures(t *testing.T) {
 				return err
 			},
 			want: rpctest.Failure{
-				Code: codes.InvalidArgument, Reason: "invalid", Fields: []string{"owner"},
+				Code: codes.InvalidArgument, Reason: "REQUEST_INVALID", Fields: []string{"owner"},
 				Message: `request is invalid: owner: "Me": expected a DNS label of at most 63 characters`,
 			},
 		},
 		"admission for nobody": {
 			call: admit(&admissionv1.AdmitRequest{Pod: pod("a"), Owner: "a.b"}),
 			want: rpctest.Failure{
-				Code: codes.InvalidArgument, Reason: "invalid", Fields: []string{"owner"},
+				Code: codes.InvalidArgument, Reason: "REQUEST_INVALID", Fields: []string{"owner"},
 				Message: `request is invalid: owner: "a.b": expected a DNS label of at most 63 characters`,
 			},
 		},
@@ -293,7 +293,7 @@ func TestFailures(t *testing.T) {
 				_, err := c.RemovePod(ctx, &admissionv1.RemovePodRequest{PodUid: "a"})
 				return err
 			},
-			want: rpctest.Failure{Code: codes.DeadlineExceeded, Reason: "deadline", Message: "remove pod a: processes are left"},
+			want: rpctest.Failure{Code: codes.DeadlineExceeded, Reason: "TIMED_OUT", Message: "remove pod a: processes are left"},
 		},
 		"sync with a hole": {
 			call: func(ctx context.Context, c admissionv1.AdmissionServiceClient) error {
@@ -301,7 +301,7 @@ func TestFailures(t *testing.T) {
 				return err
 			},
 			want: rpctest.Failure{
-				Code: codes.InvalidArgument, Reason: "invalid", Fields: []string{"active_pod_uids[1]"},
+				Code: codes.InvalidArgument, Reason: "REQUEST_INVALID", Fields: []string{"active_pod_uids[1]"},
 				Message: "request is invalid: active_pod_uids[1]: is required",
 			},
 		},
@@ -311,7 +311,7 @@ func TestFailures(t *testing.T) {
 				return err
 			},
 			want: rpctest.Failure{
-				Code: codes.InvalidArgument, Reason: "invalid",
+				Code: codes.InvalidArgument, Reason: "REQUEST_INVALID",
 				Fields: []string{
 					"active_pod_uids[0]", "active_pod_uids[1]", "active_pod_uids[2]", "active_pod_uids[3]",
 					"active_pod_uids[4]", "active_pod_uids[5]", "active_pod_uids[6]", "active_pod_uids[7]",
@@ -325,7 +325,7 @@ func TestFailures(t *testing.T) {
 				return err
 			},
 			want: rpctest.Failure{
-				Code: codes.InvalidArgument, Reason: "invalid", Fields: []string{"allow_empty"},
+				Code: codes.InvalidArgument, Reason: "REQUEST_INVALID", Fields: []string{"allow_empty"},
 				Message: "request is invalid: allow_empty: is required with an empty active_pod_uids, since every pod is removed then",
 			},
 		},
@@ -335,7 +335,7 @@ func TestFailures(t *testing.T) {
 				return err
 			},
 			want: rpctest.Failure{
-				Code: codes.InvalidArgument, Reason: "invalid", Fields: []string{"known_revision", "allow_empty"},
+				Code: codes.InvalidArgument, Reason: "REQUEST_INVALID", Fields: []string{"known_revision", "allow_empty"},
 				Message: "request is invalid: known_revision: is required: what AllocationService.GetRevision answered before the list was made (and 1 more)",
 			},
 		},
@@ -344,7 +344,7 @@ func TestFailures(t *testing.T) {
 				_, err := c.SyncPods(ctx, &admissionv1.SyncPodsRequest{KnownRevision: 8, AllowEmpty: true})
 				return err
 			},
-			want: rpctest.Failure{Code: codes.FailedPrecondition, Reason: "precondition", Message: "revision 8 is from the future"},
+			want: rpctest.Failure{Code: codes.FailedPrecondition, Reason: "PRECONDITION_FAILED", Message: "revision 8 is from the future"},
 		},
 		"sync fails": {
 			engine: errdefs.Unavailablef("no"),
@@ -352,7 +352,7 @@ func TestFailures(t *testing.T) {
 				_, err := c.SyncPods(ctx, &admissionv1.SyncPodsRequest{AllowEmpty: true, KnownRevision: 1})
 				return err
 			},
-			want: rpctest.Failure{Code: codes.Unavailable, Reason: "unavailable", Message: "no", Retry: true},
+			want: rpctest.Failure{Code: codes.Unavailable, Reason: "TEMPORARILY_UNAVAILABLE", Message: "no", Retry: true},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -483,9 +483,9 @@ func TestResize(t *testing.T) {
 	}
 	_, err := client.Resize(t.Context(), &admissionv1.ResizeRequest{})
 	rpctest.Failure{
-		Code: codes.InvalidArgument, Reason: "invalid", Fields: []string{"pod"}, Message: "request is invalid: pod: is required",
+		Code: codes.InvalidArgument, Reason: "REQUEST_INVALID", Fields: []string{"pod"}, Message: "request is invalid: pod: is required",
 	}.Check(t, err)
 	e.err = errdefs.NotFoundf("pod a is not admitted")
 	_, err = client.Resize(t.Context(), &admissionv1.ResizeRequest{Pod: pod("a")})
-	rpctest.Failure{Code: codes.NotFound, Reason: "not found", Message: "pod a is not admitted"}.Check(t, err)
+	rpctest.Failure{Code: codes.NotFound, Reason: "OBJECT_NOT_FOUND", Message: "pod a is not admitted"}.Check(t, err)
 }

@@ -218,7 +218,7 @@ func (h *History) since(revision uint64, all bool) (*page, error) {
 	defer h.making.Unlock()
 	moved, closed := h.catchUp(true)
 	if closed {
-		return nil, errdefs.Unavailablef("berthd ends")
+		return nil, errdefs.Unavailablef("berthd ends").Coded(errdefs.ShuttingDown)
 	}
 	if revision < h.after {
 		return nil, errdefs.Gonef("events after revision %d are not kept any more, only those after %d: list, and watch from the list's revision", revision, h.after)

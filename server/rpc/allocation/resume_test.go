@@ -375,7 +375,7 @@ func TestWatchFilters(t *testing.T) {
 		}
 	}
 	_, err := b.watchFor(&allocationv1.WatchRequest{Types: []allocationv1.EventType{0, 99}}).Recv()
-	rpctest.Failure{Code: codes.InvalidArgument, Reason: "invalid", Fields: []string{"types[0]", "types[1]"}, Message: "request is invalid: types[0]: 0 is no type of event (and 1 more)"}.Check(t, err)
+	rpctest.Failure{Code: codes.InvalidArgument, Reason: "REQUEST_INVALID", Fields: []string{"types[0]", "types[1]"}, Message: "request is invalid: types[0]: 0 is no type of event (and 1 more)"}.Check(t, err)
 }
 
 func matches(line, format string, to ...any) bool {

@@ -156,7 +156,8 @@ func (s *service) Allocate(ctx context.Context, req *allocationv1.AllocateReques
 func (s *service) admit(ctx context.Context, req admission.Request, container string) (*ledger.View, error) {
 	pod := &req.Pod
 	if pod.Container(container) == nil {
-		return nil, errdefs.NotFoundf("pod %s has no container %q", pod.UID, container)
+		return nil, errdefs.NotFoundf("pod %s has no container %q", pod.UID, container).
+			Coded(errdefs.ContainerNotFound, "pod_uid", pod.UID, "container_name", container)
 	}
 	v, err := s.Engine.Admit(ctx, req)
 	switch {

@@ -249,39 +249,39 @@ func TestFailures(t *testing.T) {
 		want rpctest.Failure
 	}{
 		"nothing": {&allocationv1.AllocateRequest{}, rpctest.Failure{
-			Code: codes.InvalidArgument, Reason: "invalid", Fields: []string{"container_name", "pod_uid"},
+			Code: codes.InvalidArgument, Reason: "REQUEST_INVALID", Fields: []string{"container_name", "pod_uid"},
 			Message: "request is invalid: container_name: is required (and 1 more)",
 		}},
 		"both": {&allocationv1.AllocateRequest{PodUid: "a", Pod: pod("a"), ContainerName: "main"}, rpctest.Failure{
-			Code: codes.InvalidArgument, Reason: "invalid", Fields: []string{"pod_uid"},
+			Code: codes.InvalidArgument, Reason: "REQUEST_INVALID", Fields: []string{"pod_uid"},
 			Message: "request is invalid: pod_uid: expected either pod_uid or pod, not both",
 		}},
 		"invalid pod": {&allocationv1.AllocateRequest{Pod: pod(""), ContainerName: "main"}, rpctest.Failure{
-			Code: codes.InvalidArgument, Reason: "invalid", Fields: []string{"pod.metadata.uid"},
+			Code: codes.InvalidArgument, Reason: "REQUEST_INVALID", Fields: []string{"pod.metadata.uid"},
 			Message: "pod default/web () is invalid: pod.metadata.uid: is required",
 		}},
 		"unknown pod": {&allocationv1.AllocateRequest{PodUid: "who", ContainerName: "main"}, rpctest.Failure{
-			Code: codes.NotFound, Reason: "not found", Message: "pod who is not admitted",
+			Code: codes.NotFound, Reason: "POD_NOT_FOUND", Message: "pod who is not admitted",
 		}},
 		"unknown container": {&allocationv1.AllocateRequest{PodUid: "a", ContainerName: "who"}, rpctest.Failure{
-			Code: codes.NotFound, Reason: "not found", Message: `pod a has no container "who"`,
+			Code: codes.NotFound, Reason: "CONTAINER_NOT_FOUND", Message: `pod a has no container "who"`,
 		}},
 		"unknown container of a pod to admit": {&allocationv1.AllocateRequest{Pod: pod("new"), ContainerName: "who"}, rpctest.Failure{
-			Code: codes.NotFound, Reason: "not found", Message: `pod new has no container "who"`,
+			Code: codes.NotFound, Reason: "CONTAINER_NOT_FOUND", Message: `pod new has no container "who"`,
 		}},
 		"rejected": {&allocationv1.AllocateRequest{Pod: pod("rejected"), ContainerName: "main"}, rpctest.Failure{
-			Code: codes.FailedPrecondition, Reason: "TopologyAffinityError", Provider: "cpu", Resource: "cpu",
+			Code: codes.FailedPrecondition, Reason: "POD_REJECTED", VerdictReason: "TopologyAffinityError", Provider: "cpu", Resource: "cpu",
 			Message: "pod rejected is rejected: Resources cannot be allocated with Topology locality",
 		}},
 		"unexplained": {&allocationv1.AllocateRequest{Pod: pod("unexplained"), ContainerName: "main"}, rpctest.Failure{
-			Code: codes.FailedPrecondition, Reason: "UnexpectedAdmissionError", Message: "pod unexplained is rejected: no",
+			Code: codes.FailedPrecondition, Reason: "POD_REJECTED", VerdictReason: "UnexpectedAdmissionError", Message: "pod unexplained is rejected: no",
 		}},
 		"waiting": {&allocationv1.AllocateRequest{Pod: pod("waiting"), ContainerName: "main"}, rpctest.Failure{
-			Code: codes.Unavailable, Reason: "PluginAway", Retry: true, RetryAfter: 7 * time.Second, Provider: "device", Resource: "example.com/gpu",
+			Code: codes.Unavailable, Reason: "PLUGIN_AWAY", VerdictReason: "PluginAway", Retry: true, RetryAfter: 7 * time.Second, Provider: "device", Resource: "example.com/gpu",
 			Message: "pod waiting is deferred: no plugin",
 		}},
 		"deferred": {&allocationv1.AllocateRequest{Pod: pod("deferred"), ContainerName: "main"}, rpctest.Failure{
-			Code: codes.Unavailable, Reason: "unavailable", Retry: true,
+			Code: codes.Unavailable, Reason: "TEMPORARILY_UNAVAILABLE", Retry: true,
 			Message: "pod deferred is deferred: the agent has not sent Sync",
 		}},
 	} {
@@ -295,7 +295,7 @@ func TestFailures(t *testing.T) {
 		t.Parallel()
 		_, err := client.Allocate(t.Context(), &allocationv1.AllocateRequest{PodUid: "a", ContainerName: "main", Owner: "me"})
 		rpctest.Failure{
-			Code: codes.InvalidArgument, Reason: "invalid", Fields: []string{"owner"},
+			Code: codes.InvalidArgument, Reason: "REQUEST_INVALID", Fields: []string{"owner"},
 			Message: "request is invalid: owner: expected only with a pod: the pod of pod_uid has its owner",
 		}.Check(t, err)
 	})
@@ -309,10 +309,10 @@ func TestFailures(t *testing.T) {
 	t.Run("get", func(t *testing.T) {
 		t.Parallel()
 		_, err := client.Get(t.Context(), &allocationv1.GetRequest{PodUid: "who"})
-		rpctest.Failure{Code: codes.NotFound, Reason: "not found", Message: "pod who is not admitted"}.Check(t, err)
+		rpctest.Failure{Code: codes.NotFound, Reason: "POD_NOT_FOUND", Message: "pod who is not admitted"}.Check(t, err)
 		_, err = client.Get(t.Context(), &allocationv1.GetRequest{})
 		rpctest.Failure{
-			Code: codes.InvalidArgument, Reason: "invalid", Fields: []string{"pod_uid"},
+			Code: codes.InvalidArgument, Reason: "REQUEST_INVALID", Fields: []string{"pod_uid"},
 			Message: "request is invalid: pod_uid: is required",
 		}.Check(t, err)
 	})

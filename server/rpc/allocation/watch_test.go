@@ -360,7 +360,7 @@ func TestCommitsThatWaitTooLong(t *testing.T) {
 	last := b.ledger.View().Revision()
 	for _, from := range []uint64{1, first - 1, first, first + 4} {
 		_, err := b.watch(from).Recv()
-		rpctest.Failure{Code: codes.OutOfRange, Reason: "gone", Message: fmt.Sprintf(
+		rpctest.Failure{Code: codes.OutOfRange, Reason: "REVISION_COMPACTED", Message: fmt.Sprintf(
 			"events after revision %d are not kept any more, only those after %d: list, and watch from the list's revision", from, first+5)}.Check(t, err)
 	}
 	if got := b.bookmark(b.watch(first+5), last); !slices.Equal(got, want[5:]) {
@@ -449,7 +449,11 @@ func TestWatchRefusesWhatIsGone(t *testing.T) {
 	refuse := func(from uint64, message string) {
 		t.Helper()
 		_, err := b.watch(from).Recv()
-		rpctest.Failure{Code: codes.OutOfRange, Reason: "gone", Message: message}.Check(t, err)
+		reason := "REVISION_COMPACTED"
+		if strings.Contains(message, "none of this ledger") {
+			reason = "REVISION_UNKNOWN"
+		}
+		rpctest.Failure{Code: codes.OutOfRange, Reason: reason, Message: message}.Check(t, err)
 	}
 	refuse(1, "events after revision 1 are not kept any more, only those after 16: list, and watch from the list's revision")
 	refuse(15, "events after revision 15 are not kept any more, only those after 16: list, and watch from the list's revision")
@@ -560,6 +564,6 @@ func TestStreamsEndWithBerth(t *testing.T) {
 	b.history.Close()
 	b.history.Close()
 	_, err := s.Recv()
-	rpctest.Failure{Code: codes.Unavailable, Reason: "unavailable", Retry: true, Message: "berthd ends"}.Check(t, err)
+	rpctest.Failure{Code: codes.Unavailable, Reason: "SHUTTING_DOWN", Retry: true, Message: "berthd ends"}.Check(t, err)
 	b.put("a") // commits still work
 }

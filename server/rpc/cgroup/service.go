@@ -78,7 +78,7 @@ func (s *service) node(req valued) (cgroup.Node, []*cgroupv1.NotApplied, error) 
 func (s *service) look(ctx context.Context, req named) (cgroup.Observed, error) {
 	o, err := s.state(ctx, req)
 	if err == nil && o.State == cgroup.Absent {
-		err = errdefs.NotFoundf("cgroup %s is absent", o.Name)
+		err = errdefs.NotFoundf("cgroup %s is absent", o.Name).Coded(errdefs.CgroupNotFound)
 	}
 	return o, err
 }

@@ -126,10 +126,10 @@ func TestGetTopologyHints(t *testing.T) {
 		want rpctest.Failure
 	}{
 		"no pod": {&cpuv1.GetTopologyHintsRequest{}, rpctest.Failure{
-			Code: codes.InvalidArgument, Reason: "invalid", Fields: []string{"pod"}, Message: "request is invalid: pod: is required",
+			Code: codes.InvalidArgument, Reason: "REQUEST_INVALID", Fields: []string{"pod"}, Message: "request is invalid: pod: is required",
 		}},
 		"unknown container": {&cpuv1.GetTopologyHintsRequest{Pod: pod, Container: "who"}, rpctest.Failure{
-			Code: codes.NotFound, Reason: "not found", Message: `pod w has no container "who"`,
+			Code: codes.NotFound, Reason: "OBJECT_NOT_FOUND", Message: `pod w has no container "who"`,
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -177,10 +177,10 @@ func TestGetTopologyHints(t *testing.T) {
 	}
 	_, err = serve(t, nil).GetTopologyHints(t.Context(), &devicev1.GetTopologyHintsRequest{})
 	rpctest.Failure{
-		Code: codes.InvalidArgument, Reason: "invalid", Fields: []string{"pod"}, Message: "request is invalid: pod: is required",
+		Code: codes.InvalidArgument, Reason: "REQUEST_INVALID", Fields: []string{"pod"}, Message: "request is invalid: pod: is required",
 	}.Check(t, err)
 	_, err = serve(t, errdefs.NotFoundf("no such container")).GetTopologyHints(t.Context(), &devicev1.GetTopologyHintsRequest{Pod: pod})
-	rpctest.Failure{Code: codes.NotFound, Reason: "not found", Message: "no such container"}.Check(t, err)
+	rpctest.Failure{Code: codes.NotFound, Reason: "OBJECT_NOT_FOUND", Message: "no such container"}.Check(t, err)
 }
 
 // TestUpdatePluginResources: what Admit counts, for agents that count by themselves.
@@ -204,6 +204,6 @@ func TestUpdatePluginResources(t *testing.T) {
 	}
 	_, err := client.UpdatePluginResources(t.Context(), &devicev1.UpdatePluginResourcesRequest{Allocatable: map[string]string{"example.com/gpu": "many"}})
 	rpctest.Failure{
-		Code: codes.InvalidArgument, Reason: "invalid", Fields: []string{"pod_uid", `allocatable["example.com/gpu"]`}, Message: "request is invalid: pod_uid: is required (and 1 more)",
+		Code: codes.InvalidArgument, Reason: "REQUEST_INVALID", Fields: []string{"pod_uid", `allocatable["example.com/gpu"]`}, Message: "request is invalid: pod_uid: is required (and 1 more)",
 	}.Check(t, err)
 }

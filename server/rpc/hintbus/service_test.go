@@ -62,7 +62,7 @@ func TestRegister(t *testing.T) {
 		return m
 	}
 	invalid := func(text string, fields ...string) rpctest.Failure {
-		return rpctest.Failure{Code: codes.InvalidArgument, Reason: "invalid", Message: text, Fields: fields}
+		return rpctest.Failure{Code: codes.InvalidArgument, Reason: "REQUEST_INVALID", Message: text, Fields: fields}
 	}
 	for name, row := range map[string]struct {
 		req  *hintv1.RegisterRequest
@@ -78,7 +78,7 @@ func TestRegister(t *testing.T) {
 		"no capability": {change(func(m *hintv1.RegisterRequest) { m.Capabilities[1] = 99 }), nil,
 			invalid("request is invalid: capabilities[1]: expected VALIDATE or EXPLAIN", "capabilities[1]")},
 		"unreachable": {good, errdefs.Unavailablef("register provider nic: nobody answers"),
-			rpctest.Failure{Code: codes.Unavailable, Reason: "unavailable", Message: "register provider nic: nobody answers", Retry: true}},
+			rpctest.Failure{Code: codes.Unavailable, Reason: "TEMPORARILY_UNAVAILABLE", Message: "register provider nic: nobody answers", Retry: true}},
 	} {
 		r := &registry{err: row.err}
 		_, err := serve(t, r).Register(t.Context(), row.req)
@@ -105,10 +105,10 @@ func TestUnregister(t *testing.T) {
 	client := serve(t, r)
 	_, err := client.Unregister(t.Context(), &hintv1.UnregisterRequest{})
 	rpctest.Failure{
-		Code: codes.InvalidArgument, Reason: "invalid", Message: "request is invalid: provider: is required", Fields: []string{"provider"},
+		Code: codes.InvalidArgument, Reason: "REQUEST_INVALID", Message: "request is invalid: provider: is required", Fields: []string{"provider"},
 	}.Check(t, err)
 	_, err = client.Unregister(t.Context(), &hintv1.UnregisterRequest{Provider: "nic"})
-	rpctest.Failure{Code: codes.NotFound, Reason: "not found", Message: "no such provider"}.Check(t, err)
+	rpctest.Failure{Code: codes.NotFound, Reason: "OBJECT_NOT_FOUND", Message: "no such provider"}.Check(t, err)
 	if !reflect.DeepEqual(r.gone, []string{"nic"}) {
 		t.Errorf("the registry was told %q", r.gone)
 	}

@@ -127,7 +127,7 @@ func TestCapturesComeBack(t *testing.T) {
 			in, err := client.Import(t.Context(), &inspectv1.ImportRequest{Kind: "cpu", State: []byte(state), Pods: pods})
 			if strings.HasSuffix(state, `"checksum":1}`) { // broken on purpose, to see the kubelet refuse it
 				rpctest.Failure{
-					Code: codes.DataLoss, Reason: "corrupt",
+					Code: codes.DataLoss, Reason: "DATA_CORRUPT",
 					Message: "import cpu_manager_state: checkpoint is corrupted: the checksum is 1, the content's 1570570897",
 				}.Check(t, err)
 				continue
@@ -240,30 +240,30 @@ func TestImportFailures(t *testing.T) {
 		fail rpctest.Failure
 	}{
 		"nothing": {&inspectv1.ImportRequest{}, rpctest.Failure{
-			Code: codes.InvalidArgument, Reason: "invalid", Fields: []string{"kind", "state"},
+			Code: codes.InvalidArgument, Reason: "REQUEST_INVALID", Fields: []string{"kind", "state"},
 			Message: "request is invalid: kind: is required (and 1 more)",
 		}},
 		"kind": {&inspectv1.ImportRequest{Kind: "disk", State: []byte("{}")}, rpctest.Failure{
-			Code: codes.InvalidArgument, Reason: "invalid", Fields: []string{"kind"},
+			Code: codes.InvalidArgument, Reason: "REQUEST_INVALID", Fields: []string{"kind"},
 			Message: `request is invalid: kind: "disk": expected one of cpu, memory, device`,
 		}},
 		"pod": {&inspectv1.ImportRequest{Kind: "cpu", State: []byte(twoPods), Pods: []*typesv1.Pod{podOf("a", "1"), podOf("b", "-1")}}, rpctest.Failure{
-			Code: codes.InvalidArgument, Reason: "invalid",
+			Code: codes.InvalidArgument, Reason: "REQUEST_INVALID",
 			Fields:  []string{`pods[1].spec.containers[0].resources.limits["cpu"]`, `pods[1].spec.containers[0].resources.requests["cpu"]`},
 			Message: `pods[1]: pod default/b (b) is invalid: pod.spec.containers[0].resources.limits["cpu"]: -1 must not be negative (and 1 more)`,
 		}},
 		"container id": {&inspectv1.ImportRequest{
 			Kind: "cpu", State: []byte(twoPods), ContainerIds: map[string]*inspectv1.ContainerName{"id": {PodUid: "a"}},
 		}, rpctest.Failure{
-			Code: codes.InvalidArgument, Reason: "invalid", Fields: []string{`container_ids["id"].container`},
+			Code: codes.InvalidArgument, Reason: "REQUEST_INVALID", Fields: []string{`container_ids["id"].container`},
 			Message: `request is invalid: container_ids["id"].container: is required`,
 		}},
 		"unknown pods": {&inspectv1.ImportRequest{Kind: "cpu", State: []byte(twoPods)}, rpctest.Failure{
-			Code: codes.FailedPrecondition, Reason: "precondition",
+			Code: codes.FailedPrecondition, Reason: "PRECONDITION_FAILED",
 			Message: "import cpu_manager_state: nobody knows the owner of CPUs 1 of a/main, CPUs 2 of b/main; give these pods too, or skip what is unknown",
 		}},
 		"no file": {&inspectv1.ImportRequest{Kind: "cpu", State: []byte("{")}, rpctest.Failure{
-			Code: codes.DataLoss, Reason: "corrupt", Message: "import cpu_manager_state: no JSON: unexpected end of JSON input",
+			Code: codes.DataLoss, Reason: "DATA_CORRUPT", Message: "import cpu_manager_state: no JSON: unexpected end of JSON input",
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -282,11 +282,11 @@ func TestExportFailures(t *testing.T) {
 		fail rpctest.Failure
 	}{
 		"nothing": {&inspectv1.ExportRequest{}, rpctest.Failure{
-			Code: codes.InvalidArgument, Reason: "invalid", Fields: []string{"kind"}, Message: "request is invalid: kind: is required",
+			Code: codes.InvalidArgument, Reason: "REQUEST_INVALID", Fields: []string{"kind"}, Message: "request is invalid: kind: is required",
 		}},
 		"format": {&inspectv1.ExportRequest{Kind: "cpu", Format: 1 << 31}, rpctest.Failure{
-			Code: codes.Unimplemented, Reason: "unsupported",
-			Message: "export cpu_manager_state: write cpu_manager_state: format 1048576: expected 2 or 3",
+			Code: codes.InvalidArgument, Reason: "REQUEST_INVALID", Fields: []string{"format"},
+			Message: "export cpu_manager_state: request is invalid: format: 1048576: expected 2 or 3",
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -130,7 +130,7 @@ func (s *service) GetTrace(_ context.Context, req *inspectv1.GetTraceRequest) (*
 	}
 	t, ok := n.find(n.value)
 	if !ok {
-		return nil, errdefs.NotFoundf("no admission is remembered with %s %s", n.field, n.value)
+		return nil, errdefs.NotFoundf("no admission is remembered with %s %s", n.field, n.value).Coded(errdefs.TraceNotFound)
 	}
 	return &inspectv1.GetTraceResponse{Trace: convert.Trace(t)}, nil
 }

@@ -157,21 +157,21 @@ func TestGetTrace(t *testing.T) {
 		"name":       {req: &inspectv1.GetTraceRequest{PodName: "default/pod-a"}, want: "second"},
 		"short name": {req: &inspectv1.GetTraceRequest{PodName: "pod-a"}, want: "second"},
 		"other space": {req: &inspectv1.GetTraceRequest{PodName: "away/pod-a"}, fail: rpctest.Failure{
-			Code: codes.NotFound, Reason: "not found", Message: "no admission is remembered with pod_name away/pod-a",
+			Code: codes.NotFound, Reason: "TRACE_NOT_FOUND", Message: "no admission is remembered with pod_name away/pod-a",
 		}},
 		"unknown": {req: &inspectv1.GetTraceRequest{PodUid: "b"}, fail: rpctest.Failure{
-			Code: codes.NotFound, Reason: "not found", Message: "no admission is remembered with pod_uid b",
+			Code: codes.NotFound, Reason: "TRACE_NOT_FOUND", Message: "no admission is remembered with pod_uid b",
 		}},
 		"nothing": {req: &inspectv1.GetTraceRequest{}, fail: rpctest.Failure{
-			Code: codes.InvalidArgument, Reason: "invalid", Fields: []string{"admission_id"},
+			Code: codes.InvalidArgument, Reason: "REQUEST_INVALID", Fields: []string{"admission_id"},
 			Message: "request is invalid: admission_id: expected exactly one of admission_id, pod_uid and pod_name",
 		}},
 		"two": {req: &inspectv1.GetTraceRequest{PodUid: "a", PodName: "pod-a"}, fail: rpctest.Failure{
-			Code: codes.InvalidArgument, Reason: "invalid", Fields: []string{"admission_id"},
+			Code: codes.InvalidArgument, Reason: "REQUEST_INVALID", Fields: []string{"admission_id"},
 			Message: "request is invalid: admission_id: expected exactly one of admission_id, pod_uid and pod_name",
 		}},
 		"no name": {req: &inspectv1.GetTraceRequest{PodName: strings.Repeat("a", 513)}, fail: rpctest.Failure{
-			Code: codes.InvalidArgument, Reason: "invalid", Fields: []string{"pod_name"},
+			Code: codes.InvalidArgument, Reason: "REQUEST_INVALID", Fields: []string{"pod_name"},
 			Message: "request is invalid: pod_name: 513 characters: expected at most 512",
 		}},
 	} {

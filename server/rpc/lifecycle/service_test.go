@@ -94,26 +94,26 @@ func TestFailures(t *testing.T) {
 		want rpctest.Failure
 	}{
 		"nothing": {&lifecyclev1.PreStartContainerRequest{Pid: -1}, rpctest.Failure{
-			Code: codes.InvalidArgument, Reason: "invalid",
+			Code: codes.InvalidArgument, Reason: "REQUEST_INVALID",
 			Fields:  []string{"pod_uid", "container_name", "container_id", "pid"},
 			Message: "request is invalid: pod_uid: is required (and 3 more)",
 		}},
 		"id with a scheme": {&lifecyclev1.PreStartContainerRequest{PodUid: "a", ContainerName: "main", ContainerId: "containerd://c1"}, rpctest.Failure{
-			Code: codes.InvalidArgument, Reason: "invalid", Fields: []string{"container_id"},
+			Code: codes.InvalidArgument, Reason: "REQUEST_INVALID", Fields: []string{"container_id"},
 			Message: `request is invalid: container_id: "containerd://c1": expected 1 to 128 letters, digits, '-', '_' and '.'`,
 		}},
 		"long id": {&lifecyclev1.PreStartContainerRequest{PodUid: "a", ContainerName: "main", ContainerId: strings.Repeat("a", 129)}, rpctest.Failure{
-			Code: codes.InvalidArgument, Reason: "invalid", Fields: []string{"container_id"},
+			Code: codes.InvalidArgument, Reason: "REQUEST_INVALID", Fields: []string{"container_id"},
 			Message: `request is invalid: container_id: "` + strings.Repeat("a", 129) + `": expected 1 to 128 letters, digits, '-', '_' and '.'`,
 		}},
 		"unknown pod": {&lifecyclev1.PreStartContainerRequest{PodUid: "b", ContainerName: "main", ContainerId: "c1"}, rpctest.Failure{
-			Code: codes.NotFound, Reason: "not found", Message: "pod b is not admitted",
+			Code: codes.NotFound, Reason: "POD_NOT_FOUND", Message: "pod b is not admitted",
 		}},
 		"unknown container": {&lifecyclev1.PreStartContainerRequest{PodUid: "a", ContainerName: "who", ContainerId: "c1"}, rpctest.Failure{
-			Code: codes.NotFound, Reason: "not found", Message: `pod a has no container "who"`,
+			Code: codes.NotFound, Reason: "CONTAINER_NOT_FOUND", Message: `pod a has no container "who"`,
 		}},
 		"id of another": {&lifecyclev1.PreStartContainerRequest{PodUid: "a", ContainerName: "side", ContainerId: "taken"}, rpctest.Failure{
-			Code: codes.Aborted, Reason: "conflict", Message: "container id taken belongs to a/main already", Retry: true,
+			Code: codes.Aborted, Reason: "STATE_MOVED", Message: "container id taken belongs to a/main already", Retry: true,
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -126,7 +126,7 @@ func TestFailures(t *testing.T) {
 		t.Parallel()
 		_, err := client.PostStopContainer(t.Context(), &lifecyclev1.PostStopContainerRequest{})
 		rpctest.Failure{
-			Code: codes.InvalidArgument, Reason: "invalid", Fields: []string{"container_id"},
+			Code: codes.InvalidArgument, Reason: "REQUEST_INVALID", Fields: []string{"container_id"},
 			Message: `request is invalid: container_id: "": expected 1 to 128 letters, digits, '-', '_' and '.'`,
 		}.Check(t, err)
 	})

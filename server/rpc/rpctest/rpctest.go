@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
+	errorsv1 "github.com/berthd/berth/api/berth/errors/v1"
 	"github.com/berthd/berth/server/rpc"
 	"github.com/berthd/berth/server/socket"
 )
@@ -63,8 +64,10 @@ type Failure struct {
 	Code codes.Code
 	// Message is the whole text.
 	Message string
-	// Reason of the ErrorInfo; its domain is berth.
+	// Reason of the ErrorInfo; its domain is berthd.github.io.
 	Reason string
+	// VerdictReason of the ErrorInfo; empty stands for any.
+	VerdictReason string
 	// Fields of the violations, in order.
 	Fields []string
 	// Retry tells that asking again makes sense, and RetryAfter when; 0 stands for any
@@ -84,11 +87,17 @@ func (f Failure) Check(t testing.TB, err error) {
 		switch d := d.(type) {
 		case *errdetails.ErrorInfo:
 			got.Reason = d.GetReason()
+			if f.VerdictReason != "" {
+				got.VerdictReason = d.GetMetadata()["verdict_reason"]
+			}
+			if _, known := errorsv1.ErrorReason_value[got.Reason]; !known {
+				t.Errorf("reason %q is none of berth.errors.v1", got.Reason)
+			}
 			if f.Provider+f.Resource != "" {
 				got.Provider, got.Resource = d.GetMetadata()["provider"], d.GetMetadata()["resource"]
 			}
-			if d.GetDomain() != "berth" {
-				t.Errorf("domain %q, want berth", d.GetDomain())
+			if d.GetDomain() != "berthd.github.io" {
+				t.Errorf("domain %q, want berthd.github.io", d.GetDomain())
 			}
 		case *errdetails.BadRequest:
 			for _, v := range d.GetFieldViolations() {

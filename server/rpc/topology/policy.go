@@ -2,7 +2,9 @@ package topology
 
 import (
 	"context"
+	"errors"
 	"maps"
+	"strings"
 
 	topologyv1 "github.com/berthd/berth/api/berth/topology/v1"
 	"github.com/berthd/berth/api/config"
@@ -56,7 +58,7 @@ func (s *service) SetPolicy(ctx context.Context, req *topologyv1.SetPolicyReques
 		return changedBy(now, req, cpus)
 	}, req.GetDryRun())
 	if err != nil {
-		return nil, err
+		return nil, ofRequest(err)
 	}
 	before, after := outlook.Before, outlook.After
 	out := &topologyv1.SetPolicyResponse{
@@ -71,6 +73,42 @@ func (s *service) SetPolicy(ctx context.Context, req *topologyv1.SetPolicyReques
 		out.Pods = append(out.Pods, fate(o))
 	}
 	return out, nil
+}
+
+// fields are those of a request for the settings of the configuration.
+var fields = []struct{ setting, field string }{
+	{"topology.policy", "topology_policy"},
+	{"topology.scope", "topology_scope"},
+	{"topology.options", "topology_options.values"},
+	{"topology.maxNodes", "topology_max_nodes"},
+	{"cpu.policy", "cpu_policy"},
+	{"cpu.options", "cpu_options.values"},
+	{"memory.policy", "memory_policy"},
+	{"memory.reserved", "reserved_memory.nodes"},
+	{"reserved.system", "system_reserved.values"},
+	{"reserved.kube", "kube_reserved.values"},
+	{"reserved.evictionHard", "eviction_hard.values"},
+	{"reserved.cpus", "reserved_cpus.cpus"},
+}
+
+// ofRequest names the fields of the request in an error about settings of the
+// configuration.
+func ofRequest(err error) error {
+	e := new(errdefs.Error)
+	if !errors.As(err, &e) || e.Class != errdefs.Invalid || len(e.Fields) == 0 {
+		return err
+	}
+	var vs errdefs.Violations
+	for _, v := range e.Fields {
+		for _, f := range fields {
+			if rest, ok := strings.CutPrefix(v.Field, f.setting); ok && (rest == "" || rest[0] == '[' || rest[0] == '.') {
+				v.Field = f.field + rest
+				break
+			}
+		}
+		vs = append(vs, v)
+	}
+	return vs.Err("request")
 }
 
 // changedBy lays a request over a policy; cpus are the reserved ones that it names.

@@ -145,10 +145,10 @@ func TestSetPolicy(t *testing.T) {
 
 	_, err := client.SetPolicy(t.Context(), &topologyv1.SetPolicyRequest{ReservedCpus: &typesv1.CPUSet{Cpus: "3-1"}})
 	rpctest.Failure{
-		Code: codes.InvalidArgument, Reason: "invalid", Fields: []string{"reserved_cpus.cpus"},
+		Code: codes.InvalidArgument, Reason: "REQUEST_INVALID", Fields: []string{"reserved_cpus.cpus"},
 		Message: `request is invalid: reserved_cpus.cpus: cpu list "3-1": range 3-1 ends before it starts`,
 	}.Check(t, err)
 	f.fail = errdefs.Preconditionf("the shared pool would be empty")
 	_, err = client.SetPolicy(t.Context(), &topologyv1.SetPolicyRequest{ReservedCpus: &typesv1.CPUSet{Cpus: cpuset.Of(0).String()}})
-	rpctest.Failure{Code: codes.FailedPrecondition, Reason: "precondition", Message: "the shared pool would be empty"}.Check(t, err)
+	rpctest.Failure{Code: codes.FailedPrecondition, Reason: "PRECONDITION_FAILED", Message: "the shared pool would be empty"}.Check(t, err)
 }

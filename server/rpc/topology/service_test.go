@@ -114,23 +114,23 @@ func TestMergeFailures(t *testing.T) {
 		want rpctest.Failure
 	}{
 		"unknown policy": {&topologyv1.MergeRequest{Policy: "best"}, rpctest.Failure{
-			Code: codes.InvalidArgument, Reason: "invalid", Message: `unknown policy: "best"`,
+			Code: codes.InvalidArgument, Reason: "REQUEST_INVALID", Message: `unknown policy: "best"`,
 		}},
 		"options without a policy": {&topologyv1.MergeRequest{Options: map[string]string{"a": "b"}}, rpctest.Failure{
-			Code: codes.InvalidArgument, Reason: "invalid", Fields: []string{"options"},
+			Code: codes.InvalidArgument, Reason: "REQUEST_INVALID", Fields: []string{"options"},
 			Message: "request is invalid: options: expected none without a policy: they go with the configured one",
 		}},
 		"kind and resource missing": {answers(&typesv1.Answer{}), rpctest.Failure{
-			Code: codes.InvalidArgument, Reason: "invalid",
+			Code: codes.InvalidArgument, Reason: "REQUEST_INVALID",
 			Fields:  []string{"providers[1].answers[0].resource", "providers[1].answers[0].kind"},
 			Message: "request is invalid: providers[1].answers[0].resource: is required (and 1 more)",
 		}},
 		"no such node": {answers(options("gpu", on(true, 64))), rpctest.Failure{
-			Code: codes.InvalidArgument, Reason: "invalid", Fields: []string{"providers[1].answers[0].hints[0].nodes"},
+			Code: codes.InvalidArgument, Reason: "REQUEST_INVALID", Fields: []string{"providers[1].answers[0].hints[0].nodes"},
 			Message: "request is invalid: providers[1].answers[0].hints[0].nodes: node 64: expected 0 to 63",
 		}},
 		"no hints": {answers(options("gpu")), rpctest.Failure{
-			Code: codes.InvalidArgument, Reason: "invalid", Fields: []string{"providers[1].answers[0].hints"},
+			Code: codes.InvalidArgument, Reason: "REQUEST_INVALID", Fields: []string{"providers[1].answers[0].hints"},
 			Message: "request is invalid: providers[1].answers[0].hints: expected at least one hint; an answer without any is IMPOSSIBLE",
 		}},
 	} {
@@ -156,14 +156,14 @@ func TestGetAffinity(t *testing.T) {
 		want rpctest.Failure
 	}{
 		"nothing": {&topologyv1.GetAffinityRequest{}, rpctest.Failure{
-			Code: codes.InvalidArgument, Reason: "invalid", Fields: []string{"pod_uid", "container"},
+			Code: codes.InvalidArgument, Reason: "REQUEST_INVALID", Fields: []string{"pod_uid", "container"},
 			Message: "request is invalid: pod_uid: is required (and 1 more)",
 		}},
 		"unknown pod": {&topologyv1.GetAffinityRequest{PodUid: "b", Container: "main"}, rpctest.Failure{
-			Code: codes.NotFound, Reason: "not found", Message: "pod b is not admitted",
+			Code: codes.NotFound, Reason: "POD_NOT_FOUND", Message: "pod b is not admitted",
 		}},
 		"unknown container": {&topologyv1.GetAffinityRequest{PodUid: "a", Container: "who"}, rpctest.Failure{
-			Code: codes.NotFound, Reason: "not found", Message: `pod a has no container "who"`,
+			Code: codes.NotFound, Reason: "CONTAINER_NOT_FOUND", Message: `pod a has no container "who"`,
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -573,7 +573,7 @@ type Condition struct {
 	// SyncPods which pods live, or has not yet admitted again one that lives here and is
 	// not known), or an outside provider's word.
 	Reason string `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"`
-	// "berth".
+	// "berthd.github.io".
 	Domain string `protobuf:"bytes,2,opt,name=domain,proto3" json:"domain,omitempty"`
 	// "provider" and "resource", where the condition is about one.
 	Metadata      map[string]string `protobuf:"bytes,3,rep,name=metadata,proto3" json:"metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
