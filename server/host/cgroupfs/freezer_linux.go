@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/berthd/berth/managers/cgroup"
-	"github.com/berthd/berth/server/host/errno"
 )
 
 // The files of the freezer (Documentation/admin-guide/cgroup-v1/freezer-subsystem.rst,
@@ -29,19 +28,30 @@ func (d *Driver) freezerFile(name cgroup.Name) string {
 // frozen reads whether the freezer of the cgroup itself stops it; nil if there is
 // none. v1's state tells of those above, too.
 func (d *Driver) frozen(name cgroup.Name) (*bool, error) {
-	h, ok := d.hierarchy("freezer")
-	if !ok || name.IsRoot() {
-		return nil, nil
+	r := d.read(name)
+	defer r.close()
+	frozen := r.frozen()
+	return frozen, r.err
+}
+
+func (r *reading) frozen() *bool {
+	if _, ok := r.d.hierarchy("freezer"); !ok || r.name.IsRoot() {
+		return nil
 	}
-	text, err := readFile(d.freezerFile(name))
-	if err == nil && d.facts.Version == cgroup.V1 && strings.TrimSpace(text) != "THAWED" {
-		text, err = readFile(filepath.Join(d.absolute(h, name), selfFreezingV1))
+	v1 := r.d.facts.Version == cgroup.V1
+	file := freezerV2
+	if v1 {
+		file = freezerV1
 	}
-	if err != nil {
-		return nil, ignoreGone(errno.Classify(err))
+	text, ok := r.text("freezer", file)
+	if ok && v1 && text != "THAWED" {
+		text, ok = r.text("freezer", selfFreezingV1)
 	}
-	frozen := strings.TrimSpace(text) == "1"
-	return &frozen, nil
+	if !ok {
+		return nil
+	}
+	frozen := text == "1"
+	return &frozen
 }
 
 // Frozen implements cgroup.Tree.

@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -36,7 +35,7 @@ func (d *Driver) observe(ctx context.Context, name cgroup.Name, depth int, s *cg
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	state, reason, err := d.state(name)
+	state, reason, nested, err := d.examine(name)
 	if err != nil {
 		return err
 	}
@@ -48,10 +47,10 @@ func (d *Driver) observe(ctx context.Context, name cgroup.Name, depth int, s *cg
 		return err
 	}
 	s.Nodes = append(s.Nodes, o)
-	if depth == 0 {
+	if depth == 0 || len(nested) == 0 {
 		return nil
 	}
-	children, err := d.children(name)
+	children, err := d.children(name, nested)
 	if err != nil {
 		return err
 	}
@@ -73,36 +72,45 @@ var validV1 = []string{"cpu", "cpuacct", "cpuset", "memory", "name=systemd", "pi
 
 // state says whether a cgroup is there, and what it lacks.
 func (d *Driver) state(name cgroup.Name) (cgroup.State, string, error) {
+	state, reason, _, err := d.examine(name)
+	return state, reason, err
+}
+
+// examine is state, with the hierarchies in which there are cgroups below this one.
+func (d *Driver) examine(name cgroup.Name) (state cgroup.State, reason string, nested []hierarchy, err error) {
 	var missing []string
 	present := false
 	for _, h := range d.hierarchies {
-		there, err := d.exists(h.path(name))
+		there, above, err := d.exists(h.path(name))
 		if err != nil {
-			return 0, "", err
+			return 0, "", nil, err
 		}
 		present = present || there
+		if above {
+			nested = append(nested, h)
+		}
 		if !there && slices.ContainsFunc(validV1, h.has) {
 			missing = append(missing, h.path(name))
 		}
 	}
 	switch {
 	case !present:
-		return cgroup.Absent, "", nil
+		return cgroup.Absent, "", nil, nil
 	case len(missing) > 0:
-		return cgroup.Invalid, fmt.Sprintf("has some missing paths: %s", strings.Join(missing, ", ")), nil
+		return cgroup.Invalid, fmt.Sprintf("has some missing paths: %s", strings.Join(missing, ", ")), nested, nil
 	case d.facts.Version == cgroup.V1:
-		return cgroup.Valid, "", nil
+		return cgroup.Valid, "", nested, nil
 	}
 	lacks, err := d.lacks(name)
 	switch {
 	case gone(err):
-		return cgroup.Absent, "", nil
+		return cgroup.Absent, "", nil, nil
 	case err != nil:
-		return 0, "", err
+		return 0, "", nil, err
 	case len(lacks) > 0:
-		return cgroup.Invalid, fmt.Sprintf("has some missing controllers: %s", strings.Join(lacks, ", ")), nil
+		return cgroup.Invalid, fmt.Sprintf("has some missing controllers: %s", strings.Join(lacks, ", ")), nested, nil
 	}
-	return cgroup.Valid, "", nil
+	return cgroup.Valid, "", nested, nil
 }
 
 // lacks lists the needed controllers that a v2 cgroup does not have.
@@ -116,11 +124,11 @@ func (d *Driver) lacks(name cgroup.Name) ([]string, error) {
 
 // controllers lists those that a v2 cgroup has.
 func (d *Driver) controllers(name cgroup.Name) ([]string, error) {
-	text, err := os.ReadFile(filepath.Join(d.mount, d.hierarchies[0].path(name), "cgroup.controllers"))
+	text, err := readFile(filepath.Join(d.mount, d.hierarchies[0].path(name), "cgroup.controllers"))
 	if err != nil {
 		return nil, errno.Classify(err)
 	}
-	return strings.Fields(string(text)), nil
+	return strings.Fields(text), nil
 }
 
 // lacking gives what is wanted and not there.
@@ -128,25 +136,30 @@ func lacking(want, has []string) []string {
 	return slices.DeleteFunc(slices.Clone(want), func(c string) bool { return slices.Contains(has, c) })
 }
 
-// exists tells a directory from nothing; any other error is one. Names that have
-// been checked lead nowhere else, so it takes one system call where a way through
-// d.root takes several for each component.
-func (d *Driver) exists(path string) (bool, error) {
-	err := unix.Faccessat(unix.AT_FDCWD, filepath.Join(d.mount, path), unix.F_OK, 0)
+// exists tells a directory from nothing, and whether it may have directories; any other
+// error is one. A cgroup directory has two links and one for each directory in it, which
+// spares most cgroups the look at all of their files. Names that have been checked lead
+// nowhere else, so it takes one system call where a way through d.root takes several for
+// each component.
+func (d *Driver) exists(path string) (there, nested bool, err error) {
+	var stat unix.Stat_t
+	_, err = again(func() (int, error) {
+		return 0, unix.Fstatat(unix.AT_FDCWD, filepath.Join(d.mount, path), &stat, unix.AT_SYMLINK_NOFOLLOW)
+	})
 	if gone(err) {
-		return false, nil
+		return false, false, nil
 	}
 	if err != nil {
-		return false, errno.Classify(fmt.Errorf("look at %s: %w", path, err))
+		return false, false, errno.Classify(fmt.Errorf("look at %s: %w", path, err))
 	}
-	return true, nil
+	return true, stat.Nlink != 2, nil
 }
 
-// children lists the cgroups right below one, sorted: on v1 those of any
-// hierarchy, so that what a partial removal left is found.
-func (d *Driver) children(name cgroup.Name) ([]string, error) {
+// children lists the cgroups right below one, sorted: on v1 those of any of some
+// hierarchies, so that what a partial removal left is found.
+func (d *Driver) children(name cgroup.Name, in []hierarchy) ([]string, error) {
 	var all []string
-	for _, h := range d.hierarchies {
+	for _, h := range in {
 		names, err := d.subdirectories(h.path(name))
 		if err != nil {
 			return nil, err
@@ -157,11 +170,10 @@ func (d *Driver) children(name cgroup.Name) ([]string, error) {
 	return slices.Compact(all), nil
 }
 
-// subdirectories lists the directories in one; none if it is not there. A cgroup
-// directory has two links and one for each directory in it, which spares most
-// cgroups the look at all of their files.
+// subdirectories lists the directories in one; none if it is not there. What d.root opens
+// would be asked for the kind of each entry, which the kernel tells with its name.
 func (d *Driver) subdirectories(path string) ([]string, error) {
-	dir, err := d.root.Open(path)
+	dir, err := os.OpenFile(filepath.Join(d.mount, path), os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	if gone(err) {
 		return nil, nil
 	}
@@ -169,11 +181,6 @@ func (d *Driver) subdirectories(path string) ([]string, error) {
 		return nil, errno.Classify(err)
 	}
 	defer dir.Close()
-	if info, err := dir.Stat(); err == nil {
-		if stat, ok := info.Sys().(*syscall.Stat_t); ok && stat.Nlink == 2 {
-			return nil, nil
-		}
-	}
 	entries, err := dir.ReadDir(-1)
 	if err != nil && !gone(err) {
 		return nil, errno.Classify(err)

@@ -2,9 +2,10 @@ package cgroupfs
 
 import (
 	"math"
-	"os"
 	"strconv"
 	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/cpuset"
@@ -20,9 +21,14 @@ type reading struct {
 	d    *Driver
 	name cgroup.Name
 	err  error
-	// dirs are the cgroup's directories opened so far, by hierarchy; nil where
+	// dirs are the cgroup's directories opened so far, by hierarchy; -1 where
 	// there is none. A path is walked once for all files.
-	dirs map[string]*os.Root
+	dirs map[string]int
+	buf  [4096]byte
+}
+
+func (d *Driver) read(name cgroup.Name) *reading {
+	return &reading{d: d, name: name, dirs: make(map[string]int, len(d.hierarchies))}
 }
 
 // text reads a control file; false if there is none.
@@ -34,30 +40,52 @@ func (r *reading) text(controller, file string) (string, bool) {
 	dir, opened := r.dirs[h.dir]
 	if !opened {
 		var err error
-		if dir, err = r.d.root.OpenRoot(h.path(r.name)); err != nil && !gone(err) {
-			r.err = errno.Classify(err)
-			return "", false
+		if dir, err = open(r.d.absolute(h, r.name), unix.O_RDONLY|unix.O_DIRECTORY); err != nil {
+			if dir = -1; !gone(err) {
+				r.err = errno.Classify(err)
+				return "", false
+			}
 		}
 		r.dirs[h.dir] = dir
 	}
-	if dir == nil {
+	if dir < 0 {
 		return "", false
 	}
-	data, err := dir.ReadFile(file)
+	text, err := r.readAt(dir, file)
 	if err != nil {
 		if !gone(err) {
 			r.err = errdefs.Unavailablef("read %s: %w", file, err)
 		}
 		return "", false
 	}
-	return strings.TrimSpace(string(data)), true
+	return strings.TrimSpace(text), true
+}
+
+// readAt reads a control file of an open directory in three system calls: what is shorter
+// than the buffer is all that there is.
+func (r *reading) readAt(dir int, file string) (string, error) {
+	fd, err := again(func() (int, error) { return unix.Openat(dir, file, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0) })
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = unix.Close(fd) }()
+	var text []byte
+	for {
+		n, err := again(func() (int, error) { return unix.Read(fd, r.buf[:]) })
+		if err != nil {
+			return "", err
+		}
+		if text = append(text, r.buf[:n]...); n < len(r.buf) {
+			return string(text), nil
+		}
+	}
 }
 
 // close lets go of the directories.
 func (r *reading) close() {
 	for _, dir := range r.dirs {
-		if dir != nil {
-			_ = dir.Close()
+		if dir >= 0 {
+			_ = unix.Close(dir)
 		}
 	}
 }
@@ -128,7 +156,7 @@ func (r *reading) fail(file string, err error) {
 
 // readValues fills in what the control files say.
 func (d *Driver) readValues(o *cgroup.Observed) error {
-	r := &reading{d: d, name: o.Name, dirs: make(map[string]*os.Root, len(d.hierarchies))}
+	r := d.read(o.Name)
 	defer r.close()
 	v := &o.Values
 	v.CPUs, v.Mems = r.cpus("cpuset.cpus"), r.mems("cpuset.mems")
@@ -152,9 +180,7 @@ func (d *Driver) readValues(o *cgroup.Observed) error {
 			v.HugePages[size] = *n
 		}
 	}
-	if r.err == nil {
-		v.Frozen, r.err = d.frozen(o.Name)
-	}
+	v.Frozen = r.frozen()
 	procs, _ := r.text("cpuset", "cgroup.procs")
 	o.Populated = procs != ""
 	return r.err
