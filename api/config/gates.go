@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 )
 
 // fixedGate is a feature gate of the kubelet about berth's job that changes nothing
@@ -26,10 +27,16 @@ var fixedGates = map[string]fixedGate{
 	"InPlacePodLevelResourcesVerticalScaling":  {true, "pod-level resources can be resized in place"},
 	"InPlacePodVerticalScalingExclusiveCPUs":   {false, "who has CPUs of its own is refused another number of them"},
 	"InPlacePodVerticalScalingExclusiveMemory": {false, "who has memory of its own is refused another amount of it"},
+	"KubeletPodResourcesDynamicResources":      {false, "podresources tells of no dynamic resources"},
+	"KubeletPodResourcesGet":                   {true, "podresources serves Get"},
 	"KubeletInUserNamespace":                   {false, "kernel settings are as kernelTunables of berth's own file says"},
 	"KubeletPodResourcesListUseActivePods":     {true, "podresources lists the pods that are admitted"},
 	"PodLevelResourcesFixKubeletQOSClass":      {false, "a pod with empty pod-level resources is BestEffort"},
 	"QOSReserved":                              {true, "qosReserved is used as it is set"},
+	"TopologyManagerPolicyAlphaOptions":        {true, "all options of the topology manager's policies can be used"},
+	"TopologyManagerPolicyBetaOptions":         {true, "all options of the topology manager's policies can be used"},
+	"TopologyManagerPolicyOptions":             {true, "all options of the topology manager's policies can be used"},
+	"WindowsCPUAndMemoryAffinity":              {false, "there are cgroups only, which Windows does not have"},
 	"ResourceHealthStatus":                     {true, "the health of devices is told"},
 }
 
@@ -37,7 +44,11 @@ var fixedGates = map[string]fixedGate{
 // for something else than berth does.
 func gateNotes(gates map[string]bool) (notes []string) {
 	for _, name := range slices.Sorted(maps.Keys(gates)) {
-		if fixed, ok := fixedGates[name]; ok && gates[name] != fixed.on {
+		fixed, ok := fixedGates[name]
+		if !ok && strings.HasPrefix(name, "DRA") {
+			fixed, ok = fixedGates["DynamicResourceAllocation"], true
+		}
+		if ok && gates[name] != fixed.on {
 			notes = append(notes, fmt.Sprintf("featureGates.%s: %v has no effect: in berth %s", name, gates[name], fixed.does))
 		}
 	}

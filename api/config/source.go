@@ -206,7 +206,7 @@ func (c *Config) ApplyKubelet(path string, data []byte) (notes []string, err err
 	if on, ok := k.FeatureGates["DisableCPUQuotaWithExclusiveCPUs"]; ok {
 		c.Cgroups.QuotaWithExclusiveCPUs = !on
 	}
-	for _, n := range gateNotes(k.FeatureGates) {
+	for _, n := range idleNotes(&k) {
 		notes = append(notes, path+": "+n)
 	}
 	return notes, nil

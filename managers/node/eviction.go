@@ -47,6 +47,13 @@ var evictionSignals = map[string]workload.Resource{
 	"pid.available":               "",
 }
 
+// KeepsNothing tells whether a signal is one of the kubelet's that keeps free nothing that
+// pods can ask for.
+func KeepsNothing(signal string) bool {
+	r, known := evictionSignals[signal]
+	return known && r == ""
+}
+
 // DefaultEviction is what the kubelet takes where evictionHard is absent.
 func DefaultEviction() map[string]string {
 	return map[string]string{

@@ -49,6 +49,9 @@ const LedgerFile = "ledger.db"
 type Environment struct {
 	Log *slog.Logger
 	Now func() time.Time
+	// Notes tell what in the configuration's sources changes nothing. Whoever hands them in
+	// has logged them.
+	Notes []string
 	// Failpoint and Stage are for tests; nil otherwise.
 	Failpoint failpoint.Hook
 	Stage     *Stage

@@ -167,14 +167,17 @@ func (a *App) settlePolicy(ctx context.Context) error {
 
 // reportStart logs what the start found.
 func (a *App) reportStart(ctx context.Context) {
-	for _, line := range a.StartLines() {
+	for _, line := range a.startLines() {
 		a.Log.WarnContext(ctx, line)
 	}
 }
 
-// StartLines tells, in sentences, what the start found and did; none if there
-// was nothing to report.
-func (a *App) StartLines() (lines []string) {
+// StartLines tells, in sentences, what the start found and did, and what of the
+// configuration changes nothing; none if there was nothing to report.
+func (a *App) StartLines() []string { return append(slices.Clone(a.Notes), a.startLines()...) }
+
+// startLines are StartLines without those that have been logged.
+func (a *App) startLines() (lines []string) {
 	r := a.start.Ledger
 	lines = append(lines, damageLines(a.start.Damage, r)...)
 	if uncertain := a.Ledger.View().Uncertain(); uncertain != "" {

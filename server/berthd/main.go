@@ -99,7 +99,7 @@ func run(ctx context.Context, sources config.Sources, hook failpoint.Hook) error
 	}
 	app.LimitMemory(ctx, c, log)
 	app.ShareProcessors()
-	a, err := app.Build(ctx, c, app.Environment{Log: log, Now: time.Now, Failpoint: hook})
+	a, err := app.Build(ctx, c, app.Environment{Log: log, Now: time.Now, Notes: notes, Failpoint: hook})
 	if err != nil {
 		return err
 	}

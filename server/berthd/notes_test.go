@@ -1,0 +1,49 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
+	apiconfig "github.com/berthd/berth/api/config"
+	"github.com/berthd/berth/server/config"
+)
+
+// TestIdleFieldsAreTold: what a kubelet's file asks for and berth does not do is in the
+// report of the start, in the log, and in what config validate prints.
+func TestIdleFieldsAreTold(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, "--machine", "4c")
+	n.kernel = false
+	file := filepath.Join(n.root, "kubelet.yaml")
+	text := "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nevictionSoft: {memory.available: 1Gi}\nfeatureGates: {DynamicResourceAllocation: true}\n"
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	wanted := []string{"evictionSoft has no effect", "featureGates.DynamicResourceAllocation: true has no effect"}
+	d := n.start("--kubelet-config", file)
+	report, err := d.inspect.Check(d.ctx(), &inspectv1.CheckRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	elsewhere := func(c *apiconfig.Config) error { c.RootDir, c.Machine = n.root, "4c"; return nil }
+	if err := validate(&out, config.Sources{KubeletFile: file, Flags: elsewhere}); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range wanted {
+		if !slices.ContainsFunc(report.GetStartReport(), func(line string) bool { return strings.Contains(line, want) }) {
+			t.Errorf("the report of the start does not say %q: %q", want, report.GetStartReport())
+		}
+		if got := strings.Count(d.log.String(), want); got != 1 {
+			t.Errorf("the log says %q %d times", want, got)
+		}
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("config validate does not say %q:\n%s", want, out.String())
+		}
+	}
+}
