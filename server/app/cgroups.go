@@ -3,7 +3,11 @@ package app
 import (
 	"context"
 	"fmt"
+	"io/fs"
 	"os"
+	"path"
+	"slices"
+	"strings"
 
 	"google.golang.org/grpc"
 
@@ -73,15 +77,7 @@ func (a *App) nodeStatus(ctx context.Context) (*nodev1.GetStatusResponse, error)
 	if podRoot, err := a.layout.Literal(a.podRoot()); err == nil {
 		out.SystemContainers = append(out.SystemContainers, &nodev1.SystemContainer{Part: nodev1.SystemContainer_PART_PODS, Cgroup: podRoot})
 	}
-	if a.Config.Cgroups.PerQOS {
-		pods, err := a.reconcile.Look(ctx, a.reconcile.Layout.Pods())
-		if err != nil {
-			return nil, err
-		}
-		if pods.Values.CPUQuotaUS == nil {
-			out.SoftRequirements = append(out.SoftRequirements, "CPU hardcapping unsupported")
-		}
-	}
+	out.SoftRequirements = lacksQuotas(a.reconcile.QoS.Cgroup.Facts, os.DirFS("/"))
 	if a.Config.Cgroups.Tree == config.TreeMemory {
 		return out, nil
 	}
@@ -103,4 +99,19 @@ func subsystems(all []cgroups.Subsystem) (out []*nodev1.MountedSubsystem) {
 		})
 	}
 	return out
+}
+
+// lacksQuotas says so where a tree of version 1 cannot limit CPU time, in the kubelet's
+// words: its cpu controller may have been built without. Version 2 always can.
+func lacksQuotas(facts cgroups.Facts, root fs.FS) []string {
+	i := slices.IndexFunc(facts.Subsystems, func(s cgroups.Subsystem) bool { return s.Name == "cpu" && s.Version == cgroups.V1 })
+	if i < 0 {
+		return nil
+	}
+	for _, file := range []string{"cpu.cfs_period_us", "cpu.cfs_quota_us"} {
+		if _, err := fs.Stat(root, path.Join(strings.TrimPrefix(facts.Subsystems[i].MountPoint, "/"), file)); err != nil {
+			return []string{"CPU hardcapping unsupported"}
+		}
+	}
+	return nil
 }
