@@ -52,7 +52,9 @@ var idleFields = []idleField{
 	{"memoryThrottlingFactor", func(k *kubelet.KubeletConfiguration) bool {
 		return k.MemoryThrottlingFactor != nil && !k.FeatureGates["MemoryQoS"]
 	}, "it needs the feature gate MemoryQoS"},
-	{"podPidsLimit", func(k *kubelet.KubeletConfiguration) bool { return k.PodPidsLimit != nil && *k.PodPidsLimit > 0 && noPodCgroups(k) }, whyNoCgroup},
+	{"podPidsLimit", func(k *kubelet.KubeletConfiguration) bool {
+		return k.PodPidsLimit != nil && *k.PodPidsLimit > 0 && noPodCgroups(k)
+	}, whyNoCgroup},
 	{"qosReserved", func(k *kubelet.KubeletConfiguration) bool { return len(k.QOSReserved) > 0 && noPodCgroups(k) }, whyNoCgroup},
 	{"reservedMemory", func(k *kubelet.KubeletConfiguration) bool {
 		return len(k.ReservedMemory) > 0 && (k.MemoryManagerPolicy == "" || k.MemoryManagerPolicy == memory.PolicyNone)
