@@ -15,7 +15,6 @@
 //     the largest of these numbers.
 //   - stage: the result of the merge: a preferred candidate, another candidate, or no
 //     candidate.
-//     or no candidate at all.
 //   - scope: whether a pod is placed container by container or as a whole.
 //
 // # The result, without any order
