@@ -21,17 +21,16 @@ import (
 	"github.com/berthd/berth/managers/workload"
 )
 
-// What one answer may hold. A provider with more to say about node sets answers by
-// rule.
+// Limits of one answer. Providers with larger lists of node sets should answer with a rule.
 const (
 	maxAnswers = 64
 	maxHints   = 1 << 12
 	maxClaims  = 1 << 10
-	// maxPayload bounds the bytes of one claim, which the ledger keeps.
+	// maxPayload limits the bytes of one claim, because the ledger stores them.
 	maxPayload = 64 << 10
 )
 
-// concerned reports whether a request wants anything that the provider serves.
+// concerned returns whether a request contains a resource of the provider.
 func (p *proxy) concerned(req hint.Request) bool {
 	if len(p.registration.Resources) == 0 {
 		return true
@@ -39,8 +38,8 @@ func (p *proxy) concerned(req hint.Request) bool {
 	return slices.ContainsFunc(p.registration.Resources, func(name string) bool { return requested(req, "", name) })
 }
 
-// requested reports whether what a request is about wants a resource; container, unless
-// empty, is the only one that counts.
+// requested returns whether a request contains a resource. If container is set, only this
+// container counts.
 func requested(req hint.Request, container, resource string) bool {
 	r := workload.Resource(resource)
 	for i, c := range req.Pod.Walk() {
@@ -52,14 +51,14 @@ func requested(req hint.Request, container, resource string) bool {
 	return false
 }
 
-// serves reports whether a resource is one of those that the provider has
-// registered for: it hands out no other.
+// serves returns whether the provider has registered a resource. It may claim no other
+// resource.
 func (p *proxy) serves(resource string) bool {
 	return slices.Contains(p.registration.Resources, resource)
 }
 
-// speaksOf reports whether the provider may have a say in where a resource comes
-// from: one that it serves, or, where it serves none, any that no plugin serves.
+// speaksOf returns whether the provider may give hints for a resource: a registered one,
+// or, for a provider without resources, any resource that no plugin serves.
 func (p *proxy) speaksOf(resource string) bool {
 	if len(p.registration.Resources) == 0 {
 		return workload.Resource(resource).IsExtended() && !p.parts.Plugin(resource)
@@ -74,9 +73,9 @@ func (p *proxy) question(view *ledger.View, req hint.Request) *hintv1.Question {
 	}
 }
 
-// remote names a call with all that its answer depends on: what the provider is
-// sent, of the pod the amounts that are the provider's. (The rest of the pod is the
-// same for all calls of an admission.)
+// remote identifies a call by everything that its answer depends on: the message to the
+// provider, and the pod's amounts of the provider's resources. The rest of the pod is the
+// same for all calls of an admission.
 func (p *proxy) remote(method string, view *ledger.View, req hint.Request, more proto.Message) (hint.RemoteCall, error) {
 	q := &hintv1.Question{Holdings: convert.Holdings(view, p.Name()), Nodes: convert.Mask(view.Machine().NodeMask())}
 	inputs := fmt.Appendln(nil, p.amounts(req))
@@ -89,7 +88,8 @@ func (p *proxy) remote(method string, view *ledger.View, req hint.Request, more 
 	return hint.RemoteCall{Party: p.Name(), Name: method + " for " + req.Owner().Container, Inputs: string(inputs)}, nil
 }
 
-// amounts are how much the containers of a pod want of what the provider serves.
+// amounts returns the amounts of the provider's resources that each container requests; all
+// amounts for a provider without resources.
 func (p *proxy) amounts(req hint.Request) (out []workload.Quantities) {
 	for _, c := range req.Pod.Walk() {
 		if len(p.registration.Resources) == 0 {
@@ -106,8 +106,8 @@ func (p *proxy) amounts(req hint.Request) (out []workload.Quantities) {
 	return out
 }
 
-// Hints asks the provider where a request could sit. For a what-if that it was not
-// asked about it has no say.
+// Hints requests topology hints from the provider. In a what-if without a recorded answer,
+// the provider is treated as having no preference.
 func (p *proxy) Hints(ctx context.Context, view *ledger.View, req hint.Request) ([]hint.ResourceAnswer, error) {
 	if !p.concerned(req) {
 		return nil, nil
@@ -159,8 +159,8 @@ func (p *proxy) readAnswers(messages []*typesv1.Answer, machine numa.Mask) ([]hi
 	return answers, hint.CheckReply(hint.Reply{Provider: p.Name(), Answers: answers}, machine)
 }
 
-// Plan asks the provider what a request would get. In a what-if that it was not
-// asked about it gets nothing, and its hints stand for its consent.
+// Plan requests the claims for a request from the provider. In a what-if without a recorded
+// answer, it returns no claims and does not refuse.
 func (p *proxy) Plan(ctx context.Context, view *ledger.View, req hint.Request, affinity hint.Hint) ([]ledger.Claim, error) {
 	if !p.concerned(req) {
 		return nil, nil
@@ -225,7 +225,7 @@ func (p *proxy) readClaims(messages []*typesv1.Claim, machine numa.Mask, req hin
 	return claims, hint.CheckPlan(p.Name(), req, claims)
 }
 
-// refusal makes the provider's "no" an error.
+// refusal converts a provider's refusal to an error.
 func (p *proxy) refusal(m *hintv1.Refusal) error {
 	reason := errdefs.UnexpectedAdmissionError
 	if text := m.GetReason(); text != "" {
@@ -239,7 +239,7 @@ func (p *proxy) refusal(m *hintv1.Refusal) error {
 	return err
 }
 
-// isReason tells whether a text can be a pod's status reason.
+// isReason returns whether a text is valid as a pod's status reason.
 func isReason(text string) bool {
 	for i := range len(text) {
 		c := text[i]
@@ -251,8 +251,8 @@ func isReason(text string) bool {
 	return len(text) <= 63
 }
 
-// Prepare has the provider hold what it has planned, for as long as a lease. It
-// is told all commits and aborts first.
+// Prepare reserves the planned claims at the provider, for the time of a lease. Outstanding
+// commits and aborts are sent first.
 func (p *proxy) Prepare(ctx context.Context, admissionID string, req hint.Request, claims []ledger.Claim) (prepared []ledger.Claim, err error) {
 	request := &hintv1.ReserveRequest{
 		Provider: p.Name(), AdmissionId: admissionID,
@@ -289,18 +289,18 @@ func (p *proxy) Prepare(ctx context.Context, admissionID string, req hint.Reques
 	return prepared, nil
 }
 
-// note remembers what an admission has reserved.
+// note records a reservation of an admission.
 func (p *proxy) note(admissionID string, start time.Time, lease time.Duration, held bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	// What was held before stays held, whatever comes of this call.
+	// A reservation that the provider held before stays held, even if this call fails.
 	held = held || p.reservations[admissionID].held
 	p.reservations[admissionID] = reservation{held: held, lease: ledger.Lease{
 		ID: p.Name() + "/" + admissionID, Provider: p.Name(), AdmissionID: admissionID, Expires: start.Add(lease),
 	}}
 }
 
-// readGrants completes claims with what the provider grants.
+// readGrants adds the provider's grants to the claims.
 func (p *proxy) readGrants(grants []*hintv1.Grant, claims []ledger.Claim) ([]ledger.Claim, error) {
 	if len(grants) != len(claims) {
 		return nil, p.lie("", "it was given %d claims to reserve and granted %d", len(claims), len(grants))
@@ -329,8 +329,8 @@ func (p *proxy) readGrants(grants []*hintv1.Grant, claims []ledger.Claim) ([]led
 	return done, nil
 }
 
-// Abort has the provider give up what it reserved for an admission. What cannot be
-// delivered now is tried again until the lease has run out.
+// Abort releases the reservations of an admission at the provider. A failed delivery is
+// repeated until the lease has expired.
 func (p *proxy) Abort(ctx context.Context, admissionID string) {
 	p.mu.Lock()
 	r, reserved := p.reservations[admissionID]

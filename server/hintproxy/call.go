@@ -14,10 +14,10 @@ import (
 	"github.com/berthd/berth/server/breaker"
 )
 
-// call makes one call of an admission that has an effect at the provider. A provider
-// that is away or suspended is not called at all; each failure counts, a refusal is none.
-// The error names the provider, except where the caller's own context has ended: then the
-// call is given up, which says nothing about the provider.
+// call makes one call of an admission that has an effect at the provider. It makes no call
+// while the provider is away or suspended. Failures count towards suspension; refusals do
+// not. The error names the provider. If the caller's own context has ended, the call is
+// canceled and does not count.
 func (p *proxy) call(ctx context.Context, method string, do func(context.Context) error) error {
 	call, err := p.enter(method)
 	if err != nil {
@@ -28,10 +28,10 @@ func (p *proxy) call(ctx context.Context, method string, do func(context.Context
 	return err
 }
 
-// ask is call for a call that changes nothing at the provider. Whoever is less patient
-// than the provider's deadline has his error, and the call goes on without him: only so
-// callers neither condemn a provider that would have answered in time, nor keep berthd
-// from finding out that it does not.
+// ask makes a call without an effect at the provider. If the caller's deadline is shorter
+// than the provider's, the caller gets an error and the call continues. So a short deadline
+// neither counts as a failure of a provider that answers in time, nor hides a provider that
+// does not.
 func ask[T any](ctx context.Context, p *proxy, method string, do func(context.Context) (T, error)) (T, error) {
 	type result struct {
 		answer T
@@ -67,8 +67,8 @@ func ask[T any](ctx context.Context, p *proxy, method string, do func(context.Co
 	}
 }
 
-// unattended counts the calls that go on without their callers. It is false if there are
-// enough of them to open the breaker; the count stays then.
+// unattended counts calls that continue without their callers. It returns false, and does
+// not count, if there are already enough to open the breaker.
 func (p *proxy) unattended(more int) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -79,7 +79,7 @@ func (p *proxy) unattended(more int) bool {
 	return true
 }
 
-// leave tells the breaker how a call ended.
+// leave reports the end of a call to the breaker.
 func (p *proxy) leave(call breaker.Call, gaveUp bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -93,7 +93,7 @@ func (p *proxy) leave(call breaker.Call, gaveUp bool, err error) {
 	}
 }
 
-// enter asks whether the provider can be called now.
+// enter returns an error if the provider must not be called now.
 func (p *proxy) enter(method string) (breaker.Call, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -107,9 +107,9 @@ func (p *proxy) enter(method string) (breaker.Call, error) {
 	return call, nil
 }
 
-// within makes a call under the provider's deadline and gives its error a class. The
-// provider does not see a deadline of the caller's: a failure at that moment would count
-// as its own.
+// within makes a call with the provider's deadline, and gives its error a class. The
+// caller's deadline is not passed on, because the provider's failure at that moment would
+// count against the provider.
 func (p *proxy) within(ctx context.Context, method string, do func(context.Context) error) error {
 	calling, giveUp := context.WithCancel(context.WithoutCancel(ctx))
 	defer giveUp()
@@ -133,16 +133,16 @@ func (p *proxy) within(ctx context.Context, method string, do func(context.Conte
 	return p.failed(errdefs.Unavailable, "failed at %s: %s", method, clip(status.Convert(err).Message()))
 }
 
-// callerGone is the error of a call whose caller has left.
+// callerGone is the error of a call whose caller has ended its context.
 func (p *proxy) callerGone(ctx context.Context, method string) error {
 	return fmt.Errorf("%s of provider %s: %w", method, p.Name(), context.Cause(ctx))
 }
 
-// ProviderAway is the condition of a pod that waits for a provider that is away or
+// ProviderAway is the condition of a pod that is deferred because a provider is away or
 // suspended.
 const ProviderAway = "ProviderAway"
 
-// awayError says that a provider cannot be asked now. Time may heal it.
+// awayError is the error for a provider that cannot be called now. It is temporary.
 type awayError struct{ error }
 
 // Unwrap returns the error that names the provider.
@@ -151,26 +151,26 @@ func (e awayError) Unwrap() error { return e.error }
 // Waits implements hint.Waiter.
 func (awayError) Waits() hint.Wait { return hint.Wait{Condition: ProviderAway} }
 
-// away makes the error for a provider that cannot be asked.
+// away returns the error for a provider that cannot be called.
 func away(provider, format string, args ...any) error {
 	err := fmt.Errorf("provider %s cannot be asked "+format, append([]any{provider}, args...)...)
 	return awayError{&errdefs.Error{Class: errdefs.Unavailable, Message: err.Error(), Provider: provider, Err: err}}
 }
 
-// failed makes an error of the provider's.
+// failed returns an error for a failure of the provider.
 func (p *proxy) failed(class errdefs.Class, format string, args ...any) error {
 	err := fmt.Errorf("provider %s "+format, append([]any{p.Name()}, args...)...)
 	return &errdefs.Error{Class: class, Message: err.Error(), Provider: p.Name(), Err: err}
 }
 
-// lie is the error for an answer that breaks the rules.
+// lie returns the error for an invalid answer.
 func (p *proxy) lie(resource, format string, args ...any) error {
 	err := errdefs.Corruptf("provider %s cannot be believed: %s", p.Name(), clip(fmt.Sprintf(format, args...)))
 	err.Provider, err.Resource = p.Name(), resource
 	return err
 }
 
-// unreadable is the lie of a message that convert refuses.
+// unreadable returns the error for a message that cannot be converted.
 func (p *proxy) unreadable(method string, err error) error {
 	text := err.Error()
 	if fe := new(errdefs.Error); errors.As(err, &fe) && len(fe.Fields) > 0 {
@@ -179,11 +179,11 @@ func (p *proxy) unreadable(method string, err error) error {
 	return p.lie("", "its answer to %s has %s", method, text)
 }
 
-// maxText is how long a provider's words may be before they are cut: they end up
-// in traces, which the ledger keeps.
+// maxText limits a provider's texts, because traces contain them and the ledger stores
+// traces.
 const maxText = 512
 
-// clip cuts a text of somebody else's and makes it valid UTF-8.
+// clip shortens a foreign text and makes it valid UTF-8.
 func clip(text string) string {
 	if len(text) > maxText {
 		text = text[:maxText] + "..."

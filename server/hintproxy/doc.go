@@ -1,34 +1,36 @@
-// Package hintproxy lets hint providers that are processes of their own take part
-// in admissions (berth.hint.v1).
+// Package hintproxy connects external hint providers (separate processes, berth.hint.v1) to
+// the admission's bus.
 //
 // Words:
 //
-//   - provider: here always one outside berthd. It serves its own socket.
-//   - registration: what berthd knows of a provider, also while it is away
-//     (ledger.Outsider).
-//   - proxy: a provider as the bus sees it, a hint.Provider over a connection.
-//   - holdings: everything that pods hold of a provider, computed from the ledger.
-//   - lease: what a provider holds reserved for an admission. It ends by itself
-//     unless the admission is committed.
-//   - away: nobody answers at the provider's endpoint, or what answers has not
-//     confirmed its holdings on this connection.
-//   - suspended: it has failed several times in a row and is left alone for a
-//     while, or until it has confirmed its holdings on a new connection.
+//   - provider: in this package always an external one. It serves its own socket.
+//   - registration: the stored data of a provider, also while it is away
+//     (ledger.ExternalProvider).
+//   - proxy: the hint.Provider of an external provider, over a connection.
+//   - holdings: all claims of pods on a provider's resources, computed from the ledger.
+//   - lease: a provider's reservation for an admission. It expires unless the admission is
+//     committed.
+//   - away: no process answers at the provider's endpoint, or the process has not confirmed
+//     its holdings on this connection.
+//   - suspended: several calls in a row have failed. The provider is not called for a while,
+//     or until it has confirmed its holdings on a new connection.
 //
-// The life of a provider, seen from here: it registers; berthd connects, sends it
-// the machine and its holdings, and only when it has confirmed them puts it on the
-// bus. Each admission asks it for hints and a plan, then it reserves. Whenever its
-// holdings change, and on every new connection, all of them are sent again until
-// it confirms. A registration ends by Unregister alone.
+// A provider registers. berthd connects and sends the machine and the holdings. When the
+// provider has confirmed them, it is put on the bus. Each admission requests hints and a
+// plan, then a reservation. After every change of the holdings, and on every new
+// connection, berthd sends all holdings until the provider confirms. Only Unregister ends a
+// registration.
 //
-// A provider may be another user's process. A registration belongs to the user who
-// made it, and so do the socket and the process behind it. What it may do to
-// containers is in the configuration, and so is whether pods fail without it.
+// A provider may run as any user. Its registration belongs to that user, who must also own
+// the socket and run the process behind it. The configuration defines which settings of
+// containers it may change, and whether pods fail without it.
 //
-// Invariants: a provider that is known is on the bus, connected or not, so a
-// required one that is away refuses what concerns it in its own name; everything
-// that a provider says is checked here before a manager sees it; what an admission
-// has reserved is either confirmed, aborted or left to run out; a provider is told
-// all commits and aborts before the next reservation. Nothing is remembered that
-// the ledger does not have, except reservations of admissions under way.
+// Invariants:
+//
+//   - A registered provider is always on the bus. If a required provider is away, it refuses
+//     the pods that concern it, in its own name.
+//   - Every answer of a provider is checked in this package before a manager uses it.
+//   - Every reservation is either confirmed, aborted, or expires.
+//   - A provider receives all earlier commits and aborts before the next reservation.
+//   - Except for the reservations of running admissions, all state is in the ledger.
 package hintproxy

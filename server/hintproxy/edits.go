@@ -10,9 +10,8 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 )
 
-// editKinds are the kinds of container edits by their fields in ContainerEdits. Each of
-// them can make a container's process do what its image does not: a mount or a device
-// can be the whole machine, a variable can be LD_PRELOAD.
+// editKinds maps the fields of ContainerEdits to kinds of container edits. Each kind can be
+// abused: a mount or a device can expose the whole machine, a variable can be LD_PRELOAD.
 var editKinds = map[protoreflect.Name]string{
 	"envs":        "env",
 	"mounts":      "mounts",
@@ -21,8 +20,8 @@ var editKinds = map[protoreflect.Name]string{
 	"cdi_devices": "cdi",
 }
 
-// checkEdits refuses container edits of a kind that the configuration does not allow the
-// provider, and fields that are none: the runtime's side may know them.
+// checkEdits refuses container edits that the configuration does not allow the provider. It
+// also refuses unknown fields, because the agent may know them.
 func (p *proxy) checkEdits(resource string, edits *hintv1.ContainerEdits) error {
 	if edits == nil {
 		return nil
@@ -49,7 +48,7 @@ func (p *proxy) checkEdits(resource string, edits *hintv1.ContainerEdits) error 
 	return nil
 }
 
-// hasUnknown reports whether a message, or one in it, has fields that its type lacks.
+// hasUnknown returns whether a message, or a message in it, has unknown fields.
 func hasUnknown(m protoreflect.Message) (found bool) {
 	if len(m.GetUnknown()) > 0 {
 		return true

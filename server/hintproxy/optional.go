@@ -13,7 +13,7 @@ import (
 	"github.com/berthd/berth/managers/numa"
 )
 
-// validating is the proxy of a provider that has announced to be a validator.
+// validating is the proxy of a provider with the capability to validate.
 type validating struct{ *proxy }
 
 var (
@@ -22,7 +22,7 @@ var (
 	_ hint.Catalog   = (*proxy)(nil)
 )
 
-// provider is the proxy as the bus takes it.
+// provider returns the proxy in the form that the bus uses.
 func (p *proxy) provider() hint.Provider {
 	if p.registration.Validates {
 		return validating{p}
@@ -30,7 +30,7 @@ func (p *proxy) provider() hint.Provider {
 	return p
 }
 
-// external returns the proxy behind a provider of the bus; nil if there is none.
+// external returns the proxy of a provider of the bus; nil for other providers.
 func external(p hint.Member) *proxy {
 	switch p := p.(type) {
 	case *proxy:
@@ -41,10 +41,10 @@ func external(p hint.Member) *proxy {
 	return nil
 }
 
-// Resources returns the names that the provider has registered for.
+// Resources returns the registered resources.
 func (p *proxy) Resources() []string { return p.registration.Resources }
 
-// Validate shows the provider the whole plan for a pod that concerns it.
+// Validate sends the provider the whole plan of a pod that concerns it.
 func (v validating) Validate(ctx context.Context, view *ledger.View, req hint.Request) error {
 	p := v.proxy
 	if !p.concerned(req) {
@@ -78,17 +78,17 @@ func (v validating) Validate(ctx context.Context, view *ledger.View, req hint.Re
 }
 
 const (
-	// explainTime bounds one explanation: nobody's pod depends on it.
+	// explainTime limits one explanation, because no pod depends on it.
 	explainTime = 200 * time.Millisecond
-	// explainRest is how long a provider that could not explain is not asked to.
+	// explainRest is the pause after a failed explanation.
 	explainRest = 5 * time.Second
-	// maxShortages bounds one explanation.
+	// maxShortages limits one explanation.
 	maxShortages = 16
 )
 
-// Explain asks the provider, if it has announced that it can tell, what a request
-// lacks. What it says in vain or against the rules counts as nothing, and neither
-// as a failure of the provider: explanations are no part of an admission.
+// Explain requests the shortages of a refused request, if the provider has the capability.
+// Invalid answers are ignored. Failures do not count towards suspension, because
+// explanations are not part of an admission.
 func (p *proxy) Explain(view *ledger.View, req hint.Request, nodes numa.Mask) []ledger.Shortage {
 	if !p.registration.Explains || !p.concerned(req) || !p.ready() || !p.talks() {
 		return nil
@@ -113,15 +113,15 @@ func (p *proxy) Explain(view *ledger.View, req hint.Request, nodes numa.Mask) []
 	return out
 }
 
-// talks reports whether the provider may be asked to explain.
+// talks returns whether the pause after a failed explanation is over.
 func (p *proxy) talks() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return !p.parts.Now().Before(p.quiet)
 }
 
-// believable holds a shortage against what can be known of it: it is one, of a
-// resource of the provider's, on nodes of the machine, held by pods that are here.
+// believable returns whether a shortage is valid: it has an amount, a resource of the
+// provider, nodes of the machine, and holders that are in the ledger.
 func (p *proxy) believable(view *ledger.View, s *ledger.Shortage) bool {
 	// Lists of nodes look like lists of CPUs.
 	list, err := cpuset.Parse(s.Nodes)

@@ -19,37 +19,37 @@ import (
 	"github.com/berthd/berth/server/breaker"
 )
 
-// Config of all proxies. The zero value is good.
+// Config of all proxies. The zero value is valid.
 type Config struct {
-	// Deadline of each call where a registration has none; 0 means 2 s.
+	// Deadline of each call if the registration has none; 0 means 2 s.
 	Deadline time.Duration
-	// Connect is how long a provider that registers may take to answer and to
-	// confirm its holdings; 0 means 10 s.
+	// Connect limits the time in which a provider that registers has to answer and confirm
+	// its holdings; 0 means 10 s.
 	Connect time.Duration
-	// Lease is for how long providers are asked to hold what they reserve; 0
-	// means 1 min.
+	// Lease is the time for which providers have to hold a reservation; 0 means 1 min.
 	Lease time.Duration
-	// MaxAnswerBytes bounds one answer; 0 means 4 MiB.
+	// MaxAnswerBytes limits one answer; 0 means 4 MiB.
 	MaxAnswerBytes int
-	// Breaker says when a provider is suspended.
+	// Breaker defines when a provider is suspended.
 	Breaker breaker.Config
-	// Required are names without which nothing is admitted, whether or not a
-	// provider has registered under them. No other provider is required.
+	// Required are the names of required providers. Without them no pod is admitted, even
+	// if they never registered. No other provider is required.
 	Required []string
-	// Allowed says what single providers may do beyond hints and claims.
+	// Allowed lists what single providers may do in addition to hints and claims.
 	Allowed []Allowance
 }
 
-// Allowance is what one provider may do beyond hints and claims, and who may be it.
+// Allowance defines which user may register a name, and what the provider may do in
+// addition to hints and claims.
 type Allowance struct {
 	Provider string
-	// UID is the user who may register under the name.
+	// UID is the user that may register the name.
 	UID uint32
-	// Edits are the kinds of container edits that its grants may have, of EditKinds.
+	// Edits are the allowed kinds of container edits, of EditKinds.
 	Edits []string
 }
 
-// allowance returns what a name is allowed; false if the configuration does not have it.
+// allowance returns the allowance of a name, and whether the configuration has one.
 func (c Config) allowance(name string) (Allowance, bool) {
 	for _, a := range c.Allowed {
 		if a.Provider == name {
@@ -75,15 +75,14 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// reservation is what an admission under way has asked a provider to hold.
+// reservation is a reservation that a running admission has requested.
 type reservation struct {
 	lease ledger.Lease
-	// held is false while the provider has not agreed; it may hold it all the same.
+	// held is false until the provider has answered. It may hold the reservation anyway.
 	held bool
 }
 
-// proxy is a provider outside berthd as the bus sees it. It is safe for concurrent
-// use.
+// proxy is the hint.Provider of an external provider. It is safe for concurrent use.
 type proxy struct {
 	registration ledger.ExternalProvider
 
@@ -92,30 +91,30 @@ type proxy struct {
 	conn   *grpc.ClientConn
 	client hintv1.HintProviderServiceClient
 
-	wake    chan struct{} // holds one: there may be something to tell the provider
-	retired chan struct{} // closed when another proxy has taken this one's place
-	refused chan error    // holds one: why it did not confirm its holdings
-	// telling is held while the provider is told its holdings, so that it hears of
-	// them in the order of generations.
+	wake    chan struct{} // capacity 1: there may be something to send to the provider
+	retired chan struct{} // closed when another proxy has replaced this one
+	refused chan error    // capacity 1: why the provider did not confirm its holdings
+	// telling is held while holdings are sent, so that they arrive in the order of
+	// generations.
 	telling chan struct{}
 
 	mu           sync.Mutex
 	breaker      *breaker.Breaker
-	alone        int                     // calls that go on without their callers
+	alone        int                     // calls that continue without their callers
 	connection   int                     // counts changes of the connection
-	reachable    bool                    // the connection is ready, and watch has noted it
-	introduced   bool                    // it has confirmed its holdings on this connection
-	away         string                  // why it is not introduced
-	foreign      string                  // why its endpoint is not taken for its own
-	told         []*hintv1.Holding       // what it has confirmed last
-	confirmed    map[string]ledger.Lease // leases that the ledger had then, by id
-	again        bool                    // it is to be told in any case
-	settled      bool                    // it has been told once that no admission is under way
-	silent       bool                    // another proxy tells it now
-	confirmation chan struct{}           // closed when it has confirmed for the first time
+	reachable    bool                    // the connection is ready, and watch has recorded it
+	introduced   bool                    // the provider has confirmed its holdings on this connection
+	away         string                  // why introduced is false
+	foreign      string                  // why the endpoint was refused
+	told         []*hintv1.Holding       // the last confirmed holdings
+	confirmed    map[string]ledger.Lease // the ledger's leases at that time, by id
+	again        bool                    // send the holdings even if they are confirmed
+	settled      bool                    // the provider knows that no admission of an earlier berthd is running
+	silent       bool                    // another proxy sends the holdings now
+	confirmation chan struct{}           // closed after the first confirmation
 	reservations map[string]reservation  // by admission
-	aborts       map[string]time.Time    // not delivered, with the lease's end
-	quiet        time.Time               // until then it is not asked to explain
+	aborts       map[string]time.Time    // undelivered aborts, with the lease's end
+	quiet        time.Time               // no explanation is requested until then
 }
 
 var (
@@ -124,18 +123,19 @@ var (
 	_ hint.Leaser   = (*proxy)(nil)
 )
 
-// Dialer makes a connection to the endpoint of a user's process. An error of class
-// PermissionDenied says that it is not that user's.
+// Dialer connects to the endpoint of a user's process. An error of class PermissionDenied
+// means that the endpoint does not belong to that user.
 type Dialer func(ctx context.Context, endpoint string, uid uint32) (net.Conn, error)
 
-// redial is how often a provider that is away is looked for.
+// redial is how often a proxy tries to connect to a provider that is away.
 var redial = grpc.ConnectParams{
 	Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
 	MinConnectTimeout: 20 * time.Second,
 }
 
-// newProxy makes a proxy that has not begun to connect. settled tells that there
-// may be admissions under way, which a provider must keep its reservations for.
+// newProxy returns a proxy that has not begun to connect. If settled is false, its first
+// Commit lets the provider release the reservations of an earlier berthd. With settled it
+// does not, because admissions of this berthd may be running.
 func newProxy(o ledger.ExternalProvider, cfg Config, parts Parts, settled bool) (*proxy, error) {
 	p := &proxy{
 		registration: o, config: cfg, parts: parts,
@@ -146,8 +146,8 @@ func newProxy(o ledger.ExternalProvider, cfg Config, parts Parts, settled bool) 
 		reservations: map[string]reservation{}, aborts: map[string]time.Time{},
 	}
 	var err error
-	// The dialer knows the path, so that no character of it can be taken for part
-	// of a URL.
+	// Only the dialer knows the path, so no character of the path is interpreted as part of
+	// a URL.
 	p.conn, err = grpc.NewClient("passthrough:///localhost",
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
@@ -166,7 +166,7 @@ func newProxy(o ledger.ExternalProvider, cfg Config, parts Parts, settled bool) 
 	return p, nil
 }
 
-// noteDial keeps why an endpoint is not the provider's.
+// noteDial records why an endpoint was refused.
 func (p *proxy) noteDial(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -176,14 +176,14 @@ func (p *proxy) noteDial(err error) {
 	}
 }
 
-// unanswered says why nobody can be asked while there is no connection.
+// unanswered returns why there is no connection.
 func (p *proxy) unanswered() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return cmp.Or(p.foreign, "nobody answers at "+p.registration.Endpoint)
 }
 
-// Name returns the name under which the provider has registered.
+// Name returns the registered name.
 func (p *proxy) Name() string { return p.registration.Name }
 
 // Lease implements hint.Leaser.
@@ -194,7 +194,7 @@ func (p *proxy) Lease(admissionID string) (ledger.Lease, bool) {
 	return r.lease, r.held
 }
 
-// poke has the keeper look whether there is something to tell the provider.
+// poke makes the keeper check whether there is something to send to the provider.
 func (p *proxy) poke() {
 	select {
 	case p.wake <- struct{}{}:

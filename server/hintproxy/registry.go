@@ -16,58 +16,55 @@ import (
 	"github.com/berthd/berth/server/host/endpoint"
 )
 
-// Ledger is what providers' registrations and leases are kept in.
+// Ledger stores registrations and leases of providers.
 type Ledger interface {
 	View() *ledger.View
 	Update(ctx context.Context, change func(*ledger.Draft) error) (*ledger.View, error)
 }
 
-// Parts are what the registry works with.
+// Parts are the dependencies of the registry.
 type Parts struct {
 	Ledger Ledger
-	// Publish puts the providers on the bus in place of those it was given before.
+	// Publish replaces the providers on the bus.
 	Publish func(external []hint.Entry) error
 	// Bus returns every provider of the bus, in order.
 	Bus func() []hint.Entry
-	// Plugin reports whether a resource is a device plugin's; nil means that none
-	// is.
+	// Plugin returns whether a device plugin serves a resource; nil means that none does.
 	Plugin func(resource string) bool
 	Log    *slog.Logger
 	Now    func() time.Time
 	// Dial connects to a provider's endpoint; nil means endpoint.Dial.
 	Dial Dialer
-	// WithTimeout bounds calls; nil means context.WithTimeout.
+	// WithTimeout limits calls; nil means context.WithTimeout.
 	WithTimeout hint.WithTimeout
 }
 
-// Registry knows every provider outside berthd. Its methods are safe for
-// concurrent use.
+// Registry manages all external providers. Its methods are safe for concurrent use.
 type Registry struct {
 	config Config
 	parts  Parts
 
-	// changing is held while a provider comes or goes, over calls to it.
+	// changing is held while a provider is added or removed, including calls to it.
 	changing chan struct{}
 
 	mu      sync.Mutex
 	proxies map[string]*proxy // guarded by mu
-	keepers sync.WaitGroup    // added to under mu, and only while running has not ended
+	keepers sync.WaitGroup    // Add is called with mu held, while running has not ended
 	// running ends when the registry stops.
 	running context.Context
 	stop    context.CancelFunc
 
-	lines *rate.Limiter // of the log, since a provider may come and go as it likes
+	lines *rate.Limiter // limits log lines, because a provider can register and unregister often
 }
 
-// line logs what a caller has done, unless there are too many lines.
+// line logs an action of a caller, within the rate limit.
 func (r *Registry) line(ctx context.Context, text string, args ...any) {
 	if r.lines.Allow() {
 		r.parts.Log.InfoContext(ctx, text, args...)
 	}
 }
 
-// New makes a registry of the providers that the ledger knows and publishes them.
-// It connects to nobody.
+// New returns a registry of the ledger's providers and publishes them. It does not connect.
 func New(cfg Config, parts Parts) (*Registry, error) {
 	if parts.Dial == nil {
 		parts.Dial = endpoint.Dial
@@ -98,7 +95,7 @@ func New(cfg Config, parts Parts) (*Registry, error) {
 	return r, parts.Publish(r.entries(r.proxies))
 }
 
-// entries are the providers as the bus takes them.
+// entries returns the providers in the form of the bus.
 func (r *Registry) entries(proxies map[string]*proxy) []hint.Entry {
 	var out []hint.Entry
 	for _, name := range slices.Sorted(maps.Keys(proxies)) {
@@ -107,7 +104,7 @@ func (r *Registry) entries(proxies map[string]*proxy) []hint.Entry {
 		if slices.Contains(r.config.Required, name) {
 			mode = hint.Required
 		}
-		// The proxy keeps the deadline itself: it has to tell a slow provider from a
+		// The proxy applies the deadline itself, to distinguish a slow provider from a
 		// caller with a short deadline.
 		out = append(out, hint.Entry{Provider: p.provider(), Mode: mode, Index: p.registration.Index})
 	}
@@ -119,8 +116,9 @@ func (r *Registry) entries(proxies map[string]*proxy) []hint.Entry {
 	return out
 }
 
-// Run connects to the providers and keeps them up to date until Stop, whatever
-// becomes of ctx: admissions that finish while berthd ends need their providers.
+// Run connects to the providers and keeps their holdings up to date until Stop. It
+// continues after the end of ctx, because admissions that finish during berthd's shutdown
+// need their providers.
 func (r *Registry) Run(context.Context) error {
 	r.mu.Lock()
 	for _, p := range r.proxies {
@@ -132,7 +130,7 @@ func (r *Registry) Run(context.Context) error {
 	return nil
 }
 
-// Stop ends Run, and every connection with it.
+// Stop ends Run and all connections.
 func (r *Registry) Stop(context.Context) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -140,8 +138,7 @@ func (r *Registry) Stop(context.Context) error {
 	return nil
 }
 
-// Wake has every provider told what changed for it in the ledger. It is quick and
-// waits for nobody.
+// Wake starts sending the ledger's changes to all providers. It does not wait.
 func (r *Registry) Wake() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -150,7 +147,7 @@ func (r *Registry) Wake() {
 	}
 }
 
-// enterChange waits for the registration before this one.
+// enterChange waits for the end of the previous change.
 func (r *Registry) enterChange(ctx context.Context) (leave func(), err error) {
 	select {
 	case r.changing <- struct{}{}:
@@ -160,20 +157,19 @@ func (r *Registry) enterChange(ctx context.Context) (leave func(), err error) {
 	}
 }
 
-// Caller is who registers providers and unregisters them.
+// Caller is the user who registers or unregisters a provider.
 type Caller struct {
 	UID uint32
-	// Trusted callers may do so in place of others: root, and berthd's own user.
+	// Trusted callers may act for other users: root, and berthd's own user.
 	Trusted bool
 }
 
-// Register puts a provider of the caller's on the bus once it has been reached and
-// has confirmed its holdings, and keeps the registration in the ledger. It may
-// replace an earlier one of the same name and user. Errors are of class Invalid for
-// a registration that cannot be right, PermissionDenied for one that is another
-// user's to make or asks for what the configuration does not allow, Precondition if
-// somebody else serves one of its resources, Unavailable or Deadline for a provider
-// that cannot be reached; then nothing has changed.
+// Register puts a provider on the bus after it has confirmed its holdings, and stores the
+// registration in the ledger. It may replace an earlier registration of the same name and
+// user. If it returns an error, nothing has changed. The classes are Invalid for an invalid
+// registration, PermissionDenied for a registration that belongs to another user or that
+// the configuration does not allow, Precondition if another plugin or provider serves one
+// of its resources, and Unavailable or Deadline if the provider does not answer.
 func (r *Registry) Register(ctx context.Context, o ledger.ExternalProvider, by Caller) error {
 	o.UID = by.UID
 	if o.Deadline == 0 {
@@ -205,8 +201,8 @@ func (r *Registry) Register(ctx context.Context, o ledger.ExternalProvider, by C
 	if old != nil && same(old.registration, o) && old.ready() {
 		return nil
 	}
-	// Only a provider that has not been heard of since the start can hold
-	// reservations of the berthd before this one.
+	// Only a provider without contact since the start of this berthd can hold reservations
+	// of an earlier berthd.
 	settled := old == nil || old.hasSettled()
 	p, err := newProxy(o, r.config, r.parts, settled)
 	if err != nil {
@@ -216,7 +212,7 @@ func (r *Registry) Register(ctx context.Context, o ledger.ExternalProvider, by C
 	if err != nil {
 		return err
 	}
-	err = r.available(o) // a plugin may have come meanwhile
+	err = r.available(o) // a device plugin may have registered meanwhile
 	if err == nil {
 		_, err = r.parts.Ledger.Update(ctx, func(d *ledger.Draft) error { d.PutExternalProvider(o); return nil })
 	}
@@ -233,8 +229,8 @@ func (r *Registry) Register(ctx context.Context, o ledger.ExternalProvider, by C
 	return nil
 }
 
-// permitted refuses a registration under a name that the configuration has for
-// another user.
+// permitted refuses a registration under a name that the configuration reserves for another
+// user.
 func (r *Registry) permitted(o ledger.ExternalProvider) error {
 	if a, ok := r.config.allowance(o.Name); ok && a.UID != o.UID {
 		return errdefs.PermissionDeniedf("register provider %s: providers.outside.allow has this name for user %d, not for user %d", o.Name, a.UID, o.UID)
@@ -242,7 +238,7 @@ func (r *Registry) permitted(o ledger.ExternalProvider) error {
 	return nil
 }
 
-// owned refuses a caller to whom a registration (nil: none) does not belong.
+// owned refuses a caller who does not own a registration (nil: there is none).
 func owned(p *proxy, name string, by Caller) error {
 	if p == nil || by.Trusted || p.registration.UID == by.UID {
 		return nil
@@ -250,8 +246,8 @@ func owned(p *proxy, name string, by Caller) error {
 	return errdefs.PermissionDeniedf("provider %s was registered by user %d: user %d may neither replace nor unregister it", name, p.registration.UID, by.UID)
 }
 
-// available refuses a registration for a resource that somebody else serves: a
-// container that wants one would get two.
+// available refuses a registration for a resource with another server, because a container
+// that requests one unit would get two.
 func (r *Registry) available(o ledger.ExternalProvider) error {
 	for _, resource := range o.Resources {
 		if r.parts.Plugin(resource) {
@@ -264,7 +260,7 @@ func (r *Registry) available(o ledger.ExternalProvider) error {
 	return nil
 }
 
-// ServedBy returns the provider outside berthd that has registered for a resource.
+// ServedBy returns the external provider that has registered a resource.
 func (r *Registry) ServedBy(resource string) (provider string, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -277,7 +273,7 @@ func (r *Registry) ServedBy(resource string) (provider string, ok bool) {
 }
 
 // introduce starts a proxy's keeper and waits until the provider has confirmed its
-// holdings. stop ends the keeper again.
+// holdings. stop ends the keeper.
 func (r *Registry) introduce(ctx context.Context, p *proxy) (stop func(), err error) {
 	r.mu.Lock()
 	if r.running.Err() != nil {
@@ -310,8 +306,8 @@ func (r *Registry) introduce(ctx context.Context, p *proxy) (stop func(), err er
 	return nil, errdefs.Unavailablef("register provider %s: %s (waited %s)", p.Name(), p.status().Message, r.config.Connect)
 }
 
-// replace puts a proxy (nil: none) in the place of the one with its name. The
-// earlier one goes on for the admissions that began with it.
+// replace replaces the proxy with a name (nil: removes it). Running admissions continue
+// with the earlier proxy.
 func (r *Registry) replace(name string, p *proxy) error {
 	r.mu.Lock()
 	next := maps.Clone(r.proxies)
@@ -332,15 +328,15 @@ func (r *Registry) replace(name string, p *proxy) error {
 	close(old.retired)
 	old.silence()
 	if p != nil {
-		// The other one may have had the last word until now.
+		// Until now the other proxy may have sent the last Commit.
 		p.tellAgain()
 	}
 	return nil
 }
 
-// Unregister takes a provider off the bus and out of the ledger, with its leases.
-// An unknown name is an error of class NotFound, a registration of another user's
-// one of class PermissionDenied.
+// Unregister removes a provider and its leases from the bus and the ledger. The error is of
+// class NotFound for an unknown name, and PermissionDenied for a registration of another
+// user.
 func (r *Registry) Unregister(ctx context.Context, name string, by Caller) error {
 	leave, err := r.enterChange(ctx)
 	if err != nil {

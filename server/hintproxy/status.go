@@ -7,31 +7,31 @@ import (
 	"github.com/berthd/berth/managers/ledger"
 )
 
-// State says whether a provider can be asked.
+// State is whether a provider can be called.
 type State string
 
 const (
-	// Connected: it can.
+	// Connected: it can be called.
 	Connected State = "connected"
-	// Away: nobody answers, or the provider does not confirm its holdings.
+	// Away: no process answers, or the provider has not confirmed its holdings.
 	Away State = "away"
-	// Suspended: it has failed too often.
+	// Suspended: too many calls have failed.
 	Suspended State = "suspended"
 )
 
-// Status is what is to be told of a provider of the bus.
+// Status describes a provider of the bus.
 type Status struct {
-	// BuiltIn providers have a name and a mode and nothing else.
+	// BuiltIn providers have only a name and a mode.
 	BuiltIn bool
 	ledger.ExternalProvider
 	State State
-	// Message is what stands in the way, or the last failure.
+	// Message is the reason of the state, or the last failure.
 	Message string
-	// Leases that the provider has not confirmed.
+	// Leases without a confirmation of the provider.
 	Leases []ledger.Lease
 }
 
-// List tells of every provider in the order of the bus.
+// List returns the status of every provider, in the order of the bus.
 func (r *Registry) List() []Status {
 	leases := map[string][]ledger.Lease{}
 	for l := range r.parts.Ledger.View().Leases() {
@@ -67,28 +67,27 @@ func (p *proxy) status() Status {
 	return s
 }
 
-// ready reports whether the provider can be asked.
+// ready returns whether the provider can be called.
 func (p *proxy) ready() bool { return p.status().State == Connected }
 
-// hasSettled reports whether the provider was told that no admission of an earlier
-// berthd is under way.
+// hasSettled returns whether the provider knows that no admission of an earlier berthd is
+// running.
 func (p *proxy) hasSettled() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.settled
 }
 
-// notRegistered is what stands in the way of a provider that only the
-// configuration knows.
+// notRegistered is the reason for a required provider that has not registered.
 const notRegistered = "the configuration requires it, and it has not registered"
 
-// absent stands on the bus for a provider that the configuration requires and that
-// has not registered: everything fails in its name.
+// absent stands on the bus for a required provider that has not registered. All its calls
+// fail with an error in the provider's name.
 type absent string
 
 func (a absent) fail() error { return away(string(a), "yet: %s", notRegistered) }
 
-// Name returns the name that the configuration has.
+// Name returns the name in the configuration.
 func (a absent) Name() string { return string(a) }
 
 // Hints fails.

@@ -15,9 +15,8 @@ import (
 	"github.com/berthd/berth/managers/ledger"
 )
 
-// tell brings the provider up to date: the admissions that failed, then what pods
-// hold of it now. It does nothing if the provider has confirmed that before on
-// this connection.
+// tell sends the undelivered aborts, and then the current holdings. It does nothing if the
+// provider has confirmed the same holdings on this connection.
 func (p *proxy) tell(ctx context.Context) error {
 	select {
 	case p.telling <- struct{}{}:
@@ -66,27 +65,27 @@ func (p *proxy) leases(view *ledger.View) (own []ledger.Lease) {
 	return own
 }
 
-// owes reports whether a committed admission waits for the provider to confirm.
+// owes returns whether the provider has to confirm a committed admission.
 func (p *proxy) owes(leases []ledger.Lease) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.ContainsFunc(leases, func(l ledger.Lease) bool { return !p.hasConfirmed(l) })
 }
 
-// hasConfirmed reports whether the provider knows that the admission of a lease is
-// committed. mu is held.
+// hasConfirmed returns whether the provider knows that a lease's admission is committed. mu
+// must be held.
 func (p *proxy) hasConfirmed(l ledger.Lease) bool {
 	c, ok := p.confirmed[l.ID]
 	return ok && c.Expires.Equal(l.Expires)
 }
 
-// confirm notes that the provider knows its holdings, and that the admissions of
-// leases are committed.
+// confirm records that the provider knows its holdings, and that the leases' admissions are
+// committed.
 func (p *proxy) confirm(connection int, leases []ledger.Lease, holdings []*hintv1.Holding) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if connection != p.connection {
-		return // it was another process that confirmed, perhaps
+		return // the confirmation may be from another process
 	}
 	if !p.introduced {
 		p.introduced, p.away = true, ""
@@ -107,7 +106,7 @@ func (p *proxy) confirm(connection int, leases []ledger.Lease, holdings []*hintv
 	maps.DeleteFunc(p.reservations, func(_ string, r reservation) bool { return now.After(r.lease.Expires) })
 }
 
-// tellAborts delivers aborts; those whose lease has run out need no delivery.
+// tellAborts delivers aborts; those with an expired lease are dropped.
 func (p *proxy) tellAborts(ctx context.Context) error {
 	p.mu.Lock()
 	pending := slices.Sorted(maps.Keys(p.aborts))
@@ -121,8 +120,8 @@ func (p *proxy) tellAborts(ctx context.Context) error {
 				return err
 			}
 		}
-		// A pod may hold what was reserved once more for its admission; a provider that
-		// has taken that for given up is told again.
+		// A pod may hold claims that were reserved again for its admission. The provider
+		// may have released them with the abort, so its holdings are sent again.
 		_, holds := p.parts.Ledger.View().Admitted(id)
 		p.mu.Lock()
 		delete(p.aborts, id)
@@ -132,8 +131,8 @@ func (p *proxy) tellAborts(ctx context.Context) error {
 	return nil
 }
 
-// changed notes that the connection has changed: what answers next, if anything does,
-// may be another process, which knows nothing.
+// changed records a change of the connection. The next process at the endpoint may be
+// another one without any state.
 func (p *proxy) changed(reachable bool, away string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -141,16 +140,16 @@ func (p *proxy) changed(reachable bool, away string) {
 	p.reachable, p.introduced, p.away = reachable, false, away
 }
 
-// canBeTold reports whether the connection is one that watch has noted: what a provider
-// confirms on another is forgotten when that is noted.
+// canBeTold returns whether watch has recorded the connection. A confirmation on an
+// unrecorded connection would be forgotten when watch records it.
 func (p *proxy) canBeTold() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.reachable
 }
 
-// silence ends the telling, for another proxy of the same provider that does it
-// from now on. Aborts are still delivered.
+// silence stops sending holdings, because another proxy of the same provider sends them
+// now. Aborts are still delivered.
 func (p *proxy) silence() {
 	p.telling <- struct{}{}
 	p.mu.Lock()
@@ -159,7 +158,7 @@ func (p *proxy) silence() {
 	<-p.telling
 }
 
-// tellAgain has the provider told its holdings although it has confirmed them.
+// tellAgain makes the keeper send the holdings although they are confirmed.
 func (p *proxy) tellAgain() {
 	p.mu.Lock()
 	p.again = true
@@ -186,9 +185,9 @@ func (p *proxy) watch(ctx context.Context) {
 	}
 }
 
-// keep tells the provider what it has to know, again and again until it confirms,
-// and takes confirmed leases out of the ledger. It ends with ctx or, when another
-// proxy has taken this one's place, after the last admission that may still use it.
+// keep sends the provider its holdings until it confirms, and removes confirmed leases from
+// the ledger. It ends with ctx, or after the last admission that may use this proxy when
+// another proxy has replaced it.
 func (p *proxy) keep(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	watching := make(chan struct{})
@@ -217,7 +216,7 @@ func (p *proxy) keep(ctx context.Context) {
 		case <-p.wake:
 		case <-again.C:
 		case <-retired:
-			// As long as an admission that began with this proxy can take.
+			// This is the longest time that an admission with this proxy can take.
 			retired = nil
 			end.Reset(p.config.Lease)
 		case <-end.C:
@@ -228,13 +227,13 @@ func (p *proxy) keep(ctx context.Context) {
 	}
 }
 
-// slowest is the longest pause between two tries to bring a provider up to date.
+// slowest is the longest pause between two attempts to send the holdings.
 const slowest = 5 * time.Second
 
-// attempt tells the provider once, if anybody answers.
+// attempt makes one attempt, if there is a connection.
 func (p *proxy) attempt(ctx context.Context) error {
 	if !p.canBeTold() {
-		return nil // watch will poke
+		return nil // watch will call poke
 	}
 	if err := p.within(ctx, "Commit", p.tell); err != nil {
 		p.mu.Lock()
@@ -251,8 +250,7 @@ func (p *proxy) attempt(ctx context.Context) error {
 	return p.dropLeases(ctx)
 }
 
-// dropLeases takes leases out of the ledger whose admissions the provider knows to
-// be committed.
+// dropLeases removes leases from the ledger whose admissions the provider has confirmed.
 func (p *proxy) dropLeases(ctx context.Context) error {
 	pending := func(view *ledger.View) (ids []string) {
 		leases := p.leases(view)

@@ -14,19 +14,18 @@ import (
 )
 
 const (
-	// maxPath is how long a socket's path may be: sun_path of unix(7) has 108
-	// bytes, one of which ends the string.
+	// maxPath is the longest path of a socket: sun_path of unix(7) has 108 bytes, including
+	// the final zero.
 	maxPath = 107
-	// maxName is how long a DNS label may be.
+	// maxName is the longest DNS label.
 	maxName = 63
-	// maxDeadline bounds what one call may cost an admission, and with it all that
-	// wait for it.
+	// maxDeadline limits the time of one call, which delays the admission.
 	maxDeadline = 30 * time.Second
-	// maxResources bounds what one provider may serve.
+	// maxResources limits the resources of one provider.
 	maxResources = 64
 )
 
-// validate checks a registration and puts its resources in order.
+// validate checks a registration and sorts its resources.
 func (r *Registry) validate(o *ledger.ExternalProvider) error {
 	var vs errdefs.Violations
 	switch {
@@ -57,7 +56,7 @@ func (r *Registry) validate(o *ledger.ExternalProvider) error {
 	return vs.Err("registration")
 }
 
-// isBuiltIn reports whether a provider inside berthd has a name.
+// isBuiltIn returns whether a name belongs to a provider inside berthd.
 func (r *Registry) isBuiltIn(name string) bool {
 	return slices.ContainsFunc(r.parts.Bus(), func(e hint.Entry) bool {
 		_, required := e.Provider.(absent)
@@ -65,7 +64,7 @@ func (r *Registry) isBuiltIn(name string) bool {
 	})
 }
 
-// isLabel tells whether a text is a DNS label (RFC 1123).
+// isLabel returns whether a text is a DNS label (RFC 1123).
 func isLabel(text string) bool {
 	for i := range len(text) {
 		c := text[i]
@@ -77,7 +76,7 @@ func isLabel(text string) bool {
 	return len(text) > 0 && len(text) <= maxName
 }
 
-// same compares two registrations.
+// same returns whether two registrations are equal.
 func same(a, b ledger.ExternalProvider) bool {
 	return a.Name == b.Name && a.Endpoint == b.Endpoint && a.UID == b.UID && a.Required == b.Required &&
 		a.Deadline == b.Deadline && a.Index == b.Index && slices.Equal(a.Resources, b.Resources) &&
