@@ -13,30 +13,30 @@ import (
 	"github.com/berthd/berth/managers/ledger"
 )
 
-// event is one event with what filters compare.
+// event is one event with the values that filters compare.
 type event struct {
 	*allocationv1.Event
 	kind allocationv1.EventType
-	// pod is what the event is about, or the pod of its container; before is the record
-	// that was replaced. Both are nil where there is none.
+	// pod is the pod of the event or of its container. before is the replaced record. Both
+	// may be nil.
 	pod, before *ledger.Pod
-	// resource is what an event of devices is about.
+	// resource is set for device events.
 	resource string
 }
 
-// change is what one commit has changed.
+// change has the events of one commit.
 type change struct {
 	revision uint64
 	events   []event
 }
 
-// longestMessage is how many bytes of events come in one message, unless one event has
-// more. Clients refuse messages of more than 4 MiB by default.
+// longestMessage limits the bytes of events in one message; a larger single event is sent
+// alone. By default clients refuse messages of more than 4 MiB.
 const longestMessage = 1 << 20
 
-// messages puts events into messages, at least one, which bring a reader to a revision.
-// Those before the last have the revision that told gives for the first event that is not
-// in them. Events are taken as they are needed: no more of them are there than a message has.
+// messages groups events into at least one message. The last message has the given
+// revision. Each earlier message has the revision that told returns for the first event of
+// the next message. Events are taken from the iterator one message at a time.
 func messages(events iter.Seq[event], told func(next event) uint64, revision uint64, longest int) iter.Seq[*allocationv1.WatchResponse] {
 	return func(yield func(*allocationv1.WatchResponse) bool) {
 		m, size := &allocationv1.WatchResponse{}, 0
@@ -55,11 +55,11 @@ func messages(events iter.Seq[event], told func(next event) uint64, revision uin
 	}
 }
 
-// before is what a reader has been told for certain who was told all up to an event of a
-// commit.
+// before returns the last complete revision for a reader that has received some, but not
+// all, events of a commit.
 func before(next event) uint64 { return next.GetRevision() - 1 }
 
-// changes returns the events of what a commit has changed.
+// changes computes the events of a commit.
 func (c commit) changes() *change {
 	out := &change{revision: c.new.Revision()}
 	for _, change := range ledger.Changes(c.old, c.new) {
@@ -80,7 +80,7 @@ func (c commit) changes() *change {
 	return out
 }
 
-// event returns the event of one change of pods or container ids.
+// event converts one change of pods or container ids to an event.
 func (c commit) event(change ledger.Change) event {
 	switch change.Kind {
 	case ledger.PodAdded:
@@ -106,7 +106,7 @@ func (c commit) event(change ledger.Change) event {
 	return event{Event: &allocationv1.Event{Event: &allocationv1.Event_Unbound{Unbound: out}}, kind: allocationv1.EventType_EVENT_TYPE_UNBOUND, pod: pod}
 }
 
-// allocated returns what a pod holds, with the health of its devices.
+// allocated returns the allocation of a pod, with the health of its devices.
 func allocated(view *ledger.View, pod *ledger.Pod, devices *device.Snapshot) *typesv1.PodAllocation {
 	out := convert.Allocation(view, pod)
 	convert.PodHealth(out, devices, convert.Health)

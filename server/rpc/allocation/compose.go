@@ -12,7 +12,7 @@ import (
 	"github.com/berthd/berth/server/deviceplugin"
 )
 
-// compose puts together what a runtime needs to start a container.
+// compose collects everything that a runtime needs to start a container.
 func (s *service) compose(view *ledger.View, pod *ledger.Pod, c *workload.Container) (*allocationv1.AllocateResponse, error) {
 	path, err := s.Paths.ContainerPath(pod, c.Name)
 	if err != nil {
@@ -41,7 +41,7 @@ func (s *service) compose(view *ledger.View, pod *ledger.Pod, c *workload.Contai
 	return out, nil
 }
 
-// fromPlugins adds what the device plugins want for the container.
+// fromPlugins adds the device plugins' settings for the container.
 func fromPlugins(out *allocationv1.AllocateResponse, a deviceplugin.Answer) {
 	for _, d := range a.Devices {
 		out.Devices = append(out.Devices, &allocationv1.DeviceNode{
@@ -60,8 +60,8 @@ func fromPlugins(out *allocationv1.AllocateResponse, a deviceplugin.Answer) {
 	out.CdiDevices = slices.Sorted(slices.Values(a.CDI))
 }
 
-// linux returns the message form of a container's values. The weight of v2 is
-// left out: runtimes compute it from the shares.
+// linux converts a container's values to a message. It omits the cgroup v2 weight, because
+// runtimes compute it from the shares.
 func linux(r cgroup.Resources) *allocationv1.LinuxResources {
 	v := r.Values
 	out := &allocationv1.LinuxResources{
@@ -80,7 +80,7 @@ func linux(r cgroup.Resources) *allocationv1.LinuxResources {
 	return out
 }
 
-// value returns 0 for what is not set.
+// value returns the pointer's value, or 0 for nil.
 func value[T int64 | uint64](p *T) T {
 	if p == nil {
 		return 0

@@ -9,7 +9,7 @@ import (
 	"github.com/berthd/berth/managers/ledger"
 )
 
-// filter is what a stream wants to be told; the zero value is everything.
+// filter selects the events of a stream; the zero value selects all.
 type filter struct {
 	types                      []allocationv1.EventType
 	namespace, resource, owner string
@@ -23,7 +23,7 @@ func readFilter(req *allocationv1.WatchRequest) (filter, error) {
 			vs.Addf(fmt.Sprintf("types[%d]", i), "%d is no type of event", t)
 		}
 	}
-	// However often a type is asked for, it is looked for once with each event.
+	// Duplicate types are removed, so that each event is compared once.
 	types := slices.Compact(slices.Sorted(slices.Values(req.GetTypes())))
 	return filter{types: types, namespace: req.GetNamespace(), resource: req.GetResource(), owner: req.GetOwner()}, vs.Err("request")
 }
@@ -32,7 +32,7 @@ func (f filter) all() bool {
 	return len(f.types) == 0 && f.namespace == "" && f.resource == "" && f.owner == ""
 }
 
-// of returns the events that pass.
+// of returns the selected events.
 func (f filter) of(events []event) []event {
 	if f.all() {
 		return events
@@ -53,7 +53,7 @@ func (f filter) passes(e event) bool {
 	return true
 }
 
-// has reports whether a pod is one whose events pass.
+// has returns whether a pod's events are selected.
 func (f filter) has(p *ledger.Pod) bool {
 	return (f.namespace == "" || f.namespace == p.Pod.Namespace) && (f.resource == "" || p.Holds(f.resource)) &&
 		(f.owner == "" || f.owner == p.Agent())

@@ -13,73 +13,73 @@ import (
 	"github.com/berthd/berth/managers/ledger"
 )
 
-// History keeps the newest events of the ledger in memory, for readers that come
-// back. It is fed by commits and waits for no reader: one that falls behind what
-// is kept has to start over. No commit waits for events, its own or others': it only
-// notes what it has changed. Readers make events of that, or Run, where nobody reads
-// and there is enough of it. So a commit wakes those who wait for it, and nobody else.
+// History keeps the newest events of the ledger in memory, so that a reader can resume. A
+// reader that falls behind the kept events has to list again. A commit only queues its
+// change and wakes waiting readers; it never waits for readers or for events. Events are
+// computed later by a reader, or by Run if there are no readers and the queue is long.
 type History struct {
 	limit     int
-	longest   int // longestMessage, but in tests
+	longest   int // longestMessage, except in tests
 	inventory Inventory
-	changes   func(commit) *change // commit.changes, but in tests
+	changes   func(commit) *change // commit.changes, except in tests
 
-	// mu is what commits take. Nobody does anything lengthy under it.
+	// mu is taken by commits, so it is only held for short operations.
 	mu     sync.Mutex
-	queue  []commit      // guarded by mu; what no events have been made of yet
-	lost   uint64        // guarded by mu; the newest revision that the queue had no room for
+	queue  []commit      // guarded by mu; commits whose events are not computed yet
+	lost   uint64        // guarded by mu; the newest revision that was dropped from the full queue
 	moved  chan struct{} // guarded by mu; closed at the next generation, if awaited
 	closed bool          // guarded by mu
-	// awaited tells that a reader has been given moved.
+	// awaited is whether a reader waits on moved.
 	awaited bool // guarded by mu
-	// due has something for Run when there is a pile.
+	// due signals Run that the queue has at least pile commits.
 	due chan struct{}
 
-	// making is held by who makes events or reads them. It is taken before mu.
+	// making is held while events are computed or read. It is taken before mu.
 	making sync.Mutex
-	// made are the commits after a revision that have events, in order; never changed,
-	// only appended to and replaced. They have so many events together.
+	// made are the commits after revision after that have events, in order. Its elements
+	// never change; the slice is only appended to or replaced. held is the number of their
+	// events.
 	made  []*change // guarded by making
 	held  int       // guarded by making
 	after uint64    // guarded by making
 	last  uint64    // guarded by making; the newest revision
-	page  *page     // guarded by making; the one that was read last
-	spare []commit  // guarded by making; the room of the last queue
+	page  *page     // guarded by making; the page that was read last
+	spare []commit  // guarded by making; the memory of the last queue, for reuse
 }
 
-// commit is what a commit has changed, with the devices of that moment.
+// commit is a commit without computed events: its two views, and the devices at that time.
 type commit struct {
 	old, new *ledger.View
 	devices  *device.Snapshot
 }
 
-// longQueue is how many commits wait for their events at most, whose views are kept
-// until then. It takes making events slower than a thousand commits for that; then
-// the oldest are given up, as events are that are too old.
+// longQueue limits the commits without computed events, because each keeps its views in
+// memory. If the computation falls further behind, the oldest commits are dropped, and
+// readers that need them have to list again.
 const longQueue = 1024
 
-// pile is how many commits wait for their events where nobody reads.
+// pile is the queue length at which Run computes events if there are no readers.
 const pile = 32
 
-// NewHistory makes a history of at least limit events, which is above 0.
+// NewHistory returns a history of at least limit events. limit must be above 0.
 func NewHistory(limit int, inventory Inventory) *History {
 	return &History{limit: limit, longest: longestMessage, inventory: inventory, changes: commit.changes, moved: make(chan struct{}), due: make(chan struct{}, 1)}
 }
 
-// Start says where the history begins. It is called before the first commit.
+// Start sets the first revision. It is called before the first commit.
 func (h *History) Start(view *ledger.View) {
 	h.making.Lock()
 	defer h.making.Unlock()
 	h.after, h.last = view.Revision(), view.Revision()
 }
 
-// Committed adds what a commit changed. Commits come one at a time and in order.
+// Committed adds the change of a commit. Commits arrive one at a time and in order.
 func (h *History) Committed(old, new *ledger.View) {
 	devices := h.inventory.Inventory()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.closed {
-		return // no reader comes any more
+		return // closed: there will be no more readers
 	}
 	if len(h.queue) == longQueue {
 		h.lost = h.queue[0].new.Revision()
@@ -93,12 +93,12 @@ func (h *History) Committed(old, new *ledger.View) {
 	if len(h.queue) >= pile {
 		select {
 		case h.due <- struct{}{}:
-		default: // Run will find this one as well
+		default: // Run has a pending signal, and will find this commit too
 		}
 	}
 }
 
-// Run makes events of commits that nobody reads, pile by pile, until ctx ends.
+// Run computes the events of commits without readers, one pile at a time, until ctx ends.
 func (h *History) Run(ctx context.Context) error {
 	for {
 		select {
@@ -112,9 +112,9 @@ func (h *History) Run(ctx context.Context) error {
 	}
 }
 
-// catchUp makes the events of the commits that wait for them, and tells what is
-// closed when there are more, for who reads, and whether the history is. The lock
-// making is held; mu is not while events are made, so that commits come and go.
+// catchUp computes the events of all queued commits. It returns whether the history is
+// closed and, for readers, a channel that is closed at the next commit. making must be
+// held. mu is not held during the computation, so commits do not wait for it.
 func (h *History) catchUp(reads bool) (moved <-chan struct{}, closed bool) {
 	h.mu.Lock()
 	queue, lost := h.queue, h.lost
@@ -123,7 +123,7 @@ func (h *History) catchUp(reads bool) (moved <-chan struct{}, closed bool) {
 	h.awaited = h.awaited || reads
 	h.mu.Unlock()
 	if lost > h.after {
-		// What has been made is all from before the gap.
+		// All computed events are older than the dropped commits, so they are useless.
 		h.after, h.made, h.held = lost, nil, 0
 	}
 	for _, c := range queue {
@@ -132,14 +132,14 @@ func (h *History) catchUp(reads bool) (moved <-chan struct{}, closed bool) {
 			h.made, h.held = append(h.made, change), h.held+len(change.events)
 		}
 	}
-	clear(queue) // of views that nobody else has
+	clear(queue) // release the views
 	h.spare = queue
 	h.trim()
 	return moved, closed
 }
 
-// trim drops old commits once there are far more events than the limit. The lock making
-// is held.
+// trim drops old commits when there are far more events than the limit. making must be
+// held.
 func (h *History) trim() {
 	if h.held < 2*h.limit {
 		return
@@ -162,24 +162,24 @@ func (h *History) Close() {
 	}
 }
 
-// page is what a history has after a revision. Streams that have come as far as each
-// other share it, and its encoding.
+// page is the part of the history after a revision. Streams at the same revision share the
+// page and its encoding.
 type page struct {
 	from    uint64
 	changes []*change
-	// revision that a reader of the changes has reached.
+	// revision is the reader's revision after it has read the page.
 	revision uint64
-	// moved is closed when there may be more.
+	// moved is closed at the next commit.
 	moved <-chan struct{}
 
-	// encoded are the messages to streams without filters, made by the first that sends
+	// encoded are the messages for streams without filters. The first such stream encodes
 	// them.
 	once    sync.Once
 	encoded []*grpc.PreparedMsg
 	err     error
 }
 
-// events are those of all commits of the page.
+// events returns the events of all commits of the page.
 func (p *page) events() (all []event) {
 	for _, c := range p.changes {
 		all = append(all, c.events...)
@@ -187,8 +187,8 @@ func (p *page) events() (all []event) {
 	return all
 }
 
-// sendTo sends the messages of the page to a stream that wants all of it. Streams differ
-// in nothing that their encoding depends on: berthd knows no compression.
+// sendTo sends the page to a stream without filters. The encoding is the same for all
+// streams, because berthd uses no compression.
 func (p *page) sendTo(stream grpc.ServerStream, longest int) error {
 	p.once.Do(func() {
 		for m := range messages(slices.Values(p.events()), before, p.revision, longest) {
@@ -210,9 +210,9 @@ func (p *page) sendTo(stream grpc.ServerStream, longest int) error {
 	return nil
 }
 
-// since returns the events after a revision that the ledger has had: all of them, or where
-// that is enough those that another reader was given who had come as far. Errors are of
-// class Gone if they are not kept any more, Unavailable once it is closed.
+// since returns the page after a revision of this ledger. Without all, it may return a
+// shorter page that another reader at the same revision was given. Errors are of class Gone
+// if the events are no longer kept, and Unavailable if the history is closed.
 func (h *History) since(revision uint64, all bool) (*page, error) {
 	h.making.Lock()
 	defer h.making.Unlock()

@@ -1,23 +1,26 @@
-// Package allocation serves berth.allocation.v1: what admitted pods hold, and
-// what a runtime needs to start their containers.
+// Package allocation serves berth.allocation.v1: what admitted pods hold, and what a
+// runtime needs to start their containers.
 //
 // Words:
 //
-//   - revision: a generation of the ledger, as readers are told it: never one that
-//     another ledger in the same place had before.
-//   - history: the newest events, kept for readers that come back.
-//   - event: one thing that happened, in the ledger or to what device plugins report.
+//   - revision: the number of a state of the ledger, as sent to readers. An earlier ledger in
+//     the same place never had the same revision.
+//   - history: the newest events, kept for readers that resume.
+//   - event: one change, of the ledger or of the devices that plugins report.
 //   - change: all events of one commit.
-//   - bookmark: a message without events, which only tells how far the reader has come.
+//   - bookmark: a message without events that only has the reader's revision.
 //
-// Invariants: an answer is computed from one view, and from the answers of device
-// plugins that the view's claims carry; nothing is asked again. A reader that is
-// told a revision has been told everything of the ledger up to it; of the devices
-// every stream tells the present state first and then each difference to what it
-// told before. No reader is waited for. What came together is encoded once for all streams
-// without filters, by the first that sends it, and no commit waits for that; a stream that
-// has sent something pauses before it looks again, the longer the more streams there are,
-// and as long as all others.
+// Invariants:
+//
+//   - An answer is computed from one view, including the plugin answers in its claims. No
+//     plugin is called for it.
+//   - A reader with a revision has received all changes of the ledger up to it. Device states
+//     are not in the history: each stream sends the current state first, and then the
+//     differences to what it has sent.
+//   - Commits do not wait for readers or for the encoding of events.
+//   - Events of several commits are encoded once for all streams without filters, by the
+//     first stream that sends them. After sending, a stream pauses; the pause grows with the
+//     number of streams and is the same for all of them.
 package allocation
 
 import (
@@ -39,22 +42,22 @@ import (
 	"github.com/berthd/berth/managers/placement"
 )
 
-// Engine admits pods; *admission.Engine is the one there is.
+// Engine admits pods; *admission.Engine implements it.
 type Engine interface {
 	Admit(ctx context.Context, req admission.Request) (admission.Verdict, error)
 }
 
-// Noter tells what a container of an admitted pod goes without; *admission.Engine
-// is the one there is.
+// Noter lists the requests of an admitted container that were not allocated;
+// *admission.Engine implements it.
 type Noter interface {
 	Notes(view *ledger.View, pod *ledger.Pod, container string) []admission.Note
 }
 
-// Ledger gives the current view.
+// Ledger returns the current view.
 type Ledger interface{ View() *ledger.View }
 
-// Paths tells where the cgroup of a container is, below the mount point; empty
-// where a runtime makes it. *reconcile.Loop implements it.
+// Paths returns the cgroup of a container, below the mount point; it is empty if a runtime
+// creates the cgroup. *reconcile.Loop implements it.
 type Paths interface {
 	ContainerPath(p *ledger.Pod, container string) (string, error)
 }
@@ -62,30 +65,29 @@ type Paths interface {
 // Config of the service.
 type Config struct {
 	Read convert.Reader
-	// Cgroup is what the values of containers depend on.
+	// Cgroup returns the configuration that the values of containers depend on.
 	Cgroup func() cgroup.Config
 }
 
-// Inventory gives what device plugins have reported; *device.Manager implements
-// it.
+// Inventory returns what device plugins have reported; *device.Manager implements it.
 type Inventory interface{ Inventory() *device.Snapshot }
 
-// Parts are what the service works with.
+// Parts are the dependencies of the service.
 type Parts struct {
-	// Slot waits until a caller may look at all pods, and Turn until a stream of the caller
-	// may make its events; nil where nobody has to wait.
+	// Slot limits callers that read all pods, and Turn limits streams that compute events.
+	// Both wait; nil means no limit.
 	Slot, Turn func(ctx context.Context) (leave func(), err error)
 	Engine     Engine
 	Noter      Noter
 	Ledger     Ledger
 	Paths      Paths
 	Inventory  Inventory
-	// History is fed with the ledger's commits.
+	// History receives the ledger's commits from the caller.
 	History *History
-	// Complete has plugins asked for answers about a pod's devices that are not known,
-	// as of a pod that was taken over as it lived; nil where none are missing.
+	// Complete calls plugins for missing answers about a pod's devices, for example after
+	// the pod was taken over while it was running. It is nil if no answer can be missing.
 	Complete func(ctx context.Context, uid string) error
-	// Placements lists where a pod's containers may run; nil where nobody knows.
+	// Placements lists on which CPUs a pod's containers may run; nil if this is unknown.
 	Placements func(ctx context.Context, uid string) ([]placement.Container, error)
 }
 
@@ -94,11 +96,11 @@ type service struct {
 	Config
 	Parts
 
-	streams atomic.Int64 // of Watch
+	streams atomic.Int64 // number of Watch streams
 	begun   time.Time
 }
 
-// New makes the service.
+// New returns the service.
 func New(cfg Config, parts Parts) allocationv1.AllocationServiceServer {
 	return &service{Config: cfg, Parts: parts, begun: time.Now()}
 }
@@ -151,8 +153,8 @@ func (s *service) Allocate(ctx context.Context, req *allocationv1.AllocateReques
 	return s.compose(view, pod, container)
 }
 
-// admit makes sure that a pod is admitted before one of its containers is asked
-// about. What is a verdict elsewhere is an error here.
+// admit admits a pod before Allocate for one of its containers. A rejected or deferred pod
+// is an error here.
 func (s *service) admit(ctx context.Context, req admission.Request, container string) (*ledger.View, error) {
 	pod := &req.Pod
 	if pod.Container(container) == nil {
@@ -171,7 +173,7 @@ func (s *service) admit(ctx context.Context, req admission.Request, container st
 	return v.View, nil
 }
 
-// deferral says with the words of the verdict what the pod waits for.
+// deferral returns the error for a deferred pod, with the verdict's message.
 func deferral(uid string, v admission.Verdict) error {
 	e := errdefs.Unavailablef("pod %s is deferred: %s", uid, v.Message)
 	e.RetryAfter = v.RetryAfter
@@ -181,7 +183,8 @@ func deferral(uid string, v admission.Verdict) error {
 	return e
 }
 
-// rejection says with the words of the verdict who refused over what.
+// rejection returns the error for a rejected pod, with the verdict's message and the
+// refusing provider.
 func rejection(uid string, v admission.Verdict) error {
 	e := errdefs.Refuse(v.Reason, "pod %s is rejected: %s", uid, v.Message)
 	if v.Trace != nil {
@@ -208,14 +211,14 @@ func (s *service) Get(ctx context.Context, req *allocationv1.GetRequest) (*alloc
 	convert.PodHealth(out, s.Inventory.Inventory(), convert.HealthHistory)
 	answer := &allocationv1.GetResponse{Pod: out, Revision: view.Revision()}
 	if s.Placements != nil {
-		// Who cannot be told where containers may run is told what they hold all the same.
+		// The claims are sent even if the placements are unavailable.
 		known, _ := s.Placements(ctx, req.GetPodUid())
 		answer.Placements = placements(known)
 	}
 	return answer, nil
 }
 
-// placements puts what is known of containers into a message.
+// placements converts the placements of containers to messages.
 func placements(known []placement.Container) (out []*allocationv1.ContainerPlacement) {
 	for _, c := range known {
 		_, name, _ := strings.Cut(c.Name, "/")
@@ -244,7 +247,7 @@ func (s *service) GetRevision(context.Context, *allocationv1.GetRevisionRequest)
 	return &allocationv1.GetRevisionResponse{Revision: s.Ledger.View().Revision()}, nil
 }
 
-// pods returns what the pods that match hold, with the health of their devices.
+// pods returns the allocations of matching pods, with the health of their devices.
 func (s *service) pods(view *ledger.View, match func(*ledger.Pod) bool) []*typesv1.PodAllocation {
 	pods, snap := convert.Pods(view, match), s.Inventory.Inventory()
 	for _, p := range pods {
@@ -253,7 +256,7 @@ func (s *service) pods(view *ledger.View, match func(*ledger.Pod) bool) []*types
 	return pods
 }
 
-// matches reports whether a pod passes a filter.
+// matches returns whether a pod matches a filter.
 func matches(p *ledger.Pod, req *allocationv1.ListRequest) bool {
 	if ns := req.GetNamespace(); ns != "" && ns != p.Pod.Namespace {
 		return false

@@ -16,24 +16,24 @@ import (
 	"github.com/berthd/berth/managers/ledger"
 )
 
-// A stream that has sent something waits before it sends more: up to a millisecond for
-// each stream there is, and no longer than longestPause. So events are told at once where
-// little happens. Where much does, streams wait for the same moments: what has come
-// together since the last is one message for all of them.
+// After sending, a stream pauses: a millisecond for each stream, at most longestPause. So
+// with few streams events are sent almost at once. With many, the streams wait for common
+// moments, and all events between two moments form one message for all of them.
 const (
 	pauseEach    = time.Millisecond
 	longestPause = 250 * time.Millisecond
 )
 
-// pause is how long it is until the next moment.
+// pause returns the time until the next common moment.
 func (s *service) pause() time.Duration {
 	p := min(time.Duration(s.streams.Load())*pauseEach, longestPause)
 	return p - time.Since(s.begun)%p
 }
 
-// Watch implements AllocationService. Every stream has a place in the history and
-// a snapshot of the devices, and looks for what is newer whenever it has sent all;
-// so a slow reader delays nobody, and finds its place gone if it is too slow.
+// Watch implements AllocationService. Each stream has its own position in the history and
+// its own snapshot of the devices. When it has sent everything, it reads the next page. So
+// a slow reader delays no other; if it is too slow, its position is no longer kept and the
+// stream ends.
 func (s *service) Watch(req *allocationv1.WatchRequest, stream grpc.ServerStreamingServer[allocationv1.WatchResponse]) error {
 	s.streams.Add(1)
 	defer s.streams.Add(-1)
@@ -88,18 +88,18 @@ func (s *service) Watch(req *allocationv1.WatchRequest, stream grpc.ServerStream
 	}
 }
 
-// watch is one stream.
+// watch is the state of one stream.
 type watch struct {
 	*service
 	stream grpc.ServerStreamingServer[allocationv1.WatchResponse]
 	filter filter
-	// revision that the reader has been told.
+	// revision is the reader's revision.
 	revision uint64
-	err      error // of the first send that failed
+	err      error // the first failed send
 }
 
-// send sends events of now that only this stream is sent. Until the last message came the
-// reader has been told what it had been told before.
+// send sends events that only this stream sends, with the current revision. All messages
+// except the last have the revision before.
 func (w *watch) send(events []event, before uint64, initial bool) {
 	for _, e := range events {
 		e.Revision = w.revision
@@ -127,7 +127,7 @@ func (w *watch) sendAll(messages iter.Seq[*allocationv1.WatchResponse], initial 
 	leave()
 }
 
-// slot waits until the stream may look at all pods.
+// slot waits until the stream may read all pods.
 func (w *watch) slot() (leave func()) {
 	if w.Slot == nil || w.err != nil {
 		return func() {}
@@ -139,7 +139,7 @@ func (w *watch) slot() (leave func()) {
 	return leave
 }
 
-// turn waits until the stream may work.
+// turn waits until the stream may compute events.
 func (w *watch) turn() (end func(), err error) {
 	if w.Turn == nil {
 		return func() {}, nil
@@ -147,9 +147,9 @@ func (w *watch) turn() (end func(), err error) {
 	return w.Turn(w.stream.Context())
 }
 
-// begin tells a reader what is there: one that knows nothing all of it, others the
-// resources of devices, which are not in the history. The view stays as it is while the
-// reader reads, and events are made as far as they are sent.
+// begin sends the initial state: everything to a new reader, and the device resources,
+// which are not in the history, to a reader that resumes. The view stays the same while the
+// reader reads; events are computed as they are sent.
 func (w *watch) begin(view *ledger.View, from uint64, snap *device.Snapshot) {
 	events := func(yield func(event) bool) {
 		for e := range w.present(view, from, snap) {
@@ -161,7 +161,7 @@ func (w *watch) begin(view *ledger.View, from uint64, snap *device.Snapshot) {
 	w.sendAll(messages(events, func(event) uint64 { return from }, w.revision, w.History.longest), true)
 }
 
-// present makes the events that begin tells of.
+// present returns the events of the initial state.
 func (w *watch) present(view *ledger.View, from uint64, snap *device.Snapshot) iter.Seq[event] {
 	var pods []*ledger.Pod
 	rest := w.devices(nil, snap)
@@ -185,15 +185,15 @@ func (w *watch) present(view *ledger.View, from uint64, snap *device.Snapshot) i
 	}
 }
 
-// tell sends what came after the revision that the reader has been told. A message
-// without events tells how far that goes where none says so, and if it is due.
+// tell sends a page of the history. If no event carries the new revision, or if due is set,
+// it also sends a message without events that has the revision.
 func (w *watch) tell(next *page, due bool) {
 	told := w.revision
 	w.revision = next.revision
 	switch {
 	case !w.filter.all() || due:
-		// Few others have come from the same revision, and it may be long ago: each message
-		// is made when the one before it has been read, and not kept.
+		// Few other streams resume from the same revision, and the page may be long. So
+		// each message is created after the previous one was sent, and not kept.
 		if events := w.filter.of(next.events()); len(events) > 0 {
 			w.sendAll(messages(slices.Values(events), before, w.revision, w.History.longest), false)
 			told = w.revision
@@ -206,9 +206,8 @@ func (w *watch) tell(next *page, due bool) {
 	}
 }
 
-// devices returns what has changed between two snapshots of the devices: the
-// resources, and the health of single devices. Without an older one it returns all
-// resources.
+// devices returns the differences between two snapshots of the devices: the resources, and
+// the health of single devices. Without an old snapshot it returns all resources.
 func (w *watch) devices(old, new *device.Snapshot) (events []event) {
 	for r := range new.Resources() {
 		var before *device.Resource
@@ -235,10 +234,11 @@ func (w *watch) devices(old, new *device.Snapshot) (events []event) {
 	return events
 }
 
-// forgotten is the state of a resource that is not known any more.
+// forgotten is the state of a resource that is no longer known.
 const forgotten device.State = "forgotten"
 
-// healths returns which devices of a resource have come, gone or changed health.
+// healths returns the devices of a resource that were added, removed or changed their
+// health.
 func (w *watch) healths(before, r *device.Resource) (events []event) {
 	ids := map[string]bool{}
 	for _, d := range r.Devices {
@@ -274,8 +274,7 @@ func (w *watch) healths(before, r *device.Resource) (events []event) {
 	return events
 }
 
-// holders returns who holds the devices of a resource, by device, as
-// "uid/container".
+// holders returns the holders of a resource's devices as "uid/container", by device.
 func holders(view *ledger.View, resource string) map[string][]string {
 	held := map[string][]string{}
 	for c := range view.Claims() {
@@ -289,7 +288,7 @@ func holders(view *ledger.View, resource string) map[string][]string {
 	return held
 }
 
-// resource tells a device resource in numbers.
+// resource returns the event for a device resource.
 func resource(r *device.Resource) event {
 	out := &allocationv1.DeviceResource{
 		Name: r.Name, Plugin: string(r.State),
