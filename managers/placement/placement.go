@@ -11,70 +11,69 @@ import (
 	"github.com/berthd/berth/managers/cpuset"
 )
 
-// StartTime is how long a start may take, from the answer that allows it until a
-// source shows a process. Kubelets give a runtime as much for one call.
+// StartTime limits a start, from the answer that allows it until a source shows a process.
+// The kubelet gives a runtime the same time for one call.
 const StartTime = 2 * time.Minute
 
-// Container is what is known of one container.
+// Container is the state of one container.
 type Container struct {
-	// ID is the runtime's, Name what people call the container: POD/CONTAINER.
+	// ID is the runtime's id. Name is the name for people: POD/CONTAINER.
 	ID, Name string
 	Phase    Phase
-	// Since is when the phase began, or a start was last allowed.
+	// Since is the beginning of the phase, or the last time that a start was allowed.
 	Since time.Time
-	// WantedCPUs are those that the ledger has for it, OwnCPUs those of them that it has
-	// exclusively.
+	// WantedCPUs are the container's CPUs in the ledger. OwnCPUs are the exclusive ones
+	// among them.
 	WantedCPUs, OwnCPUs cpuset.Set
-	// AssignedCPUs are the set that was written last and confirmed.
+	// AssignedCPUs are the last set that was written and confirmed.
 	AssignedCPUs cpuset.Set
-	// PossibleCPUs are all sets that were sent and not disproved; Anywhere says that it
-	// may run on any other CPU too.
+	// PossibleCPUs are all sets that were sent and not disproved. If Anywhere is set, the
+	// container may also run on any other CPU.
 	PossibleCPUs cpuset.Set
 	Anywhere     bool
-	// BlockedBy are the names of the containers that have to leave its own CPUs before
-	// it may start, since BlockedSince.
+	// BlockedBy are the names of the containers that block the start, since BlockedSince.
 	BlockedBy    []string
 	BlockedSince time.Time
 
-	confirmed cpuset.Set // the possible CPUs but for those in flight
+	confirmed cpuset.Set // the possible CPUs without those in flight
 	flight    []cpuset.Set
 }
 
-// Event is something that has happened to a container.
+// Event is a change of a container.
 type Event struct {
 	Kind EventKind
 	ID   string
-	// Name is needed with Plan and Restore.
+	// Name is required for Plan and Restore.
 	Name string
-	// CPUs are the set that was sent, confirmed, failed or refused, or that the kernel
-	// shows; the kernel's must have been read after what was told before the event.
+	// CPUs are the set that was sent, confirmed, failed or refused, or the kernel's set.
+	// The kernel must have been read after all earlier events.
 	CPUs cpuset.Set
 	At   time.Time
 }
 
-// Effects are what a caller has to do after an event.
+// Effects are the caller's tasks after an event.
 type Effects struct {
-	// Look: read the kernel's view of the container and feed KernelRuns or KernelEmpty.
+	// Look: read the kernel's view of the container and apply KernelRuns or KernelEmpty.
 	Look bool
-	// List: ask for another list, which must begin after this event.
+	// List: list the runtime's containers again. The list must begin after this event.
 	List bool
-	// Freed: the container may not run any more on some CPU where it might. Somebody may
-	// be blocked no longer.
+	// Freed: the possible CPUs of the container have shrunk, so another container may no
+	// longer be blocked.
 	Freed bool
 }
 
-// Tracker knows all containers. The zero value knows none; it is not safe for
+// Tracker has the state of all containers. The zero value is empty. It is not safe for
 // concurrent use.
 type Tracker struct {
 	containers map[string]*Container
-	// starting are those with a start that is, or may be, under way; phases says how many
-	// are in each phase.
+	// starting has the containers with a possible start in progress. phases counts the
+	// containers in each phase.
 	starting map[string]*Container
 	phases   map[Phase]int
 }
 
-// Apply takes an event. An event about a container that is not known does nothing,
-// unless it is Plan or Restore.
+// Apply applies an event. Events of unknown containers have no effect, except Plan and
+// Restore.
 func (t *Tracker) Apply(e Event) Effects {
 	c := t.containers[e.ID]
 	if c == nil {
@@ -104,7 +103,7 @@ func (t *Tracker) Apply(e Event) Effects {
 	return Effects{Look: step.look, List: step.list, Freed: !before.IsSubsetOf(after) || anywhere && !still}
 }
 
-// enter notes that a phase has begun.
+// enter begins a phase.
 func (t *Tracker) enter(c *Container, phase Phase, at time.Time) {
 	if t.phases == nil {
 		t.starting, t.phases = map[string]*Container{}, map[Phase]int{}
@@ -117,7 +116,7 @@ func (t *Tracker) enter(c *Container, phase Phase, at time.Time) {
 	}
 }
 
-// leave takes a container out of what is known of its phase.
+// leave removes a container from the data of its phase.
 func (t *Tracker) leave(c *Container) {
 	delete(t.starting, c.ID)
 	if t.phases[c.Phase]--; t.phases[c.Phase] <= 0 {
@@ -125,7 +124,7 @@ func (t *Tracker) leave(c *Container) {
 	}
 }
 
-// change carries out what a cell says of the possible CPUs.
+// change applies a cell's effect to the possible CPUs.
 func (c *Container) change(do effect, e Event) {
 	switch do {
 	case add:
@@ -154,8 +153,8 @@ func (c *Container) change(do effect, e Event) {
 	c.PossibleCPUs = c.confirmed.Union(cpuset.UnionOf(c.flight...))
 }
 
-// disprove ends the flight of a set that is confirmed and of those that were sent before
-// it. They settle where a start may have read them.
+// disprove removes a confirmed set, and the sets sent before it, from those in flight. With
+// settle they stay possible, because a start may have read them.
 func (c *Container) disprove(set cpuset.Set, settle bool) {
 	for i := len(c.flight) - 1; i >= 0; i-- {
 		if c.flight[i] != set {
@@ -169,7 +168,7 @@ func (c *Container) disprove(set cpuset.Set, settle bool) {
 	}
 }
 
-// possible gives the CPUs on which processes may run; anywhere means all.
+// possible returns the CPUs on which processes may run; anywhere means all CPUs.
 func (c *Container) possible() (cpus cpuset.Set, anywhere bool) {
 	if c.Phase == Planned || c.Phase == Exited {
 		return cpuset.Set{}, false
@@ -177,7 +176,7 @@ func (c *Container) possible() (cpus cpuset.Set, anywhere bool) {
 	return c.PossibleCPUs, c.Anywhere
 }
 
-// on gives those of some CPUs on which processes may run.
+// on returns the given CPUs on which processes may run.
 func (c *Container) on(cpus cpuset.Set) cpuset.Set {
 	possible, anywhere := c.possible()
 	if anywhere {
@@ -186,16 +185,15 @@ func (c *Container) on(cpus cpuset.Set) cpuset.Set {
 	return possible.Intersect(cpus)
 }
 
-// Want sets what the ledger has for a container, and which CPUs of that it has
-// exclusively. Before Blockers, Grantable and Writes it is to be called for all
-// containers for which the ledger has something else now.
+// Want sets the container's CPUs in the ledger, and the exclusive ones among them. It must
+// be called for all containers with changed CPUs before Blockers, Grantable and Writes.
 func (t *Tracker) Want(id string, cpus, own cpuset.Set) {
 	if c := t.containers[id]; c != nil {
 		c.WantedCPUs, c.OwnCPUs = cpus, own
 	}
 }
 
-// Forget drops a container that nobody will tell of again.
+// Forget removes a container for which there will be no more events.
 func (t *Tracker) Forget(id string) {
 	if c := t.containers[id]; c != nil {
 		t.leave(c)
@@ -203,7 +201,7 @@ func (t *Tracker) Forget(id string) {
 	}
 }
 
-// Get returns what is known of a container.
+// Get returns the state of a container.
 func (t *Tracker) Get(id string) (Container, bool) {
 	c := t.containers[id]
 	if c == nil {
@@ -212,7 +210,7 @@ func (t *Tracker) Get(id string) (Container, bool) {
 	return c.copy(), true
 }
 
-// All lists the containers in the order of their ids.
+// All returns the containers in the order of their ids.
 func (t *Tracker) All() iter.Seq[Container] {
 	return func(yield func(Container) bool) {
 		for _, id := range slices.Sorted(maps.Keys(t.containers)) {
@@ -223,8 +221,8 @@ func (t *Tracker) All() iter.Seq[Container] {
 	}
 }
 
-// intrudes gives the own CPUs of an owner on which another container may be and should
-// not.
+// intrudes returns the own CPUs of owner on which the container may run without having them
+// in the ledger.
 func (c *Container) intrudes(owner *Container) cpuset.Set {
 	if c == owner || owner.OwnCPUs.IsEmpty() {
 		return cpuset.Set{}
@@ -232,8 +230,8 @@ func (c *Container) intrudes(owner *Container) cpuset.Set {
 	return c.on(owner.OwnCPUs).Minus(c.WantedCPUs)
 }
 
-// copy keeps a reader from what changes later. Containers that cannot run have no
-// possible CPUs.
+// copy returns a copy that does not change. Containers that cannot run have no possible
+// CPUs.
 func (c *Container) copy() Container {
 	out := *c
 	out.PossibleCPUs, out.Anywhere = c.possible()
@@ -241,8 +239,8 @@ func (c *Container) copy() Container {
 	return out
 }
 
-// Starts lists the containers with a start that is, or may be, under way, in the order of
-// their ids.
+// Starts returns the containers with a possible start in progress, in the order of their
+// ids.
 func (t *Tracker) Starts() (out []Container) {
 	for _, id := range slices.Sorted(maps.Keys(t.starting)) {
 		out = append(out, t.starting[id].copy())
@@ -250,8 +248,8 @@ func (t *Tracker) Starts() (out []Container) {
 	return out
 }
 
-// Overdue tells of the starts that have taken too long. StartOverdue is to be applied to
-// each.
+// Overdue returns the starts that have exceeded StartTime. The caller has to apply
+// StartOverdue to each.
 func (t *Tracker) Overdue(now time.Time) (ids []string) {
 	for _, c := range t.Starts() {
 		if !now.Before(c.Since.Add(StartTime)) {
@@ -261,15 +259,15 @@ func (t *Tracker) Overdue(now time.Time) (ids []string) {
 	return ids
 }
 
-// Blocker is a container that keeps another one from its start.
+// Blocker is a container that blocks the start of another one.
 type Blocker struct {
 	ID, Name string
 	Phase    Phase
-	// CPUs are those on which both would be.
+	// CPUs are the CPUs in conflict.
 	CPUs cpuset.Set
 }
 
-// String says in which way the container is in the way.
+// String describes how the container blocks the start.
 func (b Blocker) String() string {
 	what := map[Phase]string{
 		Starting: "which is being started", Created: "which is being started", Stopping: "which is ending",
@@ -281,15 +279,15 @@ func (b Blocker) String() string {
 	return fmt.Sprintf("CPUs %s may be in use by container %s, %s", b.CPUs, b.Name, what)
 }
 
-// Blockers lists who has to leave before a container may start: the containers that may
-// be on its own CPUs, in the order of their ids.
+// Blockers returns the containers that block a start because they may run on its own CPUs,
+// in the order of their ids.
 func (t *Tracker) Blockers(id string) []Blocker {
 	return t.others(id, func(c, o *Container) cpuset.Set { return o.intrudes(c) })
 }
 
-// Intrusions lists the containers that were let start on own CPUs on which a container
-// may be, in the order of their ids. A runtime that asks once more before the first
-// instruction of a container, as NRI does with StartContainer, is told to end the start.
+// Intrusions returns the started containers on whose own CPUs a container may run, in the
+// order of their ids. A runtime with a call before the first instruction of a container,
+// such as NRI's StartContainer, can then end the start.
 func (t *Tracker) Intrusions(id string) []Blocker {
 	return t.others(id, func(c, o *Container) cpuset.Set {
 		if o.Phase == Planned || o.Phase == Exited {
@@ -299,7 +297,8 @@ func (t *Tracker) Intrusions(id string) []Blocker {
 	})
 }
 
-// others lists the containers that have CPUs in common with one.
+// others returns the containers that have CPUs in common with a container, as computed by
+// common.
 func (t *Tracker) others(id string, common func(c, other *Container) cpuset.Set) (out []Blocker) {
 	c := t.containers[id]
 	if c == nil {
@@ -314,8 +313,9 @@ func (t *Tracker) others(id string, common func(c, other *Container) cpuset.Set)
 	return out
 }
 
-// Block is Blockers for a start that was asked for: the answer is noted in the container
-// as BlockedBy and BlockedSince. The latter stays until nobody blocks it any more.
+// Block returns Blockers for a requested start, and stores them in the container as
+// BlockedBy and BlockedSince. BlockedSince stays the same until no container blocks the
+// start.
 func (t *Tracker) Block(id string, now time.Time) []Blocker {
 	out := t.Blockers(id)
 	if c := t.containers[id]; c != nil {
@@ -332,15 +332,15 @@ func (t *Tracker) Block(id string, now time.Time) []Blocker {
 	return out
 }
 
-// Unblock ends that a container is blocked: nobody asks for its start any more.
+// Unblock clears BlockedBy after a start is no longer requested.
 func (t *Tracker) Unblock(id string) {
 	if c := t.containers[id]; c != nil {
 		c.BlockedBy, c.BlockedSince = nil, time.Time{}
 	}
 }
 
-// Released gives those of some CPUs on which no container but one may run; an empty id
-// excepts none.
+// Released returns the given CPUs on which no container may run, except the container with
+// the given id; an empty id excepts none.
 func (t *Tracker) Released(cpus cpuset.Set, except string) cpuset.Set {
 	for id, c := range t.containers {
 		if id != except {
@@ -350,8 +350,9 @@ func (t *Tracker) Released(cpus cpuset.Set, except string) cpuset.Set {
 	return cpus
 }
 
-// Grantable gives those of some CPUs that may be written to a container now: not the own
-// CPUs that another one has not left yet, unless the container may be there anyway.
+// Grantable returns the given CPUs that may be written to a container now. It leaves out
+// own CPUs of other containers that have not been released, unless the container may be on
+// them already.
 func (t *Tracker) Grantable(id string, cpus cpuset.Set) cpuset.Set {
 	owner := t.containers[id]
 	if owner == nil || !owner.OwnCPUs.Overlaps(cpus) {
@@ -364,17 +365,17 @@ func (t *Tracker) Grantable(id string, cpus cpuset.Set) cpuset.Set {
 	return cpus.Minus(taken.Minus(owner.on(taken)))
 }
 
-// Write is a set of CPUs that a container is to get.
+// Write is a set of CPUs to write to a container.
 type Write struct {
 	ID   string
 	CPUs cpuset.Set
 }
 
-// Writes lists what to write where a container may run elsewhere than the ledger says,
-// in this order: first who is to leave own CPUs of others, then who shares, then who has
-// CPUs of its own. Of those a container gets what is Grantable; once the others have
-// left, the next call gives it the rest. Planned containers get theirs when their start
-// is asked for.
+// Writes returns the sets to write for containers that may run on other CPUs than the
+// ledger says. First come containers that have to leave own CPUs of others, then containers
+// with shared CPUs, then containers with own CPUs. The latter get the Grantable CPUs; the
+// next call, after the others have left, adds the rest. Planned containers get their CPUs
+// when their start is requested.
 func (t *Tracker) Writes() []Write {
 	type ranked struct {
 		Write
@@ -407,9 +408,9 @@ func (t *Tracker) Writes() []Write {
 	return writes
 }
 
-// Doubtful lists the containers that are where the ledger says, and for which an earlier
-// write is in flight: until another one is confirmed it may be carried out late. They come
-// in the order of their ids.
+// Doubtful returns the containers that run where the ledger says, with an earlier write
+// still in flight. That write may be carried out late, until another one is confirmed. They
+// are in the order of their ids.
 func (t *Tracker) Doubtful() []Write {
 	var out []Write
 	for _, c := range t.containers {
@@ -421,9 +422,9 @@ func (t *Tracker) Doubtful() []Write {
 	return out
 }
 
-// keeps tells whether nothing has to be written for a container to keep to some CPUs. As
-// long as a start may have read another set, it is enough that the last write was
-// confirmed: the container is compared when it shows a process.
+// keeps returns whether a container stays on some CPUs without a write. While a start may
+// have read another set, it is enough that the last write was confirmed, because the
+// container is compared again when it shows a process.
 func (c *Container) keeps(cpus cpuset.Set) bool {
 	switch c.Phase {
 	case Starting, Created, Unknown:
@@ -433,7 +434,7 @@ func (c *Container) keeps(cpus cpuset.Set) bool {
 	}
 }
 
-// owned gives the CPUs that somebody has exclusively.
+// owned returns all own CPUs of containers.
 func (t *Tracker) owned() (cpus cpuset.Set) {
 	for _, c := range t.containers {
 		if c.Phase != Exited {
@@ -443,5 +444,5 @@ func (t *Tracker) owned() (cpus cpuset.Set) {
 	return cpus
 }
 
-// Count gives how many containers are in each phase.
+// Count returns the number of containers in each phase.
 func (t *Tracker) Count() map[Phase]int { return maps.Clone(t.phases) }

@@ -2,49 +2,49 @@ package placement
 
 import "strings"
 
-// Phase says how far a container is.
+// Phase is the phase of a container.
 type Phase string
 
 // The phases, in the order of the table's columns.
 const (
-	Planned  Phase = "planned"  // no answer has let it start
-	Starting Phase = "starting" // PreStartContainer or CreateContainer was answered; nobody has shown the container yet
-	Created  Phase = "created"  // shown without a process; a start may be under way
-	Idle     Phase = "idle"     // without a process, and no start is under way
+	Planned  Phase = "planned"  // no call has allowed its start
+	Starting Phase = "starting" // PreStartContainer or CreateContainer has returned; no source shows the container yet
+	Created  Phase = "created"  // shown without a process; a start may be in progress
+	Idle     Phase = "idle"     // without a process, and no start is in progress
 	Running  Phase = "running"  // it has a process
 	Paused   Phase = "paused"   // it has a process, which is frozen
 	Stopping Phase = "stopping" // it is being stopped or removed; its processes may still run
-	Exited   Phase = "exited"   // it has no process and does not get one
-	Unknown  Phase = "unknown"  // it was there, and the last list does not show it; or nobody has looked yet
+	Exited   Phase = "exited"   // it has no process and will not get one
+	Unknown  Phase = "unknown"  // the last list lacks it although it was there; or no source has been read yet
 )
 
-// Phases are all phases, in the order of the table's columns.
+// Phases returns all phases, in the order of the table's columns.
 func Phases() []Phase {
 	return []Phase{Planned, Starting, Created, Idle, Running, Paused, Stopping, Exited, Unknown}
 }
 
-// EventKind says what has happened.
+// EventKind is the kind of an event.
 type EventKind string
 
 // The events, in the order of the table's rows.
 const (
-	Plan         EventKind = "plan"          // the ledger has a place for it, or its start is asked for
+	Plan         EventKind = "plan"          // the ledger has the container, or its start is requested
 	Restore      EventKind = "restore"       // the runtime stored it before this tracker began
-	Allow        EventKind = "allow"         // the call that lets it start is answered
-	Withdraw     EventKind = "withdraw"      // that answer was not given after all, or its removal has failed
-	Sent         EventKind = "sent"          // a write of CPUs leaves
+	Allow        EventKind = "allow"         // the call that allows its start has returned
+	Withdraw     EventKind = "withdraw"      // that answer was not sent after all, or the container's removal has failed
+	Sent         EventKind = "sent"          // a write of CPUs is sent
 	Confirmed    EventKind = "confirmed"     // that write was answered
 	Failed       EventKind = "failed"        // that write may be carried out now, later or never
-	Refused      EventKind = "refused"       // that write was not carried out, for sure
+	Refused      EventKind = "refused"       // that write was certainly not carried out
 	ShownCreated EventKind = "shown-created" // a list or a stream shows it without a process
 	ShownRunning EventKind = "shown-running" // a list or a stream shows it with a process
 	ShownPaused  EventKind = "shown-paused"  // a list or a stream shows it frozen
-	Ended        EventKind = "ended"         // a list, a stream or the agent says that it has ended
-	Unlisted     EventKind = "unlisted"      // a complete list does not have it
-	KernelRuns   EventKind = "kernel-runs"   // the kernel shows processes of it, and their CPUs
+	Ended        EventKind = "ended"         // a list, a stream or the agent reports its end
+	Unlisted     EventKind = "unlisted"      // a complete list lacks it
+	KernelRuns   EventKind = "kernel-runs"   // the kernel shows processes of it, with their CPUs
 	KernelEmpty  EventKind = "kernel-empty"  // the kernel shows no process of it
 	Stop         EventKind = "stop"          // it is about to be stopped or removed
-	StartOverdue EventKind = "start-overdue" // the time that a start may take is over
+	StartOverdue EventKind = "start-overdue" // StartTime is over
 )
 
 // transitions is the table of the package comment: one row for each event, one column
@@ -70,30 +70,30 @@ stop            .          stopping   stopping   stopping   stopping   stopping 
 start-overdue   .          idle       idle       .          .          .          .          .          .
 `
 
-// effect says what an event does to the possible CPUs of a container.
+// effect is the effect of an event on the possible CPUs of a container.
 type effect byte
 
 const (
 	keep    effect = 0
 	add     effect = '+' // the set of the event is added
-	become  effect = '=' // they become that set and the sets that are in flight
-	arrive  effect = '~' // the set counts as assigned; what may have been read before stays
-	retract effect = '-' // the set is not in flight any more
+	become  effect = '=' // they become that set and the sets in flight
+	arrive  effect = '~' // the set counts as assigned; sets that may have been read before stay
+	retract effect = '-' // the set is no longer in flight
 	none    effect = '0'
 	all     effect = '*'
 )
 
-// cell is what an event does to a container in a phase.
+// cell is the effect of an event on a container in a phase.
 type cell struct {
 	next Phase
 	do   effect
-	// look asks for the kernel's view of the container, list for another list.
+	// look requests the kernel's view of the container, list another list.
 	look, list bool
 }
 
 var table = parse(transitions)
 
-// parse reads the table.
+// parse parses the table.
 func parse(text string) map[EventKind]map[Phase]cell {
 	out := map[EventKind]map[Phase]cell{}
 	lines := strings.Split(strings.TrimSpace(text), "\n")
