@@ -1,81 +1,83 @@
-// Package admission turns a pod into claims: all of it or nothing of it.
+// Package admission decides about pods. A pod is admitted as a whole or not at all.
 //
 // Words:
 //
-//   - verdict: the outcome of an admission; a rejection is one, not an error.
-//   - admission lock: held while a plan is confirmed, and while anything is committed.
+//   - verdict: the result of an admission. A rejection is a verdict, not an error.
+//   - admission lock: held while a plan is confirmed, and during every commit.
 //   - plan: the claims that the providers would make, on a draft.
-//   - remote call: a call that leaves the process: to a device plugin, to a provider
-//     outside, to a container runtime.
-//   - reservation: what a confirmed plan takes, until it is committed or given back.
-//     It is in memory only.
-//   - ending: a pod whose removal is under way. It holds what it has until its last
-//     process has gone.
-//   - prepare: making the outside (plugins, providers, cgroups) ready for a plan that
-//     is reserved, before it is committed.
-//   - place: a pod's or container's cgroup; Places makes and removes them.
-//   - uncertain state: the ledger may not know every pod that lives here, as after a
-//     damaged one was set aside; nothing exclusive is given out until the agent
-//     has said which pods live.
-//   - unknown living pod: one that lives here and is not in the ledger. Nobody else
-//     gets what it holds as far as that is known; it is taken over as it runs, and
-//     never planned.
-//   - claim record: what a pod holds, written where the pod lives before the commit.
-//   - holdings: what the containers of a running pod hold, by the caller's word.
-//   - failure point: where a plan failed; what was missing there is asked of the
-//     providers.
-//   - suggestion: one change with which a rejected pod would fit. It is found by
-//     what-ifs on the view that the pod was rejected on, and offered only if one
-//     of them admitted the pod.
+//   - remote call: a call to another process: a device plugin, an external provider, a
+//     container runtime.
+//   - reservation: the claims of a confirmed plan, until they are committed or released.
+//     Reservations are only in memory.
+//   - ending: a pod that is being removed. It keeps its claims until its last process has
+//     exited.
+//   - prepare: get the agreement of plugins and providers, and create the cgroups, for a
+//     reserved plan before its commit.
+//   - place: the cgroup of a pod or container; Places creates and removes it.
+//   - uncertain state: the ledger may lack running pods, for example after a damaged ledger
+//     was set aside. Nothing exclusive is allocated until the agent has listed the running
+//     pods.
+//   - unknown living pod: a running pod without a ledger record. No other pod gets its known
+//     claims. It is admitted with what it has, and never planned.
+//   - claim record: a copy of a pod's claims, written with the pod's cgroup before the
+//     commit.
+//   - holdings: the allocations of a running pod's containers, as stated by the caller.
+//   - failure point: where a plan failed. The providers are called there for the shortage.
+//   - suggestion: one change with which a rejected pod would fit. What-ifs on the rejected
+//     view find it. It is suggested only if such a what-if admits the pod.
 //
-// The life of an admission: look whether the pod is known. Under the admission lock,
-// on the ledger with all reservations on top of it, plan: for every step of the
-// scope ask, merge, plan; validate. A plan that needs a remote call is interrupted:
-// the lock is released, the plan is made to the end with its remote calls, and then
-// again under the lock with the recorded answers. A call is repeated only if its
-// inputs have changed (the free devices offered, the claims sent), at most three
-// times. (A dry run plans once, without the lock, with its remote calls, and ends
-// here.) Reserve, release the lock; prepare and make the cgroup; take the lock,
-// validate, commit; answer. If the rules have changed meanwhile, or an import has
-// taken what was reserved, the providers give up what they reserved and the plan is made
-// again. If anything fails, what was prepared is undone and the reservation ends. A rejection is explained without any
-// lock and without a remote call for what-ifs; the trace keeps the suggestions.
+// An admission has these steps:
 //
-// An error is a verdict only if it says something about the pod: a refusal, a value
-// that the kernel does not take, or what a provider could not do. A node that fails
-// at the moment (no descriptors, a full disk, systemd away) gives an error of class
-// Unavailable or Deadline, and the caller repeats the call.
+//  1. Look the pod up in the ledger.
+//  2. Under the admission lock, plan on the ledger with all reservations: for each round get hints, merge, and plan; then validate.
+//  3. If the plan needs a remote call, release the lock, complete the plan with its remote calls, and repeat it under the
+//     lock with the recorded answers. A call is repeated only if its inputs have changed (the free devices offered, the
+//     claims sent), at most three times. A dry run plans once with its remote calls, without the lock, and ends here.
+//  4. Reserve the plan and release the lock. Prepare, and create the cgroup.
+//  5. Take the lock, validate, commit, and answer.
 //
-// Who waits for whom:
+// If the rules have changed before step 5, or an import has taken reserved resources, the
+// providers release their reservations and the plan is repeated. After any failure, the
+// prepared steps are undone and the reservation ends. A rejection is explained without a
+// lock. The explanation's what-ifs make no remote calls. The trace stores the suggestions.
 //
-//   - Nobody waits for a remote call, the making of a cgroup or the death of a
-//     process that is another pod's, unless one of the next lines says so.
-//   - Operations on one pod wait for each other (the pod's lock), within the deadline
-//     of the one that waits.
-//   - Admissions that call the same plugin or provider while they are planned make
-//     these calls one after the other, in turns that end with the reservation: each
-//     offers what is free then. Who calls two of them takes no turn.
-//   - A pod that does not fit, but would fit without the reservations of others and
-//     the pods that are ending, waits until one of them ends, and is planned again. At
-//     its deadline it is deferred, and the pods that stood in its way are named.
-//   - The calls of a user wait for the admission lock in a queue of their own. Root has
-//     every second turn, other users share the rest: one call of somebody else goes
-//     before a call of root's at most. A user has 64 calls in the queue at most that
-//     have not begun; the next one is of class Exhausted.
-//   - All else may be overtaken: plans are confirmed in the order in which they get
-//     the lock. A pod that waits for a plugin or for another pod is overtaken by
-//     pods that need neither; what they take was free for both. Starvation ends with
-//     the deadline of the pod that waits, in an answer that says why.
+// An error becomes a verdict only if it concerns the pod: a refusal, a value that the
+// kernel does not accept, or a failure of a provider. A temporary failure of the node (no
+// descriptors, a full disk, systemd unreachable) is an error of class Unavailable or
+// Deadline, and the caller repeats the call.
+//
+// Order of operations:
+//
+//   - No operation waits for another pod's remote calls, cgroups or processes, except as
+//     listed here.
+//   - Operations on one pod wait for each other (the pod's lock), until their own deadline.
+//   - Admissions that call the same plugin or provider during planning make these calls one
+//     after another. A turn ends with the reservation, so each call offers what is free then.
+//     An admission that calls two of them takes no turn.
+//   - A pod that would fit without the reservations of other pods and without ending pods
+//     waits until one of them ends, and is planned again. At its deadline it is deferred; the
+//     verdict names the blocking pods.
+//   - Each user has a queue for the admission lock. Root has every second turn, other users
+//     share the rest. So at most one call of another user goes before a call of root. A user
+//     may have 64 calls that have not begun; the next one fails with class Exhausted.
+//   - Otherwise plans are confirmed in the order in which they get the lock. A pod that waits
+//     for a plugin or another pod is overtaken by pods that need neither; their resources
+//     were free for both. The wait ends with the pod's deadline, and the answer names the
+//     reason.
 //   - An import waits for the operations on all pods that its file names.
-//   - Resize, Reconfigure, Import, Remove and Sync count reservations as taken and
-//     wait for none. Sync removes pods side by side: only the removal of a pod waits
-//     for an operation on that pod, and a pod that is not in the ledger is left alone
-//     while there is one.
+//   - Resize, Reconfigure, Import, Remove and Sync count reservations as allocated and do not
+//     wait for them. Sync removes pods concurrently. Each removal waits for the operation on
+//     its pod. A pod that is not in the ledger is skipped during an operation on it.
 //
-// Invariants: no remote call is made and no cgroup is made or removed under the
-// admission lock; what is reserved is given to nobody else; the ledger changes by at
-// most one commit per admission; a pod's place exists before its commit; a pod's
-// processes are gone before its claims are free; operations on one pod never
-// overlap. The package has no clock, no goroutine and does no I/O: all of that comes
+// Invariants:
+//
+//   - Under the admission lock no remote call is made, and no cgroup is created or removed.
+//   - Reserved resources are given to no other pod.
+//   - An admission makes at most one commit.
+//   - A pod's cgroup exists before its commit; its processes have ended before its claims are
+//     freed.
+//   - Operations on one pod never overlap.
+//
+// The package has no clock and no goroutines, and does no I/O; its ports provide them.
 // in through ports.
 package admission
