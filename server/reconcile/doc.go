@@ -2,45 +2,49 @@
 //
 // Words:
 //
-//   - pass: observe the tree, compare it with what follows from a view, apply
-//     the difference.
-//   - following: putting into force what a newer view wants otherwise, and nothing
-//     else.
-//   - leaving: a pod whose cgroup is being removed while the ledger still
-//     knows the pod; a pass must not make it again.
-//   - drift: a value that a pass had put in force and that somebody else changed.
-//   - finding: what the kernel does otherwise than the ledger says and no pass can
-//     change: a cgroup above pods is frozen, a memory limit waits until less is used.
-//   - unbound: the cgroup of a container that berth made and no binding tells of; its
-//     start was cut off, or is under way.
-//   - ending: a cgroup that is being removed. A removal freezes it and takes its
-//     processes away, which a pass neither reports nor undoes. It takes from them the
-//     CPUs of others all the same.
-//   - orphan: the cgroup of a pod that the ledger does not know.
-//   - runtime container: a bound container that a runtime has made, with a cgroup of the
-//     runtime's.
-//   - unlisted: a runtime container that the last two lists do not have. One that has
-//     processes all the same cannot be moved by anybody.
-//   - key: the name under which the tracker (managers/placement) knows a container: its
-//     id if a runtime has made it, else its cgroup.
-//   - turn: what is done while mu is held. Turns never overlap.
+//   - pass: read the tree, compare it with the values computed from a view, write the
+//     differences.
+//   - following: write only the values that differ between two views.
+//   - leaving: a pod whose cgroup is being removed while the ledger still has the pod. A pass
+//     must not create the cgroup again.
+//   - drift: a value that a pass had written, and that another program changed.
+//   - finding: a difference from the ledger that no pass can repair. Examples: a cgroup above
+//     pods is frozen; a memory limit waits until less is used.
+//   - unbound: the cgroup of a container that berth created, without a binding. Its start was
+//     interrupted, or is in progress.
+//   - ending: a cgroup that is being removed. The removal freezes it and kills its processes;
+//     a pass neither reports nor undoes that. A pass still takes exclusive CPUs of other
+//     containers from it.
+//   - orphan: the cgroup of a pod that is not in the ledger.
+//   - runtime container: a bound container that a runtime has created, in a cgroup of the
+//     runtime.
+//   - unlisted: a runtime container that the last two lists lack. If it has processes, it
+//     cannot be moved.
+//   - key: the id of a container in the tracker (managers/placement): its runtime id if a
+//     runtime has created it, otherwise its cgroup.
+//   - turn: the work done while mu is held. Turns never overlap.
 //
-// One loop reads the kernel and the runtime's list, tells the tracker, writes what the
-// ledger wants, tells the tracker of that, and reports. Which phase a container is in,
-// where it may run and who is in whose way is the tracker's to say.
+// One loop reads the kernel and the runtime's list, applies them to the tracker, writes the
+// ledger's values, applies the writes to the tracker, and reports. The tracker decides
+// which phase a container is in, where it may run, and which containers block a start.
 //
-// After the event of one container, or the commit of one pod, the runtime is asked for the
-// containers concerned only, and so is the kernel; a pass asks for all.
+// After an event of one container, or the commit of one pod, only the containers concerned
+// are read from the runtime and the kernel. A pass reads all.
 //
-// Invariants: values come from the ledger and from the configuration and from
-// nowhere else, so a pass may be repeated at any time and after any crash; a
-// container with CPUs of its own starts only when no other container may be on them, and
-// one without waits for nobody; own CPUs that somebody may still be on are not written to
-// anybody; what the kernel refuses for one pod keeps no other from its values; a turn
-// waits for calls of the runtime for no longer than turnWait, for a list only once in an
-// outage, and a call that takes longer goes on without holding anybody up who does not need
-// its answer; whoever waits for a
-// turn waits for no longer than the caller's context lasts; an orphan has at most one
-// worker that removes it; nothing is remembered of pods that are gone, nor of their
-// containers, but for starts that were never bound, until they have taken too long.
+// Invariants:
+//
+//   - All values come from the ledger and the configuration, so a pass may be repeated at any
+//     time, also after a crash.
+//   - A container with exclusive CPUs starts only when no other container may run on them. A
+//     container without exclusive CPUs starts at once.
+//   - Exclusive CPUs on which another container may still run are not written to any
+//     container.
+//   - A value that the kernel refuses for one pod does not affect the values of others.
+//   - A turn waits at most turnWait for calls to the runtime, and for a list only once in an
+//     outage. A longer call continues in the background and delays only operations that need
+//     its answer.
+//   - Waiting for a turn ends with the caller's context.
+//   - At most one worker removes an orphan.
+//   - No data is kept about removed pods and their containers, except starts without a
+//     binding until they have taken too long.
 package reconcile
