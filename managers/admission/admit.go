@@ -12,18 +12,18 @@ import (
 	"github.com/berthd/berth/managers/workload"
 )
 
-// Admit decides about a pod and, unless it is a dry run, makes the decision
-// real. The same pod again gets the same answer; an invalid pod is an error of
-// class Invalid, the same uid with another specification or for another owner
-// one of class Precondition, the admission id of another pod one of class Exists, a journal or a cgroup tree that cannot be
-// written at the moment one of class Unavailable. A rejection is a verdict.
+// Admit decides about a pod and, unless it is a dry run, carries the decision out. The same
+// pod gets the same answer again. A rejection is a verdict. Errors are of class Invalid for
+// an invalid pod, Precondition for a known uid with another specification or owner, Exists
+// for the admission id of another pod, and Unavailable if the journal or the cgroup tree
+// cannot be written at the moment.
 func (e *Engine) Admit(ctx context.Context, req Request) (Verdict, error) {
 	pod, notes := workload.Defaulted(req.Pod, e.Features)
 	if err := workload.Validate(&pod, e.Bounds); err != nil {
 		return Verdict{}, err
 	}
-	// The class as computed, so that a pod which comes back with its status
-	// filled in is still the same pod.
+	// The class is computed, so that a pod that is sent again with its status is the same
+	// pod.
 	pod.QoS = pod.QoSClass(e.Features)
 	digest, err := pod.Digest()
 	if err != nil {
@@ -64,35 +64,35 @@ func (e *Engine) Admit(ctx context.Context, req Request) (Verdict, error) {
 	return e.noted(c, v), err
 }
 
-// candidate is a pod on its way through an admission.
+// candidate is a pod during its admission.
 type candidate struct {
 	record *ledger.Pod
 	bus    *hint.Bus
 	policy *topology.Manager
-	// rules is the digest of the configuration that bus and policy decide under.
+	// rules is the digest of the configuration of bus and policy.
 	rules string
 	notes []string
-	// unserved are those of the notes that the answer has, too.
+	// unserved are the notes that the answer also contains.
 	unserved []string
 	dryRun   bool
-	// given tells that the caller has named the admission.
+	// given is whether the caller has named the admission.
 	given bool
 	trace *ledger.Trace
 	// failed is where the plan failed; nil if it did not.
 	failed *failurePoint
-	// calls are the remote calls of its planning, and turn says whose turn it is to
-	// make them; nil where there is no turn.
+	// calls are the remote calls of the planning. turn is the turn for them; nil without
+	// one.
 	calls *hint.Calls
 	turn  *turn
-	// replanned lists the generations that the ledger moved on from.
+	// replanned lists the generations of the plans that were overtaken.
 	replanned []uint64
-	// prepared is the bus whose providers may have prepared something.
+	// prepared is the bus whose providers may have prepared claims.
 	prepared *hint.Bus
-	// holdings are what the pod's containers run with, by the caller's word; bindings
-	// are those of a pod that lives here already.
+	// holdings are the containers' current allocations as stated by the caller. bindings
+	// are those of a pod that is already running.
 	holdings []Holding
 	bindings []ledger.Binding
-	// undo is what must be undone unless the pod is admitted.
+	// undo are the steps to undo unless the pod is admitted.
 	undo cleanup
 }
 
@@ -100,7 +100,7 @@ func (c *candidate) uid() string { return c.record.UID() }
 
 func (c *candidate) scope() Scope { return Scope{Owner: c.record.OwnedBy} }
 
-// usualSteps is how many steps a trace has for a container, and besides.
+// usualSteps is the usual number of steps in a trace, for each container and for the rest.
 const usualSteps = 8
 
 // begin starts the trace of a new attempt on a view.
@@ -124,8 +124,8 @@ func (c *candidate) begin(view *ledger.View) {
 	}
 }
 
-// known answers for a pod that is already admitted. The snapshot has pods on their
-// way, too.
+// known returns the answer for a pod that is already admitted. The snapshot also has the
+// pods with reservations.
 func (e *Engine) known(view, snapshot *ledger.View, c *candidate) (Verdict, bool, error) {
 	have, ok := view.Pod(c.uid())
 	if u, lives := view.UnknownLivePod(c.uid()); !ok && lives {
@@ -147,8 +147,8 @@ func (e *Engine) known(view, snapshot *ledger.View, c *candidate) (Verdict, bool
 	return Verdict{Outcome: Admitted, QoS: have.QoS, Pod: have, View: view, Trace: have.Trace, Repeated: true}, true, nil
 }
 
-// named refuses the name of an admission that brought another pod here: whoever
-// tells admissions apart by their names would take this one for that.
+// named refuses an admission id that admitted another pod here, because clients distinguish
+// admissions by their ids.
 func (e *Engine) named(view *ledger.View, c *candidate) error {
 	if !c.given {
 		return nil
@@ -160,9 +160,8 @@ func (e *Engine) named(view *ledger.View, c *candidate) error {
 	return nil
 }
 
-// assign finds out who decides about the candidate on a view. An admission keeps
-// the bus that it began with, though providers come and go, unless other rules ask
-// for other managers.
+// assign sets the managers that decide about the candidate on a view. An admission keeps
+// its bus when providers come and go, unless the rules have changed.
 func (e *Engine) assign(c *candidate, view *ledger.View) {
 	if c.bus == nil || c.rules != view.Rules().ConfigDigest {
 		c.bus, c.policy = e.Managers(view)
@@ -170,8 +169,8 @@ func (e *Engine) assign(c *candidate, view *ledger.View) {
 	}
 }
 
-// dryRun decides on what is so at this moment. It waits for no other admission, and
-// makes the remote calls of planning, as their answers decide who gets what.
+// dryRun decides on the current state. It does not wait for other admissions. It makes the
+// remote calls of planning, because their answers affect the decision.
 func (e *Engine) dryRun(ctx context.Context, c *candidate) (Verdict, error) {
 	c.calls = &hint.Calls{Mode: hint.Live}
 	snapshot, ended := e.snapshot()
@@ -186,7 +185,7 @@ func (e *Engine) dryRun(ctx context.Context, c *candidate) (Verdict, error) {
 	return v, err
 }
 
-// decide answers on a view, and changes nothing.
+// decide decides on a view, and changes nothing.
 func (e *Engine) decide(ctx context.Context, view *ledger.View, c *candidate) (Verdict, error) {
 	e.assign(c, view)
 	draft, err := e.plan(ctx, view, c)
@@ -198,7 +197,7 @@ func (e *Engine) decide(ctx context.Context, view *ledger.View, c *candidate) (V
 	return Verdict{Outcome: Admitted, QoS: c.record.QoS, Pod: c.record, View: draft.View(), Trace: c.trace}, nil
 }
 
-// deferred answers a pod about which nothing can be decided now, and why.
+// deferred returns the answer for a pod that cannot be decided now, with the reason.
 func (e *Engine) deferred(view *ledger.View, c *candidate, condition, why string) (Verdict, error) {
 	c.trace.Message = why
 	c.trace.Add(ledger.Step{Kind: ledger.StepRefused, Text: c.trace.Message})
@@ -209,7 +208,7 @@ func (e *Engine) deferred(view *ledger.View, c *candidate, condition, why string
 	})
 }
 
-// refuse turns a refusal into a verdict. Errors that say nothing about the pod stay errors.
+// refuse converts a refusal to a verdict. Errors that do not concern the pod stay errors.
 func (e *Engine) refuse(ctx context.Context, draft *ledger.Draft, c *candidate, err error) (Verdict, error) {
 	if hint.Interrupts(err) || !aboutPod(ctx, err) {
 		return Verdict{}, err
@@ -230,9 +229,10 @@ func (e *Engine) refuse(ctx context.Context, draft *ledger.Draft, c *candidate, 
 	}, err)
 }
 
-// aboutPod reports whether an error says something about the pod, and so is a refusal. An error is not about the pod
-// when the caller went away, when the time of the call is over, and when the node itself failed: a controller fails a
-// rejected pod for good, and the node works again later. What a provider cannot do is a refusal, as the kubelet has it.
+// aboutPod returns whether an error concerns the pod, and so is a refusal. It is not about
+// the pod if the caller has left, the call's time is over, or the node itself failed: a
+// controller fails a rejected pod for good, while the node recovers. A failure of a
+// provider is a refusal, as in the kubelet.
 func aboutPod(ctx context.Context, err error) bool {
 	fe := new(errdefs.Error)
 	ofProvider := errors.As(err, &fe) && fe.Provider != ""
@@ -250,7 +250,7 @@ func aboutPod(ctx context.Context, err error) bool {
 	return true
 }
 
-// cleanup undoes steps in reverse order.
+// cleanup is a list of steps to undo, run in reverse order.
 type cleanup []func() error
 
 func (c *cleanup) add(f func() error) { *c = append(*c, f) }

@@ -15,7 +15,7 @@ import (
 	"github.com/berthd/berth/managers/workload"
 )
 
-// plan puts the facts into the draft and says what they mean.
+// plan adds the file's facts to the draft and describes them.
 func (i *importing) plan(ctx context.Context) (err error) {
 	if i.out.Facts, err = i.read(i.view, i.SkipUnknown); err != nil {
 		return err
@@ -42,7 +42,7 @@ func (i *importing) plan(ctx context.Context) (err error) {
 	return nil
 }
 
-// read returns what the file says to a view.
+// read returns the facts in the file for a view.
 func (i *importing) read(view *ledger.View, skipUnknown bool) (kubelet.Facts, error) {
 	specs := make(map[string]*workload.Pod, len(i.given))
 	for uid, record := range i.given {
@@ -54,8 +54,8 @@ func (i *importing) read(view *ledger.View, skipUnknown bool) (kubelet.Facts, er
 	})
 }
 
-// rememberResources notes the device resources that had plugins, so that they
-// count as known until those have come over.
+// rememberResources records the device resources that had plugins, so that they count as
+// known until their plugins register.
 func (i *importing) rememberResources() {
 	seen := map[string]bool{}
 	for r := range i.view.SeenResources() {
@@ -68,7 +68,7 @@ func (i *importing) rememberResources() {
 	}
 }
 
-// adopt puts the claims of one pod into the draft.
+// adopt adds the claims of one pod to the draft.
 func (i *importing) adopt(uid string, claims []ledger.Claim) (outcome string, err error) {
 	given := i.given[uid]
 	have, known := i.view.Pod(uid)
@@ -104,9 +104,9 @@ func (i *importing) adopt(uid string, claims []ledger.Claim) (outcome string, er
 	return ImportExtended, nil
 }
 
-// sameHolding tells whether two claims of one owner are the same fact. On which of
-// its nodes a block is counted is berth's own affair; what a plugin answered about
-// its devices is no part of who holds them.
+// sameHolding returns whether two claims of one owner are the same allocation. How a block
+// is divided among its nodes, and what a plugin answered about its devices, does not
+// matter.
 func sameHolding(a, b ledger.Claim) bool {
 	a.Affinity, b.Affinity = nil, nil
 	a.Memory, b.Memory = undivided(a.Memory), undivided(b.Memory)
@@ -121,7 +121,7 @@ func undivided(blocks []ledger.Block) (out []ledger.Block) {
 	return out
 }
 
-// bare returns devices with what a kubelet's file has of them.
+// bare returns devices with only the data that a kubelet's file has.
 func bare(d *ledger.Devices) *ledger.Devices {
 	if d == nil {
 		return nil
@@ -133,7 +133,7 @@ func bare(d *ledger.Devices) *ledger.Devices {
 	return out
 }
 
-// holding says what a claim is about.
+// holding describes the content of a claim.
 func holding(c ledger.Claim) string {
 	if c.CPUs != nil {
 		return fmt.Sprintf("CPUs %s (%s)", c.CPUs.Set, c.CPUs.Use)
@@ -148,7 +148,7 @@ func holding(c ledger.Claim) string {
 	return "other " + c.Resource
 }
 
-// trace explains where claims come from.
+// trace describes the source of the claims.
 func (i *importing) trace(pod *workload.Pod, id string, claims []ledger.Claim) *ledger.Trace {
 	t := &ledger.Trace{
 		AdmissionID: id, Pod: pod.UID, Namespace: pod.Namespace, Name: pod.Name,
@@ -166,8 +166,8 @@ func (i *importing) trace(pod *workload.Pod, id string, claims []ledger.Claim) *
 	return t
 }
 
-// noteOthers says which devices a new pod asks for that this file does not tell
-// of: the pod counts as admitted from here on, so nobody will allocate them.
+// noteOthers notes requested devices that this file does not contain. The pod counts as
+// admitted after the import, so they will not be allocated.
 func (i *importing) noteOthers(record *ledger.Pod) {
 	for _, c := range record.Pod.Walk() {
 		for name, n := range c.Limits.Sorted() {
@@ -179,10 +179,10 @@ func (i *importing) noteOthers(record *ledger.Pod) {
 	}
 }
 
-// check refuses facts that cannot all be true, and reports those that the rules
-// or a validator would not allow.
+// check refuses contradictory facts, and reports facts that the rules or a validator would
+// not allow.
 func (i *importing) check(ctx context.Context, outcomes map[string]string) error {
-	// Whoever is being admitted has what is reserved for him already.
+	// The reservations of the pods in the file already count for them.
 	own := slices.Collect(maps.Keys(i.given))
 	reserved := func(view *ledger.View) *ledger.View {
 		view, _ = i.engine.reserved.on(func() *ledger.View { return view }, own...)
@@ -212,7 +212,7 @@ func (i *importing) check(ctx context.Context, outcomes map[string]string) error
 		pod, _ := i.draft.View().Pod(uid)
 		trace := pod.Trace
 		if outcomes[uid] != ImportNew {
-			trace = &ledger.Trace{} // the pod's own is committed, and tells of its admission
+			trace = &ledger.Trace{} // the pod's own trace is committed, and describes its admission
 		}
 		err := i.bus.Validate(ctx, i.draft.View(), hint.Request{Pod: &pod.Pod, Container: -1}, trace)
 		switch {

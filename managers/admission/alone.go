@@ -6,8 +6,8 @@ import (
 	"github.com/berthd/berth/managers/ledger"
 )
 
-// Alone runs do while no operation on a pod is under way, with the view of then:
-// for whoever cleans up after pods and must not meet one on its way in.
+// Alone runs do with the current view, while no operation on the pod is in progress. It is
+// for cleanup that must not affect a pod during its admission.
 func (e *Engine) Alone(ctx context.Context, uid string, do func(ctx context.Context, view *ledger.View) error) error {
 	unlock, err := e.lockPod(ctx, uid)
 	if err != nil {

@@ -8,11 +8,11 @@ import (
 	"github.com/berthd/berth/managers/ledger"
 )
 
-// maxIDs bounds the ids of one container that may live at once. While a container restarts there are two: that of the
-// container that ends, and that of the one that starts. More come from an agent that does not call PostStop.
+// maxIDs limits the ids of one container. During a restart there are two: the old and the
+// new one. More ids mean that the agent does not call PostStop.
 const maxIDs = 16
 
-// older lists the bindings of a container to other ids, oldest first.
+// older returns the container's other ids, oldest first.
 func older(view *ledger.View, b ledger.Binding) (out []ledger.Binding) {
 	for o := range view.BindingsOf(b.Owner.Pod) {
 		if o.Owner == b.Owner && o.ID != b.ID {
@@ -22,9 +22,9 @@ func older(view *ledger.View, b ledger.Binding) (out []ledger.Binding) {
 	return out
 }
 
-// ended lists the older ids of a container whose processes are known to have ended when the container starts anew with
-// a process that berth places. All of them have one cgroup, so nothing but that process may be in it. Of a process that
-// the runtime places berth does not know where it is.
+// ended returns the older ids of a container that have certainly ended when the container
+// starts with a process placed by berth. All ids share one cgroup, so it must have no other
+// process. For a process placed by the runtime this cannot be known.
 func (e *Engine) ended(ctx context.Context, view *ledger.View, b ledger.Binding, pid int) ([]string, error) {
 	have := slices.DeleteFunc(older(view, b), func(o ledger.Binding) bool { return !o.Own })
 	if len(have) == 0 || pid == 0 {
@@ -41,9 +41,10 @@ func (e *Engine) ended(ctx context.Context, view *ledger.View, b ledger.Binding,
 	return ids, nil
 }
 
-// bind binds an id and drops the older ones of the same container that have ended. Beyond maxIDs the oldest are dropped
-// whose cgroup is the container's, which stays in force for the newest. A runtime's container has a cgroup of its own that
-// only its binding keeps in force: with maxIDs of those the id is refused.
+// bind binds an id and removes the container's older ids that have ended. Beyond maxIDs it
+// removes the oldest ids that share the container's cgroup; the cgroup keeps its values for
+// the newest id. A runtime's container has its own cgroup, and only its binding keeps that
+// up to date. With maxIDs of these, the new id is refused.
 func bind(d *ledger.Draft, b ledger.Binding, ended []string) error {
 	for _, id := range ended {
 		d.Unbind(id)
@@ -60,7 +61,7 @@ func bind(d *ledger.Draft, b ledger.Binding, ended []string) error {
 	return nil
 }
 
-// nextSequence numbers the bindings of one container.
+// nextSequence returns the next number for a container's bindings.
 func nextSequence(view *ledger.View, owner ledger.Owner) uint64 {
 	var last uint64
 	for b := range view.BindingsOf(owner.Pod) {

@@ -12,12 +12,12 @@ import (
 	"github.com/berthd/berth/managers/ledger"
 )
 
-// errOvertaken is returned where a plan that was confirmed does not hold any more:
-// the rules have changed, or an import has taken what is reserved.
+// errOvertaken means that a confirmed plan is no longer valid: the rules have changed, or
+// an import has taken reserved resources.
 var errOvertaken = errors.New("the plan does not hold any more")
 
-// admit makes attempts until one is not overtaken. The cgroup that an attempt has made
-// stays for the next one; for a pod that is not admitted in the end it is removed.
+// admit repeats attempts until one is not overtaken. The cgroup of one attempt is used by
+// the next. If the pod is not admitted in the end, the cgroup is removed.
 func (e *Engine) admit(ctx context.Context, c *candidate) (v Verdict, err error) {
 	c.calls = &hint.Calls{}
 	ctx = hint.WithCalls(ctx, c.calls)
@@ -42,8 +42,8 @@ func (e *Engine) admit(ctx context.Context, c *candidate) (v Verdict, err error)
 	}
 }
 
-// giveBack ends the reservation of a plan that does not hold any more. Providers give up
-// what they reserved for it first: others are offered that from then on.
+// giveBack ends the reservation of an overtaken plan. Before that, the providers release
+// their reservations, because they may be offered to other pods then.
 func (e *Engine) giveBack(ctx context.Context, c *candidate) {
 	if c.prepared != nil {
 		c.prepared.Abort(context.WithoutCancel(ctx), c.record.AdmissionID)
@@ -51,7 +51,7 @@ func (e *Engine) giveBack(ctx context.Context, c *candidate) {
 	e.reserved.drop(c.uid())
 }
 
-// undo undoes what was prepared for a pod that is not admitted.
+// undo undoes the preparations for a pod that is not admitted.
 func (e *Engine) undo(c *candidate, v Verdict, err error) error {
 	if err == nil && v.Outcome == Admitted {
 		return nil
@@ -67,8 +67,8 @@ func (e *Engine) undo(c *candidate, v Verdict, err error) error {
 	}
 }
 
-// noteUndone adds to the trace of a rejected pod what could not be undone: a cgroup
-// that stayed goes with the next sweep. The refusal remains the last step.
+// noteUndone adds a step that could not be undone to the trace of a rejected pod. The next
+// sweep removes a remaining cgroup. The refusal stays the last step.
 func (c *candidate) noteUndone(undone error) {
 	last := len(c.trace.Steps) - 1
 	c.trace.Steps = slices.Insert(c.trace.Steps, last, ledger.Step{
@@ -76,8 +76,7 @@ func (c *candidate) noteUndone(undone error) {
 	})
 }
 
-// carryOut makes the outside ready for a plan that is reserved, without the
-// admission lock, and commits it.
+// carryOut prepares a reserved plan, without the admission lock, and commits it.
 func (e *Engine) carryOut(ctx context.Context, draft *ledger.Draft, c *candidate) (Verdict, error) {
 	if _, lives := c.living(draft.Base()); !lives {
 		if err := e.prepare(ctx, draft, c); err != nil {
@@ -88,9 +87,9 @@ func (e *Engine) carryOut(ctx context.Context, draft *ledger.Draft, c *candidate
 	view := e.placeView(draft, record)
 	parent, created, err := e.CgroupManager.EnsurePod(ctx, view, c.uid())
 	if created {
-		// A cgroup that was there before may hold processes: a pod that lived
-		// through the loss of its ledger is not killed for a full disk. What undoes
-		// must work also when the caller has gone.
+		// A cgroup that existed before may have processes: a running pod that the ledger
+		// had lost must not be killed because of a full disk. The undo must also work after
+		// the caller has left.
 		undoing := context.WithoutCancel(ctx)
 		c.undo.add(func() error { return e.CgroupManager.ForgetPod(undoing, view, c.uid()) })
 	}
@@ -106,7 +105,7 @@ func (e *Engine) carryOut(ctx context.Context, draft *ledger.Draft, c *candidate
 	return e.commit(ctx, draft, c, parent)
 }
 
-// prepare lets the outside agree to the plan, container by container.
+// prepare gets the agreement of plugins and providers to the plan, container by container.
 func (e *Engine) prepare(ctx context.Context, draft *ledger.Draft, c *candidate) error {
 	if bus := c.bus; bus != c.prepared {
 		c.prepared = bus
@@ -126,11 +125,11 @@ func (e *Engine) prepare(ctx context.Context, draft *ledger.Draft, c *candidate)
 	return nil
 }
 
-// isRemote reports whether somebody outside is asked to prepare a claim.
+// isRemote returns whether a claim has to be prepared by another process.
 func isRemote(c ledger.Claim) bool { return c.CPUs == nil && len(c.Memory) == 0 }
 
-// placeView returns a view that has a prepared pod beside all that is here now, or
-// is reserved: the cgroups above the pod's depend on all pods.
+// placeView returns a view with the prepared pod, all current pods and all reservations,
+// because the values of the cgroups above a pod depend on all pods.
 func (e *Engine) placeView(draft *ledger.Draft, record *ledger.Pod) *ledger.View {
 	if others, _ := e.reserved.others(record.UID()); draft.Base() == e.Ledger.View() && len(others) == 0 {
 		return draft.View()
@@ -140,9 +139,9 @@ func (e *Engine) placeView(draft *ledger.Draft, record *ledger.Pod) *ledger.View
 	return view
 }
 
-// commit validates the plan under the admission lock and writes the record with its
-// claims and its trace. The reservation ends with that; a plan that fails, or has to be
-// made again, is undone first.
+// commit validates the plan under the admission lock and commits the record with its claims
+// and its trace. This ends the reservation. A failed or overtaken plan is undone before
+// that.
 func (e *Engine) commit(ctx context.Context, draft *ledger.Draft, c *candidate, parent string) (Verdict, error) {
 	release, err := e.reacquire(ctx)
 	if err != nil {
@@ -180,9 +179,9 @@ func (e *Engine) commit(ctx context.Context, draft *ledger.Draft, c *candidate, 
 	return Verdict{Outcome: Admitted, QoS: record.QoS, Pod: &record, View: view, Trace: c.trace}, nil
 }
 
-// holds returns errOvertaken if a plan does not hold on the view of now. Other
-// admissions and resizes have left alone what is reserved; a change of the rules or
-// of what the ledger is sure of, and an import, may have touched it.
+// holds returns errOvertaken if a plan is not valid on the current view. Other admissions
+// and resizes respect reservations. A change of the rules, of the uncertain state, or an
+// import may not.
 func (e *Engine) holds(planned, now *ledger.View, d *ledger.Draft, c *candidate) error {
 	if now.SameFacts(planned) {
 		return nil
@@ -197,8 +196,8 @@ func (e *Engine) holds(planned, now *ledger.View, d *ledger.Draft, c *candidate)
 	return nil
 }
 
-// leasesHold refuses to commit what an outside provider does not hold any more:
-// it may have given it to somebody else.
+// leasesHold refuses to commit claims whose lease has expired, because the provider may
+// have given them to another pod.
 func (e *Engine) leasesHold(view *ledger.View, c *candidate) error {
 	now := e.Now()
 	for l := range view.Leases() {

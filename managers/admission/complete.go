@@ -10,14 +10,14 @@ import (
 	"github.com/berthd/berth/managers/ledger"
 )
 
-// Complete asks plugins and providers for their answers about devices of a pod of which
-// the ledger has the ids alone, as of one that was taken over, and keeps the answers. It
-// does nothing where nothing is missing.
+// Complete requests missing answers about a pod's devices from plugins and providers, and
+// stores them. After a pod was taken over, the ledger may have only the device ids.
+// Complete does nothing if no answer is missing.
 //
-// Only claims without an answer are sent, under the pod's own admission id: to a provider
-// it is the same admission again, whether an earlier attempt reached it or not. What it
-// reserves is confirmed by the lease that is committed with the answers, or is aborted;
-// the pod holds its devices either way.
+// Only claims without an answer are sent, with the pod's own admission id. For a provider
+// this is the same admission again, whether or not an earlier attempt reached it. The
+// provider's reservation is confirmed by the lease that is committed with the answers, or
+// aborted. The pod keeps its devices in both cases.
 func (e *Engine) Complete(ctx context.Context, uid string) error {
 	if p, ok := e.Ledger.View().Pod(uid); !ok || !incomplete(p) {
 		return nil
@@ -45,8 +45,8 @@ func (e *Engine) Complete(ctx context.Context, uid string) error {
 	return nil
 }
 
-// answers makes a draft in which the pod has only the claims that lacked an answer, each
-// with it.
+// answers returns a draft in which the pod has only the claims that lacked an answer, now
+// with answers.
 func (e *Engine) answers(ctx context.Context, bus *hint.Bus, view *ledger.View, p *ledger.Pod) (*ledger.Draft, error) {
 	asked := *p
 	asked.Claims = slices.DeleteFunc(slices.Clone(p.Claims), func(c ledger.Claim) bool { return !unanswered(&c) })
@@ -58,8 +58,8 @@ func (e *Engine) answers(ctx context.Context, bus *hint.Bus, view *ledger.View, 
 			return nil, err
 		}
 	}
-	// An advisory provider that fails loses its claims in the draft. The pod runs with
-	// the devices, so that is a failure here.
+	// The draft drops the claims of a failed advisory provider. But the pod runs with the
+	// devices, so this is a failure here.
 	if done, _ := draft.View().Pod(p.UID()); len(done.Claims) != len(asked.Claims) {
 		text := "a provider gave no answer"
 		for _, s := range trace.Steps {
@@ -72,7 +72,7 @@ func (e *Engine) answers(ctx context.Context, bus *hint.Bus, view *ledger.View, 
 	return draft, nil
 }
 
-// keepAnswers commits the answers of a draft with their leases.
+// keepAnswers commits the answers in a draft with their leases.
 func (e *Engine) keepAnswers(ctx context.Context, draft *ledger.Draft, p *ledger.Pod) error {
 	done, _ := draft.View().Pod(p.UID())
 	_, err := e.update(ctx, func(d *ledger.Draft) error {
@@ -91,12 +91,12 @@ func (e *Engine) keepAnswers(ctx context.Context, draft *ledger.Draft, p *ledger
 	return err
 }
 
-// incomplete reports whether a plugin's answer is missing.
+// incomplete returns whether a plugin's answer is missing.
 func incomplete(p *ledger.Pod) bool {
 	return slices.ContainsFunc(p.Claims, func(c ledger.Claim) bool { return unanswered(&c) })
 }
 
-// unanswered reports whether a claim lacks the answer about its devices.
+// unanswered returns whether a claim lacks the answer about its devices.
 func unanswered(c *ledger.Claim) bool {
 	return c.Devices != nil && c.Devices.Response == nil && c.Devices.Answer != ""
 }

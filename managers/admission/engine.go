@@ -17,21 +17,19 @@ import (
 type Config struct {
 	Features workload.Features
 	Bounds   workload.Bounds
-	// Attempts bounds how often a confirmed plan is made again because the rules
-	// have changed, or somebody has taken what it holds by an import; 0 means 64.
+	// Attempts limits how often an overtaken plan is repeated (the rules have changed, or
+	// an import has taken reserved resources); 0 means 64.
 	Attempts int
-	// DeferWaits answers Deferred where only something stands in a pod's way that
-	// may pass by itself: a plugin that is away, devices that are not healthy.
-	// Without it such a pod is rejected, as by the kubelet, and one that nobody has
-	// decided about is an error of class Unavailable.
+	// DeferWaits defers pods that fail only because of a temporary condition: a plugin that
+	// is away, devices that are not healthy. Without it such a pod is rejected, as by the
+	// kubelet; if nothing was decided, the error is of class Unavailable.
 	DeferWaits bool
-	// Resources is about extended resources that nobody provides.
+	// Resources configures extended resources without a provider.
 	Resources Resources
-	// RetryAfter is told with a deferred verdict; 0 means 5 s.
+	// RetryAfter is sent with a deferred verdict; 0 means 5 s.
 	RetryAfter time.Duration
-	// Tries bounds the dry runs that look for changes which would make a rejected
-	// pod fit; 0 means 64, less than 0 none. TryTime bounds the time they take;
-	// 0 means 250 ms.
+	// Tries limits the dry runs that search for suggestions; 0 means 64, less than 0 none.
+	// TryTime limits their time; 0 means 250 ms.
 	Tries   int
 	TryTime time.Duration
 }
@@ -39,12 +37,11 @@ type Config struct {
 // Parts are the engine's ports.
 type Parts struct {
 	Ledger *ledger.Ledger
-	// Managers returns who decides on a view.
+	// Managers returns the managers for a view.
 	Managers      func(view *ledger.View) (*hint.Bus, *topology.Manager)
 	CgroupManager CgroupManager
 	Starter       Starter
-	// Lives tells what is known of a pod that lives here and is not in the ledger; nil
-	// where nothing can be.
+	// Lives returns what is known of an unknown living pod; nil if there can be none.
 	Lives func(ctx context.Context, uid string) ledger.UnknownLivePod
 	Environment
 }
@@ -54,17 +51,17 @@ type Engine struct {
 	Config
 	Parts
 
-	// lock is the admission lock. It is held while a plan is confirmed and reserved,
-	// and while anything is committed; never over a remote call or the making of a cgroup.
+	// lock is the admission lock. It is held while a plan is confirmed and reserved, and
+	// during commits. It is never held during a remote call or the creation of a cgroup.
 	lock     fairLock
 	reserved reservations
-	// pods are held over one operation on one pod, and remote over the planning of
-	// admissions that call the same plugin or provider.
+	// pods serializes operations on one pod. remote serializes the planning of admissions
+	// that call the same plugin or provider.
 	pods, remote namedLocks
 	synced       atomic.Bool // the agent has sent Sync since the start
 }
 
-// New makes an engine. It starts nothing.
+// New returns an engine. It starts no goroutine.
 func New(cfg Config, parts Parts) *Engine {
 	if cfg.Attempts == 0 {
 		cfg.Attempts = 64
@@ -81,15 +78,15 @@ func New(cfg Config, parts Parts) *Engine {
 	return &Engine{Config: cfg, Parts: parts, pods: namedLocks{waits: parts.Waits}, remote: namedLocks{waits: parts.Waits}}
 }
 
-// Outcome of an admission.
+// Outcome is the result of an admission.
 type Outcome int
 
 const (
-	// Rejected: the pod cannot have its place.
+	// Rejected: the pod is not admitted.
 	Rejected Outcome = iota
-	// Admitted: the pod has its place.
+	// Admitted: the pod has its claims.
 	Admitted
-	// Deferred: not now; ask again.
+	// Deferred: the pod may be admitted later.
 	Deferred
 )
 
@@ -100,45 +97,45 @@ type Verdict struct {
 	Reason  errdefs.Reason
 	Message string
 	QoS     workload.QoSClass
-	// Pod with its claims; nil unless admitted. In a dry run it is what would be.
+	// Pod with its claims; nil unless admitted. In a dry run nothing of it is stored.
 	Pod *ledger.Pod
-	// View that the verdict holds in; a dry run's is that of its draft.
+	// View that the verdict is based on; in a dry run the draft's view.
 	View       *ledger.View
 	Trace      *ledger.Trace
 	RetryAfter time.Duration
-	// Condition is what a deferred pod waits for; nil otherwise.
+	// Condition of a deferred pod; otherwise nil.
 	Condition *Condition
-	// Notes tell what the pod goes without.
+	// Notes list requests that were not allocated.
 	Notes []Note
-	// Repeated tells that the pod was admitted before, and this is that answer.
+	// Repeated is whether the pod was admitted before, so that this is the earlier answer.
 	Repeated bool
 }
 
-// Request asks for a pod's place.
+// Request requests the admission of a pod.
 type Request struct {
 	// Pod as the caller sent it, before defaulting.
 	Pod workload.Pod
-	// Unserved tells, in sentences, what the caller's pod has that Pod has not and that
-	// decides a place: nobody gives it.
+	// Unserved describes relevant fields of the caller's pod that Pod lacks, as sentences.
+	// They are not allocated.
 	Unserved []string
 	// Owner is the agent that the pod belongs to; empty means ledger.DefaultOwner.
 	Owner string
 	// AdmissionID may be empty.
 	AdmissionID string
-	// Holdings are what the containers of a pod that runs already hold. They are
-	// booked, if nobody else holds them; nothing is planned then.
+	// Holdings are the current allocations of a running pod's containers. They are recorded
+	// if no other pod has them; nothing is planned then.
 	Holdings []Holding
 	DryRun   bool
 }
 
-// acquire waits for the admission lock; release must be called if err is nil. It is of
-// class Exhausted if too many calls of the user wait already.
+// acquire waits for the admission lock. release must be called if err is nil. The error is
+// of class Exhausted if too many calls of the user are waiting.
 func (e *Engine) acquire(ctx context.Context) (release func(), err error) {
 	return e.take(ctx, maxWaiting)
 }
 
-// reacquire waits for the admission lock to finish what has begun: a call that has
-// prepared or ended something is not sent away.
+// reacquire waits for the admission lock to complete an operation. Unlike acquire, it has
+// no limit of waiting calls, because the operation has already had effects.
 func (e *Engine) reacquire(ctx context.Context) (release func(), err error) {
 	return e.take(ctx, 0)
 }
@@ -151,14 +148,14 @@ func (e *Engine) take(ctx context.Context, most int) (release func(), err error)
 	return release, err
 }
 
-// waits tells that a call is about to wait for somebody else.
+// waits reports that a call is about to wait for another operation.
 func (e *Engine) waits(ctx context.Context) {
 	if e.Waits != nil {
 		e.Waits(ctx)
 	}
 }
 
-// user names the user that a call is made for.
+// user returns the user of a call.
 func (e *Engine) user(ctx context.Context) string {
 	if e.User == nil {
 		return ""
@@ -166,8 +163,8 @@ func (e *Engine) user(ctx context.Context) string {
 	return e.User(ctx)
 }
 
-// update changes the ledger when it is the turn of the call's user: commits of one user
-// do not push ahead of another's. The caller does not hold the admission lock.
+// update changes the ledger in the turn of the call's user, so commits of one user do not
+// delay those of others. The caller must not hold the admission lock.
 func (e *Engine) update(ctx context.Context, change func(*ledger.Draft) error) (*ledger.View, error) {
 	release, err := e.reacquire(ctx)
 	if err != nil {
@@ -177,10 +174,9 @@ func (e *Engine) update(ctx context.Context, change func(*ledger.Draft) error) (
 	return e.Ledger.Update(ctx, change)
 }
 
-// namedLocks are locks by name. A lock is there as long as somebody holds it or
-// waits for it.
+// namedLocks are locks by name. A lock exists while it is held or waited for.
 type namedLocks struct {
-	waits func(ctx context.Context) // is told when a call is about to wait; may be nil
+	waits func(ctx context.Context) // called when a call is about to wait; may be nil
 
 	mu    sync.Mutex
 	locks map[string]*namedLock // guarded by mu
@@ -188,10 +184,10 @@ type namedLocks struct {
 
 type namedLock struct {
 	held    chan struct{}
-	waiting int // guarded by namedLocks.mu; the holder included
+	waiting int // guarded by namedLocks.mu; includes the holder
 }
 
-// lock waits for the lock of a name; what says for what in an error.
+// lock waits for the lock with a name; what describes the lock in an error.
 func (n *namedLocks) lock(ctx context.Context, what, name string) (unlock func(), err error) {
 	if unlock, ok := n.try(name); ok {
 		return unlock, nil
@@ -209,7 +205,7 @@ func (n *namedLocks) lock(ctx context.Context, what, name string) (unlock func()
 	}
 }
 
-// try takes the lock of a name if nobody holds it.
+// try takes the lock with a name if it is free.
 func (n *namedLocks) try(name string) (unlock func(), ok bool) {
 	l := n.enter(name)
 	select {
@@ -244,7 +240,7 @@ func (n *namedLocks) leave(name string, l *namedLock) {
 	}
 }
 
-// lockPod waits until no other operation on the pod runs.
+// lockPod waits until no other operation on the pod is in progress.
 func (e *Engine) lockPod(ctx context.Context, uid string) (unlock func(), err error) {
 	return e.pods.lock(ctx, "operation on pod", uid)
 }

@@ -11,10 +11,9 @@ import (
 	"github.com/berthd/berth/managers/workload"
 )
 
-// explain completes the trace of a pod that was rejected for want of resources:
-// what was missing, and what would make it fit. It takes many times as long as
-// the decision, so no lock is held meanwhile; it looks only at the view that the
-// decision was made on.
+// explain completes the trace of a rejected pod with shortages and suggestions. It takes
+// much longer than the decision, so it holds no lock, and reads only the view of the
+// decision.
 func (e *Engine) explain(ctx context.Context, c *candidate) {
 	if c.failed == nil || errdefs.ClassOf(c.failed.err) != errdefs.Refused {
 		return
@@ -32,16 +31,16 @@ func (e *Engine) explain(ctx context.Context, c *candidate) {
 	if e.Slot != nil && !c.dryRun { // a dry run has one
 		leave, err := e.Slot(ctx)
 		if err != nil {
-			return // its user is told what was missing, and nothing is suggested
+			return // the trace has the shortages, without suggestions
 		}
 		defer leave()
 	}
 	c.trace.Suggestions, c.trace.Tried = r.Suggest(ctx, e.dry(c), refused.Shortages)
 }
 
-// dry is how changes of a rejected pod are tried: on a view, without a lock. A remote
-// call of its admission is not repeated, and where a provider outside would have to
-// be called its answer is not known.
+// dry returns a function that tries changes of a rejected pod on a view, without a lock. It
+// uses recorded answers of the admission's remote calls. Other answers of external
+// providers are unknown.
 func (e *Engine) dry(c *candidate) explain.Dry {
 	return explain.Dry{
 		Run: func(ctx context.Context, view *ledger.View, pod *workload.Pod, policy *topology.Manager) bool {
@@ -55,8 +54,8 @@ func (e *Engine) dry(c *candidate) explain.Dry {
 	}
 }
 
-// saveTrace writes the trace of a rejected pod into the ledger. One that cannot be
-// written is not worth failing the answer for.
+// saveTrace stores the trace of a rejected pod in the ledger. An error is noted in the
+// answer's trace, because the verdict does not depend on it.
 func (e *Engine) saveTrace(ctx context.Context, c *candidate) {
 	_, err := e.update(ctx, func(d *ledger.Draft) error { d.PutTrace(c.trace); return nil })
 	if err != nil {
@@ -64,8 +63,8 @@ func (e *Engine) saveTrace(ctx context.Context, c *candidate) {
 	}
 }
 
-// saidBefore tells whether the newest trace of the pod says the same. A deferred pod is
-// asked for again and again, and every trace is a commit.
+// saidBefore returns whether the pod's newest trace says the same. Deferred pods are sent
+// repeatedly, and every stored trace is a commit.
 func (e *Engine) saidBefore(c *candidate) bool {
 	last, ok := e.Ledger.View().TraceOfPod(c.uid())
 	return ok && !last.Admitted && last.Reason == c.trace.Reason && last.Message == c.trace.Message

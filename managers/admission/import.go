@@ -14,16 +14,16 @@ import (
 	"github.com/berthd/berth/managers/workload"
 )
 
-// Import asks to take over what a kubelet's state file says.
+// Import is a request to import a kubelet's state file.
 type Import struct {
 	Kind kubelet.Kind
 	Data []byte
 	// Settings of the kind's manager.
 	Settings kubelet.Settings
-	// Owner is whose pods those become that the ledger does not know; empty means
+	// Owner is the agent of pods that are not in the ledger; empty means
 	// ledger.DefaultOwner.
 	Owner string
-	// Pods that the file speaks of, as the caller sent them, before defaulting.
+	// Pods in the file, as the caller sent them, before defaulting.
 	Pods []workload.Pod
 	// ContainerIDs and SkipUnknown are as in kubelet.Input.
 	ContainerIDs map[string]ledger.Owner
@@ -33,11 +33,11 @@ type Import struct {
 
 // Outcomes of a pod of an import.
 const (
-	// ImportNew: the ledger did not know the pod.
+	// ImportNew: the pod was not in the ledger.
 	ImportNew = "new"
-	// ImportExtended: the ledger did not know all that the pod holds.
+	// ImportExtended: some of the pod's claims were not in the ledger.
 	ImportExtended = "extended"
-	// ImportKnown: the ledger knew all of it.
+	// ImportKnown: all claims were in the ledger.
 	ImportKnown = "known"
 )
 
@@ -47,25 +47,25 @@ type ImportedPod struct {
 	Outcome string
 }
 
-// Imported is the outcome of an import.
+// Imported is the result of an import.
 type Imported struct {
 	Facts kubelet.Facts
-	// Pods in order of their uids.
+	// Pods in the order of their uids.
 	Pods []ImportedPod
-	// Findings about imported claims that today's rules would not allow. They
-	// are kept, as at a start.
+	// Findings about imported claims that the current rules would not allow. The claims are
+	// stored, as at a start.
 	Findings []ledger.Finding
-	// View with the import; a dry run's is that of its draft.
+	// View with the import; in a dry run the draft's view.
 	View *ledger.View
 }
 
-// Import takes over what a state file says, in one commit or not at all. The file
-// tells what is the case, so nobody is asked whether it may be: what the rules
-// would not allow is reported. A pod of the ledger keeps what it has.
+// Import stores the facts of a state file in one commit, or nothing. The facts describe
+// running pods, so the rules cannot refuse them; violations are reported. A pod in the
+// ledger keeps its claims.
 //
-// Errors are those of kubelet.Read, and of class Invalid for pods that are not
-// well-formed, Precondition for a pod that the ledger knows with another
-// specification, and where two owners hold the same thing, which are named.
+// Errors are those of kubelet.Read, and of class Invalid for invalid pods, Precondition for
+// a pod that is in the ledger with another specification, and if two owners have the same
+// claim; the error names them.
 func (e *Engine) Import(ctx context.Context, req Import) (Imported, error) {
 	i := &importing{Import: req, engine: e, given: map[string]*ledger.Pod{}, notes: map[string][]string{}, parents: map[string]string{}, recorded: map[string][]ledger.Claim{}}
 	if err := i.readPods(); err != nil {
@@ -101,29 +101,29 @@ func (e *Engine) Import(ctx context.Context, req Import) (Imported, error) {
 	}
 }
 
-// importing is an import on its way.
+// importing is an import in progress.
 type importing struct {
 	Import
 	engine *Engine
 	bus    *hint.Bus
-	// given are the records of the pods that the caller sent, and notes what
-	// defaulting did to them, by uid.
+	// given are the records of the caller's pods, and notes their changes by defaulting, by
+	// uid.
 	given map[string]*ledger.Pod
 	notes map[string][]string
 	undo  cleanup
-	// calls are the remote calls of validators, parents the cgroups of new pods, by uid,
-	// empty while one is not made, and recorded what claim records tell.
+	// calls are the remote calls of validators. parents are the cgroups of new pods by uid,
+	// empty before their creation. recorded is the content of claim records.
 	calls    *hint.Calls
 	parents  map[string]string
 	recorded map[string][]ledger.Claim
 
-	// Of one attempt.
+	// The fields below belong to one attempt.
 	view  *ledger.View
 	draft *ledger.Draft
 	out   Imported
 }
 
-// readPods makes records of the pods that were sent, as an admission would.
+// readPods creates records of the caller's pods, as an admission would.
 func (i *importing) readPods() error {
 	e := i.engine
 	for n, sent := range i.Pods {
@@ -149,8 +149,8 @@ func (i *importing) readPods() error {
 	return nil
 }
 
-// lockPods locks all pods that the import may change: those that were sent, and those that
-// the file names, as they may be known. One import takes the locks in the order of another.
+// lockPods locks all pods that the import may change: the caller's pods, and the pods in
+// the file. All imports take the locks in the same order.
 func (i *importing) lockPods(ctx context.Context) (unlock func(), err error) {
 	facts, err := i.read(i.engine.Ledger.View(), true)
 	if err != nil {
@@ -176,10 +176,11 @@ func (i *importing) begin(view *ledger.View) {
 	i.bus, _ = i.engine.Managers(view)
 }
 
-// attempt plans on the current view under the admission lock, and commits if all new
-// pods have their cgroups, and all that change their claim records. Otherwise it reserves
-// what the new ones hold and makes these without the lock, as it makes remote calls; then
-// it is not done. An error wrapping ledger.ErrStale means that the ledger moved.
+// attempt plans on the current view under the admission lock. It commits if all new pods
+// have their cgroups, and all changed pods their claim records. Otherwise it reserves the
+// claims of the new pods, creates cgroups and records without the lock, and returns false;
+// the same applies to remote calls. An error wrapping ledger.ErrStale means that the ledger
+// has changed.
 func (i *importing) attempt(ctx context.Context) (done bool, err error) {
 	placed, err := i.confirm(ctx)
 	switch {
@@ -242,13 +243,13 @@ func (i *importing) confirm(ctx context.Context) (placed bool, err error) {
 	return true, nil
 }
 
-// isRecorded reports whether a pod's claim record tells what the import leaves it.
+// isRecorded returns whether a pod's claim record already equals the imported claims.
 func (i *importing) isRecorded(p ImportedPod) bool {
 	claims, ok := i.recorded[p.Pod.UID()]
 	return p.Outcome == ImportKnown || ok && ledger.SameClaims(claims, p.Pod.Claims)
 }
 
-// record writes the claim records of the pods that the import changes.
+// record writes the claim records of the changed pods.
 func (i *importing) record(ctx context.Context) error {
 	for _, p := range i.out.Pods {
 		if i.isRecorded(p) {
@@ -264,7 +265,7 @@ func (i *importing) record(ctx context.Context) error {
 	return nil
 }
 
-// place makes the cgroup of a new pod; under a kubelet it is there already.
+// place creates the cgroup of a new pod; with a kubelet it already exists.
 func (i *importing) place(ctx context.Context, pod *ledger.Pod) error {
 	view, _ := i.engine.snapshot()
 	parent, created, err := i.engine.CgroupManager.EnsurePod(ctx, view, pod.UID())
