@@ -16,16 +16,16 @@ import (
 	"github.com/berthd/berth/managers/workload"
 )
 
-// A pod that lives here and is not in the ledger is never planned afresh: its processes
-// run on what they have. It gets back what its claim record says, or what the kernel
-// shows and the caller knows. Plugins hear nothing of that: their answers, which are not
-// in a claim record, are asked for when somebody wants them (Engine.Complete).
+// A running pod that is not in the ledger is never planned, because its processes already
+// use their resources. It gets the claims in its claim record, or the kernel's values and
+// the caller's holdings. No plugin is called for that. Plugins' answers, which are not in a
+// claim record, are requested when a client needs them (Engine.Complete).
 
-// UnknownDevices is the condition of a pod that asks for devices while a pod lives here
-// whose devices are not known, and of that pod itself.
+// UnknownDevices is the condition of a pod that requests devices while the devices of a
+// running pod are unknown; that pod has it too.
 const UnknownDevices = "UnknownDevices"
 
-// Holding is what a running container holds, as the caller knows it.
+// Holding is the current allocation of a running container, as stated by the caller.
 type Holding struct {
 	Container string
 	CPUs      cpuset.Set
@@ -34,28 +34,28 @@ type Holding struct {
 	Devices map[string][]string
 }
 
-// MemoryHolding is memory that a running container is confined to.
+// MemoryHolding is memory to which a running container is restricted.
 type MemoryHolding struct {
 	Resource string // empty means memory
 	Nodes    numa.Mask
 	Bytes    uint64
 }
 
-// takenOver is a pod that lives here, on its way into the ledger.
+// takenOver is a running pod that is being added to the ledger.
 type takenOver struct {
 	known    ledger.UnknownLivePod
 	noted    bool
 	holdings []Holding
 }
 
-// living tells whether the candidate is to be taken over as it lives.
+// living returns whether the candidate is a running pod to take over.
 func (c *candidate) living(view *ledger.View) (takenOver, bool) {
 	u, noted := view.UnknownLivePod(c.uid())
 	return takenOver{u, noted, c.holdings}, noted || len(c.holdings) > 0
 }
 
-// takeOver makes a draft that holds the pod with what it runs with. The draft is
-// returned also with an error.
+// takeOver returns a draft in which the pod has its current allocations. The draft is also
+// returned with an error.
 func (e *Engine) takeOver(ctx context.Context, view *ledger.View, c *candidate, l takenOver) (*ledger.Draft, error) {
 	c.begin(view)
 	c.bindings = nil
@@ -94,15 +94,15 @@ func (e *Engine) takeOver(ctx context.Context, view *ledger.View, c *candidate, 
 	return draft, c.bus.Validate(ctx, draft.View(), whole, c.trace)
 }
 
-// callersError is about what the caller has sent, and no verdict about the pod, which
-// lives: a controller fails a rejected pod for good.
+// callersError is an error in the caller's data. It must not become a verdict, because the
+// pod runs, and a controller fails a rejected pod for good.
 type callersError struct{ error }
 
 // Unwrap returns the error.
 func (e callersError) Unwrap() error { return e.error }
 
-// noVerdict keeps an error from becoming a rejection. A wait for what is not known stays
-// one.
+// noVerdict prevents an error from becoming a rejection. A deferral because of unknown data
+// stays one.
 func noVerdict(err error) error {
 	if w := new(waiting); errors.As(err, &w) {
 		return err
@@ -110,7 +110,7 @@ func noVerdict(err error) error {
 	return callersError{err}
 }
 
-// lives gives the claims of a pod that runs.
+// lives returns the claims of a running pod.
 func (e *Engine) lives(p *ledger.Pod, l takenOver) ([]ledger.Claim, error) {
 	if l.known.Source == ledger.FromClaimRecord && len(l.holdings) == 0 && l.known.Digest != "" {
 		if l.known.Digest != p.Digest && !amountsFit(p, l.known.Claims) {
@@ -140,14 +140,14 @@ func (e *Engine) lives(p *ledger.Pod, l takenOver) ([]ledger.Claim, error) {
 	return claims, nil
 }
 
-// amountsFit reports whether recorded claims are what a changed specification asks for: a
-// pod whose resources were changed while berth was away keeps what it has. A container
-// without CPUs or memory of its own goes on without them.
+// amountsFit returns whether recorded claims match a changed specification: a pod whose
+// resources were changed while berth was not running keeps its claims. A container without
+// CPUs or memory claims stays without them.
 func amountsFit(p *ledger.Pod, claims []ledger.Claim) bool {
 	for i := range claims {
 		c := &claims[i]
 		if c.Owner.Container == "" {
-			return false // amounts of a pod as a whole are divided among its containers
+			return false // pod-level amounts are divided among the containers
 		}
 		ctr := p.Pod.Container(c.Owner.Container)
 		if ctr == nil {
@@ -184,12 +184,12 @@ func amountsFit(p *ledger.Pod, claims []ledger.Claim) bool {
 	return true
 }
 
-// wantsCPUs reports whether a container of the pod may have CPUs of its own.
+// wantsCPUs returns whether a container of the pod may have exclusive CPUs.
 func wantsCPUs(p *ledger.Pod) bool {
 	return slices.ContainsFunc(p.Pod.Containers, func(c workload.Container) bool { return c.Guaranteed() && c.Requests.WholeCPUs() > 0 })
 }
 
-// unknownHolding is the refusal of a pod that lives here while what it holds is not known.
+// unknownHolding is the refusal of a running pod whose allocation is unknown.
 func unknownHolding(p *ledger.Pod, what, resource string) error {
 	e := &errdefs.Error{
 		Class: errdefs.Refused, Reason: UnknownDevices, Resource: resource,
@@ -199,8 +199,8 @@ func unknownHolding(p *ledger.Pod, what, resource string) error {
 	return &waiting{e, hint.Wait{Condition: UnknownDevices, Resource: resource, Undecided: true}}
 }
 
-// unknownDevices names a resource that the pod asks for, that is a device here as far as
-// is known, and of which it holds none.
+// unknownDevices returns a requested resource that is known to be a device, and of which
+// the pod has no claim.
 func (e *Engine) unknownDevices(p *ledger.Pod, claims []ledger.Claim) string {
 	for _, c := range p.Pod.Walk() {
 		for name, n := range c.Limits.Sorted() {
@@ -217,7 +217,7 @@ func (e *Engine) unknownDevices(p *ledger.Pod, claims []ledger.Claim) string {
 	return ""
 }
 
-// given makes claims of what the caller says that the containers hold.
+// given converts the caller's holdings to claims.
 func given(p *ledger.Pod, holdings []Holding) (claims []ledger.Claim, err error) {
 	var vs errdefs.Violations
 	seen := map[string]bool{}
@@ -260,7 +260,7 @@ func given(p *ledger.Pod, holdings []Holding) (claims []ledger.Claim, err error)
 	return claims, vs.Err("request")
 }
 
-// notKnown stands for the digest of an answer of which not even that is known.
+// notKnown replaces the digest of an unknown answer.
 const notKnown = "not known"
 
 func ownCPUs(owner ledger.Owner, set cpuset.Set) ledger.Claim {
@@ -275,8 +275,7 @@ func ownMemory(owner ledger.Owner, resource string, nodes numa.Mask, bytes uint6
 	}
 }
 
-// add puts those claims beside others that are about something else. Blocks of one
-// resource are one claim.
+// add adds claims about other things to claims. Blocks of one resource form one claim.
 func add(claims, more []ledger.Claim) []ledger.Claim {
 	for _, c := range more {
 		i := slices.IndexFunc(claims, func(have ledger.Claim) bool { return have.Owner == c.Owner && have.Resource == c.Resource })
@@ -290,9 +289,9 @@ func add(claims, more []ledger.Claim) []ledger.Claim {
 	return claims
 }
 
-// observed gives what is known of a pod to those of its containers that can hold it. A
-// cgroup that a runtime has made is not called after its container: CPUs are then those of
-// the one container that asks for as many.
+// observed assigns the kernel's data about a pod to its containers. A cgroup created by a
+// runtime is not named after its container. Its CPUs are then assigned to the only
+// container that requests this number.
 func observed(p *ledger.Pod, known []ledger.Claim) (claims []ledger.Claim) {
 	cgroups := map[string]string{} // cgroup to container
 	for i := range known {
@@ -323,7 +322,7 @@ func observed(p *ledger.Pod, known []ledger.Claim) (claims []ledger.Claim) {
 		c.Owner = ledger.Owner{Pod: p.UID(), Container: name}
 		ctr := p.Pod.Container(name)
 		if c.CPUs != nil && ctr != nil && (!ctr.Guaranteed() || ctr.Requests.WholeCPUs() == 0) {
-			continue // it shares them
+			continue // the container shares its CPUs
 		}
 		if bytes := memoryOf(ctr); len(c.Memory) == 1 && c.Memory[0].Parts == nil && c.Resource == string(workload.Memory) && bytes > 0 {
 			c.Memory = []ledger.Block{{Nodes: c.Memory[0].Nodes, Bytes: bytes}}
@@ -340,7 +339,7 @@ func memoryOf(ctr *workload.Container) uint64 {
 	return uint64(max(0, ctr.Requests[workload.Memory]))
 }
 
-// conflict refuses what another pod holds.
+// conflict refuses claims that another pod has.
 func conflict(view *ledger.View, p *ledger.Pod) error {
 	var texts []string
 	for _, f := range ledger.CheckPod(view, p.UID()) {

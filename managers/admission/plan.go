@@ -9,8 +9,8 @@ import (
 	"github.com/berthd/berth/managers/workload"
 )
 
-// plan makes a draft that holds the pod with all of its claims. The draft is
-// returned also with an error.
+// plan returns a draft with the pod and all of its claims. The draft is also returned with
+// an error.
 func (e *Engine) plan(ctx context.Context, view *ledger.View, c *candidate) (*ledger.Draft, error) {
 	if l, ok := c.living(view); ok {
 		return e.takeOver(ctx, view, c, l)
@@ -31,7 +31,7 @@ func (e *Engine) plan(ctx context.Context, view *ledger.View, c *candidate) (*le
 	return draft, nil
 }
 
-// planScope walks the policy's rounds: ask, merge, plan.
+// planScope executes the policy's rounds: get hints, merge, plan.
 func (e *Engine) planScope(ctx context.Context, draft *ledger.Draft, c *candidate) error {
 	pod := &c.record.Pod
 	for _, round := range c.policy.Rounds(pod, e.Features) {
@@ -59,8 +59,8 @@ func (e *Engine) planScope(ctx context.Context, draft *ledger.Draft, c *candidat
 	return nil
 }
 
-// Hints asks the providers about a pod or one of its containers without
-// planning anything, for the managers' own services.
+// Hints requests the hints for a pod or a container without planning, for the managers'
+// services.
 func (e *Engine) Hints(ctx context.Context, pod workload.Pod, container string) ([]hint.Reply, error) {
 	pod, _ = workload.Defaulted(pod, e.Features)
 	if err := workload.Validate(&pod, e.Bounds); err != nil {

@@ -9,28 +9,27 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 )
 
-// maxWaiting is how many calls of one user wait for the admission lock before they have
+// maxWaiting limits the calls of one user that wait for the admission lock and have not
 // changed anything.
 const maxWaiting = 64
 
-// retryCrowded is told to a user whose calls are too many.
+// retryCrowded is the retry time for a user with too many calls.
 const retryCrowded = time.Second
 
-// fairLock is a lock that users hold in turns. The calls of each user wait in a queue of
-// their own. The calls of root, who has the empty name, have every second turn, and the
-// other users share the rest. So root waits for one holder at most, however many calls of
-// others there are, and nobody waits forever. It is safe for concurrent use; the zero value
-// is a lock that nobody holds.
+// fairLock is a lock with one queue for each user. The calls of root, whose name is empty,
+// have every second turn; other users share the rest. So root waits for at most one holder,
+// however many other calls wait, and every call gets its turn. It is safe for concurrent
+// use; the zero value is an unlocked lock.
 type fairLock struct {
 	mu     sync.Mutex
 	held   bool
 	holder string                     // the user of the last holder
-	queues map[string][]chan struct{} // guarded by mu; the calls that wait, by user
-	order  []string                   // guarded by mu; users other than root with calls that wait, the next one first
+	queues map[string][]chan struct{} // guarded by mu; waiting calls, by user
+	order  []string                   // guarded by mu; users other than root with waiting calls, the next one first
 }
 
-// lock waits for a user's turn. Most bounds how many calls of the user may wait; 0 means no
-// bound. The error is of class Exhausted beyond that, or that of ctx.
+// lock waits for a user's turn. most limits the user's waiting calls; 0 means no limit.
+// Beyond the limit the error is of class Exhausted; otherwise it is the error of ctx.
 func (l *fairLock) lock(ctx context.Context, user string, most int) (unlock func(), err error) {
 	l.mu.Lock()
 	if !l.held {
@@ -64,12 +63,12 @@ func (l *fairLock) lock(ctx context.Context, user string, most int) (unlock func
 	}
 	l.mu.Unlock()
 	if i < 0 {
-		l.unlock() // its turn came just now
+		l.unlock() // the lock was passed to this call just now
 	}
 	return nil, context.Cause(ctx)
 }
 
-// unlock gives the lock to the next call.
+// unlock passes the lock to the next call.
 func (l *fairLock) unlock() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -90,7 +89,7 @@ func (l *fairLock) unlock() {
 	close(ready)
 }
 
-// remove takes a call out of a user's queue. The caller holds mu.
+// remove removes a call from a user's queue. The caller holds mu.
 func (l *fairLock) remove(user string, i int) {
 	if l.queues[user] = slices.Delete(l.queues[user], i, i+1); len(l.queues[user]) > 0 {
 		return

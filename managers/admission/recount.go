@@ -7,25 +7,25 @@ import (
 	"github.com/berthd/berth/managers/ledger"
 )
 
-// Found is a container as a runtime has it.
+// Found is a container in a runtime's list.
 type Found struct {
 	ID    string
 	Owner ledger.Owner
-	// Exited says that it will not run again.
+	// Exited is whether it will not run again.
 	Exited bool
 }
 
-// ReconciledBindings tells what a Recount has changed.
+// ReconciledBindings are the changes of ReconcileBindings.
 type ReconciledBindings struct{ Bound, Dropped []ledger.Binding }
 
-// ReconcileBindings brings the bindings to what a runtime has. Containers of admitted pods
-// that are not bound yet become so; ids of those that have exited are dropped, and
-// those of which gone is true. Containers whose cgroups berth made are not the
-// runtime's, and stay. It is idempotent.
+// ReconcileBindings updates the bindings to a runtime's list. Unbound containers of
+// admitted pods are bound. Ids of exited containers are removed, and ids for which gone
+// returns true. Containers whose cgroups berth created do not belong to the runtime, and
+// stay. It is idempotent.
 //
-// Before is a view from before the runtime was asked. Where ids were unbound since, any
-// of those that are not bound now may be one of them, whose container has ended after it
-// was found: nothing is bound, and the next count tells.
+// before is a view from before the runtime was listed. If ids were unbound since then, an
+// unbound container in the list may be one of them that ended after the listing. Then
+// nothing is bound; the next list shows the difference.
 func (e *Engine) ReconcileBindings(ctx context.Context, before *ledger.View, found []Found, gone func(id string) bool) (ReconciledBindings, error) {
 	var out ReconciledBindings
 	_, err := e.update(ctx, func(d *ledger.Draft) error {

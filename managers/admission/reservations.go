@@ -8,18 +8,17 @@ import (
 	"github.com/berthd/berth/managers/ledger"
 )
 
-// reservations are the pods of which a plan is confirmed and that are not committed
-// yet, and the pods that are being resized, each with the record that it is going to
-// have; and the pods that are ending, whose removal is under way. They are in memory
-// only: a crash forgets them. The zero value has none.
+// reservations has the pods with a confirmed plan before its commit; the pods that are
+// being resized, with their new record; and the ending pods, which are being removed. It is
+// only in memory, so a crash discards it. The zero value is empty.
 type reservations struct {
 	mu     sync.Mutex
-	pods   map[string]*ledger.Pod // guarded by mu; the records are never changed
+	pods   map[string]*ledger.Pod // guarded by mu; the records are immutable
 	ending map[string]bool        // guarded by mu
-	ended  chan struct{}          // guarded by mu; closed when one of pods or ending is dropped
+	ended  chan struct{}          // guarded by mu; closed when an entry of pods or ending is removed
 }
 
-// put reserves what a record holds, in place of an earlier reservation of the pod.
+// put reserves the claims of a record, and replaces an earlier reservation of the pod.
 func (r *reservations) put(p *ledger.Pod) {
 	own := *p
 	own.Claims = slices.Clone(p.Claims)
@@ -31,7 +30,7 @@ func (r *reservations) put(p *ledger.Pod) {
 	r.pods[p.UID()] = &own
 }
 
-// drop ends the reservation of a pod: it is committed, or given up.
+// drop ends the reservation of a pod, after its commit or without one.
 func (r *reservations) drop(uid string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -49,8 +48,7 @@ func (r *reservations) notify() {
 	}
 }
 
-// remove notes that the removal of a pod is under way, until done is called. The pod's
-// lock is held meanwhile.
+// remove marks the pod as ending until done is called. The caller holds the pod's lock.
 func (r *reservations) remove(uid string) (done func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -66,14 +64,14 @@ func (r *reservations) remove(uid string) (done func()) {
 	}
 }
 
-// has reports whether a pod has a reservation.
+// has returns whether a pod has a reservation.
 func (r *reservations) has(uid string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.pods[uid] != nil
 }
 
-// others lists the pods with a reservation, except one, and those that are ending.
+// others returns the other pods with a reservation, and the ending pods.
 func (r *reservations) others(uid string) (reserved, ending []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -81,11 +79,10 @@ func (r *reservations) others(uid string) (reserved, ending []string) {
 	return reserved, slices.Sorted(maps.Keys(r.ending))
 }
 
-// on returns a view with what is reserved on top of it. Some pods are excepted: what is
-// reserved for them does not count, nor what they hold if they are ending. The channel is
-// closed when a reservation or a removal has ended; it is nil where there are none. The
-// view is taken after the reservations, so that a pod which is committed meanwhile is in
-// one of them.
+// on returns a view with all reservations added. For excepted pods, reservations are not
+// added, and the claims of ending pods are removed. The channel is closed when a
+// reservation or a removal has ended; it is nil if there are none. The view is read after
+// the reservations, so a pod that is committed meanwhile is in one of them.
 func (r *reservations) on(current func() *ledger.View, except ...string) (*ledger.View, <-chan struct{}) {
 	reserved, gone, ended := r.list(except)
 	view := current()

@@ -11,33 +11,32 @@ import (
 	"github.com/berthd/berth/managers/ledger"
 )
 
-// snapshot returns the current view with all reservations on top of it, and a
-// channel that is closed when one of them or a removal has ended; nil if there are none.
+// snapshot returns the current view with all reservations added, and a channel that is
+// closed when a reservation or a removal has ended; nil if there are none.
 func (e *Engine) snapshot() (*ledger.View, <-chan struct{}) { return e.reserved.on(e.Ledger.View) }
 
-// freed returns the current view without any reservation, and without the pods that are
-// ending.
+// freed returns the current view without reservations and without ending pods.
 func (e *Engine) freed() *ledger.View {
 	reserved, ending := e.reserved.others("")
 	view, _ := e.reserved.on(e.Ledger.View, append(reserved, ending...)...)
 	return view
 }
 
-// confirmation is what became of a plan under the admission lock. The zero value
-// says that the pod got a verdict.
+// confirmation is the result of planning under the admission lock. The zero value means
+// that the pod got a verdict.
 type confirmation struct {
-	// draft with the pod, of which the claims are reserved.
+	// draft has the pod, whose claims are reserved.
 	draft *ledger.Draft
-	// unanswered is the view on which a remote call has to be made first.
+	// unanswered is the view for which a remote call has to be made first.
 	unanswered *ledger.View
-	// ended is closed when a reservation or a removal has ended without which, or after
-	// which, the pod might fit.
+	// ended is closed when a reservation or a removal has ended, after which the pod might
+	// fit.
 	ended <-chan struct{}
 }
 
-// reserve plans until a plan is confirmed under the admission lock, and reserves
-// what it takes. Remote calls are made, and other reservations and removals are awaited,
-// without the lock. The draft is nil where the pod got a verdict instead.
+// reserve plans until a plan is confirmed under the admission lock, and reserves it. Remote
+// calls, and waits for other reservations and removals, happen without the lock. The draft
+// is nil if the pod got a verdict.
 func (e *Engine) reserve(ctx context.Context, c *candidate) (*ledger.Draft, Verdict, error) {
 	defer func() { c.turn.end(); c.turn = nil }()
 	for {
@@ -48,7 +47,7 @@ func (e *Engine) reserve(ctx context.Context, c *candidate) (*ledger.Draft, Verd
 		case next.unanswered != nil:
 			err = e.call(ctx, next.unanswered, c)
 		case next.ended != nil:
-			c.turn.end() // nobody waits behind who waits himself
+			c.turn.end() // a waiting admission must not block others
 			c.turn = nil
 			if !e.await(ctx, next.ended) {
 				v, err = e.heldUp(ctx, c)
@@ -63,8 +62,8 @@ func (e *Engine) reserve(ctx context.Context, c *candidate) (*ledger.Draft, Verd
 	}
 }
 
-// confirm plans under the admission lock, with the recorded answers of remote calls,
-// and reserves what the plan takes.
+// confirm plans under the admission lock, with the recorded answers of remote calls, and
+// reserves the plan.
 func (e *Engine) confirm(ctx context.Context, c *candidate) (confirmation, Verdict, error) {
 	release, err := e.acquire(ctx)
 	if err != nil {
@@ -96,8 +95,8 @@ func (e *Engine) confirm(ctx context.Context, c *candidate) (confirmation, Verdi
 	return confirmation{draft: draft}, Verdict{}, nil
 }
 
-// call plans on a view without the admission lock, and makes the remote calls that
-// have no recorded answer. What becomes of the plan counts for nothing.
+// call plans on a view without the admission lock, and makes the remote calls without a
+// recorded answer. The plan itself is discarded.
 func (e *Engine) call(ctx context.Context, view *ledger.View, c *candidate) error {
 	e.waits(ctx)
 	if c.turn == nil {
@@ -107,7 +106,7 @@ func (e *Engine) call(ctx context.Context, view *ledger.View, c *candidate) erro
 		}
 		c.calls.Before = c.turn.before
 		if c.turn.waited {
-			// The one before has taken something: the view is an old one.
+			// The previous admission has reserved something, so the view is too old.
 			view, _ = e.snapshot()
 		}
 	}
@@ -121,10 +120,10 @@ func (e *Engine) call(ctx context.Context, view *ledger.View, c *candidate) erro
 	return nil
 }
 
-// turn is held by an admission from its first call to a plugin or provider until its
-// plan is reserved, so that the next admission that calls the same one offers it
-// what is free then. Who calls two of them has no turn: nobody who needs only one
-// waits for the other.
+// turn is held by an admission from its first call to a plugin or provider until its plan
+// is reserved. So the next admission that calls the same one offers what is free after
+// that. An admission that calls two of them has no turn, so that no admission that calls
+// only one of them waits for the other.
 type turn struct {
 	party   string
 	waited  bool
@@ -142,7 +141,7 @@ func (e *Engine) takeTurn(ctx context.Context, party string) (*turn, error) {
 	return &turn{party: party, waited: true, release: release}, nil
 }
 
-// before ends the turn where another party is called.
+// before ends the turn when another plugin or provider is called.
 func (t *turn) before(_ context.Context, party string) error {
 	if party != t.party {
 		t.end()
@@ -150,7 +149,7 @@ func (t *turn) before(_ context.Context, party string) error {
 	return nil
 }
 
-// end ends the turn. It may be called again, and for no turn.
+// end ends the turn. It may be called repeatedly, and on nil.
 func (t *turn) end() {
 	if t != nil && t.release != nil {
 		t.release()
@@ -158,8 +157,8 @@ func (t *turn) end() {
 	}
 }
 
-// fits reports whether a pod that was refused would fit on another view, as far as
-// can be told without a remote call.
+// fits returns whether a refused pod would fit on another view, as far as this is known
+// without remote calls.
 func (e *Engine) fits(ctx context.Context, c *candidate, view *ledger.View) bool {
 	if ctx.Err() != nil {
 		return false
@@ -170,8 +169,8 @@ func (e *Engine) fits(ctx context.Context, c *candidate, view *ledger.View) bool
 	return err == nil
 }
 
-// await waits until a reservation or a removal has ended. It is false if the time of the pod's
-// own admission is over before that, but for what it takes to answer.
+// await waits until a reservation or a removal has ended. It returns false if the call's
+// deadline comes first; some time is left to answer.
 func (e *Engine) await(ctx context.Context, ended <-chan struct{}) bool {
 	limited := ctx
 	if end, ok := ctx.Deadline(); ok && e.WithTimeout != nil {
@@ -189,20 +188,18 @@ func (e *Engine) await(ctx context.Context, ended <-chan struct{}) bool {
 	}
 }
 
-// toAnswer is the most that is kept of an admission's time to tell that it waited in
-// vain.
+// toAnswer is the largest part of an admission's time that is left to answer after waiting.
 const toAnswer = time.Second
 
-// The conditions of a pod that would fit, but for what others hold for a moment.
+// Conditions of pods that would fit without temporary claims of other pods.
 const (
-	// AdmissionsInFlight: admissions and resizes in flight have reserved it.
+	// AdmissionsInFlight: running admissions and resizes have reserved it.
 	AdmissionsInFlight = "AdmissionsInFlight"
-	// PodsEnding: it is held by pods whose removal is under way.
+	// PodsEnding: pods that are being removed have it.
 	PodsEnding = "PodsEnding"
 )
 
-// heldUp answers a pod that would fit, but for reservations of other pods or for pods
-// that are ending.
+// heldUp returns the answer for a pod that would fit without reservations or ending pods.
 func (e *Engine) heldUp(ctx context.Context, c *candidate) (Verdict, error) {
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return Verdict{}, fmt.Errorf("admit pod %s: %w", c.uid(), context.Cause(ctx))
@@ -222,15 +219,15 @@ func (e *Engine) heldUp(ctx context.Context, c *candidate) (Verdict, error) {
 	if len(reserved) > 0 {
 		message += " reserved for pods that are being admitted or resized: " + strings.Join(reserved, ", ")
 	}
-	c.failed = nil // those in the way explain enough
+	c.failed = nil // the message names the blocking pods, so the failure point is not needed
 	return e.deferred(e.Ledger.View(), c, condition, message)
 }
 
-// triedBlockers bounds the pods in the way that are looked at one by one.
+// triedBlockers limits the pods that are tested one by one.
 const triedBlockers = 8
 
-// blockers are those pods whose reservation or whose end alone keeps the pod out; where
-// there are none, all.
+// blockers returns the pods without whose reservation or claims the candidate would fit,
+// each tested alone. If there are none, it returns all.
 func (e *Engine) blockers(ctx context.Context, c *candidate, reserved, ending []string) (_, _ []string) {
 	alone := func(all []string) (out []string) {
 		for _, uid := range all[:min(len(all), triedBlockers)] {
