@@ -354,9 +354,9 @@ func conflict(view *ledger.View, p *ledger.Pod) error {
 		Coded(errdefs.HoldingsContradict, "pod_uid", p.UID())
 }
 
-// heldBack tells why a planned pod cannot be let in on a view: somebody who is not in
-// the ledger may hold what it gets. The condition is empty where there is no such
-// reason. Pods that live here do not wait for each other.
+// heldBack returns why a planned pod cannot be admitted on a view: an unknown pod may have
+// its claims. The condition is empty if there is no such reason. Running pods do not wait
+// for each other.
 func heldBack(view *ledger.View, planned *ledger.View, uid string) (condition, why string) {
 	p, ok := planned.Pod(uid)
 	if !ok || len(p.Claims) == 0 {
@@ -381,7 +381,7 @@ func heldBack(view *ledger.View, planned *ledger.View, uid string) (condition, w
 	return "", ""
 }
 
-// heldBackNow is heldBack for a plan that is about to be committed.
+// heldBackNow is heldBack for a plan before its commit.
 func heldBackNow(view, planned *ledger.View, uid string) bool {
 	condition, _ := heldBack(view, planned, uid)
 	return condition != ""

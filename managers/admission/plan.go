@@ -84,15 +84,14 @@ func (e *Engine) Hints(ctx context.Context, pod workload.Pod, container string) 
 	return bus.Hints(ctx, view, hint.Request{Pod: &pod, Container: index}, &trace)
 }
 
-// failurePoint is where a plan failed: on which draft of which view, over which request,
-// and why.
+// failurePoint is where a plan failed: the draft and its view, the request, and the error.
 type failurePoint struct {
 	base, view *ledger.View
 	req        hint.Request
 	err        error
 }
 
-// fail notes where the plan failed and returns the error.
+// fail records where the plan failed and returns the error.
 func (c *candidate) fail(draft *ledger.Draft, req hint.Request, err error) error {
 	c.failed = &failurePoint{draft.Base(), draft.View(), req, err}
 	return err

@@ -14,55 +14,54 @@ import (
 	"github.com/berthd/berth/managers/workload"
 )
 
-// Change is another policy: who decides from now on, and the rules that claims are
-// held against.
+// Change is a change of the policy: the new managers, and the rules that claims are checked
+// against.
 type Change struct {
 	Rules  ledger.Rules
 	Bus    *hint.Bus
 	Policy *topology.Manager
-	// Override is what the ledger keeps of the change; nil where the configuration
-	// says the same.
+	// Override is the ledger's record of the change; nil if the configuration has the same
+	// policy.
 	Override *ledger.Override
 }
 
-// Fate says what would become of a running pod if it came anew.
+// Fate is the result of admitting a running pod again under a new policy.
 type Fate string
 
 const (
-	// Same: it would get as much as it has, if maybe in another place.
+	// Same: it would get the same amounts, possibly in another place.
 	Same Fate = "same"
-	// Otherwise: it would be admitted and get something else.
+	// Otherwise: it would be admitted with other amounts.
 	Otherwise Fate = "otherwise"
 	// Refused: it would be rejected.
 	Refused Fate = "refused"
 )
 
-// Outlook is what a change of policy means.
+// Outlook is the effect of a change of policy.
 type Outlook struct {
-	// Pods in the order of their admission. All of them keep what they have.
+	// Pods in the order of their admission. All of them keep their claims.
 	Pods []PodOutlook
-	// Before and After are views of the same facts under the old and new rules;
-	// after a change that was made, After is the committed one.
+	// Before and After are views of the same claims under the old and new rules. After a
+	// real change, After is the committed view.
 	Before, After *ledger.View
 }
 
-// PodOutlook is what a change of policy means for a running pod.
+// PodOutlook is the effect of a change of policy on a running pod.
 type PodOutlook struct {
 	Pod  *ledger.Pod
 	Fate Fate
-	// Reason and Message are those of a refusal; of another fate than Same, Message
-	// tells the difference.
+	// Reason and Message are those of a refusal. For Otherwise, Message describes the
+	// difference.
 	Reason  errdefs.Reason
 	Message string
-	// Findings about what the pod holds and the new rules would not allow.
+	// Findings about claims of the pod that the new rules would not allow.
 	Findings []ledger.Finding
 }
 
-// Foresee tells what a change would mean, and changes nothing. Running pods are
-// tried against the new rules on an empty machine, one after the other in the
-// order of their admission. No remote call is made: where plugins and providers
-// outside choose, the built-in choice stands for theirs. Errors are those of
-// Reconfigure.
+// Foresee computes the effect of a change, and changes nothing. Running pods are admitted
+// under the new rules on an empty machine, one after another in the order of their
+// admission. No remote call is made; the built-in choice replaces that of plugins and
+// external providers. Errors are those of Reconfigure.
 func (e *Engine) Foresee(ctx context.Context, ch Change) (Outlook, error) {
 	before := e.Ledger.View()
 	o := Outlook{Before: before, After: before.Under(ch.Rules)}
@@ -71,7 +70,7 @@ func (e *Engine) Foresee(ctx context.Context, ch Change) (Outlook, error) {
 	}
 	quick := e.Config
 	quick.Tries = -1
-	// What running pods were let in without is no matter of the policy.
+	// Notes about missing resources do not depend on the policy.
 	quick.Resources.Unknown = IgnoreUnknown
 	trial := NewTrial(quick, ledger.Empty(ch.Rules), ch.Bus, ch.Policy)
 	findings := newFindings(o.Before, o.After)
@@ -94,12 +93,12 @@ func (e *Engine) Foresee(ctx context.Context, ch Change) (Outlook, error) {
 	return o, nil
 }
 
-// Reconfigure puts other rules in force, in one commit. Running pods keep what they
-// have, and nobody is stopped. Admissions in flight are planned again by the new
-// managers, which must be active already, as must the old ones until it
-// returns. Errors: class Precondition if the shared pool
-// would be empty while a container runs there, those of the trial of running pods,
-// and Unavailable for a journal that cannot write.
+// Reconfigure changes the rules in one commit. Running pods keep their claims and continue
+// to run. Running admissions are planned again by the new managers. The new managers must
+// already be active, and the old ones until Reconfigure returns. Errors are of class
+// Precondition if the shared CPUs would be empty while a container uses them, and of class
+// Unavailable if the journal cannot be written; or they are errors of the trial of running
+// pods.
 func (e *Engine) Reconfigure(ctx context.Context, ch Change) (Outlook, error) {
 	release, err := e.acquire(ctx)
 	if err != nil {
@@ -118,7 +117,7 @@ func (e *Engine) Reconfigure(ctx context.Context, ch Change) (Outlook, error) {
 	return o, nil
 }
 
-// sharers refuses rules that leave nothing to containers that run on shared CPUs.
+// sharers refuses rules that leave no CPUs to containers with shared CPUs.
 func (o *Outlook) sharers() error {
 	if !o.After.SharedCPUs().IsEmpty() {
 		return nil
@@ -142,7 +141,7 @@ func inOrder(view *ledger.View) []*ledger.Pod {
 	})
 }
 
-// newFindings are the findings of a view that another one has not, by pod.
+// newFindings returns the findings of a view that another one lacks, by pod.
 func newFindings(before, after *ledger.View) map[string][]ledger.Finding {
 	old := ledger.Check(before)
 	out := map[string][]ledger.Finding{}
@@ -154,8 +153,8 @@ func newFindings(before, after *ledger.View) map[string][]ledger.Finding {
 	return out
 }
 
-// difference tells how the amounts differ that a pod has and would get; empty if
-// they do not. Providers that were skipped have not been called, and are left out.
+// difference describes the difference between a pod's current and new amounts; empty if
+// there is none. Skipped providers were not called, so their amounts are omitted.
 func difference(has, would *ledger.Pod, skipped map[string]bool) string {
 	now, then := amounts(has), amounts(would)
 	var texts []string
@@ -176,8 +175,8 @@ func difference(has, would *ledger.Pod, skipped map[string]bool) string {
 	return strings.Join(texts, "; ")
 }
 
-// noneOf spells that a pod or container has nothing of a resource, or shares what
-// all have.
+// noneOf describes that a pod or container has nothing of a resource, or uses the shared
+// part.
 func noneOf(key amountKey) string {
 	switch workload.Resource(key.resource) {
 	case workload.CPU:
@@ -193,7 +192,7 @@ type amountKey struct {
 	resource, provider string
 }
 
-// amounts spells how much each claim of a pod is about.
+// amounts describes the amount of each claim of a pod.
 func amounts(p *ledger.Pod) map[amountKey]string {
 	out := map[amountKey]string{}
 	for i := range p.Claims {

@@ -9,20 +9,20 @@ import (
 	"github.com/berthd/berth/managers/ledger"
 )
 
-// Remove ends a pod: its processes are killed and its cgroup removed, then its
-// claims are freed in one commit; in this order, so that nothing that still runs
-// shares CPUs with the next holder. It returns what was released, and false if
-// the pod was not known. It is idempotent; after an error it may be repeated.
+// Remove ends a pod: it kills the pod's processes, removes its cgroup, and then frees its
+// claims in one commit. In this order no running process shares CPUs with the next pod.
+// Remove returns the released claims, and false if the pod was unknown. It is idempotent;
+// after an error it may be repeated.
 //
-// A pod that the scope has not is an error of class Precondition.
+// A pod outside the scope is an error of class Precondition.
 //
-// Of a pod that lives here and is not in the ledger the processes are killed, too, before
-// what is known of its claims is free.
+// For a running pod that is not in the ledger, processes are killed too before its known
+// claims are freed.
 func (e *Engine) Remove(ctx context.Context, uid string, scope Scope) ([]ledger.Claim, bool, error) {
 	return e.remove(ctx, uid, scope, func(*ledger.Pod) bool { return true })
 }
 
-// remove is Remove for a pod of which ends is true.
+// remove is Remove for a pod for which ends returns true.
 func (e *Engine) remove(ctx context.Context, uid string, scope Scope, ends func(*ledger.Pod) bool) ([]ledger.Claim, bool, error) {
 	unlock, err := e.lockPod(ctx, uid)
 	if err != nil {
@@ -52,7 +52,7 @@ func (e *Engine) remove(ctx context.Context, uid string, scope Scope, ends func(
 	if err := scope.check(uid, pod.Agent()); err != nil {
 		return nil, false, err
 	}
-	for range view.BindingsOf(uid) { // its processes may take a while to end
+	for range view.BindingsOf(uid) { // its processes may take a while to exit
 		e.waits(ctx)
 	}
 	defer e.reserved.remove(uid)()
@@ -67,8 +67,8 @@ func (e *Engine) remove(ctx context.Context, uid string, scope Scope, ends func(
 	return pod.Claims, true, nil
 }
 
-// restore gives a pod its cgroup back that could not be taken out of the ledger:
-// who is known has a place. Its processes stay dead.
+// restore creates the cgroup of a pod again that could not be removed from the ledger: a
+// pod in the ledger always has a cgroup. Ended processes are not restarted.
 func (e *Engine) restore(ctx context.Context, uid string) error {
 	view := e.Ledger.View()
 	if _, known := view.Pod(uid); !known {
@@ -78,16 +78,16 @@ func (e *Engine) restore(ctx context.Context, uid string) error {
 	return err
 }
 
-// Started answers PreStart.
+// Started is the result of PreStart.
 type Started struct {
 	Binding ledger.Binding
 	View    *ledger.View
 }
 
-// PreStart binds a runtime's container id to a container and puts its place in
-// force; see Places.EnsureContainer for pid. It is idempotent. Ids of the container
-// that are known to have ended are forgotten; class Precondition if too many of a
-// runtime's may live.
+// PreStart binds a runtime's container id to a container and prepares its cgroup; for pid
+// see CgroupManager.EnsureContainer. It is idempotent. The container's ids that have
+// certainly ended are removed. If too many of a runtime's ids may still run, the error is
+// of class Precondition.
 func (e *Engine) PreStart(ctx context.Context, owner ledger.Owner, id string, pid int) (Started, error) {
 	unlock, err := e.lockPod(ctx, owner.Pod)
 	if err != nil {
@@ -143,8 +143,8 @@ func (e *Engine) PreStart(ctx context.Context, owner ledger.Owner, id string, pi
 		return Started{}, fmt.Errorf("bind container id %s to %s: %w", id, owner, err)
 	}
 	if bound.Generation() != generation {
-		// Who was admitted meanwhile took CPUs that the container was placed on,
-		// and nobody could clear them of a container that was not bound yet.
+		// An admission in between may have taken CPUs on which this container was placed.
+		// Its reconcile could not move the container, because it was not bound yet.
 		if _, err := e.CgroupManager.EnsureContainer(ctx, bound, Start{Binding: b, PID: pid, Again: known, Still: true}); err != nil {
 			return Started{}, fmt.Errorf("start container %s: %w", owner, err)
 		}
@@ -162,9 +162,9 @@ func bound(id string, owner ledger.Owner) error {
 		Coded(errdefs.ContainerIDBound, "container_id", id, "pod_uid", owner.Pod, "container_name", owner.Container)
 }
 
-// prepareStart tells the plugins that a container starts: they may reset its devices.
-// They are not told of one that runs already, as where its id is bound again after the
-// ledger was lost: its id is bound, or none of the container's is.
+// prepareStart calls plugins before a container starts, because they may reset its devices.
+// It makes no call for a container that already runs: its id is bound already, or, after
+// the ledger was lost, no id of the container is bound.
 func (e *Engine) prepareStart(ctx context.Context, view *ledger.View, b ledger.Binding, known bool) error {
 	others := false
 	for o := range view.BindingsOf(b.Owner.Pod) {
@@ -179,8 +179,8 @@ func (e *Engine) prepareStart(ctx context.Context, view *ledger.View, b ledger.B
 	return e.Starter.PreStart(ctx, view, b.Owner)
 }
 
-// finish takes from a pod what nobody needs any more when one of its containers
-// starts, as what an init container held that has run to its end.
+// finish releases claims that are no longer needed when one of the pod's containers starts,
+// for example those of a completed init container.
 func (e *Engine) finish(d *ledger.Draft, starting ledger.Owner) []ledger.Claim {
 	bus, _ := e.Managers(d.Base())
 	pod, _ := d.View().Pod(starting.Pod)
@@ -189,8 +189,8 @@ func (e *Engine) finish(d *ledger.Draft, starting ledger.Owner) []ledger.Claim {
 	return finished
 }
 
-// PostStop forgets the id of a container that has ended and removes its cgroup
-// if berth made it. It returns false if the id was not known.
+// PostStop removes the id of an ended container, and its cgroup if berth created it. It
+// returns false if the id was unknown.
 func (e *Engine) PostStop(ctx context.Context, id string) (bool, error) {
 	b, ok := e.Ledger.View().Binding(id)
 	if !ok {
@@ -215,8 +215,7 @@ func (e *Engine) PostStop(ctx context.Context, id string) (bool, error) {
 		return true, fmt.Errorf("forget container id %s: %w", id, err)
 	}
 	if b.Own && !shared(view, b) {
-		// Who keeps the tree equal to the ledger may have made the cgroup again
-		// while the id was known.
+		// The reconcile loop may have created the cgroup again while the id was known.
 		if err := e.CgroupManager.RemoveContainer(ctx, b); err != nil {
 			return true, fmt.Errorf("stop container %s: %w", b.Owner, err)
 		}
@@ -224,8 +223,8 @@ func (e *Engine) PostStop(ctx context.Context, id string) (bool, error) {
 	return true, nil
 }
 
-// shared reports whether another id of the same container uses the binding's
-// cgroup: the container was restarted before its old id was forgotten.
+// shared returns whether another id of the same container uses the binding's cgroup. This
+// happens if the container was restarted before its old id was removed.
 func shared(view *ledger.View, b ledger.Binding) bool {
 	for o := range view.BindingsOf(b.Owner.Pod) {
 		if o.ID != b.ID && o.CgroupPath == b.CgroupPath {
@@ -235,8 +234,8 @@ func shared(view *ledger.View, b ledger.Binding) bool {
 	return false
 }
 
-// knows returns an error of class NotFound unless the owner is a container of an
-// admitted pod.
+// knows returns an error of class NotFound unless the owner is a container of an admitted
+// pod.
 func knows(view *ledger.View, owner ledger.Owner) error {
 	p, ok := view.Pod(owner.Pod)
 	if !ok {

@@ -12,26 +12,25 @@ import (
 	"github.com/berthd/berth/managers/workload"
 )
 
-// Resized is the answer to a resize.
+// Resized is the result of a resize.
 type Resized struct {
-	// Verdict: an admitted resize is in force, a rejected one is infeasible on this
-	// node, a deferred one may be tried again. Unless it is admitted the pod stays
-	// as it was.
+	// Verdict: an admitted resize is complete, a rejected one is infeasible on this node, a
+	// deferred one may be repeated later. Unless it is admitted, the pod is unchanged.
 	Verdict
-	// Restarts lists the containers that the caller has to restart for the change
-	// to take effect, by their resize policy.
+	// Restarts lists the containers that the caller has to restart for the change to take
+	// effect, according to their resize policy.
 	Restarts []string
 }
 
-// Resize changes the cpu and memory of an admitted pod in place: in the ledger, in
-// the pod's cgroup and in those of containers that berth made; the others are the
-// caller's to change, with what Allocate answers afterwards. What the pod owns
-// stays what it is: who owns CPUs or pinned memory is refused another amount.
+// Resize changes the cpu and memory of an admitted pod in place: in the ledger, in the
+// pod's cgroup, and in the cgroups of containers that berth created. The caller updates the
+// other containers, with a new answer of Allocate. Claims do not change: a container with
+// exclusive CPUs or pinned memory cannot get another amount.
 //
-// The pod as it is already is admitted again. A pod that is not admitted is an
-// error of class NotFound; one of another owner of class Precondition; one that differs in anything else, or that is invalid,
-// of class Invalid; the kernel's refusal of a value is an error of its class, and
-// the pod has its old values.
+// A resize to the current size is admitted again. Errors are of class NotFound for a pod
+// that is not admitted, Precondition for a pod of another owner, and Invalid for an invalid
+// pod or one that differs in anything else. If the kernel refuses a value, the error has
+// its class, and the pod has its old values.
 func (e *Engine) Resize(ctx context.Context, req Request) (Resized, error) {
 	pod, notes := workload.Defaulted(req.Pod, e.Features)
 	if err := workload.Validate(&pod, e.Bounds); err != nil {
@@ -63,12 +62,12 @@ func (e *Engine) Resize(ctx context.Context, req Request) (Resized, error) {
 	}
 }
 
-// attempt decides and carries the decision out. An error that wraps errOvertaken says
-// that the rules have changed meanwhile, and that the pod is as before.
+// attempt decides and carries the decision out. An error that wraps errOvertaken means that
+// the rules have changed meanwhile, and that the pod is unchanged.
 func (r *resizing) attempt(ctx context.Context) (Resized, error) {
 	e := r.engine
-	// The kernel is looked at without the admission lock; then the decision is
-	// confirmed, and what the pod is to have is reserved.
+	// The kernel is read without the admission lock. Then the decision is confirmed under
+	// the lock, and the new size is reserved.
 	view, _ := e.snapshot()
 	out, err := r.decide(ctx, view)
 	if err != nil || out.Outcome != Admitted || out.Repeated {
@@ -81,7 +80,7 @@ func (r *resizing) attempt(ctx context.Context) (Resized, error) {
 	return r.carryOut(ctx, view, out)
 }
 
-// resizing is a resize on its way.
+// resizing is a resize in progress.
 type resizing struct {
 	engine *Engine
 	wanted workload.Pod
@@ -92,7 +91,7 @@ type resizing struct {
 	trace  *ledger.Trace
 }
 
-// decide finds out whether the pod can be as wanted, and changes nothing.
+// decide decides whether the resize is possible, and changes nothing.
 func (r *resizing) decide(ctx context.Context, view *ledger.View) (Resized, error) {
 	out, err := r.allow(ctx, view)
 	if err != nil || out.Outcome != Admitted || out.Repeated {
@@ -105,8 +104,8 @@ func (r *resizing) decide(ctx context.Context, view *ledger.View) (Resized, erro
 	return out, nil
 }
 
-// reserve decides again under the admission lock, and reserves the larger of what
-// the pod has and what it is to have. The view is the one of before.
+// reserve decides again under the admission lock, and reserves the larger of the old and
+// new amounts. It returns the view from before.
 func (r *resizing) reserve(ctx context.Context) (*ledger.View, Resized, error) {
 	e := r.engine
 	release, err := e.acquire(ctx)
@@ -125,7 +124,7 @@ func (r *resizing) reserve(ctx context.Context) (*ledger.View, Resized, error) {
 	return view, out, err
 }
 
-// larger returns a pod with the larger of each amount of two versions of it.
+// larger returns a pod with the larger amounts of two versions of it.
 func larger(a, b *workload.Pod) workload.Pod {
 	out := *b
 	out.Containers = slices.Clone(b.Containers)
@@ -153,7 +152,7 @@ func most(a, b workload.Quantities) workload.Quantities {
 	return out
 }
 
-// allow finds out whether the ledger and the providers let the pod be as wanted.
+// allow returns whether the ledger and the providers allow the new size.
 func (r *resizing) allow(ctx context.Context, view *ledger.View) (Resized, error) {
 	e, uid := r.engine, r.wanted.UID
 	have, ok := view.Pod(uid)
@@ -199,7 +198,7 @@ func (r *resizing) begin(view *ledger.View) {
 	r.trace.Add(ledger.Step{Kind: ledger.StepNoted, Text: "an admitted pod is resized in place"})
 }
 
-// refuse turns a refusal into a verdict; other errors stay errors.
+// refuse converts a refusal to a verdict; other errors stay errors.
 func (r *resizing) refuse(have *ledger.Pod, view *ledger.View, err error) (Resized, error) {
 	reason, refused := errdefs.ReasonOf(err)
 	if !refused {
@@ -219,8 +218,8 @@ func (r *resizing) refuse(have *ledger.Pod, view *ledger.View, err error) (Resiz
 	return Resized{Verdict: v}, nil
 }
 
-// carryOut puts a decision into force and then into the ledger. After an error the
-// cgroups are as before, or the next reconciliation makes them so.
+// carryOut writes the cgroups and then the ledger. After an error, the cgroups have their
+// old values, or the next reconcile writes them.
 func (r *resizing) carryOut(ctx context.Context, before *ledger.View, out Resized) (Resized, error) {
 	e, uid := r.engine, r.wanted.UID
 	undo := func() error { return e.CgroupManager.Resize(context.WithoutCancel(ctx), before, uid) }

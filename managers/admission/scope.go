@@ -7,11 +7,12 @@ import (
 	"github.com/berthd/berth/managers/ledger"
 )
 
-// Scope says whose pods a call is about. The zero value is those of the default owner.
+// Scope is the set of pods that a call may affect. The zero value is the pods of the
+// default owner.
 type Scope struct {
 	// Owner is the name of an agent; empty means ledger.DefaultOwner.
 	Owner string
-	// All means the pods of all owners.
+	// All selects the pods of all owners.
 	All bool
 }
 
@@ -19,7 +20,7 @@ func (s Scope) has(owner string) bool {
 	return s.All || owner == cmp.Or(s.Owner, ledger.DefaultOwner)
 }
 
-// check refuses a call about a pod of another owner, with an error of class Precondition.
+// check returns an error of class Precondition for a pod of another owner.
 func (s Scope) check(uid, owner string) error {
 	if s.has(owner) {
 		return nil
@@ -28,8 +29,8 @@ func (s Scope) check(uid, owner string) error {
 		Coded(errdefs.OwnerDiffers, "pod_uid", uid, "owner", owner)
 }
 
-// checkUnknown is check for a pod that lives here and is not in the ledger. One of which
-// nobody knows the owner is everybody's.
+// checkUnknown is check for a running pod that is not in the ledger. A pod with an unknown
+// owner is in every scope.
 func (s Scope) checkUnknown(u *ledger.UnknownLivePod) error {
 	if owner, told := u.Agent(); told {
 		return s.check(u.UID, owner)
@@ -37,7 +38,7 @@ func (s Scope) checkUnknown(u *ledger.UnknownLivePod) error {
 	return nil
 }
 
-// alone reports whether no pod of another owner is known here.
+// alone returns whether no pod of another owner is known.
 func (s Scope) alone(view *ledger.View) bool {
 	for p := range view.Pods() {
 		if !s.has(p.Agent()) {

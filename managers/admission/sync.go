@@ -10,25 +10,26 @@ import (
 	"github.com/berthd/berth/managers/ledger"
 )
 
-// SyncRequest says which pods live.
+// SyncRequest lists the running pods.
 type SyncRequest struct {
-	// Living are the uids of the living pods.
+	// Living are the uids of the running pods.
 	Living []string
-	// Scope says of whose pods the list is.
+	// Scope is the set of pods that the list covers.
 	Scope
-	// Known is the revision up to which whoever made the list knew of admissions.
+	// Known is the revision before which the author of the list knew all admissions.
 	Known uint64
-	// DryRun tells who would be removed, and changes nothing.
+	// DryRun returns the pods to remove, and changes nothing.
 	DryRun bool
 }
 
-// Sync removes every pod of the scope that is not among the living, and the cgroups of
-// pods that nobody knows, unless they are another owner's, or may be. Pods that came after the revision Known are let live. It
-// returns the uids of the removed pods, also with an error, which concerns those
-// that are left, or is of class Precondition for a revision of another ledger.
+// Sync removes every pod of the scope that is not in Living, and the cgroups of unknown
+// pods, unless they belong, or may belong, to another owner. Pods admitted after the
+// revision Known stay. Sync returns the uids of the removed pods, also with an error. An
+// error is about the remaining pods, or is of class Precondition for a revision of another
+// ledger.
 //
-// Living pods that have a cgroup here and are not known are noted as such from then on. The
-// state is certain with that: every pod here is known, or noted.
+// Running pods with a cgroup that are not in the ledger are recorded as unknown living
+// pods. After that the state is certain: every pod is in the ledger or recorded.
 func (e *Engine) Sync(ctx context.Context, req SyncRequest) (removed []string, err error) {
 	e.waits(ctx)
 	view := e.Ledger.View()
@@ -63,12 +64,12 @@ func (e *Engine) Sync(ctx context.Context, req SyncRequest) (removed []string, e
 	return removed, errors.Join(append(errs, e.sweep(ctx, req.Scope, alive))...)
 }
 
-// Synced reports whether the agent has said since the start which pods live. Before that
-// no process is ended that nobody has asked to end.
+// Synced returns whether the agent has called Sync since the start. Before that, processes
+// are killed only for explicit calls.
 func (e *Engine) Synced() bool { return e.synced.Load() }
 
-// unknownPods lists the pods that have a cgroup here and are not in the ledger, and those
-// that are noted as living, which may have no cgroup that can be seen.
+// unknownPods returns the pods with a cgroup that are not in the ledger, and the recorded
+// unknown living pods, which may have no visible cgroup.
 func (e *Engine) unknownPods(ctx context.Context) ([]string, error) {
 	view := e.Ledger.View()
 	unknown, err := e.CgroupManager.UnknownPods(ctx, view)
@@ -96,8 +97,8 @@ func (e *Engine) found(ctx context.Context, unknown []string) (out []ledger.Unkn
 	return out
 }
 
-// revert takes back what pods hold by changes that nobody was told of: the agent has
-// heard what it was told, and has not repeated them.
+// revert undoes changes of claims that were not acknowledged: the agent has received the
+// acknowledged answers, and has not repeated these calls.
 func (e *Engine) revert(d *ledger.Draft, scope Scope) {
 	for p := range d.Base().Pods() {
 		if p.Acknowledged == nil || !scope.has(p.Agent()) {
@@ -109,8 +110,8 @@ func (e *Engine) revert(d *ledger.Draft, scope Scope) {
 	}
 }
 
-// each calls do for 0 to n-1, side by side where that is possible: a pod that cannot
-// be removed holds up no other.
+// each calls do for 0 to n-1, concurrently if possible, so that a pod that cannot be
+// removed does not delay others.
 func (e *Engine) each(n int, do func(i int)) {
 	if e.Each != nil {
 		e.Each(n, do)
@@ -121,9 +122,8 @@ func (e *Engine) each(n int, do func(i int)) {
 	}
 }
 
-// spared returns which of the pods that are not in the ledger the scope has no say about:
-// those of other owners, and where another owner has pods here, those of which nothing
-// tells whose they are.
+// spared returns the pods outside the scope among those that are not in the ledger: pods of
+// other owners, and, if another owner has pods here, pods with an unknown owner.
 func (e *Engine) spared(ctx context.Context, scope Scope, unknown []string) map[string]bool {
 	spared := map[string]bool{}
 	if scope.All || len(unknown) == 0 {
@@ -137,8 +137,8 @@ func (e *Engine) spared(ctx context.Context, scope Scope, unknown []string) map[
 	return spared
 }
 
-// sweep removes cgroups without a pod, but not those of living pods, and makes it
-// last which those are.
+// sweep removes cgroups without a pod, except those of running pods, and stores which pods
+// these are.
 func (e *Engine) sweep(ctx context.Context, scope Scope, alive map[string]bool) error {
 	unknown, swept := e.unknownPods(ctx)
 	spared := e.spared(ctx, scope, unknown)
@@ -170,7 +170,7 @@ func (e *Engine) sweep(ctx context.Context, scope Scope, alive map[string]bool) 
 		if swept == nil {
 			d.SetUncertain("")
 		} else {
-			// Nobody has seen whether those of before are gone.
+			// It is unknown whether the earlier ones are gone.
 			for s := range d.View().UnknownLivePods() {
 				living = append(living, s)
 			}
@@ -187,10 +187,10 @@ func (e *Engine) sweep(ctx context.Context, scope Scope, alive map[string]bool) 
 	return errors.Join(swept, looked, err)
 }
 
-// idle tells of unknown pods that have a cgroup whether no operation on them is under
-// way, and keeps it so until release is called. One with an operation is on its way
-// into the ledger, and its cgroup may be new: it is noted as living only if it may
-// have been here before.
+// idle returns the unknown pods with a cgroup and without an operation in progress, and
+// blocks operations on them until release is called. A pod with an operation is being added
+// to the ledger, and its cgroup may be new. So it is recorded as living only if it may be
+// older.
 func (e *Engine) idle(ctx context.Context, unknown []string) (idle map[string]bool, release func(), err error) {
 	var unlocks cleanup
 	release = func() { _ = unlocks.run() }
@@ -215,9 +215,9 @@ func (e *Engine) idle(ctx context.Context, unknown []string) (idle map[string]bo
 	return idle, release, nil
 }
 
-// removeUnknown removes the cgroups of a pod that is not known. A pod with an
-// operation under way is left alone: between its cgroup and its commit an admission
-// holds the pod's lock.
+// removeUnknown removes the cgroups of an unknown pod. A pod with an operation in progress
+// is skipped, because an admission holds the pod's lock between the creation of the cgroup
+// and the commit.
 func (e *Engine) removeUnknown(ctx context.Context, uid string) error {
 	unlock, ok := e.pods.try(uid)
 	if !ok {
@@ -227,7 +227,7 @@ func (e *Engine) removeUnknown(ctx context.Context, uid string) error {
 	return e.CgroupManager.RemoveUnknown(ctx, e.Ledger.View(), uid)
 }
 
-// suspect reports whether somebody who is not known may hold something on a view.
+// suspect returns whether unknown pods may have claims on a view.
 func suspect(view *ledger.View) bool {
 	if view.Uncertain() != "" {
 		return true

@@ -11,19 +11,18 @@ import (
 	"github.com/berthd/berth/managers/workload"
 )
 
-// Trial decides about pods one after the other, each seeing what those before it
-// got, on a ledger that is kept nowhere. It makes no remote call: the built-in choice
-// stands for that of plugins and of providers outside. It is not safe for concurrent
-// use.
+// Trial decides about pods one after another on a ledger in memory; each pod sees the
+// claims of the earlier ones. It makes no remote call; the built-in choice replaces that of
+// plugins and external providers. It is not safe for concurrent use.
 type Trial struct {
 	engine  *Engine
 	view    *ledger.View
 	skipped map[string]bool
 }
 
-// NewTrial starts on a view, such as ledger.Empty. The managers decide as in an
-// engine of that configuration; with Tries below 0 rejections are not explained
-// beyond their reason, which is many times faster.
+// NewTrial starts on a view, for example ledger.Empty. The managers decide as in an engine
+// with that configuration. With Tries below 0, rejections have only a reason and no
+// explanation, which is many times faster.
 func NewTrial(cfg Config, view *ledger.View, bus *hint.Bus, policy *topology.Manager) *Trial {
 	return &Trial{view: view, engine: New(cfg, Parts{
 		Managers:    func(*ledger.View) (*hint.Bus, *topology.Manager) { return bus, policy },
@@ -31,11 +30,11 @@ func NewTrial(cfg Config, view *ledger.View, bus *hint.Bus, policy *topology.Man
 	})}
 }
 
-// View holds the pods that were admitted.
+// View has the admitted pods.
 func (t *Trial) View() *ledger.View { return t.view }
 
-// Admit decides about a pod as it stands: defaulted and valid, as pods in a ledger
-// are; notes go into its trace. Errors are those of Engine.Admit.
+// Admit decides about a pod, which must be defaulted and valid, like pods in a ledger. The
+// notes are added to its trace. Errors are those of Engine.Admit.
 func (t *Trial) Admit(ctx context.Context, pod *workload.Pod, notes ...string) (Verdict, error) {
 	c := &candidate{
 		record: &ledger.Pod{Pod: *pod, QoS: pod.QoSClass(t.engine.Features), AdmissionID: "trial of " + pod.UID},
@@ -56,20 +55,18 @@ func (t *Trial) Admit(ctx context.Context, pod *workload.Pod, notes ...string) (
 	return t.engine.noted(c, v), err
 }
 
-// Skipped are the providers that would have had a say about the last pod, and were
-// not called.
+// Skipped are the providers that concern the last pod and were not called.
 func (t *Trial) Skipped() map[string]bool { return t.skipped }
 
-// Remove takes a pod away with all that it holds; an unknown one is no error.
+// Remove removes a pod and its claims; it accepts unknown pods.
 func (t *Trial) Remove(uid string) {
 	draft := ledger.NewDraft(t.view)
 	draft.RemovePod(uid)
 	t.view = draft.View()
 }
 
-// Fill admits copies of a pod until one is not admitted or most of them are. It
-// returns how many were admitted and the verdict about the last one that was
-// tried.
+// Fill admits copies of a pod until one is not admitted, or the number most is reached. It
+// returns the number of admitted copies and the last verdict.
 func (t *Trial) Fill(ctx context.Context, pod *workload.Pod, most int) (n int, last Verdict, err error) {
 	for n < most {
 		copied := *pod

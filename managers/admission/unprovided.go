@@ -13,38 +13,39 @@ import (
 	"github.com/berthd/berth/managers/workload"
 )
 
-// UnknownResource says what becomes of a pod that asks for an extended resource
-// which no plugin, no provider and no configuration knows.
+// UnknownResource is the treatment of a pod that requests an extended resource without any
+// known plugin, provider or configuration.
 type UnknownResource string
 
 const (
-	// IgnoreUnknown admits the pod without the resource, as the kubelet does; the
-	// answer says so. The zero value means the same.
+	// IgnoreUnknown admits the pod without the resource, as the kubelet does, with a note
+	// in the answer. The zero value has the same meaning.
 	IgnoreUnknown UnknownResource = "ignore"
-	// DeferUnknown waits for the grace and then rejects the pod.
+	// DeferUnknown defers the pod during Grace, and then rejects it.
 	DeferUnknown UnknownResource = "defer"
-	// RejectUnknown rejects the pod at once.
+	// RejectUnknown rejects the pod.
 	RejectUnknown UnknownResource = "reject"
 )
 
-// Everywhere in Resources.Elsewhere means every resource that nobody here knows.
+// Everywhere in Resources.Elsewhere means every unknown resource.
 const Everywhere = "*"
 
-// Resources says what becomes of pods that ask for extended resources which nobody
-// provides, or whose plugin is away.
+// Resources configures the treatment of extended resources that are unknown or whose plugin
+// is away.
 type Resources struct {
 	Unknown UnknownResource
-	// Started is when plugins could begin to register.
+	// Started is the time from which plugins could register.
 	Started time.Time
-	// Grace is how long after Started a pod waits for a resource that nobody knows,
-	// and how long it waits for a plugin that went.
+	// Grace is the time after Started during which pods with unknown resources are
+	// deferred, and the time during which pods are deferred after a plugin has
+	// disconnected.
 	Grace time.Duration
-	// Elsewhere names resources of others by their names or domains, or all by
+	// Elsewhere names resources of other programs, by name or domain, or all with
 	// Everywhere.
 	Elsewhere []string
 }
 
-// elsewhere reports whether a resource is somebody else's.
+// elsewhere returns whether another program serves a resource.
 func (r *Resources) elsewhere(name workload.Resource) bool {
 	domain, _, _ := strings.Cut(string(name), "/")
 	return slices.ContainsFunc(r.Elsewhere, func(e string) bool {
@@ -52,8 +53,7 @@ func (r *Resources) elsewhere(name workload.Resource) bool {
 	})
 }
 
-// unclaimed yields the extended resources that containers ask for and nobody gave
-// them a claim on.
+// unclaimed yields requested extended resources without a claim.
 func unclaimed(pod *ledger.Pod) iter.Seq2[*workload.Container, workload.Resource] {
 	return func(yield func(*workload.Container, workload.Resource) bool) {
 		for _, c := range pod.Pod.Walk() {
@@ -69,16 +69,16 @@ func unclaimed(pod *ledger.Pod) iter.Seq2[*workload.Container, workload.Resource
 	}
 }
 
-// claimed reports whether a container, or the pod as a whole, holds a resource.
+// claimed returns whether a container, or the pod as a whole, has a claim on a resource.
 func claimed(pod *ledger.Pod, container, resource string) bool {
 	return slices.ContainsFunc(pod.Claims, func(c ledger.Claim) bool {
 		return c.Resource == resource && (c.Owner.Container == container || c.Owner.Container == "")
 	})
 }
 
-// checkProvided holds a plan against what the pod asks for. What is somebody else's,
-// and what an advisory provider failed to give, passes with a note in the trace; an
-// error is a refusal over the first resource that nobody knows.
+// checkProvided compares a plan with the pod's requests. Resources served elsewhere, and
+// resources that an advisory provider failed to allocate, are noted in the trace. An error
+// is a refusal because of the first unknown resource.
 func (e *Engine) checkProvided(view *ledger.View, c *candidate) error {
 	pod, ok := view.Pod(c.uid())
 	if !ok {
@@ -105,30 +105,30 @@ func (e *Engine) checkProvided(view *ledger.View, c *candidate) error {
 	return nil
 }
 
-// ResourceUnknown is the condition of a pod that waits for somebody to register for
-// a resource.
+// ResourceUnknown is the condition of a pod that is deferred until a plugin or provider
+// registers a resource.
 const ResourceUnknown = "ResourceUnknown"
 
-// unregisteredError is behind the refusal of a pod that asks for a resource which
-// may still be registered.
+// unregisteredError is the cause of refusing a pod with a resource that may still be
+// registered.
 type unregisteredError struct {
 	resource string
 	text     string
 }
 
-// Error says what is missing and until when it may come.
+// Error names the missing resource and the time until which it may be registered.
 func (u *unregisteredError) Error() string { return u.text }
 
-// Waits tells that nobody has decided about the pod.
+// Waits says that nothing was decided about the pod.
 func (u *unregisteredError) Waits() hint.Wait {
 	return hint.Wait{Condition: ResourceUnknown, Resource: u.resource, Undecided: true}
 }
 
-// namedResources bounds how many known resources a refusal names.
+// namedResources limits the known resources that a refusal names.
 const namedResources = 16
 
-// refuseUnknown refuses a pod over a resource that nobody knows; while plugins may
-// still register the refusal is one that time may heal.
+// refuseUnknown refuses a pod because of an unknown resource. While plugins may still
+// register, the refusal is temporary.
 func (e *Engine) refuseUnknown(container *workload.Container, name workload.Resource, known []string) error {
 	wants := fmt.Sprintf("container %s asks for %d %s", container.Name, container.Limits[name], name)
 	r := e.Resources
@@ -145,7 +145,7 @@ func (e *Engine) refuseUnknown(container *workload.Container, name workload.Reso
 	return err
 }
 
-// list names the known resources.
+// list formats the known resources.
 func list(known []string) string {
 	switch n := len(known); {
 	case n == 0:
@@ -156,18 +156,17 @@ func list(known []string) string {
 	return "known are " + strings.Join(known, ", ")
 }
 
-// Note is something that a pod asks for and does not get from berth although it is
-// let in.
+// Note is a request of an admitted pod that berth has not allocated.
 type Note struct {
-	// Container is empty where the pod as a whole asks.
+	// Container is empty for a request of the pod as a whole.
 	Container string
 	Text      string
-	// Expected notes are as configured; the others are worth a line of the log.
+	// Expected notes follow from the configuration; others are logged.
 	Expected bool
 }
 
-// Notes tells what a pod of a view, or one of its containers, goes without. An
-// empty container means all of them.
+// Notes returns the notes of a pod in a view, or of one of its containers. An empty
+// container means all of them.
 func (e *Engine) Notes(view *ledger.View, pod *ledger.Pod, container string) []Note {
 	var notes []Note
 	var known []string
@@ -195,8 +194,8 @@ func (e *Engine) Notes(view *ledger.View, pod *ledger.Pod, container string) []N
 	return notes
 }
 
-// noted returns a verdict with the notes about its pod. Of a pod that is not let in
-// only what would be somebody else's is told: the message has the rest.
+// noted returns a verdict with the notes about its pod. For a pod that is not admitted, it
+// adds only notes about resources served elsewhere; the message has the rest.
 func (e *Engine) noted(c *candidate, v Verdict) Verdict {
 	switch {
 	case v.Pod != nil:

@@ -7,20 +7,20 @@ import (
 	"github.com/berthd/berth/managers/hint"
 )
 
-// StateUncertain is the condition of a pod that waits until the ledger is known to
-// be whole; providers have conditions of their own.
+// StateUncertain is the condition of a pod that is deferred because the ledger may lack
+// running pods. Providers have other conditions.
 const StateUncertain = "StateUncertain"
 
-// Condition is what a deferred pod waits for.
+// Condition is the reason of a deferral.
 type Condition struct {
-	// Type is StateUncertain, or a word of the provider's such as PluginAway.
+	// Type is StateUncertain, or a condition of a provider such as PluginAway.
 	Type string
-	// Provider and Resource are empty where it is about no resource.
+	// Provider and Resource are empty if the condition is not about a resource.
 	Provider, Resource string
 }
 
-// waiting is a refusal of the policy where a provider waits for something: it did
-// not get as far as to refuse by itself.
+// waiting is a refusal by the policy while a provider has a temporary condition. The
+// provider itself was not reached.
 type waiting struct {
 	error
 	wait hint.Wait
@@ -29,11 +29,11 @@ type waiting struct {
 // Unwrap returns the refusal.
 func (w *waiting) Unwrap() error { return w.error }
 
-// Waits tells what the provider waits for.
+// Waits returns the provider's condition.
 func (w *waiting) Waits() hint.Wait { return w.wait }
 
-// awaited adds to a refusal of the policy what the first of the providers waits
-// for, if one does.
+// awaited adds the first temporary condition of a provider, if there is one, to a refusal
+// by the policy.
 func awaited(refusal *errdefs.Error, replies []hint.Reply) error {
 	for _, r := range replies {
 		for i := range r.Answers {
@@ -47,8 +47,8 @@ func awaited(refusal *errdefs.Error, replies []hint.Reply) error {
 	return refusal
 }
 
-// postponed makes a deferral of a refusal that time may heal. Where the
-// configuration has no deferrals the refusal stands, unless nobody has decided.
+// postponed converts a temporary refusal to a deferral. If deferrals are off, the refusal
+// stays, unless nothing was decided.
 func (e *Engine) postponed(refused Verdict, err error) (Verdict, error) {
 	var w hint.Waiter
 	if !errors.As(err, &w) || e.overdue(w.Waits()) {
@@ -70,13 +70,12 @@ func (e *Engine) postponed(refused Verdict, err error) (Verdict, error) {
 	return e.undecided(refused)
 }
 
-// overdue reports whether a wait that has a bound has reached it.
+// overdue returns whether a temporary condition has reached its time limit.
 func (e *Engine) overdue(w hint.Wait) bool {
 	return !w.Since.IsZero() && !e.Now().Before(w.Since.Add(e.Resources.Grace))
 }
 
-// undecided returns a deferral, where the configuration has them, and else the error
-// of class Unavailable that tells the same.
+// undecided returns a deferral, or an error of class Unavailable if deferrals are off.
 func (e *Engine) undecided(v Verdict) (Verdict, error) {
 	if e.DeferWaits {
 		return v, nil
