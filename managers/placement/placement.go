@@ -339,17 +339,6 @@ func (t *Tracker) Unblock(id string) {
 	}
 }
 
-// Released returns the given CPUs on which no container may run, except the container with
-// the given id; an empty id excepts none.
-func (t *Tracker) Released(cpus cpuset.Set, except string) cpuset.Set {
-	for id, c := range t.containers {
-		if id != except {
-			cpus = cpus.Minus(c.on(cpus))
-		}
-	}
-	return cpus
-}
-
 // Grantable returns the given CPUs that may be written to a container now. It leaves out
 // own CPUs of other containers that have not been released, unless the container may be on
 // them already.
@@ -408,18 +397,11 @@ func (t *Tracker) Writes() []Write {
 	return writes
 }
 
-// Doubtful returns the containers that run where the ledger says, with an earlier write
-// still in flight. That write may be carried out late, until another one is confirmed. They
-// are in the order of their ids.
-func (t *Tracker) Doubtful() []Write {
-	var out []Write
-	for _, c := range t.containers {
-		if len(c.flight) > 0 && c.confirmed == c.WantedCPUs && c.Phase != Planned && c.Phase != Exited {
-			out = append(out, Write{c.ID, c.WantedCPUs})
-		}
-	}
-	slices.SortFunc(out, func(a, b Write) int { return cmp.Compare(a.ID, b.ID) })
-	return out
+// InDoubt returns whether a container runs where the ledger says, with an earlier write
+// still in flight. That write may be carried out late, until another one is confirmed.
+func (t *Tracker) InDoubt(id string) bool {
+	c := t.containers[id]
+	return c != nil && len(c.flight) > 0 && c.confirmed == c.WantedCPUs && c.Phase != Planned && c.Phase != Exited
 }
 
 // keeps returns whether a container stays on some CPUs without a write. While a start may

@@ -51,8 +51,6 @@ type driftBook struct {
 	// stale since, or failed, and has to be looked at though the view wants nothing else.
 	view  *ledger.View
 	stale map[string]cgroup.Name
-	// containers are the cgroups of kept that a runtime made.
-	containers map[string]cgroup.Name
 	// present are the drifts of the last pass.
 	present map[driftKey]Drift
 	// past are drifts in the order in which they were found, the newest last.
@@ -94,7 +92,7 @@ func (b *driftBook) of(name cgroup.Name) *cgroup.Values {
 
 // keep notes what is in force after a pass for a view.
 func (b *driftBook) keep(view *ledger.View, desired []cgroup.Node, failed map[string]bool) {
-	b.kept, b.stale, b.containers = new(branch), nil, nil
+	b.kept, b.stale = new(branch), nil
 	b.follow(view, desired, failed)
 }
 
@@ -152,27 +150,6 @@ func (b *driftBook) recheck(name cgroup.Name) {
 		b.stale = make(map[string]cgroup.Name)
 	}
 	b.stale[name.String()] = name
-}
-
-// list notes the cgroups of running containers that a runtime made, and forgets those that
-// do not run any more: gone, or with all every one that is not among running.
-func (b *driftBook) list(running []cgroup.Node, gone []cgroup.Name, all bool) {
-	last := b.containers
-	if all || last == nil {
-		b.containers = make(map[string]cgroup.Name, len(running))
-	}
-	for _, n := range running {
-		b.containers[n.Name.String()] = n.Name
-	}
-	if all {
-		gone = slices.Collect(maps.Values(last))
-	}
-	for _, name := range gone {
-		if last[name.String()] != nil && (!all || b.containers[name.String()] == nil) {
-			b.forgetAll(name)
-			delete(b.containers, name.String())
-		}
-	}
 }
 
 // find lists the drifts behind what differs: of cgroups whose wanted values are

@@ -39,7 +39,6 @@ func (l *Loop) follow(ctx context.Context, view *ledger.View, also []string) err
 	g, unmet := l.meet(ctx, view, ids)
 	l.removeEnded(ctx, view)
 	defer l.countPhases()
-	l.drift.list(g.nodes(), l.gone(g, ids), ids == nil)
 	desired = slices.Concat(desired, g.nodes(), l.unboundNodes(view), l.withoutLeaving(view, sharing(l.sharing(view), view, nil)))
 	nodes := l.withChildren(desired, l.drift.changed(desired))
 	seen, err := l.observeInside(ctx, nodes)
@@ -119,16 +118,6 @@ func (l *Loop) touched(view *ledger.View) (desired []cgroup.Node, ids []string, 
 		}
 	}
 	return l.withoutLeaving(view, desired), few(ids), later, nil
-}
-
-// gone lists the cgroups of those containers of some ids that do not run. The caller holds mu.
-func (l *Loop) gone(g runtimeContainers, ids []string) (names []cgroup.Name) {
-	for _, id := range ids {
-		if name := l.cgroups[id]; name != nil && g.index(name) < 0 {
-			names = append(names, name)
-		}
-	}
-	return names
 }
 
 // withChildren adds to changed pods what lies in them: parents and children change

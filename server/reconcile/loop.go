@@ -370,7 +370,6 @@ func (l *Loop) carryOut(ctx context.Context, view *ledger.View, p *plan) error {
 		done = l.applyTo(ctx, p.containers, cgroup.Diff(desired, seen))
 	}
 	l.drift.keep(view, p.desired, done.failed)
-	l.drift.list(p.containers.nodes(), nil, true)
 	return errors.Join(done.err, p.missing, p.unmet)
 }
 

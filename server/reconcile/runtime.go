@@ -92,7 +92,7 @@ func (g runtimeContainers) present(nodes []cgroup.Node, seen *cgroup.Snapshot) [
 // with those that it has listed. The caller holds mu.
 func (l *Loop) meet(ctx context.Context, view *ledger.View, ids []string) (runtimeContainers, error) {
 	l.track()
-	if l.Runtime == nil || ids != nil && len(ids) == 0 || !hasRuntimeContainers(view) && len(l.tracker.Starts()) == 0 {
+	if l.Runtime == nil || ids != nil && len(ids) == 0 {
 		return nil, nil
 	}
 	listed, err := l.hear(ctx, ids)
@@ -112,15 +112,6 @@ func (l *Loop) meet(ctx context.Context, view *ledger.View, ids []string) (runti
 		})
 	}
 	return out, err
-}
-
-func hasRuntimeContainers(view *ledger.View) bool {
-	for b := range view.Bindings() {
-		if !b.Own {
-			return true
-		}
-	}
-	return false
 }
 
 // hear lists containers of the runtime and tells the tracker of those that are bound. Where
@@ -495,18 +486,10 @@ func (l *Loop) prepare(ctx context.Context, g runtimeContainers) error {
 // mu.
 func (l *Loop) repeat(ctx context.Context, g runtimeContainers) error {
 	var errs []error
-	for _, w := range l.tracker.Doubtful() {
-		i := slices.IndexFunc(g, func(c runtimeContainer) bool { return c.id == w.ID })
-		if i < 0 || l.calls.writes[w.ID] != nil {
-			continue
+	for i := range g {
+		if l.tracker.InDoubt(g[i].id) && l.calls.writes[g[i].id] == nil {
+			errs = append(errs, l.update(ctx, g[i], g[i].values))
 		}
-		v := g[i].values
-		v.CPUs = w.CPUs
-		send := l.update
-		if !g[i].runs {
-			send = func(ctx context.Context, g runtimeContainer, v cgroup.Values) error { return l.send(ctx, g.id, v) }
-		}
-		errs = append(errs, send(ctx, g[i], v))
 	}
 	return errors.Join(errs...)
 }
@@ -518,7 +501,7 @@ func (l *Loop) update(ctx context.Context, g runtimeContainer, v cgroup.Values) 
 		v.CPUShares = g.values.CPUShares // CRI has no weight
 	}
 	err := l.send(ctx, g.id, v)
-	if err == nil || errors.Is(err, errPending) {
+	if err == nil || errors.Is(err, errPending) || !g.runs {
 		return err
 	}
 	if pids, kernel := l.Tree.Procs(ctx, g.name); kernel == nil && len(pids) == 0 {
