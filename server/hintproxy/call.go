@@ -12,6 +12,7 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/server/breaker"
+	"github.com/berthd/berth/server/wire"
 )
 
 // call makes one call of an admission that has an effect at the provider. It makes no call
@@ -129,6 +130,8 @@ func (p *proxy) within(ctx context.Context, method string, do func(context.Conte
 		return p.failed(errdefs.Deadline, "did not answer %s within %s", method, p.registration.Deadline)
 	case status.Code(err) == codes.ResourceExhausted && strings.Contains(err.Error(), "received message larger than max"):
 		return p.lie("", "it answered %s with more than %d bytes", method, p.config.MaxAnswerBytes)
+	case status.Code(err) == codes.Internal && strings.Contains(err.Error(), wire.TooMany):
+		return p.lie("", "it answered %s with more than %d items of lists and entries of maps", method, maxAnswerElements)
 	}
 	return p.failed(errdefs.Unavailable, "failed at %s: %s", method, clip(status.Convert(err).Message()))
 }

@@ -17,7 +17,12 @@ import (
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/server/breaker"
+	"github.com/berthd/berth/server/wire"
 )
+
+// maxAnswerElements bounds the items of lists and the entries of maps in one answer, which
+// take a hundred times as much memory as bytes of the answer.
+const maxAnswerElements = 50_000
 
 // Config of all proxies. The zero value is valid.
 type Config struct {
@@ -157,7 +162,7 @@ func newProxy(o ledger.ExternalProvider, cfg Config, parts Parts, settled bool) 
 		}),
 		grpc.WithConnectParams(redial),
 		grpc.WithIdleTimeout(0),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(cfg.MaxAnswerBytes)),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(cfg.MaxAnswerBytes), grpc.ForceCodecV2(wire.Bounded(maxAnswerElements))),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("connect to provider %s: %w", o.Name, err)

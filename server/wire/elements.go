@@ -16,6 +16,9 @@ import (
 // Codec is gRPC's for proto messages.
 func Codec() encoding.CodecV2 { return encoding.GetCodecV2("proto") }
 
+// TooMany is in the error of Bounded's codec, which gRPC turns into a text.
+const TooMany = "the message has more than"
+
 // Bounded is a codec that does not decode messages with more elements than most.
 func Bounded(most int) encoding.CodecV2 { return bounded{Codec(), most} }
 
@@ -33,7 +36,7 @@ func (b bounded) Unmarshal(data mem.BufferSlice, v any) error {
 	buf := data.MaterializeToBuffer(mem.DefaultBufferPool())
 	defer buf.Free()
 	if Count(m.ProtoReflect().Descriptor(), buf.ReadOnlyData(), b.most) < 0 {
-		return fmt.Errorf("the message has more than %d elements (items of lists, entries of maps)", b.most)
+		return fmt.Errorf("%s %d elements (items of lists, entries of maps)", TooMany, b.most)
 	}
 	return proto.Unmarshal(buf.ReadOnlyData(), m)
 }
