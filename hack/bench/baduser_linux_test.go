@@ -1,8 +1,11 @@
 package bench
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -49,12 +52,16 @@ func beBad(role, socket string) {
 			panic(err)
 		}
 	}
+	role, frames := strings.CutSuffix(role, badFrames)
 	uid := badUsers[role]
 	if err := syscall.Setresgid(uid, uid, uid); err != nil {
 		panic(err)
 	}
 	if err := syscall.Setresuid(uid, uid, uid); err != nil {
 		panic(err)
+	}
+	if frames {
+		flood(socket)
 	}
 	var conns []*grpc.ClientConn
 	for range badConnections {
@@ -75,6 +82,34 @@ func beBad(role, socket string) {
 		})
 	}
 	all.Wait()
+}
+
+// badFrames is behind the role of a bad user who makes no calls.
+const badFrames = "-frames"
+
+// flood sends frames of HTTP/2 that no call needs on all connections, until it is killed.
+func flood(socket string) {
+	const preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00"
+	settings := bytes.Repeat([]byte{0, 0, 0, 4, 0, 0, 0, 0, 0}, 4000)
+	windows := bytes.Repeat([]byte{0, 0, 4, 8, 0, 0, 0, 0, 0, 0, 0, 0, 1}, 4000)
+	for i := range badConnections {
+		go func() {
+			for { // berthd may end a connection
+				c, err := net.Dial("unix", socket)
+				if err != nil {
+					continue
+				}
+				go func() { _, _ = io.Copy(io.Discard, c) }()
+				_, err = c.Write([]byte(preface))
+				for err == nil {
+					_, err = c.Write([][]byte{settings, windows}[i%2])
+				}
+				_ = c.Close()
+			}
+		}()
+	}
+	fmt.Println("begins")
+	select {}
 }
 
 // ownThreads lists the threads of this process.
@@ -229,7 +264,7 @@ func besideBadUser(t testing.TB, role string) (n *node, begin func() (end func()
 // meanwhile: where berthd takes less than it does without him, others kept him out, and the
 // rest says nothing.
 func BenchmarkBadUser(b *testing.B) {
-	for _, role := range []string{"none", "read", "provider", "agent", "admin"} {
+	for _, role := range []string{"none", "read", "provider", "agent", "admin", "read" + badFrames} {
 		b.Run("Admit beside a user who may "+role+"/512/berth", func(b *testing.B) {
 			n, begin := besideBadUser(b, role)
 			round := func() (took []time.Duration) {

@@ -57,7 +57,8 @@ const headerSize = 5
 func (a *answers) written(b []byte) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	n := min(a.frames.data(b), a.bytes)
+	data, _ := a.frames.follow(b)
+	n := min(data, a.bytes)
 	if n == 0 || a.closed {
 		return
 	}
@@ -81,38 +82,6 @@ func (a *answers) isStalled() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.bytes > 0 && time.Since(a.since) >= stalled
-}
-
-// frames follows the frames of HTTP/2 (RFC 9113, section 4.1) through a stream of bytes.
-type frames struct {
-	header [9]byte
-	have   int // of the header
-	left   int // of the frame's payload
-}
-
-// isData reports whether the frame is one that answers are in.
-func (f *frames) isData() bool { return f.header[3] == 0 }
-
-// data returns how many of the next bytes are payload of data frames.
-func (f *frames) data(b []byte) (n int) {
-	for len(b) > 0 {
-		if f.left == 0 {
-			k := copy(f.header[f.have:], b)
-			b = b[k:]
-			if f.have += k; f.have < len(f.header) {
-				return n
-			}
-			f.have, f.left = 0, int(f.header[0])<<16|int(f.header[1])<<8|int(f.header[2])
-			continue
-		}
-		k := min(f.left, len(b))
-		if f.isData() {
-			n += k
-		}
-		f.left -= k
-		b = b[k:]
-	}
-	return n
 }
 
 // awaitReading waits until the answers that the call's user has not read leave room for

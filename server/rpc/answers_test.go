@@ -9,29 +9,37 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestFrames: what is payload of data frames is found, however the bytes are cut.
+// TestFrames: what is payload of data frames is found, and what others cost, however the bytes are cut.
 func TestFrames(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		var stream []byte
-		want := 0
+		want, wantCosts := 0, 0
 		for range rapid.IntRange(0, 8).Draw(t, "frames") {
 			kind, size := rapid.IntRange(0, 9).Draw(t, "kind"), rapid.IntRange(0, 70_000).Draw(t, "size")
 			stream = append(stream, byte(size>>16), byte(size>>8), byte(size), byte(kind), 0, 0, 0, 0, 1)
 			stream = append(stream, make([]byte, size)...)
-			if kind == 0 {
+			switch kind {
+			case frameData:
 				want += size
+			case frameHeaders:
+			case frameReset:
+				wantCosts += resetCost
+			default:
+				wantCosts++
 			}
 		}
-		var f frames
-		got := 0
+		f := frames{skip: rapid.IntRange(0, 30).Draw(t, "skip")}
+		stream = append(make([]byte, f.skip), stream...)
+		got, costs := 0, 0
 		for rest := stream; len(rest) > 0; {
 			n := rapid.IntRange(1, len(rest)).Draw(t, "cut")
-			got += f.data(rest[:n])
+			data, cost := f.follow(rest[:n])
+			got, costs = got+data, costs+cost
 			rest = rest[n:]
 		}
-		if got != want {
-			t.Fatalf("%d bytes of data, want %d", got, want)
+		if got != want || costs != wantCosts {
+			t.Fatalf("%d bytes of data, want %d; frames cost %d, want %d", got, want, costs, wantCosts)
 		}
 	})
 }

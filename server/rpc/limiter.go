@@ -85,8 +85,9 @@ type load struct {
 	// reading is for the one call whose message is read, turn for the one that runs, bytes
 	// for what messages take. They are set once.
 	reading, turn, bytes *room
-	// answers is for what has not been read.
+	// answers is for what has not been read, frames for what is no part of a call.
 	answers *room
+	frames  *rate.Limiter
 
 	mu   sync.Mutex
 	open map[*counted]struct{} // guarded by mu; connections
@@ -131,7 +132,7 @@ func (c *limiter) add(u user, bound int, count func(*load) *int) (l *load, less 
 	l = c.users[u]
 	if l == nil {
 		l = &load{reading: &room{left: 1}, turn: &room{left: 1}, bytes: &room{left: c.bounds.Bytes},
-			answers: &room{left: c.bounds.Bytes}, open: map[*counted]struct{}{},
+			answers: &room{left: c.bounds.Bytes}, frames: newFrameLimit(), open: map[*counted]struct{}{},
 		}
 		c.users[u] = l
 	}
@@ -157,8 +158,19 @@ type counted struct {
 	once     sync.Once
 	less     func()
 	answers  answers
+	user     *load
+	closed   chan struct{}
+	received frames // of gRPC's one reader
 	refusals atomic.Int32
 	end      *time.Timer // of the connection; nil if it lasts
+}
+
+// Read implements net.Conn.
+func (c *counted) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	_, cost := c.received.follow(b[:n])
+	c.pace(cost)
+	return n, err
 }
 
 // Write implements net.Conn.
@@ -171,6 +183,7 @@ func (c *counted) Write(b []byte) (int, error) {
 // Close implements net.Conn.
 func (c *counted) Close() error {
 	c.once.Do(func() {
+		close(c.closed)
 		c.less()
 		c.answers.end()
 		if c.end != nil {
@@ -219,7 +232,9 @@ func (cc limiterCredentials) ServerHandshake(c net.Conn) (net.Conn, credentials.
 
 // opened makes a connection one of a user's.
 func (l *load) opened(c net.Conn, less func()) *counted {
-	conn := &counted{Conn: c, answers: answers{room: l.answers}}
+	conn := &counted{
+		Conn: c, user: l, answers: answers{room: l.answers}, closed: make(chan struct{}), received: frames{skip: preface},
+	}
 	conn.less = func() {
 		l.mu.Lock()
 		delete(l.open, conn)
