@@ -15,45 +15,46 @@ import (
 	"github.com/berthd/berth/server/runtime"
 )
 
-// Runtime is a container runtime, which makes its containers' cgroups itself and
-// is told what to write there; *runtime.Client is the one there is.
+// Runtime is a container runtime, which creates its containers' cgroups and writes the
+// values that berthd sends; *runtime.Client implements it.
 type Runtime interface {
-	// List lists all containers, or those of some ids.
+	// List returns all containers, or those with some ids.
 	List(ctx context.Context, ids ...string) ([]runtime.Container, error)
-	// Sandboxes lists all sandboxes, or those of some pods.
+	// Sandboxes returns all sandboxes, or those of some pods.
 	Sandboxes(ctx context.Context, pods ...string) ([]runtime.Sandbox, error)
-	// Update does nothing to a container that has exited or is not known.
+	// Update has no effect on an exited or unknown container.
 	Update(ctx context.Context, id string, v cgroup.Values) error
 }
 
-// Bindings keeps the ledger's container ids; *admission.Engine is the one there is.
+// Bindings stores the container ids in the ledger; *admission.Engine implements it.
 type Bindings interface {
 	ReconcileBindings(ctx context.Context, before *ledger.View, found []admission.Found, gone func(id string) bool) (admission.ReconciledBindings, error)
 }
 
 const (
-	// callTime bounds one call of the runtime.
+	// callTime limits one call to the runtime.
 	callTime = 10 * time.Second
-	// turnWait is how long one turn waits for calls of the runtime altogether. A call
-	// that takes longer goes on, and only those wait for it who need its answer.
+	// turnWait limits the time that one turn waits for all its calls to the runtime. A
+	// longer call continues in the background, and delays only operations that need its
+	// answer.
 	turnWait = time.Second
-	// leastWait is how long each call is waited for all the same.
+	// leastWait is the minimum wait for each call, even after turnWait.
 	leastWait = 20 * time.Millisecond
 )
 
-// errPending is why a turn goes on without the answer of a call.
+// errPending means that a turn continues without the answer of a call.
 var errPending = errors.New("the container runtime has not answered yet")
 
-// calls are the calls of the runtime that are under way. Guarded by Loop.mu.
+// calls are the calls to the runtime in progress. Guarded by Loop.mu.
 type calls struct {
 	writes map[string]*write // by container id
 	list   *listing
-	// silent says that a turn has waited in vain for a list, and that none was answered since:
-	// no other turn waits before the runtime answers again.
+	// silent is whether a turn has waited for a list without an answer, and no list was
+	// answered since. Until then no other turn waits for a list.
 	silent bool
-	// heard is the list of this turn, nil before it was asked for.
+	// heard is the list of this turn; nil before the call.
 	heard *listing
-	// over is when this turn waits no longer; nil before its first call.
+	// over is the end of this turn's waiting time; nil before its first call.
 	over    context.Context
 	endOver context.CancelFunc
 	running sync.WaitGroup
@@ -64,25 +65,26 @@ type write struct {
 	values cgroup.Values
 	done   chan struct{}
 	err    error // after done
-	noted  bool  // the tracker has heard of the answer
+	noted  bool  // the answer was applied to the tracker
 	at     time.Time
 }
 
-// listing is a list of containers, with the view and the time from before it was asked for.
+// listing is a list of containers, with the view and the time before the call.
 type listing struct {
 	before *ledger.View
 	at     time.Time
-	ids    []string // nil for all
-	pods   []string // of which the sandboxes are listed; all if all containers are
+	ids    []string // nil means all
+	pods   []string // whose sandboxes are listed; if all containers are listed, all sandboxes are
 	done   chan struct{}
-	late   bool // a turn went on without it
-	// After done.
+	late   bool // a turn continued without it
+	// Set after done is closed.
 	all       []runtime.Container
 	sandboxes []runtime.Sandbox
 	err       error
 }
 
-// covers tells whether a list has all that one of some ids, or of all, has.
+// covers returns whether the list has all containers with some ids; nil means all
+// containers.
 func (o *listing) covers(ids []string) bool {
 	if o.ids == nil || ids == nil {
 		return o.ids == nil
@@ -90,7 +92,7 @@ func (o *listing) covers(ids []string) bool {
 	return !slices.ContainsFunc(ids, func(id string) bool { return !slices.Contains(o.ids, id) })
 }
 
-// fill asks the runtime.
+// fill calls the runtime.
 func (o *listing) fill(ctx context.Context, r Runtime) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTime)
 	defer cancel()
@@ -108,7 +110,7 @@ func (c *calls) begin() {
 	c.over, c.endOver, c.heard = nil, nil, nil
 }
 
-// await waits for a call as long as this turn may. The caller holds mu.
+// await waits for a call, as long as this turn may wait. The caller holds mu.
 func (l *Loop) await(ctx context.Context, what string, done <-chan struct{}) error {
 	if l.calls.over == nil {
 		l.calls.over, l.calls.endOver = context.WithTimeout(context.WithoutCancel(ctx), turnWait)
@@ -131,7 +133,7 @@ func (l *Loop) await(ctx context.Context, what string, done <-chan struct{}) err
 	return errdefs.Deadlinef("%s: %w", what, errPending)
 }
 
-// isOver tells whether a call has been answered.
+// isOver returns whether a call has been answered.
 func isOver(done <-chan struct{}) bool {
 	select {
 	case <-done:
@@ -141,13 +143,13 @@ func isOver(done <-chan struct{}) bool {
 	}
 }
 
-// send has the runtime write values of a container. One call for a container is in progress
-// at a time. A call that was not waited for until its end is not repeated: its answer is
-// the answer to the next send of the same values. The caller holds mu.
+// send sends values of a container to the runtime. At most one call for a container is in
+// progress. A call that continued in the background is not repeated: its answer is returned
+// to the next send of the same values. The caller holds mu.
 func (l *Loop) send(ctx context.Context, id string, v cgroup.Values) error {
 	what := "update container " + id
 	if w := l.calls.writes[id]; w != nil {
-		if !isOver(w.done) { // an earlier turn has waited
+		if !isOver(w.done) { // an earlier turn has waited for it
 			return errdefs.Deadlinef("%s: %w", what, errPending)
 		}
 		err := l.answered(id, w)
@@ -183,7 +185,7 @@ func (l *Loop) send(ctx context.Context, id string, v cgroup.Values) error {
 	return l.answered(id, w)
 }
 
-// answered notes the answer to a write. The caller holds mu.
+// answered applies the answer of a write. The caller holds mu.
 func (l *Loop) answered(id string, w *write) error {
 	kind := placement.Confirmed
 	if w.err != nil {
@@ -196,7 +198,8 @@ func (l *Loop) answered(id string, w *write) error {
 	return w.err
 }
 
-// settleWrites notes the answers for which nobody has waited. The caller holds mu.
+// settleWrites applies the answers of calls that continued in the background. The caller
+// holds mu.
 func (l *Loop) settleWrites() {
 	for id, w := range l.calls.writes {
 		if !isOver(w.done) {
@@ -205,15 +208,16 @@ func (l *Loop) settleWrites() {
 		if !w.noted {
 			w.at = l.Now()
 		}
-		// The next send of the same values gets the answer, unless it is an error, or old.
+		// The next send of the same values gets the answer, unless it is an error or too
+		// old.
 		if l.answered(id, w) != nil || l.Now().Sub(w.at) >= callTime {
 			delete(l.calls.writes, id)
 		}
 	}
 }
 
-// list asks the runtime for some of its containers, or for all if ids is nil: once in a turn,
-// unless again. The caller holds mu.
+// list lists some containers of the runtime, or all if ids is nil: once in a turn, unless
+// again is set. The caller holds mu.
 func (l *Loop) list(ctx context.Context, ids []string, again bool) (*listing, error) {
 	if l.calls.heard != nil && !again && l.calls.heard.covers(ids) {
 		return l.calls.heard, nil
@@ -240,8 +244,8 @@ func (l *Loop) list(ctx context.Context, ids []string, again bool) (*listing, er
 	}
 }
 
-// awaitList waits for a list: once in an outage of the runtime. A list that comes later wakes
-// the loop. The caller holds mu.
+// awaitList waits for a list, once in an outage of the runtime. A list that arrives later
+// wakes the loop. The caller holds mu.
 func (l *Loop) awaitList(ctx context.Context, one *listing) error {
 	const what = "list the containers"
 	if !l.calls.silent || isOver(one.done) {

@@ -10,60 +10,59 @@ import (
 	"github.com/berthd/berth/managers/ledger"
 )
 
-// OnDrift says what happens to values that somebody else changed.
+// OnDrift is the reaction to values that another program changed.
 type OnDrift string
 
 const (
-	// Heal writes them again.
+	// Heal writes the values again.
 	Heal OnDrift = "heal"
-	// Alarm only reports them. They are written again when berth itself has
-	// another value for the cgroup.
+	// Alarm only reports the values. They are written again when berth's own value for the
+	// cgroup changes.
 	Alarm OnDrift = "alarm"
 )
 
-// Drift is a value of a cgroup that a pass had put in force and that somebody
-// else changed since. The kernel does not tell who: a daemon-reload of systemd,
-// another agent, a person.
+// Drift is a value of a cgroup that a pass had written, and that another program changed
+// since. The kernel does not record the program: it may be a daemon-reload of systemd,
+// another agent, or a person.
 type Drift struct {
 	Name cgroup.Name
-	// File is the control file; empty if the cgroup itself is gone or lacks a
-	// controller.
+	// File is the control file; empty if the cgroup is gone or lacks a controller.
 	File        string
 	Want, Found string
-	// Since is when it was seen first.
+	// Since is when it was found first.
 	Since time.Time
 }
 
-// key tells drifts apart.
+// key identifies a drift.
 func (d Drift) key() driftKey { return driftKey{d.Name.String(), d.File, d.Found} }
 
 type driftKey struct{ name, file, found string }
 
-// keptDrifts is how many drifts are remembered for those who ask.
+// keptDrifts is the number of drifts that are kept for reports.
 const keptDrifts = 100
 
-// driftBook remembers what was put in force. The zero value remembers nothing.
+// driftBook stores the values that were written. The zero value is empty.
 type driftBook struct {
-	// kept are the values that were wanted of each cgroup when they were last in force;
-	// nil before the first pass.
+	// kept are the wanted values of each cgroup when it last had them; nil before the first
+	// pass.
 	kept *branch
-	// view is the one that was followed last: what it wants is kept, but for what is
-	// stale since, or failed, and has to be looked at though the view wants nothing else.
+	// view is the last followed view. Its values are in kept, except those of stale or
+	// failed cgroups, which have to be compared although the view has not changed.
 	view  *ledger.View
 	stale map[string]cgroup.Name
 	// present are the drifts of the last pass.
 	present map[driftKey]Drift
-	// past are drifts in the order in which they were found, the newest last.
+	// past are the found drifts, the newest last.
 	past []Drift
 }
 
-// branch has the values of a cgroup, nil where they are not known, and those below it.
+// branch has the values of a cgroup, nil if unknown, and its child cgroups.
 type branch struct {
 	values *cgroup.Values
 	below  map[string]*branch
 }
 
-// at finds a cgroup; nil if there is none, unless it is to be made.
+// at finds a cgroup; nil if there is none. With grow it is added.
 func (b *branch) at(name cgroup.Name, grow bool) *branch {
 	for _, component := range name {
 		if b == nil {
@@ -82,7 +81,7 @@ func (b *branch) at(name cgroup.Name, grow bool) *branch {
 	return b
 }
 
-// of returns what is in force in a cgroup; nil where that is not known.
+// of returns the last written values of a cgroup; nil if unknown.
 func (b *driftBook) of(name cgroup.Name) *cgroup.Values {
 	if at := b.kept.at(name, false); at != nil {
 		return at.values
@@ -90,20 +89,20 @@ func (b *driftBook) of(name cgroup.Name) *cgroup.Values {
 	return nil
 }
 
-// keep notes what is in force after a pass for a view.
+// keep stores the values after a pass for a view.
 func (b *driftBook) keep(view *ledger.View, desired []cgroup.Node, failed map[string]bool) {
 	b.kept, b.stale = new(branch), nil
 	b.follow(view, desired, failed)
 }
 
-// follow notes what is in force after some cgroups were written for a view.
+// follow stores the values after some cgroups were written for a view.
 func (b *driftBook) follow(view *ledger.View, written []cgroup.Node, failed map[string]bool) {
 	b.hold(written, failed)
 	b.view = view
 }
 
-// hold notes what is in force of some cgroups; of those that failed nobody knows. Before
-// the first pass nothing is noted.
+// hold stores the values of some cgroups; those of failed cgroups are unknown. Before the
+// first pass it stores nothing.
 func (b *driftBook) hold(written []cgroup.Node, failed map[string]bool) {
 	if b.kept == nil {
 		return
@@ -117,7 +116,7 @@ func (b *driftBook) hold(written []cgroup.Node, failed map[string]bool) {
 	}
 }
 
-// changed lists the nodes that are wanted otherwise than they were last in force.
+// changed returns the nodes whose wanted values differ from the stored ones.
 func (b *driftBook) changed(desired []cgroup.Node) []cgroup.Node {
 	var out []cgroup.Node
 	for i := range desired {
@@ -128,7 +127,7 @@ func (b *driftBook) changed(desired []cgroup.Node) []cgroup.Node {
 	return out
 }
 
-// forget drops a cgroup whose values are being written outside of a pass.
+// forget removes a cgroup whose values are being written outside a pass.
 func (b *driftBook) forget(name cgroup.Name) {
 	if at := b.kept.at(name, false); at != nil {
 		at.values = nil
@@ -136,7 +135,7 @@ func (b *driftBook) forget(name cgroup.Name) {
 	b.recheck(name)
 }
 
-// forgetAll drops a cgroup that is gone, with those below it.
+// forgetAll removes a deleted cgroup, with the cgroups below it.
 func (b *driftBook) forgetAll(name cgroup.Name) {
 	if above := b.kept.at(name.Parent(), false); above != nil {
 		delete(above.below, name.Base())
@@ -152,8 +151,8 @@ func (b *driftBook) recheck(name cgroup.Name) {
 	b.stale[name.String()] = name
 }
 
-// find lists the drifts behind what differs: of cgroups whose wanted values are
-// the same as when they were in force.
+// find returns the drifts in a plan: differences in cgroups whose wanted values have not
+// changed.
 func (b *driftBook) find(p *plan, now time.Time) []Drift {
 	wanted := make(map[string]cgroup.Values, len(p.differs))
 	for _, op := range p.differs {
@@ -185,7 +184,7 @@ func (b *driftBook) find(p *plan, now time.Time) []Drift {
 	})
 }
 
-// drifts says what an op would heal.
+// drifts returns the drifts that an op would repair.
 func drifts(op cgroup.Op, seen *cgroup.Snapshot, now time.Time) []Drift {
 	if op.Kind == cgroup.Create {
 		o := seen.Find(op.Name)
@@ -202,8 +201,7 @@ func drifts(op cgroup.Op, seen *cgroup.Snapshot, now time.Time) []Drift {
 	return out
 }
 
-// news notes the drifts of a pass and returns those that the pass before did not
-// find.
+// news stores the drifts of a pass, and returns those that the previous pass did not find.
 func (b *driftBook) news(found []Drift) []Drift {
 	present := make(map[driftKey]Drift, len(found))
 	var fresh []Drift
@@ -221,8 +219,7 @@ func (b *driftBook) news(found []Drift) []Drift {
 	return fresh
 }
 
-// withoutDrifted drops the cgroups that drifted, so that nothing is written
-// there.
+// withoutDrifted removes the cgroups with drifts, so that nothing is written there.
 func withoutDrifted(nodes []cgroup.Node, drifts []Drift) []cgroup.Node {
 	drifted := make(map[string]bool, len(drifts))
 	for _, d := range drifts {
@@ -245,7 +242,7 @@ func (l *Loop) onDrift() OnDrift {
 	return l.OnDrift
 }
 
-// Drifts lists the drifts that were found, the newest last, at most the last 100.
+// Drifts returns the found drifts, the newest last, at most the last 100.
 func (l *Loop) Drifts() []Drift {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -9,14 +9,14 @@ import (
 	"github.com/berthd/berth/managers/ledger"
 )
 
-// hold takes those memory limits of pods and their containers out of nodes that would
-// go down below what is in use. What is held is not in force, so it is tried again in
-// every pass. Tiers have their own way (qos.AboveUsage).
+// hold removes memory limits of pods and containers from nodes if they would go below the
+// current use. They are not written, so every pass tries them again. Tiers are handled in
+// qos.AboveUsage.
 func (l *Loop) hold(nodes []cgroup.Node, seen *cgroup.Snapshot) ([]cgroup.Node, []cgroup.HeldLimit) {
 	return cgroup.HoldLimits(nodes, seen, func(n cgroup.Name) bool { return l.inPod(n) != "" })
 }
 
-// inPod gives the pod in whose cgroup a name is, or whose cgroup it is; empty for none.
+// inPod returns the pod to whose cgroup a name belongs; empty for none.
 func (l *Loop) inPod(name cgroup.Name) string {
 	for n := name; len(n) > 0; n = n.Parent() {
 		if uid, ok := l.Layout.PodUID(n); ok {
@@ -26,7 +26,7 @@ func (l *Loop) inPod(name cgroup.Name) string {
 	return ""
 }
 
-// heldFindings says which memory limits are not in force.
+// heldFindings returns findings for memory limits that were not written.
 func (l *Loop) heldFindings(held []cgroup.HeldLimit) []ledger.Finding {
 	var out []ledger.Finding
 	for _, h := range held {
@@ -39,8 +39,7 @@ func (l *Loop) heldFindings(held []cgroup.HeldLimit) []ledger.Finding {
 	return out
 }
 
-// report notes what a pass found that the kernel does otherwise than the ledger says,
-// and that no pass can change. What is new is logged. The caller holds mu.
+// report stores the findings of a pass, and logs new ones. The caller holds mu.
 func (l *Loop) report(ctx context.Context, found []ledger.Finding) {
 	before := l.foundLast()
 	for _, f := range found {
@@ -56,8 +55,8 @@ func (l *Loop) report(ctx context.Context, found []ledger.Finding) {
 	l.findings.Store(&found)
 }
 
-// Findings lists what the last pass found that keeps the kernel from doing what the
-// ledger says. A pass takes time: what the ledger has settled since is left out.
+// Findings returns the findings of the last pass, without those that the ledger has made
+// obsolete since.
 func (l *Loop) Findings() []ledger.Finding {
 	view := l.View()
 	return slices.DeleteFunc(slices.Clone(l.foundLast()), func(f ledger.Finding) bool {

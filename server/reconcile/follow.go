@@ -11,9 +11,9 @@ import (
 	"github.com/berthd/berth/managers/ledger"
 )
 
-// Follow puts into force what the ledger wants otherwise than it was last in force,
-// and looks at nothing else: what anybody changed since is left to the next pass
-// over the whole tree. Its time grows with the change, not with the tree.
+// Follow writes the values that have changed in the ledger since they were last written,
+// and reads nothing else. Changes by other programs are left to the next pass. Its time
+// grows with the change, not with the tree.
 func (l *Loop) Follow(ctx context.Context) error {
 	if err := l.enter(ctx); err != nil {
 		return err
@@ -22,8 +22,8 @@ func (l *Loop) Follow(ctx context.Context) error {
 	return l.follow(ctx, l.View(), nil)
 }
 
-// follow follows a view, and compares some containers, by their ids, though the view wants
-// nothing else of them. The caller holds mu.
+// follow follows a view. It also compares the containers with the ids in also, whose values
+// have not changed. The caller holds mu.
 func (l *Loop) follow(ctx context.Context, view *ledger.View, also []string) error {
 	if l.drift.kept == nil {
 		return l.pass(ctx, view)
@@ -48,8 +48,7 @@ func (l *Loop) follow(ctx context.Context, view *ledger.View, also []string) err
 	if l.NoPodCgroups {
 		nodes = made(nodes, seen)
 	}
-	// A limit that is held back is not in force, and so tried again; the next pass
-	// reports it.
+	// A held limit was not written, so it is tried again; the next pass reports it.
 	l.noteSeen(g, seen, false)
 	nodes, held := l.hold(l.nested(l.presentSharers(g.present(nodes, seen), seen), seen), seen)
 	ops := cgroup.Diff(nodes, seen)
@@ -67,11 +66,11 @@ func (l *Loop) follow(ctx context.Context, view *ledger.View, also []string) err
 	return done.err
 }
 
-// touched gives what a view wants of the tiers and of those pods that it may want
-// otherwise than the view that was followed last: which have changed, which are stale,
-// and, where other CPUs are shared, all that have a container. ids are those of the containers
-// that a runtime has made in these pods, and of those whose start may be in progress; nil for
-// all. What is stale of pods that are leaving is for later. The caller holds mu.
+// touched returns the wanted values of the tiers and of pods that may differ from the view
+// followed last: changed pods, stale pods, and, if the shared CPUs have changed, all pods
+// with a container. ids are the containers that a runtime created in these pods, and those
+// whose start may be in progress; nil means all. Stale cgroups of leaving pods are returned
+// in later. The caller holds mu.
 func (l *Loop) touched(view *ledger.View) (desired []cgroup.Node, ids []string, later map[string]cgroup.Name, err error) {
 	last := l.drift.view
 	uids := make(map[string]bool)
@@ -120,8 +119,8 @@ func (l *Loop) touched(view *ledger.View) (desired []cgroup.Node, ids []string, 
 	return l.withoutLeaving(view, desired), few(ids), later, nil
 }
 
-// withChildren adds to changed pods what lies in them: parents and children change
-// in an order. The tiers bound nothing that their pods have. The result may share its
+// withChildren adds the children of changed pods, because parents and children must be
+// written in order. Tiers do not restrict their pods' values. The result may share its
 // array with changed, never with desired.
 func (l *Loop) withChildren(desired, changed []cgroup.Node) []cgroup.Node {
 	names := make(map[string]bool, len(changed))

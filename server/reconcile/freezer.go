@@ -10,12 +10,12 @@ import (
 	"github.com/berthd/berth/managers/ledger"
 )
 
-// endings are cgroups that are being removed, or were a moment ago: a removal freezes
-// them and takes their processes away, which is nobody's drift and not to be undone.
+// endings are cgroups that are being removed, or were until recently. A removal freezes
+// them and kills their processes; that is not drift, and must not be undone.
 type endings struct {
 	mu sync.Mutex
-	// names are theirs, with how many remove each; guarded by mu. None of them has
-	// ended since the last pass began to look.
+	// names are the cgroups with the number of removals of each; guarded by mu. An entry
+	// stays at least until the next pass begins.
 	names map[string]ending
 }
 
@@ -33,7 +33,7 @@ func (e *endings) add(name cgroup.Name) {
 	e.names[name.String()] = ending{name, e.names[name.String()].removers + 1}
 }
 
-// end ends a removal. What is not removed may be made as before.
+// end ends a removal. A cgroup that was not removed may be written again.
 func (e *endings) end(name cgroup.Name, removed bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -43,7 +43,7 @@ func (e *endings) end(name cgroup.Name, removed bool) {
 	}
 }
 
-// forget drops those that nobody removes any more. A pass calls it before it looks.
+// forget drops ended removals. A pass calls it before it reads the tree.
 func (e *endings) forget() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -54,7 +54,7 @@ func (e *endings) forget() {
 	}
 }
 
-// revoke ends that a cgroup is not made again: it is wanted once more.
+// revoke makes a cgroup writable again, because it is needed.
 func (e *endings) revoke(name cgroup.Name) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -63,16 +63,16 @@ func (e *endings) revoke(name cgroup.Name) {
 	}
 }
 
-// has tells whether a cgroup is one of them or lies in one.
+// has returns whether a cgroup is being removed or is below such a cgroup.
 func (e *endings) has(name cgroup.Name) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.within(name)
 }
 
-// confine leaves of the nodes that a removal may have changed since forget the CPUs and
-// memory nodes of those that are there: their processes may outlive the removal. The
-// result shares its array with nodes.
+// confine reduces existing nodes that a removal may have changed since forget to their CPUs
+// and memory nodes, because their processes may outlive the removal. The result shares its
+// array with nodes.
 func (e *endings) confine(nodes []cgroup.Node, seen *cgroup.Snapshot) []cgroup.Node {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -92,7 +92,7 @@ func (e *endings) confine(nodes []cgroup.Node, seen *cgroup.Snapshot) []cgroup.N
 	return out
 }
 
-// within tells whether a cgroup is one of them or lies in one. mu is held.
+// within is has with mu held.
 func (e *endings) within(name cgroup.Name) bool {
 	for _, one := range e.names {
 		if name.Within(one.name) {
@@ -102,8 +102,8 @@ func (e *endings) within(name cgroup.Name) bool {
 	return false
 }
 
-// revive gives a cgroup that was there before what it lacks: it may be left of a
-// removal that was cut off. The caller holds mu.
+// revive repairs an existing cgroup, which may be left from an interrupted removal. The
+// caller holds mu.
 func (l *Loop) revive(ctx context.Context, node cgroup.Node) error {
 	seen, err := l.Tree.Observe(ctx, node.Name, 0)
 	if err != nil {
@@ -112,9 +112,9 @@ func (l *Loop) revive(ctx context.Context, node cgroup.Node) error {
 	return cgroup.Apply(ctx, l.Tree, cgroup.Diff([]cgroup.Node{node}, seen))
 }
 
-// thawed makes sure that what is put into a cgroup of a pod runs: those up to the
-// pod's own are thawed; one above is an error of class Precondition. The caller holds
-// mu.
+// thawed makes sure that a process moved into a cgroup of a pod can run. It thaws the
+// cgroups up to the pod's own. A frozen one above is an error of class Precondition. The
+// caller holds mu.
 func (l *Loop) thawed(ctx context.Context, pod, name cgroup.Name) error {
 	var by cgroup.Name
 	for range len(name) - len(pod) + 2 {
@@ -133,8 +133,8 @@ func (l *Loop) thawed(ctx context.Context, pod, name cgroup.Name) error {
 	return errdefs.Preconditionf("cgroup %s is frozen, so no process in it runs: thaw it", l.spelt(by))
 }
 
-// frozenAbove finds out whether somebody has frozen the cgroups that pods lie in.
-// Pods' own cgroups are what Diff thaws. The caller holds mu.
+// frozenAbove returns findings for frozen cgroups above pods. Diff thaws the pods' own
+// cgroups. The caller holds mu.
 func (l *Loop) frozenAbove(ctx context.Context, tiers []cgroup.Node) ([]ledger.Finding, error) {
 	var out []ledger.Finding
 	var last cgroup.Name
@@ -153,11 +153,11 @@ func (l *Loop) frozenAbove(ctx context.Context, tiers []cgroup.Node) ([]ledger.F
 	return out, nil
 }
 
-// spelt gives the path of a cgroup below the mount point.
+// spelt returns the path of a cgroup below the mount point.
 func (l *Loop) spelt(name cgroup.Name) string {
 	literal, err := l.Layout.Literal(name)
 	if err != nil {
-		return name.String() // somebody else's, which has no name of berth's
+		return name.String() // a foreign cgroup without a name of berth
 	}
 	return literal
 }

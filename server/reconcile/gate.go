@@ -6,10 +6,11 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 )
 
-// gate is a lock for which nobody waits longer than a context lasts.
+// gate is a lock with a wait that ends with a context.
 type gate chan struct{}
 
-// enter waits for the lock. An error is of class Deadline, and the lock is not held.
+// enter waits for the lock. After an error, which is of class Deadline, the lock is not
+// held.
 func (g gate) enter(ctx context.Context) error {
 	select {
 	case g <- struct{}{}:
@@ -19,14 +20,14 @@ func (g gate) enter(ctx context.Context) error {
 	}
 }
 
-// Lock is enter for those that cannot do without.
+// Lock is enter without a context.
 func (g gate) Lock() { g <- struct{}{} }
 
-// Unlock lets the next one in.
+// Unlock releases the lock.
 func (g gate) Unlock() { <-g }
 
-// enter takes a turn: until mu is unlocked nobody else gives orders to the kernel. An
-// error is gate's.
+// enter begins a turn: until mu is unlocked, no other operation writes cgroups. Errors are
+// those of gate.
 func (l *Loop) enter(ctx context.Context) error {
 	if err := l.mu.enter(ctx); err != nil {
 		return err

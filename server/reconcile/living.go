@@ -14,12 +14,12 @@ import (
 	"github.com/berthd/berth/managers/workload"
 )
 
-// Named lists the claim records by the base names of pods' cgroups, where these are not
-// the kernel's and so cannot be listed.
+// Named lists the claim records by the base names of pods' cgroups. It is needed if the
+// cgroups are not the kernel's and cannot be listed.
 type Named interface{ Names() ([]string, error) }
 
-// ObservePods gives what can be seen of all pods that have a cgroup, or a claim record,
-// by uid. unseen says that processes cannot be seen.
+// ObservePods returns the observed state of all pods with a cgroup or a claim record, by
+// uid. unseen means that processes are not visible.
 func (l *Loop) ObservePods(ctx context.Context) (all []recovery.Observation, unseen bool, err error) {
 	if files, ok := l.Records.(Named); ok && l.Unseen {
 		return l.observeFiles(ctx, files)
@@ -48,8 +48,8 @@ func (l *Loop) ObservePods(ctx context.Context) (all []recovery.Observation, uns
 	return all, false, nil
 }
 
-// observePod adds what one cgroup of a pod shows. A pod that has several keeps what the
-// one with processes shows.
+// observePod adds the state of one cgroup of a pod. If a pod has several cgroups, the one
+// with processes counts.
 func (l *Loop) observePod(ctx context.Context, seen *cgroup.Snapshot, name cgroup.Name, o *recovery.Observation) {
 	class := l.classOf(name)
 	containers := map[string]*recovery.Container{}
@@ -60,7 +60,7 @@ func (l *Loop) observePod(ctx context.Context, seen *cgroup.Snapshot, name cgrou
 		}
 		o.Processes, o.QoS = recovery.Running, class
 		if len(n.Name) == len(name) {
-			continue // a process beside the containers: nobody's CPUs
+			continue // a process outside the containers has no CPUs of its own
 		}
 		top := n.Name[:len(name)+1]
 		c := containers[top.Base()]
@@ -81,7 +81,7 @@ func (l *Loop) observePod(ctx context.Context, seen *cgroup.Snapshot, name cgrou
 	l.readRecord(ctx, name, o)
 }
 
-// shownBy gives what a container's cgroup shows.
+// shownBy returns the state of a container's cgroup.
 func (l *Loop) shownBy(n cgroup.Observed) *recovery.Container {
 	c := &recovery.Container{Name: n.Name.Base(), CPUs: n.Values.CPUs, Mems: n.Values.Mems}
 	if c.CPUs.IsEmpty() {
@@ -99,7 +99,7 @@ func (l *Loop) shownBy(n cgroup.Observed) *recovery.Container {
 	return c
 }
 
-// observeFiles gives the pods of which there is a claim record.
+// observeFiles returns the pods with a claim record.
 func (l *Loop) observeFiles(ctx context.Context, files Named) (all []recovery.Observation, unseen bool, err error) {
 	names, err := files.Names()
 	if err != nil {
@@ -141,7 +141,7 @@ func (l *Loop) readRecord(ctx context.Context, name cgroup.Name, o *recovery.Obs
 	}
 }
 
-// classOf gives the class in whose tier a pod's cgroup lies.
+// classOf returns the QoS class in whose tier a pod's cgroup is.
 func (l *Loop) classOf(name cgroup.Name) workload.QoSClass {
 	for _, class := range []workload.QoSClass{workload.Burstable, workload.BestEffort} {
 		if l.Layout.Tier(class).Equal(name.Parent()) {
@@ -151,7 +151,7 @@ func (l *Loop) classOf(name cgroup.Name) workload.QoSClass {
 	return workload.Guaranteed
 }
 
-// RemoveEmpty removes what is left of a pod that is not in the ledger and has no process.
+// RemoveEmpty removes the remains of a pod that is not in the ledger and has no processes.
 func (l *Loop) RemoveEmpty(ctx context.Context, view *ledger.View, uid string) error {
 	if _, known := view.Pod(uid); known || view.UnknownLive(uid) {
 		return nil
@@ -172,9 +172,9 @@ func (l *Loop) RemoveEmpty(ctx context.Context, view *ledger.View, uid string) e
 	return l.RemoveUnknown(ctx, view, uid)
 }
 
-// unknownSharers gives the containers of unknown living pods that run on CPUs which are
-// not their pod's own: they run on the shared pool, so that nobody's own CPUs are among
-// theirs. They are found in a pass, which sees all of the tree, and followed by name.
+// unknownSharers returns the containers of unknown living pods that run on other CPUs than
+// those of their pod's claims. They use the shared CPUs, so they must leave exclusive CPUs
+// of others. A pass finds them by reading the whole tree; later they are followed by name.
 func (l *Loop) unknownSharers(view *ledger.View, seen *cgroup.Snapshot) (names []cgroup.Name) {
 	for i := range seen.Nodes {
 		n := &seen.Nodes[i]
@@ -194,7 +194,7 @@ func (l *Loop) unknownSharers(view *ledger.View, seen *cgroup.Snapshot) (names [
 	return names
 }
 
-// stillSharing leaves those of the sharers whose pods are not in the ledger yet.
+// stillSharing returns the sharers whose pods are not in the ledger yet.
 func (l *Loop) stillSharing(view *ledger.View) []cgroup.Name {
 	return slices.DeleteFunc(slices.Clone(l.sharers), func(name cgroup.Name) bool {
 		uid, ok := l.Layout.PodUID(name.Parent())
@@ -202,14 +202,14 @@ func (l *Loop) stillSharing(view *ledger.View) []cgroup.Name {
 	})
 }
 
-// presentSharers drops the sharers that have gone: nobody here makes them.
+// presentSharers removes the sharers that are gone, because berthd does not create them.
 func (l *Loop) presentSharers(nodes []cgroup.Node, seen *cgroup.Snapshot) []cgroup.Node {
 	return slices.DeleteFunc(nodes, func(n cgroup.Node) bool {
 		return (slices.ContainsFunc(l.sharers, n.Name.Equal) || slices.ContainsFunc(l.sandboxes, n.Name.Equal)) && seen.Find(n.Name).State == cgroup.Absent
 	})
 }
 
-// ownCPUs are those that an unknown living pod holds.
+// ownCPUs returns the CPUs in the claims of an unknown living pod.
 func ownCPUs(u ledger.UnknownLivePod) (set cpuset.Set) {
 	for i := range u.Claims {
 		if c := u.Claims[i].CPUs; c != nil {
@@ -219,7 +219,7 @@ func ownCPUs(u ledger.UnknownLivePod) (set cpuset.Set) {
 	return set
 }
 
-// sharing gives the cgroups of the sharers with the CPUs that are shared in a view.
+// sharing returns the cgroups of the sharers, with the shared CPUs of a view.
 func sharing(names []cgroup.Name, view *ledger.View, seen *cgroup.Snapshot) (nodes []cgroup.Node) {
 	shared := view.SharedCPUs()
 	for _, name := range names {
@@ -230,8 +230,8 @@ func sharing(names []cgroup.Name, view *ledger.View, seen *cgroup.Snapshot) (nod
 	return nodes
 }
 
-// Known tells what is known of a pod that lives here and is not in the ledger, for one
-// that was found while berthd runs.
+// Known returns what is known of a running pod that is not in the ledger, if it was found
+// while berthd runs.
 func (l *Loop) Known(ctx context.Context, uid, boot string) ledger.UnknownLivePod {
 	view := l.View()
 	bare := ledger.UnknownLivePod{UID: uid, Since: l.Now()}

@@ -21,64 +21,63 @@ import (
 type Config struct {
 	Tree   cgroup.Tree
 	Layout cgroup.Layout
-	// NoPodCgroups makes no cgroup for any pod, tier or container, and takes none for a
-	// pod's. What runs on which CPUs is the runtime's to carry out, or the agent's.
+	// NoPodCgroups creates no cgroups for tiers, pods and containers, and uses no existing
+	// ones for pods. The runtime or the agent applies the CPUs.
 	NoPodCgroups bool
-	// Listed are cgroups beside those of pods that may be looked at and changed by hand;
-	// Plain reaches those that are plain directories, nil where Tree does.
+	// Listed are cgroups outside those of pods that may be read and changed by hand. Plain
+	// accesses those that are plain directories; nil if Tree does.
 	Listed []Listed
 	Plain  cgroup.Tree
 	Limits
-	// Records keeps the pods' claim records; nil where they cannot be kept.
+	// Records stores the pods' claim records; nil if they cannot be stored.
 	Records cgroup.Records
-	// Unseen says that the tree is not the kernel's: it shows no processes.
+	// Unseen means that the tree is not the kernel's, so it shows no processes.
 	Unseen bool
 	// Failpoint is for tests; nil otherwise.
 	Failpoint failpoint.Hook
-	// OnDrift says what happens to values that somebody else changed; empty means
-	// Heal.
+	// OnDrift is the reaction to values that another program changed; empty means Heal.
 	OnDrift OnDrift
 	// View returns the current view.
 	View func() *ledger.View
-	// Online tells which CPUs are on line now, and SetOffline notes which of the machine
-	// are not; nil where the machine is not the kernel's.
+	// Online returns the CPUs that are online, and SetOffline records the CPUs of the
+	// machine that are not; nil if the machine is not the kernel's.
 	Online     func() (cpuset.Set, error)
 	SetOffline func(ctx context.Context, cpus cpuset.Set) error
-	// Every is how often a pass runs without a commit; 0 means 10 s.
+	// Every is the time between passes without a commit; 0 means 10 s.
 	Every time.Duration
-	// Now is the clock; nil means the system's.
+	// Now is the clock; nil means the system clock.
 	Now func() time.Time
-	// Runtime makes containers and their cgroups; nil where berthd makes those, or
-	// the agent.
+	// Runtime creates containers and their cgroups; nil if berthd or the agent creates
+	// them.
 	Runtime Runtime
-	// Bindings keeps the ids of a runtime's containers; nil where nobody wants that. It may
+	// Bindings stores the ids of a runtime's containers; nil if they are not stored. It may
 	// be set before the first pass.
 	Bindings Bindings
-	// StillThere tells, before a process is placed, whether it is the one that the
-	// context's caller has handed over; nil where processes are not the kernel's.
+	// StillThere returns, before a process is moved, whether it is still the process that
+	// the context's caller has sent; nil if processes are not the kernel's.
 	StillThere func(ctx context.Context, pid int) error
-	// SetScore sets the score of the out-of-memory killer for a process that is
-	// placed; nil where processes are not the loop's to touch.
+	// SetScore sets the OOM score of a process that is moved; nil if the loop must not
+	// change processes.
 	SetScore func(pid, score int) error
 	Log      *slog.Logger
-	// Observe is told the outcome of every pass, Timed how long each operation on
-	// a cgroup took; both may be nil.
+	// Observe is called with the outcome of every pass, Timed with the duration of each
+	// operation on a cgroup; both may be nil.
 	Observe func(Outcome)
 	Timed   func(Operation, time.Duration)
 }
 
-// Limits are the values that follow from the configuration and not from pods.
+// Limits are the values that depend on the configuration and not on pods.
 type Limits struct {
 	QoS qos.Config
-	// Pods are the values that the node as a whole wants in the cgroup of all
-	// pods; those of the QoS tiers go on top.
+	// Pods are the node's values for the cgroup of all pods; the values of the QoS tiers
+	// are added.
 	Pods cgroup.Values
-	// Reserved are cgroups that somebody else has made, with the limits that the
-	// node wants there. They are never created.
+	// Reserved are existing cgroups with the node's limits for them. They are never
+	// created.
 	Reserved []cgroup.Node
 }
 
-// Operation on a cgroup, as the kubelet's metrics name it.
+// Operation on a cgroup, with the name of the kubelet's metrics.
 type Operation string
 
 // The operations.
@@ -90,61 +89,59 @@ const (
 
 // Outcome of a pass.
 type Outcome struct {
-	// Ops that were applied or tried.
+	// Ops that were tried.
 	Ops []cgroup.Op
-	// Drifts that the pass found for the first time.
+	// Drifts that this pass found first.
 	Drifts []Drift
-	// Orphans is how many cgroups of unknown pods there are.
+	// Orphans is the number of cgroups of unknown pods.
 	Orphans int
 	Took    time.Duration
 	Err     error
 }
 
-// Loop is the reconciler. It is the engine's Places too: what an admission needs
-// at once is done at once, with the same values that a later pass would write.
+// Loop is the reconciler. It also implements admission.CgroupManager: an admission's
+// cgroups are written immediately, with the values that a pass would write.
 type Loop struct {
 	Config // its Limits are guarded by mu
 	wake   chan struct{}
 
-	// mu is held during passes and while one pod's places are made, so that no
-	// two of them give orders to the kernel at the same time. Killing a pod's
-	// processes does not hold it.
+	// mu is held during passes and while one pod's cgroups are written, so that only one
+	// operation writes at a time. It is not held while a pod's processes are killed.
 	mu      gate
 	leaving map[string]bool // guarded by mu: uids
 	drift   driftBook       // guarded by mu
-	orphans []cgroup.Name   // guarded by mu: those that the last pass saw
-	// unbound are the unbound cgroups with processes that the last pass saw, empty those
-	// without; guarded by mu.
+	orphans []cgroup.Name   // guarded by mu: found by the last pass
+	// unbound are the unbound cgroups with processes that the last pass found, empty those
+	// without processes; guarded by mu.
 	unbound, empty []unbound
-	// returned are CPUs that were off line and have come back; guarded by mu.
+	// returned are CPUs that were offline and are online again; guarded by mu.
 	returned cpuset.Set
-	// findings are those of the last pass, which changes them. Whoever reads them
-	// waits for no pass.
+	// findings are those of the last pass. Reading them does not wait for a pass.
 	findings atomic.Pointer[[]ledger.Finding]
-	phases   atomic.Pointer[map[placement.Phase]int] // as findings
-	// applying are the containers of the runtime among what is being applied; guarded by mu.
+	phases   atomic.Pointer[map[placement.Phase]int] // like findings
+	// applying are the runtime's containers among the current ops; guarded by mu.
 	applying runtimeContainers
 
-	// tracker knows where each container may run, by its key, as of the view tracked; starts
-	// that are blocked wait for freed to be closed. Guarded by mu.
+	// tracker has the containers by key, for the view tracked. Blocked starts wait until
+	// freed is closed. Guarded by mu.
 	tracker placement.Tracker
 	tracked *ledger.View
 	freed   chan struct{}
-	// cgroups are where the runtime said that its containers are, by id, starting the keys
-	// of containers whose start is asked for, unlisted is what was wrong with containers that the last
-	// list lacked. Guarded by mu.
+	// cgroups are the cgroups of the runtime's containers, by id. starting are the keys of
+	// containers with a requested start. unlisted is the error about containers that the
+	// last list lacked. Guarded by mu.
 	cgroups  map[string]cgroup.Name
 	starting map[string]int
 	unlisted error
-	adopts   bool // containers that nobody has told of are bound; guarded by mu
-	// ended are the cgroups of containers that were unbound since the last look; guarded by
+	adopts   bool // unreported containers of the runtime are bound; guarded by mu
+	// ended are the cgroups of containers that were unbound since the last read; guarded by
 	// mu.
 	ended []cgroup.Name
 	calls calls // guarded by mu
 
 	records   recordBook    // guarded by mu
 	sharers   []cgroup.Name // guarded by mu: of unknown living pods; see unknownSharers
-	sandboxes []cgroup.Name // guarded by mu: of pods that the ledger has, where a runtime made them
+	sandboxes []cgroup.Name // guarded by mu: of pods in the ledger, created by a runtime
 
 	// ending are the cgroups that are being removed.
 	ending endings
@@ -152,7 +149,7 @@ type Loop struct {
 
 var _ admission.CgroupManager = (*Loop)(nil)
 
-// New makes a loop. It starts nothing.
+// New returns a loop. It starts nothing.
 func New(cfg Config) *Loop {
 	if cfg.Every == 0 {
 		cfg.Every = 10 * time.Second
@@ -164,8 +161,7 @@ func New(cfg Config) *Loop {
 		freed: make(chan struct{}), cgroups: make(map[string]cgroup.Name), starting: make(map[string]int)}
 }
 
-// SetLimits puts other limits in force and asks for a pass. A pass under way ends
-// first.
+// SetLimits changes the limits and requests a pass. It waits for the end of a current pass.
 func (l *Loop) SetLimits(limits Limits) {
 	l.mu.Lock()
 	l.Limits = limits
@@ -174,23 +170,22 @@ func (l *Loop) SetLimits(limits Limits) {
 	l.Wake()
 }
 
-// Wake asks for a pass soon. It never blocks.
+// Wake requests a pass soon. It never blocks.
 func (l *Loop) Wake() {
 	select {
 	case l.wake <- struct{}{}:
-	default: // one is due already, and it will read the newest view
+	default: // a pass is already requested, and will read the newest view
 	}
 }
 
-// debounce is how long the loop waits once it is woken. Who has committed gets its
-// answer first, and of many commits in a row one look follows. Nobody waits for
-// it: what a container needs is put in force before its start is answered.
+// debounce is the delay of the loop after Wake. So a committing caller gets its answer
+// first, and one read follows many commits. No caller waits for the loop: a container's
+// values are written before its start is answered.
 const debounce = time.Millisecond
 
-// Run follows the ledger whenever it is woken and passes over the whole tree at
-// every interval, until ctx ends. While a runtime is about to start a container it
-// follows more often: at first soon, then less and less often. Errors are logged; the next
-// pass tries again.
+// Run follows the ledger after each Wake and makes a pass in every interval, until ctx
+// ends. While a container's start is in progress at a runtime it follows more often, with
+// growing pauses. Errors are logged; the next pass tries again.
 func (l *Loop) Run(ctx context.Context) error {
 	defer l.calls.running.Wait()
 	tick := time.NewTicker(l.Every)
@@ -233,8 +228,8 @@ func (l *Loop) Run(ctx context.Context) error {
 	}
 }
 
-// outage is what keeps going wrong. The log gets a line for its begin, one for each other
-// thing that goes wrong meanwhile, and one for its end.
+// outage is a lasting error. It is logged at its begin, at each change of the error, and at
+// its end.
 type outage struct {
 	text  string
 	since time.Time
@@ -257,8 +252,8 @@ func (o *outage) report(ctx context.Context, l *Loop, err error) {
 	}
 }
 
-// latestStart tells when a start that is under way was last allowed; the zero time if none
-// is. Starts that have taken too long are given up.
+// latestStart returns when a start in progress was last allowed; the zero time if there is
+// none. Starts that have taken too long are ended.
 func (l *Loop) latestStart() (latest time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -271,9 +266,9 @@ func (l *Loop) latestStart() (latest time.Time) {
 	return latest
 }
 
-// Begin makes the tiers and puts limits on the reserved cgroups, which must be
-// there with all controllers: an agent that cannot keep pods within bounds does
-// not start. A limit that a tier exceeds already is left to the passes.
+// Begin creates the tiers and writes limits to the reserved cgroups, which must exist with
+// all controllers. berthd does not start if it cannot limit pods. A limit that a tier
+// already exceeds is left to the passes.
 func (l *Loop) Begin(ctx context.Context) error {
 	if err := l.enter(ctx); err != nil {
 		return err
@@ -308,7 +303,7 @@ func (l *Loop) Begin(ctx context.Context) error {
 	return nil
 }
 
-// unusable is the error about a cgroup that nobody here may make.
+// unusable returns the error for a cgroup that berthd must not create.
 func unusable(o cgroup.Observed) error {
 	if o.State == cgroup.Absent {
 		return errdefs.Preconditionf("it is absent; whoever runs there has to make it")
@@ -354,8 +349,8 @@ func (l *Loop) pass(ctx context.Context, view *ledger.View) error {
 	return err
 }
 
-// carryOut applies a plan. Where the kernel refuses the limit of a tier that uses
-// more already, the limit is set to that use, as the kubelet does.
+// carryOut applies a plan. If the kernel refuses the limit of a tier that uses more, the
+// limit is set to the use, as the kubelet does.
 func (l *Loop) carryOut(ctx context.Context, view *ledger.View, p *plan) error {
 	done := l.applyTo(ctx, p.containers, p.ops)
 	if err := l.gather(ctx, view, p.containers); err != nil {
@@ -373,14 +368,14 @@ func (l *Loop) carryOut(ctx context.Context, view *ledger.View, p *plan) error {
 	return errors.Join(done.err, p.missing, p.unmet)
 }
 
-// applied is what became of ops.
+// applied is the result of ops.
 type applied struct {
 	// failed are the names of cgroups that did not get all of their values.
 	failed map[string]bool
 	err    error
 }
 
-// applyTo prepares containers of the runtime and applies ops, some of which are theirs.
+// applyTo prepares the runtime's containers and applies ops, some of which are for them.
 // The caller holds mu.
 func (l *Loop) applyTo(ctx context.Context, g runtimeContainers, ops []cgroup.Op) applied {
 	l.applying = g
@@ -391,9 +386,8 @@ func (l *Loop) applyTo(ctx context.Context, g runtimeContainers, ops []cgroup.Op
 	return done
 }
 
-// apply puts ops into force in their order. An op that fails does not keep others
-// from their turn, except those below a cgroup that could not be made. The caller
-// holds mu.
+// apply carries out ops in their order. If an op fails, the others are still carried out,
+// except those below a cgroup that could not be created. The caller holds mu.
 func (l *Loop) apply(ctx context.Context, ops []cgroup.Op) applied {
 	out := applied{failed: map[string]bool{}}
 	var errs []error
@@ -422,7 +416,7 @@ func (l *Loop) apply(ctx context.Context, ops []cgroup.Op) applied {
 	return out
 }
 
-// ensure carries one op out, and tells whether that made the cgroup. The caller holds
+// ensure carries out one op, and returns whether it created the cgroup. The caller holds
 // mu.
 func (l *Loop) ensure(ctx context.Context, op cgroup.Op) (created bool, err error) {
 	kind := OpUpdate
@@ -437,11 +431,11 @@ func (l *Loop) ensure(ctx context.Context, op cgroup.Op) (created bool, err erro
 	withheld := l.granted(op.Name.String(), &op.Values)
 	inside := l.inContainer(op.Name)
 	if inside && op.Kind == cgroup.Create && l.ending.has(op.Name) {
-		return false, nil // it has ended since this was planned
+		return false, nil // the container has ended since the plan
 	}
 	created, err = l.treeOf(op.Name).Ensure(ctx, cgroup.Node{Name: op.Name, Values: op.Values})
 	if inside && created && (op.Kind == cgroup.Set || l.ending.has(op.Name)) {
-		// It has ended while it was written.
+		// The container has ended during the write.
 		l.drift.forgetAll(op.Name)
 		return false, errors.Join(withheld, l.Tree.Remove(ctx, op.Name))
 	}
@@ -449,13 +443,13 @@ func (l *Loop) ensure(ctx context.Context, op cgroup.Op) (created bool, err erro
 	return created, errors.Join(withheld, err)
 }
 
-// inContainer tells whether a name is the cgroup of a container of a pod, or lies in one.
+// inContainer returns whether a name is the cgroup of a container of a pod, or below one.
 func (l *Loop) inContainer(name cgroup.Name) bool {
 	_, isPod := l.Layout.PodUID(name)
 	return !isPod && l.inPod(name) != ""
 }
 
-// timed tells how long an operation took.
+// timed reports the duration of an operation.
 func (l *Loop) timed(op Operation, start time.Time) {
 	if l.Timed != nil {
 		l.Timed(op, l.Now().Sub(start))

@@ -11,18 +11,18 @@ import (
 	"github.com/berthd/berth/managers/workload"
 )
 
-// Hand changes single cgroups for those who do it by hand.
+// Hand implements manual operations on single cgroups.
 type Hand struct {
 	Loop *Loop
-	// Alone keeps out a pod in whose cgroup that would be, as one on its way into the
-	// ledger: it has a cgroup before it is known.
+	// Alone excludes the pod to which the cgroup belongs: a pod during its admission has a
+	// cgroup before it is in the ledger.
 	Alone Alone
 }
 
-// Change writes those of a cgroup's values that differ. With create the cgroup is
-// made if it is absent, with a limit of 0 for huge pages that are not mentioned,
-// and repaired if it is invalid; without it an absent one is an error of class
-// NotFound. It returns what was done.
+// Change writes the values of a cgroup that differ. With create, a missing cgroup is
+// created, with a limit of 0 for huge pages that are not mentioned, and an invalid one is
+// repaired. Without create, a missing cgroup is an error of class NotFound. It returns the
+// ops carried out.
 func (h *Hand) Change(ctx context.Context, node cgroup.Node, create bool) (done []cgroup.Op, err error) {
 	err = h.alone(ctx, node.Name, func(ctx context.Context) (err error) {
 		done, err = h.Loop.change(ctx, node, create)
@@ -31,13 +31,13 @@ func (h *Hand) Change(ctx context.Context, node cgroup.Node, create bool) (done 
 	return done, err
 }
 
-// Destroy kills what runs in a cgroup, and removes it.
+// Destroy kills the processes in a cgroup, and removes it.
 func (h *Hand) Destroy(ctx context.Context, name cgroup.Name) error {
 	return h.alone(ctx, name, func(ctx context.Context) error { return h.Loop.destroy(ctx, name) })
 }
 
-// alone runs do while no operation is under way on the pod whose cgroup a name is, or
-// lies in; at once if there is none.
+// alone runs do while no operation on the pod of a cgroup is in progress; immediately if
+// the cgroup belongs to no pod.
 func (h *Hand) alone(ctx context.Context, name cgroup.Name, do func(context.Context) error) error {
 	for n := name; len(n) > 0; n = n.Parent() {
 		if uid, ok := h.Loop.Layout.PodUID(n); ok {
@@ -47,8 +47,8 @@ func (h *Hand) alone(ctx context.Context, name cgroup.Name, do func(context.Cont
 	return do(ctx)
 }
 
-// managed says why a cgroup is not for others to write; empty if it is. The caller holds
-// mu.
+// managed returns why a cgroup must not be written by hand; empty if it may. The caller
+// holds mu.
 func (l *Loop) managed(view *ledger.View, name cgroup.Name) string {
 	for _, class := range []workload.QoSClass{workload.Guaranteed, workload.Burstable, workload.BestEffort} {
 		if name.Equal(l.Layout.Tier(class)) {
@@ -76,7 +76,7 @@ func (l *Loop) managed(view *ledger.View, name cgroup.Name) string {
 	return ""
 }
 
-// mine refuses names that are not for others to write. The caller holds mu.
+// mine refuses cgroups that must not be written by hand. The caller holds mu.
 func (l *Loop) mine(name cgroup.Name) error {
 	if err := l.inside(name); err != nil {
 		return err
@@ -87,7 +87,7 @@ func (l *Loop) mine(name cgroup.Name) error {
 	return nil
 }
 
-// Look observes a cgroup that is berth's or that the configuration names.
+// Look observes a cgroup of berth, or one named in the configuration.
 func (l *Loop) Look(ctx context.Context, name cgroup.Name) (cgroup.Observed, error) {
 	if err := l.inside(name); err != nil {
 		return cgroup.Observed{}, err
@@ -99,7 +99,7 @@ func (l *Loop) Look(ctx context.Context, name cgroup.Name) (cgroup.Observed, err
 	return seen.Find(name), nil
 }
 
-// Procs lists the processes of a cgroup and of those below it, ascending.
+// Procs returns the processes of a cgroup and of those below it, ascending.
 func (l *Loop) Procs(ctx context.Context, name cgroup.Name) ([]int, error) {
 	if err := l.inside(name); err != nil {
 		return nil, err
@@ -107,7 +107,7 @@ func (l *Loop) Procs(ctx context.Context, name cgroup.Name) ([]int, error) {
 	return l.treeOf(name).Procs(ctx, name)
 }
 
-// change is Hand's Change; the caller keeps the pod out.
+// change is Hand's Change; the caller excludes the pod.
 func (l *Loop) change(ctx context.Context, node cgroup.Node, create bool) ([]cgroup.Op, error) {
 	if err := l.enter(ctx); err != nil {
 		return nil, err
@@ -120,7 +120,7 @@ func (l *Loop) change(ctx context.Context, node cgroup.Node, create bool) ([]cgr
 	return ops, l.apply(ctx, ops).err
 }
 
-// PlanChange lists what Hand's Change would do.
+// PlanChange returns the ops of Hand's Change without carrying them out.
 func (l *Loop) PlanChange(ctx context.Context, node cgroup.Node, create bool) ([]cgroup.Op, error) {
 	if err := l.enter(ctx); err != nil {
 		return nil, err
@@ -152,7 +152,7 @@ func (l *Loop) planChange(ctx context.Context, node cgroup.Node, create bool) ([
 	return cgroup.Diff([]cgroup.Node{node}, seen), nil
 }
 
-// destroy is Hand's Destroy; the caller keeps the pod out.
+// destroy is Hand's Destroy; the caller excludes the pod.
 func (l *Loop) destroy(ctx context.Context, name cgroup.Name) error {
 	if err := l.removable(ctx, name); err != nil {
 		return err
@@ -160,7 +160,7 @@ func (l *Loop) destroy(ctx context.Context, name cgroup.Name) error {
 	return l.remove(ctx, name)
 }
 
-// UpdateTiers writes what differs in the tiers now, and returns what was done.
+// UpdateTiers writes the values of tiers that differ, and returns the ops.
 func (l *Loop) UpdateTiers(ctx context.Context) ([]cgroup.Op, error) {
 	if err := l.enter(ctx); err != nil {
 		return nil, err
@@ -181,18 +181,18 @@ func (l *Loop) UpdateTiers(ctx context.Context) ([]cgroup.Op, error) {
 // Entry is a cgroup in a Report.
 type Entry struct {
 	cgroup.Observed
-	// Managed cgroups follow from the ledger or the configuration.
+	// Managed cgroups have values from the ledger or the configuration.
 	Managed bool
-	// Pending is what would make the cgroup as wanted.
+	// Pending are the ops that would give the cgroup its wanted values.
 	Pending []cgroup.Op
 }
 
-// Report is the tree as it is, against what it should be.
+// Report compares the tree with its wanted values.
 type Report struct {
-	// Entries, parents before children; the reserved cgroups come last. Wanted
-	// cgroups that are absent are among them.
+	// Entries, parents before children; the reserved cgroups come last. They include
+	// missing cgroups.
 	Entries []Entry
-	// Drifts that were found, the newest last.
+	// Drifts, the newest last.
 	Drifts []Drift
 }
 

@@ -7,10 +7,11 @@ import (
 	"github.com/berthd/berth/managers/cgroup"
 )
 
-// nested wants CPUs for the cgroups that a container has made below its own, as docker in
-// docker does: v1 narrows no cgroup below what is in it, and gives nothing back. Those
-// that have all CPUs of their container keep having all, others those that are left, or
-// all if none is. On v2 the kernel does so by itself. The caller holds mu.
+// nested adds CPUs for cgroups that a container has created below its own, as docker in
+// docker does: v1 narrows no cgroup below those inside it, and widens none again. A nested
+// cgroup with all CPUs of its container keeps all. Another one keeps those of its CPUs that
+// are left, or gets all if none is left. On v2 the kernel does this itself. The caller
+// holds mu.
 func (l *Loop) nested(desired []cgroup.Node, seen *cgroup.Snapshot) []cgroup.Node {
 	if !l.v1() {
 		return desired
@@ -44,7 +45,7 @@ func (l *Loop) nested(desired []cgroup.Node, seen *cgroup.Snapshot) []cgroup.Nod
 	return desired
 }
 
-// observeInside looks at the cgroups of nodes, and on v1 at all that lies in those of
+// observeInside observes the cgroups of nodes, and on v1 also everything below those of
 // containers.
 func (l *Loop) observeInside(ctx context.Context, nodes []cgroup.Node) (*cgroup.Snapshot, error) {
 	if !l.v1() {

@@ -9,12 +9,12 @@ import (
 	"github.com/berthd/berth/managers/ledger"
 )
 
-// This file is the variant without cgroups of pods (Config.NoPodCgroups), the kubelet's
-// podContainerManagerNoop. What an earlier configuration has made is not made again, and
-// stays in force while it is there: containers whose cgroups berth made keep their CPUs.
+// This file implements Config.NoPodCgroups, the kubelet's podContainerManagerNoop. Cgroups
+// from an earlier configuration are not created again, but get their values while they
+// exist: their containers keep their CPUs.
 
-// desired gives what a view wants of the tiers, the pods and the containers that berth
-// made.
+// desired returns the wanted values of a view for the tiers, the pods, and the containers
+// whose cgroups berth created.
 func (l *Loop) desired(view *ledger.View, tiers []cgroup.Node) ([]cgroup.Node, error) {
 	if !l.NoPodCgroups {
 		return cgroup.Desired(view, l.Layout, l.QoS.Cgroup, tiers)
@@ -30,7 +30,7 @@ func (l *Loop) desired(view *ledger.View, tiers []cgroup.Node) ([]cgroup.Node, e
 	return nodes, nil
 }
 
-// podNodes gives what desired has of one pod.
+// podNodes returns the part of desired for one pod.
 func (l *Loop) podNodes(view *ledger.View, p *ledger.Pod) ([]cgroup.Node, error) {
 	nodes, err := cgroup.PodNodes(view, p, l.Layout, l.QoS.Cgroup)
 	if err == nil && l.NoPodCgroups {
@@ -39,7 +39,7 @@ func (l *Loop) podNodes(view *ledger.View, p *ledger.Pod) ([]cgroup.Node, error)
 	return nodes, err
 }
 
-// made drops the nodes that are absent.
+// made removes the nodes of missing cgroups.
 func made(nodes []cgroup.Node, seen *cgroup.Snapshot) (out []cgroup.Node) {
 	for _, n := range nodes {
 		if seen.Find(n.Name).State != cgroup.Absent {
@@ -49,8 +49,8 @@ func made(nodes []cgroup.Node, seen *cgroup.Snapshot) (out []cgroup.Node) {
 	return out
 }
 
-// allowStart is EnsureContainer for a container whose cgroup neither berth nor a runtime
-// that it speaks with makes. A process can only be placed by whoever makes a cgroup.
+// allowStart is EnsureContainer for a container whose cgroup is created neither by berth
+// nor by its runtime. A process can only be moved by the program that creates the cgroup.
 func (l *Loop) allowStart(s admission.Start) error {
 	if s.PID == 0 {
 		return nil
@@ -59,8 +59,8 @@ func (l *Loop) allowStart(s admission.Start) error {
 		"leave the pid out, and put the process into a cgroup with the values that Allocate answers", s.PID)
 }
 
-// removePlace removes the cgroup of a pod; if none are made now, only one in which an
-// earlier configuration has started containers.
+// removePlace removes the cgroup of a pod. With NoPodCgroups it removes only a cgroup in
+// which an earlier configuration has started containers.
 func (l *Loop) removePlace(ctx context.Context, view *ledger.View, uid string, name cgroup.Name) error {
 	if !l.NoPodCgroups {
 		return l.remove(ctx, name)
@@ -73,5 +73,5 @@ func (l *Loop) removePlace(ctx context.Context, view *ledger.View, uid string, n
 	return l.forgetRecord(ctx, name)
 }
 
-// HasTiers tells whether the QoS classes have cgroups.
+// HasTiers returns whether the QoS classes have cgroups.
 func (l *Loop) HasTiers() bool { return !l.NoPodCgroups }

@@ -12,9 +12,8 @@ import (
 	"github.com/berthd/berth/managers/ledger"
 )
 
-// compareOnline notes CPUs of the machine that have gone off line or have come back.
-// Their holders run on the shared pool meanwhile (ledger.View.RunsOn). The caller holds
-// mu.
+// compareOnline records CPUs of the machine that went offline or came back. Containers with
+// offline CPUs run on the shared CPUs meanwhile (ledger.View.RunsOn). The caller holds mu.
 func (l *Loop) compareOnline(ctx context.Context) error {
 	if l.Online == nil {
 		return nil
@@ -38,14 +37,14 @@ func (l *Loop) compareOnline(ctx context.Context) error {
 	return l.SetOffline(ctx, offline)
 }
 
-// v1 tells whether the tree is one whose kernel takes CPUs that are off line out of all
-// sets, and does not give them back.
+// v1 returns whether the kernel removes offline CPUs from all sets and does not restore
+// them.
 func (l *Loop) v1() bool { return l.QoS.Cgroup.Facts.Version == cgroup.V1 }
 
-// widen masks CPUs that are off line, and wants those that have come back in all cgroups
-// that are to have what their parents have: v1 takes no set with a CPU that is off line,
-// nor one that its parent does not have. Those above the pods are widened at once. The
-// caller holds mu.
+// widen removes offline CPUs from the wanted sets, and adds CPUs that came back to all
+// cgroups that have the same set as their parents. v1 accepts no set with an offline CPU,
+// or with a CPU that the parent lacks. The cgroups above the pods are written immediately.
+// The caller holds mu.
 func (l *Loop) widen(ctx context.Context, view *ledger.View, p *plan) error {
 	offline := view.Rules().OfflineCPUs
 	for i := range p.desired {
@@ -83,7 +82,8 @@ func (l *Loop) widen(ctx context.Context, view *ledger.View, p *plan) error {
 	return nil
 }
 
-// lacking gives the CPUs of a cgroup with others; false if it has them, or is not there.
+// lacking returns the CPUs of a cgroup with others added; false if it has them, or does not
+// exist.
 func lacking(o cgroup.Observed, others cpuset.Set) (more cpuset.Set, ok bool) {
 	if o.State != cgroup.Valid || others.IsSubsetOf(o.Values.CPUs) {
 		return cpuset.Set{}, false
@@ -91,9 +91,8 @@ func lacking(o cgroup.Observed, others cpuset.Set) (more cpuset.Set, ok bool) {
 	return o.Values.CPUs.Union(others), true
 }
 
-// gather puts processes back into the cgroups of containers whose CPUs went off line: v1
-// moves them to the nearest cgroup above that has CPUs, in this hierarchy alone. The
-// caller holds mu.
+// gather moves processes back to the cgroups of containers whose CPUs went offline: v1
+// moves them to the nearest parent with CPUs, in this hierarchy only. The caller holds mu.
 func (l *Loop) gather(ctx context.Context, view *ledger.View, g runtimeContainers) error {
 	offline := view.Rules().OfflineCPUs
 	if !l.v1() || offline.IsEmpty() {

@@ -15,7 +15,7 @@ import (
 	"github.com/berthd/berth/managers/workload"
 )
 
-// EnsurePod implements admission.Places.
+// EnsurePod implements admission.CgroupManager.
 func (l *Loop) EnsurePod(ctx context.Context, view *ledger.View, uid string) (parent string, created bool, err error) {
 	p, name, err := l.pod(view, uid)
 	if err != nil || l.NoPodCgroups {
@@ -33,8 +33,8 @@ func (l *Loop) EnsurePod(ctx context.Context, view *ledger.View, uid string) (pa
 		return "", false, err
 	}
 	l.stay(uid, name)
-	// The tiers come first: a pod must not weigh against a tier that does not
-	// count it yet.
+	// The tiers are written first, because a tier's weight must include the pod before the
+	// pod runs.
 	tiers := l.drift.changed(l.enforced(qos.Above(view, l.Layout, l.QoS, p.QoS)))
 	seen, err := l.lookShortly(ctx, tiers, node, uid)
 	if err != nil {
@@ -42,7 +42,7 @@ func (l *Loop) EnsurePod(ctx context.Context, view *ledger.View, uid string) (pa
 	}
 	created, err = l.ensurePod(ctx, tiers, node, seen)
 	if errors.Is(err, cgroup.ErrBelowUse) {
-		// It was there all the same, and more is in use than the pod may have.
+		// The cgroup existed, and uses more than the pod may have.
 		if seen, err = l.observe(ctx, append(tiers, node)); err == nil {
 			created, err = l.ensurePod(ctx, tiers, node, seen)
 		}
@@ -53,8 +53,8 @@ func (l *Loop) EnsurePod(ctx context.Context, view *ledger.View, uid string) (pa
 	return parent, created, nil
 }
 
-// ensurePod makes the tree as it was seen have the tiers and the cgroup of a pod, and
-// tells whether that made the latter. The caller holds mu.
+// ensurePod writes the tiers and the cgroup of a pod, where they differ from the observed
+// tree. It returns whether it created the pod's cgroup. The caller holds mu.
 func (l *Loop) ensurePod(ctx context.Context, tiers []cgroup.Node, pod cgroup.Node, seen *cgroup.Snapshot) (created bool, err error) {
 	nodes, _ := l.hold(append(slices.Clone(tiers), pod), seen)
 	failed := map[string]bool{}
@@ -67,8 +67,8 @@ func (l *Loop) ensurePod(ctx context.Context, tiers []cgroup.Node, pod cgroup.No
 		case op.Kind == cgroup.Create || op.Name.Equal(pod.Name):
 			return false, err
 		default:
-			// A limit that the tier cannot have now is no fault of this pod's; the
-			// next pass tries again.
+			// A limit that the tier cannot have now does not concern this pod; the next
+			// pass tries again.
 			failed[op.Name.String()] = true
 			l.Log.ErrorContext(ctx, "update the tier of a new pod", "cgroup", pod.Name.String(), "error", err)
 		}
@@ -77,11 +77,10 @@ func (l *Loop) ensurePod(ctx context.Context, tiers []cgroup.Node, pod cgroup.No
 	return created, nil
 }
 
-// lookShortly looks at a pod's cgroup, and takes for granted what a pass or an admission
-// has put in force in its tiers: what somebody else has changed there since is the
-// next pass's to heal. A pod that is new to the ledger and was nobody's when the
-// last pass looked is expected to have no cgroup; whether it had one, the tree says
-// when the cgroup is made.
+// lookShortly observes a pod's cgroup. It assumes that the tiers have the values that
+// berthd wrote; the next pass repairs changes by other programs. A new pod without an
+// orphan in the last pass is assumed to have no cgroup; the creation shows whether that is
+// true.
 func (l *Loop) lookShortly(ctx context.Context, tiers []cgroup.Node, pod cgroup.Node, uid string) (*cgroup.Snapshot, error) {
 	var ask []cgroup.Node
 	sure := make([]cgroup.Observed, 0, len(tiers)+1)
@@ -107,7 +106,7 @@ func (l *Loop) lookShortly(ctx context.Context, tiers []cgroup.Node, pod cgroup.
 	return seen, nil
 }
 
-// ForgetPod implements admission.Places.
+// ForgetPod implements admission.CgroupManager.
 func (l *Loop) ForgetPod(ctx context.Context, view *ledger.View, uid string) error {
 	_, name, err := l.pod(view, uid)
 	if err != nil {
@@ -116,7 +115,7 @@ func (l *Loop) ForgetPod(ctx context.Context, view *ledger.View, uid string) err
 	return l.removePlace(ctx, view, uid, name)
 }
 
-// RemovePod implements admission.Places.
+// RemovePod implements admission.CgroupManager.
 func (l *Loop) RemovePod(ctx context.Context, view *ledger.View, uid string) error {
 	_, name, err := l.pod(view, uid)
 	if err != nil {
@@ -148,15 +147,15 @@ func (l *Loop) RemovePod(ctx context.Context, view *ledger.View, uid string) err
 	return nil
 }
 
-// tellAll tells the tracker of all containers of a pod. The caller holds mu.
+// tellAll applies an event to all containers of a pod. The caller holds mu.
 func (l *Loop) tellAll(view *ledger.View, uid string, kind placement.EventKind) {
 	for b := range view.BindingsOf(uid) {
 		l.tell(placement.Event{Kind: kind, ID: l.key(b)})
 	}
 }
 
-// stay ends that a pod is leaving, and tells whether it was: its cgroup has to be as the
-// view wants it again. The caller holds mu.
+// stay ends the leaving of a pod, and returns whether it was leaving. The pod's cgroup has
+// to get its wanted values again. The caller holds mu.
 func (l *Loop) stay(uid string, name cgroup.Name) bool {
 	if !l.leaving[uid] {
 		return false
@@ -166,7 +165,7 @@ func (l *Loop) stay(uid string, name cgroup.Name) bool {
 	return true
 }
 
-// remove kills what runs in a cgroup and removes it. The caller does not hold mu.
+// remove kills the processes in a cgroup and removes it. The caller does not hold mu.
 func (l *Loop) remove(ctx context.Context, name cgroup.Name) error {
 	defer l.timed(OpDestroy, l.Now())
 	l.ending.add(name)
@@ -184,14 +183,14 @@ func (l *Loop) remove(ctx context.Context, name cgroup.Name) error {
 	return l.forgetRecord(ctx, name)
 }
 
-// EnsureContainer implements admission.Places. It waits for containers that leave in a
-// moment, since those have to leave first.
+// EnsureContainer implements admission.CgroupManager. It waits for blocking containers that
+// will leave soon.
 func (l *Loop) EnsureContainer(ctx context.Context, view *ledger.View, s admission.Start) (path string, err error) {
 	b := s.Binding
 	key := b.ID
 	if l.NoPodCgroups {
 		if b.Own && s.PID == 0 {
-			return b.CgroupPath, nil // an earlier configuration has made it
+			return b.CgroupPath, nil // an earlier configuration created it
 		}
 		if s.PID != 0 || l.Runtime == nil {
 			return "", l.allowStart(s)
@@ -228,7 +227,7 @@ func (l *Loop) ensureContainer(ctx context.Context, view *ledger.View, s admissi
 		return err
 	}
 	defer l.mu.Unlock()
-	// A newer view may be in force already, and has the last word.
+	// A newer view may be written already; then it counts.
 	if now := l.View(); now.Generation() > view.Generation() {
 		view = now
 	}
@@ -279,9 +278,9 @@ func (l *Loop) ensureContainer(ctx context.Context, view *ledger.View, s admissi
 	return nil
 }
 
-// place puts a process into a container's cgroup and scores it. A score that the
-// kernel refuses (lowering one takes CAP_SYS_RESOURCE) is the agent's to set: it
-// is in the answer to Allocate.
+// place moves a process into a container's cgroup and sets its OOM score. If the kernel
+// refuses the score (lowering needs CAP_SYS_RESOURCE), the agent has to set it; the answer
+// of Allocate has it.
 func (l *Loop) place(ctx context.Context, p *ledger.Pod, container string, name cgroup.Name, pid int) error {
 	if l.StillThere != nil {
 		if err := l.StillThere(ctx, pid); err != nil {
@@ -306,8 +305,8 @@ func (l *Loop) place(ctx context.Context, p *ledger.Pod, container string, name 
 	return nil
 }
 
-// ContainerPath returns the path below the mount point of the cgroup that
-// EnsureContainer makes for a container; empty where a runtime makes it.
+// ContainerPath returns the path of a container's cgroup below the mount point; empty if a
+// runtime creates it.
 func (l *Loop) ContainerPath(p *ledger.Pod, container string) (string, error) {
 	if l.Runtime != nil || l.NoPodCgroups {
 		return "", nil
@@ -319,7 +318,7 @@ func (l *Loop) ContainerPath(p *ledger.Pod, container string) (string, error) {
 	return l.Layout.Literal(name)
 }
 
-// container names the cgroup of a container.
+// container returns the name of a container's cgroup.
 func (l *Loop) container(p *ledger.Pod, container string) (cgroup.Name, error) {
 	pod, err := l.Layout.Pod(p.QoS, p.UID())
 	if err != nil {
@@ -328,18 +327,18 @@ func (l *Loop) container(p *ledger.Pod, container string) (cgroup.Name, error) {
 	return l.Layout.Container(pod, container)
 }
 
-// Vacant implements admission.Places.
+// Vacant implements admission.CgroupManager.
 func (l *Loop) Vacant(ctx context.Context, b ledger.Binding, starting int) (bool, error) {
 	pids, err := l.Tree.Procs(ctx, l.Layout.Driver().Parse(b.CgroupPath))
 	return !slices.ContainsFunc(pids, func(pid int) bool { return pid != starting }), err
 }
 
-// RemoveContainer implements admission.Places.
+// RemoveContainer implements admission.CgroupManager.
 func (l *Loop) RemoveContainer(ctx context.Context, b ledger.Binding) error {
 	return l.remove(ctx, l.Layout.Driver().Parse(b.CgroupPath))
 }
 
-// UnknownPods implements admission.Places.
+// UnknownPods implements admission.CgroupManager.
 func (l *Loop) UnknownPods(ctx context.Context, view *ledger.View) (uids []string, err error) {
 	names, err := l.UnprivilegedUsers(ctx, view)
 	if err != nil {
@@ -354,7 +353,7 @@ func (l *Loop) UnknownPods(ctx context.Context, view *ledger.View) (uids []strin
 	return slices.Compact(uids), nil
 }
 
-// RemoveUnknown implements admission.Places.
+// RemoveUnknown implements admission.CgroupManager.
 func (l *Loop) RemoveUnknown(ctx context.Context, view *ledger.View, uid string) error {
 	p, known := view.Pod(uid)
 	var errs []error
@@ -387,7 +386,7 @@ func (l *Loop) RemoveUnknown(ctx context.Context, view *ledger.View, uid string)
 	return errors.Join(errs...)
 }
 
-// UnprivilegedUsers lists the cgroups of pods that the view does not know.
+// UnprivilegedUsers returns the cgroups of pods that the view does not have.
 func (l *Loop) UnprivilegedUsers(ctx context.Context, view *ledger.View) ([]cgroup.Name, error) {
 	if l.NoPodCgroups {
 		return nil, nil
@@ -399,7 +398,7 @@ func (l *Loop) UnprivilegedUsers(ctx context.Context, view *ledger.View) ([]cgro
 	return l.Layout.Orphans(seen, known(view)), nil
 }
 
-// pod looks a pod and the name of its cgroup up.
+// pod returns a pod and the name of its cgroup.
 func (l *Loop) pod(view *ledger.View, uid string) (*ledger.Pod, cgroup.Name, error) {
 	p, ok := view.Pod(uid)
 	if !ok {

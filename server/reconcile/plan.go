@@ -11,23 +11,23 @@ import (
 	"github.com/berthd/berth/managers/workload"
 )
 
-// plan is what a pass is about to do.
+// plan has the next ops of a pass.
 type plan struct {
 	desired []cgroup.Node
 	seen    *cgroup.Snapshot
-	// differs are the ops that would make the tree as wanted, ops those of them
-	// that the pass may apply.
+	// differs are the ops that would give the tree its wanted values, ops those that the
+	// pass may apply.
 	differs, ops []cgroup.Op
 	drifts       []Drift
 	containers   runtimeContainers
 	findings     []ledger.Finding
 	empty        []unbound
-	// missing is an error about reserved cgroups that are gone, unmet one about a
-	// runtime that does not tell of its containers.
+	// missing is an error about missing reserved cgroups, unmet one about a runtime that
+	// does not list its containers.
 	missing, unmet error
 }
 
-// Plan lists what a pass would do now.
+// Plan returns the ops of a pass without carrying them out.
 func (l *Loop) Plan(ctx context.Context) ([]cgroup.Op, error) {
 	if err := l.enter(ctx); err != nil {
 		return nil, err
@@ -100,7 +100,7 @@ func (l *Loop) plan(ctx context.Context, view *ledger.View) (*plan, error) {
 	return p, nil
 }
 
-// tiers gives the cgroup of all pods and the tiers as a view wants them.
+// tiers returns the wanted values of the cgroup of all pods and of the tiers.
 func (l *Loop) tiers(view *ledger.View) []cgroup.Node {
 	if l.NoPodCgroups {
 		return nil
@@ -108,7 +108,7 @@ func (l *Loop) tiers(view *ledger.View) []cgroup.Node {
 	return l.enforced(qos.Nodes(view, l.Layout, l.QoS))
 }
 
-// enforced puts what all pods together may have on top of what tiers get.
+// enforced adds the limits of all pods together to the values of the tiers.
 func (l *Loop) enforced(nodes []cgroup.Node) []cgroup.Node {
 	for i := range nodes {
 		if nodes[i].Name.Equal(l.Layout.Pods()) {
@@ -118,7 +118,7 @@ func (l *Loop) enforced(nodes []cgroup.Node) []cgroup.Node {
 	return nodes
 }
 
-// observe looks at the cgroups of nodes and at none below.
+// observe observes the cgroups of nodes and none below.
 func (l *Loop) observe(ctx context.Context, nodes []cgroup.Node) (*cgroup.Snapshot, error) {
 	all := &cgroup.Snapshot{Facts: l.QoS.Cgroup.Facts}
 	for _, n := range nodes {
@@ -131,8 +131,8 @@ func (l *Loop) observe(ctx context.Context, nodes []cgroup.Node) (*cgroup.Snapsh
 	return all, nil
 }
 
-// withoutLeaving drops the nodes of pods that are being removed, and forgets
-// those that have gone.
+// withoutLeaving removes the nodes of leaving pods, and forgets pods whose removal is
+// complete.
 func (l *Loop) withoutLeaving(view *ledger.View, nodes []cgroup.Node) []cgroup.Node {
 	var gone []cgroup.Name
 	for uid := range l.leaving {
@@ -161,7 +161,7 @@ next:
 	return out
 }
 
-// known tells the classes of the pods of a view.
+// known returns a function for the classes of the pods of a view.
 func known(view *ledger.View) func(uid string) (workload.QoSClass, bool) {
 	return func(uid string) (workload.QoSClass, bool) {
 		p, ok := view.Pod(uid)

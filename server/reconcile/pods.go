@@ -11,13 +11,12 @@ import (
 	"github.com/berthd/berth/managers/workload"
 )
 
-// Alone runs do while no operation on a pod is under way, with the view of then;
-// admission.Engine's method of this name is the one there is.
+// Alone runs do with the current view while no operation on a pod is in progress;
+// admission.Engine has this method.
 type Alone func(ctx context.Context, uid string, do func(ctx context.Context, view *ledger.View) error) error
 
-// Pods reaches the cgroups of pods one by one, for those who ask or clean up by
-// hand. Where none are made (Config.NoPodCgroups) it answers as the kubelet does then:
-// every pod has all that it needs, nothing is to be done, and the name is the root.
+// Pods implements manual operations on pods' cgroups. With Config.NoPodCgroups it answers
+// like the kubelet: every pod has what it needs, nothing is done, and the name is the root.
 type Pods struct {
 	Loop  *Loop
 	Alone Alone
@@ -27,11 +26,11 @@ type Pods struct {
 type PodCgroup struct {
 	UID string
 	cgroup.Observed
-	// Known says that the pod is admitted and that this is its place.
+	// Known means that the pod is admitted and that this is its cgroup.
 	Known bool
 }
 
-// List lists the cgroups of pods that exist, in order of their names.
+// List returns the existing cgroups of pods, in the order of their names.
 func (p *Pods) List(ctx context.Context) ([]PodCgroup, error) {
 	l := p.Loop
 	if l.NoPodCgroups {
@@ -54,12 +53,12 @@ func (p *Pods) List(ctx context.Context) ([]PodCgroup, error) {
 	return out, nil
 }
 
-// Look observes a pod's cgroup: where an admitted one's has to be, or wherever
-// there is one.
+// Look observes a pod's cgroup: for an admitted pod at its place, otherwise wherever it
+// exists.
 func (p *Pods) Look(ctx context.Context, uid string) (cgroup.Observed, error) {
 	l := p.Loop
 	if l.NoPodCgroups {
-		// As in the kubelet: nobody has to make anything for the pod.
+		// As in the kubelet, the pod needs no cgroup.
 		return cgroup.Observed{Name: l.Layout.Root(), State: cgroup.Valid}, nil
 	}
 	if pod, ok := l.View().Pod(uid); ok {
@@ -76,7 +75,7 @@ func (p *Pods) Look(ctx context.Context, uid string) (cgroup.Observed, error) {
 	return found[0], nil
 }
 
-// find observes all cgroups that a pod has, whatever its class.
+// find observes all cgroups of a pod, in every class.
 func (p *Pods) find(ctx context.Context, uid string) ([]cgroup.Observed, error) {
 	var out []cgroup.Observed
 	for _, class := range []workload.QoSClass{workload.Guaranteed, workload.Burstable, workload.BestEffort} {
@@ -95,7 +94,7 @@ func (p *Pods) find(ctx context.Context, uid string) ([]cgroup.Observed, error) 
 	return out, nil
 }
 
-// Ensure makes the cgroup of an admitted pod or writes what differs there. A pod
+// Ensure creates the cgroup of an admitted pod, or writes the values that differ. A pod
 // that is not admitted is an error of class NotFound.
 func (p *Pods) Ensure(ctx context.Context, uid string) (parent string, created bool, err error) {
 	if p.Loop.NoPodCgroups {
@@ -111,8 +110,8 @@ func (p *Pods) Ensure(ctx context.Context, uid string) (parent string, created b
 	return parent, created, err
 }
 
-// Name names a pod's cgroup, which need not exist. The class may be empty for an
-// admitted pod; otherwise that is an error of class Invalid.
+// Name returns the name of a pod's cgroup, which need not exist. The class may be empty for
+// an admitted pod; otherwise an empty class is an error of class Invalid.
 func (p *Pods) Name(uid string, class workload.QoSClass) (name cgroup.Name, parent string, err error) {
 	l := p.Loop
 	if l.NoPodCgroups {
@@ -133,7 +132,7 @@ func (p *Pods) Name(uid string, class workload.QoSClass) (name cgroup.Name, pare
 	return name, parent, err
 }
 
-// Of tells whether a path on disk is the cgroup of a pod, and of which.
+// Of returns the pod whose cgroup has a path on disk.
 func (p *Pods) Of(literal string) (uid string, ok bool) {
 	if p.Loop.NoPodCgroups {
 		return "", false
@@ -141,7 +140,7 @@ func (p *Pods) Of(literal string) (uid string, ok bool) {
 	return p.Loop.Layout.PodUID(p.Loop.Layout.Driver().Parse(literal))
 }
 
-// left calls do for every cgroup that a pod has which is not admitted.
+// left calls do for every cgroup of a pod that is not admitted.
 func (p *Pods) left(ctx context.Context, uid string, do func(context.Context, cgroup.Name) error) error {
 	if p.Loop.NoPodCgroups {
 		return nil
@@ -159,8 +158,8 @@ func (p *Pods) left(ctx context.Context, uid string, do func(context.Context, cg
 	})
 }
 
-// Destroy kills and removes what is left of a pod that is not admitted; an
-// admitted one is an error of class Precondition.
+// Destroy kills the processes and removes the cgroups of a pod that is not admitted; an
+// admitted pod is an error of class Precondition.
 func (p *Pods) Destroy(ctx context.Context, uid string) (removed []cgroup.Name, err error) {
 	err = p.left(ctx, uid, func(ctx context.Context, name cgroup.Name) error {
 		if err := p.Loop.remove(ctx, name); err != nil {
@@ -172,8 +171,8 @@ func (p *Pods) Destroy(ctx context.Context, uid string) (removed []cgroup.Name, 
 	return removed, err
 }
 
-// Reduce gives what is left of a pod that is not admitted the smallest weight; an
-// admitted one is an error of class Precondition. Its quota stays.
+// Reduce gives the cgroups of a pod that is not admitted the smallest weight; an admitted
+// pod is an error of class Precondition. The quota stays.
 func (p *Pods) Reduce(ctx context.Context, uid string) (done []cgroup.Op, err error) {
 	err = p.left(ctx, uid, func(ctx context.Context, name cgroup.Name) error {
 		ops, err := p.Loop.change(ctx, cgroup.Node{Name: name, Values: cgroup.Lightest()}, false)

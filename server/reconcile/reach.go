@@ -10,26 +10,26 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 )
 
-// Listed is a cgroup that the configuration names and that lies beside those of pods.
+// Listed is a cgroup outside those of pods that the configuration names.
 type Listed struct {
 	Name cgroup.Name
-	// Field is where the configuration names it.
+	// Field is the configuration field.
 	Field string
-	// Plain says that it is reached as a plain directory under every driver.
+	// Plain means that it is accessed as a plain directory with every driver.
 	Plain bool
 }
 
-// unitSuffixes are those of the units that systemd makes cgroups for.
+// unitSuffixes are the suffixes of systemd units with cgroups.
 var unitSuffixes = []string{".slice", ".scope", ".service", ".socket", ".mount", ".swap"}
 
-// managersOfTheTree have cgroups of these names, or names that begin so and go on with a
-// dot, directly below the root of the tree.
+// managersOfTheTree use cgroups with these names, or with these names and a dot, directly
+// below the root of the tree.
 var managersOfTheTree = map[string]string{
 	"system": "systemd", "user": "systemd", "machine": "systemd", "init": "systemd",
 	"docker": "Docker", "libpod_parent": "Podman", "lxc": "LXC",
 }
 
-// listed finds a cgroup that the configuration names.
+// listed returns a cgroup that the configuration names.
 func (l *Loop) listed(name cgroup.Name) (Listed, bool) {
 	i := slices.IndexFunc(l.Listed, func(o Listed) bool { return o.Name.Equal(name) })
 	if i < 0 {
@@ -38,7 +38,7 @@ func (l *Loop) listed(name cgroup.Name) (Listed, bool) {
 	return l.Listed[i], true
 }
 
-// treeOf gives the tree through which a cgroup is reached.
+// treeOf returns the tree through which a cgroup is accessed.
 func (l *Loop) treeOf(name cgroup.Name) cgroup.Tree {
 	if o, ok := l.listed(name); ok && o.Plain && l.Plain != nil {
 		return l.Plain
@@ -46,8 +46,8 @@ func (l *Loop) treeOf(name cgroup.Name) cgroup.Tree {
 	return l.Tree
 }
 
-// inside refuses names that are not below the configured root, unless the configuration
-// names them, and those of others there.
+// inside refuses cgroups outside the configured root, unless the configuration names them,
+// and cgroups of other managers.
 func (l *Loop) inside(name cgroup.Name) error {
 	if err := name.Check(); err != nil {
 		return err
@@ -77,8 +77,8 @@ func (l *Loop) listedNames() string {
 	return strings.Join(names, ", ")
 }
 
-// others says whose a cgroup is that is neither berth's nor free for anybody; empty if it
-// is no such one.
+// others returns the manager to which a cgroup belongs; empty if it is berth's or
+// unmanaged.
 func (l *Loop) others(name cgroup.Name) string {
 	if name.IsRoot() {
 		return "the root of the tree and the kernel's"
@@ -95,8 +95,8 @@ func (l *Loop) others(name cgroup.Name) string {
 	return ""
 }
 
-// removable refuses the removal of what others than the caller's processes live in. The
-// caller does not hold mu.
+// removable refuses the removal of a cgroup with processes that do not belong to the
+// caller. The caller does not hold mu.
 func (l *Loop) removable(ctx context.Context, name cgroup.Name) error {
 	if err := l.enter(ctx); err != nil {
 		return err

@@ -11,33 +11,34 @@ import (
 	"github.com/berthd/berth/managers/ledger"
 )
 
-// The points of this package, in the order in which an admission comes to them.
+// The failpoints of this package, in the order of an admission.
 const (
 	BeforeRecord = "reconcile/before-record"
 	AfterRecord  = "reconcile/after-record"
 )
 
-// Failpoints returns all points of this package.
+// Failpoints returns all failpoints of this package.
 func Failpoints() []string { return []string{BeforeRecord, AfterRecord} }
 
-// recordBook remembers which claim record each pod's cgroup was given, and the view whose
-// changes have been written. Guarded by Loop.mu.
+// recordBook has the written claim record of each pod's cgroup, and the view whose changes
+// have been written. Guarded by Loop.mu.
 type recordBook struct {
 	seed    maphash.Seed
 	written map[string]writtenRecord
 	view    *ledger.View
-	// due are the pods whose records are to be written, by uid.
+	// due are the uids of pods whose records have to be written.
 	due []string
 }
 
-// writtenRecord is a record by its hash, and the generation that it was written for.
+// writtenRecord is the hash of a record, and the generation for which it was written.
 type writtenRecord struct {
 	hash       uint64
 	generation uint64
 }
 
-// recordsAtOnce is how many records are written at once. A start where none is left, as
-// on a copy of the ledger, has as many to write as there are pods: nobody waits for those.
+// recordsAtOnce limits the records written in one turn. If no record exists, for example on
+// a copy of the ledger, the first start has to write one for each pod; other operations
+// must not wait for all of them.
 const recordsAtOnce = 64
 
 func (b *recordBook) note(uid string, record []byte, generation uint64) {
@@ -52,7 +53,7 @@ func (b *recordBook) holds(uid string, record []byte) bool {
 	return ok && record != nil && w.hash == maphash.Bytes(b.seed, record)
 }
 
-// RecordClaims implements admission.Places.
+// RecordClaims implements admission.CgroupManager.
 func (l *Loop) RecordClaims(ctx context.Context, view *ledger.View, uid string, there bool) (restore func() error, err error) {
 	restore = func() error { return nil }
 	p, name, err := l.pod(view, uid)
@@ -85,19 +86,19 @@ func (l *Loop) RecordClaims(ctx context.Context, view *ledger.View, uid string, 
 	return restore, nil
 }
 
-// restoreRecord puts back the record that a pod had before an admission that failed.
+// restoreRecord writes the record again that a pod had before a failed admission.
 func (l *Loop) restoreRecord(ctx context.Context, uid string, name cgroup.Name, before []byte) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.records.written, uid)
-	// What was committed meanwhile is not in it.
+	// The old record lacks later commits.
 	l.records.due = append(l.records.due, uid)
 	l.Wake()
 	return l.Records.WriteRecord(ctx, name, before)
 }
 
-// followRecords writes the claim records of the pods that have changed since the last
-// time. The caller holds mu.
+// followRecords writes the claim records of the pods that have changed since its last call.
+// The caller holds mu.
 func (l *Loop) followRecords(ctx context.Context, view *ledger.View) {
 	last := l.records.view
 	if l.Records == nil || last == nil {
@@ -119,15 +120,14 @@ func (l *Loop) followRecords(ctx context.Context, view *ledger.View) {
 			continue
 		}
 		if err := l.writeRecord(ctx, view, p); err != nil {
-			l.records.view = nil // the next pass looks at all
+			l.records.view = nil // the next pass compares all records
 			l.Log.ErrorContext(ctx, "record what a pod holds", "uid", uid, "error", err)
 		}
 	}
 }
 
-// repairRecords reads the claim record of every pod. Records that are missing, or are not
-// as they were written, are due: systemd may have made a pod's slice anew. The caller
-// holds mu.
+// repairRecords reads the claim record of every pod. Missing and changed records are due
+// again: systemd may have created a pod's slice anew. The caller holds mu.
 func (l *Loop) repairRecords(ctx context.Context, view *ledger.View) {
 	if l.Records == nil {
 		return
@@ -148,7 +148,7 @@ func (l *Loop) repairRecords(ctx context.Context, view *ledger.View) {
 		delete(l.records.written, p.UID())
 		r := ledger.NewClaimRecord(view, p, p.ChangedGeneration)
 		if want, failed := r.Encode(); failed == nil && err == nil && bytes.Equal(have, want) {
-			l.records.note(p.UID(), have, r.Generation) // written before this start
+			l.records.note(p.UID(), have, r.Generation) // written by an earlier berthd
 			continue
 		}
 		l.records.due = append(l.records.due, p.UID())
@@ -156,14 +156,14 @@ func (l *Loop) repairRecords(ctx context.Context, view *ledger.View) {
 	l.writeDue(ctx, view)
 }
 
-// recordsDue tells whether there are claim records to write.
+// recordsDue returns whether there are claim records to write.
 func (l *Loop) recordsDue() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.records.due) > 0
 }
 
-// WriteDue writes some of the claim records that are due.
+// WriteDue writes some of the due claim records.
 func (l *Loop) WriteDue(ctx context.Context) error {
 	if err := l.enter(ctx); err != nil {
 		return err
@@ -173,8 +173,7 @@ func (l *Loop) WriteDue(ctx context.Context) error {
 	return nil
 }
 
-// writeDue writes as many of the records that are due as may be written at once. The
-// caller holds mu.
+// writeDue writes at most recordsAtOnce due records. The caller holds mu.
 func (l *Loop) writeDue(ctx context.Context, view *ledger.View) {
 	n := min(len(l.records.due), recordsAtOnce)
 	for _, uid := range l.records.due[:n] {
@@ -183,16 +182,16 @@ func (l *Loop) writeDue(ctx context.Context, view *ledger.View) {
 			continue
 		}
 		if err := l.writeRecord(ctx, view, p); err != nil {
-			l.records.view = nil // the next pass looks at all
+			l.records.view = nil // the next pass compares all records
 			l.Log.ErrorContext(ctx, "record what a pod holds", "uid", uid, "error", err)
 		}
 	}
 	l.records.due = l.records.due[n:]
 }
 
-// writeRecord writes the claim record of a pod unless it was written, or that of a later
-// change, which is being committed. A pod without a cgroup gets its record with its
-// cgroup. The caller holds mu.
+// writeRecord writes the claim record of a pod, unless it is written already, or a record
+// of a later change that is being committed is. A pod without a cgroup gets its record
+// together with the cgroup. The caller holds mu.
 func (l *Loop) writeRecord(ctx context.Context, view *ledger.View, p *ledger.Pod) error {
 	_, name, err := l.pod(view, p.UID())
 	if err != nil || l.leaving[p.UID()] {
@@ -216,8 +215,8 @@ func (l *Loop) writeRecord(ctx context.Context, view *ledger.View, p *ledger.Pod
 	return err
 }
 
-// forgetRecord removes what is left of the record of a pod whose cgroup has gone: files
-// do not go with it.
+// forgetRecord removes the record file of a pod whose cgroup is gone, because files are not
+// removed with the cgroup.
 func (l *Loop) forgetRecord(ctx context.Context, name cgroup.Name) error {
 	uid, ok := l.Layout.PodUID(name)
 	if !ok || l.Records == nil {
@@ -229,10 +228,11 @@ func (l *Loop) forgetRecord(ctx context.Context, name cgroup.Name) error {
 	return l.Records.WriteRecord(context.WithoutCancel(ctx), name, nil)
 }
 
-// Started implements admission.Places.
+// Started implements admission.CgroupManager.
 func (l *Loop) Started(ctx context.Context, view *ledger.View, b ledger.Binding) (bool, error) {
 	if l.Runtime != nil {
-		// The runtime lists what it has created, too; only processes tell.
+		// The runtime also lists containers that it has only created, so only processes
+		// count.
 		return l.Lives(ctx, b)
 	}
 	p, _, err := l.pod(view, b.Owner.Pod)

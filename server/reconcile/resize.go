@@ -10,8 +10,8 @@ import (
 	"github.com/berthd/berth/managers/workload"
 )
 
-// CheckResize implements admission.Places. A limit below what is in use is refused
-// on every version of cgroups: v1 would refuse it by itself, v2 would kill.
+// CheckResize implements admission.CgroupManager. A limit below the current use is refused
+// on both versions: v1 would refuse it itself, v2 would kill.
 func (l *Loop) CheckResize(ctx context.Context, view *ledger.View, uid string) error {
 	p, name, err := l.pod(view, uid)
 	if err != nil {
@@ -34,7 +34,7 @@ func (l *Loop) CheckResize(ctx context.Context, view *ledger.View, uid string) e
 	return refuseBelowUse(held, l.within(name))
 }
 
-// within is the cgroup in which all of a pod's are: its own, or any.
+// within is the cgroup that contains all cgroups of a pod: its own, or any.
 func (l *Loop) within(pod cgroup.Name) cgroup.Name {
 	if l.NoPodCgroups {
 		return nil
@@ -53,9 +53,9 @@ func refuseBelowUse(held []cgroup.HeldLimit, pod cgroup.Name) error {
 	return nil
 }
 
-// checkSwap refuses another memory request for a container that may swap, whose
-// share of the swap space could not follow, unless the change restarts it. The
-// caller holds mu.
+// checkSwap refuses a changed memory request for a container that may swap, because its
+// share of the swap space could not follow, unless the change restarts it. The caller holds
+// mu.
 func (l *Loop) checkSwap(old, wanted *workload.Pod) error {
 	for i := range wanted.Containers {
 		c := &wanted.Containers[i]
@@ -70,8 +70,8 @@ func (l *Loop) checkSwap(old, wanted *workload.Pod) error {
 	return nil
 }
 
-// places gives the pod's tiers, its cgroup and those of its containers, as a view
-// wants them, what they are, and the runtime's containers among them. The caller holds mu.
+// places returns the wanted values of the pod's tiers, cgroup and containers, their
+// observed values, and the runtime's containers among them. The caller holds mu.
 func (l *Loop) places(ctx context.Context, view *ledger.View, p *ledger.Pod) ([]cgroup.Node, *cgroup.Snapshot, runtimeContainers, error) {
 	node, err := cgroup.PodNode(p, l.Layout, l.QoS.Cgroup)
 	if err != nil {
@@ -119,10 +119,10 @@ func (l *Loop) places(ctx context.Context, view *ledger.View, p *ledger.Pod) ([]
 	return g.present(nodes, seen), seen, g, nil
 }
 
-// Resize implements admission.Places. The order of the writes is that of a pass:
-// what grows, grows from the outside in, what shrinks, from the inside out. Where a
-// resize is undone, a limit stays that would go down below what is in use by now; the
-// passes try it again.
+// Resize implements admission.CgroupManager. The order of the writes is that of a pass:
+// values that grow are written from the outside in, values that shrink from the inside out.
+// If a resize is undone, a limit that would go below the current use stays; the passes try
+// it again.
 func (l *Loop) Resize(ctx context.Context, view *ledger.View, uid string) error {
 	p, name, err := l.pod(view, uid)
 	if err != nil {
@@ -155,7 +155,7 @@ func (l *Loop) Resize(ctx context.Context, view *ledger.View, uid string) error 
 		case op.Name.Within(l.within(name)):
 			return err
 		default:
-			// As for a new pod: the next pass tries again.
+			// As for a new pod, the next pass tries again.
 			l.Log.ErrorContext(ctx, "update the tier of a resized pod", "uid", uid, "error", err)
 		}
 	}

@@ -17,24 +17,24 @@ import (
 	"github.com/berthd/berth/server/runtime"
 )
 
-// errUnlisted is about a container that runs, or may, and that the runtime does not list.
+// errUnlisted means that a container may run that the runtime does not list.
 var errUnlisted = errors.New("a container runs, or may, that the container runtime does not list")
 
-// runtimeContainer is a bound container that a runtime has made.
+// runtimeContainer is a bound container created by a runtime.
 type runtimeContainer struct {
 	id    string
 	owner ledger.Owner
-	// name is nil where the runtime does not tell.
+	// name is nil if the runtime does not report it.
 	name   cgroup.Name
 	values cgroup.Values
-	// runs says that it has a process, and that the kernel can be asked where.
+	// runs means that it has a process, and that its cgroup can be read.
 	runs bool
 }
 
-// runtimeContainers are those of a view; the zero value is none.
+// runtimeContainers are those of a view; the zero value is empty.
 type runtimeContainers []runtimeContainer
 
-// nodes gives the cgroups of those that run.
+// nodes returns the cgroups of the running ones.
 func (g runtimeContainers) nodes() []cgroup.Node {
 	var out []cgroup.Node
 	for i := range g {
@@ -45,7 +45,7 @@ func (g runtimeContainers) nodes() []cgroup.Node {
 	return out
 }
 
-// at finds the one that runs in a cgroup.
+// at returns the one that runs in a cgroup.
 func (g runtimeContainers) at(name cgroup.Name) (runtimeContainer, bool) {
 	i := g.index(name)
 	if i < 0 {
@@ -58,10 +58,10 @@ func (g runtimeContainers) index(name cgroup.Name) int {
 	return slices.IndexFunc(g, func(g runtimeContainer) bool { return g.runs && g.name.Equal(name) })
 }
 
-// present drops nodes of theirs that were not seen: the container has just exited, or
-// is somewhere else than the runtime says, and so counts as out of sight from here on.
-// What a runtime's cgroup lacks is not berth's to repair, so it counts as valid. The
-// nodes share their array with the result.
+// present removes nodes of these containers that were not observed: the container has just
+// exited, or is in another cgroup than the runtime reports. Then it counts as not running.
+// berth does not repair a runtime's cgroup, so it counts as valid. The nodes share their
+// array with the result.
 func (g runtimeContainers) present(nodes []cgroup.Node, seen *cgroup.Snapshot) []cgroup.Node {
 	if len(g) == 0 {
 		return nodes
@@ -87,9 +87,9 @@ func (g runtimeContainers) present(nodes []cgroup.Node, seen *cgroup.Snapshot) [
 	})
 }
 
-// meet asks the runtime for containers of a view that it has made, all or those of some ids,
-// with the CPUs and memory nodes that they should have. An error that wraps errUnlisted comes
-// with those that it has listed. The caller holds mu.
+// meet returns a view's containers that the runtime created, all or those with some ids,
+// with their wanted CPUs and memory nodes. An error that wraps errUnlisted comes with the
+// listed ones. The caller holds mu.
 func (l *Loop) meet(ctx context.Context, view *ledger.View, ids []string) (runtimeContainers, error) {
 	l.track()
 	if l.Runtime == nil || ids != nil && len(ids) == 0 {
@@ -137,13 +137,13 @@ func (l *Loop) hear(ctx context.Context, ids []string) (*listing, error) {
 	return listed, l.unlisted
 }
 
-// shownAs are the events of what a list shows.
+// shownAs are the events for the phases in a list.
 var shownAs = map[runtime.Phase]placement.EventKind{
 	runtime.Created: placement.ShownCreated, runtime.Running: placement.ShownRunning, runtime.Exited: placement.Ended,
 }
 
-// compare tells the tracker what a list has of the bound containers, and whether it wants
-// another list. The caller holds mu.
+// compare applies a list to the tracker, and returns whether another list is needed. The
+// caller holds mu.
 func (l *Loop) compare(ctx context.Context, listed *listing) (again bool) {
 	shown := make(map[string]runtime.Container, len(listed.all))
 	for _, c := range listed.all {
@@ -160,7 +160,7 @@ func (l *Loop) compare(ctx context.Context, listed *listing) (again bool) {
 			kind = placement.Ended
 		case !ok:
 			kind = placement.Unlisted
-			again = again || listed.ids != nil // all are asked for before anything follows
+			again = again || listed.ids != nil // all are listed before anything else happens
 		}
 		if c.Cgroup != nil {
 			l.cgroups[id] = c.Cgroup
@@ -171,15 +171,15 @@ func (l *Loop) compare(ctx context.Context, listed *listing) (again bool) {
 			errs = append(errs, l.search(ctx, ledger.Binding{ID: id, Owner: owner}))
 		}
 		if _, bound := l.tracked.Binding(id); !bound && !l.mayRun(id) && l.starting[id] == 0 {
-			l.forget(id) // nobody will tell of it again
+			l.forget(id) // there will be no more events for it
 		}
 	}
 	l.unlisted = errors.Join(errs...)
 	return again
 }
 
-// concerned gives the containers that a list of some ids, or of all, may show: those that
-// are bound, and those with a start that was never bound. The caller holds mu.
+// concerned returns the containers that a list of some ids, or of all, may contain: bound
+// ones, and those with a start without a binding. The caller holds mu.
 func (l *Loop) concerned(ids []string) map[string]ledger.Owner {
 	out := map[string]ledger.Owner{}
 	for b := range l.bindings(ids) {
@@ -196,7 +196,7 @@ func (l *Loop) concerned(ids []string) map[string]ledger.Owner {
 	return out
 }
 
-// bindings lists the bindings of some ids, or all. The caller holds mu.
+// bindings returns the bindings of some ids, or all. The caller holds mu.
 func (l *Loop) bindings(ids []string) iter.Seq[ledger.Binding] {
 	if ids == nil {
 		return l.tracked.Bindings()
@@ -210,10 +210,10 @@ func (l *Loop) bindings(ids []string) iter.Seq[ledger.Binding] {
 	}
 }
 
-// manyIDs is from how many containers on a list of all is asked for.
+// manyIDs is the number of containers from which all are listed.
 const manyIDs = 16
 
-// few gives ids that are to be listed: nil, which stands for all, where they are many.
+// few returns the ids to list; nil, which means all, if there are many.
 func few(ids []string) []string {
 	if len(ids) >= manyIDs {
 		return nil
@@ -221,19 +221,19 @@ func few(ids []string) []string {
 	return ids
 }
 
-// cannotStart tells whether a container that was let start, and that nobody has shown, does
-// not start any more: a list of all that began afterwards does not have it, and its pod has
-// no sandbox in which it could start. A runtime lists a container before anybody can know
-// its id, and does not forget one that is being started. The caller holds mu.
+// cannotStart returns whether a container without a process, whose start was allowed, can
+// no longer start: a later list of all lacks it, and its pod has no sandbox. A runtime
+// lists a container before its id is known to others, and keeps it in the list during its
+// start. The caller holds mu.
 func (l *Loop) cannotStart(listed *listing, id string, owner ledger.Owner) bool {
 	c, ok := l.tracker.Get(id)
 	return ok && c.Phase == placement.Starting && l.starting[id] == 0 && listed.ids == nil && c.Since.Before(listed.at) &&
 		!slices.ContainsFunc(listed.sandboxes, func(s runtime.Sandbox) bool { return s.Ready && s.Pod == owner.Pod })
 }
 
-// search asks the kernel for a container that the runtime does not list. An error is about
-// one that runs where it may not, or of which that is not known, and wraps errUnlisted. The
-// caller holds mu.
+// search reads the cgroup of a container that the runtime does not list. An error, which
+// wraps errUnlisted, means that the container runs on CPUs where it must not, or that this
+// is unknown. The caller holds mu.
 func (l *Loop) search(ctx context.Context, b ledger.Binding) error {
 	name, err := l.alive(ctx, l.tracked, b)
 	switch {
@@ -247,9 +247,8 @@ func (l *Loop) search(ctx context.Context, b ledger.Binding) error {
 	return l.lookAt(ctx, b.ID)
 }
 
-// lookAt asks the kernel where a container may run. An error wraps
-// errUnlisted if the runtime does not list it, and it is not where it should be. The
-// caller holds mu.
+// lookAt reads from the kernel where a container may run. An error wraps errUnlisted if the
+// runtime does not list it and it runs elsewhere than it should. The caller holds mu.
 func (l *Loop) lookAt(ctx context.Context, id string) error {
 	name := l.cgroups[id]
 	if strings.HasPrefix(id, "/") {
@@ -266,9 +265,9 @@ func (l *Loop) lookAt(ctx context.Context, id string) error {
 	c, _ := l.tracker.Get(id)
 	if o.State == cgroup.Absent {
 		if strings.HasPrefix(id, "/") && l.starting[id] == 0 {
-			l.forget(id) // nothing can be in it
+			l.forget(id) // no process can be in it
 		}
-		if c.Phase == placement.Unknown { // it has ended while it was looked for
+		if c.Phase == placement.Unknown { // it has ended meanwhile
 			l.tell(placement.Event{Kind: placement.KernelEmpty, ID: id})
 		}
 		return nil
@@ -284,21 +283,21 @@ func (l *Loop) lookAt(ctx context.Context, id string) error {
 	return nil
 }
 
-// takeOver has the ledger note the containers that the runtime has and nobody has told
-// of, as those that were there before berthd. The caller holds mu.
+// takeOver binds the runtime's containers that have no binding, as containers older than
+// berthd. The caller holds mu.
 func (l *Loop) takeOver(ctx context.Context) {
 	if l.Runtime == nil || l.Bindings == nil {
 		return
 	}
 	l.track()
 	l.adopts = true
-	_, _ = l.hear(ctx, nil) // an error is the pass's to tell
+	_, _ = l.hear(ctx, nil) // the pass reports the error
 	l.adopts = false
 }
 
-// keepBindings has the ledger forget the ids of containers that have ended and, in a pass,
-// note those that it does not have: both at once, since a list is not believed about who
-// is there when an id was dropped since. The caller holds mu.
+// keepBindings removes the ids of ended containers from the ledger and, in a pass, adds
+// missing ones. It does both at once, because a list is not used to add ids if one was
+// removed since. The caller holds mu.
 func (l *Loop) keepBindings(ctx context.Context, listed *listing) {
 	ended := map[string]bool{}
 	for b := range l.bindings(listed.ids) {
@@ -339,12 +338,12 @@ func (l *Loop) reconcileBindings(ctx context.Context, before *ledger.View, found
 	}
 	l.track()
 	if len(done.Bound) > 0 {
-		l.calls.heard = nil // they are to be heard of
+		l.calls.heard = nil // list the new bindings, too
 	}
 }
 
-// alive finds the cgroup of a container that a runtime has made, where it has processes,
-// without asking the runtime; nil if there is none to be seen. The caller holds mu.
+// alive returns the cgroup of a container that a runtime created, if it has processes,
+// without a call to the runtime; nil if none is visible. The caller holds mu.
 func (l *Loop) alive(ctx context.Context, view *ledger.View, b ledger.Binding) (cgroup.Name, error) {
 	var places []cgroup.Name
 	if name := l.cgroups[b.ID]; name != nil {
@@ -375,15 +374,16 @@ func (l *Loop) alive(ctx context.Context, view *ledger.View, b ledger.Binding) (
 	return nil, nil
 }
 
-// isCalled tells whether a cgroup is called after a container, as runtimes do: ID, PREFIX-ID
-// or PREFIX-ID.scope. What CRI-O has watch a container, conmon, has a cgroup beside it that
-// is called nearly so.
+// isCalled returns whether a cgroup is named after a container in one of the runtimes'
+// ways: ID, PREFIX-ID or PREFIX-ID.scope. The cgroup of conmon, CRI-O's monitor of a
+// container, has a similar name that does not match.
 func isCalled(name cgroup.Name, id string) bool {
 	prefix, ok := strings.CutSuffix(strings.TrimSuffix(name.Base(), ".scope"), id)
 	return ok && (prefix == "" || strings.HasSuffix(prefix, "-") && !strings.HasSuffix(prefix, "-conmon-"))
 }
 
-// Lives tells whether a container that a runtime has made has processes, by the kernel.
+// Lives returns whether a container that a runtime created has processes, according to the
+// kernel.
 func (l *Loop) Lives(ctx context.Context, b ledger.Binding) (bool, error) {
 	if err := l.enter(ctx); err != nil {
 		return false, err
@@ -397,11 +397,11 @@ func (l *Loop) Lives(ctx context.Context, b ledger.Binding) (bool, error) {
 	return name != nil, err
 }
 
-// outside lists the cgroups of a pod's containers that the runtime runs outside of the
-// pod's. The runtime is asked if it has not said yet where one of them is; as long as it
-// does not answer, that one may run anywhere, which is an error of class Unavailable. One
-// that cannot be ended because others may be in its cgroup too is an error of class
-// Precondition. The caller holds mu.
+// outside returns the cgroups of a pod's containers that the runtime runs outside the pod's
+// cgroup. If the place of a container is unknown, the runtime is listed. If it does not
+// answer, the container may run anywhere, which is an error of class Unavailable. A
+// container that cannot be killed because its cgroup may contain other processes is an
+// error of class Precondition. The caller holds mu.
 func (l *Loop) outside(ctx context.Context, view *ledger.View, uid string) (out []cgroup.Name, err error) {
 	if l.Runtime == nil {
 		return nil, nil
@@ -427,7 +427,7 @@ func (l *Loop) outside(ctx context.Context, view *ledger.View, uid string) (out 
 		case err != nil:
 			return nil, fmt.Errorf("look for container %s outside of its pod's cgroup: %w", b.Owner, err)
 		case len(pids) == 0:
-			// It has ended, or the runtime calls by this name what is another place here.
+			// The container has ended, or the runtime's name means another cgroup here.
 		case !isCalled(name, b.ID) && !l.hasEnded(ctx, b.ID):
 			return nil, errdefs.Preconditionf("container %s (%s) runs in cgroup %s, which is neither in its pod's nor called after it: "+
 				"end it with the container runtime first", b.Owner, b.ID, name)
@@ -440,8 +440,8 @@ func (l *Loop) outside(ctx context.Context, view *ledger.View, uid string) (out 
 	return out, err
 }
 
-// isUnheardOf asks the runtime for a container of which it has not said where it is. It
-// notes an error if the runtime does not answer. The caller holds mu.
+// isUnheardOf lists the runtime for a container with an unknown place. It stores an error
+// if the runtime does not answer. The caller holds mu.
 func (l *Loop) isUnheardOf(ctx context.Context, b ledger.Binding, noted *error) bool {
 	listed, err := l.hear(ctx, nil)
 	if listed == nil {
@@ -451,21 +451,20 @@ func (l *Loop) isUnheardOf(ctx context.Context, b ledger.Binding, noted *error) 
 	return false
 }
 
-// hasEnded asks the runtime whether a container has ended. The caller holds mu.
+// hasEnded returns whether the runtime lists a container as ended. The caller holds mu.
 func (l *Loop) hasEnded(ctx context.Context, id string) bool {
-	_, _ = l.hear(ctx, []string{id}) // one that does not answer has not said so
+	_, _ = l.hear(ctx, []string{id}) // without an answer it counts as not ended
 	return !l.mayRun(id)
 }
 
-// mayRun tells whether a container may have a process. The caller holds mu.
+// mayRun returns whether a container may have a process. The caller holds mu.
 func (l *Loop) mayRun(id string) bool {
 	c, ok := l.tracker.Get(id)
 	return ok && c.Phase != placement.Exited && c.Phase != placement.Planned
 }
 
-// prepare lets those that do not run yet start with what the ledger has for them now, and
-// looks whether one has a process all the same. The containers may be some of those that
-// there are. The caller holds mu.
+// prepare sends the ledger's values to containers that do not run yet, and checks whether
+// they have a process nevertheless. The caller holds mu.
 func (l *Loop) prepare(ctx context.Context, g runtimeContainers) error {
 	var errs []error
 	for i := range g {
@@ -481,9 +480,9 @@ func (l *Loop) prepare(ctx context.Context, g runtimeContainers) error {
 	return errors.Join(errs...)
 }
 
-// repeat sends once more what may have failed, where the kernel shows that all is well: an
-// earlier write may be carried out late, until a later one is confirmed. The caller holds
-// mu.
+// repeat sends values again whose write may have failed, although the kernel has the right
+// values: an earlier write may be carried out late, until a later one is confirmed. The
+// caller holds mu.
 func (l *Loop) repeat(ctx context.Context, g runtimeContainers) error {
 	var errs []error
 	for i := range g {
@@ -494,8 +493,8 @@ func (l *Loop) repeat(ctx context.Context, g runtimeContainers) error {
 	return errors.Join(errs...)
 }
 
-// update has the runtime write what an op wants. One that has ended has left its CPUs,
-// however the runtime says so. The caller holds mu.
+// update sends the values of an op to the runtime. A container that has ended has left its
+// CPUs, whatever the runtime's answer is. The caller holds mu.
 func (l *Loop) update(ctx context.Context, g runtimeContainer, v cgroup.Values) error {
 	if v.CPUWeight != nil {
 		v.CPUShares = g.values.CPUShares // CRI has no weight
@@ -512,7 +511,7 @@ func (l *Loop) update(ctx context.Context, g runtimeContainer, v cgroup.Values) 
 	return err
 }
 
-// resized gives the runtime's containers of a pod with all values that a resize may
+// resized returns the runtime's containers of a pod with all values that a resize may
 // change. The caller holds mu.
 func (l *Loop) resized(ctx context.Context, view *ledger.View, p *ledger.Pod) (runtimeContainers, error) {
 	all, err := l.meet(ctx, view, nil)
@@ -538,7 +537,7 @@ func (l *Loop) resized(ctx context.Context, view *ledger.View, p *ledger.Pod) (r
 	return out, nil
 }
 
-// elsewhere observes those that do not lie among the pods.
+// elsewhere observes containers outside the pods' cgroups.
 func (l *Loop) elsewhere(ctx context.Context, g runtimeContainers, seen *cgroup.Snapshot) error {
 	for i := range g {
 		if !g[i].runs || g[i].name.Within(l.Layout.Pods()) {

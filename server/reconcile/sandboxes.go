@@ -10,13 +10,13 @@ import (
 	"github.com/berthd/berth/server/runtime"
 )
 
-// Sandboxes that a runtime made run on the shared CPUs. CRI has no field for that, and a
-// runtime never writes the CPUs of a sandbox, so berthd does: the tracker has them move
-// away before a container with CPUs of its own starts. They are found in a pass, and when the
+// Sandboxes created by a runtime run on the shared CPUs. CRI has no field for this, and a
+// runtime never writes the CPUs of a sandbox, so berthd does: the tracker moves them away
+// before a container with exclusive CPUs starts. They are found in a pass, and when the
 // first container of their pod starts.
 
-// sandboxesIn gives the cgroups of the sandboxes of pods that the view has: those in a
-// snapshot that are called after a sandbox of a list.
+// sandboxesIn returns the cgroups of sandboxes of the view's pods: the observed cgroups
+// that are named after a listed sandbox.
 func (l *Loop) sandboxesIn(view *ledger.View, listed []runtime.Sandbox, seen *cgroup.Snapshot) (names []cgroup.Name) {
 	ids := map[string][]string{} // by pod
 	for _, s := range listed {
@@ -34,8 +34,8 @@ func (l *Loop) sandboxesIn(view *ledger.View, listed []runtime.Sandbox, seen *cg
 	return names
 }
 
-// noteSandboxes takes over the sandboxes that a pass has seen. Without a list of all, those
-// that were known before are kept. The caller holds mu.
+// noteSandboxes stores the sandboxes observed in a pass. Without a list of all, earlier
+// ones are kept. The caller holds mu.
 func (l *Loop) noteSandboxes(view *ledger.View, seen *cgroup.Snapshot) {
 	if heard := l.calls.heard; heard != nil && heard.ids == nil {
 		l.sandboxes = l.sandboxesIn(view, heard.sandboxes, seen)
@@ -47,13 +47,14 @@ func (l *Loop) noteSandboxes(view *ledger.View, seen *cgroup.Snapshot) {
 	}
 }
 
-// watchSandbox has the tracker know a sandbox. The caller holds mu.
+// watchSandbox adds a sandbox to the tracker. The caller holds mu.
 func (l *Loop) watchSandbox(view *ledger.View, name cgroup.Name) {
 	l.watch(name, l.inPod(name)+"/(sandbox)")
 	l.shares(view, name)
 }
 
-// podsOfStarts gives the pods of those of some containers that start. The caller holds mu.
+// podsOfStarts returns the pods of the given containers that are being started. The caller
+// holds mu.
 func (l *Loop) podsOfStarts(ids []string) (uids []string) {
 	for _, c := range l.tracker.Starts() {
 		uid, _, ok := strings.Cut(c.Name, "/")
@@ -64,7 +65,7 @@ func (l *Loop) podsOfStarts(ids []string) (uids []string) {
 	return uids
 }
 
-// findSandboxes looks for the sandboxes of pods in which a container starts. The caller holds
+// findSandboxes finds the sandboxes of pods in which a container starts. The caller holds
 // mu.
 func (l *Loop) findSandboxes(ctx context.Context, listed *listing) {
 	for _, uid := range listed.pods {
@@ -78,7 +79,7 @@ func (l *Loop) findSandboxes(ctx context.Context, listed *listing) {
 		}
 		seen, err := l.Tree.Observe(ctx, name, 1)
 		if err != nil {
-			continue // the next pass looks again
+			continue // the next pass tries again
 		}
 		for _, found := range l.sandboxesIn(l.tracked, listed.sandboxes, seen) {
 			l.sandboxes = append(l.sandboxes, found)
@@ -87,7 +88,7 @@ func (l *Loop) findSandboxes(ctx context.Context, listed *listing) {
 	}
 }
 
-// sharing gives the cgroups that share the shared CPUs and have no binding: sandboxes, and
+// sharing returns the cgroups on the shared CPUs without a binding: sandboxes, and
 // containers of unknown living pods.
 func (l *Loop) sharing(view *ledger.View) []cgroup.Name {
 	names := l.stillSharing(view)

@@ -10,28 +10,27 @@ import (
 	"github.com/berthd/berth/managers/ledger"
 )
 
-// Waits between attempts at an orphan that does not go; they double.
+// Waits between attempts to remove an orphan; they double.
 const (
 	firstRetry = 2 * time.Second
 	lastRetry  = 5 * time.Minute
 )
 
-// Sweeper removes orphans: each by a worker of its own, so that one that does not
-// die (a process that waits for a dead disk) keeps none of the others, and never
-// two workers for one.
+// Sweeper removes orphans, each with its own worker. So a process that cannot be killed (it
+// waits for a dead disk) delays no other orphan, and an orphan never has two workers.
 type Sweeper struct {
-	// Orphans lists what may be orphans, as Loop.Orphans does.
+	// Orphans returns possible orphans, as Loop.Orphans does.
 	Orphans func() []cgroup.Name
 	Layout  cgroup.Layout
-	// Alone keeps pods out that are on their way into the ledger: they have a
-	// cgroup before they are known.
+	// Alone excludes pods during their admission, which have a cgroup before they are in
+	// the ledger.
 	Alone Alone
-	// Remove kills what runs in a cgroup and removes it.
+	// Remove kills the processes in a cgroup and removes it.
 	Remove func(ctx context.Context, name cgroup.Name) error
-	// Keep tells whether a cgroup stays although nobody knows its pod: before the agent
-	// has said which pods live, whatever runs may be a living pod's. Nil keeps none.
+	// Keep returns whether a cgroup of an unknown pod stays. Before the agent has listed
+	// the running pods, any process may belong to a running pod. Nil keeps none.
 	Keep func(ctx context.Context, name cgroup.Name) (bool, error)
-	// Every is how often orphans are looked for; 0 means 10 s.
+	// Every is the time between two searches for orphans; 0 means 10 s.
 	Every time.Duration
 	Now   func() time.Time
 	Log   *slog.Logger
@@ -41,15 +40,15 @@ type Sweeper struct {
 	tries   map[string]*try // guarded by mu: by the orphan's name
 }
 
-// try is what became of an orphan so far.
+// try is the state of the attempts at an orphan.
 type try struct {
 	running bool
-	// next is when it is tried again, after wait.
+	// next is the time of the next attempt; wait is the pause before it.
 	next time.Time
 	wait time.Duration
 }
 
-// Run looks for orphans until ctx ends, and then waits for the workers.
+// Run removes orphans until ctx ends, and then waits for the workers.
 func (s *Sweeper) Run(ctx context.Context) error {
 	every := s.Every
 	if every == 0 {
@@ -68,8 +67,8 @@ func (s *Sweeper) Run(ctx context.Context) error {
 	}
 }
 
-// Look starts a worker for every orphan that has none and whose time has come. It
-// does not wait for them; Wait does.
+// Look starts a worker for every orphan that has none and whose next attempt is due. It
+// does not wait for the workers.
 func (s *Sweeper) Look(ctx context.Context) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -101,7 +100,7 @@ func (s *Sweeper) Look(ctx context.Context) {
 // Wait returns when no worker runs.
 func (s *Sweeper) Wait() { s.workers.Wait() }
 
-// work makes one attempt at one orphan.
+// work makes one attempt to remove one orphan.
 func (s *Sweeper) work(ctx context.Context, name cgroup.Name, t *try) {
 	err := s.attempt(ctx, name)
 	s.mu.Lock()
@@ -116,8 +115,8 @@ func (s *Sweeper) work(ctx context.Context, name cgroup.Name, t *try) {
 	t.wait = min(2*t.wait, lastRetry)
 }
 
-// attempt removes an orphan unless its pod has become known or is an unknown living one, or unless
-// the ledger may not know every pod.
+// attempt removes an orphan, unless its pod is known now or is an unknown living pod, or
+// the ledger may lack running pods.
 func (s *Sweeper) attempt(ctx context.Context, name cgroup.Name) error {
 	uid, ok := s.Layout.PodUID(name)
 	if !ok {
@@ -138,16 +137,16 @@ func (s *Sweeper) attempt(ctx context.Context, name cgroup.Name) error {
 	})
 }
 
-// Orphans lists the cgroups of pods that the ledger did not know when the last
-// pass looked. Some may belong to pods that are just being admitted.
+// Orphans returns the cgroups of pods that were not in the ledger in the last pass. Some
+// may belong to pods that are being admitted.
 func (l *Loop) Orphans() []cgroup.Name {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.orphans
 }
 
-// RemoveOrphan kills what runs in a cgroup and removes it. Nobody needs to know of one
-// in which nothing runs: systemd brings some back when it starts anew.
+// RemoveOrphan kills the processes in a cgroup and removes it. An orphan without processes
+// is not logged: systemd creates some again when it restarts.
 func (l *Loop) RemoveOrphan(ctx context.Context, name cgroup.Name) error {
 	level := slog.LevelWarn
 	if pids, err := l.Tree.Procs(ctx, name); err == nil && len(pids) == 0 {

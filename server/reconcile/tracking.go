@@ -15,11 +15,11 @@ import (
 	"github.com/berthd/berth/managers/placement"
 )
 
-// pollInterval is how soon a runtime is asked again for a container that is being started.
+// pollInterval is the time between two lists while a container is being started.
 const pollInterval = 50 * time.Millisecond
 
-// key is the name under which the tracker knows a bound container: the id of one that a
-// runtime has made, the cgroup of one that berth makes.
+// key returns the key of a bound container in the tracker: the id of a container that a
+// runtime created, otherwise its cgroup.
 func (l *Loop) key(b ledger.Binding) string {
 	if b.Own {
 		return l.Layout.Driver().Parse(b.CgroupPath).String()
@@ -27,11 +27,11 @@ func (l *Loop) key(b ledger.Binding) string {
 	return b.ID
 }
 
-// tracks tells whether the tracker is to know a bound container. One of a runtime that
-// berthd is not beside any more is nobody's here.
+// tracks returns whether the tracker has a bound container. A runtime's container is not
+// tracked if berthd no longer uses a runtime.
 func (l *Loop) tracks(b ledger.Binding) bool { return b.Own || l.Runtime != nil }
 
-// tell feeds the tracker. The caller holds mu.
+// tell applies an event to the tracker. The caller holds mu.
 func (l *Loop) tell(e placement.Event) placement.Effects {
 	e.At = l.Now()
 	effects := l.tracker.Apply(e)
@@ -41,15 +41,14 @@ func (l *Loop) tell(e placement.Event) placement.Effects {
 	return effects
 }
 
-// changed wakes the starts that wait for somebody to leave. The caller holds mu.
+// changed wakes blocked starts. The caller holds mu.
 func (l *Loop) changed() {
 	close(l.freed)
 	l.freed = make(chan struct{})
 }
 
-// track brings the tracker to the current view: which containers are bound, and which CPUs
-// each is to have. It takes time for what has changed, unless that is what all share. The
-// caller holds mu.
+// track updates the tracker to the current view: the bound containers and their CPUs. Its
+// time grows with the changes, unless the shared CPUs have changed. The caller holds mu.
 func (l *Loop) track() {
 	last, view := l.tracked, l.View()
 	l.tracked = view
@@ -88,7 +87,7 @@ func (l *Loop) track() {
 	}
 }
 
-// restore has the tracker know a container that is bound: nothing happens if it does.
+// restore adds a bound container to the tracker, unless the tracker has it.
 func (l *Loop) restore(b ledger.Binding) {
 	if l.tracks(b) {
 		l.tell(placement.Event{Kind: placement.Restore, ID: l.key(b), Name: b.Owner.String()})
@@ -96,7 +95,7 @@ func (l *Loop) restore(b ledger.Binding) {
 	}
 }
 
-// forget drops what is known of a container. The caller holds mu.
+// forget removes the state of a container. The caller holds mu.
 func (l *Loop) forget(key string) {
 	if _, known := l.tracker.Get(key); known {
 		l.tracker.Forget(key)
@@ -106,7 +105,7 @@ func (l *Loop) forget(key string) {
 	delete(l.calls.writes, key)
 }
 
-// want tells the tracker what a view has for a container.
+// want sets a container's CPUs of a view in the tracker.
 func (l *Loop) want(view *ledger.View, key string, owner ledger.Owner) {
 	cpus := view.RunsOn(owner)
 	var own cpuset.Set
@@ -116,18 +115,18 @@ func (l *Loop) want(view *ledger.View, key string, owner ledger.Owner) {
 	l.tracker.Want(key, cpus, own)
 }
 
-// shares tells the tracker that a cgroup without a binding shares the shared CPUs.
+// shares sets the shared CPUs for a cgroup without a binding.
 func (l *Loop) shares(view *ledger.View, name cgroup.Name) {
 	l.tracker.Want(name.String(), view.SharedCPUs(), cpuset.Set{})
 }
 
-// watch has the tracker know a cgroup with processes in which no bound container is. The
-// caller holds mu.
+// watch adds a cgroup with processes but without a binding to the tracker. The caller holds
+// mu.
 func (l *Loop) watch(n cgroup.Name, name string) {
 	l.tell(placement.Event{Kind: placement.Restore, ID: n.String(), Name: name})
 }
 
-// allowed gives the CPUs on which the kernel lets the processes of a cgroup run.
+// allowed returns the CPUs on which the processes of a cgroup may run.
 func (l *Loop) allowed(o cgroup.Observed) cpuset.Set {
 	switch {
 	case !o.Values.CPUs.IsEmpty():
@@ -140,8 +139,8 @@ func (l *Loop) allowed(o cgroup.Observed) cpuset.Set {
 	return l.View().Rules().Machine.CPUs()
 }
 
-// noteSeen tells the tracker what the kernel shows of containers. With whole, the snapshot
-// has all cgroups of the pods with all that is in them. The caller holds mu.
+// noteSeen applies the observed cgroups of containers to the tracker. With whole, the
+// snapshot has all cgroups of the pods. The caller holds mu.
 func (l *Loop) noteSeen(g runtimeContainers, seen *cgroup.Snapshot, whole bool) {
 	there := make(map[string]bool, len(seen.Nodes))
 	for i := range seen.Nodes {
@@ -171,8 +170,8 @@ func (l *Loop) noteSeen(g runtimeContainers, seen *cgroup.Snapshot, whole bool) 
 	}
 }
 
-// holdsProcess tells whether a process runs in the first of some cgroups or below it. What
-// is below a cgroup follows it.
+// holdsProcess returns whether a process runs in the first cgroup or below it. The cgroups
+// below it follow it in the list.
 func holdsProcess(nodes []cgroup.Observed) bool {
 	for i := range nodes {
 		if !nodes[i].Name.Within(nodes[0].Name) {
@@ -185,8 +184,8 @@ func holdsProcess(nodes []cgroup.Observed) bool {
 	return false
 }
 
-// granted takes own CPUs out of an op that somebody else has not left yet. An error says
-// that it did. The caller holds mu.
+// granted removes exclusive CPUs that another container has not left yet from a write. It
+// returns an error if it did. The caller holds mu.
 func (l *Loop) granted(key string, v *cgroup.Values) error {
 	set := l.tracker.Grantable(key, v.CPUs)
 	if set == v.CPUs {
@@ -197,7 +196,7 @@ func (l *Loop) granted(key string, v *cgroup.Values) error {
 	return err
 }
 
-// written tells the tracker what became of a write to a cgroup. The caller holds mu.
+// written applies the result of a write to the tracker. The caller holds mu.
 func (l *Loop) written(ctx context.Context, name cgroup.Name, cpus cpuset.Set, err error) {
 	key := name.String()
 	if cpus.IsEmpty() {
@@ -208,7 +207,7 @@ func (l *Loop) written(ctx context.Context, name cgroup.Name, cpus cpuset.Set, e
 		l.tell(placement.Event{Kind: placement.Confirmed, ID: key, CPUs: cpus})
 		return
 	}
-	// The kernel is done with it either way, and tells how it is now.
+	// The kernel has finished the write in either case, so its value can be read.
 	l.tell(placement.Event{Kind: placement.Refused, ID: key, CPUs: cpus})
 	seen, looked := l.Tree.Observe(ctx, name, 0)
 	if looked != nil {
@@ -220,13 +219,13 @@ func (l *Loop) written(ctx context.Context, name cgroup.Name, cpus cpuset.Set, e
 	}
 }
 
-// errBlocked is why a container has to wait: others may be on its own CPUs.
+// errBlocked means that other containers may run on a container's own CPUs.
 var errBlocked = errors.New("its CPUs may be in use by others")
 
-// blockedError says who is in the way of a start.
+// blockedError names the containers that block a start.
 type blockedError struct {
 	blockers []placement.Blocker
-	// cause is what kept them from leaving; nil if they were told to.
+	// cause is why they could not be moved; nil if they were.
 	cause error
 }
 
@@ -245,7 +244,7 @@ func (e *blockedError) Unwrap() []error {
 	return []error{e.cause, errdefs.Unavailablef("%w", errBlocked)}
 }
 
-// passes tells whether those in the way leave, or show themselves, in a moment.
+// passes returns whether the blocking containers will soon leave or show a process.
 func (e *blockedError) passes() bool {
 	for _, b := range e.blockers {
 		if b.Phase != placement.Starting && b.Phase != placement.Created && b.Phase != placement.Stopping {
@@ -255,14 +254,14 @@ func (e *blockedError) passes() bool {
 	return true
 }
 
-// waits tells whether what an error is about may be over in a moment.
+// waits returns whether an error may be gone after a short wait.
 func waits(err error) bool {
 	var blocked *blockedError
 	return errors.Is(err, errPending) || errors.As(err, &blocked) && blocked.passes()
 }
 
-// clear makes sure that nobody runs on the own CPUs of a container that is to start. Whoever
-// has none waits for nobody. The caller holds mu.
+// clear makes sure that no other container runs on the own CPUs of a container before its
+// start. It does nothing for a container without own CPUs. The caller holds mu.
 func (l *Loop) clear(ctx context.Context, view *ledger.View, key string, owner ledger.Owner) error {
 	blocked := l.tracker.Block(key, l.Now())
 	l.moveAway(ctx, view, blocked)
@@ -276,7 +275,7 @@ func (l *Loop) clear(ctx context.Context, view *ledger.View, key string, owner l
 	blockers := l.tracker.Block(key, l.Now())
 	if len(blockers) == 0 {
 		if err != nil {
-			l.Log.DebugContext(ctx, "reconcile cgroups", "error", err) // the loop meets it too, and reports it
+			l.Log.DebugContext(ctx, "reconcile cgroups", "error", err) // the loop gets this error too, and reports it
 			l.Wake()
 		}
 		return nil
@@ -284,7 +283,7 @@ func (l *Loop) clear(ctx context.Context, view *ledger.View, key string, owner l
 	return fmt.Errorf("clear the CPUs for %s: %w", owner, &blockedError{blockers, err})
 }
 
-// runtimeIDs gives the ids of those that a runtime has made.
+// runtimeIDs returns the ids of containers that a runtime created.
 func runtimeIDs(blockers []placement.Blocker) (ids []string) {
 	for _, b := range blockers {
 		if !strings.HasPrefix(b.ID, "/") {
@@ -294,18 +293,18 @@ func runtimeIDs(blockers []placement.Blocker) (ids []string) {
 	return ids
 }
 
-// moveAway writes nothing but CPUs, to those who have to leave, and looks at no cgroup: what
-// is in the way of one start is gone in the time of the writes. Where that is not enough
-// following does the rest, and the loop looks at what was written. The caller holds mu.
+// moveAway only writes CPUs, to the blocking containers, and reads no cgroup, so a start
+// waits only for these writes. If that is not enough, follow does the rest. The loop reads
+// the results. The caller holds mu.
 func (l *Loop) moveAway(ctx context.Context, view *ledger.View, blockers []placement.Blocker) {
-	var listed *listing // an update of a container that the runtime does not have is answered, and nothing
+	var listed *listing // a runtime may answer an update of an unknown container without an error
 	if ids := runtimeIDs(blockers); len(ids) > 0 && l.Runtime != nil {
 		listed, _ = l.hear(ctx, few(ids))
 	}
 	for _, b := range blockers {
 		c, _ := l.tracker.Get(b.ID)
 		if c.AssignedCPUs == c.WantedCPUs || c.WantedCPUs.IsEmpty() {
-			continue // it was moved by somebody else, or a start may have read another set
+			continue // it is moved already, or its start may have read another set
 		}
 		var err error
 		if strings.HasPrefix(b.ID, "/") {
@@ -330,11 +329,10 @@ func (l *Loop) moveAway(ctx context.Context, view *ledger.View, blockers []place
 	}
 }
 
-// longWait is how long a start waits before the log tells of it.
+// longWait is the wait of a start after which it is logged.
 const longWait = time.Second
 
-// untilClear does something again for as long as others are in the way that leave in a
-// moment.
+// untilClear repeats do while containers block it that will soon leave.
 func (l *Loop) untilClear(ctx context.Context, what string, do func() error) error {
 	long := time.NewTimer(longWait)
 	defer long.Stop()
@@ -364,7 +362,7 @@ func (l *Loop) untilClear(ctx context.Context, what string, do func() error) err
 	}
 }
 
-// beginStart notes that a start is asked for.
+// beginStart records a requested start.
 func (l *Loop) beginStart(ctx context.Context, key string) error {
 	if err := l.enter(ctx); err != nil {
 		return err
@@ -374,8 +372,8 @@ func (l *Loop) beginStart(ctx context.Context, key string) error {
 	return nil
 }
 
-// giveUp ends starts that have taken too long. What was let start and is not bound by
-// then has been unbound again. The caller holds mu.
+// giveUp ends starts that have taken too long. A container whose start was allowed, and
+// that has no binding by then, was unbound again. The caller holds mu.
 func (l *Loop) giveUp() {
 	for _, id := range l.tracker.Overdue(l.Now()) {
 		l.tell(placement.Event{Kind: placement.StartOverdue, ID: id})
@@ -385,16 +383,16 @@ func (l *Loop) giveUp() {
 	}
 }
 
-// planStart has the tracker know a container whose start is asked for. The caller holds mu.
+// planStart adds a container with a requested start to the tracker. The caller holds mu.
 func (l *Loop) planStart(view *ledger.View, key string, s admission.Start) {
 	if s.Still && !s.Again {
-		l.tell(placement.Event{Kind: placement.Withdraw, ID: key}) // nobody has been told yet
+		l.tell(placement.Event{Kind: placement.Withdraw, ID: key}) // the earlier answer was not sent
 	}
 	l.tell(placement.Event{Kind: placement.Plan, ID: key, Name: s.Binding.Owner.String()})
 	l.want(view, key, s.Binding.Owner)
 }
 
-// endStart forgets a container whose start was not let go on, unless it is bound.
+// endStart removes a container whose start was not allowed, unless it is bound.
 func (l *Loop) endStart(key, id string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -409,9 +407,9 @@ func (l *Loop) endStart(key, id string) {
 	}
 }
 
-// ensureRuntimeContainer puts into force where a container that a runtime has made may
-// run, after all others have left. A runtime that does not know the container yet is
-// about to make it, with what PreStartContainer answers. The caller holds mu.
+// ensureRuntimeContainer sends the CPUs of a container to its runtime, after all other
+// containers have left them. If the runtime does not have the container yet, the agent is
+// about to create it, with the answer of PreStartContainer. The caller holds mu.
 func (l *Loop) ensureRuntimeContainer(ctx context.Context, view *ledger.View, s admission.Start) error {
 	b := s.Binding
 	l.planStart(view, b.ID, s)
@@ -421,12 +419,12 @@ func (l *Loop) ensureRuntimeContainer(ctx context.Context, view *ledger.View, s 
 	if err := l.send(ctx, b.ID, cgroup.Values{Cpuset: cgroup.ContainerCpuset(view, b.Owner)}); err != nil {
 		return err
 	}
-	l.tell(placement.Event{Kind: placement.Allow, ID: b.ID}) // before anybody else can look
+	l.tell(placement.Event{Kind: placement.Allow, ID: b.ID}) // before another operation can see the container
 	return nil
 }
 
-// Placements lists what is known of the containers of a pod that may run, or wait for
-// their start. It waits for a turn.
+// Placements returns the state of a pod's containers that may run or wait for their start.
+// It waits for a turn.
 func (l *Loop) Placements(ctx context.Context, uid string) (out []placement.Container, err error) {
 	if err := l.enter(ctx); err != nil {
 		return nil, err
@@ -441,8 +439,8 @@ func (l *Loop) Placements(ctx context.Context, uid string) (out []placement.Cont
 	return out, nil
 }
 
-// Phases counts the containers in each phase, as of the end of the last look. It waits for
-// nobody.
+// Phases returns the number of containers in each phase, at the end of the last pass. It
+// does not wait.
 func (l *Loop) Phases() map[placement.Phase]int {
 	if counted := l.phases.Load(); counted != nil {
 		return *counted
@@ -450,7 +448,7 @@ func (l *Loop) Phases() map[placement.Phase]int {
 	return nil
 }
 
-// countPhases notes how many containers are in each phase. The caller holds mu.
+// countPhases stores the number of containers in each phase. The caller holds mu.
 func (l *Loop) countPhases() {
 	counted := l.tracker.Count()
 	l.phases.Store(&counted)

@@ -9,15 +9,15 @@ import (
 	"github.com/berthd/berth/managers/ledger"
 )
 
-// unbound is the cgroup of a container of a known pod, made by berth, that no binding
-// tells of: a call of PreStartContainer is under way, or was cut off before its commit.
+// unbound is the cgroup of a known pod's container that berth created, without a binding. A
+// call of PreStartContainer is in progress, or was interrupted before its commit.
 type unbound struct {
 	owner ledger.Owner
 	name  cgroup.Name
 }
 
-// unboundOf finds the unbound cgroups of a tree, those with processes apart from those
-// without. Where a runtime makes containers, their cgroups are the runtime's.
+// unboundOf returns the unbound cgroups of a tree, with and without processes. With a
+// runtime there are none, because the cgroups belong to the runtime.
 func (l *Loop) unboundOf(view *ledger.View, seen *cgroup.Snapshot) (live, empty []unbound) {
 	if l.Runtime != nil || l.NoPodCgroups {
 		return nil, nil
@@ -28,7 +28,7 @@ func (l *Loop) unboundOf(view *ledger.View, seen *cgroup.Snapshot) (live, empty 
 		if !ok || o.State == cgroup.Absent {
 			continue
 		}
-		// What is below a cgroup follows it in a snapshot.
+		// The cgroups below a cgroup follow it in a snapshot.
 		below := seen.Nodes[i:]
 		if slices.ContainsFunc(below, func(b cgroup.Observed) bool { return b.Populated && b.Name.Within(o.Name) }) {
 			live = append(live, u)
@@ -39,8 +39,8 @@ func (l *Loop) unboundOf(view *ledger.View, seen *cgroup.Snapshot) (live, empty 
 	return live, empty
 }
 
-// isUnbound tells whether a name is that of a container of a known pod, and no binding
-// tells of it.
+// isUnbound returns whether a name is the cgroup of a known pod's container without a
+// binding.
 func (l *Loop) isUnbound(view *ledger.View, name cgroup.Name) (u unbound, ok bool) {
 	uid, ok := l.Layout.PodUID(name.Parent())
 	if !ok || l.leaving[uid] {
@@ -58,9 +58,9 @@ func (l *Loop) isUnbound(view *ledger.View, name cgroup.Name) (u unbound, ok boo
 	return unbound{ledger.Owner{Pod: uid, Container: name.Base()}, name}, true
 }
 
-// unboundNodes gives what a view wants of those unbound cgroups that had processes when
-// the last pass looked: the same as if they were bound, so that nobody in them runs on
-// CPUs of others. The caller holds mu.
+// unboundNodes returns the wanted values of unbound cgroups that had processes in the last
+// pass. They are the same as with a binding, so their processes leave exclusive CPUs of
+// others. The caller holds mu.
 func (l *Loop) unboundNodes(view *ledger.View) []cgroup.Node {
 	var out []cgroup.Node
 	for _, have := range l.unbound {
@@ -77,9 +77,9 @@ func (l *Loop) unboundNodes(view *ledger.View) []cgroup.Node {
 	return out
 }
 
-// lookForUnbound notes the unbound cgroups of a tree. Those with processes that were
-// there at the last pass too are findings, since a call takes less than that. The
-// caller holds mu.
+// lookForUnbound stores the unbound cgroups of a tree. Those with processes that the last
+// pass also found are findings, because a call takes less time than that. The caller holds
+// mu.
 func (l *Loop) lookForUnbound(view *ledger.View, seen *cgroup.Snapshot) (found []ledger.Finding, empty []unbound) {
 	live, empty := l.unboundOf(view, seen)
 	for _, u := range live {
@@ -93,8 +93,8 @@ func (l *Loop) lookForUnbound(view *ledger.View, seen *cgroup.Snapshot) (found [
 	return found, empty
 }
 
-// removeEmpty removes unbound cgroups without processes that were so at the last pass
-// too: a start that is under way puts a process in. The caller holds mu.
+// removeEmpty removes unbound cgroups that had no processes in the last pass either,
+// because a start in progress adds a process. The caller holds mu.
 func (l *Loop) removeEmpty(ctx context.Context, empty []unbound) {
 	view := l.View()
 	var left []unbound
@@ -114,8 +114,8 @@ func (l *Loop) removeEmpty(ctx context.Context, empty []unbound) {
 	l.empty = left
 }
 
-// removeEnded removes cgroups without processes of containers that were unbound: a pass
-// that began before the end of one may have made its cgroup again. The caller holds mu.
+// removeEnded removes cgroups without processes of unbound containers: a pass that began
+// before the end of a container may have created its cgroup again. The caller holds mu.
 func (l *Loop) removeEnded(ctx context.Context, view *ledger.View) {
 	for _, name := range l.ended {
 		if l.starting[name.String()] > 0 || l.lookAt(ctx, name.String()) != nil {
