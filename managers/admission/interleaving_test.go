@@ -227,7 +227,8 @@ func newWorld(t *testing.T, s *scenario) *world {
 			Rules: ledger.Rules{Machine: m, ReservedCPUs: cpus.Reserved(), ConfigDigest: string(policy)}, Bus: bus, Policy: merger,
 		}
 	}
-	w.ledger, _ = ledgertest.Open(t, ledger.Options{Journal: ledgertest.NewJournal(), Rules: w.changes[1].Rules, OnCommit: w.committed})
+	w.ledger, _ = ledgertest.Open(t, ledger.Options{Journal: ledgertest.NewJournal(), Rules: w.changes[1].Rules})
+	w.ledger.Follow(w.committed)
 	w.cgroups = &cgroups{ledger: w.ledger.View, pods: map[string]bool{}, containers: map[string]string{}, fail: map[string]error{}}
 	w.Engine = admission.New(admission.Config{DeferWaits: true}, admission.Parts{
 		Ledger: w.ledger, CgroupManager: slowCgroups{w.cgroups, w}, Starter: w,

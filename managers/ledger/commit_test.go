@@ -204,11 +204,11 @@ func BenchmarkCommit(b *testing.B) {
 			changes := 0
 			l, _, err := ledger.Open(b.Context(), ledger.Options{
 				Journal: forgetful{}, Rules: base.Rules(),
-				OnCommit: func(old, new *ledger.View) { changes += len(ledger.Changes(old, new)) },
 			})
 			if err != nil {
 				b.Fatal(err)
 			}
+			l.Follow(func(old, new *ledger.View) { changes += len(ledger.Changes(old, new)) })
 			put := func(pods ...*ledger.Pod) {
 				_, err := l.Update(b.Context(), func(d *ledger.Draft) error {
 					for _, p := range pods {

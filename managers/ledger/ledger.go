@@ -39,11 +39,6 @@ type Options struct {
 	// Restore is asked for the rules that follow from a policy which was set
 	// before. False drops the override, and Rules hold; so it is without Restore.
 	Restore func(Override) (Rules, bool)
-	// OnCommit, if set, is told every change of the current view, one at a time
-	// and in the order of the generations, after the change is durable and
-	// visible and before the committing call returns. It is called under the lock
-	// that commits hold: it must be quick and must not commit.
-	OnCommit func(old, new *View)
 	// Epoch is where the revisions of a ledger begin that begins empty, in units of
 	// 1024: milliseconds since 1970 keep them apart from those of ledgers before it
 	// that were lost. A ledger that has begun keeps its own.
@@ -69,7 +64,6 @@ type Options struct {
 // concurrent use; readers never wait for writers.
 type Ledger struct {
 	journal  Journal
-	onCommit func(old, new *View)
 	newEpoch func() EpochID
 	current  atomic.Pointer[View]
 	turn     chan struct{} // holds one: an Update that was overtaken
@@ -78,11 +72,22 @@ type Ledger struct {
 	// pending are entries found wanting at the start (schema, migrated values,
 	// machine, configuration). They travel with the first commit, so that a
 	// start itself writes nothing.
-	pending []Entry
+	pending   []Entry
+	followers []func(old, new *View)
 }
 
 // View returns the current view.
 func (l *Ledger) View() *View { return l.current.Load() }
+
+// Follow calls f for every later change of the current view, one at a time and in the
+// order of the generations, after the change is durable and visible and before the
+// committing call returns. It is called under the lock that commits hold: it must be
+// quick and must not commit. Those that follow are called in the order of their coming.
+func (l *Ledger) Follow(f func(old, new *View)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.followers = append(l.followers, f)
+}
 
 // Commit makes a draft the next generation: durable first, then visible. It
 // returns the view that is current afterwards. A draft that changes nothing
@@ -191,8 +196,8 @@ func (l *Ledger) write(ctx context.Context, old, next *View, batch []Entry) erro
 	}
 	l.pending = nil
 	l.current.Store(next)
-	if l.onCommit != nil {
-		l.onCommit(old, next)
+	for _, f := range l.followers {
+		f(old, next)
 	}
 	return nil
 }

@@ -25,9 +25,10 @@ func TestCommit(t *testing.T) {
 	t.Parallel()
 	var told []uint64
 	j := ledgertest.NewJournal()
-	l, _ := ledgertest.Open(t, ledger.Options{Journal: j, Rules: rules(), OnCommit: func(old, next *ledger.View) {
-		told = append(told, old.Generation(), next.Generation())
-	}})
+	l, _ := ledgertest.Open(t, ledger.Options{Journal: j, Rules: rules()})
+	for range 2 {
+		l.Follow(func(old, next *ledger.View) { told = append(told, old.Generation(), next.Generation()) })
+	}
 	first := ledger.NewDraft(l.View())
 	first.PutPod(ledgertest.With(ledgertest.Pod("a", "c"), ledgertest.Exclusive("c", "1-2")))
 	if l.View().NumPods() != 0 || first.View().NumPods() != 1 {
@@ -46,8 +47,8 @@ func TestCommit(t *testing.T) {
 	if v, err := l.Commit(t.Context(), ledger.NewDraft(v)); err != nil || v.Generation() != 1 || j.Commits() != 1 {
 		t.Errorf("empty draft: generation %d after %d commits, %v", v.Generation(), j.Commits(), err)
 	}
-	if len(told) != 2 || told[0] != 0 || told[1] != 1 {
-		t.Errorf("OnCommit was told %v", told)
+	if !slices.Equal(told, []uint64{0, 1, 0, 1}) {
+		t.Errorf("two followers were told %v", told)
 	}
 }
 

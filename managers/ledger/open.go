@@ -82,7 +82,7 @@ func Open(ctx context.Context, o Options) (*Ledger, Report, error) {
 	if len(report.Damage) > 0 {
 		return nil, report, report.corrupt()
 	}
-	l := &Ledger{journal: o.Journal, onCommit: o.OnCommit, newEpoch: o.NewEpochID, turn: make(chan struct{}, 1), pending: st.pending}
+	l := &Ledger{journal: o.Journal, newEpoch: o.NewEpochID, turn: make(chan struct{}, 1), pending: st.pending}
 	if o.enter(view) || st.machine != o.Rules.Machine.Fingerprint() || st.config != o.Rules.ConfigDigest || !slices.Equal(st.memory, o.Rules.Memory) {
 		report.MachineChanged = !st.fresh && st.machine != o.Rules.Machine.Fingerprint()
 		report.ConfigChanged = !st.fresh && st.config != o.Rules.ConfigDigest

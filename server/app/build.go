@@ -132,8 +132,6 @@ type StartReport struct {
 	// NoDevices says that no device resource was known, also after the recovery: the
 	// kubelet's ShouldResetExtendedResourceCapacity.
 	NoDevices bool
-	// PolicyDropped says why a policy that was set before is not in force any more.
-	PolicyDropped string
 }
 
 // Build constructs berthd. It takes the lock of the state directory and opens
@@ -209,20 +207,12 @@ func (a *App) buildLedger(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	configured := a.first
 	options := ledger.Options{
 		Journal: a.store,
 		EpochID: store.NewEpochID(), NewEpochID: store.NewEpochID,
 		BootID:  boot,
 		Rules:   a.first.Rules,
 		Restore: a.restore,
-		OnCommit: func(old, new *ledger.View) {
-			a.markCommit(new)
-			a.reconcile.Wake()
-			a.external.Wake()
-			a.history.Committed(old, new)
-			a.expectPlugins(new)
-		},
 	}
 	if a.Config.StrictState {
 		if a.Ledger, a.start.Ledger, err = a.store.OpenStrict(ctx, options, a.Now()); errdefs.ClassOf(err) == errdefs.Corrupt {
@@ -234,8 +224,11 @@ func (a *App) buildLedger(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("open the ledger %s: %w", path, err)
 	}
-	if a.Ledger.View().Override() == nil {
-		a.first = configured // a ledger that was set aside takes its override along
+	a.Ledger.Follow(func(_, new *ledger.View) { a.markCommit(new) }) // before all that tell others of it
+	if o := a.Ledger.View().Override(); o != nil {
+		if a.first, err = a.managerSetOfOverride(*o); err != nil {
+			return fmt.Errorf("the policy that was set before: %w", err)
+		}
 	}
 	a.start.Drift = a.first.Memory.Drift(a.Ledger.View(), a.start.Ledger.Memory)
 	return nil
@@ -300,6 +293,7 @@ func (a *App) buildCgroups(ctx context.Context) error {
 		return err
 	}
 	a.reconcile = reconcile.New(parts)
+	a.Ledger.Follow(func(_, _ *ledger.View) { a.reconcile.Wake() })
 	return nil
 }
 
@@ -308,6 +302,7 @@ func (a *App) buildCgroups(ctx context.Context) error {
 // those which do not.
 func (a *App) buildDevices(context.Context) error {
 	a.inventory = device.NewInventory(slices.Collect(a.Ledger.View().SeenResources()), a.Now())
+	a.Ledger.Follow(func(_, new *ledger.View) { a.expectPlugins(new) })
 	p := a.Config.Providers
 	a.plugins = deviceplugin.New(deviceplugin.Config{
 		Dir: a.Config.DevicePluginDir,
@@ -381,6 +376,9 @@ func (a *App) buildExternal() (err error) {
 			return ok && r.State != device.Expired
 		},
 	})
+	if err == nil {
+		a.Ledger.Follow(func(_, _ *ledger.View) { a.external.Wake() })
+	}
 	return err
 }
 

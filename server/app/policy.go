@@ -106,14 +106,13 @@ func (a *App) overrideOf(p config.Policy, digest string) (*ledger.Override, erro
 	return &ledger.Override{Settings: settings, Over: configured, SetAt: a.Now()}, nil
 }
 
-// restore puts a policy that was set before in force, when the ledger is opened.
+// restore gives the rules of a policy that was set before, when the ledger is opened;
+// false if it has had its day.
 func (a *App) restore(o ledger.Override) (ledger.Rules, bool) {
 	set, err := a.managerSetOfOverride(o)
 	if err != nil {
-		a.start.PolicyDropped = err.Error()
 		return ledger.Rules{}, false
 	}
-	a.first = set
 	return set.Rules, true
 }
 
@@ -142,7 +141,8 @@ func (a *App) managerSetOfOverride(o ledger.Override) (*managerset.Set, error) {
 // none.
 func (a *App) policyLine() string {
 	if d := a.start.Ledger.Dropped; d != nil {
-		return fmt.Sprintf("the policy that was set at %s is dropped: %s", d.SetAt.UTC().Format(time.RFC3339), a.start.PolicyDropped)
+		_, why := a.managerSetOfOverride(*d)
+		return fmt.Sprintf("the policy that was set at %s is dropped: %v", d.SetAt.UTC().Format(time.RFC3339), why)
 	}
 	if o := a.Ledger.View().Override(); o != nil {
 		return fmt.Sprintf("the policy that was set at %s stands in place of the configuration's", o.SetAt.UTC().Format(time.RFC3339))

@@ -57,6 +57,7 @@ func (a *App) buildServers(context.Context) error {
 	}
 	a.history = allocation.NewHistory(a.Config.Limits.WatchEvents, a.Device)
 	a.history.Start(a.Ledger.View())
+	a.Ledger.Follow(a.history.Committed)
 	engine := logRejections(a.metrics.Watch(a.Engine), a.Log.With("part", "admission"), a.Now)
 	readers := podresources.Parts{Ledger: a.Ledger, CPUs: cpus{a}, Inventory: a.Device, Counter: a.metrics, Timeout: a.timeout}
 	admissionv1.RegisterAdmissionServiceServer(a.main, admission.New(engine, read))

@@ -177,7 +177,6 @@ func (s *stage) start() {
 	s.t.Helper()
 	s.ledger, _ = ledgertest.Open(s.t, ledger.Options{
 		Journal: s.journal, Rules: ledger.Rules{Machine: machinetest.Build(shape)},
-		OnCommit: func(_, _ *ledger.View) { s.registry.Wake() },
 	})
 	var err error
 	s.registry, err = New(s.config, Parts{
@@ -188,6 +187,7 @@ func (s *stage) start() {
 	if err != nil {
 		s.t.Fatal(err)
 	}
+	s.ledger.Follow(func(_, _ *ledger.View) { s.registry.Wake() })
 	r, ended := s.registry, make(chan struct{})
 	go func() { defer close(ended); _ = r.Run(s.t.Context()) }()
 	s.end = sync.OnceFunc(func() { _ = r.Stop(s.t.Context()); <-ended })

@@ -64,8 +64,8 @@ func newLazyBench(t *testing.T, limit int) *bench {
 	b.history = allocation.NewHistory(limit, inventory{b.inv})
 	b.ledger, _ = ledgertest.Open(t, ledger.Options{
 		Journal: ledgertest.NewJournal(), Rules: ledger.Rules{Machine: machinetest.Build("1s1n8c1t")},
-		OnCommit: b.history.Committed,
 	})
+	b.ledger.Follow(b.history.Committed)
 	b.history.Start(b.ledger.View())
 	b.client = allocationv1.NewAllocationServiceClient(rpctest.Serve(t, func(s grpc.ServiceRegistrar) {
 		allocationv1.RegisterAllocationServiceServer(s, allocation.New(allocation.Config{}, allocation.Parts{
