@@ -10,6 +10,9 @@ import (
 
 	"github.com/berthd/berth/clients/berthlet/agent"
 	"github.com/berthd/berth/hack/containerd"
+	"github.com/berthd/berth/hack/nodetest"
+	"github.com/berthd/berth/hack/stress"
+	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/server/host/cgroupfs"
 	"github.com/berthd/berth/server/host/systemd"
 )
@@ -135,6 +138,51 @@ func TestContainerdChaos(t *testing.T) {
 	t.Parallel()
 	needCPUs(t, 2)
 	testChaos(newContainerdNode(t, nil), 20)
+}
+
+// TestContainerdSandboxesShare: berthd keeps the sandboxes of a runtime off CPUs that are
+// exclusive, by the cgroup, whatever affinity the agent gave their processes.
+func TestContainerdSandboxesShare(t *testing.T) {
+	t.Parallel()
+	needCPUs(t, 2)
+	n := newContainerdNode(t, nil)
+	c := &stressNode{n}
+	ctx, cancel := context.WithTimeout(t.Context(), timeout)
+	defer cancel()
+	shares, owns := stress.Unit{Name: "shares"}, stress.Unit{Name: "owns", Exclusive: true}
+	for _, u := range []stress.Unit{shares, owns} {
+		if err := c.Start(ctx, u); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, own, err := c.Held(ctx, owns)
+	if err != nil || own.IsEmpty() {
+		t.Fatalf("it has CPUs %s, %v", own, err)
+	}
+	container, _, err := c.Held(ctx, shares)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sandboxes := 0
+	for _, dir := range nodetest.Cgroups(filepath.Dir(container)) {
+		list, err := os.ReadFile(filepath.Join(dir, "cpuset.cpus"))
+		if err != nil || strings.HasSuffix(dir, filepath.Dir(container)) || strings.HasSuffix(dir, container) {
+			continue // another hierarchy, the pod's own, or its container
+		}
+		sandboxes++
+		if set, err := cpuset.Parse(strings.TrimSpace(string(list))); err != nil || set.IsEmpty() || set.Overlaps(own) {
+			t.Errorf("sandbox %s is on CPUs %s, %v, of which %s are another's", dir, set, err, own)
+		}
+	}
+	if sandboxes == 0 {
+		t.Error("no sandbox was found")
+	}
+	for _, u := range []stress.Unit{shares, owns} {
+		if err := c.Stop(ctx, u); err != nil {
+			t.Error(err)
+		}
+	}
+	n.noPods()
 }
 
 // confined is a pod on a container runtime that is confined in every way, with a path

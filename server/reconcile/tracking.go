@@ -264,6 +264,9 @@ func waits(err error) bool {
 // start. It does nothing for a container without own CPUs. The caller holds mu.
 func (l *Loop) clear(ctx context.Context, view *ledger.View, key string, owner ledger.Owner) error {
 	blocked := l.tracker.Block(key, l.Now())
+	if len(blocked) == 0 {
+		return nil
+	}
 	l.moveAway(ctx, view, blocked)
 	if len(l.tracker.Block(key, l.Now())) == 0 {
 		return nil
@@ -324,9 +327,7 @@ func (l *Loop) moveAway(ctx context.Context, view *ledger.View, blockers []place
 			l.Log.DebugContext(ctx, "move a container from CPUs of another", "container", c.Name, "error", err)
 		}
 	}
-	if len(blockers) > 0 {
-		l.Wake()
-	}
+	l.Wake()
 }
 
 // longWait is the wait of a start after which it is logged.
