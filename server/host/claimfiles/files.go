@@ -40,8 +40,9 @@ const (
 // Files are the records in a directory. They are safe for concurrent use; of writes to
 // one record at the same time the last one counts.
 type Files struct {
-	path string
-	dir  *os.Root
+	path   string
+	dir    *os.Root
+	folder folder
 }
 
 var _ cgroup.Records = (*Files)(nil)
@@ -74,26 +75,35 @@ func Open(path, boot string) (*Files, error) {
 	if err != nil {
 		return nil, errdefs.Unavailablef("open the directory of claim records: %w", err)
 	}
-	f := &Files{path: path, dir: dir}
+	folder, err := openFolder(dir)
+	if err != nil {
+		return nil, errors.Join(errdefs.Unavailablef("open the directory of claim records: %w", err), dir.Close())
+	}
+	f := &Files{path: path, dir: dir, folder: folder}
 	if err := f.begin(boot); err != nil {
-		return nil, errors.Join(err, dir.Close())
+		return nil, errors.Join(err, f.Close())
 	}
 	return f, nil
 }
 
-// begin removes what is not of this boot.
+// begin removes what is not of this boot, and files that a crash has left empty.
 func (f *Files) begin(boot string) error {
-	if was, err := f.read(bootFile); err == nil && string(was) == boot {
-		return nil
-	}
+	was, err := f.read(bootFile)
+	same := err == nil && string(was) == boot
 	names, err := f.Names()
 	if err != nil {
 		return err
 	}
 	for _, name := range names {
-		if err := f.dir.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if info, err := f.dir.Lstat(name); same && (err != nil || info.Size() > 0) {
+			continue
+		}
+		if err := f.folder.remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return f.failed("remove", name, err)
 		}
+	}
+	if same {
+		return nil
 	}
 	if err := f.write(bootFile, []byte(boot)); err != nil {
 		return f.failed("write", bootFile, err)
@@ -102,7 +112,7 @@ func (f *Files) begin(boot string) error {
 }
 
 // Close lets go of the directory. The records stay.
-func (f *Files) Close() error { return f.dir.Close() }
+func (f *Files) Close() error { return errors.Join(f.folder.close(), f.dir.Close()) }
 
 // Names lists the base names of the cgroups that have records, sorted.
 func (f *Files) Names() ([]string, error) {
@@ -163,8 +173,11 @@ func (f *Files) read(base string) ([]byte, error) {
 		return nil, errdefs.PermissionDeniedf("read the claim record %s: it is owned by uid %d, not by berthd's %d", filepath.Join(f.path, base), owner, os.Geteuid())
 	}
 	record, err := io.ReadAll(io.LimitReader(in, largest))
-	if err != nil {
+	switch {
+	case err != nil:
 		return nil, f.failed("read", base, err)
+	case len(record) == 0:
+		return nil, nil // a crash has left it
 	}
 	return record, nil
 }
@@ -179,45 +192,54 @@ func (f *Files) WriteRecord(ctx context.Context, name cgroup.Name, record []byte
 		return err
 	}
 	if record == nil {
-		if err := f.dir.Remove(base); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := f.folder.remove(base); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return f.failed("remove", base, err)
 		}
 		return nil
+	}
+	if len(record) <= atOnce {
+		err := f.folder.create(base, record)
+		switch {
+		case err == nil:
+			return nil
+		case !errors.Is(err, fs.ErrExist):
+			_ = f.folder.remove(base)
+			return f.failed("write", base, err)
+		}
 	}
 	next := unfinished + base
 	if len(next) > maxName {
 		next = next[:maxName] // of uids of that length the last differ enough
 	}
 	if err := f.write(next, record); err != nil {
-		_ = f.dir.Remove(next)
+		_ = f.folder.remove(next)
 		return f.failed("write", base, err)
 	}
-	if err := f.dir.Rename(next, base); err != nil {
+	if err := f.folder.rename(next, base); err != nil {
 		return f.failed("write", base, err)
 	}
 	return nil
 }
 
-// maxName is how long a file's name may be.
-const maxName = 255
+const (
+	// maxName is how long a file's name may be.
+	maxName = 255
+	// atOnce is what one call writes as a whole or not at all, also if the process is
+	// killed in it: a page of memory. A record that is not there yet needs no rename then;
+	// a crash can leave an empty file, which is no record.
+	atOnce = 4096
+)
 
 // write makes a file of its own: one that is there was left by a crash.
 func (f *Files) write(name string, record []byte) error {
-	create := func() (*os.File, error) {
-		return f.dir.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL|syscall.O_NOFOLLOW, fileMode)
-	}
-	out, err := create()
+	err := f.folder.create(name, record)
 	if errors.Is(err, fs.ErrExist) {
-		if err := f.dir.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := f.folder.remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
-		out, err = create()
+		err = f.folder.create(name, record)
 	}
-	if err != nil {
-		return err
-	}
-	_, err = out.Write(record)
-	return errors.Join(err, out.Close())
+	return err
 }
 
 func (f *Files) failed(doing, base string, err error) error {

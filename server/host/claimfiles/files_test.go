@@ -81,6 +81,51 @@ func TestUnfinished(t *testing.T) {
 	}
 }
 
+// TestNewRecord: a record of any size is written where there is none and where there is
+// one, and an empty file, which a crash leaves between its creation and the write, is no
+// record.
+func TestNewRecord(t *testing.T) {
+	t.Parallel()
+	f, path := open(t)
+	for _, size := range []int{1, atOnce, atOnce + 1, largest, 7} {
+		for range 2 {
+			record := bytes.Repeat([]byte{'r'}, size)
+			if err := f.WriteRecord(t.Context(), pod, record); err != nil {
+				t.Fatal(err)
+			}
+			if got, err := f.ReadRecord(t.Context(), pod); err != nil || !bytes.Equal(got, record) {
+				t.Errorf("%d bytes of %d, %v", len(got), size, err)
+			}
+			if entries, err := os.ReadDir(path); err != nil || len(entries) != 2 { // and the boot's id
+				t.Errorf("left are %v, %v", entries, err)
+			}
+		}
+		if size == atOnce {
+			if err := f.WriteRecord(t.Context(), pod, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := os.WriteFile(filepath.Join(path, "podb"), nil, fileMode); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := f.ReadRecord(t.Context(), cgroup.Name{"kubepods", "podb"}); err != nil || got != nil {
+		t.Errorf("an empty file: %q, %v", got, err)
+	}
+	boot, err := os.ReadFile(filepath.Join(path, bootFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	next, err := Open(path, string(boot))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer next.Close()
+	if names, err := next.Names(); err != nil || !slices.Equal(names, []string{"poda"}) {
+		t.Errorf("after a restart: %q, %v", names, err)
+	}
+}
+
 // TestLinks: a link is neither read nor written through.
 func TestLinks(t *testing.T) {
 	t.Parallel()

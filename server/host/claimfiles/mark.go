@@ -59,7 +59,18 @@ func OpenMark(path, boot string) (*Mark, error) {
 // text is the content of the file. All marks of a boot have one length, so that a write
 // leaves nothing of the one before.
 func (m *Mark) text(epoch, generation uint64) string {
-	return fmt.Sprintf("%016x %020d %s\n", epoch, generation, m.boot)
+	const digits = "0123456789abcdef"
+	var number [37]byte // 16 hexadecimal digits and 20 decimal ones
+	for i := range 16 {
+		number[15-i] = digits[epoch&0xf]
+		epoch >>= 4
+	}
+	number[16] = ' '
+	for i := range 20 {
+		number[36-i] = digits[generation%10]
+		generation /= 10
+	}
+	return string(number[:]) + " " + m.boot + "\n"
 }
 
 // Found returns the last mark of the process before this one; false if there is none of
