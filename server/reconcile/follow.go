@@ -39,7 +39,7 @@ func (l *Loop) follow(ctx context.Context, view *ledger.View, also []string) err
 	g, unmet := l.meet(ctx, view, ids)
 	l.removeEnded(ctx, view)
 	defer l.countPhases()
-	desired = slices.Concat(desired, g.nodes(), l.unboundNodes(view), l.withoutLeaving(view, sharing(l.sharing(view), view, nil)))
+	desired = slices.Concat(desired, g.nodes(), l.unboundNodes(view), l.withoutLeaving(view, l.sharingNodes(view, nil)))
 	nodes := l.withChildren(desired, l.drift.changed(desired))
 	seen, err := l.observeInside(ctx, nodes)
 	if err != nil {

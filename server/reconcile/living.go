@@ -219,17 +219,6 @@ func ownCPUs(u ledger.UnknownLivePod) (set cpuset.Set) {
 	return set
 }
 
-// sharing returns the cgroups of the sharers, with the shared CPUs of a view.
-func sharing(names []cgroup.Name, view *ledger.View, seen *cgroup.Snapshot) (nodes []cgroup.Node) {
-	shared := view.SharedCPUs()
-	for _, name := range names {
-		if !shared.IsEmpty() && (seen == nil || seen.Find(name).State != cgroup.Absent) {
-			nodes = append(nodes, cgroup.Node{Name: name, Values: cgroup.Values{Cpuset: cgroup.Cpuset{CPUs: shared}}})
-		}
-	}
-	return nodes
-}
-
 // Known returns what is known of a running pod that is not in the ledger, if it was found
 // while berthd runs.
 func (l *Loop) Known(ctx context.Context, uid, boot string) ledger.UnknownLivePod {

@@ -83,7 +83,7 @@ func (l *Loop) plan(ctx context.Context, view *ledger.View) (*plan, error) {
 	}
 	l.noteSandboxes(view, p.seen)
 	l.noteSeen(p.containers, p.seen, true)
-	p.desired = append(p.desired, l.withoutLeaving(view, sharing(l.sharing(view), view, p.seen))...)
+	p.desired = append(p.desired, l.withoutLeaving(view, l.sharingNodes(view, p.seen))...)
 	if l.NoPodCgroups {
 		p.desired = made(p.desired, p.seen)
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/berthd/berth/managers/cgroup"
+	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/server/runtime"
 )
@@ -47,8 +48,13 @@ func (l *Loop) noteSandboxes(view *ledger.View, seen *cgroup.Snapshot) {
 	}
 }
 
-// watchSandbox adds a sandbox to the tracker. The caller holds mu.
+// watchSandbox adds a sandbox to the tracker. A sandbox that cannot be moved anywhere is left
+// out, because it would block starts for good. The caller holds mu.
 func (l *Loop) watchSandbox(view *ledger.View, name cgroup.Name) {
+	if l.sharedBy(view, name).IsEmpty() {
+		l.forget(name.String())
+		return
+	}
 	l.watch(name, l.inPod(name)+"/(sandbox)")
 	l.shares(view, name)
 }
@@ -86,6 +92,28 @@ func (l *Loop) findSandboxes(ctx context.Context, listed *listing) {
 			l.watchSandbox(l.tracked, found)
 		}
 	}
+}
+
+// sharedBy returns the CPUs of a cgroup without a binding: the shared CPUs. A sandbox gets the
+// reserved CPUs if no CPU is shared.
+func (l *Loop) sharedBy(view *ledger.View, name cgroup.Name) cpuset.Set {
+	shared := view.SharedCPUs()
+	if shared.IsEmpty() && slices.ContainsFunc(l.sandboxes, name.Equal) {
+		return view.Rules().ReservedCPUs.Minus(view.Rules().OfflineCPUs)
+	}
+	return shared
+}
+
+// sharingNodes returns the cgroups of sharing with their CPUs, without those that are absent
+// from a snapshot.
+func (l *Loop) sharingNodes(view *ledger.View, seen *cgroup.Snapshot) (nodes []cgroup.Node) {
+	for _, name := range l.sharing(view) {
+		cpus := l.sharedBy(view, name)
+		if !cpus.IsEmpty() && (seen == nil || seen.Find(name).State != cgroup.Absent) {
+			nodes = append(nodes, cgroup.Node{Name: name, Values: cgroup.Values{Cpuset: cgroup.Cpuset{CPUs: cpus}}})
+		}
+	}
+	return nodes
 }
 
 // sharing returns the cgroups on the shared CPUs without a binding: sandboxes, and

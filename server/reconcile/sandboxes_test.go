@@ -7,6 +7,7 @@ import (
 	"github.com/berthd/berth/managers/cgroup/memtree"
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/ledgertest"
 )
 
 // sandbox has the runtime make the sandbox of a pod: its process may run on all CPUs.
@@ -45,6 +46,38 @@ func TestSandboxesShare(t *testing.T) {
 	b.set(path, cgroup.Values{Cpuset: cgroup.Cpuset{CPUs: cpuset.Of(3)}})
 	b.pass()
 	b.shows(path, "0-3")
+}
+
+// Where no CPU is shared, a sandbox keeps nobody from its start: there is nowhere to move it,
+// but to the reserved CPUs.
+func TestSandboxesWithoutSharedCPUs(t *testing.T) {
+	t.Parallel()
+	for _, reserved := range []string{"", "0"} {
+		t.Run("reserved "+reserved, func(t *testing.T) {
+			t.Parallel()
+			b, _ := newFakeRuntime(t, memtree.V1())
+			cpus, err := cpuset.Parse(reserved)
+			b.must(err)
+			rules := b.ledger.View().Rules()
+			rules.ReservedCPUs, rules.StrictReservation = cpus, true
+			_, err = b.ledger.SetRules(t.Context(), rules)
+			b.must(err)
+			path := b.sandbox("a")
+			b.pass()
+			all := cpuset.Range(0, 3).Minus(cpus)
+			b.update(func(d *ledger.Draft) {
+				d.PutPod(ledgertest.With(ledgertest.Pod("own", "c"), ledgertest.Exclusive("c", all.String())))
+			})
+			b.must(b.prestart("own1", "own"))
+			want := reserved
+			if want == "" {
+				want = "0-3"
+			}
+			b.shows(path, want)
+			b.pass()
+			b.shows(path, want)
+		})
+	}
 }
 
 // A sandbox is found when the first container of its pod starts, and forgotten with it.

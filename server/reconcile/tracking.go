@@ -81,8 +81,11 @@ func (l *Loop) track() {
 		for _, u := range l.unbound {
 			l.want(view, u.name.String(), u.owner)
 		}
-		for _, name := range l.sharing(view) {
+		for _, name := range l.stillSharing(view) {
 			l.shares(view, name)
+		}
+		for _, name := range l.sandboxes {
+			l.watchSandbox(view, name)
 		}
 	}
 }
@@ -117,7 +120,7 @@ func (l *Loop) want(view *ledger.View, key string, owner ledger.Owner) {
 
 // shares sets the shared CPUs for a cgroup without a binding.
 func (l *Loop) shares(view *ledger.View, name cgroup.Name) {
-	l.tracker.Want(name.String(), view.SharedCPUs(), cpuset.Set{})
+	l.tracker.Want(name.String(), l.sharedBy(view, name), cpuset.Set{})
 }
 
 // watch adds a cgroup with processes but without a binding to the tracker. The caller holds
