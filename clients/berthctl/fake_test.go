@@ -290,6 +290,7 @@ func (f fakeAllocation) Allocate(_ context.Context, req *allocationv1.AllocateRe
 		return nil, errdefs.NotFoundf("pod %s has no container %s", req.GetPodUid(), req.GetContainerName())
 	}
 	return &allocationv1.AllocateResponse{
+		Notes: []string{`environment variable A: "1" of example.com/gpu is used, not "2" of example.com/nic`},
 		Linux: &allocationv1.LinuxResources{
 			CpusetCpus: "1-2", CpusetMems: "0", CpuShares: 2048, CpuQuotaUs: 200000, CpuPeriodUs: 100000,
 			MemoryLimitBytes: 1 << 30, MemorySwapLimitBytes: -1, OomScoreAdj: -997,

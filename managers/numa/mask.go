@@ -165,6 +165,19 @@ func (m Mask) String() string {
 	return string(idlist.Text{Out: room[:0]}.Word(0, uint64(m)).End(MaxNodes))
 }
 
+// Commas returns the node ids as the reference writes them for a runtime: ascending, each by
+// itself, "0,1,3". The kernel reads that as it reads String.
+func (m Mask) Commas() string {
+	var out []byte
+	for id := range m.All() {
+		if len(out) > 0 {
+			out = append(out, ',')
+		}
+		out = strconv.AppendInt(out, int64(id), 10)
+	}
+	return string(out)
+}
+
 // KeyString returns the reference's text form of a mask, which it also uses as
 // a key in the state of its memory manager: binary digits, highest node first,
 // padded with zeros to an even width ("01", "11", "0101"). A single node with an

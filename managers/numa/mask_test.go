@@ -298,3 +298,12 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+func TestCommas(t *testing.T) {
+	t.Parallel()
+	for mask, want := range map[Mask]string{0: "", Of(0): "0", Of(3, 4): "3,4", Of(0, 1, 2, 63): "0,1,2,63"} {
+		if got := mask.Commas(); got != want {
+			t.Errorf("%s: %q, want %q", mask, got, want)
+		}
+	}
+}

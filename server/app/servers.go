@@ -66,6 +66,9 @@ func (a *App) buildServers(context.Context) error {
 			Slot: rpc.Slot, Turn: rpc.Turn,
 			Engine: engine, Noter: a.Engine, Complete: a.Engine.Complete, Ledger: a.Ledger, Paths: a.reconcile, Inventory: a.Device, History: a.history,
 			Placements: a.reconcile.Placements,
+			Contradictions: func(owner ledger.Owner, text string) {
+				a.Log.Warn("device plugins contradict each other", "part", "deviceplugin", "container", owner.String(), "used", text)
+			},
 		}))
 	lifecyclev1.RegisterLifecycleServiceServer(a.main, lifecycle.New(ownProcesses{a.Engine, os.DirFS("/proc"), selfUID()}))
 	cpuv1.RegisterCPUServiceServer(a.main, cpu.New(cpus{a}, a.Ledger, a.Engine, read))

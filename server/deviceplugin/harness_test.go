@@ -190,6 +190,8 @@ type memory struct {
 	// held makes Forget refuse, asked counts its calls.
 	held  bool
 	asked int
+	// fail is what Remember answers.
+	fail error
 }
 
 func (m *memory) Forget(_ context.Context, resource string, may func() error) error {
@@ -218,6 +220,9 @@ func (m *memory) Remember(_ context.Context, r ledger.SeenResource) error {
 	defer m.mu.Unlock()
 	if m.seen == nil {
 		m.seen = map[string]int{}
+	}
+	if m.fail != nil {
+		return m.fail
 	}
 	m.seen[r.Name]++
 	m.last = r

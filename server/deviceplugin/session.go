@@ -48,6 +48,8 @@ type session struct {
 
 	strange  bool // a node that no machine can have was reported
 	nameless bool // a device without a usable id was reported
+	// remembered says that the ledger knows the resource.
+	remembered bool
 
 	mu      sync.Mutex
 	breaker *breaker.Breaker // guarded by mu
@@ -133,7 +135,14 @@ func (p *session) follow(ctx context.Context) error {
 // remember notes for the next start that the resource has a plugin.
 func (p *session) remember(ctx context.Context) {
 	seen := ledger.SeenResource{Name: p.resource, LastSeen: p.server.Now(), PreStart: p.options.PreStart}
-	if err := p.server.Memory.Remember(ctx, seen); err != nil {
+	switch err := p.server.Memory.Remember(ctx, seen); {
+	case err == nil:
+		p.remembered = true
+	case p.remembered:
+		p.server.Log.Debug("when a device plugin was last there is not noted", "resource", p.resource, "error", err)
+	case ctx.Err() != nil:
+		// berthd ends, and nobody has got any of it yet.
+	default:
 		p.server.Log.Error("a device resource will not be known after a restart", "resource", p.resource, "error", err)
 	}
 }

@@ -34,7 +34,7 @@ func (c *Client) Update(ctx context.Context, id string, v cgroup.Values) error {
 // weight of v2 is left out: runtimes compute it from the shares.
 func resources(v cgroup.Values) *criv1.LinuxContainerResources {
 	out := &criv1.LinuxContainerResources{
-		CpusetCpus: v.CPUs.String(), CpusetMems: v.Mems.String(),
+		CpusetCpus: v.CPUs.String(), CpusetMems: v.Mems.Commas(),
 		CpuShares: int64(value(v.CPUShares)),
 		CpuQuota:  value(v.CPUQuotaUS), CpuPeriod: int64(value(v.CPUPeriodUS)),
 		MemoryLimitInBytes: value(v.MemoryBytes), MemorySwapLimitInBytes: value(v.MemorySwapBytes),

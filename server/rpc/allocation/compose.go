@@ -28,6 +28,11 @@ func (s *service) compose(view *ledger.View, pod *ledger.Pod, c *workload.Contai
 	if err != nil {
 		return nil, err
 	}
+	if s.Contradictions != nil {
+		for _, n := range notes {
+			s.Contradictions(ledger.Owner{Pod: pod.UID(), Container: c.Name}, n)
+		}
+	}
 	out := &allocationv1.AllocateResponse{
 		Linux:        linux(cgroup.AdmittedResources(view, pod, c, s.Cgroup())),
 		CgroupParent: pod.CgroupParent, CgroupPath: path,
@@ -65,7 +70,7 @@ func fromPlugins(out *allocationv1.AllocateResponse, a deviceplugin.Answer) {
 func linux(r cgroup.Resources) *allocationv1.LinuxResources {
 	v := r.Values
 	out := &allocationv1.LinuxResources{
-		CpusetCpus: v.CPUs.String(), CpusetMems: v.Mems.String(),
+		CpusetCpus: v.CPUs.String(), CpusetMems: v.Mems.Commas(),
 		CpuShares:  int64(value(v.CPUShares)),
 		CpuQuotaUs: value(v.CPUQuotaUS), CpuPeriodUs: int64(value(v.CPUPeriodUS)),
 		MemoryLimitBytes: value(v.MemoryBytes), MemorySwapLimitBytes: value(v.MemorySwapBytes),

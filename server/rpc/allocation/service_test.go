@@ -125,14 +125,21 @@ func (without) Notes(_ *ledger.View, p *ledger.Pod, container string) []admissio
 
 func serve(t *testing.T, version cgroup.Version, verdicts map[string]admission.Verdict) allocationv1.AllocationServiceClient {
 	t.Helper()
+	return serveParts(t, version, verdicts, func(*allocation.Parts) {})
+}
+
+// serveParts is serve with other parts.
+func serveParts(t *testing.T, version cgroup.Version, verdicts map[string]admission.Verdict, change func(*allocation.Parts)) allocationv1.AllocationServiceClient {
+	t.Helper()
 	l := facts(t)
 	config := cgroup.DefaultConfig(cgroup.Facts{Version: version, PageBytes: 4096, HugePageSizes: []int64{2 << 20, 1 << 30}, SwapLimits: true})
 	config.MemoryBytes = 16 << 30
+	parts := allocation.Parts{
+		Engine: &engine{l, verdicts}, Noter: without{}, Ledger: l, Paths: paths{}, Inventory: inventory{device.NewInventory(nil, time.Unix(0, 0))},
+	}
+	change(&parts)
 	return allocationv1.NewAllocationServiceClient(rpctest.Serve(t, func(s grpc.ServiceRegistrar) {
-		allocationv1.RegisterAllocationServiceServer(s,
-			allocation.New(allocation.Config{Cgroup: func() cgroup.Config { return config }}, allocation.Parts{
-				Engine: &engine{l, verdicts}, Noter: without{}, Ledger: l, Paths: paths{}, Inventory: inventory{device.NewInventory(nil, time.Unix(0, 0))},
-			}))
+		allocationv1.RegisterAllocationServiceServer(s, allocation.New(allocation.Config{Cgroup: func() cgroup.Config { return config }}, parts))
 	}))
 }
 
@@ -160,11 +167,11 @@ func TestAllocateTellsAllThatARuntimeNeeds(t *testing.T) {
 		linux   *allocationv1.LinuxResources
 	}{
 		"v1": {cgroup.V1, &allocationv1.LinuxResources{
-			CpusetCpus: "2-3", CpusetMems: "0-1", CpuShares: 2048, CpuQuotaUs: -1, CpuPeriodUs: 100000,
+			CpusetCpus: "2-3", CpusetMems: "0,1", CpuShares: 2048, CpuQuotaUs: -1, CpuPeriodUs: 100000,
 			MemoryLimitBytes: 1 << 30, MemorySwapLimitBytes: 1 << 30, HugepageLimits: huge, OomScoreAdj: -997,
 		}},
 		"v2": {cgroup.V2, &allocationv1.LinuxResources{
-			CpusetCpus: "2-3", CpusetMems: "0-1", CpuShares: 2048, CpuQuotaUs: -1, CpuPeriodUs: 100000,
+			CpusetCpus: "2-3", CpusetMems: "0,1", CpuShares: 2048, CpuQuotaUs: -1, CpuPeriodUs: 100000,
 			MemoryLimitBytes: 1 << 30, HugepageLimits: huge, OomScoreAdj: -997,
 			Unified: map[string]string{"memory.oom.group": "1", "memory.swap.max": "0"},
 		}},
@@ -363,5 +370,22 @@ func TestGetAndList(t *testing.T) {
 				t.Errorf("revision %d: %v, want %v", got.GetRevision(), uids, row.want)
 			}
 		})
+	}
+}
+
+// TestContradictionsAreTold: whoever follows the log learns of them, too.
+func TestContradictionsAreTold(t *testing.T) {
+	t.Parallel()
+	var told []string
+	client := serveParts(t, cgroup.V2, nil, func(p *allocation.Parts) {
+		p.Contradictions = func(owner ledger.Owner, text string) { told = append(told, owner.String()+": "+text) }
+	})
+	for _, pod := range []string{"a", "b"} {
+		if _, err := client.Allocate(t.Context(), &allocationv1.AllocateRequest{PodUid: pod, ContainerName: "main"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if want := `a/main: environment variable A: "1" of example.com/gpu is used, not "2" of example.com/nic`; len(told) != 1 || told[0] != want {
+		t.Errorf("told %q, want %q", told, want)
 	}
 }

@@ -57,7 +57,7 @@ func (s *service) PreStartContainer(ctx context.Context, req *lifecyclev1.PreSta
 	}
 	where := cgroup.ContainerCpuset(started.View, owner)
 	return &lifecyclev1.PreStartContainerResponse{
-		CpusetCpus: where.CPUs.String(), CpusetMems: where.Mems.String(),
+		CpusetCpus: where.CPUs.String(), CpusetMems: where.Mems.Commas(),
 		CgroupPath: started.Binding.CgroupPath,
 	}, nil
 }
