@@ -19,6 +19,7 @@ import (
 	"github.com/berthd/berth/hack/containerd"
 	"github.com/berthd/berth/hack/plugin/script"
 	"github.com/berthd/berth/managers/cpuset"
+	"github.com/berthd/berth/managers/numa"
 )
 
 // head begins a pod. A container that is told to end before it listens does not
@@ -248,7 +249,7 @@ func (n *node) checkInside(pod, name string, pid int) {
 		want["affinity"], want["cpus"] = l.GetCpusetCpus(), l.GetCpusetCpus()
 	}
 	if l.GetCpusetMems() != "" {
-		want["mems"] = l.GetCpusetMems()
+		want["mems"] = kernelList(n.t, l.GetCpusetMems())
 	}
 	for _, v := range a.GetEnvs() {
 		want["env."+v.GetName()] = v.GetValue()
@@ -284,7 +285,7 @@ func (n *node) checkInside(pod, name string, pid int) {
 func (n *node) checkLimits(pod, name string, l *allocationv1.LinuxResources, facts map[string]string) {
 	n.t.Helper()
 	number := func(v int64) string { return strconv.FormatInt(v, 10) }
-	want := map[string]string{"cpuset.mems": l.GetCpusetMems(), "cpu.shares": number(l.GetCpuShares())}
+	want := map[string]string{"cpuset.mems": kernelList(n.t, l.GetCpusetMems()), "cpu.shares": number(l.GetCpuShares())}
 	if pod != "shared" {
 		want["cpuset.cpus"] = l.GetCpusetCpus()
 	}
@@ -588,4 +589,14 @@ func TestKilled(t *testing.T) {
 	if check, err := n.client.Inspect().Check(t.Context(), &inspectv1.CheckRequest{}); err != nil || len(check.GetFindings()) > 0 {
 		t.Errorf("check: %v, %v", check, err)
 	}
+}
+
+// kernelList spells NUMA nodes as the kernel gives them back: with ranges.
+func kernelList(t *testing.T, nodes string) string {
+	t.Helper()
+	mask, err := numa.Parse(nodes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return mask.String()
 }

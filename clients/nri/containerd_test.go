@@ -9,6 +9,7 @@ import (
 
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
 	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
+	"github.com/berthd/berth/managers/numa"
 	"github.com/berthd/berth/server/host/cgroupfs"
 	"github.com/berthd/berth/server/host/systemd"
 )
@@ -56,7 +57,11 @@ func testNode(t *testing.T, slices *systemd.Driver) {
 	if got := allowed(w); got != shared {
 		t.Errorf("the shared container is still on %s", got)
 	}
-	if got, want := mems(t, tr), n.place(trainer).GetCpusetMems(); got != want || want == "" {
+	nodes, err := numa.Parse(n.place(trainer).GetCpusetMems())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := mems(t, tr), nodes.String(); got != want || want == "" {
 		t.Errorf("the container of its own has memory nodes %q, want %q", got, want)
 	}
 	testResize(n, web, w, trainer, tr, milli)

@@ -341,7 +341,7 @@ func TestMemoryPinned(t *testing.T) {
 		p := n.stoppedWith(used)
 		before := p.pages()
 		started := d.run(p, uid, "main", "c-"+uid)
-		if started.GetCpusetMems() != mems.String() {
+		if started.GetCpusetMems() != mems.Commas() {
 			t.Errorf("pod %s: the start says nodes %q, Allocate said %s", uid, started.GetCpusetMems(), mems)
 		}
 		p.works()
