@@ -50,12 +50,9 @@ func deviations(text string, hasTest func(folder, name string) bool) []string {
 	return findings
 }
 
-func TestDeviationsNameTheirTests(t *testing.T) {
-	t.Parallel()
-	text, err := os.ReadFile(filepath.Join(root, "docs", "deviations.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+// declaredTests are all tests, as folder.TestName.
+func declaredTests(t *testing.T) map[string]bool {
+	t.Helper()
 	declared := map[string]bool{}
 	for _, s := range files(t, func(s *source) bool { return s.test }) {
 		for _, decl := range s.ast.Decls {
@@ -64,6 +61,16 @@ func TestDeviationsNameTheirTests(t *testing.T) {
 			}
 		}
 	}
+	return declared
+}
+
+func TestDeviationsNameTheirTests(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile(filepath.Join(root, "docs", "deviations.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	declared := declaredTests(t)
 	report(t, deviations(string(text), func(folder, name string) bool { return declared[folder+"."+name] }))
 }
 
