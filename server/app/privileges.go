@@ -146,7 +146,7 @@ func (a *App) rules(files []string) (*confine.Rules, error) {
 		socket bool
 	}{
 		{c.RootDir, 0o755, false},
-		{filepath.Dir(c.Listen), 0o755, true},
+		{filepath.Dir(c.Listen), listenDirMode, true},
 		{c.StateDir, 0o700, false},
 		{c.DevicePluginDir, 0o755, true},
 		{c.PluginRegistryDir, 0o750, true},

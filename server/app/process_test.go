@@ -2,9 +2,11 @@ package app
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -115,6 +117,37 @@ func TestOnlyTheProcessThatWasHandedOver(t *testing.T) {
 
 func stat(pid, since int) *fstest.MapFile {
 	return &fstest.MapFile{Data: fmt.Appendf(nil, "%d (x) S 1 7 7 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 %d 9 10", pid, since)}
+}
+
+// TestDirectoryOfTheSocket: what berthd keeps beside its socket is its own, and does not
+// keep others from the socket.
+func TestDirectoryOfTheSocket(t *testing.T) {
+	t.Parallel()
+	for _, tree := range []string{apiconfig.TreeKernel, apiconfig.TreeMemory} {
+		dir := filepath.Join(t.TempDir(), "run")
+		c, _, err := config.Load(config.Sources{Flags: func(c *apiconfig.Config) error {
+			c.RootDir, c.Listen, c.Cgroups.Tree, c.Node.KernelTunables = t.TempDir(), dir+"/berth.sock", tree, apiconfig.TunablesIgnore
+			return nil
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := Validate(c); err != nil {
+			t.Skipf("this machine has no cgroups for berthd: %v", err)
+		}
+		a, err := Build(t.Context(), c, Environment{Log: slog.New(slog.DiscardHandler), Now: time.Now})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for path, want := range map[string]os.FileMode{dir: 0o755, dir + "/claims": 0o700, dir + "/claims/.last-commit": 0o600} {
+			if info, err := os.Stat(path); err != nil || info.Mode().Perm() != want {
+				t.Errorf("tree %s: %s: %v, %v; want %s", tree, path, info, err, want)
+			}
+		}
+		if err := errors.Join(a.store.Close(), a.closeRecords()); err != nil {
+			t.Error(err)
+		}
+	}
 }
 
 // Processes are looked at again where they are the kernel's.

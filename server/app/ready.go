@@ -31,7 +31,7 @@ const (
 // listen opens the sockets of agents and of readers.
 func (a *App) listen() (err error) {
 	a.mainSocket, err = socket.Keep(a.Config.Listen, socket.Options{
-		DirMode: 0o755, Mode: a.Config.SocketMode(), Group: a.Config.ListenGroup,
+		DirMode: listenDirMode, Mode: a.Config.SocketMode(), Group: a.Config.ListenGroup,
 	}, a.Log)
 	if err != nil {
 		return fmt.Errorf("listen: %w", err)

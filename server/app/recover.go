@@ -48,6 +48,9 @@ func (a *App) openRecords(ctx context.Context) (cgroup.Records, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := a.makeClaimsDir(); err != nil {
+		return nil, err
+	}
 	files, err := claimfiles.Open(a.claimsDir(), boot)
 	if err != nil {
 		return nil, err
@@ -58,6 +61,18 @@ func (a *App) openRecords(ctx context.Context) (cgroup.Records, error) {
 
 // claimsDir lies beside berth's own socket, as a rule in a directory that a boot clears.
 func (a *App) claimsDir() string { return filepath.Join(filepath.Dir(a.Config.Listen), "claims") }
+
+// makeClaimsDir makes the directory of claim records, which is berthd's alone. The one
+// around it is the socket's: others get through.
+func (a *App) makeClaimsDir() error {
+	if err := trust.MkdirAll(filepath.Dir(a.Config.Listen), listenDirMode); err != nil {
+		return fmt.Errorf("listen: %w", err)
+	}
+	return trust.MkdirAll(a.claimsDir(), 0o700)
+}
+
+// listenDirMode is that of the directory of berth's own socket where berthd makes it.
+const listenDirMode = 0o755
 
 func (a *App) closeRecords() error {
 	var errs []error
@@ -75,7 +90,7 @@ func (a *App) closeRecords() error {
 func (a *App) openLastCommit(ctx context.Context) {
 	boot, err := a.bootID(os.DirFS("/proc"))
 	if err == nil {
-		err = trust.MkdirAll(a.claimsDir(), 0o700)
+		err = a.makeClaimsDir()
 	}
 	if err == nil {
 		a.lastCommit, err = claimfiles.OpenMark(filepath.Join(a.claimsDir(), ".last-commit"), boot)
