@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/berthd/berth/managers/admission"
+	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/kubelet"
@@ -322,6 +323,28 @@ func TestImportWaitsForWhatItNames(t *testing.T) {
 	for _, uid := range []string{"s", "z"} {
 		if _, _, err := h.Remove(t.Context(), uid, admission.Scope{}); err != nil {
 			t.Errorf("a lock is left: %v", err)
+		}
+	}
+}
+
+// TestImportOfPodLevelFormats: files of the formats that a kubelet writes with the
+// feature gate PodLevelResourceManagers are refused where the gate is off here.
+func TestImportOfPodLevelFormats(t *testing.T) {
+	t.Parallel()
+	cpuFile, err := (&kubelet.CPUState{Policy: "static", Shared: cpuset.Range(0, 15)}).Marshal(3)
+	must(t, err)
+	memoryFile, err := (&kubelet.MemoryState{Policy: "Static"}).Marshal(2)
+	must(t, err)
+	for _, gate := range []bool{false, true} {
+		h := newFixture(t, topology.Restricted)
+		h.Features = workload.Features{PodLevelResources: true, PodLevelResourceManagers: gate}
+		before := h.ledger.View()
+		for kind, data := range map[kubelet.Kind][]byte{kubelet.CPU: cpuFile, kubelet.Memory: memoryFile} {
+			_, err := h.Import(t.Context(), admission.Import{Kind: kind, Data: data, Settings: kubelet.Settings{Policy: "static"}})
+			refused := err != nil && strings.Contains(err.Error(), "PodLevelResourceManagers")
+			if refused == gate || refused && (errdefs.ClassOf(err) != errdefs.Precondition || h.ledger.View() != before) {
+				t.Errorf("%s, gate %t: %v", kind, gate, err)
+			}
 		}
 	}
 }
