@@ -31,8 +31,10 @@ import (
 	"github.com/berthd/berth/hack/plugin/script"
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/cgroup/memtree"
+	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/ledger/kubelet"
 	"github.com/berthd/berth/managers/machine"
+	"github.com/berthd/berth/managers/numa"
 	"github.com/berthd/berth/server/app"
 	"github.com/berthd/berth/server/config"
 )
@@ -166,6 +168,7 @@ type replay struct {
 	// files, the machine's file among them.
 	root, dir string
 	live      map[string]bool // pods that are admitted
+	rejected  map[string]bool // pods that were rejected, and not admitted since
 	again     bool            // the captured kubelet had been started beside running pods
 	daemon    *daemon         // nil while none runs
 	compared  int             // control files
@@ -190,7 +193,7 @@ func newReplay(t *testing.T, r recording, root string, tree tree) *replay {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &replay{recording: r, t: t, tree: tree, layout: layout, root: root, dir: dir, live: map[string]bool{}}
+	p := &replay{recording: r, t: t, tree: tree, layout: layout, root: root, dir: dir, live: map[string]bool{}, rejected: map[string]bool{}}
 	t.Cleanup(func() {
 		p.stop()
 		if err := os.RemoveAll(dir); err != nil {
@@ -429,6 +432,7 @@ func (p *replay) admit(s step) {
 		p.t.Fatalf("admit %s: %v", s.Pod, err)
 	}
 	admitted := resp.GetVerdict() == admissionv1.Verdict_VERDICT_ADMITTED
+	p.rejected[s.Pod] = !admitted
 	if admitted {
 		p.live[s.Pod] = true
 		p.startContainers(s.Pod)
@@ -498,6 +502,7 @@ func (p *replay) compare(s step) {
 		if err != nil {
 			p.t.Fatal(err)
 		}
+		p.mendCPU(&want)
 		got, err := kubelet.ParseCPU(p.export("cpu", want.Format), nil)
 		if err != nil || !reflect.DeepEqual(got, want) {
 			p.t.Errorf("%s: cpu_manager_state:\n got %+v, %v\nwant %+v", s.Label, got, err, want)
@@ -508,9 +513,7 @@ func (p *replay) compare(s step) {
 		if err != nil {
 			p.t.Fatal(err)
 		}
-		if p.again {
-			p.mend(&want)
-		}
+		p.mend(&want)
 		got, err := kubelet.ParseMemory(p.export("memory", want.Format))
 		if err != nil || !reflect.DeepEqual(inOrder(got), inOrder(want)) {
 			p.t.Errorf("%s: memory_manager_state, %v:\n%s", s.Label, err, difference(got, want))
@@ -561,17 +564,46 @@ func (p *replay) export(kind string, format int) []byte {
 	return resp.GetState()
 }
 
-// mend takes out of a memory state what a kubelet counts wrongly that was started
-// beside running pods: init containers that have ended, once more (difference N6),
-// and pods that have gone, until the next pod comes (N11).
-func (p *replay) mend(s *kubelet.MemoryState) {
+// names gives the recorded pods by uid.
+func (p *replay) names() map[string]string {
 	names := map[string]string{}
 	for name := range p.Pods {
 		names[p.pod(name).GetMetadata().GetUid()] = name
 	}
+	return names
+}
+
+// mendCPU takes out of a CPU state what a kubelet has kept of pods that it rejected
+// (difference A1).
+func (p *replay) mendCPU(s *kubelet.CPUState) {
+	names := p.names()
+	for uid, containers := range s.Containers {
+		if !p.rejected[names[uid]] {
+			continue
+		}
+		for _, set := range containers {
+			s.Shared = s.Shared.Union(set)
+		}
+		delete(s.Containers, uid)
+	}
+	for uid, set := range s.Pods {
+		if p.rejected[names[uid]] {
+			s.Shared = s.Shared.Union(set)
+			delete(s.Pods, uid)
+		}
+	}
+}
+
+// mend takes out of a memory state what a kubelet has kept of pods that it rejected
+// (difference A1), and what one counts wrongly that was started beside running pods: init
+// containers that have ended, once more (N6), and pods that have gone, until the next pod
+// comes (N11).
+func (p *replay) mend(s *kubelet.MemoryState) {
+	names := p.names()
 	for uid, containers := range s.Containers {
 		for container, blocks := range containers {
-			if p.live[names[uid]] && !p.ends(names[uid], container) {
+			name := names[uid]
+			if !p.rejected[name] && !(p.again && (!p.live[name] || p.ends(name, container))) {
 				continue
 			}
 			delete(containers, container)
@@ -672,6 +704,42 @@ func (p *replay) name(key string) cgroup.Name {
 		return append(slices.Clone(p.layout.Pods()), fmt.Sprintf("pod%s", uid))
 	}
 	return names[0]
+}
+
+// TestRejectedPodsAreForgiven: what a kubelet keeps of a pod that it rejected is no
+// difference at any comparison, and what it keeps of another one is.
+func TestRejectedPodsAreForgiven(t *testing.T) {
+	t.Parallel()
+	all := recordings(t)
+	r := all[slices.IndexFunc(all, func(r recording) bool { return r.Name == "v2-cgroupfs-restricted" })]
+	const lost, here = "p03-g1", "p10-gfill"
+	p := &replay{recording: r, t: t, live: map[string]bool{here: true}, rejected: map[string]bool{lost: true}}
+	uid := func(name string) string { return p.pod(name).GetMetadata().GetUid() }
+	set := func(list string) cpuset.Set {
+		s, err := cpuset.Parse(list)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	cpus := kubelet.CPUState{Shared: set("0,4-7"), Containers: map[string]map[string]cpuset.Set{
+		uid(lost): {"c": set("1")}, uid(here): {"c": set("2-3")},
+	}}
+	p.mendCPU(&cpus)
+	if want := set("0-1,4-7"); cpus.Shared != want || len(cpus.Containers) != 1 || cpus.Containers[uid(here)]["c"] != set("2-3") {
+		t.Errorf("CPUs: %+v", cpus)
+	}
+	block := func() []kubelet.MemoryBlock {
+		return []kubelet.MemoryBlock{{Nodes: numa.Of(0), Resource: "memory", Bytes: 10}}
+	}
+	memory := kubelet.MemoryState{
+		Nodes:      map[int]kubelet.MemoryNode{0: {Blocks: 2, Tables: map[string]kubelet.MemoryTable{"memory": {Reserved: 20, Free: 80}}}},
+		Containers: map[string]map[string][]kubelet.MemoryBlock{uid(lost): {"c": block()}, uid(here): {"c": block()}},
+	}
+	p.mend(&memory)
+	if n := memory.Nodes[0]; n.Blocks != 1 || n.Tables["memory"].Reserved != 10 || n.Tables["memory"].Free != 90 || len(memory.Containers[uid(here)]) != 1 || len(memory.Containers[uid(lost)]) != 0 {
+		t.Errorf("memory: %+v", memory)
+	}
 }
 
 // TestPodThatComesBackIsNew: a pod that was removed leaves nothing to which one with
