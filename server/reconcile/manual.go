@@ -218,6 +218,9 @@ func (l *Loop) Report(ctx context.Context) (Report, error) {
 	seen := make(map[string]bool, len(p.seen.Nodes))
 	for _, o := range p.seen.Nodes {
 		key := o.Name.String()
+		if l.NoPodCgroups && o.State == cgroup.Absent && !wanted[key] {
+			continue // the cgroup of all pods, which nobody makes
+		}
 		seen[key] = true
 		out.Entries = append(out.Entries, Entry{Observed: o, Managed: wanted[key], Pending: pending[key]})
 	}

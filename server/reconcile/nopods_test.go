@@ -84,6 +84,9 @@ func TestNoPodCgroups(t *testing.T) {
 	b.must(b.Resize(t.Context(), view, "a"))
 	b.must(b.RemovePod(t.Context(), view, "a"))
 	b.must(b.RemoveUnknown(t.Context(), b.ledger.View(), "lost"))
+	if report, err := newNoPods(t, "/", nil).Report(t.Context()); err != nil || len(report.Entries) > 0 {
+		t.Errorf("a report on no cgroups: %+v, %v", report.Entries, err)
+	}
 	if after := b.names(); !slices.Equal(after, before) {
 		t.Errorf("cgroups %q, want %q", after, before)
 	}
@@ -132,7 +135,7 @@ func TestNoPodCgroupsLimitsTheRoot(t *testing.T) {
 	t.Parallel()
 	b := newNoPods(t, "/berth", nil)
 	b.must(b.Begin(t.Context()))
-	if err := b.Pass(t.Context()); err == nil || !strings.Contains(err.Error(), "/berth") {
+	if err := b.Pass(t.Context()); err == nil || !strings.Contains(err.Error(), "limit cgroups.root, /berth: it is absent") {
 		t.Errorf("without the root: %v", err)
 	}
 	if names := b.names(); len(names) > 0 {

@@ -64,7 +64,11 @@ func (l *Loop) plan(ctx context.Context, view *ledger.View) (*plan, error) {
 			return p, fmt.Errorf("observe a reserved cgroup: %w", err)
 		}
 		if o := seen.Find(n.Name); o.State != cgroup.Valid {
-			p.missing = errdefs.Preconditionf("limit the reserved cgroup %s: %w", n.Name, unusable(o))
+			what := "the reserved cgroup"
+			if l.NoPodCgroups {
+				what = "cgroups.root," // nothing is reserved in a cgroup then
+			}
+			p.missing = errdefs.Preconditionf("limit %s %s: %w", what, n.Name, unusable(o))
 			continue
 		}
 		p.desired = append(p.desired, n)
