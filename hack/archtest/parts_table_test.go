@@ -66,7 +66,7 @@ var partGroups = []partGroup{
 		{"GetPodCgroupMemoryUsage", []string{"berth.cgroup.v1.CgroupService.MemoryUsage"}, []string{"server/reconcile.TestResizeBelowUse"}},
 		{"GetPodCgroupConfig, SetPodCgroupConfig", []string{"berth.admission.v1.AdmissionService.Resize"}, []string{"server/berthd.TestResizeOnTheMachine"}},
 		{"ResourceConfigForPod", []string{"managers/cgroup/pod.go"}, []string{"managers/cgroup.TestPodsAreLikeTheKubelets", "managers/cgroup.TestPodValues"}},
-		{"podContainerManagerNoop", []string{"cgroups.cgroupsPerQOS: server/reconcile/nopods.go"}, []string{"server/reconcile.TestNoPodCgroups", "server/berthd.TestNoCgroupsPerQOS"}},
+		{"podContainerManagerNoop", []string{"cgroups.cgroupsPerQOS: server/reconcile/nopods.go"}, []string{"server/reconcile.TestNoPodCgroups", "server/app.TestNoPodCgroupsLikeTheKubelet", "server/berthd.TestNoCgroupsPerQOS"}},
 		{"cleanupOrphanedPodCgroups", []string{"server/reconcile/sweep.go"}, []string{"server/reconcile.TestSweep", "server/berthd.TestOrphanIsSweptUp"}},
 	}},
 	{"QOSContainerManager", []part{
