@@ -175,6 +175,9 @@ func container(view *ledger.View, pod *ledger.Pod, name string, ids map[ledger.O
 	}
 	if c := pod.Pod.Container(name); c != nil {
 		out.Role = c.Role.String()
+		if len(c.Requests)+len(c.Limits) > 0 {
+			out.Resources = requirements(c.Requests, c.Limits, c.Excess)
+		}
 	}
 	cpus, exclusive, _ := view.ContainerCPUs(owner)
 	out.Cpus, out.ExclusiveCpus = CPUSet(cpus), exclusive

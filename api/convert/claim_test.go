@@ -94,7 +94,9 @@ func TestClaim(t *testing.T) {
 func TestTrace(t *testing.T) {
 	t.Parallel()
 	claim := ledgertest.Exclusive("main", "2")
-	got := convert.Trace(&ledger.Trace{
+	l, _ := ledgertest.Open(t, ledger.Options{Journal: ledgertest.NewJournal(), Rules: ledger.Rules{Machine: machinetest.Build("4c")}, Epoch: 5})
+	view := l.View()
+	got := convert.Trace(view, &ledger.Trace{
 		AdmissionID: "a", Pod: "u", Namespace: "ns", Name: "n", Generation: 7, DryRun: true, Reason: "R", Message: "m",
 		Steps: []ledger.Step{
 			{
@@ -118,7 +120,7 @@ func TestTrace(t *testing.T) {
 		Tried: 5,
 	})
 	want := &typesv1.Trace{
-		AdmissionId: "a", PodUid: "u", Namespace: "ns", Name: "n", Generation: 7, DryRun: true, Reason: "R", Message: "m",
+		AdmissionId: "a", PodUid: "u", Namespace: "ns", Name: "n", Revision: 5<<10 + 7, DryRun: true, Reason: "R", Message: "m",
 		Steps: []*typesv1.TraceStep{
 			{
 				Kind: "asked", Container: "main", Provider: "cpu", Resource: "cpu", Answer: "options",
@@ -143,7 +145,7 @@ func TestTrace(t *testing.T) {
 	if !proto.Equal(got, want) {
 		t.Errorf("got\n\t%v\nwant\n\t%v", got, want)
 	}
-	if got := convert.Trace(nil); got != nil {
+	if got := convert.Trace(view, nil); got != nil {
 		t.Errorf("no trace is %v, want nil", got)
 	}
 }

@@ -7,15 +7,19 @@ import (
 	"github.com/berthd/berth/managers/ledger"
 )
 
-// Trace returns the message form of an explanation; nil for none.
-func Trace(t *ledger.Trace) *typesv1.Trace {
+// Trace returns the message form of an explanation that the ledger of a view has given; nil
+// for none.
+func Trace(v *ledger.View, t *ledger.Trace) *typesv1.Trace {
 	if t == nil {
 		return nil
 	}
 	out := &typesv1.Trace{
 		AdmissionId: t.AdmissionID, PodUid: t.Pod, Namespace: t.Namespace, Name: t.Name,
-		Generation: t.Generation, Admitted: t.Admitted, DryRun: t.DryRun,
+		Admitted: t.Admitted, DryRun: t.DryRun,
 		Reason: t.Reason, Message: t.Message, Tried: int32(t.Tried),
+	}
+	if v != nil {
+		out.Revision = v.RevisionOf(t.Generation)
 	}
 	// Every answer to Admit has some of these: one piece of memory for all.
 	steps := make([]typesv1.TraceStep, len(t.Steps))

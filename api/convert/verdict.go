@@ -33,12 +33,16 @@ func Verdict(v admission.Verdict, level admissionv1.TraceLevel) *admissionv1.Adm
 		Verdict: verdicts[v.Outcome],
 		Reason:  string(v.Reason), Message: v.Message,
 		QosClass: QoS(v.QoS),
+		Replayed: v.Repeated,
+	}
+	if v.View != nil {
+		out.Revision = v.View.Revision()
 	}
 	if v.Trace != nil {
 		out.AdmissionId = v.Trace.AdmissionID
 	}
 	if traced(v.Outcome, level) {
-		out.Trace = Trace(v.Trace)
+		out.Trace = Trace(v.View, v.Trace)
 	}
 	for _, n := range v.Notes {
 		out.Notes = append(out.Notes, n.Text)
@@ -75,6 +79,6 @@ func Resized(r admission.Resized, level admissionv1.TraceLevel) *admissionv1.Res
 	return &admissionv1.ResizeResponse{
 		Verdict: v.GetVerdict(), Reason: v.GetReason(), Message: v.GetMessage(), QosClass: v.GetQosClass(),
 		Allocations: v.GetAllocations(), Trace: v.GetTrace(), RetryAfter: v.GetRetryAfter(),
-		RestartContainers: r.Restarts,
+		RestartContainers: r.Restarts, Revision: v.GetRevision(), Replayed: v.GetReplayed(),
 	}
 }

@@ -27,7 +27,7 @@ func (c *Client) Dump(ctx context.Context) (*inspectv1.DumpResponse, error) {
 		case err != nil:
 			return nil, err
 		}
-		all.Generation = part.GetGeneration()
+		all.Revision = part.GetRevision()
 		all.Entries = append(all.Entries, part.GetEntries()...)
 	}
 }

@@ -31,7 +31,7 @@ type parted struct {
 
 func (p parted) StreamDump(_ *inspectv1.StreamDumpRequest, to grpc.ServerStreamingServer[inspectv1.StreamDumpResponse]) error {
 	for _, e := range p.dump.GetEntries() {
-		if err := to.Send(&inspectv1.StreamDumpResponse{Generation: p.dump.GetGeneration(), Entries: []*inspectv1.Entry{e}}); err != nil {
+		if err := to.Send(&inspectv1.StreamDumpResponse{Revision: p.dump.GetRevision(), Entries: []*inspectv1.Entry{e}}); err != nil {
 			return err
 		}
 	}
@@ -40,7 +40,7 @@ func (p parted) StreamDump(_ *inspectv1.StreamDumpRequest, to grpc.ServerStreami
 
 func TestDump(t *testing.T) {
 	t.Parallel()
-	w := whole{dump: &inspectv1.DumpResponse{Generation: 7, Entries: []*inspectv1.Entry{
+	w := whole{dump: &inspectv1.DumpResponse{Revision: 7, Entries: []*inspectv1.Entry{
 		{Bucket: "pods", Key: "a", Value: "{}"}, {Bucket: "pods", Key: "b", Value: "{}"},
 	}}}
 	for name, row := range map[string]struct {

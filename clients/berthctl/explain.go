@@ -71,7 +71,7 @@ func explainHead(w io.Writer, t *typesv1.Trace) {
 		outcome = fmt.Sprintf("rejected: %s: %s", t.GetReason(), oneLine(t.GetMessage()))
 	}
 	fmt.Fprintf(w, "%s/%s %s\n", t.GetNamespace(), t.GetName(), outcome)
-	fmt.Fprintf(w, "uid %s, admission %s, decided on generation %d\n", t.GetPodUid(), t.GetAdmissionId(), t.GetGeneration())
+	fmt.Fprintf(w, "uid %s, admission %s, decided on revision %d\n", t.GetPodUid(), t.GetAdmissionId(), t.GetRevision())
 }
 
 // explainAll tells how a decision came about, and for a pod that was not admitted what was missing and what would help.

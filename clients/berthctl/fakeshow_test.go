@@ -21,7 +21,7 @@ import (
 func traces() []*typesv1.Trace {
 	return []*typesv1.Trace{
 		{
-			AdmissionId: "ADMISSION1", PodUid: webUID, Namespace: "default", Name: "web", Generation: 11, Admitted: true,
+			AdmissionId: "ADMISSION1", PodUid: webUID, Namespace: "default", Name: "web", Revision: 11, Admitted: true,
 			Steps: []*typesv1.TraceStep{
 				{Kind: "noted", Text: "requests that container app leaves out are taken from its limits: cpu 2"},
 				{Kind: "asked", Container: "app", Provider: "device", Resource: "example.com/gpu", Answer: "options", Hints: []*typesv1.Hint{hintOf(true, 0), hintOf(false, 0, 1)}, Omitted: 3},
@@ -36,7 +36,7 @@ func traces() []*typesv1.Trace {
 			},
 		},
 		{
-			AdmissionId: "ADMISSION9", PodUid: otherUID, Namespace: "default", Name: "big", Generation: 12,
+			AdmissionId: "ADMISSION9", PodUid: otherUID, Namespace: "default", Name: "big", Revision: 12,
 			Reason: "TopologyAffinityError", Message: "Resources cannot be allocated with Topology locality",
 			Steps: []*typesv1.TraceStep{
 				{Kind: "asked", Container: "app", Provider: "device", Resource: "example.com/gpu", Answer: "impossible", Text: "2 devices are needed, and 1 is free"},
@@ -57,7 +57,7 @@ func traces() []*typesv1.Trace {
 			Tried: 9,
 		},
 		{
-			AdmissionId: "ADMISSION4", PodUid: "44444444-0000-4000-8000-000000000004", Namespace: "default", Name: "notes", Generation: 12,
+			AdmissionId: "ADMISSION4", PodUid: "44444444-0000-4000-8000-000000000004", Namespace: "default", Name: "notes", Revision: 12,
 			Reason: "TopologyAffinityError", Message: "Resources cannot be allocated with Topology locality",
 			Steps: []*typesv1.TraceStep{
 				{Kind: "noted", Text: "first"}, {Kind: "noted", Text: "second"}, {Kind: "noted", Text: "third"}, {Kind: "noted", Text: "fourth"},
@@ -69,7 +69,7 @@ func traces() []*typesv1.Trace {
 			Tried: 1,
 		},
 		{
-			AdmissionId: "ADMISSION3", PodUid: twinUID, Namespace: "default", Name: "early", Generation: 1,
+			AdmissionId: "ADMISSION3", PodUid: twinUID, Namespace: "default", Name: "early", Revision: 1,
 			Message: "nothing exclusive is given out yet",
 			Steps:   []*typesv1.TraceStep{{Kind: "refused", Text: "nothing exclusive is given out yet"}},
 		},
@@ -92,22 +92,22 @@ func (f fakeInspect) GetTrace(_ context.Context, req *inspectv1.GetTraceRequest)
 }
 
 func (f fakeInspect) StreamDump(_ *inspectv1.StreamDumpRequest, to grpc.ServerStreamingServer[inspectv1.StreamDumpResponse]) error {
-	if err := to.Send(&inspectv1.StreamDumpResponse{Generation: 12, Entries: []*inspectv1.Entry{
+	if err := to.Send(&inspectv1.StreamDumpResponse{Revision: 12, Entries: []*inspectv1.Entry{
 		{Bucket: "meta", Key: "schema", Value: "1"},
 	}}); err != nil {
 		return err
 	}
-	return to.Send(&inspectv1.StreamDumpResponse{Generation: 12, Entries: []*inspectv1.Entry{
+	return to.Send(&inspectv1.StreamDumpResponse{Revision: 12, Entries: []*inspectv1.Entry{
 		{Bucket: "pods", Key: webUID, Value: `{"name":"web","namespace":"default","containers":[{"name":"log"},{"name":"app"}],"qos":"Guaranteed"}`},
 	}})
 }
 
 func (f fakeInspect) Check(context.Context, *inspectv1.CheckRequest) (*inspectv1.CheckResponse, error) {
 	if !f.sick {
-		return &inspectv1.CheckResponse{Generation: 12}, nil
+		return &inspectv1.CheckResponse{Revision: 12}, nil
 	}
 	return &inspectv1.CheckResponse{
-		Generation:  12,
+		Revision:    12,
 		StartReport: []string{"ledger.db was damaged and is kept as ledger.db.damaged-1"},
 		Findings: []*inspectv1.Finding{
 			{Kind: "structural", Owner: webUID + "/app", Text: "CPU 2 is also held by gone/c"},

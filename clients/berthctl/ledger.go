@@ -41,7 +41,7 @@ func (c *ctl) ledgerDump() *cobra.Command {
 			return err
 		}
 		return s.show(dump, func(w io.Writer) {
-			fmt.Fprintf(w, "generation %d\n\n", dump.GetGeneration())
+			fmt.Fprintf(w, "revision %d\n\n", dump.GetRevision())
 			t := table.New("BUCKET", "KEY", "VALUE")
 			for _, e := range dump.GetEntries() {
 				value := oneLine(e.GetValue())
@@ -120,7 +120,7 @@ func (s *session) showCheck(ctx context.Context, w io.Writer, check *inspectv1.C
 		fmt.Fprintf(w, "at the last start: %s\n", oneLine(line))
 	}
 	if len(check.GetFindings()) == 0 {
-		fmt.Fprintf(w, "the ledger is sound at generation %d\n", check.GetGeneration())
+		fmt.Fprintf(w, "the ledger is sound at revision %d\n", check.GetRevision())
 		return
 	}
 	t := table.New("KIND", "OWNER", "FINDING")

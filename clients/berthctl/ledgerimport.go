@@ -161,8 +161,8 @@ func manifests(folder string) ([]string, error) {
 }
 
 func showImport(w io.Writer, req *inspectv1.ImportRequest, done *inspectv1.ImportResponse) {
-	fmt.Fprintf(w, "%s state of format %d: %s taken over, generation %d\n", req.GetKind(), done.GetFormat(),
-		table.Count(len(done.GetPods()), "pod"), done.GetGeneration())
+	fmt.Fprintf(w, "%s state of format %d: %s taken over, revision %d\n", req.GetKind(), done.GetFormat(),
+		table.Count(len(done.GetPods()), "pod"), done.GetRevision())
 	if req.GetDryRun() {
 		fmt.Fprintln(w, "dry run: nothing was changed")
 	}

@@ -18,7 +18,7 @@ func (f fakeInspect) Import(_ context.Context, req *inspectv1.ImportRequest) (*i
 	if req.GetKind() != "cpu" {
 		return nil, errdefs.Unsupportedf("import %s: not built yet", req.GetKind())
 	}
-	out := &inspectv1.ImportResponse{Format: 2, Generation: 13}
+	out := &inspectv1.ImportResponse{Format: 2, Revision: 13}
 	if len(req.GetPods()) == 0 {
 		if !req.GetSkipUnknown() {
 			return nil, errdefs.Preconditionf("nobody knows the owner of CPUs 1-2 of %s/app", webUID)
@@ -35,7 +35,7 @@ func (f fakeInspect) Import(_ context.Context, req *inspectv1.ImportRequest) (*i
 func (f fakeInspect) Export(_ context.Context, req *inspectv1.ExportRequest) (*inspectv1.ExportResponse, error) {
 	f.ask(req)
 	return &inspectv1.ExportResponse{
-		State: []byte(`{"policyName":"static"}`), Format: max(req.GetFormat(), 2), FileName: "cpu_manager_state", Generation: 12,
+		State: []byte(`{"policyName":"static"}`), Format: max(req.GetFormat(), 2), FileName: "cpu_manager_state", Revision: 12,
 	}, nil
 }
 

@@ -84,7 +84,7 @@ type candidate struct {
 	// one.
 	calls *hint.Calls
 	turn  *turn
-	// replanned lists the generations of the plans that were overtaken.
+	// replanned lists the revisions of the plans that were overtaken.
 	replanned []uint64
 	// prepared is the bus whose providers may have prepared claims.
 	prepared *hint.Bus
@@ -116,10 +116,10 @@ func (c *candidate) begin(view *ledger.View) {
 	for _, n := range c.notes {
 		c.trace.Add(ledger.Step{Kind: ledger.StepNoted, Text: n})
 	}
-	for _, generation := range c.replanned {
+	for _, revision := range c.replanned {
 		c.trace.Add(ledger.Step{
 			Kind: ledger.StepReplanned,
-			Text: fmt.Sprintf("planned again: the ledger moved on from generation %d", generation),
+			Text: fmt.Sprintf("planned again: the ledger moved on from revision %d", revision),
 		})
 	}
 }

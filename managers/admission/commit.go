@@ -37,7 +37,7 @@ func (e *Engine) admit(ctx context.Context, c *candidate) (v Verdict, err error)
 		if attempt == e.Attempts {
 			return Verdict{}, errdefs.Unavailablef("admit pod %s: the ledger moved during each of %d attempts", c.uid(), attempt)
 		}
-		c.replanned = append(c.replanned, draft.Base().Generation())
+		c.replanned = append(c.replanned, draft.Base().Revision())
 		e.giveBack(ctx, c)
 	}
 }

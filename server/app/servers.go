@@ -60,7 +60,7 @@ func (a *App) buildServers(context.Context) error {
 	a.Ledger.Follow(a.history.Committed)
 	engine := logRejections(a.metrics.Watch(a.Engine), a.Log.With("part", "admission"), a.Now)
 	readers := podresources.Parts{Ledger: a.Ledger, CPUs: cpus{a}, Inventory: a.Device, Counter: a.metrics, Timeout: a.timeout}
-	admissionv1.RegisterAdmissionServiceServer(a.main, admission.New(engine, read))
+	admissionv1.RegisterAdmissionServiceServer(a.main, admission.New(engine, a.Ledger, read))
 	allocationv1.RegisterAllocationServiceServer(a.main, allocation.New(
 		allocation.Config{Read: read, Cgroup: a.containerConfig}, allocation.Parts{
 			Slot: rpc.Slot, Turn: rpc.Turn,
@@ -70,7 +70,7 @@ func (a *App) buildServers(context.Context) error {
 				a.Log.Warn("device plugins contradict each other", "part", "deviceplugin", "container", owner.String(), "used", text)
 			},
 		}))
-	lifecyclev1.RegisterLifecycleServiceServer(a.main, lifecycle.New(ownProcesses{a.Engine, os.DirFS("/proc"), selfUID()}))
+	lifecyclev1.RegisterLifecycleServiceServer(a.main, lifecycle.New(ownProcesses{a.Engine, os.DirFS("/proc"), selfUID()}, a.Ledger))
 	cpuv1.RegisterCPUServiceServer(a.main, cpu.New(cpus{a}, a.Ledger, a.Engine, read))
 	memoryv1.RegisterMemoryServiceServer(a.main, memory.New(
 		memory.Parts{Manager: a.memoryOn, Ledger: a.Ledger, Hinter: a.Engine}, read))
@@ -80,7 +80,7 @@ func (a *App) buildServers(context.Context) error {
 	if err := a.registerNode(a.main); err != nil {
 		return err
 	}
-	hintv1.RegisterHintBusServiceServer(a.main, hintbus.New(ownProviders{a.external, selfUID()}))
+	hintv1.RegisterHintBusServiceServer(a.main, hintbus.New(ownProviders{a.external, selfUID()}, a.Ledger))
 	inspectv1.RegisterInspectServiceServer(a.main, inspect.New(
 		inspect.Parts{Ledger: a.Ledger, Engine: a.Engine, Read: read, Settings: a.settingsOf, Kernel: a.reconcile.Findings, Start: a.StartLines, Recovered: a.recovered}))
 	podresources.RegisterV1(a.main, readers, read.Features)

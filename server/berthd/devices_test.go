@@ -474,7 +474,7 @@ func TestWatchOverALostLedger(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return check.GetGeneration()
+		return check.GetRevision()
 	}
 	for i, enough := 0, generation()+10; generation() < enough; i++ {
 		d.admitted(burstable(fmt.Sprintf("new%d", i)))

@@ -215,7 +215,7 @@ func (c *counting) compare(when string) {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	c.want["berth_ledger_generation"] = float64(check.GetGeneration())
+	c.want["berth_ledger_revision"] = float64(check.GetRevision())
 	want := metrics{}
 	for name, value := range c.want {
 		if !strings.HasPrefix(name, "resource_manager_") { // not registered without the feature

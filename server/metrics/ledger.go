@@ -29,8 +29,8 @@ var (
 		"CPUs that are out of the shared pool.", nil, nil)
 	descPerNUMA = prometheus.NewDesc(cpuPerNUMA,
 		"CPUs that are out of the shared pool, by NUMA node.", []string{labelNode}, nil)
-	descGeneration = prometheus.NewDesc(ledgerGeneration,
-		"Number of commits that the ledger has seen.", nil, nil)
+	descRevision = prometheus.NewDesc(ledgerRevision,
+		"Revision of the ledger; it grows by 1 with each commit.", nil, nil)
 	descPods = prometheus.NewDesc(ledgerPods,
 		"Admitted pods, by class.", []string{"qos_class"}, nil)
 	descClaims = prometheus.NewDesc(ledgerClaims,
@@ -46,7 +46,7 @@ var (
 // Describe implements prometheus.Collector.
 func (c *ledgerCollector) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		descSharedPool, descExclusive, descPerNUMA, descGeneration, descPods, descClaims, descFindings, descContainers,
+		descSharedPool, descExclusive, descPerNUMA, descRevision, descPods, descClaims, descFindings, descContainers,
 	} {
 		out <- d
 	}
@@ -59,7 +59,7 @@ func (c *ledgerCollector) Collect(out chan<- prometheus.Metric) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
 	}
 	c.collectCPUs(view, gauge)
-	gauge(descGeneration, float64(view.Generation()))
+	gauge(descRevision, float64(view.Revision()))
 	pods := map[workload.QoSClass]int{workload.Guaranteed: 0, workload.Burstable: 0, workload.BestEffort: 0}
 	claims, findings := map[[2]string]int{}, map[[2]string]int{}
 	for p := range view.Pods() {

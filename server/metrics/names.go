@@ -45,7 +45,7 @@ const (
 	passDuration      = "berth_reconcile_duration_seconds"
 	passOperations    = "berth_reconcile_operations_total"
 	admissionDuration = "berth_admission_duration_seconds"
-	ledgerGeneration  = "berth_ledger_generation"
+	ledgerRevision    = "berth_ledger_revision"
 	ledgerPods        = "berth_ledger_pods"
 	ledgerClaims      = "berth_ledger_claims"
 	ledgerFindings    = "berth_ledger_findings"

@@ -28,15 +28,19 @@ type Engine interface {
 // maxAdmissionID bounds the caller's name for an admission.
 const maxAdmissionID = 128
 
+// Ledger gives the current view.
+type Ledger interface{ View() *ledger.View }
+
 type service struct {
 	admissionv1.UnimplementedAdmissionServiceServer
 	engine Engine
+	ledger Ledger
 	read   convert.Reader
 }
 
 // New makes the service.
-func New(engine Engine, read convert.Reader) admissionv1.AdmissionServiceServer {
-	return &service{engine: engine, read: read}
+func New(engine Engine, l Ledger, read convert.Reader) admissionv1.AdmissionServiceServer {
+	return &service{engine: engine, ledger: l, read: read}
 }
 
 // Admit implements AdmissionService.
@@ -113,7 +117,7 @@ func (s *service) RemovePod(ctx context.Context, req *admissionv1.RemovePodReque
 	if err != nil {
 		return nil, err
 	}
-	return &admissionv1.RemovePodResponse{Removed: known, Released: convert.Claims(claims)}, nil
+	return &admissionv1.RemovePodResponse{Removed: known, Released: convert.Claims(claims), Revision: s.ledger.View().Revision()}, nil
 }
 
 // SyncPods implements AdmissionService.
@@ -134,7 +138,7 @@ func (s *service) SyncPods(ctx context.Context, req *admissionv1.SyncPodsRequest
 	if err != nil {
 		return nil, err
 	}
-	return &admissionv1.SyncPodsResponse{RemovedPodUids: removed}, nil
+	return &admissionv1.SyncPodsResponse{RemovedPodUids: removed, Revision: s.ledger.View().Revision()}, nil
 }
 
 // Remove implements AdmissionService.

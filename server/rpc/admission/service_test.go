@@ -75,7 +75,7 @@ func (e *engine) Sync(_ context.Context, req admission.SyncRequest) ([]string, e
 func serve(t *testing.T, e *engine) admissionv1.AdmissionServiceClient {
 	t.Helper()
 	return admissionv1.NewAdmissionServiceClient(rpctest.Serve(t, func(s grpc.ServiceRegistrar) {
-		admissionv1.RegisterAdmissionServiceServer(s, handler.New(e, convert.Reader{}))
+		admissionv1.RegisterAdmissionServiceServer(s, handler.New(e, ledgertest.New(t, ledger.Rules{Machine: machinetest.Build("4c")}), convert.Reader{}))
 	}))
 }
 
@@ -144,7 +144,7 @@ func TestAdmitAnswersWithTheVerdict(t *testing.T) {
 	for uid, want := range map[string]*admissionv1.AdmitResponse{
 		"a": {
 			Verdict: admissionv1.Verdict_VERDICT_ADMITTED, QosClass: typesv1.QOSClass_QOS_CLASS_GUARANTEED,
-			CgroupParent: "/kubepods/poda", AdmissionId: "admission-a",
+			CgroupParent: "/kubepods/poda", AdmissionId: "admission-a", Revision: 1,
 			Allocations: []*typesv1.ContainerAllocation{{
 				Name: "main", Role: "app", Cpus: &typesv1.CPUSet{Cpus: "2-3"}, ExclusiveCpus: true,
 				Claims: []*typesv1.Claim{{
@@ -386,6 +386,27 @@ func TestRemoveAndSync(t *testing.T) {
 	got, err = client.Remove(t.Context(), &admissionv1.RemovePodRequest{PodUid: "a"})
 	if err != nil || got.GetRemoved() || len(got.GetReleased()) != 0 {
 		t.Errorf("remove again: %v, %v; want success and nothing released", got, err)
+	}
+	if got.GetRevision() != synced.GetRevision() {
+		t.Errorf("revisions %d and %d of one ledger", got.GetRevision(), synced.GetRevision())
+	}
+}
+
+// TestReplayed: an answer that was given before says so.
+func TestReplayed(t *testing.T) {
+	t.Parallel()
+	again := admitted(t, "a")
+	again.Repeated = true
+	c := serve(t, &engine{verdicts: map[string]admission.Verdict{"a": again, "b": admitted(t, "b")}})
+	for uid, want := range map[string]bool{"a": true, "b": false} {
+		got, err := c.Admit(t.Context(), &admissionv1.AdmitRequest{Pod: pod(uid)})
+		if err != nil || got.GetReplayed() != want || got.GetRevision() != 1 {
+			t.Errorf("pod %s: %v, %v", uid, got, err)
+		}
+		resized, err := c.Resize(t.Context(), &admissionv1.ResizeRequest{Pod: pod(uid)})
+		if err != nil || resized.GetReplayed() != want || resized.GetRevision() != 1 {
+			t.Errorf("pod %s resized: %v, %v", uid, resized, err)
+		}
 	}
 }
 

@@ -36,7 +36,7 @@ func (s *service) compose(view *ledger.View, pod *ledger.Pod, c *workload.Contai
 	out := &allocationv1.AllocateResponse{
 		Linux:        linux(cgroup.AdmittedResources(view, pod, c, s.Cgroup())),
 		CgroupParent: pod.CgroupParent, CgroupPath: path,
-		Allocation: convert.Container(view, pod, c.Name), Notes: notes,
+		Allocation: convert.Container(view, pod, c.Name), Notes: notes, Revision: view.Revision(),
 	}
 	for _, n := range s.Noter.Notes(view, pod, c.Name) {
 		out.Notes = append(out.Notes, n.Text)

@@ -156,6 +156,10 @@ func onA() *typesv1.ContainerAllocation {
 	return &typesv1.ContainerAllocation{
 		Name: "main", Role: "app", Cpus: &typesv1.CPUSet{Cpus: "2-3"}, ExclusiveCpus: true,
 		Claims: []*typesv1.Claim{cpu, gpu, nic, memory}, ContainerIds: []string{"c1", "c2"},
+		Resources: &typesv1.ResourceRequirements{
+			Requests: map[string]string{"cpu": "2000m", "memory": "1073741824", "hugepages-2Mi": "4194304"},
+			Limits:   map[string]string{"cpu": "2000m", "memory": "1073741824", "hugepages-2Mi": "4194304"},
+		},
 	}
 }
 
@@ -192,6 +196,7 @@ func TestAllocateTellsAllThatARuntimeNeeds(t *testing.T) {
 				CgroupParent: "/kubepods/poda", CgroupPath: "/kubepods/poda/main",
 				Allocation: onA(),
 				Notes:      []string{`environment variable A: "1" of example.com/gpu is used, not "2" of example.com/nic`, "a/main goes without"},
+				Revision:   1,
 			}
 			if !proto.Equal(got, want) {
 				t.Errorf("got\n\t%v\nwant\n\t%v", got, want)
@@ -337,6 +342,10 @@ func TestGetAndList(t *testing.T) {
 		Uid: "a", Namespace: "default", Name: "pod-a", QosClass: typesv1.QOSClass_QOS_CLASS_GUARANTEED,
 		CgroupParent: "/kubepods/poda", AdmissionId: "admission-a", AdmittedAtUnix: 1000, Owner: "default",
 		Containers: []*typesv1.ContainerAllocation{prepare, onA()},
+	}
+	if spec := got.GetSpec(); spec.GetMetadata().GetName() != "pod-a" || len(spec.GetSpec().GetInitContainers()) != 1 ||
+		!proto.Equal(spec.GetSpec().GetContainers()[0].GetResources(), onA().GetResources()) {
+		t.Errorf("the pod as it was admitted: %v", spec)
 	}
 	if !proto.Equal(got.GetPod(), want) || got.GetRevision() != 1 {
 		t.Errorf("revision %d, got\n\t%v\nwant\n\t%v", got.GetRevision(), got.GetPod(), want)

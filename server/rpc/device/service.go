@@ -108,7 +108,7 @@ func (s *service) ForgetResource(ctx context.Context, req *devicev1.ForgetResour
 	if err := s.Plugins.Forget(ctx, req.GetResource()); err != nil {
 		return nil, err
 	}
-	return &devicev1.ForgetResourceResponse{}, nil
+	return &devicev1.ForgetResourceResponse{Revision: s.Ledger.View().Revision()}, nil
 }
 
 // UpdatePluginResources implements DeviceService.

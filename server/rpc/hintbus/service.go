@@ -23,13 +23,19 @@ type Registry interface {
 	List() []hintproxy.Status
 }
 
+// Ledger gives the current view.
+type Ledger interface{ View() *ledger.View }
+
 type service struct {
 	hintv1.UnimplementedHintBusServiceServer
 	registry Registry
+	ledger   Ledger
 }
 
 // New makes the service.
-func New(r Registry) hintv1.HintBusServiceServer { return &service{registry: r} }
+func New(r Registry, l Ledger) hintv1.HintBusServiceServer {
+	return &service{registry: r, ledger: l}
+}
 
 // Register implements HintBusService.
 func (s *service) Register(ctx context.Context, req *hintv1.RegisterRequest) (*hintv1.RegisterResponse, error) {
@@ -50,7 +56,7 @@ func (s *service) Register(ctx context.Context, req *hintv1.RegisterRequest) (*h
 	if err := vs.Err("request"); err != nil {
 		return nil, err
 	}
-	return &hintv1.RegisterResponse{}, s.registry.Register(ctx, ledger.ExternalProvider{
+	err := s.registry.Register(ctx, ledger.ExternalProvider{
 		Name: req.GetProvider(), Endpoint: req.GetEndpoint(),
 		Required: req.GetMode() == hintv1.Mode_MODE_REQUIRED,
 		Deadline: req.GetDeadline().AsDuration(), Index: int(req.GetIndex()),
@@ -58,6 +64,10 @@ func (s *service) Register(ctx context.Context, req *hintv1.RegisterRequest) (*h
 		Validates: slices.Contains(req.GetCapabilities(), hintv1.Capability_CAPABILITY_VALIDATE),
 		Explains:  slices.Contains(req.GetCapabilities(), hintv1.Capability_CAPABILITY_EXPLAIN),
 	})
+	if err != nil {
+		return nil, err
+	}
+	return &hintv1.RegisterResponse{Revision: s.ledger.View().Revision()}, nil
 }
 
 // Unregister implements HintBusService.
@@ -66,7 +76,10 @@ func (s *service) Unregister(ctx context.Context, req *hintv1.UnregisterRequest)
 	if err := vs.Err("request"); err != nil {
 		return nil, err
 	}
-	return &hintv1.UnregisterResponse{}, s.registry.Unregister(ctx, req.GetProvider())
+	if err := s.registry.Unregister(ctx, req.GetProvider()); err != nil {
+		return nil, err
+	}
+	return &hintv1.UnregisterResponse{Revision: s.ledger.View().Revision()}, nil
 }
 
 // states are the message form of states.

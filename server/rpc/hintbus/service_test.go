@@ -16,6 +16,8 @@ import (
 	hintv1 "github.com/berthd/berth/api/berth/hint/v1"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/ledgertest"
+	"github.com/berthd/berth/managers/machine/machinetest"
 	"github.com/berthd/berth/server/hintproxy"
 	"github.com/berthd/berth/server/rpc/hintbus"
 	"github.com/berthd/berth/server/rpc/rpctest"
@@ -45,7 +47,7 @@ func (r *registry) List() []hintproxy.Status { return r.list }
 
 func serve(t *testing.T, r *registry) hintv1.HintBusServiceClient {
 	return hintv1.NewHintBusServiceClient(rpctest.Serve(t, func(s grpc.ServiceRegistrar) {
-		hintv1.RegisterHintBusServiceServer(s, hintbus.New(r))
+		hintv1.RegisterHintBusServiceServer(s, hintbus.New(r, ledgertest.New(t, ledger.Rules{Machine: machinetest.Build("4c")})))
 	}))
 }
 

@@ -41,7 +41,7 @@ func (s *service) Import(ctx context.Context, req *inspectv1.ImportRequest) (*in
 		return nil, err
 	}
 	out := &inspectv1.ImportResponse{
-		Format: uint32(done.Facts.Format), Generation: done.View.Generation(),
+		Format: uint32(done.Facts.Format), Revision: done.View.Revision(),
 		Skipped: done.Facts.Skipped, Notes: done.Facts.Notes,
 	}
 	for _, p := range done.Pods {
@@ -94,7 +94,7 @@ func (s *service) Export(_ context.Context, req *inspectv1.ExportRequest) (*insp
 		return nil, err
 	}
 	return &inspectv1.ExportResponse{
-		State: file.Data, Format: uint32(file.Format), FileName: file.Name, Generation: view.Generation(),
+		State: file.Data, Format: uint32(file.Format), FileName: file.Name, Revision: view.Revision(),
 	}, nil
 }
 

@@ -226,8 +226,8 @@ func TestImportAnswers(t *testing.T) {
 		if want := []string{"CPUs 2 of b/main"}; !slices.Equal(got.GetSkipped(), want) {
 			t.Errorf("dry run %t: skipped %q, want %q", dry, got.GetSkipped(), want)
 		}
-		if want := map[bool]uint64{true: 0, false: 1}[dry]; got.GetGeneration() != want {
-			t.Errorf("dry run %t: generation %d, want %d", dry, got.GetGeneration(), want)
+		if want := map[bool]uint64{true: 0, false: 1}[dry]; got.GetRevision() != want {
+			t.Errorf("dry run %t: revision %d, want %d", dry, got.GetRevision(), want)
 		}
 	}
 }

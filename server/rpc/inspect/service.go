@@ -58,7 +58,7 @@ func (s *service) Dump(context.Context, *inspectv1.DumpRequest) (*inspectv1.Dump
 	if err != nil {
 		return nil, err
 	}
-	out := &inspectv1.DumpResponse{Generation: view.Generation()}
+	out := &inspectv1.DumpResponse{Revision: view.Revision()}
 	for _, e := range entries {
 		out.Entries = append(out.Entries, &inspectv1.Entry{Bucket: e.Bucket, Key: e.Key, Value: string(e.Value)})
 	}
@@ -75,13 +75,13 @@ func (s *service) StreamDump(_ *inspectv1.StreamDumpRequest, to grpc.ServerStrea
 	if err != nil {
 		return err
 	}
-	part, size := &inspectv1.StreamDumpResponse{Generation: view.Generation()}, 0
+	part, size := &inspectv1.StreamDumpResponse{Revision: view.Revision()}, 0
 	for _, e := range entries {
 		if size > 0 && size+len(e.Value) > partBytes {
 			if err := to.Send(part); err != nil {
 				return err
 			}
-			part, size = &inspectv1.StreamDumpResponse{Generation: view.Generation()}, 0
+			part, size = &inspectv1.StreamDumpResponse{Revision: view.Revision()}, 0
 		}
 		part.Entries = append(part.Entries, &inspectv1.Entry{Bucket: e.Bucket, Key: e.Key, Value: string(e.Value)})
 		size += len(e.Bucket) + len(e.Key) + len(e.Value)
@@ -92,7 +92,7 @@ func (s *service) StreamDump(_ *inspectv1.StreamDumpRequest, to grpc.ServerStrea
 // Check implements InspectService.
 func (s *service) Check(context.Context, *inspectv1.CheckRequest) (*inspectv1.CheckResponse, error) {
 	view := s.Ledger.View()
-	out := &inspectv1.CheckResponse{Generation: view.Generation(), StartReport: s.Start()}
+	out := &inspectv1.CheckResponse{Revision: view.Revision(), StartReport: s.Start()}
 	findings := ledger.Check(view)
 	if s.Kernel != nil {
 		findings = append(findings, s.Kernel()...)
@@ -132,7 +132,7 @@ func (s *service) GetTrace(_ context.Context, req *inspectv1.GetTraceRequest) (*
 	if !ok {
 		return nil, errdefs.NotFoundf("no admission is remembered with %s %s", n.field, n.value).Coded(errdefs.TraceNotFound)
 	}
-	return &inspectv1.GetTraceResponse{Trace: convert.Trace(t)}, nil
+	return &inspectv1.GetTraceResponse{Trace: convert.Trace(s.Ledger.View(), t)}, nil
 }
 
 // split reads "namespace/name"; the namespace may be missing.

@@ -67,9 +67,9 @@ func TestDumpIsWhatIsStored(t *testing.T) {
 			t.Errorf("%s/%s is no JSON: %s", e.GetBucket(), e.GetKey(), e.GetValue())
 		}
 	}
-	if want := []string{"pods a", "claims a/main/cpu", "meta generation"}; got.GetGeneration() != 2 || len(keys) != 8 ||
+	if want := []string{"pods a", "claims a/main/cpu", "meta generation"}; got.GetRevision() != 2 || len(keys) != 8 ||
 		slices.ContainsFunc(want, func(k string) bool { return !slices.Contains(keys, k) }) {
-		t.Errorf("generation %d with %d entries:\n%s", got.GetGeneration(), len(keys), strings.Join(keys, "\n"))
+		t.Errorf("revision %d with %d entries:\n%s", got.GetRevision(), len(keys), strings.Join(keys, "\n"))
 	}
 }
 
@@ -109,8 +109,8 @@ func TestStreamDump(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if size := proto.Size(part); size > 1<<20+1<<16 || part.GetGeneration() != 1 {
-			t.Errorf("part %d has %d bytes, generation %d", parts, size, part.GetGeneration())
+		if size := proto.Size(part); size > 1<<20+1<<16 || part.GetRevision() != 1 {
+			t.Errorf("part %d has %d bytes, revision %d", parts, size, part.GetRevision())
 		}
 		for _, e := range part.GetEntries() {
 			got = append(got, ledger.Entry{Bucket: e.GetBucket(), Key: e.GetKey(), Value: []byte(e.GetValue())})
@@ -136,7 +136,7 @@ func TestCheckTellsFindingsAndTheStart(t *testing.T) {
 	}
 	text := got.GetFindings()[0].GetText()
 	want := &inspectv1.CheckResponse{
-		Generation: 2, StartReport: []string{"the configuration has changed"},
+		Revision: 2, StartReport: []string{"the configuration has changed"},
 		Findings: []*inspectv1.Finding{{Kind: "policy", Owner: "a/main", Text: text}},
 	}
 	if !proto.Equal(got, want) || !strings.Contains(text, "reserved") {

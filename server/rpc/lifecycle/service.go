@@ -22,13 +22,19 @@ type Engine interface {
 	PostStop(ctx context.Context, id string) (bool, error)
 }
 
+// Ledger gives the current view.
+type Ledger interface{ View() *ledger.View }
+
 type service struct {
 	lifecyclev1.UnimplementedLifecycleServiceServer
 	engine Engine
+	ledger Ledger
 }
 
 // New makes the service.
-func New(engine Engine) lifecyclev1.LifecycleServiceServer { return &service{engine: engine} }
+func New(engine Engine, l Ledger) lifecyclev1.LifecycleServiceServer {
+	return &service{engine: engine, ledger: l}
+}
 
 // containerID is what runtimes make up: mostly 64 hexadecimal digits.
 var containerID = regexp.MustCompile(`^[A-Za-z0-9._-]{1,128}$`)
@@ -58,7 +64,7 @@ func (s *service) PreStartContainer(ctx context.Context, req *lifecyclev1.PreSta
 	where := cgroup.ContainerCpuset(started.View, owner)
 	return &lifecyclev1.PreStartContainerResponse{
 		CpusetCpus: where.CPUs.String(), CpusetMems: where.Mems.Commas(),
-		CgroupPath: started.Binding.CgroupPath,
+		CgroupPath: started.Binding.CgroupPath, Revision: started.View.Revision(),
 	}, nil
 }
 
@@ -73,5 +79,5 @@ func (s *service) PostStopContainer(ctx context.Context, req *lifecyclev1.PostSt
 	if err != nil {
 		return nil, err
 	}
-	return &lifecyclev1.PostStopContainerResponse{Found: found}, nil
+	return &lifecyclev1.PostStopContainerResponse{Found: found, Revision: s.ledger.View().Revision()}, nil
 }

@@ -58,7 +58,7 @@ func serve(t *testing.T) (lifecyclev1.LifecycleServiceClient, *engine) {
 		t.Fatal(err)
 	}
 	return lifecyclev1.NewLifecycleServiceClient(rpctest.Serve(t, func(s grpc.ServiceRegistrar) {
-		lifecyclev1.RegisterLifecycleServiceServer(s, lifecycle.New(e))
+		lifecyclev1.RegisterLifecycleServiceServer(s, lifecycle.New(e, e.ledger))
 	})), e
 }
 
@@ -71,13 +71,13 @@ func TestLifeOfAContainer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := &lifecyclev1.PreStartContainerResponse{CpusetCpus: "2-3", CpusetMems: "1", CgroupPath: "/kubepods/poda/main"}
+	want := &lifecyclev1.PreStartContainerResponse{CpusetCpus: "2-3", CpusetMems: "1", CgroupPath: "/kubepods/poda/main", Revision: 2}
 	if !proto.Equal(got, want) || e.pid != 4711 {
 		t.Errorf("got %v with pid %d, want %v with 4711", got, e.pid, want)
 	}
 	for _, found := range []bool{true, false} {
 		got, err := client.PostStopContainer(t.Context(), &lifecyclev1.PostStopContainerRequest{ContainerId: "c1"})
-		if err != nil || got.GetFound() != found {
+		if err != nil || got.GetFound() != found || got.GetRevision() < 2 {
 			t.Errorf("stop: %v, %v; want found %v", got, err, found)
 		}
 	}

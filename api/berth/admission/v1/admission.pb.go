@@ -447,7 +447,12 @@ type AdmitResponse struct {
 	// sentences: resources that are left to others, or that nobody provides, and fields
 	// of the pod that decide its place and that berth does not serve. The same pod again
 	// gets them anew, as they are then.
-	Notes         []string `protobuf:"bytes,11,rep,name=notes,proto3" json:"notes,omitempty"`
+	Notes []string `protobuf:"bytes,11,rep,name=notes,proto3" json:"notes,omitempty"`
+	// The revision that the answer is about: a List or Watch at it, or at a later one, has
+	// the pod if it is admitted.
+	Revision uint64 `protobuf:"varint,12,opt,name=revision,proto3" json:"revision,omitempty"`
+	// The pod was admitted before, and this is that answer again: nothing was done.
+	Replayed      bool `protobuf:"varint,13,opt,name=replayed,proto3" json:"replayed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -557,6 +562,20 @@ func (x *AdmitResponse) GetNotes() []string {
 		return x.Notes
 	}
 	return nil
+}
+
+func (x *AdmitResponse) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *AdmitResponse) GetReplayed() bool {
+	if x != nil {
+		return x.Replayed
+	}
+	return false
 }
 
 // Condition is something that may pass by itself. Its fields are those of
@@ -700,8 +719,11 @@ func (x *RemovePodRequest) GetAllOwners() bool {
 type RemovePodResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// False if the pod was not known.
-	Removed       bool        `protobuf:"varint,1,opt,name=removed,proto3" json:"removed,omitempty"`
-	Released      []*v1.Claim `protobuf:"bytes,2,rep,name=released,proto3" json:"released,omitempty"`
+	Removed  bool        `protobuf:"varint,1,opt,name=removed,proto3" json:"removed,omitempty"`
+	Released []*v1.Claim `protobuf:"bytes,2,rep,name=released,proto3" json:"released,omitempty"`
+	// The revision after the call: a List or Watch at it, or at a later one, has what the
+	// call did.
+	Revision      uint64 `protobuf:"varint,3,opt,name=revision,proto3" json:"revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -748,6 +770,13 @@ func (x *RemovePodResponse) GetReleased() []*v1.Claim {
 		return x.Released
 	}
 	return nil
+}
+
+func (x *RemovePodResponse) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
 }
 
 // SyncPodsRequest lists the living pods.
@@ -849,8 +878,11 @@ func (x *SyncPodsRequest) GetAllOwners() bool {
 type SyncPodsResponse struct {
 	state          protoimpl.MessageState `protogen:"open.v1"`
 	RemovedPodUids []string               `protobuf:"bytes,1,rep,name=removed_pod_uids,json=removedPodUids,proto3" json:"removed_pod_uids,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// The revision after the call: a List or Watch at it, or at a later one, has what the
+	// call did.
+	Revision      uint64 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *SyncPodsResponse) Reset() {
@@ -888,6 +920,13 @@ func (x *SyncPodsResponse) GetRemovedPodUids() []string {
 		return x.RemovedPodUids
 	}
 	return nil
+}
+
+func (x *SyncPodsResponse) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
 }
 
 // ResizeRequest asks for another size of an admitted pod.
@@ -983,8 +1022,12 @@ type ResizeResponse struct {
 	// Containers that have to be restarted for the change to take effect, by their
 	// resize policy.
 	RestartContainers []string `protobuf:"bytes,8,rep,name=restart_containers,json=restartContainers,proto3" json:"restart_containers,omitempty"`
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	// The revision that the answer is about, as in AdmitResponse.
+	Revision uint64 `protobuf:"varint,9,opt,name=revision,proto3" json:"revision,omitempty"`
+	// The pod had this size before: nothing was done.
+	Replayed      bool `protobuf:"varint,10,opt,name=replayed,proto3" json:"replayed,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ResizeResponse) Reset() {
@@ -1073,6 +1116,20 @@ func (x *ResizeResponse) GetRestartContainers() []string {
 	return nil
 }
 
+func (x *ResizeResponse) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *ResizeResponse) GetReplayed() bool {
+	if x != nil {
+		return x.Replayed
+	}
+	return false
+}
+
 var File_berth_admission_v1_admission_proto protoreflect.FileDescriptor
 
 const file_berth_admission_v1_admission_proto_rawDesc = "" +
@@ -1097,7 +1154,7 @@ const file_berth_admission_v1_admission_proto_rawDesc = "" +
 	"\x05bytes\x18\x03 \x01(\x04R\x05bytes\"=\n" +
 	"\rDeviceHolding\x12\x1a\n" +
 	"\bresource\x18\x01 \x01(\tR\bresource\x12\x10\n" +
-	"\x03ids\x18\x02 \x03(\tR\x03ids\"\xfa\x03\n" +
+	"\x03ids\x18\x02 \x03(\tR\x03ids\"\xb2\x04\n" +
 	"\rAdmitResponse\x125\n" +
 	"\averdict\x18\x01 \x01(\x0e2\x1b.berth.admission.v1.VerdictR\averdict\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x18\n" +
@@ -1111,7 +1168,9 @@ const file_berth_admission_v1_admission_proto_rawDesc = "" +
 	"\fadmission_id\x18\t \x01(\tR\vadmissionId\x12;\n" +
 	"\tcondition\x18\n" +
 	" \x01(\v2\x1d.berth.admission.v1.ConditionR\tcondition\x12\x14\n" +
-	"\x05notes\x18\v \x03(\tR\x05notes\"\xc1\x01\n" +
+	"\x05notes\x18\v \x03(\tR\x05notes\x12\x1a\n" +
+	"\brevision\x18\f \x01(\x04R\brevision\x12\x1a\n" +
+	"\breplayed\x18\r \x01(\bR\breplayed\"\xc1\x01\n" +
 	"\tCondition\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\x12\x16\n" +
 	"\x06domain\x18\x02 \x01(\tR\x06domain\x12G\n" +
@@ -1123,10 +1182,11 @@ const file_berth_admission_v1_admission_proto_rawDesc = "" +
 	"\apod_uid\x18\x01 \x01(\tR\x06podUid\x12\x14\n" +
 	"\x05owner\x18\x02 \x01(\tR\x05owner\x12\x1d\n" +
 	"\n" +
-	"all_owners\x18\x03 \x01(\bR\tallOwners\"`\n" +
+	"all_owners\x18\x03 \x01(\bR\tallOwners\"|\n" +
 	"\x11RemovePodResponse\x12\x18\n" +
 	"\aremoved\x18\x01 \x01(\bR\aremoved\x121\n" +
-	"\breleased\x18\x02 \x03(\v2\x15.berth.types.v1.ClaimR\breleased\"\xcf\x01\n" +
+	"\breleased\x18\x02 \x03(\v2\x15.berth.types.v1.ClaimR\breleased\x12\x1a\n" +
+	"\brevision\x18\x03 \x01(\x04R\brevision\"\xcf\x01\n" +
 	"\x0fSyncPodsRequest\x12&\n" +
 	"\x0factive_pod_uids\x18\x01 \x03(\tR\ractivePodUids\x12%\n" +
 	"\x0eknown_revision\x18\x02 \x01(\x04R\rknownRevision\x12\x1f\n" +
@@ -1135,15 +1195,16 @@ const file_berth_admission_v1_admission_proto_rawDesc = "" +
 	"\adry_run\x18\x04 \x01(\bR\x06dryRun\x12\x14\n" +
 	"\x05owner\x18\x05 \x01(\tR\x05owner\x12\x1d\n" +
 	"\n" +
-	"all_owners\x18\x06 \x01(\bR\tallOwners\"<\n" +
+	"all_owners\x18\x06 \x01(\bR\tallOwners\"X\n" +
 	"\x10SyncPodsResponse\x12(\n" +
-	"\x10removed_pod_uids\x18\x01 \x03(\tR\x0eremovedPodUids\"\xa6\x01\n" +
+	"\x10removed_pod_uids\x18\x01 \x03(\tR\x0eremovedPodUids\x12\x1a\n" +
+	"\brevision\x18\x02 \x01(\x04R\brevision\"\xa6\x01\n" +
 	"\rResizeRequest\x12%\n" +
 	"\x03pod\x18\x01 \x01(\v2\x13.berth.types.v1.PodR\x03pod\x12\x17\n" +
 	"\adry_run\x18\x02 \x01(\bR\x06dryRun\x12?\n" +
 	"\vtrace_level\x18\x03 \x01(\x0e2\x1e.berth.admission.v1.TraceLevelR\n" +
 	"traceLevel\x12\x14\n" +
-	"\x05owner\x18\x04 \x01(\tR\x05owner\"\x8f\x03\n" +
+	"\x05owner\x18\x04 \x01(\tR\x05owner\"\xc7\x03\n" +
 	"\x0eResizeResponse\x125\n" +
 	"\averdict\x18\x01 \x01(\x0e2\x1b.berth.admission.v1.VerdictR\averdict\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x18\n" +
@@ -1153,7 +1214,10 @@ const file_berth_admission_v1_admission_proto_rawDesc = "" +
 	"\x05trace\x18\x06 \x01(\v2\x15.berth.types.v1.TraceR\x05trace\x12:\n" +
 	"\vretry_after\x18\a \x01(\v2\x19.google.protobuf.DurationR\n" +
 	"retryAfter\x12-\n" +
-	"\x12restart_containers\x18\b \x03(\tR\x11restartContainers*n\n" +
+	"\x12restart_containers\x18\b \x03(\tR\x11restartContainers\x12\x1a\n" +
+	"\brevision\x18\t \x01(\x04R\brevision\x12\x1a\n" +
+	"\breplayed\x18\n" +
+	" \x01(\bR\breplayed*n\n" +
 	"\n" +
 	"TraceLevel\x12\x1b\n" +
 	"\x17TRACE_LEVEL_UNSPECIFIED\x10\x00\x12\x14\n" +

@@ -187,7 +187,9 @@ type AllocateResponse struct {
 	Allocation *v1.ContainerAllocation `protobuf:"bytes,9,opt,name=allocation,proto3" json:"allocation,omitempty"`
 	// Where device plugins contradict each other, and whose answer is used; then what
 	// the container goes without, as AdmitResponse.notes: in sentences.
-	Notes         []string `protobuf:"bytes,10,rep,name=notes,proto3" json:"notes,omitempty"`
+	Notes []string `protobuf:"bytes,10,rep,name=notes,proto3" json:"notes,omitempty"`
+	// The revision that the answer is about.
+	Revision      uint64 `protobuf:"varint,11,opt,name=revision,proto3" json:"revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -290,6 +292,13 @@ func (x *AllocateResponse) GetNotes() []string {
 		return x.Notes
 	}
 	return nil
+}
+
+func (x *AllocateResponse) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
 }
 
 // LinuxResources are the values of the container's cgroup. Zero or empty means
@@ -699,7 +708,10 @@ type GetResponse struct {
 	Revision uint64                 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
 	// Where the pod's containers may run, as of now; for people who look why a container
 	// waits. Containers that were never started are not among them.
-	Placements    []*ContainerPlacement `protobuf:"bytes,3,rep,name=placements,proto3" json:"placements,omitempty"`
+	Placements []*ContainerPlacement `protobuf:"bytes,3,rep,name=placements,proto3" json:"placements,omitempty"`
+	// The pod as it was admitted: defaults applied, its QoS class filled in, and what
+	// berth keeps of it.
+	Spec          *v1.Pod `protobuf:"bytes,4,opt,name=spec,proto3" json:"spec,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -751,6 +763,13 @@ func (x *GetResponse) GetRevision() uint64 {
 func (x *GetResponse) GetPlacements() []*ContainerPlacement {
 	if x != nil {
 		return x.Placements
+	}
+	return nil
+}
+
+func (x *GetResponse) GetSpec() *v1.Pod {
+	if x != nil {
+		return x.Spec
 	}
 	return nil
 }
@@ -1793,7 +1812,7 @@ const file_berth_allocation_v1_allocation_proto_rawDesc = "" +
 	"\apod_uid\x18\x01 \x01(\tR\x06podUid\x12%\n" +
 	"\x0econtainer_name\x18\x02 \x01(\tR\rcontainerName\x12%\n" +
 	"\x03pod\x18\x03 \x01(\v2\x13.berth.types.v1.PodR\x03pod\x12\x14\n" +
-	"\x05owner\x18\x04 \x01(\tR\x05owner\"\xc9\x04\n" +
+	"\x05owner\x18\x04 \x01(\tR\x05owner\"\xe5\x04\n" +
 	"\x10AllocateResponse\x129\n" +
 	"\x05linux\x18\x01 \x01(\v2#.berth.allocation.v1.LinuxResourcesR\x05linux\x129\n" +
 	"\adevices\x18\x02 \x03(\v2\x1f.berth.allocation.v1.DeviceNodeR\adevices\x122\n" +
@@ -1809,7 +1828,8 @@ const file_berth_allocation_v1_allocation_proto_rawDesc = "" +
 	"allocation\x18\t \x01(\v2#.berth.types.v1.ContainerAllocationR\n" +
 	"allocation\x12\x14\n" +
 	"\x05notes\x18\n" +
-	" \x03(\tR\x05notes\x1a>\n" +
+	" \x03(\tR\x05notes\x12\x1a\n" +
+	"\brevision\x18\v \x01(\x04R\brevision\x1a>\n" +
 	"\x10AnnotationsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x95\x04\n" +
@@ -1850,13 +1870,14 @@ const file_berth_allocation_v1_allocation_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\tR\x05value\"%\n" +
 	"\n" +
 	"GetRequest\x12\x17\n" +
-	"\apod_uid\x18\x01 \x01(\tR\x06podUid\"\xa3\x01\n" +
+	"\apod_uid\x18\x01 \x01(\tR\x06podUid\"\xcc\x01\n" +
 	"\vGetResponse\x12/\n" +
 	"\x03pod\x18\x01 \x01(\v2\x1d.berth.types.v1.PodAllocationR\x03pod\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x04R\brevision\x12G\n" +
 	"\n" +
 	"placements\x18\x03 \x03(\v2'.berth.allocation.v1.ContainerPlacementR\n" +
-	"placements\"\xd7\x02\n" +
+	"placements\x12'\n" +
+	"\x04spec\x18\x04 \x01(\v2\x13.berth.types.v1.PodR\x04spec\"\xd7\x02\n" +
 	"\x12ContainerPlacement\x12%\n" +
 	"\x0econtainer_name\x18\x01 \x01(\tR\rcontainerName\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\x12\x14\n" +
@@ -2005,42 +2026,43 @@ var file_berth_allocation_v1_allocation_proto_depIdxs = []int32{
 	24, // 8: berth.allocation.v1.LinuxResources.unified:type_name -> berth.allocation.v1.LinuxResources.UnifiedEntry
 	27, // 9: berth.allocation.v1.GetResponse.pod:type_name -> berth.types.v1.PodAllocation
 	10, // 10: berth.allocation.v1.GetResponse.placements:type_name -> berth.allocation.v1.ContainerPlacement
-	28, // 11: berth.allocation.v1.ContainerPlacement.assigned_cpus:type_name -> berth.types.v1.CPUSet
-	28, // 12: berth.allocation.v1.ContainerPlacement.possible_cpus:type_name -> berth.types.v1.CPUSet
-	29, // 13: berth.allocation.v1.ContainerPlacement.blocked_since:type_name -> google.protobuf.Timestamp
-	27, // 14: berth.allocation.v1.ListResponse.pods:type_name -> berth.types.v1.PodAllocation
-	0,  // 15: berth.allocation.v1.WatchRequest.types:type_name -> berth.allocation.v1.EventType
-	17, // 16: berth.allocation.v1.WatchResponse.events:type_name -> berth.allocation.v1.Event
-	27, // 17: berth.allocation.v1.Event.added:type_name -> berth.types.v1.PodAllocation
-	27, // 18: berth.allocation.v1.Event.removed:type_name -> berth.types.v1.PodAllocation
-	27, // 19: berth.allocation.v1.Event.changed:type_name -> berth.types.v1.PodAllocation
-	20, // 20: berth.allocation.v1.Event.bound:type_name -> berth.allocation.v1.ContainerBinding
-	20, // 21: berth.allocation.v1.Event.unbound:type_name -> berth.allocation.v1.ContainerBinding
-	28, // 22: berth.allocation.v1.Event.shared_cpus:type_name -> berth.types.v1.CPUSet
-	21, // 23: berth.allocation.v1.Event.device_resource:type_name -> berth.allocation.v1.DeviceResource
-	22, // 24: berth.allocation.v1.Event.device_health:type_name -> berth.allocation.v1.DeviceHealth
-	18, // 25: berth.allocation.v1.Event.policy:type_name -> berth.allocation.v1.PolicyState
-	19, // 26: berth.allocation.v1.Event.machine:type_name -> berth.allocation.v1.MachineState
-	28, // 27: berth.allocation.v1.PolicyState.reserved_cpus:type_name -> berth.types.v1.CPUSet
-	29, // 28: berth.allocation.v1.PolicyState.set_time:type_name -> google.protobuf.Timestamp
-	28, // 29: berth.allocation.v1.MachineState.cpus:type_name -> berth.types.v1.CPUSet
-	28, // 30: berth.allocation.v1.MachineState.offline_cpus:type_name -> berth.types.v1.CPUSet
-	30, // 31: berth.allocation.v1.DeviceHealth.device:type_name -> berth.types.v1.Device
-	1,  // 32: berth.allocation.v1.AllocationService.Allocate:input_type -> berth.allocation.v1.AllocateRequest
-	8,  // 33: berth.allocation.v1.AllocationService.Get:input_type -> berth.allocation.v1.GetRequest
-	11, // 34: berth.allocation.v1.AllocationService.List:input_type -> berth.allocation.v1.ListRequest
-	13, // 35: berth.allocation.v1.AllocationService.GetRevision:input_type -> berth.allocation.v1.GetRevisionRequest
-	15, // 36: berth.allocation.v1.AllocationService.Watch:input_type -> berth.allocation.v1.WatchRequest
-	2,  // 37: berth.allocation.v1.AllocationService.Allocate:output_type -> berth.allocation.v1.AllocateResponse
-	9,  // 38: berth.allocation.v1.AllocationService.Get:output_type -> berth.allocation.v1.GetResponse
-	12, // 39: berth.allocation.v1.AllocationService.List:output_type -> berth.allocation.v1.ListResponse
-	14, // 40: berth.allocation.v1.AllocationService.GetRevision:output_type -> berth.allocation.v1.GetRevisionResponse
-	16, // 41: berth.allocation.v1.AllocationService.Watch:output_type -> berth.allocation.v1.WatchResponse
-	37, // [37:42] is the sub-list for method output_type
-	32, // [32:37] is the sub-list for method input_type
-	32, // [32:32] is the sub-list for extension type_name
-	32, // [32:32] is the sub-list for extension extendee
-	0,  // [0:32] is the sub-list for field type_name
+	25, // 11: berth.allocation.v1.GetResponse.spec:type_name -> berth.types.v1.Pod
+	28, // 12: berth.allocation.v1.ContainerPlacement.assigned_cpus:type_name -> berth.types.v1.CPUSet
+	28, // 13: berth.allocation.v1.ContainerPlacement.possible_cpus:type_name -> berth.types.v1.CPUSet
+	29, // 14: berth.allocation.v1.ContainerPlacement.blocked_since:type_name -> google.protobuf.Timestamp
+	27, // 15: berth.allocation.v1.ListResponse.pods:type_name -> berth.types.v1.PodAllocation
+	0,  // 16: berth.allocation.v1.WatchRequest.types:type_name -> berth.allocation.v1.EventType
+	17, // 17: berth.allocation.v1.WatchResponse.events:type_name -> berth.allocation.v1.Event
+	27, // 18: berth.allocation.v1.Event.added:type_name -> berth.types.v1.PodAllocation
+	27, // 19: berth.allocation.v1.Event.removed:type_name -> berth.types.v1.PodAllocation
+	27, // 20: berth.allocation.v1.Event.changed:type_name -> berth.types.v1.PodAllocation
+	20, // 21: berth.allocation.v1.Event.bound:type_name -> berth.allocation.v1.ContainerBinding
+	20, // 22: berth.allocation.v1.Event.unbound:type_name -> berth.allocation.v1.ContainerBinding
+	28, // 23: berth.allocation.v1.Event.shared_cpus:type_name -> berth.types.v1.CPUSet
+	21, // 24: berth.allocation.v1.Event.device_resource:type_name -> berth.allocation.v1.DeviceResource
+	22, // 25: berth.allocation.v1.Event.device_health:type_name -> berth.allocation.v1.DeviceHealth
+	18, // 26: berth.allocation.v1.Event.policy:type_name -> berth.allocation.v1.PolicyState
+	19, // 27: berth.allocation.v1.Event.machine:type_name -> berth.allocation.v1.MachineState
+	28, // 28: berth.allocation.v1.PolicyState.reserved_cpus:type_name -> berth.types.v1.CPUSet
+	29, // 29: berth.allocation.v1.PolicyState.set_time:type_name -> google.protobuf.Timestamp
+	28, // 30: berth.allocation.v1.MachineState.cpus:type_name -> berth.types.v1.CPUSet
+	28, // 31: berth.allocation.v1.MachineState.offline_cpus:type_name -> berth.types.v1.CPUSet
+	30, // 32: berth.allocation.v1.DeviceHealth.device:type_name -> berth.types.v1.Device
+	1,  // 33: berth.allocation.v1.AllocationService.Allocate:input_type -> berth.allocation.v1.AllocateRequest
+	8,  // 34: berth.allocation.v1.AllocationService.Get:input_type -> berth.allocation.v1.GetRequest
+	11, // 35: berth.allocation.v1.AllocationService.List:input_type -> berth.allocation.v1.ListRequest
+	13, // 36: berth.allocation.v1.AllocationService.GetRevision:input_type -> berth.allocation.v1.GetRevisionRequest
+	15, // 37: berth.allocation.v1.AllocationService.Watch:input_type -> berth.allocation.v1.WatchRequest
+	2,  // 38: berth.allocation.v1.AllocationService.Allocate:output_type -> berth.allocation.v1.AllocateResponse
+	9,  // 39: berth.allocation.v1.AllocationService.Get:output_type -> berth.allocation.v1.GetResponse
+	12, // 40: berth.allocation.v1.AllocationService.List:output_type -> berth.allocation.v1.ListResponse
+	14, // 41: berth.allocation.v1.AllocationService.GetRevision:output_type -> berth.allocation.v1.GetRevisionResponse
+	16, // 42: berth.allocation.v1.AllocationService.Watch:output_type -> berth.allocation.v1.WatchResponse
+	38, // [38:43] is the sub-list for method output_type
+	33, // [33:38] is the sub-list for method input_type
+	33, // [33:33] is the sub-list for extension type_name
+	33, // [33:33] is the sub-list for extension extendee
+	0,  // [0:33] is the sub-list for field type_name
 }
 
 func init() { file_berth_allocation_v1_allocation_proto_init() }

@@ -610,9 +610,12 @@ func (x *ForgetResourceRequest) GetResource() string {
 	return ""
 }
 
-// ForgetResourceResponse is empty.
+// ForgetResourceResponse says from when on the resource is forgotten.
 type ForgetResourceResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The revision after the call: a List or Watch at it, or at a later one, has what the
+	// call did.
+	Revision      uint64 `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -645,6 +648,13 @@ func (x *ForgetResourceResponse) ProtoReflect() protoreflect.Message {
 // Deprecated: Use ForgetResourceResponse.ProtoReflect.Descriptor instead.
 func (*ForgetResourceResponse) Descriptor() ([]byte, []int) {
 	return file_berth_device_v1_device_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *ForgetResourceResponse) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
 }
 
 // UpdatePluginResourcesRequest names the pod that is checked.
@@ -804,8 +814,9 @@ const file_berth_device_v1_device_proto_rawDesc = "" +
 	"\x15ListResourcesResponse\x127\n" +
 	"\tresources\x18\x01 \x03(\v2\x19.berth.device.v1.ResourceR\tresources\"3\n" +
 	"\x15ForgetResourceRequest\x12\x1a\n" +
-	"\bresource\x18\x01 \x01(\tR\bresource\"\x18\n" +
-	"\x16ForgetResourceResponse\"\xd9\x01\n" +
+	"\bresource\x18\x01 \x01(\tR\bresource\"4\n" +
+	"\x16ForgetResourceResponse\x12\x1a\n" +
+	"\brevision\x18\x01 \x01(\x04R\brevision\"\xd9\x01\n" +
 	"\x1cUpdatePluginResourcesRequest\x12\x17\n" +
 	"\apod_uid\x18\x01 \x01(\tR\x06podUid\x12`\n" +
 	"\vallocatable\x18\x02 \x03(\v2>.berth.device.v1.UpdatePluginResourcesRequest.AllocatableEntryR\vallocatable\x1a>\n" +

@@ -291,9 +291,12 @@ func (x *RegisterRequest) GetCapabilities() []Capability {
 	return nil
 }
 
-// RegisterResponse is empty.
+// RegisterResponse says from when on the provider is registered.
 type RegisterResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The revision after the call: a List or Watch at it, or at a later one, has what the
+	// call did.
+	Revision      uint64 `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -326,6 +329,13 @@ func (x *RegisterResponse) ProtoReflect() protoreflect.Message {
 // Deprecated: Use RegisterResponse.ProtoReflect.Descriptor instead.
 func (*RegisterResponse) Descriptor() ([]byte, []int) {
 	return file_berth_hint_v1_hint_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *RegisterResponse) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
 }
 
 // UnregisterRequest names a provider.
@@ -373,9 +383,12 @@ func (x *UnregisterRequest) GetProvider() string {
 	return ""
 }
 
-// UnregisterResponse is empty.
+// UnregisterResponse says from when on the provider is not registered.
 type UnregisterResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The revision after the call: a List or Watch at it, or at a later one, has what the
+	// call did.
+	Revision      uint64 `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -408,6 +421,13 @@ func (x *UnregisterResponse) ProtoReflect() protoreflect.Message {
 // Deprecated: Use UnregisterResponse.ProtoReflect.Descriptor instead.
 func (*UnregisterResponse) Descriptor() ([]byte, []int) {
 	return file_berth_hint_v1_hint_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *UnregisterResponse) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
 }
 
 // ListProvidersRequest is empty.
@@ -1985,11 +2005,13 @@ const file_berth_hint_v1_hint_proto_rawDesc = "" +
 	"\bdeadline\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\bdeadline\x12\x1c\n" +
 	"\tresources\x18\x05 \x03(\tR\tresources\x12\x14\n" +
 	"\x05index\x18\x06 \x01(\x05R\x05index\x12=\n" +
-	"\fcapabilities\x18\a \x03(\x0e2\x19.berth.hint.v1.CapabilityR\fcapabilities\"\x12\n" +
-	"\x10RegisterResponse\"/\n" +
+	"\fcapabilities\x18\a \x03(\x0e2\x19.berth.hint.v1.CapabilityR\fcapabilities\".\n" +
+	"\x10RegisterResponse\x12\x1a\n" +
+	"\brevision\x18\x01 \x01(\x04R\brevision\"/\n" +
 	"\x11UnregisterRequest\x12\x1a\n" +
-	"\bprovider\x18\x01 \x01(\tR\bprovider\"\x14\n" +
-	"\x12UnregisterResponse\"\x16\n" +
+	"\bprovider\x18\x01 \x01(\tR\bprovider\"0\n" +
+	"\x12UnregisterResponse\x12\x1a\n" +
+	"\brevision\x18\x01 \x01(\x04R\brevision\"\x16\n" +
 	"\x14ListProvidersRequest\"N\n" +
 	"\x15ListProvidersResponse\x125\n" +
 	"\tproviders\x18\x01 \x03(\v2\x17.berth.hint.v1.ProviderR\tproviders\"\x9c\x03\n" +

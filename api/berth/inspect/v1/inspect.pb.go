@@ -62,7 +62,7 @@ func (*DumpRequest) Descriptor() ([]byte, []int) {
 // DumpResponse is the ledger as JSON entries, as they are stored.
 type DumpResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Generation    uint64                 `protobuf:"varint,1,opt,name=generation,proto3" json:"generation,omitempty"`
+	Revision      uint64                 `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
 	Entries       []*Entry               `protobuf:"bytes,2,rep,name=entries,proto3" json:"entries,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -98,9 +98,9 @@ func (*DumpResponse) Descriptor() ([]byte, []int) {
 	return file_berth_inspect_v1_inspect_proto_rawDescGZIP(), []int{1}
 }
 
-func (x *DumpResponse) GetGeneration() uint64 {
+func (x *DumpResponse) GetRevision() uint64 {
 	if x != nil {
-		return x.Generation
+		return x.Revision
 	}
 	return 0
 }
@@ -153,7 +153,7 @@ func (*StreamDumpRequest) Descriptor() ([]byte, []int) {
 type StreamDumpResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The same in all parts.
-	Generation    uint64   `protobuf:"varint,1,opt,name=generation,proto3" json:"generation,omitempty"`
+	Revision      uint64   `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
 	Entries       []*Entry `protobuf:"bytes,2,rep,name=entries,proto3" json:"entries,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -189,9 +189,9 @@ func (*StreamDumpResponse) Descriptor() ([]byte, []int) {
 	return file_berth_inspect_v1_inspect_proto_rawDescGZIP(), []int{3}
 }
 
-func (x *StreamDumpResponse) GetGeneration() uint64 {
+func (x *StreamDumpResponse) GetRevision() uint64 {
 	if x != nil {
-		return x.Generation
+		return x.Revision
 	}
 	return 0
 }
@@ -304,9 +304,9 @@ func (*CheckRequest) Descriptor() ([]byte, []int) {
 
 // CheckResponse lists what was found; nothing means that the ledger is sound.
 type CheckResponse struct {
-	state      protoimpl.MessageState `protogen:"open.v1"`
-	Generation uint64                 `protobuf:"varint,1,opt,name=generation,proto3" json:"generation,omitempty"`
-	Findings   []*Finding             `protobuf:"bytes,2,rep,name=findings,proto3" json:"findings,omitempty"`
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Revision uint64                 `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
+	Findings []*Finding             `protobuf:"bytes,2,rep,name=findings,proto3" json:"findings,omitempty"`
 	// What the last start found and did; empty if there was nothing to report.
 	StartReport   []string `protobuf:"bytes,3,rep,name=start_report,json=startReport,proto3" json:"start_report,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -343,9 +343,9 @@ func (*CheckResponse) Descriptor() ([]byte, []int) {
 	return file_berth_inspect_v1_inspect_proto_rawDescGZIP(), []int{6}
 }
 
-func (x *CheckResponse) GetGeneration() uint64 {
+func (x *CheckResponse) GetRevision() uint64 {
 	if x != nil {
-		return x.Generation
+		return x.Revision
 	}
 	return 0
 }
@@ -916,8 +916,8 @@ type ImportResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The file's format, counted as its kind does: 1 to 4 for "cpu".
 	Format uint32 `protobuf:"varint,1,opt,name=format,proto3" json:"format,omitempty"`
-	// The ledger's generation after the import; of a dry run, the one it looked at.
-	Generation uint64 `protobuf:"varint,2,opt,name=generation,proto3" json:"generation,omitempty"`
+	// The revision after the import; of a dry run, the one it looked at.
+	Revision uint64 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
 	// By uid.
 	Pods []*ImportedPod `protobuf:"bytes,3,rep,name=pods,proto3" json:"pods,omitempty"`
 	// What was left out because nobody knows its owner, in sentences.
@@ -968,9 +968,9 @@ func (x *ImportResponse) GetFormat() uint32 {
 	return 0
 }
 
-func (x *ImportResponse) GetGeneration() uint64 {
+func (x *ImportResponse) GetRevision() uint64 {
 	if x != nil {
-		return x.Generation
+		return x.Revision
 	}
 	return 0
 }
@@ -1123,8 +1123,8 @@ type ExportResponse struct {
 	Format uint32 `protobuf:"varint,2,opt,name=format,proto3" json:"format,omitempty"`
 	// The name that a kubelet gives the file.
 	FileName string `protobuf:"bytes,3,opt,name=file_name,json=fileName,proto3" json:"file_name,omitempty"`
-	// The ledger's generation that it shows.
-	Generation    uint64 `protobuf:"varint,4,opt,name=generation,proto3" json:"generation,omitempty"`
+	// The revision that it shows.
+	Revision      uint64 `protobuf:"varint,4,opt,name=revision,proto3" json:"revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1180,9 +1180,9 @@ func (x *ExportResponse) GetFileName() string {
 	return ""
 }
 
-func (x *ExportResponse) GetGeneration() uint64 {
+func (x *ExportResponse) GetRevision() uint64 {
 	if x != nil {
-		return x.Generation
+		return x.Revision
 	}
 	return 0
 }
@@ -1192,27 +1192,21 @@ var File_berth_inspect_v1_inspect_proto protoreflect.FileDescriptor
 const file_berth_inspect_v1_inspect_proto_rawDesc = "" +
 	"\n" +
 	"\x1eberth/inspect/v1/inspect.proto\x12\x10berth.inspect.v1\x1a\x1aberth/types/v1/types.proto\"\r\n" +
-	"\vDumpRequest\"a\n" +
-	"\fDumpResponse\x12\x1e\n" +
-	"\n" +
-	"generation\x18\x01 \x01(\x04R\n" +
-	"generation\x121\n" +
+	"\vDumpRequest\"]\n" +
+	"\fDumpResponse\x12\x1a\n" +
+	"\brevision\x18\x01 \x01(\x04R\brevision\x121\n" +
 	"\aentries\x18\x02 \x03(\v2\x17.berth.inspect.v1.EntryR\aentries\"\x13\n" +
-	"\x11StreamDumpRequest\"g\n" +
-	"\x12StreamDumpResponse\x12\x1e\n" +
-	"\n" +
-	"generation\x18\x01 \x01(\x04R\n" +
-	"generation\x121\n" +
+	"\x11StreamDumpRequest\"c\n" +
+	"\x12StreamDumpResponse\x12\x1a\n" +
+	"\brevision\x18\x01 \x01(\x04R\brevision\x121\n" +
 	"\aentries\x18\x02 \x03(\v2\x17.berth.inspect.v1.EntryR\aentries\"G\n" +
 	"\x05Entry\x12\x16\n" +
 	"\x06bucket\x18\x01 \x01(\tR\x06bucket\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x03 \x01(\tR\x05value\"\x0e\n" +
-	"\fCheckRequest\"\x89\x01\n" +
-	"\rCheckResponse\x12\x1e\n" +
-	"\n" +
-	"generation\x18\x01 \x01(\x04R\n" +
-	"generation\x125\n" +
+	"\fCheckRequest\"\x85\x01\n" +
+	"\rCheckResponse\x12\x1a\n" +
+	"\brevision\x18\x01 \x01(\x04R\brevision\x125\n" +
 	"\bfindings\x18\x02 \x03(\v2\x19.berth.inspect.v1.FindingR\bfindings\x12!\n" +
 	"\fstart_report\x18\x03 \x03(\tR\vstartReport\"\x17\n" +
 	"\x15GetStartReportRequest\"|\n" +
@@ -1254,12 +1248,10 @@ const file_berth_inspect_v1_inspect_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\v2\x1f.berth.inspect.v1.ContainerNameR\x05value:\x028\x01\"F\n" +
 	"\rContainerName\x12\x17\n" +
 	"\apod_uid\x18\x01 \x01(\tR\x06podUid\x12\x1c\n" +
-	"\tcontainer\x18\x02 \x01(\tR\tcontainer\"\xe2\x01\n" +
+	"\tcontainer\x18\x02 \x01(\tR\tcontainer\"\xde\x01\n" +
 	"\x0eImportResponse\x12\x16\n" +
-	"\x06format\x18\x01 \x01(\rR\x06format\x12\x1e\n" +
-	"\n" +
-	"generation\x18\x02 \x01(\x04R\n" +
-	"generation\x121\n" +
+	"\x06format\x18\x01 \x01(\rR\x06format\x12\x1a\n" +
+	"\brevision\x18\x02 \x01(\x04R\brevision\x121\n" +
 	"\x04pods\x18\x03 \x03(\v2\x1d.berth.inspect.v1.ImportedPodR\x04pods\x12\x18\n" +
 	"\askipped\x18\x04 \x03(\tR\askipped\x125\n" +
 	"\bfindings\x18\x05 \x03(\v2\x19.berth.inspect.v1.FindingR\bfindings\x12\x14\n" +
@@ -1269,14 +1261,12 @@ const file_berth_inspect_v1_inspect_proto_rawDesc = "" +
 	"\aoutcome\x18\x02 \x01(\tR\aoutcome\";\n" +
 	"\rExportRequest\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x16\n" +
-	"\x06format\x18\x02 \x01(\rR\x06format\"{\n" +
+	"\x06format\x18\x02 \x01(\rR\x06format\"w\n" +
 	"\x0eExportResponse\x12\x14\n" +
 	"\x05state\x18\x01 \x01(\fR\x05state\x12\x16\n" +
 	"\x06format\x18\x02 \x01(\rR\x06format\x12\x1b\n" +
-	"\tfile_name\x18\x03 \x01(\tR\bfileName\x12\x1e\n" +
-	"\n" +
-	"generation\x18\x04 \x01(\x04R\n" +
-	"generation2\xce\x04\n" +
+	"\tfile_name\x18\x03 \x01(\tR\bfileName\x12\x1a\n" +
+	"\brevision\x18\x04 \x01(\x04R\brevision2\xce\x04\n" +
 	"\x0eInspectService\x12E\n" +
 	"\x04Dump\x12\x1d.berth.inspect.v1.DumpRequest\x1a\x1e.berth.inspect.v1.DumpResponse\x12Y\n" +
 	"\n" +

@@ -38,7 +38,7 @@ type InspectServiceClient interface {
 	// Dump returns the whole ledger in one message. That of a thousand pods is larger
 	// than the 4 MiB that clients take unless told otherwise.
 	Dump(ctx context.Context, in *DumpRequest, opts ...grpc.CallOption) (*DumpResponse, error)
-	// StreamDump returns the whole ledger, as it is at one generation, in messages of
+	// StreamDump returns the whole ledger, as it is at one revision, in messages of
 	// about 1 MiB.
 	StreamDump(ctx context.Context, in *StreamDumpRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[StreamDumpResponse], error)
 	// Check runs the ledger's invariants.
@@ -152,7 +152,7 @@ type InspectServiceServer interface {
 	// Dump returns the whole ledger in one message. That of a thousand pods is larger
 	// than the 4 MiB that clients take unless told otherwise.
 	Dump(context.Context, *DumpRequest) (*DumpResponse, error)
-	// StreamDump returns the whole ledger, as it is at one generation, in messages of
+	// StreamDump returns the whole ledger, as it is at one revision, in messages of
 	// about 1 MiB.
 	StreamDump(*StreamDumpRequest, grpc.ServerStreamingServer[StreamDumpResponse]) error
 	// Check runs the ledger's invariants.

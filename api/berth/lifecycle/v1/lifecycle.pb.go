@@ -103,7 +103,10 @@ type PreStartContainerResponse struct {
 	CpusetCpus string `protobuf:"bytes,1,opt,name=cpuset_cpus,json=cpusetCpus,proto3" json:"cpuset_cpus,omitempty"`
 	CpusetMems string `protobuf:"bytes,2,opt,name=cpuset_mems,json=cpusetMems,proto3" json:"cpuset_mems,omitempty"`
 	// The container's cgroup below the mount point, where berthd made it.
-	CgroupPath    string `protobuf:"bytes,3,opt,name=cgroup_path,json=cgroupPath,proto3" json:"cgroup_path,omitempty"`
+	CgroupPath string `protobuf:"bytes,3,opt,name=cgroup_path,json=cgroupPath,proto3" json:"cgroup_path,omitempty"`
+	// The revision after the call: a List or Watch at it, or at a later one, has what the
+	// call did.
+	Revision      uint64 `protobuf:"varint,4,opt,name=revision,proto3" json:"revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -159,6 +162,13 @@ func (x *PreStartContainerResponse) GetCgroupPath() string {
 	return ""
 }
 
+func (x *PreStartContainerResponse) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
 // PostStopContainerRequest names a container by the runtime's id.
 type PostStopContainerRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -206,8 +216,11 @@ func (x *PostStopContainerRequest) GetContainerId() string {
 
 // PostStopContainerResponse tells whether the id was known.
 type PostStopContainerResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Found         bool                   `protobuf:"varint,1,opt,name=found,proto3" json:"found,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Found bool                   `protobuf:"varint,1,opt,name=found,proto3" json:"found,omitempty"`
+	// The revision after the call: a List or Watch at it, or at a later one, has what the
+	// call did.
+	Revision      uint64 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -249,6 +262,13 @@ func (x *PostStopContainerResponse) GetFound() bool {
 	return false
 }
 
+func (x *PostStopContainerResponse) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
 var File_berth_lifecycle_v1_lifecycle_proto protoreflect.FileDescriptor
 
 const file_berth_lifecycle_v1_lifecycle_proto_rawDesc = "" +
@@ -258,18 +278,20 @@ const file_berth_lifecycle_v1_lifecycle_proto_rawDesc = "" +
 	"\apod_uid\x18\x01 \x01(\tR\x06podUid\x12%\n" +
 	"\x0econtainer_name\x18\x02 \x01(\tR\rcontainerName\x12!\n" +
 	"\fcontainer_id\x18\x03 \x01(\tR\vcontainerId\x12\x10\n" +
-	"\x03pid\x18\x04 \x01(\x05R\x03pid\"~\n" +
+	"\x03pid\x18\x04 \x01(\x05R\x03pid\"\x9a\x01\n" +
 	"\x19PreStartContainerResponse\x12\x1f\n" +
 	"\vcpuset_cpus\x18\x01 \x01(\tR\n" +
 	"cpusetCpus\x12\x1f\n" +
 	"\vcpuset_mems\x18\x02 \x01(\tR\n" +
 	"cpusetMems\x12\x1f\n" +
 	"\vcgroup_path\x18\x03 \x01(\tR\n" +
-	"cgroupPath\"=\n" +
+	"cgroupPath\x12\x1a\n" +
+	"\brevision\x18\x04 \x01(\x04R\brevision\"=\n" +
 	"\x18PostStopContainerRequest\x12!\n" +
-	"\fcontainer_id\x18\x01 \x01(\tR\vcontainerId\"1\n" +
+	"\fcontainer_id\x18\x01 \x01(\tR\vcontainerId\"M\n" +
 	"\x19PostStopContainerResponse\x12\x14\n" +
-	"\x05found\x18\x01 \x01(\bR\x05found2\xf6\x01\n" +
+	"\x05found\x18\x01 \x01(\bR\x05found\x12\x1a\n" +
+	"\brevision\x18\x02 \x01(\x04R\brevision2\xf6\x01\n" +
 	"\x10LifecycleService\x12p\n" +
 	"\x11PreStartContainer\x12,.berth.lifecycle.v1.PreStartContainerRequest\x1a-.berth.lifecycle.v1.PreStartContainerResponse\x12p\n" +
 	"\x11PostStopContainer\x12,.berth.lifecycle.v1.PostStopContainerRequest\x1a-.berth.lifecycle.v1.PostStopContainerResponseB<Z:github.com/berthd/berth/api/berth/lifecycle/v1;lifecyclev1b\x06proto3"

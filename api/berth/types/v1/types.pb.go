@@ -1660,7 +1660,10 @@ type ContainerAllocation struct {
 	Affinity *Hint    `protobuf:"bytes,5,opt,name=affinity,proto3" json:"affinity,omitempty"`
 	Claims   []*Claim `protobuf:"bytes,6,rep,name=claims,proto3" json:"claims,omitempty"`
 	// Container ids that the runtime bound to this container, oldest first.
-	ContainerIds  []string `protobuf:"bytes,7,rep,name=container_ids,json=containerIds,proto3" json:"container_ids,omitempty"`
+	ContainerIds []string `protobuf:"bytes,7,rep,name=container_ids,json=containerIds,proto3" json:"container_ids,omitempty"`
+	// The requests and limits that were admitted, defaults applied, as they are after the
+	// last resize.
+	Resources     *ResourceRequirements `protobuf:"bytes,8,opt,name=resources,proto3" json:"resources,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1740,6 +1743,13 @@ func (x *ContainerAllocation) GetClaims() []*Claim {
 func (x *ContainerAllocation) GetContainerIds() []string {
 	if x != nil {
 		return x.ContainerIds
+	}
+	return nil
+}
+
+func (x *ContainerAllocation) GetResources() *ResourceRequirements {
+	if x != nil {
+		return x.Resources
 	}
 	return nil
 }
@@ -1873,16 +1883,16 @@ type Trace struct {
 	PodUid      string                 `protobuf:"bytes,2,opt,name=pod_uid,json=podUid,proto3" json:"pod_uid,omitempty"`
 	Namespace   string                 `protobuf:"bytes,3,opt,name=namespace,proto3" json:"namespace,omitempty"`
 	Name        string                 `protobuf:"bytes,4,opt,name=name,proto3" json:"name,omitempty"`
-	// The ledger's generation that the decision was made on.
-	Generation uint64 `protobuf:"varint,5,opt,name=generation,proto3" json:"generation,omitempty"`
-	Admitted   bool   `protobuf:"varint,6,opt,name=admitted,proto3" json:"admitted,omitempty"`
-	DryRun     bool   `protobuf:"varint,7,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	// The revision that the decision was made on.
+	Revision uint64 `protobuf:"varint,5,opt,name=revision,proto3" json:"revision,omitempty"`
+	Admitted bool   `protobuf:"varint,6,opt,name=admitted,proto3" json:"admitted,omitempty"`
+	DryRun   bool   `protobuf:"varint,7,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
 	// Empty for an admitted pod.
 	Reason  string       `protobuf:"bytes,8,opt,name=reason,proto3" json:"reason,omitempty"`
 	Message string       `protobuf:"bytes,9,opt,name=message,proto3" json:"message,omitempty"`
 	Steps   []*TraceStep `protobuf:"bytes,10,rep,name=steps,proto3" json:"steps,omitempty"`
 	// Of a rejected pod: changes that would make it fit, each shown by a dry run on
-	// the ledger's generation above.
+	// the revision above.
 	Suggestions []*Suggestion `protobuf:"bytes,11,rep,name=suggestions,proto3" json:"suggestions,omitempty"`
 	// How many dry runs looked for them. With some and no suggestion, no change of
 	// the usual kinds helps.
@@ -1949,9 +1959,9 @@ func (x *Trace) GetName() string {
 	return ""
 }
 
-func (x *Trace) GetGeneration() uint64 {
+func (x *Trace) GetRevision() uint64 {
 	if x != nil {
-		return x.Generation
+		return x.Revision
 	}
 	return 0
 }
@@ -2553,7 +2563,7 @@ const file_berth_types_v1_types_proto_rawDesc = "" +
 	"\x0ehealth_history\x18\x04 \x03(\v2\x1c.berth.types.v1.HealthChangeR\rhealthHistory\"V\n" +
 	"\fHealthChange\x12.\n" +
 	"\x04time\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x16\n" +
-	"\x06health\x18\x02 \x01(\tR\x06health\"\x96\x02\n" +
+	"\x06health\x18\x02 \x01(\tR\x06health\"\xda\x02\n" +
 	"\x13ContainerAllocation\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04role\x18\x02 \x01(\tR\x04role\x12*\n" +
@@ -2561,7 +2571,8 @@ const file_berth_types_v1_types_proto_rawDesc = "" +
 	"\x0eexclusive_cpus\x18\x04 \x01(\bR\rexclusiveCpus\x120\n" +
 	"\baffinity\x18\x05 \x01(\v2\x14.berth.types.v1.HintR\baffinity\x12-\n" +
 	"\x06claims\x18\x06 \x03(\v2\x15.berth.types.v1.ClaimR\x06claims\x12#\n" +
-	"\rcontainer_ids\x18\a \x03(\tR\fcontainerIds\"\x86\x03\n" +
+	"\rcontainer_ids\x18\a \x03(\tR\fcontainerIds\x12B\n" +
+	"\tresources\x18\b \x01(\v2$.berth.types.v1.ResourceRequirementsR\tresources\"\x86\x03\n" +
 	"\rPodAllocation\x12\x10\n" +
 	"\x03uid\x18\x01 \x01(\tR\x03uid\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x12\n" +
@@ -2575,15 +2586,13 @@ const file_berth_types_v1_types_proto_rawDesc = "" +
 	"\fadmission_id\x18\b \x01(\tR\vadmissionId\x12(\n" +
 	"\x10admitted_at_unix\x18\t \x01(\x03R\x0eadmittedAtUnix\x12\x14\n" +
 	"\x05owner\x18\n" +
-	" \x01(\tR\x05owner\"\x81\x03\n" +
+	" \x01(\tR\x05owner\"\xfd\x02\n" +
 	"\x05Trace\x12!\n" +
 	"\fadmission_id\x18\x01 \x01(\tR\vadmissionId\x12\x17\n" +
 	"\apod_uid\x18\x02 \x01(\tR\x06podUid\x12\x1c\n" +
 	"\tnamespace\x18\x03 \x01(\tR\tnamespace\x12\x12\n" +
-	"\x04name\x18\x04 \x01(\tR\x04name\x12\x1e\n" +
-	"\n" +
-	"generation\x18\x05 \x01(\x04R\n" +
-	"generation\x12\x1a\n" +
+	"\x04name\x18\x04 \x01(\tR\x04name\x12\x1a\n" +
+	"\brevision\x18\x05 \x01(\x04R\brevision\x12\x1a\n" +
 	"\badmitted\x18\x06 \x01(\bR\badmitted\x12\x17\n" +
 	"\adry_run\x18\a \x01(\bR\x06dryRun\x12\x16\n" +
 	"\x06reason\x18\b \x01(\tR\x06reason\x12\x18\n" +
@@ -2737,21 +2746,22 @@ var file_berth_types_v1_types_proto_depIdxs = []int32{
 	12, // 36: berth.types.v1.ContainerAllocation.cpus:type_name -> berth.types.v1.CPUSet
 	14, // 37: berth.types.v1.ContainerAllocation.affinity:type_name -> berth.types.v1.Hint
 	18, // 38: berth.types.v1.ContainerAllocation.claims:type_name -> berth.types.v1.Claim
-	0,  // 39: berth.types.v1.PodAllocation.qos_class:type_name -> berth.types.v1.QOSClass
-	24, // 40: berth.types.v1.PodAllocation.containers:type_name -> berth.types.v1.ContainerAllocation
-	18, // 41: berth.types.v1.PodAllocation.claims:type_name -> berth.types.v1.Claim
-	27, // 42: berth.types.v1.Trace.steps:type_name -> berth.types.v1.TraceStep
-	29, // 43: berth.types.v1.Trace.suggestions:type_name -> berth.types.v1.Suggestion
-	14, // 44: berth.types.v1.TraceStep.hints:type_name -> berth.types.v1.Hint
-	14, // 45: berth.types.v1.TraceStep.affinity:type_name -> berth.types.v1.Hint
-	18, // 46: berth.types.v1.TraceStep.claim:type_name -> berth.types.v1.Claim
-	28, // 47: berth.types.v1.TraceStep.shortages:type_name -> berth.types.v1.Shortage
-	30, // 48: berth.types.v1.Suggestion.requests:type_name -> berth.types.v1.RequestChange
-	49, // [49:49] is the sub-list for method output_type
-	49, // [49:49] is the sub-list for method input_type
-	49, // [49:49] is the sub-list for extension type_name
-	49, // [49:49] is the sub-list for extension extendee
-	0,  // [0:49] is the sub-list for field type_name
+	9,  // 39: berth.types.v1.ContainerAllocation.resources:type_name -> berth.types.v1.ResourceRequirements
+	0,  // 40: berth.types.v1.PodAllocation.qos_class:type_name -> berth.types.v1.QOSClass
+	24, // 41: berth.types.v1.PodAllocation.containers:type_name -> berth.types.v1.ContainerAllocation
+	18, // 42: berth.types.v1.PodAllocation.claims:type_name -> berth.types.v1.Claim
+	27, // 43: berth.types.v1.Trace.steps:type_name -> berth.types.v1.TraceStep
+	29, // 44: berth.types.v1.Trace.suggestions:type_name -> berth.types.v1.Suggestion
+	14, // 45: berth.types.v1.TraceStep.hints:type_name -> berth.types.v1.Hint
+	14, // 46: berth.types.v1.TraceStep.affinity:type_name -> berth.types.v1.Hint
+	18, // 47: berth.types.v1.TraceStep.claim:type_name -> berth.types.v1.Claim
+	28, // 48: berth.types.v1.TraceStep.shortages:type_name -> berth.types.v1.Shortage
+	30, // 49: berth.types.v1.Suggestion.requests:type_name -> berth.types.v1.RequestChange
+	50, // [50:50] is the sub-list for method output_type
+	50, // [50:50] is the sub-list for method input_type
+	50, // [50:50] is the sub-list for extension type_name
+	50, // [50:50] is the sub-list for extension extendee
+	0,  // [0:50] is the sub-list for field type_name
 }
 
 func init() { file_berth_types_v1_types_proto_init() }
