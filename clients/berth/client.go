@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/proto"
 
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
@@ -52,6 +53,8 @@ var reconnect = backoff.Config{BaseDelay: 20 * time.Millisecond, Multiplier: 1.6
 
 // Client talks to one berthd. It may be used from several goroutines at once.
 type Client struct {
+	onAnswer func(proto.Message)
+
 	conn     *grpc.ClientConn
 	path     string
 	owner    string
@@ -99,6 +102,16 @@ func Dial(ctx context.Context, endpoint string, o Options) (*Client, error) {
 		}
 	}
 	return c, nil
+}
+
+// OnAnswer has a function called with each answer before its caller has it. It is set before
+// the first call.
+func (c *Client) OnAnswer(f func(proto.Message)) { c.onAnswer = f }
+
+func (c *Client) received(answer any, err error) {
+	if m, ok := answer.(proto.Message); ok && err == nil && c.onAnswer != nil {
+		c.onAnswer(m)
+	}
 }
 
 // Close ends the connection; calls that are under way fail.
@@ -174,7 +187,9 @@ func (c *Client) Inspect() inspectv1.InspectServiceClient {
 
 // unaryErrors turns the errors of calls into *Error.
 func (c *Client) unaryErrors(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-	return c.connectError(fromStatus(invoke(ctx, method, req, reply, cc, opts...)))
+	err := c.connectError(fromStatus(invoke(ctx, method, req, reply, cc, opts...)))
+	c.received(reply, err)
+	return err
 }
 
 // streamErrors turns the errors of streams into *Error.
@@ -195,5 +210,7 @@ func (s stream) SendMsg(m any) error {
 	return s.client.connectError(fromStatus(s.ClientStream.SendMsg(m)))
 }
 func (s stream) RecvMsg(m any) error {
-	return s.client.connectError(fromStatus(s.ClientStream.RecvMsg(m)))
+	err := s.client.connectError(fromStatus(s.ClientStream.RecvMsg(m)))
+	s.client.received(m, err)
+	return err
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"time"
 
@@ -29,10 +30,18 @@ func (c *ctl) complete(names []string) cobra.CompletionFunc {
 		// Nobody wants to read an error while typing.
 		_ = c.connected(cmd.Context(), func(ctx context.Context, s *session) (err error) {
 			out, err = s.candidates(ctx, what, args)
+			out = slices.DeleteFunc(out, func(word string) bool { return !isWord(word) })
 			return err
 		})
 		return out, cobra.ShellCompDirectiveNoFileComp
 	}
+}
+
+// isWord reports whether a shell and a terminal take a word for nothing else.
+func isWord(word string) bool {
+	return !strings.ContainsFunc(word, func(r rune) bool {
+		return r > '~' || r <= ' ' || strings.ContainsRune("$`\"'\\;&|<>(){}[]*?!#~", r)
+	})
 }
 
 // candidates lists what an argument may be, given those before it.

@@ -46,6 +46,8 @@ type fake struct {
 	empty bool
 	// sick is one whose ledger breaks its rules.
 	sick bool
+	// twist changes what services answer.
+	twist func(grpc.ServiceRegistrar) grpc.ServiceRegistrar
 	// streams are what Watch serves.
 	streams *streams
 }
@@ -69,19 +71,23 @@ func (f *fake) start(t *testing.T) string {
 		t.Fatal(err)
 	}
 	s := rpc.NewServer(rpc.Config{Log: slog.New(slog.DiscardHandler)})
-	admissionv1.RegisterAdmissionServiceServer(s, fakeAdmission{fake: f})
-	allocationv1.RegisterAllocationServiceServer(s, fakeAllocation{fake: f})
-	lifecyclev1.RegisterLifecycleServiceServer(s, fakeLifecycle{fake: f})
-	cpuv1.RegisterCPUServiceServer(s, fakeCPU{fake: f})
-	memoryv1.RegisterMemoryServiceServer(s, fakeMemory{fake: f})
-	devicev1.RegisterDeviceServiceServer(s, fakeDevice{fake: f})
-	topologyv1.RegisterTopologyServiceServer(s, fakeTopology{fake: f})
-	nodev1.RegisterNodeServiceServer(s, fakeNode{fake: f})
-	inspectv1.RegisterInspectServiceServer(s, fakeInspect{fake: f})
-	cgroupv1.RegisterCgroupServiceServer(s, fakeCgroup{fake: f})
-	hintv1.RegisterHintBusServiceServer(s, fakeBus{fake: f})
-	healthv1.RegisterHealthServer(s, fakeHealth{})
-	podresourcesv1.RegisterPodResourcesListerServer(s, fakeLister{fake: f})
+	var r grpc.ServiceRegistrar = s
+	if f.twist != nil {
+		r = f.twist(s)
+	}
+	admissionv1.RegisterAdmissionServiceServer(r, fakeAdmission{fake: f})
+	allocationv1.RegisterAllocationServiceServer(r, fakeAllocation{fake: f})
+	lifecyclev1.RegisterLifecycleServiceServer(r, fakeLifecycle{fake: f})
+	cpuv1.RegisterCPUServiceServer(r, fakeCPU{fake: f})
+	memoryv1.RegisterMemoryServiceServer(r, fakeMemory{fake: f})
+	devicev1.RegisterDeviceServiceServer(r, fakeDevice{fake: f})
+	topologyv1.RegisterTopologyServiceServer(r, fakeTopology{fake: f})
+	nodev1.RegisterNodeServiceServer(r, fakeNode{fake: f})
+	inspectv1.RegisterInspectServiceServer(r, fakeInspect{fake: f})
+	cgroupv1.RegisterCgroupServiceServer(r, fakeCgroup{fake: f})
+	hintv1.RegisterHintBusServiceServer(r, fakeBus{fake: f})
+	healthv1.RegisterHealthServer(r, fakeHealth{})
+	podresourcesv1.RegisterPodResourcesListerServer(r, fakeLister{fake: f})
 	done := make(chan error, 1)
 	go func() { done <- s.Serve(l) }()
 	t.Cleanup(func() {

@@ -11,6 +11,8 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 	"sigs.k8s.io/yaml"
+
+	"github.com/berthd/berth/clients/berthctl/table"
 )
 
 // format is how answers are printed.
@@ -62,7 +64,7 @@ func (c *ctl) show(m proto.Message, people func(w io.Writer)) error {
 func (c *ctl) say(people func(w io.Writer)) error {
 	var b bytes.Buffer
 	people(&b)
-	_, err := c.out.Write(b.Bytes())
+	_, err := c.out.Write([]byte(table.Text(b.String())))
 	return err
 }
 
@@ -92,6 +94,6 @@ func (c *ctl) print(raw []byte) error {
 		return fmt.Errorf("print the answer: %w", err)
 	}
 	b.WriteByte('\n')
-	_, err := c.out.Write(b.Bytes())
+	_, err := c.out.Write(table.JSON(b.Bytes()))
 	return err
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/berthd/berth/api/manual"
 	"github.com/berthd/berth/api/version"
@@ -155,6 +156,9 @@ func (c *ctl) connected(ctx context.Context, f func(ctx context.Context, s *sess
 		return err
 	}
 	defer func() { _ = client.Close() }()
+	if !c.forPrograms() {
+		client.OnAnswer(func(m proto.Message) { flatten(m.ProtoReflect()) })
+	}
 	return f(ctx, &session{ctl: c, Client: client})
 }
 

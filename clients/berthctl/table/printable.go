@@ -1,9 +1,11 @@
 package table
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
 	"unicode"
+	"unicode/utf16"
 	"unicode/utf8"
 )
 
@@ -15,6 +17,29 @@ func Printable(s string) string { return escape(s, false) }
 // Lines is Printable for a text that may have several lines. Those after the first are indented, so that none looks like
 // a line of the program's own.
 func Lines(s string) string { return strings.ReplaceAll(escape(s, true), "\n", "\n  ") }
+
+// Text is Printable for a whole output, of which the ends of lines are the program's own. Who
+// puts texts of others into it has made one line of each.
+func Text(s string) string { return escape(s, true) }
+
+// JSON is a document in which the strings are spelled so that a terminal shows them. Its
+// meaning is the same (RFC 8259, section 7).
+func JSON(raw []byte) []byte {
+	out := make([]byte, 0, len(raw))
+	for len(raw) > 0 {
+		r, size := utf8.DecodeRune(raw)
+		switch {
+		case r < ' ' || unicode.IsPrint(r):
+			out = append(out, raw[:size]...)
+		default:
+			for _, unit := range utf16.Encode([]rune{r}) {
+				out = fmt.Appendf(out, "\\u%04x", unit)
+			}
+		}
+		raw = raw[size:]
+	}
+	return out
+}
 
 func escape(s string, lines bool) string {
 	shown := func(r rune, size int) bool {

@@ -1,10 +1,15 @@
 package table
 
 import (
+	"encoding/json"
+	"maps"
 	"math"
 	"strings"
 	"testing"
 	"time"
+	"unicode"
+
+	"pgregory.net/rapid"
 )
 
 func TestTable(t *testing.T) {
@@ -95,4 +100,23 @@ func TestPrintable(t *testing.T) {
 			t.Errorf("a forged line in %q", text)
 		}
 	}
+}
+
+// TestJSON: a document means what it meant, and has nothing that a terminal would act on.
+func TestJSON(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		want := rapid.MapOf(rapid.String(), rapid.String()).Draw(t, "document")
+		raw, err := json.MarshalIndent(want, "", "  ")
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := map[string]string{}
+		if err := json.Unmarshal(JSON(raw), &got); err != nil || !maps.Equal(got, want) {
+			t.Fatalf("%q became %q, %v", want, got, err)
+		}
+		if i := strings.IndexFunc(string(JSON(raw)), func(r rune) bool { return r != '\n' && !unicode.IsPrint(r) }); i >= 0 {
+			t.Fatalf("a terminal acts on %q", JSON(raw)[i:])
+		}
+	})
 }
