@@ -11,19 +11,19 @@ import (
 // bindings are those of a view.
 type bindings struct {
 	byID ordered.Map[string, Binding]
-	// byPod has those of each pod's containers by compareBindings; the lists do not
-	// change.
+	// byPod has the bindings of each pod's containers in the order of compareBindings; the
+	// lists are immutable.
 	byPod ordered.Map[string, []Binding]
 }
 
-// compareBindings puts those of one container together, older before newer.
+// compareBindings orders bindings by container, then from older to newer.
 func compareBindings(a, b Binding) int {
 	return cmp.Or(cmp.Compare(a.Owner.Pod, b.Owner.Pod),
 		cmp.Compare(a.Owner.Container, b.Owner.Container),
 		cmp.Compare(a.Sequence, b.Sequence), cmp.Compare(a.ID, b.ID))
 }
 
-// with returns the bindings with one put in or replaced.
+// with returns the bindings with one added or replaced.
 func (s bindings) with(b Binding) bindings {
 	s = s.without(b.ID)
 	s.byID = s.byID.Set(b.ID, b)
@@ -52,7 +52,7 @@ func (s bindings) without(id string) bindings {
 	return s
 }
 
-// Binding returns what a runtime's container id stands for.
+// Binding returns the binding of a runtime's container id.
 func (v *View) Binding(id string) (Binding, bool) { return v.bindings.byID.Get(id) }
 
 // Bindings yields all bindings, by owner, older before newer.
@@ -68,13 +68,13 @@ func (v *View) Bindings() iter.Seq[Binding] {
 	}
 }
 
-// BindingsOf yields the bindings of a pod's containers in the order of Bindings,
-// without a look at others.
+// BindingsOf yields the bindings of a pod's containers in the order of Bindings, without
+// reading others.
 func (v *View) BindingsOf(uid string) iter.Seq[Binding] {
 	list, _ := v.bindings.byPod.Get(uid)
 	return slices.Values(list)
 }
 
-// LastUnbound returns the generation of the last commit that dropped a binding; 0 if
-// there was none since the ledger was opened.
+// LastUnbound returns the generation of the last commit that removed a binding; 0 if there
+// was none since the ledger was opened.
 func (v *View) LastUnbound() uint64 { return v.unbound }

@@ -6,7 +6,7 @@ import (
 	"github.com/berthd/berth/managers/internal/ordered"
 )
 
-// ChangeKind says what happened.
+// ChangeKind is the kind of a change.
 type ChangeKind string
 
 const (
@@ -18,27 +18,26 @@ const (
 	PodChanged ChangeKind = "pod changed"
 	// Bound: a container id was bound to a container.
 	Bound ChangeKind = "bound"
-	// Unbound: a container id was forgotten.
+	// Unbound: a container id was removed.
 	Unbound ChangeKind = "unbound"
 )
 
-// Change is one thing that happened between two views.
+// Change is one difference between two views.
 type Change struct {
 	Kind ChangeKind
-	// Pod is the record of the pod afterwards, of one that was removed before;
-	// nil for Bound and Unbound.
+	// Pod is the new record of the pod, or the last one of a removed pod; nil for Bound and
+	// Unbound.
 	Pod *Pod
-	// Before is the record that was replaced; nil but for PodChanged.
+	// Before is the replaced record; set only for PodChanged.
 	Before *Pod
-	// Binding is empty but for Bound and Unbound.
+	// Binding is set only for Bound and Unbound.
 	Binding Binding
 }
 
-// Changes returns what happened to pods and container ids between two views of
-// one ledger, in an order that can be followed: ids are forgotten before their
-// pod is removed and bound after it was added; within that by uid and id. A
-// binding that was replaced is forgotten and bound. It takes time for what changed,
-// not for all there is.
+// Changes returns the changes of pods and container ids between two views of one ledger, in
+// an order that can be applied: ids are unbound before their pod is removed, and bound
+// after it was added; otherwise by uid and id. A replaced binding is unbound and bound. Its
+// time grows with the changes, not with the views.
 func Changes(old, new *View) []Change {
 	var gone, removed, put, bound []Change
 	for c := range ordered.Diff(old.pods, new.pods) {

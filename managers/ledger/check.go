@@ -9,9 +9,9 @@ import (
 	"github.com/berthd/berth/managers/workload"
 )
 
-// Check holds a view against the ledger's invariants (structural findings) and
-// against its rules (policy findings). The findings come in order of the pods'
-// uids; the same view gives the same findings.
+// Check compares a view with the ledger's invariants (structural findings) and with its
+// rules (policy findings). The findings are in the order of the pods' uids; the same view
+// gives the same findings.
 func Check(v *View) []Finding {
 	c := &checker{view: v, allocatable: v.AllocatableCPUs().Minus(v.rules.OfflineCPUs), expected: 2 * v.pods.Len()}
 	for p := range v.Pods() {
@@ -28,9 +28,9 @@ func Check(v *View) []Finding {
 	return c.findings
 }
 
-// flaw returns the first structural finding of the view that a draft has made of a
-// sound one. Only what the draft has changed can be wrong, by itself or beside the
-// rest, so no more is looked at: a commit costs the same beside many pods.
+// flaw returns the first structural finding of a draft's view whose base is sound. Only the
+// draft's changes can be wrong, so only these are checked: the cost of a commit does not
+// grow with the number of pods.
 func (d *Draft) flaw(next *View) (Finding, bool) {
 	c := &checker{view: next, allocatable: next.AllocatableCPUs().Minus(next.rules.OfflineCPUs), expected: 2}
 	for _, p := range d.pods {
@@ -72,20 +72,19 @@ type checker struct {
 	view        *View
 	allocatable cpuset.Set
 	devices     map[string]map[string]*Pod // holders by resource and id
-	expected    int                        // how many of one resource, about
+	expected    int                        // approximate number of devices of one resource
 	memory      memorySums
 
-	// Of the pod at hand.
-	owner     Owner               // the last one that was looked up
+	// State for the current pod.
+	owner     Owner               // the last owner that was looked up
 	container *workload.Container // of owner; nil for the pod as a whole
 
 	findings []Finding
 }
 
-// CheckPod returns what Check has to say about one pod and its claims, also
-// where they meet other pods' claims; sums over all pods are left out. For a
-// planner that looks at its own work, on a node with many pods, it is the
-// cheaper question. An unknown pod gives no findings.
+// CheckPod returns the findings about one pod and its claims, including conflicts with
+// other pods' claims, but without sums over all pods. On a node with many pods it is
+// cheaper than Check. An unknown pod has no findings.
 func CheckPod(v *View, uid string) []Finding {
 	p, ok := v.pods.Get(uid)
 	if !ok {
@@ -106,8 +105,7 @@ func CheckPod(v *View, uid string) []Finding {
 	return findings
 }
 
-// pod checks one pod by itself, and notes what it holds for the comparison with
-// others.
+// pod checks one pod alone, and stores its claims for the comparison with others.
 func (c *checker) pod(p *Pod) {
 	c.record(p)
 	c.owner = Owner{}
@@ -117,7 +115,7 @@ func (c *checker) pod(p *Pod) {
 	c.podMemory(p)
 }
 
-// add notes a finding about a claim, or about an owner if the claim is empty.
+// add stores a finding about a claim, or about an owner if the claim is empty.
 func (c *checker) add(kind Kind, rule Rule, owner, other Owner, resource, format string, args ...any) {
 	c.findings = append(c.findings, Finding{
 		Kind: kind, Rule: rule, Owner: owner, Other: other, Resource: resource,
@@ -215,7 +213,7 @@ func (c *checker) cpus(p *Pod, i int) {
 	}
 }
 
-// external tells why CPUs are not allocatable today.
+// external returns why CPUs are not allocatable under the current rules.
 func (c *checker) external(claim *Claim) {
 	set := claim.CPUs.Set
 	if gone := set.Minus(c.view.rules.Machine.CPUs()); !gone.IsEmpty() {
@@ -254,11 +252,10 @@ func nodeCPUs(p *Pod) cpuset.Set {
 	return set
 }
 
-// mayShareCPUs reports whether two claims of a pod may have CPUs in common: a
-// part with its pod's set, two sharers of that set, an init container with
-// whoever comes after it, or with a sidecar that shares what is left of the
-// pod's set in the end, although that one runs beside it (as the kubelet divides
-// the set, KEP-5526).
+// mayShareCPUs returns whether two claims of a pod may have CPUs in common: a part and its
+// pod's set; two sharers of that set; an init container and later containers; an init
+// container and a sidecar that shares the remaining CPUs of the pod's set, although both
+// run at the same time (the kubelet divides the set like this, KEP-5526).
 func mayShareCPUs(p *Pod, a, b *Claim) bool {
 	switch {
 	case a.Owner.Container == "" || b.Owner.Container == "":
@@ -271,14 +268,14 @@ func mayShareCPUs(p *Pod, a, b *Claim) bool {
 	return handsOn(p, a.Owner, b.Owner)
 }
 
-// feeds reports whether a container leaves what it holds to others.
+// feeds returns whether a container passes its claims on to others.
 func feeds(p *Pod, o Owner) bool {
 	c := p.Pod.Container(o.Container)
 	return c != nil && c.Role.Feeds()
 }
 
-// handsOn reports whether the one of two containers that comes first in the walk
-// leaves what it holds to later ones.
+// handsOn returns whether the first of two containers, in the order of Walk, passes its
+// claims on to later ones.
 func handsOn(p *Pod, a, b Owner) bool {
 	if a == b {
 		return false
@@ -291,7 +288,7 @@ func handsOn(p *Pod, a, b Owner) bool {
 	return false
 }
 
-// overlaps names the pods whose CPUs overlap, each with the ones before it.
+// overlaps reports pods whose CPUs overlap, each with the earlier ones.
 func (c *checker) overlaps() {
 	if c.view.facts.contested.IsEmpty() {
 		return
@@ -312,7 +309,7 @@ func (c *checker) overlaps() {
 	}
 }
 
-// deviceClaim checks a device claim, against other pods and later claims of its own.
+// deviceClaim compares a device claim with other pods, and with later claims of its pod.
 func (c *checker) deviceClaim(p *Pod, i int) {
 	claim := &p.Claims[i]
 	list := claim.Devices.Devices
@@ -336,7 +333,7 @@ func (c *checker) deviceClaim(p *Pod, i int) {
 	}
 }
 
-// holdDevices notes who has the devices of a claim, or that they are taken.
+// holdDevices stores the holder of a claim's devices, or reports that they are taken.
 func (c *checker) holdDevices(p *Pod, claim *Claim) {
 	holders := c.devices[claim.Resource]
 	if holders == nil {
@@ -355,8 +352,7 @@ func (c *checker) holdDevices(p *Pod, claim *Claim) {
 	}
 }
 
-// meetDevices compares a pod's devices with those that have been noted, without
-// noting them.
+// meetDevices compares a pod's devices with the stored holders, without storing them.
 func (c *checker) meetDevices(p *Pod) {
 	for i := range p.Claims {
 		claim := &p.Claims[i]
@@ -377,7 +373,7 @@ func (c *checker) sharedDevice(holder *Pod, claim *Claim, dev Device) {
 		"device %s of %s belongs to pod %s and to %s", dev.ID, claim.Resource, holder.UID(), claim.Owner)
 }
 
-// ascending makes slices.IsSortedFunc refuse equal ids too.
+// ascending lets slices.IsSortedFunc refuse equal ids too.
 func ascending(a, b Device) int {
 	if a.ID == b.ID {
 		return -1
@@ -385,7 +381,7 @@ func ascending(a, b Device) int {
 	return strings.Compare(a.ID, b.ID)
 }
 
-// has reports whether a device is among d.
+// has returns whether a device is in d.
 func (d *Devices) has(id string) bool {
 	return slices.ContainsFunc(d.Devices, func(dev Device) bool { return dev.ID == id })
 }

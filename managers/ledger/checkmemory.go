@@ -12,11 +12,11 @@ import (
 	"github.com/berthd/berth/managers/workload"
 )
 
-// memorySums collects, per resource and group of nodes, the least that all pods
-// hold together.
+// memorySums collects, for each resource and group of nodes, the minimum memory of all pods
+// together.
 type memorySums struct {
 	pods map[memoryKey]uint64
-	own  []ownMemory // of the pod at hand; kept for its capacity
+	own  []ownMemory // of the current pod; kept for its capacity
 }
 
 type memoryKey struct {
@@ -24,19 +24,18 @@ type memoryKey struct {
 	nodes    numa.Mask
 }
 
-// ownMemory is what one pod holds on one group of nodes. An init container's
-// memory is handed on, so the pod holds at least the larger of what its other
-// containers hold together and of what any one init container holds, whether or
-// not the planner has shrunk the blocks that were handed on.
+// ownMemory is the memory of one pod on one group of nodes. An init container passes its
+// memory on. So the pod has at least the larger of the sum of its other containers and the
+// largest init container, whether or not the planner has shrunk the blocks that were passed
+// on.
 type ownMemory struct {
 	memoryKey
 	running uint64
 	init    uint64
 }
 
-// podMemory checks the memory claims of a pod and adds them to the sums. Where
-// the pod holds memory as a whole, its containers' blocks are parts of that and
-// do not count.
+// podMemory checks the memory claims of a pod and adds them to the sums. If the pod has
+// pod-level memory, its containers' blocks are parts of it and do not count.
 func (c *checker) podMemory(p *Pod) {
 	own := c.memory.own[:0]
 	for i := range p.Claims {
@@ -46,7 +45,7 @@ func (c *checker) podMemory(p *Pod) {
 		}
 		container, ok := c.find(p, claim.Owner)
 		if !ok {
-			continue // has been noted
+			continue // reported already
 		}
 		// Claims of the pod as a whole come first.
 		if p.Claims[0].Owner.Container == "" && container != nil {
@@ -91,9 +90,9 @@ func (c *checker) podMemory(p *Pod) {
 	c.memory.own = own
 }
 
-// partOfPod checks that a container's blocks are within its pod's. Containers
-// without memory of their own record the same shared rest, so the parts may
-// exceed the whole in sum, but none does by itself.
+// partOfPod checks that a container's blocks are within its pod's blocks. Containers
+// without their own memory all record the same shared rest. So the sum of the parts may
+// exceed the whole, but no single part does.
 func (c *checker) partOfPod(claim *Claim, whole []Block) {
 	var nodes numa.Mask
 	var total, part uint64
@@ -113,11 +112,10 @@ func (c *checker) partOfPod(claim *Claim, whole []Block) {
 	}
 }
 
-// memorySums compares, for every group of nodes that some block is on and for
-// all nodes together, the memory of the group with what is confined to it: a
-// block may lie anywhere on its nodes, so blocks that reach beyond the group say
-// nothing. The test is necessary for any set of blocks, and sufficient where
-// groups are equal or disjoint, as the planner makes them.
+// memorySums compares the memory of nodes with the blocks confined to them, for every group
+// of nodes of a block and for all nodes together. Blocks that also have nodes outside the
+// group do not count, because their memory may be there. The test is necessary for any set
+// of blocks. It is sufficient if groups are equal or disjoint, as the planner makes them.
 func (c *checker) memorySums() {
 	keys := slices.SortedFunc(maps.Keys(c.memory.pods), func(a, b memoryKey) int {
 		return cmp.Or(cmp.Compare(a.resource, b.resource), cmp.Compare(a.nodes, b.nodes))
@@ -143,8 +141,7 @@ func (c *checker) memorySums() {
 	}
 }
 
-// memorySum makes the comparison for one group of nodes; keys are of one
-// resource.
+// memorySum makes the comparison for one group of nodes; all keys have the same resource.
 func (c *checker) memorySum(group numa.Mask, memory [numa.MaxNodes]uint64, keys []memoryKey) {
 	var have, held uint64
 	for id := range group.All() {
@@ -161,8 +158,8 @@ func (c *checker) memorySum(group numa.Mask, memory [numa.MaxNodes]uint64, keys 
 	}
 }
 
-// nodeMemory returns the bytes of a memory resource by node id; false if the
-// resource is not memory or the machine does not say.
+// nodeMemory returns the bytes of a memory resource by node id; false if the resource is
+// not memory or the machine's amount is unknown.
 func nodeMemory(m *machine.Topology, resource workload.Resource) (bytes [numa.MaxNodes]uint64, ok bool) {
 	size, err := workload.HugePageSize(resource)
 	for _, node := range m.Nodes() {
@@ -185,8 +182,8 @@ func nodeMemory(m *machine.Topology, resource workload.Resource) (bytes [numa.Ma
 	return bytes, ok
 }
 
-// saturate adds and stops at the largest value, so that damaged amounts cannot
-// wrap around into plausible ones.
+// saturate adds up to the largest value, so that damaged amounts cannot overflow to
+// plausible ones.
 func saturate(a, b uint64) uint64 {
 	sum, carry := bits.Add64(a, b, 0)
 	if carry != 0 {

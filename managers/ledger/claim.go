@@ -10,18 +10,18 @@ import (
 	"github.com/berthd/berth/managers/numa"
 )
 
-// Affinity is a wish or a decision about NUMA placement: a set of nodes, or no
-// opinion at all when Any is true (Nodes is then empty). Preferred says that the
-// nodes are the narrowest that could serve the request on an idle machine. The
-// zero value (no nodes, not Any, not preferred) never results from a merge.
+// Affinity is a preference or a decision about NUMA nodes: a set of nodes, or, with Any, no
+// preference (Nodes is then empty). Preferred means that no smaller set of nodes could
+// serve the request on an idle machine. The zero value (no nodes, not Any, not preferred)
+// is never the result of a merge.
 type Affinity struct {
 	Nodes     numa.Mask `json:"nodes"`
 	Any       bool      `json:"any,omitempty"`
 	Preferred bool      `json:"preferred,omitempty"`
 }
 
-// Owner names who holds a claim: a container of a pod, or with an empty
-// Container the pod as a whole.
+// Owner is the owner of a claim: a container of a pod, or, with an empty Container, the pod
+// as a whole.
 type Owner struct {
 	Pod       string `json:"pod"`
 	Container string `json:"container,omitempty"`
@@ -35,7 +35,7 @@ func (o Owner) String() string {
 	return o.Pod + "/" + o.Container
 }
 
-// CPUUse says in which way a CPU set is owned.
+// CPUUse is the way in which a CPU set is owned.
 type CPUUse string
 
 const (
@@ -46,8 +46,8 @@ const (
 	CPUPod CPUUse = "pod"
 	// CPUPodExclusive is a container's own part of its pod's set.
 	CPUPodExclusive CPUUse = "pod-exclusive"
-	// CPUPodShared is the part of a pod's set that containers without CPUs of
-	// their own share.
+	// CPUPodShared is the part of a pod's set that its containers without exclusive CPUs
+	// share.
 	CPUPodShared CPUUse = "pod-shared"
 )
 
@@ -57,25 +57,24 @@ type CPUs struct {
 	Use CPUUse     `json:"use"`
 }
 
-// Block is an amount of one memory resource held on a group of NUMA nodes. It may
-// lie anywhere on its nodes; Parts say on which of them it was counted, so that
-// sums by node follow from the claims in any order.
+// Block is an amount of one memory resource on a group of NUMA nodes. The memory may be on
+// any of these nodes. Parts assign it to single nodes, so that sums by node do not depend
+// on the order of claims.
 type Block struct {
 	Nodes numa.Mask `json:"nodes"`
 	Bytes uint64    `json:"bytes"`
-	// Parts by ascending node, together Bytes. Without them all of the block is
-	// counted on its lowest node, which for a block on one node is the whole
-	// truth.
+	// Parts are ordered by node, and their sum is Bytes. Without Parts, all of the block is
+	// assigned to its lowest node; for a block on one node this is exact.
 	Parts []Part `json:"parts,omitempty"`
 }
 
-// Part is what is counted of a block on one of its nodes.
+// Part is the part of a block assigned to one node.
 type Part struct {
 	Node  int    `json:"node"`
 	Bytes uint64 `json:"bytes"`
 }
 
-// Equal tells whether two blocks are the same fact.
+// Equal returns whether two blocks are the same.
 func (b Block) Equal(o Block) bool {
 	return b.Nodes == o.Nodes && b.Bytes == o.Bytes && slices.Equal(b.Parts, o.Parts)
 }
@@ -92,15 +91,15 @@ type Device struct {
 type Devices struct {
 	// Devices in order of their ids.
 	Devices []Device `json:"devices"`
-	// Response is the plugin's ContainerAllocateResponse in wire form, present
-	// once the claim is prepared. The ledger does not look into it.
+	// Response is the plugin's ContainerAllocateResponse in wire form, set after the claim
+	// is prepared. The ledger does not interpret it.
 	Response []byte `json:"response,omitempty"`
-	// Answer is the digest of the plugin's answer where its content is not known,
-	// as of a pod that was taken over from its claim record.
+	// Answer is the digest of the plugin's answer if its content is unknown, for example
+	// for a pod taken over from its claim record.
 	Answer string `json:"answer,omitempty"`
 }
 
-// IDs returns the device ids in the order they are kept.
+// IDs returns the device ids in stored order.
 func (d *Devices) IDs() []string {
 	ids := make([]string, len(d.Devices))
 	for i, dev := range d.Devices {
@@ -109,28 +108,27 @@ func (d *Devices) IDs() []string {
 	return ids
 }
 
-// Claim is one fact of ownership: who holds what, by whose decision, and which
-// affinity the decision followed. Exactly one of the payloads is set. A claim is
-// never changed after it was added to a draft; holders share it.
+// Claim is one allocation: the owner, the content, the provider that decided, and the
+// affinity of the decision. Exactly one of the payloads is set. A claim is immutable after
+// it was added to a draft, because several holders share it.
 type Claim struct {
 	Owner    Owner  `json:"owner"`
 	Provider string `json:"provider"`
 	Resource string `json:"resource"`
-	// Affinity is the merged hint that the plan followed; nil where no merge ran.
+	// Affinity is the merge result that the plan followed; nil without a merge.
 	Affinity *Affinity `json:"affinity,omitempty"`
 
 	CPUs    *CPUs    `json:"cpus,omitempty"`
 	Memory  []Block  `json:"memory,omitempty"`
 	Devices *Devices `json:"devices,omitempty"`
-	// Opaque is an outside provider's own description; berth only keeps it.
+	// Opaque is an external provider's own data; berth only stores it.
 	Opaque []byte `json:"opaque,omitempty"`
 }
 
-// SortClaims puts claims into the order in which records keep them.
+// SortClaims puts claims into the order of records.
 func SortClaims(claims []Claim) { slices.SortFunc(claims, compareClaims) }
 
-// compareClaims orders claims by owner, then resource, then provider: the order
-// in which records keep them.
+// compareClaims orders claims by owner, then resource, then provider: the order of records.
 func compareClaims(a, b Claim) int {
 	return cmp.Or(
 		cmp.Compare(a.Owner.Pod, b.Owner.Pod),
@@ -140,7 +138,7 @@ func compareClaims(a, b Claim) int {
 	)
 }
 
-// Holding says in words what the claim is about.
+// Holding describes the content of the claim.
 func (c *Claim) Holding() string {
 	switch {
 	case c.CPUs != nil:

@@ -15,31 +15,31 @@ import (
 )
 
 const (
-	// ClaimRecordBytes is how large an encoded claim record may be. An extended
+	// ClaimRecordBytes is the maximum size of an encoded claim record. An extended
 	// attribute takes 64 KiB, all attributes of a cgroup together about 128 KiB.
 	ClaimRecordBytes = 48 << 10
-	// claimRecordFormat is the format that is written. Others are not read.
+	// claimRecordFormat is the format that is written. Other formats are refused.
 	claimRecordFormat = 1
-	// claimRecordBucket stands for the bucket in the checksum of a claim record.
+	// claimRecordBucket is used as the bucket in the checksum of a claim record.
 	claimRecordBucket = "claim-record"
 )
 
-// ClaimRecord says what a pod holds. It is kept where the pod lives and goes with
-// it, so it outlives the loss of the ledger. It is written before the commit of the
-// change that it tells of.
+// ClaimRecord has the claims of a pod. It is stored with the pod's cgroup and removed with
+// it, so it survives the loss of the ledger. It is written before the commit of the change
+// that it contains.
 //
-// A claim record is compared with the pod's ledger record only within one epoch:
-// where Generation is above Pod.ChangedGeneration, the change was not committed, or
-// the ledger is an older copy.
+// A claim record is compared with the pod's ledger record only within one epoch. If
+// Generation is above Pod.ChangedGeneration, the change was not committed, or the ledger is
+// an older copy.
 type ClaimRecord struct {
 	// Pod is the uid.
 	Pod       string
 	Namespace string
 	Name      string
-	// BootID is the kernel's id of the boot in which the record was written. The
-	// record of another boot says nothing about what lives.
+	// BootID is the kernel's id of the boot in which the record was written. The record of
+	// another boot is no evidence for a running pod.
 	BootID string
-	// Epoch and Generation are those of the commit that the record was written for.
+	// Epoch and Generation are those of the commit for which the record was written.
 	Epoch      EpochID
 	Generation uint64
 	// Digest of the pod's specification, and its class.
@@ -47,7 +47,7 @@ type ClaimRecord struct {
 	QoS    workload.QoSClass
 	// OwnedBy is the agent that the pod belongs to; empty for DefaultOwner.
 	OwnedBy string
-	// Claims in the order of records. Plugins' answers are in them as digests.
+	// Claims in the order of records, with digests instead of plugins' answers.
 	Claims []Claim
 	// Bindings has the newest container id of each container, by container.
 	Bindings []RecordedBinding
@@ -89,7 +89,7 @@ type recordedClaim struct {
 	Opaque    []byte    `json:"opaque,omitempty"`
 }
 
-// NewClaimRecord makes the claim record of a pod of the view, as of a generation.
+// NewClaimRecord returns the claim record of a pod of the view, for a generation.
 func NewClaimRecord(v *View, p *Pod, generation uint64) ClaimRecord {
 	r := ClaimRecord{
 		Pod: p.UID(), Namespace: p.Pod.Namespace, Name: p.Pod.Name,
@@ -105,8 +105,8 @@ func NewClaimRecord(v *View, p *Pod, generation uint64) ClaimRecord {
 	return r
 }
 
-// Encode returns the record with its checksum. A record above ClaimRecordBytes is an
-// error of class Invalid that names both sizes. The same record gives the same bytes.
+// Encode returns the record with its checksum. A record above ClaimRecordBytes is an error
+// of class Invalid that names both sizes. Equal records give equal bytes.
 func (r *ClaimRecord) Encode() ([]byte, error) {
 	w := jsontext.New(1024)
 	w.Raw(sealStart + noSum + sealMiddle)
@@ -202,8 +202,7 @@ func writeDevice(w *jsontext.Writer, d *Device) {
 	w.End()
 }
 
-// withoutContent returns the devices with the digest of the plugin's answer in the
-// answer's place.
+// withoutContent returns the devices with a digest instead of the plugin's answer.
 func (d *Devices) withoutContent() *Devices {
 	if d.Response == nil {
 		return d
@@ -211,15 +210,15 @@ func (d *Devices) withoutContent() *Devices {
 	return &Devices{Devices: d.Devices, Answer: answerDigest(d.Response)}
 }
 
-// answerDigest names a plugin's answer by its content.
+// answerDigest returns the digest of a plugin's answer.
 func answerDigest(response []byte) string {
 	sum := sha256.Sum256(response)
 	return hex.EncodeToString(sum[:])
 }
 
-// DecodeClaimRecord reads the claim record of the pod with a uid. What is too large,
-// damaged, of another pod or format, or contradicts itself is an error of class
-// Corrupt; nothing in the record is believed then.
+// DecodeClaimRecord decodes the claim record of a pod. A record that is too large, damaged,
+// contradictory, or of another pod or format is an error of class Corrupt; then nothing in
+// it is used.
 func DecodeClaimRecord(uid string, data []byte) (*ClaimRecord, error) {
 	r, err := decodeClaimRecord(uid, data)
 	if err != nil {
@@ -266,7 +265,7 @@ func decodeClaimRecord(uid string, data []byte) (*ClaimRecord, error) {
 	return r, r.check()
 }
 
-// check finds what no record of berth's says.
+// check finds contents that berth never writes.
 func (r *ClaimRecord) check() error {
 	for i := range r.Claims {
 		c := &r.Claims[i]
@@ -296,7 +295,7 @@ func (r *ClaimRecord) check() error {
 	return nil
 }
 
-// payloads counts what a claim is about.
+// payloads returns the number of payloads of a claim.
 func (c *Claim) payloads() (n int) {
 	for _, is := range []bool{c.CPUs != nil, len(c.Memory) > 0, c.Devices != nil, len(c.Opaque) > 0} {
 		if is {
@@ -306,12 +305,12 @@ func (c *Claim) payloads() (n int) {
 	return n
 }
 
-// Older tells whether the record was written for a generation before the one that
-// last changed a pod of the same epoch: the ledger's record is newer.
+// Older returns whether the record was written before the last change of a pod in the same
+// epoch, so that the ledger's record is newer.
 func (r *ClaimRecord) Older(p *Pod) bool { return r.Generation < p.ChangedGeneration }
 
-// SameClaims reports whether two lists of claims are the same facts, plugins'
-// answers and affinities aside.
+// SameClaims returns whether two lists of claims are equal, without plugins' answers and
+// affinities.
 func SameClaims(a, b []Claim) bool {
 	return slices.EqualFunc(a, b, func(a, b Claim) bool {
 		return compareClaims(a, b) == 0 && sameCPUs(a.CPUs, b.CPUs) && slices.EqualFunc(a.Memory, b.Memory, Block.Equal) &&

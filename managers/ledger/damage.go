@@ -10,30 +10,29 @@ import (
 	"github.com/berthd/berth/managers/internal/ordered"
 )
 
-// LostPod is a pod that is not whole any more: its record or one of its claims is
-// damaged or missing, or it contradicts a pod that is kept. It has no place in the
-// ledger, and what it holds is free there; whoever recovers it has to see whether
-// it lives, and what of this it holds.
+// LostPod is a pod that is not whole: its record or one of its claims is damaged or
+// missing, or it contradicts a pod that is kept. It is not in the ledger, and its claims
+// are free there. The caller has to find out whether the pod is running, and which of these
+// claims it has.
 type LostPod struct {
-	// UID of the pod. Where nothing but a damaged key is left of a pod, it may be
-	// the damaged form of another uid.
+	// UID of the pod. If only a damaged key is left of a pod, UID may be a damaged form of
+	// another uid.
 	UID string `json:"uid"`
-	// Why it is lost, in a sentence; several reasons are joined with "; ".
+	// Why it is lost, as a sentence; several reasons are joined with "; ".
 	Why string `json:"why"`
-	// Pod is its record, without claims and trace; nil where that cannot be read.
+	// Pod is its record, without claims and trace; nil if the record is unreadable.
 	Pod *Pod `json:"pod,omitempty"`
-	// Claims are those that could be read, in order. Where PerhapsStale is set there
-	// may be several for one owner, resource and provider, and the pod had one of them.
+	// Claims are the readable claims, in order. With PerhapsStale there may be several for
+	// one owner, resource and provider; the pod had one of them.
 	Claims []Claim `json:"claims,omitempty"`
 	// Bindings of its containers by the runtime's id.
 	Bindings map[string]Binding `json:"bindings,omitempty"`
-	// PerhapsStale says that record or claims come, at least in part, from a place
-	// that the file does not refer to any more: the pod may have been removed since,
-	// or hold something else.
+	// PerhapsStale means that some of the record or claims come from a freed part of the
+	// file. The pod may have been removed since, or have other claims.
 	PerhapsStale bool `json:"perhaps_stale,omitempty"`
 }
 
-// lose notes a pod as lost, once more or for the first time.
+// lose marks a pod as lost, or adds a reason.
 func (st *state) lose(uid, why string) *LostPod {
 	p := st.lost[uid]
 	if p == nil {
@@ -67,13 +66,13 @@ func claimsOf(claims []storedClaim) []Claim {
 	return all
 }
 
-// resolve takes out of the view what contradicts the ledger's invariants, as lost,
-// and returns the policy findings about the rest. The rules must be in place.
+// resolve marks pods that contradict the ledger's invariants as lost, and returns the
+// policy findings about the rest. The rules must be set.
 //
-// Of two pods that hold one thing, the one whose last change is older goes, and of
-// two that were changed by one commit the one with the greater uid. The ledger never
-// commits such a pair, so one of them has been removed, and what it held was given to
-// the other one afterwards: the later one is right.
+// If two pods have the same thing, the pod with the older last change is lost; after
+// changes in the same commit, the pod with the greater uid. The ledger never commits such a
+// pair. So one pod was removed, and its claim was given to the other one afterwards: the
+// later one is right.
 func (st *state) resolve() []Finding {
 	st.release()
 	for {
@@ -96,8 +95,8 @@ func (st *state) resolve() []Finding {
 	}
 }
 
-// empty takes their claims from unknown living pods that contradict each other or
-// themselves, and reports whether there are such.
+// empty removes the claims of unknown living pods that contradict each other or themselves,
+// and returns whether there are any.
 func (st *state) empty(findings []Finding) (some bool) {
 	for _, f := range findings {
 		for _, uid := range []string{f.Owner.Pod, f.Other.Pod} {
@@ -114,7 +113,7 @@ func (st *state) empty(findings []Finding) (some bool) {
 	return some
 }
 
-// nothing is left where nobody can be named for what is wrong: rather nothing than that.
+// nothing empties the state if no pod can be named as the cause of a finding.
 func (st *state) nothing() []Finding {
 	const why = "the ledger contradicts itself"
 	for uid := range st.view.pods.All() {
@@ -128,15 +127,15 @@ func (st *state) nothing() []Finding {
 	return nil
 }
 
-// keepOut takes a pod out of the view because of a finding, unless one that the
-// finding is about is out already.
+// keepOut removes a pod from the view because of a finding, unless another pod of the
+// finding is already removed.
 func (st *state) keepOut(f Finding) {
 	uid := f.Owner.Pod
 	p, here := st.view.pods.Get(uid)
 	if other := f.Other.Pod; other != "" && other != uid {
 		o, both := st.view.pods.Get(other)
 		switch {
-		case !here && both && st.view.UnknownLive(uid): // who lives keeps what it has
+		case !here && both && st.view.UnknownLive(uid): // a running pod keeps its claims
 			uid, p, o = other, o, nil
 		case here && st.view.UnknownLive(other):
 			o = nil
@@ -158,11 +157,11 @@ func (st *state) keepOut(f Finding) {
 	lost.Claims = p.Claims
 }
 
-// newest returns the generation of the last change of the pod that is known.
+// newest returns the generation of the pod's last known change.
 func (p *Pod) newest() uint64 { return max(p.AdmittedGeneration, p.ChangedGeneration) }
 
-// release takes away what belongs to pods that are not there: their bindings, and
-// notes on living pods that are known or none.
+// release removes the bindings of removed pods, and unknown living pods that are in the
+// ledger.
 func (st *state) release() {
 	for b := range st.view.Bindings() {
 		id := b.ID
@@ -194,7 +193,7 @@ func (st *state) release() {
 	}
 }
 
-// tell puts into the report what is damaged.
+// tell adds the damage to the report.
 func (st *state) tell(r *Report) {
 	r.MigratedFrom, r.Memory, r.Damage = st.migratedFrom, st.memory, st.damage
 	r.Uncertain = strings.Join(slices.Compact(st.uncertain), "; ")
@@ -204,8 +203,7 @@ func (st *state) tell(r *Report) {
 	r.Whole = st.view.pods.Len()
 }
 
-// corrupt makes the error for damage, which the report has. It says what a start
-// that is damaged would keep.
+// corrupt returns the error for the damage in the report. It says what a start would keep.
 func (r *Report) corrupt() error {
 	text := "open ledger: " + r.Damage[0].String()
 	if more := len(r.Damage) - 1; more > 0 {
@@ -214,7 +212,7 @@ func (r *Report) corrupt() error {
 	return errdefs.Corruptf("%s; %s", text, r.Outcome())
 }
 
-// Outcome says in a sentence which pods are kept and which are lost.
+// Outcome describes which pods are kept and which are lost.
 func (r *Report) Outcome() string {
 	text := fmt.Sprintf("%d pods are whole", r.Whole)
 	if n := len(r.Lost); n > 0 {
@@ -234,5 +232,5 @@ func (r *Report) Outcome() string {
 	return text
 }
 
-// toldPods is how many lost pods a sentence names.
+// toldPods limits the lost pods that a sentence names.
 const toldPods = 10

@@ -10,28 +10,27 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 )
 
-// state is what a journal held, as far as it can be read: damage hits what it hits,
-// and nothing else.
+// state is the readable part of a journal. Damage of one value does not affect others.
 type state struct {
 	view            View // without rules
 	machine, config string
 	memory          []NodeMemory
 	fresh           bool // the journal was empty
 	migratedFrom    *int
-	pending         []Entry // to be written with the next commit
+	pending         []Entry // written with the next commit
 	damage          []Finding
 	lost            map[string]*LostPod
-	halves          map[string]half // of the lost, those whose records are whole
-	uncertain       []string        // why pods may be missing of which nothing is known
+	halves          map[string]half // of lost pods with a whole record
+	uncertain       []string        // why there may be pods without any readable data
 
-	counts   *storedGeneration // nil where it cannot be read
+	counts   *storedGeneration // nil if unreadable
 	found    int               // entries outside meta
-	missing  int               // pods that the counts have and the entries do not
-	restless bool              // revisions of this state may have been given out for another one
+	missing  int               // pods in the counts without entries
+	restless bool              // revisions of this state may have been used for another one
 }
 
-// load migrates and decodes. Damage is in the state; an error means that the
-// entries are of a version that cannot be read.
+// load migrates and decodes. Damage is recorded in the state; an error means that the
+// version of the entries cannot be read.
 func load(entries []Entry, version int, chain []migration) (state, error) {
 	if len(entries) == 0 {
 		return state{fresh: true}, nil
@@ -41,7 +40,7 @@ func load(entries []Entry, version int, chain []migration) (state, error) {
 	found, err := versionOf(entries)
 	switch {
 	case err != nil:
-		// Values of all versions so far are read alike, and each has its checksum.
+		// All versions so far encode values in the same way, each with its checksum.
 		st.stored(BucketMeta, metaSchema, fmt.Errorf("%w; version %d is assumed", err, version))
 	case found != version:
 		old := entries
@@ -62,12 +61,12 @@ func load(entries []Entry, version int, chain []migration) (state, error) {
 	return st, nil
 }
 
-// buckets are all that there are, in the order of the schema's comment.
+// buckets are all buckets, in the order of the schema's comment.
 var buckets = []string{
 	BucketMeta, BucketPods, BucketClaims, BucketTraces, BucketContainers, BucketResources, BucketLeases, BucketExternalProviders, BucketUnknownLive,
 }
 
-// BucketOf finds out by its checksum to which bucket a value under a key belongs.
+// BucketOf finds the bucket of a key and value by the value's checksum.
 func BucketOf(key string, value []byte) (string, bool) {
 	for _, bucket := range buckets {
 		if _, err := unseal(Entry{Bucket: bucket, Key: key, Value: value}); err == nil {
@@ -77,8 +76,8 @@ func BucketOf(key string, value []byte) (string, bool) {
 	return "", false
 }
 
-// rename gives entries of buckets that the schema does not have the bucket that
-// their checksum names: it is the name of the bucket that is damaged, not they.
+// rename moves entries of unknown buckets to the bucket that their checksum matches,
+// because only the bucket's name is damaged.
 func (st *state) rename(entries []Entry) []Entry {
 	for i, e := range entries {
 		if e.Bucket == "spared" || slices.Contains(buckets, e.Bucket) {
@@ -95,19 +94,19 @@ func (st *state) rename(entries []Entry) []Entry {
 	return entries
 }
 
-// stored notes a value that cannot be used.
+// stored reports an unusable value.
 func (st *state) stored(bucket, key string, err error) {
 	st.damage = append(st.damage, Finding{
 		Kind: Structural, Rule: RuleStored, Text: fmt.Sprintf("%s/%s: %v", bucket, key, err),
 	})
 }
 
-// decoder builds a view out of entries in any order.
+// decoder builds a view from entries in any order.
 type decoder struct {
 	*state
 	records map[string]*storedPod
 	claims  map[string][]storedClaim // by the pod's uid
-	torn    map[string]string        // why, by the uid in the key of a claim that cannot be read
+	torn    map[string]string        // why, by the uid in the key of an unreadable claim
 }
 
 func (d *decoder) decode(entries []Entry) {
@@ -143,8 +142,8 @@ func (d *decoder) decode(entries []Entry) {
 	d.count(records, unknown)
 }
 
-// once returns the entries in order, each key once. Of several values of a key the
-// one whose checksum holds counts.
+// once returns the entries in order, one for each key. Of several values the one with a
+// correct checksum counts.
 func (d *decoder) once(entries []Entry) []Entry {
 	entries = slices.SortedStableFunc(slices.Values(entries), compareEntries)
 	all := entries[:0]
@@ -171,7 +170,7 @@ func (d *decoder) once(entries []Entry) []Entry {
 	return all
 }
 
-// entry decodes one entry. What needs other entries is left to join.
+// entry decodes one entry. Relations between entries are left to join.
 func (d *decoder) entry(e Entry) error {
 	switch e.Bucket {
 	case BucketMeta:
@@ -215,8 +214,8 @@ func (d *decoder) entry(e Entry) error {
 	return fmt.Errorf("the schema has no bucket %q", e.Bucket)
 }
 
-// damaged notes an entry that cannot be used, and whom that may concern. The key of
-// a damaged entry may be what is damaged, so it names nobody for certain.
+// damaged reports an unusable entry and the pods that it may concern. The key itself may be
+// damaged, so the pod is not certain.
 func (d *decoder) damaged(e Entry, err error) {
 	d.stored(e.Bucket, e.Key, err)
 	switch e.Bucket {
@@ -258,7 +257,7 @@ func decodeInto[V any](e Entry, m map[string]V, name func(*V)) error {
 	return nil
 }
 
-// matches tells a value under a key that is not its own.
+// matches refuses a value under a wrong key.
 func matches(key, own string) error {
 	if key != own {
 		return fmt.Errorf("the value belongs under %q", own)
@@ -269,7 +268,7 @@ func matches(key, own string) error {
 func (d *decoder) meta(e Entry) error {
 	switch e.Key {
 	case metaSchema:
-		return nil // has been read by versionOf
+		return nil // versionOf has read it
 	case metaGeneration:
 		var stored storedGeneration
 		if err := open(e, &stored); err != nil {
@@ -320,8 +319,8 @@ func (d *decoder) trace(e Entry) error {
 	return nil
 }
 
-// join puts together what belongs to a pod: its record, its claims and its trace. A
-// pod whose record is whole, and whose claims are those of the record, is whole.
+// join combines a pod's record, claims and trace. A pod is whole if its record is intact
+// and its claims match the record.
 func (d *decoder) join() {
 	for _, uid := range sortedKeys(d.records) {
 		d.pod(uid, d.records[uid])
@@ -348,19 +347,19 @@ func (d *decoder) join() {
 	}
 }
 
-// half is a whole record without the claims that belong to it.
+// half is an intact record without its claims.
 type half struct {
 	sum    string
 	trace  *uint64
 	claims []storedClaim
 }
 
-// pod adds a pod to the view, or to those that are lost.
+// pod adds a pod to the view, or to the lost pods.
 func (d *decoder) pod(uid string, stored *storedPod) {
 	claims := d.claims[uid]
 	p := stored.Pod
 	switch sum := sumOf(claims).String(); {
-	// Sums that a migration has made know nothing of claims that were lost before.
+	// Sums from a migration do not cover claims that were lost before.
 	case d.torn[uid] != "" && (sum != stored.ClaimsSum || d.migratedFrom != nil):
 		d.lose(uid, d.torn[uid]).record(p).add(claims...)
 	case sum != stored.ClaimsSum:
@@ -381,8 +380,8 @@ func (d *decoder) pod(uid string, stored *storedPod) {
 	}
 }
 
-// traceOf returns the trace of a pod's record; nil where it is damaged, which costs
-// the pod no more than its explanation.
+// traceOf returns the trace of a pod's record; nil if it is damaged, which only affects the
+// pod's explanation.
 func (st *state) traceOf(uid string, number uint64) *Trace {
 	kept, ok := st.view.traces.kept.Get(number)
 	if !ok {
@@ -393,7 +392,7 @@ func (st *state) traceOf(uid string, number uint64) *Trace {
 	return kept.trace
 }
 
-// count holds what is there against the counts of the last commit.
+// count compares the entries with the counts of the last commit.
 func (d *decoder) count(records, unknown int) {
 	if d.counts == nil {
 		d.restless = true
@@ -409,7 +408,7 @@ func (d *decoder) count(records, unknown int) {
 	if d.found != d.counts.Entries {
 		d.stored(BucketMeta, metaGeneration, fmt.Errorf("the last commit left %d entries, %d are there", d.counts.Entries, d.found))
 	}
-	named := 0 // pods without a record, of which claims are left
+	named := 0 // pods with claims but without a record
 	for uid := range d.claims {
 		if _, ok := d.records[uid]; !ok {
 			named++

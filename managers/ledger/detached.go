@@ -7,25 +7,25 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 )
 
-// ErrDetached is what the Commit of a journal returns that is not in its place any
-// more, as when its file was removed or replaced: the next start would not find what
-// it writes. Its class is Unavailable.
+// ErrDetached is returned by Commit of a journal that is no longer in its place, for
+// example after its file was removed or replaced. The next start would not find its
+// commits. Its class is Unavailable.
 var ErrDetached error = &errdefs.Error{
 	Class:   errdefs.Unavailable,
 	Message: "the ledger's file is not in its place any more",
 }
 
-// Recreator is a Journal that can be made anew in its place.
+// Recreator is a Journal that can be created again in its place.
 type Recreator interface {
 	Journal
-	// Recreate puts a whole state, as generation gen, where the next start looks for
-	// it: all of it or nothing, durable when it returns nil. Later commits go there.
+	// Recreate writes a whole state, as generation gen, to the place where the next start
+	// reads it: all or nothing, durable when it returns nil. Later commits go there.
 	Recreate(ctx context.Context, gen uint64, entries []Entry) error
 }
 
-// recreate writes all that the next view holds to a journal that is not in its place,
-// in a new epoch: what was in that place meanwhile may have been read by others. What
-// has been acknowledged is in the view, so nothing is lost.
+// recreate writes the whole next view to a journal that is not in its place, in a new
+// epoch, because another file in that place may have been read meanwhile. The view has
+// everything that was acknowledged, so nothing is lost.
 func (l *Ledger) recreate(ctx context.Context, next *View, cause error) error {
 	j, ok := l.journal.(Recreator)
 	if !ok || l.newEpoch == nil {

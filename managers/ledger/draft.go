@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// Draft is a view plus planned changes. It is not safe for concurrent use, and
-// it is simply forgotten when it is not committed.
+// Draft is a view with planned changes. It is not safe for concurrent use. A draft that is
+// not committed needs no cleanup.
 type Draft struct {
 	base              *View
 	pods              map[string]*Pod // nil: removed
@@ -17,8 +17,8 @@ type Draft struct {
 	unknown           map[string]*UnknownLivePod
 	traces            []*Trace
 	uncertain         *string
-	renewal           *epoch // what begins with it, but the boot; nil: nothing
-	view              *View  // of base and changes; nil when a change made it stale
+	renewal           *epoch // the new epoch, without the boot; nil: unchanged
+	view              *View  // base with the changes; nil after a change
 }
 
 // NewDraft starts a draft on a view.
@@ -27,8 +27,8 @@ func NewDraft(base *View) *Draft { return &Draft{base: base} }
 // Base returns the view that the draft started from.
 func (d *Draft) Base() *View { return d.base }
 
-// View returns the base with the draft's changes applied. It is a snapshot:
-// later changes to the draft do not show in it.
+// View returns the base with the draft's changes applied. Later changes of the draft do not
+// affect it.
 func (d *Draft) View() *View {
 	if d.view == nil {
 		if d.Empty() {
@@ -45,9 +45,9 @@ func (d *Draft) Empty() bool {
 	return len(d.pods)+len(d.bindings)+len(d.resources)+len(d.leases)+len(d.externalProviders)+len(d.unknown)+len(d.traces) == 0 && d.uncertain == nil && d.renewal == nil
 }
 
-// PutPod adds or replaces a pod's record with all of its claims and, if it has
-// one, its trace. The record belongs to the ledger from here on; its claims are
-// put in order. It ends that the pod is an unknown living one.
+// PutPod adds or replaces a pod's record with all of its claims and, if it has one, its
+// trace. The ledger owns the record from here on; its claims are sorted. The pod is no
+// longer an unknown living pod.
 func (d *Draft) PutPod(p *Pod) {
 	slices.SortFunc(p.Claims, compareClaims)
 	set(&d.pods, p.UID(), p)
@@ -55,8 +55,8 @@ func (d *Draft) PutPod(p *Pod) {
 	d.view = nil
 }
 
-// AddClaims gives a pod of the draft more claims. A claim that has the owner,
-// resource and provider of an existing one replaces it. The pod must be known.
+// AddClaims adds claims to a pod of the draft. A claim replaces one with the same owner,
+// resource and provider. The pod must exist.
 func (d *Draft) AddClaims(uid string, claims ...Claim) {
 	old, ok := d.View().Pod(uid)
 	if !ok || len(claims) == 0 {
@@ -75,8 +75,8 @@ func (d *Draft) AddClaims(uid string, claims ...Claim) {
 	d.PutPod(&p)
 }
 
-// DropClaims takes claims from a pod of the draft, also from those that were
-// acknowledged last: those that have the owner, resource and provider of one of the given.
+// DropClaims removes claims from a pod of the draft, and from its acknowledged claims:
+// those with the owner, resource and provider of a given one.
 func (d *Draft) DropClaims(uid string, claims ...Claim) {
 	old, ok := d.View().Pod(uid)
 	if !ok || len(claims) == 0 {
@@ -91,8 +91,8 @@ func (d *Draft) DropClaims(uid string, claims ...Claim) {
 	d.PutPod(&p)
 }
 
-// RemovePod drops a pod with its claims and the bindings of its containers. Its
-// trace stays for as long as it is among the newest.
+// RemovePod removes a pod with its claims and bindings. Its trace is kept while it is among
+// the newest.
 func (d *Draft) RemovePod(uid string) {
 	view := d.View()
 	if _, ok := view.pods.Get(uid); !ok {
@@ -111,61 +111,61 @@ func (d *Draft) Bind(b Binding) {
 	d.view = nil
 }
 
-// Unbind forgets a container id.
+// Unbind removes a container id.
 func (d *Draft) Unbind(id string) {
 	if _, known := d.base.Binding(id); drop(&d.bindings, id, known) {
 		d.view = nil
 	}
 }
 
-// PutResource remembers a device resource.
+// PutResource stores a device resource.
 func (d *Draft) PutResource(r SeenResource) {
 	set(&d.resources, r.Name, &r)
 	d.view = nil
 }
 
-// ForgetResource drops a device resource.
+// ForgetResource removes a device resource.
 func (d *Draft) ForgetResource(name string) {
 	if _, known := d.base.resources[name]; drop(&d.resources, name, known) {
 		d.view = nil
 	}
 }
 
-// PutLease remembers an outside provider's reservation.
+// PutLease stores an external provider's reservation.
 func (d *Draft) PutLease(l Lease) {
 	set(&d.leases, l.ID, &l)
 	d.view = nil
 }
 
-// DropLease forgets a reservation.
+// DropLease removes a reservation.
 func (d *Draft) DropLease(id string) {
 	if _, known := d.base.leases[id]; drop(&d.leases, id, known) {
 		d.view = nil
 	}
 }
 
-// PutExternalProvider remembers or replaces the registration of an outside provider.
+// PutExternalProvider adds or replaces the registration of an external provider.
 func (d *Draft) PutExternalProvider(o ExternalProvider) {
 	set(&d.externalProviders, o.Name, &o)
 	d.view = nil
 }
 
-// DropExternalProvider forgets a registration.
+// DropExternalProvider removes a registration.
 func (d *Draft) DropExternalProvider(name string) {
 	if _, known := d.base.externalProviders[name]; drop(&d.externalProviders, name, known) {
 		d.view = nil
 	}
 }
 
-// PutTrace keeps an explanation without a pod's record, as for a refused
-// admission. It may not change any more.
+// PutTrace stores a trace without a pod's record, for example for a refused admission. The
+// trace must not change afterwards.
 func (d *Draft) PutTrace(t *Trace) {
 	d.traces = append(d.traces, t)
 	d.view = nil
 }
 
-// SetUncertain notes why the ledger may not know every pod that lives on this
-// machine; an empty reason ends that.
+// SetUncertain stores why the ledger may lack running pods; an empty reason makes the state
+// certain.
 func (d *Draft) SetUncertain(reason string) {
 	d.uncertain, d.view = nil, nil
 	if reason != d.base.uncertain {
@@ -173,15 +173,15 @@ func (d *Draft) SetUncertain(reason string) {
 	}
 }
 
-// RenewEpoch begins a new epoch with the draft's commit, for a ledger that turns out to
-// be an older copy: what else the draft changes is durable if, and only if, the epoch
-// is. The id must not be zero and should be random. Revisions begin anew at a base as
-// Options.Epoch is one: the copy's have been given out for another state.
+// RenewEpoch begins a new epoch with the draft's commit, for a ledger that is found to be
+// an older copy. The epoch and the draft's other changes become durable together. The id
+// must not be zero and should be random. Revisions continue from a new base (see
+// Options.Epoch), because the copy's revisions were used for another state.
 func (d *Draft) RenewEpoch(id EpochID, base uint64) {
 	d.renewal, d.view = &epoch{id: id, base: max(base, d.base.epoch.base+1)}, nil
 }
 
-// set writes to a map that is made on first use.
+// set writes to a map, which is created on first use.
 func set[V any](m *map[string]*V, key string, v *V) {
 	if *m == nil {
 		*m = make(map[string]*V)
@@ -189,8 +189,8 @@ func set[V any](m *map[string]*V, key string, v *V) {
 	(*m)[key] = v
 }
 
-// drop marks a key as deleted if it is known to the base or the changes have it, and
-// reports whether that is so.
+// drop marks a key as deleted if the base or the changes have it, and returns whether that
+// is so.
 func drop[V any](changes *map[string]*V, key string, known bool) bool {
 	changed, planned := (*changes)[key]
 	switch {
@@ -204,7 +204,7 @@ func drop[V any](changes *map[string]*V, key string, known bool) bool {
 	return true
 }
 
-// apply builds the view that results from the draft at a generation.
+// apply returns the view with the draft's changes, at a generation.
 func (d *Draft) apply(generation uint64) *View {
 	v := *d.base
 	v.generation = generation

@@ -8,12 +8,12 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 )
 
-// EpochID names one life of a ledger's file: a random number that is drawn when
-// the file is created, restored or salvaged. Generations are comparable only
-// within one epoch. Zero means that no epoch is known.
+// EpochID identifies one lifetime of a ledger's file: a random number, drawn when the file
+// is created, restored or salvaged. Generations are comparable only within one epoch. Zero
+// means that the epoch is unknown.
 //
-// It is not the base of the revisions (Options.Epoch), which is a time and orders
-// ledgers: an epoch's id has no order and is only ever compared for equality.
+// It is not the base of the revisions (Options.Epoch), which is a time and orders ledgers.
+// An EpochID has no order and is only compared for equality.
 type EpochID uint64
 
 // String returns 16 hexadecimal digits.
@@ -32,27 +32,26 @@ func (e *EpochID) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// epoch says in which life of the file, and in which boot, a view stands.
+// epoch is the lifetime of the file, and the boot, of a view.
 type epoch struct {
-	base uint64 // of the revisions: Options.Epoch when the ledger began
+	base uint64 // of the revisions: Options.Epoch at the ledger's creation
 	id   EpochID
 	boot string
 }
 
-// EpochID returns the id of the ledger's epoch; zero where the ledger was opened
-// without one. The id of a ledger that begins, or that had none, is durable with
-// the first commit.
+// EpochID returns the id of the ledger's epoch; zero if the ledger was opened without one.
+// A new id is durable with the first commit.
 func (v *View) EpochID() EpochID { return v.epoch.id }
 
-// BootID returns the kernel's id of the boot in which the ledger was opened, or
-// where Options did not say one, of the last commit. Report.LastBootID has that of
-// the last commit before the start.
+// BootID returns the kernel's id of the boot in which the ledger was opened or, without
+// Options.BootID, of the last commit. Report.LastBootID is that of the last commit before
+// the start.
 func (v *View) BootID() string { return v.epoch.boot }
 
-// RenewEpoch begins a new epoch, as a generation of its own: for a ledger that turns
-// out to be an older copy, or otherwise not the one that others have seen. Revisions
-// go on. Drafts on older views become stale. The id must not be zero (class Invalid)
-// and should be random; other errors are those of a journal that cannot write.
+// RenewEpoch begins a new epoch, as a separate generation, for a ledger that is found to be
+// an older copy, or not the one that others have read. Revisions continue. Drafts on older
+// views become stale. The id must not be zero (class Invalid) and should be random; other
+// errors are those of a failed write.
 func (l *Ledger) RenewEpoch(ctx context.Context, id EpochID) (*View, error) {
 	if id == 0 {
 		return nil, errdefs.Invalidf("renew the ledger's epoch: no id given")
@@ -72,8 +71,8 @@ func (l *Ledger) RenewEpoch(ctx context.Context, id EpochID) (*View, error) {
 	return &next, nil
 }
 
-// enter gives a view that was found its epoch and boot, and reports whether that
-// is other than what is stored.
+// enter sets a loaded view's epoch and boot, and returns whether they differ from the
+// stored ones.
 func (o *Options) enter(v *View) (changed bool) {
 	if v.epoch.id == 0 && o.EpochID != 0 {
 		v.epoch.id, changed = o.EpochID, true

@@ -8,22 +8,22 @@ import (
 	"github.com/berthd/berth/managers/workload"
 )
 
-// facts are what follows from the pods of a view, unknown living ones included. They are carried from view to view
-// in time proportional to the change; nothing else is kept of the pods twice.
+// facts are derived from the pods of a view, including unknown living ones. They are
+// updated from view to view, in time proportional to the change. No other derived data of
+// pods is stored.
 type facts struct {
-	claims    int                       // how many the pods of the ledger hold together
+	claims    int                       // number of claims of all pods
 	exclusive cpuset.Set                // out of the shared pool
-	contested cpuset.Set                // of exclusive, what more than one pod holds
+	contested cpuset.Set                // CPUs in exclusive that more than one pod has
 	holders   ordered.Map[string, *Pod] // the pods that hold devices, by uid
-	// admissions has the pods by the admission that brought them, and by uid; see
-	// admissionKey.
+	// admissions has the pods by admission id and uid; see admissionKey.
 	admissions ordered.Map[string, *Pod]
 	sums       *sums
 }
 
 func admissionKey(id, uid string) string { return id + "\x00" + uid }
 
-// hold adds what a pod holds.
+// hold adds the claims of a pod.
 func (f *facts) hold(p *Pod) {
 	set := nodeCPUs(p)
 	if set.Overlaps(f.exclusive) {
@@ -36,16 +36,14 @@ func (f *facts) hold(p *Pod) {
 	}
 }
 
-// release takes out what a pod held. Its CPUs are free then, unless CPUs are
-// contested.
+// release removes the claims of a pod. Its CPUs are then free, unless CPUs are contested.
 func (f *facts) release(p *Pod) {
 	f.exclusive = f.exclusive.Minus(nodeCPUs(p))
 	f.admissions = f.admissions.Delete(admissionKey(p.AdmissionID, p.UID()))
 	f.holders = f.holders.Delete(p.UID())
 }
 
-// put applies changes of pods, nil for those that are removed, to a view that nobody
-// else has yet.
+// put applies changes of pods, nil for removed ones, to a view that is not shared yet.
 func (v *View) put(changes map[string]*Pod) {
 	if len(changes) == 0 {
 		return
@@ -71,12 +69,12 @@ func (v *View) put(changes map[string]*Pod) {
 	}
 	next.pods, next.unknown = v.pods, v.unknown
 	v.facts.sums = next
-	if contested { // what was released may be another's still
+	if contested { // released CPUs may belong to another pod, too
 		v.derive()
 	}
 }
 
-// derive works the facts out anew.
+// derive computes the facts from all pods.
 func (v *View) derive() {
 	v.facts = facts{sums: &sums{pods: v.pods, unknown: v.unknown}}
 	for p := range v.holdings() {
@@ -87,13 +85,13 @@ func (v *View) derive() {
 	}
 }
 
-// sums are what pods request and hold together. Those of a draft are worked out by
-// the first who asks, from those of its base, those of a ledger at the commit.
+// sums are the requests and memory of all pods. For a draft they are computed on first use,
+// from the sums of its base; for the ledger, at the commit.
 type sums struct {
 	once    sync.Once
 	pods    ordered.Map[string, *Pod]
 	unknown ordered.Map[string, *UnknownLivePod]
-	// base and what has changed since; empty once the sums are known, and where they
+	// base and the changes since; empty once the sums are known.
 	// begin.
 	base       *sums
 	gone, come []*Pod
@@ -102,9 +100,9 @@ type sums struct {
 	memory   memoryHeld
 }
 
-// known returns the sums once they are worked out.
+// known returns the sums, computed if necessary.
 func (s *sums) known() *sums {
-	if s == nil { // of no pods
+	if s == nil { // there are no pods
 		return new(sums)
 	}
 	s.once.Do(s.add)
@@ -136,8 +134,8 @@ func (s *sums) add() {
 	}
 }
 
-// change adds a pod, or takes out one that has been added, and tells whether the sums
-// are what they were before that: of one that has stopped at its end nobody knows.
+// change adds or removes a pod, and returns whether removing it gives the sums without it.
+// A sum that was limited by its maximum cannot be reduced.
 func (s *sums) change(p *Pod, add bool) (exact bool) {
 	exact = s.memory.change(p, add)
 	for i := range s.requests {

@@ -1,23 +1,22 @@
 package ledger
 
-// Kind says what a finding means.
+// Kind is the kind of a finding.
 type Kind string
 
 const (
-	// Structural findings break the ledger's own invariants: two owners for one
-	// thing, an owner that does not exist, a value that is damaged. They never
-	// depend on machine or configuration.
+	// Structural findings violate the ledger's own invariants: two owners for one thing, an
+	// owner that does not exist, a damaged value. They do not depend on the machine or the
+	// configuration.
 	Structural Kind = "structural"
-	// Policy findings are facts that today's machine or configuration would not
-	// allow. They are reported and left alone.
+	// Policy findings are claims that the current machine or configuration would not allow.
+	// They are reported and not changed.
 	Policy Kind = "policy"
-	// Kernel findings are what the kernel does otherwise than the ledger says, for
-	// reasons that berth cannot remove. Check knows nothing of them; whoever writes
-	// cgroups does.
+	// Kernel findings are differences between the kernel and the ledger that berth cannot
+	// remove. The packages that write cgroups report them, not Check.
 	Kernel Kind = "kernel"
 )
 
-// Rule names what a finding is about.
+// Rule is the invariant that a finding violates.
 type Rule string
 
 // Structural rules.
@@ -30,55 +29,55 @@ const (
 	RulePayload Rule = "payload"
 	// RuleDuplicate: one claim for an owner, resource and provider.
 	RuleDuplicate Rule = "duplicate"
-	// RuleCPUOverlap: a CPU has one owner, except where an init container of the
-	// same pod hands it on.
+	// RuleCPUOverlap: a CPU has one owner, except if an init container of the same pod
+	// passes it on.
 	RuleCPUOverlap Rule = "cpu-overlap"
-	// RuleDeviceOverlap: a device is in one place, with the same exception.
+	// RuleDeviceOverlap: a device has one owner, with the same exception.
 	RuleDeviceOverlap Rule = "device-overlap"
-	// RuleContained: what a container holds of its pod's set is part of that set.
+	// RuleContained: a container's part of its pod's set is inside that set.
 	RuleContained Rule = "contained"
-	// RuleUnknownLive: an unknown living pod is not in the ledger, and has a uid that can be part of a key.
+	// RuleUnknownLive: an unknown living pod is not in the ledger, and its uid can be part
+	// of a key.
 	RuleUnknownLive Rule = "unknown-live-pod"
-	// RuleStored: every stored value is whole and under the key that belongs to
-	// it.
+	// RuleStored: every stored value is intact and under its own key.
 	RuleStored Rule = "stored"
 )
 
 // Policy rules.
 const (
-	// RuleReserved: reserved CPUs are nobody's.
+	// RuleReserved: reserved CPUs are not claimed.
 	RuleReserved Rule = "reserved"
 	// RuleVanished: the machine has the CPUs and NUMA nodes that claims name.
 	RuleVanished Rule = "vanished"
-	// RuleOffline: the CPUs that claims name are on line.
+	// RuleOffline: claimed CPUs are online.
 	RuleOffline Rule = "offline"
 	// RuleMemory: the blocks confined to a set of NUMA nodes fit into its memory.
 	RuleMemory Rule = "memory"
-	// RuleValidator: no provider objects to what a pod holds. Check does not ask
-	// them; whoever takes facts over from outside does.
+	// RuleValidator: no provider refuses a pod's claims. Check does not call providers; an
+	// import does.
 	RuleValidator Rule = "validator"
 )
 
 // Kernel rules.
 const (
-	// RuleFrozen: the cgroups that pods lie in are not frozen.
+	// RuleFrozen: the cgroups above pods are not frozen.
 	RuleFrozen Rule = "frozen"
 	// RuleUnbound: processes in the cgroup of a container belong to a container id.
 	RuleUnbound Rule = "unbound"
-	// RuleMemoryLimit: memory limits are in force.
+	// RuleMemoryLimit: memory limits are written.
 	RuleMemoryLimit Rule = "memory-limit"
 )
 
-// Finding is something that Check or a start has to say.
+// Finding is a result of Check or of a start.
 type Finding struct {
 	Kind Kind `json:"kind"`
 	Rule Rule `json:"rule"`
-	// Owner and Other hold what the finding is about; either may be empty.
+	// Owner and Other are the owners concerned; either may be empty.
 	Owner Owner `json:"owner,omitzero"`
 	Other Owner `json:"other,omitzero"`
-	// Resource as in the claim; empty where no claim is concerned.
+	// Resource of the claim; empty if no claim is concerned.
 	Resource string `json:"resource,omitempty"`
-	// Text is the finding in a sentence, owners and amounts included.
+	// Text describes the finding in a sentence, with owners and amounts.
 	Text string `json:"text"`
 }
 

@@ -2,8 +2,8 @@ package ledger
 
 import "context"
 
-// The buckets of a journal. Together with the JSON shapes of the values they are
-// the schema; see schema.go for keys and versions.
+// The buckets of a journal. The buckets and the JSON forms of the values are the schema;
+// see schema.go for keys and versions.
 const (
 	BucketMeta              = "meta"
 	BucketPods              = "pods"
@@ -23,19 +23,18 @@ type Entry struct {
 	Value  []byte
 }
 
-// Journal makes commits durable. Its life: Load once, then Commit any number of
-// times from one goroutine at a time, then Close. After Commit returned nil the
-// batch survives any crash; after an error none of it is visible to a later
-// Load, except that an error which leaves the outcome unknown must be typed
-// errdefs.Unavailable and makes every later Commit fail until the journal is
-// opened again.
+// Journal stores commits. Load is called once, then Commit any number of times from one
+// goroutine at a time, then Close. After Commit has returned nil, the batch survives any
+// crash. After an error, a later Load does not return any of it. There is one exception: if
+// an error leaves the outcome unknown, it is of class Unavailable, and every later Commit
+// fails until the journal is opened again.
 type Journal interface {
-	// Load returns every entry, in any order.
+	// Load returns all entries, in any order.
 	Load(ctx context.Context) ([]Entry, error)
-	// Commit writes the batch as generation gen, all or nothing. Of several
-	// entries for one key the last one counts; deleting a key that is not there
-	// does nothing. A gen that is not above the last one is class Internal.
+	// Commit writes the batch as generation gen, all or nothing. Of several entries for one
+	// key the last one counts; deleting a missing key has no effect. A gen that is not
+	// above the last one is an error of class Internal.
 	Commit(ctx context.Context, gen uint64, batch []Entry) error
-	// Close frees what the journal holds. Calls after it are errors.
+	// Close releases the journal's resources. Later calls fail.
 	Close() error
 }

@@ -6,39 +6,37 @@ import (
 	"github.com/berthd/berth/managers/internal/ordered"
 )
 
-// traces are those that a view keeps: the newest, and those of the pods that are
-// here.
+// traces are the traces of a view: the newest ones, and those of current pods.
 type traces struct {
-	kept ordered.Map[uint64, keptTrace] // by their numbers, which name them in the journal
-	// ofPods has, by uid, the numbers of those in the records of pods.
+	kept ordered.Map[uint64, keptTrace] // by number, which is the key in the journal
+	// ofPods has the numbers of the traces in pods' records, by uid.
 	ofPods ordered.Map[string, uint64]
-	next   uint64 // above every number ever used
+	next   uint64 // greater than all numbers ever used
 	limits traceLimits
 
-	// The newest are those from this number on. They are kept whether or not their pod
-	// is here.
+	// The newest traces are those from this number on. They are kept even if their pod is
+	// gone.
 	newest uint64
 	count  int // of the newest
-	bytes  int // as stored, of the newest
+	bytes  int // stored size of the newest
 }
 
-// traceLimits say how many of the newest are kept, and how large they may be together
-// unless there is only one.
+// traceLimits limit the number of newest traces and their total size; at least one is kept.
 type traceLimits struct{ count, bytes int }
 
 type keptTrace struct {
 	trace *Trace
-	size  int // in bytes, as stored; 0 until it is
+	size  int // stored size in bytes; 0 until it is stored
 }
 
-// add keeps one more.
+// add adds a trace.
 func (t *traces) add(trace *Trace) {
 	t.kept = t.kept.Set(t.next, keptTrace{trace: trace})
 	t.next++
 	t.count++
 }
 
-// load keeps one that has a number, above those that were loaded before.
+// load adds a stored trace. Numbers must ascend.
 func (t *traces) load(number uint64, trace *Trace, size int) {
 	t.kept = t.kept.Set(number, keptTrace{trace, size})
 	t.next = number + 1
@@ -46,7 +44,7 @@ func (t *traces) load(number uint64, trace *Trace, size int) {
 	t.bytes += size
 }
 
-// weigh notes the size of one of the newest.
+// weigh sets the size of one of the newest traces.
 func (t *traces) weigh(number uint64, size int) {
 	kept, _ := t.kept.Get(number)
 	kept.size = size
@@ -54,7 +52,7 @@ func (t *traces) weigh(number uint64, size int) {
 	t.bytes += size
 }
 
-// trim drops what is too old, unless its pod is here, and tells whether something is.
+// trim removes old traces without a current pod, and returns whether it removed any.
 func (t *traces) trim() (old bool) {
 	for number, kept := range t.kept.From(t.newest) {
 		if t.count <= t.limits.count && (t.bytes <= t.limits.bytes || t.count == 1) {
@@ -69,7 +67,7 @@ func (t *traces) trim() (old bool) {
 	return old
 }
 
-// grow takes back what still fits: the one before the newest may have been large.
+// grow adds older traces that fit again, after a large one was removed.
 func (t *traces) grow() {
 	for number, kept := range t.kept.Before(t.newest) {
 		if t.count == t.limits.count || t.count > 0 && t.bytes+kept.size > t.limits.bytes {
@@ -81,19 +79,18 @@ func (t *traces) grow() {
 	}
 }
 
-// drop drops a trace unless it is among the newest, or in the record of its pod.
+// drop removes a trace, unless it is among the newest or in its pod's record.
 func (t *traces) drop(number uint64, uid string) {
 	if own, ok := t.ofPods.Get(uid); number < t.newest && !(ok && own == number) {
 		t.kept = t.kept.Delete(number)
 	}
 }
 
-// explain keeps what a draft explains, the traces of its pods first, and drops what is
-// too old then.
+// explain adds the traces of a draft, those of its pods first, and removes old ones.
 func (v *View) explain(d *Draft) {
 	t := &v.traces
 	var added []*Trace
-	parted := make(map[string]uint64) // what was in the records of pods
+	parted := make(map[string]uint64) // numbers in the records of changed pods
 	for _, uid := range sortedKeys(d.pods) {
 		p := d.pods[uid]
 		old, ok := d.base.pods.Get(uid)
@@ -132,9 +129,9 @@ func (v *View) Trace(admissionID string) (*Trace, bool) {
 	return v.newestTrace(func(t *Trace) bool { return t.AdmissionID == admissionID })
 }
 
-// TraceOfPod returns the newest trace of an admission of a pod, which may be one
-// that was refused although the pod is here. The trace of the admission that
-// brought the pod here is in its record.
+// TraceOfPod returns the newest trace of an admission of a pod. It may be the trace of a
+// refusal although the pod is admitted. The trace of the successful admission is in the
+// pod's record.
 func (v *View) TraceOfPod(uid string) (*Trace, bool) {
 	return v.newestTrace(func(t *Trace) bool { return t.Pod == uid })
 }

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// sortedKeys gives the keys of a map in order. Of the maps that a commit looks at
-// most are empty, and the others have one key or two.
+// sortedKeys returns the keys of a map in order. Most maps in a commit have no key or one
+// or two.
 func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K {
 	if len(m) == 0 {
 		return nil

@@ -11,19 +11,19 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 )
 
-// DefaultTraces is the number of newest traces that a ledger keeps if Options
-// does not say otherwise, and DefaultTraceBytes how large they may be together.
+// DefaultTraces and DefaultTraceBytes are the default limits of the newest traces, by
+// number and total size.
 const (
 	DefaultTraces     = 256
 	DefaultTraceBytes = 16 << 20
 )
 
-// updateAttempts bounds Update. Commits are short, so more attempts than this
-// mean that the caller's change itself commits.
+// updateAttempts limits Update. Commits are short, so more attempts mean that the caller's
+// change itself commits.
 const updateAttempts = 100
 
-// ErrStale is what Commit returns for a draft whose base is no longer the
-// current view: plan again on the new one. Its class is Conflict.
+// ErrStale is returned by Commit for a draft whose base is no longer the current view; the
+// caller has to plan again. Its class is Conflict.
 var ErrStale error = &errdefs.Error{
 	Class:   errdefs.Conflict,
 	Message: "the ledger has moved since the draft was started",
@@ -31,42 +31,42 @@ var ErrStale error = &errdefs.Error{
 
 // Options are what a ledger is opened with.
 type Options struct {
-	// Journal keeps the ledger's commits; the caller closes it after the last use
-	// of the ledger.
+	// Journal stores the ledger's commits; the caller closes it after the last use of the
+	// ledger.
 	Journal Journal
-	// Rules of today; Rules.Machine must be set.
+	// Rules are the current rules; Rules.Machine must be set.
 	Rules Rules
-	// Restore is asked for the rules that follow from a policy which was set
-	// before. False drops the override, and Rules hold; so it is without Restore.
+	// Restore returns the rules of a policy that was set before. If it returns false or is
+	// nil, the override is dropped and Rules apply.
 	Restore func(Override) (Rules, bool)
-	// Epoch is where the revisions of a ledger begin that begins empty, in units of
-	// 1024: milliseconds since 1970 keep them apart from those of ledgers before it
-	// that were lost. A ledger that has begun keeps its own.
+	// Epoch is the base of the revisions of an empty ledger, in units of 1024. Milliseconds
+	// since 1970 keep them above those of earlier, lost ledgers. An existing ledger keeps
+	// its own base.
 	Epoch uint64
-	// EpochID is the id of a ledger that begins empty or has none: a random number.
-	// A ledger that has one keeps it until RenewEpoch.
+	// EpochID is the id of an empty ledger or one without an id: a random number. An
+	// existing id is kept until RenewEpoch.
 	EpochID EpochID
-	// NewEpochID draws the id of another epoch. It is needed where the journal is to be
-	// made anew in its place (ErrDetached); without it commits fail then.
+	// NewEpochID returns a random id for another epoch. It is needed if the journal has to
+	// be created again (ErrDetached); without it commits fail then.
 	NewEpochID func() EpochID
-	// BootID is the kernel's id of this boot; empty where nobody asks. It is written
-	// with the first commit of each boot.
+	// BootID is the kernel's id of this boot; empty if unused. It is written with the first
+	// commit of each boot.
 	BootID string
-	// Traces is the number of newest traces kept beside those of the pods that
-	// are here; 0 means DefaultTraces.
+	// Traces is the number of newest traces to keep, in addition to those of current pods;
+	// 0 means DefaultTraces.
 	Traces int
-	// TraceBytes bounds the newest traces by their size as stored, all but the very
-	// last one; 0 means DefaultTraceBytes.
+	// TraceBytes limits the stored size of the newest traces, except the last one; 0 means
+	// DefaultTraceBytes.
 	TraceBytes int
 }
 
-// Ledger is the current view and the way to the next one. It is safe for
-// concurrent use; readers never wait for writers.
+// Ledger has the current view and commits drafts. It is safe for concurrent use; readers
+// never wait for writers.
 type Ledger struct {
 	journal  Journal
 	newEpoch func() EpochID
 	current  atomic.Pointer[View]
-	turn     chan struct{} // holds one: an Update that was overtaken
+	turn     chan struct{} // capacity 1: held by an Update that was overtaken
 
 	mu sync.Mutex // held over a whole commit, the journal's write included
 	// pending are entries found wanting at the start (schema, migrated values,
@@ -94,11 +94,10 @@ func (l *Ledger) Follow(f func(old, new *View)) {
 // commits nothing. On error nothing is changed:
 //
 //   - ErrStale (class Conflict): the draft's base is not the current view.
-//   - class Internal: the result would break an invariant of the ledger; the
-//     error names the finding. This is a planner's mistake.
-//   - class Unavailable: the journal could not write. Whether a crash in the
-//     middle of the write left the new or the old generation shows at the next
-//     start; both are whole.
+//   - class Internal: the result would violate an invariant of the ledger; the error names
+//     the finding. This is a bug of the planner.
+//   - class Unavailable: the journal could not write. After a crash during the write, the
+//     next start finds either the old or the new generation; both are complete.
 func (l *Ledger) Commit(ctx context.Context, d *Draft) (*View, error) {
 	if d.Empty() {
 		return l.View(), nil
@@ -126,8 +125,8 @@ func (l *Ledger) Commit(ctx context.Context, d *Draft) (*View, error) {
 	return next, nil
 }
 
-// weighTraces notes the sizes of the traces that a batch brings: those of a view, which
-// nobody else has yet, from a number on, in their order.
+// weighTraces sets the sizes of a batch's traces in a view that is not shared yet: the
+// traces from a number on, in order.
 func (v *View) weighTraces(first uint64, batch []Entry) {
 	added := v.traces.kept
 	for number := range added.From(first) {
@@ -137,7 +136,7 @@ func (v *View) weighTraces(first uint64, batch []Entry) {
 	}
 }
 
-// date notes in records which generation brought their pods and which changed them.
+// date sets the generations of admission and change in the draft's records.
 func (d *Draft) date(old *View) {
 	for uid, p := range d.pods {
 		if p == nil {
@@ -150,17 +149,17 @@ func (d *Draft) date(old *View) {
 	}
 }
 
-// Update commits what change does to a fresh draft, and does so again on a newer
-// view as long as another commit came in between. It returns the error of change
-// as it is, those of Commit, that of ctx if it ended while others had their turn,
-// and one of class Conflict if it was overtaken a hundred times.
+// Update commits the changes that change makes to a new draft. If another commit comes in
+// between, it repeats that on the newer view. Errors are those of change, those of Commit,
+// that of ctx if it ended during a wait, and one of class Conflict after updateAttempts
+// attempts.
 func (l *Ledger) Update(ctx context.Context, change func(*Draft) error) (*View, error) {
 	v, err := l.try(ctx, change)
 	if !errors.Is(err, ErrStale) {
 		return v, err
 	}
-	// Of many that were overtaken one succeeds with every commit, so without turns
-	// the last would be overtaken by all.
+	// Each commit overtakes all waiting updates. Without turns, the last one could be
+	// overtaken by all others.
 	select {
 	case l.turn <- struct{}{}:
 		defer func() { <-l.turn }()
@@ -175,7 +174,7 @@ func (l *Ledger) Update(ctx context.Context, change func(*Draft) error) (*View, 
 	return nil, errdefs.Conflictf("update ledger: overtaken %d times: %w", updateAttempts, ErrStale)
 }
 
-// try commits what change does to a draft on the current view.
+// try commits the changes of change to a draft on the current view.
 func (l *Ledger) try(ctx context.Context, change func(*Draft) error) (*View, error) {
 	d := NewDraft(l.View())
 	if err := change(d); err != nil {
@@ -184,9 +183,9 @@ func (l *Ledger) try(ctx context.Context, change func(*Draft) error) (*View, err
 	return l.Commit(ctx, d)
 }
 
-// write makes next durable and then current. The lock is held.
+// write makes next durable and then current. mu must be held.
 func (l *Ledger) write(ctx context.Context, old, next *View, batch []Entry) error {
-	// What is pending comes first: an entry of the batch is newer.
+	// Pending entries come first, because an entry of the batch is newer.
 	err := l.journal.Commit(ctx, next.generation, append(l.pending[:len(l.pending):len(l.pending)], batch...))
 	if errors.Is(err, ErrDetached) {
 		err = l.recreate(ctx, next, err)

@@ -12,26 +12,24 @@ import (
 // NodeBytes are amounts by NUMA node id.
 type NodeBytes [numa.MaxNodes]uint64
 
-// MemoryUse is what all memory claims hold together. It follows from the claims
-// in any order, so it is the same after a restart.
+// MemoryUse is the total of all memory claims. It does not depend on the order of claims,
+// so it is the same after a restart.
 //
-// A container's claim keeps its size when a later container of the pod takes
-// over what an init container leaves, and the two then lie on the same bytes: of
-// a pod counts, for each resource and group of nodes, what its sidecars and app
-// containers hold, and what its init containers still leave to others. Where a
-// pod holds memory as a whole, its containers' claims are parts of that and do
-// not count.
+// An init container's claim keeps its size when later containers take over its memory, so
+// both claims cover the same bytes. For each resource and group of nodes, a pod counts with
+// the claims of its sidecars and app containers, plus the part of its init containers that
+// is not taken over yet. If a pod has pod-level memory, its containers' claims are parts of
+// it and do not count.
 type MemoryUse struct {
-	// Blocks counts by node id the blocks that a node is part of, empty ones
-	// included.
+	// Blocks is the number of blocks on each node, including empty ones.
 	Blocks [numa.MaxNodes]int
-	// Groups has by node id the nodes that are used together with a node: those
-	// of the narrowest block on it. Empty where there is no block.
+	// Groups has, for each node, the nodes of the narrowest block on it; empty without a
+	// block.
 	Groups [numa.MaxNodes]numa.Mask
 	held   ordered.Map[string, *NodeBytes]
 }
 
-// Held returns what is held of a resource, by node.
+// Held returns the claimed amount of a resource, by node.
 func (u *MemoryUse) Held(resource string) NodeBytes {
 	if held, ok := u.held.Get(resource); ok {
 		return *held
@@ -39,7 +37,7 @@ func (u *MemoryUse) Held(resource string) NodeBytes {
 	return NodeBytes{}
 }
 
-// MemoryUse returns what the memory claims hold; see Requests for what that costs.
+// MemoryUse returns the total of the memory claims; its cost is that of Requests.
 func (v *View) MemoryUse() *MemoryUse {
 	total := v.facts.sums.known().memory
 	use := &MemoryUse{held: total.held}
@@ -54,13 +52,13 @@ func (v *View) MemoryUse() *MemoryUse {
 	return use
 }
 
-// memoryHeld is what memory claims hold together, as it is carried along.
+// memoryHeld is the total of the memory claims in a form that can be updated.
 type memoryHeld struct {
-	groups ordered.Map[numa.Mask, int]     // how many blocks are on exactly these nodes
-	held   ordered.Map[string, *NodeBytes] // by resource; the amounts do not change
+	groups ordered.Map[numa.Mask, int]     // number of blocks on exactly these nodes
+	held   ordered.Map[string, *NodeBytes] // by resource; the amounts are immutable
 }
 
-// change adds the claims of a pod, or takes them out; see sums.change.
+// change adds or removes the claims of a pod; see sums.change.
 func (u *memoryHeld) change(p *Pod, add bool) (exact bool) {
 	whole := slices.ContainsFunc(p.Claims, func(c Claim) bool { return c.Owner.Container == "" && len(c.Memory) > 0 })
 	exact = true
@@ -92,7 +90,7 @@ func (u *memoryHeld) change(p *Pod, add bool) (exact bool) {
 	return exact
 }
 
-// count counts a block.
+// count adds or removes a block.
 func (u *memoryHeld) count(nodes numa.Mask, add bool) {
 	blocks, _ := u.groups.Get(nodes)
 	if add {
@@ -123,9 +121,9 @@ func (u *memoryHeld) amount(resource string, own *NodeBytes, add bool) (exact bo
 	return exact
 }
 
-// ReusableMemory returns what the init containers before a container leave to it
-// of a resource on exactly the given nodes; with an empty name what is left when
-// all containers have their memory.
+// ReusableMemory returns the memory of a resource on exactly the given nodes that the init
+// containers before a container pass on to it; with an empty name, the rest after all
+// containers.
 func (p *Pod) ReusableMemory(container, resource string, nodes numa.Mask) NodeBytes {
 	held := func(c *workload.Container) (bytes NodeBytes) {
 		claim, _ := p.Claim(c.Name, resource)
@@ -139,8 +137,8 @@ func (p *Pod) ReusableMemory(container, resource string, nodes numa.Mask) NodeBy
 	return workload.Reusable(&p.Pod, container, held, larger, without)
 }
 
-// larger is the union of what two init containers leave: they run one after the
-// other, so the second lies on what the first one had.
+// larger is the union of the memory that two init containers pass on. They run one after
+// another, so the second uses the memory of the first.
 func larger(a, b NodeBytes) NodeBytes {
 	for i := range a {
 		a[i] = max(a[i], b[i])
@@ -148,7 +146,7 @@ func larger(a, b NodeBytes) NodeBytes {
 	return a
 }
 
-// without is what a container leaves of a.
+// without is the rest of a after a container has taken b.
 func without(a, b NodeBytes) NodeBytes {
 	for i := range a {
 		a[i] -= min(a[i], b[i])
@@ -170,8 +168,8 @@ func (n *NodeBytes) add(o *NodeBytes) {
 	}
 }
 
-// subtract takes out what was added, and tells whether the rest is exact: where a sum
-// has stopped at its end nobody knows.
+// subtract subtracts an added amount, and returns whether the result is exact. A sum that
+// was limited by its maximum cannot be reduced.
 func (n *NodeBytes) subtract(o *NodeBytes) (exact bool) {
 	exact = true
 	for i := range n {
@@ -181,7 +179,7 @@ func (n *NodeBytes) subtract(o *NodeBytes) (exact bool) {
 	return exact
 }
 
-// addTo adds a block's bytes to the nodes on which they are counted.
+// addTo adds a block's bytes to their nodes.
 func (b *Block) addTo(n *NodeBytes) {
 	if len(b.Parts) == 0 {
 		if id, ok := b.Nodes.Lowest(); ok {
@@ -196,7 +194,7 @@ func (b *Block) addTo(n *NodeBytes) {
 	}
 }
 
-// On returns what of the block is counted on some nodes.
+// On returns the part of the block assigned to some nodes.
 func (b *Block) On(nodes numa.Mask) (sum uint64) {
 	var bytes NodeBytes
 	b.addTo(&bytes)
@@ -206,8 +204,8 @@ func (b *Block) On(nodes numa.Mask) (sum uint64) {
 	return sum
 }
 
-// whole tells whether the parts of a block are on its nodes, in order, and
-// together its size.
+// whole returns whether a block's parts are on its nodes, in order, and have its size as
+// their sum.
 func (b *Block) whole() bool {
 	if len(b.Parts) == 0 {
 		return true

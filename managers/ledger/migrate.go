@@ -9,21 +9,21 @@ import (
 	"github.com/berthd/berth/managers/internal/jsontext"
 )
 
-// migration turns the entries of one schema version into those of the next. It
-// may reuse the slice. The schema entry itself is not its business.
+// migration converts the entries of one schema version to the next. It may reuse the slice.
+// It does not change the schema entry.
 type migration func([]Entry) ([]Entry, error)
 
-// migrations leads to schemaVersion, one element a version, the last one from
-// schemaVersion-1. Version 1 is the first that was ever released.
+// migrations converts to schemaVersion; there is one element for each earlier version.
+// Version 1 was the first released version.
 var migrations = []migration{
-	// Version 2 only has more that can be said.
+	// Version 2 only has additional fields.
 	func(entries []Entry) ([]Entry, error) { return entries, nil },
 	toVersion3,
 }
 
-// toVersion3 counts pods, sums up their claims and renames what has another name
-// now. A value that is damaged stays as it is, for the decoder to find. The id of
-// the epoch is given by whoever opens the ledger.
+// toVersion3 adds the counts of pods and the sums of their claims, and renames buckets and
+// keys. It keeps damaged values, which the decoder reports. The caller sets the id of the
+// epoch.
 func toVersion3(entries []Entry) ([]Entry, error) {
 	claims := map[string][]storedClaim{} // by the pod's uid
 	pods, unknown := 0, 0
@@ -51,7 +51,7 @@ func toVersion3(entries []Entry) ([]Entry, error) {
 	return next, nil
 }
 
-// version3 returns what becomes of one entry.
+// version3 converts one entry.
 func version3(e Entry, counts storedGeneration, claims map[string][]storedClaim) (Entry, error) {
 	bucket, key := e.Bucket, e.Key
 	var value any
@@ -80,7 +80,7 @@ func version3(e Entry, counts storedGeneration, claims map[string][]storedClaim)
 	return seal(bucket, key, value)
 }
 
-// renamed puts a value under another name. A damaged one stays damaged.
+// renamed moves a value to another key. A damaged value stays damaged.
 func renamed(e Entry, bucket, key string) Entry {
 	text, err := unseal(e)
 	if err != nil {
@@ -92,9 +92,9 @@ func renamed(e Entry, bucket, key string) Entry {
 	return endSeal(bucket, key, w)
 }
 
-// migrate leads from one version to another through the whole chain, whose last
-// element ends at version to. Class Unsupported means that the chain does not
-// lead there: the entries are too new, or older than anything that is known.
+// migrate converts entries from one version to another with the chain, whose last element
+// ends at version to. An error of class Unsupported means that the chain does not apply:
+// the entries are too new, or too old.
 func migrate(entries []Entry, from, to int, chain []migration) ([]Entry, error) {
 	if from > to {
 		return nil, errdefs.Unsupportedf("open ledger: its schema has version %d, this berth knows versions up to %d; "+
@@ -124,8 +124,7 @@ func compareEntries(a, b Entry) int {
 	return cmp.Or(cmp.Compare(a.Bucket, b.Bucket), cmp.Compare(a.Key, b.Key))
 }
 
-// difference returns the batch that turns old into next, in order of buckets and
-// keys.
+// difference returns the batch that changes old to next, in the order of buckets and keys.
 func difference(old, next []Entry) []Entry {
 	was := make(map[[2]string][]byte, len(old))
 	for _, e := range old {

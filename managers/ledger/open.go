@@ -7,47 +7,45 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 )
 
-// Report says what a start found.
+// Report is the result of a start.
 type Report struct {
-	// Generation of the state that was found; 0 for an empty journal.
+	// Generation of the loaded state; 0 for an empty journal.
 	Generation uint64 `json:"generation"`
-	// MigratedFrom is the schema version of the state if it was an older one,
-	// and nil otherwise.
+	// MigratedFrom is the schema version of an older state, otherwise nil.
 	MigratedFrom *int `json:"migrated_from,omitempty"`
-	// LastBootID is the kernel's id of the boot in which the last commit was made;
-	// empty if that is not known.
+	// LastBootID is the kernel's id of the boot of the last commit; empty if unknown.
 	LastBootID string `json:"last_boot_id,omitempty"`
-	// MachineChanged and ConfigChanged tell that the last commit was made on
-	// another machine or under another configuration.
+	// MachineChanged and ConfigChanged are whether the last commit was made on another
+	// machine or with another configuration.
 	MachineChanged bool `json:"machine_changed,omitempty"`
 	ConfigChanged  bool `json:"config_changed,omitempty"`
 	// Memory is Rules.Memory at the last commit.
 	Memory []NodeMemory `json:"memory,omitempty"`
-	// Dropped is a policy that was set before and does not hold any more.
+	// Dropped is an earlier policy that is no longer in effect.
 	Dropped *Override `json:"dropped,omitempty"`
-	// Damage is what is wrong with the stored state. None of it is in the view of a
-	// ledger that was opened.
+	// Damage lists the damage of the stored state. The view of an opened ledger contains
+	// none of it.
 	Damage []Finding `json:"damage,omitempty"`
-	// Whole counts the pods that are kept, Lost are those that are not, by uid.
+	// Whole is the number of kept pods; Lost are the others, by uid.
 	Whole int       `json:"whole"`
 	Lost  []LostPod `json:"lost,omitempty"`
-	// Uncertain tells why there may be pods of which the state says nothing at all;
-	// empty: there are none.
+	// Uncertain is why there may be pods without any readable data; empty if there are
+	// none.
 	Uncertain string `json:"uncertain,omitempty"`
-	// Unread tells, in sentences, which parts of the journal's file could not be read.
+	// Unread lists the unreadable parts of the journal's file, as sentences.
 	Unread []string `json:"unread,omitempty"`
-	// Grandfathered are claims that today's rules would not allow. They stay.
+	// Grandfathered are claims that the current rules would not allow. They are kept.
 	Grandfathered []Finding `json:"grandfathered,omitempty"`
-	// Broken are claims on CPUs or NUMA nodes that the machine has lost.
+	// Broken are claims on CPUs or NUMA nodes that the machine no longer has.
 	Broken []Finding `json:"broken,omitempty"`
 }
 
 // Open loads the journal's state and checks it. It writes nothing.
 //
-// An error of class Corrupt means that the state is damaged; the report lists
-// what is wrong, and what Salvage would keep of the state. Class Unsupported means that the state was written by a newer version of
-// berth, class Invalid that Options lack something. Errors of Journal.Load come
-// with their own class. Changed rules are no error: the report tells.
+// An error of class Corrupt means that the state is damaged. The report lists the damage,
+// and what Salvage would keep. Unsupported means that a newer berth wrote the state,
+// Invalid that Options are incomplete. Errors of Journal.Load keep their class. Changed
+// rules are not an error, but in the report.
 func Open(ctx context.Context, o Options) (*Ledger, Report, error) {
 	if o.Journal == nil || o.Rules.Machine == nil {
 		return nil, Report{}, errdefs.Invalidf("open ledger: journal and machine must be given")
@@ -96,8 +94,8 @@ func Open(ctx context.Context, o Options) (*Ledger, Report, error) {
 	return l, report, nil
 }
 
-// restore puts the rules of a policy that was set before in the place of today's,
-// or has the policy dropped with the next commit.
+// restore replaces the current rules by those of an earlier policy, or drops that policy
+// with the next commit.
 func (o *Options) restore(st *state, r *Report) {
 	if o.Restore != nil {
 		if rules, ok := o.Restore(*st.view.override); ok {
@@ -109,7 +107,7 @@ func (o *Options) restore(st *state, r *Report) {
 	st.pending = append(st.pending, Entry{Bucket: BucketMeta, Key: metaOverride})
 }
 
-// sort puts the policy findings of Check where they belong.
+// sort sorts the policy findings of Check into the report.
 func (r *Report) sort(findings []Finding) {
 	for _, f := range findings {
 		if f.Rule == RuleVanished {

@@ -9,23 +9,21 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 )
 
-// Override is a policy that was set while berthd ran and stands in place of what the
-// configuration says.
+// Override is a policy that was set while berthd was running. It replaces the policy of the
+// configuration.
 type Override struct {
-	// Settings in the configuration's own spelling; the ledger only keeps them.
+	// Settings in the configuration's spelling; the ledger only stores them.
 	Settings json.RawMessage `json:"settings"`
-	// Over is the digest of the configuration that they stand in place of. Once
-	// that has another one, they have had their day.
+	// Over is the digest of the replaced configuration. If the configuration gets another
+	// digest, the override is dropped.
 	Over  string    `json:"over"`
 	SetAt time.Time `json:"set_at"`
 }
 
-// Override returns the policy that stands in place of the configuration's; nil for
-// none.
+// Override returns the policy that replaces the configuration's; nil if there is none.
 func (v *View) Override() *Override { return v.override }
 
-// Under returns a view of the same facts under other rules, as a change of policy
-// would leave it.
+// Under returns a view of the same pods under other rules, as after a change of policy.
 func (v *View) Under(rules Rules) *View {
 	other := *v
 	rules.OfflineCPUs = v.rules.OfflineCPUs
@@ -33,22 +31,22 @@ func (v *View) Under(rules Rules) *View {
 	return &other
 }
 
-// SetRules makes other rules the ones that claims are held against, as a
-// generation of its own; drafts on older views become stale. What Check says of
-// the returned view beyond what it said before is grandfathered. Errors are
-// those of a journal that cannot write, and Invalid for rules without a machine.
+// SetRules changes the rules that claims are checked against, as a separate generation;
+// drafts on older views become stale. New findings of Check about the returned view are
+// grandfathered. Errors are those of a failed write, and Invalid for rules without a
+// machine.
 func (l *Ledger) SetRules(ctx context.Context, rules Rules) (*View, error) {
 	return l.reign(ctx, rules, func(old *View) *Override { return old.override })
 }
 
-// SetOverride is SetRules for rules that follow from a policy, which is kept with
-// them; nil: they follow from the configuration again.
+// SetOverride is SetRules for the rules of a policy, which is stored with them. Nil returns
+// to the configuration's policy.
 func (l *Ledger) SetOverride(ctx context.Context, rules Rules, o *Override) (*View, error) {
 	return l.reign(ctx, rules, func(*View) *Override { return o })
 }
 
-// SetOffline notes which CPUs of the machine are off line, as a generation of its own.
-// What else the rules say stays, and rules that are set later leave this as it is.
+// SetOffline stores which CPUs of the machine are offline, as a separate generation. The
+// other rules do not change, and later rules keep it.
 func (l *Ledger) SetOffline(ctx context.Context, cpus cpuset.Set) (*View, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

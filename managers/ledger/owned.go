@@ -2,10 +2,10 @@ package ledger
 
 import "cmp"
 
-// DefaultOwner is the agent that pods belong to of which none is noted.
+// DefaultOwner is the agent of pods without an owner in their record.
 const DefaultOwner = "default"
 
-// OwnedByOf is what Pod.OwnedBy is for an owner.
+// OwnedByOf returns the value of Pod.OwnedBy for an owner.
 func OwnedByOf(owner string) string {
 	if owner == DefaultOwner {
 		return ""
@@ -13,11 +13,10 @@ func OwnedByOf(owner string) string {
 	return owner
 }
 
-// Agent returns the name of the agent that the pod belongs to.
+// Agent returns the name of the pod's agent.
 func (p *Pod) Agent() string { return cmp.Or(p.OwnedBy, DefaultOwner) }
 
-// Agent returns the name of the agent that the pod belongs to; false where nothing that is
-// known of the pod tells that.
+// Agent returns the name of the pod's agent; false if it is unknown.
 func (u *UnknownLivePod) Agent() (string, bool) {
 	told := u.OwnedBy != "" || u.Source != "" && u.Source != FromKernel
 	return cmp.Or(u.OwnedBy, DefaultOwner), told

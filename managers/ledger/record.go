@@ -7,43 +7,43 @@ import (
 	"github.com/berthd/berth/managers/workload"
 )
 
-// Pod is the record of one admitted pod. Records are immutable once committed;
-// a draft replaces them whole.
+// Pod is the record of one admitted pod. Records are immutable after their commit; a draft
+// replaces the whole record.
 type Pod struct {
 	// Pod as it was admitted, defaults applied.
 	Pod workload.Pod `json:"pod"`
-	// Digest of the pod as the caller sent it, to tell a repeated admission from
-	// a changed one.
+	// Digest of the pod as the caller sent it. It distinguishes a repeated admission from a
+	// changed pod.
 	Digest string            `json:"digest"`
 	QoS    workload.QoSClass `json:"qos"`
-	// OwnedBy is the agent that the pod belongs to; empty for DefaultOwner.
+	// OwnedBy is the pod's agent; empty for DefaultOwner.
 	OwnedBy     string    `json:"owned_by,omitempty"`
 	AdmissionID string    `json:"admission_id"`
 	AdmittedAt  time.Time `json:"admitted_at"`
-	// AdmittedGeneration is that of the commit that brought the pod here; 0 where
-	// that was before berth kept it. The ledger sets it.
+	// AdmittedGeneration is the generation of the pod's admission; 0 for records from
+	// before this field. The ledger sets it.
 	AdmittedGeneration uint64 `json:"admitted_generation,omitempty"`
-	// ChangedGeneration is that of the commit that last changed the record or the
-	// claims; 0 where that was before berth kept it. The ledger sets it.
+	// ChangedGeneration is the generation of the last change of the record or the claims; 0
+	// for records from before this field. The ledger sets it.
 	ChangedGeneration uint64 `json:"changed_generation,omitempty"`
-	// Acknowledged are the claims that the last acknowledged change left, where a
-	// later change may be in force that nobody was told of: Claims are the union of
-	// both then. Nil otherwise; empty where that change left none.
+	// Acknowledged are the claims after the last acknowledged change, if a later change may
+	// have happened without an answer. Claims are then the union of both. Otherwise nil;
+	// empty if the acknowledged change left no claims.
 	Acknowledged []Claim `json:"acknowledged,omitzero"`
-	// CgroupParent is the pod's cgroup as runtimes want it named.
+	// CgroupParent is the pod's cgroup in the form for runtimes.
 	CgroupParent string `json:"cgroup_parent,omitempty"`
-	// Claims in the order of compareClaims. They are stored under keys of their
-	// own, not inside the record.
+	// Claims in the order of compareClaims. They are stored under separate keys, not in the
+	// record.
 	Claims []Claim `json:"-"`
-	// Trace of the admission; stored under a key of its own.
+	// Trace of the admission, stored under a separate key.
 	Trace *Trace `json:"-"`
 }
 
 // UID returns the pod's uid.
 func (p *Pod) UID() string { return p.Pod.UID }
 
-// Claim returns the claim that a container (or with an empty name the pod as a
-// whole) holds on a resource.
+// Claim returns the claim of a container (or, with an empty name, of the pod as a whole) on
+// a resource.
 func (p *Pod) Claim(container, resource string) (Claim, bool) {
 	for _, c := range p.Claims {
 		if c.Owner.Container == container && c.Resource == resource {
@@ -53,8 +53,7 @@ func (p *Pod) Claim(container, resource string) (Claim, bool) {
 	return Claim{}, false
 }
 
-// Holds reports whether the pod or one of its containers holds a claim on a
-// resource.
+// Holds returns whether the pod or one of its containers has a claim on a resource.
 func (p *Pod) Holds(resource string) bool {
 	return slices.ContainsFunc(p.Claims, func(c Claim) bool { return c.Resource == resource })
 }
@@ -63,8 +62,8 @@ func (p *Pod) holdsDevices() bool {
 	return slices.ContainsFunc(p.Claims, func(c Claim) bool { return c.Devices != nil })
 }
 
-// Affinity returns the merged hint that the plan for a container followed; nil
-// where no merge ran or the container holds nothing.
+// Affinity returns the merge result that the plan for a container followed; nil without a
+// merge or without claims.
 func (p *Pod) Affinity(container string) *Affinity {
 	for i := range p.Claims {
 		if c := &p.Claims[i]; c.Owner.Container == container && c.Affinity != nil {
@@ -74,63 +73,64 @@ func (p *Pod) Affinity(container string) *Affinity {
 	return nil
 }
 
-// Binding ties a runtime's container id to a container of an admitted pod.
+// Binding is the connection between a runtime's container id and a container of an admitted
+// pod.
 type Binding struct {
 	ID    string `json:"-"`
 	Owner Owner  `json:"owner"`
-	// CgroupPath is the container's cgroup below the mount point, empty until
-	// it is known.
+	// CgroupPath is the container's cgroup below the mount point; empty while it is
+	// unknown.
 	CgroupPath string `json:"cgroup_path,omitempty"`
-	// Own is true if berth made the cgroup itself and so must remove it.
+	// Own is whether berth created the cgroup, and so has to remove it.
 	Own bool `json:"own,omitempty"`
-	// Sequence orders the bindings of one container, the newest highest: a
-	// restarted container has several until its old ids are dropped.
+	// Sequence orders the bindings of one container, the newest has the highest. A
+	// restarted container has several until its old ids are removed.
 	Sequence uint64 `json:"sequence"`
 }
 
-// SeenResource remembers a device resource across restarts, so that its capacity
-// is zero rather than unknown until its plugin returns.
+// SeenResource is a known device resource. After a restart its capacity is 0, not unknown,
+// until its plugin registers.
 type SeenResource struct {
 	Name string `json:"-"`
 	// LastSeen is when its plugin last had a connection.
 	LastSeen time.Time `json:"last_seen"`
-	// PreStart: its plugin wants to be told before each start of a container, so
-	// none starts with its devices until the plugin is back.
+	// PreStart: its plugin requires a call before each start of a container, so no
+	// container with its devices starts until the plugin is back.
 	PreStart bool `json:"prestart,omitempty"`
 }
 
-// ExternalProvider is the registration of a hint provider that is a process of its own.
-// It is kept so that one that is away is known to be missing.
+// ExternalProvider is the registration of an external hint provider. It is stored so that a
+// missing provider is known.
 type ExternalProvider struct {
 	Name string `json:"-"`
 	// Endpoint is the absolute path of the provider's socket.
 	Endpoint string `json:"endpoint"`
-	// UID is the user that has registered it. The socket and the process behind it
-	// are that user's.
+	// UID is the user that registered it, and that owns the socket and the process behind
+	// it.
 	UID uint32 `json:"uid,omitempty"`
-	// Required says that a failure of the provider refuses the admission. Whether it
-	// does, the configuration decides: this is what the provider has asked for.
+	// Required is the mode that the provider registered. The configuration decides whether
+	// a failure of the provider refuses an admission.
 	Required bool `json:"required,omitempty"`
-	// Deadline bounds each call of an admission to the provider.
+	// Deadline limits each call during an admission.
 	Deadline time.Duration `json:"deadline_ns"`
-	// Index orders outside providers, lower first, before their names do.
+	// Index orders external providers, lower first, then their names.
 	Index int `json:"index,omitempty"`
-	// Resources that the provider serves, in order; a pod that asks for none of
-	// them does not concern it. Empty: every pod concerns it.
+	// Resources of the provider, in order. Only pods that request one of them concern it;
+	// if empty, all pods do.
 	Resources []string `json:"resources,omitempty"`
-	// Validates and Explains say that the provider is a hint.Validator, or a
+	// Validates and Explains are whether the provider is a hint.Validator, or a
 	// hint.Explainer.
 	Validates bool `json:"validates,omitempty"`
 	Explains  bool `json:"explains,omitempty"`
 }
 
-// Lease is what an outside provider has reserved for an admission, until the
-// provider has confirmed that it knows of the commit. It is written in the commit
-// that makes the claims, so one that is found at a start is confirmed late.
+// Lease is a reservation of an external provider for an admission, until the provider has
+// confirmed the commit. It is written in the commit of the claims. A lease found at a start
+// is confirmed then.
 type Lease struct {
 	ID          string `json:"-"`
 	Provider    string `json:"provider"`
 	AdmissionID string `json:"admission_id"`
-	// Expires is when the provider gives up what the ledger did not commit.
+	// Expires is when the provider releases an uncommitted reservation.
 	Expires time.Time `json:"expires"`
 }

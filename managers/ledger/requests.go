@@ -8,8 +8,8 @@ import (
 	"github.com/berthd/berth/managers/workload"
 )
 
-// Requests adds up what the pods request, beside the one named, and counts them.
-// It costs no more where many pods are.
+// Requests returns the sum of the pods' requests, without the excepted pod, and their
+// number. Its cost does not grow with the number of pods.
 func (v *View) Requests(f workload.Features, except string) (sum workload.Quantities, pods int) {
 	total, pods := v.facts.sums.known().requests[variant(f)], v.pods.Len()
 	if p, ok := v.pods.Get(except); ok {
@@ -34,7 +34,8 @@ func (v *View) Requests(f workload.Features, except string) (sum workload.Quanti
 	return sum, pods
 }
 
-// ClassRequests gives what the pods of each class request; as cheap as Requests.
+// ClassRequests returns the requests of the pods of each class; its cost is that of
+// Requests.
 func (v *View) ClassRequests(f workload.Features) ClassRequests {
 	return ClassRequests{v.facts.sums.known().requests[variant(f)]}
 }
@@ -42,8 +43,7 @@ func (v *View) ClassRequests(f workload.Features) ClassRequests {
 // ClassRequests are sums over the pods of each class.
 type ClassRequests struct{ all requests }
 
-// Of gives one of the sums. It stops at the end of int64. What is no class has no
-// pods, so it is 0 for that.
+// Of returns one sum, limited to the largest int64. It is 0 for an unknown class.
 func (r ClassRequests) Of(class workload.QoSClass, resource workload.Resource) int64 {
 	i := slices.Index(classes[:], class)
 	if i < 0 {
@@ -61,18 +61,18 @@ type requests struct {
 // classes are the classes in the order of requests.
 var classes = [...]workload.QoSClass{workload.BestEffort, workload.Burstable, workload.Guaranteed}
 
-// classOf is a pod's place among the classes; whoever has none is the least.
+// classOf is the index of a pod's class; a pod without one counts as the lowest.
 func classOf(p *Pod) int { return max(0, slices.Index(classes[:], p.QoS)) }
 
-// requested is an amount that stops at the end of int64, and how many pods named
+// requested is an amount, limited to the largest int64, and the number of pods that name
 // the resource.
 type requested struct {
 	amount int64
 	pods   int
 }
 
-// variant is the place of the sums under pod-level resources, the one feature that
-// they depend on.
+// variant is the index of the sums with or without pod-level resources, the only feature
+// that affects them.
 func variant(f workload.Features) int {
 	if f.PodLevelResources {
 		return 1
@@ -80,7 +80,7 @@ func variant(f workload.Features) int {
 	return 0
 }
 
-// change adds what a pod requests, or takes it out; see sums.change.
+// change adds or removes the requests of a pod; see sums.change.
 func (r *requests) change(p *Pod, own workload.Quantities, add bool) (exact bool) {
 	exact = true
 	class := classOf(p)

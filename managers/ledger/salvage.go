@@ -8,39 +8,38 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 )
 
-// Found is what could be read of a damaged journal.
+// Found is the readable part of a damaged journal.
 type Found struct {
-	// Entries are those that the journal's newest state refers to.
+	// Entries belong to the journal's newest state.
 	Entries []Entry
-	// Loose are entries that belong to the newest state as far as can be told, but
-	// what led to them is damaged.
+	// Loose are entries that probably belong to the newest state; the reference to them is
+	// damaged.
 	Loose []Entry
-	// Stale are entries from places that the newest state does not refer to. They
-	// may have been removed or replaced since; several may have one key.
+	// Stale are entries from freed parts of the file. They may have been removed or
+	// replaced since; several may have the same key.
 	Stale []Entry
-	// Unread tells, in sentences, what could not be read.
+	// Unread lists the unreadable parts, as sentences.
 	Unread []string
-	// Behind tells why commits may be missing that were acknowledged; empty: none are.
+	// Behind is why acknowledged commits may be missing; empty if none are.
 	Behind string
 }
 
-// Saved is what becomes of a damaged journal.
+// Saved is the result of a salvage.
 type Saved struct {
-	// Entries of a journal that is sound. It begins with Generation, in an epoch of
-	// its own.
+	// Entries of a sound journal. It begins with Generation, in a new epoch.
 	Entries    []Entry
 	Generation uint64
-	// Report says what was damaged, and who is lost.
+	// Report lists the damage and the lost pods.
 	Report Report
 }
 
-// Salvage makes a sound state out of a damaged one. Every pod whose record and
-// claims are whole stays, and so does every other entry whose checksum holds.
-// What is perhaps stale is never taken for a fact: a pod of which only that is left
-// is lost. Where pods are lost, or may be missing, the state is uncertain
-// (View.Uncertain). Options.EpochID is the epoch of the state, and Options.Epoch the
-// base of its revisions if those of the damaged one are not known for certain.
-// An error of class Unsupported means a state of a newer berth; nothing is saved then.
+// Salvage builds a sound state from a damaged one. It keeps every pod with an intact record
+// and intact claims, and every other entry with a correct checksum. Stale entries are never
+// used as current: a pod with only stale entries is lost. If pods are lost or may be
+// missing, the state is uncertain (View.Uncertain). Options.EpochID is the epoch of the new
+// state. Options.Epoch is the base of its revisions if those of the damaged state are
+// uncertain. An error of class Unsupported means a state of a newer berth; then nothing is
+// salvaged.
 func Salvage(o Options, f Found) (Saved, error) {
 	if o.Rules.Machine == nil {
 		return Saved{}, errdefs.Invalidf("salvage ledger: no machine given")
@@ -87,11 +86,11 @@ func Salvage(o Options, f Found) (Saved, error) {
 	return saved, err
 }
 
-// ValueStart is how every stored value begins.
+// ValueStart is the beginning of every stored value.
 const ValueStart = sealStart
 
-// GenerationOf returns the generation that an entry names: that of the ledger when it
-// was written. False: the entry is another one, or damaged.
+// GenerationOf returns the ledger's generation in a generation entry; false for other and
+// damaged entries.
 func GenerationOf(e Entry) (uint64, bool) {
 	var stored storedGeneration
 	if e.Bucket != BucketMeta || e.Key != metaGeneration || open(e, &stored) != nil {
@@ -100,16 +99,16 @@ func GenerationOf(e Entry) (uint64, bool) {
 	return stored.Number, true
 }
 
-// Complete reports whether entries are a whole state: nothing is damaged, and as much
-// is there as the last commit left.
+// Complete returns whether entries are a complete state: nothing is damaged, and everything
+// of the last commit is there.
 func Complete(entries []Entry) bool {
 	st, err := load(entries, schemaVersion, migrations)
 	return err == nil && st.whole()
 }
 
-// dump returns the entries of the state, with the machine, the configuration and the
-// memory of the last commit, as far as they are known: the next start compares them
-// with today's.
+// dump returns the entries of the state, with the machine, the configuration and the memory
+// of the last commit as far as they are known. The next start compares them with the
+// current ones.
 func (st *state) dump() ([]Entry, error) {
 	entries, err := Dump(&st.view)
 	if err != nil {
@@ -136,20 +135,20 @@ func (st *state) dump() ([]Entry, error) {
 	return entries, nil
 }
 
-// whole reports whether nothing of what the last commit left is damaged or missing.
+// whole returns whether nothing of the last commit is damaged or missing.
 func (st *state) whole() bool {
 	return !st.fresh && len(st.damage)+len(st.lost)+len(st.uncertain) == 0
 }
 
-// fits reports whether a state holds no more than the last commit left. Where that is
-// not known the state is uncertain in any case.
+// fits returns whether a state has at most the entries of the last commit. If their number
+// is unknown, the state is uncertain in any case.
 func (st *state) fits() bool {
 	return st.counts == nil || st.missing >= 0 && st.found <= st.counts.Entries
 }
 
-// load decodes the entries, and of the loose ones those that are missing, if the
-// state then holds no more than it should: else something is loose because it was
-// removed. It returns what is only stale.
+// load decodes the entries, and adds missing ones from the loose entries if the state then
+// has at most the entries of the last commit. Otherwise some loose entries had been
+// removed. It returns the stale entries.
 func (f *Found) load() (state, []Entry, error) {
 	st, err := load(f.Entries, schemaVersion, migrations)
 	if err != nil || len(f.Loose)+len(f.Stale) == 0 || st.whole() {
@@ -166,8 +165,8 @@ func (f *Found) load() (state, []Entry, error) {
 	return more, f.Stale, nil
 }
 
-// merge returns the entries and those of the others whose keys they do not have, or
-// have with a damaged value.
+// merge returns the entries, and those of the others whose keys are missing or damaged in
+// entries.
 func merge(entries, others []Entry) []Entry {
 	at := make(map[[2]string]int, len(entries)+len(others))
 	all := slices.Clone(entries)
@@ -187,11 +186,11 @@ func merge(entries, others []Entry) []Entry {
 	return all
 }
 
-// tries is how many sets of stale claims are compared with one record.
+// tries limits the sets of stale claims that are compared with one record.
 const tries = 1 << 10
 
-// recall looks among stale entries for what is missing. A stale claim is a fact only
-// where the sum in a record that is not stale proves it. All else is told as lost.
+// recall searches stale entries for missing ones. A stale claim is used only if the sum in
+// a current record proves it. All others are reported as lost.
 func (st *state) recall(entries []Entry) {
 	if len(entries) == 0 {
 		return
@@ -220,7 +219,7 @@ func (st *state) recall(entries []Entry) {
 			pods[uid] = nil
 		}
 	}
-	// Nobody is looked for who is not missed.
+	// Only missing pods are searched.
 	missed := st.counts == nil || st.missing > 0 || len(st.uncertain) > 0
 	for _, uid := range sortedKeys(pods) {
 		_, here := st.view.pods.Get(uid)
@@ -234,7 +233,7 @@ func (st *state) recall(entries []Entry) {
 	}
 }
 
-// laterThan reports whether a stale record is newer than another one of its pod.
+// laterThan returns whether a stale record is newer than another one of its pod.
 func (p *storedPod) laterThan(o *storedPod) bool {
 	switch {
 	case o == nil:
@@ -247,7 +246,7 @@ func (p *storedPod) laterThan(o *storedPod) bool {
 	return *p.TraceNumber > *o.TraceNumber
 }
 
-// remember adds stale facts about a pod.
+// remember adds stale data of a pod.
 func (l *LostPod) remember(p *storedPod, claims []storedClaim) {
 	if l.Pod == nil && p != nil {
 		l.Pod, l.PerhapsStale = p.Pod, true
@@ -260,15 +259,15 @@ func (l *LostPod) remember(p *storedPod, claims []storedClaim) {
 	}
 }
 
-// sameClaim reports whether two claims are the same fact.
+// sameClaim returns whether two claims are equal.
 func sameClaim(a, b Claim) bool {
 	x, errX := seal(BucketClaims, "", &a)
 	y, errY := seal(BucketClaims, "", &b)
 	return errX == nil && errY == nil && string(x.Value) == string(y.Value)
 }
 
-// complete looks for the stale claims that a lost pod lacks, and puts the pod back
-// into the view if its record's sum says that these are the ones.
+// complete searches the stale claims for those that a lost pod lacks, and restores the pod
+// if its record's sum proves them.
 func (st *state) complete(lost *LostPod, stale []storedClaim) bool {
 	half, ok := st.halves[lost.UID]
 	if !ok {

@@ -5,32 +5,32 @@ import (
 	"slices"
 )
 
-// Shortage says how much of a resource was missing, on which NUMA nodes, and
-// who holds it. Amounts are in the resource's own unit: CPUs, bytes or devices.
-// Free, Held and Withheld are together all that the nodes have of it.
+// Shortage is the missing amount of a resource on some NUMA nodes, with its holders.
+// Amounts are in the resource's unit: CPUs, bytes or devices. The sum of Free, Held and
+// Withheld is the total of the nodes.
 type Shortage struct {
 	Resource string `json:"resource"`
-	// Nodes as a list; empty where nodes do not matter.
+	// Nodes as a list; empty if nodes do not matter.
 	Nodes string `json:"nodes,omitempty"`
 	Need  uint64 `json:"need"`
 	Free  uint64 `json:"free"`
-	// Held is what the holders have together.
+	// Held is the total of the holders.
 	Held uint64 `json:"held,omitempty"`
-	// Withheld is what nobody holds and nobody can have; Why tells the reason in
-	// a few words, such as "reserved".
+	// Withheld is unclaimed and not allocatable; Why has the reason in a few words, for
+	// example "reserved".
 	Withheld uint64 `json:"withheld,omitempty"`
 	Why      string `json:"why,omitempty"`
-	// Holders are those who hold most; MoreHolders counts the others.
+	// Holders are the largest holders; MoreHolders is the number of others.
 	Holders     []Owner `json:"holders,omitempty"`
 	MoreHolders int     `json:"more_holders,omitempty"`
 }
 
-// shownHolders is how many holders a shortage names.
+// shownHolders is the number of holders that a shortage names.
 const shownHolders = 8
 
-// HeldBy fills in the holders. amount tells what a claim has of that which is
-// missing, 0 if nothing. What several containers of a pod have in turn counts for
-// each of them, so Held is for the caller to tell.
+// HeldBy sets the holders. amount returns a claim's part of the missing resource, 0 for
+// none. Containers of a pod that use the same memory in turn each count fully, so the
+// caller sets Held.
 func (s *Shortage) HeldBy(view *View, amount func(*Claim) uint64) {
 	var shares []share
 	for pod := range view.Pods() {
@@ -50,8 +50,7 @@ func (s *Shortage) HeldBy(view *View, amount func(*Claim) uint64) {
 	s.name(shares)
 }
 
-// HeldByPods fills in the holders where pods as a whole are: amount tells what a
-// pod has.
+// HeldByPods sets the holders for resources of whole pods: amount returns a pod's part.
 func (s *Shortage) HeldByPods(view *View, amount func(*Pod) uint64) {
 	var shares []share
 	for pod := range view.Pods() {
@@ -62,7 +61,7 @@ func (s *Shortage) HeldByPods(view *View, amount func(*Pod) uint64) {
 	s.name(shares)
 }
 
-// share is what one holder has.
+// share is the part of one holder.
 type share struct {
 	owner  Owner
 	amount uint64
@@ -76,11 +75,11 @@ func (s *Shortage) name(shares []share) {
 	s.MoreHolders = max(len(shares)-shownHolders, 0)
 }
 
-// SuggestionKind names what a suggestion changes.
+// SuggestionKind is what a suggestion changes.
 type SuggestionKind string
 
 const (
-	// SuggestRequest changes what the pod asks for.
+	// SuggestRequest changes the pod's requests.
 	SuggestRequest SuggestionKind = "request"
 	// SuggestPolicy changes the topology manager's policy or scope.
 	SuggestPolicy SuggestionKind = "policy"
@@ -88,24 +87,23 @@ const (
 	SuggestRemoval SuggestionKind = "removal"
 )
 
-// Suggestion is one change that makes a rejected pod fit; a dry run has shown
-// it.
+// Suggestion is one change with which a rejected pod fits, verified by a dry run.
 type Suggestion struct {
 	Kind SuggestionKind `json:"kind"`
 	// Text completes the sentence "the pod would fit if …".
 	Text string `json:"text"`
-	// Requests are the amounts to ask for.
+	// Requests are the new amounts.
 	Requests []RequestChange `json:"requests,omitempty"`
-	// Policy and Scope are those to set.
+	// Policy and Scope are the new settings.
 	Policy string `json:"policy,omitempty"`
 	Scope  string `json:"scope,omitempty"`
 	// Remove are the uids of the pods to remove.
 	Remove []string `json:"remove,omitempty"`
 }
 
-// RequestChange is one amount of a pod's specification, request and limit alike;
-// in the resource's own unit (CPUs, bytes, devices). An empty Container means
-// the pod's own resources; To 0 that the resource is left out.
+// RequestChange is one amount of a pod's specification, both request and limit, in the
+// resource's unit (CPUs, bytes, devices). An empty Container means the pod-level resources;
+// To 0 removes the resource.
 type RequestChange struct {
 	Container string `json:"container,omitempty"`
 	Resource  string `json:"resource"`

@@ -8,50 +8,49 @@ import (
 	"github.com/berthd/berth/managers/workload"
 )
 
-// UnknownLivePod is a pod that lives here although the ledger has no record of it, as
-// after the ledger was lost. Its processes are not touched. What is known of its claims
-// is held by it as by any pod: nobody else gets any of that.
+// UnknownLivePod is a running pod without a ledger record, for example after the ledger was
+// lost. Its processes are left alone. Its known claims count like those of any pod: no
+// other pod gets them.
 type UnknownLivePod struct {
 	UID string `json:"-"`
 	// Since is when it was found, or when the agent first named it.
 	Since time.Time `json:"since"`
-	// Namespace and Name, where they are known.
+	// Namespace and Name, if known.
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name,omitempty"`
-	// Source says where the claims come from; empty where nothing is known.
+	// Source of the claims; empty if none are known.
 	Source ClaimSource `json:"source,omitempty"`
-	// Digest of the pod's specification and its class, where they are known.
+	// Digest of the pod's specification and its class, if known.
 	Digest string            `json:"digest,omitempty"`
 	QoS    workload.QoSClass `json:"qos,omitempty"`
-	// OwnedBy is the agent that the pod belongs to; empty for DefaultOwner, and where
-	// that is not known.
+	// OwnedBy is the pod's agent; empty for DefaultOwner and if unknown.
 	OwnedBy string `json:"owned_by,omitempty"`
-	// Claims that are known, in the order of records. Those that the kernel shows are
-	// owned by the container's cgroup, by its last component.
+	// Claims that are known, in the order of records. The owner of claims from the kernel
+	// is the last component of the container's cgroup.
 	Claims []Claim `json:"claims,omitempty"`
-	// Bindings of its containers, where they are known.
+	// Bindings of its containers, if known.
 	Bindings []RecordedBinding `json:"bindings,omitempty"`
-	// DevicesUnknown says that it may hold devices beside those of its claims.
+	// DevicesUnknown means that it may have devices in addition to its claims.
 	DevicesUnknown bool `json:"devices_unknown,omitempty"`
 
-	holds *Pod // the claims as a record, for what counts claims; never changed
+	holds *Pod // the claims as a record, for sums; immutable
 }
 
-// ClaimSource says where it is known from what a pod holds.
+// ClaimSource is the source of a pod's known claims.
 type ClaimSource string
 
 const (
-	// FromLedger: the pod's record in the ledger, or what is left of it.
+	// FromLedger: the pod's record in the ledger, or its readable part.
 	FromLedger ClaimSource = "ledger"
 	// FromClaimRecord: the pod's claim record.
 	FromClaimRecord ClaimSource = "claim record"
-	// FromBoth: the union of what the ledger and the claim record have.
+	// FromBoth: the union of the ledger's and the claim record's claims.
 	FromBoth ClaimSource = "ledger and claim record"
 	// FromKernel: the CPUs and memory nodes of its containers' cgroups.
 	FromKernel ClaimSource = "kernel"
 )
 
-// kept returns the pod as a view has it.
+// kept returns the pod in the form of a view.
 func (u UnknownLivePod) kept() *UnknownLivePod {
 	u.holds = &Pod{
 		Pod: workload.Pod{UID: u.UID, Namespace: u.Namespace, Name: u.Name},
@@ -60,14 +59,13 @@ func (u UnknownLivePod) kept() *UnknownLivePod {
 	return &u
 }
 
-// UnknownLive reports whether a pod lives here that the ledger does not know.
+// UnknownLive returns whether a running pod is not in the ledger.
 func (v *View) UnknownLive(uid string) bool {
 	_, ok := v.unknown.Get(uid)
 	return ok
 }
 
-// UnknownLivePod returns what is known of a pod that lives here and is not in the
-// ledger.
+// UnknownLivePod returns what is known of a running pod that is not in the ledger.
 func (v *View) UnknownLivePod(uid string) (UnknownLivePod, bool) {
 	if u, ok := v.unknown.Get(uid); ok {
 		return *u, true
@@ -75,7 +73,7 @@ func (v *View) UnknownLivePod(uid string) (UnknownLivePod, bool) {
 	return UnknownLivePod{}, false
 }
 
-// UnknownLivePods yields the pods that live here and are not in the ledger, by uid.
+// UnknownLivePods yields the running pods that are not in the ledger, by uid.
 func (v *View) UnknownLivePods() iter.Seq[UnknownLivePod] {
 	return func(yield func(UnknownLivePod) bool) {
 		for u := range v.unknown.Values() {
@@ -86,8 +84,8 @@ func (v *View) UnknownLivePods() iter.Seq[UnknownLivePod] {
 	}
 }
 
-// putUnknown applies changes of unknown living pods, nil for those that are forgotten,
-// to a view that nobody else has yet.
+// putUnknown applies changes of unknown living pods, nil for removed ones, to a view that
+// is not shared yet.
 func (v *View) putUnknown(changes map[string]*UnknownLivePod) {
 	if len(changes) == 0 {
 		return
@@ -111,13 +109,13 @@ func (v *View) putUnknown(changes map[string]*UnknownLivePod) {
 	}
 	next.pods, next.unknown = v.pods, v.unknown
 	v.facts.sums = next
-	if contested { // what was released may be another's still
+	if contested { // released CPUs may belong to another pod, too
 		v.derive()
 	}
 }
 
-// holdings yields the records of all who hold something: the pods of the ledger and,
-// with what is known of them, the unknown living ones.
+// holdings yields the records of all pods with claims: those in the ledger, and the unknown
+// living ones with their known claims.
 func (v *View) holdings() iter.Seq[*Pod] {
 	return func(yield func(*Pod) bool) {
 		for p := range v.pods.Values() {
@@ -133,8 +131,8 @@ func (v *View) holdings() iter.Seq[*Pod] {
 	}
 }
 
-// PutUnknownLive notes a pod that lives here and is not in the ledger, or what is known
-// of it now. One that is in the ledger is left out.
+// PutUnknownLive stores what is known of a running pod that is not in the ledger. It has no
+// effect for a pod in the ledger.
 func (d *Draft) PutUnknownLive(u UnknownLivePod) {
 	if _, known := d.View().pods.Get(u.UID); known {
 		return
@@ -143,8 +141,8 @@ func (d *Draft) PutUnknownLive(u UnknownLivePod) {
 	d.view = nil
 }
 
-// SetUnknownLive makes the given pods the ones that live here and are not known; those
-// that were noted before stay as they were noted then. Known pods are left out.
+// SetUnknownLive replaces the unknown living pods; pods that were stored before keep their
+// data. Pods in the ledger are ignored.
 func (d *Draft) SetUnknownLive(pods ...UnknownLivePod) {
 	view := d.View()
 	wanted := make(map[string]bool, len(pods))
@@ -165,16 +163,15 @@ func (d *Draft) SetUnknownLive(pods ...UnknownLivePod) {
 	d.view = nil
 }
 
-// ForgetUnknownLive ends that a pod counts as living and unknown.
+// ForgetUnknownLive removes an unknown living pod.
 func (d *Draft) ForgetUnknownLive(uid string) {
 	if drop(&d.unknown, uid, d.base.UnknownLive(uid)) {
 		d.view = nil
 	}
 }
 
-// unknown checks a pod that is noted as living and not in the ledger: nobody else holds
-// what it holds. Its containers are not known, so who of them holds what is not looked
-// at.
+// unknown checks an unknown living pod: no other pod may have its claims. Its containers
+// are unknown, so the owners inside the pod are not checked.
 func (c *checker) unknown(uid string) {
 	u, ok := c.view.unknown.Get(uid)
 	if !ok {
@@ -194,8 +191,8 @@ func (c *checker) unknown(uid string) {
 	c.unknownMemory(u)
 }
 
-// unknownIsKnown checks that a uid that is noted as living and not in the ledger is
-// such a pod's.
+// unknownIsKnown checks the uid of an unknown living pod: it must be valid and not in the
+// ledger.
 func (c *checker) unknownIsKnown(uid string) {
 	_, known := c.view.pods.Get(uid)
 	if c.view.UnknownLive(uid) && (known || uid == "" || strings.Contains(uid, "/")) {
@@ -204,7 +201,7 @@ func (c *checker) unknownIsKnown(uid string) {
 }
 
 // unknownMemory adds the memory of an unknown living pod to the sums. Which of its
-// containers hand memory on is not known, so all counts.
+// containers pass memory on is unknown, so all of it counts.
 func (c *checker) unknownMemory(u *UnknownLivePod) {
 	for i := range u.Claims {
 		claim := &u.Claims[i]

@@ -9,26 +9,25 @@ import (
 	"github.com/berthd/berth/managers/machine"
 )
 
-// Rules are the facts of machine and configuration that claims are held against.
-// They are not part of the stored state: a start may bring others.
+// Rules are the properties of the machine and the configuration that claims are checked
+// against. They are not stored; each start sets them.
 type Rules struct {
 	Machine *machine.Topology
-	// ReservedCPUs are never given exclusively.
+	// ReservedCPUs are never assigned exclusively.
 	ReservedCPUs cpuset.Set
-	// StrictReservation keeps the reserved CPUs out of the shared pool too.
+	// StrictReservation also removes the reserved CPUs from the shared CPUs.
 	StrictReservation bool
-	// OfflineCPUs are CPUs of the machine that the kernel has taken off line since the
-	// machine was looked at; SetOffline changes them. Nobody is given any, and nobody
-	// runs there.
+	// OfflineCPUs are CPUs of the machine that went offline since the machine was read;
+	// SetOffline changes them. They are not allocated, and no container runs there.
 	OfflineCPUs cpuset.Set
-	// Memory is what pods can have of each NUMA node, where memory of certain nodes
-	// is given out; by node and resource.
+	// Memory is the memory of each NUMA node that pods may have, by node and resource, if
+	// memory is allocated by node.
 	Memory []NodeMemory
-	// ConfigDigest tells whether the configuration changed since the last start.
+	// ConfigDigest shows whether the configuration has changed since the last start.
 	ConfigDigest string
 }
 
-// NodeMemory is what a NUMA node has of a resource, and what of that pods can have,
+// NodeMemory is the amount of a resource on a NUMA node, and the part that pods may have,
 // in bytes.
 type NodeMemory struct {
 	Node        int    `json:"node"`
@@ -37,8 +36,8 @@ type NodeMemory struct {
 	Allocatable uint64 `json:"allocatable"`
 }
 
-// View is a read-only snapshot of the ledger at a generation, or of a draft on
-// top of one. Views never change and may be shared freely between goroutines.
+// View is an immutable snapshot of the ledger at a generation, or of a draft. Goroutines
+// may share it.
 type View struct {
 	rules             Rules
 	epoch             epoch
@@ -46,7 +45,7 @@ type View struct {
 	pods              ordered.Map[string, *Pod] // by uid
 	facts             facts                     // that follow from pods
 	bindings          bindings
-	unbound           uint64 // generation of the last commit that dropped a binding
+	unbound           uint64 // generation of the last commit that removed a binding
 	resources         map[string]SeenResource
 	leases            map[string]Lease
 	externalProviders map[string]ExternalProvider
@@ -61,44 +60,44 @@ func (c *CPUs) ofNode() bool {
 	return c != nil && (c.Use == CPUExclusive || c.Use == CPUPod)
 }
 
-// SameFacts reports whether two committed views have the very same pods with their
-// claims, unknown living pods, rules and certainty, so that they differ in nothing but container
-// ids, seen resources, leases and traces. It may fail to see that they do.
+// SameFacts returns whether two committed views have identical pods with their claims,
+// unknown living pods, rules and uncertainty. They may differ in container ids, seen
+// resources, leases and traces. It may return false for equal views.
 func (v *View) SameFacts(o *View) bool {
 	return v.pods.Same(o.pods) && v.rules.same(o.rules) && v.uncertain == o.uncertain && v.override == o.override && v.unknown.Same(o.unknown)
 }
 
-// same reports whether the rules are the same, on the same machine.
+// same returns whether the rules are equal, for the same machine.
 func (r Rules) same(o Rules) bool {
 	return r.Machine == o.Machine && r.ReservedCPUs == o.ReservedCPUs && r.StrictReservation == o.StrictReservation &&
 		r.OfflineCPUs == o.OfflineCPUs &&
 		slices.Equal(r.Memory, o.Memory) && r.ConfigDigest == o.ConfigDigest
 }
 
-// Generation counts commits; a draft's view carries that of its base.
+// Generation is the number of commits; that of a draft's view is its base's.
 func (v *View) Generation() uint64 { return v.generation }
 
-// Revision names a generation for readers outside: it grows with the generation, and
-// is above every revision of a ledger that was in this one's place before, as long
-// as later ledgers have higher epochs (Options.Epoch).
+// Revision is the generation as sent to clients. It grows with the generation, and is above
+// every revision of an earlier ledger in the same place, as long as later ledgers have
+// higher epochs (Options.Epoch).
 func (v *View) Revision() uint64 { return v.RevisionOf(v.generation) }
 
-// RevisionOf is Revision of an earlier generation of the same ledger.
+// RevisionOf returns the revision of an earlier generation of the same ledger.
 func (v *View) RevisionOf(generation uint64) uint64 { return v.epoch.base<<epochShift + generation }
 
-// epochShift leaves room for a thousand commits in each unit of an epoch, and with
-// milliseconds since 1970 as epochs keeps revisions below 2^53: readers of JSON that
-// know only floating point take them for exact.
+// epochShift leaves room for a thousand commits in each unit of an epoch. With milliseconds
+// since 1970 as epochs, revisions stay below 2^53, so JSON readers with floating-point
+// numbers read them exactly.
 const epochShift = 10
 
-// Uncertain tells why the ledger may not know every pod that lives on this machine,
-// as after a damaged one was set aside; it is empty where there is none.
+// Uncertain returns why the ledger may lack running pods, for example after a damaged one
+// was set aside; empty if it does not.
 func (v *View) Uncertain() string { return v.uncertain }
 
-// Rules returns what claims are held against.
+// Rules returns the rules that claims are checked against.
 func (v *View) Rules() Rules { return v.rules }
 
-// Machine returns the machine that the ledger is about.
+// Machine returns the machine of the ledger.
 func (v *View) Machine() *machine.Topology { return v.rules.Machine }
 
 // Pod returns the record of an admitted pod. It must not be changed.
@@ -106,8 +105,8 @@ func (v *View) Pod(uid string) (*Pod, bool) {
 	return v.pods.Get(uid)
 }
 
-// Admitted returns the record of a pod that an admission brought here; of several, as
-// berth once allowed, the first by uid.
+// Admitted returns the record of the pod of an admission. If there are several, as was once
+// possible, it returns the first by uid.
 func (v *View) Admitted(admissionID string) (*Pod, bool) {
 	for _, p := range v.facts.admissions.From(admissionKey(admissionID, "")) {
 		return p, p.AdmissionID == admissionID
@@ -123,11 +122,11 @@ func (v *View) Pods() iter.Seq[*Pod] {
 	return v.pods.Values()
 }
 
-// DeviceHolders yields the records of the pods that hold devices, in order of their
-// uids. They are found without a look at the others.
+// DeviceHolders yields the records of the pods with devices, in the order of their uids,
+// without reading others.
 func (v *View) DeviceHolders() iter.Seq[*Pod] { return v.facts.holders.Values() }
 
-// Claim returns what an owner holds of a resource.
+// Claim returns the claim of an owner on a resource.
 func (v *View) Claim(owner Owner, resource string) (Claim, bool) {
 	p, ok := v.pods.Get(owner.Pod)
 	if !ok {
@@ -136,7 +135,7 @@ func (v *View) Claim(owner Owner, resource string) (Claim, bool) {
 	return p.Claim(owner.Container, resource)
 }
 
-// Claims yields every claim, by pod uid and then in the order records keep them.
+// Claims yields every claim, by pod uid and then in the order of records.
 func (v *View) Claims() iter.Seq[Claim] {
 	return func(yield func(Claim) bool) {
 		for p := range v.Pods() {
@@ -149,12 +148,12 @@ func (v *View) Claims() iter.Seq[Claim] {
 	}
 }
 
-// ExclusiveCPUs returns the CPUs that are out of the shared pool: all exclusive
-// claims and all pod-level sets.
+// ExclusiveCPUs returns the CPUs that are not shared: all exclusive claims and all
+// pod-level sets.
 func (v *View) ExclusiveCPUs() cpuset.Set { return v.facts.exclusive }
 
-// SharedCPUs returns the shared pool: all CPUs of the machine that are on line without
-// the exclusive ones and, under strict reservation, without the reserved ones.
+// SharedCPUs returns the shared CPUs: all online CPUs of the machine without the exclusive
+// ones and, with strict reservation, without the reserved ones.
 func (v *View) SharedCPUs() cpuset.Set {
 	set := v.rules.Machine.CPUs().Minus(v.rules.OfflineCPUs).Minus(v.facts.exclusive)
 	if v.rules.StrictReservation {
@@ -163,15 +162,14 @@ func (v *View) SharedCPUs() cpuset.Set {
 	return set
 }
 
-// AllocatableCPUs returns the CPUs that may ever be given exclusively: all of
-// the machine without the reserved ones, whatever is in use.
+// AllocatableCPUs returns the CPUs that may be assigned exclusively: all of the machine
+// without the reserved ones, whether or not they are in use.
 func (v *View) AllocatableCPUs() cpuset.Set {
 	return v.rules.Machine.CPUs().Minus(v.rules.ReservedCPUs)
 }
 
-// ContainerCPUs returns the CPUs on which a container of an admitted pod runs:
-// its own set, or the shared pool. Exclusive reports which; ok is false for an
-// unknown pod.
+// ContainerCPUs returns the CPUs of a container of an admitted pod: its own set, or the
+// shared CPUs; exclusive is true for the former. ok is false for an unknown pod.
 func (v *View) ContainerCPUs(owner Owner) (set cpuset.Set, exclusive, ok bool) {
 	p, ok := v.pods.Get(owner.Pod)
 	if !ok {
@@ -185,8 +183,8 @@ func (v *View) ContainerCPUs(owner Owner) (set cpuset.Set, exclusive, ok bool) {
 	return v.SharedCPUs(), false, true
 }
 
-// RunsOn returns the CPUs on which the kernel is to run a container of an admitted pod:
-// its ContainerCPUs that are on line, or the shared pool if none of them is.
+// RunsOn returns the CPUs on which a container of an admitted pod has to run: its
+// ContainerCPUs that are online, or the shared CPUs if none of them is.
 func (v *View) RunsOn(owner Owner) cpuset.Set {
 	set, _, ok := v.ContainerCPUs(owner)
 	if online := set.Minus(v.rules.OfflineCPUs); !ok || !online.IsEmpty() {
@@ -220,7 +218,7 @@ func (v *View) Leases() iter.Seq[Lease] {
 	}
 }
 
-// ExternalProviders yields the registrations of outside providers, by name.
+// ExternalProviders yields the registrations of external providers, by name.
 func (v *View) ExternalProviders() iter.Seq[ExternalProvider] {
 	return func(yield func(ExternalProvider) bool) {
 		for _, name := range sortedKeys(v.externalProviders) {
