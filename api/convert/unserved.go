@@ -17,7 +17,7 @@ func Unserved(m *typesv1.Pod) []string {
 	var out []string
 	spec := m.GetSpec()
 	if claims := claimed(spec); len(claims) > 0 {
-		out = append(out, fmt.Sprintf("pod.spec.resourceClaims asks for dynamic resources (%s), of which berth gives none", short(strings.Join(claims, ", "))))
+		out = append(out, fmt.Sprintf("pod.spec.resourceClaims requests dynamic resources (%s), which berth does not allocate", short(strings.Join(claims, ", "))))
 	}
 	if added := spec.GetEphemeralContainers(); len(added) > 0 {
 		var names []string

@@ -19,12 +19,12 @@ func TestUnserved(t *testing.T) {
 		"claims": {
 			pod: `{"spec": {"resourceClaims": [{"name": "nic", "resourceClaimName": "n"}, {"name": "card", "resourceClaimTemplateName": "c"}],
 				"containers": [{"name": "main", "resources": {"claims": [{"name": "card", "request": "one"}]}}]}}`,
-			want: []string{"pod.spec.resourceClaims asks for dynamic resources (card, nic), of which berth gives none"},
+			want: []string{"pod.spec.resourceClaims requests dynamic resources (card, nic), which berth does not allocate"},
 		},
 		"claims of containers alone": {
 			pod: `{"spec": {"initContainers": [{"name": "first", "resources": {"claims": [{"name": "a"}]}}],
 				"containers": [{"name": "main", "resources": {"claims": [{"name": "b"}]}}], "resources": {"claims": [{"name": "c"}]}}}`,
-			want: []string{"pod.spec.resourceClaims asks for dynamic resources (a, b, c), of which berth gives none"},
+			want: []string{"pod.spec.resourceClaims requests dynamic resources (a, b, c), which berth does not allocate"},
 		},
 		"ephemeral containers": {
 			pod:  `{"spec": {"ephemeralContainers": [{"name": "debug", "image": "x", "targetContainerName": "main"}, {"name": "more"}]}}`,

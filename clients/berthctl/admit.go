@@ -204,7 +204,7 @@ func verdictText(answer *admissionv1.AdmitResponse) string {
 		}
 		text += oneLine(answer.GetMessage())
 		if wait := answer.GetRetryAfter().AsDuration(); wait > 0 {
-			text += fmt.Sprintf("; ask again in %v", wait.Round(time.Millisecond))
+			text += fmt.Sprintf("; retry in %v", wait.Round(time.Millisecond))
 		}
 		return text
 	}

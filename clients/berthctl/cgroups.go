@@ -48,7 +48,7 @@ control files berthd would write now. What somebody else has changed is listed a
 			if len(drifts) == 0 {
 				return
 			}
-			fmt.Fprintf(w, "\nchanged by somebody else:\n")
+			fmt.Fprintf(w, "\nchanged by another program:\n")
 			f := table.New("WHEN", "CGROUP", "FILE", "FOUND", "WANTED")
 			for _, d := range drifts[max(len(drifts)-shownDrifts, 0):] {
 				f.Row(s.ago(d.GetSinceUnix()), d.GetCgroup(), d.GetFile(), d.GetFound(), d.GetWant())
@@ -123,7 +123,7 @@ func (c *ctl) describeCgroup() *cobra.Command {
 	return c.verb(about{
 		use:     "cgroup NAME",
 		short:   "Show all about a cgroup",
-		long:    "Show what a cgroup holds, what berthd would write there now, and what somebody else has changed.",
+		long:    "Show what a cgroup holds, what berthd would write there now, and what another program has changed.",
 		example: `  berthctl describe cgroup /kubepods/burstable`,
 		args:    []string{"NAME"},
 	}, func(ctx context.Context, s *session, args []string) error {

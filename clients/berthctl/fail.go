@@ -86,13 +86,13 @@ func (c *ctl) hint(err error, failed *berth.Error) string {
 	case failed == nil:
 		return ""
 	case errors.Is(err, berth.ErrNoAnswer):
-		return "berthd runs: it is stuck, or the machine is very busy; its log may tell more"
+		return "berthd is running, but it hangs or the machine is overloaded: read its log"
 	}
 	switch failed.Code {
 	case codes.Unavailable:
 		if failed.Reason == "" {
 			if c.socket != "" {
-				return "is there somebody who serves " + c.socket + "?"
+				return "is a program serving " + c.socket + "?"
 			}
 			return "is berthd running? --endpoint or " + berth.EndpointVariable + " say where its socket is"
 		}
@@ -108,7 +108,7 @@ func (c *ctl) hint(err error, failed *berth.Error) string {
 		return "this berthd is older than this berthctl, or the other way round"
 	case codes.Internal, codes.Unknown:
 		if failed.RequestID != "" {
-			return "berthd's log tells more about request " + failed.RequestID
+			return "see berthd's log for request " + failed.RequestID
 		}
 	}
 	return ""

@@ -204,8 +204,8 @@ func (f fakeAdmission) Admit(_ context.Context, req *admissionv1.AdmitRequest) (
 	case "without":
 		out.Verdict = admissionv1.Verdict_VERDICT_ADMITTED
 		out.Notes = []string{
-			"container app asks for 1 example.org/fpga, which nobody here provides: it goes without",
-			"container log asks for 1 example.org/nic, which is left to others (devices.elsewhere)",
+			"container app requests 1 example.org/fpga, which has no provider here: the container does not get it",
+			"container log requests 1 example.org/nic, which another program allocates (devices.elsewhere)",
 		}
 	case "big":
 		out.Verdict = admissionv1.Verdict_VERDICT_REJECTED

@@ -94,7 +94,7 @@ type policyFlags struct {
 }
 
 func (f *policyFlags) declare(fs *pflag.FlagSet) {
-	fs.BoolVar(&f.dryRun, "dry-run", false, "tell what it would mean, and change nothing")
+	fs.BoolVar(&f.dryRun, "dry-run", false, "show the effect, and change nothing")
 	fs.BoolVar(&f.configured, "from-configuration", false, "begin with what the configuration says instead of the policy in force")
 	fs.StringVar(&f.topology, "topology-policy", "", "none, best-effort, restricted or single-numa-node")
 	fs.StringVar(&f.scope, "topology-scope", "", "container or pod")

@@ -236,7 +236,7 @@ func TestNobodyAnswers(t *testing.T) {
 			return berth.Dial(ctx, endpoint, berth.Options{ConnectTimeout: 20 * time.Millisecond})
 		}}, []string{"get", "pods", "--endpoint", path})
 	want := "berthctl: berthd at unix://" + path + " accepted the connection and did not answer within 20ms\n" +
-		"hint: berthd runs: it is stuck, or the machine is very busy; its log may tell more\n"
+		"hint: berthd is running, but it hangs or the machine is overloaded: read its log\n"
 	if code != exitError || errs.String() != want {
 		t.Errorf("exit %d, %q, want %q", code, errs.String(), want)
 	}
@@ -258,7 +258,7 @@ func TestInternalError(t *testing.T) {
 	f := &fake{}
 	r := invoke(t.Context(), f.start(t), podYAML("panic"), "admit", "-f", "-")
 	if r.code != exitError || !strings.Contains(r.err, "panic in berthd") ||
-		!strings.Contains(r.err, "hint: berthd's log tells more about request ") {
+		!strings.Contains(r.err, "hint: see berthd's log for request ") {
 		t.Errorf("exit %d, %q", r.code, r.err)
 	}
 }

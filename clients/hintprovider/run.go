@@ -107,7 +107,7 @@ func listen(path string) (net.Listener, error) {
 	default:
 		if c, err := net.Dial("unix", path); err == nil {
 			_ = c.Close()
-			return nil, fmt.Errorf("somebody serves %s already", path)
+			return nil, fmt.Errorf("another process already serves %s", path)
 		}
 		if err := os.Remove(path); err != nil {
 			return nil, err

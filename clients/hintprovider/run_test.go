@@ -172,7 +172,7 @@ func TestRunNeedsItsSocket(t *testing.T) {
 	}
 	defer func() { _ = busy.Close() }()
 	for path, want := range map[string]string{
-		"": "expected a path", file: "no socket", dir + "/busy": "somebody serves", dir + "/no/such/dir": "no such file",
+		"": "expected a path", file: "no socket", dir + "/busy": "another process already serves", dir + "/no/such/dir": "no such file",
 	} {
 		ended, _ := run(t, hintprovider.Options{Socket: path, NoRegistration: true})
 		if err := await(t, "the end", ended); err == nil || !strings.Contains(err.Error(), want) {

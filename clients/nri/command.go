@@ -62,7 +62,7 @@ func command(out, errs io.Writer) *cobra.Command {
 	f.StringVar(&o.name, "name", "berth", "the plugin's name at the runtime")
 	f.StringVar(&o.index, "index", "90", "two digits: plugins are called in the order of these")
 	f.StringVar(&o.manifests, "manifests", "", "folder of manifests of pods that are to be placed as a whole, such as the kubelet's static pods")
-	f.StringVar(&o.annotation, "annotation", "", "annotation that holds a pod's spec as JSON; name one only if nobody but a webhook can write it")
+	f.StringVar(&o.annotation, "annotation", "", "annotation that holds a pod's spec as JSON; use it only if only a webhook can write it")
 	f.StringVar(&o.failure, "on-failure", refuse, refuse+": what gets no place does not start; "+pass+": it starts on the shared CPUs")
 	f.StringSliceVar(&o.passNamespaces, "pass-namespaces", nil, "namespaces whose containers start in any case; that of berthd itself, if it runs in a pod")
 	f.StringVar(&o.level, "log-level", "info", "debug, info, warn or error")

@@ -139,7 +139,7 @@ func (n *node) startPlugin() {
 
 // connections counts how often plugins have taken over what runs.
 func (n *node) connections() int {
-	return strings.Count(n.log("berth-nri").String(), "the runtime has told what runs")
+	return strings.Count(n.log("berth-nri").String(), "synchronized with the runtime")
 }
 
 // connected waits until there is a connection more than before.

@@ -173,7 +173,7 @@ func (i *importing) noteOthers(record *ledger.Pod) {
 		for name, n := range c.Limits.Sorted() {
 			if _, told := record.Claim(c.Name, string(name)); name.IsExtended() && n > 0 && !told {
 				i.out.Facts.Notes = append(i.out.Facts.Notes, fmt.Sprintf(
-					"%s/%s asks for %s, of which this file does not tell: import its kind too", record.UID(), c.Name, name))
+					"%s/%s requests %s, which this file does not have: import its kind too", record.UID(), c.Name, name))
 			}
 		}
 	}

@@ -40,7 +40,7 @@ func (e *Engine) Complete(ctx context.Context, uid string) error {
 	}
 	if err != nil {
 		bus.Abort(context.WithoutCancel(ctx), p.AdmissionID)
-		return fmt.Errorf("ask what pod %s gets with its devices: %w", uid, err)
+		return fmt.Errorf("complete the plugins' answers for pod %s: %w", uid, err)
 	}
 	return nil
 }

@@ -85,7 +85,7 @@ func TestImportTakesOver(t *testing.T) {
 		t.Errorf("record %+v, trace %+v", record, record.Trace)
 	}
 	// What the file cannot tell is pointed out, once.
-	if n := done.Facts.Notes; len(n) != 1 || !strings.Contains(n[0], "b/main asks for "+gpu) {
+	if n := done.Facts.Notes; len(n) != 1 || !strings.Contains(n[0], "b/main requests "+gpu) {
 		t.Errorf("notes %q", n)
 	}
 
@@ -197,7 +197,7 @@ func TestImportReportsWhatRulesForbid(t *testing.T) {
 	if len(done.Findings) != 1 || done.Findings[0].Rule != ledger.RuleReserved || h.cpus("a") != "0" {
 		t.Errorf("findings %v", done.Findings)
 	}
-	if n := strings.Join(done.Facts.Notes, "\n"); !strings.Contains(n, "asks for 2") || !strings.Contains(n, "would not go on") {
+	if n := strings.Join(done.Facts.Notes, "\n"); !strings.Contains(n, "requests 2") || !strings.Contains(n, "would not go on") {
 		t.Errorf("notes %s", n)
 	}
 	_, _, err = h.Remove(context.Background(), "a", admission.Scope{}) // the ledger is checked at the end

@@ -92,13 +92,13 @@ func (e *Engine) checkProvided(view *ledger.View, c *candidate) error {
 		step := ledger.Step{Kind: ledger.StepNoted, Container: container.Name, Resource: string(name)}
 		switch {
 		case slices.Contains(known, string(name)):
-			step.Text = fmt.Sprintf("%s is known here, and nobody has given any of it", name)
+			step.Text = fmt.Sprintf("%s is known here, but none of it was allocated", name)
 		case e.Resources.elsewhere(name):
 			step.Text = fmt.Sprintf("%s is left to others (devices.elsewhere)", name)
 		case e.Resources.Unknown == DeferUnknown || e.Resources.Unknown == RejectUnknown:
 			return e.refuseUnknown(container, name, known)
 		default:
-			step.Text = fmt.Sprintf("nobody here provides %s; the pod goes without it (devices.unknown: %s)", name, IgnoreUnknown)
+			step.Text = fmt.Sprintf("%s has no provider here; the pod is admitted without it (devices.unknown: %s)", name, IgnoreUnknown)
 		}
 		c.trace.Add(step)
 	}
@@ -130,7 +130,7 @@ const namedResources = 16
 // refuseUnknown refuses a pod because of an unknown resource. While plugins may still
 // register, the refusal is temporary.
 func (e *Engine) refuseUnknown(container *workload.Container, name workload.Resource, known []string) error {
-	wants := fmt.Sprintf("container %s asks for %d %s", container.Name, container.Limits[name], name)
+	wants := fmt.Sprintf("container %s requests %d %s", container.Name, container.Limits[name], name)
 	r := e.Resources
 	var err *errdefs.Error
 	if r.Unknown == DeferUnknown && e.Now().Before(r.Started.Add(r.Grace)) {
@@ -139,7 +139,7 @@ func (e *Engine) refuseUnknown(container *workload.Container, name workload.Reso
 			wants, r.Grace)})
 	} else {
 		err = errdefs.Refuse(errdefs.OutOf(string(name)), "%s, which no device plugin and no provider here has ever registered for: %s. "+
-			"A resource that somebody else provides is named in devices.elsewhere", wants, list(known))
+			"If another program provides the resource, add it to devices.elsewhere", wants, list(known))
 	}
 	err.Resource = string(name)
 	return err
@@ -181,13 +181,13 @@ func (e *Engine) Notes(view *ledger.View, pod *ledger.Pod, container string) []N
 		note := Note{Container: c.Name}
 		switch {
 		case slices.Contains(known, string(name)):
-			note.Text = fmt.Sprintf("container %s was let in without the %d %s that it asks for, which is known here now; "+
-				"to get it the pod has to be removed and admitted again", c.Name, c.Limits[name], name)
+			note.Text = fmt.Sprintf("container %s was admitted without the %d %s that it requests, which is known here now; "+
+				"remove the pod and admit it again to allocate it", c.Name, c.Limits[name], name)
 		case e.Resources.elsewhere(name):
 			note.Expected = true
-			note.Text = fmt.Sprintf("container %s asks for %d %s, which is left to others (devices.elsewhere)", c.Name, c.Limits[name], name)
+			note.Text = fmt.Sprintf("container %s requests %d %s, which another program allocates (devices.elsewhere)", c.Name, c.Limits[name], name)
 		default:
-			note.Text = fmt.Sprintf("container %s asks for %d %s, which nobody here provides: it goes without", c.Name, c.Limits[name], name)
+			note.Text = fmt.Sprintf("container %s requests %d %s, which has no provider here: the container does not get it", c.Name, c.Limits[name], name)
 		}
 		notes = append(notes, note)
 	}

@@ -39,10 +39,10 @@ func texts(notes []admission.Note) (out []string) {
 func TestUnknownResources(t *testing.T) {
 	t.Parallel()
 	const (
-		waits   = "container main asks for 2 example.org/fpga, for which no device plugin and no provider has registered yet; plugins have 1m0s after the start of berthd to do so (devices.registrationGrace)"
-		refused = "container main asks for 2 example.org/fpga, which no device plugin and no provider here has ever registered for: known are example.com/gpu. A resource that somebody else provides is named in devices.elsewhere"
-		without = "container main asks for 2 example.org/fpga, which nobody here provides: it goes without"
-		others  = "container main asks for 2 example.org/fpga, which is left to others (devices.elsewhere)"
+		waits   = "container main requests 2 example.org/fpga, for which no device plugin and no provider has registered yet; plugins have 1m0s after the start of berthd to do so (devices.registrationGrace)"
+		refused = "container main requests 2 example.org/fpga, which no device plugin and no provider here has ever registered for: known are example.com/gpu. If another program provides the resource, add it to devices.elsewhere"
+		without = "container main requests 2 example.org/fpga, which has no provider here: the container does not get it"
+		others  = "container main requests 2 example.org/fpga, which another program allocates (devices.elsewhere)"
 	)
 	const inGrace, after = 1059, 1060
 	for name, row := range map[string]struct {
@@ -143,7 +143,7 @@ func TestResourceTurnsUp(t *testing.T) {
 	if _, held := v.Pod.Claim("main", fpga); !held || len(v.Notes) != 0 {
 		t.Errorf("%v %q, notes %q", v.Outcome, v.Message, texts(v.Notes))
 	}
-	const want = "container main was let in without the 1 example.org/fpga that it asks for, which is known here now; to get it the pod has to be removed and admitted again"
+	const want = "container main was admitted without the 1 example.org/fpga that it requests, which is known here now; remove the pod and admit it again to allocate it"
 	v = h.admit(t, wanting("without", 0, 1))
 	if !v.Repeated || !slices.Equal(texts(v.Notes), []string{want}) {
 		t.Errorf("again: %v, notes %q", v.Repeated, texts(v.Notes))

@@ -45,7 +45,7 @@ func (m *Manager) containerHints(h *holding, i int) (hint.Answer, bool) {
 	}
 	if held := h.claims[i]; held != nil {
 		if size := held.Set.Len(); size != n {
-			return impossible("container %q has %d CPUs already and now asks for %d", h.Pod.Containers[i].Name, size, n), true
+			return impossible("container %q has %d CPUs already and now requests %d", h.Pod.Containers[i].Name, size, n), true
 		}
 		return m.generate(held.Set, cpuset.Set{}, n), true
 	}
@@ -67,7 +67,7 @@ func (m *Manager) podHints(h *holding) (hint.Answer, bool) {
 			continue
 		}
 		if size, n := held.Set.Len(), h.of(&h.Pod.Containers[i]); size != n {
-			return impossible("container %q has %d CPUs already and now asks for %d", h.Pod.Containers[i].Name, size, n), true
+			return impossible("container %q has %d CPUs already and now requests %d", h.Pod.Containers[i].Name, size, n), true
 		}
 	}
 	held := h.union()

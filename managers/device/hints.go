@@ -55,7 +55,7 @@ func (b *usage) answer(req hint.Request, r *Resource, n int) hint.Answer {
 	}
 	switch {
 	case len(owned) > 0 && len(owned) != n:
-		return impossible("%s has %d devices of %s already and now asks for %d", req.Owner(), len(owned), r.Name, n)
+		return impossible("%s has %d devices of %s already and now requests %d", req.Owner(), len(owned), r.Name, n)
 	case len(owned) > 0:
 		f.free = present(r, owned)
 		f.all = withVanished(r, f.free)

@@ -103,7 +103,7 @@ func CheckPlan(provider string, req Request, claims []ledger.Claim) error {
 		case c.Resource == "":
 			return broken(provider, "", "provider %s planned a claim that names no resource", provider)
 		case !whole && c.Owner != req.Owner():
-			return broken(provider, c.Resource, "provider %s planned a claim for %s when asked about %s", provider, c.Owner, req.Owner())
+			return broken(provider, c.Resource, "provider %s planned a claim for %s, and %s was requested", provider, c.Owner, req.Owner())
 		}
 	}
 	return nil

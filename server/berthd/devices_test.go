@@ -275,7 +275,7 @@ func TestResourcesThatNobodyProvides(t *testing.T) {
 			return answer.GetNotes()
 		}
 		for _, notes := range [][]string{d.admitted(withDevice("pod", gpu)).GetNotes(), allocated()} {
-			if !noted(notes, "nobody here provides") {
+			if !noted(notes, "has no provider here") {
 				t.Errorf("notes %q", notes)
 			}
 		}
@@ -283,7 +283,7 @@ func TestResourcesThatNobodyProvides(t *testing.T) {
 		n.runPlugin(script.Config{Resource: gpu}, "g0 g1")
 		d.expectResource(gpu, "connected", 2, 2)
 		for _, notes := range [][]string{d.admitted(withDevice("pod", gpu)).GetNotes(), allocated()} {
-			if !noted(notes, "let in without the 1 "+gpu) {
+			if !noted(notes, "admitted without the 1 "+gpu) {
 				t.Errorf("after the plugin came: notes %q", notes)
 			}
 		}
@@ -291,7 +291,7 @@ func TestResourcesThatNobodyProvides(t *testing.T) {
 	t.Run("is left to others", func(t *testing.T) {
 		t.Parallel()
 		d := newNode(t).start("--devices-elsewhere", "example.com")
-		if notes := d.admitted(withDevice("pod", gpu)).GetNotes(); !noted(notes, "left to others") {
+		if notes := d.admitted(withDevice("pod", gpu)).GetNotes(); !noted(notes, "another program allocates") {
 			t.Errorf("notes %q", notes)
 		}
 	})

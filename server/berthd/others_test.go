@@ -73,7 +73,7 @@ func TestSocketsOfOthers(t *testing.T) {
 			t.Cleanup(func() { _ = l.Close() })
 			foreign := n.foreignPod(t, "foreign")
 			out, err := n.command().CombinedOutput()
-			if err == nil || !strings.Contains(string(out), fmt.Sprintf("somebody serves %s already", path)) {
+			if err == nil || !strings.Contains(string(out), fmt.Sprintf("another process already serves %s", path)) {
 				t.Errorf("%v: %s", err, out)
 			}
 			if err := socket.Unserved(path); err == nil {

@@ -61,9 +61,9 @@ func AddFlags(fs *pflag.FlagSet) *Sources {
 	stringMap("system-reserved", "what the system keeps, as cpu=500m,memory=1Gi", func(c *config.Config) *map[string]string { return &c.Reserved.System })
 	stringMap("kube-reserved", "what node agents keep, as cpu=500m,memory=1Gi", func(c *config.Config) *map[string]string { return &c.Reserved.Kube })
 
-	str("devices-unknown", "what becomes of pods that ask for extended resources which nobody here knows: defer, reject or ignore (as the kubelet does, and with --kubelet-config)",
+	str("devices-unknown", "what to do with pods that request an unknown extended resource: defer, reject or ignore (as the kubelet does, and with --kubelet-config)",
 		func(c *config.Config) *string { return &c.Devices.Unknown })
-	elsewhere := fs.StringSlice("devices-elsewhere", nil, "extended resources that somebody else serves, by name or domain; * for all that nobody here knows")
+	elsewhere := fs.StringSlice("devices-elsewhere", nil, "extended resources that another program serves, by name or domain; * for all unknown ones")
 
 	addNodeFlags(fs, &order)
 

@@ -134,7 +134,7 @@ func TestMisbehaviour(t *testing.T) {
 		"fails at plan":     {func(s *script) { s.plan = failing }, "firmware"},
 		"in another's name": {first(func(c *typesv1.Claim) { c.Provider = "cpu" }), `in the name of "cpu"`},
 		"for another pod":   {first(func(c *typesv1.Claim) { c.PodUid = "victim" }), "victim/c"},
-		"for no container":  {first(func(c *typesv1.Claim) { c.Container = "" }), "when asked about"},
+		"for no container":  {first(func(c *typesv1.Claim) { c.Container = "" }), "was requested"},
 		"on another's":      {first(func(c *typesv1.Claim) { c.Resource = "memory" }), "has not registered for"},
 		"CPUs":              {first(func(c *typesv1.Claim) { c.Cpu = &typesv1.CPUClaim{Set: &typesv1.CPUSet{Cpus: "0"}} }), "given out by berthd itself"},
 		"device on no node": {first(func(c *typesv1.Claim) { c.Device.Devices[0].Nodes = &typesv1.NUMAMask{Nodes: []uint32{7}} }), "the machine has 0-3"},
@@ -453,7 +453,7 @@ func TestUnconcernedPods(t *testing.T) {
 		t.Error(err)
 	}
 	_, err := s.admit("concerned", wantingSlots("concerned", 1, slot))
-	if errdefs.ClassOf(err) != errdefs.Unavailable || !strings.Contains(err.Error(), "provider slots cannot be asked (GetHints): nobody answers at /slots") {
+	if errdefs.ClassOf(err) != errdefs.Unavailable || !strings.Contains(err.Error(), "provider slots cannot be asked (GetHints): no process answers at /slots") {
 		t.Errorf("%v", err)
 	}
 	var w hint.Waiter

@@ -146,7 +146,7 @@ func newProxy(o ledger.ExternalProvider, cfg Config, parts Parts, settled bool) 
 		registration: o, config: cfg, parts: parts,
 		wake: make(chan struct{}, 1), retired: make(chan struct{}), refused: make(chan error, 1), telling: make(chan struct{}, 1),
 		breaker: breaker.New(cfg.Breaker), settled: settled,
-		away:         "nobody has answered at " + o.Endpoint + " yet",
+		away:         "no process has answered at " + o.Endpoint + " yet",
 		confirmation: make(chan struct{}), confirmed: map[string]ledger.Lease{},
 		reservations: map[string]reservation{}, aborts: map[string]time.Time{},
 	}
@@ -185,7 +185,7 @@ func (p *proxy) noteDial(err error) {
 func (p *proxy) unanswered() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return cmp.Or(p.foreign, "nobody answers at "+p.registration.Endpoint)
+	return cmp.Or(p.foreign, "no process answers at "+p.registration.Endpoint)
 }
 
 // Name returns the registered name.

@@ -306,7 +306,7 @@ func (l *Loop) Begin(ctx context.Context) error {
 // unusable returns the error for a cgroup that berthd must not create.
 func unusable(o cgroup.Observed) error {
 	if o.State == cgroup.Absent {
-		return errdefs.Preconditionf("it is absent; whoever runs there has to make it")
+		return errdefs.Preconditionf("it does not exist; the program that runs there has to create it")
 	}
 	return errdefs.Preconditionf("it %s", o.Reason)
 }

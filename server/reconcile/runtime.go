@@ -445,7 +445,7 @@ func (l *Loop) outside(ctx context.Context, view *ledger.View, uid string) (out 
 func (l *Loop) isUnheardOf(ctx context.Context, b ledger.Binding, noted *error) bool {
 	listed, err := l.hear(ctx, nil)
 	if listed == nil {
-		*noted = errdefs.Unavailablef("container %s (%s) may run outside of its pod's cgroup, and the container runtime does not tell where: %w", b.Owner, b.ID, err)
+		*noted = errdefs.Unavailablef("container %s (%s) may run outside of its pod's cgroup, and the container runtime does not report where: %w", b.Owner, b.ID, err)
 		return true
 	}
 	return false

@@ -176,7 +176,7 @@ func TestReplacedSocketIsLeftAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if err := k.Problem(); errdefs.ClassOf(err) != errdefs.Conflict || !strings.Contains(err.Error(), "somebody else has put a file in place of socket "+k.path) {
+		if err := k.Problem(); errdefs.ClassOf(err) != errdefs.Conflict || !strings.Contains(err.Error(), "another program has put a file in place of socket "+k.path) {
 			t.Errorf("the problem is %v", err)
 		}
 	}

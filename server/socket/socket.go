@@ -148,7 +148,7 @@ func Unserved(path string) error {
 	// too; so may be one that this process may not connect to.
 	for _, served := range []error{nil, syscall.EAGAIN, syscall.EPROTOTYPE, fs.ErrPermission} {
 		if errors.Is(err, served) {
-			return errdefs.Conflictf("somebody serves %s already: a kubelet, or another berthd with the same path", path)
+			return errdefs.Conflictf("another process already serves %s: a kubelet, or another berthd with the same path", path)
 		}
 	}
 	return nil

@@ -25,7 +25,7 @@ func (p *probe) allocate(ctx context.Context, ids ...string) (*pluginapi.Contain
 		return nil, err
 	}
 	if n := len(resp.GetContainerResponses()); n != 1 {
-		return nil, fmt.Errorf("asked for one container, it answers for %d", n)
+		return nil, fmt.Errorf("one container was requested, and the answer has %d", n)
 	}
 	return resp.GetContainerResponses()[0], nil
 }
@@ -96,7 +96,7 @@ func (p *probe) answer(context.Context) (string, error) {
 }
 
 // allocateAgain allocates the same device again, as happens when a pod is admitted
-// after another was rejected: plugins are never told that a device is free.
+// after another was rejected: plugins get no call when a device is freed.
 func (p *probe) allocateAgain(ctx context.Context) (string, error) {
 	if p.first == nil {
 		return "", skipped("there was no first time")
@@ -104,7 +104,7 @@ func (p *probe) allocateAgain(ctx context.Context) (string, error) {
 	again, err := p.allocate(ctx, p.healthy()[0])
 	switch {
 	case err != nil:
-		return "", fmt.Errorf("a device that was allocated before: %w; plugins are never told that a device is free", err)
+		return "", fmt.Errorf("a device that was allocated before: %w; plugins get no call when a device is freed", err)
 	case !proto.Equal(again, p.first):
 		return "", warnf("the answer is another one than the first time")
 	}
@@ -166,7 +166,7 @@ func (p *probe) preStart(ctx context.Context) (string, error) {
 // flood makes many calls at once.
 func (p *probe) flood(ctx context.Context) (string, error) {
 	if p.Flood == 0 || p.options == nil {
-		return "", skipped("it was not asked for, or there were no options")
+		return "", skipped("not requested, or there were no options")
 	}
 	var (
 		group sync.WaitGroup

@@ -322,7 +322,7 @@ func (l *life) connected(ctx context.Context, than map[string]uint64) error {
 	if errors.Is(context.Cause(ctx), errEnded) {
 		return fmt.Errorf("%w; %s", errEnded, l.process.lastWords())
 	}
-	text := "nobody has registered"
+	text := "no plugin has registered"
 	for _, r := range last {
 		text = fmt.Sprintf("the plugin for %s is %s", r.GetName(), r.GetPlugin())
 		if r.GetPlugin() == "connected" && r.GetAwaited() {

@@ -92,7 +92,7 @@ func TestLies(t *testing.T) {
 		check   string
 		text    string
 	}{
-		"refuses its options":        {args: "-on options=refuse", never: true, outcome: conform.Failed, check: "plugin registers", text: "nobody has registered"},
+		"refuses its options":        {args: "-on options=refuse", never: true, outcome: conform.Failed, check: "plugin registers", text: "no plugin has registered"},
 		"ends its list":              {long: true, args: "-on listandwatch=end", never: true, outcome: conform.Failed, check: "plugin registers", text: "is stopped"},
 		"lists garbage":              {long: true, args: "-on listandwatch=garbage", never: true, outcome: conform.Failed, check: "plugin registers", text: "is stopped"},
 		"has no devices":             {long: true, args: "-devices=", outcome: conform.Warned, check: "devices arrive", text: "nothing can be given out"},
@@ -156,7 +156,7 @@ func TestNoPlugin(t *testing.T) {
 		wait    time.Duration
 		text    string
 	}{
-		"nobody":        {nil, time.Second, "nobody has registered"},
+		"nobody":        {nil, time.Second, "no plugin has registered"},
 		"no such thing": {[]string{"/no/such/plugin"}, timeout, "no such file"},
 		"ends at once":  {[]string{"sh", "-c", "echo no device here; exit 3"}, timeout, "it wrote: no device here"},
 	} {

@@ -184,7 +184,7 @@ func (l *life) startContainer(ctx context.Context) (string, error) {
 		}
 	}
 	if slices.ContainsFunc(l.resources, (*devicev1.Resource).GetPreStartRequired) {
-		return "the plugin was told of two starts, and agreed", nil
+		return "the plugin accepted two starts", nil
 	}
 	return "it starts twice; the plugin does not want to know", nil
 }
@@ -193,7 +193,7 @@ func (l *life) startContainer(ctx context.Context) (string, error) {
 func (l *life) manyPods(ctx context.Context) (string, error) {
 	wants := l.wants(func(r *devicev1.Resource) int64 { return min(free(r), 1) })
 	if l.Flood == 0 || len(wants) == 0 {
-		return "", skipped("it was not asked for, or there is only one device")
+		return "", skipped("not requested, or there is only one device")
 	}
 	const sides = 8
 	var group sync.WaitGroup

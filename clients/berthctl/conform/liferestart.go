@@ -154,7 +154,7 @@ func (l *life) killPlugin(ctx context.Context) (string, error) {
 		return !slices.ContainsFunc(now, func(r *devicev1.Resource) bool { return r.GetPlugin() == "connected" })
 	})
 	if err != nil {
-		return "", fmt.Errorf("somebody else still serves its devices: %w", err)
+		return "", fmt.Errorf("another plugin still serves its devices: %w", err)
 	}
 	if got := l.holds(ctx); !maps.EqualFunc(got, held, slices.Equal) {
 		return "", fmt.Errorf("the pod holds %s now, and held %s", listed(got), listed(held))

@@ -88,7 +88,7 @@ func (p *probe) topology(context.Context) (string, error) {
 	if with > 0 && with < len(p.devices) {
 		return "", warnf("%d of %d devices have no topology: they count for no placement, so that pods may be refused although there are devices", len(p.devices)-with, len(p.devices))
 	}
-	return fmt.Sprintf("%d of %d devices tell their NUMA nodes", with, len(p.devices)), nil
+	return fmt.Sprintf("%d of %d devices report their NUMA nodes", with, len(p.devices)), nil
 }
 
 func (p *probe) size(context.Context) (string, error) {
@@ -121,13 +121,13 @@ func (p *probe) preferred(ctx context.Context) (string, error) {
 		return "", fmt.Errorf("GetPreferredAllocation is announced: %w", err)
 	}
 	if n := len(resp.GetContainerResponses()); n != 1 {
-		return "", fmt.Errorf("asked for one container, it answers for %d", n)
+		return "", fmt.Errorf("one container was requested, and the answer has %d", n)
 	}
 	ids := resp.GetContainerResponses()[0].GetDeviceIDs()
 	sorted := slices.Sorted(slices.Values(ids))
 	switch {
 	case len(slices.Compact(sorted)) != 2:
-		return "", warnf("asked for 2 devices, it prefers %s; what is missing is made up for", quoted(ids))
+		return "", warnf("2 devices were requested, and it prefers %s; berthd adds the missing ones", quoted(ids))
 	case !slices.Contains(ids, must):
 		return "", warnf("it prefers %s, without %q, which has to be among them", quoted(ids), must)
 	}

@@ -102,7 +102,7 @@ func Run(ctx context.Context, socket string, o Options) Report {
 func (p *probe) take(ctx context.Context, s step) {
 	p.report.take(ctx, s.name, func(ctx context.Context) (string, error) {
 		if p.conn == nil && s.name != "connect" {
-			return "", skipped("nobody answers")
+			return "", skipped("no process answers")
 		}
 		ctx, cancel := context.WithTimeout(ctx, p.Timeout)
 		defer cancel()
@@ -125,7 +125,7 @@ func (p *probe) dial(ctx context.Context) (*grpc.ClientConn, error) {
 	for state := conn.GetState(); state != connectivity.Ready; state = conn.GetState() {
 		if state == connectivity.TransientFailure || !conn.WaitForStateChange(ctx, state) {
 			_ = conn.Close()
-			return nil, fmt.Errorf("nobody answers at %s (%s)", p.socket, state)
+			return nil, fmt.Errorf("no process answers at %s (%s)", p.socket, state)
 		}
 	}
 	return conn, nil

@@ -167,7 +167,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	if err := a.insist(ctx, "list the records of pods", func() (err error) { records, err = a.records(); return err }); err != nil {
 		return nil
 	}
-	if err := a.insist(ctx, "tell berthd which pods live", func() error {
+	if err := a.insist(ctx, "sync the running pods with berthd", func() error {
 		if err := a.Node.Ready(ctx); err != nil {
 			return err
 		}
@@ -176,7 +176,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		return nil
 	}
 	a.synced(ctx)
-	if err := a.insist(ctx, "remove containers of nobody", func() error { return a.removeStrangers(ctx, records) }); err != nil {
+	if err := a.insist(ctx, "remove unknown containers", func() error { return a.removeStrangers(ctx, records) }); err != nil {
 		return nil
 	}
 	a.mu.Lock()
@@ -287,7 +287,7 @@ func (a *Agent) followNode(ctx context.Context) {
 			return
 		}
 		a.Log.Info("berthd is away, or wants to know which pods live")
-		if a.insist(ctx, "tell berthd which pods live", func() error {
+		if a.insist(ctx, "sync the running pods with berthd", func() error {
 			if err := a.Node.Ready(ctx); err != nil {
 				return err
 			}
@@ -310,7 +310,7 @@ func (a *Agent) synced(ctx context.Context) {
 	none, err := a.Node.NoDevices(ctx)
 	switch {
 	case err != nil:
-		a.Log.Warn("ask berthd whether it knew devices", "error", err)
+		a.Log.Warn("read the node's status from berthd", "error", err)
 	case none:
 		a.Log.Info("berthd knew no devices when it started: extended resources that were published of this node are there only once their plugins register")
 	}
@@ -326,7 +326,7 @@ func (a *Agent) sync(ctx context.Context) error {
 	})
 }
 
-// askSync lets followNode tell berthd which pods live.
+// askSync lets followNode sync the running pods with berthd.
 func (a *Agent) askSync() {
 	select {
 	case a.syncAsked <- struct{}{}:

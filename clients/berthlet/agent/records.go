@@ -58,7 +58,7 @@ func (a *Agent) records() ([]*worker, error) {
 	var out []*worker
 	for _, e := range entries {
 		if !e.IsDir() {
-			a.Log.Warn("a file among the records of pods is nobody's", "file", filepath.Join(a.place.pods, e.Name()))
+			a.Log.Warn("unknown file in the directory of pod records", "file", filepath.Join(a.place.pods, e.Name()))
 			continue
 		}
 		if w := a.recall(e.Name()); w != nil {

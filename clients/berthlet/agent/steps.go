@@ -24,7 +24,7 @@ func (w *worker) do(ctx context.Context, step lifecycle.Step) (again bool) {
 	w.log.Debug("step", "do", step.Do.String(), "container", step.Container, "attempt", step.Attempt)
 	switch step.Do {
 	case lifecycle.Admit:
-		w.retryLater(w.admit(ctx), "ask berthd for the pod's place")
+		w.retryLater(w.admit(ctx), "admit the pod")
 		return true
 	case lifecycle.Release:
 		w.retryLater(w.release(ctx), "release the pod")

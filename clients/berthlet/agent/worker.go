@@ -171,7 +171,7 @@ func (w *worker) look(ctx context.Context) error {
 		if p.Seen.Phase == lifecycle.Exited && !p.Unbound {
 			if err := w.unbind(ctx, p); err != nil {
 				// It will be said again before the next attempt, or with the pod's end.
-				w.log.Warn("tell berthd that a container has exited", "container", name, "error", err)
+				w.log.Warn("report a container's exit to berthd", "container", name, "error", err)
 			}
 		}
 	}

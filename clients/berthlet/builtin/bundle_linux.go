@@ -147,7 +147,7 @@ func filterOf(s container.Spec, held []string) (*seccomp.Filter, error) {
 	case kind == container.Localhost:
 		f, err := os.Open(s.Seccomp.Localhost)
 		if err != nil {
-			return nil, errdefs.Preconditionf("%s: %w: put the profile there, or ask for RuntimeDefault", s.Seccomp.Field, err)
+			return nil, errdefs.Preconditionf("%s: %w: put the profile there, or use RuntimeDefault", s.Seccomp.Field, err)
 		}
 		defer f.Close()
 		if profile, err = seccomp.Parse(f); err != nil {

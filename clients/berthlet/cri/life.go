@@ -78,7 +78,7 @@ func (r *Runtime) tell(id, uid string, grace int64) bool {
 	r.work.Go(func() {
 		_, err := r.cri.StopContainer(r.background, &criv1.StopContainerRequest{ContainerId: id, Timeout: grace})
 		if err != nil && r.background.Err() == nil {
-			r.Log.Warn("tell a container to end", "id", id, "error", err)
+			r.Log.Warn("stop a container", "id", id, "error", err)
 		}
 		r.mu.Lock()
 		delete(r.told, id)

@@ -114,7 +114,7 @@ func seccomp(s container.Spec) (*criv1.SecurityProfile, error) {
 		return &criv1.SecurityProfile{ProfileType: criv1.SecurityProfile_Unconfined}, nil
 	case kind == container.Localhost:
 		if info, err := os.Stat(s.Seccomp.Localhost); err != nil || !info.Mode().IsRegular() {
-			return nil, errdefs.Preconditionf("%s: there is no file %s: put the profile there, or ask for RuntimeDefault", s.Seccomp.Field, s.Seccomp.Localhost)
+			return nil, errdefs.Preconditionf("%s: there is no file %s: put the profile there, or use RuntimeDefault", s.Seccomp.Field, s.Seccomp.Localhost)
 		}
 		return &criv1.SecurityProfile{ProfileType: criv1.SecurityProfile_Localhost, LocalhostRef: s.Seccomp.Localhost}, nil
 	}

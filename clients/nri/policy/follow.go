@@ -54,7 +54,7 @@ func (p *Policy) Synchronize(ctx context.Context, pods []*api.PodSandbox, contai
 	for _, m := range members {
 		p.retain(m, sandboxes)
 	}
-	p.Log.Info("the runtime has told what runs", "pods", len(pods), "containers", len(p.members))
+	p.Log.Info("synchronized with the runtime", "pods", len(pods), "containers", len(p.members))
 	if err := p.reconcile(ctx); err != nil {
 		p.Log.Warn("what runs stays as it is for now", "error", err)
 		return nil, nil

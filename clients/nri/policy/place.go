@@ -188,7 +188,7 @@ func (p *Policy) unbind(ctx context.Context, m *member) {
 	if m.bound {
 		if _, err := p.Client.Lifecycle().PostStopContainer(ctx, &lifecyclev1.PostStopContainerRequest{ContainerId: m.id}); err != nil {
 			// berthd forgets the id with the pod.
-			p.Log.Warn("tell berthd that a container has exited", "container", m.title(), "id", m.id, "error", err)
+			p.Log.Warn("report a container's exit to berthd", "container", m.title(), "id", m.id, "error", err)
 		}
 	}
 }

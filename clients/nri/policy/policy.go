@@ -54,7 +54,7 @@ type Policy struct {
 	members      map[string]*member
 	tracker      placement.Tracker // of the members, by their ids
 	shared       cpuset.Set        // as last known
-	told         bool              // the runtime has told what runs; nothing is released before
+	told         bool              // synchronized with the runtime; nothing is released before
 	unreconciled bool              // berthd has not heard it
 	retry        *time.Timer       // kicks after updates have failed
 	failing      string            // the failure that the log has told of
@@ -104,7 +104,7 @@ func (p *Policy) warnOfDevices(ctx context.Context) error {
 		return nil
 	}
 	p.warned = true
-	p.Log.Warn("pods that ask for devices of the kubelet's plugins get no place: berthd has to be started with --devices-elsewhere '*'",
+	p.Log.Warn("pods that request devices of the kubelet's plugins are rejected: start berthd with --devices-elsewhere '*'",
 		"devices.unknown", c.GetDevicesUnknown(), "devices.elsewhere", c.GetDevicesElsewhere())
 	return nil
 }

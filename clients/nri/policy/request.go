@@ -184,10 +184,10 @@ func agree(spec *typesv1.Pod, name string, r *api.LinuxResources) error {
 			return err
 		}
 		if request := milliRequest(r); !sameRequest(asked.cpuRequest, request) {
-			return errdefs.Preconditionf("container %s: the pod's specification requests %dm of cpu, and the runtime was told of %dm", name, asked.cpuRequest, request)
+			return errdefs.Preconditionf("container %s: the pod's specification requests %dm of cpu, and the runtime was given %dm", name, asked.cpuRequest, request)
 		}
 		if limit := told(r, false).memoryLimit; !sameMemory(asked.memoryLimit, limit) {
-			return errdefs.Preconditionf("container %s: the pod's specification limits memory to %d, and the runtime was told of %d", name, asked.memoryLimit, limit)
+			return errdefs.Preconditionf("container %s: the pod's specification limits memory to %d, and the runtime was given %d", name, asked.memoryLimit, limit)
 		}
 	}
 	return nil

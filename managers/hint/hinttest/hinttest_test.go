@@ -125,7 +125,7 @@ func TestLiarsAreCaught(t *testing.T) {
 			c.Devices = &ledger.Devices{Devices: []ledger.Device{{ID: "a"}}}
 		})}, "earlier"},
 		"another's name":      {liar{plan: withClaim(func(c *ledger.Claim) { c.Provider = "x" })}, `in the name of "x"`},
-		"another's container": {liar{plan: withClaim(func(c *ledger.Claim) { c.Owner.Container = "x" })}, "when asked about"},
+		"another's container": {liar{plan: withClaim(func(c *ledger.Claim) { c.Owner.Container = "x" })}, "was requested"},
 		"no resource":         {liar{plan: withClaim(func(c *ledger.Claim) { c.Resource = "" })}, "names no resource"},
 		"untyped error": {liar{plan: func(*ledger.View, hint.Request, []ledger.Claim) ([]ledger.Claim, error) {
 			return nil, errors.New("no")

@@ -66,7 +66,7 @@ func (s *CPUState) addClaims(facts *Facts, uid string, pod *workload.Pod) {
 			facts.skip("CPUs %s of %s", set, owner)
 		case !divided:
 			if n := c.Requests.WholeCPUs(); n != set.Len() {
-				facts.note("%s holds CPUs %q and asks for %d of its own", owner, set, n)
+				facts.note("%s has CPUs %q and requests %d exclusive CPUs", owner, set, n)
 			}
 			facts.hold(owner, set, ledger.CPUExclusive)
 		case c.Guaranteed() && c.Requests.WholeCPUs() > 0:
