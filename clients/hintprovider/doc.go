@@ -1,6 +1,6 @@
-// Package hintprovider turns a hint.Provider into a server that berthd asks: a
-// provider that is a process of its own, in Go. docs/providers.md tells how to
-// write one; clients/hintprovider/nic is one.
+// Package hintprovider turns a hint.Provider into a server for berthd: an external provider
+// in Go. docs/providers.md describes how to write one; clients/hintprovider/nic is an
+// example.
 //
 //	err := hintprovider.Run(ctx, provider, hintprovider.Options{
 //		Socket: "/run/nic/nic.sock", Required: true, Resources: []string{"example.com/nic"},
@@ -13,9 +13,9 @@
 //   - reserve: what Prepare does; it holds what was planned for a time, the lease.
 //   - books: what a provider itself knows to be taken, reserved or held.
 //
-// Where a provider inside berthd sees the whole ledger, one behind a server sees
-// the machine, the pod that is asked about, and its own claims: other pods' records
-// have only the names of the containers that hold some of them.
+// A provider inside berthd sees the whole ledger. An external provider sees the machine,
+// the requested pod, and its own claims; the records of other pods only have the names of
+// the containers with such claims.
 //
 // Invariants: methods that change a provider's books (Prepare, Abort, Committed)
 // are called one at a time, Hints and Plan also beside them and each other; a lease

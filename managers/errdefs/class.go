@@ -6,14 +6,15 @@
 //
 // Words:
 //
-//   - class: what kind of failure it is, and so whose turn it is to act (the caller, the operator, nobody).
+//   - class: the kind of failure, and so who has to act: the caller, the operator, or no
+//     one.
 //   - reason: the short name under which the kubelet reports a rejected pod. Clients match on it, so the spelling is the
 //     kubelet's. Only refusals carry one.
 //   - violation: one field of the input and what is wrong with it.
 //   - refusal: a correct answer of "no" to a correct question. It is an error in Go, and an answer on the wire.
 //
-// Invariants: an error without a class counts as Internal; wrapping with %w keeps class, reason and fields; the
-// message of an Error is complete by itself, so that nobody has to print the chain.
+// Invariants: an error without a class counts as Internal; wrapping with %w keeps class,
+// reason and fields; the message of an Error is complete without its chain.
 package errdefs
 
 import "strconv"

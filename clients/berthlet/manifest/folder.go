@@ -2,10 +2,9 @@
 // its static pods: every file in it that does not begin with a dot, YAML or JSON,
 // with one pod or several.
 //
-// A file that cannot be read says nothing about its pods: those that it held
-// before stay wanted until it can be read again or is gone. As long as nobody knows
-// what it held, because it could not be read since the start, the pods that are
-// found are not all that are wanted.
+// If a file cannot be read, the pods that it had before stay wanted until it is readable
+// again or gone. If a file has been unreadable since the start, its pods are unknown, so
+// the list of wanted pods is incomplete.
 package manifest
 
 import (
