@@ -50,7 +50,7 @@ import (
 // under a wrong key; lost entries are found by their count.
 //
 // The sum of a pod's claims is CRC-32C, in hexadecimal, over the key, a zero byte
-// and the checksum of each of them in their order. It tells whether a pod has the
+// and the checksum of each of them in their order. It shows whether a pod has the
 // claims that belong to its record: all of them, no others, and none of another time.
 //
 // The two epochs have different tasks. "epoch" is a time and the base of the

@@ -219,7 +219,7 @@ func (l *Loop) Report(ctx context.Context) (Report, error) {
 	for _, o := range p.seen.Nodes {
 		key := o.Name.String()
 		if l.NoPodCgroups && o.State == cgroup.Absent && !wanted[key] {
-			continue // the cgroup of all pods, which nobody makes
+			continue // the cgroup of all pods, which is not created
 		}
 		seen[key] = true
 		out.Entries = append(out.Entries, Entry{Observed: o, Managed: wanted[key], Pending: pending[key]})

@@ -89,8 +89,8 @@ type Parts struct {
 	Complete func(ctx context.Context, uid string) error
 	// Placements lists on which CPUs a pod's containers may run; nil if this is unknown.
 	Placements func(ctx context.Context, uid string) ([]placement.Container, error)
-	// Contradictions is told where the answers of device plugins for a container contradict
-	// each other, and which counts; nil for nobody.
+	// Contradictions, if set, is called for contradicting answers of device plugins for a
+	// container, with the answer that counts.
 	Contradictions func(owner ledger.Owner, text string)
 }
 
