@@ -114,9 +114,9 @@ func (l *Loop) meet(ctx context.Context, view *ledger.View, ids []string) (runti
 	return out, err
 }
 
-// hear lists containers of the runtime and tells the tracker of those that are bound. Where
-// some are lacking it lists all once more, before anything follows. Then the kernel
-// decides. An error that wraps errUnlisted comes with the list. The caller holds mu.
+// hear lists containers of the runtime and applies the list to the tracker. If bound
+// containers are missing, it lists all once more before it acts. Then it reads their
+// cgroups. An error that wraps errUnlisted comes with the list. The caller holds mu.
 func (l *Loop) hear(ctx context.Context, ids []string) (*listing, error) {
 	if heard := l.calls.heard; heard != nil && heard.covers(ids) {
 		return heard, l.unlisted
