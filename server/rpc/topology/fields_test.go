@@ -38,7 +38,7 @@ func TestViolationsNameTheRequest(t *testing.T) {
 			t.Errorf("%s: %v", setting, err)
 		}
 	}
-	if err := errdefs.Unavailablef("no"); ofRequest(err) != error(err) {
+	if err := errdefs.Unavailablef("no"); !errors.Is(ofRequest(err), err) {
 		t.Error("another error is changed")
 	}
 }
