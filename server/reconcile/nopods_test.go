@@ -135,7 +135,7 @@ func TestNoPodCgroupsLimitsTheRoot(t *testing.T) {
 	t.Parallel()
 	b := newNoPods(t, "/berth", nil)
 	b.must(b.Begin(t.Context()))
-	if err := b.Pass(t.Context()); err == nil || !strings.Contains(err.Error(), "limit cgroups.root, /berth: it is absent") {
+	if err := b.Pass(t.Context()); err == nil || !strings.Contains(err.Error(), "limit cgroups.root, /berth: it does not exist") {
 		t.Errorf("without the root: %v", err)
 	}
 	if names := b.names(); len(names) > 0 {

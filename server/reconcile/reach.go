@@ -29,6 +29,22 @@ var managersOfTheTree = map[string]string{
 	"docker": "Docker", "libpod_parent": "Podman", "lxc": "LXC",
 }
 
+// controllers own the names of files in every cgroup: their own, or theirs and a dot and
+// more. The kernel's list of cgroup v1 and v2, as systemd escapes them in names of units.
+var controllers = []string{
+	"cgroup", "cpu", "cpuacct", "cpuset", "memory", "pids", "io", "blkio", "hugetlb", "devices", "freezer",
+	"net_cls", "net_prio", "perf_event", "rdma", "misc", "dmem", "debug",
+}
+
+// isControlFile reports whether an element of a name may be a control file of the cgroup
+// above it, whatever the version. A directory of that name would stand where a reader
+// expects the file.
+func isControlFile(element string) bool {
+	prefix, _, dotted := strings.Cut(element, ".")
+	return slices.Contains([]string{"tasks", "notify_on_release", "release_agent"}, element) ||
+		dotted && slices.Contains(controllers, prefix)
+}
+
 // listed returns a cgroup that the configuration names.
 func (l *Loop) listed(name cgroup.Name) (Listed, bool) {
 	i := slices.IndexFunc(l.Listed, func(o Listed) bool { return o.Name.Equal(name) })
@@ -51,6 +67,9 @@ func (l *Loop) treeOf(name cgroup.Name) cgroup.Tree {
 func (l *Loop) inside(name cgroup.Name) error {
 	if err := name.Check(); err != nil {
 		return err
+	}
+	if i := slices.IndexFunc(name, isControlFile); i >= 0 {
+		return errdefs.Invalidf("cgroup %s: %q is the name of a control file, not of a cgroup", name, name[i])
 	}
 	_, named := l.listed(name)
 	root := l.Layout.Root()
