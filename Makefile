@@ -7,7 +7,7 @@ CHAOSTIME ?= 10m
 BENCH    ?= .
 
 .DEFAULT_GOAL := help
-.PHONY: help build install package generate check sbom test test-vm test-all mutants demo bench fuzz cover clean
+.PHONY: help build install package generate captures check sbom test test-vm test-all mutants demo bench fuzz cover clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -23,6 +23,9 @@ package: ## Make deb and rpm packages for amd64 and arm64 in dist/
 
 generate: ## Generate api/ from proto/
 	hack/gen.sh
+
+captures: ## Make the recordings that server/app replays from ../shared/captures
+	$(GO) run ./hack/captures
 
 check: ## Check format, vet, lint, dead code, proto, generated code, go.mod, architecture rules, licences, vulnerabilities (no other tests)
 	hack/lint.sh

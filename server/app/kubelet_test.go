@@ -43,13 +43,7 @@ import (
 // testdata/kubelet.jsonl.gz: its machine and configurations, what happened to it in
 // order, and the control files and state files that it left.
 //
-// What is left out of the cgroups: the runtime's cgroups of containers and
-// sandboxes; files that only the kernel or systemd writes (cgroup.*, *.effective,
-// cpu.weight.nice) and files that neither the kubelet nor berth writes
-// (cpu.idle, cpu.max.burst, cpuset.cpus.partition, io.*, memory.swap.high, and on
-// v1 further files of cpuset, devices, memory). Of a kubelet that lost its state
-// files, or rejected pods that were running, only the pods that it had afterwards
-// are here, in the order in which it took them.
+// hack/captures makes the lines, and says what is left out of them.
 type recording struct {
 	Name    string
 	Shape   string
