@@ -182,8 +182,8 @@ func TestCgroupServices(t *testing.T) {
 		t.Errorf("after destroy: %v, %v", state, err)
 	}
 	for name, want := range map[string]codes.Code{
-		"/" + n.cgroup: codes.InvalidArgument, "/": codes.InvalidArgument, root + "/../..": codes.InvalidArgument,
-		root: codes.FailedPrecondition, root + "/burstable/poda": codes.FailedPrecondition,
+		"/": codes.InvalidArgument, root + "/../..": codes.InvalidArgument,
+		"/" + n.cgroup: codes.FailedPrecondition, root: codes.FailedPrecondition, root + "/burstable/poda": codes.FailedPrecondition,
 	} {
 		if _, err := cgroups.Destroy(d.ctx(), &cgroupv1.DestroyRequest{Name: name}); status.Code(err) != want {
 			t.Errorf("destroy %s: %v, want %s", name, err, want)

@@ -100,7 +100,7 @@ func TestMemoryOfNodes(t *testing.T) {
 	d.admitted(pinned("one", "2Gi", "hugepages-2Mi", "32Mi"))
 	d.admitted(pinned("two", "3Gi"))
 	d.admitted(pinned("wide", "6Gi"))
-	for uid, want := range map[string]string{"one": "0", "two": "1", "wide": "2-3"} {
+	for uid, want := range map[string]string{"one": "0", "two": "1", "wide": "2,3"} {
 		if got := d.mems(uid, "main"); got != want {
 			t.Errorf("pod %s gets memory of nodes %q, want %q", uid, got, want)
 		}

@@ -57,6 +57,16 @@ func operations() map[string]operation {
 		got, err := d.allocation.Allocate(d.ctx(), &allocationv1.AllocateRequest{PodUid: "p", ContainerName: "main"})
 		return err == nil && got.GetLinux().GetCpuShares() == 204
 	}
+	keep := func(uid string) func(d *daemon) error {
+		return func(d *daemon) error {
+			now, err := d.allocation.GetRevision(d.ctx(), &allocationv1.GetRevisionRequest{})
+			if err != nil {
+				return err
+			}
+			_, err = d.admission.SyncPods(d.ctx(), &admissionv1.SyncPodsRequest{ActivePodUids: []string{uid}, KnownRevision: now.GetRevision()})
+			return err
+		}
+	}
 	return map[string]operation{
 		"Remove": {
 			prepare: admitted("p", "q"),
@@ -68,11 +78,8 @@ func operations() map[string]operation {
 		},
 		"Sync": {
 			prepare: admitted("p", "q"),
-			do: func(d *daemon) error {
-				_, err := d.admission.SyncPods(d.ctx(), &admissionv1.SyncPodsRequest{ActivePodUids: []string{"q"}, KnownRevision: d.revision()})
-				return err
-			},
-			done: func(d *daemon) bool { return d.pods()["p"] == nil && d.pods()["q"] != nil },
+			do:      keep("q"),
+			done:    func(d *daemon) bool { return d.pods()["p"] == nil && d.pods()["q"] != nil },
 		},
 		"PreStartContainer": {prepare: admitted("p"), do: bind, done: bound},
 		"PostStopContainer": {
@@ -121,10 +128,7 @@ func operations() map[string]operation {
 				}
 				return d.start()
 			},
-			do: func(d *daemon) error {
-				_, err := d.admission.SyncPods(d.ctx(), &admissionv1.SyncPodsRequest{ActivePodUids: []string{"living"}, KnownRevision: d.revision()})
-				return err
-			},
+			do: keep("living"),
 			// Done or not, the pod is not known and lives.
 			done: func(d *daemon) bool { return len(d.pods()) == 0 && d.podCgroups()["living"] },
 		},
