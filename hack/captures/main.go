@@ -4,8 +4,8 @@
 //	go run ./hack/captures [-dir ../shared/captures] [-out FILE]
 //
 // Each directory of captures becomes one line: the machine, the configurations, the
-// pods and the plugins, what happened in order, and at each comparison the control
-// files and the state files that the kubelet left. Nothing is changed on the way. The
+// pods and the plugins, what happened in order with what was decided about each pod, and
+// at each comparison the control files and the state files that the kubelet left. Nothing is changed on the way. The
 // same captures always give the same lines. What is left out:
 //
 //   - fields of a kubelet's file and of a pod that say nothing to a resource manager
@@ -15,6 +15,8 @@
 //   - starts with a configuration other than the one that made the state which is
 //     still there, and starts that the kubelet refused because of that state: berth
 //     keeps other state, and has tests of its own for both;
+//   - what a kubelet that was started beside running pods decided about them while its
+//     state was there: berth does not admit them anew;
 //   - admissions that were still undecided at the next comparison;
 //   - whole captures, or their ends, for a reason that is given in leftOut.
 //

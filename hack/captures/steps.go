@@ -45,6 +45,8 @@ type step struct {
 	Cgroups  map[string]map[string]string `json:"cgroups,omitempty"`
 	CPU      string                       `json:"cpu,omitempty"`
 	Memory   string                       `json:"memory,omitempty"`
+	// Decided is what an admission decided, in order.
+	Decided []decided `json:"decided,omitempty"`
 }
 
 // result is an entry of results.json.
@@ -58,6 +60,7 @@ type result struct {
 type decision struct {
 	Pod, Message  string
 	Check, Result time.Time
+	Containers    []container
 }
 
 // scenario takes the steps of a capture in order.
@@ -73,6 +76,7 @@ type scenario struct {
 	stop    bool            // a stop is to be written before anything else
 	gone    []string        // pods whose manifests went while no kubelet ran
 	ended   time.Time       // when the last kubelet ended
+	asked   time.Time       // when the last decision that was taken began
 }
 
 // record makes the recording of a capture, up to a line of its scenario.
@@ -231,7 +235,7 @@ func (s *scenario) anew(lost bool) {
 				s.add(step{Do: "remove", Pod: d.name()})
 			}
 		case lost:
-			s.add(step{Do: "admit", Pod: d.name()})
+			s.add(step{Do: "admit", Pod: d.name(), Decided: d.decided()})
 		}
 	}
 }
@@ -263,7 +267,11 @@ func (s *scenario) admit(pod string) error {
 	if !rejected {
 		s.live[pod] = true
 	}
-	s.add(step{Do: "admit", Pod: pod, Reason: r.Reason, Rejected: rejected})
+	next := step{Do: "admit", Pod: pod, Reason: r.Reason, Rejected: rejected}
+	if i := slices.IndexFunc(s.decisions, func(d decision) bool { return d.name() == pod && d.Check.After(s.asked) }); i >= 0 {
+		next.Decided, s.asked = s.decisions[i].decided(), s.decisions[i].Check
+	}
+	s.add(next)
 	return nil
 }
 
@@ -283,7 +291,7 @@ func (s *scenario) end(verb string) error {
 	if err != nil {
 		return err
 	}
-	s.ended = r.T
+	s.ended, s.asked = r.T, r.T
 	if verb == "reset" {
 		s.lose()
 		s.live = map[string]bool{}

@@ -74,6 +74,8 @@ type step struct {
 	Cgroups map[string]map[string]string
 	// CPU and Memory are state files.
 	CPU, Memory string
+	// Decided is what an admission decided, in order.
+	Decided []decided
 }
 
 func recordings(t *testing.T) (all []recording) {
@@ -105,7 +107,10 @@ func recordings(t *testing.T) (all []recording) {
 // memory.
 func TestDaemonIsLikeTheKubelet(t *testing.T) {
 	t.Parallel()
+	var all totals
+	t.Cleanup(func() { all.expect(t) })
 	for _, r := range recordings(t) {
+		all.runs++
 		t.Run(r.Name, func(t *testing.T) {
 			t.Parallel()
 			m, err := machine.Load(r.Machine)
@@ -118,7 +123,9 @@ func TestDaemonIsLikeTheKubelet(t *testing.T) {
 			}
 			facts.Driver = r.Driver
 			tree := memtree.New(facts, m.CPUs(), m.NodeMask()).TakeAny()
-			newReplay(t, r, "/", memoryTree{tree}).run()
+			p := newReplay(t, r, "/", memoryTree{tree})
+			p.run()
+			all.add(p.decisions)
 		})
 	}
 }
@@ -166,6 +173,7 @@ type replay struct {
 	again     bool            // the captured kubelet had been started beside running pods
 	daemon    *daemon         // nil while none runs
 	compared  int             // control files
+	decisions decisions       // what was compared of them
 }
 
 // daemon is a running berthd.
@@ -421,10 +429,14 @@ func (p *replay) pod(name string) *typesv1.Pod {
 
 func (p *replay) admit(s step) {
 	p.t.Helper()
-	resp, err := admissionv1.NewAdmissionServiceClient(p.daemon.conn).Admit(p.t.Context(), &admissionv1.AdmitRequest{Pod: p.pod(s.Pod)})
+	offered := p.offered(s)
+	resp, err := admissionv1.NewAdmissionServiceClient(p.daemon.conn).Admit(p.t.Context(), &admissionv1.AdmitRequest{
+		Pod: p.pod(s.Pod), TraceLevel: admissionv1.TraceLevel_TRACE_LEVEL_FULL,
+	})
 	if err != nil {
 		p.t.Fatalf("admit %s: %v", s.Pod, err)
 	}
+	p.compareDecided(s, offered, resp.GetTrace())
 	admitted := resp.GetVerdict() == admissionv1.Verdict_VERDICT_ADMITTED
 	p.rejected[s.Pod] = !admitted
 	if admitted {
