@@ -47,13 +47,17 @@ type step struct {
 	Memory   string                       `json:"memory,omitempty"`
 	// Decided is what an admission decided, in order.
 	Decided []decided `json:"decided,omitempty"`
+	// Created is how the kubelet created the pod's containers after its admission.
+	Created []created `json:"created,omitempty"`
 }
 
 // result is an entry of results.json.
 type result struct {
 	Step, Config, Pod, Label, Phase, Reason, Error string
 
-	T time.Time
+	// WaitedFor says that the next step did not wait until the pod ran.
+	WaitedFor string `json:"waited_for"`
+	T         time.Time
 }
 
 // decision is an entry of decisions.json.
@@ -70,13 +74,20 @@ type scenario struct {
 	results   []result
 	decisions []decision
 
-	live    map[string]bool // admitted pods whose manifests are there
-	config  string          // what made the state that is there; empty if there is none
-	skipped bool            // the last start is left out, with all until the next one
-	stop    bool            // a stop is to be written before anything else
-	gone    []string        // pods whose manifests went while no kubelet ran
-	ended   time.Time       // when the last kubelet ended
-	asked   time.Time       // when the last decision that was taken began
+	live    map[string]bool      // admitted pods whose manifests are there
+	config  string               // what made the state that is there; empty if there is none
+	skipped bool                 // the last start is left out, with all until the next one
+	stop    bool                 // a stop is to be written before anything else
+	gone    []string             // pods whose manifests went while no kubelet ran
+	ended   time.Time            // when the last kubelet ended
+	asked   time.Time            // when the last decision that was taken began
+	fresh   map[string]admission // those whose pods no capture has shown yet
+}
+
+// admission is a step, and whether nothing happened until the pod ran.
+type admission struct {
+	step   int
+	waited bool
 }
 
 // record makes the recording of a capture, up to a line of its scenario.
@@ -99,7 +110,7 @@ func record(c capture, until string) (*recording, error) {
 	if r.Plugins, err = c.plugins(); err != nil {
 		return nil, err
 	}
-	s := &scenario{capture: c, out: r, live: map[string]bool{}}
+	s := &scenario{capture: c, out: r, live: map[string]bool{}, fresh: map[string]admission{}}
 	if err := c.read(&s.results, "results.json"); err != nil {
 		return nil, err
 	}
@@ -272,6 +283,7 @@ func (s *scenario) admit(pod string) error {
 		next.Decided, s.asked = s.decisions[i].decided(), s.decisions[i].Check
 	}
 	s.add(next)
+	s.fresh[pod] = admission{len(s.out.Steps) - 1, r.WaitedFor != "admission only"}
 	return nil
 }
 
@@ -304,6 +316,7 @@ func (s *scenario) end(verb string) error {
 // lose takes that all state is lost; a stop that is due is a part of that.
 func (s *scenario) lose() {
 	s.skipped, s.stop, s.config = false, false, ""
+	clear(s.fresh)
 	s.add(step{Do: "reset"})
 }
 
@@ -336,6 +349,9 @@ func (s *scenario) compare(label string, full bool) (err error) {
 	c := step{Do: "compare", Label: label}
 	if full {
 		if c.Cgroups, err = s.cgroups(label, s.out); err != nil {
+			return err
+		}
+		if err := s.create(label); err != nil {
 			return err
 		}
 	}

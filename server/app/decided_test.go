@@ -29,6 +29,8 @@ type decisions struct {
 	traced  int // hints that the traces keep, of all answers
 	merged  int // merged hints
 	cpus    int // sets of CPUs that containers were given
+	created int // containers that were created
+	edits   int // devices, mounts, variables and annotations that plugins added to them
 }
 
 // totals are the counts of several replays.
@@ -47,13 +49,15 @@ func (a *totals) add(d decisions) {
 	a.counts.traced += d.traced
 	a.counts.merged += d.merged
 	a.counts.cpus += d.cpus
+	a.counts.created += d.created
+	a.counts.edits += d.edits
 }
 
 // expect makes sure that all replays together have compared all that is recorded; where
 // only some were run they cannot have.
 func (a *totals) expect(t *testing.T) {
 	t.Helper()
-	if want := (decisions{offered: 18495, traced: 3599, merged: 452, cpus: 361}); a.ended == a.runs && a.counts != want {
+	if want := (decisions{offered: 18495, traced: 3599, merged: 452, cpus: 361, created: 221, edits: 160}); a.ended == a.runs && a.counts != want {
 		t.Errorf("compared %+v, want %+v", a.counts, want)
 	}
 }

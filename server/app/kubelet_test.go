@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"maps"
 	"os"
+	"path"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -26,6 +27,7 @@ import (
 	devicev1 "github.com/berthd/berth/api/berth/device/v1"
 	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
 	lifecyclev1 "github.com/berthd/berth/api/berth/lifecycle/v1"
+	qosv1 "github.com/berthd/berth/api/berth/qos/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	apiconfig "github.com/berthd/berth/api/config"
 	"github.com/berthd/berth/hack/plugin/script"
@@ -76,6 +78,8 @@ type step struct {
 	CPU, Memory string
 	// Decided is what an admission decided, in order.
 	Decided []decided
+	// Created is what the kubelet sent to the runtime for the pod's containers.
+	Created []created
 }
 
 func recordings(t *testing.T) (all []recording) {
@@ -357,7 +361,7 @@ func (p *replay) startPlugins(dir string) (end func()) {
 			p.t.Fatal(err)
 		}
 		plugin := script.New(script.Config{
-			Dir: dir, Resource: r.Resource, Devices: devices, Preferred: r.Preferred, PreStart: r.PreStart,
+			Dir: dir, Resource: r.Resource, Devices: devices, Preferred: r.Preferred, PreStart: r.PreStart, Answer: captured(path.Base(r.Resource)),
 		})
 		go func() { ended <- plugin.Run(ctx) }()
 	}
@@ -441,7 +445,7 @@ func (p *replay) admit(s step) {
 	p.rejected[s.Pod] = !admitted
 	if admitted {
 		p.live[s.Pod] = true
-		p.startContainers(s.Pod)
+		p.startContainers(s)
 	}
 	// Where it lacks something, the kubelet tries to evict others for a critical pod
 	// first, and gives another reason.
@@ -456,11 +460,12 @@ func (p *replay) admit(s step) {
 
 // startContainers starts the containers of a pod in the order in which a kubelet
 // does, those that run to their end before others too.
-func (p *replay) startContainers(name string) {
+func (p *replay) startContainers(s step) {
 	p.t.Helper()
-	pod := p.pod(name)
+	name, pod := s.Pod, p.pod(s.Pod)
 	client := lifecyclev1.NewLifecycleServiceClient(p.daemon.conn)
 	for _, c := range slices.Concat(pod.GetSpec().GetInitContainers(), pod.GetSpec().GetContainers()) {
+		p.compareCreated(s, c.GetName())
 		id := name + "-" + c.GetName()
 		_, err := client.PreStartContainer(p.t.Context(), &lifecyclev1.PreStartContainerRequest{
 			PodUid: pod.GetMetadata().GetUid(), ContainerName: c.GetName(), ContainerId: id,
@@ -646,6 +651,11 @@ func inOrder(s kubelet.MemoryState) kubelet.MemoryState {
 
 func (p *replay) compareCgroups(s step) {
 	p.t.Helper()
+	// A pass between a pod's cgroup and its commit gives the tiers the values that they had
+	// without it, until the next pass; a kubelet's were captured some time after.
+	if _, err := qosv1.NewQOSServiceClient(p.daemon.conn).UpdateCgroups(p.t.Context(), &qosv1.UpdateCgroupsRequest{}); err != nil {
+		p.t.Fatal(err)
+	}
 	pods := map[string]bool{}
 	for key, files := range s.Cgroups {
 		name := p.name(key)

@@ -193,6 +193,9 @@ func (p *Plugin) answer(ids []string) *pluginapi.ContainerAllocateResponse {
 			r.CdiDevices = append(r.CdiDevices, &pluginapi.CDIDevice{Name: p.Resource + "=" + id})
 		}
 	}
+	if p.Answer != nil {
+		p.Answer(r)
+	}
 	return r
 }
 

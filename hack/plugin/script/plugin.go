@@ -57,6 +57,8 @@ type Config struct {
 	// Env, if not empty, is the name of the environment variable with the ids;
 	// by default it is made of the resource: EXAMPLE_COM_GPU.
 	Env string
+	// Answer changes what a container is to get; nil leaves it as it is.
+	Answer func(*pluginapi.ContainerAllocateResponse)
 	// Signal is what makes Run register again; empty means both.
 	Signal Signal
 	// Log gets a line of JSON for every call; nil for none.
