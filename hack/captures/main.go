@@ -6,7 +6,7 @@
 // Each directory of captures becomes one line: the machine, the configurations, the
 // pods and the plugins, what happened in order with what was decided about each pod and
 // what its containers were created with, and at each comparison the control files and
-// the state files that the kubelet left. Nothing is changed on the way. The same
+// the state files that the kubelet left, and what its podresources socket answered. Nothing is changed on the way. The same
 // captures always give the same lines. What is left out:
 //
 //   - fields of a kubelet's file and of a pod that say nothing to a resource manager

@@ -99,8 +99,8 @@ func reservedNames(config json.RawMessage, driver cgroup.Driver) (map[string]str
 	return names, nil
 }
 
-// states fills in the state files of a comparison: of a full capture, or of the step
-// of that name.
+// states fills in the state files and the podresources of a comparison: of a full capture,
+// or the state files of the step of that name.
 func (c capture) states(s *step, full bool) error {
 	var files struct {
 		CPU    json.RawMessage `json:"cpu_manager_state"`
@@ -110,6 +110,18 @@ func (c capture) states(s *step, full bool) error {
 		for name, into := range map[string]*json.RawMessage{"cpu": &files.CPU, "memory": &files.Memory} {
 			err := c.read(into, "full-"+s.Label, name+"_manager_state.json")
 			if err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return err
+			}
+		}
+		var answers struct {
+			List, GetAllocatableResources json.RawMessage
+		}
+		switch err := c.read(&answers, "full-"+s.Label, "podresources.json"); {
+		case errors.Is(err, fs.ErrNotExist):
+		case err != nil:
+			return err
+		default:
+			if s.Podresources, err = json.Marshal(answers); err != nil {
 				return err
 			}
 		}

@@ -45,6 +45,8 @@ type step struct {
 	Cgroups  map[string]map[string]string `json:"cgroups,omitempty"`
 	CPU      string                       `json:"cpu,omitempty"`
 	Memory   string                       `json:"memory,omitempty"`
+	// Podresources are the answers to List and GetAllocatableResources.
+	Podresources json.RawMessage `json:"podresources,omitempty"`
 	// Decided is what an admission decided, in order.
 	Decided []decided `json:"decided,omitempty"`
 	// Created is how the kubelet created the pod's containers after its admission.

@@ -30,6 +30,7 @@ type decisions struct {
 	merged  int // merged hints
 	cpus    int // sets of CPUs that containers were given
 	created int // containers that were created
+	listed  int // containers that podresources list
 	edits   int // devices, mounts, variables and annotations that plugins added to them
 }
 
@@ -51,13 +52,14 @@ func (a *totals) add(d decisions) {
 	a.counts.cpus += d.cpus
 	a.counts.created += d.created
 	a.counts.edits += d.edits
+	a.counts.listed += d.listed
 }
 
 // expect makes sure that all replays together have compared all that is recorded; where
 // only some were run they cannot have.
 func (a *totals) expect(t *testing.T) {
 	t.Helper()
-	if want := (decisions{offered: 18495, traced: 3599, merged: 452, cpus: 361, created: 221, edits: 160}); a.ended == a.runs && a.counts != want {
+	if want := (decisions{offered: 18495, traced: 3599, merged: 452, cpus: 361, created: 221, listed: 439, edits: 160}); a.ended == a.runs && a.counts != want {
 		t.Errorf("compared %+v, want %+v", a.counts, want)
 	}
 }

@@ -56,12 +56,14 @@ type recording struct {
 	Machine json.RawMessage
 	Configs map[string]json.RawMessage
 	Pods    map[string]json.RawMessage
-	Plugins []struct {
-		Resource            string
-		Devices             []string
-		Preferred, PreStart bool
-	}
-	Steps []step
+	Plugins []plugin
+	Steps   []step
+}
+
+type plugin struct {
+	Resource            string
+	Devices             []string
+	Preferred, PreStart bool
 }
 
 // step is one of: start with a Config (Error: the kubelet refused it; Again: pods
@@ -73,7 +75,8 @@ type step struct {
 	Reason                 string
 	// Cgroups holds control files by cgroup: pods, burstable, besteffort, the
 	// reserved ones system and kube, else a pod's name.
-	Cgroups map[string]map[string]string
+	Cgroups      map[string]map[string]string
+	Podresources *answers
 	// CPU and Memory are state files.
 	CPU, Memory string
 	// Decided is what an admission decided, in order.
@@ -184,6 +187,8 @@ type replay struct {
 type daemon struct {
 	end  func()
 	conn *grpc.ClientConn
+	// podResources is the directory of the podresources socket.
+	podResources string
 }
 
 // timeout bounds everything that is waited for.
@@ -259,6 +264,7 @@ func (p *replay) load(name string) (apiconfig.Config, error) {
 		Flags: func(c *apiconfig.Config) error {
 			c.RootDir, c.Machine, c.Cgroups.Root = p.dir, filepath.Join(p.dir, "machine.json"), p.root
 			c.Node.KernelTunables = apiconfig.TunablesIgnore
+			c.Limits.PodResourcesBurst = 1000 // a comparison reads all pods at once
 			c.Memory.CheckFreeHugePages = apiconfig.PagesIgnore
 			if _, ok := p.tree.(memoryTree); ok {
 				c.Cgroups.Tree = apiconfig.TreeMemory
@@ -308,7 +314,7 @@ func (p *replay) start(s step) {
 	log := slog.New(slog.NewTextHandler(p.t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
 	d := runDaemon(p.t, c, log, &app.Stage{Tree: p.tree, MaxPIDs: p.MaxPIDs, Grace: timeout})
 	endPlugins := p.startPlugins(c.DevicePluginDir)
-	p.daemon = &daemon{conn: d.conn, end: func() {
+	p.daemon = &daemon{conn: d.conn, podResources: c.PodResourcesDir, end: func() {
 		endPlugins()
 		d.end()
 	}}
@@ -508,6 +514,7 @@ func (p *replay) compare(s step) {
 	if s.Cgroups != nil {
 		p.compareCgroups(s)
 	}
+	p.comparePodresources(s)
 	if s.CPU != "" {
 		want, err := kubelet.ParseCPU([]byte(s.CPU), nil)
 		if err != nil {
