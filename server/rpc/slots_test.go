@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 
@@ -80,7 +81,14 @@ func TestSlotsGivenUp(t *testing.T) {
 				in     bool
 			}
 			var calls []*call
+			var mu sync.Mutex // guards running and in
 			running := map[user]int{}
+			count := func(c *call, in bool, by int) {
+				mu.Lock()
+				defer mu.Unlock()
+				c.in = in
+				running[c.u] += by
+			}
 			for _, step := range steps {
 				switch u := (user{id: uint32(step % 3)}); {
 				case step < 6:
@@ -92,11 +100,9 @@ func TestSlotsGivenUp(t *testing.T) {
 						if err != nil {
 							return
 						}
-						c.in = true
-						running[u]++
+						count(c, true, 1)
 						<-c.leave
-						c.in = false
-						running[u]--
+						count(c, false, -1)
 						leave()
 					}()
 				case len(calls) > 0:
