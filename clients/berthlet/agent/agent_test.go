@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -392,9 +393,10 @@ func TestPlaceIsGivenBackBeforeTheSandbox(t *testing.T) {
 	within(t, func(h *fixture) {
 		h.want(web("a"))
 		h.expect("a", "Running, main#0 running")
-		stuck := true
+		var stuck atomic.Bool
+		stuck.Store(true)
 		h.runtime.FailWith(func(method, _ string) error {
-			if stuck && method == "Close" {
+			if stuck.Load() && method == "Close" {
 				return errors.New("no")
 			}
 			return nil
@@ -403,7 +405,7 @@ func TestPlaceIsGivenBackBeforeTheSandbox(t *testing.T) {
 		if got := h.node.said("Remove"); !slices.Equal(got, []string{"Remove a-uid"}) {
 			t.Errorf("%q while the sandbox is open", got)
 		}
-		stuck = false
+		stuck.Store(false)
 		h.pass(time.Minute)
 		h.empty()
 		if got := h.node.said("Remove"); len(got) != 1 {
