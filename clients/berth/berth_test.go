@@ -341,7 +341,7 @@ func TestWaitReadyEndsWithTheContext(t *testing.T) {
 	}
 }
 
-func TestWaitReadyTellsWhatIsWrong(t *testing.T) {
+func TestWaitReadyReportsWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(dir(t), "berth.sock")
 	ctx, cancel := context.WithTimeout(t.Context(), 0)

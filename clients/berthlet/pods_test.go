@@ -71,8 +71,8 @@ const device = head + `
     resources: {limits: {cpu: 500m, memory: 64Mi, example.com/gpu: 1}}
 `
 
-// witness is an exclusive container whose first act is to look at another process.
-const witness = head + `
+// lookingPod is an exclusive container whose first act is to look at another process.
+const lookingPod = head + `
   hostPID: true
   containers:
   - name: main
@@ -176,7 +176,7 @@ func testPods(n *node) {
 	n.manifest("shared", shared)
 	n.running("shared")
 	peer := n.pid("shared", "main")
-	n.manifest("exclusive", strings.Replace(witness, "PEER", strconv.Itoa(peer), 1))
+	n.manifest("exclusive", strings.Replace(lookingPod, "PEER", strconv.Itoa(peer), 1))
 	n.running("exclusive")
 	own := parseCPUs(t, n.shown("exclusive", "main")["affinity"])
 	n.checkLeft(own)

@@ -9,7 +9,7 @@ import (
 	"github.com/berthd/berth/managers/hint"
 )
 
-// hold starts or renews the lease of an admission. The lock on the books is held,
+// hold starts or renews the lease of an admission. The lock on the usage is held,
 // here and below.
 func (s *Server) hold(admissionID string, lease time.Duration) {
 	s.mu.Lock()

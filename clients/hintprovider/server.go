@@ -16,7 +16,7 @@ import (
 	"github.com/berthd/berth/managers/ledger"
 )
 
-// Committer is a provider with books of its own. One without needs no more than the
+// Committer is a provider with a usage table of its own. One without needs no more than the
 // view that its methods are given.
 type Committer interface {
 	// Committed tells everything that pods hold of the provider: every claim of the
@@ -36,7 +36,7 @@ type Server struct {
 	now      func() time.Time
 	changed  chan struct{} // holds one: leases have changed
 
-	usage sync.Mutex // held over calls that change the provider's books
+	usage sync.Mutex // held over calls that change the provider's usage
 
 	mu     sync.Mutex
 	base   *ledger.View         // guarded by mu: the machine without pods; nil before the first Commit

@@ -218,14 +218,14 @@ func (l logger) Infof(ctx context.Context, format string, args ...any) {
 }
 
 func (l logger) Warnf(ctx context.Context, format string, args ...any) {
-	l.tell(ctx, slog.LevelWarn, fmt.Sprintf(format, args...))
+	l.log(ctx, slog.LevelWarn, fmt.Sprintf(format, args...))
 }
 
 func (l logger) Errorf(ctx context.Context, format string, args ...any) {
-	l.tell(ctx, slog.LevelError, fmt.Sprintf(format, args...))
+	l.log(ctx, slog.LevelError, fmt.Sprintf(format, args...))
 }
 
-func (l logger) tell(ctx context.Context, level slog.Level, text string) {
+func (l logger) log(ctx context.Context, level slog.Level, text string) {
 	if l.away.away.Load() {
 		level = slog.LevelDebug
 	}

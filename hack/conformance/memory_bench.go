@@ -142,7 +142,7 @@ func (s memoryState) machine() (nodes []vector.Node, reserved map[int]map[string
 
 const (
 	// usage is a pod that holds what a recorded state counts.
-	usage = "books"
+	usage = "usage"
 	// nothing is a resource of which only the block counts, not its bytes.
 	nothing = "nothing"
 )

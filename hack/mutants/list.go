@@ -87,7 +87,7 @@ var mutants = []mutant{
 	{"the plugin's wish does not count", "managers/device/choose.go", "		p.take(only(s.aligned, preferred))\n", "		p.take(only(s.aligned, preferred)[:0])\n", deviceSuites},
 	{"the plugin is asked about all devices", "managers/device/choose.go", "m.preferred(ctx, r, req, s.aligned, p.sorted(), n)", "m.preferred(ctx, r, req, free, p.sorted(), n)", deviceSuites},
 	{"devices without nodes before others", "managers/device/choose.go", "	p.take(s.unaligned)\n	p.take(s.elsewhere)\n", "	p.take(s.elsewhere)\n	p.take(s.unaligned)\n", deviceSuites},
-	{"unhealthy devices are given out", "managers/device/books.go", "r.Healthy(d) && !used[i]", "!used[i]", deviceSuites},
+	{"unhealthy devices are given out", "managers/device/usage.go", "r.Healthy(d) && !used[i]", "!used[i]", deviceSuites},
 	{"devices of init containers are not used again", "managers/device/choose.go", "	p.take(r.byUse(handedOn(r, reusable), affinity))\n", "	p.take(r.byUse(handedOn(r, reusable), affinity)[:0])\n", deviceSuites},
 	{"preferred devices by what is free", "managers/device/family.go", "Amount: r.Need}}}", "Amount: r.Need + 1}}}", deviceHints},
 	{"reusable devices may be left out", "managers/device/family.go", "		r.Must = r.Must.With(node)\n", "", deviceHints},

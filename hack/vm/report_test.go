@@ -75,7 +75,7 @@ func TestVerdicts(t *testing.T) {
 	}
 }
 
-func TestTroubleAndDeathAreTold(t *testing.T) {
+func TestTroubleAndDeathAreReported(t *testing.T) {
 	t.Parallel()
 	var out strings.Builder
 	r := &report{out: &out, jobs: []job.Test{{Package: "p"}, {Package: "q"}}, passed: true}

@@ -91,8 +91,8 @@ func (i *importing) adopt(uid string, claims []ledger.Claim) (outcome string, er
 		switch {
 		case held < 0:
 			missing = append(missing, c)
-		case !sameHolding(have.Claims[held], c):
-			return "", errdefs.Preconditionf("%s holds %s in the ledger, and %s in the file", c.Owner, holding(have.Claims[held]), holding(c)).
+		case !sameAllocation(have.Claims[held], c):
+			return "", errdefs.Preconditionf("%s holds %s in the ledger, and %s in the file", c.Owner, claimText(have.Claims[held]), claimText(c)).
 				Coded(errdefs.ImportContradicts, "pod_uid", c.Owner.Pod, "container_name", c.Owner.Container, "resource", c.Resource)
 		}
 	}
@@ -104,10 +104,10 @@ func (i *importing) adopt(uid string, claims []ledger.Claim) (outcome string, er
 	return ImportExtended, nil
 }
 
-// sameHolding returns whether two claims of one owner are the same allocation. How a block
+// sameAllocation returns whether two claims of one owner are the same allocation. How a block
 // is divided among its nodes, and what a plugin answered about its devices, does not
 // matter.
-func sameHolding(a, b ledger.Claim) bool {
+func sameAllocation(a, b ledger.Claim) bool {
 	a.Affinity, b.Affinity = nil, nil
 	a.Memory, b.Memory = undivided(a.Memory), undivided(b.Memory)
 	a.Devices, b.Devices = bare(a.Devices), bare(b.Devices)
@@ -133,8 +133,8 @@ func bare(d *ledger.Devices) *ledger.Devices {
 	return out
 }
 
-// holding describes the content of a claim.
-func holding(c ledger.Claim) string {
+// claimText describes the content of a claim.
+func claimText(c ledger.Claim) string {
 	if c.CPUs != nil {
 		return fmt.Sprintf("CPUs %s (%s)", c.CPUs.Set, c.CPUs.Use)
 	}

@@ -156,9 +156,9 @@ func TestRejectionLeavesNothing(t *testing.T) {
 	}
 }
 
-// TestPluginsHearNothingOfARefusedPod: the first container could have its device,
+// TestPluginsAreNotCalledForARefusedPod: the first container could have its device,
 // the second cannot, and no plugin is asked to allocate anything.
-func TestPluginsHearNothingOfARefusedPod(t *testing.T) {
+func TestPluginsAreNotCalledForARefusedPod(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, topology.BestEffort)
 	p := guaranteed("a", 1, 1)

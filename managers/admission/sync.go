@@ -122,30 +122,30 @@ func (e *Engine) each(n int, do func(i int)) {
 	}
 }
 
-// spared returns the pods outside the scope among those that are not in the ledger: pods of
+// keptAlive returns the pods outside the scope among those that are not in the ledger: pods of
 // other owners, and, if another owner has pods here, pods with an unknown owner.
-func (e *Engine) spared(ctx context.Context, scope Scope, unknown []string) map[string]bool {
-	spared := map[string]bool{}
+func (e *Engine) keptAlive(ctx context.Context, scope Scope, unknown []string) map[string]bool {
+	keptAlive := map[string]bool{}
 	if scope.All || len(unknown) == 0 {
-		return spared
+		return keptAlive
 	}
 	alone := scope.alone(e.Ledger.View())
 	for _, u := range e.found(ctx, unknown) {
 		owner, told := u.Agent()
-		spared[u.UID] = told && !scope.has(owner) || !told && !alone
+		keptAlive[u.UID] = told && !scope.has(owner) || !told && !alone
 	}
-	return spared
+	return keptAlive
 }
 
 // sweep removes cgroups without a pod, except those of running pods, and stores which pods
 // these are.
 func (e *Engine) sweep(ctx context.Context, scope Scope, alive map[string]bool) error {
 	unknown, swept := e.unknownPods(ctx)
-	spared := e.spared(ctx, scope, unknown)
+	keptAlive := e.keptAlive(ctx, scope, unknown)
 	if swept == nil {
 		errs := make([]error, len(unknown))
 		e.each(len(unknown), func(i int) {
-			if uid := unknown[i]; !alive[uid] && !spared[uid] {
+			if uid := unknown[i]; !alive[uid] && !keptAlive[uid] {
 				errs[i] = e.removeUnknown(ctx, uid)
 			}
 		})
@@ -154,7 +154,7 @@ func (e *Engine) sweep(ctx context.Context, scope Scope, alive map[string]bool) 
 	if swept != nil {
 		swept = fmt.Errorf("remove cgroups without a pod: %w", swept)
 	}
-	unknown = slices.DeleteFunc(unknown, func(uid string) bool { return !alive[uid] && !spared[uid] })
+	unknown = slices.DeleteFunc(unknown, func(uid string) bool { return !alive[uid] && !keptAlive[uid] })
 	idle, release, looked := e.idle(ctx, unknown)
 	defer release()
 	found := e.found(ctx, unknown)

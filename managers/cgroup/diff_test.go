@@ -158,7 +158,7 @@ func reach(t *rapid.T, tree cgroup.Tree, desired []cgroup.Node) {
 
 // No container may run on CPUs that become another one's own before it has left
 // them, wherever that is possible at all.
-func TestDiffHandsCPUsOver(t *testing.T) {
+func TestDiffMovesCPUs(t *testing.T) {
 	t.Parallel()
 	for name, facts := range map[string]cgroup.Facts{"v1": memtree.V1(), "v2": memtree.V2()} {
 		t.Run(name, func(t *testing.T) {

@@ -13,7 +13,7 @@ var _ hint.Explainer = (*Manager)(nil)
 // machine it counts as full-pcpus-only does, and leaves out the cores that have a
 // reserved CPU; for fewer nodes it counts as the hints do.
 func (m *Manager) Explain(view *ledger.View, req hint.Request, nodes numa.Mask) []ledger.Shortage {
-	h := m.holding(view, req.Pod)
+	h := m.allocation(view, req.Pod)
 	n, reusable := h.wants(req)
 	if m.policy == PolicyNone || h.Left || n == 0 {
 		return nil
@@ -51,7 +51,7 @@ func (m *Manager) Explain(view *ledger.View, req hint.Request, nodes numa.Mask) 
 
 // wants is how many CPUs a request needs that its owner does not hold already,
 // and what it may take over.
-func (h *holding) wants(req hint.Request) (n int, reusable cpuset.Set) {
+func (h *allocation) wants(req hint.Request) (n int, reusable cpuset.Set) {
 	if req.Scope() == hint.PodScope {
 		n, reusable = h.total(), h.union()
 		if reusable.Len() == n {

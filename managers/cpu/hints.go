@@ -24,13 +24,13 @@ func (m *Manager) Hints(_ context.Context, view *ledger.View, req hint.Request) 
 	if m.policy == PolicyNone {
 		return nil, nil
 	}
-	h := m.holding(view, req.Pod)
+	h := m.allocation(view, req.Pod)
 	if h.Left {
 		return nil, nil
 	}
 	answer := m.podHints
 	if req.Scope() == hint.ContainerScope {
-		answer = func(h *holding) (hint.Answer, bool) { return m.containerHints(h, req.Container) }
+		answer = func(h *allocation) (hint.Answer, bool) { return m.containerHints(h, req.Container) }
 	}
 	if a, ok := answer(h); ok {
 		return []hint.ResourceAnswer{{Resource: Resource, Answer: a}}, nil
@@ -38,7 +38,7 @@ func (m *Manager) Hints(_ context.Context, view *ledger.View, req hint.Request) 
 	return nil, nil
 }
 
-func (m *Manager) containerHints(h *holding, i int) (hint.Answer, bool) {
+func (m *Manager) containerHints(h *allocation, i int) (hint.Answer, bool) {
 	n := h.of(&h.Pod.Containers[i])
 	if n == 0 {
 		return hint.Answer{}, false
@@ -52,7 +52,7 @@ func (m *Manager) containerHints(h *holding, i int) (hint.Answer, bool) {
 	return m.generate(h.available, h.reusable(i), n), true
 }
 
-func (m *Manager) podHints(h *holding) (hint.Answer, bool) {
+func (m *Manager) podHints(h *allocation) (hint.Answer, bool) {
 	total := h.total()
 	if total == 0 {
 		return hint.Answer{}, false

@@ -20,7 +20,7 @@ func (m *Manager) Plan(_ context.Context, view *ledger.View, req hint.Request, a
 	if m.policy == PolicyNone {
 		return nil, nil
 	}
-	h := m.holding(view, req.Pod)
+	h := m.allocation(view, req.Pod)
 	switch {
 	case h.Left:
 		return nil, nil
@@ -40,7 +40,7 @@ func (m *Manager) Plan(_ context.Context, view *ledger.View, req hint.Request, a
 }
 
 // planContainer appends the claim of one container, if it gets one.
-func (m *Manager) planContainer(h *holding, i int, affinity hint.Hint, claims []ledger.Claim) ([]ledger.Claim, error) {
+func (m *Manager) planContainer(h *allocation, i int, affinity hint.Hint, claims []ledger.Claim) ([]ledger.Claim, error) {
 	n := h.of(&h.Pod.Containers[i])
 	if n == 0 {
 		return claims, nil
@@ -63,7 +63,7 @@ func (m *Manager) planContainer(h *holding, i int, affinity hint.Hint, claims []
 // alignable refuses n CPUs that cannot be whole cores, if that is configured. It
 // counts threads, so it does not ensure whole cores where single threads are
 // free.
-func (m *Manager) alignable(h *holding, n int) error {
+func (m *Manager) alignable(h *allocation, n int) error {
 	if !m.options.fullCores {
 		return nil
 	}

@@ -10,7 +10,7 @@ import (
 // planPod takes a set for a pod as a whole and divides it among the containers
 // (KEP-5526, pod scope). A pod that does not ask for a whole number of CPUs runs
 // in the shared pool.
-func (m *Manager) planPod(h *holding, affinity hint.Hint) ([]ledger.Claim, error) {
+func (m *Manager) planPod(h *allocation, affinity hint.Hint) ([]ledger.Claim, error) {
 	total := h.total()
 	if total == 0 {
 		return nil, nil
@@ -40,7 +40,7 @@ func (m *Manager) planPod(h *holding, affinity hint.Hint) ([]ledger.Claim, error
 // them again; what a sidecar or app container has is gone. What is left in the
 // end is shared, by sidecars too. An init container that shares does so with
 // nobody but sidecars: it has all that no sidecar holds.
-func (m *Manager) divide(h *holding, affinity hint.Hint, claims []ledger.Claim) ([]ledger.Claim, error) {
+func (m *Manager) divide(h *allocation, affinity hint.Hint, claims []ledger.Claim) ([]ledger.Claim, error) {
 	rest := h.podCPUs.Set
 	for i, c := range h.Pod.Walk() {
 		n := h.of(c)
@@ -67,7 +67,7 @@ func (m *Manager) divide(h *holding, affinity hint.Hint, claims []ledger.Claim) 
 }
 
 // union is what the pod's containers hold together.
-func (h *holding) union() cpuset.Set {
+func (h *allocation) union() cpuset.Set {
 	var b cpuset.Builder
 	for _, c := range h.claims {
 		if c != nil {

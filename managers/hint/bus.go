@@ -272,7 +272,7 @@ func (b *Bus) giveUp(ctx context.Context, e *Entry, admissionID string, draft *l
 		}
 	}
 	if a, ok := e.Provider.(Aborter); ok {
-		b.tell(ctx, e, func(ctx context.Context) { a.Abort(ctx, admissionID) })
+		b.notify(ctx, e, func(ctx context.Context) { a.Abort(ctx, admissionID) })
 	}
 }
 
@@ -306,7 +306,7 @@ func (b *Bus) Abort(ctx context.Context, admissionID string) {
 	for i := range b.entries {
 		e := &b.entries[i]
 		if a, ok := e.Provider.(Aborter); ok {
-			b.tell(ctx, e, func(ctx context.Context) { a.Abort(ctx, admissionID) })
+			b.notify(ctx, e, func(ctx context.Context) { a.Abort(ctx, admissionID) })
 		}
 	}
 }
@@ -340,13 +340,13 @@ func (b *Bus) Released(ctx context.Context, claims []ledger.Claim) {
 			}
 		}
 		if len(own) > 0 {
-			b.tell(ctx, e, func(ctx context.Context) { r.Released(ctx, own) })
+			b.notify(ctx, e, func(ctx context.Context) { r.Released(ctx, own) })
 		}
 	}
 }
 
-// tell runs a call without an answer under the provider's deadline.
-func (b *Bus) tell(ctx context.Context, e *Entry, do func(context.Context)) {
+// notify runs a call without an answer under the provider's deadline.
+func (b *Bus) notify(ctx context.Context, e *Entry, do func(context.Context)) {
 	if e.Deadline > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = b.withTimeout(ctx, e.Deadline)

@@ -404,7 +404,7 @@ func wantLie(t *testing.T, err error, resource string) {
 	t.Helper()
 	var typed *errdefs.Error
 	if !errors.As(err, &typed) || typed.Class != errdefs.Corrupt || typed.Provider != "liar" || typed.Resource != resource {
-		t.Errorf("got %#v, want a lie of liar about %s", err, resource)
+		t.Errorf("got %#v, want a wrong answer of liar about %s", err, resource)
 	}
 }
 

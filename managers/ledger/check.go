@@ -45,7 +45,7 @@ func (d *Draft) flaw(next *View) (Finding, bool) {
 		for o := range next.DeviceHolders() {
 			_, changed := d.pods[o.UID()]
 			if _, noted := d.unknown[o.UID()]; !changed && !noted {
-				c.meetDevices(o)
+				c.checkDevices(o)
 			}
 		}
 	}
@@ -95,7 +95,7 @@ func CheckPod(v *View, uid string) []Finding {
 	if c.devices != nil {
 		for o := range v.DeviceHolders() {
 			if o != p {
-				c.meetDevices(o)
+				c.checkDevices(o)
 			}
 		}
 	}
@@ -261,11 +261,11 @@ func mayShareCPUs(p *Pod, a, b *Claim) bool {
 	case a.Owner.Container == "" || b.Owner.Container == "":
 		return !a.CPUs.ofNode() || !b.CPUs.ofNode()
 	case a.CPUs.Use == CPUPodShared:
-		return b.CPUs.Use == CPUPodShared || feeds(p, b.Owner) || handsOn(p, a.Owner, b.Owner)
+		return b.CPUs.Use == CPUPodShared || feeds(p, b.Owner) || passesOn(p, a.Owner, b.Owner)
 	case b.CPUs.Use == CPUPodShared:
-		return feeds(p, a.Owner) || handsOn(p, a.Owner, b.Owner)
+		return feeds(p, a.Owner) || passesOn(p, a.Owner, b.Owner)
 	}
-	return handsOn(p, a.Owner, b.Owner)
+	return passesOn(p, a.Owner, b.Owner)
 }
 
 // feeds returns whether a container passes its claims on to others.
@@ -274,9 +274,9 @@ func feeds(p *Pod, o Owner) bool {
 	return c != nil && c.Role.Feeds()
 }
 
-// handsOn returns whether the first of two containers, in the order of Walk, passes its
+// passesOn returns whether the first of two containers, in the order of Walk, passes its
 // claims on to later ones.
-func handsOn(p *Pod, a, b Owner) bool {
+func passesOn(p *Pod, a, b Owner) bool {
 	if a == b {
 		return false
 	}
@@ -294,7 +294,7 @@ func (c *checker) overlaps() {
 		return
 	}
 	var before []*Pod
-	for p := range c.view.holdings() {
+	for p := range c.view.allocations() {
 		set := nodeCPUs(p)
 		if !set.Overlaps(c.view.facts.contested) {
 			continue
@@ -321,7 +321,7 @@ func (c *checker) deviceClaim(p *Pod, i int) {
 	c.holdDevices(p, claim)
 	for j := i + 1; j < len(p.Claims); j++ {
 		o := &p.Claims[j]
-		if o.Devices == nil || o.Resource != claim.Resource || handsOn(p, claim.Owner, o.Owner) {
+		if o.Devices == nil || o.Resource != claim.Resource || passesOn(p, claim.Owner, o.Owner) {
 			continue
 		}
 		for _, dev := range list {
@@ -352,8 +352,8 @@ func (c *checker) holdDevices(p *Pod, claim *Claim) {
 	}
 }
 
-// meetDevices compares a pod's devices with the stored holders, without storing them.
-func (c *checker) meetDevices(p *Pod) {
+// checkDevices compares a pod's devices with the stored holders, without storing them.
+func (c *checker) checkDevices(p *Pod) {
 	for i := range p.Claims {
 		claim := &p.Claims[i]
 		if claim.Devices == nil {

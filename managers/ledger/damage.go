@@ -193,8 +193,8 @@ func (st *state) release() {
 	}
 }
 
-// tell adds the damage to the report.
-func (st *state) tell(r *Report) {
+// fill adds the damage to the report.
+func (st *state) fill(r *Report) {
 	r.MigratedFrom, r.Memory, r.Damage = st.migratedFrom, st.memory, st.damage
 	r.Uncertain = strings.Join(slices.Compact(st.uncertain), "; ")
 	for _, uid := range sortedKeys(st.lost) {
@@ -217,11 +217,11 @@ func (r *Report) Outcome() string {
 	text := fmt.Sprintf("%d pods are whole", r.Whole)
 	if n := len(r.Lost); n > 0 {
 		uids := make([]string, 0, n)
-		for _, l := range r.Lost[:min(n, toldPods)] {
+		for _, l := range r.Lost[:min(n, namedPods)] {
 			uids = append(uids, l.UID)
 		}
 		text += fmt.Sprintf(", %d are lost (%s", n, strings.Join(uids, ", "))
-		if n > toldPods {
+		if n > namedPods {
 			text += ", …"
 		}
 		text += ")"
@@ -232,5 +232,5 @@ func (r *Report) Outcome() string {
 	return text
 }
 
-// toldPods limits the lost pods that a sentence names.
-const toldPods = 10
+// namedPods limits the lost pods that a sentence names.
+const namedPods = 10

@@ -77,7 +77,7 @@ func (v *View) put(changes map[string]*Pod) {
 // derive computes the facts from all pods.
 func (v *View) derive() {
 	v.facts = facts{sums: &sums{pods: v.pods, unknown: v.unknown}}
-	for p := range v.holdings() {
+	for p := range v.allocations() {
 		v.facts.hold(p)
 	}
 	for p := range v.pods.Values() {

@@ -74,7 +74,7 @@ func Open(ctx context.Context, o Options) (*Ledger, Report, error) {
 	}
 	view.rules, view.traces.limits = o.Rules, traceLimits{o.Traces, o.TraceBytes}
 	findings := st.resolve()
-	st.tell(&report)
+	st.fill(&report)
 	report.Generation, report.LastBootID = view.generation, view.epoch.boot
 	report.sort(findings)
 	if len(report.Damage) > 0 {

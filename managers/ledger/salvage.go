@@ -62,7 +62,7 @@ func Salvage(o Options, f Found) (Saved, error) {
 	view.traces.limits = traceLimits{cmp.Or(o.Traces, DefaultTraces), cmp.Or(o.TraceBytes, DefaultTraceBytes)}
 	saved := Saved{Report: Report{Generation: view.generation, LastBootID: view.epoch.boot}}
 	findings := st.resolve()
-	st.tell(&saved.Report)
+	st.fill(&saved.Report)
 	saved.Report.sort(findings)
 	saved.Report.Unread = f.Unread
 

@@ -114,9 +114,9 @@ func (v *View) putUnknown(changes map[string]*UnknownLivePod) {
 	}
 }
 
-// holdings yields the records of all pods with claims: those in the ledger, and the unknown
+// allocations yields the records of all pods with claims: those in the ledger, and the unknown
 // living ones with their known claims.
-func (v *View) holdings() iter.Seq[*Pod] {
+func (v *View) allocations() iter.Seq[*Pod] {
 	return func(yield func(*Pod) bool) {
 		for p := range v.pods.Values() {
 			if !yield(p) {

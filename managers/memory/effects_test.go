@@ -79,7 +79,7 @@ func TestDriftOfPages(t *testing.T) {
 	}, "\n"))
 }
 
-// TestCheckPages: the kernel may have fewer pages free than the books.
+// TestCheckPages: the kernel may have fewer pages free than the usage table.
 func TestCheckPages(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, machinetest.Build("1s2n1c", machinetest.Memory(0, 8*gi), machinetest.Memory(1, 8*gi),

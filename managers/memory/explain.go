@@ -18,7 +18,7 @@ func (m *Manager) Explain(view *ledger.View, req hint.Request, nodes numa.Mask) 
 	if m.policy == PolicyNone {
 		return nil
 	}
-	h := m.holding(view, req.Pod)
+	h := m.allocation(view, req.Pod)
 	if h.None() {
 		return nil
 	}

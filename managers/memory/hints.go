@@ -19,7 +19,7 @@ func (m *Manager) Hints(_ context.Context, view *ledger.View, req hint.Request) 
 	if m.policy == PolicyNone {
 		return nil, nil
 	}
-	h := m.holding(view, req.Pod)
+	h := m.allocation(view, req.Pod)
 	if h.None() {
 		return nil, nil
 	}
@@ -33,7 +33,7 @@ func (m *Manager) Hints(_ context.Context, view *ledger.View, req hint.Request) 
 	return h.containerFamily(req.Container, wants).answers(), nil
 }
 
-func (h *holding) podHints() []hint.ResourceAnswer {
+func (h *allocation) podHints() []hint.ResourceAnswer {
 	total := h.total()
 	if h.Whole {
 		if r, early := h.starved(total); r != "" {

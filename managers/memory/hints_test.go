@@ -24,7 +24,7 @@ func TestHintsAroundAGroup(t *testing.T) {
 	}
 	n := newNode(t, machinetest.Build("1s4n1c", options...))
 	n.must(n.admit(pod("group", "c=2Gi 1Gi=2Gi"), on(0, 1)))
-	wantText(t, "books", n.usage("memory"), "1536Mi[0-1] 512Mi[0-1] 0[2] 0[3]")
+	wantText(t, "usage", n.usage("memory"), "1536Mi[0-1] 512Mi[0-1] 0[2] 0[3]")
 	wantText(t, "hints", n.hintsFor(pod("a", "c=1Gi 1Gi=1Gi"), 0),
 		"hugepages-1Gi: 2p 3p 2-3, memory: 2p 3p 2-3")
 }

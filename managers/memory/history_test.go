@@ -86,7 +86,7 @@ func drawAffinity(t *rapid.T, nodes numa.Mask) hint.Hint {
 }
 
 // TestHistory lives through random admissions, releases and restarts, and holds
-// the books against what was admitted after every step.
+// the usage against what was admitted after every step.
 func TestHistory(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -109,7 +109,7 @@ func TestHistory(t *testing.T) {
 				if err := admit(p, affinity); err == nil {
 					pods[uid] = p
 				} else if !reflect.DeepEqual(before, n.State(n.View())) {
-					t.Fatalf("a refusal changed the books: %v", err)
+					t.Fatalf("a refusal changed the usage: %v", err)
 				}
 			case 0, 1, 2:
 				if len(pods) == 0 {
@@ -129,7 +129,7 @@ func TestHistory(t *testing.T) {
 				journal = journal.Reopen()
 				n.Ledger, _ = ledgertest.Open(t, ledger.Options{Journal: journal, Rules: rules})
 				if after := n.State(n.View()); !reflect.DeepEqual(before, after) {
-					t.Fatalf("a restart turned the books from %+v into %+v", before, after)
+					t.Fatalf("a restart turned the usage from %+v into %+v", before, after)
 				}
 			}
 			checkUsage(t, n, pods)
@@ -138,7 +138,7 @@ func TestHistory(t *testing.T) {
 			n.remove(uid)
 		}
 		if got, want := n.State(n.View()), n.State(newNode(t, topo).View()); !reflect.DeepEqual(got, want) {
-			t.Fatalf("in the end the books are %+v", got)
+			t.Fatalf("in the end the usage is %+v", got)
 		}
 	})
 }

@@ -17,7 +17,7 @@ type FreePages struct {
 }
 
 // PageShortage says that a plan promises more huge pages than the kernel has
-// free, although the books have enough: somebody else took them.
+// free, although the usage table has enough: another program took them.
 type PageShortage struct {
 	Resource string
 	Nodes    numa.Mask

@@ -22,7 +22,7 @@ func (m *Manager) Plan(_ context.Context, view *ledger.View, req hint.Request, a
 	if m.policy == PolicyNone {
 		return nil, nil
 	}
-	h := m.holding(view, req.Pod)
+	h := m.allocation(view, req.Pod)
 	switch {
 	case h.None():
 		return nil, nil
@@ -35,7 +35,7 @@ func (m *Manager) Plan(_ context.Context, view *ledger.View, req hint.Request, a
 }
 
 // planEach plans the containers one after the other under one affinity, each
-// with the plans of those before it in the books.
+// with the plans of those before it counted.
 func (m *Manager) planEach(view *ledger.View, pod *workload.Pod, affinity hint.Hint) ([]ledger.Claim, error) {
 	draft := ledger.NewDraft(view)
 	if _, known := view.Pod(pod.UID); !known {
@@ -43,7 +43,7 @@ func (m *Manager) planEach(view *ledger.View, pod *workload.Pod, affinity hint.H
 	}
 	var claims []ledger.Claim
 	for i := range pod.Containers {
-		planned, err := m.holding(draft.View(), pod).planContainer(draft.View(), i, affinity)
+		planned, err := m.allocation(draft.View(), pod).planContainer(draft.View(), i, affinity)
 		if err != nil {
 			return nil, err
 		}
@@ -53,7 +53,7 @@ func (m *Manager) planEach(view *ledger.View, pod *workload.Pod, affinity hint.H
 	return claims, nil
 }
 
-func (h *holding) planContainer(view *ledger.View, i int, affinity hint.Hint) ([]ledger.Claim, error) {
+func (h *allocation) planContainer(view *ledger.View, i int, affinity hint.Hint) ([]ledger.Claim, error) {
 	name := h.Pod.Containers[i].Name
 	if len(h.claims(name)) > 0 {
 		return nil, nil
@@ -112,7 +112,7 @@ func (f *family) place(view *ledger.View, affinity hint.Hint) (numa.Mask, error)
 // planPod takes an amount for a pod as a whole and notes what each of its
 // containers may use of it (KEP-5526, pod scope). A pod that has its memory
 // already keeps it; in the kubelet it would take it again (kubernetes#140906).
-func (h *holding) planPod(view *ledger.View, affinity hint.Hint) ([]ledger.Claim, error) {
+func (h *allocation) planPod(view *ledger.View, affinity hint.Hint) ([]ledger.Claim, error) {
 	total := h.total()
 	if len(total) == 0 || len(h.claims("")) > 0 {
 		return nil, nil
@@ -144,7 +144,7 @@ func (h *holding) planPod(view *ledger.View, affinity hint.Hint) ([]ledger.Claim
 
 // uncounted refuses huge pages of a container that the pod as a whole does not ask
 // for. Validation refuses such a pod, but not every caller validates.
-func (h *holding) uncounted(total []want) error {
+func (h *allocation) uncounted(total []want) error {
 	for _, c := range h.Pod.Containers {
 		for _, w := range h.of(&c) {
 			if w.bytes > 0 && amount(total, w.resource) == 0 {
@@ -159,7 +159,7 @@ func (h *holding) uncounted(total []want) error {
 // Guaranteed by itself has what it asks for. The others share what sidecars and
 // app containers with memory of their own leave; an init container shares with
 // nobody but the sidecars before it.
-func (h *holding) divide(total []want) [][]want {
+func (h *allocation) divide(total []want) [][]want {
 	rest := func(until int) []want {
 		var out []want
 		for _, w := range total {

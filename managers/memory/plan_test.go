@@ -65,13 +65,13 @@ func TestLifeOfAGroup(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, nodesOf(9*gi, 9*gi))
 	n.must(n.admit(pod("a", "c=12Gi"), anywhere))
-	wantText(t, "books", n.usage("memory"), "9Gi[0-1] 3Gi[0-1]")
+	wantText(t, "usage", n.usage("memory"), "9Gi[0-1] 3Gi[0-1]")
 	n.must(n.admit(pod("b", "c=2Gi"), anywhere))
-	wantText(t, "books", n.usage("memory"), "9Gi[0-1] 5Gi[0-1]")
+	wantText(t, "usage", n.usage("memory"), "9Gi[0-1] 5Gi[0-1]")
 	n.remove("a")
-	wantText(t, "books", n.usage("memory"), "0[0-1] 2Gi[0-1]")
+	wantText(t, "usage", n.usage("memory"), "0[0-1] 2Gi[0-1]")
 	n.remove("b")
-	wantText(t, "books", n.usage("memory"), "0[0] 0[1]")
+	wantText(t, "usage", n.usage("memory"), "0[0] 0[1]")
 }
 
 // TestRefusalByStages is the longer worked example, under the topology policy
@@ -88,7 +88,7 @@ func TestRefusalByStages(t *testing.T) {
 	if err := n.admit(pod("c", "c=12Gi"), preferably(0)); err == nil || !strings.Contains(err.Error(), string(NoExtension)) {
 		t.Errorf("c: %v", err)
 	}
-	wantText(t, "books", n.usage("memory"), "5Gi[0] 5Gi[1]")
+	wantText(t, "usage", n.usage("memory"), "5Gi[0] 5Gi[1]")
 	n.remove("a")
 	wantText(t, "hints of c, a gone", n.hintsFor(pod("c", "c=12Gi"), 0), "")
 	n.remove("b")
@@ -140,9 +140,9 @@ func TestHandingOnAcrossNodes(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, nodesOf(4*gi, 4*gi, 4*gi))
 	n.must(n.admit(pod("a", "init:i=6Gi", "a=9Gi", "b=1Gi"), on(0, 1, 2)))
-	wantText(t, "books", n.usage("memory"), "4Gi[0-2] 4Gi[0-2] 2Gi[0-2]")
+	wantText(t, "usage", n.usage("memory"), "4Gi[0-2] 4Gi[0-2] 2Gi[0-2]")
 	n.finish("a", "a")
-	wantText(t, "books", n.usage("memory"), "4Gi[0-2] 4Gi[0-2] 2Gi[0-2]")
+	wantText(t, "usage", n.usage("memory"), "4Gi[0-2] 4Gi[0-2] 2Gi[0-2]")
 }
 
 // TestRepeatedAdmission: planning for an owner that has its memory takes nothing,
@@ -156,10 +156,10 @@ func TestRepeatedAdmission(t *testing.T) {
 		n.must(n.admit(plain, on(0)))
 		n.must(n.admitWhole(plain, on(1)))
 		n.must(n.admitWhole(podCPUs, on(1)))
-		wantText(t, "books", n.usage("memory"), "3Gi[0] 4Gi[1]")
+		wantText(t, "usage", n.usage("memory"), "3Gi[0] 4Gi[1]")
 	}
 	n.remove("b")
-	wantText(t, "books", n.usage("memory"), "3Gi[0] 0[1]")
+	wantText(t, "usage", n.usage("memory"), "3Gi[0] 0[1]")
 }
 
 func TestPodAsAWhole(t *testing.T) {
@@ -167,7 +167,7 @@ func TestPodAsAWhole(t *testing.T) {
 	n := newNode(t, nodesOf(9*gi, 9*gi))
 	p := whole(pod("a", "init:own=3Gi", "sidecar:s=1Gi", "init:any=1Gi", "excl=1Gi", "shared=1Gi"), "4Gi", "any", "shared")
 	n.must(n.admitWhole(p, on(0)))
-	wantText(t, "books", n.usage("memory"), "4Gi[0] 0[1]")
+	wantText(t, "usage", n.usage("memory"), "4Gi[0] 0[1]")
 	record, _ := n.View().Pod("a")
 	for container, want := range map[string]uint64{"": 4 * gi, "own": 3 * gi, "s": gi, "any": 3 * gi, "excl": gi, "shared": 2 * gi} {
 		claim, ok := record.Claim(container, "memory")
@@ -179,7 +179,7 @@ func TestPodAsAWhole(t *testing.T) {
 		t.Errorf("node 0 counts %d blocks, want that of the pod", s[0].Blocks)
 	}
 	n.remove("a")
-	wantText(t, "books", n.usage("memory"), "0[0] 0[1]")
+	wantText(t, "usage", n.usage("memory"), "0[0] 0[1]")
 }
 
 func TestPodAsAWholeWithNothingToShare(t *testing.T) {
@@ -240,12 +240,12 @@ func TestGroupsApart(t *testing.T) {
 		n.must(n.admit(pod("c", "c=3Gi"), on(0)))
 		n.must(n.admit(pod("d", "c=2Gi"), on(0)))
 		wantText(t, "nodes", n.placed("c", "c"), row.want)
-		wantText(t, "books", n.usage("memory"), row.usage)
+		wantText(t, "usage", n.usage("memory"), row.usage)
 		n.remove("b")
 		for _, uid := range []string{"c", "d"} {
 			n.remove(uid)
 		}
-		wantText(t, "books", n.usage("memory"), "0[0] 0[1]")
+		wantText(t, "usage", n.usage("memory"), "0[0] 0[1]")
 	}
 }
 
@@ -259,9 +259,9 @@ func TestFreedIsWhatWasTaken(t *testing.T) {
 	n.must(n.admit(pod("b", "c=6Gi"), on(0, 1)))
 	n.remove("a")
 	n.must(n.admit(pod("c", "c=5Gi"), on(0)))
-	wantText(t, "books", n.usage("memory"), "9Gi[0] 2Gi[0-1]")
+	wantText(t, "usage", n.usage("memory"), "9Gi[0] 2Gi[0-1]")
 	n.remove("b")
-	wantText(t, "books", n.usage("memory"), "5Gi[0] 0[1]")
+	wantText(t, "usage", n.usage("memory"), "5Gi[0] 0[1]")
 	if err := n.admit(pod("d", "c=6Gi"), preferably(0)); err == nil {
 		t.Error("node 0 gave out what c holds")
 	}

@@ -180,7 +180,7 @@ func Decide(in Input) Plan {
 	for _, uid := range slices.Sorted(maps.Keys(r.pods)) {
 		r.decide(r.pods[uid], shown[uid])
 	}
-	r.settle()
+	r.resolveConflicts()
 	return r.plan()
 }
 

@@ -7,9 +7,9 @@ import (
 	"github.com/berthd/berth/managers/ledger"
 )
 
-// settle resolves contradictions: who lives keeps what it has. Each round takes
+// resolveConflicts resolves contradictions: who lives keeps what it has. Each round takes
 // something away, so the rounds end.
-func (r *recovery) settle() {
+func (r *recovery) resolveConflicts() {
 	for {
 		draft := ledger.NewDraft(r.View)
 		p := r.plan()

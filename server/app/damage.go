@@ -7,9 +7,9 @@ import (
 	"github.com/berthd/berth/server/store"
 )
 
-// told is how many findings and how many unread places the start reports; the file
+// maxReported is how many findings and how many unread places the start reports; the file
 // beside the damaged ledger has them all.
-const told = 20
+const maxReported = 20
 
 // damageLines tells, in sentences, what was damaged and what became of it.
 func damageLines(d *store.Damage, r ledger.Report) []string {
@@ -26,15 +26,15 @@ func damageLines(d *store.Damage, r ledger.Report) []string {
 		lines = append(lines, line)
 	}
 	for i, f := range r.Damage {
-		if i == told {
-			lines = append(lines, fmt.Sprintf("%d more entries are damaged, see %s.json", len(r.Damage)-told, d.SetAside))
+		if i == maxReported {
+			lines = append(lines, fmt.Sprintf("%d more entries are damaged, see %s.json", len(r.Damage)-maxReported, d.SetAside))
 			break
 		}
 		lines = append(lines, "damaged: "+f.Text)
 	}
 	for i, text := range r.Unread {
-		if i == told {
-			lines = append(lines, fmt.Sprintf("%d more places could not be read, see %s.json", len(r.Unread)-told, d.SetAside))
+		if i == maxReported {
+			lines = append(lines, fmt.Sprintf("%d more places could not be read, see %s.json", len(r.Unread)-maxReported, d.SetAside))
 			break
 		}
 		lines = append(lines, "not read: "+text)

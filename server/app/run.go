@@ -41,7 +41,7 @@ func (a *App) Run(ctx context.Context, ready func()) (err error) {
 			return err
 		}
 	}
-	if err := a.settle(ctx); err != nil {
+	if err := a.applyLedger(ctx); err != nil {
 		return err
 	}
 	if err := a.listen(); err != nil {
@@ -114,8 +114,8 @@ func (a *App) Run(ctx context.Context, ready func()) (err error) {
 	return g.Run(ctx, limit)
 }
 
-// settle brings the cgroup tree to what the ledger says, before anybody can ask.
-func (a *App) settle(ctx context.Context) error {
+// applyLedger brings the cgroup tree to what the ledger says, before anybody can ask.
+func (a *App) applyLedger(ctx context.Context) error {
 	if err := a.checkHost(ctx); err != nil {
 		return err
 	}
@@ -123,7 +123,7 @@ func (a *App) settle(ctx context.Context) error {
 		return err
 	}
 	a.start.NoDevices = !knowsDevices(a.Ledger.View())
-	if err := a.settlePolicy(ctx); err != nil {
+	if err := a.applyPolicy(ctx); err != nil {
 		return err
 	}
 	a.reportStart(ctx)
@@ -156,8 +156,8 @@ func knowsDevices(view *ledger.View) bool {
 	return false
 }
 
-// settlePolicy makes it last that a policy which was set before is dropped.
-func (a *App) settlePolicy(ctx context.Context) error {
+// applyPolicy makes it last that a policy which was set before is dropped.
+func (a *App) applyPolicy(ctx context.Context) error {
 	if a.start.Ledger.Dropped == nil {
 		return nil
 	}

@@ -26,9 +26,9 @@ func (speechless) RuntimeConfig(context.Context, *criv1.RuntimeConfigRequest) (*
 	return &criv1.RuntimeConfigResponse{}, nil
 }
 
-// TestRuntimeTellsItsDriver: the runtime's driver holds; one that is too old to tell
+// TestRuntimeReportsItsDriver: the runtime's driver holds; one that is too old to tell
 // is counted as the kubelet does.
-func TestRuntimeTellsItsDriver(t *testing.T) {
+func TestRuntimeReportsItsDriver(t *testing.T) {
 	t.Parallel()
 	systemd := criv1.CgroupDriver_SYSTEMD
 	const losing = `kubelet_cri_losing_support{version="1.37.0"} 1`

@@ -34,7 +34,7 @@ const (
 // chaosSteps is how many things happen where no time is given.
 const chaosSteps = 200
 
-// TestPluginChaos lets plugins register, die, flap, shrink, grow, lie and hang while
+// TestPluginChaos lets plugins register, die, flap, shrink, grow, answer falsely and hang while
 // pods come and go and berthd is killed now and then. All the time what the ledger
 // and readers say is what the plugins were last asked for: no device is doubled,
 // leaked or lost.
@@ -122,7 +122,7 @@ func newChaos(t *testing.T, seed uint64) *chaos {
 		c.fleets = append(c.fleets, f)
 	}
 	for _, f := range c.fleets {
-		c.settle(f)
+		c.awaitDevices(f)
 	}
 	return c
 }
@@ -159,15 +159,15 @@ func (c *chaos) step() {
 		c.note("%s: plugin starts", f.resource)
 		f.stop(c.rnd.IntN(2) == 0)
 		f.start(anyDevices(c.rnd, false))
-		c.settle(f)
+		c.awaitDevices(f)
 	case op < 31:
 		c.replace(f)
 	case op < 35: // flaps, shrinks, grows, and now and then lies
-		lie, devices := op == 34, anyDevices(c.rnd, op == 34)
-		c.note("%s: other devices %v, a lie: %t", f.resource, devices, lie)
+		wrong, devices := op == 34, anyDevices(c.rnd, op == 34)
+		c.note("%s: other devices %v, a wrong answer: %t", f.resource, devices, wrong)
 		if f.live != nil {
 			f.live.SetDevices(devices...)
-			c.settle(f)
+			c.awaitDevices(f)
 		}
 	case op < 38:
 		c.note("%s: misbehaves at %s", f.resource, f.disturb(c.rnd))
@@ -181,16 +181,16 @@ func (c *chaos) step() {
 	}
 }
 
-// settle waits until berthd knows what the live plugin lists, device by device: the
+// awaitDevices waits until berthd knows what the live plugin lists, device by device: the
 // list before may have been as long.
-func (c *chaos) settle(f *fleet) {
+func (c *chaos) awaitDevices(f *fleet) {
 	c.t.Helper()
 	if f.live == nil || f.crooked {
 		return
 	}
 	healthy := f.healthy()
 	want := fmt.Sprintf("%s connected, %d devices, healthy %s", f.resource, f.capacity(), idText(healthy))
-	c.note("settles: %s", want)
+	c.note("listed: %s", want)
 	c.eventually(want, func() bool {
 		resp, err := devicev1.NewDeviceServiceClient(c.conn).GetState(c.ctx(), &devicev1.GetStateRequest{})
 		return err == nil && slices.ContainsFunc(resp.GetResources(), func(r *devicev1.Resource) bool {
@@ -234,7 +234,7 @@ func (c *chaos) replace(f *fleet) {
 		}
 		old.end()
 	}
-	c.settle(f)
+	c.awaitDevices(f)
 }
 
 // again starts berthd after its end, and looks whether anything is lost.
@@ -244,7 +244,7 @@ func (c *chaos) again() {
 	c.daemon = c.node.start()
 	c.compare()
 	for _, f := range c.fleets {
-		c.settle(f)
+		c.awaitDevices(f)
 	}
 }
 
@@ -434,7 +434,7 @@ func (c *chaos) crash() {
 	}
 	c.compare()
 	for _, f := range c.fleets {
-		c.settle(f)
+		c.awaitDevices(f)
 	}
 }
 
@@ -569,7 +569,7 @@ func (c *chaos) heal() {
 			f.stop(true)
 			f.start(anyDevices(c.rnd, false))
 		}
-		c.settle(f)
+		c.awaitDevices(f)
 	}
 }
 

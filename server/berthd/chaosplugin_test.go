@@ -82,8 +82,8 @@ func idText(ids []string) string { return strings.Join(slices.Sorted(slices.Valu
 const universe = 16
 
 // anyDevices makes up a list: some of the devices there can be, near to any nodes,
-// most of them healthy. A lie names devices twice, and nodes that nothing has.
-func anyDevices(rnd *rand.Rand, lie bool) []script.Device {
+// most of them healthy. A wrong answer names devices twice, and nodes that nothing has.
+func anyDevices(rnd *rand.Rand, wrong bool) []script.Device {
 	var out []script.Device
 	nodes := [][]int64{nil, {}, {0}, {1}, {0, 1}}
 	for i := range universe {
@@ -92,7 +92,7 @@ func anyDevices(rnd *rand.Rand, lie bool) []script.Device {
 		}
 		d := script.Device{ID: "d" + strconv.Itoa(i), Unhealthy: rnd.IntN(6) == 0, Nodes: nodes[rnd.IntN(len(nodes))]}
 		out = append(out, d)
-		if lie && rnd.IntN(2) == 0 {
+		if wrong && rnd.IntN(2) == 0 {
 			d.Unhealthy, d.Nodes = !d.Unhealthy, []int64{-1, 7, 1 << 40}
 			out = append(out, d)
 		}

@@ -19,11 +19,11 @@ import (
 	topologyv1 "github.com/berthd/berth/api/berth/topology/v1"
 )
 
-// TestManyHandsOnFewPods: many callers admit, resize, remove and list the same few
+// TestManyCallersOnFewPods: many callers admit, resize, remove and list the same few
 // pods at once, in two specifications, under changing policies, and some go away in
 // the middle of their call. Every answer is one that a caller alone could have had,
 // the ledger is sound all the time, and the next daemons agree.
-func TestManyHandsOnFewPods(t *testing.T) {
+func TestManyCallersOnFewPods(t *testing.T) {
 	t.Parallel()
 	const callers, rounds, uids = 12, 25, 5
 	seed := rand.Uint64()

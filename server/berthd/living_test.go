@@ -136,7 +136,7 @@ func (p *process) alive() bool {
 	return err == nil && len(line) > 0 // empty: it is a zombie
 }
 
-func holdingDevice(id string) []*admissionv1.ContainerHolding {
+func runsWith(id string) []*admissionv1.ContainerHolding {
 	return []*admissionv1.ContainerHolding{{
 		Container: "main", Devices: []*admissionv1.DeviceHolding{{Resource: gpu, Ids: []string{id}}},
 	}}
@@ -201,7 +201,7 @@ func TestLivingPodsKeepTheirDevices(t *testing.T) {
 					if v.GetVerdict() != admissionv1.Verdict_VERDICT_DEFERRED || v.GetCondition().GetReason() != "UnknownDevices" || !strings.Contains(v.GetMessage(), "holdings") {
 						t.Fatalf("pod %s, whose devices nobody knows: %s %s", uid, v.GetVerdict(), v.GetMessage())
 					}
-					resp, err := d.admission.Admit(n.ctx(), &admissionv1.AdmitRequest{Pod: withDevice(uid, gpu), Holdings: holdingDevice(devices[uid])})
+					resp, err := d.admission.Admit(n.ctx(), &admissionv1.AdmitRequest{Pod: withDevice(uid, gpu), Holdings: runsWith(devices[uid])})
 					if err != nil || resp.GetVerdict() != admissionv1.Verdict_VERDICT_ADMITTED {
 						t.Fatalf("pod %s with what it holds: %v %s", uid, err, resp.GetMessage())
 					}

@@ -127,7 +127,7 @@ func TestMemoryOfNodes(t *testing.T) {
 	d.kill()
 	d = n.start()
 	if after := d.memoryState(); !reflect.DeepEqual(protojson.Format(after), protojson.Format(before)) {
-		t.Errorf("a crash changed the books:\n%v\n%v", before, after)
+		t.Errorf("a crash changed the usage:\n%v\n%v", before, after)
 	}
 	if after := texts(d.pods()); !reflect.DeepEqual(after, pods) {
 		t.Errorf("a crash changed the pods:\n%v\n%v", pods, after)

@@ -13,9 +13,9 @@ import (
 	"github.com/berthd/berth/server/config"
 )
 
-// TestIdleFieldsAreTold: what a kubelet's file asks for and berth does not do is in the
+// TestIdleFieldsAreReported: what a kubelet's file asks for and berth does not do is in the
 // report of the start, in the log, and in what config validate prints.
-func TestIdleFieldsAreTold(t *testing.T) {
+func TestIdleFieldsAreReported(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, "--machine", "4c")
 	n.kernel = false

@@ -91,7 +91,7 @@ func (n *node) nic(endpoint string) *nic {
 	n.t.Cleanup(func() {
 		p.killed()
 		if n.t.Failed() {
-			n.t.Logf("books and log of nic %d:\n%s%s", p.cmd.Process.Pid, p.out, p.log)
+			n.t.Logf("usage and log of nic %d:\n%s%s", p.cmd.Process.Pid, p.out, p.log)
 		}
 	})
 	n.eventually("the provider listens", func() bool {
@@ -104,7 +104,7 @@ func (n *node) nic(endpoint string) *nic {
 	return p
 }
 
-// nicUsage are the provider's own books.
+// nicUsage are what the provider itself counts.
 type nicUsage struct {
 	Held     map[string]string            `json:"held"`
 	Reserved map[string]map[string]string `json:"reserved"`

@@ -254,7 +254,7 @@ func (a *acknowledged) verify(d *daemon) {
 		case a.removed[uid], p == nil && (a.asked[uid] || a.keep != nil && strings.HasSuffix(uid, leaves)):
 		case p == nil:
 			d.t.Errorf("pod %s was admitted and is lost", uid)
-		case holdingOf(p.GetContainers()) != a.pods[uid]:
+		case allocationOf(p.GetContainers()) != a.pods[uid]:
 			d.t.Errorf("pod %s does not hold what it was told", uid)
 		}
 	}
@@ -275,9 +275,9 @@ func (a *acknowledged) verify(d *daemon) {
 	}
 }
 
-// holdingOf tells which CPUs the containers own; those that they share change with
+// allocationOf tells which CPUs the containers own; those that they share change with
 // every pod.
-func holdingOf(containers []*typesv1.ContainerAllocation) string {
+func allocationOf(containers []*typesv1.ContainerAllocation) string {
 	var own []string
 	for _, c := range containers {
 		if c.GetExclusiveCpus() {
@@ -318,7 +318,7 @@ func (d *daemon) churn(boot any, known *acknowledged, answers int, cut func()) {
 					if strings.HasSuffix(uid, leaves) {
 						mine = append(mine, uid)
 					}
-					if known.note("admitted", uid, holdingOf(resp.GetAllocations())) >= until {
+					if known.note("admitted", uid, allocationOf(resp.GetAllocations())) >= until {
 						once.Do(cut)
 					}
 				}

@@ -138,14 +138,14 @@ func (p *proxy) Hints(ctx context.Context, view *ledger.View, req hint.Request) 
 
 func (p *proxy) readAnswers(messages []*typesv1.Answer, machine numa.Mask) ([]hint.ResourceAnswer, error) {
 	if n := len(messages); n > maxAnswers {
-		return nil, p.lie("", "it gave %d answers, expected at most %d", n, maxAnswers)
+		return nil, p.wrongAnswer("", "it gave %d answers, expected at most %d", n, maxAnswers)
 	}
 	for _, m := range messages {
 		if !p.speaksOf(m.GetResource()) {
-			return nil, p.lie("", "it speaks of the resource %.80q, which is not its own", m.GetResource())
+			return nil, p.wrongAnswer("", "it speaks of the resource %.80q, which is not its own", m.GetResource())
 		}
 		if n := len(m.GetHints()); n > maxHints {
-			return nil, p.lie(m.GetResource(), "it gave %d hints for %s, expected at most %d or a rule", n, m.GetResource(), maxHints)
+			return nil, p.wrongAnswer(m.GetResource(), "it gave %d hints for %s, expected at most %d or a rule", n, m.GetResource(), maxHints)
 		}
 	}
 	answers, err := convert.ReadAnswers("answers", messages)
@@ -193,7 +193,7 @@ func (p *proxy) Plan(ctx context.Context, view *ledger.View, req hint.Request, a
 
 func (p *proxy) readClaims(messages []*typesv1.Claim, machine numa.Mask, req hint.Request, affinity hint.Hint) ([]ledger.Claim, error) {
 	if n := len(messages); n > maxClaims {
-		return nil, p.lie("", "it planned %d claims, expected at most %d", n, maxClaims)
+		return nil, p.wrongAnswer("", "it planned %d claims, expected at most %d", n, maxClaims)
 	}
 	claims, err := convert.ReadClaims("claims", messages)
 	if err != nil {
@@ -203,11 +203,11 @@ func (p *proxy) readClaims(messages []*typesv1.Claim, machine numa.Mask, req hin
 		c := &claims[i]
 		switch {
 		case !p.serves(c.Resource):
-			return nil, p.lie("", "it planned a claim on %.80q, which it has not registered for", c.Resource)
+			return nil, p.wrongAnswer("", "it planned a claim on %.80q, which it has not registered for", c.Resource)
 		case c.Owner.Pod == req.Pod.UID && !requested(req, c.Owner.Container, c.Resource):
-			return nil, p.lie(c.Resource, "it planned a claim on %s, which %s does not request", c.Resource, c.Owner)
+			return nil, p.wrongAnswer(c.Resource, "it planned a claim on %s, which %s does not request", c.Resource, c.Owner)
 		case len(c.Opaque) > maxPayload:
-			return nil, p.lie(c.Resource, "its claim on %s has %d bytes, expected at most %d", c.Resource, len(c.Opaque), maxPayload)
+			return nil, p.wrongAnswer(c.Resource, "its claim on %s has %d bytes, expected at most %d", c.Resource, len(c.Opaque), maxPayload)
 		}
 		c.Affinity = nil
 		if !affinity.Any || affinity.Preferred {
@@ -218,7 +218,7 @@ func (p *proxy) readClaims(messages []*typesv1.Claim, machine numa.Mask, req hin
 		}
 		for _, d := range c.Devices.Devices {
 			if !d.Nodes.IsSubsetOf(machine) {
-				return nil, p.lie(c.Resource, "its device %q is on nodes %s, the machine has %s", d.ID, d.Nodes, machine)
+				return nil, p.wrongAnswer(c.Resource, "its device %q is on nodes %s, the machine has %s", d.ID, d.Nodes, machine)
 			}
 		}
 	}
@@ -230,7 +230,7 @@ func (p *proxy) refusal(m *hintv1.Refusal) error {
 	reason := errdefs.UnexpectedAdmissionError
 	if text := m.GetReason(); text != "" {
 		if !isReason(text) {
-			return p.lie("", "its refusal has the reason %.80q: expected one word of letters and digits", text)
+			return p.wrongAnswer("", "its refusal has the reason %.80q: expected one word of letters and digits", text)
 		}
 		reason = errdefs.Reason(text)
 	}
@@ -277,7 +277,7 @@ func (p *proxy) Prepare(ctx context.Context, admissionID string, req hint.Reques
 			lease = min(lease, given.AsDuration())
 		}
 		if lease <= 0 {
-			return p.lie("", "it reserves for %s", lease)
+			return p.wrongAnswer("", "it reserves for %s", lease)
 		}
 		p.note(admissionID, start, lease, true)
 		prepared, err = p.readGrants(resp.GetGrants(), claims)
@@ -303,7 +303,7 @@ func (p *proxy) note(admissionID string, start time.Time, lease time.Duration, h
 // readGrants adds the provider's grants to the claims.
 func (p *proxy) readGrants(grants []*hintv1.Grant, claims []ledger.Claim) ([]ledger.Claim, error) {
 	if len(grants) != len(claims) {
-		return nil, p.lie("", "it was given %d claims to reserve and granted %d", len(claims), len(grants))
+		return nil, p.wrongAnswer("", "it was given %d claims to reserve and granted %d", len(claims), len(grants))
 	}
 	done := slices.Clone(claims)
 	for i, g := range grants {
@@ -323,7 +323,7 @@ func (p *proxy) readGrants(grants []*hintv1.Grant, claims []ledger.Claim) ([]led
 			c.Devices = &ledger.Devices{Devices: c.Devices.Devices, Response: edits}
 		}
 		if n := max(len(c.Opaque), proto.Size(g.GetEdits())); n > maxPayload {
-			return nil, p.lie(c.Resource, "its grant for %s has %d bytes, expected at most %d", c.Resource, n, maxPayload)
+			return nil, p.wrongAnswer(c.Resource, "its grant for %s has %d bytes, expected at most %d", c.Resource, n, maxPayload)
 		}
 	}
 	return done, nil

@@ -129,9 +129,9 @@ func (p *proxy) within(ctx context.Context, method string, do func(context.Conte
 	case limited.Err() != nil, status.Code(err) == codes.DeadlineExceeded:
 		return p.failed(errdefs.Deadline, "did not answer %s within %s", method, p.registration.Deadline)
 	case status.Code(err) == codes.ResourceExhausted && strings.Contains(err.Error(), "received message larger than max"):
-		return p.lie("", "it answered %s with more than %d bytes", method, p.config.MaxAnswerBytes)
+		return p.wrongAnswer("", "it answered %s with more than %d bytes", method, p.config.MaxAnswerBytes)
 	case status.Code(err) == codes.Internal && strings.Contains(err.Error(), wire.TooMany):
-		return p.lie("", "it answered %s with more than %d items of lists and entries of maps", method, maxAnswerElements)
+		return p.wrongAnswer("", "it answered %s with more than %d items of lists and entries of maps", method, maxAnswerElements)
 	}
 	return p.failed(errdefs.Unavailable, "failed at %s: %s", method, clip(status.Convert(err).Message()))
 }
@@ -166,8 +166,8 @@ func (p *proxy) failed(class errdefs.Class, format string, args ...any) error {
 	return &errdefs.Error{Class: class, Message: err.Error(), Provider: p.Name(), Err: err}
 }
 
-// lie returns the error for an invalid answer.
-func (p *proxy) lie(resource, format string, args ...any) error {
+// wrongAnswer returns the error for an invalid answer.
+func (p *proxy) wrongAnswer(resource, format string, args ...any) error {
 	err := errdefs.Corruptf("provider %s cannot be believed: %s", p.Name(), clip(fmt.Sprintf(format, args...)))
 	err.Provider, err.Resource = p.Name(), resource
 	return err
@@ -179,7 +179,7 @@ func (p *proxy) unreadable(method string, err error) error {
 	if fe := new(errdefs.Error); errors.As(err, &fe) && len(fe.Fields) > 0 {
 		text = fe.Fields[0].String()
 	}
-	return p.lie("", "its answer to %s has %s", method, text)
+	return p.wrongAnswer("", "its answer to %s has %s", method, text)
 }
 
 // maxText limits a provider's texts, because traces contain them and the ledger stores

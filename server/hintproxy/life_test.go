@@ -36,13 +36,13 @@ func (s *stage) expectUsage(k *keeper, reserved, held []string) {
 			s.t.Logf("reserved %q, held %q; want %q and %q", r, h, reserved, held)
 		}
 	}()
-	s.eventually("the provider's books", func() bool {
+	s.eventually("the provider's usage", func() bool {
 		r, h = k.usage()
 		return slices.Equal(r, reserved) && slices.Equal(h, held)
 	})
 }
 
-func TestCommitIsConfirmedAndRemovalTold(t *testing.T) {
+func TestCommitIsConfirmedAndRemovalNotified(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, Config{})
 	k := slotsOf("slots")
@@ -355,7 +355,7 @@ func TestPluginsResourceIsNotItsOwn(t *testing.T) {
 	s.register("slots", func(o *ledger.ExternalProvider) { o.Resources = nil })
 	s.plugins.Store(string(slot), true)
 	if _, err := s.admit("a", wantingSlots("a", 1, slot)); err == nil || !strings.Contains(err.Error(), "not its own") {
-		t.Errorf("%v, want a lie", err)
+		t.Errorf("%v, want a wrong answer", err)
 	}
 }
 

@@ -107,8 +107,8 @@ var manyHints = func() []*typesv1.Hint {
 func TestMisbehaviour(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
-		lie  func(*script)
-		text string
+		wrongAnswer func(*script)
+		text        string
 	}{
 		"node outside the machine": {answers(options(string(slot), on(0, 9))), "the machine has 0-3"},
 		"node that cannot be":      {answers(options(string(slot), on(99))), "node 99: expected 0 to 63"},
@@ -172,7 +172,7 @@ func TestMisbehaviour(t *testing.T) {
 				if _, err := s.admit("before", wantingSlots("before", 1, slot)); err != nil {
 					t.Fatal(err)
 				}
-				sc.set(row.lie)
+				sc.set(row.wrongAnswer)
 				before := s.ledger.View().NumPods()
 				trace, err := s.admit("lie", wantingSlots("lie", 1, slot))
 				if row.text == "" {

@@ -114,7 +114,7 @@ type proxy struct {
 	told         []*hintv1.Holding       // the last confirmed holdings
 	confirmed    map[string]ledger.Lease // the ledger's leases at that time, by id
 	again        bool                    // send the holdings even if they are confirmed
-	settled      bool                    // the provider knows that no admission of an earlier berthd is running
+	decided      bool                    // the provider knows that no admission of an earlier berthd is running
 	silent       bool                    // another proxy sends the holdings now
 	confirmation chan struct{}           // closed after the first confirmation
 	reservations map[string]reservation  // by admission
@@ -138,14 +138,14 @@ var redial = grpc.ConnectParams{
 	MinConnectTimeout: 20 * time.Second,
 }
 
-// newProxy returns a proxy that has not begun to connect. If settled is false, its first
-// Commit lets the provider release the reservations of an earlier berthd. With settled it
+// newProxy returns a proxy that has not begun to connect. If decided is false, its first
+// Commit lets the provider release the reservations of an earlier berthd. With decided it
 // does not, because admissions of this berthd may be running.
-func newProxy(o ledger.ExternalProvider, cfg Config, parts Parts, settled bool) (*proxy, error) {
+func newProxy(o ledger.ExternalProvider, cfg Config, parts Parts, decided bool) (*proxy, error) {
 	p := &proxy{
 		registration: o, config: cfg, parts: parts,
 		wake: make(chan struct{}, 1), retired: make(chan struct{}), refused: make(chan error, 1), telling: make(chan struct{}, 1),
-		breaker: breaker.New(cfg.Breaker), settled: settled,
+		breaker: breaker.New(cfg.Breaker), decided: decided,
 		away:         "no process has answered at " + o.Endpoint + " yet",
 		confirmation: make(chan struct{}), confirmed: map[string]ledger.Lease{},
 		reservations: map[string]reservation{}, aborts: map[string]time.Time{},

@@ -203,8 +203,8 @@ func (r *Registry) Register(ctx context.Context, o ledger.ExternalProvider, by C
 	}
 	// Only a provider without contact since the start of this berthd can hold reservations
 	// of an earlier berthd.
-	settled := old == nil || old.hasSettled()
-	p, err := newProxy(o, r.config, r.parts, settled)
+	decided := old == nil || old.hasDecided()
+	p, err := newProxy(o, r.config, r.parts, decided)
 	if err != nil {
 		return err
 	}
@@ -329,7 +329,7 @@ func (r *Registry) replace(name string, p *proxy) error {
 	old.silence()
 	if p != nil {
 		// Until now the other proxy may have sent the last Commit.
-		p.tellAgain()
+		p.sendAgain()
 	}
 	return nil
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/berthd/berth/managers/ledger"
 )
 
-// slotsOf is an honest provider of four slots on nodes 0, 0, 1 and 3, with books.
+// slotsOf is an honest provider of four slots on nodes 0, 0, 1 and 3, with a usage table.
 func slotsOf(name string) *keeper {
 	return &keeper{
 		Slots:    hinttest.Slots{At: map[string]int{"a": 0, "b": 0, "c": 1, "d": 3}, Called: name},
@@ -21,14 +21,14 @@ func slotsOf(name string) *keeper {
 	}
 }
 
-// keeper is a provider with books.
+// keeper is a provider with a usage table.
 type keeper struct {
 	hinttest.Slots
 
 	mu       sync.Mutex
 	reserved map[string]bool   // admissions
 	held     map[string]string // pods by admission
-	settled  int               // commits heard of
+	decided  int               // commits heard of
 }
 
 func (k *keeper) Prepare(_ context.Context, id string, _ hintRequest, claims []ledger.Claim) ([]ledger.Claim, error) {
@@ -52,7 +52,7 @@ func (k *keeper) Committed(_ context.Context, view *ledger.View) error {
 		k.held[p.AdmissionID] = p.UID()
 		delete(k.reserved, p.AdmissionID)
 	}
-	k.settled++
+	k.decided++
 	return nil
 }
 

@@ -70,12 +70,12 @@ func (p *proxy) status() Status {
 // ready returns whether the provider can be called.
 func (p *proxy) ready() bool { return p.status().State == Connected }
 
-// hasSettled returns whether the provider knows that no admission of an earlier berthd is
+// hasDecided returns whether the provider knows that no admission of an earlier berthd is
 // running.
-func (p *proxy) hasSettled() bool {
+func (p *proxy) hasDecided() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.settled
+	return p.decided
 }
 
 // notRegistered is the reason for a required provider that has not registered.

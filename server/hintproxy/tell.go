@@ -24,20 +24,20 @@ func (p *proxy) tell(ctx context.Context) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	if err := p.tellAborts(ctx); err != nil {
+	if err := p.sendAborts(ctx); err != nil {
 		return err
 	}
 	view := p.parts.Ledger.View()
 	holdings := convert.Holdings(view, p.Name())
 	p.mu.Lock()
-	connection, introduced, settled, silent := p.connection, p.introduced, p.settled, p.silent
+	connection, introduced, decided, silent := p.connection, p.introduced, p.decided, p.silent
 	known := introduced && !p.again && slices.EqualFunc(holdings, p.told, func(a, b *hintv1.Holding) bool { return proto.Equal(a, b) })
 	p.mu.Unlock()
 	leases := p.leases(view)
 	if silent || known && !p.owes(leases) {
 		return nil
 	}
-	req := &hintv1.CommitRequest{Provider: p.Name(), Holdings: holdings, Settled: !settled}
+	req := &hintv1.CommitRequest{Provider: p.Name(), Holdings: holdings, Settled: !decided}
 	for _, l := range leases {
 		req.CommittedAdmissions = append(req.CommittedAdmissions, l.AdmissionID)
 	}
@@ -96,7 +96,7 @@ func (p *proxy) confirm(connection int, leases []ledger.Lease, holdings []*hintv
 			close(p.confirmation)
 		}
 	}
-	p.told, p.again, p.settled = holdings, false, true
+	p.told, p.again, p.decided = holdings, false, true
 	clear(p.confirmed)
 	for _, l := range leases {
 		p.confirmed[l.ID] = l
@@ -106,8 +106,8 @@ func (p *proxy) confirm(connection int, leases []ledger.Lease, holdings []*hintv
 	maps.DeleteFunc(p.reservations, func(_ string, r reservation) bool { return now.After(r.lease.Expires) })
 }
 
-// tellAborts delivers aborts; those with an expired lease are dropped.
-func (p *proxy) tellAborts(ctx context.Context) error {
+// sendAborts delivers aborts; those with an expired lease are dropped.
+func (p *proxy) sendAborts(ctx context.Context) error {
 	p.mu.Lock()
 	pending := slices.Sorted(maps.Keys(p.aborts))
 	p.mu.Unlock()
@@ -140,9 +140,9 @@ func (p *proxy) changed(reachable bool, away string) {
 	p.reachable, p.introduced, p.away = reachable, false, away
 }
 
-// canBeTold returns whether watch has recorded the connection. A confirmation on an
+// canBeNotified returns whether watch has recorded the connection. A confirmation on an
 // unrecorded connection would be forgotten when watch records it.
-func (p *proxy) canBeTold() bool {
+func (p *proxy) canBeNotified() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.reachable
@@ -158,8 +158,8 @@ func (p *proxy) silence() {
 	<-p.telling
 }
 
-// tellAgain makes the keeper send the holdings although they are confirmed.
-func (p *proxy) tellAgain() {
+// sendAgain makes the keeper send the holdings although they are confirmed.
+func (p *proxy) sendAgain() {
 	p.mu.Lock()
 	p.again = true
 	p.mu.Unlock()
@@ -232,7 +232,7 @@ const slowest = 5 * time.Second
 
 // attempt makes one attempt, if there is a connection.
 func (p *proxy) attempt(ctx context.Context) error {
-	if !p.canBeTold() {
+	if !p.canBeNotified() {
 		return nil // watch will call poke
 	}
 	if err := p.within(ctx, "Commit", p.tell); err != nil {

@@ -41,8 +41,8 @@ type driftKey struct{ name, file, found string }
 // keptDrifts is the number of drifts that are kept for reports.
 const keptDrifts = 100
 
-// driftBook stores the values that were written. The zero value is empty.
-type driftBook struct {
+// driftLog stores the values that were written. The zero value is empty.
+type driftLog struct {
 	// kept are the wanted values of each cgroup when it last had them; nil before the first
 	// pass.
 	kept *branch
@@ -82,7 +82,7 @@ func (b *branch) at(name cgroup.Name, grow bool) *branch {
 }
 
 // of returns the last written values of a cgroup; nil if unknown.
-func (b *driftBook) of(name cgroup.Name) *cgroup.Values {
+func (b *driftLog) of(name cgroup.Name) *cgroup.Values {
 	if at := b.kept.at(name, false); at != nil {
 		return at.values
 	}
@@ -90,20 +90,20 @@ func (b *driftBook) of(name cgroup.Name) *cgroup.Values {
 }
 
 // keep stores the values after a pass for a view.
-func (b *driftBook) keep(view *ledger.View, desired []cgroup.Node, failed map[string]bool) {
+func (b *driftLog) keep(view *ledger.View, desired []cgroup.Node, failed map[string]bool) {
 	b.kept, b.stale = new(branch), nil
 	b.follow(view, desired, failed)
 }
 
 // follow stores the values after some cgroups were written for a view.
-func (b *driftBook) follow(view *ledger.View, written []cgroup.Node, failed map[string]bool) {
+func (b *driftLog) follow(view *ledger.View, written []cgroup.Node, failed map[string]bool) {
 	b.hold(written, failed)
 	b.view = view
 }
 
 // hold stores the values of some cgroups; those of failed cgroups are unknown. Before the
 // first pass it stores nothing.
-func (b *driftBook) hold(written []cgroup.Node, failed map[string]bool) {
+func (b *driftLog) hold(written []cgroup.Node, failed map[string]bool) {
 	if b.kept == nil {
 		return
 	}
@@ -117,7 +117,7 @@ func (b *driftBook) hold(written []cgroup.Node, failed map[string]bool) {
 }
 
 // changed returns the nodes whose wanted values differ from the stored ones.
-func (b *driftBook) changed(desired []cgroup.Node) []cgroup.Node {
+func (b *driftLog) changed(desired []cgroup.Node) []cgroup.Node {
 	var out []cgroup.Node
 	for i := range desired {
 		if kept := b.of(desired[i].Name); kept == nil || !kept.Equal(&desired[i].Values) {
@@ -128,7 +128,7 @@ func (b *driftBook) changed(desired []cgroup.Node) []cgroup.Node {
 }
 
 // forget removes a cgroup whose values are being written outside a pass.
-func (b *driftBook) forget(name cgroup.Name) {
+func (b *driftLog) forget(name cgroup.Name) {
 	if at := b.kept.at(name, false); at != nil {
 		at.values = nil
 	}
@@ -136,7 +136,7 @@ func (b *driftBook) forget(name cgroup.Name) {
 }
 
 // forgetAll removes a deleted cgroup, with the cgroups below it.
-func (b *driftBook) forgetAll(name cgroup.Name) {
+func (b *driftLog) forgetAll(name cgroup.Name) {
 	if above := b.kept.at(name.Parent(), false); above != nil {
 		delete(above.below, name.Base())
 	}
@@ -144,7 +144,7 @@ func (b *driftBook) forgetAll(name cgroup.Name) {
 }
 
 // recheck marks a cgroup for comparison in the next pass.
-func (b *driftBook) recheck(name cgroup.Name) {
+func (b *driftLog) recheck(name cgroup.Name) {
 	if b.stale == nil {
 		b.stale = make(map[string]cgroup.Name)
 	}
@@ -153,7 +153,7 @@ func (b *driftBook) recheck(name cgroup.Name) {
 
 // find returns the drifts in a plan: differences in cgroups whose wanted values have not
 // changed.
-func (b *driftBook) find(p *plan, now time.Time) []Drift {
+func (b *driftLog) find(p *plan, now time.Time) []Drift {
 	wanted := make(map[string]cgroup.Values, len(p.differs))
 	for _, op := range p.differs {
 		wanted[op.Name.String()] = cgroup.Values{}
@@ -202,7 +202,7 @@ func drifts(op cgroup.Op, seen *cgroup.Snapshot, now time.Time) []Drift {
 }
 
 // news stores the drifts of a pass, and returns those that the previous pass did not find.
-func (b *driftBook) news(found []Drift) []Drift {
+func (b *driftLog) news(found []Drift) []Drift {
 	present := make(map[driftKey]Drift, len(found))
 	var fresh []Drift
 	for _, d := range found {

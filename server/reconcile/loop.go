@@ -109,7 +109,7 @@ type Loop struct {
 	// operation writes at a time. It is not held while a pod's processes are killed.
 	mu      gate
 	leaving map[string]bool // guarded by mu: uids
-	drift   driftBook       // guarded by mu
+	drift   driftLog        // guarded by mu
 	orphans []cgroup.Name   // guarded by mu: found by the last pass
 	// unbound are the unbound cgroups with processes that the last pass found, empty those
 	// without processes; guarded by mu.
@@ -139,7 +139,7 @@ type Loop struct {
 	ended []cgroup.Name
 	calls calls // guarded by mu
 
-	records   recordBook    // guarded by mu
+	records   recordLog     // guarded by mu
 	sharers   []cgroup.Name // guarded by mu: of unknown living pods; see unknownSharers
 	sandboxes []cgroup.Name // guarded by mu: of pods in the ledger, created by a runtime
 

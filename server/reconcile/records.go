@@ -20,9 +20,9 @@ const (
 // Failpoints returns all failpoints of this package.
 func Failpoints() []string { return []string{BeforeRecord, AfterRecord} }
 
-// recordBook has the written claim record of each pod's cgroup, and the view whose changes
+// recordLog has the written claim record of each pod's cgroup, and the view whose changes
 // have been written. Guarded by Loop.mu.
-type recordBook struct {
+type recordLog struct {
 	seed    maphash.Seed
 	written map[string]writtenRecord
 	view    *ledger.View
@@ -41,14 +41,14 @@ type writtenRecord struct {
 // must not wait for all of them.
 const recordsAtOnce = 64
 
-func (b *recordBook) note(uid string, record []byte, generation uint64) {
+func (b *recordLog) note(uid string, record []byte, generation uint64) {
 	if b.written == nil {
 		b.seed, b.written = maphash.MakeSeed(), map[string]writtenRecord{}
 	}
 	b.written[uid] = writtenRecord{maphash.Bytes(b.seed, record), generation}
 }
 
-func (b *recordBook) holds(uid string, record []byte) bool {
+func (b *recordLog) holds(uid string, record []byte) bool {
 	w, ok := b.written[uid]
 	return ok && record != nil && w.hash == maphash.Bytes(b.seed, record)
 }

@@ -80,8 +80,8 @@ func TestGoodLife(t *testing.T) {
 	}
 }
 
-// TestLies lets plugins live that misbehave in one way each.
-func TestLies(t *testing.T) {
+// TestFalseAnswers runs plugins that misbehave in one way each.
+func TestFalseAnswers(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
 		args    string

@@ -140,7 +140,7 @@ func (a *Agent) begin(m podspec.Manifest, rec *record) {
 	w := a.newWorker(m, rec)
 	a.workers[w.uid] = w
 	a.status[w.uid] = w.status() // it is there from the first moment
-	a.tellPublished()
+	a.reportPublished()
 	a.launch(w)
 }
 
@@ -151,7 +151,7 @@ func (a *Agent) gone(w *worker) {
 	delete(a.workers, w.uid)
 	delete(a.status, w.uid)
 	delete(a.dropped, w.uid)
-	a.tellPublished()
+	a.reportPublished()
 	a.compare()
 }
 
@@ -176,7 +176,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		return nil
 	}
 	a.synced(ctx)
-	if err := a.insist(ctx, "remove unknown containers", func() error { return a.removeStrangers(ctx, records) }); err != nil {
+	if err := a.insist(ctx, "remove unknown containers", func() error { return a.removeUnknown(ctx, records) }); err != nil {
 		return nil
 	}
 	a.mu.Lock()
@@ -221,8 +221,8 @@ func (a *Agent) insist(ctx context.Context, what string, try func() error) error
 	}
 }
 
-// removeStrangers removes the containers of pods that the agent has never had, or has not any more.
-func (a *Agent) removeStrangers(ctx context.Context, records []*worker) error {
+// removeUnknown removes the containers of pods that the agent has never had, or has not any more.
+func (a *Agent) removeUnknown(ctx context.Context, records []*worker) error {
 	statuses, err := a.Runtime.List(ctx, "")
 	if err != nil {
 		return err
@@ -236,12 +236,12 @@ func (a *Agent) removeStrangers(ctx context.Context, records []*worker) error {
 			return err
 		}
 	}
-	return a.releaseStrangers(records)
+	return a.releaseUnknown(records)
 }
 
-// releaseStrangers removes the pins of pods without a record, whose containers are
+// releaseUnknown removes the pins of pods without a record, whose containers are
 // gone.
-func (a *Agent) releaseStrangers(records []*worker) error {
+func (a *Agent) releaseUnknown(records []*worker) error {
 	uids, err := a.Volumes.Holders()
 	if err != nil {
 		return err

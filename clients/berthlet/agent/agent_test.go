@@ -513,8 +513,8 @@ func TestManifestThatWentEndsItsPod(t *testing.T) {
 	})
 }
 
-// TestStrangersAreRemoved: a container of a pod that the agent never had goes at once.
-func TestStrangersAreRemoved(t *testing.T) {
+// TestUnknownPodsAreRemoved: a container of a pod that the agent never had goes at once.
+func TestUnknownPodsAreRemoved(t *testing.T) {
 	t.Parallel()
 	within(t, func(h *fixture) {
 		h.want(web("a"))

@@ -174,10 +174,10 @@ func (a *Agent) publish(s PodStatus) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.status[s.UID] = s
-	a.tellPublished()
+	a.reportPublished()
 }
 
-func (a *Agent) tellPublished() {
+func (a *Agent) reportPublished() {
 	select {
 	case a.published <- struct{}{}:
 	default:
@@ -200,7 +200,7 @@ func (a *Agent) Status() Status {
 
 // writeStatus writes the status file until the context ends.
 func (a *Agent) writeStatus(ctx context.Context) {
-	a.tellPublished() // the file of an earlier run is old
+	a.reportPublished() // the file of an earlier run is old
 	for {
 		select {
 		case <-a.published:

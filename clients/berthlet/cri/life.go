@@ -57,7 +57,7 @@ func (r *Runtime) Signal(ctx context.Context, id string, sig syscall.Signal) err
 		r.Changed(s.PodUID)
 		return nil
 	case sig == syscall.SIGTERM:
-		r.tell(id, s.PodUID, forever)
+		r.startStop(id, s.PodUID, forever)
 		return nil
 	}
 	_, err = r.cri.StopContainer(ctx, &criv1.StopContainerRequest{ContainerId: id})
@@ -65,10 +65,10 @@ func (r *Runtime) Signal(ctx context.Context, id string, sig syscall.Signal) err
 	return wrap(err, "kill container %s", id)
 }
 
-// tell has the runtime send the signal, and kill after a grace. The call lasts until the
+// startStop has the runtime send the signal, and kill after a grace. The call lasts until the
 // container has ended, so it is left to itself; with berthlet it ends. It returns false
 // if one is under way.
-func (r *Runtime) tell(id, uid string, grace int64) bool {
+func (r *Runtime) startStop(id, uid string, grace int64) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.told[id] || r.background.Err() != nil {

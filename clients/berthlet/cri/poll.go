@@ -56,7 +56,7 @@ func (r *Runtime) compare(ctx context.Context) error {
 		case criv1.ContainerState_CONTAINER_UNKNOWN:
 			// Nobody would see its end, which may have been before it began. Kubelets end
 			// such a container too.
-			if r.tell(c.GetId(), s.uid, 0) {
+			if r.startStop(c.GetId(), s.uid, 0) {
 				r.Log.Warn("end a container of which the runtime does not know how far it is", "pod", s.uid, "id", c.GetId())
 			}
 		}

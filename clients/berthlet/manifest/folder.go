@@ -32,9 +32,9 @@ const Every = 20 * time.Second
 // unwatched is how often the folder is read while the kernel cannot watch it.
 const unwatched = time.Second
 
-// settle is how long the folder is left alone after a change, since a file is
+// debounce is how long the folder is left alone after a change, since a file is
 // often written in several steps.
-const settle = 50 * time.Millisecond
+const debounce = 50 * time.Millisecond
 
 // maxFile bounds a file. A pod in an API server has at most 1.5 MiB.
 const maxFile = 8 << 20
@@ -78,10 +78,10 @@ func (f *Folder) Watch(ctx context.Context, want func(manifests []podspec.Manife
 			if !ok {
 				f.unwatch() // it has ended by itself; the next look makes another
 			}
-			timer.Reset(settle)
+			timer.Reset(debounce)
 		case err := <-failures:
 			f.log.Warn("watch the manifests", "error", err)
-			timer.Reset(settle)
+			timer.Reset(debounce)
 		case <-timer.C:
 			f.look()
 			if manifests, all, err := f.Read(); err != nil {

@@ -11,9 +11,9 @@
 // Words:
 //
 //   - card: a network interface with a device behind it.
-//   - books: which cards are reserved for which admission and held by which pod.
+//   - usage: which cards are reserved for which admission and held by which pod.
 //
-// Whenever the books change they are printed to the standard output as one line of
+// Each change of the usage is printed to the standard output as one line of
 // JSON.
 package main
 

@@ -18,7 +18,7 @@ import (
 )
 
 // provider hands out the cards of a sysfs tree. Who holds which card is what the
-// view says; the books are beside it, for what is reserved.
+// view says; the usage is beside it, for what is reserved.
 type provider struct {
 	name     string
 	resource workload.Resource

@@ -563,9 +563,9 @@ func TestBarred(t *testing.T) {
 	})
 }
 
-// TestBarredUntilToldOtherwise: that berthd does not answer in time does not let the plugin
+// TestBarredUntilReleased: that berthd does not answer in time does not let the plugin
 // move containers beside a berthd that moves them itself.
-func TestBarredUntilToldOtherwise(t *testing.T) {
+func TestBarredUntilReleased(t *testing.T) {
 	t.Parallel()
 	client, err := berth.Dial(t.Context(), t.TempDir()+"/nobody.sock", berth.Options{})
 	if err != nil {

@@ -27,7 +27,7 @@ func (p *Plugin) options() *pluginapi.DevicePluginOptions {
 // GetDevicePluginOptions answers with the options of the configuration.
 func (p *Plugin) GetDevicePluginOptions(ctx context.Context, _ *pluginapi.Empty) (*pluginapi.DevicePluginOptions, error) {
 	p.note(Call{Method: Options})
-	if _, err := p.meet(ctx, Options); err != nil {
+	if _, err := p.begin(ctx, Options); err != nil {
 		return nil, err
 	}
 	return p.options(), nil
@@ -39,7 +39,7 @@ func (p *Plugin) ListAndWatch(_ *pluginapi.Empty, stream grpc.ServerStreamingSer
 	defer p.count(-1)
 	var sent []Device
 	for first := true; ; first = false {
-		how, err := p.meet(stream.Context(), ListAndWatch)
+		how, err := p.begin(stream.Context(), ListAndWatch)
 		if err != nil || how == End {
 			return err
 		}
@@ -97,7 +97,7 @@ func (p *Plugin) GetPreferredAllocation(ctx context.Context, req *pluginapi.Pref
 		}
 		answer.ContainerResponses = append(answer.ContainerResponses, &pluginapi.ContainerPreferredAllocationResponse{DeviceIDs: ids})
 	}
-	how, err := p.meet(ctx, Preferred)
+	how, err := p.begin(ctx, Preferred)
 	switch {
 	case err != nil:
 		return nil, err
@@ -131,7 +131,7 @@ func (p *Plugin) Allocate(ctx context.Context, req *pluginapi.AllocateRequest) (
 		}
 		answer.ContainerResponses = append(answer.ContainerResponses, p.answer(c.DevicesIds))
 	}
-	how, err := p.meet(ctx, Allocate)
+	how, err := p.begin(ctx, Allocate)
 	switch {
 	case err != nil:
 		return nil, err
@@ -202,7 +202,7 @@ func (p *Plugin) answer(ids []string) *pluginapi.ContainerAllocateResponse {
 // PreStartContainer does nothing, in the manner that was set.
 func (p *Plugin) PreStartContainer(ctx context.Context, req *pluginapi.PreStartContainerRequest) (*pluginapi.PreStartContainerResponse, error) {
 	p.note(Call{Method: PreStart, IDs: req.DevicesIds})
-	how, err := p.meet(ctx, PreStart)
+	how, err := p.begin(ctx, PreStart)
 	if err != nil {
 		return nil, err
 	}

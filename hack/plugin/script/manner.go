@@ -90,8 +90,8 @@ func Late(wait time.Duration) Manner { return Manner(after + wait.String()) }
 
 var errRefused = status.Error(codes.Unknown, "the plugin was told to refuse")
 
-// meet does what is the same at every method, and returns the manner.
-func (p *Plugin) meet(ctx context.Context, m Method) (Manner, error) {
+// begin does what is the same at every method, and returns the manner.
+func (p *Plugin) begin(ctx context.Context, m Method) (Manner, error) {
 	p.mu.Lock()
 	how, dying := p.manners[m], p.dying
 	p.mu.Unlock()

@@ -16,7 +16,7 @@ type watched struct {
 // GetInfo tells who the plugin is; its devices are at the same socket.
 func (w watched) GetInfo(ctx context.Context, _ *registrationapi.InfoRequest) (*registrationapi.PluginInfo, error) {
 	w.p.note(Call{Method: Info})
-	if _, err := w.p.meet(ctx, Info); err != nil {
+	if _, err := w.p.begin(ctx, Info); err != nil {
 		return nil, err
 	}
 	info := &registrationapi.PluginInfo{
@@ -37,7 +37,7 @@ func (w watched) NotifyRegistrationStatus(ctx context.Context, s *registrationap
 		call.Error = "not registered, and no reason given"
 	}
 	w.p.note(call)
-	if _, err := w.p.meet(ctx, Notify); err != nil {
+	if _, err := w.p.begin(ctx, Notify); err != nil {
 		return nil, err
 	}
 	return &registrationapi.RegistrationStatusResponse{}, nil

@@ -44,7 +44,7 @@ func Run(t *testing.T, make func(t *testing.T) Fixture) {
 		test func(t *testing.T, f *suite)
 	}{
 		{"EnsureCreates", testEnsureCreates},
-		{"EnsureTellsWhatItCreated", testEnsureTells},
+		{"EnsureReportsWhatItCreated", testEnsureReports},
 		{"EnsureCreatesOnce", testEnsureCreatesOnce},
 		{"EnsureKeepsWhatIsAbsent", testEnsureKeeps},
 		{"EnsureUndoesACreationThatFailed", testEnsureUndoes},
@@ -171,7 +171,7 @@ func testEnsureCreates(t *testing.T, s *suite) {
 }
 
 // Created is what was not there before: a parent made on the way is there afterwards.
-func testEnsureTells(t *testing.T, s *suite) {
+func testEnsureReports(t *testing.T, s *suite) {
 	for _, step := range []struct {
 		name    cgroup.Name
 		values  cgroup.Values

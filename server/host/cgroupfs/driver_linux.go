@@ -109,7 +109,7 @@ func (d *Driver) detect(required []string) error {
 }
 
 // require refuses a tree that lacks a controller. What berth promises of CPUs and
-// memory would be in its books alone.
+// memory would stand in the ledger only.
 func (d *Driver) require(controllers []string) error {
 	if controllers == nil {
 		controllers = []string{"cpu", "cpuset", "memory"}

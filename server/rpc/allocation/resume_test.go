@@ -383,8 +383,8 @@ func matches(line, format string, to ...any) bool {
 	return n == len(to) && err == nil
 }
 
-// TestWatchTellsPolicyAndMachine: what the managers decide by, and CPUs that come and go.
-func TestWatchTellsPolicyAndMachine(t *testing.T) {
+// TestWatchReportsPolicyAndMachine: what the managers decide by, and CPUs that come and go.
+func TestWatchReportsPolicyAndMachine(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, 100)
 	s := b.watch(b.put("a"))

@@ -163,7 +163,7 @@ func onA() *typesv1.ContainerAllocation {
 	}
 }
 
-func TestAllocateTellsAllThatARuntimeNeeds(t *testing.T) {
+func TestAllocateAnswersAllThatARuntimeNeeds(t *testing.T) {
 	t.Parallel()
 	huge := []*allocationv1.HugepageLimit{{PageSize: "2MB", LimitBytes: 4 << 20}, {PageSize: "1GB"}}
 	for name, row := range map[string]struct {
@@ -382,8 +382,8 @@ func TestGetAndList(t *testing.T) {
 	}
 }
 
-// TestContradictionsAreTold: whoever follows the log learns of them, too.
-func TestContradictionsAreTold(t *testing.T) {
+// TestContradictionsAreReported: whoever follows the log learns of them, too.
+func TestContradictionsAreReported(t *testing.T) {
 	t.Parallel()
 	var told []string
 	client := serveParts(t, cgroup.V2, nil, func(p *allocation.Parts) {

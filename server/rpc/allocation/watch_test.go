@@ -413,8 +413,8 @@ func TestWatchFromARevision(t *testing.T) {
 	b.expect(b.watch(3), "3 bookmark")
 }
 
-// TestWatchTellsWhatAPodHolds checks the content of an event beyond its kind.
-func TestWatchTellsWhatAPodHolds(t *testing.T) {
+// TestWatchReportsAllocations checks the content of an event beyond its kind.
+func TestWatchReportsAllocations(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, 100)
 	session := b.inv.Registered(gpu, device.Options{}, time.Unix(1, 0))

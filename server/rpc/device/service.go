@@ -56,7 +56,7 @@ func New(parts Parts, read convert.Reader) devicev1.DeviceServiceServer {
 func (s *service) GetState(context.Context, *devicev1.GetStateRequest) (*devicev1.GetStateResponse, error) {
 	view := s.Ledger.View()
 	out := &devicev1.GetStateResponse{Revision: view.Revision()}
-	s.each(view, func(r *devicev1.Resource, known *device.Resource, h holdings) {
+	s.each(view, func(r *devicev1.Resource, known *device.Resource, h devicesInUse) {
 		r.Devices = states(known, h)
 		out.Resources = append(out.Resources, r)
 	})
@@ -66,7 +66,7 @@ func (s *service) GetState(context.Context, *devicev1.GetStateRequest) (*devicev
 // ListResources implements DeviceService.
 func (s *service) ListResources(context.Context, *devicev1.ListResourcesRequest) (*devicev1.ListResourcesResponse, error) {
 	out := &devicev1.ListResourcesResponse{}
-	s.each(s.Ledger.View(), func(r *devicev1.Resource, _ *device.Resource, _ holdings) {
+	s.each(s.Ledger.View(), func(r *devicev1.Resource, _ *device.Resource, _ devicesInUse) {
 		out.Resources = append(out.Resources, r)
 	})
 	return out, nil
@@ -75,7 +75,7 @@ func (s *service) ListResources(context.Context, *devicev1.ListResourcesRequest)
 // GetAllocatable implements DeviceService.
 func (s *service) GetAllocatable(context.Context, *devicev1.GetAllocatableRequest) (*devicev1.GetAllocatableResponse, error) {
 	out := &devicev1.GetAllocatableResponse{}
-	s.each(s.Ledger.View(), func(r *devicev1.Resource, known *device.Resource, h holdings) {
+	s.each(s.Ledger.View(), func(r *devicev1.Resource, known *device.Resource, h devicesInUse) {
 		for _, d := range states(known, h) {
 			if d.GetDevice().GetHealth() == string(device.Healthy) {
 				r.Devices = append(r.Devices, d)
@@ -87,7 +87,7 @@ func (s *service) GetAllocatable(context.Context, *devicev1.GetAllocatableReques
 }
 
 // each visits the known resources by name, in message form without devices.
-func (s *service) each(view *ledger.View, visit func(*devicev1.Resource, *device.Resource, holdings)) {
+func (s *service) each(view *ledger.View, visit func(*devicev1.Resource, *device.Resource, devicesInUse)) {
 	held := held(view)
 	for r := range s.Inventory.Inventory().Resources() {
 		h := held[r.Name]

@@ -10,30 +10,30 @@ import (
 	"github.com/berthd/berth/managers/ledger"
 )
 
-// holding is a device that is in use.
-type holding struct {
+// deviceInUse is a device that is in use.
+type deviceInUse struct {
 	device  ledger.Device
 	holders []string
 }
 
-// holdings are the devices of one resource that are in use, by id.
-type holdings map[string]*holding
+// devicesInUse are the devices of one resource that are in use, by id.
+type devicesInUse map[string]*deviceInUse
 
 // held returns all holdings by resource; holders come in the order of the
 // claims.
-func held(view *ledger.View) map[string]holdings {
-	out := make(map[string]holdings)
+func held(view *ledger.View) map[string]devicesInUse {
+	out := make(map[string]devicesInUse)
 	for c := range view.Claims() {
 		if c.Devices == nil {
 			continue
 		}
 		if out[c.Resource] == nil {
-			out[c.Resource] = make(holdings)
+			out[c.Resource] = make(devicesInUse)
 		}
 		for _, d := range c.Devices.Devices {
 			h := out[c.Resource][d.ID]
 			if h == nil {
-				h = &holding{device: d}
+				h = &deviceInUse{device: d}
 				out[c.Resource][d.ID] = h
 			}
 			h.holders = append(h.holders, c.Owner.String())
@@ -44,7 +44,7 @@ func held(view *ledger.View) map[string]holdings {
 
 // states returns the devices of a resource by id. One that is held although its
 // plugin does not list it any more has no health.
-func states(r *device.Resource, held holdings) []*devicev1.DeviceState {
+func states(r *device.Resource, held devicesInUse) []*devicev1.DeviceState {
 	var out []*devicev1.DeviceState
 	for _, d := range r.Devices {
 		state := &devicev1.DeviceState{Device: convert.Device(ledger.Device{ID: d.ID, Nodes: d.Nodes, Topology: d.Topology})}

@@ -125,7 +125,7 @@ func TestStreamDump(t *testing.T) {
 	}
 }
 
-func TestCheckTellsFindingsAndTheStart(t *testing.T) {
+func TestCheckReportsFindingsAndTheStart(t *testing.T) {
 	t.Parallel()
 	got, err := serve(t).Check(t.Context(), &inspectv1.CheckRequest{})
 	if err != nil {

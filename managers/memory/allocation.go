@@ -9,15 +9,15 @@ import (
 	"github.com/berthd/berth/managers/workload"
 )
 
-// holding is what a pod wants and holds in one view.
-type holding struct {
+// allocation is what a pod wants and holds in one view.
+type allocation struct {
 	demand
 	*table
 	record *ledger.Pod // without claims if the view does not know the pod
 }
 
-func (m *Manager) holding(view *ledger.View, pod *workload.Pod) *holding {
-	h := &holding{demand: m.demand(pod), table: m.table(view)}
+func (m *Manager) allocation(view *ledger.View, pod *workload.Pod) *allocation {
+	h := &allocation{demand: m.demand(pod), table: m.table(view)}
 	record, ok := view.Pod(pod.UID)
 	if !ok {
 		record = &ledger.Pod{Pod: *pod}
@@ -28,7 +28,7 @@ func (m *Manager) holding(view *ledger.View, pod *workload.Pod) *holding {
 
 // claims returns what a container holds, or with an empty name the pod as a
 // whole, by resource.
-func (h *holding) claims(container string) []ledger.Claim {
+func (h *allocation) claims(container string) []ledger.Claim {
 	var out []ledger.Claim
 	for i := range h.record.Claims {
 		if c := &h.record.Claims[i]; c.Provider == Name && c.Owner.Container == container {
@@ -39,12 +39,12 @@ func (h *holding) claims(container string) []ledger.Claim {
 }
 
 // family is that of a container's request, with what is handed on to it.
-func (h *holding) containerFamily(i int, wants []want) *family {
+func (h *allocation) containerFamily(i int, wants []want) *family {
 	return h.table.family(wants, h.left(i, wants))
 }
 
 // left finds what the init containers before container i leave to it.
-func (h *holding) left(i int, wants []want) []reusable {
+func (h *allocation) left(i int, wants []want) []reusable {
 	var out []reusable
 	for at, c := range h.Pod.Containers[:i] {
 		if !c.Role.Feeds() {
@@ -68,7 +68,7 @@ func (h *holding) left(i int, wants []want) []reusable {
 // claim makes the fact that an owner holds an amount on nodes. of are the bytes
 // that it takes over there, free what it may take besides; what it takes is no
 // longer free.
-func (h *holding) claim(container string, w want, nodes numa.Mask, of ledger.NodeBytes, free *amounts, affinity hint.Hint) ledger.Claim {
+func (h *allocation) claim(container string, w want, nodes numa.Mask, of ledger.NodeBytes, free *amounts, affinity hint.Hint) ledger.Claim {
 	return ledger.Claim{
 		Owner:    ledger.Owner{Pod: h.Pod.UID, Container: container},
 		Provider: Name, Resource: w.resource, Affinity: &affinity,

@@ -7,9 +7,9 @@ import (
 	"github.com/berthd/berth/managers/workload"
 )
 
-// holding is what a pod wants and holds, and what is available to it. A plan for
+// allocation is what a pod wants and holds, and what is available to it. A plan for
 // several containers goes on in it, one after the other.
-type holding struct {
+type allocation struct {
 	demand
 	view      *ledger.View
 	available cpuset.Set
@@ -19,8 +19,8 @@ type holding struct {
 	podCPUs *ledger.CPUs
 }
 
-func (m *Manager) holding(view *ledger.View, pod *workload.Pod) *holding {
-	h := &holding{
+func (m *Manager) allocation(view *ledger.View, pod *workload.Pod) *allocation {
+	h := &allocation{
 		demand:    m.demand(pod),
 		view:      view,
 		available: m.allocatable.Minus(view.ExclusiveCPUs()).Minus(view.Rules().OfflineCPUs),
@@ -49,7 +49,7 @@ func (m *Manager) holding(view *ledger.View, pod *workload.Pod) *holding {
 }
 
 // reusable is what container i may take over from finished init containers.
-func (h *holding) reusable(i int) cpuset.Set {
+func (h *allocation) reusable(i int) cpuset.Set {
 	at := -1
 	held := func(*workload.Container) cpuset.Set {
 		at++ // the walk goes through the containers in order
@@ -62,7 +62,7 @@ func (h *holding) reusable(i int) cpuset.Set {
 }
 
 // claim notes that container i now holds a set, and returns that as a fact.
-func (h *holding) claim(i int, set cpuset.Set, use ledger.CPUUse, affinity hint.Hint) ledger.Claim {
+func (h *allocation) claim(i int, set cpuset.Set, use ledger.CPUUse, affinity hint.Hint) ledger.Claim {
 	h.claims[i] = &ledger.CPUs{Set: set, Use: use}
 	h.available = h.available.Minus(set)
 	owner := ledger.Owner{Pod: h.Pod.UID, Container: h.Pod.Containers[i].Name}

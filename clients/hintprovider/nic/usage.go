@@ -76,7 +76,7 @@ func (b *usage) commit(held map[string]string, admissions []string) {
 	b.print("committed")
 }
 
-// print writes the books as a line. mu is held.
+// print writes the usage as a line. mu is held.
 func (b *usage) print(event string) {
 	text, err := json.Marshal(struct {
 		Event    string                       `json:"event"`
