@@ -35,7 +35,7 @@ func (r Reader) Pod(m *typesv1.Pod) (workload.Pod, error) {
 }
 
 // Unchecked reads a pod for somebody who checks it by workload.Validate: its errors
-// are those of Pod, but a pod that can be read gives none.
+// are those of Pod, but a pod that can be read and has no unsupported field gives none.
 func (r Reader) Unchecked(m *typesv1.Pod) (workload.Pod, error) {
 	var vs errdefs.Violations
 	if m == nil {
@@ -51,7 +51,8 @@ func (r Reader) Unchecked(m *typesv1.Pod) (workload.Pod, error) {
 	if p.Name == "" {
 		vs.Addf("pod.metadata.name", "is required")
 	}
-	if len(vs) == 0 {
+	unsupported := unsupported(m)
+	if len(vs)+len(unsupported) == 0 {
 		return p, nil
 	}
 	// The checks are meant for a pod with defaults; what is missing by default
@@ -66,7 +67,10 @@ func (r Reader) Unchecked(m *typesv1.Pod) (workload.Pod, error) {
 			vs = append(vs, v)
 		}
 	}
-	return workload.Pod{}, vs.Err(fmt.Sprintf("pod %.200s", &p))
+	if len(vs) == 0 {
+		return workload.Pod{}, refused(unsupported.Err(fmt.Sprintf("pod %.200s", &p)))
+	}
+	return workload.Pod{}, append(vs, unsupported...).Err(fmt.Sprintf("pod %.200s", &p))
 }
 
 // count refuses a pod with too many containers before anything is made of them.

@@ -1,51 +1,69 @@
 package convert
 
 import (
+	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
-// linuxOS is the system of the nodes that berth works on.
+// linuxOS is the only operating system for which berth admits pods.
 const linuxOS = "linux"
 
-// Unserved lists, in sentences, the fields of a pod that decide its place on a node
-// and that berth does not serve.
+// Unserved describes, in sentences, what a pod has and berth does not place, although the
+// pod can be admitted: ephemeral containers, which have no resources of their own.
 func Unserved(m *typesv1.Pod) []string {
-	var out []string
-	spec := m.GetSpec()
-	if claims := claimed(spec); len(claims) > 0 {
-		out = append(out, fmt.Sprintf("pod.spec.resourceClaims requests dynamic resources (%s), which berth does not allocate", short(strings.Join(claims, ", "))))
+	added := m.GetSpec().GetEphemeralContainers()
+	if len(added) == 0 {
+		return nil
 	}
-	if added := spec.GetEphemeralContainers(); len(added) > 0 {
-		var names []string
-		for _, c := range added {
-			names = append(names, c.GetName())
-		}
-		out = append(out, fmt.Sprintf("pod.spec.ephemeralContainers are not placed (%s)", short(strings.Join(names, ", "))))
-	}
-	if os := spec.GetOs().GetName(); os != "" && os != linuxOS {
-		out = append(out, fmt.Sprintf("pod.spec.os.name is %q, and berth gives places on %s", short(os), linuxOS))
-	}
-	return out
-}
-
-// claimed lists the claims of a pod by name, with those that only its containers name.
-func claimed(spec *typesv1.PodSpec) []string {
 	var names []string
-	for _, c := range spec.GetResourceClaims() {
+	for _, c := range added {
 		names = append(names, c.GetName())
 	}
-	for _, c := range slices.Concat(spec.GetInitContainers(), spec.GetContainers()) {
-		for _, use := range c.GetResources().GetClaims() {
-			names = append(names, use.GetName())
+	return []string{fmt.Sprintf("pod.spec.ephemeralContainers are not placed (%s)", short(strings.Join(names, ", ")))}
+}
+
+// unsupported lists the fields of a pod that decide its placement and that berth does not
+// support. A pod without them would be another pod, so it is refused.
+func unsupported(m *typesv1.Pod) (vs errdefs.Violations) {
+	spec := m.GetSpec()
+	if len(spec.GetResourceClaims()) > 0 {
+		vs.Addf("pod.spec.resourceClaims", "%s", noClaims)
+	}
+	claims(&vs, "pod.spec.resources", spec.GetResources())
+	for i, c := range spec.GetInitContainers() {
+		claims(&vs, fmt.Sprintf("pod.spec.initContainers[%d].resources", i), c.GetResources())
+	}
+	for i, c := range spec.GetContainers() {
+		claims(&vs, fmt.Sprintf("pod.spec.containers[%d].resources", i), c.GetResources())
+	}
+	for i, c := range spec.GetEphemeralContainers() {
+		if r := c.GetResources(); len(r.GetRequests())+len(r.GetLimits())+len(r.GetClaims()) > 0 {
+			vs.Addf(fmt.Sprintf("pod.spec.ephemeralContainers[%d].resources", i), "is not supported: Kubernetes has none for ephemeral containers")
 		}
 	}
-	for _, use := range spec.GetResources().GetClaims() {
-		names = append(names, use.GetName())
+	if name := spec.GetOs().GetName(); name != "" && name != linuxOS {
+		vs.Addf("pod.spec.os.name", "%q is not supported: expected %s", short(name), linuxOS)
 	}
-	slices.Sort(names)
-	return slices.Compact(names)
+	return vs
+}
+
+const noClaims = "is not supported: berth does not allocate dynamic resources"
+
+func claims(vs *errdefs.Violations, path string, r *typesv1.ResourceRequirements) {
+	if len(r.GetClaims()) > 0 {
+		vs.Addf(path+".claims", "%s", noClaims)
+	}
+}
+
+// refused gives the error of a pod that is refused only because of unsupported fields the
+// code for these.
+func refused(err error) error {
+	if e := new(errdefs.Error); errors.As(err, &e) {
+		return e.Coded(errdefs.UnsupportedPodField)
+	}
+	return err
 }

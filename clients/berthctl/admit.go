@@ -19,6 +19,8 @@ import (
 type manifest struct {
 	file        string
 	generateUID bool
+	// explain names the fields that are not sent.
+	explain bool
 }
 
 func (m *manifest) flags(f *pflag.FlagSet) {
@@ -33,8 +35,14 @@ func ownerFlag(f *pflag.FlagSet, owner *string, what string) {
 
 // load reads the pods. Fields that are not understood are worth a warning: most are misspelt.
 func (m *manifest) load(c *ctl) ([]*typesv1.Pod, error) {
+	var dropped func(pod string, fields []string)
+	if m.explain {
+		dropped = func(pod string, fields []string) {
+			fmt.Fprintf(c.err, "pod %s: these fields decide nothing here and are not sent: %s\n", pod, joined(fields))
+		}
+	}
 	return podspec.Load(m.file, c.in, podspec.Options{
-		GenerateUID: m.generateUID,
+		GenerateUID: m.generateUID, Dropped: dropped,
 		Ignored: func(pod, what string) {
 			fmt.Fprintf(c.err, "warning: pod %s: %s is ignored\n", pod, what)
 		},
@@ -78,12 +86,11 @@ const admitExample = `  # Would it fit? If not, why?
 
 func (c *ctl) admit() *cobra.Command {
 	var (
-		m       manifest
-		dryRun  bool
-		explain bool
-		id      string
-		owner   string
-		held    []string
+		m      manifest
+		dryRun bool
+		id     string
+		owner  string
+		held   []string
 	)
 	cmd := c.verb(about{
 		use:   "admit -f FILE [--dry-run] [--explain]",
@@ -113,14 +120,14 @@ func (c *ctl) admit() *cobra.Command {
 				fmt.Fprintln(s.out)
 			}
 			req := &admissionv1.AdmitRequest{Pod: pod, DryRun: dryRun, AdmissionId: id, Owner: owner, Holdings: holdings}
-			if explain {
+			if m.explain {
 				req.TraceLevel = admissionv1.TraceLevel_TRACE_LEVEL_FULL
 			}
 			answer, err := s.Admit(ctx, req)
 			if err != nil {
 				return err
 			}
-			if err := s.showVerdict(ctx, req, answer, explain); err != nil {
+			if err := s.showVerdict(ctx, req, answer, m.explain); err != nil {
 				return err
 			}
 			end = worse(end, answer.GetVerdict())
@@ -132,7 +139,7 @@ func (c *ctl) admit() *cobra.Command {
 	})
 	m.flags(cmd.Flags())
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "decide and explain, but change nothing")
-	cmd.Flags().BoolVar(&explain, "explain", false, "print how the decision was made")
+	cmd.Flags().BoolVar(&m.explain, "explain", false, "print how the decision was made, and which fields of the pod are not sent")
 	cmd.Flags().StringVar(&id, "admission-id", "", "name of this attempt; it can be repeated safely with the same name")
 	ownerFlag(cmd.Flags(), &owner, "whose pod it becomes")
 	cmd.Flags().StringArrayVar(&held, "holds", nil, "what a container of a running pod holds, as `CONTAINER:NAME=VALUE`; may be repeated")

@@ -100,6 +100,7 @@ var goldens = map[string][]step{
 		{args: "simulate --machine 64c --pods - --more testdata/simulate/fpga.yaml", stdin: podYAML("web")},
 		{args: "simulate --machine 64c --config testdata/simulate/elsewhere.yaml --pods testdata/simulate/fpga.yaml"},
 		{args: "simulate --machine 64c --pods testdata/simulate/claims.yaml --explain"},
+		{args: "simulate --machine 64c --pods testdata/simulate/debugged.yaml --explain"},
 		{args: "simulate"}, {args: "simulate --pods x"}, {args: "simulate --machine 9x --pods x"}, {args: "simulate --machine 8c --pods nowhere"},
 		{args: "simulate --machine 8c --pods testdata/import"}, {args: "simulate --machine 8c --pods - --policy loose", stdin: podYAML("web")},
 		{args: "simulate --machine 8c --pods - --device gpu", stdin: podYAML("web")},

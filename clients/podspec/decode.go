@@ -114,6 +114,9 @@ func (o Options) convert(doc object) (*typesv1.Pod, error) {
 	if err != nil {
 		return nil, fmt.Errorf("pod %s: %w", name, misfit(doc, err))
 	}
+	if fields := Dropped(&pod); o.Dropped != nil && len(fields) > 0 {
+		o.Dropped(name, fields)
+	}
 	out, err := FromPod(&pod, o)
 	if err == nil && o.whole != nil {
 		err = o.whole(&pod, out)

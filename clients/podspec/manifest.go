@@ -115,9 +115,6 @@ func manifestOf(p *corev1.Pod, m *typesv1.Pod) (Manifest, error) {
 		}
 	}
 	out.share(p)
-	if len(p.Spec.ResourceClaims) > 0 {
-		out.note("spec.resourceClaims: the pod gets no dynamic resources")
-	}
 	return out, nil
 }
 

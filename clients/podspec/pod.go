@@ -22,6 +22,9 @@ type Options struct {
 	// Ignored is told, pod by pod, of the fields that Decode and Load did not understand (unknown field "spec.nodename");
 	// nil means that nobody wants to know.
 	Ignored func(pod, what string)
+	// Dropped is told, pod by pod, of the fields that Decode and Load understood and that are not converted, because they
+	// decide nothing about the placement on a node; nil means that nobody wants to know.
+	Dropped func(pod string, fields []string)
 
 	// whole is told of every pod before and after its conversion.
 	whole func(*corev1.Pod, *typesv1.Pod) error

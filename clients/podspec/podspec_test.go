@@ -88,9 +88,15 @@ const wholeWant = `{
 
 func TestDecodeWholePod(t *testing.T) {
 	t.Parallel()
-	pods, err := podspec.Decode(strings.NewReader(whole), podspec.Options{})
+	var dropped []string
+	pods, err := podspec.Decode(strings.NewReader(whole), podspec.Options{Dropped: func(pod string, fields []string) {
+		dropped = append(dropped, pod+": "+strings.Join(fields, " "))
+	}})
 	if err != nil || len(pods) != 1 {
 		t.Fatalf("%d pods, %v", len(pods), err)
+	}
+	if want := "shop/web: spec.volumes"; len(dropped) != 1 || dropped[0] != want {
+		t.Errorf("dropped %q, want %q", dropped, want)
 	}
 	var want typesv1.Pod
 	if err := protojson.Unmarshal([]byte(wholeWant), &want); err != nil {

@@ -223,7 +223,7 @@ func TestForesightMatchesUnknownResources(t *testing.T) {
 func TestUnservedFields(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, topology.None)
-	const text = "pod.spec.resourceClaims are not served"
+	const text = "pod.spec.ephemeralContainers are not placed"
 	for name, row := range map[string]struct {
 		dry, again bool
 		gpus       int64

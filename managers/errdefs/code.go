@@ -37,6 +37,7 @@ const (
 	RoleMissing           Code = "ROLE_MISSING"
 	OwnerNotPermitted     Code = "OWNER_NOT_PERMITTED"
 	TooManyCalls          Code = "TOO_MANY_CALLS"
+	UnsupportedPodField   Code = "UNSUPPORTED_POD_FIELD"
 )
 
 // given are the codes above.
@@ -66,6 +67,7 @@ var given = [...]Code{
 	RoleMissing,
 	OwnerNotPermitted,
 	TooManyCalls,
+	UnsupportedPodField,
 }
 
 // codes are those of a class by itself.

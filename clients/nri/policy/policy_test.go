@@ -253,6 +253,22 @@ func TestAnnotation(t *testing.T) {
 	}
 }
 
+// TestDynamicResourcesAreTheKubelets: a pod with resourceClaims runs, because the kubelet
+// serves these. berthd alone refuses it.
+func TestDynamicResourcesAreTheKubelets(t *testing.T) {
+	t.Parallel()
+	d := startBerthd(t)
+	const key = "example.com/spec"
+	e := newEngine(t, Config{Client: d.Client, Annotation: key})
+	p := pod("p", "guaranteed")
+	p.Annotations = map[string]string{key: `{"resourceClaims": [{"name": "card", "resourceClaimName": "c"}], "containers": [
+		{"name": "a", "resources": {"limits": {"cpu": "2", "memory": "1Gi"}, "claims": [{"name": "card"}]}}]}`}
+	if a := set(t, e.run(p, container(p, "a", "a-1", 2000, gib))); a.Len() != 2 {
+		t.Errorf("CPUs %s", a)
+	}
+	e.end(p)
+}
+
 // TestNotLeft has a runtime that does not carry updates out.
 func TestNotLeft(t *testing.T) {
 	t.Parallel()

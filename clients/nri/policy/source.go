@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
@@ -70,8 +71,15 @@ func (s *sandbox) is(m *typesv1.PodMetadata) bool {
 	return m.GetName() == s.name || s.annotations[sourceAnnotation] != "" && strings.HasPrefix(s.name, m.GetName()+"-")
 }
 
-// claim gives a specification the pod's identity.
+// claim gives a specification the pod's identity. Dynamic resources are removed from it,
+// because the kubelet, which runs the pod, allocates them itself.
 func (s *sandbox) claim(pod *typesv1.Pod) *typesv1.Pod {
+	pod.Spec.ResourceClaims = nil
+	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
+		if c.Resources != nil {
+			c.Resources.Claims = nil
+		}
+	}
 	pod.Metadata = &typesv1.PodMetadata{Name: s.name, Namespace: s.namespace, Uid: s.uid}
 	if s.qos != "" {
 		pod.Status = &typesv1.PodStatus{QosClass: s.qos}

@@ -109,7 +109,7 @@ func TestUnservedFieldsAreHandedOn(t *testing.T) {
 	v.Notes = []admission.Note{{Text: "first"}, {Text: "second", Expected: true}}
 	e := &engine{verdicts: map[string]admission.Verdict{"a": v}}
 	p := pod("a")
-	p.Spec.ResourceClaims = []*typesv1.PodResourceClaim{{Name: "card"}}
+	p.Spec.EphemeralContainers = []*typesv1.Container{{Name: "debug"}}
 	got, err := serve(t, e).Admit(t.Context(), &admissionv1.AdmitRequest{Pod: p})
 	if err != nil || !slices.Equal(got.GetNotes(), []string{"first", "second"}) {
 		t.Errorf("%v, notes %q", err, got.GetNotes())

@@ -443,10 +443,9 @@ type AdmitResponse struct {
 	// What the pod waits for; only with VERDICT_DEFERRED. AllocationService.Watch
 	// tells when that may have changed.
 	Condition *Condition `protobuf:"bytes,10,opt,name=condition,proto3" json:"condition,omitempty"`
-	// What the pod asks for and does not get from berth although it is let in, in
-	// sentences: resources that are left to others, or that nobody provides, and fields
-	// of the pod that decide its place and that berth does not serve. The same pod again
-	// gets them anew, as they are then.
+	// What the pod requests and does not get from berth although it is admitted, in
+	// sentences: resources that are left to others, or that nobody provides, and ephemeral
+	// containers. The same pod again gets them anew, as they are then.
 	Notes []string `protobuf:"bytes,11,rep,name=notes,proto3" json:"notes,omitempty"`
 	// The revision that the answer is about: a List or Watch at it, or at a later one, has
 	// the pod if it is admitted.

@@ -35,7 +35,9 @@ const (
 type AdmissionServiceClient interface {
 	// Admit takes everything that the pod needs, or nothing. A rejection is an
 	// answer, not an error. The same pod again gets the same answer; the same uid
-	// with another spec or for another owner is FAILED_PRECONDITION.
+	// with another spec or for another owner is FAILED_PRECONDITION. A pod with fields
+	// that decide its placement and that berth does not support is INVALID_ARGUMENT with
+	// UNSUPPORTED_POD_FIELD and the fields' paths.
 	Admit(ctx context.Context, in *AdmitRequest, opts ...grpc.CallOption) (*AdmitResponse, error)
 	// Remove ends a pod: its processes are killed, its cgroup removed, everything
 	// it held is free. Removing an unknown pod succeeds and releases nothing. A pod of
@@ -150,7 +152,9 @@ func (c *admissionServiceClient) Sync(ctx context.Context, in *SyncPodsRequest, 
 type AdmissionServiceServer interface {
 	// Admit takes everything that the pod needs, or nothing. A rejection is an
 	// answer, not an error. The same pod again gets the same answer; the same uid
-	// with another spec or for another owner is FAILED_PRECONDITION.
+	// with another spec or for another owner is FAILED_PRECONDITION. A pod with fields
+	// that decide its placement and that berth does not support is INVALID_ARGUMENT with
+	// UNSUPPORTED_POD_FIELD and the fields' paths.
 	Admit(context.Context, *AdmitRequest) (*AdmitResponse, error)
 	// Remove ends a pod: its processes are killed, its cgroup removed, everything
 	// it held is free. Removing an unknown pod succeeds and releases nothing. A pod of

@@ -31,7 +31,9 @@ type ErrorReason int32
 const (
 	ErrorReason_ERROR_REASON_UNSPECIFIED ErrorReason = 0
 	ErrorReason_REQUEST_INVALID          ErrorReason = 1
-	ErrorReason_OBJECT_NOT_FOUND         ErrorReason = 2
+	// Fields of the pod decide its placement, and berth does not support them.
+	ErrorReason_UNSUPPORTED_POD_FIELD ErrorReason = 44
+	ErrorReason_OBJECT_NOT_FOUND      ErrorReason = 2
 	// The pod is not admitted.
 	ErrorReason_POD_NOT_FOUND ErrorReason = 3
 	// The pod has no such container.
@@ -107,6 +109,7 @@ var (
 	ErrorReason_name = map[int32]string{
 		0:  "ERROR_REASON_UNSPECIFIED",
 		1:  "REQUEST_INVALID",
+		44: "UNSUPPORTED_POD_FIELD",
 		2:  "OBJECT_NOT_FOUND",
 		3:  "POD_NOT_FOUND",
 		4:  "CONTAINER_NOT_FOUND",
@@ -153,6 +156,7 @@ var (
 	ErrorReason_value = map[string]int32{
 		"ERROR_REASON_UNSPECIFIED": 0,
 		"REQUEST_INVALID":          1,
+		"UNSUPPORTED_POD_FIELD":    44,
 		"OBJECT_NOT_FOUND":         2,
 		"POD_NOT_FOUND":            3,
 		"CONTAINER_NOT_FOUND":      4,
@@ -229,10 +233,11 @@ var File_berth_errors_v1_errors_proto protoreflect.FileDescriptor
 
 const file_berth_errors_v1_errors_proto_rawDesc = "" +
 	"\n" +
-	"\x1cberth/errors/v1/errors.proto\x12\x0fberth.errors.v1*\xc2\a\n" +
+	"\x1cberth/errors/v1/errors.proto\x12\x0fberth.errors.v1*\xdd\a\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\x13\n" +
-	"\x0fREQUEST_INVALID\x10\x01\x12\x14\n" +
+	"\x0fREQUEST_INVALID\x10\x01\x12\x19\n" +
+	"\x15UNSUPPORTED_POD_FIELD\x10,\x12\x14\n" +
 	"\x10OBJECT_NOT_FOUND\x10\x02\x12\x11\n" +
 	"\rPOD_NOT_FOUND\x10\x03\x12\x17\n" +
 	"\x13CONTAINER_NOT_FOUND\x10\x04\x12\x16\n" +

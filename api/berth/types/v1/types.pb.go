@@ -303,13 +303,15 @@ type PodSpec struct {
 	NodeName                      string `protobuf:"bytes,11,opt,name=node_name,json=nodeName,proto3" json:"node_name,omitempty"`
 	HostPid                       bool   `protobuf:"varint,12,opt,name=host_pid,json=hostPID,proto3" json:"host_pid,omitempty"`
 	HostIpc                       bool   `protobuf:"varint,13,opt,name=host_ipc,json=hostIPC,proto3" json:"host_ipc,omitempty"`
-	// Claims on dynamic resources (KEP-4381), which berth does not serve: the answer to
-	// an admission has a note about them.
+	// Claims on dynamic resources (KEP-4381). berth does not support them: a pod with claims
+	// is refused with UNSUPPORTED_POD_FIELD.
 	ResourceClaims []*PodResourceClaim `protobuf:"bytes,14,rep,name=resource_claims,json=resourceClaims,proto3" json:"resource_claims,omitempty"`
-	// Containers that were added while the pod ran, which have no resources of their own.
-	// berth does not place them: the answer to an admission has a note about them.
+	// Containers that were added while the pod ran. They have no resources of their own, so
+	// they decide nothing. berth does not place them: the answer to an admission has a note
+	// about them. With resources they are refused with UNSUPPORTED_POD_FIELD.
 	EphemeralContainers []*Container `protobuf:"bytes,15,rep,name=ephemeral_containers,json=ephemeralContainers,proto3" json:"ephemeral_containers,omitempty"`
-	// The system that the pod is for. Absent, or without a name, means any.
+	// The operating system that the pod is for. Absent, or without a name, means any. Any
+	// other than "linux" is refused with UNSUPPORTED_POD_FIELD.
 	Os            *PodOS `protobuf:"bytes,16,opt,name=os,proto3" json:"os,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -699,7 +701,7 @@ type ResourceRequirements struct {
 	// A request that is missing where a limit is given equals the limit.
 	Requests map[string]string `protobuf:"bytes,1,rep,name=requests,proto3" json:"requests,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	Limits   map[string]string `protobuf:"bytes,2,rep,name=limits,proto3" json:"limits,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// Uses of PodSpec.resource_claims, which berth does not serve.
+	// Uses of PodSpec.resource_claims; refused like these.
 	Claims        []*ResourceClaim `protobuf:"bytes,3,rep,name=claims,proto3" json:"claims,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
