@@ -7,7 +7,7 @@ CHAOSTIME ?= 10m
 BENCH    ?= .
 
 .DEFAULT_GOAL := help
-.PHONY: help build install package generate captures check sbom test test-vm test-all mutants demo bench fuzz cover clean
+.PHONY: help build install package image release generate captures check sbom test test-vm test-all mutants demo bench fuzz cover clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -20,6 +20,12 @@ install: build ## Install what is in bin/: PREFIX (/usr/local), DESTDIR, SYSCONF
 
 package: ## Make deb and rpm packages for amd64 and arm64 in dist/
 	hack/package.sh
+
+image: ## Make OCI images of berthd, berth-nri and berthlet in dist/, without a container engine
+	hack/image.sh
+
+release: ## Make packages, images, tarballs, SBOM and checksums of the committed version in dist/
+	hack/release.sh
 
 generate: ## Generate api/ from proto/
 	hack/gen.sh
@@ -41,7 +47,7 @@ test: ## Run every test that needs neither a virtual machine nor others' program
 test-vm: ## Run what wants another kernel set-up in virtual machines: cgroup v1, hybrid, v2, NUMA
 	hack/vm/test.sh
 
-test-all: ## Run the tests at full length under the race detector, 10 min of plugins' chaos, every fuzz target for FUZZTIME (10s), planted defects, then test-vm, others' programs and containerd, build twice, and make packages
+test-all: ## Run the tests at full length under the race detector, 10 min of plugins' chaos, every fuzz target for FUZZTIME (10s), planted defects, then test-vm, others' programs and containerd, and make a release twice
 	BERTH_LONG=1 $(GO) test -race -timeout 1h ./...
 	BERTH_CHAOS=$(CHAOSTIME) $(GO) test -count=1 -timeout 1h -v -run '^TestPluginChaos$$' ./server/berthd
 	hack/fuzz.sh $(FUZZTIME)
@@ -49,8 +55,7 @@ test-all: ## Run the tests at full length under the race detector, 10 min of plu
 	hack/vm/test.sh
 	cd hack/thirdparty && $(GO) test ./...
 	hack/containerd/test.sh
-	hack/supply.sh same
-	hack/package.sh
+	hack/release.sh same
 
 mutants: ## Plant defects into the managers one by one; the recorded vectors find each (about five minutes)
 	$(GO) run ./hack/mutants

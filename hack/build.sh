@@ -5,8 +5,8 @@
 #
 #   hack/build.sh DIR [PROGRAM...]
 #
-# BUILDMODE=exe makes berthd, berthctl and berth-nri static: a PIE needs the loader of a C
-# library, which images without one do not have.
+# BUILDMODE=exe links all programs statically: a PIE needs the loader of a C library, which
+# container images do not have.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 dir=$1
@@ -16,11 +16,15 @@ shift
 vcs=false
 if git rev-parse -q --verify HEAD >/dev/null 2>&1; then vcs=auto; fi
 for program; do
-	cgo=0 mode=${BUILDMODE:-pie} from=./clients/$program
+	cgo=0 mode=${BUILDMODE:-pie} from=./clients/$program flags=-w tags=
 	case $program in
 	berthd) from=./server/berthd ;;
 	berth-nri) from=./clients/nri ;;
-	berthlet) cgo=1 mode=pie ;;
+	berthlet)
+		cgo=1
+		# Names of users and hosts are looked up by Go: a static C library cannot.
+		[ "$mode" = pie ] || flags="-w -linkmode external -extldflags -static" tags=netgo,osusergo
+		;;
 	esac
-	CGO_ENABLED=$cgo ${GO:-go} build -trimpath -buildvcs=$vcs -buildmode="$mode" -ldflags=-w -o "$dir/$program" "$from"
+	CGO_ENABLED=$cgo ${GO:-go} build -trimpath -buildvcs=$vcs -buildmode="$mode" -tags "$tags" -ldflags="$flags" -o "$dir/$program" "$from"
 done

@@ -6,8 +6,9 @@
 #   hack/package.sh check         looks into the packages of dist/
 #
 # berthlet is built with cgo: for another kind of machine than this one that takes a cross
-# compiler, such as Debian's gcc-aarch64-linux-gnu. Where there is none, that is told and
-# the packages are left out.
+# compiler, such as Debian's gcc-aarch64-linux-gnu. Without one the packages of that
+# architecture are left out, with a message. STAGED names a folder in which hack/stage.sh has
+# put the files of each architecture already.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 go=${GO:-go}
@@ -47,22 +48,13 @@ trap 'rm -rf "$work"' EXIT
 mkdir -p dist
 $go build -modfile=hack/tools/package/go.mod -o "$work/nfpm" github.com/goreleaser/nfpm/v2/cmd/nfpm
 for arch; do
-	if [ "$arch" != "$($go env GOHOSTARCH)" ]; then
-		case $arch in
-		arm64) CC=${CC_ARM64:-aarch64-linux-gnu-gcc} ;;
-		amd64) CC=${CC_AMD64:-x86_64-linux-gnu-gcc} ;;
-		esac
-		command -v "$CC" >/dev/null || { echo "skipped: packages for $arch take a cross compiler, and there is no $CC"; continue; }
-		export CC
-	else
-		unset CC
+	root=${STAGED:-$work}/$arch/root
+	if [ -z "${STAGED:-}" ]; then
+		status=0
+		hack/stage.sh "$arch" "$work/$arch" || status=$?
+		[ "$status" != 3 ] || { echo "skipped: packages for $arch"; continue; }
+		[ "$status" = 0 ] || exit "$status"
 	fi
-	bin=$work/$arch/bin root=$work/$arch/root
-	GOARCH=$arch hack/build.sh "$bin"
-	hack/supply.sh sbom "$bin"
-	DESTDIR=$root PREFIX=/usr SYSCONFDIR=/etc hack/install.sh "$bin"
-	find "$root/usr/share/man" -type f -exec gzip -9n {} +
-	find "$root" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +
 	sed "s|@ARCH@|$arch|; s|@VERSION@|$version|; s|@ROOT@|$root|; s|@MTIME@|$(date -u -d "@$SOURCE_DATE_EPOCH" +%Y-%m-%dT%H:%M:%SZ)|" deploy/package/nfpm.yaml >"$work/nfpm.yaml"
 	for kind in deb rpm; do
 		"$work/nfpm" package -f "$work/nfpm.yaml" -p "$kind" -t dist/

@@ -24,6 +24,10 @@ go build -C hack/tools/containerd -tags seccomp -o "$programs/built/" tool
 library=$(ldd "$programs/built/runc" | awk '/libseccomp/ {print $3}')
 if [ "${1:-}" != vm ]; then
 	run_with "$programs/built" ./server/runtime ./clients/berthlet/... ./clients/nri
+	# berth's own images, of this machine's architecture.
+	rm -f dist/*.oci.tar
+	hack/image.sh "$(go env GOHOSTARCH)"
+	BERTH_IMAGES=$PWD/dist run_with "$programs/built" ./hack/containerd
 	# Containers that come and go beside pods with CPUs of their own, while everything is
 	# killed: on NRI, on CRI and on berthlet's own runtime, one after the other.
 	BERTH_STRESS=${BERTH_STRESS:-200} BERTH_CONTAINERD="$programs/built" \

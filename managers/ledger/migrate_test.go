@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -210,4 +211,16 @@ func text(t *testing.T, entries []Entry) []byte {
 		t.Fatal(err)
 	}
 	return out
+}
+
+// TestUpgradePage: the page for operators names the schema that this version writes.
+func TestUpgradePage(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../docs/upgrade.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := fmt.Sprintf("migrates it to schema %d,", schemaVersion); !strings.Contains(string(page), want) {
+		t.Errorf("docs/upgrade.md does not say %q", want)
+	}
 }

@@ -3,7 +3,7 @@
 // are accepted.
 //
 //	supply sbom -o FILE PROGRAM...
-//	supply licences -accept FILE [-bundle FILE] PROGRAM...
+//	supply licences [-accept FILE] [-bundle FILE] PROGRAM...
 //
 // What a program is made of is read from the program itself, where the Go tool has recorded
 // it; go.mod also names what only tests need.
@@ -45,14 +45,16 @@ func run(args []string) error {
 		if err != nil {
 			return err
 		}
-		text, err := os.ReadFile(*accept)
-		if err != nil {
-			return err
+		if *accept != "" {
+			text, err := os.ReadFile(*accept)
+			if err != nil {
+				return err
+			}
+			if err := parts.check(string(text)); err != nil {
+				return err
+			}
+			fmt.Printf("%d modules in %d programs, all of accepted licences\n", len(parts.modules), len(parts.programs))
 		}
-		if err := parts.check(string(text)); err != nil {
-			return err
-		}
-		fmt.Printf("%d modules in %d programs, all of accepted licences\n", len(parts.modules), len(parts.programs))
 		if *bundle == "" {
 			return nil
 		}

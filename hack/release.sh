@@ -1,0 +1,61 @@
+#!/usr/bin/env bash
+# Makes a release of the version in api/version/VERSION in dist/: deb and rpm packages, container
+# images, tarballs of the programs and of the sources, the SBOM, all licences, and SHA256SUMS of
+# everything. It builds what is committed: with other changes in the tree it refuses.
+#
+#   hack/release.sh          makes the release
+#   hack/release.sh same     makes it twice, from two clones with a build cache each, and compares
+#                            every file byte by byte
+#
+# ARCHES names the architectures (amd64 arm64). A C compiler for each of them is needed.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+version=$(cat api/version/VERSION)
+arches=${ARCHES:-amd64 arm64}
+work=$(mktemp -d)
+trap 'chmod -R u+w "$work"; rm -rf "$work"' EXIT
+
+if [ "${1:-}" = same ]; then
+	for n in 1 2; do
+		git clone -q . "$work/$n/elsewhere$n"
+		GOCACHE=$work/$n/cache "$work/$n/elsewhere$n/hack/release.sh"
+		rm -rf "$work/$n/cache"
+	done
+	diff <(cd "$work/1/elsewhere1/dist" && ls) <(cd "$work/2/elsewhere2/dist" && ls)
+	for file in "$work"/1/elsewhere1/dist/*; do
+		cmp "$file" "$work/2/elsewhere2/dist/$(basename "$file")" || { echo "$(basename "$file"): two releases of the same commit differ" >&2; exit 1; }
+	done
+	cat "$work/1/elsewhere1/dist/SHA256SUMS"
+	echo "released twice, the same"
+	exit
+fi
+
+if [ -n "$(git status --porcelain)" ]; then
+	echo "a release is made of a commit, and there are changes that are not committed:" >&2
+	git status --short >&2
+	exit 1
+fi
+SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
+export SOURCE_DATE_EPOCH
+# A compiler that is missing is told before anything is built.
+for arch in $arches; do hack/stage.sh compiler "$arch" >/dev/null; done
+rm -rf dist
+mkdir dist
+for arch in $arches; do hack/stage.sh "$arch" "$work/stage/$arch"; done
+# shellcheck disable=SC2086 # one word for each architecture
+STAGED=$work/stage hack/package.sh $arches
+# shellcheck disable=SC2086
+STRICT=1 hack/image.sh $arches
+
+# pack NAME FOLDER makes dist/NAME.tar.gz of a folder.
+pack() {
+	tar -C "$2" --sort=name --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner --format=gnu -c . | gzip -9n >"dist/$1.tar.gz"
+}
+for arch in $arches; do
+	pack "berth-$version-linux-$arch" "$work/stage/$arch/root"
+	cp "$work/stage/$arch/bin/berth.cdx.json" "dist/berth-$version-linux-$arch.cdx.json"
+	cp "$work/stage/$arch/bin/LICENSES.txt" "dist/berth-$version-linux-$arch.LICENSES.txt"
+done
+git archive --format=tar --prefix="berth-$version/" HEAD | gzip -9n >"dist/berth-$version.tar.gz"
+(cd dist && find . -type f ! -name SHA256SUMS -printf '%P\n' | LC_ALL=C sort | xargs sha256sum >SHA256SUMS)
+cat dist/SHA256SUMS
