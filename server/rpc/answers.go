@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/berthd/berth/managers/errdefs"
@@ -13,7 +14,13 @@ import (
 // gRPC takes an answer when the handler returns, and keeps it until the other end has room
 // for it: a client that reads nothing has berthd keep all it was ever answered. So each
 // connection of a user other than root counts the bytes of answers that are not written yet,
-// and no call of the user begins while they are as many as limits.userBytes.
+// and no call of the user begins while they are as many as limits.userBytes. A call begins
+// when it has its turn, and once more when it has a slot: calls that waited for the slot
+// together would otherwise all begin before the first of them has been answered.
+//
+// An answer is encoded and counted while its call has the slot or the turn. The messages
+// that a handler returns take ten times as much as their encoding. Calls whose answers are
+// not encoded yet would otherwise be as many as the kernel has stopped for others.
 
 // stalled is how long a connection may have answers that nobody reads while calls of its
 // user wait for that. Then it is closed. A call that was given up before its answer was
@@ -31,13 +38,9 @@ type answers struct {
 	frames frames    // guarded by mu
 }
 
-// add counts an answer that is about to be sent.
-func (a *answers) add(message any) {
-	m, ok := message.(proto.Message)
-	if !ok {
-		return // one that many streams share
-	}
-	size := headerSize + proto.Size(m)
+// add counts the bytes of an answer that is about to be sent.
+func (a *answers) add(bytes int) {
+	size := headerSize + bytes
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.closed {
@@ -82,6 +85,25 @@ func (a *answers) isStalled() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.bytes > 0 && time.Since(a.since) >= stalled
+}
+
+// encoded is an answer that the codec takes as it is.
+type encoded struct{ data mem.BufferSlice }
+
+// encode encodes the answer of a call of a user other than root and counts its bytes. Other
+// answers are returned as they are.
+func encode(ctx context.Context, answer any) (any, error) {
+	t, counted := ctx.Value(ticketKey{}).(*ticket)
+	m, ok := answer.(proto.Message)
+	if !counted || t.conn == nil || !ok {
+		return answer, nil
+	}
+	data, err := marshal(m)
+	if err != nil {
+		return nil, Status(ctx, err)
+	}
+	t.conn.answers.add(data.Len())
+	return encoded{data}, nil
 }
 
 // awaitReading waits until the answers that the call's user has not read leave room for

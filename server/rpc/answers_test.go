@@ -2,9 +2,13 @@ package rpc
 
 import (
 	"bytes"
+	"context"
+	"io"
 	"testing"
 	"testing/synctest"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/tap"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 	"pgregory.net/rapid"
 )
@@ -59,18 +63,78 @@ func TestAnswersKept(t *testing.T) {
 			do   func()
 			left int
 		}{
-			{"an answer", func() { a.add(wrapperspb.Bytes(make([]byte, 118))) }, 100 - headerSize - 120},
-			{"one that is shared", func() { a.add(struct{}{}) }, 100 - headerSize - 120},
+			{"an answer", func() { a.add(120) }, 100 - headerSize - 120},
 			{"a ping is answered", func() { a.written(frame(6, 8)) }, 100 - headerSize - 120},
 			{"a part is written", func() { a.written(frame(0, 25)) }, 0},
 			{"the rest, and more", func() { a.written(frame(0, 200)) }, 100},
-			{"another answer", func() { a.add(wrapperspb.Bytes(make([]byte, 98))) }, 100 - headerSize - 100},
+			{"another answer", func() { a.add(100) }, 100 - headerSize - 100},
 			{"the connection ends", a.end, 100},
-			{"it is answered afterwards", func() { a.add(wrapperspb.Bytes(make([]byte, 98))); a.written(frame(0, 10)); a.end() }, 100},
+			{"it is answered afterwards", func() { a.add(100); a.written(frame(0, 10)); a.end() }, 100},
 		} {
 			if step.do(); r.left != step.left {
 				t.Errorf("%s: %d left, want %d", step.name, r.left, step.left)
 			}
+		}
+	})
+}
+
+// TestUnreadAnswersKeepTheSlotFree: calls that wait for the slot together begin one by one,
+// each after the earlier answers were counted and enough of them was read; the answers are
+// encoded before the next call begins. Other users have the slot meanwhile.
+func TestUnreadAnswersKeepTheSlotFree(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := bounded(io.Discard)
+		cfg := Config{limiter: c}
+		answer := wrapperspb.Bytes(make([]byte, c.bounds.Bytes))
+		began, answered := map[uint32]int{}, 0
+		var latest *counted
+		call := func(uid uint32) {
+			conn, ctx, err := c.dial(t, uid)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, end := context.WithCancel(ctx)
+			t.Cleanup(end)
+			if ctx, err = c.tap(ctx, &tap.Info{FullMethodName: list}); err != nil {
+				t.Fatal(err)
+			}
+			go func() {
+				if _, err := Turn(ctx); err != nil {
+					t.Error(err)
+				}
+				out, err := cfg.gateUnary(ctx, nil, &grpc.UnaryServerInfo{FullMethod: list}, func(context.Context, any) (any, error) {
+					began[uid]++
+					if uid != reader {
+						return wrapperspb.Bytes(nil), nil
+					}
+					latest, _ = conn.(*counted)
+					return answer, nil
+				})
+				if ctx.Err() != nil {
+					return // the test has failed
+				}
+				if e, ok := out.(encoded); err != nil || !ok || uid == reader && e.data.Len() < c.bounds.Bytes {
+					t.Errorf("answered %T, %v; want an encoded answer", out, err)
+				}
+				answered++
+			}()
+			synctest.Wait()
+		}
+		hold, err := c.slots.enter(t.Context(), user{id: 77}, Peer{}) // all calls come while somebody has the slot
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 3 {
+			call(reader)
+		}
+		call(agent)
+		hold()
+		for i := range 3 {
+			if synctest.Wait(); began[reader] != i+1 || began[agent] != 1 || answered != i+2 {
+				t.Fatalf("after %d answers were read: begun %v, answered %d", i, began, answered)
+			}
+			latest.answers.end() // all of it is read
 		}
 	})
 }

@@ -34,10 +34,17 @@ type counting struct{ encoding.CodecV2 }
 // Marshal implements encoding.CodecV2. An answer keeps its buffer until somebody has read
 // it, so that has the size of the answer; of gRPC's own the next one above 32 KiB has 1 MiB.
 func (c counting) Marshal(v any) (mem.BufferSlice, error) {
-	m, ok := v.(proto.Message)
-	if !ok {
-		return c.CodecV2.Marshal(v)
+	switch v := v.(type) {
+	case encoded:
+		return v.data, nil
+	case proto.Message:
+		return marshal(v)
 	}
+	return c.CodecV2.Marshal(v)
+}
+
+// marshal encodes a message into a buffer of its size.
+func marshal(m proto.Message) (mem.BufferSlice, error) {
 	size := proto.Size(m)
 	buf, err := proto.MarshalOptions{UseCachedSize: true}.MarshalAppend(make([]byte, 0, size), m)
 	if err != nil {

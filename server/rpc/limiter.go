@@ -339,18 +339,7 @@ func beginUnary(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc
 		return nil, err
 	}
 	defer end()
-	resp, err := next(ctx, req)
-	if err == nil {
-		answering(ctx, resp)
-	}
-	return resp, err
-}
-
-// answering says that a message is about to be sent.
-func answering(ctx context.Context, m any) {
-	if t, ok := ctx.Value(ticketKey{}).(*ticket); ok && t.conn != nil {
-		t.conn.answers.add(m)
-	}
+	return next(ctx, req)
 }
 
 func beginStream(srv any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler) error {

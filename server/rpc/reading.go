@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/berthd/berth/managers/errdefs"
 )
@@ -119,7 +120,9 @@ func (s readStream) SendMsg(m any) error {
 		if err := t.awaitReading(s.Context()); err != nil {
 			return err
 		}
-		answering(s.Context(), m)
+		if p, ok := m.(proto.Message); ok && t.conn != nil { // others are shared by many streams
+			t.conn.answers.add(proto.Size(p))
+		}
 	}
 	return s.ServerStream.SendMsg(m)
 }

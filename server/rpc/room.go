@@ -48,6 +48,13 @@ func (r *room) enter(ctx context.Context, amount int) error {
 	return context.Cause(ctx)
 }
 
+// has reports whether something is left.
+func (r *room) has() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.left > 0
+}
+
 // take takes an amount whether or not it is left: who enters next waits until it is back.
 func (r *room) take(amount int) {
 	r.mu.Lock()

@@ -132,7 +132,11 @@ func (cfg Config) gateUnary(ctx context.Context, req any, info *grpc.UnaryServer
 		return nil, Status(ctx, err)
 	}
 	defer leave()
-	return next(ctx, req)
+	resp, err := next(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	return encode(ctx, resp)
 }
 
 // slot waits for a slot, if the call needs one.
@@ -145,7 +149,7 @@ func (cfg Config) slot(ctx context.Context, method string, req any) (leave func(
 	if !costs {
 		return func() {}, nil
 	}
-	return cfg.limiter.slots.enter(ctx, t.user, t.who)
+	return t.takeSlot(ctx)
 }
 
 func (cfg Config) gateStream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {

@@ -103,6 +103,21 @@ func (s *slots) enter(ctx context.Context, u user, who Peer) (leave func(), err 
 	return nil, context.Cause(ctx)
 }
 
+// takeSlot waits until a call has a slot and its user has read enough of the earlier answers.
+// While the user has not, others have the slot.
+func (t *ticket) takeSlot(ctx context.Context) (leave func(), err error) {
+	for {
+		if err := t.awaitReading(ctx); err != nil {
+			return nil, err
+		}
+		leave, err := t.slots.enter(ctx, t.user, t.who)
+		if err != nil || t.load.answers.has() {
+			return leave, err
+		}
+		leave()
+	}
+}
+
 func (s *slots) leave(u user) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -76,7 +76,7 @@ func Slot(ctx context.Context) (leave func(), err error) {
 		return func() {}, nil
 	}
 	t.endTurn()
-	return t.slots.enter(ctx, t.user, t.who)
+	return t.takeSlot(ctx)
 }
 
 // EndTurn says that a call is about to wait for something other than a processor.
