@@ -1,11 +1,12 @@
-// Package cgroupfs reaches the kernel's cgroup tree through its file system: it
-// implements cgroup.Tree for cgroup v1, hybrid and v2 with plain directories.
+// Package cgroupfs implements cgroup.Tree on the kernel's cgroup file system, for
+// cgroup v1, hybrid and v2 with plain directories.
 //
-// Values are written through github.com/opencontainers/cgroups, which runc and
-// the kubelet use too, so that a value lands in the same file with the same
-// text; on v1 the plain ones among them directly, in the same order. What that
-// library does not have is done here: killing, three-state existence, repairing,
-// leaving nothing half-made, and trees that are not mounted at /sys/fs/cgroup.
+// Values are written by github.com/opencontainers/cgroups, which runc and the kubelet
+// use too, so that a value gets into the same file with the same text. All other
+// files and directories are reached through an os.Root for each directory, which
+// stays open until its cgroup has ended. What the library lacks is done here:
+// killing, three-state existence, repair, undoing what could not be completed, and
+// trees that are not mounted at /sys/fs/cgroup.
 //
 // # Words
 //
@@ -16,10 +17,10 @@
 //
 // # Invariants
 //
-//   - Nothing outside of the mount is opened: directories and control files are
-//     reached through an os.Root or by names that were checked and lead nowhere
-//     else, except where the library writes, which keeps to cgroup file systems
-//     itself.
+//   - Nothing outside of the mount is opened. An os.Root does not leave its
+//     directory, the library writes only to cgroup file systems, and names are
+//     checked first.
+//   - A look at the tree resolves no path from the mount point.
 //   - An error names the file, the value and what the kernel said.
 //   - Remove returns nil only when no process and no directory is left, in any
 //     hierarchy.

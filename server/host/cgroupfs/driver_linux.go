@@ -20,7 +20,7 @@ import (
 // remembers nothing but where the hierarchies are.
 type Driver struct {
 	mount       string
-	root        *os.Root
+	root        *directory  // of the mount
 	hierarchies []hierarchy // exactly one on v2
 	runtimes    []hierarchy // of v1, where only runtimes make cgroups
 	facts       cgroup.Facts
@@ -42,8 +42,19 @@ type hierarchy struct {
 func (h hierarchy) has(controller string) bool { return slices.Contains(h.controllers, controller) }
 
 // path gives the directory of a cgroup below Driver.mount.
-func (h hierarchy) path(name cgroup.Name) string {
-	return filepath.Join(append([]string{h.dir}, name...)...)
+func (h hierarchy) path(name cgroup.Name) string { return filepath.Join(h.below(name)...) }
+
+// below gives the components of that path.
+func (h hierarchy) below(name cgroup.Name) cgroup.Name {
+	if h.dir == "." {
+		return name
+	}
+	return slices.Concat(strings.Split(h.dir, "/"), name)
+}
+
+// absolute gives the directory of a cgroup to the library.
+func (d *Driver) absolute(h hierarchy, name cgroup.Name) string {
+	return filepath.Join(d.mount, h.path(name))
 }
 
 // Open finds out which version the tree is of and which controllers it has. A
@@ -61,7 +72,7 @@ func Open(o Options) (*Driver, error) {
 	if err != nil {
 		return nil, errdefs.Unsupportedf("open the cgroup tree: %w", err)
 	}
-	root, err := os.OpenRoot(mount)
+	root, err := openMount(mount)
 	if err != nil {
 		return nil, errdefs.Unsupportedf("open the cgroup tree: %w", err)
 	}
@@ -77,7 +88,7 @@ func Open(o Options) (*Driver, error) {
 // Facts describes the tree.
 func (d *Driver) Facts() cgroup.Facts { return d.facts }
 
-// Close lets go of the mount. The cgroups stay.
+// Close closes the mount. The cgroups stay.
 func (d *Driver) Close() error { return d.root.Close() }
 
 // detect fills in everything that follows from the mount.
@@ -131,11 +142,11 @@ var v2Controllers = []string{"cpu", "cpuset", "hugetlb", "memory", "pids"}
 func (d *Driver) detectV2() error {
 	d.facts.Version = cgroup.V2
 	d.hierarchies = []hierarchy{{dir: "."}}
-	text, err := d.root.ReadFile("cgroup.controllers")
+	text, err := d.root.read("cgroup.controllers")
 	if err != nil {
 		return errdefs.Unsupportedf("%w", err)
 	}
-	d.facts.Controllers = strings.Fields(string(text))
+	d.facts.Controllers = strings.Fields(text)
 	slices.Sort(d.facts.Controllers)
 	for _, c := range v2Controllers {
 		if slices.Contains(d.facts.Controllers, c) {
@@ -159,7 +170,7 @@ func (d *Driver) swapLimitsV2() bool {
 			}
 		}
 	}
-	children, err := d.subdirectories(".")
+	children, err := d.root.list()
 	return err == nil && slices.ContainsFunc(children, func(c string) bool {
 		_, err := d.root.Stat(filepath.Join(c, file))
 		return err == nil

@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -37,7 +35,7 @@ func (d *Driver) Ensure(ctx context.Context, node cgroup.Node) (created bool, er
 			return false, fmt.Errorf("set cgroup %s: %w", node.Name, err)
 		}
 	}
-	if err := d.write(ctx, node); err != nil {
+	if err := d.set(ctx, node); err != nil {
 		return false, d.undo(made, node.Name, fmt.Errorf("set cgroup %s: %w", node.Name, err))
 	}
 	return made.whole(), nil
@@ -93,7 +91,7 @@ func (d *Driver) undo(c creation, name cgroup.Name, err error) error {
 		if c.made&(1<<i) == 0 {
 			continue
 		}
-		if left := d.rmdir(h.path(name)); left != nil && !gone(left) {
+		if left := d.rmdir(h, name); left != nil && !gone(left) {
 			return fmt.Errorf("%w (and it could not be removed again: %w)", err, left)
 		}
 	}
@@ -105,7 +103,7 @@ func (d *Driver) undo(c creation, name cgroup.Name, err error) error {
 func (d *Driver) create(name cgroup.Name) (c creation, err error) {
 	if len(name) == 0 {
 		c.found = true
-	} else if d.mkdir(d.hierarchies[0].path(name)) == nil {
+	} else if d.mkdir(d.hierarchies[0], name) == nil {
 		c.made = 1
 		return c, d.complete(name, &c)
 	}
@@ -157,13 +155,13 @@ func (d *Driver) createIn(i int, h hierarchy, name cgroup.Name, c *creation) err
 	if len(name) == 0 {
 		return nil // the mount point
 	}
-	err := d.mkdir(h.path(name))
+	err := d.mkdir(h, name)
 	if gone(err) {
 		var above creation
 		if err := d.createIn(i, h, name.Parent(), &above); err != nil {
 			return err
 		}
-		err = d.mkdir(h.path(name))
+		err = d.mkdir(h, name)
 	}
 	made := err == nil
 	if err := c.note(i, err); err != nil || !h.has("cpuset") {
@@ -172,30 +170,27 @@ func (d *Driver) createIn(i int, h hierarchy, name cgroup.Name, c *creation) err
 	return d.inherit(h, name, made)
 }
 
-// mkdir makes a directory, as exists looks at one.
-func (d *Driver) mkdir(path string) error { return os.Mkdir(filepath.Join(d.mount, path), 0o755) }
-
 // inherit gives a v1 cgroup the CPUs and memory nodes of its parent if it has none,
 // as a new one: without any it takes no process. A parent without any gets those
 // above first.
 func (d *Driver) inherit(h hierarchy, name cgroup.Name, isNew bool) error {
-	own, parent := d.absolute(h, name), d.absolute(h, name.Parent())
+	parent := name.Parent()
 	for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
 		if !isNew {
-			if text, err := readSet(own, file); err != nil {
+			if text, err := d.read(h, name, file); err != nil {
 				return err
 			} else if text != "" {
 				continue
 			}
 		}
-		text, err := readSet(parent, file)
+		text, err := d.read(h, parent, file)
 		if err == nil && text == "" && len(name) > 1 {
-			if err = d.inherit(h, name.Parent(), false); err == nil {
-				text, err = readSet(parent, file)
+			if err = d.inherit(h, parent, false); err == nil {
+				text, err = d.read(h, parent, file)
 			}
 		}
 		if err == nil {
-			err = writeFile(own+"/"+file, text)
+			err = d.write(h, name, file, text)
 		}
 		if err != nil {
 			return err
@@ -204,17 +199,12 @@ func (d *Driver) inherit(h hierarchy, name cgroup.Name, isNew bool) error {
 	return nil
 }
 
-func readSet(dir, file string) (string, error) {
-	text, err := readFile(dir + "/" + file)
-	return strings.TrimSpace(text), err
-}
-
 // pathsV1 gives the library its absolute directories by controller.
 func (d *Driver) pathsV1(name cgroup.Name) map[string]string {
 	paths := make(map[string]string)
 	for _, h := range d.hierarchies {
 		for _, c := range h.controllers {
-			paths[c] = filepath.Join(d.mount, h.path(name))
+			paths[c] = d.absolute(h, name)
 		}
 	}
 	return paths
@@ -226,12 +216,11 @@ func (d *Driver) pathsV1(name cgroup.Name) map[string]string {
 func (d *Driver) createV2(name cgroup.Name, c *creation) error {
 	var refusals []error
 	for depth := range name {
-		parent, child := d.hierarchies[0].path(name[:depth]), d.hierarchies[0].path(name[:depth+1])
-		if err := d.handDown(parent); err != nil {
+		if err := d.handDown(name[:depth]); err != nil {
 			refusals = append(refusals, err)
 		}
 		var last creation
-		if err := last.note(0, d.root.Mkdir(child, 0o755)); err != nil {
+		if err := last.note(0, d.mkdir(d.hierarchies[0], name[:depth+1])); err != nil {
 			return errno.Classify(err)
 		}
 		if depth == len(name)-1 {
@@ -251,55 +240,32 @@ func (d *Driver) createV2(name cgroup.Name, c *creation) error {
 // handDown enables for the children of a cgroup whatever controllers it has and
 // does not hand down yet: all at once, else one by one. The error is of the
 // needed ones that the kernel refused, as it does while processes are in there.
-func (d *Driver) handDown(path string) error {
-	available, err := d.root.ReadFile(filepath.Join(path, "cgroup.controllers"))
+func (d *Driver) handDown(name cgroup.Name) error {
+	h := d.hierarchies[0]
+	available, err := d.read(h, name, "cgroup.controllers")
 	if err != nil {
-		return errno.Classify(err)
+		return err
 	}
-	enabled, err := d.root.ReadFile(filepath.Join(path, subtreeControl))
+	enabled, err := d.read(h, name, subtreeControl)
 	if err != nil {
-		return errno.Classify(err)
+		return err
 	}
-	wanted := slices.DeleteFunc(strings.Fields(string(available)), func(c string) bool {
-		return slices.Contains(strings.Fields(string(enabled)), c)
-	})
-	if len(wanted) == 0 || d.writeText(path, subtreeControl, "+"+strings.Join(wanted, " +")) == nil {
+	wanted := lacking(strings.Fields(available), strings.Fields(enabled))
+	if len(wanted) == 0 || d.write(h, name, subtreeControl, "+"+strings.Join(wanted, " +")) == nil {
 		return nil
 	}
 	var refusals []error
 	for _, c := range wanted {
-		if err := d.writeText(path, subtreeControl, "+"+c); err != nil && slices.Contains(d.needed, c) {
+		if err := d.write(h, name, subtreeControl, "+"+c); err != nil && slices.Contains(d.needed, c) {
 			refusals = append(refusals, err)
 		}
 	}
 	return errors.Join(refusals...)
 }
 
-// writeText writes a control file.
-func (d *Driver) writeText(path, file, text string) error {
-	f, err := d.root.OpenFile(filepath.Join(path, file), os.O_WRONLY, 0)
-	if err != nil {
-		return errno.Classify(err)
-	}
-	_, err = f.WriteString(text)
-	if closed := f.Close(); err == nil {
-		err = closed
-	}
-	if err != nil {
-		return errno.Classify(fmt.Errorf("write %q: %w", text, err))
-	}
-	return nil
-}
-
-// write puts the values that are present into force. What the kernel refuses of
-// plain ones the library tries once more, with all the ways round that it knows,
-// and has the last word.
-func (d *Driver) write(ctx context.Context, node cgroup.Node) error {
-	files := node.Values.Files(d.facts)
-	if len(files) == 0 {
-		return nil
-	}
-	if d.facts.Version == cgroup.V1 && plain(node.Values.For(d.facts)) && d.writePlain(node.Name, files) == nil {
+// set puts the values that are present into force.
+func (d *Driver) set(ctx context.Context, node cgroup.Node) error {
+	if len(node.Values.Files(d.facts)) == 0 {
 		return nil
 	}
 	r := request(node.Values, d.facts)
@@ -308,18 +274,18 @@ func (d *Driver) write(ctx context.Context, node cgroup.Node) error {
 		if errors.Is(err, fs.ErrNotExist) && d.awaitFiles(node.Name) {
 			err = d.writeV2(node.Name, r)
 		}
-		return errno.Classify(cmp.Or(err, d.writeFrozen(node)))
+		return errno.Classify(cmp.Or(err, d.setFrozen(node)))
 	}
 	m, err := cgroupsv1.NewManager(&cgroups.Cgroup{Resources: r}, d.pathsV1(node.Name))
 	if err == nil {
 		err = d.setV1(ctx, node.Name, r, m.Set)
 	}
-	return errno.Classify(cmp.Or(err, d.writeFrozen(node)))
+	return errno.Classify(cmp.Or(err, d.setFrozen(node)))
 }
 
 // writeV2 puts values into force on v2.
 func (d *Driver) writeV2(name cgroup.Name, r *cgroups.Resources) error {
-	m, err := cgroupsv2.NewManager(&cgroups.Cgroup{Resources: r}, filepath.Join(d.mount, d.hierarchies[0].path(name)))
+	m, err := cgroupsv2.NewManager(&cgroups.Cgroup{Resources: r}, d.absolute(d.hierarchies[0], name))
 	if err != nil {
 		return err
 	}
@@ -335,12 +301,12 @@ func (d *Driver) awaitFiles(name cgroup.Name) bool {
 	if len(name) == 0 {
 		return false // the root has its files from the start
 	}
-	parent := d.hierarchies[0].path(name.Parent())
-	enabled, err := d.root.ReadFile(filepath.Join(parent, subtreeControl))
-	if err != nil || len(strings.Fields(string(enabled))) == 0 {
+	h, parent := d.hierarchies[0], name.Parent()
+	enabled, err := d.read(h, parent, subtreeControl)
+	if err != nil || enabled == "" {
 		return false
 	}
-	return d.writeText(parent, subtreeControl, "+"+strings.Join(strings.Fields(string(enabled)), " +")) == nil
+	return d.write(h, parent, subtreeControl, "+"+strings.Join(strings.Fields(enabled), " +")) == nil
 }
 
 // subtreeControl is the file that lists what a cgroup of v2 hands down.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/berthd/berth/managers/cgroup"
@@ -25,33 +26,13 @@ func (d *Driver) freezerFile(name cgroup.Name) string {
 	return filepath.Join(d.absolute(h, name), freezerV1)
 }
 
-// frozen reads whether the freezer of the cgroup itself stops it; nil if there is
-// none. v1's state tells of those above, too.
-func (d *Driver) frozen(name cgroup.Name) (*bool, error) {
-	r := d.read(name)
-	defer r.close()
-	frozen := r.frozen()
-	return frozen, r.err
-}
-
-func (r *reading) frozen() *bool {
-	if _, ok := r.d.hierarchy("freezer"); !ok || r.name.IsRoot() {
-		return nil
+// freezerState is the file that says whether the freezer of a cgroup itself stops it.
+// v1's freezer.state also speaks of those above.
+func (d *Driver) freezerState() string {
+	if d.facts.Version == cgroup.V2 {
+		return freezerV2
 	}
-	v1 := r.d.facts.Version == cgroup.V1
-	file := freezerV2
-	if v1 {
-		file = freezerV1
-	}
-	text, ok := r.text("freezer", file)
-	if ok && v1 && text != "THAWED" {
-		text, ok = r.text("freezer", selfFreezingV1)
-	}
-	if !ok {
-		return nil
-	}
-	frozen := text == "1"
-	return &frozen
+	return selfFreezingV1
 }
 
 // Frozen implements cgroup.Tree.
@@ -68,27 +49,27 @@ func (d *Driver) Frozen(ctx context.Context, name cgroup.Name) (by cgroup.Name, 
 	return by, nil
 }
 
-// frozenBy is Frozen. v1 says at the cgroup itself that nobody freezes it.
-func (d *Driver) frozenBy(name cgroup.Name) (by cgroup.Name, err error) {
-	if d.facts.Version == cgroup.V1 && !name.IsRoot() {
-		text, err := readFile(d.freezerFile(name))
-		if gone(err) || err == nil && strings.TrimSpace(text) == "THAWED" {
-			return nil, nil
-		}
+// frozenBy is Frozen.
+func (d *Driver) frozenBy(name cgroup.Name) (cgroup.Name, error) {
+	h, ok := d.hierarchy("freezer")
+	if !ok {
+		return nil, nil
 	}
 	for n := name; !n.IsRoot(); n = n.Parent() {
-		if frozen, err := d.frozen(n); err != nil || frozen != nil && *frozen {
+		text, err := d.read(h, n, d.freezerState())
+		if err = ignoreGone(err); err != nil || text == "1" {
 			return n, err
 		}
 	}
 	return nil, nil
 }
 
-// writeFrozen freezes or thaws a cgroup, if that is wanted.
-func (d *Driver) writeFrozen(node cgroup.Node) error {
+// setFrozen freezes or thaws a cgroup, if that is wanted.
+func (d *Driver) setFrozen(node cgroup.Node) error {
+	h, _ := d.hierarchy("freezer")
 	wanted := cgroup.Values{Frozen: node.Values.Frozen}
 	for _, f := range wanted.Files(d.facts) {
-		if err := writeFile(d.freezerFile(node.Name), f.Text); err != nil {
+		if err := d.write(h, node.Name, f.Name, f.Text); err != nil {
 			return err
 		}
 	}
@@ -111,31 +92,29 @@ func (d *Driver) freeze(name cgroup.Name) (thaw func()) {
 	if !ok {
 		return func() {}
 	}
-	path := h.path(name)
-	thaw = func() { d.thaw(path) }
+	thaw = func() { d.thaw(h, name) }
 	for range freezeReads {
-		if d.writeText(path, file, frozen) != nil {
+		if d.write(h, name, file, frozen) != nil {
 			return thaw
 		}
-		text, err := d.root.ReadFile(filepath.Join(path, state))
-		if err != nil || strings.Contains(string(text), done) {
+		text, err := d.read(h, name, state)
+		if err != nil || strings.Contains(text, done) {
 			return thaw
 		}
 	}
 	return thaw
 }
 
-// thaw lets a directory of the freezer go on, and on v1 those below it: there a
-// process that is frozen does not die. What cannot be thawed now is met again in the
-// next round.
-func (d *Driver) thaw(path string) {
+// thaw thaws a cgroup, and on v1 those below it: there a process that is frozen does
+// not die. What cannot be thawed now is thawed in the next round.
+func (d *Driver) thaw(h hierarchy, name cgroup.Name) {
 	if d.facts.Version == cgroup.V2 {
-		_ = d.writeText(path, freezerV2, "0")
+		_ = d.write(h, name, freezerV2, "0")
 		return
 	}
-	_ = d.writeText(path, freezerV1, "THAWED")
-	children, _ := d.subdirectories(path)
+	_ = d.write(h, name, freezerV1, "THAWED")
+	children, _ := d.children(h, name)
 	for _, c := range children {
-		d.thaw(filepath.Join(path, c))
+		d.thaw(h, append(slices.Clone(name), c))
 	}
 }

@@ -1,8 +1,6 @@
 package cgroupfs
 
 import (
-	"strings"
-
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/server/host/errno"
@@ -24,23 +22,22 @@ func (d *Driver) CheckMemory(node cgroup.Node) error {
 	if !ok {
 		return nil
 	}
-	dir := d.absolute(h, node.Name)
-	have, err := readNumber(dir, limitFile)
+	have, err := d.readLimit(h, node.Name, limitFile)
 	if err != nil || have >= 0 && have <= *limit {
 		return ignoreGone(err)
 	}
-	used, err := readNumber(dir, useFile)
+	used, err := d.readLimit(h, node.Name, useFile)
 	if err != nil || used <= *limit {
 		return ignoreGone(err)
 	}
 	return errdefs.Preconditionf("write \"%d\" to %s: %w: %d bytes", *limit, limitFile, cgroup.ErrBelowUse, used)
 }
 
-func readNumber(dir, file string) (int64, error) {
-	text, err := readFile(dir + "/" + file)
+func (d *Driver) readLimit(h hierarchy, name cgroup.Name, file string) (int64, error) {
+	text, err := d.read(h, name, file)
 	if err != nil {
-		return 0, errno.Classify(err)
+		return 0, err
 	}
-	n, err := parseLimit(strings.TrimSpace(text))
+	n, err := parseLimit(text)
 	return n, errno.Classify(err)
 }

@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -50,11 +50,17 @@ func (d *Driver) observe(ctx context.Context, name cgroup.Name, depth int, s *cg
 	if depth == 0 || len(nested) == 0 {
 		return nil
 	}
-	children, err := d.children(name, nested)
-	if err != nil {
-		return err
+	var children []string
+	for _, h := range nested {
+		// On v1 those of any hierarchy, so that what a partial removal left is found.
+		below, err := d.children(h, name)
+		if err != nil {
+			return err
+		}
+		children = append(children, below...)
 	}
-	for _, c := range children {
+	slices.Sort(children)
+	for _, c := range slices.Compact(children) {
 		child := append(slices.Clone(name), c)
 		if child.Check() != nil {
 			continue // nothing that berth could have made or could reach
@@ -81,7 +87,7 @@ func (d *Driver) examine(name cgroup.Name) (state cgroup.State, reason string, n
 	var missing []string
 	present := false
 	for _, h := range d.hierarchies {
-		there, above, err := d.exists(h.path(name))
+		there, above, err := d.exists(h, name)
 		if err != nil {
 			return 0, "", nil, err
 		}
@@ -124,11 +130,8 @@ func (d *Driver) lacks(name cgroup.Name) ([]string, error) {
 
 // controllers lists those that a v2 cgroup has.
 func (d *Driver) controllers(name cgroup.Name) ([]string, error) {
-	text, err := readFile(filepath.Join(d.mount, d.hierarchies[0].path(name), "cgroup.controllers"))
-	if err != nil {
-		return nil, errno.Classify(err)
-	}
-	return strings.Fields(text), nil
+	text, err := d.read(d.hierarchies[0], name, "cgroup.controllers")
+	return strings.Fields(text), err
 }
 
 // lacking gives what is wanted and not there.
@@ -136,62 +139,33 @@ func lacking(want, has []string) []string {
 	return slices.DeleteFunc(slices.Clone(want), func(c string) bool { return slices.Contains(has, c) })
 }
 
-// exists tells a directory from nothing, and whether it may have directories; any other
+// exists tells a directory from nothing, and whether it has directories; any other
 // error is one. A cgroup directory has two links and one for each directory in it, which
-// spares most cgroups the look at all of their files. Names that have been checked lead
-// nowhere else, so it takes one system call where a way through d.root takes several for
-// each component.
-func (d *Driver) exists(path string) (there, nested bool, err error) {
-	var stat unix.Stat_t
-	_, err = again(func() (int, error) {
-		return 0, unix.Fstatat(unix.AT_FDCWD, filepath.Join(d.mount, path), &stat, unix.AT_SYMLINK_NOFOLLOW)
+// spares most cgroups the look at all of their files.
+func (d *Driver) exists(h hierarchy, name cgroup.Name) (there, nested bool, err error) {
+	if len(name) == 0 {
+		return true, true, nil
+	}
+	var info os.FileInfo
+	err = d.root.above(h.below(name), func(parent *directory, base string) error {
+		info, err = parent.Lstat(base)
+		return parent.located(err)
 	})
-	if gone(err) {
-		return false, false, nil
-	}
 	if err != nil {
-		return false, false, errno.Classify(fmt.Errorf("look at %s: %w", path, err))
+		return false, false, errno.Classify(ignoreGone(err))
 	}
-	return true, stat.Nlink != 2, nil
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	return true, !ok || stat.Nlink != 2, nil
 }
 
-// children lists the cgroups right below one, sorted: on v1 those of any of some
-// hierarchies, so that what a partial removal left is found.
-func (d *Driver) children(name cgroup.Name, in []hierarchy) ([]string, error) {
-	var all []string
-	for _, h := range in {
-		names, err := d.subdirectories(h.path(name))
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, names...)
-	}
-	slices.Sort(all)
-	return slices.Compact(all), nil
-}
-
-// subdirectories lists the directories in one; none if it is not there. What d.root opens
-// would be asked for the kind of each entry, which the kernel tells with its name.
-func (d *Driver) subdirectories(path string) ([]string, error) {
-	dir, err := os.OpenFile(filepath.Join(d.mount, path), os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
-	if gone(err) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, errno.Classify(err)
-	}
-	defer dir.Close()
-	entries, err := dir.ReadDir(-1)
-	if err != nil && !gone(err) {
-		return nil, errno.Classify(err)
-	}
-	var names []string
-	for _, e := range entries {
-		if e.IsDir() {
-			names = append(names, e.Name())
-		}
-	}
-	return names, nil
+// children lists the cgroups right below one in a hierarchy, sorted; none if it is not
+// there.
+func (d *Driver) children(h hierarchy, name cgroup.Name) (names []string, err error) {
+	err = d.at(h, name, func(dir *directory) error {
+		names, err = dir.list()
+		return err
+	})
+	return names, errno.Classify(ignoreGone(err))
 }
 
 // gone reports whether an error says that the cgroup is not there (any more).

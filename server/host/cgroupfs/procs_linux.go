@@ -1,11 +1,14 @@
 package cgroupfs
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/opencontainers/cgroups"
 	"golang.org/x/sys/unix"
@@ -34,14 +37,51 @@ func (d *Driver) Procs(ctx context.Context, name cgroup.Name) ([]int, error) {
 func (d *Driver) procs(name cgroup.Name) ([]int, error) {
 	var all []int
 	for _, h := range d.hierarchies {
-		pids, err := cgroups.GetAllPids(filepath.Join(d.mount, h.path(name)))
-		if err != nil && !gone(err) {
-			return nil, errno.Classify(err)
+		pids, err := d.procsIn(h, name)
+		if err != nil {
+			return nil, err
 		}
 		all = append(all, pids...)
 	}
 	slices.Sort(all)
 	return slices.Compact(all), nil
+}
+
+// procsIn lists the processes of a cgroup and below it in one hierarchy. The file of a
+// cgroup whose threads are apart (v2) cannot be read; its threads are listed instead.
+func (d *Driver) procsIn(h hierarchy, name cgroup.Name) ([]int, error) {
+	text, err := d.read(h, name, cgroups.CgroupProcesses)
+	if errors.Is(err, unix.ENOTSUP) {
+		text, err = d.read(h, name, "cgroup.threads")
+	}
+	if err != nil {
+		return nil, ignoreGone(err)
+	}
+	pids, err := parsePIDs(text)
+	if err != nil {
+		return nil, errdefs.Unavailablef("read %s: %w", filepath.Join(d.absolute(h, name), cgroups.CgroupProcesses), err)
+	}
+	if _, nested, err := d.exists(h, name); err != nil || !nested {
+		return pids, err
+	}
+	children, err := d.children(h, name)
+	for _, c := range children {
+		below, failed := d.procsIn(h, append(slices.Clone(name), c))
+		pids, err = append(pids, below...), cmp.Or(err, failed)
+	}
+	return pids, err
+}
+
+// parsePIDs reads process ids, one a line.
+func parsePIDs(text string) (pids []int, err error) {
+	for line := range strings.FieldsSeq(text) {
+		pid, err := strconv.Atoi(line)
+		if err != nil {
+			return nil, err
+		}
+		pids = append(pids, pid)
+	}
+	return pids, nil
 }
 
 // RootProcs lists the processes in the root cgroup itself, on v1 of the memory
@@ -52,11 +92,11 @@ func (d *Driver) RootProcs() ([]int, error) {
 	if !ok {
 		h = d.hierarchies[0]
 	}
-	pids, err := cgroups.GetPids(filepath.Join(d.mount, h.dir))
+	text, err := d.read(h, nil, cgroups.CgroupProcesses)
 	if err != nil {
-		return nil, errdefs.Unavailablef("list processes of the root cgroup: %w", err)
+		return nil, fmt.Errorf("list processes of the root cgroup: %w", err)
 	}
-	return pids, nil
+	return parsePIDs(text)
 }
 
 // Move implements cgroup.Tree. On v1 a process is moved in one hierarchy after
@@ -77,7 +117,7 @@ func (d *Driver) Move(ctx context.Context, name cgroup.Name, pids ...int) error 
 	}
 	for _, pid := range pids {
 		for _, h := range d.hierarchies {
-			dir := filepath.Join(d.mount, h.path(name))
+			dir := d.absolute(h, name)
 			if err := cgroups.WriteCgroupProc(dir, pid); err != nil {
 				return moveError(name, pid, dir, err)
 			}

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/opencontainers/cgroups"
@@ -52,13 +50,13 @@ func (d *Driver) liftQuota(name cgroup.Name, set func() error) error {
 	h, _ := d.hierarchy("cpu")
 	old := make(map[string]string)
 	for _, file := range []string{quota, period} {
-		text, err := d.root.ReadFile(filepath.Join(h.path(name), file))
+		text, err := d.read(h, name, file)
 		if err != nil {
 			return err
 		}
-		old[file] = strings.TrimSpace(string(text))
+		old[file] = text
 	}
-	if err := d.writeText(h.path(name), quota, "-1"); err != nil {
+	if err := d.write(h, name, quota, "-1"); err != nil {
 		return err
 	}
 	err := set()
@@ -66,7 +64,7 @@ func (d *Driver) liftQuota(name cgroup.Name, set func() error) error {
 		return nil
 	}
 	for _, file := range []string{period, quota} {
-		if back := d.writeText(h.path(name), file, old[file]); back != nil {
+		if back := d.write(h, name, file, old[file]); back != nil {
 			return fmt.Errorf("%w (and %s could not be put back: %w)", err, file, back)
 		}
 	}

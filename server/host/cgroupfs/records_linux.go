@@ -1,10 +1,11 @@
 package cgroupfs
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
+	"os"
 
 	"golang.org/x/sys/unix"
 
@@ -24,17 +25,7 @@ const (
 
 // ReadRecord implements cgroup.Records.
 func (d *Driver) ReadRecord(ctx context.Context, name cgroup.Name) ([]byte, error) {
-	record, err := d.onRecord(ctx, name, func(fd int) ([]byte, error) {
-		var stat unix.Stat_t
-		if err := unix.Fstat(fd, &stat); err != nil {
-			return nil, errno.Classify(err)
-		}
-		record, err := readAttribute(fd)
-		if err == nil && record != nil && stat.Uid != 0 {
-			return nil, errdefs.PermissionDeniedf("the cgroup is owned by uid %d, and only root's are believed", stat.Uid)
-		}
-		return record, err
-	})
+	record, err := d.readRecord(ctx, name)
 	if errdefs.ClassOf(err) == errdefs.NotFound {
 		return nil, nil
 	}
@@ -56,13 +47,13 @@ func (d *Driver) WriteRecord(ctx context.Context, name cgroup.Name, record []byt
 	return nil
 }
 
-// writeRecord takes one system call where a descriptor takes three: every admission
-// waits for it. Names are checked, and there are no links to follow.
+// writeRecord takes one system call, since every admission waits for it. An os.Root has
+// no attributes. Names are checked, and there are no links to follow.
 func (d *Driver) writeRecord(ctx context.Context, name cgroup.Name, record []byte) (err error) {
-	path, err := d.recordPath(ctx, name)
-	if err != nil {
+	if err := cmp.Or(name.Check(), ctx.Err()); err != nil {
 		return err
 	}
+	path := d.absolute(d.recordHierarchy(), name)
 	if record == nil {
 		err = unix.Lremovexattr(path, cgroup.RecordAttribute)
 	} else {
@@ -77,32 +68,31 @@ func (d *Driver) writeRecord(ctx context.Context, name cgroup.Name, record []byt
 	return attributeError(err)
 }
 
-// recordPath gives the directory whose attribute holds the record of a cgroup.
-func (d *Driver) recordPath(ctx context.Context, name cgroup.Name) (string, error) {
-	if err := name.Check(); err != nil {
-		return "", err
-	}
-	if err := ctx.Err(); err != nil {
-		return "", err
-	}
-	return filepath.Join(d.mount, d.recordHierarchy().path(name)), nil
-}
-
-// onRecord opens the directory whose attribute holds the record of a cgroup.
-func (d *Driver) onRecord(ctx context.Context, name cgroup.Name, do func(fd int) ([]byte, error)) ([]byte, error) {
-	path, err := d.recordPath(ctx, name)
-	if err != nil {
+// readRecord reads the attribute and the owner of one and the same directory.
+func (d *Driver) readRecord(ctx context.Context, name cgroup.Name) (record []byte, err error) {
+	if err := cmp.Or(name.Check(), ctx.Err()); err != nil {
 		return nil, err
 	}
-	fd, err := open(path, unix.O_RDONLY|unix.O_DIRECTORY)
-	if gone(err) {
+	var stat unix.Stat_t
+	err = d.at(d.recordHierarchy(), name, func(dir *directory) error {
+		f, err := dir.OpenFile(".", os.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK, 0)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		if err := unix.Fstat(int(f.Fd()), &stat); err != nil {
+			return err
+		}
+		record, err = readAttribute(int(f.Fd()))
+		return err
+	})
+	switch {
+	case gone(err):
 		return nil, errdefs.NotFoundf("there is no such cgroup: %w", err)
+	case err == nil && record != nil && stat.Uid != 0:
+		return nil, errdefs.PermissionDeniedf("the cgroup is owned by uid %d, and only root's are believed", stat.Uid)
 	}
-	if err != nil {
-		return nil, errno.Classify(err)
-	}
-	defer func() { _ = unix.Close(fd) }()
-	return do(fd)
+	return record, errno.Classify(err)
 }
 
 // recordHierarchy is that of the cpuset controller, which berth needs. A driver that

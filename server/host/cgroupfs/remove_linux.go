@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"time"
 
@@ -101,7 +100,7 @@ func (d *Driver) removeOnce(name cgroup.Name) (left, err error) {
 
 // kill ends every process of the cgroup and below.
 func (d *Driver) kill(name cgroup.Name) error {
-	if d.facts.Version == cgroup.V2 && d.writeText(d.hierarchies[0].path(name), "cgroup.kill", "1") == nil {
+	if d.facts.Version == cgroup.V2 && d.write(d.hierarchies[0], name, "cgroup.kill", "1") == nil {
 		return nil
 	}
 	return d.killFrozen(name)
@@ -112,7 +111,7 @@ func (d *Driver) kill(name cgroup.Name) error {
 // next round.
 func (d *Driver) killFrozen(name cgroup.Name) error {
 	if h, ok := d.hierarchy("pids"); ok {
-		_ = d.writeText(h.path(name), "pids.max", "0")
+		_ = d.write(h, name, "pids.max", "0")
 	}
 	thaw := d.freeze(name)
 	defer thaw()
@@ -162,42 +161,33 @@ func (d *Driver) killHeld(name cgroup.Name, held map[int]int) error {
 func (d *Driver) removeDirectories(name cgroup.Name) error {
 	var first error
 	for _, h := range d.hierarchies {
-		if err := d.removeTree(h.path(name)); err != nil && first == nil {
+		if err := d.removeTree(h, name); err != nil && first == nil {
 			first = err
 		}
 	}
 	if first == nil {
 		for _, h := range d.runtimes {
-			_ = d.removeTree(h.path(name)) // a runtime that is not done with it has the last word
+			_ = d.removeTree(h, name) // a runtime that is not done with it has the last word
 		}
 	}
 	return first
 }
 
-func (d *Driver) removeTree(path string) error {
-	err := d.rmdir(path)
+func (d *Driver) removeTree(h hierarchy, name cgroup.Name) error {
+	err := d.rmdir(h, name)
 	if err == nil || gone(err) {
 		return nil
 	}
-	children, err := d.subdirectories(path)
+	children, err := d.children(h, name)
 	if err != nil {
 		return err
 	}
 	for _, c := range children {
-		if err := d.removeTree(filepath.Join(path, c)); err != nil {
+		if err := d.removeTree(h, append(slices.Clone(name), c)); err != nil {
 			return err
 		}
 	}
-	return ignoreGone(errno.Classify(d.rmdir(path)))
-}
-
-// rmdir removes an empty directory, as mkdir makes one. It takes no file descriptor, so that the undo of a cgroup that
-// could not be completed works where no descriptor is left.
-func (d *Driver) rmdir(path string) error {
-	if err := unix.Rmdir(filepath.Join(d.mount, path)); err != nil {
-		return &os.PathError{Op: "rmdir", Path: path, Err: err}
-	}
-	return nil
+	return ignoreGone(errno.Classify(d.rmdir(h, name)))
 }
 
 func ignoreGone(err error) error {

@@ -2,10 +2,11 @@ package cgroupfs
 
 import (
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
-	"golang.org/x/sys/unix"
+	"github.com/opencontainers/cgroups"
 
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/cpuset"
@@ -14,80 +15,83 @@ import (
 	"github.com/berthd/berth/server/host/errno"
 )
 
-// reading collects the values of one cgroup; the first file that cannot be
-// understood ends it. Files that are not there leave their value absent: the
-// root has fewer files than others, and a cgroup may vanish meanwhile.
+// reading holds the control files of one cgroup, and the error of the first that could
+// not be understood. Files that are not there leave their value absent: the root has
+// fewer files than others, and a cgroup may vanish meanwhile.
 type reading struct {
-	d    *Driver
-	name cgroup.Name
-	err  error
-	// dirs are the cgroup's directories opened so far, by hierarchy; -1 where
-	// there is none. A path is walked once for all files.
-	dirs map[string]int
-	buf  [4096]byte
+	texts map[string]string
+	err   error
 }
 
-func (d *Driver) read(name cgroup.Name) *reading {
-	return &reading{d: d, name: name, dirs: make(map[string]int, len(d.hierarchies))}
-}
+// unifiedFiles are the further files of v2 that berth writes.
+var unifiedFiles = []string{"memory.min", "memory.low", "memory.high", "memory.oom.group", "memory.swap.max"}
 
-// text reads a control file; false if there is none.
-func (r *reading) text(controller, file string) (string, bool) {
-	h, ok := r.d.hierarchy(controller)
-	if r.err != nil || !ok {
-		return "", false
+// valueFiles are the control files with values, by controller. One of freezer.state is
+// not needed: freezer.self_freezing says whether the cgroup itself is to be frozen.
+var (
+	valueFilesV1 = map[string][]string{
+		"cpu":     {"cpu.shares", "cpu.cfs_quota_us", "cpu.cfs_period_us"},
+		"cpuset":  {"cpuset.cpus", "cpuset.mems", "cpuset.effective_cpus", "cpuset.effective_mems", cgroups.CgroupProcesses},
+		"freezer": {selfFreezingV1},
+		"memory":  {"memory.limit_in_bytes", "memory.memsw.limit_in_bytes", "memory.usage_in_bytes"},
+		"pids":    {"pids.max"},
 	}
-	dir, opened := r.dirs[h.dir]
-	if !opened {
-		var err error
-		if dir, err = open(r.d.absolute(h, r.name), unix.O_RDONLY|unix.O_DIRECTORY); err != nil {
-			if dir = -1; !gone(err) {
-				r.err = errno.Classify(err)
-				return "", false
+	valueFilesV2 = slices.Concat([]string{
+		"cpu.weight", "cpu.max", "cpuset.cpus", "cpuset.mems", "cpuset.cpus.effective", "cpuset.mems.effective",
+		"memory.max", "memory.current", "pids.max", freezerV2, cgroups.CgroupProcesses,
+	}, unifiedFiles)
+)
+
+// valueFiles lists the control files of a hierarchy that have values.
+func (d *Driver) valueFiles(h hierarchy) (files []string) {
+	if d.facts.Version == cgroup.V2 {
+		files = slices.Clone(valueFilesV2)
+	}
+	for _, c := range h.controllers {
+		files = append(files, valueFilesV1[c]...)
+	}
+	if d.facts.Version == cgroup.V2 || h.has("hugetlb") {
+		for _, size := range d.facts.HugePageSizes {
+			files = append(files, d.hugePageFile(size))
+		}
+	}
+	return files
+}
+
+func (d *Driver) hugePageFile(size int64) string {
+	suffix := ".limit_in_bytes"
+	if d.facts.Version == cgroup.V2 {
+		suffix = ".max"
+	}
+	return "hugetlb." + cgroup.HugePageLabel(size) + suffix
+}
+
+// readFiles reads the control files with values of a cgroup, each directory once.
+func (d *Driver) readFiles(name cgroup.Name) (map[string]string, error) {
+	texts := make(map[string]string)
+	for _, h := range d.hierarchies {
+		files := d.valueFiles(h)
+		if len(files) == 0 {
+			continue
+		}
+		err := d.at(h, name, func(dir *directory) (missing error) {
+			for _, file := range files {
+				switch text, err := dir.read(file); {
+				case err == nil:
+					texts[file] = text
+				case gone(err):
+					missing = err
+				default:
+					return err
+				}
 			}
-		}
-		r.dirs[h.dir] = dir
-	}
-	if dir < 0 {
-		return "", false
-	}
-	text, err := r.readAt(dir, file)
-	if err != nil {
-		if !gone(err) {
-			r.err = errdefs.Unavailablef("read %s: %w", file, err)
-		}
-		return "", false
-	}
-	return strings.TrimSpace(text), true
-}
-
-// readAt reads a control file of an open directory in three system calls: what is shorter
-// than the buffer is all that there is.
-func (r *reading) readAt(dir int, file string) (string, error) {
-	fd, err := again(func() (int, error) { return unix.Openat(dir, file, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0) })
-	if err != nil {
-		return "", err
-	}
-	defer func() { _ = unix.Close(fd) }()
-	var text []byte
-	for {
-		n, err := again(func() (int, error) { return unix.Read(fd, r.buf[:]) })
-		if err != nil {
-			return "", err
-		}
-		if text = append(text, r.buf[:n]...); n < len(r.buf) {
-			return string(text), nil
+			return missing
+		})
+		if err := ignoreGone(err); err != nil {
+			return nil, errno.Classify(err)
 		}
 	}
-}
-
-// close lets go of the directories.
-func (r *reading) close() {
-	for _, dir := range r.dirs {
-		if dir >= 0 {
-			_ = unix.Close(dir)
-		}
-	}
+	return texts, nil
 }
 
 // unlimitedFrom is what v1 shows at least where there is no limit: the largest
@@ -95,8 +99,8 @@ func (r *reading) close() {
 const unlimitedFrom = math.MaxInt64 - 1<<34
 
 // number reads an amount that may be unlimited.
-func (r *reading) number(controller, file string) *int64 {
-	text, ok := r.text(controller, file)
+func (r *reading) number(file string) *int64 {
+	text, ok := r.texts[file]
 	if !ok {
 		return nil
 	}
@@ -120,8 +124,8 @@ func parseLimit(text string) (int64, error) {
 }
 
 // positive reads a number that has no unlimited.
-func (r *reading) positive(controller, file string) *uint64 {
-	n := r.number(controller, file)
+func (r *reading) positive(file string) *uint64 {
+	n := r.number(file)
 	if n == nil || *n < 0 {
 		return nil
 	}
@@ -130,7 +134,7 @@ func (r *reading) positive(controller, file string) *uint64 {
 }
 
 func (r *reading) cpus(file string) (set cpuset.Set) {
-	if text, ok := r.text("cpuset", file); ok {
+	if text, ok := r.texts[file]; ok {
 		var err error
 		set, err = cpuset.Parse(text)
 		r.fail(file, err)
@@ -139,7 +143,7 @@ func (r *reading) cpus(file string) (set cpuset.Set) {
 }
 
 func (r *reading) mems(file string) (mask numa.Mask) {
-	if text, ok := r.text("cpuset", file); ok {
+	if text, ok := r.texts[file]; ok {
 		var err error
 		mask, err = numa.Parse(text)
 		r.fail(file, err)
@@ -147,65 +151,63 @@ func (r *reading) mems(file string) (mask numa.Mask) {
 	return mask
 }
 
-// fail keeps the error of a file that could not be understood.
+// fail stores the first error of a file that could not be understood.
 func (r *reading) fail(file string, err error) {
-	if err != nil {
+	if err != nil && r.err == nil {
 		r.err = errdefs.Unavailablef("read %s: %w", file, err)
 	}
 }
 
 // readValues fills in what the control files say.
 func (d *Driver) readValues(o *cgroup.Observed) error {
-	r := d.read(o.Name)
-	defer r.close()
+	texts, err := d.readFiles(o.Name)
+	if err != nil {
+		return err
+	}
+	r := &reading{texts: texts}
 	v := &o.Values
 	v.CPUs, v.Mems = r.cpus("cpuset.cpus"), r.mems("cpuset.mems")
-	v.PIDs = r.number("pids", "pids.max")
-	hugePageSuffix := ".max"
+	v.PIDs = r.number("pids.max")
 	var usage *int64
 	if d.facts.Version == cgroup.V1 {
-		hugePageSuffix = ".limit_in_bytes"
 		usage = r.valuesV1(o)
 	} else {
 		usage = r.valuesV2(o)
 	}
-	if usage != nil {
-		o.MemoryUsageBytes = *usage
-	}
+	o.MemoryUsageBytes = value(usage)
 	for _, size := range d.facts.HugePageSizes {
-		if n := r.number("hugetlb", "hugetlb."+cgroup.HugePageLabel(size)+hugePageSuffix); n != nil {
+		if n := r.number(d.hugePageFile(size)); n != nil {
 			if v.HugePages == nil {
 				v.HugePages = make(map[int64]int64)
 			}
 			v.HugePages[size] = *n
 		}
 	}
-	v.Frozen = r.frozen()
-	procs, _ := r.text("cpuset", "cgroup.procs")
-	o.Populated = procs != ""
+	if text, ok := r.texts[d.freezerState()]; ok && !o.Name.IsRoot() {
+		frozen := text == "1"
+		v.Frozen = &frozen
+	}
+	o.Populated = r.texts[cgroups.CgroupProcesses] != ""
 	return r.err
 }
 
 func (r *reading) valuesV1(o *cgroup.Observed) (usage *int64) {
 	v := &o.Values
 	o.Effective = cgroup.Cpuset{CPUs: r.cpus("cpuset.effective_cpus"), Mems: r.mems("cpuset.effective_mems")}
-	v.CPUShares = r.positive("cpu", "cpu.shares")
-	v.CPUQuotaUS = r.number("cpu", "cpu.cfs_quota_us")
-	v.CPUPeriodUS = r.positive("cpu", "cpu.cfs_period_us")
-	v.MemoryBytes = r.number("memory", "memory.limit_in_bytes")
-	v.MemorySwapBytes = r.number("memory", "memory.memsw.limit_in_bytes")
-	return r.number("memory", "memory.usage_in_bytes")
+	v.CPUShares = r.positive("cpu.shares")
+	v.CPUQuotaUS = r.number("cpu.cfs_quota_us")
+	v.CPUPeriodUS = r.positive("cpu.cfs_period_us")
+	v.MemoryBytes = r.number("memory.limit_in_bytes")
+	v.MemorySwapBytes = r.number("memory.memsw.limit_in_bytes")
+	return r.number("memory.usage_in_bytes")
 }
-
-// unifiedFiles are the further files of v2 that berth writes.
-var unifiedFiles = []string{"memory.min", "memory.low", "memory.high", "memory.oom.group", "memory.swap.max"}
 
 func (r *reading) valuesV2(o *cgroup.Observed) (usage *int64) {
 	v := &o.Values
 	o.Effective = cgroup.Cpuset{CPUs: r.cpus("cpuset.cpus.effective"), Mems: r.mems("cpuset.mems.effective")}
-	v.CPUWeight = r.positive("cpu", "cpu.weight")
-	v.MemoryBytes = r.number("memory", "memory.max")
-	if text, ok := r.text("cpu", "cpu.max"); ok {
+	v.CPUWeight = r.positive("cpu.weight")
+	v.MemoryBytes = r.number("memory.max")
+	if text, ok := r.texts["cpu.max"]; ok {
 		quota, period, _ := strings.Cut(text, " ")
 		q, qerr := parseLimit(quota)
 		p, perr := strconv.ParseUint(period, 10, 64)
@@ -215,12 +217,12 @@ func (r *reading) valuesV2(o *cgroup.Observed) (usage *int64) {
 		v.CPUQuotaUS, v.CPUPeriodUS = &q, &p
 	}
 	for _, file := range unifiedFiles {
-		if text, ok := r.text("memory", file); ok {
+		if text, ok := r.texts[file]; ok {
 			if v.Unified == nil {
 				v.Unified = make(map[string]string)
 			}
 			v.Unified[file] = text
 		}
 	}
-	return r.number("memory", "memory.current")
+	return r.number("memory.current")
 }

@@ -82,7 +82,7 @@ func plainV2(t *testing.T, child string) *Driver {
 			t.Fatal(err)
 		}
 	}
-	root, err := os.OpenRoot(dir)
+	root, err := openMount(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -182,7 +182,7 @@ func TestRequiredControllers(t *testing.T) {
 			t.Helper()
 			d := &Driver{mount: t.TempDir()}
 			var err error
-			if d.root, err = os.OpenRoot(d.mount); err != nil {
+			if d.root, err = openMount(d.mount); err != nil {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { _ = d.Close() })
