@@ -379,7 +379,7 @@ type applied struct {
 // The caller holds mu.
 func (l *Loop) applyTo(ctx context.Context, g runtimeContainers, ops []cgroup.Op) applied {
 	l.applying = g
-	defer func() { l.applying = nil }()
+	defer func() { l.applying = runtimeContainers{} }()
 	err := l.prepare(ctx, g)
 	done := l.apply(ctx, ops)
 	done.err = errors.Join(err, done.err, l.repeat(ctx, g))
@@ -424,7 +424,7 @@ func (l *Loop) ensure(ctx context.Context, op cgroup.Op) (created bool, err erro
 		kind = OpCreate
 	}
 	defer l.timed(kind, l.Now())
-	if g, ok := l.applying.at(op.Name); ok {
+	if g, ok := l.applying.at(op.Name.String()); ok {
 		err := l.granted(g.id, &op.Values)
 		return false, errors.Join(err, l.update(ctx, g, op.Values))
 	}

@@ -108,9 +108,9 @@ func (l *Loop) gather(ctx context.Context, view *ledger.View, g runtimeContainer
 			names = append(names, l.Layout.Driver().Parse(b.CgroupPath))
 		}
 	}
-	for i := range g {
-		if g[i].runs && lost(g[i].owner) {
-			names = append(names, g[i].name)
+	for _, c := range g.all {
+		if c.runs && lost(c.owner) {
+			names = append(names, c.name)
 		}
 	}
 	var errs []error

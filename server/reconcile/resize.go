@@ -73,9 +73,10 @@ func (l *Loop) checkSwap(old, wanted *workload.Pod) error {
 // places returns the wanted values of the pod's tiers, cgroup and containers, their
 // observed values, and the runtime's containers among them. The caller holds mu.
 func (l *Loop) places(ctx context.Context, view *ledger.View, p *ledger.Pod) ([]cgroup.Node, *cgroup.Snapshot, runtimeContainers, error) {
+	var none runtimeContainers
 	node, err := cgroup.PodNode(p, l.Layout, l.QoS.Cgroup)
 	if err != nil {
-		return nil, nil, nil, err
+		return nil, nil, none, err
 	}
 	var nodes []cgroup.Node
 	for _, tier := range l.tiers(view) {
@@ -85,11 +86,11 @@ func (l *Loop) places(ctx context.Context, view *ledger.View, p *ledger.Pod) ([]
 	}
 	seen, err := l.observe(ctx, nodes)
 	if err != nil {
-		return nil, nil, nil, err
+		return nil, nil, none, err
 	}
 	inside, err := l.Tree.Observe(ctx, node.Name, -1)
 	if err != nil {
-		return nil, nil, nil, fmt.Errorf("observe cgroup %s: %w", node.Name, err)
+		return nil, nil, none, fmt.Errorf("observe cgroup %s: %w", node.Name, err)
 	}
 	seen.Nodes = append(seen.Nodes, inside.Nodes...)
 	if !l.NoPodCgroups {
@@ -101,16 +102,16 @@ func (l *Loop) places(ctx context.Context, view *ledger.View, p *ledger.Pod) ([]
 		}
 		n, err := cgroup.ContainerNode(view, b, l.QoS.Cgroup)
 		if err != nil {
-			return nil, nil, nil, err
+			return nil, nil, none, err
 		}
 		nodes = append(nodes, n)
 	}
 	g, err := l.resized(ctx, view, p)
 	if err != nil {
-		return nil, nil, nil, err
+		return nil, nil, none, err
 	}
 	if err := l.elsewhere(ctx, g, seen); err != nil {
-		return nil, nil, nil, err
+		return nil, nil, none, err
 	}
 	nodes = append(nodes, g.nodes()...)
 	if l.NoPodCgroups {
@@ -143,7 +144,7 @@ func (l *Loop) Resize(ctx context.Context, view *ledger.View, uid string) error 
 		}
 	}
 	l.applying = g
-	defer func() { l.applying = nil }()
+	defer func() { l.applying = runtimeContainers{} }()
 	if err := l.prepare(ctx, g); err != nil {
 		return err
 	}

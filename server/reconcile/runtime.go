@@ -32,57 +32,66 @@ type runtimeContainer struct {
 }
 
 // runtimeContainers are those of a view; the zero value is empty.
-type runtimeContainers []runtimeContainer
+type runtimeContainers struct {
+	all []runtimeContainer
+	// running are the indexes of those that run, by the name of their cgroup.
+	running map[string]int
+}
+
+func (g *runtimeContainers) add(c runtimeContainer) {
+	if c.runs {
+		if g.running == nil {
+			g.running = map[string]int{}
+		}
+		g.running[c.name.String()] = len(g.all)
+	}
+	g.all = append(g.all, c)
+}
 
 // nodes returns the cgroups of the running ones.
-func (g runtimeContainers) nodes() []cgroup.Node {
+func (g *runtimeContainers) nodes() []cgroup.Node {
 	var out []cgroup.Node
-	for i := range g {
-		if g[i].runs {
-			out = append(out, cgroup.Node{Name: g[i].name, Values: g[i].values})
+	for _, c := range g.all {
+		if c.runs {
+			out = append(out, cgroup.Node{Name: c.name, Values: c.values})
 		}
 	}
 	return out
 }
 
 // at returns the one that runs in a cgroup.
-func (g runtimeContainers) at(name cgroup.Name) (runtimeContainer, bool) {
-	i := g.index(name)
-	if i < 0 {
+func (g *runtimeContainers) at(name string) (runtimeContainer, bool) {
+	i, ok := g.running[name]
+	if !ok {
 		return runtimeContainer{}, false
 	}
-	return g[i], true
-}
-
-func (g runtimeContainers) index(name cgroup.Name) int {
-	return slices.IndexFunc(g, func(g runtimeContainer) bool { return g.runs && g.name.Equal(name) })
+	return g.all[i], true
 }
 
 // present removes nodes of these containers that were not observed: the container has just
 // exited, or is in another cgroup than the runtime reports. Then it counts as not running.
 // berth does not repair a runtime's cgroup, so it counts as valid. The nodes share their
 // array with the result.
-func (g runtimeContainers) present(nodes []cgroup.Node, seen *cgroup.Snapshot) []cgroup.Node {
-	if len(g) == 0 {
+func (g *runtimeContainers) present(nodes []cgroup.Node, seen *cgroup.Snapshot) []cgroup.Node {
+	if len(g.running) == 0 {
 		return nodes
 	}
-	there := make(map[string]bool, len(seen.Nodes))
+	there := make(map[string]bool, len(g.running))
 	for i := range seen.Nodes {
 		o := &seen.Nodes[i]
-		if o.State == cgroup.Absent {
-			continue
-		}
-		there[o.Name.String()] = true
-		if _, ok := g.at(o.Name); ok {
-			o.State = cgroup.Valid
+		key := o.Name.String()
+		if _, ok := g.running[key]; ok && o.State != cgroup.Absent {
+			there[key], o.State = true, cgroup.Valid
 		}
 	}
 	return slices.DeleteFunc(nodes, func(n cgroup.Node) bool {
-		i := g.index(n.Name)
-		if i < 0 || there[n.Name.String()] {
+		key := n.Name.String()
+		i, ok := g.running[key]
+		if !ok || there[key] {
 			return false
 		}
-		g[i].runs = false
+		g.all[i].runs = false
+		delete(g.running, key)
 		return true
 	})
 }
@@ -92,20 +101,20 @@ func (g runtimeContainers) present(nodes []cgroup.Node, seen *cgroup.Snapshot) [
 // listed ones. The caller holds mu.
 func (l *Loop) meet(ctx context.Context, view *ledger.View, ids []string) (runtimeContainers, error) {
 	l.track()
+	var out runtimeContainers
 	if l.Runtime == nil || ids != nil && len(ids) == 0 {
-		return nil, nil
+		return out, nil
 	}
 	listed, err := l.hear(ctx, ids)
 	if listed == nil {
-		return nil, err
+		return out, err
 	}
-	var out runtimeContainers
 	for _, c := range listed.all {
 		b, bound := view.Binding(c.ID)
 		if !bound || b.Own || c.Phase == runtime.Exited || l.leaving[b.Owner.Pod] {
 			continue
 		}
-		out = append(out, runtimeContainer{
+		out.add(runtimeContainer{
 			id: c.ID, owner: b.Owner, name: c.Cgroup,
 			values: cgroup.Values{Cpuset: cgroup.ContainerCpuset(view, b.Owner)},
 			runs:   c.Phase == runtime.Running && c.Cgroup != nil,
@@ -467,13 +476,13 @@ func (l *Loop) mayRun(id string) bool {
 // they have a process nevertheless. The caller holds mu.
 func (l *Loop) prepare(ctx context.Context, g runtimeContainers) error {
 	var errs []error
-	for i := range g {
-		if g[i].runs {
+	for _, c := range g.all {
+		if c.runs {
 			continue
 		}
-		err := l.send(ctx, g[i].id, g[i].values)
+		err := l.send(ctx, c.id, c.values)
 		if err == nil {
-			err = l.lookAt(ctx, g[i].id)
+			err = l.lookAt(ctx, c.id)
 		}
 		errs = append(errs, err)
 	}
@@ -485,9 +494,9 @@ func (l *Loop) prepare(ctx context.Context, g runtimeContainers) error {
 // caller holds mu.
 func (l *Loop) repeat(ctx context.Context, g runtimeContainers) error {
 	var errs []error
-	for i := range g {
-		if l.tracker.InDoubt(g[i].id) && l.calls.writes[g[i].id] == nil {
-			errs = append(errs, l.update(ctx, g[i], g[i].values))
+	for _, c := range g.all {
+		if l.tracker.InDoubt(c.id) && l.calls.writes[c.id] == nil {
+			errs = append(errs, l.update(ctx, c, c.values))
 		}
 	}
 	return errors.Join(errs...)
@@ -516,22 +525,22 @@ func (l *Loop) update(ctx context.Context, g runtimeContainer, v cgroup.Values) 
 func (l *Loop) resized(ctx context.Context, view *ledger.View, p *ledger.Pod) (runtimeContainers, error) {
 	all, err := l.meet(ctx, view, nil)
 	if err != nil && !errors.Is(err, errUnlisted) {
-		return nil, err
+		return runtimeContainers{}, err
 	}
 	for b := range view.BindingsOf(p.UID()) {
 		if c, ok := l.tracker.Get(b.ID); ok && !b.Own && c.Phase == placement.Unknown {
-			return nil, errdefs.Unavailablef("%w: container %s", errUnlisted, b.Owner)
+			return runtimeContainers{}, errdefs.Unavailablef("%w: container %s", errUnlisted, b.Owner)
 		}
 	}
 	var out runtimeContainers
-	for _, g := range all {
+	for _, g := range all.all {
 		if g.owner.Pod != p.UID() {
 			continue
 		}
 		if c := p.Pod.Container(g.owner.Container); c != nil {
 			g.values = cgroup.AdmittedResources(view, p, c, l.QoS.Cgroup).Values
 			g.values.HugePages = nil // these cannot be resized
-			out = append(out, g)
+			out.add(g)
 		}
 	}
 	return out, nil
@@ -539,13 +548,13 @@ func (l *Loop) resized(ctx context.Context, view *ledger.View, p *ledger.Pod) (r
 
 // elsewhere observes containers outside the pods' cgroups.
 func (l *Loop) elsewhere(ctx context.Context, g runtimeContainers, seen *cgroup.Snapshot) error {
-	for i := range g {
-		if !g[i].runs || g[i].name.Within(l.Layout.Pods()) {
+	for _, c := range g.all {
+		if !c.runs || c.name.Within(l.Layout.Pods()) {
 			continue
 		}
-		o, err := l.Tree.Observe(ctx, g[i].name, 0)
+		o, err := l.Tree.Observe(ctx, c.name, 0)
 		if err != nil {
-			return fmt.Errorf("observe the cgroup of container %s: %w", g[i].owner, err)
+			return fmt.Errorf("observe the cgroup of container %s: %w", c.owner, err)
 		}
 		seen.Nodes = append(seen.Nodes, o.Nodes...)
 	}

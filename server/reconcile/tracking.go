@@ -153,7 +153,7 @@ func (l *Loop) noteSeen(g runtimeContainers, seen *cgroup.Snapshot, whole bool) 
 		}
 		key := o.Name.String()
 		there[key] = true
-		if c, ok := g.at(o.Name); ok {
+		if c, ok := g.at(key); ok {
 			l.tell(placement.Event{Kind: placement.KernelRuns, ID: c.id, CPUs: l.allowed(*o)})
 		} else if c, ok := l.tracker.Get(key); ok && c.Phase != placement.Planned {
 			l.tell(placement.Event{Kind: placement.ShownRunning, ID: key})

@@ -17,11 +17,13 @@ import (
 )
 
 // Driver is the kernel's tree as a cgroup.Tree. It is safe for concurrent use and
-// remembers nothing but where the hierarchies are.
+// remembers nothing but where the hierarchies are, and open directories and files.
 type Driver struct {
 	mount       string
 	root        *directory  // of the mount
 	hierarchies []hierarchy // exactly one on v2
+	values      [][]string  // the control files with values, by hierarchy
+	dirs        *openDirs
 	runtimes    []hierarchy // of v1, where only runtimes make cgroups
 	facts       cgroup.Facts
 	needed      []string // on v2, the controllers a valid cgroup has
@@ -82,6 +84,10 @@ func Open(o Options) (*Driver, error) {
 		return nil, fmt.Errorf("open the cgroup tree at %s: %w", mount, err)
 	}
 	d.needed = slices.DeleteFunc(d.needed, func(c string) bool { return slices.Contains(o.OnDemand, c) })
+	if err := d.openMounts(); err != nil {
+		_ = root.Close()
+		return nil, fmt.Errorf("open the cgroup tree at %s: %w", mount, err)
+	}
 	return d, nil
 }
 
@@ -89,7 +95,12 @@ func Open(o Options) (*Driver, error) {
 func (d *Driver) Facts() cgroup.Facts { return d.facts }
 
 // Close closes the mount. The cgroups stay.
-func (d *Driver) Close() error { return d.root.Close() }
+func (d *Driver) Close() error {
+	if d.dirs != nil {
+		d.dirs.Close()
+	}
+	return d.root.Close()
+}
 
 // detect fills in everything that follows from the mount.
 func (d *Driver) detect(required []string) error {

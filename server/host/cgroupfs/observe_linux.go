@@ -21,55 +21,90 @@ func (d *Driver) Observe(ctx context.Context, name cgroup.Name, depth int) (*cgr
 	if err := name.Check(); err != nil {
 		return nil, err
 	}
-	s := &cgroup.Snapshot{Facts: d.facts}
-	if err := d.observe(ctx, name, depth, s); err != nil {
+	w := &walk{Driver: d, ctx: ctx, seen: &cgroup.Snapshot{Facts: d.facts}}
+	if err := w.visit(name, nil, d.dirs.find(name, depth != 0), depth); err != nil {
 		return nil, fmt.Errorf("observe cgroup %s: %w", name, err)
 	}
-	if len(s.Nodes) == 0 {
-		s.Nodes = []cgroup.Observed{{Name: name}}
+	if len(w.seen.Nodes) == 0 {
+		w.seen.Nodes = []cgroup.Observed{{Name: name}}
 	}
-	return s, nil
+	return w.seen, nil
 }
 
-func (d *Driver) observe(ctx context.Context, name cgroup.Name, depth int, s *cgroup.Snapshot) error {
-	if err := ctx.Err(); err != nil {
+// walk is one call of Observe.
+type walk struct {
+	*Driver
+	ctx  context.Context
+	seen *cgroup.Snapshot
+}
+
+// visit observes a cgroup and those below it. The parent's directories are nil for the first
+// one, which is looked up by its path: its parent may have been removed.
+func (w *walk) visit(name cgroup.Name, parent, dir *openDir, depth int) error {
+	if err := w.ctx.Err(); err != nil {
 		return err
 	}
-	state, reason, nested, err := d.examine(name)
-	if err != nil {
+	nested, err := w.read(name, parent, dir, depth != 0)
+	if err != nil || depth == 0 || !nested {
 		return err
 	}
-	if state == cgroup.Absent {
-		return nil
-	}
-	o := cgroup.Observed{Name: name, State: state, Reason: reason}
-	if err := d.readValues(&o); err != nil {
-		return err
-	}
-	s.Nodes = append(s.Nodes, o)
-	if depth == 0 || len(nested) == 0 {
-		return nil
-	}
-	var children []string
-	for _, h := range nested {
-		// On v1 those of any hierarchy, so that what a partial removal left is found.
-		below, err := d.children(h, name)
-		if err != nil {
+	if !w.dirs.complete(dir) {
+		if _, err := w.list(name, dir); err != nil {
 			return err
 		}
-		children = append(children, below...)
 	}
-	slices.Sort(children)
-	for _, c := range slices.Compact(children) {
-		child := append(slices.Clone(name), c)
-		if child.Check() != nil {
-			continue // nothing that berth could have made or could reach
+	first := len(w.seen.Nodes)
+	if err := w.visitBelow(name, dir, depth, nil); err != nil || w.dirs.complete(dir) {
+		return err
+	}
+	// A cgroup was made or removed meanwhile, or replaced by another one since the last walk.
+	added, err := w.list(name, dir)
+	if err != nil || len(added) == 0 {
+		return err
+	}
+	err = w.visitBelow(name, dir, depth, added)
+	slices.SortStableFunc(w.seen.Nodes[first:], func(a, b cgroup.Observed) int { return a.Name.Compare(b.Name) })
+	return err
+}
+
+// visitBelow visits the cgroups right below one, all or only some.
+func (w *walk) visitBelow(name cgroup.Name, dir *openDir, depth int, only []string) error {
+	names, dirs := w.dirs.listed(dir)
+	for i, c := range names {
+		if only != nil && !slices.Contains(only, c) {
+			continue
 		}
-		if err := d.observe(ctx, child, depth-1, s); err != nil {
+		if err := w.visit(append(slices.Clip(name), c), dir, dirs[i], depth-1); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// read observes one cgroup. With deeper, it opens the directories through which those below
+// are reached.
+func (w *walk) read(name cgroup.Name, parent, dir *openDir, deeper bool) (nested bool, err error) {
+	w.dirs.mu.Lock()
+	defer w.dirs.mu.Unlock()
+	defer w.dirs.leave(dir)
+	r := reader{Driver: w.Driver, name: name, parent: parent, dir: dir, trust: true}
+	o, nested, err := r.observe()
+	if r.missed {
+		r.trust, r.missed = false, false
+		o, nested, err = r.observe()
+	}
+	if err != nil || o.State == cgroup.Absent {
+		return false, err
+	}
+	w.seen.Nodes = append(w.seen.Nodes, o)
+	for i := range w.hierarchies {
+		if deeper && nested && dir.inos[i] != 0 {
+			if _, err := w.openDir(name, parent, dir, i); err != nil && !gone(err) {
+				return false, errno.Classify(err)
+			}
+		}
+	}
+	return nested, nil
 }
 
 // validV1 are the controllers in whose hierarchies the kubelet wants to see a
@@ -78,41 +113,39 @@ var validV1 = []string{"cpu", "cpuacct", "cpuset", "memory", "name=systemd", "pi
 
 // state says whether a cgroup is there, and what it lacks.
 func (d *Driver) state(name cgroup.Name) (cgroup.State, string, error) {
-	state, reason, _, err := d.examine(name)
+	dir := d.dirs.find(name, false)
+	d.dirs.mu.Lock()
+	defer d.dirs.mu.Unlock()
+	defer d.dirs.leave(dir)
+	state, reason, _, err := (&reader{Driver: d, name: name, dir: dir}).state()
 	return state, reason, err
 }
 
-// examine is state, with the hierarchies in which there are cgroups below this one.
-func (d *Driver) examine(name cgroup.Name) (state cgroup.State, reason string, nested []hierarchy, err error) {
+// state is Driver.state; nested says that a cgroup may be below.
+func (r *reader) state() (state cgroup.State, reason string, nested bool, err error) {
+	present, nested, err := r.look(r.name, r.parent, r.dir, r.trust)
+	if err != nil || present == 0 {
+		return cgroup.Absent, "", false, err
+	}
 	var missing []string
-	present := false
-	for _, h := range d.hierarchies {
-		there, above, err := d.exists(h, name)
-		if err != nil {
-			return 0, "", nil, err
-		}
-		present = present || there
-		if above {
-			nested = append(nested, h)
-		}
-		if !there && slices.ContainsFunc(validV1, h.has) {
-			missing = append(missing, h.path(name))
+	for i, h := range r.hierarchies {
+		if present&(1<<i) == 0 && slices.ContainsFunc(validV1, h.has) {
+			missing = append(missing, h.path(r.name))
 		}
 	}
 	switch {
-	case !present:
-		return cgroup.Absent, "", nil, nil
 	case len(missing) > 0:
 		return cgroup.Invalid, fmt.Sprintf("has some missing paths: %s", strings.Join(missing, ", ")), nested, nil
-	case d.facts.Version == cgroup.V1:
+	case r.facts.Version == cgroup.V1:
 		return cgroup.Valid, "", nested, nil
 	}
-	lacks, err := d.lacks(name)
-	switch {
+	text, err := r.text(0, "cgroup.controllers")
+	switch lacks := lacking(r.needed, strings.Fields(text)); {
 	case gone(err):
-		return cgroup.Absent, "", nil, nil
+		r.missed = true
+		return cgroup.Absent, "", false, nil
 	case err != nil:
-		return 0, "", nil, err
+		return 0, "", false, errno.Classify(err)
 	case len(lacks) > 0:
 		return cgroup.Invalid, fmt.Sprintf("has some missing controllers: %s", strings.Join(lacks, ", ")), nested, nil
 	}

@@ -12,7 +12,6 @@ import (
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/numa"
-	"github.com/berthd/berth/server/host/errno"
 )
 
 // reading holds the control files of one cgroup, and the error of the first that could
@@ -64,34 +63,6 @@ func (d *Driver) hugePageFile(size int64) string {
 		suffix = ".max"
 	}
 	return "hugetlb." + cgroup.HugePageLabel(size) + suffix
-}
-
-// readFiles reads the control files with values of a cgroup, each directory once.
-func (d *Driver) readFiles(name cgroup.Name) (map[string]string, error) {
-	texts := make(map[string]string)
-	for _, h := range d.hierarchies {
-		files := d.valueFiles(h)
-		if len(files) == 0 {
-			continue
-		}
-		err := d.at(h, name, func(dir *directory) (missing error) {
-			for _, file := range files {
-				switch text, err := dir.read(file); {
-				case err == nil:
-					texts[file] = text
-				case gone(err):
-					missing = err
-				default:
-					return err
-				}
-			}
-			return missing
-		})
-		if err := ignoreGone(err); err != nil {
-			return nil, errno.Classify(err)
-		}
-	}
-	return texts, nil
 }
 
 // unlimitedFrom is what v1 shows at least where there is no limit: the largest
@@ -158,12 +129,8 @@ func (r *reading) fail(file string, err error) {
 	}
 }
 
-// readValues fills in what the control files say.
-func (d *Driver) readValues(o *cgroup.Observed) error {
-	texts, err := d.readFiles(o.Name)
-	if err != nil {
-		return err
-	}
+// decode fills in what the control files say.
+func (d *Driver) decode(o *cgroup.Observed, texts map[string]string) error {
 	r := &reading{texts: texts}
 	v := &o.Values
 	v.CPUs, v.Mems = r.cpus("cpuset.cpus"), r.mems("cpuset.mems")

@@ -92,6 +92,9 @@ func plainV2(t *testing.T, child string) *Driver {
 		t.Fatal(err)
 	}
 	d.facts.PageBytes, d.facts.HugePageSizes = 4096, []int64{2 << 20}
+	if err := d.openMounts(); err != nil {
+		t.Fatal(err)
+	}
 	return d
 }
 
