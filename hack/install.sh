@@ -24,7 +24,7 @@ here() {
 for p in berthd berthctl berthlet berth-nri; do
 	put 755 "$bin/$p" "$prefix/bin/$p"
 done
-for unit in deploy/systemd/*.service; do
+for unit in deploy/systemd/*.service deploy/systemd/*.socket; do
 	here 644 "$unit" "$prefix/lib/systemd/system/$(basename "$unit")"
 done
 for file in deploy/systemd/drop-ins/*.conf; do

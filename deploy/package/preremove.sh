@@ -4,7 +4,7 @@ set -e
 case "$1" in
 remove | 0)
 	if [ -d /run/systemd/system ]; then
-		systemctl disable --now berthlet.service berth-nri.service berthd.service || true
+		systemctl disable --now berthlet.service berth-nri.service berthd.service berthd.socket || true
 	fi
 	;;
 esac

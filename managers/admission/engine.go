@@ -148,6 +148,18 @@ func (e *Engine) take(ctx context.Context, most int) (release func(), err error)
 	return release, err
 }
 
+// Settled returns after it has had the admission lock and the commits under way have ended.
+// While one of them hangs it does not return before ctx ends.
+func (e *Engine) Settled(ctx context.Context) error {
+	release, err := e.reacquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
+	e.Ledger.Settled()
+	return nil
+}
+
 // waits reports that a call is about to wait for another operation.
 func (e *Engine) waits(ctx context.Context) {
 	if e.Waits != nil {

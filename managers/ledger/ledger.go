@@ -79,6 +79,14 @@ type Ledger struct {
 // View returns the current view.
 func (l *Ledger) View() *View { return l.current.Load() }
 
+// Settled returns the view after the commits that were under way. While a commit hangs it
+// does not return.
+func (l *Ledger) Settled() *View {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.current.Load()
+}
+
 // Follow calls f for every later change of the current view, one at a time and in the
 // order of the generations, after the change is durable and visible and before the
 // committing call returns. It is called under the lock that commits hold: it must be

@@ -443,3 +443,48 @@ func TestSameFacts(t *testing.T) {
 		}
 	}
 }
+
+// slowJournal writes when it is told to.
+type slowJournal struct {
+	ledger.Journal
+	begun, write chan struct{}
+}
+
+func (j slowJournal) Commit(ctx context.Context, generation uint64, batch []ledger.Entry) error {
+	close(j.begun)
+	<-j.write
+	return j.Journal.Commit(ctx, generation, batch)
+}
+
+// TestSettled: it waits for a commit under way, and gives the view after it.
+func TestSettled(t *testing.T) {
+	t.Parallel()
+	j := slowJournal{ledgertest.NewJournal(), make(chan struct{}), make(chan struct{})}
+	l, _ := ledgertest.Open(t, ledger.Options{Journal: j, Rules: rules()})
+	before := l.Settled()
+	if before != l.View() {
+		t.Error("at rest it is not the current view")
+	}
+	ended := make(chan error, 1)
+	go func() {
+		_, err := l.Update(t.Context(), func(d *ledger.Draft) error { d.PutPod(ledgertest.Pod("a", "c")); return nil })
+		ended <- err
+	}()
+	<-j.begun
+	settled := make(chan *ledger.View, 1)
+	go func() { settled <- l.Settled() }()
+	runtime.Gosched()
+	select {
+	case <-settled:
+		t.Error("it did not wait for the commit")
+		settled <- l.View()
+	default:
+	}
+	close(j.write)
+	if err := <-ended; err != nil {
+		t.Fatal(err)
+	}
+	if v := <-settled; v == before || v != l.View() {
+		t.Error("it is not the view after the commit")
+	}
+}

@@ -31,6 +31,7 @@ import (
 	"github.com/berthd/berth/server/failpoint"
 	"github.com/berthd/berth/server/hintproxy"
 	"github.com/berthd/berth/server/host/claimfiles"
+	"github.com/berthd/berth/server/host/service"
 	"github.com/berthd/berth/server/metrics"
 	"github.com/berthd/berth/server/readiness"
 	"github.com/berthd/berth/server/reconcile"
@@ -52,6 +53,8 @@ type Environment struct {
 	// Notes tell what in the configuration's sources changes nothing. Whoever hands them in
 	// has logged them.
 	Notes []string
+	// Service is the service manager that has started berthd; nil for none.
+	Service *service.Manager
 	// Failpoint and Stage are for tests; nil otherwise.
 	Failpoint failpoint.Hook
 	Stage     *Stage

@@ -15,6 +15,7 @@ import (
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
 	devicev1 "github.com/berthd/berth/api/berth/device/v1"
 	lifecyclev1 "github.com/berthd/berth/api/berth/lifecycle/v1"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/server/readiness"
 	"github.com/berthd/berth/server/rpc/podresources"
@@ -32,16 +33,26 @@ const (
 func (a *App) listen() (err error) {
 	a.mainSocket, err = socket.Keep(a.Config.Listen, socket.Options{
 		DirMode: listenDirMode, Mode: a.Config.SocketMode(), Group: a.Config.ListenGroup,
+		Activated: a.Service.Socket(a.Config.Listen),
 	}, a.Log)
 	if err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
 	a.checkReach()
-	a.readersSocket, err = socket.Keep(a.Config.PodResourcesSocket(), socket.Options{DirMode: 0o750, Mode: 0o755}, a.Log)
+	a.readersSocket, err = socket.Keep(a.Config.PodResourcesSocket(), socket.Options{
+		DirMode: 0o750, Mode: 0o755, Activated: a.Service.Socket(a.Config.PodResourcesSocket()),
+	}, a.Log)
 	if err != nil {
 		_ = a.mainSocket.Close()
+		return err
 	}
-	return err
+	if left := a.Service.Left(); len(left) > 0 {
+		return errors.Join(
+			errdefs.Invalidf("systemd passes socket %s, which is neither listen (%s) nor in podResourcesDir (%s): change ListenStream= of the socket unit, or the configuration",
+				left[0], a.Config.Listen, a.Config.PodResourcesSocket()),
+			a.mainSocket.Close(), a.readersSocket.Close())
+	}
+	return nil
 }
 
 // newMonitor makes what finds out whether berthd can serve. Without a commit it reads on, without its socket nobody

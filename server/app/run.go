@@ -14,6 +14,7 @@ import (
 	"github.com/berthd/berth/api/config"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/server/host/service"
 	"github.com/berthd/berth/server/socket"
 	"github.com/berthd/berth/server/task"
 )
@@ -37,10 +38,14 @@ func (a *App) Run(ctx context.Context, ready func()) (err error) {
 		err = errors.Join(err, a.keepLedger(ctx), a.store.Close(), a.closeRuntime(), a.closeRecords())
 	}()
 	for _, path := range []string{a.Config.Listen, a.Config.PodResourcesSocket(), a.Config.DevicePluginSocket()} {
+		if a.Service.Has(path) {
+			continue // systemd keeps it, and nobody else takes it
+		}
 		if err := socket.Unserved(path); err != nil {
 			return err
 		}
 	}
+	a.notify("starts: compares the ledger with the kernel")
 	if err := a.applyLedger(ctx); err != nil {
 		return err
 	}
@@ -66,6 +71,9 @@ func (a *App) Run(ctx context.Context, ready func()) (err error) {
 	g.Go("api", serve(a.main.Server, a.mainSocket.Serve))
 	g.OnStop("podresources", stop(a.readers.Server, cutOff))
 	g.OnStop("api", stop(a.main.Server, cutOff))
+	// Before calls are cut off: who connects from now on waits for the next berthd.
+	g.OnStop("podresources socket", a.readersSocket.Drain)
+	g.OnStop("api socket", a.mainSocket.Drain)
 	g.OnStop("watch", func(context.Context) error { a.history.Close(); return nil })
 	if a.Config.HTTP != "" {
 		l, err := a.listenHTTP()
@@ -97,6 +105,7 @@ func (a *App) Run(ctx context.Context, ready func()) (err error) {
 		a.health.Resume()
 		a.Log.InfoContext(ctx, "ready", "socket", a.Config.Listen,
 			"machine", a.Machine.Fingerprint(), "generation", a.Ledger.View().Generation(), "pods", a.Ledger.View().NumPods())
+		a.notify(a.statusLine(), service.Ready)
 		if ready != nil {
 			ready()
 		}
@@ -105,8 +114,14 @@ func (a *App) Run(ctx context.Context, ready func()) (err error) {
 		<-ctx.Done()
 		return ctx.Err()
 	})
+	g.Go("service manager", a.followService)
 	// The first thing to stop is telling clients that all is well.
-	g.OnStop("health", func(context.Context) error { endServing(); a.health.Shutdown(); return nil })
+	g.OnStop("health", func(context.Context) error {
+		a.notify("ends: waits for calls under way", service.Stopping)
+		endServing()
+		a.health.Shutdown()
+		return nil
+	})
 	limit := grace
 	if a.Stage != nil && a.Stage.Grace > 0 {
 		limit = a.Stage.Grace

@@ -51,6 +51,9 @@ func TestMain(m *testing.M) {
 	if os.Getenv(asDaemon) != "" {
 		enterCgroup(os.Getenv(inCgroup))
 		doWithout(os.Getenv(without))
+		if os.Getenv("LISTEN_FDS") != "" { // nobody knows the number of a process before it is there
+			_ = os.Setenv("LISTEN_PID", strconv.Itoa(os.Getpid()))
+		}
 		main()
 		return
 	}
@@ -79,6 +82,8 @@ type node struct {
 	args   []string
 	own    string   // the directory of the cgroup that berthd starts in; empty for the tests' own
 	env    []string // of the daemons
+	// sockets are those that systemd would hold for the daemons.
+	sockets []*os.File
 	// unit is the systemd unit that runs the daemons; empty: the test does. Their
 	// paths are then the default ones.
 	unit string
@@ -233,6 +238,10 @@ func (n *node) command(args ...string) *exec.Cmd {
 	all = append(append(all, n.args...), args...)
 	cmd := exec.Command(os.Args[0], all...)
 	cmd.Env = append(append(os.Environ(), asDaemon+"=1", inCgroup+"="+n.own), n.env...)
+	if len(n.sockets) > 0 {
+		cmd.ExtraFiles = n.sockets
+		cmd.Env = append(cmd.Env, fmt.Sprintf("LISTEN_FDS=%d", len(n.sockets)))
+	}
 	return cmd
 }
 

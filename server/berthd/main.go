@@ -18,6 +18,7 @@ import (
 	"github.com/berthd/berth/server/app"
 	"github.com/berthd/berth/server/config"
 	"github.com/berthd/berth/server/failpoint"
+	"github.com/berthd/berth/server/host/service"
 	"github.com/berthd/berth/server/reconcile"
 	"github.com/berthd/berth/server/store"
 )
@@ -99,7 +100,11 @@ func run(ctx context.Context, sources config.Sources, hook failpoint.Hook) error
 	}
 	app.LimitMemory(ctx, c, log)
 	app.ShareProcessors()
-	a, err := app.Build(ctx, c, app.Environment{Log: log, Now: time.Now, Notes: notes, Failpoint: hook})
+	manager, err := service.FromEnvironment()
+	if err != nil {
+		return err
+	}
+	a, err := app.Build(ctx, c, app.Environment{Log: log, Now: time.Now, Notes: notes, Service: manager, Failpoint: hook})
 	if err != nil {
 		return err
 	}

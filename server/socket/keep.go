@@ -1,6 +1,7 @@
 package socket
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -26,6 +27,13 @@ type Keeper struct {
 	mu      sync.Mutex // guards what is below
 	current *listener  // the one that is served; its file may be gone
 	problem error      // why nobody reaches it by its path; nil while it is in place
+	drained bool       // the server ends, and the service manager keeps the socket
+}
+
+func (k *Keeper) isDrained() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.drained
 }
 
 // Keep listens as Listen does, for Serve to serve.
@@ -34,6 +42,10 @@ func Keep(path string, o Options, log *slog.Logger) (*Keeper, error) {
 	if err != nil {
 		return nil, err
 	}
+	if o.Activated != nil && !l.kept {
+		log.Warn("the file of a socket that systemd keeps was removed, so it is made anew; to let systemd keep it again, restart the socket unit", "socket", path)
+	}
+	o.Activated = nil
 	return &Keeper{path: path, options: o, log: log, every: lookEvery, current: l}, nil
 }
 
@@ -52,6 +64,22 @@ func (k *Keeper) Close() error {
 	return k.current.Close()
 }
 
+// Drain stops taking connections from a socket that the service manager keeps, so that those
+// that come wait for the next berthd. It returns when those that were taken have been
+// answered, or when ctx ends. Other sockets are left as they are.
+func (k *Keeper) Drain(ctx context.Context) error {
+	k.mu.Lock()
+	l := k.current
+	if !l.kept {
+		k.mu.Unlock()
+		return nil
+	}
+	k.drained = true
+	l.replace()
+	k.mu.Unlock()
+	return l.opened(ctx)
+}
+
 // Serve calls serve with a listener and returns what that returns. While it runs, a socket that was removed is made
 // anew, with its directory, and serve is called with that listener as well; connections that are there stay. A socket
 // that somebody else has put in its place is reported and left alone. It ends when serve has closed the listener.
@@ -68,6 +96,7 @@ func (k *Keeper) Serve(serve func(net.Listener) error) error {
 	begin := func(l *listener) {
 		all.Go(func() {
 			r := result{l, serve(l)}
+			close(l.served)
 			select {
 			case served <- r:
 			case <-stop:
@@ -85,6 +114,9 @@ func (k *Keeper) Serve(serve func(net.Listener) error) error {
 			if !r.of.outdated.Load() {
 				return r.err
 			}
+			if k.isDrained() {
+				return nil
+			}
 		case <-tick.C:
 			if next := k.restore(); next != nil {
 				begin(next)
@@ -97,7 +129,7 @@ func (k *Keeper) Serve(serve func(net.Listener) error) error {
 func (k *Keeper) look() (missing bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.current.ended.Load() {
+	if k.current.ended.Load() || k.drained {
 		return false // the server ends
 	}
 	now, err := os.Lstat(k.path)
@@ -140,7 +172,7 @@ func (k *Keeper) restore() *listener {
 	case err != nil:
 		k.note(fmt.Errorf("socket %s was removed and cannot be made again: %w", k.path, err))
 		return nil
-	case k.current.ended.Load():
+	case k.current.ended.Load() || k.drained:
 		_ = made.Close() // the server has ended meanwhile
 		return nil
 	}

@@ -45,6 +45,9 @@ type Options struct {
 	DirMode, Mode os.FileMode
 	// Group is the socket's, by name or number; empty leaves it as it is.
 	Group string
+	// Activated is a listening socket at the path that the service manager made and keeps. It
+	// is used in place of a new one, unless its file was removed.
+	Activated *net.UnixListener
 }
 
 // Group reads a group's name or number.
@@ -80,6 +83,11 @@ func listen(path string, o Options) (*listener, error) {
 	if o.Mode == 0 {
 		o.Mode = 0o660
 	}
+	if o.Activated != nil {
+		if l, err := activated(path, o); l != nil || err != nil {
+			return l, err
+		}
+	}
 	if err := trust.MkdirAll(filepath.Dir(path), o.DirMode); err != nil {
 		return nil, errdefs.Unavailablef("make the directory of socket %s: %w", path, err)
 	}
@@ -95,31 +103,32 @@ func listen(path string, o Options) (*listener, error) {
 		return nil, errdefs.Unavailablef("listen on socket %s: %w", path, err)
 	}
 	l.SetUnlinkOnClose(false)
-	put := func() (os.FileInfo, error) {
-		if o.Group != "" {
-			gid, err := Group(o.Group)
-			if err == nil {
-				err = os.Lchown(tmp, -1, gid)
-			}
-			if err != nil {
-				return nil, err
-			}
-		}
-		if err := os.Chmod(tmp, o.Mode); err != nil {
-			return nil, err
-		}
-		info, err := os.Lstat(tmp)
-		if err != nil {
-			return nil, err
-		}
-		return info, os.Rename(tmp, path)
+	info, err := o.protect(tmp)
+	if err == nil {
+		err = os.Rename(tmp, path)
 	}
-	info, err := put()
 	if err != nil {
 		return nil, errdefs.Unavailablef("put socket %s in place: %w", path,
 			errors.Join(err, l.Close(), os.Remove(tmp)))
 	}
-	return &listener{UnixListener: l, path: path, info: info}, nil
+	return &listener{UnixListener: l, path: path, info: info, served: make(chan struct{})}, nil
+}
+
+// protect gives the file of a socket its group and mode.
+func (o Options) protect(file string) (os.FileInfo, error) {
+	if o.Group != "" {
+		gid, err := Group(o.Group)
+		if err == nil {
+			err = os.Lchown(file, -1, gid)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	if err := os.Chmod(file, o.Mode); err != nil {
+		return nil, err
+	}
+	return os.Lstat(file)
 }
 
 // replaceable refuses to put a socket over something that is none.
@@ -154,12 +163,18 @@ func Unserved(path string) error {
 	return nil
 }
 
-// listener removes its file when it is closed.
+// listener removes its file when it is closed, unless the service manager keeps the socket.
 type listener struct {
 	*net.UnixListener
 	path string
 	info os.FileInfo
 	once sync.Once
+	// kept says that the service manager keeps the socket, and opening counts its connections
+	// that nothing has been written to.
+	kept    bool
+	opening sync.WaitGroup
+	// served is closed when the server has taken its last connection from it.
+	served chan struct{}
 	// ended is set by Close, outdated by replace.
 	ended, outdated atomic.Bool
 }
@@ -180,7 +195,7 @@ func (l *listener) Close() error {
 	l.ended.Store(true)
 	l.once.Do(func() {
 		now, serr := os.Lstat(l.path)
-		if serr == nil && os.SameFile(now, l.info) && !l.outdated.Load() {
+		if serr == nil && os.SameFile(now, l.info) && !l.outdated.Load() && !l.kept {
 			serr = os.Remove(l.path)
 		}
 		if errors.Is(serr, fs.ErrNotExist) {
