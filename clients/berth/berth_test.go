@@ -129,6 +129,9 @@ func TestErrorsAreTyped(t *testing.T) {
 		{errdefs.Preconditionf("remove it first"), codes.FailedPrecondition, "PRECONDITION_FAILED", berth.IsPrecondition},
 		{refusal, codes.FailedPrecondition, "POD_REJECTED", berth.IsPrecondition},
 		{errdefs.Existsf("bound").Coded(errdefs.ContainerIDBound, "container_id", "c1"), codes.AlreadyExists, "CONTAINER_ID_BOUND", berth.IsExists},
+		{errdefs.Violations{{Field: "a/main", Description: "main of a has the CPU"}}.Precondition("").Coded(errdefs.ImportContradicts),
+			codes.FailedPrecondition, "IMPORT_CONTRADICTS", berth.IsPrecondition},
+		{errdefs.Conflictf("the ledger moved on"), codes.Aborted, "STATE_MOVED", berth.IsStale},
 		{errdefs.PermissionDeniedf("no role"), codes.PermissionDenied, "NOT_PERMITTED", berth.IsPermissionDenied},
 		{errdefs.Unavailablef("disk full"), codes.Unavailable, "TEMPORARILY_UNAVAILABLE", berth.IsUnavailable},
 	} {
@@ -148,7 +151,7 @@ func TestErrorsAreTyped(t *testing.T) {
 				t.Errorf("request id %q", e.RequestID)
 			}
 			for i, is := range []func(error) bool{
-				berth.IsInvalid, berth.IsNotFound, berth.IsPrecondition, berth.IsPermissionDenied, berth.IsUnavailable, berth.IsExists,
+				berth.IsInvalid, berth.IsNotFound, berth.IsPrecondition, berth.IsPermissionDenied, berth.IsUnavailable, berth.IsExists, berth.IsStale,
 			} {
 				if got, want := is(wrapped), row.is(wrapped) && is(err); got != want {
 					t.Errorf("predicate %d: %v, want %v", i, got, want)
@@ -166,7 +169,11 @@ func TestErrorsAreTyped(t *testing.T) {
 				if fmt.Sprint(e.Fields) != fmt.Sprint(want) {
 					t.Errorf("fields %v, want %v", e.Fields, want)
 				}
-			case "TEMPORARILY_UNAVAILABLE":
+			case "IMPORT_CONTRADICTS":
+				if want := []berth.Violation{{"a/main", "main of a has the CPU"}}; fmt.Sprint(e.Fields) != fmt.Sprint(want) {
+					t.Errorf("violations %v, want %v", e.Fields, want)
+				}
+			case "TEMPORARILY_UNAVAILABLE", "STATE_MOVED":
 				if e.RetryAfter <= 0 {
 					t.Error("no time to retry after")
 				}

@@ -29,7 +29,8 @@ type Error struct {
 	Metadata map[string]string
 	// Message is a sentence for people.
 	Message string
-	// Fields lists what is wrong with the request, place by place.
+	// Fields lists what is wrong with the request, place by place. With IsPrecondition it lists the objects that stand in the
+	// way instead ("pod-uid/container").
 	Fields []Violation
 	// Provider and Resource name who is at fault and over what; empty where nobody in particular is.
 	Provider, Resource string
@@ -91,6 +92,9 @@ func HasReason(err error, reason errorsv1.ErrorReason) bool {
 // IsPrecondition reports that something else has to be done first.
 func IsPrecondition(err error) bool { return hasCode(err, codes.FailedPrecondition) }
 
+// IsStale reports that the state changed while the call was made; repeating the call may succeed.
+func IsStale(err error) bool { return hasCode(err, codes.Aborted) }
+
 // IsPermissionDenied reports that the caller lacks a role.
 func IsPermissionDenied(err error) bool { return hasCode(err, codes.PermissionDenied) }
 
@@ -142,6 +146,10 @@ func fromStatus(err error) error {
 		case *errdetails.BadRequest:
 			for _, v := range d.GetFieldViolations() {
 				e.Fields = append(e.Fields, Violation{Field: v.GetField(), Description: v.GetDescription()})
+			}
+		case *errdetails.PreconditionFailure:
+			for _, v := range d.GetViolations() {
+				e.Fields = append(e.Fields, Violation{Field: v.GetSubject(), Description: v.GetDescription()})
 			}
 		case *errdetails.RetryInfo:
 			e.RetryAfter = d.GetRetryDelay().AsDuration()

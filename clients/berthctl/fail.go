@@ -50,7 +50,7 @@ func (c *ctl) fail(err error) int {
 		for _, f := range failed.Fields {
 			line := oneLine(f.Field + ": " + f.Description)
 			// The only one is in the message.
-			if len(failed.Fields) > 1 || !strings.Contains(text, line) {
+			if len(failed.Fields) > 1 || !strings.Contains(text, oneLine(f.Description)) {
 				fmt.Fprintf(c.err, "  %s\n", line)
 			}
 		}

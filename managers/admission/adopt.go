@@ -92,7 +92,9 @@ func (i *importing) adopt(uid string, claims []ledger.Claim) (outcome string, er
 		case held < 0:
 			missing = append(missing, c)
 		case !sameAllocation(have.Claims[held], c):
-			return "", errdefs.Preconditionf("%s holds %s in the ledger, and %s in the file", c.Owner, claimText(have.Claims[held]), claimText(c)).
+			var vs errdefs.Violations
+			vs.Addf(c.Owner.String(), "%s holds %s in the ledger, and %s in the file", c.Owner, claimText(have.Claims[held]), claimText(c))
+			return "", vs.Precondition("").
 				Coded(errdefs.ImportContradicts, "pod_uid", c.Owner.Pod, "container_name", c.Owner.Container, "resource", c.Resource)
 		}
 	}
@@ -192,18 +194,18 @@ func (i *importing) check(ctx context.Context, outcomes map[string]string) error
 	for _, f := range ledger.Check(reserved(i.view)) {
 		before[f] = true
 	}
-	var conflicts []string
+	var conflicts errdefs.Violations
 	for _, f := range ledger.Check(reserved(i.draft.View())) {
 		switch {
 		case before[f]:
 		case f.Kind == ledger.Structural:
-			conflicts = append(conflicts, f.Text)
+			conflicts.Addf(f.Owner.String(), "%s", f.Text)
 		default:
 			i.out.Findings = append(i.out.Findings, f)
 		}
 	}
 	if len(conflicts) > 0 {
-		return errdefs.Preconditionf("%s", strings.Join(conflicts, "; ")).Coded(errdefs.ImportContradicts)
+		return conflicts.Precondition("").Coded(errdefs.ImportContradicts)
 	}
 	for _, uid := range slices.Sorted(maps.Keys(outcomes)) {
 		if outcomes[uid] == ImportKnown {

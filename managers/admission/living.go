@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/errdefs"
@@ -341,16 +340,16 @@ func memoryOf(ctr *workload.Container) uint64 {
 
 // conflict refuses claims that another pod has.
 func conflict(view *ledger.View, p *ledger.Pod) error {
-	var texts []string
+	var vs errdefs.Violations
 	for _, f := range ledger.CheckPod(view, p.UID()) {
 		if f.Kind == ledger.Structural {
-			texts = append(texts, f.Text)
+			vs.Addf(f.Owner.String(), "%s", f.Text)
 		}
 	}
-	if len(texts) == 0 {
+	if len(vs) == 0 {
 		return nil
 	}
-	return errdefs.Preconditionf("pod %s lives here, and cannot have what it is said to run with: %s", p.UID(), strings.Join(texts, "; ")).
+	return vs.Precondition(fmt.Sprintf("pod %s lives here, and cannot have what it is said to run with: ", p.UID())).
 		Coded(errdefs.HoldingsContradict, "pod_uid", p.UID())
 }
 

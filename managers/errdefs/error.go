@@ -26,7 +26,8 @@ type Error struct {
 	Resource string
 	// RetryAfter is when asking again makes sense, where somebody has said so; 0 otherwise.
 	RetryAfter time.Duration
-	// Fields lists the places of invalid input.
+	// Fields lists the places of invalid input. In an error of class Precondition it lists the objects that stand in the
+	// way ("pod-uid/container"), and why.
 	Fields []Violation
 	// Err is the cause, nil where there is none. Its text is part of Message already.
 	Err error

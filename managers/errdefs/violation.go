@@ -1,6 +1,9 @@
 package errdefs
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 // Violation is one field of an input and what is wrong with it.
 type Violation struct {
@@ -19,6 +22,18 @@ type Violations []Violation
 // Addf notes one more violation.
 func (vs *Violations) Addf(field, format string, args ...any) {
 	*vs = append(*vs, Violation{Field: field, Description: fmt.Sprintf(format, args...)})
+}
+
+// Precondition makes an error of class Precondition that lists the violations: each names an object that stands in the way
+// instead of a field. The message is the context and all descriptions.
+func (vs Violations) Precondition(context string) *Error {
+	texts := make([]string, len(vs))
+	for i, v := range vs {
+		texts[i] = v.Description
+	}
+	e := Preconditionf("%s%s", context, strings.Join(texts, "; "))
+	e.Fields = vs
+	return e
 }
 
 // Err gives nil where nothing was noted, else an *Error of class Invalid for the named object with all violations as its

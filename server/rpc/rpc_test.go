@@ -100,11 +100,15 @@ func TestErrorsBecomeStatuses(t *testing.T) {
 			&errdefs.Error{Class: errdefs.Invalid, Message: "bad", Fields: []errdefs.Violation{{Field: "pod.metadata.uid", Description: "required"}}},
 			codes.InvalidArgument, "REQUEST_INVALID", 1, false,
 		},
-		"refused":      {fmt.Errorf("plan: %w", errdefs.Refuse(errdefs.SMTAlignmentError, "no")), codes.FailedPrecondition, "POD_REJECTED", 0, false},
-		"unavailable":  {errdefs.Unavailablef("disk full"), codes.Unavailable, "TEMPORARILY_UNAVAILABLE", 0, true},
-		"descriptors":  {fmt.Errorf("look: %w", syscall.EMFILE), codes.Unavailable, "TEMPORARILY_UNAVAILABLE", 0, true},
-		"a bad value":  {fmt.Errorf("look: %w", syscall.EINVAL), codes.Internal, "INTERNAL_ERROR", 0, false},
-		"exists":       {errdefs.Existsf("no").Coded(errdefs.ContainerIDBound), codes.AlreadyExists, "CONTAINER_ID_BOUND", 0, false},
+		"refused":     {fmt.Errorf("plan: %w", errdefs.Refuse(errdefs.SMTAlignmentError, "no")), codes.FailedPrecondition, "POD_REJECTED", 0, false},
+		"unavailable": {errdefs.Unavailablef("disk full"), codes.Unavailable, "TEMPORARILY_UNAVAILABLE", 0, true},
+		"descriptors": {fmt.Errorf("look: %w", syscall.EMFILE), codes.Unavailable, "TEMPORARILY_UNAVAILABLE", 0, true},
+		"a bad value": {fmt.Errorf("look: %w", syscall.EINVAL), codes.Internal, "INTERNAL_ERROR", 0, false},
+		"exists":      {errdefs.Existsf("no").Coded(errdefs.ContainerIDBound), codes.AlreadyExists, "CONTAINER_ID_BOUND", 0, false},
+		"contradiction": {
+			errdefs.Violations{{Field: "a/main", Description: "has the CPU"}}.Precondition("").Coded(errdefs.ImportContradicts),
+			codes.FailedPrecondition, "IMPORT_CONTRADICTS", 1, false,
+		},
 		"stale":        {errdefs.Conflictf("moved"), codes.Aborted, "STATE_MOVED", 0, true},
 		"unclassified": {errors.New("oops"), codes.Internal, "INTERNAL_ERROR", 0, false},
 		"a status":     {status.Error(codes.Unknown, "pod x in namespace y not found"), codes.Unknown, "", 0, false},
@@ -129,6 +133,11 @@ func TestErrorsBecomeStatuses(t *testing.T) {
 					}
 				case *errdetails.BadRequest:
 					fields = len(d.FieldViolations)
+				case *errdetails.PreconditionFailure:
+					fields = len(d.GetViolations())
+					if v := d.GetViolations()[0]; v.GetType() != c.reason || v.GetSubject() != "a/main" || v.GetDescription() != "has the CPU" {
+						t.Errorf("violation %v", v)
+					}
 				case *errdetails.RetryInfo:
 					retry = true
 				}

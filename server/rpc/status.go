@@ -52,7 +52,8 @@ const (
 )
 
 // Status turns an error into a status with berth's details: ErrorInfo always,
-// BadRequest for field violations, RetryInfo where asking again makes sense. A
+// BadRequest for field violations, PreconditionFailure for objects that stand in the
+// way, RetryInfo where asking again makes sense. A
 // status stays as it is.
 func Status(ctx context.Context, err error) error {
 	if err == nil {
@@ -74,15 +75,7 @@ func Status(ctx context.Context, err error) error {
 			}
 		}
 		if len(fe.Fields) > 0 {
-			bad, room := &errdetails.BadRequest{}, maxViolationBytes
-			for i, v := range fe.Fields {
-				if room -= len(v.Field) + len(v.Description); room < 0 && i > 0 {
-					break // the message tells how many there are
-				}
-				bad.FieldViolations = append(bad.FieldViolations,
-					&errdetails.BadRequest_FieldViolation{Field: v.Field, Description: clip(v.Description)})
-			}
-			details = append(details, bad)
+			details = append(details, violations(class, code, fe.Fields))
 		}
 	}
 	if id := RequestID(ctx); id != "" {
@@ -96,6 +89,25 @@ func Status(ctx context.Context, err error) error {
 		s = with
 	}
 	return s.Err()
+}
+
+// violations lists the violations of an error, as many as fit: fields of the request, or
+// the objects that a failed precondition is about.
+func violations(class errdefs.Class, code errdefs.Code, all []errdefs.Violation) protoadapt.MessageV1 {
+	bad, failed, room := &errdetails.BadRequest{}, &errdetails.PreconditionFailure{}, maxViolationBytes
+	for i, v := range all {
+		if room -= len(v.Field) + len(v.Description) + len(code); room < 0 && i > 0 {
+			break // the message tells how many there are
+		}
+		text := clip(v.Description)
+		bad.FieldViolations = append(bad.FieldViolations, &errdetails.BadRequest_FieldViolation{Field: v.Field, Description: text})
+		failed.Violations = append(failed.Violations,
+			&errdetails.PreconditionFailure_Violation{Type: string(code), Subject: v.Field, Description: text})
+	}
+	if class == errdefs.Precondition {
+		return failed
+	}
+	return bad
 }
 
 // classOf is errdefs.ClassOf, except for an error of the kernel that nobody has given a class: it is of class Unavailable,
