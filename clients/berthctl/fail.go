@@ -49,8 +49,11 @@ func (c *ctl) fail(err error) int {
 	if found {
 		for _, f := range failed.Fields {
 			line := oneLine(f.Field + ": " + f.Description)
+			if failed.Code == codes.FailedPrecondition {
+				line = oneLine(f.Description) // which names the object
+			}
 			// The only one is in the message.
-			if len(failed.Fields) > 1 || !strings.Contains(text, oneLine(f.Description)) {
+			if len(failed.Fields) > 1 || !strings.Contains(text, line) {
 				fmt.Fprintf(c.err, "  %s\n", line)
 			}
 		}
