@@ -80,5 +80,6 @@ func Resized(r admission.Resized, level admissionv1.TraceLevel) *admissionv1.Res
 		Verdict: v.GetVerdict(), Reason: v.GetReason(), Message: v.GetMessage(), QosClass: v.GetQosClass(),
 		Allocations: v.GetAllocations(), Trace: v.GetTrace(), RetryAfter: v.GetRetryAfter(),
 		RestartContainers: r.Restarts, Revision: v.GetRevision(), Replayed: v.GetReplayed(),
+		AdmissionId: r.ID, Disruption: admissionv1.Disruption(r.Disruption),
 	}
 }

@@ -23,13 +23,18 @@ func (c *Client) Admit(ctx context.Context, req *admissionv1.AdmitRequest) (*adm
 		named.AdmissionId, named.Owner = cmp.Or(req.GetAdmissionId(), rand.Text()), cmp.Or(req.GetOwner(), c.owner)
 		req = named
 	}
+	return retried(ctx, c, func() (*admissionv1.AdmitResponse, error) { return c.Admission().Admit(ctx, req) })
+}
+
+// retried repeats a call while berthd is unavailable, as often as Options.Attempts allows.
+func retried[T any](ctx context.Context, c *Client, call func() (T, error)) (T, error) {
 	for attempt := 1; ; attempt++ {
-		answer, err := c.Admission().Admit(ctx, req)
+		answer, err := call()
 		if err == nil || !IsUnavailable(err) || IsStateUncertain(err) || attempt >= c.attempts {
 			return answer, err
 		}
 		if sleep(ctx, retryAfter(err, attempt)) != nil {
-			return nil, err
+			return answer, err
 		}
 	}
 }

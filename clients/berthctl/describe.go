@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -68,11 +70,21 @@ func (c *ctl) admitted(p *typesv1.PodAllocation) string {
 // addContainer adds what a container got.
 func (c *ctl) addContainer(f *table.Fields, a *typesv1.ContainerAllocation) {
 	f.Add("Role", a.GetRole())
+	f.Add("Requests", amountTexts(a.GetResources().GetRequests())...)
+	f.Add("Limits", amountTexts(a.GetResources().GetLimits())...)
 	f.Add("CPUs", cpusText(a.GetCpus().GetCpus(), a.GetExclusiveCpus()))
 	f.Add("NUMA", affinity(a.GetAffinity()))
 	f.Add("Holds", claimTexts(a.GetClaims())...)
 	f.Add("Health", c.healthTexts(a.GetClaims())...)
 	f.Add("Runtime ids", a.GetContainerIds()...)
+}
+
+// amountTexts spells amounts by resource, ordered.
+func amountTexts(amounts map[string]string) (out []string) {
+	for _, name := range slices.Sorted(maps.Keys(amounts)) {
+		out = append(out, name+" "+amounts[name])
+	}
+	return out
 }
 
 // affinity spells a decided placement and whether it is as good as it could be.

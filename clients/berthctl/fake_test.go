@@ -133,6 +133,12 @@ func flapped() []*typesv1.HealthChange {
 	}
 }
 
+// asked is what the container app requests.
+func asked() *typesv1.ResourceRequirements {
+	amounts := map[string]string{"cpu": "2000m", "memory": "1073741824", "example.com/gpu": "1"}
+	return &typesv1.ResourceRequirements{Requests: amounts, Limits: amounts}
+}
+
 // webContainers is what the containers of default/web got.
 func webContainers() []*typesv1.ContainerAllocation {
 	return []*typesv1.ContainerAllocation{
@@ -143,7 +149,7 @@ func webContainers() []*typesv1.ContainerAllocation {
 				PodUid: webUID, Container: "app", Provider: "memory", Resource: "memory", Affinity: hintOf(true, 0),
 				Memory: []*typesv1.MemoryBlock{{Nodes: &typesv1.NUMAMask{Nodes: []uint32{0}}, Bytes: 1 << 30}},
 			}},
-			ContainerIds: []string{"c0ffee"},
+			ContainerIds: []string{"c0ffee"}, Resources: asked(),
 		},
 	}
 }
@@ -262,7 +268,11 @@ func (f fakeAllocation) Get(_ context.Context, req *allocationv1.GetRequest) (*a
 	if err != nil {
 		return nil, err
 	}
-	out := &allocationv1.GetResponse{Pod: p, Revision: 12}
+	out := &allocationv1.GetResponse{Pod: p, Revision: 12, Spec: &typesv1.Pod{
+		Metadata: &typesv1.PodMetadata{Name: p.GetName(), Namespace: p.GetNamespace(), Uid: p.GetUid()},
+		Spec:     &typesv1.PodSpec{Containers: []*typesv1.Container{{Name: "app", Resources: asked()}}},
+		Status:   &typesv1.PodStatus{QosClass: "Guaranteed"},
+	}}
 	for i, c := range p.GetContainers() {
 		out.Placements = append(out.Placements, &allocationv1.ContainerPlacement{
 			ContainerName: c.GetName(), Id: "0123abcd", Phase: "running", AssignedCpus: c.GetCpus(), PossibleCpus: c.GetCpus(),

@@ -12,26 +12,29 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 )
 
-// Resize decides by the pod's name.
+// Resize decides by the pod's uid, which is its name.
 func (f fakeAdmission) Resize(_ context.Context, req *admissionv1.ResizeRequest) (*admissionv1.ResizeResponse, error) {
 	f.ask(req)
-	switch meta := req.GetPod().GetMetadata(); meta.GetName() {
-	case "web":
+	switch req.GetPodUid() {
+	case webUID, "u-web":
 		return &admissionv1.ResizeResponse{
 			Verdict: admissionv1.Verdict_VERDICT_ADMITTED, QosClass: typesv1.QOSClass_QOS_CLASS_GUARANTEED, RestartContainers: []string{"app"},
+			Disruption: admissionv1.Disruption_DISRUPTION_RESTART, AdmissionId: "try-1", Revision: 13,
 		}, nil
-	case "big":
+	case "u-big":
 		return &admissionv1.ResizeResponse{
 			Verdict: admissionv1.Verdict_VERDICT_REJECTED, Reason: "Infeasible",
 			Message: `Resize is infeasible for Guaranteed Pods alongside CPU Manager policy "static"`,
 		}, nil
-	case "early":
+	case twinUID:
+		return &admissionv1.ResizeResponse{Verdict: admissionv1.Verdict_VERDICT_ADMITTED, Disruption: admissionv1.Disruption_DISRUPTION_MOVE_CPUS}, nil
+	case "u-early":
 		return &admissionv1.ResizeResponse{
 			Verdict: admissionv1.Verdict_VERDICT_DEFERRED, Reason: "Deferred", RetryAfter: durationpb.New(5e9),
 			Message: "Node didn't have enough resource: cpu, requested: 5001, used: 10000, capacity: 15000",
 		}, nil
 	default:
-		return nil, errdefs.NotFoundf("pod %s is not admitted", meta.GetUid())
+		return nil, errdefs.NotFoundf("pod %s is not admitted", req.GetPodUid())
 	}
 }
 

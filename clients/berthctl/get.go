@@ -23,7 +23,7 @@ func (c *ctl) get() *cobra.Command {
 		example: `  berthctl get pods
   berthctl get cpus -o wide
   berthctl get devices example.com/gpu`,
-	}, c.getPods(), c.getContainers(), c.getCPUs(), c.getMemory(), c.getNUMA(), c.getDevices(), c.getResources(), c.getProviders(),
+	}, c.getPods(), c.getSpec(), c.getContainers(), c.getCPUs(), c.getMemory(), c.getNUMA(), c.getDevices(), c.getResources(), c.getProviders(),
 		c.getNode(), c.getCgroups())
 	// Who has kubectl in the fingers writes "get pod".
 	for _, verb := range cmd.Commands() {

@@ -4,49 +4,62 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
+	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/clients/berth"
 )
 
-const resizeLong = `Change the cpu and memory of admitted pods while they run. The rest of the pod must be as it was admitted.
+const resizeLong = `Change the cpu and memory of admitted pods while they run. --set names single amounts of one pod; all others stay. A
+file gives the cpu and memory of all containers of its pods; the rest of the file is not compared.
 
 berthd changes the pod's cgroup, and the cgroups of containers that it made itself. Containers of a container runtime
-are changed by the runtime; 'berthctl allocate' prints the new values.`
+are changed by the runtime; 'berthctl allocate' prints the new values.
+
+The revision of 'berthctl get pods' or of an earlier resize goes with --if-revision: if the pod has changed since, the
+resize fails, and changes nothing.`
+
+const resizeExample = `  berthctl resize default/web --set app:requests.cpu=500m --set app:limits.memory=1Gi
+  berthctl resize default/web --set limits.cpu=4 --max-disruption none --dry-run
+  berthctl resize -f pod.yaml`
+
+// resizing is the flags of a resize.
+type resizing struct {
+	manifest
+	sets       []string
+	disruption string
+	// common has what the flags say about every pod.
+	common admissionv1.ResizeRequest
+}
 
 func (c *ctl) resize() *cobra.Command {
-	var (
-		m      manifest
-		dryRun bool
-		owner  string
-	)
+	r := &resizing{}
 	cmd := c.verb(about{
-		use:     "resize -f FILE [--dry-run]",
-		short:   "Change the cpu and memory of an admitted pod in place",
-		long:    resizeLong,
-		example: `  berthctl resize -f pod.yaml --dry-run`,
-	}, func(ctx context.Context, s *session, _ []string) error {
-		if m.file == "" {
-			return usagef("resize", "-f is missing")
-		}
-		pods, err := m.load(s.ctl)
+		use:   "resize (POD --set [CONTAINER:]LIST.RESOURCE=AMOUNT… | -f FILE) [--dry-run]",
+		short: "Change the cpu and memory of an admitted pod in place",
+		long:  resizeLong, example: resizeExample,
+		args: []string{"[POD]"},
+	}, func(ctx context.Context, s *session, args []string) error {
+		requests, titles, err := r.requests(ctx, s, args)
 		if err != nil {
 			return err
 		}
 		end := exitDone
-		for _, pod := range pods {
-			answer, err := s.Admission().Resize(ctx, &admissionv1.ResizeRequest{Pod: pod, DryRun: dryRun, Owner: owner})
+		for i, req := range requests {
+			answer, err := s.Resize(ctx, req)
 			if err != nil {
 				return err
 			}
 			if err := s.show(answer, func(w io.Writer) {
-				meta := pod.GetMetadata()
 				would := ""
-				if dryRun {
+				if req.GetDryRun() {
 					would = "would be "
 				}
-				fmt.Fprintf(w, "%s/%s %s%s\n", meta.GetNamespace(), meta.GetName(), would, resizeText(answer))
+				fmt.Fprintf(w, "%s %s%s\n", titles[i], would, resizeText(answer))
 			}); err != nil {
 				return err
 			}
@@ -57,10 +70,126 @@ func (c *ctl) resize() *cobra.Command {
 		}
 		return nil
 	})
-	m.flags(cmd.Flags())
-	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "decide, but change nothing")
-	ownerFlag(cmd.Flags(), &owner, "whose pod it is")
+	f := cmd.Flags()
+	r.flags(f)
+	f.StringArrayVar(&r.sets, "set", nil, "an amount of a container, or without CONTAINER of the pod as a whole, as `[CONTAINER:]LIST.RESOURCE=AMOUNT` (app:limits.cpu=2); may be repeated")
+	f.StringVar(&r.disruption, "max-disruption", "", "how much containers may be disturbed: "+strings.Join(disruptions(), ", ")+" (default as much as needed)")
+	f.Uint64Var(&r.common.IfRevision, "if-revision", 0, "fail if the pod has changed since this revision; 0 is no condition")
+	f.StringVar(&r.common.AdmissionId, "admission-id", "", "name of this attempt; it can be repeated safely with the same name")
+	f.BoolVar(&r.common.DryRun, "dry-run", false, "decide, but change nothing")
+	ownerFlag(f, &r.common.Owner, "whose pod it is")
 	return cmd
+}
+
+// requests reads what is to be resized, and how messages name the pods.
+func (r *resizing) requests(ctx context.Context, s *session, args []string) (requests []*admissionv1.ResizeRequest, titles []string, err error) {
+	max, err := disruptionNamed(r.disruption)
+	if err != nil {
+		return nil, nil, err
+	}
+	switch {
+	case len(args) == 0 && r.file == "":
+		return nil, nil, usagef("resize", "-f is missing, or a pod with --set")
+	case len(args) > 0 && (r.file != "" || len(r.sets) == 0):
+		return nil, nil, usagef("resize", "a pod needs --set, and -f needs neither")
+	case len(args) == 0 && len(r.sets) > 0:
+		return nil, nil, usagef("resize", "--set needs a pod")
+	case len(args) > 0:
+		req, err := sets(r.sets)
+		if err != nil {
+			return nil, nil, err
+		}
+		pod, err := s.find(ctx, args[0])
+		if err != nil {
+			return nil, nil, err
+		}
+		req.PodUid = pod.GetUid()
+		requests, titles = append(requests, req), append(titles, podName(pod))
+	default:
+		pods, err := r.load(s.ctl)
+		if err != nil {
+			return nil, nil, err
+		}
+		if r.common.GetAdmissionId() != "" && len(pods) > 1 {
+			return nil, nil, usagef("resize", "--admission-id names one attempt, and %s has %d pods", r.file, len(pods))
+		}
+		for _, pod := range pods {
+			meta := pod.GetMetadata()
+			requests, titles = append(requests, berth.ResizeTo(pod)), append(titles, meta.GetNamespace()+"/"+meta.GetName())
+		}
+	}
+	for _, req := range requests {
+		req.DryRun, req.Owner, req.AdmissionId = r.common.GetDryRun(), r.common.GetOwner(), r.common.GetAdmissionId()
+		req.IfRevision, req.MaxDisruption = r.common.GetIfRevision(), max
+	}
+	return requests, titles, nil
+}
+
+// sets reads the values of --set.
+func sets(values []string) (*admissionv1.ResizeRequest, error) {
+	req := &admissionv1.ResizeRequest{}
+	for _, v := range values {
+		what, amount, ok := strings.Cut(v, "=")
+		container, path, named := strings.Cut(what, ":")
+		if !named {
+			container, path = "", what
+		}
+		list, name, dotted := strings.Cut(path, ".")
+		if !ok || !dotted || name == "" || amount == "" || named && container == "" || list != "requests" && list != "limits" {
+			return nil, usagef("resize", "--set %q: expected [CONTAINER:]requests.RESOURCE=AMOUNT, or limits", v)
+		}
+		to := changedResources(req, container)
+		amounts := to.Requests
+		if list == "limits" {
+			amounts = to.Limits
+		}
+		if _, twice := amounts[name]; twice {
+			return nil, usagef("resize", "--set %q: it is given twice", v)
+		}
+		amounts[name] = amount
+	}
+	return req, nil
+}
+
+// changedResources gives what a request says about a container, or with an empty name about the pod as a whole.
+func changedResources(req *admissionv1.ResizeRequest, container string) *typesv1.ResourceRequirements {
+	empty := &typesv1.ResourceRequirements{Requests: map[string]string{}, Limits: map[string]string{}}
+	if container == "" {
+		if req.Resources == nil {
+			req.Resources = empty
+		}
+		return req.GetResources()
+	}
+	for _, c := range req.GetContainers() {
+		if c.GetContainerName() == container {
+			return c.GetResources()
+		}
+	}
+	req.Containers = append(req.Containers, &admissionv1.ContainerResources{ContainerName: container, Resources: empty})
+	return empty
+}
+
+// disruptionName is the name of a disruption in flags and texts, such as "move-cpus".
+func disruptionName(d admissionv1.Disruption) string {
+	return strings.ReplaceAll(strings.ToLower(strings.TrimPrefix(d.String(), "DISRUPTION_")), "_", "-")
+}
+
+// disruptions lists the names, the least first.
+func disruptions() (out []string) {
+	for d := admissionv1.Disruption_DISRUPTION_NONE; d <= admissionv1.Disruption_DISRUPTION_RESTART; d++ {
+		out = append(out, disruptionName(d))
+	}
+	return out
+}
+
+func disruptionNamed(name string) (admissionv1.Disruption, error) {
+	if name == "" {
+		return admissionv1.Disruption_DISRUPTION_UNSPECIFIED, nil
+	}
+	if i := slices.Index(disruptions(), name); i >= 0 {
+		return admissionv1.Disruption_DISRUPTION_NONE + admissionv1.Disruption(i), nil
+	}
+	return 0, usagef("resize", "--max-disruption: %q is none of %s", name, strings.Join(disruptions(), ", "))
 }
 
 // resizeText says what became of a resize in one line.
@@ -72,6 +201,9 @@ func resizeText(answer *admissionv1.ResizeResponse) string {
 	}
 	if restart := answer.GetRestartContainers(); len(restart) > 0 {
 		return "resized; restart " + joined(restart) + " for it to take effect"
+	}
+	if d := answer.GetDisruption(); d > admissionv1.Disruption_DISRUPTION_NONE {
+		return "resized; disruption " + disruptionName(d)
 	}
 	return "resized"
 }

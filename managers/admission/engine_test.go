@@ -196,11 +196,11 @@ func TestWhatPassesIsNoVerdict(t *testing.T) {
 		}},
 		"Remove": {"remove", func(h *fixture) error { _, _, err := h.Remove(ctx, "a", admission.Scope{}); return err }},
 		"Resize, check": {"check resize", func(h *fixture) error {
-			_, err := h.Resize(ctx, admission.Request{Pod: burstable("s", 700, 2<<20)})
+			_, err := h.Resize(ctx, resizeTo(burstable("s", 700, 2<<20), false))
 			return err
 		}},
 		"Resize": {"resize", func(h *fixture) error {
-			_, err := h.Resize(ctx, admission.Request{Pod: burstable("s", 700, 2<<20)})
+			_, err := h.Resize(ctx, resizeTo(burstable("s", 700, 2<<20), false))
 			return err
 		}},
 		"Sync, remove": {"remove", func(h *fixture) error { _, err := h.Sync(ctx, h.listed([]string{"s"})); return err }},

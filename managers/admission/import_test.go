@@ -315,7 +315,7 @@ func TestImportWaitsForWhatItNames(t *testing.T) {
 			}
 		}
 	}
-	_, err := h.Resize(t.Context(), admission.Request{Pod: burstable("s", 700, 1<<20)})
+	_, err := h.Resize(t.Context(), resizeTo(burstable("s", 700, 1<<20), false))
 	must(t, err)
 	if tried != 1 {
 		t.Error("nothing was resized")

@@ -68,7 +68,7 @@ func TestHungPluginHoldsUpNobody(t *testing.T) {
 	h.admit(t, shared)
 	shared.Containers = slices.Clone(shared.Containers)
 	shared.Containers[0].Requests = workload.Quantities{workload.CPU: 200, workload.Memory: 1 << 20}
-	if r, err := h.Resize(t.Context(), admission.Request{Pod: shared}); err != nil || r.Outcome != admission.Admitted {
+	if r, err := h.Resize(t.Context(), resizeTo(shared, false)); err != nil || r.Outcome != admission.Admitted {
 		t.Errorf("resize: %+v, %v", r, err)
 	}
 	if removed, err := h.Sync(t.Context(), h.listed([]string{"next", "gpu", "shared"})); err != nil || !slices.Equal(removed, []string{"old"}) {
@@ -460,7 +460,7 @@ func TestResizeIsReserved(t *testing.T) {
 		}
 	}
 	// Of 3 CPUs it takes more, and of the memory less.
-	if r, err := h.Resize(t.Context(), admission.Request{Pod: burstable("s", 2500, 32*mebi)}); err != nil || r.Outcome != admission.Admitted {
+	if r, err := h.Resize(t.Context(), resizeTo(burstable("s", 2500, 32*mebi), false)); err != nil || r.Outcome != admission.Admitted {
 		t.Fatalf("%+v, %v", r, err)
 	}
 	if v := verdicts[0]; v.Outcome != admission.Deferred || !strings.HasSuffix(v.Message, "resized: s") {
@@ -500,7 +500,7 @@ func TestPolicyChangesDuringResize(t *testing.T) {
 					}
 				}
 			}
-			_, err := h.Resize(t.Context(), admission.Request{Pod: burstable("s", 700, 2<<20)})
+			_, err := h.Resize(t.Context(), resizeTo(burstable("s", 700, 2<<20), false))
 			if c.class == 0 && err != nil || c.class != 0 && class(t, err) != c.class || !slices.Equal(h.cgroups.sizes, c.sizes) {
 				t.Errorf("%v, sizes %v; want class %v, sizes %v", err, h.cgroups.sizes, c.class, c.sizes)
 			}

@@ -293,7 +293,7 @@ func (w *world) run(o operation) {
 	case "resize":
 		p := w.pod(o.pod)
 		p.Containers[0].Requests = replaced(p.Containers[0].Requests, workload.CPU, 200)
-		_, err = w.Resize(ctx, admission.Request{Pod: p})
+		_, err = w.Resize(ctx, resizeTo(p, false))
 	case "remove":
 		_, _, err = w.Remove(ctx, podName(o.pod), admission.Scope{})
 	case "sync":

@@ -12,6 +12,25 @@ import (
 	"github.com/berthd/berth/managers/workload"
 )
 
+// ResizeRequest requests other amounts of cpu and memory for an admitted pod.
+type ResizeRequest struct {
+	UID string
+	// Owner is the pod's agent; empty means ledger.DefaultOwner.
+	Owner string
+	// Changes are the amounts that change. A pod without these amounts is unchanged.
+	Changes []workload.Change
+	// AdmissionID names the attempt; it may be empty.
+	AdmissionID string
+	// IfRevision is the revision at which the caller has read the pod. If the pod has changed
+	// since, the resize fails with class Conflict. 0 means no condition.
+	IfRevision uint64
+	// MaxDisruption is the limit of the disturbance. A resize above it is rejected.
+	MaxDisruption Disruption
+	// QoS is the pod's class as its agent has it; empty means that it is computed.
+	QoS    workload.QoSClass
+	DryRun bool
+}
+
 // Resized is the result of a resize.
 type Resized struct {
 	// Verdict: an admitted resize is complete, a rejected one is infeasible on this node, a
@@ -20,6 +39,10 @@ type Resized struct {
 	// Restarts lists the containers that the caller has to restart for the change to take
 	// effect, according to their resize policy.
 	Restarts []string
+	// Disruption is how much an admitted resize disturbs the containers.
+	Disruption Disruption
+	// ID is the request's admission id, or a new one.
+	ID string
 }
 
 // Resize changes the cpu and memory of an admitted pod in place: in the ledger, in the
@@ -28,25 +51,28 @@ type Resized struct {
 // exclusive CPUs or pinned memory cannot get another amount.
 //
 // A resize to the current size is admitted again. Errors are of class NotFound for a pod
-// that is not admitted, Precondition for a pod of another owner, and Invalid for an invalid
-// pod or one that differs in anything else. If the kernel refuses a value, the error has
-// its class, and the pod has its old values.
-func (e *Engine) Resize(ctx context.Context, req Request) (Resized, error) {
-	pod, notes := workload.Defaulted(req.Pod, e.Features)
-	if err := workload.Validate(&pod, e.Bounds); err != nil {
-		return Resized{}, err
+// that is not admitted or does not have a container, Precondition for a pod of another owner
+// and for a revision of another ledger, Exists for the admission id of another request,
+// Conflict for a pod that has changed since the given revision, and Invalid for amounts
+// that the pod cannot have. If the kernel refuses a value, the error has its class, and the
+// pod has its old values.
+func (e *Engine) Resize(ctx context.Context, req ResizeRequest) (Resized, error) {
+	r := &resizing{engine: e, request: req, id: req.AdmissionID, scope: Scope{Owner: req.Owner}}
+	if r.id == "" {
+		r.id = e.NewID()
 	}
-	pod.QoS = pod.QoSClass(e.Features)
-	digest, err := pod.Digest()
-	if err != nil {
-		return Resized{}, fmt.Errorf("resize pod %s: %w", &pod, err)
-	}
-	r := &resizing{engine: e, wanted: pod, digest: digest, notes: notes, dryRun: req.DryRun, scope: Scope{Owner: req.Owner}}
+	out, err := r.run(ctx)
+	out.ID = r.id
+	return out, err
+}
+
+func (r *resizing) run(ctx context.Context) (Resized, error) {
+	e, req := r.engine, r.request
 	if req.DryRun {
 		view, _ := e.snapshot()
 		return r.decide(ctx, view)
 	}
-	unlock, err := e.lockPod(ctx, pod.UID)
+	unlock, err := e.lockPod(ctx, req.UID)
 	if err != nil {
 		return Resized{}, err
 	}
@@ -57,7 +83,7 @@ func (e *Engine) Resize(ctx context.Context, req Request) (Resized, error) {
 		case !errors.Is(err, errOvertaken):
 			return out, err
 		case attempt == e.Attempts:
-			return Resized{}, errdefs.Unavailablef("resize pod %s: the policy was changed during each of %d attempts", &r.wanted, attempt)
+			return Resized{}, errdefs.Unavailablef("resize pod %s: the policy was changed during each of %d attempts", req.UID, attempt)
 		}
 	}
 }
@@ -73,7 +99,7 @@ func (r *resizing) attempt(ctx context.Context) (Resized, error) {
 	if err != nil || out.Outcome != Admitted || out.Repeated {
 		return out, err
 	}
-	defer e.reserved.drop(r.wanted.UID)
+	defer e.reserved.drop(r.request.UID)
 	if view, out, err = r.reserve(ctx); err != nil || out.Outcome != Admitted || out.Repeated {
 		return out, err
 	}
@@ -82,12 +108,13 @@ func (r *resizing) attempt(ctx context.Context) (Resized, error) {
 
 // resizing is a resize in progress.
 type resizing struct {
-	engine *Engine
+	engine  *Engine
+	request ResizeRequest
+	scope   Scope
+	// id is the request's admission id, or a new one.
+	id string
+	// wanted is the pod of the last view with the changes.
 	wanted workload.Pod
-	digest string
-	notes  []string
-	dryRun bool
-	scope  Scope
 	trace  *ledger.Trace
 }
 
@@ -154,7 +181,7 @@ func most(a, b workload.Quantities) workload.Quantities {
 
 // allow returns whether the ledger and the providers allow the new size.
 func (r *resizing) allow(ctx context.Context, view *ledger.View) (Resized, error) {
-	e, uid := r.engine, r.wanted.UID
+	e, uid := r.engine, r.request.UID
 	have, ok := view.Pod(uid)
 	if !ok {
 		return Resized{}, errdefs.NotFoundf("pod %s is not admitted", uid).Coded(errdefs.PodNotFound, "pod_uid", uid)
@@ -162,37 +189,113 @@ func (r *resizing) allow(ctx context.Context, view *ledger.View) (Resized, error
 	if err := r.scope.check(uid, have.Agent()); err != nil {
 		return Resized{}, err
 	}
-	if have.Digest == r.digest {
-		return Resized{Verdict: Verdict{
+	digest, notes, err := r.change(have)
+	if err != nil {
+		return Resized{}, err
+	}
+	if err := r.named(view, have, digest); err != nil {
+		return Resized{}, err
+	}
+	if have.Digest == digest {
+		return Resized{Disruption: NoDisruption, Verdict: Verdict{
 			Outcome: Admitted, QoS: have.QoS, Pod: have, View: view, Trace: have.Trace, Repeated: true,
 		}}, nil
+	}
+	if err := r.current(view, have); err != nil {
+		return Resized{}, err
 	}
 	if err := workload.CheckResize(&have.Pod, &r.wanted, e.Features).Err(fmt.Sprintf("resize of pod %.200q", &r.wanted)); err != nil {
 		return Resized{}, err
 	}
-	r.begin(view)
+	r.begin(view, notes)
 	record := *have
-	record.Pod, record.Digest, record.Trace = r.wanted, r.digest, r.trace
+	record.Pod, record.Digest, record.Trace, record.ResizeID = r.wanted, digest, r.trace, r.id
 	draft := ledger.NewDraft(view)
 	draft.PutPod(&record)
 	bus, _ := e.Managers(view)
 	if err := bus.Resize(ctx, view, &have.Pod, &r.wanted, r.trace); err != nil {
 		return r.refuse(have, view, err)
 	}
+	restarts := workload.Restarts(&have.Pod, &r.wanted)
+	disturbs := disruption(have, &record, restarts)
+	if err := tooMuch(disturbs, r.request.MaxDisruption, restarts); err != nil {
+		return r.refuse(have, view, err)
+	}
 	r.trace.Admitted = true
 	return Resized{
 		Verdict:  Verdict{Outcome: Admitted, QoS: record.QoS, Pod: &record, View: draft.View(), Trace: r.trace},
-		Restarts: workload.Restarts(&have.Pod, &r.wanted),
+		Restarts: restarts, Disruption: disturbs,
 	}, nil
 }
 
-func (r *resizing) begin(view *ledger.View) {
+// change computes the pod with the changes, and its digest.
+func (r *resizing) change(have *ledger.Pod) (digest string, notes []string, err error) {
+	e := r.engine
+	if whole := slices.ContainsFunc(r.request.Changes, func(c workload.Change) bool { return c.Container == "" }); whole && have.Pod.Resources == nil {
+		var vs errdefs.Violations
+		vs.Addf("resources", "pod %s was admitted without resources as a whole", have.UID())
+		return "", nil, vs.Err("request")
+	}
+	changed, unknown := have.Pod.With(r.request.Changes, e.Features)
+	if unknown != "" {
+		return "", nil, errdefs.NotFoundf("pod %s has no container %q", have.UID(), unknown).
+			Coded(errdefs.ContainerNotFound, "pod_uid", have.UID(), "container_name", unknown)
+	}
+	if r.request.QoS != "" {
+		changed.QoS = r.request.QoS
+	}
+	r.wanted, notes = workload.Defaulted(changed, e.Features)
+	if err := workload.Validate(&r.wanted, e.Bounds); err != nil {
+		return "", nil, err
+	}
+	r.wanted.QoS = r.wanted.QoSClass(e.Features)
+	if digest, err = r.wanted.Digest(); err != nil {
+		return "", nil, fmt.Errorf("resize pod %s: %w", &r.wanted, err)
+	}
+	return digest, notes, nil
+}
+
+// named refuses an admission id that was used for another request.
+func (r *resizing) named(view *ledger.View, have *ledger.Pod, digest string) error {
+	id := r.request.AdmissionID
+	if id == "" {
+		return nil
+	}
+	used := func(format string, args ...any) error {
+		return errdefs.Existsf(format, args...).Coded(errdefs.AdmissionIDUsed, "admission_id", id, "pod_uid", have.UID())
+	}
+	if id == have.ResizeID && digest != have.Digest {
+		return used("admission id %q is that of another resize of pod %s: every resize has a name of its own", id, have.UID())
+	}
+	if p, ok := view.Admitted(id); ok {
+		return used("admission id %q is that of the admission of pod %s: every resize has a name of its own", id, p.UID())
+	}
+	return nil
+}
+
+// current refuses a resize of a pod that has changed since the caller has read it.
+func (r *resizing) current(view *ledger.View, have *ledger.Pod) error {
+	read := r.request.IfRevision
+	changed := view.RevisionOf(max(have.ChangedGeneration, have.AdmittedGeneration))
+	switch {
+	case read == 0:
+		return nil
+	case read > view.Revision():
+		return errdefs.Preconditionf("revision %d is none of this ledger, which is at %d: read the pod again", read, view.Revision()).
+			Coded(errdefs.RevisionUnknown, "pod_uid", have.UID())
+	case changed > read:
+		return errdefs.Conflictf("pod %s has changed at revision %d, after revision %d: read it again", have.UID(), changed, read)
+	}
+	return nil
+}
+
+func (r *resizing) begin(view *ledger.View, notes []string) {
 	p := &r.wanted
 	r.trace = &ledger.Trace{
-		AdmissionID: r.engine.NewID(), Pod: p.UID, Namespace: p.Namespace, Name: p.Name,
-		Generation: view.Generation(), DryRun: r.dryRun,
+		AdmissionID: r.id, Pod: p.UID, Namespace: p.Namespace, Name: p.Name,
+		Generation: view.Generation(), DryRun: r.request.DryRun,
 	}
-	for _, n := range r.notes {
+	for _, n := range notes {
 		r.trace.Add(ledger.Step{Kind: ledger.StepNoted, Text: n})
 	}
 	r.trace.Add(ledger.Step{Kind: ledger.StepNoted, Text: "an admitted pod is resized in place"})

@@ -28,11 +28,27 @@ func burstable(uid string, milliCPU, bytes int64) workload.Pod {
 	}
 }
 
+// resizeTo requests the amounts of a pod.
+func resizeTo(p workload.Pod, dry bool) admission.ResizeRequest {
+	req := admission.ResizeRequest{UID: p.UID, DryRun: dry}
+	for _, c := range p.Containers {
+		req.Changes = append(req.Changes, workload.Change{Container: c.Name, Requests: c.Requests, Limits: c.Limits})
+	}
+	return req
+}
+
+// ownedResize is resizeTo for an owner.
+func ownedResize(p workload.Pod, owner string) admission.ResizeRequest {
+	req := resizeTo(p, false)
+	req.Owner = owner
+	return req
+}
+
 func TestResize(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, topology.Restricted)
 	admitted := h.admit(t, burstable("a", 500, 2<<20))
-	got, err := h.Resize(t.Context(), admission.Request{Pod: burstable("a", 700, 4<<20)})
+	got, err := h.Resize(t.Context(), resizeTo(burstable("a", 700, 4<<20), false))
 	if err != nil || got.Outcome != admission.Admitted || got.Repeated {
 		t.Fatalf("%+v, %v", got, err)
 	}
@@ -52,7 +68,7 @@ func TestResize(t *testing.T) {
 	if _, err := h.Admit(t.Context(), admission.Request{Pod: burstable("a", 500, 2<<20)}); class(t, err) != errdefs.Precondition {
 		t.Errorf("the pod as it was: %v", err)
 	}
-	again, err := h.Resize(t.Context(), admission.Request{Pod: burstable("a", 700, 4<<20)})
+	again, err := h.Resize(t.Context(), resizeTo(burstable("a", 700, 4<<20), false))
 	if err != nil || !again.Repeated || len(h.cgroups.sizes) != 1 {
 		t.Errorf("the same again: %+v, %v, %v", again.Verdict, err, h.cgroups.sizes)
 	}
@@ -63,7 +79,7 @@ func TestResizeDry(t *testing.T) {
 	h := newFixture(t, topology.Restricted)
 	h.admit(t, burstable("a", 500, 2<<20))
 	before := h.ledger.View()
-	got, err := h.Resize(t.Context(), admission.Request{Pod: burstable("a", 700, 2<<20), DryRun: true})
+	got, err := h.Resize(t.Context(), resizeTo(burstable("a", 700, 2<<20), true))
 	if err != nil || got.Outcome != admission.Admitted || got.Pod.Pod.Containers[0].Requests[workload.CPU] != 700 || !got.Trace.DryRun {
 		t.Errorf("%+v, %v", got, err)
 	}
@@ -81,7 +97,7 @@ func TestRefusedResizes(t *testing.T) {
 	check := func(what string, p workload.Pod, outcome admission.Outcome, reason errdefs.Reason, message string) {
 		t.Helper()
 		for _, dry := range []bool{true, false} {
-			got, err := h.Resize(t.Context(), admission.Request{Pod: p, DryRun: dry})
+			got, err := h.Resize(t.Context(), resizeTo(p, dry))
 			if err != nil || got.Outcome != outcome || got.Reason != reason || !strings.Contains(got.Message, message) || got.Pod != nil {
 				t.Errorf("%s: %+v, %v", what, got, err)
 			}
@@ -91,23 +107,22 @@ func TestRefusedResizes(t *testing.T) {
 		`Resize is infeasible for Guaranteed Pods alongside CPU Manager policy "static"`)
 	for _, dry := range []bool{true, false} {
 		h.cgroups.fail["check resize"] = errdefs.Refuse(errdefs.ResizeDeferred, "in use")
-		got, err := h.Resize(t.Context(), admission.Request{Pod: burstable("a", 500, 1<<20), DryRun: dry})
+		got, err := h.Resize(t.Context(), resizeTo(burstable("a", 500, 1<<20), dry))
 		if err != nil || got.Outcome != admission.Deferred || got.Message != "in use" || got.RetryAfter == 0 {
 			t.Errorf("memory in use: %+v, %v", got, err)
 		}
 	}
 	invalid := map[string]workload.Pod{
-		"more devices": guaranteed("own", 2, 2),
-		"class":        guaranteed("a", 1, 0),
-		"no limit":     {UID: "a", Name: "a", Namespace: "default", Containers: []workload.Container{{Name: "main", Requests: workload.Quantities{workload.CPU: 500}}}},
-		"not a pod":    {UID: "a"},
+		"more devices":  guaranteed("own", 2, 2),
+		"class":         guaranteed("a", 1, 0),
+		"below request": {UID: "a", Containers: []workload.Container{{Name: "main", Limits: workload.Quantities{workload.Memory: 1 << 10}}}},
 	}
 	for what, p := range invalid {
-		if _, err := h.Resize(t.Context(), admission.Request{Pod: p}); class(t, err) != errdefs.Invalid {
+		if _, err := h.Resize(t.Context(), resizeTo(p, false)); class(t, err) != errdefs.Invalid {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	if _, err := h.Resize(t.Context(), admission.Request{Pod: burstable("b", 1, 2)}); class(t, err) != errdefs.NotFound {
+	if _, err := h.Resize(t.Context(), resizeTo(burstable("b", 1, 2), false)); class(t, err) != errdefs.NotFound {
 		t.Errorf("unknown: %v", err)
 	}
 	if h.ledger.View() != before || len(h.cgroups.sizes) > 0 {
@@ -123,7 +138,7 @@ func TestResizeOfGuaranteedPods(t *testing.T) {
 	claims, _ := h.ledger.View().Pod("own")
 	bigger := guaranteed("own", 2, 0)
 	bigger.Containers[0].Requests[workload.Memory] = 2 << 20
-	got, err := h.Resize(t.Context(), admission.Request{Pod: bigger})
+	got, err := h.Resize(t.Context(), resizeTo(bigger, false))
 	if err != nil || got.Outcome != admission.Admitted {
 		t.Fatalf("%+v, %v", got, err)
 	}
@@ -138,13 +153,13 @@ func TestFailedResizesAreUndone(t *testing.T) {
 	h.admit(t, burstable("a", 500, 2<<20))
 	before := h.ledger.View()
 	h.cgroups.fail["resize"] = errdefs.Unavailablef("device or resource busy")
-	_, err := h.Resize(t.Context(), admission.Request{Pod: burstable("a", 700, 2<<20)})
+	_, err := h.Resize(t.Context(), resizeTo(burstable("a", 700, 2<<20), false))
 	if class(t, err) != errdefs.Unavailable || !slices.Equal(h.cgroups.sizes, []int64{700, 500}) {
 		t.Errorf("the kernel refuses: %v, cgroups were told %v", err, h.cgroups.sizes)
 	}
 	h.cgroups.sizes = nil
 	h.journal.FailNext(1, errors.New("disk full"))
-	_, err = h.Resize(t.Context(), admission.Request{Pod: burstable("a", 700, 2<<20)})
+	_, err = h.Resize(t.Context(), resizeTo(burstable("a", 700, 2<<20), false))
 	if class(t, err) != errdefs.Unavailable || !slices.Equal(h.cgroups.sizes, []int64{700, 500}) {
 		t.Errorf("the disk is full: %v, cgroups were told %v", err, h.cgroups.sizes)
 	}
@@ -153,7 +168,136 @@ func TestFailedResizesAreUndone(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := h.Resize(ctx, admission.Request{Pod: burstable("a", 700, 2<<20)}); err == nil {
+	if _, err := h.Resize(ctx, resizeTo(burstable("a", 700, 2<<20), false)); err == nil {
 		t.Error("a caller that has gone is answered")
+	}
+}
+
+// change requests amounts of the container main of pod a.
+func change(q workload.Quantities) admission.ResizeRequest {
+	return admission.ResizeRequest{UID: "a", Changes: []workload.Change{{Container: "main", Requests: q}}}
+}
+
+// TestResizeChangesOnlyWhatIsGiven: amounts that are absent stay, and a container that the
+// pod does not have, or the pod as a whole, is refused.
+func TestResizeChangesOnlyWhatIsGiven(t *testing.T) {
+	t.Parallel()
+	h := newFixture(t, topology.Restricted)
+	h.admit(t, burstable("a", 500, 2<<20))
+	if _, err := h.Resize(t.Context(), change(workload.Quantities{workload.CPU: 600})); err != nil {
+		t.Fatal(err)
+	}
+	record, _ := h.ledger.View().Pod("a")
+	main := record.Pod.Containers[0]
+	if main.Requests[workload.CPU] != 600 || main.Requests[workload.Memory] != 1<<20 || main.Limits[workload.Memory] != 2<<20 {
+		t.Errorf("the ledger has %+v", main)
+	}
+	unknown := change(nil)
+	unknown.Changes[0].Container = "other"
+	if _, err := h.Resize(t.Context(), unknown); class(t, err) != errdefs.NotFound {
+		t.Errorf("an unknown container: %v", err)
+	}
+	whole := change(workload.Quantities{workload.CPU: 600})
+	whole.Changes[0].Container = ""
+	if _, err := h.Resize(t.Context(), whole); class(t, err) != errdefs.Invalid {
+		t.Errorf("a pod without resources as a whole: %v", err)
+	}
+}
+
+// TestResizeOfAnotherRevision: of two callers that read the same revision one changes the
+// pod. The repeated call of that one is answered again.
+func TestResizeOfAnotherRevision(t *testing.T) {
+	t.Parallel()
+	h := newFixture(t, topology.Restricted)
+	read := h.admit(t, burstable("a", 500, 2<<20)).View.Revision()
+	h.admit(t, burstable("other", 100, 2<<20)) // does not change pod a
+	first, second := change(workload.Quantities{workload.CPU: 600}), change(workload.Quantities{workload.CPU: 700})
+	first.IfRevision, second.IfRevision = read, read
+	for i, repeated := range []bool{false, true} {
+		got, err := h.Resize(t.Context(), first)
+		if err != nil || got.Outcome != admission.Admitted || got.Repeated != repeated {
+			t.Fatalf("attempt %d of the first: %+v, %v", i, got, err)
+		}
+	}
+	for _, dry := range []bool{true, false} {
+		second.DryRun = dry
+		if _, err := h.Resize(t.Context(), second); class(t, err) != errdefs.Conflict {
+			t.Errorf("the second, dry %v: %v", dry, err)
+		}
+	}
+	second.DryRun, second.IfRevision = false, h.ledger.View().Revision()
+	if got, err := h.Resize(t.Context(), second); err != nil || got.Outcome != admission.Admitted {
+		t.Errorf("the second after reading again: %+v, %v", got, err)
+	}
+	second.IfRevision = h.ledger.View().Revision() + 1
+	second.Changes[0].Requests = workload.Quantities{workload.CPU: 800}
+	if _, err := h.Resize(t.Context(), second); class(t, err) != errdefs.Precondition {
+		t.Errorf("a revision that was never: %v", err)
+	}
+}
+
+// TestResizeNames: the name of a resize is that of one size, and of nothing else.
+func TestResizeNames(t *testing.T) {
+	t.Parallel()
+	h := newFixture(t, topology.Restricted)
+	admitted := h.admit(t, burstable("a", 500, 2<<20)).Pod.AdmissionID
+	req := change(workload.Quantities{workload.CPU: 600})
+	req.AdmissionID = "grow"
+	for _, repeated := range []bool{false, true} {
+		got, err := h.Resize(t.Context(), req)
+		if err != nil || got.ID != "grow" || got.Repeated != repeated {
+			t.Fatalf("%+v, %v", got, err)
+		}
+	}
+	for name, row := range map[string]struct {
+		id  string
+		cpu int64
+		bad bool
+	}{
+		"another size": {"grow", 700, true}, "the admission's": {admitted, 700, true}, "a new one": {"more", 700, false},
+	} {
+		req := change(workload.Quantities{workload.CPU: row.cpu})
+		req.AdmissionID, req.DryRun = row.id, true
+		_, err := h.Resize(t.Context(), req)
+		var code errdefs.Code
+		if err != nil {
+			code, _ = errdefs.CodeOf(err, errdefs.Exists)
+		}
+		if (code == errdefs.AdmissionIDUsed) != row.bad || err != nil && class(t, err) != errdefs.Exists {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if got, err := h.Resize(t.Context(), change(workload.Quantities{workload.CPU: 650})); err != nil || got.ID == "" || got.ID == "grow" {
+		t.Errorf("without a name: %+v, %v", got, err)
+	}
+}
+
+// TestResizeDisruption: a resize says how much it disturbs, and does not disturb more than
+// its caller allows.
+func TestResizeDisruption(t *testing.T) {
+	t.Parallel()
+	h := newFixture(t, topology.Restricted)
+	pod := burstable("a", 500, 2<<20)
+	pod.Containers[0].ResizePolicy = map[workload.Resource]string{workload.Memory: workload.RestartContainer}
+	h.admit(t, pod)
+	for _, row := range []struct {
+		req  admission.ResizeRequest
+		max  admission.Disruption
+		want admission.Disruption
+	}{
+		{change(workload.Quantities{workload.CPU: 600}), admission.NoDisruption, admission.NoDisruption},
+		{change(workload.Quantities{workload.Memory: 2 << 20}), admission.MovesMemory, 0},
+		{change(workload.Quantities{workload.Memory: 2 << 20}), admission.RestartsContainers, admission.RestartsContainers},
+		{change(workload.Quantities{workload.Memory: 1 << 19}), admission.AnyDisruption, admission.RestartsContainers},
+	} {
+		row.req.MaxDisruption = row.max
+		before := h.ledger.View()
+		got, err := h.Resize(t.Context(), row.req)
+		if err != nil || got.Disruption != row.want {
+			t.Errorf("%+v: %+v, %v", row.req, got, err)
+		}
+		if row.want == 0 && (got.Outcome != admission.Rejected || got.Reason != errdefs.DisruptionNotAllowed || h.ledger.View() != before) {
+			t.Errorf("more than is allowed: %+v", got)
+		}
 	}
 }

@@ -74,11 +74,11 @@ func TestOwnersSideBySide(t *testing.T) {
 			return err
 		}, true, "a1,a2,b1,d1"},
 		"resize its own": {func(h *fixture) error {
-			_, err := h.Resize(context.Background(), admission.Request{Pod: guaranteed("b1", 1, 0), Owner: "b"})
+			_, err := h.Resize(context.Background(), ownedResize(guaranteed("b1", 1, 0), "b"))
 			return err
 		}, false, "a1,a2,b1,d1"},
 		"resize another's": {func(h *fixture) error {
-			_, err := h.Resize(context.Background(), admission.Request{Pod: guaranteed("b1", 1, 0), Owner: "a"})
+			_, err := h.Resize(context.Background(), ownedResize(guaranteed("b1", 1, 0), "a"))
 			return err
 		}, true, "a1,a2,b1,d1"},
 	} {

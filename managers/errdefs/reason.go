@@ -23,6 +23,8 @@ const (
 	Infeasible Reason = "Infeasible"
 	// ResizeDeferred: a pod that is here may change to what is asked for later.
 	ResizeDeferred Reason = "Deferred"
+	// DisruptionNotAllowed: a resize would disturb running containers more than its caller allows.
+	DisruptionNotAllowed Reason = "DisruptionNotAllowed"
 )
 
 // OutOf gives the reason for a resource, named as in a pod, of which the node has too little: "OutOf" and the name.

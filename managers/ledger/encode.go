@@ -117,6 +117,7 @@ func writePod(w *jsontext.Writer, p *storedPod) {
 	w.Member("qos", string(p.QoS))
 	w.Some("owned_by", p.OwnedBy)
 	w.Member("admission_id", p.AdmissionID)
+	w.Some("resize_id", p.ResizeID)
 	w.Key("admitted_at")
 	w.Time(p.AdmittedAt)
 	if p.AdmittedGeneration != 0 {

@@ -92,7 +92,7 @@ func TestEncodesAsJSONDoes(t *testing.T) {
 		check(&v)
 		p := storedPod{Pod: &Pod{
 			Pod: workload.Pod{UID: v.Pod, Namespace: v.Namespace, Containers: []workload.Container{{Name: v.Name}}}, Digest: s.Draw(t, "digest"),
-			QoS: workload.QoSClass(s.Draw(t, "class")), OwnedBy: s.Draw(t, "owner"), AdmissionID: v.AdmissionID, AdmittedAt: time.Unix(rapid.Int64Range(0, 1e10).Draw(t, "s"), 1).UTC(),
+			QoS: workload.QoSClass(s.Draw(t, "class")), OwnedBy: s.Draw(t, "owner"), AdmissionID: v.AdmissionID, ResizeID: s.Draw(t, "resize"), AdmittedAt: time.Unix(rapid.Int64Range(0, 1e10).Draw(t, "s"), 1).UTC(),
 			AdmittedGeneration: v.Generation % 3, CgroupParent: s.Draw(t, "parent"),
 		}}
 		if v.Admitted {
@@ -114,7 +114,7 @@ func TestEveryFieldIsWritten(t *testing.T) {
 		reflect.TypeFor[ClaimRecord]():       11,
 		reflect.TypeFor[storedClaimRecord](): 12,
 		reflect.TypeFor[recordedClaim]():     8,
-		reflect.TypeFor[Pod]():               12,
+		reflect.TypeFor[Pod]():               13,
 		reflect.TypeFor[storedPod]():         3,
 		reflect.TypeFor[Trace]():             12,
 		reflect.TypeFor[Step]():              12,

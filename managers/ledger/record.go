@@ -17,9 +17,11 @@ type Pod struct {
 	Digest string            `json:"digest"`
 	QoS    workload.QoSClass `json:"qos"`
 	// OwnedBy is the pod's agent; empty for DefaultOwner.
-	OwnedBy     string    `json:"owned_by,omitempty"`
-	AdmissionID string    `json:"admission_id"`
-	AdmittedAt  time.Time `json:"admitted_at"`
+	OwnedBy     string `json:"owned_by,omitempty"`
+	AdmissionID string `json:"admission_id"`
+	// ResizeID is the admission id of the last resize; empty before the first one.
+	ResizeID   string    `json:"resize_id,omitempty"`
+	AdmittedAt time.Time `json:"admitted_at"`
 	// AdmittedGeneration is the generation of the pod's admission; 0 for records from
 	// before this field. The ledger sets it.
 	AdmittedGeneration uint64 `json:"admitted_generation,omitempty"`

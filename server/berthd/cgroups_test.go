@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"github.com/berthd/berth/clients/berth"
 	"os"
 	"path/filepath"
 	"slices"
@@ -61,7 +62,9 @@ func TestResizeOnTheMachine(t *testing.T) {
 	const podGroup, own = "kubepods/burstable/poda", "kubepods/burstable/poda/main"
 	resize := func(memory string, dry bool) *admissionv1.ResizeResponse {
 		t.Helper()
-		resp, err := d.admission.Resize(d.ctx(), &admissionv1.ResizeRequest{Pod: limited("a", "200m", memory), DryRun: dry})
+		req := berth.ResizeTo(limited("a", "200m", memory))
+		req.DryRun = dry
+		resp, err := d.admission.Resize(d.ctx(), req)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -91,7 +94,7 @@ func TestResizeOnTheMachine(t *testing.T) {
 	// The process uses more than this.
 	tight := limited("a", "200m", "1Mi")
 	tight.Spec.Containers[0].Resources.Requests["memory"] = "1Mi"
-	v, err := d.admission.Resize(d.ctx(), &admissionv1.ResizeRequest{Pod: tight})
+	v, err := d.admission.Resize(d.ctx(), berth.ResizeTo(tight))
 	if err != nil || v.GetVerdict() != admissionv1.Verdict_VERDICT_DEFERRED || !strings.Contains(v.GetMessage(), "below current usage") {
 		t.Errorf("below use: %v, %v", v, err)
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"github.com/berthd/berth/clients/berth"
 	"os/exec"
 	"slices"
 	"testing"
@@ -72,7 +73,7 @@ func TestNoDescriptors(t *testing.T) {
 			return err
 		}},
 		{"Resize", func(ctx context.Context) error {
-			_, err := d.admission.Resize(ctx, &admissionv1.ResizeRequest{Pod: larger})
+			_, err := d.admission.Resize(ctx, berth.ResizeTo(larger))
 			return err
 		}},
 		{"Remove", func(ctx context.Context) error {

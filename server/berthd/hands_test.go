@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"github.com/berthd/berth/clients/berth"
 	"math/rand/v2"
 	"os"
 	"reflect"
@@ -54,7 +55,7 @@ func TestManyCallersOnFewPods(t *testing.T) {
 				_, err = agent.RemovePod(ctx, &admissionv1.RemovePodRequest{PodUid: uid})
 				return "remove", err
 			case 4:
-				_, err = agent.Resize(ctx, &admissionv1.ResizeRequest{Pod: limited(uid, fmt.Sprintf("%dm", 100+rnd.IntN(3)), "64Mi")})
+				_, err = agent.Resize(ctx, berth.ResizeTo(limited(uid, fmt.Sprintf("%dm", 100+rnd.IntN(3)), "64Mi")))
 				return "resize", err
 			default:
 				_, err = reader.List(ctx, &allocationv1.ListRequest{})

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"github.com/berthd/berth/clients/berth"
 	"slices"
 	"strings"
 	"testing"
@@ -74,7 +75,7 @@ func TestHungPlugin(t *testing.T) {
 			first.stillHangs(t, "an admission without devices")
 			larger := burstable("shared")
 			larger.Spec.Containers[0].Resources.Requests["cpu"] = "150m"
-			if v, err := d.admission.Resize(d.ctx(), &admissionv1.ResizeRequest{Pod: larger}); err != nil || v.GetVerdict() != admissionv1.Verdict_VERDICT_ADMITTED {
+			if v, err := d.admission.Resize(d.ctx(), berth.ResizeTo(larger)); err != nil || v.GetVerdict() != admissionv1.Verdict_VERDICT_ADMITTED {
 				t.Errorf("resize: %v, %v", v, err)
 			}
 			first.stillHangs(t, "a resize")

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"github.com/berthd/berth/clients/berth"
 	"os"
 	"path/filepath"
 	"slices"
@@ -427,7 +428,7 @@ func TestClaimRecordsFollow(t *testing.T) {
 	if first == nil || !json.Valid(first) || !bytes.Contains(first, []byte(`"name":"a"`)) {
 		t.Fatalf("record %q", first)
 	}
-	if _, err := d.admission.Resize(n.ctx(), &admissionv1.ResizeRequest{Pod: limited("a", "200m", "48Mi")}); err != nil {
+	if _, err := d.admission.Resize(n.ctx(), berth.ResizeTo(limited("a", "200m", "48Mi"))); err != nil {
 		t.Fatal(err)
 	}
 	_, resized := n.record("a")

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"github.com/berthd/berth/clients/berth"
 	"os"
 	"path/filepath"
 	"slices"
@@ -99,7 +100,7 @@ func operations() map[string]operation {
 		"Resize": {
 			prepare: func(d *daemon) *daemon { d.admitted(limited("p", "100m", "64Mi")); return d },
 			do: func(d *daemon) error {
-				_, err := d.admission.Resize(d.ctx(), &admissionv1.ResizeRequest{Pod: limited("p", "200m", "64Mi")})
+				_, err := d.admission.Resize(d.ctx(), berth.ResizeTo(limited("p", "200m", "64Mi")))
 				return err
 			},
 			done: size,

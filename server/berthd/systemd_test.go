@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"github.com/berthd/berth/clients/berth"
 	"os"
 	"path"
 	"strconv"
@@ -55,7 +56,7 @@ func TestSlices(t *testing.T) {
 		}
 	}
 	expect("admitted", 32)
-	resized, err := d.admission.Resize(d.ctx(), &admissionv1.ResizeRequest{Pod: limited("a-1", "200m", "64Mi")})
+	resized, err := d.admission.Resize(d.ctx(), berth.ResizeTo(limited("a-1", "200m", "64Mi")))
 	if err != nil || resized.GetVerdict() != admissionv1.Verdict_VERDICT_ADMITTED {
 		t.Fatalf("%v, %v", resized, err)
 	}

@@ -42,7 +42,7 @@ var infeasibleBy = map[string]string{
 }
 
 // Resize resizes a pod as the engine does.
-func (e Engine) Resize(ctx context.Context, req admission.Request) (admission.Resized, error) {
+func (e Engine) Resize(ctx context.Context, req admission.ResizeRequest) (admission.Resized, error) {
 	if req.DryRun {
 		return e.Engine.Resize(ctx, req)
 	}

@@ -22,8 +22,8 @@ func TestResizes(t *testing.T) {
 	resize := func(cpu, memory int64, dry bool) {
 		t.Helper()
 		q := workload.Quantities{workload.CPU: cpu, workload.Memory: memory}
-		p := workload.Pod{UID: "a", Name: "a", Containers: []workload.Container{{Name: "a", Requests: q, Limits: q}}}
-		if _, err := h.Resize(t.Context(), admission.Request{Pod: p, DryRun: dry}); err != nil {
+		changes := []workload.Change{{Container: "a", Requests: q, Limits: q}}
+		if _, err := h.Resize(t.Context(), admission.ResizeRequest{UID: "a", Changes: changes, DryRun: dry}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -31,7 +31,7 @@ func TestResizes(t *testing.T) {
 	resize(3000, 1, true)
 	resize(2000, 2, false)
 	resize(2000, 2, false) // the same again
-	if _, err := h.Resize(t.Context(), admission.Request{Pod: workload.Pod{}}); errdefs.ClassOf(err) != errdefs.Invalid {
+	if _, err := h.Resize(t.Context(), admission.ResizeRequest{}); errdefs.ClassOf(err) != errdefs.NotFound {
 		t.Error(err)
 	}
 	h.expect(t,

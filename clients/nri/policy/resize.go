@@ -144,7 +144,7 @@ func (p *Policy) count(ctx context.Context, m *member) error {
 
 // agreeTo asks berthd for a pod's size. That it refuses is an error too.
 func (p *Policy) agreeTo(ctx context.Context, pod *typesv1.Pod) error {
-	answer, err := p.Client.Admission().Resize(ctx, &admissionv1.ResizeRequest{Pod: pod, Owner: p.Client.Owner()})
+	answer, err := p.Client.Resize(ctx, berth.ResizeTo(pod))
 	switch {
 	case berth.IsNotFound(err):
 		p.unreconciled = true // it has lost the pod

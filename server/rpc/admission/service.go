@@ -17,16 +17,13 @@ type Engine interface {
 	// Admit decides about a pod.
 	Admit(ctx context.Context, req admission.Request) (admission.Verdict, error)
 	// Resize changes the cpu and memory of a pod that is here.
-	Resize(ctx context.Context, req admission.Request) (admission.Resized, error)
+	Resize(ctx context.Context, req admission.ResizeRequest) (admission.Resized, error)
 	// Remove ends a pod of the scope and returns what it held, and whether it was known.
 	Remove(ctx context.Context, uid string, scope admission.Scope) ([]ledger.Claim, bool, error)
 	// Sync removes the pods that are not among the living and were admitted up to
 	// a revision.
 	Sync(ctx context.Context, req admission.SyncRequest) ([]string, error)
 }
-
-// maxAdmissionID bounds the caller's name for an admission.
-const maxAdmissionID = 128
 
 // Ledger gives the current view.
 type Ledger interface{ View() *ledger.View }
@@ -46,9 +43,7 @@ func New(engine Engine, l Ledger, read convert.Reader) admissionv1.AdmissionServ
 // Admit implements AdmissionService.
 func (s *service) Admit(ctx context.Context, req *admissionv1.AdmitRequest) (*admissionv1.AdmitResponse, error) {
 	var vs errdefs.Violations
-	if n := len(req.GetAdmissionId()); n > maxAdmissionID {
-		vs.Addf("admission_id", "%d characters: expected at most %d", n, maxAdmissionID)
-	}
+	convert.AdmissionID("admission_id", req.GetAdmissionId(), &vs)
 	convert.Owner("owner", req.GetOwner(), &vs)
 	if err := vs.Err("request"); err != nil {
 		return nil, err
@@ -73,15 +68,11 @@ func (s *service) Admit(ctx context.Context, req *admissionv1.AdmitRequest) (*ad
 
 // Resize implements AdmissionService.
 func (s *service) Resize(ctx context.Context, req *admissionv1.ResizeRequest) (*admissionv1.ResizeResponse, error) {
-	var vs errdefs.Violations
-	if convert.Owner("owner", req.GetOwner(), &vs); len(vs) > 0 {
-		return nil, vs.Err("request")
-	}
-	pod, err := s.read.Pod(req.GetPod())
+	resize, err := convert.ReadResize(req)
 	if err != nil {
 		return nil, err
 	}
-	r, err := s.engine.Resize(ctx, admission.Request{Pod: pod, Owner: req.GetOwner(), DryRun: req.GetDryRun()})
+	r, err := s.engine.Resize(ctx, resize)
 	if err != nil {
 		return nil, err
 	}

@@ -34,6 +34,7 @@ type engine struct {
 	verdicts map[string]admission.Verdict // by uid
 	err      error
 	asked    admission.Request
+	resize   admission.ResizeRequest
 	synced   []admission.SyncRequest
 	removed  []admission.Scope
 }
@@ -43,9 +44,11 @@ func (e *engine) Admit(_ context.Context, req admission.Request) (admission.Verd
 	return e.verdicts[req.Pod.UID], e.err
 }
 
-func (e *engine) Resize(_ context.Context, req admission.Request) (admission.Resized, error) {
-	e.asked = req
-	return admission.Resized{Verdict: e.verdicts[req.Pod.UID], Restarts: []string{"main"}}, e.err
+func (e *engine) Resize(_ context.Context, req admission.ResizeRequest) (admission.Resized, error) {
+	e.resize = req
+	return admission.Resized{
+		Verdict: e.verdicts[req.UID], Restarts: []string{"main"}, Disruption: admission.RestartsContainers, ID: "name",
+	}, e.err
 }
 
 func (e *engine) Remove(_ context.Context, uid string, scope admission.Scope) ([]ledger.Claim, bool, error) {
@@ -403,7 +406,7 @@ func TestReplayed(t *testing.T) {
 		if err != nil || got.GetReplayed() != want || got.GetRevision() != 1 {
 			t.Errorf("pod %s: %v, %v", uid, got, err)
 		}
-		resized, err := c.Resize(t.Context(), &admissionv1.ResizeRequest{Pod: pod(uid)})
+		resized, err := c.Resize(t.Context(), &admissionv1.ResizeRequest{PodUid: uid})
 		if err != nil || resized.GetReplayed() != want || resized.GetRevision() != 1 {
 			t.Errorf("pod %s resized: %v, %v", uid, resized, err)
 		}
@@ -418,8 +421,8 @@ func TestOwner(t *testing.T) {
 	if _, err := c.Admit(t.Context(), &admissionv1.AdmitRequest{Pod: pod("a"), Owner: "me"}); err != nil || e.asked.Owner != "me" {
 		t.Errorf("%v, admitted for %q", err, e.asked.Owner)
 	}
-	if _, err := c.Resize(t.Context(), &admissionv1.ResizeRequest{Pod: pod("a"), Owner: "you"}); err != nil || e.asked.Owner != "you" {
-		t.Errorf("%v, resized for %q", err, e.asked.Owner)
+	if _, err := c.Resize(t.Context(), &admissionv1.ResizeRequest{PodUid: "a", Owner: "you"}); err != nil || e.resize.Owner != "you" {
+		t.Errorf("%v, resized for %q", err, e.resize.Owner)
 	}
 	for _, want := range []admission.Scope{{}, {Owner: "me"}, {All: true}} {
 		_, err := c.RemovePod(t.Context(), &admissionv1.RemovePodRequest{PodUid: "a", Owner: want.Owner, AllOwners: want.All})
@@ -458,7 +461,7 @@ func TestTraceLevel(t *testing.T) {
 			if got.GetTrace() != nil {
 				admits += uid
 			}
-			resized, err := client.Resize(t.Context(), &admissionv1.ResizeRequest{Pod: pod(uid), TraceLevel: level})
+			resized, err := client.Resize(t.Context(), &admissionv1.ResizeRequest{PodUid: uid, TraceLevel: level})
 			if err != nil {
 				t.Error(err)
 			}
@@ -496,17 +499,18 @@ func TestResize(t *testing.T) {
 		}},
 	}
 	for _, tt := range tests {
-		got, err := client.Resize(t.Context(), &admissionv1.ResizeRequest{Pod: pod(tt.uid), DryRun: true})
+		got, err := client.Resize(t.Context(), &admissionv1.ResizeRequest{PodUid: tt.uid, DryRun: true})
 		tt.want.RestartContainers, tt.want.Trace = []string{"main"}, got.GetTrace()
-		if err != nil || !proto.Equal(got, tt.want) || !e.asked.DryRun || e.asked.Pod.UID != tt.uid {
+		tt.want.AdmissionId, tt.want.Disruption = "name", admissionv1.Disruption_DISRUPTION_RESTART
+		if err != nil || !proto.Equal(got, tt.want) || !e.resize.DryRun || e.resize.UID != tt.uid {
 			t.Errorf("pod %s: got %v, %v, want %v", tt.uid, got, err, tt.want)
 		}
 	}
 	_, err := client.Resize(t.Context(), &admissionv1.ResizeRequest{})
 	rpctest.Failure{
-		Code: codes.InvalidArgument, Reason: "REQUEST_INVALID", Fields: []string{"pod"}, Message: "request is invalid: pod: is required",
+		Code: codes.InvalidArgument, Reason: "REQUEST_INVALID", Fields: []string{"pod_uid"}, Message: "request is invalid: pod_uid: is required",
 	}.Check(t, err)
 	e.err = errdefs.NotFoundf("pod a is not admitted")
-	_, err = client.Resize(t.Context(), &admissionv1.ResizeRequest{Pod: pod("a")})
+	_, err = client.Resize(t.Context(), &admissionv1.ResizeRequest{PodUid: "a"})
 	rpctest.Failure{Code: codes.NotFound, Reason: "OBJECT_NOT_FOUND", Message: "pod a is not admitted"}.Check(t, err)
 }

@@ -136,6 +136,67 @@ func (Verdict) EnumDescriptor() ([]byte, []int) {
 	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{1}
 }
 
+// Disruption is how much a change disturbs running containers. Each value includes those
+// before it.
+type Disruption int32
+
+const (
+	Disruption_DISRUPTION_UNSPECIFIED Disruption = 0
+	// The containers run on with other amounts.
+	Disruption_DISRUPTION_NONE Disruption = 1
+	// A container gets other CPUs of its own.
+	Disruption_DISRUPTION_MOVE_CPUS Disruption = 2
+	// A container gets other NUMA nodes for its memory.
+	Disruption_DISRUPTION_MOVE_MEMORY Disruption = 3
+	// A container has to be restarted.
+	Disruption_DISRUPTION_RESTART Disruption = 4
+)
+
+// Enum value maps for Disruption.
+var (
+	Disruption_name = map[int32]string{
+		0: "DISRUPTION_UNSPECIFIED",
+		1: "DISRUPTION_NONE",
+		2: "DISRUPTION_MOVE_CPUS",
+		3: "DISRUPTION_MOVE_MEMORY",
+		4: "DISRUPTION_RESTART",
+	}
+	Disruption_value = map[string]int32{
+		"DISRUPTION_UNSPECIFIED": 0,
+		"DISRUPTION_NONE":        1,
+		"DISRUPTION_MOVE_CPUS":   2,
+		"DISRUPTION_MOVE_MEMORY": 3,
+		"DISRUPTION_RESTART":     4,
+	}
+)
+
+func (x Disruption) Enum() *Disruption {
+	p := new(Disruption)
+	*p = x
+	return p
+}
+
+func (x Disruption) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Disruption) Descriptor() protoreflect.EnumDescriptor {
+	return file_berth_admission_v1_admission_proto_enumTypes[2].Descriptor()
+}
+
+func (Disruption) Type() protoreflect.EnumType {
+	return &file_berth_admission_v1_admission_proto_enumTypes[2]
+}
+
+func (x Disruption) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Disruption.Descriptor instead.
+func (Disruption) EnumDescriptor() ([]byte, []int) {
+	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{2}
+}
+
 // AdmitRequest asks for a pod's place.
 type AdmitRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -928,18 +989,37 @@ func (x *SyncPodsResponse) GetRevision() uint64 {
 	return 0
 }
 
-// ResizeRequest asks for another size of an admitted pod.
+// ResizeRequest requests other amounts of cpu and memory for an admitted pod.
 type ResizeRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The pod as it is to be. Required.
-	Pod *v1.Pod `protobuf:"bytes,1,opt,name=pod,proto3" json:"pod,omitempty"`
+	// The uid of the admitted pod. Required.
+	PodUid string `protobuf:"bytes,1,opt,name=pod_uid,json=podUid,proto3" json:"pod_uid,omitempty"`
+	// What containers are to have. Containers that are not listed stay as they are. Each at
+	// most once.
+	Containers []*ContainerResources `protobuf:"bytes,2,rep,name=containers,proto3" json:"containers,omitempty"`
+	// What the pod as a whole is to have; only for a pod that was admitted with resources as
+	// a whole. As in ContainerResources.
+	Resources *v1.ResourceRequirements `protobuf:"bytes,3,opt,name=resources,proto3" json:"resources,omitempty"`
 	// Decide and explain, but change nothing.
-	DryRun bool `protobuf:"varint,2,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	DryRun bool `protobuf:"varint,4,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
 	// When the answer has the trace.
-	TraceLevel TraceLevel `protobuf:"varint,3,opt,name=trace_level,json=traceLevel,proto3,enum=berth.admission.v1.TraceLevel" json:"trace_level,omitempty"`
+	TraceLevel TraceLevel `protobuf:"varint,5,opt,name=trace_level,json=traceLevel,proto3,enum=berth.admission.v1.TraceLevel" json:"trace_level,omitempty"`
 	// Whose pod it is: the name of the agent, a DNS label; empty means "default". Agents with
 	// names of their own do not touch each other's pods.
-	Owner         string `protobuf:"bytes,4,opt,name=owner,proto3" json:"owner,omitempty"`
+	Owner string `protobuf:"bytes,6,opt,name=owner,proto3" json:"owner,omitempty"`
+	// The caller's name for this attempt; a retry with the same name is safe. Empty means
+	// that berth makes one up. At most 128 characters. The name of another request is
+	// ALREADY_EXISTS.
+	AdmissionId string `protobuf:"bytes,7,opt,name=admission_id,json=admissionId,proto3" json:"admission_id,omitempty"`
+	// The revision at which the caller has read the pod. If the pod has changed since, the
+	// call is ABORTED: read the pod again. 0: no condition, the last caller wins.
+	IfRevision uint64 `protobuf:"varint,8,opt,name=if_revision,json=ifRevision,proto3" json:"if_revision,omitempty"`
+	// How much the containers may be disturbed. A resize that would disturb them more is
+	// REJECTED with "DisruptionNotAllowed". Unspecified: as much as needed.
+	MaxDisruption Disruption `protobuf:"varint,9,opt,name=max_disruption,json=maxDisruption,proto3,enum=berth.admission.v1.Disruption" json:"max_disruption,omitempty"`
+	// The pod's class, where the agent has it from Kubernetes (status.qosClass). It may not
+	// change. Unspecified: berth computes it from the amounts.
+	QosClass      v1.QOSClass `protobuf:"varint,10,opt,name=qos_class,json=qosClass,proto3,enum=berth.types.v1.QOSClass" json:"qos_class,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -974,9 +1054,23 @@ func (*ResizeRequest) Descriptor() ([]byte, []int) {
 	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{10}
 }
 
-func (x *ResizeRequest) GetPod() *v1.Pod {
+func (x *ResizeRequest) GetPodUid() string {
 	if x != nil {
-		return x.Pod
+		return x.PodUid
+	}
+	return ""
+}
+
+func (x *ResizeRequest) GetContainers() []*ContainerResources {
+	if x != nil {
+		return x.Containers
+	}
+	return nil
+}
+
+func (x *ResizeRequest) GetResources() *v1.ResourceRequirements {
+	if x != nil {
+		return x.Resources
 	}
 	return nil
 }
@@ -1002,13 +1096,96 @@ func (x *ResizeRequest) GetOwner() string {
 	return ""
 }
 
+func (x *ResizeRequest) GetAdmissionId() string {
+	if x != nil {
+		return x.AdmissionId
+	}
+	return ""
+}
+
+func (x *ResizeRequest) GetIfRevision() uint64 {
+	if x != nil {
+		return x.IfRevision
+	}
+	return 0
+}
+
+func (x *ResizeRequest) GetMaxDisruption() Disruption {
+	if x != nil {
+		return x.MaxDisruption
+	}
+	return Disruption_DISRUPTION_UNSPECIFIED
+}
+
+func (x *ResizeRequest) GetQosClass() v1.QOSClass {
+	if x != nil {
+		return x.QosClass
+	}
+	return v1.QOSClass(0)
+}
+
+// ContainerResources are the requests and limits of a container.
+type ContainerResources struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// A container of the pod. Required.
+	ContainerName string `protobuf:"bytes,1,opt,name=container_name,json=containerName,proto3" json:"container_name,omitempty"`
+	// Only cpu and memory. Amounts that are absent stay as they are.
+	Resources     *v1.ResourceRequirements `protobuf:"bytes,2,opt,name=resources,proto3" json:"resources,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ContainerResources) Reset() {
+	*x = ContainerResources{}
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ContainerResources) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ContainerResources) ProtoMessage() {}
+
+func (x *ContainerResources) ProtoReflect() protoreflect.Message {
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ContainerResources.ProtoReflect.Descriptor instead.
+func (*ContainerResources) Descriptor() ([]byte, []int) {
+	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *ContainerResources) GetContainerName() string {
+	if x != nil {
+		return x.ContainerName
+	}
+	return ""
+}
+
+func (x *ContainerResources) GetResources() *v1.ResourceRequirements {
+	if x != nil {
+		return x.Resources
+	}
+	return nil
+}
+
 // ResizeResponse is the verdict with its reasons. Unless it is ADMITTED the pod
 // stays as it was.
 type ResizeResponse struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Verdict Verdict                `protobuf:"varint,1,opt,name=verdict,proto3,enum=berth.admission.v1.Verdict" json:"verdict,omitempty"`
-	// "Infeasible" on this node with VERDICT_REJECTED, "Deferred" with
-	// VERDICT_DEFERRED; empty for a resize that is admitted.
+	// With VERDICT_REJECTED "Infeasible" (never on this node) or "DisruptionNotAllowed",
+	// "Deferred" with VERDICT_DEFERRED; empty for a resize that is admitted.
 	Reason string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
 	// A sentence for people; empty for a resize that is admitted.
 	Message  string      `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
@@ -1024,14 +1201,18 @@ type ResizeResponse struct {
 	// The revision that the answer is about, as in AdmitResponse.
 	Revision uint64 `protobuf:"varint,9,opt,name=revision,proto3" json:"revision,omitempty"`
 	// The pod had this size before: nothing was done.
-	Replayed      bool `protobuf:"varint,10,opt,name=replayed,proto3" json:"replayed,omitempty"`
+	Replayed bool `protobuf:"varint,10,opt,name=replayed,proto3" json:"replayed,omitempty"`
+	// As in the request, or made up.
+	AdmissionId string `protobuf:"bytes,11,opt,name=admission_id,json=admissionId,proto3" json:"admission_id,omitempty"`
+	// How much the resize disturbs the containers; unspecified unless admitted.
+	Disruption    Disruption `protobuf:"varint,12,opt,name=disruption,proto3,enum=berth.admission.v1.Disruption" json:"disruption,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ResizeResponse) Reset() {
 	*x = ResizeResponse{}
-	mi := &file_berth_admission_v1_admission_proto_msgTypes[11]
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1043,7 +1224,7 @@ func (x *ResizeResponse) String() string {
 func (*ResizeResponse) ProtoMessage() {}
 
 func (x *ResizeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_berth_admission_v1_admission_proto_msgTypes[11]
+	mi := &file_berth_admission_v1_admission_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1056,7 +1237,7 @@ func (x *ResizeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResizeResponse.ProtoReflect.Descriptor instead.
 func (*ResizeResponse) Descriptor() ([]byte, []int) {
-	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{11}
+	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ResizeResponse) GetVerdict() Verdict {
@@ -1129,6 +1310,20 @@ func (x *ResizeResponse) GetReplayed() bool {
 	return false
 }
 
+func (x *ResizeResponse) GetAdmissionId() string {
+	if x != nil {
+		return x.AdmissionId
+	}
+	return ""
+}
+
+func (x *ResizeResponse) GetDisruption() Disruption {
+	if x != nil {
+		return x.Disruption
+	}
+	return Disruption_DISRUPTION_UNSPECIFIED
+}
+
 var File_berth_admission_v1_admission_proto protoreflect.FileDescriptor
 
 const file_berth_admission_v1_admission_proto_rawDesc = "" +
@@ -1197,13 +1392,26 @@ const file_berth_admission_v1_admission_proto_rawDesc = "" +
 	"all_owners\x18\x06 \x01(\bR\tallOwners\"X\n" +
 	"\x10SyncPodsResponse\x12(\n" +
 	"\x10removed_pod_uids\x18\x01 \x03(\tR\x0eremovedPodUids\x12\x1a\n" +
-	"\brevision\x18\x02 \x01(\x04R\brevision\"\xa6\x01\n" +
-	"\rResizeRequest\x12%\n" +
-	"\x03pod\x18\x01 \x01(\v2\x13.berth.types.v1.PodR\x03pod\x12\x17\n" +
-	"\adry_run\x18\x02 \x01(\bR\x06dryRun\x12?\n" +
-	"\vtrace_level\x18\x03 \x01(\x0e2\x1e.berth.admission.v1.TraceLevelR\n" +
+	"\brevision\x18\x02 \x01(\x04R\brevision\"\xe6\x03\n" +
+	"\rResizeRequest\x12\x17\n" +
+	"\apod_uid\x18\x01 \x01(\tR\x06podUid\x12F\n" +
+	"\n" +
+	"containers\x18\x02 \x03(\v2&.berth.admission.v1.ContainerResourcesR\n" +
+	"containers\x12B\n" +
+	"\tresources\x18\x03 \x01(\v2$.berth.types.v1.ResourceRequirementsR\tresources\x12\x17\n" +
+	"\adry_run\x18\x04 \x01(\bR\x06dryRun\x12?\n" +
+	"\vtrace_level\x18\x05 \x01(\x0e2\x1e.berth.admission.v1.TraceLevelR\n" +
 	"traceLevel\x12\x14\n" +
-	"\x05owner\x18\x04 \x01(\tR\x05owner\"\xc7\x03\n" +
+	"\x05owner\x18\x06 \x01(\tR\x05owner\x12!\n" +
+	"\fadmission_id\x18\a \x01(\tR\vadmissionId\x12\x1f\n" +
+	"\vif_revision\x18\b \x01(\x04R\n" +
+	"ifRevision\x12E\n" +
+	"\x0emax_disruption\x18\t \x01(\x0e2\x1e.berth.admission.v1.DisruptionR\rmaxDisruption\x125\n" +
+	"\tqos_class\x18\n" +
+	" \x01(\x0e2\x18.berth.types.v1.QOSClassR\bqosClass\"\x7f\n" +
+	"\x12ContainerResources\x12%\n" +
+	"\x0econtainer_name\x18\x01 \x01(\tR\rcontainerName\x12B\n" +
+	"\tresources\x18\x02 \x01(\v2$.berth.types.v1.ResourceRequirementsR\tresources\"\xaa\x04\n" +
 	"\x0eResizeResponse\x125\n" +
 	"\averdict\x18\x01 \x01(\x0e2\x1b.berth.admission.v1.VerdictR\averdict\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x18\n" +
@@ -1216,7 +1424,11 @@ const file_berth_admission_v1_admission_proto_rawDesc = "" +
 	"\x12restart_containers\x18\b \x03(\tR\x11restartContainers\x12\x1a\n" +
 	"\brevision\x18\t \x01(\x04R\brevision\x12\x1a\n" +
 	"\breplayed\x18\n" +
-	" \x01(\bR\breplayed*n\n" +
+	" \x01(\bR\breplayed\x12!\n" +
+	"\fadmission_id\x18\v \x01(\tR\vadmissionId\x12>\n" +
+	"\n" +
+	"disruption\x18\f \x01(\x0e2\x1e.berth.admission.v1.DisruptionR\n" +
+	"disruption*n\n" +
 	"\n" +
 	"TraceLevel\x12\x1b\n" +
 	"\x17TRACE_LEVEL_UNSPECIFIED\x10\x00\x12\x14\n" +
@@ -1227,7 +1439,14 @@ const file_berth_admission_v1_admission_proto_rawDesc = "" +
 	"\x13VERDICT_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10VERDICT_ADMITTED\x10\x01\x12\x14\n" +
 	"\x10VERDICT_REJECTED\x10\x02\x12\x14\n" +
-	"\x10VERDICT_DEFERRED\x10\x032\x8c\x04\n" +
+	"\x10VERDICT_DEFERRED\x10\x03*\x8b\x01\n" +
+	"\n" +
+	"Disruption\x12\x1a\n" +
+	"\x16DISRUPTION_UNSPECIFIED\x10\x00\x12\x13\n" +
+	"\x0fDISRUPTION_NONE\x10\x01\x12\x18\n" +
+	"\x14DISRUPTION_MOVE_CPUS\x10\x02\x12\x1a\n" +
+	"\x16DISRUPTION_MOVE_MEMORY\x10\x03\x12\x16\n" +
+	"\x12DISRUPTION_RESTART\x10\x042\x8c\x04\n" +
 	"\x10AdmissionService\x12L\n" +
 	"\x05Admit\x12 .berth.admission.v1.AdmitRequest\x1a!.berth.admission.v1.AdmitResponse\x12X\n" +
 	"\tRemovePod\x12$.berth.admission.v1.RemovePodRequest\x1a%.berth.admission.v1.RemovePodResponse\x12U\n" +
@@ -1248,73 +1467,81 @@ func file_berth_admission_v1_admission_proto_rawDescGZIP() []byte {
 	return file_berth_admission_v1_admission_proto_rawDescData
 }
 
-var file_berth_admission_v1_admission_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_berth_admission_v1_admission_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
+var file_berth_admission_v1_admission_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
+var file_berth_admission_v1_admission_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
 var file_berth_admission_v1_admission_proto_goTypes = []any{
-	(TraceLevel)(0),                // 0: berth.admission.v1.TraceLevel
-	(Verdict)(0),                   // 1: berth.admission.v1.Verdict
-	(*AdmitRequest)(nil),           // 2: berth.admission.v1.AdmitRequest
-	(*ContainerHolding)(nil),       // 3: berth.admission.v1.ContainerHolding
-	(*MemoryHolding)(nil),          // 4: berth.admission.v1.MemoryHolding
-	(*DeviceHolding)(nil),          // 5: berth.admission.v1.DeviceHolding
-	(*AdmitResponse)(nil),          // 6: berth.admission.v1.AdmitResponse
-	(*Condition)(nil),              // 7: berth.admission.v1.Condition
-	(*RemovePodRequest)(nil),       // 8: berth.admission.v1.RemovePodRequest
-	(*RemovePodResponse)(nil),      // 9: berth.admission.v1.RemovePodResponse
-	(*SyncPodsRequest)(nil),        // 10: berth.admission.v1.SyncPodsRequest
-	(*SyncPodsResponse)(nil),       // 11: berth.admission.v1.SyncPodsResponse
-	(*ResizeRequest)(nil),          // 12: berth.admission.v1.ResizeRequest
-	(*ResizeResponse)(nil),         // 13: berth.admission.v1.ResizeResponse
-	nil,                            // 14: berth.admission.v1.Condition.MetadataEntry
-	(*v1.Pod)(nil),                 // 15: berth.types.v1.Pod
-	(*v1.CPUSet)(nil),              // 16: berth.types.v1.CPUSet
-	(*v1.NUMAMask)(nil),            // 17: berth.types.v1.NUMAMask
-	(v1.QOSClass)(0),               // 18: berth.types.v1.QOSClass
-	(*v1.ContainerAllocation)(nil), // 19: berth.types.v1.ContainerAllocation
-	(*v1.Trace)(nil),               // 20: berth.types.v1.Trace
-	(*durationpb.Duration)(nil),    // 21: google.protobuf.Duration
-	(*v1.Claim)(nil),               // 22: berth.types.v1.Claim
+	(TraceLevel)(0),                 // 0: berth.admission.v1.TraceLevel
+	(Verdict)(0),                    // 1: berth.admission.v1.Verdict
+	(Disruption)(0),                 // 2: berth.admission.v1.Disruption
+	(*AdmitRequest)(nil),            // 3: berth.admission.v1.AdmitRequest
+	(*ContainerHolding)(nil),        // 4: berth.admission.v1.ContainerHolding
+	(*MemoryHolding)(nil),           // 5: berth.admission.v1.MemoryHolding
+	(*DeviceHolding)(nil),           // 6: berth.admission.v1.DeviceHolding
+	(*AdmitResponse)(nil),           // 7: berth.admission.v1.AdmitResponse
+	(*Condition)(nil),               // 8: berth.admission.v1.Condition
+	(*RemovePodRequest)(nil),        // 9: berth.admission.v1.RemovePodRequest
+	(*RemovePodResponse)(nil),       // 10: berth.admission.v1.RemovePodResponse
+	(*SyncPodsRequest)(nil),         // 11: berth.admission.v1.SyncPodsRequest
+	(*SyncPodsResponse)(nil),        // 12: berth.admission.v1.SyncPodsResponse
+	(*ResizeRequest)(nil),           // 13: berth.admission.v1.ResizeRequest
+	(*ContainerResources)(nil),      // 14: berth.admission.v1.ContainerResources
+	(*ResizeResponse)(nil),          // 15: berth.admission.v1.ResizeResponse
+	nil,                             // 16: berth.admission.v1.Condition.MetadataEntry
+	(*v1.Pod)(nil),                  // 17: berth.types.v1.Pod
+	(*v1.CPUSet)(nil),               // 18: berth.types.v1.CPUSet
+	(*v1.NUMAMask)(nil),             // 19: berth.types.v1.NUMAMask
+	(v1.QOSClass)(0),                // 20: berth.types.v1.QOSClass
+	(*v1.ContainerAllocation)(nil),  // 21: berth.types.v1.ContainerAllocation
+	(*v1.Trace)(nil),                // 22: berth.types.v1.Trace
+	(*durationpb.Duration)(nil),     // 23: google.protobuf.Duration
+	(*v1.Claim)(nil),                // 24: berth.types.v1.Claim
+	(*v1.ResourceRequirements)(nil), // 25: berth.types.v1.ResourceRequirements
 }
 var file_berth_admission_v1_admission_proto_depIdxs = []int32{
-	15, // 0: berth.admission.v1.AdmitRequest.pod:type_name -> berth.types.v1.Pod
-	3,  // 1: berth.admission.v1.AdmitRequest.holdings:type_name -> berth.admission.v1.ContainerHolding
+	17, // 0: berth.admission.v1.AdmitRequest.pod:type_name -> berth.types.v1.Pod
+	4,  // 1: berth.admission.v1.AdmitRequest.holdings:type_name -> berth.admission.v1.ContainerHolding
 	0,  // 2: berth.admission.v1.AdmitRequest.trace_level:type_name -> berth.admission.v1.TraceLevel
-	16, // 3: berth.admission.v1.ContainerHolding.cpus:type_name -> berth.types.v1.CPUSet
-	4,  // 4: berth.admission.v1.ContainerHolding.memory:type_name -> berth.admission.v1.MemoryHolding
-	5,  // 5: berth.admission.v1.ContainerHolding.devices:type_name -> berth.admission.v1.DeviceHolding
-	17, // 6: berth.admission.v1.MemoryHolding.nodes:type_name -> berth.types.v1.NUMAMask
+	18, // 3: berth.admission.v1.ContainerHolding.cpus:type_name -> berth.types.v1.CPUSet
+	5,  // 4: berth.admission.v1.ContainerHolding.memory:type_name -> berth.admission.v1.MemoryHolding
+	6,  // 5: berth.admission.v1.ContainerHolding.devices:type_name -> berth.admission.v1.DeviceHolding
+	19, // 6: berth.admission.v1.MemoryHolding.nodes:type_name -> berth.types.v1.NUMAMask
 	1,  // 7: berth.admission.v1.AdmitResponse.verdict:type_name -> berth.admission.v1.Verdict
-	18, // 8: berth.admission.v1.AdmitResponse.qos_class:type_name -> berth.types.v1.QOSClass
-	19, // 9: berth.admission.v1.AdmitResponse.allocations:type_name -> berth.types.v1.ContainerAllocation
-	20, // 10: berth.admission.v1.AdmitResponse.trace:type_name -> berth.types.v1.Trace
-	21, // 11: berth.admission.v1.AdmitResponse.retry_after:type_name -> google.protobuf.Duration
-	7,  // 12: berth.admission.v1.AdmitResponse.condition:type_name -> berth.admission.v1.Condition
-	14, // 13: berth.admission.v1.Condition.metadata:type_name -> berth.admission.v1.Condition.MetadataEntry
-	22, // 14: berth.admission.v1.RemovePodResponse.released:type_name -> berth.types.v1.Claim
-	15, // 15: berth.admission.v1.ResizeRequest.pod:type_name -> berth.types.v1.Pod
-	0,  // 16: berth.admission.v1.ResizeRequest.trace_level:type_name -> berth.admission.v1.TraceLevel
-	1,  // 17: berth.admission.v1.ResizeResponse.verdict:type_name -> berth.admission.v1.Verdict
-	18, // 18: berth.admission.v1.ResizeResponse.qos_class:type_name -> berth.types.v1.QOSClass
-	19, // 19: berth.admission.v1.ResizeResponse.allocations:type_name -> berth.types.v1.ContainerAllocation
-	20, // 20: berth.admission.v1.ResizeResponse.trace:type_name -> berth.types.v1.Trace
-	21, // 21: berth.admission.v1.ResizeResponse.retry_after:type_name -> google.protobuf.Duration
-	2,  // 22: berth.admission.v1.AdmissionService.Admit:input_type -> berth.admission.v1.AdmitRequest
-	8,  // 23: berth.admission.v1.AdmissionService.RemovePod:input_type -> berth.admission.v1.RemovePodRequest
-	8,  // 24: berth.admission.v1.AdmissionService.Remove:input_type -> berth.admission.v1.RemovePodRequest
-	12, // 25: berth.admission.v1.AdmissionService.Resize:input_type -> berth.admission.v1.ResizeRequest
-	10, // 26: berth.admission.v1.AdmissionService.SyncPods:input_type -> berth.admission.v1.SyncPodsRequest
-	10, // 27: berth.admission.v1.AdmissionService.Sync:input_type -> berth.admission.v1.SyncPodsRequest
-	6,  // 28: berth.admission.v1.AdmissionService.Admit:output_type -> berth.admission.v1.AdmitResponse
-	9,  // 29: berth.admission.v1.AdmissionService.RemovePod:output_type -> berth.admission.v1.RemovePodResponse
-	9,  // 30: berth.admission.v1.AdmissionService.Remove:output_type -> berth.admission.v1.RemovePodResponse
-	13, // 31: berth.admission.v1.AdmissionService.Resize:output_type -> berth.admission.v1.ResizeResponse
-	11, // 32: berth.admission.v1.AdmissionService.SyncPods:output_type -> berth.admission.v1.SyncPodsResponse
-	11, // 33: berth.admission.v1.AdmissionService.Sync:output_type -> berth.admission.v1.SyncPodsResponse
-	28, // [28:34] is the sub-list for method output_type
-	22, // [22:28] is the sub-list for method input_type
-	22, // [22:22] is the sub-list for extension type_name
-	22, // [22:22] is the sub-list for extension extendee
-	0,  // [0:22] is the sub-list for field type_name
+	20, // 8: berth.admission.v1.AdmitResponse.qos_class:type_name -> berth.types.v1.QOSClass
+	21, // 9: berth.admission.v1.AdmitResponse.allocations:type_name -> berth.types.v1.ContainerAllocation
+	22, // 10: berth.admission.v1.AdmitResponse.trace:type_name -> berth.types.v1.Trace
+	23, // 11: berth.admission.v1.AdmitResponse.retry_after:type_name -> google.protobuf.Duration
+	8,  // 12: berth.admission.v1.AdmitResponse.condition:type_name -> berth.admission.v1.Condition
+	16, // 13: berth.admission.v1.Condition.metadata:type_name -> berth.admission.v1.Condition.MetadataEntry
+	24, // 14: berth.admission.v1.RemovePodResponse.released:type_name -> berth.types.v1.Claim
+	14, // 15: berth.admission.v1.ResizeRequest.containers:type_name -> berth.admission.v1.ContainerResources
+	25, // 16: berth.admission.v1.ResizeRequest.resources:type_name -> berth.types.v1.ResourceRequirements
+	0,  // 17: berth.admission.v1.ResizeRequest.trace_level:type_name -> berth.admission.v1.TraceLevel
+	2,  // 18: berth.admission.v1.ResizeRequest.max_disruption:type_name -> berth.admission.v1.Disruption
+	20, // 19: berth.admission.v1.ResizeRequest.qos_class:type_name -> berth.types.v1.QOSClass
+	25, // 20: berth.admission.v1.ContainerResources.resources:type_name -> berth.types.v1.ResourceRequirements
+	1,  // 21: berth.admission.v1.ResizeResponse.verdict:type_name -> berth.admission.v1.Verdict
+	20, // 22: berth.admission.v1.ResizeResponse.qos_class:type_name -> berth.types.v1.QOSClass
+	21, // 23: berth.admission.v1.ResizeResponse.allocations:type_name -> berth.types.v1.ContainerAllocation
+	22, // 24: berth.admission.v1.ResizeResponse.trace:type_name -> berth.types.v1.Trace
+	23, // 25: berth.admission.v1.ResizeResponse.retry_after:type_name -> google.protobuf.Duration
+	2,  // 26: berth.admission.v1.ResizeResponse.disruption:type_name -> berth.admission.v1.Disruption
+	3,  // 27: berth.admission.v1.AdmissionService.Admit:input_type -> berth.admission.v1.AdmitRequest
+	9,  // 28: berth.admission.v1.AdmissionService.RemovePod:input_type -> berth.admission.v1.RemovePodRequest
+	9,  // 29: berth.admission.v1.AdmissionService.Remove:input_type -> berth.admission.v1.RemovePodRequest
+	13, // 30: berth.admission.v1.AdmissionService.Resize:input_type -> berth.admission.v1.ResizeRequest
+	11, // 31: berth.admission.v1.AdmissionService.SyncPods:input_type -> berth.admission.v1.SyncPodsRequest
+	11, // 32: berth.admission.v1.AdmissionService.Sync:input_type -> berth.admission.v1.SyncPodsRequest
+	7,  // 33: berth.admission.v1.AdmissionService.Admit:output_type -> berth.admission.v1.AdmitResponse
+	10, // 34: berth.admission.v1.AdmissionService.RemovePod:output_type -> berth.admission.v1.RemovePodResponse
+	10, // 35: berth.admission.v1.AdmissionService.Remove:output_type -> berth.admission.v1.RemovePodResponse
+	15, // 36: berth.admission.v1.AdmissionService.Resize:output_type -> berth.admission.v1.ResizeResponse
+	12, // 37: berth.admission.v1.AdmissionService.SyncPods:output_type -> berth.admission.v1.SyncPodsResponse
+	12, // 38: berth.admission.v1.AdmissionService.Sync:output_type -> berth.admission.v1.SyncPodsResponse
+	33, // [33:39] is the sub-list for method output_type
+	27, // [27:33] is the sub-list for method input_type
+	27, // [27:27] is the sub-list for extension type_name
+	27, // [27:27] is the sub-list for extension extendee
+	0,  // [0:27] is the sub-list for field type_name
 }
 
 func init() { file_berth_admission_v1_admission_proto_init() }
@@ -1327,8 +1554,8 @@ func file_berth_admission_v1_admission_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_berth_admission_v1_admission_proto_rawDesc), len(file_berth_admission_v1_admission_proto_rawDesc)),
-			NumEnums:      2,
-			NumMessages:   13,
+			NumEnums:      3,
+			NumMessages:   14,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

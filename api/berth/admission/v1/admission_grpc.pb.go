@@ -51,9 +51,9 @@ type AdmissionServiceClient interface {
 	// buf:lint:ignore RPC_REQUEST_STANDARD_NAME
 	// buf:lint:ignore RPC_RESPONSE_STANDARD_NAME
 	Remove(ctx context.Context, in *RemovePodRequest, opts ...grpc.CallOption) (*RemovePodResponse, error)
-	// Resize changes the cpu and memory of an admitted pod in place. Only those may
-	// differ from what was admitted. A pod of another owner is FAILED_PRECONDITION. Containers whose cgroups the runtime made are
-	// the agent's to change, with what Allocate answers afterwards.
+	// Resize changes the cpu and memory of an admitted pod in place. A pod of another owner
+	// is FAILED_PRECONDITION. The agent changes containers whose cgroups the runtime made,
+	// with what Allocate answers afterwards.
 	Resize(ctx context.Context, in *ResizeRequest, opts ...grpc.CallOption) (*ResizeResponse, error)
 	// SyncPods removes every pod of the owner that is not in the agent's list of living
 	// pods. Pods of other owners are left alone. The agent
@@ -168,9 +168,9 @@ type AdmissionServiceServer interface {
 	// buf:lint:ignore RPC_REQUEST_STANDARD_NAME
 	// buf:lint:ignore RPC_RESPONSE_STANDARD_NAME
 	Remove(context.Context, *RemovePodRequest) (*RemovePodResponse, error)
-	// Resize changes the cpu and memory of an admitted pod in place. Only those may
-	// differ from what was admitted. A pod of another owner is FAILED_PRECONDITION. Containers whose cgroups the runtime made are
-	// the agent's to change, with what Allocate answers afterwards.
+	// Resize changes the cpu and memory of an admitted pod in place. A pod of another owner
+	// is FAILED_PRECONDITION. The agent changes containers whose cgroups the runtime made,
+	// with what Allocate answers afterwards.
 	Resize(context.Context, *ResizeRequest) (*ResizeResponse, error)
 	// SyncPods removes every pod of the owner that is not in the agent's list of living
 	// pods. Pods of other owners are left alone. The agent

@@ -1,0 +1,95 @@
+package convert
+
+import (
+	"fmt"
+
+	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
+	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/managers/admission"
+	"github.com/berthd/berth/managers/errdefs"
+	"github.com/berthd/berth/managers/workload"
+)
+
+// ReadResize reads a request to resize a pod. Violations name the field's path; what needs
+// the pod is left to the engine.
+func ReadResize(m *admissionv1.ResizeRequest) (admission.ResizeRequest, error) {
+	vs := Names("pod_uid", m.GetPodUid())
+	Owner("owner", m.GetOwner(), &vs)
+	AdmissionID("admission_id", m.GetAdmissionId(), &vs)
+	out := admission.ResizeRequest{
+		UID: m.GetPodUid(), Owner: m.GetOwner(), AdmissionID: m.GetAdmissionId(), IfRevision: m.GetIfRevision(),
+		MaxDisruption: admission.Disruption(m.GetMaxDisruption()), DryRun: m.GetDryRun(), QoS: readQoS("qos_class", m.GetQosClass(), &vs),
+	}
+	if _, known := admissionv1.Disruption_name[int32(m.GetMaxDisruption())]; !known {
+		vs.Addf("max_disruption", "%d is no disruption", m.GetMaxDisruption())
+	}
+	if n := len(m.GetContainers()); n > workload.DefaultMaxContainers {
+		vs.Addf("containers", "%d containers are more than the %d that a pod may have", n, workload.DefaultMaxContainers)
+		return out, vs.Err("request")
+	}
+	seen := map[string]bool{}
+	for i, c := range m.GetContainers() {
+		path := fmt.Sprintf("containers[%d]", i)
+		name := c.GetContainerName()
+		vs = append(vs, Names(path+".container_name", name)...)
+		if seen[name] {
+			vs.Addf(path+".container_name", "%.80q is given twice", name)
+		}
+		seen[name] = true
+		out.Changes = append(out.Changes, readChange(name, path, c.GetResources(), &vs))
+	}
+	if m.GetResources() != nil {
+		out.Changes = append(out.Changes, readChange("", "", m.GetResources(), &vs))
+	}
+	return out, vs.Err("request")
+}
+
+// maxAdmissionID limits the caller's name for an attempt.
+const maxAdmissionID = 128
+
+// AdmissionID notes a name of an attempt that is too long.
+func AdmissionID(field, id string, vs *errdefs.Violations) {
+	if n := len(id); n > maxAdmissionID {
+		vs.Addf(field, "%d characters: expected at most %d", n, maxAdmissionID)
+	}
+}
+
+func readQoS(field string, c typesv1.QOSClass, vs *errdefs.Violations) workload.QoSClass {
+	for _, class := range []workload.QoSClass{"", workload.Guaranteed, workload.Burstable, workload.BestEffort} {
+		if QoS(class) == c {
+			return class
+		}
+	}
+	vs.Addf(field, "%d is no class", c)
+	return ""
+}
+
+func readChange(container, path string, m *typesv1.ResourceRequirements, vs *errdefs.Violations) workload.Change {
+	if path != "" {
+		path += "."
+	}
+	path += "resources"
+	out := workload.Change{Container: container}
+	var excess workload.Excess
+	at := func(list string) func(workload.Resource) string {
+		return func(r workload.Resource) string { return fmt.Sprintf("%s.%s[%q]", path, list, string(r)) }
+	}
+	out.Requests, excess.Requests = resizable(m.GetRequests(), at("requests"), vs)
+	out.Limits, excess.Limits = resizable(m.GetLimits(), at("limits"), vs)
+	out.Excess = orNil(excess)
+	if len(m.GetClaims()) > 0 {
+		vs.Addf(path+".claims", "%s", noClaims)
+	}
+	return out
+}
+
+// resizable reads amounts of the resources that may change.
+func resizable(texts map[string]string, path func(workload.Resource) string, vs *errdefs.Violations) (amounts, excess workload.Quantities) {
+	amounts, excess = quantities(texts, path, vs)
+	for r := range amounts.Sorted() {
+		if r != workload.CPU && r != workload.Memory {
+			vs.Addf(path(r), "expected cpu or memory: a resize changes nothing else")
+		}
+	}
+	return amounts, excess
+}

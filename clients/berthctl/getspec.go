@@ -1,0 +1,49 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/encoding/protojson"
+
+	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
+)
+
+func (c *ctl) getSpec() *cobra.Command {
+	return c.verb(about{
+		use:   "spec POD",
+		short: "A pod as it was admitted",
+		long: `Print an admitted pod as Kubernetes has it, with the fields that berth keeps: the requests and limits after the last
+resize, defaults applied, and the QoS class. The output is YAML, or JSON with -o json, and can be admitted again.`,
+		example: `  berthctl get spec default/web
+  berthctl get spec default/web | berthctl admit -f - --dry-run --explain`,
+		args: []string{"POD"},
+	}, func(ctx context.Context, s *session, args []string) error {
+		pod, err := s.find(ctx, args[0])
+		if err != nil {
+			return err
+		}
+		got, err := s.Allocation().Get(ctx, &allocationv1.GetRequest{PodUid: pod.GetUid()})
+		if err != nil {
+			return err
+		}
+		raw, err := protojson.Marshal(got.GetSpec())
+		object := map[string]any{}
+		if err == nil {
+			err = json.Unmarshal(raw, &object)
+		}
+		object["apiVersion"], object["kind"] = "v1", "Pod"
+		if err == nil {
+			raw, err = json.Marshal(object)
+		}
+		if err != nil {
+			return fmt.Errorf("print the pod: %w", err)
+		}
+		if s.format != formatJSON {
+			s.format = formatYAML
+		}
+		return s.print(raw)
+	})
+}
